@@ -1,0 +1,35 @@
+package cgroups
+
+import "time"
+
+// Kernel bounds of the CPU controller (Documentation/scheduler/sched-bwc.rst).
+const (
+	MinShares     = 2
+	MaxShares     = 262144
+	MinQuota      = time.Millisecond
+	DefaultPeriod = 100 * time.Millisecond
+)
+
+// Shares is cpu.shares for a CPU request in millicores: 1024 per core, within the kernel's
+// bounds.
+func Shares(milliCPU int64) uint64 {
+	if milliCPU <= 0 {
+		return MinShares
+	}
+	return uint64(min(max(milliCPU*1024/1000, MinShares), MaxShares))
+}
+
+// Weight is cpu.weight (1 to 10000) for cpu.shares (2 to 262144), the mapping of KEP-2254.
+func Weight(shares uint64) uint64 {
+	shares = min(max(shares, MinShares), MaxShares)
+	return 1 + (shares-2)*9999/262142
+}
+
+// Quota is cpu.cfs_quota_us for a CPU limit in millicores, in microseconds per period; 0 when
+// there is no limit.
+func Quota(milliCPU int64, period time.Duration) int64 {
+	if milliCPU <= 0 {
+		return 0
+	}
+	return max(milliCPU*period.Microseconds()/1000, MinQuota.Microseconds())
+}

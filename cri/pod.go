@@ -1,0 +1,113 @@
+package cri
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Labels and annotations that identify our sandboxes and containers in the runtime. They are the
+// kubelet's, so that either agent can adopt what the other started.
+const (
+	LabelPodName       = "io.kubernetes.pod.name"
+	LabelPodNamespace  = "io.kubernetes.pod.namespace"
+	LabelPodUID        = "io.kubernetes.pod.uid"
+	LabelContainerName = "io.kubernetes.container.name"
+
+	AnnotationHash                     = "io.kubernetes.container.hash"
+	AnnotationRestartCount             = "io.kubernetes.container.restartCount"
+	AnnotationTerminationMessagePath   = "io.kubernetes.container.terminationMessagePath"
+	AnnotationTerminationMessagePolicy = "io.kubernetes.container.terminationMessagePolicy"
+	AnnotationPreStopHandler           = "io.kubernetes.container.preStopHandler"
+	AnnotationContainerPorts           = "io.kubernetes.container.ports"
+	AnnotationPodDeletionGrace         = "io.kubernetes.pod.deletionGracePeriod"
+	AnnotationPodTerminationGrace      = "io.kubernetes.pod.terminationGracePeriod"
+)
+
+// Pod is what the runtime reports about one pod: facts, nothing that was decided. It is an
+// immutable snapshot; treat slices and maps in it as read-only.
+type Pod struct {
+	UID             types.UID
+	Namespace, Name string
+	// Sandboxes and Containers are ordered newest first.
+	Sandboxes  []Sandbox
+	Containers []Container
+	// ReadAt is when the runtime was asked.
+	ReadAt time.Time
+}
+
+// Sandbox is one pod sandbox.
+type Sandbox struct {
+	ID          string
+	Attempt     uint32
+	Ready       bool
+	HostNetwork bool
+	IPs         []string
+	CreatedAt   time.Time
+}
+
+// ContainerState is the runtime's state of a container.
+type ContainerState string
+
+// The states that CRI knows.
+const (
+	ContainerCreated ContainerState = "Created"
+	ContainerRunning ContainerState = "Running"
+	ContainerExited  ContainerState = "Exited"
+	ContainerUnknown ContainerState = "Unknown"
+)
+
+// Container is one container, an attempt at running a container of the pod's spec.
+type Container struct {
+	ID        string
+	Name      string
+	SandboxID string
+	State     ContainerState
+	// Attempt is the restart count this container was created with.
+	Attempt uint32
+	// Hash is the container spec's hash annotation.
+	Hash  string
+	Image string // as the user wrote it
+	// ImageRef is the runtime's resolved reference (a digest).
+	ImageRef string
+
+	CreatedAt  time.Time
+	StartedAt  time.Time // zero: never started
+	FinishedAt time.Time // zero: has not exited
+	ExitCode   int32
+	Reason     string // "Completed", "Error", "OOMKilled", ...
+	Message    string
+	LogPath    string
+
+	// CPUSet is cpuset.cpus as the runtime has it, in kernel list syntax; "" when the runtime
+	// does not tell or none is set. Mems is cpuset.mems likewise.
+	CPUSet string
+	Mems   string
+
+	Annotations map[string]string
+}
+
+// Running tells whether any container of the pod runs, or any sandbox is ready.
+func (p Pod) Running() bool {
+	for _, c := range p.Containers {
+		if c.State == ContainerRunning {
+			return true
+		}
+	}
+	for _, s := range p.Sandboxes {
+		if s.Ready {
+			return true
+		}
+	}
+	return false
+}
+
+// Container is the newest container of that name.
+func (p Pod) Container(name string) (Container, bool) {
+	for _, c := range p.Containers {
+		if c.Name == name {
+			return c, true
+		}
+	}
+	return Container{}, false
+}

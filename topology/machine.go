@@ -1,0 +1,355 @@
+package topology
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"k8s.io/utils/cpuset"
+)
+
+// NodeID is the kernel's number of a NUMA node (/sys/devices/system/node/nodeN).
+type NodeID int
+
+// NoNode says that the node is not known; sysfs writes it as -1.
+const NoNode NodeID = -1
+
+// SocketID is the physical package of a CPU (topology/physical_package_id).
+type SocketID int
+
+// CoreID numbers physical cores over the whole machine: the lowest CPU id among its threads,
+// offline ones included. The kernel's core_id repeats in every package and is not used.
+type CoreID int
+
+// L3ID numbers last-level cache groups over the whole machine: the lowest CPU id that shares it.
+type L3ID int
+
+// Spec is a machine as data: what discovery fills in, what a test writes as a literal, and what
+// our YAML holds. NewMachine checks it and makes the immutable Machine of it.
+type Spec struct {
+	// Name is for people: "2-socket SMT, NPS2".
+	Name string `json:"name,omitempty"`
+	// Nodes lists NUMA nodes. Ids may be sparse; a node may have no CPUs or no memory.
+	Nodes []Node `json:"nodes"`
+	// CPUs lists logical CPUs, online ones and offline ones.
+	CPUs []CPU `json:"cpus"`
+	// PCI lists PCI functions with their node.
+	PCI []PCIDevice `json:"pci,omitempty"`
+}
+
+// Node is one NUMA node.
+type Node struct {
+	ID NodeID `json:"id"`
+	// MemoryBytes is MemTotal of the node, huge pages included.
+	MemoryBytes uint64 `json:"memoryBytes,omitempty"`
+	// HugePages lists the pool of each page size.
+	HugePages []HugePages `json:"hugePages,omitempty"`
+	// Distances is the SLIT row: the distance to each node that is listed; 10 is local.
+	Distances map[NodeID]int `json:"distances,omitempty"`
+}
+
+// HugePages is the pool of one page size on one node.
+type HugePages struct {
+	PageBytes uint64 `json:"pageBytes"`
+	Count     uint64 `json:"count"`
+}
+
+// CPU is one logical CPU (a hardware thread).
+type CPU struct {
+	ID     int      `json:"id"`
+	Node   NodeID   `json:"node"`
+	Socket SocketID `json:"socket"`
+	Core   CoreID   `json:"core"`
+	L3     L3ID     `json:"l3"`
+	// Offline CPUs belong to the machine and to nobody's cpuset.
+	Offline bool `json:"offline,omitempty"`
+}
+
+// PCIDevice is one PCI function.
+type PCIDevice struct {
+	// Address is domain:bus:device.function, "0000:3b:00.0".
+	Address string `json:"address"`
+	// Class, Vendor and Device are the ids as sysfs has them ("0x030200", "0x10de", "0x2330").
+	Class  string `json:"class,omitempty"`
+	Vendor string `json:"vendor,omitempty"`
+	Device string `json:"device,omitempty"`
+	// Name is for people, when a PCI database knows one.
+	Name string `json:"name,omitempty"`
+	// Node is NoNode when the firmware does not say.
+	Node NodeID `json:"node"`
+}
+
+// Machine is what the hardware is: an immutable value, safe for concurrent use. Slices that its
+// methods return are the caller's own.
+type Machine struct {
+	name    string
+	nodes   []Node
+	cpus    map[int]CPU
+	online  cpuset.CPUSet
+	offline cpuset.CPUSet
+	pci     []PCIDevice
+
+	byNode   map[NodeID]cpuset.CPUSet // online CPUs only, as are the three below
+	bySocket map[SocketID]cpuset.CPUSet
+	byCore   map[CoreID]cpuset.CPUSet
+	byL3     map[L3ID]cpuset.CPUSet
+}
+
+// NewMachine checks spec and returns the machine. The error lists everything that is wrong:
+// duplicate ids, CPUs or devices on nodes that do not exist, a core that spans two sockets,
+// no online CPU.
+func NewMachine(spec Spec) (*Machine, error) {
+	if err := spec.validate(); err != nil {
+		return nil, fmt.Errorf("machine %q: %w", spec.Name, err)
+	}
+	m := &Machine{
+		name: spec.Name,
+		cpus: make(map[int]CPU, len(spec.CPUs)),
+	}
+	for _, n := range spec.Nodes {
+		m.nodes = append(m.nodes, n.clone())
+	}
+	slices.SortFunc(m.nodes, func(a, b Node) int { return cmp.Compare(a.ID, b.ID) })
+	m.pci = slices.SortedFunc(slices.Values(spec.PCI), func(a, b PCIDevice) int {
+		return cmp.Compare(a.Address, b.Address)
+	})
+	m.indexCPUs(spec.CPUs)
+	return m, nil
+}
+
+func (m *Machine) indexCPUs(cpus []CPU) {
+	var online, offline []int
+	node, socket := map[NodeID][]int{}, map[SocketID][]int{}
+	core, l3 := map[CoreID][]int{}, map[L3ID][]int{}
+	for _, c := range cpus {
+		m.cpus[c.ID] = c
+		if c.Offline {
+			offline = append(offline, c.ID)
+			continue
+		}
+		online = append(online, c.ID)
+		node[c.Node] = append(node[c.Node], c.ID)
+		socket[c.Socket] = append(socket[c.Socket], c.ID)
+		core[c.Core] = append(core[c.Core], c.ID)
+		l3[c.L3] = append(l3[c.L3], c.ID)
+	}
+	m.online, m.offline = cpuset.New(online...), cpuset.New(offline...)
+	m.byNode, m.bySocket, m.byCore, m.byL3 = sets(node), sets(socket), sets(core), sets(l3)
+}
+
+// Name is the machine's name for people.
+func (m *Machine) Name() string { return m.name }
+
+// Nodes lists the NUMA nodes by ascending id.
+func (m *Machine) Nodes() []Node {
+	out := make([]Node, len(m.nodes))
+	for i, n := range m.nodes {
+		out[i] = n.clone()
+	}
+	return out
+}
+
+// NodeSet is the set of all node ids.
+func (m *Machine) NodeSet() NodeSet {
+	var b nodeBits
+	for _, n := range m.nodes {
+		b.set(int(n.ID))
+	}
+	return b.freeze()
+}
+
+// MemoryNodes is the set of the nodes that have memory.
+func (m *Machine) MemoryNodes() NodeSet {
+	var b nodeBits
+	for _, n := range m.nodes {
+		if n.MemoryBytes > 0 {
+			b.set(int(n.ID))
+		}
+	}
+	return b.freeze()
+}
+
+// MemoryBytes is the memory of all nodes together.
+func (m *Machine) MemoryBytes() uint64 {
+	var total uint64
+	for _, n := range m.nodes {
+		total += n.MemoryBytes
+	}
+	return total
+}
+
+// Distance is the SLIT distance from a to b: what the firmware says, else 10 on the same node
+// and 20 to any other (ACPI's defaults).
+func (m *Machine) Distance(a, b NodeID) int {
+	for _, n := range m.nodes {
+		if n.ID == a {
+			if d, ok := n.Distances[b]; ok {
+				return d
+			}
+		}
+	}
+	if a == b {
+		return 10
+	}
+	return 20
+}
+
+// Online is the set of online CPUs; Offline of those that are present but offline.
+func (m *Machine) Online() cpuset.CPUSet { return m.online }
+
+// Offline is the set of CPUs that are present but offline.
+func (m *Machine) Offline() cpuset.CPUSet { return m.offline }
+
+// CPU looks up one logical CPU, online or not.
+func (m *Machine) CPU(id int) (CPU, bool) {
+	c, ok := m.cpus[id]
+	return c, ok
+}
+
+// CPUsOfNode is the set of online CPUs of a node, empty for a node without CPUs.
+func (m *Machine) CPUsOfNode(id NodeID) cpuset.CPUSet { return m.byNode[id] }
+
+// CPUsOfNodes is the set of online CPUs of any of the nodes.
+func (m *Machine) CPUsOfNodes(nodes NodeSet) cpuset.CPUSet {
+	out := cpuset.New()
+	for _, id := range nodes.IDs() {
+		out = out.Union(m.byNode[id])
+	}
+	return out
+}
+
+// CPUsOfSocket is the set of online CPUs of a socket.
+func (m *Machine) CPUsOfSocket(id SocketID) cpuset.CPUSet { return m.bySocket[id] }
+
+// CPUsOfCore is the set of online threads of a core.
+func (m *Machine) CPUsOfCore(id CoreID) cpuset.CPUSet { return m.byCore[id] }
+
+// CPUsOfL3 is the set of online CPUs that share a last-level cache.
+func (m *Machine) CPUsOfL3(id L3ID) cpuset.CPUSet { return m.byL3[id] }
+
+// Sockets lists the sockets that have online CPUs, ascending.
+func (m *Machine) Sockets() []SocketID { return sortedKeys(m.bySocket) }
+
+// Cores lists the cores that have online CPUs, ascending.
+func (m *Machine) Cores() []CoreID { return sortedKeys(m.byCore) }
+
+// L3s lists the last-level cache groups that have online CPUs, ascending.
+func (m *Machine) L3s() []L3ID { return sortedKeys(m.byL3) }
+
+// NodesOf is the set of the nodes that the CPUs belong to.
+func (m *Machine) NodesOf(cpus cpuset.CPUSet) NodeSet {
+	var b nodeBits
+	for _, id := range cpus.UnsortedList() {
+		if c, ok := m.cpus[id]; ok && c.Node >= 0 {
+			b.set(int(c.Node))
+		}
+	}
+	return b.freeze()
+}
+
+// ThreadsPerCore is the largest number of threads, online or not, of any core.
+func (m *Machine) ThreadsPerCore() int {
+	threads := map[CoreID]int{}
+	most := 0
+	for _, c := range m.cpus {
+		threads[c.Core]++
+		most = max(most, threads[c.Core])
+	}
+	return most
+}
+
+// PCI lists the PCI functions by address.
+func (m *Machine) PCI() []PCIDevice { return slices.Clone(m.pci) }
+
+// Spec is the machine as data again; NewMachine of it gives an equal machine.
+func (m *Machine) Spec() Spec {
+	spec := Spec{Name: m.name, Nodes: m.Nodes(), PCI: m.PCI()}
+	for _, id := range sortedKeys(m.cpus) {
+		spec.CPUs = append(spec.CPUs, m.cpus[id])
+	}
+	return spec
+}
+
+func (s Spec) validate() error {
+	var errs []error
+	nodes := map[NodeID]bool{}
+	for _, n := range s.Nodes {
+		if n.ID < 0 {
+			errs = append(errs, fmt.Errorf("node %d: the id is negative", n.ID))
+		}
+		if nodes[n.ID] {
+			errs = append(errs, fmt.Errorf("node %d is listed twice", n.ID))
+		}
+		nodes[n.ID] = true
+	}
+	errs = append(errs, s.validateCPUs(nodes)...)
+	seen := map[string]bool{}
+	for _, d := range s.PCI {
+		if seen[d.Address] {
+			errs = append(errs, fmt.Errorf("PCI device %s is listed twice", d.Address))
+		}
+		seen[d.Address] = true
+		if d.Node != NoNode && !nodes[d.Node] {
+			errs = append(errs, fmt.Errorf("PCI device %s is on node %d, which does not exist", d.Address, d.Node))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s Spec) validateCPUs(nodes map[NodeID]bool) (errs []error) {
+	cpus := map[int]bool{}
+	socketOf := map[CoreID]SocketID{}
+	online := 0
+	for _, c := range s.CPUs {
+		if c.ID < 0 {
+			errs = append(errs, fmt.Errorf("cpu %d: the id is negative", c.ID))
+		}
+		if cpus[c.ID] {
+			errs = append(errs, fmt.Errorf("cpu %d is listed twice", c.ID))
+		}
+		cpus[c.ID] = true
+		if c.Offline {
+			continue // an offline CPU's place is not always known
+		}
+		online++
+		if !nodes[c.Node] {
+			errs = append(errs, fmt.Errorf("cpu %d is on node %d, which does not exist", c.ID, c.Node))
+		}
+		if socket, ok := socketOf[c.Core]; ok && socket != c.Socket {
+			errs = append(errs, fmt.Errorf("core %d is on sockets %d and %d", c.Core, socket, c.Socket))
+		}
+		socketOf[c.Core] = c.Socket
+	}
+	if online == 0 {
+		errs = append(errs, errors.New("no online cpu"))
+	}
+	return errs
+}
+
+func (n Node) clone() Node {
+	n.HugePages = slices.Clone(n.HugePages)
+	distances := make(map[NodeID]int, len(n.Distances))
+	for id, d := range n.Distances {
+		distances[id] = d
+	}
+	n.Distances = distances
+	return n
+}
+
+func sets[K comparable](members map[K][]int) map[K]cpuset.CPUSet {
+	out := make(map[K]cpuset.CPUSet, len(members))
+	for k, ids := range members {
+		out[k] = cpuset.New(ids...)
+	}
+	return out
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
+	keys := make([]K, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
