@@ -1,0 +1,65 @@
+package cgroups
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+)
+
+// QOSClass is the pod's quality of service class as its spec defines it
+// (https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/, pod level: KEP-2837). It expects
+// a defaulted pod, in which a limit without a request is also the request, and does not look
+// at the pod's status.
+//
+// CPU and memory decide; zero quantities count as not set. Pod-level resources, where given,
+// speak for all containers. Init containers count like the others, ephemeral ones never do.
+func QOSClass(pod *v1.Pod) v1.PodQOSClass {
+	var sum qosSum
+	if resourcehelper.IsPodLevelResourcesSet(pod) {
+		sum.add(*pod.Spec.Resources)
+		return sum.class()
+	}
+	for i := range pod.Spec.InitContainers {
+		sum.add(pod.Spec.InitContainers[i].Resources)
+	}
+	for i := range pod.Spec.Containers {
+		sum.add(pod.Spec.Containers[i].Resources)
+	}
+	return sum.class()
+}
+
+// qosSum adds up what QOSClass looks at, in the order requests CPU and memory, limits CPU
+// and memory.
+type qosSum struct {
+	requests, limits [2]resource.Quantity
+	unlimited        bool // some part lacks a CPU or a memory limit
+}
+
+func (s *qosSum) add(r v1.ResourceRequirements) {
+	for i, name := range [2]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+		if q := r.Requests[name]; q.Sign() > 0 {
+			s.requests[i].Add(q)
+		}
+		if q := r.Limits[name]; q.Sign() > 0 {
+			s.limits[i].Add(q)
+		} else {
+			s.unlimited = true
+		}
+	}
+}
+
+func (s *qosSum) class() v1.PodQOSClass {
+	anything, equal := false, true
+	for i := range s.requests {
+		anything = anything || s.requests[i].Sign() > 0 || s.limits[i].Sign() > 0
+		equal = equal && s.requests[i].Cmp(s.limits[i]) == 0
+	}
+	switch {
+	case !anything:
+		return v1.PodQOSBestEffort
+	case equal && !s.unlimited:
+		return v1.PodQOSGuaranteed
+	default:
+		return v1.PodQOSBurstable
+	}
+}
