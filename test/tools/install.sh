@@ -1,0 +1,41 @@
+#!/bin/sh
+# Installs the Debian packages that the container tests need and that are missing. Without root
+# it names them in one line and exits 3.
+set -eu
+
+# package:a file that shows it is there
+wanted="
+runc:/usr/sbin/runc
+containernetworking-plugins:/usr/lib/cni/bridge
+iproute2:/usr/sbin/ip|/sbin/ip|/bin/ip|/usr/bin/ip
+iptables:/usr/sbin/iptables
+mount:/bin/mount|/usr/bin/mount
+util-linux:/usr/bin/flock
+"
+
+missing=
+for entry in $wanted; do
+	found=
+	for file in $(echo "${entry#*:}" | tr '|' ' '); do
+		[ -e "$file" ] && found=1
+	done
+	[ -n "$found" ] || missing="$missing ${entry%%:*}"
+done
+missing=${missing# }
+[ -n "$missing" ] || exit 0
+
+if [ "$(id -u)" != 0 ]; then
+	echo "install: missing Debian packages: $missing (run as root: apt-get install $missing)" >&2
+	exit 3
+fi
+if ! command -v apt-get >/dev/null; then
+	echo "install: missing: $missing, and no apt-get here: install them by hand" >&2
+	exit 3
+fi
+echo "install: $missing" >&2
+export DEBIAN_FRONTEND=noninteractive
+# shellcheck disable=SC2086 # a list of packages
+if ! apt-get install -qq -y --no-install-recommends $missing >/dev/null 2>&1; then
+	apt-get update -qq
+	apt-get install -qq -y --no-install-recommends $missing >/dev/null
+fi
