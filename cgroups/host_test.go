@@ -1,0 +1,179 @@
+package cgroups
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+const realMount = "/sys/fs/cgroup"
+
+// ownRoot makes a cgroup root of the test's own on this machine and takes it away afterwards. It
+// returns its path below each hierarchy and the folders that it is.
+func ownRoot(t *testing.T) (string, []string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: makes cgroups on this machine")
+	}
+	root := fmt.Sprintf("/numalet-test-%d", os.Getpid())
+	mounts := []string{realMount}
+	if !exists(realMount + "/cgroup.controllers") {
+		mounts = nil
+		for _, s := range subsystems(realMount) {
+			if dir := filepath.Join(realMount, string(s.Name())); exists(dir) {
+				mounts = append(mounts, dir)
+			}
+		}
+	}
+	var dirs []string
+	for _, mount := range mounts {
+		dir := filepath.Join(mount, root)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Skipf("cgroups cannot be made here: %v", err)
+		}
+		t.Cleanup(func() {
+			for _, sub := range []string{"/burstable", "/besteffort", ""} {
+				_ = os.Remove(dir + "/kubepods" + sub)
+			}
+			if err := os.Remove(dir); err != nil && !os.IsNotExist(err) {
+				t.Error(err)
+			}
+		})
+		dirs = append(dirs, dir)
+	}
+	return root, dirs
+}
+
+// TestHost makes, changes and removes the tree with the kernel of this machine.
+func TestHost(t *testing.T) {
+	root, dirs := ownRoot(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	tree, err := New(Config{Root: root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tree.EnsureNode(ctx, NodeResources(list("cpu", "2", "memory", "1Gi"), 1000)); err != nil {
+		t.Fatal(err)
+	}
+	full := list("cpu", "500m", "memory", "64Mi")
+	pod := testPod("aa-11", full, full)
+	burstable := testPod("bb-22", list("cpu", "250m"), nil)
+	for range 2 {
+		for _, p := range []*v1.Pod{pod, burstable} {
+			if err := tree.EnsurePod(ctx, p, PodOptions{Pids: 64}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := tree.UpdateQOS(ctx, []*v1.Pod{pod, burstable}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, ok := tree.kernel.(*legacy); ok {
+		expectLegacyHost(t, root)
+	} else {
+		expectUnifiedHost(t, dirs[0])
+	}
+	if got := orphans(t, tree, "bb-22"); got != "aa-11" {
+		t.Errorf("Orphans() = %s", got)
+	}
+
+	exited := startIn(t, dirs, "/kubepods/podaa-11/container")
+	for range 2 {
+		if err := tree.RemovePod(ctx, pod.UID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-exited
+	for _, dir := range dirs {
+		if exists(dir + "/kubepods/podaa-11") {
+			t.Errorf("%s/kubepods/podaa-11 is still there", dir)
+		}
+	}
+	if got := orphans(t, tree); got != "bb-22" {
+		t.Errorf("Orphans() = %s", got)
+	}
+	if err := tree.RemovePod(ctx, burstable.UID); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func expectLegacyHost(t *testing.T, root string) {
+	t.Helper()
+	kubepods := func(controller string) string {
+		return filepath.Join(realMount, controller, root, "kubepods")
+	}
+	expect(t, kubepods("cpu"), "cpu.shares", "2048", "cpu.cfs_quota_us", "-1")
+	expect(t, kubepods("cpu")+"/burstable", "cpu.shares", "256")
+	expect(t, kubepods("cpu")+"/besteffort", "cpu.shares", "2")
+	expect(t, kubepods("cpu")+"/podaa-11",
+		"cpu.shares", "512", "cpu.cfs_quota_us", "50000", "cpu.cfs_period_us", "100000")
+	expect(t, kubepods("cpu")+"/burstable/podbb-22", "cpu.shares", "256", "cpu.cfs_quota_us", "-1")
+	expect(t, kubepods("memory"), "memory.limit_in_bytes", "1073741824")
+	expect(t, kubepods("memory")+"/podaa-11", "memory.limit_in_bytes", "67108864")
+	if exists(realMount + "/pids") {
+		expect(t, kubepods("pids"), "pids.max", "1000")
+		expect(t, kubepods("pids")+"/podaa-11", "pids.max", "64")
+	}
+}
+
+func expectUnifiedHost(t *testing.T, dir string) {
+	t.Helper()
+	expect(t, dir+"/kubepods", "cpu.weight", "79", "memory.max", "1073741824")
+	expect(t, dir+"/kubepods/burstable", "cpu.weight", "10")
+	expect(t, dir+"/kubepods/podaa-11", "cpu.weight", "20", "cpu.max", "50000 100000",
+		"memory.max", "67108864")
+}
+
+// startIn starts a process in a cgroup below a pod's, as a runtime does. The channel closes when
+// it has exited.
+func startIn(t *testing.T, dirs []string, cgroup string) <-chan struct{} {
+	t.Helper()
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	exited := make(chan struct{})
+	go func() {
+		defer close(exited)
+		_ = cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-exited
+	})
+	for _, root := range dirs {
+		dir := root + cgroup
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+			if text, err := os.ReadFile(filepath.Dir(dir) + "/" + file); err == nil {
+				if err := os.WriteFile(dir+"/"+file, text, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		pid := []byte(strconv.Itoa(cmd.Process.Pid))
+		if err := os.WriteFile(dir+"/cgroup.procs", pid, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return exited
+}
+
+func TestRemoveRefusesOwnCgroup(t *testing.T) {
+	if err := killable(map[int]bool{os.Getpid(): true}); err == nil {
+		t.Error("the agent would kill itself")
+	}
+	if err := killable(map[int]bool{0: true}); err == nil {
+		t.Error("the agent would kill its process group")
+	}
+}

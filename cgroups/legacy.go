@@ -1,0 +1,156 @@
+package cgroups
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"github.com/containerd/cgroups/v3/cgroup1"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// legacy is cgroup v1: one hierarchy per controller, each in a folder of the mount point.
+type legacy struct {
+	mount      string
+	subsystems []cgroup1.Subsystem
+}
+
+// newLegacy finds the controllers mounted in mount and checks that root exists in each.
+func newLegacy(mount, root string) (*legacy, error) {
+	for _, name := range []cgroup1.Name{
+		cgroup1.Cpu, cgroup1.Cpuacct, cgroup1.Cpuset, cgroup1.Memory,
+	} {
+		if !exists(filepath.Join(mount, string(name))) {
+			return nil, fmt.Errorf("cgroup controller %s is not mounted at %s: mount it (cgroup "+
+				"v1), or mount cgroup v2 there", name, filepath.Join(mount, string(name)))
+		}
+	}
+	l := &legacy{mount: mount}
+	for _, s := range subsystems(mount) {
+		dir := filepath.Join(mount, string(s.Name()))
+		if !exists(dir) {
+			continue
+		}
+		if !exists(filepath.Join(dir, root)) {
+			return nil, rootMissing(root, filepath.Join(dir, root))
+		}
+		l.subsystems = append(l.subsystems, s)
+	}
+	return l, nil
+}
+
+func rootMissing(root, dir string) error {
+	return fmt.Errorf("cgroup root %q: %s does not exist: make it, or change cgroupRoot", root, dir)
+}
+
+// subsystems are the controllers that a container can be in. A pod's cgroup is made and removed in
+// all of them, since the runtime makes the container's there and leaves the pod's behind.
+func subsystems(mount string) []cgroup1.Subsystem {
+	all := []cgroup1.Subsystem{
+		cgroup1.NewNamed(mount, cgroup1.SystemdDbus),
+		cgroup1.NewCpuset(mount),
+		cgroup1.NewCpu(mount),
+		cgroup1.NewCpuacct(mount),
+		cgroup1.NewMemory(mount),
+		cgroup1.NewPids(mount),
+		cgroup1.NewBlkio(mount),
+		cgroup1.NewDevices(mount),
+		cgroup1.NewFreezer(mount),
+		cgroup1.NewNetCls(mount),
+		cgroup1.NewNetPrio(mount),
+		cgroup1.NewPerfEvent(mount),
+		cgroup1.NewRdma(mount),
+	}
+	if hugetlb, err := cgroup1.NewHugetlb(mount); err == nil { // error: none on this host
+		all = append(all, hugetlb)
+	}
+	return all
+}
+
+func (l *legacy) hierarchy() ([]cgroup1.Subsystem, error) { return l.subsystems, nil }
+
+func (l *legacy) apply(path string, r Resources) error {
+	spec := &specs.LinuxResources{CPU: &specs.LinuxCPU{}}
+	if r.Shares > 0 {
+		spec.CPU.Shares = &r.Shares
+	}
+	if r.Quota != 0 {
+		period := uint64(r.Period.Microseconds())
+		spec.CPU.Quota, spec.CPU.Period = &r.Quota, &period
+	}
+	if r.Memory > 0 {
+		spec.Memory = &specs.LinuxMemory{Limit: &r.Memory}
+	}
+	if r.Pids > 0 {
+		spec.Pids = &specs.LinuxPids{Limit: &r.Pids}
+	}
+	for _, size := range slices.Sorted(maps.Keys(r.HugePages)) {
+		spec.HugepageLimits = append(spec.HugepageLimits, specs.LinuxHugepageLimit{
+			Pagesize: pageSizeName(size),
+			Limit:    uint64(r.HugePages[size]),
+		})
+	}
+	_, err := cgroup1.New(cgroup1.StaticPath(path), spec, cgroup1.WithHierarchy(l.hierarchy))
+	return err
+}
+
+func (l *legacy) children(path string) ([]string, error) {
+	seen := map[string]bool{}
+	for _, s := range l.subsystems {
+		names, err := childDirs(filepath.Join(l.mount, string(s.Name()), path))
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			seen[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(seen)), nil
+}
+
+func (l *legacy) kill(path string) (int, error) {
+	control, err := l.load(path)
+	if control == nil || err != nil {
+		return 0, err
+	}
+	pids := map[int]bool{}
+	for _, s := range control.Subsystems() {
+		found, err := control.Processes(s.Name(), true)
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // a cgroup can go while we walk
+			return 0, err
+		}
+		for _, p := range found {
+			pids[p.Pid] = true
+		}
+	}
+	if err := killable(pids); err != nil {
+		return len(pids), err
+	}
+	for pid := range pids {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && err != syscall.ESRCH {
+			return len(pids), fmt.Errorf("kill process %d: %w", pid, err)
+		}
+	}
+	return len(pids), nil
+}
+
+func (l *legacy) remove(path string) error {
+	control, err := l.load(path)
+	if control == nil || err != nil {
+		return err
+	}
+	return control.Delete()
+}
+
+// load is nil where the cgroup does not exist in any hierarchy.
+func (l *legacy) load(path string) (cgroup1.Cgroup, error) {
+	control, err := cgroup1.Load(cgroup1.StaticPath(path), cgroup1.WithHierarchy(l.hierarchy))
+	if errors.Is(err, cgroup1.ErrCgroupDeleted) {
+		return nil, nil
+	}
+	return control, err
+}

@@ -1,0 +1,113 @@
+package cgroups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// killEvery is how often processes that are being killed are looked for again.
+const killEvery = 10 * time.Millisecond
+
+// RemovePod removes the pod's cgroup whatever class the pod has, and first kills what still runs in
+// it, until ctx ends. A pod without a cgroup is removed.
+func (t *Tree) RemovePod(ctx context.Context, uid types.UID) error {
+	if err := checkUID(uid); err != nil {
+		return err
+	}
+	for _, class := range classes() {
+		if err := t.remove(ctx, podGroup(t.root, class, uid)); err != nil {
+			return fmt.Errorf("remove cgroup of pod %s: %w", uid, err)
+		}
+	}
+	return nil
+}
+
+// Orphans are the pods that have a cgroup and are not live, sorted.
+func (t *Tree) Orphans(live func(types.UID) bool) ([]types.UID, error) {
+	var orphans []types.UID
+	for _, class := range classes() {
+		parent := qosGroup(t.root, class).path(t.driver)
+		dirs, err := t.kernel.children(parent)
+		if err != nil {
+			return nil, fmt.Errorf("list pods in cgroup %s: %w", parent, err)
+		}
+		for _, dir := range dirs {
+			if uid, ok := parsePod(t.driver, dir); ok && !live(uid) {
+				orphans = append(orphans, uid)
+			}
+		}
+	}
+	slices.Sort(orphans)
+	return slices.Compact(orphans), nil
+}
+
+func classes() []v1.PodQOSClass {
+	return []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort}
+}
+
+// remove leaves alone what does not exist.
+func (t *Tree) remove(ctx context.Context, g group) error {
+	where := g.path(t.driver)
+	siblings, err := t.kernel.children(path.Dir(where))
+	if err != nil || !slices.Contains(siblings, path.Base(where)) {
+		return err
+	}
+	if err := t.killAll(ctx, where); err != nil {
+		return err
+	}
+	if t.systemd != nil {
+		if err := t.systemd.stop(ctx, g); err != nil {
+			return err
+		}
+	}
+	return t.kernel.remove(where)
+}
+
+func (t *Tree) killAll(ctx context.Context, where string) error {
+	for {
+		left, err := t.kernel.kill(where)
+		if err != nil || left == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d killed processes in %s have not exited: %w", left, where,
+				context.Cause(ctx))
+		case <-time.After(killEvery):
+		}
+	}
+}
+
+// killable refuses processes that must not or cannot be killed.
+func killable(pids map[int]bool) error {
+	switch {
+	case pids[os.Getpid()]:
+		return errors.New("the agent itself runs in this cgroup: move it out")
+	case pids[0]: // the kernel's word for a process outside our PID namespace
+		return errors.New("processes of another PID namespace: run the agent in the host's")
+	}
+	return nil
+}
+
+func childDirs(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+			names = append(names, e.Name())
+		}
+	}
+	return names, err
+}

@@ -1,0 +1,168 @@
+package cgroups
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+)
+
+// Unlimited is a quota without a bound.
+const Unlimited = -1
+
+// unboundHugePages is the limit of huge pages, in bytes, of cgroups that must not limit them.
+const unboundHugePages = 1 << 62
+
+// Resources are the values of one cgroup. A zero field is left as it is in the cgroup.
+type Resources struct {
+	// Shares is cpu.shares; on cgroup v2 it is written as cpu.weight.
+	Shares uint64
+	// Quota is the CPU time in microseconds per Period, or Unlimited.
+	Quota  int64
+	Period time.Duration
+	// Memory is the limit in bytes.
+	Memory int64
+	Pids   int64
+	// HugePages are limits in bytes by page size in bytes. Sizes of the host that are not in
+	// it are limited to 0.
+	HugePages map[int64]int64
+}
+
+// PodOptions are the parts of the configuration that a pod's cgroup depends on.
+type PodOptions struct {
+	// NoQuota lifts CPU limits: cpuCFSQuota is false, or the pod has exclusive CPUs.
+	NoQuota bool
+	// Period is cpuCFSQuotaPeriod; 0 means DefaultPeriod.
+	Period time.Duration
+	// Pids is podPidsLimit; the pod's processes are not limited unless it is positive.
+	Pids int64
+}
+
+// PodResources are the values of the pod's cgroup.
+func PodResources(pod *v1.Pod, o PodOptions) Resources {
+	r := Resources{Pids: max(o.Pids, 0), HugePages: map[int64]int64{}}
+	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
+	for name, q := range limits {
+		if size, ok := HugePageSize(name); ok {
+			r.HugePages[size] = q.Value()
+		}
+	}
+	if QOSClass(pod) == v1.PodQOSBestEffort {
+		r.Shares = MinShares
+		return r
+	}
+
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	r.Shares = Shares(requests.Cpu().MilliValue())
+	if limited(pod, v1.ResourceCPU) {
+		r.Period = o.Period
+		if r.Period == 0 {
+			r.Period = DefaultPeriod
+		}
+		r.Quota = Quota(limits.Cpu().MilliValue(), r.Period)
+		if o.NoQuota {
+			r.Quota = Unlimited
+		}
+	}
+	if limited(pod, v1.ResourceMemory) {
+		r.Memory = limits.Memory().Value()
+	}
+	return r
+}
+
+// limited tells whether a limit of the pod follows from its spec: it has one itself or all its
+// containers have one.
+func limited(pod *v1.Pod, name v1.ResourceName) bool {
+	if resourcehelper.IsPodLevelLimitsSet(pod) {
+		if q := pod.Spec.Resources.Limits[name]; q.Sign() > 0 {
+			return true
+		}
+	}
+	return allLimited(pod.Spec.Containers, name) && allLimited(pod.Spec.InitContainers, name)
+}
+
+func allLimited(containers []v1.Container, name v1.ResourceName) bool {
+	for i := range containers {
+		if q := containers[i].Resources.Limits[name]; q.Sign() <= 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// NodeResources are the values of the cgroup of all pods: the capacity of the node less what is
+// reserved for others. A reservation above the capacity leaves nothing.
+func NodeResources(capacity v1.ResourceList, pids int64, reserved ...v1.ResourceList) Resources {
+	left := capacity.DeepCopy()
+	for _, list := range reserved {
+		for name, q := range list {
+			if have, ok := left[name]; ok {
+				have.Sub(q)
+				left[name] = have
+			}
+		}
+	}
+	r := Resources{
+		Shares:    Shares(left.Cpu().MilliValue()),
+		Memory:    max(left.Memory().Value(), 0),
+		Pids:      max(pids, 0),
+		HugePages: map[int64]int64{},
+	}
+	for name, q := range left {
+		if size, ok := HugePageSize(name); ok {
+			r.HugePages[size] = max(q.Value(), 0)
+		}
+	}
+	return r
+}
+
+// QOSResources are the values of the burstable and best-effort cgroups while these pods are
+// on the node. Huge pages are limited above and below them only.
+func QOSResources(pods []*v1.Pod, sizes []int64) map[v1.PodQOSClass]Resources {
+	var milliCPU int64
+	for _, pod := range pods {
+		if QOSClass(pod) == v1.PodQOSBurstable {
+			requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+			milliCPU += requests.Cpu().MilliValue()
+		}
+	}
+	unbound := map[int64]int64{}
+	for _, size := range sizes {
+		unbound[size] = unboundHugePages
+	}
+	return map[v1.PodQOSClass]Resources{
+		v1.PodQOSBurstable:  {Shares: Shares(milliCPU), HugePages: unbound},
+		v1.PodQOSBestEffort: {Shares: MinShares, HugePages: maps.Clone(unbound)},
+	}
+}
+
+// HugePageSize is the page size in bytes of a resource such as hugepages-2Mi.
+func HugePageSize(name v1.ResourceName) (int64, bool) {
+	text, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
+	if !ok {
+		return 0, false
+	}
+	q, err := resource.ParseQuantity(text)
+	if err != nil || q.Sign() <= 0 {
+		return 0, false
+	}
+	return q.Value(), true
+}
+
+// pageSizeName is how the kernel names a page size in the files of the hugetlb controller
+// (hugetlb_cgroup.c: 64KB, 2MB, 1GB).
+func pageSizeName(bytes int64) string {
+	const kb, mb, gb = 1 << 10, 1 << 20, 1 << 30
+	switch {
+	case bytes >= gb:
+		return fmt.Sprintf("%dGB", bytes/gb)
+	case bytes >= mb:
+		return fmt.Sprintf("%dMB", bytes/mb)
+	default:
+		return fmt.Sprintf("%dKB", bytes/kb)
+	}
+}

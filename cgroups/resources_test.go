@@ -1,0 +1,154 @@
+package cgroups
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+)
+
+const (
+	mi = 1 << 20
+	gi = 1 << 30
+)
+
+func TestPodResources(t *testing.T) {
+	always := v1.ContainerRestartPolicyAlways
+	sidecar := container(list("cpu", "250m", "memory", "64Mi"), list("cpu", "250m", "memory", "64Mi"))
+	sidecar.RestartPolicy = &always
+	full := list("cpu", "2", "memory", "1Gi")
+	none := map[int64]int64{}
+
+	for _, tc := range []struct {
+		name string
+		spec v1.PodSpec
+		opts PodOptions
+		want Resources
+	}{
+		{"best effort", v1.PodSpec{Containers: []v1.Container{container(nil, nil)}},
+			PodOptions{Pids: -1}, Resources{Shares: 2, HugePages: none}},
+		{"guaranteed", v1.PodSpec{Containers: []v1.Container{container(full, full)}},
+			PodOptions{Pids: 100}, Resources{Shares: 2048, Quota: 200000,
+				Period: DefaultPeriod, Memory: gi, Pids: 100, HugePages: none}},
+		{"guaranteed, exclusive CPUs", v1.PodSpec{Containers: []v1.Container{
+			container(full, full)}},
+			PodOptions{NoQuota: true}, Resources{Shares: 2048, Quota: Unlimited,
+				Period: DefaultPeriod, Memory: gi, HugePages: none}},
+		{"another period", v1.PodSpec{Containers: []v1.Container{container(full, full)}},
+			PodOptions{Period: 10 * time.Millisecond}, Resources{Shares: 2048, Quota: 20000,
+				Period: 10 * time.Millisecond, Memory: gi, HugePages: none}},
+		{"a container without limits", v1.PodSpec{Containers: []v1.Container{
+			container(full, full), container(list("cpu", "500m"), nil)}},
+			PodOptions{}, Resources{Shares: 2560, HugePages: none}},
+		{"a container without memory limit", v1.PodSpec{Containers: []v1.Container{
+			container(full, full), container(nil, list("cpu", "1"))}},
+			PodOptions{}, Resources{Shares: 2048, Quota: 300000, Period: DefaultPeriod,
+				HugePages: none}},
+		{"init container without limits", v1.PodSpec{
+			InitContainers: []v1.Container{container(list("cpu", "3"), nil)},
+			Containers:     []v1.Container{container(full, full)}},
+			PodOptions{}, Resources{Shares: 3072, HugePages: none}},
+		{"sidecar and overhead add up", v1.PodSpec{
+			InitContainers: []v1.Container{sidecar},
+			Containers:     []v1.Container{container(full, full)},
+			Overhead:       list("cpu", "250m", "memory", "64Mi")},
+			PodOptions{}, Resources{Shares: 2560, Quota: 250000, Period: DefaultPeriod,
+				Memory: gi + 128*mi, HugePages: none}},
+		{"pod level", v1.PodSpec{
+			Resources:  &v1.ResourceRequirements{Requests: list("cpu", "1"), Limits: list("cpu", "4")},
+			Containers: []v1.Container{container(nil, nil)}},
+			PodOptions{}, Resources{Shares: 1024, Quota: 400000, Period: DefaultPeriod,
+				HugePages: none}},
+		{"huge pages", v1.PodSpec{Containers: []v1.Container{
+			container(full, list("cpu", "2", "memory", "1Gi", "hugepages-2Mi", "64Mi")),
+			container(full, list("cpu", "2", "memory", "1Gi", "hugepages-2Mi", "32Mi",
+				"hugepages-1Gi", "2Gi"))}},
+			PodOptions{}, Resources{Shares: 4096, Quota: 400000, Period: DefaultPeriod,
+				Memory: 2 * gi, HugePages: map[int64]int64{2 * mi: 96 * mi, gi: 2 * gi}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := PodResources(&v1.Pod{Spec: tc.spec}, tc.opts)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestNodeResources(t *testing.T) {
+	got := NodeResources(
+		list("cpu", "8", "memory", "16Gi", "hugepages-2Mi", "128Mi", "example.com/gpu", "4"), 1000,
+		list("cpu", "500m", "memory", "1Gi", "ephemeral-storage", "1Gi"),
+		list("cpu", "500m", "hugepages-2Mi", "256Mi"))
+	want := Resources{Shares: 7168, Memory: 15 * gi, Pids: 1000,
+		HugePages: map[int64]int64{2 * mi: 0}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+func TestQOSResources(t *testing.T) {
+	pod := func(requests, limits v1.ResourceList) *v1.Pod {
+		return &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{container(requests, limits)}}}
+	}
+	full := list("cpu", "2", "memory", "1Gi")
+	got := QOSResources([]*v1.Pod{
+		pod(full, full), pod(nil, nil), pod(list("cpu", "1500m"), nil), pod(list("cpu", "500m"), nil),
+	}, []int64{2 * mi})
+	unbound := map[int64]int64{2 * mi: 1 << 62}
+	want := map[v1.PodQOSClass]Resources{
+		v1.PodQOSBurstable:  {Shares: 2048, HugePages: unbound},
+		v1.PodQOSBestEffort: {Shares: 2, HugePages: unbound},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+func TestConvert(t *testing.T) {
+	for _, tc := range []struct {
+		milli  int64
+		shares uint64
+		weight uint64
+		quota  int64
+	}{
+		{-1, 2, 1, 0},
+		{0, 2, 1, 0},
+		{1, 2, 1, 1000},
+		{10, 10, 1, 1000},
+		{100, 102, 4, 10000},
+		{1000, 1024, 39, 100000},
+		{2500, 2560, 98, 250000},
+		{256000, 262144, 10000, 25600000},
+		{1000000, 262144, 10000, 100000000},
+	} {
+		if got := Shares(tc.milli); got != tc.shares {
+			t.Errorf("Shares(%d) = %d, want %d", tc.milli, got, tc.shares)
+		}
+		if got := Weight(Shares(tc.milli)); got != tc.weight {
+			t.Errorf("Weight(Shares(%d)) = %d, want %d", tc.milli, got, tc.weight)
+		}
+		if got := Quota(tc.milli, DefaultPeriod); got != tc.quota {
+			t.Errorf("Quota(%d) = %d, want %d", tc.milli, got, tc.quota)
+		}
+	}
+}
+
+func TestPageSizeName(t *testing.T) {
+	for size, want := range map[int64]string{
+		64 << 10: "64KB", 2 << 20: "2MB", 32 << 20: "32MB", 1 << 30: "1GB", 16 << 30: "16GB",
+	} {
+		if got := pageSizeName(size); got != want {
+			t.Errorf("pageSizeName(%d) = %s, want %s", size, got, want)
+		}
+	}
+	if size, ok := HugePageSize("hugepages-2Mi"); !ok || size != 2*mi {
+		t.Errorf("HugePageSize(hugepages-2Mi) = %d, %t", size, ok)
+	}
+	for _, name := range []v1.ResourceName{"memory", "hugepages-", "hugepages-big"} {
+		if _, ok := HugePageSize(name); ok {
+			t.Errorf("HugePageSize(%s) is a page size", name)
+		}
+	}
+}

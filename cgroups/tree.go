@@ -1,0 +1,173 @@
+package cgroups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Config says where the tree is and who makes it.
+type Config struct {
+	// Root is cgroupRoot, the existing cgroup that kubepods is made in; "" and "/" are the top.
+	Root   string
+	Driver Driver // "" is Cgroupfs
+	// Mount is where cgroups are mounted; "" is /sys/fs/cgroup.
+	Mount string
+	// HugePages is the folder that lists the page sizes of the host; "" is
+	// /sys/kernel/mm/hugepages.
+	HugePages string
+}
+
+// Tree is the control groups of pods. Its methods can be called from several goroutines, those
+// about one pod from one at a time.
+type Tree struct {
+	driver  Driver
+	root    group
+	sizes   []int64 // huge page sizes of the host in bytes, ascending
+	kernel  hierarchy
+	systemd *systemd // nil unless it is the driver
+}
+
+// hierarchy is one version of the kernel's cgroup interface. Paths start below its mount point.
+type hierarchy interface {
+	// apply creates the cgroup and those above it where they do not exist, and writes r.
+	apply(path string, r Resources) error
+	// children lists the cgroups directly in path, each once; none if path does not exist.
+	children(path string) ([]string, error)
+	// kill sends SIGKILL to every process in and below path and tells how many there were.
+	kill(path string) (int, error)
+	// remove removes path and all below it, which hold no process. It succeeds when path
+	// does not exist.
+	remove(path string) error
+}
+
+// New finds out which cgroup version the host has and checks that pods can have cgroups there.
+// It changes nothing.
+func New(c Config) (*Tree, error) {
+	if c.Driver == "" {
+		c.Driver = Cgroupfs
+	}
+	if c.Mount == "" {
+		c.Mount = "/sys/fs/cgroup"
+	}
+	if c.HugePages == "" {
+		c.HugePages = "/sys/kernel/mm/hugepages"
+	}
+	t := &Tree{driver: c.Driver}
+	unified := exists(filepath.Join(c.Mount, "cgroup.controllers"))
+	switch c.Driver {
+	case Cgroupfs:
+	case Systemd:
+		var err error
+		if t.systemd, err = newSystemd(unified); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, fmt.Errorf("cgroup driver %q: want %s or %s", c.Driver, Cgroupfs, Systemd)
+	}
+
+	var err error
+	if t.root, err = rootGroup(c.Driver, c.Root); err != nil {
+		return nil, err
+	}
+	if t.sizes, err = hugePageSizes(c.HugePages); err != nil {
+		return nil, err
+	}
+	if unified {
+		t.kernel, err = newUnified(c.Mount, t.root.path(c.Driver))
+	} else {
+		t.kernel, err = newLegacy(c.Mount, t.root.path(c.Driver))
+	}
+	return t, err
+}
+
+// EnsureNode makes the cgroup of all pods with these values, and those of the QoS classes in it.
+func (t *Tree) EnsureNode(ctx context.Context, node Resources) error {
+	if err := t.ensure(ctx, t.root.child(kubepods), node); err != nil {
+		return err
+	}
+	return t.UpdateQOS(ctx, nil)
+}
+
+// UpdateQOS brings the cgroups of the QoS classes in line with the pods on the node, which are
+// those that have or will have containers.
+func (t *Tree) UpdateQOS(ctx context.Context, pods []*v1.Pod) error {
+	values := QOSResources(pods, t.sizes)
+	for _, class := range []v1.PodQOSClass{v1.PodQOSBurstable, v1.PodQOSBestEffort} {
+		if err := t.ensure(ctx, qosGroup(t.root, class), values[class]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// EnsurePod makes the pod's cgroup and writes its values.
+func (t *Tree) EnsurePod(ctx context.Context, pod *v1.Pod, o PodOptions) error {
+	if err := checkUID(pod.UID); err != nil {
+		return err
+	}
+	return t.ensure(ctx, podGroup(t.root, QOSClass(pod), pod.UID), PodResources(pod, o))
+}
+
+// PodParent is the pod's cgroup in the form in which CRI takes a sandbox's cgroup_parent.
+func (t *Tree) PodParent(pod *v1.Pod) string {
+	return podGroup(t.root, QOSClass(pod), pod.UID).path(t.driver)
+}
+
+func (t *Tree) ensure(ctx context.Context, g group, r Resources) error {
+	r.HugePages = everySize(r.HugePages, t.sizes)
+	path := g.path(t.driver)
+	if t.systemd != nil {
+		if err := t.systemd.ensure(ctx, g, r); err != nil {
+			return fmt.Errorf("make cgroup %s: %w", path, err)
+		}
+	}
+	if err := t.kernel.apply(path, r); err != nil {
+		return fmt.Errorf("make cgroup %s: %w", path, err)
+	}
+	return nil
+}
+
+// everySize has a limit for each page size of the host and for no other, 0 where limits has none.
+func everySize(limits map[int64]int64, sizes []int64) map[int64]int64 {
+	all := make(map[int64]int64, len(sizes))
+	for _, size := range sizes {
+		all[size] = limits[size]
+	}
+	return all
+}
+
+// hugePageSizes reads the entries of a folder like /sys/kernel/mm/hugepages: hugepages-2048kB.
+// A kernel without huge pages has no such folder.
+func hugePageSizes(dir string) ([]int64, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list huge page sizes: %w", err)
+	}
+	var sizes []int64
+	for _, e := range entries {
+		text, _ := strings.CutPrefix(e.Name(), "hugepages-")
+		kb, err := strconv.ParseInt(strings.TrimSuffix(text, "kB"), 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("parse huge page size %s/%s: %w", dir, e.Name(), err)
+		}
+		sizes = append(sizes, kb*1024)
+	}
+	slices.Sort(sizes)
+	return sizes, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

@@ -1,0 +1,255 @@
+package cgroups
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// host is a folder in the place of /sys/fs/cgroup. The kernel's part, making a cgroup's control
+// files when its folder is made, is done beforehand where a test needs it.
+type host struct {
+	t         *testing.T
+	mount     string
+	hugePages string
+}
+
+func newHost(t *testing.T) host {
+	dir := t.TempDir()
+	h := host{t, filepath.Join(dir, "cgroup"), filepath.Join(dir, "hugepages")}
+	h.mkdir(filepath.Join(h.hugePages, "hugepages-2048kB"))
+	return h
+}
+
+func (h host) mkdir(dir string) {
+	h.t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// unified makes it a cgroup v2 host with these groups and controllers.
+func (h host) unified(controllers string, groups ...string) host {
+	for _, g := range append(groups, "/") {
+		dir := filepath.Join(h.mount, g)
+		h.mkdir(dir)
+		for name, text := range map[string]string{
+			"cgroup.controllers": controllers, "cgroup.subtree_control": "", "cgroup.procs": "",
+		} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+				h.t.Fatal(err)
+			}
+		}
+	}
+	return h
+}
+
+func (h host) legacy(controllers ...string) host {
+	for _, c := range controllers {
+		h.mkdir(filepath.Join(h.mount, c))
+	}
+	return h
+}
+
+func (h host) config(c Config) Config {
+	c.Mount, c.HugePages = h.mount, h.hugePages
+	return c
+}
+
+// expect compares files of a cgroup with name, content pairs.
+func expect(t *testing.T, dir string, pairs ...string) {
+	t.Helper()
+	for i := 0; i < len(pairs); i += 2 {
+		file := filepath.Join(dir, pairs[i])
+		_ = os.Chmod(file, 0o644) // a file that is not the kernel's is made without permissions
+		got, err := os.ReadFile(file)
+		if err != nil {
+			t.Error(err)
+		} else if strings.TrimSpace(string(got)) != pairs[i+1] {
+			t.Errorf("%s is %q, want %q", file, got, pairs[i+1])
+		}
+	}
+}
+
+func testPod(uid string, requests, limits v1.ResourceList) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)},
+		Spec:       v1.PodSpec{Containers: []v1.Container{container(requests, limits)}},
+	}
+}
+
+const allControllers = "cpuset cpu io memory hugetlb pids"
+
+func TestUnified(t *testing.T) {
+	ctx := t.Context()
+	h := newHost(t).unified(allControllers, "/kubepods", "/kubepods/burstable")
+	tree, err := New(h.config(Config{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tree.EnsureNode(ctx, NodeResources(list("cpu", "4", "memory", "8Gi"), 500)); err != nil {
+		t.Fatal(err)
+	}
+	burstable := testPod("b1", list("cpu", "500m"), list("cpu", "1", "hugepages-2Mi", "4Mi"))
+	for range 2 {
+		if err := tree.EnsurePod(ctx, burstable, PodOptions{Pids: 64}); err != nil {
+			t.Fatal(err)
+		}
+		if err := tree.UpdateQOS(ctx, []*v1.Pod{burstable}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	enabled := "+cpu +cpuset +memory +pids +hugetlb"
+	expect(t, h.mount, "cgroup.subtree_control", enabled)
+	expect(t, h.mount+"/kubepods", "cgroup.subtree_control", enabled,
+		"cpu.weight", "157", "memory.max", "8589934592", "pids.max", "500", "hugetlb.2MB.max", "0")
+	expect(t, h.mount+"/kubepods/burstable",
+		"cpu.weight", "20", "hugetlb.2MB.max", "4611686018427387904")
+	expect(t, h.mount+"/kubepods/besteffort", "cpu.weight", "1")
+	expect(t, h.mount+"/kubepods/burstable/podb1", "cpu.weight", "20", "cpu.max", "100000 100000",
+		"pids.max", "64", "hugetlb.2MB.max", "4194304")
+	if exists(h.mount + "/kubepods/burstable/podb1/memory.max") {
+		t.Error("a pod without memory limit got one")
+	}
+	if err := tree.EnsurePod(ctx, burstable, PodOptions{NoQuota: true}); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, h.mount+"/kubepods/burstable/podb1", "cpu.max", "max 100000")
+
+	if got := orphans(t, tree); got != "b1" {
+		t.Errorf("Orphans() = %s", got)
+	}
+	for range 2 {
+		if err := tree.RemovePod(ctx, "b1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if exists(h.mount + "/kubepods/burstable/podb1") {
+		t.Error("pod cgroup is still there")
+	}
+}
+
+func orphans(t *testing.T, tree *Tree, live ...string) string {
+	t.Helper()
+	uids, err := tree.Orphans(func(uid types.UID) bool {
+		for _, l := range live {
+			if types.UID(l) == uid {
+				return true
+			}
+		}
+		return false
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text []string
+	for _, uid := range uids {
+		text = append(text, string(uid))
+	}
+	return strings.Join(text, " ")
+}
+
+func TestUnifiedWithoutOptionalControllers(t *testing.T) {
+	h := newHost(t).unified("cpuset cpu memory", "/kubepods", "/kubepods/burstable")
+	tree, err := New(h.config(Config{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tree.EnsureNode(t.Context(), Resources{Shares: 1024, Pids: 5}); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, h.mount+"/kubepods", "cpu.weight", "39")
+	for _, file := range []string{"pids.max", "hugetlb.2MB.max"} {
+		if exists(filepath.Join(h.mount, "kubepods", file)) {
+			t.Errorf("%s is written without its controller", file)
+		}
+	}
+}
+
+func TestLegacy(t *testing.T) {
+	ctx := t.Context()
+	h := newHost(t).legacy("cpu", "cpuacct", "cpuset", "memory", "pids", "hugetlb", "systemd")
+	for file, text := range map[string]string{"cpuset.cpus": "0-3\n", "cpuset.mems": "0\n"} {
+		if err := os.WriteFile(h.mount+"/cpuset/"+file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tree, err := New(h.config(Config{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tree.EnsureNode(ctx, NodeResources(list("cpu", "4", "memory", "8Gi"), 500)); err != nil {
+		t.Fatal(err)
+	}
+	full := list("cpu", "1", "memory", "64Mi")
+	if err := tree.EnsurePod(ctx, testPod("g1", full, full), PodOptions{Pids: 64}); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, h.mount+"/cpu/kubepods/podg1",
+		"cpu.shares", "1024", "cpu.cfs_quota_us", "100000", "cpu.cfs_period_us", "100000")
+	expect(t, h.mount+"/memory/kubepods/podg1", "memory.limit_in_bytes", "67108864")
+	expect(t, h.mount+"/pids/kubepods/podg1", "pids.max", "64")
+	expect(t, h.mount+"/hugetlb/kubepods/podg1", "hugetlb.2MB.limit_in_bytes", "0")
+	expect(t, h.mount+"/hugetlb/kubepods/burstable",
+		"hugetlb.2MB.limit_in_bytes", "4611686018427387904")
+	if !exists(h.mount + "/systemd/kubepods/podg1") {
+		t.Error("no pod cgroup in a hierarchy without values")
+	}
+	if exists(h.mount + "/freezer") {
+		t.Error("a folder was made for a controller that is not mounted")
+	}
+}
+
+func TestNewErrors(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		host host
+		conf Config
+		want []string
+	}{
+		{"v1 without memory", newHost(t).legacy("cpu", "cpuacct", "cpuset"), Config{},
+			[]string{"controller memory is not mounted at", "cgroup/memory: mount it"}},
+		{"v2 without cpuset", newHost(t).unified("cpu memory pids"), Config{},
+			[]string{"controller cpuset is not in", "cgroup.controllers", "enable it"}},
+		{"v1 root", newHost(t).legacy("cpu", "cpuacct", "cpuset", "memory"), Config{Root: "/pods"},
+			[]string{`cgroup root "/pods"`, "/pods does not exist", "change cgroupRoot"}},
+		{"v2 root", newHost(t).unified(allControllers), Config{Root: "/pods"},
+			[]string{`cgroup root "/pods"`, "/pods does not exist", "change cgroupRoot"}},
+		{"driver", newHost(t).unified(allControllers), Config{Driver: "systemD"},
+			[]string{`cgroup driver "systemD"`, "cgroupfs", "systemd"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := New(tc.host.config(tc.conf))
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, part := range tc.want {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("error %q does not say %q", err, part)
+				}
+			}
+		})
+	}
+}
+
+func TestHugePageSizes(t *testing.T) {
+	h := newHost(t)
+	h.mkdir(h.hugePages + "/hugepages-1048576kB")
+	sizes, err := hugePageSizes(h.hugePages)
+	if err != nil || len(sizes) != 2 || sizes[0] != 2*mi || sizes[1] != gi {
+		t.Errorf("hugePageSizes() = %d, %v", sizes, err)
+	}
+	if sizes, err := hugePageSizes(h.hugePages + "/none"); len(sizes) != 0 || err != nil {
+		t.Errorf("hugePageSizes of no folder = %d, %v", sizes, err)
+	}
+	h.mkdir(h.hugePages + "/other")
+	if _, err := hugePageSizes(h.hugePages); err == nil || errors.Is(err, os.ErrNotExist) {
+		t.Errorf("hugePageSizes with another entry: %v", err)
+	}
+}

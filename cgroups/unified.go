@@ -1,0 +1,117 @@
+package cgroups
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containerd/cgroups/v3/cgroup2"
+)
+
+// unified is cgroup v2: one hierarchy whose controllers are enabled from the top down.
+type unified struct {
+	mount       string
+	controllers []string // those of ours that the root has
+}
+
+// newUnified checks that root exists and has the controllers pods cannot do without.
+func newUnified(mount, root string) (*unified, error) {
+	dir := filepath.Join(mount, root)
+	if !exists(dir) {
+		return nil, rootMissing(root, dir)
+	}
+	file := filepath.Join(dir, "cgroup.controllers")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read controllers of the cgroup root: %w", err)
+	}
+	u := &unified{mount: mount}
+	have := strings.Fields(string(text))
+	for _, name := range []string{"cpu", "cpuset", "memory", "pids", "hugetlb"} {
+		switch {
+		case slices.Contains(have, name):
+			u.controllers = append(u.controllers, name)
+		case name != "pids" && name != "hugetlb":
+			return nil, fmt.Errorf("cgroup controller %s is not in %s: enable it in the parent's "+
+				"cgroup.subtree_control, or in the kernel", name, file)
+		}
+	}
+	return u, nil
+}
+
+func (u *unified) apply(path string, r Resources) error {
+	control, err := cgroup2.NewManager(u.mount, path, &cgroup2.Resources{})
+	if err != nil {
+		return err
+	}
+	if err := control.ToggleControllers(u.controllers, cgroup2.Enable); err != nil {
+		return err
+	}
+	return control.Update(u.resources(r))
+}
+
+func (u *unified) resources(r Resources) *cgroup2.Resources {
+	v2 := &cgroup2.Resources{CPU: &cgroup2.CPU{}}
+	if r.Shares > 0 {
+		weight := Weight(r.Shares)
+		v2.CPU.Weight = &weight
+	}
+	if r.Quota != 0 {
+		period := uint64(r.Period.Microseconds())
+		quota := &r.Quota
+		if r.Quota == Unlimited {
+			quota = nil
+		}
+		v2.CPU.Max = cgroup2.NewCPUMax(quota, &period)
+	}
+	if r.Memory > 0 {
+		v2.Memory = &cgroup2.Memory{Max: &r.Memory}
+	}
+	if r.Pids > 0 && slices.Contains(u.controllers, "pids") {
+		v2.Pids = &cgroup2.Pids{Max: r.Pids}
+	}
+	if len(r.HugePages) > 0 && slices.Contains(u.controllers, "hugetlb") {
+		v2.HugeTlb = &cgroup2.HugeTlb{}
+		for _, size := range slices.Sorted(maps.Keys(r.HugePages)) {
+			*v2.HugeTlb = append(*v2.HugeTlb, cgroup2.HugeTlbEntry{
+				HugePageSize: pageSizeName(size),
+				Limit:        uint64(r.HugePages[size]),
+			})
+		}
+	}
+	return v2
+}
+
+func (u *unified) children(path string) ([]string, error) {
+	return childDirs(filepath.Join(u.mount, path))
+}
+
+func (u *unified) kill(path string) (int, error) {
+	control, err := cgroup2.Load(path, cgroup2.WithMountpoint(u.mount))
+	if err != nil {
+		return 0, err
+	}
+	found, err := control.Procs(true)
+	if err != nil && !os.IsNotExist(err) { // a cgroup can go while we walk
+		return 0, err
+	}
+	pids := map[int]bool{}
+	for _, pid := range found {
+		pids[int(pid)] = true
+	}
+	if err := killable(pids); err != nil || len(pids) == 0 {
+		return len(pids), err
+	}
+	return len(pids), control.Kill()
+}
+
+func (u *unified) remove(path string) error {
+	control, err := cgroup2.Load(path, cgroup2.WithMountpoint(u.mount))
+	if err != nil {
+		return err
+	}
+	return control.Delete()
+}
