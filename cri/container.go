@@ -1,0 +1,132 @@
+package cri
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+// ContainerOptions are the node's side of a container.
+type ContainerOptions struct {
+	// Attempt is the restart count.
+	Attempt uint32
+	// Image is what Images.Ensure returned.
+	Image ImageRef
+	Facts Facts
+	// Devices are what device plugins answered for this container, in the order of its resources.
+	Devices []*v1beta1.ContainerAllocateResponse
+	// Mounts are the volumes; mounts of devices come before them.
+	Mounts    []*runtimeapi.Mount
+	Placement Placement
+	Resources ResourceOptions
+	Security  SecurityOptions
+}
+
+// ContainerConfig is the runtime's order for a container. It is a pure function; a *StartError
+// with ReasonCreateContainerConfig means that the spec asks for what cannot be had.
+func ContainerConfig(
+	pod *v1.Pod, container *v1.Container, o ContainerOptions,
+) (*runtimeapi.ContainerConfig, error) {
+	envs, err := Env(pod, container, o.Facts, o.Devices)
+	if err != nil {
+		return nil, err
+	}
+	security, err := containerSecurity(pod, container, o.Image.User, o.Security)
+	if err != nil {
+		return nil, configError(err)
+	}
+	signal, err := stopSignal(container)
+	if err != nil {
+		return nil, configError(err)
+	}
+	devices := deviceSettings(o.Devices)
+	return &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: container.Name, Attempt: o.Attempt},
+		Image: &runtimeapi.ImageSpec{
+			Image: o.Image.Ref, UserSpecifiedImage: container.Image,
+		},
+		Command:     expandAll(container.Command, LookupIn(envs)),
+		Args:        expandAll(container.Args, LookupIn(envs)),
+		WorkingDir:  container.WorkingDir,
+		Envs:        envs,
+		Mounts:      append(devices.mounts, o.Mounts...),
+		Devices:     devices.devices,
+		CDIDevices:  devices.cdi,
+		Labels:      containerLabels(pod, container),
+		Annotations: containerAnnotations(pod, container, o.Attempt, devices.annotations),
+		LogPath:     ContainerLogPath(container.Name, o.Attempt),
+		Stdin:       container.Stdin,
+		StdinOnce:   container.StdinOnce,
+		Tty:         container.TTY,
+		StopSignal:  signal,
+		Linux: &runtimeapi.LinuxContainerConfig{
+			Resources:       containerResources(pod, container, o.Resources, o.Placement),
+			SecurityContext: security,
+		},
+	}, nil
+}
+
+func expandAll(list []string, lookup func(string) (string, bool)) []string {
+	var out []string
+	for _, text := range list {
+		value, _ := Expand(text, lookup)
+		out = append(out, value)
+	}
+	return out
+}
+
+func containerLabels(pod *v1.Pod, container *v1.Container) map[string]string {
+	return map[string]string{
+		LabelPodName:       pod.Name,
+		LabelPodNamespace:  pod.Namespace,
+		LabelPodUID:        string(pod.UID),
+		LabelContainerName: container.Name,
+	}
+}
+
+// containerAnnotations adds to the devices' annotations what either agent needs to stop and
+// report the container when its spec is gone. They win over the devices'.
+func containerAnnotations(
+	pod *v1.Pod, container *v1.Container, attempt uint32, annotations map[string]string,
+) map[string]string {
+	annotations[AnnotationHash] = ContainerHash(container)
+	annotations[AnnotationRestartCount] = strconv.FormatUint(uint64(attempt), 10)
+	annotations[AnnotationTerminationMessagePath] = container.TerminationMessagePath
+	annotations[AnnotationTerminationMessagePolicy] = string(container.TerminationMessagePolicy)
+	if grace := pod.DeletionGracePeriodSeconds; grace != nil {
+		annotations[AnnotationPodDeletionGrace] = strconv.FormatInt(*grace, 10)
+	}
+	if grace := pod.Spec.TerminationGracePeriodSeconds; grace != nil {
+		annotations[AnnotationPodTerminationGrace] = strconv.FormatInt(*grace, 10)
+	}
+	// Neither value holds anything that JSON cannot write.
+	if container.Lifecycle != nil && container.Lifecycle.PreStop != nil {
+		text, _ := json.Marshal(container.Lifecycle.PreStop)
+		annotations[AnnotationPreStopHandler] = string(text)
+	}
+	if len(container.Ports) > 0 {
+		text, _ := json.Marshal(container.Ports)
+		annotations[AnnotationContainerPorts] = string(text)
+	}
+	return annotations
+}
+
+// stopSignal is the CRI signal for one that the API writes as SIGTERM, SIGRTMIN+1, SIGRTMAX-1.
+func stopSignal(container *v1.Container) (runtimeapi.Signal, error) {
+	if container.Lifecycle == nil || container.Lifecycle.StopSignal == nil {
+		return runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT, nil
+	}
+	signal := string(*container.Lifecycle.StopSignal)
+	name := "SIGNAL_" + strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(signal)
+	number, ok := runtimeapi.Signal_value[name]
+	if !ok {
+		return 0, fmt.Errorf("container %q: lifecycle.stopSignal %q is not a signal of Linux",
+			container.Name, signal)
+	}
+	return runtimeapi.Signal(number), nil
+}

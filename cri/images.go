@@ -1,0 +1,267 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/distribution/reference"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/flowcontrol"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	crierrors "k8s.io/cri-api/pkg/errors"
+)
+
+// ImageService is what Images needs of the runtime.
+type ImageService interface {
+	ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, verbose bool,
+	) (*runtimeapi.ImageStatusResponse, error)
+	PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig,
+		sandbox *runtimeapi.PodSandboxConfig) (string, error)
+}
+
+// ImagesConfig says how images may be pulled.
+type ImagesConfig struct {
+	// Serialize pulls one image at a time; it wins over MaxParallel.
+	Serialize bool
+	// MaxParallel bounds concurrent pulls; 0 does not.
+	MaxParallel int
+	// QPS and Burst bound how many pulls start per second; QPS 0 does not.
+	QPS   float32
+	Burst int
+}
+
+// Images sees to it that images are present before containers are created. Its methods may
+// be called from any goroutine. No lock is held during a call to the runtime, and waiting for a
+// turn to pull ends with the context.
+type Images struct {
+	service  ImageService
+	turns    chan struct{} // one slot per concurrent pull; nil: no bound
+	limiter  flowcontrol.RateLimiter
+	failures pullFailures
+}
+
+// NewImages pulls through service.
+func NewImages(service ImageService, cfg ImagesConfig) *Images {
+	m := &Images{service: service, limiter: flowcontrol.NewFakeAlwaysRateLimiter()}
+	switch {
+	case cfg.Serialize:
+		m.turns = make(chan struct{}, 1)
+	case cfg.MaxParallel > 0:
+		m.turns = make(chan struct{}, cfg.MaxParallel)
+	}
+	if cfg.QPS > 0 {
+		m.limiter = flowcontrol.NewTokenBucketRateLimiter(cfg.QPS, max(cfg.Burst, 1))
+	}
+	return m
+}
+
+// ImageRequest asks for one container's image.
+type ImageRequest struct {
+	Pod       *v1.Pod
+	Container *v1.Container
+	// Sandbox is passed to the runtime with a pull.
+	Sandbox *runtimeapi.PodSandboxConfig
+	// Report takes the events about the image; type is v1.EventTypeNormal or -Warning. It may be nil.
+	Report func(eventType, reason, message string)
+}
+
+// ImageRef is an image that the runtime has.
+type ImageRef struct {
+	// Ref is the runtime's own name of the image, for CreateContainer.
+	Ref  string
+	User ImageUser
+}
+
+// Ensure makes the container's image present as its pull policy says. An error is a *StartError;
+// its RetryAt is set while pulls of this image for this pod are backed off.
+func (m *Images) Ensure(ctx context.Context, r ImageRequest) (ImageRef, error) {
+	if r.Report == nil {
+		r.Report = func(string, string, string) {}
+	}
+	name, err := taggedName(r.Container.Image)
+	if err != nil {
+		message := fmt.Sprintf("Failed to apply default image tag %q: %v", r.Container.Image, err)
+		r.Report(v1.EventTypeWarning, "InspectFailed", message)
+		return ImageRef{}, &StartError{Reason: ReasonInvalidImageName, Message: message, Err: err}
+	}
+	spec := &runtimeapi.ImageSpec{Image: name, Annotations: r.Pod.Annotations}
+
+	policy := PullPolicy(r.Container)
+	if policy != v1.PullAlways {
+		ref, err := m.present(ctx, spec, r, policy)
+		if err != nil || ref.Ref != "" {
+			return ref, err
+		}
+	}
+	return m.pull(ctx, spec, r)
+}
+
+// present is the image if the runtime has it; without an error, an empty one asks for a pull.
+func (m *Images) present(
+	ctx context.Context, spec *runtimeapi.ImageSpec, r ImageRequest, policy v1.PullPolicy,
+) (ImageRef, error) {
+	image, err := m.inspect(ctx, spec)
+	if err != nil {
+		message := fmt.Sprintf("Failed to inspect image %q: %v", spec.Image, err)
+		r.Report(v1.EventTypeWarning, "InspectFailed", message)
+		return ImageRef{}, &StartError{Reason: ReasonImageInspect, Message: message, Err: err}
+	}
+	switch {
+	case image != nil:
+		m.failures.forget(failureKey{r.Pod.UID, spec.Image})
+		r.Report(v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present "+
+			"on machine and can be accessed by the pod", spec.Image))
+		return imageRef(image.Id, image), nil
+	case policy == v1.PullNever:
+		message := fmt.Sprintf("Container image %q is not present with pull policy of Never", spec.Image)
+		r.Report(v1.EventTypeWarning, ReasonImageNeverPull, message)
+		return ImageRef{}, &StartError{Reason: ReasonImageNeverPull, Message: message}
+	}
+	return ImageRef{}, nil
+}
+
+func (m *Images) inspect(
+	ctx context.Context, spec *runtimeapi.ImageSpec,
+) (*runtimeapi.Image, error) {
+	answer, err := m.service.ImageStatus(ctx, spec, false)
+	if err != nil {
+		return nil, err
+	}
+	image := answer.GetImage()
+	if image != nil && image.Id == "" {
+		return nil, fmt.Errorf("image status of %q has no image id", spec.Image)
+	}
+	return image, nil
+}
+
+// pull pulls unless earlier failures forbid it for now.
+func (m *Images) pull(
+	ctx context.Context, spec *runtimeapi.ImageSpec, r ImageRequest,
+) (ImageRef, error) {
+	key := failureKey{r.Pod.UID, spec.Image}
+	if until, last := m.failures.backedOff(key, time.Now()); last != nil {
+		message := fmt.Sprintf("Back-off pulling image %q", spec.Image)
+		r.Report(v1.EventTypeNormal, "BackOff", message)
+		return ImageRef{}, &StartError{
+			Reason: ReasonImagePullBackOff, Message: message + ": " + last.Error(), Err: last, RetryAt: until,
+		}
+	}
+	r.Report(v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", spec.Image))
+	asked := time.Now()
+	ref, took, err := m.pullInTurn(ctx, spec, r.Sandbox)
+	if ctx.Err() != nil {
+		// The caller gave up; the image is not to blame.
+		return ImageRef{}, &StartError{
+			Reason: ReasonImagePull, Message: "pull of " + spec.Image + " was cancelled",
+			Err: context.Cause(ctx),
+		}
+	}
+	if err != nil {
+		r.Report(v1.EventTypeWarning, "Failed",
+			fmt.Sprintf("Failed to pull image %q: %v", spec.Image, err))
+		failed := pullError(spec.Image, err)
+		failed.RetryAt = m.failures.add(key, failed, time.Now())
+		return ImageRef{}, failed
+	}
+	m.failures.forget(key)
+
+	pulled := &runtimeapi.ImageSpec{Image: ref, Annotations: spec.Annotations}
+	image, err := m.inspect(ctx, pulled)
+	if err == nil && image == nil {
+		err = fmt.Errorf("the runtime does not have image %s that it just pulled", ref)
+	}
+	if err != nil {
+		message := fmt.Sprintf("Failed to inspect image %q: %v", ref, err)
+		r.Report(v1.EventTypeWarning, "InspectFailed", message)
+		return ImageRef{}, &StartError{Reason: ReasonImageInspect, Message: message, Err: err}
+	}
+	r.Report(v1.EventTypeNormal, "Pulled", fmt.Sprintf(
+		"Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.", spec.Image,
+		took.Truncate(time.Millisecond), time.Since(asked).Truncate(time.Millisecond), image.Size))
+	return imageRef(ref, image), nil
+}
+
+// pullInTurn waits for a free slot and pulls; took is the time of the pull alone.
+func (m *Images) pullInTurn(
+	ctx context.Context, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig,
+) (ref string, took time.Duration, err error) {
+	if !m.limiter.TryAccept() {
+		return "", 0, errors.New("pull QPS exceeded")
+	}
+	if m.turns != nil {
+		select {
+		case m.turns <- struct{}{}:
+			defer func() { <-m.turns }()
+		case <-ctx.Done():
+			return "", 0, ctx.Err()
+		}
+	}
+	start := time.Now()
+	ref, err = m.service.PullImage(ctx, spec, nil, sandbox)
+	if err == nil && ref == "" {
+		err = errors.New("the runtime answered with an empty image reference")
+	}
+	return ref, time.Since(start), err
+}
+
+// pullError names the reason of a failed pull. Runtimes put theirs in front of the message.
+func pullError(image string, err error) *StartError {
+	for _, known := range []struct {
+		mark   error
+		reason string
+		what   string
+	}{
+		{crierrors.ErrRegistryUnavailable, ReasonRegistryUnavailable, "the registry is unavailable"},
+		{crierrors.ErrSignatureValidationFailed, ReasonSignatureValidation,
+			"the signature validation failed"},
+	} {
+		_, detail, found := strings.Cut(err.Error(), known.mark.Error())
+		if found {
+			message := fmt.Sprintf("image pull failed for %s because %s%s", image, known.what, detail)
+			return &StartError{Reason: known.reason, Message: message, Err: err}
+		}
+	}
+	return &StartError{Reason: ReasonImagePull, Message: err.Error(), Err: err}
+}
+
+func imageRef(ref string, image *runtimeapi.Image) ImageRef {
+	out := ImageRef{Ref: ref, User: ImageUser{Username: image.GetUsername()}}
+	if uid := image.GetUid(); uid != nil {
+		out.User.UID = &uid.Value
+	}
+	return out
+}
+
+// taggedName is the image as written, with the tag "latest" if it has neither tag nor digest.
+func taggedName(image string) (string, error) {
+	named, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return "", fmt.Errorf("couldn't parse image name %q: %w", image, err)
+	}
+	if reference.IsNameOnly(named) {
+		image += ":latest"
+	}
+	return image, nil
+}
+
+// PullPolicy is the container's pull policy; the default is Always for the tag "latest",
+// written or not, and IfNotPresent for everything else.
+func PullPolicy(container *v1.Container) v1.PullPolicy {
+	if container.ImagePullPolicy != "" {
+		return container.ImagePullPolicy
+	}
+	named, err := reference.ParseNormalizedNamed(container.Image)
+	if err != nil {
+		return v1.PullIfNotPresent
+	}
+	if tagged, ok := named.(reference.Tagged); ok && tagged.Tag() != "latest" {
+		return v1.PullIfNotPresent
+	}
+	if _, ok := named.(reference.Digested); ok {
+		return v1.PullIfNotPresent
+	}
+	return v1.PullAlways
+}

@@ -1,0 +1,70 @@
+package cri
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Pulls of an image for a pod wait 10 s after the first failure, twice as long after each
+// further one, 5 minutes at most. A failure is forgotten when none follows for twice that.
+const (
+	pullBackOffFirst = 10 * time.Second
+	pullBackOffMax   = 5 * time.Minute
+)
+
+type failureKey struct {
+	pod   types.UID
+	image string
+}
+
+// pullFailures remembers failed pulls. The zero value is ready.
+type pullFailures struct {
+	mu     sync.Mutex
+	failed map[failureKey]pullFailure
+}
+
+type pullFailure struct {
+	at    time.Time
+	delay time.Duration
+	err   error
+}
+
+// backedOff tells until when key must not be pulled, and the failure that is the cause; a nil
+// error means it may be pulled.
+func (f *pullFailures) backedOff(key failureKey, now time.Time) (until time.Time, cause error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	failure, ok := f.failed[key]
+	if !ok || !now.Before(failure.at.Add(failure.delay)) {
+		return time.Time{}, nil
+	}
+	return failure.at.Add(failure.delay), failure.err
+}
+
+// add records a failed pull and returns when the next may be tried.
+func (f *pullFailures) add(key failureKey, err error, now time.Time) time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.failed == nil {
+		f.failed = map[failureKey]pullFailure{}
+	}
+	maps.DeleteFunc(f.failed, func(_ failureKey, old pullFailure) bool {
+		return now.Sub(old.at) > 2*pullBackOffMax
+	})
+	delay := pullBackOffFirst
+	if old, ok := f.failed[key]; ok {
+		delay = min(2*old.delay, pullBackOffMax)
+	}
+	f.failed[key] = pullFailure{at: now, delay: delay, err: err}
+	return now.Add(delay)
+}
+
+// forget drops the failures of key: its image is here.
+func (f *pullFailures) forget(key failureKey) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.failed, key)
+}

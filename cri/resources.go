@@ -1,0 +1,181 @@
+package cri
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/numalet/numalet/cgroups"
+)
+
+// ResourceOptions are the node's side of a container's resources.
+type ResourceOptions struct {
+	// NoQuota leaves CPU limits unenforced: cpuCFSQuota is false.
+	NoQuota bool
+	// Period is cpuCFSQuotaPeriod; 0 means cgroups.DefaultPeriod.
+	Period time.Duration
+	// HugePageSizes are the host's page sizes in bytes; each one gets a limit.
+	HugePageSizes []int64
+	// NodeMemory is the node's memory capacity in bytes, the measure of OOM scores.
+	NodeMemory int64
+	// OOMGroup has the kernel kill all processes of a container together. Only for cgroup v2.
+	OOMGroup bool
+}
+
+// Placement is where a container may run.
+type Placement struct {
+	// CPUs and Mems are cpuset.cpus and cpuset.mems in kernel list syntax; "" leaves them alone.
+	CPUs, Mems string
+	// Exclusive: the CPUs are the container's own, so no CPU quota may throttle it.
+	Exclusive bool
+}
+
+// The bounds of oom_score_adj by QoS class, and the share of memory requests in between
+// (https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/).
+const (
+	oomGuaranteed   = -997
+	oomBestEffort   = 1000
+	oomBurstableMin = oomBestEffort + oomGuaranteed
+	oomBurstableMax = oomBestEffort - 1
+)
+
+// systemNodeCritical is the priority class of pods that the node cannot do without.
+const systemNodeCritical = "system-node-critical"
+
+// containerResources are the container's own limits and where it runs.
+func containerResources(
+	pod *v1.Pod, container *v1.Container, o ResourceOptions, place Placement,
+) *runtimeapi.LinuxContainerResources {
+	need := demand{container.Resources.Requests, container.Resources.Limits}
+	r := need.linux(o)
+	if place.Exclusive && !o.NoQuota {
+		r.CpuQuota = cgroups.Unlimited
+	}
+	r.OomScoreAdj = OOMScoreAdj(pod, container, o.NodeMemory)
+	r.CpusetCpus, r.CpusetMems = place.CPUs, place.Mems
+	if o.OOMGroup {
+		// Documentation/admin-guide/cgroup-v2.rst, memory.oom.group.
+		r.Unified = map[string]string{"memory.oom.group": "1"}
+	}
+	return r
+}
+
+// demand is what a container, a pod or a pod's overhead asks for.
+type demand struct{ requests, limits v1.ResourceList }
+
+func (d demand) linux(o ResourceOptions) *runtimeapi.LinuxContainerResources {
+	cpu, requested := d.requests[v1.ResourceCPU]
+	if !requested {
+		cpu = d.limits[v1.ResourceCPU]
+	}
+	r := &runtimeapi.LinuxContainerResources{
+		CpuShares:          int64(cgroups.Shares(cpu.MilliValue())),
+		MemoryLimitInBytes: d.limits.Memory().Value(),
+	}
+	if !o.NoQuota {
+		period := o.Period
+		if period == 0 {
+			period = cgroups.DefaultPeriod
+		}
+		r.CpuPeriod = period.Microseconds()
+		r.CpuQuota = cgroups.Quota(d.limits.Cpu().MilliValue(), period)
+	}
+	for _, size := range slices.Sorted(slices.Values(o.HugePageSizes)) {
+		r.HugepageLimits = append(r.HugepageLimits,
+			&runtimeapi.HugepageLimit{PageSize: pageSizeName(size), Limit: d.hugePages(size)})
+	}
+	return r
+}
+
+// hugePages is the limit of pages of that size, in bytes; 0 when none are asked for.
+func (d demand) hugePages(size int64) uint64 {
+	for name, quantity := range d.limits {
+		if pages, ok := cgroups.HugePageSize(name); ok && pages == size {
+			return uint64(max(quantity.Value(), 0))
+		}
+	}
+	return 0
+}
+
+// pageSizeName is how CRI names a page size: 64KB, 2MB, 1GB.
+func pageSizeName(size int64) string {
+	units := []string{"B", "KB", "MB", "GB", "TB", "PB"}
+	unit := 0
+	for size >= 1024 && size%1024 == 0 && unit < len(units)-1 {
+		size /= 1024
+		unit++
+	}
+	return fmt.Sprintf("%d%s", size, units[unit])
+}
+
+// podDemand is what all containers together ask for, without the sandbox's overhead.
+func podDemand(pod *v1.Pod) demand {
+	o := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
+	return demand{resourcehelper.PodRequests(pod, o), resourcehelper.PodLimits(pod, o)}
+}
+
+// OOMScoreAdj is /proc/PID/oom_score_adj for the container on a node with that much memory in
+// bytes: the more of the node's memory a container asked for, the later it is killed.
+func OOMScoreAdj(pod *v1.Pod, container *v1.Container, nodeMemory int64) int64 {
+	if pod.Spec.PriorityClassName == systemNodeCritical {
+		return oomGuaranteed
+	}
+	switch cgroups.QOSClass(pod) {
+	case v1.PodQOSGuaranteed:
+		return oomGuaranteed
+	case v1.PodQOSBestEffort:
+		return oomBestEffort
+	}
+	request := memoryRequest(container)
+	if isSidecar(pod, container) && len(pod.Spec.Containers) > 0 {
+		// A sidecar lives at least as long as any container that depends on it.
+		smallest := memoryRequest(&pod.Spec.Containers[0])
+		for i := range pod.Spec.Containers {
+			smallest = min(smallest, memoryRequest(&pod.Spec.Containers[i]))
+		}
+		request = max(request, smallest)
+	}
+	request += unassignedMemory(pod)
+	if nodeMemory <= 0 {
+		return oomBurstableMax
+	}
+	return min(max(oomBestEffort-oomBestEffort*request/nodeMemory, oomBurstableMin), oomBurstableMax)
+}
+
+// unassignedMemory is a container's equal part of the pod-level memory request, in bytes, that
+// no container asks for itself (KEP-2837).
+func unassignedMemory(pod *v1.Pod) int64 {
+	if !resourcehelper.IsPodLevelRequestsSet(pod) {
+		return 0
+	}
+	left := pod.Spec.Resources.Requests.Memory().Value()
+	parts := int64(len(pod.Spec.Containers))
+	for i := range pod.Spec.Containers {
+		left -= memoryRequest(&pod.Spec.Containers[i])
+	}
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; isSidecar(pod, c) {
+			left -= memoryRequest(c)
+			parts++
+		}
+	}
+	return max(left, 0) / max(parts, 1)
+}
+
+func memoryRequest(container *v1.Container) int64 {
+	if q, ok := container.Resources.Requests[v1.ResourceMemory]; ok {
+		return q.Value()
+	}
+	return container.Resources.Limits.Memory().Value()
+}
+
+// isSidecar: an init container that keeps running beside the regular ones (KEP-753).
+func isSidecar(pod *v1.Pod, container *v1.Container) bool {
+	return container.RestartPolicy != nil && *container.RestartPolicy == v1.ContainerRestartPolicyAlways &&
+		slices.ContainsFunc(pod.Spec.InitContainers,
+			func(c v1.Container) bool { return c.Name == container.Name })
+}

@@ -1,0 +1,206 @@
+package cri
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
+)
+
+// maxHostname is the longest host name and FQDN, in bytes; Linux takes 64 (__NEW_UTS_LEN), DNS
+// labels 63.
+const (
+	maxHostname = 63
+	maxFQDN     = 64
+)
+
+// SandboxOptions are the node's side of a pod sandbox.
+type SandboxOptions struct {
+	// Attempt counts the sandboxes that this pod had before.
+	Attempt uint32
+	// LogsDir is the node's pod log root.
+	LogsDir string
+	// CgroupParent is the pod's cgroup in the syntax of the runtime's cgroup driver.
+	CgroupParent string
+	// ClusterDomain completes the FQDN of pods that have a subdomain.
+	ClusterDomain string
+	// DNS goes into the pod's resolv.conf; nil leaves the runtime's default.
+	DNS *runtimeapi.DNSConfig
+	// ExtraGroups are groups that volumes grant to every process of the pod.
+	ExtraGroups []int64
+	Resources   ResourceOptions
+}
+
+// SandboxConfig is the runtime's order for a pod's sandbox. It is a pure function; a *StartError
+// means that the spec asks for what cannot be had.
+func SandboxConfig(pod *v1.Pod, o SandboxOptions) (*runtimeapi.PodSandboxConfig, error) {
+	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
+		return nil, sandboxError(fmt.Errorf(
+			"spec.hostUsers: user namespaces are not supported; remove the field or set it to true"))
+	}
+	out := &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{
+			Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: o.Attempt,
+		},
+		LogDirectory: PodLogDir(o.LogsDir, pod),
+		DnsConfig:    o.DNS,
+		PortMappings: portMappings(pod),
+		Labels:       podLabels(pod),
+		Annotations:  maps.Clone(pod.Annotations),
+		Linux:        linuxSandbox(pod, o),
+	}
+	if !pod.Spec.HostNetwork {
+		name, domain, err := Hostname(pod, o.ClusterDomain)
+		if err != nil {
+			return nil, sandboxError(err)
+		}
+		out.Hostname = name
+		if ptr.Deref(pod.Spec.SetHostnameAsFQDN, false) && domain != "" {
+			out.Hostname = name + "." + domain
+			if len(out.Hostname) > maxFQDN {
+				return nil, sandboxError(fmt.Errorf("host name %s: an FQDN has at most %d characters, "+
+					"this one has %d; shorten it or drop setHostnameAsFQDN",
+					out.Hostname, maxFQDN, len(out.Hostname)))
+			}
+		}
+	}
+	return out, nil
+}
+
+// Hostname is the pod's host name and, for a pod with a subdomain, the rest of its FQDN.
+func Hostname(pod *v1.Pod, clusterDomain string) (name, domain string, err error) {
+	if override := pod.Spec.HostnameOverride; override != nil {
+		if len(*override) > maxFQDN {
+			return "", "", fmt.Errorf("spec.hostnameOverride %s has more than %d characters",
+				*override, maxFQDN)
+		}
+		return *override, "", nil
+	}
+	if name = pod.Spec.Hostname; name == "" {
+		name = pod.Name
+		if len(name) > maxHostname {
+			name = strings.TrimRight(name[:maxHostname], "-.")
+		}
+	}
+	if name == "" {
+		return "", "", fmt.Errorf("pod %s/%s: no host name follows from the pod's name; "+
+			"set spec.hostname", pod.Namespace, pod.Name)
+	}
+	if pod.Spec.Subdomain != "" {
+		domain = pod.Spec.Subdomain + "." + pod.Namespace + ".svc." + clusterDomain
+	}
+	return name, domain, nil
+}
+
+func podLabels(pod *v1.Pod) map[string]string {
+	labels := make(map[string]string, len(pod.Labels)+3)
+	maps.Copy(labels, pod.Labels)
+	labels[LabelPodName] = pod.Name
+	labels[LabelPodNamespace] = pod.Namespace
+	labels[LabelPodUID] = string(pod.UID)
+	return labels
+}
+
+// portMappings are the ports of regular and sidecar containers. Ports of the host's network
+// need no mapping.
+func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
+	if pod.Spec.HostNetwork {
+		return nil
+	}
+	var out []*runtimeapi.PortMapping
+	add := func(container *v1.Container) {
+		for _, port := range container.Ports {
+			out = append(out, &runtimeapi.PortMapping{
+				Protocol:      protocol(port.Protocol),
+				ContainerPort: port.ContainerPort,
+				HostPort:      port.HostPort,
+				HostIp:        port.HostIP,
+			})
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; isSidecar(pod, c) {
+			add(c)
+		}
+	}
+	for i := range pod.Spec.Containers {
+		add(&pod.Spec.Containers[i])
+	}
+	return out
+}
+
+func protocol(p v1.Protocol) runtimeapi.Protocol {
+	switch p {
+	case v1.ProtocolUDP:
+		return runtimeapi.Protocol_UDP
+	case v1.ProtocolSCTP:
+		return runtimeapi.Protocol_SCTP
+	default:
+		return runtimeapi.Protocol_TCP
+	}
+}
+
+func linuxSandbox(pod *v1.Pod, o SandboxOptions) *runtimeapi.LinuxPodSandboxConfig {
+	shared := ptr.Deref(pod.Spec.SecurityContext, v1.PodSecurityContext{})
+	out := &runtimeapi.LinuxPodSandboxConfig{
+		CgroupParent: o.CgroupParent,
+		Resources:    podDemand(pod).linux(o.Resources),
+		SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
+			NamespaceOptions:         namespaces(pod),
+			SelinuxOptions:           selinux(shared.SELinuxOptions),
+			RunAsUser:                int64Value(shared.RunAsUser),
+			RunAsGroup:               int64Value(shared.RunAsGroup),
+			SupplementalGroups:       groups(shared, o.ExtraGroups),
+			SupplementalGroupsPolicy: groupsPolicy(shared),
+			Privileged:               privileged(pod),
+			// Whatever the containers run with, the sandbox itself needs nothing unusual.
+			Seccomp: profile(runtimeapi.SecurityProfile_RuntimeDefault),
+		},
+	}
+	if len(pod.Spec.Overhead) > 0 {
+		out.Overhead = demand{pod.Spec.Overhead, pod.Spec.Overhead}.linux(o.Resources)
+	}
+	for _, sysctl := range shared.Sysctls {
+		if out.Sysctls == nil {
+			out.Sysctls = map[string]string{}
+		}
+		out.Sysctls[sysctl.Name] = sysctl.Value
+	}
+	return out
+}
+
+func namespaces(pod *v1.Pod) *runtimeapi.NamespaceOption {
+	out := &runtimeapi.NamespaceOption{
+		Network: runtimeapi.NamespaceMode_POD,
+		Ipc:     runtimeapi.NamespaceMode_POD,
+		Pid:     runtimeapi.NamespaceMode_CONTAINER,
+	}
+	if pod.Spec.HostNetwork {
+		out.Network = runtimeapi.NamespaceMode_NODE
+	}
+	if pod.Spec.HostIPC {
+		out.Ipc = runtimeapi.NamespaceMode_NODE
+	}
+	switch {
+	case pod.Spec.HostPID:
+		out.Pid = runtimeapi.NamespaceMode_NODE
+	case ptr.Deref(pod.Spec.ShareProcessNamespace, false):
+		out.Pid = runtimeapi.NamespaceMode_POD
+	}
+	return out
+}
+
+// privileged: the sandbox has to allow what its most powerful container is allowed.
+func privileged(pod *v1.Pod) bool {
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if own, _ := securityContexts(pod, &list[i]); ptr.Deref(own.Privileged, false) {
+				return true
+			}
+		}
+	}
+	return false
+}

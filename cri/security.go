@@ -1,0 +1,265 @@
+package cri
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
+)
+
+// SecurityOptions are the node's side of a container's security context.
+type SecurityOptions struct {
+	// SeccompDefault gives RuntimeDefault to containers that ask for no profile.
+	SeccompDefault bool
+	// SeccompRoot is the directory of Localhost profiles.
+	SeccompRoot string
+	// ExtraGroups are groups that volumes grant to every process of the pod.
+	ExtraGroups []int64
+}
+
+// ImageUser is the user that an image names; neither field set means root.
+type ImageUser struct {
+	UID      *int64
+	Username string
+}
+
+// Paths that containers must not see or change when procMount is Default
+// (https://kubernetes.io/docs/tasks/configure-pod-container/security-context/#proc-access).
+func maskedPaths() []string {
+	return []string{
+		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys",
+		"/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug",
+		"/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap",
+	}
+}
+
+func readonlyPaths() []string {
+	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+}
+
+// containerSecurity is the container's security context over the pod's.
+func containerSecurity(
+	pod *v1.Pod, container *v1.Container, user ImageUser, o SecurityOptions,
+) (*runtimeapi.LinuxContainerSecurityContext, error) {
+	own, shared := securityContexts(pod, container)
+	if err := verifyNonRoot(pod, container, user); err != nil {
+		return nil, err
+	}
+	seccomp, err := o.seccomp(prefer(own.SeccompProfile, shared.SeccompProfile))
+	if err != nil {
+		return nil, err
+	}
+	apparmor, err := appArmor(pod, container)
+	if err != nil {
+		return nil, err
+	}
+	out := &runtimeapi.LinuxContainerSecurityContext{
+		Privileged:         ptr.Deref(own.Privileged, false),
+		NamespaceOptions:   namespaces(pod),
+		SelinuxOptions:     selinux(prefer(own.SELinuxOptions, shared.SELinuxOptions)),
+		ReadonlyRootfs:     ptr.Deref(own.ReadOnlyRootFilesystem, false),
+		NoNewPrivs:         !ptr.Deref(own.AllowPrivilegeEscalation, true),
+		SupplementalGroups: groups(shared, o.ExtraGroups),
+		Seccomp:            seccomp,
+		Apparmor:           apparmor,
+		ApparmorProfile:    legacyAppArmor(apparmor),
+		RunAsGroup:         int64Value(prefer(own.RunAsGroup, shared.RunAsGroup)),
+		RunAsUser:          int64Value(prefer(own.RunAsUser, shared.RunAsUser)),
+	}
+	out.SupplementalGroupsPolicy = groupsPolicy(shared)
+	if out.RunAsUser == nil {
+		if out.RunAsUser = int64Value(user.UID); out.RunAsUser == nil {
+			out.RunAsUsername = user.Username
+		}
+	}
+	if c := own.Capabilities; c != nil {
+		out.Capabilities = &runtimeapi.Capability{
+			AddCapabilities: capabilityNames(c.Add), DropCapabilities: capabilityNames(c.Drop),
+		}
+	}
+	if ptr.Deref(own.ProcMount, v1.DefaultProcMount) == v1.UnmaskedProcMount {
+		return out, nil
+	}
+	out.MaskedPaths, out.ReadonlyPaths = maskedPaths(), readonlyPaths()
+	return out, nil
+}
+
+// securityContexts are the container's and the pod's own, never nil.
+func securityContexts(pod *v1.Pod, c *v1.Container) (v1.SecurityContext, v1.PodSecurityContext) {
+	return ptr.Deref(c.SecurityContext, v1.SecurityContext{}),
+		ptr.Deref(pod.Spec.SecurityContext, v1.PodSecurityContext{})
+}
+
+// prefer is the container's setting, or the pod's where the container has none.
+func prefer[T any](own, shared *T) *T {
+	if own != nil {
+		return own
+	}
+	return shared
+}
+
+// verifyNonRoot refuses a container that says runAsNonRoot and would run as root.
+func verifyNonRoot(pod *v1.Pod, container *v1.Container, user ImageUser) error {
+	own, shared := securityContexts(pod, container)
+	if !ptr.Deref(prefer(own.RunAsNonRoot, shared.RunAsNonRoot), false) {
+		return nil
+	}
+	who := fmt.Sprintf("(pod: %q, container: %s)",
+		fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID), container.Name)
+	uid := prefer(own.RunAsUser, shared.RunAsUser)
+	switch {
+	case uid != nil && *uid == 0:
+		return fmt.Errorf("container's runAsUser breaks non-root policy %s", who)
+	case uid != nil:
+		return nil
+	case user.UID == nil && user.Username != "":
+		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), "+
+			"cannot verify user is non-root %s", user.Username, who)
+	case ptr.Deref(user.UID, 0) == 0:
+		return fmt.Errorf("container has runAsNonRoot and image will run as root %s", who)
+	}
+	return nil
+}
+
+func (o SecurityOptions) seccomp(p *v1.SeccompProfile) (*runtimeapi.SecurityProfile, error) {
+	if p == nil {
+		if o.SeccompDefault {
+			return profile(runtimeapi.SecurityProfile_RuntimeDefault), nil
+		}
+		return profile(runtimeapi.SecurityProfile_Unconfined), nil
+	}
+	switch p.Type {
+	case v1.SeccompProfileTypeRuntimeDefault:
+		return profile(runtimeapi.SecurityProfile_RuntimeDefault), nil
+	case v1.SeccompProfileTypeUnconfined:
+		return profile(runtimeapi.SecurityProfile_Unconfined), nil
+	case v1.SeccompProfileTypeLocalhost:
+		name := ptr.Deref(p.LocalhostProfile, "")
+		if !filepath.IsLocal(name) {
+			return nil, fmt.Errorf("seccomp profile %q: localhostProfile must be a path below %s",
+				name, o.SeccompRoot)
+		}
+		out := profile(runtimeapi.SecurityProfile_Localhost)
+		out.LocalhostRef = filepath.Join(o.SeccompRoot, name)
+		return out, nil
+	}
+	return nil, fmt.Errorf("seccomp profile type %q is none of "+
+		"RuntimeDefault, Unconfined, Localhost", p.Type)
+}
+
+func profile(kind runtimeapi.SecurityProfile_ProfileType) *runtimeapi.SecurityProfile {
+	return &runtimeapi.SecurityProfile{ProfileType: kind}
+}
+
+// appArmor is the profile of the container's field, its annotation, or the pod's field; nil
+// leaves the choice to the runtime.
+func appArmor(pod *v1.Pod, container *v1.Container) (*runtimeapi.SecurityProfile, error) {
+	own, shared := securityContexts(pod, container)
+	p := own.AppArmorProfile
+	if p == nil {
+		key := v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + container.Name
+		if text, ok := pod.Annotations[key]; ok {
+			return parseAppArmor(text)
+		}
+		p = shared.AppArmorProfile
+	}
+	if p == nil {
+		return nil, nil
+	}
+	switch p.Type {
+	case v1.AppArmorProfileTypeRuntimeDefault:
+		return profile(runtimeapi.SecurityProfile_RuntimeDefault), nil
+	case v1.AppArmorProfileTypeUnconfined:
+		return profile(runtimeapi.SecurityProfile_Unconfined), nil
+	case v1.AppArmorProfileTypeLocalhost:
+		if name := ptr.Deref(p.LocalhostProfile, ""); name != "" {
+			out := profile(runtimeapi.SecurityProfile_Localhost)
+			out.LocalhostRef = name
+			return out, nil
+		}
+		return nil, fmt.Errorf("AppArmor profile of type Localhost needs localhostProfile")
+	}
+	return nil, fmt.Errorf("AppArmor profile type %q is none of "+
+		"RuntimeDefault, Unconfined, Localhost", p.Type)
+}
+
+// The strings that name AppArmor profiles in annotations and in the deprecated CRI field.
+const (
+	appArmorDefault    = "runtime/default"
+	appArmorUnconfined = "unconfined"
+	appArmorLocalhost  = "localhost/"
+)
+
+func parseAppArmor(text string) (*runtimeapi.SecurityProfile, error) {
+	name, local := strings.CutPrefix(text, appArmorLocalhost)
+	switch {
+	case text == appArmorDefault:
+		return profile(runtimeapi.SecurityProfile_RuntimeDefault), nil
+	case text == appArmorUnconfined:
+		return profile(runtimeapi.SecurityProfile_Unconfined), nil
+	case text == "":
+		return nil, nil
+	case local && name != "":
+		out := profile(runtimeapi.SecurityProfile_Localhost)
+		out.LocalhostRef = name
+		return out, nil
+	}
+	return nil, fmt.Errorf("AppArmor annotation %q is none of %s, %s, %sNAME",
+		text, appArmorDefault, appArmorUnconfined, appArmorLocalhost)
+}
+
+// legacyAppArmor is the profile for runtimes that only read the deprecated field.
+func legacyAppArmor(p *runtimeapi.SecurityProfile) string {
+	switch {
+	case p == nil:
+		return ""
+	case p.ProfileType == runtimeapi.SecurityProfile_RuntimeDefault:
+		return appArmorDefault
+	case p.ProfileType == runtimeapi.SecurityProfile_Unconfined:
+		return appArmorUnconfined
+	default:
+		return appArmorLocalhost + p.LocalhostRef
+	}
+}
+
+func selinux(o *v1.SELinuxOptions) *runtimeapi.SELinuxOption {
+	if o == nil {
+		return nil
+	}
+	return &runtimeapi.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
+}
+
+// groups are the supplemental groups of every process of the pod.
+func groups(shared v1.PodSecurityContext, extra []int64) []int64 {
+	var out []int64
+	if shared.FSGroup != nil {
+		out = append(out, *shared.FSGroup)
+	}
+	out = append(out, extra...)
+	return append(out, shared.SupplementalGroups...)
+}
+
+func groupsPolicy(shared v1.PodSecurityContext) runtimeapi.SupplementalGroupsPolicy {
+	if ptr.Deref(shared.SupplementalGroupsPolicy, "") == v1.SupplementalGroupsPolicyStrict {
+		return runtimeapi.SupplementalGroupsPolicy_Strict
+	}
+	return runtimeapi.SupplementalGroupsPolicy_Merge
+}
+
+func capabilityNames(list []v1.Capability) []string {
+	var out []string
+	for _, capability := range list {
+		out = append(out, string(capability))
+	}
+	return out
+}
+
+func int64Value(v *int64) *runtimeapi.Int64Value {
+	if v == nil {
+		return nil
+	}
+	return &runtimeapi.Int64Value{Value: *v}
+}
