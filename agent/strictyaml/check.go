@@ -1,0 +1,267 @@
+package strictyaml
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Findings is what Check saw, each list in the order of the paths.
+type Findings struct {
+	// Given are the paths of the fields that the document sets ("authentication.webhook.enabled").
+	// Lists and maps are named as a whole. A null counts as not given.
+	Given []string
+	// Unknown are messages about fields that the type does not have.
+	Unknown []string
+	// Wrong are messages about values that do not fit their field.
+	Wrong []string
+}
+
+// Check compares the document with type T, a struct, by its json tags.
+func Check[T any](d Document) Findings {
+	var w walk
+	w.object("", d.root, reflect.TypeFor[T](), true)
+	return w.Findings
+}
+
+type walk struct{ Findings }
+
+func (w *walk) wrong(path, want string, v any) {
+	w.Wrong = append(w.Wrong, fmt.Sprintf("%s: want %s, found %s", path, want, found(v)))
+}
+
+// value checks v, which stands at path, against t. record: the path may count as given.
+func (w *walk) value(path string, v any, t reflect.Type, record bool) {
+	if v == nil {
+		return
+	}
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	own := reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())
+	if t.Kind() == reflect.Struct && !own {
+		w.object(path, v, t, record)
+		return
+	}
+	if record {
+		w.Given = append(w.Given, path)
+	}
+	switch {
+	case own:
+		raw, err := json.Marshal(v)
+		if err == nil {
+			err = json.Unmarshal(raw, reflect.New(t).Interface())
+		}
+		if err != nil {
+			w.wrong(path, wanted(t), v)
+		}
+	case t.Kind() == reflect.Map:
+		w.mapping(path, v, t)
+	case t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8:
+		list, ok := v.([]any)
+		if !ok {
+			w.wrong(path, "a list", v)
+		}
+		for i, e := range list {
+			w.value(path+"["+strconv.Itoa(i)+"]", e, t.Elem(), false)
+		}
+	case !fits(v, t):
+		w.wrong(path, wanted(t), v)
+	}
+}
+
+func (w *walk) mapping(path string, v any, t reflect.Type) {
+	m, ok := v.(map[string]any)
+	if !ok {
+		w.wrong(path, "a mapping", v)
+	}
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		w.value(join(path, key), m[key], t.Elem(), false)
+	}
+}
+
+func (w *walk) object(path string, v any, t reflect.Type, record bool) {
+	m, ok := v.(map[string]any)
+	if !ok {
+		w.wrong(path, "an object", v)
+		return
+	}
+	fields := map[string]reflect.Type{}
+	jsonFields(t, fields)
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		if ft, ok := fields[key]; ok {
+			w.value(join(path, key), m[key], ft, record)
+			continue
+		}
+		hint := "remove it or correct its name"
+		if near := nearest(key, fields); near != "" {
+			hint = fmt.Sprintf("did you mean %q?", near)
+		}
+		w.Unknown = append(w.Unknown, fmt.Sprintf("%s: unknown field; %s", join(path, key), hint))
+	}
+}
+
+// jsonFields lists the json names of a struct with the type of each, embedded structs included.
+func jsonFields(t reflect.Type, into map[string]reflect.Type) {
+	for f := range fieldsOf(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case name == "-" || !f.IsExported() && !f.Anonymous:
+		case name == "" && f.Anonymous:
+			jsonFields(f.Type, into)
+		case name == "":
+			into[f.Name] = f.Type
+		default:
+			into[name] = f.Type
+		}
+	}
+}
+
+func fieldsOf(t reflect.Type) func(yield func(reflect.StructField) bool) {
+	return func(yield func(reflect.StructField) bool) {
+		for i := range t.NumField() {
+			if !yield(t.Field(i)) {
+				return
+			}
+		}
+	}
+}
+
+// fits tells whether v can be stored in the scalar type t.
+func fits(v any, t reflect.Type) bool {
+	n, number := v.(json.Number)
+	var err error
+	switch t.Kind() {
+	case reflect.Interface:
+		return true
+	case reflect.Bool:
+		_, ok := v.(bool)
+		return ok
+	case reflect.String:
+		_, ok := v.(string)
+		return ok
+	case reflect.Slice: // bytes, in base64
+		_, ok := v.(string)
+		return ok
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		_, err = strconv.ParseInt(n.String(), 10, t.Bits())
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		_, err = strconv.ParseUint(n.String(), 10, t.Bits())
+	case reflect.Float32, reflect.Float64:
+		_, err = strconv.ParseFloat(n.String(), t.Bits())
+	default:
+		return false
+	}
+	return number && err == nil
+}
+
+// wanted says in words what a value of type t looks like.
+func wanted(t reflect.Type) string {
+	switch t.Name() {
+	case "Duration", "TimeOrMetaDuration":
+		return `a duration such as "10s" or "2m"`
+	case "Quantity", "QuantityValue":
+		return `a quantity such as "500m" or "2Gi"`
+	case "IntOrString":
+		return "a number or a string"
+	case "Time", "MicroTime":
+		return "a time such as 2006-01-02T15:04:05Z"
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a string"
+	case reflect.Slice:
+		return "a base64 string"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Int:
+		return "a whole number of " + strconv.Itoa(t.Bits()) + " bits"
+	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uint:
+		return "a whole number that is not negative"
+	}
+	return "another type"
+}
+
+// found describes a value of the document in one line.
+func found(v any) string {
+	switch v := v.(type) {
+	case string:
+		if len(v) > 40 {
+			v = strings.ToValidUTF8(v[:40], "") + "..."
+		}
+		return "the string " + strconv.Quote(v)
+	case json.Number:
+		return "the number " + v.String()
+	case bool:
+		return strconv.FormatBool(v)
+	case []any:
+		return "a list"
+	case map[string]any:
+		return "an object"
+	default:
+		return "nothing"
+	}
+}
+
+// nearest is the field a person may have meant by key: the same but for case, or up to two typing
+// errors away. Empty when there is none.
+func nearest(key string, fields map[string]reflect.Type) string {
+	best, distance := "", 3
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if strings.EqualFold(name, key) {
+			return name
+		}
+		if d := editDistance(name, key, distance); d < distance && d < len(name)/2 {
+			best, distance = name, d
+		}
+	}
+	return best
+}
+
+// editDistance is Levenshtein's, or limit when it is limit or more.
+func editDistance(a, b string, limit int) int {
+	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
+		return limit
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j+1]+1, row[j]+1)
+		}
+	}
+	return min(row[len(b)], limit)
+}
+
+// join appends a key to a path. Keys that hold dots or are odd are put in brackets.
+func join(path, key string) string {
+	odd := key == "" || len(key) > 80 || bytes.ContainsFunc([]byte(key), func(r rune) bool {
+		return r <= ' ' || r == '.' || r == '[' || r == '"' || r > '~'
+	})
+	switch {
+	case odd && len(key) > 80:
+		return path + "[" + strconv.Quote(strings.ToValidUTF8(key[:80], "")+"...") + "]"
+	case odd:
+		return path + "[" + strconv.Quote(key) + "]"
+	case path == "":
+		return key
+	default:
+		return path + "." + key
+	}
+}

@@ -1,0 +1,154 @@
+// Package strictyaml reads one YAML or JSON document written by a person and says, with the path
+// of every field, what in it does not fit the Go type it is meant for.
+//
+// encoding/json stops at the first problem, forgets the path of values with a decoder of their
+// own (durations, quantities) and drops unknown fields. Here the document is compared with the
+// type first, all findings are collected, and decoding follows only when the caller is content.
+package strictyaml
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	kjson "k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/yaml"
+)
+
+// ErrEmpty: the file holds nothing but blanks and comments.
+var ErrEmpty = errors.New("is empty")
+
+// Document is one object, read from YAML or JSON.
+type Document struct {
+	// JSON is the document, without duplicate keys (the last one counts).
+	JSON []byte
+	// Duplicates names the keys that are given twice, in one line; empty when there are none.
+	Duplicates string
+
+	root map[string]any
+}
+
+// Parse reads the only document in data. The error is one line and begins with a verb ("is not
+// YAML: ..."), so that it reads well after the name of the file.
+func Parse(data []byte) (Document, error) {
+	data, err := only(data)
+	if err != nil {
+		return Document{}, err
+	}
+	var d Document
+	d.JSON, err = yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		strict := err
+		if d.JSON, err = yaml.YAMLToJSON(data); err != nil {
+			return Document{}, fmt.Errorf("is not YAML or JSON: %s", yamlMessage(err))
+		}
+		d.Duplicates = yamlMessage(strict)
+	}
+	dec := json.NewDecoder(bytes.NewReader(d.JSON))
+	dec.UseNumber()
+	var root any
+	if err := dec.Decode(&root); err != nil {
+		return Document{}, fmt.Errorf("is not YAML or JSON: %s", OneLine(err.Error()))
+	}
+	switch root := root.(type) {
+	case nil:
+		return Document{}, ErrEmpty
+	case map[string]any:
+		d.root = root
+		return d, nil
+	default:
+		return Document{}, fmt.Errorf("holds %s; want an object with apiVersion and kind", found(root))
+	}
+}
+
+// Kind is the document's own apiVersion and kind, empty where they are missing or no strings.
+func (d Document) Kind() (apiVersion, kind string) {
+	apiVersion, _ = d.root["apiVersion"].(string)
+	kind, _ = d.root["kind"].(string)
+	return apiVersion, kind
+}
+
+// Root is the object for reading: numbers are json.Number. Do not change it.
+func (d Document) Root() map[string]any { return d.root }
+
+// Decode fills into. Field names are matched exactly, unknown ones are dropped: see Check.
+func (d Document) Decode(into any) error {
+	if err := kjson.Unmarshal(d.JSON, into); err != nil {
+		return errors.New(OneLine(err.Error()))
+	}
+	return nil
+}
+
+// only returns the one document of a YAML stream, at its own line numbers.
+func only(data []byte) ([]byte, error) {
+	start, seen := 0, 0 // where the current document begins; documents with content so far
+	content := false
+	var first, end int
+	finish := func(at int) {
+		if content {
+			seen++
+			if seen == 1 {
+				first, end = start, at
+			}
+		}
+		start, content = at, false
+	}
+	for at := 0; at < len(data); {
+		next := len(data)
+		if i := bytes.IndexByte(data[at:], '\n'); i >= 0 {
+			next = at + i + 1
+		}
+		line := bytes.TrimSpace(data[at:next])
+		if rest, ok := separator(data[at:next]); ok {
+			finish(at)
+			line = rest
+		}
+		if len(line) > 0 && line[0] != '#' && line[0] != '%' && string(line) != "..." {
+			content = true
+		}
+		at = next
+	}
+	finish(len(data))
+	switch seen {
+	case 0:
+		return nil, ErrEmpty
+	case 1:
+		if first == 0 {
+			return data[:end], nil
+		}
+		blank := bytes.Repeat([]byte{'\n'}, bytes.Count(data[:first], []byte{'\n'}))
+		return append(blank, data[first:end]...), nil
+	default:
+		return nil, fmt.Errorf("holds %d documents; put each in a file of its own", seen)
+	}
+}
+
+// separator tells whether the line begins a document, and what else stands on it.
+func separator(line []byte) (rest []byte, ok bool) {
+	rest, ok = bytes.CutPrefix(line, []byte("---"))
+	if !ok || len(rest) > 0 && !bytes.ContainsRune([]byte(" \t\r\n"), rune(rest[0])) {
+		return nil, false
+	}
+	return bytes.TrimSpace(rest), true
+}
+
+// yamlMessage is the parser's message without its own name, in one line.
+func yamlMessage(err error) string {
+	s := OneLine(err.Error())
+	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors: "} {
+		s = strings.TrimPrefix(s, prefix)
+	}
+	return s
+}
+
+// OneLine folds line breaks and runs of blanks, and cuts what is longer than a log line.
+func OneLine(s string) string {
+	const longest = 400
+	s = strings.ToValidUTF8(strings.Join(strings.Fields(s), " "), "?")
+	if r := []rune(s); len(r) > longest {
+		s = string(r[:longest]) + "..."
+	}
+	return s
+}
