@@ -1,0 +1,55 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// The log is flushed this often, and counts as blocked when it has not come back for so long.
+const (
+	flushEvery = time.Minute
+	blocked    = 2 * time.Minute
+)
+
+// logCheck is the health check "log": does writing the log block?
+type logCheck struct {
+	flush   func()
+	flushed atomic.Pointer[time.Time]
+}
+
+func newLogCheck() *logCheck {
+	l := &logCheck{flush: klog.Flush}
+	l.mark()
+	return l
+}
+
+func (l *logCheck) mark() {
+	now := time.Now()
+	l.flushed.Store(&now)
+}
+
+func (l *logCheck) run(ctx context.Context) error {
+	tick := time.NewTicker(flushEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			l.flush()
+			l.mark()
+		}
+	}
+}
+
+func (l *logCheck) check(*http.Request) error {
+	if since := time.Since(*l.flushed.Load()); since > blocked {
+		return fmt.Errorf("logging blocked for %s", since.Round(time.Second))
+	}
+	return nil
+}
