@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/discover"
+)
+
+// newTopologyCommand is "numalet topology": look at machines, capture this one.
+func newTopologyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "topology",
+		Short: "Show what the hardware is, or capture it",
+		Args:  cobra.NoArgs,
+	}
+	cmd.AddCommand(newTopologyShow(), newTopologySnapshot(), newTopologyFixtures())
+	return cmd
+}
+
+func newTopologyShow() *cobra.Command {
+	var from, format string
+	var allPCI bool
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "Print sockets, NUMA nodes, caches, memory, PCI devices and distances",
+		Long: "Print sockets, NUMA nodes, caches, memory, PCI devices and distances of this machine\n" +
+			"or of another one. What -o yaml and -o json print, --topology-from reads.",
+		Example: "  numalet topology show\n" +
+			"  numalet topology show --topology-from fixture:epyc-nps4\n" +
+			"  numalet topology show -o yaml > machine.yaml",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			m, err := discover.Open(from)
+			if err != nil {
+				return err
+			}
+			return printMachine(cmd.OutOrStdout(), m, format, allPCI)
+		},
+	}
+	cmd.Flags().StringVar(&from, "topology-from", "", "the machine to show: a ghw snapshot (.tar.gz or "+
+		"unpacked), a machine file in YAML, or fixture:NAME; empty is this machine")
+	cmd.Flags().StringVarP(&format, "output", "o", "text", "text, json or yaml")
+	cmd.Flags().BoolVar(&allPCI, "all-pci", false, "with -o text, show PCI devices of every class")
+	return cmd
+}
+
+func printMachine(w io.Writer, m *topology.Machine, format string, allPCI bool) error {
+	switch format {
+	case "text":
+		return discover.WriteText(w, m, allPCI)
+	case "yaml":
+		return discover.WriteYAML(w, m)
+	case "json":
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		enc.SetEscapeHTML(false)
+		return enc.Encode(m.Spec())
+	default:
+		return fmt.Errorf("--output %s: not a format; use text, json or yaml", format)
+	}
+}
+
+func newTopologySnapshot() *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:   "snapshot",
+		Short: "Capture this machine in a file for --topology-from",
+		Long: "Capture CPUs, NUMA nodes, memory and PCI devices of this machine in a ghw snapshot.\n" +
+			"It holds no host name, no addresses and no serial numbers.",
+		Example: "  numalet topology snapshot -o machine.tar.gz\n" +
+			"  numalet topology show --topology-from machine.tar.gz",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return writeSnapshot(cmd.Context(), path)
+		},
+	}
+	cmd.Flags().StringVarP(&path, "output", "o", "machine.tar.gz", "the file to write; it must not exist yet")
+	return cmd
+}
+
+// writeSnapshot leaves a whole snapshot at path, or nothing.
+func writeSnapshot(ctx context.Context, path string) (err error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return fmt.Errorf("write snapshot: %w; choose another file with -o", err)
+	}
+	defer func() {
+		if err = errors.Join(err, f.Close()); err != nil {
+			err = errors.Join(err, os.Remove(path))
+		}
+	}()
+	return discover.Snapshot(ctx, f, "/")
+}
+
+func newTopologyFixtures() *cobra.Command {
+	return &cobra.Command{
+		Use:   "fixtures",
+		Short: "List the built-in machines, for --topology-from fixture:NAME",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, name := range discover.FixtureNames() {
+				m, err := discover.Fixture(name)
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "fixture:%-16s %s\n", name, m.Name())
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}

@@ -1,0 +1,105 @@
+package discover
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/numalet/numalet/topology"
+)
+
+// fixturePrefix marks a built-in machine where a path is expected.
+const fixturePrefix = "fixture:"
+
+// Open reads the machine that path stands for:
+//
+//   - a ghw snapshot: an archive (.tar.gz), or a directory that one was unpacked to
+//   - a machine file in our YAML, or a topology.Spec in JSON
+//   - "fixture:NAME", a built-in machine
+//   - "", this host
+func Open(path string) (*topology.Machine, error) {
+	if path == "" {
+		return Host("/")
+	}
+	if name, ok := strings.CutPrefix(path, fixturePrefix); ok {
+		return Fixture(name)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("open machine: %w; give a ghw snapshot, a machine file in YAML, or %sNAME (%s)",
+			err, fixturePrefix, strings.Join(FixtureNames(), ", "))
+	}
+	if info.IsDir() {
+		return Host(path)
+	}
+	m, err := openFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("open machine %s: %w", path, err)
+	}
+	return m, nil
+}
+
+func openFile(path string) (*topology.Machine, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	head := make([]byte, 512)
+	n, err := io.ReadFull(f, head)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	switch head = head[:n]; {
+	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
+		return openArchive(f)
+	case bytes.IndexByte(head, 0) >= 0:
+		return nil, errors.New("neither a ghw snapshot (.tar.gz) nor a machine file in YAML; " +
+			"make one with: numalet topology snapshot -o FILE")
+	}
+	return ParseYAML(f)
+}
+
+// openArchive unpacks a snapshot to a temporary directory, which is gone when it returns.
+func openArchive(r io.Reader) (_ *topology.Machine, err error) {
+	dir, err := os.MkdirTemp("", "numalet-snapshot-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := unpack(dir, r); err != nil {
+		return nil, fmt.Errorf("unpack snapshot: %w", err)
+	}
+	root, err := snapshotRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	m, err := Host(root)
+	if err != nil {
+		// The temporary path means nothing to the reader of the message.
+		return nil, errors.New(strings.ReplaceAll(err.Error(), root, "the snapshot's root"))
+	}
+	return m, nil
+}
+
+// snapshotRoot is where sys is: at the top, or in the only directory there.
+func snapshotRoot(dir string) (string, error) {
+	if _, err := os.Stat(filepath.Join(dir, cpuDir)); err == nil {
+		return dir, nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", err
+	}
+	if len(entries) == 1 && entries[0].IsDir() {
+		return filepath.Join(dir, entries[0].Name()), nil
+	}
+	return dir, nil
+}

@@ -1,0 +1,106 @@
+package discover
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// tree reads the small text files of /sys and /proc. Paths are relative to the root
+// ("sys/devices/system/cpu").
+type tree struct{ fsys fs.FS }
+
+// maxText is far more than any attribute has; /proc/cpuinfo of a large machine is the largest.
+const maxText = 16 << 20
+
+// text is the content of a file without surrounding white space.
+func (t tree) text(path string) (string, error) {
+	f, err := t.fsys.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxText+1))
+	if err != nil {
+		return "", err
+	}
+	if len(data) > maxText {
+		return "", fmt.Errorf("read %s: larger than %d MiB", path, maxText>>20)
+	}
+	return strings.TrimSpace(string(data)), nil
+}
+
+func (t tree) number(path string) (int, error) {
+	text, err := t.text(path)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %q is not a number", path, shorten(text))
+	}
+	return n, nil
+}
+
+// list is the content of a file in the kernel's list syntax.
+func (t tree) list(path string) ([]int, error) {
+	text, err := t.text(path)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := parseList(text)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return ids, nil
+}
+
+// numbered lists the N of the entries prefixN of a directory in ascending order.
+func (t tree) numbered(dir, prefix string) ([]int, error) {
+	entries, err := fs.ReadDir(t.fsys, dir)
+	if err != nil {
+		return nil, err
+	}
+	var ids []int
+	for _, e := range entries {
+		digits, ok := strings.CutPrefix(e.Name(), prefix)
+		if !ok || strings.Trim(digits, "0123456789") != "" || digits == "" {
+			continue
+		}
+		id, err := parseID(digits)
+		if err != nil {
+			return nil, fmt.Errorf("read %s/%s: %w", dir, e.Name(), err)
+		}
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids, nil
+}
+
+// memTotal is MemTotal of a meminfo file in bytes; the lines of a node's file start with "Node N".
+func (t tree) memTotal(path string) (uint64, error) {
+	text, err := t.text(path)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(text) {
+		_, rest, ok := strings.Cut(line, "MemTotal:")
+		if !ok {
+			continue
+		}
+		kib, err := strconv.ParseUint(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 53)
+		if err != nil {
+			return 0, fmt.Errorf("read %s: %q is not an amount of memory", path, shorten(strings.TrimSpace(line)))
+		}
+		return kib * 1024, nil
+	}
+	return 0, fmt.Errorf("read %s: no MemTotal", path)
+}
+
+// absent tells that a file is missing, which for many attributes means that the kernel, the
+// platform or the capture does not have it.
+func absent(err error) bool { return errors.Is(err, fs.ErrNotExist) }

@@ -1,0 +1,243 @@
+package discover
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/topology"
+)
+
+// WriteText draws m for people: sockets, nodes, cache groups, memory, PCI devices and distances,
+// in at most 100 columns. Of the PCI devices it shows those that pods are likely to be given
+// (graphics, network, NVMe, accelerators), or all of them.
+func WriteText(w io.Writer, m *topology.Machine, allPCI bool) error {
+	p := picture{m: m, spec: m.Spec(), allPCI: allPCI}
+	var b strings.Builder
+	p.headline(&b)
+	for _, group := range p.groups() {
+		b.WriteString("\n")
+		group.write(&b, "")
+	}
+	p.distances(&b)
+	p.legend(&b)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// picture draws one machine.
+type picture struct {
+	m      *topology.Machine
+	spec   topology.Spec
+	allPCI bool
+}
+
+// branch is a line with the lines that belong under it.
+type branch struct {
+	text  string
+	under []branch
+}
+
+func (b branch) write(w *strings.Builder, indent string) {
+	w.WriteString(b.text + "\n")
+	for i, sub := range b.under {
+		fork, next := "├─ ", "│  "
+		if i == len(b.under)-1 {
+			fork, next = "└─ ", "   "
+		}
+		w.WriteString(indent + fork)
+		sub.write(w, indent+next)
+	}
+}
+
+func (p picture) headline(b *strings.Builder) {
+	if name := p.m.Name(); name != "" {
+		fmt.Fprintln(b, fit(name, 100))
+	}
+	fmt.Fprintf(b, "%s, %s, %s, %s", count(len(p.m.Sockets()), "socket"),
+		count(len(p.spec.Nodes), "node"), count(len(p.m.Cores()), "core"),
+		count(p.m.Online().Size(), "CPU"))
+	if off := p.m.Offline(); !off.IsEmpty() {
+		fmt.Fprintf(b, " (%s offline)", off)
+	}
+	fmt.Fprintf(b, ", %s memory, %s\n", memory(p.m.MemoryBytes()), count(len(p.spec.PCI), "PCI device"))
+}
+
+// groups are the top branches: each socket with its nodes, the nodes without CPUs, the devices
+// without a node. A node that spans sockets is under each of them.
+func (p picture) groups() []branch {
+	var out []branch
+	drawn := map[topology.NodeID]bool{}
+	for _, socket := range p.m.Sockets() {
+		cpus := p.m.CPUsOfSocket(socket)
+		group := branch{text: fmt.Sprintf("socket %d", socket)}
+		for _, n := range p.spec.Nodes {
+			if here := cpus.Intersection(p.m.CPUsOfNode(n.ID)); !here.IsEmpty() {
+				group.under = append(group.under, p.node(n, here, drawn[n.ID]))
+				drawn[n.ID] = true
+			}
+		}
+		out = append(out, group)
+	}
+	lone := branch{text: "nodes without CPUs"}
+	for _, n := range p.spec.Nodes {
+		if !drawn[n.ID] {
+			lone.under = append(lone.under, p.node(n, cpuset.New(), false))
+		}
+	}
+	unplaced := branch{text: "PCI devices without a node", under: p.devices(topology.NoNode)}
+	for _, group := range []branch{lone, unplaced} {
+		if len(group.under) > 0 {
+			out = append(out, group)
+		}
+	}
+	return out
+}
+
+// node draws the CPUs of a node that are on one socket, and the rest of it unless it is drawn
+// already.
+func (p picture) node(n topology.Node, cpus cpuset.CPUSet, again bool) branch {
+	b := branch{text: fmt.Sprintf("node %d", n.ID)}
+	if again {
+		b.text += "  (see above)"
+	} else {
+		b.text += "  " + memory(n.MemoryBytes) + " memory" + hugePagesText(n.HugePages)
+	}
+	for _, l3 := range p.m.L3s() {
+		if here := cpus.Intersection(p.m.CPUsOfL3(l3)); !here.IsEmpty() {
+			b.under = append(b.under, branch{text: fmt.Sprintf("L3 %-3d  %s", l3, p.cores(here))})
+		}
+	}
+	if !again {
+		b.under = append(b.under, p.devices(n.ID)...)
+	}
+	return b
+}
+
+// cores lists online CPUs with the siblings of each core joined: "0-3+32-35".
+func (p picture) cores(cpus cpuset.CPUSet) string {
+	var online []topology.CPU
+	for _, id := range cpus.List() {
+		if c, ok := p.m.CPU(id); ok {
+			online = append(online, c)
+		}
+	}
+	return fit(strings.Join(formatThreads(threadsByCore(online)), " "), 80)
+}
+
+func (p picture) devices(node topology.NodeID) []branch {
+	var out []branch
+	for _, d := range p.spec.PCI {
+		kind, usual := pciKind(d.Class)
+		if d.Node != node || !usual && !p.allPCI {
+			continue
+		}
+		ids := strings.TrimPrefix(d.Vendor, "0x") + ":" + strings.TrimPrefix(d.Device, "0x")
+		line := fmt.Sprintf("%-7s %-12s  %-9s  %s", kind, d.Address, ids, d.Name)
+		out = append(out, branch{text: fit(strings.TrimRight(line, " "), 88)})
+	}
+	return out
+}
+
+// pciKind is a word for a class code, and whether pods are usually given such devices.
+// https://admin.pci-ids.ucw.cz/read/PD
+func pciKind(class string) (kind string, usual bool) {
+	for _, k := range []struct {
+		prefix, kind string
+		usual        bool
+	}{
+		{"0x0108", "nvme", true}, {"0x02", "network", true}, {"0x03", "gpu", true},
+		{"0x12", "accel", true}, {"0x0b40", "coproc", true}, {"0x01", "storage", false},
+		{"0x04", "media", false}, {"0x05", "memory", false}, {"0x06", "bridge", false},
+		{"0x0c03", "usb", false},
+	} {
+		if strings.HasPrefix(class, k.prefix) {
+			return k.kind, k.usual
+		}
+	}
+	return "other", false
+}
+
+func (p picture) distances(b *strings.Builder) {
+	if len(p.spec.Nodes) < 2 {
+		return
+	}
+	b.WriteString("\ndistance")
+	for _, to := range p.spec.Nodes {
+		fmt.Fprintf(b, " %4d", to.ID)
+	}
+	for _, from := range p.spec.Nodes {
+		fmt.Fprintf(b, "\n%8d", from.ID)
+		for _, to := range p.spec.Nodes {
+			fmt.Fprintf(b, " %4d", p.m.Distance(from.ID, to.ID))
+		}
+	}
+	b.WriteString("\n")
+}
+
+func (p picture) legend(b *strings.Builder) {
+	var notes []string
+	if p.m.ThreadsPerCore() > 1 {
+		notes = append(notes, "a+b: SMT siblings")
+	}
+	hidden := len(slices.DeleteFunc(p.m.PCI(), func(d topology.PCIDevice) bool {
+		_, usual := pciKind(d.Class)
+		return usual || p.allPCI
+	}))
+	if hidden > 0 {
+		notes = append(notes, fmt.Sprintf("%s not shown (--all-pci)", count(hidden, "other PCI device")))
+	}
+	if len(notes) > 0 {
+		b.WriteString("\n" + strings.Join(notes, "; ") + "\n")
+	}
+}
+
+func hugePagesText(pools []topology.HugePages) string {
+	var out []string
+	for _, p := range pools {
+		if p.Count > 0 {
+			out = append(out, fmt.Sprintf("%d x %s", p.Count, formatBytes(p.PageBytes)))
+		}
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	return ", huge pages " + strings.Join(out, " and ")
+}
+
+// memory is an amount for people: two or three digits are enough.
+func memory(n uint64) string {
+	if n == 0 {
+		return "no"
+	}
+	for i, unit := range binaryUnits() {
+		size := uint64(1) << (10 * (len(binaryUnits()) - i))
+		switch {
+		case n < size:
+		case n%size == 0 || n/size >= 100:
+			return fmt.Sprintf("%d %sB", n/size, unit)
+		default:
+			return fmt.Sprintf("%.1f %sB", float64(n)/float64(size), unit)
+		}
+	}
+	return fmt.Sprintf("%d B", n)
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// fit cuts s to a width in characters.
+func fit(s string, width int) string {
+	if utf8.RuneCountInString(s) <= width {
+		return s
+	}
+	return string([]rune(s)[:width-3]) + "..."
+}
