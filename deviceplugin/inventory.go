@@ -14,10 +14,12 @@ type Device struct {
 // Resource is what the plugins say about one extended resource.
 type Resource struct {
 	Name string
-	// Devices lists all devices, healthy and not, by ascending ID.
+	// Devices lists all devices, healthy and not, in natural order of ids (CompareIDs).
 	Devices []Device
 	// Connected: a plugin is connected and has sent its first list.
 	Connected bool
+	// Problem says, for people, why it is not connected; empty when it is.
+	Problem string
 	// Preferred: the plugin answers GetPreferredAllocation.
 	Preferred bool
 	// PreStart: the plugin wants PreStartContainer before each start.

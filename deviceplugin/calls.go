@@ -1,0 +1,113 @@
+package deviceplugin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+// PreferredRequest asks a plugin which devices it would choose.
+type PreferredRequest struct {
+	Resource string
+	// Available are the ids to choose from; MustInclude are those among them that are certain.
+	Available, MustInclude []string
+	// Size is how many ids the answer should have, MustInclude among them.
+	Size int
+}
+
+// Preferred calls GetPreferredAllocation. The answer is advice as the plugin gave it: Choose
+// sorts out what of it can be followed.
+func (p *Plugins) Preferred(ctx context.Context, req PreferredRequest) ([]string, error) {
+	c, err := p.call(ctx, req.Resource, p.cfg.Deadlines.Preferred)
+	if err != nil {
+		return nil, err
+	}
+	defer c.done()
+	resp, err := c.client.GetPreferredAllocation(c.ctx, &v1beta1.PreferredAllocationRequest{
+		ContainerRequests: []*v1beta1.ContainerPreferredAllocationRequest{{
+			AvailableDeviceIDs:   req.Available,
+			MustIncludeDeviceIDs: req.MustInclude,
+			AllocationSize:       int32(req.Size),
+		}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("device plugin GetPreferredAllocation rpc failed with err: %w", err)
+	}
+	if len(resp.GetContainerResponses()) == 0 {
+		return nil, nil
+	}
+	return resp.GetContainerResponses()[0].GetDeviceIDs(), nil
+}
+
+// Allocate calls Allocate for one container and returns what the container needs to use the
+// devices. An error of the plugin is returned as gRPC has it.
+func (p *Plugins) Allocate(
+	ctx context.Context, resource string, ids []string,
+) (*v1beta1.ContainerAllocateResponse, error) {
+	c, err := p.call(ctx, resource, p.cfg.Deadlines.Allocate)
+	if err != nil {
+		return nil, err
+	}
+	defer c.done()
+	began := time.Now()
+	resp, err := c.client.Allocate(c.ctx, &v1beta1.AllocateRequest{
+		ContainerRequests: []*v1beta1.ContainerAllocateRequest{{DevicesIds: ids}},
+	})
+	p.metrics.allocations.WithLabelValues(resource).Observe(time.Since(began).Seconds())
+	if err != nil {
+		return nil, err
+	}
+	if len(resp.GetContainerResponses()) == 0 {
+		return nil, fmt.Errorf("no containers return in allocation response %v", resp)
+	}
+	return resp.GetContainerResponses()[0], nil
+}
+
+// PreStart calls PreStartContainer. Whether the plugin wants the call is Resource.PreStart.
+func (p *Plugins) PreStart(ctx context.Context, resource string, ids []string) error {
+	c, err := p.call(ctx, resource, p.cfg.Deadlines.PreStart)
+	if errors.Is(err, errUnknownPlugin) {
+		return fmt.Errorf("endpoint not found in cache for a registered resource: %s", resource)
+	}
+	if err != nil {
+		return err
+	}
+	defer c.done()
+	_, err = c.client.PreStartContainer(c.ctx, &v1beta1.PreStartContainerRequest{DevicesIds: ids})
+	if err != nil {
+		return fmt.Errorf("device plugin PreStartContainer rpc failed with err: %w", err)
+	}
+	return nil
+}
+
+// call is one call to a plugin, with its deadline. done must be called after it.
+type call struct {
+	ctx    context.Context
+	client v1beta1.DevicePluginClient
+	done   func()
+}
+
+var errUnknownPlugin = errors.New("unknown Device Plugin")
+
+// call prepares a call to the plugin that serves a resource.
+func (p *Plugins) call(ctx context.Context, resource string, deadline time.Duration) (call, error) {
+	v := p.current.Load()
+	l := v.links[resource]
+	if l == nil {
+		return call{}, fmt.Errorf("%w %s", errUnknownPlugin, resource)
+	}
+	if !v.inventory.Resources[resource].Connected || !l.callers.enter() {
+		return call{}, &StoppedError{Endpoint: cmp.Or(l.socket, resource)}
+	}
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	return call{ctx: ctx, client: l.client(), done: func() {
+		cancel()
+		if l.callers.leave() {
+			l.close()
+		}
+	}}, nil
+}

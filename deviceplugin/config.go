@@ -1,0 +1,64 @@
+package deviceplugin
+
+import (
+	"cmp"
+	"errors"
+	"time"
+
+	"k8s.io/component-base/metrics"
+
+	"github.com/numalet/numalet/topology"
+)
+
+// Config is what New needs.
+type Config struct {
+	// Dir is the device plugin directory, <root>/device-plugins. It is created when missing.
+	Dir string
+	// NodeIDs are the machine's NUMA nodes. Other nodes that a plugin names are left out.
+	NodeIDs topology.NodeSet
+	// Known lists resources that plugins served before the agent restarted. They are in the
+	// inventory without devices, not connected, until DisconnectGrace is over.
+	Known []string
+	// Deadlines of calls to plugins; zero fields get their default.
+	Deadlines Deadlines
+	// DisconnectGrace is how long a resource outlives its last plugin; 0 is five minutes.
+	DisconnectGrace time.Duration
+	// Registry gets the metrics; nil for none.
+	Registry metrics.KubeRegistry
+}
+
+// Deadlines bounds each call to a plugin.
+type Deadlines struct {
+	// Dial is how long a registered plugin may take to begin to serve; 10 s.
+	Dial time.Duration
+	// Options is for GetDevicePluginOptions; 5 s.
+	Options time.Duration
+	// FirstList is for the first message of ListAndWatch; 10 s.
+	FirstList time.Duration
+	// Preferred is for GetPreferredAllocation; 5 s.
+	Preferred time.Duration
+	// Allocate is for Allocate; 30 s, since plugins set up hardware in it.
+	Allocate time.Duration
+	// PreStart is for PreStartContainer; the kubelet's 30 s.
+	PreStart time.Duration
+}
+
+func (d Deadlines) withDefaults() Deadlines {
+	return Deadlines{
+		Dial:      cmp.Or(d.Dial, 10*time.Second),
+		Options:   cmp.Or(d.Options, 5*time.Second),
+		FirstList: cmp.Or(d.FirstList, 10*time.Second),
+		Preferred: cmp.Or(d.Preferred, 5*time.Second),
+		Allocate:  cmp.Or(d.Allocate, 30*time.Second),
+		PreStart:  cmp.Or(d.PreStart, 30*time.Second),
+	}
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if c.Dir == "" {
+		return c, errors.New("device plugins: Dir is empty: name the device-plugins directory")
+	}
+	c.Deadlines = c.Deadlines.withDefaults()
+	c.DisconnectGrace = cmp.Or(c.DisconnectGrace, 5*time.Minute)
+	return c, nil
+}

@@ -1,0 +1,27 @@
+// Package deviceplugin is the device manager: it takes registrations of device plugins (API
+// v1beta1), follows their device lists, calls them, and chooses devices for containers.
+//
+// # Plugins
+//
+// [Plugins] serves Registration on <dir>/kubelet.sock. Each registration becomes a link, with one
+// goroutine that owns it and a life in one direction:
+//
+//	registered -> dialling -> listing -> closed -> (grace) -> gone
+//
+// A link reports what happens to it as events; one loop applies them to a table, and publishes
+// the outcome as an immutable [Inventory]. Readers take no lock, and no lock exists that could be
+// held while a plugin thinks: a plugin that hangs keeps only its own link, and its callers up to
+// their deadline, waiting.
+//
+// Where it differs from the kubelet, on purpose: Register answers at once and the plugin is
+// dialled afterwards, with retries for the Dial deadline, so that a plugin may begin to serve
+// after it has registered (the API's own comment asks for that order); the resource stays with
+// the older plugin until the newer one has sent its first list; a plugin that registers the same
+// socket again replaces its older connection; every call has a deadline.
+//
+// # Choosing
+//
+// [Hints], [AdviceWanted] and [Choose] are pure. They work on one [Request]: an offer is
+// computed, the plugin may be asked for advice in between, and the choice is made from the same
+// values.
+package deviceplugin

@@ -1,0 +1,45 @@
+package deviceplugin
+
+import "fmt"
+
+// The texts of these errors are the kubelet's: they end up in the message of a rejected pod.
+
+// UnavailableError says that too few devices are free. It can clear when a container ends.
+type UnavailableError struct {
+	Resource             string
+	Requested, Available int
+}
+
+func (e *UnavailableError) Error() string {
+	return fmt.Sprintf("requested number of devices unavailable for %s. Requested: %d, Available: %d",
+		e.Resource, e.Requested, e.Available)
+}
+
+// UnregisteredError says that no plugin has registered the resource (yet).
+type UnregisteredError struct{ Resource string }
+
+func (e *UnregisteredError) Error() string {
+	return "cannot allocate unregistered device " + e.Resource
+}
+
+// UnhealthyError says that no device is healthy, or with Held, that one of those that the
+// container already holds is not.
+type UnhealthyError struct {
+	Resource string
+	Held     bool
+}
+
+func (e *UnhealthyError) Error() string {
+	why := "no healthy devices present"
+	if e.Held {
+		why = "previously allocated devices are no longer healthy"
+	}
+	return why + "; cannot allocate unhealthy devices " + e.Resource
+}
+
+// StoppedError says that the plugin of a resource is not connected at the moment.
+type StoppedError struct{ Endpoint string }
+
+func (e *StoppedError) Error() string {
+	return fmt.Sprintf("endpoint %s has been stopped", e.Endpoint)
+}

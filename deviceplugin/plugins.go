@@ -1,0 +1,137 @@
+package deviceplugin
+
+import (
+	"context"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/klog/v2"
+)
+
+// Plugins is the device manager's side of all device plugins. Its methods are safe for concurrent
+// use.
+type Plugins struct {
+	cfg     Config
+	metrics *instruments
+	ready   chan struct{}
+	changed chan struct{}
+	events  chan event
+	current atomic.Pointer[view]
+}
+
+// New returns a device manager that knows no plugin yet; Run lets them in. The error is that of
+// an empty Dir or of registering metrics twice.
+func New(cfg Config) (*Plugins, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	p := &Plugins{
+		cfg:     cfg,
+		metrics: newInstruments(),
+		ready:   make(chan struct{}),
+		changed: make(chan struct{}, 1),
+		events:  make(chan event),
+	}
+	if cfg.Registry != nil {
+		if err := p.metrics.register(cfg.Registry); err != nil {
+			return nil, err
+		}
+	}
+	p.current.Store((&table{}).view(0))
+	return p, nil
+}
+
+// Inventory is the present snapshot.
+func (p *Plugins) Inventory() Inventory { return p.current.Load().inventory }
+
+// Changed gets a wake-up after the inventory has changed; several changes may give one. It has
+// one reader.
+func (p *Plugins) Changed() <-chan struct{} { return p.changed }
+
+// Ready is closed when plugins can register.
+func (p *Plugins) Ready() <-chan struct{} { return p.ready }
+
+// Run serves registration and follows plugins until ctx is done. It removes the sockets that are
+// in the directory, which plugins take as the sign to register again. Call it once.
+func (p *Plugins) Run(ctx context.Context) error {
+	listener, err := listen(ctx, p.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return p.serve(ctx, listener) })
+	group.Go(func() error {
+		p.loop(ctx, group)
+		return nil
+	})
+	return group.Wait()
+}
+
+// loop owns the table and starts the goroutines of links in group. It never waits for a plugin.
+func (p *Plugins) loop(ctx context.Context, group *errgroup.Group) {
+	settings := linkSettings{
+		deadlines: p.cfg.Deadlines,
+		grace:     p.cfg.DisconnectGrace,
+		nodes:     p.cfg.NodeIDs,
+		events:    p.events,
+	}
+	start := func(l *link) {
+		linkCtx, cancel := context.WithCancel(ctx)
+		l.cancel = cancel
+		group.Go(func() error {
+			defer cancel()
+			l.run(linkCtx, settings)
+			return nil
+		})
+	}
+	t := &table{}
+	for _, resource := range p.cfg.Known {
+		l := &link{resource: resource}
+		t.restored(l)
+		start(l)
+	}
+	p.publish(t)
+	close(p.ready)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-p.events:
+			superseded := t.apply(e)
+			if e.kind == linkRegistered {
+				start(e.link)
+			}
+			for _, l := range superseded {
+				klog.FromContext(ctx).V(2).Info("Device plugin registration superseded",
+					"resource", l.resource, "socket", l.socket)
+				l.cancel()
+			}
+			p.publish(t)
+		}
+	}
+}
+
+func (t *table) apply(e event) (superseded []*link) {
+	switch e.kind {
+	case linkRegistered:
+		return t.registered(e.link)
+	case linkListed:
+		return t.listed(e.link, e.options, e.devices)
+	case linkClosed:
+		return t.closed(e.link, e.problem)
+	case linkExpired:
+		t.expired(e.link)
+		return nil
+	default:
+		return nil
+	}
+}
+
+func (p *Plugins) publish(t *table) {
+	p.current.Store(t.view(p.current.Load().inventory.Version + 1))
+	select {
+	case p.changed <- struct{}{}:
+	default: // a wake-up is waiting already
+	}
+}
