@@ -1,0 +1,162 @@
+package podworker
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/cri"
+)
+
+// Desired is what is wanted of a pod. Pod is never nil; of a pod that only the runtime knows it
+// has what the labels say.
+type Desired struct {
+	Pod *v1.Pod
+	// Stop ends the pod and removes it from the node; nil: it shall run.
+	Stop *Stop
+}
+
+// Stop says how a pod ends.
+type Stop struct {
+	// Grace is the time from now that the containers have to exit, at least a second. Of several
+	// graces the one that ends first counts.
+	Grace time.Duration
+	// Reason and Message are for the pod's status when the node ends the pod (Evicted).
+	Reason, Message string
+	// Orphan: nobody desires the pod, the runtime has it. It gets one second.
+	Orphan bool
+}
+
+// Grace is how long the pod's containers have to exit as the pod itself says it.
+func Grace(pod *v1.Pod) time.Duration {
+	switch {
+	case pod.DeletionGracePeriodSeconds != nil:
+		return time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
+	case pod.Spec.TerminationGracePeriodSeconds != nil:
+		return time.Duration(*pod.Spec.TerminationGracePeriodSeconds) * time.Second
+	default:
+		return v1.DefaultTerminationGracePeriodSeconds * time.Second
+	}
+}
+
+// ActionKind is a kind of Action.
+type ActionKind string
+
+// The actions. An actuator treats as done what is done already: a container to be stopped that has
+// exited, a sandbox to be removed that is gone.
+const (
+	// CreateSandbox makes everything that comes before the first container: directories,
+	// cgroup, volumes, sandbox. Attempt is the sandbox's.
+	CreateSandbox ActionKind = "CreateSandbox"
+	// StartContainer creates and starts Container as Attempt in the newest sandbox.
+	StartContainer ActionKind = "StartContainer"
+	// StopContainers stops the containers IDs together, each with Grace, and waits for their ends.
+	StopContainers ActionKind = "StopContainers"
+	// StopSandboxes stops the sandboxes IDs.
+	StopSandboxes ActionKind = "StopSandboxes"
+	// RemoveContainers removes the records of the containers IDs, none of which runs.
+	RemoveContainers ActionKind = "RemoveContainers"
+	// CleanUp takes back what CreateSandbox made around the sandbox: volumes, cgroup.
+	CleanUp ActionKind = "CleanUp"
+	// RemovePod removes all that the runtime has of the pod, sandboxes and containers.
+	RemovePod ActionKind = "RemovePod"
+)
+
+// Action is one thing to do for a pod.
+type Action struct {
+	Kind ActionKind
+	// Container is a name: of the container to start, or of the one whose definition changed.
+	Container string
+	Attempt   uint32
+	IDs       []string
+	Grace     time.Duration
+	// Message says why, where it is not plain from the kind.
+	Message string
+}
+
+func (a Action) String() string {
+	var b strings.Builder
+	b.WriteString(string(a.Kind))
+	if a.Container != "" {
+		b.WriteString(" " + a.Container)
+	}
+	if a.Kind == CreateSandbox || a.Kind == StartContainer {
+		fmt.Fprintf(&b, " #%d", a.Attempt)
+	}
+	if len(a.IDs) > 0 {
+		b.WriteString(" " + strings.Join(a.IDs, ","))
+	}
+	if a.Grace > 0 {
+		fmt.Fprintf(&b, " in %v", a.Grace)
+	}
+	return b.String()
+}
+
+// key is what a failure of the action is remembered by.
+func (a Action) key() key { return key{a.Kind, a.Container} }
+
+// same tells whether two actions want the same effect.
+func (a Action) same(b Action) bool {
+	a.Grace, b.Grace = 0, 0
+	return a.String() == b.String()
+}
+
+// State is how far a pod's life has come.
+//
+//	         Stop, or all containers      no container runs,     cleaned up, and if
+//	         ended and none restarts      no sandbox is ready    Stop: removed
+//	SyncPod ------------------> TerminatingPod ------> TerminatedPod ------> Finished
+//	                                                                            |
+//	                                                      Stop, records left    |
+//	                                   TerminatedPod <--------------------------'
+//
+// It is derived from facts in every step and stored nowhere.
+type State string
+
+// The states.
+const (
+	SyncPod        State = "SyncPod"
+	TerminatingPod State = "TerminatingPod"
+	TerminatedPod  State = "TerminatedPod"
+	Finished       State = "Finished"
+)
+
+// Decision is what step makes of a pod.
+type Decision struct {
+	State State
+	// Action is what to do now; nil: nothing.
+	Action *Action
+	// Wake is when to look again although nothing happened; zero: no need.
+	Wake time.Time
+	// Waiting has, by container, why it does not run although it should. Containers in it will
+	// be started, or started again.
+	Waiting map[string]status.Reason
+	// Problem is why the pod as a whole does not get on; empty: it does.
+	Problem status.Reason
+	// Deadline is the end of the grace period under way; zero: none is.
+	Deadline time.Time
+}
+
+// Report is what a worker saw and decided in one round.
+type Report struct {
+	Pod      *v1.Pod
+	Stop     *Stop
+	Observed cri.Pod
+	Decision Decision
+	// Err is why the pod could not be observed; Observed and Decision are then empty.
+	Err error
+}
+
+// Actuator does to pods what workers decide. It is called by one goroutine per pod.
+type Actuator interface {
+	// Observe reads the pod from the runtime, now.
+	Observe(ctx context.Context, uid types.UID) (cri.Pod, error)
+	// Do returns when the action has taken effect. Its context ends when the pod is to stop, or
+	// to stop sooner, or when the agent stops. A *cri.StartError says what the status shall say.
+	Do(ctx context.Context, pod *v1.Pod, observed cri.Pod, a Action) error
+}

@@ -1,0 +1,87 @@
+package podworker
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/cri"
+)
+
+// BackOff is how long a container that keeps exiting waits before it is started again, counted
+// from its exit: not at all the first time, then Initial, then twice as long each time up to Max. A
+// run longer than Reset makes the next exit the first again, and so does another definition.
+type BackOff struct {
+	Initial, Max, Reset time.Duration
+}
+
+// Defaults of the back-off and of the times around it.
+const (
+	DefaultInitial = 10 * time.Second
+	DefaultMax     = 5 * time.Minute
+	DefaultReset   = 10 * time.Minute
+	DefaultRetry   = 10 * time.Second
+	DefaultSync    = time.Minute
+)
+
+func (b BackOff) withDefaults() BackOff {
+	if b.Max == 0 {
+		b.Max = DefaultMax
+	}
+	if b.Initial == 0 {
+		b.Initial = min(DefaultInitial, b.Max)
+	}
+	if b.Reset == 0 {
+		b.Reset = DefaultReset
+	}
+	return b
+}
+
+// delay is the wait after the exit of an attempt, with crashes counted from attempt first.
+func (b BackOff) delay(attempt, first uint32) time.Duration {
+	if attempt <= first {
+		return 0
+	}
+	d := b.Initial
+	for i := first + 1; i < attempt && d < b.Max; i++ {
+		d *= 2
+	}
+	return min(d, b.Max)
+}
+
+// countFrom is the attempt whose exit counts as the first, as the records show it: the last one
+// that ran long, or the first with the definition hash. Records get removed, so known, the
+// answer of before, holds where they show nothing later.
+func (b BackOff) countFrom(known uint32, hash string, records []cri.Container) uint32 {
+	for _, r := range records {
+		if r.Hash != "" && r.Hash != hash {
+			known = max(known, r.Attempt+1)
+		}
+		if !r.StartedAt.IsZero() && r.FinishedAt.Sub(r.StartedAt) > b.Reset {
+			known = max(known, r.Attempt)
+		}
+	}
+	return known
+}
+
+// containers are the pod's init and regular containers, in order.
+func containers(pod *v1.Pod) []*v1.Container {
+	var out []*v1.Container
+	for i := range pod.Spec.InitContainers {
+		out = append(out, &pod.Spec.InitContainers[i])
+	}
+	for i := range pod.Spec.Containers {
+		out = append(out, &pod.Spec.Containers[i])
+	}
+	return out
+}
+
+func recordsOf(observed cri.Pod, name string) []cri.Container {
+	var out []cri.Container
+	for _, c := range observed.Containers {
+		if c.Name == name {
+			out = append(out, c)
+		}
+	}
+	return out
+}

@@ -1,0 +1,25 @@
+// Package podworker brings pods to what is desired of them and keeps them there.
+//
+// Each pod has one goroutine that does the same round over and over:
+//
+//	observe -> step -> report -> act -> observe ...
+//
+// step is a pure function of what is desired, what the runtime reports and what little the worker
+// remembers. It gives at most one action and the time to look again. What was done before is
+// never recorded, it is observed: a sandbox that exists is not created again, a container that
+// runs is not started again. So the agent may be killed at any point and enters again where it
+// was; attempts and exits come from the runtime's records.
+//
+// Three things are remembered, and lost with the agent: actions that failed and when to
+// try them again, the end of a grace period under way, and the attempt from which a container's
+// crashes are counted. After a restart of the agent
+//
+//   - a failed action is tried at once;
+//   - a grace period begins anew;
+//   - crashes are counted again from the records the runtime keeps: attempt n is taken for n
+//     crashes in a row unless a kept record shows a long run or another definition. A container
+//     may then wait longer than without the restart, up to the longest delay, never shorter.
+//
+// A pod that ended by itself (Succeeded, Failed) is stopped and cleaned up but its records stay in
+// the runtime for as long as it is desired: they are what says that it ended.
+package podworker

@@ -1,0 +1,144 @@
+package podworker
+
+import (
+	"cmp"
+	"errors"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/cri"
+)
+
+// memory is what a worker knows that cannot be observed. Losing it delays nothing for good and
+// repeats nothing that took effect.
+type memory struct {
+	// failures are actions that failed and are not tried again before their time.
+	failures map[key]failure
+	// first has, by container, the attempt from which crashes are counted.
+	first map[string]uint32
+	// replaced has ids of containers that were stopped because their definition changed, so
+	// that they are started again whatever the restart policy says.
+	replaced map[string]bool
+	// deadline is the end of the grace period under way; zero: none is.
+	deadline time.Time
+	// cleaned: CleanUp has been done since something of the pod was last alive.
+	cleaned bool
+	// done is the last action, if it took effect.
+	done Action
+	// want is what the failures are about.
+	want Desired
+}
+
+type key struct {
+	kind      ActionKind
+	container string
+}
+
+type failure struct {
+	why   status.Reason
+	retry time.Time
+}
+
+func newMemory() *memory {
+	return &memory{
+		failures: map[key]failure{}, first: map[string]uint32{}, replaced: map[string]bool{},
+	}
+}
+
+// learn takes in what is desired and observed now.
+func (m *memory) learn(want Desired, observed cri.Pod, r rules) {
+	if !equivalent(m.want, want) {
+		clear(m.failures)
+		m.done = Action{}
+	}
+	m.want = want
+	if alive(observed) {
+		m.cleaned = false
+	}
+	for _, c := range containers(want.Pod) {
+		records := recordsOf(observed, c.Name)
+		if len(records) == 0 {
+			delete(m.first, c.Name) // attempts begin at 0 again
+			continue
+		}
+		m.first[c.Name] = r.backOff.countFrom(m.first[c.Name], r.hash(c), records)
+	}
+}
+
+// equivalent tells whether what failed for a would also fail for b.
+func equivalent(a, b Desired) bool {
+	if a.Pod == nil || (a.Stop == nil) != (b.Stop == nil) {
+		return false
+	}
+	if a.Stop != nil && a.Stop.Grace != b.Stop.Grace {
+		return false
+	}
+	return a.Pod == b.Pod || equality.Semantic.DeepEqual(a.Pod.Spec, b.Pod.Spec)
+}
+
+// succeeded takes in that an action was done.
+func (m *memory) succeeded(a Action) {
+	delete(m.failures, a.key())
+	m.done = a
+	if a.Kind == CleanUp {
+		m.cleaned = true
+	}
+}
+
+// started takes in that an action is about to be done.
+func (m *memory) started(a Action) {
+	if a.Kind == StopContainers && a.Container != "" {
+		for _, id := range a.IDs {
+			m.replaced[id] = true
+		}
+	}
+}
+
+// failed takes in that an action was not done, or only in part.
+func (m *memory) failed(a Action, err error, retry time.Time) {
+	f := failure{
+		why:   status.Reason{Reason: defaultReason(a.Kind), Message: err.Error()},
+		retry: retry,
+	}
+	var start *cri.StartError
+	if errors.As(err, &start) {
+		f.why = status.Reason{Reason: start.Reason, Message: start.Message}
+		if !start.RetryAt.IsZero() {
+			f.retry = start.RetryAt
+		}
+	}
+	m.failures[a.key()] = f
+	m.done = Action{}
+}
+
+// waiting are the containers that will be started again although their exit and the restart
+// policy say otherwise.
+func (m *memory) waiting(observed cri.Pod) map[string]status.Reason {
+	out := map[string]status.Reason{}
+	for _, c := range observed.Containers {
+		newest, _ := observed.Container(c.Name)
+		if m.replaced[c.ID] && c.ID == newest.ID {
+			out[c.Name] = status.Reason{}
+		}
+	}
+	return out
+}
+
+func defaultReason(kind ActionKind) string {
+	reasons := map[ActionKind]string{
+		CreateSandbox:  cri.ReasonCreatePodSandbox,
+		StartContainer: cri.ReasonRunContainer,
+		StopContainers: cri.ReasonKillContainer,
+		StopSandboxes:  cri.ReasonKillPodSandbox,
+	}
+	return cmp.Or(reasons[kind], string(kind)+"Error")
+}
+
+// rules are the settings that step needs.
+type rules struct {
+	hash    func(*v1.Container) string
+	backOff BackOff
+}

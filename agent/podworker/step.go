@@ -1,0 +1,184 @@
+package podworker
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/cri"
+)
+
+const (
+	// minGrace is the least that a pod's containers get together.
+	minGrace = time.Second
+	// minStop is the least that one stop call gives, also when the grace is used up: time
+	// for a container that reacts to its signal at once.
+	minStop = 2 * time.Second
+)
+
+// input is everything that a step follows from.
+type input struct {
+	Desired
+	// behind is the pod of the same name that must end first; empty: none.
+	behind   types.UID
+	observed cri.Pod
+	now      time.Time
+	memory   *memory // read only
+	rules    rules
+}
+
+// step decides what to do for a pod, if anything.
+func step(in input) Decision {
+	p := &plan{input: in}
+	p.d.State = in.state()
+	switch p.d.State {
+	case SyncPod:
+		p.sync()
+	case TerminatingPod:
+		p.stopAll()
+	case TerminatedPod:
+		p.dispose()
+	case Finished:
+		// Nothing is left to do.
+	}
+	return p.d
+}
+
+func (in input) state() State {
+	switch {
+	case in.Stop == nil && !in.ended():
+		return SyncPod
+	case alive(in.observed):
+		return TerminatingPod
+	case !in.memory.cleaned || in.Stop != nil && recorded(in.observed):
+		return TerminatedPod
+	default:
+		return Finished
+	}
+}
+
+// ended tells whether the pod came to its end by itself.
+func (in input) ended() bool {
+	return status.Ended(in.Pod.Status.Phase) ||
+		status.Ended(status.Phase(in.Pod, in.observed, in.memory.waiting(in.observed)))
+}
+
+// grace is how long the containers have from now, if they are to be stopped now.
+func (in input) grace() time.Duration {
+	if in.Stop == nil {
+		return max(Grace(in.Pod), minGrace)
+	}
+	return in.Stop.grace()
+}
+
+// plan is a decision in the making. The first action that may be taken now is the decision's;
+// those proposed after it wait for a later step, and only leave their reasons for waiting.
+type plan struct {
+	input
+	d Decision
+}
+
+// propose takes the action unless one was taken or it failed too recently. A remembered failure
+// is returned either way.
+func (p *plan) propose(a Action) (failure, bool) {
+	f, failed := p.memory.failures[a.key()]
+	switch {
+	case failed && f.retry.After(p.now):
+		p.wakeAt(f.retry)
+	case p.d.Action == nil:
+		p.d.Action = &a
+	}
+	return f, failed
+}
+
+// proposeForPod is propose for an action whose failure is a problem of the whole pod.
+func (p *plan) proposeForPod(a Action) {
+	if f, failed := p.propose(a); failed {
+		p.d.Problem = f.why
+	}
+}
+
+func (p *plan) wakeAt(t time.Time) {
+	if p.d.Wake.IsZero() || t.Before(p.d.Wake) {
+		p.d.Wake = t
+	}
+}
+
+func (p *plan) waits(container string, why status.Reason) {
+	if p.d.Waiting == nil {
+		p.d.Waiting = map[string]status.Reason{}
+	}
+	p.d.Waiting[container] = why
+}
+
+// stopAll stops what is alive: first all regular containers together, then the sidecars one by
+// one in reverse order, within what is left of the grace, then the sandboxes.
+func (p *plan) stopAll() {
+	p.d.Deadline = p.now.Add(p.grace())
+	if was := p.memory.deadline; !was.IsZero() && was.Before(p.d.Deadline) {
+		p.d.Deadline = was
+	}
+	if ids := p.nextToStop(); len(ids) > 0 {
+		p.proposeForPod(Action{Kind: StopContainers, IDs: ids,
+			Grace: max(p.d.Deadline.Sub(p.now), minStop)})
+		return
+	}
+	var ready []string
+	for _, s := range p.observed.Sandboxes {
+		if s.Ready {
+			ready = append(ready, s.ID)
+		}
+	}
+	p.proposeForPod(Action{Kind: StopSandboxes, IDs: ready})
+}
+
+func (p *plan) nextToStop() []string {
+	sidecar := map[string]bool{}
+	for _, c := range p.Pod.Spec.InitContainers {
+		sidecar[c.Name] = status.Sidecar(&c)
+	}
+	var ids []string
+	for _, c := range p.observed.Containers {
+		if maybeRunning(c) && !sidecar[c.Name] {
+			ids = append(ids, c.ID)
+		}
+	}
+	for i := len(p.Pod.Spec.InitContainers) - 1; i >= 0 && len(ids) == 0; i-- {
+		for _, c := range recordsOf(p.observed, p.Pod.Spec.InitContainers[i].Name) {
+			if maybeRunning(c) {
+				ids = append(ids, c.ID)
+			}
+		}
+	}
+	return ids
+}
+
+// dispose takes back what a stopped pod holds. What the runtime has of it is removed last: as long
+// as that is there, the pod is found again after a crash.
+func (p *plan) dispose() {
+	if !p.memory.cleaned {
+		p.proposeForPod(Action{Kind: CleanUp})
+		return
+	}
+	p.proposeForPod(Action{Kind: RemovePod})
+}
+
+// alive tells whether the pod may do something: a container runs or a sandbox is ready.
+func alive(observed cri.Pod) bool {
+	for _, c := range observed.Containers {
+		if maybeRunning(c) {
+			return true
+		}
+	}
+	return observed.Running()
+}
+
+// maybeRunning: a container in an unknown state is stopped before anything else happens to it.
+func maybeRunning(c cri.Container) bool {
+	return c.State == cri.ContainerRunning || c.State == cri.ContainerUnknown
+}
+
+func recorded(observed cri.Pod) bool {
+	return len(observed.Sandboxes) > 0 || len(observed.Containers) > 0
+}

@@ -1,0 +1,208 @@
+package podworker
+
+import (
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/cri"
+)
+
+// sync brings a pod to run: sandbox, init containers in order, then the regular containers; and
+// keeps it running.
+func (p *plan) sync() {
+	if problem := status.SandboxProblem(p.Pod, p.observed); problem != "" {
+		p.makeSandbox(problem)
+		return
+	}
+	if p.stopStrays() {
+		return
+	}
+	next := status.NextInit(p.Pod, p.observed)
+	for i := range p.Pod.Spec.InitContainers {
+		c := &p.Pod.Spec.InitContainers[i]
+		if i == next || i < next && status.Sidecar(c) {
+			p.keepInit(c)
+		}
+	}
+	if next == len(p.Pod.Spec.InitContainers) {
+		for i := range p.Pod.Spec.Containers {
+			p.keepRegular(&p.Pod.Spec.Containers[i])
+		}
+	}
+	if p.d.Action == nil {
+		p.prune()
+	}
+}
+
+// makeSandbox creates the pod's sandbox after what is left of an earlier one was stopped.
+func (p *plan) makeSandbox(problem string) {
+	if alive(p.observed) {
+		p.stopAll()
+		return
+	}
+	if p.behind != "" {
+		p.allWait(fmt.Sprintf("waiting for pod %s of the same name to end", p.behind))
+		return
+	}
+	a := Action{Kind: CreateSandbox}
+	if len(p.observed.Sandboxes) > 0 {
+		a.Message = problem
+	}
+	for _, s := range p.observed.Sandboxes {
+		a.Attempt = max(a.Attempt, s.Attempt+1)
+	}
+	p.proposeForPod(a)
+	if p.d.Problem.Reason != "" {
+		p.allWait(p.d.Problem.Message)
+	}
+}
+
+// allWait says why no container was started yet, in place of nothing.
+func (p *plan) allWait(message string) {
+	reason := status.ReasonContainerCreating
+	if len(p.Pod.Spec.InitContainers) > 0 {
+		reason = status.ReasonPodInitializing
+	}
+	for _, c := range containers(p.Pod) {
+		if _, ok := status.Ran(p.observed, c.Name); !ok {
+			p.waits(c.Name, status.Reason{Reason: reason, Message: message})
+		}
+	}
+}
+
+// stopStrays stops what may run but should not: containers that the spec does not have, older
+// attempts, those in an earlier sandbox, those in an unknown state. It tells whether there are any,
+// as nothing is started beside them.
+func (p *plan) stopStrays() bool {
+	known := map[string]bool{}
+	for _, c := range containers(p.Pod) {
+		known[c.Name] = true
+	}
+	var ids []string
+	for _, c := range p.observed.Containers {
+		newest, _ := p.observed.Container(c.Name)
+		stray := c.State == cri.ContainerUnknown || !known[c.Name] || c.ID != newest.ID ||
+			c.SandboxID != p.observed.Sandboxes[0].ID
+		if stray && maybeRunning(c) {
+			ids = append(ids, c.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return false
+	}
+	p.proposeForPod(Action{Kind: StopContainers, IDs: ids, Grace: max(p.grace(), minStop)})
+	return true
+}
+
+// keepInit keeps a sidecar running, or an init container until it has succeeded in this sandbox.
+func (p *plan) keepInit(c *v1.Container) {
+	record, ok := p.observed.Container(c.Name)
+	switch {
+	case !ok:
+		p.start(c, time.Time{})
+	case record.State == cri.ContainerCreated:
+		p.removeUnstarted(c)
+	case record.State == cri.ContainerRunning:
+		if status.Sidecar(c) {
+			p.keepDefinition(c, record)
+		}
+	case record.ExitCode == 0 && !status.Sidecar(c):
+		p.start(c, time.Time{}) // it succeeded, but in an earlier sandbox
+	default:
+		p.start(c, p.restartAt(c, record))
+	}
+}
+
+// keepRegular keeps a regular container running for as long as its restart policy wants it.
+func (p *plan) keepRegular(c *v1.Container) {
+	record, ok := p.observed.Container(c.Name)
+	switch {
+	case !ok:
+		p.start(c, time.Time{})
+	case record.State == cri.ContainerCreated:
+		p.removeUnstarted(c)
+	case record.State == cri.ContainerRunning:
+		p.keepDefinition(c, record)
+	case p.memory.replaced[record.ID]:
+		p.waits(c.Name, status.Reason{})
+		p.start(c, time.Time{})
+	case status.Restarts(p.Pod, c, record.ExitCode):
+		p.start(c, p.restartAt(c, record))
+	}
+}
+
+// keepDefinition stops a running container whose definition is not the spec's any more. A record
+// without a hash is taken as it is.
+func (p *plan) keepDefinition(c *v1.Container, record cri.Container) {
+	if record.Hash == "" || record.Hash == p.rules.hash(c) {
+		return
+	}
+	p.proposeForPod(Action{
+		Kind: StopContainers, Container: c.Name, IDs: []string{record.ID},
+		Grace:   max(p.grace(), minStop),
+		Message: fmt.Sprintf("Container %s definition changed, will be restarted", c.Name),
+	})
+}
+
+// restartAt is when the back-off lets a container that exited run again.
+func (p *plan) restartAt(c *v1.Container, record cri.Container) time.Time {
+	delay := p.rules.backOff.delay(record.Attempt, p.memory.first[c.Name])
+	if delay == 0 {
+		return time.Time{}
+	}
+	at := record.FinishedAt.Add(delay)
+	if at.After(p.now) {
+		p.waits(c.Name, status.Reason{Reason: cri.ReasonCrashLoopBackOff, Message: fmt.Sprintf(
+			"back-off %v restarting failed container=%s pod=%s_%s(%s)",
+			delay, c.Name, p.Pod.Name, p.Pod.Namespace, p.Pod.UID)})
+	}
+	return at
+}
+
+// start starts a container, not before at. An error of the last try shows until one succeeds.
+func (p *plan) start(c *v1.Container, at time.Time) {
+	if at.After(p.now) {
+		p.wakeAt(at)
+		return
+	}
+	a := Action{Kind: StartContainer, Container: c.Name}
+	for _, record := range recordsOf(p.observed, c.Name) {
+		a.Attempt = max(a.Attempt, record.Attempt+1)
+	}
+	if f, failed := p.propose(a); failed {
+		p.waits(c.Name, f.why)
+	}
+}
+
+// removeUnstarted removes what a crash between create and start left, so that the same attempt can
+// be made again.
+func (p *plan) removeUnstarted(c *v1.Container) {
+	a := Action{Kind: RemoveContainers, Container: c.Name}
+	for _, record := range recordsOf(p.observed, c.Name) {
+		if record.State == cri.ContainerCreated {
+			a.IDs = append(a.IDs, record.ID)
+		}
+	}
+	if f, failed := p.propose(a); failed {
+		p.waits(c.Name, f.why)
+	}
+}
+
+// prune removes records that tell nothing any more: of each container the newest one and the last
+// exit before it are kept.
+func (p *plan) prune() {
+	a := Action{Kind: RemoveContainers}
+	seen := map[string]int{}
+	for _, c := range p.observed.Containers {
+		seen[c.Name]++
+		if seen[c.Name] > 2 && !maybeRunning(c) {
+			a.IDs = append(a.IDs, c.ID)
+		}
+	}
+	if len(a.IDs) > 0 {
+		p.propose(a)
+	}
+}

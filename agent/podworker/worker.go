@@ -1,0 +1,218 @@
+package podworker
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/cri"
+)
+
+// errNoEffect is what an action failed with that was done without error but is still to be done.
+var errNoEffect = errors.New("the runtime reported success but nothing changed")
+
+// worker is one pod's.
+type worker struct {
+	uid  types.UID
+	name types.NamespacedName
+	wake chan struct{} // capacity 1
+
+	memory *memory // the goroutine's own
+
+	// Guarded by Workers.mu.
+	desired Desired
+	version int     // counts changes of desired
+	again   *v1.Pod // arrived while the pod is being removed
+	running bool    // has a goroutine
+	// cancel ends the action under way; nil: none is.
+	cancel context.CancelFunc
+}
+
+func (p *worker) wakeUp() { notify(p.wake) }
+
+func (p *worker) updateLocked(d Desired) {
+	p.version++
+	defer p.wakeUp()
+	was := p.desired.Stop
+	if d.Stop == nil && was != nil {
+		p.again = d.Pod
+		return
+	}
+	if d.Stop == nil || was == nil && !d.Stop.Orphan {
+		p.desired.Pod = d.Pod // an orphan's has less than the one that is known
+	}
+	if d.Stop == nil {
+		return
+	}
+	p.again = nil
+	p.desired.Stop = d.Stop.merge(was)
+	if p.cancel != nil && d.Stop.sooner(was) {
+		p.cancel()
+	}
+}
+
+// merge adds a stop to an earlier one, if any: the shorter grace, the first reason.
+func (s Stop) merge(was *Stop) *Stop {
+	if was == nil {
+		return &s
+	}
+	if !s.sooner(was) {
+		s.Grace, s.Orphan = was.Grace, was.Orphan
+	}
+	if was.Reason != "" {
+		s.Reason, s.Message = was.Reason, was.Message
+	}
+	return &s
+}
+
+func (s Stop) sooner(was *Stop) bool {
+	return was == nil || s.grace() < was.grace()
+}
+
+// grace is the time the containers have, counted from when the stop was asked for.
+func (s Stop) grace() time.Duration {
+	if s.Orphan {
+		return minGrace
+	}
+	return max(s.Grace, minGrace)
+}
+
+// look is what a worker takes from the outside for one round.
+type look struct {
+	Desired
+	version  int
+	behind   types.UID
+	observed cri.Pod
+}
+
+func (w *Workers) look(p *worker) look {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return look{Desired: p.desired, version: p.version, behind: w.behindLocked(p)}
+}
+
+// work is a worker's goroutine.
+func (w *Workers) work(ctx context.Context, p *worker) {
+	for ctx.Err() == nil {
+		select {
+		case <-p.wake: // the look that follows answers it
+		default:
+		}
+		if done := w.round(ctx, p); done {
+			return
+		}
+	}
+}
+
+// round looks at the pod once, does what is to be done and waits if nothing is. It tells whether
+// the pod is gone.
+func (w *Workers) round(ctx context.Context, p *worker) bool {
+	l := w.look(p)
+	var err error
+	if l.observed, err = w.cfg.Actuator.Observe(ctx, p.uid); err != nil {
+		if ctx.Err() == nil {
+			klog.FromContext(ctx).Info("Cannot observe pod, trying again", "err", err)
+			w.cfg.Report(Report{Pod: l.Pod, Stop: l.Stop, Err: err})
+		}
+		p.sleep(ctx, w.retryAt())
+		return false
+	}
+	d := w.decide(l, p.memory)
+	w.cfg.Report(Report{Pod: l.Pod, Stop: l.Stop, Observed: l.observed, Decision: d})
+	switch {
+	case d.State == Finished && l.Stop != nil:
+		w.cfg.Finished(p.uid)
+		w.remove(p)
+		return true
+	case d.State == Finished:
+		w.leaveQueue(p)
+		p.sleep(ctx, time.Time{})
+	case d.Action != nil:
+		w.act(ctx, p, l, *d.Action)
+	case d.Wake.IsZero():
+		p.sleep(ctx, time.Now().Add(jitter(w.cfg.Sync)))
+	default:
+		p.sleep(ctx, d.Wake)
+	}
+	return false
+}
+
+// decide is step with what surrounds it: what the memory learns, and a guard against a
+// runtime that reports success and does nothing.
+func (w *Workers) decide(l look, m *memory) Decision {
+	rules := rules{hash: w.cfg.Hash, backOff: w.cfg.BackOff}
+	m.learn(l.Desired, l.observed, rules)
+	in := input{Desired: l.Desired, behind: l.behind, observed: l.observed, now: time.Now(),
+		memory: m, rules: rules}
+	d := step(in)
+	if d.Action != nil && m.done.same(*d.Action) {
+		m.failed(*d.Action, errNoEffect, w.retryAt())
+		d = step(in)
+	}
+	m.deadline = d.Deadline
+	return d
+}
+
+// act does an action unless what it was decided for has changed.
+func (w *Workers) act(ctx context.Context, p *worker, l look, a Action) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if !w.begin(p, l.version, cancel) {
+		return
+	}
+	defer w.end(p)
+	log := klog.FromContext(ctx)
+	log.V(2).Info("Acting", "action", a.String(), "why", a.Message)
+	p.memory.started(a)
+	err := w.cfg.Actuator.Do(ctx, l.Pod, l.observed, a)
+	switch {
+	case err == nil:
+		p.memory.succeeded(a)
+	case ctx.Err() != nil:
+		log.V(2).Info("Interrupted", "action", a.String(), "err", err)
+	default:
+		log.Info("Action did not succeed, trying again", "action", a.String(), "err", err)
+		p.memory.failed(a, err, w.retryAt())
+	}
+}
+
+func (w *Workers) begin(p *worker, version int, cancel context.CancelFunc) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p.version != version {
+		return false
+	}
+	p.cancel = cancel
+	return true
+}
+
+func (w *Workers) end(p *worker) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p.cancel = nil
+}
+
+func (w *Workers) retryAt() time.Time { return time.Now().Add(jitter(w.cfg.Retry)) }
+
+// sleep waits for t (zero: for ever), a wake-up or the end.
+func (p *worker) sleep(ctx context.Context, t time.Time) {
+	var due <-chan time.Time
+	if !t.IsZero() {
+		timer := time.NewTimer(time.Until(t))
+		defer timer.Stop()
+		due = timer.C
+	}
+	select {
+	case <-ctx.Done():
+	case <-due:
+	case <-p.wake:
+	}
+}
+
+// jitter lengthens d by up to a half.
+func jitter(d time.Duration) time.Duration { return d + rand.N(d/2+1) }

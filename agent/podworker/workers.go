@@ -1,0 +1,198 @@
+package podworker
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/cri"
+)
+
+// Config is what workers need. Actuator is required.
+type Config struct {
+	Actuator Actuator
+	// Report receives every round's outcome, before its action is done; Finished, once, that a
+	// pod is gone from the node and its worker has ended. A pod that ended by itself but
+	// is still desired is reported in state Finished instead. Both are called from the
+	// pod's goroutine, one after the other for one pod, and must not block.
+	Report   func(Report)
+	Finished func(types.UID)
+	// Hash is the value of a container's hash annotation; nil: cri.ContainerHash.
+	Hash    func(*v1.Container) string
+	BackOff BackOff // zero fields: the defaults
+	// Retry is the least time between tries of a failing action, Sync between looks at a pod that
+	// nothing is to be done for. Both are lengthened by up to a half at random; 0: default.
+	Retry, Sync time.Duration
+}
+
+// Workers runs one worker for each pod.
+//
+// Pods of the same namespace and name run one at a time, in the order in which they arrived. A pod
+// that arrives again, same UID, while it is being removed, starts anew after that.
+type Workers struct {
+	cfg Config
+	// added wakes Run when a worker waits for its goroutine; capacity 1.
+	added chan struct{}
+
+	mu   sync.Mutex // guards what follows, and the workers' own fields
+	pods map[types.UID]*worker
+	// queues has, by name, the pods that have not finished in order of arrival.
+	queues map[types.NamespacedName][]types.UID
+}
+
+// New returns workers that begin to work with Run.
+func New(cfg Config) *Workers {
+	if cfg.Report == nil {
+		cfg.Report = func(Report) {}
+	}
+	if cfg.Finished == nil {
+		cfg.Finished = func(types.UID) {}
+	}
+	if cfg.Hash == nil {
+		cfg.Hash = cri.ContainerHash
+	}
+	if cfg.Retry == 0 {
+		cfg.Retry = DefaultRetry
+	}
+	if cfg.Sync == 0 {
+		cfg.Sync = DefaultSync
+	}
+	cfg.BackOff = cfg.BackOff.withDefaults()
+	return &Workers{
+		cfg:    cfg,
+		added:  make(chan struct{}, 1),
+		pods:   map[types.UID]*worker{},
+		queues: map[types.NamespacedName][]types.UID{},
+	}
+}
+
+// Run works until ctx ends and every worker has returned. Pods stay as they are then: ending
+// the agent does not end a container.
+func (w *Workers) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	for {
+		for _, p := range w.takeNew() {
+			log := klog.LoggerWithValues(klog.FromContext(ctx), "pod", p.name, "podUID", p.uid)
+			running.Go(func() { w.work(klog.NewContext(ctx, log), p) })
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.added:
+		}
+	}
+}
+
+// Update says what is desired of a pod now. It never blocks; of several updates before the worker
+// looks, the last counts, but a stop stays a stop and its grace only shrinks.
+func (w *Workers) Update(d Desired) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p, ok := w.pods[d.Pod.UID]
+	if !ok {
+		w.addLocked(d)
+		return
+	}
+	p.updateLocked(d)
+}
+
+// Wake makes the pod's worker look at the pod; no worker, nothing happens.
+func (w *Workers) Wake(uid types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p, ok := w.pods[uid]; ok {
+		p.wakeUp()
+	}
+}
+
+// Known are the pods that have a worker, sorted.
+func (w *Workers) Known() []types.UID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := make([]types.UID, 0, len(w.pods))
+	for uid := range w.pods {
+		out = append(out, uid)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (w *Workers) addLocked(d Desired) {
+	p := &worker{
+		uid:     d.Pod.UID,
+		name:    types.NamespacedName{Namespace: d.Pod.Namespace, Name: d.Pod.Name},
+		wake:    make(chan struct{}, 1),
+		memory:  newMemory(),
+		desired: d,
+	}
+	w.pods[p.uid] = p
+	w.queues[p.name] = append(w.queues[p.name], p.uid)
+	notify(w.added)
+}
+
+// takeNew are the workers that have no goroutine yet; the caller gives them one.
+func (w *Workers) takeNew() []*worker {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []*worker
+	for _, p := range w.pods {
+		if !p.running {
+			p.running = true
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// behind is the pod that must finish before p may start; empty: none.
+func (w *Workers) behindLocked(p *worker) types.UID {
+	queue := w.queues[p.name]
+	if len(queue) == 0 || queue[0] == p.uid {
+		return ""
+	}
+	return queue[0]
+}
+
+// leaveQueue lets the next pod of that name start.
+func (w *Workers) leaveQueue(p *worker) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.leaveQueueLocked(p)
+}
+
+func (w *Workers) leaveQueueLocked(p *worker) {
+	queue := slices.DeleteFunc(w.queues[p.name], func(uid types.UID) bool { return uid == p.uid })
+	if len(queue) == 0 {
+		delete(w.queues, p.name)
+		return
+	}
+	w.queues[p.name] = queue
+	if next, ok := w.pods[queue[0]]; ok {
+		next.wakeUp()
+	}
+}
+
+// remove ends the worker of a pod that is gone, and begins anew with the pod if it has arrived
+// again.
+func (w *Workers) remove(p *worker) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.pods, p.uid)
+	w.leaveQueueLocked(p)
+	if p.again != nil {
+		w.addLocked(Desired{Pod: p.again})
+	}
+}
+
+func notify(wake chan<- struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default: // it will look anyway
+	}
+}

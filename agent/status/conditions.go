@@ -1,0 +1,160 @@
+package status
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Reasons of conditions.
+const (
+	reasonSandboxNotReady        = "PodSandboxNotReady"
+	reasonContainersUninit       = "ContainersNotInitialized"
+	reasonContainersNotReady     = "ContainersNotReady"
+	reasonPodCompleted           = "PodCompleted"
+	reasonPodFailed              = "PodFailed"
+	reasonReadinessGatesNotReady = "ReadinessGatesNotReady"
+)
+
+// owned tells the condition types that are the agent's; others stay as they are.
+func owned(t v1.PodConditionType) bool {
+	switch t {
+	case v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady,
+		v1.PodScheduled:
+		return true
+	default:
+		return false
+	}
+}
+
+func conditions(in Input, s v1.PodStatus) []v1.PodCondition {
+	containers := containersReady(in.Pod, s)
+	out := []v1.PodCondition{
+		sandboxReady(in),
+		initialized(in.Pod, s),
+		podReady(in, containers),
+		containers,
+		{Type: v1.PodScheduled, Status: v1.ConditionTrue},
+	}
+	for i := range out {
+		out[i].ObservedGeneration = in.Pod.Generation
+		out[i].LastTransitionTime = seconds(in.Now)
+		if was := conditionOf(in.Previous, out[i].Type); was != nil && was.Status == out[i].Status {
+			out[i].LastTransitionTime = was.LastTransitionTime
+		}
+	}
+	for _, was := range in.Previous.Conditions {
+		if !owned(was.Type) {
+			out = append(out, was)
+		}
+	}
+	return out
+}
+
+func sandboxReady(in Input) v1.PodCondition {
+	if problem := SandboxProblem(in.Pod, in.Observed); problem != "" {
+		return v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: v1.ConditionFalse,
+			Reason: reasonSandboxNotReady, Message: problem}
+	}
+	return v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: v1.ConditionTrue}
+}
+
+func initialized(pod *v1.Pod, s v1.PodStatus) v1.PodCondition {
+	c := v1.PodCondition{Type: v1.PodInitialized, Status: v1.ConditionTrue}
+	if s.Phase == v1.PodSucceeded {
+		c.Reason = reasonPodCompleted
+		return c
+	}
+	for _, container := range s.ContainerStatuses {
+		if container.State.Running != nil || container.State.Terminated != nil {
+			return c
+		}
+	}
+	if open := unready(s.InitContainerStatuses); len(open) > 0 && len(pod.Spec.InitContainers) > 0 {
+		c.Status, c.Reason = v1.ConditionFalse, reasonContainersUninit
+		c.Message = "containers with incomplete status: " + list(open)
+	}
+	return c
+}
+
+func containersReady(pod *v1.Pod, s v1.PodStatus) v1.PodCondition {
+	c := v1.PodCondition{Type: v1.ContainersReady, Status: v1.ConditionFalse}
+	switch s.Phase {
+	case v1.PodSucceeded:
+		c.Reason = reasonPodCompleted
+		return c
+	case v1.PodFailed:
+		c.Reason = reasonPodFailed
+		return c
+	}
+	open := unready(sidecarStatuses(pod, s))
+	open = append(open, unready(s.ContainerStatuses)...)
+	if len(open) == 0 {
+		c.Status = v1.ConditionTrue
+		return c
+	}
+	c.Reason = reasonContainersNotReady
+	c.Message = "containers with unready status: " + list(open)
+	return c
+}
+
+// podReady is the containers' readiness and that of the pod's readiness gates, which
+// others set in the pod's conditions.
+func podReady(in Input, containers v1.PodCondition) v1.PodCondition {
+	c := containers
+	c.Type = v1.PodReady
+	if c.Status != v1.ConditionTrue {
+		return c
+	}
+	var closed []string
+	for _, gate := range in.Pod.Spec.ReadinessGates {
+		was := conditionOf(in.Previous, gate.ConditionType)
+		switch {
+		case was == nil:
+			closed = append(closed, fmt.Sprintf(
+				"corresponding condition of pod readiness gate %q does not exist.",
+				gate.ConditionType))
+		case was.Status != v1.ConditionTrue:
+			closed = append(closed, fmt.Sprintf(
+				"the status of pod readiness gate %q is not \"True\", but %v",
+				gate.ConditionType, was.Status))
+		}
+	}
+	if len(closed) > 0 {
+		c.Status, c.Reason = v1.ConditionFalse, reasonReadinessGatesNotReady
+		c.Message = strings.Join(closed, ", ")
+	}
+	return c
+}
+
+func sidecarStatuses(pod *v1.Pod, s v1.PodStatus) []v1.ContainerStatus {
+	var out []v1.ContainerStatus
+	for i := range pod.Spec.InitContainers {
+		if Sidecar(&pod.Spec.InitContainers[i]) && i < len(s.InitContainerStatuses) {
+			out = append(out, s.InitContainerStatuses[i])
+		}
+	}
+	return out
+}
+
+func unready(statuses []v1.ContainerStatus) []string {
+	var out []string
+	for _, s := range statuses {
+		if !s.Ready {
+			out = append(out, s.Name)
+		}
+	}
+	return out
+}
+
+func list(names []string) string { return "[" + strings.Join(names, " ") + "]" }
+
+func conditionOf(s v1.PodStatus, t v1.PodConditionType) *v1.PodCondition {
+	for i := range s.Conditions {
+		if s.Conditions[i].Type == t {
+			return &s.Conditions[i]
+		}
+	}
+	return nil
+}

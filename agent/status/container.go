@@ -1,0 +1,231 @@
+package status
+
+import (
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/cri"
+)
+
+// Reasons of a waiting or lost container that do not come from the runtime.
+const (
+	ReasonContainerCreating = "ContainerCreating"
+	ReasonPodInitializing   = "PodInitializing"
+	ReasonStatusUnknown     = "ContainerStatusUnknown"
+)
+
+const (
+	// lostExitCode stands for an exit that nobody saw: killed (128 + SIGKILL).
+	lostExitCode = 137
+	// messageBudget bounds the termination messages of one pod together, in bytes.
+	messageBudget = 12 << 10
+)
+
+func initStatuses(in Input) []v1.ContainerStatus {
+	next := NextInit(in.Pod, in.Observed)
+	var out []v1.ContainerStatus
+	for i := range in.Pod.Spec.InitContainers {
+		c := &in.Pod.Spec.InitContainers[i]
+		s := containerStatus(in, c, initRecords(in.Observed, c.Name))
+		if i < next && !Sidecar(c) && s.State.Terminated == nil {
+			// Its record is gone, but what came after it ran.
+			s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+				Reason: "Completed", ContainerID: s.ContainerID}}
+		}
+		if !Sidecar(c) {
+			s.Ready = s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
+			s.Started = ptr.To(false)
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func containerStatuses(in Input) []v1.ContainerStatus {
+	var out []v1.ContainerStatus
+	for i := range in.Pod.Spec.Containers {
+		c := &in.Pod.Spec.Containers[i]
+		out = append(out, containerStatus(in, c, records(in.Observed, c.Name)))
+	}
+	slices.SortFunc(out, func(a, b v1.ContainerStatus) int {
+		return strings.Compare(a.Name, b.Name)
+	})
+	return out
+}
+
+// attempts are the records of one container, newest first. The first stands for its state, unless
+// stale: then it belongs to a sandbox that was replaced, and the container has yet to run.
+type attempts struct {
+	records []cri.Container
+	stale   bool
+}
+
+func records(observed cri.Pod, name string) attempts {
+	var out attempts
+	for _, c := range observed.Containers {
+		if c.Name == name {
+			out.records = append(out.records, c)
+		}
+	}
+	return out
+}
+
+func initRecords(observed cri.Pod, name string) attempts {
+	out := records(observed, name)
+	out.stale = len(out.records) > 0 && len(observed.Sandboxes) > 0 &&
+		out.records[0].SandboxID != observed.Sandboxes[0].ID
+	return out
+}
+
+func containerStatus(in Input, c *v1.Container, a attempts) v1.ContainerStatus {
+	if len(a.records) == 0 {
+		return unseen(in, c)
+	}
+	newest := a.records[0]
+	s := v1.ContainerStatus{
+		Name:         c.Name,
+		RestartCount: int32(newest.Attempt),
+		Image:        newest.Image,
+		ImageID:      newest.ImageRef,
+		ContainerID:  containerID(in, newest),
+		State:        stateOf(in, newest),
+	}
+	if len(a.records) > 1 {
+		s.LastTerminationState = terminated(in, a.records[1])
+	}
+	why, waits := in.Waiting[c.Name]
+	if s.State.Terminated != nil && (waits || a.stale) {
+		s.LastTerminationState = s.State
+		s.State = v1.ContainerState{}
+	}
+	if s.State.Running == nil && s.State.Terminated == nil {
+		s.State = waiting(in, why)
+	}
+	s.Ready = s.State.Running != nil
+	s.Started = ptr.To(s.Ready)
+	settle(in, &s)
+	return s
+}
+
+func stateOf(in Input, record cri.Container) v1.ContainerState {
+	switch record.State {
+	case cri.ContainerRunning:
+		return v1.ContainerState{Running: &v1.ContainerStateRunning{
+			StartedAt: seconds(record.StartedAt)}}
+	case cri.ContainerUnknown:
+		return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{
+			Reason: ReasonStatusUnknown}}
+	default: // Created has no state of its own in the API
+		return terminated(in, record)
+	}
+}
+
+func terminated(in Input, record cri.Container) v1.ContainerState {
+	if record.State != cri.ContainerExited {
+		return v1.ContainerState{}
+	}
+	message := record.Message
+	if m, ok := in.Messages[record.ID]; ok {
+		message = m
+	}
+	containers := len(in.Pod.Spec.Containers) + len(in.Pod.Spec.InitContainers)
+	return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+		ExitCode:    record.ExitCode,
+		Reason:      record.Reason,
+		Message:     truncate(message, messageBudget/max(containers, 1)),
+		StartedAt:   seconds(record.StartedAt),
+		FinishedAt:  seconds(record.FinishedAt),
+		ContainerID: containerID(in, record),
+	}}
+}
+
+func waiting(in Input, why Reason) v1.ContainerState {
+	if why.Reason == "" {
+		why.Reason = ReasonContainerCreating
+		if len(in.Pod.Spec.InitContainers) > 0 {
+			why.Reason = ReasonPodInitializing
+		}
+	}
+	return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{
+		Reason: why.Reason, Message: why.Message}}
+}
+
+// unseen is the status of a container that the runtime knows nothing of: it has yet to run, or it
+// ran and the runtime lost it, which only the previous status can tell.
+func unseen(in Input, c *v1.Container) v1.ContainerStatus {
+	s := v1.ContainerStatus{
+		Name: c.Name, Image: c.Image, Started: ptr.To(false), State: waiting(in, in.Waiting[c.Name]),
+	}
+	was := previousOf(in.Previous, c.Name)
+	if was == nil {
+		settle(in, &s)
+		return s
+	}
+	s.RestartCount = was.RestartCount
+	s.LastTerminationState = was.LastTerminationState
+	switch {
+	case was.State.Terminated != nil:
+		s.ImageID, s.ContainerID = was.ImageID, was.ContainerID
+		if _, waits := in.Waiting[c.Name]; waits {
+			s.LastTerminationState = was.State
+		} else {
+			s.State = was.State
+		}
+	case was.State.Running != nil:
+		s.ImageID, s.ContainerID = was.ImageID, was.ContainerID
+		s.LastTerminationState = lost(was.ContainerID, "The container could not be located "+
+			"when the pod was deleted. The container used to be Running")
+		if !in.Stop.Terminating {
+			s.RestartCount++
+		}
+	}
+	settle(in, &s)
+	return s
+}
+
+// settle gives a container of a finished pod an end, also if nobody saw it.
+func settle(in Input, s *v1.ContainerStatus) {
+	if !in.Stop.Finished || s.State.Terminated != nil {
+		return
+	}
+	if s.State.Waiting != nil && s.LastTerminationState.Terminated != nil {
+		s.State, s.LastTerminationState = s.LastTerminationState, v1.ContainerState{}
+	} else {
+		s.State = lost(s.ContainerID,
+			"The container could not be located when the pod was terminated")
+	}
+	s.Ready, s.Started = false, ptr.To(false)
+}
+
+func lost(id, message string) v1.ContainerState {
+	return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+		ExitCode: lostExitCode, Reason: ReasonStatusUnknown, Message: message, ContainerID: id}}
+}
+
+func previousOf(status v1.PodStatus, name string) *v1.ContainerStatus {
+	for _, list := range [][]v1.ContainerStatus{
+		status.ContainerStatuses, status.InitContainerStatuses,
+	} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}
+
+func containerID(in Input, record cri.Container) string {
+	return in.Node.Runtime + "://" + record.ID
+}
+
+// truncate cuts s to at most n bytes without splitting a character.
+func truncate(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "")
+}

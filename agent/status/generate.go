@@ -1,0 +1,187 @@
+package status
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/cgroups"
+	"github.com/numalet/numalet/cri"
+)
+
+// Input is what a pod's status follows from.
+type Input struct {
+	Pod      *v1.Pod
+	Observed cri.Pod
+	// Waiting has, by container, why it does not run although it should. A container in it will
+	// be started, whatever its last exit says.
+	Waiting map[string]Reason
+	// Previous is the status before this one; the zero value when there is none.
+	Previous v1.PodStatus
+	// Messages has termination messages by container id.
+	Messages map[string]string
+	Node     Node
+	Stop     Stopping
+	Now      time.Time
+}
+
+// Node is what a pod's status repeats about the node.
+type Node struct {
+	Runtime string   // name of the container runtime: the scheme of container ids
+	HostIPs []string // primary first
+}
+
+// Stopping says how far the pod's end has come, and why it ends.
+type Stopping struct {
+	// Terminating: the pod's containers are being stopped, or were, for good.
+	Terminating bool
+	// Finished: nothing of the pod is left to wait for.
+	Finished bool
+	// Why is empty unless the node ended the pod: Evicted and its like.
+	Why Reason
+}
+
+// Generate is the pod's status.
+func Generate(in Input) v1.PodStatus {
+	s := base(in)
+	s.InitContainerStatuses = initStatuses(in)
+	s.ContainerStatuses = containerStatuses(in)
+	s.PodIPs = podIPs(in)
+	if len(s.PodIPs) > 0 {
+		s.PodIP = s.PodIPs[0].IP
+	}
+	s.Phase = phase(in)
+	s.Reason, s.Message = in.Stop.Why.Reason, in.Stop.Why.Message
+	if s.Reason == "" && Ended(in.Previous.Phase) {
+		s.Reason, s.Message = in.Previous.Reason, in.Previous.Message
+	}
+	s.Conditions = conditions(in, s)
+	return s
+}
+
+// Rejected is the status of a pod that the node will not run. Of the input it needs the pod, the
+// node and the time.
+func Rejected(in Input, why Reason) v1.PodStatus {
+	s := base(in)
+	s.Phase = v1.PodFailed
+	s.Reason, s.Message = why.Reason, "Pod was rejected: "+why.Message
+	return s
+}
+
+// Waiting is the status of a pod that the node will run as soon as the reason for
+// waiting is gone. Of the input it needs the pod, the node, the previous status and the time.
+func Waiting(in Input, why Reason) v1.PodStatus {
+	in.Observed, in.Waiting = cri.Pod{}, nil
+	s := Generate(in)
+	s.Reason, s.Message = why.Reason, why.Message
+	return s
+}
+
+func base(in Input) v1.PodStatus {
+	s := v1.PodStatus{
+		ObservedGeneration:          in.Pod.Generation,
+		QOSClass:                    cgroups.QOSClass(in.Pod),
+		StartTime:                   startTime(in),
+		Resize:                      in.Previous.Resize,
+		ResourceClaimStatuses:       in.Previous.ResourceClaimStatuses,
+		ExtendedResourceClaimStatus: in.Previous.ExtendedResourceClaimStatus,
+		EphemeralContainerStatuses:  in.Previous.EphemeralContainerStatuses,
+		NominatedNodeName:           in.Previous.NominatedNodeName,
+	}
+	for _, ip := range in.Node.HostIPs {
+		s.HostIPs = append(s.HostIPs, v1.HostIP{IP: ip})
+	}
+	if len(in.Node.HostIPs) > 0 {
+		s.HostIP = in.Node.HostIPs[0]
+	}
+	return s
+}
+
+// startTime is set once. Without a previous status it is the time of the pod's first sandbox, so
+// that a restart of the agent does not make the pod look younger.
+func startTime(in Input) *metav1.Time {
+	if in.Previous.StartTime != nil {
+		return in.Previous.StartTime
+	}
+	start := in.Now
+	if n := len(in.Observed.Sandboxes); n > 0 {
+		start = in.Observed.Sandboxes[n-1].CreatedAt
+	}
+	return ptr.To(seconds(start))
+}
+
+// seconds is t as RFC 3339 with seconds carries it; what is read back compares equal.
+func seconds(t time.Time) metav1.Time {
+	if t.IsZero() {
+		return metav1.Time{}
+	}
+	return metav1.NewTime(t.Truncate(time.Second))
+}
+
+// phase is Phase with what a status adds to it: an end is final, it is not told before
+// the last container has stopped, and a pod that the node ended has failed.
+func phase(in Input) v1.PodPhase {
+	was := in.Previous.Phase
+	if Ended(was) {
+		return was
+	}
+	now := Phase(in.Pod, in.Observed, in.Waiting)
+	running := anyRunning(in.Observed)
+	switch {
+	case running && Ended(now) && was == "":
+		return v1.PodRunning
+	case running && Ended(now):
+		return was
+	case running || !in.Stop.Terminating:
+		return now
+	case in.Stop.Why.Reason == "" && allSucceeded(in):
+		return v1.PodSucceeded
+	default:
+		return v1.PodFailed
+	}
+}
+
+// allSucceeded tells whether every regular container's last exit was a success.
+func allSucceeded(in Input) bool {
+	for i := range in.Pod.Spec.Containers {
+		record, ok := Ran(in.Observed, in.Pod.Spec.Containers[i].Name)
+		if !ok || record.State != cri.ContainerExited || record.ExitCode != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func anyRunning(observed cri.Pod) bool {
+	for _, c := range observed.Containers {
+		if c.State == cri.ContainerRunning {
+			return true
+		}
+	}
+	return false
+}
+
+// podIPs are the newest ready sandbox's, else those told before: a pod keeps its address in its
+// status until it has another.
+func podIPs(in Input) []v1.PodIP {
+	var ips []string
+	for _, s := range in.Observed.Sandboxes {
+		if s.Ready {
+			ips = s.IPs
+			if in.Pod.Spec.HostNetwork {
+				ips = in.Node.HostIPs
+			}
+			break
+		}
+	}
+	if len(ips) == 0 {
+		return in.Previous.PodIPs
+	}
+	out := make([]v1.PodIP, 0, len(ips))
+	for _, ip := range ips {
+		out = append(out, v1.PodIP{IP: ip})
+	}
+	return out
+}

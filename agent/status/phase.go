@@ -1,0 +1,134 @@
+package status
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/cri"
+)
+
+// Reason says why something is as it is: a word for programs and a sentence for people.
+type Reason struct {
+	Reason, Message string
+}
+
+// Phase is the pod's phase as its containers make it. waiting names the containers that are
+// about to be started, or started again, whatever their last exit says.
+//
+// A failed init container that may not restart fails the pod. The pod is Pending while its init
+// containers are not through or a container has never run; then Running; and it has ended
+// when no container runs and none will restart. Sidecars do not keep it from ending.
+func Phase(pod *v1.Pod, observed cri.Pod, waiting map[string]Reason) v1.PodPhase {
+	next := NextInit(pod, observed)
+	if next < len(pod.Spec.InitContainers) {
+		if initFailed(pod, observed, next, waiting) || outlived(pod, observed) {
+			return v1.PodFailed
+		}
+		return v1.PodPending
+	}
+	count := map[fate]int{}
+	for i := range pod.Spec.Containers {
+		count[fateOf(pod, observed, &pod.Spec.Containers[i], waiting)]++
+	}
+	switch {
+	case count[neverRan] > 0 && outlived(pod, observed):
+		return v1.PodFailed
+	case count[neverRan] > 0:
+		return v1.PodPending
+	case count[runs] > 0:
+		return v1.PodRunning
+	case count[failed] > 0:
+		return v1.PodFailed
+	default:
+		return v1.PodSucceeded
+	}
+}
+
+// Ended tells whether a phase is final.
+func Ended(phase v1.PodPhase) bool {
+	return phase == v1.PodSucceeded || phase == v1.PodFailed
+}
+
+// fate is what became of a container, and what will.
+type fate int
+
+const (
+	neverRan  fate = iota
+	runs           // now, or it will again
+	succeeded      // and stays stopped
+	failed         // and stays stopped
+)
+
+func fateOf(
+	pod *v1.Pod, observed cri.Pod, c *v1.Container, waiting map[string]Reason,
+) fate {
+	record, ok := Ran(observed, c.Name)
+	if !ok {
+		return neverRan
+	}
+	if record.State != cri.ContainerExited {
+		return runs
+	}
+	if _, again := waiting[c.Name]; again || Restarts(pod, c, record.ExitCode) {
+		return runs
+	}
+	if record.ExitCode == 0 {
+		return succeeded
+	}
+	return failed
+}
+
+func initFailed(pod *v1.Pod, observed cri.Pod, next int, waiting map[string]Reason) bool {
+	c := &pod.Spec.InitContainers[next]
+	record, ok := RanInSandbox(observed, c.Name)
+	if !ok || record.State != cri.ContainerExited {
+		return false
+	}
+	_, again := waiting[c.Name]
+	return !again && !RestartsInit(pod, c, record.ExitCode)
+}
+
+// outlived tells that the pod's sandbox is gone and will not be made again, so what
+// has not run by now never will.
+func outlived(pod *v1.Pod, observed cri.Pod) bool {
+	return SandboxProblem(pod, observed) != "" && !MayRemakeSandbox(pod, observed)
+}
+
+// MayRemakeSandbox tells whether a pod that lost its sandbox gets another. Under restart policy
+// Never it does not once it had a container; a new sandbox would run that again.
+func MayRemakeSandbox(pod *v1.Pod, observed cri.Pod) bool {
+	if len(observed.Sandboxes) == 0 || len(observed.Containers) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(pod.Spec.Containers, func(c v1.Container) bool {
+		return Restarts(pod, &c, 1)
+	})
+}
+
+// SandboxProblem says in the kubelet's words why containers cannot be started in the pod's
+// sandbox and a new one is needed; "" when the sandbox will do.
+func SandboxProblem(pod *v1.Pod, observed cri.Pod) string {
+	if len(observed.Sandboxes) == 0 {
+		return "no pod sandbox exists"
+	}
+	ready := 0
+	for _, s := range observed.Sandboxes {
+		if s.Ready {
+			ready++
+		}
+	}
+	newest := observed.Sandboxes[0]
+	switch {
+	case ready > 1:
+		return "multiple pod sandboxes are ready and need to be reconciled"
+	case !newest.Ready:
+		return "pod sandbox is not ready"
+	case newest.HostNetwork != pod.Spec.HostNetwork:
+		return "network namespace mode changed and sandbox needs to be recreated"
+	case !newest.HostNetwork && len(newest.IPs) == 0:
+		return "pod sandbox has no IP address"
+	default:
+		return ""
+	}
+}

@@ -1,0 +1,110 @@
+package status
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/cri"
+)
+
+// Sidecar tells whether an init container keeps running beside the regular ones (KEP-753).
+func Sidecar(c *v1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+}
+
+// Restarts tells whether a regular container that exited with code is started again: a matching
+// rule of the container decides, else its own policy, else the pod's (KEP-5307).
+func Restarts(pod *v1.Pod, c *v1.Container, code int32) bool {
+	switch policy(pod, c) {
+	case v1.ContainerRestartPolicyNever:
+		return ruled(c, code)
+	case v1.ContainerRestartPolicyOnFailure:
+		return code != 0 || ruled(c, code)
+	default:
+		return true
+	}
+}
+
+// RestartsInit is Restarts for an init container: one that is not a sidecar runs until it
+// succeeds.
+func RestartsInit(pod *v1.Pod, c *v1.Container, code int32) bool {
+	return Sidecar(c) || code != 0 && Restarts(pod, c, code)
+}
+
+func policy(pod *v1.Pod, c *v1.Container) v1.ContainerRestartPolicy {
+	if c.RestartPolicy != nil {
+		return *c.RestartPolicy
+	}
+	return v1.ContainerRestartPolicy(pod.Spec.RestartPolicy)
+}
+
+func ruled(c *v1.Container, code int32) bool {
+	return slices.ContainsFunc(c.RestartPolicyRules, func(r v1.ContainerRestartRule) bool {
+		if r.Action != v1.ContainerRestartRuleActionRestart || r.ExitCodes == nil {
+			return false
+		}
+		in := slices.Contains(r.ExitCodes.Values, code)
+		return in == (r.ExitCodes.Operator == v1.ContainerRestartRuleOnExitCodesOpIn)
+	})
+}
+
+// NextInit is the index of the init container that the pod still waits for: one that has not
+// succeeded, or a sidecar that has not started. len(InitContainers) means all are through.
+//
+// Init containers start in order, so the last one that ran in the newest sandbox tells
+// how far the pod came; earlier ones need no record any more, and a sidecar that crashes
+// later does not set the pod back. Once a regular container was started, all are through.
+func NextInit(pod *v1.Pod, observed cri.Pod) int {
+	all := len(pod.Spec.InitContainers)
+	for i := range pod.Spec.Containers {
+		if _, ok := RanInSandbox(observed, pod.Spec.Containers[i].Name); ok {
+			return all
+		}
+	}
+	for i := all - 1; i >= 0; i-- {
+		c := &pod.Spec.InitContainers[i]
+		record, ok := RanInSandbox(observed, c.Name)
+		switch {
+		case !ok:
+			continue
+		case initThrough(c, record):
+			return i + 1
+		default:
+			return i
+		}
+	}
+	return 0
+}
+
+// Ran is the newest record of that name that was started, in any sandbox.
+func Ran(observed cri.Pod, name string) (cri.Container, bool) {
+	for _, c := range observed.Containers {
+		if c.Name == name && c.State != cri.ContainerCreated {
+			return c, true
+		}
+	}
+	return cri.Container{}, false
+}
+
+// RanInSandbox is the newest record of that name that was started in the pod's newest sandbox.
+func RanInSandbox(observed cri.Pod, name string) (cri.Container, bool) {
+	if len(observed.Sandboxes) == 0 {
+		return cri.Container{}, false
+	}
+	for _, c := range observed.Containers {
+		if c.Name == name && c.State != cri.ContainerCreated &&
+			c.SandboxID == observed.Sandboxes[0].ID {
+			return c, true
+		}
+	}
+	return cri.Container{}, false
+}
+
+func initThrough(c *v1.Container, record cri.Container) bool {
+	if Sidecar(c) {
+		// Until startup probes exist, running is started.
+		return record.State == cri.ContainerRunning
+	}
+	return record.State == cri.ContainerExited && record.ExitCode == 0
+}
