@@ -257,10 +257,9 @@ func PullPolicy(container *v1.Container) v1.PullPolicy {
 	if err != nil {
 		return v1.PullIfNotPresent
 	}
-	if tagged, ok := named.(reference.Tagged); ok && tagged.Tag() != "latest" {
-		return v1.PullIfNotPresent
-	}
-	if _, ok := named.(reference.Digested); ok {
+	tagged, hasTag := named.(reference.Tagged)
+	_, hasDigest := named.(reference.Digested)
+	if hasTag && tagged.Tag() != "latest" || !hasTag && hasDigest {
 		return v1.PullIfNotPresent
 	}
 	return v1.PullAlways

@@ -1,0 +1,365 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
+)
+
+// registry is an image service: pull answers for PullImage, the rest is kept in memory.
+type registry struct {
+	mu      sync.Mutex
+	images  map[string]*runtimeapi.Image // by name and by id
+	pulls   []string
+	pull    func(ctx context.Context, image string) error
+	inspect error
+}
+
+func (r *registry) ImageStatus(
+	_ context.Context, spec *runtimeapi.ImageSpec, _ bool,
+) (*runtimeapi.ImageStatusResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return &runtimeapi.ImageStatusResponse{Image: r.images[spec.Image]}, r.inspect
+}
+
+func (r *registry) PullImage(
+	ctx context.Context, spec *runtimeapi.ImageSpec, _ *runtimeapi.AuthConfig,
+	_ *runtimeapi.PodSandboxConfig,
+) (string, error) {
+	if r.pull != nil {
+		if err := r.pull(ctx, spec.Image); err != nil {
+			return "", err
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pulls = append(r.pulls, spec.Image)
+	r.addLocked(spec.Image)
+	return "sha256:" + spec.Image, nil
+}
+
+func (r *registry) addLocked(name string) {
+	image := &runtimeapi.Image{
+		Id: "sha256:" + name, Size: 1234, Uid: &runtimeapi.Int64Value{Value: 65532},
+	}
+	if r.images == nil {
+		r.images = map[string]*runtimeapi.Image{}
+	}
+	r.images[name], r.images[image.Id] = image, image
+}
+
+// fetch is one Ensure: its events as "type reason message" and what came of it.
+type fetch struct {
+	events []string
+	ref    ImageRef
+	err    error
+}
+
+func ensure(ctx context.Context, m *Images, uid types.UID, image string, p v1.PullPolicy) fetch {
+	var f fetch
+	f.ref, f.err = m.Ensure(ctx, ImageRequest{
+		Pod:       &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}},
+		Container: &v1.Container{Name: "c", Image: image, ImagePullPolicy: p},
+		Report: func(eventType, reason, message string) {
+			f.events = append(f.events, eventType+" "+reason+" "+message)
+		},
+	})
+	return f
+}
+
+// reason is the StartError's reason, "" for none.
+func (f fetch) reason() string {
+	var start *StartError
+	switch {
+	case f.err == nil:
+		return ""
+	case errors.As(f.err, &start):
+		return start.Reason
+	default:
+		return "not a StartError: " + f.err.Error()
+	}
+}
+
+func TestEnsure(t *testing.T) {
+	pulled := []string{`Normal Pulling Pulling image "img:1"`,
+		`Normal Pulled Successfully pulled image "img:1" in 2s (2s including waiting). Image size: 1234 bytes.`}
+	present := []string{
+		`Normal Pulled Container image "img:1" already present on machine and can be accessed by the pod`}
+	slow := func(context.Context, string) error { time.Sleep(2 * time.Second); return nil }
+	fails := func(text string) func(context.Context, string) error {
+		return func(context.Context, string) error { return errors.New(text) }
+	}
+	tests := []struct {
+		name    string
+		image   string
+		policy  v1.PullPolicy
+		here    bool
+		service *registry
+		reason  string
+		message string
+		events  []string
+	}{
+		{"absent", "img:1", "IfNotPresent", false, &registry{pull: slow}, "", "", pulled},
+		{"present", "img:1", "IfNotPresent", true, &registry{}, "", "", present},
+		{"present, always", "img:1", "Always", true, &registry{pull: slow}, "", "", pulled},
+		{"present, never", "img:1", "Never", true, &registry{}, "", "", present},
+		{"default policy of a tag", "img:1", "", true, &registry{}, "", "", present},
+		{"absent, never", "img:1", "Never", false, &registry{}, "ErrImageNeverPull",
+			`Container image "img:1" is not present with pull policy of Never`,
+			[]string{`Warning ErrImageNeverPull Container image "img:1" is not present with pull policy of Never`}},
+		{"bad name", "Img:1", "IfNotPresent", false, &registry{}, "InvalidImageName",
+			`Failed to apply default image tag "Img:1": couldn't parse image name "Img:1": invalid reference format: repository name (library/Img) must be lowercase`,
+			[]string{`Warning InspectFailed Failed to apply default image tag "Img:1": couldn't parse image name "Img:1": invalid reference format: repository name (library/Img) must be lowercase`}},
+		{"inspect fails", "img:1", "Never", false, &registry{inspect: errors.New("no disk")},
+			"ImageInspectError", `Failed to inspect image "img:1": no disk`,
+			[]string{`Warning InspectFailed Failed to inspect image "img:1": no disk`}},
+		{"pull fails", "img:1", "Always", false, &registry{pull: fails("not found")},
+			"ErrImagePull", "not found", []string{`Normal Pulling Pulling image "img:1"`,
+				`Warning Failed Failed to pull image "img:1": not found`}},
+		{"registry away", "img:1", "Always", false,
+			&registry{pull: fails("rpc error: RegistryUnavailable: 503")}, "RegistryUnavailable",
+			"image pull failed for img:1 because the registry is unavailable: 503",
+			[]string{`Normal Pulling Pulling image "img:1"`,
+				`Warning Failed Failed to pull image "img:1": rpc error: RegistryUnavailable: 503`}},
+		{"signature", "img:1", "Always", false, &registry{pull: fails("SignatureValidationFailed")},
+			"SignatureValidationFailed",
+			"image pull failed for img:1 because the signature validation failed",
+			[]string{`Normal Pulling Pulling image "img:1"`,
+				`Warning Failed Failed to pull image "img:1": SignatureValidationFailed`}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				if tt.here {
+					tt.service.addLocked(tt.image)
+				}
+				f := ensure(t.Context(), NewImages(tt.service, ImagesConfig{}), "u", tt.image, tt.policy)
+				if f.reason() != tt.reason {
+					t.Fatalf("got %v, want reason %q", f.err, tt.reason)
+				}
+				if diff := cmp.Diff(tt.events, f.events); diff != "" {
+					t.Error("events -want +got:\n", diff)
+				}
+				var start *StartError
+				if errors.As(f.err, &start) {
+					if start.Message != tt.message {
+						t.Errorf("got message %q, want %q", start.Message, tt.message)
+					}
+					return
+				}
+				want := ImageRef{Ref: "sha256:img:1", User: ImageUser{UID: ptr.To[int64](65532)}}
+				if diff := cmp.Diff(want, f.ref); diff != "" {
+					t.Error("ref -want +got:\n", diff)
+				}
+			})
+		})
+	}
+}
+
+// The delays are those of the kubelet; another pod or image is not held up.
+func TestPullBackOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := errors.New("boom")
+		service := &registry{pull: func(context.Context, string) error { return broken }}
+		m := NewImages(service, ImagesConfig{})
+		try := func(uid types.UID, image string) fetch {
+			return ensure(t.Context(), m, uid, image, v1.PullIfNotPresent)
+		}
+		for _, delay := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
+			delay *= time.Second
+			if f := try("u", "img:1"); f.reason() != ReasonImagePull {
+				t.Fatalf("before waiting %v: got %v", delay, f.err)
+			}
+			time.Sleep(delay - time.Nanosecond)
+			f := try("u", "img:1")
+			var start *StartError
+			if !errors.As(f.err, &start) || start.Reason != ReasonImagePullBackOff {
+				t.Fatalf("just before %v: got %v", delay, f.err)
+			}
+			if start.Message != `Back-off pulling image "img:1": ErrImagePull: boom` || !errors.Is(f.err, broken) {
+				t.Errorf("got message %q", start.Message)
+			}
+			if want := []string{`Normal BackOff Back-off pulling image "img:1"`}; !slices.Equal(f.events, want) {
+				t.Errorf("got events %q", f.events)
+			}
+			if left := time.Until(start.RetryAt); left != time.Nanosecond {
+				t.Errorf("RetryAt is %v away", left)
+			}
+			if f := try("other", "img:1"); delay == 10*time.Second && f.reason() != ReasonImagePull {
+				t.Errorf("another pod: got %v", f.err)
+			}
+			time.Sleep(time.Nanosecond)
+		}
+		time.Sleep(10*time.Minute + time.Second)
+		if f := try("u", "img:2"); f.reason() != ReasonImagePull {
+			t.Errorf("another image: got %v", f.err)
+		}
+		if n := len(m.failures.failed); n != 1 {
+			t.Errorf("%d failures are remembered, want the last one only", n)
+		}
+	})
+}
+
+func TestPullSuccessEndsBackOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := &registry{pull: func(context.Context, string) error { return errors.New("boom") }}
+		m := NewImages(service, ImagesConfig{})
+		ensure(t.Context(), m, "u", "img:1", v1.PullAlways)
+		time.Sleep(10 * time.Second)
+		service.pull = nil
+		if f := ensure(t.Context(), m, "u", "img:1", v1.PullAlways); f.err != nil {
+			t.Fatal(f.err)
+		}
+		if len(m.failures.failed) != 0 {
+			t.Error("the failure is still remembered")
+		}
+	})
+}
+
+// busiest runs five pulls of a second each and tells how many there were at the same time at
+// most, and how long all took.
+func busiest(t *testing.T, cfg ImagesConfig) (most int, took time.Duration) {
+	var mu sync.Mutex
+	now := 0
+	count := func(n int) {
+		mu.Lock()
+		defer mu.Unlock()
+		now += n
+		most = max(most, now)
+	}
+	m := NewImages(&registry{pull: func(context.Context, string) error {
+		count(1)
+		defer count(-1)
+		time.Sleep(time.Second)
+		return nil
+	}}, cfg)
+	start := time.Now()
+	var group sync.WaitGroup
+	for i := range 5 {
+		group.Go(func() {
+			image := fmt.Sprintf("img:%d", i)
+			if f := ensure(t.Context(), m, "u", image, v1.PullAlways); f.err != nil {
+				t.Error(f.err)
+			}
+		})
+	}
+	group.Wait()
+	return most, time.Since(start)
+}
+
+func TestParallelPulls(t *testing.T) {
+	for _, tt := range []struct {
+		cfg  ImagesConfig
+		most int
+		took time.Duration
+	}{
+		{ImagesConfig{}, 5, time.Second},
+		{ImagesConfig{MaxParallel: 2}, 2, 3 * time.Second},
+		{ImagesConfig{Serialize: true, MaxParallel: 2}, 1, 5 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			if most, took := busiest(t, tt.cfg); most != tt.most || took != tt.took {
+				t.Errorf("%+v: %d at once, %v in all; want %d, %v", tt.cfg, most, took, tt.most, tt.took)
+			}
+		})
+	}
+}
+
+// A runtime that never answers holds up neither a caller that gives up nor those who only look
+// for an image that is there.
+func TestHungPull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := &registry{pull: func(ctx context.Context, image string) error {
+			if image == "hangs:1" {
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		}}
+		service.addLocked("here:1")
+		m := NewImages(service, ImagesConfig{Serialize: true})
+		hung, stopHung := context.WithCancel(t.Context())
+		queued, stopQueued := context.WithCancel(t.Context())
+		results := make(chan fetch)
+		go func() { results <- ensure(hung, m, "u", "hangs:1", v1.PullAlways) }()
+		synctest.Wait()
+		go func() { results <- ensure(queued, m, "u", "other:1", v1.PullAlways) }()
+		synctest.Wait()
+
+		if f := ensure(t.Context(), m, "u", "here:1", v1.PullIfNotPresent); f.err != nil {
+			t.Errorf("present image: %v", f.err)
+		}
+		stopQueued()
+		if f := <-results; !errors.Is(f.err, context.Canceled) {
+			t.Errorf("queued: got %v", f.err)
+		}
+		stopHung()
+		if f := <-results; !errors.Is(f.err, context.Canceled) {
+			t.Errorf("hung: got %v", f.err)
+		}
+		if len(m.failures.failed) != 0 {
+			t.Error("giving up counts as a failure of the image")
+		}
+		if f := ensure(t.Context(), m, "u", "other:1", v1.PullAlways); f.err != nil {
+			t.Errorf("after both gave up: %v", f.err)
+		}
+	})
+}
+
+func TestPullQPS(t *testing.T) {
+	m := NewImages(&registry{}, ImagesConfig{QPS: 0.001, Burst: 2})
+	var got []string
+	for i := range 3 {
+		f := ensure(t.Context(), m, "u", fmt.Sprintf("img:%d", i), v1.PullAlways)
+		got = append(got, f.reason())
+		if i == 2 && !strings.Contains(f.err.Error(), "pull QPS exceeded") {
+			t.Errorf("got %v", f.err)
+		}
+	}
+	if want := []string{"", "", ReasonImagePull}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestPullPolicyAndTag(t *testing.T) {
+	digest := "@sha256:" + strings.Repeat("a", 64)
+	tests := []struct {
+		image  string
+		policy v1.PullPolicy
+		tagged string
+	}{
+		{"busybox", v1.PullAlways, "busybox:latest"},
+		{"busybox:latest", v1.PullAlways, "busybox:latest"},
+		{"busybox:1", v1.PullIfNotPresent, "busybox:1"},
+		{"localhost:5000/busybox", v1.PullAlways, "localhost:5000/busybox:latest"},
+		{"localhost:5000/busybox:1", v1.PullIfNotPresent, "localhost:5000/busybox:1"},
+		{"busybox" + digest, v1.PullIfNotPresent, "busybox" + digest},
+		{"busybox:latest" + digest, v1.PullAlways, "busybox:latest" + digest},
+		{"busybox:1" + digest, v1.PullIfNotPresent, "busybox:1" + digest},
+	}
+	for _, tt := range tests {
+		if got := PullPolicy(&v1.Container{Image: tt.image}); got != tt.policy {
+			t.Errorf("%s: got policy %s, want %s", tt.image, got, tt.policy)
+		}
+		if got, err := taggedName(tt.image); err != nil || got != tt.tagged {
+			t.Errorf("%s: got %s, %v; want %s", tt.image, got, err, tt.tagged)
+		}
+	}
+	never := &v1.Container{Image: "busybox", ImagePullPolicy: v1.PullNever}
+	if got := PullPolicy(never); got != v1.PullNever {
+		t.Errorf("got %s, want what the spec says", got)
+	}
+}
