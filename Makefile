@@ -1,0 +1,47 @@
+# Every target runs from a fresh clone on a Debian machine with Go.
+SHELL := /bin/bash
+BIN := bin/numalet
+RUNTIME ?= sim
+RUN_FLAGS ?=
+export CGO_ENABLED ?= 0
+
+.PHONY: help build run test unit sim containerd race fuzz bench check clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/numalet
+	@mkdir -p bin
+	go build -trimpath -o $(BIN) ./cmd/numalet
+
+run: build ## start the playground; RUNTIME=containerd (root) for real containers
+	@if [ "$(RUNTIME)" = containerd ]; then test/tools/install.sh && test/tools/build.sh; fi
+	$(BIN) playground --runtime=$(RUNTIME) $(RUN_FLAGS)
+
+test: ## install what is missing and run every tier of tests
+	@test/run.sh unit sim containerd
+
+unit: ## only the tests beside the code
+	@test/run.sh unit
+
+sim: ## only the built binary on the simulated runtime
+	@test/run.sh sim
+
+containerd: ## only the built binary on a real containerd (root)
+	@test/run.sh containerd
+
+race: ## the unit tests under the race detector (needs gcc)
+	CGO_ENABLED=1 go test -race $$(go list ./... | grep -v '/numalet/test')
+
+fuzz: ## each fuzz target for FUZZTIME (10s)
+	@test/fuzz.sh $${FUZZTIME:-10s}
+
+bench: build ## measure the agent's own overhead; writes bench/latest.json
+	go run ./test/bench -binary $(BIN) -out bench/latest.json
+
+check: ## gofmt and go vet
+	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these"; exit 1; }
+	go vet ./...
+
+clean: ## remove what was built here
+	rm -rf bin bench

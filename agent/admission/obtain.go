@@ -1,0 +1,191 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/deviceplugin"
+)
+
+// completion is what a goroutine brings back.
+type completion struct {
+	entry *entry
+	// advice is the answer to an ask; asked is set then.
+	asked  *allocation.AskKey
+	advice []string
+	// reserved is the reservation with the answers got so far.
+	reserved allocation.Pod
+	err      error
+}
+
+// errCommit marks an error of the store, as opposed to one of a plugin.
+var errCommit = errors.New("record the assignment")
+
+// start runs f for the entry in a goroutine of its own.
+func (q *Queue) start(ctx context.Context, e *entry, f func(context.Context) completion) {
+	e.phase = busy
+	ctx, e.cancel = context.WithCancel(ctx)
+	q.work.Go(func() { q.done.Put(f(ctx)) })
+}
+
+// ask gets a plugin's advice. It is only advice: without it the pod is placed all the same.
+func (q *Queue) ask(ctx context.Context, e *entry, a allocation.Ask) completion {
+	advice, err := q.cfg.Plugins.Preferred(ctx, a.PreferredRequest)
+	if err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Info("Going on without the device plugin's preference",
+			"pod", klog.KObj(e.pod), "container", a.Container, "resource", a.AskKey.Resource, "err", err)
+	}
+	return completion{entry: e, asked: &a.AskKey, advice: advice}
+}
+
+// obtain calls Allocate for every device set that has no answer yet and commits the assignment,
+// unless the store has it already.
+func (q *Queue) obtain(ctx context.Context, e *entry, reserved allocation.Pod) completion {
+	stored := q.cfg.Store.State().Pods[reserved.UID]
+	reserved.Containers = maps.Clone(reserved.Containers)
+	answers, err := q.allocateAll(ctx, reserved)
+	for key, answer := range answers {
+		c := reserved.Containers[key.Container]
+		c.Devices = slices.Clone(c.Devices)
+		for i := range c.Devices {
+			if c.Devices[i].Resource == key.Resource {
+				c.Devices[i].Answer = answer
+			}
+		}
+		reserved.Containers[key.Container] = c
+	}
+	done := completion{entry: e, reserved: reserved, err: err}
+	if err != nil || reflect.DeepEqual(reserved, stored) {
+		return done
+	}
+	if err := q.cfg.Store.Commit(ctx, allocation.Change{Put: reserved}); err != nil {
+		done.err = fmt.Errorf("%w: %w", errCommit, err)
+	}
+	return done
+}
+
+// allocateAll calls the plugins side by side and returns the answers got, also on error.
+func (q *Queue) allocateAll(ctx context.Context, p allocation.Pod) (
+	map[allocation.AskKey][]byte, error) {
+	type answer struct {
+		key allocation.AskKey
+		raw []byte
+	}
+	var group errgroup.Group
+	got := make(chan answer, countDevices(p))
+	for name, c := range p.Containers {
+		for _, d := range c.Devices {
+			if d.Answer != nil {
+				continue
+			}
+			group.Go(func() error {
+				raw, err := q.allocate(ctx, d)
+				if err == nil {
+					got <- answer{allocation.AskKey{Container: name, Resource: d.Resource}, raw}
+				}
+				return err
+			})
+		}
+	}
+	err := group.Wait()
+	close(got)
+	answers := map[allocation.AskKey][]byte{}
+	for a := range got {
+		answers[a.key] = a.raw
+	}
+	return answers, err
+}
+
+func (q *Queue) allocate(ctx context.Context, d allocation.DeviceSet) ([]byte, error) {
+	resp, err := q.cfg.Plugins.Allocate(ctx, d.Resource, d.IDs)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := proto.Marshal(resp)
+	if err != nil {
+		return nil, fmt.Errorf("encode the answer of %s: %w", d.Resource, err)
+	}
+	if raw == nil {
+		raw = []byte{} // an empty answer is an answer
+	}
+	return raw, nil
+}
+
+func countDevices(p allocation.Pod) (n int) {
+	for _, c := range p.Containers {
+		n += len(c.Devices)
+	}
+	return n
+}
+
+// completed continues with an entry whose goroutine is back.
+func (q *Queue) completed(ctx context.Context, c completion) {
+	e := c.entry
+	e.cancel()
+	switch {
+	case ctx.Err() != nil: // the agent stops; nothing is decided any more
+	case c.asked != nil:
+		if e.advice == nil {
+			e.advice = allocation.Advice{}
+		}
+		e.advice[*c.asked] = c.advice
+		e.phase = queued
+	case c.err == nil:
+		e.phase, e.reserved, e.advice = admitted, c.reserved, nil
+		q.say(e, Admit, "", "")
+	default:
+		q.failed(e, c)
+	}
+}
+
+// failed decides what an error of a plugin or of the store means for the pod.
+func (q *Queue) failed(e *entry, c completion) {
+	rejection := &allocation.Rejection{
+		Reason:  allocation.ReasonUnexpected,
+		Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", c.err),
+	}
+	reason := ReasonWaitPlugin
+	switch {
+	case errors.Is(c.err, errCommit):
+		reason = ReasonWaitStore
+	case !mayPass(c.err):
+		q.reject(e, rejection)
+		return
+	}
+	now := time.Now()
+	if q.expired(e, now) {
+		q.reject(e, rejection)
+		return
+	}
+	// The claim is kept, with the answers that did come.
+	e.phase, e.reserved = waiting, c.reserved
+	e.retryAt = now.Add(min(time.Second<<min(e.retries, 4), 10*time.Second))
+	e.retries++
+	q.say(e, Wait, reason, c.err.Error())
+}
+
+// mayPass tells whether an error says that the plugin is away or too slow, as opposed to an
+// answer that is no.
+func mayPass(err error) bool {
+	var stopped *deviceplugin.StoppedError
+	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &stopped) {
+		return true
+	}
+	switch status.Code(err) {
+	case codes.DeadlineExceeded, codes.Unavailable, codes.Canceled:
+		return true
+	}
+	return false
+}

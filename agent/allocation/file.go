@@ -1,0 +1,199 @@
+package allocation
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
+)
+
+// FileName is the state file in the agent's root directory.
+const FileName = "numalet_state"
+
+// formatVersion is the version of the file that this code writes and reads.
+const formatVersion = 1
+
+// errCorrupt marks a state file whose content cannot be trusted.
+var errCorrupt = errors.New("corrupt state file")
+
+// envelope is the file: the CRC-32 (IEEE) is over the bytes of Data as they stand in the file.
+type envelope struct {
+	Version  int             `json:"version"`
+	Checksum uint32          `json:"checksum"`
+	Data     json.RawMessage `json:"data"`
+}
+
+type fileState struct {
+	Generation uint64    `json:"generation"`
+	Pods       []filePod `json:"pods"`
+}
+
+type filePod struct {
+	UID        types.UID       `json:"uid"`
+	Namespace  string          `json:"namespace"`
+	Name       string          `json:"name"`
+	BootID     string          `json:"bootID"`
+	Containers []fileContainer `json:"containers"`
+}
+
+type fileContainer struct {
+	Name    string       `json:"name"`
+	CPUs    string       `json:"cpus,omitempty"`
+	Devices []fileDevice `json:"devices,omitempty"`
+}
+
+type fileDevice struct {
+	Resource string   `json:"resource"`
+	IDs      []string `json:"ids"`
+	Answer   []byte   `json:"answer"` // null: none yet; "" is an empty answer
+}
+
+// encode renders the state as the file's bytes, the same bytes for the same state.
+func encode(s State) ([]byte, error) {
+	out := fileState{Generation: s.Version, Pods: []filePod{}}
+	for _, p := range s.Pods {
+		out.Pods = append(out.Pods, encodePod(p))
+	}
+	slices.SortFunc(out.Pods, func(a, b filePod) int {
+		return strings.Compare(string(a.UID), string(b.UID))
+	})
+	data, err := json.Marshal(out)
+	if err != nil {
+		return nil, fmt.Errorf("encode state: %w", err)
+	}
+	return json.Marshal(envelope{
+		Version: formatVersion, Checksum: crc32.ChecksumIEEE(data), Data: data,
+	})
+}
+
+func encodePod(p Pod) filePod {
+	fp := filePod{UID: p.UID, Namespace: p.Namespace, Name: p.Name, BootID: p.BootID}
+	for name, c := range p.Containers {
+		if c.isEmpty() {
+			continue
+		}
+		fc := fileContainer{Name: name, CPUs: c.CPUs.String()}
+		for _, d := range c.Devices {
+			fc.Devices = append(fc.Devices, fileDevice(d))
+		}
+		fp.Containers = append(fp.Containers, fc)
+	}
+	slices.SortFunc(fp.Containers, func(a, b fileContainer) int {
+		return strings.Compare(a.Name, b.Name)
+	})
+	return fp
+}
+
+// decode reads the file's bytes. Anything that encode does not write is errCorrupt, but for a
+// newer version, which is an error of its own.
+func decode(raw []byte) (State, error) {
+	var env envelope
+	if err := json.Unmarshal(raw, &env); err != nil {
+		return State{}, fmt.Errorf("%w: %v", errCorrupt, err)
+	}
+	if env.Version != formatVersion {
+		return State{}, fmt.Errorf("%w: version %d, this agent reads version %d",
+			errCorrupt, env.Version, formatVersion)
+	}
+	if sum := crc32.ChecksumIEEE(env.Data); sum != env.Checksum {
+		return State{}, fmt.Errorf("%w: checksum is %d, the file says %d", errCorrupt, sum, env.Checksum)
+	}
+	var in fileState
+	dec := json.NewDecoder(bytes.NewReader(env.Data))
+	if err := dec.Decode(&in); err != nil {
+		return State{}, fmt.Errorf("%w: %v", errCorrupt, err)
+	}
+	state := State{Version: in.Generation, Pods: make(map[types.UID]Pod, len(in.Pods))}
+	for _, fp := range in.Pods {
+		p, err := decodePod(fp)
+		if err != nil {
+			return State{}, fmt.Errorf("%w: pod %s: %v", errCorrupt, fp.UID, err)
+		}
+		state.Pods[p.UID] = p
+	}
+	return state, nil
+}
+
+func decodePod(fp filePod) (Pod, error) {
+	p := Pod{
+		UID: fp.UID, Namespace: fp.Namespace, Name: fp.Name, BootID: fp.BootID,
+		Containers: make(map[string]Container, len(fp.Containers)),
+	}
+	for _, fc := range fp.Containers {
+		cpus, err := cpuset.Parse(fc.CPUs)
+		if err != nil {
+			return Pod{}, fmt.Errorf("container %s: cpus %q: %w", fc.Name, fc.CPUs, err)
+		}
+		c := Container{CPUs: cpus}
+		for _, d := range fc.Devices {
+			c.Devices = append(c.Devices, DeviceSet(d))
+		}
+		p.Containers[fc.Name] = c
+	}
+	return p, nil
+}
+
+// load reads the state file. A missing file is the empty state. A corrupt one is moved aside,
+// never deleted, and its new name is in the error, which comes with the empty state.
+func load(path string, now time.Time) (State, error) {
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return State{Pods: map[types.UID]Pod{}}, nil
+	}
+	if err != nil {
+		return State{}, fmt.Errorf("read state: %w", err)
+	}
+	state, err := decode(raw)
+	if err == nil {
+		return state, nil
+	}
+	aside := path + ".corrupt-" + now.UTC().Format("20060102T150405.000")
+	if renameErr := os.Rename(path, aside); renameErr != nil {
+		return State{}, fmt.Errorf("move %s aside: %w", path, renameErr)
+	}
+	return State{Pods: map[types.UID]Pod{}},
+		fmt.Errorf("%w; moved to %s, going on without it", err, aside)
+}
+
+// writeDurably replaces path by content: temporary file, fsync, rename, fsync of the directory.
+// Until it returns nil, a reader after a crash finds the old content or the new, never a mix.
+func writeDurably(path string, content []byte) error {
+	dir := filepath.Dir(path)
+	tmp, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return fmt.Errorf("create temporary state file: %w", err)
+	}
+	defer os.Remove(tmp.Name()) // after the rename there is nothing left to remove
+	_, err = tmp.Write(content)
+	if err == nil {
+		err = tmp.Sync()
+	}
+	if closeErr := tmp.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("sync %s: %w", dir, err)
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("sync %s: %w", dir, err)
+	}
+	return nil
+}

@@ -1,0 +1,358 @@
+package allocation
+
+import (
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology"
+)
+
+// View is what a plan is made from: a consistent snapshot, never written to.
+type View struct {
+	Machine *topology.Machine
+	// CPUs is the static CPU policy; nil: no container gets exclusive CPUs.
+	CPUs      *cpumanager.Static
+	Policy    topology.Policy
+	Scope     topology.Scope
+	Inventory deviceplugin.Inventory
+	// Taken is what other pods hold or have reserved.
+	Taken Taken
+	// Own is what this pod holds already. A container keeps it as long as it still fits the
+	// request and the machine.
+	Own Pod
+}
+
+// AskKey names one question to a plugin: which devices does it prefer for this container?
+type AskKey struct{ Container, Resource string }
+
+// Ask is a GetPreferredAllocation call that a plan wants made, for the container of the key.
+type Ask struct {
+	AskKey
+	deviceplugin.PreferredRequest
+}
+
+// Advice holds the answers so far. A key with an empty answer was asked in vain.
+type Advice map[AskKey][]string
+
+// Plan is an assignment for every container of a pod, not yet reserved.
+type Plan struct {
+	// Pod holds device sets without answers, but for those kept from View.Own.
+	Pod Pod
+	// Ask is set when a plugin's advice is wanted first: ask it, add the answer to the advice and
+	// plan again. Pod is then incomplete.
+	Ask *Ask
+	// Decisions says what was merged for each container, or for the pod.
+	Decisions []Decision
+}
+
+// Decision is one merge of hints.
+type Decision struct {
+	// Container is the container's name, "" for the pod as a whole.
+	Container string
+	Offers    []topology.ResourceHints
+	Merged    topology.Result
+}
+
+// Rejection says why a pod cannot be placed as things are: the kubelet's reason and message.
+type Rejection struct{ Reason, Message string }
+
+func (r *Rejection) Error() string { return r.Reason + ": " + r.Message }
+
+// Unready says that a device plugin has to appear, or to come back, before the pod can be placed.
+type Unready struct {
+	Resource string
+	// Known: the resource was registered before.
+	Known bool
+}
+
+func (u *Unready) Error() string {
+	if u.Known {
+		return fmt.Sprintf("the device plugin of %s is disconnected", u.Resource)
+	}
+	return fmt.Sprintf("no device plugin has registered %s", u.Resource)
+}
+
+// Reasons of rejections, as the kubelet names them.
+const (
+	ReasonUnexpected = "UnexpectedAdmissionError"
+	ReasonTopology   = "TopologyAffinityError"
+)
+
+// Plan places all containers of the pod, in the order in which they will run. The error is a
+// *Rejection or an *Unready.
+func (v View) Plan(pod *v1.Pod, advice Advice) (Plan, error) {
+	w := newWork(v, pod, advice)
+	hint := topology.Hint{Any: true, Preferred: true}
+	var err error
+	if v.Scope == topology.PodScope && v.Policy != topology.None {
+		if hint, err = w.merge("", w.podRequest()); err != nil {
+			return w.plan(), err
+		}
+	}
+	for c, kind := range containers(pod) {
+		req, err := w.request(c)
+		if err != nil {
+			return w.plan(), err
+		}
+		if w.keep(c, kind, req) {
+			continue
+		}
+		if v.Scope != topology.PodScope && v.Policy != topology.None {
+			if hint, err = w.merge(c.Name, req); err != nil {
+				return w.plan(), err
+			}
+		}
+		if err := w.place(c, kind, placement{req, hint}); err != nil || w.ask != nil {
+			return w.plan(), err
+		}
+	}
+	return w.plan(), nil
+}
+
+// request is what has to be placed for a container, or for the pod in pod scope.
+type request struct {
+	cpus    int
+	devices []deviceRequest // ordered by resource
+}
+
+type deviceRequest struct {
+	resource deviceplugin.Resource
+	count    int
+}
+
+type placement struct {
+	request
+	hint topology.Hint
+}
+
+// work is a plan in the making: what is left after the containers placed so far.
+type work struct {
+	view   View
+	pod    *v1.Pod
+	advice Advice
+
+	freeCPUs     cpuset.CPUSet
+	reusableCPUs cpuset.CPUSet               // of init containers that will have finished
+	taken        map[string]sets.Set[string] // devices, by resource
+	reusable     map[string]sets.Set[string]
+
+	out       map[string]Container
+	ask       *Ask
+	decisions []Decision
+}
+
+func newWork(v View, pod *v1.Pod, advice Advice) *work {
+	w := &work{
+		view: v, pod: pod, advice: advice,
+		reusableCPUs: cpuset.New(),
+		taken:        map[string]sets.Set[string]{},
+		reusable:     map[string]sets.Set[string]{},
+		out:          map[string]Container{},
+	}
+	if v.CPUs != nil {
+		w.freeCPUs = v.CPUs.Free(v.Taken.CPUs)
+	}
+	for resource, ids := range v.Taken.Devices {
+		w.taken[resource] = ids.Clone()
+	}
+	return w
+}
+
+func (w *work) plan() Plan {
+	return Plan{
+		Pod: Pod{
+			UID: w.pod.UID, Namespace: w.pod.Namespace, Name: w.pod.Name,
+			BootID: w.view.Own.BootID, Containers: w.out,
+		},
+		Ask: w.ask, Decisions: w.decisions,
+	}
+}
+
+// request reads a container's resources against the inventory.
+func (w *work) request(c *v1.Container) (request, error) {
+	var req request
+	if w.view.CPUs != nil {
+		req.cpus = cpumanager.Exclusive(w.pod, c)
+	}
+	for _, d := range DeviceRequests(c) {
+		resource, known := w.view.Inventory.Resources[d.Resource]
+		if held, ok := w.view.Own.Containers[c.Name].device(d.Resource); ok &&
+			held.Answer != nil && len(held.IDs) == d.Count {
+			resource.Name = d.Resource // held and answered: the plugin is not needed any more
+		} else if !known || !resource.Connected {
+			return req, &Unready{Resource: d.Resource, Known: known}
+		}
+		req.devices = append(req.devices, deviceRequest{resource, d.Count})
+	}
+	return req, nil
+}
+
+// podRequest is the most that the pod holds at any time of its life.
+func (w *work) podRequest() request {
+	var req request
+	if w.view.CPUs != nil {
+		req.cpus = cpumanager.PodExclusive(w.pod)
+	}
+	for _, name := range podResources(w.pod) {
+		resource := w.view.Inventory.Resources[name]
+		resource.Name = name
+		req.devices = append(req.devices, deviceRequest{resource, podDevices(w.pod, name)})
+	}
+	return req
+}
+
+// merge asks the providers, devices first, and merges what they offer under the policy.
+func (w *work) merge(container string, req request) (topology.Hint, error) {
+	var providers [][]topology.ResourceHints
+	var devices []topology.ResourceHints
+	for _, d := range req.devices {
+		devices = append(devices, topology.ResourceHints{
+			Resource: d.resource.Name,
+			Hints:    w.deviceHints(d),
+		})
+	}
+	providers = append(providers, devices)
+	if req.cpus > 0 {
+		providers = append(providers, []topology.ResourceHints{{
+			Resource: string(v1.ResourceCPU),
+			Hints:    w.view.CPUs.Hints(w.freeCPUs, w.reusableCPUs, req.cpus),
+		}})
+	}
+	merged := topology.Merge(w.view.Policy, w.view.Machine.NodeSet(), providers)
+	w.decisions = append(w.decisions, Decision{
+		Container: container, Offers: slices.Concat(providers...), Merged: merged,
+	})
+	if !merged.Admit {
+		return merged.Hint, &Rejection{
+			Reason: ReasonTopology, Message: "Resources cannot be allocated with Topology locality",
+		}
+	}
+	return merged.Hint, nil
+}
+
+func (w *work) deviceHints(d deviceRequest) []topology.Hint {
+	return deviceplugin.Hints(w.view.Machine.NodeSet(), w.devices(d))
+}
+
+// devices is a device request beside what is taken.
+func (w *work) devices(d deviceRequest) deviceplugin.Request {
+	return deviceplugin.Request{
+		Resource: d.resource,
+		N:        d.count,
+		Taken:    w.taken[d.resource.Name],
+		Reusable: sets.List(w.reusable[d.resource.Name]),
+	}
+}
+
+// place chooses CPUs and devices for one container under the hint.
+func (w *work) place(c *v1.Container, kind containerKind, p placement) error {
+	var got Container
+	if p.cpus > 0 {
+		cpus, err := w.view.CPUs.Choose(w.freeCPUs, w.reusableCPUs, p.cpus, p.hint)
+		if err != nil {
+			return unexpected(err)
+		}
+		got.CPUs = cpus
+	}
+	for _, d := range p.devices {
+		ids, err := w.choose(c.Name, d, p.hint)
+		if err != nil {
+			return unexpected(err)
+		}
+		if w.ask != nil {
+			return nil
+		}
+		got.Devices = append(got.Devices, DeviceSet{Resource: d.resource.Name, IDs: ids})
+	}
+	w.account(c, kind, got)
+	return nil
+}
+
+// choose picks devices, or sets w.ask when the plugin's advice is wanted and not there yet.
+func (w *work) choose(container string, d deviceRequest, hint topology.Hint) ([]string, error) {
+	key := AskKey{Container: container, Resource: d.resource.Name}
+	req := w.devices(d)
+	req.Hint = hint
+	advice, asked := w.advice[key]
+	if !asked {
+		if want, ok := deviceplugin.AdviceWanted(req); ok {
+			w.ask = &Ask{AskKey: key, PreferredRequest: want}
+			return nil, nil
+		}
+	}
+	req.Advice = advice
+	return deviceplugin.Choose(req)
+}
+
+// keep lets a container have what it holds already, when that still is what it requests and the
+// machine still has it. Devices whose answers are void are kept as intent: same ids, a new
+// Allocate.
+func (w *work) keep(c *v1.Container, kind containerKind, req request) bool {
+	own, ok := w.view.Own.Containers[c.Name]
+	if !ok || own.isEmpty() {
+		return false
+	}
+	if own.CPUs.Size() != req.cpus || len(own.Devices) != len(req.devices) {
+		return false
+	}
+	if req.cpus > 0 && !own.CPUs.IsSubsetOf(w.freeCPUs.Union(w.reusableCPUs)) {
+		return false
+	}
+	for i, d := range req.devices {
+		held := own.Devices[i]
+		if held.Resource != d.resource.Name || len(held.IDs) != d.count {
+			return false
+		}
+		if held.Answer == nil && !w.allocatable(d.resource, held.IDs) {
+			return false
+		}
+	}
+	w.account(c, kind, own)
+	return true
+}
+
+// allocatable tells whether the plugin still offers all these devices and nobody else has them.
+func (w *work) allocatable(r deviceplugin.Resource, ids []string) bool {
+	healthy := sets.New[string]()
+	for _, d := range r.Devices {
+		if d.Healthy {
+			healthy.Insert(d.ID)
+		}
+	}
+	free := healthy.Difference(w.taken[r.Name]).Union(w.reusable[r.Name])
+	return free.HasAll(ids...)
+}
+
+// account takes what a container got out of what is left. What an init container got may be had
+// again by the containers after it; what a sidecar or a regular container got may not.
+func (w *work) account(c *v1.Container, kind containerKind, got Container) {
+	w.out[c.Name] = got
+	w.freeCPUs = w.freeCPUs.Difference(got.CPUs)
+	if kind == initContainer {
+		w.reusableCPUs = w.reusableCPUs.Union(got.CPUs)
+	} else {
+		w.reusableCPUs = w.reusableCPUs.Difference(got.CPUs)
+	}
+	for _, d := range got.Devices {
+		w.taken[d.Resource] = w.taken[d.Resource].Union(sets.New(d.IDs...))
+		if kind == initContainer {
+			w.reusable[d.Resource] = w.reusable[d.Resource].Union(sets.New(d.IDs...))
+		} else {
+			w.reusable[d.Resource] = w.reusable[d.Resource].Difference(sets.New(d.IDs...))
+		}
+	}
+}
+
+// unexpected wraps an allocator's error as the kubelet's rejection.
+func unexpected(err error) *Rejection {
+	return &Rejection{
+		Reason:  ReasonUnexpected,
+		Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err),
+	}
+}

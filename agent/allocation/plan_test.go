@@ -1,0 +1,303 @@
+package allocation
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/cpuset"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology"
+)
+
+// rig is a machine of two nodes with four cores of two threads each: node 0 has CPUs 0-3 and
+// 8-11, node 1 has 4-7 and 12-15. CPU 0 is reserved. gpu-0, gpu-1 are on node 0, gpu-2, gpu-3 on
+// node 1.
+func rig(t *testing.T, policy topology.Policy, scope topology.Scope) View {
+	t.Helper()
+	spec := topology.Spec{Name: "rig", Nodes: []topology.Node{{ID: 0}, {ID: 1}}}
+	for id := range 16 {
+		core := id % 8
+		node := core / 4
+		spec.CPUs = append(spec.CPUs, topology.CPU{
+			ID: id, Node: topology.NodeID(node), Socket: topology.SocketID(node),
+			Core: topology.CoreID(core), L3: topology.L3ID(node * 4),
+		})
+	}
+	m, err := topology.NewMachine(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	static, err := cpumanager.NewStatic(m, cpuset.New(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return View{
+		Machine: m, CPUs: static, Policy: policy, Scope: scope,
+		Inventory: deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{
+			"example.com/gpu": gpus(0, 0, 1, 1),
+			"example.com/off": {Name: "example.com/off"},
+		}},
+		Taken: TakenBy(),
+	}
+}
+
+func gpus(nodes ...topology.NodeID) deviceplugin.Resource {
+	r := deviceplugin.Resource{Name: "example.com/gpu", Connected: true}
+	for i, n := range nodes {
+		r.Devices = append(r.Devices, deviceplugin.Device{
+			ID: fmt.Sprintf("gpu-%d", i), Healthy: true, Nodes: topology.NewNodeSet(n),
+		})
+	}
+	return r
+}
+
+// container is "name cpus=2 gpu=1": a container with these limits; a name that ends in ! is an
+// init container, in ~ a sidecar.
+func podOfContainers(texts ...string) *v1.Pod {
+	pod := &v1.Pod{}
+	pod.UID, pod.Namespace, pod.Name = "uid", "default", "pod"
+	for _, text := range texts {
+		words := strings.Fields(text)
+		name := strings.TrimRight(words[0], "!~")
+		limits := v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
+		for _, w := range words[1:] {
+			key, value, _ := strings.Cut(w, "=")
+			if key != "cpu" {
+				key = "example.com/" + key
+			}
+			limits[v1.ResourceName(key)] = resource.MustParse(value)
+		}
+		c := v1.Container{Name: name, Resources: v1.ResourceRequirements{Limits: limits, Requests: limits}}
+		switch {
+		case strings.HasSuffix(words[0], "~"):
+			c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
+			fallthrough
+		case strings.HasSuffix(words[0], "!"):
+			pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
+		default:
+			pod.Spec.Containers = append(pod.Spec.Containers, c)
+		}
+	}
+	return pod
+}
+
+// story is the plan as one line per container.
+func story(p Plan, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	if p.Ask != nil {
+		return fmt.Sprintf("ask %s/%s: %d of %v", p.Ask.Container, p.Ask.AskKey.Resource,
+			p.Ask.Size, p.Ask.Available)
+	}
+	var lines []string
+	for name, c := range p.Pod.Containers {
+		line := name + ":"
+		if !c.CPUs.IsEmpty() {
+			line += " cpus " + c.CPUs.String()
+		}
+		for _, d := range c.Devices {
+			line += " " + strings.Join(d.IDs, ",")
+			if d.Answer != nil {
+				line += " (kept)"
+			}
+		}
+		lines = append(lines, line)
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "; ")
+}
+
+func TestPlan(t *testing.T) {
+	holding := func(pods ...Pod) func(*View) {
+		return func(v *View) { v.Taken = TakenBy(pods...) }
+	}
+	held := func(cpus string, ids ...string) Pod {
+		set, err := cpuset.Parse(cpus)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := Container{CPUs: set}
+		if len(ids) > 0 {
+			c.Devices = []DeviceSet{{Resource: "example.com/gpu", IDs: ids}}
+		}
+		return Pod{UID: "other", Containers: map[string]Container{"main": c}}
+	}
+	for name, test := range map[string]struct {
+		policy topology.Policy
+		scope  topology.Scope
+		change func(*View)
+		pod    *v1.Pod
+		want   string
+	}{
+		"CPUs go where the only free GPU is": {
+			policy: topology.SingleNUMANode,
+			change: holding(held("", "gpu-0", "gpu-1", "gpu-2")),
+			pod:    podOfContainers("main cpu=2 gpu=1"),
+			want:   "main: cpus 4,12 gpu-3",
+		},
+		"no node has both": {
+			policy: topology.SingleNUMANode,
+			change: holding(held("1-3,8-11", "gpu-2", "gpu-3")),
+			pod:    podOfContainers("main cpu=2 gpu=1"),
+			want:   "TopologyAffinityError: Resources cannot be allocated with Topology locality",
+		},
+		"best effort takes them apart": {
+			policy: topology.BestEffort,
+			change: holding(held("1-3,8-11", "gpu-2", "gpu-3")),
+			pod:    podOfContainers("main cpu=2 gpu=1"),
+			want:   "main: cpus 4,12 gpu-0",
+		},
+		"three GPUs need two nodes, which restricted accepts": {
+			policy: topology.Restricted,
+			pod:    podOfContainers("main gpu=3"),
+			want:   "main: gpu-0,gpu-1,gpu-2",
+		},
+		"an init container passes on what it had": {
+			policy: topology.None,
+			pod:    podOfContainers("init! cpu=2 gpu=2", "main cpu=4 gpu=2"),
+			want:   "init: cpus 1,9 gpu-0,gpu-1; main: cpus 1-2,9-10 gpu-0,gpu-1",
+		},
+		"a sidecar keeps what it has": {
+			policy: topology.None,
+			pod:    podOfContainers("side~ cpu=2 gpu=2", "main cpu=2 gpu=2"),
+			want:   "main: cpus 2,10 gpu-2,gpu-3; side: cpus 1,9 gpu-0,gpu-1",
+		},
+		"pod scope puts all containers on one node": {
+			policy: topology.SingleNUMANode, scope: topology.PodScope,
+			pod:  podOfContainers("a cpu=4 gpu=1", "b cpu=4 gpu=1"),
+			want: "a: cpus 4-5,12-13 gpu-2; b: cpus 6-7,14-15 gpu-3",
+		},
+		"container scope may put them on two": {
+			policy: topology.SingleNUMANode,
+			pod:    podOfContainers("a cpu=4 gpu=1", "b cpu=4 gpu=1"),
+			want:   "a: cpus 1-2,9-10 gpu-0; b: cpus 4-5,12-13 gpu-2",
+		},
+		"too few CPUs": {
+			policy: topology.None,
+			pod:    podOfContainers("main cpu=16"),
+			want: "UnexpectedAdmissionError: Allocate failed due to not enough cpus available to " +
+				"satisfy request: requested=16, available=15, which is unexpected",
+		},
+		"too few GPUs": {
+			policy: topology.None,
+			pod:    podOfContainers("main gpu=5"),
+			want: "UnexpectedAdmissionError: Allocate failed due to requested number of devices " +
+				"unavailable for example.com/gpu. Requested: 5, Available: 4, which is unexpected",
+		},
+		"no plugin yet": {
+			pod:  podOfContainers("main fpga=1"),
+			want: "no device plugin has registered example.com/fpga",
+		},
+		"the plugin is away": {
+			pod:  podOfContainers("main off=1"),
+			want: "the device plugin of example.com/off is disconnected",
+		},
+		"the plugin wants to be asked": {
+			policy: topology.None,
+			change: func(v *View) {
+				r := gpus(0, 0, 1, 1)
+				r.Preferred = true
+				v.Inventory.Resources["example.com/gpu"] = r
+			},
+			pod:  podOfContainers("main gpu=2"),
+			want: "ask main/example.com/gpu: 2 of [gpu-0 gpu-1 gpu-2 gpu-3]",
+		},
+		"what a pod holds it keeps, though its plugin is away": {
+			policy: topology.SingleNUMANode,
+			change: func(v *View) {
+				v.Inventory.Resources["example.com/gpu"] = deviceplugin.Resource{Name: "example.com/gpu"}
+				v.Own = own("5,13", "gpu-3", true)
+			},
+			pod:  podOfContainers("main cpu=2 gpu=1"),
+			want: "main: cpus 5,13 gpu-3 (kept)",
+		},
+		"after a reboot the same ids are asked for again": {
+			policy: topology.SingleNUMANode,
+			change: func(v *View) { v.Own = own("5,13", "gpu-3", false) },
+			pod:    podOfContainers("main cpu=2 gpu=1"),
+			want:   "main: cpus 5,13 gpu-3",
+		},
+		"after a reboot that lost the device another is chosen": {
+			policy: topology.SingleNUMANode,
+			change: func(v *View) {
+				v.Own = own("5,13", "gpu-3", false)
+				v.Inventory.Resources["example.com/gpu"] = gpus(0, 0)
+			},
+			pod:  podOfContainers("main cpu=2 gpu=1"),
+			want: "main: cpus 1,9 gpu-0",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := rig(t, test.policy, test.scope)
+			if test.change != nil {
+				test.change(&v)
+			}
+			if got := story(v.Plan(test.pod, nil)); got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+		})
+	}
+}
+
+func own(cpus, gpu string, answered bool) Pod {
+	set, _ := cpuset.Parse(cpus)
+	d := DeviceSet{Resource: "example.com/gpu", IDs: []string{gpu}}
+	if answered {
+		d.Answer = []byte{}
+	}
+	return Pod{UID: "uid", Containers: map[string]Container{
+		"main": {CPUs: set, Devices: []DeviceSet{d}},
+	}}
+}
+
+func TestAdviceIsFollowedAsFarAsItGoes(t *testing.T) {
+	v := rig(t, topology.None, topology.ContainerScope)
+	r := gpus(0, 0, 1, 1)
+	r.Preferred = true
+	v.Inventory.Resources["example.com/gpu"] = r
+	key := AskKey{Container: "main", Resource: "example.com/gpu"}
+	for want, advice := range map[string][]string{
+		"main: gpu-1,gpu-3": {"gpu-3", "gpu-1"},
+		"main: gpu-0,gpu-3": {"gpu-3", "somebody-elses"},
+		"main: gpu-0,gpu-1": {},
+	} {
+		got := story(v.Plan(podOfContainers("main gpu=2"), Advice{key: advice}))
+		if got != want {
+			t.Errorf("with advice %v: %s, want %s", advice, got, want)
+		}
+	}
+}
+
+// A plan reads its view and writes nothing into it: the same view gives the same plan.
+func TestPlanIsPure(t *testing.T) {
+	v := rig(t, topology.BestEffort, topology.ContainerScope)
+	v.Taken = TakenBy(own("5,13", "gpu-3", true))
+	pod := podOfContainers("init! cpu=2 gpu=1", "main cpu=4 gpu=2")
+	first := story(v.Plan(pod, nil))
+	for range 3 {
+		if again := story(v.Plan(pod, nil)); again != first {
+			t.Fatalf("planned again: %s, first: %s", again, first)
+		}
+	}
+}
+
+func TestRejectionsAndUnreadyAreTyped(t *testing.T) {
+	v := rig(t, topology.None, topology.ContainerScope)
+	var rejection *Rejection
+	if _, err := v.Plan(podOfContainers("main cpu=16"), nil); !errors.As(err, &rejection) {
+		t.Errorf("error is %T, want *Rejection", err)
+	}
+	var unready *Unready
+	if _, err := v.Plan(podOfContainers("main off=1"), nil); !errors.As(err, &unready) || !unready.Known {
+		t.Errorf("error is %v, want an *Unready of a known resource", err)
+	}
+}

@@ -1,0 +1,137 @@
+package allocation
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/cpuset"
+)
+
+// State is everything that is assigned, an immutable snapshot.
+type State struct {
+	// Version grows with each commit.
+	Version uint64
+	Pods    map[types.UID]Pod
+}
+
+// Pod is what one pod holds.
+type Pod struct {
+	UID       types.UID
+	Namespace string
+	Name      string
+	// BootID is the kernel's boot id when the devices were allocated
+	// (/proc/sys/kernel/random/boot_id). Answers of plugins are void under another one.
+	BootID     string
+	Containers map[string]Container
+}
+
+// Container is what one container holds.
+type Container struct {
+	// CPUs are exclusive; empty: the container runs in the shared pool.
+	CPUs cpuset.CPUSet
+	// Devices has one entry per resource, ordered by resource name.
+	Devices []DeviceSet
+}
+
+// DeviceSet is the devices of one resource that a container holds.
+type DeviceSet struct {
+	Resource string
+	// IDs in ascending order.
+	IDs []string
+	// Answer is the plugin's ContainerAllocateResponse as protobuf; nil until Allocate was called.
+	Answer []byte
+}
+
+// IsEmpty tells whether the pod holds nothing, so that there is nothing to remember.
+func (p Pod) IsEmpty() bool {
+	for _, c := range p.Containers {
+		if !c.isEmpty() {
+			return false
+		}
+	}
+	return true
+}
+
+// CPUs is the union of the exclusive CPUs of the pod's containers.
+func (p Pod) CPUs() cpuset.CPUSet {
+	out := cpuset.New()
+	for _, c := range p.Containers {
+		out = out.Union(c.CPUs)
+	}
+	return out
+}
+
+func (c Container) isEmpty() bool { return c.CPUs.IsEmpty() && len(c.Devices) == 0 }
+
+// device is the container's set of one resource.
+func (c Container) device(resource string) (DeviceSet, bool) {
+	i, found := slices.BinarySearchFunc(c.Devices, resource, func(d DeviceSet, name string) int {
+		return cmp.Compare(d.Resource, name)
+	})
+	if !found {
+		return DeviceSet{}, false
+	}
+	return c.Devices[i], true
+}
+
+// CPUs is the union of all exclusive CPUs.
+func (s State) CPUs() cpuset.CPUSet {
+	out := cpuset.New()
+	for _, p := range s.Pods {
+		out = out.Union(p.CPUs())
+	}
+	return out
+}
+
+// Taken is what pods hold together.
+type Taken struct {
+	CPUs cpuset.CPUSet
+	// Devices maps resource name to the ids taken.
+	Devices map[string]sets.Set[string]
+}
+
+// TakenBy sums up what the pods hold.
+func TakenBy(pods ...Pod) Taken {
+	t := Taken{CPUs: cpuset.New(), Devices: map[string]sets.Set[string]{}}
+	for _, p := range pods {
+		for _, c := range p.Containers {
+			t.CPUs = t.CPUs.Union(c.CPUs)
+			for _, d := range c.Devices {
+				t.add(d)
+			}
+		}
+	}
+	return t
+}
+
+func (t Taken) add(d DeviceSet) {
+	if t.Devices[d.Resource] == nil {
+		t.Devices[d.Resource] = sets.New[string]()
+	}
+	t.Devices[d.Resource].Insert(d.IDs...)
+}
+
+// with is the state after the change: put entries replace or add, dropped ones go.
+func (s State) with(changes []Change) State {
+	next := State{Version: s.Version + 1, Pods: maps.Clone(s.Pods)}
+	if next.Pods == nil {
+		next.Pods = map[types.UID]Pod{}
+	}
+	for _, c := range changes {
+		if c.Drop != "" {
+			delete(next.Pods, c.Drop)
+			continue
+		}
+		next.Pods[c.Put.UID] = c.Put
+	}
+	return next
+}
+
+// Change is one step of a commit: Put a pod's assignment, or Drop that of a UID.
+type Change struct {
+	Put  Pod
+	Drop types.UID
+}

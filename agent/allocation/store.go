@@ -1,0 +1,103 @@
+package allocation
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+)
+
+// Store owns the assignments. State is safe to call from anywhere; Commit needs Run.
+type Store struct {
+	path    string
+	state   atomic.Pointer[State]
+	commits chan commit
+	stopped chan struct{}
+	write   func(path string, content []byte) error // writeDurably; tests make it fail
+}
+
+type commit struct {
+	changes []Change
+	done    chan error // capacity 1
+}
+
+// ErrStopped is what Commit answers once Run has returned.
+var ErrStopped = errors.New("the assignment store has stopped")
+
+// Open loads the state file in dir. When the file is corrupt it is moved aside and Open returns a
+// usable, empty store together with an error that says so; any other error comes without a store.
+func Open(dir string) (*Store, error) {
+	s := &Store{
+		path:    filepath.Join(dir, FileName),
+		commits: make(chan commit),
+		stopped: make(chan struct{}),
+		write:   writeDurably,
+	}
+	state, err := load(s.path, time.Now())
+	if err != nil && !errors.Is(err, errCorrupt) {
+		return nil, err
+	}
+	s.state.Store(&state)
+	return s, err
+}
+
+// State is the last committed state.
+func (s *Store) State() State { return *s.state.Load() }
+
+// Commit makes the changes durable and then visible, all or none; on error nothing changed.
+// Commits that wait at the same time share one write.
+func (s *Store) Commit(ctx context.Context, changes ...Change) error {
+	c := commit{changes: changes, done: make(chan error, 1)}
+	select {
+	case s.commits <- c:
+	case <-s.stopped:
+		return ErrStopped
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return <-c.done // a write that has begun is waited for, so that the caller knows the outcome
+}
+
+// Run writes commits until ctx ends.
+func (s *Store) Run(ctx context.Context) error {
+	defer close(s.stopped)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case first := <-s.commits:
+			s.apply(append([]commit{first}, s.waiting()...))
+		}
+	}
+}
+
+// waiting takes the commits that other goroutines are blocked on right now.
+func (s *Store) waiting() (more []commit) {
+	for {
+		select {
+		case c := <-s.commits:
+			more = append(more, c)
+		default:
+			return more
+		}
+	}
+}
+
+func (s *Store) apply(batch []commit) {
+	var changes []Change
+	for _, c := range batch {
+		changes = append(changes, c.changes...)
+	}
+	next := s.State().with(changes)
+	content, err := encode(next)
+	if err == nil {
+		err = s.write(s.path, content)
+	}
+	if err == nil {
+		s.state.Store(&next)
+	}
+	for _, c := range batch {
+		c.done <- err
+	}
+}

@@ -1,0 +1,195 @@
+package allocation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
+)
+
+var sameCPUs = cmp.Comparer(cpuset.CPUSet.Equals)
+
+func examplePod(uid string) Pod {
+	return Pod{
+		UID: types.UID(uid), Namespace: "default", Name: "train-" + uid, BootID: "boot-1",
+		Containers: map[string]Container{
+			"main": {
+				CPUs: cpuset.New(2, 3, 18, 19),
+				Devices: []DeviceSet{
+					{Resource: "example.com/gpu", IDs: []string{"gpu-0", "gpu-1"}, Answer: []byte{1, 0}},
+					{Resource: "example.com/nic", IDs: []string{"nic-0"}, Answer: []byte{}},
+				},
+			},
+			"init": {CPUs: cpuset.New(2, 3)},
+		},
+	}
+}
+
+func run(t *testing.T, s *Store) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run() = %v", err)
+		}
+	})
+}
+
+func mustOpen(t *testing.T, dir string) *Store {
+	t.Helper()
+	s, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestCommitSurvivesRestart(t *testing.T) {
+	dir := t.TempDir()
+	s := mustOpen(t, dir)
+	run(t, s)
+	ctx := context.Background()
+	a, b := examplePod("a"), examplePod("b")
+	if err := s.Commit(ctx, Change{Put: a}, Change{Put: b}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Commit(ctx, Change{Drop: "b"}); err != nil {
+		t.Fatal(err)
+	}
+	got := mustOpen(t, dir).State()
+	if diff := cmp.Diff(map[types.UID]Pod{"a": a}, got.Pods, sameCPUs); diff != "" {
+		t.Errorf("state after a restart (-want +got):\n%s", diff)
+	}
+	if got.Version != s.State().Version {
+		t.Errorf("version after a restart = %d, want %d", got.Version, s.State().Version)
+	}
+	left, _ := filepath.Glob(filepath.Join(dir, "*"))
+	hidden, _ := filepath.Glob(filepath.Join(dir, ".*"))
+	if n := len(left) + len(hidden); n != 1 {
+		t.Errorf("files left in the directory: %v %v, want only %s", left, hidden, FileName)
+	}
+}
+
+func TestFailedWriteChangesNothing(t *testing.T) {
+	dir := t.TempDir()
+	s := mustOpen(t, dir)
+	run(t, s)
+	ctx := context.Background()
+	if err := s.Commit(ctx, Change{Put: examplePod("a")}); err != nil {
+		t.Fatal(err)
+	}
+	before := s.State()
+	full := errors.New("no space left on device")
+	s.write = func(string, []byte) error { return full }
+	if err := s.Commit(ctx, Change{Put: examplePod("b")}); !errors.Is(err, full) {
+		t.Errorf("Commit() = %v, want %v", err, full)
+	}
+	if diff := cmp.Diff(before, s.State(), sameCPUs); diff != "" {
+		t.Errorf("a failed commit changed the state (-before +after):\n%s", diff)
+	}
+	if diff := cmp.Diff(before.Pods, mustOpen(t, dir).State().Pods, sameCPUs); diff != "" {
+		t.Errorf("a failed commit changed the file (-before +after):\n%s", diff)
+	}
+}
+
+func TestConcurrentCommitsAreAllThere(t *testing.T) {
+	dir := t.TempDir()
+	s := mustOpen(t, dir)
+	run(t, s)
+	var wg sync.WaitGroup
+	for i := range 50 {
+		wg.Go(func() {
+			if err := s.Commit(context.Background(), Change{Put: examplePod(fmt.Sprint(i))}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := len(mustOpen(t, dir).State().Pods); n != 50 {
+		t.Errorf("%d pods in the file, want 50", n)
+	}
+}
+
+func TestCommitAfterRunIsRefused(t *testing.T) {
+	s := mustOpen(t, t.TempDir())
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := s.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Commit(context.Background(), Change{Drop: "a"}); !errors.Is(err, ErrStopped) {
+		t.Errorf("Commit() = %v, want %v", err, ErrStopped)
+	}
+}
+
+// Whatever is done to the file, it is never half believed and never deleted.
+func TestDamagedFileIsMovedAside(t *testing.T) {
+	good, err := encode(State{Version: 7, Pods: map[types.UID]Pod{"a": examplePod("a")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := map[string][]byte{
+		"empty":         {},
+		"binary":        {0xff, 0xfe, 0x00, 0x01},
+		"newer version": []byte(strings.Replace(string(good), `"version":1`, `"version":2`, 1)),
+		"flipped":       []byte(strings.Replace(string(good), `gpu-1`, `gpu-2`, 1)),
+	}
+	for i := 1; i < len(good); i++ {
+		damaged[fmt.Sprintf("truncated at %d", i)] = good[:i]
+	}
+	for name, content := range damaged {
+		dir := t.TempDir()
+		path := filepath.Join(dir, FileName)
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(dir)
+		if s == nil || !errors.Is(err, errCorrupt) {
+			t.Fatalf("%s: Open() = %v, %v, want an empty store and a corrupt file", name, s, err)
+		}
+		if n := len(s.State().Pods); n != 0 {
+			t.Errorf("%s: %d pods from a damaged file", name, n)
+		}
+		aside, _ := filepath.Glob(path + ".corrupt-*")
+		if len(aside) != 1 || !strings.Contains(err.Error(), aside[0]) {
+			t.Errorf("%s: moved to %v, the error says %v", name, aside, err)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	good, err := encode(State{Version: 7, Pods: map[types.UID]Pod{"a": examplePod("a")}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add([]byte(`{"version":1,"checksum":0,"data":null}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		state, err := decode(raw)
+		if err != nil {
+			return
+		}
+		again, err := encode(state)
+		if err != nil {
+			t.Fatalf("what was read cannot be written: %v", err)
+		}
+		back, err := decode(again)
+		if err != nil {
+			t.Fatalf("what was written cannot be read: %v", err)
+		}
+		if diff := cmp.Diff(state, back, sameCPUs); diff != "" {
+			t.Fatalf("round trip (-want +got):\n%s", diff)
+		}
+	})
+}

@@ -1,0 +1,161 @@
+// Package node says what the node has and whether a pod fits into it. It is pure.
+package node
+
+import (
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology"
+)
+
+// Reservation is what is held back from pods, and how many pods there may be.
+type Reservation struct {
+	// Reserved is kubeReserved plus systemReserved.
+	Reserved v1.ResourceList
+	// Eviction is what hard eviction thresholds hold back.
+	Eviction v1.ResourceList
+	// MaxPods is maxPods, or podsPerCore times cores when that is less.
+	MaxPods int64
+}
+
+// Capacity is what the machine has: cpu, memory, hugepages-* and pods.
+func Capacity(m *topology.Machine, maxPods int64) v1.ResourceList {
+	out := v1.ResourceList{
+		v1.ResourceCPU:    *resource.NewQuantity(int64(m.Online().Size()), resource.DecimalSI),
+		v1.ResourceMemory: *resource.NewQuantity(int64(m.MemoryBytes()), resource.BinarySI),
+		v1.ResourcePods:   *resource.NewQuantity(maxPods, resource.DecimalSI),
+	}
+	for _, n := range m.Nodes() {
+		for _, h := range n.HugePages {
+			size := resource.NewQuantity(int64(h.PageBytes), resource.BinarySI)
+			name := v1.ResourceName(v1.ResourceHugePagesPrefix + size.String())
+			total := out[name]
+			total.Add(*resource.NewQuantity(int64(h.PageBytes*h.Count), resource.BinarySI))
+			out[name] = total
+		}
+	}
+	return out
+}
+
+// Allocatable is what pods may request: capacity less what is reserved, memory less huge pages
+// too, never below zero.
+func Allocatable(m *topology.Machine, r Reservation) v1.ResourceList {
+	out := Capacity(m, r.MaxPods)
+	memory := out[v1.ResourceMemory]
+	for name, q := range out {
+		if isHugePages(name) {
+			memory.Sub(q)
+		}
+	}
+	out[v1.ResourceMemory] = memory
+	for name, q := range out {
+		for _, held := range []v1.ResourceList{r.Reserved, r.Eviction} {
+			q.Sub(held[name])
+		}
+		if q.Sign() < 0 {
+			q = resource.Quantity{Format: q.Format}
+		}
+		out[name] = q
+	}
+	return out
+}
+
+// WithDevices adds each resource of the inventory: its healthy devices while its plugin is
+// connected, none otherwise.
+func WithDevices(allocatable v1.ResourceList, inv deviceplugin.Inventory) v1.ResourceList {
+	out := allocatable.DeepCopy()
+	for name, r := range inv.Resources {
+		healthy := int64(0)
+		for _, d := range r.Devices {
+			if d.Healthy && r.Connected {
+				healthy++
+			}
+		}
+		out[v1.ResourceName(name)] = *resource.NewQuantity(healthy, resource.DecimalSI)
+	}
+	return out
+}
+
+// Shortage is one resource that a pod asks for and the node does not have. Amounts are in the
+// units of the kubelet's message: millicores for cpu, bytes, counts.
+type Shortage struct {
+	Resource                  v1.ResourceName
+	Requested, Used, Capacity int64
+}
+
+// Reason is the kubelet's rejection reason, "OutOfcpu".
+func (s Shortage) Reason() string { return "OutOf" + string(s.Resource) }
+
+// Message is the kubelet's message.
+func (s Shortage) Message() string {
+	return fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
+		s.Resource, s.Requested, s.Used, s.Capacity)
+}
+
+// Requests is what a pod asks of the node, the pod itself counted under "pods".
+func Requests(pod *v1.Pod) v1.ResourceList {
+	out := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	out[v1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
+	return out
+}
+
+// Fits compares the pod's requests with what the pods on the node leave over and lists what is
+// short: pods, cpu and memory first, then the others by name.
+func Fits(requests v1.ResourceList, others []v1.ResourceList, allocatable v1.ResourceList) []Shortage {
+	used := v1.ResourceList{}
+	for _, o := range others {
+		for name, q := range o {
+			sum := used[name]
+			sum.Add(q)
+			used[name] = sum
+		}
+	}
+	var short []Shortage
+	for name, want := range requests {
+		if want.IsZero() {
+			continue
+		}
+		have, inUse := allocatable[name], used[name]
+		after := inUse.DeepCopy()
+		after.Add(want)
+		if after.Cmp(have) > 0 {
+			short = append(short, Shortage{name, amount(name, want), amount(name, inUse),
+				amount(name, have)})
+		}
+	}
+	slices.SortFunc(short, func(a, b Shortage) int {
+		if c := rank(a.Resource) - rank(b.Resource); c != 0 {
+			return c
+		}
+		if a.Resource < b.Resource {
+			return -1
+		}
+		return 1
+	})
+	return short
+}
+
+func amount(name v1.ResourceName, q resource.Quantity) int64 {
+	if name == v1.ResourceCPU {
+		return q.MilliValue()
+	}
+	return q.Value()
+}
+
+func rank(name v1.ResourceName) int {
+	i := slices.Index([]v1.ResourceName{v1.ResourcePods, v1.ResourceCPU, v1.ResourceMemory}, name)
+	if i < 0 {
+		return 3
+	}
+	return i
+}
+
+func isHugePages(name v1.ResourceName) bool {
+	return len(name) > len(v1.ResourceHugePagesPrefix) &&
+		name[:len(v1.ResourceHugePagesPrefix)] == v1.ResourceHugePagesPrefix
+}

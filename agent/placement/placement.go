@@ -1,0 +1,120 @@
+// Package placement says where the containers of the node's pods are: which CPUs, which memory,
+// which devices, and whether they sit together. It is pure.
+package placement
+
+import (
+	"cmp"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology"
+)
+
+// Row is one container.
+type Row struct {
+	Namespace string `json:"namespace"`
+	Pod       string `json:"pod"`
+	Container string `json:"container"`
+	// Phase is the pod's phase.
+	Phase v1.PodPhase `json:"phase"`
+	// Reason says why the container waits, or why its pod does or was rejected; "" else.
+	Reason  string `json:"reason"`
+	Message string `json:"message,omitempty"`
+	// CPUs is where the container may run, in the kernel's list syntax; "" while it has no place.
+	CPUs string `json:"cpus"`
+	// Exclusive: the CPUs are the container's own.
+	Exclusive bool `json:"exclusive"`
+	// MemoryNodes is where its memory may come from.
+	MemoryNodes string              `json:"memoryNodes"`
+	Devices     map[string][]string `json:"devices"`
+	// NUMANodes is where its own CPUs and devices are; "" when it has none with a place.
+	NUMANodes string `json:"numaNodes"`
+	// Aligned: its own CPUs and devices are on one NUMA node; null when it has none with a place.
+	Aligned *bool `json:"aligned"`
+}
+
+// Input is what the rows are computed from.
+type Input struct {
+	Machine *topology.Machine
+	// Pods carry their status.
+	Pods []*v1.Pod
+	// Assigned is the committed state.
+	Assigned  allocation.State
+	Inventory deviceplugin.Inventory
+	// Shared is where containers without CPUs of their own run.
+	Shared cpuset.CPUSet
+}
+
+// Rows lists all containers by namespace, pod and place in the spec.
+func Rows(in Input) []Row {
+	pods := slices.SortedFunc(slices.Values(in.Pods), func(a, b *v1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(a.UID, b.UID))
+	})
+	rows := []Row{}
+	for _, pod := range pods {
+		for _, c := range pod.Spec.InitContainers {
+			rows = append(rows, in.row(pod, c.Name, pod.Status.InitContainerStatuses))
+		}
+		for _, c := range pod.Spec.Containers {
+			rows = append(rows, in.row(pod, c.Name, pod.Status.ContainerStatuses))
+		}
+	}
+	return rows
+}
+
+func (in Input) row(pod *v1.Pod, container string, statuses []v1.ContainerStatus) Row {
+	r := Row{
+		Namespace: pod.Namespace, Pod: pod.Name, Container: container,
+		Phase: pod.Status.Phase, Reason: pod.Status.Reason, Message: pod.Status.Message,
+		Devices: map[string][]string{},
+	}
+	running := false
+	for _, s := range statuses {
+		if s.Name != container {
+			continue
+		}
+		running = s.State.Running != nil
+		if w := s.State.Waiting; w != nil && r.Reason == "" {
+			r.Reason, r.Message = w.Reason, w.Message
+		}
+		if t := s.State.Terminated; t != nil && r.Reason == "" {
+			r.Reason, r.Message = t.Reason, t.Message
+		}
+	}
+	held := in.Assigned.Pods[pod.UID].Containers[container]
+	nodes := in.place(&r, held, running)
+	r.NUMANodes = nodes.String()
+	if nodes.Len() > 0 {
+		aligned := nodes.Len() == 1
+		r.Aligned = &aligned
+	}
+	return r
+}
+
+// place fills in CPUs, memory and devices and returns the nodes of what is the container's own.
+func (in Input) place(r *Row, held allocation.Container, running bool) topology.NodeSet {
+	nodes := in.Machine.NodesOf(held.CPUs)
+	switch {
+	case !held.CPUs.IsEmpty():
+		r.CPUs, r.Exclusive = held.CPUs.String(), true
+	case running:
+		r.CPUs = in.Shared.String()
+	}
+	if r.CPUs != "" {
+		r.MemoryNodes = in.Machine.MemoryNodes().String()
+	}
+	for _, d := range held.Devices {
+		r.Devices[d.Resource] = d.IDs
+		for _, device := range in.Inventory.Resources[d.Resource].Devices {
+			if slices.Contains(d.IDs, device.ID) {
+				nodes = nodes.Union(device.Nodes)
+			}
+		}
+	}
+	return nodes
+}

@@ -1,0 +1,146 @@
+package playground
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/charmbracelet/lipgloss"
+	"github.com/charmbracelet/lipgloss/table"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/placement"
+)
+
+var headers = []string{"POD", "CONTAINER", "PHASE", "CPUS", "MEM", "DEVICES", "NUMA", "ALIGNED", "WHY"}
+
+// minTable is the narrowest that the table can be read in.
+const minTable = 80
+
+// Table draws the rows for people, at most width columns wide; 0: as wide as it needs.
+func Table(rows []placement.Row, width int) string {
+	t := table.New().
+		Border(lipgloss.RoundedBorder()).
+		BorderStyle(lipgloss.NewStyle().Foreground(lipgloss.Color("240"))).
+		Headers(headers...).
+		StyleFunc(func(row, col int) lipgloss.Style {
+			style := lipgloss.NewStyle().Padding(0, 1)
+			if row == table.HeaderRow {
+				return style.Bold(true)
+			}
+			return style.Foreground(color(rows[row], headers[col]))
+		})
+	for i, r := range rows {
+		cells := Cells(r)
+		if i > 0 && rows[i-1].Pod == r.Pod && rows[i-1].Namespace == r.Namespace {
+			cells[0] = "" // the same pod as above
+			if r.Reason == rows[i-1].Reason && r.Message == rows[i-1].Message {
+				cells[len(cells)-1] = ""
+			}
+		}
+		t.Row(cells...)
+	}
+	if width > 0 && lipgloss.Width(t.String()) > width {
+		t.Width(max(width, minTable)).Wrap(true)
+	}
+	return t.String()
+}
+
+// Cells is a row as the texts of its columns.
+func Cells(r placement.Row) []string {
+	pod := r.Pod
+	if r.Namespace != v1.NamespaceDefault {
+		pod = r.Namespace + "/" + r.Pod
+	}
+	return []string{
+		pod, r.Container, string(r.Phase), cpus(r), orDash(r.MemoryNodes), devices(r.Devices),
+		orDash(r.NUMANodes), aligned(r.Aligned), why(r),
+	}
+}
+
+// cpus shows exclusive CPUs as they are and the shared pool, which is long and the same for
+// everybody, by its size.
+func cpus(r placement.Row) string {
+	if r.Exclusive || r.CPUs == "" {
+		return orDash(r.CPUs)
+	}
+	set, err := cpuset.Parse(r.CPUs)
+	if err != nil {
+		return r.CPUs
+	}
+	return fmt.Sprintf("shared (%d)", set.Size())
+}
+
+// devices shows ids without the resource where the ids tell it: "gpu-0 gpu-1".
+func devices(byResource map[string][]string) string {
+	var out []string
+	for _, resource := range slices.Sorted(maps.Keys(byResource)) {
+		_, name, _ := strings.Cut(resource, "/")
+		for _, id := range byResource[resource] {
+			if !strings.HasPrefix(id, name) {
+				id = name + ":" + id
+			}
+			out = append(out, id)
+		}
+	}
+	return orDash(strings.Join(out, " "))
+}
+
+func aligned(a *bool) string {
+	switch {
+	case a == nil:
+		return "-"
+	case *a:
+		return "yes"
+	}
+	return "no"
+}
+
+func why(r placement.Row) string {
+	if r.Message == "" || r.Reason == "Completed" {
+		return r.Reason
+	}
+	if r.Reason == "" {
+		return r.Message
+	}
+	return r.Reason + ": " + r.Message
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func color(r placement.Row, column string) lipgloss.TerminalColor {
+	const green, yellow, red, grey = lipgloss.Color("2"), lipgloss.Color("3"), lipgloss.Color("1"),
+		lipgloss.Color("8")
+	switch column {
+	case "PHASE":
+		switch r.Phase {
+		case v1.PodRunning:
+			return green
+		case v1.PodPending:
+			return yellow
+		case v1.PodFailed:
+			return red
+		case v1.PodSucceeded:
+			return grey
+		}
+	case "ALIGNED":
+		if r.Aligned != nil && *r.Aligned {
+			return green
+		}
+		if r.Aligned != nil {
+			return yellow
+		}
+	case "CPUS":
+		if !r.Exclusive {
+			return grey
+		}
+	}
+	return lipgloss.NoColor{}
+}
