@@ -1,0 +1,182 @@
+package cri
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	criclient "k8s.io/cri-client/pkg"
+	"k8s.io/klog/v2"
+)
+
+// ErrNoRuntimeConfig says that the runtime does not implement RuntimeConfig and so cannot tell
+// its cgroup driver; the caller falls back to its own configuration.
+var ErrNoRuntimeConfig = errors.New("runtime does not tell its cgroup driver")
+
+const (
+	// apiVersion is what the kubelet sends in, and expects from, a Version call.
+	apiVersion = "0.1.0"
+	// defaultTimeout is runtimeRequestTimeout's default.
+	defaultTimeout = 2 * time.Minute
+)
+
+// Config says how to reach a runtime.
+type Config struct {
+	// RuntimeEndpoint is a unix socket as URL, "unix:///run/containerd/containerd.sock".
+	RuntimeEndpoint string
+	// ImageEndpoint serves the image service; empty means RuntimeEndpoint.
+	ImageEndpoint string
+	// Timeout bounds one call; zero means two minutes. Image pulls and event streams have none.
+	Timeout time.Duration
+}
+
+// Client is a connection to a CRI v1 runtime. It reconnects by itself when the runtime restarts.
+// It is safe for concurrent use and holds no lock across a call.
+type Client struct {
+	runtime internalapi.RuntimeService
+	images  internalapi.ImageManagerService
+}
+
+// Connect asks both endpoints one question, so that a wrong address or a runtime without CRI v1
+// is an error now and not at the first pod.
+func Connect(ctx context.Context, cfg Config) (*Client, error) {
+	if cfg.RuntimeEndpoint == "" {
+		return nil, errors.New("no container runtime endpoint: " +
+			"set containerRuntimeEndpoint, for example unix:///run/containerd/containerd.sock")
+	}
+	imageEndpoint := cmp.Or(cfg.ImageEndpoint, cfg.RuntimeEndpoint)
+	timeout := cmp.Or(cfg.Timeout, defaultTimeout)
+
+	runtime, err := criclient.NewRemoteRuntimeServiceBuilder().
+		WithEndpoint(cfg.RuntimeEndpoint).WithConnectionTimeout(timeout).
+		WithTracerProvider(nil).Build(quiet(ctx))
+	if err != nil {
+		return nil, connectError("runtime", cfg.RuntimeEndpoint, err)
+	}
+	images, err := criclient.NewRemoteImageServiceBuilder().
+		WithEndpoint(imageEndpoint).WithConnectionTimeout(timeout).
+		WithTracerProvider(nil).Build(quiet(ctx))
+	if err != nil {
+		return nil, errors.Join(
+			connectError("image service", imageEndpoint, err), runtime.Close(quiet(ctx)))
+	}
+	return &Client{runtime: runtime, images: images}, nil
+}
+
+// connectError adds what to do next.
+func connectError(what, endpoint string, err error) error {
+	next := "is it a URL such as unix:///run/containerd/containerd.sock?"
+	switch status.Code(err) {
+	case codes.Unavailable:
+		next = "is the runtime running and listening there?"
+	case codes.Unimplemented:
+		next = "it does not serve CRI v1; use containerd 2.x or CRI-O 1.26 or newer, " +
+			"with its CRI plugin enabled"
+	case codes.DeadlineExceeded:
+		next = "it accepts connections but does not answer; look at the runtime's log"
+	}
+	return fmt.Errorf("connect %s %s: %w (%s)", what, endpoint, err, next)
+}
+
+// Close ends the connections; calls in flight fail.
+func (c *Client) Close() error {
+	ctx := quiet(context.Background())
+	return errors.Join(c.runtime.Close(ctx), c.images.Close(ctx))
+}
+
+// Runtime is the runtime service, for whoever changes something in it.
+func (c *Client) Runtime() internalapi.RuntimeService { return c.runtime }
+
+// Images is the image service.
+func (c *Client) Images() internalapi.ImageManagerService { return c.images }
+
+// CgroupDriver is the runtime's cgroup driver, "systemd" or "cgroupfs" (KEP-4033). It is
+// ErrNoRuntimeConfig when the runtime does not tell.
+func (c *Client) CgroupDriver(ctx context.Context) (string, error) {
+	resp, err := c.runtime.RuntimeConfig(quiet(ctx))
+	if status.Code(err) == codes.Unimplemented {
+		return "", ErrNoRuntimeConfig
+	}
+	if err != nil {
+		return "", fmt.Errorf("ask runtime for its cgroup driver: %w", err)
+	}
+	if resp.GetLinux() == nil {
+		return "", ErrNoRuntimeConfig
+	}
+	return strings.ToLower(resp.GetLinux().GetCgroupDriver().String()), nil
+}
+
+// Condition is one of the runtime's own conditions.
+type Condition struct {
+	OK              bool
+	Reason, Message string
+}
+
+// RuntimeHandler is what a handler (the target of a RuntimeClass) can do. The default handler has
+// an empty name.
+type RuntimeHandler struct {
+	Name                    string
+	RecursiveReadOnlyMounts bool
+	UserNamespaces          bool
+}
+
+// RuntimeStatus is who the runtime is and whether it is ready for pods.
+type RuntimeStatus struct {
+	Name, Version, APIVersion string
+	// Ready and Network are the conditions RuntimeReady and NetworkReady.
+	Ready, Network Condition
+	Handlers       []RuntimeHandler
+	// SupplementalGroupsPolicy tells whether the runtime implements KEP-3619.
+	SupplementalGroupsPolicy bool
+}
+
+// Status asks the runtime for its version and conditions. A condition that the runtime does not
+// report is not OK.
+func (c *Client) Status(ctx context.Context) (RuntimeStatus, error) {
+	ctx = quiet(ctx)
+	version, err := c.runtime.Version(ctx, apiVersion)
+	if err != nil {
+		return RuntimeStatus{}, fmt.Errorf("ask runtime version: %w", err)
+	}
+	resp, err := c.runtime.Status(ctx, false)
+	if err != nil {
+		return RuntimeStatus{}, fmt.Errorf("ask runtime status: %w", err)
+	}
+	out := RuntimeStatus{
+		Name:                     version.RuntimeName,
+		Version:                  version.RuntimeVersion,
+		APIVersion:               version.RuntimeApiVersion,
+		Ready:                    condition(resp.GetStatus(), runtimeapi.RuntimeReady),
+		Network:                  condition(resp.GetStatus(), runtimeapi.NetworkReady),
+		SupplementalGroupsPolicy: resp.GetFeatures().GetSupplementalGroupsPolicy(),
+	}
+	for _, h := range resp.GetRuntimeHandlers() {
+		out.Handlers = append(out.Handlers, RuntimeHandler{
+			Name:                    h.GetName(),
+			RecursiveReadOnlyMounts: h.GetFeatures().GetRecursiveReadOnlyMounts(),
+			UserNamespaces:          h.GetFeatures().GetUserNamespaces(),
+		})
+	}
+	return out, nil
+}
+
+func condition(st *runtimeapi.RuntimeStatus, kind string) Condition {
+	for _, c := range st.GetConditions() {
+		if c.GetType() == kind {
+			return Condition{OK: c.GetStatus(), Reason: c.GetReason(), Message: c.GetMessage()}
+		}
+	}
+	return Condition{Reason: "NotReported", Message: "runtime does not report " + kind}
+}
+
+// quiet keeps cri-client from logging the errors that we return.
+func quiet(ctx context.Context) context.Context {
+	return klog.NewContext(ctx, klog.New(nil))
+}

@@ -1,0 +1,96 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// ErrNoEvents says that the runtime does not implement GetContainerEvents (KEP-3386).
+var ErrNoEvents = errors.New("runtime has no container events")
+
+// ErrEventsEnded says that the runtime closed the event stream.
+var ErrEventsEnded = errors.New("runtime closed the container event stream")
+
+// EventType is what happened to a container or a sandbox.
+type EventType string
+
+// The events that CRI knows.
+const (
+	EventCreated EventType = "Created"
+	EventStarted EventType = "Started"
+	EventStopped EventType = "Stopped"
+	EventDeleted EventType = "Deleted"
+)
+
+// Event is a hint that a pod is worth reading again; it carries no state to believe.
+type Event struct {
+	// PodUID is empty when the runtime does not know the pod any more.
+	PodUID types.UID
+	// ContainerID is the id of a container or of a sandbox.
+	ContainerID string
+	Type        EventType
+	At          time.Time
+}
+
+// Events calls fn for each event, one at a time, until the stream ends or ctx does. It never
+// returns nil. fn must not block: the runtime drops events for slow listeners.
+func (c *Client) Events(ctx context.Context, fn func(Event)) error {
+	events := make(chan *runtimeapi.ContainerEventResponse, 64)
+	ended := make(chan error, 1)
+	go func() {
+		defer close(events)
+		ended <- c.runtime.GetContainerEvents(quiet(ctx), events, nil)
+	}()
+	// cri-client sends without looking at ctx, so the channel is drained until it is closed.
+	for e := range events {
+		fn(fromEvent(e))
+	}
+	return eventsError(<-ended)
+}
+
+func eventsError(err error) error {
+	switch {
+	case status.Code(err) == codes.Unimplemented:
+		return ErrNoEvents
+	case err == nil, errors.Is(err, io.EOF):
+		return ErrEventsEnded
+	default:
+		return fmt.Errorf("read container events: %w", err)
+	}
+}
+
+func fromEvent(e *runtimeapi.ContainerEventResponse) Event {
+	uid := e.GetPodSandboxStatus().GetLabels()[LabelPodUID]
+	if uid == "" {
+		uid = e.GetPodSandboxStatus().GetMetadata().GetUid()
+	}
+	return Event{
+		PodUID:      types.UID(uid),
+		ContainerID: e.GetContainerId(),
+		Type:        eventType(e.GetContainerEventType()),
+		At:          time.Unix(0, e.GetCreatedAt()),
+	}
+}
+
+func eventType(t runtimeapi.ContainerEventType) EventType {
+	switch t {
+	case runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT:
+		return EventCreated
+	case runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT:
+		return EventStarted
+	case runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT:
+		return EventStopped
+	case runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT:
+		return EventDeleted
+	default:
+		return EventType(t.String())
+	}
+}

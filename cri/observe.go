@@ -1,0 +1,268 @@
+package cri
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Pods lists every pod that carries the pod UID label, ordered by UID, with two calls whatever
+// the number of pods. It knows ids, names, attempts and states; exit codes, times other than
+// creation, IPs and CPU sets are left empty. Pod has them.
+func (c *Client) Pods(ctx context.Context) ([]Pod, error) {
+	l, err := c.list(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	pods := map[types.UID]*Pod{}
+	at := func(labels map[string]string) *Pod {
+		uid := types.UID(labels[LabelPodUID])
+		if uid == "" {
+			return nil
+		}
+		p, ok := pods[uid]
+		if !ok {
+			p = &Pod{UID: uid, ReadAt: l.readAt}
+			pods[uid] = p
+		}
+		p.name(labels)
+		return p
+	}
+	for _, s := range l.sandboxes {
+		if p := at(s.GetLabels()); p != nil {
+			p.Sandboxes = append(p.Sandboxes, fromListedSandbox(s))
+		}
+	}
+	for _, ctr := range l.containers {
+		if p := at(ctr.GetLabels()); p != nil {
+			p.Containers = append(p.Containers, fromListedContainer(ctr))
+		}
+	}
+	out := make([]Pod, 0, len(pods))
+	for _, p := range pods {
+		p.sort()
+		out = append(out, *p)
+	}
+	slices.SortFunc(out, func(a, b Pod) int { return cmp.Compare(a.UID, b.UID) })
+	return out, nil
+}
+
+// Pod reads one pod in full. A pod that the runtime does not have is a Pod without sandboxes and
+// containers, not an error.
+func (c *Client) Pod(ctx context.Context, uid types.UID) (Pod, error) {
+	return c.Refresh(ctx, Pod{UID: uid})
+}
+
+// Refresh reads the pod last.UID in full, taking from last what cannot have changed: containers
+// that had exited.
+func (c *Client) Refresh(ctx context.Context, last Pod) (Pod, error) {
+	ctx = quiet(ctx)
+	l, err := c.list(ctx, map[string]string{LabelPodUID: string(last.UID)})
+	if err != nil {
+		return Pod{}, fmt.Errorf("read pod %s: %w", last.UID, err)
+	}
+	pod := Pod{UID: last.UID, Namespace: last.Namespace, Name: last.Name, ReadAt: l.readAt}
+	for _, s := range l.sandboxes {
+		pod.name(s.GetLabels())
+		full, err := c.sandbox(ctx, s)
+		switch {
+		case isNotFound(err):
+			continue
+		case err != nil:
+			return Pod{}, fmt.Errorf("read pod %s: sandbox %s: %w", last.UID, s.GetId(), err)
+		}
+		pod.Sandboxes = append(pod.Sandboxes, full)
+	}
+	for _, ctr := range l.containers {
+		pod.name(ctr.GetLabels())
+		if known, ok := last.exited(ctr.GetId()); ok {
+			pod.Containers = append(pod.Containers, known)
+			continue
+		}
+		full, err := c.container(ctx, ctr)
+		switch {
+		case isNotFound(err):
+			continue
+		case err != nil:
+			return Pod{}, fmt.Errorf("read pod %s: container %s: %w", last.UID, ctr.GetId(), err)
+		}
+		pod.Containers = append(pod.Containers, full)
+	}
+	pod.sort()
+	return pod, nil
+}
+
+// listing is the runtime's answer to one pair of list calls.
+type listing struct {
+	sandboxes  []*runtimeapi.PodSandbox
+	containers []*runtimeapi.Container
+	// readAt is before the first call: what had happened by then is in the answer.
+	readAt time.Time
+}
+
+func (c *Client) list(ctx context.Context, labels map[string]string) (listing, error) {
+	ctx = quiet(ctx)
+	l := listing{readAt: time.Now()}
+	var err error
+	l.sandboxes, err = c.runtime.ListPodSandbox(ctx,
+		&runtimeapi.PodSandboxFilter{LabelSelector: labels})
+	if err != nil {
+		return listing{}, fmt.Errorf("list sandboxes: %w", err)
+	}
+	l.containers, err = c.runtime.ListContainers(ctx,
+		&runtimeapi.ContainerFilter{LabelSelector: labels})
+	if err != nil {
+		return listing{}, fmt.Errorf("list containers: %w", err)
+	}
+	return l, nil
+}
+
+func (c *Client) sandbox(ctx context.Context, s *runtimeapi.PodSandbox) (Sandbox, error) {
+	resp, err := c.runtime.PodSandboxStatus(ctx, s.GetId(), false)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	return fromSandboxStatus(resp.GetStatus()), nil
+}
+
+func (c *Client) container(ctx context.Context, ctr *runtimeapi.Container) (Container, error) {
+	resp, err := c.runtime.ContainerStatus(ctx, ctr.GetId(), false)
+	if err != nil {
+		return Container{}, err
+	}
+	out := fromContainerStatus(resp.GetStatus())
+	out.SandboxID = ctr.GetPodSandboxId()
+	return out, nil
+}
+
+func fromListedSandbox(s *runtimeapi.PodSandbox) Sandbox {
+	return Sandbox{
+		ID:        s.GetId(),
+		Attempt:   s.GetMetadata().GetAttempt(),
+		Ready:     s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
+		CreatedAt: fromNanos(s.GetCreatedAt()),
+	}
+}
+
+func fromSandboxStatus(s *runtimeapi.PodSandboxStatus) Sandbox {
+	out := Sandbox{
+		ID:        s.GetId(),
+		Attempt:   s.GetMetadata().GetAttempt(),
+		Ready:     s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
+		CreatedAt: fromNanos(s.GetCreatedAt()),
+	}
+	// A nil option message reads as POD, the zero value.
+	network := s.GetLinux().GetNamespaces().GetOptions().GetNetwork()
+	out.HostNetwork = network == runtimeapi.NamespaceMode_NODE
+	if ip := s.GetNetwork().GetIp(); ip != "" {
+		out.IPs = append(out.IPs, ip)
+	}
+	for _, ip := range s.GetNetwork().GetAdditionalIps() {
+		out.IPs = append(out.IPs, ip.GetIp())
+	}
+	return out
+}
+
+func fromListedContainer(c *runtimeapi.Container) Container {
+	return Container{
+		ID:          c.GetId(),
+		Name:        containerName(c.GetMetadata(), c.GetLabels()),
+		SandboxID:   c.GetPodSandboxId(),
+		State:       containerState(c.GetState()),
+		Attempt:     c.GetMetadata().GetAttempt(),
+		Hash:        c.GetAnnotations()[AnnotationHash],
+		Image:       imageName(c.GetImage()),
+		ImageRef:    c.GetImageRef(),
+		CreatedAt:   fromNanos(c.GetCreatedAt()),
+		Annotations: c.GetAnnotations(),
+	}
+}
+
+func fromContainerStatus(c *runtimeapi.ContainerStatus) Container {
+	resources := c.GetResources().GetLinux()
+	return Container{
+		ID:          c.GetId(),
+		Name:        containerName(c.GetMetadata(), c.GetLabels()),
+		State:       containerState(c.GetState()),
+		Attempt:     c.GetMetadata().GetAttempt(),
+		Hash:        c.GetAnnotations()[AnnotationHash],
+		Image:       imageName(c.GetImage()),
+		ImageRef:    c.GetImageRef(),
+		CreatedAt:   fromNanos(c.GetCreatedAt()),
+		StartedAt:   fromNanos(c.GetStartedAt()),
+		FinishedAt:  fromNanos(c.GetFinishedAt()),
+		ExitCode:    c.GetExitCode(),
+		Reason:      c.GetReason(),
+		Message:     c.GetMessage(),
+		LogPath:     c.GetLogPath(),
+		CPUSet:      resources.GetCpusetCpus(),
+		Mems:        resources.GetCpusetMems(),
+		Annotations: c.GetAnnotations(),
+	}
+}
+
+func containerName(m *runtimeapi.ContainerMetadata, labels map[string]string) string {
+	return cmp.Or(labels[LabelContainerName], m.GetName())
+}
+
+func imageName(s *runtimeapi.ImageSpec) string {
+	return cmp.Or(s.GetUserSpecifiedImage(), s.GetImage())
+}
+
+func containerState(s runtimeapi.ContainerState) ContainerState {
+	switch s {
+	case runtimeapi.ContainerState_CONTAINER_CREATED:
+		return ContainerCreated
+	case runtimeapi.ContainerState_CONTAINER_RUNNING:
+		return ContainerRunning
+	case runtimeapi.ContainerState_CONTAINER_EXITED:
+		return ContainerExited
+	default:
+		return ContainerUnknown
+	}
+}
+
+// fromNanos reads CRI's "zero or nanoseconds since the epoch".
+func fromNanos(ns int64) time.Time {
+	if ns <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns)
+}
+
+func isNotFound(err error) bool { return status.Code(err) == codes.NotFound }
+
+// name takes the pod's name from a sandbox's or container's labels.
+func (p *Pod) name(labels map[string]string) {
+	p.Namespace = cmp.Or(labels[LabelPodNamespace], p.Namespace)
+	p.Name = cmp.Or(labels[LabelPodName], p.Name)
+}
+
+// exited is a container of that id that was already seen exited.
+func (p Pod) exited(id string) (Container, bool) {
+	for _, c := range p.Containers {
+		if c.ID == id && c.State == ContainerExited && !c.FinishedAt.IsZero() {
+			return c, true
+		}
+	}
+	return Container{}, false
+}
+
+// sort puts the newest first; a total order, so that equal facts compare equal.
+func (p *Pod) sort() {
+	slices.SortFunc(p.Sandboxes, func(a, b Sandbox) int {
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.Attempt, a.Attempt),
+			cmp.Compare(a.ID, b.ID))
+	})
+	slices.SortFunc(p.Containers, func(a, b Container) int {
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.Attempt, a.Attempt),
+			cmp.Compare(a.ID, b.ID))
+	})
+}

@@ -1,0 +1,41 @@
+package conformance_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/cri/sim/conformance"
+	"github.com/numalet/numalet/cri/sim/simtest"
+)
+
+func options() conformance.Options {
+	return conformance.Options{
+		Image:    "sim.local/run",
+		Forever:  []string{"sleep", "infinity"},
+		Stubborn: []string{"sh", "-c", "trap '' TERM; sleep infinity"},
+		Exit: func(code int) []string {
+			return []string{"sh", "-c", fmt.Sprintf("exit %d", code)}
+		},
+		CPUs:      "0-3",
+		FewerCPUs: "2-3",
+	}
+}
+
+func TestSimulatedRuntime(t *testing.T) {
+	server := simtest.Start(t, sim.Config{})
+	conformance.Run(t, simtest.Connect(t, server), options())
+	if left := server.State(); len(left.Sandboxes)+len(left.Containers) != 0 {
+		t.Errorf("left behind: %+v", left)
+	}
+}
+
+func TestWithoutEvents(t *testing.T) {
+	server := simtest.Start(t, sim.Config{CgroupDriver: "none"})
+	if err := server.SetEvents(sim.EventsUnimplemented); err != nil {
+		t.Fatal(err)
+	}
+	opts := options()
+	opts.NoEvents = true
+	conformance.Run(t, simtest.Connect(t, server), opts)
+}

@@ -1,0 +1,29 @@
+// Package sim is a container runtime that runs nothing: a CRI v1 server whose sandboxes and
+// containers are entries in a map. An agent cannot tell it from containerd by its answers; it is
+// for playgrounds, for plugin authors, for tests and for scale.
+//
+// # What containers do
+//
+// A container runs until it is stopped; on StopContainer it exits at once with 143. Another
+// behaviour (see Script) is taken from the first of:
+//
+//   - the pod annotation sim.numalet.io/<container>, for example "exit=1 after=1ms";
+//   - the command, if it is made of sleep, exit, true, false, echo and trap: "sh -c 'sleep 2; exit 3'";
+//   - an image whose name ends in /exit: "sim.local/exit:3" exits with 3.
+//
+// An image whose name ends in /missing cannot be pulled. Every other image can, and must be
+// before it is used.
+//
+// # Faults
+//
+// The runtime can be told, by methods of Server or over HTTP on a unix socket (Client), to delay,
+// fail or hang any RPC, to end containers, to lose the event stream, to report that it is not
+// ready. It keeps a journal of every call that changes something, in order.
+//
+// # Locks
+//
+//	calls ---> faults (wait, own lock) ---> store (one lock, never held while waiting) ---> events
+//
+// Everything waits outside of locks; store and events only ever take each other's lock in the
+// order above.
+package sim

@@ -1,0 +1,203 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Fault is something that goes wrong with matching calls: they are delayed, then hang, then fail,
+// as far as each is set. Several faults add up.
+type Fault struct {
+	// Method is the RPC's name, "StartContainer"; empty or "*" is every RPC.
+	Method string `json:"method,omitempty"`
+	// Pod and Container restrict the fault to calls about them, by name.
+	Pod       string `json:"pod,omitempty"`
+	Container string `json:"container,omitempty"`
+
+	Delay metav1.Duration `json:"delay,omitzero"`
+	// Hang lasts until the caller gives up or faults are cleared.
+	Hang bool `json:"hang,omitempty"`
+	// Error is the message to fail with, Code its gRPC code by name, by default Unknown.
+	Error string `json:"error,omitempty"`
+	Code  string `json:"code,omitempty"`
+	// After lets the call take effect first: the caller only does not get the answer.
+	After bool `json:"after,omitempty"`
+	// Count limits the fault to so many calls; 0 is until faults are cleared.
+	Count int `json:"count,omitempty"`
+}
+
+// validate finds mistakes in a fault before any call meets it.
+func (f Fault) validate(methods []string) error {
+	if f.Method != "" && f.Method != "*" && !slices.Contains(methods, f.Method) {
+		return fmt.Errorf("fault: method %q is not a CRI v1 call; one of %s, or *",
+			f.Method, strings.Join(methods, " "))
+	}
+	if _, err := f.code(); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (f Fault) code() (codes.Code, error) {
+	if f.Code == "" {
+		return codes.Unknown, nil
+	}
+	for c := codes.OK; c <= codes.Unauthenticated; c++ {
+		if strings.EqualFold(c.String(), f.Code) {
+			return c, nil
+		}
+	}
+	return codes.Unknown, fmt.Errorf("fault: code %q is not a gRPC code such as Unavailable", f.Code)
+}
+
+func (f Fault) matches(method string, about Subject) bool {
+	return (f.Method == "" || f.Method == "*" || f.Method == method) &&
+		(f.Pod == "" || f.Pod == about.Pod) &&
+		(f.Container == "" || f.Container == about.Container)
+}
+
+// faults is the set in force.
+type faults struct {
+	mu      sync.Mutex
+	set     []Fault
+	cleared chan struct{} // closed and replaced by clear
+}
+
+func newFaults() *faults { return &faults{cleared: make(chan struct{})} }
+
+func (f *faults) add(fault Fault) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.set = append(f.set, fault)
+}
+
+func (f *faults) clear() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.set = nil
+	close(f.cleared)
+	f.cleared = make(chan struct{})
+}
+
+// take gives the faults that hit this call, counting it against them, and the channel that ends
+// their hanging.
+func (f *faults) take(method string, about Subject) ([]Fault, <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var hit, keep []Fault
+	for _, fault := range f.set {
+		if fault.matches(method, about) {
+			hit = append(hit, fault)
+			if fault.Count == 1 {
+				continue
+			}
+			fault.Count = max(fault.Count-1, 0)
+		}
+		keep = append(keep, fault)
+	}
+	f.set = keep
+	return hit, f.cleared
+}
+
+// suffer lets the faults of one phase happen.
+func suffer(ctx context.Context, hit []Fault, after bool, cleared <-chan struct{}) error {
+	for _, f := range hit {
+		if f.After != after {
+			continue
+		}
+		if err := pause(ctx, f.Delay.Duration); err != nil {
+			return err
+		}
+		if f.Hang {
+			select {
+			case <-ctx.Done():
+				return status.FromContextError(ctx.Err()).Err()
+			case <-cleared:
+			}
+		}
+		if f.Error != "" {
+			code, _ := f.code() // validated when it was set
+			return status.Error(code, f.Error)
+		}
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+// unary is around every call: journal, the runtime's own slowness, faults, the call, faults.
+func (s *Server) unary(
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+) (any, error) {
+	method := path.Base(info.FullMethod)
+	about := s.subject(req)
+	ticket := s.journal.begin(method, about, cpusOf(req))
+	resp, err := s.call(ctx, method, about, func() (any, error) { return handler(ctx, req) })
+	s.journal.end(ticket, made(resp), err)
+	if err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+// call returns the response also when only the answer was lost, for the journal.
+func (s *Server) call(
+	ctx context.Context, method string, about Subject, handler func() (any, error),
+) (any, error) {
+	if err := pause(ctx, s.delay(method)); err != nil {
+		return nil, err
+	}
+	hit, cleared := s.faults.take(method, about)
+	if err := suffer(ctx, hit, false, cleared); err != nil {
+		return nil, err
+	}
+	resp, err := handler()
+	if err != nil {
+		return nil, err
+	}
+	return resp, suffer(ctx, hit, true, cleared)
+}
+
+// delay is how long the runtime itself takes for a call.
+func (s *Server) delay(method string) time.Duration {
+	if d, ok := s.cfg.Delays[method]; ok {
+		return d
+	}
+	if changes(method) {
+		return s.cfg.Delays["*"]
+	}
+	return 0
+}
+
+func (s *Server) stream(
+	srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
+) error {
+	method := path.Base(info.FullMethod)
+	s.journal.begin(method, Subject{}, "")
+	_, err := s.call(ss.Context(), method, Subject{}, func() (any, error) {
+		return nil, handler(srv, ss)
+	})
+	return err
+}

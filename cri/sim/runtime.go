@@ -1,0 +1,269 @@
+package sim
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/cpuset"
+)
+
+// runtimeService is the RuntimeService on the wire.
+type runtimeService struct {
+	runtimeapi.UnimplementedRuntimeServiceServer
+	*Server
+}
+
+// Version answers what the kubelet expects.
+func (r *runtimeService) Version(
+	context.Context, *runtimeapi.VersionRequest,
+) (*runtimeapi.VersionResponse, error) {
+	return &runtimeapi.VersionResponse{
+		Version:           "0.1.0",
+		RuntimeName:       "numalet-sim",
+		RuntimeVersion:    "1.0.0",
+		RuntimeApiVersion: "v1",
+	}, nil
+}
+
+// RunPodSandbox makes a ready sandbox.
+func (r *runtimeService) RunPodSandbox(
+	_ context.Context, req *runtimeapi.RunPodSandboxRequest,
+) (*runtimeapi.RunPodSandboxResponse, error) {
+	cfg := req.GetConfig()
+	if m := cfg.GetMetadata(); m.GetName() == "" || m.GetNamespace() == "" || m.GetUid() == "" {
+		return nil, status.Errorf(codes.InvalidArgument,
+			"sandbox metadata needs name, namespace and uid: %v", m)
+	}
+	if ready := r.ready(); !ready.Network && !hostNetwork(cfg) {
+		return nil, status.Errorf(codes.Unknown,
+			"failed to setup network for sandbox: cni plugin not initialized: %s", ready.Message)
+	}
+	sb, err := r.store.runSandbox(cfg, req.GetRuntimeHandler())
+	if err != nil {
+		return nil, err
+	}
+	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: sb.id}, nil
+}
+
+// StopPodSandbox kills the containers and frees the address. A sandbox that is gone is stopped.
+func (r *runtimeService) StopPodSandbox(
+	_ context.Context, req *runtimeapi.StopPodSandboxRequest,
+) (*runtimeapi.StopPodSandboxResponse, error) {
+	r.stopSandbox(req.GetPodSandboxId())
+	return &runtimeapi.StopPodSandboxResponse{}, nil
+}
+
+func (r *runtimeService) stopSandbox(id string) {
+	for _, c := range r.store.in(id) {
+		r.end(c, Exit{Code: exitKilled})
+	}
+	r.store.stopSandbox(id)
+}
+
+// RemovePodSandbox stops and removes the sandbox with its containers.
+func (r *runtimeService) RemovePodSandbox(
+	_ context.Context, req *runtimeapi.RemovePodSandboxRequest,
+) (*runtimeapi.RemovePodSandboxResponse, error) {
+	id := req.GetPodSandboxId()
+	if _, err := r.store.sandboxByID(id); err == nil {
+		r.stopSandbox(id)
+		for _, c := range r.store.in(id) {
+			r.store.removeContainer(c)
+		}
+		r.store.removeSandbox(id)
+	}
+	return &runtimeapi.RemovePodSandboxResponse{}, nil
+}
+
+// PodSandboxStatus includes the containers' statuses.
+func (r *runtimeService) PodSandboxStatus(
+	_ context.Context, req *runtimeapi.PodSandboxStatusRequest,
+) (*runtimeapi.PodSandboxStatusResponse, error) {
+	return r.store.sandboxStatus(req.GetPodSandboxId())
+}
+
+// ListPodSandbox filters by id, state and labels.
+func (r *runtimeService) ListPodSandbox(
+	_ context.Context, req *runtimeapi.ListPodSandboxRequest,
+) (*runtimeapi.ListPodSandboxResponse, error) {
+	return &runtimeapi.ListPodSandboxResponse{Items: r.store.listSandboxes(req.GetFilter())}, nil
+}
+
+// CreateContainer needs a ready sandbox, a pulled image and a well-formed CPU set.
+func (r *runtimeService) CreateContainer(
+	_ context.Context, req *runtimeapi.CreateContainerRequest,
+) (*runtimeapi.CreateContainerResponse, error) {
+	cfg := req.GetConfig()
+	sb, err := r.store.sandboxByID(req.GetPodSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	if cfg.GetMetadata().GetName() == "" {
+		return nil, status.Error(codes.InvalidArgument, "container metadata needs a name")
+	}
+	img, ok := r.images.find(cfg.GetImage().GetImage())
+	if !ok {
+		return nil, status.Errorf(codes.NotFound,
+			"failed to resolve image %q: not found", cfg.GetImage().GetImage())
+	}
+	resources := cfg.GetLinux().GetResources()
+	if err := checkResources(resources); err != nil {
+		return nil, err
+	}
+	script, err := scriptFor(sb.config, cfg)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	c := &container{
+		id:        newID(),
+		sandbox:   sb,
+		imageRef:  img.id(),
+		config:    cfg,
+		script:    script,
+		resources: mergeResources(nil, resources),
+		done:      make(chan struct{}),
+	}
+	if err := r.store.createContainer(c); err != nil {
+		return nil, err
+	}
+	return &runtimeapi.CreateContainerResponse{ContainerId: c.id}, nil
+}
+
+// StartContainer starts a created container, once.
+func (r *runtimeService) StartContainer(
+	_ context.Context, req *runtimeapi.StartContainerRequest,
+) (*runtimeapi.StartContainerResponse, error) {
+	c, err := r.store.containerByID(req.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	if c.script.StartError != "" {
+		return nil, status.Errorf(codes.Unknown,
+			"failed to create containerd task: failed to create shim task: %s", c.script.StartError)
+	}
+	if err := r.store.startContainer(c); err != nil {
+		return nil, err
+	}
+	logStart(c)
+	if c.script.Exits {
+		r.store.schedule(c, c.script.After, func() { r.end(c, c.script.Exit) })
+	}
+	return &runtimeapi.StartContainerResponse{}, nil
+}
+
+// StopContainer sends SIGTERM, waits up to the timeout (seconds), then kills. A container that is
+// gone or has exited is stopped. A caller that goes away leaves the container terminating.
+func (r *runtimeService) StopContainer(
+	ctx context.Context, req *runtimeapi.StopContainerRequest,
+) (*runtimeapi.StopContainerResponse, error) {
+	c, err := r.store.containerByID(req.GetContainerId())
+	if err != nil {
+		return &runtimeapi.StopContainerResponse{}, nil
+	}
+	if req.GetTimeout() > 0 {
+		r.terminate(c)
+		grace := time.NewTimer(time.Duration(req.GetTimeout()) * time.Second)
+		defer grace.Stop()
+		select {
+		case <-c.done:
+		case <-grace.C:
+		case <-ctx.Done():
+			if !r.exited(c) {
+				return nil, status.FromContextError(ctx.Err()).Err()
+			}
+		}
+	}
+	r.end(c, Exit{Code: exitKilled})
+	return &runtimeapi.StopContainerResponse{}, nil
+}
+
+// terminate is SIGTERM.
+func (r *runtimeService) terminate(c *container) {
+	if !r.store.terminate(c) || c.script.IgnoreTerm {
+		return
+	}
+	how := Exit{Code: c.script.TermCode}
+	if c.script.TermAfter == 0 {
+		r.end(c, how)
+		return
+	}
+	r.store.schedule(c, c.script.TermAfter, func() { r.end(c, how) })
+}
+
+func (r *runtimeService) exited(c *container) bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// RemoveContainer kills the container first if it runs. A container that is gone is removed.
+func (r *runtimeService) RemoveContainer(
+	_ context.Context, req *runtimeapi.RemoveContainerRequest,
+) (*runtimeapi.RemoveContainerResponse, error) {
+	if c, err := r.store.containerByID(req.GetContainerId()); err == nil {
+		r.end(c, Exit{Code: exitKilled})
+		r.store.removeContainer(c)
+	}
+	return &runtimeapi.RemoveContainerResponse{}, nil
+}
+
+// ListContainers filters by id, state, sandbox and labels.
+func (r *runtimeService) ListContainers(
+	_ context.Context, req *runtimeapi.ListContainersRequest,
+) (*runtimeapi.ListContainersResponse, error) {
+	return &runtimeapi.ListContainersResponse{
+		Containers: r.store.listContainers(req.GetFilter()),
+	}, nil
+}
+
+// ContainerStatus reports the resources as last updated.
+func (r *runtimeService) ContainerStatus(
+	_ context.Context, req *runtimeapi.ContainerStatusRequest,
+) (*runtimeapi.ContainerStatusResponse, error) {
+	st, err := r.store.containerStatus(req.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	return &runtimeapi.ContainerStatusResponse{Status: st}, nil
+}
+
+// UpdateContainerResources changes what is set in the request and keeps the rest.
+func (r *runtimeService) UpdateContainerResources(
+	_ context.Context, req *runtimeapi.UpdateContainerResourcesRequest,
+) (*runtimeapi.UpdateContainerResourcesResponse, error) {
+	if err := checkResources(req.GetLinux()); err != nil {
+		return nil, err
+	}
+	if err := r.store.updateResources(req.GetContainerId(), req.GetLinux()); err != nil {
+		return nil, err
+	}
+	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
+}
+
+// checkResources refuses what the kernel would.
+func checkResources(r *runtimeapi.LinuxContainerResources) error {
+	for _, list := range []string{r.GetCpusetCpus(), r.GetCpusetMems()} {
+		if _, err := cpuset.Parse(list); err != nil {
+			return status.Errorf(codes.InvalidArgument, "cpuset %q: %v", list, err)
+		}
+	}
+	return nil
+}
+
+// end is the one way a container stops running: its last words are on disk before anyone can see
+// that it exited, and it has exited when end returns.
+func (s *Server) end(c *container, how Exit) {
+	switch mine, running := s.store.claimEnd(c); {
+	case mine:
+		logExit(c, how)
+		s.store.exit(c, how)
+	case running:
+		<-c.done
+	}
+}

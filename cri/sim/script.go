@@ -1,0 +1,219 @@
+package sim
+
+import (
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// AnnotationPrefix followed by a container's name is the pod annotation that holds its Script.
+const AnnotationPrefix = "sim.numalet.io/"
+
+// Exit codes of processes that die of a signal: 128 and the signal's number.
+const (
+	exitKilled     = 137
+	exitTerminated = 143
+)
+
+// Script is what a container does. Its text form is a list of key=value separated by spaces; the
+// empty text runs until it is stopped and obeys SIGTERM at once, with 143.
+type Script struct {
+	// Exits makes it end by itself After it was started; "exit=1 after=20ms".
+	Exits bool
+	After time.Duration
+	Exit  Exit
+	// Attempts limits Exits to the first so many attempts ("attempts=2"); 0 is all.
+	Attempts uint32
+	// IgnoreTerm makes SIGTERM have no effect ("term=ignore"). Otherwise it ends TermAfter
+	// later with TermCode ("term=0 term-after=50ms").
+	IgnoreTerm bool
+	TermAfter  time.Duration
+	TermCode   int32
+	// StartError makes StartContainer fail; "start-error=no-such-file".
+	StartError string
+}
+
+// Exit is how a container ended. Message goes to the container's termination log.
+type Exit struct {
+	Code    int32  `json:"code"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// ParseScript reads the text form. An unknown key is an error that lists the known ones.
+func ParseScript(text string) (Script, error) {
+	s := Script{TermCode: exitTerminated}
+	for _, word := range strings.Fields(text) {
+		key, value, _ := strings.Cut(word, "=")
+		set, ok := scriptKeys[key]
+		if !ok {
+			return Script{}, fmt.Errorf("script %q: unknown key %q; known are exit, after, "+
+				"attempts, term, term-after, reason, message, start-error", text, key)
+		}
+		if err := set(&s, value); err != nil {
+			return Script{}, fmt.Errorf("script %q: %s: %w", text, key, err)
+		}
+	}
+	return s, nil
+}
+
+var scriptKeys = map[string]func(*Script, string) error{
+	"exit": func(s *Script, v string) (err error) {
+		s.Exits = true
+		s.Exit.Code, err = parseCode(v)
+		return err
+	},
+	"after": func(s *Script, v string) (err error) {
+		s.After, err = time.ParseDuration(v)
+		return err
+	},
+	"attempts": func(s *Script, v string) error {
+		n, err := strconv.ParseUint(v, 10, 32)
+		s.Attempts = uint32(n)
+		return err
+	},
+	"term": func(s *Script, v string) (err error) {
+		if v == "ignore" {
+			s.IgnoreTerm = true
+			return nil
+		}
+		s.TermCode, err = parseCode(v)
+		return err
+	},
+	"term-after": func(s *Script, v string) (err error) {
+		s.TermAfter, err = time.ParseDuration(v)
+		return err
+	},
+	"reason":      func(s *Script, v string) error { s.Exit.Reason = v; return nil },
+	"message":     func(s *Script, v string) error { s.Exit.Message = v; return nil },
+	"start-error": func(s *Script, v string) error { s.StartError = v; return nil },
+}
+
+func parseCode(v string) (int32, error) {
+	n, err := strconv.ParseUint(v, 10, 8)
+	return int32(n), err
+}
+
+// scriptFor finds a container's behaviour: annotation, then command, then image.
+func scriptFor(pod *runtimeapi.PodSandboxConfig, c *runtimeapi.ContainerConfig) (Script, error) {
+	name, attempt := c.GetMetadata().GetName(), c.GetMetadata().GetAttempt()
+	if text, ok := pod.GetAnnotations()[AnnotationPrefix+name]; ok {
+		s, err := ParseScript(text)
+		if err != nil {
+			return Script{}, fmt.Errorf("annotation %s%s: %w", AnnotationPrefix, name, err)
+		}
+		if s.Attempts > 0 && attempt >= s.Attempts {
+			s.Exits = false
+		}
+		return s, nil
+	}
+	words := append(append([]string(nil), c.GetCommand()...), c.GetArgs()...)
+	if s, ok := commandScript(words); ok {
+		return s, nil
+	}
+	image := c.GetImage().GetUserSpecifiedImage()
+	if image == "" {
+		image = c.GetImage().GetImage()
+	}
+	return imageScript(image), nil
+}
+
+func imageScript(image string) Script {
+	s := Script{TermCode: exitTerminated}
+	name, tag, _ := strings.Cut(path.Base(image), ":")
+	if code, err := parseCode(tag); name == "exit" && err == nil {
+		s.Exits, s.Exit.Code = true, code
+	}
+	return s
+}
+
+// commandScript understands a command made only of words it knows; anything else is a program
+// that runs until it is stopped.
+func commandScript(words []string) (Script, bool) {
+	if len(words) == 0 {
+		return Script{}, false
+	}
+	statements := [][]string{words}
+	if len(words) >= 3 && strings.HasSuffix(path.Base(words[0]), "sh") && words[1] == "-c" {
+		statements = splitShell(words[2])
+	}
+	s := Script{Exits: true, TermCode: exitTerminated}
+	for _, st := range statements {
+		done, ok := s.run(st)
+		if !ok {
+			return Script{}, false
+		}
+		if done {
+			break
+		}
+	}
+	return s, true
+}
+
+func splitShell(text string) [][]string {
+	text = strings.NewReplacer("&&", ";", "\n", ";").Replace(text)
+	var out [][]string
+	for _, st := range strings.Split(text, ";") {
+		words := strings.Fields(st)
+		if len(words) > 0 && words[0] == "exec" {
+			words = words[1:]
+		}
+		if len(words) > 0 {
+			out = append(out, words)
+		}
+	}
+	return out
+}
+
+// run plays one statement. It reports whether nothing after it counts, and whether it is known.
+func (s *Script) run(words []string) (done, ok bool) {
+	switch path.Base(words[0]) {
+	case "echo", "true", ":":
+		s.Exit.Code = 0
+		return false, true
+	case "false":
+		s.Exit.Code = 1
+		return false, true
+	case "trap":
+		// trap '' TERM
+		s.IgnoreTerm = len(words) > 2 && words[1] == "''"
+		return false, true
+	case "exit":
+		if len(words) == 1 {
+			return true, true
+		}
+		code, err := parseCode(words[1])
+		s.Exit.Code = code
+		return true, err == nil
+	case "sleep":
+		if len(words) != 2 {
+			return false, false
+		}
+		return s.sleep(words[1])
+	default:
+		return false, false
+	}
+}
+
+func (s *Script) sleep(arg string) (done, ok bool) {
+	if strings.HasPrefix(arg, "inf") {
+		s.Exits = false
+		return true, true
+	}
+	if last := arg[len(arg)-1]; last >= '0' && last <= '9' {
+		arg += "s"
+	}
+	if days, ok := strings.CutSuffix(arg, "d"); ok {
+		n, err := strconv.ParseFloat(days, 64)
+		s.After += time.Duration(n * 24 * float64(time.Hour))
+		return false, err == nil
+	}
+	d, err := time.ParseDuration(arg)
+	s.After += d
+	s.Exit.Code = 0
+	return false, err == nil
+}

@@ -1,0 +1,65 @@
+// Package simtest runs a simulated runtime for the length of a test.
+package simtest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/cri/sim"
+)
+
+// Start serves cfg on a socket of its own (cfg.Listen is set when empty) until the test ends.
+func Start(t testing.TB, cfg sim.Config) *sim.Server {
+	t.Helper()
+	if cfg.Listen == "" {
+		cfg.Listen = "unix://" + Socket(t)
+	}
+	server, err := sim.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("simulated runtime: %v", err)
+		}
+	})
+	return server
+}
+
+// Connect is a client of the server until the test ends.
+func Connect(t testing.TB, server *sim.Server) *cri.Client {
+	t.Helper()
+	client, err := cri.Connect(t.Context(), cri.Config{RuntimeEndpoint: server.Endpoint()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := client.Close(); err != nil {
+			t.Errorf("close client: %v", err)
+		}
+	})
+	return client
+}
+
+// Socket is a path short enough for a unix socket, in a directory removed with the test.
+func Socket(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "nl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return filepath.Join(dir, "s")
+}

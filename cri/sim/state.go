@@ -1,0 +1,144 @@
+package sim
+
+import (
+	"strings"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// State is everything the runtime holds, at one moment. Its messages are shared: read only.
+type State struct {
+	Sandboxes  []Sandbox   `json:"sandboxes"`  // oldest first
+	Containers []Container `json:"containers"` // oldest first
+	Images     []string    `json:"images"`     // full names, sorted
+	// Calls counts every call so far by RPC name.
+	Calls map[string]int `json:"calls"`
+}
+
+// Sandbox is one sandbox. Subject.Attempt is the sandbox's.
+type Sandbox struct {
+	Subject
+	Ready     bool                         `json:"ready"`
+	IP        string                       `json:"ip,omitempty"`
+	Handler   string                       `json:"handler,omitempty"`
+	CreatedAt time.Time                    `json:"createdAt"`
+	Config    *runtimeapi.PodSandboxConfig `json:"config"`
+}
+
+// Container is one container. Subject.Attempt is the container's.
+type Container struct {
+	Subject
+	SandboxID string `json:"sandboxID"`
+	// State is CREATED, RUNNING, EXITED.
+	State string `json:"state"`
+	// CPUs and Mems are the sets in force, after updates.
+	CPUs       string                              `json:"cpus,omitempty"`
+	Mems       string                              `json:"mems,omitempty"`
+	Exit       *Exit                               `json:"exit,omitempty"`
+	CreatedAt  time.Time                           `json:"createdAt"`
+	StartedAt  time.Time                           `json:"startedAt,omitzero"`
+	FinishedAt time.Time                           `json:"finishedAt,omitzero"`
+	Resources  *runtimeapi.LinuxContainerResources `json:"resources"`
+	Config     *runtimeapi.ContainerConfig         `json:"config"`
+}
+
+// Running tells whether the container runs.
+func (c Container) Running() bool { return c.State == "RUNNING" }
+
+// Env is the container's environment.
+func (c Container) Env() map[string]string {
+	out := map[string]string{}
+	for _, kv := range c.Config.GetEnvs() {
+		out[kv.GetKey()] = string(kv.GetValue())
+	}
+	return out
+}
+
+// Running lists the running containers.
+func (s State) Running() []Container {
+	var out []Container
+	for _, c := range s.Containers {
+		if c.Running() {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// Container is the newest container of that pod and name.
+func (s State) Container(pod, name string) (Container, bool) {
+	for i := len(s.Containers) - 1; i >= 0; i-- {
+		if c := s.Containers[i]; c.Pod == pod && c.Subject.Container == name {
+			return c, true
+		}
+	}
+	return Container{}, false
+}
+
+// State is a snapshot.
+func (s *Server) State() State {
+	out := s.store.dump()
+	for _, img := range s.images.list() {
+		out.Images = append(out.Images, img.name)
+	}
+	out.Calls = s.journal.count()
+	return out
+}
+
+func (s *store) dump() State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := State{Sandboxes: []Sandbox{}, Containers: []Container{}, Images: []string{}}
+	for _, sb := range s.sandboxesLocked() {
+		d := Sandbox{
+			Ready:     sb.ready,
+			IP:        sb.ip,
+			Handler:   sb.handler,
+			CreatedAt: time.Unix(0, sb.created),
+			Config:    sb.config,
+		}
+		d.pod(sb.config.GetMetadata())
+		d.ID = sb.id
+		out.Sandboxes = append(out.Sandboxes, d)
+	}
+	for _, c := range s.inLocked("") {
+		out.Containers = append(out.Containers, c.dumpLocked())
+	}
+	return out
+}
+
+func (c *container) dumpLocked() Container {
+	d := Container{
+		SandboxID: c.sandbox.id,
+		State:     strings.TrimPrefix(c.state.String(), "CONTAINER_"),
+		CPUs:      c.resources.GetCpusetCpus(),
+		Mems:      c.resources.GetCpusetMems(),
+		CreatedAt: time.Unix(0, c.created),
+		StartedAt: timeOf(c.started), FinishedAt: timeOf(c.finished),
+		Resources: c.resources,
+		Config:    c.config,
+	}
+	if c.finished != 0 {
+		exit := c.exit
+		d.Exit = &exit
+	}
+	d.pod(c.sandbox.config.GetMetadata())
+	d.container(c.config.GetMetadata())
+	d.ID = c.id
+	d.Image = c.config.GetImage().GetImage()
+	return d
+}
+
+func timeOf(ns int64) time.Time {
+	if ns == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns)
+}
+
+func (s *store) stateOf(c *container) (state string, running bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return c.state.String(), c.state == runtimeapi.ContainerState_CONTAINER_RUNNING
+}

@@ -1,0 +1,355 @@
+package sim
+
+import (
+	"cmp"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// store is everything the runtime holds. Its methods are the transitions; each is one locked
+// step that either happens or returns an error. Nothing here waits.
+//
+//	sandbox:    run -> ready --stop--> not ready --remove--> gone
+//	container:  create -> created --start--> running --exit--> exited --remove--> gone
+type store struct {
+	mu         sync.Mutex
+	sandboxes  map[string]*sandbox
+	containers map[string]*container
+	names      map[string]string // reserved name -> id
+	addresses  map[string]bool   // IPs in use
+	lastIP     int
+	lastTime   int64
+	closed     bool
+	timers     sync.WaitGroup // exits that are on their way
+	events     *events
+}
+
+// sandbox: config and what is above it never change; the rest is under store.mu.
+type sandbox struct {
+	id      string
+	handler string
+	created int64
+	config  *runtimeapi.PodSandboxConfig
+
+	ready bool
+	ip    string // "" in the host's network or when not ready
+}
+
+// container: created is written once, with the container; resources and life are under store.mu;
+// the rest never changes.
+type container struct {
+	id       string
+	sandbox  *sandbox
+	created  int64
+	imageRef string
+	config   *runtimeapi.ContainerConfig
+	script   Script
+	done     chan struct{} // closed on exit
+
+	resources *runtimeapi.LinuxContainerResources // replaced, never changed in place
+	life
+}
+
+type life struct {
+	state             runtimeapi.ContainerState
+	started, finished int64
+	exit              Exit
+	terminating       bool // SIGTERM was sent
+	ending            bool // it is writing its last words
+}
+
+func newStore(e *events) *store {
+	return &store{
+		sandboxes:  map[string]*sandbox{},
+		containers: map[string]*container{},
+		names:      map[string]string{},
+		addresses:  map[string]bool{},
+		events:     e,
+	}
+}
+
+// close lets no container exit by itself any more and waits for exits in progress.
+func (s *store) close() {
+	s.markClosed()
+	s.timers.Wait()
+}
+
+func (s *store) markClosed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, c := range s.containers {
+		if c.state == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			close(c.done) // releases the waiting exits
+			c.state = runtimeapi.ContainerState_CONTAINER_UNKNOWN
+		}
+	}
+}
+
+func newID() string {
+	var b [32]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// nowLocked is strictly increasing, so that times order what happened.
+func (s *store) nowLocked() int64 {
+	s.lastTime = max(time.Now().UnixNano(), s.lastTime+1)
+	return s.lastTime
+}
+
+func (s *store) reserveLocked(kind, name, id string) error {
+	if owner, ok := s.names[name]; ok {
+		return status.Errorf(codes.Unknown, "failed to reserve %s name %q: name %q is reserved for %q",
+			kind, name, name, owner)
+	}
+	s.names[name] = id
+	return nil
+}
+
+func (s *store) addressLocked() (string, error) {
+	const hosts = 1 << 16
+	for range hosts {
+		s.lastIP = (s.lastIP + 1) % hosts
+		hi, lo := s.lastIP>>8, s.lastIP&255
+		ip := fmt.Sprintf("10.88.%d.%d", hi, lo)
+		if lo != 0 && lo != 255 && !s.addresses[ip] {
+			s.addresses[ip] = true
+			return ip, nil
+		}
+	}
+	return "", status.Error(codes.ResourceExhausted, "no free address in 10.88.0.0/16")
+}
+
+func sandboxName(m *runtimeapi.PodSandboxMetadata) string {
+	return fmt.Sprintf("%s_%s_%s_%d", m.GetName(), m.GetNamespace(), m.GetUid(), m.GetAttempt())
+}
+
+func containerName(c *runtimeapi.ContainerMetadata, p *runtimeapi.PodSandboxMetadata) string {
+	return fmt.Sprintf("%s_%s_%s_%s_%d",
+		c.GetName(), p.GetName(), p.GetNamespace(), p.GetUid(), c.GetAttempt())
+}
+
+func hostNetwork(c *runtimeapi.PodSandboxConfig) bool {
+	options := c.GetLinux().GetSecurityContext().GetNamespaceOptions()
+	return options.GetNetwork() == runtimeapi.NamespaceMode_NODE
+}
+
+func (s *store) runSandbox(cfg *runtimeapi.PodSandboxConfig, handler string) (*sandbox, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sb := &sandbox{id: newID(), handler: handler, config: cfg, ready: true}
+	name := sandboxName(cfg.GetMetadata())
+	if err := s.reserveLocked("sandbox", name, sb.id); err != nil {
+		return nil, err
+	}
+	if !hostNetwork(cfg) {
+		ip, err := s.addressLocked()
+		if err != nil {
+			delete(s.names, name)
+			return nil, err
+		}
+		sb.ip = ip
+	}
+	sb.created = s.nowLocked()
+	s.sandboxes[sb.id] = sb
+	s.emitLocked(sb.id, sb, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
+	s.emitLocked(sb.id, sb, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
+	return sb, nil
+}
+
+// stopSandbox releases the address. The caller ends the containers first.
+func (s *store) stopSandbox(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sb, ok := s.sandboxes[id]
+	if !ok || !sb.ready {
+		return
+	}
+	sb.ready = false
+	delete(s.addresses, sb.ip)
+	sb.ip = ""
+	s.emitLocked(sb.id, sb, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+}
+
+func (s *store) removeSandbox(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sb, ok := s.sandboxes[id]
+	if !ok {
+		return
+	}
+	delete(s.sandboxes, id)
+	delete(s.names, sandboxName(sb.config.GetMetadata()))
+	s.emitLocked(sb.id, nil, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
+}
+
+func (s *store) createContainer(c *container) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !c.sandbox.ready || s.sandboxes[c.sandbox.id] == nil {
+		return status.Errorf(codes.Unknown, "sandbox container %q is not running", c.sandbox.id)
+	}
+	name := containerName(c.config.GetMetadata(), c.sandbox.config.GetMetadata())
+	if err := s.reserveLocked("container", name, c.id); err != nil {
+		return err
+	}
+	c.created = s.nowLocked()
+	c.state = runtimeapi.ContainerState_CONTAINER_CREATED
+	s.containers[c.id] = c
+	s.emitLocked(c.id, c.sandbox, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
+	return nil
+}
+
+func (s *store) startContainer(c *container) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.state != runtimeapi.ContainerState_CONTAINER_CREATED {
+		return status.Errorf(codes.Unknown,
+			"failed to set starting state for container %q: container is in %s state", c.id, c.state)
+	}
+	if !c.sandbox.ready {
+		return status.Errorf(codes.Unknown, "sandbox container %q is not running", c.sandbox.id)
+	}
+	c.started = s.nowLocked()
+	c.state = runtimeapi.ContainerState_CONTAINER_RUNNING
+	s.emitLocked(c.id, c.sandbox, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
+	return nil
+}
+
+// claimEnd picks the one caller that ends a running container. The others wait for it when the
+// container runs, and have nothing to wait for when it does not.
+func (s *store) claimEnd(c *container) (mine, running bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	running = c.state == runtimeapi.ContainerState_CONTAINER_RUNNING
+	mine = running && !c.ending
+	c.ending = c.ending || mine
+	return mine, running
+}
+
+// exit ends a container that runs.
+func (s *store) exit(c *container, how Exit) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		return
+	}
+	c.state = runtimeapi.ContainerState_CONTAINER_EXITED
+	c.finished = s.nowLocked()
+	c.exit = how
+	if c.exit.Reason == "" {
+		c.exit.Reason = "Completed"
+		if how.Code != 0 {
+			c.exit.Reason = "Error"
+		}
+	}
+	close(c.done)
+	s.emitLocked(c.id, c.sandbox, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
+}
+
+// terminate marks a running container as told to end. It reports whether this call did.
+func (s *store) terminate(c *container) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING || c.terminating {
+		return false
+	}
+	c.terminating = true
+	return true
+}
+
+// schedule calls fn after d unless the container ends before or the store is closed. It is the
+// only place that starts goroutines; close joins them.
+func (s *store) schedule(c *container, d time.Duration, fn func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.timers.Go(func() {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			fn()
+		case <-c.done:
+		}
+	})
+}
+
+func (s *store) removeContainer(c *container) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.containers[c.id] == nil {
+		return
+	}
+	if c.state == runtimeapi.ContainerState_CONTAINER_CREATED {
+		close(c.done)
+		c.state = runtimeapi.ContainerState_CONTAINER_EXITED // a late start finds it gone
+	}
+	delete(s.containers, c.id)
+	delete(s.names, containerName(c.config.GetMetadata(), c.sandbox.config.GetMetadata()))
+	s.emitLocked(c.id, c.sandbox, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
+}
+
+func (s *store) updateResources(id string, set *runtimeapi.LinuxContainerResources) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, ok := s.containers[id]
+	if !ok {
+		return notFound("container", id)
+	}
+	c.resources = mergeResources(c.resources, set)
+	return nil
+}
+
+func (s *store) sandboxByID(id string) (*sandbox, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sb, ok := s.sandboxes[id]; ok {
+		return sb, nil
+	}
+	return nil, notFound("sandbox", id)
+}
+
+func (s *store) containerByID(id string) (*container, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c, ok := s.containers[id]; ok {
+		return c, nil
+	}
+	return nil, notFound("container", id)
+}
+
+// in lists a sandbox's containers, oldest first.
+func (s *store) in(sandboxID string) []*container {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.inLocked(sandboxID)
+}
+
+func (s *store) inLocked(sandboxID string) []*container {
+	var out []*container
+	for _, c := range s.containers {
+		if sandboxID == "" || c.sandbox.id == sandboxID {
+			out = append(out, c)
+		}
+	}
+	slices.SortFunc(out, func(a, b *container) int {
+		return cmp.Or(cmp.Compare(a.created, b.created), cmp.Compare(a.id, b.id))
+	})
+	return out
+}
+
+func notFound(kind, id string) error {
+	return status.Errorf(codes.NotFound, "an error occurred when try to find %s %q: not found", kind, id)
+}

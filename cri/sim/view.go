@@ -1,0 +1,201 @@
+package sim
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// What the store looks like in CRI messages. Configs are shared with the messages: neither side
+// changes them.
+
+func (s *store) listSandboxes(f *runtimeapi.PodSandboxFilter) []*runtimeapi.PodSandbox {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []*runtimeapi.PodSandbox
+	for _, sb := range s.sandboxesLocked() {
+		if !matchSandbox(f, sb) {
+			continue
+		}
+		out = append(out, &runtimeapi.PodSandbox{
+			Id:             sb.id,
+			Metadata:       sb.config.GetMetadata(),
+			State:          sb.state(),
+			CreatedAt:      sb.created,
+			Labels:         sb.config.GetLabels(),
+			Annotations:    sb.config.GetAnnotations(),
+			RuntimeHandler: sb.handler,
+		})
+	}
+	return out
+}
+
+// sandboxesLocked lists them oldest first.
+func (s *store) sandboxesLocked() []*sandbox {
+	return slices.SortedFunc(maps.Values(s.sandboxes), func(a, b *sandbox) int {
+		return cmp.Or(cmp.Compare(a.created, b.created), cmp.Compare(a.id, b.id))
+	})
+}
+
+func matchSandbox(f *runtimeapi.PodSandboxFilter, sb *sandbox) bool {
+	return (f.GetId() == "" || f.GetId() == sb.id) &&
+		(f.GetState() == nil || f.GetState().GetState() == sb.state()) &&
+		matchLabels(f.GetLabelSelector(), sb.config.GetLabels())
+}
+
+func matchContainer(f *runtimeapi.ContainerFilter, c *container) bool {
+	return (f.GetId() == "" || f.GetId() == c.id) &&
+		(f.GetPodSandboxId() == "" || f.GetPodSandboxId() == c.sandbox.id) &&
+		(f.GetState() == nil || f.GetState().GetState() == c.state) &&
+		matchLabels(f.GetLabelSelector(), c.config.GetLabels())
+}
+
+func matchLabels(selector, labels map[string]string) bool {
+	for k, v := range selector {
+		if got, ok := labels[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}
+
+func (sb *sandbox) state() runtimeapi.PodSandboxState {
+	if sb.ready {
+		return runtimeapi.PodSandboxState_SANDBOX_READY
+	}
+	return runtimeapi.PodSandboxState_SANDBOX_NOTREADY
+}
+
+func (s *store) sandboxStatus(id string) (*runtimeapi.PodSandboxStatusResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sb, ok := s.sandboxes[id]
+	if !ok {
+		return nil, notFound("sandbox", id)
+	}
+	return &runtimeapi.PodSandboxStatusResponse{
+		Status:             sb.statusLocked(),
+		ContainersStatuses: s.statusesLocked(sb),
+		Timestamp:          s.nowLocked(),
+	}, nil
+}
+
+func (sb *sandbox) statusLocked() *runtimeapi.PodSandboxStatus {
+	options := sb.config.GetLinux().GetSecurityContext().GetNamespaceOptions()
+	return &runtimeapi.PodSandboxStatus{
+		Id:        sb.id,
+		Metadata:  sb.config.GetMetadata(),
+		State:     sb.state(),
+		CreatedAt: sb.created,
+		Network:   &runtimeapi.PodSandboxNetworkStatus{Ip: sb.ip},
+		Linux: &runtimeapi.LinuxPodSandboxStatus{
+			Namespaces: &runtimeapi.Namespace{Options: options},
+		},
+		Labels:         sb.config.GetLabels(),
+		Annotations:    sb.config.GetAnnotations(),
+		RuntimeHandler: sb.handler,
+	}
+}
+
+func (s *store) statusesLocked(sb *sandbox) []*runtimeapi.ContainerStatus {
+	var out []*runtimeapi.ContainerStatus
+	for _, c := range s.inLocked(sb.id) {
+		out = append(out, c.statusLocked())
+	}
+	return out
+}
+
+func (s *store) listContainers(f *runtimeapi.ContainerFilter) []*runtimeapi.Container {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []*runtimeapi.Container
+	for _, c := range s.inLocked("") {
+		if !matchContainer(f, c) {
+			continue
+		}
+		out = append(out, &runtimeapi.Container{
+			Id:           c.id,
+			PodSandboxId: c.sandbox.id,
+			Metadata:     c.config.GetMetadata(),
+			Image:        c.config.GetImage(),
+			ImageRef:     c.imageRef,
+			ImageId:      c.imageRef,
+			State:        c.state,
+			CreatedAt:    c.created,
+			Labels:       c.config.GetLabels(),
+			Annotations:  c.config.GetAnnotations(),
+		})
+	}
+	return out
+}
+
+func (s *store) containerStatus(id string) (*runtimeapi.ContainerStatus, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, ok := s.containers[id]
+	if !ok {
+		return nil, notFound("container", id)
+	}
+	return c.statusLocked(), nil
+}
+
+func (c *container) statusLocked() *runtimeapi.ContainerStatus {
+	out := &runtimeapi.ContainerStatus{
+		Id:          c.id,
+		Metadata:    c.config.GetMetadata(),
+		State:       c.state,
+		CreatedAt:   c.created,
+		StartedAt:   c.started,
+		FinishedAt:  c.finished,
+		ExitCode:    c.exit.Code,
+		Image:       c.config.GetImage(),
+		ImageRef:    c.imageRef,
+		ImageId:     c.imageRef,
+		Reason:      c.exit.Reason,
+		Labels:      c.config.GetLabels(),
+		Annotations: c.config.GetAnnotations(),
+		Mounts:      c.config.GetMounts(),
+		LogPath:     logPath(c),
+		Resources:   &runtimeapi.ContainerResources{Linux: c.resources},
+		StopSignal:  c.config.GetStopSignal(),
+	}
+	if user := c.config.GetLinux().GetSecurityContext().GetRunAsUser(); user != nil {
+		group := c.config.GetLinux().GetSecurityContext().GetRunAsGroup().GetValue()
+		out.User = &runtimeapi.ContainerUser{
+			Linux: &runtimeapi.LinuxContainerUser{Uid: user.GetValue(), Gid: group},
+		}
+	}
+	return out
+}
+
+// emitLocked tells listeners; pod is nil when the runtime has forgotten it.
+func (s *store) emitLocked(id string, pod *sandbox, what runtimeapi.ContainerEventType) {
+	if !s.events.listened() {
+		return
+	}
+	e := &runtimeapi.ContainerEventResponse{
+		ContainerId:        id,
+		ContainerEventType: what,
+		CreatedAt:          time.Now().UnixNano(),
+	}
+	if pod != nil {
+		e.PodSandboxStatus = pod.statusLocked()
+		e.ContainersStatuses = s.statusesLocked(pod)
+	}
+	s.events.send(e)
+}
+
+// mergeResources is UpdateContainerResources: what is not set stays.
+func mergeResources(old, set *runtimeapi.LinuxContainerResources) *runtimeapi.LinuxContainerResources {
+	merged := &runtimeapi.LinuxContainerResources{}
+	proto.Merge(merged, old)
+	if len(set.GetHugepageLimits()) > 0 {
+		merged.HugepageLimits = nil // Merge would append
+	}
+	proto.Merge(merged, set)
+	return merged
+}
