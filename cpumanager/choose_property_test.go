@@ -1,0 +1,337 @@
+package cpumanager_test
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+	"testing"
+
+	"k8s.io/utils/cpuset"
+	"pgregory.net/rapid"
+
+	"github.com/numalet/numalet/topology"
+)
+
+// choice is one call of Choose.
+type choice struct {
+	machine        *topology.Machine
+	free, reusable cpuset.CPUSet
+	n              int
+	hint           topology.Hint
+	got            cpuset.CPUSet
+}
+
+func (c choice) pool() cpuset.CPUSet { return c.free.Union(c.reusable) }
+
+// drawChoice makes a choice on a random regular machine with some CPUs offline.
+func drawChoice(t *rapid.T, offline, reuse bool) choice {
+	g := someGrid(t)
+	all := newMachine(t, g.spec())
+	if offline {
+		g.offline = someOf(t, all.Online(), "offline").Difference(cpuset.New(0)).List()
+	}
+	c := choice{machine: newMachine(t, g.spec())}
+	c.free = someOf(t, c.machine.Online(), "free")
+	if rapid.Bool().Draw(t, "mostly free") {
+		c.free = c.machine.Online().Difference(c.free)
+	}
+	if reuse {
+		c.reusable = someOf(t, c.machine.Online(), "reusable")
+	}
+	c.n = rapid.IntRange(0, c.pool().Size()).Draw(t, "n")
+	if c.hint.Any = rapid.Bool().Draw(t, "any"); !c.hint.Any {
+		var ids []topology.NodeID
+		for _, id := range rapid.SliceOf(rapid.SampledFrom(c.machine.NodeSet().IDs())).Draw(t, "hint") {
+			ids = append(ids, id)
+		}
+		c.hint.Nodes = topology.NewNodeSet(ids...)
+	}
+	c.choose(t)
+	return c
+}
+
+func (c *choice) choose(t failer) {
+	t.Helper()
+	s := newStatic(t, c.machine, cpuset.New(c.machine.Online().List()[0]))
+	got, err := s.Choose(c.free, c.reusable, c.n, c.hint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.got = got
+}
+
+func TestChooseBasics(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawChoice(t, true, true)
+		if c.got.Size() != c.n {
+			t.Fatalf("%d cpus, want %d", c.got.Size(), c.n)
+		}
+		if !c.got.IsSubsetOf(c.pool()) {
+			t.Fatalf("%s is not part of %s", c.got, c.pool())
+		}
+		again := c
+		if again.choose(t); !again.got.Equals(c.got) {
+			t.Fatalf("%s, then %s", c.got, again.got)
+		}
+
+		inside := c.pool()
+		if !c.hint.Any {
+			inside = inside.Intersection(c.machine.CPUsOfNodes(c.hint.Nodes))
+		}
+		if n := c.got.Intersection(inside).Size(); n != min(c.n, inside.Size()) {
+			t.Fatalf("%d of %d cpus are inside the hint, which has %d", n, c.n, inside.Size())
+		}
+		reusable := c.reusable.Intersection(inside)
+		if n := c.got.Intersection(reusable).Size(); n != min(c.n, reusable.Size()) {
+			t.Fatalf("%d of %d cpus are reused, of %d", n, c.n, reusable.Size())
+		}
+	})
+}
+
+// A free core is split only if the CPUs that come from its node cannot be had without it.
+func TestChooseSplitsFewCores(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g := someGrid(t)
+		g.threads = rapid.IntRange(1, 2).Draw(t, "threads")
+		g.nodesPerSocket = max(g.nodesPerSocket, 1)
+		if g.cachesPerNode*g.coresPerCache*g.threads > 12 {
+			t.Skip("too many CPUs to try all choices")
+		}
+		all := newMachine(t, g.spec()).Online()
+		g.offline = someOf(t, all, "offline").Difference(cpuset.New(0)).List()
+		c := choice{machine: newMachine(t, g.spec()), hint: anywhere}
+		c.free = someOf(t, c.machine.Online(), "free")
+		c.n = rapid.IntRange(0, c.free.Size()).Draw(t, "n")
+		c.choose(t)
+		for _, node := range c.machine.Nodes() {
+			free := c.free.Intersection(c.machine.CPUsOfNode(node.ID))
+			got := c.got.Intersection(free)
+			fewest := free.Size()
+			for _, other := range subsets(free, got.Size()) {
+				fewest = min(fewest, splitCores(c.machine, free, other))
+			}
+			if n := splitCores(c.machine, free, got); n > fewest {
+				t.Fatalf("on node %d, %s of %s splits %d cores, but %d would do",
+					node.ID, got, free, n, fewest)
+			}
+		}
+	})
+}
+
+func splitCores(m *topology.Machine, free, got cpuset.CPUSet) int {
+	n := 0
+	for _, id := range m.Cores() {
+		core := m.CPUsOfCore(id)
+		part := core.Intersection(got).Size()
+		if core.IsSubsetOf(free) && 0 < part && part < core.Size() {
+			n++
+		}
+	}
+	return n
+}
+
+func subsets(set cpuset.CPUSet, size int) (out []cpuset.CPUSet) {
+	list := set.List()
+	for mask := range uint(1) << len(list) {
+		if bits.OnesCount(mask) != size {
+			continue
+		}
+		var ids []int
+		for i, id := range list {
+			if mask&(1<<i) != 0 {
+				ids = append(ids, id)
+			}
+		}
+		out = append(out, cpuset.New(ids...))
+	}
+	return out
+}
+
+func TestChooseTakesAWholeNode(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := choice{machine: newMachine(t, someGrid(t).spec()), hint: anywhere}
+		whole := rapid.SampledFrom(c.machine.NodeSet().IDs()).Draw(t, "node")
+		c.n = c.machine.CPUsOfNode(whole).Size()
+		c.free = someOf(t, c.machine.Online(), "free").Union(c.machine.CPUsOfNode(whole))
+		if rapid.Bool().Draw(t, "reuse") {
+			c.reusable = someOf(t, c.machine.CPUsOfNode(whole), "reusable")
+		}
+		c.choose(t)
+		nodes := c.machine.NodesOf(c.got)
+		if c.machine.CPUsOfNodes(nodes).Size() != c.n {
+			t.Fatalf("%s is %d cpus of nodes %s, and node %d is free", c.got, c.n, nodes, whole)
+		}
+		if !c.reusable.IsEmpty() && nodes != topology.NewNodeSet(whole) {
+			t.Fatalf("%s leaves the node of the reusable %s", c.got, c.reusable)
+		}
+	})
+}
+
+// Whole cores that fit one cache group of a node come from one.
+func TestChooseStaysInACache(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g := someGrid(t)
+		g.nodesPerSocket = max(g.nodesPerSocket, 1)
+		c := choice{machine: newMachine(t, g.spec())}
+		home := c.machine.CPUsOfL3(rapid.SampledFrom(c.machine.L3s()).Draw(t, "cache"))
+		c.hint.Nodes = c.machine.NodesOf(home)
+		var room []int
+		for _, id := range home.List() {
+			if cpu, _ := c.machine.CPU(id); len(room) == 0 || rapid.Bool().Draw(t, "core") {
+				room = append(room, c.machine.CPUsOfCore(cpu.Core).List()...)
+			}
+		}
+		c.free = someOf(t, c.machine.Online(), "free").Union(cpuset.New(room...))
+		c.n = cpuset.New(room...).Size()
+		fullest := c.machine.Online().Size()
+		for _, id := range c.machine.L3s() {
+			free := c.free.Intersection(c.machine.CPUsOfL3(id))
+			if c.machine.NodesOf(free) == c.hint.Nodes && wholeCores(c.machine, free).Size() >= c.n {
+				fullest = min(fullest, free.Size())
+			}
+		}
+		c.choose(t)
+		first, _ := c.machine.CPU(c.got.List()[0])
+		group := c.machine.CPUsOfL3(first.L3)
+		if !c.got.IsSubsetOf(group) {
+			t.Fatalf("%s is in several cache groups", c.got)
+		}
+		if n := c.free.Intersection(group).Size(); n != fullest {
+			t.Fatalf("%s is in a group with %d free CPUs, but one with %d has room", c.got, n, fullest)
+		}
+	})
+}
+
+func wholeCores(m *topology.Machine, free cpuset.CPUSet) cpuset.CPUSet {
+	whole := cpuset.New()
+	for _, id := range m.Cores() {
+		if core := m.CPUsOfCore(id); core.IsSubsetOf(free) {
+			whole = whole.Union(core)
+		}
+	}
+	return whole
+}
+
+// On machines with one cache per node the choice is the kubelet's, and on others it takes as many
+// CPUs from each node and socket.
+func TestChooseAgreesWithKubelet(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawChoice(t, false, false)
+		free, want := c.free, cpuset.New()
+		if !c.hint.Any {
+			aligned := free.Intersection(c.machine.CPUsOfNodes(c.hint.Nodes))
+			want = kubeletPacked(c.machine, aligned, min(c.n, aligned.Size()))
+		}
+		want = want.Union(kubeletPacked(c.machine, free.Difference(want), c.n-want.Size()))
+
+		oneCache := len(c.machine.L3s()) <= max(len(c.machine.Nodes()), len(c.machine.Sockets()))
+		if oneCache && !c.got.Equals(want) {
+			t.Fatalf("%d of %s in %v: got %s, the kubelet takes %s", c.n, free, c.hint, c.got, want)
+		}
+		for _, id := range c.machine.NodeSet().IDs() {
+			node := c.machine.CPUsOfNode(id)
+			if a, b := c.got.Intersection(node).Size(), want.Intersection(node).Size(); a != b {
+				t.Fatalf("%d of %s in %v: got %s, the kubelet takes %s: not as many of node %d",
+					c.n, free, c.hint, c.got, want, id)
+			}
+		}
+		for _, id := range c.machine.Sockets() {
+			socket := c.machine.CPUsOfSocket(id)
+			if a, b := c.got.Intersection(socket).Size(), want.Intersection(socket).Size(); a != b {
+				t.Fatalf("%d of %s in %v: got %s, the kubelet takes %s: not as many of socket %d",
+					c.n, free, c.hint, c.got, want, id)
+			}
+		}
+	})
+}
+
+// kubeletPacked is the kubelet's packed allocation by its documented rules: free whole units of the
+// outer level, then of the inner one, then free cores, then threads; each time parent by parent,
+// fewest free CPUs first, then lowest id.
+func kubeletPacked(m *topology.Machine, free cpuset.CPUSet, n int) cpuset.CPUSet {
+	var nodes, sockets, cores []cpuset.CPUSet
+	for _, id := range m.NodeSet().IDs() {
+		nodes = append(nodes, m.CPUsOfNode(id))
+	}
+	for _, id := range m.Sockets() {
+		sockets = append(sockets, m.CPUsOfSocket(id))
+	}
+	for _, id := range m.Cores() {
+		cores = append(cores, m.CPUsOfCore(id))
+	}
+	outer, inner := nodes, sockets
+	if len(sockets) < len(nodes) {
+		outer, inner = sockets, nodes
+	}
+	taken := cpuset.New()
+	below := func(parents, children []cpuset.CPUSet) (out []cpuset.CPUSet) {
+		for _, parent := range parents {
+			var own []cpuset.CPUSet
+			for _, child := range children {
+				if !child.Intersection(parent).IsEmpty() {
+					own = append(own, child)
+				}
+			}
+			slices.SortStableFunc(own, func(a, b cpuset.CPUSet) int {
+				return cmp.Compare(a.Intersection(free).Size(), b.Intersection(free).Size())
+			})
+			out = append(out, own...)
+		}
+		return out
+	}
+	takeFull := func(units []cpuset.CPUSet) {
+		for _, u := range units {
+			if u.IsSubsetOf(free) && u.Size() <= n-taken.Size() {
+				taken, free = taken.Union(u), free.Difference(u)
+			}
+		}
+	}
+	top := []cpuset.CPUSet{m.Online()}
+	takeFull(below(top, outer))
+	takeFull(below(below(top, outer), inner))
+	takeFull(below(below(below(top, outer), inner), cores))
+	for _, core := range below(below(below(top, outer), inner), cores) {
+		for _, id := range core.Intersection(free).List() {
+			if taken.Size() < n {
+				taken = taken.Union(cpuset.New(id))
+			}
+		}
+	}
+	return taken
+}
+
+// Containers come and go; no CPU is ever given to two of them, and the pools add up.
+func TestChooseOverTime(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := newMachine(t, someGrid(t).spec())
+		s := newStatic(t, m, cpuset.New(0))
+		var running []cpuset.CPUSet
+		assigned := func() cpuset.CPUSet { return cpuset.New().Union(running...) }
+		for range rapid.IntRange(1, 20).Draw(t, "steps") {
+			if len(running) > 0 && rapid.Bool().Draw(t, "stop") {
+				i := rapid.IntRange(0, len(running)-1).Draw(t, "which")
+				running = slices.Delete(running, i, i+1)
+				continue
+			}
+			n := rapid.IntRange(1, 9).Draw(t, "n")
+			free := s.Free(assigned())
+			got, err := s.Choose(free, cpuset.New(), n, anywhere)
+			if (err != nil) != (n > free.Size()) {
+				t.Fatalf("%d of %d free: %v", n, free.Size(), err)
+			}
+			if err == nil {
+				running = append(running, got)
+			}
+			total := 0
+			for _, set := range running {
+				total += set.Size()
+			}
+			if total != assigned().Size() || assigned().Contains(0) {
+				t.Fatalf("assigned twice or reserved: %v", running)
+			}
+			if s.Shared(assigned()).Size()+total != m.Online().Size() {
+				t.Fatalf("shared %s and %v are not all cpus", s.Shared(assigned()), running)
+			}
+		}
+	})
+}

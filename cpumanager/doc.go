@@ -1,0 +1,62 @@
+// Package cpumanager decides which CPUs a container runs on. It is pure: the caller keeps the
+// assignments and writes them to cgroups; here is what they should be.
+//
+//	Exclusive, PodExclusive   how many CPUs of its own a container (or pod) gets
+//	Reserved                  which CPUs are kept for the system
+//	Static.Free               which CPUs can be given out
+//	Static.Hints              from which NUMA nodes a request could be served
+//	Static.Choose             which CPUs it gets
+//	Static.Shared             where all the other containers run
+//	Plan                      which running containers have another CPU set than they should
+//
+// # Who gets CPUs of its own
+//
+// A container of a Guaranteed pod that asks for a whole number of CPUs. All others share the CPUs
+// that are left, the reserved ones included: these are kept from being given out, not from being
+// used. This is the kubelet's static policy
+// (https://kubernetes.io/docs/tasks/administer-cluster/cpu-management-policies/).
+//
+// # Which nodes: Hints
+//
+// Every set of NUMA nodes with room for the request is a hint. It is preferred when it is as small
+// as can be, judged by all CPUs of the machine: a set of two is not preferred merely because one
+// node is too full today. CPUs that earlier init containers of the pod leave behind (reusable) must
+// all be inside, or they would lie idle until the pod ends.
+//
+// Nodes without CPUs are in no hint, as with the kubelet: they add nothing to a set but would double
+// the number of sets. A device on such a node therefore shares no node with any CPU; restricted
+// and single-numa-node reject that container, best-effort places it anywhere.
+//
+// The number of sets doubles with each node. With up to 11 nodes all of them are tried, which are
+// all answers the kubelet can give. With more, sets are tried by increasing width up to a limit
+// (all pairs of 64 nodes), and from there on, for each node, the narrowest set around it that has
+// room, made of the nodes with the most CPUs available. So no node is missed that can be part
+// of an answer, and no narrower answer for it exists.
+//
+// # Which CPUs: Choose
+//
+// The machine is a tree: sockets, their nodes (or nodes, their sockets: the level with fewer members
+// is the outer one), their last-level caches, their cores, their threads. A request takes the
+// largest whole things it can, and otherwise fills up what is in use already, so that large free
+// things last as long as possible:
+//
+//  1. whole sockets and nodes that are free, outer level first;
+//  2. whole cores: node after node, the one with the fewest free CPUs first. Inside the node, from
+//     the cache group that yields most of what is missing; if several do, the one with the fewest
+//     free CPUs. A container thus gets whole cache groups first and stays within one where it can,
+//     but no core is split for that;
+//  3. single threads, again from the node with the fewest free CPUs, on the core with the fewest
+//     free threads, near the cache where the container has CPUs already.
+//
+// If topology hints name nodes, all of this happens inside them first, and the rest is taken from
+// anywhere. Everything that is still equal is decided by the lowest id.
+//
+// How many CPUs come from which node is exactly what the kubelet would do, splitting a container
+// over nodes for the sake of packing where no hint keeps it together; which ones inside the node
+// differs only where a node has several cache groups (the kubelet looks at these with the option
+// prefer-align-cpus-by-uncorecache) and where cores or nodes differ in size: here the largest come
+// first, and a core whose sibling is offline is a whole core.
+//
+// Reusable CPUs are taken before free ones (the kubelet does not tell them apart), and what is added
+// to them completes their cores, caches and nodes.
+package cpumanager

@@ -1,0 +1,153 @@
+package cpumanager
+
+import (
+	"cmp"
+	"slices"
+
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/topology"
+)
+
+// maxSets limits how many node sets Hints tries one by one: all of 11 nodes, all pairs of 64.
+const maxSets = 2048
+
+// Hints lists the node sets from which n CPUs of free and reusable can be taken, as doc.go
+// describes, always in the same order. It is nil if n is 0 (no preference), and
+// empty but not nil if no set has room.
+//
+// For a container that has its CPUs already, pass these as free and none as reusable: the hints
+// then repeat what it has.
+func (s *Static) Hints(free, reusable cpuset.CPUSet, n int) []topology.Hint {
+	if n <= 0 {
+		return nil
+	}
+	q := s.question(free, reusable, n)
+	hints := []topology.Hint{}
+	offered := map[topology.NodeSet]bool{}
+	offer := func(set []int) bool {
+		if !q.satisfiedBy(set) {
+			return false
+		}
+		ids := make([]topology.NodeID, len(set))
+		for i, at := range set {
+			ids[i] = s.nodes[at]
+		}
+		nodes := topology.NewNodeSet(ids...)
+		if !offered[nodes] {
+			offered[nodes] = true
+			hints = append(hints, topology.Hint{Nodes: nodes, Preferred: len(set) == q.narrowest})
+		}
+		return true
+	}
+
+	tried := 0
+	width := q.narrowest
+	for ; width <= len(s.nodes) && tried < maxSets; width++ {
+		combinations(len(s.nodes), width, func(set []int) bool {
+			offer(set)
+			tried++
+			return tried < maxSets
+		})
+	}
+	if tried < maxSets {
+		return hints
+	}
+	for at := range s.nodes {
+		for w := width - 1; w <= len(s.nodes); w++ { // the last width may not be complete
+			if set := q.roomiest(at, w); set != nil && offer(set) {
+				break
+			}
+		}
+	}
+	return hints
+}
+
+// question is a request for CPUs, by node; nodes are positions in Static.nodes.
+type question struct {
+	n         int
+	available []int // CPUs free or reusable
+	required  []int // nodes with reusable CPUs
+	narrowest int   // the number of nodes that n CPUs need on an empty machine
+}
+
+func (s *Static) question(free, reusable cpuset.CPUSet, n int) question {
+	q := question{n: n, available: make([]int, len(s.nodes))}
+	pool := free.Union(reusable)
+	var sizes []int
+	for i, id := range s.nodes {
+		cpus := s.machine.CPUsOfNode(id)
+		q.available[i] = cpus.Intersection(pool).Size()
+		if !cpus.Intersection(reusable).IsEmpty() {
+			q.required = append(q.required, i)
+		}
+		sizes = append(sizes, cpus.Size())
+	}
+	slices.SortFunc(sizes, func(a, b int) int { return cmp.Compare(b, a) })
+	total := 0
+	for q.narrowest < len(sizes) && total < n {
+		total += sizes[q.narrowest]
+		q.narrowest++
+	}
+	return q
+}
+
+// satisfiedBy tells whether the nodes of set, ascending, have room for the request.
+func (q question) satisfiedBy(set []int) bool {
+	for _, at := range q.required {
+		if _, ok := slices.BinarySearch(set, at); !ok {
+			return false
+		}
+	}
+	total := 0
+	for _, at := range set {
+		total += q.available[at]
+	}
+	return total >= q.n
+}
+
+// roomiest is the set of width nodes that contains node at and has the most CPUs available; nil
+// when the required nodes do not leave room for it.
+func (q question) roomiest(at, width int) []int {
+	set := slices.Clone(q.required)
+	if !slices.Contains(set, at) {
+		set = append(set, at)
+	}
+	if len(set) > width {
+		return nil
+	}
+	var others []int
+	for i := range q.available {
+		if !slices.Contains(set, i) {
+			others = append(others, i)
+		}
+	}
+	slices.SortStableFunc(others, func(a, b int) int {
+		return cmp.Compare(q.available[b], q.available[a])
+	})
+	set = append(set, others[:width-len(set)]...)
+	slices.Sort(set)
+	return set
+}
+
+// combinations calls visit with each ascending choice of k of the numbers below n, in
+// lexicographic order, until it returns false. The slice is only valid during the call.
+func combinations(n, k int, visit func([]int) bool) {
+	set := make([]int, k)
+	for i := range set {
+		set[i] = i
+	}
+	for visit(set) {
+		i := k - 1
+		for i >= 0 && set[i] == n-k+i {
+			i--
+		}
+		if i < 0 {
+			return
+		}
+		set[i]++
+		for j := i + 1; j < k; j++ {
+			set[j] = set[j-1] + 1
+		}
+	}
+}

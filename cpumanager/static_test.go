@@ -1,0 +1,150 @@
+package cpumanager_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/topology"
+)
+
+func newStatic(t failer, m *topology.Machine, reserved cpuset.CPUSet) *cpumanager.Static {
+	t.Helper()
+	s, err := cpumanager.NewStatic(m, reserved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestNewStaticRefuses(t *testing.T) {
+	g := laptop
+	g.offline = []int{7}
+	m := g.machine(t)
+	if _, err := cpumanager.NewStatic(m, cpuset.New()); !errors.Is(err, cpumanager.ErrNothingReserved) {
+		t.Errorf("nothing reserved: %v", err)
+	}
+	for _, list := range []string{"0,7", "0,99"} {
+		_, err := cpumanager.NewStatic(m, cpus(t, list))
+		if err == nil || !strings.Contains(err.Error(), "not online") {
+			t.Errorf("reserve %s: %v", list, err)
+		}
+	}
+}
+
+func TestReserved(t *testing.T) {
+	for _, c := range []struct {
+		machine   grid
+		milliCPU  int64
+		want, err string
+	}{
+		{machine: twoNodes, milliCPU: 0, want: ""},
+		{machine: twoNodes, milliCPU: 1, want: "0"},
+		{machine: twoNodes, milliCPU: 1000, want: "0"},
+		{machine: twoNodes, milliCPU: 1001, want: "0,8"},
+		{machine: twoNodes, milliCPU: 2500, want: "0-1,8"},
+		{machine: twoNodes, milliCPU: 8000, want: "0-3,8-11"},
+		{machine: noSMT, milliCPU: 2000, want: "0-1"},
+		{machine: smt4, milliCPU: 4000, want: "0,4,8,12"},
+		{machine: twoNodes, milliCPU: 16001, err: "reserve 17 cpus: the machine has 16 online"},
+		{machine: twoNodes, milliCPU: -3000, want: ""},
+	} {
+		got, err := cpumanager.Reserved(c.machine.machine(t), c.milliCPU)
+		if c.err != "" {
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%dm of %v: error %v, want %q", c.milliCPU, c.machine, err, c.err)
+			}
+			continue
+		}
+		if err != nil || got.String() != c.want {
+			t.Errorf("%dm of %v: got %q, %v; want %q", c.milliCPU, c.machine, got, err, c.want)
+		}
+	}
+}
+
+func TestPools(t *testing.T) {
+	g := twoNodes
+	g.offline = []int{15}
+	s := newStatic(t, g.machine(t), cpus(t, "0,8"))
+	assigned := cpus(t, "1,9,4-7")
+	if got := s.Free(assigned).String(); got != "2-3,10-14" {
+		t.Errorf("free: %s", got)
+	}
+	if got := s.Shared(assigned).String(); got != "0,2-3,8,10-14" {
+		t.Errorf("shared: %s", got)
+	}
+	if got := s.Reserved().String(); got != "0,8" {
+		t.Errorf("reserved: %s", got)
+	}
+}
+
+func TestChoose(t *testing.T) {
+	offlineSiblings := twoNodes
+	offlineSiblings.offline = []int{9, 10, 11}
+	for _, c := range []struct {
+		name           string
+		machine        grid
+		free, reusable string
+		n              int
+		hint           topology.Hint
+		want           string
+	}{
+		{"nothing", twoNodes, "0-15", "", 0, anywhere, ""},
+		{"one thread", twoNodes, "0-15", "", 1, anywhere, "0"},
+		{"one core", twoNodes, "0-15", "", 2, anywhere, "0,8"},
+		{"core and a half", twoNodes, "0-15", "", 3, anywhere, "0-1,8"},
+		{"a node", twoNodes, "0-15", "", 8, anywhere, "0-3,8-11"},
+		{"the free node", twoNodes, "1-15", "", 8, anywhere, "4-7,12-15"},
+		{"more than a node", twoNodes, "1-15", "", 10, anywhere, "1,4-7,9,12-15"},
+		{"all", twoNodes, "0-15", "", 16, anywhere, "0-15"},
+		{"the fuller node first", twoNodes, "0-6,8-15", "", 2, anywhere, "4,12"},
+		{"started core first", twoNodes, "1-3,8-11", "", 1, anywhere, "8"},
+		{"whole core before started core", twoNodes, "1-3,8-11", "", 2, anywhere, "1,9"},
+		{"started cores when no other", twoNodes, "0-3,12-15", "", 3, anywhere, "0-2"},
+		{"inside the hint", twoNodes, "0-15", "", 4, onNodes(1), "4-5,12-13"},
+		{"hint too small", twoNodes, "0-6,8-15", "", 8, onNodes(1), "0,4-6,12-15"},
+		{"hint of no node", twoNodes, "0-15", "", 2, topology.Hint{}, "0,8"},
+		{"reusable first", twoNodes, "0-15", "5,13", 2, anywhere, "5,13"},
+		{"some of the reusable", twoNodes, "0-3", "4-5,12-13", 2, anywhere, "4,12"},
+		{"reusable core is completed", twoNodes, "0-4,6-15", "5", 2, anywhere, "5,13"},
+		{"reusable node is completed", twoNodes, "0-15", "5,13", 8, anywhere, "4-7,12-15"},
+		{"reusable and more of its node", twoNodes, "1-3,9-11,6-7,14-15", "5,13", 4, anywhere, "5-6,13-14"},
+		{"reusable outside the hint comes later", twoNodes, "0-7,9-15", "8", 9, onNodes(1), "4-8,12-15"},
+		{"socket before nodes", nps4, "0-127", "", 64, anywhere, "0-31,64-95"},
+		{"a node of the used socket", nps4, "1-127", "", 16, anywhere, "8-15,72-79"},
+		{"a whole cache", nps4, "1-63,65-127", "", 8, onNodes(0), "4-7,68-71"},
+		{"the smallest cache that holds all", chiplets, "1-6,8-15,17-22,24-31", "", 6, anywhere, "1-3,17-19"},
+		{"a cache with room for the odd thread", chiplets, "3,5-7,19,21-23", "", 3, anywhere, "5-6,21"},
+		{"large caches first", chiplets, "0,4-7,8-9,16,20-23,24-25", "", 10, anywhere, "0,4-7,16,20-23"},
+		{"no core is split for a cache", chiplets, "0-3,16-17,19,4,20", "", 4, anywhere, "0-1,16-17"},
+		{"sockets in a node", cluster, "0-15", "", 4, anywhere, "0-1,8-9"},
+		{"single threads", noSMT, "0-15", "", 3, onNodes(2), "8-10"},
+		{"four threads", smt4, "1-15", "", 5, onNodes(0), "1,4-5,9,13"},
+		{"core without its sibling is whole", offlineSiblings, "0-8,12-15", "", 3, onNodes(0), "0-1,8"},
+		{"offline cpus are not picked", offlineSiblings, "0-15", "", 5, onNodes(0), "0-3,8"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := c.machine.machine(t)
+			s := newStatic(t, m, cpus(t, "0"))
+			got, err := s.Choose(cpus(t, c.free), cpus(t, c.reusable), c.n, c.hint)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.String() != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestChooseNotEnough(t *testing.T) {
+	s := newStatic(t, twoNodes.machine(t), cpus(t, "0"))
+	_, err := s.Choose(cpus(t, "1-3,99"), cpus(t, "3-4"), 5, anywhere)
+	want := "not enough cpus available to satisfy request: requested=5, available=4"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
