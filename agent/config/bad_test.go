@@ -1,0 +1,183 @@
+package config
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// Each bad file or command line is answered by exactly one line.
+func TestBadFiles(t *testing.T) {
+	const see = "config file %dir%/k.yaml"
+	tests := map[string]struct{ content, want string }{
+		"empty":     {"", see + " is empty"},
+		"truncated": {head + "clusterDNS: [a,", see + " is not YAML or JSON: line 3: did not find expected node content"},
+		"binary":    {"\x7fELF\x00\x01", see + " is not YAML or JSON: control characters are not allowed"},
+		"two documents": {head + "---\n" + head,
+			see + " holds 2 documents; put each in a file of its own"},
+		"kind": {"apiVersion: v1\nkind: Pod\n", see + `: want apiVersion "kubelet.config.k8s.io/v1beta1" ` +
+			`and kind "KubeletConfiguration", found apiVersion "v1" and kind "Pod"`},
+		"no kind": {"maxPods: 1\n", see + `: want apiVersion "kubelet.config.k8s.io/v1beta1" ` +
+			`and kind "KubeletConfiguration", found apiVersion "" and kind ""`},
+		"wrong type": {head + "maxPods: many\n",
+			see + `: maxPods: want a whole number of 32 bits, found the string "many"`},
+		"duplicate": {head + "maxPods: 1\nmaxPods: 2\n",
+			see + `: duplicate field: line 4: key "maxPods" already set in map; keep one of them`},
+		"unknown": {head + "maxPod: 1\n", see + `: maxPod: unknown field; did you mean "maxPods"?`},
+		"unknown nested": {head + "authentication:\n  webhook:\n    foo: 1\n",
+			see + `: authentication.webhook.foo: unknown field; remove it or correct its name`},
+		"two problems": {head + "syncFrequency: 5\nfoo: 1\n",
+			see + `: syncFrequency: want a duration such as "10s" or "2m", found the number 5; ` +
+				`foo: unknown field; remove it or correct its name`},
+		"unknown option": {head + "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n" +
+			"cpuManagerPolicyOptions: {foo: \"true\"}\n",
+			`invalid configuration: cpuManagerPolicyOptions.foo: Unsupported value: "foo": supported values: ` +
+				`"align-by-socket", "distribute-cpus-across-cores", "distribute-cpus-across-numa", ` +
+				`"full-pcpus-only", "prefer-align-cpus-by-uncorecache", "strict-cpu-reservation"`},
+		"conflicting options": {head + "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n" +
+			"cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: \"true\", distribute-cpus-across-numa: \"true\"}\n",
+			`invalid configuration: cpuManagerPolicyOptions.prefer-align-cpus-by-uncorecache: Forbidden: ` +
+				`cannot be used with distribute-cpus-across-numa`},
+		"alpha option": {head + "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n" +
+			"cpuManagerPolicyOptions: {align-by-socket: \"true\"}\n",
+			`invalid configuration: cpuManagerPolicyOptions.align-by-socket: Forbidden: ` +
+				`needs feature gate CPUManagerPolicyAlphaOptions`},
+		"options for none": {head + "cpuManagerPolicyOptions: {full-pcpus-only: \"true\"}\n",
+			`invalid configuration: cpuManagerPolicyOptions: Forbidden: policy none takes no options`},
+		"static without reservation": {head + "cpuManagerPolicy: static\n",
+			`invalid configuration: cpuManagerPolicy: Invalid value: "static": the static policy requires ` +
+				`systemreserved.cpu + kubereserved.cpu to be greater than zero; set kubeReserved.cpu, ` +
+				`systemReserved.cpu or reservedSystemCPUs`},
+		"policy": {head + "topologyManagerPolicy: best\n",
+			`invalid configuration: topologyManagerPolicy: Unsupported value: "best": supported values: ` +
+				`"none", "best-effort", "restricted", "single-numa-node"`},
+		"several": {head + "port: 0\nreadOnlyPort: -1\noomScoreAdj: 1001\nimageGCHighThresholdPercent: 80\n",
+			`invalid configuration: imageGCLowThresholdPercent: Invalid value: 80: must be less than ` +
+				`imageGCHighThresholdPercent, 80; oomScoreAdj: Invalid value: 1001: must be -1000 to 1000; ` +
+				`readOnlyPort: Invalid value: -1: must be 0 to 65535`},
+		"gate": {head + "featureGates: {Nope: true}\n",
+			`invalid configuration: featureGates: unrecognized feature gate: Nope`},
+		"locked gate": {head + "featureGates: {NodeSwap: false}\n",
+			`invalid configuration: featureGates: cannot set feature gate NodeSwap to false, feature is locked to true`},
+		"eviction": {head + "evictionHard: {memory.available: lots, cpu: 1%}\n",
+			`invalid configuration: evictionHard[cpu]: Unsupported value: "cpu": supported values: "memory.available", ` +
+				`"nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree", "pid.available", ` +
+				`"allocatableMemory.available"; evictionHard[memory.available]: Invalid value: "lots": want a quantity ` +
+				`such as "100Mi" or a percentage such as "10%", found "lots"`},
+		"soft eviction": {head + "evictionSoft: {memory.available: 1Gi}\n",
+			`invalid configuration: evictionSoftGracePeriod[memory.available]: Required value: ` +
+				`evictionSoft needs a grace period for each signal`},
+		"reserved": {head + "kubeReserved: {gpu: \"1\"}\nreservedSystemCPUs: 1-x\n",
+			`invalid configuration: kubeReserved: Invalid value: {"gpu":"1"}: gpu: cannot be reserved; want one of ` +
+				`cpu, memory, ephemeral-storage, pid; reservedSystemCPUs: Invalid value: "1-x": must be a list of CPUs such as "0-1,8"`},
+		"enforce": {head + "enforceNodeAllocatable: [none, pods, system-reserved]\n",
+			`invalid configuration: enforceNodeAllocatable[0]: Invalid value: "none": none must stand alone; ` +
+				`enforceNodeAllocatable[2]: Invalid value: "system-reserved": needs systemReservedCgroup`},
+		"parallel pulls": {head + "maxParallelImagePulls: 3\nserializeImagePulls: true\n",
+			`invalid configuration: maxParallelImagePulls: Invalid value: 3: must be 1 when serializeImagePulls is true`},
+		"log format": {head + "logging: {format: xml}\n",
+			`invalid configuration: logging.format: Invalid value: "xml": Unsupported log format`},
+		"run once": {head + "runOnce: true\n",
+			`invalid configuration: runOnce: Forbidden: run-once mode is not supported`},
+		"reserved memory": {head + "reservedMemory:\n- {numaNode: 0, limits: {memory: 1Gi}}\n" +
+			"- {numaNode: 0, limits: {memory: 2Gi, disk: 1}}\n",
+			`invalid configuration: reservedMemory[1].limits[disk]: Unsupported value: "disk": supported values: ` +
+				`"memory", "hugepages-<size>"; reservedMemory[1].limits[memory]: Duplicate value: "memory"`},
+		"restart period": {head + "crashLoopBackOff: {maxContainerRestartPeriod: 10m}\n",
+			`invalid configuration: crashLoopBackOff.maxContainerRestartPeriod: Invalid value: "10m0s": must be 1s to 5m0s`},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, dir, map[string]string{"k.yaml": tt.content})
+			_, err := load(t, dir, "--config=%dir%/k.yaml")
+			checkLine(t, err, strings.ReplaceAll(tt.want, "%dir%", dir))
+		})
+	}
+}
+
+func TestBadCommandLines(t *testing.T) {
+	tests := []struct {
+		args []string
+		want string
+	}{
+		{[]string{"start"}, `unknown command "start"; only flags are accepted, see --help`},
+		{[]string{"--max-pods=many"}, `invalid argument "many" for "--max-pods" flag: strconv.ParseInt: ` +
+			`parsing "many": invalid syntax`},
+		{[]string{"--config=/nonexistent"}, `read config file: open /nonexistent: no such file or directory`},
+		{[]string{"--config-dir=/nonexistent"}, `list --config-dir: lstat /nonexistent: no such file or directory`},
+		{[]string{"--cloud-provider=aws"}, `invalid configuration: --cloud-provider: Unsupported value: "aws": ` +
+			`supported values: "external"`},
+		{[]string{"--node-ip=1.2.3"}, `invalid configuration: --node-ip: Invalid value: "1.2.3": must be an IP address`},
+		{[]string{"--reserved-memory=0:memory"}, `invalid argument "0:memory" for "--reserved-memory" flag: ` +
+			`reserved memory "memory": want type=quantity, such as memory=1Gi`},
+		{[]string{"--register-with-taints=x"}, `invalid argument "x" for "--register-with-taints" flag: ` +
+			`taint "x": want key=value:Effect`},
+		{[]string{"--no-such-flag"}, `unknown flag: --no-such-flag`},
+	}
+	for _, tt := range tests {
+		_, err := load(t, "", tt.args...)
+		checkLine(t, err, tt.want)
+	}
+}
+
+func TestBadDropInIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"a.conf": head, "b.conf": head + "maxPods: x\n"})
+	_, err := load(t, dir, "--config-dir=%dir%")
+	checkLine(t, err, "config file "+dir+
+		`/b.conf: maxPods: want a whole number of 32 bits, found the string "x"`)
+}
+
+func checkLine(t *testing.T, err error, want string) {
+	t.Helper()
+	switch {
+	case err == nil:
+		t.Errorf("accepted; want %q", want)
+	case err.Error() != want:
+		t.Errorf("error\n  %s\nwant\n  %s", err, want)
+	}
+}
+
+// FuzzFile: no file crashes Load, errors are one line, and what is accepted is accepted again
+// when it is printed.
+func FuzzFile(f *testing.F) {
+	f.Add([]byte(head + "maxPods: 3\nevictionSoft: {memory.available: 1Gi}\n"))
+	f.Add([]byte(head + "logging: {vmodule: [{filePattern: a, verbosity: 3}]}\ntracing: {endpoint: x}\n"))
+	f.Add([]byte(head + "userNamespaces: {}\nreservedMemory: [{numaNode: 1, limits: {memory: 1}}]\n"))
+	f.Add([]byte("{"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		dir := t.TempDir()
+		try := func(data []byte) (*Config, error) {
+			name := filepath.Join(dir, "k.yaml")
+			if err := os.WriteFile(name, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			fs := pflag.NewFlagSet("numalet", pflag.ContinueOnError)
+			fs.SetOutput(&bytes.Buffer{})
+			flags := AddFlags(fs)
+			if err := fs.Parse([]string{"--config", name}); err != nil {
+				t.Fatal(err)
+			}
+			return Load(fs, flags)
+		}
+		c, err := try(data)
+		if err != nil {
+			if strings.ContainsAny(err.Error(), "\n\r") {
+				t.Fatalf("several lines: %q", err)
+			}
+			return
+		}
+		text, err := c.YAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := try([]byte(text)); err != nil {
+			t.Fatalf("accepted, printed and refused: %v\n%s", err, text)
+		}
+	})
+}

@@ -1,0 +1,128 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/component-base/featuregate"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // the "json" log format
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+	"sigs.k8s.io/yaml"
+)
+
+// Config is everything the agent was told, checked and with all defaults filled in. It does not
+// change after Load.
+type Config struct {
+	Options
+
+	// Kubelet has every default applied: pointers with a default are never nil. The exceptions,
+	// nil meaning "not set", are singleProcessOOMKill, maxParallelImagePulls,
+	// memoryThrottlingFactor and tracing.
+	Kubelet kubeletv1beta1.KubeletConfiguration
+	// Gates answers for every gate the kubelet knows, and for the logging library's.
+	Gates featuregate.FeatureGate
+
+	unhonoured []string
+}
+
+// Options are the flags that have no field in KubeletConfiguration.
+type Options struct {
+	// RootDir holds the agent's state, plugin sockets and pod directories.
+	RootDir string
+	// HostnameOverride replaces the host's name as the node's name. See NodeName.
+	HostnameOverride string
+	// NodeIP is one address, or an IPv4 and an IPv6 address with a comma. May be empty.
+	NodeIP     string
+	NodeLabels map[string]string
+
+	LockFile             string
+	ExitOnLockContention bool
+
+	// TopologyFrom is a captured machine to use in place of the host's; empty: the host.
+	TopologyFrom string
+	// DeviceAdmissionWait bounds how long a pod waits for its devices; 0 rejects it at once.
+	DeviceAdmissionWait time.Duration
+
+	Cluster Cluster
+	Legacy  Legacy
+}
+
+// Cluster are the options of an agent with an API server. Kubeconfig empty means standalone.
+type Cluster struct {
+	Kubeconfig, BootstrapKubeconfig string
+	CertDir                         string
+	// Provider is "" or "external".
+	Provider string
+	// CredentialProviderConfig and CredentialProviderDir belong to image pulls.
+	CredentialProviderConfig, CredentialProviderDir string
+}
+
+// Legacy are flags of the kubelet that are accepted so that its command lines work unchanged.
+type Legacy struct {
+	RuntimeCgroups               string
+	HousekeepingInterval         time.Duration
+	MinimumContainerTTL          time.Duration
+	MaximumDeadPerContainer      int32
+	MaximumDead                  int32
+	MounterPath                  string
+	AllocatableIgnoreEviction    bool
+	configFile, configDir, print string
+}
+
+// Unhonoured names what the user set, as a field path or a flag, that is accepted and has no
+// effect in this version, sorted. A part in parentheses tells what does work.
+func (c *Config) Unhonoured() []string { return slices.Clone(c.unhonoured) }
+
+// YAML is the effective KubeletConfiguration for the log. The values of staticPodURLHeader are
+// masked: they often carry credentials.
+func (c *Config) YAML() (string, error) {
+	k := c.Kubelet.DeepCopy()
+	for name := range k.StaticPodURLHeader {
+		k.StaticPodURLHeader[name] = []string{"<masked>"}
+	}
+	out, err := yaml.Marshal(k)
+	if err != nil {
+		return "", fmt.Errorf("print configuration: %w", err)
+	}
+	return string(out), nil
+}
+
+// NodeName is the node's name: the override or the host's name, trimmed and in lower case.
+func (c *Config) NodeName() (string, error) {
+	name := c.HostnameOverride
+	if name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return "", fmt.Errorf("read host name: %w; give --hostname-override", err)
+		}
+		name = host
+	}
+	name = strings.ToLower(strings.TrimSpace(name))
+	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+		return "", fmt.Errorf("node name %q: %s; give --hostname-override", name, problems[0])
+	}
+	return name, nil
+}
+
+// ApplyLogging sets up klog for the whole process; call it once, before any goroutine logs.
+func (c *Config) ApplyLogging() error {
+	path := field.NewPath("logging")
+	if err := logsapi.ValidateAndApplyAsField(&c.Kubelet.Logging, c.Gates, path); err != nil {
+		return fmt.Errorf("set up logging: %w", err)
+	}
+	return nil
+}
+
+// cloneGates is a copy that can be written to.
+func cloneGates(m map[string]bool) map[string]bool {
+	out := make(map[string]bool, len(m))
+	maps.Copy(out, m)
+	return out
+}

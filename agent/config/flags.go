@@ -1,0 +1,205 @@
+package config
+
+import (
+	"fmt"
+	"io"
+	"reflect"
+	"time"
+
+	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/component-base/version"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+)
+
+// Flags are the parsed command line. Make them with AddFlags, then parse, then Load.
+type Flags struct {
+	Options
+
+	// shown is what the flags for configuration fields write to while parsing; its values are
+	// the defaults that --help prints. The real ones are written by apply.
+	shown kubeletv1beta1.KubeletConfiguration
+	// raw are the values given to each such flag, in order.
+	raw map[string][]string
+	// set is where the caller parses.
+	set *pflag.FlagSet
+}
+
+const deprecation = "set it in the file given with --config. See " +
+	"https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/"
+
+// AddFlags registers the kubelet's flags and ours. Underscores in flag names count as dashes.
+func AddFlags(fs *pflag.FlagSet) *Flags {
+	f := &Flags{raw: map[string][]string{}, set: fs}
+	applyDefaults(&f.shown)
+	fs.SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
+
+	own := pflag.NewFlagSet("fields", pflag.ContinueOnError)
+	bindFields(own, &f.shown)
+	bindLogging(own, &f.shown)
+	own.VisitAll(func(flag *pflag.Flag) {
+		flag.Value = recorder{Value: flag.Value, name: flag.Name, into: f.raw}
+		if _, keep := currentFieldFlags()[flag.Name]; !keep {
+			flag.Deprecated = deprecation
+		}
+		fs.AddFlag(flag)
+	})
+	f.addOptions(fs)
+	f.addCluster(fs)
+	f.addLegacy(fs)
+	return f
+}
+
+// currentFieldFlags are the flags for configuration fields that the kubelet does not deprecate.
+func currentFieldFlags() map[string]struct{} {
+	return map[string]struct{}{
+		"seccomp-default": {}, "provider-id": {}, "fail-cgroupv1": {},
+		"v": {}, "vmodule": {}, logsapi.LogFlushFreqFlagName: {},
+	}
+}
+
+func (f *Flags) addOptions(fs *pflag.FlagSet) {
+	fs.StringVar(&f.Legacy.configFile, "config", "",
+		"file with a KubeletConfiguration (kubelet.config.k8s.io/v1beta1); flags win over it")
+	fs.StringVar(&f.Legacy.configDir, "config-dir", "",
+		"directory of *.conf drop-ins, merged over --config in lexical order")
+	fs.StringVar(&f.RootDir, "root-dir", "/var/lib/kubelet",
+		"directory for state files, plugin sockets and pod directories")
+	fs.StringVar(&f.HostnameOverride, "hostname-override", "",
+		"node name to use in place of the host's name")
+	fs.StringVar(&f.NodeIP, "node-ip", "",
+		"address of the node, or an IPv4 and an IPv6 address with a comma")
+	fs.Var(cliflag.NewMapStringString(&f.NodeLabels), "node-labels",
+		"labels of the node, key=value with commas")
+	fs.StringVar(&f.LockFile, "lock-file", "", "file to lock, so that only one agent runs")
+	fs.BoolVar(&f.ExitOnLockContention, "exit-on-lock-contention", false,
+		"exit when another process wants the lock file")
+	fs.StringVar(&f.TopologyFrom, "topology-from", "",
+		"use this machine in place of the host: a ghw snapshot (archive or tree) or our YAML")
+	fs.DurationVar(&f.DeviceAdmissionWait, "device-admission-wait", 2*time.Minute,
+		"how long a pod waits for its device plugin or devices; 0 rejects it at once")
+	fs.StringVar(&f.Legacy.print, "version", "false",
+		"print the version and exit; --version=raw prints all that is known of the build")
+	fs.Lookup("version").NoOptDefVal = "true"
+}
+
+func (f *Flags) addCluster(fs *pflag.FlagSet) {
+	fs.StringVar(&f.Cluster.Kubeconfig, "kubeconfig", "",
+		"how to reach the API server; without it the agent runs standalone")
+	fs.StringVar(&f.Cluster.BootstrapKubeconfig, "bootstrap-kubeconfig", "",
+		"kubeconfig to ask for the first client certificate with")
+	fs.StringVar(&f.Cluster.CertDir, "cert-dir", "/var/lib/kubelet/pki",
+		"directory of the node's certificates")
+	fs.StringVar(&f.Cluster.Provider, "cloud-provider", "",
+		`empty, or "external" when a cloud controller manager initialises nodes`)
+	fs.StringVar(&f.Cluster.CredentialProviderConfig, "image-credential-provider-config", "",
+		"file or directory of the credential providers' configuration")
+	fs.StringVar(&f.Cluster.CredentialProviderDir, "image-credential-provider-bin-dir", "",
+		"directory of the credential providers' programs")
+}
+
+func (f *Flags) addLegacy(fs *pflag.FlagSet) {
+	l := &f.Legacy
+	fs.StringVar(&l.RuntimeCgroups, "runtime-cgroups", "", "cgroup that the runtime runs in")
+	fs.DurationVar(&l.HousekeepingInterval, "housekeeping-interval", 10*time.Second,
+		"time between two readings of container statistics")
+	fs.DurationVar(&l.MinimumContainerTTL, "minimum-container-ttl-duration", 0,
+		"age from which dead containers may be removed")
+	fs.Int32Var(&l.MaximumDeadPerContainer, "maximum-dead-containers-per-container", 1,
+		"dead instances to keep of each container")
+	fs.Int32Var(&l.MaximumDead, "maximum-dead-containers", -1,
+		"dead containers to keep in all; negative: no limit")
+	fs.StringVar(&l.MounterPath, "experimental-mounter-path", "", "program to mount with")
+	fs.BoolVar(&l.AllocatableIgnoreEviction, "experimental-allocatable-ignore-eviction", false,
+		"do not subtract hard eviction thresholds from the node's allocatable resources")
+	for _, name := range []string{"minimum-container-ttl-duration",
+		"maximum-dead-containers-per-container", "maximum-dead-containers",
+		"experimental-mounter-path", "experimental-allocatable-ignore-eviction"} {
+		fs.Lookup(name).Deprecated = "it will go away; eviction settings replace it"
+	}
+}
+
+// PrintVersion answers --version: it reports whether the flag was given and then has printed.
+func (f *Flags) PrintVersion(w io.Writer, program string) (bool, error) {
+	var err error
+	switch f.Legacy.print {
+	case "false", "":
+		return false, nil
+	case "raw":
+		_, err = fmt.Fprintf(w, "%#v\n", version.Get())
+	default:
+		_, err = fmt.Fprintf(w, "%s %s\n", program, version.Get())
+	}
+	return true, err
+}
+
+// apply writes the flags that were given over c.
+func (f *Flags) apply(c *kubeletv1beta1.KubeletConfiguration) error {
+	fs := pflag.NewFlagSet("apply", pflag.ContinueOnError)
+	bindFields(fs, c)
+	bindLogging(fs, c)
+	gates := cloneGates(c.FeatureGates)
+	for name, values := range f.raw {
+		for _, value := range values {
+			if err := fs.Lookup(name).Value.Set(value); err != nil {
+				return fmt.Errorf("flag --%s: %w", name, err)
+			}
+		}
+	}
+	if len(f.raw["feature-gates"]) > 0 { // merged, not replaced
+		for name, on := range c.FeatureGates {
+			gates[name] = on
+		}
+		c.FeatureGates = gates
+	}
+	return nil
+}
+
+// bindFields registers a flag for each row of fieldFlags, writing to the field of c. Fields with
+// defaults must have them already: they become the flags' defaults.
+func bindFields(fs *pflag.FlagSet, c *kubeletv1beta1.KubeletConfiguration) {
+	root := reflect.ValueOf(c).Elem()
+	for _, row := range fieldFlags() {
+		bind(fs, row, fieldAt(root, row.path))
+	}
+}
+
+// bindLogging registers the logging library's flags. It resets some fields as it does so.
+func bindLogging(fs *pflag.FlagSet, c *kubeletv1beta1.KubeletConfiguration) {
+	saved := *c.Logging.DeepCopy()
+	logsapi.AddFlags(&c.Logging, fs)
+	c.Logging = saved
+}
+
+// recorder remembers what a flag was set to.
+type recorder struct {
+	pflag.Value
+	name string
+	into map[string][]string
+}
+
+// Set implements pflag.Value.
+func (r recorder) Set(s string) error {
+	if err := r.Value.Set(s); err != nil {
+		return err
+	}
+	r.into[r.name] = append(r.into[r.name], s)
+	return nil
+}
+
+// options are the names of the given flags that have no field in KubeletConfiguration.
+func (f *Flags) options() []string {
+	optional := pflag.NewFlagSet("options", pflag.ContinueOnError)
+	scratch := Flags{}
+	scratch.addOptions(optional)
+	scratch.addCluster(optional)
+	scratch.addLegacy(optional)
+	var given []string
+	optional.VisitAll(func(flag *pflag.Flag) {
+		if f.set.Changed(flag.Name) {
+			given = append(given, flag.Name)
+		}
+	})
+	return given
+}

@@ -1,0 +1,180 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	"github.com/spf13/pflag"
+	kjson "k8s.io/apimachinery/pkg/util/json"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/numalet/numalet/agent/strictyaml"
+)
+
+const (
+	apiVersion = "kubelet.config.k8s.io/v1beta1"
+	kind       = "KubeletConfiguration"
+)
+
+// Load reads the files that the parsed flags name and returns the effective configuration. Errors
+// are one line each, name the file and the field, and say what would be right.
+func Load(set *pflag.FlagSet, flags *Flags) (*Config, error) {
+	if set.NArg() > 0 {
+		return nil, fmt.Errorf("unknown command %q; only flags are accepted, see --help", set.Arg(0))
+	}
+	doc, err := readFiles(flags.Legacy.configFile, flags.Legacy.configDir)
+	if err != nil {
+		return nil, err
+	}
+	c := &Config{Options: flags.Options}
+	if err := kjson.Unmarshal(doc.json, &c.Kubelet); err != nil {
+		return nil, fmt.Errorf("merge configuration: %s", strictyaml.OneLine(err.Error()))
+	}
+	applyDefaults(&c.Kubelet)
+	if err := flags.apply(&c.Kubelet); err != nil {
+		return nil, err
+	}
+	gates, err := newGates()
+	if err != nil {
+		return nil, err
+	}
+	if err := gates.SetFromMap(c.Kubelet.FeatureGates); err != nil {
+		return nil, fmt.Errorf("invalid configuration: featureGates: %w", err)
+	}
+	c.Gates = gates
+	if err := validate(c); err != nil {
+		return nil, err
+	}
+	c.unhonoured = unhonoured(c, doc.given, flags)
+	return c, nil
+}
+
+// layers is the merged document and the paths that the user's files set in it.
+type layers struct {
+	json  []byte
+	given []string
+}
+
+func readFiles(file, dir string) (layers, error) {
+	merged := layers{json: []byte(noFileBase)}
+	var names []string
+	if file != "" {
+		merged.json = []byte("{}")
+		names = append(names, file)
+	}
+	if dir != "" {
+		more, err := dropIns(dir)
+		if err != nil {
+			return layers{}, err
+		}
+		names = append(names, more...)
+	}
+	for _, name := range names {
+		next, err := readFile(name)
+		if err != nil {
+			return layers{}, err
+		}
+		if merged.json, err = jsonpatch.MergePatch(merged.json, next.json); err != nil {
+			return layers{}, fmt.Errorf("merge config file %s: %w", name, err)
+		}
+		merged.given = append(merged.given, next.given...)
+	}
+	slices.Sort(merged.given)
+	merged.given = slices.Compact(merged.given)
+	return merged, nil
+}
+
+// dropIns are the *.conf files below dir in lexical order of their paths.
+func dropIns(dir string) ([]string, error) {
+	var names []string
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() && filepath.Ext(path) == ".conf" {
+			names = append(names, path)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list --config-dir: %w", err)
+	}
+	return names, nil
+}
+
+// readFile reads and checks one file against the type; relative paths in it are resolved against
+// its directory.
+func readFile(name string) (layers, error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return layers{}, fmt.Errorf("read config file: %w", err)
+	}
+	doc, err := strictyaml.Parse(data)
+	if err != nil {
+		return layers{}, fmt.Errorf("config file %s %w", name, err)
+	}
+	if err := check(doc); err != nil {
+		return layers{}, fmt.Errorf("config file %s: %w", name, err)
+	}
+	given := strictyaml.Check[kubeletv1beta1.KubeletConfiguration](doc).Given
+	given = slices.DeleteFunc(given, func(p string) bool { return p == "apiVersion" || p == "kind" })
+	abs, err := filepath.Abs(name)
+	if err != nil {
+		return layers{}, fmt.Errorf("config file %s: %w", name, err)
+	}
+	out, err := resolvePaths(doc, filepath.Dir(abs))
+	if err != nil {
+		return layers{}, fmt.Errorf("config file %s: %w", name, err)
+	}
+	return layers{json: out, given: given}, nil
+}
+
+func check(doc strictyaml.Document) error {
+	gotVersion, gotKind := doc.Kind()
+	if gotVersion != apiVersion || gotKind != kind {
+		return fmt.Errorf("want apiVersion %q and kind %q, found apiVersion %q and kind %q",
+			apiVersion, kind, gotVersion, gotKind)
+	}
+	if doc.Duplicates != "" {
+		return fmt.Errorf("duplicate field: %s; keep one of them", doc.Duplicates)
+	}
+	findings := strictyaml.Check[kubeletv1beta1.KubeletConfiguration](doc)
+	if problems := slices.Concat(findings.Wrong, findings.Unknown); len(problems) > 0 {
+		return errors.New(strings.Join(problems, "; "))
+	}
+	return nil
+}
+
+// resolvePaths makes the file paths among the fields absolute.
+func resolvePaths(doc strictyaml.Document, dir string) ([]byte, error) {
+	out := doc.JSON
+	for _, keys := range [][]string{
+		{"staticPodPath"}, {"resolvConf"}, {"tlsCertFile"}, {"tlsPrivateKeyFile"},
+		{"authentication", "x509", "clientCAFile"},
+	} {
+		var at any = doc.Root()
+		for _, key := range keys {
+			m, _ := at.(map[string]any)
+			at = m[key]
+		}
+		path, _ := at.(string)
+		if path == "" || filepath.IsAbs(path) {
+			continue
+		}
+		var patch any = filepath.Join(dir, path)
+		for _, key := range slices.Backward(keys) {
+			patch = map[string]any{key: patch}
+		}
+		raw, err := kjson.Marshal(patch)
+		if err == nil {
+			out, err = jsonpatch.MergePatch(out, raw)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("resolve %s: %w", strings.Join(keys, "."), err)
+		}
+	}
+	return out, nil
+}
