@@ -35,7 +35,7 @@ func unpack(dir string, r io.Reader) error {
 	for range maxEntries {
 		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
-			return nil
+			return drain(zipped)
 		}
 		if err != nil {
 			return damaged(err)
@@ -49,6 +49,14 @@ func unpack(dir string, r io.Reader) error {
 		}
 	}
 	return fmt.Errorf("more than %d entries: not a snapshot of a machine", maxEntries)
+}
+
+// drain reads what follows the tar, for gzip's checksum at the end.
+func drain(zipped io.Reader) error {
+	if _, err := io.Copy(io.Discard, io.LimitReader(zipped, maxUnpacked)); err != nil {
+		return damaged(err)
+	}
+	return nil
 }
 
 func unpackEntry(root *os.Root, header *tar.Header, content io.Reader) error {

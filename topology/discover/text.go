@@ -36,14 +36,14 @@ type picture struct {
 	allPCI bool
 }
 
-// branch is a line with the lines that belong under it.
+// branch is some text with the branches that belong under it.
 type branch struct {
 	text  string
 	under []branch
 }
 
 func (b branch) write(w *strings.Builder, indent string) {
-	w.WriteString(b.text + "\n")
+	w.WriteString(strings.ReplaceAll(b.text, "\n", "\n"+indent) + "\n")
 	for i, sub := range b.under {
 		fork, next := "├─ ", "│  "
 		if i == len(b.under)-1 {
@@ -61,10 +61,11 @@ func (p picture) headline(b *strings.Builder) {
 	fmt.Fprintf(b, "%s, %s, %s, %s", count(len(p.m.Sockets()), "socket"),
 		count(len(p.spec.Nodes), "node"), count(len(p.m.Cores()), "core"),
 		count(p.m.Online().Size(), "CPU"))
-	if off := p.m.Offline(); !off.IsEmpty() {
-		fmt.Fprintf(b, " (%s offline)", off)
-	}
 	fmt.Fprintf(b, ", %s memory, %s\n", memory(p.m.MemoryBytes()), count(len(p.spec.PCI), "PCI device"))
+	if off := p.m.Offline(); !off.IsEmpty() {
+		lines := wrap(strings.Split(off.String(), ","), ",", 80)
+		fmt.Fprintln(b, "offline CPUs "+strings.Join(lines, ",\n             "))
+	}
 }
 
 // groups are the top branches: each socket with its nodes, the nodes without CPUs, the devices
@@ -109,7 +110,9 @@ func (p picture) node(n topology.Node, cpus cpuset.CPUSet, again bool) branch {
 	}
 	for _, l3 := range p.m.L3s() {
 		if here := cpus.Intersection(p.m.CPUsOfL3(l3)); !here.IsEmpty() {
-			b.under = append(b.under, branch{text: fmt.Sprintf("L3 %-3d  %s", l3, p.cores(here))})
+			lines := wrap(p.cores(here), " ", 76)
+			text := fmt.Sprintf("L3 %-3d  %s", l3, strings.Join(lines, "\n        "))
+			b.under = append(b.under, branch{text: text})
 		}
 	}
 	if !again {
@@ -119,14 +122,22 @@ func (p picture) node(n topology.Node, cpus cpuset.CPUSet, again bool) branch {
 }
 
 // cores lists online CPUs with the siblings of each core joined: "0-3+32-35".
-func (p picture) cores(cpus cpuset.CPUSet) string {
+func (p picture) cores(cpus cpuset.CPUSet) []string {
 	var online []topology.CPU
 	for _, id := range cpus.List() {
 		if c, ok := p.m.CPU(id); ok {
 			online = append(online, c)
 		}
 	}
-	return fit(strings.Join(formatThreads(threadsByCore(online)), " "), 80)
+	var words []string
+	for _, word := range formatThreads(threadsByCore(online)) {
+		if strings.Contains(word, "+") {
+			words = append(words, word)
+			continue
+		}
+		words = append(words, wrap(strings.Split(word, ","), ",", 76)...) // 0,2,4,... may be long
+	}
+	return words
 }
 
 func (p picture) devices(node topology.NodeID) []branch {
@@ -232,6 +243,20 @@ func count(n int, what string) string {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// wrap joins words to lines of at most so many bytes each, if no word is longer.
+func wrap(words []string, separator string, width int) []string {
+	var lines []string
+	for _, word := range words {
+		last := len(lines) - 1
+		if last < 0 || len(lines[last])+len(separator)+len(word) > width {
+			lines = append(lines, word)
+			continue
+		}
+		lines[last] += separator + word
+	}
+	return lines
 }
 
 // fit cuts s to a width in characters.

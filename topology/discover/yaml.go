@@ -128,16 +128,20 @@ func ParseYAML(r io.Reader) (*topology.Machine, error) {
 
 func decodeStrict(data []byte, into any) error {
 	strict, err := kjson.UnmarshalStrict(data, into)
-	var field kjson.FieldError
-	switch {
-	case errors.As(err, &field):
-		return fmt.Errorf("%s has the wrong shape: %w", field.FieldPath(), err)
-	case err != nil:
-		return fmt.Errorf("wrong shape: %s", strings.TrimPrefix(err.Error(), "json: "))
-	case len(strict) > 0:
-		return fmt.Errorf("%w; the fields are those that \"numalet topology show -o yaml\" prints", strict[0])
+	if err == nil && len(strict) == 0 {
+		return nil
 	}
-	return nil
+	const next = "the fields are those that \"numalet topology show -o yaml\" prints"
+	if err == nil {
+		return fmt.Errorf("%w; %s", strict[0], next)
+	}
+	// "json: cannot unmarshal object into Go struct field machineFile.nodes of type []T"
+	value, rest, _ := strings.Cut(strings.TrimPrefix(err.Error(), "json: cannot unmarshal "), " into Go ")
+	field, _, ok := strings.Cut(strings.TrimPrefix(rest, "struct field "), " of type ")
+	if _, path, below := strings.Cut(field, "."); ok && below {
+		return fmt.Errorf("%s: %s does not belong here; %s", path, value, next)
+	}
+	return fmt.Errorf("%s; %s", strings.TrimPrefix(err.Error(), "json: "), next)
 }
 
 // spec is the machine that the file describes.
