@@ -1,0 +1,241 @@
+package lifecycle
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/cri"
+)
+
+// staleAfter is how long the runtime may go unlisted before the node is unhealthy (the kubelet's
+// PLEG threshold).
+const staleAfter = 3 * time.Minute
+
+// Runtime is what the observer asks of a runtime; *cri.Client is one.
+type Runtime interface {
+	// Pods lists all pods with ids and states only, cheaply.
+	Pods(ctx context.Context) ([]cri.Pod, error)
+	// Refresh reads one pod in full, taking what cannot have changed from last.
+	Refresh(ctx context.Context, last cri.Pod) (cri.Pod, error)
+	// Events calls fn for each event until the stream ends, and returns why it did.
+	Events(ctx context.Context, fn func(cri.Event)) error
+}
+
+// Registry is where metrics are registered.
+type Registry interface {
+	Register(metrics.Registerable) error
+}
+
+// Config is what an Observer needs.
+type Config struct {
+	Client Runtime
+	// RelistPeriod is the time between relists without events, by default 1 s;
+	// RelistWithEvents with them, by default 10 s.
+	RelistPeriod     time.Duration
+	RelistWithEvents time.Duration
+	// ReadTimeout bounds reading one pod, by default 30 s. Readers is how many pods are read at
+	// once because of events and relists, by default 4.
+	ReadTimeout time.Duration
+	Readers     int
+	// Registry may be nil: nothing is measured.
+	Registry Registry
+}
+
+// Observer keeps the newest observation of each pod. All methods are safe for concurrent use.
+type Observer struct {
+	cfg     Config
+	cache   *cache
+	reads   *queue // pods to read
+	changed *queue // pods to tell about
+	changes chan types.UID
+	kick    chan struct{} // capacity 1: look again at when to relist
+	synced  chan struct{}
+	metrics *measures
+
+	mu         sync.Mutex
+	lastRelist time.Time // start of the last one that succeeded
+	streamUp   time.Time // start of the current event stream; zero: none
+	hurry      bool      // relist after RelistPeriod, whatever the stream
+	unread     map[types.UID]bool
+}
+
+// New returns an Observer that knows nothing yet; Run makes it look.
+func New(cfg Config) (*Observer, error) {
+	if cfg.Client == nil {
+		return nil, errors.New("lifecycle observer: no runtime client")
+	}
+	cfg.RelistPeriod = cmp.Or(cfg.RelistPeriod, time.Second)
+	cfg.RelistWithEvents = max(cmp.Or(cfg.RelistWithEvents, 10*time.Second), cfg.RelistPeriod)
+	cfg.ReadTimeout = cmp.Or(cfg.ReadTimeout, 30*time.Second)
+	cfg.Readers = cmp.Or(cfg.Readers, 4)
+	o := &Observer{
+		cfg:     cfg,
+		cache:   newCache(),
+		reads:   newQueue(),
+		changed: newQueue(),
+		changes: make(chan types.UID),
+		kick:    make(chan struct{}, 1),
+		synced:  make(chan struct{}),
+		metrics: newMeasures(),
+	}
+	if err := o.metrics.register(cfg.Registry); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// Run observes until ctx ends.
+func (o *Observer) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, loop := range []func(context.Context){
+		o.relistLoop, o.eventLoop, o.readLoop, o.tellLoop,
+	} {
+		g.Go(func() error {
+			loop(ctx)
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// Get is the newest observation of a pod; false when the runtime has nothing of it as far as is
+// known.
+func (o *Observer) Get(uid types.UID) (cri.Pod, bool) { return o.cache.get(uid) }
+
+// All is the newest observation of every pod that the runtime has, ordered by UID.
+func (o *Observer) All() []cri.Pod { return o.cache.all() }
+
+// Changes says which pods to Get again, each change once or more, never not. Changes of a pod that
+// nobody has received yet are one change. A vanished pod changes once more. The observer's own
+// reads and Reread both report here.
+func (o *Observer) Changes() <-chan types.UID { return o.changes }
+
+// Synced is closed once the runtime was listed and each pod of that list was read.
+func (o *Observer) Synced() <-chan struct{} { return o.synced }
+
+// Healthy is an error when the runtime has not been listed for three minutes.
+func (o *Observer) Healthy(now time.Time) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.lastRelist.IsZero() {
+		return errors.New("pleg has yet to be successful")
+	}
+	if ago := now.Sub(o.lastRelist); ago > staleAfter {
+		return fmt.Errorf("pleg was last seen active %v ago; threshold is %v", ago, staleAfter)
+	}
+	return nil
+}
+
+// Reread reads a pod now, for the one who has just changed it. What it returns is at least as new
+// as the call.
+func (o *Observer) Reread(ctx context.Context, uid types.UID) (cri.Pod, error) {
+	r := o.cache.begin(uid)
+	ctx, cancel := context.WithTimeout(ctx, o.cfg.ReadTimeout)
+	defer cancel()
+	pod, err := o.cfg.Client.Refresh(ctx, r.last)
+	if err != nil {
+		o.cache.abort(r)
+		o.soon()
+		return cri.Pod{}, err
+	}
+	newest, changed := o.cache.commit(r, pod)
+	o.wasRead(uid)
+	if changed {
+		o.changed.add(uid, time.Now())
+	}
+	return newest, nil
+}
+
+// readLoop reads the pods that events and relists ask for, some at a time, each one by one.
+func (o *Observer) readLoop(ctx context.Context) {
+	var readers errgroup.Group
+	readers.SetLimit(o.cfg.Readers)
+	for {
+		uid, asked, ok := o.reads.take()
+		if !ok {
+			select {
+			case <-o.reads.wake:
+				continue
+			case <-ctx.Done():
+				_ = readers.Wait() // readers return no errors
+				return
+			}
+		}
+		readers.Go(func() error {
+			defer o.reads.done(uid)
+			o.readAsked(ctx, uid, asked)
+			return nil
+		})
+	}
+}
+
+// readAsked reads a pod unless someone has done so since it was asked for.
+func (o *Observer) readAsked(ctx context.Context, uid types.UID, asked time.Time) {
+	if pod, ok := o.cache.get(uid); ok && pod.ReadAt.After(asked) {
+		return
+	}
+	if _, err := o.Reread(ctx, uid); err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Info("Pod cannot be read, trying again at the next relist",
+			"podUID", uid, "err", err)
+	}
+}
+
+// tellLoop hands changes over one by one; only this goroutine waits for the receiver.
+func (o *Observer) tellLoop(ctx context.Context) {
+	for {
+		uid, _, ok := o.changed.take()
+		if !ok {
+			select {
+			case <-o.changed.wake:
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		o.metrics.pods(o.cache.all())
+		select {
+		case o.changes <- uid:
+		case <-ctx.Done():
+			return
+		}
+		o.changed.done(uid)
+	}
+}
+
+// toRead remembers which pods make the first picture complete.
+func (o *Observer) toRead(uids []types.UID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.unread == nil {
+		o.unread = map[types.UID]bool{}
+		for _, uid := range uids {
+			o.unread[uid] = true
+		}
+		o.syncedLocked()
+	}
+}
+
+func (o *Observer) wasRead(uid types.UID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.unread[uid] {
+		delete(o.unread, uid)
+		o.syncedLocked()
+	}
+}
+
+// syncedLocked runs at most once with nothing unread: unread is filled once and only shrinks.
+func (o *Observer) syncedLocked() {
+	if len(o.unread) == 0 {
+		close(o.synced)
+	}
+}

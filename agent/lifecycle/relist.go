@@ -1,0 +1,177 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/cri"
+)
+
+const (
+	// noEventsRetry is how often a runtime without events is asked whether it has them now.
+	noEventsRetry = 5 * time.Minute
+	maxBackoff    = 30 * time.Second
+)
+
+// relistLoop compares the runtime with the cache again and again.
+func (o *Observer) relistLoop(ctx context.Context) {
+	failing := false
+	for ctx.Err() == nil {
+		start := time.Now()
+		err := o.relist(ctx, start)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && !failing:
+			klog.FromContext(ctx).Error(err, "Runtime cannot be listed, pods are not observed")
+		case err == nil && failing:
+			klog.FromContext(ctx).Info("Runtime can be listed again")
+		}
+		failing = err != nil
+		if failing {
+			o.setHurry(true)
+		}
+		o.waitRelist(ctx, start)
+	}
+}
+
+func (o *Observer) relist(ctx context.Context, start time.Time) error {
+	o.setHurry(false)
+	seq := o.cache.beginList()
+	pods, err := o.cfg.Client.Pods(ctx)
+	if err != nil {
+		return err
+	}
+	readAt := start
+	if len(pods) > 0 {
+		readAt = pods[0].ReadAt
+	}
+	outdated := o.cache.outdated(seq, readAt, pods)
+	o.toRead(outdated)
+	for _, uid := range outdated {
+		o.reads.add(uid, time.Now())
+	}
+	o.metrics.relisted(start, o.relisted(start))
+	return nil
+}
+
+// relisted notes the relist and returns the start of the one before.
+func (o *Observer) relisted(start time.Time) time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	before := o.lastRelist
+	o.lastRelist = start
+	return before
+}
+
+// waitRelist returns when the next relist is due, which a kick may bring forward.
+func (o *Observer) waitRelist(ctx context.Context, last time.Time) {
+	for {
+		wait := time.Until(last.Add(o.period()))
+		if wait <= 0 {
+			return
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-o.kick:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// period trusts a stream after two relist periods: runtimes do not say from when on they send.
+func (o *Observer) period() time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	settled := !o.streamUp.IsZero() && time.Since(o.streamUp) >= 2*o.cfg.RelistPeriod
+	if settled && !o.hurry {
+		return o.cfg.RelistWithEvents
+	}
+	return o.cfg.RelistPeriod
+}
+
+func (o *Observer) setHurry(hurry bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.hurry = hurry
+}
+
+func (o *Observer) setStream(up time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.streamUp = up
+}
+
+// soon makes the next relist due as if there were no events.
+func (o *Observer) soon() {
+	o.setHurry(true)
+	select {
+	case o.kick <- struct{}{}:
+	default:
+	}
+}
+
+// eventLoop listens to the runtime, and tries again when the stream ends.
+func (o *Observer) eventLoop(ctx context.Context) {
+	backoff := o.cfg.RelistPeriod
+	reported := false
+	for ctx.Err() == nil {
+		start := time.Now()
+		o.setStream(start)
+		err := o.cfg.Client.Events(ctx, o.event)
+		o.setStream(time.Time{})
+		o.soon()
+		if ctx.Err() != nil {
+			return
+		}
+		o.metrics.streamErrors.Inc()
+		if time.Since(start) > maxBackoff {
+			backoff, reported = o.cfg.RelistPeriod, false
+		}
+		if !reported {
+			klog.FromContext(ctx).Info("No container events, relisting more often instead",
+				"period", o.cfg.RelistPeriod, "err", err)
+			reported = true
+		}
+		wait := backoff
+		if errors.Is(err, cri.ErrNoEvents) {
+			wait = noEventsRetry
+		}
+		backoff = min(2*backoff, maxBackoff)
+		sleep(ctx, wait)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// event asks for the pod to be read. What was created or started is our own doing and read by
+// whoever did it.
+func (o *Observer) event(e cri.Event) {
+	if e.Type == cri.EventCreated || e.Type == cri.EventStarted {
+		return
+	}
+	uid := e.PodUID
+	if uid == "" {
+		var ok bool
+		if uid, ok = o.cache.owner(e.ContainerID); !ok {
+			o.soon()
+			return
+		}
+	}
+	o.reads.add(uid, time.Now())
+}
