@@ -2,6 +2,7 @@ package cgroups
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,8 +14,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-const realMount = "/sys/fs/cgroup"
-
 // ownRoot makes a cgroup root of the test's own on this machine and takes it away afterwards. It
 // returns its path below each hierarchy and the folders that it is.
 func ownRoot(t *testing.T) (string, []string) {
@@ -23,30 +22,30 @@ func ownRoot(t *testing.T) (string, []string) {
 		t.Skip("needs root: makes cgroups on this machine")
 	}
 	root := fmt.Sprintf("/numalet-test-%d", os.Getpid())
-	mounts := []string{realMount}
-	if !exists(realMount + "/cgroup.controllers") {
-		mounts = nil
-		for _, s := range subsystems(realMount) {
-			if dir := filepath.Join(realMount, string(s.Name())); exists(dir) {
-				mounts = append(mounts, dir)
-			}
-		}
+	if err := CreateRoot(root); err != nil {
+		t.Skipf("cgroups cannot be made here: %v", err)
 	}
-	var dirs []string
-	for _, mount := range mounts {
-		dir := filepath.Join(mount, root)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Skipf("cgroups cannot be made here: %v", err)
+	find := func() []string {
+		v1, err1 := filepath.Glob(defaultMount + "/*" + root)
+		v2, err2 := filepath.Glob(defaultMount + root)
+		if err := errors.Join(err1, err2); err != nil {
+			t.Fatal(err)
 		}
-		t.Cleanup(func() {
-			for _, sub := range []string{"/burstable", "/besteffort", ""} {
-				_ = os.Remove(dir + "/kubepods" + sub)
-			}
-			if err := os.Remove(dir); err != nil && !os.IsNotExist(err) {
+		return append(v1, v2...)
+	}
+	t.Cleanup(func() {
+		for range 2 {
+			if err := DeleteRoot(context.Background(), root); err != nil {
 				t.Error(err)
 			}
-		})
-		dirs = append(dirs, dir)
+		}
+		if left := find(); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	})
+	dirs := find()
+	if len(dirs) == 0 {
+		t.Fatal("CreateRoot made nothing")
 	}
 	return root, dirs
 }
@@ -105,10 +104,25 @@ func TestHost(t *testing.T) {
 	}
 }
 
+// TestDeleteRoot: what runs in a root is killed with it, and the machine's top is never one.
+func TestDeleteRoot(t *testing.T) {
+	root, dirs := ownRoot(t)
+	exited := startIn(t, dirs, "/some")
+	if err := DeleteRoot(t.Context(), root); err != nil {
+		t.Fatal(err)
+	}
+	<-exited
+	for _, bad := range []string{"", "/", "x", "/x/..", "/x/"} {
+		if err := DeleteRoot(t.Context(), bad); err == nil {
+			t.Errorf("DeleteRoot takes %q", bad)
+		}
+	}
+}
+
 func expectLegacyHost(t *testing.T, root string) {
 	t.Helper()
 	kubepods := func(controller string) string {
-		return filepath.Join(realMount, controller, root, "kubepods")
+		return filepath.Join(defaultMount, controller, root, "kubepods")
 	}
 	expect(t, kubepods("cpu"), "cpu.shares", "2048", "cpu.cfs_quota_us", "-1")
 	expect(t, kubepods("cpu")+"/burstable", "cpu.shares", "256")
@@ -118,7 +132,7 @@ func expectLegacyHost(t *testing.T, root string) {
 	expect(t, kubepods("cpu")+"/burstable/podbb-22", "cpu.shares", "256", "cpu.cfs_quota_us", "-1")
 	expect(t, kubepods("memory"), "memory.limit_in_bytes", "1073741824")
 	expect(t, kubepods("memory")+"/podaa-11", "memory.limit_in_bytes", "67108864")
-	if exists(realMount + "/pids") {
+	if exists(defaultMount + "/pids") {
 		expect(t, kubepods("pids"), "pids.max", "1000")
 		expect(t, kubepods("pids")+"/podaa-11", "pids.max", "64")
 	}

@@ -13,6 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
+const defaultMount = "/sys/fs/cgroup"
+
 // Config says where the tree is and who makes it.
 type Config struct {
 	// Root is cgroupRoot, the existing cgroup that kubepods is made in; "" and "/" are the top.
@@ -55,18 +57,17 @@ func New(c Config) (*Tree, error) {
 		c.Driver = Cgroupfs
 	}
 	if c.Mount == "" {
-		c.Mount = "/sys/fs/cgroup"
+		c.Mount = defaultMount
 	}
 	if c.HugePages == "" {
 		c.HugePages = "/sys/kernel/mm/hugepages"
 	}
 	t := &Tree{driver: c.Driver}
-	unified := exists(filepath.Join(c.Mount, "cgroup.controllers"))
 	switch c.Driver {
 	case Cgroupfs:
 	case Systemd:
 		var err error
-		if t.systemd, err = newSystemd(unified); err != nil {
+		if t.systemd, err = newSystemd(isUnified(c.Mount)); err != nil {
 			return nil, err
 		}
 	default:
@@ -80,12 +81,19 @@ func New(c Config) (*Tree, error) {
 	if t.sizes, err = hugePageSizes(c.HugePages); err != nil {
 		return nil, err
 	}
-	if unified {
-		t.kernel, err = newUnified(c.Mount, t.root.path(c.Driver))
-	} else {
-		t.kernel, err = newLegacy(c.Mount, t.root.path(c.Driver))
-	}
+	t.kernel, err = openHierarchy(c.Mount, t.root.path(c.Driver))
 	return t, err
+}
+
+// isUnified tells cgroup v2 from v1. A host that mounts both has its controllers in v1.
+func isUnified(mount string) bool { return exists(filepath.Join(mount, "cgroup.controllers")) }
+
+// openHierarchy checks that pods can have cgroups in root.
+func openHierarchy(mount, root string) (hierarchy, error) {
+	if isUnified(mount) {
+		return newUnified(mount, root)
+	}
+	return newLegacy(mount, root)
 }
 
 // EnsureNode makes the cgroup of all pods with these values, and those of the QoS classes in it.

@@ -1,0 +1,187 @@
+package containerd
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"text/template"
+)
+
+// Config says what to start and where.
+type Config struct {
+	// Binaries is the folder of containerd, containerd-shim-runc-v2 and ctr.
+	Binaries string
+	// Dir is an existing folder with a short absolute path, for everything containerd keeps.
+	Dir string
+	// CNI is the folder of the network plugins; "" is /usr/lib/cni.
+	CNI string
+	// Pause is the image of the sandboxes. It must be imported before the first one.
+	Pause string
+}
+
+// maxDir is what a path may have at most, so that a shim's socket, a hash of 64 digits in a folder
+// in Dir, stays within the 107 bytes of a socket address (unix(7)).
+const maxDir = 107 - len("/shim/") - 64
+
+func (c Config) withDefaults() Config {
+	if c.CNI == "" {
+		c.CNI = "/usr/lib/cni"
+	}
+	return c
+}
+
+// Check tells what is missing on this machine to start containerd, all of it at once.
+func (c Config) Check() error {
+	c = c.withDefaults()
+	var missing []string
+	if os.Geteuid() != 0 {
+		missing = append(missing, "root")
+	}
+	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr"} {
+		if _, err := os.Stat(filepath.Join(c.Binaries, name)); err != nil {
+			missing = append(missing, name+" in "+c.Binaries+" (test/tools/build.sh builds it)")
+		}
+	}
+	if _, err := exec.LookPath("runc"); err != nil {
+		missing = append(missing, "runc (apt-get install runc)")
+	}
+	for _, name := range []string{"ptp", "host-local", "loopback"} {
+		if _, err := os.Stat(filepath.Join(c.CNI, name)); err != nil {
+			missing = append(missing, name+" in "+c.CNI+
+				" (apt-get install containernetworking-plugins)")
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("a real containerd needs: %s", strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+func (c Config) checkDir() error {
+	if !filepath.IsAbs(c.Dir) || filepath.Clean(c.Dir) != c.Dir || c.Dir == "/" {
+		return fmt.Errorf("containerd folder %q: must be a clean absolute path", c.Dir)
+	}
+	if len(c.Dir) > maxDir {
+		return fmt.Errorf("containerd folder %q: longer than %d bytes, which makes socket "+
+			"addresses too long: choose a shorter one", c.Dir, maxDir)
+	}
+	return nil
+}
+
+// Names in Dir. All of them are removed by Stop.
+const (
+	configFile  = "config.toml"
+	socketFile  = "containerd.sock"
+	logFile     = "containerd.log"
+	forwardFile = "ip_forward" // the machine's setting before we started
+	networkFile = "cni.conf/10-numalet.conflist"
+)
+
+func ownNames() []string {
+	return []string{
+		configFile, socketFile, socketFile + ".ttrpc", logFile, forwardFile,
+		"root", "state", "shim", "runc", "cni.conf", "cni.state", "cdi", "hosts", "opt", "tmp",
+	}
+}
+
+func (c Config) path(name string) string { return filepath.Join(c.Dir, name) }
+
+// write makes the folders and configuration files.
+func (c Config) write(snapshotter string) error {
+	for _, name := range []string{"shim", "cni.conf", "cdi", "hosts", "tmp"} {
+		if err := os.MkdirAll(c.path(name), 0o755); err != nil {
+			return err
+		}
+	}
+	var text strings.Builder
+	values := struct {
+		Config
+		Snapshotter string
+	}{c, snapshotter}
+	t := template.Must(template.New(configFile).Parse(configTemplate))
+	if err := t.Execute(&text, values); err != nil {
+		return err
+	}
+	network := fmt.Sprintf(networkConfig, c.subnet(), c.path("cni.state"))
+	return errors.Join(
+		os.WriteFile(c.path(configFile), []byte(text.String()), 0o644),
+		os.WriteFile(c.path(networkFile), []byte(network), 0o644),
+	)
+}
+
+// subnet is the pods' network, from the range for benchmarks (RFC 2544), which no real network
+// should use. Two daemons at a time should not get the same one.
+func (c Config) subnet() string {
+	h := fnv.New32a()
+	h.Write([]byte(c.Dir))
+	sum := h.Sum32()
+	return fmt.Sprintf("198.%d.%d.0/24", 18+sum&1, sum>>1&0xff)
+}
+
+// networkConfig joins each pod to the host by a pair of interfaces that goes with the pod's
+// network namespace, so that there is no bridge to leave behind.
+const networkConfig = `{
+  "cniVersion": "1.0.0",
+  "name": "numalet",
+  "plugins": [
+    {
+      "type": "ptp",
+      "ipMasq": false,
+      "ipam": {"type": "host-local", "subnet": %q, "dataDir": %q}
+    }
+  ]
+}
+`
+
+// configTemplate keeps everything in Dir, also what would go to /run, /opt and /etc, and takes
+// OOM scores as far as this process may set them.
+const configTemplate = `version = 3
+root = "{{.Dir}}/root"
+state = "{{.Dir}}/state"
+temp = "{{.Dir}}/tmp"
+disabled_plugins = [
+  "io.containerd.nri.v1.nri",
+  "io.containerd.image-verifier.v1.bindir",
+  "io.containerd.snapshotter.v1.blockfile",
+  "io.containerd.snapshotter.v1.erofs",
+  "io.containerd.tracing.processor.v1.otlp",
+  "io.containerd.internal.v1.tracing",
+]
+
+[grpc]
+  address = "{{.Dir}}/containerd.sock"
+
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{{.Dir}}/opt"
+
+[plugins."io.containerd.shim.v1.manager"]
+  socket_dir = "{{.Dir}}/shim"
+
+[plugins."io.containerd.cri.v1.images"]
+  snapshotter = "{{.Snapshotter}}"
+  [plugins."io.containerd.cri.v1.images".pinned_images]
+    sandbox = "{{.Pause}}"
+  [plugins."io.containerd.cri.v1.images".registry]
+    config_path = "{{.Dir}}/hosts"
+
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = true
+  disable_hugetlb_controller = false
+  tolerate_missing_hugetlb_controller = true
+  netns_mounts_under_state_dir = true
+  cdi_spec_dirs = ["{{.Dir}}/cdi"]
+  [plugins."io.containerd.cri.v1.runtime".cni]
+    bin_dirs = ["{{.CNI}}"]
+    conf_dir = "{{.Dir}}/cni.conf"
+  [plugins."io.containerd.cri.v1.runtime".containerd]
+    default_runtime_name = "runc"
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+        Root = "{{.Dir}}/runc"
+        SystemdCgroup = false
+`

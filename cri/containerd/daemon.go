@@ -1,0 +1,240 @@
+package containerd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const (
+	// startTimeout is how long containerd may take to be ready.
+	startTimeout = time.Minute
+	// stopTimeout is how long it may take to exit after SIGTERM.
+	stopTimeout = 10 * time.Second
+	// pollEvery is how often a condition outside of our process is looked at.
+	pollEvery = 20 * time.Millisecond
+)
+
+// Daemon is a containerd that runs. Whoever started it has to stop it.
+type Daemon struct {
+	config      Config
+	snapshotter string
+	cmd         *exec.Cmd
+	// exited is closed when the process has exited and been waited for.
+	exited chan struct{}
+}
+
+// Start starts containerd and returns when it can run pods. What an earlier one left in the same
+// folder is removed first. ctx is for starting only.
+func Start(ctx context.Context, c Config) (*Daemon, error) {
+	c = c.withDefaults()
+	if err := errors.Join(c.checkDir(), c.Check()); err != nil {
+		return nil, err
+	}
+	if err := sweep(ctx, c); err != nil {
+		return nil, fmt.Errorf("clean up %s: %w", c.Dir, err)
+	}
+	d := &Daemon{config: c, snapshotter: "native", exited: make(chan struct{})}
+	if overlays(c.Dir) {
+		d.snapshotter = "overlayfs"
+	}
+	if err := errors.Join(c.write(d.snapshotter), saveForward(c)); err != nil {
+		return nil, fmt.Errorf("write containerd's configuration: %w", err)
+	}
+	if err := d.launch(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := d.ready(ctx); err != nil {
+		err = fmt.Errorf("%w; the end of its log:\n%s", err, d.logTail())
+		return nil, errors.Join(err, d.Stop(context.WithoutCancel(ctx)))
+	}
+	return d, nil
+}
+
+func (d *Daemon) launch() error {
+	log, err := os.Create(d.config.path(logFile))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(filepath.Join(d.config.Binaries, "containerd"),
+		"--config", d.config.path(configFile))
+	cmd.Env = append(os.Environ(), "PATH="+d.config.Binaries+":"+os.Getenv("PATH"))
+	cmd.Stdout, cmd.Stderr = log, log
+	// A group of its own: Ctrl-C at the terminal is for us, who then stop it in order.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start containerd: %w", err)
+	}
+	d.cmd = cmd
+	go func() {
+		defer close(d.exited)
+		_ = cmd.Wait() // how it went is in its log
+	}()
+	return nil
+}
+
+// ready waits until the runtime and its network say that they are ready.
+func (d *Daemon) ready(ctx context.Context) error {
+	conn, err := d.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	runtime := runtimeapi.NewRuntimeServiceClient(conn)
+	state := "it does not answer"
+	for {
+		resp, err := runtime.Status(ctx, &runtimeapi.StatusRequest{})
+		if err == nil {
+			if state = notReady(resp); state == "" {
+				return nil
+			}
+		}
+		select {
+		case <-d.exited:
+			return errors.New("containerd exited while starting")
+		case <-ctx.Done():
+			return fmt.Errorf("containerd is not ready: %s: %w", state, context.Cause(ctx))
+		case <-time.After(pollEvery):
+		}
+	}
+}
+
+func notReady(resp *runtimeapi.StatusResponse) string {
+	var not []string
+	for _, c := range resp.GetStatus().GetConditions() {
+		if !c.GetStatus() && strings.HasSuffix(c.GetType(), "Ready") {
+			not = append(not, c.GetType()+" is false: "+c.GetMessage())
+		}
+	}
+	return strings.Join(not, "; ")
+}
+
+func (d *Daemon) dial() (*grpc.ClientConn, error) {
+	return grpc.NewClient(d.Endpoint(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+}
+
+// Endpoint is its CRI socket as a URL.
+func (d *Daemon) Endpoint() string { return "unix://" + d.config.path(socketFile) }
+
+// CDIDir is where it looks for CDI specs.
+func (d *Daemon) CDIDir() string { return d.config.path("cdi") }
+
+// LogFile is where it logs to, until Stop.
+func (d *Daemon) LogFile() string { return d.config.path(logFile) }
+
+// Exited is closed when containerd has exited, of its own accord or because of Stop.
+func (d *Daemon) Exited() <-chan struct{} { return d.exited }
+
+// Import makes the images of an archive available to pods.
+func (d *Daemon) Import(ctx context.Context, archive string) error {
+	cmd := exec.CommandContext(ctx, filepath.Join(d.config.Binaries, "ctr"),
+		"--address", d.config.path(socketFile), "--namespace", "k8s.io",
+		"images", "import", "--local", "--snapshotter", d.snapshotter, archive)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("import images from %s: %w: %s", archive, err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// UseRegistry makes pulls from a registry's host name go to url, which may be plain HTTP.
+func (d *Daemon) UseRegistry(host, url string) error {
+	dir := filepath.Join(d.config.path("hosts"), host)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	text := fmt.Sprintf("server = %q\n\n[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", url, url)
+	return os.WriteFile(filepath.Join(dir, "hosts.toml"), []byte(text), 0o644)
+}
+
+// Stop ends all pods, containerd and what belongs to them, and removes everything Start made in
+// the folder. It can be called again, also after an error.
+func (d *Daemon) Stop(ctx context.Context) error {
+	podsErr := d.removePods(ctx)
+	_ = d.cmd.Process.Signal(syscall.SIGTERM) // an error means that it has exited
+	select {
+	case <-d.exited:
+	case <-time.After(stopTimeout):
+		_ = d.cmd.Process.Kill()
+		<-d.exited
+	}
+	if err := sweep(ctx, d.config); err != nil {
+		return errors.Join(podsErr, err)
+	}
+	return nil // sweep has removed what removePods could not
+}
+
+// Kill kills containerd itself, as an accident would; pods go on running. Stop is still needed.
+func (d *Daemon) Kill() error { return d.cmd.Process.Kill() }
+
+func (d *Daemon) removePods(ctx context.Context) error {
+	conn, err := d.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	runtime := runtimeapi.NewRuntimeServiceClient(conn)
+	pods, err := runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return fmt.Errorf("list sandboxes: %w", err)
+	}
+	var errs []error
+	for _, p := range pods.Items {
+		_, err := runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.Id})
+		if err == nil {
+			_, err = runtime.RemovePodSandbox(ctx,
+				&runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.Id})
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("remove sandbox %s: %w", p.Id, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (d *Daemon) logTail() string {
+	const lines = 10
+	text, err := os.ReadFile(d.LogFile())
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// overlays tells whether overlayfs works in dir; it does not on another overlay.
+func overlays(dir string) bool {
+	test, err := os.MkdirTemp(dir, "overlay")
+	if err != nil {
+		return false
+	}
+	defer os.RemoveAll(test)
+	for _, name := range []string{"lower", "upper", "work", "merged"} {
+		if os.Mkdir(filepath.Join(test, name), 0o755) != nil {
+			return false
+		}
+	}
+	merged := filepath.Join(test, "merged")
+	options := fmt.Sprintf("lowerdir=%[1]s/lower,upperdir=%[1]s/upper,workdir=%[1]s/work", test)
+	if unix.Mount("overlay", merged, "overlay", 0, options) != nil {
+		return false
+	}
+	return unix.Unmount(merged, unix.MNT_DETACH) == nil
+}

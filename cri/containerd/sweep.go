@@ -1,0 +1,166 @@
+package containerd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/mount-utils"
+)
+
+const (
+	forwardSetting = "/proc/sys/net/ipv4/ip_forward"
+	// networkNotes is where the CNI library keeps results, whatever folders it is given. The
+	// names of files contain that of the sandbox.
+	networkNotes = "/var/lib/cni/results"
+)
+
+// sweep removes what a containerd in this folder has left, whether it was stopped or killed: its
+// processes, containers with their cgroups, mounts, the machine's settings and its files.
+func sweep(ctx context.Context, c Config) error {
+	if err := killProcesses(ctx, c); err != nil {
+		return err
+	}
+	if err := deleteContainers(ctx, c); err != nil {
+		return err
+	}
+	if err := unmountAll(c.Dir); err != nil {
+		return err
+	}
+	if err := restoreForward(c); err != nil {
+		return err
+	}
+	for _, name := range ownNames() {
+		if err := os.RemoveAll(c.path(name)); err != nil {
+			return err
+		}
+	}
+	_ = os.Remove(networkNotes) // only goes, as its folder, when it is empty
+	_ = os.Remove(filepath.Dir(networkNotes))
+	return nil
+}
+
+// killProcesses kills containerd and the shims, and waits until they are gone.
+func killProcesses(ctx context.Context, c Config) error {
+	for {
+		pids, err := processes(c)
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		for _, pid := range pids {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && err != syscall.ESRCH {
+				return fmt.Errorf("kill process %d: %w", pid, err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for killed processes %v: %w", pids, context.Cause(ctx))
+		case <-time.After(pollEvery):
+		}
+	}
+}
+
+// processes are containerd and shims whose arguments name a file in the folder.
+func processes(c Config) ([]int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		// No arguments: a kernel thread, or a process that has exited.
+		text, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		args := strings.Split(string(text), "\x00")
+		ours := slices.ContainsFunc(args[1:], func(arg string) bool {
+			return strings.HasPrefix(arg, c.Dir+"/")
+		})
+		if ours && strings.HasPrefix(filepath.Base(args[0]), "containerd") {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// deleteContainers has runc kill and delete the containers it still knows, and drops the notes about
+// their networks, which go with their namespaces.
+func deleteContainers(ctx context.Context, c Config) error {
+	dirs, err := filepath.Glob(c.path("runc/*/*"))
+	if err != nil {
+		return err
+	}
+	for _, dir := range dirs {
+		cmd := exec.CommandContext(ctx, "runc", "--root", filepath.Dir(dir),
+			"delete", "--force", filepath.Base(dir))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("delete container %s: %w: %s", filepath.Base(dir), err,
+				bytes.TrimSpace(out))
+		}
+		notes, err := filepath.Glob(filepath.Join(networkNotes, "*-"+filepath.Base(dir)+"-*"))
+		if err != nil {
+			return err
+		}
+		for _, file := range notes {
+			if err := os.Remove(file); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// unmountAll unmounts everything below dir, the last mounted first. Nothing may be deleted in
+// dir before: a volume of the host could be mounted there.
+func unmountAll(dir string) error {
+	mounts, err := mount.New("").List()
+	if err != nil {
+		return fmt.Errorf("list mounts: %w", err)
+	}
+	for _, m := range slices.Backward(mounts) {
+		if !strings.HasPrefix(m.Path, dir+"/") {
+			continue
+		}
+		err := unix.Unmount(m.Path, unix.MNT_DETACH)
+		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("unmount %s: %w", m.Path, err)
+		}
+	}
+	return nil
+}
+
+// saveForward remembers whether the machine forwards packets. The network plugin turns it on.
+func saveForward(c Config) error {
+	text, err := os.ReadFile(forwardSetting)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(c.path(forwardFile), text, 0o644)
+}
+
+func restoreForward(c Config) error {
+	before, err := os.ReadFile(c.path(forwardFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	now, err := os.ReadFile(forwardSetting)
+	if err != nil || bytes.Equal(now, before) {
+		return err
+	}
+	return os.WriteFile(forwardSetting, before, 0o644)
+}

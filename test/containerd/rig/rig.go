@@ -1,0 +1,143 @@
+// Package rig gives tests a real containerd with images, and a registry to pull from.
+package rig
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/numalet/numalet/cri/containerd"
+)
+
+// Containerd starts a containerd for the test, with containerd.PauseImage and WorkImage, and stops
+// it when the test ends. Where it cannot run the test is skipped; in CI it fails.
+func Containerd(t *testing.T) *containerd.Daemon {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		leaveOut(t, "needs root")
+	}
+	dir, err := os.MkdirTemp("/tmp", "nl") // sockets in t.TempDir() would have too long names
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.Remove(dir); err != nil { // Stop has left it empty
+			t.Error(err)
+		}
+	})
+	config := containerd.Config{Binaries: Binaries(t), Dir: dir, Pause: containerd.PauseImage}
+	if err := config.Check(); err != nil {
+		leaveOut(t, err.Error())
+	}
+	d, err := containerd.Start(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("containerd's log:\n%s", trouble(d.LogFile()))
+		}
+		if err := d.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	archive := filepath.Join(t.TempDir(), "images.tar")
+	if err := containerd.WriteArchive(archive, Program(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Import(t.Context(), archive); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// trouble is the lines of containerd's log that are not plain information.
+func trouble(file string) string {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	return strings.Join(slices.DeleteFunc(strings.Split(string(text), "\n"), func(line string) bool {
+		return strings.Contains(line, "level=info")
+	}), "\n")
+}
+
+// Binaries is the folder with containerd, its shim and ctr: $NUMALET_TOOLS, or what
+// test/tools/build.sh builds, which takes a minute or two the first time.
+func Binaries(t *testing.T) string {
+	t.Helper()
+	if dir := os.Getenv("NUMALET_TOOLS"); dir != "" {
+		return dir
+	}
+	cmd := exec.Command(filepath.Join(moduleRoot(), "test/tools/build.sh"))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		leaveOut(t, fmt.Sprintf("containerd cannot be built: %v", err))
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// Program builds a small static program that does what numalet does in an image.
+func Program(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "numalet")
+	cmd := exec.Command("go", "build", "-o", file, "./test/containerd/rig/inside")
+	cmd.Dir = moduleRoot()
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the program for images: %v\n%s", err, out)
+	}
+	return file
+}
+
+// Registry is a registry in the test's process that d pulls from under a host name. push uploads
+// an image to it.
+func Registry(t *testing.T, d *containerd.Daemon, host string) (push func(ref string, img v1.Image)) {
+	t.Helper()
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	if err := d.UseRegistry(host, server.URL); err != nil {
+		t.Fatal(err)
+	}
+	return func(ref string, img v1.Image) {
+		t.Helper()
+		at := strings.Replace(ref, host, server.Listener.Addr().String(), 1)
+		tag, err := name.NewTag(at, name.Insecure)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := remote.Write(tag, img, remote.WithContext(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// leaveOut skips the test, or fails it where nothing may be left out.
+func leaveOut(t *testing.T, why string) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatalf("real containerd: %s", why)
+	}
+	t.Skipf("left out, real containerd: %s", why)
+}
+
+// moduleRoot is where this module's sources are.
+func moduleRoot() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "../../..")
+}
