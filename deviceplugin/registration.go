@@ -27,6 +27,11 @@ const maxSocketPath = 107
 // listen removes the sockets in dir and binds the registration socket. Other files and
 // directories stay.
 func listen(ctx context.Context, dir string) (net.Listener, error) {
+	path := filepath.Join(dir, SocketName)
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("device plugin socket %s: the path has %d bytes, unix sockets allow %d: "+
+			"choose a shorter root directory", path, len(path), maxSocketPath)
+	}
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("make device plugin directory: %w", err)
 	}
@@ -42,11 +47,6 @@ func listen(ctx context.Context, dir string) (net.Listener, error) {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("remove old device plugin socket: %w", err)
 		}
-	}
-	path := filepath.Join(dir, SocketName)
-	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("device plugin socket %s: the path has %d bytes, unix sockets allow %d: "+
-			"choose a shorter root directory", path, len(path), maxSocketPath)
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
 	if err != nil {

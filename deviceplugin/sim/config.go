@@ -1,0 +1,146 @@
+// Package sim is a device plugin like any author would write: it serves v1beta1 on a socket in
+// the device plugin directory, registers, and registers again when the kubelet's socket is made
+// anew. It works under the stock kubelet too. Its devices are invented, and it can be told over a
+// control socket to change them, to misbehave in each call, to crash and to restart; see Client.
+package sim
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/numalet/numalet/topology"
+)
+
+// Config is what New needs.
+type Config struct {
+	// Resource is the extended resource, "example.com/gpu".
+	Resource string
+	// Dir is the device plugin directory.
+	Dir string
+	// Socket is the name of the plugin's socket in Dir; made from the resource when empty.
+	Socket string
+	// Control is the path of the control socket; none when empty.
+	Control string
+	// Devices that the plugin has at start.
+	Devices []Device
+	// Faults from the start on.
+	Faults []Fault
+	// Answer is what containers get beside the environment variable that names their devices.
+	Answer Answer
+	// NoPreferred: do not offer GetPreferredAllocation.
+	NoPreferred bool
+	// PreStart: ask for PreStartContainer.
+	PreStart bool
+	// Out gets a line for people on each event; nil for none.
+	Out io.Writer
+}
+
+// Device is one invented device.
+type Device struct {
+	ID      string            `json:"id"`
+	Healthy bool              `json:"healthy"`
+	Nodes   []topology.NodeID `json:"nodes,omitempty"`
+}
+
+// Answer is what Allocate answers for each container.
+type Answer struct {
+	// DevicePaths are device nodes of the host, "/dev/null" or "host:container:permissions".
+	DevicePaths []string
+	// Mounts are "host:container", with ":ro" when read-only.
+	Mounts []string
+	// Annotations of the container.
+	Annotations map[string]string
+	// CDIKind names devices for CDI: kind "example.com/gpu" gives "example.com/gpu=gpu-0".
+	CDIKind string
+}
+
+func (c Config) withDefaults() (Config, error) {
+	domain, kind, found := strings.Cut(c.Resource, "/")
+	if !found || domain == "" || kind == "" {
+		return c, fmt.Errorf("resource %q: an extended resource is named like example.com/gpu", c.Resource)
+	}
+	if c.Dir == "" {
+		return c, errors.New("the device plugin directory is not given")
+	}
+	c.Socket = cmp.Or(c.Socket, strings.ReplaceAll(c.Resource, "/", "_")+".sock")
+	if filepath.Base(c.Socket) != c.Socket {
+		return c, fmt.Errorf("socket %q: give a file name, the socket is made in %s", c.Socket, c.Dir)
+	}
+	c.Out = cmp.Or[io.Writer](c.Out, io.Discard)
+	_, err := c.Answer.response(c.Resource, nil)
+	return c, err
+}
+
+// Kind is the part of a resource name after the domain: "gpu".
+func Kind(resource string) string {
+	_, kind, _ := strings.Cut(resource, "/")
+	return kind
+}
+
+// EnvName is the environment variable in which a container finds its devices of a resource:
+// SIM_GPU_VISIBLE_DEVICES for example.com/gpu.
+func EnvName(resource string) string {
+	upper := strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' {
+			return r
+		}
+		return '_'
+	}, strings.ToUpper(Kind(resource)))
+	return "SIM_" + upper + "_VISIBLE_DEVICES"
+}
+
+// Layout says how devices are laid out over nodes.
+type Layout string
+
+// The layouts: neighbours on one node, or neighbours on different nodes.
+const (
+	Blocked    Layout = "blocked"
+	RoundRobin Layout = "round-robin"
+)
+
+// Spread makes n healthy devices prefix-0, prefix-1, ... on the given nodes; without nodes the
+// devices have no topology.
+func Spread(prefix string, n int, nodes topology.NodeSet, layout Layout) ([]Device, error) {
+	ids := nodes.IDs()
+	devices := make([]Device, n)
+	for i := range devices {
+		devices[i] = Device{ID: fmt.Sprintf("%s-%d", prefix, i), Healthy: true}
+		if len(ids) == 0 {
+			continue
+		}
+		switch layout {
+		case Blocked:
+			devices[i].Nodes = []topology.NodeID{ids[i*len(ids)/n]}
+		case RoundRobin:
+			devices[i].Nodes = []topology.NodeID{ids[i%len(ids)]}
+		default:
+			return nil, fmt.Errorf("layout %q: there are %s and %s", layout, Blocked, RoundRobin)
+		}
+	}
+	return devices, nil
+}
+
+// FromMachine makes one device of each PCI function of a class: "0302" are 3D controllers, "02"
+// all network controllers.
+func FromMachine(m *topology.Machine, class, prefix string) ([]Device, error) {
+	class = strings.ToLower(strings.TrimPrefix(class, "0x"))
+	var devices []Device
+	for _, pci := range m.PCI() {
+		if !strings.HasPrefix(strings.ToLower(strings.TrimPrefix(pci.Class, "0x")), class) {
+			continue
+		}
+		d := Device{ID: fmt.Sprintf("%s-%d", prefix, len(devices)), Healthy: true}
+		if pci.Node != topology.NoNode {
+			d.Nodes = []topology.NodeID{pci.Node}
+		}
+		devices = append(devices, d)
+	}
+	if len(devices) == 0 {
+		return nil, fmt.Errorf("machine %q has no PCI function of class %q", m.Name(), class)
+	}
+	return devices, nil
+}

@@ -1,0 +1,248 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+const (
+	kubeletSocket    = "kubelet.sock"
+	registerDeadline = 5 * time.Second
+	registerAgain    = time.Second
+)
+
+// ErrCrashed is what Run returns after it was told to crash: its sockets stay behind, as after a
+// kill.
+var ErrCrashed = errors.New("the plugin was told to crash")
+
+// What begins a new session.
+var (
+	errRestart = errors.New("told to restart")
+	errAnew    = errors.New(kubeletSocket + " was made anew")
+)
+
+// Plugin is one device plugin.
+type Plugin struct {
+	cfg    Config
+	state  *state
+	orders chan error // errRestart or ErrCrashed, from the control socket
+	log    *log.Logger
+}
+
+// New returns a plugin that Run serves.
+func New(cfg Config) (*Plugin, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("simulated device plugin: %w", err)
+	}
+	state := newState(cfg.Devices)
+	for _, f := range cfg.Faults {
+		if err := state.setFault(f); err != nil {
+			return nil, fmt.Errorf("simulated device plugin: %w", err)
+		}
+	}
+	return &Plugin{
+		cfg:    cfg,
+		state:  state,
+		orders: make(chan error),
+		log:    log.New(cfg.Out, cfg.Resource+": ", log.Ltime|log.Lmsgprefix),
+	}, nil
+}
+
+// Run serves the plugin until ctx is done. It waits for the kubelet's socket to appear, and
+// begins anew whenever it is made again.
+func (p *Plugin) Run(ctx context.Context) error {
+	if err := os.MkdirAll(p.cfg.Dir, 0o750); err != nil {
+		return fmt.Errorf("make device plugin directory: %w", err)
+	}
+	// Watching begins before the first registration, so that no new socket is missed.
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watch device plugin directory: %w", err)
+	}
+	defer watcher.Close()
+	if err := watcher.Add(p.cfg.Dir); err != nil {
+		return fmt.Errorf("watch device plugin directory %s: %w", p.cfg.Dir, err)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	if p.cfg.Control != "" {
+		listener, err := listen(p.cfg.Control)
+		if err != nil {
+			return err
+		}
+		group.Go(func() error { return p.serveControl(ctx, listener) })
+	}
+	group.Go(func() error {
+		for {
+			switch err := p.session(ctx, watcher); {
+			case ctx.Err() != nil:
+				p.log.Print("stopped")
+				return nil
+			case errors.Is(err, errRestart), errors.Is(err, errAnew):
+				p.log.Printf("beginning anew: %v", err)
+			default:
+				p.log.Printf("ending: %v", err)
+				return err
+			}
+		}
+	})
+	return group.Wait()
+}
+
+// session serves and registers once, until it fails, or until something asks for a new session:
+// the error says which.
+func (p *Plugin) session(ctx context.Context, watcher *fsnotify.Watcher) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	group, ctx := errgroup.WithContext(ctx)
+	serving := make(chan struct{})
+	late := p.state.hasFault(Serve)
+	group.Go(func() error { return p.serve(ctx, serving) })
+	group.Go(func() error {
+		if !late {
+			select {
+			case <-serving:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		p.register(ctx)
+		return nil
+	})
+	why := p.wait(ctx, watcher)
+	cancel(why)
+	return errors.Join(why, group.Wait())
+}
+
+// wait returns when a new session is due.
+func (p *Plugin) wait(ctx context.Context, watcher *fsnotify.Watcher) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case order := <-p.orders:
+			return order
+		case event := <-watcher.Events:
+			if event.Has(fsnotify.Create) && filepath.Base(event.Name) == kubeletSocket {
+				return errAnew
+			}
+		case err := <-watcher.Errors:
+			p.log.Printf("watching %s: %v", p.cfg.Dir, err)
+		}
+	}
+}
+
+// serve serves v1beta1 until ctx is done; serving is closed when the plugin can be dialled. After
+// a crash the socket stays behind.
+func (p *Plugin) serve(ctx context.Context, serving chan<- struct{}) error {
+	if _, err := p.state.misbehave(ctx, Serve); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	path := filepath.Join(p.cfg.Dir, p.cfg.Socket)
+	listener, err := listen(path)
+	if err != nil {
+		return err
+	}
+	server := grpc.NewServer(grpc.WaitForHandlers(true))
+	v1beta1.RegisterDevicePluginServer(server, answers{plugin: p})
+	defer context.AfterFunc(ctx, func() {
+		listener.SetUnlinkOnClose(!errors.Is(context.Cause(ctx), ErrCrashed))
+		server.Stop()
+	})()
+	p.log.Printf("serving on %s", path)
+	close(serving)
+	if err := server.Serve(listener); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("serve %s: %w", path, err)
+	}
+	return nil
+}
+
+// register registers, again and again if it is refused, until ctx is done.
+func (p *Plugin) register(ctx context.Context) {
+	for {
+		err := p.registerOnce(ctx)
+		switch {
+		case err == nil:
+			p.state.setRegistered()
+			p.log.Printf("registered, serving on %s", p.cfg.Socket)
+			return
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, fs.ErrNotExist):
+			p.log.Printf("waiting for %s to appear in %s", kubeletSocket, p.cfg.Dir)
+			return // its creation begins a new session
+		}
+		p.log.Printf("registering: %v; trying again in %s", err, registerAgain)
+		again := time.NewTimer(registerAgain)
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			again.Stop()
+			return
+		}
+	}
+}
+
+func (p *Plugin) registerOnce(ctx context.Context) error {
+	p.state.count(Register)
+	if _, err := p.state.misbehave(ctx, Register); err != nil {
+		return err
+	}
+	path := filepath.Join(p.cfg.Dir, kubeletSocket)
+	if _, err := os.Stat(path); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, registerDeadline)
+	defer cancel()
+	conn, err := grpc.NewClient("passthrough:///"+path,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+		}))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = v1beta1.NewRegistrationClient(conn).Register(ctx, &v1beta1.RegisterRequest{
+		Version:      v1beta1.Version,
+		Endpoint:     p.cfg.Socket,
+		ResourceName: p.cfg.Resource,
+		Options:      p.options(),
+	})
+	return err
+}
+
+func (p *Plugin) options() *v1beta1.DevicePluginOptions {
+	return &v1beta1.DevicePluginOptions{
+		PreStartRequired:                p.cfg.PreStart,
+		GetPreferredAllocationAvailable: !p.cfg.NoPreferred,
+	}
+}
+
+// listen binds a unix socket in place of what an earlier process may have left.
+func listen(path string) (*net.UnixListener, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("remove old socket: %w", err)
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	return listener, nil
+}

@@ -1,0 +1,239 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// RPC names what can be told to misbehave.
+type RPC string
+
+// The calls of v1beta1, and Serve: the moment at which the plugin begins to listen. With a fault
+// in Serve it registers first and listens later.
+const (
+	Register  RPC = "Register"
+	Options   RPC = "GetDevicePluginOptions"
+	List      RPC = "ListAndWatch"
+	Preferred RPC = "GetPreferredAllocation"
+	Allocate  RPC = "Allocate"
+	PreStart  RPC = "PreStartContainer"
+	Serve     RPC = "Serve"
+)
+
+// RPCs lists all of them.
+func RPCs() []RPC {
+	return []RPC{Register, Options, List, Preferred, Allocate, PreStart, Serve}
+}
+
+// Lie is an answer that is well-formed and wrong.
+type Lie string
+
+// The lies, with the calls that know them.
+const (
+	Foreign   Lie = "foreign"   // Preferred: ids that no plugin has
+	Few       Lie = "few"       // Preferred: one id less than asked for
+	Empty     Lie = "empty"     // Preferred, Allocate: no container in the answer; List: no device
+	Duplicate Lie = "duplicate" // List: every device twice
+	Nowhere   Lie = "nowhere"   // List: devices on NUMA node 4095
+)
+
+// Fault is how one call misbehaves.
+type Fault struct {
+	RPC RPC `json:"rpc"`
+	// Delay before the call goes on, or fails.
+	Delay metav1.Duration `json:"delay,omitzero"`
+	// Hang: no answer until the fault is cleared.
+	Hang bool `json:"hang,omitempty"`
+	// Code is the name of a gRPC status code to fail with ("UNAVAILABLE"); Message its text.
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message,omitempty"`
+	// Lie in the answer.
+	Lie Lie `json:"lie,omitempty"`
+	// Count is how many calls misbehave; 0 is all.
+	Count int `json:"count,omitempty"`
+}
+
+func (f Fault) code() (codes.Code, error) {
+	if f.Code == "" {
+		return codes.OK, nil
+	}
+	var code codes.Code
+	if err := code.UnmarshalJSON([]byte(`"` + strings.ToUpper(f.Code) + `"`)); err != nil {
+		return code, fmt.Errorf("code %q: write a gRPC status code like UNAVAILABLE", f.Code)
+	}
+	return code, nil
+}
+
+// State is what the plugin tells about itself.
+type State struct {
+	Resource   string        `json:"resource"`
+	Socket     string        `json:"socket"`
+	Registered int           `json:"registered"` // how often, successfully
+	Devices    []Device      `json:"devices"`
+	Calls      map[RPC]int   `json:"calls"`
+	Faults     map[RPC]Fault `json:"faults"`
+}
+
+// state is what the servers share.
+type state struct {
+	mu         sync.Mutex
+	devices    []Device
+	version    int // grows with each change of devices
+	registered int
+	calls      map[RPC]int
+	faults     map[RPC]Fault
+	changed    chan struct{} // closed and replaced on each change of devices or faults
+}
+
+func newState(devices []Device) *state {
+	return &state{
+		devices: slices.Clone(devices), version: 1,
+		calls: map[RPC]int{}, faults: map[RPC]Fault{}, changed: make(chan struct{}),
+	}
+}
+
+func (s *state) wakeLocked() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// change applies a change to a copy of the devices; an error of it changes nothing.
+func (s *state) change(apply func([]Device) ([]Device, error)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next, err := apply(slices.Clone(s.devices))
+	if err != nil {
+		return err
+	}
+	s.devices = next
+	s.version++
+	s.wakeLocked()
+	return nil
+}
+
+func (s *state) setFault(f Fault) error {
+	if !slices.Contains(RPCs(), f.RPC) {
+		return fmt.Errorf("rpc %q: there are %v", f.RPC, RPCs())
+	}
+	if _, err := f.code(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults[f.RPC] = f
+	s.wakeLocked()
+	return nil
+}
+
+func (s *state) clearFaults() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.faults)
+	s.wakeLocked()
+}
+
+func (s *state) hasFault(rpc RPC) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, has := s.faults[rpc]
+	return has
+}
+
+func (s *state) count(rpc RPC) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls[rpc]++
+}
+
+func (s *state) setRegistered() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.registered++
+}
+
+// list is the devices, their version, and a channel that closes when they or the faults change.
+func (s *state) list() ([]Device, int, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.devices, s.version, s.changed
+}
+
+func (s *state) tell() State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return State{
+		Registered: s.registered, Devices: slices.Clone(s.devices),
+		Calls: maps.Clone(s.calls), Faults: maps.Clone(s.faults),
+	}
+}
+
+// use takes the fault that the next call of rpc has, if any, and counts it.
+func (s *state) use(rpc RPC) (Fault, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.faults[rpc]
+	if f.Count > 1 {
+		left := f
+		left.Count--
+		s.faults[rpc] = left
+	}
+	if f.Count == 1 {
+		delete(s.faults, rpc)
+	}
+	return f, s.changed
+}
+
+// misbehave does what the fault of rpc says: it waits, or returns an error, or the lie to tell.
+// A call that hangs goes on when the fault is cleared or replaced.
+func (s *state) misbehave(ctx context.Context, rpc RPC) (Lie, error) {
+	f, changed := s.use(rpc)
+	if f.Delay.Duration > 0 {
+		delay := time.NewTimer(f.Delay.Duration)
+		defer delay.Stop()
+		select {
+		case <-delay.C:
+		case <-ctx.Done():
+			return "", status.FromContextError(ctx.Err()).Err()
+		}
+	}
+	if f.Hang {
+		if err := s.hang(ctx, rpc, changed); err != nil {
+			return "", err
+		}
+		return s.misbehave(ctx, rpc)
+	}
+	if code, _ := f.code(); code != codes.OK {
+		return "", status.Error(code, f.Message)
+	}
+	return f.Lie, nil
+}
+
+// hang waits until the fault that hangs rpc is gone.
+func (s *state) hang(ctx context.Context, rpc RPC, changed <-chan struct{}) error {
+	for {
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		}
+		var still bool
+		if still, changed = s.hangs(rpc); !still {
+			return nil
+		}
+	}
+}
+
+func (s *state) hangs(rpc RPC) (bool, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.faults[rpc].Hang, s.changed
+}
