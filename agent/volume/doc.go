@@ -1,0 +1,23 @@
+// Package volume keeps a pod's files on the node: its directory, its volumes, and the files that
+// the agent mounts into containers itself (/etc/hosts, the termination message).
+//
+// The layout below the root directory is the kubelet's, so that either agent can take over
+// what the other left:
+//
+//	pods/UID/volumes/kubernetes.io~empty-dir/NAME       an emptyDir, maybe a mounted tmpfs
+//	pods/UID/plugins/kubernetes.io~empty-dir/NAME/ready the emptyDir is complete
+//	pods/UID/volume-subpaths/VOLUME/CONTAINER/INDEX     bind mounts of subPaths
+//	pods/UID/containers/CONTAINER/XXXXXXXX              termination messages, one per attempt
+//	pods/UID/etc-hosts                                  the pod's /etc/hosts
+//
+// A subPath names something in a directory that containers write to while we look, so it is
+// resolved by the kernel (openat2, RESOLVE_BENEATH: since 5.6): a symbolic link may lead anywhere
+// inside the volume and nowhere else. What was found is bind-mounted through its file descriptor
+// into volume-subpaths, and the runtime gets that path, which containers cannot
+// reach. Without root there are no bind mounts; the runtime, which has no more rights
+// than we have, gets the resolved path.
+//
+// Removing a pod's directory first unmounts what is below it and then deletes without ever following
+// a link or entering a mount: the kernel refuses (RESOLVE_NO_XDEV), whatever a list of
+// mounts said before. Nothing here is kept in memory; the file system is the only record.
+package volume

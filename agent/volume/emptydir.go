@@ -1,0 +1,174 @@
+package volume
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/numalet/numalet/cgroups"
+)
+
+// emptyDirMode lets containers of any user write.
+const emptyDirMode = 0o777
+
+// sourceKind is the field name of a volume's source, "" when it has none.
+func sourceKind(source v1.VolumeSource) string {
+	text, err := json.Marshal(source)
+	if err != nil {
+		return "unknown"
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return "unknown"
+	}
+	return strings.Join(slices.Sorted(maps.Keys(fields)), "+")
+}
+
+func emptyDir(volume v1.Volume) v1.EmptyDirVolumeSource {
+	if volume.EmptyDir == nil {
+		return v1.EmptyDirVolumeSource{}
+	}
+	return *volume.EmptyDir
+}
+
+func emptyDirPath(podDir, volume string) string {
+	return filepath.Join(podDir, "volumes", emptyDirs, volume)
+}
+
+// setUpEmptyDir makes the directory and mounts what its medium asks for. A complete one is left
+// alone, with whatever mode and owner containers gave it.
+func (v *Volumes) setUpEmptyDir(pod *v1.Pod, volume v1.Volume) error {
+	podDir, err := v.podDir(pod.UID)
+	if err != nil {
+		return err
+	}
+	source := emptyDir(volume)
+	dir := emptyDirPath(podDir, volume.Name)
+	ready := filepath.Join(podDir, "plugins", emptyDirs, volume.Name, "ready")
+
+	mounted := true
+	if source.Medium != v1.StorageMediumDefault {
+		if mounted, err = v.isMounted(dir); err != nil {
+			return err
+		}
+	}
+	if _, err := os.Stat(ready); err == nil && mounted {
+		if _, err := os.Stat(dir); err == nil {
+			return nil
+		}
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), dirMode); err != nil {
+		return fmt.Errorf("create emptyDir: %w", err)
+	}
+	if err := os.Mkdir(dir, emptyDirMode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("create emptyDir: %w", err)
+	}
+	if !mounted {
+		if err := v.mountMedium(pod, source, dir); err != nil {
+			return err
+		}
+	}
+	if err := own(pod, dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(ready), dirMode); err != nil {
+		return fmt.Errorf("mark emptyDir as ready: %w", err)
+	}
+	if err := os.WriteFile(ready, nil, 0o640); err != nil {
+		return fmt.Errorf("mark emptyDir as ready: %w", err)
+	}
+	return nil
+}
+
+// own gives an empty directory its mode and, if the pod has an fsGroup, its group, which files made
+// inside then have as well.
+func own(pod *v1.Pod, dir string) error {
+	mode := fs.FileMode(emptyDirMode)
+	if sc := pod.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
+		if err := os.Lchown(dir, -1, int(*sc.FSGroup)); err != nil {
+			return fmt.Errorf("give emptyDir to group %d of fsGroup: %w", *sc.FSGroup, err)
+		}
+		mode |= fs.ModeSetgid
+	}
+	if err := os.Chmod(dir, mode); err != nil {
+		return fmt.Errorf("set mode of emptyDir: %w", err)
+	}
+	return nil
+}
+
+// mountMedium mounts memory or huge pages on dir.
+func (v *Volumes) mountMedium(pod *v1.Pod, source v1.EmptyDirVolumeSource, dir string) error {
+	if source.Medium == v1.StorageMediumMemory {
+		return v.mountTmpfs(dir, v.memorySize(pod, source.SizeLimit))
+	}
+	size, err := hugePageSize(pod, source.Medium)
+	if err != nil {
+		return err
+	}
+	options := []string{fmt.Sprintf("pagesize=%d", size)}
+	if err := v.mounter.Mount("nodev", dir, "hugetlbfs", options); err != nil {
+		return fmt.Errorf("mount emptyDir of medium %s: %w", source.Medium, err)
+	}
+	return nil
+}
+
+// mountTmpfs keeps the content out of swap where the kernel can (noswap, since 6.4).
+func (v *Volumes) mountTmpfs(dir string, size int64) error {
+	var options []string
+	if size > 0 {
+		options = append(options, fmt.Sprintf("size=%d", size))
+	}
+	if v.mounter.Mount("tmpfs", dir, "tmpfs", append(slices.Clone(options), "noswap")) == nil {
+		return nil
+	}
+	if err := v.mounter.Mount("tmpfs", dir, "tmpfs", options); err != nil {
+		return fmt.Errorf("mount emptyDir of medium Memory: %w", err)
+	}
+	return nil
+}
+
+// memorySize is the size of a memory-backed emptyDir in bytes: the smallest of its own limit, the
+// pod's memory limit and the node's memory; 0 when there is none of them.
+func (v *Volumes) memorySize(pod *v1.Pod, limit *resource.Quantity) int64 {
+	size := v.cfg.Memory
+	bound := func(n int64) {
+		if n > 0 && (size == 0 || n < size) {
+			size = n
+		}
+	}
+	bound(cgroups.PodResources(pod, cgroups.PodOptions{}).Memory)
+	if limit != nil {
+		bound(limit.Value())
+	}
+	return size
+}
+
+// hugePageSize is the page size in bytes of medium HugePages-SIZE, or for medium HugePages the
+// only one that the pod asks for.
+func hugePageSize(pod *v1.Pod, medium v1.StorageMedium) (int64, error) {
+	if text, ok := strings.CutPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix)); ok {
+		size, ok := cgroups.HugePageSize(v1.ResourceHugePagesPrefix + v1.ResourceName(text))
+		if !ok {
+			return 0, fmt.Errorf("medium %q names no page size; write it as HugePages-2Mi", medium)
+		}
+		return size, nil
+	}
+	if medium != v1.StorageMediumHugePages {
+		return 0, fmt.Errorf("medium %q is not one of Memory, HugePages and HugePages-SIZE", medium)
+	}
+	sizes := slices.Collect(maps.Keys(cgroups.PodResources(pod, cgroups.PodOptions{}).HugePages))
+	if len(sizes) != 1 {
+		return 0, fmt.Errorf("medium HugePages: the pod's limits name %d page sizes, not one; "+
+			"write the medium as HugePages-2Mi", len(sizes))
+	}
+	return sizes[0], nil
+}

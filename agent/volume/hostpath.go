@@ -1,0 +1,82 @@
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// checkHostPath sees to it that the path is what the volume's type says, creating it for the types
+// that ask for that. Without a type anything goes, even a path that does not exist.
+func checkHostPath(source *v1.HostPathVolumeSource) error {
+	kind := v1.HostPathUnset
+	if source.Type != nil {
+		kind = *source.Type
+	}
+	if kind == v1.HostPathUnset {
+		return nil
+	}
+	want, ok := hostPathKind(kind)
+	if !ok {
+		return fmt.Errorf("hostPath %s: unknown type %q", source.Path, kind)
+	}
+	if err := createHostPath(source.Path, kind); err != nil {
+		return fmt.Errorf("hostPath type %s: create: %w", kind, err)
+	}
+	info, err := os.Stat(source.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("hostPath type check failed: %s is not %s: nothing is there (type %s)",
+			source.Path, want.name, kind)
+	}
+	if err != nil {
+		return fmt.Errorf("hostPath type check failed: %w (type %s)", err, kind)
+	}
+	if info.Mode()&(fs.ModeType) != want.mode {
+		return fmt.Errorf("hostPath type check failed: %s is not %s (type %s)",
+			source.Path, want.name, kind)
+	}
+	return nil
+}
+
+// fileKind is a kind of file: its type bits and how people call it.
+type fileKind struct {
+	mode fs.FileMode
+	name string
+}
+
+func hostPathKind(kind v1.HostPathType) (fileKind, bool) {
+	switch kind {
+	case v1.HostPathDirectory, v1.HostPathDirectoryOrCreate:
+		return fileKind{fs.ModeDir, "a directory"}, true
+	case v1.HostPathFile, v1.HostPathFileOrCreate:
+		return fileKind{0, "a file"}, true
+	case v1.HostPathSocket:
+		return fileKind{fs.ModeSocket, "a socket file"}, true
+	case v1.HostPathCharDev:
+		return fileKind{fs.ModeDevice | fs.ModeCharDevice, "a character device"}, true
+	case v1.HostPathBlockDev:
+		return fileKind{fs.ModeDevice, "a block device"}, true
+	}
+	return fileKind{}, false
+}
+
+// createHostPath creates a missing directory with its parents, or a missing file.
+func createHostPath(path string, kind v1.HostPathType) error {
+	if _, err := os.Stat(path); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	switch kind {
+	case v1.HostPathDirectoryOrCreate:
+		return os.MkdirAll(path, 0o755)
+	case v1.HostPathFileOrCreate:
+		file, err := os.OpenFile(path, os.O_CREATE, 0o644)
+		if err != nil {
+			return err
+		}
+		return file.Close()
+	}
+	return nil
+}

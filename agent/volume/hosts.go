@@ -1,0 +1,83 @@
+package volume
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/numalet/numalet/cri"
+)
+
+const etcHosts = "/etc/hosts"
+
+// hostsMount writes the pod's /etc/hosts; nil when the pod has no address to put in.
+func (v *Volumes) hostsMount(pod *v1.Pod, ips []string) (*runtimeapi.Mount, error) {
+	if len(ips) == 0 && !pod.Spec.HostNetwork {
+		return nil, nil
+	}
+	dir, err := v.podDir(pod.UID)
+	if err != nil {
+		return nil, err
+	}
+	text, err := v.hostsText(pod, ips)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, "etc-hosts")
+	if old, err := os.ReadFile(path); err != nil || !bytes.Equal(old, text) {
+		// Written in place: containers that run already have this very file mounted.
+		if err := os.WriteFile(path, text, 0o644); err != nil {
+			return nil, fmt.Errorf("write hosts file: %w", err)
+		}
+		if err := os.Chmod(path, 0o644); err != nil {
+			return nil, fmt.Errorf("set mode of hosts file: %w", err)
+		}
+	}
+	return &runtimeapi.Mount{ContainerPath: etcHosts, HostPath: path, SelinuxRelabel: true}, nil
+}
+
+// hostsText is the file's content. In the host's network it is the host's file.
+func (v *Volumes) hostsText(pod *v1.Pod, ips []string) ([]byte, error) {
+	var b bytes.Buffer
+	if pod.Spec.HostNetwork {
+		host, err := os.ReadFile(v.cfg.HostsFile)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("read the host's hosts file: %w", err)
+		}
+		b.WriteString("# Kubernetes-managed hosts file (host network).\n")
+		b.Write(host)
+	} else {
+		name, domain, err := cri.Hostname(pod, v.cfg.ClusterDomain)
+		if err != nil {
+			return nil, err
+		}
+		b.WriteString("# Kubernetes-managed hosts file.\n")
+		for _, line := range []string{
+			"127.0.0.1\tlocalhost", "::1\tlocalhost ip6-localhost ip6-loopback",
+			"fe00::0\tip6-localnet", "fe00::0\tip6-mcastprefix",
+			"fe00::1\tip6-allnodes", "fe00::2\tip6-allrouters",
+		} {
+			b.WriteString(line + "\n")
+		}
+		if domain != "" {
+			name = name + "." + domain + "\t" + name
+		}
+		for _, ip := range ips {
+			b.WriteString(ip + "\t" + name + "\n")
+		}
+	}
+	if len(pod.Spec.HostAliases) > 0 {
+		b.WriteString("\n# Entries added by HostAliases.\n")
+	}
+	for _, alias := range pod.Spec.HostAliases {
+		b.WriteString(alias.IP + "\t" + strings.Join(alias.Hostnames, "\t") + "\n")
+	}
+	return b.Bytes(), nil
+}

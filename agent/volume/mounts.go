@@ -1,0 +1,176 @@
+package volume
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/numalet/numalet/cri"
+)
+
+// Start is what is known about a container that is about to be created.
+type Start struct {
+	// Attempt is the container's restart count.
+	Attempt uint32
+	// Env is the container's environment, which subPathExpr may refer to.
+	Env []*runtimeapi.KeyValue
+	// PodIPs go into /etc/hosts; a pod that has none and its own network gets no such file.
+	PodIPs []string
+}
+
+// Mounts prepares what the container mounts and lists it: its volumes, /etc/hosts unless a volume
+// is mounted there, and an empty termination message file. The pod has to be set up.
+func (v *Volumes) Mounts(
+	pod *v1.Pod, container *v1.Container, start Start,
+) ([]*runtimeapi.Mount, error) {
+	if len(container.VolumeDevices) > 0 {
+		return nil, fmt.Errorf("container %q: volumeDevices are not supported", container.Name)
+	}
+	if err := check(pod); err != nil {
+		return nil, err
+	}
+	var out []*runtimeapi.Mount
+	for i := range container.VolumeMounts {
+		m, err := v.volumeMount(pod, container, i, start)
+		if err != nil {
+			return nil, fmt.Errorf("container %q mounts volume %q at %s: %w", container.Name,
+				container.VolumeMounts[i].Name, container.VolumeMounts[i].MountPath, err)
+		}
+		out = append(out, m)
+	}
+	own := func(m *runtimeapi.Mount, err error) error {
+		if m != nil {
+			out = append(out, m)
+		}
+		return err
+	}
+	if !mountsAt(container, etcHosts) {
+		if err := own(v.hostsMount(pod, start.PodIPs)); err != nil {
+			return nil, fmt.Errorf("container %q: %w", container.Name, err)
+		}
+	}
+	if err := own(v.terminationMount(pod, container, start.Attempt)); err != nil {
+		return nil, fmt.Errorf("container %q: %w", container.Name, err)
+	}
+	return out, nil
+}
+
+func mountsAt(container *v1.Container, path string) bool {
+	return slices.ContainsFunc(container.VolumeMounts,
+		func(m v1.VolumeMount) bool { return absolute(m.MountPath) == path })
+}
+
+// absolute reads a path in a container, where relative ones start at the root.
+func absolute(path string) string { return filepath.Join("/", path) }
+
+func (v *Volumes) volumeMount(
+	pod *v1.Pod, container *v1.Container, index int, start Start,
+) (*runtimeapi.Mount, error) {
+	wanted := container.VolumeMounts[index]
+	position := slices.IndexFunc(pod.Spec.Volumes,
+		func(volume v1.Volume) bool { return volume.Name == wanted.Name })
+	if position < 0 {
+		return nil, fmt.Errorf("the pod has no volume of that name; add it to spec.volumes")
+	}
+	volume := pod.Spec.Volumes[position]
+	if err := checkKinds([]v1.Volume{volume}); err != nil {
+		return nil, err
+	}
+	podDir, err := v.podDir(pod.UID)
+	if err != nil {
+		return nil, err
+	}
+	out := &runtimeapi.Mount{
+		ContainerPath: absolute(wanted.MountPath),
+		HostPath:      emptyDirPath(podDir, volume.Name),
+		Readonly:      wanted.ReadOnly,
+		// The host's own files keep the label that the host gave them.
+		SelinuxRelabel: volume.HostPath == nil,
+	}
+	if volume.HostPath != nil {
+		out.HostPath = volume.HostPath.Path
+	}
+	if out.Propagation, err = propagation(wanted.MountPropagation); err != nil {
+		return nil, err
+	}
+	if out.RecursiveReadOnly, err = v.recursiveReadOnly(wanted); err != nil {
+		return nil, err
+	}
+	path, err := subPath(wanted, start.Env)
+	if err != nil || path == "" {
+		return out, err
+	}
+	target := filepath.Join(podDir, subPathsDir, volume.Name, container.Name, fmt.Sprint(index))
+	out.HostPath, err = v.mountSubPath(out.HostPath, path, target)
+	return out, err
+}
+
+func propagation(mode *v1.MountPropagationMode) (runtimeapi.MountPropagation, error) {
+	if mode == nil {
+		return runtimeapi.MountPropagation_PROPAGATION_PRIVATE, nil
+	}
+	switch *mode {
+	case v1.MountPropagationNone:
+		return runtimeapi.MountPropagation_PROPAGATION_PRIVATE, nil
+	case v1.MountPropagationHostToContainer:
+		return runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER, nil
+	case v1.MountPropagationBidirectional:
+		return runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL, nil
+	}
+	return 0, fmt.Errorf("mountPropagation %q is none of None, HostToContainer, Bidirectional", *mode)
+}
+
+// recursiveReadOnly decides whether mounts below the volume are read-only too (KEP-3857).
+func (v *Volumes) recursiveReadOnly(m v1.VolumeMount) (bool, error) {
+	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {
+		return false, nil
+	}
+	mode := *m.RecursiveReadOnly
+	switch {
+	case mode != v1.RecursiveReadOnlyIfPossible && mode != v1.RecursiveReadOnlyEnabled:
+		return false, fmt.Errorf("recursiveReadOnly %q is none of Disabled, IfPossible, Enabled", mode)
+	case !m.ReadOnly:
+		return false, fmt.Errorf("recursiveReadOnly %s needs readOnly: true", mode)
+	case m.MountPropagation != nil && *m.MountPropagation != v1.MountPropagationNone:
+		return false, fmt.Errorf("recursiveReadOnly %s cannot be had with mountPropagation %s",
+			mode, *m.MountPropagation)
+	case mode == v1.RecursiveReadOnlyEnabled && !v.cfg.RecursiveReadOnly:
+		return false, fmt.Errorf("recursiveReadOnly Enabled is not supported by the container " +
+			"runtime; use IfPossible")
+	}
+	return v.cfg.RecursiveReadOnly, nil
+}
+
+// subPath is the path in the volume that is mounted, "" for all of it.
+func subPath(m v1.VolumeMount, env []*runtimeapi.KeyValue) (string, error) {
+	path, field := m.SubPath, "subPath"
+	if m.SubPathExpr != "" {
+		if m.SubPath != "" {
+			return "", fmt.Errorf("subPath and subPathExpr exclude each other")
+		}
+		var missing []string
+		field = "subPathExpr"
+		path, missing = cri.Expand(m.SubPathExpr, cri.LookupIn(env))
+		if len(missing) > 0 {
+			return "", fmt.Errorf("subPathExpr %q: the container has no environment variable %q",
+				m.SubPathExpr, missing[0])
+		}
+		if path == "" {
+			return "", fmt.Errorf("subPathExpr %q is empty after expansion", m.SubPathExpr)
+		}
+	}
+	if path == "" {
+		return "", nil
+	}
+	if filepath.IsAbs(path) {
+		return "", fmt.Errorf("%s %q must not be an absolute path", field, path)
+	}
+	if slices.Contains(strings.Split(path, "/"), "..") {
+		return "", fmt.Errorf("%s %q must not contain '..'", field, path)
+	}
+	return filepath.Clean(path), nil
+}

@@ -1,0 +1,154 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+// TearDown removes the pod's directory with its volumes. It is safe to call again, also after it
+// failed half way, and for pods that never were here. What hostPath volumes show is not touched.
+func (v *Volumes) TearDown(ctx context.Context, uid types.UID) error {
+	dir, err := v.podDir(uid)
+	if err != nil {
+		return err
+	}
+	if err := v.unmountBelow(ctx, dir); err != nil {
+		return fmt.Errorf("remove files of pod %s: %w", uid, err)
+	}
+	pods, err := os.OpenFile(filepath.Dir(dir), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return fmt.Errorf("remove files of pod %s: %w", uid, err)
+	}
+	defer pods.Close()
+	if err := removeTree(ctx, pods, filepath.Base(dir)); err != nil {
+		return fmt.Errorf("remove files of pod %s: %w", uid, err)
+	}
+	return nil
+}
+
+// Orphans are the pods that have a directory and are not in live, ascending.
+func (v *Volumes) Orphans(live sets.Set[types.UID]) ([]types.UID, error) {
+	entries, err := os.ReadDir(filepath.Join(v.root, podsDir))
+	if err != nil {
+		return nil, fmt.Errorf("list directories of pods: %w", err)
+	}
+	var out []types.UID
+	for _, entry := range entries {
+		if uid := types.UID(entry.Name()); entry.IsDir() && !live.Has(uid) {
+			out = append(out, uid)
+		}
+	}
+	return out, nil
+}
+
+// isMounted tells whether something is mounted on path itself.
+func (v *Volumes) isMounted(path string) (bool, error) {
+	mounts, err := v.mountsBelow(filepath.Dir(path))
+	return slices.Contains(mounts, path), err
+}
+
+// mountsBelow are the mount points below dir, the deepest first; one that is mounted over twice
+// is there twice.
+func (v *Volumes) mountsBelow(dir string) ([]string, error) {
+	points, err := v.mounter.List()
+	if err != nil {
+		return nil, fmt.Errorf("list mounts: %w", err)
+	}
+	var out []string
+	// proc(5): the kernel writes these characters of a path in octal.
+	plain := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	for _, point := range points {
+		if path := plain.Replace(point.Path); strings.HasPrefix(path, dir+"/") {
+			out = append(out, path)
+		}
+	}
+	slices.Sort(out)
+	slices.Reverse(out)
+	return out, nil
+}
+
+// unmountBelow unmounts everything below dir, going on after a failure.
+func (v *Volumes) unmountBelow(ctx context.Context, dir string) error {
+	mounts, err := v.mountsBelow(dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, path := range mounts {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := v.mounter.Unmount(path); err != nil {
+			errs = append(errs, fmt.Errorf("unmount %s: %w", path, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeTree deletes name in parent and all that is below. It follows no link and enters no mount,
+// not even one that was made after the list of mounts was read.
+func removeTree(ctx context.Context, parent *os.File, name string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	path := filepath.Join(parent.Name(), name)
+	err := unix.Unlinkat(int(parent.Fd()), name, 0)
+	if err == nil || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if !errors.Is(err, unix.EISDIR) {
+		return fmt.Errorf("remove %s: %w", path, err)
+	}
+	dir, err := openat2(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW,
+		unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_XDEV)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil
+	case errors.Is(err, unix.EXDEV):
+		return fmt.Errorf("remove %s: still mounted; unmount it first", path)
+	case err != nil:
+		return fmt.Errorf("remove %s: %w", path, err)
+	}
+	defer dir.Close()
+	if err := removeEntries(ctx, dir); err != nil {
+		return err
+	}
+	err = unix.Unlinkat(int(parent.Fd()), name, unix.AT_REMOVEDIR)
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("remove %s: %w", path, err)
+	}
+	return nil
+}
+
+// removeEntries empties a directory, a bounded number of entries at a time.
+func removeEntries(ctx context.Context, dir *os.File) error {
+	const batch = 1024
+	for {
+		names, err := dir.Readdirnames(batch)
+		if errors.Is(err, io.EOF) || err == nil && len(names) == 0 {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("list %s: %w", dir.Name(), err)
+		}
+		for _, name := range names {
+			if err := removeTree(ctx, dir, name); err != nil {
+				return err
+			}
+		}
+		// What follows in a directory that just shrank is not defined; start over.
+		if _, err := dir.Seek(0, io.SeekStart); err != nil {
+			return fmt.Errorf("list %s: %w", dir.Name(), err)
+		}
+	}
+}
