@@ -23,7 +23,8 @@ func parseBytes(s string) (uint64, error) {
 	}
 	n, err := strconv.ParseUint(digits, 10, 63)
 	if err != nil || n > 1<<62/factor {
-		return 0, fmt.Errorf("%q is not an amount of memory; write it like 64Gi, 512Mi or in bytes", shorten(s))
+		return 0, fmt.Errorf("%q is not an amount of memory; write it like 64Gi, 512Mi or in bytes",
+			shorten(s))
 	}
 	return n * factor, nil
 }
@@ -51,14 +52,18 @@ func parseHugePages(path string, pools map[string]scalar) ([]topology.HugePages,
 		}
 		count, err := strconv.ParseUint(string(pools[size]), 10, 53)
 		if err != nil {
-			return nil, fmt.Errorf("%s[%s]: %q is not a number of pages", path, size, shorten(string(pools[size])))
+			return nil, fmt.Errorf("%s[%s]: %q is not a number of pages",
+				path, size, shorten(string(pools[size])))
 		}
 		out = append(out, topology.HugePages{PageBytes: bytes, Count: count})
 	}
-	slices.SortFunc(out, func(a, b topology.HugePages) int { return cmp.Compare(a.PageBytes, b.PageBytes) })
+	slices.SortFunc(out, func(a, b topology.HugePages) int {
+		return cmp.Compare(a.PageBytes, b.PageBytes)
+	})
 	for i := 1; i < len(out); i++ {
 		if out[i].PageBytes == out[i-1].PageBytes {
-			return nil, fmt.Errorf("%s: the page size %s is listed twice", path, formatBytes(out[i].PageBytes))
+			return nil, fmt.Errorf("%s: the page size %s is listed twice",
+				path, formatBytes(out[i].PageBytes))
 		}
 	}
 	return out, nil
@@ -72,7 +77,8 @@ func parseHex(s string, digits int) (string, error) {
 	}
 	n, err := strconv.ParseUint(s, 0, 4*digits)
 	if err != nil {
-		return "", fmt.Errorf("%q is not an id of %d hex digits; write it like 0x%0*x", shorten(s), digits, digits, 0x10de)
+		return "", fmt.Errorf("%q is not an id of %d hex digits; write it like 0x%0*x",
+			shorten(s), digits, digits, 0x10de)
 	}
 	return fmt.Sprintf("0x%0*x", digits, n), nil
 }

@@ -15,7 +15,8 @@ var machines embed.FS
 func Fixture(name string) (*topology.Machine, error) {
 	f, err := machines.Open("machines/" + name + ".yaml")
 	if err != nil {
-		return nil, fmt.Errorf("no built-in machine %q; there are: %s", name, strings.Join(FixtureNames(), ", "))
+		return nil, fmt.Errorf("no built-in machine %q; there are: %s",
+			name, strings.Join(FixtureNames(), ", "))
 	}
 	defer f.Close()
 	m, err := ParseYAML(f)

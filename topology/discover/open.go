@@ -30,8 +30,9 @@ func Open(path string) (*topology.Machine, error) {
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("open machine: %w; give a ghw snapshot, a machine file in YAML, or %sNAME (%s)",
-			err, fixturePrefix, strings.Join(FixtureNames(), ", "))
+		return nil, fmt.Errorf("open machine: %w; "+
+			"give a ghw snapshot, a machine file in YAML, or %sNAME (%s)", err, fixturePrefix,
+			strings.Join(FixtureNames(), ", "))
 	}
 	if info.IsDir() {
 		return Host(path)

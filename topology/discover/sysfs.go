@@ -92,9 +92,10 @@ func (t tree) memTotal(path string) (uint64, error) {
 		if !ok {
 			continue
 		}
-		kib, err := strconv.ParseUint(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 53)
+		amount := strings.TrimSpace(rest)
+		kib, err := strconv.ParseUint(strings.TrimSpace(strings.TrimSuffix(amount, "kB")), 10, 53)
 		if err != nil {
-			return 0, fmt.Errorf("read %s: %q is not an amount of memory", path, shorten(strings.TrimSpace(line)))
+			return 0, fmt.Errorf("read %s: %q is not an amount of memory", path, shorten(amount))
 		}
 		return kib * 1024, nil
 	}

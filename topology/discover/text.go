@@ -61,7 +61,8 @@ func (p picture) headline(b *strings.Builder) {
 	fmt.Fprintf(b, "%s, %s, %s, %s", count(len(p.m.Sockets()), "socket"),
 		count(len(p.spec.Nodes), "node"), count(len(p.m.Cores()), "core"),
 		count(p.m.Online().Size(), "CPU"))
-	fmt.Fprintf(b, ", %s memory, %s\n", memory(p.m.MemoryBytes()), count(len(p.spec.PCI), "PCI device"))
+	fmt.Fprintf(b, ", %s memory, %s\n",
+		memory(p.m.MemoryBytes()), count(len(p.spec.PCI), "PCI device"))
 	if off := p.m.Offline(); !off.IsEmpty() {
 		lines := wrap(strings.Split(off.String(), ","), ",", 80)
 		fmt.Fprintln(b, "offline CPUs "+strings.Join(lines, ",\n             "))

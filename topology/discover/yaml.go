@@ -136,12 +136,13 @@ func decodeStrict(data []byte, into any) error {
 		return fmt.Errorf("%w; %s", strict[0], next)
 	}
 	// "json: cannot unmarshal object into Go struct field machineFile.nodes of type []T"
-	value, rest, _ := strings.Cut(strings.TrimPrefix(err.Error(), "json: cannot unmarshal "), " into Go ")
+	text := strings.TrimPrefix(err.Error(), "json: ")
+	value, rest, _ := strings.Cut(strings.TrimPrefix(text, "cannot unmarshal "), " into Go ")
 	field, _, ok := strings.Cut(strings.TrimPrefix(rest, "struct field "), " of type ")
 	if _, path, below := strings.Cut(field, "."); ok && below {
 		return fmt.Errorf("%s: %s does not belong here; %s", path, value, next)
 	}
-	return fmt.Errorf("%s; %s", strings.TrimPrefix(err.Error(), "json: "), next)
+	return fmt.Errorf("%s; %s", text, next)
 }
 
 // spec is the machine that the file describes.
