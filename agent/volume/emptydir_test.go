@@ -1,0 +1,160 @@
+package volume
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/mount-utils"
+	"k8s.io/utils/ptr"
+)
+
+// mediums shows what is mounted as "TYPE OPTIONS NAME".
+func mediums(m *mount.FakeMounter) []string {
+	var out []string
+	for _, p := range m.MountPoints {
+		out = append(out, p.Type+" "+strings.Join(p.Opts, ",")+" "+filepath.Base(p.Path))
+	}
+	return out
+}
+
+func TestMediums(t *testing.T) {
+	limited := func(volume v1.Volume, size string) v1.Volume {
+		volume.EmptyDir.SizeLimit = ptr.To(resource.MustParse(size))
+		return volume
+	}
+	list := func(name v1.ResourceName, quantity string) v1.ResourceList {
+		return v1.ResourceList{name: resource.MustParse(quantity)}
+	}
+	tests := []struct {
+		name   string
+		memory int64 // of the node
+		limits v1.ResourceList
+		volume v1.Volume
+		want   []string
+	}{
+		{"disk", 1 << 30, nil, empty("v", ""), nil},
+		{"memory", 0, nil, empty("v", "Memory"), []string{"tmpfs noswap v"}},
+		{"the node's memory", 1 << 30, nil, empty("v", "Memory"),
+			[]string{"tmpfs size=1073741824,noswap v"}},
+		{"the pod's memory", 1 << 30, list("memory", "1Mi"), empty("v", "Memory"),
+			[]string{"tmpfs size=1048576,noswap v"}},
+		{"its own limit", 1 << 30, list("memory", "1Mi"), limited(empty("v", "Memory"), "4Ki"),
+			[]string{"tmpfs size=4096,noswap v"}},
+		{"a limit above the pod's", 0, list("memory", "1Mi"), limited(empty("v", "Memory"), "2Mi"),
+			[]string{"tmpfs size=1048576,noswap v"}},
+		{"huge pages by name", 0, nil, empty("v", "HugePages-2Mi"),
+			[]string{"hugetlbfs pagesize=2097152 v"}},
+		{"huge pages of the limits", 0, list("hugepages-1Gi", "1Gi"), empty("v", "HugePages"),
+			[]string{"hugetlbfs pagesize=1073741824 v"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			v, mounter := newVolumes(t, Config{Memory: tt.memory})
+			pod := podWith(tt.volume)
+			pod.Spec.Containers[0].Resources = v1.ResourceRequirements{
+				Limits: tt.limits, Requests: tt.limits,
+			}
+			setUp(t, v, pod)
+			setUp(t, v, pod) // nothing is left to do
+			if diff := cmp.Diff(tt.want, mediums(mounter)); diff != "" {
+				t.Error("-want +got:\n", diff)
+			}
+		})
+	}
+}
+
+func TestHugePagesAmbiguous(t *testing.T) {
+	v, _ := newVolumes(t, Config{})
+	err := v.SetUp(t.Context(), podWith(empty("v", "HugePages")))
+	if err == nil || !strings.Contains(err.Error(), "name 0 page sizes") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// refusing fails mounts of a type or with an option.
+type refusing struct {
+	*mount.FakeMounter
+	word string
+}
+
+func (r refusing) Mount(source, target, fstype string, options []string) error {
+	if slices.Contains(options, r.word) || r.word == fstype {
+		return errors.New("refused " + r.word)
+	}
+	return r.FakeMounter.Mount(source, target, fstype, options)
+}
+
+func TestTmpfsWithoutNoswap(t *testing.T) {
+	fake := mount.NewFakeMounter(nil)
+	v, _ := newVolumes(t, Config{Mounter: refusing{fake, "noswap"}})
+	setUp(t, v, podWith(empty("v", "Memory")))
+	if diff := cmp.Diff([]string{"tmpfs  v"}, mediums(fake)); diff != "" {
+		t.Error("-want +got:\n", diff)
+	}
+}
+
+// A volume that could not be mounted is not taken for ready afterwards.
+func TestFailedMountIsTriedAgain(t *testing.T) {
+	fake := mount.NewFakeMounter(nil)
+	v, _ := newVolumes(t, Config{Mounter: refusing{fake, "tmpfs"}})
+	pod := podWith(empty("v", "Memory"))
+	err := v.SetUp(t.Context(), pod)
+	want := `volume "v": mount emptyDir of medium Memory: refused tmpfs`
+	if err == nil || err.Error() != want {
+		t.Fatalf("got %v, want %s", err, want)
+	}
+	v.mounter = fake
+	setUp(t, v, pod)
+	if got := mediums(fake); len(got) != 1 {
+		t.Errorf("mounted: %q", got)
+	}
+	// After a reboot the mark is there and the mount is gone.
+	fake.MountPoints = nil
+	setUp(t, v, pod)
+	if got := mediums(fake); len(got) != 1 {
+		t.Errorf("mounted after a reboot: %q", got)
+	}
+}
+
+func TestTmpfsForReal(t *testing.T) {
+	requireRoot(t)
+	v, _ := newVolumes(t, Config{Mounter: mount.NewWithoutSystemd("")})
+	pod := podWith(empty("v", "Memory"))
+	pod.Spec.Volumes[0].EmptyDir.SizeLimit = ptr.To(resource.MustParse("1Mi"))
+	dir := emptyDirPath(filepath.Join(v.root, "pods", "u"), "v")
+	t.Cleanup(func() {
+		// Whatever went wrong, no mount may outlive the test.
+		for unix.Unmount(dir, unix.MNT_DETACH) == nil {
+		}
+	})
+	setUp(t, v, pod)
+	setUp(t, v, pod)
+	var stat unix.Statfs_t
+	if err := unix.Statfs(dir, &stat); err != nil {
+		t.Fatal(err)
+	}
+	if stat.Type != unix.TMPFS_MAGIC || int64(stat.Blocks)*stat.Bsize != 1<<20 {
+		t.Errorf("type %x, %d bytes; want a tmpfs of 1 MiB", stat.Type, int64(stat.Blocks)*stat.Bsize)
+	}
+	mounts, err := v.mountsBelow(v.root)
+	if err != nil || len(mounts) != 1 {
+		t.Errorf("mounted: %q, %v; want it once", mounts, err)
+	}
+	write(t, filepath.Join(dir, "file"), "x")
+	if err := v.TearDown(t.Context(), "u"); err != nil {
+		t.Fatal(err)
+	}
+	if mounts, err = v.mountsBelow(v.root); err != nil || len(mounts) != 0 {
+		t.Errorf("still mounted: %q, %v", mounts, err)
+	}
+	if got := tree(t, filepath.Join(v.root, "pods")); len(got) > 0 {
+		t.Errorf("left behind: %q", got)
+	}
+}
