@@ -114,7 +114,9 @@ func (req Request) settle() (*settled, error) {
 	}
 	s := &settled{n: req.N, has: sets.New[string]()}
 	s.take(must)
-	s.take(slices.DeleteFunc(sortedIDs(req.Reusable), func(id string) bool { return !healthy.Has(id) }))
+	s.take(slices.DeleteFunc(sortedIDs(req.Reusable), func(id string) bool {
+		return !healthy.Has(id)
+	}))
 
 	var free []Device
 	for _, d := range req.Resource.Devices {

@@ -109,7 +109,8 @@ func (l *link) run(ctx context.Context, s linkSettings) {
 			return
 		}
 		log.Info("Device plugin disconnected", "reason", err.Error())
-		s.report(ctx, event{kind: linkClosed, link: l, problem: "plugin on " + l.name() + ": " + err.Error()})
+		problem := "plugin on " + l.name() + ": " + err.Error()
+		s.report(ctx, event{kind: linkClosed, link: l, problem: problem})
 	}
 	grace := time.NewTimer(s.grace)
 	defer grace.Stop()

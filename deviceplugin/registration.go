@@ -74,7 +74,9 @@ type registrar struct {
 	log     klog.Logger
 }
 
-func (r registrar) Register(ctx context.Context, req *v1beta1.RegisterRequest) (*v1beta1.Empty, error) {
+func (r registrar) Register(
+	ctx context.Context, req *v1beta1.RegisterRequest,
+) (*v1beta1.Empty, error) {
 	log := r.log.WithValues("resource", req.GetResourceName(), "endpoint", req.GetEndpoint())
 	r.plugins.metrics.registrations.WithLabelValues(req.GetResourceName()).Inc()
 	l, err := r.plugins.accept(req)
@@ -103,14 +105,15 @@ func (p *Plugins) accept(req *v1beta1.RegisterRequest) (*link, error) {
 	endpoint := req.GetEndpoint()
 	socket := filepath.Join(p.cfg.Dir, endpoint)
 	switch {
-	case endpoint == "" || endpoint == "." || endpoint == ".." || filepath.Base(endpoint) != endpoint:
-		return nil, fmt.Errorf("the endpoint %q is invalid: "+
-			"give the name of the plugin's socket in the device plugin directory, without a path", endpoint)
+	case endpoint == "." || endpoint == ".." || filepath.Base(endpoint) != endpoint:
+		return nil, fmt.Errorf("the endpoint %q is invalid: give the name of the plugin's socket "+
+			"in the device plugin directory, without a path", endpoint)
 	case endpoint == SocketName:
-		return nil, fmt.Errorf("the endpoint %q is invalid: it is the registration socket itself", endpoint)
+		return nil, fmt.Errorf("the endpoint %q is invalid: it is the registration socket itself",
+			endpoint)
 	case strings.ContainsRune(endpoint, 0) || len(socket) > maxSocketPath:
-		return nil, fmt.Errorf("the endpoint %q is invalid: "+
-			"with the directory it has %d bytes, unix sockets allow %d", endpoint, len(socket), maxSocketPath)
+		return nil, fmt.Errorf("the endpoint %q is invalid: with the directory it has %d bytes, "+
+			"unix sockets allow %d", endpoint, len(socket), maxSocketPath)
 	}
 	return newLink(req.GetResourceName(), socket, p.cfg.Deadlines)
 }

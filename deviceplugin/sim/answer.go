@@ -13,7 +13,9 @@ import (
 )
 
 // response is the answer to Allocate for one container.
-func (a Answer) response(resource string, ids []string) (*v1beta1.ContainerAllocateResponse, error) {
+func (a Answer) response(
+	resource string, ids []string,
+) (*v1beta1.ContainerAllocateResponse, error) {
 	resp := &v1beta1.ContainerAllocateResponse{
 		Envs:        map[string]string{EnvName(resource): strings.Join(ids, ",")},
 		Annotations: a.Annotations,

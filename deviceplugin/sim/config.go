@@ -9,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/numalet/numalet/topology"
@@ -61,7 +63,8 @@ type Answer struct {
 func (c Config) withDefaults() (Config, error) {
 	domain, kind, found := strings.Cut(c.Resource, "/")
 	if !found || domain == "" || kind == "" {
-		return c, fmt.Errorf("resource %q: an extended resource is named like example.com/gpu", c.Resource)
+		return c, fmt.Errorf("resource %q: an extended resource is named like example.com/gpu",
+			c.Resource)
 	}
 	if c.Dir == "" {
 		return c, errors.New("the device plugin directory is not given")
@@ -140,7 +143,20 @@ func FromMachine(m *topology.Machine, class, prefix string) ([]Device, error) {
 		devices = append(devices, d)
 	}
 	if len(devices) == 0 {
-		return nil, fmt.Errorf("machine %q has no PCI function of class %q", m.Name(), class)
+		return nil, fmt.Errorf("machine %q has no PCI function of class %q; it has these: %s",
+			m.Name(), class, classes(m))
 	}
 	return devices, nil
+}
+
+// classes lists the PCI classes that a machine has.
+func classes(m *topology.Machine) string {
+	found := map[string]bool{}
+	for _, pci := range m.PCI() {
+		found[pci.Class] = true
+	}
+	if len(found) == 0 {
+		return "none"
+	}
+	return strings.Join(slices.Sorted(maps.Keys(found)), ", ")
 }

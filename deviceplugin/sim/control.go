@@ -43,7 +43,10 @@ func (p *Plugin) serveControl(ctx context.Context, listener net.Listener) error 
 	mux.HandleFunc("POST /restart", p.begin(errRestart))
 	mux.HandleFunc("POST /crash", p.begin(ErrCrashed))
 
-	server := &http.Server{Handler: mux, BaseContext: func(net.Listener) context.Context { return ctx }}
+	server := &http.Server{
+		Handler:     mux,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
 	stopped := make(chan error, 1)
 	defer context.AfterFunc(ctx, func() { stopped <- server.Shutdown(context.WithoutCancel(ctx)) })()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/numalet/numalet/deviceplugin/sim"
+	"github.com/numalet/numalet/topology"
+)
+
+// ctl is what the subcommands of plugin sim ctl share.
+type ctl struct {
+	control string
+	timeout time.Duration
+}
+
+func newPluginCtlCommand() *cobra.Command {
+	c := &ctl{}
+	cmd := &cobra.Command{
+		Use:          "ctl",
+		Short:        "Give orders to a running plugin sim",
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+	}
+	cmd.PersistentFlags().StringVar(&c.control, "control", "", "the plugin's control socket")
+	cmd.PersistentFlags().DurationVar(&c.timeout, "timeout", 10*time.Second,
+		"how long to wait for the plugin")
+	cmd.AddCommand(
+		c.stateCommand(),
+		c.verb("healthy ID...", "Make devices healthy",
+			func(ctx context.Context, p *sim.Client, ids []string) error {
+				return p.SetHealth(ctx, true, ids...)
+			}),
+		c.verb("unhealthy ID...", "Make devices unhealthy",
+			func(ctx context.Context, p *sim.Client, ids []string) error {
+				return p.SetHealth(ctx, false, ids...)
+			}),
+		c.verb("remove ID...", "Remove devices",
+			func(ctx context.Context, p *sim.Client, ids []string) error {
+				return p.Remove(ctx, ids...)
+			}),
+		c.addCommand(),
+		c.faultCommand(),
+		c.verb("clear", "End all misbehaviour", plainOrder((*sim.Client).ClearFaults)),
+		c.verb("restart", "Close the socket, serve and register again",
+			plainOrder((*sim.Client).Restart)),
+		c.verb("crash", "Exit with status 1, sockets left behind", plainOrder((*sim.Client).Crash)),
+	)
+	for _, sub := range cmd.Commands() {
+		sub.SilenceUsage = true
+	}
+	return cmd
+}
+
+// simOrder is what a subcommand has the plugin do.
+type simOrder func(ctx context.Context, p *sim.Client, args []string) error
+
+// plainOrder is an order without arguments.
+func plainOrder(do func(*sim.Client, context.Context) error) simOrder {
+	return func(ctx context.Context, p *sim.Client, _ []string) error { return do(p, ctx) }
+}
+
+// verb makes a subcommand; one whose use has "ID..." wants arguments, others take none.
+func (c *ctl) verb(use, short string, do simOrder) *cobra.Command {
+	args := cobra.NoArgs
+	if strings.Contains(use, "...") {
+		args = cobra.MinimumNArgs(1)
+	}
+	return &cobra.Command{
+		Use: use, Short: short, Args: args,
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			return c.call(cmd.Context(), func(ctx context.Context, p *sim.Client) error {
+				return do(ctx, p, ids)
+			})
+		},
+	}
+}
+
+func (c *ctl) call(ctx context.Context, do func(context.Context, *sim.Client) error) error {
+	if c.control == "" {
+		return errors.New("--control is not given: name the socket that the plugin was started with")
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	return do(ctx, sim.NewClient(c.control))
+}
+
+func (c *ctl) stateCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "state", Short: "Print devices, faults and counts of calls as JSON", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.call(cmd.Context(), func(ctx context.Context, p *sim.Client) error {
+				state, err := p.State(ctx)
+				if err != nil {
+					return err
+				}
+				out := json.NewEncoder(cmd.OutOrStdout())
+				out.SetIndent("", "  ")
+				return out.Encode(state)
+			})
+		},
+	}
+}
+
+func (c *ctl) addCommand() *cobra.Command {
+	var nodes string
+	add := func(ctx context.Context, p *sim.Client, ids []string) error {
+		set, err := topology.ParseNodeSet(nodes)
+		if err != nil {
+			return fmt.Errorf("--nodes: %w", err)
+		}
+		var devices []sim.Device
+		for _, id := range ids {
+			devices = append(devices, sim.Device{ID: id, Healthy: true, Nodes: set.IDs()})
+		}
+		return p.Add(ctx, devices...)
+	}
+	cmd := c.verb("add ID...", "Add devices", add)
+	cmd.Flags().StringVar(&nodes, "nodes", "", "NUMA nodes of each of the devices")
+	return cmd
+}
+
+func (c *ctl) faultCommand() *cobra.Command {
+	var fault sim.Fault
+	cmd := &cobra.Command{
+		Use: "fault RPC", Short: fmt.Sprintf("Make a call misbehave: one of %v", sim.RPCs()),
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			fault.RPC = sim.RPC(args[0])
+			return c.call(cmd.Context(), func(ctx context.Context, p *sim.Client) error {
+				return p.Fault(ctx, fault)
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.DurationVar(&fault.Delay.Duration, "delay", 0, "wait before the call goes on, or fails")
+	f.BoolVar(&fault.Hang, "hang", false, "do not answer until the fault is cleared")
+	f.StringVar(&fault.Code, "code", "", "fail with this gRPC status code, like UNAVAILABLE")
+	f.StringVar(&fault.Message, "message", "", "text of the failure")
+	f.StringVar((*string)(&fault.Lie), "lie", "",
+		"answer wrongly: foreign, few, empty, duplicate, nowhere")
+	f.IntVar(&fault.Count, "count", 0, "how many calls misbehave (all)")
+	return cmd
+}

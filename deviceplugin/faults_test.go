@@ -1,0 +1,176 @@
+package deviceplugin
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/numalet/numalet/deviceplugin/sim"
+	"github.com/numalet/numalet/topology"
+)
+
+// caller makes one of the calls of a plugin, by its name.
+func (r *rig) caller(rpc sim.RPC, resource string) error {
+	var err error
+	switch rpc {
+	case sim.Preferred:
+		_, err = r.Preferred(r.t.Context(), PreferredRequest{Resource: resource, Available: []string{"gpu-0"}, Size: 1})
+	case sim.Allocate:
+		_, err = r.Allocate(r.t.Context(), resource, []string{"gpu-0"})
+	case sim.PreStart:
+		err = r.PreStart(r.t.Context(), resource, []string{"gpu-0"})
+	default:
+		r.t.Fatalf("nobody calls %s", rpc)
+	}
+	return err
+}
+
+func TestHangingConnections(t *testing.T) {
+	for rpc, tc := range map[sim.RPC]struct {
+		deadlines Deadlines
+		problem   string
+	}{
+		sim.Serve:   {Deadlines{Dial: 200 * time.Millisecond}, "failed to dial device plugin: no answer in 200ms: dial unix"},
+		sim.Options: {Deadlines{Options: 200 * time.Millisecond}, "GetDevicePluginOptions: rpc error: code = DeadlineExceeded"},
+		sim.List:    {Deadlines{FirstList: 200 * time.Millisecond}, "ListAndWatch: no list of devices came in time (200ms)"},
+	} {
+		t.Run(string(rpc), func(t *testing.T) {
+			r := newRig(t, Config{Deadlines: tc.deadlines})
+			plugin := r.plugin(sim.Config{Resource: gpu, Faults: []sim.Fault{{RPC: rpc, Hang: true}}})
+			inv := r.until("the deadline's problem", func(inv Inventory) bool {
+				return strings.Contains(inv.Resources[gpu].Problem, tc.problem)
+			})
+			if res := inv.Resources[gpu]; res.Connected || len(res.Devices) > 0 {
+				t.Errorf("a plugin that hangs is in the inventory as %+v", res)
+			}
+			var stopped *StoppedError
+			if err := r.caller(sim.Allocate, gpu); !errors.As(err, &stopped) {
+				t.Errorf("Allocate says %v", err)
+			}
+			plugin.must(plugin.ClearFaults(t.Context()))
+			plugin.must(plugin.Restart(t.Context()))
+			r.untilConnected(gpu)
+		})
+	}
+}
+
+func TestHangingCalls(t *testing.T) {
+	for rpc, tc := range map[sim.RPC]struct {
+		deadlines Deadlines
+		problem   string
+	}{
+		sim.Preferred: {Deadlines{Preferred: 200 * time.Millisecond}, "device plugin GetPreferredAllocation rpc failed with err: rpc error: code = DeadlineExceeded"},
+		sim.Allocate:  {Deadlines{Allocate: 200 * time.Millisecond}, "rpc error: code = DeadlineExceeded"},
+		sim.PreStart:  {Deadlines{PreStart: 200 * time.Millisecond}, "device plugin PreStartContainer rpc failed with err: rpc error: code = DeadlineExceeded"},
+	} {
+		t.Run(string(rpc), func(t *testing.T) {
+			r := newRig(t, Config{Deadlines: tc.deadlines})
+			hung := r.plugin(sim.Config{Resource: gpu, PreStart: true, Faults: []sim.Fault{{RPC: rpc, Hang: true}}})
+			r.plugin(sim.Config{Resource: nic, PreStart: true})
+			r.untilConnected(gpu)
+			r.untilConnected(nic)
+			answer := make(chan error, 1)
+			go func() { answer <- r.caller(rpc, gpu) }()
+			eventually(t, "the call to reach the plugin", func() bool { return hung.calls(rpc) == 1 })
+			if err := r.caller(rpc, nic); err != nil {
+				t.Errorf("beside a plugin that hangs, another one answers %v", err)
+			}
+			if err := <-answer; err == nil || !strings.HasPrefix(err.Error(), tc.problem) {
+				t.Errorf("the call that hangs ended with %v", err)
+			}
+			hung.must(hung.ClearFaults(t.Context()))
+			if err := r.caller(rpc, gpu); err != nil {
+				t.Errorf("after it hung, the plugin answers %v", err)
+			}
+		})
+	}
+}
+
+func TestFailingCalls(t *testing.T) {
+	r := newRig(t, Config{})
+	plugin := r.plugin(sim.Config{Resource: gpu, PreStart: true})
+	r.untilConnected(gpu)
+	for rpc, want := range map[sim.RPC]string{
+		sim.Preferred: "device plugin GetPreferredAllocation rpc failed with err: rpc error: code = Aborted desc = no",
+		sim.Allocate:  "rpc error: code = Aborted desc = no",
+		sim.PreStart:  "device plugin PreStartContainer rpc failed with err: rpc error: code = Aborted desc = no",
+	} {
+		plugin.must(plugin.Fault(t.Context(), sim.Fault{RPC: rpc, Code: "aborted", Message: "no", Count: 1}))
+		if err := r.caller(rpc, gpu); err == nil || err.Error() != want {
+			t.Errorf("%s: error %v, want %s", rpc, err, want)
+		}
+		if err := r.caller(rpc, gpu); err != nil {
+			t.Errorf("%s, once the fault is used up: %v", rpc, err)
+		}
+	}
+	for rpc, want := range map[sim.RPC]string{
+		sim.Preferred: "unknown Device Plugin example.com/other",
+		sim.Allocate:  "unknown Device Plugin example.com/other",
+		sim.PreStart:  "endpoint not found in cache for a registered resource: example.com/other",
+	} {
+		if err := r.caller(rpc, "example.com/other"); err == nil || err.Error() != want {
+			t.Errorf("%s: error %v, want %s", rpc, err, want)
+		}
+	}
+}
+
+func TestFailingConnections(t *testing.T) {
+	for _, rpc := range []sim.RPC{sim.Options, sim.List} {
+		r := newRig(t, Config{})
+		plugin := r.plugin(sim.Config{Resource: gpu, Faults: []sim.Fault{
+			{RPC: rpc, Code: "INTERNAL", Message: "broken", Count: 1},
+		}})
+		want := fmt.Sprintf("plugin on example.com_gpu.sock: %s: rpc error: code = Internal desc = broken", rpc)
+		r.until("the problem", func(inv Inventory) bool { return inv.Resources[gpu].Problem == want })
+		plugin.must(plugin.Restart(t.Context()))
+		r.untilConnected(gpu)
+	}
+}
+
+func TestLies(t *testing.T) {
+	r := newRig(t, Config{})
+	plugin := r.plugin(sim.Config{Resource: gpu})
+	req := Request{Resource: r.untilConnected(gpu), N: 2, Hint: topology.Hint{Any: true}}
+	for lie, want := range map[sim.Lie][]string{
+		sim.Foreign: {"gpu-0", "gpu-1"}, sim.Few: {"gpu-0", "gpu-1"}, sim.Empty: {"gpu-0", "gpu-1"},
+	} {
+		plugin.must(plugin.Fault(t.Context(), sim.Fault{RPC: sim.Preferred, Lie: lie}))
+		ask, wanted := AdviceWanted(req)
+		if !wanted {
+			t.Fatal("no advice wanted")
+		}
+		var err error
+		if req.Advice, err = r.Preferred(t.Context(), ask); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := Choose(req); err != nil || !slices.Equal(got, want) {
+			t.Errorf("with advice %q the choice is %q, %v", req.Advice, got, err)
+		}
+	}
+	plugin.must(plugin.Fault(t.Context(), sim.Fault{RPC: sim.Allocate, Lie: sim.Empty}))
+	err := r.caller(sim.Allocate, gpu)
+	if err == nil || !strings.HasPrefix(err.Error(), "no containers return in allocation response") {
+		t.Errorf("an empty answer gives %v", err)
+	}
+	for _, lie := range []sim.Lie{sim.Duplicate, sim.Nowhere} {
+		before := r.Inventory().Resources[gpu].Devices
+		plugin.must(plugin.Fault(t.Context(), sim.Fault{RPC: sim.List, Lie: lie}))
+		plugin.must(plugin.SetHealth(t.Context(), lie != sim.Duplicate, "gpu-7"))
+		inv := r.until("the lying list", func(inv Inventory) bool {
+			return inv.Resources[gpu].Devices[7].Healthy == (lie != sim.Duplicate)
+		})
+		after := slices.Clone(inv.Resources[gpu].Devices)
+		after[7].Healthy = before[7].Healthy
+		if !slices.Equal(before, after) {
+			t.Errorf("lie %s changed the devices to %+v", lie, after)
+		}
+	}
+	plugin.must(plugin.Fault(t.Context(), sim.Fault{RPC: sim.List, Lie: sim.Empty}))
+	inv := r.until("no device", func(inv Inventory) bool { return len(inv.Resources[gpu].Devices) == 0 })
+	if !inv.Resources[gpu].Connected {
+		t.Error("a plugin without devices is not connected")
+	}
+}

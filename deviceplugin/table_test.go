@@ -1,0 +1,174 @@
+package deviceplugin
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// String is a resource in a line, for tests.
+func describe(t *table, resource string) string {
+	res, known := t.view(1).inventory.Resources[resource]
+	if !known {
+		return "unknown"
+	}
+	return fmt.Sprintf("connected=%t devices=%d healthy=%d", res.Connected, len(res.Devices), healthy(res.Devices))
+}
+
+func someDevices(n int) []Device {
+	var out []Device
+	for i := range n {
+		out = append(out, Device{ID: fmt.Sprint(i), Healthy: true})
+	}
+	return out
+}
+
+// Each story is a list of steps "link does: what the resource is then; links superseded".
+func TestTableStories(t *testing.T) {
+	type step struct {
+		link       string // its first letter is the socket
+		does       eventKind
+		devices    int
+		want       string
+		superseded []string
+	}
+	const (
+		away   = "connected=false devices=0 healthy=0"
+		two    = "connected=true devices=2 healthy=2"
+		three  = "connected=true devices=3 healthy=3"
+		lost2  = "connected=false devices=2 healthy=0"
+		absent = "unknown"
+	)
+	for name, steps := range map[string][]step{
+		"a life": {
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil}, {"a", linkListed, 3, three, nil},
+			{"a", linkListed, 2, two, nil}, {"a", linkClosed, 0, lost2, nil}, {"a", linkExpired, 0, absent, nil},
+		},
+		"never lists": {
+			{"a", linkRegistered, 0, away, nil}, {"a", linkClosed, 0, away, nil}, {"a", linkExpired, 0, absent, nil},
+		},
+		"registers the same socket again, closing late": {
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil},
+			{"a'", linkRegistered, 0, two, nil}, {"a'", linkListed, 3, three, []string{"a"}}, {"a", linkClosed, 0, three, nil},
+		},
+		"registers the same socket again, closing early": {
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil}, {"a'", linkRegistered, 0, two, nil},
+			{"a", linkClosed, 0, lost2, nil}, {"a'", linkListed, 3, three, []string{"a"}},
+		},
+		"registers over and over": {
+			{"a", linkRegistered, 0, away, nil}, {"a'", linkRegistered, 0, away, []string{"a"}},
+			{"a''", linkRegistered, 0, away, []string{"a'"}}, {"a''", linkListed, 2, two, nil},
+		},
+		"takeover, and the older one ends": {
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil}, {"b", linkRegistered, 0, two, nil},
+			{"b", linkListed, 3, three, nil}, {"a", linkListed, 2, three, nil}, {"a", linkClosed, 0, three, []string{"a"}},
+		},
+		"takeover, and the newer one ends": {
+			{"a", linkRegistered, 0, away, nil}, {"b", linkRegistered, 0, away, nil}, {"b", linkListed, 3, three, nil},
+			{"a", linkListed, 2, three, nil}, {"b", linkClosed, 0, two, []string{"b"}},
+		},
+		"takeover that fails": {
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil}, {"b", linkRegistered, 0, two, nil},
+			{"b", linkClosed, 0, two, []string{"b"}},
+		},
+		"a failed newcomer hides no device": {
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil}, {"a", linkClosed, 0, lost2, nil},
+			{"b", linkRegistered, 0, lost2, nil}, {"b", linkClosed, 0, lost2, nil}, {"a", linkExpired, 0, away, nil},
+			{"b", linkExpired, 0, absent, nil},
+		},
+		"older one registered first and lists last": {
+			{"a", linkRegistered, 0, away, nil}, {"a'", linkRegistered, 0, away, []string{"a"}}, {"a", linkListed, 3, away, nil},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			table := &table{}
+			links := map[string]*link{}
+			for i, s := range steps {
+				if s.does == linkRegistered {
+					links[s.link] = &link{resource: gpu, socket: "/" + s.link[:1]}
+				}
+				superseded := table.apply(event{kind: s.does, link: links[s.link], devices: someDevices(s.devices), problem: "x"})
+				var names []string
+				for _, l := range superseded {
+					for name := range links {
+						if links[name] == l {
+							names = append(names, name)
+						}
+					}
+				}
+				if got := describe(table, gpu); got != s.want {
+					t.Errorf("step %d (%s): %s, want %s", i, s.link, got, s.want)
+				}
+				if diff := cmp.Diff(s.superseded, names); diff != "" {
+					t.Errorf("step %d (%s): superseded, -want +got:\n%s", i, s.link, diff)
+				}
+			}
+		})
+	}
+}
+
+// Whatever comes in whatever order: a resource is connected exactly while a link that nothing
+// superseded is listing, the newest of them serves it, and nothing stays for ever.
+func TestTableInAnyOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		table := &table{}
+		var links []*link
+		phase := map[*link]eventKind{}
+		gone := map[*link]bool{}
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			kind := eventKind(rapid.IntRange(0, 3).Draw(t, "kind"))
+			e := event{kind: kind, devices: someDevices(rapid.IntRange(0, 3).Draw(t, "devices"))}
+			if kind == linkRegistered {
+				e.link = &link{
+					resource: rapid.SampledFrom([]string{gpu, nic}).Draw(t, "resource"),
+					socket:   rapid.SampledFrom([]string{"/a", "/b"}).Draw(t, "socket"),
+				}
+				links = append(links, e.link)
+			} else {
+				if len(links) == 0 {
+					continue
+				}
+				e.link = rapid.SampledFrom(links).Draw(t, "link")
+				// A link reports its life in order.
+				if before := phase[e.link]; before > kind || before == kind && kind != linkListed ||
+					kind == linkExpired && before != linkClosed {
+					continue
+				}
+			}
+			phase[e.link] = kind
+			for _, l := range table.apply(e) {
+				gone[l] = true
+			}
+			checkServing(t, table, links, phase, gone)
+		}
+		for _, l := range links {
+			table.apply(event{kind: linkClosed, link: l})
+			table.apply(event{kind: linkExpired, link: l})
+		}
+		if n := len(table.view(1).inventory.Resources); n > 0 || len(table.records) > 0 {
+			t.Errorf("%d resources and %d records are left", n, len(table.records))
+		}
+	})
+}
+
+func checkServing(t *rapid.T, table *table, links []*link, phase map[*link]eventKind, gone map[*link]bool) {
+	view := table.view(1)
+	for _, resource := range []string{gpu, nic} {
+		var newest *link
+		for _, l := range slices.Backward(links) {
+			if l.resource == resource && phase[l] == linkListed && !gone[l] {
+				newest = l
+				break
+			}
+		}
+		if got := view.inventory.Resources[resource].Connected; got != (newest != nil) {
+			t.Errorf("%s: connected=%t", resource, got)
+		}
+		if newest != nil && view.links[resource] != newest {
+			t.Errorf("%s is served by another link than the newest", resource)
+		}
+	}
+}
