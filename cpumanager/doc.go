@@ -23,9 +23,9 @@
 // node is too full today. CPUs that earlier init containers of the pod leave behind (reusable) must
 // all be inside, or they would lie idle until the pod ends.
 //
-// Nodes without CPUs are in no hint, as with the kubelet: they add nothing to a set but would double
-// the number of sets. A device on such a node therefore shares no node with any CPU; restricted
-// and single-numa-node reject that container, best-effort places it anywhere.
+// Nodes without CPUs are in no hint, as with the kubelet: they add nothing to a set but would
+// double the number of sets. A device on such a node therefore shares no node with any CPU;
+// restricted and single-numa-node reject that container, best-effort places it anywhere.
 //
 // The number of sets doubles with each node. With up to 11 nodes all of them are tried, which are
 // all answers the kubelet can give. With more, sets are tried by increasing width up to a limit
@@ -35,10 +35,10 @@
 //
 // # Which CPUs: Choose
 //
-// The machine is a tree: sockets, their nodes (or nodes, their sockets: the level with fewer members
-// is the outer one), their last-level caches, their cores, their threads. A request takes the
-// largest whole things it can, and otherwise fills up what is in use already, so that large free
-// things last as long as possible:
+// The machine is a tree: sockets, their nodes (or nodes, their sockets: the level with fewer
+// members is the outer one), their last-level caches, their cores, their threads. A request takes
+// the largest whole things it can, and otherwise fills up what is in use already, so that large
+// free things last as long as possible:
 //
 //  1. whole sockets and nodes that are free, outer level first;
 //  2. whole cores: node after node, the one with the fewest free CPUs first. Inside the node, from
@@ -57,6 +57,6 @@
 // prefer-align-cpus-by-uncorecache) and where cores or nodes differ in size: here the largest come
 // first, and a core whose sibling is offline is a whole core.
 //
-// Reusable CPUs are taken before free ones (the kubelet does not tell them apart), and what is added
-// to them completes their cores, caches and nodes.
+// Reusable CPUs are taken before free ones (the kubelet does not tell them apart), and what is
+// added to them completes their cores, caches and nodes.
 package cpumanager

@@ -56,7 +56,8 @@ func TestPlan(t *testing.T) {
 // container takes CPUs out of the shared pool, the sharers have left before it grows.
 func TestPlanConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		ids := rapid.SliceOfNDistinct(rapid.StringMatching("[a-f]{2}"), 1, 6, rapid.ID[string]).Draw(t, "ids")
+		id := rapid.StringMatching("[a-f]{2}")
+		ids := rapid.SliceOfNDistinct(id, 1, 6, rapid.ID[string]).Draw(t, "ids")
 		own := someOf(t, cpuset.New(1, 2, 3), "exclusive").Union(cpuset.New(4))
 		shared := cpuset.New(0, 1, 2, 3, 4, 5).Difference(own)
 		want := map[string]cpuset.CPUSet{ids[0]: own}

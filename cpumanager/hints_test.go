@@ -120,31 +120,65 @@ func TestHintsManyNodes(t *testing.T) {
 	busy := m.CPUsOfNodes(topology.NewNodeSet(3, 5, 63))
 	free := m.Online().Difference(busy).Difference(cpuset.New(0))
 	for _, c := range []struct {
-		n, reusable     int
-		narrowest, most int
-	}{{1, -1, 1, 4000}, {4, -1, 1, 4000}, {5, -1, 2, 4000}, {40, -1, 10, 4000}, {100, 40, 25, 4000}, {243, -1, 61, 10}} {
-		reusable := cpuset.New()
+		n, reusable, narrowest, most int
+	}{
+		{n: 1, reusable: -1, narrowest: 1, most: 2200},
+		{n: 4, reusable: -1, narrowest: 1, most: 2200},
+		{n: 5, reusable: -1, narrowest: 2, most: 2200},
+		{n: 40, reusable: -1, narrowest: 10, most: 2200},
+		{n: 100, reusable: 126, narrowest: 25, most: 2200}, // of node 63
+		{n: 243, reusable: -1, narrowest: 61, most: 10},
+	} {
+		pool := free
 		if c.reusable >= 0 {
-			reusable = cpuset.New(c.reusable)
+			pool = free.Union(cpuset.New(c.reusable))
 		}
+		reusable := pool.Difference(free)
 		hints := s.Hints(free, reusable, c.n)
 		if len(hints) == 0 || len(hints) > c.most {
 			t.Errorf("%d cpus: %d hints", c.n, len(hints))
 		}
-		covered := topology.NodeSet{}
+		narrowest := map[topology.NodeID]int{}
 		for _, h := range hints {
 			inside := m.CPUsOfNodes(h.Nodes)
-			room := inside.Intersection(free.Union(reusable)).Size()
-			if room < c.n || !reusable.IsSubsetOf(inside) {
-				t.Fatalf("%d cpus: %v has %d", c.n, h, room)
+			if inside.Intersection(pool).Size() < c.n || !reusable.IsSubsetOf(inside) {
+				t.Fatalf("%d cpus: %v has no room or lacks %s", c.n, h, reusable)
 			}
 			if h.Preferred != (h.Nodes.Len() == c.narrowest) {
 				t.Fatalf("%d cpus: wrong preference of %v", c.n, h)
 			}
-			covered = covered.Union(h.Nodes)
+			for _, id := range h.Nodes.IDs() {
+				if w, ok := narrowest[id]; !ok || h.Nodes.Len() < w {
+					narrowest[id] = h.Nodes.Len()
+				}
+			}
 		}
-		if covered != m.NodeSet() {
-			t.Errorf("%d cpus: nodes %v are in no hint", c.n, m.NodeSet().Minus(covered))
+		for _, id := range m.NodeSet().IDs() {
+			if want := narrowestAround(m, pool, reusable, c.n, id); narrowest[id] != want {
+				t.Errorf("%d cpus: narrowest hint with node %d has %d nodes, want %d",
+					c.n, id, narrowest[id], want)
+			}
 		}
+	}
+}
+
+// narrowestAround is the size of the smallest node set with n CPUs of the pool that contains the
+// node and those of the reusable CPUs.
+func narrowestAround(
+	m *topology.Machine, pool, reusable cpuset.CPUSet, n int, node topology.NodeID,
+) int {
+	set := m.NodesOf(reusable).Union(topology.NewNodeSet(node))
+	for {
+		inside := m.CPUsOfNodes(set)
+		if inside.Intersection(pool).Size() >= n {
+			return set.Len()
+		}
+		roomiest, most := topology.NoNode, -1
+		for _, id := range m.NodeSet().Minus(set).IDs() {
+			if free := m.CPUsOfNode(id).Intersection(pool).Size(); free > most {
+				roomiest, most = id, free
+			}
+		}
+		set = set.Union(topology.NewNodeSet(roomiest))
 	}
 }

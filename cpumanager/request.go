@@ -8,7 +8,7 @@ import (
 )
 
 // Exclusive is the number of CPUs that the container gets for itself, 0 if it runs on the shared
-// ones. It expects a defaulted pod and any of its containers, init containers and sidecars included.
+// ones. It expects a defaulted pod and any of its containers, also an init container or sidecar.
 //
 // Containers of pods with pod-level resources (KEP-2837) share, whatever they ask for.
 func Exclusive(pod *v1.Pod, c *v1.Container) int {

@@ -24,7 +24,8 @@ func TestNewStaticRefuses(t *testing.T) {
 	g := laptop
 	g.offline = []int{7}
 	m := g.machine(t)
-	if _, err := cpumanager.NewStatic(m, cpuset.New()); !errors.Is(err, cpumanager.ErrNothingReserved) {
+	_, err := cpumanager.NewStatic(m, cpuset.New())
+	if !errors.Is(err, cpumanager.ErrNothingReserved) {
 		t.Errorf("nothing reserved: %v", err)
 	}
 	for _, list := range []string{"0,7", "0,99"} {
@@ -82,8 +83,9 @@ func TestPools(t *testing.T) {
 }
 
 func TestChoose(t *testing.T) {
-	offlineSiblings := twoNodes
+	offlineSiblings, chipletsOffline := twoNodes, chiplets
 	offlineSiblings.offline = []int{9, 10, 11}
+	chipletsOffline.offline = []int{17}
 	for _, c := range []struct {
 		name           string
 		machine        grid
@@ -111,19 +113,23 @@ func TestChoose(t *testing.T) {
 		{"some of the reusable", twoNodes, "0-3", "4-5,12-13", 2, anywhere, "4,12"},
 		{"reusable core is completed", twoNodes, "0-4,6-15", "5", 2, anywhere, "5,13"},
 		{"reusable node is completed", twoNodes, "0-15", "5,13", 8, anywhere, "4-7,12-15"},
-		{"reusable and more of its node", twoNodes, "1-3,9-11,6-7,14-15", "5,13", 4, anywhere, "5-6,13-14"},
+		{"reusable and more of its node", twoNodes, "3,11,6-7,14-15", "5,13", 4, anywhere, "5-6,13-14"},
+		{"reusable and more of its cache", chiplets, "0,5-7,16,21-23", "4,20", 4, anywhere, "4-5,20-21"},
+		{"core of the reusable one first", twoNodes, "4,12-13", "5", 3, anywhere, "4-5,13"},
 		{"reusable outside the hint comes later", twoNodes, "0-7,9-15", "8", 9, onNodes(1), "4-8,12-15"},
 		{"socket before nodes", nps4, "0-127", "", 64, anywhere, "0-31,64-95"},
 		{"a node of the used socket", nps4, "1-127", "", 16, anywhere, "8-15,72-79"},
 		{"a whole cache", nps4, "1-63,65-127", "", 8, onNodes(0), "4-7,68-71"},
-		{"the smallest cache that holds all", chiplets, "1-6,8-15,17-22,24-31", "", 6, anywhere, "1-3,17-19"},
+		{"smallest cache with room", chiplets, "1-6,8-15,17-22,24-31", "", 6, anywhere, "1-3,17-19"},
 		{"a cache with room for the odd thread", chiplets, "3,5-7,19,21-23", "", 3, anywhere, "5-6,21"},
+		{"a thread of the fullest cache", chiplets, "0-5,16-21", "", 1, anywhere, "4"},
 		{"large caches first", chiplets, "0,4-7,8-9,16,20-23,24-25", "", 10, anywhere, "0,4-7,16,20-23"},
 		{"no core is split for a cache", chiplets, "0-3,16-17,19,4,20", "", 4, anywhere, "0-1,16-17"},
 		{"sockets in a node", cluster, "0-15", "", 4, anywhere, "0-1,8-9"},
 		{"single threads", noSMT, "0-15", "", 3, onNodes(2), "8-10"},
 		{"four threads", smt4, "1-15", "", 5, onNodes(0), "1,4-5,9,13"},
 		{"core without its sibling is whole", offlineSiblings, "0-8,12-15", "", 3, onNodes(0), "0-1,8"},
+		{"whole cores of two caches", chipletsOffline, "0-1,4,16,20", "", 4, anywhere, "0,4,16,20"},
 		{"offline cpus are not picked", offlineSiblings, "0-15", "", 5, onNodes(0), "0-3,8"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -137,6 +143,22 @@ func TestChoose(t *testing.T) {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
 		})
+	}
+}
+
+func TestChooseLargestNodeThatFits(t *testing.T) {
+	var spec topology.Spec
+	for id, node := range []topology.NodeID{0, 0, 1, 1, 1, 1} {
+		spec.CPUs = append(spec.CPUs, topology.CPU{
+			ID: id, Core: topology.CoreID(id), Node: node, Socket: topology.SocketID(node),
+			L3: topology.L3ID(node),
+		})
+	}
+	spec.Nodes = []topology.Node{{ID: 0}, {ID: 1}}
+	s := newStatic(t, newMachine(t, spec), cpuset.New(0))
+	got, err := s.Choose(cpus(t, "0-5"), cpuset.New(), 4, anywhere)
+	if err != nil || got.String() != "2-5" {
+		t.Errorf("got %s, %v; want 2-5", got, err)
 	}
 }
 

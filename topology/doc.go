@@ -33,10 +33,11 @@
 //	                  of all nodes (a machine with one node, or nobody has a preference) is
 //	                  turned into "any node"
 //
-// These are the answers of the kubelet (https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/).
-// They are not computed by going through all picks, whose number is the product of the hints of
-// all resources. A preferred pick repeats one node set in every resource, so counting for each set
-// the resources that prefer it finds all of them in one pass. The others only matter as the
-// node sets they share, and there are at most as many of those as there are node sets, however many
-// picks lead to each: they are collected resource by resource.
+// These are the answers of the kubelet
+// (https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/). They are not computed by
+// going through all picks, whose number is the product of the hints of all resources. A preferred
+// pick repeats one node set in every resource, so counting for each set the resources that prefer
+// it finds all of them in one pass. The others only matter as the node sets they share, and there
+// are at most as many of those as there are node sets, however many picks lead to each: they are
+// collected resource by resource.
 package topology

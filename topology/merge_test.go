@@ -234,10 +234,12 @@ func TestMergeManyHints(t *testing.T) {
 		}
 		return out
 	}
-	if got := topology.Merge(topology.Restricted, nodes, offers(preferred)); got.Hint.String() != "0-1 preferred" {
+	got := topology.Merge(topology.Restricted, nodes, offers(preferred))
+	if got.Hint.String() != "0-1 preferred" {
 		t.Errorf("all prefer pairs: got %v", got)
 	}
-	if got := topology.Merge(topology.BestEffort, nodes, offers(not)); got.Hint.String() != "0" {
+	got = topology.Merge(topology.BestEffort, nodes, offers(not))
+	if got.Hint.String() != "0" {
 		t.Errorf("one prefers nothing: got %v", got)
 	}
 }
