@@ -59,7 +59,8 @@ func TestHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := tree.EnsureNode(ctx, NodeResources(list("cpu", "2", "memory", "1Gi"), 1000)); err != nil {
+	node := NodeResources(list("cpu", "2", "memory", "1Gi"), 1000)
+	if err := tree.EnsureNode(ctx, node); err != nil {
 		t.Fatal(err)
 	}
 	full := list("cpu", "500m", "memory", "64Mi")
@@ -116,6 +117,42 @@ func TestDeleteRoot(t *testing.T) {
 		if err := DeleteRoot(t.Context(), bad); err == nil {
 			t.Errorf("DeleteRoot takes %q", bad)
 		}
+	}
+}
+
+// TestUnifiedKill kills and removes in the v2 hierarchy of this machine, which may have no
+// controllers.
+func TestUnifiedKill(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: makes cgroups on this machine")
+	}
+	mount := defaultMount
+	if !isUnified(mount) {
+		mount += "/unified"
+	}
+	if !isUnified(mount) {
+		t.Skip("no cgroup v2 on this machine")
+	}
+	u := &unified{mount: mount}
+	tree := &Tree{driver: Cgroupfs, kernel: u}
+	root := fmt.Sprintf("/numalet-test-kill-%d", os.Getpid())
+	for _, path := range []string{root, root + "/container"} {
+		if err := u.apply(path, Resources{}); err != nil {
+			t.Skipf("cgroups cannot be made here: %v", err)
+		}
+	}
+	exited := startIn(t, []string{mount + root}, "/container")
+	for range 2 {
+		if err := tree.killAll(t.Context(), root); err != nil {
+			t.Fatal(err)
+		}
+		if err := u.remove(root); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-exited
+	if exists(mount + root) {
+		t.Errorf("%s is left", mount+root)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -119,8 +118,11 @@ func (l *legacy) kill(path string) (int, error) {
 	}
 	pids := map[int]bool{}
 	for _, s := range control.Subsystems() {
-		found, err := control.Processes(s.Name(), true)
-		if err != nil && !errors.Is(err, os.ErrNotExist) { // a cgroup can go while we walk
+		dir := filepath.Join(l.mount, string(s.Name()), path)
+		found, err := steady(dir, func() ([]cgroup1.Process, error) {
+			return control.Processes(s.Name(), true)
+		})
+		if err != nil {
 			return 0, err
 		}
 		for _, p := range found {

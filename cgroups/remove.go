@@ -98,6 +98,21 @@ func killable(pids map[int]bool) error {
 	return nil
 }
 
+// steady repeats a walk through dir that a cgroup below, which its owner removed meanwhile, has
+// broken off. Where dir itself does not exist there is nothing to walk through.
+func steady[T any](dir string, walk func() (T, error)) (T, error) {
+	for {
+		found, err := walk()
+		if err == nil || !errors.Is(err, os.ErrNotExist) {
+			return found, err
+		}
+		if !exists(dir) {
+			var none T
+			return none, nil
+		}
+	}
+}
+
 func childDirs(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {

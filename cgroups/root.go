@@ -7,8 +7,8 @@ import (
 	"path"
 )
 
-// CreateRoot makes a cgroup on this machine that can be a Config's Root, for who wants a tree of its
-// own instead of the machine's: the playground, a test.
+// CreateRoot makes a cgroup on this machine that can be a Config's Root, for who wants a tree of
+// its own instead of the machine's: the playground, a test.
 func CreateRoot(root string) error {
 	t, err := openRoot(root)
 	if err != nil {

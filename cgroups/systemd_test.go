@@ -79,6 +79,7 @@ func newSystemdTree(t *testing.T, h host) (*Tree, *fakeBus) {
 }
 
 func TestSystemd(t *testing.T) {
+	rewritable(t)
 	ctx := t.Context()
 	h := newHost(t).unified(allControllers, "/kubepods.slice",
 		"/kubepods.slice/kubepods-burstable.slice")

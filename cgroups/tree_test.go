@@ -27,6 +27,15 @@ func newHost(t *testing.T) host {
 	return h
 }
 
+// rewritable skips where files cannot be written twice: the cgroup library makes files without
+// permissions, which matters only where the kernel has not made them before.
+func rewritable(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: writes files without permissions")
+	}
+}
+
 func (h host) mkdir(dir string) {
 	h.t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -87,6 +96,7 @@ func testPod(uid string, requests, limits v1.ResourceList) *v1.Pod {
 const allControllers = "cpuset cpu io memory hugetlb pids"
 
 func TestUnified(t *testing.T) {
+	rewritable(t)
 	ctx := t.Context()
 	h := newHost(t).unified(allControllers, "/kubepods", "/kubepods/burstable")
 	tree, err := New(h.config(Config{}))
@@ -173,6 +183,7 @@ func TestUnifiedWithoutOptionalControllers(t *testing.T) {
 }
 
 func TestLegacy(t *testing.T) {
+	rewritable(t)
 	ctx := t.Context()
 	h := newHost(t).legacy("cpu", "cpuacct", "cpuset", "memory", "pids", "hugetlb", "systemd")
 	for file, text := range map[string]string{"cpuset.cpus": "0-3\n", "cpuset.mems": "0\n"} {
@@ -251,5 +262,27 @@ func TestHugePageSizes(t *testing.T) {
 	h.mkdir(h.hugePages + "/other")
 	if _, err := hugePageSizes(h.hugePages); err == nil || errors.Is(err, os.ErrNotExist) {
 		t.Errorf("hugePageSizes with another entry: %v", err)
+	}
+}
+
+func TestSteady(t *testing.T) {
+	dir := t.TempDir()
+	walks := 0
+	walk := func() (int, error) {
+		if walks++; walks < 3 {
+			return 1, &os.PathError{Op: "lstat", Path: dir + "/gone", Err: os.ErrNotExist}
+		}
+		return 7, nil
+	}
+	if n, err := steady(dir, walk); n != 7 || err != nil || walks != 3 {
+		t.Errorf("steady = %d, %v after %d walks", n, err, walks)
+	}
+	walks = 0
+	if n, err := steady(dir+"/none", walk); n != 0 || err != nil || walks != 1 {
+		t.Errorf("steady without the folder = %d, %v after %d walks", n, err, walks)
+	}
+	denied := errors.New("denied")
+	if _, err := steady(dir, func() (int, error) { return 0, denied }); err != denied {
+		t.Errorf("steady hides %v", err)
 	}
 }

@@ -94,8 +94,10 @@ func (u *unified) kill(path string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	found, err := control.Procs(true)
-	if err != nil && !os.IsNotExist(err) { // a cgroup can go while we walk
+	found, err := steady(filepath.Join(u.mount, path), func() ([]uint64, error) {
+		return control.Procs(true)
+	})
+	if err != nil {
 		return 0, err
 	}
 	pids := map[int]bool{}
@@ -113,5 +115,8 @@ func (u *unified) remove(path string) error {
 	if err != nil {
 		return err
 	}
-	return control.Delete()
+	_, err = steady(filepath.Join(u.mount, path), func() (struct{}, error) {
+		return struct{}{}, control.Delete()
+	})
+	return err
 }

@@ -175,7 +175,8 @@ func nothingLeft(t *testing.T, dir, parent string) {
 	}
 	for _, file := range files {
 		text, _ := os.ReadFile(file)
-		if strings.Contains(string(text), dir) || strings.HasPrefix(string(text), containerd.Program) {
+		if strings.Contains(string(text), dir) ||
+			strings.HasPrefix(string(text), containerd.Program+"\x00container") {
 			t.Errorf("process %s is left: %q", file, text)
 		}
 	}

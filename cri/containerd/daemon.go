@@ -51,10 +51,11 @@ func Start(ctx context.Context, c Config) (*Daemon, error) {
 		d.snapshotter = "overlayfs"
 	}
 	if err := errors.Join(c.write(d.snapshotter), saveForward(c)); err != nil {
-		return nil, fmt.Errorf("write containerd's configuration: %w", err)
+		return nil, errors.Join(fmt.Errorf("write containerd's configuration: %w", err),
+			sweep(ctx, c))
 	}
 	if err := d.launch(); err != nil {
-		return nil, err
+		return nil, errors.Join(err, sweep(ctx, c))
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -158,7 +159,8 @@ func (d *Daemon) UseRegistry(host, url string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	text := fmt.Sprintf("server = %q\n\n[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", url, url)
+	text := fmt.Sprintf("server = %[1]q\n\n[host.%[1]q]\n"+
+		"  capabilities = [\"pull\", \"resolve\"]\n", url)
 	return os.WriteFile(filepath.Join(dir, "hosts.toml"), []byte(text), 0o644)
 }
 

@@ -21,7 +21,7 @@ import (
 const (
 	forwardSetting = "/proc/sys/net/ipv4/ip_forward"
 	// networkNotes is where the CNI library keeps results, whatever folders it is given. The
-	// names of files contain that of the sandbox.
+	// names of files contain that of the sandbox. The folder stays: others may be using it.
 	networkNotes = "/var/lib/cni/results"
 )
 
@@ -45,8 +45,6 @@ func sweep(ctx context.Context, c Config) error {
 			return err
 		}
 	}
-	_ = os.Remove(networkNotes) // only goes, as its folder, when it is empty
-	_ = os.Remove(filepath.Dir(networkNotes))
 	return nil
 }
 
@@ -95,8 +93,8 @@ func processes(c Config) ([]int, error) {
 	return pids, nil
 }
 
-// deleteContainers has runc kill and delete the containers it still knows, and drops the notes about
-// their networks, which go with their namespaces.
+// deleteContainers has runc kill and delete the containers it still knows, and drops the notes
+// about their networks, which go with their namespaces.
 func deleteContainers(ctx context.Context, c Config) error {
 	dirs, err := filepath.Glob(c.path("runc/*/*"))
 	if err != nil {
@@ -141,7 +139,8 @@ func unmountAll(dir string) error {
 	return nil
 }
 
-// saveForward remembers whether the machine forwards packets. The network plugin turns it on.
+// saveForward remembers whether the machine forwards packets. The network plugin turns it on. Of
+// two daemons at a time, the second remembers what the first one's plugin has set.
 func saveForward(c Config) error {
 	text, err := os.ReadFile(forwardSetting)
 	if err != nil {

@@ -7,10 +7,6 @@ set -eu
 wanted="
 runc:/usr/sbin/runc
 containernetworking-plugins:/usr/lib/cni/bridge
-iproute2:/usr/sbin/ip|/sbin/ip|/bin/ip|/usr/bin/ip
-iptables:/usr/sbin/iptables
-mount:/bin/mount|/usr/bin/mount
-util-linux:/usr/bin/flock
 "
 
 missing=

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gofrs/flock"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -30,6 +31,7 @@ func Containerd(t *testing.T) *containerd.Daemon {
 	if os.Geteuid() != 0 {
 		leaveOut(t, "needs root")
 	}
+	oneAtATime(t)
 	dir, err := os.MkdirTemp("/tmp", "nl") // sockets in t.TempDir() would have too long names
 	if err != nil {
 		t.Fatal(err)
@@ -65,15 +67,31 @@ func Containerd(t *testing.T) *containerd.Daemon {
 	return d
 }
 
+// oneAtATime waits until no other test has a containerd. They would share CPUs and settings of the
+// machine, and could not tell whose traces are whose.
+func oneAtATime(t *testing.T) {
+	t.Helper()
+	lock := flock.New(filepath.Join(os.TempDir(), "numalet-containerd.lock"))
+	if err := lock.Lock(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := lock.Unlock(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // trouble is the lines of containerd's log that are not plain information.
 func trouble(file string) string {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return err.Error()
 	}
-	return strings.Join(slices.DeleteFunc(strings.Split(string(text), "\n"), func(line string) bool {
+	lines := slices.DeleteFunc(strings.Split(string(text), "\n"), func(line string) bool {
 		return strings.Contains(line, "level=info")
-	}), "\n")
+	})
+	return strings.Join(lines, "\n")
 }
 
 // Binaries is the folder with containerd, its shim and ctr: $NUMALET_TOOLS, or what
@@ -105,9 +123,9 @@ func Program(t *testing.T) string {
 	return file
 }
 
-// Registry is a registry in the test's process that d pulls from under a host name. push uploads
-// an image to it.
-func Registry(t *testing.T, d *containerd.Daemon, host string) (push func(ref string, img v1.Image)) {
+// Registry is a registry in the test's process that d pulls from under a host name. The function
+// it returns uploads an image to it.
+func Registry(t *testing.T, d *containerd.Daemon, host string) func(ref string, img v1.Image) {
 	t.Helper()
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
