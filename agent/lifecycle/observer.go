@@ -52,20 +52,17 @@ type Config struct {
 
 // Observer keeps the newest observation of each pod. All methods are safe for concurrent use.
 type Observer struct {
-	cfg     Config
-	cache   *cache
-	reads   *queue // pods to read
-	changed *queue // pods to tell about
-	changes chan types.UID
-	kick    chan struct{} // capacity 1: look again at when to relist
-	synced  chan struct{}
-	metrics *measures
+	cfg      Config
+	cache    *cache
+	schedule *schedule
+	reads    *queue // pods to read
+	changed  *queue // pods to tell about
+	changes  chan types.UID
+	metrics  *measures
+	synced   chan struct{}
 
-	mu         sync.Mutex
-	lastRelist time.Time // start of the last one that succeeded
-	streamUp   time.Time // start of the current event stream; zero: none
-	hurry      bool      // relist after RelistPeriod, whatever the stream
-	unread     map[types.UID]bool
+	mu     sync.Mutex
+	unread map[types.UID]bool // what the first picture lacks; nil before the first relist
 }
 
 // New returns an Observer that knows nothing yet; Run makes it look.
@@ -78,14 +75,14 @@ func New(cfg Config) (*Observer, error) {
 	cfg.ReadTimeout = cmp.Or(cfg.ReadTimeout, 30*time.Second)
 	cfg.Readers = cmp.Or(cfg.Readers, 4)
 	o := &Observer{
-		cfg:     cfg,
-		cache:   newCache(),
-		reads:   newQueue(),
-		changed: newQueue(),
-		changes: make(chan types.UID),
-		kick:    make(chan struct{}, 1),
-		synced:  make(chan struct{}),
-		metrics: newMeasures(),
+		cfg:      cfg,
+		cache:    newCache(),
+		schedule: newSchedule(cfg.RelistPeriod, cfg.RelistWithEvents),
+		reads:    newQueue(),
+		changed:  newQueue(),
+		changes:  make(chan types.UID),
+		metrics:  newMeasures(),
+		synced:   make(chan struct{}),
 	}
 	if err := o.metrics.register(cfg.Registry); err != nil {
 		return nil, err
@@ -124,12 +121,11 @@ func (o *Observer) Synced() <-chan struct{} { return o.synced }
 
 // Healthy is an error when the runtime has not been listed for three minutes.
 func (o *Observer) Healthy(now time.Time) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.lastRelist.IsZero() {
+	last := o.schedule.lastRelist()
+	if last.IsZero() {
 		return errors.New("pleg has yet to be successful")
 	}
-	if ago := now.Sub(o.lastRelist); ago > staleAfter {
+	if ago := now.Sub(last); ago > staleAfter {
 		return fmt.Errorf("pleg was last seen active %v ago; threshold is %v", ago, staleAfter)
 	}
 	return nil
@@ -144,7 +140,7 @@ func (o *Observer) Reread(ctx context.Context, uid types.UID) (cri.Pod, error) {
 	pod, err := o.cfg.Client.Refresh(ctx, r.last)
 	if err != nil {
 		o.cache.abort(r)
-		o.soon()
+		o.schedule.soon()
 		return cri.Pod{}, err
 	}
 	newest, changed := o.cache.commit(r, pod)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,11 +154,10 @@ func TestOlderReadNeverWins(t *testing.T) {
 		t.Run(fmt.Sprintf("vanished=%t", vanished), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f, gate := newFake(), make(chan struct{})
-				first := true
+				var reads atomic.Int32
 				f.set("p", cri.ContainerRunning)
 				f.refresh = func(context.Context, types.UID) error {
-					if first {
-						first = false
+					if reads.Add(1) == 1 {
 						<-gate
 					}
 					return nil
@@ -192,9 +192,9 @@ func TestHungReadDelaysOnlyItsPod(t *testing.T) {
 		for _, uid := range []types.UID{"a-hung", "b", "c", "d"} {
 			f.set(uid, cri.ContainerRunning)
 		}
-		hung := true
+		var healed atomic.Bool
 		f.refresh = func(ctx context.Context, uid types.UID) error {
-			if uid == "a-hung" && hung {
+			if uid == "a-hung" && !healed.Load() {
 				<-ctx.Done()
 				return ctx.Err()
 			}
@@ -211,7 +211,7 @@ func TestHungReadDelaysOnlyItsPod(t *testing.T) {
 			t.Error("synced without one pod")
 		default:
 		}
-		hung = false
+		healed.Store(true)
 		time.Sleep(25 * time.Second)
 		synctest.Wait()
 		if n := len(o.All()); n != 4 {

@@ -32,14 +32,14 @@ func (o *Observer) relistLoop(ctx context.Context) {
 		}
 		failing = err != nil
 		if failing {
-			o.setHurry(true)
+			o.schedule.setHurry(true)
 		}
-		o.waitRelist(ctx, start)
+		o.schedule.wait(ctx, start)
 	}
 }
 
 func (o *Observer) relist(ctx context.Context, start time.Time) error {
-	o.setHurry(false)
+	o.schedule.setHurry(false)
 	seq := o.cache.beginList()
 	pods, err := o.cfg.Client.Pods(ctx)
 	if err != nil {
@@ -54,69 +54,8 @@ func (o *Observer) relist(ctx context.Context, start time.Time) error {
 	for _, uid := range outdated {
 		o.reads.add(uid, time.Now())
 	}
-	o.metrics.relisted(start, o.relisted(start))
+	o.metrics.relisted(start, o.schedule.relisted(start))
 	return nil
-}
-
-// relisted notes the relist and returns the start of the one before.
-func (o *Observer) relisted(start time.Time) time.Time {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	before := o.lastRelist
-	o.lastRelist = start
-	return before
-}
-
-// waitRelist returns when the next relist is due, which a kick may bring forward.
-func (o *Observer) waitRelist(ctx context.Context, last time.Time) {
-	for {
-		wait := time.Until(last.Add(o.period()))
-		if wait <= 0 {
-			return
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-o.kick:
-		case <-ctx.Done():
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
-			return
-		}
-	}
-}
-
-// period trusts a stream after two relist periods: runtimes do not say from when on they send.
-func (o *Observer) period() time.Duration {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	settled := !o.streamUp.IsZero() && time.Since(o.streamUp) >= 2*o.cfg.RelistPeriod
-	if settled && !o.hurry {
-		return o.cfg.RelistWithEvents
-	}
-	return o.cfg.RelistPeriod
-}
-
-func (o *Observer) setHurry(hurry bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.hurry = hurry
-}
-
-func (o *Observer) setStream(up time.Time) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.streamUp = up
-}
-
-// soon makes the next relist due as if there were no events.
-func (o *Observer) soon() {
-	o.setHurry(true)
-	select {
-	case o.kick <- struct{}{}:
-	default:
-	}
 }
 
 // eventLoop listens to the runtime, and tries again when the stream ends.
@@ -125,10 +64,10 @@ func (o *Observer) eventLoop(ctx context.Context) {
 	reported := false
 	for ctx.Err() == nil {
 		start := time.Now()
-		o.setStream(start)
+		o.schedule.setStream(start)
 		err := o.cfg.Client.Events(ctx, o.event)
-		o.setStream(time.Time{})
-		o.soon()
+		o.schedule.setStream(time.Time{})
+		o.schedule.soon()
 		if ctx.Err() != nil {
 			return
 		}
@@ -169,7 +108,7 @@ func (o *Observer) event(e cri.Event) {
 	if uid == "" {
 		var ok bool
 		if uid, ok = o.cache.owner(e.ContainerID); !ok {
-			o.soon()
+			o.schedule.soon()
 			return
 		}
 	}

@@ -1,0 +1,88 @@
+package lifecycle
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// schedule says when the next relist is due: after quick, or after slow while an event stream is
+// trusted.
+type schedule struct {
+	quick, slow time.Duration
+	kick        chan struct{} // capacity 1: look again at what is due
+
+	mu       sync.Mutex
+	last     time.Time // start of the last relist that succeeded
+	streamUp time.Time // start of the current event stream; zero: none
+	hurry    bool      // relist after quick, whatever the stream
+}
+
+func newSchedule(quick, slow time.Duration) *schedule {
+	return &schedule{quick: quick, slow: slow, kick: make(chan struct{}, 1)}
+}
+
+// period trusts a stream after two quick periods: runtimes do not say from when on they send.
+func (s *schedule) period() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	settled := !s.streamUp.IsZero() && time.Since(s.streamUp) >= 2*s.quick
+	if settled && !s.hurry {
+		return s.slow
+	}
+	return s.quick
+}
+
+// wait returns when the relist after the one begun at start is due, or ctx ends.
+func (s *schedule) wait(ctx context.Context, start time.Time) {
+	for ctx.Err() == nil {
+		wait := time.Until(start.Add(s.period()))
+		if wait <= 0 {
+			return
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-s.kick:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// soon makes the next relist due as if there were no events.
+func (s *schedule) soon() {
+	s.setHurry(true)
+	select {
+	case s.kick <- struct{}{}:
+	default:
+	}
+}
+
+func (s *schedule) setHurry(hurry bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hurry = hurry
+}
+
+// setStream notes when a stream began; zero says that it ended.
+func (s *schedule) setStream(up time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.streamUp = up
+}
+
+// relisted notes a relist that succeeded and returns the start of the one before.
+func (s *schedule) relisted(start time.Time) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.last
+	s.last = start
+	return before
+}
+
+func (s *schedule) lastRelist() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
+}
