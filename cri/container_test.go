@@ -40,15 +40,22 @@ func TestContainerConfig(t *testing.T) {
 		Mounts:    []*runtimeapi.Mount{{ContainerPath: "/data", HostPath: "/v"}},
 		Devices: []*v1beta1.ContainerAllocateResponse{
 			{
-				Envs:        map[string]string{"GPUS": "0"},
-				Mounts:      []*v1beta1.Mount{{ContainerPath: "/lib/gpu", HostPath: "/usr/lib/gpu", ReadOnly: true}},
-				Devices:     []*v1beta1.DeviceSpec{{ContainerPath: "/dev/gpu0", HostPath: "/dev/gpu7", Permissions: "rw"}},
+				Envs: map[string]string{"GPUS": "0"},
+				Mounts: []*v1beta1.Mount{
+					{ContainerPath: "/lib/gpu", HostPath: "/usr/lib/gpu", ReadOnly: true},
+				},
+				Devices: []*v1beta1.DeviceSpec{
+					{ContainerPath: "/dev/gpu0", HostPath: "/dev/gpu7", Permissions: "rw"},
+				},
 				Annotations: map[string]string{"gpu": "7", AnnotationHash: "forged"},
 				CdiDevices:  []*v1beta1.CDIDevice{{Name: "example.com/gpu=7"}},
 			},
 			{
-				Mounts:      []*v1beta1.Mount{{ContainerPath: "/lib/gpu", HostPath: "/second"}},
-				Devices:     []*v1beta1.DeviceSpec{{ContainerPath: "/dev/gpu0", HostPath: "/dev/second"}, {ContainerPath: "/dev/nic", HostPath: "/dev/nic", Permissions: "mrw"}},
+				Mounts: []*v1beta1.Mount{{ContainerPath: "/lib/gpu", HostPath: "/second"}},
+				Devices: []*v1beta1.DeviceSpec{
+					{ContainerPath: "/dev/gpu0", HostPath: "/dev/second"},
+					{ContainerPath: "/dev/nic", HostPath: "/dev/nic", Permissions: "mrw"},
+				},
 				Annotations: map[string]string{"gpu": "second", "nic": "1"},
 				CdiDevices:  []*v1beta1.CDIDevice{{Name: "example.com/gpu=7"}, {Name: "example.com/nic=1"}},
 			},
@@ -58,6 +65,7 @@ func TestContainerConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	const ports = `[{"name":"http","containerPort":80,"protocol":"TCP"}]`
 	want := &runtimeapi.ContainerConfig{
 		Metadata:   &runtimeapi.ContainerMetadata{Name: "main", Attempt: 3},
 		Image:      &runtimeapi.ImageSpec{Image: "sha256:abc", UserSpecifiedImage: "img:1"},
@@ -85,7 +93,7 @@ func TestContainerConfig(t *testing.T) {
 			"io.kubernetes.container.terminationMessagePath":   "/dev/termination-log",
 			"io.kubernetes.container.terminationMessagePolicy": "File",
 			"io.kubernetes.container.preStopHandler":           `{"sleep":{"seconds":3}}`,
-			"io.kubernetes.container.ports":                    `[{"name":"http","containerPort":80,"protocol":"TCP"}]`,
+			"io.kubernetes.container.ports":                    ports,
 			"io.kubernetes.pod.deletionGracePeriod":            "5",
 			"io.kubernetes.pod.terminationGracePeriod":         "30",
 		},

@@ -70,7 +70,7 @@ func Env(
 	fromDevices := deviceSettings(devices).envs
 	fromSpec := make([]*runtimeapi.KeyValue, 0, len(container.Env))
 	for _, variable := range container.Env {
-		value, err := envValue(pod, container, variable, facts, LookupIn(fromSpec))
+		value, err := facts.variable(pod, container, variable, LookupIn(fromSpec))
 		if err != nil {
 			return nil, configError(fmt.Errorf("container %q: environment variable %q: %w",
 				container.Name, variable.Name, err))
@@ -97,10 +97,9 @@ func checkEnvFrom(container *v1.Container) error {
 	return nil
 }
 
-// envValue is one variable's value; known finds the variables defined before it.
-func envValue(
-	pod *v1.Pod, container *v1.Container, variable v1.EnvVar, facts Facts,
-	known func(string) (string, bool),
+// variable is a variable's value; known finds the variables defined before it.
+func (f Facts) variable(
+	pod *v1.Pod, container *v1.Container, variable v1.EnvVar, known func(string) (string, bool),
 ) (string, error) {
 	from := variable.ValueFrom
 	switch {
@@ -108,9 +107,9 @@ func envValue(
 		value, _ := Expand(variable.Value, known)
 		return value, nil
 	case from.FieldRef != nil:
-		return facts.field(pod, from.FieldRef)
+		return f.field(pod, from.FieldRef)
 	case from.ResourceFieldRef != nil:
-		return facts.resource(pod, container, from.ResourceFieldRef)
+		return f.resource(pod, container, from.ResourceFieldRef)
 	case from.ConfigMapKeyRef != nil:
 		return "", objectError("config map", from.ConfigMapKeyRef.Name)
 	case from.SecretKeyRef != nil:

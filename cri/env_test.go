@@ -156,11 +156,13 @@ func TestEnv(t *testing.T) {
 		{"resources round up", testPod(), testFacts(), []v1.EnvVar{
 			quantityOf("R", "", "requests.cpu", ""), quantityOf("RM", "", "requests.cpu", "1m"),
 			quantityOf("M", "main", "limits.memory", "1Mi"), quantityOf("MB", "", "requests.memory", ""),
-			quantityOf("G", "", "requests.memory", "1Gi"), quantityOf("HP", "other", "limits.hugepages-2Mi", "1Mi"),
+			quantityOf("G", "", "requests.memory", "1Gi"),
+			quantityOf("HP", "other", "limits.hugepages-2Mi", "1Mi"),
 		}, []string{"R=2", "RM=1500", "M=1024", "MB=104857600", "G=1", "HP=4"}},
 		{"limits default to what the node has", testPod(), testFacts(), []v1.EnvVar{
 			quantityOf("C", "", "limits.cpu", "1m"), quantityOf("O", "other", "limits.cpu", ""),
-			quantityOf("E", "", "limits.ephemeral-storage", "1Gi"), quantityOf("R", "", "requests.ephemeral-storage", ""),
+			quantityOf("E", "", "limits.ephemeral-storage", "1Gi"),
+			quantityOf("R", "", "requests.ephemeral-storage", ""),
 		}, []string{"C=15500", "O=1", "E=100", "R=0"}},
 	}
 	for _, tt := range tests {
@@ -187,11 +189,14 @@ func TestEnvErrors(t *testing.T) {
 		envFrom []v1.EnvFromSource
 		want    string
 	}{
-		{"config map", from(v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: ref}}),
+		{"config map", from(v1.EnvVarSource{
+			ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: ref}}),
 			nil, `variable "X": config map "obj" cannot be read without an API server`},
-		{"secret", from(v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: ref}}),
+		{"secret", from(v1.EnvVarSource{
+			SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: ref}}),
 			nil, `variable "X": secret "obj" cannot be read`},
-		{"file key", from(v1.EnvVarSource{FileKeyRef: &v1.FileKeySelector{}}), nil, "fileKeyRef is not supported"},
+		{"file key", from(v1.EnvVarSource{FileKeyRef: &v1.FileKeySelector{}}), nil,
+			"fileKeyRef is not supported"},
 		{"all of a config map", nil,
 			[]v1.EnvFromSource{{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: ref}}},
 			`envFrom: config map "obj"`},

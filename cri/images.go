@@ -146,7 +146,10 @@ func (m *Images) pull(
 		message := fmt.Sprintf("Back-off pulling image %q", spec.Image)
 		r.Report(v1.EventTypeNormal, "BackOff", message)
 		return ImageRef{}, &StartError{
-			Reason: ReasonImagePullBackOff, Message: message + ": " + last.Error(), Err: last, RetryAt: until,
+			Reason:  ReasonImagePullBackOff,
+			Message: message + ": " + last.Error(),
+			Err:     last,
+			RetryAt: until,
 		}
 	}
 	r.Report(v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", spec.Image))

@@ -96,9 +96,13 @@ func (f fetch) reason() string {
 
 func TestEnsure(t *testing.T) {
 	pulled := []string{`Normal Pulling Pulling image "img:1"`,
-		`Normal Pulled Successfully pulled image "img:1" in 2s (2s including waiting). Image size: 1234 bytes.`}
-	present := []string{
-		`Normal Pulled Container image "img:1" already present on machine and can be accessed by the pod`}
+		`Normal Pulled Successfully pulled image "img:1" in 2s (2s including waiting). ` +
+			`Image size: 1234 bytes.`}
+	present := []string{`Normal Pulled Container image "img:1" already present on machine ` +
+		`and can be accessed by the pod`}
+	const never = `Container image "img:1" is not present with pull policy of Never`
+	const badName = `Failed to apply default image tag "Img:1": couldn't parse image name "Img:1": ` +
+		`invalid reference format: repository name (library/Img) must be lowercase`
 	slow := func(context.Context, string) error { time.Sleep(2 * time.Second); return nil }
 	fails := func(text string) func(context.Context, string) error {
 		return func(context.Context, string) error { return errors.New(text) }
@@ -119,11 +123,9 @@ func TestEnsure(t *testing.T) {
 		{"present, never", "img:1", "Never", true, &registry{}, "", "", present},
 		{"default policy of a tag", "img:1", "", true, &registry{}, "", "", present},
 		{"absent, never", "img:1", "Never", false, &registry{}, "ErrImageNeverPull",
-			`Container image "img:1" is not present with pull policy of Never`,
-			[]string{`Warning ErrImageNeverPull Container image "img:1" is not present with pull policy of Never`}},
+			never, []string{"Warning ErrImageNeverPull " + never}},
 		{"bad name", "Img:1", "IfNotPresent", false, &registry{}, "InvalidImageName",
-			`Failed to apply default image tag "Img:1": couldn't parse image name "Img:1": invalid reference format: repository name (library/Img) must be lowercase`,
-			[]string{`Warning InspectFailed Failed to apply default image tag "Img:1": couldn't parse image name "Img:1": invalid reference format: repository name (library/Img) must be lowercase`}},
+			badName, []string{"Warning InspectFailed " + badName}},
 		{"inspect fails", "img:1", "Never", false, &registry{inspect: errors.New("no disk")},
 			"ImageInspectError", `Failed to inspect image "img:1": no disk`,
 			[]string{`Warning InspectFailed Failed to inspect image "img:1": no disk`}},
@@ -147,7 +149,8 @@ func TestEnsure(t *testing.T) {
 				if tt.here {
 					tt.service.addLocked(tt.image)
 				}
-				f := ensure(t.Context(), NewImages(tt.service, ImagesConfig{}), "u", tt.image, tt.policy)
+				images := NewImages(tt.service, ImagesConfig{})
+				f := ensure(t.Context(), images, "u", tt.image, tt.policy)
 				if f.reason() != tt.reason {
 					t.Fatalf("got %v, want reason %q", f.err, tt.reason)
 				}
@@ -190,10 +193,11 @@ func TestPullBackOff(t *testing.T) {
 			if !errors.As(f.err, &start) || start.Reason != ReasonImagePullBackOff {
 				t.Fatalf("just before %v: got %v", delay, f.err)
 			}
-			if start.Message != `Back-off pulling image "img:1": ErrImagePull: boom` || !errors.Is(f.err, broken) {
+			const backOff = `Back-off pulling image "img:1"`
+			if start.Message != backOff+": ErrImagePull: boom" || !errors.Is(f.err, broken) {
 				t.Errorf("got message %q", start.Message)
 			}
-			if want := []string{`Normal BackOff Back-off pulling image "img:1"`}; !slices.Equal(f.events, want) {
+			if !slices.Equal(f.events, []string{"Normal BackOff " + backOff}) {
 				t.Errorf("got events %q", f.events)
 			}
 			if left := time.Until(start.RetryAt); left != time.Nanosecond {

@@ -175,7 +175,8 @@ func memoryRequest(container *v1.Container) int64 {
 
 // isSidecar: an init container that keeps running beside the regular ones (KEP-753).
 func isSidecar(pod *v1.Pod, container *v1.Container) bool {
-	return container.RestartPolicy != nil && *container.RestartPolicy == v1.ContainerRestartPolicyAlways &&
+	policy := container.RestartPolicy
+	return policy != nil && *policy == v1.ContainerRestartPolicyAlways &&
 		slices.ContainsFunc(pod.Spec.InitContainers,
 			func(c v1.Container) bool { return c.Name == container.Name })
 }

@@ -19,7 +19,8 @@ func TestSandboxConfig(t *testing.T) {
 	pod.Spec.Overhead = list("cpu", "250m", "memory", "64Mi")
 	pod.Spec.ShareProcessNamespace = ptr.To(true)
 	pod.Spec.Containers[0].Ports = []v1.ContainerPort{
-		{ContainerPort: 80}, {ContainerPort: 53, HostPort: 5353, HostIP: "10.0.0.1", Protocol: v1.ProtocolUDP},
+		{ContainerPort: 80},
+		{ContainerPort: 53, HostPort: 5353, HostIP: "10.0.0.1", Protocol: v1.ProtocolUDP},
 	}
 	pod.Spec.Containers[1].SecurityContext = &v1.SecurityContext{Privileged: ptr.To(true)}
 	pod.Spec.InitContainers = []v1.Container{
@@ -41,7 +42,9 @@ func TestSandboxConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &runtimeapi.PodSandboxConfig{
-		Metadata:     &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "shop", Uid: "u-1", Attempt: 2},
+		Metadata: &runtimeapi.PodSandboxMetadata{
+			Name: "web", Namespace: "shop", Uid: "u-1", Attempt: 2,
+		},
 		Hostname:     "web",
 		LogDirectory: "/var/log/pods/shop_web_u-1",
 		DnsConfig:    dns,
@@ -100,7 +103,8 @@ func TestSandboxHostname(t *testing.T) {
 		{"FQDN without subdomain", "web", v1.PodSpec{SetHostnameAsFQDN: ptr.To(true)}, "web", ""},
 		{"FQDN too long", long, v1.PodSpec{Subdomain: "sub", SetHostnameAsFQDN: ptr.To(true)},
 			"", "at most 64 characters, this one has 87"},
-		{"override", "web", v1.PodSpec{Hostname: "front", HostnameOverride: ptr.To("a.b.c")}, "a.b.c", ""},
+		{"override", "web", v1.PodSpec{Hostname: "front", HostnameOverride: ptr.To("a.b.c")},
+			"a.b.c", ""},
 		{"host network", "web", v1.PodSpec{HostNetwork: true, Hostname: "front"}, "", ""},
 		{"user namespace", "web", v1.PodSpec{HostUsers: ptr.To(false)}, "", "spec.hostUsers"},
 	}

@@ -11,13 +11,13 @@
 //	pods/UID/etc-hosts                                  the pod's /etc/hosts
 //
 // A subPath names something in a directory that containers write to while we look, so it is
-// resolved by the kernel (openat2, RESOLVE_BENEATH: since 5.6): a symbolic link may lead anywhere
-// inside the volume and nowhere else. What was found is bind-mounted through its file descriptor
-// into volume-subpaths, and the runtime gets that path, which containers cannot
-// reach. Without root there are no bind mounts; the runtime, which has no more rights
-// than we have, gets the resolved path.
+// resolved by the kernel (openat2, RESOLVE_BENEATH: since 5.6): a relative symbolic link may lead
+// anywhere inside the volume; one that is absolute, or leaves the volume on its way, is refused.
+// What was found is bind-mounted through its file descriptor into volume-subpaths, and the runtime
+// gets that path, which containers cannot reach. Without root there are no bind mounts; the
+// runtime, which then has no more rights than we have, gets the resolved path.
 //
-// Removing a pod's directory first unmounts what is below it and then deletes without ever following
-// a link or entering a mount: the kernel refuses (RESOLVE_NO_XDEV), whatever a list of
-// mounts said before. Nothing here is kept in memory; the file system is the only record.
+// Removing a pod's directory first unmounts what is below it and then deletes without ever
+// following a link or entering a mount: the kernel refuses (RESOLVE_NO_XDEV), whatever a list
+// of mounts said before. Nothing here is kept in memory; the file system is the only record.
 package volume

@@ -61,7 +61,8 @@ func TestMountsRefuses(t *testing.T) {
 		{"unknown volume", v1.VolumeMount{Name: "w"}, `mounts volume "w" at /m: the pod has no volume`},
 		{"unknown propagation", v1.VolumeMount{Name: "v",
 			MountPropagation: ptr.To[v1.MountPropagationMode]("Sideways")}, `"Sideways" is none of`},
-		{"recursive, writable", with(readOnly("Enabled"), func(m *v1.VolumeMount) { m.ReadOnly = false }),
+		{"recursive, writable",
+			with(readOnly("Enabled"), func(m *v1.VolumeMount) { m.ReadOnly = false }),
 			"needs readOnly: true"},
 		{"recursive, propagated", with(readOnly("IfPossible"), func(m *v1.VolumeMount) {
 			m.MountPropagation = ptr.To(v1.MountPropagationHostToContainer)

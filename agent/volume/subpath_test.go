@@ -65,7 +65,8 @@ func TestSubPathResolved(t *testing.T) {
 		want       string // below the volume
 		err        string
 	}{
-		{"existing file", "a/file", func(t *testing.T, d string) { write(t, d+"/a/file", "") }, "a/file", ""},
+		{"existing file", "a/file", func(t *testing.T, d string) { write(t, d+"/a/file", "") },
+			"a/file", ""},
 		{"new directories", "a/b//c/", nil, "a/b/c", ""},
 		{"all of it", "./.", nil, "", ""},
 		{"dots in a name", "..a/b..", nil, "..a/b..", ""},
@@ -77,8 +78,8 @@ func TestSubPathResolved(t *testing.T) {
 			symlink(t, "../real", d+"/a/link")
 			write(t, d+"/real/x", "")
 		}, "real", ""},
-		{"link to an absolute path", "link", func(t *testing.T, d string) { symlink(t, "/etc", d+"/link") },
-			"", "leads out of the volume"},
+		{"link to an absolute path", "link",
+			func(t *testing.T, d string) { symlink(t, "/etc", d+"/link") }, "", "leads out of the volume"},
 		{"link out", "link/x", func(t *testing.T, d string) { symlink(t, "../outside", d+"/link") },
 			"", "leads out of the volume"},
 		{"link out and back in", "link", func(t *testing.T, d string) {
