@@ -92,7 +92,9 @@ func exitCodes(t *testing.T, s *suite) {
 
 func stopObeys(t *testing.T, s *suite) {
 	p := s.sandbox(t)
-	p.stop(p.start("c", s.opts.Forever), 20)
+	id := p.start("c", s.opts.Forever)
+	time.Sleep(s.opts.Settle)
+	p.stop(id, 20)
 	if c := p.container("c"); c.State != cri.ContainerExited || c.ExitCode == 137 {
 		t.Errorf("after stop: %s with %d, want an exit that is no kill", c.State, c.ExitCode)
 	}
@@ -100,7 +102,9 @@ func stopObeys(t *testing.T, s *suite) {
 
 func stopKills(t *testing.T, s *suite) {
 	p := s.sandbox(t)
-	p.stop(p.start("c", s.opts.Stubborn), 1)
+	id := p.start("c", s.opts.Stubborn)
+	time.Sleep(s.opts.Settle)
+	p.stop(id, 1)
 	if c := p.container("c"); c.State != cri.ContainerExited || c.ExitCode != 137 {
 		t.Errorf("after stop: %s with %d, want 137", c.State, c.ExitCode)
 	}
@@ -108,7 +112,9 @@ func stopKills(t *testing.T, s *suite) {
 
 func stopNow(t *testing.T, s *suite) {
 	p := s.sandbox(t)
-	p.stop(p.start("c", s.opts.Forever), 0)
+	id := p.start("c", s.opts.Forever)
+	time.Sleep(s.opts.Settle)
+	p.stop(id, 0)
 	if c := p.container("c"); c.State != cri.ContainerExited || c.ExitCode != 137 {
 		t.Errorf("after stop without grace: %s with %d, want 137", c.State, c.ExitCode)
 	}

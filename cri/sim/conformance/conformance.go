@@ -26,9 +26,12 @@ type Options struct {
 	// Image is pulled first when the runtime does not have it.
 	Image string
 	// Forever runs until SIGTERM and obeys it; Stubborn ignores SIGTERM. Exit ends at once with
-	// the given code.
+	// the given code. They are commands, or arguments of the image's own with AsArguments.
 	Forever, Stubborn []string
 	Exit              func(code int) []string
+	AsArguments       bool
+	// Settle is how long a program needs from its start until it handles signals.
+	Settle time.Duration
 	// CPUs and FewerCPUs are CPU sets this machine has; empty skips what is about CPU sets.
 	CPUs, FewerCPUs string
 	// NoEvents says that the runtime has no event stream.
@@ -181,10 +184,9 @@ func (p *pod) containerConfig(name string, command []string) *runtimeapi.Contain
 	for k, v := range p.config.Labels {
 		labels[k] = v
 	}
-	return &runtimeapi.ContainerConfig{
+	config := &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: name},
 		Image:    &runtimeapi.ImageSpec{Image: p.ref, UserSpecifiedImage: p.opts.Image},
-		Command:  command,
 		Labels:   labels,
 		Annotations: map[string]string{
 			cri.AnnotationHash: "deadbeef", cri.AnnotationRestartCount: "0",
@@ -196,6 +198,12 @@ func (p *pod) containerConfig(name string, command []string) *runtimeapi.Contain
 			},
 		},
 	}
+	if p.opts.AsArguments {
+		config.Args = command
+	} else {
+		config.Command = command
+	}
+	return config
 }
 
 func (p *pod) create(name string, command []string) string {
