@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/numalet/numalet/agent/status"
@@ -49,7 +48,7 @@ func newMemory() *memory {
 }
 
 // learn takes in what is desired and observed now.
-func (m *memory) learn(want Desired, observed cri.Pod, r rules) {
+func (m *memory) learn(want Desired, observed cri.Pod, b BackOff) {
 	if !equivalent(m.want, want) {
 		clear(m.failures)
 		m.done = Action{}
@@ -64,7 +63,7 @@ func (m *memory) learn(want Desired, observed cri.Pod, r rules) {
 			delete(m.first, c.Name) // attempts begin at 0 again
 			continue
 		}
-		m.first[c.Name] = r.backOff.countFrom(m.first[c.Name], r.hash(c), records)
+		m.first[c.Name] = b.countFrom(m.first[c.Name], cri.ContainerHash(c), records)
 	}
 }
 
@@ -135,10 +134,4 @@ func defaultReason(kind ActionKind) string {
 		StopSandboxes:  cri.ReasonKillPodSandbox,
 	}
 	return cmp.Or(reasons[kind], string(kind)+"Error")
-}
-
-// rules are the settings that step needs.
-type rules struct {
-	hash    func(*v1.Container) string
-	backOff BackOff
 }

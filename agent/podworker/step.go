@@ -25,7 +25,7 @@ type input struct {
 	observed cri.Pod
 	now      time.Time
 	memory   *memory // read only
-	rules    rules
+	backOff  BackOff
 }
 
 // step decides what to do for a pod, if anything.

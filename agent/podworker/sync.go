@@ -137,7 +137,7 @@ func (p *plan) keepRegular(c *v1.Container) {
 // keepDefinition stops a running container whose definition is not the spec's any more. A record
 // without a hash is taken as it is.
 func (p *plan) keepDefinition(c *v1.Container, record cri.Container) {
-	if record.Hash == "" || record.Hash == p.rules.hash(c) {
+	if record.Hash == "" || record.Hash == cri.ContainerHash(c) {
 		return
 	}
 	p.proposeForPod(Action{
@@ -149,7 +149,7 @@ func (p *plan) keepDefinition(c *v1.Container, record cri.Container) {
 
 // restartAt is when the back-off lets a container that exited run again.
 func (p *plan) restartAt(c *v1.Container, record cri.Container) time.Time {
-	delay := p.rules.backOff.delay(record.Attempt, p.memory.first[c.Name])
+	delay := p.backOff.delay(record.Attempt, p.memory.first[c.Name])
 	if delay == 0 {
 		return time.Time{}
 	}

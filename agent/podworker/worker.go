@@ -145,10 +145,9 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 // decide is step with what surrounds it: what the memory learns, and a guard against a
 // runtime that reports success and does nothing.
 func (w *Workers) decide(l look, m *memory) Decision {
-	rules := rules{hash: w.cfg.Hash, backOff: w.cfg.BackOff}
-	m.learn(l.Desired, l.observed, rules)
+	m.learn(l.Desired, l.observed, w.cfg.BackOff)
 	in := input{Desired: l.Desired, behind: l.behind, observed: l.observed, now: time.Now(),
-		memory: m, rules: rules}
+		memory: m, backOff: w.cfg.BackOff}
 	d := step(in)
 	if d.Action != nil && m.done.same(*d.Action) {
 		m.failed(*d.Action, errNoEffect, w.retryAt())

@@ -6,11 +6,8 @@ import (
 	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
-
-	"github.com/numalet/numalet/cri"
 )
 
 // Config is what workers need. Actuator is required.
@@ -22,9 +19,7 @@ type Config struct {
 	// pod's goroutine, one after the other for one pod, and must not block.
 	Report   func(Report)
 	Finished func(types.UID)
-	// Hash is the value of a container's hash annotation; nil: cri.ContainerHash.
-	Hash    func(*v1.Container) string
-	BackOff BackOff // zero fields: the defaults
+	BackOff  BackOff // zero fields: the defaults
 	// Retry is the least time between tries of a failing action, Sync between looks at a pod that
 	// nothing is to be done for. Both are lengthened by up to a half at random; 0: default.
 	Retry, Sync time.Duration
@@ -52,9 +47,6 @@ func New(cfg Config) *Workers {
 	}
 	if cfg.Finished == nil {
 		cfg.Finished = func(types.UID) {}
-	}
-	if cfg.Hash == nil {
-		cfg.Hash = cri.ContainerHash
 	}
 	if cfg.Retry == 0 {
 		cfg.Retry = DefaultRetry

@@ -1,0 +1,239 @@
+package podworker
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"pgregory.net/rapid"
+
+	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/cri"
+)
+
+func drawPod(t *rapid.T) *v1.Pod {
+	var line strings.Builder
+	line.WriteString(rapid.SampledFrom([]string{"Always", "OnFailure", "Never"}).Draw(t, "policy"))
+	for i := range rapid.IntRange(0, 3).Draw(t, "inits") {
+		fmt.Fprintf(&line, " i%d%s", i, rapid.SampledFrom([]string{"", "+"}).Draw(t, "sidecar"))
+	}
+	line.WriteString(" |")
+	for i := range rapid.IntRange(1, 3).Draw(t, "regular") {
+		fmt.Fprintf(&line, " r%d", i)
+	}
+	return makePod(line.String())
+}
+
+// drawPrograms gives each container up to three failing or succeeding attempts and an end that
+// makes the pod settle: init containers succeed, regular ones stay or succeed.
+func drawPrograms(t *rapid.T, pod *v1.Pod) map[string][]run {
+	out := map[string][]run{}
+	for _, c := range containers(pod) {
+		var runs []run
+		for range rapid.IntRange(0, 3).Draw(t, "runs") {
+			runs = append(runs, run{
+				lasts: time.Duration(rapid.IntRange(1, 20).Draw(t, "s")) * time.Second,
+				code:  int32(rapid.IntRange(0, 1).Draw(t, "code")),
+			})
+		}
+		last := run{lasts: time.Second}
+		regular := strings.HasPrefix(c.Name, "r")
+		mayEnd := pod.Spec.RestartPolicy != v1.RestartPolicyAlways
+		if status.Sidecar(c) || regular && !(mayEnd && rapid.Bool().Draw(t, "ends")) {
+			last = run{} // for ever
+		}
+		out[c.Name] = append(runs, last)
+	}
+	return out
+}
+
+// disturb does to the machine what happens in a life: crashes of things, and of the agent.
+func disturb(t *rapid.T, w *world) {
+	switch rapid.IntRange(0, 6).Draw(t, "disturbance") {
+	case 0:
+		w.loseSandbox()
+	case 1: // the agent died between create and start
+		c := rapid.SampledFrom(containers(w.pod)).Draw(t, "container")
+		if record, ok := w.seen.Container(c.Name); !ok || record.State == cri.ContainerExited {
+			if len(w.seen.Sandboxes) > 0 && w.seen.Sandboxes[0].Ready {
+				w.addCreated(c.Name)
+			}
+		}
+	case 2:
+		for i := range w.seen.Containers {
+			if c := &w.seen.Containers[i]; c.State == cri.ContainerRunning {
+				c.State = cri.ContainerUnknown
+				return
+			}
+		}
+	case 3:
+		w.eachSandbox(func(s *cri.Sandbox) { s.IPs = nil })
+	case 4:
+		for i := range w.seen.Containers {
+			if c := &w.seen.Containers[i]; c.State == cri.ContainerRunning {
+				w.exit(c, 137, w.now)
+				return
+			}
+		}
+	case 5:
+		changed := w.pod.DeepCopy()
+		c := rapid.SampledFrom(changed.Spec.Containers).Draw(t, "changed")
+		for i := range changed.Spec.Containers {
+			if changed.Spec.Containers[i].Name == c.Name {
+				changed.Spec.Containers[i].Image += "x"
+			}
+		}
+		w.pod, w.want.Pod = changed, changed
+	default:
+		w.memory = newMemory()
+	}
+}
+
+// addCreated is create without the checks of what is asked: nobody asks.
+func (m *machine) addCreated(name string) {
+	m.ids++
+	attempt := uint32(0)
+	for _, c := range recordsOf(m.seen, name) {
+		attempt = max(attempt, c.Attempt+1)
+	}
+	m.seen.Containers = slices.Insert(m.seen.Containers, 0, cri.Container{
+		ID: fmt.Sprintf("c%d", m.ids), Name: name, SandboxID: m.seen.Sandboxes[0].ID,
+		State: cri.ContainerCreated, Attempt: attempt, CreatedAt: m.now, Hash: m.hash(name),
+	})
+}
+
+// drawFault lets actions fail before or after they took effect, and the agent die after that.
+func drawFault(t *rapid.T, w *world) func(Action) (error, bool) {
+	return func(Action) (error, bool) {
+		switch rapid.IntRange(0, 5).Draw(t, "fault") {
+		case 0:
+			return errors.New("fault"), false
+		case 1:
+			return errors.New("fault after the effect"), true
+		case 2:
+			w.memory = newMemory()
+			return nil, rapid.Bool().Draw(t, "done")
+		default:
+			return nil, true
+		}
+	}
+}
+
+// Whatever happens on the way, a pod arrives where its spec wants it, nothing is started out of
+// turn, nothing runs twice and nothing that runs as it should is stopped.
+func TestConverges(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pod := drawPod(t)
+		w := newWorld(pod)
+		w.programs = drawPrograms(t, pod)
+		w.fault = drawFault(t, w)
+		for range rapid.IntRange(0, 12).Draw(t, "disturbances") {
+			for range rapid.IntRange(0, 6).Draw(t, "rounds") {
+				w.round()
+			}
+			w.now = w.now.Add(time.Duration(rapid.IntRange(0, 30).Draw(t, "s")) * time.Second)
+			disturb(t, w)
+			if len(w.broken) > 0 {
+				t.Fatalf("%q after\n%s", w.broken, strings.Join(w.log, "\n"))
+			}
+		}
+		w.fault = nil
+		w.until(w.now.Sub(epoch) + 24*time.Hour)
+		if problem := unsettled(w); problem != "" {
+			t.Fatalf("%s in\n%s\nafter\n%s", problem, w.state(), strings.Join(w.log, "\n"))
+		}
+		w.want.Stop = &Stop{Grace: 30 * time.Second}
+		w.until(w.now.Sub(epoch) + time.Hour)
+		if w.last.State != Finished || recorded(w.seen) || !w.cleaned {
+			t.Fatalf("not gone but %s:\n%s", w.last.State, w.state())
+		}
+		if len(w.broken) > 0 {
+			t.Fatalf("%q after\n%s", w.broken, strings.Join(w.log, "\n"))
+		}
+	})
+}
+
+// unsettled says what is missing at the end of a pod's story, by the pod's spec alone.
+func unsettled(w *world) string {
+	if w.last.State == Finished {
+		if w.pod.Spec.RestartPolicy == v1.RestartPolicyAlways {
+			return "a pod that always restarts has finished"
+		}
+		if alive(w.seen) {
+			return "finished and alive"
+		}
+		return ""
+	}
+	if w.last.State != SyncPod || w.last.Action != nil {
+		return fmt.Sprintf("still busy: %+v", w.last)
+	}
+	if problem := status.SandboxProblem(w.pod, w.seen); problem != "" {
+		return problem
+	}
+	for i, c := range containers(w.pod) {
+		var running []cri.Container
+		for _, record := range recordsOf(w.seen, c.Name) {
+			if record.State == cri.ContainerRunning {
+				running = append(running, record)
+			}
+		}
+		init := i < len(w.pod.Spec.InitContainers)
+		mustRun := w.pod.Spec.RestartPolicy == v1.RestartPolicyAlways && !init ||
+			init && status.Sidecar(c)
+		switch {
+		case len(running) > 1:
+			return c.Name + " runs more than once"
+		case len(running) == 1 && running[0].Hash != cri.ContainerHash(c):
+			return c.Name + " runs an old definition"
+		case mustRun && len(running) == 0:
+			return c.Name + " does not run"
+		}
+	}
+	return ""
+}
+
+// Wherever the agent dies, before or after an action took effect, the machine ends up
+// in the same state as if it had not.
+func TestDiesAnywhere(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pod := drawPod(t)
+		programs := drawPrograms(t, pod)
+		stop := rapid.Bool().Draw(t, "stop")
+		play := func(deathAt int, done bool) (*world, string) {
+			w := newWorld(pod)
+			w.programs = programs
+			actions := 0
+			w.fault = func(Action) (error, bool) {
+				actions++
+				if actions-1 != deathAt {
+					return nil, true
+				}
+				w.memory = newMemory()
+				return nil, done
+			}
+			w.until(12 * time.Hour)
+			if stop {
+				w.want.Stop = &Stop{}
+				w.until(13 * time.Hour)
+			}
+			if len(w.broken) > 0 {
+				t.Fatalf("%q after\n%s", w.broken, strings.Join(w.log, "\n"))
+			}
+			return w, string(w.last.State) + "\n" + w.state()
+		}
+		undisturbed, want := play(-1, false)
+		for deathAt := range undisturbed.log {
+			for _, done := range []bool{false, true} {
+				w, got := play(deathAt, done)
+				if got != want {
+					t.Fatalf("died at action %d (done %v):\n%s\ninstead of\n%s\nafter\n%s",
+						deathAt, done, got, want, strings.Join(w.log, "\n"))
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,447 @@
+package podworker
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/numalet/numalet/cri"
+)
+
+// Each story is a pod, what its containers do, what happens to it, and all that the worker
+// then does, with the time since the beginning.
+func TestStories(t *testing.T) {
+	const ever = 0
+	for _, story := range []struct {
+		name     string
+		pod      string
+		programs map[string][]run
+		play     func(w *world)
+		want     string
+		state    State
+	}{
+		{
+			name:  "starts all containers in order and leaves them alone",
+			pod:   "Always web db",
+			play:  func(w *world) { w.until(time.Hour) },
+			state: SyncPod,
+			want: `
+				0s SyncPod: CreateSandbox #0
+				0s SyncPod: StartContainer web #0
+				0s SyncPod: StartContainer db #0`,
+		},
+		{
+			name: "init containers one by one, a sidecar before what follows it",
+			pod:  "Always one side+ two | web",
+			programs: map[string][]run{
+				"one": {{time.Second, 0}}, "two": {{time.Second, 1}, {time.Second, 0}},
+			},
+			play:  func(w *world) { w.until(time.Hour) },
+			state: SyncPod,
+			want: `
+				0s SyncPod: CreateSandbox #0
+				0s SyncPod: StartContainer one #0
+				1s SyncPod: StartContainer side #0
+				1s SyncPod: StartContainer two #0
+				2s SyncPod: StartContainer two #1
+				3s SyncPod: StartContainer web #0`,
+		},
+		{
+			name:     "a failed init container fails the pod under Never",
+			pod:      "Never side+ one | web",
+			programs: map[string][]run{"one": {{time.Second, 3}}},
+			play:     func(w *world) { w.until(time.Hour) },
+			state:    Finished,
+			want: `
+				0s SyncPod: CreateSandbox #0
+				0s SyncPod: StartContainer side #0
+				0s SyncPod: StartContainer one #0
+				1s TerminatingPod: StopContainers c2 in 30s
+				1s TerminatingPod: StopSandboxes s1
+				1s TerminatedPod: CleanUp`,
+		},
+		{
+			name: "the back-off doubles up to its most, a long run resets it",
+			pod:  "Always web",
+			programs: map[string][]run{"web": {
+				{time.Second, 1}, {time.Second, 0}, {time.Second, 1}, {time.Second, 1},
+				{time.Second, 1}, {time.Second, 1}, {time.Second, 1}, {time.Second, 1},
+				{601 * time.Second, 1}, {time.Second, 1}, {ever, 0},
+			}},
+			play:  func(w *world) { w.until(3 * time.Hour) },
+			state: SyncPod,
+			want: `
+				0s SyncPod: CreateSandbox #0
+				0s SyncPod: StartContainer web #0
+				1s SyncPod: StartContainer web #1
+				12s SyncPod: StartContainer web #2
+				12s SyncPod: RemoveContainers c2
+				33s SyncPod: StartContainer web #3
+				33s SyncPod: RemoveContainers c3
+				1m14s SyncPod: StartContainer web #4
+				1m14s SyncPod: RemoveContainers c4
+				2m35s SyncPod: StartContainer web #5
+				2m35s SyncPod: RemoveContainers c5
+				5m16s SyncPod: StartContainer web #6
+				5m16s SyncPod: RemoveContainers c6
+				10m17s SyncPod: StartContainer web #7
+				10m17s SyncPod: RemoveContainers c7
+				15m18s SyncPod: StartContainer web #8
+				15m18s SyncPod: RemoveContainers c8
+				25m19s SyncPod: StartContainer web #9
+				25m19s SyncPod: RemoveContainers c9
+				25m30s SyncPod: StartContainer web #10
+				25m30s SyncPod: RemoveContainers c10`,
+		},
+		{
+			name:     "OnFailure restarts failures only, then the pod has succeeded",
+			pod:      "OnFailure web db",
+			programs: map[string][]run{"web": {{5 * time.Second, 1}, {1, 0}}, "db": {{1, 0}}},
+			play:     func(w *world) { w.until(time.Hour) },
+			state:    Finished,
+			want: `
+				0s SyncPod: CreateSandbox #0
+				0s SyncPod: StartContainer web #0
+				0s SyncPod: StartContainer db #0
+				5s SyncPod: StartContainer web #1
+				5.000000001s TerminatingPod: StopSandboxes s1
+				5.000000001s TerminatedPod: CleanUp`,
+		},
+		{
+			name: "the end of the regular containers ends the sidecars, last one first",
+			pod:  "Never a+ b+ | job",
+			programs: map[string][]run{
+				"job": {{time.Minute, 0}}, "a": {{30 * time.Second, 1}, {ever, 0}},
+			},
+			play: func(w *world) {
+				w.stopping["b"] = 10 * time.Second
+				w.until(time.Hour)
+			},
+			state: Finished,
+			want: `
+				0s SyncPod: CreateSandbox #0
+				0s SyncPod: StartContainer a #0
+				0s SyncPod: StartContainer b #0
+				0s SyncPod: StartContainer job #0
+				30s SyncPod: StartContainer a #1
+				1m0s TerminatingPod: StopContainers c3 in 30s
+				1m10s TerminatingPod: StopContainers c5 in 20s
+				1m10s TerminatingPod: StopSandboxes s1
+				1m10s TerminatedPod: CleanUp`,
+		},
+		{
+			name: "a stop ends regular containers together, then sidecars in what is left",
+			pod:  "Always a+ b+ | web db",
+			play: func(w *world) {
+				w.stopping["db"], w.stopping["b"] = 7*time.Second, time.Minute
+				w.until(time.Minute)
+				w.want.Stop = &Stop{Grace: 20 * time.Second}
+				w.until(time.Hour)
+			},
+			state: Finished,
+			want: `
+				0s SyncPod: CreateSandbox #0
+				0s SyncPod: StartContainer a #0
+				0s SyncPod: StartContainer b #0
+				0s SyncPod: StartContainer web #0
+				0s SyncPod: StartContainer db #0
+				1m0s TerminatingPod: StopContainers c5,c4 in 20s
+				1m7s TerminatingPod: StopContainers c3 in 13s
+				1m20s TerminatingPod: StopContainers c2 in 2s
+				1m20s TerminatingPod: StopSandboxes s1
+				1m20s TerminatedPod: CleanUp
+				1m20s TerminatedPod: RemovePod`,
+		},
+		{
+			name: "an orphan has a second, which the runtime rounds up to two",
+			pod:  "Always web",
+			play: func(w *world) {
+				w.until(time.Second)
+				w.want = Desired{Pod: &v1.Pod{ObjectMeta: w.pod.ObjectMeta},
+					Stop: &Stop{Grace: time.Hour, Orphan: true}}
+				w.until(time.Hour)
+			},
+			state: Finished,
+			want: `
+				0s SyncPod: CreateSandbox #0
+				0s SyncPod: StartContainer web #0
+				1s TerminatingPod: StopContainers c2 in 2s
+				1s TerminatingPod: StopSandboxes s1
+				1s TerminatedPod: CleanUp
+				1s TerminatedPod: RemovePod`,
+		},
+		{
+			name: "a pod that ended keeps its records until it is stopped",
+			pod:  "Never job", programs: map[string][]run{"job": {{time.Second, 1}}},
+			play: func(w *world) {
+				w.until(time.Minute)
+				w.want.Stop = &Stop{Grace: 30 * time.Second}
+				w.until(time.Hour)
+			},
+			state: Finished,
+			want: `
+				0s SyncPod: CreateSandbox #0
+				0s SyncPod: StartContainer job #0
+				1s TerminatingPod: StopSandboxes s1
+				1s TerminatedPod: CleanUp
+				1m0s TerminatedPod: RemovePod`,
+		},
+		{
+			name: "a lost sandbox is made again and init containers run again",
+			pod:  "Always init | web", programs: map[string][]run{"init": {{time.Second, 0}}},
+			play: func(w *world) {
+				w.until(time.Minute)
+				w.loseSandbox()
+				w.until(time.Hour)
+			},
+			state: SyncPod,
+			want: `
+				0s SyncPod: CreateSandbox #0
+				0s SyncPod: StartContainer init #0
+				1s SyncPod: StartContainer web #0
+				1m0s SyncPod: CreateSandbox #1
+				1m0s SyncPod: StartContainer init #1
+				1m1s SyncPod: StartContainer web #1`,
+		},
+		{
+			name: "a sandbox that lost its address is replaced with all that runs in it",
+			pod:  "Always web",
+			play: func(w *world) {
+				w.until(time.Minute)
+				w.eachSandbox(func(s *cri.Sandbox) { s.IPs = nil })
+				w.until(time.Hour)
+			},
+			state: SyncPod,
+			want: `
+				0s SyncPod: CreateSandbox #0
+				0s SyncPod: StartContainer web #0
+				1m0s SyncPod: StopContainers c2 in 30s
+				1m0s SyncPod: StopSandboxes s1
+				1m0s SyncPod: CreateSandbox #1
+				1m0s SyncPod: StartContainer web #1`,
+		},
+		{
+			name: "under Never a lost sandbox is the pod's end",
+			pod:  "Never one two | web", programs: map[string][]run{"one": {{time.Second, 0}}},
+			play: func(w *world) {
+				w.until(2 * time.Second)
+				w.loseSandbox()
+				w.until(time.Hour)
+			},
+			state: Finished,
+			want: `
+				0s SyncPod: CreateSandbox #0
+				0s SyncPod: StartContainer one #0
+				1s SyncPod: StartContainer two #0
+				2s TerminatedPod: CleanUp`,
+		},
+		{
+			name: "a changed definition replaces the container whatever the policy says",
+			pod:  "Never web db", programs: map[string][]run{"db": {{time.Second, 0}}},
+			play: func(w *world) {
+				w.until(time.Minute)
+				changed := w.pod.DeepCopy()
+				changed.Spec.Containers[0].Image = "other"
+				w.pod, w.want.Pod = changed, changed
+				w.until(time.Hour)
+			},
+			state: SyncPod,
+			want: `
+				0s SyncPod: CreateSandbox #0
+				0s SyncPod: StartContainer web #0
+				0s SyncPod: StartContainer db #0
+				1m0s SyncPod: StopContainers web c2 in 30s
+				1m0s SyncPod: StartContainer web #1`,
+		},
+		{
+			name: "what should not run is stopped before anything is started",
+			pod:  "Always web db",
+			play: func(w *world) {
+				w.createSandbox(0)
+				for _, name := range []string{"web", "gone"} {
+					_ = w.create(Action{Container: name})
+					w.start(&w.seen.Containers[0])
+				}
+				w.seen.Containers[1].State = cri.ContainerUnknown
+				w.until(time.Hour)
+			},
+			state: SyncPod,
+			want: `
+				0s SyncPod: StopContainers c3,c2 in 30s
+				0s SyncPod: StartContainer web #1
+				0s SyncPod: StartContainer db #0`,
+		},
+		{
+			name: "a container created but not started is made again as the same attempt",
+			pod:  "Always web",
+			play: func(w *world) {
+				w.createSandbox(0)
+				_ = w.create(Action{Container: "web"})
+				w.until(time.Hour)
+			},
+			state: SyncPod,
+			want: `
+				0s SyncPod: RemoveContainers web c2
+				0s SyncPod: StartContainer web #0`,
+		},
+		{
+			name: "a regular container that cannot start does not hold up the others",
+			pod:  "Always web db",
+			play: func(w *world) {
+				w.fault = func(a Action) (error, bool) {
+					if a.Container == "web" && w.now.Before(epoch.Add(15*time.Second)) {
+						return &cri.StartError{Reason: cri.ReasonImagePull, Message: "no"}, false
+					}
+					return nil, true
+				}
+				w.until(time.Hour)
+			},
+			state: SyncPod,
+			want: `
+				0s SyncPod: CreateSandbox #0
+				0s SyncPod: StartContainer web #0
+				0s SyncPod: StartContainer db #0
+				10s SyncPod: StartContainer web #0
+				20s SyncPod: StartContainer web #0`,
+		},
+	} {
+		t.Run(story.name, func(t *testing.T) {
+			w := newWorld(makePod(story.pod))
+			w.programs = story.programs
+			story.play(w)
+			want := strings.ReplaceAll(strings.TrimPrefix(story.want, "\n"), "\t", "")
+			if diff := cmp.Diff(want, strings.Join(w.log, "\n")); diff != "" {
+				t.Errorf("actions (-want +got):\n%s", diff)
+			}
+			if w.last.State != story.state {
+				t.Errorf("in the end in %s, want %s", w.last.State, story.state)
+			}
+			if len(w.broken) > 0 {
+				t.Errorf("broken: %q", w.broken)
+			}
+		})
+	}
+}
+
+func TestGraceOnlyShrinks(t *testing.T) {
+	w := newWorld(makePod("Always web"))
+	w.until(time.Second)
+	w.fault = func(Action) (error, bool) { // every stop is interrupted after a second
+		w.now = w.now.Add(time.Second)
+		return errors.New("interrupted"), false
+	}
+	var got []time.Duration
+	for _, grace := range []time.Duration{20, 60, 10, 15, 0, 30} {
+		w.want.Stop = &Stop{Grace: grace * time.Second}
+		if !w.round() || w.last.Action.Kind != StopContainers {
+			t.Fatalf("grace %v: no stop but %+v", grace, w.last)
+		}
+		got = append(got, w.last.Action.Grace)
+	}
+	want := []time.Duration{20, 19, 10, 9, 2, 2}
+	for i := range want {
+		want[i] *= time.Second
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("graces (-want +got):\n%s", diff)
+	}
+}
+
+func TestWaitingReasons(t *testing.T) {
+	t.Run("crash loop", func(t *testing.T) {
+		w := newWorld(makePod("Always web"))
+		w.programs["web"] = []run{{time.Second, 1}}
+		w.until(5 * time.Second)
+		want := "web: CrashLoopBackOff: " +
+			"back-off 10s restarting failed container=web pod=pod_ns(uid)"
+		if got := w.waiting(); got != want {
+			t.Errorf("waiting = %q, want %q", got, want)
+		}
+		if want := epoch.Add(12 * time.Second); !w.last.Wake.Equal(want) {
+			t.Errorf("wake at %v, want %v", w.last.Wake, want)
+		}
+	})
+	t.Run("start error with a time to try again", func(t *testing.T) {
+		w := newWorld(makePod("Always web"))
+		at := epoch.Add(42 * time.Second)
+		w.fault = func(a Action) (error, bool) {
+			if a.Kind != StartContainer {
+				return nil, true
+			}
+			return &cri.StartError{Reason: cri.ReasonImagePullBackOff, Message: "m", RetryAt: at}, false
+		}
+		w.until(5 * time.Second)
+		if got, want := w.waiting(), "web: ImagePullBackOff: m"; got != want {
+			t.Errorf("waiting = %q, want %q", got, want)
+		}
+		if !w.last.Wake.Equal(at) {
+			t.Errorf("wake at %v, want %v", w.last.Wake, at)
+		}
+	})
+	t.Run("sandbox", func(t *testing.T) {
+		w := newWorld(makePod("Always init | web"))
+		w.fault = func(Action) (error, bool) { return errors.New("no network"), false }
+		w.until(5 * time.Second)
+		want := "init: PodInitializing: no network\nweb: PodInitializing: no network"
+		if diff := cmp.Diff(want, w.waiting()); diff != "" {
+			t.Errorf("waiting (-want +got):\n%s", diff)
+		}
+		if got := w.last.Problem.Reason; got != cri.ReasonCreatePodSandbox {
+			t.Errorf("problem = %q", got)
+		}
+	})
+}
+
+// After a restart of the agent the back-off comes from the records: not shorter than before, and
+// as a first crash after a run that was long.
+func TestBackOffAfterRestart(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		runs []run
+		at   time.Duration
+		want time.Duration
+	}{
+		{"third crash", []run{{time.Second, 1}}, 14 * time.Second, 20 * time.Second},
+		{"after a long run", []run{{time.Hour, 1}, {time.Second, 1}},
+			time.Hour + 2*time.Second, 10 * time.Second},
+		{"first crash after a long run", []run{{1, 1}, {time.Hour, 1}, {time.Second, 1}},
+			time.Hour + 2*time.Second, 10 * time.Second},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(makePod("Always web"))
+			w.programs["web"] = tc.runs
+			w.until(tc.at)
+			before := w.last
+			w.memory = newMemory()
+			w.round()
+			if !w.last.Wake.Equal(before.Wake) {
+				t.Errorf("wake at %v, before the restart %v", w.last.Wake, before.Wake)
+			}
+			newest, _ := w.seen.Container("web")
+			if got := w.last.Wake.Sub(newest.FinishedAt); got != tc.want {
+				t.Errorf("back-off %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestDelay(t *testing.T) {
+	b := BackOff{Initial: time.Second, Max: 5 * time.Second}.withDefaults()
+	for attempt, want := range []time.Duration{0, 0, 0, 1, 2, 4, 5, 5} {
+		if got := b.delay(uint32(attempt), 2); got != want*time.Second {
+			t.Errorf("delay after attempt %d = %v, want %v", attempt, got, want*time.Second)
+		}
+	}
+	if got := b.delay(4_000_000_000, 0); got != b.Max {
+		t.Errorf("delay after very many = %v", got)
+	}
+	small := BackOff{Max: time.Second}.withDefaults()
+	if got := small.delay(1, 0); got != time.Second {
+		t.Errorf("the most is below the default first delay: delay %v", got)
+	}
+}

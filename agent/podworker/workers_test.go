@@ -1,0 +1,480 @@
+package podworker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/cri"
+)
+
+// node is a node with machines for its pods; it implements Actuator and runs in a synctest bubble.
+type node struct {
+	*Workers
+	stop func() // ends Run and waits for it
+
+	mu       sync.Mutex // guards what follows
+	machines map[types.UID]*machine
+	programs map[string][]run
+	stopping map[string]time.Duration
+	log      []string
+	reports  map[types.UID]Report
+	finished []types.UID
+	observed int
+	begun    time.Time
+	// before is called for each action without the lock; an error is the action's.
+	before func(context.Context, Action) error
+	// blind makes observations fail, lying makes actions do nothing.
+	blind, lying bool
+}
+
+func newNode(t *testing.T) *node {
+	n := &node{
+		machines: map[types.UID]*machine{}, programs: map[string][]run{},
+		stopping: map[string]time.Duration{}, reports: map[types.UID]Report{},
+		begun: time.Now(),
+	}
+	n.Workers = New(Config{Actuator: n, Report: n.report, Finished: n.finish})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- n.Run(ctx) }()
+	n.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	t.Cleanup(n.stop)
+	return n
+}
+
+func (n *node) report(r Report) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.reports[r.Pod.UID] = r
+}
+
+func (n *node) finish(uid types.UID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.finished = append(n.finished, uid)
+}
+
+func (n *node) Observe(_ context.Context, uid types.UID) (cri.Pod, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.observed++
+	if n.blind {
+		return cri.Pod{}, errors.New("blind")
+	}
+	m, ok := n.machines[uid]
+	if !ok {
+		return cri.Pod{UID: uid}, nil
+	}
+	m.now = time.Now()
+	return m.observe(), nil
+}
+
+func (n *node) Do(ctx context.Context, pod *v1.Pod, _ cri.Pod, a Action) error {
+	if n.before != nil {
+		if err := n.before(ctx, a); err != nil {
+			return err
+		}
+	}
+	if err := n.waitForStop(ctx, pod, a); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.log = append(n.log, fmt.Sprintf("%v %s: %s", time.Since(n.begun), pod.UID, a))
+	if n.lying {
+		return nil
+	}
+	m, ok := n.machines[pod.UID]
+	if !ok {
+		m = newMachine(pod)
+		m.programs = n.programs
+		n.machines[pod.UID] = m
+	}
+	m.now, m.pod = time.Now(), pod
+	err := m.do(a)
+	if next := m.tick(); !next.IsZero() {
+		time.AfterFunc(time.Until(next), func() { n.Wake(pod.UID) })
+	}
+	return err
+}
+
+// waitForStop takes the time that the containers need to obey a stop, or their grace.
+func (n *node) waitForStop(ctx context.Context, pod *v1.Pod, a Action) error {
+	if a.Kind != StopContainers {
+		return nil
+	}
+	select {
+	case <-time.After(min(n.slowest(pod.UID, a.IDs), a.Grace)):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (n *node) slowest(uid types.UID, ids []string) time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var out time.Duration
+	for _, c := range n.machines[uid].seen.Containers {
+		if slices.Contains(ids, c.ID) {
+			out = max(out, n.stopping[c.Name])
+		}
+	}
+	return out
+}
+
+// at sleeps until the time since the beginning and lets the workers settle.
+func (n *node) at(d time.Duration) {
+	time.Sleep(time.Until(n.begun.Add(d)))
+	synctest.Wait()
+}
+
+func (n *node) expect(t *testing.T, want ...string) {
+	t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if diff := cmp.Diff(want, n.log); diff != "" {
+		t.Errorf("actions (-want +got):\n%s", diff)
+	}
+	for uid, m := range n.machines {
+		if len(m.broken) > 0 {
+			t.Errorf("pod %s: broken: %q", uid, m.broken)
+		}
+	}
+	n.log = nil
+}
+
+func podOf(uid, line string) *v1.Pod {
+	pod := makePod(line)
+	pod.UID = types.UID(uid)
+	return pod
+}
+
+func TestWorkersBackOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.programs["web"] = []run{{time.Second, 1}, {time.Second, 1}, {time.Second, 1}, {}}
+		n.Update(Desired{Pod: podOf("a", "Always web")})
+		n.at(time.Hour)
+		n.expect(t,
+			"0s a: CreateSandbox #0",
+			"0s a: StartContainer web #0",
+			"1s a: StartContainer web #1",
+			"12s a: StartContainer web #2",
+			"12s a: RemoveContainers c2",
+			"33s a: StartContainer web #3",
+			"33s a: RemoveContainers c3")
+	})
+}
+
+func TestWorkersShrinkingGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.stopping["web"] = time.Hour
+		pod := podOf("a", "Always web")
+		n.Update(Desired{Pod: pod})
+		n.at(0)
+		n.log = nil
+		n.Update(Desired{Pod: pod, Stop: &Stop{Grace: time.Minute, Reason: "Evicted"}})
+		n.at(10 * time.Second)
+		n.expect(t) // it is being stopped
+		n.Update(Desired{Pod: pod, Stop: &Stop{Grace: 2 * time.Minute}})
+		n.at(11 * time.Second)
+		n.Update(Desired{Pod: pod, Stop: &Stop{Grace: 5 * time.Second, Reason: "Other"}})
+		n.at(time.Hour)
+		n.expect(t,
+			"16s a: StopContainers c2 in 5s",
+			"16s a: StopSandboxes s1",
+			"16s a: CleanUp",
+			"16s a: RemovePod")
+		if r := n.reports["a"]; r.Stop.Reason != "Evicted" || r.Decision.State != Finished {
+			t.Errorf("last report %+v with stop %+v", r, r.Stop)
+		}
+		if diff := cmp.Diff([]types.UID{"a"}, n.finished); diff != "" {
+			t.Errorf("finished (-want +got):\n%s", diff)
+		}
+		if known := n.Known(); len(known) > 0 {
+			t.Errorf("still known: %v", known)
+		}
+	})
+}
+
+// A stop does not wait for what is being done.
+func TestWorkersStopInterrupts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.before = func(ctx context.Context, a Action) error {
+			if a.Kind == StartContainer { // an image that does not come
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		}
+		pod := podOf("a", "Always web")
+		n.Update(Desired{Pod: pod})
+		n.at(time.Minute)
+		n.Update(Desired{Pod: pod}) // an update that stops nothing interrupts nothing
+		n.at(2 * time.Minute)
+		n.Update(Desired{Pod: pod, Stop: &Stop{Grace: time.Minute}})
+		n.at(time.Hour)
+		n.expect(t,
+			"0s a: CreateSandbox #0",
+			"2m0s a: StopSandboxes s1",
+			"2m0s a: CleanUp",
+			"2m0s a: RemovePod")
+	})
+}
+
+func TestWorkersSameName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.stopping["web"] = 10 * time.Second
+		a, b, c := podOf("a", "Always web"), podOf("b", "Always web"), podOf("c", "Always web")
+		n.Update(Desired{Pod: a})
+		n.at(0)
+		n.Update(Desired{Pod: b})
+		n.at(time.Second)
+		n.Update(Desired{Pod: c})
+		n.Update(Desired{Pod: a, Stop: &Stop{Grace: time.Minute}})
+		n.at(5 * time.Second)
+		want := "waiting for pod a of the same name to end"
+		if got := n.reports["b"].Decision.Waiting["web"].Message; got != want {
+			t.Errorf("b waits: %q, want %q", got, want)
+		}
+		n.Update(Desired{Pod: b, Stop: &Stop{Grace: time.Minute}}) // before it ever ran
+		n.at(time.Minute)
+		n.expect(t,
+			"0s a: CreateSandbox #0",
+			"0s a: StartContainer web #0",
+			"5s b: CleanUp",
+			"11s a: StopContainers c2 in 1m0s",
+			"11s a: StopSandboxes s1",
+			"11s a: CleanUp",
+			"11s a: RemovePod",
+			"11s c: CreateSandbox #0",
+			"11s c: StartContainer web #0")
+	})
+}
+
+func TestWorkersReAdded(t *testing.T) {
+	for _, again := range []bool{true, false} {
+		t.Run(fmt.Sprintf("kept %v", again), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t)
+				n.stopping["web"] = 10 * time.Second
+				pod := podOf("a", "Always web")
+				stop := &Stop{Grace: time.Minute}
+				n.Update(Desired{Pod: pod})
+				n.at(0)
+				n.Update(Desired{Pod: pod, Stop: stop})
+				n.at(time.Second)
+				n.Update(Desired{Pod: pod})
+				n.at(2 * time.Second)
+				if !again {
+					n.Update(Desired{Pod: pod, Stop: stop})
+				}
+				n.at(time.Minute)
+				want := []string{
+					"0s a: CreateSandbox #0",
+					"0s a: StartContainer web #0",
+					"10s a: StopContainers c2 in 1m0s",
+					"10s a: StopSandboxes s1",
+					"10s a: CleanUp",
+					"10s a: RemovePod",
+				}
+				var known []types.UID
+				if again {
+					want = append(want, "10s a: CreateSandbox #0", "10s a: StartContainer web #0")
+					known = append(known, "a")
+				}
+				n.expect(t, want...)
+				if diff := cmp.Diff(known, slices.Clip(append([]types.UID(nil), n.Known()...))); diff != "" {
+					t.Errorf("known (-want +got):\n%s", diff)
+				}
+				if diff := cmp.Diff([]types.UID{"a"}, n.finished); diff != "" {
+					t.Errorf("finished (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// The end of the agent is not the end of its pods; another agent takes them over as they are.
+func TestWorkersLeavePodsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		pod := podOf("a", "Always side+ | web db")
+		n.Update(Desired{Pod: pod})
+		n.at(time.Minute)
+		n.stop()
+		before := n.machines["a"].state()
+		n.log = nil
+		next := newNode(t)
+		next.machines = n.machines
+		next.Update(Desired{Pod: pod})
+		next.at(time.Hour)
+		n.expect(t)
+		next.expect(t)
+		if after := n.machines["a"].state(); after != before {
+			t.Errorf("pod is now\n%s\nand was\n%s", after, before)
+		}
+	})
+}
+
+func TestWorkersCompleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.programs["job"] = []run{{time.Second, 0}}
+		pod := podOf("a", "OnFailure job")
+		n.Update(Desired{Pod: pod})
+		n.at(time.Minute)
+		if state := n.reports["a"].Decision.State; state != Finished || len(n.finished) > 0 {
+			t.Errorf("state %s, finished %v", state, n.finished)
+		}
+		n.Update(Desired{Pod: podOf("b", "Always web")}) // same name, which is free now
+		n.at(2 * time.Minute)
+		n.Update(Desired{Pod: pod, Stop: &Stop{Grace: time.Minute}})
+		n.at(3 * time.Minute)
+		n.expect(t,
+			"0s a: CreateSandbox #0",
+			"0s a: StartContainer job #0",
+			"1s a: StopSandboxes s1",
+			"1s a: CleanUp",
+			"1m0s b: CreateSandbox #0",
+			"1m0s b: StartContainer web #0",
+			"2m0s a: RemovePod")
+	})
+}
+
+func TestWorkersTryAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		broken := true
+		n.before = func(_ context.Context, a Action) error {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			if a.Kind == StartContainer && broken {
+				n.log = append(n.log, "tried")
+				return errors.New("broken")
+			}
+			return nil
+		}
+		n.Update(Desired{Pod: podOf("a", "Always web")})
+		n.at(9 * time.Second)
+		for range 10 {
+			n.Wake("a") // does not make it try sooner
+		}
+		n.at(9500 * time.Millisecond)
+		n.expect(t, "0s a: CreateSandbox #0", "tried")
+		n.at(16 * time.Second)
+		n.expect(t, "tried")
+		changed := podOf("a", "Always web")
+		changed.Spec.Containers[0].Image = "repaired"
+		n.Update(Desired{Pod: changed})
+		n.mu.Lock()
+		broken = false
+		n.mu.Unlock()
+		n.at(16 * time.Second)
+		n.expect(t, "16s a: StartContainer web #0")
+	})
+}
+
+func TestWorkersBlindAndLiedTo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.blind, n.lying = true, true
+		n.Update(Desired{Pod: podOf("a", "Always web")})
+		n.at(time.Minute)
+		if n.reports["a"].Err == nil || n.observed < 4 || n.observed > 7 {
+			t.Errorf("%d observations in a minute, last report %+v", n.observed, n.reports["a"])
+		}
+		n.mu.Lock()
+		n.blind = false
+		n.mu.Unlock()
+		n.at(2 * time.Minute)
+		if len(n.log) < 2 || len(n.log) > 7 {
+			t.Errorf("an action without effect was done %d times in a minute", len(n.log))
+		}
+		n.mu.Lock()
+		n.lying, n.log = false, nil
+		n.mu.Unlock()
+		n.at(3 * time.Minute)
+		if len(n.log) != 2 {
+			t.Errorf("actions %q", n.log)
+		}
+	})
+}
+
+func TestWorkersCoalesce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		pod := podOf("a", "Always web")
+		n.Update(Desired{Pod: pod})
+		n.at(time.Second)
+		n.mu.Lock()
+		n.observed = 0
+		for range 1000 {
+			n.Wake("a")
+			n.Update(Desired{Pod: pod})
+		}
+		n.mu.Unlock() // a first look may have begun before
+		n.at(2 * time.Second)
+		if n.observed > 2 {
+			t.Errorf("looked %d times after one burst", n.observed)
+		}
+		n.Wake("unknown")
+	})
+}
+
+// Many pods that come and go at once: all that is not desired in the end is gone, all else runs.
+func TestWorkersManyPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.programs["init"] = []run{{time.Second, 0}}
+		n.stopping["web"] = 3 * time.Second
+		var updates sync.WaitGroup
+		for i := range 40 {
+			updates.Go(func() {
+				pod := podOf(fmt.Sprintf("pod%02d", i), "Always init side+ | web")
+				pod.Name = fmt.Sprintf("name%d", i/4) // four of a name
+				for round := range 3 {
+					n.Update(Desired{Pod: pod})
+					time.Sleep(time.Duration(i*round) * 100 * time.Millisecond)
+					n.Update(Desired{Pod: pod, Stop: &Stop{Grace: 5 * time.Second}})
+				}
+				if i%4 == 0 {
+					n.Update(Desired{Pod: pod})
+				}
+			})
+		}
+		updates.Wait()
+		n.at(time.Hour)
+		if known := n.Known(); len(known) != 10 {
+			t.Errorf("known: %v", known)
+		}
+		for uid, m := range n.machines {
+			if len(m.broken) > 0 {
+				t.Errorf("pod %s: broken %q", uid, m.broken)
+			}
+			runs := alive(m.seen)
+			if want := slices.Contains(n.Known(), uid); runs != want {
+				t.Errorf("pod %s runs: %v, want %v", uid, runs, want)
+			}
+		}
+	})
+}
