@@ -57,6 +57,19 @@ func TestHangingConnections(t *testing.T) {
 	}
 }
 
+func TestFirstListDeadlineEndsWithTheFirstList(t *testing.T) {
+	r := newRig(t, Config{Deadlines: Deadlines{FirstList: 300 * time.Millisecond}})
+	r.plugin(sim.Config{Resource: gpu})
+	r.untilConnected(gpu)
+	r.plugin(sim.Config{Resource: nic, Faults: []sim.Fault{{RPC: sim.List, Hang: true}}})
+	r.until("the deadline of a later plugin", func(inv Inventory) bool {
+		return strings.Contains(inv.Resources[nic].Problem, "no list of devices came in time")
+	})
+	if res := r.Inventory().Resources[gpu]; !res.Connected {
+		t.Errorf("the earlier plugin met the deadline, and is gone: %s", res.Problem)
+	}
+}
+
 func TestHangingCalls(t *testing.T) {
 	for rpc, tc := range map[sim.RPC]struct {
 		deadlines Deadlines

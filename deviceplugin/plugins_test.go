@@ -75,6 +75,14 @@ func TestRegisterListAllocate(t *testing.T) {
 	}
 }
 
+func TestPluginWithoutDevices(t *testing.T) {
+	r := newRig(t, Config{})
+	r.plugin(sim.Config{Resource: gpu, Devices: []sim.Device{}})
+	if res := r.untilConnected(gpu); len(res.Devices) != 0 {
+		t.Errorf("the resource is %+v", res)
+	}
+}
+
 func TestHealthAndDevicesChange(t *testing.T) {
 	r := newRig(t, Config{})
 	plugin := r.plugin(sim.Config{Resource: gpu})

@@ -79,6 +79,14 @@ func TestTableStories(t *testing.T) {
 			{"b", linkRegistered, 0, lost2, nil}, {"b", linkClosed, 0, lost2, nil}, {"a", linkExpired, 0, away, nil},
 			{"b", linkExpired, 0, absent, nil},
 		},
+		"back on another socket": {
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil}, {"a", linkClosed, 0, lost2, nil},
+			{"b", linkRegistered, 0, lost2, nil}, {"b", linkListed, 3, three, []string{"a"}},
+		},
+		"a list after the end": {
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil}, {"a", linkClosed, 0, lost2, nil},
+			{"a", linkListed, 3, lost2, nil},
+		},
 		"older one registered first and lists last": {
 			{"a", linkRegistered, 0, away, nil}, {"a'", linkRegistered, 0, away, []string{"a"}}, {"a", linkListed, 3, away, nil},
 		},
