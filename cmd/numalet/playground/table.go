@@ -34,18 +34,34 @@ func Table(rows []placement.Row, width int) string {
 		})
 	for i, r := range rows {
 		cells := Cells(r)
-		if i > 0 && rows[i-1].Pod == r.Pod && rows[i-1].Namespace == r.Namespace {
-			cells[0] = "" // the same pod as above
-			if r.Reason == rows[i-1].Reason && r.Message == rows[i-1].Message {
-				cells[len(cells)-1] = ""
-			}
+		if i > 0 && samePod(rows[i-1], r) {
+			cells[0] = "" // as above
 		}
 		t.Row(cells...)
 	}
 	if width > 0 && lipgloss.Width(t.String()) > width {
 		t.Width(max(width, minTable)).Wrap(true)
 	}
-	return t.String()
+	return strings.Join(append([]string{t.String()}, notes(rows, width)...), "\n")
+}
+
+func samePod(a, b placement.Row) bool { return a.Pod == b.Pod && a.Namespace == b.Namespace }
+
+// notes are the messages behind the reasons, one for each container that has one, or for its pod
+// where all its containers say the same.
+func notes(rows []placement.Row, width int) []string {
+	style := lipgloss.NewStyle().Faint(true)
+	if width > 0 {
+		style = style.Width(max(width, minTable))
+	}
+	var out []string
+	for i, r := range rows {
+		if r.Message == "" || i > 0 && samePod(rows[i-1], r) && rows[i-1].Message == r.Message {
+			continue
+		}
+		out = append(out, style.Render(fmt.Sprintf("  %s: %s", r.Pod, r.Message)))
+	}
+	return out
 }
 
 // Cells is a row as the texts of its columns.
@@ -56,7 +72,7 @@ func Cells(r placement.Row) []string {
 	}
 	return []string{
 		pod, r.Container, string(r.Phase), cpus(r), orDash(r.MemoryNodes), devices(r.Devices),
-		orDash(r.NUMANodes), aligned(r.Aligned), why(r),
+		orDash(r.NUMANodes), aligned(r.Aligned), r.Reason,
 	}
 }
 
@@ -96,16 +112,6 @@ func aligned(a *bool) string {
 		return "yes"
 	}
 	return "no"
-}
-
-func why(r placement.Row) string {
-	if r.Message == "" || r.Reason == "Completed" {
-		return r.Reason
-	}
-	if r.Reason == "" {
-		return r.Message
-	}
-	return r.Reason + ": " + r.Message
 }
 
 func orDash(s string) string {

@@ -1,0 +1,163 @@
+// Package actuator does to pods what their workers decide: it is where decisions become calls to
+// the runtime, to volumes, to cgroups and to device plugins.
+package actuator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	internalapi "k8s.io/cri-api/pkg/apis"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/cpupool"
+	"github.com/numalet/numalet/agent/lifecycle"
+	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/agent/volume"
+	"github.com/numalet/numalet/cgroups"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/deviceplugin"
+)
+
+// Config is what an actuator works with.
+type Config struct {
+	Runtime  internalapi.RuntimeService
+	Images   *cri.Images
+	Observer *lifecycle.Observer
+	Volumes  *volume.Volumes
+	Cgroups  *cgroups.Tree // nil: pods get no cgroups of ours
+	Pool     *cpupool.Pool // nil: nobody has CPUs of its own
+	Plugins  *deviceplugin.Plugins
+	// State is what is assigned.
+	State func() allocation.State
+	Node  Node
+	// Event is told what happens to a pod; it must not block.
+	Event func(pod *v1.Pod, eventType, reason, message string)
+}
+
+// Node is the node's side of sandboxes and containers.
+type Node struct {
+	LogsDir       string
+	ClusterDomain string
+	DNS           cri.DNS
+	Facts         cri.Facts // PodIPs are each pod's own
+	Resources     cri.ResourceOptions
+	Security      cri.SecurityOptions
+	PodCgroup     cgroups.PodOptions
+}
+
+// Actuator implements podworker.Actuator.
+type Actuator struct{ cfg Config }
+
+// New returns an actuator.
+func New(cfg Config) *Actuator { return &Actuator{cfg: cfg} }
+
+// Observe reads the pod from the runtime.
+func (a *Actuator) Observe(ctx context.Context, uid types.UID) (cri.Pod, error) {
+	return a.cfg.Observer.Reread(ctx, uid)
+}
+
+// Do carries out one action.
+func (a *Actuator) Do(ctx context.Context, pod *v1.Pod, observed cri.Pod, act podworker.Action) error {
+	switch act.Kind {
+	case podworker.CreateSandbox:
+		return a.createSandbox(ctx, pod, act.Attempt)
+	case podworker.StartContainer:
+		return a.startContainer(ctx, pod, observed, act)
+	case podworker.StopContainers:
+		return a.stopContainers(ctx, pod, observed, act)
+	case podworker.StopSandboxes:
+		return each(act.IDs, func(id string) error { return a.cfg.Runtime.StopPodSandbox(ctx, id) })
+	case podworker.RemoveContainers:
+		return each(act.IDs, func(id string) error { return a.cfg.Runtime.RemoveContainer(ctx, id) })
+	case podworker.CleanUp:
+		return a.cleanUp(ctx, pod)
+	case podworker.RemovePod:
+		return a.removePod(ctx, pod, observed)
+	default:
+		return fmt.Errorf("action %q is not one that can be done", act.Kind)
+	}
+}
+
+// stopContainers stops all side by side, since each may take its whole grace period.
+func (a *Actuator) stopContainers(ctx context.Context, pod *v1.Pod, observed cri.Pod,
+	act podworker.Action) error {
+	for _, id := range act.IDs {
+		message := act.Message
+		if message == "" {
+			message = "Stopping container " + nameOf(observed, id)
+		}
+		a.cfg.Event(pod, v1.EventTypeNormal, "Killing", message)
+	}
+	seconds := int64(act.Grace.Seconds())
+	return each(act.IDs, func(id string) error {
+		return a.cfg.Runtime.StopContainer(ctx, id, seconds)
+	})
+}
+
+func nameOf(observed cri.Pod, id string) string {
+	for _, c := range observed.Containers {
+		if c.ID == id {
+			return c.Name
+		}
+	}
+	return id
+}
+
+// cleanUp takes back volumes and cgroup, in this order: leftover processes of the cgroup are
+// killed last, when nothing can be started any more.
+func (a *Actuator) cleanUp(ctx context.Context, pod *v1.Pod) error {
+	if a.cfg.Cgroups != nil {
+		if err := a.cfg.Cgroups.RemovePod(ctx, pod.UID); err != nil {
+			return fmt.Errorf("remove the cgroup of pod %s: %w", pod.UID, err)
+		}
+	}
+	if err := a.cfg.Volumes.TearDown(ctx, pod.UID); err != nil {
+		return fmt.Errorf("tear down the volumes of pod %s: %w", pod.UID, err)
+	}
+	return nil
+}
+
+func (a *Actuator) removePod(ctx context.Context, pod *v1.Pod, observed cri.Pod) error {
+	var containers, sandboxes []string
+	for _, c := range observed.Containers {
+		containers = append(containers, c.ID)
+	}
+	for _, s := range observed.Sandboxes {
+		sandboxes = append(sandboxes, s.ID)
+	}
+	err := each(containers, func(id string) error { return a.cfg.Runtime.RemoveContainer(ctx, id) })
+	if err != nil {
+		return err
+	}
+	err = each(sandboxes, func(id string) error { return a.cfg.Runtime.RemovePodSandbox(ctx, id) })
+	if err != nil {
+		return err
+	}
+	if err := os.RemoveAll(cri.PodLogDir(a.cfg.Node.LogsDir, pod)); err != nil {
+		return fmt.Errorf("remove the logs of pod %s: %w", pod.UID, err)
+	}
+	return nil
+}
+
+// each calls f for every id side by side. An object that is gone is as f wants it.
+func each(ids []string, f func(id string) error) error {
+	var group errgroup.Group
+	errs := make([]error, len(ids))
+	for i, id := range ids {
+		group.Go(func() error {
+			if err := f(id); status.Code(err) != codes.NotFound {
+				errs[i] = err
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // every error is in errs
+	return errors.Join(errs...)
+}

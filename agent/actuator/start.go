@@ -1,0 +1,203 @@
+package actuator
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"google.golang.org/protobuf/proto"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/agent/volume"
+	"github.com/numalet/numalet/cgroups"
+	"github.com/numalet/numalet/cri"
+)
+
+// createSandbox makes cgroup, volumes and log directory, then the sandbox.
+func (a *Actuator) createSandbox(ctx context.Context, pod *v1.Pod, attempt uint32) error {
+	if a.cfg.Cgroups != nil {
+		if err := a.cfg.Cgroups.EnsurePod(ctx, pod, a.podCgroup(pod)); err != nil {
+			a.cfg.Event(pod, v1.EventTypeWarning, "FailedCreatePodContainer",
+				fmt.Sprintf("unable to ensure pod container exists: %v", err))
+			return sandboxError(err)
+		}
+	}
+	if err := a.cfg.Volumes.SetUp(ctx, pod); err != nil {
+		a.cfg.Event(pod, v1.EventTypeWarning, "FailedMount", err.Error())
+		return sandboxError(err)
+	}
+	if err := os.MkdirAll(cri.PodLogDir(a.cfg.Node.LogsDir, pod), 0o755); err != nil {
+		return sandboxError(err)
+	}
+	config, err := a.sandboxConfig(pod, attempt)
+	if err != nil {
+		return err
+	}
+	if _, err := a.cfg.Runtime.RunPodSandbox(ctx, config, ""); err != nil {
+		a.cfg.Event(pod, v1.EventTypeWarning, "FailedCreatePodSandBox",
+			fmt.Sprintf("Failed to create pod sandbox: %v", err))
+		return sandboxError(err)
+	}
+	return nil
+}
+
+func sandboxError(err error) error {
+	return &cri.StartError{Reason: cri.ReasonCreatePodSandbox, Message: err.Error(), Err: err}
+}
+
+// podCgroup lifts the pod's CPU quota when all its containers have CPUs of their own: the quota
+// could only throttle them.
+func (a *Actuator) podCgroup(pod *v1.Pod) cgroups.PodOptions {
+	o := a.cfg.Node.PodCgroup
+	held := a.cfg.State().Pods[pod.UID]
+	for _, c := range pod.Spec.Containers {
+		if held.Containers[c.Name].CPUs.IsEmpty() {
+			return o
+		}
+	}
+	o.NoQuota = true
+	return o
+}
+
+func (a *Actuator) sandboxConfig(pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, error) {
+	o := cri.SandboxOptions{
+		Attempt:       attempt,
+		LogsDir:       a.cfg.Node.LogsDir,
+		ClusterDomain: a.cfg.Node.ClusterDomain,
+		DNS:           a.cfg.Node.DNS.Config(pod),
+		ExtraGroups:   a.cfg.Node.Security.ExtraGroups,
+		Resources:     a.cfg.Node.Resources,
+	}
+	if a.cfg.Cgroups != nil {
+		o.CgroupParent = a.cfg.Cgroups.PodParent(pod)
+	}
+	return cri.SandboxConfig(pod, o)
+}
+
+// startContainer creates and starts one container in the newest sandbox.
+func (a *Actuator) startContainer(ctx context.Context, pod *v1.Pod, observed cri.Pod,
+	act podworker.Action) error {
+	c := containerOf(pod, act.Container)
+	if c == nil || len(observed.Sandboxes) == 0 {
+		return fmt.Errorf("start container %s: pod %s has no such container, or no sandbox",
+			act.Container, pod.UID)
+	}
+	sandbox := observed.Sandboxes[0]
+	sandboxConfig, err := a.sandboxConfig(pod, sandbox.Attempt)
+	if err != nil {
+		return err
+	}
+	image, err := a.cfg.Images.Ensure(ctx, cri.ImageRequest{
+		Pod: pod, Container: c, Sandbox: sandboxConfig,
+		Report: func(eventType, reason, message string) { a.cfg.Event(pod, eventType, reason, message) },
+	})
+	if err != nil {
+		return err
+	}
+	options := cri.ContainerOptions{
+		Attempt: act.Attempt, Image: image,
+		Facts:     a.cfg.Node.Facts,
+		Resources: a.cfg.Node.Resources, Security: a.cfg.Node.Security,
+	}
+	options.Facts.PodIPs = sandbox.IPs
+	if options.Devices, err = a.devices(ctx, pod, c); err != nil {
+		return configError(err)
+	}
+	if options.Mounts, err = a.mounts(pod, c, options); err != nil {
+		return err
+	}
+	if a.cfg.Pool != nil {
+		place, leave, err := a.cfg.Pool.Enter(ctx, pod.UID, c.Name)
+		if err != nil {
+			return &cri.StartError{Reason: cri.ReasonPreStartHook, Message: err.Error(), Err: err}
+		}
+		defer leave()
+		options.Placement = place
+	}
+	config, err := cri.ContainerConfig(pod, c, options)
+	if err != nil {
+		return err
+	}
+	return a.createAndStart(ctx, pod, sandbox.ID, config, sandboxConfig)
+}
+
+// mounts prepares the container's volumes; subPathExpr may refer to its environment.
+func (a *Actuator) mounts(pod *v1.Pod, c *v1.Container, o cri.ContainerOptions) (
+	[]*runtimeapi.Mount, error) {
+	env, err := cri.Env(pod, c, o.Facts, o.Devices)
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := a.cfg.Volumes.Mounts(pod, c, volume.Start{
+		Attempt: o.Attempt, Env: env, PodIPs: o.Facts.PodIPs,
+	})
+	if err != nil {
+		return nil, configError(err)
+	}
+	return mounts, nil
+}
+
+func (a *Actuator) createAndStart(ctx context.Context, pod *v1.Pod, sandboxID string,
+	config *runtimeapi.ContainerConfig, sandboxConfig *runtimeapi.PodSandboxConfig) error {
+	logDir := filepath.Join(sandboxConfig.LogDirectory, filepath.Dir(config.LogPath))
+	if err := os.MkdirAll(logDir, 0o755); err != nil {
+		return configError(err)
+	}
+	id, err := a.cfg.Runtime.CreateContainer(ctx, sandboxID, config, sandboxConfig)
+	if err != nil {
+		a.cfg.Event(pod, v1.EventTypeWarning, "Failed", "Error: "+err.Error())
+		return &cri.StartError{Reason: cri.ReasonCreateContainer, Message: err.Error(), Err: err}
+	}
+	a.cfg.Event(pod, v1.EventTypeNormal, "Created", "Container created")
+	if err := a.cfg.Runtime.StartContainer(ctx, id); err != nil {
+		a.cfg.Event(pod, v1.EventTypeWarning, "Failed", "Error: "+err.Error())
+		return &cri.StartError{Reason: cri.ReasonRunContainer, Message: err.Error(), Err: err}
+	}
+	a.cfg.Event(pod, v1.EventTypeNormal, "Started", "Container started")
+	return nil
+}
+
+// devices decodes the plugins' answers for the container and calls PreStartContainer where a
+// plugin wants that.
+func (a *Actuator) devices(ctx context.Context, pod *v1.Pod, c *v1.Container) (
+	[]*pluginapi.ContainerAllocateResponse, error) {
+	held := a.cfg.State().Pods[pod.UID].Containers[c.Name]
+	if want := allocation.DeviceRequests(c); len(want) != len(held.Devices) {
+		return nil, fmt.Errorf("container %s asks for %d device resources and holds %d; "+
+			"delete the pod and create it again", c.Name, len(want), len(held.Devices))
+	}
+	var out []*pluginapi.ContainerAllocateResponse
+	for _, d := range held.Devices {
+		answer := &pluginapi.ContainerAllocateResponse{}
+		if err := proto.Unmarshal(d.Answer, answer); err != nil {
+			return nil, fmt.Errorf("decode the recorded answer of %s: %w", d.Resource, err)
+		}
+		out = append(out, answer)
+		if a.cfg.Plugins.Inventory().Resources[d.Resource].PreStart {
+			if err := a.cfg.Plugins.PreStart(ctx, d.Resource, d.IDs); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
+}
+
+func configError(err error) error {
+	return &cri.StartError{Reason: cri.ReasonCreateContainerConfig, Message: err.Error(), Err: err}
+}
+
+func containerOf(pod *v1.Pod, name string) *v1.Container {
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}

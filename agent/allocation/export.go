@@ -1,0 +1,86 @@
+package allocation
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/checkpoint"
+)
+
+// Export writes the kubelet's device checkpoint into dir, for the tools that read it and for a
+// node that goes back to the kubelet. A file that is right already is left alone.
+func Export(dir string, state State, inventory deviceplugin.Inventory) error {
+	content, err := checkpoint.Encode(entries(state, inventory), healthy(inventory))
+	if err != nil {
+		return fmt.Errorf("export %s: %w", checkpoint.FileName, err)
+	}
+	path := filepath.Join(dir, checkpoint.FileName)
+	old, err := os.ReadFile(path)
+	if err == nil && bytes.Equal(old, content) {
+		return nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("export %s: %w", checkpoint.FileName, err)
+	}
+	return writeDurably(path, content)
+}
+
+// entries lists every device set, ordered by pod, container and resource.
+func entries(state State, inventory deviceplugin.Inventory) []checkpoint.PodDevicesEntry {
+	var out []checkpoint.PodDevicesEntry
+	for uid, pod := range state.Pods {
+		for name, c := range pod.Containers {
+			for _, d := range c.Devices {
+				out = append(out, checkpoint.PodDevicesEntry{
+					PodUID: string(uid), ContainerName: name, ResourceName: d.Resource,
+					DeviceIDs: byNode(d, inventory.Resources[d.Resource]), AllocResp: d.Answer,
+				})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b checkpoint.PodDevicesEntry) int {
+		return strings.Compare(a.PodUID+"\x00"+a.ContainerName+"\x00"+a.ResourceName,
+			b.PodUID+"\x00"+b.ContainerName+"\x00"+b.ResourceName)
+	})
+	return out
+}
+
+// byNode groups ids by NUMA node, -1 for devices without one; a device of several nodes is in
+// each of them, as the kubelet has it.
+func byNode(d DeviceSet, r deviceplugin.Resource) checkpoint.DevicesPerNUMA {
+	out := checkpoint.DevicesPerNUMA{}
+	for _, id := range d.IDs {
+		i, found := slices.BinarySearchFunc(r.Devices, id, func(d deviceplugin.Device, id string) int {
+			return deviceplugin.CompareIDs(d.ID, id)
+		})
+		if !found || r.Devices[i].Nodes.IsEmpty() {
+			out[-1] = append(out[-1], id)
+			continue
+		}
+		for _, n := range r.Devices[i].Nodes.IDs() {
+			out[int64(n)] = append(out[int64(n)], id)
+		}
+	}
+	return out
+}
+
+func healthy(inventory deviceplugin.Inventory) map[string][]string {
+	out := map[string][]string{}
+	for name, r := range inventory.Resources {
+		ids := []string{}
+		for _, d := range r.Devices {
+			if d.Healthy && r.Connected {
+				ids = append(ids, d.ID)
+			}
+		}
+		out[name] = ids
+	}
+	return out
+}

@@ -1,0 +1,318 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/agent/actuator"
+	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/cpupool"
+	"github.com/numalet/numalet/agent/lifecycle"
+	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/agent/server"
+	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/agent/volume"
+	"github.com/numalet/numalet/cgroups"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/deviceplugin"
+)
+
+// assemble makes the parts and joins them. The order is that of the road of a pod, upwards.
+func (a *Agent) assemble(ctx context.Context) error {
+	var err error
+	a.parts.registry = server.NewRegistry()
+	if a.parts.measures, err = newMeasures(a.parts.registry, a.facts.name); err != nil {
+		return err
+	}
+	runtime, err := a.client.Status(ctx)
+	if err != nil {
+		return err
+	}
+	klog.FromContext(ctx).Info("Connected to the container runtime", "name", runtime.Name,
+		"version", runtime.Version, "endpoint", a.cfg.Kubelet.ContainerRuntimeEndpoint)
+	a.pods = newPods(status.Node{Runtime: runtime.Name, HostIPs: a.facts.ips})
+	if a.observer, err = lifecycle.New(lifecycle.Config{
+		Client: a.client, Registry: a.parts.registry,
+	}); err != nil {
+		return err
+	}
+	tree, err := a.openCgroups(ctx)
+	if err != nil {
+		return err
+	}
+	if a.plugins, err = deviceplugin.New(deviceplugin.Config{
+		Dir: deviceDir(a.cfg.RootDir), NodeIDs: a.facts.machine.NodeSet(),
+		Known: resourcesOf(a.store.State()), Registry: a.parts.registry,
+	}); err != nil {
+		return err
+	}
+	if a.facts.static != nil {
+		a.pool = cpupool.New(cpupool.Config{
+			Static: a.facts.static, State: a.store.State,
+			Runtime: a.client.Runtime(), Observer: a.observer,
+			Period: a.cfg.Kubelet.CPUManagerReconcilePeriod.Duration,
+		})
+	}
+	allocatable := a.allocatable()
+	volumes, err := volume.New(volume.Config{
+		Root: a.cfg.RootDir, ClusterDomain: a.cfg.Kubelet.ClusterDomain,
+		Memory: allocatable.Memory().Value(), RecursiveReadOnly: recursiveReadOnly(runtime),
+	})
+	if err != nil {
+		return err
+	}
+	dns, err := a.dns()
+	if err != nil {
+		return err
+	}
+	decisions := mailbox.New[admission.Result]()
+	a.queue = a.admission(decisions)
+	ended := mailbox.New[ending]()
+	a.workers = a.podWorkers(a.actuator(volumes, tree, dns), volumes, ended)
+	return a.assembleLoop(volumes, tree, decisions, ended)
+}
+
+func (a *Agent) assembleLoop(volumes *volume.Volumes, tree *cgroups.Tree,
+	decisions *mailbox.Box[admission.Result], ended *mailbox.Box[ending]) error {
+	a.parts.problems = newProblems()
+	a.mux = a.sources()
+	a.parts.chores = &chores{
+		pods: a.pods, observer: a.observer, workers: a.workers, queue: a.queue, store: a.store,
+		plugins: a.plugins, volumes: volumes, pool: a.pool, cgroups: tree,
+		checkpointDir: deviceDir(a.cfg.RootDir),
+		ready:         func() bool { return a.mux.SeenAll(a.pods.saw) },
+		wakeExport:    make(chan struct{}, 1), wakeHousekeep: make(chan struct{}, 1),
+	}
+	a.parts.loop = &loop{
+		updates: a.mux.Updates(), observed: a.observer.Changes(), decisions: decisions,
+		ended: ended, devices: a.plugins.Changed(), pods: a.pods, last: a.observer.Get,
+		queue: a.queue, workers: a.workers, chores: a.parts.chores,
+		rejected: a.parts.measures.rejection,
+	}
+	var err error
+	a.parts.server, err = server.New(a.serverConfig())
+	return err
+}
+
+// openCgroups makes kubepods and the QoS groups; nil where cgroupsPerQOS is off.
+func (a *Agent) openCgroups(ctx context.Context) (*cgroups.Tree, error) {
+	tree, err := cgroupTree(ctx, a.cfg, a.client)
+	if tree == nil || err != nil {
+		return nil, err
+	}
+	k := &a.cfg.Kubelet
+	var reserved []v1.ResourceList
+	for _, enforce := range k.EnforceNodeAllocatable {
+		if enforce == "pods" {
+			reserved = append(reserved, a.facts.reservation.Reserved)
+		}
+	}
+	capacity := node.Capacity(a.facts.machine, a.facts.reservation.MaxPods)
+	// Pids of all pods together are not limited: podPidsLimit is each pod's.
+	if err := tree.EnsureNode(ctx, cgroups.NodeResources(capacity, 0, reserved...)); err != nil {
+		return nil, err
+	}
+	return tree, nil
+}
+
+func (a *Agent) allocatable() v1.ResourceList {
+	return node.Allocatable(a.facts.machine, a.facts.reservation)
+}
+
+// resourcesOf lists the device resources that pods hold, so that they are known before their
+// plugins have come back.
+func resourcesOf(s allocation.State) []string {
+	var out []string
+	for name := range allocation.TakenBy(podsOf(s)...).Devices {
+		out = append(out, name)
+	}
+	return out
+}
+
+func podsOf(s allocation.State) []allocation.Pod {
+	out := make([]allocation.Pod, 0, len(s.Pods))
+	for _, p := range s.Pods {
+		out = append(out, p)
+	}
+	return out
+}
+
+func (a *Agent) admission(decisions *mailbox.Box[admission.Result]) *admission.Queue {
+	return admission.New(admission.Config{
+		Machine: a.facts.machine, CPUs: a.facts.static,
+		Policy: a.facts.policy, Scope: a.facts.scope,
+		Allocatable: a.allocatable(), Store: a.store, Plugins: a.plugins,
+		BootID: a.facts.bootID, Wait: a.cfg.DeviceAdmissionWait, Report: decisions.Put,
+	})
+}
+
+func (a *Agent) actuator(volumes *volume.Volumes, tree *cgroups.Tree, dns cri.DNS) *actuator.Actuator {
+	k := &a.cfg.Kubelet
+	return actuator.New(actuator.Config{
+		Runtime: a.client.Runtime(), Images: a.images(), Observer: a.observer, Volumes: volumes,
+		Cgroups: tree, Pool: a.pool, Plugins: a.plugins, State: a.store.State,
+		Node: actuator.Node{
+			LogsDir: k.PodLogsDir, ClusterDomain: k.ClusterDomain, DNS: dns,
+			Facts: cri.Facts{
+				NodeName: a.facts.name, HostIPs: a.facts.ips, Allocatable: a.allocatable(),
+			},
+			Resources: cri.ResourceOptions{
+				NoQuota: !*k.CPUCFSQuota, Period: k.CPUCFSQuotaPeriod.Duration,
+				HugePageSizes: hugePageSizes(a.facts),
+				NodeMemory:    int64(a.facts.machine.MemoryBytes()),
+				OOMGroup:      tree != nil && unified() && !ptr.Deref(k.SingleProcessOOMKill, false),
+			},
+			Security: cri.SecurityOptions{
+				SeccompDefault: *k.SeccompDefault,
+				SeccompRoot:    filepath.Join(a.cfg.RootDir, "seccomp"),
+			},
+			PodCgroup: cgroups.PodOptions{
+				NoQuota: !*k.CPUCFSQuota, Period: k.CPUCFSQuotaPeriod.Duration, Pids: *k.PodPidsLimit,
+			},
+		},
+		Event: a.event,
+	})
+}
+
+// recursiveReadOnly tells whether the runtime's default handler makes such mounts.
+func recursiveReadOnly(s cri.RuntimeStatus) bool {
+	for _, h := range s.Handlers {
+		if h.Name == "" {
+			return h.RecursiveReadOnlyMounts
+		}
+	}
+	return false
+}
+
+// dns reads resolvConf; "" is no host configuration at all.
+func (a *Agent) dns() (cri.DNS, error) {
+	k := &a.cfg.Kubelet
+	out := cri.DNS{Servers: k.ClusterDNS, Domain: k.ClusterDomain}
+	if *k.ResolverConfig == "" {
+		return out, nil
+	}
+	f, err := os.Open(*k.ResolverConfig)
+	if err != nil {
+		return out, fmt.Errorf("open resolvConf: %w; name the right file with resolvConf "+
+			"(--resolv-conf)", err)
+	}
+	defer f.Close()
+	out.Host, err = cri.ParseResolvConf(f)
+	return out, err
+}
+
+func hugePageSizes(f facts) []int64 {
+	seen := map[int64]bool{}
+	var out []int64
+	for _, n := range f.machine.Nodes() {
+		for _, h := range n.HugePages {
+			if size := int64(h.PageBytes); !seen[size] {
+				seen[size] = true
+				out = append(out, size)
+			}
+		}
+	}
+	return out
+}
+
+func (a *Agent) images() *cri.Images {
+	k := &a.cfg.Kubelet
+	parallel := 0
+	if k.MaxParallelImagePulls != nil {
+		parallel = int(*k.MaxParallelImagePulls)
+	}
+	return cri.NewImages(a.client.Images(), cri.ImagesConfig{
+		Serialize: *k.SerializeImagePulls, MaxParallel: parallel,
+		QPS: float32(*k.RegistryPullQPS), Burst: int(k.RegistryBurst),
+	})
+}
+
+// event tells what happened to a pod. Without an API server the log is where events go.
+func (a *Agent) event(pod *v1.Pod, eventType, reason, message string) {
+	klog.Background().V(1).Info("Event", "pod", klog.KObj(pod), "type", eventType,
+		"reason", reason, "message", message)
+}
+
+func (a *Agent) podWorkers(act podworker.Actuator, volumes *volume.Volumes,
+	ended *mailbox.Box[ending]) *podworker.Workers {
+	r := reporter{pods: a.pods, volumes: volumes, ended: ended, logsDir: a.cfg.Kubelet.PodLogsDir}
+	return podworker.New(podworker.Config{
+		Actuator: act,
+		Report:   r.report,
+		Finished: func(uid types.UID) { ended.Put(ending{uid: uid, gone: true}) },
+		BackOff: podworker.BackOff{
+			Max: a.cfg.Kubelet.CrashLoopBackOff.MaxContainerRestartPeriod.Duration,
+		},
+		Sync: a.cfg.Kubelet.SyncFrequency.Duration,
+	})
+}
+
+// sources reads manifests from where the configuration says.
+func (a *Agent) sources() *source.Mux {
+	k := &a.cfg.Kubelet
+	var feeds []source.Feed
+	if k.StaticPodPath != "" {
+		feeds = append(feeds, source.NewFile(source.FileConfig{
+			Path: k.StaticPodPath, Node: a.facts.name, Every: k.FileCheckFrequency.Duration,
+			Report: a.parts.problems.report,
+		}))
+	}
+	if k.StaticPodURL != "" {
+		feeds = append(feeds, source.NewHTTP(source.HTTPConfig{
+			URL: k.StaticPodURL, Header: k.StaticPodURLHeader, Node: a.facts.name,
+			Every: k.HTTPCheckFrequency.Duration, Report: a.parts.problems.report,
+		}))
+	}
+	return source.NewMux(source.MuxConfig{Feeds: feeds, Report: a.parts.problems.report})
+}
+
+func (a *Agent) serverConfig() server.Config {
+	k := &a.cfg.Kubelet
+	c := server.Config{
+		Checks: []healthz.HealthChecker{
+			healthz.NamedCheck("syncloop", func(*http.Request) error { return a.healthy(time.Now()) }),
+			healthz.NamedCheck("pleg", func(*http.Request) error { return a.observer.Healthy(time.Now()) }),
+		},
+		Pods: a.Pods, Metrics: a.parts.registry,
+		More: map[string]http.Handler{
+			"/placements": asJSON(func() any { return a.Placements() }),
+			"/problems":   asJSON(func() any { return a.Problems() }),
+		},
+	}
+	if *k.HealthzPort > 0 {
+		c.Healthz = net.JoinHostPort(k.HealthzBindAddress, strconv.Itoa(int(*k.HealthzPort)))
+	}
+	if k.ReadOnlyPort > 0 {
+		c.ReadOnly = net.JoinHostPort(k.Address, strconv.Itoa(int(k.ReadOnlyPort)))
+	}
+	return c
+}
+
+func asJSON(value func() any) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		raw, err := json.MarshalIndent(value(), "", "  ")
+		if err != nil {
+			http.Error(w, fmt.Sprintf("encode answer: %v", err), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(append(raw, '\n')) // a client that went away needs no answer
+	})
+}

@@ -1,0 +1,260 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/cgroups"
+	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/discover"
+)
+
+// facts are what the node is: read once at start.
+type facts struct {
+	name        string
+	ips         []string
+	bootID      string
+	machine     *topology.Machine
+	static      *cpumanager.Static // nil: policy none
+	reservation node.Reservation
+	policy      topology.Policy
+	scope       topology.Scope
+}
+
+// readFacts discovers the machine and settles what of it is reserved.
+func readFacts(cfg *config.Config) (facts, error) {
+	var f facts
+	var err error
+	if f.name, err = cfg.NodeName(); err != nil {
+		return f, err
+	}
+	if f.ips, err = hostIPs(cfg.NodeIP); err != nil {
+		return f, err
+	}
+	if f.bootID, err = bootID(); err != nil {
+		return f, err
+	}
+	if cfg.TopologyFrom != "" {
+		f.machine, err = discover.Open(cfg.TopologyFrom)
+	} else {
+		f.machine, err = discover.Host("/")
+	}
+	if err != nil {
+		return f, err
+	}
+	k := &cfg.Kubelet
+	if f.policy, err = topology.ParsePolicy(k.TopologyManagerPolicy); err != nil {
+		return f, err
+	}
+	if f.scope, err = topology.ParseScope(k.TopologyManagerScope); err != nil {
+		return f, err
+	}
+	if f.reservation, err = reservation(cfg, f.machine); err != nil {
+		return f, err
+	}
+	if k.CPUManagerPolicy == "static" {
+		f.static, err = staticPolicy(cfg, f.machine, f.reservation)
+	}
+	return f, err
+}
+
+// reservation is kubeReserved and systemReserved, what hard eviction keeps back, and the number
+// of pods. reservedSystemCPUs takes the place of both CPU reservations.
+func reservation(cfg *config.Config, m *topology.Machine) (node.Reservation, error) {
+	k := &cfg.Kubelet
+	r := node.Reservation{Reserved: v1.ResourceList{}, Eviction: v1.ResourceList{}}
+	for field, reserved := range map[string]map[string]string{
+		"kubeReserved": k.KubeReserved, "systemReserved": k.SystemReserved,
+	} {
+		list, err := config.ParseReserved(reserved)
+		if err != nil {
+			return r, fmt.Errorf("invalid configuration: %s: %w", field, err)
+		}
+		for name, q := range list {
+			sum := r.Reserved[name]
+			sum.Add(q)
+			r.Reserved[name] = sum
+		}
+	}
+	if k.ReservedSystemCPUs != "" {
+		set, err := cpuset.Parse(k.ReservedSystemCPUs)
+		if err != nil {
+			return r, fmt.Errorf("invalid configuration: reservedSystemCPUs: %w", err)
+		}
+		r.Reserved[v1.ResourceCPU] = *resource.NewQuantity(int64(set.Size()), resource.DecimalSI)
+	}
+	if text, ok := k.EvictionHard["memory.available"]; ok {
+		threshold, set, err := config.ParseThreshold(text)
+		if err != nil {
+			return r, fmt.Errorf("invalid configuration: evictionHard[memory.available]: %w", err)
+		}
+		if set {
+			held := threshold.Of(int64(m.MemoryBytes()))
+			r.Eviction[v1.ResourceMemory] = *resource.NewQuantity(held, resource.BinarySI)
+		}
+	}
+	r.MaxPods = int64(k.MaxPods)
+	if k.PodsPerCore > 0 {
+		r.MaxPods = min(r.MaxPods, int64(k.PodsPerCore)*int64(m.Online().Size()))
+	}
+	return r, nil
+}
+
+func staticPolicy(cfg *config.Config, m *topology.Machine, r node.Reservation) (
+	*cpumanager.Static, error) {
+	if text := cfg.Kubelet.ReservedSystemCPUs; text != "" {
+		reserved, err := cpuset.Parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("invalid configuration: reservedSystemCPUs: %w", err)
+		}
+		return cpumanager.NewStatic(m, reserved)
+	}
+	reserved, err := cpumanager.Reserved(m, r.Reserved.Cpu().MilliValue())
+	if err != nil {
+		return nil, err
+	}
+	return cpumanager.NewStatic(m, reserved)
+}
+
+// bootID tells one boot of the kernel from another (proc_sys_kernel(5), random/boot_id).
+func bootID() (string, error) {
+	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("read the boot id: %w", err)
+	}
+	return strings.TrimSpace(string(raw)), nil
+}
+
+// hostIPs are the addresses of --node-ip, or the first global one of the interfaces that are up,
+// or the loopback address on a machine without network.
+func hostIPs(flag string) ([]string, error) {
+	if flag != "" {
+		return strings.Split(flag, ","), nil
+	}
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("list the host's addresses: %w; give --node-ip", err)
+	}
+	for _, a := range addresses {
+		if ip, ok := a.(*net.IPNet); ok && ip.IP.IsGlobalUnicast() && ip.IP.To4() != nil {
+			return []string{ip.IP.String()}, nil
+		}
+	}
+	return []string{"127.0.0.1"}, nil
+}
+
+// makeDirs makes the agent's directories with the kubelet's modes.
+func makeDirs(cfg *config.Config) error {
+	root := cfg.RootDir
+	for _, d := range []struct {
+		path string
+		mode os.FileMode
+	}{
+		{root, 0o750},
+		{filepath.Join(root, "pods"), 0o750},
+		{filepath.Join(root, "plugins"), 0o750},
+		{filepath.Join(root, "plugins_registry"), 0o750},
+		{filepath.Join(root, "pod-resources"), 0o750},
+		{filepath.Join(root, "checkpoints"), 0o700},
+		{cfg.Kubelet.PodLogsDir, 0o750},
+	} {
+		if err := os.MkdirAll(d.path, d.mode); err != nil {
+			return fmt.Errorf("make directory: %w; give a writable one with --root-dir or podLogsDir", err)
+		}
+	}
+	return nil
+}
+
+// checkHost refuses hosts that the configuration says to refuse.
+func checkHost(ctx context.Context, cfg *config.Config) error {
+	if *cfg.Kubelet.FailSwapOn {
+		raw, err := os.ReadFile("/proc/swaps")
+		if err != nil {
+			return fmt.Errorf("look for swap: %w", err)
+		}
+		if strings.Count(strings.TrimSpace(string(raw)), "\n") > 0 {
+			return errors.New("running with swap on is not supported, please disable swap or " +
+				"set --fail-swap-on flag to false")
+		}
+	}
+	if !*cfg.Kubelet.CgroupsPerQOS {
+		return nil
+	}
+	if unified() {
+		return nil
+	}
+	if *cfg.Kubelet.FailCgroupV1 {
+		return errors.New("this host has cgroup v1 and failCgroupV1 is true; boot it with cgroup v2 " +
+			"(systemd.unified_cgroup_hierarchy=1), or set failCgroupV1: false (--fail-cgroupv1=false)")
+	}
+	klog.FromContext(ctx).Info("The host has cgroup v1, which the kubelet no longer supports by default")
+	return nil
+}
+
+// unified tells whether the host has cgroup v2.
+func unified() bool {
+	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
+	return err == nil
+}
+
+// connect reaches the container runtime.
+func connect(ctx context.Context, cfg *config.Config) (*cri.Client, error) {
+	return cri.Connect(ctx, cri.Config{
+		RuntimeEndpoint: cfg.Kubelet.ContainerRuntimeEndpoint,
+		ImageEndpoint:   cfg.Kubelet.ImageServiceEndpoint,
+		Timeout:         cfg.Kubelet.RuntimeRequestTimeout.Duration,
+	})
+}
+
+// cgroupTree opens the cgroups with the driver that the runtime uses; nil where cgroupsPerQOS
+// is off.
+func cgroupTree(ctx context.Context, cfg *config.Config, client *cri.Client) (*cgroups.Tree, error) {
+	if !*cfg.Kubelet.CgroupsPerQOS {
+		return nil, nil
+	}
+	driver := cfg.Kubelet.CgroupDriver
+	asked, err := askDriver(ctx, client)
+	switch {
+	case err == nil:
+		driver = asked
+	case errors.Is(err, cri.ErrNoRuntimeConfig):
+		klog.FromContext(ctx).Info("The runtime does not tell its cgroup driver",
+			"using", driver, "from", "cgroupDriver")
+	default:
+		return nil, err
+	}
+	return cgroups.New(cgroups.Config{Root: cfg.Kubelet.CgroupRoot, Driver: cgroups.Driver(driver)})
+}
+
+// askDriver asks three times, two seconds apart: a runtime that has just started may need them.
+func askDriver(ctx context.Context, client *cri.Client) (driver string, err error) {
+	for try := range 3 {
+		if try > 0 {
+			select {
+			case <-ctx.Done():
+				return "", ctx.Err()
+			case <-time.After(2 * time.Second):
+			}
+		}
+		driver, err = client.CgroupDriver(ctx)
+		if err == nil || errors.Is(err, cri.ErrNoRuntimeConfig) {
+			return driver, err
+		}
+	}
+	return "", err
+}

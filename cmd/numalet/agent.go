@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent"
+	"github.com/numalet/numalet/agent/config"
+)
+
+func newAgentCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "numalet",
+		Short: "A kubelet-compatible node agent whose first job is hardware with a topology",
+		Long: `numalet runs pods where their hardware is: it hands out CPUs, memory and devices by
+NUMA node, and says why when it cannot. It takes the kubelet's flags, configuration
+file, sockets and files on disk.
+
+Without --kubeconfig it is standalone: pods come from --pod-manifest-path (staticPodPath) and
+--manifest-url (staticPodURL). To see it at work without root or a cluster:
+
+  numalet playground`,
+		SilenceUsage: true, SilenceErrors: true,
+	}
+	flags := config.AddFlags(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if printed, err := flags.PrintVersion(cmd.OutOrStdout(), "numalet"); printed || err != nil {
+			return err
+		}
+		cfg, err := config.Load(cmd.Flags(), flags)
+		if err != nil {
+			return err
+		}
+		return runAgent(cmd.Context(), cfg)
+	}
+	return cmd
+}
+
+// runAgent is the agent as a process of its own.
+func runAgent(ctx context.Context, cfg *config.Config) error {
+	if cfg.Cluster.Kubeconfig != "" {
+		return errors.New("--kubeconfig: this version runs standalone only; leave the flag out and " +
+			"give pods with --pod-manifest-path or --manifest-url")
+	}
+	if err := cfg.ApplyLogging(); err != nil {
+		return err
+	}
+	defer klog.Flush()
+	log := klog.FromContext(ctx)
+	if text, err := cfg.YAML(); err == nil {
+		log.V(1).Info("Configuration", "yaml", text)
+	}
+	ctx, release, err := takeLock(ctx, cfg.LockFile, cfg.ExitOnLockContention)
+	if err != nil {
+		return err
+	}
+	defer release()
+	tuneProcess(log, cfg)
+	a, err := agent.New(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	return a.Run(ctx)
+}
+
+// tuneProcess sets the process's limits. A host that refuses is told about and lived with.
+func tuneProcess(log klog.Logger, cfg *config.Config) {
+	files := uint64(cfg.Kubelet.MaxOpenFiles)
+	err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: files, Max: files})
+	if err != nil {
+		log.V(1).Info("maxOpenFiles was not set", "want", files, "err", err)
+	}
+	adj := strconv.Itoa(int(*cfg.Kubelet.OOMScoreAdj))
+	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(adj), 0); err != nil {
+		log.V(1).Info("oomScoreAdj was not set", "want", adj, "err", err)
+	}
+}

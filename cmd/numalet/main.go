@@ -1,0 +1,38 @@
+// Command numalet is the node agent, and what belongs around it: machines as data, a device
+// plugin and a container runtime that are simulated, and a playground of all of them.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := newCommand().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "numalet:", err)
+		os.Exit(1)
+	}
+}
+
+// newCommand is numalet with its subcommands. Without one it is the agent, with the kubelet's
+// command line.
+func newCommand() *cobra.Command {
+	cmd := newAgentCommand()
+	cmd.AddCommand(
+		newPlaygroundCommand(),
+		newTopologyCommand(),
+		newPluginCommand(),
+		newCRISimCommand(),
+		newContainerCommand(),
+	)
+	cmd.CompletionOptions.HiddenDefaultCmd = true
+	return cmd
+}

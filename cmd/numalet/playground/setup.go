@@ -1,0 +1,217 @@
+package playground
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+
+	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/cgroups"
+	"github.com/numalet/numalet/cri/containerd"
+	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/examples"
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/discover"
+)
+
+// examples are the manifests to begin with; nil: none.
+func (p *Playground) examples() fs.FS {
+	switch {
+	case p.opts.Examples == "none":
+		return nil
+	case p.opts.Examples != "":
+		return os.DirFS(p.opts.Examples)
+	case p.opts.Runtime == Containerd:
+		sub, err := fs.Sub(examples.Containerd, "containerd")
+		if err != nil {
+			panic(err) // the folder is compiled in
+		}
+		return sub
+	default:
+		return examples.Simulated
+	}
+}
+
+// startRuntime starts the container runtime and tells how to reach and how to end it.
+func (p *Playground) startRuntime(ctx context.Context) (stop func() error, endpoint string, err error) {
+	if p.opts.Runtime == Containerd {
+		return p.startContainerd(ctx)
+	}
+	server, err := sim.New(sim.Config{
+		Listen:  "unix://" + filepath.Join(p.dir, "cri.sock"),
+		Control: filepath.Join(p.dir, "cri-control.sock"),
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan error, 1)
+	go func() { done <- server.Run(ctx) }()
+	return func() error {
+		cancel()
+		return <-done
+	}, server.Endpoint(), nil
+}
+
+// startContainerd starts a containerd of our own with images made from this executable, in a
+// cgroup of our own.
+func (p *Playground) startContainerd(ctx context.Context) (func() error, string, error) {
+	tools, err := toolsDir(p.opts.Tools)
+	if err != nil {
+		return nil, "", err
+	}
+	dir := filepath.Join(p.dir, "c")
+	if err := os.Mkdir(dir, 0o711); err != nil {
+		return nil, "", err
+	}
+	c := containerd.Config{Binaries: tools, Dir: dir, Pause: containerd.PauseImage}
+	if err := c.Check(); err != nil {
+		return nil, "", err
+	}
+	if err := cgroups.CreateRoot(p.cgroupRoot()); err != nil {
+		return nil, "", err
+	}
+	removeRoot := func() error { return cgroups.DeleteRoot(context.WithoutCancel(ctx), p.cgroupRoot()) }
+	daemon, err := containerd.Start(ctx, c)
+	if err != nil {
+		return nil, "", errors.Join(err, removeRoot())
+	}
+	stop := func() error {
+		return errors.Join(daemon.Stop(context.WithoutCancel(ctx)), removeRoot())
+	}
+	executable, err := os.Executable()
+	if err != nil {
+		return nil, "", errors.Join(err, stop())
+	}
+	archive := filepath.Join(p.dir, "images.tar")
+	err = containerd.WriteArchive(archive, executable)
+	if err == nil {
+		err = daemon.Import(ctx, archive)
+	}
+	if err != nil {
+		return nil, "", errors.Join(err, stop())
+	}
+	return stop, daemon.Endpoint(), nil
+}
+
+func (p *Playground) cgroupRoot() string { return "/" + filepath.Base(p.dir) }
+
+// toolsDir finds containerd's binaries: where the option or NUMALET_TOOLS says, or in the newest
+// folder that test/tools/build.sh made.
+func toolsDir(option string) (string, error) {
+	for _, dir := range []string{option, os.Getenv("NUMALET_TOOLS")} {
+		if dir != "" {
+			return dir, nil
+		}
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	found, err := filepath.Glob(filepath.Join(cache, "numalet", "tools", "*", "bin"))
+	if err != nil || len(found) == 0 {
+		return "", errors.New("containerd is not built yet: run test/tools/build.sh, or name the " +
+			"folder of its binaries with --tools")
+	}
+	return found[len(found)-1], nil
+}
+
+// config is the agent's configuration, written to a file and read as any user's is.
+func (p *Playground) config(endpoint string) (*config.Config, error) {
+	settings := map[string]any{
+		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+		"staticPodPath": p.manifests, "containerRuntimeEndpoint": endpoint,
+		"podLogsDir":       filepath.Join(p.dir, "logs"),
+		"cpuManagerPolicy": "static", "topologyManagerPolicy": "restricted",
+		"systemReserved":         map[string]string{"cpu": "1"},
+		"enforceNodeAllocatable": []string{"none"},
+		"healthzPort":            0, "failSwapOn": false, "failCgroupV1": false,
+		"cgroupsPerQOS": false,
+	}
+	if p.opts.Runtime == Containerd {
+		settings["cgroupsPerQOS"], settings["cgroupRoot"] = true, p.cgroupRoot()
+		settings["enforceNodeAllocatable"] = []string{"pods"}
+	}
+	raw, err := yaml.Marshal(settings)
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(p.dir, "config.yaml")
+	if err := os.WriteFile(file, raw, 0o644); err != nil {
+		return nil, err
+	}
+	args := []string{"--config=" + file, "--root-dir=" + filepath.Join(p.dir, "root"),
+		"--hostname-override=playground"}
+	if machine := p.machine(); machine != "" {
+		args = append(args, "--topology-from="+machine)
+	}
+	set := pflag.NewFlagSet("playground", pflag.ContinueOnError)
+	flags := config.AddFlags(set)
+	if err := set.Parse(args); err != nil {
+		return nil, err
+	}
+	return config.Load(set, flags)
+}
+
+// machine is what --topology-from gets; "": this machine.
+func (p *Playground) machine() string {
+	if p.opts.Machine == "" && p.opts.Runtime != Containerd {
+		return "fixture:playground"
+	}
+	return p.opts.Machine
+}
+
+// offers are the device plugins: one for GPUs and one for NICs. They offer the machine's PCI
+// devices; on a machine without, four invented ones spread over its nodes.
+func (p *Playground) offers() ([]plugin, error) {
+	m := p.agent.Machine()
+	if p.opts.Runtime == Containerd {
+		return []plugin{p.offer("example.com/gpu",
+			append(invented(m), "--device-path=/dev/null:/dev/sim-gpu")...)}, nil
+	}
+	var out []plugin
+	for _, kind := range []struct{ resource, class string }{
+		{"example.com/gpu", "03"}, {"example.com/nic", "02"},
+	} {
+		args := invented(m)
+		if hasClass(m, kind.class) {
+			file, err := p.machineFile()
+			if err != nil {
+				return nil, err
+			}
+			args = []string{"--topology-from=" + file, "--pci-class=" + kind.class}
+		}
+		out = append(out, p.offer(kind.resource, args...))
+	}
+	return out, nil
+}
+
+// machineFile writes the agent's machine for the plugins, which may not see --topology-from's file.
+func (p *Playground) machineFile() (string, error) {
+	file := filepath.Join(p.dir, "machine.yaml")
+	f, err := os.Create(file)
+	if err != nil {
+		return "", err
+	}
+	return file, errors.Join(discover.WriteYAML(f, p.agent.Machine()), f.Close())
+}
+
+func hasClass(m *topology.Machine, class string) bool {
+	for _, d := range m.PCI() {
+		if strings.HasPrefix(strings.TrimPrefix(d.Class, "0x"), class) {
+			return true
+		}
+	}
+	return false
+}
+
+func invented(m *topology.Machine) []string {
+	return []string{"--devices=4", fmt.Sprintf("--nodes=%s", m.NodeSet())}
+}
