@@ -1,0 +1,175 @@
+package source
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// HTTPConfig says which URL to follow.
+type HTTPConfig struct {
+	URL string
+	// Header is sent with each request.
+	Header http.Header
+	// Node is the node's name.
+	Node string
+	// Every is the time between two requests.
+	Every time.Duration
+	// Report receives problems; nil ignores them. It must not block.
+	Report func(Problem)
+	// Transport is for tests; nil is net/http's.
+	Transport http.RoundTripper
+}
+
+// requestTimeout bounds one request, from dialing to the end of the body.
+const requestTimeout = 10 * time.Second
+
+// HTTP is the feed of static pods from a URL that answers with a Pod or a PodList.
+//
+// While the URL cannot be read, or its answer is neither, the pods of the last good answer stay. A
+// pod of a list that is refused keeps its last good version, if it had one; the others are not
+// affected. An empty answer is an empty set.
+type HTTP struct {
+	c      HTTPConfig
+	client *http.Client
+	shown  string // the URL without its password
+
+	body    []byte                           // of the last answer
+	read    bool                             // body is set
+	problem string                           // the message last reported
+	good    map[types.NamespacedName]*v1.Pod // the last good pods, by full name
+}
+
+// NewHTTP returns the feed.
+func NewHTTP(c HTTPConfig) *HTTP {
+	if c.Report == nil {
+		c.Report = func(Problem) {}
+	}
+	if c.Transport == nil {
+		c.Transport = http.DefaultTransport.(*http.Transport).Clone()
+	}
+	shown := c.URL
+	if u, err := url.Parse(c.URL); err == nil {
+		shown = u.Redacted()
+	}
+	client := &http.Client{Transport: c.Transport, Timeout: requestTimeout}
+	return &HTTP{c: c, client: client, shown: shown}
+}
+
+// Name implements Feed.
+func (*HTTP) Name() string { return HTTPSource }
+
+// Run implements Feed.
+func (h *HTTP) Run(ctx context.Context, deliver func([]*v1.Pod)) error {
+	defer h.client.CloseIdleConnections()
+	tick := time.NewTicker(h.c.Every)
+	defer tick.Stop()
+	for {
+		if pods, changed := h.look(ctx); changed {
+			deliver(pods)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// look asks the URL. changed: pods is a new set to deliver.
+func (h *HTTP) look(ctx context.Context) (pods []*v1.Pod, changed bool) {
+	body, err := h.get(ctx)
+	if ctx.Err() != nil {
+		return nil, false
+	}
+	if err != nil {
+		h.report(err)
+		return nil, false
+	}
+	if h.read && bytes.Equal(body, h.body) {
+		h.problem = ""
+		return nil, false
+	}
+	h.body, h.read, h.problem = body, true, ""
+	if len(bytes.TrimSpace(body)) == 0 {
+		h.report(refuse(InvalidManifest, "the answer is empty; no pods run from it"))
+		h.good = nil
+		return []*v1.Pod{}, true
+	}
+	d, err := decode(body, true)
+	if err != nil {
+		h.report(err)
+		return nil, false
+	}
+	for _, warning := range d.warnings {
+		h.c.Report(h.origin().problem(h.shown, refuse(IgnoredField, "%s", warning)))
+	}
+	return h.accept(d), true
+}
+
+// accept turns the pods of an answer into the set.
+func (h *HTTP) accept(d decoded) []*v1.Pod {
+	pods := make([]*v1.Pod, 0, len(d.pods))
+	good := map[types.NamespacedName]*v1.Pod{}
+	for i := range d.pods {
+		p, place := &d.pods[i], h.shown
+		if d.list {
+			place = fmt.Sprintf("%s items[%d]", h.shown, i)
+		}
+		// The name as written: refused pods may not have got their final one.
+		key := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+		if err := h.origin().pod(p); err != nil {
+			h.c.Report(h.origin().problem(place, err))
+			p = h.good[key]
+		}
+		if p != nil {
+			good[key] = p
+			pods = append(pods, p)
+		}
+	}
+	h.good = good
+	return pods
+}
+
+func (h *HTTP) origin() origin {
+	return origin{node: h.c.Node, source: HTTPSource, place: h.c.URL}
+}
+
+// report reports a problem of the answer as a whole, once in a row.
+func (h *HTTP) report(err error) {
+	if h.problem != err.Error() {
+		h.problem = err.Error()
+		h.c.Report(h.origin().problem(h.shown, err))
+	}
+}
+
+func (h *HTTP) get(ctx context.Context) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, h.c.URL, nil)
+	if err != nil {
+		return nil, fmt.Errorf("ask for manifests: %w", err)
+	}
+	request.Header = h.c.Header.Clone()
+	if request.Header == nil {
+		request.Header = http.Header{}
+	}
+	request.Host = request.Header.Get("Host")
+	answer, err := h.client.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("ask for manifests: %w", err)
+	}
+	body, err := readLimited(answer.Body)
+	if err = errors.Join(err, answer.Body.Close()); err != nil {
+		return nil, err
+	}
+	if answer.StatusCode != http.StatusOK {
+		return nil, refuse(Unreadable, "the server answers %s", answer.Status)
+	}
+	return body, nil
+}

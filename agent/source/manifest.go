@@ -1,0 +1,165 @@
+package source
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/numalet/numalet/agent/strictyaml"
+)
+
+// maxManifest is the largest manifest, in bytes.
+const maxManifest = 10 << 20
+
+// refusal is why a manifest cannot be used, with the reason to report it under.
+type refusal struct {
+	reason  string
+	message string
+}
+
+// Error implements error.
+func (r refusal) Error() string { return r.message }
+
+func refuse(reason, format string, args ...any) error {
+	return refusal{reason, strictyaml.OneLine(fmt.Sprintf(format, args...))}
+}
+
+// decoded is what a manifest says, before anything is defaulted.
+type decoded struct {
+	pods     []v1.Pod
+	list     bool
+	warnings []string
+}
+
+// decode reads one Pod, or one PodList if lists may be.
+func decode(data []byte, lists bool) (decoded, error) {
+	doc, err := strictyaml.Parse(data)
+	if err != nil {
+		return decoded{}, refuse(InvalidManifest, "the manifest %v", err)
+	}
+	var d decoded
+	if doc.Duplicates != "" {
+		d.warnings = append(d.warnings, "given twice, the last one is used: "+doc.Duplicates)
+	}
+	apiVersion, kind := doc.Kind()
+	switch {
+	case apiVersion == "v1" && kind == "Pod":
+		d.pods = make([]v1.Pod, 1)
+		err = decodeInto(doc, &d.pods[0], &d)
+	case apiVersion == "v1" && kind == "PodList" && lists:
+		var list v1.PodList
+		err = decodeInto(doc, &list, &d)
+		d.pods, d.list = list.Items, true
+	case apiVersion == "v1" && kind == "PodList":
+		err = refuse(InvalidManifest, "kind: a file holds one Pod, found a PodList; "+
+			"put each pod in a file of its own")
+	default:
+		err = refuse(InvalidManifest, "want apiVersion \"v1\" and kind \"Pod\", "+
+			"found apiVersion %q and kind %q", apiVersion, kind)
+	}
+	return d, err
+}
+
+func decodeInto[T any](doc strictyaml.Document, into *T, d *decoded) error {
+	findings := strictyaml.Check[T](doc)
+	if len(findings.Wrong) > 0 {
+		return refuse(InvalidManifest, "%s", strings.Join(findings.Wrong, "; "))
+	}
+	d.warnings = append(d.warnings, findings.Unknown...)
+	if err := doc.Decode(into); err != nil {
+		return refuse(InvalidManifest, "%v", err)
+	}
+	return nil
+}
+
+// origin says where a static pod comes from.
+type origin struct {
+	node   string
+	source string // FileSource or HTTPSource
+	// place is the path or the URL.
+	place string
+}
+
+// pod turns a decoded manifest into a pod as the API would hold it, or refuses it.
+func (o origin) pod(p *v1.Pod) error {
+	if p.Name == "" {
+		return refuse(FailedValidation, "%v", field.Required(field.NewPath("metadata", "name"),
+			"give the pod a name"))
+	}
+	uid, err := o.uid(p)
+	if err != nil {
+		return err
+	}
+	if p.UID == "" {
+		p.UID = uid
+	}
+	p.Name += "-" + strings.ToLower(o.node)
+	if p.Namespace == "" {
+		p.Namespace = v1.NamespaceDefault
+	}
+	p.Spec.NodeName = o.node
+	if p.Annotations == nil {
+		p.Annotations = map[string]string{}
+	}
+	delete(p.Annotations, AnnotationMirror)
+	p.Annotations[AnnotationHash] = string(p.UID)
+	if o.source == FileSource {
+		p.Spec.Tolerations = append(slices.Clip(p.Spec.Tolerations), v1.Toleration{
+			Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute})
+	}
+	p.Status = v1.PodStatus{Phase: v1.PodPending}
+	setDefaults(p)
+	if errs := validatePod(p); len(errs) > 0 {
+		return refuse(FailedValidation, "%s", oneLine(errs))
+	}
+	if what := apiReference(p); what != "" {
+		return refuse(FailedValidation, "static pods may not reference %s", what)
+	}
+	return nil
+}
+
+// uid is the identity of a manifest: what it says, the node and the place. It is taken from the
+// manifest as written, so that neither comments nor our defaults change it: a restart of the
+// agent, also of a newer one, finds the same pod.
+func (o origin) uid(p *v1.Pod) (types.UID, error) {
+	content, err := json.Marshal(p)
+	if err != nil {
+		return "", refuse(InvalidManifest, "encode for the UID: %v", err)
+	}
+	h := fnv.New128a()
+	kind := "file"
+	if o.source == HTTPSource {
+		kind = "url"
+	}
+	for _, part := range []string{string(content), "host:" + o.node, kind + ":" + o.place} {
+		_, _ = h.Write([]byte(part)) // never fails
+	}
+	return types.UID(hex.EncodeToString(h.Sum(nil))), nil
+}
+
+func oneLine(errs field.ErrorList) string {
+	lines := make([]string, len(errs))
+	for i, err := range errs {
+		lines[i] = strictyaml.OneLine(err.Error())
+	}
+	return strings.Join(lines, "; ")
+}
+
+// problem makes a report of a refusal.
+func (o origin) problem(name string, err error) Problem {
+	p := Problem{Source: o.source, Name: name, Reason: Unreadable,
+		Message: strictyaml.OneLine(err.Error())}
+	var r refusal
+	if errors.As(err, &r) {
+		p.Reason = r.reason
+	}
+	return p
+}

@@ -1,0 +1,123 @@
+package source
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// member is a pod of a source: as the feed gave it, and as it was handed out.
+type member struct{ given, pod *v1.Pod }
+
+// merge compares a new full set with the one before. It returns the members to remember, what to
+// emit in order, and a problem for each pod that is left out. It changes none of its arguments.
+func merge(source string, old map[types.UID]member, pods []*v1.Pod, now time.Time) (
+	next map[types.UID]member, updates []Update, left []Problem) {
+	next = make(map[types.UID]member, len(pods))
+	names := make(map[types.NamespacedName]bool, len(pods))
+	byOp := map[Op][]*v1.Pod{}
+	for _, given := range pods {
+		name := types.NamespacedName{Namespace: given.Namespace, Name: given.Name}
+		_, sameUID := next[given.UID]
+		if why := clash(names[name], sameUID, given); why != "" {
+			left = append(left, Problem{Source: source, Name: name.String(),
+				Reason: FailedValidation, Message: why})
+			continue
+		}
+		names[name] = true
+		was, known := old[given.UID]
+		if known && was.given == given {
+			next[given.UID] = was
+			continue
+		}
+		pod := local(source, given, was.pod, now)
+		op := ADD
+		if known {
+			op = compare(was.pod, pod)
+		}
+		next[given.UID] = member{given: given, pod: pod}
+		byOp[op] = append(byOp[op], pod)
+	}
+	for uid, was := range old {
+		if _, ok := next[uid]; !ok {
+			byOp[REMOVE] = append(byOp[REMOVE], was.pod)
+		}
+	}
+	slices.SortFunc(byOp[REMOVE], func(a, b *v1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(a.UID, b.UID))
+	})
+	for _, op := range []Op{REMOVE, ADD, UPDATE, DELETE, RECONCILE} {
+		first := op == ADD && old == nil
+		if len(byOp[op]) > 0 || first {
+			updates = append(updates, Update{Op: op, Source: source, Pods: byOp[op]})
+		}
+	}
+	return next, updates, left
+}
+
+// clash says why the pod cannot stand beside the earlier pods of its set.
+func clash(sameName, sameUID bool, pod *v1.Pod) string {
+	switch {
+	case sameName:
+		return "another pod of the source has the same namespace and name; rename one of them"
+	case sameUID:
+		return fmt.Sprintf("another pod of the source has the same UID %s; change metadata.uid",
+			pod.UID)
+	default:
+		return ""
+	}
+}
+
+// local is the pod with the annotations of this node. It keeps when the pod was first seen.
+func local(source string, given, was *v1.Pod, now time.Time) *v1.Pod {
+	seen := now.Format(time.RFC3339Nano)
+	if was != nil {
+		seen = was.Annotations[AnnotationSeen]
+	}
+	pod := *given
+	pod.Annotations = maps.Clone(given.Annotations)
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+	}
+	pod.Annotations[AnnotationSource] = source
+	pod.Annotations[AnnotationSeen] = seen
+	return &pod
+}
+
+// compare is the operation that leads from one version of a pod to the next, "" for none.
+func compare(was, now *v1.Pod) Op {
+	same := apiequality.Semantic.DeepEqual
+	switch {
+	case !same(was.Spec, now.Spec) || !same(was.Labels, now.Labels) ||
+		!same(was.DeletionTimestamp, now.DeletionTimestamp) ||
+		!same(was.DeletionGracePeriodSeconds, now.DeletionGracePeriodSeconds) ||
+		!sharedAnnotationsEqual(was.Annotations, now.Annotations):
+		if now.DeletionTimestamp != nil {
+			return DELETE
+		}
+		return UPDATE
+	case !same(was.Status, now.Status):
+		return RECONCILE
+	default:
+		return ""
+	}
+}
+
+// sharedAnnotationsEqual leaves the annotations of this node out.
+func sharedAnnotationsEqual(a, b map[string]string) bool {
+	shared := func(m map[string]string) map[string]string {
+		m = maps.Clone(m)
+		for _, key := range []string{AnnotationSource, AnnotationSeen, AnnotationHash} {
+			delete(m, key)
+		}
+		return m
+	}
+	return maps.Equal(shared(a), shared(b))
+}

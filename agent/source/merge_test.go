@@ -1,0 +1,298 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
+)
+
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// testPod is a pod whose name is its UID, changed by edits.
+func testPod(name string, edits ...func(*v1.Pod)) *v1.Pod {
+	p := &v1.Pod{}
+	p.Name, p.Namespace, p.UID = name, "ns", types.UID(name)
+	for _, edit := range edits {
+		edit(p)
+	}
+	return p
+}
+
+func hostname(h string) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.Hostname = h } }
+func deleted(p *v1.Pod)               { p.DeletionTimestamp = ptr.To(metav1.NewTime(start)) }
+func phase(p *v1.Pod)                 { p.Status.Phase = v1.PodRunning }
+func annotate(k, v string) func(*v1.Pod) {
+	return func(p *v1.Pod) { p.Annotations = map[string]string{k: v} }
+}
+
+// story is updates as text: "ADD a b".
+func story(updates []Update) []string {
+	var lines []string
+	for _, u := range updates {
+		line := string(u.Op)
+		for _, p := range u.Pods {
+			line += " " + p.Name
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func TestMerge(t *testing.T) {
+	before := []*v1.Pod{testPod("a"), testPod("b"), testPod("c"), testPod("d")}
+	tests := map[string]struct {
+		pods []*v1.Pod
+		want []string
+		left []string
+	}{
+		"nothing new":        {pods: []*v1.Pod{testPod("a"), testPod("b"), testPod("c"), testPod("d")}},
+		"order is no matter": {pods: []*v1.Pod{before[3], before[2], before[1], before[0]}},
+		"all operations": {
+			pods: []*v1.Pod{testPod("new"), testPod("b", hostname("x")), testPod("c", deleted), testPod("d", phase)},
+			want: []string{"REMOVE a", "ADD new", "UPDATE b", "DELETE c", "RECONCILE d"}},
+		"emptied": {want: []string{"REMOVE a b c d"}},
+		"local annotations": {pods: []*v1.Pod{testPod("a", annotate(AnnotationSource, "x")),
+			testPod("b", annotate(AnnotationHash, "x")), testPod("c", annotate(AnnotationSeen, "x")),
+			testPod("d", annotate("mine", "x"))}, want: []string{"UPDATE d"}},
+		"generation alone": {pods: []*v1.Pod{testPod("a", func(p *v1.Pod) { p.Generation = 3 }),
+			before[1], before[2], before[3]}},
+		"grace period": {pods: []*v1.Pod{testPod("a", deleted, func(p *v1.Pod) {
+			p.DeletionGracePeriodSeconds = ptr.To[int64](3)
+		}), before[1], before[2], before[3]}, want: []string{"DELETE a"}},
+		"same name": {pods: append(slices.Clone(before), testPod("a", func(p *v1.Pod) { p.UID = "other" })),
+			left: []string{"ns/a: another pod of the source has the same namespace and name; rename one of them"}},
+		"same uid": {pods: append(slices.Clone(before), testPod("e", func(p *v1.Pod) { p.UID = "a" })),
+			left: []string{"ns/e: another pod of the source has the same UID a; change metadata.uid"}},
+		"replaced under its name": {pods: []*v1.Pod{testPod("a", func(p *v1.Pod) { p.UID = "other" }),
+			before[1], before[2], before[3]}, want: []string{"REMOVE a", "ADD a"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			old, updates, _ := merge("file", nil, before, start)
+			if diff := cmp.Diff([]string{"ADD a b c d"}, story(updates)); diff != "" {
+				t.Fatalf("first set:\n%s", diff)
+			}
+			next, updates, left := merge("file", old, tt.pods, start.Add(time.Hour))
+			if diff := cmp.Diff(tt.want, story(updates)); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			var lines []string
+			for _, p := range left {
+				lines = append(lines, p.Name+": "+p.Message)
+			}
+			if diff := cmp.Diff(tt.left, lines); diff != "" {
+				t.Errorf("left out: -want +got:\n%s", diff)
+			}
+			for uid, m := range next {
+				want := start
+				if _, known := old[uid]; !known {
+					want = start.Add(time.Hour)
+				}
+				if got := m.pod.Annotations[AnnotationSeen]; got != want.Format(time.RFC3339Nano) {
+					t.Errorf("%s first seen %s, want %s", m.pod.Name, got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestMergeFirstEmptySet(t *testing.T) {
+	old, updates, _ := merge("http", nil, nil, start)
+	if diff := cmp.Diff([]Update{{Op: ADD, Source: "http"}}, updates); diff != "" {
+		t.Errorf("first set without pods:\n%s", diff)
+	}
+	if _, updates, _ = merge("http", old, nil, start); len(updates) != 0 {
+		t.Errorf("second set without pods: %v", story(updates))
+	}
+}
+
+func TestMergeKeepsItsInput(t *testing.T) {
+	given := testPod("a", annotate("x", "y"))
+	copied := given.DeepCopy()
+	old, _, _ := merge("file", nil, []*v1.Pod{given}, start)
+	handedOut := old["a"].pod.DeepCopy()
+	merge("file", old, []*v1.Pod{testPod("a", hostname("z"))}, start)
+	if diff := cmp.Diff(copied, given); diff != "" {
+		t.Errorf("the feed's pod was changed:\n%s", diff)
+	}
+	if diff := cmp.Diff(handedOut, old["a"].pod); diff != "" {
+		t.Errorf("a pod that was handed out was changed:\n%s", diff)
+	}
+}
+
+// TestMergeReplay: who applies the operations has the last set, and no operation is without effect.
+func TestMergeReplay(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var members map[types.UID]member
+		view := map[types.UID]*v1.Pod{}
+		for range rapid.IntRange(1, 8).Draw(t, "sets") {
+			pods := drawSet(t)
+			next, updates, left := merge("file", members, pods, start)
+			for _, u := range updates {
+				replay(t, view, u)
+			}
+			members = next
+			if len(left)+len(next) != len(pods) {
+				t.Fatalf("%d of %d pods taken, %d left out", len(next), len(pods), len(left))
+			}
+			for uid, m := range next {
+				got := view[uid]
+				if got == nil || got.Spec.Hostname != m.given.Spec.Hostname ||
+					got.Status.Phase != m.given.Status.Phase ||
+					(got.DeletionTimestamp == nil) != (m.given.DeletionTimestamp == nil) {
+					t.Fatalf("replayed %s: %+v, want %+v", uid, got, m.given)
+				}
+			}
+			if len(view) != len(next) {
+				t.Fatalf("replayed %d pods, want %d", len(view), len(next))
+			}
+		}
+	})
+}
+
+func drawSet(t *rapid.T) []*v1.Pod {
+	var pods []*v1.Pod
+	for i := range rapid.IntRange(0, 6).Draw(t, "pods") {
+		label := fmt.Sprint("pod", i)
+		p := testPod(rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(t, label))
+		p.UID = types.UID(p.Name + rapid.SampledFrom([]string{"", "2"}).Draw(t, label+"uid"))
+		p.Spec.Hostname = rapid.SampledFrom([]string{"", "x"}).Draw(t, label+"host")
+		if rapid.Bool().Draw(t, label+"phase") {
+			phase(p)
+		}
+		if rapid.IntRange(0, 3).Draw(t, label+"deleted") == 0 {
+			deleted(p)
+		}
+		pods = append(pods, p)
+	}
+	return pods
+}
+
+func replay(t *rapid.T, view map[types.UID]*v1.Pod, u Update) {
+	for _, p := range u.Pods {
+		_, known := view[p.UID]
+		if known == (u.Op == ADD) {
+			t.Fatalf("%s of %s, known: %v", u.Op, p.UID, known)
+		}
+		if (u.Op == DELETE) && p.DeletionTimestamp == nil {
+			t.Fatalf("DELETE of %s without a deletion timestamp", p.UID)
+		}
+		if u.Op == REMOVE {
+			delete(view, p.UID)
+		} else {
+			view[p.UID] = p
+		}
+	}
+}
+
+// fakeFeed delivers what is sent to it.
+type fakeFeed struct {
+	name string
+	sets chan []*v1.Pod
+}
+
+func (f fakeFeed) Name() string { return f.name }
+
+func (f fakeFeed) Run(ctx context.Context, deliver func([]*v1.Pod)) error {
+	for {
+		select {
+		case pods := <-f.sets:
+			deliver(pods)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func TestMux(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		feeds := map[string]fakeFeed{}
+		var list []Feed
+		for _, name := range []string{FileSource, HTTPSource, APISource} {
+			feeds[name] = fakeFeed{name, make(chan []*v1.Pod)}
+			list = append(list, feeds[name])
+		}
+		var problems []Problem
+		m := NewMux(MuxConfig{Feeds: list, Report: func(p Problem) { problems = append(problems, p) }})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- m.Run(ctx) }()
+
+		handled := map[string]bool{}
+		next := func(want string) {
+			t.Helper()
+			u := <-m.Updates()
+			if got := u.Source + " " + story([]Update{u})[0]; got != want {
+				t.Errorf("update %q, want %q", got, want)
+			}
+			synctest.Wait()
+			handled[u.Source] = true
+		}
+		all := func() bool { return m.SeenAll(func(s string) bool { return handled[s] }) }
+		feeds[FileSource].sets <- []*v1.Pod{testPod("a"), testPod("a")}
+		next("file ADD a")
+		feeds[FileSource].sets <- []*v1.Pod{testPod("a"), testPod("a")}
+		feeds[APISource].sets <- []*v1.Pod{testPod("a")}
+		next("api ADD a")
+		if all() {
+			t.Error("http was not seen")
+		}
+		feeds[HTTPSource].sets <- nil
+		synctest.Wait()
+		if all() {
+			t.Error("http was not handled")
+		}
+		next("http ADD")
+		if !all() {
+			t.Error("all were handled")
+		}
+		if len(problems) != 1 || problems[0].Reason != FailedValidation || problems[0].Name != "ns/a" {
+			t.Errorf("problems %+v, want one", problems)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestMuxStopsWhenNobodyListens: a full stream does not keep Run from ending.
+func TestMuxStopsWhenNobodyListens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fakeFeed{FileSource, make(chan []*v1.Pod)}
+		m := NewMux(MuxConfig{Feeds: []Feed{f}})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- m.Run(ctx) }()
+		for i := range 26 { // 51 updates
+			f.sets <- []*v1.Pod{testPod(fmt.Sprint("p", i))}
+		}
+		synctest.Wait()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if want := []string{FileSource}; !slices.Equal(m.Sources(), want) {
+			t.Errorf("Sources() = %v", m.Sources())
+		}
+	})
+}
+
+func names(pods []*v1.Pod) []string {
+	set := map[string]bool{}
+	for _, p := range pods {
+		set[p.Name] = true
+	}
+	return slices.Sorted(maps.Keys(set))
+}

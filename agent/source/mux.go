@@ -1,0 +1,138 @@
+package source
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// MuxConfig says what to merge.
+type MuxConfig struct {
+	Feeds []Feed
+	// Report receives the pods that are left out; nil ignores them. It must not block.
+	Report func(Problem)
+}
+
+// Mux merges the sets of all feeds into one stream of changes.
+type Mux struct {
+	feeds   []Feed
+	report  func(Problem)
+	sets    chan set
+	updates chan Update
+
+	mu   sync.Mutex
+	seen map[string]bool // sources whose first set has been emitted
+}
+
+// set is the full set of one source.
+type set struct {
+	source string
+	pods   []*v1.Pod
+}
+
+// NewMux returns a Mux; Run starts it.
+func NewMux(c MuxConfig) *Mux {
+	report := c.Report
+	if report == nil {
+		report = func(Problem) {}
+	}
+	return &Mux{
+		feeds:   c.Feeds,
+		report:  report,
+		sets:    make(chan set),
+		updates: make(chan Update, 50),
+		seen:    map[string]bool{},
+	}
+}
+
+// Updates is the stream of changes. It is never closed.
+func (m *Mux) Updates() <-chan Update { return m.updates }
+
+// Sources are the names of the feeds, in the order of the configuration.
+func (m *Mux) Sources() []string {
+	names := make([]string, len(m.feeds))
+	for i, f := range m.feeds {
+		names[i] = f.Name()
+	}
+	return names
+}
+
+// SeenAll tells whether the first set of every source has been emitted and, according to the
+// caller, handled. Nothing may be cleaned up before that: pods may be missing from view only.
+func (m *Mux) SeenAll(handled func(source string) bool) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, f := range m.feeds {
+		if !m.seen[f.Name()] || !handled(f.Name()) {
+			return false
+		}
+	}
+	return true
+}
+
+// Run feeds and merges until ctx ends, then joins all feeds. The error is a feed's.
+func (m *Mux) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, f := range m.feeds {
+		name := f.Name()
+		deliver := func(pods []*v1.Pod) {
+			select {
+			case m.sets <- set{name, pods}:
+			case <-ctx.Done():
+			}
+		}
+		g.Go(func() error { return f.Run(ctx, deliver) })
+	}
+	g.Go(func() error {
+		m.merge(ctx)
+		return nil
+	})
+	return g.Wait()
+}
+
+// merge owns the state of all sources.
+func (m *Mux) merge(ctx context.Context) {
+	members := map[string]map[types.UID]member{}
+	reported := map[string]map[Problem]bool{}
+	for {
+		var s set
+		select {
+		case s = <-m.sets:
+		case <-ctx.Done():
+			return
+		}
+		next, updates, left := merge(s.source, members[s.source], s.pods, time.Now())
+		members[s.source] = next
+		reported[s.source] = m.reportNew(reported[s.source], left)
+		for _, u := range updates {
+			select {
+			case m.updates <- u:
+			case <-ctx.Done():
+				return
+			}
+		}
+		m.markSeen(s.source)
+	}
+}
+
+// reportNew reports what was not reported for the set before, and returns what now is.
+func (m *Mux) reportNew(before map[Problem]bool, problems []Problem) map[Problem]bool {
+	now := make(map[Problem]bool, len(problems))
+	for _, p := range problems {
+		if !before[p] && !now[p] {
+			m.report(p)
+		}
+		now[p] = true
+	}
+	return now
+}
+
+func (m *Mux) markSeen(source string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.seen[source] = true
+}
