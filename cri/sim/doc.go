@@ -8,7 +8,8 @@
 // behaviour (see Script) is taken from the first of:
 //
 //   - the pod annotation sim.numalet.io/<container>, for example "exit=1 after=1ms";
-//   - the command, if it is made of sleep, exit, true, false, echo and trap: "sh -c 'sleep 2; exit 3'";
+//   - the command, if it is made of sleep, exit, true, false, echo and trap, also in a shell:
+//     "sh -c 'sleep 2; exit 3'";
 //   - an image whose name ends in /exit: "sim.local/exit:3" exits with 3.
 //
 // An image whose name ends in /missing cannot be pulled. Every other image can, and must be

@@ -300,7 +300,9 @@ func TestLastWords(t *testing.T) {
 	r.must(os.Mkdir(filepath.Join(dir, "c"), 0o700))
 	pod := sandboxConfig("p")
 	pod.LogDirectory = dir
-	pod.Annotations = map[string]string{sim.AnnotationPrefix + "c": "exit=1 message=broken term=ignore"}
+	pod.Annotations = map[string]string{
+		sim.AnnotationPrefix + "c": "exit=1 message=broken term=ignore",
+	}
 	ctr := containerConfig("c")
 	ctr.LogPath = "c/0.log"
 	ctr.Annotations = map[string]string{cri.AnnotationTerminationMessagePath: "/dev/termination-log"}

@@ -351,5 +351,6 @@ func (s *store) inLocked(sandboxID string) []*container {
 }
 
 func notFound(kind, id string) error {
-	return status.Errorf(codes.NotFound, "an error occurred when try to find %s %q: not found", kind, id)
+	return status.Errorf(codes.NotFound,
+		"an error occurred when try to find %s %q: not found", kind, id)
 }

@@ -190,7 +190,9 @@ func (s *store) emitLocked(id string, pod *sandbox, what runtimeapi.ContainerEve
 }
 
 // mergeResources is UpdateContainerResources: what is not set stays.
-func mergeResources(old, set *runtimeapi.LinuxContainerResources) *runtimeapi.LinuxContainerResources {
+func mergeResources(
+	old, set *runtimeapi.LinuxContainerResources,
+) *runtimeapi.LinuxContainerResources {
 	merged := &runtimeapi.LinuxContainerResources{}
 	proto.Merge(merged, old)
 	if len(set.GetHugepageLimits()) > 0 {
