@@ -91,7 +91,29 @@ func (p *Playground) prepare() (err error) {
 	}
 	klog.LogToStderr(false)
 	klog.SetOutput(p.log)
+	return nil
+}
+
+// admitExamples copies the examples once the plugins are there, so that the same pods get the same
+// places each time. Without them it goes on after a moment: what pods do then is worth seeing too.
+func (p *Playground) admitExamples(ctx context.Context) error {
+	patience := time.NewTimer(5 * time.Second)
+	defer patience.Stop()
+	for !p.connected() {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-patience.C:
+			return p.copyExamples()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 	return p.copyExamples()
+}
+
+func (p *Playground) connected() bool {
+	resources := p.agent.Inventory().Resources
+	return !slices.ContainsFunc(p.plugins, func(o plugin) bool { return !resources[o.resource].Connected })
 }
 
 func (p *Playground) copyExamples() error {
@@ -136,7 +158,7 @@ func (p *Playground) play(ctx context.Context, endpoint string) error {
 	}
 	group.Go(func() error {
 		defer cancel()
-		return errors.Join(p.view(ctx), p.leave())
+		return errors.Join(p.admitExamples(ctx), p.view(ctx), p.leave())
 	})
 	return group.Wait()
 }
@@ -184,10 +206,8 @@ func (p *Playground) close(failed bool) error {
 // settled tells whether every container runs, has ended, or waits for a reason that time alone
 // will not change.
 func (p *Playground) settled() bool {
-	for _, offer := range p.plugins {
-		if !p.agent.Inventory().Resources[offer.resource].Connected {
-			return false
-		}
+	if !p.connected() {
+		return false
 	}
 	rows := p.agent.Placements()
 	manifests, _ := filepath.Glob(filepath.Join(p.manifests, "*.yaml"))

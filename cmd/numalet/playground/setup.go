@@ -148,7 +148,7 @@ func (p *Playground) config(endpoint string) (*config.Config, error) {
 		return nil, err
 	}
 	args := []string{"--config=" + file, "--root-dir=" + filepath.Join(p.dir, "root"),
-		"--hostname-override=playground"}
+		"--hostname-override=node"}
 	if machine := p.machine(); machine != "" {
 		args = append(args, "--topology-from="+machine)
 	}

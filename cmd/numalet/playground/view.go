@@ -27,14 +27,14 @@ func isTerminal(w io.Writer) bool {
 	return ok && isatty.IsTerminal(f.Fd())
 }
 
-// columns is how wide the output is; what is no terminal is taken for 120 columns wide.
+// columns is how wide the output is; 0: it is no terminal and may be as wide as it needs.
 func columns(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil {
 			return width
 		}
 	}
-	return 120
+	return 0
 }
 
 // print writes the table for people or for programs.

@@ -1,0 +1,385 @@
+// Package harness drives the built numalet binary through its files and sockets, as users do.
+package harness
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/cri/sim"
+	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
+)
+
+// Patience bounds every wait of a test. It is long because test machines are slow and shared; no
+// test measures time with it.
+const Patience = 60 * time.Second
+
+// Binary builds numalet once per test process and returns its path.
+var Binary = sync.OnceValues(func() (string, error) {
+	if given := os.Getenv("NUMALET_BINARY"); given != "" {
+		return given, nil
+	}
+	dir, err := os.MkdirTemp("", "numalet-bin-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "numalet")
+	build := exec.Command("go", "build", "-o", path, "github.com/numalet/numalet/cmd/numalet")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build numalet: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// Node is an agent with a directory, a runtime and device plugins of its own.
+type Node struct {
+	t testing.TB
+	// Dir holds everything: Manifests, Root, the sockets, the log.
+	Dir, Manifests, Root string
+	// Endpoint is the runtime's CRI socket.
+	Endpoint string
+	// Settings are fields of KubeletConfiguration, written at each Start; change them before it.
+	Settings map[string]any
+	// Args are further flags of the agent.
+	Args []string
+	// Runtime is the simulated runtime in this process; nil when the test brought its own.
+	Runtime *sim.Server
+
+	port  int
+	agent *exec.Cmd
+	ended chan error
+}
+
+// New makes a node with a simulated runtime on the machine "playground". Nothing runs yet but the
+// runtime; the test's end stops everything.
+func New(t testing.TB) *Node {
+	t.Helper()
+	n := NewOn(t, "")
+	server, err := sim.New(sim.Config{Listen: "unix://" + filepath.Join(n.Dir, "cri.sock")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- server.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("simulated runtime: %v", err)
+		}
+	})
+	n.Runtime, n.Endpoint = server, server.Endpoint()
+	n.Settings["containerRuntimeEndpoint"] = n.Endpoint
+	n.Args = append(n.Args, "--topology-from=fixture:playground")
+	return n
+}
+
+// NewOn makes a node on a runtime that the test has started.
+func NewOn(t testing.TB, endpoint string) *Node {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "nl-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &Node{
+		t: t, Dir: dir, Manifests: filepath.Join(dir, "manifests"), Root: filepath.Join(dir, "root"),
+		Endpoint: endpoint, port: freePort(t),
+	}
+	if err := os.Mkdir(n.Manifests, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	n.Settings = map[string]any{
+		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+		"staticPodPath": n.Manifests, "containerRuntimeEndpoint": endpoint,
+		"podLogsDir":       filepath.Join(dir, "logs"),
+		"cpuManagerPolicy": "static", "topologyManagerPolicy": "best-effort",
+		"systemReserved":         map[string]string{"cpu": "1"},
+		"enforceNodeAllocatable": []string{"none"}, "cgroupsPerQOS": false,
+		"failSwapOn": false, "failCgroupV1": false,
+		"healthzPort": 0, "readOnlyPort": n.port, "address": "127.0.0.1",
+	}
+	n.Args = []string{"--root-dir=" + n.Root, "--hostname-override=node", "-v=4"}
+	t.Cleanup(func() {
+		n.Kill()
+		if t.Failed() {
+			t.Logf("files are kept in %s; the end of the log:\n%s", dir, n.LogTail(60))
+			return
+		}
+		os.RemoveAll(dir)
+	})
+	return n
+}
+
+func freePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// Start starts the agent and waits until it answers.
+func (n *Node) Start() {
+	n.t.Helper()
+	n.StartOnly()
+	n.Eventually("the agent answers", func() error {
+		select {
+		case err := <-n.ended:
+			n.ended <- err
+			n.t.Fatalf("the agent ended at once: %v\n%s", err, n.LogTail(20))
+		default:
+		}
+		_, err := n.get("/healthz")
+		return err
+	})
+}
+
+// StartOnly starts the agent and does not wait.
+func (n *Node) StartOnly() {
+	n.t.Helper()
+	binary, err := Binary()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	raw, err := yaml.Marshal(n.Settings)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	config := filepath.Join(n.Dir, "config.yaml")
+	if err := os.WriteFile(config, raw, 0o644); err != nil {
+		n.t.Fatal(err)
+	}
+	log, err := os.OpenFile(filepath.Join(n.Dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer log.Close()
+	n.agent = exec.Command(binary, append([]string{"--config=" + config}, n.Args...)...)
+	n.agent.Stdout, n.agent.Stderr = log, log
+	n.agent.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := n.agent.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	n.ended = make(chan error, 1)
+	go func(cmd *exec.Cmd, ended chan<- error) { ended <- cmd.Wait() }(n.agent, n.ended)
+}
+
+// Kill kills the agent with SIGKILL and waits for its end.
+func (n *Node) Kill() {
+	if n.agent == nil {
+		return
+	}
+	_ = n.agent.Process.Kill() // it may have ended already
+	<-n.ended
+	n.agent = nil
+}
+
+// Stop stops the agent with SIGTERM and returns how it exited.
+func (n *Node) Stop() error {
+	n.t.Helper()
+	if err := n.agent.Process.Signal(syscall.SIGTERM); err != nil {
+		n.t.Fatal(err)
+	}
+	select {
+	case err := <-n.ended:
+		n.agent = nil
+		return err
+	case <-time.After(Patience):
+		n.t.Fatalf("the agent did not stop within %v of SIGTERM", Patience)
+		return nil
+	}
+}
+
+// PID is the agent's process id.
+func (n *Node) PID() int { return n.agent.Process.Pid }
+
+// Pod writes a manifest as the file name.yaml, in one step as an editor does.
+func (n *Node) Pod(name, manifest string) {
+	n.t.Helper()
+	tmp := filepath.Join(n.Dir, name+".tmp")
+	if err := os.WriteFile(tmp, []byte(manifest), 0o644); err != nil {
+		n.t.Fatal(err)
+	}
+	if err := os.Rename(tmp, filepath.Join(n.Manifests, name+".yaml")); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// RemovePod removes the manifest name.yaml.
+func (n *Node) RemovePod(name string) {
+	n.t.Helper()
+	if err := os.Remove(filepath.Join(n.Manifests, name+".yaml")); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// Plugin starts a device plugin in a process of its own, with a control socket, and returns its
+// control client. stop ends the process.
+func (n *Node) Plugin(resource string, args ...string) (ctl *pluginsim.Client, stop func()) {
+	n.t.Helper()
+	binary, err := Binary()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	_, name, _ := strings.Cut(resource, "/")
+	control := filepath.Join(n.Dir, name+".ctl")
+	cmd := exec.Command(binary, append([]string{
+		"plugin", "sim", "--resource=" + resource, "--control=" + control,
+		"--dir=" + filepath.Join(n.Root, "device-plugins"),
+	}, args...)...)
+	log, err := os.Create(filepath.Join(n.Dir, name+".log"))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	stop = sync.OnceFunc(func() {
+		_ = cmd.Process.Kill() // it may have crashed already
+		_ = cmd.Wait()
+	})
+	n.t.Cleanup(stop)
+	n.Eventually("the plugin's control socket is there", func() error {
+		_, err := os.Stat(control)
+		return err
+	})
+	return pluginsim.NewClient(control), stop
+}
+
+// Pods are the node's pods by name, from /pods.
+func (n *Node) Pods() (map[string]v1.Pod, error) {
+	raw, err := n.get("/pods")
+	if err != nil {
+		return nil, err
+	}
+	var list v1.PodList
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, fmt.Errorf("decode /pods: %w", err)
+	}
+	out := map[string]v1.Pod{}
+	for _, pod := range list.Items {
+		out[pod.Name] = pod
+	}
+	return out, nil
+}
+
+// Placements are the rows of /placements by "pod/container".
+func (n *Node) Placements() (map[string]placement.Row, error) {
+	raw, err := n.get("/placements")
+	if err != nil {
+		return nil, err
+	}
+	var rows []placement.Row
+	if err := json.Unmarshal(raw, &rows); err != nil {
+		return nil, fmt.Errorf("decode /placements: %w", err)
+	}
+	out := map[string]placement.Row{}
+	for _, r := range rows {
+		out[r.Pod+"/"+r.Container] = r
+	}
+	return out, nil
+}
+
+// Get is the body that the read-only port answers to GET path.
+func (n *Node) Get(path string) string {
+	n.t.Helper()
+	raw, err := n.get(path)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return string(raw)
+}
+
+func (n *Node) get(path string) ([]byte, error) {
+	client := http.Client{Timeout: 5 * time.Second}
+	resp, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d%s", n.port, path))
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("GET %s: %s: %s", path, resp.Status, raw)
+	}
+	return raw, err
+}
+
+// Eventually waits until check returns nil, and fails the test with its last error.
+func (n *Node) Eventually(what string, check func() error) {
+	n.t.Helper()
+	deadline := time.Now().Add(Patience)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			n.t.Fatalf("waited %v in vain until %s: %v", Patience, what, err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// AwaitPhase waits until the pod has the phase.
+func (n *Node) AwaitPhase(pod string, phase v1.PodPhase) v1.Pod {
+	n.t.Helper()
+	var got v1.Pod
+	n.Eventually(fmt.Sprintf("pod %s is %s", pod, phase), func() error {
+		pods, err := n.Pods()
+		if err != nil {
+			return err
+		}
+		var ok bool
+		if got, ok = pods[pod]; !ok {
+			return fmt.Errorf("there is no such pod")
+		}
+		if got.Status.Phase != phase {
+			return fmt.Errorf("it is %s: %s %s", got.Status.Phase, got.Status.Reason, got.Status.Message)
+		}
+		return nil
+	})
+	return got
+}
+
+// AwaitGone waits until the node has no pod of that name.
+func (n *Node) AwaitGone(pod string) {
+	n.t.Helper()
+	n.Eventually("pod "+pod+" is gone", func() error {
+		pods, err := n.Pods()
+		if p, ok := pods[pod]; err == nil && ok {
+			err = fmt.Errorf("it is %s", p.Status.Phase)
+		}
+		return err
+	})
+}
+
+// LogTail is the end of the agent's log.
+func (n *Node) LogTail(lines int) string {
+	raw, err := os.ReadFile(filepath.Join(n.Dir, "log"))
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimSpace(string(raw)), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
