@@ -74,7 +74,8 @@ type Action struct {
 	Container string
 	Attempt   uint32
 	IDs       []string
-	Grace     time.Duration
+	// Grace is in whole seconds.
+	Grace time.Duration
 	// Message says why, where it is not plain from the kind.
 	Message string
 }

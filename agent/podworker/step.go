@@ -121,7 +121,7 @@ func (p *plan) stopAll() {
 	}
 	if ids := p.nextToStop(); len(ids) > 0 {
 		p.proposeForPod(Action{Kind: StopContainers, IDs: ids,
-			Grace: max(p.d.Deadline.Sub(p.now), minStop)})
+			Grace: stopGrace(p.d.Deadline.Sub(p.now))})
 		return
 	}
 	var ready []string
@@ -131,6 +131,11 @@ func (p *plan) stopAll() {
 		}
 	}
 	p.proposeForPod(Action{Kind: StopSandboxes, IDs: ready})
+}
+
+// stopGrace is what one stop call gives: whole seconds, as CRI has it.
+func stopGrace(left time.Duration) time.Duration {
+	return max((left + time.Second - 1).Truncate(time.Second), minStop)
 }
 
 func (p *plan) nextToStop() []string {

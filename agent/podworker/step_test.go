@@ -277,6 +277,42 @@ func TestStories(t *testing.T) {
 				0s SyncPod: StartContainer db #0`,
 		},
 		{
+			name: "of two that run the older is stopped, and those of an earlier sandbox",
+			pod:  "Always web db",
+			play: func(w *world) {
+				w.createSandbox(0)
+				for _, name := range []string{"web", "db", "web"} {
+					w.addCreated(name)
+					w.start(&w.seen.Containers[0])
+				}
+				w.seen.Containers[1].SandboxID = "earlier"
+				w.until(time.Hour)
+			},
+			state: SyncPod,
+			want: `
+				0s SyncPod: StopContainers c3,c2 in 30s
+				0s SyncPod: StartContainer db #1`,
+		},
+		{
+			name: "a pod whose records were lost runs again and is cleaned up again",
+			pod:  "Never job", programs: map[string][]run{"job": {{time.Second, 0}}},
+			play: func(w *world) {
+				w.until(time.Minute)
+				w.seen.Containers, w.seen.Sandboxes = nil, nil
+				w.until(time.Hour)
+			},
+			state: Finished,
+			want: `
+				0s SyncPod: CreateSandbox #0
+				0s SyncPod: StartContainer job #0
+				1s TerminatingPod: StopSandboxes s1
+				1s TerminatedPod: CleanUp
+				1m0s SyncPod: CreateSandbox #0
+				1m0s SyncPod: StartContainer job #0
+				1m1s TerminatingPod: StopSandboxes s3
+				1m1s TerminatedPod: CleanUp`,
+		},
+		{
 			name: "a container created but not started is made again as the same attempt",
 			pod:  "Always web",
 			play: func(w *world) {

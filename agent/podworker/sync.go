@@ -93,7 +93,7 @@ func (p *plan) stopStrays() bool {
 	if len(ids) == 0 {
 		return false
 	}
-	p.proposeForPod(Action{Kind: StopContainers, IDs: ids, Grace: max(p.grace(), minStop)})
+	p.proposeForPod(Action{Kind: StopContainers, IDs: ids, Grace: stopGrace(p.grace())})
 	return true
 }
 
@@ -142,7 +142,7 @@ func (p *plan) keepDefinition(c *v1.Container, record cri.Container) {
 	}
 	p.proposeForPod(Action{
 		Kind: StopContainers, Container: c.Name, IDs: []string{record.ID},
-		Grace:   max(p.grace(), minStop),
+		Grace:   stopGrace(p.grace()),
 		Message: fmt.Sprintf("Container %s definition changed, will be restarted", c.Name),
 	})
 }

@@ -33,6 +33,8 @@ type node struct {
 	begun    time.Time
 	// before is called for each action without the lock; an error is the action's.
 	before func(context.Context, Action) error
+	// during is called in the middle of each observation, without the lock.
+	during func()
 	// blind makes observations fail, lying makes actions do nothing.
 	blind, lying bool
 }
@@ -70,6 +72,9 @@ func (n *node) finish(uid types.UID) {
 }
 
 func (n *node) Observe(_ context.Context, uid types.UID) (cri.Pod, error) {
+	if n.during != nil {
+		n.during()
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.observed++
@@ -237,6 +242,20 @@ func TestWorkersStopInterrupts(t *testing.T) {
 			"2m0s a: StopSandboxes s1",
 			"2m0s a: CleanUp",
 			"2m0s a: RemovePod")
+	})
+}
+
+// What was decided before a stop arrived is not done after it.
+func TestWorkersStopOvertakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		pod := podOf("a", "Always web")
+		n.during = sync.OnceFunc(func() {
+			n.Update(Desired{Pod: pod, Stop: &Stop{Grace: time.Minute}})
+		})
+		n.Update(Desired{Pod: pod})
+		n.at(time.Minute)
+		n.expect(t, "0s a: CleanUp")
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
@@ -99,17 +98,20 @@ func base(in Input) v1.PodStatus {
 	return s
 }
 
-// startTime is set once. Without a previous status it is the time of the pod's first sandbox, so
-// that a restart of the agent does not make the pod look younger.
+// startTime is set once, and not later than the pod's first sandbox, so that a restart of the agent
+// does not make the pod look younger.
 func startTime(in Input) *metav1.Time {
+	start := seconds(in.Now)
 	if in.Previous.StartTime != nil {
-		return in.Previous.StartTime
+		start = *in.Previous.StartTime
 	}
-	start := in.Now
 	if n := len(in.Observed.Sandboxes); n > 0 {
-		start = in.Observed.Sandboxes[n-1].CreatedAt
+		first := seconds(in.Observed.Sandboxes[n-1].CreatedAt)
+		if !first.IsZero() && first.Before(&start) {
+			start = first
+		}
 	}
-	return ptr.To(seconds(start))
+	return &start
 }
 
 // seconds is t as RFC 3339 with seconds carries it; what is read back compares equal.
