@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -29,11 +30,12 @@ func (q *Queue) attempt(ctx context.Context, e *entry, now time.Time) {
 			return
 		}
 	}
-	plan, err := q.plan(e, own, func(*entry) bool { return true })
+	plan, err := q.plan(e, own, e.advice, everybody)
 	switch {
 	case err != nil:
 		q.refuse(e, own, err, now)
 	case plan.Ask != nil:
+		q.claim(e, own)
 		q.start(ctx, e, func(ctx context.Context) completion { return q.ask(ctx, e, *plan.Ask) })
 	case plan.Pod.IsEmpty():
 		e.phase = admitted
@@ -41,7 +43,7 @@ func (q *Queue) attempt(ctx context.Context, e *entry, now time.Time) {
 	default:
 		reserved := plan.Pod
 		reserved.BootID = q.cfg.BootID
-		e.reserved = reserved
+		e.reserved, e.tentative = reserved, false
 		q.start(ctx, e, func(ctx context.Context) completion { return q.obtain(ctx, e, reserved) })
 	}
 	for _, d := range plan.Decisions {
@@ -56,10 +58,31 @@ type holding struct{ allocation.Pod }
 // voidUnder tells whether the plugins' answers were given under another boot.
 func (h holding) voidUnder(bootID string) bool { return !h.IsEmpty() && h.BootID != bootID }
 
+// claim reserves what the pod would get without advice, so that the pods behind it do not get
+// ahead of it while a plugin is asked. The advice may lead to other devices in the end.
+func (q *Queue) claim(e *entry, own holding) {
+	advice := allocation.Advice{}
+	maps.Copy(advice, e.advice)
+	for {
+		plan, err := q.plan(e, own, advice, everybody)
+		if err != nil {
+			return // it has no place without advice either; the answer will tell
+		}
+		if plan.Ask == nil {
+			e.reserved, e.tentative = plan.Pod, true
+			return
+		}
+		advice[plan.Ask.AskKey] = nil
+	}
+}
+
+// everybody counts every other pod.
+func everybody(*entry) bool { return true }
+
 // own is what the pod holds: its reservation, else what the store has. After a reboot the
 // intent is kept and the plugins' answers are not.
 func (q *Queue) own(e *entry) holding {
-	if len(e.reserved.Containers) > 0 {
+	if len(e.reserved.Containers) > 0 && !e.tentative {
 		return holding{e.reserved}
 	}
 	h := holding{q.cfg.Store.State().Pods[e.pod.UID]}
@@ -88,7 +111,8 @@ func (q *Queue) needsAssignment(pod *v1.Pod) bool {
 }
 
 // plan places the pod beside those others that count, and checks the node's capacity.
-func (q *Queue) plan(e *entry, own holding, counts func(*entry) bool) (allocation.Plan, error) {
+func (q *Queue) plan(e *entry, own holding, advice allocation.Advice, counts func(*entry) bool) (
+	allocation.Plan, error) {
 	inventory := q.cfg.Plugins.Inventory()
 	view := allocation.View{
 		Machine: q.cfg.Machine, CPUs: q.cfg.CPUs, Policy: q.cfg.Policy, Scope: q.cfg.Scope,
@@ -96,7 +120,7 @@ func (q *Queue) plan(e *entry, own holding, counts func(*entry) bool) (allocatio
 		Taken:     allocation.TakenBy(q.held(e, counts)...),
 		Own:       own.Pod,
 	}
-	plan, err := view.Plan(e.pod, e.advice)
+	plan, err := view.Plan(e.pod, advice)
 	if err != nil || plan.Ask != nil {
 		return plan, err
 	}
@@ -157,7 +181,7 @@ func (q *Queue) refuse(e *entry, own holding, err error, now time.Time) {
 		reason, rejection = ReasonWaitPlugin, unreadyRejection(unready, e.pod)
 	case errors.As(err, &rejection):
 		stays := func(o *entry) bool { return !o.leaving && o.phase != releasing }
-		if _, err := q.plan(e, own, stays); err != nil {
+		if _, err := q.plan(e, own, e.advice, stays); err != nil {
 			q.reject(e, rejection)
 			return
 		}

@@ -107,12 +107,14 @@ type entry struct {
 
 	advice   allocation.Advice
 	reserved allocation.Pod // what it holds or is about to
-	retryAt  time.Time
-	retries  int
-	said     Result  // what was reported last
-	again    *v1.Pod // submitted anew before it was released
-	gone     bool    // released while busy
-	cancel   context.CancelFunc
+	// tentative: reserved is what it would get without the advice that is being asked for.
+	tentative bool
+	retryAt   time.Time
+	retries   int
+	said      Result  // what was reported last
+	again     *v1.Pod // submitted anew before it was released
+	gone      bool    // released while busy
+	cancel    context.CancelFunc
 }
 
 type message struct {

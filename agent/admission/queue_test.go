@@ -415,3 +415,30 @@ func TestFailedCommit(t *testing.T) {
 		}
 	})
 }
+
+// While a plugin thinks about its advice, the pods behind do not get ahead; and a plugin that does
+// not answer is no reason to fail.
+func TestAskingKeepsThePlaceInTheQueue(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		p := &plugins{preferred: func(ctx context.Context) ([]string, error) {
+			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+			defer cancel()
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}}
+		p.offer("example.com/gpu", 2)
+		r := p.inventory.Resources["example.com/gpu"]
+		r.Preferred = true
+		p.inventory.Resources["example.com/gpu"] = r
+		d := open(t, dir, p, nil)
+		defer d.stop()
+		d.queue.Submit(pod("a", "cpu=4 example.com/gpu=1"), false)
+		d.queue.Submit(pod("b", "example.com/gpu=2"), false)
+		d.queue.Submit(pod("c", "cpu=3"), false)
+		d.expect("b Reject: UnexpectedAdmissionError: Allocate failed due to requested number of "+
+			"devices unavailable for example.com/gpu. Requested: 2, Available: 1, which is unexpected",
+			"c Admit")
+		time.Sleep(6 * time.Second)
+		d.expect("a Admit")
+	})
+}
