@@ -89,7 +89,12 @@ func containersReady(pod *v1.Pod, s v1.PodStatus) v1.PodCondition {
 		return c
 	}
 	open := unready(sidecarStatuses(pod, s))
-	open = append(open, unready(s.ContainerStatuses)...)
+	for i := range pod.Spec.Containers { // in the order of the spec
+		name := pod.Spec.Containers[i].Name
+		if status := statusOf(s, name); status == nil || !status.Ready {
+			open = append(open, name)
+		}
+	}
 	if len(open) == 0 {
 		c.Status = v1.ConditionTrue
 		return c

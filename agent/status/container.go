@@ -159,7 +159,7 @@ func unseen(in Input, c *v1.Container) v1.ContainerStatus {
 	s := v1.ContainerStatus{
 		Name: c.Name, Image: c.Image, Started: ptr.To(false), State: waiting(in, in.Waiting[c.Name]),
 	}
-	was := previousOf(in.Previous, c.Name)
+	was := statusOf(in.Previous, c.Name)
 	if was == nil {
 		settle(in, &s)
 		return s
@@ -205,7 +205,7 @@ func lost(id, message string) v1.ContainerState {
 		ExitCode: lostExitCode, Reason: ReasonStatusUnknown, Message: message, ContainerID: id}}
 }
 
-func previousOf(status v1.PodStatus, name string) *v1.ContainerStatus {
+func statusOf(status v1.PodStatus, name string) *v1.ContainerStatus {
 	for _, list := range [][]v1.ContainerStatus{
 		status.ContainerStatuses, status.InitContainerStatuses,
 	} {

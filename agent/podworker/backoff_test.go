@@ -1,0 +1,55 @@
+package podworker
+
+import (
+	"testing"
+	"time"
+)
+
+// After a restart of the agent the back-off comes from the records: not shorter than before, and
+// as a first crash after a run that was long.
+func TestBackOffAfterRestart(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		runs []run
+		at   time.Duration
+		want time.Duration
+	}{
+		{"third crash", []run{{time.Second, 1}}, 14 * time.Second, 20 * time.Second},
+		{"after a long run", []run{{time.Hour, 1}, {time.Second, 1}},
+			time.Hour + 2*time.Second, 10 * time.Second},
+		{"first crash after a long run", []run{{1, 1}, {time.Hour, 1}, {time.Second, 1}},
+			time.Hour + 2*time.Second, 10 * time.Second},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(makePod("Always web"))
+			w.programs["web"] = tc.runs
+			w.until(tc.at)
+			before := w.last
+			w.memory = newMemory()
+			w.round()
+			if !w.last.Wake.Equal(before.Wake) {
+				t.Errorf("wake at %v, before the restart %v", w.last.Wake, before.Wake)
+			}
+			newest, _ := w.seen.Container("web")
+			if got := w.last.Wake.Sub(newest.FinishedAt); got != tc.want {
+				t.Errorf("back-off %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestDelay(t *testing.T) {
+	b := BackOff{Initial: time.Second, Max: 5 * time.Second}.withDefaults()
+	for attempt, want := range []time.Duration{0, 0, 0, 1, 2, 4, 5, 5} {
+		if got := b.delay(uint32(attempt), 2); got != want*time.Second {
+			t.Errorf("delay after attempt %d = %v, want %v", attempt, got, want*time.Second)
+		}
+	}
+	if got := b.delay(4_000_000_000, 0); got != b.Max {
+		t.Errorf("delay after very many = %v", got)
+	}
+	small := BackOff{Max: time.Second}.withDefaults()
+	if got := small.delay(1, 0); got != time.Second {
+		t.Errorf("the most is below the default first delay: delay %v", got)
+	}
+}

@@ -1,0 +1,172 @@
+package podworker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/cri"
+)
+
+// node is a node with machines for its pods; it implements Actuator and runs in a synctest bubble.
+type node struct {
+	*Workers
+	stop func() // ends Run and waits for it
+
+	mu       sync.Mutex // guards what follows
+	machines map[types.UID]*machine
+	programs map[string][]run
+	stopping map[string]time.Duration
+	log      []string
+	reports  map[types.UID]Report
+	finished []types.UID
+	observed int
+	begun    time.Time
+	// before is called for each action without the lock; an error is the action's.
+	before func(context.Context, Action) error
+	// during is called in the middle of each observation, without the lock.
+	during func()
+	// blind makes observations fail, lying makes actions do nothing.
+	blind, lying bool
+}
+
+func newNode(t *testing.T) *node {
+	n := &node{
+		machines: map[types.UID]*machine{}, programs: map[string][]run{},
+		stopping: map[string]time.Duration{}, reports: map[types.UID]Report{},
+		begun: time.Now(),
+	}
+	n.Workers = New(Config{Actuator: n, Report: n.report, Finished: n.finish})
+	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
+	ended := make(chan error)
+	go func() { ended <- n.Run(ctx) }()
+	n.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	t.Cleanup(n.stop)
+	return n
+}
+
+func (n *node) report(r Report) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.reports[r.Pod.UID] = r
+}
+
+func (n *node) finish(uid types.UID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.finished = append(n.finished, uid)
+}
+
+func (n *node) Observe(_ context.Context, uid types.UID) (cri.Pod, error) {
+	if n.during != nil {
+		n.during()
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.observed++
+	if n.blind {
+		return cri.Pod{}, errors.New("blind")
+	}
+	m, ok := n.machines[uid]
+	if !ok {
+		return cri.Pod{UID: uid}, nil
+	}
+	m.now = time.Now()
+	return m.observe(), nil
+}
+
+func (n *node) Do(ctx context.Context, pod *v1.Pod, _ cri.Pod, a Action) error {
+	if n.before != nil {
+		if err := n.before(ctx, a); err != nil {
+			return err
+		}
+	}
+	if err := n.waitForStop(ctx, pod, a); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.log = append(n.log, fmt.Sprintf("%v %s: %s", time.Since(n.begun), pod.UID, a))
+	if n.lying {
+		return nil
+	}
+	m, ok := n.machines[pod.UID]
+	if !ok {
+		m = newMachine(pod)
+		m.programs = n.programs
+		n.machines[pod.UID] = m
+	}
+	m.now, m.pod = time.Now(), pod
+	err := m.do(a)
+	if next := m.tick(); !next.IsZero() {
+		time.AfterFunc(time.Until(next), func() { n.Wake(pod.UID) })
+	}
+	return err
+}
+
+// waitForStop takes the time that the containers need to obey a stop, or their grace.
+func (n *node) waitForStop(ctx context.Context, pod *v1.Pod, a Action) error {
+	if a.Kind != StopContainers {
+		return nil
+	}
+	select {
+	case <-time.After(min(n.slowest(pod.UID, a.IDs), a.Grace)):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (n *node) slowest(uid types.UID, ids []string) time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var out time.Duration
+	for _, c := range n.machines[uid].seen.Containers {
+		if slices.Contains(ids, c.ID) {
+			out = max(out, n.stopping[c.Name])
+		}
+	}
+	return out
+}
+
+// at sleeps until the time since the beginning and lets the workers settle.
+func (n *node) at(d time.Duration) {
+	time.Sleep(time.Until(n.begun.Add(d)))
+	synctest.Wait()
+}
+
+func (n *node) expect(t *testing.T, want ...string) {
+	t.Helper()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if diff := cmp.Diff(want, n.log); diff != "" {
+		t.Errorf("actions (-want +got):\n%s", diff)
+	}
+	for uid, m := range n.machines {
+		if len(m.broken) > 0 {
+			t.Errorf("pod %s: broken: %q", uid, m.broken)
+		}
+	}
+	n.log = nil
+}
+
+func podOf(uid, line string) *v1.Pod {
+	pod := makePod(line)
+	pod.UID = types.UID(uid)
+	return pod
+}

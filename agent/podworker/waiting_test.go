@@ -1,0 +1,80 @@
+package podworker
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/numalet/numalet/cri"
+)
+
+func TestGraceOnlyShrinks(t *testing.T) {
+	w := newWorld(makePod("Always web"))
+	w.until(time.Second)
+	w.fault = func(Action) (error, bool) { // every stop is interrupted after a second
+		w.now = w.now.Add(time.Second)
+		return errors.New("interrupted"), false
+	}
+	var got []time.Duration
+	for _, grace := range []time.Duration{20, 60, 10, 15, 0, 30} {
+		w.want.Stop = &Stop{Grace: grace * time.Second}
+		if !w.round() || w.last.Action.Kind != StopContainers {
+			t.Fatalf("grace %v: no stop but %+v", grace, w.last)
+		}
+		got = append(got, w.last.Action.Grace)
+	}
+	want := []time.Duration{20, 19, 10, 9, 2, 2}
+	for i := range want {
+		want[i] *= time.Second
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("graces (-want +got):\n%s", diff)
+	}
+}
+
+func TestWaitingReasons(t *testing.T) {
+	t.Run("crash loop", func(t *testing.T) {
+		w := newWorld(makePod("Always web"))
+		w.programs["web"] = []run{{time.Second, 1}}
+		w.until(5 * time.Second)
+		want := "web: CrashLoopBackOff: " +
+			"back-off 10s restarting failed container=web pod=pod_ns(uid)"
+		if got := w.waiting(); got != want {
+			t.Errorf("waiting = %q, want %q", got, want)
+		}
+		if want := epoch.Add(12 * time.Second); !w.last.Wake.Equal(want) {
+			t.Errorf("wake at %v, want %v", w.last.Wake, want)
+		}
+	})
+	t.Run("start error with a time to try again", func(t *testing.T) {
+		w := newWorld(makePod("Always web"))
+		at := epoch.Add(42 * time.Second)
+		w.fault = func(a Action) (error, bool) {
+			if a.Kind != StartContainer {
+				return nil, true
+			}
+			return &cri.StartError{Reason: cri.ReasonImagePullBackOff, Message: "m", RetryAt: at}, false
+		}
+		w.until(5 * time.Second)
+		if got, want := w.waiting(), "web: ImagePullBackOff: m"; got != want {
+			t.Errorf("waiting = %q, want %q", got, want)
+		}
+		if !w.last.Wake.Equal(at) {
+			t.Errorf("wake at %v, want %v", w.last.Wake, at)
+		}
+	})
+	t.Run("sandbox", func(t *testing.T) {
+		w := newWorld(makePod("Always init | web"))
+		w.fault = func(Action) (error, bool) { return errors.New("no network"), false }
+		w.until(5 * time.Second)
+		want := "init: PodInitializing: no network\nweb: PodInitializing: no network"
+		if diff := cmp.Diff(want, w.waiting()); diff != "" {
+			t.Errorf("waiting (-want +got):\n%s", diff)
+		}
+		if got := w.last.Problem.Reason; got != cri.ReasonCreatePodSandbox {
+			t.Errorf("problem = %q", got)
+		}
+	})
+}

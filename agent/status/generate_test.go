@@ -1,0 +1,254 @@
+package status
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/cri"
+)
+
+func TestGenerate(t *testing.T) {
+	for _, tc := range []struct {
+		name, pod, observed string
+		edit                func(*Input)
+		want                string
+	}{
+		{
+			name: "nothing yet", pod: "Always web",
+			want: `
+				Pending
+				web #0 waiting (ContainerCreating)
+				not PodReadyToStartContainers: PodSandboxNotReady: no pod sandbox exists
+				not Ready: ContainersNotReady: containers with unready status: [web]
+				not ContainersReady: ContainersNotReady: containers with unready status: [web]`,
+		},
+		{
+			name: "initializing", pod: "Always one two | web db", observed: "sandbox two one=0",
+			want: `
+				Pending
+				one #0 exited 0 (Error), ready
+				two #0 running
+				db #0 waiting (PodInitializing)
+				web #0 waiting (PodInitializing)
+				not Initialized: ContainersNotInitialized: containers with incomplete status: [two]
+				not Ready: ContainersNotReady: containers with unready status: [web db]
+				not ContainersReady: ContainersNotReady: containers with unready status: [web db]`,
+		},
+		{
+			name: "running, an init container's record removed", pod: "Always init side+ | web",
+			observed: "sandbox web side", want: `
+				Running
+				init #0 exited 0 (Completed), ready
+				side #0 running, ready
+				web #0 running, ready`,
+		},
+		{
+			name: "crash loop", pod: "Always web", observed: "sandbox web=1 web=2",
+			edit: func(in *Input) {
+				in.Waiting = map[string]Reason{"web": {cri.ReasonCrashLoopBackOff, "back-off 10s"}}
+			},
+			want: `
+				Running
+				web #1 waiting (CrashLoopBackOff) back-off 10s, before: exited 1 (Error)
+				not Ready: ContainersNotReady: containers with unready status: [web]
+				not ContainersReady: ContainersNotReady: containers with unready status: [web]`,
+		},
+		{
+			name: "restarted", pod: "Always web", observed: "sandbox web web=2",
+			want: "Running\nweb #1 running, before: exited 2 (Error), ready",
+		},
+		{
+			name: "image that cannot be pulled", pod: "Never web", observed: "sandbox",
+			edit: func(in *Input) {
+				in.Waiting = map[string]Reason{"web": {cri.ReasonImagePullBackOff, "m"}}
+			},
+			want: `
+				Pending
+				web #0 waiting (ImagePullBackOff) m
+				not Ready: ContainersNotReady: containers with unready status: [web]
+				not ContainersReady: ContainersNotReady: containers with unready status: [web]`,
+		},
+		{
+			name: "init containers run again in a new sandbox", pod: "Always init | web",
+			observed: "sandbox sandbox! web=137 init=0",
+			want: `
+				Pending
+				init #0 waiting (PodInitializing), before: exited 0 (Error)
+				web #0 exited 137 (Error)
+				not Ready: ContainersNotReady: containers with unready status: [web]
+				not ContainersReady: ContainersNotReady: containers with unready status: [web]`,
+		},
+		{
+			name: "the end is told when the last sidecar has stopped", pod: "Never side+ | job",
+			observed: "sandbox job=0 side",
+			edit:     func(in *Input) { in.Stop.Terminating = true; in.Previous.Phase = v1.PodRunning },
+			want: `
+				Running
+				side #0 running, ready
+				job #0 exited 0 (Error)
+				not Ready: ContainersNotReady: containers with unready status: [job]
+				not ContainersReady: ContainersNotReady: containers with unready status: [job]`,
+		},
+		{
+			name: "succeeded", pod: "Never job", observed: "sandbox! job=0",
+			want: `
+				Succeeded
+				job #0 exited 0 (Error)
+				not PodReadyToStartContainers: PodSandboxNotReady: pod sandbox is not ready
+				not Ready: PodCompleted
+				not ContainersReady: PodCompleted`,
+		},
+		{
+			name: "an end is final", pod: "Always web", observed: "sandbox web",
+			edit: func(in *Input) { in.Previous.Phase = v1.PodFailed },
+			want: `
+				Failed
+				web #0 running, ready
+				not Ready: PodFailed
+				not ContainersReady: PodFailed`,
+		},
+		{
+			name: "evicted", pod: "Always web", observed: "sandbox! web=143",
+			edit: func(in *Input) {
+				in.Stop = Stopping{Terminating: true, Why: Reason{"Evicted", "memory"}}
+			},
+			want: `
+				Failed Evicted: memory
+				web #0 exited 143 (Error)
+				not PodReadyToStartContainers: PodSandboxNotReady: pod sandbox is not ready
+				not Ready: PodFailed
+				not ContainersReady: PodFailed`,
+		},
+		{
+			name: "deleted before all ran", pod: "Always web db",
+			edit: func(in *Input) { in.Stop = Stopping{Terminating: true, Finished: true} },
+			want: `
+				Failed
+				db #0 exited 137 (ContainerStatusUnknown)
+				web #0 exited 137 (ContainerStatusUnknown)
+				not PodReadyToStartContainers: PodSandboxNotReady: no pod sandbox exists
+				not Ready: PodFailed
+				not ContainersReady: PodFailed`,
+		},
+		{
+			name: "the runtime lost a container that ran", pod: "Always web", observed: "sandbox",
+			edit: func(in *Input) {
+				in.Previous = Generate(Input{Pod: in.Pod, Observed: observe("sandbox web"), Now: t0})
+			},
+			want: `
+				Pending
+				web #1 waiting (ContainerCreating), before: exited 137 (ContainerStatusUnknown)
+				not Ready: ContainersNotReady: containers with unready status: [web]
+				not ContainersReady: ContainersNotReady: containers with unready status: [web]`,
+		},
+		{
+			name: "a readiness gate that nobody opened", pod: "Always web", observed: "sandbox web",
+			edit: func(in *Input) {
+				in.Pod.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: "g"}}
+			},
+			want: `
+				Running
+				web #0 running, ready
+				not Ready: ReadinessGatesNotReady: ` +
+				`corresponding condition of pod readiness gate "g" does not exist.`,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			in := Input{Pod: makePod(tc.pod), Observed: observe(tc.observed), Now: at(50)}
+			if tc.edit != nil {
+				tc.edit(&in)
+			}
+			want := strings.TrimPrefix(strings.ReplaceAll(tc.want, "\t", ""), "\n")
+			if diff := cmp.Diff(want, story(Generate(in))); diff != "" {
+				t.Errorf("status (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRejectedAndWaiting(t *testing.T) {
+	in := Input{Pod: makePod("Always web"), Now: at(50), Node: Node{HostIPs: []string{"10.1.1.1"}}}
+	rejected := Rejected(in, Reason{"OutOfcpu", "no CPU"})
+	if got, want := story(rejected), "Failed OutOfcpu: Pod was rejected: no CPU"; got != want {
+		t.Errorf("rejected: %q, want %q", got, want)
+	}
+	want := "Pending WaitingForDevices: plugin is away\nweb #0 waiting (ContainerCreating)"
+	got := story(Waiting(in, Reason{"WaitingForDevices", "plugin is away"}))
+	if !strings.HasPrefix(got, want) {
+		t.Errorf("waiting: %q, want %q first", got, want)
+	}
+	if rejected.HostIP != "10.1.1.1" || rejected.QOSClass != v1.PodQOSBestEffort ||
+		!rejected.StartTime.Time.Equal(at(50)) {
+		t.Errorf("rejected: %+v", rejected)
+	}
+}
+
+func TestContainerFields(t *testing.T) {
+	observed := observe("sandbox web=1")
+	observed.Containers[0].FinishedAt = at(30).Add(999 * time.Millisecond)
+	s := Generate(Input{
+		Pod: makePod("Never web db"), Observed: observed, Now: at(50),
+		Node:     Node{Runtime: "containerd"},
+		Messages: map[string]string{"web=1": strings.Repeat("é", messageBudget)},
+	}).ContainerStatuses[1]
+	end := s.State.Terminated
+	if s.ContainerID != "containerd://web=1" || end.ContainerID != s.ContainerID ||
+		s.ImageID != "img@sha" || *s.Started {
+		t.Errorf("container %+v", s)
+	}
+	if !end.FinishedAt.Time.Equal(at(30)) {
+		t.Errorf("finished at %v, want whole seconds", end.FinishedAt)
+	}
+	if n := len(end.Message); n != messageBudget/2 {
+		t.Errorf("message of %d bytes, want %d", n, messageBudget/2)
+	}
+}
+
+func TestWhatIsKept(t *testing.T) {
+	pod := makePod("Always web")
+	first := Generate(Input{Pod: pod, Observed: observe("sandbox"), Now: at(50)})
+	first.Conditions = append(first.Conditions, v1.PodCondition{Type: "theirs", Status: "True"})
+	second := Generate(Input{
+		Pod: pod, Observed: observe("sandbox! web=1"), Previous: first, Now: at(60)})
+
+	if !second.StartTime.Time.Equal(at(10)) {
+		t.Errorf("start time %v, want that of the sandbox", second.StartTime)
+	}
+	if second.PodIP != "10.0.0.1" {
+		t.Errorf("pod IP %q was not kept", second.PodIP)
+	}
+	changed := map[v1.PodConditionType]time.Time{}
+	for _, c := range second.Conditions {
+		changed[c.Type] = c.LastTransitionTime.Time
+		if c.Type != "theirs" && c.ObservedGeneration != 3 {
+			t.Errorf("%s of generation %d", c.Type, c.ObservedGeneration)
+		}
+	}
+	if len(changed) != 6 || !changed[v1.PodScheduled].Equal(at(50)) ||
+		!changed[v1.PodReadyToStartContainers].Equal(at(60)) {
+		t.Errorf("conditions changed at %v", changed)
+	}
+}
+
+func TestHostNetwork(t *testing.T) {
+	pod := makePod("Always web")
+	pod.Spec.HostNetwork = true
+	observed := observe("sandbox web")
+	if got := SandboxProblem(pod, observed); !strings.HasPrefix(got, "network namespace mode") {
+		t.Errorf("problem %q", got)
+	}
+	observed.Sandboxes[0].HostNetwork, observed.Sandboxes[0].IPs = true, nil
+	s := Generate(Input{Pod: pod, Observed: observed, Now: t0,
+		Node: Node{HostIPs: []string{"10.1.1.1", "fd00::1"}}})
+	if got := SandboxProblem(pod, observed); got != "" {
+		t.Errorf("problem %q", got)
+	}
+	want := []v1.PodIP{{IP: "10.1.1.1"}, {IP: "fd00::1"}}
+	if diff := cmp.Diff(want, s.PodIPs); diff != "" {
+		t.Errorf("pod IPs (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,100 @@
+package status
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+func TestPhase(t *testing.T) {
+	for _, tc := range []struct {
+		pod, observed string
+		waiting       string
+		want          v1.PodPhase
+	}{
+		{pod: "Always web", want: v1.PodPending},
+		{pod: "Always web", observed: "sandbox", want: v1.PodPending},
+		{pod: "Always web", observed: "sandbox web-", want: v1.PodPending},
+		{pod: "Always web", observed: "sandbox web", want: v1.PodRunning},
+		{pod: "Always web", observed: "sandbox web?", want: v1.PodRunning},
+		{pod: "Always web db", observed: "sandbox web", want: v1.PodPending},
+		{pod: "Always web", observed: "sandbox web=0", want: v1.PodRunning},
+		{pod: "Always web", observed: "sandbox! web=1", want: v1.PodRunning},
+		{pod: "OnFailure web", observed: "sandbox web=1", want: v1.PodRunning},
+		{pod: "OnFailure web", observed: "sandbox web=0", want: v1.PodSucceeded},
+		{pod: "OnFailure web", observed: "sandbox web=0 web=1", want: v1.PodSucceeded},
+		{pod: "OnFailure web", observed: "sandbox web- web=0", want: v1.PodSucceeded},
+		{pod: "OnFailure web db", observed: "sandbox db web=0", want: v1.PodRunning},
+		{pod: "Never web db", observed: "sandbox db=2 web=0", want: v1.PodFailed},
+		{pod: "Never web db", observed: "sandbox db=0 web=0", want: v1.PodSucceeded},
+		{pod: "Never web", observed: "sandbox web=143", waiting: "web", want: v1.PodRunning},
+
+		{pod: "Always init | web", observed: "sandbox init", want: v1.PodPending},
+		{pod: "Always init | web", observed: "sandbox init=1", want: v1.PodPending},
+		{pod: "Never init | web", observed: "sandbox init=1", want: v1.PodFailed},
+		{pod: "Never init | web", observed: "sandbox init init=1", want: v1.PodPending},
+		{pod: "Never init | web", observed: "sandbox init=0", want: v1.PodPending},
+		{pod: "Never init | web", observed: "sandbox web init=0", want: v1.PodRunning},
+		{pod: "Never init | web", observed: "sandbox web", want: v1.PodRunning},
+		// A new sandbox runs init containers again.
+		{pod: "Always init | web", observed: "sandbox sandbox! web=137 init=0", want: v1.PodPending},
+		{pod: "Always init | web", observed: "sandbox init=0 sandbox! web=1", want: v1.PodRunning},
+
+		// A sidecar counts until it has started, and not for the end.
+		{pod: "Always side+ | web", observed: "sandbox side=1", want: v1.PodPending},
+		{pod: "Always side+ | web", observed: "sandbox web side=1", want: v1.PodRunning},
+		{pod: "Never side+ | web", observed: "sandbox web=0 side", want: v1.PodSucceeded},
+
+		// Under Never a lost sandbox is the end of what has not run.
+		{pod: "Never one two | web", observed: "sandbox! one=0", want: v1.PodFailed},
+		{pod: "Never web db", observed: "sandbox! web=0", want: v1.PodFailed},
+		{pod: "OnFailure web db", observed: "sandbox! web=0", want: v1.PodPending},
+		{pod: "Never web", observed: "sandbox!", want: v1.PodPending},
+	} {
+		waiting := map[string]Reason{}
+		if tc.waiting != "" {
+			waiting[tc.waiting] = Reason{}
+		}
+		got := Phase(makePod(tc.pod), observe(tc.observed), waiting)
+		if got != tc.want {
+			t.Errorf("%s; %s: %s, want %s", tc.pod, tc.observed, got, tc.want)
+		}
+	}
+}
+
+func TestRestarts(t *testing.T) {
+	rule := func(op v1.ContainerRestartRuleOnExitCodesOperator, code int32) v1.Container {
+		return v1.Container{RestartPolicyRules: []v1.ContainerRestartRule{{
+			Action: v1.ContainerRestartRuleActionRestart,
+			ExitCodes: &v1.ContainerRestartRuleOnExitCodes{
+				Operator: op, Values: []int32{code}},
+		}}}
+	}
+	own := func(p v1.ContainerRestartPolicy) v1.Container {
+		return v1.Container{RestartPolicy: &p}
+	}
+	for _, tc := range []struct {
+		policy    v1.RestartPolicy
+		container v1.Container
+		zero, one bool // restarts after exit code 0, 1
+	}{
+		{v1.RestartPolicyAlways, v1.Container{}, true, true},
+		{v1.RestartPolicyOnFailure, v1.Container{}, false, true},
+		{v1.RestartPolicyNever, v1.Container{}, false, false},
+		{v1.RestartPolicyNever, own(v1.ContainerRestartPolicyOnFailure), false, true},
+		{v1.RestartPolicyAlways, own(v1.ContainerRestartPolicyNever), false, false},
+		{v1.RestartPolicyNever, rule(v1.ContainerRestartRuleOnExitCodesOpIn, 1), false, true},
+		{v1.RestartPolicyNever, rule(v1.ContainerRestartRuleOnExitCodesOpNotIn, 1), true, false},
+		{v1.RestartPolicyOnFailure, rule(v1.ContainerRestartRuleOnExitCodesOpIn, 0), true, true},
+	} {
+		pod := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: tc.policy}}
+		for code, want := range []bool{tc.zero, tc.one} {
+			if got := Restarts(pod, &tc.container, int32(code)); got != want {
+				t.Errorf("%+v: restarts after %d: %v, want %v", tc, code, got, want)
+			}
+		}
+		if !Sidecar(&tc.container) && RestartsInit(pod, &tc.container, 0) {
+			t.Errorf("%+v: an init container that succeeded restarts", tc)
+		}
+	}
+}
