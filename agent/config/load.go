@@ -40,6 +40,12 @@ func Load(set *pflag.FlagSet, flags *Flags) (*Config, error) {
 	if err := flags.apply(&c.Kubelet); err != nil {
 		return nil, err
 	}
+	if p := &c.Kubelet.StaticPodPath; *p != "" {
+		// The identity of static pods depends on it: it must not depend on where we start.
+		if *p, err = filepath.Abs(*p); err != nil {
+			return nil, fmt.Errorf("resolve staticPodPath: %w", err)
+		}
+	}
 	gates, err := newGates()
 	if err != nil {
 		return nil, err

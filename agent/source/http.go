@@ -16,7 +16,7 @@ import (
 // HTTPConfig says which URL to follow.
 type HTTPConfig struct {
 	URL string
-	// Header is sent with each request.
+	// Header is sent with each request; names may be in any case.
 	Header http.Header
 	// Node is the node's name.
 	Node string
@@ -59,6 +59,13 @@ func NewHTTP(c HTTPConfig) *HTTP {
 	if u, err := url.Parse(c.URL); err == nil {
 		shown = u.Redacted()
 	}
+	header := http.Header{}
+	for name, values := range c.Header {
+		for _, value := range values {
+			header.Add(name, value)
+		}
+	}
+	c.Header = header
 	client := &http.Client{Transport: c.Transport, Timeout: requestTimeout}
 	return &HTTP{c: c, client: client, shown: shown}
 }
@@ -156,9 +163,6 @@ func (h *HTTP) get(ctx context.Context) ([]byte, error) {
 		return nil, fmt.Errorf("ask for manifests: %w", err)
 	}
 	request.Header = h.c.Header.Clone()
-	if request.Header == nil {
-		request.Header = http.Header{}
-	}
 	request.Host = request.Header.Get("Host")
 	answer, err := h.client.Do(request)
 	if err != nil {

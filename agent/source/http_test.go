@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,14 +16,29 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// answers is a server in memory; each request takes what body is then.
+// answers is what a server in memory says.
 type answers struct {
 	status int
 	body   string
 	err    error
 }
 
-func (a *answers) RoundTrip(*http.Request) (*http.Response, error) {
+// memoryServer gives the same answer until the next is set.
+type memoryServer struct {
+	mu   sync.Mutex
+	next answers
+}
+
+func (s *memoryServer) set(a answers) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.next = a
+}
+
+func (s *memoryServer) RoundTrip(*http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.next
 	if a.err != nil {
 		return nil, a.err
 	}
@@ -62,7 +78,7 @@ func TestHTTPFollowsAnswers(t *testing.T) {
 		{answers{200, podList(item("b", "")), nil}, []string{}, []string{FailedValidation}},
 	}
 	synctest.Test(t, func(t *testing.T) {
-		var server answers
+		var server memoryServer
 		var reasons []string
 		var sets [][]string
 		h := NewHTTP(HTTPConfig{URL: "http://u:secret@host/x", Node: "node", Every: 20 * time.Second,
@@ -76,7 +92,7 @@ func TestHTTPFollowsAnswers(t *testing.T) {
 		done := make(chan error)
 		for i, tt := range tests {
 			reasons, sets = nil, nil
-			server = tt.answer
+			server.set(tt.answer)
 			if i == 0 {
 				go func() {
 					done <- h.Run(ctx, func(pods []*v1.Pod) { sets = append(sets, append([]string{}, names(pods)...)) })
@@ -115,7 +131,7 @@ func TestHTTPRequest(t *testing.T) {
 	}))
 	defer server.Close()
 	h := NewHTTP(HTTPConfig{URL: server.URL + "/pods?x=1", Node: "node", Every: time.Hour,
-		Header: http.Header{"X-Token": {"one", "two"}, "Host": {"other"}}})
+		Header: http.Header{"X-Token": {"one", "two"}, "host": {"other"}}})
 	ctx, cancel := context.WithCancel(t.Context())
 	sets := make(chan []*v1.Pod, 10)
 	done := make(chan error)

@@ -62,6 +62,8 @@ func volumeReference(v *v1.VolumeSource) string {
 		return "csidrivers"
 	case v.PersistentVolumeClaim != nil || v.Ephemeral != nil:
 		return "persistentvolumeclaims"
+	case v.Glusterfs != nil:
+		return "endpoints"
 	case v.Projected != nil:
 		return projectedReference(v.Projected)
 	default:
@@ -97,9 +99,6 @@ func secretReference(v *v1.VolumeSource) string {
 		v.ISCSI != nil && v.ISCSI.SecretRef != nil ||
 		v.StorageOS != nil && v.StorageOS.SecretRef != nil {
 		return "secrets"
-	}
-	if v.Glusterfs != nil {
-		return "endpoints"
 	}
 	return ""
 }

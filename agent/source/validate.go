@@ -233,7 +233,8 @@ func validateInside(at *field.Path, p string) field.ErrorList {
 
 func validateSysctls(sysctls []v1.Sysctl, at *field.Path) field.ErrorList {
 	// Segments of lower case letters, digits, dashes and underscores between dots or slashes.
-	form := regexp.MustCompile(`^[a-z0-9]([-_a-z0-9]*[a-z0-9])?([./][a-z0-9*]([-_a-z0-9]*[a-z0-9])?)*$`)
+	const segment = `[a-z0-9]([-_a-z0-9]*[a-z0-9])?`
+	form := regexp.MustCompile("^" + segment + "([./]" + segment + ")*$")
 	var errs field.ErrorList
 	seen := map[string]bool{}
 	for i, sysctl := range sysctls {

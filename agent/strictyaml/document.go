@@ -137,7 +137,9 @@ func separator(line []byte) (rest []byte, ok bool) {
 // yamlMessage is the parser's message without its own name, in one line.
 func yamlMessage(err error) string {
 	s := OneLine(err.Error())
-	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors: "} {
+	for _, prefix := range []string{
+		"error converting YAML to JSON: ", "yaml: ", "unmarshal errors: ",
+	} {
 		s = strings.TrimPrefix(s, prefix)
 	}
 	return s
