@@ -34,7 +34,7 @@ func newLegacy(mount, root string) (*legacy, error) {
 		if !exists(dir) {
 			continue
 		}
-		if !exists(filepath.Join(dir, root)) {
+		if s.Name() != hybrid && !exists(filepath.Join(dir, root)) {
 			return nil, rootMissing(root, filepath.Join(dir, root))
 		}
 		l.subsystems = append(l.subsystems, s)
@@ -46,11 +46,16 @@ func rootMissing(root, dir string) error {
 	return fmt.Errorf("cgroup root %q: %s does not exist: make it, or change cgroupRoot", root, dir)
 }
 
+// hybrid is where a host with cgroup v1 mounts v2 beside it, for what knows only that. The runtime
+// makes containers' cgroups there too, together with those above them.
+const hybrid = cgroup1.Name("unified")
+
 // subsystems are the controllers that a container can be in. A pod's cgroup is made and removed in
 // all of them, since the runtime makes the container's there and leaves the pod's behind.
 func subsystems(mount string) []cgroup1.Subsystem {
 	all := []cgroup1.Subsystem{
 		cgroup1.NewNamed(mount, cgroup1.SystemdDbus),
+		cgroup1.NewNamed(mount, hybrid),
 		cgroup1.NewCpuset(mount),
 		cgroup1.NewCpu(mount),
 		cgroup1.NewCpuacct(mount),

@@ -185,7 +185,7 @@ func TestUnifiedWithoutOptionalControllers(t *testing.T) {
 func TestLegacy(t *testing.T) {
 	rewritable(t)
 	ctx := t.Context()
-	h := newHost(t).legacy("cpu", "cpuacct", "cpuset", "memory", "pids", "hugetlb", "systemd")
+	h := newHost(t).legacy("cpu", "cpuacct", "cpuset", "memory", "pids", "hugetlb", "systemd", "unified")
 	for file, text := range map[string]string{"cpuset.cpus": "0-3\n", "cpuset.mems": "0\n"} {
 		if err := os.WriteFile(h.mount+"/cpuset/"+file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -209,8 +209,10 @@ func TestLegacy(t *testing.T) {
 	expect(t, h.mount+"/hugetlb/kubepods/podg1", "hugetlb.2MB.limit_in_bytes", "0")
 	expect(t, h.mount+"/hugetlb/kubepods/burstable",
 		"hugetlb.2MB.limit_in_bytes", "4611686018427387904")
-	if !exists(h.mount + "/systemd/kubepods/podg1") {
-		t.Error("no pod cgroup in a hierarchy without values")
+	for _, hierarchy := range []string{"systemd", "unified"} {
+		if !exists(h.mount + "/" + hierarchy + "/kubepods/podg1") {
+			t.Errorf("no pod cgroup in hierarchy %s, which has no values", hierarchy)
+		}
 	}
 	if exists(h.mount + "/freezer") {
 		t.Error("a folder was made for a controller that is not mounted")
