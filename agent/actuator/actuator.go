@@ -110,8 +110,8 @@ func nameOf(observed cri.Pod, id string) string {
 	return id
 }
 
-// cleanUp takes back volumes and cgroup, in this order: leftover processes of the cgroup are
-// killed last, when nothing can be started any more.
+// cleanUp takes back cgroup and volumes, in this order: processes left in the cgroup are killed,
+// and nothing uses the volumes any more.
 func (a *Actuator) cleanUp(ctx context.Context, pod *v1.Pod) error {
 	if a.cfg.Cgroups != nil {
 		if err := a.cfg.Cgroups.RemovePod(ctx, pod.UID); err != nil {

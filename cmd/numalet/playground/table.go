@@ -19,35 +19,48 @@ var headers = []string{"POD", "CONTAINER", "PHASE", "CPUS", "MEM", "DEVICES", "N
 // minTable is the narrowest that the table can be read in.
 const minTable = 80
 
-// Table draws the rows for people, at most width columns wide; 0: as wide as it needs.
+// Table draws the rows for people, at most width columns wide; 0: as wide as it needs. Where the
+// width does not do, the reasons are only below the table, then cells wrap.
 func Table(rows []placement.Row, width int) string {
+	text := draw(rows, headers, 0)
+	if width > 0 && lipgloss.Width(text) > width {
+		text = draw(rows, headers[:len(headers)-1], 0)
+	}
+	if width > 0 && lipgloss.Width(text) > width {
+		text = draw(rows, headers[:len(headers)-1], max(width, minTable))
+	}
+	return strings.Join(append([]string{text}, notes(rows, width)...), "\n")
+}
+
+// draw draws the leading columns; width 0 wraps nothing.
+func draw(rows []placement.Row, columns []string, width int) string {
 	t := table.New().
-		Border(lipgloss.RoundedBorder()).
+		Border(lipgloss.NormalBorder()).BorderColumn(false).BorderLeft(false).BorderRight(false).
 		BorderStyle(lipgloss.NewStyle().Foreground(lipgloss.Color("240"))).
-		Headers(headers...).
+		Headers(columns...).
 		StyleFunc(func(row, col int) lipgloss.Style {
 			style := lipgloss.NewStyle().Padding(0, 1)
 			if row == table.HeaderRow {
 				return style.Bold(true)
 			}
-			return style.Foreground(color(rows[row], headers[col]))
+			return style.Foreground(color(rows[row], columns[col]))
 		})
+	if width > 0 {
+		t.Width(width).Wrap(true)
+	}
 	for i, r := range rows {
 		cells := Cells(r)
 		if i > 0 && samePod(rows[i-1], r) {
 			cells[0] = "" // as above
 		}
-		t.Row(cells...)
+		t.Row(cells[:len(columns)]...)
 	}
-	if width > 0 && lipgloss.Width(t.String()) > width {
-		t.Width(max(width, minTable)).Wrap(true)
-	}
-	return strings.Join(append([]string{t.String()}, notes(rows, width)...), "\n")
+	return t.String()
 }
 
 func samePod(a, b placement.Row) bool { return a.Pod == b.Pod && a.Namespace == b.Namespace }
 
-// notes are the messages behind the reasons, one for each container that has one, or for its pod
+// notes are the reasons with their messages, one for each container that has one, or for its pod
 // where all its containers say the same.
 func notes(rows []placement.Row, width int) []string {
 	style := lipgloss.NewStyle().Faint(true)
@@ -59,7 +72,7 @@ func notes(rows []placement.Row, width int) []string {
 		if r.Message == "" || i > 0 && samePod(rows[i-1], r) && rows[i-1].Message == r.Message {
 			continue
 		}
-		out = append(out, style.Render(fmt.Sprintf("  %s: %s", r.Pod, r.Message)))
+		out = append(out, style.Render(fmt.Sprintf("%s: %s: %s", r.Pod, r.Reason, r.Message)))
 	}
 	return out
 }
