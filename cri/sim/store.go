@@ -30,6 +30,7 @@ type store struct {
 	closed     bool
 	timers     sync.WaitGroup // exits that are on their way
 	events     *events
+	watcher    func(Container) // nil: nobody watches
 }
 
 // sandbox: config and what is above it never change; the rest is under store.mu.
@@ -205,6 +206,7 @@ func (s *store) createContainer(c *container) error {
 	c.created = s.nowLocked()
 	c.state = runtimeapi.ContainerState_CONTAINER_CREATED
 	s.containers[c.id] = c
+	s.tellLocked(c)
 	s.emitLocked(c.id, c.sandbox, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	return nil
 }
@@ -221,6 +223,7 @@ func (s *store) startContainer(c *container) error {
 	}
 	c.started = s.nowLocked()
 	c.state = runtimeapi.ContainerState_CONTAINER_RUNNING
+	s.tellLocked(c)
 	s.emitLocked(c.id, c.sandbox, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return nil
 }
@@ -253,6 +256,7 @@ func (s *store) exit(c *container, how Exit) {
 		}
 	}
 	close(c.done)
+	s.tellLocked(c)
 	s.emitLocked(c.id, c.sandbox, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }
 
@@ -298,6 +302,7 @@ func (s *store) removeContainer(c *container) {
 	}
 	delete(s.containers, c.id)
 	delete(s.names, containerName(c.config.GetMetadata(), c.sandbox.config.GetMetadata()))
+	s.tellLocked(c)
 	s.emitLocked(c.id, c.sandbox, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
 }
 
@@ -309,6 +314,7 @@ func (s *store) updateResources(id string, set *runtimeapi.LinuxContainerResourc
 		return notFound("container", id)
 	}
 	c.resources = mergeResources(c.resources, set)
+	s.tellLocked(c)
 	return nil
 }
 
