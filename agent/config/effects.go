@@ -15,7 +15,7 @@ func effects() map[string]string {
 	}
 	for _, name := range strings.Fields(`
 		staticPodPath staticPodURL staticPodURLHeader fileCheckFrequency httpCheckFrequency
-		syncFrequency maxPods podsPerCore podPidsLimit podLogsDir
+		syncFrequency maxOpenFiles maxPods podsPerCore podPidsLimit podLogsDir
 		address readOnlyPort healthzPort healthzBindAddress
 		containerRuntimeEndpoint imageServiceEndpoint runtimeRequestTimeout
 		serializeImagePulls maxParallelImagePulls registryPullQPS registryBurst
