@@ -15,8 +15,9 @@ build: ## build bin/numalet
 	go build -trimpath -o $(BIN) ./cmd/numalet
 
 run: build ## start the playground; RUNTIME=containerd (root) for real containers
-	@if [ "$(RUNTIME)" = containerd ]; then test/tools/install.sh && test/tools/build.sh; fi
-	$(BIN) playground --runtime=$(RUNTIME) $(RUN_FLAGS)
+	@if [ "$(RUNTIME)" = containerd ]; then \
+	  test/tools/install.sh && tools=$$(test/tools/build.sh) && export NUMALET_TOOLS=$$tools || exit 1; \
+	fi; exec $(BIN) playground --runtime=$(RUNTIME) $(RUN_FLAGS)
 
 test: ## install what is missing and run every tier of tests
 	@test/run.sh unit sim containerd

@@ -37,17 +37,30 @@ run_containerd() {
     go test -timeout 20m ./test/containerd/...
 }
 
+# prepare gets what tests with a real containerd need; some of them are beside the code. lacking
+# says why they cannot run.
+lacking=
+prepare() {
+    local out
+    if [ "$(id -u)" != 0 ]; then
+        lacking="needs root (containers, cgroups, mounts)"
+    elif ! out=$(test/tools/install.sh 2>&1); then
+        lacking=$(tail -n 1 <<<"$out")
+    elif ! NUMALET_TOOLS=$(test/tools/build.sh); then
+        lacking="containerd could not be built"
+    else
+        export NUMALET_TOOLS
+    fi
+}
+case " $* " in *" unit "* | *" containerd "*) prepare ;; esac
+
 for name in "$@"; do
     case $name in
     unit) tier unit run_unit ;;
     sim) tier sim run_sim ;;
     containerd)
-        if [ "$(id -u)" != 0 ]; then
-            leave_out containerd "needs root (containers, cgroups, mounts)"
-        elif ! why=$(test/tools/install.sh 2>&1 | tee /dev/stderr | tail -n 1 && exit "${PIPESTATUS[0]}"); then
-            leave_out containerd "$why"
-        elif ! test/tools/build.sh; then
-            leave_out containerd "containerd could not be built"
+        if [ -n "$lacking" ]; then
+            leave_out containerd "$lacking"
         else
             tier containerd run_containerd
         fi

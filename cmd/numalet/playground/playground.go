@@ -6,6 +6,7 @@ package playground
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -58,7 +59,12 @@ type Playground struct {
 	agent     *agent.Agent
 	plugins   []plugin
 	log       *os.File
+	// stops end what was started beside the agent and the plugins.
+	stops []func() error
 }
+
+// errInterrupted is the end of Once when its context ends first.
+var errInterrupted = errors.New("interrupted before the pods had settled")
 
 // Run plays until ctx ends, or with Once until the pods have settled, and cleans up.
 func Run(ctx context.Context, opts Options) (err error) {
@@ -66,18 +72,38 @@ func Run(ctx context.Context, opts Options) (err error) {
 	if p.dir, err = os.MkdirTemp("", "numalet-"); err != nil {
 		return fmt.Errorf("make the playground's directory: %w", err)
 	}
-	defer func() {
-		err = errors.Join(err, p.close(err != nil))
-	}()
+	err = p.run(ctx)
+	interrupted := errors.Is(err, errInterrupted)
+	if interrupted && !opts.Once {
+		err = nil // that is how a user ends it
+	}
+	// What could not be stopped may still have the host's files mounted in the directory.
+	stopErr := p.stop()
+	keep := err != nil && !interrupted || stopErr != nil
+	return errors.Join(err, stopErr, p.close(keep))
+}
+
+func (p *Playground) run(ctx context.Context) error {
 	if err := p.prepare(); err != nil {
 		return err
 	}
-	stopRuntime, endpoint, err := p.startRuntime(ctx)
+	endpoint, err := p.startRuntime(ctx)
+	if ctx.Err() != nil {
+		return errInterrupted
+	}
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stopRuntime()) }()
 	return p.play(ctx, endpoint)
+}
+
+// stop ends what was started, the last first.
+func (p *Playground) stop() error {
+	var errs []error
+	for _, stop := range slices.Backward(p.stops) {
+		errs = append(errs, stop())
+	}
+	return errors.Join(errs...)
 }
 
 // prepare lays out the directory and sends the log to a file in it.
@@ -89,9 +115,11 @@ func (p *Playground) prepare() (err error) {
 	if p.log, err = os.Create(filepath.Join(p.dir, "numalet.log")); err != nil {
 		return err
 	}
-	klog.LogToStderr(false)
+	settings := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(settings)
 	klog.SetOutput(p.log)
-	return nil
+	// Errors would go to the terminal as well, into the middle of the table.
+	return errors.Join(settings.Set("logtostderr", "false"), settings.Set("stderrthreshold", "FATAL"))
 }
 
 // admitExamples copies the examples once the plugins are there, so that the same pods get the same
@@ -137,28 +165,32 @@ func (p *Playground) copyExamples() error {
 	return nil
 }
 
-// play runs the agent, the plugins and the view side by side; the view ends it.
+// play runs the agent, the plugins and the view side by side; the view ends it. When ctx ends the
+// view does, and the rest goes on until the pods have left.
 func (p *Playground) play(ctx context.Context, endpoint string) error {
 	cfg, err := p.config(endpoint)
 	if err != nil {
 		return err
 	}
-	if p.agent, err = agent.New(ctx, cfg); err != nil {
+	group, alive := errgroup.WithContext(context.WithoutCancel(ctx))
+	alive, cancel := context.WithCancel(alive)
+	defer cancel()
+	if p.agent, err = agent.New(alive, cfg); err != nil {
 		return err
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	group.Go(func() error { return p.agent.Run(ctx) })
 	if p.plugins, err = p.offers(); err != nil {
 		return err
 	}
+	group.Go(func() error { return p.agent.Run(alive) })
 	for _, offer := range p.plugins {
-		group.Go(func() error { return offer.run(ctx, p.log) })
+		group.Go(func() error { return offer.run(alive, p.log) })
 	}
 	group.Go(func() error {
 		defer cancel()
-		return errors.Join(p.admitExamples(ctx), p.view(ctx), p.leave())
+		shown, hide := context.WithCancel(alive)
+		defer context.AfterFunc(ctx, hide)()
+		defer hide()
+		return errors.Join(p.admitExamples(shown), p.view(shown), p.leave(alive))
 	})
 	return group.Wait()
 }
@@ -175,7 +207,7 @@ func (p *Playground) view(ctx context.Context) error {
 }
 
 // leave has the pods end before the runtime does, where that is a real one.
-func (p *Playground) leave() error {
+func (p *Playground) leave(ctx context.Context) error {
 	if p.opts.Runtime != Containerd {
 		return nil
 	}
@@ -184,7 +216,7 @@ func (p *Playground) leave() error {
 		err = errors.Join(err, os.RemoveAll(name))
 	}
 	deadline := time.Now().Add(5 * time.Second)
-	for len(p.agent.Pods()) > 0 && time.Now().Before(deadline) {
+	for len(p.agent.Pods()) > 0 && time.Now().Before(deadline) && ctx.Err() == nil {
 		time.Sleep(50 * time.Millisecond)
 	}
 	return err // what is still there is ended with the runtime
@@ -239,7 +271,7 @@ func (p *Playground) once(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return errInterrupted
 		case <-deadline:
 			return fmt.Errorf("the pods have not settled in %v:\n%s", settleTimeout,
 				Table(p.agent.Placements(), 0))

@@ -7,7 +7,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
@@ -39,8 +41,8 @@ func (p *Playground) examples() fs.FS {
 	}
 }
 
-// startRuntime starts the container runtime and tells how to reach and how to end it.
-func (p *Playground) startRuntime(ctx context.Context) (stop func() error, endpoint string, err error) {
+// startRuntime starts the container runtime and tells how to reach it.
+func (p *Playground) startRuntime(ctx context.Context) (endpoint string, err error) {
 	if p.opts.Runtime == Containerd {
 		return p.startContainerd(ctx)
 	}
@@ -49,62 +51,58 @@ func (p *Playground) startRuntime(ctx context.Context) (stop func() error, endpo
 		Control: filepath.Join(p.dir, "cri-control.sock"),
 	})
 	if err != nil {
-		return nil, "", err
+		return "", err
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan error, 1)
 	go func() { done <- server.Run(ctx) }()
-	return func() error {
+	p.stops = append(p.stops, func() error {
 		cancel()
 		return <-done
-	}, server.Endpoint(), nil
+	})
+	return server.Endpoint(), nil
 }
 
 // startContainerd starts a containerd of our own with images made from this executable, in a
 // cgroup of our own.
-func (p *Playground) startContainerd(ctx context.Context) (func() error, string, error) {
+func (p *Playground) startContainerd(ctx context.Context) (endpoint string, err error) {
 	tools, err := toolsDir(p.opts.Tools)
 	if err != nil {
-		return nil, "", err
+		return "", err
 	}
 	dir := filepath.Join(p.dir, "c")
 	if err := os.Mkdir(dir, 0o711); err != nil {
-		return nil, "", err
+		return "", err
 	}
 	c := containerd.Config{Binaries: tools, Dir: dir, Pause: containerd.PauseImage}
 	if err := c.Check(); err != nil {
-		return nil, "", err
+		return "", err
 	}
+	ending := context.WithoutCancel(ctx)
+	p.stops = append(p.stops, func() error { return cgroups.DeleteRoot(ending, p.cgroupRoot()) })
 	if err := cgroups.CreateRoot(p.cgroupRoot()); err != nil {
-		return nil, "", err
+		return "", err
 	}
-	removeRoot := func() error { return cgroups.DeleteRoot(context.WithoutCancel(ctx), p.cgroupRoot()) }
 	daemon, err := containerd.Start(ctx, c)
 	if err != nil {
-		return nil, "", errors.Join(err, removeRoot())
+		return "", err
 	}
-	stop := func() error {
-		return errors.Join(daemon.Stop(context.WithoutCancel(ctx)), removeRoot())
-	}
+	p.stops = append(p.stops, func() error { return daemon.Stop(ending) })
 	executable, err := os.Executable()
 	if err != nil {
-		return nil, "", errors.Join(err, stop())
+		return "", err
 	}
 	archive := filepath.Join(p.dir, "images.tar")
-	err = containerd.WriteArchive(archive, executable)
-	if err == nil {
-		err = daemon.Import(ctx, archive)
+	if err := containerd.WriteArchive(archive, executable); err != nil {
+		return "", err
 	}
-	if err != nil {
-		return nil, "", errors.Join(err, stop())
-	}
-	return stop, daemon.Endpoint(), nil
+	return daemon.Endpoint(), daemon.Import(ctx, archive)
 }
 
 func (p *Playground) cgroupRoot() string { return "/" + filepath.Base(p.dir) }
 
-// toolsDir finds containerd's binaries: where the option or NUMALET_TOOLS says, or in the newest
-// folder that test/tools/build.sh made.
+// toolsDir finds containerd's binaries: where the option or NUMALET_TOOLS says, or in the folder
+// that test/tools/build.sh filled last.
 func toolsDir(option string) (string, error) {
 	for _, dir := range []string{option, os.Getenv("NUMALET_TOOLS")} {
 		if dir != "" {
@@ -120,7 +118,16 @@ func toolsDir(option string) (string, error) {
 		return "", errors.New("containerd is not built yet: run test/tools/build.sh, or name the " +
 			"folder of its binaries with --tools")
 	}
-	return found[len(found)-1], nil
+	return slices.MaxFunc(found, func(a, b string) int { return changed(a).Compare(changed(b)) }), nil
+}
+
+// changed is when the file was last written to; the zero time when it is gone.
+func changed(file string) time.Time {
+	info, err := os.Stat(file)
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
 }
 
 // config is the agent's configuration, written to a file and read as any user's is.
