@@ -29,7 +29,8 @@ type Call struct {
 	Subject Subject   `json:"subject"`
 	CPUs    string    `json:"cpus,omitempty"` // the CPU set in the request
 	Error   string    `json:"error,omitempty"`
-	At      time.Time `json:"at"`
+	At      time.Time `json:"at"`            // when it began
+	Done    time.Time `json:"done,omitzero"` // when it ended
 }
 
 // journalSize bounds the journal; older entries are dropped.
@@ -90,7 +91,7 @@ func (j *journal) end(ticket uint64, id string, err error) {
 		if c.Begin != ticket {
 			continue
 		}
-		c.End = j.seq
+		c.End, c.Done = j.seq, time.Now()
 		if id != "" {
 			c.Subject.ID = id
 		}
