@@ -44,7 +44,7 @@ prepare() {
     local out
     if [ "$(id -u)" != 0 ]; then
         lacking="needs root (containers, cgroups, mounts)"
-    elif ! out=$(test/tools/install.sh 2>&1); then
+    elif ! out=$(test/tools/install.sh 2>&1 | tee /dev/stderr); then
         lacking=$(tail -n 1 <<<"$out")
     elif ! NUMALET_TOOLS=$(test/tools/build.sh); then
         lacking="containerd could not be built"
