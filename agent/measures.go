@@ -46,7 +46,8 @@ func reasonLabel(reason string) string {
 	switch resource, short := strings.CutPrefix(reason, "OutOf"); {
 	case short && allocation.IsExtended(v1.ResourceName(resource)):
 		return "OutOfExtendedResources"
-	case short, reason == allocation.ReasonUnexpected, reason == allocation.ReasonTopology:
+	case short, reason == allocation.ReasonUnexpected, reason == allocation.ReasonTopology,
+		reason == admission.ReasonSysctl:
 		return reason
 	}
 	return "Other"

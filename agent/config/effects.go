@@ -22,7 +22,7 @@ func effects() map[string]string {
 		cgroupDriver cgroupRoot cgroupsPerQOS cpuCFSQuota cpuCFSQuotaPeriod
 		cpuManagerPolicy cpuManagerReconcilePeriod topologyManagerPolicy topologyManagerScope
 		reservedSystemCPUs kubeReserved systemReserved enforceNodeAllocatable
-		seccompDefault resolvConf clusterDNS clusterDomain crashLoopBackOff
+		seccompDefault allowedUnsafeSysctls resolvConf clusterDNS clusterDomain crashLoopBackOff
 		failCgroupV1 failSwapOn singleProcessOOMKill oomScoreAdj registerNode logging
 		featureGates.ContextualLogging featureGates.LoggingAlphaOptions
 		featureGates.LoggingBetaOptions

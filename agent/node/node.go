@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
-	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -61,22 +60,6 @@ func Allocatable(m *topology.Machine, r Reservation) v1.ResourceList {
 			q = resource.Quantity{Format: q.Format}
 		}
 		out[name] = q
-	}
-	return out
-}
-
-// WithDevices adds each resource of the inventory: its healthy devices while its plugin is
-// connected, none otherwise.
-func WithDevices(allocatable v1.ResourceList, inv deviceplugin.Inventory) v1.ResourceList {
-	out := allocatable.DeepCopy()
-	for name, r := range inv.Resources {
-		healthy := int64(0)
-		for _, d := range r.Devices {
-			if d.Healthy && r.Connected {
-				healthy++
-			}
-		}
-		out[v1.ResourceName(name)] = *resource.NewQuantity(healthy, resource.DecimalSI)
 	}
 	return out
 }

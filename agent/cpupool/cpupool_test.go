@@ -1,0 +1,250 @@
+package cpupool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology"
+)
+
+// node is a runtime and an observer of eight CPUs, and what is assigned on them.
+type node struct {
+	mu       sync.Mutex
+	real     map[types.UID]cri.Pod // what the runtime has
+	seen     map[types.UID]cri.Pod // what the observer has read
+	assigned map[types.UID]allocation.Pod
+	journal  []string
+	fail     func(id string) error
+}
+
+func (n *node) UpdateContainerResources(_ context.Context, id string, r *runtimeapi.ContainerResources) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.fail != nil {
+		if err := n.fail(id); err != nil {
+			return err
+		}
+	}
+	n.journal = append(n.journal, fmt.Sprintf("%s=%s", id, r.Linux.CpusetCpus))
+	for uid, pod := range n.real {
+		pod.Containers = slices.Clone(pod.Containers)
+		for i := range pod.Containers {
+			if pod.Containers[i].ID == id && pod.Containers[i].CPUSet != "" {
+				pod.Containers[i].CPUSet = r.Linux.CpusetCpus
+			}
+		}
+		n.real[uid] = pod
+	}
+	return nil
+}
+
+func (n *node) All() []cri.Pod {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var out []cri.Pod
+	for _, p := range n.seen {
+		out = append(out, p)
+	}
+	return out
+}
+
+func (n *node) Reread(_ context.Context, uid types.UID) (cri.Pod, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.seen[uid] = n.real[uid]
+	return n.real[uid], nil
+}
+
+func (n *node) state() allocation.State {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return allocation.State{Pods: n.assigned}
+}
+
+// runs puts a running container of the pod into the runtime; the observer sees it if seen.
+func (n *node) runs(uid types.UID, cpus string, seen bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p := cri.Pod{UID: uid, Containers: []cri.Container{{
+		ID: string(uid) + "-c", Name: "c", State: cri.ContainerRunning, CPUSet: cpus,
+	}}}
+	n.real[uid] = p
+	if seen {
+		n.seen[uid] = p
+	}
+}
+
+func (n *node) assign(uid types.UID, cpus ...int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	next := map[types.UID]allocation.Pod{uid: {UID: uid, Containers: map[string]allocation.Container{
+		"c": {CPUs: cpuset.New(cpus...)},
+	}}}
+	for other, p := range n.assigned {
+		next[other] = p
+	}
+	n.assigned = next
+}
+
+func (n *node) updates() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	out := slices.Sorted(slices.Values(n.journal))
+	n.journal = nil
+	return strings.Join(out, " ")
+}
+
+func newNode(t *testing.T) (*node, *Pool) {
+	t.Helper()
+	spec := topology.Spec{Nodes: []topology.Node{{ID: 0}}}
+	for id := range 8 {
+		spec.CPUs = append(spec.CPUs, topology.CPU{ID: id, Core: topology.CoreID(id)})
+	}
+	m, err := topology.NewMachine(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	static, err := cpumanager.NewStatic(m, cpuset.New(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{real: map[types.UID]cri.Pod{}, seen: map[types.UID]cri.Pod{}}
+	return n, New(Config{
+		Static: static, State: n.state, Runtime: n, Observer: n, Period: 10 * time.Second,
+	})
+}
+
+func TestOthersLeaveBeforeAnExclusiveContainerEnters(t *testing.T) {
+	n, pool := newNode(t)
+	n.runs("a", "0-7", true)
+	n.runs("b", "0-7", true)
+	n.assign("x", 2, 3)
+	place, leave, err := pool.Enter(context.Background(), "x", "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer leave()
+	if place.CPUs != "2-3" || !place.Exclusive {
+		t.Errorf("placement %+v, want CPUs 2-3 for itself", place)
+	}
+	if got, want := n.updates(), "a-c=0-1,4-7 b-c=0-1,4-7"; got != want {
+		t.Errorf("updates %q, want %q", got, want)
+	}
+}
+
+// A container of the shared pool that is being created with an older pool is waited for, and
+// updated although nobody has observed it yet.
+func TestCreationsWithAnOlderPoolAreWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, pool := newNode(t)
+		place, leave, err := pool.Enter(context.Background(), "slow", "c")
+		if err != nil || place.CPUs != "0-7" || place.Exclusive {
+			t.Fatalf("Enter() = %+v, %v, want the whole pool", place, err)
+		}
+		n.assign("x", 7)
+		entered := make(chan error, 1)
+		go func() {
+			_, _, err := pool.Enter(context.Background(), "x", "c")
+			entered <- err
+		}()
+		synctest.Wait()
+		select {
+		case <-entered:
+			t.Fatal("the exclusive container entered while another was being created on its CPU")
+		default:
+		}
+		n.runs("slow", "0-7", false)
+		leave()
+		if err := <-entered; err != nil {
+			t.Fatal(err)
+		}
+		if got, want := n.updates(), "slow-c=0-6"; got != want {
+			t.Errorf("updates %q, want %q", got, want)
+		}
+	})
+}
+
+func TestNothingToDoInSteadyState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, pool := newNode(t)
+		n.assign("x", 2, 3)
+		n.runs("x", "2-3", true)
+		n.runs("a", "0-1,4-7", true)
+		n.runs("mute", "", true) // a runtime that does not report sets is told once
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- pool.Run(ctx) }()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got, want := n.updates(), "mute-c=0-1,4-7"; got != want {
+			t.Errorf("updates in a minute: %q, want %q", got, want)
+		}
+		n.runs("a", "0-7", true) // somebody else changed it
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		if got, want := n.updates(), "a-c=0-1,4-7"; got != want {
+			t.Errorf("updates after a change from outside: %q, want %q", got, want)
+		}
+		cancel()
+		<-done
+	})
+}
+
+func TestFailuresOfUpdates(t *testing.T) {
+	for name, test := range map[string]struct {
+		fail  error
+		ended bool
+		want  bool
+	}{
+		"the container is gone":     {fail: status.Error(codes.NotFound, "no such container")},
+		"the container has ended":   {fail: errors.New("not running"), ended: true},
+		"the runtime does not obey": {fail: errors.New("cgroup is busy"), want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, pool := newNode(t)
+			n.runs("a", "0-7", true)
+			n.fail = func(string) error { return test.fail }
+			if test.ended {
+				n.real["a"] = cri.Pod{UID: "a"}
+			}
+			n.assign("x", 1)
+			_, _, err := pool.Enter(context.Background(), "x", "c")
+			if (err != nil) != test.want {
+				t.Errorf("Enter() = %v, want an error: %v", err, test.want)
+			}
+		})
+	}
+}
+
+func TestEnterEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, pool := newNode(t)
+		_, leave, err := pool.Enter(context.Background(), "slow", "c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer leave()
+		n.assign("x", 1)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if _, _, err := pool.Enter(ctx, "x", "c"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Enter() = %v, want %v", err, context.DeadlineExceeded)
+		}
+	})
+}

@@ -1,0 +1,76 @@
+package placement
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology"
+)
+
+func pod(name string, phase v1.PodPhase, containers ...string) *v1.Pod {
+	p := &v1.Pod{}
+	p.UID, p.Namespace, p.Name, p.Status.Phase = types.UID(name), "default", name, phase
+	for _, c := range containers {
+		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: c})
+		s := v1.ContainerStatus{Name: c}
+		if phase == v1.PodRunning {
+			s.State.Running = &v1.ContainerStateRunning{}
+		}
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, s)
+	}
+	return p
+}
+
+func TestRows(t *testing.T) {
+	m, err := topology.NewMachine(topology.Spec{
+		Nodes: []topology.Node{{ID: 0, MemoryBytes: 1}, {ID: 1, MemoryBytes: 1}},
+		CPUs:  []topology.CPU{{ID: 0}, {ID: 1, Core: 1}, {ID: 2, Node: 1, Core: 2}, {ID: 3, Node: 1, Core: 3}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting := pod("waits", v1.PodPending, "main")
+	waiting.Status.Reason, waiting.Status.Message = "WaitingForDevicePlugin", "no plugin"
+	crashing := pod("crash", v1.PodRunning, "main")
+	crashing.Status.ContainerStatuses[0].State = v1.ContainerState{
+		Waiting: &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s"},
+	}
+	gpu := func(ids ...string) []allocation.DeviceSet {
+		return []allocation.DeviceSet{{Resource: "example.com/gpu", IDs: ids}}
+	}
+	rows := Rows(Input{
+		Machine: m,
+		Pods:    []*v1.Pod{waiting, crashing, pod("both", v1.PodRunning, "own", "shares"), pod("apart", v1.PodRunning, "main")},
+		Assigned: allocation.State{Pods: map[types.UID]allocation.Pod{
+			"both":  {Containers: map[string]allocation.Container{"own": {CPUs: cpuset.New(2, 3), Devices: gpu("b")}}},
+			"apart": {Containers: map[string]allocation.Container{"main": {CPUs: cpuset.New(1), Devices: gpu("c")}}},
+		}},
+		Inventory: deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{"example.com/gpu": {
+			Devices: []deviceplugin.Device{{ID: "b", Nodes: topology.NewNodeSet(1)}, {ID: "c", Nodes: topology.NewNodeSet(1)}},
+		}}},
+		Shared: cpuset.New(0),
+	})
+	var lines []string
+	for _, r := range rows {
+		raw, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, string(raw))
+	}
+	want := `{"namespace":"default","pod":"apart","container":"main","phase":"Running","reason":"","cpus":"1","exclusive":true,"memoryNodes":"0-1","devices":{"example.com/gpu":["c"]},"numaNodes":"0-1","aligned":false}
+{"namespace":"default","pod":"both","container":"own","phase":"Running","reason":"","cpus":"2-3","exclusive":true,"memoryNodes":"0-1","devices":{"example.com/gpu":["b"]},"numaNodes":"1","aligned":true}
+{"namespace":"default","pod":"both","container":"shares","phase":"Running","reason":"","cpus":"0","exclusive":false,"memoryNodes":"0-1","devices":{},"numaNodes":"","aligned":null}
+{"namespace":"default","pod":"crash","container":"main","phase":"Running","reason":"CrashLoopBackOff","message":"back-off 10s","cpus":"","exclusive":false,"memoryNodes":"","devices":{},"numaNodes":"","aligned":null}
+{"namespace":"default","pod":"waits","container":"main","phase":"Pending","reason":"WaitingForDevicePlugin","message":"no plugin","cpus":"","exclusive":false,"memoryNodes":"","devices":{},"numaNodes":"","aligned":null}`
+	if got := strings.Join(lines, "\n"); got != want {
+		t.Errorf("rows:\n%s\nwant:\n%s", got, want)
+	}
+}
