@@ -61,7 +61,7 @@ func (r reporter) messages(pod *v1.Pod, observed cri.Pod) map[string]string {
 			out[c.ID] = c.Message
 			continue
 		}
-		spec := specOf(pod, c.Name)
+		spec := cri.ContainerOf(pod, c.Name)
 		if spec == nil {
 			continue
 		}
@@ -76,17 +76,6 @@ func (r reporter) messages(pod *v1.Pod, observed cri.Pod) map[string]string {
 		out[c.ID] = text
 	}
 	return out
-}
-
-func specOf(pod *v1.Pod, name string) *v1.Container {
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
 }
 
 // problems are the manifests that are wrong now.

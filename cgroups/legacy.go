@@ -94,7 +94,7 @@ func (l *legacy) apply(path string, r Resources) error {
 	}
 	for _, size := range slices.Sorted(maps.Keys(r.HugePages)) {
 		spec.HugepageLimits = append(spec.HugepageLimits, specs.LinuxHugepageLimit{
-			Pagesize: pageSizeName(size),
+			Pagesize: PageSizeName(size),
 			Limit:    uint64(r.HugePages[size]),
 		})
 	}

@@ -153,9 +153,9 @@ func HugePageSize(name v1.ResourceName) (int64, bool) {
 	return q.Value(), true
 }
 
-// pageSizeName is how the kernel names a page size in the files of the hugetlb controller
+// PageSizeName is how the kernel names a page size in the files of the hugetlb controller
 // (hugetlb_cgroup.c: 64KB, 2MB, 1GB).
-func pageSizeName(bytes int64) string {
+func PageSizeName(bytes int64) string {
 	const kb, mb, gb = 1 << 10, 1 << 20, 1 << 30
 	switch {
 	case bytes >= gb:

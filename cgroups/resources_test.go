@@ -139,8 +139,8 @@ func TestPageSizeName(t *testing.T) {
 	for size, want := range map[int64]string{
 		64 << 10: "64KB", 2 << 20: "2MB", 32 << 20: "32MB", 1 << 30: "1GB", 16 << 30: "16GB",
 	} {
-		if got := pageSizeName(size); got != want {
-			t.Errorf("pageSizeName(%d) = %s, want %s", size, got, want)
+		if got := PageSizeName(size); got != want {
+			t.Errorf("PageSizeName(%d) = %s, want %s", size, got, want)
 		}
 	}
 	if size, ok := HugePageSize("hugepages-2Mi"); !ok || size != 2*mi {

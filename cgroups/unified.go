@@ -77,7 +77,7 @@ func (u *unified) resources(r Resources) *cgroup2.Resources {
 		v2.HugeTlb = &cgroup2.HugeTlb{}
 		for _, size := range slices.Sorted(maps.Keys(r.HugePages)) {
 			*v2.HugeTlb = append(*v2.HugeTlb, cgroup2.HugeTlbEntry{
-				HugePageSize: pageSizeName(size),
+				HugePageSize: PageSizeName(size),
 				Limit:        uint64(r.HugePages[size]),
 			})
 		}

@@ -38,11 +38,11 @@ func ContainerConfig(
 	}
 	security, err := containerSecurity(pod, container, o.Image.User, o.Security)
 	if err != nil {
-		return nil, configError(err)
+		return nil, ConfigError(err)
 	}
 	signal, err := stopSignal(container)
 	if err != nil {
-		return nil, configError(err)
+		return nil, ConfigError(err)
 	}
 	devices := deviceSettings(o.Devices)
 	return &runtimeapi.ContainerConfig{
@@ -129,4 +129,17 @@ func stopSignal(container *v1.Container) (runtimeapi.Signal, error) {
 			container.Name, signal)
 	}
 	return runtimeapi.Signal(number), nil
+}
+
+// ContainerOf is the container of that name in the pod's spec, init containers included; nil when
+// there is none.
+func ContainerOf(pod *v1.Pod, name string) *v1.Container {
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	return nil
 }

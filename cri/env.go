@@ -65,14 +65,14 @@ func Env(
 	devices []*v1beta1.ContainerAllocateResponse,
 ) ([]*runtimeapi.KeyValue, error) {
 	if err := checkEnvFrom(container); err != nil {
-		return nil, configError(err)
+		return nil, ConfigError(err)
 	}
 	fromDevices := deviceSettings(devices).envs
 	fromSpec := make([]*runtimeapi.KeyValue, 0, len(container.Env))
 	for _, variable := range container.Env {
 		value, err := facts.variable(pod, container, variable, LookupIn(fromSpec))
 		if err != nil {
-			return nil, configError(fmt.Errorf("container %q: environment variable %q: %w",
+			return nil, ConfigError(fmt.Errorf("container %q: environment variable %q: %w",
 				container.Name, variable.Name, err))
 		}
 		fromSpec = append(fromSpec, keyValue(variable.Name, value))

@@ -40,8 +40,8 @@ func (e *StartError) Error() string { return e.Reason + ": " + e.Message }
 
 func (e *StartError) Unwrap() error { return e.Err }
 
-// configError marks err as a mistake in the container's spec.
-func configError(err error) error {
+// ConfigError marks err as a mistake in the container's spec.
+func ConfigError(err error) error {
 	return &StartError{Reason: ReasonCreateContainerConfig, Message: err.Error(), Err: err}
 }
 

@@ -1,7 +1,6 @@
 package cri
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -86,7 +85,7 @@ func (d demand) linux(o ResourceOptions) *runtimeapi.LinuxContainerResources {
 	}
 	for _, size := range slices.Sorted(slices.Values(o.HugePageSizes)) {
 		r.HugepageLimits = append(r.HugepageLimits,
-			&runtimeapi.HugepageLimit{PageSize: pageSizeName(size), Limit: d.hugePages(size)})
+			&runtimeapi.HugepageLimit{PageSize: cgroups.PageSizeName(size), Limit: d.hugePages(size)})
 	}
 	return r
 }
@@ -99,17 +98,6 @@ func (d demand) hugePages(size int64) uint64 {
 		}
 	}
 	return 0
-}
-
-// pageSizeName is how CRI names a page size: 64KB, 2MB, 1GB.
-func pageSizeName(size int64) string {
-	units := []string{"B", "KB", "MB", "GB", "TB", "PB"}
-	unit := 0
-	for size >= 1024 && size%1024 == 0 && unit < len(units)-1 {
-		size /= 1024
-		unit++
-	}
-	return fmt.Sprintf("%d%s", size, units[unit])
 }
 
 // podDemand is what all containers together ask for, without the sandbox's overhead.

@@ -82,7 +82,7 @@ func (a *Actuator) sandboxConfig(pod *v1.Pod, attempt uint32) (*runtimeapi.PodSa
 // startContainer creates and starts one container in the newest sandbox.
 func (a *Actuator) startContainer(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 	act podworker.Action) error {
-	c := containerOf(pod, act.Container)
+	c := cri.ContainerOf(pod, act.Container)
 	if c == nil || len(observed.Sandboxes) == 0 {
 		return fmt.Errorf("start container %s: pod %s has no such container, or no sandbox",
 			act.Container, pod.UID)
@@ -106,7 +106,7 @@ func (a *Actuator) startContainer(ctx context.Context, pod *v1.Pod, observed cri
 	}
 	options.Facts.PodIPs = sandbox.IPs
 	if options.Devices, err = a.devices(ctx, pod, c); err != nil {
-		return configError(err)
+		return cri.ConfigError(err)
 	}
 	if options.Mounts, err = a.mounts(pod, c, options); err != nil {
 		return err
@@ -137,7 +137,7 @@ func (a *Actuator) mounts(pod *v1.Pod, c *v1.Container, o cri.ContainerOptions) 
 		Attempt: o.Attempt, Env: env, PodIPs: o.Facts.PodIPs,
 	})
 	if err != nil {
-		return nil, configError(err)
+		return nil, cri.ConfigError(err)
 	}
 	return mounts, nil
 }
@@ -146,7 +146,7 @@ func (a *Actuator) createAndStart(ctx context.Context, pod *v1.Pod, sandboxID st
 	config *runtimeapi.ContainerConfig, sandboxConfig *runtimeapi.PodSandboxConfig) error {
 	logDir := filepath.Join(sandboxConfig.LogDirectory, filepath.Dir(config.LogPath))
 	if err := os.MkdirAll(logDir, 0o755); err != nil {
-		return configError(err)
+		return cri.ConfigError(err)
 	}
 	id, err := a.cfg.Runtime.CreateContainer(ctx, sandboxID, config, sandboxConfig)
 	if err != nil {
@@ -185,19 +185,4 @@ func (a *Actuator) devices(ctx context.Context, pod *v1.Pod, c *v1.Container) (
 		}
 	}
 	return out, nil
-}
-
-func configError(err error) error {
-	return &cri.StartError{Reason: cri.ReasonCreateContainerConfig, Message: err.Error(), Err: err}
-}
-
-func containerOf(pod *v1.Pod, name string) *v1.Container {
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
 }
