@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
@@ -43,7 +45,9 @@ type Config struct {
 
 // Node is the node's side of sandboxes and containers.
 type Node struct {
-	LogsDir       string
+	LogsDir string
+	// LogLinks gets a link to each container's log under its legacy name; "" gets none.
+	LogLinks      string
 	ClusterDomain string
 	DNS           cri.DNS
 	Facts         cri.Facts // PodIPs are each pod's own
@@ -75,9 +79,9 @@ func (a *Actuator) Do(ctx context.Context, pod *v1.Pod, observed cri.Pod, act po
 	case podworker.StopSandboxes:
 		return each(act.IDs, func(id string) error { return a.cfg.Runtime.StopPodSandbox(ctx, id) })
 	case podworker.RemoveContainers:
-		return each(act.IDs, func(id string) error { return a.cfg.Runtime.RemoveContainer(ctx, id) })
+		return a.removeContainers(ctx, pod, observed, act.IDs)
 	case podworker.CleanUp:
-		return a.cleanUp(ctx, pod)
+		return a.cleanUp(ctx, pod, observed)
 	case podworker.RemovePod:
 		return a.removePod(ctx, pod, observed)
 	default:
@@ -111,20 +115,33 @@ func nameOf(observed cri.Pod, id string) string {
 }
 
 // cleanUp takes back cgroup and volumes, in this order: processes left in the cgroup are killed,
-// and nothing uses the volumes any more.
-func (a *Actuator) cleanUp(ctx context.Context, pod *v1.Pod) error {
+// and nothing uses the volumes any more. What containers said at their end stays beside the
+// runtime's records of them.
+func (a *Actuator) cleanUp(ctx context.Context, pod *v1.Pod, observed cri.Pod) error {
 	if a.cfg.Cgroups != nil {
 		if err := a.cfg.Cgroups.RemovePod(ctx, pod.UID); err != nil {
 			return fmt.Errorf("remove the cgroup of pod %s: %w", pod.UID, err)
 		}
 	}
-	if err := a.cfg.Volumes.TearDown(ctx, pod.UID); err != nil {
+	tearDown := a.cfg.Volumes.TearDown
+	if len(observed.Containers) > 0 {
+		tearDown = a.cfg.Volumes.Clear
+	}
+	if err := tearDown(ctx, pod.UID); err != nil {
 		return fmt.Errorf("tear down the volumes of pod %s: %w", pod.UID, err)
 	}
 	return nil
 }
 
+// removePod removes the runtime's records last: as long as they are there, the rest is found
+// again after a crash.
 func (a *Actuator) removePod(ctx context.Context, pod *v1.Pod, observed cri.Pod) error {
+	if err := a.cfg.Volumes.TearDown(ctx, pod.UID); err != nil {
+		return fmt.Errorf("remove the directory of pod %s: %w", pod.UID, err)
+	}
+	if err := os.RemoveAll(cri.PodLogDir(a.cfg.Node.LogsDir, pod)); err != nil {
+		return fmt.Errorf("remove the logs of pod %s: %w", pod.UID, err)
+	}
 	var containers, sandboxes []string
 	for _, c := range observed.Containers {
 		containers = append(containers, c.ID)
@@ -136,14 +153,22 @@ func (a *Actuator) removePod(ctx context.Context, pod *v1.Pod, observed cri.Pod)
 	if err != nil {
 		return err
 	}
-	err = each(sandboxes, func(id string) error { return a.cfg.Runtime.RemovePodSandbox(ctx, id) })
-	if err != nil {
-		return err
-	}
-	if err := os.RemoveAll(cri.PodLogDir(a.cfg.Node.LogsDir, pod)); err != nil {
-		return fmt.Errorf("remove the logs of pod %s: %w", pod.UID, err)
-	}
-	return nil
+	return each(sandboxes, func(id string) error { return a.cfg.Runtime.RemovePodSandbox(ctx, id) })
+}
+
+// removeContainers removes records of containers and the links to their logs.
+func (a *Actuator) removeContainers(ctx context.Context, pod *v1.Pod, observed cri.Pod,
+	ids []string) error {
+	return each(ids, func(id string) error {
+		if err := a.cfg.Runtime.RemoveContainer(ctx, id); err != nil || a.cfg.Node.LogLinks == "" {
+			return err
+		}
+		link := filepath.Join(a.cfg.Node.LogLinks, cri.LegacyLogName(pod, nameOf(observed, id), id))
+		if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove log link: %w", err)
+		}
+		return nil
+	})
 }
 
 // each calls f for every id side by side. An object that is gone is as f wants it.

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/agent/allocation"
@@ -123,7 +124,37 @@ func (a *Actuator) startContainer(ctx context.Context, pod *v1.Pod, observed cri
 	if err != nil {
 		return err
 	}
-	return a.createAndStart(ctx, pod, sandbox.ID, config, sandboxConfig)
+	id, err := a.create(ctx, pod, sandbox.ID, config, sandboxConfig)
+	if err != nil {
+		a.cfg.Event(pod, v1.EventTypeWarning, "Failed", "Error: "+err.Error())
+		return &cri.StartError{Reason: cri.ReasonCreateContainer, Message: err.Error(), Err: err}
+	}
+	a.cfg.Event(pod, v1.EventTypeNormal, "Created", "Container created")
+	if err := a.cfg.Runtime.StartContainer(ctx, id); err != nil {
+		a.cfg.Event(pod, v1.EventTypeWarning, "Failed", "Error: "+err.Error())
+		return &cri.StartError{Reason: cri.ReasonRunContainer, Message: err.Error(), Err: err}
+	}
+	a.cfg.Event(pod, v1.EventTypeNormal, "Started", "Container started")
+	return nil
+}
+
+// create makes the container with a place for its log and, where log collectors look for one, a
+// link to it.
+func (a *Actuator) create(ctx context.Context, pod *v1.Pod, sandboxID string,
+	config *runtimeapi.ContainerConfig, sandboxConfig *runtimeapi.PodSandboxConfig) (string, error) {
+	log := filepath.Join(sandboxConfig.LogDirectory, config.LogPath)
+	if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
+		return "", err
+	}
+	id, err := a.cfg.Runtime.CreateContainer(ctx, sandboxID, config, sandboxConfig)
+	if err != nil || a.cfg.Node.LogLinks == "" {
+		return id, err
+	}
+	link := filepath.Join(a.cfg.Node.LogLinks, cri.LegacyLogName(pod, config.Metadata.Name, id))
+	if err := os.Symlink(log, link); err != nil {
+		klog.FromContext(ctx).Info("A log has no link", "link", link, "err", err)
+	}
+	return id, nil
 }
 
 // mounts prepares the container's volumes; subPathExpr may refer to its environment.
@@ -140,26 +171,6 @@ func (a *Actuator) mounts(pod *v1.Pod, c *v1.Container, o cri.ContainerOptions) 
 		return nil, cri.ConfigError(err)
 	}
 	return mounts, nil
-}
-
-func (a *Actuator) createAndStart(ctx context.Context, pod *v1.Pod, sandboxID string,
-	config *runtimeapi.ContainerConfig, sandboxConfig *runtimeapi.PodSandboxConfig) error {
-	logDir := filepath.Join(sandboxConfig.LogDirectory, filepath.Dir(config.LogPath))
-	if err := os.MkdirAll(logDir, 0o755); err != nil {
-		return cri.ConfigError(err)
-	}
-	id, err := a.cfg.Runtime.CreateContainer(ctx, sandboxID, config, sandboxConfig)
-	if err != nil {
-		a.cfg.Event(pod, v1.EventTypeWarning, "Failed", "Error: "+err.Error())
-		return &cri.StartError{Reason: cri.ReasonCreateContainer, Message: err.Error(), Err: err}
-	}
-	a.cfg.Event(pod, v1.EventTypeNormal, "Created", "Container created")
-	if err := a.cfg.Runtime.StartContainer(ctx, id); err != nil {
-		a.cfg.Event(pod, v1.EventTypeWarning, "Failed", "Error: "+err.Error())
-		return &cri.StartError{Reason: cri.ReasonRunContainer, Message: err.Error(), Err: err}
-	}
-	a.cfg.Event(pod, v1.EventTypeNormal, "Started", "Container started")
-	return nil
 }
 
 // devices decodes the plugins' answers for the container and calls PreStartContainer where a

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,6 +33,39 @@ func (v *Volumes) TearDown(ctx context.Context, uid types.UID) error {
 	defer pods.Close()
 	if err := removeTree(ctx, pods, filepath.Base(dir)); err != nil {
 		return fmt.Errorf("remove files of pod %s: %w", uid, err)
+	}
+	return nil
+}
+
+// Clear is TearDown but for the termination messages: those stay as long as the runtime has
+// records of the containers that left them.
+func (v *Volumes) Clear(ctx context.Context, uid types.UID) error {
+	path, err := v.podDir(uid)
+	if err != nil {
+		return err
+	}
+	if err := v.unmountBelow(ctx, path); err != nil {
+		return fmt.Errorf("remove volumes of pod %s: %w", uid, err)
+	}
+	dir, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("remove volumes of pod %s: %w", uid, err)
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return fmt.Errorf("remove volumes of pod %s: %w", uid, err)
+	}
+	for _, name := range names {
+		if name == containersDir {
+			continue
+		}
+		if err := removeTree(ctx, dir, name); err != nil {
+			return fmt.Errorf("remove volumes of pod %s: %w", uid, err)
+		}
 	}
 	return nil
 }

@@ -57,6 +57,33 @@ func TestTearDown(t *testing.T) {
 	}
 }
 
+func TestClearKeepsTerminationMessages(t *testing.T) {
+	v, mounter := newVolumes(t, Config{})
+	pod := podWith(empty("disk", ""), empty("mem", "Memory"))
+	dir := setUp(t, v, pod)
+	write(t, emptyDirPath(dir, "disk")+"/file", "x")
+	message := dir + "/containers/main/00000000"
+	write(t, message, "bye")
+	for range 2 { // the second time there is nothing to do
+		if err := v.Clear(t.Context(), "u"); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(t, message); got != "bye" {
+			t.Errorf("the termination message is %q", got)
+		}
+		left, err := os.ReadDir(dir)
+		if err != nil || len(left) != 1 {
+			t.Errorf("the pod's directory has %v (%v), want the messages only", left, err)
+		}
+		if len(mounter.MountPoints) != 0 {
+			t.Errorf("mounted: %v", mounter.MountPoints)
+		}
+	}
+	if err := v.Clear(t.Context(), "never-was-here"); err != nil {
+		t.Errorf("clear a pod without a directory: %v", err)
+	}
+}
+
 func TestTearDownKeepsWhatCannotBeUnmounted(t *testing.T) {
 	v, mounter := newVolumes(t, Config{})
 	pod := podWith(empty("a", "Memory"), empty("b", "Memory"), empty("c", ""))

@@ -79,7 +79,7 @@ func (v *Volumes) terminationFile(
 		return "", err
 	}
 	dir, err := v.podDir(uid)
-	return filepath.Join(dir, "containers", container, fmt.Sprintf("%08x", attempt)), err
+	return filepath.Join(dir, containersDir, container, fmt.Sprintf("%08x", attempt)), err
 }
 
 // makeTerminationFile makes an empty file that every user may write.

@@ -14,9 +14,11 @@ import (
 )
 
 const (
-	podsDir     = "pods"
-	emptyDirs   = "kubernetes.io~empty-dir"
-	subPathsDir = "volume-subpaths"
+	podsDir = "pods"
+	// containersDir, below a pod's directory, has the termination messages.
+	containersDir = "containers"
+	emptyDirs     = "kubernetes.io~empty-dir"
+	subPathsDir   = "volume-subpaths"
 
 	dirMode = 0o750
 )
