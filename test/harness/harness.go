@@ -79,6 +79,7 @@ func New(t testing.TB) *Node {
 	done := make(chan error, 1)
 	go func() { done <- server.Run(ctx) }()
 	t.Cleanup(func() {
+		n.Kill() // before the runtime goes
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("simulated runtime: %v", err)
@@ -134,6 +135,14 @@ func freePort(t testing.TB) int {
 	}
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
+}
+
+// As is the node in a subtest: what is waited for in vain fails t. The agent is started and stopped
+// through the original.
+func (n *Node) As(t testing.TB) *Node {
+	as := *n
+	as.t = t
+	return &as
 }
 
 // Start starts the agent and waits until it answers.
