@@ -170,7 +170,7 @@ func (a *Agent) actuator(volumes *volume.Volumes, tree *cgroups.Tree, dns cri.DN
 		Runtime: a.client.Runtime(), Images: a.images(), Observer: a.observer, Volumes: volumes,
 		Cgroups: tree, Pool: a.pool, Plugins: a.plugins, State: a.store.State,
 		Node: actuator.Node{
-			LogsDir: k.PodLogsDir, ClusterDomain: k.ClusterDomain, DNS: dns,
+			LogsDir: k.PodLogsDir, LogLinks: logLinks(k.PodLogsDir), ClusterDomain: k.ClusterDomain, DNS: dns,
 			Facts: cri.Facts{
 				NodeName: a.facts.name, HostIPs: a.facts.ips, Allocatable: a.allocatable(),
 			},
@@ -190,6 +190,15 @@ func (a *Agent) actuator(volumes *volume.Volumes, tree *cgroups.Tree, dns cri.DN
 		},
 		Event: a.event,
 	})
+}
+
+// logLinks is where log collectors look for containers' logs, on a node whose logs are where the
+// kubelet has them.
+func logLinks(podLogsDir string) string {
+	if podLogsDir != "/var/log/pods" {
+		return ""
+	}
+	return "/var/log/containers"
 }
 
 // recursiveReadOnly tells whether the runtime's default handler makes such mounts.

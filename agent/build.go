@@ -172,7 +172,11 @@ func makeDirs(cfg *config.Config) error {
 		{filepath.Join(root, "pod-resources"), 0o750},
 		{filepath.Join(root, "checkpoints"), 0o700},
 		{cfg.Kubelet.PodLogsDir, 0o750},
+		{logLinks(cfg.Kubelet.PodLogsDir), 0o755},
 	} {
+		if d.path == "" {
+			continue
+		}
 		if err := os.MkdirAll(d.path, d.mode); err != nil {
 			return fmt.Errorf("make directory: %w; give a writable one with --root-dir or podLogsDir", err)
 		}

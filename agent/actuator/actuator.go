@@ -149,8 +149,7 @@ func (a *Actuator) removePod(ctx context.Context, pod *v1.Pod, observed cri.Pod)
 	for _, s := range observed.Sandboxes {
 		sandboxes = append(sandboxes, s.ID)
 	}
-	err := each(containers, func(id string) error { return a.cfg.Runtime.RemoveContainer(ctx, id) })
-	if err != nil {
+	if err := a.removeContainers(ctx, pod, observed, containers); err != nil {
 		return err
 	}
 	return each(sandboxes, func(id string) error { return a.cfg.Runtime.RemovePodSandbox(ctx, id) })
