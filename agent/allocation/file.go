@@ -166,14 +166,17 @@ func load(path string, now time.Time) (State, error) {
 }
 
 // writeDurably replaces path by content: temporary file, fsync, rename, fsync of the directory.
-// Until it returns nil, a reader after a crash finds the old content or the new, never a mix.
+// Until it returns nil, a reader after a crash finds the old content or the new, never a mix. The
+// temporary file's name is always the same, so that a crash leaves at most one, which the next
+// write uses; a path has one writer.
 func writeDurably(path string, content []byte) error {
 	dir := filepath.Dir(path)
-	tmp, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*")
+	name := filepath.Join(dir, "."+filepath.Base(path)+".tmp")
+	tmp, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return fmt.Errorf("create temporary state file: %w", err)
 	}
-	defer os.Remove(tmp.Name()) // after the rename there is nothing left to remove
+	defer os.Remove(name) // after the rename there is nothing left to remove
 	_, err = tmp.Write(content)
 	if err == nil {
 		err = tmp.Sync()
@@ -182,7 +185,7 @@ func writeDurably(path string, content []byte) error {
 		err = closeErr
 	}
 	if err == nil {
-		err = os.Rename(tmp.Name(), path)
+		err = os.Rename(name, path)
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)

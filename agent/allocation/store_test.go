@@ -193,3 +193,27 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// What a crash in the middle of a write left is neither read nor kept.
+func TestLeftoverOfACrashIsUsedUp(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, FileName)
+	if err := writeDurably(path, []byte("old")); err != nil {
+		t.Fatal(err)
+	}
+	leftover := filepath.Join(dir, "."+FileName+".tmp")
+	if err := os.WriteFile(leftover, []byte(strings.Repeat("half", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeDurably(path, []byte("new")); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(path)
+	if string(got) != "new" || err != nil {
+		t.Errorf("the file has %q, %v; want new", got, err)
+	}
+	entries, err := os.ReadDir(dir)
+	if len(entries) != 1 || err != nil {
+		t.Errorf("the directory has %v, %v; want one file", entries, err)
+	}
+}
