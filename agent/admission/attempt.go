@@ -76,8 +76,13 @@ func (q *Queue) claim(e *entry, own holding) {
 	}
 }
 
-// everybody counts every other pod.
+// everybody counts every other pod. The functions that say which pods count are asked with nil
+// about pods that only the store knows: those from before a restart that no source has desired
+// since. They may be desired yet, or be removed.
 func everybody(*entry) bool { return true }
+
+// stays leaves out the pods that will give back what they hold, or may.
+func stays(o *entry) bool { return o != nil && !o.leaving && o.phase != releasing }
 
 // own is what the pod holds: its reservation, else what the store has. After a reboot the
 // intent is kept and the plugins' answers are not.
@@ -153,19 +158,26 @@ func (e *entry) isReserved() bool { return len(e.reserved.Containers) > 0 && e.p
 
 // held is what all other pods hold: what the store has and what is reserved.
 func (q *Queue) held(e *entry, counts func(*entry) bool) []allocation.Pod {
+	stored := q.cfg.Store.State().Pods
 	known := map[types.UID]bool{e.pod.UID: true}
 	var out []allocation.Pod
 	for _, o := range q.entries {
 		if o == e {
 			continue
 		}
-		known[o.pod.UID] = known[o.pod.UID] || !counts(o)
-		if o.isReserved() && counts(o) {
+		known[o.pod.UID] = true
+		if !counts(o) {
+			continue
+		}
+		if o.isReserved() {
 			out = append(out, o.reserved)
 		}
+		if p, ok := stored[o.pod.UID]; ok {
+			out = append(out, p)
+		}
 	}
-	for uid, p := range q.cfg.Store.State().Pods {
-		if !known[uid] {
+	for uid, p := range stored {
+		if !known[uid] && counts(nil) {
 			out = append(out, p)
 		}
 	}
@@ -180,7 +192,6 @@ func (q *Queue) refuse(e *entry, own holding, err error, now time.Time) {
 	case errors.As(err, &unready):
 		reason, rejection = ReasonWaitPlugin, unreadyRejection(unready, e.pod)
 	case errors.As(err, &rejection):
-		stays := func(o *entry) bool { return !o.leaving && o.phase != releasing }
 		if _, err := q.plan(e, own, e.advice, stays); err != nil {
 			q.reject(e, rejection)
 			return

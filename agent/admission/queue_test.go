@@ -395,6 +395,40 @@ func TestRestart(t *testing.T) {
 	}
 }
 
+// After a restart the store has pods that no source has desired since: they may be on their way
+// out, so a pod that lacks what they hold waits. Once they are desired, they stay.
+func TestWaitsForPodsThatOnlyTheStoreKnows(t *testing.T) {
+	for name, desired := range map[string]bool{"removed": false, "desired": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, dir string) {
+				d := open(t, dir, &plugins{}, nil)
+				d.queue.Submit(pod("old", "cpu=5"), false)
+				d.expect("old Admit")
+				d.stop()
+				d = open(t, dir, &plugins{}, nil)
+				defer d.stop()
+				d.queue.Submit(pod("new", "cpu=6"), false)
+				synctest.Wait()
+				if len(d.said) != 1 || !strings.HasPrefix(d.said[0], "new Wait: "+ReasonWaitResources) {
+					t.Fatalf("said %q, want that new waits for resources", d.said)
+				}
+				d.said = nil
+				if !desired {
+					d.queue.Release("old")
+					d.expect("new Admit")
+					return
+				}
+				d.queue.Submit(pod("old", "cpu=5"), true)
+				synctest.Wait()
+				if len(d.said) != 2 || !strings.HasPrefix(d.said[0], "new Reject: ") ||
+					d.said[1] != "old Admit" {
+					t.Errorf("said %q, want new rejected and old admitted", d.said)
+				}
+			})
+		})
+	}
+}
+
 // A commit that fails takes nothing; the pod waits and is admitted when the disk has room again.
 func TestFailedCommit(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
