@@ -67,7 +67,7 @@ func Start(ctx context.Context, c Config) (*Daemon, error) {
 }
 
 func (d *Daemon) launch() error {
-	log, err := os.Create(d.config.path(logFile))
+	log, err := os.OpenFile(d.config.path(logFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
@@ -183,6 +183,25 @@ func (d *Daemon) Stop(ctx context.Context) error {
 
 // Kill kills containerd itself, as an accident would; pods go on running. Stop is still needed.
 func (d *Daemon) Kill() error { return d.cmd.Process.Kill() }
+
+// Restart starts containerd again when it has exited, and returns when it can run pods. Those from
+// before are still there. Nothing else may be called meanwhile; ctx is for starting only.
+func (d *Daemon) Restart(ctx context.Context) error {
+	select {
+	case <-d.exited:
+	case <-ctx.Done():
+		return fmt.Errorf("wait for containerd to exit: %w", context.Cause(ctx))
+	}
+	before := d.exited
+	d.exited = make(chan struct{})
+	if err := d.launch(); err != nil {
+		d.exited = before
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	return d.ready(ctx)
+}
 
 func (d *Daemon) removePods(ctx context.Context) error {
 	conn, err := d.dial()

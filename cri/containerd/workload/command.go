@@ -1,11 +1,13 @@
 package workload
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -62,6 +64,7 @@ type work struct {
 	exit       int
 	after      time.Duration
 	ignoreTerm bool
+	allocate   int
 }
 
 func workCommand() *cobra.Command {
@@ -87,6 +90,7 @@ func workCommand() *cobra.Command {
 	f.StringVar(&w.message, "message", "", "text for the termination message")
 	f.IntVar(&w.exit, "exit", 0, "the exit code; also, do not wait for SIGTERM")
 	f.DurationVar(&w.after, "after", 0, "exit after so long, not on SIGTERM only")
+	f.IntVar(&w.allocate, "allocate", 0, "use so many MiB of memory, from after the report on")
 	f.BoolVar(&w.ignoreTerm, "ignore-term", false, "do not exit on SIGTERM")
 	return c
 }
@@ -106,6 +110,8 @@ func (w work) run(ctx context.Context, once bool) error {
 			return err
 		}
 	}
+	memory := bytes.Repeat([]byte{1}, w.allocate<<20)
+	defer runtime.KeepAlive(memory)
 	var end <-chan time.Time
 	if once {
 		end = time.After(w.after)

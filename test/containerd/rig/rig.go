@@ -31,7 +31,7 @@ func Containerd(t *testing.T) *containerd.Daemon {
 	if os.Geteuid() != 0 {
 		leaveOut(t, "needs root")
 	}
-	oneAtATime(t)
+	Alone(t)
 	dir, err := os.MkdirTemp("/tmp", "nl") // sockets in t.TempDir() would have too long names
 	if err != nil {
 		t.Fatal(err)
@@ -67,9 +67,10 @@ func Containerd(t *testing.T) *containerd.Daemon {
 	return d
 }
 
-// oneAtATime waits until no other test has a containerd. They would share CPUs and settings of the
-// machine, and could not tell whose traces are whose.
-func oneAtATime(t *testing.T) {
+// Alone waits until no other test has a containerd, and keeps them waiting until the test ends. They
+// would share CPUs and settings of the machine, and could not tell whose traces are whose.
+// Containerd does it; tests that start one by other means must.
+func Alone(t *testing.T) {
 	t.Helper()
 	lock := flock.New(filepath.Join(os.TempDir(), "numalet-containerd.lock"))
 	if err := lock.Lock(); err != nil {
