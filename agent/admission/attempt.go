@@ -35,7 +35,7 @@ func (q *Queue) attempt(ctx context.Context, e *entry, now time.Time) {
 	case err != nil:
 		q.refuse(e, own, err, now)
 	case plan.Ask != nil:
-		q.claim(e, own)
+		q.claim(e, own, plan.Ask.AskKey)
 		q.start(ctx, e, func(ctx context.Context) completion { return q.ask(ctx, e, *plan.Ask) })
 	case plan.Pod.IsEmpty():
 		e.phase = admitted
@@ -60,8 +60,8 @@ func (h holding) voidUnder(bootID string) bool { return !h.IsEmpty() && h.BootID
 
 // claim reserves what the pod would get without advice, so that the pods behind it do not get
 // ahead of it while a plugin is asked. The advice may lead to other devices in the end.
-func (q *Queue) claim(e *entry, own holding) {
-	advice := allocation.Advice{}
+func (q *Queue) claim(e *entry, own holding, asked allocation.AskKey) {
+	advice := allocation.Advice{asked: nil}
 	maps.Copy(advice, e.advice)
 	for {
 		plan, err := q.plan(e, own, advice, everybody)
@@ -132,12 +132,12 @@ func (q *Queue) plan(e *entry, own holding, advice allocation.Advice, counts fun
 	var others []v1.ResourceList
 	for _, o := range q.entries {
 		if o != e && o.holds() && counts(o) {
-			others = append(others, node.Requests(o.pod))
+			others = append(others, o.requests)
 		}
 	}
 	// Devices were placed one by one above; counting them again could only refuse a pod for
 	// devices that are unhealthy and held by pods that run.
-	requests := node.Requests(e.pod)
+	requests := maps.Clone(e.requests)
 	for name := range requests {
 		if allocation.IsExtended(name) {
 			delete(requests, name)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
@@ -99,7 +100,7 @@ const (
 
 // entry is one pod that admission knows.
 type entry struct {
-	pod     *v1.Pod
+	demand
 	phase   phase
 	adopt   bool // its sandbox is alive
 	leaving bool // it terminates; what it holds will be free
@@ -116,6 +117,14 @@ type entry struct {
 	gone      bool    // released while busy
 	cancel    context.CancelFunc
 }
+
+// demand is a pod and what it requests of the node.
+type demand struct {
+	pod      *v1.Pod
+	requests v1.ResourceList
+}
+
+func demandOf(pod *v1.Pod) demand { return demand{pod: pod, requests: node.Requests(pod)} }
 
 type message struct {
 	kind  messageKind
@@ -210,11 +219,13 @@ func (q *Queue) submitted(m message) {
 	e := q.find(m.uid)
 	switch {
 	case e == nil:
-		q.entries = append(q.entries, &entry{pod: m.pod, adopt: m.adopt, since: time.Now()})
+		q.entries = append(q.entries, &entry{
+			demand: demandOf(m.pod), adopt: m.adopt, since: time.Now(),
+		})
 	case e.phase == releasing || e.gone || e.leaving:
 		e.again = m.pod
 	default:
-		e.pod = m.pod
+		e.demand = demandOf(m.pod)
 	}
 }
 
@@ -226,8 +237,8 @@ func (q *Queue) released(ctx context.Context, uid types.UID) {
 			return
 		}
 		e = &entry{
-			pod:   podOf(held),
-			phase: admitted, reserved: held, since: time.Now(),
+			demand: demandOf(podOf(held)),
+			phase:  admitted, reserved: held, since: time.Now(),
 		}
 		q.entries = append(q.entries, e)
 	}
@@ -264,7 +275,7 @@ func (q *Queue) drop(ctx context.Context, e *entry) {
 func (q *Queue) forget(e *entry) {
 	q.entries = slices.DeleteFunc(q.entries, func(other *entry) bool { return other == e })
 	if e.again != nil {
-		q.entries = append(q.entries, &entry{pod: e.again, since: time.Now()})
+		q.entries = append(q.entries, &entry{demand: demandOf(e.again), since: time.Now()})
 	}
 }
 

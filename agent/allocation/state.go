@@ -56,13 +56,18 @@ func (p Pod) IsEmpty() bool {
 }
 
 // CPUs is the union of the exclusive CPUs of the pod's containers.
-func (p Pod) CPUs() cpuset.CPUSet {
-	out := cpuset.New()
+func (p Pod) CPUs() cpuset.CPUSet { return union(p.cpus(nil)) }
+
+// cpus appends the sets of the containers.
+func (p Pod) cpus(all []cpuset.CPUSet) []cpuset.CPUSet {
 	for _, c := range p.Containers {
-		out = out.Union(c.CPUs)
+		all = append(all, c.CPUs)
 	}
-	return out
+	return all
 }
+
+// union makes one set of many at once: a union of two copies both.
+func union(all []cpuset.CPUSet) cpuset.CPUSet { return cpuset.New().Union(all...) }
 
 func (c Container) isEmpty() bool { return c.CPUs.IsEmpty() && len(c.Devices) == 0 }
 
@@ -79,11 +84,11 @@ func (c Container) device(resource string) (DeviceSet, bool) {
 
 // CPUs is the union of all exclusive CPUs.
 func (s State) CPUs() cpuset.CPUSet {
-	out := cpuset.New()
+	all := make([]cpuset.CPUSet, 0, len(s.Pods))
 	for _, p := range s.Pods {
-		out = out.Union(p.CPUs())
+		all = p.cpus(all)
 	}
-	return out
+	return union(all)
 }
 
 // Taken is what pods hold together.
@@ -95,15 +100,17 @@ type Taken struct {
 
 // TakenBy sums up what the pods hold.
 func TakenBy(pods ...Pod) Taken {
-	t := Taken{CPUs: cpuset.New(), Devices: map[string]sets.Set[string]{}}
+	t := Taken{Devices: map[string]sets.Set[string]{}}
+	cpus := make([]cpuset.CPUSet, 0, len(pods))
 	for _, p := range pods {
+		cpus = p.cpus(cpus)
 		for _, c := range p.Containers {
-			t.CPUs = t.CPUs.Union(c.CPUs)
 			for _, d := range c.Devices {
 				t.add(d)
 			}
 		}
 	}
+	t.CPUs = union(cpus)
 	return t
 }
 
