@@ -71,7 +71,7 @@ func (n *node) cycle(ctx context.Context, k kind, count int, watch *poll) (*cycl
 	if err != nil {
 		return nil, err
 	}
-	return c, n.remove(ctx, c)
+	return c, n.remove(ctx, c, watch)
 }
 
 func (n *node) start(ctx context.Context, k kind, count int, watch *poll) (*cycle, error) {
@@ -121,15 +121,7 @@ func (n *node) watch(ctx context.Context, c *cycle, how poll) error {
 	if err := n.events.await(ctx, cri.EventStarted, 2); err != nil {
 		return err
 	}
-	for {
-		err := n.seeRunning(c)
-		if err == nil {
-			return nil
-		}
-		if pause(ctx, how.every) != nil {
-			return err
-		}
-	}
+	return how.until(ctx, "all pods are Running", func() error { return n.seeRunning(c) })
 }
 
 func (n *node) seeRunning(c *cycle) error {
@@ -155,7 +147,7 @@ func (n *node) seeRunning(c *cycle) error {
 
 // remove removes the manifests, waits until nothing is left of the pods, and completes their times
 // from the runtime's journal.
-func (n *node) remove(ctx context.Context, c *cycle) error {
+func (n *node) remove(ctx context.Context, c *cycle, watch *poll) error {
 	n.events.reset()
 	for _, p := range c.pods {
 		p.deleted = time.Now()
@@ -166,7 +158,12 @@ func (n *node) remove(ctx context.Context, c *cycle) error {
 	if err := n.events.await(ctx, cri.EventDeleted, 2*len(c.pods)); err != nil {
 		return err
 	}
-	if err := await(ctx, "all pods are gone", func() error { return n.seeGone(c) }); err != nil {
+	how := poll{every: 10 * time.Millisecond}
+	if watch != nil {
+		how = *watch
+	}
+	err := how.until(ctx, "all pods are gone", func() error { return n.seeGone(c) })
+	if err != nil {
 		return err
 	}
 	return n.readJournal(ctx, c)

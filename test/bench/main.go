@@ -132,7 +132,7 @@ func (n *node) mixed(ctx context.Context, o options, report *figures) error {
 		s.add(c)
 	}
 	report.add(s)
-	return n.remove(ctx, running)
+	return n.remove(ctx, running, nil)
 }
 
 // idle looks at what the agent costs while many pods run and nothing happens.

@@ -258,6 +258,11 @@ const patience = 60 * time.Second
 
 // await tries until check succeeds.
 func await(ctx context.Context, what string, check func() error) error {
+	return poll{every: 10 * time.Millisecond}.until(ctx, what, check)
+}
+
+// until is await at the poll's pace.
+func (p poll) until(ctx context.Context, what string, check func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
@@ -265,7 +270,7 @@ func await(ctx context.Context, what string, check func() error) error {
 		if err == nil {
 			return nil
 		}
-		if pause(ctx, 10*time.Millisecond) != nil {
+		if pause(ctx, p.every) != nil {
 			return fmt.Errorf("waited in vain until %s: %w", what, err)
 		}
 	}
