@@ -76,7 +76,8 @@ type ImageRef struct {
 }
 
 // Ensure makes the container's image present as its pull policy says. An error is a *StartError;
-// its RetryAt is set while pulls of this image for this pod are backed off.
+// its RetryAt is set while pulls of this image for this pod are backed off. A failed pull may be
+// asked for again soon, and is then refused with ReasonImagePullBackOff until its time has come.
 func (m *Images) Ensure(ctx context.Context, r ImageRequest) (ImageRef, error) {
 	if r.Report == nil {
 		r.Report = func(string, string, string) {}
@@ -166,7 +167,8 @@ func (m *Images) pull(
 		r.Report(v1.EventTypeWarning, "Failed",
 			fmt.Sprintf("Failed to pull image %q: %v", spec.Image, err))
 		failed := pullError(spec.Image, err)
-		failed.RetryAt = m.failures.add(key, failed, time.Now())
+		m.failures.add(key, failed, time.Now())
+		failed.RetryAt = time.Now().Add(pullFailureShown)
 		return ImageRef{}, failed
 	}
 	m.failures.forget(key)

@@ -184,12 +184,16 @@ func TestPullBackOff(t *testing.T) {
 		}
 		for _, delay := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
 			delay *= time.Second
-			if f := try("u", "img:1"); f.reason() != ReasonImagePull {
-				t.Fatalf("before waiting %v: got %v", delay, f.err)
-			}
-			time.Sleep(delay - time.Nanosecond)
 			f := try("u", "img:1")
 			var start *StartError
+			if !errors.As(f.err, &start) || start.Reason != ReasonImagePull {
+				t.Fatalf("before waiting %v: got %v", delay, f.err)
+			}
+			if left := time.Until(start.RetryAt); left != pullFailureShown {
+				t.Errorf("the back-off replaces the failure in %v", left)
+			}
+			time.Sleep(delay - time.Nanosecond)
+			f = try("u", "img:1")
 			if !errors.As(f.err, &start) || start.Reason != ReasonImagePullBackOff {
 				t.Fatalf("just before %v: got %v", delay, f.err)
 			}

@@ -13,6 +13,8 @@ import (
 const (
 	pullBackOffFirst = 10 * time.Second
 	pullBackOffMax   = 5 * time.Minute
+	// pullFailureShown is how long the status shows a failure before the back-off from it.
+	pullFailureShown = time.Second
 )
 
 type failureKey struct {
@@ -44,8 +46,8 @@ func (f *pullFailures) backedOff(key failureKey, now time.Time) (until time.Time
 	return failure.at.Add(failure.delay), failure.err
 }
 
-// add records a failed pull and returns when the next may be tried.
-func (f *pullFailures) add(key failureKey, err error, now time.Time) time.Time {
+// add records a failed pull.
+func (f *pullFailures) add(key failureKey, err error, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.failed == nil {
@@ -59,7 +61,6 @@ func (f *pullFailures) add(key failureKey, err error, now time.Time) time.Time {
 		delay = min(2*old.delay, pullBackOffMax)
 	}
 	f.failed[key] = pullFailure{at: now, delay: delay, err: err}
-	return now.Add(delay)
 }
 
 // forget drops the failures of key: its image is here.
