@@ -192,11 +192,16 @@ func (q *Queue) refuse(e *entry, own holding, err error, now time.Time) {
 	case errors.As(err, &unready):
 		reason, rejection = ReasonWaitPlugin, unreadyRejection(unready, e.pod)
 	case errors.As(err, &rejection):
-		if _, err := q.plan(e, own, e.advice, stays); err != nil {
+		_, later := q.plan(e, own, e.advice, stays)
+		switch {
+		case errors.As(later, &unready): // the plugin is missing beside what terminating pods hold
+			err, reason, rejection = later, ReasonWaitPlugin, unreadyRejection(unready, e.pod)
+		case later != nil:
 			q.reject(e, rejection)
 			return
+		default:
+			err = fmt.Errorf("%s; pods that are terminating hold what is missing", rejection.Message)
 		}
-		err = fmt.Errorf("%s; pods that are terminating hold what is missing", rejection.Message)
 	default:
 		rejection = &allocation.Rejection{Reason: allocation.ReasonUnexpected, Message: err.Error()}
 		q.reject(e, rejection)

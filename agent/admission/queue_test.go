@@ -217,6 +217,28 @@ func TestWaitsForThePluginAndGivesUpAtTheDeadline(t *testing.T) {
 	})
 }
 
+// Two things are missing, and both may come: neither alone is a reason to reject.
+func TestWaitsForAPluginBesideATerminatingPod(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		p := &plugins{}
+		p.offer("example.com/gpu", 1)
+		d := open(t, dir, p, nil)
+		defer d.stop()
+		d.queue.Submit(pod("old", "example.com/gpu=1"), false)
+		d.expect("old Admit")
+		d.queue.Leaving("old")
+		d.queue.Submit(pod("new", "example.com/gpu=1 example.com/nic=1"), false)
+		d.expect("new Wait: WaitingForDevicePlugin: no device plugin has registered example.com/nic")
+		p.offer("example.com/nic", 1)
+		d.queue.Poke()
+		d.expect("new Wait: WaitingForResources: Allocate failed due to requested number of devices " +
+			"unavailable for example.com/gpu. Requested: 1, Available: 0, which is unexpected; " +
+			"pods that are terminating hold what is missing")
+		d.queue.Release("old")
+		d.expect("new Admit")
+	})
+}
+
 func TestNoWaitRejectsAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		p := &plugins{inventory: deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{
