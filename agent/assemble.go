@@ -97,6 +97,7 @@ func (a *Agent) assembleLoop(volumes *volume.Volumes, tree *cgroups.Tree,
 		pods: a.pods, observer: a.observer, workers: a.workers, queue: a.queue, store: a.store,
 		plugins: a.plugins, volumes: volumes, pool: a.pool, cgroups: tree,
 		checkpointDir: deviceDir(a.cfg.RootDir),
+		measure:       a.measure,
 		ready:         func() bool { return a.mux.SeenAll(a.pods.saw) },
 		wakeExport:    make(chan struct{}, 1), wakeHousekeep: make(chan struct{}, 1),
 	}
@@ -161,6 +162,7 @@ func (a *Agent) admission(decisions *mailbox.Box[admission.Result]) *admission.Q
 		Handlers:    []admission.Handler{admission.Sysctls(a.cfg.Kubelet.AllowedUnsafeSysctls)},
 		Allocatable: a.allocatable(), Store: a.store, Plugins: a.plugins,
 		BootID: a.facts.bootID, Wait: a.cfg.DeviceAdmissionWait, Report: decisions.Put,
+		Planned: a.parts.measures.planned,
 	})
 }
 
@@ -188,7 +190,7 @@ func (a *Agent) actuator(volumes *volume.Volumes, tree *cgroups.Tree, dns cri.DN
 				NoQuota: !*k.CPUCFSQuota, Period: k.CPUCFSQuotaPeriod.Duration, Pids: *k.PodPidsLimit,
 			},
 		},
-		Event: a.event,
+		Event: a.event, Started: a.parts.measures.started,
 	})
 }
 
@@ -252,6 +254,12 @@ func (a *Agent) images() *cri.Images {
 		Serialize: *k.SerializeImagePulls, MaxParallel: parallel,
 		QPS: float32(*k.RegistryPullQPS), Burst: int(k.RegistryBurst),
 	})
+}
+
+// measure brings the gauges up to date.
+func (a *Agent) measure() {
+	a.parts.measures.assigned(a.store.State().CPUs().Size(), a.shared().Size())
+	a.parts.measures.counts(a.pods.list(), a.pods.active())
 }
 
 // event tells what happened to a pod. Without an API server the log is where events go.

@@ -36,6 +36,8 @@ type chores struct {
 	cgroups  *cgroups.Tree // nil: pods get no cgroups of ours
 	// checkpointDir is where the kubelet's device checkpoint goes.
 	checkpointDir string
+	// measure brings the gauges up to date.
+	measure func()
 	// ready tells whether every configured source was heard: before that nothing is removed.
 	ready func() bool
 
@@ -76,7 +78,9 @@ func (c *chores) run(ctx context.Context) error {
 			if err != nil {
 				log.Info("The kubelet's checkpoint was not written", "err", err)
 			}
+			c.measure()
 		case <-c.wakeHousekeep:
+			c.measure()
 			if active := uids(c.pods.active()); !active.Equal(qosPods) || time.Since(qosAt) > qosPeriod {
 				c.updateQoS(ctx)
 				qosAt, qosPods = time.Now(), active

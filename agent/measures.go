@@ -1,34 +1,66 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-base/metrics"
 
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/cri"
 )
 
 // measures are the agent's own metrics, with the kubelet's names.
 type measures struct {
-	nodeName   *metrics.GaugeVec
-	rejections *metrics.CounterVec
+	nodeName, desired, active                 *metrics.GaugeVec
+	rejections                                *metrics.CounterVec
+	containers, containerErrors               *metrics.CounterVec
+	pods, podErrors                           *metrics.Counter
+	topology, topologyErrors, pinning, pinErr *metrics.Counter
+	topologyTook                              *metrics.Histogram
+	sharedPool, exclusive                     *metrics.Gauge
 }
 
 func newMeasures(registry metrics.KubeRegistry, node string) (*measures, error) {
 	m := &measures{
-		nodeName: metrics.NewGaugeVec(&metrics.GaugeOpts{
-			Name: "kubelet_node_name", Help: "The node's name. The count is always 1.",
-			StabilityLevel: metrics.ALPHA,
-		}, []string{"node"}),
-		rejections: metrics.NewCounterVec(&metrics.CounterOpts{
-			Name: "kubelet_admission_rejections_total", Help: "Pods rejected by admission, by reason.",
-			StabilityLevel: metrics.ALPHA,
-		}, []string{"reason"}),
+		nodeName:   gauges("kubelet_node_name", "The node's name; the value is always 1.", "node"),
+		desired:    gauges("kubelet_desired_pods", "Pods that sources desire on the node.", "static"),
+		active:     gauges("kubelet_active_pods", "Pods that hold resources of the node.", "static"),
+		rejections: counters("kubelet_admission_rejections_total", "Pods rejected, by reason.", "reason"),
+		containers: counters("kubelet_started_containers_total", "Starts of containers.", "container_type"),
+		containerErrors: counters("kubelet_started_containers_errors_total",
+			"Starts of containers that failed.", "container_type", "code"),
+		pods:      counter("kubelet_started_pods_total", "Sandboxes made."),
+		podErrors: counter("kubelet_started_pods_errors_total", "Sandboxes that could not be made."),
+		topology: counter("kubelet_topology_manager_admission_requests_total",
+			"Merges of topology hints."),
+		topologyErrors: counter("kubelet_topology_manager_admission_errors_total",
+			"Merges of topology hints that found no place."),
+		topologyTook: metrics.NewHistogram(&metrics.HistogramOpts{
+			Name: "kubelet_topology_manager_admission_duration_ms",
+			Help: "Time to place one pod, in milliseconds.", StabilityLevel: metrics.ALPHA,
+			Buckets: metrics.ExponentialBuckets(.05, 2, 15),
+		}),
+		pinning: counter("kubelet_cpu_manager_pinning_requests_total",
+			"Requests for CPUs of a container's own."),
+		pinErr: counter("kubelet_cpu_manager_pinning_errors_total",
+			"Requests for CPUs of a container's own that were refused."),
+		sharedPool: gauge("kubelet_cpu_manager_shared_pool_size_millicores",
+			"Size of the shared CPU pool, in millicores."),
+		exclusive: gauge("kubelet_cpu_manager_exclusive_cpu_allocation_count",
+			"CPUs that containers have for themselves."),
 	}
-	for _, c := range []metrics.Registerable{m.nodeName, m.rejections} {
+	for _, c := range []metrics.Registerable{
+		m.nodeName, m.desired, m.active, m.rejections, m.containers, m.containerErrors, m.pods,
+		m.podErrors, m.topology, m.topologyErrors, m.topologyTook, m.pinning, m.pinErr,
+		m.sharedPool, m.exclusive,
+	} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("register metric %s: %w", c.FQName(), err)
 		}
@@ -37,8 +69,96 @@ func newMeasures(registry metrics.KubeRegistry, node string) (*measures, error) 
 	return m, nil
 }
 
+func gauges(name, help string, labels ...string) *metrics.GaugeVec {
+	return metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Name: name, Help: help, StabilityLevel: metrics.ALPHA,
+	}, labels)
+}
+
+func gauge(name, help string) *metrics.Gauge {
+	return metrics.NewGauge(&metrics.GaugeOpts{Name: name, Help: help, StabilityLevel: metrics.ALPHA})
+}
+
+func counters(name, help string, labels ...string) *metrics.CounterVec {
+	return metrics.NewCounterVec(&metrics.CounterOpts{
+		Name: name, Help: help, StabilityLevel: metrics.ALPHA,
+	}, labels)
+}
+
+func counter(name, help string) *metrics.Counter {
+	return metrics.NewCounter(&metrics.CounterOpts{
+		Name: name, Help: help, StabilityLevel: metrics.ALPHA,
+	})
+}
+
 func (m *measures) rejection(r admission.Result) {
 	m.rejections.WithLabelValues(reasonLabel(r.Reason)).Inc()
+}
+
+// planned counts a plan: its merges of hints and its requests for CPUs.
+func (m *measures) planned(plan allocation.Plan, err error, took time.Duration) {
+	var rejection *allocation.Rejection
+	if len(plan.Decisions) > 0 {
+		m.topology.Inc()
+		m.topologyTook.Observe(float64(took.Microseconds()) / 1000)
+		if errors.As(err, &rejection) && rejection.Reason == allocation.ReasonTopology {
+			m.topologyErrors.Inc()
+		}
+	}
+	for _, c := range plan.Pod.Containers {
+		if !c.CPUs.IsEmpty() {
+			m.pinning.Inc()
+		}
+	}
+	if shortage := (*cpumanager.ShortageError)(nil); errors.As(err, &shortage) {
+		m.pinning.Inc()
+		m.pinErr.Inc()
+	}
+}
+
+// assigned takes the numbers of CPUs that are exclusive and shared.
+func (m *measures) assigned(exclusive, shared int) {
+	m.exclusive.Set(float64(exclusive))
+	m.sharedPool.Set(float64(1000 * shared))
+}
+
+// counts counts pods; the label static is "true" or empty, as the kubelet's.
+func (m *measures) counts(desired, active []*v1.Pod) {
+	for vec, list := range map[*metrics.GaugeVec][]*v1.Pod{m.desired: desired, m.active: active} {
+		count := map[string]int{"": 0, "true": 0}
+		for _, pod := range list {
+			label := "true"
+			if pod.Annotations[source.AnnotationSource] == source.APISource {
+				label = ""
+			}
+			count[label]++
+		}
+		for label, n := range count {
+			vec.WithLabelValues(label).Set(float64(n))
+		}
+	}
+}
+
+// started counts a start of a container, or of a pod's sandbox when c is nil.
+func (m *measures) started(pod *v1.Pod, c *v1.Container, err error) {
+	if c == nil {
+		m.pods.Inc()
+		if err != nil {
+			m.podErrors.Inc()
+		}
+		return
+	}
+	kind := "container"
+	for i := range pod.Spec.InitContainers {
+		if pod.Spec.InitContainers[i].Name == c.Name {
+			kind = "init_container"
+		}
+	}
+	m.containers.WithLabelValues(kind).Inc()
+	var start *cri.StartError
+	if errors.As(err, &start) {
+		m.containerErrors.WithLabelValues(kind, start.Reason).Inc()
+	}
 }
 
 // reasonLabel keeps the label's values few: each extended resource would be one more.

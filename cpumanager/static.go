@@ -65,6 +65,14 @@ func (s *Static) Shared(assigned cpuset.CPUSet) cpuset.CPUSet {
 	return s.machine.Online().Difference(assigned)
 }
 
+// ShortageError says that fewer CPUs are free than were asked for. The text is the kubelet's.
+type ShortageError struct{ Requested, Available int }
+
+func (e *ShortageError) Error() string {
+	return fmt.Sprintf("not enough cpus available to satisfy request: requested=%d, available=%d",
+		e.Requested, e.Available)
+}
+
 // Choose picks n CPUs from free and reusable, as doc.go describes: inside the nodes of hint as far
 // as these have enough, reusable ones (from init containers of the same pod) before free ones. The
 // same arguments give the same CPUs. CPUs that are not online are not picked.
@@ -75,8 +83,7 @@ func (s *Static) Choose(
 	reusable = reusable.Intersection(online)
 	pool := free.Intersection(online).Union(reusable)
 	if n > pool.Size() {
-		return cpuset.New(), fmt.Errorf(
-			"not enough cpus available to satisfy request: requested=%d, available=%d", n, pool.Size())
+		return cpuset.New(), &ShortageError{Requested: n, Available: pool.Size()}
 	}
 	var areas []cpuset.CPUSet
 	if !hint.Any {

@@ -41,6 +41,9 @@ type Config struct {
 	Node  Node
 	// Event is told what happens to a pod; it must not block.
 	Event func(pod *v1.Pod, eventType, reason, message string)
+	// Started is told the outcome of each start of a container, for metrics; c is nil for the
+	// sandbox of a pod. It must not block.
+	Started func(pod *v1.Pod, c *v1.Container, err error)
 }
 
 // Node is the node's side of sandboxes and containers.
@@ -71,9 +74,13 @@ func (a *Actuator) Observe(ctx context.Context, uid types.UID) (cri.Pod, error) 
 func (a *Actuator) Do(ctx context.Context, pod *v1.Pod, observed cri.Pod, act podworker.Action) error {
 	switch act.Kind {
 	case podworker.CreateSandbox:
-		return a.createSandbox(ctx, pod, act.Attempt)
+		err := a.createSandbox(ctx, pod, act.Attempt)
+		a.cfg.Started(pod, nil, err)
+		return err
 	case podworker.StartContainer:
-		return a.startContainer(ctx, pod, observed, act)
+		err := a.startContainer(ctx, pod, observed, act)
+		a.cfg.Started(pod, cri.ContainerOf(pod, act.Container), err)
+		return err
 	case podworker.StopContainers:
 		return a.stopContainers(ctx, pod, observed, act)
 	case podworker.StopSandboxes:

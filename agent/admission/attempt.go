@@ -30,7 +30,9 @@ func (q *Queue) attempt(ctx context.Context, e *entry, now time.Time) {
 			return
 		}
 	}
+	began := time.Now()
 	plan, err := q.plan(e, own, e.advice, everybody)
+	q.cfg.Planned(plan, err, time.Since(began))
 	switch {
 	case err != nil:
 		q.refuse(e, own, err, now)

@@ -74,6 +74,8 @@ type Config struct {
 	Wait time.Duration
 	// Report is told each outcome, from Run's goroutine. It must not block.
 	Report func(Result)
+	// Planned is told each plan and how long it took, for metrics; nil: nobody is.
+	Planned func(plan allocation.Plan, err error, took time.Duration)
 }
 
 // Queue decides on pods. Its methods do not block; Run does the work.
@@ -144,6 +146,9 @@ const (
 
 // New returns a queue that knows no pods yet.
 func New(cfg Config) *Queue {
+	if cfg.Planned == nil {
+		cfg.Planned = func(allocation.Plan, error, time.Duration) {}
+	}
 	return &Queue{cfg: cfg, inbox: mailbox.New[message](), done: mailbox.New[completion]()}
 }
 

@@ -60,9 +60,15 @@ type Decision struct {
 }
 
 // Rejection says why a pod cannot be placed as things are: the kubelet's reason and message.
-type Rejection struct{ Reason, Message string }
+type Rejection struct {
+	Reason, Message string
+	// Err is the cause, when an allocator gave one.
+	Err error
+}
 
 func (r *Rejection) Error() string { return r.Reason + ": " + r.Message }
+
+func (r *Rejection) Unwrap() error { return r.Err }
 
 // Unready says that a device plugin has to appear, or to come back, before the pod can be placed.
 type Unready struct {
@@ -354,5 +360,6 @@ func unexpected(err error) *Rejection {
 	return &Rejection{
 		Reason:  ReasonUnexpected,
 		Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err),
+		Err:     err,
 	}
 }
