@@ -5,18 +5,23 @@
 // starts:
 //
 //	commit of the assignment
-//	  -> Enter(exclusive container): containers being created with an older pool are waited for,
-//	     then every container whose set differs from what is wanted is updated
+//	  -> Enter(exclusive container) joins the next round of updates:
+//	       containers being created with an older pool are waited for,
+//	       then every container whose set differs from what is wanted is updated
 //	  -> CreateContainer, StartContainer
 //
+// Run does one round after the other. A round serves everyone who joined before it began, so that
+// many exclusive containers at once cost few rounds.
+//
 // What is wanted is computed from the committed assignments, what is from the runtime's own
-// report; nothing is remembered in between, so that in steady state there is nothing to do.
+// report, and from the updates since then; in steady state there is nothing to do.
 package cpupool
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -33,8 +38,8 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// parallelUpdates bounds how many containers are updated at once.
-const parallelUpdates = 8
+// parallelCalls bounds how many calls of the runtime a round has under way at once.
+const parallelCalls = 8
 
 // Runtime is what the pool asks of the container runtime.
 type Runtime interface {
@@ -45,6 +50,7 @@ type Runtime interface {
 // Observer knows what runs.
 type Observer interface {
 	All() []cri.Pod
+	Get(uid types.UID) (cri.Pod, bool)
 	Reread(ctx context.Context, uid types.UID) (cri.Pod, error)
 }
 
@@ -61,13 +67,25 @@ type Config struct {
 // Pool gives containers their CPU sets and keeps them.
 type Pool struct {
 	cfg  Config
-	turn chan struct{} // capacity 1: one round of updates at a time
 	wake chan struct{} // capacity 1
 
 	mu       sync.Mutex // guards the fields below
+	next     *round     // nil: nobody has joined
 	creating map[*creation]bool
-	unread   map[types.UID]bool       // pods with a container newer than the observer's view
-	told     map[string]cpuset.CPUSet // by container id, for runtimes that do not report sets
+	stale    map[types.UID]time.Time // observations of the pod from before then do not count
+	told     map[string]told         // by container id
+}
+
+// round is one round of updates.
+type round struct {
+	done chan struct{}
+	err  error // valid once done is closed
+}
+
+// told is what the runtime was told last, for as long as it is newer than what it has reported.
+type told struct {
+	cpus cpuset.CPUSet
+	at   time.Time
 }
 
 // creation is a container of the shared pool that is being created.
@@ -81,15 +99,14 @@ type creation struct {
 func New(cfg Config) *Pool {
 	return &Pool{
 		cfg:      cfg,
-		turn:     make(chan struct{}, 1),
 		wake:     make(chan struct{}, 1),
 		creating: map[*creation]bool{},
-		unread:   map[types.UID]bool{},
-		told:     map[string]cpuset.CPUSet{},
+		stale:    map[types.UID]time.Time{},
+		told:     map[string]told{},
 	}
 }
 
-// Run enforces each period and after each Wake, until ctx ends.
+// Run does a round each period and after each Wake, until ctx ends.
 func (p *Pool) Run(ctx context.Context) error {
 	ticker := time.NewTicker(p.cfg.Period)
 	defer ticker.Stop()
@@ -100,14 +117,49 @@ func (p *Pool) Run(ctx context.Context) error {
 		case <-ticker.C:
 		case <-p.wake:
 		}
-		if err := p.enforce(ctx); err != nil && ctx.Err() == nil {
+		joined := p.begin()
+		err := p.enforce(ctx)
+		if joined != nil {
+			joined.err = err
+			close(joined.done)
+		} else if err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Info("Updating the CPU sets of containers is tried again",
 				"after", p.cfg.Period, "err", err)
 		}
 	}
 }
 
-// Wake has Run enforce soon; assignments changed.
+// begin takes those who have joined; whoever joins now waits for the round after this one.
+func (p *Pool) begin() *round {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.next
+	p.next = nil
+	return r
+}
+
+// join returns when a round that begins after the call has ended, with its error.
+func (p *Pool) join(ctx context.Context) error {
+	r := p.joinNext()
+	p.Wake()
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p *Pool) joinNext() *round {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.next == nil {
+		p.next = &round{done: make(chan struct{})}
+	}
+	return p.next
+}
+
+// Wake has Run do a round soon; assignments changed.
 func (p *Pool) Wake() {
 	select {
 	case p.wake <- struct{}{}:
@@ -119,8 +171,8 @@ func (p *Pool) Wake() {
 func (p *Pool) Shared() cpuset.CPUSet { return p.cfg.Static.Shared(p.cfg.State().CPUs()) }
 
 // Enter says where a container that is about to be created may run, and whether the CPUs are its
-// own. For a container with CPUs of its own it returns when no other container is on them. leave
-// must be called when the container has started or could not.
+// own. For a container with CPUs of its own it returns when no other container is on them, which
+// needs Run. leave must be called when the container has started or could not.
 func (p *Pool) Enter(ctx context.Context, uid types.UID, container string) (
 	place cri.Placement, leave func(), err error) {
 	own := p.cfg.State().Pods[uid].Containers[container].CPUs
@@ -128,7 +180,7 @@ func (p *Pool) Enter(ctx context.Context, uid types.UID, container string) (
 		cpus, leave := p.enterShared(uid)
 		return cri.Placement{CPUs: cpus.String()}, leave, nil
 	}
-	if err := p.enforce(ctx); err != nil {
+	if err := p.join(ctx); err != nil {
 		return cri.Placement{}, nil, fmt.Errorf("free CPUs %s of other containers: %w", own, err)
 	}
 	return cri.Placement{CPUs: own.String(), Exclusive: true}, func() {}, nil
@@ -149,7 +201,7 @@ func (p *Pool) left(c *creation) {
 		return
 	}
 	delete(p.creating, c)
-	p.unread[c.uid] = true
+	p.stale[c.uid] = time.Now()
 	close(c.done)
 	if !p.Shared().Equals(c.cpus) {
 		p.Wake() // the pool changed meanwhile
@@ -158,21 +210,14 @@ func (p *Pool) left(c *creation) {
 
 // enforce updates every container whose set is not what it should be.
 func (p *Pool) enforce(ctx context.Context) error {
-	select {
-	case p.turn <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { <-p.turn }()
 	state := p.cfg.State()
 	shared := p.cfg.Static.Shared(state.CPUs())
 	if err := p.awaitCreations(ctx, shared); err != nil {
 		return err
 	}
-	want, observed := p.compare(state, shared)
-	updates := cpumanager.Plan(want, observed)
-	for _, group := range shrinkingFirst(updates) {
-		if err := p.update(ctx, group); err != nil {
+	view := p.compare(state, shared)
+	for _, group := range shrinkingFirst(cpumanager.Plan(view.want, view.observed)) {
+		if err := p.update(ctx, group, view.owner); err != nil {
 			return err
 		}
 	}
@@ -189,13 +234,11 @@ func (p *Pool) awaitCreations(ctx context.Context, shared cpuset.CPUSet) error {
 			return ctx.Err()
 		}
 	}
-	for _, uid := range p.takeUnread() {
-		if _, err := p.cfg.Observer.Reread(ctx, uid); err != nil {
-			p.markUnread(uid)
-			return err
-		}
-	}
-	return nil
+	uids := p.outdated()
+	return parallel(len(uids), func(i int) error {
+		_, err := p.cfg.Observer.Reread(ctx, uids[i])
+		return err
+	})
 }
 
 func (p *Pool) older(shared cpuset.CPUSet) (out []*creation) {
@@ -209,48 +252,61 @@ func (p *Pool) older(shared cpuset.CPUSet) (out []*creation) {
 	return out
 }
 
-func (p *Pool) takeUnread() (out []types.UID) {
+// outdated are the pods that have to be observed anew.
+func (p *Pool) outdated() (out []types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for uid := range p.unread {
-		out = append(out, uid)
+	for uid, at := range p.stale {
+		if pod, ok := p.cfg.Observer.Get(uid); ok && pod.ReadAt.After(at) {
+			delete(p.stale, uid)
+		} else {
+			out = append(out, uid)
+		}
 	}
-	clear(p.unread)
 	return out
 }
 
-func (p *Pool) markUnread(uid types.UID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.unread[uid] = true
+// view is which set each live container should have and which it has, by container id. Those that
+// have what they should are left out.
+type view struct {
+	want     map[string]cpuset.CPUSet
+	observed map[string]string
+	owner    map[string]types.UID
 }
 
-// compare says for each live container of a known pod which set it should have and which it has.
-func (p *Pool) compare(state allocation.State, shared cpuset.CPUSet) (
-	want map[string]cpuset.CPUSet, observed map[string]string) {
+// compare looks at the live containers of all pods.
+func (p *Pool) compare(state allocation.State, shared cpuset.CPUSet) view {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	want, observed = map[string]cpuset.CPUSet{}, map[string]string{}
+	v := view{map[string]cpuset.CPUSet{}, map[string]string{}, map[string]types.UID{}}
+	live := map[string]bool{}
+	sharedText := shared.String()
 	for _, pod := range p.cfg.Observer.All() {
 		for _, c := range pod.Containers {
 			if c.State != cri.ContainerRunning && c.State != cri.ContainerCreated {
 				continue
 			}
-			want[c.ID], observed[c.ID] = shared, c.CPUSet
+			live[c.ID] = true
+			want, text := shared, sharedText
 			if own := state.Pods[pod.UID].Containers[c.Name].CPUs; !own.IsEmpty() {
-				want[c.ID] = own
+				want, text = own, own.String()
 			}
-			if told, ok := p.told[c.ID]; ok && c.CPUSet == "" {
-				observed[c.ID] = told.String()
+			if has := p.hasLocked(pod, c); has != text {
+				v.want[c.ID], v.observed[c.ID], v.owner[c.ID] = want, has, pod.UID
 			}
 		}
 	}
-	for id := range p.told {
-		if _, alive := want[id]; !alive {
-			delete(p.told, id)
-		}
+	maps.DeleteFunc(p.told, func(id string, _ told) bool { return !live[id] })
+	return v
+}
+
+// hasLocked is the set that the container has: what was reported, or told since, or told to a
+// runtime that does not report sets.
+func (p *Pool) hasLocked(pod cri.Pod, c cri.Container) string {
+	if t, ok := p.told[c.ID]; ok && (c.CPUSet == "" || t.at.After(pod.ReadAt)) {
+		return t.cpus.String()
 	}
-	return want, observed
+	return c.CPUSet
 }
 
 // shrinkingFirst splits the updates so that nothing grows before everything that shrinks did.
@@ -267,37 +323,42 @@ func shrinkingFirst(updates []cpumanager.Update) [][]cpumanager.Update {
 }
 
 // update applies updates side by side. A container that is gone needs none.
-func (p *Pool) update(ctx context.Context, updates []cpumanager.Update) error {
+func (p *Pool) update(ctx context.Context, updates []cpumanager.Update,
+	owner map[string]types.UID) error {
+	return parallel(len(updates), func(i int) error {
+		return p.updateOne(ctx, updates[i], owner[updates[i].ContainerID])
+	})
+}
+
+// parallel calls f for 0 to n-1, some at a time, and returns each error: one container's must not
+// hide another's.
+func parallel(n int, f func(i int) error) error {
 	var group errgroup.Group
-	group.SetLimit(parallelUpdates)
-	errs := make([]error, len(updates))
-	for i, u := range updates {
+	group.SetLimit(parallelCalls)
+	errs := make([]error, n)
+	for i := range n {
 		group.Go(func() error {
-			errs[i] = p.updateOne(ctx, u)
+			errs[i] = f(i)
 			return nil
 		})
 	}
-	_ = group.Wait() // each error is in errs: one container's must not hide another's
+	_ = group.Wait() // each error is in errs
 	return errors.Join(errs...)
 }
 
-func (p *Pool) updateOne(ctx context.Context, u cpumanager.Update) error {
+func (p *Pool) updateOne(ctx context.Context, u cpumanager.Update, owner types.UID) error {
 	err := p.cfg.Runtime.UpdateContainerResources(ctx, u.ContainerID, &runtimeapi.ContainerResources{
 		Linux: &runtimeapi.LinuxContainerResources{CpusetCpus: u.To.String()},
 	})
-	uid, known := p.podOf(u.ContainerID)
-	if known {
-		p.markUnread(uid)
-	}
 	if status.Code(err) == codes.NotFound {
 		return nil
 	}
 	if err != nil {
-		if known { // it may have ended meanwhile, which is no error
-			if pod, rereadErr := p.cfg.Observer.Reread(ctx, uid); rereadErr == nil &&
-				!alive(pod, u.ContainerID) {
-				return nil
-			}
+		p.doubt(u.ContainerID, owner)
+		// It may have ended meanwhile, which is no error.
+		pod, rereadErr := p.cfg.Observer.Reread(ctx, owner)
+		if rereadErr == nil && !alive(pod, u.ContainerID) {
+			return nil
 		}
 		return fmt.Errorf("update container %s to CPUs %s: %w", u.ContainerID, u.To, err)
 	}
@@ -310,18 +371,15 @@ func (p *Pool) updateOne(ctx context.Context, u cpumanager.Update) error {
 func (p *Pool) remember(u cpumanager.Update) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.told[u.ContainerID] = u.To
+	p.told[u.ContainerID] = told{u.To, time.Now()}
 }
 
-func (p *Pool) podOf(containerID string) (types.UID, bool) {
-	for _, pod := range p.cfg.Observer.All() {
-		for _, c := range pod.Containers {
-			if c.ID == containerID {
-				return pod.UID, true
-			}
-		}
-	}
-	return "", false
+// doubt says that an update may have had an effect or not.
+func (p *Pool) doubt(containerID string, owner types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.told, containerID)
+	p.stale[owner] = time.Now()
 }
 
 func alive(pod cri.Pod, containerID string) bool {

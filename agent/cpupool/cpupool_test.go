@@ -30,10 +30,15 @@ type node struct {
 	seen     map[types.UID]cri.Pod // what the observer has read
 	assigned map[types.UID]allocation.Pod
 	journal  []string
+	rereads  int
 	fail     func(id string) error
+	before   func() // of each update
 }
 
 func (n *node) UpdateContainerResources(_ context.Context, id string, r *runtimeapi.ContainerResources) error {
+	if n.before != nil {
+		n.before()
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.fail != nil {
@@ -64,11 +69,21 @@ func (n *node) All() []cri.Pod {
 	return out
 }
 
+func (n *node) Get(uid types.UID) (cri.Pod, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p, ok := n.seen[uid]
+	return p, ok
+}
+
 func (n *node) Reread(_ context.Context, uid types.UID) (cri.Pod, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.seen[uid] = n.real[uid]
-	return n.real[uid], nil
+	pod := n.real[uid]
+	pod.ReadAt = time.Now()
+	n.seen[uid] = pod
+	n.rereads++
+	return pod, nil
 }
 
 func (n *node) state() allocation.State {
@@ -86,6 +101,7 @@ func (n *node) runs(uid types.UID, cpus string, seen bool) {
 	}}}
 	n.real[uid] = p
 	if seen {
+		p.ReadAt = time.Now()
 		n.seen[uid] = p
 	}
 }
@@ -97,7 +113,9 @@ func (n *node) assign(uid types.UID, cpus ...int) {
 		"c": {CPUs: cpuset.New(cpus...)},
 	}}}
 	for other, p := range n.assigned {
-		next[other] = p
+		if other != uid {
+			next[other] = p
+		}
 	}
 	n.assigned = next
 }
@@ -125,9 +143,19 @@ func newNode(t *testing.T) (*node, *Pool) {
 		t.Fatal(err)
 	}
 	n := &node{real: map[types.UID]cri.Pod{}, seen: map[types.UID]cri.Pod{}}
-	return n, New(Config{
+	pool := New(Config{
 		Static: static, State: n.state, Runtime: n, Observer: n, Period: 10 * time.Second,
 	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- pool.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run() = %v", err)
+		}
+	})
+	return n, pool
 }
 
 func TestOthersLeaveBeforeAnExclusiveContainerEnters(t *testing.T) {
@@ -187,9 +215,7 @@ func TestNothingToDoInSteadyState(t *testing.T) {
 		n.runs("x", "2-3", true)
 		n.runs("a", "0-1,4-7", true)
 		n.runs("mute", "", true) // a runtime that does not report sets is told once
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan error, 1)
-		go func() { done <- pool.Run(ctx) }()
+		pool.Wake()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if got, want := n.updates(), "mute-c=0-1,4-7"; got != want {
@@ -201,8 +227,6 @@ func TestNothingToDoInSteadyState(t *testing.T) {
 		if got, want := n.updates(), "a-c=0-1,4-7"; got != want {
 			t.Errorf("updates after a change from outside: %q, want %q", got, want)
 		}
-		cancel()
-		<-done
 	})
 }
 
@@ -230,6 +254,60 @@ func TestFailuresOfUpdates(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Exclusive containers that come while a round is under way share the next one, which costs a
+// shared container one update and the runtime no further reading.
+func TestManyEnterTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, pool := newNode(t)
+		n.runs("a", "0-7", true)
+		release := make(chan struct{})
+		n.before = func() { <-release }
+		entered := make(chan error, 4)
+		for cpu := 1; cpu <= 4; cpu++ {
+			uid := types.UID(fmt.Sprintf("x%d", cpu))
+			n.assign(uid, cpu)
+			go func() {
+				_, _, err := pool.Enter(context.Background(), uid, "c")
+				entered <- err
+			}()
+			synctest.Wait() // the first one's round hangs in its update
+		}
+		close(release)
+		for range 4 {
+			if err := <-entered; err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, want := n.updates(), "a-c=0,2-7 a-c=0,5-7"; got != want {
+			t.Errorf("updates %q, want %q", got, want)
+		}
+		if n.rereads > 0 {
+			t.Errorf("pods were read %d times, want never: what was told is known", n.rereads)
+		}
+	})
+}
+
+// After an update that failed nobody knows the set: the same one is set again.
+func TestAFailedUpdateMayHaveHadAnEffect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, pool := newNode(t)
+		n.runs("a", "0-7", true)
+		n.assign("x", 7)
+		n.fail = func(string) error { return errors.New("timed out") }
+		if _, _, err := pool.Enter(context.Background(), "x", "c"); err == nil {
+			t.Fatal("Enter() succeeded, want the error of the update")
+		}
+		n.fail = nil
+		n.runs("a", "0-6", false) // it had an effect after all
+		n.assign("x")
+		pool.Wake()
+		synctest.Wait()
+		if got, want := n.updates(), "a-c=0-7"; got != want {
+			t.Errorf("updates %q, want %q", got, want)
+		}
+	})
 }
 
 func TestEnterEndsWithItsContext(t *testing.T) {
