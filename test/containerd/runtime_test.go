@@ -170,10 +170,7 @@ type setting struct {
 func (w world) expect(group string, settings ...setting) {
 	w.t.Helper()
 	for _, s := range settings {
-		file, want := s.legacy, s.legacyIs
-		if unified() {
-			file, want = s.v2, s.v2Is
-		}
+		file, want := s.name(), s.is()
 		if file == "" {
 			continue
 		}

@@ -25,6 +25,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
+func TestMain(m *testing.M) { harness.Main(m) }
+
 // world is a node on a containerd of its own, below a cgroup of its own.
 type world struct {
 	t *testing.T

@@ -29,24 +29,6 @@ import (
 // test measures time with it.
 const Patience = 60 * time.Second
 
-// Binary builds numalet once per test process and returns its path.
-var Binary = sync.OnceValues(func() (string, error) {
-	if given := os.Getenv("NUMALET_BINARY"); given != "" {
-		return given, nil
-	}
-	dir, err := os.MkdirTemp("", "numalet-bin-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "numalet")
-	build := exec.Command("go", "build", "-o", path, "github.com/numalet/numalet/cmd/numalet")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build numalet: %w\n%s", err, out)
-	}
-	return path, nil
-})
-
 // Node is an agent with a directory, a runtime and device plugins of its own.
 type Node struct {
 	t testing.TB
@@ -337,6 +319,12 @@ func (n *Node) get(path string) ([]byte, error) {
 // Eventually waits until check returns nil, and fails the test with its last error.
 func (n *Node) Eventually(what string, check func() error) {
 	n.t.Helper()
+	Eventually(n.t, what, check)
+}
+
+// Eventually waits until check returns nil, and fails the test with its last error.
+func Eventually(t testing.TB, what string, check func() error) {
+	t.Helper()
 	deadline := time.Now().Add(Patience)
 	for {
 		err := check()
@@ -344,7 +332,7 @@ func (n *Node) Eventually(what string, check func() error) {
 			return
 		}
 		if time.Now().After(deadline) {
-			n.t.Fatalf("waited %v in vain until %s: %v", Patience, what, err)
+			t.Fatalf("waited %v in vain until %s: %v", Patience, what, err)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

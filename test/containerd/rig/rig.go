@@ -28,9 +28,7 @@ import (
 // it when the test ends. Where it cannot run the test is skipped; in CI it fails.
 func Containerd(t *testing.T) *containerd.Daemon {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		leaveOut(t, "needs root")
-	}
+	Require(t)
 	Alone(t)
 	dir, err := os.MkdirTemp("/tmp", "nl") // sockets in t.TempDir() would have too long names
 	if err != nil {
@@ -42,9 +40,6 @@ func Containerd(t *testing.T) *containerd.Daemon {
 		}
 	})
 	config := containerd.Config{Binaries: Binaries(t), Dir: dir, Pause: containerd.PauseImage}
-	if err := config.Check(); err != nil {
-		leaveOut(t, err.Error())
-	}
 	d, err := containerd.Start(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
@@ -65,6 +60,18 @@ func Containerd(t *testing.T) *containerd.Daemon {
 		t.Fatal(err)
 	}
 	return d
+}
+
+// Require skips the test where a containerd cannot run; in CI it fails.
+func Require(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		leaveOut(t, "needs root")
+	}
+	config := containerd.Config{Binaries: Binaries(t), Dir: "/tmp", Pause: containerd.PauseImage}
+	if err := config.Check(); err != nil {
+		leaveOut(t, err.Error())
+	}
 }
 
 // Alone waits until no other test has a containerd, and keeps them waiting until the test ends. They
