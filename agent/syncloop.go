@@ -115,7 +115,8 @@ func (l *loop) desire(pod *v1.Pod) {
 	before, known := l.pods.desire(pod)
 	observed, _ := l.last(pod.UID)
 	switch {
-	case known && before.outcome == admission.Admit && !before.stopping:
+	case before.stopping: // it is submitted when nothing of it is left
+	case known && before.outcome == admission.Admit:
 		l.workers.Update(podworker.Desired{Pod: pod})
 	case status.Ended(status.Phase(pod, observed, nil)):
 		// It ended under an earlier run of the agent and shall not run again.
@@ -131,7 +132,10 @@ func (l *loop) undesire(pod *v1.Pod) {
 	if !known {
 		return
 	}
-	if rec.outcome != admission.Admit {
+	// A pod that ran under an earlier run of the agent may not have been decided on yet. What it
+	// holds is in use until it has stopped.
+	_, recorded := l.last(pod.UID)
+	if rec.outcome != admission.Admit && !rec.stopping && !recorded {
 		l.queue.Release(pod.UID)
 		l.pods.forget(pod.UID)
 		return

@@ -1,0 +1,59 @@
+package agent
+
+import (
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/cri"
+)
+
+// idleLoop is a loop whose queue and workers only take notes: nothing of it runs.
+func idleLoop(observed cri.Pod) *loop {
+	return &loop{
+		pods:    newPods(status.Node{}),
+		last:    func(types.UID) (cri.Pod, bool) { return observed, len(observed.Sandboxes) > 0 },
+		queue:   admission.New(admission.Config{}),
+		workers: podworker.New(podworker.Config{}),
+	}
+}
+
+func examplePod() *v1.Pod {
+	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main"}}}}
+	pod.UID, pod.Namespace, pod.Name = "uid-1", "default", "a"
+	return pod
+}
+
+// A pod that is withdrawn before admission spoke is forgotten when the runtime has nothing of it,
+// and stopped first when it runs from before: its CPUs and devices are in use.
+func TestWithdrawnBeforeItWasDecided(t *testing.T) {
+	for name, test := range map[string]struct {
+		observed cri.Pod
+		known    bool
+		workers  []types.UID
+	}{
+		"new":              {},
+		"runs from before": {cri.Pod{Sandboxes: []cri.Sandbox{{Ready: true}}}, true, []types.UID{"uid-1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := idleLoop(test.observed)
+			l.desire(examplePod())
+			l.undesire(examplePod())
+			if l.pods.known("uid-1") != test.known {
+				t.Errorf("known: %v, want %v", !test.known, test.known)
+			}
+			if got := l.workers.Known(); !slices.Equal(got, test.workers) {
+				t.Errorf("workers of %v, want %v", got, test.workers)
+			}
+			l.undesire(examplePod())
+			if l.pods.known("uid-1") != test.known {
+				t.Errorf("withdrawn twice, known: %v, want %v", !test.known, test.known)
+			}
+		})
+	}
+}
