@@ -226,12 +226,20 @@ func (n *Node) RemovePod(name string) {
 // control client. stop ends the process.
 func (n *Node) Plugin(resource string, args ...string) (ctl *pluginsim.Client, stop func()) {
 	n.t.Helper()
+	return n.PluginNamed(pluginsim.Kind(resource), resource, args...)
+}
+
+// PluginNamed is Plugin with a name for its files, for several plugins of one resource; they need
+// different --socket as well.
+func (n *Node) PluginNamed(name, resource string, args ...string) (
+	ctl *pluginsim.Client, stop func()) {
+	n.t.Helper()
 	binary, err := Binary()
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	_, name, _ := strings.Cut(resource, "/")
 	control := filepath.Join(n.Dir, name+".ctl")
+	_ = os.Remove(control) // of an earlier process
 	cmd := exec.Command(binary, append([]string{
 		"plugin", "sim", "--resource=" + resource, "--control=" + control,
 		"--dir=" + filepath.Join(n.Root, "device-plugins"),

@@ -1,0 +1,373 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/deviceplugin"
+	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
+	"github.com/numalet/numalet/test/harness"
+)
+
+// The playground machine: 64 CPUs of which one is reserved, and the resources of its plugins.
+const (
+	assignableCPUs = 63
+	gpu            = "example.com/gpu"
+	nic            = "example.com/nic"
+)
+
+// workload is one pod that a test desires. Its containers say in their environment what they are
+// to have, so that a monitor can check them without knowing the pod.
+type workload struct {
+	name string
+	// uid stays the same when the pod is changed in place; empty: the agent makes it from the
+	// manifest, so that a change makes another pod.
+	uid        string
+	generation int
+	main       need
+	init       *need // runs for a moment
+	sidecar    *need
+}
+
+// need is what one container asks for.
+type need struct {
+	cpus      string // whole ones are exclusive
+	gpus      int
+	nics      int
+	script    string // what the simulated runtime makes of it
+	noRestart bool
+}
+
+// exclusive is how many CPUs the container has alone.
+func (n need) exclusive() int {
+	count, err := strconv.Atoi(n.cpus)
+	if err != nil {
+		return 0
+	}
+	return count
+}
+
+func (n need) devices() map[string]int { return map[string]int{gpu: n.gpus, nic: n.nics} }
+
+// node is the pod's name on the node.
+func (w workload) node() string { return w.name + "-node" }
+
+// image is what tells generations apart: of a container, its change alone means another container.
+func (w workload) image() string { return fmt.Sprintf("sim.local/app:%d", w.generation) }
+
+// running are the containers that run when all is well.
+func (w workload) running() map[string]need {
+	out := map[string]need{"main": w.main}
+	if w.sidecar != nil {
+		out["sidecar"] = *w.sidecar
+	}
+	return out
+}
+
+// held is what the pod has been given for good, by container.
+func (w workload) held() map[string]need {
+	out := w.running()
+	if w.init != nil {
+		out["init"] = *w.init
+	}
+	return out
+}
+
+func (w workload) manifest() string {
+	pod := v1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: w.name, UID: types.UID(w.uid), Annotations: map[string]string{},
+		},
+		Spec: v1.PodSpec{
+			TerminationGracePeriodSeconds: ptr.To(int64(2)),
+			Containers:                    []v1.Container{w.container("main", w.main)},
+		},
+	}
+	if w.main.noRestart {
+		pod.Spec.RestartPolicy = v1.RestartPolicyNever
+	}
+	if w.sidecar != nil {
+		c := w.container("sidecar", *w.sidecar)
+		c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
+		pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
+	}
+	if w.init != nil {
+		pod.Spec.InitContainers = append(pod.Spec.InitContainers, w.container("init", *w.init))
+	}
+	for name, n := range w.held() {
+		if n.script != "" {
+			pod.Annotations[sim.AnnotationPrefix+name] = n.script
+		}
+	}
+	raw, err := yaml.Marshal(pod)
+	if err != nil {
+		panic(err) // a Pod can always be encoded
+	}
+	return string(raw)
+}
+
+func (w workload) container(name string, n need) v1.Container {
+	limits := v1.ResourceList{
+		v1.ResourceCPU: resource.MustParse(n.cpus), v1.ResourceMemory: resource.MustParse("64Mi"),
+	}
+	env := []v1.EnvVar{{Name: "CHECK_CPUS", Value: strconv.Itoa(n.exclusive())}}
+	for name, count := range n.devices() {
+		if count > 0 {
+			limits[v1.ResourceName(name)] = *resource.NewQuantity(int64(count), resource.DecimalSI)
+			env = append(env, v1.EnvVar{Name: "CHECK_" + pluginsim.EnvName(name),
+				Value: strconv.Itoa(count)})
+		}
+	}
+	slices.SortFunc(env, func(a, b v1.EnvVar) int { return strings.Compare(a.Name, b.Name) })
+	return v1.Container{
+		Name: name, Image: w.image(), Env: env,
+		Resources: v1.ResourceRequirements{Limits: limits},
+	}
+}
+
+// monitor checks, at every change that the runtime makes, what must hold at all times:
+//
+//   - a CPU that a running container has alone is in no other running container's set;
+//   - a device is in one running container at most;
+//   - a container has as many CPUs and devices as it asked for;
+//   - no container of a pod runs twice;
+//   - no container of a pod that is to be left alone ends.
+type monitor struct {
+	mu     sync.Mutex
+	live   map[string]sim.Container // by id
+	alone  map[string]bool          // names of pods to be left alone
+	broken []string
+}
+
+// monitored starts a monitor of the node's runtime; what it finds fails the test at its end.
+func monitored(t testing.TB, n *harness.Node) *monitor {
+	m := &monitor{live: map[string]sim.Container{}, alone: map[string]bool{}}
+	n.Runtime.Watch(m.told)
+	t.Cleanup(func() { m.check(t) })
+	return m
+}
+
+// check reports what was found so far, once.
+func (m *monitor) check(t testing.TB) {
+	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, what := range m.broken {
+		t.Error(what)
+	}
+	m.broken = nil
+}
+
+// leaveAlone says whether the containers of a pod must not end from now on.
+func (m *monitor) leaveAlone(pod string, alone bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.alone[pod] = alone
+}
+
+// told is called by the runtime.
+func (m *monitor) told(c sim.Container) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, ran := m.live[c.ID]
+	if !c.Running() {
+		delete(m.live, c.ID)
+		if ran && m.alone[c.Pod] {
+			m.foundLocked("%s ended (%s) though nobody touched its pod", nameOf(c), c.State)
+		}
+		return
+	}
+	m.live[c.ID] = c
+	m.has(c)
+	for _, other := range m.live {
+		if other.ID != c.ID {
+			m.compare(c, other)
+		}
+	}
+}
+
+func (m *monitor) foundLocked(format string, args ...any) {
+	if len(m.broken) < 20 {
+		m.broken = append(m.broken, "invariant broken: "+fmt.Sprintf(format, args...))
+	}
+}
+
+// has checks a container by itself.
+func (m *monitor) has(c sim.Container) {
+	if n := alone(c); n > 0 && cpusOf(c).Size() != n {
+		m.foundLocked("%s has CPUs %q, wants %d of its own", nameOf(c), c.CPUs, n)
+	}
+	for _, name := range []string{gpu, nic} {
+		want, _ := strconv.Atoi(c.Env()["CHECK_"+pluginsim.EnvName(name)])
+		if got := devicesOf(c, name); len(got) != want {
+			m.foundLocked("%s has %s %q, wants %d", nameOf(c), name, got, want)
+		}
+	}
+}
+
+func (m *monitor) compare(a, b sim.Container) {
+	if a.UID == b.UID && a.Subject.Container == b.Subject.Container {
+		m.foundLocked("%s runs twice, attempts %d and %d", nameOf(a), a.Attempt, b.Attempt)
+	}
+	if shared := cpusOf(a).Intersection(cpusOf(b)); alone(a)+alone(b) > 0 && !shared.IsEmpty() {
+		m.foundLocked("%s (%d of its own) and %s (%d) both run on CPUs %s",
+			nameOf(a), alone(a), nameOf(b), alone(b), shared)
+	}
+	for _, name := range []string{gpu, nic} {
+		for _, id := range devicesOf(a, name) {
+			if slices.Contains(devicesOf(b, name), id) {
+				m.foundLocked("%s and %s both have %s %s", nameOf(a), nameOf(b), name, id)
+			}
+		}
+	}
+}
+
+func nameOf(c sim.Container) string { return c.Pod + "/" + c.Subject.Container }
+
+// alone is how many CPUs of its own a container wants.
+func alone(c sim.Container) int {
+	n, _ := strconv.Atoi(c.Env()["CHECK_CPUS"])
+	return n
+}
+
+// cpusOf is where a container may run: everywhere when nothing is set.
+func cpusOf(c sim.Container) cpuset.CPUSet {
+	if c.CPUs == "" {
+		return cpuset.New(slices.Collect(func(yield func(int) bool) {
+			for i := 0; i <= assignableCPUs && yield(i); i++ {
+			}
+		})...)
+	}
+	set, err := cpuset.Parse(c.CPUs)
+	if err != nil {
+		panic(err) // the runtime has checked it
+	}
+	return set
+}
+
+func devicesOf(c sim.Container, resource string) []string {
+	ids := c.Env()[pluginsim.EnvName(resource)]
+	if ids == "" {
+		return nil
+	}
+	return strings.Split(ids, ",")
+}
+
+// assigned reads a copy of the state file, as the agent would. It is never corrupt.
+func assigned(t testing.TB, n *harness.Node) allocation.State {
+	t.Helper()
+	dir := filepath.Join(n.Dir, "state-copy")
+	raw, err := os.ReadFile(filepath.Join(n.Root, allocation.FileName))
+	if os.IsNotExist(err) {
+		return allocation.State{}
+	}
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, allocation.FileName), raw, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := allocation.Open(dir)
+	if err != nil {
+		t.Fatalf("the state file is not sound: %v", err)
+	}
+	return store.State()
+}
+
+// settled tells whether the node runs the workloads and has nothing else left.
+func settled(t testing.TB, n *harness.Node, want []workload) error {
+	t.Helper()
+	pods, err := n.Pods()
+	if err != nil {
+		return err
+	}
+	names := map[string]bool{}
+	for _, w := range want {
+		names[w.node()] = true
+		pod, ok := pods[w.node()]
+		if !ok || pod.Status.Phase != v1.PodRunning || pod.Status.Reason != "" {
+			return fmt.Errorf("pod %s is %q: %s %s", w.node(), pod.Status.Phase,
+				pod.Status.Reason, pod.Status.Message)
+		}
+	}
+	if len(pods) != len(want) {
+		return fmt.Errorf("/pods has %d pods, want %d", len(pods), len(want))
+	}
+	state := n.Runtime.State()
+	for _, s := range state.Sandboxes {
+		if !names[s.Pod] {
+			return fmt.Errorf("the runtime has a sandbox of %s", s.Pod)
+		}
+	}
+	given := assigned(t, n)
+	shared := cpusOf(sim.Container{}).Difference(given.CPUs())
+	for _, c := range state.Running() {
+		if alone(c) == 0 && !cpusOf(c).Equals(shared) {
+			return fmt.Errorf("%s runs on %s, the shared pool is %s", nameOf(c), c.CPUs, shared)
+		}
+	}
+	for _, w := range want {
+		if err := runs(w, state, given.Pods[pods[w.node()].UID]); err != nil {
+			return fmt.Errorf("pod %s: %w", w.node(), err)
+		}
+		delete(given.Pods, pods[w.node()].UID)
+	}
+	for _, p := range given.Pods {
+		return fmt.Errorf("the state file has pod %s (%s)", p.Name, p.UID)
+	}
+	return nil
+}
+
+// runs compares what the pod's containers have with what the state file says that they have.
+func runs(w workload, state sim.State, given allocation.Pod) error {
+	for name, n := range w.running() {
+		c, ok := state.Container(w.node(), name)
+		if !ok || !c.Running() || c.UID != string(given.UID) && given.UID != "" {
+			return fmt.Errorf("container %s does not run", name)
+		}
+		if got := c.Config.GetImage().GetUserSpecifiedImage(); got != w.image() {
+			return fmt.Errorf("container %s has image %s, want %s", name, got, w.image())
+		}
+		if n.exclusive() > 0 && !cpusOf(c).Equals(given.Containers[name].CPUs) {
+			return fmt.Errorf("container %s runs on %s, the state file says %s", name, c.CPUs,
+				given.Containers[name].CPUs)
+		}
+		for resource, count := range n.devices() {
+			if got := devicesOf(c, resource); len(got) != count ||
+				!sameIDs(got, given.Containers[name], resource) {
+				return fmt.Errorf("container %s has %s %q, the state file says %v", name, resource,
+					got, given.Containers[name].Devices)
+			}
+		}
+	}
+	return nil
+}
+
+func sameIDs(got []string, given allocation.Container, resource string) bool {
+	for _, d := range given.Devices {
+		if d.Resource == resource {
+			return slices.Equal(slices.SortedFunc(slices.Values(got), deviceplugin.CompareIDs), d.IDs)
+		}
+	}
+	return len(got) == 0
+}

@@ -1,0 +1,247 @@
+package test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/test/harness"
+)
+
+// The agent is killed this often, and everything has to settle after so many kills. To repeat a
+// run, set NUMALET_KILL_SEED to the seed that it logged; NUMALET_KILL_ROUNDS for more rounds.
+const (
+	killRounds  = 200
+	settleEvery = 20
+)
+
+// The agent may be killed at any moment: a random schedule adds, changes and removes pods while it
+// is killed and started again, on the same directory, with runtime and plugins living on. What
+// must hold at all times is checked at each change that the runtime makes (monitor); what must
+// hold in the end, whenever the agent is given time to settle.
+func TestKilledAtRandomMoments(t *testing.T) {
+	seed := envNumber(t, "NUMALET_KILL_SEED", rand.Uint64())
+	rounds := int(envNumber(t, "NUMALET_KILL_ROUNDS", killRounds))
+	t.Logf("NUMALET_KILL_SEED=%d", seed)
+	n := harness.New(t)
+	k := &killer{
+		Node: n, t: t, random: rand.New(rand.NewPCG(seed, 0)),
+		monitor: monitored(t, n), desired: map[string]workload{},
+	}
+	slowRuntime(t, n)
+	n.Plugin(gpu, "--devices=8", "--nodes=0-3")
+	n.Plugin(nic, "--devices=4", "--nodes=0-3")
+	for round := range rounds {
+		k.round()
+		k.monitor.check(t)
+		if t.Failed() {
+			t.Fatalf("after the kill of round %d", round)
+		}
+		if (round+1)%settleEvery == 0 {
+			k.settle()
+		}
+	}
+	for name := range k.desired {
+		k.remove(name)
+	}
+	k.settle()
+	k.leftovers()
+}
+
+func envNumber(t testing.TB, name string, otherwise uint64) uint64 {
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	number, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return number
+}
+
+// slowRuntime makes each call that changes something take a moment before and after it takes
+// effect, so that a kill can come before, between and after.
+func slowRuntime(t testing.TB, n *harness.Node) {
+	for _, method := range []string{
+		"RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "CreateContainer", "StartContainer",
+		"StopContainer", "RemoveContainer", "UpdateContainerResources",
+	} {
+		for _, after := range []bool{false, true} {
+			err := n.Runtime.SetFault(sim.Fault{
+				Method: method, After: after, Delay: metav1.Duration{Duration: 3 * time.Millisecond},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// killer plays the random schedule.
+type killer struct {
+	*harness.Node
+	t       *testing.T
+	random  *rand.Rand
+	monitor *monitor
+	desired map[string]workload // by name
+	counter int
+}
+
+// round changes what is desired, before the agent runs or while it does, and kills it.
+func (k *killer) round() {
+	for range k.random.IntN(2) {
+		k.change()
+	}
+	if k.random.IntN(2) == 0 {
+		k.StartOnly() // killed while it starts
+	} else {
+		k.Start()
+	}
+	for range k.random.IntN(3) {
+		k.pause()
+		k.change()
+	}
+	k.pause()
+	k.Kill()
+	assigned(k.t, k.Node) // fails the test if it cannot be read
+}
+
+// pause is part of the schedule: the random time until the next thing happens.
+func (k *killer) pause() { time.Sleep(time.Duration(k.random.Int64N(int64(150 * time.Millisecond)))) }
+
+// settle gives the agent time, checks that everything is as desired, and from then on lets no pod
+// end that is not touched.
+func (k *killer) settle() {
+	k.t.Helper()
+	var want []workload
+	for _, name := range k.names() {
+		want = append(want, k.desired[name])
+	}
+	k.Start()
+	k.Eventually(fmt.Sprintf("the node settles with %d pods", len(want)), func() error {
+		return settled(k.t, k.Node, want)
+	})
+	for _, w := range want {
+		k.monitor.leaveAlone(w.node(), true)
+	}
+	k.Kill()
+}
+
+func (k *killer) names() []string {
+	var out []string
+	for name := range k.desired {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// change adds, changes or removes one pod.
+func (k *killer) change() {
+	names := k.names()
+	if len(names) < 4 || len(names) < 12 && k.random.IntN(2) == 0 {
+		k.counter++
+		k.desire(k.invent(fmt.Sprintf("p%d", k.counter)))
+		return
+	}
+	name := names[k.random.IntN(len(names))]
+	switch k.random.IntN(4) {
+	case 0: // in place, or into another pod of that name
+		w := k.desired[name]
+		w.generation++
+		k.desire(w)
+	case 1: // into another pod with other needs
+		w := k.invent(name)
+		w.generation = k.desired[name].generation + 1
+		k.desire(w)
+	default:
+		k.remove(name)
+	}
+}
+
+// desire writes the pod if all desired pods fit the node together.
+func (k *killer) desire(w workload) {
+	cpus, gpus, nics := w.total()
+	for name, other := range k.desired {
+		if name != w.name {
+			c, g, n := other.total()
+			cpus, gpus, nics = cpus+c, gpus+g, nics+n
+		}
+	}
+	if cpus > assignableCPUs || gpus > 8 || nics > 4 {
+		return
+	}
+	k.monitor.leaveAlone(w.node(), false)
+	k.desired[w.name] = w
+	k.Pod(w.name, w.manifest())
+}
+
+func (k *killer) remove(name string) {
+	k.monitor.leaveAlone(k.desired[name].node(), false)
+	delete(k.desired, name)
+	k.RemovePod(name)
+}
+
+// invent makes up a pod.
+func (k *killer) invent(name string) workload {
+	one := func() need {
+		n := need{cpus: "300m", gpus: k.random.IntN(3), nics: k.random.IntN(2)}
+		if k.random.IntN(3) > 0 {
+			n.cpus = strconv.Itoa(1 + k.random.IntN(12))
+		}
+		if k.random.IntN(3) == 0 {
+			n.script = "term-after=20ms"
+		}
+		return n
+	}
+	w := workload{name: name, main: one()}
+	if k.random.IntN(3) == 0 {
+		w.uid = fmt.Sprintf("00000000-0000-0000-0000-%012d", k.random.IntN(1_000_000_000))
+	}
+	if k.random.IntN(3) == 0 {
+		init := one()
+		init.script = fmt.Sprintf("exit=0 after=%dms", k.random.IntN(30))
+		w.init = &init
+	}
+	if k.random.IntN(3) == 0 {
+		sidecar := one()
+		w.sidecar = &sidecar
+	}
+	return w
+}
+
+// total is more than the pod can hold at any time: whole CPUs, GPUs, NICs.
+func (w workload) total() (cpus, gpus, nics int) {
+	for _, n := range w.held() {
+		cpus += max(n.exclusive(), 1)
+		gpus += n.gpus
+		nics += n.nics
+	}
+	return cpus, gpus, nics
+}
+
+// leftovers checks that an empty node keeps nothing of two hundred crashes.
+func (k *killer) leftovers() {
+	for _, c := range k.Runtime.State().Containers {
+		k.t.Errorf("the runtime still has %s, %s", nameOf(c), c.State)
+	}
+	for _, pattern := range []string{"pods/*", ".*", "device-plugins/.*", "*.corrupt-*"} {
+		found, err := filepath.Glob(filepath.Join(k.Root, pattern))
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		if len(found) > 1 {
+			k.t.Errorf("%d leftovers: %s", len(found), strings.Join(found[:2], " "))
+		}
+	}
+}
