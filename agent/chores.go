@@ -50,14 +50,6 @@ func (c *chores) export() { signal(c.wakeExport) }
 // housekeep asks for a round of housekeeping.
 func (c *chores) housekeep() { signal(c.wakeHousekeep) }
 
-// assigned says that assignments changed.
-func (c *chores) assigned() {
-	c.export()
-	if c.pool != nil {
-		c.pool.Wake()
-	}
-}
-
 func signal(wake chan<- struct{}) {
 	select {
 	case wake <- struct{}{}:
@@ -73,6 +65,11 @@ func (c *chores) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-c.store.Changed():
+			if c.pool != nil {
+				c.pool.Wake()
+			}
+			c.export()
 		case <-c.wakeExport:
 			err := allocation.Export(c.checkpointDir, c.store.State(), c.plugins.Inventory())
 			if err != nil {

@@ -154,7 +154,6 @@ func (l *loop) decided(ctx context.Context, r admission.Result) {
 	switch r.Outcome {
 	case admission.Admit:
 		l.workers.Update(podworker.Desired{Pod: r.Pod})
-		l.chores.assigned()
 	case admission.Wait:
 		log.Info("Pod waits", "pod", klog.KObj(r.Pod), "reason", r.Reason, "message", r.Message)
 	case admission.Reject:
@@ -166,7 +165,6 @@ func (l *loop) decided(ctx context.Context, r admission.Result) {
 // end gives back what a pod held once nothing of it runs.
 func (l *loop) end(e ending) {
 	l.queue.Release(e.uid)
-	l.chores.assigned()
 	if !e.gone {
 		return
 	}

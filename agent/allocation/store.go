@@ -13,6 +13,7 @@ type Store struct {
 	path    string
 	state   atomic.Pointer[State]
 	commits chan commit
+	changed chan struct{} // capacity 1
 	stopped chan struct{}
 	write   func(path string, content []byte) error // writeDurably; tests make it fail
 }
@@ -31,6 +32,7 @@ func Open(dir string) (*Store, error) {
 	s := &Store{
 		path:    filepath.Join(dir, FileName),
 		commits: make(chan commit),
+		changed: make(chan struct{}, 1),
 		stopped: make(chan struct{}),
 		write:   writeDurably,
 	}
@@ -44,6 +46,9 @@ func Open(dir string) (*Store, error) {
 
 // State is the last committed state.
 func (s *Store) State() State { return *s.state.Load() }
+
+// Changed has a value when State is a new one since the last was received. It is for one reader.
+func (s *Store) Changed() <-chan struct{} { return s.changed }
 
 // Commit makes the changes durable and then visible, all or none; on error nothing changed.
 // Commits that wait at the same time share one write.
@@ -96,6 +101,10 @@ func (s *Store) apply(batch []commit) {
 	}
 	if err == nil {
 		s.state.Store(&next)
+		select {
+		case s.changed <- struct{}{}:
+		default: // the reader is going to look anyway
+		}
 	}
 	for _, c := range batch {
 		c.done <- err

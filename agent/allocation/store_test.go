@@ -103,6 +103,30 @@ func TestFailedWriteChangesNothing(t *testing.T) {
 	}
 }
 
+// Changed tells after the new state is there, and once for many.
+func TestChanged(t *testing.T) {
+	s := mustOpen(t, t.TempDir())
+	run(t, s)
+	for _, uid := range []string{"a", "b"} {
+		if err := s.Commit(context.Background(), Change{Put: examplePod(uid)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-s.Changed()
+	if n := len(s.State().Pods); n != 2 {
+		t.Errorf("%d pods when told of the change, want 2", n)
+	}
+	s.write = func(string, []byte) error { return errors.New("no") }
+	if err := s.Commit(context.Background(), Change{Drop: "a"}); err == nil {
+		t.Fatal("no error")
+	}
+	select {
+	case <-s.Changed():
+		t.Error("told of a change that failed")
+	default:
+	}
+}
+
 func TestConcurrentCommitsAreAllThere(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)
