@@ -40,16 +40,18 @@ type FileConfig struct {
 type File struct {
 	c       FileConfig
 	entries map[string]*fileEntry // by file name
-	// The problems of the path itself that were last reported.
+	// What is wrong with the path itself; "": nothing.
 	listing, watching string
+	ledger            ledger
 }
 
 // fileEntry is what is known of one file.
 type fileEntry struct {
-	sum     [sha256.Size]byte // of the content last looked at
-	pod     *v1.Pod           // of the last good content, nil if there was none
-	problem string            // the message last reported
-	clash   string            // the file that has the same pod, last reported
+	sum [sha256.Size]byte // of the content last looked at
+	pod *v1.Pod           // of the last good content, nil if there was none
+	// What is wrong: with the file, with its content, with its pod beside the others; and what of
+	// the content is ignored. Without a message: nothing.
+	unreadable, invalid, clash, ignored Problem
 }
 
 // settle is how long a file must be gone before its pod goes: editors move a file away and write a
@@ -65,7 +67,7 @@ func NewFile(c FileConfig) *File {
 		c.Report = func(Problem) {}
 	}
 	c.Path = filepath.Clean(c.Path)
-	return &File{c: c, entries: map[string]*fileEntry{}}
+	return &File{c: c, entries: map[string]*fileEntry{}, ledger: ledger{report: c.Report}}
 }
 
 // Name implements Feed.
@@ -84,14 +86,18 @@ func (f *File) Run(ctx context.Context, deliver func([]*v1.Pod)) error {
 			deliver(f.pods())
 			delivered = true
 		}
+		f.watching = ""
+		absent := errors.Is(watchErr, fs.ErrNotExist)
+		if watchErr != nil && !absent {
+			f.watching = watchErr.Error() + "; looking every " + f.c.Every.String()
+		}
+		f.ledger.now(f.findings())
 		switch {
 		case watchErr == nil:
-			f.watching = ""
 			f.follow(ctx, w, dir == f.c.Path, tick.C, deliver)
-		case errors.Is(watchErr, fs.ErrNotExist):
+		case absent:
 			sleep(ctx, absentRetry)
 		default:
-			f.reportPath(&f.watching, watchErr.Error()+"; looking every "+f.c.Every.String())
 			sleep(ctx, f.c.Every)
 		}
 	}
@@ -146,6 +152,7 @@ func (f *File) follow(outer context.Context, w *watch, isDir bool, tick <-chan t
 		if changed {
 			deliver(f.pods())
 		}
+		f.ledger.now(f.findings())
 		if (f.watched() == f.c.Path) != isDir {
 			return // the path became a directory, or ceased to be one
 		}
@@ -195,11 +202,11 @@ func (f *File) path(name string) string {
 // relist looks at everything. ok is false when the path cannot be read: nothing is concluded then.
 func (f *File) relist() (changed, ok bool) {
 	names, err := f.list()
+	f.listing = ""
 	if err != nil {
-		f.reportPath(&f.listing, err.Error())
+		f.listing = err.Error()
 		return false, false
 	}
-	f.listing = ""
 	present := map[string]bool{}
 	for _, name := range names {
 		present[name] = true
@@ -251,30 +258,25 @@ func (f *File) refresh(name string) (changed bool) {
 		f.entries[name] = e
 	}
 	o := origin{node: f.c.Node, source: FileSource, place: path}
+	e.unreadable = Problem{}
 	if err != nil {
-		if e.problem != err.Error() {
-			e.problem = err.Error()
-			f.c.Report(o.problem(path, err))
-		}
+		e.unreadable = o.problem(path, err)
 		return false
 	}
 	sum := sha256.Sum256(data)
 	if sum == e.sum {
-		e.problem = ""
 		return false
 	}
-	e.sum, e.problem = sum, ""
+	e.sum, e.invalid = sum, Problem{}
 	d, err := decode(data, false)
 	if err == nil {
 		err = o.pod(&d.pods[0])
 	}
 	if err != nil {
-		f.c.Report(o.problem(path, err))
+		e.invalid = o.problem(path, err)
 		return false
 	}
-	for _, warning := range d.warnings {
-		f.c.Report(o.problem(path, refuse(IgnoredField, "%s", warning)))
-	}
+	e.ignored = o.warning(path, d.warnings)
 	e.pod = &d.pods[0]
 	return true
 }
@@ -290,27 +292,36 @@ func (f *File) pods() []*v1.Pod {
 			continue
 		}
 		key := types.NamespacedName{Namespace: e.pod.Namespace, Name: e.pod.Name}
-		first, twice := owner[key]
-		if twice && e.clash != first {
-			f.c.Report(origin{source: FileSource}.problem(f.path(name), refuse(FailedValidation,
-				"pod %s is in %s already; rename one of the two", key, f.path(first))))
+		e.clash = Problem{}
+		if first, twice := owner[key]; twice {
+			e.clash = origin{source: FileSource}.problem(f.path(name), refuse(FailedValidation,
+				"pod %s is in %s already; rename one of the two", key, f.path(first)))
+			continue
 		}
-		e.clash = first
-		if !twice {
-			owner[key] = name
-			pods = append(pods, e.pod)
-		}
+		owner[key] = name
+		pods = append(pods, e.pod)
 	}
 	return pods
 }
 
-// reportPath reports a problem of the path as a whole, unless it is the last one.
-func (f *File) reportPath(last *string, message string) {
-	if *last != message {
-		*last = message
-		f.c.Report(Problem{Source: FileSource, Name: f.c.Path, Reason: Unreadable,
-			Message: message})
+// findings is what is wrong now, the worst first for each name, in the order of the names.
+func (f *File) findings() []finding {
+	var out []finding
+	for _, message := range []string{f.listing, f.watching} {
+		if message != "" {
+			out = append(out, finding{Problem: Problem{Source: FileSource, Name: f.c.Path,
+				Reason: Unreadable, Message: message}})
+		}
 	}
+	for _, e := range f.entries {
+		for _, p := range []Problem{e.unreadable, e.invalid, e.clash, e.ignored} {
+			if p.Message != "" {
+				out = append(out, finding{p, e.sum})
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b finding) int { return strings.Compare(a.Name, b.Name) })
+	return out
 }
 
 var errDirectory = errors.New("is a directory")

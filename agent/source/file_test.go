@@ -85,16 +85,29 @@ func (f *followed) reported() []Problem {
 // waitProblem waits for a problem of the file with the text in its message.
 func (f *followed) waitProblem(file, text string) {
 	f.t.Helper()
+	f.waitReport(func(p Problem) bool {
+		return filepath.Base(p.Name) == file && p.Message != "" && strings.Contains(p.Message, text)
+	}, "no problem of "+file+" with "+text)
+}
+
+// waitOver waits until the problem of the file is over.
+func (f *followed) waitOver(file string) {
+	f.t.Helper()
+	f.waitReport(func(p Problem) bool {
+		return filepath.Base(p.Name) == file && p.Message == ""
+	}, "the problem of "+file+" is not over")
+}
+
+func (f *followed) waitReport(is func(Problem) bool, otherwise string) {
+	f.t.Helper()
 	limit := time.Now().Add(20 * time.Second)
 	for time.Now().Before(limit) {
-		for _, p := range f.reported() {
-			if filepath.Base(p.Name) == file && strings.Contains(p.Message, text) {
-				return
-			}
+		if slices.ContainsFunc(f.reported(), is) {
+			return
 		}
 		time.Sleep(time.Millisecond)
 	}
-	f.t.Fatalf("no problem of %s with %q in %+v", file, text, f.reported())
+	f.t.Fatalf("%s in %+v", otherwise, f.reported())
 }
 
 func (f *followed) put(name, content string) {

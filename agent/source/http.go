@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -41,10 +42,15 @@ type HTTP struct {
 	client *http.Client
 	shown  string // the URL without its password
 
-	body    []byte                           // of the last answer
-	read    bool                             // body is set
-	problem string                           // the message last reported
-	good    map[types.NamespacedName]*v1.Pod // the last good pods, by full name
+	body []byte                           // of the last answer
+	read bool                             // body is set
+	good map[types.NamespacedName]*v1.Pod // the last good pods, by full name
+
+	// What is wrong: with the URL, with the answer as a whole, with single pods of the last good
+	// answer. Without a message: nothing.
+	unreadable, invalid Problem
+	items               []Problem
+	ledger              ledger
 }
 
 // NewHTTP returns the feed.
@@ -67,7 +73,7 @@ func NewHTTP(c HTTPConfig) *HTTP {
 	}
 	c.Header = header
 	client := &http.Client{Transport: c.Transport, Timeout: requestTimeout}
-	return &HTTP{c: c, client: client, shown: shown}
+	return &HTTP{c: c, client: client, shown: shown, ledger: ledger{report: c.Report}}
 }
 
 // Name implements Feed.
@@ -82,6 +88,7 @@ func (h *HTTP) Run(ctx context.Context, deliver func([]*v1.Pod)) error {
 		if pods, changed := h.look(ctx); changed {
 			deliver(pods)
 		}
+		h.ledger.now(h.findings())
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -96,27 +103,25 @@ func (h *HTTP) look(ctx context.Context) (pods []*v1.Pod, changed bool) {
 	if ctx.Err() != nil {
 		return nil, false
 	}
+	h.unreadable = Problem{}
 	if err != nil {
-		h.report(err)
+		h.unreadable = h.origin().problem(h.shown, err)
 		return nil, false
 	}
 	if h.read && bytes.Equal(body, h.body) {
-		h.problem = ""
 		return nil, false
 	}
-	h.body, h.read, h.problem = body, true, ""
+	h.body, h.read, h.invalid = body, true, Problem{}
 	if len(bytes.TrimSpace(body)) == 0 {
-		h.report(refuse(InvalidManifest, "the answer is empty; no pods run from it"))
-		h.good = nil
+		h.invalid = h.origin().problem(h.shown,
+			refuse(InvalidManifest, "the answer is empty; no pods run from it"))
+		h.good, h.items = nil, nil
 		return []*v1.Pod{}, true
 	}
 	d, err := decode(body, true)
 	if err != nil {
-		h.report(err)
+		h.invalid = h.origin().problem(h.shown, err)
 		return nil, false
-	}
-	for _, warning := range d.warnings {
-		h.c.Report(h.origin().problem(h.shown, refuse(IgnoredField, "%s", warning)))
 	}
 	return h.accept(d), true
 }
@@ -125,6 +130,7 @@ func (h *HTTP) look(ctx context.Context) (pods []*v1.Pod, changed bool) {
 func (h *HTTP) accept(d decoded) []*v1.Pod {
 	pods := make([]*v1.Pod, 0, len(d.pods))
 	good := map[types.NamespacedName]*v1.Pod{}
+	h.items = nil
 	for i := range d.pods {
 		p, place := &d.pods[i], h.shown
 		if d.list {
@@ -133,7 +139,7 @@ func (h *HTTP) accept(d decoded) []*v1.Pod {
 		// The name as written: refused pods may not have got their final one.
 		key := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 		if err := h.origin().pod(p); err != nil {
-			h.c.Report(h.origin().problem(place, err))
+			h.items = append(h.items, h.origin().problem(place, err))
 			p = h.good[key]
 		}
 		if p != nil {
@@ -142,19 +148,23 @@ func (h *HTTP) accept(d decoded) []*v1.Pod {
 		}
 	}
 	h.good = good
+	h.items = append(h.items, h.origin().warning(h.shown, d.warnings))
 	return pods
+}
+
+// findings is what is wrong now, the worst first.
+func (h *HTTP) findings() []finding {
+	var out []finding
+	for _, p := range slices.Concat([]Problem{h.unreadable, h.invalid}, h.items) {
+		if p.Message != "" {
+			out = append(out, finding{Problem: p})
+		}
+	}
+	return out
 }
 
 func (h *HTTP) origin() origin {
 	return origin{node: h.c.Node, source: HTTPSource, place: h.c.URL}
-}
-
-// report reports a problem of the answer as a whole, once in a row.
-func (h *HTTP) report(err error) {
-	if h.problem != err.Error() {
-		h.problem = err.Error()
-		h.c.Report(h.origin().problem(h.shown, err))
-	}
 }
 
 func (h *HTTP) get(ctx context.Context) ([]byte, error) {

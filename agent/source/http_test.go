@@ -58,24 +58,24 @@ func TestHTTPFollowsAnswers(t *testing.T) {
 	tests := []struct {
 		answer answers
 		sets   []string // delivered by this answer; nil: nothing is
-		reason []string // of the problems
+		reason []string // of the problems; "": one is over
 	}{
 		{answers{500, "x", nil}, nil, []string{Unreadable}},
 		{answers{500, "x", nil}, nil, nil},
 		{answers{0, "", errors.New("connection refused")}, nil, []string{Unreadable}},
-		{answers{200, manifest("a"), nil}, []string{"a-node"}, nil},
+		{answers{200, manifest("a"), nil}, []string{"a-node"}, []string{""}},
 		{answers{200, manifest("a"), nil}, nil, nil},
 		{answers{404, "", nil}, nil, []string{Unreadable}},
 		{answers{200, "kind: [", nil}, nil, []string{InvalidManifest}},
-		{answers{200, podList(item("a", "i"), item("b", "i")), nil}, []string{"a-node", "b-node"}, nil},
+		{answers{200, podList(item("a", "i"), item("b", "i")), nil}, []string{"a-node", "b-node"}, []string{""}},
 		{answers{200, podList(item("a", "j"), item("b", ""), item("c", "")), nil},
 			[]string{"a-node", "b-node"}, []string{FailedValidation, FailedValidation}},
 		{answers{200, podList(item("a", "j"), item("b", "k"), `{"foo":1}`), nil},
-			[]string{"a-node", "b-node"}, []string{IgnoredField, FailedValidation}},
-		{answers{200, "", nil}, []string{}, []string{InvalidManifest}},
+			[]string{"a-node", "b-node"}, []string{FailedValidation, IgnoredField, ""}},
+		{answers{200, "", nil}, []string{}, []string{InvalidManifest, ""}},
 		{answers{200, "", nil}, nil, nil},
 		{answers{200, strings.Repeat("#", maxManifest+1), nil}, nil, []string{Unreadable}},
-		{answers{200, podList(item("b", "")), nil}, []string{}, []string{FailedValidation}},
+		{answers{200, podList(item("b", "")), nil}, []string{}, []string{FailedValidation, ""}},
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var server memoryServer

@@ -18,7 +18,7 @@ type member struct{ given, pod *v1.Pod }
 // merge compares a new full set with the one before. It returns the members to remember, what to
 // emit in order, and a problem for each pod that is left out. It changes none of its arguments.
 func merge(source string, old map[types.UID]member, pods []*v1.Pod, now time.Time) (
-	next map[types.UID]member, updates []Update, left []Problem) {
+	next map[types.UID]member, updates []Update, left []finding) {
 	next = make(map[types.UID]member, len(pods))
 	names := make(map[types.NamespacedName]bool, len(pods))
 	byOp := map[Op][]*v1.Pod{}
@@ -26,8 +26,8 @@ func merge(source string, old map[types.UID]member, pods []*v1.Pod, now time.Tim
 		name := types.NamespacedName{Namespace: given.Namespace, Name: given.Name}
 		_, sameUID := next[given.UID]
 		if why := clash(names[name], sameUID, given); why != "" {
-			left = append(left, Problem{Source: source, Name: name.String(),
-				Reason: FailedValidation, Message: why})
+			left = append(left, finding{Problem: Problem{Source: source, Name: name.String(),
+				Reason: FailedValidation, Message: why}})
 			continue
 		}
 		names[name] = true

@@ -97,7 +97,10 @@ func (m *Mux) Run(ctx context.Context) error {
 // merge owns the state of all sources.
 func (m *Mux) merge(ctx context.Context) {
 	members := map[string]map[types.UID]member{}
-	reported := map[string]map[Problem]bool{}
+	ledgers := map[string]*ledger{}
+	for _, f := range m.feeds {
+		ledgers[f.Name()] = &ledger{report: m.report}
+	}
 	for {
 		var s set
 		select {
@@ -107,7 +110,7 @@ func (m *Mux) merge(ctx context.Context) {
 		}
 		next, updates, left := merge(s.source, members[s.source], s.pods, time.Now())
 		members[s.source] = next
-		reported[s.source] = m.reportNew(reported[s.source], left)
+		ledgers[s.source].now(left)
 		for _, u := range updates {
 			select {
 			case m.updates <- u:
@@ -117,18 +120,6 @@ func (m *Mux) merge(ctx context.Context) {
 		}
 		m.markSeen(s.source)
 	}
-}
-
-// reportNew reports what was not reported for the set before, and returns what now is.
-func (m *Mux) reportNew(before map[Problem]bool, problems []Problem) map[Problem]bool {
-	now := make(map[Problem]bool, len(problems))
-	for _, p := range problems {
-		if !before[p] && !now[p] {
-			m.report(p)
-		}
-		now[p] = true
-	}
-	return now
 }
 
 func (m *Mux) markSeen(source string) {

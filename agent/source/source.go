@@ -47,7 +47,9 @@ const (
 )
 
 // Problem is something that keeps a source or one of its pods from being used as written. Each is
-// reported once, and again only when its cause changed.
+// reported once, and again only when its cause changed. Of one name at most one problem stands at
+// a time: a report takes the place of the one before, and one without a message says that the
+// problem is over.
 type Problem struct {
 	// Source is FileSource, HTTPSource or APISource.
 	Source string

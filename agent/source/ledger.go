@@ -1,0 +1,50 @@
+package source
+
+import (
+	"crypto/sha256"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// finding is a problem together with the content it was found in: the same problem in other content
+// is told again.
+type finding struct {
+	Problem
+	content [sha256.Size]byte
+}
+
+// ledger tells of each problem once, and of its end. It belongs to one goroutine.
+type ledger struct {
+	report func(Problem)
+	told   map[string]finding // by name
+}
+
+// now takes everything that is wrong now; of several findings with one name the first counts. What
+// was told before and is not among them is over.
+func (l *ledger) now(findings []finding) {
+	next := make(map[string]finding, len(findings))
+	for _, f := range findings {
+		if _, ok := next[f.Name]; ok {
+			continue
+		}
+		next[f.Name] = f
+		if l.told[f.Name] != f {
+			l.report(f.Problem)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.told)) {
+		if _, ok := next[name]; !ok {
+			l.report(Problem{Source: l.told[name].Source, Name: name})
+		}
+	}
+	l.told = next
+}
+
+// warning is one problem of all the fields that are ignored; none if there are no warnings.
+func (o origin) warning(name string, warnings []string) Problem {
+	if len(warnings) == 0 {
+		return Problem{}
+	}
+	return o.problem(name, refuse(IgnoredField, "%s", strings.Join(warnings, "; ")))
+}

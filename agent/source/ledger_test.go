@@ -1,0 +1,65 @@
+package source
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestLedger(t *testing.T) {
+	var told []string
+	l := ledger{report: func(p Problem) {
+		told = append(told, strings.TrimSuffix(p.Name+": "+p.Message, ": "))
+	}}
+	bad := func(name, message string, content byte) finding {
+		return finding{Problem{Source: FileSource, Name: name, Message: message}, [32]byte{content}}
+	}
+	for i, step := range []struct {
+		findings []finding
+		want     []string
+	}{
+		{nil, nil},
+		{[]finding{bad("a", "x", 0), bad("b", "y", 0)}, []string{"a: x", "b: y"}},
+		{[]finding{bad("b", "y", 0), bad("a", "x", 0)}, nil},
+		{[]finding{bad("a", "x", 1), bad("b", "z", 0)}, []string{"a: x", "b: z"}},
+		{[]finding{bad("a", "worse", 0), bad("a", "x", 1), bad("b", "z", 0)}, []string{"a: worse"}},
+		{[]finding{bad("a", "x", 1)}, []string{"a: x", "b"}},
+		{nil, []string{"a"}},
+		{nil, nil},
+	} {
+		told = nil
+		l.now(step.findings)
+		if diff := cmp.Diff(step.want, told); diff != "" {
+			t.Errorf("step %d: told (-want +got):\n%s", i, diff)
+		}
+	}
+}
+
+// TestFileProblemsEnd: with the cause the problem goes, whatever it was.
+func TestFileProblemsEnd(t *testing.T) {
+	dir := t.TempDir()
+	f := follow(t, dir)
+	f.wait()
+	f.put("a", manifest("same"))
+	f.wait("same")
+	f.put("clash", manifest("same"))
+	f.put("ignored", strings.Replace(manifest("ignored"), "spec:", "status: {}\nnone: 1\nspec:", 1))
+	f.put("invalid", "kind: [")
+	f.must(os.Symlink("loop", filepath.Join(dir, "loop")))
+	for name, text := range map[string]string{
+		"clash": "is in", "ignored": "none", "invalid": "is not YAML", "loop": "symbolic links",
+	} {
+		f.waitProblem(name, text)
+	}
+	f.must(os.Remove(filepath.Join(dir, "clash")))
+	f.must(os.Remove(filepath.Join(dir, "loop")))
+	f.put("ignored", manifest("ignored"))
+	f.put("invalid", manifest("valid"))
+	f.wait("same", "ignored", "valid")
+	for _, name := range []string{"clash", "ignored", "invalid", "loop"} {
+		f.waitOver(name)
+	}
+}
