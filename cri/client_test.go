@@ -161,8 +161,19 @@ func TestListAndRead(t *testing.T) {
 	if err != nil || len(again.Containers) != 2 || again.Namespace != "ns" || again.Name != "pod" {
 		t.Fatalf("refreshed pod is %+v, %v", again, err)
 	}
-	if n := server.State().Calls["ContainerStatus"]; n != 3 {
+	calls = server.State().Calls
+	if n := calls["ContainerStatus"]; n != 3 {
 		t.Errorf("%d status calls for two containers, then one that can have changed", n)
+	}
+	if n := calls["PodSandboxStatus"]; n != 1 {
+		t.Errorf("%d status calls for a sandbox that stayed ready, want 1", n)
+	}
+	if err := server.KillSandbox("ns/pod"); err != nil {
+		t.Fatal(err)
+	}
+	again, err = client.Refresh(t.Context(), again)
+	if err != nil || len(again.Sandboxes) != 1 || again.Sandboxes[0].Ready {
+		t.Errorf("refreshed pod is %+v, %v, want a sandbox that is not ready", again, err)
 	}
 }
 

@@ -61,7 +61,7 @@ func (c *Client) Pod(ctx context.Context, uid types.UID) (Pod, error) {
 }
 
 // Refresh reads the pod last.UID in full, taking from last what cannot have changed: containers
-// that had exited.
+// that had exited, and sandboxes but for whether they are ready.
 func (c *Client) Refresh(ctx context.Context, last Pod) (Pod, error) {
 	ctx = quiet(ctx)
 	l, err := c.list(ctx, map[string]string{LabelPodUID: string(last.UID)})
@@ -71,6 +71,10 @@ func (c *Client) Refresh(ctx context.Context, last Pod) (Pod, error) {
 	pod := Pod{UID: last.UID, Namespace: last.Namespace, Name: last.Name, ReadAt: l.readAt}
 	for _, s := range l.sandboxes {
 		pod.name(s.GetLabels())
+		if known, ok := last.sandbox(fromListedSandbox(s)); ok {
+			pod.Sandboxes = append(pod.Sandboxes, known)
+			continue
+		}
 		full, err := c.sandbox(ctx, s)
 		switch {
 		case isNotFound(err):
@@ -243,6 +247,16 @@ func isNotFound(err error) bool { return status.Code(err) == codes.NotFound }
 func (p *Pod) name(labels map[string]string) {
 	p.Namespace = cmp.Or(labels[LabelPodNamespace], p.Namespace)
 	p.Name = cmp.Or(labels[LabelPodName], p.Name)
+}
+
+// sandbox is the listed sandbox, if it was read in the state that it is in.
+func (p Pod) sandbox(listed Sandbox) (Sandbox, bool) {
+	for _, s := range p.Sandboxes {
+		if s.ID == listed.ID && s.Ready == listed.Ready {
+			return s, true
+		}
+	}
+	return Sandbox{}, false
 }
 
 // exited is a container of that id that was already seen exited.

@@ -67,7 +67,7 @@ func New(cfg Config) *Actuator { return &Actuator{cfg: cfg} }
 
 // Observe reads the pod from the runtime.
 func (a *Actuator) Observe(ctx context.Context, uid types.UID) (cri.Pod, error) {
-	return a.cfg.Observer.Reread(ctx, uid)
+	return a.cfg.Observer.Observe(ctx, uid)
 }
 
 // Do carries out one action.

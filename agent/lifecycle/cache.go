@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"cmp"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -18,6 +19,25 @@ type cache struct {
 	mu      sync.Mutex
 	seq     uint64
 	entries map[types.UID]*entry
+	census  census // of all entries
+}
+
+// census counts what the runtime has.
+type census struct {
+	pods       int                        // with a ready sandbox
+	containers map[cri.ContainerState]int // by state
+}
+
+// count adds n times the pod.
+func (c *census) count(pod cri.Pod, n int) {
+	if len(pod.Sandboxes) > 0 && pod.Sandboxes[0].Ready {
+		c.pods += n
+	}
+	for _, ctr := range pod.Containers {
+		if c.containers[ctr.State] += n; c.containers[ctr.State] == 0 {
+			delete(c.containers, ctr.State)
+		}
+	}
 }
 
 // entry outlives its pod while reads of it are under way, so that one that began before the pod
@@ -45,7 +65,12 @@ type reading struct {
 	last cri.Pod // what was known when it began; always has the UID
 }
 
-func newCache() *cache { return &cache{entries: map[types.UID]*entry{}} }
+func newCache() *cache {
+	return &cache{
+		entries: map[types.UID]*entry{},
+		census:  census{containers: map[cri.ContainerState]int{}},
+	}
+}
 
 func (p *entry) known() bool { return len(p.pod.Sandboxes)+len(p.pod.Containers) > 0 }
 
@@ -72,6 +97,8 @@ func (c *cache) commit(r reading, pod cri.Pod) (newest cri.Pod, changed bool) {
 	e.failed = false
 	if at := (stamp{pod.ReadAt, r.seq}); e.at.before(at) {
 		changed = !sameFacts(e.pod, pod)
+		c.census.count(e.pod, -1)
+		c.census.count(pod, 1)
 		e.pod, e.at = pod, at
 	}
 	newest = e.pod
@@ -116,6 +143,13 @@ func (c *cache) all() []cri.Pod {
 	}
 	slices.SortFunc(out, func(a, b cri.Pod) int { return cmp.Compare(a.UID, b.UID) })
 	return out
+}
+
+// counts is the census now.
+func (c *cache) counts() census {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return census{c.census.pods, maps.Clone(c.census.containers)}
 }
 
 // owner finds the pod of a container or sandbox.

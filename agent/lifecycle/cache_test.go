@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -37,7 +38,8 @@ func TestCacheKeepsTheNewest(t *testing.T) {
 				pod := cri.Pod{UID: "p", ReadAt: base.Add(time.Duration(clock))}
 				if rapid.Bool().Draw(t, "present") {
 					id := fmt.Sprint(rapid.IntRange(0, 2).Draw(t, "id"))
-					pod.Containers = []cri.Container{{ID: id}}
+					pod.Containers = []cri.Container{{ID: id, State: cri.ContainerRunning}}
+					pod.Sandboxes = []cri.Sandbox{{Ready: id == "0"}}
 				}
 				open = append(open, pending{c.begin("p"), pod})
 			default:
@@ -67,8 +69,20 @@ func TestCacheKeepsTheNewest(t *testing.T) {
 			if ok != want || (ok && !sameFacts(got, newest.pod)) {
 				t.Fatalf("cache has %+v (%t), newest is %+v", got, ok, newest)
 			}
+			if got, want := c.counts(), recount(c.all()); !maps.Equal(got.containers, want.containers) ||
+				got.pods != want.pods {
+				t.Fatalf("the cache counts %+v, has %+v", got, want)
+			}
 		}
 	})
+}
+
+func recount(pods []cri.Pod) census {
+	c := census{containers: map[cri.ContainerState]int{}}
+	for _, p := range pods {
+		c.count(p, 1)
+	}
+	return c
 }
 
 func TestOutdated(t *testing.T) {

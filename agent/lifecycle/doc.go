@@ -5,7 +5,7 @@
 //	                     > pods to read --> read pod --> cache --> Changes
 //	relist, diff by id -/                  ^
 //	                                       |
-//	worker, after its own action ----- Reread
+//	worker, after its own action ----- Observe
 //
 // Events are hints: they say which pod to read, nothing more. Losing one costs time, not truth,
 // because a relist compares ids and states of everything with the cache: every RelistWithEvents

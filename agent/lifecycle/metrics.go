@@ -78,22 +78,12 @@ func (m *measures) relisted(start, before time.Time) {
 	m.lastSeen.Set(float64(now.UnixNano()) / 1e9)
 }
 
-func (m *measures) pods(all []cri.Pod) {
-	running := 0
-	states := map[cri.ContainerState]int{
-		cri.ContainerCreated: 0, cri.ContainerRunning: 0,
-		cri.ContainerExited: 0, cri.ContainerUnknown: 0,
-	}
-	for _, pod := range all {
-		if len(pod.Sandboxes) > 0 && pod.Sandboxes[0].Ready {
-			running++
-		}
-		for _, c := range pod.Containers {
-			states[c.State]++
-		}
-	}
-	m.runningPods.Set(float64(running))
-	for state, n := range states {
-		m.runningContainers.WithLabelValues(strings.ToLower(string(state))).Set(float64(n))
+func (m *measures) pods(c census) {
+	m.runningPods.Set(float64(c.pods))
+	for _, state := range []cri.ContainerState{
+		cri.ContainerCreated, cri.ContainerRunning, cri.ContainerExited, cri.ContainerUnknown,
+	} {
+		m.runningContainers.WithLabelValues(strings.ToLower(string(state))).
+			Set(float64(c.containers[state]))
 	}
 }

@@ -113,7 +113,7 @@ func (o *Observer) All() []cri.Pod { return o.cache.all() }
 
 // Changes says which pods to Get again, each change once or more, never not. Changes of a pod that
 // nobody has received yet are one change. A vanished pod changes once more. The observer's own
-// reads and Reread both report here.
+// reads and Reread both report here, Observe does not.
 func (o *Observer) Changes() <-chan types.UID { return o.changes }
 
 // Synced is closed once the runtime was listed and each pod of that list was read.
@@ -131,9 +131,24 @@ func (o *Observer) Healthy(now time.Time) error {
 	return nil
 }
 
-// Reread reads a pod now, for the one who has just changed it. What it returns is at least as new
-// as the call.
+// Observe reads a pod now, for the one who acts on it and whom Changes would tell. What it returns
+// is at least as new as the call.
+func (o *Observer) Observe(ctx context.Context, uid types.UID) (cri.Pod, error) {
+	newest, _, err := o.read(ctx, uid)
+	return newest, err
+}
+
+// Reread is Observe for everybody else.
 func (o *Observer) Reread(ctx context.Context, uid types.UID) (cri.Pod, error) {
+	newest, changed, err := o.read(ctx, uid)
+	if changed {
+		o.changed.add(uid, time.Now())
+	}
+	return newest, err
+}
+
+func (o *Observer) read(ctx context.Context, uid types.UID) (
+	newest cri.Pod, changed bool, err error) {
 	r := o.cache.begin(uid)
 	ctx, cancel := context.WithTimeout(ctx, o.cfg.ReadTimeout)
 	defer cancel()
@@ -141,14 +156,21 @@ func (o *Observer) Reread(ctx context.Context, uid types.UID) (cri.Pod, error) {
 	if err != nil {
 		o.cache.abort(r)
 		o.schedule.soon()
-		return cri.Pod{}, err
+		return cri.Pod{}, false, err
 	}
-	newest, changed := o.cache.commit(r, pod)
+	newest, changed = o.cache.commit(r, pod)
 	o.wasRead(uid)
 	if changed {
-		o.changed.add(uid, time.Now())
+		o.count()
 	}
-	return newest, nil
+	return newest, changed, nil
+}
+
+// count brings the metrics up to date; under the lock, so that older counts never come last.
+func (o *Observer) count() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.metrics.pods(o.cache.counts())
 }
 
 // readLoop reads the pods that events and relists ask for, some at a time, each one by one.
@@ -197,7 +219,6 @@ func (o *Observer) tellLoop(ctx context.Context) {
 				return
 			}
 		}
-		o.metrics.pods(o.cache.all())
 		select {
 		case o.changes <- uid:
 		case <-ctx.Done():

@@ -136,17 +136,52 @@ func TestWorkersOwnReadSparesTheEvents(t *testing.T) {
 		synctest.Wait()
 		f.event("p", cri.EventStopped)
 		time.Sleep(time.Millisecond)
-		if _, err := o.Reread(t.Context(), "p"); err != nil {
+		if _, err := o.Observe(t.Context(), "p"); err != nil {
 			t.Fatal(err)
 		}
 		close(gate)
 		synctest.Wait()
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if f.reads["p"] != 2 { // the first picture and Reread
+		if f.reads["p"] != 2 { // the first picture and Observe
 			t.Errorf("p was read %d times, want 2", f.reads["p"])
 		}
 	})
+}
+
+func TestTheOneWhoObservesIsNotTold(t *testing.T) {
+	for name, test := range map[string]struct {
+		read func(*Observer, context.Context, types.UID) (cri.Pod, error)
+		told bool
+	}{
+		"Observe": {(*Observer).Observe, false},
+		"Reread":  {(*Observer).Reread, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				o, stop := observe(t, f, Config{})
+				defer stop()
+				synctest.Wait()
+				f.set("p", cri.ContainerRunning)
+				pod, err := test.read(o, t.Context(), "p")
+				if err != nil || len(pod.Containers) != 1 {
+					t.Fatalf("%s() = %+v, %v, want the container", name, pod, err)
+				}
+				synctest.Wait()
+				select {
+				case <-o.Changes():
+					if !test.told {
+						t.Error("the change was told, but whom it concerns has seen it")
+					}
+				default:
+					if test.told {
+						t.Error("the change was not told")
+					}
+				}
+			})
+		})
+	}
 }
 
 func TestOlderReadNeverWins(t *testing.T) {
