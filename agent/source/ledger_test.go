@@ -58,7 +58,7 @@ func TestFileProblemsEnd(t *testing.T) {
 	f.must(os.Remove(filepath.Join(dir, "loop")))
 	f.put("ignored", manifest("ignored"))
 	f.put("invalid", manifest("valid"))
-	f.wait("same", "ignored", "valid")
+	f.wait("ignored", "same", "valid")
 	for _, name := range []string{"clash", "ignored", "invalid", "loop"} {
 		f.waitOver(name)
 	}
