@@ -7,6 +7,8 @@
 // goroutine that owns it and a life in one direction:
 //
 //	registered -> dialling -> listing -> closed -> (grace) -> gone
+//	                 ^  |
+//	                 `--'  no list yet: tried again
 //
 // A link reports what happens to it as events; one loop applies them to a table, and publishes
 // the outcome as an immutable [Inventory]. Readers take no lock, and no lock exists that could be

@@ -143,6 +143,27 @@ func TestFailingConnections(t *testing.T) {
 	}
 }
 
+// A plugin that fails before its first list takes itself for registered: nobody tells it to
+// register again.
+func TestFailingConnectionsAreTriedAgain(t *testing.T) {
+	for _, rpc := range []sim.RPC{sim.Options, sim.List} {
+		r := newRig(t, Config{})
+		plugin := r.plugin(sim.Config{Resource: gpu, Faults: []sim.Fault{
+			{RPC: rpc, Code: "INTERNAL", Message: "broken"},
+		}})
+		r.until("the problem", func(inv Inventory) bool {
+			return strings.Contains(inv.Resources[gpu].Problem, "broken")
+		})
+		plugin.must(plugin.ClearFaults(t.Context()))
+		r.untilConnected(gpu)
+		state, err := plugin.State(t.Context())
+		plugin.must(err)
+		if state.Registered != 1 {
+			t.Errorf("%s: it registered %d times, want once", rpc, state.Registered)
+		}
+	}
+}
+
 func TestLies(t *testing.T) {
 	r := newRig(t, Config{})
 	plugin := r.plugin(sim.Config{Resource: gpu})

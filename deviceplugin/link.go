@@ -87,6 +87,7 @@ type eventKind int
 
 const (
 	linkRegistered eventKind = iota
+	linkTroubled
 	linkListed
 	linkClosed
 	linkExpired
@@ -109,8 +110,7 @@ func (l *link) run(ctx context.Context, s linkSettings) {
 			return
 		}
 		log.Info("Device plugin disconnected", "reason", err.Error())
-		problem := "plugin on " + l.name() + ": " + err.Error()
-		s.report(ctx, event{kind: linkClosed, link: l, problem: problem})
+		s.report(ctx, event{kind: linkClosed, link: l, problem: l.problem(err)})
 	}
 	grace := time.NewTimer(s.grace)
 	defer grace.Stop()
@@ -128,15 +128,50 @@ func (s linkSettings) report(ctx context.Context, e event) {
 	}
 }
 
-// serve follows the plugin until it goes away; the error says why it did.
+// serve follows the plugin until it goes away; the error says why it did. A plugin that was
+// reached and has not come to its first list is tried again for as long as the grace: it takes
+// itself for registered, and will not register again.
 func (l *link) serve(ctx context.Context, s linkSettings) error {
 	defer l.hangUp()
-	if err := l.dial(ctx, s.deadlines.Dial); err != nil {
-		return err
+	giveUp := time.Now().Add(s.grace)
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		if err := l.dial(ctx, s.deadlines.Dial); err != nil {
+			return err
+		}
+		listed, err := l.session(ctx, s)
+		if listed || ctx.Err() != nil || time.Now().Add(pause).After(giveUp) {
+			return err
+		}
+		klog.FromContext(ctx).Info("Device plugin is tried again", "after", pause,
+			"reason", err.Error())
+		s.report(ctx, event{kind: linkTroubled, link: l, problem: l.problem(err)})
+		sleep(ctx, pause)
 	}
+}
+
+// The time between tries of a plugin that has not sent its first list doubles between these.
+const (
+	firstPause = time.Second
+	lastPause  = 10 * time.Second
+)
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// problem is an error of the plugin in words for people.
+func (l *link) problem(err error) string { return "plugin on " + l.name() + ": " + err.Error() }
+
+// session asks for the options and follows the list; listed tells whether a list came.
+func (l *link) session(ctx context.Context, s linkSettings) (listed bool, err error) {
 	options, err := l.askOptions(ctx, s.deadlines.Options)
 	if err != nil {
-		return err
+		return false, err
 	}
 	return l.follow(ctx, s, options)
 }
@@ -192,8 +227,9 @@ func (l *link) askOptions(ctx context.Context, deadline time.Duration) (pluginOp
 
 var errNoList = errors.New("no list of devices came in time")
 
-// follow reads ListAndWatch until the stream ends.
-func (l *link) follow(ctx context.Context, s linkSettings, options pluginOptions) error {
+// follow reads ListAndWatch until the stream ends; listed tells whether a list came.
+func (l *link) follow(ctx context.Context, s linkSettings, options pluginOptions) (
+	listed bool, err error) {
 	log := klog.FromContext(ctx)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -201,19 +237,19 @@ func (l *link) follow(ctx context.Context, s linkSettings, options pluginOptions
 	defer first.Stop()
 	stream, err := l.client().ListAndWatch(ctx, &v1beta1.Empty{})
 	if err != nil {
-		return fmt.Errorf("ListAndWatch: %w", err)
+		return false, fmt.Errorf("ListAndWatch: %w", err)
 	}
 	var devices []Device
 	var odd oddities
-	for begun := false; ; begun = true {
+	for ; ; listed = true {
 		msg, err := stream.Recv()
 		switch {
 		case errors.Is(err, io.EOF):
-			return errors.New("it ended its ListAndWatch stream")
+			return listed, errors.New("it ended its ListAndWatch stream")
 		case err != nil && context.Cause(ctx) == errNoList:
-			return fmt.Errorf("ListAndWatch: %w (%s)", errNoList, s.deadlines.FirstList)
+			return listed, fmt.Errorf("ListAndWatch: %w (%s)", errNoList, s.deadlines.FirstList)
 		case err != nil:
-			return fmt.Errorf("ListAndWatch: %w", err)
+			return listed, fmt.Errorf("ListAndWatch: %w", err)
 		}
 		first.Stop()
 		next, nextOdd := devicesOf(msg.GetDevices(), s.nodes)
@@ -222,7 +258,7 @@ func (l *link) follow(ctx context.Context, s linkSettings, options pluginOptions
 				"emptyIDs", nextOdd.Unnamed, "unknownNUMANode", nextOdd.UnknownNode)
 		}
 		odd = nextOdd
-		if begun && slices.Equal(devices, next) {
+		if listed && slices.Equal(devices, next) {
 			continue
 		}
 		devices = next

@@ -118,6 +118,9 @@ func (t *table) apply(e event) (superseded []*link) {
 		return t.registered(e.link)
 	case linkListed:
 		return t.listed(e.link, e.options, e.devices)
+	case linkTroubled:
+		t.troubled(e.link, e.problem)
+		return nil
 	case linkClosed:
 		return t.closed(e.link, e.problem)
 	case linkExpired:

@@ -74,6 +74,13 @@ func (t *table) listed(l *link, options pluginOptions, devices []Device) (supers
 	})
 }
 
+// troubled says why a link has not come to its first list yet.
+func (t *table) troubled(l *link, problem string) {
+	if r := t.find(l); r != nil && r.state == dialling {
+		r.problem = problem
+	}
+}
+
 // closed says that a link has ended; its devices stay, unhealthy, unless another link serves them.
 func (t *table) closed(l *link, problem string) (superseded []*link) {
 	r := t.find(l)
