@@ -21,7 +21,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
@@ -234,10 +233,13 @@ func (p *Pool) awaitCreations(ctx context.Context, shared cpuset.CPUSet) error {
 			return ctx.Err()
 		}
 	}
-	uids := p.outdated()
-	return parallel(len(uids), func(i int) error {
-		_, err := p.cfg.Observer.Reread(ctx, uids[i])
-		return err
+	outdated := p.outdated()
+	return parallel(len(outdated), func(i int) error {
+		if _, err := p.cfg.Observer.Reread(ctx, outdated[i].uid); err != nil {
+			return err
+		}
+		p.observed(outdated[i])
+		return nil
 	})
 }
 
@@ -252,74 +254,33 @@ func (p *Pool) older(shared cpuset.CPUSet) (out []*creation) {
 	return out
 }
 
+// stalePod is a pod of which observations from before at do not count.
+type stalePod struct {
+	uid types.UID
+	at  time.Time
+}
+
 // outdated are the pods that have to be observed anew.
-func (p *Pool) outdated() (out []types.UID) {
+func (p *Pool) outdated() (out []stalePod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for uid, at := range p.stale {
 		if pod, ok := p.cfg.Observer.Get(uid); ok && pod.ReadAt.After(at) {
 			delete(p.stale, uid)
 		} else {
-			out = append(out, uid)
+			out = append(out, stalePod{uid, at})
 		}
 	}
 	return out
 }
 
-// view is which set each live container should have and which it has, by container id. Those that
-// have what they should are left out.
-type view struct {
-	want     map[string]cpuset.CPUSet
-	observed map[string]string
-	owner    map[string]types.UID
-}
-
-// compare looks at the live containers of all pods.
-func (p *Pool) compare(state allocation.State, shared cpuset.CPUSet) view {
+// observed says that the pod was, unless it became stale again meanwhile.
+func (p *Pool) observed(s stalePod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	v := view{map[string]cpuset.CPUSet{}, map[string]string{}, map[string]types.UID{}}
-	live := map[string]bool{}
-	sharedText := shared.String()
-	for _, pod := range p.cfg.Observer.All() {
-		for _, c := range pod.Containers {
-			if c.State != cri.ContainerRunning && c.State != cri.ContainerCreated {
-				continue
-			}
-			live[c.ID] = true
-			want, text := shared, sharedText
-			if own := state.Pods[pod.UID].Containers[c.Name].CPUs; !own.IsEmpty() {
-				want, text = own, own.String()
-			}
-			if has := p.hasLocked(pod, c); has != text {
-				v.want[c.ID], v.observed[c.ID], v.owner[c.ID] = want, has, pod.UID
-			}
-		}
+	if p.stale[s.uid].Equal(s.at) {
+		delete(p.stale, s.uid)
 	}
-	maps.DeleteFunc(p.told, func(id string, _ told) bool { return !live[id] })
-	return v
-}
-
-// hasLocked is the set that the container has: what was reported, or told since, or told to a
-// runtime that does not report sets.
-func (p *Pool) hasLocked(pod cri.Pod, c cri.Container) string {
-	if t, ok := p.told[c.ID]; ok && (c.CPUSet == "" || t.at.After(pod.ReadAt)) {
-		return t.cpus.String()
-	}
-	return c.CPUSet
-}
-
-// shrinkingFirst splits the updates so that nothing grows before everything that shrinks did.
-func shrinkingFirst(updates []cpumanager.Update) [][]cpumanager.Update {
-	var shrink, grow []cpumanager.Update
-	for _, u := range updates {
-		if u.To.IsSubsetOf(u.From) || u.From.IsEmpty() {
-			shrink = append(shrink, u)
-		} else {
-			grow = append(grow, u)
-		}
-	}
-	return [][]cpumanager.Update{shrink, grow}
 }
 
 // update applies updates side by side. A container that is gone needs none.

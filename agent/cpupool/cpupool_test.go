@@ -79,9 +79,11 @@ func (n *node) Get(uid types.UID) (cri.Pod, bool) {
 func (n *node) Reread(_ context.Context, uid types.UID) (cri.Pod, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	pod := n.real[uid]
+	pod, ok := n.real[uid]
 	pod.ReadAt = time.Now()
-	n.seen[uid] = pod
+	if n.seen[uid] = pod; !ok {
+		delete(n.seen, uid)
+	}
 	n.rereads++
 	return pod, nil
 }
@@ -285,6 +287,25 @@ func TestManyEnterTogether(t *testing.T) {
 		}
 		if n.rereads > 0 {
 			t.Errorf("pods were read %d times, want never: what was told is known", n.rereads)
+		}
+	})
+}
+
+// A pod that is gone before it was observed is looked for once.
+func TestPodsThatVanishAreReadOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, pool := newNode(t)
+		_, leave, err := pool.Enter(context.Background(), "short", "c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		leave()
+		for range 3 {
+			pool.Wake()
+			synctest.Wait()
+		}
+		if n.rereads != 1 {
+			t.Errorf("%d reads of a pod that is gone, want 1", n.rereads)
 		}
 	})
 }
