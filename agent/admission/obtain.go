@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/allocation"
@@ -33,9 +34,20 @@ type completion struct {
 // errCommit marks an error of the store, as opposed to one of a plugin.
 var errCommit = errors.New("record the assignment")
 
+// callError is an error of a plugin, in the plugin's own words.
+type callError struct {
+	resource string
+	error
+}
+
+func (e *callError) Unwrap() error { return e.error }
+
+// slowAnswer is after how long it is told that a pod waits for a plugin's answer.
+const slowAnswer = time.Second
+
 // start runs f for the entry in a goroutine of its own.
 func (q *Queue) start(ctx context.Context, e *entry, f func(context.Context) completion) {
-	e.phase = busy
+	e.phase, e.retryAt = busy, time.Now().Add(slowAnswer)
 	ctx, e.cancel = context.WithCancel(ctx)
 	q.work.Go(func() { q.done.Put(f(ctx)) })
 }
@@ -111,7 +123,7 @@ func (q *Queue) allocateAll(ctx context.Context, p allocation.Pod) (
 func (q *Queue) allocate(ctx context.Context, d allocation.DeviceSet) ([]byte, error) {
 	resp, err := q.cfg.Plugins.Allocate(ctx, d.Resource, d.IDs)
 	if err != nil {
-		return nil, err
+		return nil, &callError{d.Resource, err}
 	}
 	raw, err := proto.Marshal(resp)
 	if err != nil {
@@ -134,6 +146,7 @@ func countDevices(p allocation.Pod) (n int) {
 func (q *Queue) completed(ctx context.Context, c completion) {
 	e := c.entry
 	e.cancel()
+	e.retryAt = time.Time{}
 	switch {
 	case ctx.Err() != nil: // the agent stops; nothing is decided any more
 	case c.asked != nil:
@@ -173,7 +186,25 @@ func (q *Queue) failed(e *entry, c completion) {
 	e.phase, e.reserved = waiting, c.reserved
 	e.retryAt = now.Add(min(time.Second<<min(e.retries, 4), 10*time.Second))
 	e.retries++
-	q.say(e, Wait, reason, c.err.Error())
+	message := c.err.Error()
+	var call *callError
+	if errors.As(c.err, &call) {
+		message = fmt.Sprintf("the device plugin of %s failed: %v", call.resource, call.error)
+	}
+	q.say(e, Wait, reason, message)
+}
+
+// unanswered lists the resources whose plugins have not said yet what the pod's containers get.
+func (e *entry) unanswered() []string {
+	resources := sets.New[string]()
+	for _, c := range e.reserved.Containers {
+		for _, d := range c.Devices {
+			if d.Answer == nil {
+				resources.Insert(d.Resource)
+			}
+		}
+	}
+	return sets.List(resources)
 }
 
 // mayPass tells whether an error says that the plugin is away or too slow, as opposed to an

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -310,6 +311,12 @@ func (q *Queue) sweep(ctx context.Context) {
 		switch {
 		case e.phase == releasing && due:
 			q.drop(ctx, e)
+		case e.phase == busy && due:
+			e.retryAt = time.Time{}
+			if resources := e.unanswered(); len(resources) > 0 {
+				q.say(e, Wait, ReasonWaitPlugin,
+					"no answer yet from the device plugin of "+strings.Join(resources, ", "))
+			}
 		case e.phase == queued, e.phase == waiting && (due || q.expired(e, now)):
 			e.retryAt = time.Time{}
 			q.attempt(ctx, e, now)

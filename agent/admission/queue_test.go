@@ -271,8 +271,12 @@ func TestHangingPluginHoldsUpOnlyItsPods(t *testing.T) {
 		d.queue.Submit(pod("a", "cpu=3 example.com/gpu=2"), false)
 		d.queue.Submit(pod("b", "cpu=3"), false)
 		d.expect("b Admit")
-		time.Sleep(11 * time.Second)
-		d.expect("a Wait: WaitingForDevicePlugin: context deadline exceeded")
+		time.Sleep(2 * time.Second)
+		d.expect("a Wait: WaitingForDevicePlugin: no answer yet from the device plugin of " +
+			"example.com/gpu")
+		time.Sleep(9 * time.Second)
+		d.expect("a Wait: WaitingForDevicePlugin: the device plugin of example.com/gpu failed: " +
+			"context deadline exceeded")
 		d.queue.Submit(pod("c", "cpu=2"), false)
 		d.expect("c Reject: UnexpectedAdmissionError: Allocate failed due to not enough cpus " +
 			"available to satisfy request: requested=2, available=1, which is unexpected")
@@ -494,7 +498,10 @@ func TestAskingKeepsThePlaceInTheQueue(t *testing.T) {
 		d.expect("b Reject: UnexpectedAdmissionError: Allocate failed due to requested number of "+
 			"devices unavailable for example.com/gpu. Requested: 2, Available: 1, which is unexpected",
 			"c Admit")
-		time.Sleep(6 * time.Second)
+		time.Sleep(2 * time.Second)
+		d.expect("a Wait: WaitingForDevicePlugin: no answer yet from the device plugin of " +
+			"example.com/gpu")
+		time.Sleep(4 * time.Second)
 		d.expect("a Admit")
 	})
 }

@@ -73,13 +73,18 @@ func (r *Rejection) Unwrap() error { return r.Err }
 // Unready says that a device plugin has to appear, or to come back, before the pod can be placed.
 type Unready struct {
 	Resource string
-	// Known: the resource was registered before.
-	Known bool
+	// Known: the resource was registered before; Problem, if any, is why it is not connected.
+	Known   bool
+	Problem string
 }
 
 func (u *Unready) Error() string {
 	if u.Known {
-		return fmt.Sprintf("the device plugin of %s is disconnected", u.Resource)
+		text := fmt.Sprintf("the device plugin of %s is disconnected", u.Resource)
+		if u.Problem != "" {
+			text += ": " + u.Problem
+		}
+		return text
 	}
 	return fmt.Sprintf("no device plugin has registered %s", u.Resource)
 }
@@ -192,7 +197,7 @@ func (w *work) request(c *v1.Container) (request, error) {
 			held.Answer != nil && len(held.IDs) == d.Count {
 			resource.Name = d.Resource // held and answered: the plugin is not needed any more
 		} else if !known || !resource.Connected {
-			return req, &Unready{Resource: d.Resource, Known: known}
+			return req, &Unready{Resource: d.Resource, Known: known, Problem: resource.Problem}
 		}
 		req.devices = append(req.devices, deviceRequest{resource, d.Count})
 	}
