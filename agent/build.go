@@ -117,18 +117,22 @@ func reservation(cfg *config.Config, m *topology.Machine) (node.Reservation, err
 
 func staticPolicy(cfg *config.Config, m *topology.Machine, r node.Reservation) (
 	*cpumanager.Static, error) {
+	options, err := cpumanager.ParseOptions(cfg.Kubelet.CPUManagerPolicyOptions)
+	if err != nil {
+		return nil, fmt.Errorf("invalid configuration: cpuManagerPolicyOptions: %w", err)
+	}
 	if text := cfg.Kubelet.ReservedSystemCPUs; text != "" {
 		reserved, err := cpuset.Parse(text)
 		if err != nil {
 			return nil, fmt.Errorf("invalid configuration: reservedSystemCPUs: %w", err)
 		}
-		return cpumanager.NewStatic(m, reserved)
+		return cpumanager.NewStatic(m, reserved, options)
 	}
 	reserved, err := cpumanager.Reserved(m, r.Reserved.Cpu().MilliValue())
 	if err != nil {
 		return nil, err
 	}
-	return cpumanager.NewStatic(m, reserved)
+	return cpumanager.NewStatic(m, reserved, options)
 }
 
 // bootID tells one boot of the kernel from another (proc_sys_kernel(5), random/boot_id).

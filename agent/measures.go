@@ -110,7 +110,8 @@ func (m *measures) planned(plan allocation.Plan, err error, took time.Duration) 
 			m.pinning.Inc()
 		}
 	}
-	if shortage := (*cpumanager.ShortageError)(nil); errors.As(err, &shortage) {
+	shortage, unaligned := (*cpumanager.ShortageError)(nil), (*cpumanager.SMTAlignmentError)(nil)
+	if errors.As(err, &shortage) || errors.As(err, &unaligned) {
 		m.pinning.Inc()
 		m.pinErr.Inc()
 	}
@@ -167,7 +168,7 @@ func reasonLabel(reason string) string {
 	case short && allocation.IsExtended(v1.ResourceName(resource)):
 		return "OutOfExtendedResources"
 	case short, reason == allocation.ReasonUnexpected, reason == allocation.ReasonTopology,
-		reason == admission.ReasonSysctl:
+		reason == admission.ReasonSysctl, reason == cpumanager.ReasonSMTAlignment:
 		return reason
 	}
 	return "Other"

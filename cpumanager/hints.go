@@ -36,7 +36,7 @@ func (s *Static) Hints(free, reusable cpuset.CPUSet, n int) []topology.Hint {
 		nodes := topology.NewNodeSet(ids...)
 		if !offered[nodes] {
 			offered[nodes] = true
-			hints = append(hints, topology.Hint{Nodes: nodes, Preferred: len(set) == q.narrowest})
+			hints = append(hints, topology.Hint{Nodes: nodes, Preferred: s.prefers(q, nodes)})
 		}
 		return true
 	}
@@ -53,6 +53,9 @@ func (s *Static) Hints(free, reusable cpuset.CPUSet, n int) []topology.Hint {
 	if tried < maxSets {
 		return hints
 	}
+	for _, set := range s.socketSets() {
+		offer(set)
+	}
 	for at := range s.nodes {
 		for w := width - 1; w <= len(s.nodes); w++ { // the last width may not be complete
 			if set := q.roomiest(at, w); set != nil && offer(set) {
@@ -63,33 +66,115 @@ func (s *Static) Hints(free, reusable cpuset.CPUSet, n int) []topology.Hint {
 	return hints
 }
 
+// prefers tells whether the nodes are as few as can be or, with align-by-socket, their sockets.
+func (s *Static) prefers(q question, nodes topology.NodeSet) bool {
+	if nodes.Len() == q.narrowest {
+		return true
+	}
+	return s.options.AlignBySocket && s.socketsOf(nodes) == q.fewestSockets
+}
+
+// socketsOf is the number of sockets that the nodes lie on.
+func (s *Static) socketsOf(nodes topology.NodeSet) int {
+	cpus, n := s.machine.CPUsOfNodes(nodes), 0
+	for _, id := range s.machine.Sockets() {
+		if !s.machine.CPUsOfSocket(id).Intersection(cpus).IsEmpty() {
+			n++
+		}
+	}
+	return n
+}
+
+// socketSets lists the nodes of each socket, as positions in Static.nodes, with align-by-socket.
+func (s *Static) socketSets() (sets [][]int) {
+	if !s.options.AlignBySocket {
+		return nil
+	}
+	for _, id := range s.machine.Sockets() {
+		var set []int
+		for at, node := range s.nodes {
+			if !s.machine.CPUsOfNode(node).Intersection(s.machine.CPUsOfSocket(id)).IsEmpty() {
+				set = append(set, at)
+			}
+		}
+		sets = append(sets, set)
+	}
+	return sets
+}
+
 // question is a request for CPUs, by node; nodes are positions in Static.nodes.
 type question struct {
 	n         int
-	available []int // CPUs free or reusable
-	required  []int // nodes with reusable CPUs
-	narrowest int   // the number of nodes that n CPUs need on an empty machine
+	available []int   // CPUs free or reusable
+	cores     []sizes // their whole cores, when no other CPUs count; nil: all do
+	required  []int   // nodes with reusable CPUs
+	// The number of nodes, and of sockets, that n CPUs need on an empty machine.
+	narrowest, fewestSockets int
 }
 
 func (s *Static) question(free, reusable cpuset.CPUSet, n int) question {
 	q := question{n: n, available: make([]int, len(s.nodes))}
 	pool := free.Union(reusable)
-	var sizes []int
+	if s.options.FullPCPUsOnly {
+		pool = wholeCores(s.tree, pool)
+		q.cores = make([]sizes, len(s.nodes))
+	}
+	var ofNodes, ofSockets []int
 	for i, id := range s.nodes {
 		cpus := s.machine.CPUsOfNode(id)
-		q.available[i] = cpus.Intersection(pool).Size()
+		available := cpus.Intersection(pool)
+		q.available[i] = available.Size()
+		if q.cores != nil {
+			q.cores[i] = coreSizes(s.tree, available)
+		}
 		if !cpus.Intersection(reusable).IsEmpty() {
 			q.required = append(q.required, i)
 		}
-		sizes = append(sizes, cpus.Size())
+		ofNodes = append(ofNodes, cpus.Size())
 	}
-	slices.SortFunc(sizes, func(a, b int) int { return cmp.Compare(b, a) })
-	total := 0
-	for q.narrowest < len(sizes) && total < n {
-		total += sizes[q.narrowest]
-		q.narrowest++
+	for _, id := range s.machine.Sockets() {
+		ofSockets = append(ofSockets, s.machine.CPUsOfSocket(id).Size())
+	}
+	q.narrowest, q.fewestSockets = fewest(ofNodes, n), fewest(ofSockets, n)
+	if q.cores != nil {
+		q.narrowest = s.narrowestWhole(n, q.narrowest)
 	}
 	return q
+}
+
+// narrowestWhole is the number of nodes, at least width, of which some have whole cores of n CPUs
+// together. Cores of several sizes can need more nodes than their number of CPUs says.
+func (s *Static) narrowestWhole(n, width int) int {
+	capacity := question{n: n, available: make([]int, len(s.nodes))}
+	for i, id := range s.nodes {
+		cpus := s.machine.CPUsOfNode(id)
+		capacity.available[i] = cpus.Size()
+		capacity.cores = append(capacity.cores, coreSizes(s.tree, cpus))
+	}
+	tried := 0
+	for w := width; w <= len(s.nodes) && tried < maxSets; w++ {
+		found := false
+		combinations(len(s.nodes), w, func(set []int) bool {
+			found = capacity.satisfiedBy(set)
+			tried++
+			return !found && tried < maxSets
+		})
+		if found {
+			return w
+		}
+	}
+	return width
+}
+
+// fewest is how many of the sizes, the largest first, hold n together; all of them if they do not.
+func fewest(sizes []int, n int) int {
+	slices.SortFunc(sizes, func(a, b int) int { return cmp.Compare(b, a) })
+	total, count := 0, 0
+	for count < len(sizes) && total < n {
+		total += sizes[count]
+		count++
+	}
+	return count
 }
 
 // satisfiedBy tells whether the nodes of set, ascending, have room for the request.
@@ -103,7 +188,14 @@ func (q question) satisfiedBy(set []int) bool {
 	for _, at := range set {
 		total += q.available[at]
 	}
-	return total >= q.n
+	if total < q.n || q.cores == nil {
+		return total >= q.n
+	}
+	var together sizes
+	for _, at := range set {
+		together = together.plus(q.cores[at])
+	}
+	return together.makeUp(q.n)
 }
 
 // roomiest is the set of width nodes that contains node at and has the most CPUs available; nil

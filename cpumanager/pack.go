@@ -7,23 +7,55 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// pack picks n of the free CPUs, which must be at least that many. held are CPUs that the container
-// has already: units that hold some come first, and count as whole together with them.
-func pack(tree []unit, free, held cpuset.CPUSet, n int) cpuset.CPUSet {
-	p := packing{need: n, held: held, free: map[int]bool{}, taken: map[int]bool{}}
+// quota is how many CPUs are still to be picked.
+type quota struct {
+	left int
+	// whole counts the cores that may be taken, now or from elsewhere, when none may be split; nil:
+	// cores may be split. With the spare CPUs that come from elsewhere, left must stay possible.
+	whole sizes
+	spare int
+}
+
+// after is the quota when cores with that many free CPUs have been taken; false: it forbids that.
+func (q quota) after(gains ...int) (quota, bool) {
+	if q.whole != nil {
+		q.whole = slices.Clone(q.whole)
+	}
+	for _, gain := range gains {
+		if q.left -= gain; q.left < 0 {
+			return q, false
+		}
+		if q.whole != nil {
+			q.whole[gain]--
+		}
+	}
+	return q, q.whole == nil || q.whole.makeUp(q.left+q.spare)
+}
+
+// pack picks CPUs among the free ones until the quota is met: all of it if cores may be split and
+// free has as many, else what can be had. held are CPUs that the container has already: units that
+// hold some come first, and count as whole together with them.
+func pack(tree []unit, free, held cpuset.CPUSet, q quota, o Options) cpuset.CPUSet {
+	p := packing{quota: q, held: held, free: map[int]bool{}, taken: map[int]bool{}}
 	for _, id := range free.UnsortedList() {
 		p.free[id] = true
 	}
 	p.takeWhole(p.level(tree, outer))
 	p.takeWhole(p.level(tree, inner))
-	for _, u := range p.level(tree, inner) {
-		for _, core := range p.wholeCores(u) {
-			p.take(core.cpus)
-		}
+	switch {
+	case o.DistributeAcrossCores:
+		p.takeSpread(p.level(tree, inner))
+	case o.PreferAlignByUncoreCache:
+		p.takeCaches(p.level(tree, inner))
 	}
-	p.takeThreads(p.level(tree, inner))
+	for _, u := range p.level(tree, inner) {
+		p.takeCores(p.wholeCores(u))
+	}
+	if q.whole == nil {
+		p.takeThreads(p.level(tree, inner))
+	}
 
-	ids := make([]int, 0, n)
+	ids := make([]int, 0, len(p.taken))
 	for id := range p.taken {
 		ids = append(ids, id)
 	}
@@ -32,7 +64,7 @@ func pack(tree []unit, free, held cpuset.CPUSet, n int) cpuset.CPUSet {
 
 // packing is a choice in the making. A CPU is free, or taken, or held, or somebody else's.
 type packing struct {
-	need  int
+	quota
 	held  cpuset.CPUSet
 	free  map[int]bool
 	taken map[int]bool
@@ -41,11 +73,21 @@ type packing struct {
 // take takes the free ones of cpus, in order, until there are enough.
 func (p *packing) take(cpus []int) {
 	for _, id := range cpus {
-		if p.need > 0 && p.free[id] {
+		if p.left > 0 && p.free[id] {
 			delete(p.free, id)
 			p.taken[id] = true
-			p.need--
+			p.left--
 		}
+	}
+}
+
+// takeCores takes all free CPUs of cores that the quota allows.
+func (p *packing) takeCores(cores []unit) {
+	for _, core := range cores {
+		if n := p.countFree(core); p.whole != nil && n > 0 {
+			p.whole = p.whole.with(n, -1)
+		}
+		p.take(core.cpus)
 	}
 }
 
@@ -55,8 +97,17 @@ func (p *packing) takeWhole(units []unit) {
 		return cmp.Compare(len(b.cpus), len(a.cpus))
 	})
 	for _, u := range units {
-		if gain := p.gain(u); gain > 0 && gain <= p.need {
-			p.take(u.cpus)
+		if p.gain(u) == 0 || p.gain(u) > p.left {
+			continue
+		}
+		var gains []int
+		for _, core := range cores(u.parts) {
+			if n := p.countFree(core); n > 0 {
+				gains = append(gains, n)
+			}
+		}
+		if _, ok := p.after(gains...); ok {
+			p.takeCores(cores(u.parts))
 		}
 	}
 }
@@ -65,7 +116,7 @@ func (p *packing) takeWhole(units []unit) {
 // threads, in the cache groups that the container has the most CPUs of already.
 func (p *packing) takeThreads(units []unit) {
 	for _, u := range units {
-		if p.need == 0 {
+		if p.left == 0 {
 			return
 		}
 		groups := map[int]unit{} // by core
@@ -94,56 +145,64 @@ func (p *packing) takeThreads(units []unit) {
 // wholeCores picks cores of u that are free as a whole and needed as a whole. They are from few
 // cache groups, unless this would leave more to be split off other cores.
 func (p *packing) wholeCores(u unit) []unit {
-	anywhere, total := p.fit(u.parts, p.need)
-	threads := p.need - total
+	anywhere, rest := p.fit(u.parts, p.quota)
+	threads := rest.left
+	left := p.quota
+	left.left, left.spare = left.left-threads, left.spare+threads
 	var picked []unit
-	groups, left := slices.Clone(u.parts), total
-	for left > 0 && len(groups) > 0 {
+	groups := slices.Clone(u.parts)
+	for left.left > 0 && len(groups) > 0 {
 		best := slices.MinFunc(groups, func(a, b unit) int {
-			_, gainA := p.fit([]unit{a}, left)
-			_, gainB := p.fit([]unit{b}, left)
 			return cmp.Or(
-				cmp.Compare(gainB, gainA),
+				cmp.Compare(p.gainOf(b, left), p.gainOf(a, left)),
 				cmp.Compare(p.countHeld(b), p.countHeld(a)),
-				cmp.Compare(min(p.countFree(b), left+threads), min(p.countFree(a), left+threads)),
+				cmp.Compare(min(p.countFree(b), left.left+threads),
+					min(p.countFree(a), left.left+threads)),
 				cmp.Compare(p.countFree(a), p.countFree(b)),
 				cmp.Compare(a.id, b.id),
 			)
 		})
-		cores, gain := p.fit([]unit{best}, left)
-		picked, left = append(picked, cores...), left-gain
+		var cores []unit
+		cores, left = p.fit([]unit{best}, left)
+		picked = append(picked, cores...)
 		groups = slices.DeleteFunc(groups, func(g unit) bool { return g.id == best.id })
 	}
-	if left > 0 {
+	if left.left > 0 {
 		return anywhere
 	}
 	return picked
 }
 
-// fit picks whole cores of the cache groups with no more than need CPUs together: those that the
-// container holds a part of, then the largest, then by id. It returns their number of free CPUs.
-func (p *packing) fit(groups []unit, need int) (picked []unit, gain int) {
-	var cores []unit
+// fit picks whole cores of the cache groups as far as the quota goes: those that the container
+// holds a part of, then the largest, then by id. It returns what is left of the quota.
+func (p *packing) fit(groups []unit, q quota) (picked []unit, left quota) {
+	var all []unit
 	for _, group := range groups {
 		for _, core := range group.parts {
 			if p.gain(core) > 0 {
-				cores = append(cores, core)
+				all = append(all, core)
 			}
 		}
 	}
-	slices.SortFunc(cores, func(a, b unit) int {
+	slices.SortFunc(all, func(a, b unit) int {
 		return cmp.Or(
 			cmp.Compare(p.countHeld(b), p.countHeld(a)),
 			cmp.Compare(len(b.cpus), len(a.cpus)),
 			cmp.Compare(a.id, b.id),
 		)
 	})
-	for _, core := range cores {
-		if g := p.gain(core); gain+g <= need {
-			picked, gain = append(picked, core), gain+g
+	for _, core := range all {
+		if rest, ok := q.after(p.gain(core)); ok {
+			picked, q = append(picked, core), rest
 		}
 	}
-	return picked, gain
+	return picked, q
+}
+
+// gainOf is the number of CPUs in whole cores of the group that the quota allows.
+func (p *packing) gainOf(group unit, q quota) int {
+	_, left := p.fit([]unit{group}, q)
+	return q.left - left.left
 }
 
 // level lists the units at depth that have free CPUs: parent after parent, each time those first

@@ -18,13 +18,15 @@ var ErrNothingReserved = errors.New("[cpumanager] the static policy requires " +
 type Static struct {
 	machine  *topology.Machine
 	reserved cpuset.CPUSet
+	options  Options
 	tree     []unit
 	nodes    []topology.NodeID // those with CPUs, ascending
 }
 
 // NewStatic makes the policy for machine m, where the reserved CPUs are never given out. Their
-// number comes from Reserved, or the operator names them (reservedSystemCPUs).
-func NewStatic(m *topology.Machine, reserved cpuset.CPUSet) (*Static, error) {
+// number comes from Reserved, or the operator names them (reservedSystemCPUs). It refuses options
+// that the machine cannot follow.
+func NewStatic(m *topology.Machine, reserved cpuset.CPUSet, o Options) (*Static, error) {
 	if reserved.IsEmpty() {
 		return nil, ErrNothingReserved
 	}
@@ -32,11 +34,18 @@ func NewStatic(m *topology.Machine, reserved cpuset.CPUSet) (*Static, error) {
 		return nil, fmt.Errorf("reserve cpus %q: %q are not online; online are %q",
 			reserved, missing, m.Online())
 	}
+	nodes := m.NodesOf(m.Online()).IDs()
+	if o.StrictReservation && reserved.Size() == m.Online().Size() {
+		return nil, fmt.Errorf("%s: all online cpus, %q, are reserved and none is left for pods; "+
+			"reserve fewer", OptionStrictReservation, reserved)
+	}
+	if n := len(m.Sockets()); o.AlignBySocket && n > len(nodes) {
+		return nil, fmt.Errorf("%s: the machine has %d sockets and only %d NUMA nodes with cpus, so "+
+			"that a node says nothing of the socket; turn the option off",
+			OptionAlignBySocket, n, len(nodes))
+	}
 	return &Static{
-		machine:  m,
-		reserved: reserved,
-		tree:     machineTree(m),
-		nodes:    m.NodesOf(m.Online()).IDs(),
+		machine: m, reserved: reserved, options: o, tree: machineTree(m), nodes: nodes,
 	}, nil
 }
 
@@ -48,7 +57,7 @@ func Reserved(m *topology.Machine, milliCPU int64) (cpuset.CPUSet, error) {
 		return cpuset.New(), fmt.Errorf("reserve %d cpus: the machine has %d online; "+
 			"lower systemReserved.cpu or kubeReserved.cpu", n, online)
 	}
-	return pack(machineTree(m), m.Online(), cpuset.New(), n), nil
+	return pack(machineTree(m), m.Online(), cpuset.New(), quota{left: n}, Options{}), nil
 }
 
 // Reserved is the set of CPUs that are never given out.
@@ -60,9 +69,14 @@ func (s *Static) Free(assigned cpuset.CPUSet) cpuset.CPUSet {
 }
 
 // Shared is the set of CPUs for all containers without CPUs of their own: the online ones that
-// are not assigned. Reserved CPUs are shared.
+// are not assigned. Reserved CPUs are shared, unless strict-cpu-reservation is on: then the set may
+// be empty.
 func (s *Static) Shared(assigned cpuset.CPUSet) cpuset.CPUSet {
-	return s.machine.Online().Difference(assigned)
+	shared := s.machine.Online().Difference(assigned)
+	if s.options.StrictReservation {
+		return shared.Difference(s.reserved)
+	}
+	return shared
 }
 
 // ShortageError says that fewer CPUs are free than were asked for. The text is the kubelet's.
@@ -71,33 +85,4 @@ type ShortageError struct{ Requested, Available int }
 func (e *ShortageError) Error() string {
 	return fmt.Sprintf("not enough cpus available to satisfy request: requested=%d, available=%d",
 		e.Requested, e.Available)
-}
-
-// Choose picks n CPUs from free and reusable, as doc.go describes: inside the nodes of hint as far
-// as these have enough, reusable ones (from init containers of the same pod) before free ones. The
-// same arguments give the same CPUs. CPUs that are not online are not picked.
-func (s *Static) Choose(
-	free, reusable cpuset.CPUSet, n int, hint topology.Hint,
-) (cpuset.CPUSet, error) {
-	online := s.machine.Online()
-	reusable = reusable.Intersection(online)
-	pool := free.Intersection(online).Union(reusable)
-	if n > pool.Size() {
-		return cpuset.New(), &ShortageError{Requested: n, Available: pool.Size()}
-	}
-	var areas []cpuset.CPUSet
-	if !hint.Any {
-		areas = append(areas, s.machine.CPUsOfNodes(hint.Nodes))
-	}
-	n = max(n, 0)
-	taken := cpuset.New()
-	for _, area := range append(areas, online) {
-		for _, from := range []cpuset.CPUSet{reusable, pool} {
-			from = from.Intersection(area).Difference(taken)
-			held := taken.Intersection(reusable)
-			more := min(n-taken.Size(), from.Size())
-			taken = taken.Union(pack(s.tree, from, held, more))
-		}
-	}
-	return taken, nil
 }

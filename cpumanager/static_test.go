@@ -13,7 +13,7 @@ import (
 
 func newStatic(t failer, m *topology.Machine, reserved cpuset.CPUSet) *cpumanager.Static {
 	t.Helper()
-	s, err := cpumanager.NewStatic(m, reserved)
+	s, err := cpumanager.NewStatic(m, reserved, cpumanager.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,12 +24,12 @@ func TestNewStaticRefuses(t *testing.T) {
 	g := laptop
 	g.offline = []int{7}
 	m := g.machine(t)
-	_, err := cpumanager.NewStatic(m, cpuset.New())
+	_, err := cpumanager.NewStatic(m, cpuset.New(), cpumanager.Options{})
 	if !errors.Is(err, cpumanager.ErrNothingReserved) {
 		t.Errorf("nothing reserved: %v", err)
 	}
 	for _, list := range []string{"0,7", "0,99"} {
-		_, err := cpumanager.NewStatic(m, cpus(t, list))
+		_, err := cpumanager.NewStatic(m, cpus(t, list), cpumanager.Options{})
 		if err == nil || !strings.Contains(err.Error(), "not online") {
 			t.Errorf("reserve %s: %v", list, err)
 		}

@@ -80,7 +80,7 @@ func open(t *testing.T, dir string, p *plugins, change func(*Config)) *desk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	static, err := cpumanager.NewStatic(machine, cpuset.New(0))
+	static, err := cpumanager.NewStatic(machine, cpuset.New(0), cpumanager.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +282,11 @@ func TestHangingPluginHoldsUpOnlyItsPods(t *testing.T) {
 			"available to satisfy request: requested=2, available=1, which is unexpected")
 		hang = false
 		time.Sleep(20 * time.Second)
-		d.expect("a Admit")
+		d.expect("a Wait: WaitingForDevicePlugin: no answer yet from the device plugin of "+
+			"example.com/gpu",
+			"a Wait: WaitingForDevicePlugin: the device plugin of example.com/gpu failed: "+
+				"context deadline exceeded",
+			"a Admit")
 	})
 }
 

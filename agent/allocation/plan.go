@@ -1,6 +1,7 @@
 package allocation
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -240,11 +241,33 @@ func (w *work) merge(container string, req request) (topology.Hint, error) {
 		Container: container, Offers: slices.Concat(providers...), Merged: merged,
 	})
 	if !merged.Admit {
+		if err := w.unaligned(container, req); err != nil {
+			return merged.Hint, rejected(err)
+		}
 		return merged.Hint, &Rejection{
 			Reason: ReasonTopology, Message: "Resources cannot be allocated with Topology locality",
 		}
 	}
 	return merged.Hint, nil
+}
+
+// unaligned tells whether a request found no place because CPUs come as whole cores only.
+func (w *work) unaligned(container string, req request) error {
+	if req.cpus == 0 {
+		return nil
+	}
+	var sizes []int
+	if container == "" { // rather name a container's request than the pod's
+		for c := range containers(w.pod) {
+			sizes = append(sizes, cpumanager.Exclusive(w.pod, c))
+		}
+	}
+	for _, n := range append(sizes, req.cpus) {
+		if err := w.view.CPUs.CheckAlignment(w.freeCPUs, w.reusableCPUs, n); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (w *work) deviceHints(d deviceRequest) []topology.Hint {
@@ -267,14 +290,14 @@ func (w *work) place(c *v1.Container, kind containerKind, p placement) error {
 	if p.cpus > 0 {
 		cpus, err := w.view.CPUs.Choose(w.freeCPUs, w.reusableCPUs, p.cpus, p.hint)
 		if err != nil {
-			return unexpected(err)
+			return rejected(err)
 		}
 		got.CPUs = cpus
 	}
 	for _, d := range p.devices {
 		ids, err := w.choose(c.Name, d, p.hint)
 		if err != nil {
-			return unexpected(err)
+			return rejected(err)
 		}
 		if w.ask != nil {
 			return nil
@@ -360,8 +383,15 @@ func (w *work) account(c *v1.Container, kind containerKind, got Container) {
 	}
 }
 
-// unexpected wraps an allocator's error as the kubelet's rejection.
-func unexpected(err error) *Rejection {
+// rejected makes an allocator's error the kubelet's rejection. An error that has a reason of its own
+// speaks for itself.
+func rejected(err error) *Rejection {
+	if own := (interface {
+		error
+		Reason() string
+	})(nil); errors.As(err, &own) {
+		return &Rejection{Reason: own.Reason(), Message: own.Error(), Err: err}
+	}
 	return &Rejection{
 		Reason:  ReasonUnexpected,
 		Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err),

@@ -35,7 +35,7 @@ func rig(t *testing.T, policy topology.Policy, scope topology.Scope) View {
 	if err != nil {
 		t.Fatal(err)
 	}
-	static, err := cpumanager.NewStatic(m, cpuset.New(0))
+	static, err := cpumanager.NewStatic(m, cpuset.New(0), cpumanager.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,10 +20,12 @@ func effects() map[string]string {
 		containerRuntimeEndpoint imageServiceEndpoint runtimeRequestTimeout
 		serializeImagePulls maxParallelImagePulls registryPullQPS registryBurst
 		cgroupDriver cgroupRoot cgroupsPerQOS cpuCFSQuota cpuCFSQuotaPeriod
-		cpuManagerPolicy cpuManagerReconcilePeriod topologyManagerPolicy topologyManagerScope
+		cpuManagerPolicy cpuManagerPolicyOptions cpuManagerReconcilePeriod topologyManagerPolicy topologyManagerScope
 		reservedSystemCPUs kubeReserved systemReserved enforceNodeAllocatable
 		seccompDefault allowedUnsafeSysctls resolvConf clusterDNS clusterDomain crashLoopBackOff
 		failCgroupV1 failSwapOn singleProcessOOMKill oomScoreAdj registerNode logging
+		featureGates.CPUManagerPolicyAlphaOptions featureGates.CPUManagerPolicyBetaOptions
+		featureGates.CPUManagerPolicyOptions
 		featureGates.ContextualLogging featureGates.LoggingAlphaOptions
 		featureGates.LoggingBetaOptions
 		--config --config-dir --root-dir --hostname-override --node-ip --lock-file

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-base/featuregate"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/numalet/numalet/cpumanager"
 )
 
 // cpuOption is a policy option of the CPU manager: the gate it needs (empty: none) and the
@@ -21,14 +23,15 @@ type cpuOption struct {
 func cpuOptions() map[string]cpuOption {
 	const beta, alpha = "CPUManagerPolicyBetaOptions", "CPUManagerPolicyAlphaOptions"
 	return map[string]cpuOption{
-		"full-pcpus-only":        {excludes: []string{"distribute-cpus-across-cores"}},
-		"strict-cpu-reservation": {},
-		"prefer-align-cpus-by-uncorecache": {
-			excludes: []string{"distribute-cpus-across-cores", "distribute-cpus-across-numa"}},
-		"distribute-cpus-across-numa": {
-			gate: beta, excludes: []string{"distribute-cpus-across-cores"}},
-		"align-by-socket":              {gate: alpha},
-		"distribute-cpus-across-cores": {gate: alpha},
+		cpumanager.OptionFullPCPUsOnly: {
+			excludes: []string{cpumanager.OptionDistributeCPUsAcrossCores}},
+		cpumanager.OptionStrictReservation: {},
+		cpumanager.OptionPreferAlignByUncoreCache: {excludes: []string{
+			cpumanager.OptionDistributeCPUsAcrossCores, cpumanager.OptionDistributeCPUsAcrossNUMA}},
+		cpumanager.OptionDistributeCPUsAcrossNUMA: {
+			gate: beta, excludes: []string{cpumanager.OptionDistributeCPUsAcrossCores}},
+		cpumanager.OptionAlignBySocket:             {gate: alpha},
+		cpumanager.OptionDistributeCPUsAcrossCores: {gate: alpha},
 	}
 }
 
@@ -85,9 +88,9 @@ func validateCPUOptions(c *Config) field.ErrorList {
 			}
 		}
 	}
-	if on["align-by-socket"] &&
+	if on[cpumanager.OptionAlignBySocket] &&
 		k.TopologyManagerPolicy == kubeletv1beta1.SingleNumaNodeTopologyManagerPolicy {
-		errs = append(errs, field.Forbidden(at.Child("align-by-socket"),
+		errs = append(errs, field.Forbidden(at.Child(cpumanager.OptionAlignBySocket),
 			"cannot be used with topologyManagerPolicy single-numa-node"))
 	}
 	return errs

@@ -140,7 +140,7 @@ func newNode(t *testing.T) (*node, *Pool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	static, err := cpumanager.NewStatic(m, cpuset.New(0))
+	static, err := cpumanager.NewStatic(m, cpuset.New(0), cpumanager.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,63 @@
+package cpumanager
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+)
+
+// Names of the static policy's options, keys of cpuManagerPolicyOptions.
+const (
+	OptionFullPCPUsOnly             = "full-pcpus-only"
+	OptionStrictReservation         = "strict-cpu-reservation"
+	OptionPreferAlignByUncoreCache  = "prefer-align-cpus-by-uncorecache"
+	OptionDistributeCPUsAcrossNUMA  = "distribute-cpus-across-numa"
+	OptionAlignBySocket             = "align-by-socket"
+	OptionDistributeCPUsAcrossCores = "distribute-cpus-across-cores"
+)
+
+// Options change the static policy, as doc.go describes. Which of them may stand together, and
+// which need a feature gate, is for the configuration to check.
+type Options struct {
+	// FullPCPUsOnly gives out whole cores only (KEP-2625).
+	FullPCPUsOnly bool
+	// StrictReservation keeps the reserved CPUs out of the shared pool (KEP-4540).
+	StrictReservation bool
+	// PreferAlignByUncoreCache uses few last-level caches, before all else that is smaller than a
+	// node (KEP-4800).
+	PreferAlignByUncoreCache bool
+	// DistributeAcrossNUMA takes as many CPUs from each of several nodes (KEP-2902).
+	DistributeAcrossNUMA bool
+	// AlignBySocket prefers nodes of one socket over few nodes (KEP-3327).
+	AlignBySocket bool
+	// DistributeAcrossCores takes threads of many cores instead of many threads of few (KEP-4176).
+	DistributeAcrossCores bool
+}
+
+// ParseOptions reads cpuManagerPolicyOptions: names of options with "true" or "false".
+func ParseOptions(given map[string]string) (Options, error) {
+	var o Options
+	fields := map[string]*bool{
+		OptionFullPCPUsOnly:             &o.FullPCPUsOnly,
+		OptionStrictReservation:         &o.StrictReservation,
+		OptionPreferAlignByUncoreCache:  &o.PreferAlignByUncoreCache,
+		OptionDistributeCPUsAcrossNUMA:  &o.DistributeAcrossNUMA,
+		OptionAlignBySocket:             &o.AlignBySocket,
+		OptionDistributeCPUsAcrossCores: &o.DistributeAcrossCores,
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		field, known := fields[name]
+		if !known {
+			return Options{}, fmt.Errorf("CPU manager option %q is not known; known are %q",
+				name, slices.Sorted(maps.Keys(fields)))
+		}
+		on, err := strconv.ParseBool(given[name])
+		if err != nil {
+			return Options{}, fmt.Errorf("CPU manager option %s: %q is neither true nor false",
+				name, given[name])
+		}
+		*field = on
+	}
+	return o, nil
+}
