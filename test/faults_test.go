@@ -1,0 +1,450 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/numalet/numalet/deviceplugin/checkpoint"
+	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
+	"github.com/numalet/numalet/test/harness"
+)
+
+// site is a node under a monitor, with steps that fault tests have in common.
+type site struct {
+	*harness.Node
+	t       *testing.T
+	monitor *monitor
+	wants   []workload
+}
+
+func newSite(t *testing.T) *site {
+	t.Parallel()
+	n := harness.New(t)
+	return &site{Node: n, t: t, monitor: monitored(t, n)}
+}
+
+// must fails the test when an order to a plugin or the runtime was refused.
+func (s *site) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// want adds pods that are to run in the end.
+func (s *site) want(pods ...workload) {
+	for _, w := range pods {
+		s.wants = append(s.wants, w)
+		s.Pod(w.name, w.manifest())
+	}
+}
+
+// settles waits until all wanted pods run and nothing else is left.
+func (s *site) settles() {
+	s.t.Helper()
+	s.Eventually(fmt.Sprintf("%d pods run and nothing else", len(s.wants)), func() error {
+		return settled(s.t, s.Node, s.wants)
+	})
+}
+
+// runs waits until a pod runs, whatever the others do, and has it left alone from then on.
+func (s *site) runs(w workload) {
+	s.t.Helper()
+	s.AwaitPhase(w.node(), v1.PodRunning)
+	s.monitor.leaveAlone(w.node(), true)
+}
+
+// waits waits until a pod is Pending for the reason, with the text in its message.
+func (s *site) waits(w workload, reason, text string) {
+	s.t.Helper()
+	awaitPod(s.Node, w.node(), func(pod v1.Pod) error {
+		st := pod.Status
+		if st.Phase != v1.PodPending || st.Reason != reason || !strings.Contains(st.Message, text) {
+			return fmt.Errorf("it is %s, %s: %s", st.Phase, st.Reason, st.Message)
+		}
+		return nil
+	})
+}
+
+// called waits until a call has reached the plugin.
+func (s *site) called(ctl *pluginsim.Client, rpc pluginsim.RPC) {
+	s.t.Helper()
+	s.Eventually(string(rpc)+" is called", func() error {
+		state, err := ctl.State(s.t.Context())
+		if err == nil && rpc != pluginsim.Serve && state.Calls[rpc] == 0 {
+			err = fmt.Errorf("called so far were %v", state.Calls)
+		}
+		return err
+	})
+}
+
+// refused waits until a pod was rejected and compares the kubelet's words.
+func (s *site) refused(w workload, reason, message string) {
+	s.t.Helper()
+	st := s.AwaitPhase(w.node(), v1.PodFailed).Status
+	if st.Reason != reason || st.Message != "Pod was rejected: "+message {
+		s.t.Errorf("pod %s: %s: %s\nwant %s: Pod was rejected: %s",
+			w.name, st.Reason, st.Message, reason, message)
+	}
+}
+
+// nothingLeaked removes all pods, checks that nothing is assigned any more, and that one pod can
+// have everything.
+func (s *site) nothingLeaked(all need) {
+	s.t.Helper()
+	pods, err := s.Pods()
+	s.must(err)
+	for node := range pods {
+		s.monitor.leaveAlone(node, false)
+		s.RemovePod(strings.TrimSuffix(node, "-node"))
+	}
+	s.wants = nil
+	s.settles()
+	s.want(workload{name: "everything", main: all})
+	s.settles()
+}
+
+// everything is all CPUs and all devices of plugins with so many.
+func everything(gpus int) need { return need{cpus: fmt.Sprint(assignableCPUs), gpus: gpus} }
+
+var (
+	user  = workload{name: "user", main: need{cpus: "2", gpus: 1}}
+	other = workload{name: "other", main: need{cpus: "3"}}
+)
+
+// A call that hangs, fails for a while or is slow holds up the pod that needs the plugin, and no
+// other; the pod says why it waits, and runs when the cause is gone.
+func TestPluginCalls(t *testing.T) {
+	hang := pluginsim.Fault{Hang: true}
+	slow := pluginsim.Fault{Delay: metav1.Duration{Duration: 300 * time.Millisecond}}
+	away := pluginsim.Fault{Code: "UNAVAILABLE", Message: "just a moment"}
+	lie := func(l pluginsim.Lie) pluginsim.Fault { return pluginsim.Fault{Lie: l} }
+	const (
+		waits        = "WaitingForDevicePlugin"
+		unregistered = "no device plugin has registered " + gpu
+		disconnected = "the device plugin of " + gpu + " is disconnected"
+		broken       = disconnected + ": plugin on example.com_gpu.sock: "
+		asked        = "no answer yet from the device plugin of " + gpu
+		failed       = "the device plugin of " + gpu + " failed: rpc error"
+	)
+	for name, test := range map[string]struct {
+		rpc    pluginsim.RPC
+		fault  pluginsim.Fault
+		reason string // that the pod waits for; empty: it runs in spite of the fault
+		text   string
+	}{
+		"Register hangs":                {pluginsim.Register, hang, waits, unregistered},
+		"Register fails":                {pluginsim.Register, away, waits, unregistered},
+		"Register slow":                 {pluginsim.Register, slow, "", ""},
+		"serves late":                   {pluginsim.Serve, slow, "", ""},
+		"GetDevicePluginOptions hangs":  {pluginsim.Options, hang, waits, disconnected + ": waiting for"},
+		"GetDevicePluginOptions fails":  {pluginsim.Options, away, waits, broken + "GetDevicePluginOptions: rpc"},
+		"GetDevicePluginOptions slow":   {pluginsim.Options, slow, "", ""},
+		"ListAndWatch hangs":            {pluginsim.List, hang, waits, disconnected + ": waiting for"},
+		"ListAndWatch fails":            {pluginsim.List, away, waits, broken + "ListAndWatch: rpc"},
+		"ListAndWatch slow":             {pluginsim.List, slow, "", ""},
+		"GetPreferredAllocation hangs":  {pluginsim.Preferred, hang, "", ""},
+		"GetPreferredAllocation fails":  {pluginsim.Preferred, away, "", ""},
+		"GetPreferredAllocation slow":   {pluginsim.Preferred, slow, "", ""},
+		"GetPreferredAllocation few":    {pluginsim.Preferred, lie(pluginsim.Few), "", ""},
+		"GetPreferredAllocation empty":  {pluginsim.Preferred, lie(pluginsim.Empty), "", ""},
+		"GetPreferredAllocation others": {pluginsim.Preferred, lie(pluginsim.Foreign), "", ""},
+		"Allocate hangs":                {pluginsim.Allocate, hang, waits, asked},
+		"Allocate fails":                {pluginsim.Allocate, away, waits, failed},
+		"Allocate slow":                 {pluginsim.Allocate, slow, "", ""},
+		"PreStartContainer hangs":       {pluginsim.PreStart, hang, "", ""},
+		"PreStartContainer slow":        {pluginsim.PreStart, slow, "", ""},
+		"every device twice":            {pluginsim.List, lie(pluginsim.Duplicate), "", ""},
+		"devices on no node":            {pluginsim.List, lie(pluginsim.Nowhere), "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			ctl, _ := s.Plugin(gpu, "--devices=8", "--nodes=0-3", "--pre-start")
+			test.fault.RPC = test.rpc
+			s.must(ctl.Fault(t.Context(), test.fault))
+			s.Start()
+			s.want(user, other)
+			s.runs(other)
+			s.called(ctl, test.rpc)
+			if test.reason != "" {
+				s.waits(user, test.reason, test.text)
+			}
+			if test.reason != "" || test.rpc == pluginsim.PreStart {
+				s.must(ctl.ClearFaults(t.Context()))
+			}
+			s.settles()
+			s.nothingLeaked(everything(8))
+		})
+	}
+}
+
+// An answer that is no is final, in the kubelet's words; the others are not concerned.
+func TestPluginSaysNo(t *testing.T) {
+	const reason = "UnexpectedAdmissionError"
+	for name, test := range map[string]struct {
+		fault   pluginsim.Fault
+		message string
+	}{
+		"error": {
+			pluginsim.Fault{RPC: pluginsim.Allocate, Code: "INTERNAL", Message: "device is on fire"},
+			"Allocate failed due to rpc error: code = Internal desc = device is on fire, " +
+				"which is unexpected",
+		},
+		"nothing in the answer": {
+			pluginsim.Fault{RPC: pluginsim.Allocate, Lie: pluginsim.Empty},
+			"Allocate failed due to no containers return in allocation response , which is unexpected",
+		},
+		"no devices at all": {
+			pluginsim.Fault{RPC: pluginsim.List, Lie: pluginsim.Empty},
+			"Allocate failed due to no healthy devices present; cannot allocate unhealthy devices " +
+				gpu + ", which is unexpected",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			ctl, _ := s.Plugin(gpu, "--devices=2")
+			s.must(ctl.Fault(t.Context(), test.fault))
+			s.Start()
+			s.want(user, other)
+			s.runs(other)
+			s.refused(user, reason, test.message)
+			s.must(ctl.ClearFaults(t.Context()))
+			s.must(ctl.Restart(t.Context()))
+			s.nothingLeaked(everything(2))
+		})
+	}
+}
+
+// PreStartContainer that fails shows on the container, as the kubelet shows it, and is tried again.
+func TestPreStartFails(t *testing.T) {
+	s := newSite(t)
+	ctl, _ := s.Plugin(gpu, "--devices=1", "--pre-start")
+	s.must(ctl.Fault(t.Context(), pluginsim.Fault{
+		RPC: pluginsim.PreStart, Code: "INTERNAL", Message: "cannot reset",
+	}))
+	s.Start()
+	s.want(user, other)
+	s.runs(other)
+	got := awaitReason(s.Node, user.node(), "CreateContainerConfigError")
+	want := "device plugin PreStartContainer rpc failed with err: " +
+		"rpc error: code = Internal desc = cannot reset"
+	if got.Message != want {
+		t.Errorf("message %q, want %q", got.Message, want)
+	}
+	s.must(ctl.ClearFaults(t.Context()))
+	s.settles()
+}
+
+// The deadline for waiting: when it is over the pod is rejected, with 0 at once.
+func TestAdmissionWait(t *testing.T) {
+	for wait, first := range map[string]bool{"1s": true, "0": false} {
+		t.Run(wait, func(t *testing.T) {
+			s := newSite(t)
+			s.Args = append(s.Args, "--device-admission-wait="+wait)
+			s.Start()
+			s.want(user)
+			s.refused(user, "OutOf"+gpu, "Node didn't have enough resource: "+gpu+
+				", requested: 1, used: 0, capacity: 0")
+			if waited := logged(t, s.Node, "Pod waits", user.node()) > 0; waited != first {
+				t.Errorf("waited: %v, want %v", waited, first)
+			}
+			s.Plugin(gpu, "--devices=1")
+			s.nothingLeaked(everything(1))
+		})
+	}
+}
+
+// Pods that arrived before their plugin, as after a reboot: all of them run once it is there, and
+// where there are too few devices the older one wins.
+func TestPluginComesLate(t *testing.T) {
+	s := newSite(t)
+	s.Start()
+	for i := range 20 {
+		s.want(workload{name: fmt.Sprintf("early%d", i), main: need{cpus: "300m", gpus: 1}})
+	}
+	older := workload{name: "older", main: need{cpus: "300m", nics: 1}}
+	newer := workload{name: "newer", main: need{cpus: "300m", nics: 1}}
+	s.want(older)
+	s.waits(older, "WaitingForDevicePlugin", "no device plugin has registered "+nic)
+	s.Pod(newer.name, newer.manifest())
+	s.waits(newer, "WaitingForDevicePlugin", "no device plugin has registered "+nic)
+	s.Plugin(nic, "--devices=1")
+	s.runs(older)
+	s.refused(newer, "UnexpectedAdmissionError", "Allocate failed due to requested number of "+
+		"devices unavailable for "+nic+". Requested: 1, Available: 0, which is unexpected")
+	s.RemovePod(newer.name)
+	s.Plugin(gpu, "--devices=20")
+	s.settles()
+	s.nothingLeaked(everything(20))
+}
+
+// A plugin that dies takes no pod with it: those that run go on, new ones wait until it is back.
+func TestPluginCrashes(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, *site, *pluginsim.Client, func()){
+		"crashes": func(t *testing.T, s *site, ctl *pluginsim.Client, _ func()) {
+			s.must(ctl.Crash(t.Context()))
+		},
+		"is killed": func(_ *testing.T, _ *site, _ *pluginsim.Client, stop func()) { stop() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			ctl, stop := s.Plugin(gpu, "--devices=2")
+			s.Start()
+			s.want(user)
+			s.settles()
+			s.runs(user)
+			end(t, s, ctl, stop)
+			late := workload{name: "late", main: need{cpus: "300m", gpus: 1}}
+			s.want(late, other)
+			s.waits(late, "WaitingForDevicePlugin", "the device plugin of "+gpu+" is disconnected")
+			s.runs(other)
+			s.Plugin(gpu, "--devices=2")
+			s.settles()
+			s.nothingLeaked(everything(2))
+		})
+	}
+}
+
+// An agent that comes back finds the pods running and leaves them so, whatever their plugin is
+// doing; plugins that are there register again, since kubelet.sock was made anew.
+func TestAgentComesBack(t *testing.T) {
+	for _, name := range []string{"plugin there", "plugin away", "plugin with other devices"} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			ctl, stop := s.Plugin(gpu, "--devices=3")
+			s.Start()
+			inits := workload{name: "inits", main: need{cpus: "2", gpus: 1},
+				init: &need{cpus: "4", gpus: 1, script: "exit=0"}, sidecar: &need{cpus: "1", gpus: 1}}
+			s.want(user, inits)
+			s.settles()
+			s.runs(user)
+			s.runs(inits)
+			s.Kill()
+			before, err := ctl.State(t.Context())
+			s.must(err)
+			switch name {
+			case "plugin away":
+				stop()
+			case "plugin with other devices":
+				s.must(ctl.Remove(t.Context(), "gpu-0", "gpu-1", "gpu-2"))
+				s.must(ctl.Add(t.Context(), pluginsim.Device{ID: "gpu-9", Healthy: true}))
+			}
+			s.Start()
+			s.settles()
+			late := workload{name: "late", main: need{cpus: "300m", gpus: 1}}
+			switch name {
+			case "plugin there":
+				s.want(other)
+			case "plugin away":
+				s.Pod(late.name, late.manifest())
+				s.waits(late, "WaitingForDevicePlugin", "the device plugin of "+gpu+" is disconnected")
+				ctl, _ = s.Plugin(gpu, "--devices=4")
+				s.wants = append(s.wants, late)
+			case "plugin with other devices":
+				s.want(late)
+			}
+			s.settles()
+			after, err := ctl.State(t.Context())
+			s.must(err)
+			calls := after.Calls[pluginsim.Allocate]
+			if name != "plugin away" {
+				calls -= before.Calls[pluginsim.Allocate]
+			}
+			if want := len(s.wants) - 2; name != "plugin there" && calls != want ||
+				name == "plugin there" && calls != 0 {
+				t.Errorf("%d calls of Allocate after the restart", calls)
+			}
+		})
+	}
+}
+
+// Two plugins of one resource: the one that registered last serves it, and when it goes the other
+// one takes over. Pods keep what they have.
+func TestTakeOver(t *testing.T) {
+	s := newSite(t)
+	s.PluginNamed("old", gpu, "--devices=2", "--socket=old.sock", "--id-prefix=old")
+	s.Start()
+	first := workload{name: "first", main: need{cpus: "300m", gpus: 1}}
+	s.want(first)
+	s.runs(first)
+	_, stop := s.PluginNamed("new", gpu, "--devices=2", "--socket=new.sock", "--id-prefix=new")
+	s.Eventually("both plugins are listed", func() error {
+		if got := logged(t, s.Node, "Device list", "new.sock"); got == 0 {
+			return fmt.Errorf("no list of the new one")
+		}
+		return nil
+	})
+	second := workload{name: "second", main: need{cpus: "300m", gpus: 1}}
+	s.want(second)
+	s.runs(second)
+	stop()
+	awaitLogged(t, s.Node, "Device plugin disconnected", "new.sock")
+	third := workload{name: "third", main: need{cpus: "300m", gpus: 1}}
+	s.want(third)
+	s.settles()
+	for w, prefix := range map[string]string{"first": "old-", "second": "new-", "third": "old-"} {
+		got := devicesOf(container(t, s.Node, w+"-node", "main"), gpu)
+		if len(got) != 1 || !strings.HasPrefix(got[0], prefix) {
+			t.Errorf("%s has %q, want one device of %s", w, got, prefix)
+		}
+	}
+}
+
+// Health and lists change under running pods: they keep what they have, new ones get what is
+// healthy, and a device that comes back belongs to whom it belonged.
+func TestDevicesChange(t *testing.T) {
+	s := newSite(t)
+	ctl, _ := s.Plugin(gpu, "--devices=2")
+	s.Start()
+	s.want(user)
+	s.settles()
+	s.runs(user)
+	mine := devicesOf(container(t, s.Node, user.node(), "main"), gpu)[0]
+	s.must(ctl.SetHealth(t.Context(), false, "gpu-0", "gpu-1"))
+	late := workload{name: "late", main: need{cpus: "300m", gpus: 1}}
+	s.awaitHealthy(0)
+	s.Pod(late.name, late.manifest())
+	s.refused(late, "UnexpectedAdmissionError", "Allocate failed due to no healthy devices present; "+
+		"cannot allocate unhealthy devices "+gpu+", which is unexpected")
+	s.RemovePod(late.name)
+	s.AwaitGone(late.node())
+
+	s.must(ctl.Remove(t.Context(), mine))
+	s.must(ctl.Add(t.Context(), pluginsim.Device{ID: "gpu-2", Healthy: true}))
+	s.awaitHealthy(1)
+	s.want(late)
+	s.settles()
+	s.must(ctl.Add(t.Context(), pluginsim.Device{ID: mine, Healthy: true}))
+	s.awaitHealthy(2)
+	third := workload{name: "third", main: need{cpus: "300m", gpus: 1}}
+	s.Pod(third.name, third.manifest())
+	s.refused(third, "UnexpectedAdmissionError", "Allocate failed due to requested number of "+
+		"devices unavailable for "+gpu+". Requested: 1, Available: 0, which is unexpected")
+	s.must(ctl.SetHealth(t.Context(), true, "gpu-0", "gpu-1"))
+	s.awaitHealthy(3)
+	s.nothingLeaked(everything(3))
+}
+
+// awaitHealthy waits until the agent knows of so many healthy devices, by the kubelet's checkpoint.
+func (s *site) awaitHealthy(count int) {
+	s.t.Helper()
+	path := filepath.Join(s.Root, "device-plugins", checkpoint.FileName)
+	s.Eventually(fmt.Sprintf("%d devices are healthy", count), func() error {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		_, registered, err := checkpoint.Decode(raw)
+		if err == nil && len(registered[gpu]) != count {
+			err = fmt.Errorf("healthy are %q", registered[gpu])
+		}
+		return err
+	})
+}
