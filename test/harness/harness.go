@@ -310,9 +310,12 @@ func (n *Node) Get(path string) string {
 	return string(raw)
 }
 
+// URL is path on the read-only port.
+func (n *Node) URL(path string) string { return fmt.Sprintf("http://127.0.0.1:%d%s", n.port, path) }
+
 func (n *Node) get(path string) ([]byte, error) {
 	client := http.Client{Timeout: 5 * time.Second}
-	resp, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d%s", n.port, path))
+	resp, err := client.Get(n.URL(path))
 	if err != nil {
 		return nil, err
 	}
