@@ -1,0 +1,303 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/cri/sim"
+	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
+	"github.com/numalet/numalet/test/harness"
+)
+
+// eager makes reconciling frequent, so that whatever an agent would change it changes soon.
+func eager(n *harness.Node) {
+	n.Settings["cpuManagerReconcilePeriod"] = "100ms"
+	n.Settings["syncFrequency"] = "1s"
+	n.Settings["fileCheckFrequency"] = "200ms"
+}
+
+// crowd writes one pod of each kind and waits until all are as they shall stay.
+func crowd(t testing.TB, n *harness.Node) {
+	t.Helper()
+	n.Pod("own", limited("own", "cpu: 4, memory: 1Gi, example.com/gpu: 2"))
+	n.Pod("shared", plain("shared"))
+	n.Pod("app", manifest("app", fmt.Sprintf(withSidecar, "Always"), "init: exit=0 after=1ms"))
+	n.Pod("done", manifest("done",
+		"restartPolicy: Never\n  containers: [{name: main, image: sim.local/app}]",
+		"main: exit=0 after=1ms"))
+	n.Pod("failed", manifest("failed",
+		"restartPolicy: Never\n  containers: [{name: main, image: sim.local/app}]",
+		"main: exit=4 after=1ms"))
+	for name, phase := range crowdPhases {
+		n.AwaitPhase(name, phase)
+	}
+}
+
+// crowdPhases is what becomes of them.
+var crowdPhases = map[string]v1.PodPhase{
+	"own-node": v1.PodRunning, "shared-node": v1.PodRunning, "app-node": v1.PodRunning,
+	"done-node": v1.PodSucceeded, "failed-node": v1.PodFailed,
+}
+
+// quiet waits until the runtime is told nothing any more: a pod that came to its end is still being
+// cleaned up.
+func quiet(n *harness.Node) {
+	n.Eventually("the sandboxes of ended pods are stopped", func() error {
+		for _, sb := range n.Runtime.State().Sandboxes {
+			if ended := crowdPhases[sb.Pod] != v1.PodRunning; ended == sb.Ready {
+				return fmt.Errorf("sandbox of %s: ready is %t", sb.Pod, sb.Ready)
+			}
+		}
+		for _, c := range n.Runtime.Journal(0) {
+			if c.End == 0 {
+				return fmt.Errorf("call %+v is in flight", c)
+			}
+		}
+		return nil
+	})
+}
+
+// placements are the rows by pod/container.
+func placements(t testing.TB, n *harness.Node) map[string]placement.Row {
+	t.Helper()
+	rows, err := n.Placements()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
+// restartCounts has the restart count of each container by pod/container.
+func restartCounts(t testing.TB, n *harness.Node) map[string]int32 {
+	t.Helper()
+	pods, err := n.Pods()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]int32{}
+	for name, pod := range pods {
+		for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+			out[name+"/"+s.Name] = s.RestartCount
+		}
+	}
+	return out
+}
+
+// untouched checks that since the journal's given length nothing was done but what a new pod,
+// which proves that the agent works, needed.
+func untouched(t testing.TB, n *harness.Node, since uint64, but string) {
+	t.Helper()
+	for _, c := range n.Runtime.Journal(since) {
+		if c.Subject.Pod != but {
+			t.Errorf("the runtime was told after the restart: %+v", c)
+		}
+	}
+}
+
+func lastCall(n *harness.Node) uint64 {
+	var last uint64
+	for _, c := range n.Runtime.Journal(0) {
+		last = max(last, c.Begin)
+	}
+	return last
+}
+
+func TestRestartIsAdoption(t *testing.T) {
+	tests := map[string]struct {
+		stop       func(*testing.T, *harness.Node)
+		pluginAway bool
+	}{
+		"killed": {stop: func(_ *testing.T, n *harness.Node) { n.Kill() }},
+		"stopped": {stop: func(t *testing.T, n *harness.Node) {
+			if err := n.Stop(); err != nil {
+				t.Errorf("SIGTERM: %v", err)
+			}
+		}},
+		"killed, the plugin away": {
+			stop: func(_ *testing.T, n *harness.Node) { n.Kill() }, pluginAway: true,
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := harness.New(t)
+			eager(n)
+			n.Start()
+			plugin, stopPlugin := n.Plugin("example.com/gpu", "--devices=8", "--nodes=0-3")
+			crowd(t, n)
+			quiet(n)
+			before, restarts := placements(t, n), restartCounts(t, n)
+			calledBefore := allocations(t, plugin)
+			tc.stop(t, n)
+			if tc.pluginAway {
+				stopPlugin()
+			}
+			since := lastCall(n)
+			if got := len(n.Runtime.State().Running()); got != 4 {
+				t.Errorf("%d containers run without the agent, want 4", got)
+			}
+
+			n.Start()
+			for name, phase := range crowdPhases {
+				n.AwaitPhase(name, phase)
+			}
+			// The agent works: a pod comes and goes, several periods of reconciling pass.
+			n.Pod("new", plain("new"))
+			n.AwaitPhase("new-node", v1.PodRunning)
+			n.RemovePod("new")
+			n.AwaitGone("new-node")
+			untouched(t, n, since, "new-node")
+			if diff := cmp.Diff(restarts, restartCounts(t, n)); diff != "" {
+				t.Errorf("restart counts (-before +after):\n%s", diff)
+			}
+			after := placements(t, n)
+			for key, row := range before {
+				got := after[key]
+				if tc.pluginAway { // nobody says where the devices are
+					row.NUMANodes, row.Aligned = got.NUMANodes, got.Aligned
+				}
+				if diff := cmp.Diff(row, got); diff != "" {
+					t.Errorf("placement of %s (-before +after):\n%s", key, diff)
+				}
+			}
+			if tc.pluginAway {
+				return
+			}
+			if diff := cmp.Diff(calledBefore, allocations(t, plugin)); diff != "" {
+				t.Errorf("Allocate calls (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// allocations counts the calls with which a plugin was asked for devices.
+func allocations(t testing.TB, plugin *pluginsim.Client) [2]int {
+	t.Helper()
+	state, err := plugin.State(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return [2]int{state.Calls[pluginsim.Allocate], state.Calls[pluginsim.Preferred]}
+}
+
+// TestChangesWhileAway: what happened to manifests and containers while no agent ran is acted upon
+// by the next one.
+func TestChangesWhileAway(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	eager(n)
+	n.Start()
+	n.Plugin("example.com/gpu", "--devices=8", "--nodes=0-3")
+	crowd(t, n)
+	n.Pod("crash", plain("crash"))
+	n.AwaitPhase("crash-node", v1.PodRunning)
+	n.Kill()
+
+	since := lastCall(n)
+	n.RemovePod("own")
+	n.RemovePod("failed")
+	n.Pod("late", limited("late", "cpu: 2, memory: 1Gi"))
+	if err := n.Runtime.Exit("crash-node/main", sim.Exit{Code: 9}); err != nil {
+		t.Fatal(err)
+	}
+	n.Start()
+	n.AwaitPhase("late-node", v1.PodRunning)
+	n.AwaitGone("own-node")
+	n.Eventually("nothing is left of the pods whose manifests went", func() error {
+		left := n.Runtime.State()
+		for _, sb := range left.Sandboxes {
+			if sb.Pod == "own-node" || sb.Pod == "failed-node" {
+				return fmt.Errorf("there is a sandbox of %s", sb.Pod)
+			}
+		}
+		return nil
+	})
+	awaitPod(n, "crash-node", func(pod v1.Pod) error {
+		s := statusOf(t, pod, "main")
+		last := s.LastTerminationState.Terminated
+		if s.State.Running == nil || last == nil || last.ExitCode != 9 || s.RestartCount != 1 {
+			return fmt.Errorf("the container is %+v", s)
+		}
+		return nil
+	})
+	// Completed pods are not run again.
+	n.AwaitPhase("done-node", v1.PodSucceeded)
+	for _, c := range n.Runtime.Journal(since) {
+		if c.Subject.Pod == "done-node" || c.Subject.Pod == "shared-node" && c.CPUs == "" {
+			t.Errorf("a pod that nothing happened to was touched: %+v", c)
+		}
+	}
+	// What the removed pod held is free again.
+	n.Pod("again", limited("again", "cpu: 4, memory: 1Gi, example.com/gpu: 8"))
+	n.AwaitPhase("again-node", v1.PodRunning)
+}
+
+// TestEndedMeanwhile: a container of a Never pod that ends while no agent runs has ended.
+func TestEndedMeanwhile(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	n.Start()
+	n.Pod("job", manifest("job",
+		"restartPolicy: Never\n  containers: [{name: main, image: sim.local/app}]"))
+	n.AwaitPhase("job-node", v1.PodRunning)
+	n.Kill()
+	if err := n.Runtime.Exit("job-node/main", sim.Exit{Code: 2, Message: "bye"}); err != nil {
+		t.Fatal(err)
+	}
+	n.Start()
+	for range 2 { // also for an agent that comes when all is over
+		pod := n.AwaitPhase("job-node", v1.PodFailed)
+		term := statusOf(t, pod, "main").State.Terminated
+		if term == nil || term.ExitCode != 2 || term.Message != "bye" {
+			t.Errorf("the end is %+v", term)
+		}
+		quietJob(n)
+		n.Kill()
+		n.Start()
+	}
+	only(t, n, call{method: "CreateContainer", pod: "job-node"})
+}
+
+func quietJob(n *harness.Node) {
+	n.Eventually("the sandbox is stopped", func() error {
+		for _, sb := range n.Runtime.State().Sandboxes {
+			if sb.Ready {
+				return fmt.Errorf("that of %s is not", sb.Pod)
+			}
+		}
+		return nil
+	})
+}
+
+// TestRuntimeGoesAway: while the runtime does not answer nothing is concluded from that.
+func TestRuntimeGoesAway(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	n.Settings["runtimeRequestTimeout"] = "1s"
+	n.Start()
+	n.Pod("app", plain("app"))
+	n.AwaitPhase("app-node", v1.PodRunning)
+	since := lastCall(n)
+	if err := n.Runtime.SetFault(sim.Fault{Error: "down", Code: "Unavailable"}); err != nil {
+		t.Fatal(err)
+	}
+	n.Runtime.DropEvents()
+	n.Pod("late", plain("late"))
+	awaitLogged(t, n, "late-node", "down")
+	if pod := n.AwaitPhase("app-node", v1.PodRunning); pod.Status.ContainerStatuses[0].RestartCount != 0 {
+		t.Errorf("status of the pod meanwhile: %+v", pod.Status.ContainerStatuses)
+	}
+	n.Runtime.ClearFaults()
+	n.AwaitPhase("late-node", v1.PodRunning)
+	for _, c := range n.Runtime.Journal(since) {
+		if c.Subject.Pod == "app-node" {
+			t.Errorf("the pod that ran was touched: %+v", c)
+		}
+	}
+}
