@@ -36,8 +36,8 @@ func Hints(nodes topology.NodeSet, req Request) []topology.Hint {
 	}
 	least := nodes.Len()
 	for mask := range s.masks(nodes) {
-		if s.all.in(mask) >= req.N {
-			least = min(least, mask.Len())
+		if mask.Len() < least && s.all.in(mask) >= req.N {
+			least = mask.Len()
 		}
 		if s.holds(mask) {
 			hints = append(hints, topology.Hint{Nodes: mask})
