@@ -54,6 +54,7 @@ func TestPlaygroundOnce(t *testing.T) {
 	needsCPUs(t, 2)
 	dir := shortDir(t)
 	rig.Alone(t)
+	before := outside(t)
 	cmd := playground(t, dir, "--once", "-o", "json")
 	var out, trouble bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &trouble
@@ -86,7 +87,7 @@ func TestPlaygroundOnce(t *testing.T) {
 	if len(rows) != 4 {
 		t.Errorf("%d rows, want 4", len(rows))
 	}
-	nothingOf(t, dir)
+	nothingOf(t, dir, before)
 }
 
 // TestPlaygroundInterrupted: it cleans up whenever it is told to end.
@@ -103,6 +104,7 @@ func TestPlaygroundInterrupted(t *testing.T) {
 		{"containers running", os.Interrupt, "logs/*/*/*.log"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			before := outside(t)
 			cmd := playground(t, dir)
 			var out bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &out
@@ -118,7 +120,7 @@ func TestPlaygroundInterrupted(t *testing.T) {
 			if err := <-ended; err != nil {
 				t.Errorf("it ended with %v:\n%s", err, out.String())
 			}
-			nothingOf(t, dir)
+			nothingOf(t, dir, before)
 		})
 	}
 }
@@ -140,18 +142,33 @@ func await(t *testing.T, pattern string, ended <-chan error) {
 	})
 }
 
-// nothingOf looks for what a playground in dir may have left on the machine.
-func nothingOf(t *testing.T, dir string) {
+// outside are the files that playgrounds have beside their directories.
+func outside(t *testing.T) (out []string) {
 	t.Helper()
-	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) > 0 {
-		t.Errorf("files are left: %v %v", left, err)
-	}
 	for _, pattern := range []string{
 		"/sys/fs/cgroup/numalet-[0-9]*", "/sys/fs/cgroup/*/numalet-[0-9]*",
 		"/var/lib/cni/results/numalet-*",
 	} {
-		if left, err := filepath.Glob(pattern); err != nil || len(left) > 0 {
-			t.Errorf("left: %v %v", left, err)
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, found...)
+	}
+	return out
+}
+
+// nothingOf looks for what a playground in dir may have left on the machine, which had the files in
+// before outside of it.
+func nothingOf(t *testing.T, dir string, before []string) {
+	t.Helper()
+	left, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range append(left, outside(t)...) {
+		if !slices.Contains(before, file) {
+			t.Errorf("%s is left", file)
 		}
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")

@@ -103,9 +103,10 @@ func (w world) nothingLeft() error {
 		filepath.Join("/sys/fs/cgroup", w.cgroup, "kubepods/*/pod*"),
 	} {
 		left, err := filepath.Glob(pattern)
-		if err != nil || len(left) > 0 {
-			errs = append(errs, fmt.Errorf("left: %v %w", left, err))
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("left: %v", left)
 		}
+		errs = append(errs, err)
 	}
 	for _, m := range w.mounts() {
 		errs = append(errs, fmt.Errorf("left: a mount at %s", m))
