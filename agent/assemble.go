@@ -258,7 +258,7 @@ func (a *Agent) images() *cri.Images {
 
 // measure brings the gauges up to date.
 func (a *Agent) measure() {
-	a.parts.measures.assigned(a.store.State().CPUs().Size(), a.shared().Size())
+	a.parts.measures.assigned(a.facts.machine, a.store.State().CPUs(), a.shared())
 	a.parts.measures.counts(a.pods.list(), a.pods.active())
 }
 

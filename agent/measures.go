@@ -3,22 +3,25 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-base/metrics"
+	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology"
 )
 
 // measures are the agent's own metrics, with the kubelet's names.
 type measures struct {
-	nodeName, desired, active                 *metrics.GaugeVec
+	nodeName, desired, active, perNUMA        *metrics.GaugeVec
 	rejections                                *metrics.CounterVec
 	containers, containerErrors               *metrics.CounterVec
 	pods, podErrors                           *metrics.Counter
@@ -55,11 +58,13 @@ func newMeasures(registry metrics.KubeRegistry, node string) (*measures, error) 
 			"Size of the shared CPU pool, in millicores."),
 		exclusive: gauge("kubelet_cpu_manager_exclusive_cpu_allocation_count",
 			"CPUs that containers have for themselves."),
+		perNUMA: gauges("kubelet_cpu_manager_allocation_per_numa",
+			"CPUs that containers have for themselves, by NUMA node.", "numa_node"),
 	}
 	for _, c := range []metrics.Registerable{
 		m.nodeName, m.desired, m.active, m.rejections, m.containers, m.containerErrors, m.pods,
 		m.podErrors, m.topology, m.topologyErrors, m.topologyTook, m.pinning, m.pinErr,
-		m.sharedPool, m.exclusive,
+		m.sharedPool, m.exclusive, m.perNUMA,
 	} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("register metric %s: %w", c.FQName(), err)
@@ -117,10 +122,14 @@ func (m *measures) planned(plan allocation.Plan, err error, took time.Duration) 
 	}
 }
 
-// assigned takes the numbers of CPUs that are exclusive and shared.
-func (m *measures) assigned(exclusive, shared int) {
-	m.exclusive.Set(float64(exclusive))
-	m.sharedPool.Set(float64(1000 * shared))
+// assigned takes the CPUs of the machine that are exclusive and shared.
+func (m *measures) assigned(machine *topology.Machine, exclusive, shared cpuset.CPUSet) {
+	m.exclusive.Set(float64(exclusive.Size()))
+	m.sharedPool.Set(float64(1000 * shared.Size()))
+	for _, id := range machine.NodeSet().IDs() {
+		cpus := exclusive.Intersection(machine.CPUsOfNode(id))
+		m.perNUMA.WithLabelValues(strconv.Itoa(int(id))).Set(float64(cpus.Size()))
+	}
 }
 
 // counts counts pods; the label static is "true" or empty, as the kubelet's.

@@ -79,6 +79,25 @@ func (s *Static) Shared(assigned cpuset.CPUSet) cpuset.CPUSet {
 	return shared
 }
 
+// EmptyPoolError says that no CPU would be left for containers that share CPUs, which can happen
+// with strict-cpu-reservation only. Such containers would run on CPUs of others.
+type EmptyPoolError struct{ Reserved cpuset.CPUSet }
+
+func (e *EmptyPoolError) Error() string {
+	return fmt.Sprintf("no cpu is left for containers without cpus of their own: %s keeps them off "+
+		"the reserved cpus %q and all others are exclusive; request fewer exclusive cpus or reserve "+
+		"fewer", OptionStrictReservation, e.Reserved)
+}
+
+// CheckShared tells whether containers can share CPUs while the assigned ones are taken. The error
+// is an *EmptyPoolError.
+func (s *Static) CheckShared(assigned cpuset.CPUSet) error {
+	if s.Shared(assigned).IsEmpty() {
+		return &EmptyPoolError{Reserved: s.reserved}
+	}
+	return nil
+}
+
 // ShortageError says that fewer CPUs are free than were asked for. The text is the kubelet's.
 type ShortageError struct{ Requested, Available int }
 

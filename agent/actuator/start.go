@@ -55,13 +55,7 @@ func sandboxError(err error) error {
 // could only throttle them.
 func (a *Actuator) podCgroup(pod *v1.Pod) cgroups.PodOptions {
 	o := a.cfg.Node.PodCgroup
-	held := a.cfg.State().Pods[pod.UID]
-	for _, c := range pod.Spec.Containers {
-		if held.Containers[c.Name].CPUs.IsEmpty() {
-			return o
-		}
-	}
-	o.NoQuota = true
+	o.NoQuota = o.NoQuota || a.cfg.State().Pods[pod.UID].WhollyExclusive(pod)
 	return o
 }
 

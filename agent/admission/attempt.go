@@ -127,15 +127,16 @@ func (q *Queue) plan(e *entry, own holding, advice allocation.Advice, counts fun
 		Taken:     allocation.TakenBy(q.held(e, counts)...),
 		Own:       own.Pod,
 	}
-	plan, err := view.Plan(e.pod, advice)
-	if err != nil || plan.Ask != nil {
-		return plan, err
-	}
 	var others []v1.ResourceList
 	for _, o := range q.entries {
 		if o != e && o.holds() && counts(o) {
 			others = append(others, o.requests)
+			view.Sharing = view.Sharing || o.shares
 		}
+	}
+	plan, err := view.Plan(e.pod, advice)
+	if err != nil || plan.Ask != nil {
+		return plan, err
 	}
 	// Devices were placed one by one above; counting them again could only refuse a pod for
 	// devices that are unhealthy and held by pods that run.

@@ -125,9 +125,12 @@ type entry struct {
 type demand struct {
 	pod      *v1.Pod
 	requests v1.ResourceList
+	shares   bool // some of its containers share CPUs
 }
 
-func demandOf(pod *v1.Pod) demand { return demand{pod: pod, requests: node.Requests(pod)} }
+func demandOf(pod *v1.Pod) demand {
+	return demand{pod: pod, requests: node.Requests(pod), shares: cpumanager.Shares(pod)}
+}
 
 type message struct {
 	kind  messageKind

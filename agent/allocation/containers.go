@@ -40,6 +40,17 @@ func containers(pod *v1.Pod) iter.Seq2[*v1.Container, containerKind] {
 	}
 }
 
+// WhollyExclusive tells whether all that runs for as long as the pod has CPUs of its own: sidecars
+// and regular containers. Other init containers are gone by then, and have a quota of their own.
+func (p Pod) WhollyExclusive(pod *v1.Pod) bool {
+	for c, kind := range containers(pod) {
+		if kind != initContainer && p.Containers[c.Name].CPUs.IsEmpty() {
+			return false
+		}
+	}
+	return true
+}
+
 // podDevices is the most devices of a resource that the pod holds at once: an init container
 // runs beside the sidecars before it, the regular ones beside all sidecars.
 func podDevices(pod *v1.Pod, resource string) int {

@@ -24,6 +24,8 @@ type View struct {
 	Inventory deviceplugin.Inventory
 	// Taken is what other pods hold or have reserved.
 	Taken Taken
+	// Sharing: one of these other pods has containers that share CPUs.
+	Sharing bool
 	// Own is what this pod holds already. A container keeps it as long as it still fits the
 	// request and the machine.
 	Own Pod
@@ -124,7 +126,18 @@ func (v View) Plan(pod *v1.Pod, advice Advice) (Plan, error) {
 			return w.plan(), err
 		}
 	}
-	return w.plan(), nil
+	return w.plan(), w.sharedLeft()
+}
+
+// sharedLeft tells whether those who share CPUs still have some beside the plan.
+func (w *work) sharedLeft() error {
+	if w.view.CPUs == nil || !w.freeCPUs.IsEmpty() || !w.view.Sharing && !cpumanager.Shares(w.pod) {
+		return nil
+	}
+	if err := w.view.CPUs.CheckShared(w.view.Taken.CPUs.Union(w.plan().Pod.CPUs())); err != nil {
+		return rejected(err)
+	}
+	return nil
 }
 
 // request is what has to be placed for a container, or for the pod in pod scope.

@@ -176,6 +176,10 @@ func (p *Pool) Enter(ctx context.Context, uid types.UID, container string) (
 	place cri.Placement, leave func(), err error) {
 	own := p.cfg.State().Pods[uid].Containers[container].CPUs
 	if own.IsEmpty() {
+		// Without a set the container would run on all CPUs, exclusive ones included.
+		if err := p.cfg.Static.CheckShared(p.cfg.State().CPUs()); err != nil {
+			return cri.Placement{}, nil, err
+		}
 		cpus, leave := p.enterShared(uid)
 		return cri.Placement{CPUs: cpus.String()}, leave, nil
 	}

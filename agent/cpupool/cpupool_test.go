@@ -347,3 +347,30 @@ func TestEnterEndsWithItsContext(t *testing.T) {
 		}
 	})
 }
+
+// Without a CPU to share, a container would be created without a set and run on those of others.
+func TestNoSharedContainerWithoutSharedCPUs(t *testing.T) {
+	m, err := topology.NewMachine(topology.Spec{
+		Nodes: []topology.Node{{ID: 0}}, CPUs: []topology.CPU{{ID: 0}, {ID: 1, Core: 1}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	strict := cpumanager.Options{StrictReservation: true}
+	static, err := cpumanager.NewStatic(m, cpuset.New(0), strict)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{real: map[types.UID]cri.Pod{}, seen: map[types.UID]cri.Pod{}}
+	pool := New(Config{Static: static, State: n.state, Runtime: n, Observer: n})
+	place, leave, err := pool.Enter(context.Background(), "shares", "c")
+	if err != nil || place.CPUs != "1" {
+		t.Fatalf("Enter() = %+v, %v, want CPU 1", place, err)
+	}
+	leave()
+	n.assign("x", 1)
+	var empty *cpumanager.EmptyPoolError
+	if place, _, err := pool.Enter(context.Background(), "shares", "c"); !errors.As(err, &empty) {
+		t.Errorf("Enter() = %+v, %v, want an *EmptyPoolError", place, err)
+	}
+}
