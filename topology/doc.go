@@ -33,11 +33,27 @@
 //	                  of all nodes (a machine with one node, or nobody has a preference) is
 //	                  turned into "any node"
 //
+// With PreferClosest, of equally wide picks the one whose nodes are closer to each other on average
+// wins, whatever the ids; these decide between equally close ones.
+//
 // These are the answers of the kubelet
 // (https://kubernetes.io/docs/tasks/administer-cluster/topology-manager/). They are not computed by
 // going through all picks, whose number is the product of the hints of all resources. A preferred
 // pick repeats one node set in every resource, so counting for each set the resources that prefer
-// it finds all of them in one pass. The others only matter as the node sets they share, and there
-// are at most as many of those as there are node sets, however many picks lead to each: they are
-// collected resource by resource.
+// it finds all of them in one pass.
+//
+// The others only matter as the node sets that they share, and are searched with a bound. Nodes that
+// some resource does not name at all are dropped first: they are in no pick, and a node without
+// CPUs, or without devices, costs nothing. Then:
+//
+//   - a hint that every other resource can cover with a hint around it is an answer as it is. The
+//     best of these is nearly always the best of all;
+//   - to prove that, or to improve on it, hints are intersected resource by resource, depth first.
+//     What a set can still come to is known before it is cut further: none of its subsets is closer
+//     to the width aimed at, nor lower than its own lowest nodes of that number. Sets that cannot
+//     beat the best answer so far are dropped; none is looked at twice.
+//
+// Up to eight nodes, where the kubelet stops as well, this always ends with the proof. Beyond that
+// the number of steps is limited: where hints are so many and so tangled that the limit ends the
+// search, the answer is still that of a pick, but another may be better.
 package topology

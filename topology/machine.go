@@ -182,11 +182,12 @@ func (m *Machine) MemoryBytes() uint64 {
 // Distance is the SLIT distance from a to b: what the firmware says, else 10 on the same node
 // and 20 to any other (ACPI's defaults).
 func (m *Machine) Distance(a, b NodeID) int {
-	for _, n := range m.nodes {
-		if n.ID == a {
-			if d, ok := n.Distances[b]; ok {
-				return d
-			}
+	at, ok := slices.BinarySearchFunc(m.nodes, a, func(n Node, id NodeID) int {
+		return cmp.Compare(n.ID, id)
+	})
+	if ok {
+		if d, ok := m.nodes[at].Distances[b]; ok {
+			return d
 		}
 	}
 	if a == b {

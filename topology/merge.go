@@ -1,6 +1,6 @@
 package topology
 
-import "cmp"
+import "slices"
 
 // Result is one placement for all resources of a container (or pod), and whether the policy lets
 // the pod in with it.
@@ -14,6 +14,11 @@ type Result struct {
 // all nodes of the machine. providers holds one list of resources for each provider; their order
 // does not matter. doc.go has the rules; they are KEP-693's as the kubelet applies them.
 func Merge(policy Policy, nodes NodeSet, providers [][]ResourceHints) Result {
+	return Options{}.Merge(policy, nodes, providers)
+}
+
+// Merge is the function of that name with options.
+func (o Options) Merge(policy Policy, nodes NodeSet, providers [][]ResourceHints) Result {
 	if policy == None {
 		return Result{Hint: Hint{Any: true}, Admit: true}
 	}
@@ -21,7 +26,7 @@ func Merge(policy Policy, nodes NodeSet, providers [][]ResourceHints) Result {
 	if policy == SingleNUMANode {
 		lists = onOneNode(lists)
 	}
-	hint := best(nodes, lists)
+	hint := o.best(nodes, lists)
 	switch policy {
 	case BestEffort:
 		return Result{Hint: hint, Admit: true}
@@ -65,60 +70,53 @@ func onOneNode(lists [][]Hint) [][]Hint {
 	return out
 }
 
-func best(nodes NodeSet, lists [][]Hint) Hint {
-	if set, ok := preferredByAll(nodes, lists); ok {
+func (o Options) best(nodes NodeSet, lists [][]Hint) Hint {
+	narrowest := order{distances: o.distances}
+	if set := preferredByAll(narrowest, nodes, lists); !set.IsEmpty() {
 		return Hint{Nodes: set, Preferred: true}
 	}
 	// What is left are picks that are not preferred.
-	width := neededWidth(lists)
-	var found NodeSet
-	for set := range shared(nodes, lists) {
-		if found.IsEmpty() || compareAround(width, set, found) < 0 {
-			found = set
-		}
+	around := order{width: max(1, neededWidth(lists)), distances: o.distances}
+	if set := bestShared(around, nodes, lists); !set.IsEmpty() {
+		return Hint{Nodes: set}
 	}
-	if found.IsEmpty() {
-		found = nodes
-	}
-	return Hint{Nodes: found}
+	return Hint{Nodes: nodes}
 }
 
 // preferredByAll finds the best node set that every resource prefers, where a resource that
-// prefers any node counts for all sets.
-func preferredByAll(nodes NodeSet, lists [][]Hint) (NodeSet, bool) {
+// prefers any node counts for all sets; empty if there is none.
+func preferredByAll(o order, nodes NodeSet, lists [][]Hint) NodeSet {
 	votes := map[NodeSet]int{} // of the resources that care
 	careful := 0
 	for _, list := range lists {
-		prefers, flexible := map[NodeSet]bool{}, false
+		flexible := slices.ContainsFunc(list, func(h Hint) bool { return h.Any && h.Preferred })
 		for _, h := range list {
 			switch {
-			case !h.Preferred:
-			case h.Any:
-				flexible = true
-			default:
-				prefers[h.Nodes] = true
+			case h.Any || !h.Preferred:
+			case flexible:
+				votes[h.Nodes] += 0 // known, in case that nobody cares
+			case votes[h.Nodes] == careful: // else a resource before did not vote for it
+				votes[h.Nodes]++
 			}
 		}
-		vote := 0
 		if !flexible {
 			careful++
-			vote = 1
-		}
-		for set := range prefers {
-			votes[set] += vote
 		}
 	}
 	if careful == 0 {
 		votes[nodes] = 0
 	}
-	var found NodeSet
+	var found rank
 	for set, n := range votes {
 		set = set.Intersect(nodes)
-		if n == careful && !set.IsEmpty() && (found.IsEmpty() || compareWidth(set, found) < 0) {
-			found = set
+		if n < careful || set.IsEmpty() {
+			continue
+		}
+		if r := o.rank(set); found.set.IsEmpty() || r.compare(found) < 0 {
+			found = r
 		}
 	}
-	return found, !found.IsEmpty()
+	return found.set
 }
 
 // neededWidth is the number of nodes of the resource that needs the most.
@@ -134,48 +132,4 @@ func neededWidth(lists [][]Hint) int {
 		needed = max(needed, narrowest)
 	}
 	return needed
-}
-
-// shared collects the node sets that picks of one hint per list have in common, empty ones left
-// out.
-func shared(nodes NodeSet, lists [][]Hint) map[NodeSet]struct{} {
-	reached := map[NodeSet]struct{}{nodes: {}}
-	for _, list := range lists {
-		sets := map[NodeSet]struct{}{}
-		for _, h := range list {
-			if h.Any {
-				sets[nodes] = struct{}{}
-			} else {
-				sets[h.Nodes] = struct{}{}
-			}
-		}
-		next := map[NodeSet]struct{}{}
-		for a := range reached {
-			for b := range sets {
-				if both := a.Intersect(b); !both.IsEmpty() {
-					next[both] = struct{}{}
-				}
-			}
-		}
-		reached = next
-	}
-	return reached
-}
-
-// compareWidth orders the narrower set first, then the one of lower value.
-func compareWidth(a, b NodeSet) int {
-	return cmp.Or(cmp.Compare(a.Len(), b.Len()), a.Compare(b))
-}
-
-// compareAround orders sets of the given width first, then narrower ones, widest first, then wider
-// ones, narrowest first; equally wide sets by value.
-func compareAround(width int, a, b NodeSet) int {
-	away := func(s NodeSet) int {
-		if w := s.Len(); w <= width {
-			return width - w
-		} else {
-			return w // beyond every width-w above, since that is less than width
-		}
-	}
-	return cmp.Or(cmp.Compare(away(a), away(b)), a.Compare(b))
 }

@@ -156,7 +156,7 @@ func TestMerge(t *testing.T) {
 				if got != c.want[i] {
 					t.Errorf("%s: got %s, want %s", policy, got, c.want[i])
 				}
-				if oracle := mergeNaively(policy, nodes, offers); r != oracle {
+				if oracle := mergeNaively(policy, nodes, offers, nil); r != oracle {
 					t.Errorf("%s: got %v, going through all picks gives %v", policy, r, oracle)
 				}
 			}
@@ -204,7 +204,7 @@ func TestMergeAgreesWithAllPicks(t *testing.T) {
 		}
 		nodes := topology.NewNodeSet(members...)
 		for _, policy := range policies {
-			got, want := topology.Merge(policy, nodes, offers), mergeNaively(policy, nodes, offers)
+			got, want := topology.Merge(policy, nodes, offers), mergeNaively(policy, nodes, offers, nil)
 			if got != want {
 				t.Fatalf("%s on %v: got %v, going through all picks gives %v", policy, nodes, got, want)
 			}
@@ -241,103 +241,5 @@ func TestMergeManyHints(t *testing.T) {
 	got = topology.Merge(topology.BestEffort, nodes, offers(not))
 	if got.Hint.String() != "0" {
 		t.Errorf("one prefers nothing: got %v", got)
-	}
-}
-
-// mergeNaively is Merge by the words of KEP-693: every pick of one hint per resource, one after
-// the other.
-func mergeNaively(
-	policy topology.Policy, nodes topology.NodeSet, providers [][]topology.ResourceHints,
-) topology.Result {
-	if policy == topology.None {
-		return topology.Result{Hint: topology.Hint{Any: true}, Admit: true}
-	}
-	var lists [][]topology.Hint
-	for _, p := range providers {
-		if len(p) == 0 {
-			lists = append(lists, []topology.Hint{{Any: true, Preferred: true}})
-		}
-		for _, r := range p {
-			hints := r.Hints
-			if hints == nil {
-				hints = []topology.Hint{{Any: true, Preferred: true}}
-			} else if len(hints) == 0 {
-				hints = []topology.Hint{{Any: true}}
-			}
-			if policy == topology.SingleNUMANode {
-				var kept []topology.Hint
-				for _, h := range hints {
-					if h.Preferred && (h.Any || h.Nodes.Len() == 1) {
-						kept = append(kept, h)
-					}
-				}
-				hints = kept
-			}
-			lists = append(lists, hints)
-		}
-	}
-	needed := 0
-	for _, list := range lists {
-		narrowest := 1 << 30
-		for _, h := range list {
-			if !h.Any {
-				narrowest = min(narrowest, h.Nodes.Len())
-			}
-		}
-		if narrowest < 1<<30 {
-			needed = max(needed, narrowest)
-		}
-	}
-
-	var best *topology.Hint
-	var pick func(i int, chosen []topology.Hint)
-	pick = func(i int, chosen []topology.Hint) {
-		if i < len(lists) {
-			for _, h := range lists[i] {
-				pick(i+1, append(chosen[:i:i], h))
-			}
-			return
-		}
-		got := topology.Hint{Nodes: nodes, Preferred: true}
-		var first *topology.NodeSet
-		for _, h := range chosen {
-			got.Preferred = got.Preferred && h.Preferred
-			if h.Any {
-				continue
-			}
-			if first == nil {
-				first = &h.Nodes
-			}
-			got.Preferred = got.Preferred && h.Nodes == *first
-			got.Nodes = got.Nodes.Intersect(h.Nodes)
-		}
-		if !got.Nodes.IsEmpty() && (best == nil || betterPick(needed, got, *best)) {
-			best = &got
-		}
-	}
-	pick(0, nil)
-	if best == nil {
-		best = &topology.Hint{Nodes: nodes}
-	}
-	if policy == topology.SingleNUMANode && best.Nodes == nodes {
-		best = &topology.Hint{Any: true, Preferred: best.Preferred}
-	}
-	return topology.Result{Hint: *best, Admit: policy == topology.BestEffort || best.Preferred}
-}
-
-func betterPick(needed int, a, b topology.Hint) bool {
-	wa, wb := a.Nodes.Len(), b.Nodes.Len()
-	narrower := wa < wb || wa == wb && a.Nodes.Compare(b.Nodes) < 0
-	switch {
-	case a.Preferred != b.Preferred:
-		return a.Preferred
-	case a.Preferred, wa == wb, wb > needed:
-		return narrower
-	case wb == needed:
-		return false
-	case wa > needed:
-		return false
-	default: // b is narrower than needed, a is not wider than that
-		return wa > wb
 	}
 }

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -52,12 +53,15 @@ func (s NodeSet) String() string {
 }
 
 // IDs lists the members in ascending order.
-func (s NodeSet) IDs() []NodeID {
-	ids := make([]NodeID, 0, s.Len())
-	for w, word := range s.words() {
-		for word != 0 {
-			ids = append(ids, NodeID(w*64+bits.TrailingZeros64(word)))
-			word &= word - 1
+func (s NodeSet) IDs() []NodeID { return s.appendIDs(make([]NodeID, 0, s.Len())) }
+
+func (s NodeSet) appendIDs(ids []NodeID) []NodeID {
+	for word := s.low; word != 0; word &= word - 1 {
+		ids = append(ids, NodeID(bits.TrailingZeros64(word)))
+	}
+	for i := range len(s.high) {
+		for b := s.high[len(s.high)-1-i]; b != 0; b &= b - 1 {
+			ids = append(ids, NodeID(64+8*i+bits.TrailingZeros8(b)))
 		}
 	}
 	return ids
@@ -66,11 +70,8 @@ func (s NodeSet) IDs() []NodeID {
 // Len is the number of members.
 func (s NodeSet) Len() int {
 	n := bits.OnesCount64(s.low)
-	if s.high == "" {
-		return n
-	}
-	for _, word := range s.words()[1:] {
-		n += bits.OnesCount64(word)
+	for i := range len(s.high) {
+		n += bits.OnesCount8(s.high[i])
 	}
 	return n
 }
@@ -93,8 +94,13 @@ func (s NodeSet) Has(id NodeID) bool {
 
 // Intersect is the set of common members.
 func (s NodeSet) Intersect(o NodeSet) NodeSet {
-	return s.combine(o, func(a, b uint64) uint64 { return a & b })
+	if s.high == "" || o.high == "" {
+		return NodeSet{low: s.low & o.low}
+	}
+	return s.combine(o, and)
 }
+
+func and(a, b uint64) uint64 { return a & b }
 
 // Union is the set of the members of either.
 func (s NodeSet) Union(o NodeSet) NodeSet {
@@ -112,19 +118,23 @@ func (s NodeSet) SubsetOf(o NodeSet) bool { return s.Minus(o).IsEmpty() }
 // Compare orders sets by their value as a binary number (node n is bit n): -1, 0 or 1.
 // This is the order in which the kubelet breaks ties between masks of equal width.
 func (s NodeSet) Compare(o NodeSet) int {
-	if c := len(s.high) - len(o.high); c != 0 {
-		return sign(c)
+	if s.high == o.high {
+		return cmp.Compare(s.low, o.low)
 	}
-	if c := strings.Compare(s.high, o.high); c != 0 {
-		return c
+	return cmp.Or(cmp.Compare(len(s.high), len(o.high)), strings.Compare(s.high, o.high))
+}
+
+// lowest is the set of the first n members.
+func (s NodeSet) lowest(n int) NodeSet {
+	if s.high != "" {
+		ids := s.IDs()
+		return NewNodeSet(ids[:min(n, len(ids))]...)
 	}
-	switch {
-	case s.low < o.low:
-		return -1
-	case s.low > o.low:
-		return 1
+	rest := s.low
+	for ; n > 0; n-- {
+		rest &= rest - 1
 	}
-	return 0
+	return NodeSet{low: s.low &^ rest}
 }
 
 func (s NodeSet) combine(o NodeSet, op func(a, b uint64) uint64) NodeSet {
@@ -181,16 +191,6 @@ func (b nodeBits) freeze() NodeSet {
 func at(words nodeBits, i int) uint64 {
 	if i < len(words) {
 		return words[i]
-	}
-	return 0
-}
-
-func sign(n int) int {
-	if n < 0 {
-		return -1
-	}
-	if n > 0 {
-		return 1
 	}
 	return 0
 }

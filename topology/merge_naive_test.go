@@ -1,0 +1,174 @@
+package topology_test
+
+import (
+	"maps"
+	"math/bits"
+	"slices"
+
+	"github.com/numalet/numalet/topology"
+)
+
+// mergeNaively is Merge by the words of KEP-693 and KEP-3545: every pick of one hint per resource,
+// one after the other, and the best of them. distance is nil without prefer-closest-numa-nodes.
+func mergeNaively(
+	policy topology.Policy, nodes topology.NodeSet, providers [][]topology.ResourceHints,
+	distance func(a, b topology.NodeID) int,
+) topology.Result {
+	if policy == topology.None {
+		return topology.Result{Hint: topology.Hint{Any: true}, Admit: true}
+	}
+	n := newNaive(nodes, providers, distance)
+	best := n.best(policy == topology.SingleNUMANode)
+	hint := topology.Hint{Nodes: n.set(best.mask), Preferred: best.preferred}
+	if policy == topology.SingleNUMANode && hint.Nodes == nodes {
+		hint = topology.Hint{Any: true, Preferred: best.preferred}
+	}
+	return topology.Result{Hint: hint, Admit: policy == topology.BestEffort || hint.Preferred}
+}
+
+// naive is a merge as the words have it. Node sets are masks over the positions of ids: up to 64
+// ids that may be any.
+type naive struct {
+	ids      []topology.NodeID // ascending
+	machine  uint64
+	lists    [][]naiveHint
+	distance func(a, b topology.NodeID) int
+}
+
+type naiveHint struct {
+	mask           uint64
+	any, preferred bool
+}
+
+func newNaive(
+	nodes topology.NodeSet, providers [][]topology.ResourceHints,
+	distance func(a, b topology.NodeID) int,
+) naive {
+	all := nodes
+	for _, p := range providers {
+		for _, r := range p {
+			for _, h := range r.Hints {
+				all = all.Union(h.Nodes)
+			}
+		}
+	}
+	n := naive{ids: all.IDs(), distance: distance}
+	at := map[topology.NodeID]int{}
+	for i, id := range n.ids {
+		at[id] = i
+	}
+	mask := func(set topology.NodeSet) (m uint64) {
+		for _, id := range set.IDs() {
+			m |= 1 << at[id]
+		}
+		return m
+	}
+	n.machine = mask(nodes)
+	for _, p := range providers {
+		if len(p) == 0 {
+			n.lists = append(n.lists, []naiveHint{{any: true, preferred: true}})
+		}
+		for _, r := range p {
+			var list []naiveHint
+			for _, h := range r.Hints {
+				list = append(list, naiveHint{mask(h.Nodes), h.Any, h.Preferred})
+			}
+			if len(list) == 0 {
+				list = []naiveHint{{any: true, preferred: r.Hints == nil}}
+			}
+			n.lists = append(n.lists, list)
+		}
+	}
+	return n
+}
+
+func (n naive) set(mask uint64) topology.NodeSet {
+	var ids []topology.NodeID
+	for i, id := range n.ids {
+		if mask&(1<<i) != 0 {
+			ids = append(ids, id)
+		}
+	}
+	return topology.NewNodeSet(ids...)
+}
+
+func (n naive) best(single bool) naiveHint {
+	lists := slices.Clone(n.lists)
+	needed := 0
+	for i, list := range lists {
+		if single {
+			lists[i] = slices.DeleteFunc(slices.Clone(list), func(h naiveHint) bool {
+				return !h.preferred || !h.any && bits.OnesCount64(h.mask) != 1
+			})
+		}
+		narrowest := map[int]bool{}
+		for _, h := range lists[i] {
+			if !h.any {
+				narrowest[bits.OnesCount64(h.mask)] = true
+			}
+		}
+		if len(narrowest) > 0 {
+			needed = max(needed, slices.Min(slices.Collect(maps.Keys(narrowest))))
+		}
+	}
+	best := naiveHint{mask: n.machine}
+	found := false
+	var pick func(i int, got naiveHint, first *uint64)
+	pick = func(i int, got naiveHint, first *uint64) {
+		if i == len(lists) {
+			if got.mask != 0 && (!found || n.better(needed, got, best)) {
+				best, found = got, true
+			}
+			return
+		}
+		for _, h := range lists[i] {
+			merged, same := got, first
+			merged.preferred = got.preferred && h.preferred
+			if !h.any {
+				merged.mask &= h.mask
+				if same == nil {
+					same = &h.mask
+				}
+				merged.preferred = merged.preferred && h.mask == *same
+			}
+			pick(i+1, merged, same)
+		}
+	}
+	pick(0, naiveHint{mask: n.machine, preferred: true}, nil)
+	return best
+}
+
+// better tells whether a is better than b.
+func (n naive) better(needed int, a, b naiveHint) bool {
+	wa, wb := bits.OnesCount64(a.mask), bits.OnesCount64(b.mask)
+	switch {
+	case a.preferred != b.preferred:
+		return a.preferred
+	case wa == wb:
+		da, db := n.average(a.mask), n.average(b.mask)
+		return da < db || da == db && a.mask < b.mask
+	case a.preferred, wb > needed:
+		return wa < wb
+	case wb == needed, wa > needed:
+		return false
+	default: // b is narrower than needed, a is not wider than that
+		return wa > wb
+	}
+}
+
+// average is the mean distance from each node of the mask to each.
+func (n naive) average(mask uint64) float64 {
+	if n.distance == nil {
+		return 0
+	}
+	sum, count := 0.0, 0.0
+	for i, a := range n.ids {
+		for j, b := range n.ids {
+			if mask&(1<<i) != 0 && mask&(1<<j) != 0 {
+				sum += float64(n.distance(a, b))
+				count++
+			}
+		}
+	}
+	return sum / count
+}

@@ -1,0 +1,84 @@
+package topology
+
+// Options refine a merge: topologyManagerPolicyOptions of KubeletConfiguration. The zero value
+// has none of them set. max-allowable-numa-nodes needs no place here: there is no limit to lift.
+type Options struct {
+	distances *distances // nil: not asked for
+}
+
+// PreferClosest is the option prefer-closest-numa-nodes on machine m: between equally wide
+// placements the smallest average distance from node to node decides, before node ids do.
+// Source: KEP-3545.
+func PreferClosest(m *Machine) Options {
+	return Options{distances: newDistances(m)}
+}
+
+// distances has the SLIT matrix in a form that makes the sum over a set of nodes cheap. Equally
+// wide sets have as many pairs, so that their sums compare as their averages do.
+type distances struct {
+	at   []int   // by node id: its row; those of unknown nodes are -1
+	both [][]int // there and back between two nodes; one way from a node to itself
+	// self and pair are the least entries, on the diagonal and off it.
+	self, pair int
+}
+
+func newDistances(m *Machine) *distances {
+	d := &distances{}
+	ids := m.NodeSet().IDs()
+	for row, a := range ids {
+		for len(d.at) <= int(a) {
+			d.at = append(d.at, -1)
+		}
+		d.at[a] = row
+		sums := make([]int, len(ids))
+		for i, b := range ids {
+			sums[i] = m.Distance(a, b)
+			if a == b {
+				d.self = least(d.self, sums[i])
+				continue
+			}
+			sums[i] += m.Distance(b, a)
+			d.pair = least(d.pair, sums[i])
+		}
+		d.both = append(d.both, sums)
+	}
+	return d
+}
+
+// least is the lower of two distances, where 0 stands for none yet.
+func least(a, b int) int {
+	if a == 0 {
+		return b
+	}
+	return min(a, b)
+}
+
+// sum adds up the distances from each node of the set to each, itself included. Without distances
+// it is 0, and so is the part of nodes that the machine lacks.
+func (d *distances) sum(set NodeSet) int {
+	if d == nil {
+		return 0
+	}
+	total := 0
+	var rows []int
+	for _, id := range set.IDs() {
+		if int(id) >= len(d.at) || d.at[id] < 0 {
+			continue
+		}
+		row := d.both[d.at[id]]
+		total += row[d.at[id]]
+		for _, other := range rows {
+			total += row[other]
+		}
+		rows = append(rows, d.at[id])
+	}
+	return total
+}
+
+// bound is what no sum over width nodes of the machine is below.
+func (d *distances) bound(width int) int {
+	if d == nil {
+		return 0
+	}
+	return width*d.self + width*(width-1)/2*d.pair
+}
