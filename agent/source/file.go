@@ -247,17 +247,19 @@ func (f *File) list() ([]string, error) {
 func (f *File) refresh(name string) (changed bool) {
 	path := f.path(name)
 	data, err := readManifest(path)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errDirectory) {
-		was := f.entries[name]
-		delete(f.entries, name)
-		return was != nil && was.pod != nil
-	}
+	o := origin{node: f.c.Node, source: FileSource, place: path}
 	e := f.entries[name]
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errDirectory) {
+		delete(f.entries, name)
+		if errors.Is(err, errDirectory) && path != f.c.Path {
+			f.entries[name] = &fileEntry{unreadable: o.problem(path, err)}
+		}
+		return e != nil && e.pod != nil
+	}
 	if e == nil {
 		e = &fileEntry{}
 		f.entries[name] = e
 	}
-	o := origin{node: f.c.Node, source: FileSource, place: path}
 	e.unreadable = Problem{}
 	if err != nil {
 		e.unreadable = o.problem(path, err)
@@ -324,7 +326,7 @@ func (f *File) findings() []finding {
 	return out
 }
 
-var errDirectory = errors.New("is a directory")
+var errDirectory = errors.New("is a directory; only the files beside it are looked at")
 
 // readManifest reads a regular file of at most maxManifest bytes.
 func readManifest(path string) ([]byte, error) {
