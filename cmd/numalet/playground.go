@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -31,7 +33,10 @@ With --runtime=containerd (root) the pods are real containers on this machine.`,
 				return fmt.Errorf("--output %q: use text or json", output)
 			}
 			opts.JSON, opts.Out = output == "json", cmd.OutOrStdout()
-			return playground.Run(cmd.Context(), opts)
+			// A terminal that is closed must not leave containers behind.
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP)
+			defer stop()
+			return playground.Run(ctx, opts)
 		},
 	}
 	f := cmd.Flags()

@@ -101,7 +101,7 @@ func TestPlaygroundInterrupted(t *testing.T) {
 	}{
 		{"containerd starting", os.Interrupt, "c/config.toml"},
 		{"pods starting", syscall.SIGTERM, "root/pods/*"},
-		{"containers running", os.Interrupt, "logs/*/*/*.log"},
+		{"containers running", syscall.SIGHUP, "logs/*/*/*.log"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			before := outside(t)
