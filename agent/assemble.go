@@ -158,7 +158,7 @@ func podsOf(s allocation.State) []allocation.Pod {
 func (a *Agent) admission(decisions *mailbox.Box[admission.Result]) *admission.Queue {
 	return admission.New(admission.Config{
 		Machine: a.facts.machine, CPUs: a.facts.static,
-		Policy: a.facts.policy, Scope: a.facts.scope,
+		Policy: a.facts.policy, Scope: a.facts.scope, Options: a.facts.options,
 		Handlers:    []admission.Handler{admission.Sysctls(a.cfg.Kubelet.AllowedUnsafeSysctls)},
 		Allocatable: a.allocatable(), Store: a.store, Plugins: a.plugins,
 		BootID: a.facts.bootID, Wait: a.cfg.DeviceAdmissionWait, Report: decisions.Put,

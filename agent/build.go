@@ -34,6 +34,7 @@ type facts struct {
 	reservation node.Reservation
 	policy      topology.Policy
 	scope       topology.Scope
+	options     topology.Options
 }
 
 // readFacts discovers the machine and settles what of it is reserved.
@@ -62,6 +63,10 @@ func readFacts(cfg *config.Config) (facts, error) {
 		return f, err
 	}
 	if f.scope, err = topology.ParseScope(k.TopologyManagerScope); err != nil {
+		return f, err
+	}
+	f.options, err = topology.ParseOptions(k.TopologyManagerPolicyOptions, f.machine)
+	if err != nil {
 		return f, err
 	}
 	if f.reservation, err = reservation(cfg, f.machine); err != nil {

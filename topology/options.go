@@ -1,5 +1,10 @@
 package topology
 
+import (
+	"fmt"
+	"strconv"
+)
+
 // Options refine a merge: topologyManagerPolicyOptions of KubeletConfiguration. The zero value
 // has none of them set. max-allowable-numa-nodes needs no place here: there is no limit to lift.
 type Options struct {
@@ -11,6 +16,30 @@ type Options struct {
 // Source: KEP-3545.
 func PreferClosest(m *Machine) Options {
 	return Options{distances: newDistances(m)}
+}
+
+// ParseOptions reads the options by their names, for machine m; values are those of the kubelet's
+// configuration file.
+func ParseOptions(options map[string]string, m *Machine) (Options, error) {
+	var o Options
+	for name, value := range options {
+		switch name {
+		case "prefer-closest-numa-nodes":
+			closest, err := strconv.ParseBool(value)
+			if err != nil {
+				return Options{}, fmt.Errorf("topology manager policy option %s: %q is not true or false",
+					name, value)
+			}
+			if closest {
+				o = PreferClosest(m)
+			}
+		case "max-allowable-numa-nodes":
+		default:
+			return Options{}, fmt.Errorf("unknown topology manager policy option %q: "+
+				"use one of prefer-closest-numa-nodes, max-allowable-numa-nodes", name)
+		}
+	}
+	return o, nil
 }
 
 // distances has the SLIT matrix in a form that makes the sum over a set of nodes cheap. Equally

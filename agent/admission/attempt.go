@@ -37,7 +37,11 @@ func (q *Queue) attempt(ctx context.Context, e *entry, now time.Time) {
 	case err != nil:
 		q.refuse(e, own, err, now)
 	case plan.Ask != nil:
-		q.claim(e, own, plan.Ask.AskKey)
+		// What the pod would get without advice is its own meanwhile, so that the pods behind
+		// it do not get ahead. The advice may lead to other devices in the end.
+		if len(plan.Pod.Containers) > 0 {
+			e.reserved, e.tentative = plan.Pod, true
+		}
 		q.start(ctx, e, func(ctx context.Context) completion { return q.ask(ctx, e, *plan.Ask) })
 	case plan.Pod.IsEmpty():
 		e.phase = admitted
@@ -59,24 +63,6 @@ type holding struct{ allocation.Pod }
 
 // voidUnder tells whether the plugins' answers were given under another boot.
 func (h holding) voidUnder(bootID string) bool { return !h.IsEmpty() && h.BootID != bootID }
-
-// claim reserves what the pod would get without advice, so that the pods behind it do not get
-// ahead of it while a plugin is asked. The advice may lead to other devices in the end.
-func (q *Queue) claim(e *entry, own holding, asked allocation.AskKey) {
-	advice := allocation.Advice{asked: nil}
-	maps.Copy(advice, e.advice)
-	for {
-		plan, err := q.plan(e, own, advice, everybody)
-		if err != nil {
-			return // it has no place without advice either; the answer will tell
-		}
-		if plan.Ask == nil {
-			e.reserved, e.tentative = plan.Pod, true
-			return
-		}
-		advice[plan.Ask.AskKey] = nil
-	}
-}
 
 // everybody counts every other pod. The functions that say which pods count are asked with nil
 // about pods that only the store knows: those from before a restart that no source has desired
@@ -123,6 +109,7 @@ func (q *Queue) plan(e *entry, own holding, advice allocation.Advice, counts fun
 	inventory := q.cfg.Plugins.Inventory()
 	view := allocation.View{
 		Machine: q.cfg.Machine, CPUs: q.cfg.CPUs, Policy: q.cfg.Policy, Scope: q.cfg.Scope,
+		Options:   q.cfg.Options,
 		Inventory: inventory,
 		Taken:     allocation.TakenBy(q.held(e, counts)...),
 		Own:       own.Pod,
@@ -135,7 +122,7 @@ func (q *Queue) plan(e *entry, own holding, advice allocation.Advice, counts fun
 		}
 	}
 	plan, err := view.Plan(e.pod, advice)
-	if err != nil || plan.Ask != nil {
+	if err != nil {
 		return plan, err
 	}
 	// Devices were placed one by one above; counting them again could only refuse a pod for
@@ -146,7 +133,11 @@ func (q *Queue) plan(e *entry, own holding, advice allocation.Advice, counts fun
 			delete(requests, name)
 		}
 	}
-	if short := node.Fits(requests, others, q.cfg.Allocatable); len(short) > 0 {
+	short := node.Fits(requests, others, q.cfg.Allocatable)
+	switch {
+	case len(short) > 0 && plan.Ask != nil:
+		plan.Pod.Containers = nil // the plan with the advice will say that it does not fit
+	case len(short) > 0:
 		return plan, &allocation.Rejection{Reason: short[0].Reason(), Message: short[0].Message()}
 	}
 	return plan, nil

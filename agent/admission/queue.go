@@ -64,6 +64,7 @@ type Config struct {
 	CPUs     *cpumanager.Static // nil: policy none
 	Policy   topology.Policy
 	Scope    topology.Scope
+	Options  topology.Options
 	Handlers []Handler // in order
 	// Allocatable is what pods may request, without devices.
 	Allocatable v1.ResourceList

@@ -21,6 +21,7 @@ type View struct {
 	CPUs      *cpumanager.Static
 	Policy    topology.Policy
 	Scope     topology.Scope
+	Options   topology.Options
 	Inventory deviceplugin.Inventory
 	// Taken is what other pods hold or have reserved.
 	Taken Taken
@@ -48,7 +49,7 @@ type Plan struct {
 	// Pod holds device sets without answers, but for those kept from View.Own.
 	Pod Pod
 	// Ask is set when a plugin's advice is wanted first: ask it, add the answer to the advice and
-	// plan again. Pod is then incomplete.
+	// plan again. Pod is then what it would get without; no containers: it has no place without.
 	Ask *Ask
 	// Decisions says what was merged for each container, or for the pod.
 	Decisions []Decision
@@ -102,31 +103,40 @@ const (
 // *Rejection or an *Unready.
 func (v View) Plan(pod *v1.Pod, advice Advice) (Plan, error) {
 	w := newWork(v, pod, advice)
+	err := w.placeAll()
+	if err != nil && w.ask != nil {
+		w.out, err = nil, nil // with the advice there may be a place
+	}
+	return w.plan(), err
+}
+
+// placeAll places one container after the other.
+func (w *work) placeAll() error {
 	hint := topology.Hint{Any: true, Preferred: true}
 	var err error
-	if v.Scope == topology.PodScope && v.Policy != topology.None {
+	if w.view.Scope == topology.PodScope && w.view.Policy != topology.None {
 		if hint, err = w.merge("", w.podRequest()); err != nil {
-			return w.plan(), err
+			return err
 		}
 	}
-	for c, kind := range containers(pod) {
+	for c, kind := range containers(w.pod) {
 		req, err := w.request(c)
 		if err != nil {
-			return w.plan(), err
+			return err
 		}
 		if w.keep(c, kind, req) {
 			continue
 		}
-		if v.Scope != topology.PodScope && v.Policy != topology.None {
+		if w.view.Scope != topology.PodScope && w.view.Policy != topology.None {
 			if hint, err = w.merge(c.Name, req); err != nil {
-				return w.plan(), err
+				return err
 			}
 		}
-		if err := w.place(c, kind, placement{req, hint}); err != nil || w.ask != nil {
-			return w.plan(), err
+		if err := w.place(c, kind, placement{req, hint}); err != nil {
+			return err
 		}
 	}
-	return w.plan(), w.sharedLeft()
+	return w.sharedLeft()
 }
 
 // sharedLeft tells whether those who share CPUs still have some beside the plan.
@@ -249,7 +259,7 @@ func (w *work) merge(container string, req request) (topology.Hint, error) {
 			Hints:    w.view.CPUs.Hints(w.freeCPUs, w.reusableCPUs, req.cpus),
 		}})
 	}
-	merged := topology.Merge(w.view.Policy, w.view.Machine.NodeSet(), providers)
+	merged := w.view.Options.Merge(w.view.Policy, w.view.Machine.NodeSet(), providers)
 	w.decisions = append(w.decisions, Decision{
 		Container: container, Offers: slices.Concat(providers...), Merged: merged,
 	})
@@ -312,25 +322,22 @@ func (w *work) place(c *v1.Container, kind containerKind, p placement) error {
 		if err != nil {
 			return rejected(err)
 		}
-		if w.ask != nil {
-			return nil
-		}
 		got.Devices = append(got.Devices, DeviceSet{Resource: d.resource.Name, IDs: ids})
 	}
 	w.account(c, kind, got)
 	return nil
 }
 
-// choose picks devices, or sets w.ask when the plugin's advice is wanted and not there yet.
+// choose picks devices. The first time that a plugin's advice is wanted and not there yet it sets
+// w.ask, and goes on without.
 func (w *work) choose(container string, d deviceRequest, hint topology.Hint) ([]string, error) {
 	key := AskKey{Container: container, Resource: d.resource.Name}
 	req := w.devices(d)
 	req.Hint = hint
 	advice, asked := w.advice[key]
-	if !asked {
+	if !asked && w.ask == nil {
 		if want, ok := deviceplugin.AdviceWanted(req); ok {
 			w.ask = &Ask{AskKey: key, PreferredRequest: want}
-			return nil, nil
 		}
 	}
 	req.Advice = advice

@@ -20,7 +20,8 @@ func effects() map[string]string {
 		containerRuntimeEndpoint imageServiceEndpoint runtimeRequestTimeout
 		serializeImagePulls maxParallelImagePulls registryPullQPS registryBurst
 		cgroupDriver cgroupRoot cgroupsPerQOS cpuCFSQuota cpuCFSQuotaPeriod
-		cpuManagerPolicy cpuManagerPolicyOptions cpuManagerReconcilePeriod topologyManagerPolicy topologyManagerScope
+		cpuManagerPolicy cpuManagerPolicyOptions cpuManagerReconcilePeriod
+		topologyManagerPolicy topologyManagerPolicyOptions topologyManagerScope
 		reservedSystemCPUs kubeReserved systemReserved enforceNodeAllocatable
 		seccompDefault allowedUnsafeSysctls resolvConf clusterDNS clusterDomain crashLoopBackOff
 		failCgroupV1 failSwapOn singleProcessOOMKill oomScoreAdj registerNode logging
