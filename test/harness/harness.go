@@ -259,11 +259,12 @@ func (n *Node) PluginNamed(name, resource string, args ...string) (
 		_ = cmd.Wait()
 	})
 	n.t.Cleanup(stop)
-	n.Eventually("the plugin's control socket is there", func() error {
-		_, err := os.Stat(control)
+	ctl = pluginsim.NewClient(control)
+	n.Eventually("the plugin takes orders", func() error {
+		_, err := ctl.State(context.Background())
 		return err
 	})
-	return pluginsim.NewClient(control), stop
+	return ctl, stop
 }
 
 // Pods are the node's pods by name, from /pods.
