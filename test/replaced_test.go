@@ -1,0 +1,93 @@
+package test
+
+import (
+	"fmt"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/test/harness"
+)
+
+// TestReplacedPod: a changed manifest is another pod of the same name, which waits until nothing
+// of the old one runs.
+func TestReplacedPod(t *testing.T) {
+	for _, script := range []string{"main: term=143", "main: term=ignore"} {
+		t.Run(script, func(t *testing.T) {
+			t.Parallel()
+			n := harness.New(t)
+			n.Start()
+			spec := func(version string) string {
+				return manifest("app", fmt.Sprintf(`terminationGracePeriodSeconds: 2
+  containers: [{name: main, image: "sim.local/app:%s"}]`, version), script)
+			}
+			n.Pod("app", spec("v1"))
+			old := n.AwaitPhase("app-node", v1.PodRunning)
+			n.Pod("app", spec("v2"))
+			awaitPod(n, "app-node", func(pod v1.Pod) error {
+				if pod.UID == old.UID || pod.Status.Phase != v1.PodRunning {
+					return fmt.Errorf("it is %s of %s", pod.Status.Phase, pod.UID)
+				}
+				return nil
+			})
+			if got := container(t, n, "app-node", "main"); got.UID == string(old.UID) {
+				t.Errorf("the container is still the old pod's")
+			}
+			sandboxes := calls(n, call{method: "RunPodSandbox", pod: "app-node"})
+			if len(sandboxes) != 2 {
+				t.Fatalf("sandboxes were created %d times: %+v", len(sandboxes), sandboxes)
+			}
+			for _, c := range calls(n, call{method: "StopContainer", pod: "app-node"}) {
+				if c.End == 0 || c.End > sandboxes[1].Begin {
+					t.Errorf("the new pod began before the old one's container had stopped: %+v", c)
+				}
+			}
+			n.Eventually("nothing of the old pod is left", func() error {
+				if got := n.Runtime.State().Sandboxes; len(got) != 1 {
+					return fmt.Errorf("there are %d sandboxes", len(got))
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// TestGraceOnlyShrinks: while a pod terminates a shorter grace period counts, a longer one does not.
+func TestGraceOnlyShrinks(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	n.Start()
+	pod := func(grace int) string {
+		return fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "app", "uid": "u1",
+"annotations": {%q: "term=ignore"}}, "spec": {"terminationGracePeriodSeconds": %d,
+"containers": [{"name": "main", "image": "sim.local/app"}]}}`, sim.AnnotationPrefix+"main", grace)
+	}
+	n.Pod("app", pod(3600))
+	n.AwaitPhase("app-node", v1.PodRunning)
+	n.RemovePod("app")
+	awaitLogged(t, n, `"Pod REMOVE"`, "default/app-node")
+	awaitCalls(n, 1, call{method: "StopContainer"})
+	// The pod comes back while it terminates, and goes again, with another grace period.
+	for i, grace := range []int{3, 3600} {
+		n.Pod("app", pod(grace))
+		n.Eventually("the pod is seen again", func() error {
+			if got := logged(t, n, `"Pod ADD"`, "default/app-node"); got < i+2 {
+				return fmt.Errorf("seen %d times", got)
+			}
+			return nil
+		})
+		n.RemovePod("app")
+		n.Eventually("the pod is seen to go", func() error {
+			if got := logged(t, n, `"Pod REMOVE"`, "default/app-node"); got < i+2 {
+				return fmt.Errorf("seen %d times", got)
+			}
+			return nil
+		})
+	}
+	n.AwaitGone("app-node")
+	if got := len(calls(n, call{method: "StopContainer"})); got < 2 {
+		t.Errorf("the container was told to stop %d times, want a second time with the shorter grace",
+			got)
+	}
+}
