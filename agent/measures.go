@@ -111,7 +111,7 @@ func (m *measures) planned(plan allocation.Plan, err error, took time.Duration) 
 		}
 	}
 	for _, c := range plan.Pod.Containers {
-		if !c.CPUs.IsEmpty() {
+		if plan.Ask == nil && !c.CPUs.IsEmpty() {
 			m.pinning.Inc()
 		}
 	}

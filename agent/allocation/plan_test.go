@@ -265,6 +265,14 @@ func TestAdviceIsFollowedAsFarAsItGoes(t *testing.T) {
 	r.Preferred = true
 	v.Inventory.Resources["example.com/gpu"] = r
 	key := AskKey{Container: "main", Resource: "example.com/gpu"}
+	asking, err := v.Plan(podOfContainers("main cpu=1 gpu=2", "side cpu=1"), nil)
+	if err != nil || asking.Ask == nil || asking.Ask.AskKey != key {
+		t.Fatalf("plan is %+v, %v, want it to ask for %v", asking, err, key)
+	}
+	asking.Ask = nil
+	if got, want := story(asking, nil), "main: cpus 8 gpu-0,gpu-1; side: cpus 1"; got != want {
+		t.Errorf("without advice it would get %s, want %s", got, want)
+	}
 	for want, advice := range map[string][]string{
 		"main: gpu-1,gpu-3": {"gpu-3", "gpu-1"},
 		"main: gpu-0,gpu-3": {"gpu-3", "somebody-elses"},
