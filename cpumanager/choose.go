@@ -30,14 +30,7 @@ func (s *Static) Choose(
 		pool, reusable = wholeCores(s.tree, pool), wholeCores(s.tree, reusable)
 	}
 	c := choice{static: s, pool: pool, reusable: reusable, left: n, taken: cpuset.New()}
-	areas := append(s.areas(hint), online)
-	for _, area := range areas {
-		if inside := pool.Intersection(area); s.holds(inside, n) {
-			c.pool = inside
-			break
-		}
-	}
-	for _, area := range areas {
+	for _, area := range append(s.areas(hint), online) {
 		if s.options.DistributeAcrossNUMA {
 			for _, share := range s.distribute(c.available(area), c.left) {
 				c.take(share.cpus, share.n)

@@ -59,6 +59,25 @@ func (g grid) spec() topology.Spec {
 	return spec
 }
 
+// unequal is a machine of nodes with cores of these numbers of threads, numbered core by core. Each
+// core has a cache of its own.
+func unequal(nodes ...[]int) topology.Spec {
+	var spec topology.Spec
+	for n, cores := range nodes {
+		spec.Nodes = append(spec.Nodes, topology.Node{ID: topology.NodeID(n)})
+		for _, threads := range cores {
+			first := len(spec.CPUs)
+			for t := range threads {
+				spec.CPUs = append(spec.CPUs, topology.CPU{
+					ID: first + t, Core: topology.CoreID(first), L3: topology.L3ID(first),
+					Node: topology.NodeID(n), Socket: topology.SocketID(n),
+				})
+			}
+		}
+	}
+	return spec
+}
+
 func (g grid) machine(t testing.TB) *topology.Machine {
 	t.Helper()
 	return newMachine(t, g.spec())

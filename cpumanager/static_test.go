@@ -13,7 +13,13 @@ import (
 
 func newStatic(t failer, m *topology.Machine, reserved cpuset.CPUSet) *cpumanager.Static {
 	t.Helper()
-	s, err := cpumanager.NewStatic(m, reserved, cpumanager.Options{})
+	return newStaticWith(t, m, reserved, cpumanager.Options{})
+}
+
+func newStaticWith(t failer, m *topology.Machine, reserved cpuset.CPUSet,
+	o cpumanager.Options) *cpumanager.Static {
+	t.Helper()
+	s, err := cpumanager.NewStatic(m, reserved, o)
 	if err != nil {
 		t.Fatal(err)
 	}

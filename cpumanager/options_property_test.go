@@ -1,0 +1,495 @@
+package cpumanager_test
+
+import (
+	"errors"
+	"math/bits"
+	"slices"
+	"testing"
+
+	"k8s.io/utils/cpuset"
+	"pgregory.net/rapid"
+
+	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/topology"
+)
+
+// oddMachine draws a machine with 1 to 8 threads per core; if odd, some of them may be offline, or
+// each core may have another number.
+func oddMachine(t *rapid.T, odd bool) *topology.Machine {
+	if odd && rapid.IntRange(0, 2).Draw(t, "unequal") == 0 {
+		cores := rapid.SliceOfN(rapid.IntRange(1, 6), 1, 5)
+		return newMachine(t, unequal(rapid.SliceOfN(cores, 1, 3).Draw(t, "nodes")...))
+	}
+	g := someGrid(t)
+	g.threads = rapid.SampledFrom([]int{1, 2, 2, 3, 4, 8}).Draw(t, "SMT")
+	if odd && rapid.Bool().Draw(t, "odd") {
+		all := newMachine(t, g.spec()).Online()
+		g.offline = someOf(t, all, "offline").Difference(cpuset.New(0)).List()
+	}
+	return newMachine(t, g.spec())
+}
+
+// drawPool draws the free CPUs of a machine: few, most, or all but a few cores.
+func drawPool(t *rapid.T, m *topology.Machine) cpuset.CPUSet {
+	some := someOf(t, m.Online(), "some")
+	switch rapid.IntRange(0, 2).Draw(t, "pool") {
+	case 0:
+		return some
+	case 1:
+		return m.Online().Difference(some)
+	}
+	var busy []int
+	for _, id := range some.List() {
+		if rapid.IntRange(0, 2).Draw(t, "busy") == 0 {
+			cpu, _ := m.CPU(id)
+			busy = append(busy, m.CPUsOfCore(cpu.Core).List()...)
+		}
+	}
+	return m.Online().Difference(cpuset.New(busy...))
+}
+
+func drawHint(t *rapid.T, m *topology.Machine) topology.Hint {
+	if rapid.Bool().Draw(t, "any") {
+		return anywhere
+	}
+	ids := rapid.SliceOfN(rapid.SampledFrom(m.NodeSet().IDs()), 1, 4).Draw(t, "hint")
+	return topology.Hint{Nodes: topology.NewNodeSet(ids...)}
+}
+
+// sums is every number of CPUs that some of the cores in pool have together.
+func sums(m *topology.Machine, pool cpuset.CPUSet) []bool {
+	can := make([]bool, pool.Size()+1)
+	can[0] = true
+	for _, id := range m.Cores() {
+		core := m.CPUsOfCore(id)
+		if !core.IsSubsetOf(pool) {
+			continue
+		}
+		for n := len(can) - 1; n >= core.Size(); n-- {
+			can[n] = can[n] || can[n-core.Size()]
+		}
+	}
+	return can
+}
+
+func possible(can []bool, n int) bool { return n < len(can) && can[n] }
+
+// Whole cores are given if and only if some of those that are free have the number of CPUs together,
+// from the hint's nodes alone if these do.
+func TestWholeCores(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := oddMachine(t, true)
+		o := cpumanager.Options{
+			FullPCPUsOnly:            true,
+			PreferAlignByUncoreCache: rapid.Bool().Draw(t, "caches"),
+		}
+		o.DistributeAcrossNUMA = !o.PreferAlignByUncoreCache && rapid.Bool().Draw(t, "even")
+		s := newStaticWith(t, m, cpuset.New(m.Online().List()[0]), o)
+		free, reusable := drawPool(t, m), cpuset.New()
+		if rapid.IntRange(0, 3).Draw(t, "reuse") == 0 {
+			reusable = someOf(t, m.Online(), "reusable")
+		}
+		pool := free.Union(reusable)
+		n := rapid.IntRange(0, pool.Size()+2).Draw(t, "n")
+		hint := drawHint(t, m)
+		got, err := s.Choose(free, reusable, n, hint)
+
+		can := sums(m, pool)
+		if (err == nil) != possible(can, n) {
+			t.Fatalf("%d of %s: %v, but possible: %v", n, pool, err, possible(can, n))
+		}
+		if err != nil {
+			checkFitting(t, err, can, n)
+			return
+		}
+		if got.Size() != n || !got.IsSubsetOf(pool) {
+			t.Fatalf("%d of %s: got %s", n, pool, got)
+		}
+		if part := wholeCores(m, got); !part.Equals(got) {
+			t.Fatalf("%d of %s: got %s, of which only %s are whole cores", n, pool, got, part)
+		}
+		if !hint.Any {
+			inside := m.CPUsOfNodes(hint.Nodes)
+			if possible(sums(m, pool.Intersection(inside)), n) && !got.IsSubsetOf(inside) {
+				t.Fatalf("%d of %s: got %s, but nodes %s alone would do", n, pool, got, hint.Nodes)
+			}
+		}
+	})
+}
+
+// checkFitting checks the numbers that the error says would fit now.
+func checkFitting(t *rapid.T, err error, can []bool, n int) {
+	var alignment *cpumanager.SMTAlignmentError
+	if !errors.As(err, &alignment) {
+		t.Fatalf("%v is not an *SMTAlignmentError", err)
+	}
+	if !alignment.Shortage {
+		return // the sizes are of the machine
+	}
+	var want []int
+	for m := n - 1; m > 0 && len(want) == 0; m-- {
+		if possible(can, m) {
+			want = append(want, m)
+		}
+	}
+	for m := n + 1; m < len(can); m++ {
+		if can[m] {
+			want = append(want, m)
+			break
+		}
+	}
+	if !slices.Equal(alignment.Fitting, want) {
+		t.Fatalf("%v; %v would", err, want)
+	}
+}
+
+// On machines with equal cores of which all threads are free or none, the option changes nothing
+// for numbers that are multiples of a core, not even under reuse.
+func TestWholeCoresArePacked(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := oddMachine(t, false)
+		first := cpuset.New(m.Online().List()[0])
+		free := wholeCores(m, drawPool(t, m))
+		reusable := wholeCores(m, someOf(t, m.Online(), "reusable"))
+		n := rapid.IntRange(0, free.Union(reusable).Size()/m.ThreadsPerCore()).Draw(t, "cores") *
+			m.ThreadsPerCore()
+		hint := drawHint(t, m)
+		want, err := newStatic(t, m, first).Choose(free, reusable, n, hint)
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole := newStaticWith(t, m, first, cpumanager.Options{FullPCPUsOnly: true})
+		got, err := whole.Choose(free, reusable, n, hint)
+		if err != nil || !got.Equals(want) {
+			t.Fatalf("%d of %s: got %s, %v; without the option %s", n, free, got, err, want)
+		}
+	})
+}
+
+// Several nodes give as many CPUs each, but for one core or CPU, and are as few as can be.
+func TestDistributeAcrossNUMA(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := oddMachine(t, false)
+		o := cpumanager.Options{
+			DistributeAcrossNUMA: true, FullPCPUsOnly: rapid.Bool().Draw(t, "whole"),
+		}
+		free, step := drawPool(t, m), 1
+		if o.FullPCPUsOnly {
+			free, step = wholeCores(m, free), m.ThreadsPerCore()
+		}
+		n := rapid.IntRange(0, free.Size()/step).Draw(t, "n") * step
+		first := cpuset.New(m.Online().List()[0])
+		got, err := newStaticWith(t, m, first, o).Choose(free, cpuset.New(), n, anywhere)
+		if err != nil || got.Size() != n || !got.IsSubsetOf(free) {
+			t.Fatalf("%d of %s: got %s, %v", n, free, got, err)
+		}
+
+		var room, taken []int
+		for _, id := range m.NodeSet().IDs() {
+			room = append(room, free.Intersection(m.CPUsOfNode(id)).Size())
+			taken = append(taken, got.Intersection(m.CPUsOfNode(id)).Size())
+		}
+		width, imbalance := evenest(room, n, step)
+		if width == 0 { // no even division: packed
+			want, err := newStatic(t, m, first).Choose(free, cpuset.New(), n, anywhere)
+			if err != nil || !got.Equals(want) {
+				t.Fatalf("%d of %v: got %s, %v; packed it is %s", n, room, got, err, want)
+			}
+			return
+		}
+		used := slices.DeleteFunc(slices.Clone(taken), func(n int) bool { return n == 0 })
+		if len(used) != width {
+			t.Fatalf("%d of %v: took %v, but %d nodes can share evenly", n, room, taken, width)
+		}
+		if slices.Max(used)-slices.Min(used) > step {
+			t.Fatalf("%d of %v: took %v, which is not even", n, room, taken)
+		}
+		if width > 1 && remaining(room, taken) != imbalance {
+			t.Fatalf("%d of %v: took %v, but the nodes could be left more even", n, room, taken)
+		}
+	})
+}
+
+// evenest tries all sets of nodes and all ways to give the remainder: the width of the smallest set
+// that can share evenly and the least sum of squares of what is left; 0 if there is none.
+func evenest(room []int, n, step int) (width, imbalance int) {
+	if n == 0 {
+		return 0, 0
+	}
+	for width := 1; width <= len(room); width++ {
+		each, extra := n/step/width*step, n/step%width
+		if each == 0 {
+			continue // not all of them would give some
+		}
+		best := -1
+		for set := range uint(1) << len(room) {
+			if bits.OnesCount(set) != width {
+				continue
+			}
+			for plus := range uint(1) << len(room) {
+				if plus&^set != 0 || bits.OnesCount(plus) != extra {
+					continue
+				}
+				taken, fits := make([]int, len(room)), true
+				for i := range room {
+					if set>>i&1 == 1 {
+						taken[i] = each + int(plus>>i&1)*step
+					}
+					fits = fits && taken[i] <= room[i]
+				}
+				if fits && (best < 0 || remaining(room, taken) < best) {
+					best = remaining(room, taken)
+				}
+			}
+		}
+		if best >= 0 {
+			return width, best
+		}
+	}
+	return 0, 0
+}
+
+func remaining(room, taken []int) (squares int) {
+	for i := range room {
+		squares += (room[i] - taken[i]) * (room[i] - taken[i])
+	}
+	return squares
+}
+
+// The part of a node that a container gets comes from as many of its cores as possible, and evenly.
+func TestDistributeAcrossCores(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := oddMachine(t, true)
+		s := newStaticWith(t, m, cpuset.New(m.Online().List()[0]),
+			cpumanager.Options{DistributeAcrossCores: true})
+		free := drawPool(t, m)
+		n := rapid.IntRange(0, free.Size()).Draw(t, "n")
+		got, err := s.Choose(free, cpuset.New(), n, anywhere)
+		if err != nil || got.Size() != n || !got.IsSubsetOf(free) {
+			t.Fatalf("%d of %s: got %s, %v", n, free, got, err)
+		}
+		inOneNode, roomy := false, false
+		for _, place := range places(m) {
+			roomy = roomy || free.Intersection(place).Size() >= n
+			inOneNode = inOneNode || got.IsSubsetOf(place)
+			for _, a := range m.Cores() {
+				for _, b := range m.Cores() {
+					coreA, coreB := m.CPUsOfCore(a).Intersection(place), m.CPUsOfCore(b).Intersection(place)
+					left := free.Intersection(coreB).Difference(got)
+					if got.Intersection(coreA).Size() > got.Intersection(coreB).Size()+1 && !left.IsEmpty() {
+						t.Fatalf("%d of %s: got %s, much of core %d while %s of core %d is free",
+							n, free, got, a, left, b)
+					}
+				}
+			}
+		}
+		if roomy && !takesWhole(m, free, n) && !inOneNode {
+			t.Fatalf("%d of %s: got %s of several nodes, but one would do", n, free, got)
+		}
+	})
+}
+
+// places are the parts of nodes that lie on one socket: the smallest that are packed as a whole.
+func places(m *topology.Machine) (out []cpuset.CPUSet) {
+	for _, node := range m.NodeSet().IDs() {
+		for _, socket := range m.Sockets() {
+			place := m.CPUsOfNode(node).Intersection(m.CPUsOfSocket(socket))
+			if !place.IsEmpty() {
+				out = append(out, place)
+			}
+		}
+	}
+	return out
+}
+
+// takesWhole tells whether n CPUs are enough to take a node or socket that is free as a whole.
+func takesWhole(m *topology.Machine, free cpuset.CPUSet, n int) bool {
+	for _, place := range places(m) {
+		if place.IsSubsetOf(free) && place.Size() <= n {
+			return true
+		}
+	}
+	return false
+}
+
+// What is smaller than a node comes from one cache if one has room, and from the one with the least;
+// else from as few caches of one node as can be.
+func TestPreferAlignByUncoreCache(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := oddMachine(t, true)
+		o := cpumanager.Options{
+			PreferAlignByUncoreCache: true, FullPCPUsOnly: rapid.Bool().Draw(t, "whole"),
+		}
+		free := drawPool(t, m)
+		if o.FullPCPUsOnly {
+			free = wholeCores(m, free)
+		}
+		n := rapid.IntRange(1, max(1, free.Size())).Draw(t, "n")
+		s := newStaticWith(t, m, cpuset.New(m.Online().List()[0]), o)
+		got, err := s.Choose(free, cpuset.New(), n, anywhere)
+		if err != nil || takesWhole(m, free, n) {
+			return // nothing to see here: see TestWholeCores and TestChooseTakesAWholeNode
+		}
+		var groups []cpuset.CPUSet
+		for _, place := range places(m) {
+			for _, id := range m.L3s() {
+				if group := place.Intersection(m.CPUsOfL3(id)); !group.IsEmpty() {
+					groups = append(groups, group)
+				}
+			}
+		}
+		fewest := 0
+		for _, group := range groups {
+			room := free.Intersection(group)
+			fits := room.Size() >= n && (!o.FullPCPUsOnly || possible(sums(m, room), n))
+			if fits && (fewest == 0 || room.Size() < fewest) {
+				fewest = room.Size()
+			}
+		}
+		if fewest > 0 {
+			i := slices.IndexFunc(groups, got.IsSubsetOf)
+			if i < 0 || free.Intersection(groups[i]).Size() != fewest {
+				t.Fatalf("%d of %s: got %s, but a cache with %d free CPUs has room", n, free, got, fewest)
+			}
+			return
+		}
+		if !o.FullPCPUsOnly {
+			checkFewCaches(t, m, choice{free: free, n: n, got: got}, groups)
+		}
+	})
+}
+
+func checkFewCaches(t *rapid.T, m *topology.Machine, c choice, groups []cpuset.CPUSet) {
+	spanned := func(place cpuset.CPUSet) (rooms []int, used int) {
+		for _, group := range groups {
+			if group.IsSubsetOf(place) {
+				rooms = append(rooms, c.free.Intersection(group).Size())
+				if !c.got.Intersection(group).IsEmpty() {
+					used++
+				}
+			}
+		}
+		return rooms, used
+	}
+	for _, place := range places(m) {
+		if !c.got.IsSubsetOf(place) {
+			continue
+		}
+		rooms, used := spanned(place)
+		slices.SortFunc(rooms, func(a, b int) int { return b - a })
+		total, fewest := 0, 0
+		for total < c.n {
+			total += rooms[fewest]
+			fewest++
+		}
+		if used != fewest {
+			t.Fatalf("%d of %s: got %s of %d caches, but %d would do", c.n, c.free, c.got, used, fewest)
+		}
+		return
+	}
+	for _, place := range places(m) {
+		if c.free.Intersection(place).Size() >= c.n {
+			t.Fatalf("%d of %s: got %s of several nodes, but %s would do", c.n, c.free, c.got, place)
+		}
+	}
+}
+
+// CPUs that are not to be had on the hint's nodes come from the sockets of these first.
+func TestAlignBySocketChoice(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g := someGrid(t)
+		g.nodesPerSocket = max(g.nodesPerSocket, 1)
+		m := newMachine(t, g.spec())
+		free, hint := drawPool(t, m), drawHint(t, m)
+		if hint.Any {
+			return
+		}
+		n := rapid.IntRange(0, free.Size()).Draw(t, "n")
+		s := newStaticWith(t, m, cpuset.New(0), cpumanager.Options{AlignBySocket: true})
+		got, err := s.Choose(free, cpuset.New(), n, hint)
+		if err != nil {
+			t.Fatal(err)
+		}
+		near, socket := m.CPUsOfNodes(hint.Nodes), cpuset.New()
+		for _, id := range m.Sockets() {
+			if cpus := m.CPUsOfSocket(id); !cpus.Intersection(near).IsEmpty() {
+				socket = socket.Union(cpus)
+			}
+		}
+		for _, area := range []cpuset.CPUSet{near, socket} {
+			have := free.Intersection(area).Size()
+			if took := got.Intersection(area).Size(); took != min(n, have) {
+				t.Fatalf("%d of %s, hint %s: got %s, %d of %d in %s", n, free, hint.Nodes, got, took,
+					have, area)
+			}
+		}
+	})
+}
+
+// Hints with options: every set with room, judged by whole cores or by sockets.
+func TestHintsWithOptions(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := oddMachine(t, true)
+		o := cpumanager.Options{FullPCPUsOnly: rapid.Bool().Draw(t, "whole")}
+		if len(m.Sockets()) <= m.NodesOf(m.Online()).Len() {
+			o.AlignBySocket = rapid.Bool().Draw(t, "socket")
+		}
+		free := drawPool(t, m)
+		n := rapid.IntRange(1, m.Online().Size()).Draw(t, "n")
+		s := newStaticWith(t, m, cpuset.New(m.Online().List()[0]), o)
+		got := s.Hints(free, cpuset.New(), n)
+
+		ids := m.NodesOf(m.Online()).IDs()
+		room := func(set topology.NodeSet, pool cpuset.CPUSet) bool {
+			pool = pool.Intersection(m.CPUsOfNodes(set))
+			return pool.Size() >= n && (!o.FullPCPUsOnly || possible(sums(m, pool), n))
+		}
+		sockets := func(cpus cpuset.CPUSet) (n int) {
+			for _, id := range m.Sockets() {
+				if !m.CPUsOfSocket(id).Intersection(cpus).IsEmpty() {
+					n++
+				}
+			}
+			return n
+		}
+		narrowest, fewest := len(ids), len(m.Sockets())
+		for mask := range uint(1) << len(m.Sockets()) {
+			cpus := cpuset.New()
+			for i, id := range m.Sockets() {
+				if mask>>i&1 == 1 {
+					cpus = cpus.Union(m.CPUsOfSocket(id))
+				}
+			}
+			if cpus.Size() >= n {
+				fewest = min(fewest, bits.OnesCount(mask))
+			}
+		}
+		var sets []topology.NodeSet
+		possibleAtAll := room(topology.NewNodeSet(ids...), m.Online())
+		for mask := uint(1); mask < 1<<len(ids); mask++ {
+			var members []topology.NodeID
+			for i, id := range ids {
+				if mask>>i&1 == 1 {
+					members = append(members, id)
+				}
+			}
+			set := topology.NewNodeSet(members...)
+			if room(set, m.Online()) {
+				narrowest = min(narrowest, set.Len())
+			}
+			sets = append(sets, set)
+		}
+		var want []topology.Hint
+		for _, set := range sets {
+			if possibleAtAll && room(set, free) {
+				preferred := set.Len() == narrowest ||
+					o.AlignBySocket && sockets(m.CPUsOfNodes(set)) == fewest
+				want = append(want, topology.Hint{Nodes: set, Preferred: preferred})
+			}
+		}
+		slices.SortFunc(got, func(a, b topology.Hint) int { return a.Nodes.Compare(b.Nodes) })
+		if !slices.Equal(got, want) {
+			t.Fatalf("%d cpus of %s: got %s, want %s", n, free, hintStrings(got), hintStrings(want))
+		}
+	})
+}
