@@ -58,8 +58,9 @@ type cycle struct {
 	watched bool
 	// cpu is what the agent used from the first manifest to the last pod's start.
 	cpu time.Duration
-	// since is the runtime's journal before it.
+	// since is the runtime's journal before it; calls are those that the runtime got for it.
 	since uint64
+	calls int
 }
 
 // poll says how to watch the agent's /pods while it works.
@@ -67,11 +68,29 @@ type poll struct{ every time.Duration }
 
 // cycle starts pods together, waits until they run, and removes them together.
 func (n *node) cycle(ctx context.Context, k kind, count int, watch *poll) (*cycle, error) {
+	before, err := n.calls(ctx)
+	if err != nil {
+		return nil, err
+	}
 	c, err := n.start(ctx, k, count, watch)
 	if err != nil {
 		return nil, err
 	}
-	return c, n.remove(ctx, c, watch)
+	if err := n.remove(ctx, c, watch); err != nil {
+		return nil, err
+	}
+	c.calls, err = n.calls(ctx)
+	c.calls -= before
+	return c, err
+}
+
+// calls is how many calls the runtime has got.
+func (n *node) calls(ctx context.Context) (sum int, err error) {
+	state, err := n.runtime.State(ctx)
+	for _, calls := range state.Calls {
+		sum += calls
+	}
+	return sum, err
 }
 
 func (n *node) start(ctx context.Context, k kind, count int, watch *poll) (*cycle, error) {

@@ -20,6 +20,7 @@ type series struct {
 
 	started, running, removed, gone []time.Duration
 	cpu                             time.Duration
+	calls                           int // of the runtime
 	all                             []time.Duration // until the last pod of each cycle had started
 }
 
@@ -36,7 +37,11 @@ func (s *series) add(c *cycle) {
 	}
 	s.all = append(s.all, all)
 	s.cpu += c.cpu
+	s.calls += c.calls
 }
+
+// callsPerPod is from the first manifest to the last pod's end.
+func (s *series) callsPerPod() float64 { return round2(float64(s.calls) / float64(len(s.started))) }
 
 // percentile is by nearest rank.
 func percentile(times []time.Duration, percent int) time.Duration {
@@ -81,6 +86,7 @@ func (f *figures) add(s series) {
 			f.values[prefix+part.name+"_p99_ms"+suffix] = ms(percentile(part.times, 99))
 		}
 	}
+	f.values[prefix+"runtime_calls"+suffix] = s.callsPerPod()
 	if s.count > 1 {
 		f.values[prefix+"all_started_ms"+suffix] = ms(percentile(s.all, 50))
 		f.values[prefix+"cpu_ms"+suffix] = ms(s.cpu / time.Duration(len(s.started)))
@@ -138,7 +144,7 @@ its removal) on. The runtime is a process of its own and takes no time but for t
 `)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "PODS\tSTARTED IN RUNTIME\tRUNNING IN /pods\tREMOVED FROM RUNTIME\tGONE FROM /pods"+
-		"\tALL STARTED\tAGENT CPU")
+		"\tALL STARTED\tAGENT CPU\tRUNTIME CALLS")
 	for _, s := range f.series {
 		what := fmt.Sprintf("%d %s at once", s.count, s.kind)
 		if s.count == 1 {
@@ -147,13 +153,13 @@ its removal) on. The runtime is a process of its own and takes no time but for t
 		if s.beside > 0 {
 			what += fmt.Sprintf(" beside %d shared", s.beside)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t", what,
-			pair(s.started), pair(s.running), pair(s.removed), pair(s.gone))
+		all, cpu := "-", "-"
 		if s.count > 1 {
-			fmt.Fprintf(t, "%.0f\t%.2f", ms(percentile(s.all, 50)),
-				ms(s.cpu/time.Duration(len(s.started))))
+			all = fmt.Sprintf("%.0f", ms(percentile(s.all, 50)))
+			cpu = fmt.Sprintf("%.2f", ms(s.cpu/time.Duration(len(s.started))))
 		}
-		fmt.Fprintln(t)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.1f\n", what, pair(s.started),
+			pair(s.running), pair(s.removed), pair(s.gone), all, cpu, s.callsPerPod())
 	}
 	_ = t.Flush() // a terminal that is gone needs no table
 	value := func(name string) float64 { return f.values[fmt.Sprintf("%s_%d", name, f.many)] }
