@@ -149,6 +149,7 @@ func TestHintsOfWideMachines(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		req := requests(t)
 		req.MustInclude = nil
+		req.N = max(1, req.N)
 		want := naiveHints(ids, req)
 		got := Hints(nodes, req)
 		if got == nil {
@@ -190,6 +191,18 @@ func TestHintsOf64NodesEnd(t *testing.T) {
 	hints := Hints(topology.NewNodeSet(ids...), req)
 	if len(hints) == 0 || hints[len(hints)-1].Nodes.Len() != 64 {
 		t.Errorf("%d hints", len(hints))
+	}
+	for _, h := range hints[:len(hints)-1] {
+		if h.Nodes.Len() != 32 || !h.Preferred {
+			t.Errorf("hint %v, want 32 nodes, preferred", h)
+		}
+	}
+	around := topology.NodeSet{}
+	for _, h := range hints[:len(hints)-1] {
+		around = around.Union(h.Nodes)
+	}
+	if around.Len() != 64 || hints[len(hints)-1].Preferred {
+		t.Errorf("hints around %s, and %v", around, hints[len(hints)-1])
 	}
 	req.N = 1
 	if hints := Hints(topology.NewNodeSet(ids...), req); len(hints) != 65 || !hints[63].Preferred || hints[64].Preferred {

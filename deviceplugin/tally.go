@@ -1,0 +1,97 @@
+package deviceplugin
+
+import (
+	"slices"
+
+	"github.com/numalet/numalet/topology"
+)
+
+// tally counts devices by the set of nodes they have, in the order of the sets; devices without
+// nodes are not in it.
+type tally []onNodes
+
+type onNodes struct {
+	nodes topology.NodeSet
+	ids   []topology.NodeID // of nodes
+	count int
+}
+
+func newTally(devices []topology.NodeSet) tally {
+	var t tally
+	slices.SortFunc(devices, topology.NodeSet.Compare)
+	for _, nodes := range devices {
+		switch last := len(t) - 1; {
+		case nodes.IsEmpty():
+		case last >= 0 && t[last].nodes == nodes:
+			t[last].count++
+		default:
+			t = append(t, onNodes{nodes, nodes.IDs(), 1})
+		}
+	}
+	return t
+}
+
+// in counts the devices with a node in mask.
+func (t tally) in(mask topology.NodeSet) int {
+	n := 0
+	for _, o := range t {
+		if !o.nodes.Intersect(mask).IsEmpty() {
+			n += o.count
+		}
+	}
+	return n
+}
+
+// nodes is the set of all nodes of the devices.
+func (t tally) nodes() topology.NodeSet {
+	var all topology.NodeSet
+	for _, o := range t {
+		all = all.Union(o.nodes)
+	}
+	return all
+}
+
+// fewest is a number of nodes below which no set of nodes has n devices: exact where devices have
+// one node each.
+func (t tally) fewest(n int) int {
+	byNode := map[topology.NodeID]int{}
+	for _, o := range t {
+		for _, id := range o.ids {
+			byNode[id] += o.count
+		}
+	}
+	var counts []int
+	for _, count := range byNode {
+		counts = append(counts, count)
+	}
+	slices.Sort(counts)
+	width := 0
+	for ; n > 0 && width < len(counts); width++ {
+		n -= counts[len(counts)-1-width]
+	}
+	return width
+}
+
+// extend adds to mask the node with the most devices that mask has none of yet; of several the
+// lowest. It returns mask where nothing is to be had.
+func (t tally) extend(mask topology.NodeSet) topology.NodeSet {
+	var missing []int // devices, by node
+	best := topology.NoNode
+	for _, o := range t {
+		if !o.nodes.Intersect(mask).IsEmpty() {
+			continue
+		}
+		for _, id := range o.ids {
+			if short := int(id) + 1 - len(missing); short > 0 {
+				missing = append(missing, make([]int, short)...)
+			}
+			missing[id] += o.count
+		}
+	}
+	for id, count := range missing {
+		if count > 0 && (best == topology.NoNode || count > missing[best]) {
+			best = topology.NodeID(id)
+		}
+	}
+	return mask.Union(topology.NewNodeSet(best)) // NoNode adds nothing
+}
