@@ -37,6 +37,33 @@ func TestMergeDifferential(t *testing.T) {
 	}
 }
 
+// Beyond eight nodes the search is limited, which lists that can be gone through never feel.
+func TestMergeDifferentialOnManyNodes(t *testing.T) {
+	for i := range 2_000 {
+		r := rand.New(rand.NewPCG(64, uint64(i)))
+		m := ring(t, 9+r.IntN(40))
+		var lists [][]topology.Hint
+		for range 1 + r.IntN(3) {
+			lists = append(lists, randomSets(m.NodeSet().Len(), r.IntN(9), 1+r.IntN(8), r))
+		}
+		nodes, offers := m.NodeSet(), offersOf(lists)
+		for name, options := range map[string]topology.Options{
+			"plain": {}, "closest": topology.PreferClosest(m),
+		} {
+			distance := m.Distance
+			if name == "plain" {
+				distance = nil
+			}
+			got := options.Merge(topology.BestEffort, nodes, offers)
+			want := mergeNaively(topology.BestEffort, nodes, offers, distance)
+			if got != want {
+				t.Fatalf("case %d, %s: got %v, going through all picks gives %v\n%v",
+					i, name, got, want, offers)
+			}
+		}
+	}
+}
+
 // randomMachine has one to eight nodes with gaps between their ids.
 func randomMachine(t *testing.T, r *rand.Rand) *topology.Machine {
 	spec := topology.Spec{Name: "random"}
