@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,8 +64,16 @@ type figures struct {
 	many   int
 }
 
-func newFigures(o options) *figures {
-	return &figures{values: map[string]float64{}, many: o.many}
+// newFigures notes how busy the machine is before the run: the figures are worth little when it is.
+func newFigures(o options) (*figures, error) {
+	f := &figures{values: map[string]float64{"cores": float64(runtime.NumCPU())}, many: o.many}
+	raw, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return nil, err
+	}
+	load, _, _ := strings.Cut(string(raw), " ")
+	f.values["load_before"], err = strconv.ParseFloat(load, 64)
+	return f, err
 }
 
 func (f *figures) add(s series) {
@@ -140,8 +150,9 @@ func (f *figures) print(w io.Writer) {
 	fmt.Fprint(w, `
 Milliseconds per pod, median / 99th percentile, from the manifest's rename into the directory (or
 its removal) on. The runtime is a process of its own and takes no time but for the calls.
-
 `)
+	fmt.Fprintf(w, "%.0f cores; load average before the run %.2f\n\n", f.values["cores"],
+		f.values["load_before"])
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "PODS\tSTARTED IN RUNTIME\tRUNNING IN /pods\tREMOVED FROM RUNTIME\tGONE FROM /pods"+
 		"\tALL STARTED\tAGENT CPU\tRUNTIME CALLS")

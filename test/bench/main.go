@@ -17,7 +17,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"time"
 )
 
@@ -54,12 +53,15 @@ func main() {
 }
 
 func run(ctx context.Context, o options) (err error) {
+	report, err := newFigures(o)
+	if err != nil {
+		return err
+	}
 	n, err := startNode(ctx, o.binary)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.stop(err != nil)) }()
-	report := newFigures(o)
 	progress("warming up")
 	for _, k := range []kind{shared, exclusive} {
 		if _, err := n.cycle(ctx, k, 5, nil); err != nil {
@@ -178,7 +180,6 @@ func (f *figures) write(path string) error {
 	if path == "" {
 		return nil
 	}
-	f.values["cores"] = float64(runtime.NumCPU())
 	raw, err := json.MarshalIndent(f.values, "", "  ")
 	if err != nil {
 		return err
