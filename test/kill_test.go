@@ -29,6 +29,7 @@ const (
 // must hold at all times is checked at each change that the runtime makes (monitor); what must
 // hold in the end, whenever the agent is given time to settle.
 func TestKilledAtRandomMoments(t *testing.T) {
+	t.Parallel()
 	seed := envNumber(t, "NUMALET_KILL_SEED", rand.Uint64())
 	rounds := int(envNumber(t, "NUMALET_KILL_ROUNDS", killRounds))
 	t.Logf("NUMALET_KILL_SEED=%d", seed)
@@ -244,4 +245,30 @@ func (k *killer) leftovers() {
 			k.t.Errorf("%d leftovers: %s", len(found), strings.Join(found[:2], " "))
 		}
 	}
+}
+
+// A pod that is desired again while it is being removed begins anew, with CPUs of its own: what it
+// had before may be another's by then.
+func TestDesiredAgainWhileItStops(t *testing.T) {
+	s := newSite(t)
+	s.Start()
+	w := workload{
+		name: "again", uid: "00000000-0000-0000-0000-000000000001",
+		main: need{cpus: "2", noRestart: true},
+	}
+	s.want(w)
+	s.settles()
+	s.must(s.Runtime.SetFault(sim.Fault{
+		Method: "StopPodSandbox", Delay: metav1.Duration{Duration: 300 * time.Millisecond},
+	}))
+	s.RemovePod(w.name)
+	awaitContainer(s.Node, w.node(), "main", func(c sim.Container) error {
+		if c.Running() {
+			return fmt.Errorf("it runs")
+		}
+		return nil
+	})
+	s.Pod(w.name, w.manifest())
+	s.settles()
+	s.nothingLeaked(everything(0))
 }
