@@ -22,7 +22,7 @@ type series struct {
 
 	started, running, removed, gone []time.Duration
 	cpu                             time.Duration
-	calls                           int // of the runtime
+	calls                           int             // of the runtime
 	all                             []time.Duration // until the last pod of each cycle had started
 }
 
