@@ -96,7 +96,7 @@ func (c *choice) take(area cpuset.CPUSet, n int) {
 			q.whole = coreSizes(c.static.tree, source.Difference(c.taken))
 		}
 		held := c.taken.Intersection(c.reusable)
-		got := pack(c.static.tree, from, held, q, c.static.options)
+		got := pack(c.static.tree, stock{from, held}, q, c.static.options)
 		c.taken = c.taken.Union(got)
 		c.left, n, goal = c.left-got.Size(), n-got.Size(), goal-got.Size()
 	}

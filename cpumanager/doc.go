@@ -7,6 +7,8 @@
 //	Static.Hints              from which NUMA nodes a request could be served
 //	Static.Choose             which CPUs it gets
 //	Static.Shared             where all the other containers run
+//	Static.CheckAlignment     whether whole cores are what a request fails on
+//	Static.CheckShared        whether any CPU is left to share
 //	Plan                      which running containers have another CPU set than they should
 //
 // # Who gets CPUs of its own
@@ -59,4 +61,35 @@
 //
 // Reusable CPUs are taken before free ones (the kubelet does not tell them apart), and what is
 // added to them completes their cores, caches and nodes.
+//
+// # Options
+//
+// full-pcpus-only (KEP-2625): a container gets all online threads of each core that it gets any
+// of. Threads per core are never assumed: a core without its sibling is a whole core of one CPU,
+// and where cores differ, a number of CPUs is good if some of the cores have it together. Cores of
+// which a thread is reserved or taken do not count. On machines with equal cores this is the
+// kubelet's rule (a multiple of the threads per core), with its errors. Hints count whole cores
+// too, so that no node is offered that has CPUs but no cores. The kubelet divides the number of
+// CPUs by that of cores instead, and splits cores once a sibling is offline.
+//
+// strict-cpu-reservation (KEP-4540): reserved CPUs are not shared. The shared pool can then become
+// empty; the caller rejects whoever would make it so while somebody shares, or would share it
+// then. The kubelet lets such containers run on the CPUs of others.
+//
+// prefer-align-cpus-by-uncorecache (KEP-4800): after the whole sockets and nodes, all that is
+// missing comes from one cache group if any has room, the fullest; else from the groups of one node
+// with the most free CPUs, to be as few as can be. A core may be split for it.
+//
+// distribute-cpus-across-numa (KEP-2902): of the nodes that the hint allows, the fewest that can
+// give as many CPUs each, the remainder one by one from those with the most. Nothing is divided
+// when one node is enough (the fullest is taken then) or when no division fits (packed as above).
+// With full-pcpus-only it divides cores.
+//
+// align-by-socket (KEP-3327): hints on as few sockets as can be are preferred, however many nodes
+// they have; and what the hint's nodes lack comes from their sockets before it comes from
+// anywhere.
+//
+// distribute-cpus-across-cores (KEP-4176): after the whole sockets and nodes, one thread of each
+// core of a node, the idlest cores first, then a second one. The order is that of cores, not of the
+// numbers of CPUs.
 package cpumanager

@@ -170,7 +170,13 @@ func TestChooseUnequalCores(t *testing.T) {
 			t.Errorf("%d of %v: got %s, %v; want %s", c.n, c.nodes, got, err, c.want)
 		}
 	}
-	s := newStaticWith(t, newMachine(t, unequal([]int{4, 1, 1})), cpuset.New(0),
+	reuse := newMachine(t, unequal([]int{3}, []int{5, 4, 4}))
+	s := newStaticWith(t, reuse, cpuset.New(3), cpumanager.Options{FullPCPUsOnly: true})
+	got, err := s.Choose(cpus(t, "3-15"), cpus(t, "0-2"), 11, anywhere)
+	if err != nil || got.String() != "0-2,8-15" {
+		t.Errorf("reusing 0-2: got %s, %v; want 0-2,8-15", got, err)
+	}
+	s = newStaticWith(t, newMachine(t, unequal([]int{4, 1, 1})), cpuset.New(0),
 		cpumanager.Options{FullPCPUsOnly: true})
 	const want = "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = 6, " +
 		"requested CPUs = 3, CPUs per core = 4; what would fit now: 2 or 4 cpus"

@@ -32,12 +32,15 @@ func (q quota) after(gains ...int) (quota, bool) {
 	return q, q.whole == nil || q.whole.makeUp(q.left+q.spare)
 }
 
+// stock is what to pick from. Units of which the container holds CPUs already come first, and count
+// as whole together with these.
+type stock struct{ free, held cpuset.CPUSet }
+
 // pack picks CPUs among the free ones until the quota is met: all of it if cores may be split and
-// free has as many, else what can be had. held are CPUs that the container has already: units that
-// hold some come first, and count as whole together with them.
-func pack(tree []unit, free, held cpuset.CPUSet, q quota, o Options) cpuset.CPUSet {
-	p := packing{quota: q, held: held, free: map[int]bool{}, taken: map[int]bool{}}
-	for _, id := range free.UnsortedList() {
+// free has as many, else what can be had.
+func pack(tree []unit, from stock, q quota, o Options) cpuset.CPUSet {
+	p := packing{quota: q, held: from.held, free: map[int]bool{}, taken: map[int]bool{}}
+	for _, id := range from.free.UnsortedList() {
 		p.free[id] = true
 	}
 	p.takeWhole(p.level(tree, outer))

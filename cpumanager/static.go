@@ -57,7 +57,7 @@ func Reserved(m *topology.Machine, milliCPU int64) (cpuset.CPUSet, error) {
 		return cpuset.New(), fmt.Errorf("reserve %d cpus: the machine has %d online; "+
 			"lower systemReserved.cpu or kubeReserved.cpu", n, online)
 	}
-	return pack(machineTree(m), m.Online(), cpuset.New(), quota{left: n}, Options{}), nil
+	return pack(machineTree(m), stock{free: m.Online()}, quota{left: n}, Options{}), nil
 }
 
 // Reserved is the set of CPUs that are never given out.

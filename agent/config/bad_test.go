@@ -46,6 +46,30 @@ func TestBadFiles(t *testing.T) {
 			"cpuManagerPolicyOptions: {align-by-socket: \"true\"}\n",
 			`invalid configuration: cpuManagerPolicyOptions.align-by-socket: Forbidden: ` +
 				`needs feature gate CPUManagerPolicyAlphaOptions`},
+		"whole cores and spread cores": {head + "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n" +
+			"featureGates: {CPUManagerPolicyAlphaOptions: true}\n" +
+			"cpuManagerPolicyOptions: {full-pcpus-only: \"true\", distribute-cpus-across-cores: \"true\"}\n",
+			`invalid configuration: cpuManagerPolicyOptions.full-pcpus-only: Forbidden: ` +
+				`cannot be used with distribute-cpus-across-cores`},
+		"spread cores over nodes": {head + "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n" +
+			"featureGates: {CPUManagerPolicyAlphaOptions: true}\n" +
+			"cpuManagerPolicyOptions: {distribute-cpus-across-numa: \"true\", distribute-cpus-across-cores: \"true\"}\n",
+			`invalid configuration: cpuManagerPolicyOptions.distribute-cpus-across-numa: Forbidden: ` +
+				`cannot be used with distribute-cpus-across-cores`},
+		"beta option without its gate": {head + "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n" +
+			"featureGates: {CPUManagerPolicyBetaOptions: false}\n" +
+			"cpuManagerPolicyOptions: {distribute-cpus-across-numa: \"true\"}\n",
+			`invalid configuration: cpuManagerPolicyOptions.distribute-cpus-across-numa: Forbidden: ` +
+				`needs feature gate CPUManagerPolicyBetaOptions`},
+		"sockets and a single node": {head + "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n" +
+			"featureGates: {CPUManagerPolicyAlphaOptions: true}\ntopologyManagerPolicy: single-numa-node\n" +
+			"cpuManagerPolicyOptions: {align-by-socket: \"true\"}\n",
+			`invalid configuration: cpuManagerPolicyOptions.align-by-socket: Forbidden: ` +
+				`cannot be used with topologyManagerPolicy single-numa-node`},
+		"neither true nor false": {head + "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n" +
+			"cpuManagerPolicyOptions: {strict-cpu-reservation: \"yes\"}\n",
+			`invalid configuration: cpuManagerPolicyOptions.strict-cpu-reservation: Invalid value: "yes": ` +
+				`must be true or false`},
 		"options for none": {head + "cpuManagerPolicyOptions: {full-pcpus-only: \"true\"}\n",
 			`invalid configuration: cpuManagerPolicyOptions: Forbidden: policy none takes no options`},
 		"static without reservation": {head + "cpuManagerPolicy: static\n",
