@@ -1,0 +1,54 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/testutil"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/topology"
+)
+
+func TestReasonLabel(t *testing.T) {
+	for reason, want := range map[string]string{
+		"SMTAlignmentError":        "SMTAlignmentError",
+		"TopologyAffinityError":    "TopologyAffinityError",
+		"UnexpectedAdmissionError": "UnexpectedAdmissionError",
+		"OutOfcpu":                 "OutOfcpu",
+		"OutOfexample.com/gpu":     "OutOfExtendedResources",
+		"Whatever":                 "Other",
+	} {
+		if got := reasonLabel(reason); got != want {
+			t.Errorf("%s: got %s, want %s", reason, got, want)
+		}
+	}
+}
+
+func TestExclusiveCPUsPerNode(t *testing.T) {
+	spec := topology.Spec{Nodes: []topology.Node{{ID: 0}, {ID: 2}}}
+	for id := range 8 {
+		spec.CPUs = append(spec.CPUs, topology.CPU{
+			ID: id, Core: topology.CoreID(id), Node: topology.NodeID(id / 4 * 2),
+		})
+	}
+	machine, err := topology.NewMachine(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := metrics.NewKubeRegistry()
+	m, err := newMeasures(registry, "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.assigned(machine, cpuset.New(1, 2, 3), cpuset.New(0, 4, 5, 6, 7))
+	m.assigned(machine, cpuset.New(1, 7), cpuset.New(0, 2, 3, 4, 5, 6))
+	const name = "kubelet_cpu_manager_allocation_per_numa"
+	want := "# HELP " + name + " [ALPHA] CPUs that containers have for themselves, by NUMA node.\n" +
+		"# TYPE " + name + " gauge\n" +
+		name + `{numa_node="0"} 1` + "\n" + name + `{numa_node="2"} 1` + "\n"
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), name); err != nil {
+		t.Error(err)
+	}
+}
