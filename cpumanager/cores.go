@@ -117,6 +117,18 @@ func coreSizes(tree []unit, pool cpuset.CPUSet) sizes {
 	return s
 }
 
+// coresByNode counts the cores that lie in pool as a whole, for each of s.nodes.
+func (s *Static) coresByNode(pool cpuset.CPUSet) []sizes {
+	counts := make([]sizes, len(s.nodes))
+	for _, core := range cores(s.tree) {
+		cpu, _ := s.machine.CPU(core.cpus[0])
+		if at, ok := slices.BinarySearch(s.nodes, cpu.Node); ok && contains(pool, core.cpus) {
+			counts[at] = counts[at].with(len(core.cpus), 1)
+		}
+	}
+	return counts
+}
+
 // with is s with count more cores of size CPUs.
 func (s sizes) with(size, count int) sizes {
 	out := make(sizes, max(len(s), size+1))

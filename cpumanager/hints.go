@@ -36,7 +36,7 @@ func (s *Static) Hints(free, reusable cpuset.CPUSet, n int) []topology.Hint {
 		nodes := topology.NewNodeSet(ids...)
 		if !offered[nodes] {
 			offered[nodes] = true
-			hints = append(hints, topology.Hint{Nodes: nodes, Preferred: s.prefers(q, nodes)})
+			hints = append(hints, topology.Hint{Nodes: nodes, Preferred: s.prefers(q, set)})
 		}
 		return true
 	}
@@ -53,8 +53,10 @@ func (s *Static) Hints(free, reusable cpuset.CPUSet, n int) []topology.Hint {
 	if tried < maxSets {
 		return hints
 	}
-	for _, set := range s.socketSets() {
-		offer(set)
+	if s.options.AlignBySocket {
+		for _, set := range s.sockets {
+			offer(set)
+		}
 	}
 	for at := range s.nodes {
 		for w := width - 1; w <= len(s.nodes); w++ { // the last width may not be complete
@@ -67,39 +69,34 @@ func (s *Static) Hints(free, reusable cpuset.CPUSet, n int) []topology.Hint {
 }
 
 // prefers tells whether the nodes are as few as can be or, with align-by-socket, their sockets.
-func (s *Static) prefers(q question, nodes topology.NodeSet) bool {
-	if nodes.Len() == q.narrowest {
+func (s *Static) prefers(q question, set []int) bool {
+	if len(set) == q.narrowest {
 		return true
 	}
-	return s.options.AlignBySocket && s.socketsOf(nodes) == q.fewestSockets
-}
-
-// socketsOf is the number of sockets that the nodes lie on.
-func (s *Static) socketsOf(nodes topology.NodeSet) int {
-	cpus, n := s.machine.CPUsOfNodes(nodes), 0
-	for _, id := range s.machine.Sockets() {
-		if !s.machine.CPUsOfSocket(id).Intersection(cpus).IsEmpty() {
-			n++
+	if !s.options.AlignBySocket {
+		return false
+	}
+	spanned := 0
+	for _, nodes := range s.sockets {
+		if slices.ContainsFunc(set, func(at int) bool { return slices.Contains(nodes, at) }) {
+			spanned++
 		}
 	}
-	return n
+	return spanned == q.fewestSockets
 }
 
-// socketSets lists the nodes of each socket, as positions in Static.nodes, with align-by-socket.
-func (s *Static) socketSets() (sets [][]int) {
-	if !s.options.AlignBySocket {
-		return nil
-	}
-	for _, id := range s.machine.Sockets() {
-		var set []int
-		for at, node := range s.nodes {
-			if !s.machine.CPUsOfNode(node).Intersection(s.machine.CPUsOfSocket(id)).IsEmpty() {
-				set = append(set, at)
+// socketNodes lists the nodes of each socket, as positions in nodes.
+func socketNodes(m *topology.Machine, nodes []topology.NodeID) (sockets [][]int) {
+	for _, id := range m.Sockets() {
+		var of []int
+		for at, node := range nodes {
+			if !m.CPUsOfNode(node).Intersection(m.CPUsOfSocket(id)).IsEmpty() {
+				of = append(of, at)
 			}
 		}
-		sets = append(sets, set)
+		sockets = append(sockets, of)
 	}
-	return sets
+	return sockets
 }
 
 // question is a request for CPUs, by node; nodes are positions in Static.nodes.
@@ -117,16 +114,12 @@ func (s *Static) question(free, reusable cpuset.CPUSet, n int) question {
 	pool := free.Union(reusable)
 	if s.options.FullPCPUsOnly {
 		pool = wholeCores(s.tree, pool)
-		q.cores = make([]sizes, len(s.nodes))
+		q.cores = s.coresByNode(pool)
 	}
 	var ofNodes, ofSockets []int
 	for i, id := range s.nodes {
 		cpus := s.machine.CPUsOfNode(id)
-		available := cpus.Intersection(pool)
-		q.available[i] = available.Size()
-		if q.cores != nil {
-			q.cores[i] = coreSizes(s.tree, available)
-		}
+		q.available[i] = cpus.Intersection(pool).Size()
 		if !cpus.Intersection(reusable).IsEmpty() {
 			q.required = append(q.required, i)
 		}
@@ -146,10 +139,9 @@ func (s *Static) question(free, reusable cpuset.CPUSet, n int) question {
 // together. Cores of several sizes can need more nodes than their number of CPUs says.
 func (s *Static) narrowestWhole(n, width int) int {
 	capacity := question{n: n, available: make([]int, len(s.nodes))}
-	for i, id := range s.nodes {
-		cpus := s.machine.CPUsOfNode(id)
-		capacity.available[i] = cpus.Size()
-		capacity.cores = append(capacity.cores, coreSizes(s.tree, cpus))
+	capacity.cores = s.coresByNode(s.machine.Online())
+	for i, of := range capacity.cores {
+		capacity.available[i] = of.total()
 	}
 	tried := 0
 	for w := width; w <= len(s.nodes) && tried < maxSets; w++ {

@@ -111,3 +111,16 @@ func TestHintsWithOptions(t *testing.T) {
 		}
 	})
 }
+
+// Where there are too many sets to try them all, those of whole sockets are not missed.
+func TestAlignBySocketManyNodes(t *testing.T) {
+	m := grid{2, 32, 1, 2, 2, nil}.machine(t)
+	s := newStaticWith(t, m, cpuset.New(0), cpumanager.Options{AlignBySocket: true})
+	hints := s.Hints(m.Online(), cpuset.New(), 100)
+	for _, id := range m.Sockets() {
+		whole := topology.Hint{Nodes: m.NodesOf(m.CPUsOfSocket(id)), Preferred: true}
+		if !slices.Contains(hints, whole) {
+			t.Errorf("no hint of socket %d", id)
+		}
+	}
+}

@@ -21,6 +21,7 @@ type Static struct {
 	options  Options
 	tree     []unit
 	nodes    []topology.NodeID // those with CPUs, ascending
+	sockets  [][]int           // the nodes of each, as positions in nodes
 }
 
 // NewStatic makes the policy for machine m, where the reserved CPUs are never given out. Their
@@ -46,6 +47,7 @@ func NewStatic(m *topology.Machine, reserved cpuset.CPUSet, o Options) (*Static,
 	}
 	return &Static{
 		machine: m, reserved: reserved, options: o, tree: machineTree(m), nodes: nodes,
+		sockets: socketNodes(m, nodes),
 	}, nil
 }
 
