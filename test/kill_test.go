@@ -118,7 +118,9 @@ func (k *killer) round() {
 }
 
 // pause is part of the schedule: the random time until the next thing happens.
-func (k *killer) pause() { time.Sleep(time.Duration(k.random.Int64N(int64(150 * time.Millisecond)))) }
+func (k *killer) pause() {
+	time.Sleep(time.Duration(k.random.Int64N(int64(150 * time.Millisecond))))
+}
 
 // settle gives the agent time, checks that everything is as desired, and from then on lets no pod
 // end that is not touched.

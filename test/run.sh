@@ -29,8 +29,8 @@ run_unit() {
     go test -timeout 20m $(go list ./... | grep -v '^github.com/numalet/numalet/test')
 }
 
-run_sim() {
-    go test -timeout 20m ./test/ ./test/harness/...
+run_sim() { # these tests mostly wait
+    go test -timeout 20m -parallel 6 ./test/ ./test/harness/...
 }
 
 run_containerd() {
