@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,13 +27,18 @@ import (
 
 // plugins is a device manager made of funcs; calls counts Allocate.
 type plugins struct {
-	inventory deviceplugin.Inventory
+	inventory atomic.Pointer[deviceplugin.Inventory]
 	allocate  func(ctx context.Context, resource string, ids []string) error
 	preferred func(ctx context.Context) ([]string, error)
-	calls     int
+	calls     atomic.Int64
 }
 
-func (p *plugins) Inventory() deviceplugin.Inventory { return p.inventory }
+func (p *plugins) Inventory() deviceplugin.Inventory {
+	if inv := p.inventory.Load(); inv != nil {
+		return *inv
+	}
+	return deviceplugin.Inventory{}
+}
 
 func (p *plugins) Preferred(ctx context.Context, _ deviceplugin.PreferredRequest) ([]string, error) {
 	return p.preferred(ctx)
@@ -38,7 +46,7 @@ func (p *plugins) Preferred(ctx context.Context, _ deviceplugin.PreferredRequest
 
 func (p *plugins) Allocate(ctx context.Context, resource string, ids []string) (
 	*pluginapi.ContainerAllocateResponse, error) {
-	p.calls++
+	p.calls.Add(1)
 	if p.allocate != nil {
 		if err := p.allocate(ctx, resource, ids); err != nil {
 			return nil, err
@@ -54,10 +62,15 @@ func (p *plugins) offer(name string, n int) {
 	for i := range n {
 		r.Devices = append(r.Devices, deviceplugin.Device{ID: fmt.Sprintf("d%d", i), Healthy: true})
 	}
-	if p.inventory.Resources == nil {
-		p.inventory.Resources = map[string]deviceplugin.Resource{}
-	}
-	p.inventory.Resources[name] = r
+	p.set(r)
+}
+
+// set adds a resource to the inventory, or replaces it.
+func (p *plugins) set(r deviceplugin.Resource) {
+	next := deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{}}
+	maps.Copy(next.Resources, p.Inventory().Resources)
+	next.Resources[r.Name] = r
+	p.inventory.Store(&next)
 }
 
 // desk is a queue at work on a machine of eight CPUs, one of them reserved.
@@ -66,8 +79,19 @@ type desk struct {
 	queue   *Queue
 	plugins *plugins
 	store   *allocation.Store
-	said    []string
 	stop    func()
+
+	mu   sync.Mutex
+	said []string
+}
+
+// hear takes what was said since the last time.
+func (d *desk) hear() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	said := d.said
+	d.said = nil
+	return said
 }
 
 func open(t *testing.T, dir string, p *plugins, change func(*Config)) *desk {
@@ -101,6 +125,8 @@ func open(t *testing.T, dir string, p *plugins, change func(*Config)) *desk {
 			if r.Reason != "" {
 				line += ": " + r.Reason + ": " + r.Message
 			}
+			d.mu.Lock()
+			defer d.mu.Unlock()
 			d.said = append(d.said, line)
 		},
 	}
@@ -124,11 +150,10 @@ func open(t *testing.T, dir string, p *plugins, change func(*Config)) *desk {
 func (d *desk) expect(lines ...string) {
 	d.t.Helper()
 	synctest.Wait()
-	got, want := strings.Join(d.said, "\n"), strings.Join(lines, "\n")
+	got, want := strings.Join(d.hear(), "\n"), strings.Join(lines, "\n")
 	if got != want {
 		d.t.Fatalf("said:\n%s\nwant:\n%s", got, want)
 	}
-	d.said = nil
 }
 
 func pod(uid string, limits string) *v1.Pod {
@@ -241,9 +266,8 @@ func TestWaitsForAPluginBesideATerminatingPod(t *testing.T) {
 
 func TestNoWaitRejectsAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
-		p := &plugins{inventory: deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{
-			"example.com/gpu": {Name: "example.com/gpu"},
-		}}}
+		p := &plugins{}
+		p.set(deviceplugin.Resource{Name: "example.com/gpu"})
 		d := open(t, dir, p, func(c *Config) { c.Wait = 0 })
 		defer d.stop()
 		d.queue.Submit(pod("a", "example.com/gpu=1"), false)
@@ -255,9 +279,10 @@ func TestNoWaitRejectsAtOnce(t *testing.T) {
 // A plugin that hangs holds up its own pods; they keep their claim and are admitted when it answers.
 func TestHangingPluginHoldsUpOnlyItsPods(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
-		hang := true
+		var hang atomic.Bool
+		hang.Store(true)
 		p := &plugins{allocate: func(ctx context.Context, _ string, _ []string) error {
-			if !hang {
+			if !hang.Load() {
 				return nil
 			}
 			ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -280,7 +305,7 @@ func TestHangingPluginHoldsUpOnlyItsPods(t *testing.T) {
 		d.queue.Submit(pod("c", "cpu=2"), false)
 		d.expect("c Reject: UnexpectedAdmissionError: Allocate failed due to not enough cpus " +
 			"available to satisfy request: requested=2, available=1, which is unexpected")
-		hang = false
+		hang.Store(false)
 		time.Sleep(20 * time.Second)
 		d.expect("a Wait: WaitingForDevicePlugin: no answer yet from the device plugin of "+
 			"example.com/gpu",
@@ -341,8 +366,8 @@ func TestReleaseWhileBusy(t *testing.T) {
 		d.queue.Release("a")
 		d.queue.Submit(pod("b", "cpu=7"), false)
 		synctest.Wait()
-		if len(d.said) == 0 || d.said[len(d.said)-1] != "b Admit" {
-			t.Errorf("said %q, want b admitted in the end", d.said)
+		if said := d.hear(); len(said) == 0 || said[len(said)-1] != "b Admit" {
+			t.Errorf("said %q, want b admitted in the end", said)
 		}
 	})
 }
@@ -371,7 +396,7 @@ func TestRestart(t *testing.T) {
 		alive   bool
 		away    bool // the plugin
 		want    []string
-		calls   int
+		calls   int64
 		waiting bool
 	}{
 		"same boot, sandbox alive, plugin away": {bootID: "boot-1", alive: true, away: true},
@@ -412,11 +437,11 @@ func TestRestart(t *testing.T) {
 					after.Containers["main"].Devices[0].IDs[0] != before.Containers["main"].Devices[0].IDs[0] {
 					t.Errorf("before %+v, after %+v: want the same CPUs and devices", before, after)
 				}
-				if after.BootID != test.bootID || p.calls != test.calls {
+				if after.BootID != test.bootID || p.calls.Load() != test.calls {
 					t.Errorf("boot id %s, %d Allocate calls; want %s, %d",
-						after.BootID, p.calls, test.bootID, test.calls)
+						after.BootID, p.calls.Load(), test.bootID, test.calls)
 				}
-				said := strings.Join(d.said, "\n")
+				said := strings.Join(d.hear(), "\n")
 				if !strings.Contains(said, "a Admit") || !strings.Contains(said, "new Admit") {
 					t.Errorf("said:\n%s\nwant both admitted", said)
 				}
@@ -439,10 +464,10 @@ func TestWaitsForPodsThatOnlyTheStoreKnows(t *testing.T) {
 				defer d.stop()
 				d.queue.Submit(pod("new", "cpu=6"), false)
 				synctest.Wait()
-				if len(d.said) != 1 || !strings.HasPrefix(d.said[0], "new Wait: "+ReasonWaitResources) {
-					t.Fatalf("said %q, want that new waits for resources", d.said)
+				said := d.hear()
+				if len(said) != 1 || !strings.HasPrefix(said[0], "new Wait: "+ReasonWaitResources) {
+					t.Fatalf("said %q, want that new waits for resources", said)
 				}
-				d.said = nil
 				if !desired {
 					d.queue.Release("old")
 					d.expect("new Admit")
@@ -450,9 +475,10 @@ func TestWaitsForPodsThatOnlyTheStoreKnows(t *testing.T) {
 				}
 				d.queue.Submit(pod("old", "cpu=5"), true)
 				synctest.Wait()
-				if len(d.said) != 2 || !strings.HasPrefix(d.said[0], "new Reject: ") ||
-					d.said[1] != "old Admit" {
-					t.Errorf("said %q, want new rejected and old admitted", d.said)
+				said = d.hear()
+				if len(said) != 2 || !strings.HasPrefix(said[0], "new Reject: ") ||
+					said[1] != "old Admit" {
+					t.Errorf("said %q, want new rejected and old admitted", said)
 				}
 			})
 		})
@@ -491,9 +517,9 @@ func TestAskingKeepsThePlaceInTheQueue(t *testing.T) {
 			return nil, ctx.Err()
 		}}
 		p.offer("example.com/gpu", 2)
-		r := p.inventory.Resources["example.com/gpu"]
+		r := p.Inventory().Resources["example.com/gpu"]
 		r.Preferred = true
-		p.inventory.Resources["example.com/gpu"] = r
+		p.set(r)
 		d := open(t, dir, p, nil)
 		defer d.stop()
 		d.queue.Submit(pod("a", "cpu=4 example.com/gpu=1"), false)

@@ -24,10 +24,9 @@ func TestExclusiveCPUsLeaveSome(t *testing.T) {
 	refused := func(d *desk, uid string) {
 		t.Helper()
 		want := uid + " Reject: UnexpectedAdmissionError: Allocate failed due to no cpu is left"
-		if len(d.said) != 1 || !strings.HasPrefix(d.said[0], want) {
-			t.Fatalf("said %q, want %q", d.said, want)
+		if said := d.hear(); len(said) != 1 || !strings.HasPrefix(said[0], want) {
+			t.Fatalf("said %q, want %q", said, want)
 		}
-		d.said = nil
 	}
 	bubble(t, func(t *testing.T, dir string) {
 		d := open(t, dir, &plugins{}, strict)
@@ -49,10 +48,9 @@ func TestExclusiveCPUsLeaveSome(t *testing.T) {
 		d.queue.Leaving("shares")
 		d.queue.Submit(pod("next", "cpu=7"), false)
 		synctest.Wait()
-		if len(d.said) != 1 || !strings.HasPrefix(d.said[0], "next Wait: "+ReasonWaitResources) {
-			t.Fatalf("said %q, want next to wait", d.said)
+		if said := d.hear(); len(said) != 1 || !strings.HasPrefix(said[0], "next Wait: "+ReasonWaitResources) {
+			t.Fatalf("said %q, want next to wait", said)
 		}
-		d.said = nil
 		d.queue.Release("shares")
 		d.expect("next Admit")
 	})
