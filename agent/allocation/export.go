@@ -15,7 +15,8 @@ import (
 )
 
 // Export writes the kubelet's device checkpoint into dir, for the tools that read it and for a
-// node that goes back to the kubelet. A file that is right already is left alone.
+// node that goes back to the kubelet. A file that is right already is left alone. It is not synced:
+// it is made from the state, which is, and made again when a plugin registers.
 func Export(dir string, state State, inventory deviceplugin.Inventory) error {
 	content, err := checkpoint.Encode(entries(state, inventory), healthy(inventory))
 	if err != nil {
@@ -29,7 +30,7 @@ func Export(dir string, state State, inventory deviceplugin.Inventory) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("export %s: %w", checkpoint.FileName, err)
 	}
-	return writeDurably(path, content)
+	return replaceFile(path, content, false)
 }
 
 // entries lists every device set, ordered by pod, container and resource.

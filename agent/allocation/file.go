@@ -166,19 +166,33 @@ func load(path string, now time.Time) (State, error) {
 }
 
 // writeDurably replaces path by content: temporary file, fsync, rename, fsync of the directory.
-// Until it returns nil, a reader after a crash finds the old content or the new, never a mix. The
-// temporary file's name is always the same, so that a crash leaves at most one, which the next
-// write uses; a path has one writer.
+// Until it returns nil, a reader after a crash finds the old content or the new, never a mix.
 func writeDurably(path string, content []byte) error {
-	dir := filepath.Dir(path)
-	name := filepath.Join(dir, "."+filepath.Base(path)+".tmp")
+	if err := replaceFile(path, content, true); err != nil {
+		return err
+	}
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return fmt.Errorf("sync directory of %s: %w", path, err)
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("sync directory of %s: %w", path, err)
+	}
+	return nil
+}
+
+// replaceFile replaces path by content in one step. The temporary file's name is always the same,
+// so that a crash leaves at most one, which the next write uses; a path has one writer.
+func replaceFile(path string, content []byte, sync bool) error {
+	name := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp")
 	tmp, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
-		return fmt.Errorf("create temporary state file: %w", err)
+		return fmt.Errorf("create temporary file: %w", err)
 	}
 	defer os.Remove(name) // after the rename there is nothing left to remove
 	_, err = tmp.Write(content)
-	if err == nil {
+	if err == nil && sync {
 		err = tmp.Sync()
 	}
 	if closeErr := tmp.Close(); err == nil {
@@ -189,14 +203,6 @@ func writeDurably(path string, content []byte) error {
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
 	}
 	return nil
 }

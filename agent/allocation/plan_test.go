@@ -176,6 +176,20 @@ func TestPlan(t *testing.T) {
 			pod:  podOfContainers("a cpu=4 gpu=1", "b cpu=4 gpu=1"),
 			want: "a: cpus 4-5,12-13 gpu-2; b: cpus 6-7,14-15 gpu-3",
 		},
+		"pod scope waits for a plugin as container scope does": {
+			policy: topology.SingleNUMANode, scope: topology.PodScope,
+			pod:  podOfContainers("a cpu=2", "b off=1"),
+			want: "the device plugin of example.com/off is disconnected",
+		},
+		"pod scope keeps what a pod holds, though its plugin is away": {
+			policy: topology.SingleNUMANode, scope: topology.PodScope,
+			change: func(v *View) {
+				v.Inventory.Resources["example.com/gpu"] = deviceplugin.Resource{Name: "example.com/gpu"}
+				v.Own = own("5,13", "gpu-3", true)
+			},
+			pod:  podOfContainers("main cpu=2 gpu=1"),
+			want: "main: cpus 5,13 gpu-3 (kept)",
+		},
 		"container scope may put them on two": {
 			policy: topology.SingleNUMANode,
 			pod:    podOfContainers("a cpu=4 gpu=1", "b cpu=4 gpu=1"),
