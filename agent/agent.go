@@ -83,7 +83,7 @@ func New(ctx context.Context, cfg *config.Config) (*Agent, error) {
 	if a.store, err = allocation.Open(cfg.RootDir); a.store == nil {
 		return nil, err
 	} else if err != nil {
-		log.Error(err, "The state of assignments was lost; running pods are assigned anew")
+		log.Error(err, "The state of assignments is rebuilt from the containers that run")
 	}
 	if err := a.assemble(ctx); err != nil {
 		return nil, errors.Join(err, a.client.Close())
@@ -122,6 +122,9 @@ func (a *Agent) Run(ctx context.Context) error {
 			case <-ready:
 			}
 		}
+		if err := a.rebuild(ctx); err != nil {
+			return err
+		}
 		start("pod sources", a.mux.Run)
 		notify(ctx, daemon.SdNotifyReady)
 		klog.FromContext(ctx).Info("Ready", "node", a.facts.name, "machine", a.facts.machine.Name(),
@@ -130,6 +133,23 @@ func (a *Agent) Run(ctx context.Context) error {
 		return a.parts.loop.run(ctx)
 	})
 	return errors.Join(group.Wait(), a.client.Close())
+}
+
+// rebuild makes up for a state file that was lost: pods that run and are not in it hold what their
+// containers say. It is committed before the first pod is decided on.
+func (a *Agent) rebuild(ctx context.Context) error {
+	changes, err := allocation.Rebuild(a.store.State(), a.observer.All(), a.facts.bootID)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Some running pods are assigned anew")
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	klog.FromContext(ctx).Info("Rebuilt assignments from running containers", "pods", len(changes))
+	if err := a.store.Commit(ctx, changes...); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("record the rebuilt assignments: %w", err)
+	}
+	return nil
 }
 
 // notify tells systemd, if it started the agent (sd_notify(3)).

@@ -141,16 +141,8 @@ func (a *Agent) allocatable() v1.ResourceList {
 // plugins have come back.
 func resourcesOf(s allocation.State) []string {
 	var out []string
-	for name := range allocation.TakenBy(podsOf(s)...).Devices {
+	for name := range allocation.TakenBy(s.List()...).Devices {
 		out = append(out, name)
-	}
-	return out
-}
-
-func podsOf(s allocation.State) []allocation.Pod {
-	out := make([]allocation.Pod, 0, len(s.Pods))
-	for _, p := range s.Pods {
-		out = append(out, p)
 	}
 	return out
 }

@@ -3,12 +3,15 @@ package test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/placement"
 	"github.com/numalet/numalet/cri/sim"
 	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
@@ -121,6 +124,20 @@ func TestRestartIsAdoption(t *testing.T) {
 		}},
 		"killed, the plugin away": {
 			stop: func(_ *testing.T, n *harness.Node) { n.Kill() }, pluginAway: true,
+		},
+		"killed, the state file gone": {stop: func(t *testing.T, n *harness.Node) {
+			n.Kill()
+			if err := os.Remove(filepath.Join(n.Root, allocation.FileName)); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		"killed, the state file damaged, the plugin away": {
+			stop: func(t *testing.T, n *harness.Node) {
+				n.Kill()
+				if err := os.Truncate(filepath.Join(n.Root, allocation.FileName), 100); err != nil {
+					t.Fatal(err)
+				}
+			}, pluginAway: true,
 		},
 	}
 	for name, tc := range tests {

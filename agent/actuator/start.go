@@ -114,7 +114,7 @@ func (a *Actuator) startContainer(ctx context.Context, pod *v1.Pod, observed cri
 		defer leave()
 		options.Placement = place
 	}
-	config, err := cri.ContainerConfig(pod, c, options)
+	config, err := a.containerConfig(pod, c, options)
 	if err != nil {
 		return err
 	}
@@ -149,6 +149,24 @@ func (a *Actuator) create(ctx context.Context, pod *v1.Pod, sandboxID string,
 		klog.FromContext(ctx).Info("A log has no link", "link", link, "err", err)
 	}
 	return id, nil
+}
+
+// containerConfig is the container's order with what it holds written on it.
+func (a *Actuator) containerConfig(pod *v1.Pod, c *v1.Container, o cri.ContainerOptions) (
+	*runtimeapi.ContainerConfig, error) {
+	config, err := cri.ContainerConfig(pod, c, o)
+	if err != nil {
+		return nil, err
+	}
+	held := a.cfg.State().Pods[pod.UID].Containers[c.Name]
+	text, err := allocation.Describe(c.Name, held)
+	if err != nil {
+		return nil, cri.ConfigError(err)
+	}
+	if text != "" {
+		config.Annotations[allocation.Annotation] = text
+	}
+	return config, nil
 }
 
 // mounts prepares the container's volumes; subPathExpr may refer to its environment.

@@ -82,16 +82,20 @@ func encodePod(p Pod) filePod {
 		if c.isEmpty() {
 			continue
 		}
-		fc := fileContainer{Name: name, CPUs: c.CPUs.String()}
-		for _, d := range c.Devices {
-			fc.Devices = append(fc.Devices, fileDevice(d))
-		}
-		fp.Containers = append(fp.Containers, fc)
+		fp.Containers = append(fp.Containers, encodeContainer(name, c))
 	}
 	slices.SortFunc(fp.Containers, func(a, b fileContainer) int {
 		return strings.Compare(a.Name, b.Name)
 	})
 	return fp
+}
+
+func encodeContainer(name string, c Container) fileContainer {
+	fc := fileContainer{Name: name, CPUs: c.CPUs.String()}
+	for _, d := range c.Devices {
+		fc.Devices = append(fc.Devices, fileDevice(d))
+	}
+	return fc
 }
 
 // decode reads the file's bytes. Anything that encode does not write is errCorrupt, but for a
@@ -130,17 +134,25 @@ func decodePod(fp filePod) (Pod, error) {
 		Containers: make(map[string]Container, len(fp.Containers)),
 	}
 	for _, fc := range fp.Containers {
-		cpus, err := cpuset.Parse(fc.CPUs)
+		c, err := decodeContainer(fc)
 		if err != nil {
-			return Pod{}, fmt.Errorf("container %s: cpus %q: %w", fc.Name, fc.CPUs, err)
-		}
-		c := Container{CPUs: cpus}
-		for _, d := range fc.Devices {
-			c.Devices = append(c.Devices, DeviceSet(d))
+			return Pod{}, fmt.Errorf("container %s: %w", fc.Name, err)
 		}
 		p.Containers[fc.Name] = c
 	}
 	return p, nil
+}
+
+func decodeContainer(fc fileContainer) (Container, error) {
+	cpus, err := cpuset.Parse(fc.CPUs)
+	if err != nil {
+		return Container{}, fmt.Errorf("cpus %q: %w", fc.CPUs, err)
+	}
+	c := Container{CPUs: cpus}
+	for _, d := range fc.Devices {
+		c.Devices = append(c.Devices, DeviceSet(d))
+	}
+	return c, nil
 }
 
 // load reads the state file. A missing file is the empty state. A corrupt one is moved aside,

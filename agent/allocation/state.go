@@ -91,6 +91,9 @@ func (s State) CPUs() cpuset.CPUSet {
 	return union(all)
 }
 
+// List is every pod's assignment, in no order.
+func (s State) List() []Pod { return slices.Collect(maps.Values(s.Pods)) }
+
 // Taken is what pods hold together.
 type Taken struct {
 	CPUs cpuset.CPUSet
