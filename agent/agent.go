@@ -23,6 +23,7 @@ import (
 	"github.com/numalet/numalet/agent/cpupool"
 	"github.com/numalet/numalet/agent/lifecycle"
 	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/agent/podresources"
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/agent/source"
@@ -57,6 +58,8 @@ type parts struct {
 	problems *problems
 	registry metrics.KubeRegistry
 	measures *measures
+
+	podResources *podresources.Server
 }
 
 // New reads the machine and the agent's state, reaches the runtime and listens on its sockets.
@@ -113,6 +116,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	start("chores", a.parts.chores.run)
 	start("http server", a.parts.server.Run)
+	start("pod resources", a.parts.podResources.Run)
 	start("syncLoop", func(ctx context.Context) error {
 		// What runs is known before anything is decided: pods that run are adopted.
 		for _, ready := range []<-chan struct{}{a.observer.Synced(), a.plugins.Ready()} {

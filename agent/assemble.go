@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/cpuset"
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/actuator"
@@ -24,6 +25,7 @@ import (
 	"github.com/numalet/numalet/agent/lifecycle"
 	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/agent/podresources"
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/agent/source"
@@ -108,8 +110,29 @@ func (a *Agent) assembleLoop(volumes *volume.Volumes, tree *cgroups.Tree,
 		rejected: a.parts.measures.rejection,
 	}
 	var err error
+	if a.parts.podResources, err = a.podResources(); err != nil {
+		return err
+	}
 	a.parts.server, err = server.New(a.serverConfig())
 	return err
+}
+
+// podResources tells monitoring agents who holds what.
+func (a *Agent) podResources() (*podresources.Server, error) {
+	var cpus cpuset.CPUSet
+	if a.facts.static != nil {
+		cpus = a.facts.static.Free(cpuset.New())
+	}
+	return podresources.New(podresources.Config{
+		Socket:   filepath.Join(a.cfg.RootDir, "pod-resources", "kubelet.sock"),
+		Registry: a.parts.registry,
+		Snapshot: func() podresources.Snapshot {
+			return podresources.Snapshot{
+				Pods: a.pods.active(), Assigned: a.store.State(),
+				Inventory: a.plugins.Inventory(), CPUs: cpus,
+			}
+		},
+	})
 }
 
 // openCgroups makes kubepods and the QoS groups; nil where cgroupsPerQOS is off.

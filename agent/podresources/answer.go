@@ -1,0 +1,122 @@
+package podresources
+
+import (
+	"cmp"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/deviceplugin"
+)
+
+// Snapshot is what answers are made from.
+type Snapshot struct {
+	// Pods are the active pods.
+	Pods      []*v1.Pod
+	Assigned  allocation.State
+	Inventory deviceplugin.Inventory
+	// CPUs are those that containers can have for themselves, assigned or not.
+	CPUs cpuset.CPUSet
+}
+
+// list has every pod, ordered by namespace and name.
+func (s Snapshot) list() []*podresourcesv1.PodResources {
+	pods := slices.SortedFunc(slices.Values(s.Pods), func(a, b *v1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	out := make([]*podresourcesv1.PodResources, 0, len(pods))
+	for _, pod := range pods {
+		out = append(out, s.pod(pod))
+	}
+	return out
+}
+
+// find is the pod of that name; nil when it is not active.
+func (s Snapshot) find(namespace, name string) *podresourcesv1.PodResources {
+	for _, pod := range s.Pods {
+		if pod.Namespace == namespace && pod.Name == name {
+			return s.pod(pod)
+		}
+	}
+	return nil
+}
+
+// pod has the sidecars and the regular containers: init containers have gone when anybody asks.
+func (s Snapshot) pod(pod *v1.Pod) *podresourcesv1.PodResources {
+	out := &podresourcesv1.PodResources{Name: pod.Name, Namespace: pod.Namespace}
+	held := s.Assigned.Pods[pod.UID]
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; cpumanager.IsSidecar(c) {
+			out.Containers = append(out.Containers, s.container(c.Name, held.Containers[c.Name]))
+		}
+	}
+	for _, c := range pod.Spec.Containers {
+		out.Containers = append(out.Containers, s.container(c.Name, held.Containers[c.Name]))
+	}
+	return out
+}
+
+func (s Snapshot) container(name string, held allocation.Container) *podresourcesv1.ContainerResources {
+	out := &podresourcesv1.ContainerResources{Name: name, CpuIds: ids(held.CPUs)}
+	for _, d := range held.Devices {
+		known := map[string]deviceplugin.Device{}
+		for _, device := range s.Inventory.Resources[d.Resource].Devices {
+			known[device.ID] = device
+		}
+		for _, id := range d.IDs {
+			device := known[id] // without a node while its plugin is away
+			device.ID = id
+			out.Devices = append(out.Devices, entries(d.Resource, device)...)
+		}
+	}
+	return out
+}
+
+// allocatable has the healthy devices of connected plugins, given out or not, and the CPUs.
+func (s Snapshot) allocatable() *podresourcesv1.AllocatableResourcesResponse {
+	out := &podresourcesv1.AllocatableResourcesResponse{CpuIds: ids(s.CPUs)}
+	resources := make([]deviceplugin.Resource, 0, len(s.Inventory.Resources))
+	for _, r := range s.Inventory.Resources {
+		resources = append(resources, r)
+	}
+	slices.SortFunc(resources, func(a, b deviceplugin.Resource) int { return cmp.Compare(a.Name, b.Name) })
+	for _, r := range resources {
+		for _, device := range r.Devices {
+			if r.Connected && device.Healthy {
+				out.Devices = append(out.Devices, entries(r.Name, device)...)
+			}
+		}
+	}
+	return out
+}
+
+// entries is a device as the API has it: once, or once for each of its nodes.
+func entries(resource string, d deviceplugin.Device) []*podresourcesv1.ContainerDevices {
+	entry := func() *podresourcesv1.ContainerDevices {
+		return &podresourcesv1.ContainerDevices{ResourceName: resource, DeviceIds: []string{d.ID}}
+	}
+	if d.Nodes.IsEmpty() {
+		return []*podresourcesv1.ContainerDevices{entry()}
+	}
+	var out []*podresourcesv1.ContainerDevices
+	for _, n := range d.Nodes.IDs() {
+		e := entry()
+		e.Topology = &podresourcesv1.TopologyInfo{
+			Nodes: []*podresourcesv1.NUMANode{{ID: int64(n)}},
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+func ids(cpus cpuset.CPUSet) []int64 {
+	var out []int64
+	for _, id := range cpus.List() {
+		out = append(out, int64(id))
+	}
+	return out
+}

@@ -1,0 +1,73 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	v1 "k8s.io/api/core/v1"
+	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/test/harness"
+)
+
+// TestPodResources: the pod resources socket tells what /placements tells, of pods that are active.
+func TestPodResources(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	n.Start()
+	n.Plugin("example.com/gpu", "--devices=8", "--nodes=0-3")
+	n.Pod("own", limited("own", "cpu: 4, memory: 1Gi, example.com/gpu: 2"))
+	n.Pod("shared", plain("shared"))
+	n.AwaitPhase("own-node", v1.PodRunning)
+	n.AwaitPhase("shared-node", v1.PodRunning)
+
+	conn, err := grpc.NewClient("unix://"+filepath.Join(n.Root, "pod-resources", "kubelet.sock"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	client := podresourcesv1.NewPodResourcesListerClient(conn)
+	list, err := client.List(context.Background(), &podresourcesv1.ListPodResourcesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := placements(t, n)
+	var names []string
+	for _, pod := range list.PodResources {
+		names = append(names, pod.Name)
+		row := rows[pod.Name+"/"+pod.Containers[0].Name]
+		var cpus []int
+		for _, id := range pod.Containers[0].CpuIds {
+			cpus = append(cpus, int(id))
+		}
+		if got := cpuset.New(cpus...).String(); row.Exclusive && got != row.CPUs || !row.Exclusive && got != "" {
+			t.Errorf("%s: cpu_ids %s, placement %+v", pod.Name, got, row)
+		}
+		var devices []string
+		for _, d := range pod.Containers[0].Devices {
+			devices = append(devices, d.DeviceIds...)
+		}
+		if !slices.Equal(devices, row.Devices["example.com/gpu"]) {
+			t.Errorf("%s: devices %v, placement %+v", pod.Name, devices, row)
+		}
+	}
+	if want := []string{"own-node", "shared-node"}; !slices.Equal(names, want) {
+		t.Errorf("pods %v, want %v", names, want)
+	}
+	n.RemovePod("own")
+	n.AwaitGone("own-node")
+	n.Eventually("a pod that is gone is not listed", func() error {
+		list, err := client.List(context.Background(), &podresourcesv1.ListPodResourcesRequest{})
+		if err == nil && len(list.PodResources) != 1 {
+			err = fmt.Errorf("%d pods are listed", len(list.PodResources))
+		}
+		return err
+	})
+}
