@@ -22,7 +22,8 @@ type worker struct {
 	name types.NamespacedName
 	wake chan struct{} // capacity 1
 
-	memory *memory // the goroutine's own
+	memory *memory // the goroutine's own, as is the next
+	blind  int     // looks in a row at which the pod could not be observed
 
 	// Guarded by Workers.mu.
 	desired Desired
@@ -119,9 +120,11 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 			klog.FromContext(ctx).Info("Cannot observe pod, trying again", "err", err)
 			w.cfg.Report(Report{Pod: l.Pod, Stop: l.Stop, Err: err})
 		}
-		p.sleep(ctx, w.retryAt())
+		p.sleep(ctx, time.Now().Add(jitter(w.lookAgain(p.blind))))
+		p.blind++
 		return false
 	}
+	p.blind = 0
 	d := w.decide(l, p.memory)
 	w.cfg.Report(Report{Pod: l.Pod, Stop: l.Stop, Observed: l.observed, Decision: d})
 	switch {
@@ -197,6 +200,12 @@ func (w *Workers) end(p *worker) {
 }
 
 func (w *Workers) retryAt() time.Time { return time.Now().Add(jitter(w.cfg.Retry)) }
+
+// lookAgain is the time to the next look at a pod after so many that failed: a runtime that
+// restarts is back in a moment, one that is broken is not asked all the time.
+func (w *Workers) lookAgain(failed int) time.Duration {
+	return min(time.Second<<min(failed, 10), w.cfg.Retry)
+}
 
 // sleep waits for t (zero: for ever), a wake-up or the end.
 func (p *worker) sleep(ctx context.Context, t time.Time) {

@@ -263,7 +263,7 @@ func TestWorkersBlindAndLiedTo(t *testing.T) {
 		n.blind, n.lying = true, true
 		n.Update(Desired{Pod: podOf("a", "Always web")})
 		n.at(time.Minute)
-		if n.reports["a"].Err == nil || n.observed < 4 || n.observed > 7 {
+		if n.reports["a"].Err == nil || n.observed < 7 || n.observed > 9 {
 			t.Errorf("%d observations in a minute, last report %+v", n.observed, n.reports["a"])
 		}
 		n.mu.Lock()
