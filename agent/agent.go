@@ -179,7 +179,7 @@ func (a *Agent) Problems() []source.Problem { return a.parts.problems.list() }
 func (a *Agent) Placements() []placement.Row {
 	return placement.Rows(placement.Input{
 		Machine: a.facts.machine, Pods: a.pods.list(), Assigned: a.store.State(),
-		Inventory: a.plugins.Inventory(), Shared: a.shared(),
+		Shared: a.shared(),
 	})
 }
 

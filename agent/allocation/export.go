@@ -18,7 +18,7 @@ import (
 // node that goes back to the kubelet. A file that is right already is left alone. It is not synced:
 // it is made from the state, which is, and made again when a plugin registers.
 func Export(dir string, state State, inventory deviceplugin.Inventory) error {
-	content, err := checkpoint.Encode(entries(state, inventory), healthy(inventory))
+	content, err := checkpoint.Encode(entries(state), healthy(inventory))
 	if err != nil {
 		return fmt.Errorf("export %s: %w", checkpoint.FileName, err)
 	}
@@ -34,14 +34,14 @@ func Export(dir string, state State, inventory deviceplugin.Inventory) error {
 }
 
 // entries lists every device set, ordered by pod, container and resource.
-func entries(state State, inventory deviceplugin.Inventory) []checkpoint.PodDevicesEntry {
+func entries(state State) []checkpoint.PodDevicesEntry {
 	var out []checkpoint.PodDevicesEntry
 	for uid, pod := range state.Pods {
 		for name, c := range pod.Containers {
 			for _, d := range c.Devices {
 				out = append(out, checkpoint.PodDevicesEntry{
 					PodUID: string(uid), ContainerName: name, ResourceName: d.Resource,
-					DeviceIDs: byNode(d, inventory.Resources[d.Resource]), AllocResp: d.Answer,
+					DeviceIDs: byNode(d), AllocResp: d.Answer,
 				})
 			}
 		}
@@ -55,17 +55,14 @@ func entries(state State, inventory deviceplugin.Inventory) []checkpoint.PodDevi
 
 // byNode groups ids by NUMA node, -1 for devices without one; a device of several nodes is in
 // each of them, as the kubelet has it.
-func byNode(d DeviceSet, r deviceplugin.Resource) checkpoint.DevicesPerNUMA {
+func byNode(d DeviceSet) checkpoint.DevicesPerNUMA {
 	out := checkpoint.DevicesPerNUMA{}
-	for _, id := range d.IDs {
-		i, found := slices.BinarySearchFunc(r.Devices, id, func(d deviceplugin.Device, id string) int {
-			return deviceplugin.CompareIDs(d.ID, id)
-		})
-		if !found || r.Devices[i].Nodes.IsEmpty() {
-			out[-1] = append(out[-1], id)
-			continue
+	for i, id := range d.IDs {
+		nodes := d.NodesOf(i)
+		if nodes.IsEmpty() {
+			out[checkpoint.NoNode] = append(out[checkpoint.NoNode], id)
 		}
-		for _, n := range r.Devices[i].Nodes.IDs() {
+		for _, n := range nodes.IDs() {
 			out[int64(n)] = append(out[int64(n)], id)
 		}
 	}

@@ -15,6 +15,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/topology"
 )
 
 // FileName is the state file in the agent's root directory.
@@ -55,6 +57,7 @@ type fileContainer struct {
 type fileDevice struct {
 	Resource string   `json:"resource"`
 	IDs      []string `json:"ids"`
+	Nodes    []string `json:"nodes,omitempty"`
 	Answer   []byte   `json:"answer"` // null: none yet; "" is an empty answer
 }
 
@@ -93,7 +96,11 @@ func encodePod(p Pod) filePod {
 func encodeContainer(name string, c Container) fileContainer {
 	fc := fileContainer{Name: name, CPUs: c.CPUs.String()}
 	for _, d := range c.Devices {
-		fc.Devices = append(fc.Devices, fileDevice(d))
+		fd := fileDevice{Resource: d.Resource, IDs: d.IDs, Answer: d.Answer}
+		for _, nodes := range d.Nodes {
+			fd.Nodes = append(fd.Nodes, nodes.String())
+		}
+		fc.Devices = append(fc.Devices, fd)
 	}
 	return fc
 }
@@ -150,7 +157,15 @@ func decodeContainer(fc fileContainer) (Container, error) {
 	}
 	c := Container{CPUs: cpus}
 	for _, d := range fc.Devices {
-		c.Devices = append(c.Devices, DeviceSet(d))
+		held := DeviceSet{Resource: d.Resource, IDs: d.IDs, Answer: d.Answer}
+		for _, text := range d.Nodes {
+			nodes, err := topology.ParseNodeSet(text)
+			if err != nil {
+				return Container{}, fmt.Errorf("%s: %w", d.Resource, err)
+			}
+			held.Nodes = append(held.Nodes, nodes)
+		}
+		c.Devices = append(c.Devices, held)
 	}
 	return c, nil
 }

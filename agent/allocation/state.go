@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/topology"
 )
 
 // State is everything that is assigned, an immutable snapshot.
@@ -39,10 +41,20 @@ type Container struct {
 // DeviceSet is the devices of one resource that a container holds.
 type DeviceSet struct {
 	Resource string
-	// IDs in ascending order.
-	IDs []string
+	// IDs in ascending order, and the NUMA nodes of each as its plugin named them when it was
+	// chosen; Nodes is empty, or as long as IDs.
+	IDs   []string
+	Nodes []topology.NodeSet
 	// Answer is the plugin's ContainerAllocateResponse as protobuf; nil until Allocate was called.
 	Answer []byte
+}
+
+// NodesOf is where the i-th device is; empty: not known, or nowhere in particular.
+func (d DeviceSet) NodesOf(i int) topology.NodeSet {
+	if i >= len(d.Nodes) {
+		return topology.NodeSet{}
+	}
+	return d.Nodes[i]
 }
 
 // IsEmpty tells whether the pod holds nothing, so that there is nothing to remember.

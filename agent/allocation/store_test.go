@@ -13,9 +13,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/topology"
 )
 
-var sameCPUs = cmp.Comparer(cpuset.CPUSet.Equals)
+var sameCPUs = cmp.Options{
+	cmp.Comparer(cpuset.CPUSet.Equals),
+	cmp.Comparer(func(a, b topology.NodeSet) bool { return a == b }),
+}
 
 func examplePod(uid string) Pod {
 	return Pod{
@@ -24,7 +29,8 @@ func examplePod(uid string) Pod {
 			"main": {
 				CPUs: cpuset.New(2, 3, 18, 19),
 				Devices: []DeviceSet{
-					{Resource: "example.com/gpu", IDs: []string{"gpu-0", "gpu-1"}, Answer: []byte{1, 0}},
+					{Resource: "example.com/gpu", IDs: []string{"gpu-0", "gpu-1"}, Answer: []byte{1, 0},
+						Nodes: []topology.NodeSet{topology.NewNodeSet(1), {}}},
 					{Resource: "example.com/nic", IDs: []string{"nic-0"}, Answer: []byte{}},
 				},
 			},

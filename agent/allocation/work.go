@@ -187,10 +187,29 @@ func (w *work) place(c *v1.Container, kind containerKind, p placement) error {
 		if err != nil {
 			return rejected(err)
 		}
-		got.Devices = append(got.Devices, DeviceSet{Resource: d.resource.Name, IDs: ids})
+		got.Devices = append(got.Devices, DeviceSet{
+			Resource: d.resource.Name, IDs: ids, Nodes: nodesOf(d.resource, ids),
+		})
 	}
 	w.account(c, kind, got)
 	return nil
+}
+
+// nodesOf is where the devices are; nil when none of them is anywhere in particular.
+func nodesOf(r deviceplugin.Resource, ids []string) []topology.NodeSet {
+	out, known := make([]topology.NodeSet, len(ids)), false
+	for i, id := range ids {
+		at, found := slices.BinarySearchFunc(r.Devices, id,
+			func(d deviceplugin.Device, id string) int { return deviceplugin.CompareIDs(d.ID, id) })
+		if found {
+			out[i] = r.Devices[at].Nodes
+			known = known || !out[i].IsEmpty()
+		}
+	}
+	if !known {
+		return nil
+	}
+	return out
 }
 
 // choose picks devices. The first time that a plugin's advice is wanted and not there yet it sets

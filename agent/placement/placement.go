@@ -10,7 +10,6 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -43,8 +42,7 @@ type Input struct {
 	// Pods carry their status.
 	Pods []*v1.Pod
 	// Assigned is the committed state.
-	Assigned  allocation.State
-	Inventory deviceplugin.Inventory
+	Assigned allocation.State
 	// Shared is where containers without CPUs of their own run.
 	Shared cpuset.CPUSet
 }
@@ -110,10 +108,8 @@ func (in Input) place(r *Row, held allocation.Container, running bool) topology.
 	}
 	for _, d := range held.Devices {
 		r.Devices[d.Resource] = d.IDs
-		for _, device := range in.Inventory.Resources[d.Resource].Devices {
-			if slices.Contains(d.IDs, device.ID) {
-				nodes = nodes.Union(device.Nodes)
-			}
+		for i := range d.IDs {
+			nodes = nodes.Union(d.NodesOf(i))
 		}
 	}
 	return nodes

@@ -10,7 +10,6 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -43,7 +42,9 @@ func TestRows(t *testing.T) {
 		Waiting: &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s"},
 	}
 	gpu := func(ids ...string) []allocation.DeviceSet {
-		return []allocation.DeviceSet{{Resource: "example.com/gpu", IDs: ids}}
+		return []allocation.DeviceSet{{
+			Resource: "example.com/gpu", IDs: ids, Nodes: []topology.NodeSet{topology.NewNodeSet(1)},
+		}}
 	}
 	rows := Rows(Input{
 		Machine: m,
@@ -52,9 +53,6 @@ func TestRows(t *testing.T) {
 			"both":  {Containers: map[string]allocation.Container{"own": {CPUs: cpuset.New(2, 3), Devices: gpu("b")}}},
 			"apart": {Containers: map[string]allocation.Container{"main": {CPUs: cpuset.New(1), Devices: gpu("c")}}},
 		}},
-		Inventory: deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{"example.com/gpu": {
-			Devices: []deviceplugin.Device{{ID: "b", Nodes: topology.NewNodeSet(1)}, {ID: "c", Nodes: topology.NewNodeSet(1)}},
-		}}},
 		Shared: cpuset.New(0),
 	})
 	var lines []string

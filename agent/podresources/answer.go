@@ -51,25 +51,20 @@ func (s Snapshot) pod(pod *v1.Pod) *podresourcesv1.PodResources {
 	held := s.Assigned.Pods[pod.UID]
 	for i := range pod.Spec.InitContainers {
 		if c := &pod.Spec.InitContainers[i]; cpumanager.IsSidecar(c) {
-			out.Containers = append(out.Containers, s.container(c.Name, held.Containers[c.Name]))
+			out.Containers = append(out.Containers, container(c.Name, held.Containers[c.Name]))
 		}
 	}
 	for _, c := range pod.Spec.Containers {
-		out.Containers = append(out.Containers, s.container(c.Name, held.Containers[c.Name]))
+		out.Containers = append(out.Containers, container(c.Name, held.Containers[c.Name]))
 	}
 	return out
 }
 
-func (s Snapshot) container(name string, held allocation.Container) *podresourcesv1.ContainerResources {
+func container(name string, held allocation.Container) *podresourcesv1.ContainerResources {
 	out := &podresourcesv1.ContainerResources{Name: name, CpuIds: ids(held.CPUs)}
 	for _, d := range held.Devices {
-		known := map[string]deviceplugin.Device{}
-		for _, device := range s.Inventory.Resources[d.Resource].Devices {
-			known[device.ID] = device
-		}
-		for _, id := range d.IDs {
-			device := known[id] // without a node while its plugin is away
-			device.ID = id
+		for i, id := range d.IDs {
+			device := deviceplugin.Device{ID: id, Nodes: d.NodesOf(i)}
 			out.Devices = append(out.Devices, entries(d.Resource, device)...)
 		}
 	}

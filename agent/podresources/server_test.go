@@ -46,7 +46,8 @@ func snapshot() Snapshot {
 				"init": {CPUs: cpuset.New(9)},
 				"main": {CPUs: cpuset.New(2, 3), Devices: []allocation.DeviceSet{
 					{Resource: "example.com/away", IDs: []string{"x"}},
-					{Resource: "example.com/gpu", IDs: []string{"gpu-0", "gpu-1"}},
+					{Resource: "example.com/gpu", IDs: []string{"gpu-0", "gpu-1"},
+						Nodes: []topology.NodeSet{topology.NewNodeSet(0), topology.NewNodeSet(0, 1)}},
 				}},
 			},
 		}}},
