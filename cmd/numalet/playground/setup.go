@@ -84,6 +84,9 @@ func (p *Playground) startContainerd(ctx context.Context) (endpoint string, err 
 		return "", err
 	}
 	daemon, err := containerd.Start(ctx, c)
+	if tmp := os.Getenv("TMPDIR"); err != nil && len(tmp) > len("/tmp") {
+		err = fmt.Errorf("%w (the playground is in TMPDIR, %s)", err, tmp)
+	}
 	if err != nil {
 		return "", err
 	}
