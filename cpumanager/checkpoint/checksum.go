@@ -1,0 +1,88 @@
+package checkpoint
+
+import (
+	"fmt"
+	"hash/fnv"
+	"strings"
+
+	"k8s.io/utils/cpuset"
+	"k8s.io/utils/dump"
+)
+
+// The types below are hashed with their names, the names, order and types of their fields: all of
+// that is part of the file format. Only the package differs, see kubelets.
+
+type checkpointV2 struct {
+	PolicyName    string
+	DefaultCPUSet string
+	Entries       map[string]map[string]string
+	Checksum      uint64
+}
+
+type checkpointV3 struct {
+	PolicyName    string
+	DefaultCPUSet string
+	Entries       map[string]map[string]string
+	PodEntries    map[string]podCPUs
+	Checksum      uint64
+}
+
+type podCPUs struct {
+	CPUSet cpuset.CPUSet
+}
+
+func checksumV2(f fields) uint64 {
+	return sum(kubelets(dump.ForHash(checkpointV2{
+		PolicyName: f.Policy, DefaultCPUSet: f.Default, Entries: filled(f.Entries),
+	})))
+}
+
+func checksumV3(f fields) (uint64, error) {
+	pods := map[string]podCPUs{}
+	for uid, entry := range f.PodEntries {
+		cpus, err := cpuset.Parse(entry.CPUs)
+		if err != nil {
+			return 0, fmt.Errorf("pod %s: cpus %q: %w", uid, entry.CPUs, err)
+		}
+		pods[uid] = podCPUs{CPUSet: cpus}
+	}
+	text := dump.ForHash(checkpointV3{
+		PolicyName: f.Policy, DefaultCPUSet: f.Default, Entries: filled(f.Entries), PodEntries: pods,
+	})
+	text = replaceLast(text, "PodEntries:(map[string]checkpoint.podCPUs)",
+		"PodEntries:(state.PodCPUAssignments)")
+	return sum(kubelets(text)), nil
+}
+
+func checksumData(data string) uint64 { return sum(dump.ForHash(data)) }
+
+// filled: the kubelet hashes an empty map where the file has none.
+func filled(e entries) entries {
+	if e == nil {
+		return entries{}
+	}
+	return e
+}
+
+// kubelets turns the rendering of one of our types into that of the kubelet's: a pointer to
+// CPUManagerCheckpoint of package state, whose last field has a type of its own.
+func kubelets(text string) string {
+	_, content, _ := strings.Cut(text, "{")
+	return "(*state.CPUManagerCheckpoint){" +
+		replaceLast(content, "Checksum:(uint64)0}", "Checksum:(checksum.Checksum)0}")
+}
+
+// replaceLast leaves what pods and containers are called alone: it comes before.
+func replaceLast(text, old, by string) string {
+	i := strings.LastIndex(text, old)
+	if i < 0 {
+		return text
+	}
+	return text[:i] + by + text[i+len(old):]
+}
+
+func sum(text string) uint64 {
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(text)) // never fails, as hash.Hash says
+	return uint64(hash.Sum32())
+}
