@@ -61,7 +61,8 @@ func (a *Agent) assemble(ctx context.Context) error {
 	}
 	if a.plugins, err = deviceplugin.New(deviceplugin.Config{
 		Dir: deviceDir(a.cfg.RootDir), NodeIDs: a.facts.machine.NodeSet(),
-		Known: resourcesOf(a.store.State()), Registry: a.parts.registry,
+		RegistryDir: filepath.Join(a.cfg.RootDir, "plugins_registry"),
+		Known:       resourcesOf(a.store.State()), Registry: a.parts.registry,
 	}); err != nil {
 		return err
 	}
@@ -97,10 +98,10 @@ func (a *Agent) assembleLoop(volumes *volume.Volumes, tree *cgroups.Tree,
 	a.mux = a.sources()
 	a.parts.chores = &chores{
 		pods: a.pods, observer: a.observer, workers: a.workers, queue: a.queue, store: a.store,
-		plugins: a.plugins, volumes: volumes, pool: a.pool, cgroups: tree,
-		checkpointDir: deviceDir(a.cfg.RootDir),
-		measure:       a.measure,
-		ready:         func() bool { return a.mux.SeenAll(a.pods.saw) },
+		volumes: volumes, pool: a.pool, cgroups: tree,
+		checkpoints: a.checkpoints,
+		measure:     a.measure,
+		ready:       func() bool { return a.mux.SeenAll(a.pods.saw) },
 		wakeExport:    make(chan struct{}, 1), wakeHousekeep: make(chan struct{}, 1),
 	}
 	a.parts.loop = &loop{

@@ -14,6 +14,9 @@ import (
 type Config struct {
 	// Dir is the device plugin directory, <root>/device-plugins. It is created when missing.
 	Dir string
+	// RegistryDir is where plugins can register by a socket of their own, <root>/plugins_registry.
+	// It is created when missing; empty is off.
+	RegistryDir string
 	// NodeIDs are the machine's NUMA nodes. Other nodes that a plugin names are left out.
 	NodeIDs topology.NodeSet
 	// Known lists resources that plugins served before the agent restarted. They are in the

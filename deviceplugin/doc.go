@@ -3,8 +3,9 @@
 //
 // # Plugins
 //
-// [Plugins] serves Registration on <dir>/kubelet.sock. Each registration becomes a link, with one
-// goroutine that owns it and a life in one direction:
+// [Plugins] serves Registration on <dir>/kubelet.sock. Plugins can register by a socket in
+// the plugin registry as well, which package watcher follows. Each registration becomes a link,
+// with one goroutine that owns it and a life in one direction:
 //
 //	registered -> dialling -> listing -> closed -> (grace) -> gone
 //	                 ^  |

@@ -37,11 +37,15 @@ type link struct {
 	callers  callers
 
 	cancel context.CancelFunc // set by the loop before run begins
+	life   context.Context    // of the connection; leave ends it and says why
+	leave  context.CancelCauseFunc
+	ended  chan struct{} // closed when the plugin is lost, not when it is superseded
 }
 
 // newLink prepares the connection; nothing is dialled yet.
 func newLink(resource, socket string, deadlines Deadlines) (*link, error) {
-	l := &link{resource: resource, socket: socket}
+	l := &link{resource: resource, socket: socket, ended: make(chan struct{})}
+	l.life, l.leave = context.WithCancelCause(context.Background())
 	conn, err := grpc.NewClient("passthrough:///"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
@@ -105,12 +109,18 @@ type linkSettings struct {
 func (l *link) run(ctx context.Context, s linkSettings) {
 	log := klog.FromContext(ctx).WithValues("resource", l.resource, "socket", l.socket)
 	if l.socket != "" {
-		err := l.serve(klog.NewContext(ctx, log), s)
+		stop := context.AfterFunc(ctx, func() { l.leave(nil) })
+		defer stop()
+		err := l.serve(klog.NewContext(l.life, log), s)
 		if ctx.Err() != nil {
 			return
 		}
+		if why := context.Cause(l.life); why != nil {
+			err = why
+		}
 		log.Info("Device plugin disconnected", "reason", err.Error())
 		s.report(ctx, event{kind: linkClosed, link: l, problem: l.problem(err)})
+		close(l.ended)
 	}
 	grace := time.NewTimer(s.grace)
 	defer grace.Stop()

@@ -61,6 +61,7 @@ func (p *Plugins) Run(ctx context.Context) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return p.serve(ctx, listener) })
+	group.Go(func() error { return p.watch(ctx) })
 	group.Go(func() error {
 		p.loop(ctx, group)
 		return nil

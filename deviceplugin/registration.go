@@ -84,12 +84,20 @@ func (r registrar) Register(
 		log.Info("Device plugin registration refused", "reason", err.Error())
 		return nil, err
 	}
+	if err := r.plugins.admit(ctx, l); err != nil {
+		return nil, err
+	}
+	log.Info("Device plugin registered")
+	return &v1beta1.Empty{}, nil
+}
+
+// admit hands a link to the loop.
+func (p *Plugins) admit(ctx context.Context, l *link) error {
 	select {
-	case r.plugins.events <- event{kind: linkRegistered, link: l}:
-		log.Info("Device plugin registered")
-		return &v1beta1.Empty{}, nil
+	case p.events <- event{kind: linkRegistered, link: l}:
+		return nil
 	case <-ctx.Done():
-		return nil, errors.Join(ctx.Err(), l.conn.Close())
+		return errors.Join(ctx.Err(), l.conn.Close())
 	}
 }
 
@@ -111,11 +119,20 @@ func (p *Plugins) accept(req *v1beta1.RegisterRequest) (*link, error) {
 	case endpoint == SocketName:
 		return nil, fmt.Errorf("the endpoint %q is invalid: it is the registration socket itself",
 			endpoint)
-	case strings.ContainsRune(endpoint, 0) || len(socket) > maxSocketPath:
-		return nil, fmt.Errorf("the endpoint %q is invalid: with the directory it has %d bytes, "+
-			"unix sockets allow %d", endpoint, len(socket), maxSocketPath)
+	}
+	if err := checkSocketPath(endpoint, socket); err != nil {
+		return nil, err
 	}
 	return newLink(req.GetResourceName(), socket, p.cfg.Deadlines)
+}
+
+// checkSocketPath checks that an endpoint, of which socket is the whole path, can be dialled.
+func checkSocketPath(endpoint, socket string) error {
+	if strings.ContainsRune(socket, 0) || len(socket) > maxSocketPath {
+		return fmt.Errorf("the endpoint %q is invalid: with the directory it has %d bytes, "+
+			"unix sockets allow %d", endpoint, len(socket), maxSocketPath)
+	}
+	return nil
 }
 
 // IsExtendedResource tells whether name is that of an extended resource: a qualified name with a

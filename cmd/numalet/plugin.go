@@ -67,8 +67,10 @@ whenever that is restarted. With --control it takes orders, see "numalet plugin 
 		"extended resource that the plugin offers")
 	f.StringVar(&cfg.Dir, "dir", "/var/lib/kubelet/device-plugins",
 		"device plugin directory of the kubelet")
+	f.StringVar(&cfg.RegistryDir, "registry-dir", "",
+		"register by a socket in this directory, the kubelet's plugins_registry, instead of in --dir")
 	f.StringVar(&cfg.Socket, "socket", "",
-		"name of the plugin's socket in --dir (made from the resource)")
+		"name of the plugin's socket in its directory (made from the resource)")
 	f.StringVar(&cfg.Control, "control", "", "path of a unix socket on which to take orders (none)")
 	f.StringArrayVar(&cfg.Answer.DevicePaths, "device-path", nil,
 		"device node for containers, host[:container[:permissions]]; repeatable")

@@ -23,7 +23,10 @@ type Config struct {
 	Resource string
 	// Dir is the device plugin directory.
 	Dir string
-	// Socket is the name of the plugin's socket in Dir; made from the resource when empty.
+	// RegistryDir is the kubelet's plugins_registry. When given, the socket is made there instead
+	// of in Dir, and the kubelet asks the plugin instead of the plugin the kubelet.
+	RegistryDir string
+	// Socket is the name of the plugin's socket in the directory; made from the resource when empty.
 	Socket string
 	// Control is the path of the control socket; none when empty.
 	Control string
@@ -65,6 +68,9 @@ func (c Config) withDefaults() (Config, error) {
 	if !found || domain == "" || kind == "" {
 		return c, fmt.Errorf("resource %q: an extended resource is named like example.com/gpu",
 			c.Resource)
+	}
+	if c.RegistryDir != "" {
+		c.Dir = c.RegistryDir
 	}
 	if c.Dir == "" {
 		return c, errors.New("the device plugin directory is not given")

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
 const (
@@ -119,7 +120,9 @@ func (p *Plugin) session(ctx context.Context, watcher *fsnotify.Watcher) error {
 				return nil
 			}
 		}
-		p.register(ctx)
+		if p.cfg.RegistryDir == "" {
+			p.register(ctx)
+		}
 		return nil
 	})
 	why := p.wait(ctx, watcher)
@@ -161,6 +164,9 @@ func (p *Plugin) serve(ctx context.Context, serving chan<- struct{}) error {
 	}
 	server := grpc.NewServer(grpc.WaitForHandlers(true))
 	v1beta1.RegisterDevicePluginServer(server, answers{plugin: p})
+	if p.cfg.RegistryDir != "" {
+		registerapi.RegisterRegistrationServer(server, introduction{plugin: p})
+	}
 	defer context.AfterFunc(ctx, func() {
 		listener.SetUnlinkOnClose(!errors.Is(context.Cause(ctx), ErrCrashed))
 		server.Stop()

@@ -1,0 +1,78 @@
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"k8s.io/klog/v2"
+	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/numalet/numalet/deviceplugin/watcher"
+)
+
+// deprecationName is an empty file that the kubelet puts beside kubelet.sock: it tells plugins
+// that they can register through the plugin registry as well.
+const deprecationName = "DEPRECATION"
+
+// errSocketGone is why a link of the plugin registry ends when its socket is removed.
+var errSocketGone = errors.New("its socket in the plugin registry was removed")
+
+// watch takes in the device plugins of the plugin registry until ctx is done.
+func (p *Plugins) watch(ctx context.Context) error {
+	if p.cfg.RegistryDir == "" {
+		return nil
+	}
+	deprecation := filepath.Join(p.cfg.Dir, deprecationName)
+	if err := os.WriteFile(deprecation, nil, 0o644); err != nil {
+		return fmt.Errorf("announce the plugin registry: %w", err)
+	}
+	w, err := watcher.New(watcher.Config{
+		Dir:      p.cfg.RegistryDir,
+		Handlers: map[string]watcher.Handler{registerapi.DevicePlugin: p.takeIn},
+	})
+	if err != nil {
+		return err
+	}
+	return w.Run(ctx)
+}
+
+// takeIn registers a plugin that the watcher found. As with Register, it is dialled afterwards.
+func (p *Plugins) takeIn(ctx context.Context, found watcher.Plugin) (*watcher.Membership, error) {
+	log := klog.FromContext(ctx).WithValues("resource", found.Name, "endpoint", found.Endpoint)
+	p.metrics.registrations.WithLabelValues(found.Name).Inc()
+	l, err := p.acceptFound(found)
+	if err != nil {
+		log.Info("Device plugin registration refused", "reason", err.Error())
+		return nil, err
+	}
+	if err := p.admit(ctx, l); err != nil {
+		return nil, err
+	}
+	log.Info("Device plugin registered")
+	return &watcher.Membership{Leave: func() { l.leave(errSocketGone) }, Ended: l.ended}, nil
+}
+
+// acceptFound is accept for a plugin of the plugin registry. Its endpoint may be anywhere.
+func (p *Plugins) acceptFound(found watcher.Plugin) (*link, error) {
+	if !slices.Contains(found.Versions, v1beta1.Version) {
+		return nil, fmt.Errorf("manager version, %s, is not among plugin supported versions %v",
+			v1beta1.Version, found.Versions)
+	}
+	if !IsExtendedResource(found.Name) {
+		return nil, fmt.Errorf("the ResourceName %q is invalid", found.Name)
+	}
+	if !filepath.IsAbs(found.Endpoint) {
+		return nil, fmt.Errorf("the endpoint %q is invalid: give the path of the plugin's socket, "+
+			"or nothing if it is the one in the plugin registry", found.Endpoint)
+	}
+	endpoint := filepath.Clean(found.Endpoint)
+	if err := checkSocketPath(found.Endpoint, endpoint); err != nil {
+		return nil, err
+	}
+	return newLink(found.Name, endpoint, p.cfg.Deadlines)
+}

@@ -1,0 +1,71 @@
+package watcher
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// identity tells a socket from one that takes its name later.
+type identity struct {
+	dev, ino uint64
+	modified syscall.Timespec // of the making: nobody writes to a socket's inode
+}
+
+// scan lists the sockets in the directory and below, and has events of each directory sent. Names
+// that begin with a dot are left out, and so is what lies below them.
+func (f *followed) scan() (map[string]identity, error) {
+	root := f.watcher.cfg.Dir
+	if err := os.MkdirAll(root, 0o750); err != nil {
+		return nil, fmt.Errorf("make plugin registry directory: %w", err)
+	}
+	found := map[string]identity{}
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil // it went while we were looking
+		case err != nil:
+			return err
+		case path != root && strings.HasPrefix(entry.Name(), "."):
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case entry.IsDir():
+			return f.watch(path)
+		case entry.Type()&fs.ModeSocket == 0:
+			return nil
+		}
+		info, err := entry.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+			found[path] = identity{uint64(stat.Dev), stat.Ino, stat.Mtim}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read plugin registry directory: %w", err)
+	}
+	return found, nil
+}
+
+// watch has events of a directory sent. Without them the next reading finds what is new.
+func (f *followed) watch(dir string) error {
+	if f.notify == nil {
+		return nil
+	}
+	if err := f.notify.Add(dir); err != nil && !errors.Is(err, fs.ErrNotExist) &&
+		!errors.Is(err, syscall.ENOSPC) {
+		return fmt.Errorf("watch %s: %w", dir, err)
+	}
+	return nil
+}

@@ -1,0 +1,181 @@
+package watcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	"k8s.io/klog/v2"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+// The kubelet's deadlines of the three steps of a registration.
+const (
+	dialDeadline   = 10 * time.Second
+	infoDeadline   = time.Second
+	notifyDeadline = 5 * time.Second
+)
+
+// lastPause is the longest time between two attempts at a socket.
+const lastPause = 2*time.Minute + 2*time.Second
+
+// socket is one socket in the directory; its goroutine, run, asks the plugin behind it in.
+type socket struct {
+	path       string
+	id         identity // of Run's loop; the zero value once the socket was seen to go
+	handlers   map[string]Handler
+	firstPause time.Duration
+	cancel     context.CancelFunc
+	done       chan struct{} // closed when the goroutine has ended
+}
+
+// end says that the socket has gone. Whatever is found under its name is another one.
+func (s *socket) end() {
+	s.id = identity{}
+	s.cancel()
+}
+
+func (s *socket) hasEnded() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// run asks the plugin in, again and again with growing pauses, until the socket has gone. Only a
+// membership that lasted makes the pauses short again.
+func (s *socket) run(ctx context.Context) {
+	log := klog.FromContext(ctx).WithValues("socket", s.path)
+	ctx = klog.NewContext(ctx, log)
+	for pause := s.firstPause; ctx.Err() == nil; pause = min(2*pause, lastPause) {
+		began := time.Now()
+		member, err := s.register(ctx)
+		if err == nil {
+			err = member.last(ctx)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > lastPause {
+			pause = s.firstPause
+		}
+		log.Info("Plugin is asked again", "after", pause, "reason", err.Error())
+		again := time.NewTimer(pause)
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			again.Stop()
+		}
+	}
+}
+
+var errEnded = errors.New("the plugin no longer answers")
+
+// last returns when the socket has gone or the plugin has ended.
+func (m *Membership) last(ctx context.Context) error {
+	defer m.Leave()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-m.Ended:
+		return errEnded
+	}
+}
+
+// register asks who the plugin is, has it taken in, and tells it the outcome.
+func (s *socket) register(ctx context.Context) (*Membership, error) {
+	conn, err := s.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	client := registerapi.NewRegistrationClient(conn)
+	plugin, err := s.ask(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	member, refused := s.takeIn(ctx, plugin)
+	outcome := &registerapi.RegistrationStatus{PluginRegistered: refused == nil}
+	if refused != nil {
+		outcome.Error = refused.Error()
+	}
+	notifyCtx, cancel := context.WithTimeout(ctx, notifyDeadline)
+	defer cancel()
+	_, err = client.NotifyRegistrationStatus(notifyCtx, outcome)
+	if refused != nil {
+		return nil, refused
+	}
+	if err != nil && ctx.Err() == nil {
+		// It serves, which is what counts.
+		klog.FromContext(ctx).Info("Plugin does not want to know that it is registered", "err", err)
+	}
+	return member, nil
+}
+
+func (s *socket) ask(ctx context.Context, client registerapi.RegistrationClient) (Plugin, error) {
+	ctx, cancel := context.WithTimeout(ctx, infoDeadline)
+	defer cancel()
+	info, err := client.GetInfo(ctx, &registerapi.InfoRequest{})
+	if err != nil {
+		return Plugin{}, fmt.Errorf("get plugin info at socket %s: %w", s.path, err)
+	}
+	p := Plugin{
+		Type: info.GetType(), Name: info.GetName(), Endpoint: info.GetEndpoint(),
+		Versions: info.GetSupportedVersions(), Socket: s.path,
+	}
+	if p.Endpoint == "" {
+		p.Endpoint = s.path
+	}
+	return p, nil
+}
+
+// takeIn gives the plugin to the handler of its type. The texts are the kubelet's.
+func (s *socket) takeIn(ctx context.Context, p Plugin) (*Membership, error) {
+	handler := s.handlers[p.Type]
+	if handler == nil {
+		return nil, fmt.Errorf("RegisterPlugin error -- no handler registered for plugin type: "+
+			"%s at socket %s", p.Type, s.path)
+	}
+	member, err := handler(ctx, p)
+	if err != nil {
+		return nil, fmt.Errorf("RegisterPlugin error -- plugin registration failed with err: %w", err)
+	}
+	return member, nil
+}
+
+// dial connects. A plugin may make its socket a moment before it listens, so there are retries.
+func (s *socket) dial(ctx context.Context) (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient("passthrough:///"+s.path,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority("localhost"),
+		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+		}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.Config{
+				BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second,
+			},
+			MinConnectTimeout: dialDeadline,
+		}))
+	if err != nil {
+		return nil, fmt.Errorf("dial plugin at socket %s: %w", s.path, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialDeadline)
+	defer cancel()
+	for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
+		conn.Connect()
+		if !conn.WaitForStateChange(ctx, state) {
+			return nil, errors.Join(
+				fmt.Errorf("dial plugin at socket %s: %w", s.path, ctx.Err()), conn.Close())
+		}
+	}
+	return conn, nil
+}

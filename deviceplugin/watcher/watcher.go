@@ -1,0 +1,170 @@
+package watcher
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"k8s.io/klog/v2"
+)
+
+// Config is what New needs.
+type Config struct {
+	// Dir is the directory of the sockets, searched with those below it. It is created when
+	// missing.
+	Dir string
+	// Handlers take plugins in, by plugin type. Other types are told that nobody takes them.
+	Handlers map[string]Handler
+	// Period is how often the directory is read when nothing happens; 0 is one second.
+	Period time.Duration
+	// FirstPause is the time before a second attempt at a socket; it doubles with each further
+	// one, up to two minutes. 0 is half a second.
+	FirstPause time.Duration
+}
+
+// Plugin is what a plugin says about itself.
+type Plugin struct {
+	// Type is "DevicePlugin", "CSIPlugin", "DRAPlugin" or what else there may be.
+	Type string
+	Name string
+	// Endpoint is the path of the socket on which the plugin does its work: the one it named, or
+	// Socket.
+	Endpoint string
+	Versions []string
+	// Socket is the path of the socket that was found.
+	Socket string
+}
+
+// Handler takes a plugin in. The error is told to the plugin, and the attempt is made again later.
+// It must not wait for longer than ctx.
+type Handler func(ctx context.Context, p Plugin) (*Membership, error)
+
+// Membership is a plugin that was taken in.
+type Membership struct {
+	// Leave is called when the socket has gone or was made anew. It does not block.
+	Leave func()
+	// Ended is closed when the plugin no longer answers; it is then asked again.
+	Ended <-chan struct{}
+}
+
+// Watcher follows one directory.
+type Watcher struct {
+	cfg Config
+}
+
+// New returns a watcher; Run lets it work. The error is that of an empty Dir.
+func New(cfg Config) (*Watcher, error) {
+	if cfg.Dir == "" {
+		return nil, errors.New("plugin watcher: Dir is empty: name the plugins_registry directory")
+	}
+	cfg.Period = cmp.Or(cfg.Period, time.Second)
+	cfg.FirstPause = cmp.Or(cfg.FirstPause, 500*time.Millisecond)
+	return &Watcher{cfg: cfg}, nil
+}
+
+// Run follows the directory until ctx is done. The error is that of a directory that cannot be
+// made.
+func (w *Watcher) Run(ctx context.Context) error {
+	if err := os.MkdirAll(w.cfg.Dir, 0o750); err != nil {
+		return fmt.Errorf("make plugin registry directory: %w", err)
+	}
+	log := klog.FromContext(ctx)
+	var group sync.WaitGroup
+	defer group.Wait()
+	f := &followed{watcher: w, group: &group, sockets: map[string]*socket{}}
+	notify, err := fsnotify.NewWatcher()
+	if err != nil {
+		// Reading the directory each period finds everything, a little later.
+		log.Info("Plugin registry is read without events", "period", w.cfg.Period, "err", err)
+		notify = &fsnotify.Watcher{}
+	} else {
+		defer notify.Close()
+		f.notify = notify
+	}
+	tick := time.NewTicker(w.cfg.Period)
+	defer tick.Stop()
+	for {
+		f.reconcile(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case event := <-notify.Events:
+			f.heard(event)
+		case err := <-notify.Errors:
+			log.Info("Events of the plugin registry were lost", "err", err)
+		}
+	}
+}
+
+// followed is what Run knows of the directory.
+type followed struct {
+	watcher *Watcher
+	notify  *fsnotify.Watcher // nil without events
+	group   *sync.WaitGroup
+	sockets map[string]*socket // by path
+	trouble string             // of the last reading, to tell it once
+}
+
+// heard notes that a socket was removed: one that is made anew at once can have the inode and the
+// time of the older one.
+func (f *followed) heard(event fsnotify.Event) {
+	if s := f.sockets[event.Name]; s != nil && event.Has(fsnotify.Remove|fsnotify.Rename) {
+		s.end()
+	}
+}
+
+// reconcile makes the goroutines agree with the sockets that are there.
+func (f *followed) reconcile(ctx context.Context) {
+	found, err := f.scan()
+	if err != nil {
+		if f.trouble != err.Error() {
+			f.trouble = err.Error()
+			klog.FromContext(ctx).Info("Plugin registry cannot be read", "err", err)
+		}
+		return
+	}
+	f.trouble = ""
+	for path, s := range f.sockets {
+		if _, there := found[path]; there {
+			continue
+		}
+		s.end()
+		if s.hasEnded() {
+			delete(f.sockets, path)
+		}
+	}
+	for path, id := range found {
+		before := f.sockets[path]
+		if before != nil && before.id == id {
+			continue
+		}
+		if before != nil {
+			before.end()
+		}
+		f.sockets[path] = f.follow(ctx, path, id, before)
+	}
+}
+
+// follow starts the goroutine of a socket; it begins when that of its predecessor has ended.
+func (f *followed) follow(ctx context.Context, path string, id identity, before *socket) *socket {
+	ctx, cancel := context.WithCancel(ctx)
+	s := &socket{
+		path: path, id: id, handlers: f.watcher.cfg.Handlers,
+		firstPause: f.watcher.cfg.FirstPause, cancel: cancel, done: make(chan struct{}),
+	}
+	f.group.Go(func() {
+		defer close(s.done)
+		defer cancel()
+		if before != nil {
+			<-before.done
+		}
+		s.run(ctx)
+	})
+	return s
+}

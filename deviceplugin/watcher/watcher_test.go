@@ -1,0 +1,243 @@
+package watcher
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"k8s.io/klog/v2/ktesting"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+// patience bounds what a test waits for; it is reached only by a test that fails.
+const patience = 20 * time.Second
+
+// host records what a watcher does, in a directory of its own.
+type host struct {
+	t       *testing.T
+	dir     string
+	asked   chan Plugin
+	left    chan string          // names
+	refuse  chan error           // one for each attempt to refuse
+	endings chan chan<- struct{} // of each membership, to end it
+}
+
+// newHost starts a watcher. Its period is long: what happens comes from events.
+func newHost(t *testing.T, period time.Duration) *host {
+	t.Helper()
+	parent, err := os.MkdirTemp("/tmp", "nl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(parent) })
+	h := &host{
+		t: t, dir: filepath.Join(parent, "registry"), asked: make(chan Plugin, 100),
+		left: make(chan string, 100), refuse: make(chan error, 100),
+		endings: make(chan chan<- struct{}, 100),
+	}
+	if err := os.Mkdir(h.dir, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	w, err := New(Config{
+		Dir: h.dir, Handlers: map[string]Handler{"test": h.take},
+		Period: period, FirstPause: time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, ctx := ktesting.NewTestContext(t)
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+func (h *host) take(_ context.Context, p Plugin) (*Membership, error) {
+	h.asked <- p
+	select {
+	case err := <-h.refuse:
+		return nil, err
+	default:
+	}
+	ended := make(chan struct{})
+	h.endings <- ended
+	return &Membership{Leave: func() { h.left <- p.Name }, Ended: ended}, nil
+}
+
+func next[T any](t *testing.T, what string, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(patience):
+		t.Fatalf("waiting for %s", what)
+		panic("unreachable")
+	}
+}
+
+// plugin serves Registration.
+type plugin struct {
+	registerapi.UnimplementedRegistrationServer
+	name     string
+	outcomes chan *registerapi.RegistrationStatus
+	stop     func()
+}
+
+func (p *plugin) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
+	return &registerapi.PluginInfo{Type: "test", Name: p.name, SupportedVersions: []string{"v1"}}, nil
+}
+
+func (p *plugin) NotifyRegistrationStatus(
+	_ context.Context, outcome *registerapi.RegistrationStatus,
+) (*registerapi.RegistrationStatusResponse, error) {
+	p.outcomes <- outcome
+	return &registerapi.RegistrationStatusResponse{}, nil
+}
+
+// plugin serves a plugin of that name on a socket below the directory.
+func (h *host) plugin(name, socket string) *plugin {
+	h.t.Helper()
+	listener, err := net.Listen("unix", filepath.Join(h.dir, socket))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	p := &plugin{name: name, outcomes: make(chan *registerapi.RegistrationStatus, 100)}
+	server := grpc.NewServer(grpc.WaitForHandlers(true))
+	registerapi.RegisterRegistrationServer(server, p)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := server.Serve(listener); err != nil {
+			h.t.Error(err)
+		}
+	}()
+	p.stop = func() {
+		server.Stop()
+		<-done
+	}
+	h.t.Cleanup(p.stop)
+	return p
+}
+
+func TestSocketsThatCount(t *testing.T) {
+	h := newHost(t, time.Hour)
+	if err := errors.Join(
+		os.MkdirAll(filepath.Join(h.dir, "driver", "deep"), 0o750),
+		os.Mkdir(filepath.Join(h.dir, ".hidden"), 0o750),
+		os.WriteFile(filepath.Join(h.dir, "file.sock"), nil, 0o600),
+	); err != nil {
+		t.Fatal(err)
+	}
+	h.plugin("dot", ".dot.sock")
+	h.plugin("hidden", ".hidden/x.sock")
+	top := h.plugin("top", "top.sock")
+	deep := h.plugin("deep", "driver/deep/reg")
+	found := map[string]Plugin{}
+	for range 2 {
+		p := next(t, "a plugin to be asked", h.asked)
+		found[p.Name] = p
+	}
+	for name, socket := range map[string]string{"top": "top.sock", "deep": "driver/deep/reg"} {
+		path := filepath.Join(h.dir, socket)
+		p := found[name]
+		if p.Socket != path || p.Endpoint != path || len(p.Versions) != 1 || p.Type != "test" {
+			t.Errorf("%s was found as %+v", name, p)
+		}
+	}
+	for _, p := range []*plugin{top, deep} {
+		if outcome := next(t, "the outcome", p.outcomes); !outcome.PluginRegistered {
+			t.Errorf("%s is told %v", p.name, outcome)
+		}
+	}
+	if len(h.asked) > 0 {
+		t.Errorf("%+v was asked too", <-h.asked)
+	}
+}
+
+func TestRefusedPluginIsAskedAgain(t *testing.T) {
+	h := newHost(t, time.Hour)
+	for range 3 {
+		h.refuse <- errors.New("not today")
+	}
+	p := h.plugin("a", "a.sock")
+	for range 3 {
+		outcome := next(t, "a refusal", p.outcomes)
+		const want = "RegisterPlugin error -- plugin registration failed with err: not today"
+		if outcome.PluginRegistered || outcome.Error != want {
+			t.Errorf("the plugin is told %v", outcome)
+		}
+	}
+	if outcome := next(t, "success", p.outcomes); !outcome.PluginRegistered {
+		t.Errorf("the plugin is told %v", outcome)
+	}
+}
+
+func TestSocketMadeAnew(t *testing.T) {
+	for name, period := range map[string]time.Duration{
+		"by events": time.Hour, "by events and reading": 10 * time.Millisecond,
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t, period)
+			for i := range 20 {
+				p := h.plugin("a", "a.sock")
+				next(t, "the outcome", p.outcomes)
+				p.stop() // removes the socket; the next one is made at once
+				if i%2 == 0 {
+					continue
+				}
+				for range 2 {
+					next(t, "both to leave", h.left)
+				}
+			}
+		})
+	}
+}
+
+func TestEndedPluginIsAskedAgain(t *testing.T) {
+	h := newHost(t, time.Hour)
+	p := h.plugin("a", "a.sock")
+	next(t, "the outcome", p.outcomes)
+	close(next(t, "the membership", h.endings))
+	next(t, "the end", h.left)
+	next(t, "the second outcome", p.outcomes)
+	p.stop()
+	next(t, "the second end", h.left)
+}
+
+func TestDirectoryIsMade(t *testing.T) {
+	h := newHost(t, 10*time.Millisecond)
+	if err := os.Remove(h.dir); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.After(patience)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := os.Stat(h.dir); err == nil {
+			break
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("the directory is not made again")
+		}
+	}
+	next(t, "the outcome", h.plugin("a", "a.sock").outcomes)
+}
+
+func TestNewNeedsADirectory(t *testing.T) {
+	if _, err := New(Config{}); err == nil {
+		t.Error("an empty directory is accepted")
+	}
+}
