@@ -1,0 +1,94 @@
+package memory
+
+import (
+	"errors"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/topology"
+)
+
+// Why Choose finds nothing. The texts are the kubelet's.
+var (
+	// ErrNoRoom: no set of nodes that may be used has enough free.
+	ErrNoRoom = errors.New("[memorymanager] failed to get the default NUMA affinity, " +
+		"no NUMA nodes with enough memory is available")
+	// ErrNotPreferred: a preferred place is due and all that have room need too many nodes.
+	ErrNotPreferred = errors.New("[memorymanager] failed to find the default preferred hint")
+	// ErrExtendedNotPreferred: likewise, of all places around the hint.
+	ErrExtendedNotPreferred = errors.New(
+		"[memorymanager] failed to find the extended preferred hint")
+	// ErrGroups: the hint has room, but its nodes are used alone or in other groups.
+	ErrGroups = errors.New("[memorymanager] preferred hint violates NUMA node allocation")
+	// ErrNoExtension: the hint has too little room, and no set of nodes around it has enough.
+	ErrNoExtension = errors.New(
+		"[memorymanager] failed to find NUMA nodes to extend the current topology hint")
+)
+
+// Choose places the requests on nodes: those of the hint, the merged answer of all providers, if
+// they have room; else the fewest others with them. A hint of any node leaves the choice to
+// Choose, which takes the fewest and lowest. It returns one block for each resource, by name, all
+// on the same nodes; none if nothing is requested. The errors are those above.
+//
+// Held and reusable are as for Hints. After it, Reuse tells what is left of the reusable blocks.
+func (s *Static) Choose(held, reusable []Block, requests map[v1.ResourceName]uint64,
+	hint topology.Hint) ([]Block, error) {
+	if len(requests) == 0 {
+		return nil, nil
+	}
+	q := s.question(held, reusable, requests)
+	nodes, err := q.place(hint)
+	if err != nil {
+		return nil, err
+	}
+	var blocks []Block
+	for _, name := range sortedKeys(requests) {
+		blocks = append(blocks, Block{Nodes: nodes, Resource: name, Size: requests[name]})
+	}
+	return blocks, nil
+}
+
+func (q question) place(hint topology.Hint) (topology.NodeSet, error) {
+	if hint.Any || hint.Nodes.IsEmpty() {
+		best, ok := q.best(topology.NodeSet{})
+		if !ok {
+			return topology.NodeSet{}, ErrNoRoom
+		}
+		if hint.Preferred && !best.Preferred {
+			return topology.NodeSet{}, ErrNotPreferred
+		}
+		return best.Nodes, nil
+	}
+	set := q.positions(hint.Nodes)
+	nodes := q.nodeSet(set) // the hint's, but for those without memory
+	allowed := len(set) > 0 && q.allows(set)
+	if len(set) > 0 && q.hasRoom(set) {
+		if allowed {
+			return nodes, nil
+		}
+		if len(set) > 1 {
+			return topology.NodeSet{}, ErrGroups
+		}
+	}
+	best, ok := q.best(nodes)
+	if !ok {
+		return topology.NodeSet{}, ErrNoExtension
+	}
+	if hint.Preferred && !best.Preferred {
+		return topology.NodeSet{}, ErrExtendedNotPreferred
+	}
+	return best.Nodes, nil
+}
+
+// best is the preferred, else the narrowest offer that contains all of the nodes.
+func (q question) best(nodes topology.NodeSet) (best topology.Hint, ok bool) {
+	for _, hint := range q.offers(nodes) {
+		if !nodes.SubsetOf(hint.Nodes) {
+			continue
+		}
+		if !ok || hint.Preferred && !best.Preferred {
+			best, ok = hint, true
+		}
+	}
+	return best, ok
+}

@@ -1,0 +1,211 @@
+// Package state encodes and decodes memory_manager_state, the file in which the kubelet keeps what
+// memory its containers hold: it is imported when a node is switched over, and exported so that it
+// can be switched back.
+//
+// The file has two parts. "data" is a string of JSON with the checksum "dataChecksum"; kubelets
+// since 1.37 read only this. Beside it stand the fields that older ones read, with "checksum". Both
+// checksums are FNV-32a of what k8s.io/utils/dump.ForHash prints, which includes the names of the
+// package and of the types. So the names state, MemoryManagerCheckpoint, NUMANodeMap,
+// NUMANodeState, MemoryTable, ContainerMemoryAssignments, PodMemoryAssignments, PodEntry and
+// Block, and the names, order and types of their fields, are part of the file format: renaming
+// any of them makes every existing file look corrupt.
+package state
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/dump"
+)
+
+// FileName is the file's name in the kubelet's root directory.
+const FileName = "memory_manager_state"
+
+// ErrCorrupt says that the checksum does not fit the data.
+var ErrCorrupt = errors.New("checkpoint is corrupted")
+
+// MemoryTable is one resource on one node, in bytes.
+type MemoryTable struct {
+	TotalMemSize   uint64 `json:"total"`
+	SystemReserved uint64 `json:"systemReserved"`
+	Allocatable    uint64 `json:"allocatable"`
+	Reserved       uint64 `json:"reserved"` // held by containers
+	Free           uint64 `json:"free"`
+}
+
+// NUMANodeState is one node.
+type NUMANodeState struct {
+	// NumberOfAssignments is the number of blocks that name the node.
+	NumberOfAssignments int                              `json:"numberOfAssignments"`
+	MemoryMap           map[v1.ResourceName]*MemoryTable `json:"memoryMap"`
+	// Cells are the nodes of the group that the node is in; itself, if it is in none.
+	Cells []int `json:"cells"`
+}
+
+// NUMANodeMap is the nodes by id.
+type NUMANodeMap map[int]*NUMANodeState
+
+// Block is what a container holds of one resource.
+type Block struct {
+	NUMAAffinity []int           `json:"numaAffinity"`
+	Type         v1.ResourceName `json:"type"`
+	Size         uint64          `json:"size"`
+}
+
+// ContainerMemoryAssignments is the blocks by pod UID and container name.
+type ContainerMemoryAssignments map[string]map[string][]Block
+
+// PodEntry is what a pod holds as a whole.
+type PodEntry struct {
+	MemoryBlocks []Block `json:"memoryBlocks,omitempty"`
+}
+
+// PodMemoryAssignments is that by pod UID.
+type PodMemoryAssignments map[string]PodEntry
+
+// Contents is what the file says.
+type Contents struct {
+	PolicyName   string                     `json:"policyName"` // "Static" or "None"
+	MachineState NUMANodeMap                `json:"machineState"`
+	Entries      ContainerMemoryAssignments `json:"entries,omitempty"`
+	PodEntries   PodMemoryAssignments       `json:"podEntries,omitempty"`
+}
+
+// MemoryManagerCheckpoint is the part that older kubelets read; named for its checksum.
+type MemoryManagerCheckpoint struct {
+	PolicyName   string                     `json:"policyName"`
+	MachineState NUMANodeMap                `json:"machineState"`
+	Entries      ContainerMemoryAssignments `json:"entries,omitempty"`
+	Checksum     uint64                     `json:"checksum"`
+}
+
+type file struct {
+	MemoryManagerCheckpoint
+	Data         string `json:"data"`
+	DataChecksum uint64 `json:"dataChecksum"`
+}
+
+// Encode returns the file.
+func Encode(c Contents) ([]byte, error) {
+	c = c.withMaps()
+	data, err := json.Marshal(c)
+	if err != nil {
+		return nil, fmt.Errorf("encode data of %s: %w", FileName, err)
+	}
+	f := file{MemoryManagerCheckpoint: c.old(), Data: string(data)}
+	f.Checksum = sumOld(&f.MemoryManagerCheckpoint)
+	f.DataChecksum = sum(dump.ForHash(f.Data))
+	out, err := json.Marshal(f)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", FileName, err)
+	}
+	return out, nil
+}
+
+// Decode reads a file of any kubelet since 1.21. Like the kubelet, it believes the data if there
+// is any, and files of old without a checksum. The error is ErrCorrupt when the checksum is wrong.
+func Decode(data []byte) (Contents, error) {
+	var f struct {
+		Contents
+		Checksum     uint64  `json:"checksum"`
+		Data         *string `json:"data"`
+		DataChecksum *uint64 `json:"dataChecksum"`
+	}
+	if err := json.Unmarshal(data, &f); err != nil {
+		return Contents{}, fmt.Errorf("decode %s: %w", FileName, err)
+	}
+	if f.Data == nil && f.DataChecksum == nil {
+		c := f.withMaps()
+		return c, c.verifyOld(f.Checksum)
+	}
+	if f.Data == nil || f.DataChecksum == nil {
+		return Contents{}, fmt.Errorf("decode %s: %w: only one of data and dataChecksum is there",
+			FileName, ErrCorrupt)
+	}
+	if got := sum(dump.ForHash(*f.Data)); got != *f.DataChecksum {
+		return Contents{}, corrupt(got, *f.DataChecksum)
+	}
+	var c Contents
+	if err := json.Unmarshal([]byte(*f.Data), &c); err != nil {
+		return Contents{}, fmt.Errorf("decode data of %s: %w", FileName, err)
+	}
+	return c.withMaps(), nil
+}
+
+// withMaps has no nil maps, which the checksums tell from empty ones.
+func (c Contents) withMaps() Contents {
+	if c.MachineState == nil {
+		c.MachineState = NUMANodeMap{}
+	}
+	if c.Entries == nil {
+		c.Entries = ContainerMemoryAssignments{}
+	}
+	if c.PodEntries == nil {
+		c.PodEntries = PodMemoryAssignments{}
+	}
+	return c
+}
+
+func (c Contents) old() MemoryManagerCheckpoint {
+	return MemoryManagerCheckpoint{
+		PolicyName: c.PolicyName, MachineState: c.MachineState, Entries: c.Entries,
+	}
+}
+
+// verifyOld checks the checksum of a file without data, with or without entries of pods in it.
+func (c Contents) verifyOld(want uint64) error {
+	old := c.old()
+	without := sumOld(&old)
+	with := sumOfPods(c)
+	switch {
+	case want == 0 && len(c.PodEntries) == 0, want == with:
+		return nil
+	case want == without && len(c.PodEntries) == 0:
+		return nil
+	case len(c.PodEntries) > 0:
+		return corrupt(with, want)
+	}
+	return corrupt(without, want)
+}
+
+func sumOld(c *MemoryManagerCheckpoint) uint64 {
+	copied := *c
+	copied.Checksum = 0
+	return sum(nameChecksum(dump.ForHash(&copied)))
+}
+
+// sumOfPods is the checksum of the format that kubelet 1.36 wrote, one type of the same name.
+func sumOfPods(c Contents) uint64 {
+	type MemoryManagerCheckpoint struct {
+		PolicyName   string
+		MachineState NUMANodeMap
+		Entries      ContainerMemoryAssignments
+		PodEntries   PodMemoryAssignments
+		Checksum     uint64
+	}
+	return sum(nameChecksum(dump.ForHash(&MemoryManagerCheckpoint{
+		PolicyName: c.PolicyName, MachineState: c.MachineState, Entries: c.Entries,
+		PodEntries: c.PodEntries,
+	})))
+}
+
+// nameChecksum gives the last field the type that it has in the kubelet.
+func nameChecksum(text string) string {
+	return strings.TrimSuffix(text, "Checksum:(uint64)0}") + "Checksum:(checksum.Checksum)0}"
+}
+
+func sum(text string) uint64 {
+	hash := fnv.New32a()
+	_, _ = io.WriteString(hash, text) // a hash never fails
+	return uint64(hash.Sum32())
+}
+
+func corrupt(got, want uint64) error {
+	return fmt.Errorf("decode %s: %w: the data has checksum %d, the file says %d",
+		FileName, ErrCorrupt, got, want)
+}

@@ -1,0 +1,156 @@
+package memory
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/numalet/numalet/topology"
+)
+
+// ErrNothingReserved: the static policy needs memory that no pod gets. The text is the kubelet's.
+var ErrNothingReserved = errors.New(
+	"[memorymanager] you should specify the system reserved memory")
+
+// Amounts are bytes by NUMA node and resource ("memory", "hugepages-2Mi", ...).
+type Amounts map[topology.NodeID]map[v1.ResourceName]uint64
+
+// Block is what one container holds of one resource: Size bytes, somewhere on Nodes.
+type Block struct {
+	Nodes    topology.NodeSet
+	Resource v1.ResourceName
+	Size     uint64
+}
+
+// Static is the static policy on one machine: an immutable value, safe for concurrent use.
+type Static struct {
+	nodes  []node // all of the machine, ascending
+	backed topology.NodeSet
+}
+
+// node is the memory of one NUMA node, without regard to who holds it.
+type node struct {
+	id                           topology.NodeID
+	total, reserved, allocatable map[v1.ResourceName]uint64
+}
+
+// New makes the policy for machine m, where pods do not get the reserved amounts. It refuses a
+// reservation without memory (ErrNothingReserved), on nodes that do not exist, or of more than the
+// node has.
+//
+// Memory in huge pages is not "memory". When the pools grow into what is reserved, none is left.
+func New(m *topology.Machine, reserved Amounts) (*Static, error) {
+	if err := checkReservedOn(m, reserved); err != nil {
+		return nil, err
+	}
+	s := &Static{}
+	var backed []topology.NodeID
+	for _, of := range m.Nodes() {
+		n := newNode(of, reserved[of.ID])
+		s.nodes = append(s.nodes, n)
+		for name, total := range n.total {
+			if r := n.reserved[name]; r > total {
+				return nil, fmt.Errorf("reserve %d bytes of %s on NUMA node %d: it has %d; "+
+					"lower reservedMemory of this node", r, name, of.ID, total)
+			}
+		}
+		if of.MemoryBytes > 0 {
+			backed = append(backed, of.ID)
+		}
+	}
+	s.backed = topology.NewNodeSet(backed...)
+	return s, nil
+}
+
+func checkReservedOn(m *topology.Machine, reserved Amounts) error {
+	nodes := m.NodeSet()
+	memory := uint64(0)
+	for _, id := range sortedKeys(reserved) {
+		if !nodes.Has(id) {
+			return fmt.Errorf("the reserved memory configuration references a NUMA node %d that "+
+				"does not exist on this machine", id)
+		}
+		memory += reserved[id][v1.ResourceMemory]
+	}
+	if memory == 0 {
+		return ErrNothingReserved
+	}
+	return nil
+}
+
+func newNode(of topology.Node, reserved map[v1.ResourceName]uint64) node {
+	n := node{
+		id:          of.ID,
+		total:       map[v1.ResourceName]uint64{v1.ResourceMemory: of.MemoryBytes},
+		reserved:    map[v1.ResourceName]uint64{},
+		allocatable: map[v1.ResourceName]uint64{},
+	}
+	for name, size := range reserved {
+		n.reserved[name] = size
+		n.total[name] += 0 // so that a reservation of what is not there is seen
+	}
+	inPages := uint64(0)
+	for _, pool := range of.HugePages {
+		size := pool.PageBytes * pool.Count
+		n.total[pageResource(pool.PageBytes)] += size
+		inPages += size
+	}
+	for name, total := range n.total {
+		taken := n.reserved[name]
+		if name == v1.ResourceMemory {
+			taken += inPages
+		}
+		n.allocatable[name] = minus(total, taken)
+	}
+	return n
+}
+
+// pageResource is the name of huge pages of this size: "hugepages-2Mi".
+func pageResource(pageBytes uint64) v1.ResourceName {
+	size := resource.NewQuantity(int64(pageBytes), resource.BinarySI)
+	return v1.ResourceName(v1.ResourceHugePagesPrefix + size.String())
+}
+
+// Allocatable is what each node can give to pods when nobody holds anything; nodes and resources
+// of nothing are left out. The result is the caller's own.
+func (s *Static) Allocatable() Amounts {
+	out := Amounts{}
+	for _, n := range s.nodes {
+		for name, size := range n.allocatable {
+			if size == 0 {
+				continue
+			}
+			if out[n.id] == nil {
+				out[n.id] = map[v1.ResourceName]uint64{}
+			}
+			out[n.id][name] = size
+		}
+	}
+	return out
+}
+
+// Mems is the set of nodes to write to cpuset.mems of a container that holds the blocks; empty:
+// any node. Nodes without memory, which the kernel does not accept there, are left out.
+func (s *Static) Mems(blocks []Block) topology.NodeSet {
+	var nodes topology.NodeSet
+	for _, b := range blocks {
+		nodes = nodes.Union(b.Nodes)
+	}
+	return nodes.Intersect(s.backed)
+}
+
+// minus is a-b, 0 if b is larger.
+func minus(a, b uint64) uint64 { return a - min(a, b) }
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
+	keys := make([]K, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,107 @@
+package memory
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/topology"
+)
+
+// Usage is how one node is used while some blocks are held.
+type Usage struct {
+	Node topology.NodeID
+	// Group is the nodes of the blocks that name the node; itself, if none does.
+	Group topology.NodeSet
+	// Blocks is the number of blocks that name the node, those of size 0 too.
+	Blocks int
+	// Total, Reserved (never given out), Allocatable and Free are bytes by resource.
+	Total, Reserved, Allocatable, Free map[v1.ResourceName]uint64
+}
+
+// Usage lists all nodes by ascending id. A block of several nodes fills the lowest first, as far
+// as it has room beside blocks of fewer nodes. The maps are the caller's own.
+func (s *Static) Usage(held []Block) []Usage {
+	out := make([]Usage, len(s.nodes))
+	for i, n := range s.nodes {
+		out[i] = Usage{
+			Node: n.id, Group: topology.NewNodeSet(n.id), Total: maps.Clone(n.total),
+			Reserved: maps.Clone(n.reserved), Allocatable: maps.Clone(n.allocatable),
+			Free: maps.Clone(n.allocatable),
+		}
+	}
+	for _, b := range narrowFirst(held) {
+		left := b.Size
+		for i := range out {
+			u := &out[i]
+			if !b.Nodes.Has(u.Node) {
+				continue
+			}
+			u.Blocks++
+			u.Group = b.Nodes
+			take := min(left, u.Free[b.Resource])
+			if take > 0 {
+				u.Free[b.Resource] -= take
+				left -= take
+			}
+		}
+	}
+	return out
+}
+
+// Misfits lists the held blocks that have no room (any more): the node is gone, or has less than
+// was promised. Wide blocks give way to narrow ones, then large ones to small ones.
+func (s *Static) Misfits(held []Block) (misfits []Block) {
+	all := topology.NewNodeSet()
+	for _, n := range s.nodes {
+		all = all.Union(topology.NewNodeSet(n.id))
+	}
+	var fit []Block
+	for _, b := range narrowFirst(held) {
+		if !b.Nodes.SubsetOf(all) || sumFree(s.Usage(fit), b.Nodes, b.Resource) < b.Size {
+			misfits = append(misfits, b)
+			continue
+		}
+		fit = append(fit, b)
+	}
+	return misfits
+}
+
+func sumFree(usage []Usage, nodes topology.NodeSet, name v1.ResourceName) (free uint64) {
+	for _, u := range usage {
+		if nodes.Has(u.Node) {
+			free += u.Free[name]
+		}
+	}
+	return free
+}
+
+// narrowFirst is a total order, so that what is free does not depend on the order of blocks.
+func narrowFirst(blocks []Block) []Block {
+	return slices.SortedFunc(slices.Values(blocks), func(a, b Block) int {
+		return cmp.Or(cmp.Compare(a.Nodes.Len(), b.Nodes.Len()), a.Nodes.Compare(b.Nodes),
+			cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Size, b.Size))
+	})
+}
+
+// Reuse tells what is left of the blocks of a pod's init containers after another container of
+// the pod has chosen its own: in the same order, sizes reduced by what the container took over.
+// Held from then on are these and the chosen ones. A block of size 0 still keeps its nodes in
+// their group.
+func Reuse(reusable, chosen []Block) []Block {
+	left := slices.Clone(reusable)
+	for _, b := range chosen {
+		size := b.Size
+		for i := range left {
+			if left[i].Nodes != b.Nodes || left[i].Resource != b.Resource {
+				continue
+			}
+			take := min(size, left[i].Size)
+			left[i].Size -= take
+			size -= take
+		}
+	}
+	return left
+}
