@@ -139,23 +139,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	return errors.Join(group.Wait(), a.client.Close())
 }
 
-// rebuild makes up for a state file that was lost: pods that run and are not in it hold what their
-// containers say. It is committed before the first pod is decided on.
-func (a *Agent) rebuild(ctx context.Context) error {
-	changes, err := allocation.Rebuild(a.store.State(), a.observer.All(), a.facts.bootID)
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Some running pods are assigned anew")
-	}
-	if len(changes) == 0 {
-		return nil
-	}
-	klog.FromContext(ctx).Info("Rebuilt assignments from running containers", "pods", len(changes))
-	if err := a.store.Commit(ctx, changes...); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("record the rebuilt assignments: %w", err)
-	}
-	return nil
-}
-
 // notify tells systemd, if it started the agent (sd_notify(3)).
 func notify(ctx context.Context, state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {

@@ -102,7 +102,7 @@ func (a *Agent) assembleLoop(volumes *volume.Volumes, tree *cgroups.Tree,
 		checkpoints: a.checkpoints,
 		measure:     a.measure,
 		ready:       func() bool { return a.mux.SeenAll(a.pods.saw) },
-		wakeExport:    make(chan struct{}, 1), wakeHousekeep: make(chan struct{}, 1),
+		wakeExport:  make(chan struct{}, 1), wakeHousekeep: make(chan struct{}, 1),
 	}
 	a.parts.loop = &loop{
 		updates: a.mux.Updates(), observed: a.observer.Changes(), decisions: decisions,

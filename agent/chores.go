@@ -16,26 +16,24 @@ import (
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cgroups"
-	"github.com/numalet/numalet/deviceplugin"
 )
 
 // qosPeriod is how often the QoS cgroups are written even if no pod came or went.
 const qosPeriod = time.Minute
 
 // chores is the work that the syncLoop asks for and does not wait for: removing what nobody
-// desires, writing the kubelet's checkpoint, keeping the QoS cgroups. One goroutine does it.
+// desires, writing the kubelet's checkpoints, keeping the QoS cgroups. One goroutine does it.
 type chores struct {
 	pods     *pods
 	observer *lifecycle.Observer
 	workers  *podworker.Workers
 	queue    *admission.Queue
 	store    *allocation.Store
-	plugins  *deviceplugin.Plugins
 	volumes  *volume.Volumes
 	pool     *cpupool.Pool // nil: nobody has CPUs of its own
 	cgroups  *cgroups.Tree // nil: pods get no cgroups of ours
-	// checkpointDir is where the kubelet's device checkpoint goes.
-	checkpointDir string
+	// checkpoints writes the kubelet's files.
+	checkpoints func() error
 	// measure brings the gauges up to date.
 	measure func()
 	// ready tells whether every configured source was heard: before that nothing is removed.
@@ -44,7 +42,7 @@ type chores struct {
 	wakeExport, wakeHousekeep chan struct{} // capacity 1
 }
 
-// export asks for the kubelet's checkpoint to be written.
+// export asks for the kubelet's checkpoints to be written.
 func (c *chores) export() { signal(c.wakeExport) }
 
 // housekeep asks for a round of housekeeping.
@@ -71,9 +69,8 @@ func (c *chores) run(ctx context.Context) error {
 			}
 			c.export()
 		case <-c.wakeExport:
-			err := allocation.Export(c.checkpointDir, c.store.State(), c.plugins.Inventory())
-			if err != nil {
-				log.Info("The kubelet's checkpoint was not written", "err", err)
+			if err := c.checkpoints(); err != nil {
+				log.Info("The kubelet's checkpoints were not written", "err", err)
 			}
 			c.measure()
 		case <-c.wakeHousekeep:

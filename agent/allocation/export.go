@@ -10,27 +10,68 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/cpumanager"
+	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
 )
 
 // Export writes the kubelet's device checkpoint into dir, for the tools that read it and for a
-// node that goes back to the kubelet. A file that is right already is left alone. It is not synced:
-// it is made from the state, which is, and made again when a plugin registers.
+// node that goes back to the kubelet.
 func Export(dir string, state State, inventory deviceplugin.Inventory) error {
 	content, err := checkpoint.Encode(entries(state), healthy(inventory))
 	if err != nil {
 		return fmt.Errorf("export %s: %w", checkpoint.FileName, err)
 	}
-	path := filepath.Join(dir, checkpoint.FileName)
+	return export(filepath.Join(dir, checkpoint.FileName), content)
+}
+
+// ExportCPUs writes the kubelet's cpu_manager_state into dir, likewise. Without a static policy
+// nobody has CPUs of its own.
+func ExportCPUs(dir string, state State, static *cpumanager.Static) error {
+	out := cpucheckpoint.State{Policy: "none"}
+	if static != nil {
+		out = cpucheckpoint.State{
+			Policy: "static", Default: static.Shared(state.CPUs()), Entries: exclusive(state),
+		}
+	}
+	content, err := cpucheckpoint.Encode(out)
+	if err != nil {
+		return fmt.Errorf("export %s: %w", cpucheckpoint.FileName, err)
+	}
+	return export(filepath.Join(dir, cpucheckpoint.FileName), content)
+}
+
+// export replaces path by content. A file that is right already is left alone. It is not synced:
+// it is made from the state, which is, and made again at the next start.
+func export(path string, content []byte) error {
 	old, err := os.ReadFile(path)
 	if err == nil && bytes.Equal(old, content) {
 		return nil
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("export %s: %w", checkpoint.FileName, err)
+		return fmt.Errorf("export %s: %w", filepath.Base(path), err)
 	}
 	return replaceFile(path, content, false)
+}
+
+// exclusive has the CPUs of every container that has some of its own.
+func exclusive(state State) map[string]map[string]cpuset.CPUSet {
+	out := map[string]map[string]cpuset.CPUSet{}
+	for uid, pod := range state.Pods {
+		for name, c := range pod.Containers {
+			if c.CPUs.IsEmpty() {
+				continue
+			}
+			if out[string(uid)] == nil {
+				out[string(uid)] = map[string]cpuset.CPUSet{}
+			}
+			out[string(uid)][name] = c.CPUs
+		}
+	}
+	return out
 }
 
 // entries lists every device set, ordered by pod, container and resource.

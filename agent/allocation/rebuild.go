@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/numalet/numalet/cri"
 )
 
@@ -24,55 +26,60 @@ func Describe(name string, c Container) (string, error) {
 	return string(raw), nil
 }
 
-// Rebuild finds what pods that run hold and the state does not know, by the annotations of their
-// containers: the newest of each name. What a pod before has already is left out. The changes are
-// to be committed under the boot that the pods run in. The error lists annotations that cannot
-// be read or that conflict; the rest is good all the same.
-func Rebuild(s State, pods []cri.Pod, bootID string) ([]Change, error) {
+// Account is one record of what a pod of the runtime holds, by container; empty when it has none.
+type Account func(observed cri.Pod) (map[string]Container, error)
+
+// Rebuild finds what pods that run hold and the state does not know, by the accounts: the first
+// that has something of a pod counts, and what an earlier account says of any pod comes before what
+// a later one says. The changes are to be committed; bootID is that of the boot that the pods run
+// in. The error lists what cannot be read or conflicts; the rest is good all the same.
+func Rebuild(s State, pods []cri.Pod, bootID string, accounts ...Account) ([]Change, error) {
 	var changes []Change
 	var errs []error
-	taken := TakenBy(s.List()...)
-	for _, observed := range pods {
-		if _, known := s.Pods[observed.UID]; known || !observed.Running() {
-			continue
-		}
-		p, err := described(observed, bootID)
-		if err == nil && !p.IsEmpty() {
-			err = taken.claim(p)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("pod %s/%s: %w", observed.Namespace, observed.Name, err))
-			continue
-		}
-		if !p.IsEmpty() {
-			changes = append(changes, Change{Put: p})
+	taken, known := TakenBy(s.List()...), sets.KeySet(s.Pods)
+	for _, account := range accounts {
+		for _, observed := range pods {
+			if known.Has(observed.UID) || !observed.Running() {
+				continue
+			}
+			p := Pod{
+				UID: observed.UID, Namespace: observed.Namespace, Name: observed.Name, BootID: bootID,
+			}
+			var err error
+			if p.Containers, err = account(observed); err == nil && !p.IsEmpty() {
+				err = taken.claim(p)
+			}
+			switch {
+			case err != nil:
+				errs = append(errs, fmt.Errorf("pod %s/%s: %w", observed.Namespace, observed.Name, err))
+			case !p.IsEmpty():
+				known.Insert(p.UID)
+				changes = append(changes, Change{Put: p})
+			}
 		}
 	}
 	return changes, errors.Join(errs...)
 }
 
-// described reads the annotations of one pod's containers.
-func described(observed cri.Pod, bootID string) (Pod, error) {
-	p := Pod{
-		UID: observed.UID, Namespace: observed.Namespace, Name: observed.Name, BootID: bootID,
-		Containers: map[string]Container{},
-	}
+// Annotated is the account that is on the containers themselves: the newest of each name counts.
+func Annotated(observed cri.Pod) (map[string]Container, error) {
+	out := map[string]Container{}
 	for _, c := range observed.Containers { // newest first
 		text, ok := c.Annotations[Annotation]
-		if _, newer := p.Containers[c.Name]; newer || !ok {
+		if _, newer := out[c.Name]; newer || !ok {
 			continue
 		}
 		var fc fileContainer
 		if err := json.Unmarshal([]byte(text), &fc); err != nil {
-			return p, fmt.Errorf("container %s: annotation %s: %w", c.Name, Annotation, err)
+			return nil, fmt.Errorf("container %s: annotation %s: %w", c.Name, Annotation, err)
 		}
 		held, err := decodeContainer(fc)
 		if err != nil {
-			return p, fmt.Errorf("container %s: annotation %s: %w", c.Name, Annotation, err)
+			return nil, fmt.Errorf("container %s: annotation %s: %w", c.Name, Annotation, err)
 		}
-		p.Containers[c.Name] = held
+		out[c.Name] = held
 	}
-	return p, nil
+	return out, nil
 }
 
 // claim adds what the pod holds, or says what of it is taken.

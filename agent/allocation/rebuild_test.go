@@ -55,7 +55,7 @@ func TestRebuild(t *testing.T) {
 		"one that claims what is in the state": {state: State{Pods: map[types.UID]Pod{"b": examplePod("b")}}, pods: []cri.Pod{older}, err: "belong to another pod"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Rebuild(test.state, test.pods, "boot-1")
+			got, err := Rebuild(test.state, test.pods, "boot-1", Annotated)
 			if diff := cmp.Diff(test.want, got, sameCPUs); diff != "" {
 				t.Errorf("changes (-want +got):\n%s", diff)
 			}

@@ -1,0 +1,237 @@
+package allocation
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/cpumanager"
+	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/checkpoint"
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/discover"
+)
+
+var online = cpuset.New(0, 1, 2, 3, 4, 5, 6, 7)
+
+// started is a running pod that no annotation describes.
+func started(uid string) cri.Pod {
+	return cri.Pod{
+		UID: types.UID(uid), Namespace: "default", Name: uid, Sandboxes: []cri.Sandbox{{Ready: true}},
+		Containers: []cri.Container{{Name: "main", State: cri.ContainerRunning}},
+	}
+}
+
+func gpu(uid string, ids checkpoint.DevicesPerNUMA) checkpoint.PodDevicesEntry {
+	return checkpoint.PodDevicesEntry{
+		PodUID: uid, ContainerName: "main", ResourceName: "example.com/gpu", DeviceIDs: ids,
+		AllocResp: []byte{},
+	}
+}
+
+func TestTakeOverFromKubelet(t *testing.T) {
+	own := func(uid string, c Container) Change {
+		return Change{Put: Pod{UID: types.UID(uid), Namespace: "default", Name: uid, BootID: "boot-1",
+			Containers: map[string]Container{"main": c}}}
+	}
+	cpus := func(uid, list string) map[string]map[string]cpuset.CPUSet {
+		set, err := cpuset.Parse(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return map[string]map[string]cpuset.CPUSet{uid: {"main": set}}
+	}
+	ended, broken := started("a"), gpu("a", checkpoint.DevicesPerNUMA{0: {"x"}})
+	ended.Sandboxes, ended.Containers[0].State = []cri.Sandbox{{}}, cri.ContainerExited
+	broken.AllocResp = []byte{0xff}
+	annotated := running(t, Pod{UID: "b", Name: "b", Namespace: "default",
+		Containers: map[string]Container{"main": {CPUs: cpuset.New(2)}}})
+
+	for name, test := range map[string]struct {
+		kubelet Kubelet
+		pods    []cri.Pod
+		state   State
+		want    []Change
+		err     string
+	}{
+		"CPUs and devices": {
+			kubelet: Kubelet{
+				CPUs: cpucheckpoint.State{Entries: cpus("a", "2-3")},
+				Devices: []checkpoint.PodDevicesEntry{
+					gpu("gone", checkpoint.DevicesPerNUMA{0: {"z"}}),
+					gpu("a", checkpoint.DevicesPerNUMA{0: {"y", "x"}, 1: {"x"}, -1: {"v"}, 1 << 40: {"w"}}),
+				},
+			},
+			pods: []cri.Pod{started("a"), started("plain")},
+			want: []Change{own("a", Container{CPUs: cpuset.New(2, 3), Devices: []DeviceSet{{
+				Resource: "example.com/gpu", IDs: []string{"v", "w", "x", "y"}, Answer: []byte{},
+				Nodes: []topology.NodeSet{{}, {}, topology.NewNodeSet(0, 1), topology.NewNodeSet(0)},
+			}}})},
+		},
+		"a pod that has ended": {
+			kubelet: Kubelet{CPUs: cpucheckpoint.State{Entries: cpus("a", "2")}},
+			pods:    []cri.Pod{ended},
+		},
+		"annotations come first": {
+			kubelet: Kubelet{CPUs: cpucheckpoint.State{Entries: cpus("a", "2")}},
+			pods:    []cri.Pod{started("a"), annotated},
+			want:    []Change{own("b", Container{CPUs: cpuset.New(2)})},
+			err:     "pod default/a: CPUs 2 belong to another pod",
+		},
+		"the state knows better": {
+			kubelet: Kubelet{CPUs: cpucheckpoint.State{Entries: cpus("a", "2")}},
+			pods:    []cri.Pod{started("a")},
+			state:   State{Pods: map[types.UID]Pod{"a": {UID: "a"}}},
+		},
+		"devices of another pod": {
+			kubelet: Kubelet{Devices: []checkpoint.PodDevicesEntry{
+				gpu("a", checkpoint.DevicesPerNUMA{0: {"x"}}), gpu("c", checkpoint.DevicesPerNUMA{1: {"x"}}),
+			}},
+			pods: []cri.Pod{started("a"), started("c")},
+			want: []Change{own("a", Container{Devices: []DeviceSet{{
+				Resource: "example.com/gpu", IDs: []string{"x"}, Answer: []byte{},
+				Nodes: []topology.NodeSet{topology.NewNodeSet(0)},
+			}}})},
+			err: "pod default/c: example.com/gpu [x] belong to another pod",
+		},
+		"CPUs that are not there": {
+			kubelet: Kubelet{CPUs: cpucheckpoint.State{Entries: cpus("a", "7-9")}},
+			pods:    []cri.Pod{started("a")}, err: "to container main, 8-9 are not online",
+		},
+		"CPUs of a pod as a whole": {
+			kubelet: Kubelet{CPUs: cpucheckpoint.State{
+				PodEntries: map[string]cpuset.CPUSet{"a": cpuset.New(2)},
+			}},
+			pods: []cri.Pod{started("a")}, err: "pod as a whole",
+		},
+		"an answer that cannot be read": {
+			kubelet: Kubelet{Devices: []checkpoint.PodDevicesEntry{broken}},
+			pods:    []cri.Pod{started("a")}, err: "decode allocate response of pod a",
+		},
+		"a resource twice": {
+			kubelet: Kubelet{Devices: []checkpoint.PodDevicesEntry{gpu("a", nil), gpu("a", nil)}},
+			pods:    []cri.Pod{started("a")}, err: "two entries of container main for example.com/gpu",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Rebuild(test.state, test.pods, "boot-1", Annotated, test.kubelet.On(online))
+			if diff := cmp.Diff(test.want, got, sameCPUs); diff != "" {
+				t.Errorf("changes (-want +got):\n%s", diff)
+			}
+			if (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+				t.Errorf("error %v, want %q", err, test.err)
+			}
+		})
+	}
+}
+
+// TestExportedIsTakenOver: what is exported, read as the kubelet's, is what was.
+func TestExportedIsTakenOver(t *testing.T) {
+	machine, err := discover.Fixture("playground")
+	if err != nil {
+		t.Fatal(err)
+	}
+	static, err := cpumanager.NewStatic(machine, cpuset.New(0), cpumanager.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := examplePod("a")
+	a.Containers["main"].Devices[0].Answer = []byte{0x0a, 0} // one empty environment variable
+	a.Containers["main"].Devices[1].Nodes = []topology.NodeSet{{}}
+	state := State{Version: 1, Pods: map[types.UID]Pod{"a": a}}
+	dir := t.TempDir()
+	write := func(static *cpumanager.Static) {
+		t.Helper()
+		if err := ExportCPUs(dir, state, static); err != nil {
+			t.Fatal(err)
+		}
+		if err := Export(dir, state, deviceplugin.Inventory{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(static)
+	kubelet, err := ReadKubelet(dir, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := machine.Online().Difference(cpuset.New(2, 3, 18, 19)); kubelet.CPUs.Policy != "static" ||
+		!kubelet.CPUs.Default.Equals(want) {
+		t.Errorf("exported: %+v, want the default set %v", kubelet.CPUs, want)
+	}
+	runs := started("a")
+	runs.Name = a.Name
+	got, err := Rebuild(State{}, []cri.Pod{runs}, "boot-1", kubelet.On(machine.Online()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]Change{{Put: a}}, got, sameCPUs); diff != "" {
+		t.Errorf("taken over (-want +got):\n%s", diff)
+	}
+
+	path := filepath.Join(dir, cpucheckpoint.FileName)
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(static)
+	if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) {
+		t.Errorf("a file that was right is another now: %v", err)
+	}
+	write(nil)
+	if kubelet, err = ReadKubelet(dir, dir); err != nil || kubelet.CPUs.Policy != "none" ||
+		len(kubelet.CPUs.Entries) > 0 || !kubelet.CPUs.Default.IsEmpty() {
+		t.Errorf("exported without a policy: %+v, %v", kubelet.CPUs, err)
+	}
+}
+
+func TestOneFileOfTwoIsGood(t *testing.T) {
+	cpus, err := cpucheckpoint.Encode(cpucheckpoint.State{Policy: "static",
+		Entries: map[string]map[string]cpuset.CPUSet{"a": {"main": cpuset.New(2)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	devices, err := checkpoint.Encode(
+		[]checkpoint.PodDevicesEntry{gpu("a", checkpoint.DevicesPerNUMA{0: {"x"}})}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		cpus, devices         []byte
+		wantCPUs, wantDevices int
+		err                   string
+	}{
+		"none":                {},
+		"both":                {cpus: cpus, devices: devices, wantCPUs: 1, wantDevices: 1},
+		"no devices":          {cpus: cpus, wantCPUs: 1},
+		"half of the CPUs":    {cpus: cpus[:40], devices: devices, wantDevices: 1, err: cpucheckpoint.FileName},
+		"half of the devices": {cpus: cpus, devices: devices[:40], wantCPUs: 1, err: checkpoint.FileName},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for file, content := range map[string][]byte{
+				cpucheckpoint.FileName: test.cpus, checkpoint.FileName: test.devices,
+			} {
+				if content == nil {
+					continue
+				}
+				if err := os.WriteFile(filepath.Join(dir, file), content, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			k, err := ReadKubelet(dir, dir)
+			if len(k.CPUs.Entries) != test.wantCPUs || len(k.Devices) != test.wantDevices {
+				t.Errorf("read %+v", k)
+			}
+			if (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+				t.Errorf("error %v, want one about %q", err, test.err)
+			}
+		})
+	}
+}
