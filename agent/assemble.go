@@ -328,6 +328,8 @@ func (a *Agent) serverConfig() server.Config {
 		More: map[string]http.Handler{
 			"/placements": asJSON(func() any { return a.Placements() }),
 			"/problems":   asJSON(func() any { return a.Problems() }),
+
+			"/debug/admission/{namespace}/{pod}": http.HandlerFunc(a.explanation),
 		},
 	}
 	if *k.HealthzPort > 0 {

@@ -155,9 +155,11 @@ func (l *loop) decided(ctx context.Context, r admission.Result) {
 	case admission.Admit:
 		l.workers.Update(podworker.Desired{Pod: r.Pod})
 	case admission.Wait:
-		log.Info("Pod waits", "pod", klog.KObj(r.Pod), "reason", r.Reason, "message", r.Message)
+		log.Info("Pod waits", "pod", klog.KObj(r.Pod), "reason", r.Reason, "message", r.Message,
+			"explanation", r.Explained)
 	case admission.Reject:
-		log.Info("Pod rejected", "pod", klog.KObj(r.Pod), "reason", r.Reason, "message", r.Message)
+		log.Info("Pod rejected", "pod", klog.KObj(r.Pod), "reason", r.Reason, "message", r.Message,
+			"explanation", r.Explained)
 		l.rejected(r)
 	}
 }

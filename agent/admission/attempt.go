@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/explain"
 	"github.com/numalet/numalet/agent/node"
 )
 
@@ -31,8 +31,12 @@ func (q *Queue) attempt(ctx context.Context, e *entry, now time.Time) {
 		}
 	}
 	began := time.Now()
-	plan, err := q.plan(e, own, e.advice, everybody)
+	room := q.room(e, own, everybody)
+	plan, err := room.Plan(e.pod, e.advice)
 	q.cfg.Planned(plan, err, time.Since(began))
+	e.planned = &explain.Case{Room: room, Pod: e.pod, Plan: plan, Err: err}
+	defer func() { e.planned = nil }()
+	e.facts = e.planned.Explain()
 	switch {
 	case err != nil:
 		q.refuse(e, own, err, now)
@@ -52,9 +56,9 @@ func (q *Queue) attempt(ctx context.Context, e *entry, now time.Time) {
 		e.reserved, e.tentative = reserved, false
 		q.start(ctx, e, func(ctx context.Context) completion { return q.obtain(ctx, e, reserved) })
 	}
-	for _, d := range plan.Decisions {
+	for _, m := range e.facts.Merges {
 		klog.FromContext(ctx).V(4).Info("Merged topology hints", "pod", klog.KObj(e.pod),
-			"container", d.Container, "offers", d.Offers, "merged", d.Merged)
+			"container", m.Container, "offers", m.Offers, "merged", m.Merged, "admit", m.Admitted)
 	}
 }
 
@@ -103,44 +107,31 @@ func (q *Queue) needsAssignment(pod *v1.Pod) bool {
 	return allocation.Needs(pod, q.cfg.CPUs != nil)
 }
 
-// plan places the pod beside those others that count, and checks the node's capacity.
+// plan places the pod beside those others that count, within the node's capacity.
 func (q *Queue) plan(e *entry, own holding, advice allocation.Advice, counts func(*entry) bool) (
 	allocation.Plan, error) {
-	inventory := q.cfg.Plugins.Inventory()
-	view := allocation.View{
-		Machine: q.cfg.Machine, CPUs: q.cfg.CPUs, Policy: q.cfg.Policy, Scope: q.cfg.Scope,
-		Options:   q.cfg.Options,
-		Inventory: inventory,
-		Taken:     allocation.TakenBy(q.held(e, counts)...),
-		Own:       own.Pod,
+	return q.room(e, own, counts).Plan(e.pod, advice)
+}
+
+// room is what those others leave that count.
+func (q *Queue) room(e *entry, own holding, counts func(*entry) bool) allocation.Room {
+	room := allocation.Room{
+		View: allocation.View{
+			Machine: q.cfg.Machine, CPUs: q.cfg.CPUs, Policy: q.cfg.Policy, Scope: q.cfg.Scope,
+			Options:   q.cfg.Options,
+			Inventory: q.cfg.Plugins.Inventory(),
+			Taken:     allocation.TakenBy(q.held(e, counts)...),
+			Own:       own.Pod,
+		},
+		Allocatable: q.cfg.Allocatable,
 	}
-	var others []v1.ResourceList
 	for _, o := range q.entries {
 		if o != e && o.holds() && counts(o) {
-			others = append(others, o.requests)
-			view.Sharing = view.Sharing || o.shares
+			room.Others = append(room.Others, o.requests)
+			room.Sharing = room.Sharing || o.shares
 		}
 	}
-	plan, err := view.Plan(e.pod, advice)
-	if err != nil {
-		return plan, err
-	}
-	// Devices were placed one by one above; counting them again could only refuse a pod for
-	// devices that are unhealthy and held by pods that run.
-	requests := maps.Clone(e.requests)
-	for name := range requests {
-		if allocation.IsExtended(name) {
-			delete(requests, name)
-		}
-	}
-	short := node.Fits(requests, others, q.cfg.Allocatable)
-	switch {
-	case len(short) > 0 && plan.Ask != nil:
-		plan.Pod.Containers = nil // the plan with the advice will say that it does not fit
-	case len(short) > 0:
-		return plan, &allocation.Rejection{Reason: short[0].Reason(), Message: short[0].Message()}
-	}
-	return plan, nil
+	return room
 }
 
 // holds tells whether the pod's requests count against the node.
@@ -227,4 +218,11 @@ func unreadyRejection(u *allocation.Unready, pod *v1.Pod) *allocation.Rejection 
 	wanted := node.Requests(pod)[name]
 	short := node.Shortage{Resource: name, Requested: wanted.Value()}
 	return &allocation.Rejection{Reason: short.Reason(), Message: short.Message()}
+}
+
+// podOf is the little of a pod that the store remembers.
+func podOf(held allocation.Pod) *v1.Pod {
+	pod := &v1.Pod{}
+	pod.UID, pod.Namespace, pod.Name = held.UID, held.Namespace, held.Name
+	return pod
 }

@@ -44,6 +44,8 @@ type Result struct {
 	Pod             *v1.Pod
 	Outcome         Outcome
 	Reason, Message string
+	// Explained is the gist of the explanation, for the log.
+	Explained string
 }
 
 // Plugins is what admission asks of the device plugins.
@@ -89,6 +91,8 @@ type Queue struct {
 	// Owned by Run.
 	entries []*entry // in order of arrival
 	work    sync.WaitGroup
+
+	records records
 }
 
 type phase int
@@ -116,10 +120,10 @@ type entry struct {
 	tentative bool
 	retryAt   time.Time
 	retries   int
-	said      Result  // what was reported last
-	again     *v1.Pod // submitted anew before it was released
-	gone      bool    // released while busy
-	cancel    context.CancelFunc
+	words
+	again  *v1.Pod // submitted anew before it was released
+	gone   bool    // released while busy
+	cancel context.CancelFunc
 }
 
 // demand is a pod and what it requests of the node.
@@ -283,6 +287,7 @@ func (q *Queue) drop(ctx context.Context, e *entry) {
 }
 
 func (q *Queue) forget(e *entry) {
+	q.records.drop(e.pod.UID)
 	q.entries = slices.DeleteFunc(q.entries, func(other *entry) bool { return other == e })
 	if e.again != nil {
 		q.entries = append(q.entries, &entry{demand: demandOf(e.again), since: time.Now()})
@@ -353,6 +358,7 @@ func (q *Queue) say(e *entry, outcome Outcome, reason, message string) {
 		return
 	}
 	e.said = r
+	r.Explained = q.explain(e, r)
 	q.cfg.Report(r)
 }
 
@@ -363,13 +369,6 @@ func (q *Queue) find(uid types.UID) *entry {
 		}
 	}
 	return nil
-}
-
-// podOf is the little of a pod that the store remembers.
-func podOf(held allocation.Pod) *v1.Pod {
-	pod := &v1.Pod{}
-	pod.UID, pod.Namespace, pod.Name = held.UID, held.Namespace, held.Name
-	return pod
 }
 
 // finish takes what goroutines brought back and tells whether anything became free.

@@ -30,6 +30,7 @@ func newCommand() *cobra.Command {
 	cmd.AddCommand(
 		newPlaygroundCommand(),
 		newTopologyCommand(),
+		newExplainCommand(),
 		newPluginCommand(),
 		newCRISimCommand(),
 		newContainerCommand(),

@@ -1,0 +1,209 @@
+package explain
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology"
+)
+
+const cpu = string(v1.ResourceCPU)
+
+// shown is how many placements of an offer are listed; wide machines have thousands.
+const shown = 8
+
+// Case is one decision: the room that there was, the pod, and what the plan came to.
+type Case struct {
+	Room allocation.Room
+	Pod  *v1.Pod
+	Plan allocation.Plan
+	// Err is the plan's error, nil for a pod that has a place.
+	Err error
+}
+
+// Explain says all but the verdict, which is admission's, and what would fit, which takes time
+// (Case.WouldFit).
+func (c Case) Explain() Record {
+	r := Record{
+		UID: string(c.Pod.UID), Namespace: c.Pod.Namespace, Name: c.Pod.Name,
+		Policy: string(cmp.Or(c.Room.Policy, topology.None)),
+		Scope:  string(cmp.Or(c.Room.Scope, topology.ContainerScope)),
+	}
+	for container, kind := range containersOf(c.Pod) {
+		r.Requests = append(r.Requests, c.request(container, kind))
+	}
+	for _, resource := range resourcesOf(r.Requests) {
+		r.Free = append(r.Free, c.supply(resource))
+	}
+	for _, d := range c.Plan.Decisions {
+		if len(d.Offers) > 0 {
+			r.Merges = append(r.Merges, merge(d))
+		}
+	}
+	r.Blocking = c.blocking(r)
+	return r
+}
+
+// containersOf lists the containers in the order in which they start, with their kinds.
+func containersOf(pod *v1.Pod) func(yield func(*v1.Container, string) bool) {
+	return func(yield func(*v1.Container, string) bool) {
+		for i := range pod.Spec.InitContainers {
+			c, kind := &pod.Spec.InitContainers[i], "init"
+			if cpumanager.IsSidecar(c) {
+				kind = "sidecar"
+			}
+			if !yield(c, kind) {
+				return
+			}
+		}
+		for i := range pod.Spec.Containers {
+			if !yield(&pod.Spec.Containers[i], "regular") {
+				return
+			}
+		}
+	}
+}
+
+func (c Case) request(container *v1.Container, kind string) Request {
+	r := Request{Container: container.Name, Kind: kind}
+	var got allocation.Container
+	if c.Err == nil {
+		got = c.Plan.Pod.Containers[container.Name]
+	}
+	if n := cpumanager.Exclusive(c.Pod, container); n > 0 && c.Room.CPUs != nil {
+		r.Resources = append(r.Resources, Amount{Resource: cpu, Count: n, Got: got.CPUs.String()})
+	}
+	for _, d := range allocation.DeviceRequests(container) {
+		a := Amount{Resource: d.Resource, Count: d.Count}
+		for _, held := range got.Devices {
+			if held.Resource == d.Resource {
+				a.Got = first(held.IDs, ",")
+			}
+		}
+		r.Resources = append(r.Resources, a)
+	}
+	return r
+}
+
+// first joins the first few of many.
+func first(all []string, separator string) string {
+	if len(all) <= shown {
+		return strings.Join(all, separator)
+	}
+	return strings.Join(all[:shown], separator) + separator + "..."
+}
+
+func resourcesOf(requests []Request) []string {
+	var out []string
+	for _, r := range requests {
+		for _, a := range r.Resources {
+			if !slices.Contains(out, a.Resource) {
+				out = append(out, a.Resource)
+			}
+		}
+	}
+	return out
+}
+
+// supply counts what there is of a resource beside what other pods hold.
+func (c Case) supply(resource string) Supply {
+	s := Supply{Resource: resource}
+	at := map[topology.NodeID]int{}
+	for i, id := range c.Room.Machine.NodeSet().IDs() {
+		at[id] = i
+		s.Nodes = append(s.Nodes, NodeSupply{Node: int(id)})
+	}
+	if resource == cpu {
+		c.countCPUs(&s, at)
+	} else {
+		c.countDevices(&s, at)
+	}
+	return s
+}
+
+func (c Case) countCPUs(s *Supply, at map[topology.NodeID]int) {
+	taken := c.Room.Taken.CPUs
+	for _, id := range c.Room.CPUs.Free(cpuset.New()).UnsortedList() {
+		info, ok := c.Room.Machine.CPU(id)
+		if !ok {
+			continue
+		}
+		n := &s.Nodes[at[info.Node]]
+		s.Total++
+		n.Total++
+		if !taken.Contains(id) {
+			s.Free++
+			n.Free++
+		}
+	}
+}
+
+func (c Case) countDevices(s *Supply, at map[topology.NodeID]int) {
+	taken := c.Room.Taken.Devices[s.Resource]
+	for _, d := range c.Room.Inventory.Resources[s.Resource].Devices {
+		if !d.Healthy {
+			s.Unhealthy++
+			continue
+		}
+		free := 1
+		if taken.Has(d.ID) {
+			free = 0
+		}
+		s.Free += free
+		s.Total++
+		if d.Nodes.IsEmpty() {
+			if s.Nowhere == nil {
+				s.Nowhere = &NodeSupply{Node: -1}
+			}
+			s.Nowhere.Free += free
+			s.Nowhere.Total++
+		}
+		for _, id := range d.Nodes.IDs() {
+			if i, known := at[id]; known {
+				s.Nodes[i].Free += free
+				s.Nodes[i].Total++
+			}
+		}
+	}
+}
+
+func merge(d allocation.Decision) Merge {
+	m := Merge{Container: d.Container, Merged: d.Merged.Hint.String(), Admitted: d.Merged.Admit}
+	for _, o := range d.Offers {
+		m.Offers = append(m.Offers, offer(o))
+	}
+	return m
+}
+
+func offer(r topology.ResourceHints) Offer {
+	o := Offer{Resource: r.Resource, Any: r.Hints == nil, Placements: len(r.Hints)}
+	hints := slices.Clone(r.Hints)
+	slices.SortStableFunc(hints, func(a, b topology.Hint) int {
+		return cmp.Or(cmp.Compare(a.Nodes.Len(), b.Nodes.Len()), a.Nodes.Compare(b.Nodes))
+	})
+	for _, h := range hints {
+		list := &o.Possible
+		if h.Preferred {
+			list = &o.Preferred
+		}
+		switch {
+		case h.Any:
+			o.Any = true
+		case len(*list) < shown:
+			*list = append(*list, h.Nodes.String())
+		}
+	}
+	return o
+}
+
+// disconnected tells whether the devices of a resource are not to be had at all for now.
+func disconnected(inventory deviceplugin.Inventory, resource string) bool {
+	return resource != cpu && !inventory.Resources[resource].Connected
+}

@@ -1,0 +1,201 @@
+package explain
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/topology"
+)
+
+// trials is how many plans a search for what would fit may make.
+const trials = 24
+
+// search plans again, with less or under other terms.
+type search struct {
+	Case
+	left int
+}
+
+// WouldFit lists changes after any one of which the pod would have a place: fewer CPUs or devices
+// in one container, the strictest weaker policy, less of what is counted, other pods gone. Each
+// was planned anew; the number of plans is bounded, so that there may be more than are found.
+func (c Case) WouldFit() []string {
+	var rejection *allocation.Rejection
+	if !errors.As(c.Err, &rejection) {
+		return nil // fits already, or waits for a plugin, whose devices are not known
+	}
+	for _, r := range resourcesOf(c.Explain().Requests) {
+		if disconnected(c.Room.Inventory, r) {
+			return nil
+		}
+	}
+	s := &search{Case: c, left: trials}
+	var out []string
+	add := func(found string, ok bool) {
+		if ok {
+			out = append(out, found)
+		}
+	}
+	if rejection.Reason == allocation.ReasonTopology {
+		add(s.weaker())
+	}
+	add(s.empty())
+	for _, t := range s.targets() {
+		add(s.fewer(t))
+	}
+	add(s.counted())
+	slices.SortStableFunc(out, func(a, b string) int { return rank(a) - rank(b) })
+	return out
+}
+
+// rank puts what the pod's author can change before what others can.
+func rank(change string) int {
+	if strings.HasPrefix(change, asItIs) {
+		return 1
+	}
+	return 0
+}
+
+const asItIs = "as it is, "
+
+// try tells whether a pod has a place in a room.
+func (s *search) try(room allocation.Room, pod *v1.Pod) bool {
+	if s.left == 0 {
+		return false
+	}
+	s.left--
+	plan, err := room.Plan(pod, nil)
+	return err == nil && (plan.Ask == nil || len(plan.Pod.Containers) > 0)
+}
+
+// weaker finds the container scope, or else the strictest policy below the present one.
+func (s *search) weaker() (string, bool) {
+	policies := []topology.Policy{
+		topology.SingleNUMANode, topology.Restricted, topology.BestEffort, topology.None,
+	}
+	room := s.Room
+	if room.Scope == topology.PodScope {
+		room.Scope = topology.ContainerScope
+		if s.try(room, s.Pod) {
+			return asItIs + "under topology manager scope container", true
+		}
+		room.Scope = topology.PodScope
+	}
+	for _, policy := range policies[slices.Index(policies, s.Room.Policy)+1:] {
+		room.Policy = policy
+		if s.try(room, s.Pod) {
+			return fmt.Sprintf("%sunder topology manager policy %s", asItIs, policy), true
+		}
+	}
+	return "", false
+}
+
+// empty tries without any other pod.
+func (s *search) empty() (string, bool) {
+	room := s.Room
+	room.Taken, room.Others, room.Sharing = allocation.TakenBy(), nil, false
+	if s.Room.Taken.CPUs.IsEmpty() && len(s.Room.Taken.Devices) == 0 && len(s.Room.Others) == 0 {
+		return "", false
+	}
+	return asItIs + "when other pods have given back what they hold", s.try(room, s.Pod)
+}
+
+// target is a request that could be smaller.
+type target struct {
+	container, resource string
+	count               int
+}
+
+// targets lists the requests of the pod, those that block first.
+func (s *search) targets() []target {
+	r := s.Explain()
+	var out []target
+	for _, request := range r.Requests {
+		for _, a := range request.Resources {
+			out = append(out, target{request.Container, a.Resource, a.Count})
+		}
+	}
+	b := r.Blocking
+	if b == nil {
+		return nil
+	}
+	distance := func(t target) int {
+		switch {
+		case t.resource != b.Resource:
+			return 2
+		case t.container != b.Container:
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(out, func(a, b target) int { return distance(a) - distance(b) })
+	return out
+}
+
+// fewer finds the largest smaller count that fits: steps that double, then halves. A count in
+// between may not fit where a larger one does, as with whole cores; what is returned does.
+func (s *search) fewer(t target) (string, bool) {
+	fits := func(n int) bool { return s.try(s.Room, with(s.Pod, t, n)) }
+	bad, good := t.count, 0
+	for step := 1; t.count-step > 0 && s.left > 0; step *= 2 {
+		if fits(t.count - step) {
+			good = t.count - step
+			break
+		}
+		bad = t.count - step
+	}
+	if good == 0 && bad > 1 && fits(1) {
+		good = 1
+	}
+	if good == 0 {
+		return "", false
+	}
+	for bad-good > 1 && s.left > 0 {
+		if middle := (good + bad) / 2; fits(middle) {
+			good = middle
+		} else {
+			bad = middle
+		}
+	}
+	return fmt.Sprintf("container %s with %d %s instead of %d", t.container, good, t.resource, t.count), true
+}
+
+// with is the pod with another count in one container.
+func with(pod *v1.Pod, t target, n int) *v1.Pod {
+	out := pod.DeepCopy()
+	for c := range containersOf(out) {
+		if c.Name != t.container {
+			continue
+		}
+		for _, list := range []v1.ResourceList{c.Resources.Limits, c.Resources.Requests} {
+			if _, ok := list[v1.ResourceName(t.resource)]; ok {
+				list[v1.ResourceName(t.resource)] = *resource.NewQuantity(int64(n), resource.DecimalSI)
+			}
+		}
+	}
+	return out
+}
+
+// counted says how much is left of what is only counted.
+func (s *search) counted() (string, bool) {
+	var parts []string
+	for _, short := range s.Room.Shortages(s.Pod) {
+		left := short.Capacity - short.Used
+		switch {
+		case left <= 0 || short.Resource == v1.ResourcePods:
+			return "", false
+		case short.Resource == v1.ResourceCPU:
+			parts = append(parts, fmt.Sprintf("%dm cpu", left))
+		default:
+			amount := resource.NewQuantity(left, resource.BinarySI)
+			parts = append(parts, fmt.Sprintf("%s %s", amount, short.Resource))
+		}
+	}
+	return "the pod with at most " + strings.Join(parts, " and "), len(parts) > 0
+}

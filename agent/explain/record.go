@@ -1,0 +1,100 @@
+// Package explain says why a pod was admitted, waits or was rejected: what it asked for, what was
+// free, what each resource could offer, what came of it and what would have fitted. It is pure.
+package explain
+
+import "time"
+
+// Record is the explanation of one decision.
+type Record struct {
+	Verdict
+	UID       string `json:"uid"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Policy and Scope are the topology manager's.
+	Policy   string    `json:"policy"`
+	Scope    string    `json:"scope"`
+	Requests []Request `json:"requests"`
+	// Free is what was there for the pod, of each resource that is assigned and that it asks for.
+	Free   []Supply `json:"free,omitempty"`
+	Merges []Merge  `json:"merges,omitempty"`
+	// Blocking is what stood in the way first; nil: nothing that is known here.
+	Blocking *Blocking `json:"blocking,omitempty"`
+	// WouldFit lists changes after any one of which the pod would have been placed.
+	WouldFit []string `json:"wouldFit,omitempty"`
+}
+
+// Verdict is the outcome in admission's words.
+type Verdict struct {
+	// At is when the outcome was said.
+	At time.Time `json:"at"`
+	// Outcome is Admit, Wait or Reject.
+	Outcome string `json:"outcome"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// Request is what one container asks for that is assigned.
+type Request struct {
+	Container string `json:"container"`
+	// Kind is init, sidecar or regular.
+	Kind      string   `json:"kind"`
+	Resources []Amount `json:"resources,omitempty"`
+}
+
+// Amount is a number of exclusive CPUs (resource "cpu") or of devices. Got names those it got.
+type Amount struct {
+	Resource string `json:"resource"`
+	Count    int    `json:"count"`
+	Got      string `json:"got,omitempty"`
+}
+
+// Supply is what there is of one resource: CPUs that may be exclusive, or healthy devices.
+type Supply struct {
+	Resource  string `json:"resource"`
+	Free      int    `json:"free"`
+	Total     int    `json:"total"`
+	Unhealthy int    `json:"unhealthy,omitempty"`
+	// Nodes has the machine's nodes in order. A device of several nodes counts on each of them.
+	Nodes []NodeSupply `json:"nodes"`
+	// Nowhere counts devices without a node.
+	Nowhere *NodeSupply `json:"nowhere,omitempty"`
+}
+
+// NodeSupply is a supply on one NUMA node.
+type NodeSupply struct {
+	Node  int `json:"node"`
+	Free  int `json:"free"`
+	Total int `json:"total"`
+}
+
+// Merge is one merge of what the resources of a container, or of the pod, could offer.
+type Merge struct {
+	// Container is its name, "" for the pod as a whole.
+	Container string  `json:"container"`
+	Offers    []Offer `json:"offers"`
+	// Merged is the placement that came out, in words.
+	Merged   string `json:"merged"`
+	Admitted bool   `json:"admitted"`
+}
+
+// Offer is where one resource could be had. Node sets are in list syntax, narrow ones first; there
+// may be more than are listed.
+type Offer struct {
+	Resource string `json:"resource"`
+	// Any: it does not matter where.
+	Any bool `json:"any,omitempty"`
+	// Preferred sets are as narrow as they would be on this machine when empty; Possible ones are
+	// wider.
+	Preferred []string `json:"preferred,omitempty"`
+	Possible  []string `json:"possible,omitempty"`
+	// Placements counts them all.
+	Placements int `json:"placements"`
+}
+
+// Blocking is the first resource that could not be had.
+type Blocking struct {
+	Resource string `json:"resource"`
+	// Container is its name, "" for the pod as a whole.
+	Container string `json:"container,omitempty"`
+	Why       string `json:"why"`
+}

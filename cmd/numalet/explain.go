@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/numalet/numalet/agent/explain"
+)
+
+const explainTimeout = 10 * time.Second
+
+// newExplainCommand is "numalet explain POD".
+func newExplainCommand() *cobra.Command {
+	var namespace, server string
+	cmd := &cobra.Command{
+		Use:   "explain POD",
+		Short: "Say why a pod was admitted, waits or was rejected",
+		Long: "Ask a running agent about its last decision on a pod: what the pod asks for, what was\n" +
+			"free on each NUMA node, where each resource could have been had, what is in the way and\n" +
+			"what would fit. The pod of a manifest file has the node's name in its name: app-NODE.",
+		Example:      "  numalet explain app-node1\n  numalet explain app-node1 -n team-a",
+		Args:         cobra.ExactArgs(1),
+		SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			record, err := fetchRecord(cmd.Context(), server, namespace, args[0])
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(cmd.OutOrStdout(), record.Text())
+			return err
+		},
+	}
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "the pod's namespace")
+	cmd.Flags().StringVar(&server, "server", "http://127.0.0.1:10255",
+		"the agent's read-only port")
+	return cmd
+}
+
+func fetchRecord(ctx context.Context, server, namespace, pod string) (explain.Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
+	defer cancel()
+	var record explain.Record
+	address, err := url.JoinPath(server, "debug/admission", url.PathEscape(namespace),
+		url.PathEscape(pod))
+	if err != nil {
+		return record, fmt.Errorf("--server %s: %w; it looks like http://127.0.0.1:10255", server, err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return record, fmt.Errorf("--server %s: %w; it looks like http://127.0.0.1:10255", server, err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return record, fmt.Errorf("no agent answers at %s: set readOnlyPort (--read-only-port) of the "+
+			"agent, which is off by default, or name its address with --server", server)
+	}
+	if err != nil {
+		return record, fmt.Errorf("ask the agent: %w", err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return record, fmt.Errorf("read the agent's answer: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return record, fmt.Errorf("the agent at %s says: %s", server, strings.TrimSpace(string(raw)))
+	}
+	if err := json.Unmarshal(raw, &record); err != nil {
+		return record, fmt.Errorf("read the agent's answer: %w", err)
+	}
+	return record, nil
+}
