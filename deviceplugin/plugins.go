@@ -55,12 +55,15 @@ func (p *Plugins) Ready() <-chan struct{} { return p.ready }
 // Run serves registration and follows plugins until ctx is done. It removes the sockets that are
 // in the directory, which plugins take as the sign to register again. Call it once.
 func (p *Plugins) Run(ctx context.Context) error {
-	listener, err := listen(ctx, p.cfg.Dir)
+	if err := clearSockets(p.cfg.Dir); err != nil {
+		return err
+	}
+	s, err := listen(p.cfg.Dir)
 	if err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return p.serve(ctx, listener) })
+	group.Go(func() error { return p.serve(ctx, s) })
 	group.Go(func() error { return p.watch(ctx) })
 	group.Go(func() error {
 		p.loop(ctx, group)

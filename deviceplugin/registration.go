@@ -4,66 +4,52 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// SocketName is the name of the registration socket in the device plugin directory.
-const SocketName = "kubelet.sock"
-
-// maxSocketPath is the longest path that a unix socket can have (sun_path in unix(7), without the
-// closing zero byte).
-const maxSocketPath = 107
-
-// listen removes the sockets in dir and binds the registration socket. Other files and
-// directories stay.
-func listen(ctx context.Context, dir string) (net.Listener, error) {
-	path := filepath.Join(dir, SocketName)
-	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("device plugin socket %s: the path has %d bytes, unix sockets allow %d: "+
-			"choose a shorter root directory", path, len(path), maxSocketPath)
-	}
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return nil, fmt.Errorf("make device plugin directory: %w", err)
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, fmt.Errorf("read device plugin directory: %w", err)
-	}
-	for _, entry := range entries {
-		if entry.Type()&fs.ModeSocket == 0 {
-			continue
+// serve answers registrations until ctx is done. When somebody removes the socket it is made
+// again, so that plugins can register and those that watch for it do.
+func (p *Plugins) serve(ctx context.Context, s *socket) error {
+	for s != nil {
+		if err := p.serveOn(ctx, s); err != nil || ctx.Err() != nil {
+			return err
 		}
-		err := os.Remove(filepath.Join(dir, entry.Name()))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("remove old device plugin socket: %w", err)
-		}
-	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("listen for device plugins: %w", err)
-	}
-	return listener, nil
-}
-
-// serve answers registrations until ctx is done, and returns when no handler is left.
-func (p *Plugins) serve(ctx context.Context, listener net.Listener) error {
-	server := grpc.NewServer(grpc.WaitForHandlers(true))
-	v1beta1.RegisterRegistrationServer(server, registrar{plugins: p, log: klog.FromContext(ctx)})
-	defer context.AfterFunc(ctx, server.Stop)()
-	if err := server.Serve(listener); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("serve device plugin registration: %w", err)
+		klog.FromContext(ctx).Info("Device plugin socket was removed and is made again",
+			"socket", s.path)
+		s = listenAgain(ctx, p.cfg.Dir)
 	}
 	return nil
+}
+
+// serveOn answers registrations until the socket is removed or ctx is done, and returns when no
+// handler is left.
+func (p *Plugins) serveOn(ctx context.Context, s *socket) error {
+	group, ctx := errgroup.WithContext(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	server := grpc.NewServer(grpc.WaitForHandlers(true))
+	v1beta1.RegisterRegistrationServer(server, registrar{plugins: p, log: klog.FromContext(ctx)})
+	group.Go(func() error {
+		s.untilGone(ctx)
+		cancel()
+		return nil
+	})
+	group.Go(func() error {
+		defer context.AfterFunc(ctx, server.Stop)()
+		if err := server.Serve(s.listener); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("serve device plugin registration: %w", err)
+		}
+		return nil
+	})
+	return errors.Join(group.Wait(), s.remove())
 }
 
 // registrar serves Registration. It answers as soon as the request is found valid: the plugin is

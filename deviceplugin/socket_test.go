@@ -1,0 +1,61 @@
+package deviceplugin
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/deviceplugin/sim"
+)
+
+func TestRegistrationSocketRemoved(t *testing.T) {
+	r := newRig(t, Config{})
+	plugin := r.plugin(sim.Config{Resource: gpu})
+	r.untilConnected(gpu)
+	for i := range 3 {
+		if err := os.Remove(filepath.Join(r.dir, SocketName)); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the plugin to see the new socket", func() bool { return plugin.calls(sim.List) == i+2 })
+		r.untilConnected(gpu)
+	}
+	r.stop()
+	if _, err := os.Lstat(filepath.Join(r.dir, SocketName)); !os.IsNotExist(err) {
+		t.Errorf("the socket is left behind: %v", err)
+	}
+}
+
+func TestPluginDirectoryRemoved(t *testing.T) {
+	r := newRig(t, Config{})
+	if err := os.RemoveAll(r.dir); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a registration to be taken", func() bool {
+		return registerWith(t, r.dir, v1beta1.Version, "a.sock", gpu) == nil
+	})
+}
+
+func TestAnotherAgentsSocketIsLeftAlone(t *testing.T) {
+	r := newRig(t, Config{})
+	path := filepath.Join(r.dir, SocketName)
+	other, err := net.Listen("unix", path+".other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := os.Rename(path+".other", path); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.Lstat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.stop()
+	after, err := os.Lstat(path)
+	if err != nil || !os.SameFile(before, after) {
+		t.Errorf("the other's socket was touched: %v", err)
+	}
+}
