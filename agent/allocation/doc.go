@@ -12,6 +12,6 @@
 //
 // The Store is the one owner of assignments. Commit writes them to disk before anybody can see
 // them: temporary file, fsync, rename, fsync of the directory, and only then the State that
-// readers load changes. The kubelet's own checkpoint is exported from it, never read back while
-// our file exists.
+// readers load changes. The kubelet's own files are exported from it, and read only where our file
+// does not exist: Rebuild makes the state of what runs, by the accounts of it that there are.
 package allocation

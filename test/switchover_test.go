@@ -1,0 +1,163 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/allocation"
+	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/deviceplugin/checkpoint"
+	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
+	"github.com/numalet/numalet/test/harness"
+)
+
+// byKubelet runs the pod as another agent would have left it: with the kubelet's labels, on the
+// CPUs, and without a word about its assignment.
+func byKubelet(t testing.TB, n *harness.Node, pod *v1.Pod, cpus string,
+	answer *v1beta1.ContainerAllocateResponse) {
+	t.Helper()
+	ctx := context.Background()
+	client, err := cri.Connect(ctx, cri.Config{RuntimeEndpoint: n.Endpoint, Timeout: harness.Patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	sandbox, err := cri.SandboxConfig(pod, cri.SandboxOptions{LogsDir: filepath.Join(n.Dir, "logs")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := client.Runtime().RunPodSandbox(ctx, sandbox, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		image, err := client.Images().PullImage(ctx, &runtimeapi.ImageSpec{Image: c.Image}, nil, sandbox)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := cri.ContainerConfig(pod, c, cri.ContainerOptions{
+			Image:     cri.ImageRef{Ref: image},
+			Devices:   []*v1beta1.ContainerAllocateResponse{answer},
+			Placement: cri.Placement{CPUs: cpus, Exclusive: true},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctr, err := client.Runtime().CreateContainer(ctx, id, config, sandbox)
+		if err == nil {
+			err = client.Runtime().StartContainer(ctx, ctr)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// kubeletFiles writes what the kubelet would have recorded of the pod's container main.
+func kubeletFiles(t testing.TB, n *harness.Node, uid, cpuList string, ids checkpoint.DevicesPerNUMA,
+	answer *v1beta1.ContainerAllocateResponse) {
+	t.Helper()
+	own := cpus(t, cpuList)
+	state, err := cpucheckpoint.Encode(cpucheckpoint.State{
+		Policy: "static", Default: cpus(t, "0-63").Difference(own),
+		Entries: map[string]map[string]cpuset.CPUSet{uid: {"main": own}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := checkpoint.EncodeResponse(answer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	devices, err := checkpoint.Encode([]checkpoint.PodDevicesEntry{{
+		PodUID: uid, ContainerName: "main", ResourceName: "example.com/gpu",
+		DeviceIDs: ids, AllocResp: raw,
+	}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(n.Root, cpucheckpoint.FileName), string(state))
+	writeFile(t, filepath.Join(n.Root, "device-plugins", checkpoint.FileName), string(devices))
+}
+
+// TestSwitchOver: a pod that a kubelet started stays as it is when the agent takes over the node,
+// and the kubelet finds it in its own files when it gets the node back.
+func TestSwitchOver(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	eager(n)
+	const uid, ownCPUs, device = "3b1c7c0e-5b0e-4f0e-9d55-6c1f4a0f2c11", "37-38", "gpu-5"
+	// A first agent, which knows nothing of the pod below, says what the manifest is by default.
+	n.Start()
+	n.Pod("own", strings.Replace(limited("own", "cpu: 2, memory: 1Gi, example.com/gpu: 1"),
+		"metadata:\n", "metadata:\n  uid: "+uid+"\n", 1))
+	pod := awaitPod(n, "own-node", func(v1.Pod) error { return nil })
+	n.Kill()
+	if got := n.Runtime.State(); len(got.Sandboxes) > 0 {
+		t.Fatalf("the pod, whose plugin is not there, has run: %+v", got.Sandboxes)
+	}
+	if err := os.Remove(filepath.Join(n.Root, allocation.FileName)); err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+
+	pod.Status = v1.PodStatus{}
+	answer := &v1beta1.ContainerAllocateResponse{Envs: map[string]string{"GPU": device}}
+	byKubelet(t, n, &pod, ownCPUs, answer)
+	kubeletFiles(t, n, uid, ownCPUs, checkpoint.DevicesPerNUMA{2: {device}}, answer)
+	since := lastCall(n)
+
+	n.Start()
+	plugin, _ := n.Plugin("example.com/gpu", "--devices=8", "--nodes=0-3")
+	n.AwaitPhase("own-node", v1.PodRunning)
+	n.Pod("new", limited("new", "cpu: 2, memory: 1Gi"))
+	n.AwaitPhase("new-node", v1.PodRunning)
+	untouched(t, n, since, "new-node")
+	row := placementOf(t, n, "own-node/main")
+	if got := row.Devices["example.com/gpu"]; row.CPUs != ownCPUs || !slices.Equal(got, []string{device}) {
+		t.Errorf("taken over as %+v, want CPUs %s and device %s", row, ownCPUs, device)
+	}
+	state, err := plugin.State(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if calls := state.Calls[pluginsim.Allocate]; calls != 0 {
+		t.Errorf("the plugin was asked to allocate %d times", calls)
+	}
+	exportedAs(t, n, uid, ownCPUs, device)
+}
+
+// exportedAs waits until the kubelet's files have the pod and another one, each with its own.
+func exportedAs(t testing.TB, n *harness.Node, uid, cpuList, device string) {
+	t.Helper()
+	n.Eventually("the kubelet's files have both pods", func() error {
+		kubelet, err := allocation.ReadKubelet(n.Root, filepath.Join(n.Root, "device-plugins"))
+		if err != nil {
+			return err
+		}
+		taken := cpuset.New()
+		for _, containers := range kubelet.CPUs.Entries {
+			taken = taken.Union(containers["main"])
+		}
+		if kubelet.CPUs.Entries[uid]["main"].String() != cpuList || taken.Size() != 4 ||
+			!kubelet.CPUs.Default.Equals(cpus(t, "0-63").Difference(taken)) {
+			return fmt.Errorf("CPUs: %+v", kubelet.CPUs)
+		}
+		if len(kubelet.Devices) != 1 || kubelet.Devices[0].PodUID != uid ||
+			!slices.Equal(kubelet.Devices[0].DeviceIDs[2], []string{device}) {
+			return fmt.Errorf("devices: %+v", kubelet.Devices)
+		}
+		return nil
+	})
+}
