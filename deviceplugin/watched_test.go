@@ -167,6 +167,22 @@ func TestRegistryEndpointElsewhere(t *testing.T) {
 	r.untilConnected(gpu)
 }
 
+func TestRegistryEndpointServesLate(t *testing.T) {
+	r := newRig(t, Config{
+		RegistryDir: shortDir(t), Deadlines: Deadlines{Dial: 100 * time.Millisecond},
+	})
+	elsewhere := shortDir(t)
+	introduce(t, filepath.Join(r.cfg.RegistryDir, "gpu-reg.sock"), &registerapi.PluginInfo{
+		Type: registerapi.DevicePlugin, Name: gpu, Endpoint: filepath.Join(elsewhere, "work.sock"),
+		SupportedVersions: []string{"v1beta1"},
+	})
+	r.until("the dial to be given up", func(inv Inventory) bool {
+		return strings.Contains(inv.Resources[gpu].Problem, "no answer in 100ms")
+	})
+	startPlugin(t, sim.Config{Resource: gpu, Dir: elsewhere, Socket: "work.sock"}, nil)
+	r.untilConnected(gpu)
+}
+
 func TestRegistryRefusals(t *testing.T) {
 	r := newRegistryRig(t)
 	const failed = "RegisterPlugin error -- plugin registration failed with err: "
