@@ -90,6 +90,9 @@ func newNode(of topology.Node, reserved map[v1.ResourceName]uint64) node {
 		allocatable: map[v1.ResourceName]uint64{},
 	}
 	for name, size := range reserved {
+		if size == 0 {
+			continue
+		}
 		n.reserved[name] = size
 		n.total[name] += 0 // so that a reservation of what is not there is seen
 	}
