@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"k8s.io/klog/v2"
 
@@ -40,7 +41,7 @@ func (a *Agent) rebuild(ctx context.Context) error {
 
 // kubelet is the account of the files that a kubelet left on this node.
 func (a *Agent) kubelet(ctx context.Context) allocation.Account {
-	files, err := allocation.ReadKubelet(a.cfg.RootDir, deviceDir(a.cfg.RootDir))
+	files, err := allocation.ReadKubelet(a.cfg.RootDir, deviceDir(a.cfg.RootDir), time.Now())
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "What the kubelet recorded is not taken over in full")
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -43,7 +44,8 @@ func byKubelet(t testing.TB, n *harness.Node, pod *v1.Pod, cpus string,
 	}
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
-		image, err := client.Images().PullImage(ctx, &runtimeapi.ImageSpec{Image: c.Image}, nil, sandbox)
+		image, err := client.Images().PullImage(
+			ctx, &runtimeapi.ImageSpec{Image: c.Image}, nil, sandbox)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +127,8 @@ func TestSwitchOver(t *testing.T) {
 	n.AwaitPhase("new-node", v1.PodRunning)
 	untouched(t, n, since, "new-node")
 	row := placementOf(t, n, "own-node/main")
-	if got := row.Devices["example.com/gpu"]; row.CPUs != ownCPUs || !slices.Equal(got, []string{device}) {
+	got := row.Devices["example.com/gpu"]
+	if row.CPUs != ownCPUs || !slices.Equal(got, []string{device}) {
 		t.Errorf("taken over as %+v, want CPUs %s and device %s", row, ownCPUs, device)
 	}
 	state, err := plugin.State(context.Background())
@@ -142,7 +145,8 @@ func TestSwitchOver(t *testing.T) {
 func exportedAs(t testing.TB, n *harness.Node, uid, cpuList, device string) {
 	t.Helper()
 	n.Eventually("the kubelet's files have both pods", func() error {
-		kubelet, err := allocation.ReadKubelet(n.Root, filepath.Join(n.Root, "device-plugins"))
+		kubelet, err := allocation.ReadKubelet(
+			n.Root, filepath.Join(n.Root, "device-plugins"), time.Now())
 		if err != nil {
 			return err
 		}

@@ -184,12 +184,21 @@ func load(path string, now time.Time) (State, error) {
 	if err == nil {
 		return state, nil
 	}
-	aside := path + ".corrupt-" + now.UTC().Format("20060102T150405.000")
-	if renameErr := os.Rename(path, aside); renameErr != nil {
-		return State{}, fmt.Errorf("move %s aside: %w", path, renameErr)
+	aside, moveErr := moveAside(path, now)
+	if moveErr != nil {
+		return State{}, moveErr
 	}
 	return State{Pods: map[types.UID]Pod{}},
 		fmt.Errorf("%w; moved to %s, going on without it", err, aside)
+}
+
+// moveAside gives a file that cannot be used another name, so that it is not overwritten.
+func moveAside(path string, now time.Time) (string, error) {
+	aside := path + ".corrupt-" + now.UTC().Format("20060102T150405.000")
+	if err := os.Rename(path, aside); err != nil {
+		return "", fmt.Errorf("move %s aside: %w", path, err)
+	}
+	return aside, nil
 }
 
 // writeDurably replaces path by content: temporary file, fsync, rename, fsync of the directory.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"k8s.io/utils/cpuset"
 
@@ -25,15 +26,16 @@ type Kubelet struct {
 }
 
 // ReadKubelet reads the kubelet's files: cpu_manager_state in root, kubelet_internal_checkpoint in
-// deviceDir. A file that does not exist says nothing. The error names files that cannot be used;
-// what the other says is good all the same.
-func ReadKubelet(root, deviceDir string) (Kubelet, error) {
+// deviceDir. A file that does not exist says nothing. One that cannot be used is moved aside, never
+// deleted, and its new name is in the error; what the other says is good all the same.
+func ReadKubelet(root, deviceDir string, now time.Time) (Kubelet, error) {
 	var k Kubelet
-	cpuErr := readIfThere(filepath.Join(root, cpucheckpoint.FileName), func(raw []byte) (err error) {
-		k.CPUs, err = cpucheckpoint.Decode(raw)
-		return err
-	})
-	deviceErr := readIfThere(filepath.Join(deviceDir, checkpoint.FileName),
+	cpuErr := readIfThere(filepath.Join(root, cpucheckpoint.FileName), now,
+		func(raw []byte) (err error) {
+			k.CPUs, err = cpucheckpoint.Decode(raw)
+			return err
+		})
+	deviceErr := readIfThere(filepath.Join(deviceDir, checkpoint.FileName), now,
 		func(raw []byte) (err error) {
 			k.Devices, _, err = checkpoint.Decode(raw)
 			return err
@@ -41,18 +43,22 @@ func ReadKubelet(root, deviceDir string) (Kubelet, error) {
 	return k, errors.Join(cpuErr, deviceErr)
 }
 
-func readIfThere(path string, decode func([]byte) error) error {
+func readIfThere(path string, now time.Time, decode func([]byte) error) error {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err == nil {
-		err = decode(raw)
-	}
 	if err != nil {
-		return fmt.Errorf("read the kubelet's %s: %w", path, err)
+		return fmt.Errorf("read the kubelet's assignments: %w", err)
 	}
-	return nil
+	if err = decode(raw); err == nil {
+		return nil
+	}
+	aside, moveErr := moveAside(path, now)
+	if moveErr != nil {
+		return errors.Join(err, moveErr)
+	}
+	return fmt.Errorf("%w; moved to %s, going on without it", err, aside)
 }
 
 // On is the account of the kubelet's files on a machine with these CPUs.

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
@@ -157,7 +158,7 @@ func TestExportedIsTakenOver(t *testing.T) {
 		}
 	}
 	write(static)
-	kubelet, err := ReadKubelet(dir, dir)
+	kubelet, err := ReadKubelet(dir, dir, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +186,8 @@ func TestExportedIsTakenOver(t *testing.T) {
 		t.Errorf("a file that was right is another now: %v", err)
 	}
 	write(nil)
-	if kubelet, err = ReadKubelet(dir, dir); err != nil || kubelet.CPUs.Policy != "none" ||
+	kubelet, err = ReadKubelet(dir, dir, time.Now())
+	if err != nil || kubelet.CPUs.Policy != "none" ||
 		len(kubelet.CPUs.Entries) > 0 || !kubelet.CPUs.Default.IsEmpty() {
 		t.Errorf("exported without a policy: %+v, %v", kubelet.CPUs, err)
 	}
@@ -225,12 +227,16 @@ func TestOneFileOfTwoIsGood(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			k, err := ReadKubelet(dir, dir)
+			k, err := ReadKubelet(dir, dir, time.Now())
 			if len(k.CPUs.Entries) != test.wantCPUs || len(k.Devices) != test.wantDevices {
 				t.Errorf("read %+v", k)
 			}
 			if (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
 				t.Errorf("error %v, want one about %q", err, test.err)
+			}
+			aside, _ := filepath.Glob(filepath.Join(dir, "*.corrupt-*"))
+			if (len(aside) == 1) != (test.err != "") || err != nil && !strings.Contains(err.Error(), aside[0]) {
+				t.Errorf("kept: %v, error %v", aside, err)
 			}
 		})
 	}
