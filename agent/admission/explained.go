@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/explain"
 )
 
@@ -57,7 +58,9 @@ func (q *Queue) Explained(namespace, name string) (found explain.Record, ok bool
 func (q *Queue) explain(e *entry, r Result) string {
 	record := e.facts
 	if e.planned == nil && record.UID == "" { // decided without a plan
-		record = explain.Case{Room: q.room(e, q.own(e), everybody), Pod: e.pod}.Explain()
+		record = explain.Case{
+			Room: q.room(e, q.own(e), everybody), Pod: e.pod, Plan: allocation.Plan{Pod: e.reserved},
+		}.Explain()
 	}
 	if r.Outcome != Admit && e.planned != nil {
 		record.WouldFit = e.planned.WouldFit()

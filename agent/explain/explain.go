@@ -184,11 +184,7 @@ func merge(d allocation.Decision) Merge {
 
 func offer(r topology.ResourceHints) Offer {
 	o := Offer{Resource: r.Resource, Any: r.Hints == nil, Placements: len(r.Hints)}
-	hints := slices.Clone(r.Hints)
-	slices.SortStableFunc(hints, func(a, b topology.Hint) int {
-		return cmp.Or(cmp.Compare(a.Nodes.Len(), b.Nodes.Len()), a.Nodes.Compare(b.Nodes))
-	})
-	for _, h := range hints {
+	for _, h := range r.Hints { // allocators offer narrow sets first
 		list := &o.Possible
 		if h.Preferred {
 			list = &o.Preferred

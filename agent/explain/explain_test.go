@@ -28,7 +28,7 @@ var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 // room is a machine of two nodes with four cores of two threads each: node 0 has CPUs 0-3 and
 // 8-11, node 1 has 4-7 and 12-15. CPU 0 is reserved. gpu-0, gpu-1 are on node 0, gpu-2, gpu-3 on
 // node 1; nic-0 is on node 1; of fpga there is one, on no node.
-func room(t *testing.T, policy topology.Policy, options cpumanager.Options) allocation.Room {
+func room(t testing.TB, policy topology.Policy, options cpumanager.Options) allocation.Room {
 	t.Helper()
 	spec := topology.Spec{Name: "rig", Nodes: []topology.Node{
 		{ID: 0, MemoryBytes: 16 << 30}, {ID: 1, MemoryBytes: 16 << 30},

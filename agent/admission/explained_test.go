@@ -1,0 +1,109 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/allocation"
+)
+
+// explained is the text of the explanation of a pod, "none" without one.
+func (d *desk) explained(name string) string {
+	r, ok := d.queue.Explained("default", name)
+	if !ok {
+		return "none"
+	}
+	return r.Text()
+}
+
+func expectParts(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("the explanation lacks %q:\n%s", part, text)
+		}
+	}
+}
+
+func TestExplanationFollowsTheOutcome(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		p := &plugins{}
+		p.offer("example.com/gpu", 2)
+		d := open(t, dir, p, nil)
+		defer d.stop()
+		d.queue.Submit(pod("a", "cpu=2 example.com/gpu=1"), false)
+		synctest.Wait()
+		expectParts(t, d.explained("a"), "Pod default/a: admitted", "main: 2 cpu (gets 1-2)",
+			"1 example.com/gpu (gets d0)", "cpu: 7 of 7", "2 of 2 on no node in particular")
+
+		d.queue.Submit(pod("b", "cpu=1 example.com/gpu=2"), false)
+		synctest.Wait()
+		expectParts(t, d.explained("b"), "Pod default/b: rejected, UnexpectedAdmissionError",
+			"2 are still needed, 1 is free", "container main with 1 example.com/gpu instead of 2")
+		d.queue.Release("b")
+		synctest.Wait()
+		if got := d.explained("b"); got != "none" {
+			t.Errorf("the explanation outlives its pod:\n%s", got)
+		}
+
+		d.queue.Leaving("a")
+		d.queue.Submit(pod("c", "cpu=1 example.com/gpu=2"), false)
+		synctest.Wait()
+		expectParts(t, d.explained("c"), "Pod default/c: waiting, WaitingForResources",
+			"as it is, when other pods have given back what they hold")
+		d.queue.Release("a")
+		synctest.Wait()
+		text := d.explained("c")
+		expectParts(t, text, "Pod default/c: admitted", "(gets d0,d1)")
+		if strings.Contains(text, "It would fit") || strings.Contains(text, "in the way") {
+			t.Errorf("an admitted pod is told what would fit:\n%s", text)
+		}
+	})
+}
+
+func TestExplanationOfWhatIsNotPlanned(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		p := &plugins{}
+		p.offer("example.com/gpu", 1)
+		p.allocate = func(context.Context, string, []string) error { return errors.New("no luck") }
+		d := open(t, dir, p, func(c *Config) {
+			c.Handlers = []Handler{func(pod *v1.Pod) *allocation.Rejection {
+				if pod.Name == "bad" {
+					return &allocation.Rejection{Reason: "SysctlForbidden", Message: "not this one"}
+				}
+				return nil
+			}}
+		})
+		defer d.stop()
+		d.queue.Submit(pod("bad", "cpu=2"), false)
+		d.queue.Submit(pod("a", "example.com/gpu=1"), false)
+		synctest.Wait()
+		expectParts(t, d.explained("bad"), "rejected, SysctlForbidden", "not this one", "main: 2 cpu\n")
+		expectParts(t, d.explained("a"), "rejected, UnexpectedAdmissionError", "no luck")
+	})
+}
+
+// A pod that goes on waiting for the same is not planned for again and again: its record is that
+// of when the outcome was said.
+func TestExplanationIsMadeOncePerOutcome(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		d := open(t, dir, &plugins{}, nil)
+		defer d.stop()
+		d.queue.Submit(pod("a", "example.com/gpu=1"), false)
+		synctest.Wait()
+		before := d.explained("a")
+		expectParts(t, before, "waiting, WaitingForDevicePlugin")
+		time.Sleep(time.Second) // of the bubble
+		d.queue.Poke()
+		synctest.Wait()
+		if after := d.explained("a"); after != before {
+			t.Errorf("explained anew:\n%s\nbefore:\n%s", after, before)
+		}
+	})
+}
