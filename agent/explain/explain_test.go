@@ -163,7 +163,8 @@ func situations() map[string]situation {
 				all[i].Healthy = false
 			}
 		}, pod: pod("main gpu=1")},
-		"nic-elsewhere": {policy: single, change: taking("4-7,12-14"), pod: pod("main cpu=2 nic=1")},
+		"nic-elsewhere":               {policy: single, change: taking("4-7,12-14"), pod: pod("main cpu=2 nic=1")},
+		"cpus-and-gpus-beyond-a-node": {policy: single, pod: pod("main cpu=12 gpu=4")},
 		"pod-scope": {policy: single, change: func(r *allocation.Room) { r.Scope = topology.PodScope },
 			pod: pod("first cpu=5", "second cpu=5")},
 		"odd-cpus-of-whole-cores": {policy: topology.None,

@@ -13,7 +13,7 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// trials is how many plans a search for what would fit may make.
+// trials is how many plans a search for one smaller request may make; one for two, as many again.
 const trials = 24
 
 // search plans again, with less or under other terms.
@@ -46,8 +46,14 @@ func (c Case) WouldFit() []string {
 		add(s.weaker())
 	}
 	add(s.empty())
-	for _, t := range s.targets() {
+	found := len(out)
+	targets := s.targets()
+	for _, t := range targets {
 		add(s.fewer(t))
+	}
+	if len(out) == found && len(targets) > 1 {
+		s.left += trials
+		add(s.both(targets))
 	}
 	add(s.counted())
 	slices.SortStableFunc(out, func(a, b string) int { return rank(a) - rank(b) })
@@ -112,6 +118,10 @@ type target struct {
 	count               int
 }
 
+func (t target) change(n int) string {
+	return fmt.Sprintf("container %s with %d %s instead of %d", t.container, n, t.resource, t.count)
+}
+
 // targets lists the requests of the pod, those that block first.
 func (s *search) targets() []target {
 	r := s.Explain()
@@ -163,7 +173,26 @@ func (s *search) fewer(t target) (string, bool) {
 			bad = middle
 		}
 	}
-	return fmt.Sprintf("container %s with %d %s instead of %d", t.container, good, t.resource, t.count), true
+	return t.change(good), true
+}
+
+// both makes two requests smaller where one is not enough: the one that blocks as small as a node
+// has it free, and one more.
+func (s *search) both(targets []target) (string, bool) {
+	blocking := targets[0]
+	most, _ := s.Explain().most(blocking.resource)
+	n := min(most, blocking.count-1)
+	if n < 1 {
+		return "", false
+	}
+	smaller := *s
+	smaller.Pod = with(s.Pod, blocking, n)
+	for _, t := range targets[1:] {
+		if text, ok := smaller.fewer(t); ok {
+			return fmt.Sprintf("%s and %s", blocking.change(n), text), true
+		}
+	}
+	return "", false
 }
 
 // with is the pod with another count in one container.
