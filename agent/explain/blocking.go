@@ -123,7 +123,8 @@ func (c Case) alone(d allocation.Decision, o topology.ResourceHints, r Record) s
 	if c.Room.Policy == topology.SingleNUMANode {
 		freest, largest := r.most(o.Resource)
 		if need > largest {
-			return fmt.Sprintf("%s asked for on one NUMA node, and no node has more than %d", count(need), largest)
+			return fmt.Sprintf("%s asked for on one NUMA node, and no node has more than %d",
+				count(need), largest)
 		}
 		return fmt.Sprintf("%s asked for on one NUMA node, and no node has more than %d free",
 			count(need), freest)

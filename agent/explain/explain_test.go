@@ -141,8 +141,9 @@ func situations() map[string]situation {
 		single, restricted = topology.SingleNUMANode, topology.Restricted
 	)
 	return map[string]situation{
-		"admitted-aligned":   {policy: single, pod: pod("main cpu=2 gpu=1")},
-		"admitted-init":      {policy: restricted, pod: pod("init! cpu=4", "proxy~ cpu=1", "main cpu=2 gpu=1")},
+		"admitted-aligned": {policy: single, pod: pod("main cpu=2 gpu=1")},
+		"admitted-init": {policy: restricted, pod: pod("init! cpu=4",
+			"proxy~ cpu=1", "main cpu=2 gpu=1")},
 		"admitted-shared":    {policy: single, pod: pod("main cpu=500m")},
 		"admitted-no-policy": {policy: topology.None, pod: pod("main cpu=9 fpga=1")},
 		"admitted-apart": {policy: topology.BestEffort, change: taking("1-3,8-11"),
@@ -151,7 +152,8 @@ func situations() map[string]situation {
 		"cpus-taken-on-both": {policy: single, change: taking("1-2,4-5"), pod: pod("main cpu=7")},
 		"cpus-on-one-gpus-on-other": {policy: single, change: taking("1-3,8-10", "gpu-2", "gpu-3"),
 			pod: pod("main cpu=4 gpu=1")},
-		"gpus-spread": {policy: single, change: taking("1", "gpu-0", "gpu-2"), pod: pod("main cpu=2 gpu=2")},
+		"gpus-spread": {policy: single, change: taking("1", "gpu-0", "gpu-2"),
+			pod: pod("main cpu=2 gpu=2")},
 		"gpus-spread-restricted": {policy: restricted, change: taking("1", "gpu-0", "gpu-2"),
 			pod: pod("main cpu=2 gpu=2")},
 		"gpus-too-few": {policy: topology.None, pod: pod("main gpu=5")},
@@ -165,7 +167,9 @@ func situations() map[string]situation {
 		}, pod: pod("main gpu=1")},
 		"nic-elsewhere":               {policy: single, change: taking("4-7,12-14"), pod: pod("main cpu=2 nic=1")},
 		"cpus-and-gpus-beyond-a-node": {policy: single, pod: pod("main cpu=12 gpu=4")},
-		"pod-scope": {policy: single, change: func(r *allocation.Room) { r.Scope = topology.PodScope },
+		"pod-scope": {policy: single, change: func(r *allocation.Room) {
+			r.Scope = topology.PodScope
+		},
 			pod: pod("first cpu=5", "second cpu=5")},
 		"odd-cpus-of-whole-cores": {policy: topology.None,
 			options: cpumanager.Options{FullPCPUsOnly: true}, pod: pod("main cpu=3")},
