@@ -80,15 +80,13 @@ func (q question) place(hint topology.Hint) (topology.NodeSet, error) {
 	return best.Nodes, nil
 }
 
-// best is the preferred, else the narrowest offer that contains all of the nodes.
+// best is the first offer that contains all of the nodes. It is one of the narrowest, and it is
+// preferred if any is: narrower ones than those do not exist.
 func (q question) best(nodes topology.NodeSet) (best topology.Hint, ok bool) {
 	for _, hint := range q.offers(nodes) {
-		if !nodes.SubsetOf(hint.Nodes) {
-			continue
-		}
-		if !ok || hint.Preferred && !best.Preferred {
-			best, ok = hint, true
+		if nodes.SubsetOf(hint.Nodes) {
+			return hint, true
 		}
 	}
-	return best, ok
+	return topology.Hint{}, false
 }

@@ -188,6 +188,58 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	}
 }
 
+// Blocks that overlap come from elsewhere. They are counted, and nothing is placed beside them.
+func TestForeignBlocks(t *testing.T) {
+	p := shape{{9, 0}, {9, 0}, {9, 0}}.static(t)
+	wide, narrow := block(9, 0, 1), block(5, 0)
+	for name, held := range map[string][]memory.Block{
+		"wide first": {wide, narrow}, "narrow first": {narrow, wide},
+	} {
+		t.Run(name, func(t *testing.T) {
+			usage := p.Usage(held)
+			free := usage[0].Free[v1.ResourceMemory] + usage[1].Free[v1.ResourceMemory]
+			if free != 2*gib {
+				t.Errorf("%d bytes are free", free)
+			}
+			offers := p.Hints(held, nil, want(1))
+			expected := []topology.Hint{preferred(2)}
+			if diff := gocmp.Diff(expected, offers[0].Hints, gocmp.Comparer(equal)); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// With too many sets to try, those with the most free nodes are still found.
+func TestWideMachineWithFewLargeNodes(t *testing.T) {
+	s := make(shape, 64)
+	for i := range s {
+		s[i][0] = 3
+	}
+	for _, large := range []int{7, 19, 33, 40, 63} {
+		s[large][0] = 9
+	}
+	expected := preferred(7, 19, 33, 40, 63)
+	got := s.static(t).Hints(nil, nil, want(40))[0].Hints[0]
+	if diff := gocmp.Diff(expected, got, gocmp.Comparer(equal)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestWideHintIsExtended(t *testing.T) {
+	s := make(shape, 24)
+	for i := range s {
+		s[i][0] = 3
+	}
+	got, err := s.static(t).Choose(nil, nil, want(30), only(22, 23))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !nodes(22, 23).SubsetOf(got[0].Nodes) || got[0].Nodes.Len() != 15 {
+		t.Errorf("on %q", got[0].Nodes)
+	}
+}
+
 func TestMisfitsAfterTotalsChanged(t *testing.T) {
 	held := []memory.Block{block(4, 0), block(3, 1), block(1, 1), block(1, 2)}
 	p := shape{{5, 0}, {4, 0}}.static(t) // there were 5 GiB on node 1, and a node 2
