@@ -56,9 +56,11 @@ type Playground struct {
 	dir  string
 	// manifests is the directory the agent watches.
 	manifests string
-	agent     *agent.Agent
-	plugins   []plugin
-	log       *os.File
+	// server is the agent's read-only port as a URL; "" is off.
+	server  string
+	agent   *agent.Agent
+	plugins []plugin
+	log     *os.File
 	// stops end what was started beside the agent and the plugins.
 	stops []func() error
 }

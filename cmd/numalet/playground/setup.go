@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -145,6 +146,14 @@ func (p *Playground) config(endpoint string) (*config.Config, error) {
 		"healthzPort":            0, "failSwapOn": false, "failCgroupV1": false,
 		"cgroupsPerQOS": false,
 	}
+	if !p.opts.Once { // nobody is there to ask
+		port, err := freePort()
+		if err != nil {
+			return nil, err
+		}
+		settings["address"], settings["readOnlyPort"] = "127.0.0.1", port
+		p.server = fmt.Sprintf("http://127.0.0.1:%d", port)
+	}
 	if p.opts.Runtime == Containerd {
 		settings["cgroupsPerQOS"], settings["cgroupRoot"] = true, p.cgroupRoot()
 		settings["enforceNodeAllocatable"] = []string{"pods"}
@@ -168,6 +177,16 @@ func (p *Playground) config(endpoint string) (*config.Config, error) {
 		return nil, err
 	}
 	return config.Load(set, flags)
+}
+
+// freePort is a port of the loopback address that nobody listens on now.
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("find a free port: %w", err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 // machine is what --topology-from gets; "": this machine.

@@ -99,8 +99,8 @@ func (p *Playground) headline() string {
 
 // hint says what can be done.
 func (p *Playground) hint() string {
-	return fmt.Sprintf("drop a pod manifest into %s to start it, delete it to stop it; log: %s",
-		p.manifests, p.log.Name())
+	return fmt.Sprintf("drop a pod manifest into %s to start it, delete it to stop it; log: %s\n"+
+		"to know why: numalet explain POD --server %s", p.manifests, p.log.Name(), p.server)
 }
 
 // live shows the table in a terminal until the user quits.
