@@ -27,8 +27,8 @@ func TestNewRefuses(t *testing.T) {
 			"[memorymanager] you should specify the system reserved memory"},
 		{"unknown node", memory.Amounts{0: want(1), 7: want(1)}, "the reserved memory configuration " +
 			"references a NUMA node 7 that does not exist on this machine"},
-		{"too much", memory.Amounts{0: want(10)}, "reserve 10737418240 bytes of memory on NUMA node 0: " +
-			"it has 9663676416; lower reservedMemory of this node"},
+		{"too much", memory.Amounts{0: want(10)}, "reserve 10737418240 bytes of memory on NUMA " +
+			"node 0: it has 9663676416; lower reservedMemory of this node"},
 		{"pages that are not there", memory.Amounts{0: {v1.ResourceMemory: gib, huge: gib}},
 			"reserve 1073741824 bytes of hugepages-1Gi on NUMA node 0: it has 0; " +
 				"lower reservedMemory of this node"},
