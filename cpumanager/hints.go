@@ -44,7 +44,7 @@ func (s *Static) Hints(free, reusable cpuset.CPUSet, n int) []topology.Hint {
 	tried := 0
 	width := q.narrowest
 	for ; width <= len(s.nodes) && tried < maxSets; width++ {
-		combinations(len(s.nodes), width, func(set []int) bool {
+		topology.Combinations(len(s.nodes), width, func(set []int) bool {
 			offer(set)
 			tried++
 			return tried < maxSets
@@ -146,7 +146,7 @@ func (s *Static) narrowestWhole(n, width int) int {
 	tried := 0
 	for w := width; w <= len(s.nodes) && tried < maxSets; w++ {
 		found := false
-		combinations(len(s.nodes), w, func(set []int) bool {
+		topology.Combinations(len(s.nodes), w, func(set []int) bool {
 			found = capacity.satisfiedBy(set)
 			tried++
 			return !found && tried < maxSets
@@ -212,26 +212,4 @@ func (q question) roomiest(at, width int) []int {
 	set = append(set, others[:width-len(set)]...)
 	slices.Sort(set)
 	return set
-}
-
-// combinations calls visit with each ascending choice of k of the numbers below n, in
-// lexicographic order, until it returns false. The slice is only valid during the call.
-func combinations(n, k int, visit func([]int) bool) {
-	set := make([]int, k)
-	for i := range set {
-		set[i] = i
-	}
-	for visit(set) {
-		i := k - 1
-		for i >= 0 && set[i] == n-k+i {
-			i--
-		}
-		if i < 0 {
-			return
-		}
-		set[i]++
-		for j := i + 1; j < k; j++ {
-			set[j] = set[j-1] + 1
-		}
-	}
 }

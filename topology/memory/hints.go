@@ -162,7 +162,7 @@ func (q question) offerUnused(offer func([]int) bool, around topology.NodeSet) {
 	tried := 0
 	width := max(2, q.atLeast())
 	for ; width <= len(unused) && tried < maxSets; width++ {
-		combinations(len(unused), width, func(of []int) bool {
+		topology.Combinations(len(unused), width, func(of []int) bool {
 			offer(pick(unused, of))
 			tried++
 			return tried < maxSets
@@ -256,7 +256,7 @@ func (q question) narrowest() int {
 	width := q.atLeast()
 	for ; width < len(q.nodes); width++ {
 		held := false
-		combinations(len(q.nodes), width, func(set []int) bool {
+		topology.Combinations(len(q.nodes), width, func(set []int) bool {
 			held = q.couldHold(set)
 			tried++
 			return !held && tried < maxSets
@@ -312,29 +312,4 @@ func pick(from, which []int) []int {
 		out[i] = from[at]
 	}
 	return out
-}
-
-// combinations calls visit with each ascending choice of k of the numbers below n, in
-// lexicographic order, until it returns false. The slice is only valid during the call.
-func combinations(n, k int, visit func([]int) bool) {
-	if k > n {
-		return
-	}
-	set := make([]int, k)
-	for i := range set {
-		set[i] = i
-	}
-	for visit(set) {
-		i := k - 1
-		for i >= 0 && set[i] == n-k+i {
-			i--
-		}
-		if i < 0 {
-			return
-		}
-		set[i]++
-		for j := i + 1; j < k; j++ {
-			set[j] = set[j-1] + 1
-		}
-	}
 }

@@ -1,0 +1,27 @@
+package topology
+
+// Combinations calls visit with each ascending choice of k of the numbers below n, in
+// lexicographic order, until it returns false. The slice is only valid during the call. There is
+// none when k is more than n.
+func Combinations(n, k int, visit func([]int) bool) {
+	if k > n {
+		return
+	}
+	set := make([]int, k)
+	for i := range set {
+		set[i] = i
+	}
+	for visit(set) {
+		i := k - 1
+		for i >= 0 && set[i] == n-k+i {
+			i--
+		}
+		if i < 0 {
+			return
+		}
+		set[i]++
+		for j := i + 1; j < k; j++ {
+			set[j] = set[j-1] + 1
+		}
+	}
+}
