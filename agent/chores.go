@@ -21,6 +21,10 @@ import (
 // qosPeriod is how often the QoS cgroups are written even if no pod came or went.
 const qosPeriod = time.Minute
 
+// exportDelay is how long a commit waits for others before the kubelet's checkpoints, which are
+// written whole, are written once for all of them.
+const exportDelay = 50 * time.Millisecond
+
 // chores is the work that the syncLoop asks for and does not wait for: removing what nobody
 // desires, writing the kubelet's checkpoints, keeping the QoS cgroups. One goroutine does it.
 type chores struct {
@@ -59,9 +63,20 @@ func (c *chores) run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	var qosAt time.Time
 	var qosPods sets.Set[types.UID]
+	var exportDue <-chan time.Time // nil: nothing is to be exported
+	export := func() {
+		exportDue = nil
+		if err := c.checkpoints(); err != nil {
+			log.Info("The kubelet's checkpoints were not written", "err", err)
+		}
+		c.measure()
+	}
 	for {
 		select {
 		case <-ctx.Done():
+			if exportDue != nil {
+				export()
+			}
 			return nil
 		case <-c.store.Changed():
 			if c.pool != nil {
@@ -69,10 +84,11 @@ func (c *chores) run(ctx context.Context) error {
 			}
 			c.export()
 		case <-c.wakeExport:
-			if err := c.checkpoints(); err != nil {
-				log.Info("The kubelet's checkpoints were not written", "err", err)
+			if exportDue == nil {
+				exportDue = time.After(exportDelay)
 			}
-			c.measure()
+		case <-exportDue:
+			export()
 		case <-c.wakeHousekeep:
 			c.measure()
 			if active := uids(c.pods.active()); !active.Equal(qosPods) || time.Since(qosAt) > qosPeriod {
