@@ -2,8 +2,6 @@ package cri
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -177,30 +175,6 @@ func TestContainerHash(t *testing.T) {
 	other.Image = "foo/image:v2"
 	if ContainerHash(&other) == ContainerHash(&c) {
 		t.Error("the image is not part of the hash")
-	}
-}
-
-func TestNextAttempt(t *testing.T) {
-	dir := t.TempDir()
-	for _, name := range []string{
-		"a/0.log", "a/2.log", "a/10.log.20260102-030405.gz", "a/99.logs", "a/x.log", "a/-5.log", "a/7",
-		"b/note.txt",
-	} {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for container, want := range map[string]uint32{"a": 11, "b": 0, "missing": 0} {
-		if got, err := NextAttempt(dir, container); err != nil || got != want {
-			t.Errorf("%s: got %d, %v; want %d", container, got, err, want)
-		}
-	}
-	if _, err := NextAttempt(dir, "a/0.log"); err == nil {
-		t.Error("a file in place of the directory is no error")
 	}
 }
 

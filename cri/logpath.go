@@ -1,13 +1,8 @@
 package cri
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -33,28 +28,4 @@ func LegacyLogName(pod *v1.Pod, container, containerID string) string {
 		name = name[:maxFileName-len(suffix)]
 	}
 	return name + suffix
-}
-
-// NextAttempt is the restart count for a container that the runtime does not know any more: one
-// more than the highest log in podLogDir, 0 when it has none.
-func NextAttempt(podLogDir, container string) (uint32, error) {
-	entries, err := os.ReadDir(filepath.Join(podLogDir, container))
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("read log directory of container %q: %w", container, err)
-	}
-	var next uint32
-	for _, entry := range entries {
-		// Rotated logs keep the prefix: 3.log.20260102-030405[.gz].
-		number, rest, found := strings.Cut(entry.Name(), ".")
-		if !found || rest != "log" && !strings.HasPrefix(rest, "log.") {
-			continue
-		}
-		if n, err := strconv.ParseUint(number, 10, 31); err == nil {
-			next = max(next, uint32(n)+1)
-		}
-	}
-	return next, nil
 }

@@ -15,13 +15,6 @@ func (e *UnavailableError) Error() string {
 		e.Resource, e.Requested, e.Available)
 }
 
-// UnregisteredError says that no plugin has registered the resource (yet).
-type UnregisteredError struct{ Resource string }
-
-func (e *UnregisteredError) Error() string {
-	return "cannot allocate unregistered device " + e.Resource
-}
-
 // UnhealthyError says that no device is healthy, or with Held, that one of those that the
 // container already holds is not.
 type UnhealthyError struct {

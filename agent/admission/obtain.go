@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/checkpoint"
 )
 
 // completion is what a goroutine brings back.
@@ -125,9 +125,9 @@ func (q *Queue) allocate(ctx context.Context, d allocation.DeviceSet) ([]byte, e
 	if err != nil {
 		return nil, &callError{d.Resource, err}
 	}
-	raw, err := proto.Marshal(resp)
+	raw, err := checkpoint.EncodeResponse(resp)
 	if err != nil {
-		return nil, fmt.Errorf("encode the answer of %s: %w", d.Resource, err)
+		return nil, fmt.Errorf("%s: %w", d.Resource, err)
 	}
 	if raw == nil {
 		raw = []byte{} // an empty answer is an answer
