@@ -86,7 +86,11 @@ func (o Options) best(nodes NodeSet, lists [][]Hint) Hint {
 // preferredByAll finds the best node set that every resource prefers, where a resource that
 // prefers any node counts for all sets; empty if there is none.
 func preferredByAll(o order, nodes NodeSet, lists [][]Hint) NodeSet {
-	votes := map[NodeSet]int{} // of the resources that care
+	most := 0
+	for _, list := range lists {
+		most = max(most, len(list))
+	}
+	votes := make(map[NodeSet]int, most) // of the resources that care
 	careful := 0
 	for _, list := range lists {
 		flexible := slices.ContainsFunc(list, func(h Hint) bool { return h.Any && h.Preferred })

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/exhaustive"
 )
 
 // TestMergeDifferential compares 100,000 random merges with going through all picks, each under
@@ -22,13 +23,13 @@ func TestMergeDifferential(t *testing.T) {
 		m := randomMachine(t, r)
 		nodes, offers, closest := m.NodeSet(), randomOffers(m, r), topology.PreferClosest(m)
 		for _, policy := range policies {
-			got, want := topology.Merge(policy, nodes, offers), mergeNaively(policy, nodes, offers, nil)
+			got, want := topology.Merge(policy, nodes, offers), exhaustive.Merge(policy, nodes, offers, nil)
 			if got != want {
 				t.Fatalf("case %d, %s on %v: got %v, going through all picks gives %v\n%v",
 					i, policy, nodes, got, want, offers)
 			}
 			got = closest.Merge(policy, nodes, offers)
-			want = mergeNaively(policy, nodes, offers, m.Distance)
+			want = exhaustive.Merge(policy, nodes, offers, m.Distance)
 			if got != want {
 				t.Fatalf("case %d, %s on %v, closest: got %v, going through all picks gives %v\n%v",
 					i, policy, nodes, got, want, offers)
@@ -55,7 +56,7 @@ func TestMergeDifferentialOnManyNodes(t *testing.T) {
 				distance = nil
 			}
 			got := options.Merge(topology.BestEffort, nodes, offers)
-			want := mergeNaively(topology.BestEffort, nodes, offers, distance)
+			want := exhaustive.Merge(topology.BestEffort, nodes, offers, distance)
 			if got != want {
 				t.Fatalf("case %d, %s: got %v, going through all picks gives %v\n%v",
 					i, name, got, want, offers)

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/exhaustive"
 )
 
 var policies = []topology.Policy{
@@ -156,7 +157,7 @@ func TestMerge(t *testing.T) {
 				if got != c.want[i] {
 					t.Errorf("%s: got %s, want %s", policy, got, c.want[i])
 				}
-				if oracle := mergeNaively(policy, nodes, offers, nil); r != oracle {
+				if oracle := exhaustive.Merge(policy, nodes, offers, nil); r != oracle {
 					t.Errorf("%s: got %v, going through all picks gives %v", policy, r, oracle)
 				}
 			}
@@ -204,7 +205,7 @@ func TestMergeAgreesWithAllPicks(t *testing.T) {
 		}
 		nodes := topology.NewNodeSet(members...)
 		for _, policy := range policies {
-			got, want := topology.Merge(policy, nodes, offers), mergeNaively(policy, nodes, offers, nil)
+			got, want := topology.Merge(policy, nodes, offers), exhaustive.Merge(policy, nodes, offers, nil)
 			if got != want {
 				t.Fatalf("%s on %v: got %v, going through all picks gives %v", policy, nodes, got, want)
 			}

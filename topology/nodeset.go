@@ -20,6 +20,19 @@ type NodeSet struct {
 // NewNodeSet returns the set of the given ids. Negative ids mean "unknown" in sysfs and are not
 // members of any set: they are left out.
 func NewNodeSet(ids ...NodeID) NodeSet {
+	low := uint64(0)
+	for _, id := range ids {
+		if id >= 64 {
+			return newHighNodeSet(ids)
+		}
+		if id >= 0 {
+			low |= 1 << uint(id)
+		}
+	}
+	return NodeSet{low: low}
+}
+
+func newHighNodeSet(ids []NodeID) NodeSet {
 	var b nodeBits
 	for _, id := range ids {
 		if id >= 0 {
@@ -104,11 +117,17 @@ func and(a, b uint64) uint64 { return a & b }
 
 // Union is the set of the members of either.
 func (s NodeSet) Union(o NodeSet) NodeSet {
+	if s.high == "" && o.high == "" {
+		return NodeSet{low: s.low | o.low}
+	}
 	return s.combine(o, func(a, b uint64) uint64 { return a | b })
 }
 
 // Minus is the set of members of s that are not in o.
 func (s NodeSet) Minus(o NodeSet) NodeSet {
+	if s.high == "" {
+		return NodeSet{low: s.low &^ o.low}
+	}
 	return s.combine(o, func(a, b uint64) uint64 { return a &^ b })
 }
 

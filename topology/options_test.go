@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/exhaustive"
 )
 
 // fourNodes has nodes 0 and 2 close to each other, and 1 and 3; 0 and 1 are far apart.
@@ -52,7 +53,7 @@ func TestPreferClosest(t *testing.T) {
 			if got.Hint.String() != c.want {
 				t.Errorf("got %v, want %s", got.Hint, c.want)
 			}
-			oracle := mergeNaively(topology.BestEffort, m.NodeSet(), offers, m.Distance)
+			oracle := exhaustive.Merge(topology.BestEffort, m.NodeSet(), offers, m.Distance)
 			if got != oracle {
 				t.Errorf("got %v, going through all picks gives %v", got, oracle)
 			}

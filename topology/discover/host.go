@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"reflect"
 	"strings"
 
 	"github.com/numalet/numalet/topology"
@@ -32,16 +33,39 @@ func Host(root string) (*topology.Machine, error) {
 	return m, nil
 }
 
+// Refresh reads anew what may change while a machine runs: its nodes with their memory and huge
+// pages, its CPUs. It is m itself if nothing did. The PCI functions are m's, and so are the places
+// of CPUs that have gone offline.
+func Refresh(root string, m *topology.Machine) (*topology.Machine, error) {
+	if root == "" {
+		root = "/"
+	}
+	dir, err := os.OpenRoot(root)
+	if err != nil {
+		return nil, fmt.Errorf("read machine again: %w", err)
+	}
+	defer dir.Close()
+	before := m.Spec()
+	now, err := tree{dir.FS()}.again(before)
+	if err != nil {
+		return nil, fmt.Errorf("read machine below %s again: %w", root, err)
+	}
+	after, err := topology.NewMachine(now)
+	if err != nil {
+		return nil, fmt.Errorf("read machine below %s again: %w", root, err)
+	}
+	if reflect.DeepEqual(after.Spec(), before) {
+		return m, nil
+	}
+	return after, nil
+}
+
 func (t tree) spec() (spec topology.Spec, err error) {
 	if _, err := fs.Stat(t.fsys, cpuDir); err != nil {
 		return topology.Spec{}, fmt.Errorf("%w; a machine needs at least %s and proc/meminfo "+
 			"(capture one with: numalet topology snapshot -o FILE)", err, cpuDir)
 	}
-	var nodeOf map[int]topology.NodeID
-	if spec.Nodes, nodeOf, err = t.nodes(); err != nil {
-		return topology.Spec{}, err
-	}
-	if spec.CPUs, err = t.cpus(nodeOf); err != nil {
+	if err := t.running(&spec); err != nil {
 		return topology.Spec{}, err
 	}
 	if spec.PCI, err = t.pci(spec.Nodes); err != nil {
@@ -49,6 +73,26 @@ func (t tree) spec() (spec topology.Spec, err error) {
 	}
 	spec.Name = t.cpuModel()
 	return spec, nil
+}
+
+// running reads what may change while the machine runs.
+func (t tree) running(spec *topology.Spec) (err error) {
+	var nodeOf map[int]topology.NodeID
+	if spec.Nodes, nodeOf, err = t.nodes(); err != nil {
+		return err
+	}
+	spec.CPUs, err = t.cpus(nodeOf)
+	return err
+}
+
+// again is the machine of before as it is now.
+func (t tree) again(before topology.Spec) (topology.Spec, error) {
+	now := before
+	if err := t.running(&now); err != nil {
+		return topology.Spec{}, err
+	}
+	rememberPlaces(now.CPUs, before.CPUs)
+	return now, nil
 }
 
 // cpuModel is what /proc/cpuinfo calls the first CPU, "" when it says nothing.

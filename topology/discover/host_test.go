@@ -60,7 +60,42 @@ func TestHostReadsRenderedTree(t *testing.T) {
 	}
 }
 
-func fixtureSpec(t *testing.T, name string) topology.Spec {
+func TestRefresh(t *testing.T) {
+	spec := fixtureSpec(t, "laptop")
+	root := writeTree(t, rendered(spec))
+	first, err := Host(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := Refresh(root, first); again != first || err != nil {
+		t.Fatalf("the same machine is %p, was %p: %v", again, first, err)
+	}
+	pool := root + "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages"
+	if err := os.WriteFile(pool, []byte("7\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	after, err := Refresh(root, first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, want := after.Spec(), first.Spec()
+	for i := range want.Nodes[0].HugePages {
+		if pool := &want.Nodes[0].HugePages[i]; pool.PageBytes == 2<<20 {
+			pool.Count = 7
+		}
+	}
+	if diff := diffSpecs(want, got); diff != "" || after == first {
+		t.Errorf("read again (-want +got):\n%s", diff)
+	}
+	if err := os.RemoveAll(root + "/sys"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Refresh(root, first); err == nil {
+		t.Errorf("without sysfs the machine is %s", got.Name())
+	}
+}
+
+func fixtureSpec(t testing.TB, name string) topology.Spec {
 	t.Helper()
 	m, err := Fixture(name)
 	if err != nil {

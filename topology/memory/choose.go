@@ -2,6 +2,7 @@ package memory
 
 import (
 	"errors"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -24,6 +25,13 @@ var (
 	ErrNoExtension = errors.New(
 		"[memorymanager] failed to find NUMA nodes to extend the current topology hint")
 )
+
+// Refused tells whether err is, or wraps, one of those errors.
+func Refused(err error) bool {
+	return slices.ContainsFunc([]error{
+		ErrNoRoom, ErrNotPreferred, ErrExtendedNotPreferred, ErrGroups, ErrNoExtension,
+	}, func(of error) bool { return errors.Is(err, of) })
+}
 
 // Choose places the requests on nodes: those of the hint, the merged answer of all providers, if
 // they have room; else the fewest others with them. A hint of any node leaves the choice to
@@ -61,8 +69,8 @@ func (q question) place(hint topology.Hint) (topology.NodeSet, error) {
 	}
 	set := q.positions(hint.Nodes)
 	nodes := q.nodeSet(set) // the hint's, but for those without memory
-	allowed := len(set) > 0 && q.allows(set)
-	if len(set) > 0 && q.hasRoom(set) {
+	allowed := len(set) > 0 && q.allows(set, nodes)
+	if len(set) > 0 && q.hasRoom(set, nodes) {
 		if allowed {
 			return nodes, nil
 		}

@@ -121,38 +121,69 @@ func (q question) offers(around topology.NodeSet) []topology.Hint {
 	if len(q.wanted) == 0 {
 		return nil
 	}
-	var found [][]int
-	seen := map[topology.NodeSet]bool{}
-	offer := func(set []int) bool {
-		nodes := q.nodeSet(set)
-		ok := !seen[nodes] && q.allows(set) && q.hasRoom(set)
-		if ok {
-			seen[nodes] = true
-			found = append(found, slices.Clone(set))
-		}
-		return ok
-	}
+	found := offered{q: q, seen: map[topology.NodeSet]bool{}}
 	for at, p := range q.nodes {
-		offer([]int{at})
+		found.once([]int{at})
 		if !p.group.IsEmpty() {
-			offer(q.positions(p.group))
+			found.once(q.positions(p.group))
 		}
 	}
-	q.offerUnused(offer, around)
-	slices.SortFunc(found, func(a, b []int) int {
-		return cmp.Or(cmp.Compare(len(a), len(b)), slices.Compare(a, b))
+	q.offerUnused(&found, around)
+	slices.SortFunc(found.sets, func(a, b foundSet) int {
+		if len(a.set) != len(b.set) {
+			return len(a.set) - len(b.set)
+		}
+		return slices.Compare(a.set, b.set)
 	})
 	narrowest := q.narrowest()
-	hints := make([]topology.Hint, len(found))
-	for i, set := range found {
-		hints[i] = topology.Hint{Nodes: q.nodeSet(set), Preferred: len(set) == narrowest}
+	hints := make([]topology.Hint, len(found.sets))
+	for i, f := range found.sets {
+		hints[i] = topology.Hint{Nodes: f.nodes, Preferred: len(f.set) == narrowest}
 	}
 	return hints
 }
 
+// offered collects the sets that are allowed and have room.
+type offered struct {
+	q     question
+	sets  []foundSet
+	seen  map[topology.NodeSet]bool // those offered once
+	arena []int                     // holds the members of sets
+}
+
+type foundSet struct {
+	set   []int
+	nodes topology.NodeSet
+}
+
+// add takes a set that was not offered before. It tells whether it is one to offer.
+func (o *offered) add(set []int) bool {
+	nodes := o.q.nodeSet(set)
+	if !o.q.allows(set, nodes) || !o.q.hasRoom(set, nodes) {
+		return false
+	}
+	if len(o.arena)+len(set) > cap(o.arena) {
+		o.arena = make([]int, 0, max(1024, len(set)))
+	}
+	from := len(o.arena)
+	o.arena = append(o.arena, set...)
+	o.sets = append(o.sets, foundSet{o.arena[from:len(o.arena):len(o.arena)], nodes})
+	return true
+}
+
+// once is add for a set that may have been offered once before; then it is none to offer.
+func (o *offered) once(set []int) bool {
+	nodes := o.q.nodeSet(set)
+	if o.seen[nodes] || !o.add(set) {
+		return false
+	}
+	o.seen[nodes] = true
+	return true
+}
+
 // offerUnused offers sets of several nodes that nobody uses: all, if they are not too many, else
 // the narrow ones and, around each node, the narrowest of the roomiest.
-func (q question) offerUnused(offer func([]int) bool, around topology.NodeSet) {
+func (q question) offerUnused(found *offered, around topology.NodeSet) {
 	var unused []int
 	for at, p := range q.nodes {
 		if p.group.IsEmpty() {
@@ -162,8 +193,12 @@ func (q question) offerUnused(offer func([]int) bool, around topology.NodeSet) {
 	tried := 0
 	width := max(2, q.atLeast())
 	for ; width <= len(unused) && tried < maxSets; width++ {
+		set := make([]int, width)
 		topology.Combinations(len(unused), width, func(of []int) bool {
-			offer(pick(unused, of))
+			for i, at := range of {
+				set[i] = unused[at]
+			}
+			found.add(set)
 			tried++
 			return tried < maxSets
 		})
@@ -171,13 +206,17 @@ func (q question) offerUnused(offer func([]int) bool, around topology.NodeSet) {
 	if tried < maxSets {
 		return
 	}
+	for _, f := range found.sets {
+		found.seen[f.nodes] = true
+	}
+	byShare := q.byShare(unused)
 	cores := [][]int{q.positions(around)}
 	for _, at := range unused {
 		cores = append(cores, []int{at})
 	}
 	for _, core := range cores {
 		for w := max(width-1, len(core)); w <= len(unused); w++ { // the last width may be cut short
-			if offer(q.roomiest(unused, core, w)) {
+			if found.once(roomiest(byShare, core, w)) {
 				break
 			}
 		}
@@ -185,9 +224,8 @@ func (q question) offerUnused(offer func([]int) bool, around topology.NodeSet) {
 }
 
 // allows tells whether the nodes may be used together: a node that is used alone joins no group,
-// and one in a group is used with all others of the group only.
-func (q question) allows(set []int) bool {
-	nodes := q.nodeSet(set)
+// and one in a group is used with all others of the group only. nodes is the set once more.
+func (q question) allows(set []int, nodes topology.NodeSet) bool {
 	for _, at := range set {
 		p := q.nodes[at]
 		if p.mixed || !p.group.IsEmpty() && p.group != nodes {
@@ -197,9 +235,13 @@ func (q question) allows(set []int) bool {
 	return true
 }
 
-// hasRoom tells whether the nodes have all that is wanted free, or reusable by the pod.
-func (q question) hasRoom(set []int) bool {
-	reuse := q.reuse[q.nodeSet(set)]
+// hasRoom tells whether the nodes have all that is wanted free, or reusable by the pod. nodes is
+// the set once more.
+func (q question) hasRoom(set []int, nodes topology.NodeSet) bool {
+	var reuse []uint64
+	if len(q.reuse) > 0 {
+		reuse = q.reuse[nodes]
+	}
 	for r, wanted := range q.wanted {
 		sum := uint64(0)
 		if reuse != nil {
@@ -268,17 +310,30 @@ func (q question) narrowest() int {
 	return width
 }
 
-// roomiest is the core and those of the other nodes that have most free, width in all.
-func (q question) roomiest(nodes, core []int, width int) []int {
-	others := slices.DeleteFunc(slices.Clone(nodes), func(at int) bool {
-		return slices.Contains(core, at)
-	})
-	slices.SortStableFunc(others, func(a, b int) int {
-		return cmp.Compare(q.share(b), q.share(a))
-	})
-	set := slices.Concat(core, others[:min(width-len(core), len(others))])
+// roomiest is the core and the first of the other nodes, width in all.
+func roomiest(byShare, core []int, width int) []int {
+	set := slices.Clone(core)
+	for _, at := range byShare {
+		if len(set) >= width {
+			break
+		}
+		if !slices.Contains(core, at) {
+			set = append(set, at)
+		}
+	}
 	slices.Sort(set)
 	return set
+}
+
+// byShare is the nodes, those first that have most free.
+func (q question) byShare(nodes []int) []int {
+	shares := make([]float64, len(q.nodes))
+	for _, at := range nodes {
+		shares[at] = q.share(at)
+	}
+	sorted := slices.Clone(nodes)
+	slices.SortStableFunc(sorted, func(a, b int) int { return cmp.Compare(shares[b], shares[a]) })
+	return sorted
 }
 
 // share is how much of what is wanted the node has free, a number up to 1 for each resource.
@@ -289,12 +344,11 @@ func (q question) share(at int) (share float64) {
 	return share
 }
 
-func (q question) nodeSet(set []int) topology.NodeSet {
-	ids := make([]topology.NodeID, len(set))
-	for i, at := range set {
-		ids[i] = q.nodes[at].id
+func (q question) nodeSet(set []int) (nodes topology.NodeSet) {
+	for _, at := range set {
+		nodes = nodes.Union(topology.NewNodeSet(q.nodes[at].id))
 	}
-	return topology.NewNodeSet(ids...)
+	return nodes
 }
 
 func (q question) positions(nodes topology.NodeSet) (set []int) {
@@ -304,12 +358,4 @@ func (q question) positions(nodes topology.NodeSet) (set []int) {
 		}
 	}
 	return set
-}
-
-func pick(from, which []int) []int {
-	out := make([]int, len(which))
-	for i, at := range which {
-		out[i] = from[at]
-	}
-	return out
 }

@@ -82,8 +82,11 @@ func Reserved(list []kubeletconfig.MemoryReservation) Amounts {
 }
 
 // CheckReserved tells whether reservedMemory adds up to what is kept from pods on the whole node:
-// kubeReserved, systemReserved and the hard eviction threshold together. The text is the kubelet's.
-func CheckReserved(list []kubeletconfig.MemoryReservation, kept v1.ResourceList) error {
+// kubeReserved, systemReserved and the hard eviction threshold together. Memory may differ by slack
+// bytes, because a threshold that is a percentage follows the machine's total. The text is the
+// kubelet's.
+func CheckReserved(list []kubeletconfig.MemoryReservation, kept v1.ResourceList,
+	slack int64) error {
 	sums := map[v1.ResourceName]resource.Quantity{}
 	for _, r := range list {
 		for name, q := range r.Limits {
@@ -99,7 +102,12 @@ func CheckReserved(list []kubeletconfig.MemoryReservation, kept v1.ResourceList)
 	}
 	for _, name := range sortedKeys(sums) {
 		sum, want := sums[name], kept[name]
-		if sum.Cmp(want) != 0 {
+		off := sum.DeepCopy()
+		off.Sub(want)
+		if name == v1.ResourceMemory && max(off.Value(), -off.Value()) <= slack {
+			continue
+		}
+		if !off.IsZero() {
 			return fmt.Errorf("the total amount %q of type %q is not equal to the value %q "+
 				"determined by Node Allocatable feature", sum.String(), name, want.String())
 		}

@@ -136,6 +136,17 @@ func (s *Static) Allocatable() Amounts {
 	return out
 }
 
+// AllocatableBlocks is Allocatable as blocks of one node each, by node and resource.
+func (s *Static) AllocatableBlocks() (out []Block) {
+	amounts := s.Allocatable()
+	for _, id := range sortedKeys(amounts) {
+		for _, name := range sortedKeys(amounts[id]) {
+			out = append(out, Block{topology.NewNodeSet(id), name, amounts[id][name]})
+		}
+	}
+	return out
+}
+
 // Mems is the set of nodes to write to cpuset.mems of a container that holds the blocks; empty:
 // any node. Nodes without memory, which the kernel does not accept there, are left out.
 func (s *Static) Mems(blocks []Block) topology.NodeSet {

@@ -341,6 +341,17 @@ func TestCheckReserved(t *testing.T) {
 		err  string
 	}{
 		{"nothing", nil, list("cpu=1"), ""},
+		{"less by as much as it may", []kubeletconfig.MemoryReservation{reservation(0, "memory=1020Mi")},
+			list("memory=1Gi"), ""},
+		{"more by as much as it may", []kubeletconfig.MemoryReservation{reservation(0, "memory=1028Mi")},
+			list("memory=1Gi"), ""},
+		{"one byte more", []kubeletconfig.MemoryReservation{reservation(0, "memory=1077936129")},
+			list("memory=1Gi"), `the total amount "1077936129" of type "memory" is not equal to the value ` +
+				`"1Gi" determined by Node Allocatable feature`},
+		{"pages are counted", []kubeletconfig.MemoryReservation{
+			reservation(0, "memory=1Gi", "hugepages-2Mi=2Mi"),
+		}, list("memory=1Gi"), `the total amount "2Mi" of type "hugepages-2Mi" is not equal to the ` +
+			`value "0" determined by Node Allocatable feature`},
 		{"adds up", []kubeletconfig.MemoryReservation{
 			reservation(0, "memory=1Gi", "hugepages-2Mi=4Mi"), reservation(1, "memory=100Mi"),
 		}, list("memory=1124Mi", "cpu=1", "hugepages-2Mi=4Mi"), ""},
@@ -356,7 +367,7 @@ func TestCheckReserved(t *testing.T) {
 			`value "0" determined by Node Allocatable feature`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			err := memory.CheckReserved(test.list, test.kept)
+			err := memory.CheckReserved(test.list, test.kept, 4<<20)
 			if (err == nil) != (test.err == "") || err != nil && err.Error() != test.err {
 				t.Errorf("error %v\n want %s", err, test.err)
 			}

@@ -33,22 +33,27 @@ func (s *Static) Usage(held []Block) []Usage {
 		}
 	}
 	for _, b := range narrowFirst(held) {
-		left := b.Size
-		for i := range out {
-			u := &out[i]
-			if !b.Nodes.Has(u.Node) {
-				continue
-			}
-			u.Blocks++
-			u.Group = b.Nodes
-			take := min(left, u.Free[b.Resource])
-			if take > 0 {
-				u.Free[b.Resource] -= take
-				left -= take
-			}
-		}
+		fill(out, b)
 	}
 	return out
+}
+
+// fill adds a block to what is held.
+func fill(usage []Usage, b Block) {
+	left := b.Size
+	for i := range usage {
+		u := &usage[i]
+		if !b.Nodes.Has(u.Node) {
+			continue
+		}
+		u.Blocks++
+		u.Group = b.Nodes
+		take := min(left, u.Free[b.Resource])
+		if take > 0 {
+			u.Free[b.Resource] -= take
+			left -= take
+		}
+	}
 }
 
 // Misfits lists the held blocks that have no room (any more): the node is gone, or has less than
@@ -58,15 +63,31 @@ func (s *Static) Misfits(held []Block) (misfits []Block) {
 	for _, n := range s.nodes {
 		all = all.Union(topology.NewNodeSet(n.id))
 	}
-	var fit []Block
+	usage := s.Usage(nil)
 	for _, b := range narrowFirst(held) {
-		if !b.Nodes.SubsetOf(all) || sumFree(s.Usage(fit), b.Nodes, b.Resource) < b.Size {
+		if !b.Nodes.SubsetOf(all) || sumFree(usage, b.Nodes, b.Resource) < b.Size {
 			misfits = append(misfits, b)
 			continue
 		}
-		fit = append(fit, b)
+		fill(usage, b)
 	}
 	return misfits
+}
+
+// HasRoom tells whether the blocks have room beside the held ones, on nodes that are in no other
+// group; they are of different resources.
+func (s *Static) HasRoom(held, blocks []Block) bool {
+	usage := s.Usage(held)
+	return !slices.ContainsFunc(blocks, func(b Block) bool {
+		return sumFree(usage, b.Nodes, b.Resource) < b.Size ||
+			slices.ContainsFunc(held, func(other Block) bool { return s.conflict(b, other) })
+	})
+}
+
+// conflict tells whether the blocks are on some common nodes, but not on the same ones.
+func (s *Static) conflict(a, b Block) bool {
+	one, other := a.Nodes.Intersect(s.backed), b.Nodes.Intersect(s.backed)
+	return one != other && !one.Intersect(other).IsEmpty()
 }
 
 func sumFree(usage []Usage, nodes topology.NodeSet, name v1.ResourceName) (free uint64) {

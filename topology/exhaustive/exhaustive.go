@@ -1,4 +1,7 @@
-package topology_test
+// Package exhaustive merges hints by the words of KEP-693 and KEP-3545: every pick of one hint per
+// resource, one after the other, and the best of them. It is what topology.Merge is compared with,
+// in tests and in benchmarks; the time it takes grows with the product of the numbers of hints.
+package exhaustive
 
 import (
 	"maps"
@@ -8,42 +11,42 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// mergeNaively is Merge by the words of KEP-693 and KEP-3545: every pick of one hint per resource,
-// one after the other, and the best of them. distance is nil without prefer-closest-numa-nodes.
-func mergeNaively(
+// Merge is topology.Merge. distance is nil without prefer-closest-numa-nodes. Together the nodes
+// and hints may name 64 nodes.
+func Merge(
 	policy topology.Policy, nodes topology.NodeSet, providers [][]topology.ResourceHints,
 	distance func(a, b topology.NodeID) int,
 ) topology.Result {
 	if policy == topology.None {
 		return topology.Result{Hint: topology.Hint{Any: true}, Admit: true}
 	}
-	n := newNaive(nodes, providers, distance)
+	n := newSearch(nodes, providers, distance)
 	best := n.best(policy == topology.SingleNUMANode)
-	hint := topology.Hint{Nodes: n.set(best.mask), Preferred: best.preferred}
-	if policy == topology.SingleNUMANode && hint.Nodes == nodes {
-		hint = topology.Hint{Any: true, Preferred: best.preferred}
+	found := topology.Hint{Nodes: n.set(best.mask), Preferred: best.preferred}
+	if policy == topology.SingleNUMANode && found.Nodes == nodes {
+		found = topology.Hint{Any: true, Preferred: best.preferred}
 	}
-	return topology.Result{Hint: hint, Admit: policy == topology.BestEffort || hint.Preferred}
+	return topology.Result{Hint: found, Admit: policy == topology.BestEffort || found.Preferred}
 }
 
-// naive is a merge as the words have it. Node sets are masks over the positions of ids: up to 64
+// search is a merge as the words have it. Node sets are masks over the positions of ids: up to 64
 // ids that may be any.
-type naive struct {
+type search struct {
 	ids      []topology.NodeID // ascending
 	machine  uint64
-	lists    [][]naiveHint
+	lists    [][]hint
 	distance func(a, b topology.NodeID) int
 }
 
-type naiveHint struct {
+type hint struct {
 	mask           uint64
 	any, preferred bool
 }
 
-func newNaive(
+func newSearch(
 	nodes topology.NodeSet, providers [][]topology.ResourceHints,
 	distance func(a, b topology.NodeID) int,
-) naive {
+) search {
 	all := nodes
 	for _, p := range providers {
 		for _, r := range p {
@@ -52,7 +55,7 @@ func newNaive(
 			}
 		}
 	}
-	n := naive{ids: all.IDs(), distance: distance}
+	n := search{ids: all.IDs(), distance: distance}
 	at := map[topology.NodeID]int{}
 	for i, id := range n.ids {
 		at[id] = i
@@ -66,15 +69,15 @@ func newNaive(
 	n.machine = mask(nodes)
 	for _, p := range providers {
 		if len(p) == 0 {
-			n.lists = append(n.lists, []naiveHint{{any: true, preferred: true}})
+			n.lists = append(n.lists, []hint{{any: true, preferred: true}})
 		}
 		for _, r := range p {
-			var list []naiveHint
+			var list []hint
 			for _, h := range r.Hints {
-				list = append(list, naiveHint{mask(h.Nodes), h.Any, h.Preferred})
+				list = append(list, hint{mask(h.Nodes), h.Any, h.Preferred})
 			}
 			if len(list) == 0 {
-				list = []naiveHint{{any: true, preferred: r.Hints == nil}}
+				list = []hint{{any: true, preferred: r.Hints == nil}}
 			}
 			n.lists = append(n.lists, list)
 		}
@@ -82,7 +85,7 @@ func newNaive(
 	return n
 }
 
-func (n naive) set(mask uint64) topology.NodeSet {
+func (n search) set(mask uint64) topology.NodeSet {
 	var ids []topology.NodeID
 	for i, id := range n.ids {
 		if mask&(1<<i) != 0 {
@@ -92,12 +95,12 @@ func (n naive) set(mask uint64) topology.NodeSet {
 	return topology.NewNodeSet(ids...)
 }
 
-func (n naive) best(single bool) naiveHint {
+func (n search) best(single bool) hint {
 	lists := slices.Clone(n.lists)
 	needed := 0
 	for i, list := range lists {
 		if single {
-			lists[i] = slices.DeleteFunc(slices.Clone(list), func(h naiveHint) bool {
+			lists[i] = slices.DeleteFunc(slices.Clone(list), func(h hint) bool {
 				return !h.preferred || !h.any && bits.OnesCount64(h.mask) != 1
 			})
 		}
@@ -111,10 +114,10 @@ func (n naive) best(single bool) naiveHint {
 			needed = max(needed, slices.Min(slices.Collect(maps.Keys(narrowest))))
 		}
 	}
-	best := naiveHint{mask: n.machine}
+	best := hint{mask: n.machine}
 	found := false
-	var pick func(i int, got naiveHint, first *uint64)
-	pick = func(i int, got naiveHint, first *uint64) {
+	var pick func(i int, got hint, first *uint64)
+	pick = func(i int, got hint, first *uint64) {
 		if i == len(lists) {
 			if got.mask != 0 && (!found || n.better(needed, got, best)) {
 				best, found = got, true
@@ -134,12 +137,12 @@ func (n naive) best(single bool) naiveHint {
 			pick(i+1, merged, same)
 		}
 	}
-	pick(0, naiveHint{mask: n.machine, preferred: true}, nil)
+	pick(0, hint{mask: n.machine, preferred: true}, nil)
 	return best
 }
 
 // better tells whether a is better than b.
-func (n naive) better(needed int, a, b naiveHint) bool {
+func (n search) better(needed int, a, b hint) bool {
 	wa, wb := bits.OnesCount64(a.mask), bits.OnesCount64(b.mask)
 	switch {
 	case a.preferred != b.preferred:
@@ -157,7 +160,7 @@ func (n naive) better(needed int, a, b naiveHint) bool {
 }
 
 // average is the mean distance from each node of the mask to each.
-func (n naive) average(mask uint64) float64 {
+func (n search) average(mask uint64) float64 {
 	if n.distance == nil {
 		return 0
 	}

@@ -1,0 +1,210 @@
+package topology
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Need is what one resource needs of a set of nodes, as far as that can be told node by node.
+type Need struct {
+	// Amount is needed of the set, and Free is what each node can give at most. Nodes that are not
+	// listed give nothing.
+	Amount uint64
+	Free   map[NodeID]uint64
+	// Width is the number of nodes that sets must have to be preferred; 0: Fits tells.
+	Width int
+	// Must are nodes that belong to every set.
+	Must NodeSet
+	// Sets are further sets, of nodes that cannot be used in any other.
+	Sets []NodeSet
+	// Fits tells whether a set is preferred and has room; nil: if it has the width, and its nodes
+	// have the amount together.
+	Fits func(NodeSet) bool
+	// Additive: for sets of the nodes in Free, Fits would be no more than that.
+	Additive bool
+}
+
+func (n Need) fits(set NodeSet) bool {
+	if n.Width > 0 && set.Len() != n.Width || !n.Must.SubsetOf(set) {
+		return false
+	}
+	if n.Fits != nil {
+		return n.Fits(set)
+	}
+	sum := uint64(0)
+	for _, id := range set.IDs() {
+		sum += n.Free[id]
+	}
+	return sum >= n.Amount
+}
+
+// Common finds a set of nodes that all the needs prefer and that has room for each of them; empty
+// if there is none. It is for machines of so many nodes that hints do not list every set.
+//
+// A set that is as narrow as a resource needs on the empty machine has something of it free on
+// each node: without one that has nothing it would be narrower still. So only nodes that can give
+// something of everything are looked at, the roomiest first, and never a node where one that gave
+// no less of anything was tried in vain. If all needs are additive, this finds a set if there is
+// one, within searchSteps; the search is usually over after as many steps as the set has nodes.
+func Common(nodes NodeSet, needs []Need) NodeSet {
+	width := 0
+	for _, n := range needs {
+		if n.Width > 0 && width > 0 && n.Width != width {
+			return NodeSet{}
+		}
+		width = max(width, n.Width)
+	}
+	all := func(set NodeSet) bool {
+		return set.SubsetOf(nodes) &&
+			!slices.ContainsFunc(needs, func(n Need) bool { return !n.fits(set) })
+	}
+	for _, n := range needs {
+		for _, set := range n.Sets {
+			if set.Len() == width && all(set) {
+				return set
+			}
+		}
+	}
+	if width == 0 {
+		return NodeSet{}
+	}
+	s := newCommonSearch(nodes, needs, width)
+	s.fits = all
+	return s.run()
+}
+
+// commonSearch looks for width of the candidates.
+type commonSearch struct {
+	width int
+	ids   []NodeID
+	// By need: the amount; the free of each candidate; and, from each candidate on, the sums of the
+	// largest free, of 0 to width candidates.
+	amounts []uint64
+	free    [][]uint64
+	largest [][][]uint64
+	// additive: a candidate need not be tried where a better one failed.
+	additive bool
+	fits     func(NodeSet) bool
+	steps    int
+	must     NodeSet
+}
+
+func newCommonSearch(nodes NodeSet, needs []Need, width int) *commonSearch {
+	s := &commonSearch{width: width, additive: true, steps: searchSteps}
+	for _, n := range needs {
+		s.must = s.must.Union(n.Must)
+		s.additive = s.additive && n.Additive
+		s.amounts = append(s.amounts, n.Amount)
+	}
+	shares := map[NodeID]float64{}
+	for _, id := range nodes.IDs() {
+		useful := true
+		for _, n := range needs {
+			useful = useful && (n.Width == 0 || n.Free[id] > 0)
+			shares[id] += float64(min(n.Free[id], n.Amount)) / float64(max(n.Amount, 1))
+		}
+		if useful || s.must.Has(id) {
+			s.ids = append(s.ids, id)
+		}
+	}
+	slices.SortStableFunc(s.ids, func(a, b NodeID) int {
+		if s.must.Has(a) != s.must.Has(b) {
+			if s.must.Has(a) {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(shares[b], shares[a])
+	})
+	for _, n := range needs {
+		of := make([]uint64, len(s.ids))
+		for at, id := range s.ids {
+			of[at] = n.Free[id]
+		}
+		s.free = append(s.free, of)
+		s.largest = append(s.largest, largest(of, width))
+	}
+	return s
+}
+
+// largest has for each position the sums of the 0 to width largest values from there on.
+func largest(values []uint64, width int) [][]uint64 {
+	out := make([][]uint64, len(values)+1)
+	var top []uint64 // descending
+	for at := len(values); at >= 0; at-- {
+		if at < len(values) {
+			where, _ := slices.BinarySearchFunc(top, values[at], func(a, b uint64) int {
+				return cmp.Compare(b, a)
+			})
+			top = slices.Insert(top, where, values[at])
+			top = top[:min(len(top), width)]
+		}
+		sums := make([]uint64, width+1)
+		for k := range width {
+			sums[k+1] = sums[k]
+			if k < len(top) {
+				sums[k+1] += top[k]
+			}
+		}
+		out[at] = sums
+	}
+	return out
+}
+
+func (s *commonSearch) run() NodeSet {
+	first := s.must.Len() // the candidates begin with these
+	if first > s.width || first > len(s.ids) || !s.must.SubsetOf(NewNodeSet(s.ids[:first]...)) {
+		return NodeSet{}
+	}
+	sums := make([]uint64, len(s.amounts))
+	for need, of := range s.free {
+		for _, free := range of[:first] {
+			sums[need] += free
+		}
+	}
+	return s.extend(s.must, first, sums)
+}
+
+// extend adds candidates from the given position on until the set is wide enough.
+func (s *commonSearch) extend(set NodeSet, from int, sums []uint64) NodeSet {
+	left := s.width - set.Len()
+	if left == 0 {
+		if s.fits(set) {
+			return set
+		}
+		return NodeSet{}
+	}
+	var failed []int
+	for at := from; at+left <= len(s.ids) && s.steps > 0; at++ {
+		s.steps--
+		if !s.mayDo(at, left, sums) || s.additive && s.dominated(at, failed) {
+			continue
+		}
+		next := make([]uint64, len(sums))
+		for need := range sums {
+			next[need] = sums[need] + s.free[need][at]
+		}
+		if found := s.extend(set.Union(NewNodeSet(s.ids[at])), at+1, next); !found.IsEmpty() {
+			return found
+		}
+		failed = append(failed, at)
+	}
+	return NodeSet{}
+}
+
+// mayDo tells whether the candidate and the best of those after it could hold every amount.
+func (s *commonSearch) mayDo(at, left int, sums []uint64) bool {
+	for need, sum := range sums {
+		if sum+s.free[need][at]+s.largest[need][at+1][left-1] < s.amounts[need] {
+			return false
+		}
+	}
+	return true
+}
+
+// dominated tells whether one of the others has no less of anything.
+func (s *commonSearch) dominated(at int, others []int) bool {
+	return slices.ContainsFunc(others, func(other int) bool {
+		return !slices.ContainsFunc(s.free, func(of []uint64) bool { return of[other] < of[at] })
+	})
+}
