@@ -23,14 +23,9 @@ type choice struct {
 
 func (c choice) pool() cpuset.CPUSet { return c.free.Union(c.reusable) }
 
-// drawChoice makes a choice on a random regular machine with some CPUs offline.
-func drawChoice(t *rapid.T, offline, reuse bool) choice {
-	g := someGrid(t)
-	all := newMachine(t, g.spec())
-	if offline {
-		g.offline = someOf(t, all.Online(), "offline").Difference(cpuset.New(0)).List()
-	}
-	c := choice{machine: newMachine(t, g.spec())}
+// drawChoice makes a choice on a random machine, a regular one unless odd.
+func drawChoice(t *rapid.T, odd, reuse bool) choice {
+	c := choice{machine: oddMachine(t, odd)}
 	c.free = someOf(t, c.machine.Online(), "free")
 	if rapid.Bool().Draw(t, "mostly free") {
 		c.free = c.machine.Online().Difference(c.free)
@@ -300,17 +295,24 @@ func kubeletPacked(m *topology.Machine, free cpuset.CPUSet, n int) cpuset.CPUSet
 	return taken
 }
 
-// Containers come and go; no CPU is ever given to two of them, and the pools add up.
+// Containers come and go, and CPUs too; no CPU is ever given to two containers, and the pools add up.
 func TestChooseOverTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := newMachine(t, someGrid(t).spec())
+		m := oddMachine(t, true)
 		s := newStatic(t, m, cpuset.New(0))
 		var running []cpuset.CPUSet
 		assigned := func() cpuset.CPUSet { return cpuset.New().Union(running...) }
 		for range rapid.IntRange(1, 20).Draw(t, "steps") {
-			if len(running) > 0 && rapid.Bool().Draw(t, "stop") {
-				i := rapid.IntRange(0, len(running)-1).Draw(t, "which")
-				running = slices.Delete(running, i, i+1)
+			switch rapid.IntRange(0, 5).Draw(t, "what") {
+			case 0:
+				m = replugged(t, m)
+				s = s.On(m)
+				continue
+			case 1, 2:
+				if len(running) > 0 {
+					i := rapid.IntRange(0, len(running)-1).Draw(t, "which")
+					running = slices.Delete(running, i, i+1)
+				}
 				continue
 			}
 			n := rapid.IntRange(1, 9).Draw(t, "n")
@@ -329,9 +331,20 @@ func TestChooseOverTime(t *testing.T) {
 			if total != assigned().Size() || assigned().Contains(0) {
 				t.Fatalf("assigned twice or reserved: %v", running)
 			}
-			if s.Shared(assigned()).Size()+total != m.Online().Size() {
+			held := assigned().Intersection(m.Online()).Size()
+			if s.Shared(assigned()).Size()+held != m.Online().Size() {
 				t.Fatalf("shared %s and %v are not all cpus", s.Shared(assigned()), running)
 			}
 		}
 	})
+}
+
+// replugged is the machine with other CPUs offline, never the first one.
+func replugged(t *rapid.T, m *topology.Machine) *topology.Machine {
+	spec := m.Spec()
+	offline := someOf(t, m.Online().Union(m.Offline()), "offline now")
+	for i := range spec.CPUs {
+		spec.CPUs[i].Offline = i > 0 && offline.Contains(spec.CPUs[i].ID)
+	}
+	return newMachine(t, spec)
 }

@@ -54,27 +54,26 @@ func (e *SMTAlignmentError) Reason() string { return ReasonSMTAlignment }
 // reusable: there are as many, but not in cores that would be the container's alone. The error is
 // an *SMTAlignmentError; without full-pcpus-only there is none.
 func (s *Static) CheckAlignment(free, reusable cpuset.CPUSet, n int) error {
-	pool := free.Union(reusable).Intersection(s.machine.Online())
+	pool := s.online.only(free).or(s.online.only(reusable))
 	err := s.alignment(pool, n)
-	if err == nil || err.Shortage && n > pool.Size() {
+	if err == nil || err.Shortage && n > pool.size() {
 		return nil
 	}
 	return err
 }
 
 // alignment is the reason why n CPUs cannot be had as whole cores of pool.
-func (s *Static) alignment(pool cpuset.CPUSet, n int) *SMTAlignmentError {
+func (s *Static) alignment(pool bitmap, n int) *SMTAlignmentError {
 	if !s.options.FullPCPUsOnly {
 		return nil
 	}
-	now := coreSizes(s.tree, pool)
+	now := coreSizes(s.cores, pool)
 	if now.makeUp(n) {
 		return nil
 	}
-	machine := coreSizes(s.tree, s.machine.Online())
-	e := &SMTAlignmentError{Requested: n, CPUsPerCore: len(machine) - 1}
-	of := coreSizes(s.tree, s.machine.Online().Difference(s.reserved))
-	if machine.multiple(n) {
+	e := &SMTAlignmentError{Requested: n, CPUsPerCore: s.sizes.largest()}
+	of := coreSizes(s.cores, s.online.only(s.allocatable))
+	if s.sizes.multiple(n) {
 		e.Shortage, e.Available, of = true, now.total(), now
 	}
 	for m := min(n-1, of.total()); m > 0 && len(e.Fitting) == 0; m-- {
@@ -91,57 +90,60 @@ func (s *Static) alignment(pool cpuset.CPUSet, n int) *SMTAlignmentError {
 	return e
 }
 
-// wholeCores is the part of pool that consists of whole cores. A core is all its online threads: one
-// whose sibling is offline is whole by itself.
-func wholeCores(tree []unit, pool cpuset.CPUSet) cpuset.CPUSet {
-	var whole []int
-	for _, core := range cores(tree) {
-		if contains(pool, core.cpus) {
-			whole = append(whole, core.cpus...)
+// wholeCores is the part of pool that consists of whole cores. A core is all its online threads:
+// one whose sibling is offline is whole by itself.
+func wholeCores(cores []*unit, pool bitmap) bitmap {
+	whole := make(bitmap, len(pool))
+	for _, core := range cores {
+		if pool.contains(core.cpus) {
+			whole.add(core.cpus)
 		}
 	}
-	return cpuset.New(whole...)
+	return whole
 }
 
 // sizes counts cores by their number of CPUs: element k is the number of cores of k CPUs.
 type sizes []int
 
 // coreSizes counts the cores that lie in pool as a whole.
-func coreSizes(tree []unit, pool cpuset.CPUSet) sizes {
+func coreSizes(cores []*unit, pool bitmap) sizes {
 	var s sizes
-	for _, core := range cores(tree) {
-		if contains(pool, core.cpus) {
-			s = s.with(len(core.cpus), 1)
+	for _, core := range cores {
+		if pool.contains(core.cpus) {
+			s = s.grown(core.size)
+			s[core.size]++
 		}
 	}
 	return s
 }
 
-// coresByNode counts the cores that lie in pool as a whole, for each of s.nodes.
-func (s *Static) coresByNode(pool cpuset.CPUSet) []sizes {
-	counts := make([]sizes, len(s.nodes))
-	for _, core := range cores(s.tree) {
-		cpu, _ := s.machine.CPU(core.cpus[0])
-		if at, ok := slices.BinarySearch(s.nodes, cpu.Node); ok && contains(pool, core.cpus) {
-			counts[at] = counts[at].with(len(core.cpus), 1)
-		}
+// grown is s with room for cores of size CPUs; it may be s itself.
+func (s sizes) grown(size int) sizes {
+	if size < len(s) {
+		return s
 	}
-	return counts
-}
-
-// with is s with count more cores of size CPUs.
-func (s sizes) with(size, count int) sizes {
-	out := make(sizes, max(len(s), size+1))
+	out := make(sizes, size+1)
 	copy(out, s)
-	out[size] += count
 	return out
 }
 
-func (s sizes) plus(o sizes) sizes {
-	for size, count := range o {
-		s = s.with(size, count)
+// only is the size of all the cores, 0 if they are not of one size.
+func (s sizes) only() int {
+	largest := s.largest()
+	if s.total() != largest*s[largest] {
+		return 0
 	}
-	return s
+	return largest
+}
+
+func (s sizes) largest() int { return max(0, len(s)-1) }
+
+// add changes s: it gets the cores of o too.
+func (s *sizes) add(o sizes) {
+	*s = s.grown(o.largest())
+	for size, count := range o {
+		(*s)[size] += count
+	}
 }
 
 func (s sizes) total() int {
@@ -169,8 +171,8 @@ func (s sizes) makeUp(n int) bool {
 	if n > total {
 		return false
 	}
-	n = min(n, total-n) // the cores that are not taken have the rest
-	var kinds []kind
+	n = min(n, total-n)         // the cores that are not taken have the rest
+	kinds := make([]kind, 0, 8) // on the stack: few machines have more
 	for size, count := range s {
 		if size > 0 && count > 0 {
 			kinds = append(kinds, kind{size, count})
@@ -197,26 +199,4 @@ func makeUp(kinds []kind, n int) bool {
 		}
 	}
 	return false
-}
-
-// cores lists the cores of the units.
-func cores(units []unit) []unit {
-	var out []unit
-	for _, u := range units {
-		if len(u.parts) == 0 {
-			out = append(out, u)
-			continue
-		}
-		out = append(out, cores(u.parts)...)
-	}
-	return out
-}
-
-func contains(pool cpuset.CPUSet, cpus []int) bool {
-	for _, id := range cpus {
-		if !pool.Contains(id) {
-			return false
-		}
-	}
-	return true
 }

@@ -23,114 +23,153 @@ func (s *Static) Hints(free, reusable cpuset.CPUSet, n int) []topology.Hint {
 		return nil
 	}
 	q := s.question(free, reusable, n)
-	hints := []topology.Hint{}
-	offered := map[topology.NodeSet]bool{}
-	offer := func(set []int) bool {
-		if !q.satisfiedBy(set) {
+	if q.fewestNow > len(s.nodes) {
+		return []topology.Hint{}
+	}
+	o := offers{Static: s, question: q}
+	o.hints = make([]topology.Hint, 0, min(maxSets, 1<<min(len(s.nodes), 30)))
+	if !o.tryAll() {
+		o.tryAround()
+	}
+	return o.hints
+}
+
+// offers is the list of hints in the making. Sets of nodes are positions, ascending.
+type offers struct {
+	*Static
+	question
+	hints []topology.Hint
+	// All sets narrower than width have been tried, and of those that wide all up to last.
+	width int
+	last  []int
+}
+
+// tryAll offers the sets of nodes that have room, the narrowest first, and returns false once it has
+// tried too many.
+func (o *offers) tryAll() bool {
+	tried := 0
+	for o.width = o.narrowest; o.width <= len(o.nodes); o.width++ {
+		if o.width < o.fewestNow { // they would all be too small
+			tried += choices(len(o.nodes), o.width)
+		} else {
+			topology.Combinations(len(o.nodes), o.width, func(set []int) bool {
+				if o.satisfiedBy(set) {
+					o.offer(o.nodesAt(set))
+				}
+				o.last = append(o.last[:0], set...)
+				tried++
+				return tried < maxSets
+			})
+		}
+		if tried >= maxSets {
 			return false
 		}
-		ids := make([]topology.NodeID, len(set))
-		for i, at := range set {
-			ids[i] = s.nodes[at]
+	}
+	return true
+}
+
+// tryAround offers the narrowest set with room around each node, and with align-by-socket the nodes
+// of each socket, if they have not been offered.
+func (o *offers) tryAround() {
+	offered := map[topology.NodeSet]bool{}
+	try := func(set []int) bool {
+		if !o.satisfiedBy(set) {
+			return false
 		}
-		nodes := topology.NewNodeSet(ids...)
-		if !offered[nodes] {
+		nodes := o.nodesAt(set)
+		known := len(set) < o.width || len(set) == o.width && slices.Compare(set, o.last) <= 0
+		if !known && !offered[nodes] {
 			offered[nodes] = true
-			hints = append(hints, topology.Hint{Nodes: nodes, Preferred: s.prefers(q, set)})
+			o.offer(nodes)
 		}
 		return true
 	}
-
-	tried := 0
-	width := q.narrowest
-	for ; width <= len(s.nodes) && tried < maxSets; width++ {
-		topology.Combinations(len(s.nodes), width, func(set []int) bool {
-			offer(set)
-			tried++
-			return tried < maxSets
-		})
-	}
-	if tried < maxSets {
-		return hints
-	}
-	if s.options.AlignBySocket {
-		for _, set := range s.sockets {
-			offer(set)
+	if o.options.AlignBySocket {
+		for _, socket := range o.sockets {
+			try(socket.nodes)
 		}
 	}
-	for at := range s.nodes {
-		for w := width - 1; w <= len(s.nodes); w++ { // the last width may not be complete
-			if set := q.roomiest(at, w); set != nil && offer(set) {
+	for at := range o.nodes {
+		for width := o.width; width <= len(o.nodes); width++ {
+			if set := o.roomiest(at, width); set != nil && try(set) {
 				break
 			}
 		}
 	}
-	return hints
+}
+
+func (o *offers) offer(nodes topology.NodeSet) {
+	hint := topology.Hint{Nodes: nodes, Preferred: o.prefers(o.question, nodes)}
+	o.hints = append(o.hints, hint)
+}
+
+func (l *layout) nodesAt(set []int) (nodes topology.NodeSet) {
+	for _, at := range set {
+		nodes = nodes.Union(l.nodes[at].set)
+	}
+	return nodes
 }
 
 // prefers tells whether the nodes are as few as can be or, with align-by-socket, their sockets.
-func (s *Static) prefers(q question, set []int) bool {
-	if len(set) == q.narrowest {
+func (s *Static) prefers(q question, nodes topology.NodeSet) bool {
+	if nodes.Len() == q.narrowest {
 		return true
 	}
 	if !s.options.AlignBySocket {
 		return false
 	}
 	spanned := 0
-	for _, nodes := range s.sockets {
-		if slices.ContainsFunc(set, func(at int) bool { return slices.Contains(nodes, at) }) {
+	for _, socket := range s.sockets {
+		if !socket.set.Intersect(nodes).IsEmpty() {
 			spanned++
 		}
 	}
 	return spanned == q.fewestSockets
 }
 
-// socketNodes lists the nodes of each socket, as positions in nodes.
-func socketNodes(m *topology.Machine, nodes []topology.NodeID) (sockets [][]int) {
-	for _, id := range m.Sockets() {
-		var of []int
-		for at, node := range nodes {
-			if !m.CPUsOfNode(node).Intersection(m.CPUsOfSocket(id)).IsEmpty() {
-				of = append(of, at)
-			}
-		}
-		sockets = append(sockets, of)
-	}
-	return sockets
-}
-
-// question is a request for CPUs, by node; nodes are positions in Static.nodes.
+// question is a request for CPUs, by node; nodes are positions in layout.nodes.
 type question struct {
 	n         int
 	available []int   // CPUs free or reusable
-	cores     []sizes // their whole cores, when no other CPUs count; nil: all do
+	byRoom    []int   // the nodes, those with the most available first
+	cores     []sizes // their whole cores, when these differ and no other CPUs count
 	required  []int   // nodes with reusable CPUs
 	// The number of nodes, and of sockets, that n CPUs need on an empty machine.
 	narrowest, fewestSockets int
+	// fewestNow is the number of nodes that can have n CPUs now, above that of nodes if none can.
+	fewestNow int
 }
 
 func (s *Static) question(free, reusable cpuset.CPUSet, n int) question {
-	q := question{n: n, available: make([]int, len(s.nodes))}
-	pool := free.Union(reusable)
+	q := question{n: n, available: make([]int, len(s.nodes)), byRoom: make([]int, len(s.nodes))}
+	again := s.online.only(reusable)
+	pool := s.online.only(free).or(again)
+	unequal := false
 	if s.options.FullPCPUsOnly {
-		pool = wholeCores(s.tree, pool)
-		q.cores = s.coresByNode(pool)
+		pool = wholeCores(s.cores, pool)
+		unequal = s.sizes.only() == 0
 	}
-	var ofNodes, ofSockets []int
-	for i, id := range s.nodes {
-		cpus := s.machine.CPUsOfNode(id)
-		q.available[i] = cpus.Intersection(pool).Size()
-		if !cpus.Intersection(reusable).IsEmpty() {
+	for i, node := range s.nodes {
+		q.available[i], q.byRoom[i] = pool.count(node.cpus), i
+		if again.count(node.cpus) > 0 {
 			q.required = append(q.required, i)
 		}
-		ofNodes = append(ofNodes, cpus.Size())
+		if unequal {
+			q.cores = append(q.cores, coreSizes(node.cores, pool))
+		}
 	}
-	for _, id := range s.machine.Sockets() {
-		ofSockets = append(ofSockets, s.machine.CPUsOfSocket(id).Size())
-	}
-	q.narrowest, q.fewestSockets = fewest(ofNodes, n), fewest(ofSockets, n)
-	if q.cores != nil {
+	q.narrowest, q.fewestSockets = fewest(s.nodeSizes, n), fewest(s.socketSizes, n)
+	if unequal {
 		q.narrowest = s.narrowestWhole(n, q.narrowest)
+	}
+	slices.SortStableFunc(q.byRoom, func(a, b int) int {
+		return cmp.Compare(q.available[b], q.available[a])
+	})
+	for total := 0; total < n && q.fewestNow < len(s.nodes); q.fewestNow++ {
+		total += q.available[q.byRoom[q.fewestNow]]
+	}
+	if pool.size() < n || s.options.FullPCPUsOnly && !s.sizes.multiple(n) {
+		q.fewestNow = len(s.nodes) + 1
 	}
 	return q
 }
@@ -138,16 +177,16 @@ func (s *Static) question(free, reusable cpuset.CPUSet, n int) question {
 // narrowestWhole is the number of nodes, at least width, of which some have whole cores of n CPUs
 // together. Cores of several sizes can need more nodes than their number of CPUs says.
 func (s *Static) narrowestWhole(n, width int) int {
-	capacity := question{n: n, available: make([]int, len(s.nodes))}
-	capacity.cores = s.coresByNode(s.machine.Online())
-	for i, of := range capacity.cores {
-		capacity.available[i] = of.total()
+	empty := question{n: n}
+	for _, node := range s.nodes {
+		empty.available = append(empty.available, node.sizes.total())
+		empty.cores = append(empty.cores, node.sizes)
 	}
 	tried := 0
 	for w := width; w <= len(s.nodes) && tried < maxSets; w++ {
 		found := false
 		topology.Combinations(len(s.nodes), w, func(set []int) bool {
-			found = capacity.satisfiedBy(set)
+			found = empty.satisfiedBy(set)
 			tried++
 			return !found && tried < maxSets
 		})
@@ -160,7 +199,6 @@ func (s *Static) narrowestWhole(n, width int) int {
 
 // fewest is how many of the sizes, the largest first, hold n together; all of them if they do not.
 func fewest(sizes []int, n int) int {
-	slices.SortFunc(sizes, func(a, b int) int { return cmp.Compare(b, a) })
 	total, count := 0, 0
 	for count < len(sizes) && total < n {
 		total += sizes[count]
@@ -171,21 +209,24 @@ func fewest(sizes []int, n int) int {
 
 // satisfiedBy tells whether the nodes of set, ascending, have room for the request.
 func (q question) satisfiedBy(set []int) bool {
+	total := 0
+	for _, at := range set {
+		total += q.available[at]
+	}
+	if total < q.n || q.fewestNow > len(q.available) {
+		return false
+	}
 	for _, at := range q.required {
 		if _, ok := slices.BinarySearch(set, at); !ok {
 			return false
 		}
 	}
-	total := 0
-	for _, at := range set {
-		total += q.available[at]
-	}
-	if total < q.n || q.cores == nil {
-		return total >= q.n
+	if q.cores == nil {
+		return true
 	}
 	var together sizes
 	for _, at := range set {
-		together = together.plus(q.cores[at])
+		together.add(q.cores[at])
 	}
 	return together.makeUp(q.n)
 }
@@ -200,16 +241,50 @@ func (q question) roomiest(at, width int) []int {
 	if len(set) > width {
 		return nil
 	}
-	var others []int
-	for i := range q.available {
-		if !slices.Contains(set, i) {
-			others = append(others, i)
+	must := set
+	for _, i := range q.byRoom {
+		if len(set) < width && !slices.Contains(must, i) {
+			set = append(set, i)
 		}
 	}
-	slices.SortStableFunc(others, func(a, b int) int {
-		return cmp.Compare(q.available[b], q.available[a])
-	})
-	set = append(set, others[:width-len(set)]...)
 	slices.Sort(set)
 	return set
+}
+
+// Need is what n CPUs need of the nodes that Hints prefers, for machines on which Hints cannot list
+// all of them.
+func (s *Static) Need(free, reusable cpuset.CPUSet, n int) topology.Need {
+	q := s.question(free, reusable, n)
+	need := topology.Need{
+		Amount: uint64(max(n, 0)), Free: map[topology.NodeID]uint64{}, Width: q.narrowest,
+		Additive: !s.options.FullPCPUsOnly,
+		Fits: func(nodes topology.NodeSet) bool {
+			set, ok := s.positions(nodes)
+			return ok && q.satisfiedBy(set) && s.prefers(q, nodes)
+		},
+	}
+	if s.options.AlignBySocket {
+		need.Width, need.Additive = 0, false
+	}
+	for at, node := range s.nodes {
+		need.Free[node.id] = uint64(q.available[at])
+	}
+	for _, at := range q.required {
+		need.Must = need.Must.Union(s.nodes[at].set)
+	}
+	return need
+}
+
+// positions finds the nodes; false if one has no CPUs.
+func (s *Static) positions(nodes topology.NodeSet) (set []int, ok bool) {
+	for _, id := range nodes.IDs() {
+		at, ok := slices.BinarySearchFunc(s.nodes, id, func(n numaNode, id topology.NodeID) int {
+			return cmp.Compare(n.id, id)
+		})
+		if !ok {
+			return nil, false
+		}
+		set = append(set, at)
+	}
+	return set, true
 }

@@ -139,7 +139,12 @@ func TestHintsManyNodes(t *testing.T) {
 			t.Errorf("%d cpus: %d hints", c.n, len(hints))
 		}
 		narrowest := map[topology.NodeID]int{}
+		seen := map[topology.NodeSet]bool{}
 		for _, h := range hints {
+			if seen[h.Nodes] {
+				t.Fatalf("%d cpus: %v comes twice", c.n, h)
+			}
+			seen[h.Nodes] = true
 			inside := m.CPUsOfNodes(h.Nodes)
 			if inside.Intersection(pool).Size() < c.n || !reusable.IsSubsetOf(inside) {
 				t.Fatalf("%d cpus: %v has no room or lacks %s", c.n, h, reusable)

@@ -112,14 +112,14 @@ func onNodes(ids ...topology.NodeID) topology.Hint {
 
 var anywhere = topology.Hint{Any: true}
 
-// someGrid draws a regular machine of at most 64 CPUs.
+// someGrid draws a regular machine.
 func someGrid(t *rapid.T) grid {
 	g := grid{
 		sockets:        rapid.IntRange(1, 3).Draw(t, "sockets"),
 		nodesPerSocket: rapid.SampledFrom([]int{1, 1, 2, 3, -2}).Draw(t, "nodesPerSocket"),
 		cachesPerNode:  rapid.IntRange(1, 3).Draw(t, "cachesPerNode"),
 		coresPerCache:  rapid.IntRange(1, 3).Draw(t, "coresPerCache"),
-		threads:        rapid.SampledFrom([]int{1, 2, 2, 2, 4}).Draw(t, "threads"),
+		threads:        rapid.SampledFrom([]int{1, 2, 2, 3, 4, 8}).Draw(t, "threads"),
 	}
 	if g.nodesPerSocket < 0 {
 		g.sockets = 4

@@ -112,15 +112,24 @@ func TestHintsWithOptions(t *testing.T) {
 	})
 }
 
-// Where there are too many sets to try them all, those of whole sockets are not missed.
+// Where there are too many sets to try them all, those of whole sockets are not missed, and none
+// comes twice.
 func TestAlignBySocketManyNodes(t *testing.T) {
-	m := grid{2, 32, 1, 2, 2, nil}.machine(t)
-	s := newStaticWith(t, m, cpuset.New(0), cpumanager.Options{AlignBySocket: true})
-	hints := s.Hints(m.Online(), cpuset.New(), 100)
-	for _, id := range m.Sockets() {
-		whole := topology.Hint{Nodes: m.NodesOf(m.CPUsOfSocket(id)), Preferred: true}
-		if !slices.Contains(hints, whole) {
-			t.Errorf("no hint of socket %d", id)
+	for _, c := range []struct {
+		machine grid
+		n       int
+	}{{grid{2, 32, 1, 2, 2, nil}, 100}, {grid{10, 2, 1, 2, 2, nil}, 3}} {
+		m := c.machine.machine(t)
+		s := newStaticWith(t, m, cpuset.New(0), cpumanager.Options{AlignBySocket: true})
+		times := map[topology.Hint]int{}
+		for _, hint := range s.Hints(m.Online(), cpuset.New(), c.n) {
+			times[hint]++
+		}
+		for _, id := range m.Sockets() {
+			whole := topology.Hint{Nodes: m.NodesOf(m.CPUsOfSocket(id)), Preferred: true}
+			if times[whole] != 1 {
+				t.Errorf("%d cpus: %d hints of socket %d", c.n, times[whole], id)
+			}
 		}
 	}
 }

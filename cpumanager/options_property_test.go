@@ -2,7 +2,6 @@ package cpumanager_test
 
 import (
 	"errors"
-	"math/bits"
 	"slices"
 	"testing"
 
@@ -21,7 +20,6 @@ func oddMachine(t *rapid.T, odd bool) *topology.Machine {
 		return newMachine(t, unequal(rapid.SliceOfN(cores, 1, 3).Draw(t, "nodes")...))
 	}
 	g := someGrid(t)
-	g.threads = rapid.SampledFrom([]int{1, 2, 2, 3, 4, 8}).Draw(t, "SMT")
 	if odd && rapid.Bool().Draw(t, "odd") {
 		all := newMachine(t, g.spec()).Online()
 		g.offline = someOf(t, all, "offline").Difference(cpuset.New(0)).List()
@@ -164,96 +162,6 @@ func TestWholeCoresArePacked(t *testing.T) {
 			t.Fatalf("%d of %s: got %s, %v; without the option %s", n, free, got, err, want)
 		}
 	})
-}
-
-// Several nodes give as many CPUs each, but for one core or CPU, and are as few as can be.
-func TestDistributeAcrossNUMA(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		m := oddMachine(t, false)
-		o := cpumanager.Options{
-			DistributeAcrossNUMA: true, FullPCPUsOnly: rapid.Bool().Draw(t, "whole"),
-		}
-		free, step := drawPool(t, m), 1
-		if o.FullPCPUsOnly {
-			free, step = wholeCores(m, free), m.ThreadsPerCore()
-		}
-		n := rapid.IntRange(0, free.Size()/step).Draw(t, "n") * step
-		first := cpuset.New(m.Online().List()[0])
-		got, err := newStaticWith(t, m, first, o).Choose(free, cpuset.New(), n, anywhere)
-		if err != nil || got.Size() != n || !got.IsSubsetOf(free) {
-			t.Fatalf("%d of %s: got %s, %v", n, free, got, err)
-		}
-
-		var room, taken []int
-		for _, id := range m.NodeSet().IDs() {
-			room = append(room, free.Intersection(m.CPUsOfNode(id)).Size())
-			taken = append(taken, got.Intersection(m.CPUsOfNode(id)).Size())
-		}
-		width, imbalance := evenest(room, n, step)
-		if width == 0 { // no even division: packed
-			want, err := newStatic(t, m, first).Choose(free, cpuset.New(), n, anywhere)
-			if err != nil || !got.Equals(want) {
-				t.Fatalf("%d of %v: got %s, %v; packed it is %s", n, room, got, err, want)
-			}
-			return
-		}
-		used := slices.DeleteFunc(slices.Clone(taken), func(n int) bool { return n == 0 })
-		if len(used) != width {
-			t.Fatalf("%d of %v: took %v, but %d nodes can share evenly", n, room, taken, width)
-		}
-		if slices.Max(used)-slices.Min(used) > step {
-			t.Fatalf("%d of %v: took %v, which is not even", n, room, taken)
-		}
-		if width > 1 && remaining(room, taken) != imbalance {
-			t.Fatalf("%d of %v: took %v, but the nodes could be left more even", n, room, taken)
-		}
-	})
-}
-
-// evenest tries all sets of nodes and all ways to give the remainder: the width of the smallest set
-// that can share evenly and the least sum of squares of what is left; 0 if there is none.
-func evenest(room []int, n, step int) (width, imbalance int) {
-	if n == 0 {
-		return 0, 0
-	}
-	for width := 1; width <= len(room); width++ {
-		each, extra := n/step/width*step, n/step%width
-		if each == 0 {
-			continue // not all of them would give some
-		}
-		best := -1
-		for set := range uint(1) << len(room) {
-			if bits.OnesCount(set) != width {
-				continue
-			}
-			for plus := range uint(1) << len(room) {
-				if plus&^set != 0 || bits.OnesCount(plus) != extra {
-					continue
-				}
-				taken, fits := make([]int, len(room)), true
-				for i := range room {
-					if set>>i&1 == 1 {
-						taken[i] = each + int(plus>>i&1)*step
-					}
-					fits = fits && taken[i] <= room[i]
-				}
-				if fits && (best < 0 || remaining(room, taken) < best) {
-					best = remaining(room, taken)
-				}
-			}
-		}
-		if best >= 0 {
-			return width, best
-		}
-	}
-	return 0, 0
-}
-
-func remaining(room, taken []int) (squares int) {
-	for i := range room {
-		squares += (room[i] - taken[i]) * (room[i] - taken[i])
-	}
-	return squares
 }
 
 // The part of a node that a container gets comes from as many of its cores as possible, and evenly.

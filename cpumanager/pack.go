@@ -3,8 +3,6 @@ package cpumanager
 import (
 	"cmp"
 	"slices"
-
-	"k8s.io/utils/cpuset"
 )
 
 // quota is how many CPUs are still to be picked.
@@ -16,159 +14,181 @@ type quota struct {
 	spare int
 }
 
-// after is the quota when cores with that many free CPUs have been taken; false: it forbids that.
-func (q quota) after(gains ...int) (quota, bool) {
-	if q.whole != nil {
-		q.whole = slices.Clone(q.whole)
+// own is the quota with counts of its own, for spend to change.
+func (q quota) own() quota {
+	q.whole = slices.Clone(q.whole)
+	return q
+}
+
+// spend takes a core with that many free CPUs, if the quota allows it.
+func (q *quota) spend(gain int) bool {
+	if gain > q.left {
+		return false
 	}
-	for _, gain := range gains {
-		if q.left -= gain; q.left < 0 {
-			return q, false
-		}
-		if q.whole != nil {
-			q.whole[gain]--
-		}
+	q.left -= gain
+	if q.whole == nil {
+		return true
 	}
-	return q, q.whole == nil || q.whole.makeUp(q.left+q.spare)
+	q.whole[gain]--
+	if q.whole.makeUp(q.left + q.spare) {
+		return true
+	}
+	q.left += gain
+	q.whole[gain]++
+	return false
 }
 
 // stock is what to pick from. Units of which the container holds CPUs already come first, and count
 // as whole together with these.
-type stock struct{ free, held cpuset.CPUSet }
+type stock struct{ free, held bitmap }
 
 // pack picks CPUs among the free ones until the quota is met: all of it if cores may be split and
 // free has as many, else what can be had.
-func pack(tree []unit, from stock, q quota, o Options) cpuset.CPUSet {
-	p := packing{quota: q, held: from.held, free: map[int]bool{}, taken: map[int]bool{}}
-	for _, id := range from.free.UnsortedList() {
-		p.free[id] = true
+func pack(tree []*unit, from stock, q quota, o Options) bitmap {
+	p := packing{
+		quota: q.own(), held: from.held, free: from.free.clone(),
+		taken: make(bitmap, len(from.free)),
 	}
 	p.takeWhole(p.level(tree, outer))
 	p.takeWhole(p.level(tree, inner))
 	switch {
+	case p.left == 0:
 	case o.DistributeAcrossCores:
 		p.takeSpread(p.level(tree, inner))
 	case o.PreferAlignByUncoreCache:
 		p.takeCaches(p.level(tree, inner))
 	}
-	for _, u := range p.level(tree, inner) {
-		p.takeCores(p.wholeCores(u))
+	if p.left > 0 {
+		for _, u := range p.level(tree, inner) {
+			p.takeCores(p.wholeCores(u.parts))
+		}
 	}
-	if q.whole == nil {
-		p.takeThreads(p.level(tree, inner))
+	if p.left > 0 && p.whole == nil {
+		for _, u := range p.level(tree, inner) {
+			p.takeThreads(u.parts)
+		}
 	}
-
-	ids := make([]int, 0, len(p.taken))
-	for id := range p.taken {
-		ids = append(ids, id)
-	}
-	return cpuset.New(ids...)
+	return p.taken
 }
 
 // packing is a choice in the making. A CPU is free, or taken, or held, or somebody else's.
 type packing struct {
 	quota
-	held  cpuset.CPUSet
-	free  map[int]bool
-	taken map[int]bool
+	held, free, taken bitmap
+	found             []ranked // the memory of fit, used again
 }
 
-// take takes the free ones of cpus, in order, until there are enough.
-func (p *packing) take(cpus []int) {
-	for _, id := range cpus {
-		if p.left > 0 && p.free[id] {
-			delete(p.free, id)
-			p.taken[id] = true
-			p.left--
-		}
-	}
+// ranked is a unit with what it is sorted by.
+type ranked struct {
+	*unit
+	held, free int
 }
+
+// take takes the free CPUs of u, the lowest first, until there are enough.
+func (p *packing) take(u *unit) { p.left -= p.free.move(p.taken, u.cpus, p.left) }
 
 // takeCores takes all free CPUs of cores that the quota allows.
-func (p *packing) takeCores(cores []unit) {
+func (p *packing) takeCores(cores []*unit) {
 	for _, core := range cores {
-		if n := p.countFree(core); p.whole != nil && n > 0 {
-			p.whole = p.whole.with(n, -1)
+		if p.whole != nil {
+			if n := p.free.count(core.cpus); n > 0 {
+				p.whole[n]--
+			}
 		}
-		p.take(core.cpus)
+		p.take(core)
 	}
 }
 
 // takeWhole takes the units that are free as a whole, the largest first, as long as they fit.
-func (p *packing) takeWhole(units []unit) {
-	slices.SortStableFunc(units, func(a, b unit) int {
-		return cmp.Compare(len(b.cpus), len(a.cpus))
+func (p *packing) takeWhole(units []*unit) {
+	slices.SortStableFunc(units, func(a, b *unit) int { return cmp.Compare(b.size, a.size) })
+	for _, u := range units {
+		if gain := p.gain(u); gain > 0 && gain <= p.left && p.allows(u) {
+			p.takeCores(u.cores)
+		}
+	}
+}
+
+// allows tells whether the quota allows all cores of u together; left is enough for them.
+func (p *packing) allows(u *unit) bool {
+	if p.whole == nil {
+		return true
+	}
+	q := p.own()
+	for _, core := range u.cores {
+		if n := p.free.count(core.cpus); n > 0 {
+			q.left -= n
+			q.whole[n]--
+		}
+	}
+	return q.whole.makeUp(q.left + q.spare)
+}
+
+// takeThreads takes single CPUs of the cache groups: from the cores with the fewest free threads, in
+// the groups that the container has the most CPUs of already.
+func (p *packing) takeThreads(groups []*unit) {
+	if p.left == 0 {
+		return
+	}
+	type candidate struct {
+		core  *unit
+		free  int
+		group ranked // held and taken
+	}
+	var candidates []candidate
+	for _, g := range groups {
+		group := ranked{g, p.held.count(g.cpus) + p.taken.count(g.cpus), p.free.count(g.cpus)}
+		for _, core := range g.parts {
+			if n := p.free.count(core.cpus); n > 0 {
+				candidates = append(candidates, candidate{core, n, group})
+			}
+		}
+	}
+	slices.SortFunc(candidates, func(a, b candidate) int {
+		return cmp.Or(
+			cmp.Compare(a.free, b.free),
+			cmp.Compare(b.group.held, a.group.held),
+			cmp.Compare(a.group.free, b.group.free),
+			cmp.Compare(a.core.id, b.core.id),
+		)
 	})
-	for _, u := range units {
-		if p.gain(u) == 0 || p.gain(u) > p.left {
-			continue
-		}
-		var gains []int
-		for _, core := range cores(u.parts) {
-			if n := p.countFree(core); n > 0 {
-				gains = append(gains, n)
-			}
-		}
-		if _, ok := p.after(gains...); ok {
-			p.takeCores(cores(u.parts))
-		}
+	for _, c := range candidates {
+		p.take(c.core)
 	}
 }
 
-// takeThreads takes single CPUs from units in their order: from the cores with the fewest free
-// threads, in the cache groups that the container has the most CPUs of already.
-func (p *packing) takeThreads(units []unit) {
-	for _, u := range units {
-		if p.left == 0 {
-			return
-		}
-		groups := map[int]unit{} // by core
-		var cores []unit
-		for _, group := range u.parts {
-			for _, core := range group.parts {
-				groups[core.id] = group
-				cores = append(cores, core)
-			}
-		}
-		slices.SortFunc(cores, func(a, b unit) int {
-			ga, gb := groups[a.id], groups[b.id]
-			return cmp.Or(
-				cmp.Compare(p.countFree(a), p.countFree(b)),
-				cmp.Compare(p.countOwn(gb), p.countOwn(ga)),
-				cmp.Compare(p.countFree(ga), p.countFree(gb)),
-				cmp.Compare(a.id, b.id),
-			)
-		})
-		for _, core := range cores {
-			p.take(core.cpus)
-		}
+// wholeCores picks cores of the cache groups of a node that are free as a whole and needed as a
+// whole. They are from few groups, unless this would leave more to be split off other cores.
+func (p *packing) wholeCores(groups []*unit) []*unit {
+	if p.left == 0 {
+		return nil
 	}
-}
-
-// wholeCores picks cores of u that are free as a whole and needed as a whole. They are from few
-// cache groups, unless this would leave more to be split off other cores.
-func (p *packing) wholeCores(u unit) []unit {
-	anywhere, rest := p.fit(u.parts, p.quota)
+	anywhere, rest := p.fit(groups, p.quota)
+	if len(groups) == 1 {
+		return anywhere
+	}
 	threads := rest.left
 	left := p.quota
 	left.left, left.spare = left.left-threads, left.spare+threads
-	var picked []unit
-	groups := slices.Clone(u.parts)
-	for left.left > 0 && len(groups) > 0 {
-		best := slices.MinFunc(groups, func(a, b unit) int {
-			return cmp.Or(
-				cmp.Compare(p.gainOf(b, left), p.gainOf(a, left)),
-				cmp.Compare(p.countHeld(b), p.countHeld(a)),
-				cmp.Compare(min(p.countFree(b), left.left+threads),
-					min(p.countFree(a), left.left+threads)),
-				cmp.Compare(p.countFree(a), p.countFree(b)),
-				cmp.Compare(a.id, b.id),
-			)
-		})
-		var cores []unit
-		cores, left = p.fit([]unit{best}, left)
+	var picked []*unit
+	for groups := p.rank(groups); left.left > 0 && len(groups) > 0; {
+		best, most := 0, -1
+		for i, g := range groups {
+			gain := p.gainOf(g.unit, left)
+			if b := groups[best]; cmp.Or(
+				cmp.Compare(most, gain),
+				cmp.Compare(b.held, g.held),
+				cmp.Compare(min(b.free, left.left+threads), min(g.free, left.left+threads)),
+				cmp.Compare(g.free, b.free),
+				cmp.Compare(g.id, b.id),
+			) < 0 {
+				best, most = i, gain
+			}
+		}
+		var cores []*unit
+		cores, left = p.fit([]*unit{groups[best].unit}, left)
 		picked = append(picked, cores...)
-		groups = slices.DeleteFunc(groups, func(g unit) bool { return g.id == best.id })
+		groups = slices.Delete(groups, best, best+1)
 	}
 	if left.left > 0 {
 		return anywhere
@@ -176,100 +196,81 @@ func (p *packing) wholeCores(u unit) []unit {
 	return picked
 }
 
+// gainOf is the number of CPUs in whole cores of the group that the quota allows.
+func (p *packing) gainOf(group *unit, q quota) int {
+	gain := 0
+	for _, core := range group.parts {
+		gain += p.gain(core)
+	}
+	if q.whole == nil && gain <= q.left {
+		return gain // no need to look which
+	}
+	_, left := p.fit([]*unit{group}, q)
+	return q.left - left.left
+}
+
 // fit picks whole cores of the cache groups as far as the quota goes: those that the container
 // holds a part of, then the largest, then by id. It returns what is left of the quota.
-func (p *packing) fit(groups []unit, q quota) (picked []unit, left quota) {
-	var all []unit
+func (p *packing) fit(groups []*unit, q quota) (picked []*unit, left quota) {
+	left = q.own()
+	all := p.found[:0]
 	for _, group := range groups {
 		for _, core := range group.parts {
-			if p.gain(core) > 0 {
-				all = append(all, core)
+			if gain := p.gain(core); gain > 0 {
+				all = append(all, ranked{core, core.size - gain, gain})
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b unit) int {
+	p.found = all
+	slices.SortFunc(all, func(a, b ranked) int {
 		return cmp.Or(
-			cmp.Compare(p.countHeld(b), p.countHeld(a)),
-			cmp.Compare(len(b.cpus), len(a.cpus)),
-			cmp.Compare(a.id, b.id),
+			cmp.Compare(b.held, a.held), cmp.Compare(b.size, a.size), cmp.Compare(a.id, b.id),
 		)
 	})
 	for _, core := range all {
-		if rest, ok := q.after(p.gain(core)); ok {
-			picked, q = append(picked, core), rest
+		if left.spend(core.free) {
+			picked = append(picked, core.unit)
 		}
 	}
-	return picked, q
+	return picked, left
 }
 
-// gainOf is the number of CPUs in whole cores of the group that the quota allows.
-func (p *packing) gainOf(group unit, q quota) int {
-	_, left := p.fit([]unit{group}, q)
-	return q.left - left.left
+// rank counts the CPUs of those units that have free ones.
+func (p *packing) rank(units []*unit) []ranked {
+	out := make([]ranked, 0, len(units))
+	for _, u := range units {
+		if n := p.free.count(u.cpus); n > 0 {
+			out = append(out, ranked{u, p.held.count(u.cpus), n})
+		}
+	}
+	return out
 }
 
 // level lists the units at depth that have free CPUs: parent after parent, each time those first
 // of which the container holds the most CPUs, then those with the fewest free CPUs.
-func (p *packing) level(units []unit, depth int) []unit {
-	var ordered []unit
-	for _, u := range units {
-		if p.countFree(u) > 0 {
-			ordered = append(ordered, u)
-		}
-	}
-	slices.SortFunc(ordered, func(a, b unit) int {
+func (p *packing) level(units []*unit, depth int) []*unit {
+	ordered := p.rank(units)
+	slices.SortFunc(ordered, func(a, b ranked) int {
 		return cmp.Or(
-			cmp.Compare(p.countHeld(b), p.countHeld(a)),
-			cmp.Compare(p.countFree(a), p.countFree(b)),
-			cmp.Compare(a.id, b.id),
+			cmp.Compare(b.held, a.held), cmp.Compare(a.free, b.free), cmp.Compare(a.id, b.id),
 		)
 	})
-	if depth == 0 {
-		return ordered
-	}
-	var parts []unit
+	var out []*unit
 	for _, u := range ordered {
-		parts = append(parts, p.level(u.parts, depth-1)...)
+		if depth == 0 {
+			out = append(out, u.unit)
+		} else {
+			out = append(out, p.level(u.parts, depth-1)...)
+		}
 	}
-	return parts
+	return out
 }
 
 // gain is the number of free CPUs of u if the container would then have all of u, else 0.
-func (p *packing) gain(u unit) int {
-	free := p.countFree(u)
-	if free+p.countHeld(u) < len(u.cpus) {
+func (p *packing) gain(u *unit) int {
+	free := p.free.count(u.cpus)
+	if free < u.size && free+p.held.count(u.cpus) < u.size {
 		return 0
 	}
 	return free
-}
-
-func (p *packing) countFree(u unit) int {
-	n := 0
-	for _, id := range u.cpus {
-		if p.free[id] {
-			n++
-		}
-	}
-	return n
-}
-
-func (p *packing) countHeld(u unit) int {
-	n := 0
-	for _, id := range u.cpus {
-		if p.held.Contains(id) {
-			n++
-		}
-	}
-	return n
-}
-
-// countOwn counts the CPUs of u that the container has by now.
-func (p *packing) countOwn(u unit) int {
-	n := p.countHeld(u)
-	for _, id := range u.cpus {
-		if p.taken[id] {
-			n++
-		}
-	}
-	return n
 }

@@ -16,27 +16,31 @@ var ErrNothingReserved = errors.New("[cpumanager] the static policy requires " +
 
 // Static is the static policy on one machine: an immutable value, safe for concurrent use.
 type Static struct {
-	machine  *topology.Machine
-	reserved cpuset.CPUSet
-	options  Options
-	tree     []unit
-	nodes    []topology.NodeID // those with CPUs, ascending
-	sockets  [][]int           // the nodes of each, as positions in nodes
+	*layout
+	// asked are the CPUs that were to be reserved, reserved those of them that are online, and
+	// allocatable the other ones that are.
+	asked, reserved, allocatable cpuset.CPUSet
+
+	options Options
 }
 
 // NewStatic makes the policy for machine m, where the reserved CPUs are never given out. Their
-// number comes from Reserved, or the operator names them (reservedSystemCPUs). It refuses options
-// that the machine cannot follow.
+// number comes from Reserved, or the operator names them (reservedSystemCPUs). Those that are offline
+// are reserved once they are online. It refuses options that the machine cannot follow.
 func NewStatic(m *topology.Machine, reserved cpuset.CPUSet, o Options) (*Static, error) {
 	if reserved.IsEmpty() {
 		return nil, ErrNothingReserved
 	}
-	if missing := reserved.Difference(m.Online()); !missing.IsEmpty() {
-		return nil, fmt.Errorf("reserve cpus %q: %q are not online; online are %q",
+	if missing := reserved.Difference(m.Online()).Difference(m.Offline()); !missing.IsEmpty() {
+		return nil, fmt.Errorf("reserve cpus %q: the machine has no %q; online are %q",
 			reserved, missing, m.Online())
 	}
+	if reserved.IsSubsetOf(m.Offline()) {
+		return nil, fmt.Errorf("reserve cpus %q: none of them is online; online are %q",
+			reserved, m.Online())
+	}
 	nodes := m.NodesOf(m.Online()).IDs()
-	if o.StrictReservation && reserved.Size() == m.Online().Size() {
+	if o.StrictReservation && m.Online().IsSubsetOf(reserved) {
 		return nil, fmt.Errorf("%s: all online cpus, %q, are reserved and none is left for pods; "+
 			"reserve fewer", OptionStrictReservation, reserved)
 	}
@@ -45,10 +49,29 @@ func NewStatic(m *topology.Machine, reserved cpuset.CPUSet, o Options) (*Static,
 			"that a node says nothing of the socket; turn the option off",
 			OptionAlignBySocket, n, len(nodes))
 	}
-	return &Static{
-		machine: m, reserved: reserved, options: o, tree: machineTree(m), nodes: nodes,
-		sockets: socketNodes(m, nodes),
-	}, nil
+	return newStatic(newLayout(m), reserved, o), nil
+}
+
+func newStatic(l *layout, reserved cpuset.CPUSet, o Options) *Static {
+	s := &Static{layout: l, asked: reserved, options: o}
+	s.reserve(reserved.Intersection(l.machine.Online()))
+	return s
+}
+
+func (s *Static) reserve(cpus cpuset.CPUSet) {
+	s.reserved, s.allocatable = cpus, s.machine.Online().Difference(cpus)
+}
+
+// On is the same policy after CPUs of the machine have gone offline or come online. What is reserved
+// does not move, since containers may have the other CPUs: it shrinks, and grows back. Only when
+// none of it is online, as many others are reserved instead.
+func (s *Static) On(m *topology.Machine) *Static {
+	next := newStatic(newLayout(m), s.asked, s.options)
+	if next.reserved.IsEmpty() {
+		n := min(s.asked.Size(), m.Online().Size())
+		next.reserve(next.packed(n))
+	}
+	return next
 }
 
 // Reserved chooses the CPUs to keep for the system: milliCPU/1000 of them, rounded up, by the same
@@ -59,26 +82,34 @@ func Reserved(m *topology.Machine, milliCPU int64) (cpuset.CPUSet, error) {
 		return cpuset.New(), fmt.Errorf("reserve %d cpus: the machine has %d online; "+
 			"lower systemReserved.cpu or kubeReserved.cpu", n, online)
 	}
-	return pack(machineTree(m), stock{free: m.Online()}, quota{left: n}, Options{}), nil
+	return newLayout(m).packed(n), nil
+}
+
+// packed chooses n CPUs of the empty machine.
+func (l *layout) packed(n int) cpuset.CPUSet {
+	from := stock{free: l.online, held: make(bitmap, len(l.online))}
+	return pack(l.tree, from, quota{left: n}, Options{}).cpuSet()
 }
 
 // Reserved is the set of CPUs that are never given out.
 func (s *Static) Reserved() cpuset.CPUSet { return s.reserved }
 
+// Online is the set of CPUs of the machine that containers can run on.
+func (s *Static) Online() cpuset.CPUSet { return s.machine.Online() }
+
 // Free is the set of CPUs that can be given out while the assigned ones are taken.
 func (s *Static) Free(assigned cpuset.CPUSet) cpuset.CPUSet {
-	return s.machine.Online().Difference(s.reserved).Difference(assigned)
+	return s.allocatable.Difference(assigned)
 }
 
 // Shared is the set of CPUs for all containers without CPUs of their own: the online ones that
 // are not assigned. Reserved CPUs are shared, unless strict-cpu-reservation is on: then the set may
 // be empty.
 func (s *Static) Shared(assigned cpuset.CPUSet) cpuset.CPUSet {
-	shared := s.machine.Online().Difference(assigned)
 	if s.options.StrictReservation {
-		return shared.Difference(s.reserved)
+		return s.allocatable.Difference(assigned)
 	}
-	return shared
+	return s.machine.Online().Difference(assigned)
 }
 
 // EmptyPoolError says that no CPU would be left for containers that share CPUs, which can happen

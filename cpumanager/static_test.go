@@ -34,11 +34,78 @@ func TestNewStaticRefuses(t *testing.T) {
 	if !errors.Is(err, cpumanager.ErrNothingReserved) {
 		t.Errorf("nothing reserved: %v", err)
 	}
-	for _, list := range []string{"0,7", "0,99"} {
+	for list, want := range map[string]string{
+		"0,99": `the machine has no "99"`, "7": "none of them is online",
+	} {
 		_, err := cpumanager.NewStatic(m, cpus(t, list), cpumanager.Options{})
-		if err == nil || !strings.Contains(err.Error(), "not online") {
-			t.Errorf("reserve %s: %v", list, err)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("reserve %s: %v, want %s", list, err, want)
 		}
+	}
+}
+
+// TestOn takes CPUs offline and back, one machine after the other.
+func TestOn(t *testing.T) {
+	type state struct{ offline, reserved, free, shared string }
+	for _, c := range []struct {
+		name, asked string
+		strict      bool
+		states      []state
+	}{
+		{"a free CPU", "0,8", false, []state{
+			{"", "0,8", "1,3-7,9,11-15", "0-1,3-9,11-15"},
+			{"5", "0,8", "1,3-4,6-7,9,11-15", "0-1,3-4,6-9,11-15"},
+			{"", "0,8", "1,3-7,9,11-15", "0-1,3-9,11-15"},
+		}},
+		{"an exclusive CPU stays its owner's", "0,8", false, []state{
+			{"10", "0,8", "1,3-7,9,11-15", "0-1,3-9,11-15"},
+			{"2,10", "0,8", "1,3-7,9,11-15", "0-1,3-9,11-15"},
+		}},
+		{"a reserved CPU", "0,8", false, []state{
+			{"8", "0", "1,3-7,9,11-15", "0-1,3-7,9,11-15"},
+			{"", "0,8", "1,3-7,9,11-15", "0-1,3-9,11-15"},
+		}},
+		{"all reserved CPUs", "0,8", false, []state{
+			{"0,8", "1,9", "3-7,11-15", "1,3-7,9,11-15"},
+			{"0", "8", "1,3-7,9,11-15", "1,3-9,11-15"},
+			{"0-14", "15", "", "15"},
+		}},
+		{"the last CPUs, strictly", "0,8", true, []state{
+			{"1-7,9-15", "0,8", "", ""},
+			{"0-7,9-15", "8", "", ""},
+			{"", "0,8", "1,3-7,9,11-15", "1,3-7,9,11-15"},
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStaticWith(t, twoNodes.machine(t), cpus(t, c.asked),
+				cpumanager.Options{StrictReservation: c.strict})
+			for _, want := range c.states {
+				g := twoNodes
+				g.offline = cpus(t, want.offline).List()
+				s = s.On(g.machine(t))
+				assigned := cpus(t, "2,10")
+				got := state{want.offline, s.Reserved().String(), s.Free(assigned).String(),
+					s.Shared(assigned).String()}
+				if got != want {
+					t.Errorf("got %+v, want %+v", got, want)
+				}
+				if !s.Online().Equals(g.machine(t).Online()) {
+					t.Errorf("online: %s", s.Online())
+				}
+			}
+		})
+	}
+}
+
+func TestAReservedCPUMayBeOfflineAtFirst(t *testing.T) {
+	g := laptop
+	g.offline = []int{7}
+	s := newStatic(t, g.machine(t), cpus(t, "0,7"))
+	if got := s.Reserved().String(); got != "0" {
+		t.Errorf("reserved while 7 is offline: %s", got)
+	}
+	if got := s.On(laptop.machine(t)).Reserved().String(); got != "0,7" {
+		t.Errorf("reserved once 7 is online: %s", got)
 	}
 }
 

@@ -120,6 +120,9 @@ func (f file) trusted() (fields, error) {
 		}
 		return in, nil
 	}
+	if f.DataChecksum != 0 {
+		return fields{}, fmt.Errorf("%w: there is a dataChecksum and no data", ErrCorrupt)
+	}
 	if f.Policy == "" {
 		return fields{}, fmt.Errorf("%w: it names no policy", ErrCorrupt)
 	}

@@ -110,6 +110,22 @@ func TestVersion3(t *testing.T) {
 	}
 }
 
+// In version 4 the CPUs of pods as a whole are in the data alone: without it they would be lost.
+func TestPodEntriesOfVersion4(t *testing.T) {
+	const data = `{"policyName":"static","defaultCpuSet":"0","entries":{"u":{"c":"1"}},` +
+		`"podEntries":{"u":{"cpuSet":"1-2"}}}`
+	top := fields{Policy: "static", Default: "0", Entries: entries{"u": {"c": "1"}}}
+	text := fmt.Sprintf(`{"policyName":"static","defaultCpuSet":"0","entries":{"u":{"c":"1"}},`+
+		`"checksum":%d,"data":%q,"dataChecksum":%d}`, checksumV2(top), data, checksumData(data))
+	state, err := Decode([]byte(text))
+	if err != nil || state.PodEntries["u"].String() != "1-2" || state.Entries["u"]["c"].String() != "1" {
+		t.Errorf("%+v, %v", state, err)
+	}
+	if _, err := Decode([]byte(strings.Replace(text, `"data"`, `"date"`, 1))); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("without data: %v, want %v", err, ErrCorrupt)
+	}
+}
+
 func TestBadFiles(t *testing.T) {
 	for name, tc := range map[string]struct {
 		text    string

@@ -1,0 +1,151 @@
+package cpumanager
+
+import (
+	"math/bits"
+	"slices"
+
+	"k8s.io/utils/cpuset"
+)
+
+// bitmap is a set of CPUs of one machine: CPU i is bit i%64 of word i/64. All bitmaps of a machine
+// have as many words. What is said to change one is for its only owner; all else returns new ones.
+// Choosing works on these: a cpuset.CPUSet is a map, and slower by orders of magnitude.
+type bitmap []uint64
+
+// mask is a part of the hardware as CPUs: the words of a bitmap that are not 0. A core has one or
+// two, whatever the size of the machine.
+type mask []maskWord
+
+type maskWord struct {
+	at   int
+	bits uint64
+}
+
+// newBitmap is an empty set with room for the CPUs up to the highest.
+func newBitmap(highest int) bitmap { return make(bitmap, highest/64+1) }
+
+// only is the part of b that is in set too.
+func (b bitmap) only(set cpuset.CPUSet) bitmap {
+	out := make(bitmap, len(b))
+	for _, id := range set.UnsortedList() {
+		if at := id / 64; id >= 0 && at < len(b) {
+			out[at] |= b[at] & (1 << (id % 64))
+		}
+	}
+	return out
+}
+
+func (b bitmap) cpuSet() cpuset.CPUSet { return cpuset.New(b.ids()...) }
+
+// ids lists the CPUs, ascending.
+func (b bitmap) ids() []int {
+	ids := make([]int, 0, b.size())
+	for at, word := range b {
+		for ; word != 0; word &= word - 1 {
+			ids = append(ids, at*64+bits.TrailingZeros64(word))
+		}
+	}
+	return ids
+}
+
+func (b bitmap) mask() (m mask) {
+	for at, word := range b {
+		if word != 0 {
+			m = append(m, maskWord{at, word})
+		}
+	}
+	return m
+}
+
+func (b bitmap) clone() bitmap { return slices.Clone(b) }
+
+func (b bitmap) size() int {
+	n := 0
+	for _, word := range b {
+		n += bits.OnesCount64(word)
+	}
+	return n
+}
+
+func (b bitmap) and(o bitmap) bitmap {
+	out := make(bitmap, len(b))
+	for at := range b {
+		out[at] = b[at] & o[at]
+	}
+	return out
+}
+
+func (b bitmap) or(o bitmap) bitmap {
+	out := make(bitmap, len(b))
+	for at := range b {
+		out[at] = b[at] | o[at]
+	}
+	return out
+}
+
+func (b bitmap) minus(o bitmap) bitmap {
+	out := make(bitmap, len(b))
+	for at := range b {
+		out[at] = b[at] &^ o[at]
+	}
+	return out
+}
+
+// add changes b: it gets the CPUs of m.
+func (b bitmap) add(m mask) {
+	for _, w := range m {
+		b[w.at] |= w.bits
+	}
+}
+
+// count is the number of CPUs of m that are in b.
+func (b bitmap) count(m mask) int {
+	n := 0
+	for _, w := range m {
+		n += bits.OnesCount64(b[w.at] & w.bits)
+	}
+	return n
+}
+
+// contains tells whether all CPUs of m are in b.
+func (b bitmap) contains(m mask) bool {
+	for _, w := range m {
+		if w.bits&^b[w.at] != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// move changes b and to: up to limit CPUs of m, the lowest, go from b to the other. It returns
+// their number.
+func (b bitmap) move(to bitmap, m mask, limit int) int {
+	left := max(limit, 0)
+	for _, w := range m {
+		got := b[w.at] & w.bits
+		for bits.OnesCount64(got) > left {
+			got &^= 1 << (bits.Len64(got) - 1)
+		}
+		b[w.at] &^= got
+		to[w.at] |= got
+		left -= bits.OnesCount64(got)
+	}
+	return max(limit, 0) - left
+}
+
+// within is the part of b that lies in m.
+func (b bitmap) within(m mask) bitmap {
+	out := make(bitmap, len(b))
+	for _, w := range m {
+		out[w.at] = b[w.at] & w.bits
+	}
+	return out
+}
+
+func (m mask) size() int {
+	n := 0
+	for _, w := range m {
+		n += bits.OnesCount64(w.bits)
+	}
+	return n
+}

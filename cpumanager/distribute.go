@@ -1,0 +1,211 @@
+package cpumanager
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/numalet/numalet/topology"
+)
+
+// share is a part of a request, for one node.
+type share struct {
+	cpus bitmap
+	n    int
+}
+
+// distribute divides n CPUs of pool among nodes, as doc.go describes; nil when no division fits.
+func (s *Static) distribute(pool bitmap, n int) []share {
+	d := division{n: n, step: 1, fits: func([]int) bool { return true }}
+	if s.options.FullPCPUsOnly {
+		d.step = max(1, coreSizes(s.cores, pool).largest())
+	}
+	if n%d.step != 0 {
+		return nil
+	}
+	var nodes []bitmap
+	for _, node := range s.nodesOf(pool) {
+		nodes = append(nodes, pool.within(node.cpus))
+		d.room = append(d.room, nodes[len(nodes)-1].size())
+	}
+	if s.options.FullPCPUsOnly && s.sizes.only() == 0 {
+		d.fits = func(parts []int) bool {
+			for i, n := range parts {
+				if !s.holds(nodes[i], n) {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	for width := 1; width <= min(len(nodes), n/d.step); width++ {
+		if parts := d.among(width); parts != nil {
+			var shares []share
+			for i, n := range parts {
+				if n > 0 {
+					shares = append(shares, share{nodes[i], n})
+				}
+			}
+			return shares
+		}
+	}
+	return nil
+}
+
+// nodesOf lists the nodes with CPUs of pool in the order in which the kubelet compares them: those
+// with the fewest first, but socket by socket where a socket has several nodes.
+func (s *Static) nodesOf(pool bitmap) (nodes []numaNode) {
+	p := packing{free: pool, held: make(bitmap, len(pool))}
+	for _, u := range p.level(s.tree, s.nodeLevel) {
+		at := slices.IndexFunc(s.nodes, func(n numaNode) bool { return int(n.id) == u.id })
+		listed := func(n numaNode) bool { return int(n.id) == u.id }
+		if !slices.ContainsFunc(nodes, listed) { // a node on two sockets comes twice
+			nodes = append(nodes, s.nodes[at])
+		}
+	}
+	return nodes
+}
+
+// division looks for the best way to divide n CPUs among nodes in multiples of step.
+type division struct {
+	room    []int // free CPUs of each node
+	n, step int
+	fits    func(parts []int) bool
+
+	best  []int // CPUs taken from each node
+	score int
+}
+
+// among divides the CPUs among that many nodes; nil if that is not possible.
+func (d *division) among(width int) []int {
+	units := d.n / d.step
+	sets, subsets := choices(len(d.room), width), 1
+	if units%width > 0 {
+		subsets = 1 << min(width, 20)
+	}
+	try := func(set []int) bool {
+		d.tryNodes(set, subsets <= maxSets)
+		return true
+	}
+	if sets*subsets <= maxSets {
+		topology.Combinations(len(d.room), width, try)
+	} else {
+		try(roomiest(d.room, width))
+	}
+	return d.best
+}
+
+// tryNodes takes the same number from each node of set and stripes the remainder over each subset
+// of them, or only over the roomiest ones of each size, the largest subsets first.
+func (d *division) tryNodes(set []int, all bool) {
+	units := d.n / d.step
+	each, remainder := units/len(set)*d.step, units%len(set)
+	total := 0
+	var spare []int // what the nodes have for the remainder
+	for _, at := range set {
+		if d.room[at] < each {
+			return
+		}
+		total += d.room[at] / d.step
+		spare = append(spare, d.room[at]-each)
+	}
+	if total < units {
+		return
+	}
+	parts := make([]int, len(set))
+	try := func(subset []int) bool {
+		for i := range parts {
+			parts[i] = each
+		}
+		if d.stripe(set, parts, subset, remainder) {
+			d.offer(set, parts)
+		}
+		return true
+	}
+	if remainder == 0 {
+		try(nil)
+		return
+	}
+	var able []int // positions in set with something to spare
+	for i, left := range spare {
+		if left >= d.step {
+			able = append(able, i)
+		}
+	}
+	subset := make([]int, len(able))
+	for width := len(able); width > 0; width-- {
+		pick := func(choice []int) bool {
+			for i, at := range choice {
+				subset[i] = able[at]
+			}
+			return try(subset[:width])
+		}
+		if all {
+			topology.Combinations(len(able), width, pick)
+		} else {
+			try(roomiest(spare, width))
+		}
+	}
+}
+
+// stripe adds units to the parts of set, one to each of subset, and again, until they are gone. It
+// returns false if there is no room for them.
+func (d *division) stripe(set, parts, subset []int, units int) bool {
+	for units > 0 {
+		before := units
+		for _, i := range subset {
+			if units > 0 && d.room[set[i]]-parts[i] >= d.step {
+				parts[i] += d.step
+				units--
+			}
+		}
+		if units == before {
+			return false
+		}
+	}
+	return true
+}
+
+// offer compares taking parts of the nodes of set with the best so far, which stays if they are
+// equal. As the sums are the same, the standard deviation of what is left is least where the sum of
+// squares is; and that changes for the nodes of set only.
+func (d *division) offer(set, parts []int) {
+	score := 0
+	for i, at := range set {
+		left := d.room[at] - parts[i]
+		score += left*left - d.room[at]*d.room[at]
+	}
+	if d.best != nil && score >= d.score {
+		return
+	}
+	taken := make([]int, len(d.room))
+	for i, at := range set {
+		taken[at] = parts[i]
+	}
+	if d.fits(taken) {
+		d.best, d.score = taken, score
+	}
+}
+
+// roomiest are the positions of the width largest, ascending; of equals the first.
+func roomiest(room []int, width int) []int {
+	order := make([]int, len(room))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(room[b], room[a]) })
+	order = order[:width]
+	slices.Sort(order)
+	return order
+}
+
+// choices is the number of sets of k out of n, or some number above maxSets.
+func choices(n, k int) int {
+	count := 1
+	for i := range min(k, n-k) {
+		count = count * (n - i) / (i + 1)
+		if count > maxSets {
+			return count
+		}
+	}
+	return count
+}
