@@ -13,20 +13,21 @@ import (
 // PreferredRequest asks a plugin which devices it would choose.
 type PreferredRequest struct {
 	Resource string
-	// Available are the ids to choose from; MustInclude are those among them that are certain.
+	// Available are the ids to choose from, in natural order; MustInclude are those among them
+	// that are certain.
 	Available, MustInclude []string
 	// Size is how many ids the answer should have, MustInclude among them.
 	Size int
 }
 
-// Preferred calls GetPreferredAllocation. The answer is advice as the plugin gave it: Choose
-// sorts out what of it can be followed.
-func (p *Plugins) Preferred(ctx context.Context, req PreferredRequest) ([]string, error) {
-	c, err := p.call(ctx, req.Resource, p.cfg.Deadlines.Preferred)
+// Preferred calls GetPreferredAllocation. The answer is advice: an error, even beside ids, says what
+// is wrong with it, and the ids are those that can be followed. Choose makes up for the rest.
+func (p *Plugins) Preferred(ctx context.Context, req PreferredRequest) (ids []string, err error) {
+	c, err := p.call(ctx, rpcPreferred, req.Resource, p.cfg.Deadlines.Preferred)
 	if err != nil {
 		return nil, err
 	}
-	defer c.done()
+	defer func() { c.done(err) }()
 	resp, err := c.client.GetPreferredAllocation(c.ctx, &v1beta1.PreferredAllocationRequest{
 		ContainerRequests: []*v1beta1.ContainerPreferredAllocationRequest{{
 			AvailableDeviceIDs:   req.Available,
@@ -38,45 +39,51 @@ func (p *Plugins) Preferred(ctx context.Context, req PreferredRequest) ([]string
 		return nil, fmt.Errorf("device plugin GetPreferredAllocation rpc failed with err: %w", err)
 	}
 	if len(resp.GetContainerResponses()) == 0 {
-		return nil, nil
+		return nil, &AnswerError{"its preference names no container"}
 	}
-	return resp.GetContainerResponses()[0].GetDeviceIDs(), nil
+	return req.sift(resp.GetContainerResponses()[0].GetDeviceIDs(),
+		p.current.Load().inventory.Resources[req.Resource])
 }
 
 // Allocate calls Allocate for one container and returns what the container needs to use the
 // devices. An error of the plugin is returned as gRPC has it.
-func (p *Plugins) Allocate(
-	ctx context.Context, resource string, ids []string,
-) (*v1beta1.ContainerAllocateResponse, error) {
-	c, err := p.call(ctx, resource, p.cfg.Deadlines.Allocate)
+func (p *Plugins) Allocate(ctx context.Context, resource string, ids []string) (
+	answer *v1beta1.ContainerAllocateResponse, err error) {
+	c, err := p.call(ctx, rpcAllocate, resource, p.cfg.Deadlines.Allocate)
 	if err != nil {
 		return nil, err
 	}
-	defer c.done()
-	began := time.Now()
+	defer func() {
+		p.metrics.allocations.WithLabelValues(resource).Observe(time.Since(c.began).Seconds())
+		c.done(err)
+	}()
 	resp, err := c.client.Allocate(c.ctx, &v1beta1.AllocateRequest{
 		ContainerRequests: []*v1beta1.ContainerAllocateRequest{{DevicesIds: ids}},
 	})
-	p.metrics.allocations.WithLabelValues(resource).Observe(time.Since(began).Seconds())
 	if err != nil {
 		return nil, err
 	}
-	if len(resp.GetContainerResponses()) == 0 {
-		return nil, fmt.Errorf("no containers return in allocation response %v", resp)
+	return answerOf(resp)
+}
+
+// answerOf is the answer for the one container that was asked about.
+func answerOf(resp *v1beta1.AllocateResponse) (*v1beta1.ContainerAllocateResponse, error) {
+	if len(resp.GetContainerResponses()) == 0 || resp.GetContainerResponses()[0] == nil {
+		return nil, &AnswerError{fmt.Sprintf("no containers return in allocation response %v", resp)}
 	}
 	return resp.GetContainerResponses()[0], nil
 }
 
 // PreStart calls PreStartContainer. Whether the plugin wants the call is Resource.PreStart.
-func (p *Plugins) PreStart(ctx context.Context, resource string, ids []string) error {
-	c, err := p.call(ctx, resource, p.cfg.Deadlines.PreStart)
+func (p *Plugins) PreStart(ctx context.Context, resource string, ids []string) (err error) {
+	c, err := p.call(ctx, rpcPreStart, resource, p.cfg.Deadlines.PreStart)
 	if errors.Is(err, errUnknownPlugin) {
 		return fmt.Errorf("endpoint not found in cache for a registered resource: %s", resource)
 	}
 	if err != nil {
 		return err
 	}
-	defer c.done()
+	defer func() { c.done(err) }()
 	_, err = c.client.PreStartContainer(c.ctx, &v1beta1.PreStartContainerRequest{DevicesIds: ids})
 	if err != nil {
 		return fmt.Errorf("device plugin PreStartContainer rpc failed with err: %w", err)
@@ -84,17 +91,19 @@ func (p *Plugins) PreStart(ctx context.Context, resource string, ids []string) e
 	return nil
 }
 
-// call is one call to a plugin, with its deadline. done must be called after it.
+// call is one call to a plugin, with its deadline. done must be called after it, with its outcome.
 type call struct {
 	ctx    context.Context
 	client v1beta1.DevicePluginClient
-	done   func()
+	began  time.Time
+	done   func(error)
 }
 
 var errUnknownPlugin = errors.New("unknown Device Plugin")
 
 // call prepares a call to the plugin that serves a resource.
-func (p *Plugins) call(ctx context.Context, resource string, deadline time.Duration) (call, error) {
+func (p *Plugins) call(ctx context.Context, rpc, resource string, deadline time.Duration) (
+	call, error) {
 	v := p.current.Load()
 	l := v.links[resource]
 	if l == nil {
@@ -104,8 +113,10 @@ func (p *Plugins) call(ctx context.Context, resource string, deadline time.Durat
 		return call{}, &StoppedError{Endpoint: cmp.Or(l.socket, resource)}
 	}
 	ctx, cancel := context.WithTimeout(ctx, deadline)
-	return call{ctx: ctx, client: l.client(), done: func() {
+	began := time.Now()
+	return call{ctx: ctx, client: l.client(), began: began, done: func(err error) {
 		cancel()
+		p.metrics.called(resource, rpc, time.Since(began), err)
 		if l.callers.leave() {
 			l.close()
 		}

@@ -3,6 +3,7 @@ package deviceplugin
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -42,15 +43,14 @@ func Choose(req Request) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	open := sets.New(s.open...)
-	s.take(slices.DeleteFunc(sortedIDs(req.Advice), func(id string) bool { return !open.Has(id) }))
+	s.follow(req.Advice)
 	s.take(s.open)
 	if s.missing() > 0 {
 		// settle has counted the free devices, so this is unreachable; the text is the kubelet's.
 		return nil, fmt.Errorf("unexpectedly allocated less resources than required. "+
 			"Requested: %d, Got: %d", req.N, len(s.chosen))
 	}
-	return sortedIDs(s.chosen), nil
+	return s.ids(s.chosen), nil
 }
 
 // AdviceWanted tells whether the plugin should be asked which devices it prefers, and what to
@@ -65,63 +65,100 @@ func AdviceWanted(req Request) (PreferredRequest, bool) {
 	}
 	return PreferredRequest{
 		Resource:    req.Resource.Name,
-		Available:   sortedIDs(slices.Concat(s.open, s.chosen)),
-		MustInclude: sortedIDs(s.chosen),
+		Available:   s.ids(slices.Concat(s.open, s.chosen)),
+		MustInclude: s.ids(s.chosen),
 		Size:        req.N,
 	}, true
 }
 
-// settled is a request after everything that leaves no choice.
+// settled is a request after everything that leaves no choice. Devices are their places in the
+// resource's list, whose order is that of ids: so nothing here sorts or hashes ids, of which there
+// may be hundreds of thousands.
 type settled struct {
-	n      int
-	chosen []string
-	has    sets.Set[string]
+	devices []*Device
+	n       int
+	chosen  []int
+	has     sets.Set[int]
 	// open are the devices of which the missing ones are to be chosen, best first.
-	open []string
+	open []int
 }
 
 func (s *settled) missing() int { return s.n - len(s.chosen) }
 
-// take chooses from ids, in their order, until nothing is missing.
-func (s *settled) take(ids []string) {
-	for _, id := range ids {
+// take chooses from devices, in their order, until nothing is missing.
+func (s *settled) take(devices []int) {
+	for _, d := range devices {
 		if s.missing() <= 0 {
 			return
 		}
-		if !s.has.Has(id) {
-			s.has.Insert(id)
-			s.chosen = append(s.chosen, id)
+		if !s.has.Has(d) {
+			s.has.Insert(d)
+			s.chosen = append(s.chosen, d)
 		}
 	}
 }
 
-func (req Request) settle() (*settled, error) {
-	healthy := make(sets.Set[string], len(req.Resource.Devices))
-	for _, d := range req.Resource.Devices {
-		if d.Healthy {
-			healthy.Insert(d.ID)
+// follow chooses the open devices among advice, in natural order of ids.
+func (s *settled) follow(advice []string) {
+	if len(advice) == 0 {
+		return
+	}
+	wanted := sets.New(s.find(advice)...)
+	open := make([]int, 0, wanted.Len())
+	for _, d := range s.open {
+		if wanted.Has(d) {
+			open = append(open, d)
 		}
 	}
+	slices.Sort(open)
+	s.take(open)
+}
+
+// find is the places of the healthy devices among ids, ascending.
+func (s *settled) find(ids []string) []int {
+	var out []int
+	for _, id := range ids {
+		at, found := slices.BinarySearchFunc(s.devices, id,
+			func(d *Device, id string) int { return CompareIDs(d.ID, id) })
+		if found && s.devices[at].Healthy {
+			out = append(out, at)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// ids names devices, in natural order.
+func (s *settled) ids(places []int) []string {
+	places = slices.Clone(places)
+	slices.Sort(places)
+	out := make([]string, len(places))
+	for i, at := range places {
+		out[i] = s.devices[at].ID
+	}
+	return out
+}
+
+func (req Request) settle() (*settled, error) {
+	s := &settled{devices: req.Resource.Devices, n: req.N, has: sets.New[int]()}
 	must := sortedIDs(req.MustInclude)
+	held := s.find(must)
 	switch {
 	case len(must) > req.N:
 		return nil, fmt.Errorf("%s: %d devices must be included in a choice of %d",
 			req.Resource.Name, len(must), req.N)
-	case req.N > 0 && len(healthy) == 0:
+	case req.N > 0 && !slices.ContainsFunc(s.devices, func(d *Device) bool { return d.Healthy }):
 		return nil, &UnhealthyError{Resource: req.Resource.Name}
-	case !healthy.HasAll(must...):
+	case len(held) < len(must):
 		return nil, &UnhealthyError{Resource: req.Resource.Name, Held: true}
 	}
-	s := &settled{n: req.N, has: sets.New[string]()}
-	s.take(must)
-	s.take(slices.DeleteFunc(sortedIDs(req.Reusable), func(id string) bool {
-		return !healthy.Has(id)
-	}))
+	s.take(held)
+	s.take(s.find(req.Reusable))
 
-	var free []Device
-	for _, d := range req.Resource.Devices {
-		if d.Healthy && !req.Taken.Has(d.ID) && !s.has.Has(d.ID) {
-			free = append(free, d)
+	free := make([]int, 0, len(s.devices))
+	for i, d := range s.devices {
+		if d.Healthy && !req.Taken.Has(d.ID) && !s.has.Has(i) {
+			free = append(free, i)
 		}
 	}
 	if len(free) < s.missing() {
@@ -129,7 +166,7 @@ func (req Request) settle() (*settled, error) {
 			Resource: req.Resource.Name, Requested: s.missing(), Available: len(free),
 		}
 	}
-	aligned, rest := byAffinity(free, req.Hint)
+	aligned, rest := s.byAffinity(free, req.Hint)
 	if s.missing() < len(aligned) {
 		s.open = aligned
 		return s, nil
@@ -143,52 +180,83 @@ func (req Request) settle() (*settled, error) {
 // first: by the number of free devices on their node (the fewest first, to leave the fuller nodes
 // whole), then by node, then by id; devices without a node come last. With a hint of any node
 // nothing is aligned, and ids alone give the order.
-func byAffinity(free []Device, hint topology.Hint) (aligned, rest []string) {
+func (s *settled) byAffinity(free []int, hint topology.Hint) (aligned, rest []int) {
 	if hint.Any {
-		for _, d := range free {
-			rest = append(rest, d.ID)
-		}
-		slices.SortFunc(rest, CompareIDs)
-		return nil, rest
+		return nil, free
 	}
+	groups := s.byNodes(free)
 	onNode := map[topology.NodeID]int{}
-	for _, d := range free {
-		for _, n := range d.Nodes.IDs() {
-			onNode[n]++
+	for _, g := range groups {
+		for _, node := range g.nodes.IDs() {
+			onNode[node] += len(g.devices)
 		}
 	}
-	type place struct {
-		id      string
-		aligned bool
-		node    topology.NodeID // that counts for the order
+	at := map[place][]int{}
+	for _, g := range groups {
+		p := placeOf(g.nodes, hint.Nodes, onNode)
+		at[p] = append(at[p], g.devices...)
 	}
-	places := make([]place, len(free))
-	for i, d := range free {
-		nodes := d.Nodes.Intersect(hint.Nodes)
-		p := place{id: d.ID, aligned: !nodes.IsEmpty(), node: topology.NoNode}
-		if !p.aligned {
-			nodes = d.Nodes
-		}
-		for _, n := range nodes.IDs() {
-			if p.node == topology.NoNode || onNode[n] < onNode[p.node] {
-				p.node = n
-			}
-		}
-		places[i] = p
-	}
-	slices.SortFunc(places, func(a, b place) int {
+	for _, p := range slices.SortedFunc(maps.Keys(at), func(a, b place) int {
 		if (a.node == topology.NoNode) != (b.node == topology.NoNode) {
 			return -cmp.Compare(a.node, b.node)
 		}
-		return cmp.Or(cmp.Compare(onNode[a.node], onNode[b.node]), cmp.Compare(a.node, b.node),
-			CompareIDs(a.id, b.id))
-	})
-	for _, p := range places {
+		return cmp.Or(cmp.Compare(onNode[a.node], onNode[b.node]), cmp.Compare(a.node, b.node))
+	}) {
+		slices.Sort(at[p])
 		if p.aligned {
-			aligned = append(aligned, p.id)
+			aligned = append(aligned, at[p]...)
 		} else {
-			rest = append(rest, p.id)
+			rest = append(rest, at[p]...)
 		}
 	}
 	return aligned, rest
+}
+
+// alike are devices with the same nodes.
+type alike struct {
+	nodes   topology.NodeSet
+	devices []int
+}
+
+// byNodes groups devices by their nodes, of which there are few different sets.
+func (s *settled) byNodes(devices []int) []alike {
+	var groups []alike
+	known := map[topology.NodeSet]int{}
+	last := -1 // neighbours in a list often have the same nodes
+	for _, d := range devices {
+		nodes := s.devices[d].Nodes
+		if last < 0 || groups[last].nodes != nodes {
+			i, found := known[nodes]
+			if !found {
+				i = len(groups)
+				known[nodes] = i
+				groups = append(groups, alike{nodes: nodes})
+			}
+			last = i
+		}
+		groups[last].devices = append(groups[last].devices, d)
+	}
+	return groups
+}
+
+// place is where a device counts as being.
+type place struct {
+	aligned bool            // it has a node in the hint
+	node    topology.NodeID // that counts for the order
+}
+
+// placeOf is the place of devices on a set of nodes: of those in the hint, or else of all, the
+// node with the fewest free devices.
+func placeOf(set, hint topology.NodeSet, free map[topology.NodeID]int) place {
+	nodes := set.Intersect(hint)
+	p := place{aligned: !nodes.IsEmpty(), node: topology.NoNode}
+	if !p.aligned {
+		nodes = set
+	}
+	for _, n := range nodes.IDs() {
+		if p.node == topology.NoNode || free[n] < free[p.node] {
+			p.node = n
+		}
+	}
+	return p
 }

@@ -14,18 +14,18 @@ import (
 )
 
 // parseDevices reads devices like "a@0 b@0,1 c! d": ids, their nodes, ! for unhealthy.
-func parseDevices(t *testing.T, text string) []Device {
+func parseDevices(t *testing.T, text string) []*Device {
 	t.Helper()
-	var devices []Device
+	var devices []*Device
 	for word := range strings.FieldsSeq(text) {
 		id, nodes, _ := strings.Cut(strings.TrimSuffix(word, "!"), "@")
 		set, err := topology.ParseNodeSet(nodes)
 		if err != nil {
 			t.Fatal(err)
 		}
-		devices = append(devices, Device{ID: id, Healthy: !strings.HasSuffix(word, "!"), Nodes: set})
+		devices = append(devices, &Device{ID: id, Healthy: !strings.HasSuffix(word, "!"), Nodes: set})
 	}
-	return devices
+	return newList(devices, defects{}).devices
 }
 
 func TestChoose(t *testing.T) {
@@ -123,7 +123,7 @@ func requests(t *rapid.T) Request {
 		req.Hint.Nodes = someNodes(t, "hint", 4)
 	}
 	for i := range rapid.IntRange(0, 12).Draw(t, "devices") {
-		d := Device{ID: fmt.Sprintf("d-%d", i), Healthy: rapid.IntRange(0, 4).Draw(t, "healthy") > 0, Nodes: someNodes(t, "nodes", 2)}
+		d := &Device{ID: fmt.Sprintf("d-%d", i), Healthy: rapid.IntRange(0, 4).Draw(t, "healthy") > 0, Nodes: someNodes(t, "nodes", 2)}
 		req.Resource.Devices = append(req.Resource.Devices, d)
 		switch rapid.IntRange(0, 9).Draw(t, "use") {
 		case 0, 1:
@@ -154,7 +154,7 @@ func someNodes(t *rapid.T, label string, most int) topology.NodeSet {
 
 // class is how good a device is for a request, the oracle of Choose: lower ones must be used up
 // before any of a higher class is. Advice is weighed within aligned and within the rest.
-func class(req Request, d Device) int {
+func class(req Request, d *Device) int {
 	aligned := !req.Hint.Any && !d.Nodes.Intersect(req.Hint.Nodes).IsEmpty()
 	advised := slices.Contains(req.Advice, d.ID)
 	switch {
@@ -203,7 +203,7 @@ func TestChooseAgainstClasses(t *testing.T) {
 		}
 		chosen := map[int]int{}
 		for _, id := range got {
-			i := slices.IndexFunc(req.Resource.Devices, func(d Device) bool { return d.ID == id })
+			i := slices.IndexFunc(req.Resource.Devices, func(d *Device) bool { return d.ID == id })
 			chosen[class(req, req.Resource.Devices[i])]++
 		}
 		left := req.N
@@ -222,8 +222,6 @@ func TestChoiceDoesNotDependOnOrder(t *testing.T) {
 		want, wantErr := Choose(req)
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 		shuffle := func(n int, swap func(i, j int)) { r.Shuffle(n, swap) }
-		d := req.Resource.Devices
-		shuffle(len(d), func(i, j int) { d[i], d[j] = d[j], d[i] })
 		for _, ids := range [][]string{req.Advice, req.Reusable, req.MustInclude} {
 			shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
 		}

@@ -20,15 +20,32 @@ type Config struct {
 	// NodeIDs are the machine's NUMA nodes. Other nodes that a plugin names are left out.
 	NodeIDs topology.NodeSet
 	// Known lists resources that plugins served before the agent restarted. They are in the
-	// inventory without devices, not connected, until DisconnectGrace is over.
+	// inventory without devices, not connected, until Graces.Capacity is over.
 	Known []string
 	// Deadlines of calls to plugins; zero fields get their default.
 	Deadlines Deadlines
-	// DisconnectGrace is how long a resource outlives its last plugin; 0 is five minutes.
-	DisconnectGrace time.Duration
+	// Graces say what a plugin that goes away leaves behind; zero is nothing.
+	Graces Graces
 	// Registry gets the metrics; nil for none.
 	Registry metrics.KubeRegistry
 }
+
+// Graces are how long a resource outlives the connection to its last plugin.
+type Graces struct {
+	// Capacity is for the resource and its capacity; the kubelet's 5 min.
+	Capacity time.Duration
+	// Allocatable is for the devices that were healthy to be in the node's allocatable, so that an
+	// update of the plugin does not show; the kubelet's 0. It ends with Capacity at the latest.
+	Allocatable time.Duration
+}
+
+// DefaultGraces are the graces that flags have when they are not given.
+func DefaultGraces() Graces {
+	return Graces{Capacity: 5 * time.Minute, Allocatable: 30 * time.Second}
+}
+
+// DefaultDeadlines are the deadlines of calls that zero fields stand for.
+func DefaultDeadlines() Deadlines { return Deadlines{}.withDefaults() }
 
 // Deadlines bounds each call to a plugin.
 type Deadlines struct {
@@ -62,6 +79,5 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("device plugins: Dir is empty: name the device-plugins directory")
 	}
 	c.Deadlines = c.Deadlines.withDefaults()
-	c.DisconnectGrace = cmp.Or(c.DisconnectGrace, 5*time.Minute)
 	return c, nil
 }

@@ -8,8 +8,9 @@
 // with one goroutine that owns it and a life in one direction:
 //
 //	registered -> dialling -> listing -> closed -> (grace) -> gone
-//	                 ^  |
-//	                 `--'  no list yet: tried again
+//	                 ^  |        |
+//	                 |--'        |  no list yet: tried again
+//	                 `-- lost <--'  the list ended: tried again, with pauses, while the plugin lives
 //
 // A link reports what happens to it as events; one loop applies them to a table, and publishes
 // the outcome as an immutable [Inventory]. Readers take no lock, and no lock exists that could be
@@ -20,7 +21,13 @@
 // dialled afterwards, with retries for the Dial deadline, so that a plugin may begin to serve
 // after it has registered (the API's own comment asks for that order); the resource stays with
 // the older plugin until the newer one has sent its first list; a plugin that registers the same
-// socket again replaces its older connection; every call has a deadline.
+// socket again replaces its older connection; every call has a deadline; a list that ends while the
+// plugin lives is asked for again.
+//
+// # Lists
+//
+// Every message of ListAndWatch repeats the whole list. A lister compares it with the bytes of the
+// one before and decodes what differs; lists share the devices that have not changed.
 //
 // # Choosing
 //

@@ -36,3 +36,8 @@ type StoppedError struct{ Endpoint string }
 func (e *StoppedError) Error() string {
 	return fmt.Sprintf("endpoint %s has been stopped", e.Endpoint)
 }
+
+// AnswerError says that a plugin's answer is not one to the question.
+type AnswerError struct{ What string }
+
+func (e *AnswerError) Error() string { return e.What }

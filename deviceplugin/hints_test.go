@@ -68,7 +68,7 @@ func TestHints(t *testing.T) {
 
 // naiveHints tries every set of nodes and counts devices one by one.
 func naiveHints(nodes []topology.NodeID, req Request) []topology.Hint {
-	in := func(d Device, mask topology.NodeSet) bool { return !d.Nodes.Intersect(mask).IsEmpty() }
+	in := func(d *Device, mask topology.NodeSet) bool { return !d.Nodes.Intersect(mask).IsEmpty() }
 	least := len(nodes)
 	hints := []topology.Hint{}
 	usable := 0
@@ -119,7 +119,7 @@ func TestHintsAgainstNaive(t *testing.T) {
 		req := requests(t)
 		req.MustInclude = nil
 		got := Hints(nodes, req)
-		if !slices.ContainsFunc(req.Resource.Devices, func(d Device) bool { return !d.Nodes.IsEmpty() }) {
+		if !slices.ContainsFunc(req.Resource.Devices, func(d *Device) bool { return !d.Nodes.IsEmpty() }) {
 			if got != nil {
 				t.Errorf("hints %s of devices without nodes", format(got))
 			}
@@ -184,7 +184,7 @@ func TestHintsOf64NodesEnd(t *testing.T) {
 	var ids []topology.NodeID
 	for i := range 64 {
 		ids = append(ids, topology.NodeID(i))
-		req.Resource.Devices = append(req.Resource.Devices, Device{
+		req.Resource.Devices = append(req.Resource.Devices, &Device{
 			ID: fmt.Sprintf("d-%d", i), Healthy: true, Nodes: topology.NewNodeSet(topology.NodeID(i)),
 		})
 	}

@@ -1,6 +1,13 @@
 package deviceplugin
 
-import "github.com/numalet/numalet/topology"
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/numalet/numalet/topology"
+)
 
 // Device is one device as its plugin lists it.
 type Device struct {
@@ -14,16 +21,22 @@ type Device struct {
 // Resource is what the plugins say about one extended resource.
 type Resource struct {
 	Name string
-	// Devices lists all devices, healthy and not, in natural order of ids (CompareIDs).
-	Devices []Device
+	// Devices lists all devices, healthy and not, in natural order of ids (CompareIDs). Successive
+	// inventories share those that have not changed: never write to them.
+	Devices []*Device
 	// Connected: a plugin is connected and has sent its first list.
 	Connected bool
 	// Problem says, for people, why it is not connected; empty when it is.
 	Problem string
+	// Complaint says, for people, what was wrong with the last list; empty when nothing was.
+	Complaint string
 	// Preferred: the plugin answers GetPreferredAllocation.
 	Preferred bool
 	// PreStart: the plugin wants PreStartContainer before each start.
 	PreStart bool
+	// Capacity and Allocatable are the numbers for the node's status. A plugin that goes away
+	// keeps them for its graces.
+	Capacity, Allocatable int
 }
 
 // Inventory is an immutable snapshot of every resource that plugins registered, with a version
@@ -31,4 +44,44 @@ type Resource struct {
 type Inventory struct {
 	Version   uint64
 	Resources map[string]Resource
+	// Gone are resources that were in an earlier inventory of this run, by name.
+	Gone []string
+}
+
+// Find is the device of that id.
+func (r Resource) Find(id string) (*Device, bool) {
+	at, found := slices.BinarySearchFunc(r.Devices, id,
+		func(d *Device, id string) int { return CompareIDs(d.ID, id) })
+	if !found {
+		return nil, false
+	}
+	return r.Devices[at], true
+}
+
+// Count writes the numbers of the inventory's resources into a node's capacity and allocatable;
+// resources that are gone become zero. No other entry is touched.
+func (i Inventory) Count(capacity, allocatable v1.ResourceList) {
+	set := func(name string, all, healthy int) {
+		capacity[v1.ResourceName(name)] = *resource.NewQuantity(int64(all), resource.DecimalSI)
+		allocatable[v1.ResourceName(name)] = *resource.NewQuantity(int64(healthy), resource.DecimalSI)
+	}
+	for name, r := range i.Resources {
+		set(name, r.Capacity, r.Allocatable)
+	}
+	for _, name := range i.Gone {
+		set(name, 0, 0)
+	}
+}
+
+// Health is what is known of a device's health: unknown when no plugin is connected that lists it.
+func (i Inventory) Health(resource, id string) v1.ResourceHealthStatus {
+	r := i.Resources[resource]
+	d, listed := r.Find(id)
+	switch {
+	case !r.Connected, !listed:
+		return v1.ResourceHealthStatusUnknown
+	case d.Healthy:
+		return v1.ResourceHealthStatusHealthy
+	}
+	return v1.ResourceHealthStatusUnhealthy
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"path/filepath"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -40,6 +39,7 @@ type link struct {
 	life   context.Context    // of the connection; leave ends it and says why
 	leave  context.CancelCauseFunc
 	ended  chan struct{} // closed when the plugin is lost, not when it is superseded
+	told   defects       // of the last list
 }
 
 // newLink prepares the connection; nothing is dialled yet.
@@ -83,7 +83,7 @@ type event struct {
 	kind    eventKind
 	link    *link
 	options pluginOptions
-	devices []Device
+	list    list
 	problem string
 }
 
@@ -93,73 +93,108 @@ const (
 	linkRegistered eventKind = iota
 	linkTroubled
 	linkListed
+	linkLost
 	linkClosed
+	linkFaded
 	linkExpired
 )
 
 // linkSettings are what links share.
 type linkSettings struct {
 	deadlines Deadlines
-	grace     time.Duration
+	graces    Graces
 	nodes     topology.NodeSet
 	events    chan<- event
+	metrics   *instruments
 }
 
 // run takes the link through its life, until it is superseded or the agent stops.
 func (l *link) run(ctx context.Context, s linkSettings) {
 	log := klog.FromContext(ctx).WithValues("resource", l.resource, "socket", l.socket)
+	since := time.Now() // when the plugin was last there
 	if l.socket != "" {
 		stop := context.AfterFunc(ctx, func() { l.leave(nil) })
 		defer stop()
-		err := l.serve(klog.NewContext(l.life, log), s)
+		last, err := l.serve(klog.NewContext(l.life, log), s)
 		if ctx.Err() != nil {
 			return
 		}
 		if why := context.Cause(l.life); why != nil {
 			err = why
 		}
+		if !last.IsZero() {
+			since = last
+		}
 		log.Info("Device plugin disconnected", "reason", err.Error())
 		s.report(ctx, event{kind: linkClosed, link: l, problem: l.problem(err)})
 		close(l.ended)
 	}
-	grace := time.NewTimer(s.grace)
-	defer grace.Stop()
-	select {
-	case <-ctx.Done():
-	case <-grace.C:
-		s.report(ctx, event{kind: linkExpired, link: l})
-	}
+	sleep(ctx, min(s.graces.Allocatable, s.graces.Capacity)-time.Since(since))
+	s.report(ctx, event{kind: linkFaded, link: l})
+	sleep(ctx, s.graces.Capacity-time.Since(since))
+	s.report(ctx, event{kind: linkExpired, link: l})
 }
 
 func (s linkSettings) report(ctx context.Context, e event) {
+	if ctx.Err() != nil {
+		return
+	}
 	select {
 	case s.events <- e:
 	case <-ctx.Done():
 	}
 }
 
-// serve follows the plugin until it goes away; the error says why it did. A plugin that was
-// reached and has not come to its first list is tried again for as long as the grace: it takes
-// itself for registered, and will not register again.
-func (l *link) serve(ctx context.Context, s linkSettings) error {
+// serve follows the plugin until it goes away; the error says why it did, and last is the end of
+// its last list, if there was one. A plugin that can be reached is tried again for as long as the
+// grace after its last list: it takes itself for registered, and will not register again.
+func (l *link) serve(ctx context.Context, s linkSettings) (last time.Time, err error) {
 	defer l.hangUp()
-	giveUp := time.Now().Add(s.grace)
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		if err := l.dial(ctx, s.deadlines.Dial); err != nil {
-			return err
+	t := trial{until: time.Now().Add(s.graces.Capacity)}
+	for {
+		if err := l.dial(ctx, s); err != nil {
+			return last, err
 		}
+		began := time.Now()
 		listed, err := l.session(ctx, s)
-		if listed || ctx.Err() != nil || time.Now().Add(pause).After(giveUp) {
-			return err
+		now := time.Now()
+		if listed {
+			last = now
+		}
+		pause, again := t.next(now.Sub(began), now, s.graces.Capacity)
+		if ctx.Err() != nil || !again {
+			return last, err
 		}
 		klog.FromContext(ctx).Info("Device plugin is tried again", "after", pause,
 			"reason", err.Error())
-		s.report(ctx, event{kind: linkTroubled, link: l, problem: l.problem(err)})
+		kind := linkTroubled
+		if listed {
+			kind = linkLost
+		}
+		s.report(ctx, event{kind: kind, link: l, problem: l.problem(err)})
 		sleep(ctx, pause)
 	}
 }
 
-// The time between tries of a plugin that has not sent its first list doubles between these.
+// trial paces the sessions with a plugin: the time between them doubles, and they end unless one
+// of them lasts.
+type trial struct {
+	pause time.Duration
+	until time.Time
+}
+
+// next is what to do after a session: how long to wait, and whether to try again at all.
+func (t *trial) next(lasted time.Duration, now time.Time, grace time.Duration) (
+	pause time.Duration, again bool) {
+	if lasted >= lastPause {
+		*t = trial{until: now.Add(grace)}
+	}
+	t.pause = min(max(2*t.pause, firstPause), lastPause)
+	return t.pause, !now.Add(t.pause).After(t.until)
+}
+
+// The time between tries of a plugin whose list has ended or has not come doubles between these. A
+// session that is shorter than the longest of them counts as a failure.
 const (
 	firstPause = time.Second
 	lastPause  = 10 * time.Second
@@ -179,7 +214,9 @@ func (l *link) problem(err error) string { return "plugin on " + l.name() + ": "
 
 // session asks for the options and follows the list; listed tells whether a list came.
 func (l *link) session(ctx context.Context, s linkSettings) (listed bool, err error) {
+	began := time.Now()
 	options, err := l.askOptions(ctx, s.deadlines.Options)
+	s.metrics.called(l.resource, rpcOptions, time.Since(began), err)
 	if err != nil {
 		return false, err
 	}
@@ -199,7 +236,16 @@ func (l *link) close() {
 }
 
 // dial connects, with retries until the deadline.
-func (l *link) dial(ctx context.Context, deadline time.Duration) error {
+func (l *link) dial(ctx context.Context, s linkSettings) error {
+	began := time.Now()
+	err := l.connect(ctx, s.deadlines.Dial)
+	if context.Cause(ctx) == nil {
+		s.metrics.called(l.resource, rpcDial, time.Since(began), err)
+	}
+	return err
+}
+
+func (l *link) connect(ctx context.Context, deadline time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	for {
@@ -211,9 +257,9 @@ func (l *link) dial(ctx context.Context, deadline time.Duration) error {
 		if l.conn.WaitForStateChange(ctx, state) {
 			continue
 		}
-		err := fmt.Errorf("no answer in %s", deadline)
+		err := lateError(fmt.Sprintf("no answer in %s", deadline))
 		if last := l.dialErr.Load(); last != nil {
-			err = fmt.Errorf("%w: %w", err, *last)
+			return fmt.Errorf("failed to dial device plugin: %w: %w", err, *last)
 		}
 		return fmt.Errorf("failed to dial device plugin: %w", err)
 	}
@@ -235,44 +281,86 @@ func (l *link) askOptions(ctx context.Context, deadline time.Duration) (pluginOp
 	}, nil
 }
 
-var errNoList = errors.New("no list of devices came in time")
+// lateError says that a plugin let a deadline pass that is not that of a call.
+type lateError string
+
+func (e lateError) Error() string { return string(e) }
+
+// Is implements what errors.Is looks for.
+func (e lateError) Is(target error) bool { return target == context.DeadlineExceeded }
 
 // follow reads ListAndWatch until the stream ends; listed tells whether a list came.
 func (l *link) follow(ctx context.Context, s linkSettings, options pluginOptions) (
 	listed bool, err error) {
-	log := klog.FromContext(ctx)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	first := time.AfterFunc(s.deadlines.FirstList, func() { cancel(errNoList) })
+	late := lateError(fmt.Sprintf("no list of devices came in time (%s)", s.deadlines.FirstList))
+	first := time.AfterFunc(s.deadlines.FirstList, func() { cancel(late) })
 	defer first.Stop()
-	stream, err := l.client().ListAndWatch(ctx, &v1beta1.Empty{})
+	began := time.Now()
+	lister := newLister(s.nodes)
+	stream, err := l.listAndWatch(ctx)
+	for err == nil {
+		var now list
+		var changed bool
+		if now, changed, err = receive(stream, lister); err != nil {
+			break
+		}
+		if !listed {
+			first.Stop()
+			s.metrics.called(l.resource, rpcList, time.Since(began), nil)
+		}
+		if changed || !listed {
+			l.tell(ctx, now)
+			s.report(ctx, event{kind: linkListed, link: l, options: options, list: now})
+		}
+		listed = true
+	}
+	switch {
+	case context.Cause(ctx) == late && !listed:
+		err = fmt.Errorf("ListAndWatch: %w", late)
+	case errors.Is(err, io.EOF):
+		err = errors.New("it ended its ListAndWatch stream; a plugin has to keep it open and send " +
+			"the list again when a device changes")
+	default:
+		err = fmt.Errorf("ListAndWatch: %w", err)
+	}
+	if !listed && ctx.Err() == nil || errors.Is(err, context.DeadlineExceeded) {
+		s.metrics.called(l.resource, rpcList, time.Since(began), err)
+	}
+	return listed, err
+}
+
+// listAndWatch begins the stream, whose messages come undecoded.
+func (l *link) listAndWatch(ctx context.Context) (grpc.ClientStream, error) {
+	stream, err := l.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true},
+		v1beta1.DevicePlugin_ListAndWatch_FullMethodName, asFrames())
 	if err != nil {
-		return false, fmt.Errorf("ListAndWatch: %w", err)
+		return nil, err
 	}
-	var devices []Device
-	var odd oddities
-	for ; ; listed = true {
-		msg, err := stream.Recv()
-		switch {
-		case errors.Is(err, io.EOF):
-			return listed, errors.New("it ended its ListAndWatch stream")
-		case err != nil && context.Cause(ctx) == errNoList:
-			return listed, fmt.Errorf("ListAndWatch: %w (%s)", errNoList, s.deadlines.FirstList)
-		case err != nil:
-			return listed, fmt.Errorf("ListAndWatch: %w", err)
-		}
-		first.Stop()
-		next, nextOdd := devicesOf(msg.GetDevices(), s.nodes)
-		if nextOdd != odd && nextOdd != (oddities{UnknownNode: topology.NoNode}) {
-			log.Info("Device list has parts that were left out", "duplicateIDs", nextOdd.Duplicates,
-				"emptyIDs", nextOdd.Unnamed, "unknownNUMANode", nextOdd.UnknownNode)
-		}
-		odd = nextOdd
-		if listed && slices.Equal(devices, next) {
-			continue
-		}
-		devices = next
-		log.V(2).Info("Device list", "devices", len(devices))
-		s.report(ctx, event{kind: linkListed, link: l, options: options, devices: devices})
+	if err := stream.SendMsg(&v1beta1.Empty{}); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err // with EOF the first message brings the reason
 	}
+	return stream, stream.CloseSend()
+}
+
+// receive reads the next message.
+func receive(stream grpc.ClientStream, lister *lister) (now list, changed bool, err error) {
+	var f frame
+	if err := stream.RecvMsg(&f); err != nil {
+		return list{}, false, err
+	}
+	defer f.Free()
+	return lister.read(f.ReadOnlyData())
+}
+
+// tell logs what is wrong with a list, once for as long as it stays so.
+func (l *link) tell(ctx context.Context, now list) {
+	log := klog.FromContext(ctx)
+	if now.defects != l.told && now.defects != (defects{}) {
+		log.Info("Device plugin sends a list with errors", "devices", len(now.devices),
+			"errors", now.defects.String())
+	}
+	l.told = now.defects
+	log.V(2).Info("Device list", "devices", len(now.devices), "healthy", now.healthy)
 }

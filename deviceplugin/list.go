@@ -1,79 +1,173 @@
 package deviceplugin
 
 import (
+	"fmt"
 	"slices"
+	"strings"
+	"unicode/utf8"
 
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/topology"
 )
 
-// oddities are the parts of a list that were left out.
-type oddities struct {
-	// Duplicates counts devices whose id comes again later in the list: the last one counts.
-	Duplicates int
-	// Unnamed counts devices without an id.
-	Unnamed int
-	// UnknownNode is one of the NUMA nodes that the machine does not have, NoNode when there are
-	// none such.
-	UnknownNode topology.NodeID
+// maxIDBytes bounds a device id. It is PATH_MAX: the longest ids that plugins use are paths.
+const maxIDBytes = 4096
+
+// list is what one message of ListAndWatch says. It is never written to.
+type list struct {
+	devices []*Device // in natural order of ids, each once
+	healthy int
+	defects defects
 }
 
-// devicesOf reads a list of devices, in natural order of ids.
-func devicesOf(list []*v1beta1.Device, nodes topology.NodeSet) ([]Device, oddities) {
-	devices := make([]Device, 0, len(list))
-	odd := oddities{UnknownNode: topology.NoNode}
-	for _, d := range list {
-		if d.GetID() == "" {
-			odd.Unnamed++
+// defects are the parts of a list that were left out or read in the safe way.
+type defects struct {
+	// Unnamed, TooLong and NotUTF8 count devices that were left out for their ids.
+	Unnamed, TooLong, NotUTF8 int
+	// Duplicates counts devices whose id comes again later in the list; Conflicts those of them
+	// whose health differs. The last one's nodes count, and one that is unhealthy anywhere is
+	// unhealthy.
+	Duplicates, Conflicts int
+	// BadNodes counts NUMA nodes that the machine does not have; BadNode is the first of them.
+	BadNodes int
+	BadNode  int64
+}
+
+// String says what is wrong and what the plugin's author should do; empty when nothing is.
+func (d defects) String() string {
+	var parts []string
+	add := func(n int, text string) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, text))
+		}
+	}
+	add(d.Unnamed, "without an id were left out: give every device an id")
+	add(d.TooLong, fmt.Sprintf("with ids of more than %d bytes were left out: use shorter ids",
+		maxIDBytes))
+	add(d.NotUTF8, "whose ids are not UTF-8 were left out: use plain text as ids")
+	add(d.Duplicates, "were listed more than once and count once: list each id once")
+	add(d.Conflicts, "were listed as healthy and as unhealthy and count as unhealthy: "+
+		"send one health for each id")
+	if d.BadNodes > 0 {
+		parts = append(parts, fmt.Sprintf("%d times a NUMA node that the machine does not have was "+
+			"left out, such as %d: name the device's numa_node as sysfs has it, and no node where "+
+			"that is -1", d.BadNodes, d.BadNode))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// newList puts devices into natural order, each once.
+func newList(devices []*Device, found defects) list {
+	l := list{devices: devices, defects: found}
+	if !ordered(devices) {
+		l.devices = l.inOrder()
+	}
+	for _, d := range l.devices {
+		if d.Healthy {
+			l.healthy++
+		}
+	}
+	return l
+}
+
+// ordered tells whether devices are in natural order, each once. Lists are long and mostly are.
+func ordered(devices []*Device) bool {
+	for i := 1; i < len(devices); i++ {
+		if CompareIDs(devices[i-1].ID, devices[i].ID) >= 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// inOrder sorts the devices and makes one of those with equal ids.
+func (l *list) inOrder() []*Device {
+	sorted := slices.Clone(l.devices)
+	slices.SortStableFunc(sorted, func(a, b *Device) int { return CompareIDs(a.ID, b.ID) })
+	out := sorted[:0]
+	for _, d := range sorted {
+		last := len(out) - 1
+		if last < 0 || out[last].ID != d.ID {
+			out = append(out, d)
 			continue
 		}
-		device := Device{ID: d.GetID(), Healthy: d.GetHealth() == v1beta1.Healthy}
-		for _, n := range d.GetTopology().GetNodes() {
-			id := topology.NodeID(n.GetID())
-			if !nodes.Has(id) {
-				odd.UnknownNode = id
-				continue
-			}
-			device.Nodes = device.Nodes.Union(topology.NewNodeSet(id))
+		l.defects.Duplicates++
+		if out[last].Healthy != d.Healthy {
+			l.defects.Conflicts++
+			d = &Device{ID: d.ID, Nodes: d.Nodes}
 		}
-		devices = append(devices, device)
+		out[last] = d
 	}
-	given := len(devices)
-	devices = inOrder(devices)
-	odd.Duplicates = given - len(devices)
-	return devices, odd
-}
-
-// inOrder sorts devices by id, the last of equal ids only. Lists are long and mostly in order
-// already, so that case costs one pass.
-func inOrder(devices []Device) []Device {
-	ordered := true
-	for i := 1; i < len(devices) && ordered; i++ {
-		ordered = CompareIDs(devices[i-1].ID, devices[i].ID) < 0
-	}
-	if ordered {
-		return devices
-	}
-	last := make(map[string]int, len(devices))
-	for i, d := range devices {
-		last[d.ID] = i
-	}
-	out := make([]Device, 0, len(last))
-	for i, d := range devices {
-		if last[d.ID] == i {
-			out = append(out, d)
-		}
-	}
-	slices.SortFunc(out, func(a, b Device) int { return CompareIDs(a.ID, b.ID) })
 	return out
 }
 
-// unhealthy is devices, none of them healthy.
-func unhealthy(devices []Device) []Device {
-	out := slices.Clone(devices)
-	for i := range out {
-		out[i].Healthy = false
+// down is the list of a plugin that is away: its devices, none of them healthy.
+func (l list) down() list {
+	devices := make([]Device, len(l.devices))
+	out := list{devices: make([]*Device, len(l.devices)), defects: l.defects}
+	for i, d := range l.devices {
+		devices[i] = Device{ID: d.ID, Nodes: d.Nodes}
+		out.devices[i] = &devices[i]
 	}
 	return out
+}
+
+// says tells whether both lists say the same.
+func (l list) says(o list) bool {
+	return l.defects == o.defects && slices.EqualFunc(l.devices, o.devices,
+		func(a, b *Device) bool { return a == b || *a == *b })
+}
+
+// listOf reads a decoded message. It is the plain way; lister is the quick one.
+func listOf(msg *v1beta1.ListAndWatchResponse, nodes topology.NodeSet) list {
+	var found defects
+	devices := make([]*Device, 0, len(msg.GetDevices()))
+	for _, d := range msg.GetDevices() {
+		if !found.accepts(d.GetID()) {
+			continue
+		}
+		set, bad := nodesOf(d.GetTopology(), nodes)
+		found.missing(bad)
+		devices = append(devices, &Device{
+			ID: d.GetID(), Healthy: d.GetHealth() == v1beta1.Healthy, Nodes: set,
+		})
+	}
+	return newList(devices, found)
+}
+
+// accepts tells whether an id can be used, and counts it if not.
+func (d *defects) accepts(id string) bool {
+	switch {
+	case id == "":
+		d.Unnamed++
+	case len(id) > maxIDBytes:
+		d.TooLong++
+	case !utf8.ValidString(id):
+		d.NotUTF8++
+	default:
+		return true
+	}
+	return false
+}
+
+// missing counts nodes that the machine does not have.
+func (d *defects) missing(bad []int64) {
+	if d.BadNodes == 0 && len(bad) > 0 {
+		d.BadNode = bad[0]
+	}
+	d.BadNodes += len(bad)
+}
+
+// nodesOf is the nodes of a device that the machine has, and those that it does not have.
+func nodesOf(info *v1beta1.TopologyInfo, machine topology.NodeSet) (set topology.NodeSet, bad []int64) {
+	for _, n := range info.GetNodes() {
+		id := topology.NodeID(n.GetID())
+		if !machine.Has(id) {
+			bad = append(bad, n.GetID())
+			continue
+		}
+		set = set.Union(topology.NewNodeSet(id))
+	}
+	return set, bad
 }

@@ -1,16 +1,35 @@
 package deviceplugin
 
 import (
+	"context"
 	"errors"
+	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"k8s.io/component-base/metrics"
 )
 
-// instruments are the kubelet's metrics of device plugins. They count only once registered.
+// instruments are the metrics of device plugins: the kubelet's by its names, and ours. They count
+// only once registered.
 type instruments struct {
 	registrations *metrics.CounterVec
 	allocations   *metrics.HistogramVec
+	// calls and took are of every call to a plugin, devices are the numbers of the inventory.
+	calls   *metrics.CounterVec
+	took    *metrics.HistogramVec
+	devices *metrics.GaugeVec
 }
+
+// Calls by their names in metrics: those of the API, and the connection.
+const (
+	rpcDial      = "Dial"
+	rpcOptions   = "GetDevicePluginOptions"
+	rpcList      = "ListAndWatch" // up to the first message
+	rpcPreferred = "GetPreferredAllocation"
+	rpcAllocate  = "Allocate"
+	rpcPreStart  = "PreStartContainer"
+)
 
 func newInstruments() *instruments {
 	labels := []string{"resource_name"}
@@ -28,9 +47,69 @@ func newInstruments() *instruments {
 			Buckets:        metrics.DefBuckets,
 			StabilityLevel: metrics.ALPHA,
 		}, labels),
+		calls: metrics.NewCounterVec(&metrics.CounterOpts{
+			Subsystem: "numalet",
+			Name:      "device_plugin_calls_total",
+			Help: "Number of calls to device plugins, by outcome: ok, deadline_exceeded, " +
+				"unavailable, bad_answer or error.",
+			StabilityLevel: metrics.ALPHA,
+		}, []string{"resource_name", "rpc", "outcome"}),
+		took: metrics.NewHistogramVec(&metrics.HistogramOpts{
+			Subsystem: "numalet",
+			Name:      "device_plugin_call_duration_seconds",
+			Help: "Duration in seconds of calls to device plugins; of ListAndWatch up to the first " +
+				"list.",
+			Buckets:        metrics.ExponentialBuckets(.001, 4, 9), // up to 65 s: the longest deadline is 30 s
+			StabilityLevel: metrics.ALPHA,
+		}, []string{"resource_name", "rpc"}),
+		devices: metrics.NewGaugeVec(&metrics.GaugeOpts{
+			Subsystem:      "numalet",
+			Name:           "device_plugin_devices",
+			Help:           "Devices of the node, by what they count for: capacity or allocatable.",
+			StabilityLevel: metrics.ALPHA,
+		}, []string{"resource_name", "of"}),
 	}
 }
 
 func (i *instruments) register(registry metrics.KubeRegistry) error {
-	return errors.Join(registry.Register(i.registrations), registry.Register(i.allocations))
+	var errs []error
+	for _, m := range []metrics.Registerable{
+		i.registrations, i.allocations, i.calls, i.took, i.devices,
+	} {
+		errs = append(errs, registry.Register(m))
+	}
+	return errors.Join(errs...)
+}
+
+// called counts a call that has come back.
+func (i *instruments) called(resource, rpc string, took time.Duration, err error) {
+	i.calls.WithLabelValues(resource, rpc, outcomeOf(err)).Inc()
+	i.took.WithLabelValues(resource, rpc).Observe(took.Seconds())
+}
+
+func outcomeOf(err error) string {
+	var bad *AnswerError
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.As(err, &bad):
+		return "bad_answer"
+	case errors.Is(err, context.DeadlineExceeded), status.Code(err) == codes.DeadlineExceeded:
+		return "deadline_exceeded"
+	case status.Code(err) == codes.Unavailable:
+		return "unavailable"
+	}
+	return "error"
+}
+
+// show takes the numbers of an inventory. A resource that is gone has none.
+func (i *instruments) show(now Inventory) {
+	for name, r := range now.Resources {
+		i.devices.WithLabelValues(name, "capacity").Set(float64(r.Capacity))
+		i.devices.WithLabelValues(name, "allocatable").Set(float64(r.Allocatable))
+	}
+	for _, name := range now.Gone {
+		i.devices.WithLabelValues(name, "capacity").Set(0)
+		i.devices.WithLabelValues(name, "allocatable").Set(0)
+	}
 }

@@ -76,9 +76,10 @@ func (p *Plugins) Run(ctx context.Context) error {
 func (p *Plugins) loop(ctx context.Context, group *errgroup.Group) {
 	settings := linkSettings{
 		deadlines: p.cfg.Deadlines,
-		grace:     p.cfg.DisconnectGrace,
+		graces:    p.cfg.Graces,
 		nodes:     p.cfg.NodeIDs,
 		events:    p.events,
+		metrics:   p.metrics,
 	}
 	start := func(l *link) {
 		linkCtx, cancel := context.WithCancel(ctx)
@@ -121,9 +122,15 @@ func (t *table) apply(e event) (superseded []*link) {
 	case linkRegistered:
 		return t.registered(e.link)
 	case linkListed:
-		return t.listed(e.link, e.options, e.devices)
+		return t.listed(e.link, e.options, e.list)
 	case linkTroubled:
 		t.troubled(e.link, e.problem)
+		return nil
+	case linkLost:
+		t.lost(e.link, e.problem)
+		return nil
+	case linkFaded:
+		t.faded(e.link)
 		return nil
 	case linkClosed:
 		return t.closed(e.link, e.problem)
@@ -136,7 +143,9 @@ func (t *table) apply(e event) (superseded []*link) {
 }
 
 func (p *Plugins) publish(t *table) {
-	p.current.Store(t.view(p.current.Load().inventory.Version + 1))
+	now := t.view(p.current.Load().inventory.Version + 1)
+	p.current.Store(now)
+	p.metrics.show(now.inventory)
 	select {
 	case p.changed <- struct{}{}:
 	default: // a wake-up is waiting already

@@ -30,9 +30,11 @@ func TestRegisterListAllocate(t *testing.T) {
 		Annotations: map[string]string{"a": "b"}, CDIKind: "example.com/gpu",
 	}})
 	res := r.untilConnected(gpu)
-	want := Resource{Name: gpu, Connected: true, Preferred: true, PreStart: true}
+	want := Resource{
+		Name: gpu, Connected: true, Preferred: true, PreStart: true, Capacity: 8, Allocatable: 8,
+	}
 	for i := range 8 {
-		want.Devices = append(want.Devices, Device{
+		want.Devices = append(want.Devices, &Device{
 			ID: fmt.Sprintf("gpu-%d", i), Healthy: true, Nodes: topology.NewNodeSet(topology.NodeID(i / 2)),
 		})
 	}
@@ -130,7 +132,7 @@ func TestCrashAndReturn(t *testing.T) {
 }
 
 func TestGraceEnds(t *testing.T) {
-	r := newRig(t, Config{DisconnectGrace: 100 * time.Millisecond, Known: []string{nic}})
+	r := newRig(t, Config{Graces: Graces{Capacity: 100 * time.Millisecond}, Known: []string{nic}})
 	plugin := r.plugin(sim.Config{Resource: gpu})
 	r.untilConnected(gpu)
 	plugin.stop()
@@ -143,7 +145,7 @@ func TestRestartOfThePlugin(t *testing.T) {
 	r.untilConnected(gpu)
 	for i := range 5 {
 		plugin.must(plugin.Restart(t.Context()))
-		eventually(t, "the plugin to be listed again", func() bool { return plugin.calls(sim.List) == i+2 })
+		eventually(t, "the plugin to be listed again", func() bool { return plugin.registered() == i+2 })
 		r.untilConnected(gpu)
 	}
 	if err := r.caller(sim.Allocate, gpu); err != nil {

@@ -94,7 +94,7 @@ func (p *Plugins) accept(req *v1beta1.RegisterRequest) (*link, error) {
 			"Supported version is %q", req.GetVersion(), v1beta1.SupportedVersions)
 	}
 	if !IsExtendedResource(req.GetResourceName()) {
-		return nil, fmt.Errorf("the ResourceName %q is invalid", req.GetResourceName())
+		return nil, badName(req.GetResourceName())
 	}
 	endpoint := req.GetEndpoint()
 	socket := filepath.Join(p.cfg.Dir, endpoint)
@@ -121,8 +121,15 @@ func checkSocketPath(endpoint, socket string) error {
 	return nil
 }
 
+// badName is the refusal of a resource name: the kubelet's words and what to do.
+func badName(name string) error {
+	return fmt.Errorf("the ResourceName %q is invalid: choose a name like vendor.com/device, with a "+
+		"domain that is not kubernetes.io", name)
+}
+
 // IsExtendedResource tells whether name is that of an extended resource: a qualified name with a
-// domain other than kubernetes.io, short enough to be a quota item ("requests.<name>").
+// domain that is not Kubernetes' own, short enough to be a quota item ("requests.<name>"). As the
+// kubelet has it, a domain that ends in kubernetes.io is Kubernetes' own, mykubernetes.io too.
 func IsExtendedResource(name string) bool {
 	const quota = "requests."
 	return strings.Contains(name, "/") && !strings.Contains(name, "kubernetes.io/") &&

@@ -36,16 +36,18 @@ func registerWith(t *testing.T, dir, version, endpoint, resource string) error {
 func TestBadRegistrations(t *testing.T) {
 	r := newRig(t, Config{})
 	const plainName = "give the name of the plugin's socket in the device plugin directory, without a path"
+	const otherName = ": choose a name like vendor.com/device, with a domain that is not kubernetes.io"
 	for name, tc := range map[string]struct{ version, endpoint, resource, want string }{
 		"older version": {"v1alpha1", "a.sock", gpu,
 			`requested API version "v1alpha1" is not supported by kubelet. Supported version is ["v1beta1"]`},
 		"no version": {"", "a.sock", gpu,
 			`requested API version "" is not supported by kubelet. Supported version is ["v1beta1"]`},
-		"native resource":   {"v1beta1", "a.sock", "cpu", `the ResourceName "cpu" is invalid`},
-		"of kubernetes":     {"v1beta1", "a.sock", "kubernetes.io/x", `the ResourceName "kubernetes.io/x" is invalid`},
-		"quota item":        {"v1beta1", "a.sock", "requests.a.com/x", `the ResourceName "requests.a.com/x" is invalid`},
-		"no name":           {"v1beta1", "a.sock", "a.com/", `the ResourceName "a.com/" is invalid`},
-		"spaces":            {"v1beta1", "a.sock", "a.com/x y", `the ResourceName "a.com/x y" is invalid`},
+		"native resource":   {"v1beta1", "a.sock", "cpu", `the ResourceName "cpu" is invalid` + otherName},
+		"of kubernetes":     {"v1beta1", "a.sock", "kubernetes.io/x", `the ResourceName "kubernetes.io/x" is invalid` + otherName},
+		"near kubernetes":   {"v1beta1", "a.sock", "mykubernetes.io/x", `the ResourceName "mykubernetes.io/x" is invalid` + otherName},
+		"quota item":        {"v1beta1", "a.sock", "requests.a.com/x", `the ResourceName "requests.a.com/x" is invalid` + otherName},
+		"no name":           {"v1beta1", "a.sock", "a.com/", `the ResourceName "a.com/" is invalid` + otherName},
+		"spaces":            {"v1beta1", "a.sock", "a.com/x y", `the ResourceName "a.com/x y" is invalid` + otherName},
 		"above":             {"v1beta1", "../a.sock", gpu, `the endpoint "../a.sock" is invalid: ` + plainName},
 		"absolute":          {"v1beta1", "/tmp/a.sock", gpu, `the endpoint "/tmp/a.sock" is invalid: ` + plainName},
 		"below":             {"v1beta1", "a/b.sock", gpu, `the endpoint "a/b.sock" is invalid: ` + plainName},
@@ -72,7 +74,8 @@ func TestBadRegistrations(t *testing.T) {
 func TestIsExtendedResource(t *testing.T) {
 	for name, want := range map[string]bool{
 		"nvidia.com/gpu": true, "vpc.amazonaws.com/pod-eni": true, "a/b": true,
-		"gpu": false, "cpu": false, "x.kubernetes.io/gpu": false, "hugepages-2Mi": false,
+		"gpu": false, "cpu": false, "x.kubernetes.io/gpu": false, "mykubernetes.io/x": false,
+		"hugepages-2Mi":           false,
 		"requests.nvidia.com/gpu": false, "nvidia.com/": false, "/gpu": false, "a/b/c": false,
 		"a.com/" + strings.Repeat("x", 64): false, strings.Repeat("a", 250) + "/x": false,
 	} {

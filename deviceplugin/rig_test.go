@@ -48,6 +48,9 @@ func newRig(t *testing.T, cfg Config) *rig {
 	if cfg.NodeIDs.IsEmpty() {
 		cfg.NodeIDs = topology.NewNodeSet(0, 1, 2, 3)
 	}
+	if cfg.Graces == (Graces{}) {
+		cfg.Graces = DefaultGraces()
+	}
 	plugins, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -132,6 +135,14 @@ func (s *simulated) calls(rpc sim.RPC) int {
 	return state.Calls[rpc]
 }
 
+// registered is how often the plugin has registered.
+func (s *simulated) registered() int {
+	s.t.Helper()
+	state, err := s.State(s.t.Context())
+	s.must(err)
+	return state.Registered
+}
+
 type logWriter struct{ t *testing.T }
 
 func (w logWriter) Write(line []byte) (int, error) {
@@ -199,7 +210,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-func idsOf(devices []Device) []string {
+func idsOf(devices []*Device) []string {
 	var ids []string
 	for _, d := range devices {
 		ids = append(ids, d.ID)
@@ -207,6 +218,6 @@ func idsOf(devices []Device) []string {
 	return ids
 }
 
-func healthy(devices []Device) int {
-	return len(slices.DeleteFunc(slices.Clone(devices), func(d Device) bool { return !d.Healthy }))
+func healthy(devices []*Device) int {
+	return len(slices.DeleteFunc(slices.Clone(devices), func(d *Device) bool { return !d.Healthy }))
 }

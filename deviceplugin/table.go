@@ -1,9 +1,6 @@
 package deviceplugin
 
-import (
-	"maps"
-	"slices"
-)
+import "slices"
 
 // table is what is known of every registration: facts that links reported. It has no lock and no
 // clock; the loop of Plugins owns it.
@@ -11,8 +8,15 @@ import (
 // A resource is served by the newest of its records that is listing. While none is, it shows the
 // devices of the newest one that had a list, all unhealthy. Records leave when their grace is over
 // or when another record serves the resource.
+//
+//	dialling -> listing -> closed
+//	               |  ^
+//	               v  |
+//	               lost: the stream ended, and the link tries again
 type table struct {
 	records []*record // in order of registration
+	// served has every resource that was ever in a view.
+	served map[string]bool
 }
 
 // record is one registration.
@@ -20,9 +24,11 @@ type record struct {
 	link    *link
 	state   linkState
 	options pluginOptions
-	devices []Device
-	listed  bool // devices came from a list, be it an empty one
-	problem string
+	list    list
+	listed  bool // list came from the plugin, be it an empty one
+	// allocatable is what counts while the record is shown and not serving.
+	allocatable int
+	problem     string
 }
 
 type linkState int
@@ -30,6 +36,7 @@ type linkState int
 const (
 	dialling linkState = iota
 	listing
+	lost
 	closed
 )
 
@@ -56,12 +63,12 @@ func (t *table) restored(l *link) {
 
 // listed takes a list of devices. With the first one the link takes over from older ones of the
 // same socket and from closed ones of the same resource.
-func (t *table) listed(l *link, options pluginOptions, devices []Device) (superseded []*link) {
+func (t *table) listed(l *link, options pluginOptions, devices list) (superseded []*link) {
 	r := t.find(l)
 	if r == nil || r.state == closed {
 		return nil
 	}
-	r.devices, r.options = devices, options
+	r.list, r.options = devices, options
 	if r.state == listing {
 		return nil
 	}
@@ -74,10 +81,17 @@ func (t *table) listed(l *link, options pluginOptions, devices []Device) (supers
 	})
 }
 
-// troubled says why a link has not come to its first list yet.
+// troubled says why a link has no list.
 func (t *table) troubled(l *link, problem string) {
-	if r := t.find(l); r != nil && r.state == dialling {
+	if r := t.find(l); r != nil && (r.state == dialling || r.state == lost) {
 		r.problem = problem
+	}
+}
+
+// lost says that a link's list has ended and that the link tries to get another one.
+func (t *table) lost(l *link, problem string) {
+	if r := t.find(l); r != nil && r.state == listing {
+		r.leave(lost, problem)
 	}
 }
 
@@ -87,11 +101,26 @@ func (t *table) closed(l *link, problem string) (superseded []*link) {
 	if r == nil {
 		return nil
 	}
-	r.state, r.problem, r.devices = closed, problem, unhealthy(r.devices)
+	r.leave(closed, problem)
 	if t.serving(l.resource) == nil {
 		return nil
 	}
 	return t.drop(func(other *record) bool { return other == r })
+}
+
+// leave takes a record out of service. A list that had nothing leaves nothing.
+func (r *record) leave(to linkState, problem string) {
+	if r.state == listing {
+		r.allocatable, r.list = r.list.healthy, r.list.down()
+	}
+	r.state, r.problem = to, problem
+}
+
+// faded ends the grace of a link's allocatable devices.
+func (t *table) faded(l *link) {
+	if r := t.find(l); r != nil && r.state != listing {
+		r.allocatable = 0
+	}
 }
 
 // expired ends the grace of a closed link.
@@ -161,21 +190,38 @@ func (t *table) view(version uint64) *view {
 	for _, r := range t.records {
 		problems[r.link.resource] = r.problem // the newest one's stays
 	}
-	for name := range maps.Keys(problems) {
-		if r := t.serving(name); r != nil {
-			v.links[name] = r.link
-			v.inventory.Resources[name] = Resource{
-				Name: name, Devices: r.devices, Connected: true,
-				Preferred: r.options.Preferred, PreStart: r.options.PreStart,
-			}
-			continue
+	for name, problem := range problems {
+		r := t.serving(name)
+		if r == nil {
+			r = t.shown(name)
 		}
-		r := t.shown(name)
 		v.links[name] = r.link
-		v.inventory.Resources[name] = Resource{
-			Name: name, Devices: r.devices, Problem: problems[name],
-			Preferred: r.options.Preferred, PreStart: r.options.PreStart,
+		v.inventory.Resources[name] = r.resource(problem)
+	}
+	if t.served == nil {
+		t.served = map[string]bool{}
+	}
+	for name := range v.inventory.Resources {
+		t.served[name] = true
+	}
+	for name := range t.served {
+		if _, here := v.inventory.Resources[name]; !here {
+			v.inventory.Gone = append(v.inventory.Gone, name)
 		}
 	}
+	slices.Sort(v.inventory.Gone)
 	return v
+}
+
+// resource is what readers see of a record; problem is told unless it serves.
+func (r *record) resource(problem string) Resource {
+	out := Resource{
+		Name: r.link.resource, Devices: r.list.devices, Complaint: r.list.defects.String(),
+		Preferred: r.options.Preferred, PreStart: r.options.PreStart,
+		Capacity: len(r.list.devices), Allocatable: r.allocatable, Problem: problem,
+	}
+	if r.state == listing {
+		out.Connected, out.Problem, out.Allocatable = true, "", r.list.healthy
+	}
+	return out
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"pgregory.net/rapid"
 )
 
@@ -18,12 +20,12 @@ func describe(t *table, resource string) string {
 	return fmt.Sprintf("connected=%t devices=%d healthy=%d", res.Connected, len(res.Devices), healthy(res.Devices))
 }
 
-func someDevices(n int) []Device {
-	var out []Device
+func someDevices(n int) list {
+	var out []*Device
 	for i := range n {
-		out = append(out, Device{ID: fmt.Sprint(i), Healthy: true})
+		out = append(out, &Device{ID: fmt.Sprint(i), Healthy: true})
 	}
-	return out
+	return newList(out, defects{})
 }
 
 // Each story is a list of steps "link does: what the resource is then; links superseded".
@@ -83,6 +85,19 @@ func TestTableStories(t *testing.T) {
 			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil}, {"a", linkClosed, 0, lost2, nil},
 			{"b", linkRegistered, 0, lost2, nil}, {"b", linkListed, 3, three, []string{"a"}},
 		},
+		"the stream ends and comes again": {
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil}, {"a", linkLost, 0, lost2, nil},
+			{"a", linkTroubled, 0, lost2, nil}, {"a", linkListed, 2, two, nil}, {"a", linkClosed, 0, lost2, nil},
+		},
+		"the stream ends beside a standby": {
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil}, {"b", linkRegistered, 0, two, nil},
+			{"b", linkListed, 3, three, nil}, {"b", linkLost, 0, two, nil}, {"b", linkListed, 3, three, nil},
+			{"a", linkLost, 0, three, nil}, {"a", linkListed, 2, three, nil}, {"b", linkClosed, 0, two, []string{"b"}},
+		},
+		"an empty list, and the end": {
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil},
+			{"a", linkListed, 0, "connected=true devices=0 healthy=0", nil}, {"a", linkClosed, 0, away, nil},
+		},
 		"a list after the end": {
 			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil}, {"a", linkClosed, 0, lost2, nil},
 			{"a", linkListed, 3, lost2, nil},
@@ -98,7 +113,7 @@ func TestTableStories(t *testing.T) {
 				if s.does == linkRegistered {
 					links[s.link] = &link{resource: gpu, socket: "/" + s.link[:1]}
 				}
-				superseded := table.apply(event{kind: s.does, link: links[s.link], devices: someDevices(s.devices), problem: "x"})
+				superseded := table.apply(event{kind: s.does, link: links[s.link], list: someDevices(s.devices), problem: "x"})
 				var names []string
 				for _, l := range superseded {
 					for name := range links {
@@ -128,7 +143,7 @@ func TestTableInAnyOrder(t *testing.T) {
 		gone := map[*link]bool{}
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			kind := eventKind(rapid.IntRange(0, int(linkExpired)).Draw(t, "kind"))
-			e := event{kind: kind, devices: someDevices(rapid.IntRange(0, 3).Draw(t, "devices"))}
+			e := event{kind: kind, list: someDevices(rapid.IntRange(0, 3).Draw(t, "devices"))}
 			if kind == linkRegistered {
 				e.link = &link{
 					resource: rapid.SampledFrom([]string{gpu, nic}).Draw(t, "resource"),
@@ -140,10 +155,7 @@ func TestTableInAnyOrder(t *testing.T) {
 					continue
 				}
 				e.link = rapid.SampledFrom(links).Draw(t, "link")
-				// A link reports its life in order.
-				if before := phase[e.link]; before > kind ||
-					before == kind && kind != linkListed && kind != linkTroubled ||
-					kind == linkExpired && before != linkClosed {
+				if !follows(phase[e.link], kind) {
 					continue
 				}
 			}
@@ -155,12 +167,30 @@ func TestTableInAnyOrder(t *testing.T) {
 		}
 		for _, l := range links {
 			table.apply(event{kind: linkClosed, link: l})
+			table.apply(event{kind: linkFaded, link: l})
 			table.apply(event{kind: linkExpired, link: l})
 		}
 		if n := len(table.view(1).inventory.Resources); n > 0 || len(table.records) > 0 {
 			t.Errorf("%d resources and %d records are left", n, len(table.records))
 		}
 	})
+}
+
+// follows tells whether a link whose last report is before may report now: its life has an order.
+func follows(before, now eventKind) bool {
+	switch now {
+	case linkTroubled:
+		return before == linkRegistered || before == linkTroubled || before == linkLost
+	case linkListed, linkClosed:
+		return before < linkClosed
+	case linkLost:
+		return before == linkListed
+	case linkFaded:
+		return before == linkClosed
+	case linkExpired:
+		return before == linkFaded
+	}
+	return false
 }
 
 func checkServing(t *rapid.T, table *table, links []*link, phase map[*link]eventKind, gone map[*link]bool) {
@@ -179,5 +209,58 @@ func checkServing(t *rapid.T, table *table, links []*link, phase map[*link]event
 		if newest != nil && view.links[resource] != newest {
 			t.Errorf("%s is served by another link than the newest", resource)
 		}
+	}
+}
+
+// What the node's status says of a resource, step by step.
+func TestCapacityStories(t *testing.T) {
+	type step struct {
+		does    eventKind
+		devices int
+		want    string
+	}
+	for name, steps := range map[string][]step{
+		"an update of the plugin does not show": {
+			{linkRegistered, 0, "0 of 0"}, {linkListed, 3, "3 of 3"}, {linkLost, 0, "3 of 3"}, {linkListed, 3, "3 of 3"},
+		},
+		"the graces end one after the other": {
+			{linkRegistered, 0, "0 of 0"}, {linkListed, 3, "3 of 3"}, {linkClosed, 0, "3 of 3"},
+			{linkFaded, 0, "0 of 3"}, {linkExpired, 0, "0 of 0, gone"},
+		},
+		"an empty list counts at once": {
+			{linkRegistered, 0, "0 of 0"}, {linkListed, 3, "3 of 3"}, {linkListed, 0, "0 of 0"},
+			{linkClosed, 0, "0 of 0"}, {linkExpired, 0, "0 of 0, gone"},
+		},
+		"back again": {
+			{linkRegistered, 0, "0 of 0"}, {linkListed, 3, "3 of 3"}, {linkClosed, 0, "3 of 3"},
+			{linkExpired, 0, "0 of 0, gone"}, {linkRegistered, 0, "0 of 0"}, {linkListed, 2, "2 of 2"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			table := &table{}
+			var l *link
+			for i, s := range steps {
+				if s.does == linkRegistered {
+					l = &link{resource: gpu, socket: "/a"}
+				}
+				table.apply(event{kind: s.does, link: l, list: someDevices(s.devices)})
+				inv := table.view(1).inventory
+				capacity := v1.ResourceList{"cpu": resource.MustParse("4"), gpu: resource.MustParse("99"), "theirs.com/x": resource.MustParse("7")}
+				allocatable := capacity.DeepCopy()
+				inv.Count(capacity, allocatable)
+				got := fmt.Sprintf("%d of %d", allocatable.Name(gpu, "").Value(), capacity.Name(gpu, "").Value())
+				if slices.Contains(inv.Gone, gpu) {
+					got += ", gone"
+				}
+				if got != s.want {
+					t.Errorf("step %d: %s, want %s", i, got, s.want)
+				}
+				for _, list := range []v1.ResourceList{capacity, allocatable} {
+					if len(list) != 3 || list.Cpu().Value() != 4 || list.Name("theirs.com/x", "").Value() != 7 {
+						t.Errorf("step %d: others' resources became %v", i, list)
+					}
+				}
+			}
+		})
 	}
 }

@@ -18,16 +18,24 @@ type onNodes struct {
 
 func newTally(devices []topology.NodeSet) tally {
 	var t tally
-	slices.SortFunc(devices, topology.NodeSet.Compare)
+	at := map[topology.NodeSet]int{} // devices are many, their sets of nodes are few
+	last := -1                       // neighbours in a list often have the same nodes
 	for _, nodes := range devices {
-		switch last := len(t) - 1; {
-		case nodes.IsEmpty():
-		case last >= 0 && t[last].nodes == nodes:
-			t[last].count++
-		default:
-			t = append(t, onNodes{nodes, nodes.IDs(), 1})
+		if nodes.IsEmpty() {
+			continue
 		}
+		if last < 0 || t[last].nodes != nodes {
+			i, known := at[nodes]
+			if !known {
+				i = len(t)
+				at[nodes] = i
+				t = append(t, onNodes{nodes: nodes, ids: nodes.IDs()})
+			}
+			last = i
+		}
+		t[last].count++
 	}
+	slices.SortFunc(t, func(a, b onNodes) int { return a.nodes.Compare(b.nodes) })
 	return t
 }
 

@@ -64,7 +64,7 @@ func (p *Plugins) acceptFound(found watcher.Plugin) (*link, error) {
 			v1beta1.Version, found.Versions)
 	}
 	if !IsExtendedResource(found.Name) {
-		return nil, fmt.Errorf("the ResourceName %q is invalid", found.Name)
+		return nil, badName(found.Name)
 	}
 	if !filepath.IsAbs(found.Endpoint) {
 		return nil, fmt.Errorf("the endpoint %q is invalid: give the path of the plugin's socket, "+

@@ -66,7 +66,7 @@ func TestRegistrySocketGoesAndReturns(t *testing.T) {
 	}
 	for i := range 3 {
 		plugin.must(plugin.Restart(t.Context()))
-		eventually(t, "the plugin to be listed again", func() bool { return plugin.calls(sim.List) >= i+2 })
+		eventually(t, "the plugin to be listed again", func() bool { return plugin.registered() >= i+2 })
 		r.untilConnected(gpu)
 	}
 }
@@ -86,8 +86,11 @@ func TestRegistryPluginEndsItsStream(t *testing.T) {
 	plugin := r.registryPlugin(sim.Config{Resource: gpu}, nil)
 	r.untilConnected(gpu)
 	plugin.must(plugin.Fault(t.Context(), sim.Fault{RPC: sim.List, Code: "UNAVAILABLE", Count: 1}))
-	eventually(t, "the plugin to be asked again", func() bool { return plugin.calls(sim.Register) == 2 })
+	r.untilDisconnected(gpu)
 	r.untilConnected(gpu)
+	if n := plugin.calls(sim.Register); n != 1 {
+		t.Errorf("the plugin was asked %d times", n)
+	}
 }
 
 func TestAgentRestartsWithRegistry(t *testing.T) {
@@ -199,7 +202,8 @@ func TestRegistryRefusals(t *testing.T) {
 		"version": {&registerapi.PluginInfo{Type: "DevicePlugin", Name: gpu, SupportedVersions: []string{"v1", "v2"}},
 			failed + "manager version, v1beta1, is not among plugin supported versions [v1 v2]"},
 		"name": {&registerapi.PluginInfo{Type: "DevicePlugin", Name: "cpu", SupportedVersions: versions},
-			failed + `the ResourceName "cpu" is invalid`},
+			failed + `the ResourceName "cpu" is invalid: choose a name like vendor.com/device, ` +
+				`with a domain that is not kubernetes.io`},
 		"relative": {&registerapi.PluginInfo{Type: "DevicePlugin", Name: gpu, Endpoint: "a.sock", SupportedVersions: versions},
 			failed + `the endpoint "a.sock" is invalid: give the path of the plugin's socket, ` +
 				`or nothing if it is the one in the plugin registry`},

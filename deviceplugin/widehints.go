@@ -7,10 +7,8 @@ import "github.com/numalet/numalet/topology"
 func (s search) wideHints(nodes topology.NodeSet) []topology.Hint {
 	least := s.least()
 	hints := []topology.Hint{}
-	offered := map[topology.NodeSet]bool{}
 	offer := func(mask topology.NodeSet) {
-		if !offered[mask] && s.holds(mask) {
-			offered[mask] = true
+		if s.holds(mask) {
 			hints = append(hints, topology.Hint{Nodes: mask, Preferred: mask.Len() == least})
 		}
 	}
@@ -26,12 +24,24 @@ func (s search) wideHints(nodes topology.NodeSet) []topology.Hint {
 			offer(mask)
 		}
 	}
+	further := []topology.NodeSet{nodes}
 	if looked > mostMasks {
+		further = further[:0]
 		for _, id := range ids {
-			offer(s.around(id))
+			further = append(further, s.around(id))
+		}
+		further = append(further, nodes)
+	}
+	offered := make(map[topology.NodeSet]bool, len(hints))
+	for _, h := range hints {
+		offered[h.Nodes] = true
+	}
+	for _, mask := range further {
+		if !offered[mask] {
+			offered[mask] = true
+			offer(mask)
 		}
 	}
-	offer(nodes)
 	return hints
 }
 
@@ -84,8 +94,8 @@ func combinations(ids []topology.NodeID, width int) func(yield func(topology.Nod
 		for i := range at {
 			at[i] = i
 		}
+		members := make([]topology.NodeID, width)
 		for {
-			members := make([]topology.NodeID, width)
 			for i, p := range at {
 				members[i] = ids[p]
 			}
@@ -113,4 +123,29 @@ func advance(at []int, n int) bool {
 		}
 	}
 	return false
+}
+
+// Need is what req needs of the nodes that Hints prefers, for machines on which Hints cannot list
+// all of them; ok is false if there is no preference, or no room on all nodes together.
+func Need(req Request) (need topology.Need, ok bool) {
+	s, aligned := newSearch(req)
+	if !aligned || s.impossible {
+		return topology.Need{}, false
+	}
+	need = topology.Need{
+		Amount: uint64(max(s.n, 0)), Free: map[topology.NodeID]uint64{}, Width: s.least(),
+		Fits: s.holds, Additive: true,
+	}
+	for _, t := range append(append(tally{}, s.free...), s.reuse...) {
+		for _, id := range t.ids {
+			need.Free[id] += uint64(t.count)
+		}
+		need.Additive = need.Additive && len(t.ids) == 1
+	}
+	for _, t := range s.reuse {
+		if len(t.ids) == 1 {
+			need.Must = need.Must.Union(t.nodes)
+		}
+	}
+	return need, true
 }

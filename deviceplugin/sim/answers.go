@@ -105,6 +105,9 @@ func (a answers) GetPreferredAllocation(
 			return nil, err
 		}
 		ids := prefer(available, must, int(r.GetAllocationSize()))
+		if lie == Broken && len(ids) > 0 {
+			ids[0] = a.plugin.broken()
+		}
 		a.plugin.log.Printf("of %d devices it prefers %s", len(available), strings.Join(ids, ","))
 		resp.ContainerResponses = append(resp.ContainerResponses,
 			&v1beta1.ContainerPreferredAllocationResponse{DeviceIDs: lieAbout(ids, lie)})
@@ -168,6 +171,17 @@ func (a answers) PreStartContainer(
 	}
 	a.plugin.log.Printf("made %s ready", strings.Join(req.GetDevicesIds(), ","))
 	return &v1beta1.PreStartContainerResponse{}, nil
+}
+
+// broken is the id of an unhealthy device, "" when there is none.
+func (p *Plugin) broken() string {
+	all, _, _ := p.state.list()
+	for _, d := range all {
+		if !d.Healthy {
+			return d.ID
+		}
+	}
+	return ""
 }
 
 // find looks up devices by id.

@@ -40,6 +40,7 @@ type Lie string
 // The lies, with the calls that know them.
 const (
 	Foreign   Lie = "foreign"   // Preferred: ids that no plugin has
+	Broken    Lie = "broken"    // Preferred: an unhealthy device among them
 	Few       Lie = "few"       // Preferred: one id less than asked for
 	Empty     Lie = "empty"     // Preferred, Allocate: no container in the answer; List: no device
 	Duplicate Lie = "duplicate" // List: every device twice

@@ -1,0 +1,74 @@
+package deviceplugin
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// sift sorts out the ids of a preference that can be followed, in the order given, each once. The
+// error is an *AnswerError that says what is wrong with the others, and with the number.
+func (r PreferredRequest) sift(preferred []string, resource Resource) ([]string, error) {
+	var usable, twice, foreign, unhealthy, taken []string
+	chosen := map[string]bool{}
+	for _, id := range preferred {
+		device, listed := resource.Find(id)
+		switch {
+		case chosen[id]:
+			twice = append(twice, id)
+		case r.offers(id):
+			chosen[id] = true
+			usable = append(usable, id)
+		case !listed:
+			foreign = append(foreign, id)
+		case !device.Healthy:
+			unhealthy = append(unhealthy, id)
+		default:
+			taken = append(taken, id)
+		}
+	}
+	var wrong []string
+	say := func(ids []string, what string) {
+		if len(ids) > 0 {
+			wrong = append(wrong, what+" "+few(ids))
+		}
+	}
+	say(foreign, "it names devices that it does not list:")
+	say(unhealthy, "it names unhealthy devices:")
+	say(taken, "it names devices that were not on offer:")
+	say(twice, "it names devices more than once:")
+	say(slices.DeleteFunc(slices.Clone(r.MustInclude), func(id string) bool { return chosen[id] }),
+		"it leaves out devices that the container is certain to get:")
+	if len(usable) != r.Size {
+		wrong = append(wrong, fmt.Sprintf("%d of its devices can be used where %d were asked for",
+			len(usable), r.Size))
+	}
+	if len(wrong) == 0 {
+		return usable, nil
+	}
+	return usable, &AnswerError{"its preference is not followed in full: " + strings.Join(wrong, "; ")}
+}
+
+// offers tells whether the plugin was asked about the device.
+func (r PreferredRequest) offers(id string) bool {
+	_, found := slices.BinarySearchFunc(r.Available, id, CompareIDs)
+	return found
+}
+
+// mostNamed is how many ids a text for people names.
+const mostNamed = 8
+
+// few names ids for people, not all of them if there are many.
+func few(ids []string) string {
+	shown := make([]string, min(len(ids), mostNamed))
+	for i := range shown {
+		if shown[i] = ids[i]; len(shown[i]) > 64 {
+			shown[i] = strings.ToValidUTF8(shown[i][:64], "") + "..."
+		}
+	}
+	text := strings.Join(shown, ", ")
+	if more := len(ids) - len(shown); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
