@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 )
 
 // Command is "container", with the programs that images made by us start. It is for containers, not
@@ -65,6 +66,7 @@ type work struct {
 	after      time.Duration
 	ignoreTerm bool
 	allocate   int
+	huge       int
 }
 
 func workCommand() *cobra.Command {
@@ -91,6 +93,7 @@ func workCommand() *cobra.Command {
 	f.IntVar(&w.exit, "exit", 0, "the exit code; also, do not wait for SIGTERM")
 	f.DurationVar(&w.after, "after", 0, "exit after so long, not on SIGTERM only")
 	f.IntVar(&w.allocate, "allocate", 0, "use so many MiB of memory, from after the report on")
+	f.IntVar(&w.huge, "allocate-huge", 0, "the same, in huge pages of the usual size")
 	f.BoolVar(&w.ignoreTerm, "ignore-term", false, "do not exit on SIGTERM")
 	return c
 }
@@ -112,6 +115,9 @@ func (w work) run(ctx context.Context, once bool) error {
 	}
 	memory := bytes.Repeat([]byte{1}, w.allocate<<20)
 	defer runtime.KeepAlive(memory)
+	if err := useHuge(w.huge << 20); err != nil {
+		return err
+	}
 	var end <-chan time.Time
 	if once {
 		end = time.After(w.after)
@@ -120,6 +126,22 @@ func (w work) run(ctx context.Context, once bool) error {
 	case <-end:
 	case <-term:
 	case <-ctx.Done():
+	}
+	return nil
+}
+
+// useHuge takes memory in huge pages for as long as the process lives.
+func useHuge(bytes int) error {
+	if bytes == 0 {
+		return nil
+	}
+	memory, err := unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_HUGETLB)
+	if err != nil {
+		return fmt.Errorf("take %d bytes in huge pages: %w", bytes, err)
+	}
+	for i := 0; i < len(memory); i += os.Getpagesize() {
+		memory[i] = 1
 	}
 	return nil
 }

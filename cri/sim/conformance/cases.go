@@ -36,12 +36,7 @@ func sandboxLifecycle(t *testing.T, s *suite) {
 	if got.Namespace != "conformance" || got.Name != p.config.Metadata.Name {
 		t.Errorf("pod is %s/%s", got.Namespace, got.Name)
 	}
-	if err := s.client.Runtime().StopPodSandbox(ctx, p.id); err != nil {
-		t.Fatal(err)
-	}
-	if got := p.read(); len(got.Sandboxes) != 1 || got.Sandboxes[0].Ready {
-		t.Errorf("after stop: %+v, want one sandbox, not ready", got.Sandboxes)
-	}
+	p.stopSandbox()
 	if err := s.client.Runtime().RemovePodSandbox(ctx, p.id); err != nil {
 		t.Fatal(err)
 	}
@@ -200,9 +195,7 @@ func stoppedSandbox(t *testing.T, s *suite) {
 	ctx, cancel := s.context(t)
 	defer cancel()
 	p := s.sandbox(t)
-	if err := s.client.Runtime().StopPodSandbox(ctx, p.id); err != nil {
-		t.Fatal(err)
-	}
+	p.stopSandbox()
 	config := p.containerConfig("c", s.opts.Forever)
 	if _, err := s.client.Runtime().CreateContainer(ctx, p.id, config, p.config); err == nil {
 		t.Error("a container was created in a stopped sandbox")

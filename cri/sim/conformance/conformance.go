@@ -275,6 +275,28 @@ func (p *pod) until(name string, want cri.ContainerState) cri.Container {
 	}
 }
 
+// stopSandbox stops the sandbox and waits until it is listed as not ready: containerd returns
+// before it has seen the sandbox's exit, and takes containers until then.
+func (p *pod) stopSandbox() {
+	p.t.Helper()
+	ctx, cancel := p.context(p.t)
+	defer cancel()
+	if err := p.client.Runtime().StopPodSandbox(ctx, p.id); err != nil {
+		p.t.Fatal(err)
+	}
+	deadline := time.Now().Add(p.opts.Wait)
+	for {
+		got := p.read().Sandboxes
+		if len(got) == 1 && !got[0].Ready {
+			return
+		}
+		if time.Now().After(deadline) {
+			p.t.Fatalf("after stop: %+v, want one sandbox, not ready", got)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
 func wantCode(t *testing.T, what string, err error, want codes.Code) {
 	t.Helper()
 	if got := status.Code(err); got != want {
