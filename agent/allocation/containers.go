@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology/memory"
 )
 
 // containerKind tells when a container gives back what it holds.
@@ -86,13 +88,9 @@ func DeviceRequests(c *v1.Container) []DeviceRequest {
 	return out
 }
 
-// IsExtended tells whether the resource is an extended resource: one with a domain that is not
-// Kubernetes' own (API: "Extended resources").
-func IsExtended(name v1.ResourceName) bool {
-	domain, _, qualified := strings.Cut(string(name), "/")
-	return qualified && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io") &&
-		!strings.HasPrefix(string(name), v1.DefaultResourceRequestsPrefix)
-}
+// IsExtended tells whether the resource is an extended resource: one that a device plugin could
+// serve.
+func IsExtended(name v1.ResourceName) bool { return deviceplugin.IsExtendedResource(string(name)) }
 
 func deviceCount(c *v1.Container, resource string) int {
 	quantity := c.Resources.Limits[v1.ResourceName(resource)]
@@ -110,11 +108,12 @@ func podResources(pod *v1.Pod) []string {
 	return sets.List(names)
 }
 
-// Needs tells whether the pod asks for anything that has to be assigned: devices, or CPUs of its
-// own where exclusive CPUs are given out at all.
-func Needs(pod *v1.Pod, exclusiveCPUs bool) bool {
+// Needs tells whether the pod asks for anything that has to be assigned: devices, or CPUs and
+// memory of its own where these are given out at all.
+func Needs(pod *v1.Pod, exclusiveCPUs, ownMemory bool) bool {
 	for c := range containers(pod) {
-		if len(DeviceRequests(c)) > 0 || exclusiveCPUs && cpumanager.Exclusive(pod, c) > 0 {
+		if len(DeviceRequests(c)) > 0 || exclusiveCPUs && cpumanager.Exclusive(pod, c) > 0 ||
+			ownMemory && len(memory.Requests(pod, c)) > 0 {
 			return true
 		}
 	}

@@ -10,12 +10,15 @@ import (
 	"slices"
 	"strings"
 
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/cpumanager"
 	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
+	"github.com/numalet/numalet/topology/memory"
+	memorystate "github.com/numalet/numalet/topology/memory/state"
 )
 
 // Export writes the kubelet's device checkpoint into dir, for the tools that read it and for a
@@ -42,6 +45,40 @@ func ExportCPUs(dir string, state State, static *cpumanager.Static) error {
 		return fmt.Errorf("export %s: %w", cpucheckpoint.FileName, err)
 	}
 	return export(filepath.Join(dir, cpucheckpoint.FileName), content)
+}
+
+// ExportMemory writes the kubelet's memory_manager_state into dir, likewise.
+func ExportMemory(dir string, state State, static *memory.Static) error {
+	out := memorystate.Contents{PolicyName: kubeletconfig.NoneMemoryManagerPolicy}
+	if static != nil {
+		out = memorystate.Contents{
+			PolicyName:   kubeletconfig.StaticMemoryManagerPolicy,
+			MachineState: memorystate.Machine(static.Usage(state.Blocks())),
+			Entries:      memoryEntries(state),
+		}
+	}
+	content, err := memorystate.Encode(out)
+	if err != nil {
+		return fmt.Errorf("export %s: %w", memorystate.FileName, err)
+	}
+	return export(filepath.Join(dir, memorystate.FileName), content)
+}
+
+// memoryEntries has the blocks of every container that has some.
+func memoryEntries(state State) memorystate.ContainerMemoryAssignments {
+	out := memorystate.ContainerMemoryAssignments{}
+	for uid, pod := range state.Pods {
+		for name, c := range pod.Containers {
+			if len(c.Memory) == 0 {
+				continue
+			}
+			if out[string(uid)] == nil {
+				out[string(uid)] = map[string][]memorystate.Block{}
+			}
+			out[string(uid)][name] = memorystate.Entry(c.Memory)
+		}
+	}
+	return out
 }
 
 // export replaces path by content. A file that is right already is left alone. It is not synced:

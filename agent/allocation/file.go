@@ -1,7 +1,6 @@
 package allocation
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,20 +12,26 @@ import (
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
 )
 
 // FileName is the state file in the agent's root directory.
 const FileName = "numalet_state"
 
-// formatVersion is the version of the file that this code writes and reads.
-const formatVersion = 1
+// The versions of the file that this code reads; the newest is the one that it writes. Version 2 has
+// memory, which an agent that knows of none would lose without a word.
+const (
+	oldestVersion = 1
+	formatVersion = 2
+)
 
-// errCorrupt marks a state file whose content cannot be trusted.
-var errCorrupt = errors.New("corrupt state file")
+// errUnusable marks a state file that was moved aside.
+var errUnusable = errors.New("unusable state file")
 
 // envelope is the file: the CRC-32 (IEEE) is over the bytes of Data as they stand in the file.
 type envelope struct {
@@ -51,7 +56,14 @@ type filePod struct {
 type fileContainer struct {
 	Name    string       `json:"name"`
 	CPUs    string       `json:"cpus,omitempty"`
+	Memory  []fileBlock  `json:"memory,omitempty"`
 	Devices []fileDevice `json:"devices,omitempty"`
+}
+
+type fileBlock struct {
+	Nodes    string          `json:"nodes"`
+	Resource v1.ResourceName `json:"resource"`
+	Bytes    uint64          `json:"bytes"`
 }
 
 type fileDevice struct {
@@ -95,6 +107,9 @@ func encodePod(p Pod) filePod {
 
 func encodeContainer(name string, c Container) fileContainer {
 	fc := fileContainer{Name: name, CPUs: c.CPUs.String()}
+	for _, b := range c.Memory {
+		fc.Memory = append(fc.Memory, fileBlock{b.Nodes.String(), b.Resource, b.Size})
+	}
 	for _, d := range c.Devices {
 		fd := fileDevice{Resource: d.Resource, IDs: d.IDs, Answer: d.Answer}
 		for _, nodes := range d.Nodes {
@@ -105,30 +120,34 @@ func encodeContainer(name string, c Container) fileContainer {
 	return fc
 }
 
-// decode reads the file's bytes. Anything that encode does not write is errCorrupt, but for a
-// newer version, which is an error of its own.
+// decode reads the file's bytes, of this version or an older one. The error of a newer version says
+// what to do with it.
 func decode(raw []byte) (State, error) {
 	var env envelope
 	if err := json.Unmarshal(raw, &env); err != nil {
-		return State{}, fmt.Errorf("%w: %v", errCorrupt, err)
+		return State{}, fmt.Errorf("corrupt state file: %w", err)
 	}
-	if env.Version != formatVersion {
-		return State{}, fmt.Errorf("%w: version %d, this agent reads version %d",
-			errCorrupt, env.Version, formatVersion)
+	if env.Version > formatVersion {
+		return State{}, fmt.Errorf("state file of version %d, this agent reads versions %d to %d: "+
+			"to have it back, put it in its place again and run the newer agent that wrote it",
+			env.Version, oldestVersion, formatVersion)
+	}
+	if env.Version < oldestVersion {
+		return State{}, fmt.Errorf("corrupt state file: version %d", env.Version)
 	}
 	if sum := crc32.ChecksumIEEE(env.Data); sum != env.Checksum {
-		return State{}, fmt.Errorf("%w: checksum is %d, the file says %d", errCorrupt, sum, env.Checksum)
+		return State{}, fmt.Errorf("corrupt state file: checksum is %d, the file says %d",
+			sum, env.Checksum)
 	}
 	var in fileState
-	dec := json.NewDecoder(bytes.NewReader(env.Data))
-	if err := dec.Decode(&in); err != nil {
-		return State{}, fmt.Errorf("%w: %v", errCorrupt, err)
+	if err := json.Unmarshal(env.Data, &in); err != nil {
+		return State{}, fmt.Errorf("corrupt state file: %w", err)
 	}
 	state := State{Version: in.Generation, Pods: make(map[types.UID]Pod, len(in.Pods))}
 	for _, fp := range in.Pods {
 		p, err := decodePod(fp)
 		if err != nil {
-			return State{}, fmt.Errorf("%w: pod %s: %v", errCorrupt, fp.UID, err)
+			return State{}, fmt.Errorf("corrupt state file: pod %s: %w", fp.UID, err)
 		}
 		state.Pods[p.UID] = p
 	}
@@ -156,6 +175,13 @@ func decodeContainer(fc fileContainer) (Container, error) {
 		return Container{}, fmt.Errorf("cpus %q: %w", fc.CPUs, err)
 	}
 	c := Container{CPUs: cpus}
+	for _, b := range fc.Memory {
+		nodes, err := topology.ParseNodeSet(b.Nodes)
+		if err != nil {
+			return Container{}, fmt.Errorf("%s: %w", b.Resource, err)
+		}
+		c.Memory = append(c.Memory, memory.Block{Nodes: nodes, Resource: b.Resource, Size: b.Bytes})
+	}
 	for _, d := range fc.Devices {
 		held := DeviceSet{Resource: d.Resource, IDs: d.IDs, Answer: d.Answer}
 		for _, text := range d.Nodes {
@@ -170,31 +196,34 @@ func decodeContainer(fc fileContainer) (Container, error) {
 	return c, nil
 }
 
-// load reads the state file. A missing file is the empty state. A corrupt one is moved aside,
-// never deleted, and its new name is in the error, which comes with the empty state.
+// load reads the state file. A missing file is the empty state. One that cannot be used is moved
+// aside, never deleted: the error, an errUnusable, has its new name and comes with the empty state.
 func load(path string, now time.Time) (State, error) {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return State{Pods: map[types.UID]Pod{}}, nil
 	}
-	if err != nil {
-		return State{}, fmt.Errorf("read state: %w", err)
+	state := State{}
+	if err == nil {
+		state, err = decode(raw)
 	}
-	state, err := decode(raw)
 	if err == nil {
 		return state, nil
 	}
 	aside, moveErr := moveAside(path, now)
 	if moveErr != nil {
-		return State{}, moveErr
+		return State{}, fmt.Errorf("%w, and it stays in the way: %w; move it away by hand", err, moveErr)
 	}
 	return State{Pods: map[types.UID]Pod{}},
-		fmt.Errorf("%w; moved to %s, going on without it", err, aside)
+		fmt.Errorf("%w: %w; moved to %s, going on without it", errUnusable, err, aside)
 }
 
 // moveAside gives a file that cannot be used another name, so that it is not overwritten.
 func moveAside(path string, now time.Time) (string, error) {
 	aside := path + ".corrupt-" + now.UTC().Format("20060102T150405.000")
+	if _, err := os.Lstat(aside); err == nil {
+		return "", fmt.Errorf("move %s aside: %s exists", path, aside)
+	}
 	if err := os.Rename(path, aside); err != nil {
 		return "", fmt.Errorf("move %s aside: %w", path, err)
 	}

@@ -17,17 +17,21 @@ import (
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
+	memorystate "github.com/numalet/numalet/topology/memory/state"
 )
 
 // Kubelet is what a kubelet recorded on this node before the agent took over.
 type Kubelet struct {
 	CPUs    cpucheckpoint.State
+	Memory  memorystate.Contents
 	Devices []checkpoint.PodDevicesEntry
 }
 
-// ReadKubelet reads the kubelet's files: cpu_manager_state in root, kubelet_internal_checkpoint in
-// deviceDir. A file that does not exist says nothing. One that cannot be used is moved aside, never
-// deleted, and its new name is in the error; what the other says is good all the same.
+// ReadKubelet reads the kubelet's files: cpu_manager_state and memory_manager_state in root,
+// kubelet_internal_checkpoint in deviceDir. A file that does not exist says nothing. One that cannot
+// be used is moved aside, never deleted, and its new name is in the error; what the others say is
+// good all the same.
 func ReadKubelet(root, deviceDir string, now time.Time) (Kubelet, error) {
 	var k Kubelet
 	cpuErr := readIfThere(filepath.Join(root, cpucheckpoint.FileName), now,
@@ -35,12 +39,17 @@ func ReadKubelet(root, deviceDir string, now time.Time) (Kubelet, error) {
 			k.CPUs, err = cpucheckpoint.Decode(raw)
 			return err
 		})
+	memoryErr := readIfThere(filepath.Join(root, memorystate.FileName), now,
+		func(raw []byte) (err error) {
+			k.Memory, err = memorystate.Decode(raw)
+			return err
+		})
 	deviceErr := readIfThere(filepath.Join(deviceDir, checkpoint.FileName), now,
 		func(raw []byte) (err error) {
 			k.Devices, _, err = checkpoint.Decode(raw)
 			return err
 		})
-	return k, errors.Join(cpuErr, deviceErr)
+	return k, errors.Join(cpuErr, memoryErr, deviceErr)
 }
 
 func readIfThere(path string, now time.Time, decode func([]byte) error) error {
@@ -48,10 +57,10 @@ func readIfThere(path string, now time.Time, decode func([]byte) error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("read the kubelet's assignments: %w", err)
+	if err == nil {
+		err = decode(raw)
 	}
-	if err = decode(raw); err == nil {
+	if err == nil {
 		return nil
 	}
 	aside, moveErr := moveAside(path, now)
@@ -61,14 +70,12 @@ func readIfThere(path string, now time.Time, decode func([]byte) error) error {
 	return fmt.Errorf("%w; moved to %s, going on without it", err, aside)
 }
 
-// On is the account of the kubelet's files on a machine with these CPUs.
-func (k Kubelet) On(online cpuset.CPUSet) Account {
-	return func(observed cri.Pod) (map[string]Container, error) {
+// On is the account of the kubelet's files on a machine with these CPUs and nodes. What the kubelet gave
+// to a pod as a whole, and not to one container of it, each of the others has together: nobody else
+// gets it until the pod ends.
+func (k Kubelet) On(online cpuset.CPUSet, nodes topology.NodeSet) Account {
+	return func(observed cri.Pod) (_ map[string]Container, err error) {
 		uid := string(observed.UID)
-		if cpus, ok := k.CPUs.PodEntries[uid]; ok {
-			return nil, fmt.Errorf("the kubelet gave CPUs %s to the pod as a whole, which this agent "+
-				"does not do", cpus)
-		}
 		out := map[string]Container{}
 		for name, cpus := range k.CPUs.Entries[uid] {
 			if absent := cpus.Difference(online); !absent.IsEmpty() {
@@ -77,27 +84,98 @@ func (k Kubelet) On(online cpuset.CPUSet) Account {
 			}
 			out[name] = Container{CPUs: cpus}
 		}
-		for _, e := range k.Devices {
-			if e.PodUID != uid {
-				continue
+		for name, entry := range k.Memory.Entries[uid] {
+			c := out[name]
+			if c.Memory, err = blocksOn(nodes, entry); err != nil {
+				return nil, fmt.Errorf("container %s: %w", name, err)
 			}
-			if _, err := e.Response(); err != nil {
-				return nil, err
-			}
-			c := out[e.ContainerName]
-			c.Devices = append(c.Devices, deviceSet(e))
-			out[e.ContainerName] = c
+			out[name] = c
 		}
-		for name, c := range out {
-			slices.SortFunc(c.Devices, func(a, b DeviceSet) int {
-				return cmp.Compare(a.Resource, b.Resource)
-			})
-			if double := doubled(c.Devices); double != "" {
-				return nil, fmt.Errorf("the kubelet has two entries of container %s for %s", name, double)
-			}
+		if absent := k.CPUs.PodEntries[uid].Difference(online); !absent.IsEmpty() {
+			return nil, fmt.Errorf("the kubelet gave CPUs %s to the pod, %s are not online",
+				k.CPUs.PodEntries[uid], absent)
 		}
-		return out, nil
+		together, err := blocksOn(nodes, k.Memory.PodEntries[uid].MemoryBlocks)
+		if err != nil {
+			return nil, err
+		}
+		share(out, observed, Container{CPUs: k.CPUs.PodEntries[uid], Memory: together})
+		return out, k.addDevices(out, uid)
 	}
+}
+
+// share gives what a pod has as a whole, less what containers of it have, to the others that there
+// are. The first of them has the memory, and the others are on its nodes.
+func share(out map[string]Container, observed cri.Pod, whole Container) {
+	var names []string
+	left := whole
+	for _, c := range observed.Containers {
+		if !slices.Contains(names, c.Name) {
+			names = append(names, c.Name)
+		}
+	}
+	slices.Sort(names)
+	for _, c := range out {
+		left.CPUs = left.CPUs.Difference(c.CPUs)
+		left.Memory = memory.Reuse(left.Memory, c.Memory)
+	}
+	for _, name := range names {
+		c := out[name]
+		if c.CPUs.IsEmpty() && !left.CPUs.IsEmpty() {
+			c.CPUs = left.CPUs
+		}
+		if len(c.Memory) == 0 && len(left.Memory) > 0 {
+			c.Memory = left.Memory
+			left.Memory = memory.Reuse(left.Memory, left.Memory)
+		}
+		if !c.isEmpty() {
+			out[name] = c
+		}
+	}
+}
+
+// addDevices adds what the device manager gave to containers of the pod.
+func (k Kubelet) addDevices(out map[string]Container, uid string) error {
+	for _, e := range k.Devices {
+		if e.PodUID != uid {
+			continue
+		}
+		if _, err := e.Response(); err != nil {
+			return err
+		}
+		c := out[e.ContainerName]
+		c.Devices = append(c.Devices, deviceSet(e))
+		out[e.ContainerName] = c
+	}
+	for name, c := range out {
+		slices.SortFunc(c.Devices, func(a, b DeviceSet) int {
+			return cmp.Compare(a.Resource, b.Resource)
+		})
+		if double := doubled(c.Devices); double != "" {
+			return fmt.Errorf("the kubelet has two entries of container %s for %s", name, double)
+		}
+	}
+	return nil
+}
+
+// blocksOn are the kubelet's blocks in our order.
+func blocksOn(nodes topology.NodeSet, entry []memorystate.Block) ([]memory.Block, error) {
+	for _, b := range entry {
+		for _, id := range b.NUMAAffinity {
+			if id < 0 || !nodes.Has(topology.NodeID(id)) {
+				return nil, fmt.Errorf("the kubelet gave it %s of NUMA node %d, which does not exist",
+					b.Type, id)
+			}
+		}
+	}
+	blocks := memorystate.Blocks(entry)
+	slices.SortFunc(blocks, func(a, b memory.Block) int { return cmp.Compare(a.Resource, b.Resource) })
+	for i := 1; i < len(blocks); i++ {
+		if blocks[i].Resource == blocks[i-1].Resource {
+			return nil, fmt.Errorf("the kubelet has two blocks of %s", blocks[i].Resource)
+		}
+	}
+	return blocks, nil
 }
 
 // doubled is a resource that is twice in the sorted list, or "".

@@ -18,6 +18,8 @@ import (
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/discover"
+	"github.com/numalet/numalet/topology/memory"
+	memorystate "github.com/numalet/numalet/topology/memory/state"
 )
 
 var online = cpuset.New(0, 1, 2, 3, 4, 5, 6, 7)
@@ -37,6 +39,10 @@ func gpu(uid string, ids checkpoint.DevicesPerNUMA) checkpoint.PodDevicesEntry {
 	}
 }
 
+func blocks(uid string, list ...memorystate.Block) memorystate.Contents {
+	return memorystate.Contents{Entries: memorystate.ContainerMemoryAssignments{uid: {"main": list}}}
+}
+
 func TestTakeOverFromKubelet(t *testing.T) {
 	own := func(uid string, c Container) Change {
 		return Change{Put: Pod{UID: types.UID(uid), Namespace: "default", Name: uid, BootID: "boot-1",
@@ -54,6 +60,14 @@ func TestTakeOverFromKubelet(t *testing.T) {
 	broken.AllocResp = []byte{0xff}
 	annotated := running(t, Pod{UID: "b", Name: "b", Namespace: "default",
 		Containers: map[string]Container{"main": {CPUs: cpuset.New(2)}}})
+
+	ofThree := started("a")
+	for _, name := range []string{"other", "next", "next"} {
+		ofThree.Containers = append(ofThree.Containers, cri.Container{Name: name, State: cri.ContainerRunning})
+	}
+	onNode := func(node topology.NodeID, size uint64) []memory.Block {
+		return []memory.Block{{Nodes: topology.NewNodeSet(node), Resource: "memory", Size: size}}
+	}
 
 	for name, test := range map[string]struct {
 		kubelet Kubelet
@@ -106,11 +120,69 @@ func TestTakeOverFromKubelet(t *testing.T) {
 			kubelet: Kubelet{CPUs: cpucheckpoint.State{Entries: cpus("a", "7-9")}},
 			pods:    []cri.Pod{started("a")}, err: "to container main, 8-9 are not online",
 		},
-		"CPUs of a pod as a whole": {
+		"CPUs and memory of a pod as a whole": {
+			kubelet: Kubelet{
+				CPUs: cpucheckpoint.State{
+					Entries:    cpus("a", "2-3"),
+					PodEntries: map[string]cpuset.CPUSet{"a": cpuset.New(2, 3, 4, 5)},
+				},
+				Memory: memorystate.Contents{
+					Entries: blocks("a", memorystate.Block{NUMAAffinity: []int{0}, Type: "memory", Size: 3}).Entries,
+					PodEntries: memorystate.PodMemoryAssignments{"a": {MemoryBlocks: []memorystate.Block{
+						{NUMAAffinity: []int{0}, Type: "memory", Size: 10},
+					}}},
+				},
+			},
+			pods: []cri.Pod{ofThree},
+			want: []Change{{Put: Pod{UID: "a", Namespace: "default", Name: "a", BootID: "boot-1",
+				Containers: map[string]Container{
+					"main":  {CPUs: cpuset.New(2, 3), Memory: onNode(0, 3)},
+					"next":  {CPUs: cpuset.New(4, 5), Memory: onNode(0, 7)},
+					"other": {CPUs: cpuset.New(4, 5), Memory: onNode(0, 0)},
+				}}}},
+		},
+		"CPUs of a pod as a whole that are not there": {
 			kubelet: Kubelet{CPUs: cpucheckpoint.State{
-				PodEntries: map[string]cpuset.CPUSet{"a": cpuset.New(2)},
+				PodEntries: map[string]cpuset.CPUSet{"a": cpuset.New(2, 9)},
 			}},
-			pods: []cri.Pod{started("a")}, err: "pod as a whole",
+			pods: []cri.Pod{started("a")}, err: "gave CPUs 2,9 to the pod, 9 are not online",
+		},
+		"CPUs of a pod as a whole that another has": {
+			kubelet: Kubelet{CPUs: cpucheckpoint.State{
+				Entries: cpus("c", "2"), PodEntries: map[string]cpuset.CPUSet{"a": cpuset.New(2)},
+			}},
+			pods: []cri.Pod{started("c"), started("a")},
+			want: []Change{own("c", Container{CPUs: cpuset.New(2)})},
+			err:  "pod default/a: CPUs 2 belong to another pod",
+		},
+		"memory in the kubelet's order": {
+			kubelet: Kubelet{Memory: blocks("a",
+				memorystate.Block{NUMAAffinity: []int{1}, Type: "memory", Size: 3},
+				memorystate.Block{NUMAAffinity: []int{0, 1}, Type: "hugepages-2Mi"})},
+			pods: []cri.Pod{started("a")},
+			want: []Change{own("a", Container{Memory: []memory.Block{
+				{Nodes: topology.NewNodeSet(0, 1), Resource: "hugepages-2Mi"},
+				{Nodes: topology.NewNodeSet(1), Resource: "memory", Size: 3},
+			}})},
+		},
+		"memory of a node that is not there": {
+			kubelet: Kubelet{Memory: blocks("a",
+				memorystate.Block{NUMAAffinity: []int{2}, Type: "memory", Size: 3})},
+			pods: []cri.Pod{started("a")}, err: "NUMA node 2, which does not exist",
+		},
+		"two blocks of memory": {
+			kubelet: Kubelet{Memory: blocks("a",
+				memorystate.Block{NUMAAffinity: []int{0}, Type: "memory", Size: 3},
+				memorystate.Block{NUMAAffinity: []int{1}, Type: "memory", Size: 3})},
+			pods: []cri.Pod{started("a")}, err: "container main: the kubelet has two blocks of memory",
+		},
+		"memory of a pod as a whole on a node that is not there": {
+			kubelet: Kubelet{Memory: memorystate.Contents{
+				PodEntries: memorystate.PodMemoryAssignments{"a": {MemoryBlocks: []memorystate.Block{
+					{NUMAAffinity: []int{2}, Type: "memory", Size: 10},
+				}}},
+			}},
+			pods: []cri.Pod{started("a")}, err: "NUMA node 2, which does not exist",
 		},
 		"an answer that cannot be read": {
 			kubelet: Kubelet{Devices: []checkpoint.PodDevicesEntry{broken}},
@@ -122,7 +194,7 @@ func TestTakeOverFromKubelet(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Rebuild(test.state, test.pods, "boot-1", Annotated, test.kubelet.On(online))
+			got, err := Rebuild(test.state, test.pods, "boot-1", Annotated, test.kubelet.On(online, topology.NewNodeSet(0, 1)))
 			if diff := cmp.Diff(test.want, got, sameCPUs); diff != "" {
 				t.Errorf("changes (-want +got):\n%s", diff)
 			}
@@ -143,6 +215,10 @@ func TestExportedIsTakenOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	reserving, err := memory.New(machine, memory.Amounts{0: {"memory": 1 << 30}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	a := examplePod("a")
 	a.Containers["main"].Devices[0].Answer = []byte{0x0a, 0} // one empty environment variable
 	a.Containers["main"].Devices[1].Nodes = []topology.NodeSet{{}}
@@ -151,6 +227,9 @@ func TestExportedIsTakenOver(t *testing.T) {
 	write := func(static *cpumanager.Static) {
 		t.Helper()
 		if err := ExportCPUs(dir, state, static); err != nil {
+			t.Fatal(err)
+		}
+		if err := ExportMemory(dir, state, reserving); err != nil {
 			t.Fatal(err)
 		}
 		if err := Export(dir, state, deviceplugin.Inventory{}); err != nil {
@@ -166,9 +245,13 @@ func TestExportedIsTakenOver(t *testing.T) {
 		!kubelet.CPUs.Default.Equals(want) {
 		t.Errorf("exported: %+v, want the default set %v", kubelet.CPUs, want)
 	}
+	if got := kubelet.Memory; got.PolicyName != "Static" ||
+		got.MachineState[0].NumberOfAssignments != 2 || len(got.MachineState[1].Cells) != 2 {
+		t.Errorf("exported: %+v", got)
+	}
 	runs := started("a")
 	runs.Name = a.Name
-	got, err := Rebuild(State{}, []cri.Pod{runs}, "boot-1", kubelet.On(machine.Online()))
+	got, err := Rebuild(State{}, []cri.Pod{runs}, "boot-1", kubelet.On(machine.Online(), machine.NodeSet()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,11 +268,13 @@ func TestExportedIsTakenOver(t *testing.T) {
 	if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) {
 		t.Errorf("a file that was right is another now: %v", err)
 	}
+	reserving = nil
 	write(nil)
 	kubelet, err = ReadKubelet(dir, dir, time.Now())
 	if err != nil || kubelet.CPUs.Policy != "none" ||
-		len(kubelet.CPUs.Entries) > 0 || !kubelet.CPUs.Default.IsEmpty() {
-		t.Errorf("exported without a policy: %+v, %v", kubelet.CPUs, err)
+		len(kubelet.CPUs.Entries) > 0 || !kubelet.CPUs.Default.IsEmpty() ||
+		kubelet.Memory.PolicyName != "None" || len(kubelet.Memory.MachineState) > 0 {
+		t.Errorf("exported without a policy: %+v, %v", kubelet, err)
 	}
 }
 

@@ -8,13 +8,16 @@ import (
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
 )
 
 // View is what a plan is made from: a consistent snapshot, never written to.
 type View struct {
 	Machine *topology.Machine
 	// CPUs is the static CPU policy; nil: no container gets exclusive CPUs.
-	CPUs      *cpumanager.Static
+	CPUs *cpumanager.Static
+	// Memory is the static memory policy; nil: no container gets memory of certain nodes.
+	Memory    *memory.Static
 	Policy    topology.Policy
 	Scope     topology.Scope
 	Options   topology.Options

@@ -52,7 +52,7 @@ func rig(t *testing.T, policy topology.Policy, scope topology.Scope) View {
 func gpus(nodes ...topology.NodeID) deviceplugin.Resource {
 	r := deviceplugin.Resource{Name: "example.com/gpu", Connected: true}
 	for i, n := range nodes {
-		r.Devices = append(r.Devices, deviceplugin.Device{
+		r.Devices = append(r.Devices, &deviceplugin.Device{
 			ID: fmt.Sprintf("gpu-%d", i), Healthy: true, Nodes: topology.NewNodeSet(n),
 		})
 	}
@@ -70,7 +70,7 @@ func podOfContainers(texts ...string) *v1.Pod {
 		limits := v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
 		for _, w := range words[1:] {
 			key, value, _ := strings.Cut(w, "=")
-			if key != "cpu" {
+			if key != "cpu" && key != "memory" && !strings.HasPrefix(key, "hugepages-") {
 				key = "example.com/" + key
 			}
 			limits[v1.ResourceName(key)] = resource.MustParse(value)
@@ -103,6 +103,10 @@ func story(p Plan, err error) string {
 		line := name + ":"
 		if !c.CPUs.IsEmpty() {
 			line += " cpus " + c.CPUs.String()
+		}
+		for _, b := range c.Memory {
+			line += fmt.Sprintf(" %s %s on %s", resource.NewQuantity(int64(b.Size), resource.BinarySI),
+				b.Resource, b.Nodes)
 		}
 		for _, d := range c.Devices {
 			line += " " + strings.Join(d.IDs, ",")

@@ -4,7 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/cri"
@@ -29,36 +32,131 @@ func Describe(name string, c Container) (string, error) {
 // Account is one record of what a pod of the runtime holds, by container; empty when it has none.
 type Account func(observed cri.Pod) (map[string]Container, error)
 
-// Rebuild finds what pods that run hold and the state does not know, by the accounts: the first
-// that has something of a pod counts, and what an earlier account says of any pod comes before what
-// a later one says. The changes are to be committed; bootID is that of the boot that the pods run
-// in. The error lists what cannot be read or conflicts; the rest is good all the same.
+// Rebuild brings the state in line with what runs. Containers know what they were created with, so
+// that they come before a state that says something else of them: one of another boot, which no
+// container outlives, or one that was restored. What pods hold that run and that the state does not
+// know, the accounts say: the first that has something of a pod counts, and what an earlier account
+// says of any pod comes before what a later one says. What the state has of pods that do not run
+// goes if others run with it.
+//
+// The changes are to be committed; bootID is that of the boot that the pods run in. The error lists
+// what cannot be read or conflicts; the rest is good all the same.
 func Rebuild(s State, pods []cri.Pod, bootID string, accounts ...Account) ([]Change, error) {
-	var changes []Change
-	var errs []error
-	taken, known := TakenBy(s.List()...), sets.KeySet(s.Pods)
-	for _, account := range accounts {
-		for _, observed := range pods {
-			if known.Has(observed.UID) || !observed.Running() {
-				continue
-			}
-			p := Pod{
-				UID: observed.UID, Namespace: observed.Namespace, Name: observed.Name, BootID: bootID,
-			}
-			var err error
-			if p.Containers, err = account(observed); err == nil && !p.IsEmpty() {
-				err = taken.claim(p)
-			}
-			switch {
-			case err != nil:
-				errs = append(errs, fmt.Errorf("pod %s/%s: %w", observed.Namespace, observed.Name, err))
-			case !p.IsEmpty():
-				known.Insert(p.UID)
-				changes = append(changes, Change{Put: p})
-			}
+	r := rebuilding{bootID: bootID, known: sets.KeySet(s.Pods), taken: TakenBy()}
+	var corrected []Pod
+	idle := maps.Clone(s.Pods)
+	for _, observed := range pods {
+		stored, known := s.Pods[observed.UID]
+		if !known || !observed.Running() {
+			continue
+		}
+		delete(idle, observed.UID)
+		p, differs, err := r.correct(stored, observed)
+		if err != nil {
+			r.failed(stored, err)
+		}
+		if differs {
+			corrected = append(corrected, p)
+		} else {
+			r.taken.take(stored)
 		}
 	}
-	return changes, errors.Join(errs...)
+	for _, p := range corrected {
+		if !r.put(p) {
+			r.taken.take(s.Pods[p.UID])
+		}
+	}
+	for _, account := range accounts {
+		r.ask(account, pods)
+	}
+	for _, uid := range slices.Sorted(maps.Keys(idle)) {
+		if err := r.taken.claim(idle[uid]); err != nil {
+			r.changes = append(r.changes, Change{Drop: uid})
+			r.failed(idle[uid], err)
+		}
+	}
+	return r.changes, errors.Join(r.errs...)
+}
+
+// rebuilding is the changes in the making.
+type rebuilding struct {
+	bootID  string
+	known   sets.Set[types.UID]
+	taken   Taken
+	changes []Change
+	errs    []error
+}
+
+func (r *rebuilding) failed(p Pod, err error) {
+	r.errs = append(r.errs, fmt.Errorf("pod %s/%s: %w", p.Namespace, p.Name, err))
+}
+
+// put records what a pod has, unless another pod has some of it.
+func (r *rebuilding) put(p Pod) bool {
+	if err := r.taken.claim(p); err != nil {
+		r.failed(p, err)
+		return false
+	}
+	r.known.Insert(p.UID)
+	r.changes = append(r.changes, Change{Put: p})
+	return true
+}
+
+// ask takes what the account has of pods that run and are not known yet.
+func (r *rebuilding) ask(account Account, pods []cri.Pod) {
+	for _, observed := range pods {
+		if r.known.Has(observed.UID) || !observed.Running() {
+			continue
+		}
+		p := Pod{
+			UID: observed.UID, Namespace: observed.Namespace, Name: observed.Name, BootID: r.bootID,
+		}
+		var err error
+		if p.Containers, err = account(observed); err != nil {
+			r.failed(p, err)
+		} else if !p.IsEmpty() {
+			r.put(p)
+		}
+	}
+}
+
+// correct is what a pod that runs has, if its containers say something else than the state. Of a
+// record of another boot nothing else is left: the plugins' answers in it are void.
+func (r *rebuilding) correct(stored Pod, observed cri.Pod) (p Pod, differs bool, err error) {
+	sameBoot := stored.BootID == r.bootID
+	said, err := Annotated(alive(observed, sameBoot))
+	if err != nil || len(said) == 0 {
+		return stored, false, err
+	}
+	p = stored
+	p.BootID, p.Containers = r.bootID, map[string]Container{}
+	if sameBoot {
+		maps.Copy(p.Containers, stored.Containers)
+	}
+	differs = !sameBoot
+	for name, c := range said {
+		differs = differs || !c.equal(stored.Containers[name])
+		p.Containers[name] = c
+	}
+	return p, differs, nil
+}
+
+// alive leaves out the containers that may be of an earlier boot, or those that do not run.
+func alive(observed cri.Pod, runningOnly bool) cri.Pod {
+	ready := map[string]bool{}
+	for _, s := range observed.Sandboxes {
+		ready[s.ID] = s.Ready && !runningOnly
+	}
+	observed.Containers = slices.DeleteFunc(slices.Clone(observed.Containers),
+		func(c cri.Container) bool { return c.State != cri.ContainerRunning && !ready[c.SandboxID] })
+	return observed
+}
+
+// equal tells whether the same would be recorded of both.
+func (c Container) equal(o Container) bool {
+	one, err := Describe("", c)
+	other, otherErr := Describe("", o)
+	return err == nil && otherErr == nil && one == other
 }
 
 // Annotated is the account that is on the containers themselves: the newest of each name counts.
@@ -90,12 +188,19 @@ func (t *Taken) claim(p Pod) error {
 	}
 	for resource, ids := range own.Devices {
 		if both := t.Devices[resource].Intersection(ids); both.Len() > 0 {
-			return fmt.Errorf("%s %v belong to another pod", resource, both.UnsortedList())
+			return fmt.Errorf("%s %v belong to another pod", resource, sets.List(both))
 		}
 	}
+	t.take(p)
+	return nil
+}
+
+// take adds what the pod holds, whoever else does.
+func (t *Taken) take(p Pod) {
+	own := TakenBy(p)
 	t.CPUs = t.CPUs.Union(own.CPUs)
+	t.Memory = append(t.Memory, own.Memory...)
 	for resource, ids := range own.Devices {
 		t.Devices[resource] = t.Devices[resource].Union(ids)
 	}
-	return nil
 }

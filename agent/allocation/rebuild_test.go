@@ -1,11 +1,13 @@
 package allocation
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/cri"
 )
@@ -26,6 +28,26 @@ func running(t *testing.T, p Pod) cri.Pod {
 	return out
 }
 
+func stateOf(pods ...Pod) State {
+	out := State{Version: 1, Pods: map[types.UID]Pod{}}
+	for _, p := range pods {
+		out.Pods[p.UID] = p
+	}
+	return out
+}
+
+// of is a copy of p under another boot.
+func of(bootID string, p Pod) Pod {
+	p.BootID, p.Containers = bootID, maps.Clone(p.Containers)
+	return p
+}
+
+// only is p with nothing but one container.
+func only(p Pod, container string) Pod {
+	p.Containers = map[string]Container{container: p.Containers[container]}
+	return p
+}
+
 func TestRebuild(t *testing.T) {
 	a := examplePod("a")
 	older := running(t, a)
@@ -40,19 +62,79 @@ func TestRebuild(t *testing.T) {
 	ended.Sandboxes, ended.Containers[0].State, ended.Containers[1].State = nil, cri.ContainerExited, cri.ContainerExited
 	plain := cri.Pod{UID: "plain", Sandboxes: []cri.Sandbox{{Ready: true}}, Containers: []cri.Container{{Name: "main"}}}
 
+	unannotated := cri.Pod{UID: "b", Sandboxes: []cri.Sandbox{{Ready: true}}}
+	other := examplePod("a")
+	other.Containers["main"] = Container{CPUs: cpuset.New(40)}
+	other.Containers["init"] = Container{CPUs: cpuset.New(41)}
+	mixed := of("boot-1", other)
+	mixed.Containers["main"] = a.Containers["main"]
+	brokenRecord := other
+	brokenRecord.UID = broken.UID
+	// inSandboxes has the pod's containers exited, in a sandbox that is ready or not.
+	inSandboxes := func(readiness map[string]bool) cri.Pod {
+		p := running(t, a)
+		p.Sandboxes = []cri.Sandbox{{ID: "new", Ready: true}, {ID: "old"}}
+		for i := range p.Containers {
+			p.Containers[i].State, p.Containers[i].SandboxID = cri.ContainerExited, "old"
+			if readiness[p.Containers[i].Name] {
+				p.Containers[i].SandboxID = "new"
+			}
+		}
+		return p
+	}
+	starting, started := inSandboxes(nil), inSandboxes(map[string]bool{"init": true})
+	ready := running(t, a)
+	for i := range ready.Containers {
+		if ready.Containers[i].Name == "init" {
+			ready.Containers[i].State = cri.ContainerExited
+		}
+	}
+
 	for name, test := range map[string]struct {
 		state State
 		pods  []cri.Pod
 		want  []Change
 		err   string
 	}{
-		"nothing runs":                         {},
-		"the newest container of a name":       {pods: []cri.Pod{older, plain}, want: []Change{{Put: a}}},
-		"the state knows better":               {state: State{Pods: map[types.UID]Pod{"a": {UID: "a"}}}, pods: []cri.Pod{older}},
-		"a pod that has ended":                 {pods: []cri.Pod{ended}},
-		"an annotation that cannot be read":    {pods: []cri.Pod{broken, older}, want: []Change{{Put: a}}, err: "pod default/broken: container"},
-		"two that claim the same":              {pods: []cri.Pod{older, rival}, want: []Change{{Put: a}}, err: "pod default/rival: CPUs 2-3,18-19 belong to another pod"},
-		"one that claims what is in the state": {state: State{Pods: map[types.UID]Pod{"b": examplePod("b")}}, pods: []cri.Pod{older}, err: "belong to another pod"},
+		"nothing runs":                      {},
+		"the newest container of a name":    {pods: []cri.Pod{older, plain}, want: []Change{{Put: a}}},
+		"a pod that has ended":              {pods: []cri.Pod{ended}},
+		"an annotation that cannot be read": {pods: []cri.Pod{broken, older}, want: []Change{{Put: a}}, err: "pod default/broken: container"},
+		"two that claim the same":           {pods: []cri.Pod{older, rival}, want: []Change{{Put: a}}, err: "pod default/rival: CPUs 2-3,18-19 belong to another pod"},
+
+		"what runs comes before a record of what does not": {
+			state: stateOf(examplePod("b")), pods: []cri.Pod{older},
+			want: []Change{{Put: a}, {Drop: "b"}}, err: "pod default/train-b: CPUs 2-3,18-19 belong to",
+		},
+		"what runs unannotated comes before what says it is its own": {
+			state: stateOf(examplePod("b")), pods: []cri.Pod{older, unannotated},
+			err: "pod default/train-a: CPUs 2-3,18-19 belong to another pod",
+		},
+		"the state agrees": {state: stateOf(a), pods: []cri.Pod{older}},
+		"the state is of another boot": {
+			state: stateOf(of("boot-0", other)), pods: []cri.Pod{older}, want: []Change{{Put: a}},
+		},
+		"of another boot, and of the containers too": {
+			state: stateOf(of("boot-0", other)), pods: []cri.Pod{starting},
+		},
+		"of another boot, and some containers are": {
+			state: stateOf(of("boot-0", other)), pods: []cri.Pod{started},
+			want: []Change{{Put: only(a, "init")}},
+		},
+		"the state was restored": {
+			state: stateOf(other), pods: []cri.Pod{older}, want: []Change{{Put: a}},
+		},
+		"restored, and one container is not running": {
+			state: stateOf(other), pods: []cri.Pod{ready}, want: []Change{{Put: mixed}},
+		},
+		"restored, and another pod runs with that": {
+			state: stateOf(other, examplePod("b")), pods: []cri.Pod{older, unannotated},
+			err: "pod default/train-a: CPUs 2-3,18-19 belong to another pod",
+		},
+		"restored, and the annotation cannot be read": {
+			state: stateOf(of("boot-0", brokenRecord)), pods: []cri.Pod{broken},
+			err: "pod default/train-a: container",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Rebuild(test.state, test.pods, "boot-1", Annotated)

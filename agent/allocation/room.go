@@ -8,6 +8,7 @@ import (
 
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/topology/memory"
 )
 
 // Room is all that decides whether a pod fits: what can be assigned, and what is only counted.
@@ -46,10 +47,14 @@ func (r Room) Shortages(pod *v1.Pod) []node.Shortage {
 	return node.Fits(requests, r.Others, r.Allocatable)
 }
 
-// Amount is the most exclusive CPUs (resource "cpu") or devices that the pod holds at once.
+// Amount is the most exclusive CPUs (resource "cpu"), bytes of memory or huge pages, or devices
+// that the pod holds at once.
 func Amount(pod *v1.Pod, name string) int {
 	if name == string(v1.ResourceCPU) {
 		return cpumanager.PodExclusive(pod)
+	}
+	if bytes, ok := memory.PodRequests(pod)[v1.ResourceName(name)]; ok {
+		return int(bytes)
 	}
 	return podDevices(pod, name)
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
 )
 
 // State is everything that is assigned, an immutable snapshot.
@@ -34,6 +35,9 @@ type Pod struct {
 type Container struct {
 	// CPUs are exclusive; empty: the container runs in the shared pool.
 	CPUs cpuset.CPUSet
+	// Memory has one block per resource, ordered by resource name. Containers that come later have
+	// taken over what an init container's lacks.
+	Memory []memory.Block
 	// Devices has one entry per resource, ordered by resource name.
 	Devices []DeviceSet
 }
@@ -81,7 +85,9 @@ func (p Pod) cpus(all []cpuset.CPUSet) []cpuset.CPUSet {
 // union makes one set of many at once: a union of two copies both.
 func union(all []cpuset.CPUSet) cpuset.CPUSet { return cpuset.New().Union(all...) }
 
-func (c Container) isEmpty() bool { return c.CPUs.IsEmpty() && len(c.Devices) == 0 }
+func (c Container) isEmpty() bool {
+	return c.CPUs.IsEmpty() && len(c.Memory) == 0 && len(c.Devices) == 0
+}
 
 // device is the container's set of one resource.
 func (c Container) device(resource string) (DeviceSet, bool) {
@@ -108,14 +114,15 @@ func (s State) List() []Pod { return slices.Collect(maps.Values(s.Pods)) }
 
 // Taken is what pods hold together.
 type Taken struct {
-	CPUs cpuset.CPUSet
+	CPUs   cpuset.CPUSet
+	Memory []memory.Block // in no order
 	// Devices maps resource name to the ids taken.
 	Devices map[string]sets.Set[string]
 }
 
 // TakenBy sums up what the pods hold.
 func TakenBy(pods ...Pod) Taken {
-	t := Taken{Devices: map[string]sets.Set[string]{}}
+	t := Taken{Memory: memoryOf(pods), Devices: map[string]sets.Set[string]{}}
 	cpus := make([]cpuset.CPUSet, 0, len(pods))
 	for _, p := range pods {
 		cpus = p.cpus(cpus)

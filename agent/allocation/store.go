@@ -26,7 +26,7 @@ type commit struct {
 // ErrStopped is what Commit answers once Run has returned.
 var ErrStopped = errors.New("the assignment store has stopped")
 
-// Open loads the state file in dir. When the file is corrupt it is moved aside and Open returns a
+// Open loads the state file in dir. When the file cannot be used it is moved aside and Open returns a
 // usable, empty store together with an error that says so; any other error comes without a store.
 func Open(dir string) (*Store, error) {
 	s := &Store{
@@ -37,7 +37,7 @@ func Open(dir string) (*Store, error) {
 		write:   writeDurably,
 	}
 	state, err := load(s.path, time.Now())
-	if err != nil && !errors.Is(err, errCorrupt) {
+	if err != nil && !errors.Is(err, errUnusable) {
 		return nil, err
 	}
 	s.state.Store(&state)

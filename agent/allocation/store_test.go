@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
 )
 
 var sameCPUs = cmp.Options{
@@ -34,7 +35,10 @@ func examplePod(uid string) Pod {
 					{Resource: "example.com/nic", IDs: []string{"nic-0"}, Answer: []byte{}},
 				},
 			},
-			"init": {CPUs: cpuset.New(2, 3)},
+			"init": {CPUs: cpuset.New(2, 3), Memory: []memory.Block{
+				{Nodes: topology.NewNodeSet(0, 1), Resource: "hugepages-2Mi"},
+				{Nodes: topology.NewNodeSet(0, 1), Resource: "memory", Size: 5 << 30},
+			}},
 		},
 	}
 }
@@ -172,7 +176,7 @@ func TestDamagedFileIsMovedAside(t *testing.T) {
 	damaged := map[string][]byte{
 		"empty":         {},
 		"binary":        {0xff, 0xfe, 0x00, 0x01},
-		"newer version": []byte(strings.Replace(string(good), `"version":1`, `"version":2`, 1)),
+		"newer version": []byte(strings.Replace(string(good), `"version":2`, `"version":3`, 1)),
 		"flipped":       []byte(strings.Replace(string(good), `gpu-1`, `gpu-2`, 1)),
 	}
 	for i := 1; i < len(good); i++ {
@@ -185,7 +189,7 @@ func TestDamagedFileIsMovedAside(t *testing.T) {
 			t.Fatal(err)
 		}
 		s, err := Open(dir)
-		if s == nil || !errors.Is(err, errCorrupt) {
+		if s == nil || !errors.Is(err, errUnusable) {
 			t.Fatalf("%s: Open() = %v, %v, want an empty store and a corrupt file", name, s, err)
 		}
 		if n := len(s.State().Pods); n != 0 {
@@ -204,7 +208,7 @@ func FuzzDecode(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(good)
-	f.Add([]byte(`{"version":1,"checksum":0,"data":null}`))
+	f.Add([]byte(`{"version":2,"checksum":0,"data":null}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		state, err := decode(raw)
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"k8s.io/utils/cpuset"
+	"pgregory.net/rapid"
 
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin"
@@ -15,7 +16,7 @@ import (
 // reserved. Each node has two GPUs, each second one a NIC, and all of them an FPGA.
 func wide(t testing.TB, nodes int, policy topology.Policy) View {
 	spec := topology.Spec{Name: "wide"}
-	devices := map[string][]deviceplugin.Device{}
+	devices := map[string][]*deviceplugin.Device{}
 	for node := range nodes {
 		n := topology.Node{ID: topology.NodeID(node), Distances: map[topology.NodeID]int{}}
 		for other := range nodes {
@@ -38,7 +39,7 @@ func wide(t testing.TB, nodes int, policy topology.Policy) View {
 		}
 		for kind, count := range map[string]int{"gpu": 2, "nic": node % 2, "fpga": 1} {
 			for i := range count {
-				devices["example.com/"+kind] = append(devices["example.com/"+kind], deviceplugin.Device{
+				devices["example.com/"+kind] = append(devices["example.com/"+kind], &deviceplugin.Device{
 					ID: fmt.Sprintf("%s-%d-%d", kind, node, i), Healthy: true,
 					Nodes: topology.NewNodeSet(n.ID),
 				})
@@ -67,16 +68,18 @@ func wide(t testing.TB, nodes int, policy topology.Policy) View {
 
 // wideRequests are, on a wide machine, from what one node has to what takes many.
 var wideRequests = []string{
-	"main cpu=4 gpu=1 nic=1 fpga=1", "main cpu=8 gpu=2 nic=2 fpga=1", "main cpu=9 gpu=4 nic=1 fpga=2",
-	"main cpu=64 gpu=16 nic=8 fpga=8", "main cpu=100 gpu=3 nic=5 fpga=9",
+	"main cpu=4 gpu=1 nic=1 memory=4Gi", "main cpu=8 gpu=2 nic=2 memory=7Gi",
+	"main cpu=9 gpu=4 nic=1 memory=15Gi", "main cpu=64 gpu=16 nic=8 memory=60Gi",
+	"main cpu=100 gpu=3 nic=5 memory=80Gi",
 }
 
-// BenchmarkPlan is one container from hints to devices and CPUs.
+// BenchmarkPlan is one container from hints to devices, CPUs and memory.
 func BenchmarkPlan(b *testing.B) {
 	for _, nodes := range []int{8, 16, 64} {
 		for _, request := range wideRequests {
 			b.Run(fmt.Sprintf("nodes=%d/%s", nodes, request), func(b *testing.B) {
-				v, pod := wide(b, nodes, topology.BestEffort), podOfContainers(request)
+				v := withMemory(b, wide(b, nodes, topology.BestEffort), 10, 2)
+				pod := podOfContainers(request)
 				for b.Loop() {
 					if _, err := v.Plan(pod, nil); err != nil {
 						b.Skip(err)
@@ -121,4 +124,95 @@ func TestPlanOnManyNodes(t *testing.T) {
 			t.Errorf("%s: CPUs on other nodes: %s", test.pod, story(p, err))
 		}
 	}
+}
+
+// usedUp is a wide machine with memory of which others have taken at random.
+type usedUp struct {
+	view     View
+	freeCPUs []int
+	freeGPUs []int
+	memory   []bool // nobody uses it
+}
+
+func drawUsedUp(t *rapid.T, tb testing.TB, nodes int) usedUp {
+	u := usedUp{view: withMemory(t, wide(tb, nodes, topology.Restricted), 10, 2)}
+	taken, gpus, blocks := []int{}, []string{}, []string{}
+	for node := range nodes {
+		n, g := rapid.IntRange(0, 3).Draw(t, "cpus"), rapid.IntRange(0, 1).Draw(t, "gpus")
+		for i := range n {
+			taken = append(taken, 8*node+7-i)
+		}
+		for i := range g {
+			gpus = append(gpus, fmt.Sprintf("gpu-%d-%d", node, i))
+		}
+		used := rapid.IntRange(0, 4).Draw(t, "memory") == 0
+		if used {
+			blocks = append(blocks, fmt.Sprintf("%d 1Gi", node))
+		}
+		if node == 0 {
+			n++ // CPU 0 is reserved
+		}
+		u.freeCPUs, u.freeGPUs = append(u.freeCPUs, 8-n), append(u.freeGPUs, 2-g)
+		u.memory = append(u.memory, !used)
+	}
+	other := holds("other", blocks...)
+	other.Containers["own"] = Container{
+		CPUs: cpuset.New(taken...), Devices: []DeviceSet{{Resource: "example.com/gpu", IDs: gpus}},
+	}
+	u.view.Taken = TakenBy(other)
+	return u
+}
+
+// aligned tries every set: is there one that no resource could do with fewer nodes than, were the
+// machine empty, and that has room for all of them?
+func (u usedUp) aligned(cpus, gpus, gibs int) bool {
+	width := (cpus + 7) / 8
+	if (gpus+1)/2 != width || gibs > 0 && (gibs+7)/8 != width {
+		return false
+	}
+	found := false
+	topology.Combinations(len(u.memory), width, func(set []int) bool {
+		c, g, m, alone := 0, 0, 0, true
+		for _, node := range set {
+			c, g, m = c+u.freeCPUs[node], g+u.freeGPUs[node], m+8
+			if node == 0 {
+				m--
+			}
+			if gibs > 0 && !u.memory[node] {
+				alone = false
+				if width == 1 && gibs <= m-1 { // beside who is there
+					alone, m = true, m-1
+				}
+			}
+		}
+		found = c >= cpus && g >= gpus && (gibs == 0 || alone && m >= gibs)
+		return !found
+	})
+	return found
+}
+
+// On many nodes, too, a pod is admitted under restricted if there is any set of nodes for it.
+func TestNoPlaceIsMissedOnManyNodes(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		nodes, most := 16, 8
+		if rapid.IntRange(0, 4).Draw(rt, "large") == 0 {
+			nodes, most = 64, 3
+		}
+		u := drawUsedUp(rt, t, nodes)
+		width := rapid.IntRange(1, most).Draw(rt, "width")
+		cpus := 8*(width-1) + rapid.IntRange(1, 7).Draw(rt, "more cpus")
+		gpus := 2*(width-1) + rapid.IntRange(1, 2).Draw(rt, "more gpus")
+		gibs := 0
+		text := fmt.Sprintf("main cpu=%d gpu=%d memory=1Mi", cpus, gpus)
+		u.view.Memory = nil
+		if rapid.Bool().Draw(rt, "with memory") {
+			gibs = 8*(width-1) + rapid.IntRange(1, 6).Draw(rt, "more memory")
+			u = drawUsedUp(rt, t, nodes)
+			text = fmt.Sprintf("main cpu=%d gpu=%d memory=%dGi", cpus, gpus, gibs)
+		}
+		plan, err := u.view.Plan(podOfContainers(text), nil)
+		if want := u.aligned(cpus, gpus, gibs); (err == nil) != want {
+			rt.Fatalf("%s: %s; naively there is a place: %v", text, story(plan, err), want)
+		}
+	})
 }

@@ -12,12 +12,14 @@ import (
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
 )
 
 // request is what has to be placed for a container, or for the pod in pod scope.
 type request struct {
 	cpus    int
-	devices []deviceRequest // ordered by resource
+	memory  map[v1.ResourceName]uint64 // bytes
+	devices []deviceRequest            // ordered by resource
 }
 
 type deviceRequest struct {
@@ -37,7 +39,8 @@ type work struct {
 	advice Advice
 
 	freeCPUs     cpuset.CPUSet
-	reusableCPUs cpuset.CPUSet               // of init containers that will have finished
+	reusableCPUs cpuset.CPUSet // of init containers that will have finished
+	memory       ownMemory
 	taken        map[string]sets.Set[string] // devices, by resource
 	reusable     map[string]sets.Set[string]
 
@@ -54,12 +57,13 @@ func newWork(v View, pod *v1.Pod, advice Advice) *work {
 		taken:        map[string]sets.Set[string]{},
 		reusable:     map[string]sets.Set[string]{},
 		out:          map[string]Container{},
+		memory:       ownMemory{held: slices.Clone(v.Taken.Memory)},
 	}
 	if v.CPUs != nil {
 		w.freeCPUs = v.CPUs.Free(v.Taken.CPUs)
 	}
 	for resource, ids := range v.Taken.Devices {
-		w.taken[resource] = ids.Clone()
+		w.taken[resource] = ids // never written to: account makes a union
 	}
 	return w
 }
@@ -80,6 +84,9 @@ func (w *work) request(c *v1.Container) (request, error) {
 	if w.view.CPUs != nil {
 		req.cpus = cpumanager.Exclusive(w.pod, c)
 	}
+	if w.view.Memory != nil {
+		req.memory = memory.Requests(w.pod, c)
+	}
 	for _, d := range DeviceRequests(c) {
 		resource, known := w.view.Inventory.Resources[d.Resource]
 		if held, ok := w.view.Own.Containers[c.Name].device(d.Resource); ok &&
@@ -99,6 +106,9 @@ func (w *work) podRequest() request {
 	if w.view.CPUs != nil {
 		req.cpus = cpumanager.PodExclusive(w.pod)
 	}
+	if w.view.Memory != nil {
+		req.memory = memory.PodRequests(w.pod)
+	}
 	for _, name := range podResources(w.pod) {
 		resource := w.view.Inventory.Resources[name]
 		resource.Name = name
@@ -107,7 +117,8 @@ func (w *work) podRequest() request {
 	return req
 }
 
-// merge asks the providers, devices first, and merges what they offer under the policy.
+// merge asks the providers in the kubelet's order, devices, CPUs, memory, and merges what they offer
+// under the policy.
 func (w *work) merge(container string, req request) (topology.Hint, error) {
 	var providers [][]topology.ResourceHints
 	var devices []topology.ResourceHints
@@ -124,7 +135,10 @@ func (w *work) merge(container string, req request) (topology.Hint, error) {
 			Hints:    w.view.CPUs.Hints(w.freeCPUs, w.reusableCPUs, req.cpus),
 		}})
 	}
-	merged := w.view.Options.Merge(w.view.Policy, w.view.Machine.NodeSet(), providers)
+	if len(req.memory) > 0 {
+		providers = append(providers, w.memoryHints(req.memory))
+	}
+	merged := w.mergeAll(req, providers)
 	w.decisions = append(w.decisions, Decision{
 		Container: container, Offers: slices.Concat(providers...), Merged: merged,
 	})
@@ -172,16 +186,10 @@ func (w *work) devices(d deviceRequest) deviceplugin.Request {
 	}
 }
 
-// place chooses CPUs and devices for one container under the hint.
+// place chooses devices, CPUs and memory for one container under the hint, in the kubelet's order:
+// of two that are short, the first is told of.
 func (w *work) place(c *v1.Container, kind containerKind, p placement) error {
 	var got Container
-	if p.cpus > 0 {
-		cpus, err := w.view.CPUs.Choose(w.freeCPUs, w.reusableCPUs, p.cpus, p.hint)
-		if err != nil {
-			return rejected(err)
-		}
-		got.CPUs = cpus
-	}
 	for _, d := range p.devices {
 		ids, err := w.choose(c.Name, d, p.hint)
 		if err != nil {
@@ -191,6 +199,20 @@ func (w *work) place(c *v1.Container, kind containerKind, p placement) error {
 			Resource: d.resource.Name, IDs: ids, Nodes: nodesOf(d.resource, ids),
 		})
 	}
+	if p.cpus > 0 {
+		cpus, err := w.view.CPUs.Choose(w.freeCPUs, w.reusableCPUs, p.cpus, p.hint)
+		if err != nil {
+			return rejected(err)
+		}
+		got.CPUs = cpus
+	}
+	if len(p.memory) > 0 {
+		blocks, err := w.view.Memory.Choose(w.memory.held, w.memory.reusable(), p.memory, p.hint)
+		if err != nil {
+			return rejected(err)
+		}
+		got.Memory = blocks
+	}
 	w.account(c, kind, got)
 	return nil
 }
@@ -199,10 +221,8 @@ func (w *work) place(c *v1.Container, kind containerKind, p placement) error {
 func nodesOf(r deviceplugin.Resource, ids []string) []topology.NodeSet {
 	out, known := make([]topology.NodeSet, len(ids)), false
 	for i, id := range ids {
-		at, found := slices.BinarySearchFunc(r.Devices, id,
-			func(d deviceplugin.Device, id string) int { return deviceplugin.CompareIDs(d.ID, id) })
-		if found {
-			out[i] = r.Devices[at].Nodes
+		if d, found := r.Find(id); found {
+			out[i] = d.Nodes
 			known = known || !out[i].IsEmpty()
 		}
 	}
@@ -236,7 +256,8 @@ func (w *work) keep(c *v1.Container, kind containerKind, req request) bool {
 	if !ok || own.isEmpty() {
 		return false
 	}
-	if own.CPUs.Size() != req.cpus || len(own.Devices) != len(req.devices) {
+	ofNow := w.view.CPUs != nil // else they are of an earlier policy
+	if ofNow && own.CPUs.Size() != req.cpus || len(own.Devices) != len(req.devices) {
 		return false
 	}
 	if req.cpus > 0 && !own.CPUs.IsSubsetOf(w.freeCPUs.Union(w.reusableCPUs)) {
@@ -251,26 +272,31 @@ func (w *work) keep(c *v1.Container, kind containerKind, req request) bool {
 			return false
 		}
 	}
+	if own.Memory, ok = w.keptMemory(kind, own.Memory, req.memory); !ok {
+		return false
+	}
 	w.account(c, kind, own)
 	return true
 }
 
 // allocatable tells whether the plugin still offers all these devices and nobody else has them.
 func (w *work) allocatable(r deviceplugin.Resource, ids []string) bool {
-	healthy := sets.New[string]()
-	for _, d := range r.Devices {
-		if d.Healthy {
-			healthy.Insert(d.ID)
+	return !slices.ContainsFunc(ids, func(id string) bool {
+		if w.reusable[r.Name].Has(id) {
+			return false
 		}
-	}
-	free := healthy.Difference(w.taken[r.Name]).Union(w.reusable[r.Name])
-	return free.HasAll(ids...)
+		d, found := r.Find(id)
+		return !found || !d.Healthy || w.taken[r.Name].Has(id)
+	})
 }
 
 // account takes what a container got out of what is left. What an init container got may be had
 // again by the containers after it; what a sidecar or a regular container got may not.
 func (w *work) account(c *v1.Container, kind containerKind, got Container) {
 	w.out[c.Name] = got
+	if w.view.Memory != nil { // else it is of an earlier policy, and stays as it is
+		w.memory.take(c.Name, kind, got.Memory, w.out)
+	}
 	w.freeCPUs = w.freeCPUs.Difference(got.CPUs)
 	if kind == initContainer {
 		w.reusableCPUs = w.reusableCPUs.Union(got.CPUs)
@@ -329,7 +355,7 @@ func (w *work) placeAll() error {
 func (w *work) hint(c *v1.Container, req request) (topology.Hint, error) {
 	switch {
 	case w.view.Policy == topology.None:
-		return topology.Hint{Any: true, Preferred: true}, nil
+		return topology.Hint{Any: true}, nil
 	case w.view.Scope != topology.PodScope:
 		return w.merge(c.Name, req)
 	case w.podHint != nil:

@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -30,15 +31,15 @@ type Row struct {
 	// MemoryNodes is where its memory may come from.
 	MemoryNodes string              `json:"memoryNodes"`
 	Devices     map[string][]string `json:"devices"`
-	// NUMANodes is where its own CPUs and devices are; "" when it has none with a place.
+	// NUMANodes is where its own CPUs, memory and devices are; "" when it has none with a place.
 	NUMANodes string `json:"numaNodes"`
-	// Aligned: its own CPUs and devices are on one NUMA node; null when it has none with a place.
+	// Aligned: all of these are on one NUMA node; null when it has none with a place.
 	Aligned *bool `json:"aligned"`
 }
 
 // Input is what the rows are computed from.
 type Input struct {
-	Machine *topology.Machine
+	Hardware machine.Hardware
 	// Pods carry their status.
 	Pods []*v1.Pod
 	// Assigned is the committed state.
@@ -96,15 +97,22 @@ func (in Input) row(pod *v1.Pod, container string, statuses []v1.ContainerStatus
 
 // place fills in CPUs, memory and devices and returns the nodes of what is the container's own.
 func (in Input) place(r *Row, held allocation.Container, running bool) topology.NodeSet {
-	nodes := in.Machine.NodesOf(held.CPUs)
+	if in.Hardware.CPUs == nil {
+		held.CPUs = cpuset.New() // of an earlier policy
+	}
+	nodes, memory := in.Hardware.Machine.NodesOf(held.CPUs), in.Hardware.MemoryNodes(held.Memory)
 	switch {
 	case !held.CPUs.IsEmpty():
 		r.CPUs, r.Exclusive = held.CPUs.String(), true
 	case running:
 		r.CPUs = in.Shared.String()
 	}
-	if r.CPUs != "" {
-		r.MemoryNodes = in.Machine.MemoryNodes().String()
+	switch {
+	case !memory.IsEmpty():
+		r.MemoryNodes = memory.String()
+		nodes = nodes.Union(memory)
+	case r.CPUs != "":
+		r.MemoryNodes = in.Hardware.Machine.MemoryNodes().String()
 	}
 	for _, d := range held.Devices {
 		r.Devices[d.Resource] = d.IDs

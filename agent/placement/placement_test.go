@@ -10,7 +10,10 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/machine"
+	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
 )
 
 func pod(name string, phase v1.PodPhase, containers ...string) *v1.Pod {
@@ -35,6 +38,10 @@ func TestRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	static, err := memory.New(m, memory.Amounts{0: {v1.ResourceMemory: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	waiting := pod("waits", v1.PodPending, "main")
 	waiting.Status.Reason, waiting.Status.Message = "WaitingForDevicePlugin", "no plugin"
 	crashing := pod("crash", v1.PodRunning, "main")
@@ -46,17 +53,23 @@ func TestRows(t *testing.T) {
 			Resource: "example.com/gpu", IDs: ids, Nodes: []topology.NodeSet{topology.NewNodeSet(1)},
 		}}
 	}
-	rows := Rows(Input{
-		Machine: m,
-		Pods:    []*v1.Pod{waiting, crashing, pod("both", v1.PodRunning, "own", "shares"), pod("apart", v1.PodRunning, "main")},
+	pinning, err := cpumanager.NewStatic(m, cpuset.New(0), cpumanager.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := Input{
+		Hardware: machine.Hardware{Machine: m, CPUs: pinning, Memory: static},
+		Pods:     []*v1.Pod{waiting, crashing, pod("both", v1.PodRunning, "own", "shares"), pod("apart", v1.PodRunning, "main")},
 		Assigned: allocation.State{Pods: map[types.UID]allocation.Pod{
-			"both":  {Containers: map[string]allocation.Container{"own": {CPUs: cpuset.New(2, 3), Devices: gpu("b")}}},
+			"both": {Containers: map[string]allocation.Container{"own": {CPUs: cpuset.New(2, 3), Devices: gpu("b"), Memory: []memory.Block{
+				{Nodes: topology.NewNodeSet(1), Resource: v1.ResourceMemory, Size: 1},
+			}}}},
 			"apart": {Containers: map[string]allocation.Container{"main": {CPUs: cpuset.New(1), Devices: gpu("c")}}},
 		}},
 		Shared: cpuset.New(0),
-	})
+	}
 	var lines []string
-	for _, r := range rows {
+	for _, r := range Rows(in) {
 		raw, err := json.Marshal(r)
 		if err != nil {
 			t.Fatal(err)
@@ -64,11 +77,17 @@ func TestRows(t *testing.T) {
 		lines = append(lines, string(raw))
 	}
 	want := `{"namespace":"default","pod":"apart","container":"main","phase":"Running","reason":"","cpus":"1","exclusive":true,"memoryNodes":"0-1","devices":{"example.com/gpu":["c"]},"numaNodes":"0-1","aligned":false}
-{"namespace":"default","pod":"both","container":"own","phase":"Running","reason":"","cpus":"2-3","exclusive":true,"memoryNodes":"0-1","devices":{"example.com/gpu":["b"]},"numaNodes":"1","aligned":true}
+{"namespace":"default","pod":"both","container":"own","phase":"Running","reason":"","cpus":"2-3","exclusive":true,"memoryNodes":"1","devices":{"example.com/gpu":["b"]},"numaNodes":"1","aligned":true}
 {"namespace":"default","pod":"both","container":"shares","phase":"Running","reason":"","cpus":"0","exclusive":false,"memoryNodes":"0-1","devices":{},"numaNodes":"","aligned":null}
 {"namespace":"default","pod":"crash","container":"main","phase":"Running","reason":"CrashLoopBackOff","message":"back-off 10s","cpus":"","exclusive":false,"memoryNodes":"","devices":{},"numaNodes":"","aligned":null}
 {"namespace":"default","pod":"waits","container":"main","phase":"Pending","reason":"WaitingForDevicePlugin","message":"no plugin","cpus":"","exclusive":false,"memoryNodes":"","devices":{},"numaNodes":"","aligned":null}`
 	if got := strings.Join(lines, "\n"); got != want {
 		t.Errorf("rows:\n%s\nwant:\n%s", got, want)
+	}
+
+	// CPUs and memory of an earlier policy are nobody's own.
+	in.Hardware.CPUs, in.Hardware.Memory, in.Shared = nil, nil, m.Online()
+	if own := Rows(in)[1]; own.CPUs != "0-3" || own.Exclusive || own.MemoryNodes != "0-1" || own.NUMANodes != "1" {
+		t.Errorf("under the policies none: %+v", own)
 	}
 }
