@@ -2,63 +2,130 @@ package admission
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/explain"
-	"github.com/numalet/numalet/agent/node"
 )
 
+// turn is when a pod is decided on.
+type turn struct {
+	now time.Time
+	// ahead is what is only counted of the claims of those who came before it.
+	ahead v1.ResourceList
+}
+
 // attempt decides on one pod with what is known now.
-func (q *Queue) attempt(ctx context.Context, e *entry, now time.Time) {
+func (q *Queue) attempt(ctx context.Context, e *entry, t turn) {
 	own := q.own(e)
-	if e.adopt && !own.voidUnder(q.cfg.BootID) && (!own.IsEmpty() || !q.needsAssignment(e.pod)) {
-		e.phase, e.reserved = admitted, own.Pod
-		q.say(e, Admit, "", "")
+	if e.adopt && (!own.IsEmpty() || !q.needsAssignment(e.pod)) {
+		q.adopt(e, nil)
 		return
 	}
-	for _, h := range q.cfg.Handlers {
-		if r := h(e.pod); r != nil {
-			q.reject(e, r)
+	if r := q.check(e); r != nil {
+		q.reject(e, r)
+		return
+	}
+	if e.leaving {
+		e.phase = waiting // for its release
+		return
+	}
+	room := q.present(e, own, t.ahead)
+	plan, err := q.place(e, room)
+	defer func() { e.planned = nil }()
+	if err != nil && !e.adopt {
+		if q.reread(ctx, e, err) {
 			return
 		}
+		plan, err = q.refuse(e, room, err, t)
 	}
-	began := time.Now()
-	room := q.room(e, own, everybody)
-	plan, err := room.Plan(e.pod, e.advice)
-	q.cfg.Planned(plan, err, time.Since(began))
-	e.planned = &explain.Case{Room: room, Pod: e.pod, Plan: plan, Err: err}
-	defer func() { e.planned = nil }()
-	e.facts = e.planned.Explain()
 	switch {
-	case err != nil:
-		q.refuse(e, own, err, now)
-	case plan.Ask != nil:
-		// What the pod would get without advice is its own meanwhile, so that the pods behind
-		// it do not get ahead. The advice may lead to other devices in the end.
-		if len(plan.Pod.Containers) > 0 {
-			e.reserved, e.tentative = plan.Pod, true
-		}
-		q.start(ctx, e, func(ctx context.Context) completion { return q.ask(ctx, e, *plan.Ask) })
-	case plan.Pod.IsEmpty():
-		e.phase = admitted
-		q.say(e, Admit, "", "")
-	default:
-		reserved := plan.Pod
-		reserved.BootID = q.cfg.BootID
-		e.reserved, e.tentative = reserved, false
-		q.start(ctx, e, func(ctx context.Context) completion { return q.obtain(ctx, e, reserved) })
+	case err == nil:
+		q.take(ctx, e, plan)
+	case e.adopt:
+		q.adopt(e, err)
 	}
 	for _, m := range e.facts.Merges {
 		klog.FromContext(ctx).V(4).Info("Merged topology hints", "pod", klog.KObj(e.pod),
 			"container", m.Container, "offers", m.Offers, "merged", m.Merged, "admit", m.Admitted)
+	}
+}
+
+// check asks the handlers. What runs already has passed them.
+func (q *Queue) check(e *entry) *allocation.Rejection {
+	if e.adopt {
+		return nil
+	}
+	for _, h := range q.cfg.Handlers {
+		if r := h(e.pod); r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// place plans in the room as it is now.
+func (q *Queue) place(e *entry, room allocation.Room) (allocation.Plan, error) {
+	began := time.Now()
+	plan, err := room.Plan(e.pod, e.advice)
+	for err == nil && plan.Ask != nil && e.silent.Has(plan.Ask.AskKey.Resource) {
+		e.advise(plan.Ask.AskKey, nil)
+		plan, err = room.Plan(e.pod, e.advice)
+	}
+	if len(e.advice) > 0 && err != nil {
+		if without, none := unadvised(room, e.pod); none == nil {
+			plan, err = without, nil
+			e.ignored = append(e.ignored, "with what plugins prefer the pod has no place")
+		}
+	}
+	if err != nil && e.claimed && room.Own.IsEmpty() {
+		// What it has a claim to may be free as a whole.
+		room.Own = e.reserved
+		if claimed, none := room.Plan(e.pod, e.advice); none == nil {
+			plan, err = claimed, nil
+		}
+	}
+	q.cfg.Planned(plan, err, time.Since(began))
+	e.planned = &explain.Case{Room: room, Pod: e.pod, Plan: plan, Err: err}
+	e.facts = e.planned.Explain()
+	return plan, err
+}
+
+// unadvised plans as if no plugin had answered: what is preferred for one container may leave no
+// place for the next.
+func unadvised(room allocation.Room, pod *v1.Pod) (allocation.Plan, error) {
+	none := allocation.Advice{}
+	plan, err := room.Plan(pod, none)
+	for err == nil && plan.Ask != nil {
+		none[plan.Ask.AskKey] = nil
+		plan, err = room.Plan(pod, none)
+	}
+	return plan, err
+}
+
+// take lets the pod have its plan, as far as it is one: advice may be wanted first, answers of
+// plugins and the durable commit are.
+func (q *Queue) take(ctx context.Context, e *entry, plan allocation.Plan) {
+	switch {
+	case plan.Ask != nil:
+		// What the pod would get without advice is its own meanwhile, so that the pods behind
+		// it do not get ahead. The advice may lead to other devices in the end.
+		if len(plan.Pod.Containers) > 0 {
+			q.hold(e, busy, grip{reserved: plan.Pod, tentative: true})
+		}
+		q.start(ctx, e, func(ctx context.Context) completion { return q.ask(ctx, e, *plan.Ask) })
+	case plan.Pod.IsEmpty():
+		q.hold(e, admitted, grip{})
+		q.say(e, Admit, "", "")
+	default:
+		reserved := plan.Pod
+		reserved.BootID = q.cfg.BootID
+		q.hold(e, busy, grip{reserved: reserved})
+		q.start(ctx, e, func(ctx context.Context) completion { return q.obtain(ctx, e, reserved) })
 	}
 }
 
@@ -68,21 +135,16 @@ type holding struct{ allocation.Pod }
 // voidUnder tells whether the plugins' answers were given under another boot.
 func (h holding) voidUnder(bootID string) bool { return !h.IsEmpty() && h.BootID != bootID }
 
-// everybody counts every other pod. The functions that say which pods count are asked with nil
-// about pods that only the store knows: those from before a restart that no source has desired
-// since. They may be desired yet, or be removed.
-func everybody(*entry) bool { return true }
-
-// stays leaves out the pods that will give back what they hold, or may.
-func stays(o *entry) bool { return o != nil && !o.leaving && o.phase != releasing }
+// stays leaves out the pods that will give back what they hold.
+func stays(o *entry) bool { return !o.leaving && o.phase != releasing }
 
 // own is what the pod holds: its reservation, else what the store has. After a reboot the
 // intent is kept and the plugins' answers are not.
 func (q *Queue) own(e *entry) holding {
-	if len(e.reserved.Containers) > 0 && !e.tentative {
+	if len(e.reserved.Containers) > 0 && !e.tentative && !e.claimed {
 		return holding{e.reserved}
 	}
-	h := holding{q.cfg.Store.State().Pods[e.pod.UID]}
+	h := holding{q.stored.Pods[e.pod.UID]}
 	if h.voidUnder(q.cfg.BootID) {
 		h.Containers = withoutAnswers(h.Containers)
 		e.adopt = false
@@ -104,120 +166,56 @@ func withoutAnswers(containers map[string]allocation.Container) map[string]alloc
 
 // needsAssignment tells whether the pod asks for anything that is assigned, not only counted.
 func (q *Queue) needsAssignment(pod *v1.Pod) bool {
-	return allocation.Needs(pod, q.cfg.CPUs != nil)
+	hardware := q.view.hardware
+	return allocation.Needs(pod, hardware.CPUs != nil, hardware.Memory != nil)
 }
 
-// plan places the pod beside those others that count, within the node's capacity.
-func (q *Queue) plan(e *entry, own holding, advice allocation.Advice, counts func(*entry) bool) (
-	allocation.Plan, error) {
-	return q.room(e, own, counts).Plan(e.pod, advice)
-}
-
-// room is what those others leave that count.
-func (q *Queue) room(e *entry, own holding, counts func(*entry) bool) allocation.Room {
-	room := allocation.Room{
+// room is what there is beside what others have taken.
+func (q *Queue) room(own holding, taken allocation.Taken) allocation.Room {
+	hardware := q.view.hardware
+	return allocation.Room{
 		View: allocation.View{
-			Machine: q.cfg.Machine, CPUs: q.cfg.CPUs, Policy: q.cfg.Policy, Scope: q.cfg.Scope,
-			Options:   q.cfg.Options,
-			Inventory: q.cfg.Plugins.Inventory(),
-			Taken:     allocation.TakenBy(q.held(e, counts)...),
-			Own:       own.Pod,
+			Machine: hardware.Machine, CPUs: hardware.CPUs, Memory: hardware.Memory,
+			Policy: q.cfg.Policy, Scope: q.cfg.Scope, Options: hardware.Options,
+			Inventory: q.view.inventory, Taken: taken, Own: own.Pod,
 		},
-		Allocatable: q.cfg.Allocatable,
+		Allocatable: hardware.Allocatable,
 	}
-	for _, o := range q.entries {
-		if o != e && o.holds() && counts(o) {
-			room.Others = append(room.Others, o.requests)
-			room.Sharing = room.Sharing || o.shares
-		}
+}
+
+// present is the room of a pod beside those others that have anything. What is only counted is of
+// nothing in particular: it is for those who came first, so that of the claims only those ahead
+// count. Claims are on what terminating pods give back, as far as that goes, so that of the two only
+// the greater counts.
+func (q *Queue) present(e *entry, own holding, ahead v1.ResourceList) allocation.Room {
+	mine := q.stakes.of[e.pod.UID]
+	room := q.room(own, q.stakes.all.Except(mine.taken))
+	requests, sharers := q.stakes.others(mine)
+	room.Others = []v1.ResourceList{requests[staying], greater(requests[going], ahead)}
+	room.Sharing = sharers[staying]+sharers[claiming]+sharers[going] > 0
+	return room
+}
+
+// future is the room when the terminating pods are gone. A claim is kept as long as it is good.
+func (q *Queue) future(e *entry, own holding) allocation.Room {
+	mine := q.stakes.of[e.pod.UID]
+	requests, sharers := q.stakes.others(mine)
+	if mine.standing == going {
+		mine.taken = allocation.Taken{}
+	}
+	room := q.room(own, q.stakes.stay.Except(mine.taken))
+	room.Others = []v1.ResourceList{requests[staying], requests[claiming]}
+	room.Sharing = sharers[staying]+sharers[claiming] > 0
+	if e.claimed && own.IsEmpty() {
+		room.Own = e.reserved
 	}
 	return room
 }
 
-// holds tells whether the pod's requests count against the node.
-func (e *entry) holds() bool {
-	return e.phase == admitted || e.phase == releasing || e.phase == busy || e.isReserved()
-}
-
-func (e *entry) isReserved() bool { return len(e.reserved.Containers) > 0 && e.phase != rejected }
-
-// held is what all other pods hold: what the store has and what is reserved.
-func (q *Queue) held(e *entry, counts func(*entry) bool) []allocation.Pod {
-	stored := q.cfg.Store.State().Pods
-	known := map[types.UID]bool{e.pod.UID: true}
-	var out []allocation.Pod
-	for _, o := range q.entries {
-		if o == e {
-			continue
-		}
-		known[o.pod.UID] = true
-		if !counts(o) {
-			continue
-		}
-		if o.isReserved() {
-			out = append(out, o.reserved)
-		}
-		if p, ok := stored[o.pod.UID]; ok {
-			out = append(out, p)
-		}
-	}
-	for uid, p := range stored {
-		if !known[uid] && counts(nil) {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
-// refuse turns a plan's error into waiting or rejection.
-func (q *Queue) refuse(e *entry, own holding, err error, now time.Time) {
-	reason, rejection := ReasonWaitResources, (*allocation.Rejection)(nil)
-	var unready *allocation.Unready
-	switch {
-	case errors.As(err, &unready):
-		reason, rejection = ReasonWaitPlugin, unreadyRejection(unready, e.pod)
-	case errors.As(err, &rejection):
-		_, later := q.plan(e, own, e.advice, stays)
-		switch {
-		case errors.As(later, &unready): // the plugin is missing beside what terminating pods hold
-			err, reason, rejection = later, ReasonWaitPlugin, unreadyRejection(unready, e.pod)
-		case later != nil:
-			q.reject(e, rejection)
-			return
-		default:
-			err = fmt.Errorf("%s; pods that are terminating hold what is missing", rejection.Message)
-		}
-	default:
-		rejection = &allocation.Rejection{Reason: allocation.ReasonUnexpected, Message: err.Error()}
-		q.reject(e, rejection)
-		return
-	}
-	if q.expired(e, now) {
-		q.reject(e, rejection)
-		return
-	}
-	e.phase = waiting
-	q.say(e, Wait, reason, err.Error())
-}
-
 func (q *Queue) reject(e *entry, r *allocation.Rejection) {
-	e.phase, e.reserved = rejected, allocation.Pod{}
+	q.letGo(e)
+	e.phase = rejected // that it has nothing is known
 	q.say(e, Reject, r.Reason, r.Message)
-}
-
-// unreadyRejection is what the kubelet says of a pod whose plugin is not there.
-func unreadyRejection(u *allocation.Unready, pod *v1.Pod) *allocation.Rejection {
-	if u.Known {
-		return &allocation.Rejection{
-			Reason: allocation.ReasonUnexpected,
-			Message: fmt.Sprintf("Allocate failed due to no healthy devices present; cannot "+
-				"allocate unhealthy devices %s, which is unexpected", u.Resource),
-		}
-	}
-	name := v1.ResourceName(u.Resource)
-	wanted := node.Requests(pod)[name]
-	short := node.Shortage{Resource: name, Requested: wanted.Value()}
-	return &allocation.Rejection{Reason: short.Reason(), Message: short.Message()}
 }
 
 // podOf is the little of a pod that the store remembers.

@@ -21,4 +21,6 @@
 //
 // A waiting pod whose plugin hangs keeps its reservation. A pod that ran before, with its sandbox
 // alive and its assignment recorded under this boot, is adopted: no plan, no Allocate, no write.
+// One that is alive and has no record is planned like any other, but what stops the plan does not
+// stop the pod: it is admitted with nothing of its own, and a warning says what it lacks.
 package admission

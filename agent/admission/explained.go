@@ -56,18 +56,20 @@ func (q *Queue) Explained(namespace, name string) (found explain.Record, ok bool
 // explain records why the outcome is what it is and returns that in short. What would fit is
 // looked for only now that the outcome is another one, and only for pods that have no place.
 func (q *Queue) explain(e *entry, r Result) string {
-	record := e.facts
-	if e.planned == nil && record.UID == "" { // decided without a plan
-		record = explain.Case{
-			Room: q.room(e, q.own(e), everybody), Pod: e.pod, Plan: allocation.Plan{Pod: e.reserved},
-		}.Explain()
-	}
-	if r.Outcome != Admit && e.planned != nil {
-		record.WouldFit = e.planned.WouldFit()
-	}
-	record.Verdict = explain.Verdict{
+	verdict := explain.Verdict{
 		At: time.Now(), Outcome: string(r.Outcome), Reason: r.Reason, Message: r.Message,
 	}
+	record := e.facts
+	record.Verdict = verdict
+	switch {
+	case e.planned != nil && r.Outcome != Admit:
+		record = e.planned.Judged(verdict)
+	case e.planned == nil && record.UID == "": // decided without a plan
+		record = explain.Case{
+			Room: q.present(e, q.own(e), nil), Pod: e.pod, Plan: allocation.Plan{Pod: e.reserved},
+		}.Judged(verdict)
+	}
+	record.Ignored = e.ignored
 	q.records.put(e.pod.UID, record)
 	return record.Short()
 }

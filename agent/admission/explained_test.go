@@ -39,13 +39,13 @@ func TestExplanationFollowsTheOutcome(t *testing.T) {
 		defer d.stop()
 		d.queue.Submit(pod("a", "cpu=2 example.com/gpu=1"), false)
 		synctest.Wait()
-		expectParts(t, d.explained("a"), "Pod default/a: admitted", "main: 2 cpu (gets 1-2)",
-			"1 example.com/gpu (gets d0)", "cpu: 7 of 7", "2 of 2 on no node in particular")
+		expectParts(t, d.explained("a"), "Pod default/a: admitted", "main: 2 exclusive CPUs (gets 1-2)",
+			"1 example.com/gpu (gets d0)", "exclusive CPUs: 7 of 7", "2 of 2 on no node in particular")
 
 		d.queue.Submit(pod("b", "cpu=1 example.com/gpu=2"), false)
 		synctest.Wait()
 		expectParts(t, d.explained("b"), "Pod default/b: rejected, UnexpectedAdmissionError",
-			"2 are still needed, 1 is free", "container main with 1 example.com/gpu instead of 2")
+			"2 needed, 1 free", "container main with 1 example.com/gpu instead of 2")
 		d.queue.Release("b")
 		synctest.Wait()
 		if got := d.explained("b"); got != "none" {
@@ -56,7 +56,7 @@ func TestExplanationFollowsTheOutcome(t *testing.T) {
 		d.queue.Submit(pod("c", "cpu=1 example.com/gpu=2"), false)
 		synctest.Wait()
 		expectParts(t, d.explained("c"), "Pod default/c: waiting, WaitingForResources",
-			"as it is, when other pods have given back what they hold")
+			"unchanged, once other pods have ended")
 		d.queue.Release("a")
 		synctest.Wait()
 		text := d.explained("c")
@@ -84,7 +84,7 @@ func TestExplanationOfWhatIsNotPlanned(t *testing.T) {
 		d.queue.Submit(pod("bad", "cpu=2"), false)
 		d.queue.Submit(pod("a", "example.com/gpu=1"), false)
 		synctest.Wait()
-		expectParts(t, d.explained("bad"), "rejected, SysctlForbidden", "not this one", "main: 2 cpu\n")
+		expectParts(t, d.explained("bad"), "rejected, SysctlForbidden", "not this one", "main: 2 exclusive CPUs\n")
 		expectParts(t, d.explained("a"), "rejected, UnexpectedAdmissionError", "no luck")
 	})
 }

@@ -23,12 +23,16 @@ import (
 // completion is what a goroutine brings back.
 type completion struct {
 	entry *entry
+	// reread: the machine was looked at again, so that the pod may have a place.
+	reread bool
 	// advice is the answer to an ask; asked is set then.
 	asked  *allocation.AskKey
 	advice []string
 	// reserved is the reservation with the answers got so far.
 	reserved allocation.Pod
-	err      error
+	// began is when the goroutine was started.
+	began time.Time
+	err   error
 }
 
 // errCommit marks an error of the store, as opposed to one of a plugin.
@@ -45,11 +49,21 @@ func (e *callError) Unwrap() error { return e.error }
 // slowAnswer is after how long it is told that a pod waits for a plugin's answer.
 const slowAnswer = time.Second
 
-// start runs f for the entry in a goroutine of its own.
+// start runs f for the entry in a goroutine of its own. The first time it may take what it takes,
+// trying again ends at the pod's deadline.
 func (q *Queue) start(ctx context.Context, e *entry, f func(context.Context) completion) {
-	e.phase, e.retryAt = busy, time.Now().Add(slowAnswer)
-	ctx, e.cancel = context.WithCancel(ctx)
-	q.work.Go(func() { q.done.Put(f(ctx)) })
+	began := time.Now()
+	e.phase, e.retryAt = busy, began.Add(slowAnswer)
+	if e.retries > 0 {
+		ctx, e.cancel = context.WithDeadline(ctx, e.since.Add(q.cfg.Wait))
+	} else {
+		ctx, e.cancel = context.WithCancel(ctx)
+	}
+	q.work.Go(func() {
+		c := f(ctx)
+		c.began = began
+		q.done.Put(c)
+	})
 }
 
 // ask gets a plugin's advice. It is only advice: without it the pod is placed all the same.
@@ -58,8 +72,9 @@ func (q *Queue) ask(ctx context.Context, e *entry, a allocation.Ask) completion 
 	if err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Info("Going on without the device plugin's preference",
 			"pod", klog.KObj(e.pod), "container", a.Container, "resource", a.AskKey.Resource, "err", err)
+		q.cfg.Unadvised(e.pod, a.AskKey, err)
 	}
-	return completion{entry: e, asked: &a.AskKey, advice: advice}
+	return completion{entry: e, asked: &a.AskKey, advice: advice, err: err}
 }
 
 // obtain calls Allocate for every device set that has no answer yet and commits the assignment,
@@ -149,15 +164,24 @@ func (q *Queue) completed(ctx context.Context, c completion) {
 	e.retryAt = time.Time{}
 	switch {
 	case ctx.Err() != nil: // the agent stops; nothing is decided any more
+	case c.reread:
+		e.phase = queued
 	case c.asked != nil:
-		if e.advice == nil {
-			e.advice = allocation.Advice{}
+		e.advise(*c.asked, c.advice)
+		if c.err != nil {
+			e.ignored = append(e.ignored, fmt.Sprintf("%s of container %s: %v",
+				c.asked.Resource, c.asked.Container, c.err))
 		}
-		e.advice[*c.asked] = c.advice
+		if c.err != nil && mayPass(c.err) {
+			e.silent = e.silent.Union(sets.New(c.asked.Resource))
+		}
 		e.phase = queued
 	case c.err == nil:
-		e.phase, e.reserved, e.advice = admitted, c.reserved, nil
+		q.move(e, admitted, grip{reserved: c.reserved})
 		q.say(e, Admit, "", "")
+		e.counsel = counsel{}
+	case e.adopt:
+		q.adopt(e, c.err)
 	default:
 		q.failed(e, c)
 	}
@@ -183,8 +207,12 @@ func (q *Queue) failed(e *entry, c completion) {
 		return
 	}
 	// The claim is kept, with the answers that did come.
-	e.phase, e.reserved = waiting, c.reserved
-	e.retryAt = now.Add(min(time.Second<<min(e.retries, 4), 10*time.Second))
+	q.move(e, waiting, grip{reserved: c.reserved})
+	e.refusal = rejection
+	e.retryAt = c.began.Add(min(time.Second<<min(e.retries, 4), 10*time.Second))
+	if e.retryAt.Before(now) {
+		e.retryAt = now // the call took so long that the next one is the way to wait
+	}
 	e.retries++
 	message := c.err.Error()
 	var call *callError

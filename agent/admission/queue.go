@@ -15,9 +15,8 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/mailbox"
-	"github.com/numalet/numalet/agent/node"
-	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
 )
@@ -36,16 +35,19 @@ const (
 const (
 	ReasonWaitPlugin    = "WaitingForDevicePlugin"
 	ReasonWaitResources = "WaitingForResources"
+	ReasonWaitDevices   = "WaitingForHealthyDevices"
 	ReasonWaitStore     = "WaitingForStateFile"
 )
 
-// Result is an outcome with the words for it; Admit has none.
+// Result is an outcome with the words for it; Admit has some only for a pod that lacks something.
 type Result struct {
 	Pod             *v1.Pod
 	Outcome         Outcome
 	Reason, Message string
-	// Explained is the gist of the explanation, for the log.
+	// Explained is the gist of the explanation, for the log and the event.
 	Explained string
+	// Reworded: the outcome and the reason were said before, the message is another one.
+	Reworded bool
 }
 
 // Plugins is what admission asks of the device plugins.
@@ -62,16 +64,16 @@ type Handler func(pod *v1.Pod) *allocation.Rejection
 
 // Config is what the queue works with.
 type Config struct {
-	Machine  *topology.Machine
-	CPUs     *cpumanager.Static // nil: policy none
+	// Hardware is the machine now, with the policies on it. After a change, Poke.
+	Hardware func() machine.Hardware
+	// Reread has the machine looked at again; after it returns, Hardware has what was found. nil:
+	// there is nothing to look at.
+	Reread   func(ctx context.Context)
 	Policy   topology.Policy
 	Scope    topology.Scope
-	Options  topology.Options
 	Handlers []Handler // in order
-	// Allocatable is what pods may request, without devices.
-	Allocatable v1.ResourceList
-	Store       *allocation.Store
-	Plugins     Plugins
+	Store    *allocation.Store
+	Plugins  Plugins
 	// BootID is the kernel's boot id now.
 	BootID string
 	// Wait is how long a pod may wait; 0: it is rejected instead.
@@ -80,6 +82,9 @@ type Config struct {
 	Report func(Result)
 	// Planned is told each plan and how long it took, for metrics; nil: nobody is.
 	Planned func(plan allocation.Plan, err error, took time.Duration)
+	// Unadvised is told of a plugin's preference that cannot be followed, or not in full, and why;
+	// nil: nobody is. It is called from other goroutines than Run's.
+	Unadvised func(pod *v1.Pod, key allocation.AskKey, err error)
 }
 
 // Queue decides on pods. Its methods do not block; Run does the work.
@@ -90,51 +95,14 @@ type Queue struct {
 
 	// Owned by Run.
 	entries []*entry // in order of arrival
+	looking []chan<- Snapshot
+	news    news
+	view    view
+	stored  allocation.State // as it is in the stakes
+	stakes  stakes
 	work    sync.WaitGroup
 
 	records records
-}
-
-type phase int
-
-const (
-	queued    phase = iota
-	waiting         // until something changes, retryAt or the deadline
-	busy            // a goroutine asks plugins or commits
-	admitted        // holds its assignment
-	releasing       // a goroutine drops it from the store
-	rejected        // remembered until it is released, so that it is not decided twice
-)
-
-// entry is one pod that admission knows.
-type entry struct {
-	demand
-	phase   phase
-	adopt   bool // its sandbox is alive
-	leaving bool // it terminates; what it holds will be free
-	since   time.Time
-
-	advice   allocation.Advice
-	reserved allocation.Pod // what it holds or is about to
-	// tentative: reserved is what it would get without the advice that is being asked for.
-	tentative bool
-	retryAt   time.Time
-	retries   int
-	words
-	again  *v1.Pod // submitted anew before it was released
-	gone   bool    // released while busy
-	cancel context.CancelFunc
-}
-
-// demand is a pod and what it requests of the node.
-type demand struct {
-	pod      *v1.Pod
-	requests v1.ResourceList
-	shares   bool // some of its containers share CPUs
-}
-
-func demandOf(pod *v1.Pod) demand {
-	return demand{pod: pod, requests: node.Requests(pod), shares: cpumanager.Shares(pod)}
 }
 
 type message struct {
@@ -142,6 +110,7 @@ type message struct {
 	pod   *v1.Pod
 	uid   types.UID
 	adopt bool
+	reply chan<- Snapshot // of a look
 }
 
 type messageKind int
@@ -151,14 +120,20 @@ const (
 	leave
 	release
 	poke
+	look
 )
 
 // New returns a queue that knows no pods yet.
 func New(cfg Config) *Queue {
+	if cfg.Unadvised == nil {
+		cfg.Unadvised = func(*v1.Pod, allocation.AskKey, error) {}
+	}
 	if cfg.Planned == nil {
 		cfg.Planned = func(allocation.Plan, error, time.Duration) {}
 	}
-	return &Queue{cfg: cfg, inbox: mailbox.New[message](), done: mailbox.New[completion]()}
+	return &Queue{
+		cfg: cfg, inbox: mailbox.New[message](), done: mailbox.New[completion](), stakes: newStakes(),
+	}
 }
 
 // Submit asks for a decision. adopt says that the pod's sandbox is alive in the runtime.
@@ -187,21 +162,21 @@ func (q *Queue) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-q.inbox.Wake():
+			q.finish(ctx) // new pods see what has been given back
 			q.read(ctx)
-			q.retryAll()
 		case <-q.done.Wake():
-			if q.finish(ctx) {
-				q.retryAll()
-			}
+			q.finish(ctx)
 		case <-timer.C:
 		}
 		q.sweep(ctx)
+		q.show()
 		timer.Reset(q.untilNext())
 	}
 }
 
 // read takes the inbox; pods to adopt go first, so that new ones see what those hold.
 func (q *Queue) read(ctx context.Context) {
+	q.follow()
 	messages := q.inbox.Take()
 	slices.SortStableFunc(messages, func(a, b message) int { return rank(a) - rank(b) })
 	for _, m := range messages {
@@ -209,13 +184,12 @@ func (q *Queue) read(ctx context.Context) {
 		case submit:
 			q.submitted(m)
 		case leave:
-			if e := q.find(m.uid); e != nil {
-				e.leaving = true
-			}
+			q.left(m.uid)
 		case release:
 			q.released(ctx, m.uid)
-		case poke:
-			q.retryAt(time.Time{})
+		case poke: // the round looks anyway
+		case look:
+			q.looking = append(q.looking, m.reply)
 		default:
 			panic(fmt.Sprintf("admission: message kind %d", m.kind))
 		}
@@ -233,37 +207,59 @@ func (q *Queue) submitted(m message) {
 	e := q.find(m.uid)
 	switch {
 	case e == nil:
-		q.entries = append(q.entries, &entry{
-			demand: demandOf(m.pod), adopt: m.adopt, since: time.Now(),
-		})
+		q.enter(&entry{demand: demandOf(m.pod), adopt: m.adopt, since: time.Now()})
+		if _, stored := q.stored.Pods[m.uid]; stored {
+			q.news.stays = true
+		}
 	case e.phase == releasing || e.gone || e.leaving:
 		e.again = m.pod
 	default:
 		e.demand = demandOf(m.pod)
+		q.account(m.uid, e)
 	}
+}
+
+func (q *Queue) enter(e *entry) {
+	q.entries = append(q.entries, e)
+	q.account(e.pod.UID, e)
+}
+
+// left takes that a pod terminates. One that waits waits no more.
+func (q *Queue) left(uid types.UID) {
+	e := q.find(uid)
+	if e == nil {
+		return
+	}
+	e.leaving = true
+	if e.phase == queued || e.phase == waiting {
+		q.letGo(e)
+	}
+	q.account(uid, e)
 }
 
 func (q *Queue) released(ctx context.Context, uid types.UID) {
 	e := q.find(uid)
 	if e == nil {
-		held, ok := q.cfg.Store.State().Pods[uid]
+		held, ok := q.stored.Pods[uid]
 		if !ok {
 			return
 		}
 		e = &entry{
 			demand: demandOf(podOf(held)),
-			phase:  admitted, reserved: held, since: time.Now(),
+			phase:  admitted, grip: grip{reserved: held}, since: time.Now(),
 		}
-		q.entries = append(q.entries, e)
+		q.enter(e)
 	}
 	switch e.phase {
 	case queued, waiting, rejected:
 		e.again = nil
+		q.letGo(e)
 		q.drop(ctx, e)
 	case admitted:
 		q.drop(ctx, e)
 	case busy:
 		e.gone, e.leaving, e.again = true, true, nil
+		q.account(uid, e)
 		e.cancel()
 	case releasing:
 		e.again = nil
@@ -275,11 +271,12 @@ func (q *Queue) released(ctx context.Context, uid types.UID) {
 // drop forgets an entry; what the store has of it is dropped first.
 func (q *Queue) drop(ctx context.Context, e *entry) {
 	uid := e.pod.UID
-	if _, stored := q.cfg.Store.State().Pods[uid]; !stored {
+	if _, stored := q.stored.Pods[uid]; !stored {
 		q.forget(e)
 		return
 	}
-	e.phase, e.retryAt = releasing, time.Time{}
+	e.retryAt = time.Time{}
+	q.move(e, releasing, e.grip)
 	q.work.Go(func() {
 		err := q.cfg.Store.Commit(ctx, allocation.Change{Drop: uid})
 		q.done.Put(completion{entry: e, err: err})
@@ -288,48 +285,53 @@ func (q *Queue) drop(ctx context.Context, e *entry) {
 
 func (q *Queue) forget(e *entry) {
 	q.records.drop(e.pod.UID)
+	q.news.freed = q.news.freed || e.holds()
 	q.entries = slices.DeleteFunc(q.entries, func(other *entry) bool { return other == e })
+	q.account(e.pod.UID, nil)
 	if e.again != nil {
-		q.entries = append(q.entries, &entry{demand: demandOf(e.again), since: time.Now()})
+		q.enter(&entry{demand: demandOf(e.again), since: time.Now()})
 	}
 }
 
-// retryAt sets when pods that wait for a set time try again; zero: with the others.
-func (q *Queue) retryAt(t time.Time) {
-	for _, e := range q.entries {
-		if e.phase == waiting {
-			e.retryAt = t
-		}
-	}
-}
-
-// retryAll lets every waiting pod try again, but for those that wait for a set time.
-func (q *Queue) retryAll() {
-	for _, e := range q.entries {
-		if e.phase == waiting && e.retryAt.IsZero() {
-			e.phase = queued
-		}
-	}
-}
-
-// sweep moves every entry on as far as it goes now.
+// sweep moves every entry on as far as it goes now, in the order of arrival. What that gives back
+// may be what a pod waits for, so it goes on until nothing changes any more.
 func (q *Queue) sweep(ctx context.Context) {
 	now := time.Now()
-	for _, e := range slices.Clone(q.entries) {
-		due := !e.retryAt.IsZero() && !now.Before(e.retryAt)
-		switch {
-		case e.phase == releasing && due:
-			q.drop(ctx, e)
-		case e.phase == busy && due:
-			e.retryAt = time.Time{}
-			if resources := e.unanswered(); len(resources) > 0 {
-				q.say(e, Wait, ReasonWaitPlugin,
-					"no answer yet from the device plugin of "+strings.Join(resources, ", "))
-			}
-		case e.phase == queued, e.phase == waiting && (due || q.expired(e, now)):
-			e.retryAt = time.Time{}
-			q.attempt(ctx, e, now)
+	q.follow()
+	q.look()
+	for _, e := range q.entries {
+		if e.retryAt.IsZero() || now.Before(e.retryAt) {
+			continue
 		}
+		e.retryAt = time.Time{}
+		switch e.phase {
+		case releasing:
+			q.drop(ctx, e)
+		case busy:
+			q.saySlow(e)
+		case waiting:
+			e.phase = queued
+		default: // decided meanwhile
+		}
+	}
+	for first := true; q.spread(now) || first; first = false {
+		t := turn{now: now, ahead: v1.ResourceList{}}
+		for _, e := range slices.Clone(q.entries) {
+			if e.phase == queued {
+				q.attempt(ctx, e, t)
+			}
+			if e.claimed {
+				add(t.ahead, e.requests)
+			}
+		}
+	}
+}
+
+// saySlow tells of a plugin that takes its time; that it is called again was told.
+func (q *Queue) saySlow(e *entry) {
+	if resources := e.unanswered(); len(resources) > 0 && e.retries == 0 && !e.adopt {
+		q.say(e, Wait, ReasonWaitPlugin,
+			"no answer yet from the device plugin of "+strings.Join(resources, ", "))
 	}
 }
 
@@ -341,7 +343,7 @@ func (q *Queue) expired(e *entry, now time.Time) bool {
 func (q *Queue) untilNext() time.Duration {
 	next := time.Hour
 	for _, e := range q.entries {
-		if e.phase == waiting {
+		if e.phase == waiting && !e.leaving {
 			next = min(next, time.Until(e.since.Add(q.cfg.Wait)))
 		}
 		if !e.retryAt.IsZero() {
@@ -357,6 +359,7 @@ func (q *Queue) say(e *entry, outcome Outcome, reason, message string) {
 	if r.Outcome == e.said.Outcome && r.Reason == e.said.Reason && r.Message == e.said.Message {
 		return
 	}
+	r.Reworded = r.Outcome == e.said.Outcome && r.Reason == e.said.Reason
 	e.said = r
 	r.Explained = q.explain(e, r)
 	q.cfg.Report(r)
@@ -371,15 +374,15 @@ func (q *Queue) find(uid types.UID) *entry {
 	return nil
 }
 
-// finish takes what goroutines brought back and tells whether anything became free.
-func (q *Queue) finish(ctx context.Context) (freed bool) {
-	log := klog.FromContext(ctx)
-	for _, c := range q.done.Take() {
+// finish takes what goroutines brought back.
+func (q *Queue) finish(ctx context.Context) {
+	log, back := klog.FromContext(ctx), q.done.Take()
+	q.follow() // what was committed is in it
+	for _, c := range back {
 		e := c.entry
 		switch {
 		case e.phase == releasing && c.err == nil:
 			q.forget(e)
-			freed = true
 		case e.phase == releasing:
 			e.retryAt = time.Now().Add(time.Second)
 			if !errors.Is(c.err, allocation.ErrStopped) && ctx.Err() == nil {
@@ -387,10 +390,8 @@ func (q *Queue) finish(ctx context.Context) (freed bool) {
 			}
 		case e.gone:
 			q.drop(ctx, e)
-			freed = true
 		default:
 			q.completed(ctx, c)
 		}
 	}
-	return freed
 }

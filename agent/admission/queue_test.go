@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin"
@@ -30,6 +31,7 @@ type plugins struct {
 	inventory atomic.Pointer[deviceplugin.Inventory]
 	allocate  func(ctx context.Context, resource string, ids []string) error
 	preferred func(ctx context.Context) ([]string, error)
+	advise    func(deviceplugin.PreferredRequest) ([]string, error)
 	calls     atomic.Int64
 }
 
@@ -40,7 +42,10 @@ func (p *plugins) Inventory() deviceplugin.Inventory {
 	return deviceplugin.Inventory{}
 }
 
-func (p *plugins) Preferred(ctx context.Context, _ deviceplugin.PreferredRequest) ([]string, error) {
+func (p *plugins) Preferred(ctx context.Context, req deviceplugin.PreferredRequest) ([]string, error) {
+	if p.advise != nil {
+		return p.advise(req)
+	}
 	return p.preferred(ctx)
 }
 
@@ -60,7 +65,7 @@ func (p *plugins) Allocate(ctx context.Context, resource string, ids []string) (
 func (p *plugins) offer(name string, n int) {
 	r := deviceplugin.Resource{Name: name, Connected: true}
 	for i := range n {
-		r.Devices = append(r.Devices, deviceplugin.Device{ID: fmt.Sprintf("d%d", i), Healthy: true})
+		r.Devices = append(r.Devices, &deviceplugin.Device{ID: fmt.Sprintf("d%d", i), Healthy: true})
 	}
 	p.set(r)
 }
@@ -80,9 +85,19 @@ type desk struct {
 	plugins *plugins
 	store   *allocation.Store
 	stop    func()
+	// hardware is what the queue is given.
+	hardware func() machine.Hardware
 
-	mu   sync.Mutex
-	said []string
+	mu       sync.Mutex
+	said     []string
+	reworded atomic.Int64
+}
+
+// quiet tells whether nothing was said since the last time.
+func (d *desk) quiet() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.said) == 0
 }
 
 // hear takes what was said since the last time.
@@ -100,11 +115,11 @@ func open(t *testing.T, dir string, p *plugins, change func(*Config)) *desk {
 	for id := range 8 {
 		spec.CPUs = append(spec.CPUs, topology.CPU{ID: id, Core: topology.CoreID(id)})
 	}
-	machine, err := topology.NewMachine(spec)
+	m, err := topology.NewMachine(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	static, err := cpumanager.NewStatic(machine, cpuset.New(0), cpumanager.Options{})
+	static, err := cpumanager.NewStatic(m, cpuset.New(0), cpumanager.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,17 +128,24 @@ func open(t *testing.T, dir string, p *plugins, change func(*Config)) *desk {
 		t.Fatal(err)
 	}
 	d := &desk{t: t, plugins: p, store: store}
-	cfg := Config{
-		Machine: machine, CPUs: static, Policy: topology.None, Scope: topology.ContainerScope,
-		Allocatable: node.Allocatable(machine, node.Reservation{
+	hardware := machine.Hardware{
+		Machine: m, CPUs: static,
+		Allocatable: node.Allocatable(m, node.Reservation{
 			MaxPods:  4,
 			Reserved: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")},
 		}),
+	}
+	cfg := Config{
+		Hardware: func() machine.Hardware { return hardware },
+		Policy:   topology.None, Scope: topology.ContainerScope,
 		Store: store, Plugins: p, BootID: "boot-1", Wait: 2 * time.Minute,
 		Report: func(r Result) {
 			line := fmt.Sprintf("%s %s", r.Pod.UID, r.Outcome)
 			if r.Reason != "" {
 				line += ": " + r.Reason + ": " + r.Message
+			}
+			if r.Reworded {
+				d.reworded.Add(1)
 			}
 			d.mu.Lock()
 			defer d.mu.Unlock()
@@ -132,6 +154,11 @@ func open(t *testing.T, dir string, p *plugins, change func(*Config)) *desk {
 	}
 	if change != nil {
 		change(&cfg)
+	}
+	d.hardware = cfg.Hardware
+	cfg.Hardware = func() machine.Hardware { // called in each round, by Run
+		audit(t, d.queue)
+		return d.hardware()
 	}
 	d.queue = New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -302,16 +329,15 @@ func TestHangingPluginHoldsUpOnlyItsPods(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		d.expect("a Wait: WaitingForDevicePlugin: the device plugin of example.com/gpu failed: " +
 			"context deadline exceeded")
+		if n := d.reworded.Load(); n != 1 {
+			t.Errorf("%d outcomes were said in other words only, want 1", n)
+		}
 		d.queue.Submit(pod("c", "cpu=2"), false)
 		d.expect("c Reject: UnexpectedAdmissionError: Allocate failed due to not enough cpus " +
 			"available to satisfy request: requested=2, available=1, which is unexpected")
 		hang.Store(false)
 		time.Sleep(20 * time.Second)
-		d.expect("a Wait: WaitingForDevicePlugin: no answer yet from the device plugin of "+
-			"example.com/gpu",
-			"a Wait: WaitingForDevicePlugin: the device plugin of example.com/gpu failed: "+
-				"context deadline exceeded",
-			"a Admit")
+		d.expect("a Admit") // that it is called again is no news
 	})
 }
 
@@ -533,5 +559,11 @@ func TestAskingKeepsThePlaceInTheQueue(t *testing.T) {
 			"example.com/gpu")
 		time.Sleep(4 * time.Second)
 		d.expect("a Admit")
+		record, _ := d.queue.Explained("default", "a")
+		want := "example.com/gpu of container main: context deadline exceeded"
+		if len(record.Ignored) != 1 || record.Ignored[0] != want ||
+			!strings.Contains(record.Text(), want) {
+			t.Errorf("the record says that %q was ignored, want %q", record.Ignored, want)
+		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/utils/cpuset"
 
+	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/cpumanager"
 )
 
@@ -14,12 +15,14 @@ import (
 // CPUs must have some: whoever comes second is rejected, or waits for one that terminates.
 func TestExclusiveCPUsLeaveSome(t *testing.T) {
 	strict := func(cfg *Config) {
-		static, err := cpumanager.NewStatic(cfg.Machine, cpuset.New(0),
+		hardware := cfg.Hardware()
+		var err error
+		hardware.CPUs, err = cpumanager.NewStatic(hardware.Machine, cpuset.New(0),
 			cpumanager.Options{StrictReservation: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg.CPUs = static
+		cfg.Hardware = func() machine.Hardware { return hardware }
 	}
 	refused := func(d *desk, uid string) {
 		t.Helper()

@@ -1,0 +1,175 @@
+package admission
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/topology/memory"
+)
+
+// audit compares the rooms that a queue makes of its sums with those that come of asking every pod:
+// for the pods that came last, and for one more. It is called at the start of a round.
+func audit(t testing.TB, q *Queue) {
+	t.Helper()
+	entries := q.entries
+	if len(entries) > 10 {
+		entries = entries[len(entries)-10:]
+	}
+	for _, e := range append(slices.Clone(entries), &entry{demand: demand{pod: &v1.Pod{}}}) {
+		at, ahead := slices.Index(q.entries, e), v1.ResourceList{}
+		for i, o := range q.entries {
+			if o.claimed && (i < at || at < 0) {
+				add(ahead, o.requests)
+			}
+		}
+		got, want := q.present(e, holding{}, ahead), q.recounted(e, func(*entry) bool { return true })
+		want.Others = q.counted(e, func(o *entry) bool {
+			return !o.claimed || at < 0 || slices.Index(q.entries, o) < at
+		}).Others
+		same(t, fmt.Sprintf("%q now", e.pod.UID), got, want)
+		if stays(e) {
+			same(t, fmt.Sprintf("%q later", e.pod.UID), q.future(e, holding{}),
+				q.recounted(e, func(o *entry) bool { return o != nil && stays(o) }))
+		}
+	}
+	for uid := range q.stakes.of {
+		if _, stored := q.stored.Pods[uid]; q.find(uid) == nil && !stored {
+			t.Errorf("pod %s is gone and has a stake", uid)
+		}
+	}
+}
+
+// recounted asks every other pod that counts; nil is one that only the store knows.
+func (q *Queue) recounted(e *entry, counts func(*entry) bool) allocation.Room {
+	room := q.counted(e, func(o *entry) bool { return counts(o) })
+	known := map[types.UID]bool{e.pod.UID: true}
+	var held []allocation.Pod
+	for _, o := range q.entries {
+		known[o.pod.UID] = true
+		if o == e || !counts(o) {
+			continue
+		}
+		if len(o.reserved.Containers) > 0 {
+			held = append(held, o.reserved)
+		}
+		if p, ok := q.stored.Pods[o.pod.UID]; ok {
+			held = append(held, p)
+		}
+	}
+	for uid, p := range q.stored.Pods {
+		if !known[uid] && counts(nil) {
+			held = append(held, p)
+		}
+	}
+	room.Taken = allocation.TakenBy(held...)
+	return room
+}
+
+func (q *Queue) counted(e *entry, counts func(*entry) bool) (room allocation.Room) {
+	staying, leaving, claimed := v1.ResourceList{}, v1.ResourceList{}, v1.ResourceList{}
+	for _, o := range q.entries {
+		if o == e || !o.holds() || !counts(o) {
+			continue
+		}
+		room.Sharing = room.Sharing || o.shares
+		switch {
+		case !stays(o):
+			add(leaving, o.requests)
+		case o.claimed:
+			add(claimed, o.requests)
+		default:
+			add(staying, o.requests)
+		}
+	}
+	room.Others = []v1.ResourceList{staying, greater(leaving, claimed)}
+	return room
+}
+
+func same(t testing.TB, what string, got, want allocation.Room) {
+	t.Helper()
+	if !got.Taken.CPUs.Equals(want.Taken.CPUs) {
+		t.Errorf("%s: CPUs %s are taken, want %s", what, got.Taken.CPUs, want.Taken.CPUs)
+	}
+	maps.DeleteFunc(want.Taken.Devices, func(_ string, ids sets.Set[string]) bool { return len(ids) == 0 })
+	if !reflect.DeepEqual(got.Taken.Devices, want.Taken.Devices) {
+		t.Errorf("%s: devices %v are taken, want %v", what, got.Taken.Devices, want.Taken.Devices)
+	}
+	if g, w := heaps(got.Taken.Memory), heaps(want.Taken.Memory); !reflect.DeepEqual(g, w) {
+		t.Errorf("%s: memory %v is taken, want %v", what, g, w)
+	}
+	if got.Sharing != want.Sharing {
+		t.Errorf("%s: shared %v, want %v", what, got.Sharing, want.Sharing)
+	}
+	g, w := total(got.Others), total(want.Others)
+	for name := range add(add(v1.ResourceList{}, g), w) {
+		if a, b := g[name], w[name]; a.Cmp(b) != 0 {
+			t.Errorf("%s: %s of %s is requested, want %s", what, a.String(), name, b.String())
+		}
+	}
+}
+
+func total(lists []v1.ResourceList) v1.ResourceList {
+	out := v1.ResourceList{}
+	for _, list := range lists {
+		add(out, list)
+	}
+	return out
+}
+
+// heaps are blocks with those on the same nodes made one, in order.
+func heaps(blocks []memory.Block) (out []memory.Block) {
+	for _, b := range blocks {
+		at := slices.IndexFunc(out, func(o memory.Block) bool {
+			return o.Nodes == b.Nodes && o.Resource == b.Resource
+		})
+		if at < 0 {
+			out = append(out, b)
+			continue
+		}
+		out[at].Size += b.Size
+	}
+	slices.SortFunc(out, func(a, b memory.Block) int {
+		return cmp.Or(a.Nodes.Compare(b.Nodes), cmp.Compare(a.Resource, b.Resource))
+	})
+	return out
+}
+
+// A sum that is wrong is found.
+func TestAuditFindsWhatIsWrong(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		d := open(t, dir, &plugins{}, nil)
+		defer d.stop()
+		d.queue.Submit(pod("a", "cpu=2"), false)
+		d.expect("a Admit")
+		for _, wrong := range []*stake{
+			nil,
+			{requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}},
+			{taken: d.queue.stakes.of["a"].taken},
+			{taken: d.queue.stakes.of["a"].taken, requests: d.queue.stakes.of["a"].requests, standing: going},
+		} {
+			d.queue.stakes.put("a", wrong)
+			found := &finds{TB: t}
+			audit(found, d.queue)
+			if !found.any {
+				t.Errorf("the audit does not see that the stake of a is %+v", wrong)
+			}
+		}
+	})
+}
+
+type finds struct {
+	testing.TB
+	any bool
+}
+
+func (f *finds) Errorf(string, ...any) { f.any = true }

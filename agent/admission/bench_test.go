@@ -1,0 +1,173 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/machine"
+	"github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/topology"
+)
+
+const crowd = 2000
+
+// crowded is a queue at rest in which that many pods wait for terminating pods, two for each
+// device, and one more for CPUs. Its methods are called as Run calls them.
+func crowded(b *testing.B) (*Queue, *int) {
+	spec := topology.Spec{}
+	for n := range 2 {
+		spec.Nodes = append(spec.Nodes, topology.Node{ID: topology.NodeID(n), MemoryBytes: 1 << 42})
+		for c := range 64 {
+			spec.CPUs = append(spec.CPUs, topology.CPU{
+				ID: n*64 + c, Core: topology.CoreID(n*64 + c), Node: topology.NodeID(n),
+				Socket: topology.SocketID(n),
+			})
+		}
+	}
+	m, err := topology.NewMachine(spec)
+	if err != nil {
+		b.Fatal(err)
+	}
+	static, err := cpumanager.NewStatic(m, cpuset.New(0), cpumanager.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	h := machine.Hardware{
+		Machine: m, CPUs: static,
+		Allocatable: node.Allocatable(m, node.Reservation{MaxPods: 4 * crowd}),
+	}
+	h.Allocatable[v1.ResourceCPU] = *resource.NewQuantity(4*crowd, resource.DecimalSI)
+	store, err := allocation.Open(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	p, planned := &plugins{}, 0
+	p.offer("example.com/gpu", crowd)
+	q := New(Config{
+		Hardware: func() machine.Hardware { return h }, Policy: topology.BestEffort,
+		Scope: topology.ContainerScope, Store: store, Plugins: p, BootID: "boot", Wait: time.Hour,
+		Report:  func(Result) {},
+		Planned: func(allocation.Plan, error, time.Duration) { planned++ },
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- store.Run(ctx) }()
+	b.Cleanup(func() { cancel(); <-done })
+	for i := range crowd / 2 {
+		q.Submit(pod(fmt.Sprint("old-", i), "cpu=500m memory=1Mi example.com/gpu=2"), false)
+	}
+	settle(ctx, q)
+	for _, e := range q.entries {
+		q.left(e.pod.UID)
+	}
+	for i := range crowd {
+		q.Submit(pod(fmt.Sprint("new-", i), "cpu=500m memory=1Mi example.com/gpu=1"), false)
+	}
+	settle(ctx, q)
+	waits := 0
+	for _, e := range q.entries {
+		if e.phase == waiting && e.claimed {
+			waits++
+		}
+	}
+	if waits != crowd {
+		b.Fatalf("%d pods wait, want %d", waits, crowd)
+	}
+	return q, &planned
+}
+
+// settle runs the queue until nothing is under way.
+func settle(ctx context.Context, q *Queue) {
+	q.read(ctx)
+	for first := true; first || q.under(); first = false {
+		q.sweep(ctx)
+		if q.under() {
+			<-q.done.Wake()
+			q.finish(ctx)
+		}
+	}
+	q.sweep(ctx)
+}
+
+func (q *Queue) under() bool {
+	for _, e := range q.entries {
+		if e.phase == busy || e.phase == releasing {
+			return true
+		}
+	}
+	return false
+}
+
+// spent is the CPU time of the process.
+func spent(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkRelease is one release while 2,000 pods wait, to the decision on the two that have
+// waited for it; "plans" says how many were made.
+func BenchmarkRelease(b *testing.B) {
+	q, planned := crowded(b)
+	*planned = 0
+	released := 0
+	var busy time.Duration
+	for b.Loop() {
+		q.Release(q.entries[0].pod.UID)
+		q.read(b.Context())
+		<-q.done.Wake()
+		began := spent(b)
+		q.finish(b.Context())
+		q.sweep(b.Context())
+		busy += spent(b) - began
+		b.StopTimer()
+		settle(b.Context(), q)
+		if released++; released == crowd/2 {
+			q, planned = crowded(b)
+			*planned, released = 0, 0
+		}
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(busy.Microseconds())/float64(b.N), "cpu-µs-to-decide/op")
+	b.ReportMetric(float64(*planned)/float64(max(released, 1)), "plans/op")
+}
+
+// BenchmarkDeviceChange is a change of a plugin's devices that 2,000 waiting pods do not need.
+func BenchmarkDeviceChange(b *testing.B) {
+	q, planned := crowded(b)
+	*planned = 0
+	p := q.cfg.Plugins.(*plugins)
+	began := spent(b)
+	for i := 0; b.Loop(); i++ {
+		p.offer("example.com/nic", i%7+1)
+		q.Poke()
+		q.read(b.Context())
+		q.sweep(b.Context())
+	}
+	b.ReportMetric(float64((spent(b)-began).Microseconds())/float64(b.N), "cpu-µs/op")
+	b.ReportMetric(float64(*planned)/float64(b.N), "plans/op")
+}
+
+// BenchmarkPlans is 2,000 waiting pods that are all planned again, as after a change of the machine.
+func BenchmarkPlans(b *testing.B) {
+	q, planned := crowded(b)
+	*planned = 0
+	began := spent(b)
+	for b.Loop() {
+		q.news.machine = true
+		q.sweep(b.Context())
+	}
+	b.ReportMetric(float64((spent(b)-began).Microseconds())/float64(max(*planned, 1)), "cpu-µs/plan")
+	b.ReportMetric(float64(*planned)/float64(b.N), "plans/op")
+}

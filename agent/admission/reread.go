@@ -1,0 +1,46 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/topology/memory"
+)
+
+// rereadTimeout is how long a pod waits for the machine to be looked at again.
+const rereadTimeout = time.Second
+
+// reread has the machine looked at again, once for each pod that would be refused for want of what
+// may be there by now. It returns false if the pod does not wait for that.
+func (q *Queue) reread(ctx context.Context, e *entry, err error) bool {
+	if q.cfg.Reread == nil || e.reread || !mayHaveGrown(e.pod, err) {
+		return false
+	}
+	e.reread = true
+	q.start(ctx, e, func(ctx context.Context) completion {
+		ctx, cancel := context.WithTimeout(ctx, rereadTimeout)
+		defer cancel()
+		q.cfg.Reread(ctx)
+		return completion{entry: e, reread: true}
+	})
+	return true
+}
+
+// mayHaveGrown tells whether the pod lacks memory or huge pages, which an administrator can turn
+// into each other.
+func mayHaveGrown(pod *v1.Pod, err error) bool {
+	var r *allocation.Rejection
+	if !errors.As(err, &r) {
+		return false
+	}
+	if r.Reason == allocation.ReasonTopology {
+		return len(memory.PodRequests(pod)) > 0
+	}
+	return memory.Refused(r) || r.Reason == "OutOfmemory" ||
+		strings.HasPrefix(r.Reason, "OutOf"+v1.ResourceHugePagesPrefix)
+}

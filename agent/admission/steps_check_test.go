@@ -1,0 +1,246 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/allocation"
+)
+
+// check compares the queue at rest, the store and the file with the model.
+func (w *walk) check() {
+	if n := w.plugins.asked.Swap(0); n > enough {
+		w.failf("plugins were asked without end")
+	}
+	w.reap()
+	w.hear()
+	free := w.ledger()
+	w.entries(&free)
+	if state := w.desk.store.State(); w.stale || state.Version != w.checked {
+		w.compare("the store", state)
+		w.file()
+		w.checked, w.stale = state.Version, false
+	}
+	w.free(free)
+	for _, t := range w.tenants {
+		w.decided(t)
+	}
+}
+
+// reap forgets the pods that were released while nothing could be written, once it could.
+func (w *walk) reap() {
+	state := w.desk.store.State()
+	for _, t := range slices.Clone(w.tenants) {
+		if _, has := state.Pods[t.uid]; t.going && !has {
+			w.drop(t)
+		}
+	}
+}
+
+// sums is what is taken, by what it is of.
+type sums struct {
+	cpus    mask
+	devices map[string]bool
+	memory  map[string]uint64 // by nodes and resource
+	unclear bool              // memory that is claimed and recorded for the same pod
+}
+
+func (w *walk) ledger() sums {
+	s := sums{devices: map[string]bool{}, memory: map[string]uint64{}}
+	for _, t := range w.tenants {
+		s.add(t.held)
+	}
+	return s
+}
+
+func (s *sums) add(g *grant) {
+	if g == nil {
+		return
+	}
+	s.cpus |= g.cpus
+	for _, id := range g.devices {
+		s.devices[id] = true
+	}
+	for _, b := range g.blocks {
+		s.memory[b.Nodes.String()+" "+string(b.Resource)] += b.Size
+	}
+}
+
+// entries checks that the queue knows those pods that it was told of and that only those who have
+// no place yet have claims and reservations, which are added.
+func (w *walk) entries(all *sums) {
+	known := 0
+	for _, t := range w.tenants {
+		if t.known || t.going {
+			known++
+		}
+	}
+	if n := len(w.desk.queue.entries); n != known {
+		w.failf("the queue knows %d pods, want %d", n, known)
+	}
+	var reserved sums
+	for _, e := range w.desk.queue.entries {
+		t := w.find(e.pod.UID)
+		if t == nil {
+			w.failf("the queue has %s, which was released", e.pod.UID)
+			continue
+		}
+		if e.phase == admitted || len(e.reserved.Containers) == 0 {
+			continue
+		}
+		if e.phase == rejected {
+			w.failf("%s was rejected and claims %s", t.uid, written(e.reserved))
+			continue
+		}
+		g := grantOf(e.reserved, 0)
+		if !e.claimed && e.phase != releasing {
+			t.inflight = true
+			w.reserved(t, g, &reserved)
+		}
+		all.unclear = all.unclear || t.held != nil && len(g.blocks)+len(t.held.blocks) > 0
+		all.add(g)
+	}
+}
+
+// reserved checks that what is about to be given to a pod is nobody else's.
+func (w *walk) reserved(t *tenant, g *grant, others *sums) {
+	if both := g.cpus & others.cpus; both != 0 {
+		w.failf("CPUs %s are reserved for %s and for another", both.set(), t.uid)
+	}
+	others.cpus |= g.cpus
+	for _, o := range w.tenants {
+		if o == t || o.held == nil {
+			continue
+		}
+		if both := g.cpus & o.held.cpus; both != 0 {
+			w.failf("CPUs %s are reserved for %s and held by %s", both.set(), t.uid, o.uid)
+		}
+		for _, id := range g.devices {
+			if slices.Contains(o.held.devices, id) {
+				w.failf("%s is reserved for %s and held by %s", id, t.uid, o.uid)
+			}
+		}
+	}
+}
+
+// compare checks that exactly what pods hold is recorded.
+func (w *walk) compare(where string, state allocation.State) {
+	n := 0
+	for _, t := range w.tenants {
+		stored, has := state.Pods[t.uid]
+		switch {
+		case t.going && w.broken && has:
+			n++ // it goes once the file can be written
+		case t.going:
+			if has {
+				w.failf("%s was released, and %s has %s", t.uid, where, written(stored))
+			}
+		case t.held == nil && has:
+			w.failf("%s holds nothing, and %s has %s", t.uid, where, written(stored))
+		case t.held != nil && !has:
+			w.failf("%s holds %s, and %s has nothing", t.uid, t.held.text, where)
+		case t.held != nil:
+			n++
+			if text := written(stored); text != t.held.text {
+				w.failf("%s holds %s, and %s has %s", t.uid, t.held.text, where, text)
+			}
+		}
+	}
+	if n != len(state.Pods) {
+		w.failf("%s has %d pods, want %d: %v", where, len(state.Pods), n, uids(state))
+	}
+}
+
+func uids(state allocation.State) (out []types.UID) {
+	for uid := range state.Pods {
+		out = append(out, uid)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (w *walk) file() {
+	state, err := allocation.ReadState(w.path())
+	if errors.Is(err, fs.ErrNotExist) && w.desk.store.State().Version == 0 {
+		return
+	}
+	if err != nil {
+		w.failf("%v", err)
+		return
+	}
+	if state.Version != w.desk.store.State().Version {
+		w.failf("the file has version %d, the store %d", state.Version, w.desk.store.State().Version)
+	}
+	w.compare("the file", state)
+}
+
+// free checks what the next plan would start from.
+func (w *walk) free(held sums) {
+	s, err := w.desk.queue.Snapshot(context.Background())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	room := s.all
+	if got := maskOf(room.Taken.CPUs); got != held.cpus {
+		w.failf("CPUs %s are taken to the next pod, want %s", got.set(), held.cpus.set())
+	}
+	if w.site.ownCPUs {
+		want := w.site.online() &^ w.site.reserved &^ held.cpus
+		if got := maskOf(room.CPUs.Free(room.Taken.CPUs)); got != want {
+			w.failf("CPUs %s are free to the next pod, want %s", got.set(), want.set())
+		}
+	}
+	n := 0
+	for resource, ids := range room.Taken.Devices {
+		for id := range ids {
+			n++
+			if !held.devices[resource+"/"+id] {
+				w.failf("%s/%s is taken to the next pod, and nobody holds it", resource, id)
+			}
+		}
+	}
+	if n != len(held.devices) {
+		w.failf("%d devices are taken to the next pod, want %v", n, held.devices)
+	}
+	if held.unclear {
+		return
+	}
+	memory := map[string]uint64{}
+	for _, b := range room.Taken.Memory {
+		memory[b.Nodes.String()+" "+string(b.Resource)] += b.Size
+	}
+	for of, size := range held.memory {
+		if memory[of] != size {
+			w.failf("%d bytes of %s are taken to the next pod, want %d", memory[of], of, size)
+		}
+		delete(memory, of)
+	}
+	if len(memory) > 0 {
+		w.failf("memory is taken to the next pod, and nobody holds it: %v", memory)
+	}
+}
+
+// decided checks that a pod without a final word has a reason to wait.
+func (w *walk) decided(t *tenant) {
+	if !t.known || t.leaving || t.said == Admit || t.said == Reject {
+		return
+	}
+	if age := time.Since(t.since); age > w.wait+15*time.Second && !t.alive {
+		w.failf("%s waits for %v", t.uid, age)
+	}
+	if t.inflight && w.slow(t) {
+		return // whatever was said of it before
+	}
+	if t.said == Wait {
+		if no := w.mayWait(t); no != "" {
+			w.failf("%s waits with %s, and %s", t.uid, t.reason, no)
+		}
+		return
+	}
+	w.failf("%s was not decided on, and no plugin of its hangs", t.uid)
+}

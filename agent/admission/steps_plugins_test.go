@@ -1,0 +1,147 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology"
+)
+
+// stepPlugins are plugins that come and go, with devices that fail, and that hang or refuse.
+type stepPlugins struct {
+	inventory atomic.Pointer[deviceplugin.Inventory]
+	boot      atomic.Pointer[string]
+	hangs     [len(stepResources)]atomic.Bool
+	refuses   [len(stepResources)]atomic.Bool
+	recovered [len(stepResources)]time.Time // when it stopped hanging
+	asked     atomic.Int64                  // for preferences in this step
+}
+
+func (p *stepPlugins) Inventory() deviceplugin.Inventory { return *p.inventory.Load() }
+
+// enough is more questions than one step can be worth.
+const enough = 1000
+
+// Preferred is always the same for the same question, now and then nothing.
+func (p *stepPlugins) Preferred(ctx context.Context, q deviceplugin.PreferredRequest) (
+	[]string, error) {
+	if p.asked.Add(1) > enough {
+		<-ctx.Done() // so that the step ends
+		return nil, ctx.Err()
+	}
+	h := fnv.New64a()
+	for _, id := range slices.Concat(q.Available, q.MustInclude) {
+		_, _ = h.Write([]byte(id))
+	}
+	switch h.Sum64() % 5 {
+	case 0:
+		return nil, errors.New("no preference today")
+	case 1:
+		return nil, context.DeadlineExceeded
+	}
+	ids := slices.Clone(q.MustInclude)
+	for _, id := range slices.Backward(q.Available) {
+		if len(ids) < q.Size && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+func (p *stepPlugins) Allocate(ctx context.Context, resource string, ids []string) (
+	*pluginapi.ContainerAllocateResponse, error) {
+	at := slices.Index(stepResources[:], resource)
+	if !p.Inventory().Resources[resource].Connected {
+		return nil, status.Error(codes.Unavailable, "nobody is there")
+	}
+	if p.refuses[at].Load() {
+		return nil, errors.New("out of order")
+	}
+	if p.hangs[at].Load() {
+		timer := time.NewTimer(10 * time.Second)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-timer.C:
+			return nil, context.DeadlineExceeded
+		}
+	}
+	return &pluginapi.ContainerAllocateResponse{Envs: map[string]string{
+		"GIVEN": *p.boot.Load() + " " + strings.Join(ids, " "),
+	}}, nil
+}
+
+// change replaces one resource; nil: it is not known any more.
+func (p *stepPlugins) change(at int, r *deviceplugin.Resource) {
+	next := deviceplugin.Inventory{Resources: maps.Clone(p.Inventory().Resources)}
+	if r == nil {
+		delete(next.Resources, stepResources[at])
+	} else {
+		next.Resources[r.Name] = *r
+	}
+	p.inventory.Store(&next)
+}
+
+// offer has a plugin name new devices, some of them as before.
+func (p *stepPlugins) offer(r *rand.Rand, at, nodes int) {
+	of := deviceplugin.Resource{
+		Name: stepResources[at], Connected: true, Preferred: r.IntN(4) == 0,
+	}
+	for i := range 1 + r.IntN(6) {
+		d := &deviceplugin.Device{
+			ID: fmt.Sprint(stepResources[at][12:], "-", i), Healthy: r.IntN(8) > 0,
+		}
+		if r.IntN(4) > 0 {
+			d.Nodes = topology.NewNodeSet(topology.NodeID(r.IntN(nodes)))
+		}
+		of.Devices = append(of.Devices, d)
+	}
+	p.change(at, &of)
+}
+
+// flip changes the health of one device.
+func (p *stepPlugins) flip(r *rand.Rand, at int) bool {
+	of, known := p.Inventory().Resources[stepResources[at]]
+	if !known || len(of.Devices) == 0 {
+		return false
+	}
+	of.Devices = slices.Clone(of.Devices)
+	i := r.IntN(len(of.Devices))
+	d := *of.Devices[i]
+	d.Healthy = !d.Healthy
+	of.Devices[i] = &d
+	p.change(at, &of)
+	return true
+}
+
+// healthy tells whether "resource/id" is offered.
+func (p *stepPlugins) healthy(device string) bool {
+	i := strings.LastIndexByte(device, '/')
+	of := p.Inventory().Resources[device[:i]]
+	return of.Connected && slices.ContainsFunc(of.Devices, func(d *deviceplugin.Device) bool {
+		return d.ID == device[i+1:] && d.Healthy
+	})
+}
+
+// ails tells whether a plugin has what the reason says.
+func (p *stepPlugins) ails(at int, reason string) bool {
+	of := p.Inventory().Resources[stepResources[at]]
+	if reason == ReasonWaitDevices && of.Connected {
+		return slices.ContainsFunc(of.Devices, func(d *deviceplugin.Device) bool { return !d.Healthy })
+	}
+	return !of.Connected || p.hangs[at].Load() || time.Since(p.recovered[at]) < 20*time.Second
+}

@@ -1,0 +1,166 @@
+package admission
+
+import (
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
+// stepResources are what the plugins of these tests serve.
+var stepResources = [...]string{"example.com/fpga", "example.com/gpu", "example.com/nic"}
+
+// amount is what is only counted.
+type amount struct{ milli, memory, pages int64 }
+
+func (a amount) plus(b amount) amount {
+	return amount{a.milli + b.milli, a.memory + b.memory, a.pages + b.pages}
+}
+
+func (a amount) max(b amount) amount {
+	return amount{max(a.milli, b.milli), max(a.memory, b.memory), max(a.pages, b.pages)}
+}
+
+// within tells whether it is no more than all there is, of what asked is not zero.
+func (a amount) within(all, asked amount) bool {
+	return (a.milli <= all.milli || asked.milli == 0) &&
+		(a.memory <= all.memory || asked.memory == 0) && (a.pages <= all.pages || asked.pages == 0)
+}
+
+type role int
+
+const (
+	starts role = iota // an init container: gone before the next one starts
+	beside             // a sidecar
+	works
+)
+
+// wish is what one container asks for.
+type wish struct {
+	name string
+	role role
+	amount
+	devices [len(stepResources)]int
+}
+
+// order is a pod as the model sees it.
+type order struct {
+	number     int
+	uid        types.UID
+	guaranteed bool
+	wishes     []wish
+	pod        *v1.Pod
+	total      amount // requested of the node
+}
+
+func (o *order) wants(resource int) bool {
+	for i := range o.wishes {
+		if o.wishes[i].devices[resource] > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// exclusive is how many CPUs of its own a container gets under a static policy.
+func (o *order) exclusive(w *wish) int {
+	if !o.guaranteed || w.milli%1000 != 0 {
+		return 0
+	}
+	return int(w.milli / 1000)
+}
+
+func newOrder(r *rand.Rand, n int) *order {
+	o := &order{number: n, uid: types.UID(fmt.Sprint("p", n))}
+	quality := r.IntN(10)
+	o.guaranteed = quality < 7
+	if r.IntN(3) == 0 {
+		for i := range 1 + r.IntN(2) {
+			o.wishes = append(o.wishes, newWish(r, fmt.Sprint("init", i), role(r.IntN(2)), quality))
+		}
+	}
+	for i := range 1 + r.IntN(4)/3 {
+		o.wishes = append(o.wishes, newWish(r, fmt.Sprint("main", i), works, quality))
+	}
+	o.build(quality)
+	return o
+}
+
+func newWish(r *rand.Rand, name string, as role, quality int) wish {
+	w := wish{name: name, role: as}
+	for i := range w.devices {
+		if r.IntN(9) == 0 {
+			w.devices[i] = 1 + r.IntN(2)
+		}
+	}
+	if quality == 9 {
+		return w
+	}
+	w.milli = [...]int64{500, 1000, 1000, 1000, 1000, 1500, 2000, 2000, 2000, 4000}[r.IntN(10)]
+	w.memory = [...]int64{1, 1, 4, 4, 16, 16, 32, 80}[r.IntN(8)] << 26
+	if r.IntN(40) == 0 {
+		w.memory = 14 << 30
+	}
+	if r.IntN(9) == 0 {
+		w.pages = int64(1+r.IntN(3)) << 28
+	}
+	return w
+}
+
+// build makes the pod of the wishes, and adds these up: an init container runs beside the sidecars
+// before it, all others beside each other.
+func (o *order) build(quality int) {
+	p := &v1.Pod{}
+	p.UID, p.Namespace, p.Name = o.uid, "default", string(o.uid)
+	var steady, most amount
+	for i := range o.wishes {
+		w := &o.wishes[i]
+		c := v1.Container{Name: w.name, Resources: w.resources(quality)}
+		asks := w.amount
+		if quality == 7 || quality == 8 {
+			asks.milli = min(asks.milli, 250)
+		}
+		switch w.role {
+		case beside:
+			c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
+			fallthrough
+		case starts:
+			p.Spec.InitContainers = append(p.Spec.InitContainers, c)
+		default:
+			p.Spec.Containers = append(p.Spec.Containers, c)
+		}
+		if w.role == starts {
+			most = most.max(steady.plus(asks))
+		} else {
+			steady = steady.plus(asks)
+		}
+	}
+	o.pod, o.total = p, most.max(steady)
+}
+
+func (w *wish) resources(quality int) v1.ResourceRequirements {
+	limits, requests := v1.ResourceList{}, v1.ResourceList{}
+	set := func(name v1.ResourceName, q resource.Quantity) { limits[name], requests[name] = q, q }
+	if quality < 9 {
+		set(v1.ResourceCPU, *resource.NewMilliQuantity(w.milli, resource.DecimalSI))
+		set(v1.ResourceMemory, *resource.NewQuantity(w.memory, resource.BinarySI))
+		if w.pages > 0 {
+			set("hugepages-2Mi", *resource.NewQuantity(w.pages, resource.BinarySI))
+		}
+	}
+	if quality == 7 || quality == 8 {
+		requests[v1.ResourceCPU] = *resource.NewMilliQuantity(min(w.milli, 250), resource.DecimalSI)
+	}
+	for i, n := range w.devices {
+		if n > 0 {
+			set(v1.ResourceName(stepResources[i]), *resource.NewQuantity(int64(n), resource.DecimalSI))
+		}
+	}
+	return v1.ResourceRequirements{Limits: limits, Requests: requests}
+}
+
+func popcount(m mask) int { return bits.OnesCount64(uint64(m)) }

@@ -1,0 +1,378 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/machine"
+	"github.com/numalet/numalet/deviceplugin"
+)
+
+// Steps in all, and in each walk.
+const (
+	allSteps   = 1_000_000
+	shortSteps = 20_000
+	walkSteps  = 10_000
+)
+
+// Whatever happens to pods, plugins, the agent and the machine, in whatever order: nothing is held
+// twice, nothing is held for nobody, and free is all that is not assigned. NUMALET_STEPS is how
+// many steps are taken. NUMALET_STEPS_SEED repeats one walk; when several pods wait for plugins at
+// once, the order of the answers is not repeated.
+func TestRandomSteps(t *testing.T) {
+	steps := allSteps
+	if testing.Short() || raceDetector {
+		steps = shortSteps
+	}
+	if text := os.Getenv("NUMALET_STEPS"); text != "" {
+		var err error
+		if steps, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text := os.Getenv("NUMALET_STEPS_SEED"); text != "" {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		walkAt(t, seed, steps, newTally())
+		return
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // little is alive, and much is thrown away
+	all := newTally()
+	began := time.Now()
+	t.Run("seed", func(t *testing.T) {
+		for seed := range (steps + walkSteps - 1) / walkSteps {
+			t.Run(strconv.Itoa(seed), func(t *testing.T) {
+				t.Parallel()
+				walkAt(t, uint64(seed), min(walkSteps, steps-seed*walkSteps), all)
+			})
+		}
+	})
+	t.Logf("%d steps in %v: %v", steps, time.Since(began).Round(time.Second), all.counts)
+	if !t.Failed() && steps >= shortSteps {
+		all.check(t)
+	}
+}
+
+// tally counts what came about, over all walks.
+type tally struct {
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+func newTally() *tally { return &tally{counts: map[string]int{}} }
+
+func (y *tally) add(counts map[string]int) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	for name, n := range counts {
+		y.counts[name] += n
+	}
+}
+
+// check finds kinds of events that hardly occurred: of those the walks say nothing.
+func (y *tally) check(t *testing.T) {
+	for _, m := range moves {
+		if y.counts["step "+m.name] < 3 {
+			t.Errorf("%d steps %q are too few to mean anything", y.counts["step "+m.name], m.name)
+		}
+	}
+	for _, name := range []string{
+		"Admit", "Reject", "Wait " + ReasonWaitPlugin, "Wait " + ReasonWaitResources,
+		"Wait " + ReasonWaitDevices, "Wait " + ReasonWaitStore, "kept its own", "adopted",
+		"has CPUs", "has memory", "has devices", "commit torn",
+	} {
+		if y.counts[name] < 10 {
+			t.Errorf("%d times %s are too few to mean anything", y.counts[name], name)
+		}
+	}
+}
+
+// walkAt is one walk in a bubble of its own.
+func walkAt(t *testing.T, seed uint64, steps int, all *tally) {
+	dir := stepsDir(t)
+	w := &walk{
+		t: t, r: rand.New(rand.NewPCG(seed, 1)), dir: dir, plugins: &stepPlugins{},
+		seen: map[string]int{},
+	}
+	defer func() {
+		if t.Failed() {
+			t.Logf("the last steps:\n%s\nto repeat: NUMALET_STEPS_SEED=%d NUMALET_STEPS=%d go test "+
+				"-run TestRandomSteps ./agent/admission", strings.Join(w.story, "\n"), seed, steps)
+		}
+	}()
+	synctest.Test(t, func(t *testing.T) {
+		w.t = t
+		w.run(steps)
+	})
+	all.add(w.seen)
+}
+
+// stepsDir is in memory where that is possible: each commit is synced.
+func stepsDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("/dev/shm", "numalet-steps-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// walk is a node and its model, of which the steps make the same history.
+type walk struct {
+	t       *testing.T
+	r       *rand.Rand
+	dir     string
+	plugins *stepPlugins
+	site    *site
+	boot    int
+	tenants []*tenant // in order of arrival
+	pods    int       // so far
+	broken  bool      // nothing can be written
+	wait    time.Duration
+
+	desk    stepDesk
+	checked uint64 // version of the state
+	stale   bool   // what the store must have is not what it had to have at the last check
+	step    int
+	story   []string
+	seen    map[string]int
+}
+
+// stepDesk is the agent's part: what a restart replaces.
+type stepDesk struct {
+	hardware atomic.Pointer[machine.Hardware]
+	queue    *Queue
+	store    *allocation.Store
+	stop     func()
+
+	mu   sync.Mutex
+	said []Result
+}
+
+const storyLength = 30
+
+func (w *walk) tell(format string, args ...any) {
+	line := fmt.Sprintf("%6d ", w.step) + fmt.Sprintf(format, args...)
+	if len(w.story) == storyLength*3 {
+		w.story = w.story[:copy(w.story, w.story[1:])]
+	}
+	w.story = append(w.story, line)
+}
+
+func (w *walk) failf(format string, args ...any) {
+	w.t.Helper()
+	w.tell("FAILED "+format, args...)
+	w.t.Errorf("step %d: "+format, append([]any{w.step}, args...)...)
+}
+
+func (w *walk) bootID() string { return fmt.Sprint("boot-", w.boot, "-") }
+
+func (w *walk) path() string { return filepath.Join(w.dir, allocation.FileName) }
+
+func (w *walk) run(steps int) {
+	w.plugins.inventory.Store(&deviceplugin.Inventory{
+		Resources: map[string]deviceplugin.Resource{},
+	})
+	w.site = newSite(w.t, w.r, newHull(w.r), 0)
+	w.tell("on %s", w.site.text)
+	for at := range stepResources {
+		w.plugins.offer(w.r, at, w.site.nodes)
+	}
+	w.boots()
+	w.open()
+	defer func() { w.desk.stop() }()
+	for w.step = 1; w.step <= steps && !w.t.Failed(); w.step++ {
+		w.move()
+		synctest.Wait()
+		w.check()
+	}
+}
+
+func (w *walk) boots() {
+	w.boot++
+	id := w.bootID()
+	w.plugins.boot.Store(&id)
+}
+
+// open starts the agent on what the files have: the record is brought in line with what runs, and
+// the pods of the sources come, the older ones first.
+func (w *walk) open() {
+	store, err := allocation.Open(w.dir)
+	if store == nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), klog.Logger{}))
+	done := make(chan error, 2)
+	go func() { done <- store.Run(ctx) }()
+	w.rebuild(ctx, store)
+	w.wait = 2 * time.Minute
+	if w.r.IntN(6) == 0 {
+		w.wait = 0
+	}
+	d := &w.desk
+	d.said = nil
+	d.hardware.Store(&w.site.hardware)
+	queue := New(Config{
+		Hardware: func() machine.Hardware { return *d.hardware.Load() },
+		Policy:   w.site.policy, Scope: w.site.scope,
+		Store: store, Plugins: w.plugins, BootID: w.bootID(), Wait: w.wait,
+		Report: func(r Result) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.said = append(d.said, r)
+		},
+	})
+	d.queue, d.store = queue, store
+	d.stop = func() {
+		cancel()
+		<-done
+		<-done
+	}
+	w.stale = true
+	w.submitAll()
+	go func() { done <- queue.Run(ctx) }()
+}
+
+func (w *walk) submit(t *tenant) {
+	t.known, t.said, t.reason, t.since, t.inflight = true, "", "", time.Now(), false
+	t.epoch = w.site.epoch
+	w.desk.queue.Submit(t.pod, t.alive)
+}
+
+// hear takes what admission said and moves the pods of the model on.
+func (w *walk) hear() {
+	w.desk.mu.Lock()
+	said := w.desk.said
+	w.desk.said = nil
+	w.desk.mu.Unlock()
+	var admitted []*tenant
+	for _, r := range said {
+		w.tell("  %s: %s %s %s", r.Pod.UID, r.Outcome, r.Reason, r.Message)
+		t := w.find(r.Pod.UID)
+		switch {
+		case t == nil || t.going:
+			w.failf("%s of %s, which was released", r.Outcome, r.Pod.UID)
+			continue
+		case t.said == Admit || t.said == Reject:
+			w.failf("%s of %s after %s", r.Outcome, t.uid, t.said)
+		case t.alive && r.Outcome != Admit:
+			w.failf("%s of %s, which runs", r.Outcome, t.uid)
+		case r.Outcome == Wait && w.wait == 0 && !w.slow(t):
+			w.failf("%s waits, though nobody may", t.uid)
+		}
+		t.said, t.reason = r.Outcome, r.Reason
+		switch r.Outcome {
+		case Admit:
+			admitted = append(admitted, t)
+			w.seen["Admit"]++
+		case Wait:
+			w.seen["Wait "+r.Reason]++
+		default:
+			w.seen["Reject"]++
+		}
+	}
+	w.admit(admitted)
+}
+
+// slow tells whether the answer of a plugin of the pod has not come, or came late.
+func (w *walk) slow(t *tenant) bool {
+	for i := range stepResources {
+		if t.wants(i) && (w.plugins.hangs[i].Load() || time.Since(w.plugins.recovered[i]) < time.Minute) {
+			return true
+		}
+	}
+	return false
+}
+
+// admit takes what those who were admitted hold now.
+func (w *walk) admit(admitted []*tenant) {
+	state := w.desk.store.State()
+	anew := map[*tenant]*grant{}
+	for _, t := range admitted {
+		before := t.held
+		stored, has := state.Pods[t.uid]
+		switch {
+		case has && before != nil && written(stored) == before.text:
+			w.seen["kept its own"]++
+		case t.keeps || t.alive && before != nil:
+			w.failf("%s had %v and has %v", t.uid, before, stored)
+		case t.alive && !has:
+			w.seen["runs without"]++
+		case has:
+			t.held, w.stale = grantOf(stored, w.site.epoch), true
+			anew[t] = before
+		default:
+			t.held = nil
+			anew[t] = before
+		}
+		if t.alive {
+			w.seen["adopted"]++
+		}
+		t.keeps = false
+	}
+	slices.SortFunc(admitted, func(a, b *tenant) int { return a.number - b.number })
+	for _, t := range admitted {
+		if before, ok := anew[t]; ok {
+			w.fresh(t, before)
+			if !t.alive && !t.inflight {
+				w.fits(t)
+			}
+		}
+		w.count(t.held)
+		if !t.alive && !t.leaving && w.r.IntN(8) > 0 {
+			t.alive, t.worn = true, t.held
+		}
+	}
+}
+
+func (w *walk) count(g *grant) {
+	if g == nil {
+		return
+	}
+	if g.cpus != 0 {
+		w.seen["has CPUs"]++
+	}
+	if len(g.blocks) > 0 {
+		w.seen["has memory"]++
+	}
+	if len(g.devices) > 0 {
+		w.seen["has devices"]++
+	}
+}
+
+// fits checks that what is only counted is not promised beyond what there is.
+func (w *walk) fits(last *tenant) {
+	var sum amount
+	n := int64(0)
+	for _, t := range w.tenants {
+		if t.known && t.said == Admit {
+			sum = sum.plus(t.total)
+			n++
+		}
+	}
+	if !sum.within(w.site.amount(), last.total) || n > w.site.maxPods {
+		w.failf("%d pods request %+v with %s, of %+v for %d", n, sum, last.uid, w.site.amount(),
+			w.site.maxPods)
+	}
+}
