@@ -3,12 +3,16 @@ package explain
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
 )
 
 const outOf = "OutOf" // the kubelet's reasons for what is only counted begin so
@@ -23,13 +27,38 @@ func (c Case) blocking(r Record) *Blocking {
 	case !errors.As(c.Err, &rejection):
 		return nil
 	case rejection.Err != nil:
-		return c.refusedBy(rejection.Err)
+		return c.refusedBy(rejection.Err, r)
 	case rejection.Reason == allocation.ReasonTopology:
 		return c.misaligned(r)
 	case strings.HasPrefix(rejection.Reason, outOf):
-		return &Blocking{Resource: strings.TrimPrefix(rejection.Reason, outOf), Why: rejection.Message}
+		return c.outOf(strings.TrimPrefix(rejection.Reason, outOf), rejection.Message)
 	}
 	return nil
+}
+
+// outOf is a lack of what is only counted.
+func (c Case) outOf(name, message string) *Blocking {
+	b := &Blocking{Resource: name, Why: message}
+	for _, short := range c.Room.Shortages(c.Pod) {
+		if string(short.Resource) != name {
+			continue
+		}
+		left := max(short.Capacity-short.Used, 0)
+		b.Why = fmt.Sprintf("%s requested, %s of %s not requested by other pods",
+			counted(name, short.Requested), counted(name, left), counted(name, short.Capacity))
+		if short.Resource == v1.ResourcePods {
+			b.Why = fmt.Sprintf("the node takes %d pods and has %d", short.Capacity, short.Used)
+		}
+	}
+	return b
+}
+
+// counted is an amount in the units of the kubelet's message.
+func counted(name string, n int64) string {
+	if name == cpu {
+		return strconv.FormatFloat(float64(n)/1000, 'f', -1, 64)
+	}
+	return number(name, int(n))
 }
 
 // unplaced is the first container that has no place.
@@ -43,37 +72,37 @@ func (c Case) unplaced() string {
 }
 
 // refusedBy reads an allocator's error.
-func (c Case) refusedBy(err error) *Blocking {
+func (c Case) refusedBy(err error, r Record) *Blocking {
 	b := &Blocking{Resource: cpu, Container: c.unplaced(), Why: err.Error()}
 	var (
 		few       *deviceplugin.UnavailableError
 		unhealthy *deviceplugin.UnhealthyError
 		short     *cpumanager.ShortageError
+		threads   *cpumanager.SMTAlignmentError
+		pool      *cpumanager.EmptyPoolError
 	)
 	switch {
 	case errors.As(err, &few):
 		b.Resource = few.Resource
-		b.Why = fmt.Sprintf("%s still needed, %s", count(few.Requested), free(few.Available))
+		b.Why = fmt.Sprintf("%d needed, %s", few.Requested, free(b.Resource, few.Available))
 	case errors.As(err, &unhealthy):
 		b.Resource, b.Why = unhealthy.Resource, "none of its devices is healthy"
 	case errors.As(err, &short):
-		b.Why = fmt.Sprintf("%s asked for, %s", count(short.Requested), free(short.Available))
+		b.Why = fmt.Sprintf("%d needed, %s", short.Requested, free(cpu, short.Available))
+	case errors.As(err, &threads) && !threads.Shortage:
+		b.Why = fmt.Sprintf("whole cores only are given out (full-pcpus-only), and %d CPUs are no "+
+			"number of whole cores, which have %d CPUs each", threads.Requested, threads.CPUsPerCore)
+	case errors.As(err, &threads):
+		b.Why = fmt.Sprintf("whole cores only are given out (full-pcpus-only): %d CPUs asked for, %s "+
+			"in cores that nobody uses a part of", threads.Requested, free(cpu, threads.Available))
+	case errors.As(err, &pool):
+		b.Container = ""
+		b.Why = "no CPU would be left for containers that share CPUs, which strict-cpu-reservation " +
+			"keeps off the reserved ones"
+	case memory.Refused(err):
+		return c.refusedMemory(err, r)
 	}
 	return b
-}
-
-func count(n int) string {
-	if n == 1 {
-		return "1 is"
-	}
-	return fmt.Sprintf("%d are", n)
-}
-
-func free(n int) string {
-	if n == 0 {
-		return "none is free"
-	}
-	return count(n) + " free"
 }
 
 // misaligned finds the resource with which the merge began to fail: by itself, or beside those
@@ -113,24 +142,30 @@ func (c Case) alone(d allocation.Decision, o topology.ResourceHints, r Record) s
 	}
 	offered := offer(o)
 	sets := append(offered.Preferred, offered.Possible...)
+	supply := r.supply(o.Resource)
+	asked := number(o.Resource, need)
+	if len(sets) == 0 && supply.Free < need {
+		return asked + " asked for, " + free(o.Resource, supply.Free)
+	}
 	if len(sets) == 0 {
-		for _, s := range r.Free {
-			if s.Resource == o.Resource {
-				return fmt.Sprintf("%s asked for, %s", count(need), free(s.Free))
-			}
-		}
+		return asked + " asked for, and no NUMA nodes have that much free that may be used together" +
+			supply.grouped()
 	}
 	if c.Room.Policy == topology.SingleNUMANode {
-		freest, largest := r.most(o.Resource)
-		if need > largest {
-			return fmt.Sprintf("%s asked for on one NUMA node, and no node has more than %d",
-				count(need), largest)
+		freest, largest := supply.most()
+		switch {
+		case need > largest:
+			return fmt.Sprintf("%s asked for on one NUMA node, and the largest has %s", asked,
+				number(o.Resource, largest))
+		case need > freest:
+			return fmt.Sprintf("%s asked for on one NUMA node, and no node has more than %s free", asked,
+				number(o.Resource, freest))
 		}
-		return fmt.Sprintf("%s asked for on one NUMA node, and no node has more than %d free",
-			count(need), freest)
+		return asked + " asked for on one NUMA node, and no node with that much free can be used alone" +
+			supply.grouped()
 	}
-	return fmt.Sprintf("now %d fit only on %s; the policy insists on as few nodes as it would take "+
-		"were nothing taken", need, nodes(sets[0]))
+	return fmt.Sprintf("%s free only on %s together; policy %s wants it on as few NUMA nodes as an "+
+		"empty machine would need", asked, nodes(sets[0]), c.Room.Policy)
 }
 
 func (r Request) count(resource string) int {
@@ -143,14 +178,9 @@ func (r Request) count(resource string) int {
 }
 
 // most is the largest number on one node: free, and in all.
-func (r Record) most(resource string) (free, total int) {
-	for _, s := range r.Free {
-		if s.Resource != resource {
-			continue
-		}
-		for _, n := range s.Nodes {
-			free, total = max(free, n.Free), max(total, n.Total)
-		}
+func (s Supply) most() (free, total int) {
+	for _, n := range s.Nodes {
+		free, total = max(free, n.Free), max(total, n.Total)
 	}
 	return free, total
 }
@@ -165,10 +195,11 @@ func apart(offers []topology.ResourceHints) string {
 			sets = offered.Possible
 		}
 		if len(sets) > 0 && !offered.Any {
-			where = append(where, fmt.Sprintf("%s on %s", o.Resource, places(sets[:min(len(sets), 3)])))
+			few := places(sets[:min(len(sets), wideShown)])
+			where = append(where, fmt.Sprintf("%s on %s", label(o.Resource), few))
 		}
 	}
-	return "each could be had, but not on the same nodes: " + strings.Join(where, "; ")
+	return "there is enough of each, but not on the same NUMA nodes: " + strings.Join(where, ", ")
 }
 
 // nodes is a node set in words.

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"strings"
 
@@ -51,6 +52,22 @@ func (c Case) Explain() Record {
 	return r
 }
 
+// Judged is the whole record of an outcome, with what would fit if the pod has no place.
+func (c Case) Judged(v Verdict) Record {
+	var unready *allocation.Unready
+	counted := strings.TrimPrefix(v.Reason, outOf)
+	if errors.As(c.Err, &unready) && counted != v.Reason && counted != unready.Resource {
+		// It would not fit with its plugin back either.
+		c.Err = &allocation.Rejection{Reason: v.Reason, Message: v.Message}
+	}
+	r := c.Explain()
+	if c.Err != nil {
+		r.WouldFit = c.WouldFit()
+	}
+	r.Verdict = v
+	return r
+}
+
 // containersOf lists the containers in the order in which they start, with their kinds.
 func containersOf(pod *v1.Pod) func(yield func(*v1.Container, string) bool) {
 	return func(yield func(*v1.Container, string) bool) {
@@ -89,6 +106,7 @@ func (c Case) request(container *v1.Container, kind string) Request {
 		}
 		r.Resources = append(r.Resources, a)
 	}
+	c.memoryRequest(&r, container, got)
 	return r
 }
 
@@ -120,10 +138,14 @@ func (c Case) supply(resource string) Supply {
 		at[id] = i
 		s.Nodes = append(s.Nodes, NodeSupply{Node: int(id)})
 	}
-	if resource == cpu {
+	switch {
+	case resource == cpu:
 		c.countCPUs(&s, at)
-	} else {
+	case isMemory(resource):
+		c.countMemory(&s)
+	default:
 		c.countDevices(&s, at)
+		s.Away = disconnected(c.Room.Inventory, resource)
 	}
 	return s
 }
@@ -201,5 +223,5 @@ func offer(r topology.ResourceHints) Offer {
 
 // disconnected tells whether the devices of a resource are not to be had at all for now.
 func disconnected(inventory deviceplugin.Inventory, resource string) bool {
-	return resource != cpu && !inventory.Resources[resource].Connected
+	return resource != cpu && !isMemory(resource) && !inventory.Resources[resource].Connected
 }

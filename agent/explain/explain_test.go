@@ -21,6 +21,7 @@ import (
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
@@ -70,7 +71,7 @@ func room(t testing.TB, policy topology.Policy, options cpumanager.Options) allo
 func devices(kind string, at ...topology.NodeSet) deviceplugin.Resource {
 	r := deviceplugin.Resource{Name: "example.com/" + kind, Connected: true}
 	for i, nodes := range at {
-		r.Devices = append(r.Devices, deviceplugin.Device{
+		r.Devices = append(r.Devices, &deviceplugin.Device{
 			ID: fmt.Sprintf("%s-%d", kind, i), Healthy: true, Nodes: nodes,
 		})
 	}
@@ -87,7 +88,7 @@ func pod(texts ...string) *v1.Pod {
 		list := v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
 		for _, w := range words[1:] {
 			key, value, _ := strings.Cut(w, "=")
-			if key != "cpu" && key != "memory" {
+			if key != "cpu" && key != "memory" && !strings.HasPrefix(key, "hugepages-") {
 				key = "example.com/" + key
 			}
 			list[v1.ResourceName(key)] = resource.MustParse(value)
@@ -107,6 +108,49 @@ func pod(texts ...string) *v1.Pod {
 		}
 	}
 	return pod
+}
+
+// withMemory turns the memory manager on: 1Gi of each node's 16Gi is reserved, and node 0 has 2Gi in
+// pages of 2Mi.
+func withMemory(changes ...func(*allocation.Room)) func(*allocation.Room) {
+	return func(r *allocation.Room) {
+		spec := r.Machine.Spec()
+		spec.Nodes[0].HugePages = []topology.HugePages{{PageBytes: 2 << 20, Count: 1024}}
+		m, err := topology.NewMachine(spec)
+		if err != nil {
+			panic(err)
+		}
+		gib := map[v1.ResourceName]uint64{v1.ResourceMemory: 1 << 30}
+		if r.Memory, err = memory.New(m, memory.Amounts{0: gib, 1: gib}); err != nil {
+			panic(err)
+		}
+		r.Machine = m
+		r.Allocatable = node.Allocatable(m, node.Reservation{MaxPods: 110, Reserved: v1.ResourceList{
+			v1.ResourceCPU: resource.MustParse("1"), v1.ResourceMemory: resource.MustParse("2Gi"),
+		}})
+		for _, change := range changes {
+			change(r)
+		}
+	}
+}
+
+// holdingMemory lets another pod hold memory: "0-1 20Gi".
+func holdingMemory(texts ...string) func(*allocation.Room) {
+	return func(r *allocation.Room) {
+		containers := map[string]allocation.Container{}
+		for _, text := range texts {
+			words := strings.Fields(text)
+			at, err := topology.ParseNodeSet(words[0])
+			if err != nil {
+				panic(err)
+			}
+			size := resource.MustParse(words[1])
+			containers[text] = allocation.Container{Memory: []memory.Block{
+				{Nodes: at, Resource: v1.ResourceMemory, Size: uint64(size.Value())},
+			}}
+		}
+		r.Taken = allocation.TakenBy(allocation.Pod{UID: "other", Containers: containers})
+	}
 }
 
 // taking lets another pod hold CPUs and gpus.
@@ -134,6 +178,7 @@ type situation struct {
 	options cpumanager.Options
 	change  func(*allocation.Room)
 	pod     *v1.Pod
+	dry     bool
 }
 
 func situations() map[string]situation {
@@ -177,6 +222,40 @@ func situations() map[string]situation {
 		"plugin-never":  {policy: single, pod: pod("main none=1")},
 		"out-of-cpu":    {policy: single, change: taking("1-7"), pod: pod("main cpu=8500m")},
 		"out-of-memory": {policy: single, pod: pod("main cpu=1 memory=64Gi")},
+		"memory-admitted": {policy: single, change: withMemory(holdingMemory("0 12Gi")),
+			pod: pod("main cpu=2 memory=4Gi")},
+		"memory-beyond-a-node": {policy: single, change: withMemory(), pod: pod("main cpu=2 memory=20Gi")},
+		"memory-short-on-node": {policy: single, change: withMemory(holdingMemory("0 10Gi", "1 8Gi")),
+			pod: pod("main cpu=2 memory=8Gi")},
+		"memory-in-a-group": {policy: single, change: withMemory(holdingMemory("0-1 18Gi")),
+			pod: pod("main cpu=2 memory=2Gi")},
+		"memory-in-a-group-no-policy": {policy: topology.None, change: withMemory(holdingMemory("0-1 18Gi")),
+			pod: pod("main cpu=2 memory=2Gi")},
+		"memory-free-on-too-many-nodes": {policy: topology.Restricted,
+			change: withMemory(holdingMemory("0 10Gi", "1 10Gi")), pod: pod("main cpu=2 memory=7Gi")},
+		"huge-pages-short": {policy: topology.None, change: withMemory(),
+			pod: pod("main cpu=2 hugepages-2Mi=3Gi")},
+		"huge-pages-and-nic-apart": {policy: single, change: withMemory(),
+			pod: pod("main cpu=1 nic=1 hugepages-2Mi=1Gi")},
+		"memory-and-cpus-apart": {policy: single,
+			change: withMemory(taking("1-3,8-10"), func(r *allocation.Room) {
+				r.Taken.Memory = append(r.Taken.Memory, memory.Block{
+					Nodes: topology.NewNodeSet(1), Resource: v1.ResourceMemory, Size: 14 << 30,
+				})
+			}),
+			pod: pod("main cpu=2 memory=4Gi")},
+		"plugin-away-and-cpus-short": {policy: single, change: taking("1-7"),
+			pod: pod("main cpu=12 off=1")},
+		"pods-too-many": {policy: topology.None, change: func(r *allocation.Room) {
+			r.Others = []v1.ResourceList{{v1.ResourcePods: resource.MustParse("110")}}
+		}, pod: pod("main cpu=1")},
+		"cores-none-whole": {policy: topology.None, options: cpumanager.Options{FullPCPUsOnly: true},
+			change: taking("1-7"), pod: pod("main cpu=2")},
+		"shared-pool-empty": {policy: topology.None,
+			options: cpumanager.Options{StrictReservation: true}, change: func(r *allocation.Room) {
+				r.Sharing = true
+			}, pod: pod("main cpu=15")},
+		"dry-run": {policy: single, pod: pod("main cpu=2 gpu=1"), dry: true},
 		"cpus-none-left": {policy: topology.None, change: taking("1-15"),
 			pod: pod("main cpu=2")},
 	}
@@ -189,21 +268,20 @@ func (s situation) explain(t *testing.T) (Case, Record) {
 	}
 	plan, err := r.Plan(s.pod, nil)
 	c := Case{Room: r, Pod: s.pod, Plan: plan, Err: err}
-	record := c.Explain()
-	record.WouldFit = c.WouldFit()
-	record.Outcome = "Admit"
+	verdict := Verdict{Outcome: "Admit"}
 	var rejection *allocation.Rejection
 	var unready *allocation.Unready
 	switch {
 	case errors.As(err, &rejection):
-		record.Verdict = Verdict{
-			Outcome: "Reject", Reason: rejection.Reason, Message: rejection.Message,
-		}
+		verdict = Verdict{Outcome: "Reject", Reason: rejection.Reason, Message: rejection.Message}
 	case errors.As(err, &unready):
-		record.Verdict = Verdict{
-			Outcome: "Wait", Reason: "WaitingForDevicePlugin", Message: unready.Error(),
+		verdict = Verdict{Outcome: "Wait", Reason: "WaitingForDevicePlugin", Message: unready.Error()}
+		if short := r.Shortages(s.pod); len(short) > 0 { // then it would be in vain
+			verdict = Verdict{Outcome: "Reject", Reason: short[0].Reason(), Message: short[0].Message()}
 		}
 	}
+	record := c.Judged(verdict)
+	record.DryRun = s.dry
 	return c, record
 }
 
@@ -264,5 +342,20 @@ func TestWouldFitIsBounded(t *testing.T) {
 	}
 	if search.left != 0 {
 		t.Errorf("%d trials are left of %d: the case is too small to show a bound", search.left, trials)
+	}
+}
+
+// The message of an event begins with the kubelet's, whole, and is as long as the API takes.
+func TestEvent(t *testing.T) {
+	long := strings.Repeat("ü", 600)
+	for _, tc := range []struct{ message, short, want string }{
+		{"no", "", "no"},
+		{"no", "try less", "no; try less"},
+		{"ab", long, "ab; " + long[:1016] + "..."},
+		{long, "try less", long},
+	} {
+		if got := Event(tc.message, tc.short); got != tc.want {
+			t.Errorf("Event(%.20q, %.20q) = %q, want %q", tc.message, tc.short, got, tc.want)
+		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/topology"
@@ -23,23 +22,25 @@ type search struct {
 }
 
 // WouldFit lists changes after any one of which the pod would have a place: fewer CPUs or devices
-// in one container, the strictest weaker policy, less of what is counted, other pods gone. Each
-// was planned anew; the number of plans is bounded, so that there may be more than are found.
+// or less memory in one container, the strictest weaker policy, less of what is counted, other
+// pods gone. Each was planned anew; the number of plans is bounded, so that there may be more than
+// are found.
 func (c Case) WouldFit() []string {
 	var rejection *allocation.Rejection
 	if !errors.As(c.Err, &rejection) {
 		return nil // fits already, or waits for a plugin, whose devices are not known
-	}
-	for _, r := range resourcesOf(c.Explain().Requests) {
-		if disconnected(c.Room.Inventory, r) {
-			return nil
-		}
 	}
 	s := &search{Case: c, left: trials}
 	var out []string
 	add := func(found string, ok bool) {
 		if ok {
 			out = append(out, found)
+		}
+	}
+	for _, r := range resourcesOf(c.Explain().Requests) {
+		if disconnected(c.Room.Inventory, r) { // no plan is possible
+			add(s.counted())
+			return out
 		}
 	}
 	if rejection.Reason == allocation.ReasonTopology {
@@ -68,7 +69,7 @@ func rank(change string) int {
 	return 0
 }
 
-const asItIs = "as it is, "
+const asItIs = "unchanged, "
 
 // try tells whether a pod has a place in a room.
 func (s *search) try(room allocation.Room, pod *v1.Pod) bool {
@@ -89,14 +90,14 @@ func (s *search) weaker() (string, bool) {
 	if room.Scope == topology.PodScope {
 		room.Scope = topology.ContainerScope
 		if s.try(room, s.Pod) {
-			return asItIs + "under topology manager scope container", true
+			return asItIs + "with topologyManagerScope: container", true
 		}
 		room.Scope = topology.PodScope
 	}
 	for _, policy := range policies[slices.Index(policies, s.Room.Policy)+1:] {
 		room.Policy = policy
 		if s.try(room, s.Pod) {
-			return fmt.Sprintf("%sunder topology manager policy %s", asItIs, policy), true
+			return fmt.Sprintf("%swith topologyManagerPolicy: %s", asItIs, policy), true
 		}
 	}
 	return "", false
@@ -106,10 +107,11 @@ func (s *search) weaker() (string, bool) {
 func (s *search) empty() (string, bool) {
 	room := s.Room
 	room.Taken, room.Others, room.Sharing = allocation.TakenBy(), nil, false
-	if s.Room.Taken.CPUs.IsEmpty() && len(s.Room.Taken.Devices) == 0 && len(s.Room.Others) == 0 {
+	taken := s.Room.Taken
+	if taken.CPUs.IsEmpty() && len(taken.Devices)+len(taken.Memory)+len(s.Room.Others) == 0 {
 		return "", false
 	}
-	return asItIs + "when other pods have given back what they hold", s.try(room, s.Pod)
+	return asItIs + "once other pods have ended", s.try(room, s.Pod)
 }
 
 // target is a request that could be smaller.
@@ -119,7 +121,8 @@ type target struct {
 }
 
 func (t target) change(n int) string {
-	return fmt.Sprintf("container %s with %d %s instead of %d", t.container, n, t.resource, t.count)
+	return fmt.Sprintf("container %s with %s instead of %s", t.container, amount(t.resource, n),
+		number(t.resource, t.count))
 }
 
 // targets lists the requests of the pod, those that block first.
@@ -151,14 +154,16 @@ func (s *search) targets() []target {
 // fewer finds the largest smaller count that fits: steps that double, then halves. A count in
 // between may not fit where a larger one does, as with whole cores; what is returned does.
 func (s *search) fewer(t target) (string, bool) {
-	fits := func(n int) bool { return s.try(s.Room, with(s.Pod, t, n)) }
-	bad, good := t.count, 0
-	for step := 1; t.count-step > 0 && s.left > 0; step *= 2 {
-		if fits(t.count - step) {
-			good = t.count - step
+	unit := step(t.resource, t.count)
+	all := (t.count + unit - 1) / unit
+	fits := func(n int) bool { return s.try(s.Room, with(s.Pod, t, n*unit)) }
+	bad, good := all, 0
+	for step := 1; all-step > 0 && s.left > 0; step *= 2 {
+		if fits(all - step) {
+			good = all - step
 			break
 		}
-		bad = t.count - step
+		bad = all - step
 	}
 	if good == 0 && bad > 1 && fits(1) {
 		good = 1
@@ -173,14 +178,14 @@ func (s *search) fewer(t target) (string, bool) {
 			bad = middle
 		}
 	}
-	return t.change(good), true
+	return t.change(good * unit), true
 }
 
 // both makes two requests smaller where one is not enough: the one that blocks as small as a node
 // has it free, and one more.
 func (s *search) both(targets []target) (string, bool) {
 	blocking := targets[0]
-	most, _ := s.Explain().most(blocking.resource)
+	most, _ := s.Explain().supply(blocking.resource).most()
 	n := min(most, blocking.count-1)
 	if n < 1 {
 		return "", false
@@ -204,7 +209,7 @@ func with(pod *v1.Pod, t target, n int) *v1.Pod {
 		}
 		for _, list := range []v1.ResourceList{c.Resources.Limits, c.Resources.Requests} {
 			if _, ok := list[v1.ResourceName(t.resource)]; ok {
-				list[v1.ResourceName(t.resource)] = *resource.NewQuantity(int64(n), resource.DecimalSI)
+				list[v1.ResourceName(t.resource)] = quantity(t.resource, n)
 			}
 		}
 	}
@@ -219,12 +224,13 @@ func (s *search) counted() (string, bool) {
 		switch {
 		case left <= 0 || short.Resource == v1.ResourcePods:
 			return "", false
-		case short.Resource == v1.ResourceCPU:
-			parts = append(parts, fmt.Sprintf("%dm cpu", left))
-		default:
-			amount := resource.NewQuantity(left, resource.BinarySI)
-			parts = append(parts, fmt.Sprintf("%s %s", amount, short.Resource))
 		}
+		name := string(short.Resource)
+		what := name
+		if name == cpu {
+			what = "CPUs"
+		}
+		parts = append(parts, counted(name, left)+" "+what)
 	}
-	return "the pod with at most " + strings.Join(parts, " and "), len(parts) > 0
+	return "the whole pod with at most " + strings.Join(parts, " and "), len(parts) > 0
 }

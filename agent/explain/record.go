@@ -10,6 +10,8 @@ type Record struct {
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
+	// DryRun: nothing was decided; the outcome is what it would be.
+	DryRun bool `json:"dryRun,omitempty"`
 	// Policy and Scope are the topology manager's.
 	Policy   string    `json:"policy"`
 	Scope    string    `json:"scope"`
@@ -21,6 +23,8 @@ type Record struct {
 	Blocking *Blocking `json:"blocking,omitempty"`
 	// WouldFit lists changes after any one of which the pod would have been placed.
 	WouldFit []string `json:"wouldFit,omitempty"`
+	// Ignored are preferences of device plugins that were not followed, and why.
+	Ignored []string `json:"ignored,omitempty"`
 }
 
 // Verdict is the outcome in admission's words.
@@ -41,14 +45,16 @@ type Request struct {
 	Resources []Amount `json:"resources,omitempty"`
 }
 
-// Amount is a number of exclusive CPUs (resource "cpu") or of devices. Got names those it got.
+// Amount is a number of exclusive CPUs (resource "cpu"), of devices, or of bytes of memory or huge
+// pages. Got names those it got.
 type Amount struct {
 	Resource string `json:"resource"`
 	Count    int    `json:"count"`
 	Got      string `json:"got,omitempty"`
 }
 
-// Supply is what there is of one resource: CPUs that may be exclusive, or healthy devices.
+// Supply is what there is of one resource: CPUs that may be exclusive, healthy devices, bytes of
+// memory that containers may have.
 type Supply struct {
 	Resource  string `json:"resource"`
 	Free      int    `json:"free"`
@@ -58,6 +64,12 @@ type Supply struct {
 	Nodes []NodeSupply `json:"nodes"`
 	// Nowhere counts devices without a node.
 	Nowhere *NodeSupply `json:"nowhere,omitempty"`
+	// Groups are sets of nodes whose memory other pods use together.
+	Groups []string `json:"groups,omitempty"`
+	// Single lists the nodes of which other pods use the memory alone.
+	Single string `json:"single,omitempty"`
+	// Away: the device plugin is not connected.
+	Away bool `json:"away,omitempty"`
 }
 
 // NodeSupply is a supply on one NUMA node.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/numalet/numalet/topology"
 )
@@ -17,13 +18,14 @@ func (r Record) Text() string {
 		fmt.Fprintf(&b, "  %s\n", request)
 	}
 	if len(r.Free) > 0 {
-		b.WriteString("\nFree beside other pods, by NUMA node\n")
+		b.WriteString("\nFree now, by NUMA node\n")
 	}
 	for _, s := range r.Free {
 		fmt.Fprintf(&b, "  %s\n", s)
 	}
 	if len(r.Merges) > 0 {
-		fmt.Fprintf(&b, "\nWhere it could go, under topology policy %s, scope %s\n", r.Policy, r.Scope)
+		fmt.Fprintf(&b, "\nWhere it could go (topologyManagerPolicy: %s, topologyManagerScope: %s)\n",
+			r.Policy, r.Scope)
 	}
 	for _, m := range r.Merges {
 		m.write(&b)
@@ -32,16 +34,27 @@ func (r Record) Text() string {
 		fmt.Fprintf(&b, "\nWhat is in the way: %s\n", r.Blocking)
 	}
 	if len(r.WouldFit) > 0 {
-		b.WriteString("\nIt would fit (any one of these)\n")
+		b.WriteString("\nAny one of these changes would make it fit\n")
 	}
 	for _, change := range r.WouldFit {
 		fmt.Fprintf(&b, "  - %s\n", change)
+	}
+	if len(r.Ignored) > 0 {
+		b.WriteString("\nChosen without the device plugin's preference\n")
+	}
+	for _, preference := range r.Ignored {
+		fmt.Fprintf(&b, "  - %s\n", preference)
 	}
 	return b.String()
 }
 
 func (r Record) writeVerdict(b *strings.Builder) {
 	words := map[string]string{"Admit": "admitted", "Wait": "waiting", "Reject": "rejected"}
+	if r.DryRun {
+		words = map[string]string{
+			"Admit": "would be admitted", "Wait": "would wait", "Reject": "would be rejected",
+		}
+	}
 	fmt.Fprintf(b, "Pod %s/%s: %s", r.Namespace, r.Name, words[r.Outcome])
 	if r.Reason != "" {
 		fmt.Fprintf(b, ", %s", r.Reason)
@@ -67,8 +80,34 @@ func (r Record) Short() string {
 	return strings.Join(parts, "; ")
 }
 
+// maxEvent is the longest message of an event that the API takes, in bytes.
+const maxEvent = 1024
+
+// Event is the text of an event: the message as it is, and the gist, cut where it gets too long.
+func Event(message, short string) string {
+	if short == "" {
+		return message
+	}
+	text := message + "; " + short
+	if len(text) <= maxEvent {
+		return text
+	}
+	const cut = "..."
+	end := maxEvent - len(cut)
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	if end <= len(message) {
+		return message
+	}
+	return text[:end] + cut
+}
+
 func (b *Blocking) String() string {
-	text := b.Resource
+	text := label(b.Resource)
+	if b.Container == "" && b.Resource == cpu {
+		text = "CPUs"
+	}
 	if b.Container != "" {
 		text += " of container " + b.Container
 	}
@@ -81,22 +120,51 @@ func (r Request) String() string {
 		name += " (" + r.Kind + ")"
 	}
 	if len(r.Resources) == 0 {
-		return name + ": nothing that is assigned; it shares CPUs"
+		return name + ": nothing of its own; it runs on the CPUs that are shared"
 	}
 	var parts []string
 	for _, a := range r.Resources {
-		text := fmt.Sprintf("%d %s", a.Count, a.Resource)
+		text := amount(a.Resource, a.Count)
 		if a.Got != "" {
-			text += " (gets " + a.Got + ")"
+			text += " (" + got(a) + ")"
 		}
 		parts = append(parts, text)
 	}
 	return name + ": " + strings.Join(parts, ", ")
 }
 
+// got says what the container has of the amount.
+func got(a Amount) string {
+	if isMemory(a.Resource) {
+		return "gets it on " + a.Got
+	}
+	return "gets " + a.Got
+}
+
 // String groups nodes with equal numbers.
 func (s Supply) String() string {
-	text := fmt.Sprintf("%s: %d of %d", s.Resource, s.Free, s.Total)
+	if s.Away {
+		return label(s.Resource) + ": none, as its device plugin is not connected"
+	}
+	text := fmt.Sprintf("%s: %s", label(s.Resource), s.of(s.Free, s.Total))
+	if parts := s.places(); len(parts) > 0 {
+		text += " (" + strings.Join(parts, ", ") + ")"
+	}
+	if s.Unhealthy > 0 {
+		text += fmt.Sprintf("; %d more not healthy", s.Unhealthy)
+	}
+	for _, g := range s.Groups {
+		text += fmt.Sprintf("; other pods use nodes %s as one", g)
+	}
+	return text
+}
+
+func (s Supply) of(free, total int) string {
+	return fmt.Sprintf("%s of %s", number(s.Resource, free), number(s.Resource, total))
+}
+
+// places says how much there is where.
+func (s Supply) places() []string {
 	type numbers struct{ free, total int }
 	var order []numbers
 	groups := map[numbers][]topology.NodeID{}
@@ -116,19 +184,12 @@ func (s Supply) String() string {
 		if len(groups[key]) > 1 {
 			where = "each of " + where
 		}
-		parts = append(parts, fmt.Sprintf("%d of %d on %s", key.free, key.total, where))
+		parts = append(parts, s.of(key.free, key.total)+" on "+where)
 	}
 	if s.Nowhere != nil {
-		parts = append(parts, fmt.Sprintf("%d of %d on no node in particular",
-			s.Nowhere.Free, s.Nowhere.Total))
+		parts = append(parts, s.of(s.Nowhere.Free, s.Nowhere.Total)+" on no node in particular")
 	}
-	if len(parts) > 0 {
-		text += "; " + strings.Join(parts, ", ")
-	}
-	if s.Unhealthy > 0 {
-		text += fmt.Sprintf("; %d unhealthy", s.Unhealthy)
-	}
-	return text
+	return parts
 }
 
 func (m Merge) write(b *strings.Builder) {
@@ -140,7 +201,7 @@ func (m Merge) write(b *strings.Builder) {
 	for _, o := range m.Offers {
 		fmt.Fprintf(b, "    %s\n", o)
 	}
-	fmt.Fprintf(b, "    together: %s\n", m.together())
+	fmt.Fprintf(b, "    all together: %s\n", m.together())
 }
 
 func (m Merge) together() string {
@@ -151,39 +212,60 @@ func (m Merge) together() string {
 	case set == "any" || set == "":
 		return "anywhere"
 	case !preferred:
-		return nodes(set) + ", for want of better"
+		return nodes(set) + ", as no better place suits all"
 	}
 	return nodes(set)
 }
 
 func (o Offer) String() string {
-	listed := len(o.Preferred) + len(o.Possible)
 	var parts []string
 	if o.Any {
 		parts = append(parts, "anywhere")
 	}
+	more := o.Placements - len(o.Preferred) - len(o.Possible)
 	if len(o.Preferred) > 0 {
-		parts = append(parts, "at best on "+places(o.Preferred))
+		parts = append(parts, "fits on "+places(o.Preferred))
 	}
 	switch {
-	case len(o.Possible) > 0 && listed > len(o.Possible):
-		parts = append(parts, "else on "+places(o.Possible))
+	case len(o.Possible) > 0 && (o.Any || len(o.Preferred) > 0):
+		wide := o.Possible[:min(len(o.Possible), wideShown)]
+		more += len(o.Possible) - len(wide)
+		parts = append(parts, "or spread over "+places(wide))
 	case len(o.Possible) > 0:
-		parts = append(parts, "only on "+places(o.Possible)+", more nodes than were nothing taken")
+		parts = append(parts, "fits only spread over "+places(o.Possible)+
+			", more than an empty machine would need")
 	}
 	if len(parts) == 0 {
-		parts = append(parts, "nowhere")
+		parts = append(parts, "fits nowhere")
 	}
-	if more := o.Placements - listed; more > 0 && !o.Any {
+	if more > 0 && !o.Any {
 		parts = append(parts, fmt.Sprintf("and %d more", more))
 	}
-	return o.Resource + ": " + strings.Join(parts, ", ")
+	return label(o.Resource) + ": " + strings.Join(parts, ", ")
 }
 
+// wideShown is how many places are shown beside better ones.
+const wideShown = 3
+
+// places lists node sets: "node 0, 1 or nodes 2-3".
 func places(sets []string) string {
-	out := make([]string, len(sets))
+	var b strings.Builder
+	kind := ""
 	for i, s := range sets {
-		out[i] = nodes(s)
+		text := nodes(s)
+		before, _, _ := strings.Cut(text, " ")
+		switch {
+		case i == 0:
+		case i == len(sets)-1:
+			b.WriteString(" or ")
+		default:
+			b.WriteString(", ")
+		}
+		if before == kind && !strings.ContainsAny(s, ",") {
+			text = s
+		}
+		kind = before
+		b.WriteString(text)
 	}
-	return strings.Join(out, " or ")
+	return b.String()
 }

@@ -1,0 +1,117 @@
+package explain
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
+)
+
+// memoryRequest appends what the container asks for of memory that is assigned.
+func (c Case) memoryRequest(r *Request, container *v1.Container, got allocation.Container) {
+	if c.Room.Memory == nil {
+		return
+	}
+	asked := memory.Requests(c.Pod, container)
+	for _, name := range sortedNames(asked) {
+		a := Amount{Resource: string(name), Count: int(asked[name])}
+		for _, b := range got.Memory {
+			if b.Resource == name {
+				a.Got = nodes(b.Nodes.String())
+			}
+		}
+		r.Resources = append(r.Resources, a)
+	}
+}
+
+func sortedNames(m map[v1.ResourceName]uint64) []v1.ResourceName {
+	var out []v1.ResourceName
+	for name := range m {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// countMemory counts what containers may have, and names the nodes that some use together.
+func (c Case) countMemory(s *Supply) {
+	if c.Room.Memory == nil {
+		return
+	}
+	name := v1.ResourceName(s.Resource)
+	var groups []topology.NodeSet
+	var single []string
+	for i, u := range c.Room.Memory.Usage(c.Room.Taken.Memory) {
+		if i >= len(s.Nodes) {
+			break
+		}
+		s.Nodes[i].Free, s.Nodes[i].Total = int(u.Free[name]), int(u.Allocatable[name])
+		s.Free += s.Nodes[i].Free
+		s.Total += s.Nodes[i].Total
+		if u.Group.Len() > 1 && !slices.Contains(groups, u.Group) {
+			groups = append(groups, u.Group)
+		}
+		if u.Group.Len() == 1 && u.Blocks > 0 {
+			single = append(single, u.Group.String())
+		}
+	}
+	s.Single = strings.Join(single, ",")
+	for _, g := range groups {
+		s.Groups = append(s.Groups, g.String())
+	}
+}
+
+// refusedMemory reads the memory manager's error.
+func (c Case) refusedMemory(err error, r Record) *Blocking {
+	b := &Blocking{Resource: string(v1.ResourceMemory), Container: c.unplaced()}
+	need := 0
+	for _, request := range r.Requests {
+		if request.Container != b.Container {
+			continue
+		}
+		for _, a := range request.Resources {
+			if s := r.supply(a.Resource); isMemory(a.Resource) && (need == 0 || s.Free < a.Count) {
+				b.Resource, need = a.Resource, a.Count
+			}
+		}
+	}
+	text := number(b.Resource, need) + " asked for, "
+	switch s := r.supply(b.Resource); {
+	case s.Free < need:
+		b.Why = text + free(b.Resource, s.Free)
+	case errors.Is(err, memory.ErrNotPreferred), errors.Is(err, memory.ErrExtendedNotPreferred):
+		b.Why = text + "which only more NUMA nodes together have free than an empty machine would need"
+	default:
+		b.Why = text + "and no NUMA nodes have that much free that may be used together" + s.grouped()
+	}
+	return b
+}
+
+func (r Record) supply(resource string) Supply {
+	for _, s := range r.Free {
+		if s.Resource == resource {
+			return s
+		}
+	}
+	return Supply{}
+}
+
+// grouped says why free memory cannot be had.
+func (s Supply) grouped() string {
+	switch {
+	case len(s.Groups) > 0:
+		return fmt.Sprintf("; other pods use nodes %s as one, so that memory comes from all of them "+
+			"together or not at all", strings.Join(s.Groups, " and nodes "))
+	case s.Single != "":
+		return "; other pods have all their memory on " +
+			strings.ReplaceAll(places(strings.Split(s.Single, ",")), " or ", " and ") +
+			", which cannot be combined with others"
+	}
+	return ""
+}

@@ -1,0 +1,72 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// isMemory tells memory and huge pages, which are counted in bytes, from CPUs and devices.
+func isMemory(name string) bool {
+	return name == string(v1.ResourceMemory) || strings.HasPrefix(name, v1.ResourceHugePagesPrefix)
+}
+
+// number is how many, or how much, of a resource.
+func number(name string, n int) string {
+	if isMemory(name) {
+		return resource.NewQuantity(int64(n), resource.BinarySI).String()
+	}
+	return fmt.Sprint(n)
+}
+
+// amount is a number with its resource: "1 exclusive CPU", "3 example.com/gpu", "2Gi memory".
+func amount(name string, n int) string {
+	if name == cpu && n == 1 {
+		return "1 exclusive CPU"
+	}
+	return number(name, n) + " " + label(name)
+}
+
+// label is a resource's name for people.
+func label(name string) string {
+	if name == cpu {
+		return "exclusive CPUs"
+	}
+	return name
+}
+
+// step is the finest difference that is looked for in what would fit: of memory, about a hundredth
+// of what is asked for, in whole pages.
+func step(name string, count int) int {
+	if !isMemory(name) {
+		return 1
+	}
+	unit := 1 << 20
+	if size, huge := strings.CutPrefix(name, v1.ResourceHugePagesPrefix); huge {
+		if q, err := resource.ParseQuantity(size); err == nil {
+			unit = int(q.Value())
+		}
+	}
+	for count/unit >= 128 {
+		unit *= 2
+	}
+	return unit
+}
+
+// quantity is a count as a pod requests it.
+func quantity(name string, n int) resource.Quantity {
+	if isMemory(name) {
+		return *resource.NewQuantity(int64(n), resource.BinarySI)
+	}
+	return *resource.NewQuantity(int64(n), resource.DecimalSI)
+}
+
+// free says how much there is.
+func free(name string, n int) string {
+	if n == 0 {
+		return "none is free"
+	}
+	return number(name, n) + " free"
+}

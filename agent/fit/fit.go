@@ -1,0 +1,289 @@
+package fit
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/explain"
+	"github.com/numalet/numalet/agent/machine"
+	"github.com/numalet/numalet/agent/placement"
+)
+
+// MaxCopies is the most copies that may be asked for.
+const MaxCopies = 10000
+
+// Question is what is asked.
+type Question struct {
+	// Pods with UIDs of their own.
+	Pods []*v1.Pod
+	// Copies of all the pods, at least 1.
+	Copies int
+	// Most: as many copies as fit, at most Copies.
+	Most bool
+	// Ask gets a plugin's preference; nil: none is asked.
+	Ask admission.Ask
+}
+
+// ParseCount reads how many copies are asked for: a number, "max" for as many as fit, "" for one.
+func ParseCount(text string) (Question, error) {
+	switch text {
+	case "":
+		return Question{Copies: 1}, nil
+	case "max":
+		return Question{Copies: MaxCopies, Most: true}, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > MaxCopies {
+		return Question{}, fmt.Errorf("count %q: want a number from 1 to %d, or max", text, MaxCopies)
+	}
+	return Question{Copies: n}, nil
+}
+
+// Answer is what would become of the pods.
+type Answer struct {
+	// Fits: all that was asked for would be admitted, or at least one copy if the most were.
+	Fits bool `json:"fits"`
+	// Copies of all the pods would be admitted together, of Asked.
+	Copies int  `json:"copies"`
+	Asked  int  `json:"asked"`
+	Most   bool `json:"most,omitempty"`
+	// Pods in order; of copies, those up to the first that is not admitted whole.
+	Pods     []Pod    `json:"pods"`
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// Pod is what would become of one pod.
+type Pod struct {
+	explain.Record
+	// Copy counts from 1.
+	Copy int `json:"copy"`
+	// Containers that would have anything of their own.
+	Containers []Container `json:"containers,omitempty"`
+	// Notes are what the answer leaves open.
+	Notes []string `json:"notes,omitempty"`
+	// Text is the same for people.
+	Text string `json:"text"`
+}
+
+// Container is what one container would hold.
+type Container struct {
+	Name    string              `json:"name"`
+	CPUs    string              `json:"cpus,omitempty"`
+	Devices map[string][]string `json:"devices,omitempty"`
+	// MemoryNodes is where its memory would come from.
+	MemoryNodes string `json:"memoryNodes,omitempty"`
+	// NUMANodes is where its CPUs, memory and devices are; Aligned: that is one node. Empty and null
+	// where they are nowhere in particular.
+	NUMANodes string `json:"numaNodes,omitempty"`
+	Aligned   *bool  `json:"aligned,omitempty"`
+}
+
+// Place answers the question. Pods are placed in order, each beside those before it that would be
+// admitted. The error is ctx's.
+func Place(ctx context.Context, s admission.Snapshot, q Question) (Answer, error) {
+	out := Answer{Asked: q.Copies, Most: q.Most, Pods: []Pod{}}
+	for out.Copies < q.Copies {
+		whole := true
+		for _, pod := range q.Pods {
+			if err := ctx.Err(); err != nil {
+				return out, fmt.Errorf("place copy %d of %d: %w", out.Copies+1, q.Copies, err)
+			}
+			if out.Copies > 0 {
+				pod = pod.DeepCopy()
+				pod.UID = types.UID(fmt.Sprintf("%s-%d", pod.UID, out.Copies))
+			}
+			d := s.Decide(pod, q.Ask)
+			if d.Outcome == admission.Admit {
+				s = s.With(d)
+			} else {
+				whole = false
+			}
+			out.Pods = append(out.Pods, describe(d, out.Copies+1))
+		}
+		if !whole {
+			break
+		}
+		out.Copies++
+	}
+	out.Fits = out.Copies == q.Copies || q.Most && out.Copies > 0
+	return out, nil
+}
+
+// describe says all there is to say of a decision.
+func describe(d admission.Decision, copy int) Pod {
+	p := Pod{Record: d.Record(), Copy: copy}
+	if d.Outcome == admission.Admit {
+		p.Containers = containers(d)
+	}
+	for _, name := range d.Unasked {
+		p.Notes = append(p.Notes, fmt.Sprintf("the device plugin of %s prefers some devices over "+
+			"others and was not asked; the choice among them may come out otherwise", name))
+	}
+	p.Text = p.text()
+	return p
+}
+
+// containers lists those that would hold anything.
+func containers(d admission.Decision) []Container {
+	var out []Container
+	for _, row := range placement.Rows(placement.Input{
+		Hardware: machine.Hardware{
+			Machine: d.Case.Room.Machine, CPUs: d.Case.Room.CPUs, Memory: d.Case.Room.Memory,
+		},
+		Pods:     []*v1.Pod{d.Pod},
+		Assigned: allocation.State{Pods: map[types.UID]allocation.Pod{d.Pod.UID: d.Held}},
+	}) {
+		if !row.Exclusive && len(row.Devices) == 0 && row.MemoryNodes == "" {
+			continue
+		}
+		out = append(out, Container{
+			Name: row.Container, CPUs: row.CPUs, Devices: row.Devices, MemoryNodes: row.MemoryNodes,
+			NUMANodes: row.NUMANodes, Aligned: row.Aligned,
+		})
+	}
+	return out
+}
+
+func (p Pod) text() string {
+	var b strings.Builder
+	b.WriteString(p.Record.Text())
+	if len(p.Containers) > 0 {
+		b.WriteString("\nWhere it would be\n")
+	}
+	for _, c := range p.Containers {
+		fmt.Fprintf(&b, "  %s: %s\n", c.Name, c.where())
+	}
+	for _, note := range p.Notes {
+		fmt.Fprintf(&b, "\nNote: %s.\n", note)
+	}
+	return b.String()
+}
+
+func (c Container) where() string {
+	switch {
+	case c.Aligned == nil:
+		return "on no NUMA node in particular"
+	case *c.Aligned:
+		return "all on NUMA node " + c.NUMANodes
+	}
+	return "spread over NUMA nodes " + c.NUMANodes
+}
+
+// Text is the answer for people.
+func (a Answer) Text() string {
+	var b strings.Builder
+	if a.Asked == 1 && !a.Most {
+		a.writeEach(&b)
+	} else {
+		a.writeCopies(&b)
+	}
+	for _, w := range a.Warnings {
+		fmt.Fprintf(&b, "\nWarning: %s\n", w)
+	}
+	return b.String()
+}
+
+// writeEach tells of every pod.
+func (a Answer) writeEach(b *strings.Builder) {
+	admitted := 0
+	for i, p := range a.Pods {
+		if i > 0 {
+			b.WriteString("\n---\n\n")
+		}
+		b.WriteString(p.Text)
+		if p.Outcome == string(admission.Admit) {
+			admitted++
+		}
+	}
+	if len(a.Pods) > 1 {
+		fmt.Fprintf(b, "\n---\n\n%d of %d pods fit, each beside those before it.\n",
+			admitted, len(a.Pods))
+	}
+}
+
+// writeCopies tells how many there may be, where they would be, and what ends it.
+func (a Answer) writeCopies(b *strings.Builder) {
+	switch {
+	case a.Most && a.Copies == a.Asked:
+		fmt.Fprintf(b, "%d copies fit; more were not tried.\n", a.Copies)
+	case a.Most && a.Copies == 1:
+		b.WriteString("1 copy fits.\n")
+	case a.Most:
+		fmt.Fprintf(b, "%d copies fit.\n", a.Copies)
+	default:
+		fmt.Fprintf(b, "%d of %d copies fit.\n", a.Copies, a.Asked)
+	}
+	if a.Copies > 0 {
+		b.WriteString("\n")
+	}
+	for _, p := range a.Pods {
+		if p.Copy <= a.Copies {
+			fmt.Fprintf(b, "  copy %d of %s/%s: %s\n", p.Copy, p.Namespace, p.Name, p.inShort())
+		}
+	}
+	if last := a.ending(); last != nil {
+		fmt.Fprintf(b, "\nWhy not one more:\n\n%s", last.Text)
+	}
+	var notes []string
+	for _, p := range a.Pods {
+		if p.Copy > a.Copies {
+			continue
+		}
+		for _, note := range p.Notes {
+			if !slices.Contains(notes, note) {
+				notes = append(notes, note)
+				fmt.Fprintf(b, "\nNote: %s.\n", note)
+			}
+		}
+	}
+}
+
+// Blocked is the resource that the pod could not have, "" where none is named.
+func (p Pod) Blocked() string {
+	if p.Blocking == nil {
+		return ""
+	}
+	return p.Blocking.Resource
+}
+
+// ending is the first pod that has no place.
+func (a Answer) ending() *Pod {
+	for i, p := range a.Pods {
+		if p.Outcome != string(admission.Admit) {
+			return &a.Pods[i]
+		}
+	}
+	return nil
+}
+
+// inShort is what the pod would get, in one line.
+func (p Pod) inShort() string {
+	if len(p.Containers) == 0 {
+		return "shares CPUs"
+	}
+	var parts []string
+	for _, c := range p.Containers {
+		var got []string
+		if c.CPUs != "" {
+			got = append(got, "CPUs "+c.CPUs)
+		}
+		if c.CPUs == "" && c.MemoryNodes != "" {
+			got = append(got, "memory of nodes "+c.MemoryNodes)
+		}
+		for _, name := range slices.Sorted(maps.Keys(c.Devices)) {
+			got = append(got, name+" "+strings.Join(c.Devices[name], ","))
+		}
+		all := strings.Join(got, " and ")
+		parts = append(parts, fmt.Sprintf("%s has %s, %s", c.Name, all, c.where()))
+	}
+	return strings.Join(parts, "; ")
+}
