@@ -13,8 +13,13 @@
 // Run does one round after the other. A round serves everyone who joined before it began, so that
 // many exclusive containers at once cost few rounds.
 //
-// What is wanted is computed from the committed assignments, what is from the runtime's own
-// report, and from the updates since then; in steady state there is nothing to do.
+// What is wanted is computed from the committed assignments and the CPUs that are online. What is
+// comes from the kernel: the cgroup of each container is read in each round, one small file.
+// Where that cannot be had, the runtime's own report counts, and the updates since then. In steady
+// state there is nothing to do.
+//
+// All changes go through the runtime, which would undo others. One that has no effect is tried
+// again after a while that grows.
 package cpupool
 
 import (
@@ -33,6 +38,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/cri"
 )
@@ -55,24 +61,37 @@ type Observer interface {
 
 // Config is what a Pool works with.
 type Config struct {
-	Static   *cpumanager.Static
+	// Static is the policy on the machine as it is now; nil: policy none. Then containers get no set, and
+	// those that were given one under another policy get all that is Online. After a change, Wake.
+	Static   func() *cpumanager.Static
+	Online   func() cpuset.CPUSet
 	State    func() allocation.State
 	Runtime  Runtime
 	Observer Observer
+	Cgroups  Cgroups // nil: what the runtime reports is believed
+	// Quota is what limits a container to that many CPUs while they are not its own; nil: nothing is.
+	Quota func(cpus int) Quota
 	// Period is cpuManagerReconcilePeriod.
 	Period time.Duration
+	// Repaired is told of each container whose set somebody else had changed, from several
+	// goroutines; nil: nobody is.
+	Repaired func()
 }
 
 // Pool gives containers their CPU sets and keeps them.
 type Pool struct {
 	cfg  Config
-	wake chan struct{} // capacity 1
+	wake chan struct{}      // capacity 1
+	on   *cpumanager.Static // the groups above have room for its machine; Run's own
 
 	mu       sync.Mutex // guards the fields below
 	next     *round     // nil: nobody has joined
 	creating map[*creation]bool
 	stale    map[types.UID]time.Time // observations of the pod from before then do not count
-	told     map[string]told         // by container id
+	// By container id:
+	told    map[string]told
+	groups  map[string]cgroups.Container
+	unmoved map[string]unmoved
 }
 
 // round is one round of updates.
@@ -102,6 +121,8 @@ func New(cfg Config) *Pool {
 		creating: map[*creation]bool{},
 		stale:    map[types.UID]time.Time{},
 		told:     map[string]told{},
+		groups:   map[string]cgroups.Container{},
+		unmoved:  map[string]unmoved{},
 	}
 }
 
@@ -121,7 +142,7 @@ func (p *Pool) Run(ctx context.Context) error {
 		if joined != nil {
 			joined.err = err
 			close(joined.done)
-		} else if err != nil && ctx.Err() == nil {
+		} else if err != nil && ctx.Err() == nil && !errors.As(err, new(restingError)) {
 			klog.FromContext(ctx).Info("Updating the CPU sets of containers is tried again",
 				"after", p.cfg.Period, "err", err)
 		}
@@ -166,27 +187,32 @@ func (p *Pool) Wake() {
 	}
 }
 
-// Shared is where containers without CPUs of their own run now.
-func (p *Pool) Shared() cpuset.CPUSet { return p.cfg.Static.Shared(p.cfg.State().CPUs()) }
-
 // Enter says where a container that is about to be created may run, and whether the CPUs are its
-// own. For a container with CPUs of its own it returns when no other container is on them, which
-// needs Run. leave must be called when the container has started or could not.
+// own: those of them that are online. For a container with CPUs of its own it returns when no other
+// container is on them, which needs Run. leave must be called when the container has started or could not.
 func (p *Pool) Enter(ctx context.Context, uid types.UID, container string) (
 	place cri.Placement, leave func(), err error) {
+	if p.cfg.Static() == nil {
+		return cri.Placement{}, func() {}, nil
+	}
 	own := p.cfg.State().Pods[uid].Containers[container].CPUs
 	if own.IsEmpty() {
 		// Without a set the container would run on all CPUs, exclusive ones included.
-		if err := p.cfg.Static.CheckShared(p.cfg.State().CPUs()); err != nil {
+		if err := p.cfg.Static().CheckShared(p.cfg.State().CPUs()); err != nil {
 			return cri.Placement{}, nil, err
 		}
 		cpus, leave := p.enterShared(uid)
 		return cri.Placement{CPUs: cpus.String()}, leave, nil
 	}
+	usable := own.Intersection(p.cfg.Static().Online())
+	if usable.IsEmpty() {
+		return cri.Placement{}, nil, fmt.Errorf("the container's own CPUs %s are offline: bring them "+
+			"online, or delete the pod so that it gets others", own)
+	}
 	if err := p.join(ctx); err != nil {
 		return cri.Placement{}, nil, fmt.Errorf("free CPUs %s of other containers: %w", own, err)
 	}
-	return cri.Placement{CPUs: own.String(), Exclusive: true}, func() {}, nil
+	return cri.Placement{CPUs: usable.String(), Exclusive: true}, func() {}, nil
 }
 
 func (p *Pool) enterShared(uid types.UID) (cpuset.CPUSet, func()) {
@@ -213,16 +239,23 @@ func (p *Pool) left(c *creation) {
 
 // enforce updates every container whose set is not what it should be.
 func (p *Pool) enforce(ctx context.Context) error {
-	state := p.cfg.State()
-	shared := p.cfg.Static.Shared(state.CPUs())
-	if err := p.awaitCreations(ctx, shared); err != nil {
-		return err
-	}
-	view := p.compare(state, shared)
-	for _, group := range shrinkingFirst(cpumanager.Plan(view.want, view.observed)) {
-		if err := p.update(ctx, group, view.owner); err != nil {
+	static, state := p.followMachine(ctx), p.cfg.State()
+	want := p.open(state)
+	if static != nil {
+		want = pinned(state, static)
+		if err := p.awaitCreations(ctx, static.Shared(state.CPUs())); err != nil {
 			return err
 		}
+	}
+	view := p.compare(want)
+	for _, group := range shrinkingFirst(cpumanager.Plan(view.want, view.observed)) {
+		if err := p.update(ctx, group, view); err != nil {
+			p.on = nil // perhaps the groups above do not have the CPUs any more
+			return err
+		}
+	}
+	if len(view.resting) > 0 {
+		return restingError{errors.Join(view.resting...)}
 	}
 	return nil
 }
@@ -288,11 +321,8 @@ func (p *Pool) observed(s stalePod) {
 }
 
 // update applies updates side by side. A container that is gone needs none.
-func (p *Pool) update(ctx context.Context, updates []cpumanager.Update,
-	owner map[string]types.UID) error {
-	return parallel(len(updates), func(i int) error {
-		return p.updateOne(ctx, updates[i], owner[updates[i].ContainerID])
-	})
+func (p *Pool) update(ctx context.Context, updates []cpumanager.Update, v view) error {
+	return parallel(len(updates), func(i int) error { return p.updateOne(ctx, updates[i], v) })
 }
 
 // parallel calls f for 0 to n-1, some at a time, and returns each error: one container's must not
@@ -311,9 +341,13 @@ func parallel(n int, f func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-func (p *Pool) updateOne(ctx context.Context, u cpumanager.Update, owner types.UID) error {
+func (p *Pool) updateOne(ctx context.Context, u cpumanager.Update, v view) error {
+	owner := v.owner[u.ContainerID]
+	quota := v.quota[u.ContainerID]
 	err := p.cfg.Runtime.UpdateContainerResources(ctx, u.ContainerID, &runtimeapi.ContainerResources{
-		Linux: &runtimeapi.LinuxContainerResources{CpusetCpus: u.To.String()},
+		Linux: &runtimeapi.LinuxContainerResources{
+			CpusetCpus: u.To.String(), CpuQuota: quota.Quota, CpuPeriod: quota.Period,
+		},
 	})
 	if status.Code(err) == codes.NotFound {
 		return nil
@@ -327,9 +361,21 @@ func (p *Pool) updateOne(ctx context.Context, u cpumanager.Update, owner types.U
 		}
 		return fmt.Errorf("update container %s to CPUs %s: %w", u.ContainerID, u.To, err)
 	}
-	klog.FromContext(ctx).V(2).Info("Updated the CPU set of a container",
-		"containerID", u.ContainerID, "from", u.From, "to", u.To, "reason", u.Reason)
 	p.remember(u)
+	if err := p.verify(owner, u.ContainerID, u.To, v.online); err != nil {
+		return err
+	}
+	log := klog.FromContext(ctx)
+	if v.repair[u.ContainerID] {
+		log.Info("Repaired the CPU set of a container, which the runtime had not changed",
+			"podUID", owner, "containerID", u.ContainerID, "from", u.From, "to", u.To)
+		if p.cfg.Repaired != nil {
+			p.cfg.Repaired()
+		}
+		return nil
+	}
+	log.V(2).Info("Updated the CPU set of a container",
+		"containerID", u.ContainerID, "from", u.From, "to", u.To, "reason", u.Reason)
 	return nil
 }
 
@@ -345,13 +391,4 @@ func (p *Pool) doubt(containerID string, owner types.UID) {
 	defer p.mu.Unlock()
 	delete(p.told, containerID)
 	p.stale[owner] = time.Now()
-}
-
-func alive(pod cri.Pod, containerID string) bool {
-	for _, c := range pod.Containers {
-		if c.ID == containerID {
-			return c.State == cri.ContainerRunning || c.State == cri.ContainerCreated
-		}
-	}
-	return false
 }

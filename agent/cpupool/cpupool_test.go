@@ -33,6 +33,11 @@ type node struct {
 	rereads  int
 	fail     func(id string) error
 	before   func() // of each update
+
+	// With a kernel, the real sets are in files.
+	kernel   *kernel
+	static   *cpumanager.Static
+	repaired int
 }
 
 func (n *node) UpdateContainerResources(_ context.Context, id string, r *runtimeapi.ContainerResources) error {
@@ -46,7 +51,14 @@ func (n *node) UpdateContainerResources(_ context.Context, id string, r *runtime
 			return err
 		}
 	}
-	n.journal = append(n.journal, fmt.Sprintf("%s=%s", id, r.Linux.CpusetCpus))
+	entry := fmt.Sprintf("%s=%s", id, r.Linux.CpusetCpus)
+	if r.Linux.CpuQuota != 0 {
+		entry += fmt.Sprintf(":%d", r.Linux.CpuQuota)
+	}
+	n.journal = append(n.journal, entry)
+	if n.kernel != nil {
+		n.kernel.take(id, r.Linux.CpusetCpus)
+	}
 	for uid, pod := range n.real {
 		pod.Containers = slices.Clone(pod.Containers)
 		for i := range pod.Containers {
@@ -130,24 +142,64 @@ func (n *node) updates() string {
 	return strings.Join(out, " ")
 }
 
-func newNode(t *testing.T) (*node, *Pool) {
+func (n *node) lock(f func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f()
+}
+
+func (n *node) repairs() (count int) {
+	n.lock(func() { count = n.repaired })
+	return count
+}
+
+func (n *node) policy() *cpumanager.Static {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.static
+}
+
+// eightCPUs is a machine, with some of its CPUs offline.
+func eightCPUs(t testing.TB, offline ...int) *topology.Machine {
 	t.Helper()
 	spec := topology.Spec{Nodes: []topology.Node{{ID: 0}}}
 	for id := range 8 {
-		spec.CPUs = append(spec.CPUs, topology.CPU{ID: id, Core: topology.CoreID(id)})
+		spec.CPUs = append(spec.CPUs, topology.CPU{
+			ID: id, Core: topology.CoreID(id), Offline: slices.Contains(offline, id),
+		})
 	}
 	m, err := topology.NewMachine(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	static, err := cpumanager.NewStatic(m, cpuset.New(0), cpumanager.Options{})
+	return m
+}
+
+func newNode(t *testing.T) (*node, *Pool) {
+	t.Helper()
+	return startNode(t, nil)
+}
+
+// startNode is newNode, with a kernel if there is one.
+func startNode(t *testing.T, k *kernel) (*node, *Pool) {
+	t.Helper()
+	static, err := cpumanager.NewStatic(eightCPUs(t), cpuset.New(0), cpumanager.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{real: map[types.UID]cri.Pod{}, seen: map[types.UID]cri.Pod{}}
-	pool := New(Config{
-		Static: static, State: n.state, Runtime: n, Observer: n, Period: 10 * time.Second,
-	})
+	n := &node{
+		real: map[types.UID]cri.Pod{}, seen: map[types.UID]cri.Pod{}, kernel: k, static: static,
+	}
+	cfg := Config{
+		Static: n.policy, State: n.state, Runtime: n, Observer: n, Period: 10 * time.Second,
+		Online:   static.Online,
+		Quota:    func(cpus int) Quota { return Quota{int64(1000 * cpus), 1000} },
+		Repaired: func() { n.lock(func() { n.repaired++ }) },
+	}
+	if k != nil {
+		cfg.Cgroups = k
+	}
+	pool := New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- pool.Run(ctx) }()
@@ -362,7 +414,7 @@ func TestNoSharedContainerWithoutSharedCPUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := &node{real: map[types.UID]cri.Pod{}, seen: map[types.UID]cri.Pod{}}
-	pool := New(Config{Static: static, State: n.state, Runtime: n, Observer: n})
+	pool := New(Config{Static: func() *cpumanager.Static { return static }, State: n.state, Runtime: n, Observer: n})
 	place, leave, err := pool.Enter(context.Background(), "shares", "c")
 	if err != nil || place.CPUs != "1" {
 		t.Fatalf("Enter() = %+v, %v, want CPU 1", place, err)

@@ -1,0 +1,273 @@
+package cpupool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/cgroups"
+	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/cri"
+)
+
+// kernel is cgroup v2 in a directory. Containers are those that node.runs makes, one in each pod.
+type kernel struct {
+	t     *testing.T
+	mount string
+	*cgroups.Tree
+	stubborn bool // it takes nothing
+	widened  int
+}
+
+func newKernel(t *testing.T) *kernel {
+	t.Helper()
+	k := &kernel{t: t, mount: t.TempDir()}
+	k.write(filepath.Join(k.mount, "cgroup.controllers"), "cpuset cpu memory")
+	var err error
+	k.Tree, err = cgroups.New(cgroups.Config{Mount: k.mount, HugePages: filepath.Join(k.mount, "none")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func (k *kernel) WidenCPUs() error {
+	k.widened++
+	return k.Tree.WidenCPUs()
+}
+
+func (k *kernel) write(file, text string) {
+	k.t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		k.t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text+"\n"), 0o644); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// take writes a container's set, as the runtime has it done.
+func (k *kernel) take(id, cpus string) {
+	if !k.stubborn {
+		k.set(types.UID(strings.TrimSuffix(id, "-c")), cpus)
+	}
+}
+
+// set is somebody else who writes it.
+func (k *kernel) set(uid types.UID, cpus string) {
+	k.t.Helper()
+	k.write(filepath.Join(k.mount, "kubepods", "pod"+string(uid), string(uid)+"-c", "cpuset.cpus"), cpus)
+}
+
+// runsReally is runs with a cgroup.
+func (n *node) runsReally(uid types.UID, cpus string) {
+	n.runs(uid, cpus, true)
+	n.kernel.set(uid, cpus)
+}
+
+// replug takes CPUs offline, and brings all others online.
+func (n *node) replug(pool *Pool, offline ...int) {
+	m := eightCPUs(n.kernel.t, offline...)
+	n.lock(func() { n.static = n.static.On(m) })
+	pool.Wake()
+	synctest.Wait()
+}
+
+func expectUpdates(t *testing.T, n *node, what, want string) {
+	t.Helper()
+	synctest.Wait()
+	if got := n.updates(); got != want {
+		t.Errorf("%s: updates %q, want %q", what, got, want)
+	}
+}
+
+// What somebody else has written is found in the kernel and put right through the runtime, which still
+// believes that nothing has changed.
+func TestTheKernelIsCompared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, pool := startNode(t, newKernel(t))
+		n.assign("x", 2, 3)
+		n.runsReally("x", "2-3")
+		n.runsReally("a", "0-1,4-7")
+		n.runs("starting", "0-1,4-7", true) // has no cgroup yet
+		pool.Wake()
+		time.Sleep(time.Minute)
+		expectUpdates(t, n, "a minute without changes", "")
+
+		n.kernel.set("x", "0")
+		n.kernel.set("a", "")
+		time.Sleep(11 * time.Second)
+		expectUpdates(t, n, "after changes from outside", "a-c=0-1,4-7 x-c=2-3:-1")
+		time.Sleep(time.Minute)
+		expectUpdates(t, n, "a minute later", "")
+		if got := n.repairs(); got != 2 {
+			t.Errorf("%d repairs are counted, want 2", got)
+		}
+
+		// What the pool itself has not come to do is no repair.
+		n.assign("x", 2)
+		pool.Wake()
+		expectUpdates(t, n, "a smaller assignment", "a-c=0-1,3-7 starting-c=0-1,3-7 x-c=2:-1")
+		if got := n.repairs(); got != 2 {
+			t.Errorf("%d repairs are counted, want still 2", got)
+		}
+	})
+}
+
+// A container that does not move is tried again, less and less often, and nobody else gets CPUs that
+// it is on.
+func TestAContainerThatDoesNotMove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, pool := startNode(t, newKernel(t))
+		n.runsReally("a", "0-7")
+		n.lock(func() { n.kernel.stubborn = true })
+		n.assign("x", 5)
+		for range 3 {
+			_, _, err := pool.Enter(context.Background(), "x", "c")
+			if err == nil || !strings.Contains(err.Error(), `the cgroup has "0-7"`) {
+				t.Fatalf("Enter() = %v while another container is on the CPU", err)
+			}
+		}
+		expectUpdates(t, n, "three requests in a moment", "a-c=0-4,6-7")
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if tries := len(strings.Fields(n.updates())); tries < 10 || tries > 25 {
+			t.Errorf("%d tries in an hour, want one in five minutes after the first few", tries)
+		}
+		n.lock(func() { n.kernel.stubborn = false })
+		time.Sleep(6 * time.Minute)
+		expectUpdates(t, n, "once it moves", "a-c=0-4,6-7")
+		if _, _, err := pool.Enter(context.Background(), "x", "c"); err != nil {
+			t.Errorf("Enter() = %v, want the CPU", err)
+		}
+		if got := n.repairs(); got > 0 {
+			t.Errorf("%d repairs are counted of what was never right", got)
+		}
+	})
+}
+
+// On cgroup v2 the kernel remembers the sets while CPUs are offline: there is nothing to do.
+func TestOfflineCPUsThatTheKernelRemembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, pool := startNode(t, newKernel(t))
+		n.assign("x", 2, 3)
+		n.runsReally("x", "2-3")
+		n.runsReally("a", "0-1,4-7")
+		for _, offline := range [][]int{{3}, {3, 7}, {2, 3}, {}} {
+			n.replug(pool, offline...)
+			expectUpdates(t, n, "a change of the machine", "")
+			if want := cpuset.New(0, 1, 4, 5, 6, 7).Difference(cpuset.New(offline...)); !pool.Shared().Equals(want) {
+				t.Errorf("while %v are offline %s are shared, want %s", offline, pool.Shared(), want)
+			}
+		}
+	})
+}
+
+// On cgroup v1 the kernel takes offline CPUs out of every set, and does not give them back.
+func TestOfflineCPUsThatTheKernelForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, pool := startNode(t, newKernel(t))
+		n.assign("x", 2, 3)
+		n.runsReally("x", "2-3")
+		n.runsReally("a", "0-1,4-7")
+		n.kernel.set("x", "2")
+		n.kernel.set("a", "0-1,4-6")
+		n.replug(pool, 3, 7)
+		expectUpdates(t, n, "two CPUs are offline", "")
+		widened := n.kernel.widened
+		n.replug(pool)
+		expectUpdates(t, n, "they are back", "a-c=0-1,4-7 x-c=2-3:-1")
+		if n.kernel.widened != widened+1 {
+			t.Errorf("the groups above were widened %d times, want once", n.kernel.widened-widened)
+		}
+		n.replug(pool, 2, 3)
+		n.kernel.set("x", "") // its processes are elsewhere
+		time.Sleep(time.Minute)
+		expectUpdates(t, n, "all CPUs of a container are offline", "")
+	})
+}
+
+// The groups above may lack CPUs for a reason that nobody told: after a failure they are seen to.
+func TestGroupsAboveAreWidenedAfterAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, pool := startNode(t, newKernel(t))
+		n.runsReally("a", "0-7")
+		pool.Wake()
+		expectUpdates(t, n, "at first", "")
+		n.lock(func() { n.fail = func(string) error { return errors.New("permission denied") } })
+		n.kernel.set("a", "0-3")
+		time.Sleep(11 * time.Second)
+		n.lock(func() { n.fail = nil })
+		time.Sleep(10 * time.Second)
+		expectUpdates(t, n, "after a failure", "a-c=0-7")
+		if n.kernel.widened != 2 {
+			t.Errorf("widened %d times, want at first and after the failure", n.kernel.widened)
+		}
+	})
+}
+
+// A container starts on those of its CPUs that are online, and not at all without any.
+func TestEnterWhileCPUsAreOffline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, pool := startNode(t, newKernel(t))
+		n.assign("x", 2, 3)
+		n.replug(pool, 3)
+		place, _, err := pool.Enter(context.Background(), "x", "c")
+		if want := (cri.Placement{CPUs: "2", Exclusive: true}); err != nil || place != want {
+			t.Errorf("Enter() = %+v, %v, want %+v", place, err, want)
+		}
+		n.replug(pool, 2, 3)
+		if place, _, err := pool.Enter(context.Background(), "x", "c"); err == nil ||
+			!strings.Contains(err.Error(), "own CPUs 2-3 are offline") {
+			t.Errorf("Enter() = %+v, %v, want an error that names the CPUs", place, err)
+		}
+	})
+}
+
+// BenchmarkSteadyRound is one round over 200 pods that have what they should, which an idle node
+// does once in cpuManagerReconcilePeriod.
+func BenchmarkSteadyRound(b *testing.B) {
+	k := &kernel{mount: b.TempDir()}
+	write := func(file, text string) {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755),
+			os.WriteFile(file, []byte(text), 0o644)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	write(filepath.Join(k.mount, "cgroup.controllers"), "cpuset cpu memory")
+	var err error
+	if k.Tree, err = cgroups.New(cgroups.Config{Mount: k.mount, HugePages: k.mount + "/none"}); err != nil {
+		b.Fatal(err)
+	}
+	n := &node{real: map[types.UID]cri.Pod{}, seen: map[types.UID]cri.Pod{}}
+	for i := range 200 {
+		uid := types.UID(fmt.Sprintf("p%d", i))
+		n.runs(uid, "0-7", true)
+		write(filepath.Join(k.mount, "kubepods", "pod"+string(uid), string(uid)+"-c", "cpuset.cpus"), "0-7\n")
+	}
+	static, err := cpumanager.NewStatic(eightCPUs(b), cpuset.New(0), cpumanager.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	pool := New(Config{
+		Static: func() *cpumanager.Static { return static },
+		State:  n.state, Runtime: n, Observer: n, Cgroups: k, Period: time.Hour,
+	})
+	for b.Loop() {
+		if err := pool.enforce(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if len(n.journal) > 0 {
+		b.Fatalf("updates: %v", n.journal)
+	}
+}

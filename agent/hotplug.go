@@ -1,0 +1,151 @@
+package agent
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/cpupool"
+	"github.com/numalet/numalet/cgroups"
+	"github.com/numalet/numalet/cpumanager"
+)
+
+// Reasons of events about CPUs that a container has for itself.
+const (
+	reasonOffline = "CPUOffline"
+	reasonOnline  = "CPUOnline"
+)
+
+// cpuPool keeps the CPU sets of containers.
+func (a *Agent) cpuPool(tree *cgroups.Tree) *cpupool.Pool {
+	k := &a.cfg.Kubelet
+	a.parts.offline = offlineCPUs{}
+	c := cpupool.Config{
+		Static: func() *cpumanager.Static { return a.facts.hardware.Get().CPUs },
+		Online: func() cpuset.CPUSet { return a.Machine().Online() },
+		State:  a.store.State, Runtime: a.client.Runtime(), Observer: a.observer,
+		Period:   k.CPUManagerReconcilePeriod.Duration,
+		Repaired: a.parts.measures.repairs.Inc,
+	}
+	if *k.CPUCFSQuota {
+		period := cmp.Or(k.CPUCFSQuotaPeriod.Duration, cgroups.DefaultPeriod)
+		c.Quota = func(cpus int) cpupool.Quota {
+			return cpupool.Quota{
+				Quota: cgroups.Quota(int64(cpus)*1000, period), Period: period.Microseconds(),
+			}
+		}
+	}
+	if tree != nil {
+		c.Cgroups = tree
+	}
+	return cpupool.New(c)
+}
+
+// tellOffline has events for pods whose own CPUs went offline or came back since the last call. The
+// chores call it, one at a time.
+func (a *Agent) tellOffline() {
+	if a.facts.hardware.Get().CPUs == nil {
+		return // nobody has CPUs of its own
+	}
+	desired := map[types.UID]*v1.Pod{}
+	held := map[types.UID]allocation.Pod{}
+	for uid, holding := range a.store.State().Pods {
+		if rec, ok := a.pods.get(uid); ok { // else no source has spoken of it yet
+			desired[uid], held[uid] = rec.pod, holding
+		}
+	}
+	for _, c := range a.parts.offline.update(held, a.Machine().Online()) {
+		a.event(desired[c.pod], c.eventType(), c.reason(), c.message(unified()))
+	}
+}
+
+// ownerKey names a container that has CPUs for itself.
+type ownerKey struct {
+	pod       types.UID
+	container string
+}
+
+func (k ownerKey) compare(o ownerKey) int {
+	return cmp.Or(cmp.Compare(k.pod, o.pod), cmp.Compare(k.container, o.container))
+}
+
+// offlineCPUs is what is known to be offline of the containers' own CPUs.
+type offlineCPUs map[ownerKey]cpuset.CPUSet
+
+// cpuChange is a change of which of a container's own CPUs are offline.
+type cpuChange struct {
+	ownerKey
+	own, before, now cpuset.CPUSet // before and now are those that are offline
+}
+
+// update compares what is known with what is so of the pods that hold anything, remembers that, and
+// lists the changes by pod and container.
+func (known offlineCPUs) update(held map[types.UID]allocation.Pod, online cpuset.CPUSet) []cpuChange {
+	now := offlineCPUs{}
+	var changes []cpuChange
+	for uid, pod := range held {
+		for name, c := range pod.Containers {
+			key := ownerKey{uid, name}
+			change := cpuChange{key, c.CPUs, known[key], c.CPUs.Difference(online)}
+			if !change.now.IsEmpty() {
+				now[key] = change.now
+			}
+			if change.lost() || change.regained() {
+				changes = append(changes, change)
+			}
+		}
+	}
+	clear(known)
+	maps.Copy(known, now)
+	slices.SortFunc(changes, func(a, b cpuChange) int { return a.compare(b.ownerKey) })
+	return changes
+}
+
+func (c cpuChange) lost() bool { return !c.now.IsSubsetOf(c.before) }
+
+func (c cpuChange) regained() bool { return !c.before.IsSubsetOf(c.now) }
+
+func (c cpuChange) eventType() string {
+	if c.lost() {
+		return v1.EventTypeWarning
+	}
+	return v1.EventTypeNormal
+}
+
+func (c cpuChange) reason() string {
+	if c.lost() {
+		return reasonOffline
+	}
+	return reasonOnline
+}
+
+// message says what it means for the container. On cgroup v1 processes that lost their last CPU are
+// moved out of their cgroup for good.
+func (c cpuChange) message(unified bool) string {
+	left, back := c.own.Difference(c.now), c.before.Difference(c.now)
+	switch {
+	case c.lost() && left.IsEmpty() && unified:
+		return fmt.Sprintf("all CPUs %s of container %s are offline: it runs on CPUs of others until "+
+			"they are online again; bring them online, or delete the pod so that it gets others",
+			c.now, c.container)
+	case c.lost() && left.IsEmpty():
+		return fmt.Sprintf("all CPUs %s of container %s are offline: it runs on CPUs of others until "+
+			"it is restarted with its CPUs online; or delete the pod so that it gets others",
+			c.now, c.container)
+	case c.lost():
+		return fmt.Sprintf("CPUs %s of container %s are offline: it runs on %s alone; bring them "+
+			"online, or delete the pod so that it gets others", c.now, c.container, left)
+	case c.before.Equals(c.own) && !unified:
+		return fmt.Sprintf("CPUs %s of container %s are online again: restart the container so that "+
+			"it runs on %s", back, c.container, left)
+	default:
+		return fmt.Sprintf("CPUs %s of container %s are online again: it runs on %s",
+			back, c.container, left)
+	}
+}

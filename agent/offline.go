@@ -1,0 +1,67 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology"
+)
+
+// Offline is what admission would decide with on a node of this configuration whose plugins offer
+// the inventory and whose pods are those of the state. No agent runs, and nothing is written.
+func Offline(cfg *config.Config, inventory deviceplugin.Inventory, state allocation.State) (
+	admission.Snapshot, error) {
+	own := *cfg
+	own.HostnameOverride, own.NodeIP = "node", "127.0.0.1" // they play no part
+	f, err := readFacts(&own)
+	if err != nil {
+		return admission.Snapshot{}, err
+	}
+	if f.hardware, err = openMachine(&own, nil); err != nil {
+		return admission.Snapshot{}, err
+	}
+	if err := checkNodes(inventory, f.hardware.Get().Machine); err != nil {
+		return admission.Snapshot{}, err
+	}
+	c := admissionConfig(&own, f)
+	c.Store, c.Plugins = allocation.Fixed(state), offlinePlugins{inventory}
+	return admission.Still(c), nil
+}
+
+// checkNodes refuses devices on nodes that the machine does not have.
+func checkNodes(inventory deviceplugin.Inventory, m *topology.Machine) error {
+	for _, name := range slices.Sorted(maps.Keys(inventory.Resources)) {
+		for _, d := range inventory.Resources[name].Devices {
+			if !d.Nodes.SubsetOf(m.NodeSet()) {
+				return fmt.Errorf("device %s of %s is on NUMA node %s: machine %s has nodes %s",
+					d.ID, name, d.Nodes, m.Name(), m.NodeSet())
+			}
+		}
+	}
+	return nil
+}
+
+// offlinePlugins are plugins of which nothing is known but what they offer.
+type offlinePlugins struct{ inventory deviceplugin.Inventory }
+
+var errOffline = errors.New("no device plugin runs")
+
+func (p offlinePlugins) Inventory() deviceplugin.Inventory { return p.inventory }
+
+func (offlinePlugins) Preferred(context.Context, deviceplugin.PreferredRequest) ([]string, error) {
+	return nil, errOffline
+}
+
+func (offlinePlugins) Allocate(context.Context, string, []string) (
+	*pluginapi.ContainerAllocateResponse, error) {
+	return nil, errOffline
+}
