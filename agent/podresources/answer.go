@@ -11,6 +11,8 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
 )
 
 // Snapshot is what answers are made from.
@@ -21,18 +23,8 @@ type Snapshot struct {
 	Inventory deviceplugin.Inventory
 	// CPUs are those that containers can have for themselves, assigned or not.
 	CPUs cpuset.CPUSet
-}
-
-// list has every pod, ordered by namespace and name.
-func (s Snapshot) list() []*podresourcesv1.PodResources {
-	pods := slices.SortedFunc(slices.Values(s.Pods), func(a, b *v1.Pod) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
-	out := make([]*podresourcesv1.PodResources, 0, len(pods))
-	for _, pod := range pods {
-		out = append(out, s.pod(pod))
-	}
-	return out
+	// Memory is the memory policy; nil: nobody has memory of certain nodes.
+	Memory *memory.Static
 }
 
 // find is the pod of that name; nil when it is not active.
@@ -51,29 +43,39 @@ func (s Snapshot) pod(pod *v1.Pod) *podresourcesv1.PodResources {
 	held := s.Assigned.Pods[pod.UID]
 	for i := range pod.Spec.InitContainers {
 		if c := &pod.Spec.InitContainers[i]; cpumanager.IsSidecar(c) {
-			out.Containers = append(out.Containers, container(c.Name, held.Containers[c.Name]))
+			out.Containers = append(out.Containers, s.container(c.Name, held.Containers[c.Name]))
 		}
 	}
 	for _, c := range pod.Spec.Containers {
-		out.Containers = append(out.Containers, container(c.Name, held.Containers[c.Name]))
+		out.Containers = append(out.Containers, s.container(c.Name, held.Containers[c.Name]))
 	}
 	return out
 }
 
-func container(name string, held allocation.Container) *podresourcesv1.ContainerResources {
-	out := &podresourcesv1.ContainerResources{Name: name, CpuIds: ids(held.CPUs)}
+func (s Snapshot) container(name string, held allocation.Container) *podresourcesv1.ContainerResources {
+	out := &podresourcesv1.ContainerResources{Name: name}
+	if !s.CPUs.IsEmpty() { // else they are of an earlier policy
+		out.CpuIds = ids(held.CPUs)
+	}
+	if s.Memory != nil {
+		out.Memory = memoryOf(held.Memory)
+	}
 	for _, d := range held.Devices {
 		for i, id := range d.IDs {
-			device := deviceplugin.Device{ID: id, Nodes: d.NodesOf(i)}
+			device := &deviceplugin.Device{ID: id, Nodes: d.NodesOf(i)}
 			out.Devices = append(out.Devices, entries(d.Resource, device)...)
 		}
 	}
 	return out
 }
 
-// allocatable has the healthy devices of connected plugins, given out or not, and the CPUs.
+// allocatable has the healthy devices of connected plugins, given out or not, the CPUs and the
+// memory.
 func (s Snapshot) allocatable() *podresourcesv1.AllocatableResourcesResponse {
 	out := &podresourcesv1.AllocatableResourcesResponse{CpuIds: ids(s.CPUs)}
+	if s.Memory != nil {
+		out.Memory = memoryOf(s.Memory.AllocatableBlocks())
+	}
 	resources := make([]deviceplugin.Resource, 0, len(s.Inventory.Resources))
 	for _, r := range s.Inventory.Resources {
 		resources = append(resources, r)
@@ -90,7 +92,7 @@ func (s Snapshot) allocatable() *podresourcesv1.AllocatableResourcesResponse {
 }
 
 // entries is a device as the API has it: once, or once for each of its nodes.
-func entries(resource string, d deviceplugin.Device) []*podresourcesv1.ContainerDevices {
+func entries(resource string, d *deviceplugin.Device) []*podresourcesv1.ContainerDevices {
 	entry := func() *podresourcesv1.ContainerDevices {
 		return &podresourcesv1.ContainerDevices{ResourceName: resource, DeviceIds: []string{d.ID}}
 	}
@@ -100,10 +102,25 @@ func entries(resource string, d deviceplugin.Device) []*podresourcesv1.Container
 	var out []*podresourcesv1.ContainerDevices
 	for _, n := range d.Nodes.IDs() {
 		e := entry()
-		e.Topology = &podresourcesv1.TopologyInfo{
-			Nodes: []*podresourcesv1.NUMANode{{ID: int64(n)}},
-		}
+		e.Topology = topologyOf(topology.NewNodeSet(n))
 		out = append(out, e)
+	}
+	return out
+}
+
+func memoryOf(blocks []memory.Block) (out []*podresourcesv1.ContainerMemory) {
+	for _, b := range blocks {
+		out = append(out, &podresourcesv1.ContainerMemory{
+			MemoryType: string(b.Resource), Size: b.Size, Topology: topologyOf(b.Nodes),
+		})
+	}
+	return out
+}
+
+func topologyOf(nodes topology.NodeSet) *podresourcesv1.TopologyInfo {
+	out := &podresourcesv1.TopologyInfo{}
+	for _, n := range nodes.IDs() {
+		out.Nodes = append(out.Nodes, &podresourcesv1.NUMANode{ID: int64(n)})
 	}
 	return out
 }

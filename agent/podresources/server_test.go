@@ -34,7 +34,7 @@ func snapshot() Snapshot {
 	web := &v1.Pod{}
 	web.UID, web.Namespace, web.Name = "2", "a", "web"
 	web.Spec.Containers = []v1.Container{{Name: "nginx"}}
-	gpus := deviceplugin.Resource{Name: "example.com/gpu", Connected: true, Devices: []deviceplugin.Device{
+	gpus := deviceplugin.Resource{Name: "example.com/gpu", Connected: true, Devices: []*deviceplugin.Device{
 		{ID: "gpu-0", Healthy: true, Nodes: topology.NewNodeSet(0)},
 		{ID: "gpu-1", Healthy: true, Nodes: topology.NewNodeSet(0, 1)},
 		{ID: "gpu-2"},
@@ -134,9 +134,11 @@ func TestAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := compact(old.PodResources[1].Containers[1]), `name:"main" `+
-		`devices:{resource_name:"example.com/away" device_ids:"x"} `+
-		`devices:{resource_name:"example.com/gpu" device_ids:"gpu-0" device_ids:"gpu-1"}`; got != want {
+	if got, want := compact(old.PodResources[1]), `name:"train" namespace:"default" `+
+		`containers:{name:"main" devices:{resource_name:"example.com/away" device_ids:"x"} `+
+		`devices:{resource_name:"example.com/gpu" device_ids:"gpu-0"} `+
+		`devices:{resource_name:"example.com/gpu" device_ids:"gpu-1"} `+
+		`devices:{resource_name:"example.com/gpu" device_ids:"gpu-1"}}`; got != want {
 		t.Errorf("v1alpha1:\n%s\nwant\n%s", got, want)
 	}
 }

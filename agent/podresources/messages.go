@@ -1,0 +1,150 @@
+package podresources
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/numalet/numalet/agent/podresources/watchv1"
+	"github.com/numalet/numalet/deviceplugin"
+)
+
+// devicesPerMessage keeps messages far below the 4 MiB that gRPC clients take by default.
+const devicesPerMessage = 1000
+
+// filter is what a reader wants to know; the zero value is all pods.
+type filter struct {
+	namespace, resource string
+	allocatable         bool
+}
+
+// pod tells whether the pod is one that the reader wants; nil is none.
+func (f filter) pod(p *podresourcesv1.PodResources) bool {
+	if p == nil || f.namespace != "" && p.Namespace != f.namespace {
+		return false
+	}
+	return f.resource == "" || slices.ContainsFunc(p.Containers,
+		func(c *podresourcesv1.ContainerResources) bool { return holds(c, f.resource) })
+}
+
+func holds(c *podresourcesv1.ContainerResources, resource string) bool {
+	if resource == "cpu" {
+		return len(c.CpuIds) > 0
+	}
+	return slices.ContainsFunc(c.Devices, func(d *podresourcesv1.ContainerDevices) bool {
+		return d.ResourceName == resource
+	}) || slices.ContainsFunc(c.Memory, func(m *podresourcesv1.ContainerMemory) bool {
+		return m.MemoryType == resource
+	})
+}
+
+// node tells whether the reader wants the node's CPUs and memory.
+func (f filter) node() bool { return f.allocatable && !strings.Contains(f.resource, "/") }
+
+func (f filter) devices(resource string) bool {
+	return f.allocatable && (f.resource == "" || f.resource == resource)
+}
+
+// messages tells the whole state: "forget", everything, a bookmark.
+func (s *state) messages(f filter, lost bool) iter.Seq[*watchv1.WatchResponse] {
+	return func(yield func(*watchv1.WatchResponse) bool) {
+		if !yield(&watchv1.WatchResponse{Event: &watchv1.WatchResponse_Snapshot{
+			Snapshot: &watchv1.Snapshot{HistoryLost: lost},
+		}}) {
+			return
+		}
+		all := change{node: s.node}
+		for _, h := range s.pods {
+			all.pods = append(all.pods, podChange{uid: h.uid, after: h.has})
+		}
+		for _, name := range slices.Sorted(maps.Keys(s.from.Inventory.Resources)) {
+			if f.devices(name) {
+				c := diffDevices(nil, offered(s.from.Inventory.Resources[name]))
+				c.resource = name
+				all.devices = append(all.devices, c)
+			}
+		}
+		for m := range all.messages(f) {
+			if !yield(m) {
+				return
+			}
+		}
+		yield(bookmark())
+	}
+}
+
+func bookmark() *watchv1.WatchResponse {
+	return &watchv1.WatchResponse{
+		Event: &watchv1.WatchResponse_Bookmark{Bookmark: &watchv1.Bookmark{}},
+	}
+}
+
+// messages tells the change, as far as the reader wants to know.
+func (c change) messages(f filter) iter.Seq[*watchv1.WatchResponse] {
+	return func(yield func(*watchv1.WatchResponse) bool) {
+		for _, p := range c.pods {
+			if m := p.message(f); m != nil && !yield(m) {
+				return
+			}
+		}
+		if c.node != nil && f.node() && !yield(&watchv1.WatchResponse{
+			Event: &watchv1.WatchResponse_Node{Node: c.node},
+		}) {
+			return
+		}
+		for _, d := range c.devices {
+			if !f.devices(d.resource) {
+				continue
+			}
+			for m := range d.messages() {
+				if !yield(m) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// message is nil when the reader neither has the pod nor wants it.
+func (c podChange) message(f filter) *watchv1.WatchResponse {
+	switch {
+	case f.pod(c.after):
+		return &watchv1.WatchResponse{Event: &watchv1.WatchResponse_Pod{
+			Pod: &watchv1.Pod{Uid: string(c.uid), Resources: c.after},
+		}}
+	case f.pod(c.before):
+		return &watchv1.WatchResponse{Event: &watchv1.WatchResponse_DeletedPod{
+			DeletedPod: &watchv1.DeletedPod{
+				Uid: string(c.uid), Namespace: c.before.Namespace, Name: c.before.Name,
+			},
+		}}
+	}
+	return nil
+}
+
+func (c deviceChange) messages() iter.Seq[*watchv1.WatchResponse] {
+	return func(yield func(*watchv1.WatchResponse) bool) {
+		for ids := range slices.Chunk(c.deleted, devicesPerMessage) {
+			if !yield(deviceMessage(c.resource, nil, ids)) {
+				return
+			}
+		}
+		for devices := range slices.Chunk(c.put, devicesPerMessage) {
+			if !yield(deviceMessage(c.resource, devices, nil)) {
+				return
+			}
+		}
+	}
+}
+
+func deviceMessage(resource string, put []*deviceplugin.Device,
+	deleted []string) *watchv1.WatchResponse {
+	m := &watchv1.Devices{ResourceName: resource, DeletedIds: deleted}
+	for _, d := range put {
+		m.Put = append(m.Put, entries(resource, d)...)
+	}
+	return &watchv1.WatchResponse{Event: &watchv1.WatchResponse_Devices{Devices: m}}
+}

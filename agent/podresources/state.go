@@ -1,0 +1,199 @@
+package podresources
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/numalet/numalet/agent/podresources/watchv1"
+	"github.com/numalet/numalet/deviceplugin"
+)
+
+// state is what there is to tell at one generation. It is never written to once it was made.
+type state struct {
+	generation uint64
+	pods       []holding // by namespace, name and uid
+	node       *watchv1.Node
+	from       Snapshot
+}
+
+// holding is a pod and what it holds.
+type holding struct {
+	uid types.UID
+	has *podresourcesv1.PodResources
+}
+
+// change leads from the state of the generation before to that of its own.
+type change struct {
+	generation uint64
+	pods       []podChange   // those that went, then those that came or changed
+	node       *watchv1.Node // nil: as before
+	devices    []deviceChange
+	// whole: there is too much to tell one by one; readers get the state.
+	whole bool
+}
+
+// podChange has no before when the pod came, and no after when it went.
+type podChange struct {
+	uid           types.UID
+	before, after *podresourcesv1.PodResources
+}
+
+// deviceChange is what became of the healthy devices of a resource whose plugin is connected.
+type deviceChange struct {
+	resource string
+	put      []*deviceplugin.Device
+	deleted  []string
+}
+
+// sorted is the pods in the order in which they are told.
+func (s Snapshot) sorted() []*v1.Pod {
+	return slices.SortedFunc(slices.Values(s.Pods), func(a, b *v1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(a.UID, b.UID))
+	})
+}
+
+// state has no generation yet.
+func (s Snapshot) state() *state {
+	bare := s
+	bare.Inventory = deviceplugin.Inventory{}
+	all := bare.allocatable()
+	out := &state{
+		node: &watchv1.Node{CpuIds: all.CpuIds, Memory: all.Memory},
+		from: s,
+	}
+	for _, pod := range s.sorted() {
+		out.pods = append(out.pods, holding{pod.UID, s.pod(pod)})
+	}
+	return out
+}
+
+// list is the pods as List answers them.
+func (s *state) list() []*podresourcesv1.PodResources {
+	out := make([]*podresourcesv1.PodResources, 0, len(s.pods))
+	for _, h := range s.pods {
+		out = append(out, h.has)
+	}
+	return out
+}
+
+// follow compares next, which is ours alone still, with the state before it. What has not changed
+// is shared between both from then on.
+func follow(before, next *state) (c change, changed bool) {
+	c.pods = diffPods(before, next)
+	if proto.Equal(before.node, next.node) {
+		next.node = before.node
+	} else {
+		c.node = next.node
+	}
+	c.devices = diffInventory(before.from.Inventory, next.from.Inventory)
+	next.generation = before.generation + 1
+	c.generation = next.generation
+	return c, len(c.pods) > 0 || c.node != nil || len(c.devices) > 0
+}
+
+func diffPods(before, next *state) (out []podChange) {
+	gone := map[types.UID]*podresourcesv1.PodResources{}
+	for _, h := range before.pods {
+		gone[h.uid] = h.has
+	}
+	var put []podChange
+	for i, h := range next.pods {
+		had, known := gone[h.uid]
+		delete(gone, h.uid)
+		if known && proto.Equal(had, h.has) {
+			next.pods[i].has = had
+			continue
+		}
+		put = append(put, podChange{uid: h.uid, before: had, after: h.has})
+	}
+	for _, h := range before.pods {
+		if had, ok := gone[h.uid]; ok {
+			out = append(out, podChange{uid: h.uid, before: had})
+		}
+	}
+	return append(out, put...)
+}
+
+func diffInventory(before, next deviceplugin.Inventory) (out []deviceChange) {
+	if before.Version == next.Version {
+		return nil
+	}
+	names := maps.Clone(next.Resources)
+	maps.Copy(names, before.Resources)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		c := diffDevices(offered(before.Resources[name]), offered(next.Resources[name]))
+		if c.resource = name; c.weight() > 0 {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// offered is the devices that a resource has as long as its plugin is connected.
+func offered(r deviceplugin.Resource) []*deviceplugin.Device {
+	if !r.Connected {
+		return nil
+	}
+	return r.Devices
+}
+
+// diffDevices walks both lists at once; they are in natural order of ids.
+func diffDevices(before, next []*deviceplugin.Device) (c deviceChange) {
+	for len(before) > 0 || len(next) > 0 {
+		var had, has *deviceplugin.Device
+		var order int
+		switch {
+		case len(next) == 0:
+			order = -1
+		case len(before) == 0:
+			order = 1
+		default:
+			order = deviceplugin.CompareIDs(before[0].ID, next[0].ID)
+		}
+		if order <= 0 {
+			had, before = before[0], before[1:]
+		}
+		if order >= 0 {
+			has, next = next[0], next[1:]
+		}
+		switch {
+		case had == has: // shared, so it has not changed
+		case healthy(has) && (had == nil || *has != *had):
+			c.put = append(c.put, has)
+		case healthy(had) && !healthy(has):
+			c.deleted = append(c.deleted, had.ID)
+		}
+	}
+	return c
+}
+
+func healthy(d *deviceplugin.Device) bool { return d != nil && d.Healthy }
+
+// weight is how much there is to remember of a change; a device or a container's entry is 1.
+func (c change) weight() int {
+	n := 1
+	for _, p := range c.pods {
+		n += podWeight(p.before) + podWeight(p.after)
+	}
+	for _, d := range c.devices {
+		n += d.weight()
+	}
+	return n
+}
+
+func (c deviceChange) weight() int { return len(c.put) + len(c.deleted) }
+
+func podWeight(p *podresourcesv1.PodResources) int {
+	n := 1
+	for _, c := range p.GetContainers() {
+		n += 1 + len(c.Devices) + len(c.CpuIds)/8 + len(c.Memory)
+	}
+	return n
+}
