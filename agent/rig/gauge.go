@@ -1,0 +1,71 @@
+package rig
+
+import (
+	"math"
+	"time"
+)
+
+// parts is how many averages a series has.
+const parts = 120
+
+// gauges follow quantities over time and average them, part by part. Time beyond the end does not
+// count.
+type gauges struct {
+	end    time.Duration
+	step   float64 // length of a part in nanoseconds
+	at     time.Duration
+	values []float64   // since at
+	sums   [][]float64 // by quantity and part: value times nanoseconds
+}
+
+func newGauges(quantities int, end time.Duration) *gauges {
+	end = max(end, time.Nanosecond)
+	g := &gauges{end: end, step: float64(end) / parts, values: make([]float64, quantities)}
+	for range quantities {
+		g.sums = append(g.sums, make([]float64, parts))
+	}
+	return g
+}
+
+// advance counts the present values up to a time; the caller then changes values.
+func (g *gauges) advance(to time.Duration) {
+	to = min(to, g.end)
+	from, until := float64(g.at), float64(to)
+	for part := min(parts-1, int(from/g.step)); from < until; part++ {
+		edge := until
+		if part < parts-1 {
+			edge = min(until, float64(part+1)*g.step)
+		}
+		if length := edge - from; length > 0 {
+			for i, v := range g.values {
+				g.sums[i][part] += v * length
+			}
+		}
+		from = max(from, edge)
+		if part >= parts-1 {
+			break
+		}
+	}
+	g.at = max(g.at, to)
+}
+
+// mean is a quantity over the whole time.
+func (g *gauges) mean(quantity int) float64 {
+	total := 0.0
+	for _, sum := range g.sums[quantity] {
+		total += sum
+	}
+	return rounded(total / float64(g.end))
+}
+
+// line is a quantity, part by part.
+func (g *gauges) line(quantity int) []float64 {
+	out := make([]float64, parts)
+	for i, sum := range g.sums[quantity] {
+		out[i] = rounded(sum / g.step)
+	}
+	return out
+}
+
+// rounded keeps four digits after the point: reports are for people.
+func rounded(v float64) float64 { return math.Round(v*1e4) / 1e4 }

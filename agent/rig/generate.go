@@ -1,0 +1,164 @@
+package rig
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// Stream is pods that come and go.
+type Stream struct {
+	Shapes []Shape
+	// Arrivals are in the order of time.
+	Arrivals []Arrival
+}
+
+// Arrival is one pod.
+type Arrival struct {
+	At time.Duration
+	// Lifetime is how long it runs; 0: it stays.
+	Lifetime time.Duration
+	// Shape is its place in Stream.Shapes.
+	Shape int
+}
+
+// end is when the last pod arrives.
+func (s Stream) end() time.Duration {
+	if len(s.Arrivals) == 0 {
+		return 0
+	}
+	return s.Arrivals[len(s.Arrivals)-1].At
+}
+
+// maxTime bounds times and lifetimes, so that their sum is a time.
+const maxTime = 100 * 365 * 24 * time.Hour
+
+// tick is what times of a generated stream are rounded to.
+const tick = time.Millisecond
+
+// defaultLoad is the load of a mix that names none.
+const defaultLoad = 0.9
+
+// Draw is how a stream is made of a mix.
+type Draw struct {
+	Pods int
+	Seed uint64
+	// Load replaces that of the mix; 0: the mix decides.
+	Load float64
+}
+
+// Generate draws a stream from a mix. It refuses a mix that asks for devices which the site does
+// not have.
+func (s *Site) Generate(m Mix, d Draw) (Stream, error) {
+	var out Stream
+	for _, t := range m.Templates {
+		shape, err := s.shape(t.Name, t.PodSpec)
+		if err == nil {
+			err = s.lacks(shape)
+		}
+		if err != nil {
+			return out, fmt.Errorf("mix %s: template %s: %w", m.Name, t.Name, err)
+		}
+		out.Shapes = append(out.Shapes, shape)
+	}
+	interval, err := s.interval(m, out.Shapes, d.Load)
+	if err != nil {
+		return out, fmt.Errorf("mix %s: %w", m.Name, err)
+	}
+	source := rand.New(rand.NewPCG(d.Seed, 0))
+	var until []float64 // sums of the weights
+	total := 0.0
+	for _, t := range m.Templates {
+		total += t.weight()
+		until = append(until, total)
+	}
+	at := time.Duration(0)
+	out.Arrivals = make([]Arrival, 0, d.Pods)
+	for range d.Pods {
+		at += time.Duration(source.ExpFloat64() * float64(interval)).Round(tick)
+		if at > maxTime {
+			return out, fmt.Errorf("mix %s: the pods come over more than %s; ask for fewer, or raise "+
+				"the load", m.Name, maxTime)
+		}
+		pick := source.Float64() * total
+		shape, _ := slices.BinarySearch(until, pick)
+		shape = min(shape, len(until)-1)
+		life := m.Templates[shape].Lifetime
+		drawn := drawLifetime(life.Distribution)(source) * float64(life.Mean)
+		lifetime := time.Duration(min(drawn, float64(maxTime))).Round(tick)
+		out.Arrivals = append(out.Arrivals, Arrival{
+			At: at, Lifetime: max(tick, lifetime), Shape: shape,
+		})
+	}
+	return out, nil
+}
+
+// drawLifetime draws a lifetime with a mean of 1; nil for a distribution that is not known.
+func drawLifetime(distribution string) func(*rand.Rand) float64 {
+	switch distribution {
+	case "", "exponential":
+		return (*rand.Rand).ExpFloat64
+	case "fixed":
+		return func(*rand.Rand) float64 { return 1 }
+	case "uniform":
+		return func(r *rand.Rand) float64 { return 2 * r.Float64() }
+	case "lognormal":
+		// With a sigma of 1 the mean of exp(normal) is exp(1/2).
+		return func(r *rand.Rand) float64 { return math.Exp(r.NormFloat64() - 0.5) }
+	}
+	return nil
+}
+
+// lacks names a resource that pods of the shape ask for and the site has nothing of.
+func (s *Site) lacks(shape Shape) error {
+	demands := shape.demands()
+	for _, name := range slices.Sorted(maps.Keys(demands)) {
+		if demands[name] == 0 || s.capacity(name) > 0 {
+			continue
+		}
+		if isCounted(name) {
+			return fmt.Errorf("it asks for %s, of which the machine has none for pods", name)
+		}
+		return fmt.Errorf("it asks for %s, and the machine has none; invent some with "+
+			"--devices %s=2 (two on each node), or choose another mix", name, shortName(name))
+	}
+	return nil
+}
+
+// interval is the mean time between pods that offers the load: of the resource that the mix needs
+// most of, the pods that run at any time would hold this part if all were admitted.
+func (s *Site) interval(m Mix, shapes []Shape, load float64) (time.Duration, error) {
+	if load == 0 {
+		if m.Interval > 0 {
+			return time.Duration(m.Interval), nil
+		}
+		load = defaultLoad
+		if m.Load > 0 {
+			load = m.Load
+		}
+	}
+	total := 0.0
+	for _, t := range m.Templates {
+		total += t.weight()
+	}
+	held := map[string]float64{} // by resource: amount times nanoseconds of the average pod
+	for i, t := range m.Templates {
+		for name, n := range shapes[i].demands() {
+			held[name] += t.weight() / total * float64(t.Lifetime.Mean) * float64(n)
+		}
+	}
+	slowest := 0.0
+	for name, n := range held {
+		if has := s.capacity(name); has > 0 {
+			slowest = max(slowest, n/float64(has))
+		}
+	}
+	if slowest == 0 {
+		return 0, errors.New("its pods ask for nothing; give it an interval")
+	}
+	return max(tick, time.Duration(slowest/load)), nil
+}

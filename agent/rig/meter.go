@@ -1,0 +1,114 @@
+package rig
+
+import (
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// meter follows how much is used, and how well the rest can be used.
+type meter struct {
+	gauges *gauges
+	supply *supply
+	// resources are cpu, memory and what else pods of the stream ask for; capacity and used are in
+	// the order of it, in millicores, bytes or devices.
+	resources      []string
+	capacity, used []int64
+	asks           map[*v1.Pod][]int64
+	names          []string // of the gauges
+	shared         bool     // no CPUs are given out
+}
+
+// Places of the first gauges. After them comes the used share of each resource, the fragmentation
+// of CPUs, and of each resource of devices fragmentation and stranded devices.
+const (
+	gaugeRunning = iota
+	gaugeWaiting
+	gaugeUsed
+)
+
+func newMeter(site *Site, p Policy, s Stream) *meter {
+	m := &meter{
+		asks: map[*v1.Pod][]int64{}, shared: p.SharedCPUs,
+		names: []string{"running", "waiting"}, resources: []string{"cpu", "memory"},
+	}
+	demands := make([]map[string]int64, len(s.Shapes))
+	wanted := map[string]bool{}
+	for i, shape := range s.Shapes {
+		demands[i] = shape.demands()
+		for name, n := range demands[i] {
+			wanted[name] = wanted[name] || n > 0 && site.capacity(name) > 0
+		}
+	}
+	var devices []string
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		if wanted[name] && !slices.Contains(m.resources, name) {
+			m.resources = append(m.resources, name)
+			if !isCounted(name) {
+				devices = append(devices, name)
+			}
+		}
+	}
+	for i, shape := range s.Shapes {
+		asks := make([]int64, len(m.resources))
+		for at, name := range m.resources {
+			asks[at] = demands[i][name]
+		}
+		m.asks[shape.Pod] = asks
+	}
+	for _, name := range m.resources {
+		m.capacity = append(m.capacity, max(1, site.capacity(name)))
+		m.names = append(m.names, "used "+name)
+	}
+	m.used = make([]int64, len(m.resources))
+	m.names = append(m.names, "fragmentation cpu")
+	for _, name := range devices {
+		m.names = append(m.names, "fragmentation "+name, "stranded "+name)
+	}
+	m.supply = newSupply(site, p, s.Shapes, devices)
+	m.gauges = newGauges(len(m.names), s.end())
+	return m
+}
+
+func (m *meter) set(gauge int, value float64) { m.gauges.values[gauge] = value }
+
+// move takes what a pod has got (sign -1), or puts back what it had.
+func (m *meter) move(pod tenant, running, sign int) {
+	m.supply.move(pod.held, sign)
+	m.set(gaugeRunning, float64(running))
+	for i, n := range m.asks[pod.shape.Pod] {
+		m.used[i] -= int64(sign) * n
+		m.set(gaugeUsed+i, float64(m.used[i])/float64(m.capacity[i]))
+	}
+	at := gaugeUsed + len(m.resources)
+	m.set(at, m.supply.cpus.fragmentation())
+	for i := range m.supply.devices {
+		d := &m.supply.devices[i]
+		m.set(at+1+2*i, d.fragmentation())
+		m.set(at+2+2*i, d.stranded(m.supply.cpus.free))
+	}
+}
+
+// result closes the books.
+func (m *meter) result() ([]ResourceUse, Series) {
+	m.gauges.advance(m.gauges.end)
+	series := Series{Step: m.gauges.step / 1e9}
+	mean := map[string]*float64{}
+	for i, name := range m.names {
+		if m.shared && name == "fragmentation cpu" {
+			continue
+		}
+		series.Lines = append(series.Lines, Line{Name: name, Values: m.gauges.line(i)})
+		value := m.gauges.mean(i)
+		mean[name] = &value
+	}
+	var out []ResourceUse
+	for _, name := range m.resources {
+		out = append(out, ResourceUse{
+			Resource: name, Used: *mean["used "+name],
+			Fragmentation: mean["fragmentation "+name], Stranded: mean["stranded "+name],
+		})
+	}
+	return out, series
+}

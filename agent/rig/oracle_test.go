@@ -1,0 +1,328 @@
+package rig
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/discover"
+)
+
+func site(t testing.TB, machine string, devices ...string) *Site {
+	t.Helper()
+	m, err := discover.Fixture(machine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := NewSite(SiteConfig{Machine: m, Devices: devices})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func drawn(t testing.TB, s *Site, mix string, d Draw) Stream {
+	t.Helper()
+	m, err := OpenMix(mix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := s.Generate(m, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream
+}
+
+func policies(t testing.TB, text string) []Policy {
+	t.Helper()
+	out, err := ParsePolicies(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// recount makes an Outcome of nothing but the stream, the machine and the list of decisions, in
+// the plainest way.
+type recount struct {
+	site   *Site
+	policy Policy
+	stream Stream
+	list   []Decision
+}
+
+func (c recount) outcome() Outcome {
+	out := Outcome{Policy: c.policy.Name, Reasons: []Reason{}}
+	out.Pods.Arrived = len(c.stream.Arrivals)
+	for _, s := range c.stream.Shapes {
+		out.Shapes = append(out.Shapes, ShapeCount{Name: s.Name})
+	}
+	for _, a := range c.stream.Arrivals {
+		out.Shapes[a.Shape].Arrived++
+	}
+	running, waiting, waits := 0, map[int]bool{}, 0.0
+	nodes, distances := 0, 0.0
+	for _, d := range c.list {
+		a := c.stream.Arrivals[d.Arrival]
+		switch d.Kind {
+		case Admitted:
+			out.Pods.Admitted++
+			out.Shapes[a.Shape].Admitted++
+			running++
+			out.Pods.Most = max(out.Pods.Most, running)
+			if waiting[d.Arrival] {
+				out.Pods.Waited++
+				waits += (d.At - a.At).Seconds()
+			}
+			delete(waiting, d.Arrival)
+			n, distance := c.place(&out, a.Shape, d.Held)
+			nodes += n
+			distances += distance
+		case Rejected:
+			delete(waiting, d.Arrival)
+			out.Pods.Rejected++
+			i := slices.IndexFunc(out.Reasons, func(r Reason) bool {
+				return r.Reason == d.Reason.Reason && r.Of == d.Reason.Of
+			})
+			if i < 0 {
+				i = len(out.Reasons)
+				out.Reasons = append(out.Reasons, d.Reason)
+			}
+			out.Reasons[i].Count++
+		case Waits:
+			waiting[d.Arrival] = true
+		case Left:
+			running--
+		}
+	}
+	slices.SortFunc(out.Reasons, func(a, b Reason) int {
+		if a.Count != b.Count {
+			return b.Count - a.Count
+		}
+		return strings.Compare(a.Reason+" "+a.Of, b.Reason+" "+b.Of)
+	})
+	out.Pods.Waiting = len(waiting)
+	if out.Pods.Waited > 0 {
+		out.Pods.MeanWait = rounded(waits / float64(out.Pods.Waited))
+	}
+	if n := float64(out.Placement.Placed); n > 0 {
+		out.Placement.MeanNodes = rounded(float64(nodes) / n)
+		out.Placement.MeanDistance = rounded(distances / n)
+	}
+	return out
+}
+
+// place counts one admitted pod: on how many nodes it is and how far they are apart.
+func (c recount) place(out *Outcome, shape int, held []Holding) (nodes int, distance float64) {
+	p, m := &out.Placement, c.site.Machine
+	all := map[topology.NodeID]bool{}
+	for _, h := range held {
+		own := map[topology.NodeID]bool{}
+		cpus, err := cpuset.Parse(h.CPUs)
+		if err != nil {
+			panic(err)
+		}
+		for _, id := range cpus.List() {
+			cpu, _ := m.CPU(id)
+			own[cpu.Node], all[cpu.Node] = true, true
+		}
+		memory, err := topology.ParseNodeSet(h.MemoryNodes)
+		if err != nil {
+			panic(err)
+		}
+		for _, n := range memory.IDs() {
+			own[n], all[n] = true, true
+		}
+		for resource, ids := range h.Devices {
+			for _, d := range c.site.Inventory.Resources[resource].Devices {
+				if slices.Contains(ids, d.ID) {
+					for _, n := range d.Nodes.IDs() {
+						own[n], all[n] = true, true
+					}
+				}
+			}
+		}
+		if len(own) > 0 {
+			p.PlacedContainers++
+		}
+		if len(own) == 1 {
+			p.AlignedContainers++
+		}
+	}
+	if len(all) == 0 {
+		return 0, 0
+	}
+	p.Placed++
+	for len(p.Spread) < len(all) {
+		p.Spread = append(p.Spread, 0)
+	}
+	p.Spread[len(all)-1]++
+	if len(all) == 1 {
+		p.Aligned++
+		out.Shapes[shape].Aligned++
+	}
+	sum, pairs := 0.0, 0.0
+	for a := range all {
+		for b := range all {
+			if a == b && len(all) > 1 {
+				continue
+			}
+			sum, pairs = sum+float64(m.Distance(a, b)), pairs+1
+			p.MostDistance = max(p.MostDistance, m.Distance(a, b))
+		}
+	}
+	return len(all), sum / pairs
+}
+
+// used integrates, event by event, the share of a resource that pods which run request, and the
+// fragmentation of CPUs.
+func (c recount) averages(resource string) (used, fragmentation float64) {
+	end := c.stream.Arrivals[len(c.stream.Arrivals)-1].At
+	free := map[topology.NodeID]int{}
+	largest := 0
+	for _, n := range c.site.Machine.Nodes() {
+		free[n.ID] = c.site.Machine.CPUsOfNode(n.ID).Difference(c.site.ReservedCPUs).Size()
+		largest = max(largest, free[n.ID])
+	}
+	requested, last := 0.0, time.Duration(0)
+	for _, d := range append(slices.Clone(c.list), Decision{At: end}) {
+		length := float64(min(d.At, end) - last)
+		total, most := 0, 0
+		for _, n := range free {
+			total, most = total+n, max(most, n)
+		}
+		used += requested * length
+		if best := min(total, largest); best > 0 {
+			fragmentation += (1 - float64(most)/float64(best)) * length
+		}
+		last = min(d.At, end)
+		sign := map[string]float64{Admitted: 1, Left: -1}[d.Kind]
+		if sign == 0 {
+			continue
+		}
+		pod := c.stream.Shapes[c.stream.Arrivals[d.Arrival].Shape].Pod
+		q := podRequests(pod)[v1.ResourceName(resource)]
+		has := c.site.Allocatable[v1.ResourceName(resource)]
+		share := q.AsApproximateFloat64() / has.AsApproximateFloat64()
+		if r, ok := c.site.Inventory.Resources[resource]; ok {
+			share = q.AsApproximateFloat64() / float64(len(r.Devices))
+		}
+		requested += sign * share
+		all := cpuset.New() // init containers hand theirs on
+		for _, h := range d.Held {
+			cpus, err := cpuset.Parse(h.CPUs)
+			if err != nil {
+				panic(err)
+			}
+			all = all.Union(cpus)
+		}
+		for _, id := range all.List() {
+			cpu, _ := c.site.Machine.CPU(id)
+			free[cpu.Node] -= int(sign)
+		}
+	}
+	return used / float64(end), fragmentation / float64(end)
+}
+
+// What Run counts as it goes is what a plain count of its decisions gives.
+func TestOutcomeIsWhatDecisionsAddUpTo(t *testing.T) {
+	for _, test := range []struct {
+		machine, mix string
+		devices      []string
+		wait         time.Duration
+		load         float64
+	}{
+		{machine: "playground", mix: "training"},
+		{machine: "playground", mix: "training", wait: 2 * time.Hour},
+		{machine: "playground", mix: "inference", wait: time.Hour, load: 1.5},
+		{machine: "epyc-nps4", mix: "small-and-large"},
+		{machine: "sparse-offline", mix: "cpu-only", load: 2},
+		{machine: "cpuless-memory", mix: "inference", devices: []string{"gpu=3", "gpu=4@1,3"}},
+		{machine: "eight-node", mix: "training", wait: time.Hour},
+	} {
+		t.Run(test.machine+" "+test.mix, func(t *testing.T) {
+			s := site(t, test.machine, test.devices...)
+			stream := drawn(t, s, test.mix, Draw{Pods: 200, Seed: 7, Load: test.load})
+			for _, p := range policies(t, "none/best-effort/restricted/single-numa-node+container/pod,"+
+				"restricted+prefer-closest-numa-nodes+full-pcpus-only+strict-cpu-reservation,cpu-none,"+
+				"memory-static+none/restricted/single-numa-node+container/pod,cpu-none+memory-static") {
+				check(t, recount{site: s, policy: p, stream: stream}, test.wait)
+			}
+		})
+	}
+}
+
+func check(t *testing.T, c recount, wait time.Duration) {
+	t.Helper()
+	got, err := Run(t.Context(), c.site, c.policy, c.stream, Options{
+		Wait: wait, Follow: func(d Decision) error { c.list = append(c.list, d); return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.IsSortedFunc(c.list, func(a, b Decision) int { return int(a.At - b.At) }) {
+		t.Errorf("%s: decisions are not in the order of time", c.policy.Name)
+	}
+	for _, r := range got.Resources {
+		used, fragmentation := c.averages(r.Resource)
+		if math.Abs(used-r.Used) > 2e-4 {
+			t.Errorf("%s: %s used %v, want %v", c.policy.Name, r.Resource, r.Used, used)
+		}
+		if r.Resource == "cpu" && r.Fragmentation != nil && math.Abs(*r.Fragmentation-fragmentation) > 2e-4 {
+			t.Errorf("%s: fragmentation %v, want %v", c.policy.Name, *r.Fragmentation, fragmentation)
+		}
+	}
+	want := c.outcome()
+	want.Resources, want.Series = got.Resources, got.Series
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s:\ngot  %s\nwant %s", c.policy.Name, asJSON(got), asJSON(want))
+	}
+	if got.Pods.Arrived != got.Pods.Admitted+got.Pods.Rejected+got.Pods.Waiting {
+		t.Errorf("%s: the counts of pods do not add up: %+v", c.policy.Name, got.Pods)
+	}
+	if wait == 0 && (got.Pods.Waiting > 0 || got.Pods.Waited > 0) {
+		t.Errorf("%s: pods waited: %+v", c.policy.Name, got.Pods)
+	}
+}
+
+func asJSON(o Outcome) string {
+	o.Series.Lines, o.Resources = nil, nil
+	raw, err := json.Marshal(o)
+	if err != nil {
+		return fmt.Sprint(err)
+	}
+	return string(raw)
+}
+
+// The same seed gives the same bytes, another seed other ones.
+func TestSameSeedSameOutcome(t *testing.T) {
+	s := site(t, "playground")
+	run := func(seed uint64) string {
+		stream := drawn(t, s, "training", Draw{Pods: 500, Seed: seed})
+		o, err := Run(t.Context(), s, policies(t, "best-effort")[0], stream, Options{Wait: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(raw)
+	}
+	if run(1) != run(1) {
+		t.Error("the same seed gave two outcomes")
+	}
+	if run(1) == run(2) {
+		t.Error("two seeds gave the same outcome")
+	}
+}

@@ -1,0 +1,163 @@
+package rig
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/topology"
+)
+
+// Policy is one set of what decides where a pod goes.
+type Policy struct {
+	// Name is how reports call it.
+	Name     string
+	Topology topology.Policy
+	Scope    topology.Scope
+	// Closest is prefer-closest-numa-nodes.
+	Closest bool
+	// SharedCPUs: no container gets CPUs of its own (CPU manager policy none). Else it is static.
+	SharedCPUs bool
+	// PlacedMemory is memory manager policy Static: memory and huge pages of Guaranteed pods come
+	// from certain nodes. Else they are only counted.
+	PlacedMemory bool
+	CPUOptions   cpumanager.Options
+}
+
+// DefaultPolicies compares the four policies of the topology manager.
+const DefaultPolicies = "none/best-effort/restricted/single-numa-node"
+
+// maxPolicies bounds a comparison: a report with more says nothing to anybody.
+const maxPolicies = 64
+
+// ParsePolicies reads sets of policies, separated by commas. A set is words joined by "+":
+//
+//	none, best-effort, restricted, single-numa-node    topology manager policy
+//	container, pod                                     its scope
+//	prefer-closest-numa-nodes                          its option
+//	cpu-static, cpu-none                               CPU manager policy
+//	memory-static, memory-none                         memory manager policy
+//	full-pcpus-only, ...                               options of the CPU manager
+//
+// Words joined by "/" are alternatives, so that "restricted/none+pod/container" is four sets. A
+// set may have a name of its own in front: "strict=single-numa-node+pod".
+func ParsePolicies(text string) ([]Policy, error) {
+	var out []Policy
+	for entry := range strings.SplitSeq(text, ",") {
+		label, spec, named := strings.Cut(strings.TrimSpace(entry), "=")
+		if !named {
+			label, spec = "", label
+		}
+		sets := [][]string{nil}
+		for group := range strings.SplitSeq(spec, "+") {
+			var next [][]string
+			for _, set := range sets {
+				for word := range strings.SplitSeq(group, "/") {
+					next = append(next, append(slices.Clone(set), strings.TrimSpace(word)))
+				}
+			}
+			if sets = next; len(sets) > maxPolicies {
+				return nil, fmt.Errorf("policies %q: more than %d sets", entry, maxPolicies)
+			}
+		}
+		for i, words := range sets {
+			p, err := parsePolicy(words)
+			if err != nil {
+				return nil, fmt.Errorf("policies %q: %w", entry, err)
+			}
+			if p.Name = strings.Join(words, "+"); label != "" {
+				p.Name = label
+				if len(sets) > 1 {
+					p.Name += "-" + strconv.Itoa(i+1)
+				}
+			}
+			out = append(out, p)
+		}
+	}
+	return out, checkNames(out)
+}
+
+func checkNames(policies []Policy) error {
+	if len(policies) > maxPolicies {
+		return fmt.Errorf("policies: more than %d sets", maxPolicies)
+	}
+	seen := map[string]bool{}
+	for _, p := range policies {
+		if seen[p.Name] {
+			return fmt.Errorf("policies: %q is there twice", p.Name)
+		}
+		seen[p.Name] = true
+	}
+	return nil
+}
+
+func parsePolicy(words []string) (Policy, error) {
+	p := Policy{Topology: topology.None, Scope: topology.ContainerScope}
+	options, used := map[string]string{}, map[string]string{}
+	for _, word := range words {
+		kind := p.read(word, options)
+		if kind == "" {
+			return p, fmt.Errorf("%q is not a word of a policy; the words are %s", word,
+				strings.Join(policyWords(), ", "))
+		}
+		if other, twice := used[kind]; twice {
+			return p, fmt.Errorf("%q and %q say the same thing twice; alternatives are joined by /",
+				other, word)
+		}
+		used[kind] = word
+	}
+	if p.SharedCPUs && len(options) > 0 {
+		return p, fmt.Errorf("cpu-none has no options")
+	}
+	var err error
+	p.CPUOptions, err = cpumanager.ParseOptions(options)
+	return p, err
+}
+
+// read takes in one word and returns what it is about; "" for one that is not known.
+func (p *Policy) read(word string, options map[string]string) (about string) {
+	switch word {
+	case "":
+		return ""
+	case "prefer-closest-numa-nodes":
+		p.Closest = true
+		return word
+	case "cpu-static", "cpu-none":
+		p.SharedCPUs = word == "cpu-none"
+		return "cpu"
+	case "memory-static", "memory-none":
+		p.PlacedMemory = word == "memory-static"
+		return "memory"
+	}
+	if policy, err := topology.ParsePolicy(word); err == nil {
+		p.Topology = policy
+		return "topology"
+	}
+	if scope, err := topology.ParseScope(word); err == nil {
+		p.Scope = scope
+		return "scope"
+	}
+	if slices.Contains(cpuOptions(), word) {
+		options[word] = "true"
+		return word
+	}
+	return ""
+}
+
+func cpuOptions() []string {
+	return []string{
+		cpumanager.OptionFullPCPUsOnly, cpumanager.OptionStrictReservation,
+		cpumanager.OptionPreferAlignByUncoreCache, cpumanager.OptionDistributeCPUsAcrossNUMA,
+		cpumanager.OptionAlignBySocket, cpumanager.OptionDistributeCPUsAcrossCores,
+	}
+}
+
+func policyWords() []string {
+	return append([]string{
+		string(topology.None), string(topology.BestEffort), string(topology.Restricted),
+		string(topology.SingleNUMANode), string(topology.ContainerScope), string(topology.PodScope),
+		"prefer-closest-numa-nodes", "cpu-static", "cpu-none", "memory-static", "memory-none",
+	}, cpuOptions()...)
+}

@@ -1,0 +1,73 @@
+package rig
+
+// queue has the arrivals that wait for a place.
+type queue struct {
+	// order has them as they came; those that waits lacks are gone.
+	order []int
+	waits map[int]bool
+	// shapes has those of each shape, as they came, and why they wait.
+	shapes map[int]*line
+}
+
+type line struct {
+	arrivals []int
+	reason   Reason
+}
+
+func newQueue() queue { return queue{waits: map[int]bool{}, shapes: map[int]*line{}} }
+
+func (q *queue) size() int { return len(q.waits) }
+
+func (q *queue) add(arrival, shape int, reason Reason) {
+	q.order = append(q.order, arrival)
+	q.waits[arrival] = true
+	if q.shapes[shape] == nil {
+		q.shapes[shape] = &line{}
+	}
+	q.shapes[shape].arrivals = append(q.shapes[shape].arrivals, arrival)
+	q.shapes[shape].reason = reason
+}
+
+// first is the one that has waited the longest.
+func (q *queue) first() (arrival int, ok bool) {
+	for len(q.order) > 0 && !q.waits[q.order[0]] {
+		q.order = q.order[1:]
+	}
+	if len(q.order) == 0 {
+		return 0, false
+	}
+	return q.order[0], true
+}
+
+// ahead tells whether pods of the shape wait, and why.
+func (q *queue) ahead(shape int) (Reason, bool) {
+	l, ok := q.shapes[shape]
+	if !ok {
+		return Reason{}, false
+	}
+	return l.reason, true
+}
+
+// blame says why the pods of a shape wait now.
+func (q *queue) blame(shape int, reason Reason) { q.shapes[shape].reason = reason }
+
+// next is the one that has waited the longest, of all shapes but some.
+func (q *queue) next(without map[int]bool) (arrival int, ok bool) {
+	for shape, l := range q.shapes {
+		if !without[shape] && (!ok || l.arrivals[0] < arrival) {
+			arrival, ok = l.arrivals[0], true
+		}
+	}
+	return arrival, ok
+}
+
+// remove takes out the first one of a shape and says why it waited.
+func (q *queue) remove(arrival, shape int) Reason {
+	delete(q.waits, arrival)
+	l := q.shapes[shape]
+	l.arrivals = l.arrivals[1:]
+	if len(l.arrivals) == 0 {
+		delete(q.shapes, shape)
+	}
+	return l.reason
+}

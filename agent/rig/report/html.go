@@ -1,0 +1,146 @@
+package report
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+
+	"github.com/numalet/numalet/agent/rig"
+)
+
+//go:embed assets/page.html assets/page.css assets/page.js
+//go:embed assets/chart.umd.min.js assets/LICENSE.chartjs.md
+var assets embed.FS
+
+// page is what the template shows. Everything is in the file itself: styles, scripts and the
+// report as JSON, which the charts are drawn from.
+type page struct {
+	Title                 string
+	Facts                 []measure
+	Nodes                 table
+	Tables                []table
+	Measures              []measure
+	Findings              []string
+	Style                 template.CSS
+	Library, Script, Data template.JS
+	License               string
+}
+
+// WriteHTML shows a report as one file for a browser.
+func WriteHTML(w io.Writer, r rig.Report) error {
+	var text [5]string
+	for i, name := range []string{
+		"page.html", "page.css", "page.js", "chart.umd.min.js", "LICENSE.chartjs.md",
+	} {
+		raw, err := assets.ReadFile("assets/" + name)
+		if err != nil {
+			return err
+		}
+		text[i] = string(raw)
+	}
+	data, err := json.Marshal(r) // escapes what could end the script element
+	if err != nil {
+		return err
+	}
+	shown, err := template.New("page").Parse(text[0])
+	if err != nil {
+		return err
+	}
+	// The browser would look for the library's map beside the report.
+	library, _, _ := strings.Cut(text[3], "\n//# sourceMappingURL=")
+	p := page{
+		Title: title(r), Facts: facts(r), Nodes: nodes(r.Machine), Tables: tables(r), Measures: measures(r),
+		Findings: findings(r), Style: template.CSS(text[1]), Library: template.JS(library),
+		Script: template.JS(text[2]), Data: template.JS(data), License: text[4],
+	}
+	var out bytes.Buffer
+	if err := shown.Execute(&out, p); err != nil {
+		return err
+	}
+	_, err = out.WriteTo(w)
+	return err
+}
+
+func title(r rig.Report) string {
+	name := r.Machine.Name
+	if name == "" {
+		name = r.Machine.From
+	}
+	return fmt.Sprintf("%s on %s", count(len(r.Policies), "placement policy"), name)
+}
+
+func facts(r rig.Report) []measure {
+	out := []measure{
+		{"Machine", strings.Join(machine(r.Machine), ", ")}, {"Pods", workload(r.Workload)},
+	}
+	if r.Workload.About != "" {
+		out = append(out, measure{"", r.Workload.About})
+	}
+	return out
+}
+
+// nodes is the machine, node by node, with the distances from each to each.
+func nodes(m rig.MachineInfo) table {
+	t := table{Title: "NUMA nodes", Words: 2, Head: []string{"node", "CPUs", "memory"}}
+	for _, d := range m.Devices {
+		t.Head = append(t.Head, d.Resource)
+	}
+	near := len(m.Nodes) <= mostDistances
+	if near {
+		for _, n := range m.Nodes {
+			t.Head = append(t.Head, fmt.Sprintf("to %d", n.ID))
+		}
+	}
+	for _, n := range m.Nodes {
+		row := []string{fmt.Sprint(n.ID), n.CPUs, bytesOf(n.MemoryBytes)}
+		for _, d := range m.Devices {
+			row = append(row, fmt.Sprint(n.Devices[d.Resource]))
+		}
+		if near {
+			for _, d := range n.Distances {
+				row = append(row, fmt.Sprint(d))
+			}
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// mostDistances is the number of nodes up to which the distances fit on a page.
+const mostDistances = 8
+
+// findings say in words which policy is first in what.
+func findings(r rig.Report) []string {
+	if len(r.Policies) < 2 {
+		return nil
+	}
+	best := func(value func(rig.Outcome) float64) (names string, at float64) {
+		var first []string
+		for _, o := range r.Policies {
+			switch v := value(o); {
+			case len(first) == 0 || v > at:
+				first, at = []string{o.Policy}, v
+			case v == at:
+				first = append(first, o.Policy)
+			}
+		}
+		if len(first) == len(r.Policies) {
+			return "all policies alike", at
+		}
+		return strings.Join(first, " and "), at
+	}
+	admits, most := best(func(o rig.Outcome) float64 { return float64(o.Pods.Admitted) })
+	aligns, share := best(func(o rig.Outcome) float64 { return o.Placement.AlignedShare() })
+	total, number := best(func(o rig.Outcome) float64 { return float64(o.Placement.Aligned) })
+	near, distance := best(func(o rig.Outcome) float64 { return -o.Placement.MeanDistance })
+	return []string{
+		fmt.Sprintf("Most pods admitted: %s, with %.0f of %d.", admits, most, r.Workload.Pods),
+		fmt.Sprintf("Largest share aligned: %s, with %s of the pods it admitted.", aligns, percent(share)),
+		fmt.Sprintf("Most pods both admitted and aligned: %s, with %.0f.", total, number),
+		fmt.Sprintf("Shortest distances: %s, %.1f on average.", near, -distance),
+	}
+}

@@ -1,0 +1,288 @@
+package rig
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/topology"
+)
+
+// Options say how to run a stream.
+type Options struct {
+	// Wait is how long a pod without a place is tried again; 0: it is rejected at once.
+	Wait time.Duration
+	// Clock tells the time since any fixed moment; nil: nothing is timed.
+	Clock func() time.Duration
+	// Progress, if not nil, is told now and then how many pods have arrived.
+	Progress func(arrived int)
+	// Follow, if not nil, is told every decision. Its error ends the run.
+	Follow func(Decision) error
+}
+
+// checkEvery is the number of arrivals between two sums over all pods that run.
+const checkEvery = 4096
+
+// progressEvery is the number of arrivals between two reports of progress.
+const progressEvery = 512
+
+// Run lets the pods of a stream come and go under one policy. The error is that of ctx, that the
+// machine cannot follow the policy, or that the policy broke a rule.
+func Run(ctx context.Context, site *Site, p Policy, s Stream, o Options) (Outcome, error) {
+	r, err := newRun(site, p, s, o)
+	if err != nil {
+		return Outcome{}, fmt.Errorf("policy %s: %w", p.Name, err)
+	}
+	began := r.clock()
+	for i := range s.Arrivals {
+		if i%progressEvery == 0 {
+			if o.Progress != nil {
+				o.Progress(i)
+			}
+			if ctx.Err() != nil {
+				return Outcome{}, context.Cause(ctx)
+			}
+		}
+		err := r.until(s.Arrivals[i].At)
+		if err == nil {
+			err = r.arrive(i)
+		}
+		if err == nil && i%checkEvery == 0 {
+			err = r.world.check()
+		}
+		if err != nil {
+			return Outcome{}, fmt.Errorf("policy %s: pod %d, at %v: %w", p.Name, i+1,
+				s.Arrivals[i].At, err)
+		}
+	}
+	if err := r.world.check(); err != nil {
+		return Outcome{}, fmt.Errorf("policy %s: at the end: %w", p.Name, err)
+	}
+	if o.Progress != nil {
+		o.Progress(len(s.Arrivals))
+	}
+	return r.outcome(p, r.clock()-began), nil
+}
+
+// run is a stream on its way.
+type run struct {
+	options Options
+	stream  Stream
+	lots    []*lot
+	world   *world
+	tally   *tally
+	leaving departures
+	queue   queue
+}
+
+func newRun(site *Site, p Policy, s Stream, o Options) (*run, error) {
+	w, err := newWorld(site, p)
+	if err != nil {
+		return nil, err
+	}
+	r := &run{options: o, stream: s, world: w, lots: newLots(s.Shapes), queue: newQueue()}
+	r.tally = newTally(site, p, s)
+	return r, nil
+}
+
+func (r *run) clock() time.Duration {
+	if r.options.Clock == nil {
+		return 0
+	}
+	return r.options.Clock()
+}
+
+// until lets everything happen that is due up to a time: at any moment pods leave, those that
+// waited for too long are rejected, and the others are tried again.
+func (r *run) until(to time.Duration) error {
+	for {
+		next, freed := to+1, false
+		if len(r.leaving) > 0 {
+			next = r.leaving[0].at
+		}
+		first, waits := r.queue.first()
+		if waits {
+			next = min(next, r.deadline(first))
+		}
+		if next > to {
+			return nil
+		}
+		for len(r.leaving) > 0 && r.leaving[0].at == next {
+			if err := r.leave(heap.Pop(&r.leaving).(departure)); err != nil {
+				return err
+			}
+			freed = true
+		}
+		for ; waits && r.deadline(first) <= next; first, waits = r.queue.first() {
+			reason := r.queue.remove(first, r.stream.Arrivals[first].Shape)
+			r.tally.at(next)
+			if err := r.rejected(next, first, reason); err != nil {
+				return err
+			}
+		}
+		if freed {
+			if err := r.retry(next); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (r *run) deadline(arrival int) time.Duration {
+	return r.stream.Arrivals[arrival].At + r.options.Wait
+}
+
+func (r *run) leave(d departure) error {
+	t := r.world.leave(d.arrival)
+	r.tally.at(d.at)
+	r.tally.left(t)
+	return r.tell(d.at, d.arrival, Left, Reason{}, t.held)
+}
+
+func (r *run) arrive(i int) error {
+	a := r.stream.Arrivals[i]
+	r.tally.at(a.At)
+	r.tally.arrived(a.Shape)
+	if ahead, ok := r.queue.ahead(a.Shape); ok { // it has no place as long as they have none
+		return r.wait(i, ahead)
+	}
+	reason, err := r.try(a.At, i)
+	switch {
+	case err != nil || reason == nil:
+		return err
+	case r.options.Wait > 0:
+		return r.wait(i, *reason)
+	}
+	return r.rejected(a.At, i, *reason)
+}
+
+func (r *run) wait(i int, reason Reason) error {
+	a := r.stream.Arrivals[i]
+	r.queue.add(i, a.Shape, reason)
+	r.tally.waiting(r.queue.size())
+	return r.tell(a.At, i, Waits, reason, allocation.Pod{})
+}
+
+func (r *run) rejected(at time.Duration, i int, reason Reason) error {
+	r.tally.rejected(reason)
+	r.tally.waiting(r.queue.size())
+	return r.tell(at, i, Rejected, reason, allocation.Pod{})
+}
+
+// retry tries the pods that wait, in the order in which they came, but no shape again that has
+// found no place.
+func (r *run) retry(at time.Duration) error {
+	hopeless := map[int]bool{}
+	for {
+		i, ok := r.queue.next(hopeless)
+		if !ok {
+			return nil
+		}
+		shape := r.stream.Arrivals[i].Shape
+		reason, err := r.try(at, i)
+		if err != nil {
+			return err
+		}
+		if reason != nil {
+			hopeless[shape] = true
+			r.queue.blame(shape, *reason)
+			continue
+		}
+		r.queue.remove(i, shape)
+		r.tally.waited(at - r.stream.Arrivals[i].At)
+		r.tally.waiting(r.queue.size())
+	}
+}
+
+// try admits a pod if there is a place; the reason says why there is none.
+func (r *run) try(at time.Duration, i int) (*Reason, error) {
+	a := r.stream.Arrivals[i]
+	l := r.lots[a.Shape]
+	before := r.clock()
+	plan, err := r.world.plan(l)
+	if r.options.Clock != nil {
+		r.tally.took(r.clock() - before)
+	}
+	if err != nil {
+		reason, ok := reasonOf(err)
+		if !ok {
+			return nil, err
+		}
+		return &reason, nil
+	}
+	if err := r.world.admit(i, l, plan); err != nil {
+		return nil, err
+	}
+	r.tally.admitted(a.Shape, tenant{l, plan.Pod})
+	if a.Lifetime > 0 {
+		heap.Push(&r.leaving, departure{at + a.Lifetime, i})
+	}
+	return nil, r.tell(at, i, Admitted, Reason{}, plan.Pod)
+}
+
+func (r *run) tell(at time.Duration, i int, kind string, reason Reason, held allocation.Pod) error {
+	if r.options.Follow == nil {
+		return nil
+	}
+	d := Decision{At: at, Arrival: i, Kind: kind, Reason: reason}
+	for _, name := range slices.Sorted(maps.Keys(held.Containers)) {
+		c := held.Containers[name]
+		h := Holding{Container: name, CPUs: c.CPUs.String()}
+		var nodes topology.NodeSet
+		for _, b := range c.Memory {
+			if b.Size > 0 {
+				nodes = nodes.Union(b.Nodes)
+			}
+		}
+		h.MemoryNodes = nodes.String()
+		for _, set := range c.Devices {
+			if h.Devices == nil {
+				h.Devices = map[string][]string{}
+			}
+			h.Devices[set.Resource] = set.IDs
+		}
+		d.Held = append(d.Held, h)
+	}
+	return r.options.Follow(d)
+}
+
+func (r *run) outcome(p Policy, wall time.Duration) Outcome {
+	out := r.tally.outcome(r.queue.size())
+	out.Policy = p.Name
+	if r.options.Clock != nil {
+		out.Timing = r.tally.timing(wall)
+	}
+	return out
+}
+
+// departure is when a pod leaves.
+type departure struct {
+	at      time.Duration
+	arrival int
+}
+
+// departures is a heap: the next one first, those at one time in the order of arrival.
+type departures []departure
+
+func (d departures) Len() int { return len(d) }
+
+func (d departures) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(d[i].at, d[j].at), cmp.Compare(d[i].arrival, d[j].arrival)) < 0
+}
+
+func (d departures) Swap(i, j int) { d[i], d[j] = d[j], d[i] }
+
+// Push is for container/heap.
+func (d *departures) Push(x any) { *d = append(*d, x.(departure)) }
+
+// Pop is for container/heap.
+func (d *departures) Pop() any {
+	last := (*d)[len(*d)-1]
+	*d = (*d)[:len(*d)-1]
+	return last
+}

@@ -1,0 +1,185 @@
+package rig
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Shape is what pods of one kind ask for. Pod is never written to.
+type Shape struct {
+	Name string
+	Pod  *v1.Pod
+}
+
+// PodSpec is a pod as mixes and traces write it: what containers ask for, and nothing else.
+// Resources may be written without a domain ("gpu").
+type PodSpec struct {
+	InitContainers []ContainerSpec `json:"initContainers,omitempty"`
+	Containers     []ContainerSpec `json:"containers,omitempty"`
+}
+
+// ContainerSpec is one container. As in a pod, a limit is the request too where there is none.
+// Amounts are quantities, or percents of what the largest NUMA node has ("50%").
+type ContainerSpec struct {
+	Limits   map[string]Text `json:"limits,omitempty"`
+	Requests map[string]Text `json:"requests,omitempty"`
+	// RestartPolicy Always makes an init container a sidecar.
+	RestartPolicy string `json:"restartPolicy,omitempty"`
+}
+
+// Text is a string or a number, as its text.
+type Text string
+
+// UnmarshalJSON takes both.
+func (t *Text) UnmarshalJSON(data []byte) error {
+	if len(data) > 0 && data[0] == '"' {
+		text, err := strconv.Unquote(string(data))
+		*t = Text(text)
+		return err
+	}
+	if _, err := strconv.ParseFloat(string(data), 64); err != nil {
+		return fmt.Errorf("%s is neither a string nor a number", data)
+	}
+	*t = Text(data)
+	return nil
+}
+
+// shape makes the pod of the spec on the site.
+func (s *Site) shape(name string, spec PodSpec) (Shape, error) {
+	if len(spec.Containers) == 0 {
+		return Shape{}, errors.New(
+			"it has no containers; write containers: [{limits: {cpu: 4, memory: 8Gi}}]")
+	}
+	pod := &v1.Pod{}
+	pod.Namespace, pod.Name, pod.UID = "default", name, "rig"
+	for i, c := range spec.InitContainers {
+		made, err := s.container(fmt.Sprintf("init-%d", i), c)
+		if err != nil {
+			return Shape{}, fmt.Errorf("initContainers[%d]: %w", i, err)
+		}
+		pod.Spec.InitContainers = append(pod.Spec.InitContainers, made)
+	}
+	for i, c := range spec.Containers {
+		made, err := s.container(fmt.Sprintf("main-%d", i), c)
+		if err != nil {
+			return Shape{}, fmt.Errorf("containers[%d]: %w", i, err)
+		}
+		pod.Spec.Containers = append(pod.Spec.Containers, made)
+	}
+	return Shape{Name: name, Pod: pod}, nil
+}
+
+func (s *Site) container(name string, spec ContainerSpec) (v1.Container, error) {
+	c := v1.Container{Name: name}
+	var err error
+	if c.Resources.Limits, err = s.amounts(spec.Limits); err != nil {
+		return c, fmt.Errorf("limits: %w", err)
+	}
+	if c.Resources.Requests, err = s.amounts(spec.Requests); err != nil {
+		return c, fmt.Errorf("requests: %w", err)
+	}
+	switch policy := v1.ContainerRestartPolicy(spec.RestartPolicy); policy {
+	case "":
+	case v1.ContainerRestartPolicyAlways:
+		c.RestartPolicy = &policy
+	default:
+		return c, fmt.Errorf("restartPolicy %q: only Always has a meaning here", spec.RestartPolicy)
+	}
+	return c, complete(&c.Resources)
+}
+
+// complete makes limits requests where there are none, and refuses what no pod may ask for.
+func complete(r *v1.ResourceRequirements) error {
+	if len(r.Limits) > 0 && r.Requests == nil {
+		r.Requests = v1.ResourceList{}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Limits)) {
+		if _, ok := r.Requests[name]; !ok {
+			r.Requests[name] = r.Limits[name]
+		}
+		limit, request := r.Limits[name], r.Requests[name]
+		if request.Cmp(limit) > 0 {
+			return fmt.Errorf("the request of %s, %s, is more than the limit, %s",
+				name, request.String(), limit.String())
+		}
+	}
+	return nil
+}
+
+func (s *Site) amounts(given map[string]Text) (v1.ResourceList, error) {
+	if len(given) == 0 {
+		return nil, nil
+	}
+	out := v1.ResourceList{}
+	for _, key := range slices.Sorted(maps.Keys(given)) {
+		name := s.Resource(key)
+		q, err := s.amount(name, string(given[key]))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", key, err)
+		}
+		out[v1.ResourceName(name)] = q
+	}
+	return out, nil
+}
+
+func (s *Site) amount(name, text string) (resource.Quantity, error) {
+	percent, relative := strings.CutSuffix(text, "%")
+	if !relative {
+		q, err := resource.ParseQuantity(text)
+		switch {
+		case err != nil:
+			return q, fmt.Errorf("%q is no amount; write 4, 500m, 8Gi or 50%%", text)
+		case q.Sign() < 0:
+			return q, fmt.Errorf("%s is negative", text)
+		case !isCounted(name) && q.Value()*1000 != q.MilliValue():
+			return q, fmt.Errorf("%s: devices come as a whole", text)
+		}
+		return q, nil
+	}
+	share, err := strconv.ParseFloat(percent, 64)
+	if err != nil || share <= 0 || share > 10000 {
+		return resource.Quantity{}, fmt.Errorf("%q is no share of a node; write it like 50%%", text)
+	}
+	return s.share(name, share/100), nil
+}
+
+// share is a part of what the largest node has: whole cores, whole pages, whole devices, and at
+// least one; memory in MiB.
+func (s *Site) share(name string, part float64) resource.Quantity {
+	whole, unit, format := float64(s.perNode(name)), int64(1), resource.BinarySI
+	switch {
+	case name == string(v1.ResourceCPU):
+		unit, format = int64(s.Machine.ThreadsPerCore()), resource.DecimalSI
+		whole /= 1000
+	case name == string(v1.ResourceMemory):
+		unit = 1 << 20
+	case strings.HasPrefix(name, v1.ResourceHugePagesPrefix):
+		size, err := resource.ParseQuantity(strings.TrimPrefix(name, v1.ResourceHugePagesPrefix))
+		if err == nil && size.Value() > 0 {
+			unit = size.Value()
+		}
+	default:
+		format = resource.DecimalSI
+	}
+	n := max(1, int64(math.Round(whole*part/float64(unit))))
+	return *resource.NewQuantity(n*unit, format)
+}
+
+// demands are what the shape's pods hold while they run, by resource: millicores, bytes, devices.
+func (s Shape) demands() map[string]int64 {
+	out := map[string]int64{}
+	for name, q := range podRequests(s.Pod) {
+		if name != v1.ResourcePods {
+			out[string(name)] = amountOf(name, q)
+		}
+	}
+	return out
+}

@@ -1,0 +1,275 @@
+package rig
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology"
+)
+
+// Site is a machine with what pods can be given on it: an immutable value.
+type Site struct {
+	Machine *topology.Machine
+	// Inventory are the devices, all of them healthy.
+	Inventory deviceplugin.Inventory
+	// ReservedCPUs are never given out.
+	ReservedCPUs cpuset.CPUSet
+	// ReservedMemory is kept from pods, on MemoryNode.
+	ReservedMemory uint64
+	MemoryNode     topology.NodeID
+	// Allocatable is what all pods together may request, without devices.
+	Allocatable v1.ResourceList
+}
+
+// SiteConfig is what a user says about a machine.
+type SiteConfig struct {
+	Machine *topology.Machine
+	// Devices are added to those that the machine's PCI bus shows: "gpu=2" (two on each node that
+	// has CPUs), "example.com/fpga=1@0-1" (one on each of these nodes), "example.com/roce=nic" (the
+	// PCI functions of a kind under another name). One that is there already is replaced.
+	Devices []string
+	// ReservedCPUs is a list of CPUs; empty: one core.
+	ReservedCPUs string
+	// MaxPods bounds the pods that run together; 0: nothing does.
+	MaxPods int64
+}
+
+// reservedMemory is kept from pods; on a node with little memory it is a tenth.
+const reservedMemory = 1 << 30
+
+// NewSite works out the site.
+func NewSite(cfg SiteConfig) (*Site, error) {
+	m := cfg.Machine
+	s := &Site{Machine: m, MemoryNode: topology.NoNode}
+	s.Inventory.Resources = pciResources(m)
+	for _, text := range cfg.Devices {
+		if err := s.addDevices(text); err != nil {
+			return nil, fmt.Errorf("devices %q: %w", text, err)
+		}
+	}
+	for _, r := range s.Inventory.Resources {
+		slices.SortFunc(r.Devices, func(a, b *deviceplugin.Device) int {
+			return deviceplugin.CompareIDs(a.ID, b.ID)
+		})
+	}
+	var err error
+	if s.ReservedCPUs, err = reservedCPUs(m, cfg.ReservedCPUs); err != nil {
+		return nil, err
+	}
+	for _, n := range m.Nodes() {
+		if n.MemoryBytes > 0 {
+			s.MemoryNode, s.ReservedMemory = n.ID, min(reservedMemory, n.MemoryBytes/10)
+			break
+		}
+	}
+	s.Allocatable = node.Allocatable(m, node.Reservation{
+		Reserved: v1.ResourceList{
+			v1.ResourceCPU:    *resource.NewQuantity(int64(s.ReservedCPUs.Size()), resource.DecimalSI),
+			v1.ResourceMemory: *resource.NewQuantity(int64(s.ReservedMemory), resource.BinarySI),
+		},
+		MaxPods: cmp.Or(cfg.MaxPods, math.MaxInt32),
+	})
+	return s, nil
+}
+
+func reservedCPUs(m *topology.Machine, text string) (cpuset.CPUSet, error) {
+	if text == "" {
+		return cpumanager.Reserved(m, 1000*int64(m.ThreadsPerCore()))
+	}
+	cpus, err := cpuset.Parse(text)
+	if err != nil {
+		return cpus, fmt.Errorf("reserved CPUs %q: write a list like 0-1,32: %w", text, err)
+	}
+	// The policy checks that they are there.
+	_, err = cpumanager.NewStatic(m, cpus, cpumanager.Options{})
+	return cpus, err
+}
+
+// kindOf is what pods may call a PCI function; "" for one that pods are not given.
+func kindOf(class string) string {
+	for _, k := range []struct{ prefix, kind string }{
+		{"0x03", "gpu"}, {"0x02", "nic"}, {"0x12", "accelerator"}, {"0x0b40", "coprocessor"},
+	} {
+		if strings.HasPrefix(class, k.prefix) {
+			return k.kind
+		}
+	}
+	return ""
+}
+
+// resourceOf is the name under which the vendor's device plugin offers such devices; for all but
+// GPUs there is none that everybody uses.
+func resourceOf(kind, vendor string) string {
+	domain := map[string]string{
+		"0x10de": "nvidia.com", "0x1002": "amd.com", "0x8086": "gpu.intel.com",
+	}[vendor]
+	if kind != "gpu" || domain == "" {
+		domain = exampleDomain
+	}
+	return domain + "/" + kind
+}
+
+// exampleDomain is where resources are that the user names without a domain.
+const exampleDomain = "example.com"
+
+func pciResources(m *topology.Machine) map[string]deviceplugin.Resource {
+	out := map[string]deviceplugin.Resource{}
+	for _, d := range m.PCI() {
+		if kind := kindOf(d.Class); kind != "" {
+			addDevice(out, resourceOf(kind, d.Vendor), d.Address, d.Node)
+		}
+	}
+	return out
+}
+
+func addDevice(all map[string]deviceplugin.Resource, name, id string, at topology.NodeID) {
+	r := all[name]
+	r.Name, r.Connected = name, true
+	d := &deviceplugin.Device{ID: id, Healthy: true}
+	if at != topology.NoNode {
+		d.Nodes = topology.NewNodeSet(at)
+	}
+	r.Devices = append(r.Devices, d)
+	all[name] = r
+}
+
+// maxDevices bounds the devices that are invented on a node.
+const maxDevices = 10000
+
+// addDevices reads one entry of SiteConfig.Devices.
+func (s *Site) addDevices(text string) error {
+	const form = "write RESOURCE=COUNT, RESOURCE=COUNT@NODES or RESOURCE=KIND, like gpu=2@0-3"
+	name, what, ok := strings.Cut(text, "=")
+	if !ok || name == "" || what == "" {
+		return fmt.Errorf("not understood; %s", form)
+	}
+	name = s.Resource(name)
+	if !deviceplugin.IsExtendedResource(name) {
+		return fmt.Errorf("%q is not the name of an extended resource; %s", name, form)
+	}
+	made := map[string]deviceplugin.Resource{}
+	number, where, some := strings.Cut(what, "@")
+	count, err := strconv.Atoi(number)
+	switch {
+	case err != nil:
+		for _, d := range s.Machine.PCI() {
+			if kindOf(d.Class) == what {
+				addDevice(made, name, d.Address, d.Node)
+			}
+		}
+		if len(made) == 0 {
+			return fmt.Errorf("the machine shows no PCI device of kind %q "+
+				"(gpu, nic, accelerator, coprocessor); %s", what, form)
+		}
+	case count < 1 || count > maxDevices:
+		return fmt.Errorf("the count is 1 to %d; %s", maxDevices, form)
+	default:
+		nodes := s.Machine.NodesOf(s.Machine.Online())
+		if some {
+			if nodes, err = topology.ParseNodeSet(where); err != nil {
+				return err
+			}
+		}
+		if missing := nodes.Minus(s.Machine.NodeSet()); !missing.IsEmpty() || nodes.IsEmpty() {
+			return fmt.Errorf("no node %s: the machine has the nodes %s", missing, s.Machine.NodeSet())
+		}
+		for _, at := range nodes.IDs() {
+			for range count {
+				addDevice(made, name, fmt.Sprintf("%s-%d", shortName(name), len(made[name].Devices)), at)
+			}
+		}
+	}
+	maps.Copy(s.Inventory.Resources, made)
+	return nil
+}
+
+// shortName is a resource's name without its domain.
+func shortName(resource string) string {
+	_, name, _ := strings.Cut(resource, "/")
+	return name
+}
+
+// Resource is the full name of a resource of the site: a name without a domain stands for the
+// first one that ends in it ("gpu": "nvidia.com/gpu").
+func (s *Site) Resource(name string) string {
+	if isCounted(name) || strings.Contains(name, "/") {
+		return name
+	}
+	for _, full := range s.Resources() {
+		if shortName(full) == name {
+			return full
+		}
+	}
+	return exampleDomain + "/" + name
+}
+
+// isCounted tells whether the name is that of CPUs or memory.
+func isCounted(name string) bool {
+	return name == string(v1.ResourceCPU) || name == string(v1.ResourceMemory) ||
+		strings.HasPrefix(name, v1.ResourceHugePagesPrefix) || name == string(v1.ResourceEphemeralStorage)
+}
+
+// Resources lists the devices' resources by name.
+func (s *Site) Resources() []string {
+	return slices.Sorted(maps.Keys(s.Inventory.Resources))
+}
+
+// capacity is how much of a resource pods can have: millicores, bytes, devices.
+func (s *Site) capacity(name string) int64 {
+	if r, ok := s.Inventory.Resources[name]; ok {
+		return int64(len(r.Devices))
+	}
+	return amountOf(v1.ResourceName(name), s.Allocatable[v1.ResourceName(name)])
+}
+
+// amountOf is a quantity as a number: millicores for CPUs.
+func amountOf(name v1.ResourceName, q resource.Quantity) int64 {
+	if name == v1.ResourceCPU {
+		return q.MilliValue()
+	}
+	return q.Value()
+}
+
+// perNode is what the largest NUMA node can give of a resource, in the units of capacity.
+func (s *Site) perNode(name string) int64 {
+	most := int64(0)
+	for _, n := range s.Machine.Nodes() {
+		has := int64(0)
+		switch {
+		case name == string(v1.ResourceCPU):
+			has = 1000 * int64(s.Machine.CPUsOfNode(n.ID).Difference(s.ReservedCPUs).Size())
+		case name == string(v1.ResourceMemory):
+			has = int64(n.MemoryBytes)
+			for _, h := range n.HugePages {
+				has -= int64(h.PageBytes * h.Count)
+			}
+		case strings.HasPrefix(name, v1.ResourceHugePagesPrefix):
+			for _, h := range n.HugePages {
+				size := resource.NewQuantity(int64(h.PageBytes), resource.BinarySI)
+				if v1.ResourceHugePagesPrefix+size.String() == name {
+					has = int64(h.PageBytes * h.Count)
+				}
+			}
+		default:
+			for _, d := range s.Inventory.Resources[name].Devices {
+				if d.Nodes.Has(n.ID) {
+					has++
+				}
+			}
+		}
+		most = max(most, has)
+	}
+	return most
+}

@@ -1,0 +1,93 @@
+package rig
+
+import (
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/topology"
+)
+
+// spot is where a pod or a container is.
+type spot struct {
+	// nodes are those of its CPUs, memory and devices; of a device on several nodes one counts, one that the
+	// others are on if there is.
+	nodes topology.NodeSet
+	// aligned: all of it can be had on one node. It is not when nothing has a node.
+	aligned bool
+}
+
+// spotOf looks at containers as one.
+func spotOf(m *topology.Machine, containers ...allocation.Container) spot {
+	var s spot
+	common, some := topology.NodeSet{}, false
+	meet := func(nodes topology.NodeSet) {
+		if !some {
+			common, some = nodes, true
+			return
+		}
+		common = common.Intersect(nodes)
+	}
+	apart := false
+	var vague []topology.NodeSet
+	for _, c := range containers {
+		if !c.CPUs.IsEmpty() {
+			nodes := m.NodesOf(c.CPUs)
+			apart = apart || nodes.Len() > 1
+			s.nodes = s.nodes.Union(nodes)
+			meet(nodes)
+		}
+		for _, b := range c.Memory {
+			if b.Size > 0 {
+				apart = apart || b.Nodes.Len() > 1
+				s.nodes = s.nodes.Union(b.Nodes)
+				meet(b.Nodes)
+			}
+		}
+		for _, d := range c.Devices {
+			for i := range d.IDs {
+				switch nodes := d.NodesOf(i); nodes.Len() {
+				case 0:
+				case 1:
+					s.nodes = s.nodes.Union(nodes)
+					meet(nodes)
+				default:
+					vague = append(vague, nodes)
+					meet(nodes)
+				}
+			}
+		}
+	}
+	for _, nodes := range vague {
+		if nodes.Intersect(s.nodes).IsEmpty() {
+			s.nodes = s.nodes.Union(topology.NewNodeSet(nodes.IDs()[0]))
+		}
+	}
+	s.aligned = some && !apart && !common.IsEmpty()
+	return s
+}
+
+// span is how far the nodes of a set are apart.
+type span struct {
+	mean float64
+	most int
+}
+
+// spanOf averages the distances between different nodes; of one node it is that to itself.
+func spanOf(m *topology.Machine, nodes topology.NodeSet) span {
+	ids := nodes.IDs()
+	if len(ids) == 1 {
+		d := m.Distance(ids[0], ids[0])
+		return span{float64(d), d}
+	}
+	var s span
+	pairs := 0
+	for _, a := range ids {
+		for _, b := range ids {
+			if a != b {
+				s.mean += float64(m.Distance(a, b))
+				s.most = max(s.most, m.Distance(a, b))
+				pairs++
+			}
+		}
+	}
+	s.mean /= float64(pairs)
+	return s
+}

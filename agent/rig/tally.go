@@ -1,0 +1,196 @@
+package rig
+
+import (
+	"cmp"
+	"errors"
+	"math/bits"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology"
+)
+
+// tally adds up what happens.
+type tally struct {
+	machine *topology.Machine
+	meter   *meter
+	out     Outcome
+	reasons map[Reason]int
+	spans   map[topology.NodeSet]span
+	nodes   int     // of all placed pods
+	apart   float64 // mean distances of all placed pods
+	waits   time.Duration
+	running int
+	times   []time.Duration
+}
+
+func newTally(site *Site, p Policy, s Stream) *tally {
+	t := &tally{
+		machine: site.Machine, meter: newMeter(site, p, s),
+		reasons: map[Reason]int{}, spans: map[topology.NodeSet]span{},
+	}
+	for _, shape := range s.Shapes {
+		t.out.Shapes = append(t.out.Shapes, ShapeCount{Name: shape.Name})
+	}
+	return t
+}
+
+// at says that what comes next happens at this time.
+func (t *tally) at(now time.Duration) { t.meter.gauges.advance(now) }
+
+func (t *tally) took(d time.Duration) { t.times = append(t.times, d) }
+
+func (t *tally) arrived(shape int) {
+	t.out.Pods.Arrived++
+	t.out.Shapes[shape].Arrived++
+}
+
+func (t *tally) rejected(r Reason) {
+	t.out.Pods.Rejected++
+	t.reasons[r]++
+}
+
+func (t *tally) waited(d time.Duration) {
+	t.out.Pods.Waited++
+	t.waits += d
+}
+
+func (t *tally) waiting(n int) { t.meter.set(gaugeWaiting, float64(n)) }
+
+func (t *tally) admitted(shape int, pod tenant) {
+	t.out.Pods.Admitted++
+	t.out.Shapes[shape].Admitted++
+	t.running++
+	t.out.Pods.Most = max(t.out.Pods.Most, t.running)
+	if t.place(pod) {
+		t.out.Shapes[shape].Aligned++
+	}
+	t.meter.move(pod, t.running, -1)
+}
+
+func (t *tally) left(pod tenant) {
+	t.running--
+	t.meter.move(pod, t.running, 1)
+}
+
+// place looks at where a pod has been put and tells whether it is aligned.
+func (t *tally) place(pod tenant) bool {
+	p := &t.out.Placement
+	var all []allocation.Container
+	for _, list := range [][]v1.Container{
+		pod.shape.Pod.Spec.InitContainers, pod.shape.Pod.Spec.Containers,
+	} {
+		for _, c := range list {
+			held := pod.held.Containers[c.Name]
+			all = append(all, held)
+			if one := spotOf(t.machine, held); !one.nodes.IsEmpty() {
+				p.PlacedContainers++
+				p.AlignedContainers += count(one.aligned)
+			}
+		}
+	}
+	whole := spotOf(t.machine, all...)
+	width := whole.nodes.Len()
+	if width == 0 {
+		return false
+	}
+	for len(p.Spread) < width {
+		p.Spread = append(p.Spread, 0)
+	}
+	p.Spread[width-1]++
+	p.Placed++
+	p.Aligned += count(whole.aligned)
+	far, known := t.spans[whole.nodes]
+	if !known {
+		far = spanOf(t.machine, whole.nodes)
+		t.spans[whole.nodes] = far
+	}
+	t.nodes += width
+	t.apart += far.mean
+	p.MostDistance = max(p.MostDistance, far.most)
+	return whole.aligned
+}
+
+func count(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// outcome is everything but the time it took.
+func (t *tally) outcome(waiting int) Outcome {
+	out := t.out
+	out.Pods.Waiting = waiting
+	if out.Pods.Waited > 0 {
+		out.Pods.MeanWait = rounded(t.waits.Seconds() / float64(out.Pods.Waited))
+	}
+	if n := float64(out.Placement.Placed); n > 0 {
+		out.Placement.MeanNodes = rounded(float64(t.nodes) / n)
+		out.Placement.MeanDistance = rounded(t.apart / n)
+	}
+	out.Reasons = []Reason{}
+	for reason, n := range t.reasons {
+		reason.Count = n
+		out.Reasons = append(out.Reasons, reason)
+	}
+	slices.SortFunc(out.Reasons, func(a, b Reason) int {
+		return cmp.Or(-cmp.Compare(a.Count, b.Count), strings.Compare(a.Reason, b.Reason),
+			strings.Compare(a.Of, b.Of))
+	})
+	out.Resources, out.Series = t.meter.result()
+	return out
+}
+
+// timing sums up how long decisions took.
+func (t *tally) timing(wall time.Duration) *Timing {
+	out := &Timing{Decisions: len(t.times), Wall: rounded(wall.Seconds())}
+	if len(t.times) == 0 {
+		return out
+	}
+	slices.Sort(t.times)
+	total := time.Duration(0)
+	for _, d := range t.times {
+		total += d
+		at := bits.Len64(uint64(d / time.Microsecond))
+		for len(out.Histogram) <= at {
+			out.Histogram = append(out.Histogram, 0)
+		}
+		out.Histogram[at]++
+	}
+	micros := func(d time.Duration) float64 { return float64(d.Nanoseconds()/10) / 100 }
+	// quantile is the smallest time that so many of a thousand do not exceed.
+	quantile := func(q int) float64 { return micros(t.times[(len(t.times)*q+999)/1000-1]) }
+	out.Mean = micros(total / time.Duration(len(t.times)))
+	out.P50, out.P90, out.P99 = quantile(500), quantile(900), quantile(990)
+	out.Max = quantile(1000)
+	return out
+}
+
+// reasonOf sorts a refusal; ok is false for an error that is none.
+func reasonOf(err error) (reason Reason, ok bool) {
+	var unready *allocation.Unready
+	if errors.As(err, &unready) {
+		return Reason{Reason: "OutOf" + unready.Resource, Of: unready.Resource}, true
+	}
+	var rejection *allocation.Rejection
+	if !errors.As(err, &rejection) {
+		return Reason{}, false
+	}
+	reason.Reason = rejection.Reason
+	var cpus *cpumanager.ShortageError
+	var devices *deviceplugin.UnavailableError
+	switch {
+	case errors.As(err, &cpus):
+		reason.Of = string(v1.ResourceCPU)
+	case errors.As(err, &devices):
+		reason.Of = devices.Resource
+	}
+	return reason, true
+}

@@ -1,0 +1,319 @@
+package rig
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// A trace is lines of JSON, in the order of time, seconds since the start:
+//
+//	{"template": "trainer", "containers": [{"limits": {"cpu": 8, "memory": "32Gi", "gpu": 2}}]}
+//	{"at": 0.5, "arrive": "job-1", "template": "trainer", "lifetime": 3600}
+//	{"at": 2, "arrive": "job-2", "containers": [{"limits": {"cpu": 2, "memory": "1Gi"}}]}
+//	{"at": 3, "arrive": "job-3", "manifest": {"spec": {"containers": [...]}}}
+//	{"at": 70, "depart": "job-2"}
+//
+// A pod leaves after its lifetime or with its departure; one that has neither stays. The manifest
+// is that of a pod; of it only resources and restart policies count.
+type traceLine struct {
+	Template string   `json:"template,omitempty"`
+	At       *float64 `json:"at,omitempty"`
+	Arrive   string   `json:"arrive,omitempty"`
+	Depart   string   `json:"depart,omitempty"`
+	// Lifetime is in seconds.
+	Lifetime *float64 `json:"lifetime,omitempty"`
+	PodSpec
+	Manifest json.RawMessage `json:"manifest,omitempty"`
+}
+
+// Bounds of what is believed to be a trace.
+const (
+	maxLine   = 1 << 20
+	maxShapes = 100000
+)
+
+// ReadTrace reads a trace: JSON lines, or CSV if the first line is a header of names. Errors name
+// the line.
+func (s *Site) ReadTrace(r io.Reader) (Stream, error) {
+	t := &traceReader{
+		site: s, templates: map[string]int{}, shapes: map[string]int{}, running: map[string]int{},
+	}
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, 64<<10), maxLine)
+	number := 0
+	for lines.Scan() {
+		number++
+		line := bytes.TrimSpace(lines.Bytes())
+		if number == 1 {
+			line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf")) // as spreadsheets write it
+		}
+		if len(line) == 0 || line[0] == '#' {
+			continue
+		}
+		if err := t.read(line); err != nil {
+			return Stream{}, fmt.Errorf("line %d: %w", number, err)
+		}
+	}
+	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return Stream{}, fmt.Errorf("line %d: longer than %d bytes", number+1, maxLine)
+	} else if err != nil {
+		return Stream{}, fmt.Errorf("line %d: %w", number+1, err)
+	}
+	if len(t.out.Arrivals) == 0 {
+		return Stream{}, errors.New("no pod arrives in it; a line looks like " +
+			`{"at": 0.5, "arrive": "job-1", "containers": [{"limits": {"cpu": 2, "memory": "1Gi"}}]}`)
+	}
+	return t.out, nil
+}
+
+type traceReader struct {
+	site *Site
+	out  Stream
+	// columns are those of CSV; nil: JSON lines.
+	columns []string
+	last    time.Duration
+	// templates by name and other shapes by what they ask for: places in out.Shapes.
+	templates, shapes map[string]int
+	// running are the arrivals that have not departed yet, by the pod's name.
+	running map[string]int
+}
+
+func (t *traceReader) read(text []byte) error {
+	if t.columns != nil || text[0] != '{' {
+		if len(t.out.Shapes) > 0 && t.columns == nil {
+			return errors.New("not JSON ({...}), as the lines before are")
+		}
+		line, err := t.csvLine(string(text))
+		if err != nil || line == nil {
+			return err
+		}
+		return t.add(*line)
+	}
+	var line traceLine
+	if err := strict(text, &line); err != nil {
+		return fmt.Errorf("%s; it looks like "+
+			`{"at": 0.5, "arrive": "job-1", "template": "trainer", "lifetime": 60}`,
+			strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return t.add(line)
+}
+
+func (t *traceReader) add(line traceLine) error {
+	if line.Template != "" && line.Arrive == "" && line.Depart == "" && line.At == nil {
+		if _, twice := t.templates[line.Template]; twice {
+			return fmt.Errorf("template %s is there twice", line.Template)
+		}
+		shape, err := t.site.shape(line.Template, line.PodSpec)
+		if err != nil {
+			return fmt.Errorf("template %s: %w", line.Template, err)
+		}
+		t.templates[line.Template] = len(t.out.Shapes)
+		t.out.Shapes = append(t.out.Shapes, shape)
+		return nil
+	}
+	if line.At == nil {
+		return errors.New(`"at" is missing: seconds since the start`)
+	}
+	at, err := seconds("at", *line.At)
+	switch {
+	case err != nil:
+		return err
+	case at < t.last:
+		return fmt.Errorf("it is at %v and the line before at %v; sort the trace by time",
+			at.Seconds(), t.last.Seconds())
+	case (line.Arrive == "") == (line.Depart == ""):
+		return errors.New(`it needs one of "arrive" and "depart", with the pod's name`)
+	}
+	t.last = at
+	if line.Depart != "" {
+		return t.depart(line.Depart, at)
+	}
+	return t.arrive(line, at)
+}
+
+func (t *traceReader) depart(name string, at time.Duration) error {
+	i, ok := t.running[name]
+	if !ok {
+		return fmt.Errorf("%s departs and has not arrived, or has departed or has a lifetime", name)
+	}
+	delete(t.running, name)
+	a := &t.out.Arrivals[i]
+	a.Lifetime = max(at-a.At, time.Nanosecond)
+	return nil
+}
+
+func (t *traceReader) arrive(line traceLine, at time.Duration) error {
+	if _, twice := t.running[line.Arrive]; twice {
+		return fmt.Errorf("%s arrives again and has not departed", line.Arrive)
+	}
+	shape, err := t.shapeOf(line)
+	if err != nil {
+		return fmt.Errorf("%s: %w", line.Arrive, err)
+	}
+	a := Arrival{At: at, Shape: shape}
+	if line.Lifetime == nil {
+		t.running[line.Arrive] = len(t.out.Arrivals)
+	} else if a.Lifetime, err = seconds("lifetime", *line.Lifetime); err != nil {
+		return fmt.Errorf("%s: %w", line.Arrive, err)
+	} else {
+		a.Lifetime = max(a.Lifetime, time.Nanosecond)
+	}
+	t.out.Arrivals = append(t.out.Arrivals, a)
+	return nil
+}
+
+// shapeOf is the shape that a line names, or the one of pods that ask for the same.
+func (t *traceReader) shapeOf(line traceLine) (int, error) {
+	if line.Template != "" {
+		i, ok := t.templates[line.Template]
+		if !ok {
+			return 0, fmt.Errorf("no line before says what template %s is", line.Template)
+		}
+		return i, nil
+	}
+	key, err := json.Marshal(line.PodSpec)
+	if err != nil {
+		return 0, err
+	}
+	key = append(key, line.Manifest...)
+	if i, ok := t.shapes[string(key)]; ok {
+		return i, nil
+	}
+	if len(t.out.Shapes) >= maxShapes {
+		return 0, fmt.Errorf("more than %d different kinds of pods", maxShapes)
+	}
+	shape, err := t.newShape(line)
+	if err != nil {
+		return 0, err
+	}
+	t.shapes[string(key)] = len(t.out.Shapes)
+	t.out.Shapes = append(t.out.Shapes, shape)
+	return len(t.out.Shapes) - 1, nil
+}
+
+func (t *traceReader) newShape(line traceLine) (Shape, error) {
+	if len(line.Manifest) == 0 {
+		shape, err := t.site.shape(line.Arrive, line.PodSpec)
+		if err != nil {
+			return shape, err
+		}
+		shape.Name = describe(shape)
+		return shape, nil
+	}
+	if len(line.Containers) > 0 {
+		return Shape{}, errors.New("it has both containers and a manifest")
+	}
+	pod := &v1.Pod{}
+	if err := json.Unmarshal(line.Manifest, pod); err != nil {
+		return Shape{}, fmt.Errorf("manifest: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if len(pod.Spec.Containers) == 0 {
+		return Shape{}, errors.New("the manifest has no spec.containers")
+	}
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if err := complete(&list[i].Resources); err != nil {
+				return Shape{}, fmt.Errorf("manifest: container %s: %w", list[i].Name, err)
+			}
+		}
+	}
+	pod.UID = "rig"
+	shape := Shape{Pod: pod}
+	shape.Name = describe(shape)
+	return shape, nil
+}
+
+// describe is a name for a shape that has none: "cpu 4, memory 8Gi, nvidia.com/gpu 2".
+func describe(s Shape) string {
+	var parts []string
+	requests := podRequests(s.Pod)
+	for _, name := range slices.Sorted(maps.Keys(requests)) {
+		if q := requests[name]; name != v1.ResourcePods && !q.IsZero() {
+			parts = append(parts, string(name)+" "+q.String())
+		}
+	}
+	if len(parts) == 0 {
+		return "asks for nothing"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// seconds reads a time, to the microsecond.
+func seconds(what string, s float64) (time.Duration, error) {
+	if math.IsNaN(s) || s < 0 || s > maxTime.Seconds() {
+		return 0, fmt.Errorf("%q is %v; it is 0 to %v seconds", what, s, maxTime.Seconds())
+	}
+	return time.Duration(math.Round(s*1e6)) * time.Microsecond, nil
+}
+
+// WriteTrace writes a stream as a trace, amounts as they were worked out for the site.
+func WriteTrace(w io.Writer, s Stream) error {
+	out := bufio.NewWriter(w)
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	for _, shape := range s.Shapes {
+		err := encoder.Encode(traceLine{Template: shape.Name, PodSpec: specOf(shape.Pod)})
+		if err != nil {
+			return err
+		}
+	}
+	count := make([]int, len(s.Shapes))
+	for _, a := range s.Arrivals {
+		count[a.Shape]++
+		name := s.Shapes[a.Shape].Name
+		line := traceLine{
+			Template: name, At: inSeconds(a.At), Arrive: name + "-" + strconv.Itoa(count[a.Shape]),
+		}
+		if a.Lifetime > 0 {
+			line.Lifetime = inSeconds(a.Lifetime)
+		}
+		if err := encoder.Encode(line); err != nil {
+			return err
+		}
+	}
+	return out.Flush()
+}
+
+func inSeconds(d time.Duration) *float64 {
+	s := d.Seconds()
+	return &s
+}
+
+// specOf is what the pod's containers ask for, in full.
+func specOf(pod *v1.Pod) PodSpec {
+	specs := func(list []v1.Container) (out []ContainerSpec) {
+		for _, c := range list {
+			spec := ContainerSpec{
+				Limits: texts(c.Resources.Limits), Requests: texts(c.Resources.Requests),
+			}
+			if c.RestartPolicy != nil {
+				spec.RestartPolicy = string(*c.RestartPolicy)
+			}
+			out = append(out, spec)
+		}
+		return slices.Clip(out)
+	}
+	return PodSpec{
+		InitContainers: specs(pod.Spec.InitContainers), Containers: specs(pod.Spec.Containers),
+	}
+}
+
+func texts(list v1.ResourceList) map[string]Text {
+	out := map[string]Text{}
+	for name, q := range list {
+		out[string(name)] = Text(q.String())
+	}
+	return out
+}

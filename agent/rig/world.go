@@ -1,0 +1,373 @@
+package rig
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
+)
+
+// world is a machine with the pods that run on it. What is taken is kept up to date with each
+// change, which is what makes a million admissions quick; check adds it up again.
+type world struct {
+	site *Site
+	room allocation.Room
+	used v1.ResourceList // room.Others has it as its only member
+	live map[int]tenant  // by arrival
+	// idle are the CPUs that may be given out, kept beside room.Taken to check it.
+	idle map[int]bool
+	// devices are the ids that there are, by resource.
+	devices map[string]sets.Set[string]
+	// sharers counts the pods with containers that share CPUs.
+	sharers int
+}
+
+// tenant is a pod that runs.
+type tenant struct {
+	shape *lot
+	held  allocation.Pod
+}
+
+// lot is a shape with what is worked out of it once.
+type lot struct {
+	Shape
+	requests v1.ResourceList
+	shares   bool
+}
+
+func podRequests(pod *v1.Pod) v1.ResourceList { return node.Requests(pod) }
+
+func newLots(shapes []Shape) []*lot {
+	out := make([]*lot, len(shapes))
+	for i, s := range shapes {
+		out[i] = &lot{Shape: s, requests: podRequests(s.Pod), shares: cpumanager.Shares(s.Pod)}
+	}
+	return out
+}
+
+func newWorld(site *Site, p Policy) (*world, error) {
+	w := &world{
+		site: site, used: v1.ResourceList{}, live: map[int]tenant{},
+		idle: map[int]bool{}, devices: map[string]sets.Set[string]{},
+	}
+	for _, id := range site.Machine.Online().Difference(site.ReservedCPUs).UnsortedList() {
+		w.idle[id] = true
+	}
+	for name, r := range site.Inventory.Resources {
+		w.devices[name] = sets.New[string]()
+		for _, d := range r.Devices {
+			w.devices[name].Insert(d.ID)
+		}
+	}
+	view := allocation.View{
+		Machine: site.Machine, Policy: p.Topology, Scope: p.Scope, Inventory: site.Inventory,
+		Taken: allocation.TakenBy(),
+	}
+	if p.Closest {
+		view.Options = topology.PreferClosest(site.Machine)
+	}
+	if !p.SharedCPUs {
+		static, err := cpumanager.NewStatic(site.Machine, site.ReservedCPUs, p.CPUOptions)
+		if err != nil {
+			return nil, err
+		}
+		view.CPUs = static
+	}
+	if p.PlacedMemory {
+		static, err := memory.New(site.Machine, memory.Amounts{
+			site.MemoryNode: {v1.ResourceMemory: site.ReservedMemory},
+		})
+		if err != nil {
+			return nil, err
+		}
+		view.Memory = static
+	}
+	w.room = allocation.Room{
+		View: view, Others: []v1.ResourceList{w.used}, Allocatable: site.Allocatable,
+	}
+	return w, nil
+}
+
+// plan decides on a pod. It changes nothing.
+func (w *world) plan(l *lot) (allocation.Plan, error) {
+	w.room.Sharing = w.sharers > 0
+	return w.room.Plan(l.Pod, nil)
+}
+
+// admit lets the pod of an arrival have what was planned for it. The error says which rule the
+// plan breaks.
+func (w *world) admit(arrival int, l *lot, plan allocation.Plan) error {
+	if err := w.checkPlan(l, plan); err != nil {
+		return err
+	}
+	w.live[arrival] = tenant{shape: l, held: plan.Pod}
+	if cpus := plan.Pod.CPUs(); !cpus.IsEmpty() {
+		w.room.Taken.CPUs = w.room.Taken.CPUs.Union(cpus)
+		w.setIdle(cpus, false)
+	}
+	for _, c := range plan.Pod.Containers {
+		w.room.Taken.Memory = append(w.room.Taken.Memory, c.Memory...)
+		for _, d := range c.Devices {
+			ids := w.room.Taken.Devices[d.Resource]
+			if ids == nil {
+				ids = sets.New[string]()
+				w.room.Taken.Devices[d.Resource] = ids
+			}
+			ids.Insert(d.IDs...)
+		}
+	}
+	w.count(l, 1)
+	return nil
+}
+
+// leave takes back what the pod of an arrival holds.
+func (w *world) leave(arrival int) tenant {
+	t := w.live[arrival]
+	delete(w.live, arrival)
+	if cpus := t.held.CPUs(); !cpus.IsEmpty() {
+		w.room.Taken.CPUs = w.room.Taken.CPUs.Difference(cpus)
+		w.setIdle(cpus, true)
+	}
+	for _, c := range t.held.Containers {
+		w.giveBack(c.Memory)
+		for _, d := range c.Devices {
+			w.room.Taken.Devices[d.Resource].Delete(d.IDs...)
+		}
+	}
+	w.count(t.shape, -1)
+	return t
+}
+
+func (w *world) setIdle(cpus cpuset.CPUSet, idle bool) {
+	for _, id := range cpus.UnsortedList() {
+		w.idle[id] = idle
+	}
+}
+
+// giveBack takes blocks out of what is taken, whose order has no meaning.
+func (w *world) giveBack(blocks []memory.Block) {
+	for _, b := range blocks {
+		taken := w.room.Taken.Memory
+		if at, last := slices.Index(taken, b), len(taken)-1; at >= 0 {
+			taken[at] = taken[last]
+			w.room.Taken.Memory = taken[:last]
+		}
+	}
+}
+
+func (w *world) count(l *lot, sign int) {
+	for name, q := range l.requests {
+		sum := w.used[name]
+		if sign > 0 {
+			sum.Add(q)
+		} else {
+			sum.Sub(q)
+		}
+		w.used[name] = sum
+	}
+	if l.shares {
+		w.sharers += sign
+	}
+}
+
+// checkPlan tells whether the plan keeps to what is free and to what was asked for.
+func (w *world) checkPlan(l *lot, plan allocation.Plan) error {
+	cpus := plan.Pod.CPUs()
+	if w.room.CPUs == nil && !cpus.IsEmpty() {
+		return fmt.Errorf("%s got CPUs %s of its own and the policy gives out none", l.Name, cpus)
+	}
+	for _, id := range cpus.UnsortedList() {
+		if !w.idle[id] {
+			return fmt.Errorf("%s got CPU %d, which is taken, reserved, offline or not there", l.Name, id)
+		}
+	}
+	for _, list := range [][]v1.Container{l.Pod.Spec.InitContainers, l.Pod.Spec.Containers} {
+		for i := range list {
+			if err := w.checkContainer(l.Pod, &list[i], plan.Pod.Containers[list[i].Name]); err != nil {
+				return fmt.Errorf("%s: container %s: %w", l.Name, list[i].Name, err)
+			}
+		}
+	}
+	return checkApart(l.Pod, plan.Pod)
+}
+
+func (w *world) checkContainer(pod *v1.Pod, c *v1.Container, got allocation.Container) error {
+	if w.room.CPUs != nil && got.CPUs.Size() != cpumanager.Exclusive(pod, c) {
+		return fmt.Errorf("it got %d CPUs and asked for %d", got.CPUs.Size(),
+			cpumanager.Exclusive(pod, c))
+	}
+	if err := w.checkBlocks(pod, c, got.Memory); err != nil {
+		return err
+	}
+	wants := allocation.DeviceRequests(c)
+	if len(wants) != len(got.Devices) {
+		return fmt.Errorf("it got devices of %d resources and asked for %d", len(got.Devices),
+			len(wants))
+	}
+	for i, want := range wants {
+		set := got.Devices[i]
+		if set.Resource != want.Resource || len(set.IDs) != want.Count {
+			return fmt.Errorf("it got %d of %s and asked for %d of %s", len(set.IDs), set.Resource,
+				want.Count, want.Resource)
+		}
+		for _, id := range set.IDs {
+			if w.room.Taken.Devices[set.Resource].Has(id) || !w.devices[set.Resource].Has(id) {
+				return fmt.Errorf("it got %s, which is taken or not there", id)
+			}
+		}
+	}
+	return nil
+}
+
+// checkBlocks compares a container's memory with its request. Of an init container's, those after
+// it may have taken over a part.
+func (w *world) checkBlocks(pod *v1.Pod, c *v1.Container, got []memory.Block) error {
+	left := map[v1.ResourceName]uint64{}
+	if w.room.Memory != nil {
+		maps.Copy(left, memory.Requests(pod, c))
+	}
+	for _, b := range got {
+		if b.Size > left[b.Resource] {
+			return fmt.Errorf("it got %d bytes of %s more than it asked for", b.Size-left[b.Resource],
+				b.Resource)
+		}
+		left[b.Resource] -= b.Size
+	}
+	runs := slices.ContainsFunc(pod.Spec.Containers, func(other v1.Container) bool {
+		return other.Name == c.Name
+	})
+	for name, n := range left {
+		if n > 0 && (runs || cpumanager.IsSidecar(c)) {
+			return fmt.Errorf("it got %d bytes of %s less than it asked for", n, name)
+		}
+	}
+	return nil
+}
+
+// checkApart tells whether the containers that run together share nothing.
+func checkApart(pod *v1.Pod, got allocation.Pod) error {
+	cpus, devices := cpuset.New(), sets.New[allocation.AskKey]()
+	take := func(c v1.Container) error {
+		held := got.Containers[c.Name]
+		if !cpus.Intersection(held.CPUs).IsEmpty() {
+			return fmt.Errorf("container %s got CPUs of another one", c.Name)
+		}
+		cpus = cpus.Union(held.CPUs)
+		for _, d := range held.Devices {
+			for _, id := range d.IDs {
+				key := allocation.AskKey{Container: id, Resource: d.Resource}
+				if devices.Has(key) {
+					return fmt.Errorf("container %s got %s of another one", c.Name, id)
+				}
+				devices.Insert(key)
+			}
+		}
+		return nil
+	}
+	for _, c := range pod.Spec.InitContainers {
+		if cpumanager.IsSidecar(&c) {
+			if err := take(c); err != nil {
+				return err
+			}
+		}
+	}
+	for _, c := range pod.Spec.Containers {
+		if err := take(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check adds up what the pods hold and compares it with what was kept up to date.
+func (w *world) check() error {
+	var all []allocation.Pod
+	cpus, sharers := 0, 0
+	for _, t := range w.live {
+		all = append(all, t.held)
+		cpus += t.held.CPUs().Size()
+		if t.shape.shares {
+			sharers++
+		}
+	}
+	sum := allocation.TakenBy(all...)
+	if !sum.CPUs.Equals(w.room.Taken.CPUs) || cpus != sum.CPUs.Size() || sharers != w.sharers {
+		return fmt.Errorf("pods hold the CPUs %s, %d one by one, and %s are taken",
+			sum.CPUs, cpus, w.room.Taken.CPUs)
+	}
+	for name, ids := range w.room.Taken.Devices {
+		if !ids.Equal(sum.Devices[name]) && len(ids)+len(sum.Devices[name]) > 0 {
+			return fmt.Errorf("pods hold %v of %s, and %v are taken", sum.Devices[name], name, ids)
+		}
+	}
+	free := w.site.Machine.Online().Difference(w.site.ReservedCPUs).Difference(sum.CPUs)
+	for id, idle := range w.idle {
+		if idle != free.Contains(id) {
+			return fmt.Errorf("CPU %d is free or not: all less assigned says %s", id, free)
+		}
+	}
+	if err := w.checkMemory(); err != nil {
+		return err
+	}
+	return w.checkRequests()
+}
+
+// checkMemory tells whether the blocks that pods hold are those that are taken, and have room.
+func (w *world) checkMemory() error {
+	count := map[memory.Block]int{}
+	for _, b := range w.room.Taken.Memory {
+		count[b]++
+	}
+	for _, t := range w.live {
+		for _, c := range t.held.Containers {
+			for _, b := range c.Memory {
+				count[b]--
+			}
+		}
+	}
+	for b, n := range count {
+		if n != 0 {
+			return fmt.Errorf("pods hold %d bytes of %s on nodes %s %d times less than are taken",
+				b.Size, b.Resource, b.Nodes, n)
+		}
+	}
+	if w.room.Memory == nil {
+		return nil
+	}
+	if misfits := w.room.Memory.Misfits(w.room.Taken.Memory); len(misfits) > 0 {
+		b := misfits[0]
+		return fmt.Errorf("%d bytes of %s were given out on nodes %s, which have no room for them",
+			b.Size, b.Resource, b.Nodes)
+	}
+	return nil
+}
+
+// checkRequests adds up what the pods request.
+func (w *world) checkRequests() error {
+	requests := v1.ResourceList{}
+	for _, t := range w.live {
+		for name, q := range t.shape.requests {
+			total := requests[name]
+			total.Add(q)
+			requests[name] = total
+		}
+	}
+	for _, pair := range [][2]v1.ResourceList{{requests, w.used}, {w.used, requests}} {
+		for name, q := range pair[0] {
+			if other := pair[1][name]; q.Cmp(other) != 0 {
+				return fmt.Errorf("of %s, pods request %v in all and %v are counted", name,
+					requests.Name(name, q.Format), w.used.Name(name, q.Format))
+			}
+		}
+	}
+	return nil
+}
