@@ -39,6 +39,7 @@ func initStatuses(in Input) []v1.ContainerStatus {
 			s.Ready = s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
 			s.Started = ptr.To(false)
 		}
+		s.AllocatedResourcesStatus = devices(in, c.Name)
 		out = append(out, s)
 	}
 	return out
@@ -48,7 +49,9 @@ func containerStatuses(in Input) []v1.ContainerStatus {
 	var out []v1.ContainerStatus
 	for i := range in.Pod.Spec.Containers {
 		c := &in.Pod.Spec.Containers[i]
-		out = append(out, containerStatus(in, c, records(in.Observed, c.Name)))
+		s := containerStatus(in, c, records(in.Observed, c.Name))
+		s.AllocatedResourcesStatus = devices(in, c.Name)
+		out = append(out, s)
 	}
 	slices.SortFunc(out, func(a, b v1.ContainerStatus) int {
 		return strings.Compare(a.Name, b.Name)

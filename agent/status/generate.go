@@ -17,6 +17,8 @@ type Input struct {
 	// Waiting has, by container, why it does not run although it should. A container in it will
 	// be started, whatever its last exit says.
 	Waiting map[string]Reason
+	// Devices has, by container, the health of the devices that it holds.
+	Devices map[string][]v1.ResourceStatus
 	// Previous is the status before this one; the zero value when there is none.
 	Previous v1.PodStatus
 	// Messages has termination messages by container id.

@@ -1,0 +1,104 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/deviceplugin"
+)
+
+// inventoryOf reads "a b!": devices of one resource, ! for unhealthy; "" is a plugin that is away.
+func inventoryOf(text string) deviceplugin.Inventory {
+	r := deviceplugin.Resource{Name: "example.com/gpu", Connected: text != ""}
+	for word := range strings.FieldsSeq(text) {
+		id := strings.TrimSuffix(word, "!")
+		r.Devices = append(r.Devices, &deviceplugin.Device{ID: id, Healthy: id == word})
+	}
+	return deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{r.Name: r}}
+}
+
+// Each step is an inventory and what is told of it.
+func TestDeviceHealthIsToldOnce(t *testing.T) {
+	state := allocation.State{Pods: map[types.UID]allocation.Pod{"p": {Containers: map[string]allocation.Container{
+		"main": {Devices: []allocation.DeviceSet{{Resource: "example.com/gpu", IDs: []string{"a", "b"}}}},
+	}}}}
+	for name, steps := range map[string][][2]string{
+		"healthy from the start": {{"a b", ""}, {"a b", ""}, {"a! b", "Unhealthy a"}, {"a! b", ""}, {"a b", "Healthy a"}},
+		"both at once":           {{"a b c", ""}, {"a! b! c", "Unhealthy a,b"}, {"a b! c!", "Healthy a"}},
+		"the plugin goes":        {{"a b", ""}, {"", "Unknown a,b"}, {"", ""}, {"a b", "Healthy a,b"}},
+		"a device vanishes":      {{"a b", ""}, {"a", "Unknown b"}, {"a b!", "Unhealthy b"}},
+		"the agent restarts":     {{"", ""}, {"", ""}, {"a b!", "Unhealthy b"}, {"", "Unknown a,b"}},
+		"unhealthy from before":  {{"a! b", "Unhealthy a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var inventory deviceplugin.Inventory
+			var told []string
+			refreshed := 0
+			h := &deviceHealth{
+				inventory: func() deviceplugin.Inventory { return inventory },
+				state:     func() allocation.State { return state },
+				refresh:   func(types.UID) { refreshed++ },
+				tell: func(c healthChange) {
+					told = append(told, fmt.Sprintf("%s %s", c.health, strings.Join(c.ids, ",")))
+				},
+			}
+			for i, s := range steps {
+				inventory = inventoryOf(s[0])
+				told, refreshed = nil, 0
+				h.round()
+				if got := strings.Join(told, "; "); got != s[1] {
+					t.Errorf("step %d (%s): told %q, want %q", i, s[0], got, s[1])
+				}
+				if s[1] != "" && refreshed != 1 {
+					t.Errorf("step %d (%s): the status was made anew %d times", i, s[0], refreshed)
+				}
+				refreshed = 0
+				if h.round(); refreshed > 0 {
+					t.Errorf("step %d (%s): the status was made anew for nothing", i, s[0])
+				}
+			}
+		})
+	}
+}
+
+func TestHealthChangeInWords(t *testing.T) {
+	c := healthChange{container: "main", resource: "example.com/gpu", health: v1.ResourceHealthStatusUnhealthy}
+	for i := range 10 {
+		c.ids = append(c.ids, fmt.Sprintf("gpu-%d", i))
+	}
+	kind, reason, message := c.event()
+	want := "Container main: device gpu-0, gpu-1, gpu-2, gpu-3, gpu-4, gpu-5, gpu-6, gpu-7 and 2 more of " +
+		"example.com/gpu: unhealthy, says the device plugin; the container keeps running on it, delete the pod " +
+		"to have another one chosen"
+	if kind != v1.EventTypeWarning || reason != "DeviceUnhealthy" || message != want {
+		t.Errorf("%s %s %q", kind, reason, message)
+	}
+	c.health = v1.ResourceHealthStatusHealthy
+	if kind, reason, _ := c.event(); kind != v1.EventTypeNormal || reason != "DeviceHealthy" {
+		t.Errorf("%s %s", kind, reason)
+	}
+}
+
+func TestResourceStatuses(t *testing.T) {
+	pod := allocation.Pod{Containers: map[string]allocation.Container{"main": {Devices: []allocation.DeviceSet{
+		{Resource: "example.com/gpu", IDs: []string{"a", "b", "gone"}}, {Resource: "example.com/nic", IDs: []string{"n"}},
+	}}, "plain": {}}}
+	got := resourceStatuses(pod, inventoryOf("a b!"))
+	want := []v1.ResourceStatus{
+		{Name: "example.com/gpu", Resources: []v1.ResourceHealth{
+			{ResourceID: "a", Health: "Healthy"}, {ResourceID: "b", Health: "Unhealthy"}, {ResourceID: "gone", Health: "Unknown"},
+		}},
+		{Name: "example.com/nic", Resources: []v1.ResourceHealth{{ResourceID: "n", Health: "Unknown"}}},
+	}
+	if len(got) != 1 || !slices.EqualFunc(got["main"], want, func(a, b v1.ResourceStatus) bool {
+		return a.Name == b.Name && slices.Equal(a.Resources, b.Resources)
+	}) {
+		t.Errorf("got %+v", got)
+	}
+}

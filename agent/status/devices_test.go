@@ -1,0 +1,33 @@
+package status
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// The health of a container's devices is told while it holds them, and stays when it does not.
+func TestDevicesOfAStatus(t *testing.T) {
+	pod := &v1.Pod{Spec: v1.PodSpec{
+		InitContainers: []v1.Container{{Name: "init"}}, Containers: []v1.Container{{Name: "main"}},
+	}}
+	health := func(h v1.ResourceHealthStatus) []v1.ResourceStatus {
+		return []v1.ResourceStatus{{Name: "example.com/gpu", Resources: []v1.ResourceHealth{{ResourceID: "a", Health: h}}}}
+	}
+	in := Input{Pod: pod, Devices: map[string][]v1.ResourceStatus{"init": health("Healthy"), "main": health("Unhealthy")}}
+	check := func(s v1.PodStatus) {
+		t.Helper()
+		for name, want := range map[string]v1.ResourceHealthStatus{"init": "Healthy", "main": "Unhealthy"} {
+			got := statusOf(s, name).AllocatedResourcesStatus
+			if len(got) != 1 || got[0].Resources[0].Health != want {
+				t.Errorf("container %s has %+v, want %s", name, got, want)
+			}
+		}
+	}
+	s := Generate(in)
+	check(s)
+	check(Generate(Input{Pod: pod, Previous: s})) // the pod has given back what it held
+	if s := Generate(Input{Pod: pod}); statusOf(s, "main").AllocatedResourcesStatus != nil {
+		t.Errorf("without devices there is %+v", s)
+	}
+}
