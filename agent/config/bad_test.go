@@ -141,6 +141,10 @@ func TestBadCommandLines(t *testing.T) {
 			`reserved memory "memory": want type=quantity, such as memory=1Gi`},
 		{[]string{"--register-with-taints=x"}, `invalid argument "x" for "--register-with-taints" flag: ` +
 			`taint "x": want key=value:Effect`},
+		{[]string{"--device-plugin-allocate-timeout=0"}, `invalid configuration: ` +
+			`--device-plugin-allocate-timeout: Invalid value: "0s": must be more than 0`},
+		{[]string{"--device-plugin-capacity-grace=-1s"}, `invalid configuration: ` +
+			`--device-plugin-capacity-grace: Invalid value: "-1s": must not be negative`},
 		{[]string{"--no-such-flag"}, `unknown flag: --no-such-flag`},
 	}
 	for _, tt := range tests {

@@ -49,6 +49,7 @@ type Options struct {
 	TopologyFrom string
 	// DeviceAdmissionWait bounds how long a pod waits for its devices; 0 rejects it at once.
 	DeviceAdmissionWait time.Duration
+	DevicePlugins       DevicePlugins
 
 	Cluster Cluster
 	Legacy  Legacy

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/deviceplugin"
 )
 
 const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -67,6 +69,10 @@ func TestDefaultsWithoutFile(t *testing.T) {
 	}
 	if c.RootDir != "/var/lib/kubelet" || c.DeviceAdmissionWait != 2*time.Minute {
 		t.Errorf("options: %+v", c.Options)
+	}
+	if d := c.DevicePlugins; d.Deadlines != deviceplugin.DefaultDeadlines() ||
+		d.Graces != deviceplugin.DefaultGraces() {
+		t.Errorf("device plugins: %+v", d)
 	}
 	if got := c.Unhonoured(); len(got) != 0 {
 		t.Errorf("nothing was set, but unhonoured: %v", got)
@@ -281,7 +287,7 @@ evictionHard: {memory.available: 1Gi}
 enforceNodeAllocatable: [pods]
 logging: {options: {json: {infoBufferSize: 0}}}
 featureGates: {NodeSwap: true, ContextualLogging: true}
-reservedMemory: []
+registerWithTaints: []
 syncFrequency: null
 `})
 	got := mustLoad(t, dir, "--config=%dir%/k.yaml", "--port=10251", "--max-pods=4", "-v=2",
@@ -291,7 +297,7 @@ syncFrequency: null
 	want := []string{"--eviction-hard" + note, "--housekeeping-interval", "--kubeconfig", "--port",
 		"authentication.anonymous.enabled", "evictionHard" + note,
 		"featureGates.DRAConsumableCapacity", "featureGates.NodeSwap",
-		"protectKernelDefaults", "reservedMemory"}
+		"protectKernelDefaults", "registerWithTaints"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

@@ -21,17 +21,22 @@ func effects() map[string]string {
 		serializeImagePulls maxParallelImagePulls registryPullQPS registryBurst
 		cgroupDriver cgroupRoot cgroupsPerQOS cpuCFSQuota cpuCFSQuotaPeriod
 		cpuManagerPolicy cpuManagerPolicyOptions cpuManagerReconcilePeriod
+		memoryManagerPolicy reservedMemory
 		topologyManagerPolicy topologyManagerPolicyOptions topologyManagerScope
 		reservedSystemCPUs kubeReserved systemReserved enforceNodeAllocatable
 		seccompDefault allowedUnsafeSysctls resolvConf clusterDNS clusterDomain crashLoopBackOff
 		failCgroupV1 failSwapOn singleProcessOOMKill oomScoreAdj registerNode logging
 		featureGates.CPUManagerPolicyAlphaOptions featureGates.CPUManagerPolicyBetaOptions
 		featureGates.CPUManagerPolicyOptions
+		featureGates.ResourceHealthStatus
 		featureGates.ContextualLogging featureGates.LoggingAlphaOptions
 		featureGates.LoggingBetaOptions
 		--config --config-dir --root-dir --hostname-override --node-ip --lock-file
 		--exit-on-lock-contention --topology-from --device-admission-wait --version`) {
 		table[name] = ""
+	}
+	for _, d := range new(DevicePlugins).flags() {
+		table["--"+d.name] = ""
 	}
 	return table
 }

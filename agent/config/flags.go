@@ -46,6 +46,7 @@ func AddFlags(fs *pflag.FlagSet) *Flags {
 		fs.AddFlag(flag)
 	})
 	f.addOptions(fs)
+	f.addDevicePlugins(fs)
 	f.addCluster(fs)
 	f.addLegacy(fs)
 	return f
@@ -193,6 +194,7 @@ func (f *Flags) options() []string {
 	optional := pflag.NewFlagSet("options", pflag.ContinueOnError)
 	scratch := Flags{}
 	scratch.addOptions(optional)
+	scratch.addDevicePlugins(optional)
 	scratch.addCluster(optional)
 	scratch.addLegacy(optional)
 	var given []string

@@ -277,6 +277,7 @@ func validateOptions(c *Config) field.ErrorList {
 		errs = append(errs, invalid("--device-admission-wait", c.DeviceAdmissionWait.String(),
 			"must not be negative"))
 	}
+	errs = append(errs, c.DevicePlugins.problems()...)
 	if c.RootDir == "" {
 		errs = append(errs, field.Required(path("--root-dir"), "give a directory"))
 	}

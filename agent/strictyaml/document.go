@@ -81,17 +81,50 @@ func (d Document) Decode(into any) error {
 	return nil
 }
 
+// Split cuts a YAML stream into its documents, without those that hold nothing. Lines count from
+// the beginning of each.
+func Split(data []byte) ([][]byte, error) {
+	var out [][]byte
+	for _, d := range documents(data) {
+		out = append(out, data[d.first:d.end])
+	}
+	if len(out) == 0 {
+		return nil, ErrEmpty
+	}
+	return out, nil
+}
+
 // only returns the one document of a YAML stream, at its own line numbers.
 func only(data []byte) ([]byte, error) {
-	start, seen := 0, 0 // where the current document begins; documents with content so far
-	content := false
-	var first, end int
+	switch all := documents(data); len(all) {
+	case 0:
+		return nil, ErrEmpty
+	case 1:
+		return all[0].at(data), nil
+	default:
+		return nil, fmt.Errorf("holds %d documents; put each in a file of its own", len(all))
+	}
+}
+
+// span is where a document begins and ends.
+type span struct{ first, end int }
+
+// at is the document after as many blank lines as stand before it.
+func (s span) at(data []byte) []byte {
+	if s.first == 0 {
+		return data[:s.end]
+	}
+	blank := bytes.Repeat([]byte{'\n'}, bytes.Count(data[:s.first], []byte{'\n'}))
+	return append(blank, data[s.first:s.end]...)
+}
+
+// documents lists the documents that hold anything.
+func documents(data []byte) []span {
+	var out []span
+	start, content := 0, false // of the current document
 	finish := func(at int) {
 		if content {
-			seen++
-			if seen == 1 {
-				first, end = start, at
-			}
+			out = append(out, span{start, at})
 		}
 		start, content = at, false
 	}
@@ -111,18 +144,7 @@ func only(data []byte) ([]byte, error) {
 		at = next
 	}
 	finish(len(data))
-	switch seen {
-	case 0:
-		return nil, ErrEmpty
-	case 1:
-		if first == 0 {
-			return data[:end], nil
-		}
-		blank := bytes.Repeat([]byte{'\n'}, bytes.Count(data[:first], []byte{'\n'}))
-		return append(blank, data[first:end]...), nil
-	default:
-		return nil, fmt.Errorf("holds %d documents; put each in a file of its own", seen)
-	}
+	return out
 }
 
 // separator tells whether the line begins a document, and what else stands on it.

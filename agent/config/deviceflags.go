@@ -1,0 +1,71 @@
+package config
+
+import (
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/numalet/numalet/deviceplugin"
+)
+
+// DevicePlugins bounds calls to device plugins and says how long their resources outlive them.
+type DevicePlugins struct {
+	Deadlines deviceplugin.Deadlines
+	Graces    deviceplugin.Graces
+}
+
+// durationFlag is a flag with a field of DevicePlugins.
+type durationFlag struct {
+	name, help string
+	field      *time.Duration
+	usual      time.Duration
+	// zero: 0 has a meaning.
+	zero bool
+}
+
+func (d *DevicePlugins) flags() []durationFlag {
+	to, usual := &d.Deadlines, deviceplugin.DefaultDeadlines()
+	g, graces := &d.Graces, deviceplugin.DefaultGraces()
+	return []durationFlag{
+		{"device-plugin-dial-timeout", "how long a device plugin may take to serve its socket, after " +
+			"it has registered or its connection was lost", &to.Dial, usual.Dial, false},
+		{"device-plugin-options-timeout", "how long a device plugin may take to answer " +
+			"GetDevicePluginOptions", &to.Options, usual.Options, false},
+		{"device-plugin-first-list-timeout", "how long a device plugin may take to send its first " +
+			"list of devices", &to.FirstList, usual.FirstList, false},
+		{"device-plugin-preferred-timeout", "how long a device plugin may take to answer " +
+			"GetPreferredAllocation; afterwards the agent chooses alone", &to.Preferred,
+			usual.Preferred, false},
+		{"device-plugin-allocate-timeout", "how long a device plugin may take to answer Allocate; " +
+			"afterwards the pod waits and is tried again", &to.Allocate, usual.Allocate, false},
+		{"device-plugin-prestart-timeout", "how long a device plugin may take to answer " +
+			"PreStartContainer", &to.PreStart, usual.PreStart, false},
+		{"device-plugin-capacity-grace", "how long a resource keeps its capacity after its device " +
+			"plugin has gone; 0: none", &g.Capacity, graces.Capacity, true},
+		{"device-plugin-allocatable-grace", "how long a resource stays allocatable after its device " +
+			"plugin has gone, so that an update of the plugin does not show; 0: not at all, as the " +
+			"kubelet does", &g.Allocatable, graces.Allocatable, true},
+	}
+}
+
+func (f *Flags) addDevicePlugins(fs *pflag.FlagSet) {
+	for _, d := range f.DevicePlugins.flags() {
+		fs.DurationVar(d.field, d.name, d.usual, d.help)
+	}
+}
+
+// problems lists the flags whose values cannot be used.
+func (d *DevicePlugins) problems() (errs field.ErrorList) {
+	for _, f := range d.flags() {
+		switch v := *f.field; {
+		case v < 0, v == 0 && !f.zero:
+			right := "must be more than 0"
+			if f.zero {
+				right = "must not be negative"
+			}
+			errs = append(errs, invalid("--"+f.name, v.String(), "%s", right))
+		}
+	}
+	return errs
+}

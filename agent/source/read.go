@@ -1,0 +1,184 @@
+package source
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/numalet/numalet/agent/strictyaml"
+)
+
+// Manifest is what Read found.
+type Manifest struct {
+	Pods []*v1.Pod
+	// Warnings are what was read over, and what a node without an API server would not run.
+	Warnings []string
+}
+
+// Read reads pods that are asked about and will not run: any number of YAML or JSON documents,
+// each a Pod, a List or PodList of them, or a workload, whose pod template counts once. The pods
+// are checked and get their defaults as those of manifest files do, but keep their names.
+func Read(data []byte) (Manifest, error) {
+	var m Manifest
+	docs, err := strictyaml.Split(data)
+	if err != nil {
+		return m, refuse(InvalidManifest, "the manifest %v", err)
+	}
+	for i, raw := range docs {
+		at := ""
+		if len(docs) > 1 {
+			at = fmt.Sprintf("document %d: ", i+1)
+		}
+		if err := m.read(raw, at); err != nil {
+			return Manifest{}, err
+		}
+	}
+	if len(m.Pods) == 0 {
+		return m, refuse(InvalidManifest, "the manifest lists no pods")
+	}
+	return m, nil
+}
+
+func (m *Manifest) read(raw []byte, at string) error {
+	doc, err := strictyaml.Parse(raw)
+	if err != nil {
+		return refuse(InvalidManifest, "%sthe manifest %v", at, err)
+	}
+	if doc.Duplicates != "" {
+		m.warn(at, "given twice, the last one is used: "+doc.Duplicates)
+	}
+	apiVersion, kind := doc.Kind()
+	if apiVersion == "v1" && (kind == "List" || kind == "PodList") {
+		return m.list(doc.Root()["items"], at)
+	}
+	return m.object(doc, at)
+}
+
+// object reads a Pod or a workload.
+func (m *Manifest) object(doc strictyaml.Document, at string) error {
+	apiVersion, kind := doc.Kind()
+	if apiVersion == "v1" && kind == "Pod" {
+		return m.pod(doc.JSON, at)
+	}
+	path, ok := templates[apiVersion+" "+kind]
+	if !ok {
+		return refuse(InvalidManifest, "%swant Pods, a List of them or a workload with a pod template "+
+			"(Deployment, StatefulSet, DaemonSet, ReplicaSet, Job, CronJob), found apiVersion %q and "+
+			"kind %q", at, apiVersion, kind)
+	}
+	root := doc.Root()
+	template := dig(root, path)
+	if template == nil {
+		return refuse(InvalidManifest, "%sthe %s has no %s", at, kind, strings.Join(path, "."))
+	}
+	pod := map[string]any{"apiVersion": "v1", "kind": "Pod", "spec": template["spec"]}
+	meta, _ := template["metadata"].(map[string]any)
+	meta = mapsWith(meta, "name", dig(root, []string{"metadata"})["name"])
+	pod["metadata"] = mapsWith(meta, "namespace", dig(root, []string{"metadata"})["namespace"])
+	raw, err := json.Marshal(pod)
+	if err != nil {
+		return refuse(InvalidManifest, "%sread the pod template: %v", at, err)
+	}
+	return m.pod(raw, at+strings.Join(path, ".")+": ")
+}
+
+// templates says where workloads have their pod template.
+var templates = map[string][]string{
+	"v1 PodTemplate":           {"template"},
+	"v1 ReplicationController": {"spec", "template"},
+	"apps/v1 Deployment":       {"spec", "template"},
+	"apps/v1 ReplicaSet":       {"spec", "template"},
+	"apps/v1 StatefulSet":      {"spec", "template"},
+	"apps/v1 DaemonSet":        {"spec", "template"},
+	"batch/v1 Job":             {"spec", "template"},
+	"batch/v1 CronJob":         {"spec", "jobTemplate", "spec", "template"},
+}
+
+// dig follows a path of objects; nil where it ends early.
+func dig(at map[string]any, path []string) map[string]any {
+	for _, key := range path {
+		at, _ = at[key].(map[string]any)
+	}
+	return at
+}
+
+// mapsWith is the object with one more field, unless there is no value for it.
+func mapsWith(m map[string]any, key string, value any) map[string]any {
+	out := map[string]any{}
+	for k, v := range m {
+		out[k] = v
+	}
+	if value != nil {
+		out[key] = value
+	}
+	return out
+}
+
+func (m *Manifest) list(items any, at string) error {
+	all, ok := items.([]any)
+	if !ok {
+		return refuse(InvalidManifest, "%sitems: want a list of objects", at)
+	}
+	for i, item := range all {
+		if object, ok := item.(map[string]any); ok && object["kind"] == nil {
+			item = mapsWith(mapsWith(object, "kind", "Pod"), "apiVersion", "v1") // in a PodList
+		}
+		at := fmt.Sprintf("%sitems[%d]: ", at, i)
+		raw, err := json.Marshal(item)
+		if err != nil {
+			return refuse(InvalidManifest, "%s%v", at, err)
+		}
+		doc, err := strictyaml.Parse(raw)
+		if err != nil {
+			return refuse(InvalidManifest, "%sthe item %v", at, err)
+		}
+		if err := m.object(doc, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pod reads one pod and gives it an identity of its own.
+func (m *Manifest) pod(raw []byte, at string) error {
+	d, err := decode(raw, false)
+	if err != nil {
+		return refuse(InvalidManifest, "%s%v", at, err)
+	}
+	for _, w := range d.warnings {
+		m.warn(at, w)
+	}
+	p := &d.pods[0]
+	if p.Name == "" {
+		p.Name = strings.TrimSuffix(p.GenerateName, "-")
+	}
+	if p.Name == "" {
+		return refuse(FailedValidation, "%s%v", at, field.Required(field.NewPath("metadata", "name"),
+			"give the pod a name"))
+	}
+	if p.Namespace == "" {
+		p.Namespace = v1.NamespaceDefault
+	}
+	p.UID = types.UID(fmt.Sprintf("asked-%d", len(m.Pods)))
+	p.Status = v1.PodStatus{Phase: v1.PodPending}
+	setDefaults(p)
+	if errs := validatePod(p); len(errs) > 0 {
+		return refuse(FailedValidation, "%s%s", at, oneLine(errs))
+	}
+	if what := apiReference(p); what != "" {
+		m.warn(at, "a node without an API server refuses this pod: it refers to "+what)
+	}
+	m.Pods = append(m.Pods, p)
+	return nil
+}
+
+func (m *Manifest) warn(at, text string) {
+	if text = at + text; !slices.Contains(m.Warnings, text) {
+		m.Warnings = append(m.Warnings, text)
+	}
+}
