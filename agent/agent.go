@@ -43,7 +43,7 @@ type Agent struct {
 
 	observer *lifecycle.Observer
 	queue    *admission.Queue
-	pool     *cpupool.Pool // nil: CPU policy none
+	pool     *cpupool.Pool
 	workers  *podworker.Workers
 	mux      *source.Mux
 	pods     *pods
@@ -54,10 +54,12 @@ type Agent struct {
 type parts struct {
 	loop     *loop
 	chores   *chores
+	health   *deviceHealth
 	server   *server.Server
 	problems *problems
 	registry metrics.KubeRegistry
 	measures *measures
+	offline  offlineCPUs // the chores' own
 
 	podResources *podresources.Server
 }
@@ -80,13 +82,14 @@ func New(ctx context.Context, cfg *config.Config) (*Agent, error) {
 		log.Info("Accepted without effect in this version", "option", name)
 	}
 	a := &Agent{cfg: cfg, facts: f}
+	if a.facts.hardware, err = openMachine(cfg, a.machineChanged); err != nil {
+		return nil, err
+	}
 	if a.client, err = connect(ctx, cfg); err != nil {
 		return nil, err
 	}
-	if a.store, err = allocation.Open(cfg.RootDir); a.store == nil {
-		return nil, err
-	} else if err != nil {
-		log.Error(err, "The state of assignments is rebuilt from the containers that run")
+	if err := a.openStore(ctx); err != nil {
+		return nil, errors.Join(err, a.client.Close())
 	}
 	if err := a.assemble(ctx); err != nil {
 		return nil, errors.Join(err, a.client.Close())
@@ -111,10 +114,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	start("runtime observer", a.observer.Run)
 	start("admission", a.queue.Run)
 	start("pod workers", a.workers.Run)
-	if a.pool != nil {
-		start("cpu pool", a.pool.Run)
-	}
 	start("chores", a.parts.chores.run)
+	start("device health", a.parts.health.run)
 	start("http server", a.parts.server.Run)
 	start("pod resources", a.parts.podResources.Run)
 	start("syncLoop", func(ctx context.Context) error {
@@ -129,10 +130,14 @@ func (a *Agent) Run(ctx context.Context) error {
 		if err := a.rebuild(ctx); err != nil {
 			return err
 		}
+		// Before that CPUs that containers have for themselves may look free, and the kubelet's files,
+		// which a change of the machine has written anew, may not have been read.
+		start("cpu pool", a.pool.Run)
+		start("machine", a.facts.hardware.Run)
 		start("pod sources", a.mux.Run)
 		notify(ctx, daemon.SdNotifyReady)
-		klog.FromContext(ctx).Info("Ready", "node", a.facts.name, "machine", a.facts.machine.Name(),
-			"cpus", a.facts.machine.Online(), "nodes", a.facts.machine.NodeSet())
+		klog.FromContext(ctx).Info("Ready", "node", a.facts.name, "machine", a.Machine().Name(),
+			"cpus", a.Machine().Online(), "nodes", a.Machine().NodeSet())
 		defer notify(ctx, daemon.SdNotifyStopping)
 		return a.parts.loop.run(ctx)
 	})
@@ -149,8 +154,8 @@ func notify(ctx context.Context, state string) {
 // Pods lists the pods of the node with their statuses.
 func (a *Agent) Pods() []*v1.Pod { return a.pods.list() }
 
-// Machine is the node's hardware.
-func (a *Agent) Machine() *topology.Machine { return a.facts.machine }
+// Machine is the node's hardware now.
+func (a *Agent) Machine() *topology.Machine { return a.facts.hardware.Get().Machine }
 
 // Inventory is what the device plugins offer now.
 func (a *Agent) Inventory() deviceplugin.Inventory { return a.plugins.Inventory() }
@@ -161,18 +166,13 @@ func (a *Agent) Problems() []source.Problem { return a.parts.problems.list() }
 // Placements says where every container of the node's pods is.
 func (a *Agent) Placements() []placement.Row {
 	return placement.Rows(placement.Input{
-		Machine: a.facts.machine, Pods: a.pods.list(), Assigned: a.store.State(),
+		Hardware: a.facts.hardware.Get(), Pods: a.pods.list(), Assigned: a.store.State(),
 		Shared: a.shared(),
 	})
 }
 
 // shared is where containers without CPUs of their own run.
-func (a *Agent) shared() cpuset.CPUSet {
-	if a.pool == nil {
-		return a.facts.machine.Online()
-	}
-	return a.pool.Shared()
-}
+func (a *Agent) shared() cpuset.CPUSet { return a.pool.Shared() }
 
 // healthy tells whether the syncLoop comes round.
 func (a *Agent) healthy(now time.Time) error {

@@ -21,10 +21,9 @@ import (
 	"github.com/numalet/numalet/agent/actuator"
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/agent/cpupool"
+	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/lifecycle"
 	"github.com/numalet/numalet/agent/mailbox"
-	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/agent/podresources"
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/server"
@@ -60,23 +59,17 @@ func (a *Agent) assemble(ctx context.Context) error {
 		return err
 	}
 	if a.plugins, err = deviceplugin.New(deviceplugin.Config{
-		Dir: deviceDir(a.cfg.RootDir), NodeIDs: a.facts.machine.NodeSet(),
+		Dir: deviceDir(a.cfg.RootDir), NodeIDs: a.Machine().NodeSet(),
 		RegistryDir: filepath.Join(a.cfg.RootDir, "plugins_registry"),
 		Known:       resourcesOf(a.store.State()), Registry: a.parts.registry,
+		Deadlines: a.cfg.DevicePlugins.Deadlines, Graces: a.cfg.DevicePlugins.Graces,
 	}); err != nil {
 		return err
 	}
-	if a.facts.static != nil {
-		a.pool = cpupool.New(cpupool.Config{
-			Static: a.facts.static, State: a.store.State,
-			Runtime: a.client.Runtime(), Observer: a.observer,
-			Period: a.cfg.Kubelet.CPUManagerReconcilePeriod.Duration,
-		})
-	}
-	allocatable := a.allocatable()
+	a.pool = a.cpuPool(tree)
 	volumes, err := volume.New(volume.Config{
-		Root: a.cfg.RootDir, ClusterDomain: a.cfg.Kubelet.ClusterDomain,
-		Memory: allocatable.Memory().Value(), RecursiveReadOnly: recursiveReadOnly(runtime),
+		Root: a.cfg.RootDir, ClusterDomain: a.cfg.Kubelet.ClusterDomain, Memory: a.memory,
+		RecursiveReadOnly: recursiveReadOnly(runtime),
 	})
 	if err != nil {
 		return err
@@ -92,6 +85,12 @@ func (a *Agent) assemble(ctx context.Context) error {
 	return a.assembleLoop(volumes, tree, decisions, ended)
 }
 
+// memory is what all pods together may use now, in bytes.
+func (a *Agent) memory() int64 {
+	hardware := a.facts.hardware.Get()
+	return hardware.Allocatable.Memory().Value()
+}
+
 func (a *Agent) assembleLoop(volumes *volume.Volumes, tree *cgroups.Tree,
 	decisions *mailbox.Box[admission.Result], ended *mailbox.Box[ending]) error {
 	a.parts.problems = newProblems()
@@ -104,11 +103,12 @@ func (a *Agent) assembleLoop(volumes *volume.Volumes, tree *cgroups.Tree,
 		ready:       func() bool { return a.mux.SeenAll(a.pods.saw) },
 		wakeExport:  make(chan struct{}, 1), wakeHousekeep: make(chan struct{}, 1),
 	}
+	a.parts.health = a.followHealth()
 	a.parts.loop = &loop{
 		updates: a.mux.Updates(), observed: a.observer.Changes(), decisions: decisions,
 		ended: ended, devices: a.plugins.Changed(), pods: a.pods, last: a.observer.Get,
 		queue: a.queue, workers: a.workers, chores: a.parts.chores,
-		rejected: a.parts.measures.rejection,
+		rejected: a.parts.measures.rejection, event: a.event, health: a.parts.health.wake,
 	}
 	var err error
 	if a.parts.podResources, err = a.podResources(); err != nil {
@@ -120,18 +120,20 @@ func (a *Agent) assembleLoop(volumes *volume.Volumes, tree *cgroups.Tree,
 
 // podResources tells monitoring agents who holds what.
 func (a *Agent) podResources() (*podresources.Server, error) {
-	var cpus cpuset.CPUSet
-	if a.facts.static != nil {
-		cpus = a.facts.static.Free(cpuset.New())
-	}
 	return podresources.New(podresources.Config{
 		Socket:   filepath.Join(a.cfg.RootDir, "pod-resources", "kubelet.sock"),
 		Registry: a.parts.registry,
+		Changed:  a.pods.changed,
 		Snapshot: func() podresources.Snapshot {
-			return podresources.Snapshot{
-				Pods: a.pods.active(), Assigned: a.store.State(),
-				Inventory: a.plugins.Inventory(), CPUs: cpus,
+			s := podresources.Snapshot{
+				Pods: a.pods.active(), Assigned: a.store.State(), Inventory: a.plugins.Inventory(),
 			}
+			hardware := a.facts.hardware.Get()
+			s.Memory = hardware.Memory
+			if static := hardware.CPUs; static != nil {
+				s.CPUs = static.Free(cpuset.New())
+			}
+			return s
 		},
 	})
 }
@@ -142,23 +144,7 @@ func (a *Agent) openCgroups(ctx context.Context) (*cgroups.Tree, error) {
 	if tree == nil || err != nil {
 		return nil, err
 	}
-	k := &a.cfg.Kubelet
-	var reserved []v1.ResourceList
-	for _, enforce := range k.EnforceNodeAllocatable {
-		if enforce == "pods" {
-			reserved = append(reserved, a.facts.reservation.Reserved)
-		}
-	}
-	capacity := node.Capacity(a.facts.machine, a.facts.reservation.MaxPods)
-	// Pids of all pods together are not limited: podPidsLimit is each pod's.
-	if err := tree.EnsureNode(ctx, cgroups.NodeResources(capacity, 0, reserved...)); err != nil {
-		return nil, err
-	}
-	return tree, nil
-}
-
-func (a *Agent) allocatable() v1.ResourceList {
-	return node.Allocatable(a.facts.machine, a.facts.reservation)
+	return tree, a.limitPods(ctx, tree, a.facts.hardware.Get())
 }
 
 // resourcesOf lists the device resources that pods hold, so that they are known before their
@@ -172,14 +158,20 @@ func resourcesOf(s allocation.State) []string {
 }
 
 func (a *Agent) admission(decisions *mailbox.Box[admission.Result]) *admission.Queue {
-	return admission.New(admission.Config{
-		Machine: a.facts.machine, CPUs: a.facts.static,
-		Policy: a.facts.policy, Scope: a.facts.scope, Options: a.facts.options,
-		Handlers:    []admission.Handler{admission.Sysctls(a.cfg.Kubelet.AllowedUnsafeSysctls)},
-		Allocatable: a.allocatable(), Store: a.store, Plugins: a.plugins,
-		BootID: a.facts.bootID, Wait: a.cfg.DeviceAdmissionWait, Report: decisions.Put,
-		Planned: a.parts.measures.planned,
-	})
+	c := admissionConfig(a.cfg, a.facts)
+	c.Store, c.Plugins = a.store, a.plugins
+	c.Report, c.Planned = decisions.Put, a.parts.measures.planned
+	c.Unadvised, c.Reread = a.unadvised, a.facts.hardware.Reread
+	return admission.New(c)
+}
+
+// admissionConfig is what the configuration and the node say; where pods and plugins are is not.
+func admissionConfig(cfg *config.Config, f facts) admission.Config {
+	return admission.Config{
+		Hardware: f.hardware.Get, Policy: f.policy, Scope: f.scope,
+		Handlers: []admission.Handler{admission.Sysctls(cfg.Kubelet.AllowedUnsafeSysctls)},
+		BootID:   f.bootID, Wait: cfg.DeviceAdmissionWait,
+	}
 }
 
 func (a *Agent) actuator(volumes *volume.Volumes, tree *cgroups.Tree, dns cri.DNS) *actuator.Actuator {
@@ -187,16 +179,13 @@ func (a *Agent) actuator(volumes *volume.Volumes, tree *cgroups.Tree, dns cri.DN
 	return actuator.New(actuator.Config{
 		Runtime: a.client.Runtime(), Images: a.images(), Observer: a.observer, Volumes: volumes,
 		Cgroups: tree, Pool: a.pool, Plugins: a.plugins, State: a.store.State,
+		Hardware: a.facts.hardware.Get,
 		Node: actuator.Node{
 			LogsDir: k.PodLogsDir, LogLinks: logLinks(k.PodLogsDir), ClusterDomain: k.ClusterDomain, DNS: dns,
-			Facts: cri.Facts{
-				NodeName: a.facts.name, HostIPs: a.facts.ips, Allocatable: a.allocatable(),
-			},
+			Facts: cri.Facts{NodeName: a.facts.name, HostIPs: a.facts.ips},
 			Resources: cri.ResourceOptions{
 				NoQuota: !*k.CPUCFSQuota, Period: k.CPUCFSQuotaPeriod.Duration,
-				HugePageSizes: hugePageSizes(a.facts),
-				NodeMemory:    int64(a.facts.machine.MemoryBytes()),
-				OOMGroup:      tree != nil && unified() && !ptr.Deref(k.SingleProcessOOMKill, false),
+				OOMGroup: tree != nil && unified() && !ptr.Deref(k.SingleProcessOOMKill, false),
 			},
 			Security: cri.SecurityOptions{
 				SeccompDefault: *k.SeccompDefault,
@@ -246,20 +235,6 @@ func (a *Agent) dns() (cri.DNS, error) {
 	return out, err
 }
 
-func hugePageSizes(f facts) []int64 {
-	seen := map[int64]bool{}
-	var out []int64
-	for _, n := range f.machine.Nodes() {
-		for _, h := range n.HugePages {
-			if size := int64(h.PageBytes); !seen[size] {
-				seen[size] = true
-				out = append(out, size)
-			}
-		}
-	}
-	return out
-}
-
 func (a *Agent) images() *cri.Images {
 	k := &a.cfg.Kubelet
 	parallel := 0
@@ -272,9 +247,14 @@ func (a *Agent) images() *cri.Images {
 	})
 }
 
-// measure brings the gauges up to date.
+// measure brings the gauges up to date, and tells what is to be told of CPUs. The chores call it.
 func (a *Agent) measure() {
-	a.parts.measures.assigned(a.facts.machine, a.store.State().CPUs(), a.shared())
+	a.tellOffline()
+	exclusive := a.store.State().CPUs()
+	if a.facts.hardware.Get().CPUs == nil {
+		exclusive = cpuset.New() // of an earlier policy
+	}
+	a.parts.measures.assigned(a.Machine(), exclusive, a.shared())
 	a.parts.measures.counts(a.pods.list(), a.pods.active())
 }
 
@@ -331,6 +311,7 @@ func (a *Agent) serverConfig() server.Config {
 
 			"/debug/admission/{namespace}/{pod}": http.HandlerFunc(a.explanation),
 		},
+		Questions: map[string]http.Handler{"/debug/fit": newFitting(a.queue, a.plugins)},
 	}
 	if *k.HealthzPort > 0 {
 		c.Healthz = net.JoinHostPort(k.HealthzBindAddress, strconv.Itoa(int(*k.HealthzPort)))

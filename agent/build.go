@@ -16,28 +16,25 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/discover"
 )
 
-// facts are what the node is: read once at start.
+// facts are what the node is. All but the hardware is read once at start.
 type facts struct {
-	name        string
-	ips         []string
-	bootID      string
-	machine     *topology.Machine
-	static      *cpumanager.Static // nil: policy none
-	reservation node.Reservation
-	policy      topology.Policy
-	scope       topology.Scope
-	options     topology.Options
+	name     string
+	ips      []string
+	bootID   string
+	policy   topology.Policy
+	scope    topology.Scope
+	hardware *machine.Current
 }
 
-// readFacts discovers the machine and settles what of it is reserved.
+// readFacts settles who the node is.
 func readFacts(cfg *config.Config) (facts, error) {
 	var f facts
 	var err error
@@ -50,31 +47,11 @@ func readFacts(cfg *config.Config) (facts, error) {
 	if f.bootID, err = bootID(); err != nil {
 		return f, err
 	}
-	if cfg.TopologyFrom != "" {
-		f.machine, err = discover.Open(cfg.TopologyFrom)
-	} else {
-		f.machine, err = discover.Host("/")
-	}
-	if err != nil {
-		return f, err
-	}
 	k := &cfg.Kubelet
 	if f.policy, err = topology.ParsePolicy(k.TopologyManagerPolicy); err != nil {
 		return f, err
 	}
-	if f.scope, err = topology.ParseScope(k.TopologyManagerScope); err != nil {
-		return f, err
-	}
-	f.options, err = topology.ParseOptions(k.TopologyManagerPolicyOptions, f.machine)
-	if err != nil {
-		return f, err
-	}
-	if f.reservation, err = reservation(cfg, f.machine); err != nil {
-		return f, err
-	}
-	if k.CPUManagerPolicy == "static" {
-		f.static, err = staticPolicy(cfg, f.machine, f.reservation)
-	}
+	f.scope, err = topology.ParseScope(k.TopologyManagerScope)
 	return f, err
 }
 

@@ -25,6 +25,10 @@ const qosPeriod = time.Minute
 // written whole, are written once for all of them.
 const exportDelay = 50 * time.Millisecond
 
+// exportRest is how many times as long as the last export took the next one waits at least: the list
+// of a plugin with hundreds of thousands of devices takes most of a second to write.
+const exportRest = 4
+
 // chores is the work that the syncLoop asks for and does not wait for: removing what nobody
 // desires, writing the kubelet's checkpoints, keeping the QoS cgroups. One goroutine does it.
 type chores struct {
@@ -34,7 +38,7 @@ type chores struct {
 	queue    *admission.Queue
 	store    *allocation.Store
 	volumes  *volume.Volumes
-	pool     *cpupool.Pool // nil: nobody has CPUs of its own
+	pool     *cpupool.Pool
 	cgroups  *cgroups.Tree // nil: pods get no cgroups of ours
 	// checkpoints writes the kubelet's files.
 	checkpoints func() error
@@ -46,8 +50,11 @@ type chores struct {
 	wakeExport, wakeHousekeep chan struct{} // capacity 1
 }
 
-// export asks for the kubelet's checkpoints to be written.
-func (c *chores) export() { signal(c.wakeExport) }
+// export asks for the kubelet's checkpoints to be written, and for those who watch to be told.
+func (c *chores) export() {
+	signal(c.wakeExport)
+	signal(c.pods.changed)
+}
 
 // housekeep asks for a round of housekeeping.
 func (c *chores) housekeep() { signal(c.wakeHousekeep) }
@@ -64,8 +71,10 @@ func (c *chores) run(ctx context.Context) error {
 	var qosAt time.Time
 	var qosPods sets.Set[types.UID]
 	var exportDue <-chan time.Time // nil: nothing is to be exported
+	var exportTook time.Duration
 	export := func() {
-		exportDue = nil
+		began := time.Now()
+		defer func() { exportDue, exportTook = nil, time.Since(began) }()
 		if err := c.checkpoints(); err != nil {
 			log.Info("The kubelet's checkpoints were not written", "err", err)
 		}
@@ -79,13 +88,11 @@ func (c *chores) run(ctx context.Context) error {
 			}
 			return nil
 		case <-c.store.Changed():
-			if c.pool != nil {
-				c.pool.Wake()
-			}
+			c.pool.Wake()
 			c.export()
 		case <-c.wakeExport:
 			if exportDue == nil {
-				exportDue = time.After(exportDelay)
+				exportDue = time.After(max(exportDelay, exportRest*exportTook))
 			}
 		case <-exportDue:
 			export()

@@ -17,6 +17,7 @@ import (
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
 )
 
 // measures are the agent's own metrics, with the kubelet's names.
@@ -26,8 +27,10 @@ type measures struct {
 	containers, containerErrors               *metrics.CounterVec
 	pods, podErrors                           *metrics.Counter
 	topology, topologyErrors, pinning, pinErr *metrics.Counter
+	memoryPinning, memoryPinErr               *metrics.Counter
 	topologyTook                              *metrics.Histogram
 	sharedPool, exclusive                     *metrics.Gauge
+	repairs                                   *metrics.Counter
 }
 
 func newMeasures(registry metrics.KubeRegistry, node string) (*measures, error) {
@@ -54,17 +57,23 @@ func newMeasures(registry metrics.KubeRegistry, node string) (*measures, error) 
 			"Requests for CPUs of a container's own."),
 		pinErr: counter("kubelet_cpu_manager_pinning_errors_total",
 			"Requests for CPUs of a container's own that were refused."),
+		memoryPinning: counter("kubelet_memory_manager_pinning_requests_total",
+			"Requests for memory of NUMA nodes of a container's own choice."),
+		memoryPinErr: counter("kubelet_memory_manager_pinning_errors_total",
+			"Requests for memory of NUMA nodes that were refused."),
 		sharedPool: gauge("kubelet_cpu_manager_shared_pool_size_millicores",
 			"Size of the shared CPU pool, in millicores."),
 		exclusive: gauge("kubelet_cpu_manager_exclusive_cpu_allocation_count",
 			"CPUs that containers have for themselves."),
+		repairs: counter("numalet_cpu_set_repairs_total",
+			"CPU sets of containers put right that something else had changed."),
 		perNUMA: gauges("kubelet_cpu_manager_allocation_per_numa",
 			"CPUs that containers have for themselves, by NUMA node.", "numa_node"),
 	}
 	for _, c := range []metrics.Registerable{
 		m.nodeName, m.desired, m.active, m.rejections, m.containers, m.containerErrors, m.pods,
 		m.podErrors, m.topology, m.topologyErrors, m.topologyTook, m.pinning, m.pinErr,
-		m.sharedPool, m.exclusive, m.perNUMA,
+		m.memoryPinning, m.memoryPinErr, m.sharedPool, m.exclusive, m.perNUMA, m.repairs,
 	} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("register metric %s: %w", c.FQName(), err)
@@ -100,7 +109,7 @@ func (m *measures) rejection(r admission.Result) {
 	m.rejections.WithLabelValues(reasonLabel(r.Reason)).Inc()
 }
 
-// planned counts a plan: its merges of hints and its requests for CPUs.
+// planned counts a plan: its merges of hints and its requests for CPUs and memory.
 func (m *measures) planned(plan allocation.Plan, err error, took time.Duration) {
 	var rejection *allocation.Rejection
 	if len(plan.Decisions) > 0 {
@@ -114,11 +123,18 @@ func (m *measures) planned(plan allocation.Plan, err error, took time.Duration) 
 		if plan.Ask == nil && !c.CPUs.IsEmpty() {
 			m.pinning.Inc()
 		}
+		if plan.Ask == nil && len(c.Memory) > 0 {
+			m.memoryPinning.Inc()
+		}
 	}
 	shortage, unaligned := (*cpumanager.ShortageError)(nil), (*cpumanager.SMTAlignmentError)(nil)
 	if errors.As(err, &shortage) || errors.As(err, &unaligned) {
 		m.pinning.Inc()
 		m.pinErr.Inc()
+	}
+	if memory.Refused(err) {
+		m.memoryPinning.Inc()
+		m.memoryPinErr.Inc()
 	}
 }
 

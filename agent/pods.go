@@ -29,6 +29,10 @@ type record struct {
 // workers what is; everybody may read.
 type pods struct {
 	node status.Node
+	// health is the health of the devices that a pod holds, by container; nil: it is not told.
+	health func(types.UID) map[string][]v1.ResourceStatus
+	// changed gets a value when who holds what may have changed; it is for one reader.
+	changed chan struct{} // capacity 1
 
 	mu      sync.Mutex // guards the fields below
 	records map[types.UID]*record
@@ -36,7 +40,10 @@ type pods struct {
 }
 
 func newPods(node status.Node) *pods {
-	return &pods{node: node, records: map[types.UID]*record{}, sources: map[string]bool{}}
+	return &pods{
+		node: node, changed: make(chan struct{}, 1),
+		records: map[types.UID]*record{}, sources: map[string]bool{},
+	}
 }
 
 // get is a copy of the record.
@@ -64,6 +71,7 @@ func (p *pods) desire(pod *v1.Pod) (before record, known bool) {
 		r.again = pod
 	} else {
 		r.pod = pod
+		signal(p.changed)
 	}
 	return before, true
 }
@@ -86,6 +94,7 @@ func (p *pods) forget(uid types.UID) (again *v1.Pod) {
 		return nil
 	}
 	delete(p.records, uid)
+	signal(p.changed)
 	if r.again != nil {
 		p.records[uid] = &record{
 			pod: r.again, status: status.Generate(p.input(r.again, v1.PodStatus{})),
@@ -103,6 +112,7 @@ func (p *pods) decide(r admission.Result) bool {
 		return false
 	}
 	rec.outcome = r.Outcome
+	signal(p.changed)
 	why := status.Reason{Reason: r.Reason, Message: r.Message}
 	in := p.input(rec.pod, rec.status)
 	switch r.Outcome {
@@ -120,13 +130,23 @@ func (p *pods) decide(r admission.Result) bool {
 func (p *pods) report(uid types.UID, generate func(status.Input) v1.PodStatus) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if r, ok := p.records[uid]; ok {
-		r.status = generate(p.input(r.pod, r.status))
+	r, ok := p.records[uid]
+	if !ok {
+		return
+	}
+	before := status.Ended(r.status.Phase)
+	r.status = generate(p.input(r.pod, r.status))
+	if status.Ended(r.status.Phase) != before {
+		signal(p.changed)
 	}
 }
 
 func (p *pods) input(pod *v1.Pod, previous v1.PodStatus) status.Input {
-	return status.Input{Pod: pod, Previous: previous, Node: p.node, Now: time.Now()}
+	in := status.Input{Pod: pod, Previous: previous, Node: p.node, Now: time.Now()}
+	if p.health != nil {
+		in.Devices = p.health(pod.UID)
+	}
+	return in
 }
 
 // list is every pod with its status, ordered by namespace and name.

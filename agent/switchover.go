@@ -6,14 +6,41 @@ import (
 	"fmt"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cpumanager/checkpoint"
+	"github.com/numalet/numalet/topology/memory/state"
 )
 
-// rebuild makes up for a state file that is not there: pods that run and are not in it hold what
-// their containers say or, for those that a kubelet started, what the kubelet's files say. It is
+// reasonQuarantined is the event's reason for a file of assignments that could not be used and was
+// moved aside.
+const reasonQuarantined = "StateFileQuarantined"
+
+// openStore opens the state file. One that cannot be used is moved aside: rebuild makes up for it.
+func (a *Agent) openStore(ctx context.Context) (err error) {
+	a.store, err = allocation.Open(a.cfg.RootDir)
+	if a.store == nil {
+		return err
+	}
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Assignments are rebuilt from the containers that run")
+		a.nodeEvent(v1.EventTypeWarning, reasonQuarantined,
+			err.Error()+"; assignments are rebuilt from the containers that run")
+	}
+	return nil
+}
+
+// nodeEvent tells what happened to the node. Without an API server the log is where events go.
+func (a *Agent) nodeEvent(eventType, reason, message string) {
+	klog.Background().V(1).Info("Event", "node", a.facts.name, "type", eventType,
+		"reason", reason, "message", message)
+}
+
+// rebuild brings the state in line with what runs: pods that run hold what their containers say
+// that they were created with, also if the state file is gone, damaged, or of another time. For
+// pods that a kubelet started, and of which our state has nothing, the kubelet's files say. It is
 // committed before the first pod is decided on, and before the kubelet's files are written.
 func (a *Agent) rebuild(ctx context.Context) error {
 	log := klog.FromContext(ctx)
@@ -27,6 +54,10 @@ func (a *Agent) rebuild(ctx context.Context) error {
 		log.Error(err, "Some running pods are assigned anew")
 	}
 	for _, c := range changes {
+		if c.Drop != "" {
+			log.Info("Dropped the record of a pod that does not run", "podUID", c.Drop)
+			continue
+		}
 		log.Info("Took over the assignment of a running pod",
 			"pod", klog.KRef(c.Put.Namespace, c.Put.Name), "podUID", c.Put.UID, "cpus", c.Put.CPUs())
 	}
@@ -35,6 +66,7 @@ func (a *Agent) rebuild(ctx context.Context) error {
 			return fmt.Errorf("record the rebuilt assignments: %w", err)
 		}
 	}
+	a.sayOvercommitted(ctx, a.facts.hardware.Get())
 	a.parts.chores.export()
 	return nil
 }
@@ -44,17 +76,23 @@ func (a *Agent) kubelet(ctx context.Context) allocation.Account {
 	files, err := allocation.ReadKubelet(a.cfg.RootDir, deviceDir(a.cfg.RootDir), time.Now())
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "What the kubelet recorded is not taken over in full")
+		a.nodeEvent(v1.EventTypeWarning, reasonQuarantined, err.Error())
 	}
-	if a.facts.static == nil {
+	hardware := a.facts.hardware.Get()
+	if hardware.CPUs == nil {
 		files.CPUs = checkpoint.State{} // nobody has CPUs of its own under policy none
 	}
-	return files.On(a.facts.machine.Online())
+	if hardware.Memory == nil {
+		files.Memory = state.Contents{} // likewise
+	}
+	return files.On(hardware.Machine.Online(), hardware.Machine.NodeSet())
 }
 
 // checkpoints writes the kubelet's files.
 func (a *Agent) checkpoints() error {
-	state := a.store.State()
+	assigned, hardware := a.store.State(), a.facts.hardware.Get()
 	return errors.Join(
-		allocation.ExportCPUs(a.cfg.RootDir, state, a.facts.static),
-		allocation.Export(deviceDir(a.cfg.RootDir), state, a.plugins.Inventory()))
+		allocation.ExportCPUs(a.cfg.RootDir, assigned, hardware.CPUs),
+		allocation.ExportMemory(a.cfg.RootDir, assigned, hardware.Memory),
+		allocation.Export(deviceDir(a.cfg.RootDir), assigned, a.plugins.Inventory()))
 }

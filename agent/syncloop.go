@@ -1,15 +1,19 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/explain"
 	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/source"
@@ -37,6 +41,7 @@ type loop struct {
 	decisions *mailbox.Box[admission.Result]
 	ended     *mailbox.Box[ending]
 	devices   <-chan struct{}
+	health    chan<- struct{}    // of deviceHealth
 	probes    <-chan probeResult // nothing sends yet: there is no prober
 
 	pods     *pods
@@ -45,6 +50,7 @@ type loop struct {
 	workers  *podworker.Workers
 	chores   *chores
 	rejected func(admission.Result)
+	event    func(pod *v1.Pod, eventType, reason, message string)
 	// entered is when the loop last came round, in nanoseconds; read by the health check.
 	entered atomic.Int64
 }
@@ -81,6 +87,7 @@ func (l *loop) run(ctx context.Context) error {
 		case <-l.devices:
 			l.queue.Poke()
 			l.chores.export()
+			signal(l.health)
 		case r := <-l.probes:
 			l.workers.Wake(r.pod)
 		case <-tick.C: // the round itself is what the health check looks for
@@ -92,7 +99,7 @@ func (l *loop) run(ctx context.Context) error {
 
 // update takes a change of what is desired.
 func (l *loop) update(ctx context.Context, u source.Update) {
-	for _, pod := range u.Pods {
+	for _, pod := range l.inOrder(u.Pods) {
 		klog.FromContext(ctx).V(2).Info("Pod "+string(u.Op), "pod", klog.KObj(pod),
 			"podUID", pod.UID, "source", u.Source)
 		switch u.Op {
@@ -105,6 +112,27 @@ func (l *loop) update(ctx context.Context, u source.Update) {
 		}
 	}
 	l.pods.see(u.Source)
+}
+
+// inOrder is the order in which pods that come together are decided on: those that run already,
+// whose place is taken, then the older ones first.
+func (l *loop) inOrder(pods []*v1.Pod) []*v1.Pod {
+	running := sets.New[types.UID]()
+	for _, pod := range pods {
+		if observed, _ := l.last(pod.UID); observed.Running() {
+			running.Insert(pod.UID)
+		}
+	}
+	rank := func(pod *v1.Pod) int {
+		if running.Has(pod.UID) {
+			return 0
+		}
+		return 1
+	}
+	return slices.SortedStableFunc(slices.Values(pods), func(a, b *v1.Pod) int {
+		return cmp.Or(rank(a)-rank(b), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
 }
 
 func (l *loop) desire(pod *v1.Pod) {
@@ -153,13 +181,23 @@ func (l *loop) decided(ctx context.Context, r admission.Result) {
 	log := klog.FromContext(ctx)
 	switch r.Outcome {
 	case admission.Admit:
+		if r.Reason != "" {
+			log.Info("Pod admitted with less than it requests", "pod", klog.KObj(r.Pod),
+				"reason", r.Reason, "message", r.Message)
+			l.event(r.Pod, v1.EventTypeWarning, r.Reason, r.Message)
+		}
 		l.workers.Update(podworker.Desired{Pod: r.Pod})
+		signal(l.health)
 	case admission.Wait:
 		log.Info("Pod waits", "pod", klog.KObj(r.Pod), "reason", r.Reason, "message", r.Message,
 			"explanation", r.Explained)
+		if !r.Reworded {
+			l.event(r.Pod, v1.EventTypeNormal, r.Reason, explain.Event(r.Message, r.Explained))
+		}
 	case admission.Reject:
 		log.Info("Pod rejected", "pod", klog.KObj(r.Pod), "reason", r.Reason, "message", r.Message,
 			"explanation", r.Explained)
+		l.event(r.Pod, v1.EventTypeWarning, r.Reason, explain.Event(r.Message, r.Explained))
 		l.rejected(r)
 	}
 }

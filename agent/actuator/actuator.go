@@ -20,6 +20,7 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/cpupool"
 	"github.com/numalet/numalet/agent/lifecycle"
+	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cgroups"
@@ -38,7 +39,9 @@ type Config struct {
 	Plugins  *deviceplugin.Plugins
 	// State is what is assigned.
 	State func() allocation.State
-	Node  Node
+	// Hardware is what containers are placed on now; what follows from it is not read from Node.
+	Hardware func() machine.Hardware
+	Node     Node
 	// Event is told what happens to a pod; it must not block.
 	Event func(pod *v1.Pod, eventType, reason, message string)
 	// Started is told the outcome of each start of a container, for metrics; c is nil for the
@@ -61,6 +64,15 @@ type Node struct {
 
 // Actuator implements podworker.Actuator.
 type Actuator struct{ cfg Config }
+
+// node is the node's side as it is now.
+func (a *Actuator) node() Node {
+	n, h := a.cfg.Node, a.cfg.Hardware()
+	n.Facts.Allocatable = h.Allocatable
+	n.Resources.NodeMemory = int64(h.Machine.MemoryBytes())
+	n.Resources.HugePageSizes = h.HugePageSizes()
+	return n
+}
 
 // New returns an actuator.
 func New(cfg Config) *Actuator { return &Actuator{cfg: cfg} }

@@ -55,18 +55,20 @@ func sandboxError(err error) error {
 // could only throttle them.
 func (a *Actuator) podCgroup(pod *v1.Pod) cgroups.PodOptions {
 	o := a.cfg.Node.PodCgroup
-	o.NoQuota = o.NoQuota || a.cfg.State().Pods[pod.UID].WhollyExclusive(pod)
+	exclusive := a.cfg.Hardware().CPUs != nil && a.cfg.State().Pods[pod.UID].WhollyExclusive(pod)
+	o.NoQuota = o.NoQuota || exclusive
 	return o
 }
 
 func (a *Actuator) sandboxConfig(pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, error) {
+	node := a.node()
 	o := cri.SandboxOptions{
 		Attempt:       attempt,
-		LogsDir:       a.cfg.Node.LogsDir,
-		ClusterDomain: a.cfg.Node.ClusterDomain,
-		DNS:           a.cfg.Node.DNS.Config(pod),
-		ExtraGroups:   a.cfg.Node.Security.ExtraGroups,
-		Resources:     a.cfg.Node.Resources,
+		LogsDir:       node.LogsDir,
+		ClusterDomain: node.ClusterDomain,
+		DNS:           node.DNS.Config(pod),
+		ExtraGroups:   node.Security.ExtraGroups,
+		Resources:     node.Resources,
 	}
 	if a.cfg.Cgroups != nil {
 		o.CgroupParent = a.cfg.Cgroups.PodParent(pod)
@@ -94,10 +96,10 @@ func (a *Actuator) startContainer(ctx context.Context, pod *v1.Pod, observed cri
 	if err != nil {
 		return err
 	}
+	node := a.node()
 	options := cri.ContainerOptions{
 		Attempt: act.Attempt, Image: image,
-		Facts:     a.cfg.Node.Facts,
-		Resources: a.cfg.Node.Resources, Security: a.cfg.Node.Security,
+		Facts: node.Facts, Resources: node.Resources, Security: node.Security,
 	}
 	options.Facts.PodIPs = sandbox.IPs
 	if options.Devices, err = a.devices(ctx, pod, c); err != nil {
@@ -114,6 +116,8 @@ func (a *Actuator) startContainer(ctx context.Context, pod *v1.Pod, observed cri
 		defer leave()
 		options.Placement = place
 	}
+	held := a.cfg.State().Pods[pod.UID].Containers[c.Name]
+	options.Placement.Mems = a.cfg.Hardware().MemoryNodes(held.Memory).String()
 	config, err := a.containerConfig(pod, c, options)
 	if err != nil {
 		return err

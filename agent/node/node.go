@@ -22,6 +22,19 @@ type Reservation struct {
 	MaxPods int64
 }
 
+// Kept is all that pods do not get.
+func (r Reservation) Kept() v1.ResourceList {
+	out := v1.ResourceList{}
+	for _, list := range []v1.ResourceList{r.Reserved, r.Eviction} {
+		for name, q := range list {
+			sum := out[name]
+			sum.Add(q)
+			out[name] = sum
+		}
+	}
+	return out
+}
+
 // Capacity is what the machine has: cpu, memory, hugepages-* and pods.
 func Capacity(m *topology.Machine, maxPods int64) v1.ResourceList {
 	out := v1.ResourceList{

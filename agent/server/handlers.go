@@ -3,6 +3,8 @@ package server
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,9 +12,14 @@ import (
 
 // getOnly answers every method but GET and HEAD with 405.
 func getOnly(next http.Handler) http.Handler {
+	return only(next, http.MethodGet, http.MethodHead)
+}
+
+// only answers every method but these with 405.
+func only(next http.Handler, methods ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			w.Header().Set("Allow", "GET, HEAD")
+		if !slices.Contains(methods, r.Method) {
+			w.Header().Set("Allow", strings.Join(methods, ", "))
 			http.Error(w, "405: Method Not Allowed", http.StatusMethodNotAllowed)
 			return
 		}

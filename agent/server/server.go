@@ -29,6 +29,9 @@ type Config struct {
 	Metrics metrics.Gatherer
 	// More are further handlers of the read-only port by pattern (http.ServeMux), for GET.
 	More map[string]http.Handler
+	// Questions are handlers of the read-only port by pattern, for POST: the question is too long
+	// for a URL. They change nothing either.
+	Questions map[string]http.Handler
 }
 
 // Time limits of a connection. A client has to send its request's header in time; the others are
@@ -71,13 +74,18 @@ func New(c Config) (*Server, error) {
 	for pattern, handler := range c.More {
 		readOnly.Handle(pattern, handler)
 	}
+	all := http.NewServeMux()
+	all.Handle("/", getOnly(readOnly))
+	for pattern, handler := range c.Questions {
+		all.Handle(pattern, only(handler, http.MethodPost))
+	}
 
 	var err error
-	if s.healthz, err = listen(c.Healthz, health); err != nil {
+	if s.healthz, err = listen(c.Healthz, getOnly(health)); err != nil {
 		return nil, fmt.Errorf("%w: stop what uses it, or change healthzBindAddress or "+
 			"healthzPort (--healthz-bind-address, --healthz-port)", err)
 	}
-	if s.readOnly, err = listen(c.ReadOnly, readOnly); err != nil {
+	if s.readOnly, err = listen(c.ReadOnly, all); err != nil {
 		s.healthz.close()
 		return nil, fmt.Errorf("%w: stop what uses it, or change address or readOnlyPort "+
 			"(--address, --read-only-port)", err)
@@ -93,7 +101,7 @@ func listen(address string, handler http.Handler) (*endpoint, error) {
 	if err != nil {
 		return nil, err // says "listen tcp ADDRESS: why"
 	}
-	return &endpoint{listener: l, handler: getOnly(handler)}, nil
+	return &endpoint{listener: l, handler: handler}, nil
 }
 
 // HealthzAddr is the address of the healthz port, nil when it is off.

@@ -84,6 +84,8 @@ func TestPorts(t *testing.T) {
 		Metrics: registry,
 		More: map[string]http.Handler{"/more": http.HandlerFunc(
 			func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "and more") })},
+		Questions: map[string]http.Handler{"/ask": http.HandlerFunc(
+			func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "answer") })},
 	})
 	health, readOnly := s.HealthzAddr(), s.ReadOnlyAddr()
 	for _, tc := range []struct {
@@ -111,6 +113,9 @@ func TestPorts(t *testing.T) {
 		{"GET", readOnly, "/metrics", 200, "\nprocess_start_time_seconds "},
 		{"GET", readOnly, "/more", 200, "and more"},
 		{"PUT", readOnly, "/more", 405, ""},
+		{"POST", readOnly, "/ask", 200, "answer"},
+		{"GET", readOnly, "/ask", 405, ""},
+		{"POST", health, "/ask", 405, ""},
 	} {
 		code, body := request(t, tc.method, tc.addr, tc.path)
 		if code != tc.code || !strings.Contains(body, tc.body) {

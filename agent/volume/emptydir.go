@@ -139,7 +139,10 @@ func (v *Volumes) mountTmpfs(dir string, size int64) error {
 // memorySize is the size of a memory-backed emptyDir in bytes: the smallest of its own limit, the
 // pod's memory limit and the node's memory; 0 when there is none of them.
 func (v *Volumes) memorySize(pod *v1.Pod, limit *resource.Quantity) int64 {
-	size := v.cfg.Memory
+	size := int64(0)
+	if v.cfg.Memory != nil {
+		size = v.cfg.Memory()
+	}
 	bound := func(n int64) {
 		if n > 0 && (size == 0 || n < size) {
 			size = n

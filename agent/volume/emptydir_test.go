@@ -56,7 +56,7 @@ func TestMediums(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			v, mounter := newVolumes(t, Config{Memory: tt.memory})
+			v, mounter := newVolumes(t, Config{Memory: func() int64 { return tt.memory }})
 			pod := podWith(tt.volume)
 			pod.Spec.Containers[0].Resources = v1.ResourceRequirements{
 				Limits: tt.limits, Requests: tt.limits,

@@ -43,9 +43,9 @@ type Config struct {
 	ClusterDomain string
 	// HostsFile is what pods in the host's network see as /etc/hosts; "" means /etc/hosts.
 	HostsFile string
-	// Memory is the largest memory-backed emptyDir in bytes, the node's allocatable
-	// memory; 0 leaves the size of those without a limit to the kernel.
-	Memory int64
+	// Memory is the largest memory-backed emptyDir in bytes, the node's allocatable memory at the
+	// moment; 0 or a nil function leaves the size of those without a limit to the kernel.
+	Memory func() int64
 	// RecursiveReadOnly: the runtime can make mounts read-only with all that is mounted below.
 	RecursiveReadOnly bool
 }

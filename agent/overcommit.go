@@ -1,0 +1,48 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent/machine"
+)
+
+// reasonOvercommitted is the event's reason for a pod whose memory has no room any more.
+const reasonOvercommitted = "MemoryOvercommitted"
+
+// sayOvercommitted names the pods whose memory has no room on the nodes that it was promised on: a
+// node has less than it had. They are left alone.
+func (a *Agent) sayOvercommitted(ctx context.Context, h machine.Hardware) {
+	if h.Memory == nil {
+		return
+	}
+	state := a.store.State()
+	misfits := h.Memory.Misfits(state.Blocks())
+	for uid, pod := range state.Pods {
+		if len(misfits) == 0 {
+			return
+		}
+		for name, c := range pod.Containers {
+			for _, b := range c.Memory {
+				at := slices.Index(misfits, b)
+				if at < 0 {
+					continue
+				}
+				misfits = slices.Delete(misfits, at, at+1)
+				size := resource.NewQuantity(int64(b.Size), resource.BinarySI)
+				message := fmt.Sprintf("NUMA nodes %s have less %s than was promised: "+
+					"%s of container %s have no room; it goes on as it is, "+
+					"delete the pod to have it placed anew", b.Nodes, b.Resource, size, name)
+				klog.FromContext(ctx).Info("Memory is overcommitted",
+					"pod", klog.KRef(pod.Namespace, pod.Name), "message", message)
+				a.event(named(uid, pod.Namespace, pod.Name), v1.EventTypeWarning,
+					reasonOvercommitted, message)
+			}
+		}
+	}
+}
