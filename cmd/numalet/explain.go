@@ -17,7 +17,8 @@ import (
 	"github.com/numalet/numalet/agent/explain"
 )
 
-const explainTimeout = 10 * time.Second
+// askTimeout is longer than an agent takes over any question.
+const askTimeout = 40 * time.Second
 
 // newExplainCommand is "numalet explain POD".
 func newExplainCommand() *cobra.Command {
@@ -47,36 +48,46 @@ func newExplainCommand() *cobra.Command {
 }
 
 func fetchRecord(ctx context.Context, server, namespace, pod string) (explain.Record, error) {
-	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
-	defer cancel()
 	var record explain.Record
 	address, err := url.JoinPath(server, "debug/admission", url.PathEscape(namespace),
 		url.PathEscape(pod))
 	if err != nil {
-		return record, fmt.Errorf("--server %s: %w; it looks like http://127.0.0.1:10255", server, err)
+		return record, badServer(server, err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	req, err := http.NewRequest(http.MethodGet, address, nil)
 	if err != nil {
-		return record, fmt.Errorf("--server %s: %w; it looks like http://127.0.0.1:10255", server, err)
+		return record, badServer(server, err)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	err = askAgent(ctx, server, req, &record)
+	return record, err
+}
+
+func badServer(server string, err error) error {
+	return fmt.Errorf("--server %s: %w; it looks like http://127.0.0.1:10255", server, err)
+}
+
+// askAgent sends a request to the read-only port of the agent at server and decodes its answer.
+func askAgent(ctx context.Context, server string, req *http.Request, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	resp, err := http.DefaultClient.Do(req.WithContext(ctx))
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return record, fmt.Errorf("no agent answers at %s: set readOnlyPort (--read-only-port) of the "+
+		return fmt.Errorf("no agent answers at %s: set readOnlyPort (--read-only-port) of the "+
 			"agent, which is off by default, or name its address with --server", server)
 	}
 	if err != nil {
-		return record, fmt.Errorf("ask the agent: %w", err)
+		return fmt.Errorf("ask the agent: %w", err)
 	}
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return record, fmt.Errorf("read the agent's answer: %w", err)
+		return fmt.Errorf("read the agent's answer: %w", err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return record, fmt.Errorf("the agent at %s says: %s", server, strings.TrimSpace(string(raw)))
+		return fmt.Errorf("the agent at %s says: %s", server, strings.TrimSpace(string(raw)))
 	}
-	if err := json.Unmarshal(raw, &record); err != nil {
-		return record, fmt.Errorf("read the agent's answer: %w", err)
+	if err := json.Unmarshal(raw, answer); err != nil {
+		return fmt.Errorf("read the agent's answer: %w", err)
 	}
-	return record, nil
+	return nil
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -17,10 +18,15 @@ func main() {
 		os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	err := newCommand().ExecuteContext(ctx)
 	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "numalet:", err)
-		os.Exit(1)
+	if err == nil {
+		return
 	}
+	end := exit{error: err, code: 1}
+	errors.As(err, &end)
+	if !end.quiet {
+		fmt.Fprintln(os.Stderr, "numalet:", err)
+	}
+	os.Exit(end.code)
 }
 
 // newCommand is numalet with its subcommands. Without one it is the agent, with the kubelet's
@@ -31,6 +37,9 @@ func newCommand() *cobra.Command {
 		newPlaygroundCommand(),
 		newTopologyCommand(),
 		newExplainCommand(),
+		newFitCommand(),
+		newBenchCommand(),
+		newPodResourcesCommand(),
 		newPluginCommand(),
 		newCRISimCommand(),
 		newContainerCommand(),

@@ -42,7 +42,10 @@ func newTopologyShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printMachine(cmd.OutOrStdout(), m, format, allPCI)
+			if err := printMachine(cmd.OutOrStdout(), m, format, allPCI); err != nil || format != "text" {
+				return err
+			}
+			return printIsolated(cmd.OutOrStdout(), from)
 		},
 	}
 	cmd.Flags().StringVar(&from, "topology-from", "", "the machine to show: a ghw snapshot (.tar.gz or "+
@@ -66,6 +69,31 @@ func printMachine(w io.Writer, m *topology.Machine, format string, allPCI bool) 
 	default:
 		return fmt.Errorf("--output %s: not a format; use text, json or yaml", format)
 	}
+}
+
+// printIsolated tells of CPUs that the kernel keeps free, on this machine or on one whose /sys is
+// below a directory.
+func printIsolated(w io.Writer, from string) error {
+	if info, err := os.Stat(from); from != "" && (err != nil || !info.IsDir()) {
+		return nil
+	}
+	isolated, err := discover.IsolatedCPUs(from)
+	if err != nil {
+		return err
+	}
+	for _, of := range []struct{ what, cpus string }{
+		{"scheduler (isolcpus)", isolated.Scheduler}, {"timer (nohz_full)", isolated.Ticks},
+	} {
+		if of.cpus == "" {
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "The kernel's %s leaves CPUs %s alone. Pods may get them all the same: "+
+			"keep them off with reservedSystemCPUs and strict-cpu-reservation.\n",
+			of.what, of.cpus); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func newTopologySnapshot() *cobra.Command {

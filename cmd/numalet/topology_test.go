@@ -54,6 +54,29 @@ func TestTopologyShowFormats(t *testing.T) {
 	}
 }
 
+// The kernel's isolated CPUs are told of, where there is a kernel to ask.
+func TestTopologyShowIsolated(t *testing.T) {
+	root := t.TempDir()
+	for name, text := range map[string]string{
+		"proc/meminfo": "MemTotal: 1048576 kB", "sys/devices/system/cpu/online": "0-1",
+		"sys/devices/system/cpu/cpu0/online": "1", "sys/devices/system/cpu/cpu1/online": "1",
+		"sys/devices/system/cpu/isolated": "1",
+	} {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := runTopology(t, "show", "--topology-from", root)
+	if err != nil || !strings.Contains(text, "scheduler (isolcpus) leaves CPUs 1 alone") ||
+		strings.Contains(text, "nohz_full") {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
+
 func TestTopologyErrors(t *testing.T) {
 	for want, args := range map[string][]string{
 		"use text, json or yaml": {"show", "--topology-from", "fixture:laptop", "-o", "xml"},

@@ -1,6 +1,7 @@
 package playground
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -141,11 +142,18 @@ func (p *Playground) config(endpoint string) (*config.Config, error) {
 		"staticPodPath": p.manifests, "containerRuntimeEndpoint": endpoint,
 		"podLogsDir":       filepath.Join(p.dir, "logs"),
 		"cpuManagerPolicy": "static", "topologyManagerPolicy": "restricted",
-		"systemReserved":         map[string]string{"cpu": "1"},
+		"memoryManagerPolicy":    "Static",
+		"systemReserved":         map[string]string{"cpu": "1", "memory": "1Gi"},
+		"evictionHard":           map[string]string{"memory.available": "100Mi"},
 		"enforceNodeAllocatable": []string{"none"},
 		"healthzPort":            0, "failSwapOn": false, "failCgroupV1": false,
 		"cgroupsPerQOS": false,
 	}
+	kept, err := p.reservedMemory()
+	if err != nil {
+		return nil, err
+	}
+	settings["reservedMemory"] = kept
 	if !p.opts.Once { // nobody is there to ask
 		port, err := freePort()
 		if err != nil {
@@ -177,6 +185,20 @@ func (p *Playground) config(endpoint string) (*config.Config, error) {
 		return nil, err
 	}
 	return config.Load(set, flags)
+}
+
+// reservedMemory takes what the configuration keeps back, 1Gi and 100Mi, from the largest node.
+func (p *Playground) reservedMemory() (any, error) {
+	m, err := discover.Open(p.machine())
+	if err != nil {
+		return nil, err
+	}
+	largest := slices.MaxFunc(m.Nodes(), func(a, b topology.Node) int {
+		return cmp.Compare(a.MemoryBytes, b.MemoryBytes)
+	})
+	return []any{map[string]any{
+		"numaNode": largest.ID, "limits": map[string]string{"memory": "1124Mi"},
+	}}, nil
 }
 
 // freePort is a port of the loopback address that nobody listens on now.

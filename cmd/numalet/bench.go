@@ -1,0 +1,122 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/numalet/numalet/agent/rig"
+	"github.com/numalet/numalet/cmd/numalet/bench"
+)
+
+// newBenchCommand is "numalet bench": measure policies on machines that need not be there.
+func newBenchCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Compare policies: let thousands of pods come and go on any machine",
+		Args:  cobra.NoArgs,
+	}
+	cmd.AddCommand(newBenchTopology(), newBenchMixes())
+	return cmd
+}
+
+func newBenchTopology() *cobra.Command {
+	o := bench.Options{}
+	cmd := &cobra.Command{
+		Use:   "topology",
+		Short: "Place a stream of pods under several policies and compare where they land",
+		Long: `Let a stream of pods come and go on a machine, in virtual time and with the code the agent
+decides with, once under each policy. The report says how many were admitted and why others were
+not, how many have everything on one NUMA node, how far apart the others are, how fragmented the
+machine gets and how long a decision takes. Nothing is started; no root is needed.
+
+The same machine, workload and seed give the same report; --no-timing leaves out the only part that
+differs from run to run.
+
+A set of policies is words joined by +, alternatives are joined by /, sets are separated by commas:
+  none, best-effort, restricted, single-numa-node   topology manager policy
+  container, pod                                    its scope
+  prefer-closest-numa-nodes                         its option
+  cpu-static, cpu-none                              CPU manager policy
+  memory-static, memory-none                        memory manager policy
+  full-pcpus-only, distribute-cpus-across-numa ...  options of the CPU manager`,
+		Example: `  numalet bench topology --topology-from fixture:playground --mix training
+  numalet bench topology --topology-from machine.tar.gz --mix inference -o html --out report.html
+  numalet bench topology --policies restricted/single-numa-node+pod/container --pods 100000
+  numalet bench topology --topology-from fixture:epyc-nps4 --devices gpu=2 --mix training
+  numalet bench topology --trace trace.jsonl --wait 10m -o json`,
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, other := range []string{"mix", "pods", "seed", "load"} {
+				if o.Trace != "" && cmd.Flags().Changed(other) {
+					return fmt.Errorf("--%s and --trace: a trace says itself which pods come; leave one out",
+						other)
+				}
+			}
+			o.Stdout, o.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			return bench.Run(cmd.Context(), o)
+		},
+	}
+	addBenchFlags(cmd, &o)
+	return cmd
+}
+
+func addBenchFlags(cmd *cobra.Command, o *bench.Options) {
+	f := cmd.Flags()
+	f.StringVar(&o.Site.Machine, "topology-from", "", "the machine: a ghw snapshot (.tar.gz or "+
+		"unpacked), a machine file in YAML, or fixture:NAME; empty is this machine")
+	f.StringArrayVar(&o.Site.Devices, "devices", nil, "devices beside those of the machine's PCI bus: "+
+		"gpu=2 (on each node), example.com/fpga=1@0-1 (on these nodes), example.com/roce=nic (a kind of "+
+		"PCI device under another name); repeat for more")
+	f.StringVar(&o.Site.ReservedCPUs, "reserved-cpus", "", "CPUs that no pod gets, like 0-1,32 (one core)")
+	f.Int64Var(&o.Site.MaxPods, "max-pods", 0, "most pods at a time; 0 is no limit")
+	f.StringVar(&o.Policies, "policies", rig.DefaultPolicies, "what to compare, see above")
+	f.StringVar(&o.Mix, "mix", "cpu-only", "the workload: a file, or one of "+
+		strings.Join(rig.MixNames(), ", ")+"; see numalet bench mixes")
+	f.IntVar(&o.Draw.Pods, "pods", 10000, "pods that arrive")
+	f.Uint64Var(&o.Draw.Seed, "seed", 1, "what chance starts from")
+	f.Float64Var(&o.Draw.Load, "load", 0, "how much the pods ask for at any time, as a part of what the "+
+		"machine has: 0.9 is nearly full, 2 is twice as much as there is; 0 is what the mix says")
+	f.StringVar(&o.Trace, "trace", "", "replay arrivals and departures from this file instead (JSON lines "+
+		"or CSV, see docs/rig.md)")
+	f.StringVar(&o.WriteTrace, "write-trace", "", "write the stream of pods to this file, for --trace")
+	f.StringVar(&o.Decisions, "decisions", "", "write every decision to this file, as JSON lines")
+	f.DurationVar(&o.Wait, "wait", 0, "how long a pod without a place is tried again whenever another "+
+		"leaves, in virtual time; 0 rejects it at once")
+	f.StringVarP(&o.Format, "output", "o", "text", "text, json or html")
+	f.StringVar(&o.Out, "out", "", "write the report to this file instead of stdout")
+	f.IntVar(&o.Parallel, "parallel", runtime.NumCPU(), "policies that run at the same time; 1 disturbs "+
+		"the measured times least")
+	f.BoolVar(&o.NoTiming, "no-timing", false, "leave out how long decisions took")
+	f.BoolVar(&o.Quiet, "quiet", false, "no progress on stderr")
+}
+
+func newBenchMixes() *cobra.Command {
+	return &cobra.Command{
+		Use:   "mixes [NAME]",
+		Short: "List the workloads that are built in, or print one to start your own from",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				raw, err := rig.MixText(args[0])
+				if err == nil {
+					_, err = cmd.OutOrStdout().Write(raw)
+				}
+				return err
+			}
+			for _, name := range rig.MixNames() {
+				mix, err := rig.OpenMix(name)
+				if err != nil {
+					return err
+				}
+				if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%-16s %s\n", name, mix.About); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}

@@ -1,0 +1,253 @@
+// Package bench runs the rig for the command line: it reads the machine and the workload, runs the
+// policies side by side, says on stderr how far it is, and writes the report.
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/numalet/numalet/agent/rig"
+	"github.com/numalet/numalet/agent/rig/report"
+	"github.com/numalet/numalet/topology/discover"
+)
+
+// Options are the command line.
+type Options struct {
+	Site     Site
+	Policies string
+	Workload
+	Wait      time.Duration
+	Decisions string
+	Report
+	// Parallel is the number of policies that run at the same time.
+	Parallel int
+	Quiet    bool
+	Stdout   io.Writer
+	Stderr   io.Writer
+}
+
+// Site is the machine and what pods can have of it, in the words of the command line.
+type Site struct {
+	Machine      string
+	Devices      []string
+	ReservedCPUs string
+	MaxPods      int64
+}
+
+// Workload is the pods that come: drawn from a mix, or read from a trace.
+type Workload struct {
+	Mix        string
+	Draw       rig.Draw
+	Trace      string
+	WriteTrace string
+}
+
+// Report is how the result is written.
+type Report struct {
+	Format string
+	// Out is a file; empty: stdout.
+	Out      string
+	NoTiming bool
+}
+
+// garbagePercent lets the heap grow further than usual between two collections: it is small, and
+// nearly everything in it is short-lived.
+const garbagePercent = 800
+
+// maxPods bounds a stream, which is in memory.
+const maxPods = 100_000_000
+
+// Run does what the command line says. Nothing is written unless all policies have run.
+func Run(ctx context.Context, o Options) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	policies, err := rig.ParsePolicies(o.Policies)
+	if err != nil {
+		return err
+	}
+	machine, err := discover.Open(o.Site.Machine)
+	if err != nil {
+		return err
+	}
+	site, err := rig.NewSite(rig.SiteConfig{
+		Machine: machine, Devices: o.Site.Devices, ReservedCPUs: o.Site.ReservedCPUs,
+		MaxPods: o.Site.MaxPods,
+	})
+	if err != nil {
+		return err
+	}
+	stream, workload, err := o.stream(site)
+	if err != nil {
+		return err
+	}
+	if o.WriteTrace != "" {
+		if err := writeFile(o.WriteTrace, func(w io.Writer) error {
+			return rig.WriteTrace(w, stream)
+		}); err != nil {
+			return fmt.Errorf("write trace: %w", err)
+		}
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(garbagePercent))
+	outcomes, err := o.runAll(ctx, site, policies, stream)
+	if err != nil {
+		return err
+	}
+	from := o.Site.Machine
+	if from == "" {
+		from = "this host"
+	}
+	return o.write(rig.Report{Machine: site.Describe(from), Workload: workload, Policies: outcomes})
+}
+
+func (o Options) check() error {
+	switch {
+	case !slices.Contains([]string{"text", "json", "html"}, o.Format):
+		return fmt.Errorf("--output %s: not a format; use text, json or html", o.Format)
+	case o.Draw.Pods < 1 || o.Draw.Pods > maxPods:
+		return fmt.Errorf("--pods %d: give a number from 1 to %d", o.Draw.Pods, maxPods)
+	case o.Parallel < 1:
+		return fmt.Errorf("--parallel %d: give 1 or more", o.Parallel)
+	case o.Wait < 0:
+		return fmt.Errorf("--wait %v: give 0 or more", o.Wait)
+	case o.Draw.Load < 0 || o.Draw.Load > 100:
+		return fmt.Errorf("--load %v: give a number from 0 to 100, like 0.9", o.Draw.Load)
+	}
+	return nil
+}
+
+// stream is the pods that come, and what to say about them.
+func (o Options) stream(site *rig.Site) (rig.Stream, rig.Workload, error) {
+	if o.Trace != "" {
+		f, err := os.Open(o.Trace)
+		if err != nil {
+			return rig.Stream{}, rig.Workload{}, fmt.Errorf("open trace: %w; make one with --write-trace", err)
+		}
+		defer f.Close()
+		stream, err := site.ReadTrace(f)
+		if err != nil {
+			return stream, rig.Workload{}, fmt.Errorf("trace %s: %w", o.Trace, err)
+		}
+		return stream, stream.Describe("trace "+o.Trace, "", o.Wait), nil
+	}
+	mix, err := rig.OpenMix(o.Mix)
+	if err != nil {
+		return rig.Stream{}, rig.Workload{}, err
+	}
+	stream, err := site.Generate(mix, o.Draw)
+	if err != nil {
+		return stream, rig.Workload{}, err
+	}
+	workload := stream.Describe(mix.Name, mix.About, o.Wait)
+	workload.Seed = &o.Draw.Seed
+	return stream, workload, nil
+}
+
+// runAll runs the policies, some at a time; the outcomes are in the order of the policies.
+func (o Options) runAll(ctx context.Context, site *rig.Site, policies []rig.Policy, s rig.Stream) (
+	[]rig.Outcome, error) {
+	outcomes := make([]rig.Outcome, len(policies))
+	decisions := make([]bytes.Buffer, len(policies))
+	progress := newProgress(o, policies, len(s.Arrivals))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(o.Parallel)
+	began := time.Now()
+	for i, p := range policies {
+		options := rig.Options{
+			Wait: o.Wait, Progress: func(n int) { progress.arrived(i, n) },
+		}
+		if !o.NoTiming {
+			options.Clock = func() time.Duration { return time.Since(began) }
+		}
+		if o.Decisions != "" {
+			options.Follow = follow(&decisions[i], p.Name)
+		}
+		group.Go(func() (err error) {
+			outcomes[i], err = rig.Run(ctx, site, p, s, options)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	if o.Decisions == "" {
+		return outcomes, nil
+	}
+	err := writeFile(o.Decisions, func(w io.Writer) error {
+		for i := range decisions {
+			if _, err := decisions[i].WriteTo(w); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("write decisions: %w", err)
+	}
+	return outcomes, nil
+}
+
+// decision is one line of --decisions. Pod counts arrivals from 1.
+type decision struct {
+	Policy string        `json:"policy"`
+	At     float64       `json:"at"`
+	Pod    int           `json:"pod"`
+	Kind   string        `json:"decision"`
+	Reason string        `json:"reason,omitempty"`
+	Of     string        `json:"of,omitempty"`
+	Held   []rig.Holding `json:"held,omitempty"`
+}
+
+func follow(w io.Writer, policy string) func(rig.Decision) error {
+	encoder := json.NewEncoder(w)
+	return func(d rig.Decision) error {
+		return encoder.Encode(decision{
+			Policy: policy, At: d.At.Seconds(), Pod: d.Arrival + 1, Kind: d.Kind,
+			Reason: d.Reason.Reason, Of: d.Reason.Of, Held: d.Held,
+		})
+	}
+}
+
+func (o Options) write(r rig.Report) error {
+	show := map[string]func(io.Writer, rig.Report) error{
+		"text": report.WriteText, "json": writeJSON, "html": report.WriteHTML,
+	}[o.Format]
+	if o.Out == "" {
+		return show(o.Stdout, r)
+	}
+	err := writeFile(o.Out, func(w io.Writer) error { return show(w, r) })
+	if err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	return nil
+}
+
+func writeJSON(w io.Writer, r rig.Report) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(r)
+}
+
+// writeFile leaves a whole file, or none that is new.
+func writeFile(path string, write func(io.Writer) error) error {
+	temporary := path + ".tmp"
+	f, err := os.Create(temporary)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(write(f), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(temporary))
+	}
+	return os.Rename(temporary, path)
+}

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/numalet/numalet/agent"
+	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/agent/fit"
+	"github.com/numalet/numalet/agent/source"
+)
+
+// exit is an error that says how the process ends. A quiet one was told about already.
+type exit struct {
+	error
+	code  int
+	quiet bool
+}
+
+// Exit codes of "numalet fit".
+const (
+	exitUnfit = 1
+	exitError = 2
+)
+
+// fitFlags are the flags of "numalet fit" beside the agent's.
+type fitFlags struct {
+	files  []string
+	server string
+	count  string
+	format string
+
+	askPlugins bool
+	devices    []string
+	state      string
+}
+
+// newFitCommand is "numalet fit -f POD".
+func newFitCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "fit -f FILE",
+		Short: "Say whether pods would be admitted, where they would be, and how many would fit",
+		Long: "Decide on pods as the agent would, and run none. With --server a running agent answers\n" +
+			"from what is on its node now. Without, the answer is for an empty node: this machine, or\n" +
+			"the one of --topology-from, under the KubeletConfiguration of --config or the defaults,\n" +
+			"with the devices of --devices. --state adds the pods of an agent's numalet_state.\n\n" +
+			"A file holds Pods, Lists of them or workloads, whose pod template counts once. Pods are\n" +
+			"placed in order, each beside those before it that fit. The agent's other flags are taken\n" +
+			"too, such as --cpu-manager-policy.\n\n" +
+			"The exit code is 0 when all fit, 1 when not, 2 when there is no answer.",
+		Example: "  numalet fit -f pod.yaml --server http://127.0.0.1:10255\n" +
+			"  numalet fit -f pod.yaml --count max --config /var/lib/kubelet/config.yaml\n" +
+			"  numalet fit -f pod.yaml --topology-from fixture:epyc-nps4 --cpu-manager-policy static \\\n" +
+			"    --topology-manager-policy single-numa-node --devices example.com/gpu=8@0-3",
+		SilenceUsage: true,
+	}
+	var f fitFlags
+	agentFlags := config.AddFlags(cmd.Flags())
+	shown := []string{
+		"config", "config-dir", "topology-from", "cpu-manager-policy", "topology-manager-policy",
+		"topology-manager-scope", "reserved-cpus",
+	}
+	var own []string
+	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+		own = append(own, flag.Name)
+		flag.Hidden = flag.Hidden || !slices.Contains(shown, flag.Name)
+		flag.Deprecated = "" // as the agent's flags; a question is asked once
+	})
+	f.add(cmd.Flags())
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return exit{err, exitError, false}
+	})
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		offline := func() (admission.Snapshot, error) { return f.offline(cmd.Flags(), agentFlags) }
+		fits, err := f.run(cmd, offline, own)
+		switch {
+		case err != nil:
+			return exit{err, exitError, false}
+		case !fits:
+			return exit{errors.New("not all fit"), exitUnfit, true}
+		}
+		return nil
+	}
+	return cmd
+}
+
+func (f *fitFlags) add(flags *pflag.FlagSet) {
+	flags.StringArrayVarP(&f.files, "filename", "f", nil,
+		"a file with pods, - for standard input; may be repeated")
+	flags.StringVar(&f.server, "server", "", "ask the agent with this read-only port, such as "+
+		"http://127.0.0.1:10255; empty: no agent is asked")
+	flags.StringVar(&f.count, "count", "", "copies of all the pods, or max for as many as fit")
+	flags.StringVarP(&f.format, "output", "o", "text", "text or json")
+	flags.BoolVar(&f.askPlugins, "ask-plugins", false, "with --server, ask the device plugins which "+
+		"devices they prefer, as admission does")
+	flags.StringArrayVar(&f.devices, "devices", nil, "without --server, devices that there are: "+
+		"RESOURCE=N, RESOURCE=N@NODES to spread them over NUMA nodes, or a file; may be repeated")
+	flags.StringVar(&f.state, "state", "",
+		"without --server, a numalet_state with the pods that run already")
+}
+
+// run prints the answer and tells whether all fit. agentFlags are names of flags that an agent
+// that runs has no use for.
+func (f *fitFlags) run(cmd *cobra.Command, offline func() (admission.Snapshot, error),
+	agentFlags []string) (bool, error) {
+	if cmd.Flags().NArg() > 0 || len(f.files) == 0 {
+		return false, errors.New("name the file with the pods with -f; numalet fit --help tells more")
+	}
+	if f.format != "text" && f.format != "json" {
+		return false, fmt.Errorf("--output %s: not a format; use text or json", f.format)
+	}
+	if err := f.check(cmd.Flags(), agentFlags); err != nil {
+		return false, err
+	}
+	manifest, err := f.manifests(cmd.InOrStdin())
+	if err != nil {
+		return false, err
+	}
+	var answer fit.Answer
+	if f.server != "" {
+		answer, err = f.ask(cmd.Context(), manifest)
+	} else {
+		answer, err = f.place(cmd.Context(), manifest, offline)
+	}
+	if err != nil {
+		return false, err
+	}
+	if f.format == "json" {
+		enc := json.NewEncoder(cmd.OutOrStdout())
+		enc.SetIndent("", "  ")
+		enc.SetEscapeHTML(false)
+		return answer.Fits, enc.Encode(answer)
+	}
+	_, err = io.WriteString(cmd.OutOrStdout(), answer.Text())
+	return answer.Fits, err
+}
+
+// check refuses flags that do not go together.
+func (f *fitFlags) check(flags *pflag.FlagSet, agentFlags []string) error {
+	if _, err := fit.ParseCount(f.count); err != nil {
+		return fmt.Errorf("--%w", err)
+	}
+	if f.server == "" {
+		if f.askPlugins {
+			return errors.New("--ask-plugins: there are plugins to ask with --server only")
+		}
+		return nil
+	}
+	for _, name := range append([]string{"devices", "state"}, agentFlags...) {
+		if flags.Changed(name) {
+			return fmt.Errorf("--%s: the agent at --server has its own; leave one of the two out", name)
+		}
+	}
+	return nil
+}
+
+// manifests joins the files to one stream.
+func (f *fitFlags) manifests(stdin io.Reader) ([]byte, error) {
+	var all [][]byte
+	for _, name := range f.files {
+		var raw []byte
+		var err error
+		if name == "-" {
+			raw, err = io.ReadAll(stdin)
+		} else {
+			raw, err = os.ReadFile(name)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read pods: %w", err)
+		}
+		all = append(all, raw)
+	}
+	return bytes.Join(all, []byte("\n---\n")), nil
+}
+
+// place answers without an agent.
+func (f *fitFlags) place(ctx context.Context, manifest []byte,
+	offline func() (admission.Snapshot, error)) (fit.Answer, error) {
+	read, err := source.Read(manifest)
+	if err != nil {
+		return fit.Answer{}, err
+	}
+	snapshot, err := offline()
+	if err != nil {
+		return fit.Answer{}, err
+	}
+	question, err := fit.ParseCount(f.count)
+	if err != nil {
+		return fit.Answer{}, err
+	}
+	question.Pods = read.Pods
+	answer, err := fit.Place(ctx, snapshot, question)
+	if err != nil {
+		return answer, err
+	}
+	answer.Warnings = read.Warnings
+	for _, p := range answer.Pods {
+		if p.Outcome == string(admission.Wait) && p.Reason == admission.ReasonWaitPlugin {
+			answer.Warnings = append(answer.Warnings, "no agent was asked, so that there are no devices "+
+				"but those of --devices, such as --devices "+p.Blocked()+"=4")
+			break
+		}
+	}
+	return answer, nil
+}
+
+// offline is a node of the agent's flags with what the flags say is on it.
+func (f *fitFlags) offline(flags *pflag.FlagSet, agentFlags *config.Flags) (
+	admission.Snapshot, error) {
+	cfg, err := config.Load(flags, agentFlags)
+	if err != nil {
+		return admission.Snapshot{}, err
+	}
+	inventory, err := readDevices(f.devices)
+	if err != nil {
+		return admission.Snapshot{}, err
+	}
+	var state allocation.State
+	if f.state != "" {
+		if state, err = allocation.ReadState(f.state); err != nil {
+			return admission.Snapshot{}, fmt.Errorf("--state: %w", err)
+		}
+	}
+	return agent.Offline(cfg, inventory, state)
+}
+
+// ask has the agent answer.
+func (f *fitFlags) ask(ctx context.Context, manifest []byte) (fit.Answer, error) {
+	options := url.Values{}
+	if f.count != "" {
+		options.Set("count", f.count)
+	}
+	if f.askPlugins {
+		options.Set("ask-plugins", "true")
+	}
+	var answer fit.Answer
+	address, err := url.JoinPath(f.server, "debug/fit")
+	if err != nil {
+		return answer, badServer(f.server, err)
+	}
+	address += "?" + options.Encode()
+	req, err := http.NewRequest(http.MethodPost, address, bytes.NewReader(manifest))
+	if err != nil {
+		return answer, badServer(f.server, err)
+	}
+	req.Header.Set("Content-Type", "application/yaml")
+	err = askAgent(ctx, f.server, req, &answer)
+	return answer, err
+}

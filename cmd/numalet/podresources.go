@@ -1,0 +1,297 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/podresources/watchv1"
+)
+
+const (
+	podResourcesTimeout = 10 * time.Second
+	// rewatchDelay is the pause before a watch that ended is opened again.
+	rewatchDelay = time.Second
+)
+
+// podResourcesFlags are the flags of "numalet podresources".
+type podResourcesFlags struct {
+	socket, namespace, resource, output string
+	allocatable, watch                  bool
+}
+
+// newPodResourcesCommand is "numalet podresources".
+func newPodResourcesCommand() *cobra.Command {
+	f := &podResourcesFlags{}
+	cmd := &cobra.Command{
+		Use:   "podresources",
+		Short: "Print which CPUs, memory and devices the pods of the node hold",
+		Long: "Ask the pod resources socket which CPUs of their own, memory and devices the containers of\n" +
+			"the node's active pods hold, each device with its NUMA nodes. Without --watch the kubelet's\n" +
+			"API is used, so that it works on nodes of the kubelet too.",
+		Example: "  numalet podresources\n  numalet podresources --allocatable -o json\n" +
+			"  numalet podresources --watch --resource nvidia.com/gpu",
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.socket, "socket", "/var/lib/kubelet/pod-resources/kubelet.sock",
+		"the pod resources socket, below the agent's --root-dir")
+	flags.BoolVarP(&f.watch, "watch", "w", false,
+		"print the state, then each change; goes on by itself when the agent restarts")
+	flags.BoolVar(&f.allocatable, "allocatable", false,
+		"print what containers can get instead; with --watch, print it too")
+	flags.StringVarP(&f.namespace, "namespace", "n", "", "with --watch: only pods of this namespace")
+	flags.StringVar(&f.resource, "resource", "",
+		"with --watch: only pods that hold this resource (cpu for CPUs of their own)")
+	flags.StringVarP(&f.output, "output", "o", "table", "table or json")
+	return cmd
+}
+
+func (f *podResourcesFlags) run(ctx context.Context, out, problems io.Writer) error {
+	if f.output != "table" && f.output != "json" {
+		return fmt.Errorf("--output %s: there is table and json", f.output)
+	}
+	if !f.watch && (f.namespace != "" || f.resource != "") {
+		return errors.New("--namespace and --resource need --watch: the kubelet's API tells all pods")
+	}
+	if _, err := os.Stat(f.socket); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("no agent listens on %s: start it, or name its socket with --socket; it is "+
+			"pod-resources/kubelet.sock below the agent's --root-dir", f.socket)
+	}
+	conn, err := grpc.NewClient("unix:"+f.socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30)))
+	if err != nil {
+		return fmt.Errorf("--socket %s: %w", f.socket, err)
+	}
+	defer conn.Close()
+	if f.watch {
+		return f.follow(ctx, conn, out, problems)
+	}
+	return f.list(ctx, conn, out)
+}
+
+// list prints the answer of List, or of GetAllocatableResources.
+func (f *podResourcesFlags) list(ctx context.Context, conn *grpc.ClientConn, out io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, podResourcesTimeout)
+	defer cancel()
+	client := podresourcesv1.NewPodResourcesListerClient(conn)
+	var answer proto.Message
+	rows := newRows(out)
+	if f.allocatable {
+		all, err := client.GetAllocatableResources(ctx, &podresourcesv1.AllocatableResourcesRequest{})
+		if err != nil {
+			return f.problem(err)
+		}
+		answer = all
+		rows.add("CPUS", "MEMORY", "DEVICES")
+		rows.add(cpuList(all.CpuIds), memoryText(all.Memory), devicesText(all.Devices))
+	} else {
+		list, err := client.List(ctx, &podresourcesv1.ListPodResourcesRequest{})
+		if err != nil {
+			return f.problem(err)
+		}
+		answer = list
+		rows.add("NAMESPACE", "POD", "CONTAINER", "CPUS", "MEMORY", "DEVICES")
+		for _, pod := range list.PodResources {
+			rows.pod(nil, pod)
+		}
+	}
+	if f.output == "table" {
+		return rows.Flush()
+	}
+	return writeJSON(out, answer, true)
+}
+
+// problem says what to do about an error of a call.
+func (f *podResourcesFlags) problem(err error) error {
+	switch status.Code(err) {
+	case codes.Unavailable:
+		return fmt.Errorf("no agent answers on %s: is it running? (%s)", f.socket,
+			status.Convert(err).Message())
+	case codes.Unimplemented:
+		return fmt.Errorf("the agent on %s cannot do that: the kubelet has no --watch, and old ones no "+
+			"--allocatable", f.socket)
+	}
+	return fmt.Errorf("ask %s: %w", f.socket, err)
+}
+
+// follow prints a watch, and opens it again where it ended, until ctx ends.
+func (f *podResourcesFlags) follow(ctx context.Context, conn *grpc.ClientConn,
+	out, problems io.Writer) error {
+	var m watchv1.Mirror
+	for opened := false; ; opened = true {
+		err := f.watchOnce(ctx, conn, &m, out)
+		if ctx.Err() != nil {
+			return nil
+		}
+		switch status.Code(err) {
+		case codes.Unavailable, codes.ResourceExhausted:
+		default:
+			return f.problem(err)
+		}
+		if !opened && m.Instance == "" {
+			return f.problem(err)
+		}
+		fmt.Fprintf(problems, "numalet: the watch ended: %s; watching again\n",
+			status.Convert(err).Message())
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(rewatchDelay):
+		}
+	}
+}
+
+func (f *podResourcesFlags) watchOnce(ctx context.Context, conn *grpc.ClientConn,
+	m *watchv1.Mirror, out io.Writer) error {
+	stream, err := watchv1.NewPodResourcesWatcherClient(conn).Watch(ctx, &watchv1.WatchRequest{
+		Instance: m.Instance, Generation: m.Generation, Namespace: f.namespace,
+		ResourceName: f.resource, Allocatable: f.allocatable,
+	})
+	if err != nil {
+		return err
+	}
+	for {
+		r, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return status.Error(codes.Unavailable, "the agent stopped")
+		}
+		if err != nil {
+			return err
+		}
+		if m.Apply(r); f.output == "json" {
+			err = writeJSON(out, r, false)
+		} else {
+			err = writeEvent(out, r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// writeJSON writes the message under its field names; protojson's spaces vary on purpose, so that
+// they are made anew.
+func writeJSON(out io.Writer, m proto.Message, indent bool) error {
+	raw, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encode answer: %w", err)
+	}
+	encoder := json.NewEncoder(out)
+	if indent {
+		encoder.SetIndent("", "  ")
+	}
+	return encoder.Encode(json.RawMessage(raw))
+}
+
+// writeEvent writes a message of a watch in lines that begin with the generation and the event.
+func writeEvent(out io.Writer, r *watchv1.WatchResponse) error {
+	rows := newRows(out)
+	generation := fmt.Sprint(r.GetGeneration())
+	switch e := r.GetEvent().(type) {
+	case *watchv1.WatchResponse_Snapshot:
+		rows.add(generation, "SNAPSHOT", r.GetInstance())
+	case *watchv1.WatchResponse_Pod:
+		rows.pod([]string{generation, "POD"}, e.Pod.GetResources())
+	case *watchv1.WatchResponse_DeletedPod:
+		rows.add(generation, "DELETED", e.DeletedPod.GetNamespace(), e.DeletedPod.GetName())
+	case *watchv1.WatchResponse_Node:
+		rows.add(generation, "NODE", cpuList(e.Node.GetCpuIds()), memoryText(e.Node.GetMemory()))
+	case *watchv1.WatchResponse_Devices:
+		rows.add(generation, "DEVICES", e.Devices.GetResourceName(), devicesText(e.Devices.GetPut()),
+			"gone:"+dash(strings.Join(e.Devices.GetDeletedIds(), ",")))
+	default:
+		rows.add(generation, "BOOKMARK")
+	}
+	return rows.Flush()
+}
+
+// rows is a table on its way to the user.
+type rows struct{ *tabwriter.Writer }
+
+func newRows(out io.Writer) rows { return rows{tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)} }
+
+func (r rows) add(cells ...string) { fmt.Fprintln(r.Writer, strings.Join(cells, "\t")) }
+
+func (r rows) pod(first []string, pod *podresourcesv1.PodResources) {
+	for _, c := range pod.GetContainers() {
+		r.add(append(first[:len(first):len(first)], pod.Namespace, pod.Name, c.Name, cpuList(c.CpuIds),
+			memoryText(c.Memory), devicesText(c.Devices))...)
+	}
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func cpuList(ids []int64) string {
+	set := make([]int, 0, len(ids))
+	for _, id := range ids {
+		set = append(set, int(id))
+	}
+	return dash(cpuset.New(set...).String())
+}
+
+func memoryText(blocks []*podresourcesv1.ContainerMemory) string {
+	var out []string
+	for _, b := range blocks {
+		out = append(out, fmt.Sprintf("%s=%d@%s", b.MemoryType, b.Size, nodesText(b.Topology)))
+	}
+	return dash(strings.Join(out, " "))
+}
+
+// devicesText is "resource=id@nodes,id@nodes", with a device of several nodes once.
+func devicesText(devices []*podresourcesv1.ContainerDevices) string {
+	var out strings.Builder
+	resource, last := "", ""
+	for _, d := range devices {
+		for _, id := range d.DeviceIds {
+			switch {
+			case d.ResourceName != resource:
+				if resource != "" {
+					out.WriteByte(' ')
+				}
+				fmt.Fprintf(&out, "%s=%s@%s", d.ResourceName, id, nodesText(d.Topology))
+			case id == last:
+				fmt.Fprintf(&out, "+%s", nodesText(d.Topology))
+			default:
+				fmt.Fprintf(&out, ",%s@%s", id, nodesText(d.Topology))
+			}
+			resource, last = d.ResourceName, id
+		}
+	}
+	return dash(out.String())
+}
+
+func nodesText(t *podresourcesv1.TopologyInfo) string {
+	var out []string
+	for _, n := range t.GetNodes() {
+		out = append(out, fmt.Sprint(n.ID))
+	}
+	return dash(strings.Join(out, "+"))
+}
