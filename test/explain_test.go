@@ -49,15 +49,15 @@ func TestExplain(t *testing.T) {
 	})
 	for pod, want := range map[string][]string{
 		"good-node": {
-			"Pod default/good-node: admitted", "main: 4 cpu (gets ", "1 example.com/nic (gets ",
-			"example.com/nic: 4 of 4; 1 of 1 on each of nodes 0-3", "together: node ",
+			"Pod default/good-node: admitted", "main: 4 exclusive CPUs (gets ", "1 example.com/nic (gets ",
+			"example.com/nic: 4 of 4 (1 of 1 on each of nodes 0-3)", "all together: node ",
 		},
 		"torn-node": {
 			"Pod default/torn-node: rejected, TopologyAffinityError",
-			"What is in the way: example.com/nic of container main: 2 are asked for on one NUMA node, " +
-				"and no node has more than 1",
+			"What is in the way: example.com/nic of container main: 2 asked for on one NUMA node, " +
+				"and the largest has 1",
 			"- container main with 1 example.com/nic instead of 2",
-			"- as it is, under topology manager policy best-effort",
+			"- unchanged, with topologyManagerPolicy: best-effort",
 		},
 		"idle-node": {
 			"Pod default/idle-node: waiting, WaitingForDevicePlugin",
@@ -75,7 +75,7 @@ func TestExplain(t *testing.T) {
 		}
 	}
 	n.Eventually("the log says why the pod was rejected", func() error {
-		if tail := n.LogTail(500); !strings.Contains(tail, "no node has more than 1; would fit: ") {
+		if tail := n.LogTail(500); !strings.Contains(tail, "and the largest has 1; would fit: ") {
 			return fmt.Errorf("the log ends:\n%s", tail)
 		}
 		return nil

@@ -289,8 +289,8 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// Health and lists change under running pods: they keep what they have, new ones get what is
-// healthy, and a device that comes back belongs to whom it belonged.
+// Health and lists change under running pods: they keep what they have, new ones wait for
+// and get what is healthy, and a device that comes back belongs to whom it belonged.
 func TestDevicesChange(t *testing.T) {
 	s := newSite(t)
 	ctl, _ := s.Plugin(gpu, "--devices=2")
@@ -302,24 +302,22 @@ func TestDevicesChange(t *testing.T) {
 	s.must(ctl.SetHealth(t.Context(), false, "gpu-0", "gpu-1"))
 	late := workload{name: "late", main: need{cpus: "300m", gpus: 1}}
 	s.awaitHealthy(0)
-	s.Pod(late.name, late.manifest())
-	s.refused(late, "UnexpectedAdmissionError", "Allocate failed due to no healthy devices present; "+
+	s.want(late)
+	s.waits(late, "WaitingForHealthyDevices", "Allocate failed due to no healthy devices present; "+
 		"cannot allocate unhealthy devices "+gpu+", which is unexpected")
-	s.RemovePod(late.name)
-	s.AwaitGone(late.node())
 
 	s.must(ctl.Remove(t.Context(), mine))
 	s.must(ctl.Add(t.Context(), pluginsim.Device{ID: "gpu-2", Healthy: true}))
 	s.awaitHealthy(1)
-	s.want(late)
 	s.settles()
 	s.must(ctl.Add(t.Context(), pluginsim.Device{ID: mine, Healthy: true}))
 	s.awaitHealthy(2)
 	third := workload{name: "third", main: need{cpus: "300m", gpus: 1}}
-	s.Pod(third.name, third.manifest())
-	s.refused(third, "UnexpectedAdmissionError", "Allocate failed due to requested number of "+
+	s.want(third)
+	s.waits(third, "WaitingForHealthyDevices", "Allocate failed due to requested number of "+
 		"devices unavailable for "+gpu+". Requested: 1, Available: 0, which is unexpected")
 	s.must(ctl.SetHealth(t.Context(), true, "gpu-0", "gpu-1"))
 	s.awaitHealthy(3)
+	s.settles()
 	s.nothingLeaked(everything(3))
 }

@@ -43,6 +43,8 @@ type workload struct {
 	main       need
 	init       *need // runs for a moment
 	sidecar    *need
+	// mayLackMemory: that no nodes have memory for it is no fault.
+	mayLackMemory bool
 }
 
 // need is what one container asks for.
@@ -50,6 +52,8 @@ type need struct {
 	cpus      string // whole ones are exclusive
 	gpus      int
 	nics      int
+	memory    string // "": 64Mi
+	pages     string // huge pages of 2Mi, "": none
 	script    string // what the simulated runtime makes of it
 	noRestart bool
 }
@@ -124,10 +128,12 @@ func (w workload) manifest() string {
 }
 
 func (w workload) container(name string, n need) v1.Container {
-	limits := v1.ResourceList{
-		v1.ResourceCPU: resource.MustParse(n.cpus), v1.ResourceMemory: resource.MustParse("64Mi"),
-	}
+	limits := v1.ResourceList{v1.ResourceCPU: resource.MustParse(n.cpus)}
 	env := []v1.EnvVar{{Name: "CHECK_CPUS", Value: strconv.Itoa(n.exclusive())}}
+	for name, size := range n.amounts() {
+		limits[name] = *resource.NewQuantity(int64(size), resource.BinarySI)
+		env = append(env, v1.EnvVar{Name: checkEnv[name], Value: strconv.FormatUint(size, 10)})
+	}
 	for name, count := range n.devices() {
 		if count > 0 {
 			limits[v1.ResourceName(name)] = *resource.NewQuantity(int64(count), resource.DecimalSI)
@@ -147,6 +153,8 @@ func (w workload) container(name string, n need) v1.Container {
 //   - a CPU that a running container has alone is in no other running container's set;
 //   - a device is in one running container at most;
 //   - a container has as many CPUs and devices as it asked for;
+//   - under the static memory policy, each container's memory is on some nodes, which are used by
+//     no other group of nodes and have what was promised of them;
 //   - no container of a pod runs twice;
 //   - no container of a pod that is to be left alone ends.
 type monitor struct {
@@ -154,6 +162,7 @@ type monitor struct {
 	live   map[string]sim.Container // by id
 	alone  map[string]bool          // names of pods to be left alone
 	broken []string
+	memory bool // the memory policy is static
 }
 
 // monitored starts a monitor of the node's runtime; what it finds fails the test at its end.
@@ -196,6 +205,9 @@ func (m *monitor) told(c sim.Container) {
 	}
 	m.live[c.ID] = c
 	m.has(c)
+	if m.memory {
+		m.remembersLocked()
+	}
 	for _, other := range m.live {
 		if other.ID != c.ID {
 			m.compare(c, other)
@@ -303,8 +315,11 @@ func settled(t testing.TB, n *harness.Node, want []workload) error {
 	}
 	names := map[string]bool{}
 	for _, w := range want {
-		names[w.node()] = true
 		pod, ok := pods[w.node()]
+		if lacksMemory(w, pod) {
+			continue
+		}
+		names[w.node()] = true
 		if !ok || pod.Status.Phase != v1.PodRunning || pod.Status.Reason != "" {
 			return fmt.Errorf("pod %s is %q: %s %s", w.node(), pod.Status.Phase,
 				pod.Status.Reason, pod.Status.Message)
@@ -327,6 +342,9 @@ func settled(t testing.TB, n *harness.Node, want []workload) error {
 		}
 	}
 	for _, w := range want {
+		if lacksMemory(w, pods[w.node()]) {
+			continue
+		}
 		if err := runs(w, state, given.Pods[pods[w.node()].UID]); err != nil {
 			return fmt.Errorf("pod %s: %w", w.node(), err)
 		}
@@ -351,6 +369,9 @@ func runs(w workload, state sim.State, given allocation.Pod) error {
 		if n.exclusive() > 0 && !cpusOf(c).Equals(given.Containers[name].CPUs) {
 			return fmt.Errorf("container %s runs on %s, the state file says %s", name, c.CPUs,
 				given.Containers[name].CPUs)
+		}
+		if err := remembered(c, n, given.Containers[name]); err != nil {
+			return fmt.Errorf("memory of container %s: %w", name, err)
 		}
 		for resource, count := range n.devices() {
 			if got := devicesOf(c, resource); len(got) != count ||

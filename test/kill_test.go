@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/numalet/numalet/cri/sim"
@@ -38,6 +39,8 @@ func TestKilledAtRandomMoments(t *testing.T) {
 		Node: n, t: t, random: rand.New(rand.NewPCG(seed, 0)),
 		monitor: monitored(t, n), desired: map[string]workload{},
 	}
+	staticMemory(n)
+	k.monitor.memory = true
 	slowRuntime(t, n)
 	n.Plugin(gpu, "--devices=8", "--nodes=0-3")
 	n.Plugin(nic, "--devices=4", "--nodes=0-3")
@@ -114,7 +117,10 @@ func (k *killer) round() {
 	}
 	k.pause()
 	k.Kill()
-	assigned(k.t, k.Node) // fails the test if it cannot be read
+	promised := assigned(k.t, k.Node) // fails the test if it cannot be read
+	if text := overpromised(promised.Blocks()); text != "" {
+		k.t.Errorf("invariant broken: in the state file, %s", text)
+	}
 }
 
 // pause is part of the schedule: the random time until the next thing happens.
@@ -130,12 +136,27 @@ func (k *killer) settle() {
 	for _, name := range k.names() {
 		want = append(want, k.desired[name])
 	}
+	wide := slices.ContainsFunc(want, workload.wide)
+	for i := range want {
+		want[i].mayLackMemory = wide || want[i].hungry()
+	}
 	k.Start()
 	k.Eventually(fmt.Sprintf("the node settles with %d pods", len(want)), func() error {
 		return settled(k.t, k.Node, want)
 	})
+	pods, err := k.Pods()
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	run := 0
 	for _, w := range want {
-		k.monitor.leaveAlone(w.node(), true)
+		if pods[w.node()].Status.Phase == v1.PodRunning {
+			run++
+			k.monitor.leaveAlone(w.node(), true)
+		}
+	}
+	if 2*run < len(want) {
+		k.t.Errorf("%d of %d pods run, the others lack memory", run, len(want))
 	}
 	k.Kill()
 }
@@ -175,10 +196,14 @@ func (k *killer) change() {
 // desire writes the pod if all desired pods fit the node together.
 func (k *killer) desire(w workload) {
 	cpus, gpus, nics := w.total()
+	wide := w.wide()
 	for name, other := range k.desired {
 		if name != w.name {
 			c, g, n := other.total()
 			cpus, gpus, nics = cpus+c, gpus+g, nics+n
+			if wide && other.wide() {
+				return
+			}
 		}
 	}
 	if cpus > assignableCPUs || gpus > 8 || nics > 4 {
@@ -195,6 +220,21 @@ func (k *killer) remove(name string) {
 	k.RemovePod(name)
 }
 
+// wideMemory is more than one node has. One pod at a time wants that, so that there are nodes left.
+const wideMemory = "70Gi"
+
+func (w workload) wide() bool { return w.main.memory == wideMemory }
+
+// hungry tells whether the pod may find no room on an otherwise peaceful node.
+func (w workload) hungry() bool {
+	for _, n := range w.held() {
+		if n.pages != "" {
+			return true
+		}
+	}
+	return w.wide()
+}
+
 // invent makes up a pod.
 func (k *killer) invent(name string) workload {
 	one := func() need {
@@ -202,12 +242,21 @@ func (k *killer) invent(name string) workload {
 		if k.random.IntN(3) > 0 {
 			n.cpus = strconv.Itoa(1 + k.random.IntN(12))
 		}
+		switch k.random.IntN(6) {
+		case 0:
+			n.memory = fmt.Sprintf("%dGi", 1+k.random.IntN(8))
+		case 1:
+			n.pages = fmt.Sprintf("%dMi", 2+2*k.random.IntN(256))
+		}
 		if k.random.IntN(3) == 0 {
 			n.script = "term-after=20ms"
 		}
 		return n
 	}
 	w := workload{name: name, main: one()}
+	if k.random.IntN(6) == 0 {
+		w.main.memory = wideMemory
+	}
 	if k.random.IntN(3) == 0 {
 		w.uid = fmt.Sprintf("00000000-0000-0000-0000-%012d", k.random.IntN(1_000_000_000))
 	}

@@ -185,7 +185,8 @@ func testNoCommand(t *testing.T, w world) {
 
 // testTerm: a container that ends on SIGTERM is not killed.
 func testTerm(_ *testing.T, w world, ends *ends) {
-	w.run("polite", "terminationGracePeriodSeconds: 30\n  "+simple("--print"))
+	pod := w.run("polite", "terminationGracePeriodSeconds: 30\n  "+simple("--print"))
+	w.report(pod, "main") // from then on it takes the signal
 	w.remove("polite")
 	if got := ends.await(w, "polite-node/main"); got.code != 0 {
 		w.t.Errorf("exit code %d, want 0 from the program itself", got.code)

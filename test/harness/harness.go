@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -24,10 +25,6 @@ import (
 	"github.com/numalet/numalet/cri/sim"
 	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
 )
-
-// Patience bounds every wait of a test. It is long because test machines are slow and shared; no
-// test measures time with it.
-const Patience = 60 * time.Second
 
 // Node is an agent with a directory, a runtime and device plugins of its own.
 type Node struct {
@@ -109,14 +106,23 @@ func NewOn(t testing.TB, endpoint string) *Node {
 	return n
 }
 
+// freePort is a port below those that Linux gives out by itself (ip_local_port_range), so that nobody
+// takes it while the agent is restarted.
 func freePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		port := 10_000 + rand.IntN(22_000)
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return port
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Fatal("no port is free")
+	return 0
 }
 
 // As is the node in a subtest: what is waited for in vain fails t. The agent is started and stopped

@@ -1,0 +1,238 @@
+package test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/agent/allocation"
+	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
+	"github.com/numalet/numalet/deviceplugin/checkpoint"
+	"github.com/numalet/numalet/test/harness"
+	memorystate "github.com/numalet/numalet/topology/memory/state"
+)
+
+// damages are what may have become of a file of assignments.
+func damages(good []byte) map[string][]byte {
+	out := map[string][]byte{
+		"empty": {}, "zeros": make([]byte, len(good)),
+		"newer": bytes.Replace(good, []byte(`"version":`), []byte(`"version":9`), 1),
+	}
+	for _, part := range []int{1, 4, 10, 13, 15} {
+		at := part * len(good) / 16
+		out[fmt.Sprintf("cut at %d/16", part)] = good[:at]
+		flipped := bytes.Clone(good)
+		flipped[at] ^= 1
+		out[fmt.Sprintf("flipped at %d/16", part)] = flipped
+	}
+	return out
+}
+
+// quarantined waits for the event about a file that was moved aside, and checks that it is kept as it
+// was; nil: it is a folder.
+func quarantined(t testing.TB, n *harness.Node, path string, content []byte) {
+	t.Helper()
+	aside, err := filepath.Glob(path + ".corrupt-*")
+	if err != nil || len(aside) != 1 {
+		t.Fatalf("moved aside: %v, %v", aside, err)
+	}
+	awaitLogged(t, n, `"Event" node="node" type="Warning" reason="StateFileQuarantined"`, aside[0])
+	if content != nil {
+		if raw, err := os.ReadFile(aside[0]); err != nil || !bytes.Equal(raw, content) {
+			t.Errorf("%s is not what it was: %v", aside[0], err)
+		}
+	}
+	if err := os.RemoveAll(aside[0]); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDamagedStateFile damages the state file in many ways, with ten pods running: it is moved aside
+// with an event, and everybody keeps what he has.
+func TestDamagedStateFile(t *testing.T) {
+	t.Parallel()
+	m := newMigrant(t, policies{"static", "Static", "best-effort"})
+	path := filepath.Join(m.Root, allocation.FileName)
+	for name, damaged := range damages(readFile(t, path)) {
+		m.restart(func() { writeFile(t, path, string(damaged)) })
+		m.check(name)
+		quarantined(t, m.Node, path, damaged)
+	}
+	m.restart(func() {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	})
+	m.check("missing")
+	m.restart(func() {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	})
+	m.check("a folder in its place")
+	quarantined(t, m.Node, path, nil)
+	m.admits("after all that")
+}
+
+func readFile(t testing.TB, path string) []byte {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// TestDamagedKubeletFiles: on the first start after a kubelet, its files that cannot be read are moved
+// aside with an event. Its pod is not restarted, and of what it is known to have nobody gets any.
+func TestDamagedKubeletFiles(t *testing.T) {
+	const uid, ownCPUs, device = "3b1c7c0e-5b0e-4f0e-9d55-6c1f4a0f2c11", "37-38", "gpu-5"
+	for _, file := range []string{
+		cpucheckpoint.FileName, memorystate.FileName,
+		filepath.Join("device-plugins", checkpoint.FileName),
+	} {
+		for _, name := range []string{"zeros", "cut", "a folder"} {
+			t.Run(filepath.Base(file)+" "+name, func(t *testing.T) {
+				t.Parallel()
+				n := harness.New(t)
+				eager(n)
+				n.Start()
+				n.Pod("own", strings.Replace(limited("own", "cpu: 2, memory: 1Gi, "+gpu+": 1"),
+					"metadata:\n", "metadata:\n  uid: "+uid+"\n", 1))
+				pod := awaitPod(n, "own-node", func(v1.Pod) error { return nil })
+				n.Kill()
+				pod.Status = v1.PodStatus{}
+				answer := &v1beta1.ContainerAllocateResponse{Envs: map[string]string{"GPU": device}}
+				byKubelet(t, n, &pod, ownCPUs, answer)
+				kubeletFiles(t, n, uid, ownCPUs, checkpoint.DevicesPerNUMA{2: {device}}, answer)
+				path := filepath.Join(n.Root, file)
+				content := damage(t, path, name)
+				since := lastCall(n)
+
+				n.Start()
+				plugin, _ := n.Plugin(gpu, "--devices=8", "--nodes=0-3")
+				n.AwaitPhase("own-node", v1.PodRunning)
+				quarantined(t, n, path, content)
+				n.Pod("new", limited("new", "cpu: 60, memory: 1Gi"))
+				n.AwaitPhase("new-node", v1.PodRunning)
+				for _, c := range n.Runtime.Journal(since) {
+					if c.Subject.Pod != "new-node" && c.Method != "UpdateContainerResources" {
+						t.Errorf("the runtime was told: %+v", c)
+					}
+				}
+				known := byName(assigned(t, n))["own-node"].Containers["main"]
+				if knows := known.CPUs.String() == ownCPUs; knows == (file == cpucheckpoint.FileName) {
+					t.Errorf("its CPUs are %q", known.CPUs)
+				}
+				if file != filepath.Join("device-plugins", checkpoint.FileName) {
+					if len(known.Devices) != 1 || known.Devices[0].IDs[0] != device {
+						t.Errorf("its devices are %+v", known.Devices)
+					}
+					if calls := allocations(t, plugin)[0]; calls != 0 {
+						t.Errorf("the plugin was asked %d times", calls)
+					}
+				}
+				main, extra := container(t, n, "own-node", "main"), container(t, n, "new-node", "main")
+				if both := cpusOf(main).Intersection(cpusOf(extra)); !both.IsEmpty() {
+					t.Errorf("both run on CPUs %s", both)
+				}
+			})
+		}
+	}
+}
+
+// damage changes the file, which may not be there yet, and returns what it has then; nil: a folder.
+func damage(t *testing.T, path, how string) []byte {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	switch how {
+	case "zeros":
+		raw = make([]byte, 200)
+	case "cut":
+		raw = raw[:len(raw)/2]
+	case "a folder":
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return nil
+	default:
+		t.Fatalf("damage %q", how)
+	}
+	writeFile(t, path, string(raw))
+	return raw
+}
+
+// TestStateFileCannotBeWritten: a pod whose assignment cannot be written waits and says so, nothing is
+// half written, others are not concerned, and the pod runs when the cause is gone.
+func TestStateFileCannotBeWritten(t *testing.T) {
+	for name, test := range map[string]struct {
+		// obstruct is in the way of the temporary file until remove.
+		obstruct, remove func(tmp string) error
+		reason           string
+	}{
+		"no space": { // once: the agent clears away what it could not write
+			obstruct: func(tmp string) error { return os.Symlink("/dev/full", tmp) },
+			remove:   func(string) error { return nil },
+			reason:   "no space left on device",
+		},
+		"not writable": {
+			obstruct: func(tmp string) error { return os.MkdirAll(filepath.Join(tmp, "x"), 0o700) },
+			remove:   os.RemoveAll,
+			reason:   "is a directory",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := harness.New(t)
+			n.Start()
+			plugin, _ := n.Plugin(gpu, "--devices=8", "--nodes=0-3")
+			n.Pod("old", twoDevices("old"))
+			n.AwaitPhase("old-node", v1.PodRunning)
+			path := filepath.Join(n.Root, allocation.FileName)
+			before, since := readFile(t, path), lastCall(n)
+			tmp := filepath.Join(n.Root, "."+allocation.FileName+".tmp")
+			if err := test.obstruct(tmp); err != nil {
+				t.Fatal(err)
+			}
+			n.Pod("new", twoDevices("new"))
+			awaitLogged(t, n, `"Pod waits"`, "new-node", "WaitingForStateFile", test.reason)
+			if name == "not writable" {
+				if !bytes.Equal(before, readFile(t, path)) {
+					t.Error("the state file is another one")
+				}
+				n.Pod("plain", plain("plain"))
+				n.AwaitPhase("plain-node", v1.PodRunning)
+			}
+			if err := test.remove(tmp); err != nil {
+				t.Fatal(err)
+			}
+			n.AwaitPhase("new-node", v1.PodRunning)
+			if pods := assigned(t, n).Pods; len(pods) != 2 {
+				t.Errorf("the state has %d pods", len(pods))
+			}
+			if calls := allocations(t, plugin)[0]; calls != 2 {
+				t.Errorf("the plugin was asked %d times for two pods", calls)
+			}
+			for _, c := range n.Runtime.Journal(since) {
+				if c.Subject.Pod == "old-node" {
+					t.Errorf("the pod that ran was touched: %+v", c)
+				}
+			}
+		})
+	}
+}

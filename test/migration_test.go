@@ -1,0 +1,392 @@
+package test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/allocation"
+	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
+	devicecheckpoint "github.com/numalet/numalet/deviceplugin/checkpoint"
+	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
+	"github.com/numalet/numalet/test/harness"
+	memorystate "github.com/numalet/numalet/topology/memory/state"
+)
+
+// policies are those of the three managers.
+type policies struct{ cpu, memory, topology string }
+
+func (p policies) String() string { return p.cpu + "+" + p.memory + "+" + p.topology }
+
+func allPolicies() (out []policies) {
+	for _, cpu := range []string{"none", "static"} {
+		for _, memory := range []string{"None", "Static"} {
+			for _, topology := range []string{"none", "best-effort", "restricted", "single-numa-node"} {
+				out = append(out, policies{cpu, memory, topology})
+			}
+		}
+	}
+	return out
+}
+
+// circuit is a closed walk along every ordered pair of the policies, each once (Hierholzer 1873).
+func circuit(all []policies) (walk []policies) {
+	left := map[policies][]policies{}
+	for _, from := range all {
+		for _, to := range all {
+			if from != to {
+				left[from] = append(left[from], to)
+			}
+		}
+	}
+	path := []policies{all[0]}
+	for len(path) > 0 {
+		at := path[len(path)-1]
+		if next := left[at]; len(next) > 0 {
+			left[at] = next[1:]
+			path = append(path, next[0])
+			continue
+		}
+		path = path[:len(path)-1]
+		walk = append(walk, at)
+	}
+	slices.Reverse(walk)
+	return walk
+}
+
+// TestEveryPolicyChange restarts agents under every ordered pair of the sixteen combinations of
+// policies, with ten pods running. See migrant.check for what must hold.
+func TestEveryPolicyChange(t *testing.T) {
+	const shards = 4
+	walk := circuit(allPolicies())
+	seen := map[[2]policies]bool{}
+	for i := 1; i < len(walk); i++ {
+		seen[[2]policies{walk[i-1], walk[i]}] = true
+	}
+	if len(seen) != 240 || len(walk) != 241 {
+		t.Fatalf("the walk has %d steps and %d pairs, want 240", len(walk)-1, len(seen))
+	}
+	for i := range shards {
+		part := walk[i*240/shards : (i+1)*240/shards+1]
+		t.Run(fmt.Sprintf("part %d", i), func(t *testing.T) {
+			t.Parallel()
+			// In the first part, which begins with policies none, nobody has anything of its own yet.
+			m := newMigrant(t, part[0])
+			if i > 0 {
+				m = newMigrant(t, policies{"static", "Static", "best-effort"})
+			}
+			tried := map[policies]bool{}
+			for _, p := range part {
+				m.goesTo(p)
+				m.check(p.String())
+				if !tried[p] {
+					m.admits(p.String())
+				}
+				tried[p] = true
+			}
+		})
+	}
+}
+
+// migrant is a node with ten pods whose agent is restarted in other ways.
+type migrant struct {
+	*harness.Node
+	t        *testing.T
+	gpu, nic *pluginsim.Client
+	policies policies
+
+	asked    [2]int // calls of Allocate
+	restarts map[string]int32
+	// held is what a container was found to have for itself, by pod/container.
+	held map[string]allocation.Container
+	// online are the machine's CPUs, of which the off-limits ones are not in the shared pool.
+	online, offLimits cpuset.CPUSet
+}
+
+// tenPods are what runs. Some get no place under the narrower policies, and keep what they have.
+var tenPods = map[string]string{
+	"plain":  plain("plain"),
+	"burst":  manifest("burst", "containers: [{name: main, image: sim.local/app, resources: {requests: {cpu: 500m}, limits: {cpu: 2}}}]"),
+	"part":   limited("part", "cpu: 1500m, memory: 1Gi, "+nic+": 1"),
+	"own":    limited("own", "cpu: 4, memory: 1Gi"),
+	"card":   limited("card", "cpu: 4, memory: 2Gi, "+gpu+": 2"),
+	"only":   manifest("only", "containers: [{name: main, image: sim.local/app, resources: {limits: {"+gpu+": 1}}}]"),
+	"large":  limited("large", "cpu: 2, memory: 40Gi"),
+	"pages":  limited("pages", "cpu: 1, memory: 1Gi, hugepages-2Mi: 512Mi"),
+	"spread": limited("spread", "cpu: 18, memory: 70Gi"),
+	"stages": manifest("stages", `initContainers:
+  - {name: side, image: sim.local/app, restartPolicy: Always, resources: {limits: {cpu: 1, memory: 1Gi}}}
+  - {name: init, image: sim.local/app, resources: {limits: {cpu: 4, memory: 2Gi, `+gpu+`: 1}}}
+  containers:
+  - {name: main, image: sim.local/app, resources: {limits: {cpu: 2, memory: 1Gi, `+gpu+`: 1}}}`,
+		"init: exit=0 after=1ms"),
+}
+
+func newMigrant(t *testing.T, p policies) *migrant {
+	n := harness.New(t)
+	eager(n)
+	staticMemory(n)
+	m := &migrant{
+		Node: n, t: t, held: map[string]allocation.Container{},
+		online: cpus(t, "0-63"), offLimits: cpuset.New(),
+	}
+	m.set(p)
+	n.Start()
+	m.gpu, _ = n.Plugin(gpu, "--devices=16", "--nodes=0-3")
+	m.nic, _ = n.Plugin(nic, "--devices=2", "--nodes=0-1")
+	for name, text := range tenPods {
+		n.Pod(name, text)
+	}
+	for name := range tenPods {
+		if name != "spread" || p.topology == "none" || p.topology == "best-effort" {
+			n.AwaitPhase(name+"-node", v1.PodRunning)
+		}
+	}
+	m.asked, m.restarts = m.allocated(), restartCounts(t, n)
+	m.check("start")
+	return m
+}
+
+func (m *migrant) set(p policies) {
+	m.policies = p
+	m.Settings["cpuManagerPolicy"], m.Settings["memoryManagerPolicy"] = p.cpu, p.memory
+	m.Settings["topologyManagerPolicy"] = p.topology
+}
+
+// goesTo restarts the agent under other policies.
+func (m *migrant) goesTo(p policies) {
+	m.t.Helper()
+	m.restart(func() { m.set(p) })
+}
+
+// restart restarts the agent with other settings. Nothing may be done to containers but an update.
+func (m *migrant) restart(change func()) {
+	m.t.Helper()
+	m.Kill()
+	since := lastCall(m.Node)
+	change()
+	m.Start()
+	m.Eventually("the ten pods run", func() error {
+		pods, err := m.Pods()
+		if err != nil {
+			return err
+		}
+		for name := range tenPods {
+			if st := pods[name+"-node"].Status; st.Phase != v1.PodRunning || len(st.ContainerStatuses) == 0 {
+				return fmt.Errorf("%s is %q: %s %s", name, st.Phase, st.Reason, st.Message)
+			}
+		}
+		return nil
+	})
+	m.Eventually("everything is in place", m.inPlace)
+	for _, c := range m.Runtime.Journal(since) {
+		if c.Method != "UpdateContainerResources" {
+			m.t.Errorf("under %s the runtime was told: %+v", m.policies, c)
+		}
+	}
+}
+
+func (m *migrant) allocated() [2]int {
+	return [2]int{allocations(m.t, m.gpu)[0], allocations(m.t, m.nic)[0]}
+}
+
+// check is what must hold after each restart, which is told by its name: nobody was restarted, no
+// plugin was asked, nobody has anything of another, who had something keeps it.
+func (m *migrant) check(name string) {
+	m.t.Helper()
+	if got := m.allocated(); got != m.asked {
+		m.t.Errorf("%s: Allocate was called: %v, was %v", name, got, m.asked)
+	}
+	if diff := cmp.Diff(m.restarts, restartCounts(m.t, m.Node)); diff != "" {
+		m.t.Errorf("%s: restart counts (-before +after):\n%s", name, diff)
+	}
+	m.Eventually("the state is sound", func() error { return m.sound() })
+	m.Eventually("the kubelet's files are of the policies", m.exported)
+	for key, c := range m.containers() {
+		was, known := m.held[key]
+		if known && fmt.Sprint(was) != fmt.Sprint(c) {
+			m.t.Errorf("%s: %s had\n%+v and has\n%+v", name, key, was, c)
+		}
+		m.held[key] = c
+	}
+	for key := range m.held {
+		if _, ok := m.containers()[key]; !ok {
+			m.t.Errorf("%s: %s has nothing any more", name, key)
+		}
+	}
+	if m.t.Failed() {
+		m.t.FailNow()
+	}
+}
+
+// containers is what each container has that has CPUs or devices of its own.
+func (m *migrant) containers() map[string]allocation.Container {
+	out := map[string]allocation.Container{}
+	for _, pod := range assigned(m.t, m.Node).Pods {
+		for name, c := range pod.Containers {
+			if pod.Name != "extra-node" && (!c.CPUs.IsEmpty() || len(c.Devices) > 0) {
+				out[pod.Name+"/"+name] = c
+			}
+		}
+	}
+	return out
+}
+
+// sound tells whether no CPU and no device is in two pods of the state.
+func (m *migrant) sound() error {
+	taken, devices := cpuset.New(), sets.New[string]()
+	for _, pod := range assigned(m.t, m.Node).Pods {
+		own := allocation.TakenBy(pod)
+		if both := taken.Intersection(own.CPUs); !both.IsEmpty() {
+			return fmt.Errorf("CPUs %s are assigned twice", both)
+		}
+		taken = taken.Union(own.CPUs)
+		for resource, ids := range own.Devices {
+			for id := range ids {
+				if key := resource + "=" + id; devices.Has(key) {
+					return fmt.Errorf("%s is assigned twice", key)
+				} else {
+					devices.Insert(key)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// inPlace compares where containers run with what the state says: under the static policy those
+// with CPUs of their own on these and all others elsewhere, under none everybody everywhere.
+func (m *migrant) inPlace() error {
+	state := assigned(m.t, m.Node)
+	shared := m.online.Difference(state.CPUs()).Difference(m.offLimits)
+	for _, c := range m.Runtime.State().Running() {
+		want, own := shared, cpuset.New()
+		for uid, pod := range state.Pods {
+			if string(uid) == c.UID {
+				own = pod.Containers[c.Subject.Container].CPUs
+			}
+		}
+		if !own.IsEmpty() {
+			want = own.Intersection(m.online)
+		}
+		if m.policies.cpu == "none" {
+			want = m.online
+		}
+		if has := cpusOf(c); !has.Intersection(m.online).Equals(want) && !want.IsEmpty() {
+			return fmt.Errorf("%s runs on %s, want %s", nameOf(c), has, want)
+		}
+	}
+	return nil
+}
+
+// exported looks at the kubelet's files.
+func (m *migrant) exported() error {
+	state := assigned(m.t, m.Node)
+	raw, err := os.ReadFile(filepath.Join(m.Root, cpucheckpoint.FileName))
+	if err != nil {
+		return err
+	}
+	own, err := cpucheckpoint.Decode(raw)
+	if err != nil {
+		return err
+	}
+	if raw, err = os.ReadFile(filepath.Join(m.Root, memorystate.FileName)); err != nil {
+		return err
+	}
+	memory, err := memorystate.Decode(raw)
+	if err != nil {
+		return err
+	}
+	if own.Policy != m.policies.cpu || memory.PolicyName != m.policies.memory {
+		return fmt.Errorf("they are of the policies %s and %s", own.Policy, memory.PolicyName)
+	}
+	taken := cpuset.New()
+	for _, containers := range own.Entries {
+		for _, cpus := range containers {
+			taken = taken.Union(cpus)
+		}
+	}
+	want := state.CPUs()
+	if own.Policy == "none" {
+		want = cpuset.New()
+	}
+	if !taken.Equals(want) || own.Policy == "none" == (len(own.Default.List()) > 0) {
+		return fmt.Errorf("CPUs %s are assigned, %s are not; want %s", taken, own.Default, want)
+	}
+	if static := memory.PolicyName == "Static"; static != (len(memory.Entries) > 0) {
+		return fmt.Errorf("the memory of %d pods", len(memory.Entries))
+	}
+	return errors.Join(m.devicesExported()...)
+}
+
+// deviceFile reads the kubelet's device checkpoint.
+func (m *migrant) deviceFile() ([]devicecheckpoint.PodDevicesEntry, map[string][]string, error) {
+	raw, err := os.ReadFile(filepath.Join(m.Root, "device-plugins", devicecheckpoint.FileName))
+	if err != nil {
+		return nil, nil, err
+	}
+	return devicecheckpoint.Decode(raw)
+}
+
+func (m *migrant) devicesExported() (errs []error) {
+	entries, _, err := m.deviceFile()
+	if err != nil {
+		return []error{err}
+	}
+	devices := sets.New[string]()
+	for _, e := range entries {
+		devices.Insert(e.IDs()...)
+	}
+	for _, pod := range assigned(m.t, m.Node).Pods {
+		for _, c := range pod.Containers {
+			for _, d := range c.Devices {
+				if !devices.HasAll(d.IDs...) {
+					errs = append(errs, fmt.Errorf("devices %v, which are assigned, are not among %v", d.IDs, devices))
+				}
+			}
+		}
+	}
+	return errs
+}
+
+// admits has a new pod with CPUs, memory and a device of its own come, run, and go.
+func (m *migrant) admits(name string) {
+	m.t.Helper()
+	m.Eventually("the plugin is back", func() error {
+		_, healthy, err := m.deviceFile()
+		if len(healthy[gpu]) == 0 {
+			err = errors.Join(err, errors.New("it has no devices"))
+		}
+		return err
+	})
+	m.Pod("extra", limited("extra", "cpu: 2, memory: 1Gi, "+gpu+": 1"))
+	m.AwaitPhase("extra-node", v1.PodRunning)
+	c := container(m.t, m.Node, "extra-node", "main")
+	if got := cpusOf(c).Size(); got != 2 && m.policies.cpu == "static" || len(devicesOf(c, gpu)) != 1 {
+		m.t.Errorf("%s: a new pod runs on %q with %v", name, c.CPUs, devicesOf(c, gpu))
+	}
+	if static := m.policies.memory == "Static"; static == (c.Mems == "") {
+		m.t.Errorf("%s: a new pod has its memory on %q", name, c.Mems)
+	}
+	m.Eventually("everybody has made room", m.inPlace)
+	if err := m.sound(); err != nil {
+		m.t.Error(err)
+	}
+	m.RemovePod("extra")
+	m.AwaitGone("extra-node")
+	m.Eventually("nothing is left of it", func() error {
+		if pod, held := byName(assigned(m.t, m.Node))["extra-node"]; held {
+			return fmt.Errorf("it holds %+v", pod)
+		}
+		return m.inPlace()
+	})
+	m.asked = m.allocated()
+}
