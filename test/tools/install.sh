@@ -1,13 +1,21 @@
 #!/bin/sh
-# Installs the Debian packages that the container tests need and that are missing. Without root
-# it names them in one line and exits 3.
+# Installs the Debian packages that the container tests need and that are missing; "install.sh numa"
+# those of the NUMA tests as well. Without root it names them in one line and exits 3.
 set -eu
 
 # package:a file that shows it is there
 wanted="
 runc:/usr/sbin/runc
+strace:/usr/bin/strace
 containernetworking-plugins:/usr/lib/cni/bridge
 "
+if [ "${1:-}" = numa ]; then
+	wanted="$wanted
+qemu-system-x86:/usr/bin/qemu-system-x86_64
+busybox-static:/usr/share/doc/busybox-static
+e2fsprogs:/sbin/mkfs.ext4|/usr/sbin/mkfs.ext4
+"
+fi
 
 missing=
 for entry in $wanted; do

@@ -1,0 +1,173 @@
+// Package numa_test boots a NUMA machine that an emulator makes, with a real kernel, containerd and
+// runc, and has the tests in guest run inside. Their results become subtests here, and a table.
+package numa_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// bootSeconds bounds each boot of the guest, with all that runs in it. It is long because an
+// emulated machine on a busy one is slow; no test measures time with it.
+const bootSeconds = 540
+
+// TestNUMA boots the machine twice on the same disk: what the first boot leaves running, the
+// second has to bring back.
+func TestNUMA(t *testing.T) {
+	kernel := require(t)
+	began := time.Now()
+	disk := makeDisk(t, kernel)
+	fmt.Printf("the disk was made in %.0f s\n", time.Since(began).Seconds())
+	for _, boot := range []struct{ name, run string }{
+		{"first boot", "cgroups:^TestHost|^TestUnifiedKill|^TestDeleteRoot,guest:^TestFirst"},
+		{"second boot", "guest:^TestSecond"},
+	} {
+		if !t.Run(boot.name, func(t *testing.T) {
+			began := time.Now()
+			results := run(t, kernel, disk, boot.run)
+			results.print(os.Stdout, fmt.Sprintf("%s, %.0f s", boot.name, time.Since(began).Seconds()))
+			results.subtests(t)
+		}) {
+			return
+		}
+	}
+}
+
+// require is the folder of the kernel, if all is there that the tests need.
+func require(t *testing.T) string {
+	t.Helper()
+	if runtime.GOARCH != "amd64" {
+		leaveOut(t, "the guest's kernel and programs are for amd64")
+	}
+	for name, from := range needs() {
+		if _, err := lookPath(name); err != nil {
+			leaveOut(t, fmt.Sprintf("%v: test/tools/install.sh numa installs %s", err, from))
+		}
+	}
+	if given := os.Getenv("NUMALET_KERNEL"); given != "" {
+		return given
+	}
+	cmd := exec.Command("../tools/kernel.sh")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		leaveOut(t, fmt.Sprintf("there is no kernel: %v", err))
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// leaveOut skips the test, or fails it where nothing may be left out.
+func leaveOut(t *testing.T, why string) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatalf("NUMA machine: %s", why)
+	}
+	t.Skipf("left out, NUMA machine: %s", why)
+}
+
+// run boots the guest and returns what its tests have to say when it has ended. The console's log
+// is kept when the test fails.
+func run(t *testing.T, kernel, disk, programs string) *results {
+	t.Helper()
+	boot, err := bootArgs(kernel, disk, "NUMALET_RUN="+programs,
+		fmt.Sprintf("NUMALET_SECONDS=%d", bootSeconds-30))
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := append(machineArgs(), boot...)
+	for try := 1; ; try++ {
+		console := filepath.Join(t.TempDir(), "console.log")
+		results, err := emulate(t.Context(), console, args)
+		if errors.Is(err, errNotUp) && try < tries {
+			fmt.Printf("try %d: %v\n", try, err)
+			continue
+		}
+		if err != nil {
+			t.Errorf("the guest did not end of its own accord: %v", err)
+		}
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("the end of the guest's console:\n%s", tail(keep(t, console), 40))
+			}
+		})
+		return results
+	}
+}
+
+// An emulator on a busy machine now and then starves the kernel that it boots, for good: the
+// CPUs of the guest wait for each other and get no turn. Nothing of ours runs by then.
+const (
+	upWithin = 90 * time.Second
+	tries    = 3
+)
+
+var errNotUp = fmt.Errorf("the guest's kernel was not up within %v", upWithin)
+
+// emulate runs the emulator until the guest has ended, was too slow, or ctx ends.
+func emulate(ctx context.Context, console string, args []string) (*results, error) {
+	ctx, cancel := context.WithTimeout(ctx, bootSeconds*time.Second)
+	defer cancel()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	qemu := exec.CommandContext(ctx, "qemu-system-x86_64",
+		append(args, "-serial", "file:"+console, "-serial", "stdio")...)
+	qemu.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var complaints bytes.Buffer
+	qemu.Stderr = &complaints
+	out, err := qemu.StdoutPipe()
+	if err != nil {
+		return &results{}, err
+	}
+	if err := qemu.Start(); err != nil {
+		return &results{}, err
+	}
+	watch := time.AfterFunc(upWithin, func() {
+		if text, _ := os.ReadFile(console); !bytes.Contains(text, []byte("init: the machine is up")) {
+			end(errNotUp)
+		}
+	})
+	defer watch.Stop()
+	results, readErr := read(out)
+	waitErr := qemu.Wait()
+	if cause := context.Cause(ctx); cause != nil {
+		return results, fmt.Errorf("%w: %w", cause, waitErr)
+	}
+	if waitErr != nil {
+		waitErr = fmt.Errorf("%w: %s", waitErr, complaints.String())
+	}
+	return results, errors.Join(readErr, waitErr)
+}
+
+// keep copies a file to where it stays, and returns its text.
+func keep(t *testing.T, file string) string {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	f, err := os.CreateTemp("", "numalet-console-*.log")
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	if _, err := io.Copy(f, bytes.NewReader(text)); err != nil {
+		return err.Error()
+	}
+	t.Logf("the guest's console is kept in %s", f.Name())
+	return string(text)
+}
+
+func tail(text string, lines int) string {
+	all := strings.SplitAfter(text, "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "")
+}
