@@ -12,6 +12,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/numalet/numalet/test/bench/managers"
 )
 
 // series is what cycles of the same kind and size gave together.
@@ -62,6 +64,7 @@ type figures struct {
 	values map[string]float64
 	series []series
 	many   int
+	tables []*managers.Table
 }
 
 // newFigures notes how busy the machine is before the run: the figures are worth little when it is.

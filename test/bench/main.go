@@ -1,5 +1,6 @@
 // Command bench measures the agent's own overhead: from a manifest in the watched directory to
-// its container started, and what the agent costs while nothing happens.
+// its container started, and what the agent costs while nothing happens; then the resource managers
+// by themselves.
 //
 // The agent, the simulated runtime and the device plugin are processes of their own, as on a real
 // node; the runtime takes no time of its own but for the calls themselves. When a container was
@@ -21,7 +22,7 @@ import (
 )
 
 // limit ends a run that hangs.
-const limit = 5 * time.Minute
+const limit = 10 * time.Minute
 
 // options are the sizes of a run.
 type options struct {
@@ -30,6 +31,8 @@ type options struct {
 	many        int // pods at once, and idle
 	rounds      int
 	idle        time.Duration
+	pods        bool
+	managers    bool
 }
 
 func main() {
@@ -40,6 +43,8 @@ func main() {
 	flag.IntVar(&o.many, "many", 200, "how many pods to start at once, at most 240")
 	flag.IntVar(&o.rounds, "rounds", 3, "how often to start many at once")
 	flag.DurationVar(&o.idle, "idle", 30*time.Second, "how long to look at idle pods")
+	flag.BoolVar(&o.pods, "pods", true, "measure the life of pods through the agent")
+	flag.BoolVar(&o.managers, "managers", true, "measure the resource managers by themselves")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -52,11 +57,28 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, o options) (err error) {
+func run(ctx context.Context, o options) error {
 	report, err := newFigures(o)
 	if err != nil {
 		return err
 	}
+	if o.pods {
+		if err := pods(ctx, o, report); err != nil {
+			return err
+		}
+		report.print(os.Stdout)
+	}
+	if o.managers {
+		if err := report.managers(ctx); err != nil {
+			return err
+		}
+		report.printTables(os.Stdout)
+	}
+	return report.write(o.out)
+}
+
+// pods measures what the agent adds to the life of pods.
+func pods(ctx context.Context, o options, report *figures) (err error) {
 	n, err := startNode(ctx, o.binary)
 	if err != nil {
 		return err
@@ -93,8 +115,7 @@ func run(ctx context.Context, o options) (err error) {
 	if err := n.idle(ctx, o, report); err != nil {
 		return err
 	}
-	report.print(os.Stdout)
-	return report.write(o.out)
+	return nil
 }
 
 // together starts many pods at once, some rounds; the last one watches the agent's /pods too.
