@@ -5,7 +5,7 @@ RUNTIME ?= sim
 RUN_FLAGS ?=
 export CGO_ENABLED ?= 0
 
-.PHONY: help build run test unit sim containerd race fuzz bench check clean
+.PHONY: help build run test unit sim containerd numa race fuzz bench proto check clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,7 +20,7 @@ run: build ## start the playground; RUNTIME=containerd (root) for real container
 	fi; exec $(BIN) playground --runtime=$(RUNTIME) $(RUN_FLAGS)
 
 test: ## install what is missing and run every tier of tests
-	@test/run.sh unit sim containerd
+	@test/run.sh unit sim containerd numa
 
 unit: ## only the tests beside the code
 	@test/run.sh unit
@@ -31,14 +31,20 @@ sim: ## only the built binary on the simulated runtime
 containerd: ## only the built binary on a real containerd (root)
 	@test/run.sh containerd
 
+numa: ## only the built binary in an emulated NUMA machine with a real kernel
+	@test/run.sh numa
+
 race: ## the unit tests under the race detector (needs gcc)
 	CGO_ENABLED=1 go test -race $$(go list ./... | grep -v '/numalet/test')
 
-fuzz: ## each fuzz target for FUZZTIME (10s)
-	@test/fuzz.sh $${FUZZTIME:-10s}
+fuzz: ## each fuzz target for FUZZTIME (10s); FUZZKEEP=N keeps N inputs of each
+	@test/fuzz.sh $${FUZZTIME:-10s} $${FUZZKEEP:-0}
 
 bench: build ## measure the agent's own overhead; writes bench/latest.json
 	go run ./test/bench -binary $(BIN) -out bench/latest.json
+
+proto: ## generate Go code from agent/podresources/watchv1/watch.proto (needs protoc)
+	@agent/podresources/watchv1/generate.sh
 
 check: ## gofmt and go vet
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these"; exit 1; }

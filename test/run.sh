@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs tiers of tests: unit, sim, containerd. Installs what a tier needs. A tier that cannot run
+# Runs tiers of tests: unit, sim, containerd, numa. Installs what a tier needs. A tier that cannot run
 # here is left out with one line that says why; in CI (CI=true) that is a failure.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -30,11 +30,15 @@ run_unit() {
 }
 
 run_sim() { # these tests mostly wait
-    go test -timeout 20m -parallel 6 ./test/ ./test/harness/...
+    go test -count=1 -timeout 20m -parallel 6 ./test/ ./test/harness/...
 }
 
 run_containerd() {
-    go test -timeout 20m ./test/containerd/...
+    go test -count=1 -timeout 20m ./test/containerd/...
+}
+
+run_numa() { # in its folder, so that its table is shown when it passes too
+    (cd test/numa && go test -count=1 -timeout 20m)
 }
 
 # prepare gets what tests with a real containerd need; some of them are beside the code. lacking
@@ -46,13 +50,36 @@ prepare() {
         lacking="needs root (containers, cgroups, mounts)"
     elif ! out=$(test/tools/install.sh 2>&1 | tee /dev/stderr); then
         lacking=$(tail -n 1 <<<"$out")
-    elif ! NUMALET_TOOLS=$(test/tools/build.sh); then
+    else
+        build
+    fi
+}
+
+build() {
+    if ! NUMALET_TOOLS=$(test/tools/build.sh); then
         lacking="containerd could not be built"
     else
         export NUMALET_TOOLS
     fi
 }
+
+# prepare_numa gets what the emulated machine needs beyond Go; lacking_numa says why it cannot run.
+# Root is needed to install only.
+lacking_numa=
+prepare_numa() {
+    local out lacking=
+    if ! out=$(test/tools/install.sh numa 2>&1 | tee /dev/stderr); then
+        lacking=$(tail -n 1 <<<"$out")
+    elif ! NUMALET_KERNEL=$(test/tools/kernel.sh); then
+        lacking="the guest's kernel could not be had"
+    else
+        export NUMALET_KERNEL
+        build
+    fi
+    lacking_numa=$lacking
+}
 case " $* " in *" unit "* | *" containerd "*) prepare ;; esac
+case " $* " in *" numa "*) prepare_numa ;; esac
 
 for name in "$@"; do
     case $name in
@@ -65,8 +92,15 @@ for name in "$@"; do
             tier containerd run_containerd
         fi
         ;;
+    numa)
+        if [ -n "$lacking_numa" ]; then
+            leave_out numa "$lacking_numa"
+        else
+            tier numa run_numa
+        fi
+        ;;
     *)
-        echo "unknown tier $name; there are unit, sim, containerd" >&2
+        echo "unknown tier $name; there are unit, sim, containerd, numa" >&2
         exit 2
         ;;
     esac
