@@ -142,6 +142,10 @@ func TestChooseWithOptions(t *testing.T) {
 			"4-6,20-22"},
 		{"the hint's socket next", nps4, socket, "0-1,24,64-65,88,32-63", 6, onNodes(0),
 			"0-1,24,64-65,88"},
+		{"the hint's socket next, though another one is fuller", nps4, socket, "0,8-32,64,72-96", 4,
+			onNodes(0), "0,8,64,72"},
+		{"a whole socket rather than parts of two", nps4, cpumanager.Options{}, "8-63,72-127", 64,
+			anywhere, "32-63,96-127"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStaticWith(t, c.machine.machine(t), cpus(t, "0"), c.options)
@@ -195,6 +199,23 @@ func TestChooseUnequalCores(t *testing.T) {
 
 // A node may have CPUs enough and yet no cores that make up the number: two nodes are then no more
 // than needed.
+// Node 0 has as many CPUs free as node 1, but on cores that others are on too.
+func TestHintsOfWholeCores(t *testing.T) {
+	for _, c := range []struct {
+		options cpumanager.Options
+		want    string
+	}{
+		{cpumanager.Options{}, "0 preferred; 1 preferred; 0-1"},
+		{cpumanager.Options{FullPCPUsOnly: true}, "1 preferred; 0-1"},
+	} {
+		s := newStaticWith(t, twoNodes.machine(t), cpus(t, "7"), c.options)
+		got := hintStrings(s.Hints(cpus(t, "0-5,12-13"), cpuset.New(), 4))
+		if got != c.want {
+			t.Errorf("%+v: got %s, want %s", c.options, got, c.want)
+		}
+	}
+}
+
 func TestHintsUnequalCores(t *testing.T) {
 	m := newMachine(t, unequal([]int{4, 4}, []int{3, 3}))
 	whole := cpumanager.Options{FullPCPUsOnly: true}

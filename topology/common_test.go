@@ -89,10 +89,19 @@ func TestCommonOfSetsAndWidths(t *testing.T) {
 		Amount: 1, Free: free(4),
 		Fits: func(s topology.NodeSet) bool { return !s.Has(3) },
 	}
+	picky := topology.Need{ // node 0 has all that node 5 has, and yet
+		Amount: 2, Width: 2, Free: free(0, 1, 2, 3, 4, 5),
+		Fits: func(s topology.NodeSet) bool { return s == set(3, 5) },
+	}
 	for name, test := range map[string]struct {
 		needs []topology.Need
 		want  string
 	}{
+		"sums do not tell all": {[]topology.Need{picky}, "3,5"},
+		"nor those of others do": {[]topology.Need{
+			{Amount: 2, Width: 2, Free: picky.Free, Additive: true}, picky}, "3,5"},
+		"must belong, to further sets too": {[]topology.Need{
+			{Amount: 1, Width: 2, Free: free(4), Must: set(4)}, grouped}, "4-5"},
 		"nothing is needed":       {nil, ""},
 		"widths differ":           {[]topology.Need{{Width: 1, Free: free(1)}, {Width: 2, Free: free(1, 2)}}, ""},
 		"of further sets":         {[]topology.Need{{Amount: 2, Width: 2, Free: free(1, 2, 3)}, grouped}, "2-3"},

@@ -1,0 +1,69 @@
+package memory_test
+
+import (
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
+)
+
+// A node in two groups stays out, whichever of the blocks is looked at last.
+func TestANodeInTwoGroupsIsNotUsed(t *testing.T) {
+	p := shape{{9, 0}, {9, 0}, {9, 0}}.static(t)
+	held := []memory.Block{block(2, 0, 1), block(1, 0), block(1, 0)}
+	for _, hint := range []topology.Hint{only(0), only(0, 1)} {
+		if blocks, err := p.Choose(held, nil, want(1), hint); err == nil {
+			t.Errorf("hint %s: placed on %s", hint, blocks[0].Nodes)
+		}
+	}
+	expected := []topology.Hint{preferred(2)}
+	got := p.Hints(held, nil, want(1))[0].Hints
+	if diff := gocmp.Diff(expected, got, gocmp.Comparer(equal)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestABlockOnANodeThatIsGoneIsAMisfit(t *testing.T) {
+	p := shape{{9, 0}, {9, 0}}.static(t)
+	held := []memory.Block{block(1, 0), block(1, 1, 2)} // node 1 alone would have room
+	expected := []memory.Block{block(1, 1, 2)}
+	if diff := gocmp.Diff(expected, p.Misfits(held), gocmp.Comparer(equal)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestHasRoom(t *testing.T) {
+	p := shape{{9, 0}, {9, 0}, {9, 0}}.static(t) // 8 GiB of each are for pods
+	for name, c := range map[string]struct {
+		held, blocks []memory.Block
+		want         bool
+	}{
+		"free":                {nil, []memory.Block{block(8, 0)}, true},
+		"too large":           {nil, []memory.Block{block(9, 0)}, false},
+		"beside another":      {[]memory.Block{block(3, 0)}, []memory.Block{block(5, 0)}, true},
+		"no room beside it":   {[]memory.Block{block(4, 0)}, []memory.Block{block(5, 0)}, false},
+		"in the same group":   {[]memory.Block{block(9, 0, 1)}, []memory.Block{block(7, 0, 1)}, true},
+		"alone in a group":    {[]memory.Block{block(1, 0, 1)}, []memory.Block{block(1, 1)}, false},
+		"a group over one":    {[]memory.Block{block(1, 1)}, []memory.Block{block(1, 0, 1)}, false},
+		"groups that overlap": {[]memory.Block{block(1, 0, 1)}, []memory.Block{block(1, 1, 2)}, false},
+	} {
+		if got := p.HasRoom(c.held, c.blocks); got != c.want {
+			t.Errorf("%s: got %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// A group that others use is found by what is needed of it as well: its nodes are in no other set.
+func TestNeedsNameGroups(t *testing.T) {
+	p := shape{{9, 0}, {9, 0}, {9, 0}, {9, 0}}.static(t)
+	held := []memory.Block{block(1, 0, 1), block(1, 2), block(1, 3)}
+	needs := p.Needs(held, nil, want(12))
+	if got := topology.Common(nodes(0, 1, 2, 3), needs); got != nodes(0, 1) {
+		t.Errorf("got %q", got)
+	}
+	if got := topology.Common(nodes(0, 1, 2, 3), p.Needs(held, nil, want(16))); !got.IsEmpty() {
+		t.Errorf("without room: got %q", got)
+	}
+}
