@@ -275,23 +275,27 @@ func (p *pod) until(name string, want cri.ContainerState) cri.Container {
 	}
 }
 
-// stopSandbox stops the sandbox and waits until it is listed as not ready: containerd returns
-// before it has seen the sandbox's exit, and takes containers until then.
+// stopSandbox stops the sandbox and waits until the runtime's list and its status say so:
+// containerd answers before its list has seen the exit, and takes containers until then.
 func (p *pod) stopSandbox() {
 	p.t.Helper()
 	ctx, cancel := p.context(p.t)
 	defer cancel()
-	if err := p.client.Runtime().StopPodSandbox(ctx, p.id); err != nil {
+	run := p.client.Runtime()
+	if err := run.StopPodSandbox(ctx, p.id); err != nil {
 		p.t.Fatal(err)
 	}
-	deadline := time.Now().Add(p.opts.Wait)
 	for {
-		got := p.read().Sandboxes
-		if len(got) == 1 && !got[0].Ready {
-			return
+		listed, err := run.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{Id: p.id})
+		if err != nil {
+			p.t.Fatalf("wait until the sandbox is listed as not ready: %v", err)
 		}
-		if time.Now().After(deadline) {
-			p.t.Fatalf("after stop: %+v, want one sandbox, not ready", got)
+		got := p.read().Sandboxes
+		if len(listed) != 1 || len(got) != 1 {
+			p.t.Fatalf("after stop: listed %v, read %+v, want one sandbox", listed, got)
+		}
+		if listed[0].GetState() == runtimeapi.PodSandboxState_SANDBOX_NOTREADY && !got[0].Ready {
+			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
