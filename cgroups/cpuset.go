@@ -11,19 +11,32 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// allowedCPUs has the CPUs that a cgroup was given; both versions call it that. The kernel may let
-// its processes run on fewer, or on others when none of them is online.
-const allowedCPUs = "cpuset.cpus"
+// allowedCPUs and allowedMems have the CPUs and the memory nodes that a cgroup was given; both
+// versions call them that. The kernel may let its processes use fewer, or others when none of them
+// is online (cgroup v2: cpuset.cpus.effective, cpuset.mems.effective).
+const (
+	allowedCPUs = "cpuset.cpus"
+	allowedMems = "cpuset.mems"
+)
 
 // Container is the cgroup of a container, made by the runtime.
-type Container struct{ dir string }
+type Container struct {
+	cpuset string // its folder in the hierarchy that has the controller
+	cpu    cpuGroup
+}
 
 // CPUs is cpuset.cpus in the kernel's list syntax: "" on cgroup v2 where none was set. The error is
 // fs.ErrNotExist when the cgroup is gone.
-func (c Container) CPUs() (string, error) { return readCPUs(c.dir) }
+func (c Container) CPUs() (string, error) { return readSet(c.cpuset, allowedCPUs) }
 
-func readCPUs(dir string) (string, error) {
-	raw, err := os.ReadFile(filepath.Join(dir, allowedCPUs))
+// Mems is cpuset.mems likewise.
+func (c Container) Mems() (string, error) { return readSet(c.cpuset, allowedMems) }
+
+// CPULimit is the container's CPU quota.
+func (c Container) CPULimit() (CPULimit, error) { return c.cpu.limit() }
+
+func readSet(dir, file string) (string, error) {
+	raw, err := os.ReadFile(filepath.Join(dir, file))
 	return strings.TrimSpace(string(raw)), err
 }
 
@@ -35,14 +48,17 @@ func (t *Tree) FindContainer(uid types.UID, id string) (Container, error) {
 		return Container{}, err
 	}
 	for _, class := range classes() {
-		dir := t.cpusetDir(podGroup(t.root, class, uid))
+		pod := podGroup(t.root, class, uid)
+		dir := t.cpusetDir(pod)
 		names, err := childDirs(dir)
 		if err != nil {
 			return Container{}, err
 		}
 		for _, name := range names {
 			if isContainer(name, id) {
-				return Container{filepath.Join(dir, name)}, nil
+				cpu := t.cpuGroup(pod)
+				cpu.dir = filepath.Join(cpu.dir, name)
+				return Container{filepath.Join(dir, name), cpu}, nil
 			}
 		}
 	}
@@ -55,10 +71,13 @@ func isContainer(dir, id string) bool {
 }
 
 // cpusetDir is the group's folder in the hierarchy that has the cpuset controller.
-func (t *Tree) cpusetDir(g group) string {
+func (t *Tree) cpusetDir(g group) string { return t.controllerDir("cpuset", g) }
+
+// controllerDir is the group's folder in the hierarchy that has a controller.
+func (t *Tree) controllerDir(controller string, g group) string {
 	switch k := t.kernel.(type) {
 	case *legacy:
-		return filepath.Join(k.mount, "cpuset", g.path(t.driver))
+		return filepath.Join(k.mount, controller, g.path(t.driver))
 	case *unified:
 		return filepath.Join(k.mount, g.path(t.driver))
 	default:
@@ -69,37 +88,52 @@ func (t *Tree) cpusetDir(g group) string {
 // WidenCPUs lets pods, and the groups that they are in, run on all CPUs of the cgroup root. That
 // is so from the start, but on cgroup v1 a CPU that goes offline leaves every cpuset for good, and
 // a container cannot get it back before those above it have it. On v2 there is nothing to do.
-func (t *Tree) WidenCPUs() error {
+func (t *Tree) WidenCPUs() error { return t.widen(allowedCPUs) }
+
+// WidenMems lets them use the memory of all nodes of the cgroup root likewise.
+func (t *Tree) WidenMems() error { return t.widen(allowedMems) }
+
+func (t *Tree) widen(file string) error {
 	if _, ok := t.kernel.(*legacy); !ok {
 		return nil
 	}
-	all, err := readCPUs(t.cpusetDir(t.root))
+	all, err := readSet(t.cpusetDir(t.root), file)
 	if err != nil {
-		return fmt.Errorf("read CPUs of the cgroup root: %w", err)
+		return fmt.Errorf("read %s of the cgroup root: %w", file, err)
 	}
 	var errs []error
 	for _, class := range classes() {
 		dir := t.cpusetDir(qosGroup(t.root, class))
-		errs = append(errs, widen(dir, all))
+		errs = append(errs, writeOther(dir, file, all))
 		names, err := childDirs(dir)
 		errs = append(errs, err)
 		for _, name := range names {
 			if _, pod := parsePod(t.driver, name); pod {
-				errs = append(errs, widen(filepath.Join(dir, name), all))
+				errs = append(errs, writeOther(filepath.Join(dir, name), file, all))
 			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// widen writes the CPUs of a cgroup that exists and has others.
-func widen(dir, cpus string) error {
-	has, err := readCPUs(dir)
-	if err == nil && has != cpus {
-		err = os.WriteFile(filepath.Join(dir, allowedCPUs), []byte(cpus), 0)
+// writeOther writes the set of a cgroup that exists and has another one.
+func writeOther(dir, file, set string) error {
+	has, err := readSet(dir, file)
+	if err == nil && has != set {
+		err = writeExisting(dir, file, set)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return err
+}
+
+// writeExisting writes a file of a cgroup; the error is fs.ErrNotExist when that is gone.
+func writeExisting(dir, file, text string) error {
+	f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
 }

@@ -63,6 +63,10 @@ func TestFindContainer(t *testing.T) {
 				if got, err := found.CPUs(); got != "2-3" || err != nil {
 					t.Errorf("CPUs() = %q, %v", got, err)
 				}
+				h.file(at+c.dir+"/cpuset.mems", "0,2")
+				if got, err := found.Mems(); got != "0,2" || err != nil {
+					t.Errorf("Mems() = %q, %v", got, err)
+				}
 				if err := os.RemoveAll(filepath.Join(h.mount, at+c.dir)); err != nil {
 					t.Fatal(err)
 				}
@@ -83,16 +87,19 @@ func TestFindContainer(t *testing.T) {
 func TestWidenCPUs(t *testing.T) {
 	h := newHost(t).legacy("cpu", "cpuacct", "cpuset", "memory")
 	h.write("/cpuset", "0-3")
+	h.file("/cpuset/cpuset.mems", "0-1")
 	widened := []string{
 		"/kubepods", "/kubepods/podg", "/kubepods/burstable", "/kubepods/burstable/podb",
 		"/kubepods/besteffort", "/kubepods/besteffort/pode",
 	}
 	for _, dir := range widened {
 		h.write("/cpuset"+dir, "0-2")
+		h.file("/cpuset"+dir+"/cpuset.mems", "0")
 	}
 	left := []string{"/kubepods/podg/c0ffee", "/kubepods/foreign", "/other"}
 	for _, dir := range left {
 		h.write("/cpuset"+dir, "0-1")
+		h.file("/cpuset"+dir+"/cpuset.mems", "0")
 	}
 	tree := h.treeOf(Cgroupfs)
 	for range 2 {
@@ -100,11 +107,20 @@ func TestWidenCPUs(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, dir := range widened {
-			expect(t, h.mount+"/cpuset"+dir, allowedCPUs, "0-3")
+			expect(t, h.mount+"/cpuset"+dir, allowedCPUs, "0-3", allowedMems, "0")
 		}
 		for _, dir := range left {
 			expect(t, h.mount+"/cpuset"+dir, allowedCPUs, "0-1")
 		}
+	}
+	if err := tree.WidenMems(); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range widened {
+		expect(t, h.mount+"/cpuset"+dir, allowedMems, "0-1")
+	}
+	for _, dir := range left {
+		expect(t, h.mount+"/cpuset"+dir, allowedMems, "0")
 	}
 	// A group that has them is not written.
 	file := filepath.Join(h.mount, "cpuset/kubepods", allowedCPUs)
@@ -142,7 +158,7 @@ func TestWidenCPUsOnHost(t *testing.T) {
 		tree.EnsurePod(t.Context(), pod, PodOptions{})); err != nil {
 		t.Fatal(err)
 	}
-	all, err := readCPUs(tree.cpusetDir(tree.root))
+	all, err := readSet(tree.cpusetDir(tree.root), allowedCPUs)
 	if err != nil || all == "0" {
 		t.Skipf("needs two CPUs: has %q, %v", all, err)
 	}
@@ -172,7 +188,7 @@ func BenchmarkReadCPUs(b *testing.B) {
 		b.Skip("no cgroup v1 cpuset on this machine")
 	}
 	for b.Loop() {
-		if _, err := (Container{real}).CPUs(); err != nil {
+		if _, err := (Container{cpuset: real}).CPUs(); err != nil {
 			b.Fatal(err)
 		}
 	}

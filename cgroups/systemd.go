@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/coreos/go-systemd/v22/dbus"
 	godbus "github.com/godbus/dbus/v5"
@@ -70,6 +71,17 @@ func (s *systemd) ensure(ctx context.Context, g group, r Resources) error {
 		return fmt.Errorf("start %s: %w", g.slice(), err)
 	}
 	return wait(ctx, "start", g.slice(), done)
+}
+
+// limit tells systemd the CPU quota of a slice that is there.
+func (s *systemd) limit(ctx context.Context, g group, l CPULimit) error {
+	conn, err := s.connect(ctx)
+	if err != nil {
+		return fmt.Errorf("connect to systemd: %w", err)
+	}
+	defer conn.Close()
+	r := Resources{Quota: l.Quota, Period: time.Duration(l.Period) * time.Microsecond}
+	return conn.SetUnitPropertiesContext(ctx, g.slice(), true, s.values(r)...)
 }
 
 func (s *systemd) stop(ctx context.Context, g group) error {

@@ -1,0 +1,147 @@
+package cgroups
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// CPULimit is how much CPU time a cgroup gets: Quota microseconds in each Period of so many, or
+// Unlimited (Documentation/scheduler/sched-bwc.rst). The zero value says nothing.
+type CPULimit struct{ Quota, Period int64 }
+
+// Same tells whether both mean the same. Without a limit the period has no meaning.
+func (l CPULimit) Same(o CPULimit) bool {
+	return l == o || l.Quota == Unlimited && o.Quota == Unlimited
+}
+
+// String is in the words of cpu.max.
+func (l CPULimit) String() string {
+	quota := strconv.FormatInt(l.Quota, 10)
+	if l.Quota == Unlimited {
+		quota = unlimited
+	}
+	if l.Period == 0 {
+		return quota
+	}
+	return fmt.Sprintf("%s %d", quota, l.Period)
+}
+
+const unlimited = "max"
+
+// CPULimit is the quota of r, zero if it has none.
+func (r Resources) CPULimit() CPULimit {
+	if r.Quota == 0 {
+		return CPULimit{}
+	}
+	return CPULimit{Quota: r.Quota, Period: r.Period.Microseconds()}
+}
+
+// cpuGroup is a cgroup's folder in the hierarchy that has the CPU controller.
+type cpuGroup struct {
+	dir     string
+	unified bool
+}
+
+func (t *Tree) cpuGroup(g group) cpuGroup {
+	_, v2 := t.kernel.(*unified)
+	return cpuGroup{t.controllerDir("cpu", g), v2}
+}
+
+const (
+	maxFile    = "cpu.max"           // cgroup v2
+	quotaFile  = "cpu.cfs_quota_us"  // v1
+	periodFile = "cpu.cfs_period_us" // v1
+)
+
+func (c cpuGroup) limit() (CPULimit, error) {
+	var text string
+	var err error
+	if c.unified {
+		text, err = readSet(c.dir, maxFile)
+	} else {
+		var period string
+		if text, err = readSet(c.dir, quotaFile); err == nil {
+			period, err = readSet(c.dir, periodFile)
+		}
+		text += " " + period
+	}
+	if err != nil {
+		return CPULimit{}, err
+	}
+	return parseCPULimit(text)
+}
+
+// parseCPULimit parses the content of cpu.max; a quota of -1 is that of cgroup v1.
+func parseCPULimit(text string) (CPULimit, error) {
+	quota, period, _ := strings.Cut(text, " ")
+	if quota == unlimited {
+		quota = strconv.Itoa(Unlimited)
+	}
+	var l CPULimit
+	var err error
+	if l.Quota, err = strconv.ParseInt(quota, 10, 64); err == nil {
+		l.Period, err = strconv.ParseInt(period, 10, 64)
+	}
+	if err != nil {
+		return CPULimit{}, fmt.Errorf("parse CPU quota %q: %w", text, err)
+	}
+	return l, nil
+}
+
+func (c cpuGroup) setLimit(l CPULimit) error {
+	if c.unified {
+		return writeExisting(c.dir, maxFile, l.String())
+	}
+	// The kernel compares each value with the quotas of the groups inside. Without a quota any
+	// period will do.
+	err := writeExisting(c.dir, quotaFile, strconv.Itoa(Unlimited))
+	if err == nil && l.Period > 0 {
+		err = writeExisting(c.dir, periodFile, strconv.FormatInt(l.Period, 10))
+	}
+	if err == nil && l.Quota != Unlimited {
+		err = writeExisting(c.dir, quotaFile, strconv.FormatInt(l.Quota, 10))
+	}
+	return err
+}
+
+// Pod is the cgroup of a pod that has one.
+type Pod struct {
+	group   group
+	cpu     cpuGroup
+	systemd *systemd // nil unless it is the driver
+}
+
+// FindPod finds the cgroup of a pod. The error is fs.ErrNotExist when there is none (yet).
+func (t *Tree) FindPod(uid types.UID) (Pod, error) {
+	if err := checkUID(uid); err != nil {
+		return Pod{}, err
+	}
+	for _, class := range classes() {
+		g := podGroup(t.root, class, uid)
+		if cpu := t.cpuGroup(g); exists(cpu.dir) {
+			return Pod{g, cpu, t.systemd}, nil
+		}
+	}
+	return Pod{}, fmt.Errorf("find cgroup of pod %s: %w", uid, fs.ErrNotExist)
+}
+
+// CPULimit is the pod's CPU quota. The error is fs.ErrNotExist when the cgroup is gone.
+func (p Pod) CPULimit() (CPULimit, error) { return p.cpu.limit() }
+
+// SetCPULimit changes the pod's CPU quota and nothing else. It does not make a cgroup that is gone.
+func (p Pod) SetCPULimit(ctx context.Context, l CPULimit) error {
+	if p.systemd != nil {
+		if err := p.systemd.limit(ctx, p.group, l); err != nil {
+			return fmt.Errorf("set CPU quota of %s: %w", p.group.slice(), err)
+		}
+	}
+	if err := p.cpu.setLimit(l); err != nil {
+		return fmt.Errorf("set CPU quota of %s to %s: %w", p.cpu.dir, l, err)
+	}
+	return nil
+}

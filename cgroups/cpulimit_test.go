@@ -1,0 +1,158 @@
+package cgroups
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// file makes a file of a cgroup.
+func (h host) file(name, text string) {
+	h.t.Helper()
+	h.mkdir(filepath.Dir(filepath.Join(h.mount, name)))
+	if err := os.WriteFile(filepath.Join(h.mount, name), []byte(text+"\n"), 0o644); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func expectLimit(t *testing.T, what string, read func() (CPULimit, error), want CPULimit) {
+	t.Helper()
+	if got, err := read(); got != want || err != nil {
+		t.Errorf("%s has the quota %v, %v; want %v", what, got, err, want)
+	}
+}
+
+// TestCPULimits reads the quotas of a container and of its pod, and changes the pod's.
+func TestCPULimits(t *testing.T) {
+	for _, class := range classes() {
+		pod := podGroup(nil, class, "a-b").path(Cgroupfs)
+		h := newHost(t).legacy("cpu", "cpuacct", "cpuset", "memory")
+		h.write("/cpuset"+pod+"/c0ffee", "2-3")
+		h.file("/cpu"+pod+"/c0ffee/cpu.cfs_quota_us", "200000")
+		h.file("/cpu"+pod+"/c0ffee/cpu.cfs_period_us", "100000")
+		h.file("/cpu"+pod+"/cpu.cfs_quota_us", "-1")
+		h.file("/cpu"+pod+"/cpu.cfs_period_us", "50000")
+		testCPULimits(t, h.treeOf(Cgroupfs), 50000)
+		expect(t, h.mount+"/cpu"+pod, "cpu.cfs_quota_us", "-1", "cpu.cfs_period_us", "100000")
+
+		h = newHost(t).unified(allControllers)
+		h.write(pod+"/c0ffee", "2-3")
+		h.file(pod+"/c0ffee/cpu.max", "200000 100000")
+		h.file(pod+"/cpu.max", "max 100000")
+		testCPULimits(t, h.treeOf(Cgroupfs), 100000)
+		expect(t, h.mount+pod, "cpu.max", "max 100000")
+	}
+}
+
+func testCPULimits(t *testing.T, tree *Tree, period int64) {
+	t.Helper()
+	c, err := tree.FindContainer("a-b", "c0ffee")
+	if err != nil {
+		t.Fatal(err)
+	}
+	expectLimit(t, "the container", c.CPULimit, CPULimit{200000, 100000})
+	pod, err := tree.FindPod("a-b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	expectLimit(t, "the pod", pod.CPULimit, CPULimit{Unlimited, period})
+	for _, l := range []CPULimit{{150000, 50000}, {Unlimited, 100000}} {
+		if err := pod.SetCPULimit(t.Context(), l); err != nil {
+			t.Fatal(err)
+		}
+		expectLimit(t, "the pod", pod.CPULimit, l)
+	}
+	for _, uid := range []types.UID{"other", "", "../a-b"} {
+		if got, err := tree.FindPod(uid); err == nil {
+			t.Errorf("pod %q has %v", uid, got)
+		}
+	}
+	gone := pod
+	gone.cpu.dir += "-gone"
+	if err := gone.SetCPULimit(t.Context(), CPULimit{1000, 1000}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a cgroup that is gone: %v", err)
+	}
+	if exists(gone.cpu.dir) {
+		t.Error("a cgroup that was gone has been made")
+	}
+}
+
+// systemd would set back what it was not told.
+func TestCPULimitThroughSystemd(t *testing.T) {
+	h := newHost(t).unified(allControllers)
+	tree, b := newSystemdTree(t, h)
+	pod := podGroup(nil, v1.PodQOSGuaranteed, "0c-1")
+	h.file(pod.path(Systemd)+"/cpu.max", "max 100000")
+	found, err := tree.FindPod("0c-1")
+	if err == nil {
+		err = found.SetCPULimit(t.Context(), CPULimit{33300, 100000})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, h.mount+pod.path(Systemd), "cpu.max", "33300 100000")
+	want := []string{"set kubepods-pod0c_1.slice CPUQuotaPeriodUSec=100000 CPUQuotaPerSecUSec=340000"}
+	if !slices.Equal(b.calls, want) {
+		t.Errorf("systemd was told %q, want %q", b.calls, want)
+	}
+}
+
+func TestSameCPULimit(t *testing.T) {
+	for _, c := range []struct {
+		a, b CPULimit
+		same bool
+	}{
+		{CPULimit{Unlimited, 100000}, CPULimit{Quota: Unlimited}, true},
+		{CPULimit{1000, 1000}, CPULimit{1000, 1000}, true},
+		{CPULimit{1000, 1000}, CPULimit{2000, 2000}, false},
+		{CPULimit{1000, 1000}, CPULimit{Unlimited, 1000}, false},
+	} {
+		if c.a.Same(c.b) != c.same || c.b.Same(c.a) != c.same {
+			t.Errorf("%v and %v: the same is %v", c.a, c.b, !c.same)
+		}
+	}
+	for _, text := range []string{"", "max", "x 1", "1 x"} {
+		if got, err := parseCPULimit(text); err == nil {
+			t.Errorf("%q is %v", text, got)
+		}
+	}
+}
+
+// TestCPULimitOnHost has the kernel of this machine take the values. On cgroup v1 it refuses a group
+// more than those above it have.
+func TestCPULimitOnHost(t *testing.T) {
+	root, _ := ownRoot(t)
+	tree, err := New(Config{Root: root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	two := list("cpu", "2", "memory", "64Mi")
+	pod := testPod("aa-11", two, two)
+	err = errors.Join(tree.EnsureNode(t.Context(), Resources{}),
+		tree.EnsurePod(t.Context(), pod, PodOptions{}))
+	found, err1 := tree.FindPod(pod.UID)
+	if err := errors.Join(err, err1); err != nil {
+		t.Fatal(err)
+	}
+	expectLimit(t, "the pod", found.CPULimit, CPULimit{200000, 100000})
+	inside := podGroup(tree.root, v1.PodQOSGuaranteed, pod.UID).child("c")
+	limit := Resources{Quota: 200000, Period: DefaultPeriod}
+	if err := tree.kernel.apply(inside.path(Cgroupfs), limit); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []CPULimit{{Unlimited, 100000}, {100000, 50000}, {200000, 100000}} {
+		if err := found.SetCPULimit(t.Context(), l); err != nil {
+			t.Fatal(err)
+		}
+		expectLimit(t, "the pod", found.CPULimit, l)
+	}
+	if err := tree.RemovePod(t.Context(), pod.UID); err != nil {
+		t.Fatal(err)
+	}
+}
