@@ -191,9 +191,7 @@ func (a *Agent) actuator(volumes *volume.Volumes, tree *cgroups.Tree, dns cri.DN
 				SeccompDefault: *k.SeccompDefault,
 				SeccompRoot:    filepath.Join(a.cfg.RootDir, "seccomp"),
 			},
-			PodCgroup: cgroups.PodOptions{
-				NoQuota: !*k.CPUCFSQuota, Period: k.CPUCFSQuotaPeriod.Duration, Pids: *k.PodPidsLimit,
-			},
+			PodCgroup: a.podCgroup,
 		},
 		Event: a.event, Started: a.parts.measures.started,
 	})

@@ -11,9 +11,6 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/agent/cpupool"
-	"github.com/numalet/numalet/cgroups"
-	"github.com/numalet/numalet/cpumanager"
 )
 
 // Reasons of events about CPUs that a container has for itself.
@@ -21,31 +18,6 @@ const (
 	reasonOffline = "CPUOffline"
 	reasonOnline  = "CPUOnline"
 )
-
-// cpuPool keeps the CPU sets of containers.
-func (a *Agent) cpuPool(tree *cgroups.Tree) *cpupool.Pool {
-	k := &a.cfg.Kubelet
-	a.parts.offline = offlineCPUs{}
-	c := cpupool.Config{
-		Static: func() *cpumanager.Static { return a.facts.hardware.Get().CPUs },
-		Online: func() cpuset.CPUSet { return a.Machine().Online() },
-		State:  a.store.State, Runtime: a.client.Runtime(), Observer: a.observer,
-		Period:   k.CPUManagerReconcilePeriod.Duration,
-		Repaired: a.parts.measures.repairs.Inc,
-	}
-	if *k.CPUCFSQuota {
-		period := cmp.Or(k.CPUCFSQuotaPeriod.Duration, cgroups.DefaultPeriod)
-		c.Quota = func(cpus int) cpupool.Quota {
-			return cpupool.Quota{
-				Quota: cgroups.Quota(int64(cpus)*1000, period), Period: period.Microseconds(),
-			}
-		}
-	}
-	if tree != nil {
-		c.Cgroups = tree
-	}
-	return cpupool.New(c)
-}
 
 // tellOffline has events for pods whose own CPUs went offline or came back since the last call. The
 // chores call it, one at a time.

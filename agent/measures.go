@@ -13,6 +13,7 @@ import (
 
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/cpupool"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/cri"
@@ -30,7 +31,8 @@ type measures struct {
 	memoryPinning, memoryPinErr               *metrics.Counter
 	topologyTook                              *metrics.Histogram
 	sharedPool, exclusive                     *metrics.Gauge
-	repairs                                   *metrics.Counter
+	// repairs are those of cgroups that something else had changed.
+	repairs map[cpupool.Repair]*metrics.Counter
 }
 
 func newMeasures(registry metrics.KubeRegistry, node string) (*measures, error) {
@@ -65,15 +67,22 @@ func newMeasures(registry metrics.KubeRegistry, node string) (*measures, error) 
 			"Size of the shared CPU pool, in millicores."),
 		exclusive: gauge("kubelet_cpu_manager_exclusive_cpu_allocation_count",
 			"CPUs that containers have for themselves."),
-		repairs: counter("numalet_cpu_set_repairs_total",
-			"CPU sets of containers put right that something else had changed."),
+		repairs: map[cpupool.Repair]*metrics.Counter{
+			cpupool.CPUSet: counter("numalet_cpu_set_repairs_total",
+				"CPU sets of containers put right that something else had changed."),
+			cpupool.MemoryNodes: counter("numalet_memory_nodes_repairs_total",
+				"Memory nodes of containers put right that something else had changed."),
+			cpupool.CPUQuota: counter("numalet_cpu_quota_repairs_total",
+				"CPU quotas of containers and pods put right that something else had changed."),
+		},
 		perNUMA: gauges("kubelet_cpu_manager_allocation_per_numa",
 			"CPUs that containers have for themselves, by NUMA node.", "numa_node"),
 	}
 	for _, c := range []metrics.Registerable{
 		m.nodeName, m.desired, m.active, m.rejections, m.containers, m.containerErrors, m.pods,
 		m.podErrors, m.topology, m.topologyErrors, m.topologyTook, m.pinning, m.pinErr,
-		m.memoryPinning, m.memoryPinErr, m.sharedPool, m.exclusive, m.perNUMA, m.repairs,
+		m.memoryPinning, m.memoryPinErr, m.sharedPool, m.exclusive, m.perNUMA,
+		m.repairs[cpupool.CPUSet], m.repairs[cpupool.MemoryNodes], m.repairs[cpupool.CPUQuota],
 	} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("register metric %s: %w", c.FQName(), err)
@@ -137,6 +146,8 @@ func (m *measures) planned(plan allocation.Plan, err error, took time.Duration) 
 		m.memoryPinErr.Inc()
 	}
 }
+
+func (m *measures) repaired(what cpupool.Repair) { m.repairs[what].Inc() }
 
 // assigned takes the CPUs of the machine that are exclusive and shared.
 func (m *measures) assigned(machine *topology.Machine, exclusive, shared cpuset.CPUSet) {

@@ -59,7 +59,8 @@ type Node struct {
 	Facts         cri.Facts // PodIPs are each pod's own
 	Resources     cri.ResourceOptions
 	Security      cri.SecurityOptions
-	PodCgroup     cgroups.PodOptions
+	// PodCgroup is what the cgroup of a pod is made with, besides what its spec says.
+	PodCgroup func(pod *v1.Pod) cgroups.PodOptions
 }
 
 // Actuator implements podworker.Actuator.

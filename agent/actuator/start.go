@@ -15,14 +15,13 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/volume"
-	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
 )
 
 // createSandbox makes cgroup, volumes and log directory, then the sandbox.
 func (a *Actuator) createSandbox(ctx context.Context, pod *v1.Pod, attempt uint32) error {
 	if a.cfg.Cgroups != nil {
-		if err := a.cfg.Cgroups.EnsurePod(ctx, pod, a.podCgroup(pod)); err != nil {
+		if err := a.cfg.Cgroups.EnsurePod(ctx, pod, a.cfg.Node.PodCgroup(pod)); err != nil {
 			a.cfg.Event(pod, v1.EventTypeWarning, "FailedCreatePodContainer",
 				fmt.Sprintf("unable to ensure pod container exists: %v", err))
 			return sandboxError(err)
@@ -49,15 +48,6 @@ func (a *Actuator) createSandbox(ctx context.Context, pod *v1.Pod, attempt uint3
 
 func sandboxError(err error) error {
 	return &cri.StartError{Reason: cri.ReasonCreatePodSandbox, Message: err.Error(), Err: err}
-}
-
-// podCgroup lifts the pod's CPU quota when all its containers have CPUs of their own: the quota
-// could only throttle them.
-func (a *Actuator) podCgroup(pod *v1.Pod) cgroups.PodOptions {
-	o := a.cfg.Node.PodCgroup
-	exclusive := a.cfg.Hardware().CPUs != nil && a.cfg.State().Pods[pod.UID].WhollyExclusive(pod)
-	o.NoQuota = o.NoQuota || exclusive
-	return o
 }
 
 func (a *Actuator) sandboxConfig(pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, error) {

@@ -1,95 +1,162 @@
 package cpupool
 
 import (
+	"fmt"
 	"maps"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/cgroups"
-	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology"
 )
 
-// view is which set each live container should have and which it has, by container id. Those that
-// have what they should are left out.
+// view is what live containers should have and have not, by container id. Those that have what they
+// should are left out.
 type view struct {
-	online   cpuset.CPUSet
-	want     map[string]cpuset.CPUSet
-	observed map[string]string
-	owner    map[string]types.UID
-	quota    map[string]Quota
-	// repair: the runtime believes that the container has what it should.
-	repair map[string]bool
-	// resting are the containers whose turn to be tried again has not come.
+	online cpuset.CPUSet
+	backed topology.NodeSet
+	lacks  map[string]lack
+	// resting are the containers whose turn to be given their CPUs again has not come.
 	resting []error
+}
+
+// lack is what a container should have and has not. What is empty it has, or is left alone.
+type lack struct {
+	owner   types.UID
+	cpus    cpuset.CPUSet
+	has     string // in place of cpus
+	mems    topology.NodeSet
+	hasMems string
+	// quota is also there whenever cpus is: they belong together.
+	quota, hasQuota cgroups.CPULimit
+	// repairs are what the runtime believes that the container has as it should.
+	repairs []Repair
+}
+
+func (l lack) isEmpty() bool {
+	return l.cpus.IsEmpty() && l.mems.IsEmpty() && l.quota == (cgroups.CPULimit{})
+}
+
+func (l lack) String() string {
+	var parts []string
+	if !l.cpus.IsEmpty() {
+		parts = append(parts, "CPUs "+l.cpus.String())
+	}
+	if !l.mems.IsEmpty() {
+		parts = append(parts, "memory of nodes "+l.mems.String())
+	}
+	if l.cpus.IsEmpty() && l.quota != (cgroups.CPULimit{}) {
+		parts = append(parts, "CPU quota "+l.quota.String())
+	}
+	return strings.Join(parts, ", ")
 }
 
 // live is a container that has a CPU set, or will have one before it runs.
 type live struct {
 	cri.Container
 	pod    cri.Pod
-	kernel string // what the kernel has, if read
-	read   bool
+	kernel inKernel
+}
+
+// inKernel is what the kernel has of a container. What is not known is nil: it could not be read,
+// or nobody wants to know.
+type inKernel struct {
+	cpus, mems *string
+	quota      *cgroups.CPULimit
 }
 
 // liveContainers looks at the live containers of all pods.
-func (p *Pool) liveContainers() (out []live) {
+func (p *Pool) liveContainers(w wanted) (out []live) {
 	for _, pod := range p.cfg.Observer.All() {
 		for _, c := range pod.Containers {
 			if c.State != cri.ContainerRunning && c.State != cri.ContainerCreated {
 				continue
 			}
 			l := live{Container: c, pod: pod}
-			l.kernel, l.read = p.inKernel(pod.UID, c.ID)
+			l.kernel = p.look(pod.UID, c.ID, interest{
+				mems: !w.mems(l).IsEmpty(), quota: w.quota(l) != cgroups.CPULimit{},
+			})
 			out = append(out, l)
 		}
 	}
 	return out
 }
 
-// compare finds the containers whose set is not what it should be.
-func (p *Pool) compare(wanted wanted) view {
-	containers := p.liveContainers()
+// compare finds the containers that have not what they should.
+func (p *Pool) compare(w wanted) view {
+	containers := p.liveContainers(w)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forgetLocked(containers)
-	v := view{
-		online: wanted.online, want: map[string]cpuset.CPUSet{}, observed: map[string]string{},
-		owner: map[string]types.UID{}, quota: map[string]Quota{}, repair: map[string]bool{},
-	}
+	v := view{online: w.online, backed: w.backed, lacks: map[string]lack{}}
 	for _, c := range containers {
-		told := p.toldLocked(c)
-		want, text := wanted.of(c, told)
-		has := told
-		if c.read {
-			has = c.kernel
-		}
-		if want.IsEmpty() || has == text || matches(has, want, v.online) {
+		l := p.lackLocked(c, w)
+		if l.isEmpty() {
 			continue
 		}
-		if err := p.restingLocked(c.ID, want); err != nil {
+		err := p.restingLocked(c.ID, l.String())
+		if err == nil {
+			v.lacks[c.ID] = l
+		} else if !l.cpus.IsEmpty() {
 			v.resting = append(v.resting, err)
-			continue
 		}
-		v.want[c.ID], v.observed[c.ID], v.owner[c.ID] = want, has, c.pod.UID
-		v.quota[c.ID] = wanted.quota(c)
-		_, tried := p.unmoved[c.ID]
-		v.repair[c.ID] = c.read && !tried && matches(told, want, v.online)
 	}
 	return v
 }
 
-// forgetLocked drops what is known of containers that are no more.
+// lackLocked is what a container lacks.
+func (p *Pool) lackLocked(c live, w wanted) lack {
+	l := lack{owner: c.pod.UID}
+	_, tried := p.unmoved[c.ID]
+	repair := func(what Repair, is bool) {
+		if is && !tried {
+			l.repairs = append(l.repairs, what)
+		}
+	}
+	told := p.toldLocked(c)
+	want, text := w.of(c, told)
+	has := told
+	if c.kernel.cpus != nil {
+		has = *c.kernel.cpus
+	}
+	if !want.IsEmpty() && has != text && !matches(has, want, w.online) {
+		l.cpus, l.has, l.quota = want, has, w.quota(c)
+		repair(CPUSet, c.kernel.cpus != nil && matches(told, want, w.online))
+	}
+	mems, hasMems := w.mems(c), c.Mems
+	if c.kernel.mems != nil {
+		hasMems = *c.kernel.mems
+	}
+	if !mems.IsEmpty() && !matchesNodes(hasMems, mems, w.backed) {
+		l.mems, l.hasMems = mems, hasMems
+		repair(MemoryNodes, c.kernel.mems != nil && matchesNodes(c.Mems, mems, w.backed))
+	}
+	if quota := w.quota(c); c.kernel.quota != nil && !c.kernel.quota.Same(quota) {
+		l.quota, l.hasQuota = quota, *c.kernel.quota
+		repair(CPUQuota, p.limited[c.ID] == quota)
+	} else if c.kernel.quota != nil {
+		p.limited[c.ID] = quota
+	}
+	return l
+}
+
+// forgetLocked drops what is known of containers and pods that are no more.
 func (p *Pool) forgetLocked(containers []live) {
-	ids := make(map[string]bool, len(containers))
+	ids := make(map[string]bool, 2*len(containers))
 	for _, c := range containers {
-		ids[c.ID] = true
+		ids[c.ID], ids[podKey(c.pod.UID)] = true, true
 	}
 	maps.DeleteFunc(p.told, func(id string, _ told) bool { return !ids[id] })
 	maps.DeleteFunc(p.unmoved, func(id string, _ unmoved) bool { return !ids[id] })
 	maps.DeleteFunc(p.groups, func(id string, _ cgroups.Container) bool { return !ids[id] })
+	maps.DeleteFunc(p.limited, func(id string, _ cgroups.CPULimit) bool { return !ids[id] })
 }
+
+// podKey is a pod among containers' ids.
+func podKey(uid types.UID) string { return "pod " + string(uid) }
 
 // toldLocked is the set that the runtime has: what it reported, or was told since, or was told and
 // does not report.
@@ -107,24 +174,46 @@ func matches(has string, want, online cpuset.CPUSet) bool {
 	return err == nil && !set.IsEmpty() && set.Intersection(online).Equals(want)
 }
 
-// shrinkingFirst splits the updates so that nothing grows before everything that shrinks did.
-func shrinkingFirst(updates []cpumanager.Update) [][]cpumanager.Update {
-	var shrink, grow []cpumanager.Update
-	for _, u := range updates {
-		if u.To.IsSubsetOf(u.From) || u.From.IsEmpty() {
-			shrink = append(shrink, u)
-		} else {
-			grow = append(grow, u)
-		}
-	}
-	return [][]cpumanager.Update{shrink, grow}
+// matchesNodes is the same of memory nodes, which come and go like CPUs.
+func matchesNodes(has string, want, backed topology.NodeSet) bool {
+	set, err := topology.ParseNodeSet(has)
+	return err == nil && set.Intersect(backed) == want
 }
 
-func alive(pod cri.Pod, containerID string) bool {
-	for _, c := range pod.Containers {
-		if c.ID == containerID {
-			return c.State == cri.ContainerRunning || c.State == cri.ContainerCreated
-		}
+// left is what is lacking still, by what the kernel has now.
+func (l lack) left(now inKernel, v view) lack {
+	if now.cpus == nil || matches(*now.cpus, l.cpus, v.online) {
+		l.cpus = cpuset.New()
+	} else {
+		l.has = *now.cpus
 	}
-	return false
+	if now.mems == nil || matchesNodes(*now.mems, l.mems, v.backed) {
+		l.mems = topology.NodeSet{}
+	} else {
+		l.hasMems = *now.mems
+	}
+	if now.quota == nil || now.quota.Same(l.quota) {
+		l.quota = cgroups.CPULimit{}
+	} else {
+		l.hasQuota = *now.quota
+	}
+	return l
+}
+
+// resistance says what a container has in place of what it should have, although the runtime was
+// told.
+func (l lack) resistance(id string) error {
+	const other = "%q; look for another program that writes %s"
+	var has []string
+	if !l.cpus.IsEmpty() {
+		has = append(has, fmt.Sprintf(other, l.has, "cpuset.cpus"))
+	}
+	if !l.mems.IsEmpty() {
+		has = append(has, fmt.Sprintf(other, l.hasMems, "cpuset.mems"))
+	}
+	if l.quota != (cgroups.CPULimit{}) {
+		has = append(has, fmt.Sprintf(other, l.hasQuota, "CPU quotas"))
+	}
+	return fmt.Errorf("update container %s to %s: the runtime has done it and the cgroup has %s",
+		id, l, strings.Join(has, ", and "))
 }

@@ -18,8 +18,12 @@
 // Where that cannot be had, the runtime's own report counts, and the updates since then. In steady
 // state there is nothing to do.
 //
-// All changes go through the runtime, which would undo others. One that has no effect is tried
-// again after a while that grows.
+// What belongs to a set goes the same way: the memory nodes that a container was created with, and
+// the CPU quota of containers with CPUs of their own and of their pods, which is none for as long
+// as the CPUs are. These make nobody wait.
+//
+// All changes of containers go through the runtime, which would undo others. One that has no effect
+// is tried again after a while that grows.
 package cpupool
 
 import (
@@ -29,9 +33,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
@@ -41,6 +42,8 @@ import (
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
 )
 
 // parallelCalls bounds how many calls of the runtime a round has under way at once.
@@ -62,36 +65,53 @@ type Observer interface {
 // Config is what a Pool works with.
 type Config struct {
 	// Static is the policy on the machine as it is now; nil: policy none. Then containers get no set, and
-	// those that were given one under another policy get all that is Online. After a change, Wake.
-	Static   func() *cpumanager.Static
-	Online   func() cpuset.CPUSet
+	// those that were given one under another policy get all that is online. After a change, Wake.
+	Static func() *cpumanager.Static
+	// Memory is the memory manager's policy on the machine; nil, or none returned: policy None.
+	Memory   func() *memory.Static
+	Machine  func() *topology.Machine
 	State    func() allocation.State
 	Runtime  Runtime
 	Observer Observer
 	Cgroups  Cgroups // nil: what the runtime reports is believed
-	// Quota is what limits a container to that many CPUs while they are not its own; nil: nothing is.
-	Quota func(cpus int) Quota
+	// Limit is what limits a container to that many CPUs while they are not its own; nil: nothing
+	// does.
+	Limit func(cpus int) cgroups.CPULimit
+	// PodLimit is the CPU quota that the cgroup of a pod should have, zero: it is left alone; nil:
+	// all are. It is asked about pods in which a container has CPUs of its own.
+	PodLimit func(uid types.UID) cgroups.CPULimit
 	// Period is cpuManagerReconcilePeriod.
 	Period time.Duration
-	// Repaired is told of each container whose set somebody else had changed, from several
-	// goroutines; nil: nobody is.
-	Repaired func()
+	// Repaired is told of what somebody else had changed in a cgroup, from several goroutines; nil:
+	// nobody is.
+	Repaired func(Repair)
 }
+
+// Repair is what was put right in a cgroup.
+type Repair string
+
+// The repairs, in words for the log.
+const (
+	CPUSet      Repair = "CPU set"
+	MemoryNodes Repair = "memory nodes"
+	CPUQuota    Repair = "CPU quota"
+)
 
 // Pool gives containers their CPU sets and keeps them.
 type Pool struct {
 	cfg  Config
-	wake chan struct{}      // capacity 1
-	on   *cpumanager.Static // the groups above have room for its machine; Run's own
+	wake chan struct{} // capacity 1
+	on   policies      // the groups above have room for their machine; Run's own
 
 	mu       sync.Mutex // guards the fields below
 	next     *round     // nil: nobody has joined
 	creating map[*creation]bool
 	stale    map[types.UID]time.Time // observations of the pod from before then do not count
-	// By container id:
+	// By container id, or by the UID of a pod:
 	told    map[string]told
 	groups  map[string]cgroups.Container
 	unmoved map[string]unmoved
+	limited map[string]cgroups.CPULimit // was found as it should be
 }
 
 // round is one round of updates.
@@ -123,6 +143,7 @@ func New(cfg Config) *Pool {
 		told:     map[string]told{},
 		groups:   map[string]cgroups.Container{},
 		unmoved:  map[string]unmoved{},
+		limited:  map[string]cgroups.CPULimit{},
 	}
 }
 
@@ -237,27 +258,23 @@ func (p *Pool) left(c *creation) {
 	}
 }
 
-// enforce updates every container whose set is not what it should be.
+// enforce updates every container that has not what it should have. The error is about CPU sets.
 func (p *Pool) enforce(ctx context.Context) error {
 	static, state := p.followMachine(ctx), p.cfg.State()
-	want := p.open(state)
+	want := p.wanted(state, static)
 	if static != nil {
-		want = pinned(state, static)
 		if err := p.awaitCreations(ctx, static.Shared(state.CPUs())); err != nil {
 			return err
 		}
 	}
-	view := p.compare(want)
-	for _, group := range shrinkingFirst(cpumanager.Plan(view.want, view.observed)) {
-		if err := p.update(ctx, group, view); err != nil {
-			p.on = nil // perhaps the groups above do not have the CPUs any more
-			return err
-		}
+	v := p.compare(want)
+	err := p.updateSets(ctx, v)
+	p.updateRest(ctx, v)
+	p.limitPods(ctx, state)
+	if err == nil && len(v.resting) > 0 {
+		err = restingError{errors.Join(v.resting...)}
 	}
-	if len(view.resting) > 0 {
-		return restingError{errors.Join(view.resting...)}
-	}
-	return nil
+	return err
 }
 
 // awaitCreations waits for containers that are being created on CPUs that left the pool, and has
@@ -318,77 +335,4 @@ func (p *Pool) observed(s stalePod) {
 	if p.stale[s.uid].Equal(s.at) {
 		delete(p.stale, s.uid)
 	}
-}
-
-// update applies updates side by side. A container that is gone needs none.
-func (p *Pool) update(ctx context.Context, updates []cpumanager.Update, v view) error {
-	return parallel(len(updates), func(i int) error { return p.updateOne(ctx, updates[i], v) })
-}
-
-// parallel calls f for 0 to n-1, some at a time, and returns each error: one container's must not
-// hide another's.
-func parallel(n int, f func(i int) error) error {
-	var group errgroup.Group
-	group.SetLimit(parallelCalls)
-	errs := make([]error, n)
-	for i := range n {
-		group.Go(func() error {
-			errs[i] = f(i)
-			return nil
-		})
-	}
-	_ = group.Wait() // each error is in errs
-	return errors.Join(errs...)
-}
-
-func (p *Pool) updateOne(ctx context.Context, u cpumanager.Update, v view) error {
-	owner := v.owner[u.ContainerID]
-	quota := v.quota[u.ContainerID]
-	err := p.cfg.Runtime.UpdateContainerResources(ctx, u.ContainerID, &runtimeapi.ContainerResources{
-		Linux: &runtimeapi.LinuxContainerResources{
-			CpusetCpus: u.To.String(), CpuQuota: quota.Quota, CpuPeriod: quota.Period,
-		},
-	})
-	if status.Code(err) == codes.NotFound {
-		return nil
-	}
-	if err != nil {
-		p.doubt(u.ContainerID, owner)
-		// It may have ended meanwhile, which is no error.
-		pod, rereadErr := p.cfg.Observer.Reread(ctx, owner)
-		if rereadErr == nil && !alive(pod, u.ContainerID) {
-			return nil
-		}
-		return fmt.Errorf("update container %s to CPUs %s: %w", u.ContainerID, u.To, err)
-	}
-	p.remember(u)
-	if err := p.verify(owner, u.ContainerID, u.To, v.online); err != nil {
-		return err
-	}
-	log := klog.FromContext(ctx)
-	if v.repair[u.ContainerID] {
-		log.Info("Repaired the CPU set of a container, which the runtime had not changed",
-			"podUID", owner, "containerID", u.ContainerID, "from", u.From, "to", u.To)
-		if p.cfg.Repaired != nil {
-			p.cfg.Repaired()
-		}
-		return nil
-	}
-	log.V(2).Info("Updated the CPU set of a container",
-		"containerID", u.ContainerID, "from", u.From, "to", u.To, "reason", u.Reason)
-	return nil
-}
-
-func (p *Pool) remember(u cpumanager.Update) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.told[u.ContainerID] = told{u.To, time.Now()}
-}
-
-// doubt says that an update may have had an effect or not.
-func (p *Pool) doubt(containerID string, owner types.UID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.told, containerID)
-	p.stale[owner] = time.Now()
 }

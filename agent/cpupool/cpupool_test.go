@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology"
@@ -37,6 +38,8 @@ type node struct {
 	// With a kernel, the real sets are in files.
 	kernel   *kernel
 	static   *cpumanager.Static
+	machine  *topology.Machine
+	limits   map[types.UID]cgroups.CPULimit // of pods
 	repaired int
 }
 
@@ -55,14 +58,17 @@ func (n *node) UpdateContainerResources(_ context.Context, id string, r *runtime
 	if r.Linux.CpuQuota != 0 {
 		entry += fmt.Sprintf(":%d", r.Linux.CpuQuota)
 	}
+	if r.Linux.CpusetMems != "" {
+		entry += "@" + r.Linux.CpusetMems
+	}
 	n.journal = append(n.journal, entry)
 	if n.kernel != nil {
-		n.kernel.take(id, r.Linux.CpusetCpus)
+		n.kernel.take(id, r.Linux)
 	}
 	for uid, pod := range n.real {
 		pod.Containers = slices.Clone(pod.Containers)
 		for i := range pod.Containers {
-			if pod.Containers[i].ID == id && pod.Containers[i].CPUSet != "" {
+			if pod.Containers[i].ID == id && pod.Containers[i].CPUSet != "" && r.Linux.CpusetCpus != "" {
 				pod.Containers[i].CPUSet = r.Linux.CpusetCpus
 			}
 		}
@@ -153,6 +159,18 @@ func (n *node) repairs() (count int) {
 	return count
 }
 
+func (n *node) hardware() *topology.Machine {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.machine
+}
+
+func (n *node) podLimit(uid types.UID) cgroups.CPULimit {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.limits[uid]
+}
+
 func (n *node) policy() *cpumanager.Static {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -162,7 +180,13 @@ func (n *node) policy() *cpumanager.Static {
 // eightCPUs is a machine, with some of its CPUs offline.
 func eightCPUs(t testing.TB, offline ...int) *topology.Machine {
 	t.Helper()
-	spec := topology.Spec{Nodes: []topology.Node{{ID: 0}}}
+	return eightCPUsOn(t, []topology.Node{{ID: 0}}, offline...)
+}
+
+// eightCPUsOn is the same with these nodes; the CPUs are on the first.
+func eightCPUsOn(t testing.TB, nodes []topology.Node, offline ...int) *topology.Machine {
+	t.Helper()
+	spec := topology.Spec{Nodes: nodes}
 	for id := range 8 {
 		spec.CPUs = append(spec.CPUs, topology.CPU{
 			ID: id, Core: topology.CoreID(id), Offline: slices.Contains(offline, id),
@@ -183,18 +207,23 @@ func newNode(t *testing.T) (*node, *Pool) {
 // startNode is newNode, with a kernel if there is one.
 func startNode(t *testing.T, k *kernel) (*node, *Pool) {
 	t.Helper()
-	static, err := cpumanager.NewStatic(eightCPUs(t), cpuset.New(0), cpumanager.Options{})
+	machine := eightCPUs(t)
+	static, err := cpumanager.NewStatic(machine, cpuset.New(0), cpumanager.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := &node{
 		real: map[types.UID]cri.Pod{}, seen: map[types.UID]cri.Pod{}, kernel: k, static: static,
+		machine: machine,
 	}
 	cfg := Config{
 		Static: n.policy, State: n.state, Runtime: n, Observer: n, Period: 10 * time.Second,
-		Online:   static.Online,
-		Quota:    func(cpus int) Quota { return Quota{int64(1000 * cpus), 1000} },
-		Repaired: func() { n.lock(func() { n.repaired++ }) },
+		Machine: n.hardware,
+		Limit: func(cpus int) cgroups.CPULimit {
+			return cgroups.CPULimit{Quota: int64(1000 * cpus), Period: 1000}
+		},
+		PodLimit: n.podLimit,
+		Repaired: func(Repair) { n.lock(func() { n.repaired++ }) },
 	}
 	if k != nil {
 		cfg.Cgroups = k

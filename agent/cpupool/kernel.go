@@ -2,15 +2,15 @@ package cpupool
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/topology/memory"
 )
 
 // maxRetry is the longest time between two tries to give a container a set that it does not take.
@@ -21,13 +21,22 @@ const maxRetry = 5 * time.Minute
 // that goes offline leaves every set for good.
 type Cgroups interface {
 	FindContainer(uid types.UID, id string) (cgroups.Container, error)
-	// WidenCPUs gives a CPU that came online to the groups above the containers.
+	FindPod(uid types.UID) (cgroups.Pod, error)
+	// WidenCPUs gives a CPU that came online to the groups above the containers, and WidenMems the
+	// memory of a node.
 	WidenCPUs() error
+	WidenMems() error
 }
 
-// unmoved is a container that did not take its set.
+// policies are those that have containers' sets follow the machine, on one machine.
+type policies struct {
+	cpus *cpumanager.Static
+	mems *memory.Static
+}
+
+// unmoved is a container that did not take what it should have, or a pod.
 type unmoved struct {
-	to    cpuset.CPUSet
+	to    string
 	tries int
 	retry time.Time // not before
 	err   error
@@ -36,22 +45,36 @@ type unmoved struct {
 // restingError says of containers that did not take their sets what was said before.
 type restingError struct{ error }
 
-// inKernel is the set that the kernel has of a container; false: it does not have one, or not where
-// it is looked for.
-func (p *Pool) inKernel(uid types.UID, id string) (string, bool) {
+// interest is what else is to be read than the CPU set.
+type interest struct{ mems, quota bool }
+
+// look reads what the kernel has of a container.
+func (p *Pool) look(uid types.UID, id string, in interest) (found inKernel) {
 	if p.cfg.Cgroups == nil {
-		return "", false
+		return found
 	}
 	group, known := p.group(id)
 	if !known {
 		var err error
 		if group, err = p.cfg.Cgroups.FindContainer(uid, id); err != nil {
-			return "", false
+			return found
 		}
 		p.found(id, group)
 	}
-	cpus, err := group.CPUs()
-	return cpus, err == nil
+	if cpus, err := group.CPUs(); err == nil {
+		found.cpus = &cpus
+	}
+	if in.mems {
+		if mems, err := group.Mems(); err == nil {
+			found.mems = &mems
+		}
+	}
+	if in.quota {
+		if quota, err := group.CPULimit(); err == nil {
+			found.quota = &quota
+		}
+	}
+	return found
 }
 
 func (p *Pool) group(id string) (cgroups.Container, bool) {
@@ -67,15 +90,23 @@ func (p *Pool) found(id string, group cgroups.Container) {
 	p.groups[id] = group
 }
 
-// verify looks whether the kernel has what the runtime says that it has set.
-func (p *Pool) verify(uid types.UID, id string, to, online cpuset.CPUSet) error {
-	has, ok := p.inKernel(uid, id)
-	if !ok || matches(has, to, online) {
+// verify looks whether the kernel has what the runtime says that it has set. The error is about the
+// CPU set, where one was set: others wait for that.
+func (p *Pool) verify(ctx context.Context, id string, v view) error {
+	l := v.lacks[id]
+	left := l.left(p.look(l.owner, id, interest{
+		mems: !l.mems.IsEmpty(), quota: l.quota != cgroups.CPULimit{},
+	}), v)
+	if left.isEmpty() {
 		p.moved(id)
 		return nil
 	}
-	return p.resisted(id, to, fmt.Errorf("update container %s to CPUs %s: the runtime has done it and "+
-		"the cgroup has %q; look for another program that writes cpuset.cpus", id, to, has))
+	err := p.resisted(id, left.String(), left.resistance(id))
+	if !l.cpus.IsEmpty() && left.cpus.IsEmpty() {
+		klog.FromContext(ctx).Info("A container has its CPUs and not all else", "err", err)
+		return nil
+	}
+	return err
 }
 
 func (p *Pool) moved(id string) {
@@ -84,11 +115,12 @@ func (p *Pool) moved(id string) {
 	delete(p.unmoved, id)
 }
 
-func (p *Pool) resisted(id string, to cpuset.CPUSet, err error) error {
+// resisted has the container, or the pod, rest for a while before it is given that again.
+func (p *Pool) resisted(id, to string, err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	u := p.unmoved[id]
-	if !u.to.Equals(to) {
+	if u.to != to {
 		u.tries = 0
 	}
 	wait := min(time.Second<<min(u.tries, 10), maxRetry)
@@ -96,27 +128,36 @@ func (p *Pool) resisted(id string, to cpuset.CPUSet, err error) error {
 	return err
 }
 
-// restingLocked is why a container is not given the set again yet.
-func (p *Pool) restingLocked(id string, to cpuset.CPUSet) error {
-	if u, ok := p.unmoved[id]; ok && u.to.Equals(to) && time.Now().Before(u.retry) {
+// restingLocked is why it is not given that again yet.
+func (p *Pool) restingLocked(id, to string) error {
+	if u, ok := p.unmoved[id]; ok && u.to == to && time.Now().Before(u.retry) {
 		return u.err
 	}
 	return nil
 }
 
-// followMachine makes room in the groups above the containers once the machine has other CPUs. It
-// is for Run's goroutine.
+// followMachine makes room in the groups above the containers once the machine has other CPUs or
+// memory. It is for Run's goroutine.
 func (p *Pool) followMachine(ctx context.Context) *cpumanager.Static {
-	static := p.cfg.Static()
-	if p.on == static {
-		return static
+	now := policies{cpus: p.cfg.Static()}
+	if p.cfg.Memory != nil {
+		now.mems = p.cfg.Memory()
 	}
-	if p.cfg.Cgroups != nil {
-		if err := p.cfg.Cgroups.WidenCPUs(); err != nil {
-			klog.FromContext(ctx).Error(err, "The cgroups of pods have not all CPUs; it is tried again")
-			return static
-		}
+	if p.on == now {
+		return now.cpus
 	}
-	p.on = static
-	return static
+	var errs []error
+	if p.cfg.Cgroups != nil && now.cpus != nil {
+		errs = append(errs, p.cfg.Cgroups.WidenCPUs())
+	}
+	if p.cfg.Cgroups != nil && now.mems != nil {
+		errs = append(errs, p.cfg.Cgroups.WidenMems())
+	}
+	if err := errors.Join(errs...); err != nil {
+		klog.FromContext(ctx).Error(err,
+			"The cgroups of pods have not all CPUs or memory nodes; it is tried again")
+		return now.cpus
+	}
+	p.on = now
+	return now.cpus
 }

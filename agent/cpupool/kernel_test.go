@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/cgroups"
@@ -19,23 +20,42 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// kernel is cgroup v2 in a directory. Containers are those that node.runs makes, one in each pod.
+// kernel is cgroup v2, or v1, in a directory. Containers are those that node.runs makes, one in each
+// pod.
 type kernel struct {
 	t     *testing.T
 	mount string
 	*cgroups.Tree
+	legacy   bool
 	stubborn bool // it takes nothing
-	widened  int
+	widened  int  // how often CPUs were
+	memory   int  // how often memory nodes were
 }
 
 func newKernel(t *testing.T) *kernel {
 	t.Helper()
 	k := &kernel{t: t, mount: t.TempDir()}
 	k.write(filepath.Join(k.mount, "cgroup.controllers"), "cpuset cpu memory")
+	return k.open()
+}
+
+func newLegacyKernel(t *testing.T) *kernel {
+	t.Helper()
+	k := &kernel{t: t, mount: t.TempDir(), legacy: true}
+	for _, controller := range []string{"cpu", "cpuacct", "memory"} {
+		k.write(filepath.Join(k.mount, controller, "cgroup.procs"), "")
+	}
+	k.write(filepath.Join(k.mount, "cpuset", "cpuset.cpus"), "0-7")
+	k.write(filepath.Join(k.mount, "cpuset", "cpuset.mems"), "0-3")
+	return k.open()
+}
+
+func (k *kernel) open() *kernel {
+	k.t.Helper()
 	var err error
 	k.Tree, err = cgroups.New(cgroups.Config{Mount: k.mount, HugePages: filepath.Join(k.mount, "none")})
 	if err != nil {
-		t.Fatal(err)
+		k.t.Fatal(err)
 	}
 	return k
 }
@@ -43,6 +63,11 @@ func newKernel(t *testing.T) *kernel {
 func (k *kernel) WidenCPUs() error {
 	k.widened++
 	return k.Tree.WidenCPUs()
+}
+
+func (k *kernel) WidenMems() error {
+	k.memory++
+	return k.Tree.WidenMems()
 }
 
 func (k *kernel) write(file, text string) {
@@ -55,17 +80,66 @@ func (k *kernel) write(file, text string) {
 	}
 }
 
-// take writes a container's set, as the runtime has it done.
-func (k *kernel) take(id, cpus string) {
-	if !k.stubborn {
-		k.set(types.UID(strings.TrimSuffix(id, "-c")), cpus)
+// pod is a file of a pod's cgroup, container one of its container's. The file's name begins with its
+// controller.
+func (k *kernel) pod(uid types.UID, file string) string {
+	controller := ""
+	if k.legacy {
+		controller, _, _ = strings.Cut(file, ".")
+	}
+	return filepath.Join(k.mount, controller, "kubepods", "pod"+string(uid), file)
+}
+
+func (k *kernel) container(uid types.UID, file string) string {
+	pod := k.pod(uid, file)
+	return filepath.Join(filepath.Dir(pod), string(uid)+"-c", file)
+}
+
+// limit writes a CPU quota into files that the other function names.
+func (k *kernel) limit(uid types.UID, at func(types.UID, string) string, l cgroups.CPULimit) {
+	k.t.Helper()
+	if k.legacy {
+		k.write(at(uid, "cpu.cfs_quota_us"), fmt.Sprint(l.Quota))
+		k.write(at(uid, "cpu.cfs_period_us"), fmt.Sprint(l.Period))
+		return
+	}
+	k.write(at(uid, "cpu.max"), l.String())
+}
+
+// limited is the CPU quota in the files.
+func (k *kernel) limited(uid types.UID) (pod, container cgroups.CPULimit) {
+	k.t.Helper()
+	p, err1 := k.FindPod(uid)
+	c, err2 := k.FindContainer(uid, string(uid)+"-c")
+	pod, err3 := p.CPULimit()
+	container, err4 := c.CPULimit()
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		k.t.Fatal(err)
+	}
+	return pod, container
+}
+
+// take writes a container's resources, as the runtime has it done.
+func (k *kernel) take(id string, r *runtimeapi.LinuxContainerResources) {
+	if k.stubborn {
+		return
+	}
+	uid := types.UID(strings.TrimSuffix(id, "-c"))
+	if r.CpusetCpus != "" {
+		k.set(uid, r.CpusetCpus)
+	}
+	if r.CpusetMems != "" {
+		k.write(k.container(uid, "cpuset.mems"), r.CpusetMems)
+	}
+	if r.CpuQuota != 0 {
+		k.limit(uid, k.container, cgroups.CPULimit{Quota: r.CpuQuota, Period: max(r.CpuPeriod, 1000)})
 	}
 }
 
-// set is somebody else who writes it.
+// set is somebody else who writes the CPU set.
 func (k *kernel) set(uid types.UID, cpus string) {
 	k.t.Helper()
-	k.write(filepath.Join(k.mount, "kubepods", "pod"+string(uid), string(uid)+"-c", "cpuset.cpus"), cpus)
+	k.write(k.container(uid, "cpuset.cpus"), cpus)
 }
 
 // runsReally is runs with a cgroup.
@@ -77,7 +151,7 @@ func (n *node) runsReally(uid types.UID, cpus string) {
 // replug takes CPUs offline, and brings all others online.
 func (n *node) replug(pool *Pool, offline ...int) {
 	m := eightCPUs(n.kernel.t, offline...)
-	n.lock(func() { n.static = n.static.On(m) })
+	n.lock(func() { n.machine, n.static = m, n.static.On(m) })
 	pool.Wake()
 	synctest.Wait()
 }
@@ -254,13 +328,13 @@ func BenchmarkSteadyRound(b *testing.B) {
 		n.runs(uid, "0-7", true)
 		write(filepath.Join(k.mount, "kubepods", "pod"+string(uid), string(uid)+"-c", "cpuset.cpus"), "0-7\n")
 	}
-	static, err := cpumanager.NewStatic(eightCPUs(b), cpuset.New(0), cpumanager.Options{})
-	if err != nil {
+	n.machine = eightCPUs(b)
+	if n.static, err = cpumanager.NewStatic(n.machine, cpuset.New(0), cpumanager.Options{}); err != nil {
 		b.Fatal(err)
 	}
 	pool := New(Config{
-		Static: func() *cpumanager.Static { return static },
-		State:  n.state, Runtime: n, Observer: n, Cgroups: k, Period: time.Hour,
+		Static: n.policy, Machine: n.hardware,
+		State: n.state, Runtime: n, Observer: n, Cgroups: k, Period: time.Hour,
 	})
 	for b.Loop() {
 		if err := pool.enforce(b.Context()); err != nil {

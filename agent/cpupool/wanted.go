@@ -6,19 +6,19 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/topology"
 )
-
-// Quota is a container's cpu.cfs_quota_us and cpu.cfs_period_us; 0 leaves it alone.
-type Quota struct{ Quota, Period int64 }
 
 // wanted is what containers should have.
 type wanted struct {
 	online cpuset.CPUSet
+	backed topology.NodeSet // the nodes that have memory
+	state  allocation.State
 	// of is the set of a container, by what the runtime was told of it, and the set's text; the empty
 	// set: it is left alone.
 	of func(c live, told string) (cpuset.CPUSet, string)
-	// quota is what goes with another set.
-	quota func(c live) Quota
+	// limit is the CPU quota of a container that has CPUs of its own; zero: it is left alone.
+	limit func(own cpuset.CPUSet) cgroups.CPULimit
 }
 
 // Shared is where containers without CPUs of their own run now.
@@ -26,52 +26,86 @@ func (p *Pool) Shared() cpuset.CPUSet {
 	if static := p.cfg.Static(); static != nil {
 		return static.Shared(p.cfg.State().CPUs())
 	}
-	return p.cfg.Online()
+	return p.cfg.Machine().Online()
 }
 
-// pinned is what is wanted under the static policy: one's own CPUs, for which no quota is needed, or
-// the shared pool.
-func pinned(state allocation.State, static *cpumanager.Static) wanted {
-	online, shared := static.Online(), static.Shared(state.CPUs())
+// wanted is what follows from the assignments under the policy; nil: none.
+func (p *Pool) wanted(state allocation.State, static *cpumanager.Static) wanted {
+	machine := p.cfg.Machine()
+	w := wanted{online: machine.Online(), backed: machine.MemoryNodes(), state: state}
+	if static == nil {
+		p.open(&w)
+	} else {
+		w.pin(static)
+	}
+	return w
+}
+
+// pin: under the static policy one has one's own CPUs, for which no quota is needed, or the shared
+// pool.
+func (w *wanted) pin(static *cpumanager.Static) {
+	online, shared := static.Online(), static.Shared(w.state.CPUs())
 	sharedText := shared.String()
-	own := func(c live) cpuset.CPUSet { return state.Pods[c.pod.UID].Containers[c.Name].CPUs }
-	return wanted{
-		online: online,
-		of: func(c live, _ string) (cpuset.CPUSet, string) {
-			if own := own(c); !own.IsEmpty() {
-				usable := own.Intersection(online) // of the offline ones cgroup v1 refuses each
-				return usable, usable.String()
-			}
-			return shared, sharedText
-		},
-		quota: func(c live) Quota {
-			if own(c).IsEmpty() {
-				return Quota{}
-			}
-			return Quota{Quota: cgroups.Unlimited}
-		},
+	w.online = online
+	w.of = func(c live, _ string) (cpuset.CPUSet, string) {
+		if own := w.held(c).CPUs; !own.IsEmpty() {
+			usable := own.Intersection(online) // of the offline ones cgroup v1 refuses each
+			return usable, usable.String()
+		}
+		return shared, sharedText
+	}
+	w.limit = func(cpuset.CPUSet) cgroups.CPULimit {
+		return cgroups.CPULimit{Quota: cgroups.Unlimited}
 	}
 }
 
-// open is what is wanted under policy none: those who were given a set, under another policy, get all
-// CPUs, and those who had CPUs of their own a quota instead.
-func (p *Pool) open(state allocation.State) wanted {
-	online := p.cfg.Online()
-	text := online.String()
-	return wanted{
-		online: online,
-		of: func(_ live, told string) (cpuset.CPUSet, string) {
-			if told == "" {
-				return cpuset.New(), ""
-			}
-			return online, text
-		},
-		quota: func(c live) Quota {
-			own := state.Pods[c.pod.UID].Containers[c.Name].CPUs
-			if own.IsEmpty() || p.cfg.Quota == nil {
-				return Quota{}
-			}
-			return p.cfg.Quota(own.Size())
-		},
+// open: under policy none those who were given a set, under another policy, get all CPUs, and those
+// who had CPUs of their own a quota instead.
+func (p *Pool) open(w *wanted) {
+	text := w.online.String()
+	w.of = func(_ live, told string) (cpuset.CPUSet, string) {
+		if told == "" {
+			return cpuset.New(), ""
+		}
+		return w.online, text
 	}
+	w.limit = func(own cpuset.CPUSet) cgroups.CPULimit {
+		if p.cfg.Limit == nil {
+			return cgroups.CPULimit{}
+		}
+		return p.cfg.Limit(own.Size())
+	}
+}
+
+func (w *wanted) held(c live) allocation.Container {
+	return w.state.Pods[c.pod.UID].Containers[c.Name]
+}
+
+// quota is the CPU quota of a container; zero: it is left alone, since it is that of its creation.
+func (w *wanted) quota(c live) cgroups.CPULimit {
+	own := w.held(c).CPUs
+	if own.IsEmpty() {
+		return cgroups.CPULimit{}
+	}
+	return w.limit(own)
+}
+
+// mems are the memory nodes of a container that was created with some: those that it holds memory
+// of, under whatever policy, or that the runtime was told, as far as they have memory now. None: it
+// is left alone. That it was assigned memory later is no reason to move what it has.
+func (w *wanted) mems(c live) topology.NodeSet {
+	if c.Mems == "" {
+		return topology.NodeSet{}
+	}
+	var nodes topology.NodeSet
+	for _, block := range w.held(c).Memory {
+		nodes = nodes.Union(block.Nodes)
+	}
+	if nodes.IsEmpty() {
+		var err error
+		if nodes, err = topology.ParseNodeSet(c.Mems); err != nil {
+			return topology.NodeSet{} // not in words that the kernel would take
+		}
+	}
+	return nodes.Intersect(w.backed)
 }

@@ -1,0 +1,198 @@
+package cpupool
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
+)
+
+// memoryNodes gives the machine four nodes, of which these have memory.
+func (n *node) memoryNodes(pool *Pool, backed ...topology.NodeID) {
+	nodes := make([]topology.Node, 4)
+	for i := range nodes {
+		nodes[i].ID = topology.NodeID(i)
+		if slices.Contains(backed, nodes[i].ID) {
+			nodes[i].MemoryBytes = 1 << 30
+		}
+	}
+	m := eightCPUsOn(n.kernel.t, nodes)
+	n.lock(func() { n.machine, n.static = m, n.static.On(m) })
+	pool.Wake()
+	synctest.Wait()
+}
+
+// createdOn has the runtime say that the pod's container was created with memory nodes, which are in
+// its cgroup.
+func (n *node) createdOn(uid types.UID, mems string) {
+	n.runsReally(uid, "0-7")
+	n.lock(func() {
+		for _, pods := range []map[types.UID]cri.Pod{n.real, n.seen} {
+			pod := pods[uid]
+			pod.Containers = slices.Clone(pod.Containers)
+			pod.Containers[0].Mems = mems
+			pods[uid] = pod
+		}
+	})
+	n.kernel.write(n.kernel.container(uid, "cpuset.mems"), mems)
+}
+
+// holdsMemory assigns memory of nodes to the pod's container.
+func (n *node) holdsMemory(uid types.UID, nodes ...topology.NodeID) {
+	n.lock(func() {
+		next := maps.Clone(n.assigned)
+		if next == nil {
+			next = map[types.UID]allocation.Pod{}
+		}
+		next[uid] = allocation.Pod{UID: uid, Containers: map[string]allocation.Container{
+			"c": {Memory: []memory.Block{{
+				Nodes: topology.NewNodeSet(nodes...), Resource: v1.ResourceMemory, Size: 1,
+			}}},
+		}}
+		n.assigned = next
+	})
+}
+
+func bothKernels(t *testing.T, test func(t *testing.T, k *kernel)) {
+	for name, kernel := range map[string]func(*testing.T) *kernel{"v1": newLegacyKernel, "v2": newKernel} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(t, kernel(t)) })
+		})
+	}
+}
+
+// Memory nodes that a container was created with are kept, whoever writes others; those that nobody
+// had set are nobody's business.
+func TestMemoryNodesAreRepaired(t *testing.T) {
+	bothKernels(t, func(t *testing.T, k *kernel) {
+		n, pool := startNode(t, k)
+		n.memoryNodes(pool, 0, 1, 2, 3)
+		n.holdsMemory("own", 1)
+		n.createdOn("own", "1")
+		n.createdOn("earlier", "2-3") // it has no assignment that is known
+		n.holdsMemory("later", 0)     // since it was created
+		n.createdOn("later", "")
+		n.createdOn("any", "")
+		for _, uid := range []types.UID{"later", "any"} {
+			k.write(k.container(uid, "cpuset.mems"), "0-3")
+		}
+		pool.Wake()
+		time.Sleep(time.Minute)
+		expectUpdates(t, n, "a minute without changes", "")
+
+		for _, uid := range []types.UID{"own", "earlier", "later", "any"} {
+			k.write(k.container(uid, "cpuset.mems"), "0")
+		}
+		time.Sleep(11 * time.Second)
+		expectUpdates(t, n, "after changes from outside", "earlier-c=@2-3 own-c=@1")
+		time.Sleep(time.Minute)
+		expectUpdates(t, n, "a minute later", "")
+		if got := n.repairs(); got != 2 {
+			t.Errorf("%d repairs are counted, want 2", got)
+		}
+
+		// What somebody changes together is put right in one update.
+		k.set("own", "0")
+		k.write(k.container("own", "cpuset.mems"), "")
+		time.Sleep(11 * time.Second)
+		expectUpdates(t, n, "after two changes in one cgroup", "own-c=0-7@1")
+		if got := n.repairs(); got != 4 {
+			t.Errorf("%d repairs are counted, want 4", got)
+		}
+	})
+}
+
+// Nodes that lose their memory leave cgroups for good on v1, while v2 remembers them. Neither is
+// asked for a node without memory, and on both all is as before when it is back.
+func TestMemoryNodesThatGoAndComeBack(t *testing.T) {
+	bothKernels(t, func(t *testing.T, k *kernel) {
+		n, pool := startNode(t, k)
+		n.memoryNodes(pool, 0, 1, 2, 3)
+		n.holdsMemory("own", 1, 2)
+		n.createdOn("own", "1-2")
+		n.holdsMemory("one", 2)
+		n.createdOn("one", "2")
+		pool.Wake()
+		expectUpdates(t, n, "at first", "")
+
+		back := ""
+		if k.legacy {
+			k.write(k.container("own", "cpuset.mems"), "1")
+			k.write(k.container("one", "cpuset.mems"), "")
+			back = "one-c=@2 own-c=@1-2"
+		}
+		k.write(k.container("one", "cpuset.mems.effective"), "0-1,3")
+		n.memoryNodes(pool, 0, 1, 3)
+		time.Sleep(time.Minute)
+		expectUpdates(t, n, "a node is gone", "")
+		k.write(k.container("own", "cpuset.mems"), "0")
+		time.Sleep(11 * time.Second)
+		expectUpdates(t, n, "another one is written meanwhile", "own-c=@1")
+		n.memoryNodes(pool, 0, 1, 2, 3)
+		if !k.legacy {
+			back = "own-c=@1-2"
+		}
+		expectUpdates(t, n, "it is back", back)
+	})
+}
+
+// The groups above get the memory of all nodes under the policy Static alone.
+func TestGroupsAboveGetMemoryNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newLegacyKernel(t)
+		k.write(k.pod("a", "cpuset.mems"), "0")
+		k.write(k.pod("a", "cpuset.cpus"), "0-7")
+		var static *memory.Static
+		pool := New(Config{
+			Static: (&node{}).policy, Memory: func() *memory.Static { return static }, Cgroups: k,
+		})
+		pool.followMachine(t.Context())
+		if k.memory != 0 || k.widened != 0 {
+			t.Errorf("without a policy the groups were widened %d and %d times", k.memory, k.widened)
+		}
+		static = &memory.Static{}
+		for range 2 {
+			pool.followMachine(t.Context())
+		}
+		if k.memory != 1 || k.widened != 0 {
+			t.Errorf("widened %d and %d times, want memory alone, once", k.memory, k.widened)
+		}
+		expectFile(t, k.pod("a", "cpuset.mems"), "0-3")
+	})
+}
+
+// Memory nodes that a container does not take keep nobody from its CPUs.
+func TestMemoryNodesThatAreNotTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, pool := startNode(t, newKernel(t))
+		n.memoryNodes(pool, 0, 1, 2, 3)
+		n.createdOn("own", "1")
+		n.lock(func() { n.kernel.stubborn = true })
+		n.kernel.write(n.kernel.container("own", "cpuset.mems"), "0")
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if tries := len(strings.Fields(n.updates())); tries < 10 || tries > 25 {
+			t.Errorf("%d tries in an hour, want one in five minutes after the first few", tries)
+		}
+		n.assign("x", 2)
+		n.lock(func() { n.kernel.stubborn = false })
+		n.before = func() { n.kernel.write(n.kernel.container("own", "cpuset.mems"), "0") }
+		place, _, err := pool.Enter(t.Context(), "x", "c")
+		if err != nil || place.CPUs != "2" {
+			t.Errorf("Enter() = %+v, %v", place, err)
+		}
+		if got := n.repairs(); got > 0 {
+			t.Errorf("%d repairs are counted of what was not put right", got)
+		}
+	})
+}

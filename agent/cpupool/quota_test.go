@@ -1,0 +1,94 @@
+package cpupool
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/cgroups"
+)
+
+var unlimited = cgroups.CPULimit{Quota: cgroups.Unlimited, Period: 1000}
+
+func expectFile(t *testing.T, file, want string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil || strings.TrimSpace(string(text)) != want {
+		t.Errorf("%s is %q, %v; want %q", file, text, err, want)
+	}
+}
+
+// expectLimits compares the CPU quotas of a pod and of its container.
+func expectLimits(t *testing.T, n *node, uid types.UID, want cgroups.CPULimit) {
+	t.Helper()
+	if pod, container := n.kernel.limited(uid); !pod.Same(want) || !container.Same(want) {
+		t.Errorf("%s has the quota %s, its container %s; want %s", uid, pod, container, want)
+	}
+}
+
+// When a policy is switched on or off while pods run, those with CPUs of their own lose their quota
+// or get it back, the containers together with their sets. Other quotas are left alone.
+func TestQuotasFollowThePolicy(t *testing.T) {
+	bothKernels(t, func(t *testing.T, k *kernel) {
+		n, pool := startNode(t, k)
+		two := cgroups.CPULimit{Quota: 2000, Period: 1000}
+		n.limits = map[types.UID]cgroups.CPULimit{"x": unlimited, "a": unlimited}
+		for _, uid := range []types.UID{"x", "a"} { // as they were created under policy none
+			n.runsReally(uid, "0-7")
+			k.limit(uid, k.container, two)
+			k.limit(uid, k.pod, two)
+		}
+		n.assign("x", 2, 3)
+		pool.Wake()
+		expectUpdates(t, n, "static", "a-c=0-1,4-7 x-c=2-3:-1")
+		expectLimits(t, n, "x", unlimited)
+		expectLimits(t, n, "a", two)
+		time.Sleep(time.Minute)
+		expectUpdates(t, n, "a minute later", "")
+
+		static := n.policy()
+		n.lock(func() { n.static, n.limits = nil, map[types.UID]cgroups.CPULimit{"x": two} })
+		pool.Wake()
+		expectUpdates(t, n, "none", "a-c=0-7 x-c=0-7:2000")
+		expectLimits(t, n, "x", two)
+		time.Sleep(time.Minute)
+		expectUpdates(t, n, "a minute later", "")
+
+		n.lock(func() { n.static, n.limits = static, map[types.UID]cgroups.CPULimit{"x": unlimited} })
+		pool.Wake()
+		expectUpdates(t, n, "static again", "a-c=0-1,4-7 x-c=2-3:-1")
+		expectLimits(t, n, "x", unlimited)
+		if got := n.repairs(); got > 0 {
+			t.Errorf("%d repairs are counted of what the policies changed", got)
+		}
+	})
+}
+
+// Quotas that somebody else writes are put right, and counted; a look alone changes nothing.
+func TestQuotasAreRepaired(t *testing.T) {
+	bothKernels(t, func(t *testing.T, k *kernel) {
+		n, pool := startNode(t, k)
+		n.limits = map[types.UID]cgroups.CPULimit{"x": unlimited}
+		n.assign("x", 2, 3)
+		n.runsReally("x", "2-3")
+		k.limit("x", k.container, unlimited)
+		k.limit("x", k.pod, cgroups.CPULimit{Quota: cgroups.Unlimited, Period: 500})
+		pool.Wake()
+		time.Sleep(time.Minute)
+		expectUpdates(t, n, "at first", "")
+
+		k.limit("x", k.container, cgroups.CPULimit{Quota: 100, Period: 1000})
+		time.Sleep(11 * time.Second)
+		expectUpdates(t, n, "another quota of the container", "x-c=:-1")
+		k.limit("x", k.pod, cgroups.CPULimit{Quota: 100, Period: 1000})
+		time.Sleep(11 * time.Second)
+		expectUpdates(t, n, "another quota of the pod", "")
+		expectLimits(t, n, "x", unlimited)
+		if got := n.repairs(); got != 2 {
+			t.Errorf("%d repairs are counted, want 2", got)
+		}
+	})
+}
