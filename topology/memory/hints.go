@@ -115,8 +115,8 @@ func (s *Static) question(held, reusable []Block, requests map[v1.ResourceName]u
 }
 
 // offers lists the sets that are allowed and have room, the preferred ones marked; narrow ones
-// first, then in lexicographic order. If they are too many to list all, there is one around the
-// given nodes, provided that any of unused nodes has room.
+// first, then those with the lower value as a binary number. If they are too many to list all,
+// there is one around the given nodes, provided that any of unused nodes has room.
 func (q question) offers(around topology.NodeSet) []topology.Hint {
 	if len(q.wanted) == 0 {
 		return nil
@@ -133,7 +133,7 @@ func (q question) offers(around topology.NodeSet) []topology.Hint {
 		if len(a.set) != len(b.set) {
 			return len(a.set) - len(b.set)
 		}
-		return slices.Compare(a.set, b.set)
+		return a.nodes.Compare(b.nodes)
 	})
 	narrowest := q.narrowest()
 	hints := make([]topology.Hint, len(found.sets))

@@ -31,7 +31,7 @@ func (n naive) subsets() (sets []topology.NodeSet) {
 		sets = append(sets, nodes(ids...))
 	}
 	slices.SortFunc(sets, func(a, b topology.NodeSet) int {
-		return cmp.Or(cmp.Compare(a.Len(), b.Len()), slices.Compare(a.IDs(), b.IDs()))
+		return cmp.Or(cmp.Compare(a.Len(), b.Len()), a.Compare(b))
 	})
 	return sets
 }

@@ -67,3 +67,16 @@ func TestNeedsNameGroups(t *testing.T) {
 		t.Errorf("without room: got %q", got)
 	}
 }
+
+// Of equally narrow sets the one with the lower value as a binary number comes first, as in a merge.
+func TestChooseOfEquallyNarrowSets(t *testing.T) {
+	p := shape{{9, 0}, {9, 0}, {9, 0}, {9, 0}}.static(t)
+	held := []memory.Block{block(9, 1, 2), block(9, 0, 3)}
+	got, err := p.Choose(held, nil, want(2), topology.Hint{Any: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got[0].Nodes != nodes(1, 2) {
+		t.Errorf("on %s, want 1-2", got[0].Nodes)
+	}
+}
