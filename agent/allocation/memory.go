@@ -88,8 +88,30 @@ func (m *ownMemory) take(container string, kind containerKind, chosen []memory.B
 }
 
 // memoryHints are the offers of the memory manager.
-func (w *work) memoryHints(requests map[v1.ResourceName]uint64) []topology.ResourceHints {
-	return w.view.Memory.Hints(w.memory.held, w.memory.reusable(), requests)
+func (w *work) memoryHints(req request) []topology.ResourceHints {
+	if again := memory.Again(req.kept.Memory, req.memory); again != nil {
+		return again
+	}
+	held, reusable, must := w.memoryFor(req)
+	hints := w.view.Memory.Hints(held, reusable, req.memory)
+	for i := range hints {
+		hints[i].Hints = slices.DeleteFunc(hints[i].Hints, func(h topology.Hint) bool {
+			return !must.IsEmpty() && h.Nodes.Intersect(must) != must
+		})
+	}
+	return hints
+}
+
+// memoryFor is what is held and what may be reused for a request: what it keeps, if anything. That
+// must be on the nodes of the rest.
+func (w *work) memoryFor(req request) (held, reusable []memory.Block, must topology.NodeSet) {
+	if len(req.kept.Memory) == 0 {
+		return w.memory.held, w.memory.reusable(), must
+	}
+	for _, b := range req.kept.Memory {
+		must = must.Union(b.Nodes)
+	}
+	return w.view.Taken.Memory, req.kept.Memory, must
 }
 
 // keptMemory is what a container goes on with of the blocks that it has; false if they are not

@@ -1,6 +1,7 @@
 package allocation
 
 import (
+	"errors"
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
@@ -26,9 +27,9 @@ type View struct {
 	Taken Taken
 	// Sharing: one of these other pods has containers that share CPUs.
 	Sharing bool
-	// Own is what this pod holds already. A container keeps it as long as it still fits the
-	// request and the machine.
-	Own Pod
+	// Own is what this pod holds already; Keep says how much of it stays.
+	Own  Pod
+	Keep Keeping
 }
 
 // AskKey names one question to a plugin: which devices does it prefer for this container?
@@ -52,6 +53,8 @@ type Plan struct {
 	Ask *Ask
 	// Decisions says what was merged for each container, or for the pod.
 	Decisions []Decision
+	// Kept says of which containers not all stays that they had, and why.
+	Kept []string
 }
 
 // Decision is one merge of hints.
@@ -100,7 +103,37 @@ const (
 
 // Plan places all containers of the pod, in the order in which they will run. The error is a
 // *Rejection or an *Unready.
+//
+// Under KeepParts, if there is no place around the parts that are still valid, containers are kept
+// whole or not at all (not in pod scope), and if that is no place either, all is placed anew.
 func (v View) Plan(pod *v1.Pod, advice Advice) (Plan, error) {
+	plan, err := v.planOnce(pod, advice)
+	var around *Rejection
+	if v.Keep != KeepParts || v.Own.IsEmpty() || !errors.As(err, &around) {
+		return plan, err
+	}
+	whole, anew := v, v
+	whole.Keep, anew.Own = KeepWhole, Pod{BootID: v.Own.BootID}
+	for _, next := range []struct {
+		View
+		words string
+	}{
+		{whole, "no container keeps only a part of what it had"},
+		{anew, "nothing is kept of what the pod had"},
+	} {
+		if next.Keep == KeepWhole && v.Scope == topology.PodScope {
+			continue // what a container keeps would not bind the pod
+		}
+		if plan, err = next.planOnce(pod, advice); err == nil {
+			plan.Kept = []string{next.words + ": around what is still valid there is no place: " +
+				around.Message}
+			break
+		}
+	}
+	return plan, err
+}
+
+func (v View) planOnce(pod *v1.Pod, advice Advice) (Plan, error) {
 	w := newWork(v, pod, advice)
 	err := w.placeAll()
 	if err != nil && w.ask != nil {

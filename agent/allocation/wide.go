@@ -40,16 +40,19 @@ func isImpossible(r topology.ResourceHints) bool { return r.Hints != nil && len(
 func (w *work) needs(req request) []topology.Need {
 	var needs []topology.Need
 	for _, d := range req.devices {
-		if need, ok := deviceplugin.Need(w.devices(d)); ok {
+		if need, ok := deviceplugin.Need(w.devicesAround(req, d)); ok {
 			needs = append(needs, need)
 		}
 	}
 	if req.cpus > 0 {
-		needs = append(needs, w.view.CPUs.Need(w.freeCPUs, w.reusableCPUs, req.cpus))
+		needs = append(needs, w.view.CPUs.Need(w.freeCPUs, w.reusableFor(req), req.cpus))
 	}
 	if len(req.memory) > 0 {
-		needs = append(needs,
-			w.view.Memory.Needs(w.memory.held, w.memory.reusable(), req.memory)...)
+		held, reusable, must := w.memoryFor(req)
+		for _, need := range w.view.Memory.Needs(held, reusable, req.memory) {
+			need.Must = need.Must.Union(must)
+			needs = append(needs, need)
+		}
 	}
 	return needs
 }

@@ -3,6 +3,7 @@ package allocation
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -20,6 +21,8 @@ type request struct {
 	cpus    int
 	memory  map[v1.ResourceName]uint64 // bytes
 	devices []deviceRequest            // ordered by resource
+	// kept is what stays of what there was: the rest goes around it.
+	kept Container
 }
 
 type deviceRequest struct {
@@ -44,10 +47,16 @@ type work struct {
 	taken        map[string]sets.Set[string] // devices, by resource
 	reusable     map[string]sets.Set[string]
 
-	podHint   *topology.Hint // in pod scope, once merged
-	out       map[string]Container
-	ask       *Ask
+	podHint *topology.Hint // in pod scope, once merged
+	out     map[string]Container
+	ask     *Ask
+	findings
+}
+
+// findings are what a plan is explained with.
+type findings struct {
 	decisions []Decision
+	kept      []string
 }
 
 func newWork(v View, pod *v1.Pod, advice Advice) *work {
@@ -74,7 +83,7 @@ func (w *work) plan() Plan {
 			UID: w.pod.UID, Namespace: w.pod.Namespace, Name: w.pod.Name,
 			BootID: w.view.Own.BootID, Containers: w.out,
 		},
-		Ask: w.ask, Decisions: w.decisions,
+		Ask: w.ask, Decisions: w.decisions, Kept: w.kept,
 	}
 }
 
@@ -125,18 +134,18 @@ func (w *work) merge(container string, req request) (topology.Hint, error) {
 	for _, d := range req.devices {
 		devices = append(devices, topology.ResourceHints{
 			Resource: d.resource.Name,
-			Hints:    w.deviceHints(d),
+			Hints:    w.deviceHints(req, d),
 		})
 	}
 	providers = append(providers, devices)
 	if req.cpus > 0 {
 		providers = append(providers, []topology.ResourceHints{{
 			Resource: string(v1.ResourceCPU),
-			Hints:    w.view.CPUs.Hints(w.freeCPUs, w.reusableCPUs, req.cpus),
+			Hints:    w.view.CPUs.Hints(w.freeCPUs, w.reusableFor(req), req.cpus),
 		}})
 	}
 	if len(req.memory) > 0 {
-		providers = append(providers, w.memoryHints(req.memory))
+		providers = append(providers, w.memoryHints(req))
 	}
 	merged := w.mergeAll(req, providers)
 	w.decisions = append(w.decisions, Decision{
@@ -172,8 +181,8 @@ func (w *work) unaligned(container string, req request) error {
 	return nil
 }
 
-func (w *work) deviceHints(d deviceRequest) []topology.Hint {
-	return deviceplugin.Hints(w.view.Machine.NodeSet(), w.devices(d))
+func (w *work) deviceHints(req request, d deviceRequest) []topology.Hint {
+	return deviceplugin.Hints(w.view.Machine.NodeSet(), w.devicesAround(req, d))
 }
 
 // devices is a device request beside what is taken.
@@ -191,6 +200,10 @@ func (w *work) devices(d deviceRequest) deviceplugin.Request {
 func (w *work) place(c *v1.Container, kind containerKind, p placement) error {
 	var got Container
 	for _, d := range p.devices {
+		if held, ok := p.kept.device(d.resource.Name); ok {
+			got.Devices = append(got.Devices, held)
+			continue
+		}
 		ids, err := w.choose(c.Name, d, p.hint)
 		if err != nil {
 			return rejected(err)
@@ -199,14 +212,15 @@ func (w *work) place(c *v1.Container, kind containerKind, p placement) error {
 			Resource: d.resource.Name, IDs: ids, Nodes: nodesOf(d.resource, ids),
 		})
 	}
-	if p.cpus > 0 {
+	got.CPUs, got.Memory = p.kept.CPUs, p.kept.Memory
+	if p.cpus > 0 && got.CPUs.IsEmpty() {
 		cpus, err := w.view.CPUs.Choose(w.freeCPUs, w.reusableCPUs, p.cpus, p.hint)
 		if err != nil {
 			return rejected(err)
 		}
 		got.CPUs = cpus
 	}
-	if len(p.memory) > 0 {
+	if len(p.memory) > 0 && len(got.Memory) == 0 {
 		blocks, err := w.view.Memory.Choose(w.memory.held, w.memory.reusable(), p.memory, p.hint)
 		if err != nil {
 			return rejected(err)
@@ -246,48 +260,6 @@ func (w *work) choose(container string, d deviceRequest, hint topology.Hint) ([]
 	}
 	req.Advice = advice
 	return deviceplugin.Choose(req)
-}
-
-// keep lets a container have what it holds already, when that still is what it requests and the
-// machine still has it. Devices whose answers are void are kept as intent: same ids, a new
-// Allocate.
-func (w *work) keep(c *v1.Container, kind containerKind, req request) bool {
-	own, ok := w.view.Own.Containers[c.Name]
-	if !ok || own.isEmpty() {
-		return false
-	}
-	ofNow := w.view.CPUs != nil // else they are of an earlier policy
-	if ofNow && own.CPUs.Size() != req.cpus || len(own.Devices) != len(req.devices) {
-		return false
-	}
-	if req.cpus > 0 && !own.CPUs.IsSubsetOf(w.freeCPUs.Union(w.reusableCPUs)) {
-		return false
-	}
-	for i, d := range req.devices {
-		held := own.Devices[i]
-		if held.Resource != d.resource.Name || len(held.IDs) != d.count {
-			return false
-		}
-		if held.Answer == nil && !w.allocatable(d.resource, held.IDs) {
-			return false
-		}
-	}
-	if own.Memory, ok = w.keptMemory(kind, own.Memory, req.memory); !ok {
-		return false
-	}
-	w.account(c, kind, own)
-	return true
-}
-
-// allocatable tells whether the plugin still offers all these devices and nobody else has them.
-func (w *work) allocatable(r deviceplugin.Resource, ids []string) bool {
-	return !slices.ContainsFunc(ids, func(id string) bool {
-		if w.reusable[r.Name].Has(id) {
-			return false
-		}
-		d, found := r.Find(id)
-		return !found || !d.Healthy || w.taken[r.Name].Has(id)
-	})
 }
 
 // account takes what a container got out of what is left. What an init container got may be had
@@ -332,27 +304,43 @@ func rejected(err error) *Rejection {
 // placeAll places one container after the other.
 func (w *work) placeAll() error {
 	for c, kind := range containers(w.pod) {
-		req, err := w.request(c)
-		if err != nil {
-			return err
-		}
-		if w.keep(c, kind, req) {
-			continue
-		}
-		hint, err := w.hint(c, req)
-		if err != nil {
-			return err
-		}
-		if err := w.place(c, kind, placement{req, hint}); err != nil {
+		if err := w.placeOne(c, kind); err != nil {
 			return err
 		}
 	}
 	return w.sharedLeft()
 }
 
+func (w *work) placeOne(c *v1.Container, kind containerKind) error {
+	if own := w.view.Own.Containers[c.Name]; w.view.Keep == KeepAll && !own.isEmpty() {
+		w.account(c, kind, own)
+		return nil
+	}
+	req, err := w.request(c)
+	if err != nil {
+		return err
+	}
+	kept, whole := w.keep(c, kind, req)
+	if whole {
+		w.account(c, kind, kept)
+		return nil
+	}
+	if w.view.Keep == KeepParts {
+		req.kept = kept
+		w.sayKept(c, req)
+	}
+	later := w.keptLater(c)
+	defer w.setAside(kind, later)()
+	hint, err := w.hint(c, req, later)
+	if err != nil {
+		return err
+	}
+	return w.place(c, kind, placement{req, hint})
+}
+
 // hint is where a container goes: by what is merged for it, or in pod scope for the whole pod,
 // once, when the first container needs it.
-func (w *work) hint(c *v1.Container, req request) (topology.Hint, error) {
+func (w *work) hint(c *v1.Container, req request, later []Container) (topology.Hint, error) {
 	switch {
 	case w.view.Policy == topology.None:
 		return topology.Hint{Any: true}, nil
@@ -366,7 +354,11 @@ func (w *work) hint(c *v1.Container, req request) (topology.Hint, error) {
 			return topology.Hint{}, err // a plugin that is away would look like a lack of devices
 		}
 	}
-	hint, err := w.merge("", w.podRequest())
+	whole := w.podRequest()
+	if w.view.Keep != KeepWhole {
+		whole.kept = together(append(slices.Collect(maps.Values(w.out)), append(later, req.kept)...))
+	}
+	hint, err := w.merge("", whole)
 	w.podHint = &hint
 	return hint, err
 }

@@ -48,6 +48,7 @@ func (c Case) Explain() Record {
 			r.Merges = append(r.Merges, merge(d))
 		}
 	}
+	r.Kept = c.Plan.Kept
 	r.Blocking = c.blocking(r)
 	return r
 }

@@ -23,8 +23,15 @@ type Record struct {
 	Blocking *Blocking `json:"blocking,omitempty"`
 	// WouldFit lists changes after any one of which the pod would have been placed.
 	WouldFit []string `json:"wouldFit,omitempty"`
+	Remarks
+}
+
+// Remarks are what else is to be said of how the place was chosen.
+type Remarks struct {
 	// Ignored are preferences of device plugins that were not followed, and why.
 	Ignored []string `json:"ignored,omitempty"`
+	// Kept says how much stays of what the pod had before, if not all.
+	Kept []string `json:"kept,omitempty"`
 }
 
 // Verdict is the outcome in admission's words.

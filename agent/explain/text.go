@@ -39,6 +39,12 @@ func (r Record) Text() string {
 	for _, change := range r.WouldFit {
 		fmt.Fprintf(&b, "  - %s\n", change)
 	}
+	if len(r.Kept) > 0 {
+		b.WriteString("\nOf what it had before\n")
+	}
+	for _, kept := range r.Kept {
+		fmt.Fprintf(&b, "  - %s\n", kept)
+	}
 	if len(r.Ignored) > 0 {
 		b.WriteString("\nChosen without the device plugin's preference\n")
 	}
