@@ -39,12 +39,13 @@ func (a *Agent) nodeEvent(eventType, reason, message string) {
 }
 
 // rebuild brings the state in line with what runs: pods that run hold what their containers say
-// that they were created with, also if the state file is gone, damaged, or of another time. For
-// pods that a kubelet started, and of which our state has nothing, the kubelet's files say. It is
-// committed before the first pod is decided on, and before the kubelet's files are written.
+// that they were created with, and what their sandboxes say for those that come later, also if the
+// state file is gone, damaged, or of another time. For pods that a kubelet started, and of which our
+// state has nothing, the kubelet's files say. It is committed before the first pod is decided on, and
+// before the kubelet's files are written.
 func (a *Agent) rebuild(ctx context.Context) error {
 	log := klog.FromContext(ctx)
-	accounts := []allocation.Account{allocation.Annotated}
+	var accounts []allocation.Account
 	if a.store.State().Version == 0 { // nothing was ever committed, or it was lost
 		accounts = append(accounts, a.kubelet(ctx))
 	}

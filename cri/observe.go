@@ -152,6 +152,8 @@ func fromListedSandbox(s *runtimeapi.PodSandbox) Sandbox {
 		Attempt:   s.GetMetadata().GetAttempt(),
 		Ready:     s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
 		CreatedAt: fromNanos(s.GetCreatedAt()),
+
+		Annotations: s.GetAnnotations(),
 	}
 }
 
@@ -161,6 +163,8 @@ func fromSandboxStatus(s *runtimeapi.PodSandboxStatus) Sandbox {
 		Attempt:   s.GetMetadata().GetAttempt(),
 		Ready:     s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
 		CreatedAt: fromNanos(s.GetCreatedAt()),
+
+		Annotations: s.GetAnnotations(),
 	}
 	// A nil option message reads as POD, the zero value.
 	network := s.GetLinux().GetNamespaces().GetOptions().GetNetwork()

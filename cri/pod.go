@@ -44,6 +44,7 @@ type Sandbox struct {
 	HostNetwork bool
 	IPs         []string
 	CreatedAt   time.Time
+	Annotations map[string]string
 }
 
 // ContainerState is the runtime's state of a container.

@@ -5,14 +5,19 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
 	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
+	"github.com/numalet/numalet/cri/sim"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
 	"github.com/numalet/numalet/test/harness"
 	memorystate "github.com/numalet/numalet/topology/memory/state"
@@ -81,6 +86,93 @@ func TestDamagedStateFile(t *testing.T) {
 	m.check("a folder in its place")
 	quarantined(t, m.Node, path, nil)
 	m.admits("after all that")
+}
+
+// TestStateLostDuringInit: the state is lost and the agent killed while an init container runs. The
+// containers that come later get what they were to get, without a call of Allocate, and nobody else
+// got any of it meanwhile.
+func TestStateLostDuringInit(t *testing.T) {
+	const wishes = "cpu: 4, memory: 1Gi, " + gpu + ": 1"
+	for name, lose := range map[string]func(path string) error{
+		"removed": os.Remove,
+		"damaged": func(path string) error { return os.Truncate(path, 20) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := harness.New(t)
+			eager(n)
+			staticMemory(n)
+			n.Start()
+			plugin, _ := n.Plugin(gpu, "--devices=2", "--nodes=0-3")
+			n.Pod("own", manifest("own", `initContainers:
+  - {name: init, image: sim.local/app, resources: {limits: {cpu: 2, memory: 1Gi}}}
+  containers:
+  - {name: main, image: sim.local/app, resources: {limits: {`+wishes+`}}}`))
+			awaitContainer(n, "own-node", "init", func(c sim.Container) error {
+				if c.State != "RUNNING" {
+					return fmt.Errorf("it is %s", c.State)
+				}
+				return nil
+			})
+			want := byName(assigned(t, n))["own-node"]
+			n.Kill()
+			if err := lose(filepath.Join(n.Root, allocation.FileName)); err != nil {
+				t.Fatal(err)
+			}
+			n.Start()
+			n.Pod("rival", limited("rival", wishes))
+			n.Pod("third", limited("third", wishes))
+			n.Eventually("one of two other pods runs", func() error {
+				pods, err := n.Pods()
+				if err != nil || pods["rival-node"].Status.Phase == v1.PodRunning ||
+					pods["third-node"].Status.Phase == v1.PodRunning {
+					return err
+				}
+				return fmt.Errorf("%v, %v", pods["rival-node"].Status, pods["third-node"].Status)
+			})
+			if err := n.Runtime.Exit("own-node/init", sim.Exit{}); err != nil {
+				t.Fatal(err)
+			}
+			n.AwaitPhase("own-node", v1.PodRunning)
+			state := byName(assigned(t, n))
+			if diff := cmp.Diff(want, state["own-node"], cmp.Comparer(sameHeld)); diff != "" {
+				t.Errorf("the pod was given (-before +after):\n%s", diff)
+			}
+			main := container(t, n, "own-node", "main")
+			if held := want.Containers["main"]; main.CPUs != held.CPUs.String() ||
+				!slices.Equal(devicesOf(main, gpu), held.Devices[0].IDs) {
+				t.Errorf("main runs with CPUs %s and %v, want %+v", main.CPUs, devicesOf(main, gpu), held)
+			}
+			if calls := allocations(t, plugin)[0]; calls != 2 {
+				t.Errorf("the plugin was asked %d times for two pods", calls)
+			}
+			nothingTwice(t, state)
+		})
+	}
+}
+
+// sameHeld tells whether the same would be recorded of both.
+func sameHeld(a, b allocation.Container) bool {
+	one, err := allocation.Describe("", a)
+	other, otherErr := allocation.Describe("", b)
+	return err == nil && otherErr == nil && one == other
+}
+
+// nothingTwice checks that no two pods have the same CPU or device.
+func nothingTwice(t *testing.T, pods map[string]allocation.Pod) {
+	t.Helper()
+	cpus, devices := cpuset.New(), sets.New[string]()
+	for name, p := range pods {
+		own := allocation.TakenBy(p)
+		if both := cpus.Intersection(own.CPUs); !both.IsEmpty() {
+			t.Errorf("CPUs %s are assigned twice, to %s too", both, name)
+		}
+		cpus = cpus.Union(own.CPUs)
+		if both := devices.Intersection(own.Devices[gpu]); both.Len() > 0 {
+			t.Errorf("%v are assigned twice, to %s too", sets.List(both), name)
+		}
+		devices = devices.Union(own.Devices[gpu])
+	}
 }
 
 func readFile(t testing.TB, path string) []byte {

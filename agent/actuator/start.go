@@ -63,7 +63,22 @@ func (a *Actuator) sandboxConfig(pod *v1.Pod, attempt uint32) (*runtimeapi.PodSa
 	if a.cfg.Cgroups != nil {
 		o.CgroupParent = a.cfg.Cgroups.PodParent(pod)
 	}
-	return cri.SandboxConfig(pod, o)
+	config, err := cri.SandboxConfig(pod, o)
+	if err != nil {
+		return nil, err
+	}
+	text, err := allocation.DescribePod(pod, a.cfg.State().Pods[pod.UID])
+	if err != nil {
+		return nil, sandboxError(err)
+	}
+	delete(config.Annotations, allocation.Annotation) // the pod's own words are not ours
+	if text != "" {
+		if config.Annotations == nil {
+			config.Annotations = map[string]string{}
+		}
+		config.Annotations[allocation.Annotation] = text
+	}
+	return config, nil
 }
 
 // startContainer creates and starts one container in the newest sandbox.
@@ -190,6 +205,10 @@ func (a *Actuator) devices(ctx context.Context, pod *v1.Pod, c *v1.Container) (
 	}
 	var out []*pluginapi.ContainerAllocateResponse
 	for _, d := range held.Devices {
+		if d.Answer == nil {
+			return nil, fmt.Errorf("container %s holds %s, but its device plugin has not said with "+
+				"what to create the container; it is asked as soon as it is back", c.Name, d.Resource)
+		}
 		answer := &pluginapi.ContainerAllocateResponse{}
 		if err := proto.Unmarshal(d.Answer, answer); err != nil {
 			return nil, fmt.Errorf("decode the recorded answer of %s: %w", d.Resource, err)

@@ -279,7 +279,7 @@ func (w *world) compare(t *testing.T, pod *v1.Pod, seen map[string]int) {
 	if got := strings.Join(w.desk.hear(), "\n"); got != want {
 		t.Errorf("admission said %q, the dry run %q", got, want)
 	}
-	held := withoutAnswers(w.desk.store.State().Pods[pod.UID].Containers)
+	held := allocation.WithoutAnswers(w.desk.store.State().Pods[pod.UID].Containers)
 	if asked := d.Held; asked.IsEmpty() != (len(held) == 0) ||
 		!asked.IsEmpty() && !reflect.DeepEqual(held, asked.Containers) {
 		t.Errorf("pod %s holds %+v, the dry run said %+v", pod.UID, held, d.Held.Containers)

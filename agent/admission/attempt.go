@@ -2,7 +2,6 @@ package admission
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -22,7 +21,7 @@ type turn struct {
 // attempt decides on one pod with what is known now.
 func (q *Queue) attempt(ctx context.Context, e *entry, t turn) {
 	own := q.own(e)
-	if e.adopt && (!own.IsEmpty() || !q.needsAssignment(e.pod)) {
+	if e.adopt && (!own.IsEmpty() && !own.Incomplete(e.pod) || !q.needsAssignment(e.pod)) {
 		q.adopt(e, nil)
 		return
 	}
@@ -35,6 +34,9 @@ func (q *Queue) attempt(ctx context.Context, e *entry, t turn) {
 		return
 	}
 	room := q.present(e, own, t.ahead)
+	if e.adopt {
+		room.Keep = allocation.KeepAll
+	}
 	plan, err := q.place(e, room)
 	defer func() { e.planned = nil }()
 	if err != nil && !e.adopt {
@@ -84,7 +86,7 @@ func (q *Queue) place(e *entry, room allocation.Room) (allocation.Plan, error) {
 	}
 	if err != nil && e.claimed && room.Own.IsEmpty() {
 		// What it has a claim to may be free as a whole.
-		room.Own = e.reserved
+		room.Own, room.Keep = e.reserved, allocation.KeepWhole
 		if claimed, none := room.Plan(e.pod, e.advice); none == nil {
 			plan, err = claimed, nil
 		}
@@ -146,22 +148,10 @@ func (q *Queue) own(e *entry) holding {
 	}
 	h := holding{q.stored.Pods[e.pod.UID]}
 	if h.voidUnder(q.cfg.BootID) {
-		h.Containers = withoutAnswers(h.Containers)
+		h.Containers = allocation.WithoutAnswers(h.Containers)
 		e.adopt = false
 	}
 	return h
-}
-
-func withoutAnswers(containers map[string]allocation.Container) map[string]allocation.Container {
-	out := make(map[string]allocation.Container, len(containers))
-	for name, c := range containers {
-		c.Devices = slices.Clone(c.Devices)
-		for i := range c.Devices {
-			c.Devices[i].Answer = nil
-		}
-		out[name] = c
-	}
-	return out
 }
 
 // needsAssignment tells whether the pod asks for anything that is assigned, not only counted.
@@ -207,7 +197,7 @@ func (q *Queue) future(e *entry, own holding) allocation.Room {
 	room.Others = []v1.ResourceList{requests[staying], requests[claiming]}
 	room.Sharing = sharers[staying]+sharers[claiming] > 0
 	if e.claimed && own.IsEmpty() {
-		room.Own = e.reserved
+		room.Own, room.Keep = e.reserved, allocation.KeepWhole
 	}
 	return room
 }

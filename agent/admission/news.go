@@ -51,6 +51,9 @@ func (q *Queue) spread(now time.Time) (any bool) {
 	}
 	nobody := n.freed && !q.stakes.anyGoing()
 	for _, e := range q.entries {
+		if e.isShort() && e.wants(n.devices) {
+			e.phase, any = queued, true
+		}
 		if e.phase != waiting || e.leaving {
 			continue
 		}
@@ -61,6 +64,12 @@ func (q *Queue) spread(now time.Time) (any bool) {
 		any = q.stir(e, now, concerned) || any
 	}
 	return any
+}
+
+// isShort tells whether the pod runs, and a container of it that comes later could not be created.
+func (e *entry) isShort() bool {
+	return e.adopt && e.phase == admitted && !e.leaving && !e.reserved.IsEmpty() &&
+		e.reserved.Incomplete(e.pod)
 }
 
 // stir queues or rejects a pod that waits, if it is concerned or its time is over.

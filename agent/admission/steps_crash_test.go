@@ -195,7 +195,7 @@ func (w *walk) rebuild(ctx context.Context, store *allocation.Store) {
 			observed = append(observed, w.observe(t))
 		}
 	}
-	changes, err := allocation.Rebuild(store.State(), observed, w.bootID(), allocation.Annotated)
+	changes, err := allocation.Rebuild(store.State(), observed, w.bootID())
 	if err != nil {
 		w.failf("%v", err)
 	}

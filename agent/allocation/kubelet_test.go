@@ -194,7 +194,7 @@ func TestTakeOverFromKubelet(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Rebuild(test.state, test.pods, "boot-1", Annotated, test.kubelet.On(online, topology.NewNodeSet(0, 1)))
+			got, err := Rebuild(test.state, test.pods, "boot-1", test.kubelet.On(online, topology.NewNodeSet(0, 1)))
 			if diff := cmp.Diff(test.want, got, sameCPUs); diff != "" {
 				t.Errorf("changes (-want +got):\n%s", diff)
 			}

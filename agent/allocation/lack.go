@@ -2,6 +2,7 @@ package allocation
 
 import (
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -31,4 +32,20 @@ func (p Pod) Lacks(pod *v1.Pod, exclusiveCPUs, ownMemory bool) (out []string) {
 		}
 	}
 	return out
+}
+
+// Incomplete tells whether a container of the pod could not be created with what p has: a plugin's
+// answer is missing, or the container wants devices and has nothing at all. Init containers that are
+// missing are left out: they may have finished.
+func (p Pod) Incomplete(pod *v1.Pod) bool {
+	for c, kind := range containers(pod) {
+		held := p.Containers[c.Name]
+		if held.isEmpty() && kind != initContainer && len(DeviceRequests(c)) > 0 {
+			return true
+		}
+		if slices.ContainsFunc(held.Devices, func(d DeviceSet) bool { return d.Answer == nil }) {
+			return true
+		}
+	}
+	return false
 }

@@ -14,7 +14,8 @@ import (
 )
 
 // Annotation is on every container that holds anything: what it holds, so that the runtime knows
-// it too. The state file comes first; this is for when it is lost.
+// it too. On a sandbox it is what the containers of the pod are going to hold (DescribePod). The
+// state file comes first; this is for when it is lost.
 const Annotation = "numalet.io/assignment"
 
 // Describe is the value of Annotation for a container, "" for one that holds nothing.
@@ -42,7 +43,9 @@ type Account func(observed cri.Pod) (map[string]Container, error)
 // The changes are to be committed; bootID is that of the boot that the pods run in. The error lists
 // what cannot be read or conflicts; the rest is good all the same.
 func Rebuild(s State, pods []cri.Pod, bootID string, accounts ...Account) ([]Change, error) {
-	r := rebuilding{bootID: bootID, known: sets.KeySet(s.Pods), taken: TakenBy()}
+	r := rebuilding{
+		bootID: bootID, known: sets.KeySet(s.Pods), taken: TakenBy(), put: map[types.UID]Pod{},
+	}
 	var corrected []Pod
 	idle := maps.Clone(s.Pods)
 	for _, observed := range pods {
@@ -62,44 +65,67 @@ func Rebuild(s State, pods []cri.Pod, bootID string, accounts ...Account) ([]Cha
 		}
 	}
 	for _, p := range corrected {
-		if !r.put(p) {
+		if !r.record(p) {
 			r.taken.take(s.Pods[p.UID])
 		}
+	}
+	r.ask(Annotated, pods)
+	for _, observed := range pods {
+		r.promise(observed)
 	}
 	for _, account := range accounts {
 		r.ask(account, pods)
 	}
 	for _, uid := range slices.Sorted(maps.Keys(idle)) {
 		if err := r.taken.claim(idle[uid]); err != nil {
-			r.changes = append(r.changes, Change{Drop: uid})
+			r.drop = append(r.drop, uid)
 			r.failed(idle[uid], err)
 		}
 	}
-	return r.changes, errors.Join(r.errs...)
+	return r.all(), errors.Join(r.errs...)
 }
 
 // rebuilding is the changes in the making.
 type rebuilding struct {
-	bootID  string
-	known   sets.Set[types.UID]
-	taken   Taken
-	changes []Change
-	errs    []error
+	bootID string
+	known  sets.Set[types.UID]
+	taken  Taken
+	order  []types.UID // of what is in put
+	put    map[types.UID]Pod
+	drop   []types.UID
+	errs   []error
+}
+
+func (r *rebuilding) all() (out []Change) {
+	for _, uid := range r.order {
+		out = append(out, Change{Put: r.put[uid]})
+	}
+	for _, uid := range r.drop {
+		out = append(out, Change{Drop: uid})
+	}
+	return out
 }
 
 func (r *rebuilding) failed(p Pod, err error) {
 	r.errs = append(r.errs, fmt.Errorf("pod %s/%s: %w", p.Namespace, p.Name, err))
 }
 
-// put records what a pod has, unless another pod has some of it.
-func (r *rebuilding) put(p Pod) bool {
+// record notes what a pod has, unless another pod has some of it.
+func (r *rebuilding) record(p Pod) bool {
 	if err := r.taken.claim(p); err != nil {
 		r.failed(p, err)
 		return false
 	}
-	r.known.Insert(p.UID)
-	r.changes = append(r.changes, Change{Put: p})
+	r.note(p)
 	return true
+}
+
+func (r *rebuilding) note(p Pod) {
+	if _, again := r.put[p.UID]; !again {
+		r.order = append(r.order, p.UID)
+	}
+	r.known.Insert(p.UID)
+	r.put[p.UID] = p
 }
 
 // ask takes what the account has of pods that run and are not known yet.
@@ -115,7 +141,7 @@ func (r *rebuilding) ask(account Account, pods []cri.Pod) {
 		if p.Containers, err = account(observed); err != nil {
 			r.failed(p, err)
 		} else if !p.IsEmpty() {
-			r.put(p)
+			r.record(p)
 		}
 	}
 }
@@ -182,7 +208,15 @@ func Annotated(observed cri.Pod) (map[string]Container, error) {
 
 // claim adds what the pod holds, or says what of it is taken.
 func (t *Taken) claim(p Pod) error {
-	own := TakenBy(p)
+	if err := t.refuse(TakenBy(p)); err != nil {
+		return err
+	}
+	t.take(p)
+	return nil
+}
+
+// refuse says what of the other's CPUs and devices is taken.
+func (t *Taken) refuse(own Taken) error {
 	if both := t.CPUs.Intersection(own.CPUs); !both.IsEmpty() {
 		return fmt.Errorf("CPUs %s belong to another pod", both)
 	}
@@ -191,7 +225,6 @@ func (t *Taken) claim(p Pod) error {
 			return fmt.Errorf("%s %v belong to another pod", resource, sets.List(both))
 		}
 	}
-	t.take(p)
 	return nil
 }
 

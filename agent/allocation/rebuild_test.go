@@ -137,7 +137,7 @@ func TestRebuild(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Rebuild(test.state, test.pods, "boot-1", Annotated)
+			got, err := Rebuild(test.state, test.pods, "boot-1")
 			if diff := cmp.Diff(test.want, got, sameCPUs); diff != "" {
 				t.Errorf("changes (-want +got):\n%s", diff)
 			}

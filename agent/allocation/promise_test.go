@@ -1,0 +1,218 @@
+package allocation
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/cri"
+)
+
+// twoStages has the containers of examplePod.
+var twoStages = podOfContainers("init! cpu=2 memory=5Gi", "main cpu=4 gpu=2 nic=1")
+
+// promising is how the runtime reports a pod whose sandbox was created with p, and in which these of
+// its containers are.
+func promising(t *testing.T, p Pod, created ...string) cri.Pod {
+	t.Helper()
+	text, err := DescribePod(twoStages, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	some := Pod{UID: p.UID, Namespace: p.Namespace, Name: p.Name, Containers: map[string]Container{}}
+	for _, name := range created {
+		some.Containers[name] = p.Containers[name]
+	}
+	out := running(t, some)
+	out.Sandboxes[0].ID, out.Sandboxes[0].Annotations = "box", map[string]string{Annotation: text}
+	for i := range out.Containers {
+		out.Containers[i].SandboxID = "box"
+	}
+	return out
+}
+
+// TestPromise: containers that were not created when the state was lost get what their sandbox
+// promised, unless something newer says otherwise.
+func TestPromise(t *testing.T) {
+	a := examplePod("a")
+	moved := of("boot-1", a) // as it was placed since the sandbox was created
+	moved.Containers["main"] = Container{CPUs: cpuset.New(30, 31)}
+	moved.Containers["init"] = Container{CPUs: cpuset.New(30)}
+	other := Pod{UID: "z", Namespace: "default", Name: "z", BootID: "boot-1",
+		Containers: map[string]Container{"main": a.Containers["main"]}}
+	runs := func(p Pod) cri.Pod { return running(t, p) }
+	movedRuns := promising(t, a, "init", "main")
+	movedRuns.Containers = promising(t, moved, "init", "main").Containers
+	movedInitRuns := promising(t, a)
+	movedInitRuns.Containers = promising(t, moved, "init").Containers
+	unannotated := promising(t, a, "init")
+	unannotated.Containers = append(unannotated.Containers,
+		cri.Container{Name: "main", SandboxID: "box", State: cri.ContainerCreated})
+	again := promising(t, a, "init") // main's container is of a sandbox before, with other CPUs
+	again.Containers = append(again.Containers, cri.Container{
+		Name: "main", SandboxID: "before", State: cri.ContainerExited,
+		Annotations: map[string]string{Annotation: `{"name":"main","cpus":"9"}`},
+	})
+	dead := promising(t, a)
+	dead.Sandboxes[0].Ready = false
+	foreign := promising(t, examplePod("b"), "init")
+	foreign.UID, foreign.Name = "a", "train-a"
+	restored := of("boot-1", a) // what an old copy of the state has
+	restored.Containers["init"], restored.Containers["main"] = Container{CPUs: cpuset.New(5)}, Container{CPUs: cpuset.New(6)}
+	void := of("boot-1", a)
+	void.Containers = WithoutAnswers(a.Containers)
+	void.Containers["init"] = a.Containers["init"]
+
+	for name, test := range map[string]struct {
+		state State
+		pods  []cri.Pod
+		boot  string
+		want  []Change
+		err   string
+	}{
+		"nothing is created yet":         {pods: []cri.Pod{promising(t, a)}, want: []Change{{Put: a}}},
+		"the init container is":          {pods: []cri.Pod{promising(t, a, "init")}, want: []Change{{Put: a}}},
+		"all are":                        {pods: []cri.Pod{promising(t, a, "init", "main")}, want: []Change{{Put: a}}},
+		"a dead sandbox promises nobody": {pods: []cri.Pod{dead}},
+		"what a container carries is newer": {
+			pods: []cri.Pod{movedRuns}, want: []Change{{Put: moved}},
+		},
+		"what it was promised before another has now": {
+			pods: []cri.Pod{movedRuns, runs(other)}, want: []Change{{Put: moved}, {Put: other}},
+		},
+		"what a container of another pod carries is newer": {
+			pods: []cri.Pod{promising(t, a), runs(other)}, want: []Change{{Put: other}},
+			err: "pod default/train-a: container main, not created yet: CPUs 2-3,18-19 belong to another pod",
+		},
+		"a container that carries nothing had nothing": {
+			pods: []cri.Pod{unannotated}, want: []Change{{Put: only(a, "init")}},
+		},
+		"a container of an earlier sandbox is older": {pods: []cri.Pod{again}, want: []Change{{Put: a}}},
+		"the state is newer":                         {state: stateOf(moved), pods: []cri.Pod{movedInitRuns}},
+		"a state that was restored is older": {
+			state: stateOf(restored), pods: []cri.Pod{promising(t, a, "init")}, want: []Change{{Put: a}},
+		},
+		"what says that it is of another pod": {
+			pods: []cri.Pod{foreign}, want: []Change{{Put: only(a, "init")}}, err: `it is of pod "b"`,
+		},
+		"of another boot, Allocate is called again": {
+			boot: "boot-0", pods: []cri.Pod{promising(t, of("boot-0", a), "init")}, want: []Change{{Put: void}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Rebuild(test.state, test.pods, "boot-1")
+			if diff := cmp.Diff(test.want, got, sameCPUs); diff != "" {
+				t.Errorf("changes (-want +got):\n%s", diff)
+			}
+			if (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+				t.Errorf("error %v, want %q", err, test.err)
+			}
+			seen := TakenBy()
+			for _, c := range got {
+				if err := seen.claim(c.Put); err != nil {
+					t.Errorf("assigned twice: %v", err)
+				}
+			}
+		})
+	}
+}
+
+// TestPromiseIsBounded: of thousands of devices the answers are not on the sandbox, or of the last
+// containers nothing.
+func TestPromiseIsBounded(t *testing.T) {
+	sized := func(devices, answer int) Container {
+		c := Container{CPUs: cpuset.New(devices)}
+		d := DeviceSet{Resource: "example.com/gpu", Answer: make([]byte, answer)}
+		for i := range devices {
+			d.IDs = append(d.IDs, fmt.Sprintf("GPU-%036d", i))
+		}
+		c.Devices = []DeviceSet{d}
+		return c
+	}
+	for name, test := range map[string]struct {
+		init, main     Container
+		kept, answered []string
+	}{
+		"small":                 {sized(8, 100), sized(300, 100), []string{"init", "main"}, []string{"init", "main"}},
+		"long answers":          {sized(8, 100), sized(8, 40_000), []string{"init", "main"}, nil},
+		"the last has many":     {sized(8, 100), sized(5000, 100), []string{"init"}, nil},
+		"the first has many":    {sized(5000, 100), sized(8, 100), nil, nil},
+		"both, just too many":   {sized(400, 0), sized(400, 0), []string{"init"}, nil},
+		"both, and just enough": {sized(300, 0), sized(300, 0), []string{"init", "main"}, []string{"init", "main"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := Pod{UID: "a", BootID: "boot-1", Containers: map[string]Container{
+				"init": test.init, "main": test.main,
+			}}
+			observed := promising(t, p)
+			if n := len(observed.Sandboxes[0].Annotations[Annotation]); n > mostPromised {
+				t.Errorf("the annotation has %d bytes", n)
+			}
+			got, err := Promised(observed, "boot-1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var kept, answered []string
+			for _, name := range []string{"init", "main"} {
+				c, ok := got[name]
+				if !ok {
+					continue
+				}
+				kept = append(kept, name)
+				if c.Devices[0].Answer != nil {
+					answered = append(answered, name)
+				}
+				if diff := cmp.Diff(p.Containers[name].Devices[0].IDs, c.Devices[0].IDs); diff != "" {
+					t.Errorf("devices of %s (-want +got):\n%s", name, diff)
+				}
+			}
+			if diff := cmp.Diff([][]string{test.kept, test.answered}, [][]string{kept, answered}); diff != "" {
+				t.Errorf("kept, answered (-want +got):\n%s", diff)
+			}
+			p.Containers = got
+			if want := len(kept) < 2 || len(answered) < 2; len(kept) > 0 && p.Incomplete(twoStages) != want {
+				t.Errorf("incomplete is not %t", want)
+			}
+		})
+	}
+}
+
+// FuzzPromised reads what a sandbox's annotation says: an error, or what can be said again.
+func FuzzPromised(f *testing.F) {
+	text, err := DescribePod(twoStages, examplePod("a"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	f.Add(`{"uid":"a","containers":[{"name":"main","cpus":"0-3"}]}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		said := func(text string) (map[string]Container, error) {
+			return Promised(cri.Pod{UID: "a", Sandboxes: []cri.Sandbox{
+				{Ready: true, Annotations: map[string]string{Annotation: text}},
+			}}, "boot-1")
+		}
+		first, err := said(text)
+		if err != nil {
+			return
+		}
+		first = map[string]Container{"init": first["init"], "main": first["main"]}
+		p := Pod{UID: types.UID("a"), BootID: "boot-1", Containers: first}
+		again, err := promised(p, []string{"init", "main"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := said(again)
+		if err != nil {
+			t.Fatalf("what was described cannot be read: %v", err)
+		}
+		for name, c := range first {
+			if !c.equal(second[name]) {
+				t.Fatalf("container %s is %+v, read again %+v", name, c, second[name])
+			}
+		}
+	})
+}
