@@ -31,17 +31,9 @@ func openMachine(cfg *config.Config,
 	if err != nil {
 		return nil, err
 	}
-	first, err := derive(cfg, m, nil)
+	first, err := HardwareOf(cfg, m)
 	if err != nil {
 		return nil, err
-	}
-	if cfg.Kubelet.MemoryManagerPolicy == kubeletconfig.StaticMemoryManagerPolicy {
-		kept := first.Reservation.Kept()
-		err = memory.CheckReserved(cfg.Kubelet.ReservedMemory, kept, slack(cfg, m))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("invalid configuration: reservedMemory: %w; it must add up to "+
-			"kubeReserved, systemReserved and evictionHard[memory.available]", err)
 	}
 	follow := machine.Config{
 		Derive: func(m *topology.Machine) (machine.Hardware, error) {
@@ -63,6 +55,23 @@ func openMachine(cfg *config.Config,
 		}
 	}
 	return machine.New(follow, first), nil
+}
+
+// HardwareOf is machine m as an agent that starts with the configuration sees it. The error says
+// what does not go together.
+func HardwareOf(cfg *config.Config, m *topology.Machine) (machine.Hardware, error) {
+	h, err := derive(cfg, m, nil)
+	if err != nil {
+		return h, err
+	}
+	if cfg.Kubelet.MemoryManagerPolicy == kubeletconfig.StaticMemoryManagerPolicy {
+		err = memory.CheckReserved(cfg.Kubelet.ReservedMemory, h.Reservation.Kept(), slack(cfg, m))
+	}
+	if err != nil {
+		return h, fmt.Errorf("invalid configuration: reservedMemory: %w; it must add up to "+
+			"kubeReserved, systemReserved and evictionHard[memory.available]", err)
+	}
+	return h, nil
 }
 
 // drift is the part by which a machine's total memory may be another one after a reboot: another

@@ -33,6 +33,11 @@ func validate(c *Config) error {
 	}
 	k := &c.Kubelet
 	errs = append(errs, logsapi.Validate(&k.Logging, c.Gates, field.NewPath("logging"))...)
+	return inOneLine(errs)
+}
+
+// inOneLine is nil when nothing is wrong.
+func inOneLine(errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
 	}

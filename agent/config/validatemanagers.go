@@ -81,6 +81,13 @@ func validateCPUOptions(c *Config) field.ErrorList {
 			on[name] = value
 		}
 	}
+	return append(errs, cpuConflicts(on, k.TopologyManagerPolicy)...)
+}
+
+// cpuConflicts lists the options that are on and cannot stand with each other, or with the policy
+// of the topology manager.
+func cpuConflicts(on map[string]bool, topologyPolicy string) (errs field.ErrorList) {
+	at, known := field.NewPath("cpuManagerPolicyOptions"), cpuOptions()
 	for _, name := range slices.Sorted(maps.Keys(on)) {
 		for _, other := range known[name].excludes {
 			if on[name] && on[other] {
@@ -89,11 +96,21 @@ func validateCPUOptions(c *Config) field.ErrorList {
 		}
 	}
 	if on[cpumanager.OptionAlignBySocket] &&
-		k.TopologyManagerPolicy == kubeletv1beta1.SingleNumaNodeTopologyManagerPolicy {
+		topologyPolicy == kubeletv1beta1.SingleNumaNodeTopologyManagerPolicy {
 		errs = append(errs, field.Forbidden(at.Child(cpumanager.OptionAlignBySocket),
 			"cannot be used with topologyManagerPolicy single-numa-node"))
 	}
 	return errs
+}
+
+// CheckCPUOptions refuses options of the CPU manager that cannot stand with each other or with the
+// policy of the topology manager, as Load does. Feature gates are not asked.
+func CheckCPUOptions(options []string, topologyPolicy string) error {
+	on := map[string]bool{}
+	for _, name := range options {
+		on[name] = true
+	}
+	return inOneLine(cpuConflicts(on, topologyPolicy))
 }
 
 func validateTopology(c *Config) field.ErrorList {
