@@ -49,6 +49,9 @@ func (g *gauges) advance(to time.Duration) {
 	g.at = max(g.at, to)
 }
 
+// stop ends the time with the present.
+func (g *gauges) stop() { g.end = max(g.at, time.Nanosecond) }
+
 // mean is a quantity over the whole time.
 func (g *gauges) mean(quantity int) float64 {
 	total := 0.0
@@ -58,11 +61,15 @@ func (g *gauges) mean(quantity int) float64 {
 	return rounded(total / float64(g.end))
 }
 
-// line is a quantity, part by part.
+// line is a quantity, part by part, up to the end; the last part may be a shorter one.
 func (g *gauges) line(quantity int) []float64 {
-	out := make([]float64, parts)
+	out := make([]float64, 0, parts)
 	for i, sum := range g.sums[quantity] {
-		out[i] = rounded(sum / g.step)
+		length := min(g.step, float64(g.end)-float64(i)*g.step)
+		if length <= 0 || i > 0 && length < g.step/1e6 {
+			break
+		}
+		out = append(out, rounded(sum/length))
 	}
 	return out
 }

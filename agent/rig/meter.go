@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/topology/memory"
 )
 
 // meter follows how much is used, and how well the rest can be used.
@@ -21,27 +23,51 @@ type meter struct {
 }
 
 // Places of the first gauges. After them comes the used share of each resource, the fragmentation
-// of CPUs, and of each resource of devices fragmentation and stranded devices.
+// of CPUs, then of memory where it is placed, and of each resource of devices fragmentation and
+// stranded devices.
 const (
 	gaugeRunning = iota
 	gaugeWaiting
 	gaugeUsed
 )
 
-func newMeter(site *Site, p Policy, s Stream) *meter {
+func newMeter(site *Site, p Policy, s Stream, static *memory.Static) *meter {
 	m := &meter{
-		asks: map[*v1.Pod][]int64{}, shared: p.SharedCPUs,
-		names: []string{"running", "waiting"}, resources: []string{"cpu", "memory"},
+		asks: map[*v1.Pod][]int64{}, shared: p.SharedCPUs, names: []string{"running", "waiting"},
 	}
+	devices := m.ask(site, s)
+	for _, name := range m.resources {
+		m.capacity = append(m.capacity, max(1, site.capacity(name)))
+		m.names = append(m.names, "used "+name)
+	}
+	m.used = make([]int64, len(m.resources))
+	m.supply = newSupply(site, p, s.Shapes, devices)
+	if static != nil {
+		m.supply.stock(site.Machine, static, m.resources)
+	}
+	m.names = append(m.names, "fragmentation cpu")
+	for _, s := range m.supply.memory {
+		m.names = append(m.names, "fragmentation "+s.resource)
+	}
+	for _, name := range devices {
+		m.names = append(m.names, "fragmentation "+name, "stranded "+name)
+	}
+	m.gauges = newGauges(len(m.names), s.end())
+	return m
+}
+
+// ask notes what the pods of the stream ask for. The resources are those of the machine, so that
+// they are the same under all policies; it returns those of devices.
+func (m *meter) ask(site *Site, s Stream) (devices []string) {
+	m.resources = []string{"cpu", "memory"}
 	demands := make([]map[string]int64, len(s.Shapes))
 	wanted := map[string]bool{}
 	for i, shape := range s.Shapes {
 		demands[i] = shape.demands()
 		for name, n := range demands[i] {
-			wanted[name] = wanted[name] || n > 0 && site.capacity(name) > 0
+			wanted[name] = wanted[name] || n > 0 && site.has(name)
 		}
 	}
-	var devices []string
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
 		if wanted[name] && !slices.Contains(m.resources, name) {
 			m.resources = append(m.resources, name)
@@ -57,18 +83,7 @@ func newMeter(site *Site, p Policy, s Stream) *meter {
 		}
 		m.asks[shape.Pod] = asks
 	}
-	for _, name := range m.resources {
-		m.capacity = append(m.capacity, max(1, site.capacity(name)))
-		m.names = append(m.names, "used "+name)
-	}
-	m.used = make([]int64, len(m.resources))
-	m.names = append(m.names, "fragmentation cpu")
-	for _, name := range devices {
-		m.names = append(m.names, "fragmentation "+name, "stranded "+name)
-	}
-	m.supply = newSupply(site, p, s.Shapes, devices)
-	m.gauges = newGauges(len(m.names), s.end())
-	return m
+	return devices
 }
 
 func (m *meter) set(gauge int, value float64) { m.gauges.values[gauge] = value }
@@ -83,6 +98,10 @@ func (m *meter) move(pod tenant, running, sign int) {
 	}
 	at := gaugeUsed + len(m.resources)
 	m.set(at, m.supply.cpus.fragmentation())
+	for i := range m.supply.memory {
+		at++
+		m.set(at, m.supply.memory[i].fragmentation(m.supply.groups))
+	}
 	for i := range m.supply.devices {
 		d := &m.supply.devices[i]
 		m.set(at+1+2*i, d.fragmentation())

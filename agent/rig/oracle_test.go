@@ -105,6 +105,17 @@ func (c recount) outcome() Outcome {
 			running--
 		}
 	}
+	of := func(part, all int) float64 {
+		if all == 0 {
+			return 0
+		}
+		return math.Round(float64(part)/float64(all)*1e4) / 1e4
+	}
+	out.Pods.AdmittedShare = of(out.Pods.Admitted, out.Pods.Arrived)
+	out.Placement.AlignedShare = of(out.Placement.Aligned, out.Placement.Placed)
+	for i, s := range out.Shapes {
+		out.Shapes[i].AdmittedShare = of(s.Admitted, s.Arrived)
+	}
 	slices.SortFunc(out.Reasons, func(a, b Reason) int {
 		if a.Count != b.Count {
 			return b.Count - a.Count
@@ -234,6 +245,51 @@ func (c recount) averages(resource string) (used, fragmentation float64) {
 	return used / float64(end), fragmentation / float64(end)
 }
 
+// memoryFragmentation integrates that of placed memory: bytes of several nodes are free nowhere, and
+// their nodes take no request for one node.
+func (c recount) memoryFragmentation() (sum float64) {
+	end := c.stream.Arrivals[len(c.stream.Arrivals)-1].At
+	free, shared := map[topology.NodeID]float64{}, map[topology.NodeID]int{}
+	total, largest := 0.0, 0.0
+	for _, n := range c.site.Machine.Nodes() {
+		has := float64(n.MemoryBytes) - float64(c.site.ReservedMemory[n.ID]["memory"])
+		for _, pool := range n.HugePages {
+			has -= float64(pool.PageBytes * pool.Count)
+		}
+		free[n.ID] = has
+		total, largest = total+has, max(largest, has)
+	}
+	last := time.Duration(0)
+	for _, d := range append(slices.Clone(c.list), Decision{At: end}) {
+		most := 0.0
+		for n, bytes := range free {
+			if shared[n] == 0 {
+				most = max(most, bytes)
+			}
+		}
+		if best := min(total, largest); best > 0 {
+			sum += (1 - most/best) * float64(min(d.At, end)-last)
+		}
+		last = min(d.At, end)
+		sign := map[string]int{Admitted: 1, Left: -1}[d.Kind]
+		for _, h := range d.Held {
+			nodes, err := topology.ParseNodeSet(h.MemoryNodes)
+			if err != nil {
+				panic(err)
+			}
+			total -= float64(sign) * float64(h.Memory["memory"])
+			for _, n := range nodes.IDs() {
+				if nodes.Len() == 1 {
+					free[n] -= float64(sign) * float64(h.Memory["memory"])
+				} else {
+					shared[n] += sign
+				}
+			}
+		}
+	}
+	return sum / float64(end)
+}
+
 // What Run counts as it goes is what a plain count of its decisions gives.
 func TestOutcomeIsWhatDecisionsAddUpTo(t *testing.T) {
 	for _, test := range []struct {
@@ -274,6 +330,14 @@ func check(t *testing.T, c recount, wait time.Duration) {
 		t.Errorf("%s: decisions are not in the order of time", c.policy.Name)
 	}
 	for _, r := range got.Resources {
+		if r.Resource == "memory" && (r.Fragmentation != nil) != c.policy.PlacedMemory {
+			t.Errorf("%s: fragmentation of memory %v", c.policy.Name, r.Fragmentation)
+		}
+		if r.Resource == "memory" && r.Fragmentation != nil {
+			if want := c.memoryFragmentation(); math.Abs(*r.Fragmentation-want) > 2e-4 {
+				t.Errorf("%s: fragmentation of memory %v, want %v", c.policy.Name, *r.Fragmentation, want)
+			}
+		}
 		used, fragmentation := c.averages(r.Resource)
 		if math.Abs(used-r.Used) > 2e-4 {
 			t.Errorf("%s: %s used %v, want %v", c.policy.Name, r.Resource, r.Used, used)
@@ -283,7 +347,7 @@ func check(t *testing.T, c recount, wait time.Duration) {
 		}
 	}
 	want := c.outcome()
-	want.Resources, want.Series = got.Resources, got.Series
+	want.Resources, want.Series, want.Settings = got.Resources, got.Series, got.Settings
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%s:\ngot  %s\nwant %s", c.policy.Name, asJSON(got), asJSON(want))
 	}

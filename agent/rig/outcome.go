@@ -4,8 +4,9 @@ import "time"
 
 // Outcome is what became of a stream under one policy. Shares are of 1.
 type Outcome struct {
-	Policy string `json:"policy"`
-	Pods   Pods   `json:"pods"`
+	Policy   string   `json:"policy"`
+	Settings Settings `json:"settings"`
+	Pods     Pods     `json:"pods"`
 	// Reasons say why pods were rejected, the most frequent first.
 	Reasons   []Reason  `json:"reasons"`
 	Placement Placement `json:"placement"`
@@ -18,6 +19,25 @@ type Outcome struct {
 	Timing *Timing `json:"timing,omitempty"`
 }
 
+// Settings are what the policy is, in the words of a KubeletConfiguration.
+type Settings struct {
+	// From is the file that it was read from, if it was.
+	From            string   `json:"from,omitempty"`
+	TopologyManager string   `json:"topologyManagerPolicy"`
+	Scope           string   `json:"topologyManagerScope"`
+	TopologyOptions []string `json:"topologyManagerPolicyOptions,omitempty"`
+	CPUManager      string   `json:"cpuManagerPolicy"`
+	CPUOptions      []string `json:"cpuManagerPolicyOptions,omitempty"`
+	MemoryManager   string   `json:"memoryManagerPolicy"`
+	// ReservedCPUs are never given out; empty: none are kept by number.
+	ReservedCPUs string `json:"reservedCPUs"`
+	// AllocatableMillis and AllocatableBytes are what pods can request of CPUs and memory.
+	AllocatableMillis int64 `json:"allocatableCPUMillis"`
+	AllocatableBytes  int64 `json:"allocatableMemoryBytes"`
+	// MaxPods is the most that run together; 0: no limit.
+	MaxPods int64 `json:"maxPods"`
+}
+
 // Pods counts the pods of the stream. Arrived is the sum of Admitted, Rejected and Waiting.
 type Pods struct {
 	Arrived  int `json:"arrived"`
@@ -28,6 +48,8 @@ type Pods struct {
 	// Waited is how many of the admitted ones had to wait, MeanWait for how many seconds.
 	Waited   int     `json:"waited"`
 	MeanWait float64 `json:"meanWaitSeconds"`
+	// AdmittedShare is Admitted of Arrived.
+	AdmittedShare float64 `json:"admittedShare"`
 	// Most is the largest number that ran together.
 	Most int `json:"mostRunning"`
 }
@@ -55,14 +77,8 @@ type Placement struct {
 	// MostDistance the largest between two nodes of any pod.
 	MeanDistance float64 `json:"meanDistance"`
 	MostDistance int     `json:"mostDistance"`
-}
-
-// AlignedShare is how many of the placed pods are aligned; 1 when there are none.
-func (p Placement) AlignedShare() float64 {
-	if p.Placed == 0 {
-		return 1
-	}
-	return float64(p.Aligned) / float64(p.Placed)
+	// AlignedShare is Aligned of Placed; 0 when no pod was placed.
+	AlignedShare float64 `json:"alignedShare"`
 }
 
 // ResourceUse is one resource, averaged over the time up to the last arrival.
@@ -71,20 +87,23 @@ type ResourceUse struct {
 	// Used is the share that running pods request.
 	Used float64 `json:"used"`
 	// Fragmentation is how much smaller the largest request that one node can take is than it
-	// would be if what is free lay together, up to the size of the largest node; absent where it
-	// has no meaning.
+	// would be if what is free lay together, up to the size of the largest node; absent where
+	// nothing is placed on nodes: cpu that all share, memory that is only counted. Memory and huge
+	// pages of a node that a pod has together with another node are free, but no request for one
+	// node gets them.
 	Fragmentation *float64 `json:"fragmentation,omitempty"`
 	// Stranded is the share of all devices that are free on a node without the CPUs that the
-	// smallest container which asks for them needs; absent for cpu and memory.
+	// smallest container which asks for them needs; absent for cpu, memory and huge pages.
 	Stranded *float64 `json:"stranded,omitempty"`
 }
 
-// ShapeCount is one kind of pod.
+// ShapeCount is one kind of pod. AdmittedShare is Admitted of Arrived.
 type ShapeCount struct {
-	Name     string `json:"name"`
-	Arrived  int    `json:"arrived"`
-	Admitted int    `json:"admitted"`
-	Aligned  int    `json:"aligned"`
+	Name          string  `json:"name"`
+	Arrived       int     `json:"arrived"`
+	Admitted      int     `json:"admitted"`
+	AdmittedShare float64 `json:"admittedShare"`
+	Aligned       int     `json:"aligned"`
 }
 
 // Series is the run in equal parts of time, each value an average over its part.
@@ -131,8 +150,9 @@ type Decision struct {
 type Holding struct {
 	Container string `json:"container"`
 	CPUs      string `json:"cpus,omitempty"`
-	// MemoryNodes are those that its memory comes from.
+	// MemoryNodes are those that its memory comes from, Memory how many bytes, by resource.
 	MemoryNodes string              `json:"memoryNodes,omitempty"`
+	Memory      map[string]uint64   `json:"memory,omitempty"`
 	Devices     map[string][]string `json:"devices,omitempty"`
 }
 

@@ -2,10 +2,12 @@ package rig
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
 )
@@ -24,6 +26,10 @@ type Policy struct {
 	// from certain nodes. Else they are only counted.
 	PlacedMemory bool
 	CPUOptions   cpumanager.Options
+	// Kept is what the policy keeps from pods; nil: what the site does.
+	Kept *Kept
+	// From is the file that the policy was read from, if it was.
+	From string
 }
 
 // DefaultPolicies compares the four policies of the topology manager.
@@ -76,10 +82,11 @@ func ParsePolicies(text string) ([]Policy, error) {
 			out = append(out, p)
 		}
 	}
-	return out, checkNames(out)
+	return out, CheckPolicies(out)
 }
 
-func checkNames(policies []Policy) error {
+// CheckPolicies refuses sets that a report could not tell apart, and too many of them.
+func CheckPolicies(policies []Policy) error {
 	if len(policies) > maxPolicies {
 		return fmt.Errorf("policies: more than %d sets", maxPolicies)
 	}
@@ -111,7 +118,10 @@ func parsePolicy(words []string) (Policy, error) {
 	if p.SharedCPUs && len(options) > 0 {
 		return p, fmt.Errorf("cpu-none has no options")
 	}
-	var err error
+	err := config.CheckCPUOptions(slices.Collect(maps.Keys(options)), string(p.Topology))
+	if err != nil {
+		return p, err
+	}
 	p.CPUOptions, err = cpumanager.ParseOptions(options)
 	return p, err
 }

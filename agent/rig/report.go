@@ -8,9 +8,14 @@ import (
 
 // Report is what a comparison found: the same stream under each policy.
 type Report struct {
-	Machine  MachineInfo `json:"machine"`
-	Workload Workload    `json:"workload"`
-	Policies []Outcome   `json:"policies"`
+	// Version is that of the program, Command what gives the same report again.
+	Version string `json:"version,omitempty"`
+	Command string `json:"command,omitempty"`
+	// Interrupted: not all pods have come, under each policy another number of them.
+	Interrupted bool        `json:"interrupted,omitempty"`
+	Machine     MachineInfo `json:"machine"`
+	Workload    Workload    `json:"workload"`
+	Policies    []Outcome   `json:"policies"`
 }
 
 // MachineInfo says what the pods came to.

@@ -32,7 +32,8 @@ const checkEvery = 4096
 const progressEvery = 512
 
 // Run lets the pods of a stream come and go under one policy. The error is that of ctx, that the
-// machine cannot follow the policy, or that the policy broke a rule.
+// machine cannot follow the policy, or that the policy broke a rule. When ctx ends the run, the
+// outcome is that of the pods that had come by then.
 func Run(ctx context.Context, site *Site, p Policy, s Stream, o Options) (Outcome, error) {
 	r, err := newRun(site, p, s, o)
 	if err != nil {
@@ -44,9 +45,10 @@ func Run(ctx context.Context, site *Site, p Policy, s Stream, o Options) (Outcom
 			if o.Progress != nil {
 				o.Progress(i)
 			}
-			if ctx.Err() != nil {
-				return Outcome{}, context.Cause(ctx)
-			}
+		}
+		if ctx.Err() != nil {
+			r.tally.meter.gauges.stop()
+			return r.outcome(p, r.clock()-began), context.Cause(ctx)
 		}
 		err := r.until(s.Arrivals[i].At)
 		if err == nil {
@@ -81,12 +83,13 @@ type run struct {
 }
 
 func newRun(site *Site, p Policy, s Stream, o Options) (*run, error) {
+	site = site.under(p)
 	w, err := newWorld(site, p)
 	if err != nil {
 		return nil, err
 	}
 	r := &run{options: o, stream: s, world: w, lots: newLots(s.Shapes), queue: newQueue()}
-	r.tally = newTally(site, p, s)
+	r.tally = newTally(site, p, s, w.room.Memory)
 	return r, nil
 }
 
@@ -231,29 +234,37 @@ func (r *run) tell(at time.Duration, i int, kind string, reason Reason, held all
 	}
 	d := Decision{At: at, Arrival: i, Kind: kind, Reason: reason}
 	for _, name := range slices.Sorted(maps.Keys(held.Containers)) {
-		c := held.Containers[name]
-		h := Holding{Container: name, CPUs: c.CPUs.String()}
-		var nodes topology.NodeSet
-		for _, b := range c.Memory {
-			if b.Size > 0 {
-				nodes = nodes.Union(b.Nodes)
-			}
-		}
-		h.MemoryNodes = nodes.String()
-		for _, set := range c.Devices {
-			if h.Devices == nil {
-				h.Devices = map[string][]string{}
-			}
-			h.Devices[set.Resource] = set.IDs
-		}
-		d.Held = append(d.Held, h)
+		d.Held = append(d.Held, holding(name, held.Containers[name]))
 	}
 	return r.options.Follow(d)
 }
 
+func holding(name string, c allocation.Container) Holding {
+	h := Holding{Container: name, CPUs: c.CPUs.String()}
+	var nodes topology.NodeSet
+	for _, b := range c.Memory {
+		if b.Size == 0 {
+			continue
+		}
+		nodes = nodes.Union(b.Nodes)
+		if h.Memory == nil {
+			h.Memory = map[string]uint64{}
+		}
+		h.Memory[string(b.Resource)] += b.Size
+	}
+	h.MemoryNodes = nodes.String()
+	for _, set := range c.Devices {
+		if h.Devices == nil {
+			h.Devices = map[string][]string{}
+		}
+		h.Devices[set.Resource] = set.IDs
+	}
+	return h
+}
+
 func (r *run) outcome(p Policy, wall time.Duration) Outcome {
 	out := r.tally.outcome(r.queue.size())
-	out.Policy = p.Name
+	out.Policy, out.Settings = p.Name, p.settings(r.world.site)
 	if r.options.Clock != nil {
 		out.Timing = r.tally.timing(wall)
 	}

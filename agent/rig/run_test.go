@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -142,9 +143,9 @@ func TestRun(t *testing.T) {
 			policy: "cpu-none",
 			want: `0s pod 1 admitted gpu-0
 1s pod 2 admitted
-2s pod 3 rejected: OutOfcpu
-3s pod 4 rejected: OutOfcpu
-4s pod 5 rejected: OutOfcpu
+2s pod 3 rejected: OutOfcpu cpu
+3s pod 4 rejected: OutOfcpu cpu
+4s pod 5 rejected: OutOfcpu cpu
 11s pod 2 left
 20s pod 1 left gpu-0
 30s pod 6 admitted`,
@@ -292,5 +293,44 @@ func TestTiming(t *testing.T) {
 	plain, err := Run(t.Context(), s, policies(t, "none")[0], stream, Options{})
 	if err != nil || asJSON(plain) != asJSON(timed) {
 		t.Errorf("%v\n%s\n%s", err, asJSON(plain), asJSON(timed))
+	}
+}
+
+// A run that is ended has measured what one of the pods that had come by then measures.
+func TestInterruptedRun(t *testing.T) {
+	s := site(t, "playground")
+	stream := drawn(t, s, "training", Draw{Pods: 3 * progressEvery, Seed: 3})
+	first := Stream{Shapes: stream.Shapes, Arrivals: stream.Arrivals[:2*progressEvery]}
+	p := policies(t, "best-effort+memory-static")[0]
+	want, err := Run(t.Context(), s, p, first, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	got, err := Run(ctx, s, p, stream, Options{Progress: func(n int) {
+		if n == len(first.Arrivals) {
+			cancel()
+		}
+	}})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("the error is %v", err)
+	}
+	if n := len(got.Series.Lines[0].Values); n <= parts/2 || n >= parts {
+		t.Errorf("%d parts of time", n)
+	}
+	for i := range want.Resources {
+		a, b := got.Resources[i], want.Resources[i]
+		if diff := a.Used - b.Used; diff > 2e-4 || diff < -2e-4 || a.Resource != b.Resource {
+			t.Errorf("%s used %v, want %v", a.Resource, a.Used, b.Used)
+		}
+	}
+	got.Resources, got.Series = want.Resources, want.Series
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("\ngot  %s\nwant %s", asJSON(got), asJSON(want))
+	}
+	cancel()
+	if none, err := Run(ctx, s, p, stream, Options{}); err == nil || none.Pods.Arrived != 0 {
+		t.Errorf("a context that had ended: %v, %s", err, asJSON(none))
 	}
 }

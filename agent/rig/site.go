@@ -17,6 +17,7 @@ import (
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
 )
 
 // Site is a machine with what pods can be given on it: an immutable value.
@@ -24,13 +25,27 @@ type Site struct {
 	Machine *topology.Machine
 	// Inventory are the devices, all of them healthy.
 	Inventory deviceplugin.Inventory
+	Kept
+}
+
+// Kept is what pods do not get of a machine, and what that leaves.
+type Kept struct {
 	// ReservedCPUs are never given out.
 	ReservedCPUs cpuset.CPUSet
-	// ReservedMemory is kept from pods, on MemoryNode.
-	ReservedMemory uint64
-	MemoryNode     topology.NodeID
+	// ReservedMemory is kept from pods where memory is placed on nodes.
+	ReservedMemory memory.Amounts
 	// Allocatable is what all pods together may request, without devices.
 	Allocatable v1.ResourceList
+}
+
+// under is the site with what the policy itself keeps from pods, if it does.
+func (s *Site) under(p Policy) *Site {
+	if p.Kept == nil {
+		return s
+	}
+	own := *s
+	own.Kept = *p.Kept
+	return &own
 }
 
 // SiteConfig is what a user says about a machine.
@@ -52,7 +67,7 @@ const reservedMemory = 1 << 30
 // NewSite works out the site.
 func NewSite(cfg SiteConfig) (*Site, error) {
 	m := cfg.Machine
-	s := &Site{Machine: m, MemoryNode: topology.NoNode}
+	s := &Site{Machine: m}
 	s.Inventory.Resources = pciResources(m)
 	for _, text := range cfg.Devices {
 		if err := s.addDevices(text); err != nil {
@@ -68,16 +83,18 @@ func NewSite(cfg SiteConfig) (*Site, error) {
 	if s.ReservedCPUs, err = reservedCPUs(m, cfg.ReservedCPUs); err != nil {
 		return nil, err
 	}
+	kept := uint64(0)
 	for _, n := range m.Nodes() {
 		if n.MemoryBytes > 0 {
-			s.MemoryNode, s.ReservedMemory = n.ID, min(reservedMemory, n.MemoryBytes/10)
+			kept = min(reservedMemory, n.MemoryBytes/10)
+			s.ReservedMemory = memory.Amounts{n.ID: {v1.ResourceMemory: kept}}
 			break
 		}
 	}
 	s.Allocatable = node.Allocatable(m, node.Reservation{
 		Reserved: v1.ResourceList{
 			v1.ResourceCPU:    *resource.NewQuantity(int64(s.ReservedCPUs.Size()), resource.DecimalSI),
-			v1.ResourceMemory: *resource.NewQuantity(int64(s.ReservedMemory), resource.BinarySI),
+			v1.ResourceMemory: *resource.NewQuantity(int64(kept), resource.BinarySI),
 		},
 		MaxPods: cmp.Or(cfg.MaxPods, math.MaxInt32),
 	})
@@ -232,6 +249,14 @@ func (s *Site) capacity(name string) int64 {
 		return int64(len(r.Devices))
 	}
 	return amountOf(v1.ResourceName(name), s.Allocatable[v1.ResourceName(name)])
+}
+
+// has tells whether the machine has any of a resource, whoever gets it.
+func (s *Site) has(name string) bool {
+	if _, ok := s.Inventory.Resources[name]; ok {
+		return true
+	}
+	return amountOf(v1.ResourceName(name), node.Capacity(s.Machine, 0)[v1.ResourceName(name)]) > 0
 }
 
 // amountOf is a quantity as a number: millicores for CPUs.

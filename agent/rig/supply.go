@@ -6,13 +6,21 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
 )
 
-// supply counts what is free on each node, of CPUs and of every resource of devices.
+// supply counts what is free on each node, of CPUs, of every resource of devices, and of memory and
+// huge pages where they are placed.
 type supply struct {
 	nodeOfCPU map[int]int // places in cpus
 	cpus      shelf
 	devices   []deviceShelf // by resource
+	memory    []memoryShelf // by resource; empty: memory is only counted
+	place     map[topology.NodeID]int
+	// groups counts, by node, the blocks that it has together with other nodes. Such a node serves
+	// no request for one node, of whatever size of pages.
+	groups []int
+	backed topology.NodeSet // with memory
 }
 
 // shelf is one resource by node.
@@ -30,9 +38,17 @@ type deviceShelf struct {
 	needs int
 }
 
+// memoryShelf counts bytes. Of a block on several nodes nobody knows how much is on each: it
+// is taken from free as a whole.
+type memoryShelf struct {
+	shelf
+	resource string
+	total    int // free on all nodes
+}
+
 func newSupply(site *Site, p Policy, shapes []Shape, devices []string) *supply {
-	s := &supply{nodeOfCPU: map[int]int{}}
 	place := map[topology.NodeID]int{}
+	s := &supply{nodeOfCPU: map[int]int{}, place: place}
 	for i, n := range site.Machine.Nodes() {
 		place[n.ID] = i
 		free := site.Machine.CPUsOfNode(n.ID).Difference(site.ReservedCPUs)
@@ -75,11 +91,69 @@ func (s *shelf) fragmentation() float64 {
 		total += n
 		most = max(most, n)
 	}
+	return s.fragmented(total, most)
+}
+
+// fragmented compares the largest request that one node can take with what it could be.
+func (s *shelf) fragmented(total, most int) float64 {
 	best := min(total, s.largest)
 	if best == 0 {
 		return 0
 	}
 	return 1 - float64(most)/float64(best)
+}
+
+// fragmentation is that of a shelf; nodes in a group count among what is free, and take no request
+// for one node.
+func (s *memoryShelf) fragmentation(groups []int) float64 {
+	most := 0
+	for i, n := range s.free {
+		if groups[i] == 0 {
+			most = max(most, n)
+		}
+	}
+	return s.fragmented(s.total, most)
+}
+
+// stock counts the memory that is placed, of those of the resources that are memory.
+func (s *supply) stock(m *topology.Machine, static *memory.Static, resources []string) {
+	s.groups = make([]int, len(m.Nodes()))
+	for _, n := range m.Nodes() {
+		if n.MemoryBytes > 0 {
+			s.backed = s.backed.Union(topology.NewNodeSet(n.ID))
+		}
+	}
+	all := static.Allocatable()
+	for _, name := range resources {
+		if name == string(v1.ResourceCPU) || !isCounted(name) {
+			continue
+		}
+		shelf := memoryShelf{resource: name}
+		for _, n := range m.Nodes() {
+			free := int(all[n.ID][v1.ResourceName(name)])
+			shelf.add(free)
+			shelf.total += free
+		}
+		s.memory = append(s.memory, shelf)
+	}
+}
+
+// moveMemory takes a block (sign -1), or puts it back.
+func (s *supply) moveMemory(b memory.Block, sign int) {
+	nodes := b.Nodes.Intersect(s.backed).IDs()
+	if len(nodes) > 1 {
+		for _, id := range nodes {
+			s.groups[s.place[id]] -= sign
+		}
+	}
+	for i := range s.memory {
+		if shelf := &s.memory[i]; shelf.resource == string(b.Resource) {
+			shelf.total += sign * int(b.Size)
+			if len(nodes) == 1 {
+				shelf.free[s.place[nodes[0]]] += sign * int(b.Size)
+			}
+		}
+	}
 }
 
 // stranded is the share of the devices that are free beside too few free CPUs.
@@ -100,6 +174,11 @@ func (s *supply) move(held allocation.Pod, sign int) {
 	}
 	seen := map[string]bool{}
 	for _, c := range held.Containers {
+		if len(s.memory) > 0 {
+			for _, b := range c.Memory {
+				s.moveMemory(b, sign)
+			}
+		}
 		for _, set := range c.Devices {
 			for i := range s.devices {
 				if s.devices[i].resource == set.Resource {

@@ -14,6 +14,7 @@ import (
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
 )
 
 // tally adds up what happens.
@@ -30,9 +31,10 @@ type tally struct {
 	times   []time.Duration
 }
 
-func newTally(site *Site, p Policy, s Stream) *tally {
+// newTally: static is what places memory on nodes, nil if nothing does.
+func newTally(site *Site, p Policy, s Stream, static *memory.Static) *tally {
 	t := &tally{
-		machine: site.Machine, meter: newMeter(site, p, s),
+		machine: site.Machine, meter: newMeter(site, p, s, static),
 		reasons: map[Reason]int{}, spans: map[topology.NodeSet]span{},
 	}
 	for _, shape := range s.Shapes {
@@ -134,6 +136,12 @@ func (t *tally) outcome(waiting int) Outcome {
 	if n := float64(out.Placement.Placed); n > 0 {
 		out.Placement.MeanNodes = rounded(float64(t.nodes) / n)
 		out.Placement.MeanDistance = rounded(t.apart / n)
+		out.Placement.AlignedShare = rounded(float64(out.Placement.Aligned) / n)
+	}
+	out.Pods.AdmittedShare = share(out.Pods.Admitted, out.Pods.Arrived)
+	out.Shapes = slices.Clone(out.Shapes)
+	for i := range out.Shapes {
+		out.Shapes[i].AdmittedShare = share(out.Shapes[i].Admitted, out.Shapes[i].Arrived)
 	}
 	out.Reasons = []Reason{}
 	for reason, n := range t.reasons {
@@ -146,6 +154,14 @@ func (t *tally) outcome(waiting int) Outcome {
 	})
 	out.Resources, out.Series = t.meter.result()
 	return out
+}
+
+// share is a part of a number of pods; 0 of none.
+func share(part, of int) float64 {
+	if of == 0 {
+		return 0
+	}
+	return rounded(float64(part) / float64(of))
 }
 
 // timing sums up how long decisions took.
@@ -184,6 +200,9 @@ func reasonOf(err error) (reason Reason, ok bool) {
 		return Reason{}, false
 	}
 	reason.Reason = rejection.Reason
+	if resource, short := strings.CutPrefix(rejection.Reason, "OutOf"); short {
+		reason.Of = resource
+	}
 	var cpus *cpumanager.ShortageError
 	var devices *deviceplugin.UnavailableError
 	switch {
@@ -191,6 +210,8 @@ func reasonOf(err error) (reason Reason, ok bool) {
 		reason.Of = string(v1.ResourceCPU)
 	case errors.As(err, &devices):
 		reason.Of = devices.Resource
+	case memory.Refused(err):
+		reason.Of = string(v1.ResourceMemory)
 	}
 	return reason, true
 }

@@ -282,14 +282,21 @@ func TestSites(t *testing.T) {
 
 func TestPolicies(t *testing.T) {
 	for text, want := range map[string]string{
-		DefaultPolicies:                        "none best-effort restricted single-numa-node",
-		"restricted/none+pod/container":        "restricted+pod restricted+container none+pod none+container",
-		"pod+full-pcpus-only, b=none":          "pod+full-pcpus-only b",
-		"x=restricted+pod/container":           "x-1 x-2",
-		"strict":                               `error: policies "strict": "strict" is not a word of a policy; the words are none, best-effort`,
-		"":                                     `error: policies "": "" is not a word`,
-		"none+restricted":                      `error: policies "none+restricted": "none" and "restricted" say the same thing twice`,
-		"none,none":                            `error: policies: "none" is there twice`,
+		DefaultPolicies:                    "none best-effort restricted single-numa-node",
+		"restricted/none+pod/container":    "restricted+pod restricted+container none+pod none+container",
+		"pod+full-pcpus-only, b=none":      "pod+full-pcpus-only b",
+		"x=restricted+pod/container":       "x-1 x-2",
+		"strict":                           `error: policies "strict": "strict" is not a word of a policy; the words are none, best-effort`,
+		"":                                 `error: policies "": "" is not a word`,
+		"none+restricted":                  `error: policies "none+restricted": "none" and "restricted" say the same thing twice`,
+		"none,none":                        `error: policies: "none" is there twice`,
+		"best-effort+align-by-socket/none": `error: policies "best-effort+align-by-socket/none": "best-effort" and "none"`,
+		"full-pcpus-only+distribute-cpus-across-cores": `error: policies "full-pcpus-only+distribute-cpus-across-cores": ` +
+			"invalid configuration: cpuManagerPolicyOptions.full-pcpus-only: Forbidden: " +
+			"cannot be used with distribute-cpus-across-cores",
+		"restricted/single-numa-node+align-by-socket": `error: policies "restricted/single-numa-node+align-by-socket": ` +
+			"invalid configuration: cpuManagerPolicyOptions.align-by-socket: Forbidden: " +
+			"cannot be used with topologyManagerPolicy single-numa-node",
 		"cpu-none+full-pcpus-only":             "error: policies \"cpu-none+full-pcpus-only\": cpu-none has no options",
 		strings.Repeat("none/", 70) + "none":   "error: policies",
 		"none+pod+cpu-static+align-by-socket":  "none+pod+cpu-static+align-by-socket",

@@ -83,9 +83,7 @@ func newWorld(site *Site, p Policy) (*world, error) {
 		view.CPUs = static
 	}
 	if p.PlacedMemory {
-		static, err := memory.New(site.Machine, memory.Amounts{
-			site.MemoryNode: {v1.ResourceMemory: site.ReservedMemory},
-		})
+		static, err := memory.New(site.Machine, site.ReservedMemory)
 		if err != nil {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"math"
 	"strings"
 
 	"github.com/numalet/numalet/agent/rig"
@@ -19,9 +20,9 @@ var assets embed.FS
 // page is what the template shows. Everything is in the file itself: styles, scripts and the
 // report as JSON, which the charts are drawn from.
 type page struct {
-	Title                 string
+	Title, Command        string
+	Warning               string
 	Facts                 []measure
-	Nodes                 table
 	Tables                []table
 	Measures              []measure
 	Findings              []string
@@ -53,9 +54,12 @@ func WriteHTML(w io.Writer, r rig.Report) error {
 	// The browser would look for the library's map beside the report.
 	library, _, _ := strings.Cut(text[3], "\n//# sourceMappingURL=")
 	p := page{
-		Title: title(r), Facts: facts(r), Nodes: nodes(r.Machine), Tables: tables(r), Measures: measures(r),
+		Title: title(r), Facts: facts(r), Tables: append(tables(r), nodes(r.Machine)), Measures: measures(r),
 		Findings: findings(r), Style: template.CSS(text[1]), Library: template.JS(library),
-		Script: template.JS(text[2]), Data: template.JS(data), License: text[4],
+		Script: template.JS(text[2]), Data: template.JS(data), License: text[4], Command: r.Command,
+	}
+	if r.Interrupted {
+		p.Warning = interrupted
 	}
 	var out bytes.Buffer
 	if err := shown.Execute(&out, p); err != nil {
@@ -74,11 +78,19 @@ func title(r rig.Report) string {
 }
 
 func facts(r rig.Report) []measure {
+	m := r.Machine
+	from := m.From
+	if m.Name != "" {
+		from = fmt.Sprintf("%s (%s)", m.Name, m.From)
+	}
 	out := []measure{
-		{"Machine", strings.Join(machine(r.Machine), ", ")}, {"Pods", workload(r.Workload)},
+		{"Machine", from}, {"", strings.Join(machine(m), ", ")}, {"Pods", workload(r.Workload)},
 	}
 	if r.Workload.About != "" {
 		out = append(out, measure{"", r.Workload.About})
+	}
+	if r.Version != "" {
+		out = append(out, measure{"Version", "numalet " + r.Version})
 	}
 	return out
 }
@@ -115,7 +127,7 @@ const mostDistances = 8
 
 // findings say in words which policy is first in what.
 func findings(r rig.Report) []string {
-	if len(r.Policies) < 2 {
+	if len(r.Policies) < 2 || r.Interrupted {
 		return nil
 	}
 	best := func(value func(rig.Outcome) float64) (names string, at float64) {
@@ -134,12 +146,23 @@ func findings(r rig.Report) []string {
 		return strings.Join(first, " and "), at
 	}
 	admits, most := best(func(o rig.Outcome) float64 { return float64(o.Pods.Admitted) })
-	aligns, share := best(func(o rig.Outcome) float64 { return o.Placement.AlignedShare() })
+	mostAdmitted := fmt.Sprintf("Most pods admitted: %s, with %.0f of %d.", admits, most,
+		r.Workload.Pods)
+	aligns, share := best(func(o rig.Outcome) float64 { return o.Placement.AlignedShare })
 	total, number := best(func(o rig.Outcome) float64 { return float64(o.Placement.Aligned) })
-	near, distance := best(func(o rig.Outcome) float64 { return -o.Placement.MeanDistance })
+	near, distance := best(func(o rig.Outcome) float64 {
+		if o.Placement.Placed == 0 {
+			return math.Inf(-1)
+		}
+		return -o.Placement.MeanDistance
+	})
+	if math.IsInf(distance, -1) {
+		return []string{mostAdmitted}
+	}
 	return []string{
-		fmt.Sprintf("Most pods admitted: %s, with %.0f of %d.", admits, most, r.Workload.Pods),
-		fmt.Sprintf("Largest share aligned: %s, with %s of the pods it admitted.", aligns, percent(share)),
+		mostAdmitted,
+		fmt.Sprintf("Largest share aligned: %s, with %s of the pods admitted.", aligns,
+			percent(share)),
 		fmt.Sprintf("Most pods both admitted and aligned: %s, with %.0f.", total, number),
 		fmt.Sprintf("Shortest distances: %s, %.1f on average.", near, -distance),
 	}

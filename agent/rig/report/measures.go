@@ -19,7 +19,8 @@ func measures(r rig.Report) []measure {
 		{"distance", "mean firmware distance between the nodes of a pod. 10 is local, more is slower."},
 		{"used", "share of what pods can have that running pods request, averaged up to the last arrival."},
 		{"fragmented", "how much smaller the largest request that one node can take is than if all " +
-			"that is free lay together (at most a whole node). 0% is best."},
+			"that is free lay together (at most a whole node). 0% is best. Of CPUs, devices, and, where " +
+			"the memory manager places them, bytes of memory and of huge pages."},
 		{"stranded", "share of all devices that are free on a node with fewer free CPUs than the " +
 			"smallest container asking for such a device needs."},
 	}

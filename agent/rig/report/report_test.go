@@ -90,6 +90,8 @@ func TestHTML(t *testing.T) {
 	r := sample(t, time.Hour)
 	r.Machine.Name = `</script><script src="http://example.com/x.js"></script>`
 	r.Policies[0].Policy = `<img src="http://example.com/x.png">`
+	r.Version, r.Command, r.Interrupted = "v1.2.3", "numalet bench topology --seed 1", true
+	r.Policies[1].Settings.From = "today.yaml"
 	var out bytes.Buffer
 	if err := WriteHTML(&out, r); err != nil {
 		t.Fatal(err)
@@ -130,7 +132,8 @@ func TestHTML(t *testing.T) {
 	}
 	for _, want := range []string{
 		"Policies side by side", "What the words mean", "&lt;img src=", "Rejected pods, by reason",
-		"Copyright (c)", "prefers-color-scheme: dark", `<html lang="en">`,
+		"numalet v1.2.3", "<code>numalet bench topology --seed 1</code>", "INTERRUPTED", "seed 1",
+		"best-effort, scope container", "read from", "Copyright (c)", "prefers-color-scheme: dark", `<html lang="en">`,
 	} {
 		if !strings.Contains(markup, want) {
 			t.Errorf("no %q in the page", want)

@@ -40,8 +40,21 @@ func headlines(r rig.Report) []string {
 	if work.About != "" {
 		lines = append(lines, "          "+work.About)
 	}
+	if r.Command != "" {
+		lines = append(lines, wrap("command   "+r.Command, 10))
+	}
+	if r.Version != "" {
+		lines = append(lines, "version   "+r.Version)
+	}
+	if r.Interrupted {
+		lines = append(lines, "", interrupted)
+	}
 	return lines
 }
+
+// interrupted is the warning of a report that is not whole.
+const interrupted = "INTERRUPTED: under each policy another number of pods has come; " +
+	"do not compare counts."
 
 // machine is one line of hardware, and one of devices if there are any.
 func machine(m rig.MachineInfo) []string {
@@ -91,6 +104,9 @@ func (t table) writeText(w io.Writer) {
 
 func tables(r rig.Report) []table {
 	out := []table{summary(r)}
+	if t := settings(r); len(t.Rows) > 0 {
+		out = append(out, t)
+	}
 	if t := reasons(r); len(t.Rows) > 0 {
 		out = append(out, t)
 	}
@@ -101,6 +117,9 @@ func summary(r rig.Report) table {
 	t := table{
 		Title: "Policies side by side", Words: 1,
 		Head: []string{"policy", "admitted", "rejected", "aligned", "nodes", "distance"},
+	}
+	if r.Interrupted {
+		t.Head = slices.Insert(t.Head, 1, "came")
 	}
 	waits, timed := r.Workload.Wait > 0, false
 	for _, o := range r.Policies {
@@ -115,11 +134,13 @@ func summary(r rig.Report) table {
 	for _, o := range r.Policies {
 		p := o.Placement
 		row := []string{
-			o.Policy,
-			fmt.Sprintf("%d (%s)", o.Pods.Admitted, percent(float64(o.Pods.Admitted)/float64(o.Pods.Arrived))),
-			fmt.Sprint(o.Pods.Rejected), aligned(p), fmt.Sprintf("%.2f", p.MeanNodes),
-			fmt.Sprintf("%.1f", p.MeanDistance),
+			o.Policy, fmt.Sprintf("%d (%s)", o.Pods.Admitted, percent(o.Pods.AdmittedShare)),
+			fmt.Sprint(o.Pods.Rejected),
 		}
+		if r.Interrupted {
+			row = slices.Insert(row, 1, fmt.Sprint(o.Pods.Arrived))
+		}
+		row = append(row, placed(p)...)
 		if waits {
 			row = append(row, fmt.Sprint(o.Pods.Waited), span(o.Pods.MeanWait))
 		}
@@ -131,11 +152,50 @@ func summary(r rig.Report) table {
 	return t
 }
 
-func aligned(p rig.Placement) string {
+// placed is the columns aligned, nodes and distance.
+func placed(p rig.Placement) []string {
 	if p.Placed == 0 {
-		return "-"
+		return []string{"-", "-", "-"}
 	}
-	return percent(p.AlignedShare())
+	return []string{
+		percent(p.AlignedShare), fmt.Sprintf("%.2f", p.MeanNodes), fmt.Sprintf("%.1f", p.MeanDistance),
+	}
+}
+
+// settings are the policies that were read from files, whose names do not say what they are.
+func settings(r rig.Report) table {
+	t := table{
+		Title: "Policies that were read from files", Words: 3,
+		Head: []string{"policy", "setting", "value"},
+	}
+	for _, o := range r.Policies {
+		s := o.Settings
+		if s.From == "" {
+			continue
+		}
+		pods := fmt.Sprintf("%.1f CPUs, %s memory", float64(s.AllocatableMillis)/1000,
+			bytesOf(uint64(s.AllocatableBytes)))
+		if s.MaxPods > 0 {
+			pods += fmt.Sprintf(", at most %d pods together", s.MaxPods)
+		}
+		t.Rows = append(t.Rows,
+			[]string{o.Policy, "read from", s.From},
+			[]string{o.Policy, "topology manager",
+				words(s.TopologyManager+", scope "+s.Scope, s.TopologyOptions)},
+			[]string{o.Policy, "CPU manager", words(s.CPUManager, s.CPUOptions)},
+			[]string{o.Policy, "memory manager", s.MemoryManager},
+			[]string{o.Policy, "for pods", pods},
+		)
+		if s.ReservedCPUs != "" {
+			t.Rows = append(t.Rows, []string{o.Policy, "reserved CPUs", s.ReservedCPUs})
+		}
+	}
+	return t
+}
+
+// words is a policy with its options.
+func words(policy string, options []string) string {
+	return strings.Join(append([]string{policy}, options...), " + ")
 }
 
 func reasons(r rig.Report) table {
@@ -207,7 +267,7 @@ func shapes(r rig.Report) table {
 			s := o.Shapes[i]
 			t.Rows = append(t.Rows, []string{
 				s.Name, o.Policy, fmt.Sprint(s.Arrived),
-				percent(float64(s.Admitted) / float64(s.Arrived)), fmt.Sprint(s.Aligned),
+				percent(s.AdmittedShare), fmt.Sprint(s.Aligned),
 			})
 		}
 	}
@@ -240,7 +300,7 @@ func micros(us float64) string {
 	if us >= 1000 {
 		return fmt.Sprintf("%.2f ms", us/1000)
 	}
-	return fmt.Sprintf("%.0f us", us)
+	return fmt.Sprintf("%.0f µs", us)
 }
 
 func bytesOf(n uint64) string {
@@ -253,6 +313,8 @@ func bytesOf(n uint64) string {
 // span is a time for people.
 func span(seconds float64) string {
 	switch {
+	case seconds >= 1000*86400:
+		return fmt.Sprintf("%.1f years", seconds/86400/365)
 	case seconds >= 100*3600:
 		return fmt.Sprintf("%.1f days", seconds/86400)
 	case seconds >= 3600:

@@ -4,11 +4,11 @@
   const policies = report.policies;
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
 
-  // Colours that people with any colour vision tell apart. Every other line is dashed, so that two
-  // that coincide are both seen.
+  // Colours that people with any colour vision tell apart. Every other line is dashed, and later ones
+  // are wider and below, so that those that coincide are all seen.
   const palettes = {
-    light: ["#0072b2", "#d55e00", "#00805c", "#a8488a", "#8a6d00", "#2f8fc4", "#5b5b5b", "#b3261e"],
-    dark: ["#56b4e9", "#f08a3c", "#2fc79a", "#e08fc4", "#e3c53f", "#9cd0f0", "#b0b0b0", "#ff8a80"],
+    light: ["#0072b2", "#d55e00", "#00805c", "#a8488a", "#8a6d00", "#5b5b5b", "#6a3fc8", "#b3261e"],
+    dark: ["#56b4e9", "#f08a3c", "#2fc79a", "#e08fc4", "#e3c53f", "#b0b0b0", "#b79cff", "#ff8a80"],
   };
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const colour = (i) => {
@@ -16,6 +16,12 @@
     return palette[i % palette.length];
   };
   const dash = (i) => (i < 8 ? [[], [7, 4]] : [[2, 3], [9, 3, 2, 3]])[i % 2];
+  const width = (i) => 1.4 + 0.35 * (i % 8);
+  // Legends of lines show the line as it is drawn, not wider than its neighbours.
+  const lineLegend = {
+    position: "bottom",
+    labels: { usePointStyle: true, pointStyle: "line", pointStyleWidth: 34 },
+  };
   const percent = (share) => (Math.round(share * 1000) / 10) + "%";
 
   const charts = [];
@@ -104,7 +110,7 @@
         label: policy.policy,
         data: line.values.map((value, at) => ({ x: (at + 0.5) * step, y: value })),
         borderColor: colour(i), backgroundColor: colour(i), borderDash: dash(i),
-        borderWidth: 1.8, pointRadius: 0, pointHitRadius: 8,
+        borderWidth: width(i), pointRadius: 0, pointHitRadius: 8,
       });
     });
     return {
@@ -118,7 +124,7 @@
             ticks: { maxTicksLimit: 9, includeBounds: false } }),
           y: axis(label, scale),
         },
-        plugins: { legend: { position: "bottom" } },
+        plugins: { legend: lineLegend },
       },
     };
   }
@@ -153,7 +159,7 @@
     }];
     kinds.forEach((name, i) => parts.push({
       label: name, data: policies.map((p) => rejected(p, name)),
-      backgroundColor: colour([1, 4, 3, 7, 6, 0, 5][i % 7]),
+      backgroundColor: colour([1, 4, 3, 5, 7, 0][i % 6]),
     }));
     if (policies.some((p) => p.pods.waiting > 0)) {
       parts.push({
@@ -168,7 +174,7 @@
     const groups = most > 5 ? 5 : most;
     const counts = (p, g) => (p.placement.spread || [])
       .reduce((sum, n, at) => sum + (Math.min(at, groups - 1) === g ? n : 0), 0);
-    const order = [2, 4, 1, 7, 3];
+    const order = [2, 4, 1, 3, 5];
     const parts = [];
     for (let g = 0; g < groups; g++) {
       const many = g === groups - 1 && most > groups;
@@ -179,7 +185,7 @@
         backgroundColor: colour(order[g]),
       });
     }
-    return bars("share of admitted pods with CPUs of their own or devices", parts,
+    return bars("share of admitted pods that got something of a node", parts,
       Object.assign({ max: 1 }, shares), (item) => " " + item.dataset.label + ": " +
         item.dataset.counts[item.dataIndex] + " pods, " + percent(item.raw));
   }
@@ -203,14 +209,14 @@
         labels: places.map((i) => policies[0].shapes[i].name),
         datasets: policies.map((p, i) => ({
           label: p.policy, backgroundColor: colour(i),
-          data: places.map((at) => p.shapes[at].admitted / p.shapes[at].arrived),
+          data: places.map((at) => p.shapes[at].admittedShare),
         })),
       },
       options: {
         maintainAspectRatio: false, animation: false,
         scales: {
           x: { grid: { display: false } },
-          y: axis("admitted", Object.assign({ max: 1 }, shares)),
+          y: axis("share admitted", Object.assign({ max: 1 }, shares)),
         },
         plugins: {
           legend: { position: "bottom" },
@@ -237,7 +243,7 @@
             label: p.policy + " (mean " + Math.round(p.timing.meanMicros) + " µs)",
             data: labels.map((_, at) => (p.timing.histogram[at + first] || 0) / p.timing.decisions),
             borderColor: colour(i), backgroundColor: colour(i), borderDash: dash(i),
-            borderWidth: 1.8, pointRadius: 2.5, tension: 0.3, cubicInterpolationMode: "monotone",
+            borderWidth: width(i), pointRadius: 2.5, tension: 0.3, cubicInterpolationMode: "monotone",
           };
         }),
       },
@@ -245,11 +251,11 @@
         maintainAspectRatio: false, animation: false,
         interaction: { mode: "index", intersect: false },
         scales: {
-          x: axis("time to decide on a pod", { ticks: { maxRotation: 60, autoSkip: true } }),
+          x: axis("time to decide on a pod, each step up to", { ticks: { maxRotation: 60, autoSkip: true } }),
           y: axis("share of decisions", shares),
         },
         plugins: {
-          legend: { position: "bottom" },
+          legend: lineLegend,
           tooltip: { callbacks: { label: (item) => " " + item.dataset.label + ": " + percent(item.raw) } },
         },
       },
@@ -266,22 +272,24 @@
   figure("Admitted, by kind of pod", "Which kinds of pods a policy favours, and which it turns away.",
     kinds, null, barHeight);
   figure("Used", "The share that running pods request, over virtual time.",
-    (of) => lines("used " + of, of + " requested", Object.assign({ max: 1 }, shares)), named("used"));
+    (of) => lines("used " + of, "share of " + of + " requested", Object.assign({ max: 1 }, shares)), named("used"));
   if (named("fragmentation").length) {
     figure("Fragmentation",
-      "How much smaller the largest request for one node is than if all that is free lay together. Low is good.",
-      (of) => lines("fragmentation " + of, of + " fragmented", Object.assign({ suggestedMax: 0.2 }, shares)),
+      "How much smaller the largest request for one node is than if all that is free lay together. Low is good. " +
+        "Memory has lines for policies that place it on nodes.",
+      (of) => lines("fragmentation " + of, "fragmentation of " + of, Object.assign({ suggestedMax: 0.2 }, shares)),
       named("fragmentation"));
   }
   if (named("stranded").length) {
     figure("Stranded devices",
       "Devices that are free on a node whose CPUs are taken, so that no pod can have both. Low is good.",
-      (of) => lines("stranded " + of, "part of all " + of, Object.assign({ suggestedMax: 0.1 }, shares)),
+      (of) => lines("stranded " + of, "share of all " + of, Object.assign({ suggestedMax: 0.1 }, shares)),
       named("stranded"));
   }
-  figure("Pods", "Pods that run at the same time, and those that wait for a place.",
-    (of) => lines(of, "pods " + of, {}),
-    report.workload.waitSeconds > 0 ? ["running", "waiting"] : ["running"]);
+  const waits = report.workload.waitSeconds > 0;
+  figure("Pods", waits ? "Pods that run at the same time, and those that wait for a place, on average."
+    : "Pods that run at the same time, on average.",
+    (of) => lines(of, "pods " + of, {}), waits ? ["running", "waiting"] : ["running"]);
   if (policies.some((p) => p.timing && p.timing.decisions)) {
     figure("Time per decision",
       "How long the policy took to answer, on the computer that ran this. Each step to the right is twice as long.",

@@ -1,0 +1,56 @@
+package rig
+
+import (
+	"math"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/cpumanager"
+)
+
+// settings says what the policy is on a site that is under it.
+func (p Policy) settings(s *Site) Settings {
+	out := Settings{
+		From: p.From, TopologyManager: string(p.Topology), Scope: string(p.Scope),
+		CPUManager: "static", MemoryManager: "None",
+		ReservedCPUs:      s.ReservedCPUs.String(),
+		AllocatableMillis: s.capacity(string(v1.ResourceCPU)),
+		AllocatableBytes:  s.capacity(string(v1.ResourceMemory)),
+		MaxPods:           s.capacity(string(v1.ResourcePods)),
+	}
+	if p.Closest {
+		out.TopologyOptions = []string{"prefer-closest-numa-nodes"}
+	}
+	if p.SharedCPUs {
+		out.CPUManager = "none"
+	} else {
+		out.CPUOptions = cpuOptionsOf(p.CPUOptions)
+	}
+	if p.PlacedMemory {
+		out.MemoryManager = "Static"
+	}
+	if out.MaxPods == math.MaxInt32 {
+		out.MaxPods = 0
+	}
+	return out
+}
+
+// cpuOptionsOf names the options that are on.
+func cpuOptionsOf(o cpumanager.Options) (on []string) {
+	for _, option := range []struct {
+		on   bool
+		name string
+	}{
+		{o.FullPCPUsOnly, cpumanager.OptionFullPCPUsOnly},
+		{o.StrictReservation, cpumanager.OptionStrictReservation},
+		{o.PreferAlignByUncoreCache, cpumanager.OptionPreferAlignByUncoreCache},
+		{o.DistributeAcrossNUMA, cpumanager.OptionDistributeCPUsAcrossNUMA},
+		{o.AlignBySocket, cpumanager.OptionAlignBySocket},
+		{o.DistributeAcrossCores, cpumanager.OptionDistributeCPUsAcrossCores},
+	} {
+		if option.on {
+			on = append(on, option.name)
+		}
+	}
+	return on
+}
