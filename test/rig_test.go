@@ -5,10 +5,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -50,9 +52,9 @@ func TestRigIsDeterministic(t *testing.T) {
 	trace := filepath.Join(dir, "trace.jsonl")
 	args := []string{
 		"--topology-from", "fixture:playground", "--no-timing", "-o", "json", "--wait", "1h",
-		"--policies", rig.DefaultPolicies + "+container/pod",
+		"--policies", rig.DefaultPolicies + "+container/pod+memory-none/memory-static",
 	}
-	drawn := append([]string{"--mix", "training", "--pods", "600", "--seed", "9"}, args...)
+	drawn := append([]string{"--mix", "training", "--pods", "300", "--seed", "9"}, args...)
 	first := mustBench(t, append(drawn, "--parallel", "1", "--write-trace", trace)...)
 	if second := mustBench(t, append(drawn, "--parallel", "8")...); second != first {
 		t.Error("with --parallel 8 the report is another one")
@@ -64,7 +66,7 @@ func TestRigIsDeterministic(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if a.Policies[0].Pods.Arrived != 600 || len(a.Policies) != 8 {
+	if a.Policies[0].Pods.Arrived != 300 || len(a.Policies) != 16 {
 		t.Errorf("%d policies, %+v", len(a.Policies), a.Policies[0].Pods)
 	}
 	if marshal(t, a.Policies) != marshal(t, b.Policies) {
@@ -186,7 +188,8 @@ func TestRigPage(t *testing.T) {
 	if hit := regexp.MustCompile(`(?i)(src|href)\s*=|url\(|@import|<link`).FindString(markup); hit != "" {
 		t.Errorf("the page asks for something: %s", hit)
 	}
-	for _, want := range []string{"4 placement policies on EPYC-like socket", "single-numa-node", "seed 1"} {
+	for _, want := range []string{"4 placement policies on EPYC-like socket", "single-numa-node", "seed 1",
+		"--mix small-and-large --pods 300", "<dt>Version</dt>"} {
 		if !strings.Contains(markup, want) {
 			t.Errorf("no %q in the page", want)
 		}
@@ -213,6 +216,118 @@ func TestRigMachines(t *testing.T) {
 	}
 }
 
+// Two configurations of a node are compared, beside a set of words, and the page says what it
+// takes to have the same again.
+func TestRigConfigurations(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"today.yaml": "cpuManagerPolicy: static\nreservedSystemCPUs: \"0,32\"\n",
+		"10.conf":    "topologyManagerPolicy: restricted\ntopologyManagerScope: pod\nmaxPods: 3\n",
+	} {
+		text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + text
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	args := []string{
+		"--topology-from", "fixture:playground", "--mix", "training", "--pods", "300", "--no-timing",
+		"--config", "today=" + dir + "/today.yaml", "--config", "new=" + dir + "/today.yaml",
+		"--config-dir", "new=" + dir,
+	}
+	var report rig.Report
+	if err := json.Unmarshal([]byte(mustBench(t, append(args, "-o", "json")...)), &report); err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Policies) != 2 {
+		t.Fatalf("%d policies", len(report.Policies))
+	}
+	today, changed := report.Policies[0], report.Policies[1]
+	if today.Policy != "today" || today.Settings.TopologyManager != "none" || today.Pods.Most <= 3 {
+		t.Errorf("%+v, %+v", today.Settings, today.Pods)
+	}
+	if changed.Settings.Scope != "pod" || changed.Pods.Most != 3 ||
+		changed.Placement.AlignedShare <= today.Placement.AlignedShare {
+		t.Errorf("%+v, %+v, %+v", changed.Settings, changed.Pods, changed.Placement)
+	}
+	// The set of words that says the same as today's configuration decides the same.
+	words := append(args, "--policies", "none", "--max-pods", "110", "-o", "json")
+	text := mustBench(t, words...)
+	var three rig.Report
+	if err := json.Unmarshal([]byte(text), &three); err != nil {
+		t.Fatal(err)
+	}
+	same := three.Policies[0].Placement
+	if len(three.Policies) != 3 || marshal(t, same) != marshal(t, today.Placement) {
+		t.Errorf("%d policies; %+v, not %+v", len(three.Policies), same, today.Placement)
+	}
+	again := append(strings.Fields(three.Command)[3:], "--no-timing", "-o", "json")
+	if mustBench(t, again...) != text {
+		t.Errorf("%s gives another report", three.Command)
+	}
+}
+
+// Ctrl-C ends a run with what was measured until then.
+func TestRigInterrupted(t *testing.T) {
+	t.Parallel()
+	binary, err := harness.Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace := filepath.Join(t.TempDir(), "trace.jsonl")
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	var out, errors bytes.Buffer
+	cmd := exec.CommandContext(ctx, binary, "bench", "topology", "--topology-from", "fixture:playground",
+		"--pods", "1000000", "--parallel", "1", "--write-trace", trace, "-o", "json")
+	cmd.Stdout, cmd.Stderr = &out, &errors
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// The trace is there when the first policy begins; what it does from then on takes CPU time.
+	began := -1
+	harness.Eventually(t, "pods decided on", func() error {
+		ticks, err := cpuTicks(cmd.Process.Pid)
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stat(trace); err != nil {
+			return err
+		}
+		if began < 0 {
+			began = ticks
+		}
+		if ticks < began+50 {
+			return fmt.Errorf("%d ticks of CPU time since the trace", ticks-began)
+		}
+		return nil
+	})
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	err = cmd.Wait()
+	var report rig.Report
+	if err := json.Unmarshal(out.Bytes(), &report); err != nil {
+		t.Fatalf("%v\n%s%s", err, &out, &errors)
+	}
+	if cmd.ProcessState.ExitCode() != 130 || !strings.Contains(errors.String(), "interrupted: ") {
+		t.Errorf("%v, stderr %s", err, &errors)
+	}
+	if n := report.Policies[0].Pods.Arrived; !report.Interrupted || n < 1 || n >= 1000000 {
+		t.Errorf("interrupted %v, %d pods", report.Interrupted, n)
+	}
+}
+
+// cpuTicks is the time that a process has had, of proc_pid_stat(5).
+func cpuTicks(pid int) (int, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	fields := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
+	return strconv.Atoi(fields[11]) // utime
+}
+
 // What is wrong is said in one line that names the next step, and no file is left behind.
 func TestRigErrors(t *testing.T) {
 	t.Parallel()
@@ -223,18 +338,21 @@ func TestRigErrors(t *testing.T) {
 	}
 	report := filepath.Join(dir, "report")
 	for want, args := range map[string][]string{
-		"there are: cpuless-memory":                {"--topology-from", "fixture:none"},
-		"give a file, or one that is built in":     {"--mix", "none"},
-		"bad.jsonl: line 1: a: it has no":          {"--trace", trace},
-		"make one with --write-trace":              {"--trace", filepath.Join(dir, "none")},
-		"--seed and --trace":                       {"--trace", trace, "--seed", "3"},
-		"invent some with --devices gpu=2":         {"--topology-from", "fixture:epyc-nps4", "--mix", "training"},
-		`"strict" is not a word of a policy`:       {"--policies", "strict"},
-		"use text, json or html":                   {"-o", "yaml"},
-		"--pods 0: give a number from 1":           {"--pods", "0"},
-		"write RESOURCE=COUNT":                     {"--devices", "gpu"},
-		`has no "70"; online are "0-7"`:            {"--topology-from", "fixture:laptop", "--reserved-cpus", "70"},
-		"write report: open " + dir + "/no/report": {"--pods", "5", "--out", dir + "/no/report"},
+		"there are: cpuless-memory":            {"--topology-from", "fixture:none"},
+		"give a file, or one that is built in": {"--mix", "none"},
+		"bad.jsonl: line 1: a: it has no":      {"--trace", trace},
+		"make one with --write-trace":          {"--trace", filepath.Join(dir, "none")},
+		"--seed and --trace":                   {"--trace", trace, "--seed", "3"},
+		"invent some with --devices gpu=2":     {"--topology-from", "fixture:epyc-nps4", "--mix", "training"},
+		`"strict" is not a word of a policy`:   {"--policies", "strict"},
+		"use text, json or html":               {"-o", "yaml"},
+		"--pods 0: give a number from 1":       {"--pods", "0"},
+		"write RESOURCE=COUNT":                 {"--devices", "gpu"},
+		"cannot be used with distribute-cpus-across-cores": {
+			"--policies", "full-pcpus-only+distribute-cpus-across-cores"},
+		"policy a: read config file: open " + dir + "/none": {"--config", "a=" + dir + "/none"},
+		`has no "70"; online are "0-7"`:                     {"--topology-from", "fixture:laptop", "--reserved-cpus", "70"},
+		"write report: open " + dir + "/no/report":          {"--pods", "5", "--out", dir + "/no/report"},
 	} {
 		if args[0] != "--topology-from" {
 			args = append(args, "--topology-from", "fixture:playground")

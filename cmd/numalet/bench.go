@@ -1,11 +1,17 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
+	"runtime/debug"
+	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/component-base/version"
 
 	"github.com/numalet/numalet/agent/rig"
 	"github.com/numalet/numalet/cmd/numalet/bench"
@@ -41,11 +47,18 @@ A set of policies is words joined by +, alternatives are joined by /, sets are s
   prefer-closest-numa-nodes                         its option
   cpu-static, cpu-none                              CPU manager policy
   memory-static, memory-none                        memory manager policy
-  full-pcpus-only, distribute-cpus-across-numa ...  options of the CPU manager`,
+  full-pcpus-only, distribute-cpus-across-numa ...  options of the CPU manager
+
+Policies can also come from a node's KubeletConfiguration: --config today=config.yaml, once for each
+that is to be compared, and --config-dir today=DIR for drop-ins on top of it. They are read as the
+agent reads them; what they reserve is kept from pods, and their maxPods holds.
+
+Ctrl-C ends the run and reports what was measured until then; the exit code is 130.`,
 		Example: `  numalet bench topology --topology-from fixture:playground --mix training
   numalet bench topology --topology-from machine.tar.gz --mix inference -o html --out report.html
   numalet bench topology --policies restricted/single-numa-node+pod/container --pods 100000
   numalet bench topology --topology-from fixture:epyc-nps4 --devices gpu=2 --mix training
+  numalet bench topology --config today=/var/lib/kubelet/config.yaml --config new=new.yaml
   numalet bench topology --trace trace.jsonl --wait 10m -o json`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
@@ -56,12 +69,72 @@ A set of policies is words joined by +, alternatives are joined by /, sets are s
 						other)
 				}
 			}
+			if len(o.Configs)+len(o.ConfigDirs) > 0 && !cmd.Flags().Changed("policies") {
+				o.Policies = ""
+			}
 			o.Stdout, o.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
-			return bench.Run(cmd.Context(), o)
+			o.Version, o.Command = programVersion(), benchCommandLine(cmd, o)
+			err := bench.Run(cmd.Context(), o)
+			if errors.Is(err, bench.ErrInterrupted) {
+				return exit{err, exitInterrupted, false}
+			}
+			return err
 		},
 	}
 	addBenchFlags(cmd, &o)
 	return cmd
+}
+
+// exitInterrupted is what a shell says of a program that SIGINT ended.
+const exitInterrupted = 130
+
+// benchCommandLine is the command that gives the same report again, without what changes only how
+// it is made and shown.
+func benchCommandLine(cmd *cobra.Command, o bench.Options) string {
+	words := []string{cmd.CommandPath()}
+	add := func(name, value string) {
+		if !plainWord(value) {
+			value = "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
+		}
+		words = append(words, "--"+name, value)
+	}
+	always := []string{"policies"}
+	if o.Trace == "" {
+		always = append(always, "mix", "pods", "seed")
+	}
+	without := []string{
+		"decisions", "no-timing", "out", "output", "parallel", "quiet", "write-trace",
+	}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if slices.Contains(without, f.Name) || !f.Changed && !slices.Contains(always, f.Name) ||
+			f.Name == "policies" && o.Policies == "" {
+			return
+		}
+		values := []string{f.Value.String()}
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		for _, value := range values {
+			add(f.Name, value)
+		}
+	})
+	return strings.Join(words, " ")
+}
+
+// programVersion is that of --version, or what the toolchain knows of a binary without one.
+func programVersion() string {
+	v := version.Get().String()
+	if info, ok := debug.ReadBuildInfo(); ok && strings.Contains(v, "$Format") {
+		return info.Main.Version
+	}
+	return v
+}
+
+// plainWord tells whether a shell takes the text as it is.
+func plainWord(text string) bool {
+	return text != "" && strings.IndexFunc(text, func(r rune) bool {
+		return !strings.ContainsRune("-_./:,=+@%", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	}) < 0
 }
 
 func addBenchFlags(cmd *cobra.Command, o *bench.Options) {
@@ -74,6 +147,10 @@ func addBenchFlags(cmd *cobra.Command, o *bench.Options) {
 	f.StringVar(&o.Site.ReservedCPUs, "reserved-cpus", "", "CPUs that no pod gets, like 0-1,32 (one core)")
 	f.Int64Var(&o.Site.MaxPods, "max-pods", 0, "most pods at a time; 0 is no limit")
 	f.StringVar(&o.Policies, "policies", rig.DefaultPolicies, "what to compare, see above")
+	f.StringArrayVar(&o.Configs, "config", nil, "a KubeletConfiguration to compare, as NAME=FILE; repeat "+
+		"for more; without --policies nothing else is compared")
+	f.StringArrayVar(&o.ConfigDirs, "config-dir", nil, "drop-ins (*.conf) on top of the --config of this "+
+		"name, as NAME=DIR; repeat for more")
 	f.StringVar(&o.Mix, "mix", "cpu-only", "the workload: a file, or one of "+
 		strings.Join(rig.MixNames(), ", ")+"; see numalet bench mixes")
 	f.IntVar(&o.Draw.Pods, "pods", 10000, "pods that arrive")
@@ -91,7 +168,8 @@ func addBenchFlags(cmd *cobra.Command, o *bench.Options) {
 	f.IntVar(&o.Parallel, "parallel", runtime.NumCPU(), "policies that run at the same time; 1 disturbs "+
 		"the measured times least")
 	f.BoolVar(&o.NoTiming, "no-timing", false, "leave out how long decisions took")
-	f.BoolVar(&o.Quiet, "quiet", false, "no progress on stderr")
+	f.BoolVar(&o.Quiet, "quiet", false, "no progress on stderr; there is none either when "+
+		"stderr is no terminal")
 }
 
 func newBenchMixes() *cobra.Command {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -23,8 +24,11 @@ import (
 
 // Options are the command line.
 type Options struct {
-	Site     Site
+	Site Site
+	// Policies are sets of words; empty: only what is read from files.
 	Policies string
+	// Configs are files of a node's configuration, as NAME=FILE, ConfigDirs drop-ins, as NAME=DIR.
+	Configs, ConfigDirs []string
 	Workload
 	Wait      time.Duration
 	Decisions string
@@ -58,7 +62,12 @@ type Report struct {
 	// Out is a file; empty: stdout.
 	Out      string
 	NoTiming bool
+	// Version is that of the program, Command what gives the same report again.
+	Version, Command string
 }
+
+// ErrInterrupted: the report has what was measured until somebody ended the run.
+var ErrInterrupted = errors.New("interrupted: the report has what was measured until then")
 
 // garbagePercent lets the heap grow further than usual between two collections: it is small, and
 // nearly everything in it is short-lived.
@@ -67,16 +76,17 @@ const garbagePercent = 800
 // maxPods bounds a stream, which is in memory.
 const maxPods = 100_000_000
 
-// Run does what the command line says. Nothing is written unless all policies have run.
+// Run does what the command line says. Nothing is written unless all policies have run, or have
+// begun to when ctx ends; the error is ErrInterrupted then.
 func Run(ctx context.Context, o Options) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	policies, err := rig.ParsePolicies(o.Policies)
+	machine, err := discover.Open(o.Site.Machine)
 	if err != nil {
 		return err
 	}
-	machine, err := discover.Open(o.Site.Machine)
+	policies, err := o.policies(machine)
 	if err != nil {
 		return err
 	}
@@ -107,7 +117,29 @@ func Run(ctx context.Context, o Options) error {
 	if from == "" {
 		from = "this host"
 	}
-	return o.write(rig.Report{Machine: site.Describe(from), Workload: workload, Policies: outcomes})
+	report := rig.Report{
+		Version: o.Version, Command: o.Command, Machine: site.Describe(from), Workload: workload,
+	}
+	report.Policies, report.Interrupted = complete(outcomes, workload.Pods)
+	if len(report.Policies) == 0 {
+		return errors.New("interrupted before the first pod was decided on")
+	}
+	if err := o.write(report); err != nil {
+		return err
+	}
+	if report.Interrupted {
+		return ErrInterrupted
+	}
+	return nil
+}
+
+// complete leaves out policies that have not begun, and tells whether any is not at its end.
+func complete(outcomes []rig.Outcome, pods int) (begun []rig.Outcome, interrupted bool) {
+	for _, o := range outcomes {
+		interrupted = interrupted || o.Pods.Arrived < pods
+	}
+	begun = slices.DeleteFunc(outcomes, func(o rig.Outcome) bool { return o.Pods.Arrived == 0 })
+	return begun, interrupted
 }
 
 func (o Options) check() error {
@@ -153,13 +185,15 @@ func (o Options) stream(site *rig.Site) (rig.Stream, rig.Workload, error) {
 	return stream, workload, nil
 }
 
-// runAll runs the policies, some at a time; the outcomes are in the order of the policies.
+// runAll runs the policies, some at a time; the outcomes are in the order of the policies. When ctx
+// ends they have what was measured until then.
 func (o Options) runAll(ctx context.Context, site *rig.Site, policies []rig.Policy, s rig.Stream) (
 	[]rig.Outcome, error) {
 	outcomes := make([]rig.Outcome, len(policies))
 	decisions := make([]bytes.Buffer, len(policies))
 	progress := newProgress(o, policies, len(s.Arrivals))
-	group, ctx := errgroup.WithContext(ctx)
+	defer progress.end()
+	group, running := errgroup.WithContext(ctx)
 	group.SetLimit(o.Parallel)
 	began := time.Now()
 	for i, p := range policies {
@@ -173,13 +207,17 @@ func (o Options) runAll(ctx context.Context, site *rig.Site, policies []rig.Poli
 			options.Follow = follow(&decisions[i], p.Name)
 		}
 		group.Go(func() (err error) {
-			outcomes[i], err = rig.Run(ctx, site, p, s, options)
+			outcomes[i], err = rig.Run(running, site, p, s, options)
+			if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+				return nil
+			}
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
+	progress.end()
 	if o.Decisions == "" {
 		return outcomes, nil
 	}
@@ -239,8 +277,19 @@ func writeJSON(w io.Writer, r rig.Report) error {
 	return encoder.Encode(r)
 }
 
-// writeFile leaves a whole file, or none that is new.
+// writeFile leaves a whole file, or none that is new. What is there and is no file, like a pipe or
+// /dev/null, is written to and stays what it is.
 func writeFile(path string, write func(io.Writer) error) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(write(f), f.Close())
+	}
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
 	temporary := path + ".tmp"
 	f, err := os.Create(temporary)
 	if err != nil {

@@ -3,22 +3,30 @@ package bench
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/term"
 
 	"github.com/numalet/numalet/agent/rig"
 )
 
 // every is the time between two lines of progress.
-const every = 2 * time.Second
+const every = time.Second
 
-// progress says on stderr how far the policies are. Runs that take less than one interval print
-// nothing.
+// clear goes to the start of a terminal's line and empties it.
+const clear = "\r\x1b[K"
+
+// progress says on stderr how far the policies are, if that is a terminal: in one line, which is
+// gone at the end. Runs that take less than one interval print nothing.
 type progress struct {
-	w     io.Writer
-	names []string
-	total int // pods of each policy
+	w io.Writer
+	// columns is the width of the terminal; 0: there is none.
+	columns int
+	names   []string
+	total   int // pods of each policy
 
 	mu      sync.Mutex
 	done    []int
@@ -34,8 +42,8 @@ func newProgress(o Options, policies []rig.Policy, pods int) *progress {
 	for _, policy := range policies {
 		p.names = append(p.names, policy.Name)
 	}
-	if o.Quiet {
-		p.w = io.Discard
+	if !o.Quiet {
+		p.columns = columnsOf(o.Stderr)
 	}
 	return p
 }
@@ -46,14 +54,41 @@ func (p *progress) arrived(policy, pods int) {
 	defer p.mu.Unlock()
 	p.done[policy] = pods
 	now := time.Now()
-	if now.Sub(p.printed) < every {
+	if p.columns == 0 || now.Sub(p.printed) < every {
 		return
 	}
 	p.printed = now
-	fmt.Fprintln(p.w, p.line(now.Sub(p.began)))
+	line := []rune(p.line(now.Sub(p.began)))
+	fmt.Fprint(p.w, clear+string(line[:min(len(line), p.columns-1)]))
 }
 
-// line is "restricted 34%, none done; 41200 admissions a second, 25s left".
+// end takes the line away.
+func (p *progress) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.columns > 0 && p.printed != p.began {
+		fmt.Fprint(p.w, clear)
+	}
+	p.columns = 0
+}
+
+// columnsOf is the width of a terminal; 0 for what is none.
+func columnsOf(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return 0
+	}
+	columns, _, err := term.GetSize(int(f.Fd()))
+	if err != nil || columns < 2 {
+		return usualColumns
+	}
+	return columns
+}
+
+// usualColumns is the width of a terminal that does not tell it.
+const usualColumns = 80
+
+// line is "41200 pods a second, about 25s left; none done, restricted 34%".
 func (p *progress) line(elapsed time.Duration) string {
 	var parts []string
 	sum := 0
@@ -67,10 +102,10 @@ func (p *progress) line(elapsed time.Duration) string {
 		}
 	}
 	rate := float64(sum) / elapsed.Seconds()
-	text := fmt.Sprintf("%s; %.0f pods a second", strings.Join(parts, ", "), rate)
+	text := fmt.Sprintf("%.0f pods a second", rate)
 	if rate > 0 {
 		left := time.Duration(float64(p.total*len(p.done)-sum) / rate * float64(time.Second))
 		text += fmt.Sprintf(", about %v left", left.Round(time.Second))
 	}
-	return text
+	return text + "; " + strings.Join(parts, ", ")
 }

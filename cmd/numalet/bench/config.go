@@ -1,0 +1,139 @@
+package bench
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent"
+	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/agent/rig"
+	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
+)
+
+// policies are the sets of words, and then those that are read from files.
+func (o Options) policies(m *topology.Machine) ([]rig.Policy, error) {
+	var out []rig.Policy
+	if o.Policies != "" {
+		var err error
+		if out, err = rig.ParsePolicies(o.Policies); err != nil {
+			return nil, err
+		}
+	}
+	files, err := nodeConfigs(o.Configs, o.ConfigDirs)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range files {
+		p, err := f.policy(m)
+		if err != nil {
+			return nil, fmt.Errorf("policy %s: %w", f.name, err)
+		}
+		out = append(out, p)
+	}
+	return out, rig.CheckPolicies(out)
+}
+
+// nodeConfig is where a node's configuration comes from: a file, a directory of drop-ins, or both.
+type nodeConfig struct{ name, file, dir string }
+
+// nodeConfigs brings together the files and the directories of one name, in the order in which
+// they were named.
+func nodeConfigs(files, dirs []string) (out []nodeConfig, err error) {
+	for _, text := range files {
+		name, file, named := strings.Cut(text, "=")
+		if !named {
+			file = text
+			name = strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
+		}
+		if name == "" || file == "" {
+			return nil, fmt.Errorf("--config %q: write NAME=FILE, like "+
+				"today=/var/lib/kubelet/config.yaml", text)
+		}
+		out = append(out, nodeConfig{name: name, file: file})
+	}
+	for _, text := range dirs {
+		name, dir, _ := strings.Cut(text, "=")
+		if name == "" || dir == "" {
+			return nil, fmt.Errorf("--config-dir %q: write NAME=DIR; the drop-ins of DIR come on "+
+				"top of the --config of this name", text)
+		}
+		at := slices.IndexFunc(out, func(c nodeConfig) bool { return c.name == name })
+		if at < 0 {
+			at = len(out)
+			out = append(out, nodeConfig{name: name})
+		}
+		if out[at].dir != "" {
+			return nil, fmt.Errorf("--config-dir %q: %s has %s already; put the drop-ins into one "+
+				"directory", text, name, out[at].dir)
+		}
+		out[at].dir = dir
+	}
+	return out, nil
+}
+
+// policy reads the configuration as the agent does, and works out what it means on the machine.
+func (c nodeConfig) policy(m *topology.Machine) (rig.Policy, error) {
+	set := pflag.NewFlagSet("bench", pflag.ContinueOnError)
+	flags := config.AddFlags(set)
+	var args, from []string
+	for _, given := range []struct{ flag, path string }{{"config", c.file}, {"config-dir", c.dir}} {
+		if given.path != "" {
+			args, from = append(args, "--"+given.flag+"="+given.path), append(from, given.path)
+		}
+	}
+	if err := set.Parse(args); err != nil {
+		return rig.Policy{}, err
+	}
+	cfg, err := config.Load(set, flags)
+	if err != nil {
+		return rig.Policy{}, err
+	}
+	p, err := policyOf(cfg, m)
+	p.Name, p.From = c.name, strings.Join(from, " and ")
+	return p, err
+}
+
+// policyOf is what an agent of this configuration would decide by.
+func policyOf(cfg *config.Config, m *topology.Machine) (rig.Policy, error) {
+	hardware, err := agent.HardwareOf(cfg, m)
+	if err != nil {
+		return rig.Policy{}, err
+	}
+	k := &cfg.Kubelet
+	kept := rig.Kept{
+		Allocatable: hardware.Allocatable, ReservedMemory: memory.Reserved(k.ReservedMemory),
+	}
+	p := rig.Policy{
+		SharedCPUs: hardware.CPUs == nil, PlacedMemory: hardware.Memory != nil, Kept: &kept,
+	}
+	if p.Topology, err = topology.ParsePolicy(k.TopologyManagerPolicy); err != nil {
+		return p, err
+	}
+	if p.Scope, err = topology.ParseScope(k.TopologyManagerScope); err != nil {
+		return p, err
+	}
+	if text, ok := k.TopologyManagerPolicyOptions["prefer-closest-numa-nodes"]; ok {
+		if p.Closest, err = strconv.ParseBool(text); err != nil {
+			return p, err
+		}
+	}
+	if kept.ReservedCPUs, err = cpuset.Parse(k.ReservedSystemCPUs); err != nil {
+		return p, err
+	}
+	if hardware.CPUs == nil {
+		return p, nil
+	}
+	if k.ReservedSystemCPUs == "" {
+		kept.ReservedCPUs = hardware.CPUs.Reserved()
+	}
+	p.CPUOptions, err = cpumanager.ParseOptions(k.CPUManagerPolicyOptions)
+	return p, err
+}
