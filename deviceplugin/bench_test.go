@@ -2,6 +2,8 @@ package deviceplugin
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -25,7 +27,18 @@ func bench(b *testing.B, run func(b *testing.B, n int)) {
 
 // messageOf is an encoded list of n devices on eight nodes; unhealthy is one that is not healthy, or
 // -1.
-func messageOf(b *testing.B, n, unhealthy int) []byte {
+func messageOf(b *testing.B, n, unhealthy int) []byte { return encoded(b, devicesOf(n, unhealthy)) }
+
+// shuffledOf is messageOf in an order that seed says.
+func shuffledOf(b *testing.B, n, unhealthy int, seed uint64) []byte {
+	msg := devicesOf(n, unhealthy)
+	rand.New(rand.NewPCG(seed, 0)).Shuffle(n, func(i, j int) {
+		msg.Devices[i], msg.Devices[j] = msg.Devices[j], msg.Devices[i]
+	})
+	return encoded(b, msg)
+}
+
+func devicesOf(n, unhealthy int) *v1beta1.ListAndWatchResponse {
 	msg := &v1beta1.ListAndWatchResponse{}
 	for i := range n {
 		d := &v1beta1.Device{
@@ -37,7 +50,7 @@ func messageOf(b *testing.B, n, unhealthy int) []byte {
 		}
 		msg.Devices = append(msg.Devices, d)
 	}
-	return encoded(b, msg)
+	return msg
 }
 
 func eightNodes() topology.NodeSet { return topology.NewNodeSet(0, 1, 2, 3, 4, 5, 6, 7) }
@@ -66,6 +79,61 @@ func BenchmarkHealthChange(b *testing.B) {
 	bench(b, func(b *testing.B, n int) {
 		l := newLister(eightNodes())
 		messages := [2][]byte{messageOf(b, n, n/2), messageOf(b, n, -1)}
+		mustRead(b, l, messages[1])
+		i := 0
+		for b.Loop() {
+			published(mustRead(b, l, messages[i%2]))
+			i++
+		}
+	})
+}
+
+// BenchmarkAnotherOrder reads lists that say the same in another order each time. With changes, one
+// device has another health each time, which is published. "anew" reads them without a comparison.
+func BenchmarkAnotherOrder(b *testing.B) {
+	read := func(anew, changes bool) func(*testing.B, int) {
+		return func(b *testing.B, n int) {
+			var messages [4][]byte
+			for i := range messages {
+				unhealthy := -1
+				if changes {
+					unhealthy = i * n / len(messages)
+				}
+				messages[i] = shuffledOf(b, n, unhealthy, uint64(i))
+			}
+			l := newLister(eightNodes())
+			mustRead(b, l, messages[0])
+			i := 0
+			for b.Loop() {
+				i++
+				if anew {
+					l.raw, l.spelled = "", nil
+				}
+				now, changed, err := l.read(messages[i%len(messages)])
+				if err != nil || changed != changes {
+					b.Fatal(changed, err)
+				}
+				if changed {
+					published(now)
+				}
+			}
+		}
+	}
+	b.Run("compared", func(b *testing.B) { bench(b, read(false, false)) })
+	b.Run("anew", func(b *testing.B) { bench(b, read(true, false)) })
+	b.Run("changed-compared", func(b *testing.B) { bench(b, read(false, true)) })
+	b.Run("changed-anew", func(b *testing.B) { bench(b, read(true, true)) })
+}
+
+// BenchmarkFewDevices reads lists in which one device in the middle has come or gone.
+func BenchmarkFewDevices(b *testing.B) {
+	bench(b, func(b *testing.B, n int) {
+		whole := devicesOf(n, -1)
+		most := &v1beta1.ListAndWatchResponse{
+			Devices: slices.Delete(slices.Clone(whole.Devices), n/2, n/2+1),
+		}
+		messages := [2][]byte{encoded(b, most), encoded(b, whole)}
+		l := newLister(eightNodes())
 		mustRead(b, l, messages[1])
 		i := 0
 		for b.Loop() {

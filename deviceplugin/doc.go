@@ -27,7 +27,8 @@
 // # Lists
 //
 // Every message of ListAndWatch repeats the whole list. A lister compares it with the bytes of the
-// one before and decodes what differs; lists share the devices that have not changed.
+// one before, whatever the order, and decodes what differs; lists share the devices that have not
+// changed. A message that says the same is no event.
 //
 // # Choosing
 //

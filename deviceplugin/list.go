@@ -1,6 +1,7 @@
 package deviceplugin
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,7 +30,7 @@ type defects struct {
 	// whose health differs. The last one's nodes count, and one that is unhealthy anywhere is
 	// unhealthy.
 	Duplicates, Conflicts int
-	// BadNodes counts NUMA nodes that the machine does not have; BadNode is the first of them.
+	// BadNodes counts NUMA nodes that the machine does not have; BadNode is the lowest of them.
 	BadNodes int
 	BadNode  int64
 }
@@ -59,16 +60,22 @@ func (d defects) String() string {
 
 // newList puts devices into natural order, each once.
 func newList(devices []*Device, found defects) list {
-	l := list{devices: devices, defects: found}
+	l, _ := arrange(devices, found)
+	return l
+}
+
+// arrange is newList; order tells where the devices of the list were, for a list that has all of
+// them, and is nil when they were in order.
+func arrange(devices []*Device, found defects) (l list, order []int32) {
+	l = list{devices: devices, defects: found}
 	if !ordered(devices) {
-		l.devices = l.inOrder()
+		order = orderOf(devices)
+		l.devices = l.inOrder(order)
 	}
 	for _, d := range l.devices {
-		if d.Healthy {
-			l.healthy++
-		}
+		l.healthy += count(d.Healthy)
 	}
-	return l
+	return l, order
 }
 
 // ordered tells whether devices are in natural order, each once. Lists are long and mostly are.
@@ -81,12 +88,23 @@ func ordered(devices []*Device) bool {
 	return true
 }
 
-// inOrder sorts the devices and makes one of those with equal ids.
-func (l *list) inOrder() []*Device {
-	sorted := slices.Clone(l.devices)
-	slices.SortStableFunc(sorted, func(a, b *Device) int { return CompareIDs(a.ID, b.ID) })
-	out := sorted[:0]
-	for _, d := range sorted {
+// orderOf is the places of devices in natural order; those with equal ids stay as they are.
+func orderOf(devices []*Device) []int32 {
+	order := make([]int32, len(devices))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(a, b int32) int {
+		return cmp.Or(CompareIDs(devices[a].ID, devices[b].ID), cmp.Compare(a, b))
+	})
+	return order
+}
+
+// inOrder puts the devices into an order and makes one of those with equal ids.
+func (l *list) inOrder(order []int32) []*Device {
+	out := make([]*Device, 0, len(order))
+	for _, at := range order {
+		d := l.devices[at]
 		last := len(out) - 1
 		if last < 0 || out[last].ID != d.ID {
 			out = append(out, d)
@@ -153,10 +171,12 @@ func (d *defects) accepts(id string) bool {
 
 // missing counts nodes that the machine does not have.
 func (d *defects) missing(bad []int64) {
-	if d.BadNodes == 0 && len(bad) > 0 {
-		d.BadNode = bad[0]
+	for _, node := range bad {
+		if d.BadNodes == 0 || node < d.BadNode {
+			d.BadNode = node
+		}
+		d.BadNodes++
 	}
-	d.BadNodes += len(bad)
 }
 
 // nodesOf is the nodes of a device that the machine has, and those that it does not have.

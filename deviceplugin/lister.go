@@ -1,13 +1,9 @@
 package deviceplugin
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
@@ -15,15 +11,17 @@ import (
 )
 
 // lister reads the messages of one ListAndWatch stream. Each message repeats the whole list, so it
-// is compared, device by device, with the bytes of the one before, and only what differs is
-// decoded: a change of one device's health costs a comparison and one copy of the pointers.
+// is compared, device by device, with what the one before said, in whatever order, and only what
+// differs is decoded: a change of one device's health costs a comparison and one copy of the
+// pointers, another order a comparison.
 type lister struct {
 	machine topology.NodeSet
 	current list
-	// entries are the encoded devices of the last message, in its order; nil when it held more
-	// than plain devices. places are their positions in current; nil: the same ones.
-	entries []string
-	places  []int32
+	// raw is a message that says what current does; empty when there is none at hand.
+	raw string
+	// spelled is how the last message spelled current; nil when it held more than plain devices,
+	// each once.
+	spelled *spelling
 	// nodes are decoded topologies by their encoding: there are few different ones.
 	nodes map[string]nodeList
 }
@@ -43,12 +41,11 @@ func newLister(machine topology.NodeSet) *lister {
 // read takes the next message, encoded. changed is false when it says what the last one said. msg
 // is not kept.
 func (l *lister) read(msg []byte) (now list, changed bool, err error) {
-	differ, comparable := l.differences(msg)
-	if comparable && len(differ) == 0 {
+	if l.raw != "" && string(msg) == l.raw {
 		return l.current, false, nil
 	}
 	before := l.current
-	if !comparable || !l.patch(differ) {
+	if !l.patch(msg) {
 		if err := l.rebuild(string(msg)); err != nil {
 			return before, false, err
 		}
@@ -56,56 +53,86 @@ func (l *lister) read(msg []byte) (now list, changed bool, err error) {
 	return l.current, !l.current.says(before), nil
 }
 
-// difference is an entry that is not as it was.
-type difference struct {
-	at    int
-	entry string
-}
-
-// differences finds what is new in msg; comparable is false when so much is that it has to be read
-// anew.
-func (l *lister) differences(msg []byte) (out []difference, comparable bool) {
-	if l.entries == nil || l.current.defects != (defects{}) {
-		return nil, false
+// patch makes the current list anew from what is new in msg. It returns false, and has left the
+// list as it was, when that is too much, or changes what is wrong with the list.
+func (l *lister) patch(msg []byte) bool {
+	if l.spelled == nil {
+		return false
 	}
-	n := 0
-	plain := split(msg, func(entry []byte) bool {
-		if n >= len(l.entries) {
-			n++
-			return false
-		}
-		if string(entry) != l.entries[n] {
-			out = append(out, difference{n, string(entry)})
-		}
-		n++
-		return len(out) <= len(l.entries)/8+1
-	})
-	return out, plain && n == len(l.entries) && len(out) <= len(l.entries)/8+1
-}
-
-// patch makes the current list anew from the differences. It returns false, and has done nothing,
-// when ids differ or an entry has a defect.
-func (l *lister) patch(differ []difference) bool {
-	devices := slices.Clone(l.current.devices)
-	healthy := l.current.healthy
-	for _, d := range differ {
-		var found defects
-		device, plain := l.decode(d.entry, &found)
-		place := d.at
-		if l.places != nil {
-			place = int(l.places[d.at])
-		}
-		if !plain || found != (defects{}) || device.ID != devices[place].ID {
-			return false
-		}
-		healthy += count(device.Healthy) - count(devices[place].Healthy)
-		devices[place] = &device
+	differ, few := l.spelled.compare(msg)
+	if !few {
+		return false
 	}
-	for _, d := range differ {
-		l.entries[d.at] = d.entry
+	if differ.len() == 0 {
+		return true
 	}
-	l.current = list{devices: devices, healthy: healthy}
+	changed, ok := l.decodeChanged(differ.changed)
+	if !ok {
+		return false
+	}
+	added, ok := l.decodeAdded(differ)
+	if !ok {
+		return false
+	}
+	devices, healthy := slices.Clone(l.current.devices), l.current.healthy
+	for i, d := range differ.changed {
+		healthy += count(changed[i].Healthy) - count(devices[d.place].Healthy)
+		devices[d.place] = changed[i]
+		l.spelled.entries[d.place] = d.entry
+	}
+	for _, place := range differ.gone {
+		healthy -= count(devices[place].Healthy)
+	}
+	for _, a := range added {
+		healthy += count(a.device.Healthy)
+	}
+	l.spelled.devices = devices
+	if len(differ.gone)+len(added) > 0 {
+		l.spelled = l.spelled.with(differ.gone, added)
+	}
+	l.current = list{
+		devices: l.spelled.devices, healthy: healthy, defects: l.current.defects,
+	}
+	l.raw = ""
 	return true
+}
+
+// decodeChanged decodes entries of devices that are in the list; not ok when there is more or less
+// wrong with them than before.
+func (l *lister) decodeChanged(changed []difference) (out []*Device, ok bool) {
+	for _, d := range changed {
+		var was, is defects
+		l.decode(l.spelled.entries[d.place], &was)
+		device, plain := l.decode(d.entry, &is)
+		if !plain || was != is {
+			return nil, false
+		}
+		out = append(out, &device)
+	}
+	return out, true
+}
+
+// decodeAdded decodes the entries of devices that are not in the list, in natural order; not ok when
+// anything is wrong with them, or with devices that have gone.
+func (l *lister) decodeAdded(differ differences) (out []spelledDevice, ok bool) {
+	var found defects
+	for _, place := range differ.gone {
+		l.decode(l.spelled.entries[place], &found)
+	}
+	for _, entry := range differ.added {
+		device, plain := l.decode(entry, &found)
+		if !plain {
+			return nil, false
+		}
+		out = append(out, spelledDevice{&device, entry})
+	}
+	slices.SortFunc(out, func(a, b spelledDevice) int { return CompareIDs(a.device.ID, b.device.ID) })
+	for i := 1; i < len(out); i++ {
+		if out[i-1].device.ID == out[i].device.ID {
+			return nil, false
+		}
+	}
+	return out, found == (defects{})
 }
 
 func count(yes bool) int {
@@ -117,7 +144,10 @@ func count(yes bool) int {
 
 // rebuild reads the whole message. Ids share its memory.
 func (l *lister) rebuild(msg string) error {
-	entries := make([]string, 0, len(l.entries))
+	var entries []string
+	if l.spelled != nil {
+		entries = make([]string, 0, len(l.spelled.entries))
+	}
 	plain := split(msg, func(entry string) bool {
 		entries = append(entries, entry)
 		return true
@@ -135,63 +165,35 @@ func (l *lister) rebuild(msg string) error {
 		if err := proto.Unmarshal([]byte(msg), decoded); err != nil {
 			return fmt.Errorf("decode its list of devices: %w", err)
 		}
-		l.current, l.entries, l.places = listOf(decoded, l.machine), nil, nil
+		l.current, l.raw, l.spelled = listOf(decoded, l.machine), msg, nil
 		return nil
 	}
-	l.current, l.entries = newList(devices, found), entries
-	l.places = placesOf(devices, l.current.devices)
+	now, order := arrange(devices, found)
+	l.current, l.raw, l.spelled = now, msg, nil
+	if len(now.devices) == len(entries) {
+		l.spelled = newSpelling(now.devices, entries, order)
+	}
 	return nil
-}
-
-// placesOf is where each of the devices is in a list that has all of them; nil: in the same place,
-// or the list lacks some.
-func placesOf(devices, list []*Device) []int32 {
-	if len(devices) != len(list) || slices.Equal(devices, list) {
-		return nil
-	}
-	at := make(map[*Device]int32, len(list))
-	for i, d := range list {
-		at[d] = int32(i)
-	}
-	places := make([]int32, len(devices))
-	for i, d := range devices {
-		places[i] = at[d]
-	}
-	return places
 }
 
 // decode reads one device. Without a usable id it has none and is counted in found; plain is false
 // for what only the protobuf library can tell the meaning of.
 func (l *lister) decode(entry string, found *defects) (d Device, plain bool) {
-	var health, topo string
-	seen := false
-	for len(entry) > 0 {
-		tag := entry[0]
-		value, rest, ok := field(entry[1:])
-		switch {
-		case !ok:
-			return d, false
-		case tag == tagID:
-			d.ID = value
-		case tag == tagHealth:
-			health = value
-		case tag == tagTopology && !seen:
-			topo, seen = value, true
-		default:
-			return d, false
-		}
-		entry = rest
+	parts, plain := fieldsOf(entry)
+	if !plain {
+		return d, false
 	}
-	nodes, ok := l.nodesOf(topo)
+	nodes, ok := l.nodesOf(parts.topology)
 	if !ok {
 		return d, false
 	}
-	if !found.accepts(d.ID) {
+	if !found.accepts(parts.id) {
 		return Device{}, true
 	}
 	found.missing(nodes.bad)
-	d.Healthy, d.Nodes = health == v1beta1.Healthy, nodes.set
-	return d, true
+	return Device{
+		ID: parts.id, Healthy: parts.health == v1beta1.Healthy, Nodes: nodes.set,
+	}, true
 }
 
 // nodesOf decodes a topology; ok is false when it cannot be.
@@ -209,72 +211,4 @@ func (l *lister) nodesOf(encoded string) (out nodeList, ok bool) {
 	}
 	l.nodes[encoded] = out
 	return out, true
-}
-
-// The first bytes of fields on the wire: number<<3 | 2, a length and that many bytes follow. Of
-// ListAndWatchResponse: devices = 1; of Device: ID = 1, health = 2, topology = 3.
-const (
-	tagDevice   = 1<<3 | 2
-	tagID       = 1<<3 | 2
-	tagHealth   = 2<<3 | 2
-	tagTopology = 3<<3 | 2
-)
-
-// split hands on the encoded devices of a message until yield is false; plain is false when there
-// is anything else in it, up to there.
-func split[T string | []byte](msg T, yield func(T) bool) (plain bool) {
-	for len(msg) > 0 {
-		if msg[0] != tagDevice {
-			return false
-		}
-		entry, rest, ok := field(msg[1:])
-		if !ok {
-			return false
-		}
-		if !yield(entry) {
-			return true
-		}
-		msg = rest
-	}
-	return true
-}
-
-// field cuts a length and that many bytes off in.
-func field[T string | []byte](in T) (value, rest T, ok bool) {
-	var length uint64
-	for i := 0; i < len(in) && i < binary.MaxVarintLen32; i++ {
-		length |= uint64(in[i]&0x7f) << (7 * i)
-		if in[i] < 0x80 {
-			in = in[i+1:]
-			if length > uint64(len(in)) {
-				return value, rest, false
-			}
-			return in[:length], in[length:], true
-		}
-	}
-	return value, rest, false
-}
-
-// frame is a message as it came; free gives its memory back.
-type frame struct{ mem.Buffer }
-
-// frameCodec hands messages on without decoding them. Requests are encoded as ever.
-type frameCodec struct{ encoding.CodecV2 }
-
-// Unmarshal implements encoding.CodecV2.
-func (c frameCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	f, ok := v.(*frame)
-	if !ok {
-		return c.CodecV2.Unmarshal(data, v)
-	}
-	f.Buffer = data.MaterializeToBuffer(mem.DefaultBufferPool())
-	return nil
-}
-
-// Name implements encoding.CodecV2. Empty, it leaves the call's content type as it always is.
-func (frameCodec) Name() string { return "" }
-
-// asFrames makes a call receive frames.
-func asFrames() grpc.CallOption {
-	return grpc.ForceCodecV2(frameCodec{encoding.GetCodecV2("proto")})
 }

@@ -1,0 +1,235 @@
+package deviceplugin
+
+import "slices"
+
+// spelling is how the last message spelled the devices of a list. The next one is compared with
+// it, whatever its order: each device is looked for where it would come if the order were that of
+// the last message, and by its id where it is not there.
+type spelling struct {
+	devices []*Device // of the list
+	entries []string  // their encodings, by place in the list
+	// first is the place of the message's first device, and next[p] of the one that followed p;
+	// nil: p+1. They are only where to look first, and may say anything.
+	first int32
+	next  []int32
+	// places are the devices' places by id; nil until many had to be looked for.
+	places map[string]int32
+	seen   []bool // by place; of the comparison
+}
+
+// nowhere is the place of a device that is not in the list.
+const nowhere int32 = -1
+
+// newSpelling takes the entries of a message in its order. order[p] is where that of the list's
+// p-th device was; nil: in the same place.
+func newSpelling(devices []*Device, entries []string, order []int32) *spelling {
+	s := &spelling{devices: devices, entries: entries, seen: make([]bool, len(entries))}
+	if order == nil {
+		return s
+	}
+	s.entries = make([]string, len(entries))
+	at := make([]int32, len(entries)) // the other way round
+	for place, was := range order {
+		s.entries[place] = entries[was]
+		at[was] = int32(place)
+	}
+	for i, place := range at {
+		if i == 0 {
+			s.first = place
+		} else {
+			s.follows(at[i-1], place)
+		}
+	}
+	return s
+}
+
+// follows notes that the device in a place came after that in another; nowhere: came first.
+func (s *spelling) follows(before, place int32) {
+	if before == nowhere {
+		s.first = place
+		return
+	}
+	if s.next == nil {
+		next := make([]int32, len(s.entries))
+		for i := range next {
+			next[i] = s.after(int32(i))
+		}
+		s.next = next
+	}
+	s.next[before] = place
+}
+
+// after is where to look for the device after that in a place.
+func (s *spelling) after(place int32) int32 {
+	switch {
+	case s.next != nil:
+		return s.next[place]
+	case int(place)+1 < len(s.entries):
+		return place + 1
+	}
+	return nowhere
+}
+
+// differences are what a message says otherwise than the one before.
+type differences struct {
+	changed []difference // of devices that were in the list
+	added   []string     // entries of devices that were not
+	gone    []int32      // places of devices that the message does not have, ascending
+}
+
+// difference is the entry of a device that is not as it was.
+type difference struct {
+	place int32
+	entry string
+}
+
+func (d differences) len() int { return len(d.changed) + len(d.added) + len(d.gone) }
+
+// compare finds what is new in msg. few is false when so much is, or it is so odd, that the message
+// has to be read anew.
+func (s *spelling) compare(msg []byte) (out differences, few bool) {
+	clear(s.seen)
+	c := comparison{spelling: s, before: nowhere, guess: nowhere, most: len(s.entries)/8 + 1}
+	if len(s.entries) > 0 {
+		c.guess = s.first
+	}
+	plain := split(msg, c.step)
+	left := len(s.entries) - c.met
+	if !plain || c.odd || c.len()+left > c.most {
+		return differences{}, false
+	}
+	for p := 0; left > 0; p++ {
+		if !s.seen[p] {
+			c.gone = append(c.gone, int32(p))
+			left--
+		}
+	}
+	return c.differences, true
+}
+
+// comparison is a message on its way through a spelling.
+type comparison struct {
+	*spelling
+	differences
+	most     int   // differences that are few
+	met      int   // devices of the list that were in the message
+	searched int   // devices that were looked for by id
+	before   int32 // place of the device before
+	guess    int32 // place where the next device is expected
+	astray   int   // guesses that were wrong, one after the other
+	odd      bool
+}
+
+// step takes the next entry; false ends the comparison.
+func (c *comparison) step(entry []byte) bool {
+	place := c.guess
+	same := place != nowhere && string(entry) == c.entries[place]
+	if !same {
+		parts, plain := fieldsOf(entry)
+		if !plain {
+			c.odd = true
+			return false
+		}
+		place = c.find(parts.id)
+		if place == nowhere {
+			c.added = append(c.added, string(entry))
+			return c.len() <= c.most
+		}
+		same = string(entry) == c.entries[place]
+	}
+	if c.seen[place] { // twice
+		c.odd = true
+		return false
+	}
+	c.seen[place] = true
+	c.met++
+	c.arrive(place)
+	if !same {
+		c.changed = append(c.changed, difference{place, string(entry)})
+	}
+	return c.len() <= c.most
+}
+
+// mostAstray is how many wrong guesses in a row show that the order has nothing of the last one.
+const mostAstray = 256
+
+// arrive notes where the device was and guesses where the next one is.
+func (c *comparison) arrive(place int32) {
+	next := c.after(place) // before it is noted what comes after it now
+	if place == c.guess {
+		c.astray = 0
+	} else {
+		c.follows(c.before, place)
+		c.astray++
+	}
+	if c.astray >= mostAstray {
+		next = nowhere
+	}
+	c.before, c.guess = place, next
+}
+
+// find is the place of a device by its id. A few are searched for; a table pays only for many.
+func (c *comparison) find(id []byte) int32 {
+	if c.guess != nowhere && c.devices[c.guess].ID == string(id) {
+		return c.guess
+	}
+	if c.places == nil {
+		if c.searched++; c.searched <= len(c.devices)/64+1 {
+			return placeIn(c.devices, string(id))
+		}
+		c.places = make(map[string]int32, len(c.devices))
+		for i, d := range c.devices {
+			c.places[d.ID] = int32(i)
+		}
+	}
+	if place, known := c.places[string(id)]; known {
+		return place
+	}
+	return nowhere
+}
+
+func placeIn(devices []*Device, id string) int32 {
+	at, found := slices.BinarySearchFunc(devices, id,
+		func(d *Device, id string) int { return CompareIDs(d.ID, id) })
+	if !found {
+		return nowhere
+	}
+	return int32(at)
+}
+
+// spelledDevice is a device and its encoding.
+type spelledDevice struct {
+	device *Device
+	entry  string
+}
+
+// with is the spelling without the devices in some places, ascending, and with others, in natural
+// order of their ids. It takes their order in the next message for that of the list.
+func (s *spelling) with(gone []int32, added []spelledDevice) *spelling {
+	size := len(s.devices) - len(gone) + len(added)
+	devices, entries := make([]*Device, 0, size), make([]string, 0, size)
+	from := 0
+	copyTo := func(place int) {
+		devices = append(devices, s.devices[from:place]...)
+		entries = append(entries, s.entries[from:place]...)
+		from = place
+	}
+	for len(gone)+len(added) > 0 {
+		at := len(s.devices) // where the first of added comes
+		if len(added) > 0 {
+			at, _ = slices.BinarySearchFunc(s.devices, added[0].device.ID,
+				func(d *Device, id string) int { return CompareIDs(d.ID, id) })
+		}
+		if len(gone) > 0 && int(gone[0]) < at {
+			copyTo(int(gone[0]))
+			from++
+			gone = gone[1:]
+			continue
+		}
+		copyTo(at)
+		devices, entries = append(devices, added[0].device), append(entries, added[0].entry)
+		added = added[1:]
+	}
+	copyTo(len(s.devices))
+	return newSpelling(devices, entries, nil)
+}

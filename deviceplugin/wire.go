@@ -1,0 +1,104 @@
+package deviceplugin
+
+import (
+	"encoding/binary"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+)
+
+// The first bytes of fields on the wire: number<<3 | 2, a length and that many bytes follow. Of
+// ListAndWatchResponse: devices = 1; of Device: ID = 1, health = 2, topology = 3.
+const (
+	tagDevice   = 1<<3 | 2
+	tagID       = 1<<3 | 2
+	tagHealth   = 2<<3 | 2
+	tagTopology = 3<<3 | 2
+)
+
+// split hands on the encoded devices of a message until yield is false; plain is false when there
+// is anything else in it, up to there.
+func split[T string | []byte](msg T, yield func(T) bool) (plain bool) {
+	for len(msg) > 0 {
+		if msg[0] != tagDevice {
+			return false
+		}
+		entry, rest, ok := field(msg[1:])
+		if !ok {
+			return false
+		}
+		if !yield(entry) {
+			return true
+		}
+		msg = rest
+	}
+	return true
+}
+
+// fields are the parts of one encoded device.
+type fields[T string | []byte] struct{ id, health, topology T }
+
+// fieldsOf takes one encoded device apart; plain is false for what only the protobuf library can
+// tell the meaning of.
+func fieldsOf[T string | []byte](entry T) (out fields[T], plain bool) {
+	placed := false
+	for len(entry) > 0 {
+		tag := entry[0]
+		value, rest, ok := field(entry[1:])
+		switch {
+		case !ok:
+			return out, false
+		case tag == tagID:
+			out.id = value
+		case tag == tagHealth:
+			out.health = value
+		case tag == tagTopology && !placed:
+			out.topology, placed = value, true
+		default:
+			return out, false
+		}
+		entry = rest
+	}
+	return out, true
+}
+
+// field cuts a length and that many bytes off in.
+func field[T string | []byte](in T) (value, rest T, ok bool) {
+	var length uint64
+	for i := 0; i < len(in) && i < binary.MaxVarintLen32; i++ {
+		length |= uint64(in[i]&0x7f) << (7 * i)
+		if in[i] < 0x80 {
+			in = in[i+1:]
+			if length > uint64(len(in)) {
+				return value, rest, false
+			}
+			return in[:length], in[length:], true
+		}
+	}
+	return value, rest, false
+}
+
+// frame is a message as it came; free gives its memory back.
+type frame struct{ mem.Buffer }
+
+// frameCodec hands messages on without decoding them. Requests are encoded as ever.
+type frameCodec struct{ encoding.CodecV2 }
+
+// Unmarshal implements encoding.CodecV2.
+func (c frameCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	f, ok := v.(*frame)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	f.Buffer = data.MaterializeToBuffer(mem.DefaultBufferPool())
+	return nil
+}
+
+// Name implements encoding.CodecV2. Empty, it leaves the call's content type as it always is.
+func (frameCodec) Name() string { return "" }
+
+// asFrames makes a call receive frames.
+func asFrames() grpc.CallOption {
+	return grpc.ForceCodecV2(frameCodec{encoding.GetCodecV2("proto")})
+}
