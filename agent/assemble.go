@@ -63,6 +63,7 @@ func (a *Agent) assemble(ctx context.Context) error {
 		RegistryDir: filepath.Join(a.cfg.RootDir, "plugins_registry"),
 		Known:       resourcesOf(a.store.State()), Registry: a.parts.registry,
 		Deadlines: a.cfg.DevicePlugins.Deadlines, Graces: a.cfg.DevicePlugins.Graces,
+		Refused: a.listRefused,
 	}); err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ const (
 	reasonDeviceHealthy   = "DeviceHealthy"
 	reasonDeviceUnknown   = "DeviceHealthUnknown"
 	reasonAdviceIgnored   = "DevicePreferenceIgnored"
+	reasonListRefused     = "DevicePluginListRefused" // on the node
 )
 
 // deviceHealth follows the health of the devices that containers hold: it tells of each change and
@@ -64,6 +65,11 @@ func (a *Agent) unadvised(pod *v1.Pod, key allocation.AskKey, err error) {
 	a.event(pod, v1.EventTypeWarning, reasonAdviceIgnored, fmt.Sprintf(
 		"Container %s: the agent chose devices of %s without the device plugin's preference: %v",
 		key.Container, key.Resource, err))
+}
+
+// listRefused tells of a plugin whose devices do not count as it lists them.
+func (a *Agent) listRefused(r deviceplugin.RefusedList) {
+	a.nodeEvent(v1.EventTypeWarning, reasonListRefused, "Device "+r.String())
 }
 
 // heldDevice is one device that a container holds.

@@ -3,6 +3,8 @@ package deviceplugin
 import (
 	"cmp"
 	"errors"
+	"fmt"
+	"path/filepath"
 	"time"
 
 	"k8s.io/component-base/metrics"
@@ -26,8 +28,34 @@ type Config struct {
 	Deadlines Deadlines
 	// Graces say what a plugin that goes away leaves behind; zero is nothing.
 	Graces Graces
+	// MaxListBytes bounds one message of ListAndWatch; 64 MiB, a million devices. gRPC's own 4 MiB
+	// is reached by plugins that share each device a thousandfold.
+	MaxListBytes int
+	// Refused hears of a list that is too long to be read, once for as long as it stays so. It must
+	// not block. Nil is nobody.
+	Refused func(RefusedList)
 	// Registry gets the metrics; nil for none.
 	Registry metrics.KubeRegistry
+}
+
+// RefusedList is a list of devices that was not read because it is too long.
+type RefusedList struct {
+	Resource, Socket string
+	// Kept is how many devices count as in the last list that was read.
+	Kept int
+	// Limit is the bound in bytes.
+	Limit int
+}
+
+// String says what happened and what to do about it.
+func (r RefusedList) String() string {
+	kept := "it has listed nothing that could be kept"
+	if r.Kept > 0 {
+		kept = fmt.Sprintf("the %d devices of its last list count on, with the health they had", r.Kept)
+	}
+	return fmt.Sprintf("plugin on %s: its list of devices of %s has more than %d bytes and was not "+
+		"read; %s: let it list fewer devices, or shorter ids",
+		filepath.Base(r.Socket), r.Resource, r.Limit, kept)
 }
 
 // Graces are how long a resource outlives the connection to its last plugin.
@@ -79,5 +107,9 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("device plugins: Dir is empty: name the device-plugins directory")
 	}
 	c.Deadlines = c.Deadlines.withDefaults()
+	c.MaxListBytes = cmp.Or(c.MaxListBytes, 64<<20)
+	if c.Refused == nil {
+		c.Refused = func(RefusedList) {}
+	}
 	return c, nil
 }

@@ -28,7 +28,8 @@ type Resource struct {
 	Connected bool
 	// Problem says, for people, why it is not connected; empty when it is.
 	Problem string
-	// Complaint says, for people, what was wrong with the last list; empty when nothing was.
+	// Complaint says, for people, what was wrong with the last list, or why it was not read and the
+	// one before it counts; empty when nothing was.
 	Complaint string
 	// Preferred: the plugin answers GetPreferredAllocation.
 	Preferred bool

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"path/filepath"
 	"sync/atomic"
@@ -12,19 +11,16 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
 	"k8s.io/klog/v2"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/topology"
 )
 
-// maxListBytes bounds one message of ListAndWatch: 64 MiB is a million devices. gRPC's own 4 MiB
-// is reached by plugins that share each device a thousandfold.
-const maxListBytes = 64 << 20
+// maxAnswerBytes bounds the answers of a plugin. Lists of devices have a bound of their own.
+const maxAnswerBytes = 64 << 20
 
 // link is one registration of one plugin. Its goroutine, run, owns everything that happens
 // between the plugin and the table; calls use the connection beside it.
@@ -40,6 +36,9 @@ type link struct {
 	leave  context.CancelCauseFunc
 	ended  chan struct{} // closed when the plugin is lost, not when it is superseded
 	told   defects       // of the last list
+	kept   int           // devices of the last list
+	// refusing: the last list was too long to be read.
+	refusing bool
 }
 
 // newLink prepares the connection; nothing is dialled yet.
@@ -62,7 +61,7 @@ func newLink(resource, socket string, deadlines Deadlines) (*link, error) {
 			},
 			MinConnectTimeout: deadlines.Dial,
 		}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxListBytes)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("failed to dial device plugin: %w", err)
@@ -94,6 +93,7 @@ const (
 	linkTroubled
 	linkListed
 	linkLost
+	linkRefused
 	linkClosed
 	linkFaded
 	linkExpired
@@ -104,6 +104,8 @@ type linkSettings struct {
 	deadlines Deadlines
 	graces    Graces
 	nodes     topology.NodeSet
+	maxList   int // bytes
+	refused   func(RefusedList)
 	events    chan<- event
 	metrics   *instruments
 }
@@ -158,7 +160,8 @@ func (l *link) serve(ctx context.Context, s linkSettings) (last time.Time, err e
 		began := time.Now()
 		listed, err := l.session(ctx, s)
 		now := time.Now()
-		if listed {
+		tooLong := isTooLong(err)
+		if listed || tooLong {
 			last = now
 		}
 		pause, again := t.next(now.Sub(began), now, s.graces.Capacity)
@@ -167,12 +170,28 @@ func (l *link) serve(ctx context.Context, s linkSettings) (last time.Time, err e
 		}
 		klog.FromContext(ctx).Info("Device plugin is tried again", "after", pause,
 			"reason", err.Error())
-		kind := linkTroubled
-		if listed {
-			kind = linkLost
+		e := event{kind: linkTroubled, link: l, problem: l.problem(err)}
+		switch {
+		case tooLong:
+			e.kind, e.problem = linkRefused, l.refuse(ctx, s)
+		case listed:
+			e.kind = linkLost
 		}
-		s.report(ctx, event{kind: kind, link: l, problem: l.problem(err)})
-		sleep(ctx, pause)
+		s.report(ctx, e)
+		l.rest(ctx, s, pause)
+	}
+}
+
+// rest waits before the next try. A plugin that goes away meanwhile is lost at once, also when it
+// serves with a list from before.
+func (l *link) rest(ctx context.Context, s linkSettings, pause time.Duration) {
+	waiting, cancel := context.WithTimeout(ctx, pause)
+	defer cancel()
+	if l.conn.WaitForStateChange(waiting, connectivity.Ready) {
+		s.report(ctx, event{
+			kind: linkLost, link: l, problem: l.problem(errors.New("its connection was lost")),
+		})
+		<-waiting.Done()
 	}
 }
 
@@ -211,17 +230,6 @@ func sleep(ctx context.Context, d time.Duration) {
 
 // problem is an error of the plugin in words for people.
 func (l *link) problem(err error) string { return "plugin on " + l.name() + ": " + err.Error() }
-
-// session asks for the options and follows the list; listed tells whether a list came.
-func (l *link) session(ctx context.Context, s linkSettings) (listed bool, err error) {
-	began := time.Now()
-	options, err := l.askOptions(ctx, s.deadlines.Options)
-	s.metrics.called(l.resource, rpcOptions, time.Since(began), err)
-	if err != nil {
-		return false, err
-	}
-	return l.follow(ctx, s, options)
-}
 
 // hangUp closes the connection, or leaves that to the last call under way.
 func (l *link) hangUp() {
@@ -263,104 +271,4 @@ func (l *link) connect(ctx context.Context, deadline time.Duration) error {
 		}
 		return fmt.Errorf("failed to dial device plugin: %w", err)
 	}
-}
-
-func (l *link) askOptions(ctx context.Context, deadline time.Duration) (pluginOptions, error) {
-	ctx, cancel := context.WithTimeout(ctx, deadline)
-	defer cancel()
-	resp, err := l.client().GetDevicePluginOptions(ctx, &v1beta1.Empty{})
-	if status.Code(err) == codes.Unimplemented {
-		return pluginOptions{}, nil // a plugin of the API's first days
-	}
-	if err != nil {
-		return pluginOptions{}, fmt.Errorf("GetDevicePluginOptions: %w", err)
-	}
-	return pluginOptions{
-		Preferred: resp.GetGetPreferredAllocationAvailable(),
-		PreStart:  resp.GetPreStartRequired(),
-	}, nil
-}
-
-// lateError says that a plugin let a deadline pass that is not that of a call.
-type lateError string
-
-func (e lateError) Error() string { return string(e) }
-
-// Is implements what errors.Is looks for.
-func (e lateError) Is(target error) bool { return target == context.DeadlineExceeded }
-
-// follow reads ListAndWatch until the stream ends; listed tells whether a list came.
-func (l *link) follow(ctx context.Context, s linkSettings, options pluginOptions) (
-	listed bool, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	late := lateError(fmt.Sprintf("no list of devices came in time (%s)", s.deadlines.FirstList))
-	first := time.AfterFunc(s.deadlines.FirstList, func() { cancel(late) })
-	defer first.Stop()
-	began := time.Now()
-	lister := newLister(s.nodes)
-	stream, err := l.listAndWatch(ctx)
-	for err == nil {
-		var now list
-		var changed bool
-		if now, changed, err = receive(stream, lister); err != nil {
-			break
-		}
-		if !listed {
-			first.Stop()
-			s.metrics.called(l.resource, rpcList, time.Since(began), nil)
-		}
-		if changed || !listed {
-			l.tell(ctx, now)
-			s.report(ctx, event{kind: linkListed, link: l, options: options, list: now})
-		}
-		listed = true
-	}
-	switch {
-	case context.Cause(ctx) == late && !listed:
-		err = fmt.Errorf("ListAndWatch: %w", late)
-	case errors.Is(err, io.EOF):
-		err = errors.New("it ended its ListAndWatch stream; a plugin has to keep it open and send " +
-			"the list again when a device changes")
-	default:
-		err = fmt.Errorf("ListAndWatch: %w", err)
-	}
-	if !listed && ctx.Err() == nil || errors.Is(err, context.DeadlineExceeded) {
-		s.metrics.called(l.resource, rpcList, time.Since(began), err)
-	}
-	return listed, err
-}
-
-// listAndWatch begins the stream, whose messages come undecoded.
-func (l *link) listAndWatch(ctx context.Context) (grpc.ClientStream, error) {
-	stream, err := l.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true},
-		v1beta1.DevicePlugin_ListAndWatch_FullMethodName, asFrames())
-	if err != nil {
-		return nil, err
-	}
-	if err := stream.SendMsg(&v1beta1.Empty{}); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err // with EOF the first message brings the reason
-	}
-	return stream, stream.CloseSend()
-}
-
-// receive reads the next message.
-func receive(stream grpc.ClientStream, lister *lister) (now list, changed bool, err error) {
-	var f frame
-	if err := stream.RecvMsg(&f); err != nil {
-		return list{}, false, err
-	}
-	defer f.Free()
-	return lister.read(f.ReadOnlyData())
-}
-
-// tell logs what is wrong with a list, once for as long as it stays so.
-func (l *link) tell(ctx context.Context, now list) {
-	log := klog.FromContext(ctx)
-	if now.defects != l.told && now.defects != (defects{}) {
-		log.Info("Device plugin sends a list with errors", "devices", len(now.devices),
-			"errors", now.defects.String())
-	}
-	l.told = now.defects
-	log.V(2).Info("Device list", "devices", len(now.devices), "healthy", now.healthy)
 }

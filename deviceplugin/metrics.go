@@ -19,6 +19,8 @@ type instruments struct {
 	calls   *metrics.CounterVec
 	took    *metrics.HistogramVec
 	devices *metrics.GaugeVec
+	// refused are lists that were too long to be read.
+	refused *metrics.CounterVec
 }
 
 // Calls by their names in metrics: those of the API, and the connection.
@@ -47,13 +49,10 @@ func newInstruments() *instruments {
 			Buckets:        metrics.DefBuckets,
 			StabilityLevel: metrics.ALPHA,
 		}, labels),
-		calls: metrics.NewCounterVec(&metrics.CounterOpts{
-			Subsystem: "numalet",
-			Name:      "device_plugin_calls_total",
-			Help: "Number of calls to device plugins, by outcome: ok, deadline_exceeded, " +
-				"unavailable, bad_answer or error.",
-			StabilityLevel: metrics.ALPHA,
-		}, []string{"resource_name", "rpc", "outcome"}),
+		calls: counterOf("calls_total", "Number of calls to device plugins, by outcome: ok, "+
+			"deadline_exceeded, unavailable, bad_answer or error.", "resource_name", "rpc", "outcome"),
+		refused: counterOf("lists_refused_total", "Number of lists of devices that were not read "+
+			"because they are too long.", "resource_name"),
 		took: metrics.NewHistogramVec(&metrics.HistogramOpts{
 			Subsystem: "numalet",
 			Name:      "device_plugin_call_duration_seconds",
@@ -71,10 +70,18 @@ func newInstruments() *instruments {
 	}
 }
 
+// counterOf is a counter of ours.
+func counterOf(name, help string, labels ...string) *metrics.CounterVec {
+	return metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: "numalet", Name: "device_plugin_" + name, Help: help,
+		StabilityLevel: metrics.ALPHA,
+	}, labels)
+}
+
 func (i *instruments) register(registry metrics.KubeRegistry) error {
 	var errs []error
 	for _, m := range []metrics.Registerable{
-		i.registrations, i.allocations, i.calls, i.took, i.devices,
+		i.registrations, i.allocations, i.calls, i.took, i.devices, i.refused,
 	} {
 		errs = append(errs, registry.Register(m))
 	}

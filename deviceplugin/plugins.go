@@ -78,6 +78,8 @@ func (p *Plugins) loop(ctx context.Context, group *errgroup.Group) {
 		deadlines: p.cfg.Deadlines,
 		graces:    p.cfg.Graces,
 		nodes:     p.cfg.NodeIDs,
+		maxList:   p.cfg.MaxListBytes,
+		refused:   p.cfg.Refused,
 		events:    p.events,
 		metrics:   p.metrics,
 	}
@@ -128,6 +130,9 @@ func (t *table) apply(e event) (superseded []*link) {
 		return nil
 	case linkLost:
 		t.lost(e.link, e.problem)
+		return nil
+	case linkRefused:
+		t.refused(e.link, e.problem)
 		return nil
 	case linkFaded:
 		t.faded(e.link)

@@ -13,6 +13,8 @@ import "slices"
 //	               |  ^
 //	               v  |
 //	               lost: the stream ended, and the link tries again
+//
+// A record whose next list is too long goes on listing the one before.
 type table struct {
 	records []*record // in order of registration
 	// served has every resource that was ever in a view.
@@ -29,6 +31,7 @@ type record struct {
 	// allocatable is what counts while the record is shown and not serving.
 	allocatable int
 	problem     string
+	refusal     string // why the last list was not read, while it is listing
 }
 
 type linkState int
@@ -68,7 +71,7 @@ func (t *table) listed(l *link, options pluginOptions, devices list) (superseded
 	if r == nil || r.state == closed {
 		return nil
 	}
-	r.list, r.options = devices, options
+	r.list, r.options, r.refusal = devices, options, ""
 	if r.state == listing {
 		return nil
 	}
@@ -83,7 +86,24 @@ func (t *table) listed(l *link, options pluginOptions, devices list) (superseded
 
 // troubled says why a link has no list.
 func (t *table) troubled(l *link, problem string) {
-	if r := t.find(l); r != nil && (r.state == dialling || r.state == lost) {
+	r := t.find(l)
+	switch {
+	case r == nil || r.state == closed:
+	case r.state == listing: // with a list of an earlier stream
+		r.leave(lost, problem)
+	default:
+		r.problem = problem
+	}
+}
+
+// refused says that a link's list is too long to be read. What it listed before stays.
+func (t *table) refused(l *link, problem string) {
+	r := t.find(l)
+	switch {
+	case r == nil || r.state == closed:
+	case r.state == listing:
+		r.refusal = problem
+	default:
 		r.problem = problem
 	}
 }
@@ -113,7 +133,7 @@ func (r *record) leave(to linkState, problem string) {
 	if r.state == listing {
 		r.allocatable, r.list = r.list.healthy, r.list.down()
 	}
-	r.state, r.problem = to, problem
+	r.state, r.problem, r.refusal = to, problem, ""
 }
 
 // faded ends the grace of a link's allocatable devices.
@@ -216,7 +236,7 @@ func (t *table) view(version uint64) *view {
 // resource is what readers see of a record; problem is told unless it serves.
 func (r *record) resource(problem string) Resource {
 	out := Resource{
-		Name: r.link.resource, Devices: r.list.devices, Complaint: r.list.defects.String(),
+		Name: r.link.resource, Devices: r.list.devices, Complaint: r.complaint(),
 		Preferred: r.options.Preferred, PreStart: r.options.PreStart,
 		Capacity: len(r.list.devices), Allocatable: r.allocatable, Problem: problem,
 	}
@@ -224,4 +244,16 @@ func (r *record) resource(problem string) Resource {
 		out.Connected, out.Problem, out.Allocatable = true, "", r.list.healthy
 	}
 	return out
+}
+
+// complaint is what is wrong with what a record sends.
+func (r *record) complaint() string {
+	wrong := r.list.defects.String()
+	switch {
+	case r.refusal == "":
+		return wrong
+	case wrong == "":
+		return r.refusal
+	}
+	return r.refusal + "; " + wrong
 }

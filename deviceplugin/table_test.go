@@ -102,6 +102,19 @@ func TestTableStories(t *testing.T) {
 			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil}, {"a", linkClosed, 0, lost2, nil},
 			{"a", linkListed, 3, lost2, nil},
 		},
+		"a list that is too long": {
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil}, {"a", linkRefused, 0, two, nil},
+			{"a", linkRefused, 0, two, nil}, {"a", linkListed, 3, three, nil}, {"a", linkRefused, 0, three, nil},
+			{"a", linkTroubled, 0, "connected=false devices=3 healthy=0", nil}, {"a", linkListed, 2, two, nil},
+		},
+		"a newcomer's list is too long": {
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil}, {"b", linkRegistered, 0, two, nil},
+			{"b", linkRefused, 0, two, nil}, {"a", linkClosed, 0, lost2, nil},
+		},
+		"a list is too long, and the plugin goes": {
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil}, {"a", linkRefused, 0, two, nil},
+			{"a", linkLost, 0, lost2, nil}, {"a", linkClosed, 0, lost2, nil}, {"a", linkRefused, 0, lost2, nil},
+		},
 		"older one registered first and lists last": {
 			{"a", linkRegistered, 0, away, nil}, {"a'", linkRegistered, 0, away, []string{"a"}}, {"a", linkListed, 3, away, nil},
 		},
@@ -159,7 +172,9 @@ func TestTableInAnyOrder(t *testing.T) {
 					continue
 				}
 			}
-			phase[e.link] = kind
+			if kind != linkRefused { // a list that is not read changes nothing
+				phase[e.link] = kind
+			}
 			for _, l := range table.apply(e) {
 				gone[l] = true
 			}
@@ -180,8 +195,8 @@ func TestTableInAnyOrder(t *testing.T) {
 func follows(before, now eventKind) bool {
 	switch now {
 	case linkTroubled:
-		return before == linkRegistered || before == linkTroubled || before == linkLost
-	case linkListed, linkClosed:
+		return before < linkClosed
+	case linkListed, linkRefused, linkClosed:
 		return before < linkClosed
 	case linkLost:
 		return before == linkListed

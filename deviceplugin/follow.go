@@ -1,0 +1,152 @@
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/klog/v2"
+	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+// session asks for the options and follows the list; listed tells whether a list came.
+func (l *link) session(ctx context.Context, s linkSettings) (listed bool, err error) {
+	began := time.Now()
+	options, err := l.askOptions(ctx, s.deadlines.Options)
+	s.metrics.called(l.resource, rpcOptions, time.Since(began), err)
+	if err != nil {
+		return false, err
+	}
+	return l.follow(ctx, s, options)
+}
+
+func (l *link) askOptions(ctx context.Context, deadline time.Duration) (pluginOptions, error) {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	resp, err := l.client().GetDevicePluginOptions(ctx, &v1beta1.Empty{})
+	if status.Code(err) == codes.Unimplemented {
+		return pluginOptions{}, nil // a plugin of the API's first days
+	}
+	if err != nil {
+		return pluginOptions{}, fmt.Errorf("GetDevicePluginOptions: %w", err)
+	}
+	return pluginOptions{
+		Preferred: resp.GetGetPreferredAllocationAvailable(),
+		PreStart:  resp.GetPreStartRequired(),
+	}, nil
+}
+
+// lateError says that a plugin let a deadline pass that is not that of a call.
+type lateError string
+
+func (e lateError) Error() string { return string(e) }
+
+// Is implements what errors.Is looks for.
+func (e lateError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// follow reads ListAndWatch until the stream ends; listed tells whether a list came.
+func (l *link) follow(ctx context.Context, s linkSettings, options pluginOptions) (
+	listed bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := lateError(fmt.Sprintf("no list of devices came in time (%s)", s.deadlines.FirstList))
+	first := time.AfterFunc(s.deadlines.FirstList, func() { cancel(late) })
+	defer first.Stop()
+	began := time.Now()
+	lister := newLister(s.nodes)
+	stream, err := l.listAndWatch(ctx, s.maxList)
+	for err == nil {
+		var now list
+		var changed bool
+		if now, changed, err = receive(stream, lister); err != nil {
+			break
+		}
+		if !listed {
+			first.Stop()
+			s.metrics.called(l.resource, rpcList, time.Since(began), nil)
+		}
+		if changed || !listed {
+			l.tell(ctx, now)
+			l.kept = len(now.devices)
+			s.report(ctx, event{kind: linkListed, link: l, options: options, list: now})
+		}
+		listed, l.refusing = true, false
+	}
+	switch {
+	case context.Cause(ctx) == late && !listed:
+		err = fmt.Errorf("ListAndWatch: %w", late)
+	case errors.Is(err, io.EOF):
+		err = errors.New("it ended its ListAndWatch stream; a plugin has to keep it open and send " +
+			"the list again when a device changes")
+	default:
+		err = fmt.Errorf("ListAndWatch: %w", err)
+	}
+	if !listed && ctx.Err() == nil || errors.Is(err, context.DeadlineExceeded) {
+		s.metrics.called(l.resource, rpcList, time.Since(began), err)
+	}
+	return listed, err
+}
+
+// listAndWatch begins the stream, whose messages come undecoded and have at most so many bytes.
+func (l *link) listAndWatch(ctx context.Context, most int) (grpc.ClientStream, error) {
+	stream, err := l.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true},
+		v1beta1.DevicePlugin_ListAndWatch_FullMethodName, asFrames(), grpc.MaxCallRecvMsgSize(most))
+	if err != nil {
+		return nil, err
+	}
+	if err := stream.SendMsg(&v1beta1.Empty{}); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err // with EOF the first message brings the reason
+	}
+	return stream, stream.CloseSend()
+}
+
+// receive reads the next message.
+func receive(stream grpc.ClientStream, lister *lister) (now list, changed bool, err error) {
+	var f frame
+	if err := stream.RecvMsg(&f); err != nil {
+		return list{}, false, err
+	}
+	defer f.Free()
+	return lister.read(f.ReadOnlyData())
+}
+
+// isTooLong tells whether a list was refused for its length. gRPC has no better sign of that: a
+// plugin may end its stream with the same code.
+func isTooLong(err error) bool {
+	return status.Code(err) == codes.ResourceExhausted &&
+		strings.Contains(err.Error(), "received message larger than max")
+}
+
+// refuse tells of a list that is too long, once for as long as it stays so, and returns what there
+// is to say.
+func (l *link) refuse(ctx context.Context, s linkSettings) string {
+	s.metrics.refused.WithLabelValues(l.resource).Inc()
+	told := RefusedList{
+		Resource: l.resource, Socket: l.socket, Kept: l.kept, Limit: s.maxList,
+	}
+	if l.refusing {
+		return told.String()
+	}
+	l.refusing = true
+	klog.FromContext(ctx).Error(nil, "Device plugin sends a list that is too long",
+		"limitBytes", told.Limit, "kept", told.Kept, "explanation", told.String())
+	s.refused(told)
+	return told.String()
+}
+
+// tell logs what is wrong with a list, once for as long as it stays so.
+func (l *link) tell(ctx context.Context, now list) {
+	log := klog.FromContext(ctx)
+	if now.defects != l.told && now.defects != (defects{}) {
+		log.Info("Device plugin sends a list with errors", "devices", len(now.devices),
+			"errors", now.defects.String())
+	}
+	l.told = now.defects
+	log.V(2).Info("Device list", "devices", len(now.devices), "healthy", now.healthy)
+}
