@@ -19,8 +19,8 @@ type instruments struct {
 	calls   *metrics.CounterVec
 	took    *metrics.HistogramVec
 	devices *metrics.GaugeVec
-	// refused are lists that were too long to be read.
-	refused *metrics.CounterVec
+	// turns are changes of devices' health, refused lists that were too long to be read.
+	turns, refused *metrics.CounterVec
 }
 
 // Calls by their names in metrics: those of the API, and the connection.
@@ -51,6 +51,8 @@ func newInstruments() *instruments {
 		}, labels),
 		calls: counterOf("calls_total", "Number of calls to device plugins, by outcome: ok, "+
 			"deadline_exceeded, unavailable, bad_answer or error.", "resource_name", "rpc", "outcome"),
+		turns: counterOf("health_changes_total", "Number of devices whose plugin has said another "+
+			"health than before, by the new one: healthy or unhealthy.", "resource_name", "to"),
 		refused: counterOf("lists_refused_total", "Number of lists of devices that were not read "+
 			"because they are too long.", "resource_name"),
 		took: metrics.NewHistogramVec(&metrics.HistogramOpts{
@@ -81,7 +83,7 @@ func counterOf(name, help string, labels ...string) *metrics.CounterVec {
 func (i *instruments) register(registry metrics.KubeRegistry) error {
 	var errs []error
 	for _, m := range []metrics.Registerable{
-		i.registrations, i.allocations, i.calls, i.took, i.devices, i.refused,
+		i.registrations, i.allocations, i.calls, i.took, i.devices, i.turns, i.refused,
 	} {
 		errs = append(errs, registry.Register(m))
 	}
@@ -107,6 +109,12 @@ func outcomeOf(err error) string {
 		return "unavailable"
 	}
 	return "error"
+}
+
+// turned counts devices that have another health than before.
+func (i *instruments) turned(resource string, healthy, unhealthy int) {
+	i.turns.WithLabelValues(resource, "healthy").Add(float64(healthy))
+	i.turns.WithLabelValues(resource, "unhealthy").Add(float64(unhealthy))
 }
 
 // show takes the numbers of an inventory. A resource that is gone has none.

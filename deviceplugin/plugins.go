@@ -98,7 +98,8 @@ func (p *Plugins) loop(ctx context.Context, group *errgroup.Group) {
 		t.restored(l)
 		start(l)
 	}
-	p.publish(t)
+	health := healthSaid{}
+	p.publish(t, health)
 	close(p.ready)
 	for {
 		select {
@@ -114,7 +115,7 @@ func (p *Plugins) loop(ctx context.Context, group *errgroup.Group) {
 					"resource", l.resource, "socket", l.socket)
 				l.cancel()
 			}
-			p.publish(t)
+			p.publish(t, health)
 		}
 	}
 }
@@ -147,10 +148,11 @@ func (t *table) apply(e event) (superseded []*link) {
 	}
 }
 
-func (p *Plugins) publish(t *table) {
+func (p *Plugins) publish(t *table, health healthSaid) {
 	now := t.view(p.current.Load().inventory.Version + 1)
 	p.current.Store(now)
 	p.metrics.show(now.inventory)
+	health.follow(now.inventory, p.metrics.turned)
 	select {
 	case p.changed <- struct{}{}:
 	default: // a wake-up is waiting already
