@@ -164,6 +164,17 @@ func TestFailingConnectionsAreTriedAgain(t *testing.T) {
 	}
 }
 
+// A plugin from before GetDevicePluginOptions wants neither of the two calls.
+func TestPluginWithoutOptions(t *testing.T) {
+	r := newRig(t, Config{})
+	r.plugin(sim.Config{Resource: gpu, PreStart: true, Faults: []sim.Fault{
+		{RPC: sim.Options, Code: "UNIMPLEMENTED", Message: "what?"},
+	}})
+	if res := r.untilConnected(gpu); res.Preferred || res.PreStart || healthy(res.Devices) != 8 {
+		t.Errorf("the resource is %+v", res)
+	}
+}
+
 func TestLies(t *testing.T) {
 	r := newRig(t, Config{})
 	plugin := r.plugin(sim.Config{Resource: gpu})

@@ -112,8 +112,8 @@ func (l *lister) decodeChanged(changed []difference) (out []*Device, ok bool) {
 	return out, true
 }
 
-// decodeAdded decodes the entries of devices that are not in the list, in natural order; not ok when
-// anything is wrong with them, or with devices that have gone.
+// decodeAdded decodes the entries of devices that are not in the list, in natural order; not ok
+// when anything is wrong with them, or with devices that have gone.
 func (l *lister) decodeAdded(differ differences) (out []spelledDevice, ok bool) {
 	var found defects
 	for _, place := range differ.gone {
@@ -126,7 +126,9 @@ func (l *lister) decodeAdded(differ differences) (out []spelledDevice, ok bool) 
 		}
 		out = append(out, spelledDevice{&device, entry})
 	}
-	slices.SortFunc(out, func(a, b spelledDevice) int { return CompareIDs(a.device.ID, b.device.ID) })
+	slices.SortFunc(out, func(a, b spelledDevice) int {
+		return CompareIDs(a.device.ID, b.device.ID)
+	})
 	for i := 1; i < len(out); i++ {
 		if out[i-1].device.ID == out[i].device.ID {
 			return nil, false

@@ -68,6 +68,13 @@ func TestRegisterListAllocate(t *testing.T) {
 			t.Errorf("%s was called %d times", rpc, n)
 		}
 	}
+	for _, rpc := range []string{rpcDial, rpcOptions, rpcList, rpcPreferred, rpcAllocate, rpcPreStart} {
+		n, err := testutil.GetCounterMetricValue(r.metrics.calls.WithLabelValues(gpu, rpc, "ok"))
+		took, err2 := testutil.GetHistogramMetricCount(r.metrics.took.WithLabelValues(gpu, rpc))
+		if n != 1 || took != 1 || err != nil || err2 != nil {
+			t.Errorf("%s is counted %v and %v times, %v, %v", rpc, n, took, err, err2)
+		}
+	}
 	count, err := testutil.GetCounterMetricValue(r.metrics.registrations.WithLabelValues(gpu))
 	if err != nil || count != 1 {
 		t.Errorf("registrations: %v, %v", count, err)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"k8s.io/klog/v2"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -34,6 +35,11 @@ func (p *Plugins) watch(ctx context.Context) error {
 	w, err := watcher.New(watcher.Config{
 		Dir:      p.cfg.RegistryDir,
 		Handlers: map[string]watcher.Handler{registerapi.DevicePlugin: p.takeIn},
+		Called: func(found watcher.Plugin, rpc string, took time.Duration, err error) {
+			if found.Type == "" || found.Type == registerapi.DevicePlugin {
+				p.metrics.called(found.Name, rpc, took, err)
+			}
+		},
 	})
 	if err != nil {
 		return err

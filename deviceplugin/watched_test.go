@@ -46,6 +46,12 @@ func TestRegistryPlugin(t *testing.T) {
 	if err != nil || count != 1 {
 		t.Errorf("registrations: %v, %v", count, err)
 	}
+	for rpc, name := range map[string]string{"Dial": "", "GetInfo": gpu, "NotifyRegistrationStatus": gpu} {
+		eventually(t, rpc+" to be counted", func() bool {
+			n, err := testutil.GetCounterMetricValue(r.metrics.calls.WithLabelValues(name, rpc, "ok"))
+			return err == nil && n == 1
+		})
+	}
 	if _, err := os.Stat(filepath.Join(r.dir, "DEPRECATION")); err != nil {
 		t.Error(err)
 	}

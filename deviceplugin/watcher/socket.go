@@ -31,6 +31,7 @@ type socket struct {
 	id         identity // of Run's loop; the zero value once the socket was seen to go
 	handlers   map[string]Handler
 	firstPause time.Duration
+	called     func(p Plugin, rpc string, took time.Duration, err error)
 	cancel     context.CancelFunc
 	done       chan struct{} // closed when the goroutine has ended
 }
@@ -92,13 +93,17 @@ func (m *Membership) last(ctx context.Context) error {
 
 // register asks who the plugin is, has it taken in, and tells it the outcome.
 func (s *socket) register(ctx context.Context) (*Membership, error) {
+	began := time.Now()
 	conn, err := s.dial(ctx)
+	s.tell(ctx, Plugin{}, "Dial", began, err)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
 	client := registerapi.NewRegistrationClient(conn)
+	began = time.Now()
 	plugin, err := s.ask(ctx, client)
+	s.tell(ctx, plugin, "GetInfo", began, err)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +114,9 @@ func (s *socket) register(ctx context.Context) (*Membership, error) {
 	}
 	notifyCtx, cancel := context.WithTimeout(ctx, notifyDeadline)
 	defer cancel()
+	began = time.Now()
 	_, err = client.NotifyRegistrationStatus(notifyCtx, outcome)
+	s.tell(ctx, plugin, "NotifyRegistrationStatus", began, err)
 	if refused != nil {
 		return nil, refused
 	}
@@ -118,6 +125,13 @@ func (s *socket) register(ctx context.Context) (*Membership, error) {
 		klog.FromContext(ctx).Info("Plugin does not want to know that it is registered", "err", err)
 	}
 	return member, nil
+}
+
+// tell tells of a call, unless the socket has gone meanwhile.
+func (s *socket) tell(ctx context.Context, p Plugin, rpc string, began time.Time, err error) {
+	if ctx.Err() == nil {
+		s.called(p, rpc, time.Since(began), err)
+	}
 }
 
 func (s *socket) ask(ctx context.Context, client registerapi.RegistrationClient) (Plugin, error) {

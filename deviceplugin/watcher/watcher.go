@@ -25,6 +25,9 @@ type Config struct {
 	// FirstPause is the time before a second attempt at a socket; it doubles with each further
 	// one, up to two minutes. 0 is half a second.
 	FirstPause time.Duration
+	// Called hears of every call to a plugin, be it to connect: p is what the plugin had said about
+	// itself by then, in the beginning nothing. Nil is nobody.
+	Called func(p Plugin, rpc string, took time.Duration, err error)
 }
 
 // Plugin is what a plugin says about itself.
@@ -64,6 +67,9 @@ func New(cfg Config) (*Watcher, error) {
 	}
 	cfg.Period = cmp.Or(cfg.Period, time.Second)
 	cfg.FirstPause = cmp.Or(cfg.FirstPause, 500*time.Millisecond)
+	if cfg.Called == nil {
+		cfg.Called = func(Plugin, string, time.Duration, error) {}
+	}
 	return &Watcher{cfg: cfg}, nil
 }
 
@@ -155,7 +161,7 @@ func (f *followed) reconcile(ctx context.Context) {
 func (f *followed) follow(ctx context.Context, path string, id identity, before *socket) *socket {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &socket{
-		path: path, id: id, handlers: f.watcher.cfg.Handlers,
+		path: path, id: id, handlers: f.watcher.cfg.Handlers, called: f.watcher.cfg.Called,
 		firstPause: f.watcher.cfg.FirstPause, cancel: cancel, done: make(chan struct{}),
 	}
 	f.group.Go(func() {
