@@ -61,6 +61,11 @@ func runAgent(ctx context.Context, cfg *config.Config) error {
 		return err
 	}
 	defer release()
+	leave, err := takeRoot(cfg.RootDir)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	tuneProcess(log, cfg)
 	a, err := agent.New(ctx, cfg)
 	if err != nil {

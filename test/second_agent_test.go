@@ -1,0 +1,56 @@
+package test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/test/harness"
+)
+
+// A second agent with the root directory of one that runs ends with one line that says so, and the
+// first one keeps its sockets, its state and its pods.
+func TestSecondAgent(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	n.Start()
+	n.Pod("own", limited("own", "cpu: 2, memory: 1Gi"))
+	n.AwaitPhase("own-node", v1.PodRunning)
+	state := filepath.Join(n.Root, "numalet_state")
+	before, err := os.ReadFile(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	binary, err := harness.Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	args := append([]string{"--config=" + filepath.Join(n.Dir, "config.yaml")}, n.Args...)
+	args = append(args, "--read-only-port=0")
+	out, err := exec.CommandContext(ctx, binary, args...).CombinedOutput()
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	last := lines[len(lines)-1]
+	if err == nil || !strings.Contains(last, "another numalet runs with root directory "+n.Root) ||
+		!strings.Contains(last, "--root-dir") {
+		t.Errorf("the second agent: %v\n%s", err, out)
+	}
+
+	socket := "--socket=" + filepath.Join(n.Root, "pod-resources", "kubelet.sock")
+	held, err := exec.CommandContext(ctx, binary, "podresources", socket).CombinedOutput()
+	if err != nil || !strings.Contains(string(held), "own-node") {
+		t.Errorf("the first agent's pod resources: %v\n%s", err, held)
+	}
+	after, err := os.ReadFile(state)
+	if err != nil || string(after) != string(before) {
+		t.Errorf("the state was %s\nand is %s (%v)", before, after, err)
+	}
+}
