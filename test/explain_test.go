@@ -57,7 +57,7 @@ func TestExplain(t *testing.T) {
 			"What is in the way: example.com/nic of container main: 2 asked for on one NUMA node, " +
 				"and the largest has 1",
 			"- container main with 1 example.com/nic instead of 2",
-			"- unchanged, with topologyManagerPolicy: best-effort",
+			"- the pod as it is, with topologyManagerPolicy: best-effort",
 		},
 		"idle-node": {
 			"Pod default/idle-node: waiting, WaitingForDevicePlugin",

@@ -56,7 +56,7 @@ func TestExplanationFollowsTheOutcome(t *testing.T) {
 		d.queue.Submit(pod("c", "cpu=1 example.com/gpu=2"), false)
 		synctest.Wait()
 		expectParts(t, d.explained("c"), "Pod default/c: waiting, WaitingForResources",
-			"unchanged, once other pods have ended")
+			"the pod as it is, once other pods have ended")
 		d.queue.Release("a")
 		synctest.Wait()
 		text := d.explained("c")

@@ -120,7 +120,8 @@ func (c Case) misaligned(r Record) *Blocking {
 	for i := range d.Offers {
 		if !c.agree(d.Offers[:i+1]...) {
 			return &Blocking{
-				Resource: d.Offers[i].Resource, Container: d.Container, Why: apart(d.Offers[:i+1]),
+				Resource: d.Offers[i].Resource, Container: d.Container,
+				Why: c.apart(d.Offers[:i+1]),
 			}
 		}
 	}
@@ -185,8 +186,9 @@ func (s Supply) most() (free, total int) {
 	return free, total
 }
 
-// apart says where each of several resources could be, which is not in one place.
-func apart(offers []topology.ResourceHints) string {
+// apart says where each of several resources could be, which is not in one place. Those that could
+// be on any node are not to blame.
+func (c Case) apart(offers []topology.ResourceHints) string {
 	var where []string
 	for _, o := range offers {
 		offered := offer(o)
@@ -194,12 +196,23 @@ func apart(offers []topology.ResourceHints) string {
 		if len(sets) == 0 {
 			sets = offered.Possible
 		}
-		if len(sets) > 0 && !offered.Any {
+		if len(sets) > 0 && !offered.Any && !c.everywhere(o) {
 			few := places(sets[:min(len(sets), wideShown)])
 			where = append(where, fmt.Sprintf("%s on %s", label(o.Resource), few))
 		}
 	}
 	return "there is enough of each, but not on the same NUMA nodes: " + strings.Join(where, ", ")
+}
+
+// everywhere tells whether each node by itself is as good a place as there can be.
+func (c Case) everywhere(o topology.ResourceHints) bool {
+	alone := map[topology.NodeSet]bool{}
+	for _, h := range o.Hints {
+		if h.Preferred && !h.Any && h.Nodes.Len() == 1 {
+			alone[h.Nodes] = true
+		}
+	}
+	return len(alone) == c.Room.Machine.NodeSet().Len()
 }
 
 // nodes is a node set in words.

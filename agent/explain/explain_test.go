@@ -202,6 +202,8 @@ func situations() map[string]situation {
 		"gpus-spread-restricted": {policy: restricted, change: taking("1", "gpu-0", "gpu-2"),
 			pod: pod("main cpu=2 gpu=2")},
 		"gpus-too-few": {policy: topology.None, pod: pod("main gpu=5")},
+		"gpus-all-taken-and-cpus-few": {policy: topology.None,
+			change: taking("1-7", "gpu-0", "gpu-1", "gpu-2", "gpu-3"), pod: pod("main cpu=9 gpu=1")},
 		"gpus-too-few-second-container": {policy: topology.None,
 			pod: pod("first gpu=3", "second gpu=2")},
 		"gpus-unhealthy": {policy: topology.None, change: func(r *allocation.Room) {

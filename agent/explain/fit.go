@@ -3,12 +3,14 @@ package explain
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -47,6 +49,7 @@ func (c Case) WouldFit() []string {
 		add(s.weaker())
 	}
 	add(s.empty())
+	add(s.healthy())
 	found := len(out)
 	targets := s.targets()
 	for _, t := range targets {
@@ -56,7 +59,9 @@ func (c Case) WouldFit() []string {
 		s.left += trials
 		add(s.both(targets))
 	}
-	add(s.counted())
+	if strings.HasPrefix(rejection.Reason, outOf) { // the rest was to be had
+		add(s.counted())
+	}
 	slices.SortStableFunc(out, func(a, b string) int { return rank(a) - rank(b) })
 	return out
 }
@@ -69,7 +74,7 @@ func rank(change string) int {
 	return 0
 }
 
-const asItIs = "unchanged, "
+const asItIs = "the pod as it is, "
 
 // try tells whether a pod has a place in a room.
 func (s *search) try(room allocation.Room, pod *v1.Pod) bool {
@@ -112,6 +117,29 @@ func (s *search) empty() (string, bool) {
 		return "", false
 	}
 	return asItIs + "once other pods have ended", s.try(room, s.Pod)
+}
+
+// healthy tries with all devices of the resource that blocks healthy again.
+func (s *search) healthy() (string, bool) {
+	b := s.Explain().Blocking
+	if b == nil {
+		return "", false
+	}
+	r := s.Room.Inventory.Resources[b.Resource]
+	devices := slices.Clone(r.Devices)
+	for i, d := range devices {
+		well := *d
+		well.Healthy = true
+		devices[i] = &well
+	}
+	if !slices.ContainsFunc(r.Devices, func(d *deviceplugin.Device) bool { return !d.Healthy }) {
+		return "", false
+	}
+	room := s.Room
+	room.Inventory.Resources = maps.Clone(room.Inventory.Resources)
+	r.Devices = devices
+	room.Inventory.Resources[b.Resource] = r
+	return asItIs + "once the devices of " + b.Resource + " are healthy again", s.try(room, s.Pod)
 }
 
 // target is a request that could be smaller.
@@ -229,6 +257,9 @@ func (s *search) counted() (string, bool) {
 		what := name
 		if name == cpu {
 			what = "CPUs"
+		}
+		if what == "CPUs" && left == 1000 {
+			what = "CPU"
 		}
 		parts = append(parts, counted(name, left)+" "+what)
 	}

@@ -109,9 +109,14 @@ func (s Supply) grouped() string {
 		return fmt.Sprintf("; other pods use nodes %s as one, so that memory comes from all of them "+
 			"together or not at all", strings.Join(s.Groups, " and nodes "))
 	case s.Single != "":
-		return "; other pods have all their memory on " +
-			strings.ReplaceAll(places(strings.Split(s.Single, ",")), " or ", " and ") +
-			", which cannot be combined with others"
+		alone := strings.Split(s.Single, ",")
+		if len(alone) == 1 {
+			return "; other pods use node " + s.Single +
+				" alone, so that it cannot be combined with others"
+		}
+		last := len(alone) - 1
+		return fmt.Sprintf("; other pods use each of nodes %s and %s alone, so that these "+
+			"cannot be combined with others", strings.Join(alone[:last], ", "), alone[last])
 	}
 	return ""
 }

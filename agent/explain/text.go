@@ -33,6 +33,10 @@ func (r Record) Text() string {
 	if r.Blocking != nil {
 		fmt.Fprintf(&b, "\nWhat is in the way: %s\n", r.Blocking)
 	}
+	if r.Outcome == "Wait" && !r.DryRun {
+		b.WriteString("The pod is looked at again as soon as that changes, and rejected if it still\n" +
+			"cannot be had after --device-admission-wait.\n")
+	}
 	if len(r.WouldFit) > 0 {
 		b.WriteString("\nAny one of these changes would make it fit\n")
 	}
@@ -253,13 +257,12 @@ func (o Offer) String() string {
 // wideShown is how many places are shown beside better ones.
 const wideShown = 3
 
-// places lists node sets: "node 0, 1 or nodes 2-3".
+// places lists node sets: "node 0, 1 or nodes 2-3", "nodes 0-1, 0+2 or 1-3+5".
 func places(sets []string) string {
 	var b strings.Builder
 	kind := ""
 	for i, s := range sets {
-		text := nodes(s)
-		before, _, _ := strings.Cut(text, " ")
+		before, _, _ := strings.Cut(nodes(s), " ")
 		switch {
 		case i == 0:
 		case i == len(sets)-1:
@@ -267,11 +270,14 @@ func places(sets []string) string {
 		default:
 			b.WriteString(", ")
 		}
-		if before == kind && !strings.ContainsAny(s, ",") {
-			text = s
+		if before != kind {
+			b.WriteString(before + " ")
 		}
 		kind = before
-		b.WriteString(text)
+		if len(sets) > 1 {
+			s = strings.ReplaceAll(s, ",", "+") // commas are between the sets
+		}
+		b.WriteString(s)
 	}
 	return b.String()
 }
