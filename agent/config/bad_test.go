@@ -75,7 +75,7 @@ func TestBadFiles(t *testing.T) {
 		"static without reservation": {head + "cpuManagerPolicy: static\n",
 			`invalid configuration: cpuManagerPolicy: Invalid value: "static": the static policy requires ` +
 				`systemreserved.cpu + kubereserved.cpu to be greater than zero; set kubeReserved.cpu, ` +
-				`systemReserved.cpu or reservedSystemCPUs`},
+				`systemReserved.cpu or reservedSystemCPUs (--reserved-cpus)`},
 		"policy": {head + "topologyManagerPolicy: best\n",
 			`invalid configuration: topologyManagerPolicy: Unsupported value: "best": supported values: ` +
 				`"none", "best-effort", "restricted", "single-numa-node"`},

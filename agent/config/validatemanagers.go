@@ -50,7 +50,8 @@ func validateCPUManager(c *Config) field.ErrorList {
 	if milli == 0 {
 		errs = append(errs, invalid("cpuManagerPolicy", k.CPUManagerPolicy,
 			"the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than "+
-				"zero; set kubeReserved.cpu, systemReserved.cpu or reservedSystemCPUs"))
+				"zero; set kubeReserved.cpu, systemReserved.cpu or reservedSystemCPUs "+
+				"(--reserved-cpus)"))
 	}
 	return errs
 }
@@ -143,7 +144,9 @@ func validateMemory(c *Config) field.ErrorList {
 	var errs field.ErrorList
 	if k.MemoryManagerPolicy == kubeletv1beta1.StaticMemoryManagerPolicy &&
 		len(k.ReservedMemory) == 0 {
-		errs = append(errs, field.Required(at, "memoryManagerPolicy Static needs it"))
+		errs = append(errs, field.Required(at, "memoryManagerPolicy Static needs it: "+
+			"kubeReserved, systemReserved and evictionHard memory, such as "+
+			"{numaNode: 0, limits: {memory: 1Gi}}"))
 	}
 	type key struct {
 		node int32

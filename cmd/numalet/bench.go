@@ -22,8 +22,8 @@ func newBenchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Compare policies: let thousands of pods come and go on any machine",
-		Args:  cobra.NoArgs,
 	}
+	onlyTools(cmd)
 	cmd.AddCommand(newBenchTopology(), newBenchMixes())
 	return cmd
 }

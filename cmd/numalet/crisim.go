@@ -33,8 +33,8 @@ func newCRISimCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cri",
 		Short: "Tools for the container runtime interface",
-		Args:  cobra.NoArgs,
 	}
+	onlyTools(cmd)
 	cmd.AddCommand(newCRISim())
 	return cmd
 }

@@ -30,7 +30,7 @@ func newExplainCommand() *cobra.Command {
 			"free on each NUMA node, where each resource could have been had, what is in the way and\n" +
 			"what would fit. The pod of a manifest file has the node's name in its name: app-NODE.",
 		Example:      "  numalet explain app-node1\n  numalet explain app-node1 -n team-a",
-		Args:         cobra.ExactArgs(1),
+		Args:         onePod,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			record, err := fetchRecord(cmd.Context(), server, namespace, args[0])
@@ -45,6 +45,15 @@ func newExplainCommand() *cobra.Command {
 	cmd.Flags().StringVar(&server, "server", "http://127.0.0.1:10255",
 		"the agent's read-only port")
 	return cmd
+}
+
+// onePod wants the name of a pod.
+func onePod(_ *cobra.Command, args []string) error {
+	if len(args) == 1 {
+		return nil
+	}
+	return fmt.Errorf("%d pods are named: name one, such as numalet explain app-node1; the agent's "+
+		"/pods lists them", len(args))
 }
 
 func fetchRecord(ctx context.Context, server, namespace, pod string) (explain.Record, error) {
@@ -68,6 +77,9 @@ func badServer(server string, err error) error {
 
 // askAgent sends a request to the read-only port of the agent at server and decodes its answer.
 func askAgent(ctx context.Context, server string, req *http.Request, answer any) error {
+	if req.URL.Scheme != "http" && req.URL.Scheme != "https" || req.URL.Host == "" {
+		return badServer(server, errors.New("not the address of an agent"))
+	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	resp, err := http.DefaultClient.Do(req.WithContext(ctx))
@@ -76,7 +88,12 @@ func askAgent(ctx context.Context, server string, req *http.Request, answer any)
 			"agent, which is off by default, or name its address with --server", server)
 	}
 	if err != nil {
-		return fmt.Errorf("ask the agent: %w", err)
+		var failed *url.Error // names the whole request again
+		if errors.As(err, &failed) {
+			err = failed.Err
+		}
+		return fmt.Errorf("ask the agent at %s: %w; name its read-only port with --server",
+			server, err)
 	}
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)

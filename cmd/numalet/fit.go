@@ -63,8 +63,9 @@ func newFitCommand() *cobra.Command {
 			"The exit code is 0 when all fit, 1 when not, 2 when there is no answer.",
 		Example: "  numalet fit -f pod.yaml --server http://127.0.0.1:10255\n" +
 			"  numalet fit -f pod.yaml --count max --config /var/lib/kubelet/config.yaml\n" +
-			"  numalet fit -f pod.yaml --topology-from fixture:epyc-nps4 --cpu-manager-policy static \\\n" +
-			"    --topology-manager-policy single-numa-node --devices example.com/gpu=8@0-3",
+			"  numalet fit -f pod.yaml --topology-from fixture:epyc-nps4 --reserved-cpus 0 \\\n" +
+			"    --cpu-manager-policy static --topology-manager-policy single-numa-node \\\n" +
+			"    --devices example.com/gpu=8@0-3",
 		SilenceUsage: true,
 	}
 	var f fitFlags
@@ -179,7 +180,8 @@ func (f *fitFlags) manifests(stdin io.Reader) ([]byte, error) {
 			raw, err = os.ReadFile(name)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read pods: %w", err)
+			return nil, fmt.Errorf("read pods: %w; -f wants a file with pods, or - for standard "+
+				"input", err)
 		}
 		all = append(all, raw)
 	}
@@ -231,7 +233,8 @@ func (f *fitFlags) offline(flags *pflag.FlagSet, agentFlags *config.Flags) (
 	var state allocation.State
 	if f.state != "" {
 		if state, err = allocation.ReadState(f.state); err != nil {
-			return admission.Snapshot{}, fmt.Errorf("--state: %w", err)
+			return admission.Snapshot{}, fmt.Errorf("--state: %w; it is numalet_state below "+
+				"an agent's --root-dir", err)
 		}
 	}
 	return agent.Offline(cfg, inventory, state)

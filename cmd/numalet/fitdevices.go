@@ -72,7 +72,7 @@ func invent(all map[string][]*deviceplugin.Device, name, count string) error {
 	if placed {
 		set, err := topology.ParseNodeSet(at)
 		if err != nil {
-			return err
+			return fmt.Errorf("%q: after @ come the NUMA nodes, such as 0-3 or 0,2", count)
 		}
 		if nodes = set.IDs(); len(nodes) == 0 {
 			return fmt.Errorf("%q names no NUMA node after @", count)

@@ -47,3 +47,17 @@ func newCommand() *cobra.Command {
 	cmd.CompletionOptions.HiddenDefaultCmd = true
 	return cmd
 }
+
+// onlyTools is for a command that does nothing but hold others: help without one, an error for one
+// that there is not.
+func onlyTools(cmd *cobra.Command) {
+	cmd.SilenceUsage = true
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		return fmt.Errorf("%s has no %q: %s --help lists what it has", cmd.CommandPath(), args[0],
+			cmd.CommandPath())
+	}
+}

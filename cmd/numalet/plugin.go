@@ -18,8 +18,8 @@ func newPluginCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plugin",
 		Short: "Device plugins of our own, for numalet and for the stock kubelet",
-		Args:  cobra.NoArgs,
 	}
+	onlyTools(cmd)
 	cmd.AddCommand(newPluginSimCommand())
 	return cmd
 }
@@ -120,9 +120,14 @@ func (f simFlags) make(resource string) ([]sim.Device, error) {
 	}
 	nodes, err := topology.ParseNodeSet(f.nodes)
 	if err != nil {
-		return nil, fmt.Errorf("--nodes: %w", err)
+		return nil, badNodes(f.nodes)
 	}
 	return sim.Spread(prefix, f.devices, nodes, sim.Layout(f.layout))
+}
+
+// badNodes says what --nodes takes.
+func badNodes(text string) error {
+	return fmt.Errorf("--nodes %s: not a list of NUMA nodes, such as 0-3 or 0,2", text)
 }
 
 func openMachine(from string) (*topology.Machine, error) {

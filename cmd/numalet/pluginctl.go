@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,12 +27,12 @@ func newPluginCtlCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:          "ctl",
 		Short:        "Give orders to a running plugin sim",
-		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 	}
 	cmd.PersistentFlags().StringVar(&c.control, "control", "", "the plugin's control socket")
 	cmd.PersistentFlags().DurationVar(&c.timeout, "timeout", 10*time.Second,
 		"how long to wait for the plugin")
+	onlyTools(cmd)
 	cmd.AddCommand(
 		c.stateCommand(),
 		c.verb("healthy ID...", "Make devices healthy",
@@ -88,7 +90,12 @@ func (c *ctl) call(ctx context.Context, do func(context.Context, *sim.Client) er
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	return do(ctx, sim.NewClient(c.control))
+	err := do(ctx, sim.NewClient(c.control))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("no plugin listens on %s: start numalet plugin sim with --control %s",
+			c.control, c.control)
+	}
+	return err
 }
 
 func (c *ctl) stateCommand() *cobra.Command {
@@ -113,7 +120,7 @@ func (c *ctl) addCommand() *cobra.Command {
 	add := func(ctx context.Context, p *sim.Client, ids []string) error {
 		set, err := topology.ParseNodeSet(nodes)
 		if err != nil {
-			return fmt.Errorf("--nodes: %w", err)
+			return badNodes(nodes)
 		}
 		var devices []sim.Device
 		for _, id := range ids {

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/api/resource"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/utils/cpuset"
 
@@ -105,8 +106,7 @@ func (f *podResourcesFlags) list(ctx context.Context, conn *grpc.ClientConn, out
 			return f.problem(err)
 		}
 		answer = all
-		rows.add("CPUS", "MEMORY", "DEVICES")
-		rows.add(cpuList(all.CpuIds), memoryText(all.Memory), devicesText(all.Devices))
+		rows.allocatable(all)
 	} else {
 		list, err := client.List(ctx, &podresourcesv1.ListPodResourcesRequest{})
 		if err != nil {
@@ -141,21 +141,35 @@ func (f *podResourcesFlags) problem(err error) error {
 func (f *podResourcesFlags) follow(ctx context.Context, conn *grpc.ClientConn,
 	out, problems io.Writer) error {
 	var m watchv1.Mirror
-	for opened := false; ; opened = true {
+	err := keepWatching(ctx, problems, func() (bool, error) {
 		err := f.watchOnce(ctx, conn, &m, out)
+		return m.Instance != "", err
+	})
+	if err != nil {
+		return f.problem(err)
+	}
+	return nil
+}
+
+// keepWatching opens a watch again and again until ctx ends, where nothing was ever heard, or where
+// another try is in vain. It says why a watch ended, but not anew for each try.
+func keepWatching(ctx context.Context, problems io.Writer,
+	watch func() (heard bool, err error)) error {
+	told := ""
+	for {
+		heard, err := watch()
 		if ctx.Err() != nil {
 			return nil
 		}
-		switch status.Code(err) {
-		case codes.Unavailable, codes.ResourceExhausted:
-		default:
-			return f.problem(err)
+		again := status.Code(err) == codes.Unavailable || status.Code(err) == codes.ResourceExhausted
+		if !heard || !again {
+			return err
 		}
-		if !opened && m.Instance == "" {
-			return f.problem(err)
+		if why := status.Convert(err).Message(); why != told {
+			fmt.Fprintf(problems, "numalet: the watch ended: %s; it goes on once the agent "+
+				"answers\n", why)
+			told = why
 		}
-		fmt.Fprintf(problems, "numalet: the watch ended: %s; watching again\n",
-			status.Convert(err).Message())
 		select {
 		case <-ctx.Done():
 			return nil
@@ -242,6 +256,42 @@ func (r rows) pod(first []string, pod *podresourcesv1.PodResources) {
 	}
 }
 
+// allocatable has a line for each resource and NUMA node; the API does not tell the nodes of CPUs.
+func (r rows) allocatable(all *podresourcesv1.AllocatableResourcesResponse) {
+	r.add("RESOURCE", "NUMA", "WHAT")
+	r.add("cpu", "-", cpuList(all.CpuIds))
+	for _, b := range all.Memory {
+		r.add(b.MemoryType, nodesText(b.Topology), bytesText(b.Size))
+	}
+	type device struct{ resource, id string }
+	at := map[device]string{} // one that is on several nodes has an entry for each
+	var order []device
+	for _, d := range all.Devices {
+		for _, id := range d.DeviceIds {
+			key := device{d.ResourceName, id}
+			if before, again := at[key]; again {
+				at[key] = before + "+" + nodesText(d.Topology)
+				continue
+			}
+			at[key] = nodesText(d.Topology)
+			order = append(order, key)
+		}
+	}
+	type place struct{ resource, nodes string }
+	ids := map[place][]string{}
+	var places []place
+	for _, d := range order {
+		p := place{d.resource, at[d]}
+		if ids[p] == nil {
+			places = append(places, p)
+		}
+		ids[p] = append(ids[p], d.id)
+	}
+	for _, p := range places {
+		r.add(p.resource, p.nodes, strings.Join(ids[p], " "))
+	}
+}
+
 func dash(s string) string {
 	if s == "" {
 		return "-"
@@ -260,9 +310,15 @@ func cpuList(ids []int64) string {
 func memoryText(blocks []*podresourcesv1.ContainerMemory) string {
 	var out []string
 	for _, b := range blocks {
-		out = append(out, fmt.Sprintf("%s=%d@%s", b.MemoryType, b.Size, nodesText(b.Topology)))
+		out = append(out, fmt.Sprintf("%s=%s@%s", b.MemoryType, bytesText(b.Size),
+			nodesText(b.Topology)))
 	}
 	return dash(strings.Join(out, " "))
+}
+
+// bytesText is a number of bytes as pods ask for it, such as 8Gi.
+func bytesText(n uint64) string {
+	return resource.NewQuantity(int64(n), resource.BinarySI).String()
 }
 
 // devicesText is "resource=id@nodes,id@nodes", with a device of several nodes once.

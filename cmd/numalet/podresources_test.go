@@ -1,9 +1,14 @@
 package main
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/numalet/numalet/agent/podresources/watchv1"
@@ -39,7 +44,7 @@ func TestPodResourcesLines(t *testing.T) {
 		want  string
 	}{
 		{&watchv1.WatchResponse{Event: &watchv1.WatchResponse_Pod{Pod: &watchv1.Pod{Resources: pod}}},
-			"7 POD a train main 2-3,8 memory=1073741824@0+1 x/gpu=0@0,1@0+1 x/nic=1@-\n7 POD a train side - - -"},
+			"7 POD a train main 2-3,8 memory=1Gi@0+1 x/gpu=0@0,1@0+1 x/nic=1@-\n7 POD a train side - - -"},
 		{&watchv1.WatchResponse{Event: &watchv1.WatchResponse_DeletedPod{
 			DeletedPod: &watchv1.DeletedPod{Uid: "u", Namespace: "a", Name: "train"},
 		}}, "7 DELETED a train"},
@@ -63,4 +68,68 @@ func TestPodResourcesLines(t *testing.T) {
 			t.Errorf("%s\nwant\n%s", got, tt.want)
 		}
 	}
+}
+
+// What containers can get has a line for each resource and place, with a device of two nodes once.
+func TestAllocatableLines(t *testing.T) {
+	var out strings.Builder
+	r := newRows(&out)
+	r.allocatable(&podresourcesv1.AllocatableResourcesResponse{
+		CpuIds: []int64{1, 2, 3, 8},
+		Memory: []*podresourcesv1.ContainerMemory{
+			{MemoryType: "hugepages-2Mi", Size: 4 << 20, Topology: on(0)},
+			{MemoryType: "memory", Size: 3 << 29, Topology: on(1)},
+		},
+		Devices: []*podresourcesv1.ContainerDevices{
+			entry("x/gpu", "0", on(0)), entry("x/gpu", "1", on(1)), entry("x/gpu", "2", on(0)),
+			entry("x/gpu", "3", on(0)), entry("x/gpu", "3", on(1)), entry("x/nic", "3", nil),
+		},
+	})
+	if err := r.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	want := `RESOURCE       NUMA  WHAT
+cpu            -     1-3,8
+hugepages-2Mi  0     4Mi
+memory         1     1536Mi
+x/gpu          0     0 2
+x/gpu          1     1
+x/gpu          0+1   3
+x/nic          -     3
+`
+	if out.String() != want {
+		t.Errorf("%s\nwant\n%s", out.String(), want)
+	}
+}
+
+// A watch that finds no agent says so once, however often it tries.
+func TestWatchSaysOnceThatItEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		tries := 0
+		var said strings.Builder
+		err := keepWatching(ctx, &said, func() (bool, error) {
+			if tries++; tries == 1 {
+				return true, status.Error(codes.Unavailable, "EOF")
+			}
+			return true, status.Error(codes.Unavailable, "nobody listens")
+		})
+		want := "numalet: the watch ended: EOF; it goes on once the agent answers\n" +
+			"numalet: the watch ended: nobody listens; it goes on once the agent answers\n"
+		if err != nil || tries < 10 || said.String() != want {
+			t.Errorf("%d tries, %v:\n%s", tries, err, said.String())
+		}
+		for _, end := range []struct {
+			heard bool
+			code  codes.Code
+		}{{true, codes.Unimplemented}, {false, codes.Unavailable}} {
+			err := keepWatching(t.Context(), &said, func() (bool, error) {
+				return end.heard, status.Error(end.code, "")
+			})
+			if status.Code(err) != end.code {
+				t.Errorf("%+v: %v", end, err)
+			}
+		}
+	})
 }

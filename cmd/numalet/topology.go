@@ -19,8 +19,8 @@ func newTopologyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "topology",
 		Short: "Show what the hardware is, or capture it",
-		Args:  cobra.NoArgs,
 	}
+	onlyTools(cmd)
 	cmd.AddCommand(newTopologyShow(), newTopologySnapshot(), newTopologyFixtures())
 	return cmd
 }

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const onePodOfTwoCPUs = `apiVersion: v1
+kind: Pod
+metadata: {name: app}
+spec:
+  containers:
+  - name: main
+    image: app
+    resources: {limits: {cpu: "2", memory: 1Gi, example.com/gpu: "1"}}
+`
+
+// run is numalet with these arguments: what it prints and what it complains of.
+func run(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := newCommand()
+	cmd.SetArgs(args)
+	cmd.SetOut(&out)
+	cmd.SetErr(&out)
+	err := cmd.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+// The example that needs no agent works as it is written.
+func TestFitExample(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("pod.yaml", []byte(onePodOfTwoCPUs), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.ReplaceAll(newFitCommand().Example, "\\\n", " ")
+	ran := 0
+	for line := range strings.Lines(text) {
+		if !strings.Contains(line, "--topology-from") {
+			continue
+		}
+		ran++
+		out, err := run(t, strings.Fields(line)[1:]...)
+		if err != nil || !strings.Contains(out, "Pod default/app: would be admitted") ||
+			!strings.Contains(out, "main: all on NUMA node 0") {
+			t.Errorf("%s\n%v\n%s", line, err, out)
+		}
+	}
+	if ran != 1 {
+		t.Errorf("%d examples ran", ran)
+	}
+}
+
+// Each mistake is one line that names what is wrong and what would be right.
+func TestMistakes(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	pod, none := file("pod.yaml", onePodOfTwoCPUs), filepath.Join(dir, "none")
+	offline := []string{"fit", "-f", pod, "--topology-from", "fixture:laptop"}
+	for _, tt := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"fit"}, []string{"-f"}},
+		{[]string{"fit", "-f", none}, []string{none, "-f wants a file"}},
+		{[]string{"fit", "-f", file("empty", "")}, []string{"the manifest is empty"}},
+		{[]string{"fit", "-f", file("svc", "apiVersion: v1\nkind: Service\n")},
+			[]string{"Service", "Deployment"}},
+		{append(offline, "--devices", "example.com/gpu=2@x"), []string{"2@x", "such as 0-3"}},
+		{append(offline, "--devices", "example.com/gpu=2@7"), []string{"node 7", "has node"}},
+		{append(offline, "--state", pod), []string{pod, "numalet_state"}},
+		{append(offline, "--cpu-manager-policy", "static"), []string{"--reserved-cpus"}},
+		{append(offline, "--memory-manager-policy", "Static"),
+			[]string{"reservedMemory", "numaNode: 0"}},
+		{[]string{"fit", "-f", pod, "--server", "node1"},
+			[]string{"--server node1", "http://127.0.0.1"}},
+		{[]string{"explain"}, []string{"name one", "app-node1"}},
+		{[]string{"explain", "a", "b"}, []string{"2 pods are named"}},
+		{[]string{"explain", "a", "--server", "node1:10255"},
+			[]string{"--server node1:10255", "http://"}},
+		{[]string{"explain", "a", "--server", "http://127.0.0.1:1"}, []string{"readOnlyPort"}},
+		{[]string{"topology", "shwo"}, []string{`"shwo"`, "numalet topology --help"}},
+		{[]string{"plugin", "sim", "ctl", "stat"}, []string{`"stat"`, "ctl --help"}},
+		{[]string{"plugin", "sim", "ctl", "state", "--control", none},
+			[]string{"no plugin listens on " + none, "--control"}},
+		{[]string{"plugin", "sim", "--nodes", "0-x"}, []string{"--nodes 0-x", "such as 0-3"}},
+		{[]string{"podresources", "--socket", none}, []string{none, "--socket"}},
+	} {
+		out, err := run(t, tt.args...)
+		if err == nil || out != "" || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v: %v\n%s", tt.args, err, out)
+			continue
+		}
+		for _, part := range tt.want {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%v: the error lacks %q: %v", tt.args, part, err)
+			}
+		}
+		if end := (exit{}); tt.args[0] == "fit" && (!errors.As(err, &end) || end.code != exitError) {
+			t.Errorf("%v: exit code %d", tt.args, end.code)
+		}
+	}
+}
