@@ -92,7 +92,8 @@ func podGroup(root group, class v1.PodQOSClass, uid types.UID) group {
 // checkUID refuses a UID that would lead out of the folder of pods: a manifest can name any.
 func checkUID(uid types.UID) error {
 	if uid == "" || strings.Contains(string(uid), "/") {
-		return fmt.Errorf("pod UID %q cannot name a cgroup: change metadata.uid or leave it out", uid)
+		return fmt.Errorf("pod UID %q cannot name a cgroup: change metadata.uid or leave it out",
+			uid)
 	}
 	return nil
 }

@@ -15,7 +15,8 @@ const (
 
 func TestPodResources(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
-	sidecar := container(list("cpu", "250m", "memory", "64Mi"), list("cpu", "250m", "memory", "64Mi"))
+	sidecar := container(list("cpu", "250m", "memory", "64Mi"),
+		list("cpu", "250m", "memory", "64Mi"))
 	sidecar.RestartPolicy = &always
 	full := list("cpu", "2", "memory", "1Gi")
 	none := map[int64]int64{}
@@ -56,7 +57,8 @@ func TestPodResources(t *testing.T) {
 			PodOptions{}, Resources{Shares: 2560, Quota: 250000, Period: DefaultPeriod,
 				Memory: gi + 128*mi, HugePages: none}},
 		{"pod level", v1.PodSpec{
-			Resources:  &v1.ResourceRequirements{Requests: list("cpu", "1"), Limits: list("cpu", "4")},
+			Resources: &v1.ResourceRequirements{Requests: list("cpu", "1"),
+				Limits: list("cpu", "4")},
 			Containers: []v1.Container{container(nil, nil)}},
 			PodOptions{}, Resources{Shares: 1024, Quota: 400000, Period: DefaultPeriod,
 				HugePages: none}},
@@ -94,7 +96,8 @@ func TestQOSResources(t *testing.T) {
 	}
 	full := list("cpu", "2", "memory", "1Gi")
 	got := QOSResources([]*v1.Pod{
-		pod(full, full), pod(nil, nil), pod(list("cpu", "1500m"), nil), pod(list("cpu", "500m"), nil),
+		pod(full, full), pod(nil, nil), pod(list("cpu", "1500m"), nil),
+		pod(list("cpu", "500m"), nil),
 	}, []int64{2 * mi})
 	unbound := map[int64]int64{2 * mi: 1 << 62}
 	want := map[v1.PodQOSClass]Resources{

@@ -103,7 +103,8 @@ func TestUnified(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := tree.EnsureNode(ctx, NodeResources(list("cpu", "4", "memory", "8Gi"), 500)); err != nil {
+	node := NodeResources(list("cpu", "4", "memory", "8Gi"), 500)
+	if err := tree.EnsureNode(ctx, node); err != nil {
 		t.Fatal(err)
 	}
 	burstable := testPod("b1", list("cpu", "500m"), list("cpu", "1", "hugepages-2Mi", "4Mi"))
@@ -185,7 +186,8 @@ func TestUnifiedWithoutOptionalControllers(t *testing.T) {
 func TestLegacy(t *testing.T) {
 	rewritable(t)
 	ctx := t.Context()
-	h := newHost(t).legacy("cpu", "cpuacct", "cpuset", "memory", "pids", "hugetlb", "systemd", "unified")
+	h := newHost(t).legacy("cpu", "cpuacct", "cpuset", "memory", "pids", "hugetlb", "systemd",
+		"unified")
 	for file, text := range map[string]string{"cpuset.cpus": "0-3\n", "cpuset.mems": "0\n"} {
 		if err := os.WriteFile(h.mount+"/cpuset/"+file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -195,7 +197,8 @@ func TestLegacy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := tree.EnsureNode(ctx, NodeResources(list("cpu", "4", "memory", "8Gi"), 500)); err != nil {
+	node := NodeResources(list("cpu", "4", "memory", "8Gi"), 500)
+	if err := tree.EnsureNode(ctx, node); err != nil {
 		t.Fatal(err)
 	}
 	full := list("cpu", "1", "memory", "64Mi")

@@ -35,11 +35,8 @@ func drawChoice(t *rapid.T, odd, reuse bool) choice {
 	}
 	c.n = rapid.IntRange(0, c.pool().Size()).Draw(t, "n")
 	if c.hint.Any = rapid.Bool().Draw(t, "any"); !c.hint.Any {
-		var ids []topology.NodeID
-		for _, id := range rapid.SliceOf(rapid.SampledFrom(c.machine.NodeSet().IDs())).Draw(t, "hint") {
-			ids = append(ids, id)
-		}
-		c.hint.Nodes = topology.NewNodeSet(ids...)
+		some := rapid.SliceOf(rapid.SampledFrom(c.machine.NodeSet().IDs()))
+		c.hint.Nodes = topology.NewNodeSet(some.Draw(t, "hint")...)
 	}
 	c.choose(t)
 	return c
@@ -181,7 +178,8 @@ func TestChooseStaysInACache(t *testing.T) {
 		fullest := c.machine.Online().Size()
 		for _, id := range c.machine.L3s() {
 			free := c.free.Intersection(c.machine.CPUsOfL3(id))
-			if c.machine.NodesOf(free) == c.hint.Nodes && wholeCores(c.machine, free).Size() >= c.n {
+			if c.machine.NodesOf(free) == c.hint.Nodes &&
+				wholeCores(c.machine, free).Size() >= c.n {
 				fullest = min(fullest, free.Size())
 			}
 		}
@@ -192,7 +190,8 @@ func TestChooseStaysInACache(t *testing.T) {
 			t.Fatalf("%s is in several cache groups", c.got)
 		}
 		if n := c.free.Intersection(group).Size(); n != fullest {
-			t.Fatalf("%s is in a group with %d free CPUs, but one with %d has room", c.got, n, fullest)
+			t.Fatalf("%s is in a group with %d free CPUs, but one with %d has room",
+				c.got, n, fullest)
 		}
 	})
 }
@@ -295,7 +294,8 @@ func kubeletPacked(m *topology.Machine, free cpuset.CPUSet, n int) cpuset.CPUSet
 	return taken
 }
 
-// Containers come and go, and CPUs too; no CPU is ever given to two containers, and the pools add up.
+// Containers come and go, and CPUs too; no CPU is ever given to two containers, and the pools add
+// up.
 func TestChooseOverTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := oddMachine(t, true)

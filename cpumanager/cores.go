@@ -32,8 +32,8 @@ func (e *SMTAlignmentError) Error() string {
 		e.Requested, e.CPUsPerCore)
 	when := ""
 	if e.Shortage {
-		text = fmt.Sprintf("SMT Alignment Error: not enough free physical CPUs: available physical "+
-			"CPUs = %d, requested CPUs = %d, CPUs per core = %d",
+		text = fmt.Sprintf("SMT Alignment Error: not enough free physical CPUs: available "+
+			"physical CPUs = %d, requested CPUs = %d, CPUs per core = %d",
 			e.Available, e.Requested, e.CPUsPerCore)
 		when = " now"
 	}

@@ -82,9 +82,9 @@
 //
 // distribute-cpus-across-numa (KEP-2902): of the nodes that the hint allows, the fewest that can
 // give as many CPUs each. The remainder goes around some of them, a CPU from each at a time. Which
-// nodes, and which of them for the remainder, is a matter of balance: afterwards the numbers of free
-// CPUs of all nodes should have the smallest standard deviation. A request that fits one node is
-// thus taken from the one with the most free CPUs. Of equals, the kubelet's order decides: nodes
+// nodes, and which of them for the remainder, is a matter of balance: afterwards the numbers of
+// free CPUs of all nodes should have the smallest standard deviation. A request that fits one node
+// is thus taken from the one with the most free CPUs. Of equals, the kubelet's order decides: nodes
 // with the fewest free CPUs first, socket by socket where sockets have several nodes, then by id;
 // and the remainder from as many nodes as can be. Nothing is divided when no division fits (packed
 // as above). With full-pcpus-only it divides cores. With up to 8 nodes, and with more while there

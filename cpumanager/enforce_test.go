@@ -64,7 +64,8 @@ func TestPlanConverges(t *testing.T) {
 		observed := map[string]string{ids[0]: "4"}
 		for _, id := range ids[1:] {
 			want[id] = shared
-			observed[id] = rapid.SampledFrom([]string{"", "0-5", "0-3,5", "0,5"}).Draw(t, "observed")
+			sets := []string{"", "0-5", "0-3,5", "0,5"}
+			observed[id] = rapid.SampledFrom(sets).Draw(t, "observed")
 		}
 		for _, u := range cpumanager.Plan(want, observed) {
 			if u.ContainerID == ids[0] {

@@ -44,8 +44,8 @@ type offers struct {
 	last  []int
 }
 
-// tryAll offers the sets of nodes that have room, the narrowest first, and returns false once it has
-// tried too many.
+// tryAll offers the sets of nodes that have room, the narrowest first, and returns false once it
+// has tried too many.
 func (o *offers) tryAll() bool {
 	tried := 0
 	for o.width = o.narrowest; o.width <= len(o.nodes); o.width++ {

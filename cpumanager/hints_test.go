@@ -101,7 +101,8 @@ func TestHintsAreAllSetsWithRoom(t *testing.T) {
 		var want []topology.Hint
 		for _, set := range sets {
 			inside := m.CPUsOfNodes(set)
-			if reusable.IsSubsetOf(inside) && inside.Intersection(free.Union(reusable)).Size() >= n {
+			if reusable.IsSubsetOf(inside) &&
+				inside.Intersection(free.Union(reusable)).Size() >= n {
 				want = append(want, topology.Hint{Nodes: set, Preferred: set.Len() == narrowest})
 			}
 		}

@@ -37,8 +37,8 @@ func TestAlignBySocketChoice(t *testing.T) {
 		for _, area := range []cpuset.CPUSet{near, socket} {
 			have := free.Intersection(area).Size()
 			if took := got.Intersection(area).Size(); took != min(n, have) {
-				t.Fatalf("%d of %s, hint %s: got %s, %d of %d in %s", n, free, hint.Nodes, got, took,
-					have, area)
+				t.Fatalf("%d of %s, hint %s: got %s, %d of %d in %s",
+					n, free, hint.Nodes, got, took, have, area)
 			}
 		}
 	})

@@ -72,8 +72,8 @@ func sums(m *topology.Machine, pool cpuset.CPUSet) []bool {
 
 func possible(can []bool, n int) bool { return n < len(can) && can[n] }
 
-// Whole cores are given if and only if some of those that are free have the number of CPUs together,
-// from the hint's nodes alone if these do.
+// Whole cores are given if and only if some of those that are free have the number of CPUs
+// together, from the hint's nodes alone if these do.
 func TestWholeCores(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := oddMachine(t, true)
@@ -182,9 +182,11 @@ func TestDistributeAcrossCores(t *testing.T) {
 			inOneNode = inOneNode || got.IsSubsetOf(place)
 			for _, a := range m.Cores() {
 				for _, b := range m.Cores() {
-					coreA, coreB := m.CPUsOfCore(a).Intersection(place), m.CPUsOfCore(b).Intersection(place)
+					coreA, coreB := m.CPUsOfCore(a).Intersection(place),
+						m.CPUsOfCore(b).Intersection(place)
 					left := free.Intersection(coreB).Difference(got)
-					if got.Intersection(coreA).Size() > got.Intersection(coreB).Size()+1 && !left.IsEmpty() {
+					if got.Intersection(coreA).Size() > got.Intersection(coreB).Size()+1 &&
+						!left.IsEmpty() {
 						t.Fatalf("%d of %s: got %s, much of core %d while %s of core %d is free",
 							n, free, got, a, left, b)
 					}
@@ -220,8 +222,8 @@ func takesWhole(m *topology.Machine, free cpuset.CPUSet, n int) bool {
 	return false
 }
 
-// What is smaller than a node comes from one cache if one has room, and from the one with the least;
-// else from as few caches of one node as can be.
+// What is smaller than a node comes from one cache if one has room, and from the one with the
+// least; else from as few caches of one node as can be.
 func TestPreferAlignByUncoreCache(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := oddMachine(t, true)
@@ -257,7 +259,8 @@ func TestPreferAlignByUncoreCache(t *testing.T) {
 		if fewest > 0 {
 			i := slices.IndexFunc(groups, got.IsSubsetOf)
 			if i < 0 || free.Intersection(groups[i]).Size() != fewest {
-				t.Fatalf("%d of %s: got %s, but a cache with %d free CPUs has room", n, free, got, fewest)
+				t.Fatalf("%d of %s: got %s, but a cache with %d free CPUs has room",
+					n, free, got, fewest)
 			}
 			return
 		}
@@ -291,13 +294,15 @@ func checkFewCaches(t *rapid.T, m *topology.Machine, c choice, groups []cpuset.C
 			fewest++
 		}
 		if used != fewest {
-			t.Fatalf("%d of %s: got %s of %d caches, but %d would do", c.n, c.free, c.got, used, fewest)
+			t.Fatalf("%d of %s: got %s of %d caches, but %d would do",
+				c.n, c.free, c.got, used, fewest)
 		}
 		return
 	}
 	for _, place := range places(m) {
 		if c.free.Intersection(place).Size() >= c.n {
-			t.Fatalf("%d of %s: got %s of several nodes, but %s would do", c.n, c.free, c.got, place)
+			t.Fatalf("%d of %s: got %s of several nodes, but %s would do",
+				c.n, c.free, c.got, place)
 		}
 	}
 }

@@ -29,7 +29,8 @@ func TestParseOptions(t *testing.T) {
 		{given: map[string]string{"prefer-align-cpus-by-uncorecache": "true"},
 			want: cpumanager.Options{PreferAlignByUncoreCache: true}},
 		{given: map[string]string{"full-cpus": "true"}, err: `"full-cpus" is not known; known are`},
-		{given: map[string]string{"full-pcpus-only": "yes"}, err: `"yes" is neither true nor false`},
+		{given: map[string]string{"full-pcpus-only": "yes"},
+			err: `"yes" is neither true nor false`},
 	} {
 		got, err := cpumanager.ParseOptions(c.given)
 		if c.err != "" {
@@ -105,8 +106,10 @@ func TestChooseWithOptions(t *testing.T) {
 		want    string
 	}{
 		{"whole cores only", twoNodes, whole, "0-3,9-11", 4, anywhere, "1-2,9-10"},
-		{"the core beside a reserved sibling stays out", twoNodes, whole, "1-15", 2, onNodes(0), "1,9"},
-		{"a core without its sibling is whole", oneOffline, whole, "0-8,10-15", 3, anywhere, "0-1,8"},
+		{"the core beside a reserved sibling stays out", twoNodes, whole, "1-15", 2, onNodes(0),
+			"1,9"},
+		{"a core without its sibling is whole", oneOffline, whole, "0-8,10-15", 3, anywhere,
+			"0-1,8"},
 		{"eight threads are one core", wide, whole, "0-31", 8, onNodes(1), "2,6,10,14,18,22,26,30"},
 		{"hint too small for whole cores", twoNodes, whole, "0-4,8-12", 10, onNodes(1), "0-4,8-12"},
 		{"one node is enough", twoNodes, even, "0-15", 8, anywhere, "0-3,8-11"},
@@ -117,10 +120,11 @@ func TestChooseWithOptions(t *testing.T) {
 			"0-2,4-6,8-9"},
 		{"all of the remainder from one node", noSMT, even, "0-5,8-9,12-13", 8, anywhere,
 			"0-3,8-9,12-13"},
-		{"the node with the most whole cores", twoNodes, evenWhole, "0-2,4-6,8-10,12,15", 4, anywhere,
-			"0-1,8-9"},
+		{"the node with the most whole cores", twoNodes, evenWhole, "0-2,4-6,8-10,12,15", 4,
+			anywhere, "0-1,8-9"},
 		{"two nodes evenly", twoNodes, even, "0-15", 10, anywhere, "0-2,4-6,8-9,12-13"},
-		{"the odd one from the emptier node", twoNodes, even, "1-15", 9, anywhere, "1-2,4-6,9-10,12-13"},
+		{"the odd one from the emptier node", twoNodes, even, "1-15", 9, anywhere,
+			"1-2,4-6,9-10,12-13"},
 		{"uneven room: packed", twoNodes, even, "0-6,12-14", 9, anywhere, "0-6,12-13"},
 		{"whole cores evenly", twoNodes, evenWhole, "0-15", 10, anywhere, "0-2,4-5,8-10,12-13"},
 		{"three nodes of eight", nps4, even, "0-127", 40, onNodes(0, 1, 2),
@@ -133,8 +137,8 @@ func TestChooseWithOptions(t *testing.T) {
 		{"one cache though it splits a core", chiplets, caches, "0-7,16-20", 3, anywhere, "4-5,20"},
 		{"best fit of caches", chiplets, caches, "1,4-6,8-15,17,20-22,24-31", 4, anywhere,
 			"4-5,20-21"},
-		{"the largest cache, then the best fit", chiplets, caches, "1-3,4-6,8-9,17-19,20-22,24-25", 10, anywhere,
-			"1-3,8-9,17-19,24-25"},
+		{"the largest cache, then the best fit", chiplets, caches, "1-3,4-6,8-9,17-19,20-22,24-25",
+			10, anywhere, "1-3,8-9,17-19,24-25"},
 		{"few caches: the largest first", chiplets, caches, "1,4-5,20-21,8-9,24-25", 8, anywhere,
 			"4-5,8-9,20-21,24-25"},
 		{"one cache of another node", nps4, caches, "0-2,4-6,8-11", 4, anywhere, "8-11"},
@@ -190,9 +194,10 @@ func TestChooseUnequalCores(t *testing.T) {
 	}
 	s = newStaticWith(t, newMachine(t, unequal([]int{4, 1, 1})), cpuset.New(0),
 		cpumanager.Options{FullPCPUsOnly: true})
-	const want = "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = 6, " +
-		"requested CPUs = 3, CPUs per core = 4; what would fit now: 2 or 4 cpus"
-	if _, err := s.Choose(cpus(t, "0-5"), cpuset.New(), 3, anywhere); err == nil || err.Error() != want {
+	const want = "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = " +
+		"6, requested CPUs = 3, CPUs per core = 4; what would fit now: 2 or 4 cpus"
+	if _, err := s.Choose(cpus(t, "0-5"), cpuset.New(), 3, anywhere); err == nil ||
+		err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
@@ -247,13 +252,16 @@ func TestAlignmentErrors(t *testing.T) {
 			"requested 1 cpus not multiple cpus per core = 8; what would fit: 8 cpus"},
 		{"between two sizes", wide, "1-31", 20,
 			"requested 20 cpus not multiple cpus per core = 8; what would fit: 16 or 24 cpus"},
-		{"more than the machine", twoNodes, "1-15", 18, "not enough free physical CPUs: available " +
-			"physical CPUs = 14, requested CPUs = 18, CPUs per core = 2; what would fit now: 14 cpus"},
-		{"siblings are taken", twoNodes, "1-7", 2, "not enough free physical CPUs: available physical " +
-			"CPUs = 0, requested CPUs = 2, CPUs per core = 2; no whole core is free"},
-		{"the one odd core is taken", oneOffline, "2-7,10-15", 3, "not enough free physical CPUs: " +
-			"available physical CPUs = 12, requested CPUs = 3, CPUs per core = 2; " +
-			"what would fit now: 2 or 4 cpus"},
+		{"more than the machine", twoNodes, "1-15", 18,
+			"not enough free physical CPUs: available physical CPUs = 14, requested CPUs = 18, " +
+				"CPUs per core = 2; what would fit now: 14 cpus"},
+		{"siblings are taken", twoNodes, "1-7", 2,
+			"not enough free physical CPUs: available physical CPUs = 0, requested CPUs = 2, " +
+				"CPUs per core = 2; no whole core is free"},
+		{"the one odd core is taken", oneOffline, "2-7,10-15", 3,
+			"not enough free physical CPUs: available physical CPUs = 12, requested CPUs = 3, " +
+				"CPUs per core = 2; " +
+				"what would fit now: 2 or 4 cpus"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := cpumanager.Options{FullPCPUsOnly: true}

@@ -124,8 +124,8 @@ func (p *packing) allows(u *unit) bool {
 	return q.whole.makeUp(q.left + q.spare)
 }
 
-// takeThreads takes single CPUs of the cache groups: from the cores with the fewest free threads, in
-// the groups that the container has the most CPUs of already.
+// takeThreads takes single CPUs of the cache groups: from the cores with the fewest free threads,
+// in the groups that the container has the most CPUs of already.
 func (p *packing) takeThreads(groups []*unit) {
 	if p.left == 0 {
 		return

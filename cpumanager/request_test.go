@@ -59,7 +59,8 @@ func TestExclusive(t *testing.T) {
 				t.Errorf("got %d, want %d", got, c.want)
 			}
 			// An init container or sidecar is judged in the same way.
-			pod.Spec.InitContainers, pod.Spec.Containers = c.containers, []v1.Container{guaranteed("1")}
+			pod.Spec.InitContainers, pod.Spec.Containers = c.containers,
+				[]v1.Container{guaranteed("1")}
 			if got := cpumanager.Exclusive(pod, &pod.Spec.InitContainers[0]); got != c.want {
 				t.Errorf("as init container: got %d, want %d", got, c.want)
 			}

@@ -25,8 +25,8 @@ type Static struct {
 }
 
 // NewStatic makes the policy for machine m, where the reserved CPUs are never given out. Their
-// number comes from Reserved, or the operator names them (reservedSystemCPUs). Those that are offline
-// are reserved once they are online. It refuses options that the machine cannot follow.
+// number comes from Reserved, or the operator names them (reservedSystemCPUs). Those that are
+// offline are reserved once they are online. It refuses options that the machine cannot follow.
 func NewStatic(m *topology.Machine, reserved cpuset.CPUSet, o Options) (*Static, error) {
 	if reserved.IsEmpty() {
 		return nil, ErrNothingReserved
@@ -45,8 +45,8 @@ func NewStatic(m *topology.Machine, reserved cpuset.CPUSet, o Options) (*Static,
 			"reserve fewer", OptionStrictReservation, reserved)
 	}
 	if n := len(m.Sockets()); o.AlignBySocket && n > len(nodes) {
-		return nil, fmt.Errorf("%s: the machine has %d sockets and only %d NUMA nodes with cpus, so "+
-			"that a node says nothing of the socket; turn the option off",
+		return nil, fmt.Errorf("%s: the machine has %d sockets and only %d NUMA nodes with cpus, "+
+			"so that a node says nothing of the socket; turn the option off",
 			OptionAlignBySocket, n, len(nodes))
 	}
 	return newStatic(newLayout(m), reserved, o), nil
@@ -62,9 +62,9 @@ func (s *Static) reserve(cpus cpuset.CPUSet) {
 	s.reserved, s.allocatable = cpus, s.machine.Online().Difference(cpus)
 }
 
-// On is the same policy after CPUs of the machine have gone offline or come online. What is reserved
-// does not move, since containers may have the other CPUs: it shrinks, and grows back. Only when
-// none of it is online, as many others are reserved instead.
+// On is the same policy after CPUs of the machine have gone offline or come online. What is
+// reserved does not move, since containers may have the other CPUs: it shrinks, and grows back.
+// Only when none of it is online, as many others are reserved instead.
 func (s *Static) On(m *topology.Machine) *Static {
 	next := newStatic(newLayout(m), s.asked, s.options)
 	if next.reserved.IsEmpty() {
@@ -117,9 +117,9 @@ func (s *Static) Shared(assigned cpuset.CPUSet) cpuset.CPUSet {
 type EmptyPoolError struct{ Reserved cpuset.CPUSet }
 
 func (e *EmptyPoolError) Error() string {
-	return fmt.Sprintf("no cpu is left for containers without cpus of their own: %s keeps them off "+
-		"the reserved cpus %q and all others are exclusive; request fewer exclusive cpus or reserve "+
-		"fewer", OptionStrictReservation, e.Reserved)
+	return fmt.Sprintf("no cpu is left for containers without cpus of their own: %s keeps them "+
+		"off the reserved cpus %q and all others are exclusive; request fewer exclusive cpus or "+
+		"reserve fewer", OptionStrictReservation, e.Reserved)
 }
 
 // CheckShared tells whether containers can share CPUs while the assigned ones are taken. The error

@@ -23,7 +23,8 @@ func TestConnectSaysWhatToDo(t *testing.T) {
 		{"nobody there", "unix:///nonexistent/x.sock", "", "is the runtime running"},
 		{"no CRI v1", "unix://" + otherServer(t), "", "does not serve CRI v1"},
 		{"not a unix socket", "tcp://127.0.0.1:1", "", "is it a URL such as unix://"},
-		{"no images", served.Endpoint(), "unix:///nonexistent/i.sock", "image service unix:///nonex"},
+		{"no images", served.Endpoint(), "unix:///nonexistent/i.sock",
+			"image service unix:///nonex"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := cri.Connect(t.Context(), cri.Config{
@@ -77,7 +78,8 @@ func TestStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Ready.OK || got.Ready.Message != "starting" || !got.Network.OK || len(got.Handlers) != 1 {
+	if got.Ready.OK || got.Ready.Message != "starting" || !got.Network.OK ||
+		len(got.Handlers) != 1 {
 		t.Errorf("status is %+v", got)
 	}
 }
@@ -192,7 +194,8 @@ func TestRemovedWhileReading(t *testing.T) {
 	client := simtest.Connect(t, server)
 	runPod(t, client, "a", map[string]string{"gone": ""})
 	for _, method := range []string{"ContainerStatus", "PodSandboxStatus"} {
-		err := server.SetFault(sim.Fault{Method: method, Error: "not found", Code: "NotFound", Count: 1})
+		err := server.SetFault(sim.Fault{Method: method, Error: "not found", Code: "NotFound",
+			Count: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +208,8 @@ func TestRemovedWhileReading(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = client.Pod(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "pod a") {
+	if _, err = client.Pod(t.Context(), "a"); err == nil ||
+		!strings.Contains(err.Error(), "pod a") {
 		t.Errorf("error is %v, want the pod in it", err)
 	}
 }

@@ -25,7 +25,8 @@ func TestContainerConfig(t *testing.T) {
 	container.Stdin, container.StdinOnce, container.TTY = true, true, true
 	container.TerminationMessagePath = "/dev/termination-log"
 	container.TerminationMessagePolicy = v1.TerminationMessageReadFile
-	container.Ports = []v1.ContainerPort{{Name: "http", ContainerPort: 80, Protocol: v1.ProtocolTCP}}
+	container.Ports = []v1.ContainerPort{{Name: "http", ContainerPort: 80,
+		Protocol: v1.ProtocolTCP}}
 	container.Lifecycle = &v1.Lifecycle{
 		StopSignal: ptr.To[v1.Signal]("SIGRTMIN+3"),
 		PreStop:    &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 3}},
@@ -55,7 +56,8 @@ func TestContainerConfig(t *testing.T) {
 					{ContainerPath: "/dev/nic", HostPath: "/dev/nic", Permissions: "mrw"},
 				},
 				Annotations: map[string]string{"gpu": "second", "nic": "1"},
-				CdiDevices:  []*v1beta1.CDIDevice{{Name: "example.com/gpu=7"}, {Name: "example.com/nic=1"}},
+				CdiDevices: []*v1beta1.CDIDevice{{Name: "example.com/gpu=7"},
+					{Name: "example.com/nic=1"}},
 			},
 		},
 		Resources: ResourceOptions{NodeMemory: 100 << 30},
@@ -79,7 +81,8 @@ func TestContainerConfig(t *testing.T) {
 			{ContainerPath: "/dev/gpu0", HostPath: "/dev/gpu7", Permissions: "rw"},
 			{ContainerPath: "/dev/nic", HostPath: "/dev/nic", Permissions: "mrw"},
 		},
-		CDIDevices: []*runtimeapi.CDIDevice{{Name: "example.com/gpu=7"}, {Name: "example.com/nic=1"}},
+		CDIDevices: []*runtimeapi.CDIDevice{{Name: "example.com/gpu=7"},
+			{Name: "example.com/nic=1"}},
 		Labels: map[string]string{
 			"io.kubernetes.pod.name": "web", "io.kubernetes.pod.namespace": "shop",
 			"io.kubernetes.pod.uid": "u-1", "io.kubernetes.container.name": "main",
@@ -104,10 +107,12 @@ func TestContainerConfig(t *testing.T) {
 				CpusetCpus: "4-5", CpusetMems: "1",
 			},
 			SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
-				NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER},
-				RunAsUsername:    "www",
-				Seccomp:          profile(runtimeapi.SecurityProfile_Unconfined),
-				MaskedPaths:      maskedPaths(), ReadonlyPaths: readonlyPaths(),
+				NamespaceOptions: &runtimeapi.NamespaceOption{
+					Pid: runtimeapi.NamespaceMode_CONTAINER,
+				},
+				RunAsUsername: "www",
+				Seccomp:       profile(runtimeapi.SecurityProfile_Unconfined),
+				MaskedPaths:   maskedPaths(), ReadonlyPaths: readonlyPaths(),
 			},
 		},
 	}
@@ -184,7 +189,8 @@ func TestLegacyLogName(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	pod.Name = strings.Repeat("n", 253)
-	if got := LegacyLogName(pod, "main", "f00"); len(got) != 255 || !strings.HasSuffix(got, ".log") {
+	if got := LegacyLogName(pod, "main", "f00"); len(got) != 255 ||
+		!strings.HasSuffix(got, ".log") {
 		t.Errorf("got %d bytes: %s", len(got), got)
 	}
 }

@@ -24,7 +24,8 @@ func deviceSettings(answers []*v1beta1.ContainerAllocateResponse) settings {
 	s := settings{annotations: map[string]string{}}
 	for _, answer := range answers {
 		for _, name := range slices.Sorted(maps.Keys(answer.GetEnvs())) {
-			s.envs = addOnce(s.envs, keyValue(name, answer.Envs[name]), (*runtimeapi.KeyValue).GetKey)
+			s.envs = addOnce(s.envs, keyValue(name, answer.Envs[name]),
+				(*runtimeapi.KeyValue).GetKey)
 		}
 		for _, mount := range answer.GetMounts() {
 			s.mounts = addOnce(s.mounts, &runtimeapi.Mount{

@@ -40,16 +40,20 @@ sortlist 1.2.3.4
 		want string
 	}{
 		"cluster first": {cluster, v1.PodSpec{DNSPolicy: v1.DNSClusterFirst},
-			"10.96.0.10 | ns.svc.cluster.local svc.cluster.local cluster.local example.org corp.example | ndots:5"},
+			"10.96.0.10 | ns.svc.cluster.local svc.cluster.local cluster.local example.org " +
+				"corp.example | ndots:5"},
 		"cluster first in the host's network is the host's": {cluster,
 			v1.PodSpec{DNSPolicy: v1.DNSClusterFirst, HostNetwork: true},
 			"192.0.2.1 192.0.2.2 | example.org corp.example | ndots:1 timeout:2"},
-		"without a cluster DNS it is the host's": {DNS{Host: host}, v1.PodSpec{DNSPolicy: v1.DNSClusterFirst},
+		"without a cluster DNS it is the host's": {DNS{Host: host},
+			v1.PodSpec{DNSPolicy: v1.DNSClusterFirst},
 			"192.0.2.1 192.0.2.2 | example.org corp.example | ndots:1 timeout:2"},
 		"only its own": {cluster, v1.PodSpec{DNSPolicy: v1.DNSNone, DNSConfig: own},
 			"192.0.2.7 192.0.2.8 192.0.2.9 | mine.example example.org | ndots:3 rotate"},
-		"its own on top, three servers at most": {cluster, v1.PodSpec{DNSPolicy: v1.DNSDefault, DNSConfig: own},
-			"192.0.2.1 192.0.2.2 192.0.2.7 | example.org corp.example mine.example | timeout:2 ndots:3 rotate"},
+		"its own on top, three servers at most": {cluster,
+			v1.PodSpec{DNSPolicy: v1.DNSDefault, DNSConfig: own},
+			"192.0.2.1 192.0.2.2 192.0.2.7 | example.org corp.example mine.example | timeout:2 " +
+				"ndots:3 rotate"},
 	} {
 		pod := &v1.Pod{Spec: test.spec}
 		pod.Namespace = "ns"
@@ -57,7 +61,8 @@ sortlist 1.2.3.4
 			t.Errorf("%s:\ngot  %s\nwant %s", name, got, test.want)
 		}
 	}
-	if got := resolvConf(DNS{Host: host}.Config(&v1.Pod{})); !strings.HasPrefix(got, "192.0.2.1 192.0.2.2 |") {
+	got := resolvConf(DNS{Host: host}.Config(&v1.Pod{}))
+	if !strings.HasPrefix(got, "192.0.2.1 192.0.2.2 |") {
 		t.Errorf("the host's configuration was changed by earlier pods: %s", got)
 	}
 }

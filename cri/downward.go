@@ -98,7 +98,8 @@ func (f Facts) resource(
 ) (string, error) {
 	if ref.ContainerName != "" && ref.ContainerName != container.Name {
 		if container = findContainer(pod, ref.ContainerName); container == nil {
-			return "", fmt.Errorf("resourceFieldRef: the pod has no container %q", ref.ContainerName)
+			return "", fmt.Errorf("resourceFieldRef: the pod has no container %q",
+				ref.ContainerName)
 		}
 	}
 	kind, name, _ := strings.Cut(ref.Resource, ".")
@@ -106,7 +107,8 @@ func (f Facts) resource(
 	switch {
 	case !readable(v1.ResourceName(name)) || kind != "requests" && kind != "limits":
 		return "", fmt.Errorf("resourceFieldRef: resource %q is not one a variable can have: "+
-			"use limits or requests of cpu, memory, ephemeral-storage or hugepages-SIZE", ref.Resource)
+			"use limits or requests of cpu, memory, ephemeral-storage or hugepages-SIZE",
+			ref.Resource)
 	case kind == "limits":
 		quantity = f.limit(pod, container, v1.ResourceName(name))
 	}
@@ -118,7 +120,8 @@ func (f Facts) resource(
 
 func readable(name v1.ResourceName) bool {
 	return name == v1.ResourceCPU || name == v1.ResourceMemory ||
-		name == v1.ResourceEphemeralStorage || strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
+		name == v1.ResourceEphemeralStorage ||
+		strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
 // limit is the container's limit, else the pod's, else what the node can give.

@@ -39,7 +39,8 @@ func TestExpand(t *testing.T) {
 		{"$()", "$()", []string{""}},
 	}
 	for _, tt := range tests {
-		got, missing := Expand(tt.text, func(n string) (string, bool) { v, ok := known[n]; return v, ok })
+		got, missing := Expand(tt.text,
+			func(n string) (string, bool) { v, ok := known[n]; return v, ok })
 		if got != tt.want || !cmp.Equal(missing, tt.missing) {
 			t.Errorf("Expand(%q) = %q, missing %q; want %q, %q",
 				tt.text, got, missing, tt.want, tt.missing)
@@ -109,7 +110,8 @@ func testPod() *v1.Pod {
 			ServiceAccountName: "robot",
 			Containers: []v1.Container{
 				{Name: "main", Image: "img:1", Resources: v1.ResourceRequirements{
-					Requests: list("cpu", "1500m", "memory", "100Mi"), Limits: list("memory", "1Gi"),
+					Requests: list("cpu", "1500m", "memory", "100Mi"),
+					Limits:   list("memory", "1Gi"),
 				}},
 				{Name: "other", Image: "img:2", Resources: v1.ResourceRequirements{
 					Limits: list("cpu", "250m", "hugepages-2Mi", "4Mi"),
@@ -136,7 +138,8 @@ func TestEnv(t *testing.T) {
 			{Name: "A", Value: "$(A)2"}, {Name: "D", Value: "$(A)"},
 		}, []string{"A=1", "B=1$(C)$(A)", "C=3", "A=12", "D=12"}},
 		{"pod fields", testPod(), testFacts(), []v1.EnvVar{
-			field("N", "metadata.name"), field("NS", "metadata.namespace"), field("U", "metadata.uid"),
+			field("N", "metadata.name"), field("NS", "metadata.namespace"),
+			field("U", "metadata.uid"),
 			field("SA", "spec.serviceAccountName"), field("NODE", "spec.nodeName"),
 		}, []string{"N=web", "NS=shop", "U=u-1", "SA=robot", "NODE=node-1"}},
 		{"maps", testPod(), testFacts(), []v1.EnvVar{
@@ -155,7 +158,8 @@ func TestEnv(t *testing.T) {
 		}, []string{"P="}},
 		{"resources round up", testPod(), testFacts(), []v1.EnvVar{
 			quantityOf("R", "", "requests.cpu", ""), quantityOf("RM", "", "requests.cpu", "1m"),
-			quantityOf("M", "main", "limits.memory", "1Mi"), quantityOf("MB", "", "requests.memory", ""),
+			quantityOf("M", "main", "limits.memory", "1Mi"),
+			quantityOf("MB", "", "requests.memory", ""),
 			quantityOf("G", "", "requests.memory", "1Gi"),
 			quantityOf("HP", "other", "limits.hugepages-2Mi", "1Mi"),
 		}, []string{"R=2", "RM=1500", "M=1024", "MB=104857600", "G=1", "HP=4"}},
@@ -203,14 +207,17 @@ func TestEnvErrors(t *testing.T) {
 		{"all of a secret", nil,
 			[]v1.EnvFromSource{{SecretRef: &v1.SecretEnvSource{LocalObjectReference: ref}}},
 			`envFrom: secret "obj"`},
-		{"unknown field", []v1.EnvVar{field("X", "status.phase")}, nil, `field path "status.phase"`},
+		{"unknown field", []v1.EnvVar{field("X", "status.phase")}, nil,
+			`field path "status.phase"`},
 		{"unclosed subscript", []v1.EnvVar{field("X", "metadata.labels['a")}, nil, "field path"},
 		{"unknown resource", []v1.EnvVar{quantityOf("X", "", "limits.example.com/gpu", "")}, nil,
 			`resource "limits.example.com/gpu"`},
-		{"unknown kind", []v1.EnvVar{quantityOf("X", "", "usage.cpu", "")}, nil, `resource "usage.cpu"`},
+		{"unknown kind", []v1.EnvVar{quantityOf("X", "", "usage.cpu", "")}, nil,
+			`resource "usage.cpu"`},
 		{"unknown container", []v1.EnvVar{quantityOf("X", "nobody", "limits.cpu", "")}, nil,
 			`no container "nobody"`},
-		{"negative divisor", []v1.EnvVar{quantityOf("X", "", "limits.cpu", "-1")}, nil, "divisor -1"},
+		{"negative divisor", []v1.EnvVar{quantityOf("X", "", "limits.cpu", "-1")}, nil,
+			"divisor -1"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -220,9 +227,11 @@ func TestEnvErrors(t *testing.T) {
 			_, err := Env(pod, container, testFacts(), nil)
 			var start *StartError
 			if !errors.As(err, &start) || start.Reason != ReasonCreateContainerConfig {
-				t.Fatalf("got %v, want a StartError with reason %s", err, ReasonCreateContainerConfig)
+				t.Fatalf("got %v, want a StartError with reason %s", err,
+					ReasonCreateContainerConfig)
 			}
-			if !strings.Contains(start.Message, tt.want) || !strings.Contains(start.Message, `"main"`) {
+			if !strings.Contains(start.Message, tt.want) ||
+				!strings.Contains(start.Message, `"main"`) {
 				t.Errorf("message %q does not contain %q and the container", start.Message, tt.want)
 			}
 		})

@@ -64,7 +64,8 @@ type ImageRequest struct {
 	Container *v1.Container
 	// Sandbox is passed to the runtime with a pull.
 	Sandbox *runtimeapi.PodSandboxConfig
-	// Report takes the events about the image; type is v1.EventTypeNormal or -Warning. It may be nil.
+	// Report takes the events about the image; type is v1.EventTypeNormal or -Warning. It may be
+	// nil.
 	Report func(eventType, reason, message string)
 }
 
@@ -117,7 +118,8 @@ func (m *Images) present(
 			"on machine and can be accessed by the pod", spec.Image))
 		return imageRef(image.Id, image), nil
 	case policy == v1.PullNever:
-		message := fmt.Sprintf("Container image %q is not present with pull policy of Never", spec.Image)
+		message := fmt.Sprintf("Container image %q is not present with pull policy of Never",
+			spec.Image)
 		r.Report(v1.EventTypeWarning, ReasonImageNeverPull, message)
 		return ImageRef{}, &StartError{Reason: ReasonImageNeverPull, Message: message}
 	}
@@ -184,7 +186,8 @@ func (m *Images) pull(
 		return ImageRef{}, &StartError{Reason: ReasonImageInspect, Message: message, Err: err}
 	}
 	r.Report(v1.EventTypeNormal, "Pulled", fmt.Sprintf(
-		"Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.", spec.Image,
+		"Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
+		spec.Image,
 		took.Truncate(time.Millisecond), time.Since(asked).Truncate(time.Millisecond), image.Size))
 	return imageRef(ref, image), nil
 }
@@ -219,13 +222,15 @@ func pullError(image string, err error) *StartError {
 		reason string
 		what   string
 	}{
-		{crierrors.ErrRegistryUnavailable, ReasonRegistryUnavailable, "the registry is unavailable"},
+		{crierrors.ErrRegistryUnavailable, ReasonRegistryUnavailable,
+			"the registry is unavailable"},
 		{crierrors.ErrSignatureValidationFailed, ReasonSignatureValidation,
 			"the signature validation failed"},
 	} {
 		_, detail, found := strings.Cut(err.Error(), known.mark.Error())
 		if found {
-			message := fmt.Sprintf("image pull failed for %s because %s%s", image, known.what, detail)
+			message := fmt.Sprintf("image pull failed for %s because %s%s",
+				image, known.what, detail)
 			return &StartError{Reason: known.reason, Message: message, Err: err}
 		}
 	}

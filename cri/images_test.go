@@ -101,8 +101,9 @@ func TestEnsure(t *testing.T) {
 	present := []string{`Normal Pulled Container image "img:1" already present on machine ` +
 		`and can be accessed by the pod`}
 	const never = `Container image "img:1" is not present with pull policy of Never`
-	const badName = `Failed to apply default image tag "Img:1": couldn't parse image name "Img:1": ` +
-		`invalid reference format: repository name (library/Img) must be lowercase`
+	const badName = `Failed to apply default image tag "Img:1": ` +
+		`couldn't parse image name "Img:1": invalid reference format: ` +
+		`repository name (library/Img) must be lowercase`
 	slow := func(context.Context, string) error { time.Sleep(2 * time.Second); return nil }
 	fails := func(text string) func(context.Context, string) error {
 		return func(context.Context, string) error { return errors.New(text) }
@@ -136,7 +137,8 @@ func TestEnsure(t *testing.T) {
 			&registry{pull: fails("rpc error: RegistryUnavailable: 503")}, "RegistryUnavailable",
 			"image pull failed for img:1 because the registry is unavailable: 503",
 			[]string{`Normal Pulling Pulling image "img:1"`,
-				`Warning Failed Failed to pull image "img:1": rpc error: RegistryUnavailable: 503`}},
+				`Warning Failed Failed to pull image "img:1": ` +
+					`rpc error: RegistryUnavailable: 503`}},
 		{"signature", "img:1", "Always", false, &registry{pull: fails("SignatureValidationFailed")},
 			"SignatureValidationFailed",
 			"image pull failed for img:1 because the signature validation failed",
@@ -207,7 +209,8 @@ func TestPullBackOff(t *testing.T) {
 			if left := time.Until(start.RetryAt); left != time.Nanosecond {
 				t.Errorf("RetryAt is %v away", left)
 			}
-			if f := try("other", "img:1"); delay == 10*time.Second && f.reason() != ReasonImagePull {
+			if f := try("other", "img:1"); delay == 10*time.Second &&
+				f.reason() != ReasonImagePull {
 				t.Errorf("another pod: got %v", f.err)
 			}
 			time.Sleep(time.Nanosecond)
@@ -224,7 +227,8 @@ func TestPullBackOff(t *testing.T) {
 
 func TestPullSuccessEndsBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		service := &registry{pull: func(context.Context, string) error { return errors.New("boom") }}
+		fails := func(context.Context, string) error { return errors.New("boom") }
+		service := &registry{pull: fails}
 		m := NewImages(service, ImagesConfig{})
 		ensure(t.Context(), m, "u", "img:1", v1.PullAlways)
 		time.Sleep(10 * time.Second)
@@ -281,7 +285,8 @@ func TestParallelPulls(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			if most, took := busiest(t, tt.cfg); most != tt.most || took != tt.took {
-				t.Errorf("%+v: %d at once, %v in all; want %d, %v", tt.cfg, most, took, tt.most, tt.took)
+				t.Errorf("%+v: %d at once, %v in all; want %d, %v",
+					tt.cfg, most, took, tt.most, tt.took)
 			}
 		})
 	}

@@ -85,7 +85,8 @@ func (d demand) linux(o ResourceOptions) *runtimeapi.LinuxContainerResources {
 	}
 	for _, size := range slices.Sorted(slices.Values(o.HugePageSizes)) {
 		r.HugepageLimits = append(r.HugepageLimits,
-			&runtimeapi.HugepageLimit{PageSize: cgroups.PageSizeName(size), Limit: d.hugePages(size)})
+			&runtimeapi.HugepageLimit{PageSize: cgroups.PageSizeName(size),
+				Limit: d.hugePages(size)})
 	}
 	return r
 }
@@ -131,7 +132,8 @@ func OOMScoreAdj(pod *v1.Pod, container *v1.Container, nodeMemory int64) int64 {
 	if nodeMemory <= 0 {
 		return oomBurstableMax
 	}
-	return min(max(oomBestEffort-oomBestEffort*request/nodeMemory, oomBurstableMin), oomBurstableMax)
+	return min(max(oomBestEffort-oomBestEffort*request/nodeMemory, oomBurstableMin),
+		oomBurstableMax)
 }
 
 // unassignedMemory is a container's equal part of the pod-level memory request, in bytes, that

@@ -36,8 +36,8 @@ func TestContainerResources(t *testing.T) {
 		{"period", list("cpu", "1m"), list("cpu", "500m"),
 			ResourceOptions{Period: 10 * time.Millisecond, NodeMemory: gi}, Placement{},
 			&result{CpuShares: 2, CpuPeriod: 10000, CpuQuota: 5000, OomScoreAdj: 999}},
-		{"no quota", nil, list("cpu", "500m"), ResourceOptions{NoQuota: true, NodeMemory: gi}, Placement{},
-			&result{CpuShares: 512, OomScoreAdj: 999}},
+		{"no quota", nil, list("cpu", "500m"), ResourceOptions{NoQuota: true, NodeMemory: gi},
+			Placement{}, &result{CpuShares: 512, OomScoreAdj: 999}},
 		{"exclusive CPUs", list("cpu", "2", "memory", "1Gi"),
 			list("cpu", "2", "memory", "1Gi"),
 			ResourceOptions{NodeMemory: 4 * gi}, Placement{CPUs: "2-3", Mems: "1", Exclusive: true},
@@ -48,7 +48,8 @@ func TestContainerResources(t *testing.T) {
 			Placement{CPUs: "2-3", Exclusive: true},
 			&result{CpuShares: 2048, MemoryLimitInBytes: gi, OomScoreAdj: -997, CpusetCpus: "2-3"}},
 		{"huge pages", nil, list("hugepages-2Mi", "6Mi"),
-			ResourceOptions{HugePageSizes: []int64{gi, 2 << 20, 64 << 10}, OOMGroup: true}, Placement{},
+			ResourceOptions{HugePageSizes: []int64{gi, 2 << 20, 64 << 10}, OOMGroup: true},
+			Placement{},
 			&result{CpuShares: 2, CpuPeriod: 100000, OomScoreAdj: 1000,
 				Unified: map[string]string{"memory.oom.group": "1"},
 				HugepageLimits: []*runtimeapi.HugepageLimit{
@@ -112,7 +113,8 @@ func TestOOMScoreAdj(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			pod := &v1.Pod{Spec: tt.spec}
-			if got := OOMScoreAdj(pod, findContainer(pod, tt.container), tt.memory); got != tt.want {
+			got := OOMScoreAdj(pod, findContainer(pod, tt.container), tt.memory)
+			if got != tt.want {
 				t.Errorf("got %d, want %d", got, tt.want)
 			}
 		})

@@ -39,7 +39,8 @@ type SandboxOptions struct {
 func SandboxConfig(pod *v1.Pod, o SandboxOptions) (*runtimeapi.PodSandboxConfig, error) {
 	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
 		return nil, sandboxError(fmt.Errorf(
-			"spec.hostUsers: user namespaces are not supported; remove the field or set it to true"))
+			"spec.hostUsers: user namespaces are not supported; remove the field or set it to " +
+				"true"))
 	}
 	out := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{
@@ -61,8 +62,8 @@ func SandboxConfig(pod *v1.Pod, o SandboxOptions) (*runtimeapi.PodSandboxConfig,
 		if ptr.Deref(pod.Spec.SetHostnameAsFQDN, false) && domain != "" {
 			out.Hostname = name + "." + domain
 			if len(out.Hostname) > maxFQDN {
-				return nil, sandboxError(fmt.Errorf("host name %s: an FQDN has at most %d characters, "+
-					"this one has %d; shorten it or drop setHostnameAsFQDN",
+				return nil, sandboxError(fmt.Errorf("host name %s: an FQDN has at most %d "+
+					"characters, this one has %d; shorten it or drop setHostnameAsFQDN",
 					out.Hostname, maxFQDN, len(out.Hostname)))
 			}
 		}

@@ -51,7 +51,8 @@ func TestSandboxConfig(t *testing.T) {
 		PortMappings: []*runtimeapi.PortMapping{
 			{ContainerPort: 2, Protocol: runtimeapi.Protocol_SCTP},
 			{ContainerPort: 80},
-			{ContainerPort: 53, HostPort: 5353, HostIp: "10.0.0.1", Protocol: runtimeapi.Protocol_UDP},
+			{ContainerPort: 53, HostPort: 5353, HostIp: "10.0.0.1",
+				Protocol: runtimeapi.Protocol_UDP},
 		},
 		Labels: map[string]string{
 			"app": "web", "tier": "a b", "io.kubernetes.pod.name": "web",
@@ -110,7 +111,8 @@ func TestSandboxHostname(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: tt.meta, Namespace: "ns"}, Spec: tt.spec}
+			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: tt.meta, Namespace: "ns"},
+				Spec: tt.spec}
 			got, err := SandboxConfig(pod, SandboxOptions{ClusterDomain: "cluster.local"})
 			if tt.err != "" {
 				var start *StartError

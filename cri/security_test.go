@@ -38,14 +38,17 @@ func TestContainerSecurityDefaults(t *testing.T) {
 
 func TestContainerSecurityAll(t *testing.T) {
 	pod := secured(&v1.PodSecurityContext{
-		RunAsUser: ptr.To[int64](1000), RunAsGroup: ptr.To[int64](2000), FSGroup: ptr.To[int64](3000),
+		RunAsUser: ptr.To[int64](1000), RunAsGroup: ptr.To[int64](2000),
+		FSGroup:                  ptr.To[int64](3000),
 		SupplementalGroups:       []int64{4000, 4001},
 		SupplementalGroupsPolicy: ptr.To(v1.SupplementalGroupsPolicyStrict),
 		SELinuxOptions:           &v1.SELinuxOptions{Level: "s0:c1"},
 	}, &v1.SecurityContext{
-		RunAsUser: ptr.To[int64](1001), Privileged: ptr.To(true), ReadOnlyRootFilesystem: ptr.To(true),
+		RunAsUser: ptr.To[int64](1001), Privileged: ptr.To(true),
+		ReadOnlyRootFilesystem:   ptr.To(true),
 		AllowPrivilegeEscalation: ptr.To(false), ProcMount: ptr.To(v1.UnmaskedProcMount),
-		Capabilities: &v1.Capabilities{Add: []v1.Capability{"NET_ADMIN"}, Drop: []v1.Capability{"ALL"}},
+		Capabilities: &v1.Capabilities{Add: []v1.Capability{"NET_ADMIN"},
+			Drop: []v1.Capability{"ALL"}},
 	})
 	pod.Spec.HostNetwork, pod.Spec.HostIPC, pod.Spec.HostPID = true, true, true
 	got, err := containerSecurity(pod, &pod.Spec.Containers[0], ImageUser{Username: "www"},
@@ -93,8 +96,9 @@ func TestRunAsNonRoot(t *testing.T) {
 		{"image says 7", v1.PodSecurityContext{RunAsNonRoot: yes}, v1.SecurityContext{},
 			ImageUser{UID: uid(7)}, ""},
 		{"image says www", v1.PodSecurityContext{RunAsNonRoot: yes}, v1.SecurityContext{},
-			ImageUser{Username: "www"}, "container has runAsNonRoot and image has non-numeric user " +
-				"(www), cannot verify user is non-root " + who},
+			ImageUser{Username: "www"},
+			"container has runAsNonRoot and image has non-numeric user (www), cannot verify " +
+				"user is non-root " + who},
 		{"container asks for root", v1.PodSecurityContext{RunAsNonRoot: yes, RunAsUser: uid(9)},
 			v1.SecurityContext{RunAsUser: uid(0)}, ImageUser{UID: uid(7)},
 			"container's runAsUser breaks non-root policy " + who},
@@ -164,9 +168,10 @@ func TestSeccomp(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			pod := secured(&v1.PodSecurityContext{SeccompProfile: tt.shared},
 				&v1.SecurityContext{SeccompProfile: tt.own})
-			out, err := containerSecurity(pod, &pod.Spec.Containers[0], ImageUser{}, SecurityOptions{
-				SeccompDefault: tt.byDefault, SeccompRoot: "/var/lib/kubelet/seccomp",
-			})
+			out, err := containerSecurity(pod, &pod.Spec.Containers[0], ImageUser{},
+				SecurityOptions{
+					SeccompDefault: tt.byDefault, SeccompRoot: "/var/lib/kubelet/seccomp",
+				})
 			checkProfile(t, out.GetSeccomp(), err, tt.want, tt.err)
 		})
 	}
@@ -176,7 +181,9 @@ func TestAppArmor(t *testing.T) {
 	local := func(name string) *v1.AppArmorProfile {
 		return &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeLocalhost, LocalhostProfile: &name}
 	}
-	kind := func(k v1.AppArmorProfileType) *v1.AppArmorProfile { return &v1.AppArmorProfile{Type: k} }
+	kind := func(k v1.AppArmorProfileType) *v1.AppArmorProfile {
+		return &v1.AppArmorProfile{Type: k}
+	}
 	tests := []struct {
 		name        string
 		shared, own *v1.AppArmorProfile
@@ -187,9 +194,11 @@ func TestAppArmor(t *testing.T) {
 	}{
 		{"nothing", nil, nil, "", "", "", ""},
 		{"pod", kind("RuntimeDefault"), nil, "", "RuntimeDefault", "runtime/default", ""},
-		{"container", kind("RuntimeDefault"), local("mine"), "", "Localhost mine", "localhost/mine", ""},
+		{"container", kind("RuntimeDefault"), local("mine"), "", "Localhost mine", "localhost/mine",
+			""},
 		{"annotation", kind("RuntimeDefault"), nil, "unconfined", "Unconfined", "unconfined", ""},
-		{"annotation names a file", nil, nil, "localhost/mine", "Localhost mine", "localhost/mine", ""},
+		{"annotation names a file", nil, nil, "localhost/mine", "Localhost mine", "localhost/mine",
+			""},
 		{"field over annotation", nil, kind("Unconfined"), "runtime/default",
 			"Unconfined", "unconfined", ""},
 		{"wrong annotation", nil, nil, "strict", "", "", `annotation "strict" is none of`},
@@ -201,9 +210,11 @@ func TestAppArmor(t *testing.T) {
 			pod := secured(&v1.PodSecurityContext{AppArmorProfile: tt.shared},
 				&v1.SecurityContext{AppArmorProfile: tt.own})
 			if tt.annotation != "" {
-				pod.Annotations["container.apparmor.security.beta.kubernetes.io/main"] = tt.annotation
+				const main = "container.apparmor.security.beta.kubernetes.io/main"
+				pod.Annotations[main] = tt.annotation
 			}
-			out, err := containerSecurity(pod, &pod.Spec.Containers[0], ImageUser{}, SecurityOptions{})
+			out, err := containerSecurity(pod, &pod.Spec.Containers[0], ImageUser{},
+				SecurityOptions{})
 			checkProfile(t, out.GetApparmor(), err, tt.want, tt.err)
 			if out.GetApparmorProfile() != tt.legacy {
 				t.Errorf("got legacy %q, want %q", out.GetApparmorProfile(), tt.legacy)

@@ -9,7 +9,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// terminating runs a pod with that many of the 63 CPUs, which takes its time to stop, and removes it.
+// terminating runs a pod with that many of the 63 CPUs, which takes its time to stop, and removes
+// it.
 func terminating(n *harness.Node, name string, cpus, seconds int) {
 	n.Pod(name, manifest(name, fmt.Sprintf(`terminationGracePeriodSeconds: %d
   containers: [{name: main, image: sim.local/app, resources: {limits: {cpu: %d, memory: 1Gi}}}]`,
@@ -67,8 +68,8 @@ func TestTheWaitEnds(t *testing.T) {
 			terminating(n, "old", 40, 3600)
 			n.Pod("big", limited("big", "cpu: 60, memory: 1Gi"))
 			s := n.AwaitPhase("big-node", v1.PodFailed).Status
-			const want = "Pod was rejected: Allocate failed due to not enough cpus available to satisfy " +
-				"request: requested=60, available=23, which is unexpected"
+			const want = "Pod was rejected: Allocate failed due to not enough cpus available to " +
+				"satisfy request: requested=60, available=23, which is unexpected"
 			if s.Reason != "UnexpectedAdmissionError" || s.Message != want {
 				t.Errorf("said %s: %s\nwant %s", s.Reason, s.Message, want)
 			}

@@ -177,7 +177,8 @@ func TestCapacity(t *testing.T) {
 	n.Start()
 	n.Plugin("example.com/gpu", "--devices=2")
 	n.Eventually("the plugin's devices are known", func() error {
-		data, err := os.ReadFile(filepath.Join(n.Root, "device-plugins", "kubelet_internal_checkpoint"))
+		data, err := os.ReadFile(filepath.Join(n.Root, "device-plugins",
+			"kubelet_internal_checkpoint"))
 		if err != nil {
 			return err
 		}
@@ -193,10 +194,11 @@ func TestCapacity(t *testing.T) {
 		{"cpu", "cpu: 61, memory: 1Gi", "OutOfcpu",
 			"Node didn't have enough resource: cpu, requested: 61000, used: 2500, capacity: 63000"},
 		{"memory", "cpu: 1500m, memory: 256Gi", "OutOfmemory",
-			"Node didn't have enough resource: memory, requested: 274877906944, used: 1073741824, " +
-				"capacity: "},
+			"Node didn't have enough resource: memory, requested: 274877906944, " +
+				"used: 1073741824, capacity: "},
 		{"absent", "cpu: 1500m, memory: 1Gi, example.com/none: 1", "OutOfexample.com/none",
-			"Node didn't have enough resource: example.com/none, requested: 1, used: 0, capacity: 0"},
+			"Node didn't have enough resource: example.com/none, requested: 1, used: 0, " +
+				"capacity: 0"},
 		{"devices", "cpu: 1500m, memory: 1Gi, example.com/gpu: 3", "UnexpectedAdmissionError",
 			"Allocate failed due to requested number of devices unavailable for example.com/gpu. " +
 				"Requested: 3, Available: 2, which is unexpected"},
@@ -206,7 +208,8 @@ func TestCapacity(t *testing.T) {
 		reason, message := awaitRejected(n, tc.name+"-node")
 		want := "Pod was rejected: " + tc.message
 		if reason != tc.reason || !strings.HasPrefix(message, want) {
-			t.Errorf("%s: rejected with %s: %s\nwant %s: %s", tc.name, reason, message, tc.reason, want)
+			t.Errorf("%s: rejected with %s: %s\nwant %s: %s",
+				tc.name, reason, message, tc.reason, want)
 		}
 		if got := calls(n, call{pod: tc.name + "-node"}); len(got) != 0 {
 			t.Errorf("%s: the runtime was called for a rejected pod: %+v", tc.name, got)
@@ -219,8 +222,8 @@ func TestCapacity(t *testing.T) {
 	}
 	n.Pod("fourth", plain("fourth"))
 	reason, message := awaitRejected(n, "fourth-node")
-	const full = "Pod was rejected: Node didn't have enough resource: pods, requested: 1, used: 3, " +
-		"capacity: 3"
+	const full = "Pod was rejected: Node didn't have enough resource: pods, requested: 1, " +
+		"used: 3, capacity: 3"
 	if reason != "OutOfpods" || message != full {
 		t.Errorf("rejected with %s: %s", reason, message)
 	}

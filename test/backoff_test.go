@@ -46,7 +46,8 @@ func TestBackOffDoubles(t *testing.T) {
 	}
 	awaitPod(n, "crash-node", func(pod v1.Pod) error {
 		s := statusOf(t, pod, "main")
-		if s.RestartCount != 3 || s.State.Waiting == nil || s.LastTerminationState.Terminated == nil {
+		if s.RestartCount != 3 || s.State.Waiting == nil ||
+			s.LastTerminationState.Terminated == nil {
 			return fmt.Errorf("the container is %+v", s)
 		}
 		return nil

@@ -52,7 +52,8 @@ func twoDevices(name string) string {
 
 // TestKilledInsideACommit kills the agent before each file operation that a commit and the export
 // after it make, those on the state file, on the kubelet's files and on their folders: what is on
-// disk then is the state before or the state after, and the next agent brings the change to its end.
+// disk then is the state before or the state after, and the next agent brings the change to its
+// end.
 func TestKilledInsideACommit(t *testing.T) {
 	if _, err := exec.LookPath("strace"); err != nil {
 		if os.Getenv("CI") == "true" {
@@ -63,10 +64,11 @@ func TestKilledInsideACommit(t *testing.T) {
 	for _, change := range assignmentChanges {
 		ops := fileOps(t, change)
 		for i, op := range ops {
-			t.Run(fmt.Sprintf("%s/%02d %s %s", change.name, i, op.call, op.path), func(t *testing.T) {
-				t.Parallel()
-				killedBefore(t, change, op)
-			})
+			t.Run(fmt.Sprintf("%s/%02d %s %s", change.name, i, op.call, op.path),
+				func(t *testing.T) {
+					t.Parallel()
+					killedBefore(t, change, op)
+				})
 		}
 	}
 }
@@ -256,7 +258,10 @@ func kubeletFilesSound(t *testing.T, n *harness.Node) {
 // exportDecoders are those files, with their decoders.
 func exportDecoders() map[string]func([]byte) error {
 	return map[string]func([]byte) error{
-		checkpoint.FileName: func(raw []byte) error { _, err := checkpoint.Decode(raw); return err },
+		checkpoint.FileName: func(raw []byte) error {
+			_, err := checkpoint.Decode(raw)
+			return err
+		},
 		filepath.Join("device-plugins", devicecheckpoint.FileName): func(raw []byte) error {
 			_, _, err := devicecheckpoint.Decode(raw)
 			return err

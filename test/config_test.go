@@ -57,7 +57,8 @@ func TestBadConfiguration(t *testing.T) {
 		phrases      []string
 	}{
 		{"unknown field", head + "memorySwop: {}\n", nil, []string{"memorySwop"}},
-		{"unknown field below", head + "logging: {formatt: text}\n", nil, []string{"logging.formatt"}},
+		{"unknown field below", head + "logging: {formatt: text}\n", nil,
+			[]string{"logging.formatt"}},
 		{"wrong type", head + "maxPods: many\n", nil, []string{"maxPods", "many"}},
 		{"wrong kind", "apiVersion: v1\nkind: Pod\n", nil, []string{"KubeletConfiguration"}},
 		{"no YAML", "apiVersion: [\n", nil, []string{"YAML"}},
@@ -65,13 +66,15 @@ func TestBadConfiguration(t *testing.T) {
 		{"given twice", head + "maxPods: 1\nmaxPods: 2\n", nil, []string{"maxPods"}},
 		{"bad value", head + "cpuManagerPolicy: dynamic\n", nil, []string{"cpuManagerPolicy"}},
 		{"conflict", head + "cpuManagerPolicy: static\n", nil, []string{"cpu"}},
-		{"bad policy", head + "topologyManagerPolicy: most\n", nil, []string{"topologyManagerPolicy"}},
+		{"bad policy", head + "topologyManagerPolicy: most\n", nil,
+			[]string{"topologyManagerPolicy"}},
 		{"drop-in", head, []string{"--config-dir=" + dropIn}, []string{"10-bad.conf", "maxPods"}},
 		{"unknown flag", head, []string{"--no-such-flag"}, []string{"--no-such-flag"}},
 		{"bad flag value", head, []string{"--max-pods=many"}, []string{"--max-pods"}},
 		{"an argument", head, []string{"serve"}, []string{"serve"}},
 		{"kubeconfig", head, []string{"--kubeconfig=/etc/kubeconfig"}, []string{"--kubeconfig"}},
-		{"no machine", head + "podLogsDir: " + dir + "/logs\n", []string{"--topology-from=/no/such/file"}, []string{"/no/such/file"}},
+		{"no machine", head + "podLogsDir: " + dir + "/logs\n",
+			[]string{"--topology-from=/no/such/file"}, []string{"/no/such/file"}},
 	}
 	for i, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -119,8 +122,8 @@ func TestRuntimeAbsentAtStart(t *testing.T) {
 	last := lastLine(stderr)
 	if code != 1 || !strings.Contains(last, n.Endpoint) ||
 		!strings.Contains(last, "is the runtime running and listening there?") {
-		t.Errorf("exit code %d, want 1, and an error that names the endpoint and what to look at: %s",
-			code, last)
+		t.Errorf("exit code %d, want 1, and an error that names the endpoint and what to look "+
+			"at: %s", code, last)
 	}
 }
 

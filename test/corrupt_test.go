@@ -39,8 +39,8 @@ func damages(good []byte) map[string][]byte {
 	return out
 }
 
-// quarantined waits for the event about a file that was moved aside, and checks that it is kept as it
-// was; nil: it is a folder.
+// quarantined waits for the event about a file that was moved aside, and checks that it is kept as
+// it was; nil: it is a folder.
 func quarantined(t testing.TB, n *harness.Node, path string, content []byte) {
 	t.Helper()
 	aside, err := filepath.Glob(path + ".corrupt-*")
@@ -58,8 +58,8 @@ func quarantined(t testing.TB, n *harness.Node, path string, content []byte) {
 	}
 }
 
-// TestDamagedStateFile damages the state file in many ways, with ten pods running: it is moved aside
-// with an event, and everybody keeps what he has.
+// TestDamagedStateFile damages the state file in many ways, with ten pods running: it is moved
+// aside with an event, and everybody keeps what he has.
 func TestDamagedStateFile(t *testing.T) {
 	t.Parallel()
 	m := newMigrant(t, policies{"static", "Static", "best-effort"})
@@ -184,8 +184,9 @@ func readFile(t testing.TB, path string) []byte {
 	return raw
 }
 
-// TestDamagedKubeletFiles: on the first start after a kubelet, its files that cannot be read are moved
-// aside with an event. Its pod is not restarted, and of what it is known to have nobody gets any.
+// TestDamagedKubeletFiles: on the first start after a kubelet, its files that cannot be read are
+// moved aside with an event. Its pod is not restarted, and of what it is known to have nobody gets
+// any.
 func TestDamagedKubeletFiles(t *testing.T) {
 	const uid, ownCPUs, device = "3b1c7c0e-5b0e-4f0e-9d55-6c1f4a0f2c11", "37-38", "gpu-5"
 	for _, file := range []string{
@@ -222,7 +223,8 @@ func TestDamagedKubeletFiles(t *testing.T) {
 					}
 				}
 				known := byName(assigned(t, n))["own-node"].Containers["main"]
-				if knows := known.CPUs.String() == ownCPUs; knows == (file == cpucheckpoint.FileName) {
+				knows := known.CPUs.String() == ownCPUs
+				if knows == (file == cpucheckpoint.FileName) {
 					t.Errorf("its CPUs are %q", known.CPUs)
 				}
 				if file != filepath.Join("device-plugins", checkpoint.FileName) {
@@ -233,7 +235,8 @@ func TestDamagedKubeletFiles(t *testing.T) {
 						t.Errorf("the plugin was asked %d times", calls)
 					}
 				}
-				main, extra := container(t, n, "own-node", "main"), container(t, n, "new-node", "main")
+				main, extra := container(t, n, "own-node", "main"),
+					container(t, n, "new-node", "main")
 				if both := cpusOf(main).Intersection(cpusOf(extra)); !both.IsEmpty() {
 					t.Errorf("both run on CPUs %s", both)
 				}
@@ -269,8 +272,8 @@ func damage(t *testing.T, path, how string) []byte {
 	return raw
 }
 
-// TestStateFileCannotBeWritten: a pod whose assignment cannot be written waits and says so, nothing is
-// half written, others are not concerned, and the pod runs when the cause is gone.
+// TestStateFileCannotBeWritten: a pod whose assignment cannot be written waits and says so, nothing
+// is half written, others are not concerned, and the pod runs when the cause is gone.
 func TestStateFileCannotBeWritten(t *testing.T) {
 	for name, test := range map[string]struct {
 		// obstruct is in the way of the temporary file until remove.

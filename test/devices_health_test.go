@@ -40,10 +40,12 @@ func awaitHealth(n *harness.Node, pod, want string) {
 
 // awaitNumbers waits until the metrics have these numbers of the resource.
 func awaitNumbers(n *harness.Node, capacity, allocatable int) {
-	n.Eventually(fmt.Sprintf("%d of %d devices are allocatable", allocatable, capacity), func() error {
+	what := fmt.Sprintf("%d of %d devices are allocatable", allocatable, capacity)
+	n.Eventually(what, func() error {
 		text := n.Get("/metrics")
 		for of, want := range map[string]int{"capacity": capacity, "allocatable": allocatable} {
-			line := fmt.Sprintf("numalet_device_plugin_devices{of=%q,resource_name=%q} %d\n", of, theGPU, want)
+			line := fmt.Sprintf("numalet_device_plugin_devices{of=%q,resource_name=%q} %d\n",
+				of, theGPU, want)
 			if !strings.Contains(text, line) {
 				return fmt.Errorf("the metrics lack %s", line)
 			}
@@ -67,16 +69,19 @@ func TestDeviceHealthReachesThePod(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitHealth(n, "train-node", "gpu-0=Healthy gpu-1=Unhealthy")
-	awaitEvent(n, "train-node", "DeviceUnhealthy", "Container main: device gpu-1 of example.com/gpu: unhealthy", 1)
+	awaitEvent(n, "train-node", "DeviceUnhealthy",
+		"Container main: device gpu-1 of example.com/gpu: unhealthy", 1)
 	if err := ctl.SetHealth(t.Context(), true, "gpu-1"); err != nil {
 		t.Fatal(err)
 	}
 	awaitHealth(n, "train-node", "gpu-0=Healthy gpu-1=Healthy")
-	awaitEvent(n, "train-node", "DeviceHealthy", "Container main: device gpu-1 of example.com/gpu: healthy again", 1)
+	awaitEvent(n, "train-node", "DeviceHealthy",
+		"Container main: device gpu-1 of example.com/gpu: healthy again", 1)
 
 	stop()
 	awaitHealth(n, "train-node", "gpu-0=Unknown gpu-1=Unknown")
-	awaitEvent(n, "train-node", "DeviceHealthUnknown", "Container main: device gpu-0, gpu-1 of example.com/gpu: health unknown", 1)
+	awaitEvent(n, "train-node", "DeviceHealthUnknown",
+		"Container main: device gpu-0, gpu-1 of example.com/gpu: health unknown", 1)
 
 	// After a restart of the agent nothing is known until the plugin is back, which is no news.
 	if err := n.Stop(); err != nil {
@@ -88,8 +93,9 @@ func TestDeviceHealthReachesThePod(t *testing.T) {
 	awaitHealth(n, "train-node", "gpu-0=Healthy gpu-1=Healthy")
 	awaitEvent(n, "train-node", "DeviceHealthUnknown", "", 1)
 	awaitEvent(n, "train-node", "DeviceHealthy", "", 1)
-	if pod := n.AwaitPhase("train-node", v1.PodRunning); pod.Status.ContainerStatuses[0].RestartCount != 0 {
-		t.Errorf("the container was restarted: %+v", pod.Status.ContainerStatuses[0])
+	main := n.AwaitPhase("train-node", v1.PodRunning).Status.ContainerStatuses[0]
+	if main.RestartCount != 0 {
+		t.Errorf("the container was restarted: %+v", main)
 	}
 }
 
@@ -135,8 +141,8 @@ func TestTakeoverBetweenPlugins(t *testing.T) {
 func TestDeviceGraces(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
-	n.Args = append(n.Args, "--device-plugin-capacity-grace=6s", "--device-plugin-allocatable-grace=3s",
-		"--device-plugin-dial-timeout=500ms")
+	n.Args = append(n.Args, "--device-plugin-capacity-grace=6s",
+		"--device-plugin-allocatable-grace=3s", "--device-plugin-dial-timeout=500ms")
 	n.Start()
 	_, stop := n.Plugin(theGPU, "--devices=3")
 	awaitNumbers(n, 3, 3)
@@ -168,7 +174,8 @@ func TestListEndsWhileThePluginLives(t *testing.T) {
 	n.Start()
 	ctl, _ := n.Plugin(theGPU, "--devices=3")
 	awaitNumbers(n, 3, 3)
-	if err := ctl.Fault(t.Context(), pluginsim.Fault{RPC: pluginsim.List, Code: "INTERNAL", Count: 1}); err != nil {
+	once := pluginsim.Fault{RPC: pluginsim.List, Code: "INTERNAL", Count: 1}
+	if err := ctl.Fault(t.Context(), once); err != nil {
 		t.Fatal(err)
 	}
 	n.Eventually("the list is asked for again", func() error {
@@ -201,10 +208,13 @@ func TestAdviceIsOnlyAdvice(t *testing.T) {
 		fault pluginsim.Fault
 		want  string
 	}{
-		"error":     {pluginsim.Fault{Code: "INTERNAL", Message: "no idea"}, "no idea"},
-		"timeout":   {pluginsim.Fault{Delay: metav1.Duration{Duration: 2 * time.Second}}, "DeadlineExceeded"},
-		"few":       {pluginsim.Fault{Lie: pluginsim.Few}, "1 of its devices can be used where 2 were asked for"},
-		"foreign":   {pluginsim.Fault{Lie: pluginsim.Foreign}, "devices that it does not list: foreign-gpu-"},
+		"error": {pluginsim.Fault{Code: "INTERNAL", Message: "no idea"}, "no idea"},
+		"timeout": {pluginsim.Fault{Delay: metav1.Duration{Duration: 2 * time.Second}},
+			"DeadlineExceeded"},
+		"few": {pluginsim.Fault{Lie: pluginsim.Few},
+			"1 of its devices can be used where 2 were asked for"},
+		"foreign": {pluginsim.Fault{Lie: pluginsim.Foreign},
+			"devices that it does not list: foreign-gpu-"},
 		"unhealthy": {pluginsim.Fault{Lie: pluginsim.Broken}, "unhealthy devices: gpu-7"},
 		"empty":     {pluginsim.Fault{Lie: pluginsim.Empty}, "its preference names no container"},
 	} {

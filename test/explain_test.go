@@ -49,13 +49,14 @@ func TestExplain(t *testing.T) {
 	})
 	for pod, want := range map[string][]string{
 		"good-node": {
-			"Pod default/good-node: admitted", "main: 4 exclusive CPUs (gets ", "1 example.com/nic (gets ",
+			"Pod default/good-node: admitted", "main: 4 exclusive CPUs (gets ",
+			"1 example.com/nic (gets ",
 			"example.com/nic: 4 of 4 (1 of 1 on each of nodes 0-3)", "all together: node ",
 		},
 		"torn-node": {
 			"Pod default/torn-node: rejected, TopologyAffinityError",
-			"What is in the way: example.com/nic of container main: 2 asked for on one NUMA node, " +
-				"and the largest has 1",
+			"What is in the way: example.com/nic of container main: 2 asked for on one NUMA " +
+				"node, and the largest has 1",
 			"- container main with 1 example.com/nic instead of 2",
 			"- the pod as it is, with topologyManagerPolicy: best-effort",
 		},

@@ -21,8 +21,8 @@ func TestPluginCalls(t *testing.T) {
 	const (
 		waits        = "WaitingForDevicePlugin"
 		unregistered = "no device plugin has registered " + gpu
-		disconnected = "the device plugin of " + gpu + " is disconnected"
-		broken       = disconnected + ": plugin on example.com_gpu.sock: "
+		lost         = "the device plugin of " + gpu + " is disconnected"
+		cut          = lost + ": plugin on example.com_gpu.sock: "
 		asked        = "no answer yet from the device plugin of " + gpu
 		failed       = "the device plugin of " + gpu + " failed: rpc error"
 	)
@@ -36,11 +36,11 @@ func TestPluginCalls(t *testing.T) {
 		"Register fails":                {pluginsim.Register, away, waits, unregistered},
 		"Register slow":                 {pluginsim.Register, slow, "", ""},
 		"serves late":                   {pluginsim.Serve, slow, "", ""},
-		"GetDevicePluginOptions hangs":  {pluginsim.Options, hang, waits, disconnected + ": waiting for"},
-		"GetDevicePluginOptions fails":  {pluginsim.Options, away, waits, broken + "GetDevicePlugin"},
+		"GetDevicePluginOptions hangs":  {pluginsim.Options, hang, waits, lost + ": waiting for"},
+		"GetDevicePluginOptions fails":  {pluginsim.Options, away, waits, cut + "GetDevicePlugin"},
 		"GetDevicePluginOptions slow":   {pluginsim.Options, slow, "", ""},
-		"ListAndWatch hangs":            {pluginsim.List, hang, waits, disconnected + ": waiting for"},
-		"ListAndWatch fails":            {pluginsim.List, away, waits, broken + "ListAndWatch: rpc"},
+		"ListAndWatch hangs":            {pluginsim.List, hang, waits, lost + ": waiting for"},
+		"ListAndWatch fails":            {pluginsim.List, away, waits, cut + "ListAndWatch: rpc"},
 		"ListAndWatch slow":             {pluginsim.List, slow, "", ""},
 		"GetPreferredAllocation hangs":  {pluginsim.Preferred, hang, "", ""},
 		"GetPreferredAllocation fails":  {pluginsim.Preferred, away, "", ""},
@@ -85,17 +85,21 @@ func TestPluginSaysNo(t *testing.T) {
 		message string
 	}{
 		"error": {
-			pluginsim.Fault{RPC: pluginsim.Allocate, Code: "INTERNAL", Message: "device is on fire"},
+			pluginsim.Fault{
+				RPC: pluginsim.Allocate, Code: "INTERNAL", Message: "device is on fire",
+			},
 			"Allocate failed due to rpc error: code = Internal desc = device is on fire, " +
 				"which is unexpected",
 		},
 		"nothing in the answer": {
 			pluginsim.Fault{RPC: pluginsim.Allocate, Lie: pluginsim.Empty},
-			"Allocate failed due to no containers return in allocation response , which is unexpected",
+			"Allocate failed due to no containers return in allocation response , " +
+				"which is unexpected",
 		},
 		"no devices at all": {
 			pluginsim.Fault{RPC: pluginsim.List, Lie: pluginsim.Empty},
-			"Allocate failed due to no healthy devices present; cannot allocate unhealthy devices " +
+			"Allocate failed due to no healthy devices present; cannot allocate " +
+				"unhealthy devices " +
 				gpu + ", which is unexpected",
 		},
 	} {
@@ -213,7 +217,8 @@ func TestAgentComesBack(t *testing.T) {
 			ctl, stop := s.Plugin(gpu, "--devices=3")
 			s.Start()
 			inits := workload{name: "inits", main: need{cpus: "2", gpus: 1},
-				init: &need{cpus: "4", gpus: 1, script: "exit=0"}, sidecar: &need{cpus: "1", gpus: 1}}
+				init:    &need{cpus: "4", gpus: 1, script: "exit=0"},
+				sidecar: &need{cpus: "1", gpus: 1}}
 			s.want(user, inits)
 			s.settles()
 			s.runs(user)
@@ -236,7 +241,8 @@ func TestAgentComesBack(t *testing.T) {
 				s.want(other)
 			case "plugin away":
 				s.Pod(late.name, late.manifest())
-				s.waits(late, "WaitingForDevicePlugin", "the device plugin of "+gpu+" is disconnected")
+				s.waits(late, "WaitingForDevicePlugin",
+					"the device plugin of "+gpu+" is disconnected")
 				ctl, _ = s.Plugin(gpu, "--devices=4")
 				s.wants = append(s.wants, late)
 			case "plugin with other devices":

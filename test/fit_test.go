@@ -100,8 +100,8 @@ func TestFitAsksTheAgent(t *testing.T) {
 	}
 	// The event goes on where the status ends.
 	n.Eventually("the event says what would fit", func() error {
-		event := `reason="TopologyAffinityError" message="Resources cannot be allocated with Topology ` +
-			`locality; example.com/nic of container main: 2 asked for on one NUMA node`
+		event := `reason="TopologyAffinityError" message="Resources cannot be allocated with ` +
+			`Topology locality; example.com/nic of container main: 2 asked for on one NUMA node`
 		if tail := n.LogTail(500); !strings.Contains(tail, event) {
 			return errors.New("there is no event " + event)
 		}
@@ -118,12 +118,14 @@ func TestFitAsksTheAgent(t *testing.T) {
 		body, query, say string
 		code             int
 	}{
-		"no pod":    {"kind: Service\napiVersion: v1\n", "", "want Pods", http.StatusBadRequest},
-		"count":     {first, "?count=0", "want a number from 1", http.StatusBadRequest},
-		"ask":       {first, "?ask-plugins=maybe", "true or false", http.StatusBadRequest},
-		"too large": {strings.Repeat("# no end\n", 200000), "", "ask about fewer", http.StatusRequestEntityTooLarge},
+		"no pod": {"kind: Service\napiVersion: v1\n", "", "want Pods", http.StatusBadRequest},
+		"count":  {first, "?count=0", "want a number from 1", http.StatusBadRequest},
+		"ask":    {first, "?ask-plugins=maybe", "true or false", http.StatusBadRequest},
+		"too large": {strings.Repeat("# no end\n", 200000), "", "ask about fewer",
+			http.StatusRequestEntityTooLarge},
 	} {
-		resp, err := http.Post(n.URL("/debug/fit"+tc.query), "application/yaml", strings.NewReader(tc.body))
+		resp, err := http.Post(n.URL("/debug/fit"+tc.query), "application/yaml",
+			strings.NewReader(tc.body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,7 +133,8 @@ func TestFitAsksTheAgent(t *testing.T) {
 		_, _ = text.ReadFrom(resp.Body)
 		resp.Body.Close()
 		if resp.StatusCode != tc.code || !strings.Contains(text.String(), tc.say) {
-			t.Errorf("%s: %s %s, want %d with %q", name, resp.Status, text.String(), tc.code, tc.say)
+			t.Errorf("%s: %s %s, want %d with %q",
+				name, resp.Status, text.String(), tc.code, tc.say)
 		}
 	}
 	// What the agent has recorded can be asked about without it.
@@ -168,7 +171,8 @@ func TestFitWithoutAnAgent(t *testing.T) {
 			t.Errorf("code %d, %q, lacks %q:\n%s", code, complaint, part, out)
 		}
 	}
-	if out, _, code = fits(t, pod, with("--devices=example.com/gpu=8@0-3", "--count=max")...); code != 0 ||
+	out, _, code = fits(t, pod, with("--devices=example.com/gpu=8@0-3", "--count=max")...)
+	if code != 0 ||
 		!strings.HasPrefix(out, "8 copies fit.\n") || !strings.Contains(out, "Why not one more") ||
 		!strings.Contains(out, "1 asked for, none is free") {
 		t.Errorf("how many: code %d\n%s", code, out)
@@ -218,7 +222,8 @@ func TestFitWithoutAnAgent(t *testing.T) {
 		out, complaint, code := fits(t, pod, with(tc.args...)...)
 		if code != 2 || out != "" || !strings.Contains(complaint, tc.say) ||
 			strings.Count(complaint, "\n") != 1 {
-			t.Errorf("%v: code %d, %q, %q; want one line with %q", tc.args, code, out, complaint, tc.say)
+			t.Errorf("%v: code %d, %q, %q; want one line with %q",
+				tc.args, code, out, complaint, tc.say)
 		}
 	}
 	if raw, err := os.ReadFile(state); err != nil || string(raw) != "not a state" {

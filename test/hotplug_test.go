@@ -48,8 +48,8 @@ func (h hotplug) write(name, text string) {
 	}
 }
 
-// online takes all other CPUs offline. Of those the kernel forgets core and socket, and what is left
-// of a core is another list of siblings.
+// online takes all other CPUs offline. Of those the kernel forgets core and socket, and what is
+// left of a core is another list of siblings.
 func (h hotplug) online(list string) {
 	h.t.Helper()
 	set := cpus(h.t, list)
@@ -144,10 +144,12 @@ func TestHotplug(t *testing.T) {
 	}
 
 	h.online("0,2-6") // 1 is the container's own
-	awaitEvent(n, "own-node", "CPUOffline", "CPUs 1 of container main are offline: it runs on 5 alone", 1)
+	awaitEvent(n, "own-node", "CPUOffline",
+		"CPUs 1 of container main are offline: it runs on 5 alone", 1)
 	awaitShared(n, "shared-node", "0,2-4,6")
 	h.online("0-3,5-7") // 4 is reserved
-	awaitEvent(n, "own-node", "CPUOnline", "CPUs 1 of container main are online again: it runs on 1,5", 1)
+	awaitEvent(n, "own-node", "CPUOnline",
+		"CPUs 1 of container main are online again: it runs on 1,5", 1)
 	awaitShared(n, "shared-node", "0,2-3,6-7")
 	if got := calls(n, call{method: "UpdateContainerResources"}); len(got) != updates {
 		t.Errorf("containers were updated, although only offline CPUs differ: %+v", got[updates:])
@@ -162,8 +164,8 @@ func TestHotplug(t *testing.T) {
 	}
 }
 
-// TestRestartWhileCPUsAreOffline: the agent starts on a machine that has lost CPUs of a container. It
-// says so, adopts the pod, and a restarted container has what is left.
+// TestRestartWhileCPUsAreOffline: the agent starts on a machine that has lost CPUs of a container.
+// It says so, adopts the pod, and a restarted container has what is left.
 func TestRestartWhileCPUsAreOffline(t *testing.T) {
 	t.Parallel()
 	n, h := hotplugNode(t)
@@ -174,7 +176,8 @@ func TestRestartWhileCPUsAreOffline(t *testing.T) {
 	h.online("0-4,6-7") // without 5
 	n.Start()
 	n.AwaitPhase("own-node", v1.PodRunning)
-	awaitEvent(n, "own-node", "CPUOffline", "CPUs 5 of container main are offline: it runs on 1 alone", 1)
+	awaitEvent(n, "own-node", "CPUOffline",
+		"CPUs 5 of container main are offline: it runs on 1 alone", 1)
 	if now := container(t, n, "own-node", "main"); now.ID != before.ID {
 		t.Errorf("the container was restarted: %+v, was %+v", now, before)
 	}
@@ -184,5 +187,6 @@ func TestRestartWhileCPUsAreOffline(t *testing.T) {
 		t.Errorf("another container has %s, want the core 2,6", got)
 	}
 	h.online("0-7")
-	awaitEvent(n, "own-node", "CPUOnline", "CPUs 5 of container main are online again: it runs on 1,5", 1)
+	awaitEvent(n, "own-node", "CPUOnline",
+		"CPUs 5 of container main are online again: it runs on 1,5", 1)
 }

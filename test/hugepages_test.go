@@ -17,11 +17,12 @@ func sysfs(t *testing.T, pages int) (root string) {
 	t.Helper()
 	root = t.TempDir()
 	for path, text := range map[string]string{
-		"proc/meminfo":                                              "MemTotal: 16777216 kB\n",
-		"sys/devices/system/cpu/online":                             "0-3\n",
-		"sys/devices/system/cpu/present":                            "0-3\n",
-		"sys/devices/system/node/node0/cpulist":                     "0-3\n",
-		"sys/devices/system/node/node0/meminfo":                     "Node 0 MemTotal: 16777216 kB\n",
+		"proc/meminfo":                          "MemTotal: 16777216 kB\n",
+		"sys/devices/system/cpu/online":         "0-3\n",
+		"sys/devices/system/cpu/present":        "0-3\n",
+		"sys/devices/system/node/node0/cpulist": "0-3\n",
+		"sys/devices/system/node/node0/meminfo": "Node 0 MemTotal: 16777216 " +
+			"kB\n",
 		"sys/devices/system/node/node0/distance":                    "10\n",
 		"sys/devices/system/node/node0/hugepages/" + pool:           fmt.Sprintln(pages),
 		"sys/devices/system/cpu/cpu0/topology/core_id":              "0\n",

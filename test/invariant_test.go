@@ -387,7 +387,8 @@ func runs(w workload, state sim.State, given allocation.Pod) error {
 func sameIDs(got []string, given allocation.Container, resource string) bool {
 	for _, d := range given.Devices {
 		if d.Resource == resource {
-			return slices.Equal(slices.SortedFunc(slices.Values(got), deviceplugin.CompareIDs), d.IDs)
+			return slices.Equal(slices.SortedFunc(slices.Values(got), deviceplugin.CompareIDs),
+				d.IDs)
 		}
 	}
 	return len(got) == 0

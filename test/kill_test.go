@@ -82,7 +82,8 @@ func slowRuntime(t testing.TB, n *harness.Node) {
 	} {
 		for _, after := range []bool{false, true} {
 			err := n.Runtime.SetFault(sim.Fault{
-				Method: method, After: after, Delay: metav1.Duration{Duration: 3 * time.Millisecond},
+				Method: method, After: after,
+				Delay: metav1.Duration{Duration: 3 * time.Millisecond},
 			})
 			if err != nil {
 				t.Fatal(err)

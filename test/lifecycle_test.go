@@ -128,7 +128,8 @@ func TestFailedInitContainer(t *testing.T) {
   initContainers: [{name: init, image: sim.local/app}]
   containers: [{name: main, image: sim.local/app}]`
 	n.Pod("never", manifest("never", fmt.Sprintf(spec, "Never"), "init: exit=5 after=1ms"))
-	n.Pod("again", manifest("again", fmt.Sprintf(spec, "Always"), "init: exit=5 after=1ms attempts=2"))
+	n.Pod("again",
+		manifest("again", fmt.Sprintf(spec, "Always"), "init: exit=5 after=1ms attempts=2"))
 
 	never := n.AwaitPhase("never-node", v1.PodFailed)
 	if term := statusOf(t, never, "init").State.Terminated; term == nil || term.ExitCode != 5 {
@@ -174,7 +175,8 @@ func TestSidecarStartsBeforeAndEndsAfter(t *testing.T) {
 	)
 	n.RemovePod("app")
 	n.AwaitGone("app-node")
-	inOrder(t, n, call{"StopContainer", "app-node", "main"}, call{"StopContainer", "app-node", "side"})
+	inOrder(t, n, call{"StopContainer", "app-node", "main"},
+		call{"StopContainer", "app-node", "side"})
 }
 
 func TestSidecarIsRestarted(t *testing.T) {
@@ -239,10 +241,11 @@ func TestRestartPolicies(t *testing.T) {
 	for i, tc := range tests {
 		pod := awaitPod(n, name(i)+"-node", func(pod v1.Pod) error {
 			s := statusOf(t, pod, "main")
-			if again := s.State.Running != nil && s.RestartCount > 0; pod.Status.Phase != tc.phase ||
+			if again := s.State.Running != nil &&
+				s.RestartCount > 0; pod.Status.Phase != tc.phase ||
 				again != tc.again {
-				return fmt.Errorf("%s with exit code %d: phase %s, container %+v", tc.policy, tc.code,
-					pod.Status.Phase, s)
+				return fmt.Errorf("%s with exit code %d: phase %s, container %+v", tc.policy,
+					tc.code, pod.Status.Phase, s)
 			}
 			return nil
 		})
@@ -255,7 +258,8 @@ func TestRestartPolicies(t *testing.T) {
 		if tc.code == 0 {
 			reason = "Completed"
 		}
-		if term == nil || term.ExitCode != tc.code || term.Reason != reason || term.Message != "bye" {
+		if term == nil || term.ExitCode != tc.code || term.Reason != reason ||
+			term.Message != "bye" {
 			t.Errorf("%s with exit code %d: the end was recorded as %+v", tc.policy, tc.code, term)
 		}
 	}
@@ -264,8 +268,10 @@ func TestRestartPolicies(t *testing.T) {
 		if tc.again {
 			want = 2
 		}
-		if got := len(calls(n, call{method: "StartContainer", pod: name(i) + "-node"})); got != want {
-			t.Errorf("%s with exit code %d: started %d times, want %d", tc.policy, tc.code, got, want)
+		started := calls(n, call{method: "StartContainer", pod: name(i) + "-node"})
+		if got := len(started); got != want {
+			t.Errorf("%s with exit code %d: started %d times, want %d",
+				tc.policy, tc.code, got, want)
 		}
 	}
 }
@@ -318,7 +324,8 @@ func TestConditions(t *testing.T) {
 		t.Helper()
 		awaitPod(n, "app-node", func(pod v1.Pod) error {
 			if diff := cmp.Diff(want, conditionsOf(pod)); diff != "" || pod.Status.Phase != phase {
-				return fmt.Errorf("%s: %s, conditions (-want +got):\n%s", what, pod.Status.Phase, diff)
+				return fmt.Errorf("%s: %s, conditions (-want +got):\n%s",
+					what, pod.Status.Phase, diff)
 			}
 			return nil
 		})

@@ -109,7 +109,8 @@ func TestVolumes(t *testing.T) {
     - {name: scratch, mountPath: /part, subPath: a/b}
     - {name: host, mountPath: /host, readOnly: true}
     - {name: made, mountPath: /made}`, host)))
-	n.Pod("wrong", manifest("wrong", `volumes: [{name: host, hostPath: {path: /none/at/all, type: Directory}}]
+	n.Pod("wrong", manifest("wrong", `volumes:
+  - {name: host, hostPath: {path: /none/at/all, type: Directory}}
   containers:
   - {name: main, image: sim.local/app, volumeMounts: [{name: host, mountPath: /host}]}`))
 	pod := n.AwaitPhase("app-node", v1.PodRunning)
@@ -162,7 +163,8 @@ func TestSecurityAndNamespaces(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
 	n.Start()
-	n.Pod("safe", manifest("safe", `securityContext: {runAsUser: 1000, runAsGroup: 1001, fsGroup: 2000, supplementalGroups: [3000]}
+	n.Pod("safe", manifest("safe", `securityContext:
+    {runAsUser: 1000, runAsGroup: 1001, fsGroup: 2000, supplementalGroups: [3000]}
   containers:
   - name: main
     image: sim.local/app
@@ -214,7 +216,8 @@ func TestSecurityAndNamespaces(t *testing.T) {
 			t.Errorf("namespaces of %s: %+v", sb.Pod, options)
 		}
 	}
-	if !container(t, n, "host-node", "main").Config.GetLinux().GetSecurityContext().GetPrivileged() {
+	security := container(t, n, "host-node", "main").Config.GetLinux().GetSecurityContext()
+	if !security.GetPrivileged() {
 		t.Error("the privileged container is not")
 	}
 	if host.Status.PodIP != host.Status.HostIP {
@@ -269,7 +272,8 @@ func TestImages(t *testing.T) {
 	n.AwaitPhase("always-node", v1.PodRunning)
 
 	never := awaitReason(n, "never-node", "ErrImageNeverPull")
-	const absentImage = `Container image "sim.local/absent:v1" is not present with pull policy of Never`
+	const absentImage = `Container image "sim.local/absent:v1" ` +
+		`is not present with pull policy of Never`
 	if never.Message != absentImage {
 		t.Errorf("message %q, want %q", never.Message, absentImage)
 	}

@@ -29,7 +29,8 @@ func (p policies) String() string { return p.cpu + "+" + p.memory + "+" + p.topo
 func allPolicies() (out []policies) {
 	for _, cpu := range []string{"none", "static"} {
 		for _, memory := range []string{"None", "Static"} {
-			for _, topology := range []string{"none", "best-effort", "restricted", "single-numa-node"} {
+			for _, topology := range []string{"none", "best-effort", "restricted",
+				"single-numa-node"} {
 				out = append(out, policies{cpu, memory, topology})
 			}
 		}
@@ -78,7 +79,8 @@ func TestEveryPolicyChange(t *testing.T) {
 		part := walk[i*240/shards : (i+1)*240/shards+1]
 		t.Run(fmt.Sprintf("part %d", i), func(t *testing.T) {
 			t.Parallel()
-			// In the first part, which begins with policies none, nobody has anything of its own yet.
+			// In the first part, which begins with policies none, nobody has anything of its own
+			// yet.
 			m := newMigrant(t, part[0])
 			if i > 0 {
 				m = newMigrant(t, policies{"static", "Static", "best-effort"})
@@ -113,17 +115,20 @@ type migrant struct {
 
 // tenPods are what runs. Some get no place under the narrower policies, and keep what they have.
 var tenPods = map[string]string{
-	"plain":  plain("plain"),
-	"burst":  manifest("burst", "containers: [{name: main, image: sim.local/app, resources: {requests: {cpu: 500m}, limits: {cpu: 2}}}]"),
-	"part":   limited("part", "cpu: 1500m, memory: 1Gi, "+nic+": 1"),
-	"own":    limited("own", "cpu: 4, memory: 1Gi"),
-	"card":   limited("card", "cpu: 4, memory: 2Gi, "+gpu+": 2"),
-	"only":   manifest("only", "containers: [{name: main, image: sim.local/app, resources: {limits: {"+gpu+": 1}}}]"),
+	"plain": plain("plain"),
+	"burst": manifest("burst", "containers: [{name: main, image: sim.local/app, resources: "+
+		"{requests: {cpu: 500m}, limits: {cpu: 2}}}]"),
+	"part": limited("part", "cpu: 1500m, memory: 1Gi, "+nic+": 1"),
+	"own":  limited("own", "cpu: 4, memory: 1Gi"),
+	"card": limited("card", "cpu: 4, memory: 2Gi, "+gpu+": 2"),
+	"only": manifest("only",
+		"containers: [{name: main, image: sim.local/app, resources: {limits: {"+gpu+": 1}}}]"),
 	"large":  limited("large", "cpu: 2, memory: 40Gi"),
 	"pages":  limited("pages", "cpu: 1, memory: 1Gi, hugepages-2Mi: 512Mi"),
 	"spread": limited("spread", "cpu: 18, memory: 70Gi"),
 	"stages": manifest("stages", `initContainers:
-  - {name: side, image: sim.local/app, restartPolicy: Always, resources: {limits: {cpu: 1, memory: 1Gi}}}
+  - {name: side, image: sim.local/app, restartPolicy: Always,
+     resources: {limits: {cpu: 1, memory: 1Gi}}}
   - {name: init, image: sim.local/app, resources: {limits: {cpu: 4, memory: 2Gi, `+gpu+`: 1}}}
   containers:
   - {name: main, image: sim.local/app, resources: {limits: {cpu: 2, memory: 1Gi, `+gpu+`: 1}}}`,
@@ -180,7 +185,8 @@ func (m *migrant) restart(change func()) {
 			return err
 		}
 		for name := range tenPods {
-			if st := pods[name+"-node"].Status; st.Phase != v1.PodRunning || len(st.ContainerStatuses) == 0 {
+			if st := pods[name+"-node"].Status; st.Phase != v1.PodRunning ||
+				len(st.ContainerStatuses) == 0 {
 				return fmt.Errorf("%s is %q: %s %s", name, st.Phase, st.Reason, st.Message)
 			}
 		}
@@ -349,7 +355,8 @@ func (m *migrant) devicesExported() (errs []error) {
 		for _, c := range pod.Containers {
 			for _, d := range c.Devices {
 				if !devices.HasAll(d.IDs...) {
-					errs = append(errs, fmt.Errorf("devices %v, which are assigned, are not among %v", d.IDs, devices))
+					errs = append(errs, fmt.Errorf("devices %v, which are assigned, are not "+
+						"among %v", d.IDs, devices))
 				}
 			}
 		}
@@ -370,7 +377,8 @@ func (m *migrant) admits(name string) {
 	m.Pod("extra", limited("extra", "cpu: 2, memory: 1Gi, "+gpu+": 1"))
 	m.AwaitPhase("extra-node", v1.PodRunning)
 	c := container(m.t, m.Node, "extra-node", "main")
-	if got := cpusOf(c).Size(); got != 2 && m.policies.cpu == "static" || len(devicesOf(c, gpu)) != 1 {
+	if got := cpusOf(c).Size(); got != 2 && m.policies.cpu == "static" ||
+		len(devicesOf(c, gpu)) != 1 {
 		m.t.Errorf("%s: a new pod runs on %q with %v", name, c.CPUs, devicesOf(c, gpu))
 	}
 	if static := m.policies.memory == "Static"; static == (c.Mems == "") {

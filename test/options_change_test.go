@@ -30,15 +30,16 @@ func TestEveryOptionChange(t *testing.T) {
 			m.Settings["systemReserved"] = map[string]string{"cpu": "1", "memory": memory}
 			var list []any
 			for node, size := range nodes {
-				list = append(list, map[string]any{"numaNode": node, "limits": map[string]string{"memory": size}})
+				list = append(list,
+					map[string]any{"numaNode": node, "limits": map[string]string{"memory": size}})
 			}
 			m.Settings["reservedMemory"] = list
 		}
 	}
 	full := "nodes:\n"
 	for node := range 4 {
-		full += fmt.Sprintf("- {id: %d, cpus: \"%d-%d,%d-%d\", memory: 64Gi, hugepages: {2Mi: 512, 1Gi: 4}}\n",
-			node, 8*node, 8*node+7, 8*node+32, 8*node+39)
+		full += fmt.Sprintf("- {id: %d, cpus: \"%d-%d,%d-%d\", memory: 64Gi, hugepages: {2Mi: "+
+			"512, 1Gi: 4}}\n", node, 8*node, 8*node+7, 8*node+32, 8*node+39)
 	}
 	full += "cores: [\"0-31+32-63\"]\n"
 	machine := func(text, online string) func() {
@@ -73,7 +74,8 @@ func TestEveryOptionChange(t *testing.T) {
 		{"pod scope", set("topologyManagerScope", "pod"), false},
 		{"container scope", set("topologyManagerScope", "container"), false},
 		{"prefer-closest-numa-nodes",
-			set("topologyManagerPolicyOptions", map[string]string{"prefer-closest-numa-nodes": "true"}), false},
+			set("topologyManagerPolicyOptions",
+				map[string]string{"prefer-closest-numa-nodes": "true"}), false},
 		{"other reserved CPUs, which pods have", set("reservedSystemCPUs", "1-3,33-40"), false},
 		{"computed again", set("reservedSystemCPUs", ""), false},
 		{"more memory reserved", reserved("10Gi", "5Gi", "5220Mi"), false},
@@ -82,7 +84,8 @@ func TestEveryOptionChange(t *testing.T) {
 		{"the machine from a file", machine(full, "0-63"), false},
 		{"less memory", machine(strings.ReplaceAll(full, "64Gi", "16Gi"), "0-63"), true},
 		{"more memory", machine(strings.ReplaceAll(full, "64Gi", "128Gi"), "0-63"), false},
-		{"no huge pages", machine(strings.ReplaceAll(full, ", hugepages: {2Mi: 512, 1Gi: 4}", ""), "0-63"), false},
+		{"no huge pages", machine(strings.ReplaceAll(full, ", hugepages: {2Mi: 512, 1Gi: 4}", ""),
+			"0-63"), false},
 		{"fewer CPUs", machine(full+"offline: \"8-11,40-43\"\n", "0-7,12-39,44-63"), false},
 		{"fewer nodes", machine(strings.Join(slices.Delete(slices.Clone(lines), 3, 6), "")+
 			"cores: [\"0-15+32-47\"]\n", "0-15,32-47"), true},

@@ -47,7 +47,8 @@ func TestPodResources(t *testing.T) {
 		for _, id := range pod.Containers[0].CpuIds {
 			cpus = append(cpus, int(id))
 		}
-		if got := cpuset.New(cpus...).String(); row.Exclusive && got != row.CPUs || !row.Exclusive && got != "" {
+		if got := cpuset.New(cpus...).String(); row.Exclusive && got != row.CPUs ||
+			!row.Exclusive && got != "" {
 			t.Errorf("%s: cpu_ids %s, placement %+v", pod.Name, got, row)
 		}
 		var devices []string

@@ -68,7 +68,8 @@ func (w *watched) once(ctx context.Context) {
 		Instance: w.mirror.Instance, Generation: w.mirror.Generation, Allocatable: true,
 	}
 	w.mu.Unlock()
-	stream, err := watchv1.NewPodResourcesWatcherClient(w.conn).Watch(ctx, req, grpc.WaitForReady(true))
+	stream, err := watchv1.NewPodResourcesWatcherClient(w.conn).Watch(ctx, req,
+		grpc.WaitForReady(true))
 	for err == nil {
 		var r *watchv1.WatchResponse
 		if r, err = stream.Recv(); err == nil {
@@ -92,18 +93,21 @@ func (w *watched) apply(r *watchv1.WatchResponse) {
 func (w *watched) agrees() (pods int, err error) {
 	lister := podresourcesv1.NewPodResourcesListerClient(w.conn)
 	var header metadata.MD
-	list, err := lister.List(context.Background(), &podresourcesv1.ListPodResourcesRequest{}, grpc.Header(&header))
+	list, err := lister.List(context.Background(), &podresourcesv1.ListPodResourcesRequest{},
+		grpc.Header(&header))
 	if err != nil {
 		return 0, err
 	}
-	all, err := lister.GetAllocatableResources(context.Background(), &podresourcesv1.AllocatableResourcesRequest{})
+	all, err := lister.GetAllocatableResources(context.Background(),
+		&podresourcesv1.AllocatableResourcesRequest{})
 	if err != nil {
 		return 0, err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	at := header.Get(watchv1.InstanceHeader)[0] + " " + header.Get(watchv1.GenerationHeader)[0]
-	if got := w.mirror.Instance + " " + strconv.FormatUint(w.mirror.Generation, 10); got != at || !w.mirror.Complete {
+	if got := w.mirror.Instance + " " + strconv.FormatUint(w.mirror.Generation, 10); got != at ||
+		!w.mirror.Complete {
 		return 0, fmt.Errorf("the watch is at %s, List at %s", got, at)
 	}
 	var has podresourcesv1.ListPodResourcesResponse
@@ -113,7 +117,8 @@ func (w *watched) agrees() (pods int, err error) {
 	if !proto.Equal(&has, list) {
 		return 0, fmt.Errorf("the watch has %v, List %v", &has, list)
 	}
-	if got := w.mirror.Allocatable(); !slices.Equal(got.CpuIds, all.CpuIds) || len(got.Devices) != len(all.Devices) {
+	if got := w.mirror.Allocatable(); !slices.Equal(got.CpuIds, all.CpuIds) ||
+		len(got.Devices) != len(all.Devices) {
 		return 0, fmt.Errorf("the watch has allocatable %v, GetAllocatableResources %v", got, all)
 	}
 	return len(list.PodResources), nil
@@ -208,7 +213,8 @@ func TestPodResourcesCommand(t *testing.T) {
 		!strings.Contains(lines[1], "own-node") || !strings.Contains(lines[1], "example.com/gpu=") {
 		t.Errorf("table:\n%s", out)
 	}
-	asJSON, err := exec.Command(binary, "podresources", socket, "-o", "json", "--allocatable").Output()
+	asJSON, err := exec.Command(binary, "podresources", socket,
+		"-o", "json", "--allocatable").Output()
 	if err != nil || bytes.Count(asJSON, []byte("device_ids")) != 2 {
 		t.Errorf("JSON: %v\n%s", err, asJSON)
 	}
@@ -245,7 +251,8 @@ func TestPodResourcesCommand(t *testing.T) {
 	for _, bad := range [][]string{
 		{"--socket=" + n.Dir + "/none"}, {socket, "-o", "yaml"}, {socket, "-n", "default"},
 	} {
-		out, err := exec.Command(binary, append([]string{"podresources"}, bad...)...).CombinedOutput()
+		out, err := exec.Command(binary,
+			append([]string{"podresources"}, bad...)...).CombinedOutput()
 		if err == nil || bytes.Count(bytes.TrimSpace(out), []byte("\n")) != 0 {
 			t.Errorf("%v: %v\n%s", bad, err, out)
 		}

@@ -140,7 +140,8 @@ func awaitPod(n *harness.Node, name string, check func(v1.Pod) error) v1.Pod {
 func awaitReason(n *harness.Node, name, reason string) v1.ContainerStateWaiting {
 	var waiting v1.ContainerStateWaiting
 	awaitPod(n, name, func(pod v1.Pod) error {
-		for _, s := range append(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses...) {
+		for _, s := range append(pod.Status.InitContainerStatuses,
+			pod.Status.ContainerStatuses...) {
 			if s.State.Waiting != nil && s.State.Waiting.Reason == reason {
 				waiting = *s.State.Waiting
 				return nil

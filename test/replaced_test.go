@@ -53,15 +53,17 @@ func TestReplacedPod(t *testing.T) {
 	}
 }
 
-// TestGraceOnlyShrinks: while a pod terminates a shorter grace period counts, a longer one does not.
+// TestGraceOnlyShrinks: while a pod terminates a shorter grace period counts, a longer one does
+// not.
 func TestGraceOnlyShrinks(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
 	n.Start()
 	pod := func(grace int) string {
-		return fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "app", "uid": "u1",
-"annotations": {%q: "term=ignore"}}, "spec": {"terminationGracePeriodSeconds": %d,
-"containers": [{"name": "main", "image": "sim.local/app"}]}}`, sim.AnnotationPrefix+"main", grace)
+		return fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod",
+"metadata": {"name": "app", "uid": "u1", "annotations": {%q: "term=ignore"}},
+"spec": {"terminationGracePeriodSeconds": %d, "containers": [
+{"name": "main", "image": "sim.local/app"}]}}`, sim.AnnotationPrefix+"main", grace)
 	}
 	n.Pod("app", pod(3600))
 	n.AwaitPhase("app-node", v1.PodRunning)
@@ -87,7 +89,7 @@ func TestGraceOnlyShrinks(t *testing.T) {
 	}
 	n.AwaitGone("app-node")
 	if got := len(calls(n, call{method: "StopContainer"})); got < 2 {
-		t.Errorf("the container was told to stop %d times, want a second time with the shorter grace",
-			got)
+		t.Errorf("the container was told to stop %d times, want a second time with the shorter "+
+			"grace", got)
 	}
 }

@@ -85,7 +85,8 @@ func restartCounts(t testing.TB, n *harness.Node) map[string]int32 {
 	}
 	out := map[string]int32{}
 	for name, pod := range pods {
-		for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		for _, s := range slices.Concat(pod.Status.InitContainerStatuses,
+			pod.Status.ContainerStatuses) {
 			out[name+"/"+s.Name] = s.RestartCount
 		}
 	}
@@ -304,8 +305,9 @@ func TestRuntimeGoesAway(t *testing.T) {
 	n.Runtime.DropEvents()
 	n.Pod("late", plain("late"))
 	awaitLogged(t, n, "late-node", "down")
-	if pod := n.AwaitPhase("app-node", v1.PodRunning); pod.Status.ContainerStatuses[0].RestartCount != 0 {
-		t.Errorf("status of the pod meanwhile: %+v", pod.Status.ContainerStatuses)
+	statuses := n.AwaitPhase("app-node", v1.PodRunning).Status.ContainerStatuses
+	if statuses[0].RestartCount != 0 {
+		t.Errorf("status of the pod meanwhile: %+v", statuses)
 	}
 	n.Runtime.ClearFaults()
 	n.AwaitPhase("late-node", v1.PodRunning)

@@ -92,8 +92,9 @@ func TestRigReportsItsDecisions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	trace, decisions := filepath.Join(dir, "trace.jsonl"), filepath.Join(dir, "decisions.jsonl")
-	out := mustBench(t, "--topology-from", "fixture:eight-node", "--mix", "inference", "--pods", "800",
-		"--load", "1.3", "--no-timing", "-o", "json", "--write-trace", trace, "--decisions", decisions)
+	out := mustBench(t, "--topology-from", "fixture:eight-node", "--mix", "inference",
+		"--pods", "800", "--load", "1.3", "--no-timing", "-o", "json",
+		"--write-trace", trace, "--decisions", decisions)
 	var report rig.Report
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		t.Fatal(err)
@@ -185,7 +186,8 @@ func TestRigPage(t *testing.T) {
 		t.Fatalf("%v; stdout has %q", err, out)
 	}
 	markup := regexp.MustCompile(`(?s)<script[^>]*>.*?</script>`).ReplaceAllString(string(raw), "")
-	if hit := regexp.MustCompile(`(?i)(src|href)\s*=|url\(|@import|<link`).FindString(markup); hit != "" {
+	asks := regexp.MustCompile(`(?i)(src|href)\s*=|url\(|@import|<link`)
+	if hit := asks.FindString(markup); hit != "" {
 		t.Errorf("the page asks for something: %s", hit)
 	}
 	for _, want := range []string{"4 placement policies on EPYC-like socket", "single-numa-node", "seed 1",
@@ -200,18 +202,21 @@ func TestRigPage(t *testing.T) {
 func TestRigMachines(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "m.yaml")
-	machine := "name: tiny\nnodes:\n- {id: 0, cpus: 0-3, memory: 8Gi}\n- {id: 1, cpus: 4-7, memory: 8Gi}\n"
+	machine := "name: tiny\nnodes:\n- {id: 0, cpus: 0-3, memory: 8Gi}\n- {id: 1, cpus: 4-7, " +
+		"memory: 8Gi}\n"
 	if err := os.WriteFile(path, []byte(machine), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	out := mustBench(t, "--topology-from", path, "--devices", "gpu=1", "--devices", "nic=1@1",
 		"--mix", "inference", "--pods", "50")
-	for _, want := range []string{"tiny", "2 example.com/gpu, 1 example.com/nic", "50 pods", "P99"} {
+	for _, want := range []string{"tiny", "2 example.com/gpu, 1 example.com/nic", "50 pods",
+		"P99"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
-	if out := mustBench(t, "--pods", "20", "--policies", "best-effort"); !strings.Contains(out, "this host") {
+	out = mustBench(t, "--pods", "20", "--policies", "best-effort")
+	if !strings.Contains(out, "this host") {
 		t.Errorf("not this host:\n%s", out)
 	}
 }
@@ -361,7 +366,8 @@ func TestRigErrors(t *testing.T) {
 			args = append(args, "--out", report)
 		}
 		out, errors, err := bench(t, args...)
-		if err == nil || !strings.Contains(errors, want) || strings.Count(errors, "\n") != 1 || out != "" {
+		if err == nil || !strings.Contains(errors, want) || strings.Count(errors, "\n") != 1 ||
+			out != "" {
 			t.Errorf("%q: %v\n%s%s\nwant %s", args, err, out, errors, want)
 		}
 		if _, err := os.Stat(report); err == nil {

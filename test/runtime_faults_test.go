@@ -47,7 +47,8 @@ func TestRuntimeCalls(t *testing.T) {
 		}
 		for _, method := range up {
 			w := workload{
-				name: strings.ToLower(method) + "-" + how, main: need{cpus: "2"}, generation: len(s.wants),
+				name: strings.ToLower(method) + "-" + how, main: need{cpus: "2"},
+				generation: len(s.wants),
 			}
 			switch len(s.wants) % 4 {
 			case 0:
@@ -182,7 +183,8 @@ func TestEventsAreLost(t *testing.T) {
 			s.must(s.Runtime.Exit(job.node()+"/main", sim.Exit{Code: 3}))
 			st := s.AwaitPhase(job.node(), v1.PodFailed).Status
 			if got := st.ContainerStatuses[0].State.Terminated; got == nil || got.ExitCode != 3 {
-				t.Errorf("the container's state is %+v, want exit code 3", st.ContainerStatuses[0].State)
+				t.Errorf("the container's state is %+v, want exit code 3",
+					st.ContainerStatuses[0].State)
 			}
 			s.nothingLeaked(everything(0))
 		})

@@ -86,9 +86,10 @@ func TestBadManifests(t *testing.T) {
 		reason, phrase string
 	}{
 		{"truncated.yaml", whole[:len(whole)-12], source.InvalidManifest, ""},
-		{"json.json", `{"apiVersion": "v1", "kind": "Pod", "metadata": {"na`, source.InvalidManifest, ""},
-		{"kind.yaml", strings.Replace(whole, "kind: Pod", "kind: Service", 1), source.InvalidManifest,
-			`kind "Service"`},
+		{"json.json", `{"apiVersion": "v1", "kind": "Pod", "metadata": {"na`,
+			source.InvalidManifest, ""},
+		{"kind.yaml", strings.Replace(whole, "kind: Pod", "kind: Service", 1),
+			source.InvalidManifest, `kind "Service"`},
 		{"big.yaml", whole + strings.Repeat("# filler\n", 11<<20/9), source.Unreadable, "10 MiB"},
 		{"binary.yaml", "\x7fELF\x00\x01\xff\xfe\x00binary", source.InvalidManifest, ""},
 		{"climb.yaml", plain("../climb"), source.FailedValidation, "metadata.name"},
@@ -160,7 +161,8 @@ func TestDuplicateNames(t *testing.T) {
 	before := n.AwaitPhase("same-node", v1.PodRunning)
 	n.Pod("b", plain("same", "main: term=0"))
 	if p := awaitProblem(n, "/b.yaml"); p.Reason != source.FailedValidation ||
-		!strings.Contains(p.Message, "default/same-node") || !strings.Contains(p.Message, "a.yaml") {
+		!strings.Contains(p.Message, "default/same-node") ||
+		!strings.Contains(p.Message, "a.yaml") {
 		t.Errorf("problem %+v, want one that names the pod and the other file", p)
 	}
 	// With the first gone the second has its turn.

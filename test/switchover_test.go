@@ -29,12 +29,14 @@ func byKubelet(t testing.TB, n *harness.Node, pod *v1.Pod, cpus string,
 	answer *v1beta1.ContainerAllocateResponse) {
 	t.Helper()
 	ctx := context.Background()
-	client, err := cri.Connect(ctx, cri.Config{RuntimeEndpoint: n.Endpoint, Timeout: harness.Patience})
+	client, err := cri.Connect(ctx,
+		cri.Config{RuntimeEndpoint: n.Endpoint, Timeout: harness.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	sandbox, err := cri.SandboxConfig(pod, cri.SandboxOptions{LogsDir: filepath.Join(n.Dir, "logs")})
+	sandbox, err := cri.SandboxConfig(pod,
+		cri.SandboxOptions{LogsDir: filepath.Join(n.Dir, "logs")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +112,8 @@ func TestSwitchOver(t *testing.T) {
 	if got := n.Runtime.State(); len(got.Sandboxes) > 0 {
 		t.Fatalf("the pod, whose plugin is not there, has run: %+v", got.Sandboxes)
 	}
-	if err := os.Remove(filepath.Join(n.Root, allocation.FileName)); err != nil && !os.IsNotExist(err) {
+	if err := os.Remove(filepath.Join(n.Root, allocation.FileName)); err != nil &&
+		!os.IsNotExist(err) {
 		t.Fatal(err)
 	}
 

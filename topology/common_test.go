@@ -40,15 +40,17 @@ func TestCommonIsFoundIfThereIsOne(t *testing.T) {
 			// As wide as the width on an empty machine of equal nodes.
 			const size = 8
 			n := topology.Need{
-				Amount: rapid.Uint64Range(uint64(size*(width-1)+1), uint64(size*width)).Draw(t, "amount"),
-				Width:  width, Free: map[topology.NodeID]uint64{}, Additive: true,
+				Amount: rapid.Uint64Range(uint64(size*(width-1)+1),
+					uint64(size*width)).Draw(t, "amount"),
+				Width: width, Free: map[topology.NodeID]uint64{}, Additive: true,
 			}
 			low := rapid.Uint64Range(0, size).Draw(t, "low")
 			for id := range nodes {
 				n.Free[topology.NodeID(id)] = rapid.Uint64Range(low, size).Draw(t, "free")
 			}
 			if rapid.IntRange(0, 4).Draw(t, "must") == 0 {
-				n.Must = topology.NewNodeSet(topology.NodeID(rapid.IntRange(0, nodes-1).Draw(t, "node")))
+				node := rapid.IntRange(0, nodes-1).Draw(t, "node")
+				n.Must = topology.NewNodeSet(topology.NodeID(node))
 			}
 			needs = append(needs, n)
 		}
@@ -102,14 +104,21 @@ func TestCommonOfSetsAndWidths(t *testing.T) {
 			{Amount: 2, Width: 2, Free: picky.Free, Additive: true}, picky}, "3,5"},
 		"must belong, to further sets too": {[]topology.Need{
 			{Amount: 1, Width: 2, Free: free(4), Must: set(4)}, grouped}, "4-5"},
-		"nothing is needed":       {nil, ""},
-		"widths differ":           {[]topology.Need{{Width: 1, Free: free(1)}, {Width: 2, Free: free(1, 2)}}, ""},
-		"of further sets":         {[]topology.Need{{Amount: 2, Width: 2, Free: free(1, 2, 3)}, grouped}, "2-3"},
-		"as others allow":         {[]topology.Need{{Amount: 2, Width: 2, Free: free(2, 3, 4, 5)}, grouped, sockets}, "4-5"},
-		"not beside one another":  {[]topology.Need{{Amount: 2, Width: 2, Free: free(3, 4)}, grouped}, ""},
-		"must belong, too many":   {[]topology.Need{{Amount: 1, Width: 1, Free: free(1, 2), Must: set(1, 2)}}, ""},
-		"must belong, not there":  {[]topology.Need{{Amount: 1, Width: 1, Free: free(1), Must: set(9)}}, ""},
-		"must belong, has little": {[]topology.Need{{Amount: 2, Width: 3, Free: free(1, 2), Must: set(0)}}, "0-2"},
+		"nothing is needed": {nil, ""},
+		"widths differ": {[]topology.Need{{Width: 1, Free: free(1)},
+			{Width: 2, Free: free(1, 2)}}, ""},
+		"of further sets": {[]topology.Need{{Amount: 2, Width: 2, Free: free(1, 2, 3)},
+			grouped}, "2-3"},
+		"as others allow": {[]topology.Need{{Amount: 2, Width: 2, Free: free(2, 3, 4, 5)},
+			grouped, sockets}, "4-5"},
+		"not beside one another": {[]topology.Need{{Amount: 2, Width: 2, Free: free(3, 4)},
+			grouped}, ""},
+		"must belong, too many": {[]topology.Need{{Amount: 1, Width: 1, Free: free(1, 2),
+			Must: set(1, 2)}}, ""},
+		"must belong, not there": {[]topology.Need{{Amount: 1, Width: 1, Free: free(1),
+			Must: set(9)}}, ""},
+		"must belong, has little": {[]topology.Need{{Amount: 2, Width: 3, Free: free(1, 2),
+			Must: set(0)}}, "0-2"},
 	} {
 		if got := topology.Common(set(0, 1, 2, 3, 4, 5), test.needs).String(); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)

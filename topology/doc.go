@@ -42,9 +42,9 @@
 // pick repeats one node set in every resource, so counting for each set the resources that prefer
 // it finds all of them in one pass.
 //
-// The others only matter as the node sets that they share, and are searched with a bound. Nodes that
-// some resource does not name at all are dropped first: they are in no pick, and a node without
-// CPUs, or without devices, costs nothing. Then:
+// The others only matter as the node sets that they share, and are searched with a bound. Nodes
+// that some resource does not name at all are dropped first: they are in no pick, and a node
+// without CPUs, or without devices, costs nothing. Then:
 //
 //   - a hint that every other resource can cover with a hint around it is an answer as it is. The
 //     best of these is nearly always the best of all;

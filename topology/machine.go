@@ -292,7 +292,8 @@ func (s Spec) validate() error {
 		}
 		seen[d.Address] = true
 		if d.Node != NoNode && !nodes[d.Node] {
-			errs = append(errs, fmt.Errorf("PCI device %s is on node %d, which does not exist", d.Address, d.Node))
+			errs = append(errs,
+				fmt.Errorf("PCI device %s is on node %d, which does not exist", d.Address, d.Node))
 		}
 	}
 	return errors.Join(errs...)
@@ -315,10 +316,12 @@ func (s Spec) validateCPUs(nodes map[NodeID]bool) (errs []error) {
 		}
 		online++
 		if !nodes[c.Node] {
-			errs = append(errs, fmt.Errorf("cpu %d is on node %d, which does not exist", c.ID, c.Node))
+			errs = append(errs,
+				fmt.Errorf("cpu %d is on node %d, which does not exist", c.ID, c.Node))
 		}
 		if socket, ok := socketOf[c.Core]; ok && socket != c.Socket {
-			errs = append(errs, fmt.Errorf("core %d is on sockets %d and %d", c.Core, socket, c.Socket))
+			errs = append(errs,
+				fmt.Errorf("core %d is on sockets %d and %d", c.Core, socket, c.Socket))
 		}
 		socketOf[c.Core] = c.Socket
 	}

@@ -58,7 +58,8 @@ func TestMachineAnswers(t *testing.T) {
 		{"offline", m.Offline().String(), "5"},
 		{"node 0", m.CPUsOfNode(0).String(), "0-1,4"},
 		{"node 70", m.CPUsOfNode(70).String(), ""},
-		{"nodes 0, 2 and one that is not there", m.CPUsOfNodes(NewNodeSet(0, 2, 99)).String(), "0-1,4,8-9"},
+		{"nodes 0, 2 and one that is not there", m.CPUsOfNodes(NewNodeSet(0, 2, 99)).String(),
+			"0-1,4,8-9"},
 		{"socket 1", m.CPUsOfSocket(1).String(), "8-9"},
 		{"core 0", m.CPUsOfCore(0).String(), "0,4"},
 		{"core 1, half offline", m.CPUsOfCore(1).String(), "1"},
@@ -93,7 +94,10 @@ func TestMachineSpecRoundTrip(t *testing.T) {
 	if diff := cmp.Diff(m.Spec(), again.Spec()); diff != "" {
 		t.Error(diff)
 	}
-	order := cmpopts.SortSlices(func(a, b any) bool { return fmt.Sprintf("%+v", a) < fmt.Sprintf("%+v", b) })
+	order := cmpopts.SortSlices(func(a, b any) bool {
+		return fmt.Sprintf("%+v",
+			a) < fmt.Sprintf("%+v", b)
+	})
 	if diff := cmp.Diff(smallMachine(), m.Spec(), order, cmpopts.EquateEmpty()); diff != "" {
 		t.Error(diff)
 	}
@@ -124,21 +128,29 @@ func TestNewMachineRefuses(t *testing.T) {
 		change func(s *Spec)
 		want   []string
 	}{
-		{"nothing", func(s *Spec) { *s = Spec{Name: "x"} }, []string{`machine "x"`, "no online cpu"}},
+		{"nothing", func(s *Spec) { *s = Spec{Name: "x"} },
+			[]string{`machine "x"`, "no online cpu"}},
 		{"all offline", func(s *Spec) {
 			for i := range s.CPUs {
 				s.CPUs[i].Offline = true
 			}
 		}, []string{"no online cpu"}},
 		{"node twice", func(s *Spec) { s.Nodes[0].ID = 2 }, []string{"node 2 is listed twice"}},
-		{"negative node", func(s *Spec) { s.Nodes[0].ID = -1 }, []string{"node -1: the id is negative"}},
+		{"negative node", func(s *Spec) { s.Nodes[0].ID = -1 },
+			[]string{"node -1: the id is negative"}},
 		{"cpu twice", func(s *Spec) { s.CPUs[0].ID = 4 }, []string{"cpu 4 is listed twice"}},
-		{"negative cpu", func(s *Spec) { s.CPUs[0].ID = -4 }, []string{"cpu -4: the id is negative"}},
-		{"cpu on no node", func(s *Spec) { s.CPUs[0].Node = 5 }, []string{"cpu 9 is on node 5, which does not exist"}},
-		{"core on two sockets", func(s *Spec) { s.CPUs[3].Socket = 1 }, []string{"core 0 is on sockets 0 and 1"}},
-		{"device twice", func(s *Spec) { s.PCI[0].Address = s.PCI[1].Address }, []string{"PCI device 0000:3b:00.0 is listed twice"}},
-		{"device on no node", func(s *Spec) { s.PCI[0].Node = 5 }, []string{"PCI device 0000:b1:00.0 is on node 5"}},
-		{"all that is wrong", func(s *Spec) { s.CPUs[0].Node, s.PCI[0].Node = 5, 6 }, []string{"cpu 9", "0000:b1:00.0"}},
+		{"negative cpu", func(s *Spec) { s.CPUs[0].ID = -4 },
+			[]string{"cpu -4: the id is negative"}},
+		{"cpu on no node", func(s *Spec) { s.CPUs[0].Node = 5 },
+			[]string{"cpu 9 is on node 5, which does not exist"}},
+		{"core on two sockets", func(s *Spec) { s.CPUs[3].Socket = 1 },
+			[]string{"core 0 is on sockets 0 and 1"}},
+		{"device twice", func(s *Spec) { s.PCI[0].Address = s.PCI[1].Address },
+			[]string{"PCI device 0000:3b:00.0 is listed twice"}},
+		{"device on no node", func(s *Spec) { s.PCI[0].Node = 5 },
+			[]string{"PCI device 0000:b1:00.0 is on node 5"}},
+		{"all that is wrong", func(s *Spec) { s.CPUs[0].Node, s.PCI[0].Node = 5, 6 },
+			[]string{"cpu 9", "0000:b1:00.0"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -148,7 +160,8 @@ func TestNewMachineRefuses(t *testing.T) {
 			if err == nil {
 				t.Fatalf("made %+v", m.Spec())
 			}
-			missing := slices.DeleteFunc(tt.want, func(s string) bool { return strings.Contains(err.Error(), s) })
+			missing := slices.DeleteFunc(tt.want,
+				func(s string) bool { return strings.Contains(err.Error(), s) })
 			if len(missing) > 0 {
 				t.Errorf("error %q lacks %q", err, missing)
 			}
@@ -159,7 +172,8 @@ func TestNewMachineRefuses(t *testing.T) {
 // What is not known of an offline CPU is no error.
 func TestOfflineCPUsMayBeAnywhere(t *testing.T) {
 	spec := smallMachine()
-	spec.CPUs = append(spec.CPUs, CPU{ID: 99, Node: NoNode, Socket: -1, Core: 99, L3: 99, Offline: true})
+	spec.CPUs = append(spec.CPUs,
+		CPU{ID: 99, Node: NoNode, Socket: -1, Core: 99, L3: 99, Offline: true})
 	m := mustMachine(t, spec)
 	if got := m.NodesOf(cpuset.New(99)); !got.IsEmpty() {
 		t.Errorf("cpu 99 is on nodes %s", got)

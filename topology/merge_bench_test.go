@@ -22,7 +22,8 @@ type adversary struct {
 // adversaries are what providers offer on large machines (narrow sets, all of a width) and what
 // nobody would.
 func adversaries() []adversary {
-	four := func(list func(i, n int, r *rand.Rand) []topology.Hint) func(int, *rand.Rand) [][]topology.Hint {
+	type lists = func(n int, r *rand.Rand) [][]topology.Hint
+	four := func(list func(i, n int, r *rand.Rand) []topology.Hint) lists {
 		return func(n int, r *rand.Rand) (out [][]topology.Hint) {
 			for i := range 4 {
 				out = append(out, list(i, n, r))
@@ -122,7 +123,8 @@ func BenchmarkMerge(b *testing.B) {
 		closest := topology.PreferClosest(ring(b, n))
 		for _, a := range adversaries() {
 			offers := offersOf(a.lists(n, rand.New(rand.NewPCG(1, uint64(n)))))
-			for name, options := range map[string]topology.Options{"plain": {}, "closest": closest} {
+			for name, options := range map[string]topology.Options{"plain": {},
+				"closest": closest} {
 				b.Run(fmt.Sprintf("nodes=%d/%s/%s", n, a.name, name), func(b *testing.B) {
 					runtime.LockOSThread()
 					defer runtime.UnlockOSThread()

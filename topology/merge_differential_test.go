@@ -23,7 +23,8 @@ func TestMergeDifferential(t *testing.T) {
 		m := randomMachine(t, r)
 		nodes, offers, closest := m.NodeSet(), randomOffers(m, r), topology.PreferClosest(m)
 		for _, policy := range policies {
-			got, want := topology.Merge(policy, nodes, offers), exhaustive.Merge(policy, nodes, offers, nil)
+			got, want := topology.Merge(policy, nodes, offers),
+				exhaustive.Merge(policy, nodes, offers, nil)
 			if got != want {
 				t.Fatalf("case %d, %s on %v: got %v, going through all picks gives %v\n%v",
 					i, policy, nodes, got, want, offers)

@@ -87,8 +87,9 @@ func TestMerge(t *testing.T) {
 		want:  want{"0 preferred", "0 preferred", "0 preferred"},
 	}, {
 		name: "tie goes to the lower mask", nodes: "0-3",
-		lists: []string{"3 preferred, 1 preferred, 2 preferred", "3 preferred, 2 preferred, 1 preferred"},
-		want:  want{"1 preferred", "1 preferred", "1 preferred"},
+		lists: []string{"3 preferred, 1 preferred, 2 preferred",
+			"3 preferred, 2 preferred, 1 preferred"},
+		want: want{"1 preferred", "1 preferred", "1 preferred"},
 	}, {
 		name: "narrower beats lower", nodes: "0-3",
 		lists: []string{"0-1 preferred, 3 preferred"},
@@ -205,9 +206,11 @@ func TestMergeAgreesWithAllPicks(t *testing.T) {
 		}
 		nodes := topology.NewNodeSet(members...)
 		for _, policy := range policies {
-			got, want := topology.Merge(policy, nodes, offers), exhaustive.Merge(policy, nodes, offers, nil)
+			got, want := topology.Merge(policy, nodes, offers),
+				exhaustive.Merge(policy, nodes, offers, nil)
 			if got != want {
-				t.Fatalf("%s on %v: got %v, going through all picks gives %v", policy, nodes, got, want)
+				t.Fatalf("%s on %v: got %v, going through all picks gives %v",
+					policy, nodes, got, want)
 			}
 		}
 	})

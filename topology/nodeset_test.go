@@ -13,7 +13,8 @@ import (
 type oracle map[NodeID]bool
 
 func anyIDs(t *rapid.T, label string) []NodeID {
-	id := rapid.OneOf(rapid.IntRange(0, 63), rapid.IntRange(60, 70), rapid.IntRange(120, 200), rapid.IntRange(0, 1100))
+	id := rapid.OneOf(rapid.IntRange(0, 63), rapid.IntRange(60, 70), rapid.IntRange(120, 200),
+		rapid.IntRange(0, 1100))
 	ids := make([]NodeID, 0, 8)
 	for _, n := range rapid.SliceOfN(id, 0, 8).Draw(t, label) {
 		ids = append(ids, NodeID(n))
@@ -79,7 +80,8 @@ func TestNodeSetAgainstOracle(t *testing.T) {
 
 // checkSet compares everything that a set says of itself, and that equal sets are ==.
 func checkSet(t *rapid.T, what string, got NodeSet, want oracle) {
-	if !slices.Equal(got.IDs(), want.ids()) || got.Len() != len(want) || got.IsEmpty() != (len(want) == 0) {
+	if !slices.Equal(got.IDs(), want.ids()) || got.Len() != len(want) ||
+		got.IsEmpty() != (len(want) == 0) {
 		t.Errorf("%s: %s with %d members, want %v", what, got, got.Len(), want.ids())
 	}
 	again := NewNodeSet(got.IDs()...)
@@ -96,7 +98,8 @@ func TestNodeSetText(t *testing.T) {
 	for _, tt := range []struct {
 		text, want string
 	}{
-		{"", ""}, {" \n", ""}, {"0", "0"}, {"3,1-2", "1-3"}, {"0-3,8\n", "0-3,8"}, {"62-66,200", "62-66,200"},
+		{"", ""}, {" \n", ""}, {"0", "0"}, {"3,1-2", "1-3"}, {"0-3,8\n", "0-3,8"},
+		{"62-66,200", "62-66,200"},
 	} {
 		set, err := ParseNodeSet(tt.text)
 		if err != nil || set.String() != tt.want {

@@ -27,8 +27,9 @@ func ParseOptions(options map[string]string, m *Machine) (Options, error) {
 		case "prefer-closest-numa-nodes":
 			closest, err := strconv.ParseBool(value)
 			if err != nil {
-				return Options{}, fmt.Errorf("topology manager policy option %s: %q is not true or false",
-					name, value)
+				return Options{},
+					fmt.Errorf("topology manager policy option %s: %q is not true or false",
+						name, value)
 			}
 			if closest {
 				o = PreferClosest(m)

@@ -12,7 +12,8 @@ import (
 func fourNodes(t *testing.T) *topology.Machine {
 	t.Helper()
 	spec := topology.Spec{CPUs: []topology.CPU{{ID: 0, Node: 0}}}
-	for i, row := range [][]int{{10, 40, 12, 30}, {40, 10, 30, 12}, {12, 30, 10, 20}, {30, 12, 20, 10}} {
+	for i, row := range [][]int{{10, 40, 12, 30}, {40, 10, 30, 12}, {12, 30, 10, 20},
+		{30, 12, 20, 10}} {
 		n := topology.Node{ID: topology.NodeID(i), Distances: map[topology.NodeID]int{}}
 		for j, d := range row {
 			n.Distances[topology.NodeID(j)] = d
@@ -71,7 +72,8 @@ func TestParseOptions(t *testing.T) {
 		{nil, "0-1 preferred"},
 		{map[string]string{"prefer-closest-numa-nodes": "true"}, "2-3 preferred"},
 		{map[string]string{"prefer-closest-numa-nodes": "false"}, "0-1 preferred"},
-		{map[string]string{"prefer-closest-numa-nodes": "1", "max-allowable-numa-nodes": "12"}, "2-3 preferred"},
+		{map[string]string{"prefer-closest-numa-nodes": "1", "max-allowable-numa-nodes": "12"},
+			"2-3 preferred"},
 		{map[string]string{"max-allowable-numa-nodes": "8"}, "0-1 preferred"},
 		{map[string]string{"prefer-closest-numa-nodes": "yes"}, `"yes" is not true or false`},
 		{map[string]string{"closest": "true"}, "use one of prefer-closest-numa-nodes"},

@@ -23,9 +23,11 @@ const (
 		`"777870b5-c64f-42f5-9296-688b9dc212ba":{"container-1":"16-24"},` +
 		`"fb15e10a-b6a5-4aaa-8fcd-76c1aa64e6fd":{"container-1":"1-9"}},"checksum":318470969}`
 	onePod = `{"policyName":"static","defaultCpuSet":"0-1,4-13,16-23","entries":{` +
-		`"6d33c60b-5e34-4ab3-ab0c-a616627b0a94":{"mytestclient2":"2-3,14-15"}},"checksum":641473090}`
-	nobody   = `{"policyName":"static","defaultCpuSet":"0-63","checksum":1058907510}`
-	strict   = `{"policyName":"static","defaultCpuSet":"2-19,22-39,42-59,62-79","checksum":3758876046}`
+		`"6d33c60b-5e34-4ab3-ab0c-a616627b0a94":{"mytestclient2":"2-3,14-15"}},` +
+		`"checksum":641473090}`
+	nobody = `{"policyName":"static","defaultCpuSet":"0-63","checksum":1058907510}`
+	strict = `{"policyName":"static","defaultCpuSet":"2-19,22-39,42-59,62-79",` +
+		`"checksum":3758876046}`
 	noPolicy = `{"policyName":"none","defaultCpuSet":"","checksum":1353318690}`
 )
 
@@ -45,7 +47,8 @@ func TestFilesOfRealKubelets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if head := strings.TrimSuffix(text, "}"); !strings.HasPrefix(string(ours), head+`,"data":`) {
+		head := strings.TrimSuffix(text, "}")
+		if !strings.HasPrefix(string(ours), head+`,"data":`) {
 			t.Errorf("encoded again:\n%s\nof\n%s", ours, text)
 		}
 	}
@@ -102,7 +105,8 @@ func TestVersion3(t *testing.T) {
 	text := `{"policyName":"static","defaultCpuSet":"0-1","entries":{"u":{"c":"2"}},` +
 		`"podEntries":{"u":{"cpuSet":"2-3"}},"checksum":%d}`
 	state, err := Decode(fmt.Appendf(nil, text, sum))
-	if err != nil || state.PodEntries["u"].String() != "2-3" || state.Entries["u"]["c"].String() != "2" {
+	if err != nil || state.PodEntries["u"].String() != "2-3" ||
+		state.Entries["u"]["c"].String() != "2" {
 		t.Errorf("%+v, %v", state, err)
 	}
 	if _, err := Decode(fmt.Appendf(nil, text, sum+1)); !errors.Is(err, ErrCorrupt) {
@@ -118,10 +122,12 @@ func TestPodEntriesOfVersion4(t *testing.T) {
 	text := fmt.Sprintf(`{"policyName":"static","defaultCpuSet":"0","entries":{"u":{"c":"1"}},`+
 		`"checksum":%d,"data":%q,"dataChecksum":%d}`, checksumV2(top), data, checksumData(data))
 	state, err := Decode([]byte(text))
-	if err != nil || state.PodEntries["u"].String() != "1-2" || state.Entries["u"]["c"].String() != "1" {
+	if err != nil || state.PodEntries["u"].String() != "1-2" ||
+		state.Entries["u"]["c"].String() != "1" {
 		t.Errorf("%+v, %v", state, err)
 	}
-	if _, err := Decode([]byte(strings.Replace(text, `"data"`, `"date"`, 1))); !errors.Is(err, ErrCorrupt) {
+	_, err = Decode([]byte(strings.Replace(text, `"data"`, `"date"`, 1)))
+	if !errors.Is(err, ErrCorrupt) {
 		t.Errorf("without data: %v, want %v", err, ErrCorrupt)
 	}
 }
@@ -131,17 +137,18 @@ func TestBadFiles(t *testing.T) {
 		text    string
 		corrupt bool
 	}{
-		"another CPU":       {strings.Replace(twoPods, "2-3", "2-4", 1), true},
-		"another pod":       {strings.Replace(twoPods, "4aec46af", "4aec46ae", 1), true},
-		"another pool":      {strings.Replace(twoPods, "6-11", "6-12", 1), true},
-		"another policy":    {strings.Replace(noPolicy, "none", "nine", 1), true},
-		"another checksum":  {strings.Replace(nobody, "1058907510", "1058907511", 1), true},
-		"no policy":         {`{}`, true},
-		"null":              {`null`, true},
-		"nothing":           {``, false},
-		"CPUs as a list":    {strings.Replace(nobody, `"0-63"`, `[0,63]`, 1), false},
-		"no list of CPUs":   {`{"policyName":"static","defaultCpuSet":"x","checksum":0}`, false},
-		"entries of before": {`{"policyName":"static","defaultCpuSet":"0","entries":{"id":"1"}}`, false},
+		"another CPU":      {strings.Replace(twoPods, "2-3", "2-4", 1), true},
+		"another pod":      {strings.Replace(twoPods, "4aec46af", "4aec46ae", 1), true},
+		"another pool":     {strings.Replace(twoPods, "6-11", "6-12", 1), true},
+		"another policy":   {strings.Replace(noPolicy, "none", "nine", 1), true},
+		"another checksum": {strings.Replace(nobody, "1058907510", "1058907511", 1), true},
+		"no policy":        {`{}`, true},
+		"null":             {`null`, true},
+		"nothing":          {``, false},
+		"CPUs as a list":   {strings.Replace(nobody, `"0-63"`, `[0,63]`, 1), false},
+		"no list of CPUs":  {`{"policyName":"static","defaultCpuSet":"x","checksum":0}`, false},
+		"entries of before": {`{"policyName":"static","defaultCpuSet":"0","entries":{"id":"1"}}`,
+			false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Decode([]byte(tc.text))

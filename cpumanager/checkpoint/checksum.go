@@ -47,7 +47,8 @@ func checksumV3(f fields) (uint64, error) {
 		pods[uid] = podCPUs{CPUSet: cpus}
 	}
 	text := dump.ForHash(checkpointV3{
-		PolicyName: f.Policy, DefaultCPUSet: f.Default, Entries: filled(f.Entries), PodEntries: pods,
+		PolicyName: f.Policy, DefaultCPUSet: f.Default, Entries: filled(f.Entries),
+		PodEntries: pods,
 	})
 	text = replaceLast(text, "PodEntries:(map[string]checkpoint.podCPUs)",
 		"PodEntries:(state.PodCPUAssignments)")

@@ -265,7 +265,8 @@ func TestConfigErrors(t *testing.T) {
 		{containerd.Config{Dir: "/"}, "must be a clean absolute path"},
 		{containerd.Config{Dir: "/tmp/" + strings.Repeat("x", 40)}, "choose a shorter one"},
 		{containerd.Config{Dir: "/tmp/x", Binaries: "/none"}, "ctr in /none"},
-		{containerd.Config{Dir: "/tmp/x", CNI: "/none"}, "apt-get install containernetworking-plugins"},
+		{containerd.Config{Dir: "/tmp/x", CNI: "/none"},
+			"apt-get install containernetworking-plugins"},
 	} {
 		_, err := containerd.Start(context.Background(), tc.config)
 		if err == nil || !strings.Contains(err.Error(), tc.want) {

@@ -57,7 +57,8 @@ func (f Fault) code() (codes.Code, error) {
 			return c, nil
 		}
 	}
-	return codes.Unknown, fmt.Errorf("fault: code %q is not a gRPC code such as Unavailable", f.Code)
+	return codes.Unknown, fmt.Errorf("fault: code %q is not a gRPC code such as Unavailable",
+		f.Code)
 }
 
 func (f Fault) matches(method string, about Subject) bool {

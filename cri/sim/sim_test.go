@@ -46,8 +46,9 @@ func newRig(t *testing.T, cfg sim.Config) *rig {
 
 func sandboxConfig(name string) *runtimeapi.PodSandboxConfig {
 	return &runtimeapi.PodSandboxConfig{
-		Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "default", Uid: "uid-" + name},
-		Labels:   map[string]string{cri.LabelPodUID: "uid-" + name},
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "default", Uid: "uid-" +
+			name},
+		Labels: map[string]string{cri.LabelPodUID: "uid-" + name},
 	}
 }
 
@@ -106,7 +107,8 @@ func TestStateTellsWhatWasAskedFor(t *testing.T) {
 		t.Errorf("container is %+v", c)
 	}
 	if c.Resources.GetCpuShares() != 512 {
-		t.Errorf("shares are %d after an update of the cpuset, want 512", c.Resources.GetCpuShares())
+		t.Errorf("shares are %d after an update of the cpuset, want 512",
+			c.Resources.GetCpuShares())
 	}
 	if got := c.Env()["NAME"]; got != "c" {
 		t.Errorf("env NAME is %q", got)
@@ -154,7 +156,8 @@ func TestJournalOrdersCalls(t *testing.T) {
 func TestFaults(t *testing.T) {
 	r := newRig(t, sim.Config{})
 	r.must(r.control.SetFault(r.ctx, sim.Fault{
-		Method: "RunPodSandbox", Pod: "p", Error: "no space left", Code: "ResourceExhausted", Count: 2,
+		Method: "RunPodSandbox", Pod: "p", Error: "no space left", Code: "ResourceExhausted",
+		Count: 2,
 	}))
 	for i := range 3 {
 		_, err := r.run.RunPodSandbox(r.ctx, sandboxConfig("p"), "")
@@ -207,12 +210,13 @@ func TestHang(t *testing.T) {
 func TestBadControlRequests(t *testing.T) {
 	r := newRig(t, sim.Config{})
 	for want, err := range map[string]error{
-		`method "Start" is not a CRI v1 call`: r.control.SetFault(r.ctx, sim.Fault{Method: "Start"}),
-		`code "Bad" is not a gRPC code`:       r.control.SetFault(r.ctx, sim.Fault{Code: "Bad"}),
-		`event mode "off": use on`:            r.control.SetEvents(r.ctx, "off"),
-		`no running container`:                r.control.Exit(r.ctx, "p/c", sim.Exit{}),
-		`no ready sandbox`:                    r.control.KillSandbox(r.ctx, "default/p"),
-		`missing image "["`:                   r.control.SetMissing(r.ctx, []string{"["}),
+		`method "Start" is not a CRI v1 call`: r.control.SetFault(r.ctx,
+			sim.Fault{Method: "Start"}),
+		`code "Bad" is not a gRPC code`: r.control.SetFault(r.ctx, sim.Fault{Code: "Bad"}),
+		`event mode "off": use on`:      r.control.SetEvents(r.ctx, "off"),
+		`no running container`:          r.control.Exit(r.ctx, "p/c", sim.Exit{}),
+		`no ready sandbox`:              r.control.KillSandbox(r.ctx, "default/p"),
+		`missing image "["`:             r.control.SetMissing(r.ctx, []string{"["}),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error is %v, want %q in it", err, want)
@@ -288,7 +292,8 @@ func TestImages(t *testing.T) {
 		}
 	}
 	r.must(r.images.RemoveImage(r.ctx, spec(ref)))
-	if resp, err = r.images.ImageStatus(r.ctx, spec("app"), false); err != nil || resp.Image != nil {
+	if resp, err = r.images.ImageStatus(r.ctx, spec("app"), false); err != nil ||
+		resp.Image != nil {
 		t.Errorf("after remove: %v, %v", resp, err)
 	}
 }
@@ -305,8 +310,9 @@ func TestLastWords(t *testing.T) {
 	}
 	ctr := containerConfig("c")
 	ctr.LogPath = "c/0.log"
-	ctr.Annotations = map[string]string{cri.AnnotationTerminationMessagePath: "/dev/termination-log"}
-	ctr.Mounts = []*runtimeapi.Mount{{ContainerPath: "/dev/termination-log", HostPath: message}}
+	const inside = "/dev/termination-log"
+	ctr.Annotations = map[string]string{cri.AnnotationTerminationMessagePath: inside}
+	ctr.Mounts = []*runtimeapi.Mount{{ContainerPath: inside, HostPath: message}}
 	_, id := r.start(pod, ctr)
 	r.must(r.run.StopContainer(r.ctx, id, 30)) // is ignored, but waits for the end
 	log, err := os.ReadFile(filepath.Join(dir, "c/0.log"))

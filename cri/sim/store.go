@@ -109,8 +109,8 @@ func (s *store) nowLocked() int64 {
 
 func (s *store) reserveLocked(kind, name, id string) error {
 	if owner, ok := s.names[name]; ok {
-		return status.Errorf(codes.Unknown, "failed to reserve %s name %q: name %q is reserved for %q",
-			kind, name, name, owner)
+		return status.Errorf(codes.Unknown,
+			"failed to reserve %s name %q: name %q is reserved for %q", kind, name, name, owner)
 	}
 	s.names[name] = id
 	return nil
@@ -216,7 +216,8 @@ func (s *store) startContainer(c *container) error {
 	defer s.mu.Unlock()
 	if c.state != runtimeapi.ContainerState_CONTAINER_CREATED {
 		return status.Errorf(codes.Unknown,
-			"failed to set starting state for container %q: container is in %s state", c.id, c.state)
+			"failed to set starting state for container %q: container is in %s state", c.id,
+			c.state)
 	}
 	if !c.sandbox.ready {
 		return status.Errorf(codes.Unknown, "sandbox container %q is not running", c.sandbox.id)

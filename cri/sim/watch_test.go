@@ -15,7 +15,8 @@ func TestWatchTellsEveryChangeInOrder(t *testing.T) {
 	_, first := r.start(sandboxConfig("early"), containerConfig("c"))
 	var told []string
 	r.server.Watch(func(c sim.Container) {
-		told = append(told, fmt.Sprintf("%s/%s %s on %s", c.Pod, c.Subject.Container, c.State, c.CPUs))
+		told = append(told,
+			fmt.Sprintf("%s/%s %s on %s", c.Pod, c.Subject.Container, c.State, c.CPUs))
 	})
 	_, id := r.start(sandboxConfig("late"), containerConfig("c"))
 	for _, err := range []error{

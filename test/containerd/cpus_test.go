@@ -282,7 +282,8 @@ func overlapping(pattern string, shared []string) string {
 		for _, group := range shared {
 			text, _ := cgroupFile(group, "cpuset", "cpuset.cpus")
 			if set, err := cpuset.Parse(text); err == nil && !set.Intersection(own).IsEmpty() {
-				return fmt.Sprintf("%s has processes on CPU %s while %s may use %s", file, own, group, set)
+				return fmt.Sprintf("%s has processes on CPU %s while %s may use %s",
+					file, own, group, set)
 			}
 		}
 	}

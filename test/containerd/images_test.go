@@ -34,9 +34,10 @@ func TestImages(t *testing.T) {
 	}
 
 	create("never", host+"/team/work:1", ", imagePullPolicy: Never")
-	w.awaitContainer("never-node", "main", "does not get the image", func(s v1.ContainerStatus) bool {
+	const absent = "is not present with pull policy of Never"
+	w.awaitContainer("never-node", "main", "lacks the image", func(s v1.ContainerStatus) bool {
 		return reasons(s, "ErrImageNeverPull") &&
-			strings.Contains(s.State.Waiting.Message, "is not present with pull policy of Never")
+			strings.Contains(s.State.Waiting.Message, absent)
 	})
 	create("late", host+"/team/late:1", "")
 	w.awaitContainer("late-node", "main", "fails to pull", func(s v1.ContainerStatus) bool {
@@ -51,7 +52,8 @@ func TestImages(t *testing.T) {
 		func(s v1.ContainerStatus) bool { return reasons(s, "InvalidImageName") })
 	create("present", host+"/team/work:1", "")
 	pod := w.AwaitPhase("present-node", v1.PodRunning)
-	if s := w.statusOf(pod, "main"); s.Image != host+"/team/work:1" || !strings.Contains(s.ImageID, "sha256:") {
+	if s := w.statusOf(pod, "main"); s.Image != host+"/team/work:1" ||
+		!strings.Contains(s.ImageID, "sha256:") {
 		t.Errorf("image %q, id %q", s.Image, s.ImageID)
 	}
 	w.report(pod, "main")

@@ -134,7 +134,8 @@ func testEnv(t *testing.T, w world) {
 			t.Errorf("%s=%q, want %q", name, r.Env[name], want)
 		}
 	}
-	if got := r.Args[len(r.Args)-3:]; !slices.Equal(got, []string{"hello", "$(GREETING)", "$(NOBODY)"}) {
+	args := []string{"hello", "$(GREETING)", "$(NOBODY)"}
+	if !slices.Equal(r.Args[len(r.Args)-3:], args) {
 		t.Errorf("arguments %q", r.Args)
 	}
 }
@@ -232,7 +233,8 @@ func testHostNamespaces(t *testing.T, w world) {
 		t.Fatal(err)
 	}
 	if r.Hostname != name || r.PID == 1 {
-		t.Errorf("host name %q, pid %d, want the host's %q and a pid of the host", r.Hostname, r.PID, name)
+		t.Errorf("host name %q, pid %d, want the host's %q and a pid of the host",
+			r.Hostname, r.PID, name)
 	}
 	if pod.Status.HostIP == "" || pod.Status.PodIP != pod.Status.HostIP {
 		t.Errorf("pod IP %q, host IP %q: want the same", pod.Status.PodIP, pod.Status.HostIP)

@@ -112,8 +112,10 @@ func testInit(t *testing.T, w world) {
 	w.create("init", never(`
   volumes: [{name: work, emptyDir: {}}]
   initContainers:
-  - {name: first, image: IMAGE, args: [--out=/work/first, --exit=0], volumeMounts: [{name: work, mountPath: /work}]}
-  - {name: second, image: IMAGE, args: [--out=/work/first/no, --exit=0], volumeMounts: [{name: work, mountPath: /work}]}
+  - {name: first, image: IMAGE, args: [--out=/work/first, --exit=0],
+     volumeMounts: [{name: work, mountPath: /work}]}
+  - {name: second, image: IMAGE, args: [--out=/work/first/no, --exit=0],
+     volumeMounts: [{name: work, mountPath: /work}]}
   containers:
   - {name: main, image: IMAGE, args: [--exit=0]}`))
 	pod := w.AwaitPhase("init-node", v1.PodFailed) // second cannot write below what first made
@@ -138,7 +140,8 @@ func testSidecar(t *testing.T, w world) {
   - {name: main, image: IMAGE, args: [--exit=0, --after=300ms]}`))
 	pod := w.AwaitPhase("sidecar-node", v1.PodSucceeded)
 	side := w.statusOf(pod, "side")
-	if side.State.Terminated == nil || side.State.Terminated.ExitCode != 0 || side.RestartCount != 0 {
+	if side.State.Terminated == nil || side.State.Terminated.ExitCode != 0 ||
+		side.RestartCount != 0 {
 		t.Errorf("the sidecar is %+v", side)
 	}
 	w.report(pod, "side")
@@ -196,8 +199,9 @@ func testTerm(_ *testing.T, w world, ends *ends) {
 // testKill: one that does not is killed when the grace period is over, and not before.
 func testKill(t *testing.T, w world, ends *ends) {
 	const grace = 3 * time.Second
-	pod := w.run("stubborn", fmt.Sprintf("terminationGracePeriodSeconds: %d\n  ", int(grace.Seconds()))+
-		simple("--print, --ignore-term"))
+	pod := w.run("stubborn",
+		fmt.Sprintf("terminationGracePeriodSeconds: %d\n  ", int(grace.Seconds()))+
+			simple("--print, --ignore-term"))
 	w.report(pod, "main") // signals are ignored from before this on
 	removed := time.Now()
 	w.remove("stubborn")

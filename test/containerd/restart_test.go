@@ -108,7 +108,8 @@ func TestRestart(t *testing.T) {
 		if state.Calls[sim.Allocate] != 2 {
 			t.Errorf("the plugin was called %v, want two times Allocate", state.Calls)
 		}
-		if pod := w.AwaitPhase("done-node", v1.PodSucceeded); w.statusOf(pod, "main").RestartCount != 0 {
+		done := w.AwaitPhase("done-node", v1.PodSucceeded)
+		if w.statusOf(done, "main").RestartCount != 0 {
 			t.Error("a pod that had ended ran again")
 		}
 	}
@@ -180,7 +181,8 @@ func TestAway(t *testing.T) {
 
 	w.AwaitPhase("comes-node", v1.PodRunning)
 	ended := w.AwaitPhase("ends-node", v1.PodFailed)
-	if s := w.statusOf(ended, "main"); s.State.Terminated == nil || s.State.Terminated.ExitCode != 6 ||
+	if s := w.statusOf(ended, "main"); s.State.Terminated == nil ||
+		s.State.Terminated.ExitCode != 6 ||
 		s.RestartCount != 0 {
 		t.Errorf("it ended as %+v", s)
 	}

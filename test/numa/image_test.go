@@ -17,8 +17,9 @@ import (
 // needs are programs of the host, with the Debian packages that have them.
 func needs() map[string]string {
 	return map[string]string{
-		"qemu-system-x86_64": "qemu-system-x86", "mkfs.ext4": "e2fsprogs", "busybox": "busybox-static",
-		"runc": "runc", "/usr/lib/cni/ptp": "containernetworking-plugins",
+		"qemu-system-x86_64": "qemu-system-x86", "mkfs.ext4": "e2fsprogs",
+		"busybox": "busybox-static",
+		"runc":    "runc", "/usr/lib/cni/ptp": "containernetworking-plugins",
 	}
 }
 
@@ -49,9 +50,12 @@ func makeDisk(t *testing.T, kernel string) string {
 		}
 	}
 	if err := errors.Join(
-		os.Symlink("/bin/busybox", filepath.Join(root, "sbin/modprobe")), // the kernel calls it there
-		os.CopyFS(filepath.Join(root, "lib/modules"), os.DirFS(filepath.Join(kernel, "lib/modules"))),
-		os.WriteFile(filepath.Join(root, "etc/passwd"), []byte("root:x:0:0::/root:/bin/sh\n"), 0o644),
+		os.Symlink("/bin/busybox", filepath.Join(root, "sbin/modprobe")),
+		// the kernel calls it there
+		os.CopyFS(filepath.Join(root, "lib/modules"),
+			os.DirFS(filepath.Join(kernel, "lib/modules"))),
+		os.WriteFile(filepath.Join(root, "etc/passwd"), []byte("root:x:0:0::/root:/bin/sh\n"),
+			0o644),
 		os.WriteFile(filepath.Join(root, "etc/group"), []byte("root:x:0:\n"), 0o644),
 		os.WriteFile(filepath.Join(root, "etc/resolv.conf"), nil, 0o644),
 		os.WriteFile(filepath.Join(root, "etc/hosts"), []byte("127.0.0.1 localhost numa\n"), 0o644),
@@ -93,7 +97,8 @@ func format(t *testing.T, root string) string {
 	if err := errors.Join(f.Truncate(2<<30), f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(program(t, "mkfs.ext4"), "-q", "-F", "-E", "root_owner=0:0", "-d", root, disk)
+	cmd := exec.Command(program(t, "mkfs.ext4"), "-q", "-F", "-E", "root_owner=0:0", "-d", root,
+		disk)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("make a disk of %s: %v\n%s", root, err, out)
 	}

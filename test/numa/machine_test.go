@@ -44,13 +44,15 @@ func machineArgs() []string {
 	for node := range nodes {
 		args = append(args,
 			"-object", fmt.Sprintf("memory-backend-ram,id=mem%d,size=%dM", node, nodeMemory),
-			"-numa", fmt.Sprintf("node,nodeid=%[1]d,memdev=mem%[1]d,cpus=%d-%d", node, 4*node, 4*node+3))
+			"-numa",
+			fmt.Sprintf("node,nodeid=%[1]d,memdev=mem%[1]d,cpus=%d-%d", node, 4*node, 4*node+3))
 		args = append(args, pciArgs(node)...)
 	}
 	for from, row := range distances() {
 		for to, distance := range row {
 			if from != to {
-				args = append(args, "-numa", fmt.Sprintf("dist,src=%d,dst=%d,val=%d", from, to, distance))
+				args = append(args, "-numa",
+					fmt.Sprintf("dist,src=%d,dst=%d,val=%d", from, to, distance))
 			}
 		}
 	}

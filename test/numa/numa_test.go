@@ -36,7 +36,8 @@ func TestNUMA(t *testing.T) {
 		if !t.Run(boot.name, func(t *testing.T) {
 			began := time.Now()
 			results := run(t, kernel, disk, boot.run)
-			results.print(os.Stdout, fmt.Sprintf("%s, %.0f s", boot.name, time.Since(began).Seconds()))
+			results.print(os.Stdout,
+				fmt.Sprintf("%s, %.0f s", boot.name, time.Since(began).Seconds()))
 			results.subtests(t)
 		}) {
 			return
@@ -133,7 +134,8 @@ func emulate(ctx context.Context, console string, args []string) (*results, erro
 		return &results{}, err
 	}
 	watch := time.AfterFunc(upWithin, func() {
-		if text, _ := os.ReadFile(console); !bytes.Contains(text, []byte("init: the machine is up")) {
+		if text, _ := os.ReadFile(console); !bytes.Contains(text, []byte("init: the machine is "+
+			"up")) {
 			end(errNotUp)
 		}
 	})

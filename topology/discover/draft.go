@@ -28,7 +28,8 @@ func (d *draft) addNode(node topology.NodeID, path string, list scalar) error {
 	}
 	for _, id := range ids {
 		if other, ok := d.cpus[id]; ok {
-			return fmt.Errorf("%s: cpu %d is on node %d too; leave it out of one", path, id, other.Node)
+			return fmt.Errorf("%s: cpu %d is on node %d too; leave it out of one",
+				path, id, other.Node)
 		}
 		d.add(id, node)
 	}
@@ -68,7 +69,8 @@ func (d *draft) setSockets(lists map[string]scalar) error {
 		path := fmt.Sprintf("sockets[%s]", key)
 		socket, err := strconv.ParseUint(key, 10, 31)
 		if err != nil {
-			return fmt.Errorf("sockets: %q is not a number; write {0: \"0-3\", 1: \"4-7\"}", shorten(key))
+			return fmt.Errorf("sockets: %q is not a number; write {0: \"0-3\", 1: \"4-7\"}",
+				shorten(key))
 		}
 		err = d.each(path, lists[key], d.sockets, func(cpu *topology.CPU) {
 			cpu.Socket = topology.SocketID(socket)

@@ -122,16 +122,19 @@ func compareNode(t *testing.T, m *topology.Machine, their *ghw.TopologyNode) {
 	id := topology.NodeID(their.ID)
 	for i, node := range m.Nodes() {
 		if want := their.Distances[i]; m.Distance(id, node.ID) != want {
-			t.Errorf("distance %d to %d: %d, ghw says %d", id, node.ID, m.Distance(id, node.ID), want)
+			t.Errorf("distance %d to %d: %d, ghw says %d",
+				id, node.ID, m.Distance(id, node.ID), want)
 		}
 		if node.ID != id {
 			continue
 		}
 		if uint64(their.Memory.TotalUsableBytes) != node.MemoryBytes {
-			t.Errorf("node %d: %d bytes, ghw says %d", id, node.MemoryBytes, their.Memory.TotalUsableBytes)
+			t.Errorf("node %d: %d bytes, ghw says %d", id, node.MemoryBytes,
+				their.Memory.TotalUsableBytes)
 		}
 		for _, pool := range node.HugePages {
-			if a := their.Memory.HugePageAmountsBySize[pool.PageBytes]; a == nil || a.Total != int64(pool.Count) {
+			if a := their.Memory.HugePageAmountsBySize[pool.PageBytes]; a == nil ||
+				a.Total != int64(pool.Count) {
 				t.Errorf("node %d: pool %+v, ghw says %+v", id, pool, a)
 			}
 		}
@@ -184,10 +187,12 @@ func TestLessThanSysfsUsuallyHas(t *testing.T) {
 		{"no NUMA", func(f fstest.MapFS) { removeBelow(f, nodeDir) }, func(m machine) bool {
 			return len(m.Nodes) == 1 && m.Nodes[0].MemoryBytes == 1<<30 && cpu(m, 1).Node == 0
 		}},
-		{"no topology", func(f fstest.MapFS) { removeBelow(f, cpuDir+"/cpu1/topology") }, func(m machine) bool {
-			return cpu(m, 1).Core == 1 && cpu(m, 1).Socket == 0
-		}},
-		{"package unknown", func(f fstest.MapFS) { set(f, cpuDir+"/cpu1/topology/physical_package_id", "-1") },
+		{"no topology", func(f fstest.MapFS) { removeBelow(f, cpuDir+"/cpu1/topology") },
+			func(m machine) bool {
+				return cpu(m, 1).Core == 1 && cpu(m, 1).Socket == 0
+			}},
+		{"package unknown",
+			func(f fstest.MapFS) { set(f, cpuDir+"/cpu1/topology/physical_package_id", "-1") },
 			func(m machine) bool { return cpu(m, 1).Socket == 0 }},
 		{"no L3: the highest level", func(f fstest.MapFS) {
 			removeBelow(f, cpuDir+"/cpu0/cache/index3")
@@ -217,7 +222,9 @@ func TestLessThanSysfsUsuallyHas(t *testing.T) {
 		{"device on a node that is not there", func(f fstest.MapFS) {
 			set(f, pciDir+"/0000:00:01.0/numa_node", "3")
 			set(f, pciDir+"/0000:00:01.0/class", "0x020000")
-		}, func(m machine) bool { return m.PCI[0].Node == topology.NoNode && m.PCI[0].Vendor == "" }},
+		}, func(m machine) bool {
+			return m.PCI[0].Node == topology.NoNode && m.PCI[0].Vendor == ""
+		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -244,15 +251,19 @@ func TestBadTrees(t *testing.T) {
 		want   []string
 	}{
 		{"empty", func(f fstest.MapFS) { clear(f) }, []string{cpuDir, "numalet topology snapshot"}},
-		{"no CPU", func(f fstest.MapFS) { set(f, cpuDir+"/present", "9") }, []string{"no cpu directory"}},
-		{"none online", func(f fstest.MapFS) { set(f, cpuDir+"/online", "") }, []string{"no online cpu"}},
+		{"no CPU", func(f fstest.MapFS) { set(f, cpuDir+"/present", "9") },
+			[]string{"no cpu directory"}},
+		{"none online", func(f fstest.MapFS) { set(f, cpuDir+"/online", "") },
+			[]string{"no online cpu"}},
 		{"online is no list", func(f fstest.MapFS) { set(f, cpuDir+"/online", "0-x") },
 			[]string{cpuDir + "/online", `"x" is not a number`}},
 		{"online without end", func(f fstest.MapFS) { set(f, cpuDir+"/online", "0-4000000000") },
 			[]string{cpuDir + "/online", "larger than"}},
-		{"empty attribute", func(f fstest.MapFS) { set(f, cpuDir+"/cpu0/topology/physical_package_id", "") },
+		{"empty attribute",
+			func(f fstest.MapFS) { set(f, cpuDir+"/cpu0/topology/physical_package_id", "") },
 			[]string{"cpu0/topology/physical_package_id", "not a number"}},
-		{"distance row too short", func(f fstest.MapFS) { set(f, nodeDir+"/node0/distance", "10 20") },
+		{"distance row too short",
+			func(f fstest.MapFS) { set(f, nodeDir+"/node0/distance", "10 20") },
 			[]string{"node0/distance", "2 distances to 1 nodes"}},
 		{"no MemTotal", func(f fstest.MapFS) { set(f, nodeDir+"/node0/meminfo", "nothing") },
 			[]string{"node0/meminfo", "MemTotal"}},
@@ -265,7 +276,10 @@ func TestBadTrees(t *testing.T) {
 			set(f, nodeDir+"/node1/meminfo", "MemTotal: 0 kB")
 			set(f, nodeDir+"/node0/distance", "10 20")
 		}, []string{"cpu 1 is on node 0 and on node 1"}},
-		{"page size", func(f fstest.MapFS) { set(f, nodeDir+"/node0/hugepages/hugepages-bigkB/nr_hugepages", "0") },
+		{"page size", func(f fstest.MapFS) {
+			set(f,
+				nodeDir+"/node0/hugepages/hugepages-bigkB/nr_hugepages", "0")
+		},
 			[]string{"hugepages-bigkB"}},
 		{"device class", func(f fstest.MapFS) { set(f, pciDir+"/0000:00:01.0/class", "gpu") },
 			[]string{"0000:00:01.0/class", "hex digits"}},
@@ -304,7 +318,9 @@ func TestDamagedPCIDatabaseNamesNothing(t *testing.T) {
 func TestLinksStayInTheTree(t *testing.T) {
 	files := twoCPUs()
 	delete(files, cpuDir+"/online")
-	files[cpuDir+"/online"] = &fstest.MapFile{Data: []byte("../../../../../../../../../../etc/hostname"), Mode: os.ModeSymlink}
+	files[cpuDir+"/online"] = &fstest.MapFile{
+		Data: []byte("../../../../../../../../../../etc/hostname"), Mode: os.ModeSymlink,
+	}
 	_, err := Host(writeTree(t, files))
 	if err == nil || !strings.Contains(err.Error(), "escapes") {
 		t.Errorf("error %v", err)

@@ -81,7 +81,8 @@ func parseThreads(s string) ([][]int, error) {
 	cores := make([][]int, len(lists[0]))
 	for _, ids := range lists {
 		if len(ids) != len(cores) {
-			return nil, fmt.Errorf("%q has lists of %d and %d threads", shorten(s), len(cores), len(ids))
+			return nil, fmt.Errorf("%q has lists of %d and %d threads",
+				shorten(s), len(cores), len(ids))
 		}
 		for i, id := range ids {
 			cores[i] = append(cores[i], id)

@@ -67,7 +67,8 @@ func (r rendering) cpu(c topology.CPU) {
 	}
 	r.file(dir+"/online", "1")
 	with := func(same func(o topology.CPU) bool) string {
-		return formatList(idsWhere(r.spec.CPUs, func(o topology.CPU) bool { return !o.Offline && same(o) }))
+		return formatList(idsWhere(r.spec.CPUs,
+			func(o topology.CPU) bool { return !o.Offline && same(o) }))
 	}
 	threads := with(func(o topology.CPU) bool { return o.Core == c.Core })
 	r.file(dir+"/topology/physical_package_id", strconv.Itoa(int(c.Socket)))
@@ -75,7 +76,8 @@ func (r rendering) cpu(c topology.CPU) {
 	r.file(dir+"/topology/thread_siblings_list", threads)
 	l3 := with(func(o topology.CPU) bool { return o.L3 == c.L3 })
 	for i, cache := range []struct{ level, kind, shared string }{
-		{"1", "Data", threads}, {"1", "Instruction", threads}, {"2", "Unified", threads}, {"3", "Unified", l3},
+		{"1", "Data", threads}, {"1", "Instruction", threads}, {"2", "Unified", threads},
+		{"3", "Unified", l3},
 	} {
 		at := fmt.Sprintf("%s/cache/index%d", dir, i)
 		r.file(at+"/level", cache.level)
@@ -181,10 +183,13 @@ func asSysfsShows(spec topology.Spec) topology.Spec {
 			continue
 		}
 		lowest := func(same func(topology.CPU) bool) int {
-			return slices.Min(idsWhere(spec.CPUs, func(o topology.CPU) bool { return !o.Offline && same(o) }))
+			return slices.Min(idsWhere(spec.CPUs,
+				func(o topology.CPU) bool { return !o.Offline && same(o) }))
 		}
-		out.CPUs[i].Core = topology.CoreID(lowest(func(o topology.CPU) bool { return o.Core == c.Core }))
-		out.CPUs[i].L3 = topology.L3ID(lowest(func(o topology.CPU) bool { return o.L3 == c.L3 }))
+		sameCore := func(o topology.CPU) bool { return o.Core == c.Core }
+		sameL3 := func(o topology.CPU) bool { return o.L3 == c.L3 }
+		out.CPUs[i].Core, out.CPUs[i].L3 = topology.CoreID(lowest(sameCore)),
+			topology.L3ID(lowest(sameL3))
 	}
 	return out
 }
@@ -207,7 +212,8 @@ func anyMachine(t *rapid.T) topology.Spec {
 	sockets := rapid.IntRange(1, 3).Draw(t, "sockets")
 	perSocket := rapid.IntRange(1, 2).Draw(t, "nodes per socket")
 	lone := rapid.IntRange(0, 2).Draw(t, "nodes without CPUs")
-	spec := topology.Spec{Name: rapid.StringMatching(`[A-Za-z][A-Za-z0-9 :@()#'"\\é]{0,20}[a-z]`).Draw(t, "name")}
+	names := rapid.StringMatching(`[A-Za-z][A-Za-z0-9 :@()#'"\\é]{0,20}[a-z]`)
+	spec := topology.Spec{Name: names.Draw(t, "name")}
 	nodeIDs := shuffled(sockets*perSocket+lone, "node ids")
 	cpuIDs := shuffled(sockets*perSocket*12, "cpu ids")
 	for i := range sockets * perSocket {
@@ -235,9 +241,10 @@ func anyMachine(t *rapid.T) topology.Spec {
 		spec.Nodes = append(spec.Nodes, anyNode(t, id, nodeIDs))
 	}
 	for i := range rapid.IntRange(0, 3).Draw(t, "devices") {
+		device := rapid.IntRange(0, 65535).Draw(t, "device id")
 		spec.PCI = append(spec.PCI, topology.PCIDevice{
 			Address: fmt.Sprintf("0000:%02x:00.0", i), Class: "0x020000",
-			Vendor: "0x15b3", Device: fmt.Sprintf("0x%04x", rapid.IntRange(0, 65535).Draw(t, "device id")),
+			Vendor: "0x15b3", Device: fmt.Sprintf("0x%04x", device),
 			Node: topology.NodeID(rapid.SampledFrom(append(nodeIDs, -1)).Draw(t, "node of device")),
 		})
 	}

@@ -151,7 +151,8 @@ func (t tree) distances(dir string, ids []int) (map[topology.NodeID]int, error) 
 	}
 	fields := strings.Fields(text)
 	if len(fields) != len(ids) {
-		return nil, fmt.Errorf("read %s/distance: %d distances to %d nodes", dir, len(fields), len(ids))
+		return nil, fmt.Errorf("read %s/distance: %d distances to %d nodes",
+			dir, len(fields), len(ids))
 	}
 	row := map[topology.NodeID]int{}
 	for i, field := range fields {

@@ -86,7 +86,8 @@ func TestSnapshotReportsFailedWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, room := range []int{0, 5, whole.Len() / 2, whole.Len() - 1} {
-		if err := Snapshot(context.Background(), &bounded{room, full}, root); !errors.Is(err, full) {
+		err := Snapshot(context.Background(), &bounded{room, full}, root)
+		if !errors.Is(err, full) {
 			t.Errorf("with room for %d of %d bytes: %v", room, whole.Len(), err)
 		}
 	}
@@ -121,19 +122,25 @@ func TestOpenRefuses(t *testing.T) {
 		{"cut short", good[:len(good)/2], "damaged or cut short"},
 		{"last bytes missing", good[:len(good)-4], "damaged or cut short"},
 		{"only the magic", good[:2], "damaged or cut short"},
-		{"gzip of something else", gzipped(t, []byte(strings.Repeat("hello", 500))), "damaged or cut short"},
+		{"gzip of something else", gzipped(t, []byte(strings.Repeat("hello", 500))),
+			"damaged or cut short"},
 		{"empty archive", gzipped(t, make([]byte, 1024)), "needs at least " + cpuDir},
-		{"no machine", packed(t, "", fstest.MapFS{"etc/motd": {Data: []byte("hi")}}), "needs at least " + cpuDir},
-		{"entry above", archive(t, tar.Header{Name: "../../evil", Typeflag: tar.TypeReg}), `"../../evil" leads out`},
-		{"entry above, hidden", archive(t, tar.Header{Name: "sys/../../evil", Typeflag: tar.TypeReg}), "leads out"},
-		{"absolute entry", archive(t, tar.Header{Name: "/etc/evil", Typeflag: tar.TypeReg}), "leads out"},
+		{"no machine", packed(t, "", fstest.MapFS{"etc/motd": {Data: []byte("hi")}}),
+			"needs at least " + cpuDir},
+		{"entry above", archive(t, tar.Header{Name: "../../evil", Typeflag: tar.TypeReg}),
+			`"../../evil" leads out`},
+		{"entry above, hidden",
+			archive(t, tar.Header{Name: "sys/../../evil", Typeflag: tar.TypeReg}), "leads out"},
+		{"absolute entry", archive(t, tar.Header{Name: "/etc/evil", Typeflag: tar.TypeReg}),
+			"leads out"},
 		{"link above", packed(t, "", link("../../etc")), `its link to "../../etc" leads out`},
 		{"link far above", packed(t, "", escape), "leads out"},
 		{"write through link", archive(t,
 			tar.Header{Name: "a", Linkname: "/tmp", Typeflag: tar.TypeSymlink},
 			tar.Header{Name: "b", Linkname: "c", Typeflag: tar.TypeSymlink},
 			tar.Header{Name: "b/d", Typeflag: tar.TypeReg}), "file exists"},
-		{"huge entry", archive(t, tar.Header{Name: "sys/big", Size: maxUnpacked + 1, Typeflag: tar.TypeReg}), "MiB unpacked"},
+		{"huge entry", archive(t, tar.Header{Name: "sys/big", Size: maxUnpacked + 1,
+			Typeflag: tar.TypeReg}), "MiB unpacked"},
 		{"plain tar", make([]byte, 1024), "neither a ghw snapshot"},
 		{"bad YAML", []byte("nodes: [{cpus: x}]"), "nodes[0].cpus"},
 		{"empty file", nil, "nodes: empty"},
@@ -142,7 +149,8 @@ func TestOpenRefuses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			path := writeFileFor(t, "machine", tt.data)
 			_, err := openWatched(t, path)
-			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), path) {
+			if err == nil || !strings.Contains(err.Error(), tt.want) ||
+				!strings.Contains(err.Error(), path) {
 				t.Errorf("error %v\nwant  %s and the path", err, tt.want)
 			}
 			if err != nil && strings.Contains(err.Error(), "numalet-snapshot-") {
@@ -153,7 +161,8 @@ func TestOpenRefuses(t *testing.T) {
 	if _, err := Open("fixture:none"); err == nil || !strings.Contains(err.Error(), "epyc-nps4") {
 		t.Errorf("unknown fixture: %v", err)
 	}
-	if _, err := Open(filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), "fixture:NAME") {
+	if _, err := Open(filepath.Join(t.TempDir(), "none")); err == nil ||
+		!strings.Contains(err.Error(), "fixture:NAME") {
 		t.Errorf("missing file: %v", err)
 	}
 }
@@ -194,7 +203,8 @@ func packed(t *testing.T, top string, files fstest.MapFS) []byte {
 	return archiveOf(t, func(w *tar.Writer) {
 		for _, path := range sortedNames(files) {
 			f := files[path]
-			h := tar.Header{Name: top + path, Mode: 0o444, Size: int64(len(f.Data)), Typeflag: tar.TypeReg}
+			h := tar.Header{Name: top + path, Mode: 0o444, Size: int64(len(f.Data)),
+				Typeflag: tar.TypeReg}
 			switch {
 			case f.Mode.IsDir():
 				h.Typeflag, h.Size = tar.TypeDir, 0

@@ -70,8 +70,8 @@ type member struct {
 	known, offline    bool // known: before is valid
 }
 
-// rejoin puts the offline members back beside those that they were with. If none of these is online,
-// their group stays what it was.
+// rejoin puts the offline members back beside those that they were with. If none of these is
+// online, their group stays what it was.
 func rejoin(all []member) {
 	online := map[int]int{} // the group now, by the group before
 	for _, m := range all {

@@ -11,8 +11,8 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// TestAgain takes CPUs offline and brings others back: each stays in its core, cache, socket and node,
-// although the kernel forgets all but the node.
+// TestAgain takes CPUs offline and brings others back: each stays in its core, cache, socket and
+// node, although the kernel forgets all but the node.
 func TestAgain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		first := anyMachine(t)
@@ -93,7 +93,8 @@ func TestIsolatedCPUs(t *testing.T) {
 	}
 	files[cpuDir+"/isolated"] = &fstest.MapFile{Data: []byte("2-3\n")}
 	files[cpuDir+"/nohz_full"] = &fstest.MapFile{Data: []byte("  (null)\n")}
-	if got, err := IsolatedCPUs(writeTree(t, files)); got != (Isolated{Scheduler: "2-3"}) || err != nil {
+	if got, err := IsolatedCPUs(writeTree(t, files)); got != (Isolated{Scheduler: "2-3"}) ||
+		err != nil {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }

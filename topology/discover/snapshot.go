@@ -46,7 +46,8 @@ func capturePatterns(ctx context.Context) ([]string, error) {
 		"/sys/kernel/mm/hugepages/hugepages-*/*",
 	}
 	for _, p := range snapshot.ExpectedCloneStaticContent() {
-		if strings.HasPrefix(p, "/sys/devices/system/") || p == "/proc/cpuinfo" || p == "/proc/meminfo" {
+		if strings.HasPrefix(p, "/sys/devices/system/") || p == "/proc/cpuinfo" ||
+			p == "/proc/meminfo" {
 			patterns = append(patterns, p)
 		}
 	}

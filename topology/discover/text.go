@@ -201,7 +201,8 @@ func (p picture) legend(b *strings.Builder) {
 		return usual || p.allPCI
 	}))
 	if hidden > 0 {
-		notes = append(notes, fmt.Sprintf("%s not shown (--all-pci)", count(hidden, "other PCI device")))
+		notes = append(notes,
+			fmt.Sprintf("%s not shown (--all-pci)", count(hidden, "other PCI device")))
 	}
 	if len(notes) > 0 {
 		b.WriteString("\n" + strings.Join(notes, "; ") + "\n")

@@ -94,8 +94,8 @@ func TestTextIsWholeAndNarrow(t *testing.T) {
 
 // A node that two sockets share is drawn once whole and once with its other CPUs.
 func TestTextNodeOnTwoSockets(t *testing.T) {
-	m, err := ParseYAML(strings.NewReader("nodes: [{cpus: 0-3, memory: 1536Mi}]\nsockets: {0: 0-1, 1: 2-3}\n" +
-		"pci: [{address: a, class: 0x060000, node: 0}]"))
+	m, err := ParseYAML(strings.NewReader("nodes: [{cpus: 0-3, memory: 1536Mi}]\nsockets: {0: " +
+		"0-1, 1: 2-3}\npci: [{address: a, class: 0x060000, node: 0}]"))
 	if err != nil {
 		t.Fatal(err)
 	}

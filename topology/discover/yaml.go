@@ -159,7 +159,8 @@ func (f machineFile) spec() (topology.Spec, error) {
 			return topology.Spec{}, err
 		}
 		spec.Nodes = append(spec.Nodes, node)
-		if err := draft.addNode(node.ID, fmt.Sprintf("nodes[%d].cpus", i), fields.CPUs); err != nil {
+		path := fmt.Sprintf("nodes[%d].cpus", i)
+		if err := draft.addNode(node.ID, path, fields.CPUs); err != nil {
 			return topology.Spec{}, err
 		}
 	}
@@ -246,7 +247,8 @@ func checkDistances(nodes []topology.Node) error {
 	for i, n := range nodes {
 		for to := range n.Distances {
 			if !known[to] {
-				return fmt.Errorf("nodes[%d].distances: node %d is not in nodes; leave it out or add it", i, to)
+				return fmt.Errorf("nodes[%d].distances: node %d is not in nodes; leave it out or "+
+					"add it", i, to)
 			}
 		}
 	}

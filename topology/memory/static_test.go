@@ -25,8 +25,9 @@ func TestNewRefuses(t *testing.T) {
 		{"nothing", nil, "[memorymanager] you should specify the system reserved memory"},
 		{"huge pages only", memory.Amounts{0: {pages: gib}},
 			"[memorymanager] you should specify the system reserved memory"},
-		{"unknown node", memory.Amounts{0: want(1), 7: want(1)}, "the reserved memory configuration " +
-			"references a NUMA node 7 that does not exist on this machine"},
+		{"unknown node", memory.Amounts{0: want(1), 7: want(1)},
+			"the reserved memory configuration references a NUMA node 7 that does not exist on " +
+				"this machine"},
 		{"too much", memory.Amounts{0: want(10)}, "reserve 10737418240 bytes of memory on NUMA " +
 			"node 0: it has 9663676416; lower reservedMemory of this node"},
 		{"pages that are not there", memory.Amounts{0: {v1.ResourceMemory: gib, huge: gib}},
@@ -71,13 +72,14 @@ func TestHints(t *testing.T) {
 		{"too much", two, nil, nil, want(9), nil},
 		{"a node used alone joins no group", two, []memory.Block{block(1, 0)}, nil, want(3),
 			[]topology.Hint{preferred(0), preferred(1)}},
-		{"so nothing has room, though it is free", two, []memory.Block{block(1, 0)}, nil, want(5), nil},
+		{"so nothing has room, though it is free", two, []memory.Block{block(1, 0)}, nil, want(5),
+			nil},
 		{"a node in a group is not used alone", two, []memory.Block{block(5, 0, 1)}, nil, want(1),
 			[]topology.Hint{only(0, 1)}},
 		{"a group is used by several", two, []memory.Block{block(5, 0, 1)}, nil, want(3),
 			[]topology.Hint{only(0, 1)}},
-		{"groups do not overlap", shape{{5, 0}, {5, 0}, {5, 0}}, []memory.Block{block(5, 0, 1)}, nil,
-			want(5), nil},
+		{"groups do not overlap", shape{{5, 0}, {5, 0}, {5, 0}}, []memory.Block{block(5, 0, 1)},
+			nil, want(5), nil},
 		{"a block of size 0 keeps its group", two, []memory.Block{block(0, 0, 1)}, nil, want(1),
 			[]topology.Hint{only(0, 1)}},
 		{"init containers' memory is free on their nodes", two, nil, []memory.Block{block(4, 0)},
@@ -124,26 +126,30 @@ func TestChoose(t *testing.T) {
 		{"the hint", two, nil, 4, preferred(1), nodes(1), ""},
 		{"a wide hint is followed", two, nil, 1, only(0, 1), nodes(0, 1), ""},
 		{"any: the lowest", two, nil, 4, anywhere, nodes(0), ""},
-		{"any: a group there is", two, []memory.Block{block(5, 0, 1)}, 1, anywhere, nodes(0, 1), ""},
+		{"any: a group there is", two, []memory.Block{block(5, 0, 1)}, 1, anywhere, nodes(0, 1),
+			""},
 		{"the zero hint is any", two, nil, 4, topology.Hint{}, nodes(0), ""},
-		{"any, no room", two, nil, 9, anywhere, nodes(), "[memorymanager] failed to get the default " +
-			"NUMA affinity, no NUMA nodes with enough memory is available"},
+		{"any, no room", two, nil, 9, anywhere, nodes(),
+			"[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough " +
+				"memory is available"},
 		{"any and preferred, but only wide places", two, []memory.Block{block(5, 0, 1)}, 1,
 			topology.Hint{Any: true, Preferred: true}, nodes(),
 			"[memorymanager] failed to find the default preferred hint"},
 		{"extended", four, nil, 6, only(2), nodes(0, 2), ""},
 		{"extended to a preferred one", four, nil, 6, preferred(3), nodes(0, 3), ""},
-		{"extended past a node in use", four, []memory.Block{block(1, 0)}, 6, only(2), nodes(1, 2), ""},
+		{"extended past a node in use", four, []memory.Block{block(1, 0)}, 6, only(2), nodes(1, 2),
+			""},
 		{"extended, not preferred", four, []memory.Block{block(6, 0, 1)}, 1, preferred(0), nodes(),
 			"[memorymanager] failed to find the extended preferred hint"},
 		{"one node of a group", four, []memory.Block{block(6, 0, 1)}, 1, only(0), nodes(0, 1), ""},
 		{"no extension", two, []memory.Block{block(1, 1)}, 5, only(0), nodes(),
 			"[memorymanager] failed to find NUMA nodes to extend the current topology hint"},
-		{"the hint joins a node used alone", two, []memory.Block{block(1, 1)}, 3, only(0, 1), nodes(),
-			"[memorymanager] preferred hint violates NUMA node allocation"},
+		{"the hint joins a node used alone", two, []memory.Block{block(1, 1)}, 3, only(0, 1),
+			nodes(), "[memorymanager] preferred hint violates NUMA node allocation"},
 		{"the hint overlaps a group", four, []memory.Block{block(5, 0, 1)}, 3, only(1, 2), nodes(),
 			"[memorymanager] preferred hint violates NUMA node allocation"},
-		{"a node without memory in the hint", shape{{5, 0}, {0, 0}}, nil, 4, only(0, 1), nodes(0), ""},
+		{"a node without memory in the hint", shape{{5, 0}, {0, 0}}, nil, 4, only(0, 1), nodes(0),
+			""},
 		{"the hint has no memory at all", shape{{5, 0}, {0, 0}}, nil, 4, only(1), nodes(0), ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -292,7 +298,8 @@ func TestMems(t *testing.T) {
 		mems   string
 	}{
 		{nil, ""}, {[]memory.Block{block(1, 2)}, "2"},
-		{[]memory.Block{block(1, 0, 1), pageBlock(1, 2)}, "0,2"}, {[]memory.Block{block(1, 1, 9)}, ""},
+		{[]memory.Block{block(1, 0, 1), pageBlock(1, 2)}, "0,2"},
+		{[]memory.Block{block(1, 1, 9)}, ""},
 	} {
 		if got := p.Mems(test.blocks).String(); got != test.mems {
 			t.Errorf("%+v: %q, want %q", test.blocks, got, test.mems)
@@ -341,30 +348,37 @@ func TestCheckReserved(t *testing.T) {
 		err  string
 	}{
 		{"nothing", nil, list("cpu=1"), ""},
-		{"less by as much as it may", []kubeletconfig.MemoryReservation{reservation(0, "memory=1020Mi")},
+		{"less by as much as it may",
+			[]kubeletconfig.MemoryReservation{reservation(0, "memory=1020Mi")},
 			list("memory=1Gi"), ""},
-		{"more by as much as it may", []kubeletconfig.MemoryReservation{reservation(0, "memory=1028Mi")},
+		{"more by as much as it may",
+			[]kubeletconfig.MemoryReservation{reservation(0, "memory=1028Mi")},
 			list("memory=1Gi"), ""},
 		{"one byte more", []kubeletconfig.MemoryReservation{reservation(0, "memory=1077936129")},
-			list("memory=1Gi"), `the total amount "1077936129" of type "memory" is not equal to the value ` +
+			list("memory=1Gi"),
+			`the total amount "1077936129" of type "memory" is not equal to the value ` +
 				`"1Gi" determined by Node Allocatable feature`},
 		{"pages are counted", []kubeletconfig.MemoryReservation{
 			reservation(0, "memory=1Gi", "hugepages-2Mi=2Mi"),
-		}, list("memory=1Gi"), `the total amount "2Mi" of type "hugepages-2Mi" is not equal to the ` +
-			`value "0" determined by Node Allocatable feature`},
+		}, list("memory=1Gi"),
+			`the total amount "2Mi" of type "hugepages-2Mi" is not equal to the ` +
+				`value "0" determined by Node Allocatable feature`},
 		{"adds up", []kubeletconfig.MemoryReservation{
 			reservation(0, "memory=1Gi", "hugepages-2Mi=4Mi"), reservation(1, "memory=100Mi"),
 		}, list("memory=1124Mi", "cpu=1", "hugepages-2Mi=4Mi"), ""},
-		{"none reserved", nil, list("memory=16484Mi"), `the total amount "0" of type "memory" is not ` +
-			`equal to the value "16484Mi" determined by Node Allocatable feature`},
+		{"none reserved", nil, list("memory=16484Mi"),
+			`the total amount "0" of type "memory" is not ` +
+				`equal to the value "16484Mi" determined by Node Allocatable feature`},
 		{"eviction threshold forgotten", []kubeletconfig.MemoryReservation{
 			reservation(0, "memory=512Mi"), reservation(1, "memory=512Mi"),
-		}, list("memory=1124Mi"), `the total amount "1Gi" of type "memory" is not equal to the value ` +
-			`"1124Mi" determined by Node Allocatable feature`},
+		}, list("memory=1124Mi"),
+			`the total amount "1Gi" of type "memory" is not equal to the value ` +
+				`"1124Mi" determined by Node Allocatable feature`},
 		{"pages of which none are kept", []kubeletconfig.MemoryReservation{
 			reservation(0, "memory=1Gi", "hugepages-1Gi=1Gi"),
-		}, list("memory=1Gi"), `the total amount "1Gi" of type "hugepages-1Gi" is not equal to the ` +
-			`value "0" determined by Node Allocatable feature`},
+		}, list("memory=1Gi"),
+			`the total amount "1Gi" of type "hugepages-1Gi" is not equal to the ` +
+				`value "0" determined by Node Allocatable feature`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			err := memory.CheckReserved(test.list, test.kept, 4<<20)

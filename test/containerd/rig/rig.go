@@ -74,8 +74,8 @@ func Require(t *testing.T) {
 	}
 }
 
-// Alone waits until no other test has a containerd, and keeps them waiting until the test ends. They
-// would share CPUs and settings of the machine, and could not tell whose traces are whose.
+// Alone waits until no other test has a containerd, and keeps them waiting until the test ends.
+// They would share CPUs and settings of the machine, and could not tell whose traces are whose.
 // Containerd does it; tests that start one by other means must.
 func Alone(t *testing.T) {
 	t.Helper()

@@ -25,10 +25,12 @@ func TestFirstDiscovery(t *testing.T) {
 	t.Run("huge pages", func(t *testing.T) { testHugePages(t, m) })
 	t.Run("sockets", func(t *testing.T) { testSockets(t, m) })
 	t.Run("threads", func(t *testing.T) {
-		testGroups(t, m, "topology/thread_siblings_list", func(c topology.CPU) int { return int(c.Core) })
+		testGroups(t, m, "topology/thread_siblings_list",
+			func(c topology.CPU) int { return int(c.Core) })
 	})
 	t.Run("L3 caches", func(t *testing.T) {
-		testGroups(t, m, "cache/index3/shared_cpu_list", func(c topology.CPU) int { return int(c.L3) })
+		testGroups(t, m, "cache/index3/shared_cpu_list",
+			func(c topology.CPU) int { return int(c.L3) })
 	})
 	t.Run("PCI functions", func(t *testing.T) { testPCI(t, m) })
 }
@@ -207,7 +209,8 @@ func testPCI(t *testing.T, m topology.Spec) {
 	}
 	row(t, "functions of each node: %v", byNode)
 	if len(byNode) != 5 {
-		t.Errorf("the kernel knows functions on nodes %v, want all four and those without one", byNode)
+		t.Errorf("the kernel knows functions on nodes %v, want all four and those without one",
+			byNode)
 	}
 	equal(t, want, got)
 }

@@ -28,8 +28,9 @@ func (g guest) facts(names ...string) map[string]facts {
 	out := map[string]facts{}
 	for _, name := range names {
 		l := g.look(name)
-		f := facts{ID: id(l.pod), PID: l.pid, Restarts: l.pod.Status.ContainerStatuses[0].RestartCount,
-			CPUs: l.cpus(g.t).String(), Mems: l.mems(g.t).String()}
+		f := facts{ID: id(l.pod), PID: l.pid,
+			Restarts: l.pod.Status.ContainerStatuses[0].RestartCount,
+			CPUs:     l.cpus(g.t).String(), Mems: l.mems(g.t).String()}
 		f.Promised.CPUs, f.Promised.Mems = l.promise.CPUs, l.promise.MemoryNodes
 		f.Promised.Exclusive, f.Promised.Devices = l.promise.Exclusive, l.promise.Devices
 		out[name] = f

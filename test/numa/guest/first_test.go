@@ -134,8 +134,8 @@ func testSingleNode(g guest) {
 func (g guest) onNodes(l lives, n int) {
 	g.t.Helper()
 	if nodes := l.nodes(g.t); nodes.Size() != n || !nodes.Equals(l.mems(g.t)) {
-		g.t.Errorf("%s has CPUs and devices on nodes %s, memory on nodes %s; want the same %d", l.name,
-			nodes, l.mems(g.t), n)
+		g.t.Errorf("%s has CPUs and devices on nodes %s, memory on nodes %s; want the same %d",
+			l.name, nodes, l.mems(g.t), n)
 	}
 }
 

@@ -97,7 +97,8 @@ func pciFunctions(t *testing.T, class string) (addresses []string) {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		if strings.HasPrefix(said(t, pciDir, e.Name(), "class"), class) && pciNode(t, e.Name()) >= 0 {
+		if strings.HasPrefix(said(t, pciDir, e.Name(), "class"), class) &&
+			pciNode(t, e.Name()) >= 0 {
 			addresses = append(addresses, e.Name())
 		}
 	}

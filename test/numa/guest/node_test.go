@@ -121,7 +121,8 @@ func describeDisks(t *testing.T, dir string) {
 		devices = append(devices, map[string]any{"name": address, "containerEdits": map[string]any{
 			"deviceNodes": []any{map[string]any{"path": node}}}})
 	}
-	spec, err := json.Marshal(map[string]any{"cdiVersion": "0.6.0", "kind": disk, "devices": devices})
+	spec, err := json.Marshal(map[string]any{"cdiVersion": "0.6.0", "kind": disk,
+		"devices": devices})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,8 +196,8 @@ func (g guest) run(asks map[string]ask) {
 	}
 }
 
-// running waits until the container of a pod runs: its pod is Running already while a container that
-// has ended is to be started again.
+// running waits until the container of a pod runs: its pod is Running already while a container
+// that has ended is to be started again.
 func (g guest) running(name string) (pod v1.Pod) {
 	g.t.Helper()
 	g.Eventually("the container of "+name+" runs", func() error {
@@ -228,8 +229,8 @@ func (g guest) rejected(name string, a ask) {
 	g.remove(name)
 }
 
-// remove removes pods and waits until nothing is theirs any more, which is when the agent has written
-// that: until then others get what is left.
+// remove removes pods and waits until nothing is theirs any more, which is when the agent has
+// written that: until then others get what is left.
 func (g guest) remove(names ...string) {
 	g.t.Helper()
 	pods, err := g.Pods()

@@ -33,7 +33,8 @@ func (g guest) look(name string) lives {
 	g.t.Helper()
 	pod := g.running(name)
 	l := lives{name: name, pod: pod, report: g.report(pod)}
-	for _, pattern := range []string{"/sys/fs/cgroup/kubepods/pod*/", "/sys/fs/cgroup/kubepods/*/pod*/"} {
+	for _, pattern := range []string{"/sys/fs/cgroup/kubepods/pod*/",
+		"/sys/fs/cgroup/kubepods/*/pod*/"} {
 		found, err := filepath.Glob(pattern + id(pod))
 		if err != nil {
 			g.t.Fatal(err)
@@ -222,7 +223,8 @@ func (g guest) shared(name string, want cpuset.CPUSet) {
 		got, promised := l.cpus(g.t), rows[l.pod.Name+"/main"].CPUs
 		cgroup := saidList(g.t, l.cgroup, "cpuset.cpus")
 		if !got.Equals(want) || promised != want.String() || !want.IsSubsetOf(cgroup) {
-			return fmt.Errorf("it may use %s, its cgroup has %s, promised: %s", got, cgroup, promised)
+			return fmt.Errorf("it may use %s, its cgroup has %s, promised: %s",
+				got, cgroup, promised)
 		}
 		return nil
 	})

@@ -15,7 +15,8 @@ func sample() Contents {
 		PolicyName: "static",
 		MachineState: NUMANodeMap{0: {
 			MemoryMap: map[v1.ResourceName]*MemoryTable{v1.ResourceMemory: {
-				TotalMemSize: 2048, SystemReserved: 512, Allocatable: 1536, Reserved: 512, Free: 1024,
+				TotalMemSize: 2048, SystemReserved: 512, Allocatable: 1536, Reserved: 512,
+				Free: 1024,
 			}},
 			Cells: []int{},
 		}},
@@ -129,7 +130,8 @@ func TestDataIsBelieved(t *testing.T) {
 		t.Errorf("policy %q, error %v", got.PolicyName, err)
 	}
 	for _, damage := range [][2]string{
-		{`\"size\":512`, `\"size\":513`}, {`"dataChecksum":1849615440`, `"x":0`}, {`"data":`, `"y":`},
+		{`\"size\":512`, `\"size\":513`}, {`"dataChecksum":1849615440`, `"x":0`},
+		{`"data":`, `"y":`},
 	} {
 		damaged := strings.Replace(string(data), damage[0], damage[1], 1)
 		if damaged == string(data) {
