@@ -34,8 +34,8 @@ containerd: ## only the built binary on a real containerd (root)
 numa: ## only the built binary in an emulated NUMA machine with a real kernel
 	@test/run.sh numa
 
-race: ## the unit tests under the race detector (needs gcc)
-	CGO_ENABLED=1 go test -race $$(go list ./... | grep -v '/numalet/test')
+race: ## unit and sim under the race detector, which watches the agents too (gcc)
+	@test/run.sh --race unit sim
 
 fuzz: ## each fuzz target for FUZZTIME (10s); FUZZKEEP=N keeps N inputs of each
 	@test/fuzz.sh $${FUZZTIME:-10s} $${FUZZKEEP:-0}

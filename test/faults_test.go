@@ -152,6 +152,7 @@ func TestAdmissionWait(t *testing.T) {
 				t.Errorf("waited: %v, want %v", waited, first)
 			}
 			s.Plugin(gpu, "--devices=1")
+			awaitNumbers(s.Node, 1, 1) // with 0 a pod is refused until the list is there
 			s.nothingLeaked(everything(1))
 		})
 	}

@@ -1,9 +1,21 @@
 #!/usr/bin/env bash
 # Runs tiers of tests: unit, sim, containerd, numa. Installs what a tier needs. A tier that cannot run
 # here is left out with one line that says why; in CI (CI=true) that is a failure.
+# With --race before the tiers the race detector watches the test programs, and the agents and device
+# plugins that they start (all but numa); it needs gcc and takes several times as long.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export CGO_ENABLED=0
+race=()
+limit=20m # of a package
+parallel=6
+if [ "${1:-}" = --race ]; then
+    shift
+    export CGO_ENABLED=1
+    race=(-race)
+    limit=60m
+    parallel=3 # such an agent needs several times the CPU and memory
+fi
 
 failed=0
 
@@ -26,15 +38,15 @@ tier() { # NAME COMMAND...
 
 run_unit() {
     # shellcheck disable=SC2046 # package paths have no spaces
-    go test -timeout 20m $(go list ./... | grep -v '^github.com/numalet/numalet/test')
+    go test "${race[@]}" -timeout $limit $(go list ./... | grep -v '^github.com/numalet/numalet/test')
 }
 
 run_sim() { # these tests mostly wait
-    go test -count=1 -timeout 20m -parallel 6 ./test/ ./test/harness/...
+    go test "${race[@]}" -count=1 -timeout $limit -parallel $parallel ./test/ ./test/harness/...
 }
 
 run_containerd() {
-    go test -count=1 -timeout 20m ./test/containerd/...
+    go test "${race[@]}" -count=1 -timeout $limit ./test/containerd/...
 }
 
 run_numa() { # in its folder, so that its table is shown when it passes too

@@ -139,7 +139,10 @@ func (r *restart) happens(newBoot, alive bool, plugin pluginState) {
 		r.must(r.Runtime.KillSandbox("default/own-node"))
 	}
 	switch gone := r.row.Devices[gpu][0]; plugin {
-	case late, never:
+	case late: // however slow this machine is
+		r.stopPlugin()
+		r.Args = append(r.Args, "--device-admission-wait="+harness.Patience.String())
+	case never:
 		r.stopPlugin()
 	case fewer:
 		r.must(r.plugin.Remove(r.t.Context(), gone))

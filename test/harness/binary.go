@@ -5,11 +5,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 )
 
-// Binary builds numalet once per test process and returns its path. Main removes it.
+// Binary builds numalet once per test process and returns its path. Main removes it. It has the
+// race detector where the test program has it, and is static in any case: images are made of it.
 var Binary = sync.OnceValues(func() (string, error) {
 	if given := os.Getenv("NUMALET_BINARY"); given != "" {
 		return given, nil
@@ -18,8 +20,14 @@ var Binary = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(binaryDir(), "numalet")
-	build := exec.Command("go", "build", "-o", path, "github.com/numalet/numalet/cmd/numalet")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	args, cgo := []string{"build", "-o", path}, "CGO_ENABLED=0"
+	if raced {
+		cgo = "CGO_ENABLED=1"
+		args = append(args, "-race", "-tags=netgo,osusergo",
+			"-ldflags=-linkmode=external -extldflags=-static")
+	}
+	build := exec.Command("go", append(args, "github.com/numalet/numalet/cmd/numalet")...)
+	build.Env = append(os.Environ(), cgo)
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build numalet: %w\n%s", err, out)
 	}
@@ -31,11 +39,34 @@ func binaryDir() string {
 }
 
 // Main is for TestMain of packages that use Binary: it runs the tests, removes the binary and ends
-// the process.
+// the process. Races in processes that are not of a Node are found here.
 func Main(m *testing.M) {
+	if err := shareRaceOptions(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	code := m.Run()
+	if found := races(binaryDir()); found != "" {
+		fmt.Fprintf(os.Stderr, "FAIL: the race detector found this in commands:\n%s\n", found)
+		code = max(code, 1)
+	}
 	if err := os.RemoveAll(binaryDir()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
 	os.Exit(code)
+}
+
+// shareRaceOptions has all processes that the tests start report their races in binaryDir, unless
+// they are told otherwise.
+func shareRaceOptions() error {
+	for _, option := range raceOptions(binaryDir()) {
+		if err := os.MkdirAll(binaryDir(), 0o755); err != nil {
+			return err
+		}
+		name, value, _ := strings.Cut(option, "=")
+		if err := os.Setenv(name, value); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -23,7 +22,6 @@ import (
 
 	"github.com/numalet/numalet/agent/placement"
 	"github.com/numalet/numalet/cri/sim"
-	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
 )
 
 // Node is an agent with a directory, a runtime and device plugins of its own.
@@ -78,7 +76,8 @@ func NewOn(t testing.TB, endpoint string) *Node {
 		t.Fatal(err)
 	}
 	n := &Node{
-		t: t, Dir: dir, Manifests: filepath.Join(dir, "manifests"), Root: filepath.Join(dir, "root"),
+		t: t, Dir: dir, Manifests: filepath.Join(dir, "manifests"),
+		Root:     filepath.Join(dir, "root"),
 		Endpoint: endpoint, port: freePort(t),
 	}
 	if err := os.Mkdir(n.Manifests, 0o755); err != nil {
@@ -97,6 +96,9 @@ func NewOn(t testing.TB, endpoint string) *Node {
 	n.Args = []string{"--root-dir=" + n.Root, "--hostname-override=node", "-v=4"}
 	t.Cleanup(func() {
 		n.Kill()
+		if found := races(dir); found != "" {
+			t.Errorf("the race detector found this in the agent or a plugin:\n%s", found)
+		}
 		if t.Failed() {
 			t.Logf("files are kept in %s; the end of the log:\n%s", dir, n.LogTail(60))
 			return
@@ -106,8 +108,8 @@ func NewOn(t testing.TB, endpoint string) *Node {
 	return n
 }
 
-// freePort is a port below those that Linux gives out by itself (ip_local_port_range), so that nobody
-// takes it while the agent is restarted.
+// freePort is a port below those that Linux gives out by itself (ip_local_port_range), so that
+// nobody takes it while the agent is restarted.
 func freePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {
@@ -171,6 +173,7 @@ func (n *Node) StartOnly() {
 	defer log.Close()
 	n.agent = exec.Command(binary, append([]string{"--config=" + config}, n.Args...)...)
 	n.agent.Stdout, n.agent.Stderr = log, log
+	n.agent.Env = append(os.Environ(), raceOptions(n.Dir)...)
 	n.agent.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := n.agent.Start(); err != nil {
 		n.t.Fatal(err)
@@ -226,51 +229,6 @@ func (n *Node) RemovePod(name string) {
 	if err := os.Remove(filepath.Join(n.Manifests, name+".yaml")); err != nil {
 		n.t.Fatal(err)
 	}
-}
-
-// Plugin starts a device plugin in a process of its own, with a control socket, and returns its
-// control client. stop ends the process.
-func (n *Node) Plugin(resource string, args ...string) (ctl *pluginsim.Client, stop func()) {
-	n.t.Helper()
-	return n.PluginNamed(pluginsim.Kind(resource), resource, args...)
-}
-
-// PluginNamed is Plugin with a name for its files, for several plugins of one resource; they need
-// different --socket as well.
-func (n *Node) PluginNamed(name, resource string, args ...string) (
-	ctl *pluginsim.Client, stop func()) {
-	n.t.Helper()
-	binary, err := Binary()
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	control := filepath.Join(n.Dir, name+".ctl")
-	_ = os.Remove(control) // of an earlier process
-	cmd := exec.Command(binary, append([]string{
-		"plugin", "sim", "--resource=" + resource, "--control=" + control,
-		"--dir=" + filepath.Join(n.Root, "device-plugins"),
-	}, args...)...)
-	log, err := os.Create(filepath.Join(n.Dir, name+".log"))
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	defer log.Close()
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		n.t.Fatal(err)
-	}
-	stop = sync.OnceFunc(func() {
-		_ = cmd.Process.Kill() // it may have crashed already
-		_ = cmd.Wait()
-	})
-	n.t.Cleanup(stop)
-	ctl = pluginsim.NewClient(control)
-	n.Eventually("the plugin takes orders", func() error {
-		_, err := ctl.State(context.Background())
-		return err
-	})
-	return ctl, stop
 }
 
 // Pods are the node's pods by name, from /pods.
@@ -370,7 +328,8 @@ func (n *Node) AwaitPhase(pod string, phase v1.PodPhase) v1.Pod {
 			return fmt.Errorf("there is no such pod")
 		}
 		if got.Status.Phase != phase {
-			return fmt.Errorf("it is %s: %s %s", got.Status.Phase, got.Status.Reason, got.Status.Message)
+			s := got.Status
+			return fmt.Errorf("it is %s: %s %s", s.Phase, s.Reason, s.Message)
 		}
 		return nil
 	})

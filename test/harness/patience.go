@@ -5,14 +5,17 @@ import (
 	"time"
 )
 
-// Patience bounds every wait of a test. It is long because test machines are slow and shared; no
-// test measures time with it.
+// Patience bounds every wait of a test. It is long because test machines are slow and shared, and
+// longer with the race detector; no test measures time with it.
 // NUMALET_PATIENCE is another one, for machines that are emulated.
 var Patience = patience()
 
 func patience() time.Duration {
 	if given, err := time.ParseDuration(os.Getenv("NUMALET_PATIENCE")); err == nil {
 		return given
+	}
+	if raced {
+		return 4 * time.Minute
 	}
 	return time.Minute
 }

@@ -1,0 +1,58 @@
+package harness
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
+)
+
+// Plugin starts a device plugin in a process of its own, with a control socket, and returns its
+// control client. stop ends the process.
+func (n *Node) Plugin(resource string, args ...string) (ctl *pluginsim.Client, stop func()) {
+	n.t.Helper()
+	return n.PluginNamed(pluginsim.Kind(resource), resource, args...)
+}
+
+// PluginNamed is Plugin with a name for its files, for several plugins of one resource; they need
+// different --socket as well.
+func (n *Node) PluginNamed(name, resource string, args ...string) (
+	ctl *pluginsim.Client, stop func()) {
+	n.t.Helper()
+	binary, err := Binary()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	control := filepath.Join(n.Dir, name+".ctl")
+	_ = os.Remove(control) // of an earlier process
+	cmd := exec.Command(binary, append([]string{
+		"plugin", "sim", "--resource=" + resource, "--control=" + control,
+		"--dir=" + filepath.Join(n.Root, "device-plugins"),
+	}, args...)...)
+	log, err := os.Create(filepath.Join(n.Dir, name+".log"))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), raceOptions(n.Dir)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	stop = sync.OnceFunc(func() {
+		_ = cmd.Process.Kill() // it may have crashed already
+		_ = cmd.Wait()
+	})
+	n.t.Cleanup(stop)
+	ctl = pluginsim.NewClient(control)
+	n.Eventually("the plugin takes orders", func() error {
+		_, err := ctl.State(context.Background())
+		return err
+	})
+	return ctl, stop
+}
