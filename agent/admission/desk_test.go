@@ -1,0 +1,202 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/machine"
+	"github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology"
+)
+
+// plugins is a device manager made of funcs; calls counts Allocate.
+type plugins struct {
+	inventory atomic.Pointer[deviceplugin.Inventory]
+	allocate  func(ctx context.Context, resource string, ids []string) error
+	preferred func(ctx context.Context) ([]string, error)
+	advise    func(deviceplugin.PreferredRequest) ([]string, error)
+	calls     atomic.Int64
+}
+
+func (p *plugins) Inventory() deviceplugin.Inventory {
+	if inv := p.inventory.Load(); inv != nil {
+		return *inv
+	}
+	return deviceplugin.Inventory{}
+}
+
+func (p *plugins) Preferred(ctx context.Context, req deviceplugin.PreferredRequest) ([]string, error) {
+	if p.advise != nil {
+		return p.advise(req)
+	}
+	return p.preferred(ctx)
+}
+
+func (p *plugins) Allocate(ctx context.Context, resource string, ids []string) (
+	*pluginapi.ContainerAllocateResponse, error) {
+	p.calls.Add(1)
+	if p.allocate != nil {
+		if err := p.allocate(ctx, resource, ids); err != nil {
+			return nil, err
+		}
+	}
+	return &pluginapi.ContainerAllocateResponse{Envs: map[string]string{
+		"IDS": strings.Join(ids, ","),
+	}}, nil
+}
+
+func (p *plugins) offer(name string, n int) {
+	r := deviceplugin.Resource{Name: name, Connected: true}
+	for i := range n {
+		r.Devices = append(r.Devices, &deviceplugin.Device{ID: fmt.Sprintf("d%d", i), Healthy: true})
+	}
+	p.set(r)
+}
+
+// set adds a resource to the inventory, or replaces it.
+func (p *plugins) set(r deviceplugin.Resource) {
+	next := deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{}}
+	maps.Copy(next.Resources, p.Inventory().Resources)
+	next.Resources[r.Name] = r
+	p.inventory.Store(&next)
+}
+
+// desk is a queue at work on a machine of eight CPUs, one of them reserved.
+type desk struct {
+	t       *testing.T
+	queue   *Queue
+	plugins *plugins
+	store   *allocation.Store
+	stop    func()
+	// hardware is what the queue is given.
+	hardware func() machine.Hardware
+
+	mu       sync.Mutex
+	said     []string
+	reworded atomic.Int64
+}
+
+// quiet tells whether nothing was said since the last time.
+func (d *desk) quiet() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.said) == 0
+}
+
+// hear takes what was said since the last time.
+func (d *desk) hear() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	said := d.said
+	d.said = nil
+	return said
+}
+
+func open(t *testing.T, dir string, p *plugins, change func(*Config)) *desk {
+	t.Helper()
+	spec := topology.Spec{Nodes: []topology.Node{{ID: 0, MemoryBytes: 16 << 30}}}
+	for id := range 8 {
+		spec.CPUs = append(spec.CPUs, topology.CPU{ID: id, Core: topology.CoreID(id)})
+	}
+	m, err := topology.NewMachine(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	static, err := cpumanager.NewStatic(m, cpuset.New(0), cpumanager.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := allocation.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &desk{t: t, plugins: p, store: store}
+	hardware := machine.Hardware{
+		Machine: m, CPUs: static,
+		Allocatable: node.Allocatable(m, node.Reservation{
+			MaxPods:  4,
+			Reserved: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")},
+		}),
+	}
+	cfg := Config{
+		Hardware: func() machine.Hardware { return hardware },
+		Policy:   topology.None, Scope: topology.ContainerScope,
+		Store: store, Plugins: p, BootID: "boot-1", Wait: 2 * time.Minute,
+		Report: func(r Result) {
+			line := fmt.Sprintf("%s %s", r.Pod.UID, r.Outcome)
+			if r.Reason != "" {
+				line += ": " + r.Reason + ": " + r.Message
+			}
+			if r.Reworded {
+				d.reworded.Add(1)
+			}
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.said = append(d.said, line)
+		},
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	d.hardware = cfg.Hardware
+	cfg.Hardware = func() machine.Hardware { // called in each round, by Run
+		audit(t, d.queue)
+		return d.hardware()
+	}
+	d.queue = New(cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 2)
+	go func() { done <- store.Run(ctx) }()
+	go func() { done <- d.queue.Run(ctx) }()
+	d.stop = func() {
+		cancel()
+		<-done
+		<-done
+	}
+	return d
+}
+
+// expect waits until nothing moves and compares what was said since the last time.
+func (d *desk) expect(lines ...string) {
+	d.t.Helper()
+	synctest.Wait()
+	got, want := strings.Join(d.hear(), "\n"), strings.Join(lines, "\n")
+	if got != want {
+		d.t.Fatalf("said:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+func pod(uid string, limits string) *v1.Pod {
+	p := &v1.Pod{}
+	p.UID, p.Namespace, p.Name = types.UID(uid), "default", uid
+	list := v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
+	for _, word := range strings.Fields(limits) {
+		name, value, _ := strings.Cut(word, "=")
+		list[v1.ResourceName(name)] = resource.MustParse(value)
+	}
+	p.Spec.Containers = []v1.Container{{
+		Name: "main", Resources: v1.ResourceRequirements{Limits: list, Requests: list},
+	}}
+	return p
+}
+
+func bubble(t *testing.T, f func(t *testing.T, dir string)) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) { f(t, dir) })
+}
