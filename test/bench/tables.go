@@ -21,6 +21,7 @@ func (f *figures) managers(ctx context.Context) error {
 		{"choosing CPUs", managers.CPUs},
 		{"devices", func() (*managers.Table, error) { return managers.Devices(ctx) }},
 		{"admissions", func() (*managers.Table, error) { return managers.Admissions(ctx) }},
+		{"waking", func() (*managers.Table, error) { return managers.Wakes(ctx) }},
 	} {
 		progress("%s", part.name)
 		table, err := part.measure()

@@ -82,7 +82,7 @@ func admissionTimes(ctx context.Context, atOnce int) (f admissionFigures, err er
 		return f, err
 	}
 	defer os.RemoveAll(dir)
-	d, err := newDesk(dir)
+	d, err := newDesk(dir, nil)
 	if err != nil {
 		cancel()
 		return f, err
@@ -126,7 +126,8 @@ func admissionTimes(ctx context.Context, atOnce int) (f admissionFigures, err er
 	return f, nil
 }
 
-func newDesk(dir string) (*desk, error) {
+// newDesk is without plugins given one whose devices are spread over the nodes.
+func newDesk(dir string, plugins admission.Plugins) (*desk, error) {
 	m, err := invent(admissionNodes, admissionCPUs)
 	if err != nil {
 		return nil, err
@@ -144,6 +145,9 @@ func newDesk(dir string) (*desk, error) {
 		Machine: m, CPUs: cpus, Memory: mem, Reservation: reservation,
 		Allocatable: node.Allocatable(m, reservation),
 	}
+	if plugins == nil {
+		plugins = promptPlugins{inventoryOf(m)}
+	}
 	store, err := allocation.Open(dir)
 	if err != nil {
 		return nil, err
@@ -151,7 +155,7 @@ func newDesk(dir string) (*desk, error) {
 	d := &desk{store: store, outcomes: make(chan admission.Result, 1000)}
 	d.queue = admission.New(admission.Config{
 		Hardware: func() machine.Hardware { return hardware }, Policy: topology.Restricted,
-		Scope: topology.ContainerScope, Store: store, Plugins: promptPlugins{inventoryOf(m)},
+		Scope: topology.ContainerScope, Store: store, Plugins: plugins,
 		BootID: "bench", Wait: time.Minute,
 		Report: func(r admission.Result) { d.outcomes <- r },
 	})
