@@ -16,6 +16,19 @@ type turn struct {
 	now time.Time
 	// ahead is what is only counted of the claims of those who came before it.
 	ahead v1.ResourceList
+	// at is its place in the order.
+	at int
+	// front leaves out the claims of those behind, freed the pods whose release is being recorded.
+	front, freed *partial
+}
+
+// turn is that of the first pod.
+func (q *Queue) turn(now time.Time) turn {
+	return turn{
+		now: now, ahead: v1.ResourceList{},
+		front: &partial{queue: q, out: func(e *entry, passed bool) bool { return e.claimed && !passed }},
+		freed: &partial{queue: q, out: func(e *entry, _ bool) bool { return e.goesNow() }},
+	}
 }
 
 // attempt decides on one pod with what is known now.

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -25,6 +26,7 @@ func audit(t testing.TB, q *Queue) {
 	if len(entries) > 10 {
 		entries = entries[len(entries)-10:]
 	}
+	front := q.turn(time.Now()).front
 	for _, e := range append(slices.Clone(entries), &entry{demand: demand{pod: &v1.Pod{}}}) {
 		at, ahead := slices.Index(q.entries, e), v1.ResourceList{}
 		for i, o := range q.entries {
@@ -37,6 +39,14 @@ func audit(t testing.TB, q *Queue) {
 			return !o.claimed || at < 0 || slices.Index(q.entries, o) < at
 		}).Others
 		same(t, fmt.Sprintf("%q now", e.pod.UID), got, want)
+		if at >= 0 {
+			own := q.stakes.of[e.pod.UID].taken
+			alone := q.recounted(e, func(o *entry) bool {
+				return o == nil || !o.claimed || slices.Index(q.entries, o) < at
+			})
+			same(t, fmt.Sprintf("%q before those behind", e.pod.UID),
+				takenOnly(front.upTo(at).all.Except(own)), takenOnly(alone.Taken))
+		}
 		if stays(e) {
 			same(t, fmt.Sprintf("%q later", e.pod.UID), q.future(e, holding{}),
 				q.recounted(e, func(o *entry) bool { return o != nil && stays(o) }))
@@ -47,6 +57,10 @@ func audit(t testing.TB, q *Queue) {
 			t.Errorf("pod %s is gone and has a stake", uid)
 		}
 	}
+}
+
+func takenOnly(taken allocation.Taken) allocation.Room {
+	return allocation.Room{View: allocation.View{Taken: taken}}
 }
 
 // recounted asks every other pod that counts; nil is one that only the store knows.

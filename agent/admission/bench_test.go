@@ -15,14 +15,14 @@ import (
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
 )
 
 const crowd = 2000
 
-// crowded is a queue at rest in which that many pods wait for terminating pods, two for each
-// device, and one more for CPUs. Its methods are called as Run calls them.
-func crowded(b *testing.B) (*Queue, *int) {
+// roomOf is a machine with room for many pods.
+func roomOf(b *testing.B, pods int) machine.Hardware {
 	spec := topology.Spec{}
 	for n := range 2 {
 		spec.Nodes = append(spec.Nodes, topology.Node{ID: topology.NodeID(n), MemoryBytes: 1 << 42})
@@ -43,15 +43,55 @@ func crowded(b *testing.B) (*Queue, *int) {
 	}
 	h := machine.Hardware{
 		Machine: m, CPUs: static,
-		Allocatable: node.Allocatable(m, node.Reservation{MaxPods: 4 * crowd}),
+		Allocatable: node.Allocatable(m, node.Reservation{MaxPods: int64(4 * pods)}),
 	}
-	h.Allocatable[v1.ResourceCPU] = *resource.NewQuantity(4*crowd, resource.DecimalSI)
+	h.Allocatable[v1.ResourceCPU] = *resource.NewQuantity(int64(4*pods), resource.DecimalSI)
+	return h
+}
+
+// crowded is a queue at rest in which that many pods wait for terminating pods, two for each that
+// terminates. Its methods are called as Run calls them.
+func crowded(b *testing.B, pods int) (*Queue, *int) {
+	b.Helper()
+	q, planned := counter(b, roomOf(b, pods), pods)
+	for i := range pods / 2 {
+		q.Submit(pod(fmt.Sprint("old-", i), "cpu=500m memory=1Mi example.com/gpu=2"), false)
+	}
+	settle(b.Context(), q)
+	for _, e := range q.entries {
+		q.left(e.pod.UID)
+	}
+	wait(b, q, pods, "cpu=500m memory=1Mi example.com/gpu=1")
+	return q, planned
+}
+
+// wait has that many pods more wait with a claim.
+func wait(b *testing.B, q *Queue, pods int, limits string) {
+	b.Helper()
+	for i := range pods {
+		q.Submit(pod(fmt.Sprint("new-", i), limits), false)
+	}
+	settle(b.Context(), q)
+	waits := 0
+	for _, e := range q.entries {
+		if e.phase == waiting && e.claimed {
+			waits++
+		}
+	}
+	if waits != pods {
+		b.Fatalf("%d pods wait, want %d", waits, pods)
+	}
+}
+
+// counter is a queue without pods, and the number of its plans.
+func counter(b *testing.B, h machine.Hardware, devices int) (*Queue, *int) {
+	b.Helper()
 	store, err := allocation.Open(b.TempDir())
 	if err != nil {
 		b.Fatal(err)
 	}
 	p, planned := &plugins{}, 0
-	p.offer("example.com/gpu", crowd)
+	p.offer("example.com/gpu", devices)
 	q := New(Config{
 		Hardware: func() machine.Hardware { return h }, Policy: topology.BestEffort,
 		Scope: topology.ContainerScope, Store: store, Plugins: p, BootID: "boot", Wait: time.Hour,
@@ -62,26 +102,6 @@ func crowded(b *testing.B) (*Queue, *int) {
 	done := make(chan error, 1)
 	go func() { done <- store.Run(ctx) }()
 	b.Cleanup(func() { cancel(); <-done })
-	for i := range crowd / 2 {
-		q.Submit(pod(fmt.Sprint("old-", i), "cpu=500m memory=1Mi example.com/gpu=2"), false)
-	}
-	settle(ctx, q)
-	for _, e := range q.entries {
-		q.left(e.pod.UID)
-	}
-	for i := range crowd {
-		q.Submit(pod(fmt.Sprint("new-", i), "cpu=500m memory=1Mi example.com/gpu=1"), false)
-	}
-	settle(ctx, q)
-	waits := 0
-	for _, e := range q.entries {
-		if e.phase == waiting && e.claimed {
-			waits++
-		}
-	}
-	if waits != crowd {
-		b.Fatalf("%d pods wait, want %d", waits, crowd)
-	}
 	return q, &planned
 }
 
@@ -119,7 +139,7 @@ func spent(b *testing.B) time.Duration {
 // BenchmarkRelease is one release while 2,000 pods wait, to the decision on the two that have
 // waited for it; "plans" says how many were made.
 func BenchmarkRelease(b *testing.B) {
-	q, planned := crowded(b)
+	q, planned := crowded(b, crowd)
 	*planned = 0
 	released := 0
 	var busy time.Duration
@@ -134,7 +154,7 @@ func BenchmarkRelease(b *testing.B) {
 		b.StopTimer()
 		settle(b.Context(), q)
 		if released++; released == crowd/2 {
-			q, planned = crowded(b)
+			q, planned = crowded(b, crowd)
 			*planned, released = 0, 0
 		}
 		b.StartTimer()
@@ -145,7 +165,7 @@ func BenchmarkRelease(b *testing.B) {
 
 // BenchmarkDeviceChange is a change of a plugin's devices that 2,000 waiting pods do not need.
 func BenchmarkDeviceChange(b *testing.B) {
-	q, planned := crowded(b)
+	q, planned := crowded(b, crowd)
 	*planned = 0
 	p := q.cfg.Plugins.(*plugins)
 	began := spent(b)
@@ -161,7 +181,7 @@ func BenchmarkDeviceChange(b *testing.B) {
 
 // BenchmarkPlans is 2,000 waiting pods that are all planned again, as after a change of the machine.
 func BenchmarkPlans(b *testing.B) {
-	q, planned := crowded(b)
+	q, planned := crowded(b, crowd)
 	*planned = 0
 	began := spent(b)
 	for b.Loop() {
@@ -170,4 +190,65 @@ func BenchmarkPlans(b *testing.B) {
 	}
 	b.ReportMetric(float64((spent(b)-began).Microseconds())/float64(max(*planned, 1)), "cpu-µs/plan")
 	b.ReportMetric(float64(*planned)/float64(b.N), "plans/op")
+}
+
+// BenchmarkBreak is what follows when many claims break at once, to the decision on all of those
+// pods: half of them lose theirs, because half of the devices are gone or because half of the memory
+// is, and take those of the others, who came later.
+func BenchmarkBreak(b *testing.B) {
+	for _, kind := range []string{"devices", "memory"} {
+		for _, pods := range []int{500, 1000, 2000} {
+			b.Run(fmt.Sprintf("%s/%d", kind, pods), func(b *testing.B) {
+				var busy time.Duration
+				for b.Loop() {
+					b.StopTimer()
+					q, begin := breaking(b, kind, pods)
+					b.StartTimer()
+					began := spent(b)
+					begin()
+					settle(b.Context(), q)
+					busy += spent(b) - began
+					b.StopTimer()
+					rejections := 0
+					for _, e := range q.entries {
+						if e.phase == rejected {
+							rejections++
+						}
+					}
+					if rejections != pods/2 {
+						b.Fatalf("%d pods are rejected, want %d", rejections, pods/2)
+					}
+					b.StartTimer()
+				}
+				each := float64(busy.Microseconds()) / float64(b.N*pods)
+				b.ReportMetric(each, "cpu-µs/pod")
+			})
+		}
+	}
+}
+
+// breaking is a queue with that many claims, and what breaks half of them.
+func breaking(b *testing.B, kind string, pods int) (*Queue, func()) {
+	if kind == "devices" {
+		q, _ := crowded(b, pods)
+		return q, func() {
+			p := q.cfg.Plugins.(*plugins)
+			r := p.Inventory().Resources["example.com/gpu"]
+			r.Devices = r.Devices[:0:0]
+			for i := range pods / 2 {
+				id := fmt.Sprintf("d%d", i+pods/2)
+				r.Devices = append(r.Devices, &deviceplugin.Device{ID: id, Healthy: true})
+			}
+			p.set(r)
+		}
+	}
+	h := roomOf(b, pods)
+	h.Allocatable[v1.ResourceMemory] = *resource.NewQuantity(int64(pods)<<20, resource.BinarySI)
+	q, _ := counter(b, h, 0)
+	wait(b, q, pods, "cpu=500m memory=1Mi example.com/nic=1")
+	return q, func() {
+		less := roomOf(b, pods)
+		less.Allocatable[v1.ResourceMemory] = *resource.NewQuantity(int64(pods/2)<<20, resource.BinarySI)
+		q.cfg.Hardware = func() machine.Hardware { return less }
+	}
 }

@@ -57,6 +57,9 @@ type grip struct {
 	// claimed: it waits, and reserved is its claim: what nobody who comes later gets. Some of it
 	// terminating pods may hold still. What is only counted is claimed too.
 	claimed bool
+	// brief: it waits for releases that are being recorded, whatever its deadline: to the kubelet
+	// what those pods held is free.
+	brief bool
 }
 
 // backoff is when something is tried again.
@@ -93,6 +96,9 @@ func demandOf(pod *v1.Pod) demand {
 func (e *entry) holds() bool {
 	return e.phase == admitted || e.phase == releasing || e.claimed || e.isReserved()
 }
+
+// goesNow tells whether the pod is gone, and that what it held is free is being recorded.
+func (e *entry) goesNow() bool { return e.gone || e.phase == releasing && e.retryAt.IsZero() }
 
 func (e *entry) isReserved() bool { return len(e.reserved.Containers) > 0 }
 

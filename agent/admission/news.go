@@ -57,11 +57,8 @@ func (q *Queue) spread(now time.Time) (any bool) {
 		if e.phase != waiting || e.leaving {
 			continue
 		}
-		own := q.stakes.of[e.pod.UID].taken
-		room := e.claimed && s != nil && s.mayHold(e, own)
 		vain := nobody && e.claimed && e.said.Reason == ReasonWaitResources
-		concerned := n.stays || n.machine || room || vain || e.wants(n.devices) && !q.indifferent(e, own)
-		any = q.stir(e, now, concerned) || any
+		any = q.stir(e, now, q.concerns(n, s, e) || vain) || any
 	}
 	return any
 }
@@ -72,11 +69,20 @@ func (e *entry) isShort() bool {
 		e.reserved.Incomplete(e.pod)
 }
 
+// concerns tells whether what has happened may change something for a pod that waits. It is asked in
+// the order of arrival.
+func (q *Queue) concerns(n news, s *spare, e *entry) bool {
+	own := q.stakes.of[e.pod.UID].taken
+	room := e.claimed && s != nil && s.mayHold(e, own)
+	return n.stays || n.machine || room || e.brief && n.freed ||
+		e.wants(n.devices) && !q.indifferent(e, own)
+}
+
 // stir queues or rejects a pod that waits, if it is concerned or its time is over.
 func (q *Queue) stir(e *entry, now time.Time, concerned bool) bool {
 	expired := q.expired(e, now)
 	switch {
-	case e.claimed && (concerned || expired):
+	case e.claimed && (concerned || expired && !e.brief):
 		e.phase = queued
 	case e.claimed:
 		return false

@@ -95,6 +95,7 @@ type Queue struct {
 
 	// Owned by Run.
 	entries []*entry // in order of arrival
+	byUID   map[types.UID]*entry
 	looking []chan<- Snapshot
 	news    news
 	view    view
@@ -133,6 +134,7 @@ func New(cfg Config) *Queue {
 	}
 	return &Queue{
 		cfg: cfg, inbox: mailbox.New[message](), done: mailbox.New[completion](), stakes: newStakes(),
+		byUID: map[types.UID]*entry{},
 	}
 }
 
@@ -221,6 +223,7 @@ func (q *Queue) submitted(m message) {
 
 func (q *Queue) enter(e *entry) {
 	q.entries = append(q.entries, e)
+	q.byUID[e.pod.UID] = e
 	q.account(e.pod.UID, e)
 }
 
@@ -287,6 +290,7 @@ func (q *Queue) forget(e *entry) {
 	q.records.drop(e.pod.UID)
 	q.news.freed = q.news.freed || e.holds()
 	q.entries = slices.DeleteFunc(q.entries, func(other *entry) bool { return other == e })
+	delete(q.byUID, e.pod.UID)
 	q.account(e.pod.UID, nil)
 	if e.again != nil {
 		q.enter(&entry{demand: demandOf(e.again), since: time.Now()})
@@ -315,9 +319,9 @@ func (q *Queue) sweep(ctx context.Context) {
 		}
 	}
 	for first := true; q.spread(now) || first; first = false {
-		t := turn{now: now, ahead: v1.ResourceList{}}
-		for _, e := range slices.Clone(q.entries) {
-			if e.phase == queued {
+		t := q.turn(now)
+		for i, e := range slices.Clone(q.entries) {
+			if t.at = i; e.phase == queued {
 				q.attempt(ctx, e, t)
 			}
 			if e.claimed {
@@ -327,8 +331,12 @@ func (q *Queue) sweep(ctx context.Context) {
 	}
 }
 
-// saySlow tells of a plugin that takes its time; that it is called again was told.
+// saySlow tells of a plugin that takes its time; that it is called again was told. Where pods do not
+// wait there is nothing to tell: like the kubelet's, such a pod is pending until Allocate returns.
 func (q *Queue) saySlow(e *entry) {
+	if q.cfg.Wait <= 0 {
+		return
+	}
 	if resources := e.unanswered(); len(resources) > 0 && e.retries == 0 && !e.adopt {
 		q.say(e, Wait, ReasonWaitPlugin,
 			"no answer yet from the device plugin of "+strings.Join(resources, ", "))
@@ -343,7 +351,7 @@ func (q *Queue) expired(e *entry, now time.Time) bool {
 func (q *Queue) untilNext() time.Duration {
 	next := time.Hour
 	for _, e := range q.entries {
-		if e.phase == waiting && !e.leaving {
+		if e.phase == waiting && !e.leaving && !e.brief {
 			next = min(next, time.Until(e.since.Add(q.cfg.Wait)))
 		}
 		if !e.retryAt.IsZero() {
@@ -365,14 +373,8 @@ func (q *Queue) say(e *entry, outcome Outcome, reason, message string) {
 	q.cfg.Report(r)
 }
 
-func (q *Queue) find(uid types.UID) *entry {
-	for _, e := range q.entries {
-		if e.pod.UID == uid {
-			return e
-		}
-	}
-	return nil
-}
+// find returns nil for a pod that is not known.
+func (q *Queue) find(uid types.UID) *entry { return q.byUID[uid] }
 
 // finish takes what goroutines brought back.
 func (q *Queue) finish(ctx context.Context) {
@@ -385,6 +387,7 @@ func (q *Queue) finish(ctx context.Context) {
 			q.forget(e)
 		case e.phase == releasing:
 			e.retryAt = time.Now().Add(time.Second)
+			q.news.freed = true // for those who wait for this release alone
 			if !errors.Is(c.err, allocation.ErrStopped) && ctx.Err() == nil {
 				log.Info("Releasing resources is retried", "pod", klog.KObj(e.pod), "err", c.err)
 			}

@@ -1,10 +1,14 @@
 package admission
 
 import (
+	"maps"
 	"reflect"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/agent/allocation"
 )
@@ -49,7 +53,11 @@ func newStakes() stakes {
 
 // put replaces the stake of a pod; nil: it has none.
 func (l *stakes) put(uid types.UID, next *stake) {
-	if before, ok := l.of[uid]; ok {
+	before, ok := l.of[uid]
+	if ok && next != nil && before.same(*next) {
+		return
+	}
+	if ok {
 		l.all.Remove(before.taken)
 		l.side(before).Remove(before.taken)
 		subtract(l.requests[before.standing], before.requests)
@@ -68,6 +76,14 @@ func (l *stakes) put(uid types.UID, next *stake) {
 	if next.shares {
 		l.sharers[next.standing]++
 	}
+}
+
+// same is quick, unlike to make the sums anew that a change of them costs.
+func (s stake) same(o stake) bool {
+	return s.standing == o.standing && s.shares == o.shares && s.taken.CPUs.Equals(o.taken.CPUs) &&
+		slices.Equal(s.taken.Memory, o.taken.Memory) &&
+		maps.EqualFunc(s.taken.Devices, o.taken.Devices, sets.Set[string].Equal) &&
+		maps.EqualFunc(s.requests, o.requests, func(a, b resource.Quantity) bool { return a.Cmp(b) == 0 })
 }
 
 func (l *stakes) side(s stake) *allocation.Tally {
@@ -146,10 +162,16 @@ func (q *Queue) follow() {
 		}
 	}
 	for uid, p := range q.stored.Pods {
-		if b, known := before.Pods[uid]; !known || !reflect.DeepEqual(b.Containers, p.Containers) {
+		if b, known := before.Pods[uid]; !known || !sameContainers(b, p) {
 			q.account(uid, q.find(uid))
 		}
 	}
+}
+
+// sameContainers is quick for what a commit left as it was: the map is the same one then.
+func sameContainers(a, b allocation.Pod) bool {
+	return reflect.ValueOf(a.Containers).UnsafePointer() == reflect.ValueOf(b.Containers).UnsafePointer() ||
+		reflect.DeepEqual(a.Containers, b.Containers)
 }
 
 // move gives the pod another phase and grip.

@@ -66,3 +66,23 @@ func TestWaitsForAPluginBesideATerminatingPod(t *testing.T) {
 		d.expect("new Admit")
 	})
 }
+
+// A pod that comes between the end of another one and the commit of its release waits for that
+// moment, and is told for whom.
+func TestWaitsForAReleaseThatIsBeingRecorded(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		p := &plugins{}
+		p.offer("example.com/gpu", 1)
+		d := open(t, dir, p, nil)
+		defer d.stop()
+		d.queue.Submit(pod("old", "example.com/gpu=1"), false)
+		d.queue.Submit(pod("other", "cpu=1"), false)
+		d.now("old Admit, other Admit")
+		d.queue.Release("other")
+		d.queue.Release("old")
+		d.queue.Submit(pod("new", "example.com/gpu=1"), false)
+		d.expect("new Wait: WaitingForResources: Allocate failed due to requested number of devices "+
+			"unavailable for example.com/gpu. Requested: 1, Available: 0, which is unexpected; "+
+			"pods that are terminating hold what is missing; being released: default/old", "new Admit")
+	})
+}

@@ -117,12 +117,13 @@ func (t *Tally) Except(own Taken) Taken {
 }
 
 func (t *Tally) cpusExcept(own cpuset.CPUSet) cpuset.CPUSet {
-	if own.IsEmpty() {
-		if t.set == nil {
-			all := cpuset.New(slices.Collect(maps.Keys(t.cpus))...)
-			t.set = &all
-		}
-		return *t.set
+	if t.set == nil {
+		all := cpuset.New(slices.Collect(maps.Keys(t.cpus))...)
+		t.set = &all
+	}
+	alone := func(id int) bool { return t.cpus[id] == 1 }
+	if !slices.ContainsFunc(own.UnsortedList(), alone) {
+		return *t.set // others have all of it too
 	}
 	ids := make([]int, 0, len(t.cpus))
 	for id, n := range t.cpus {
@@ -134,19 +135,20 @@ func (t *Tally) cpusExcept(own cpuset.CPUSet) cpuset.CPUSet {
 }
 
 func (p *pile) except(own sets.Set[string]) sets.Set[string] {
-	if len(own) > 0 {
-		ids := sets.Set[string](make(map[string]sets.Empty, len(p.count)))
-		for id, n := range p.count {
-			if n > 1 || !own.Has(id) {
-				ids.Insert(id)
-			}
-		}
-		return ids
-	}
 	if p.set == nil {
 		p.set = sets.KeySet(p.count)
 	}
-	return p.set
+	out := p.set
+	for id := range own {
+		if p.count[id] > 1 {
+			continue // others have it too
+		}
+		if len(out) == len(p.count) {
+			out = maps.Clone(p.set)
+		}
+		out.Delete(id)
+	}
+	return out
 }
 
 func (t *Tally) memoryExcept(own []memory.Block) []memory.Block {
