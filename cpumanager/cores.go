@@ -62,6 +62,16 @@ func (s *Static) CheckAlignment(free, reusable cpuset.CPUSet, n int) error {
 	return err
 }
 
+// Whole tells whether a container may be given just these CPUs: with full-pcpus-only they are whole
+// cores, as far as these are online.
+func (s *Static) Whole(cpus cpuset.CPUSet) bool {
+	if !s.options.FullPCPUsOnly {
+		return true
+	}
+	set := s.online.only(cpus)
+	return wholeCores(s.cores, set).size() == set.size()
+}
+
 // alignment is the reason why n CPUs cannot be had as whole cores of pool.
 func (s *Static) alignment(pool bitmap, n int) *SMTAlignmentError {
 	if !s.options.FullPCPUsOnly {

@@ -49,6 +49,9 @@ func (q *Queue) spread(now time.Time) (any bool) {
 	if n.freed || n.devices.Len() > 0 {
 		s = q.spare()
 	}
+	if n.machine {
+		q.recheck()
+	}
 	nobody := n.freed && !q.stakes.anyGoing()
 	for _, e := range q.entries {
 		if e.isShort() && e.wants(n.devices) {
@@ -76,6 +79,29 @@ func (q *Queue) concerns(n news, s *spare, e *entry) bool {
 	room := e.claimed && s != nil && s.mayHold(e, own)
 	return n.stays || n.machine || room || e.brief && n.freed ||
 		e.wants(n.devices) && !q.indifferent(e, own)
+}
+
+// recheck takes from the pods that wait what they would not be given on the machine as it is now, such
+// as a thread of a core whose other thread has come online. They look for a place again in the order
+// of arrival. What plugins answered goes too: Allocate is called again.
+func (q *Queue) recheck() {
+	for _, e := range q.entries {
+		if !e.adopt && (e.phase == waiting || e.phase == queued) && !q.sound(e.reserved) {
+			e.retryAt = time.Time{}
+			q.hold(e, e.phase, grip{claimed: true})
+		}
+	}
+}
+
+// sound tells whether each container might be given these CPUs on the machine as it is now.
+func (q *Queue) sound(p allocation.Pod) bool {
+	cpus := q.view.hardware.CPUs
+	for _, c := range p.Containers {
+		if cpus != nil && !cpus.Whole(c.CPUs) {
+			return false
+		}
+	}
+	return true
 }
 
 // stir queues or rejects a pod that waits, if it is concerned or its time is over.

@@ -206,6 +206,10 @@ func (q *Queue) failed(e *entry, c completion) {
 		q.reject(e, rejection)
 		return
 	}
+	if !q.sound(c.reserved) { // the machine changed meanwhile
+		q.hold(e, queued, grip{claimed: true})
+		return
+	}
 	// The claim is kept, with the answers that did come.
 	q.move(e, waiting, grip{reserved: c.reserved})
 	e.refusal = rejection
