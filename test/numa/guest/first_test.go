@@ -185,6 +185,45 @@ func testRepair(g guest) {
 	}
 	g.awaitCPUs(l, own)
 	row(g.t, "near: CPUs %s, was 0-15 for a while", l.cpus(g.t))
+
+	nodes, repaired := l.mems(g.t), g.repaired()
+	if err := os.WriteFile(l.cgroup+"/cpuset.mems", []byte("0-3"), 0); err != nil {
+		g.t.Fatal(err)
+	}
+	if now := l.mems(g.t); now.Equals(nodes) {
+		g.t.Fatalf("the cgroup has not changed: memory of nodes %s", now)
+	}
+	g.Eventually("near uses the memory of nodes "+nodes.String(), func() error {
+		if got, file := l.mems(g.t), saidList(g.t, l.cgroup, "cpuset.mems"); !got.Equals(nodes) ||
+			!file.Equals(nodes) {
+			return fmt.Errorf("it may use that of %s, its cgroup has %s", got, file)
+		}
+		return nil
+	})
+	g.Eventually("the repair is counted", func() error {
+		if now := g.repaired(); now != repaired+1 {
+			return fmt.Errorf("%d repairs of memory nodes, there were %d", now, repaired)
+		}
+		return nil
+	})
+	row(g.t, "near: memory of nodes %s, was 0-3 for a while", nodes)
+
+	// Nobody has set where the memory of the shared container may be.
+	shared := g.look("shared")
+	if text := said(g.t, shared.cgroup, "cpuset.mems"); text != "" {
+		g.t.Errorf("the shared container has cpuset.mems %q", text)
+	}
+}
+
+// repaired is how often the agent has put memory nodes right.
+func (g guest) repaired() (n int) {
+	g.t.Helper()
+	const name = "numalet_memory_nodes_repairs_total "
+	_, after, found := strings.Cut(g.Get("/metrics"), "\n"+name)
+	if _, err := fmt.Sscan(after, &n); !found || err != nil {
+		g.t.Fatalf("/metrics has no %s: %v", name, err)
+	}
+	return n
 }
 
 // awaitCPUs waits until a container may use exactly these.
