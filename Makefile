@@ -3,6 +3,8 @@ SHELL := /bin/bash
 BIN := bin/numalet
 RUNTIME ?= sim
 RUN_FLAGS ?=
+VERSION ?= $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null)
+VERSION_VAR := github.com/numalet/numalet/agent/version.build
 export CGO_ENABLED ?= 0
 
 .PHONY: help build run test unit sim containerd numa race fuzz bench proto check clean
@@ -12,7 +14,7 @@ help: ## list the targets
 
 build: ## build bin/numalet
 	@mkdir -p bin
-	go build -trimpath -o $(BIN) ./cmd/numalet
+	go build -trimpath -ldflags "-X $(VERSION_VAR)=$(VERSION)" -o $(BIN) ./cmd/numalet
 
 run: build ## start the playground; RUNTIME=containerd (root) for real containers
 	@if [ "$(RUNTIME)" = containerd ]; then \

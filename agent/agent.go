@@ -27,6 +27,7 @@ import (
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/agent/version"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
@@ -68,6 +69,7 @@ type parts struct {
 // An error says what to change.
 func New(ctx context.Context, cfg *config.Config) (*Agent, error) {
 	log := klog.FromContext(ctx)
+	log.Info("Starting", "version", version.Get().String())
 	if err := checkHost(ctx, cfg); err != nil {
 		return nil, err
 	}

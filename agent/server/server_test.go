@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/component-base/metrics"
+
+	"github.com/numalet/numalet/agent/version"
 )
 
 const anyPort = "127.0.0.1:0"
@@ -109,6 +111,7 @@ func TestPorts(t *testing.T) {
 		{"DELETE", readOnly, "/pods", 405, "Method Not Allowed"},
 		{"GET", readOnly, "/metrics", 200, "kubelet_mirror_pods 3"},
 		{"GET", readOnly, "/metrics", 200, "\nkubernetes_build_info{"},
+		{"GET", readOnly, "/metrics", 200, `,git_version="` + version.Get().String() + `",`},
 		{"GET", readOnly, "/metrics", 200, "\ngo_goroutines "},
 		{"GET", readOnly, "/metrics", 200, "\nprocess_start_time_seconds "},
 		{"GET", readOnly, "/more", 200, "and more"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -30,7 +31,7 @@ Without --kubeconfig it is standalone: pods come from --pod-manifest-path (stati
 	}
 	flags := config.AddFlags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if printed, err := flags.PrintVersion(cmd.OutOrStdout(), "numalet"); printed || err != nil {
+		if printed, err := flags.PrintVersion(cmd.OutOrStdout(), program()); printed || err != nil {
 			return err
 		}
 		cfg, err := config.Load(cmd.Flags(), flags)
@@ -40,6 +41,14 @@ Without --kubeconfig it is standalone: pods come from --pod-manifest-path (stati
 		return runAgent(cmd.Context(), cfg)
 	}
 	return cmd
+}
+
+// program is what --version names: as "kubelet" it gives the kubelet's answer, which kubeadm reads.
+func program() string {
+	if filepath.Base(os.Args[0]) == "kubelet" {
+		return "Kubernetes"
+	}
+	return "numalet"
 }
 
 // runAgent is the agent as a process of its own.

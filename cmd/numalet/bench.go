@@ -4,16 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"k8s.io/component-base/version"
 
 	"github.com/numalet/numalet/agent/rig"
+	"github.com/numalet/numalet/agent/version"
 	"github.com/numalet/numalet/cmd/numalet/bench"
 )
 
@@ -73,7 +72,7 @@ Ctrl-C ends the run and reports what was measured until then; the exit code is 1
 				o.Policies = ""
 			}
 			o.Stdout, o.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
-			o.Version, o.Command = programVersion(), benchCommandLine(cmd, o)
+			o.Version, o.Command = version.Get().String(), benchCommandLine(cmd, o)
 			err := bench.Run(cmd.Context(), o)
 			if errors.Is(err, bench.ErrInterrupted) {
 				return exit{err, exitInterrupted, false}
@@ -119,15 +118,6 @@ func benchCommandLine(cmd *cobra.Command, o bench.Options) string {
 		}
 	})
 	return strings.Join(words, " ")
-}
-
-// programVersion is that of --version, or what the toolchain knows of a binary without one.
-func programVersion() string {
-	v := version.Get().String()
-	if info, ok := debug.ReadBuildInfo(); ok && strings.Contains(v, "$Format") {
-		return info.Main.Version
-	}
-	return v
 }
 
 // plainWord tells whether a shell takes the text as it is.
