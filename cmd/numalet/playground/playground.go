@@ -15,6 +15,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
 
@@ -276,7 +277,7 @@ func (p *Playground) once(ctx context.Context) error {
 			return errInterrupted
 		case <-deadline:
 			return fmt.Errorf("the pods have not settled in %v:\n%s", settleTimeout,
-				Table(p.agent.Placements(), 0))
+				ansi.Strip(Table(p.agent.Placements(), 0)))
 		case now := <-ticker.C:
 			rows := p.agent.Placements()
 			if text := Table(rows, 0); text != last || !p.settled() {

@@ -2,25 +2,28 @@ package playground
 
 import (
 	"fmt"
+	"image/color"
 	"maps"
 	"slices"
 	"strings"
 
-	"github.com/charmbracelet/lipgloss"
-	"github.com/charmbracelet/lipgloss/table"
+	"charm.land/lipgloss/v2"
+	"charm.land/lipgloss/v2/table"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/placement"
 )
 
-var headers = []string{"POD", "CONTAINER", "PHASE", "CPUS", "MEM", "DEVICES", "NUMA", "ALIGNED", "WHY"}
+var headers = []string{
+	"POD", "CONTAINER", "PHASE", "CPUS", "MEM", "DEVICES", "NUMA", "ALIGNED", "WHY",
+}
 
 // minTable is the narrowest that the table can be read in.
 const minTable = 80
 
-// Table draws the rows for people, at most width columns wide; 0: as wide as it needs. Where the
-// width does not do, the reasons are only below the table, then cells wrap.
+// Table draws the rows for people, in colour, at most width columns wide; 0: as wide as it needs.
+// Where the width does not do, the reasons are only below the table, then cells wrap.
 func Table(rows []placement.Row, width int) string {
 	text := draw(rows, headers, 0)
 	if width > 0 && lipgloss.Width(text) > width {
@@ -43,7 +46,7 @@ func draw(rows []placement.Row, columns []string, width int) string {
 			if row == table.HeaderRow {
 				return style.Bold(true)
 			}
-			return style.Foreground(color(rows[row], columns[col]))
+			return style.Foreground(shade(rows[row], columns[col]))
 		})
 	if width > 0 {
 		t.Width(width).Wrap(true)
@@ -134,9 +137,10 @@ func orDash(s string) string {
 	return s
 }
 
-func color(r placement.Row, column string) lipgloss.TerminalColor {
-	const green, yellow, red, grey = lipgloss.Color("2"), lipgloss.Color("3"), lipgloss.Color("1"),
-		lipgloss.Color("8")
+// shade is the colour of a cell.
+func shade(r placement.Row, column string) color.Color {
+	const green, yellow, red, grey = lipgloss.Green, lipgloss.Yellow, lipgloss.Red,
+		lipgloss.BrightBlack
 	switch column {
 	case "PHASE":
 		switch r.Phase {

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	tea "github.com/charmbracelet/bubbletea"
-	"github.com/charmbracelet/lipgloss"
+	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
 	"github.com/mattn/go-isatty"
 	"golang.org/x/term"
 	v1 "k8s.io/api/core/v1"
@@ -40,7 +40,7 @@ func columns(w io.Writer) int {
 // print writes the table for people or for programs.
 func (p *Playground) print(rows []placement.Row) error {
 	if !p.opts.JSON {
-		_, err := fmt.Fprintln(p.opts.Out, Table(rows, columns(p.opts.Out)))
+		_, err := lipgloss.Fprintln(p.opts.Out, Table(rows, columns(p.opts.Out)))
 		return err
 	}
 	raw, err := json.MarshalIndent(rows, "", "  ")
@@ -68,22 +68,28 @@ func (p *Playground) lines(ctx context.Context) error {
 			key := r.Namespace + "/" + r.Pod + " " + r.Container
 			now[key] = strings.TrimSpace(strings.Join(append(Cells(r)[2:], r.Message), "  "))
 			if now[key] != before[key] {
-				fmt.Fprintf(p.opts.Out, "%s  %s  %s\n", time.Now().Format("15:04:05.000"), key, now[key])
+				p.note("%s  %s", key, now[key])
 			}
 		}
 		for key := range before {
 			if _, there := now[key]; !there {
-				fmt.Fprintf(p.opts.Out, "%s  %s  gone\n", time.Now().Format("15:04:05.000"), key)
+				p.note("%s  gone", key)
 			}
 		}
 		before = now
 		for _, line := range lines(p.agent.Problems()) {
 			if !said[line] {
 				said[line] = true
-				fmt.Fprintf(p.opts.Out, "%s  refused: %s\n", time.Now().Format("15:04:05.000"), line)
+				p.note("refused: %s", line)
 			}
 		}
 	}
+}
+
+// note prints a line with the time.
+func (p *Playground) note(format string, args ...any) {
+	fmt.Fprintf(p.opts.Out, "%s  %s\n", time.Now().Format("15:04:05.000"),
+		fmt.Sprintf(format, args...))
 }
 
 // headline says what there is.
@@ -105,8 +111,8 @@ func (p *Playground) hint() string {
 
 // live shows the table in a terminal until the user quits.
 func (p *Playground) live(ctx context.Context) error {
-	program := tea.NewProgram(screen{p: p}, tea.WithContext(ctx), tea.WithAltScreen(),
-		tea.WithOutput(p.opts.Out), tea.WithoutSignalHandler())
+	program := tea.NewProgram(screen{p: p}, tea.WithContext(ctx), tea.WithOutput(p.opts.Out),
+		tea.WithoutSignalHandler())
 	_, err := program.Run()
 	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
 		return nil // a signal ended it
@@ -130,7 +136,7 @@ func wait() tea.Cmd { return tea.Tick(refresh, func(time.Time) tea.Msg { return 
 
 func (s screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
-	case tea.KeyMsg:
+	case tea.KeyPressMsg:
 		switch msg.String() {
 		case "q", "ctrl+c", "esc":
 			return s, tea.Quit
@@ -144,14 +150,21 @@ func (s screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return s, nil
 }
 
-func (s screen) View() string {
+func (s screen) View() tea.View {
+	view := tea.NewView(s.text())
+	view.AltScreen = true
+	return view
+}
+
+func (s screen) text() string {
 	if s.width == 0 {
 		return ""
 	}
-	faint, warn := lipgloss.NewStyle().Faint(true), lipgloss.NewStyle().Foreground(lipgloss.Color("1"))
+	faint := lipgloss.NewStyle().Faint(true)
+	warn := lipgloss.NewStyle().Foreground(lipgloss.Red)
 	wrap := lipgloss.NewStyle().Width(s.width)
 	parts := []string{
-		lipgloss.NewStyle().Bold(true).Render(s.p.headline()),
+		wrap.Bold(true).Render(s.p.headline()),
 		wrap.Inherit(faint).Render(s.p.hint()),
 		Table(s.rows, s.width),
 	}
