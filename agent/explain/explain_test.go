@@ -173,6 +173,24 @@ func taking(cpus string, gpus ...string) func(*allocation.Room) {
 	}
 }
 
+// owning has the pod itself hold CPUs and gpus from before, as after a restart of the node.
+func owning(cpus cpuset.CPUSet, gpus ...string) func(*allocation.Room) {
+	return func(r *allocation.Room) {
+		c := allocation.Container{CPUs: cpus, Devices: []allocation.DeviceSet{
+			{Resource: "example.com/gpu", IDs: gpus, Answer: []byte{}},
+		}}
+		r.Own = allocation.Pod{UID: "uid", Containers: map[string]allocation.Container{"main": c}}
+	}
+}
+
+// both makes both changes.
+func both(one, two func(*allocation.Room)) func(*allocation.Room) {
+	return func(r *allocation.Room) {
+		one(r)
+		two(r)
+	}
+}
+
 type situation struct {
 	policy  topology.Policy
 	options cpumanager.Options
@@ -193,6 +211,8 @@ func situations() map[string]situation {
 		"admitted-no-policy": {policy: topology.None, pod: pod("main cpu=9 fpga=1")},
 		"admitted-apart": {policy: topology.BestEffort, change: taking("1-3,8-11"),
 			pod: pod("main cpu=2 gpu=3")},
+		"kept-in-part": {policy: restricted, change: both(taking("5,13"), owning(cpuset.New(5, 13), "gpu-3")),
+			pod: pod("main cpu=2 gpu=1")},
 		"cpus-beyond-a-node": {policy: single, pod: pod("main cpu=10")},
 		"cpus-taken-on-both": {policy: single, change: taking("1-2,4-5"), pod: pod("main cpu=7")},
 		"cpus-on-one-gpus-on-other": {policy: single, change: taking("1-3,8-10", "gpu-2", "gpu-3"),
@@ -291,7 +311,7 @@ func TestGolden(t *testing.T) {
 	for name, s := range situations() {
 		t.Run(name, func(t *testing.T) {
 			_, record := s.explain(t)
-			got := record.Text() + "\nshort: " + record.Short() + "\n"
+			got := Wrap(record.Text(), 100) + "\nshort: " + record.Short() + "\n"
 			golden := filepath.Join("testdata", name+".txt")
 			if *rewrite {
 				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {

@@ -37,7 +37,8 @@ func newExplainCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = io.WriteString(cmd.OutOrStdout(), record.Text())
+			out := cmd.OutOrStdout()
+			_, err = io.WriteString(out, explain.Wrap(record.Text(), width(out)))
 			return err
 		},
 	}

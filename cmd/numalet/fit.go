@@ -19,6 +19,7 @@ import (
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/agent/explain"
 	"github.com/numalet/numalet/agent/fit"
 	"github.com/numalet/numalet/agent/source"
 )
@@ -145,7 +146,8 @@ func (f *fitFlags) run(cmd *cobra.Command, offline func() (admission.Snapshot, e
 		enc.SetEscapeHTML(false)
 		return answer.Fits, enc.Encode(answer)
 	}
-	_, err = io.WriteString(cmd.OutOrStdout(), answer.Text())
+	out := cmd.OutOrStdout()
+	_, err = io.WriteString(out, explain.Wrap(answer.Text(), width(out)))
 	return answer.Fits, err
 }
 
