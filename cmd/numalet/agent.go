@@ -30,6 +30,7 @@ Without --kubeconfig it is standalone: pods come from --pod-manifest-path (stati
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	flags := config.AddFlags(cmd.Flags())
+	cmd.SetUsageFunc(usage(cmd, flags))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if printed, err := flags.PrintVersion(cmd.OutOrStdout(), program()); printed || err != nil {
 			return err
