@@ -94,6 +94,8 @@ func TestMistakes(t *testing.T) {
 		{[]string{"plugin", "sim", "ctl", "state", "--control", none},
 			[]string{"no plugin listens on " + none, "--control"}},
 		{[]string{"plugin", "sim", "--nodes", "0-x"}, []string{"--nodes 0-x", "such as 0-3"}},
+		{[]string{"plugin", "sim", "--dir", none}, []string{"--dir " + none, "start the kubelet"}},
+		{[]string{"plugin", "sim", "--registry-dir", none}, []string{"--registry-dir " + none}},
 		{[]string{"podresources", "--socket", none}, []string{none, "--socket"}},
 	} {
 		out, err := run(t, tt.args...)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"os/signal"
 	"slices"
 	"syscall"
@@ -50,6 +51,9 @@ whenever that is restarted. With --control it takes orders, see "numalet plugin 
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			devices, err := flags.make(cfg.Resource)
 			if err != nil {
+				return err
+			}
+			if err := pluginDir(cfg); err != nil {
 				return err
 			}
 			cfg.Devices, cfg.Out = devices, cmd.OutOrStdout()
@@ -123,6 +127,20 @@ func (f simFlags) make(resource string) ([]sim.Device, error) {
 		return nil, badNodes(f.nodes)
 	}
 	return sim.Spread(prefix, f.devices, nodes, sim.Layout(f.layout))
+}
+
+// pluginDir wants the directory to be there: who serves it has made it, and waiting in another would
+// be in vain.
+func pluginDir(cfg sim.Config) error {
+	flag, dir := "dir", cfg.Dir
+	if cfg.RegistryDir != "" {
+		flag, dir = "registry-dir", cfg.RegistryDir
+	}
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return fmt.Errorf("--%s %s: there is no such directory: start the kubelet or numalet, which "+
+			"makes it, or name the one of theirs", flag, dir)
+	}
+	return nil
 }
 
 // badNodes says what --nodes takes.

@@ -66,9 +66,6 @@ func New(cfg Config) (*Plugin, error) {
 // Run serves the plugin until ctx is done. It waits for the kubelet's socket to appear, and
 // begins anew whenever it is made again.
 func (p *Plugin) Run(ctx context.Context) error {
-	if err := os.MkdirAll(p.cfg.Dir, 0o750); err != nil {
-		return fmt.Errorf("make device plugin directory: %w", err)
-	}
 	// Watching begins before the first registration, so that no new socket is missed.
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {

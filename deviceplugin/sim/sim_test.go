@@ -218,9 +218,12 @@ func TestRegistersWheneverTheSocketIsMade(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	control := filepath.Join(dir, "control")
+	control, plugins := filepath.Join(dir, "control"), filepath.Join(dir, "plugins")
+	if err := os.Mkdir(plugins, 0o750); err != nil {
+		t.Fatal(err)
+	}
 	p, err := New(Config{
-		Resource: "example.com/gpu", Dir: filepath.Join(dir, "plugins"), Socket: "gpu.sock", Control: control,
+		Resource: "example.com/gpu", Dir: plugins, Socket: "gpu.sock", Control: control,
 		Devices: []Device{{ID: "gpu-0", Healthy: true}},
 	})
 	if err != nil {
@@ -229,16 +232,16 @@ func TestRegistersWheneverTheSocketIsMade(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- p.Run(t.Context()) }()
 	k := &kubelet{requests: make(chan *v1beta1.RegisterRequest, 10), refusals: 1}
-	// The plugin runs before its directory has a kubelet; it makes the directory.
+	// The plugin runs before its directory has a kubelet.
 	poll(t, func() bool {
-		_, err := os.Stat(filepath.Join(dir, "plugins", "gpu.sock"))
+		_, err := os.Stat(filepath.Join(plugins, "gpu.sock"))
 		return err == nil
 	})
-	stop := k.serve(t, filepath.Join(dir, "plugins"))
+	stop := k.serve(t, plugins)
 	k.expect(t) // refused
 	k.expect(t)
 	stop()
-	k.serve(t, filepath.Join(dir, "plugins"))
+	k.serve(t, plugins)
 	k.expect(t)
 
 	client := NewClient(control)

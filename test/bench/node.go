@@ -79,7 +79,7 @@ func startNode(ctx context.Context, binary string) (*node, error) {
 }
 
 func (n *node) bring(ctx context.Context, binary string) error {
-	for _, sub := range []string{"manifests", "staging"} {
+	for _, sub := range []string{"manifests", "staging", "root", "root/device-plugins"} {
 		if err := os.Mkdir(filepath.Join(n.dir, sub), 0o755); err != nil {
 			return err
 		}

@@ -27,11 +27,15 @@ func (n *Node) PluginNamed(name, resource string, args ...string) (
 	if err != nil {
 		n.t.Fatal(err)
 	}
+	dir := filepath.Join(n.Root, "device-plugins") // the agent may not have been there yet
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		n.t.Fatal(err)
+	}
 	control := filepath.Join(n.Dir, name+".ctl")
 	_ = os.Remove(control) // of an earlier process
 	cmd := exec.Command(binary, append([]string{
 		"plugin", "sim", "--resource=" + resource, "--control=" + control,
-		"--dir=" + filepath.Join(n.Root, "device-plugins"),
+		"--dir=" + dir,
 	}, args...)...)
 	log, err := os.Create(filepath.Join(n.Dir, name+".log"))
 	if err != nil {
