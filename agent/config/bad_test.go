@@ -136,6 +136,14 @@ func TestBadCommandLines(t *testing.T) {
 		{[]string{"--config-dir=/nonexistent"}, `list --config-dir: lstat /nonexistent: no such file or directory`},
 		{[]string{"--cloud-provider=aws"}, `invalid configuration: --cloud-provider: Unsupported value: "aws": ` +
 			`supported values: "external"`},
+		{[]string{"--container-runtime-endpoint=bogus", "--image-service-endpoint=tcp://127.0.0.1:2"},
+			`invalid configuration: containerRuntimeEndpoint: Invalid value: "bogus": must be ` +
+				`unix:///PATH, such as unix:///run/containerd/containerd.sock; imageServiceEndpoint: ` +
+				`Invalid value: "tcp://127.0.0.1:2": must be unix:///PATH, such as ` +
+				`unix:///run/containerd/containerd.sock`},
+		{[]string{"--container-runtime-endpoint=unix://run/x.sock"}, `invalid configuration: ` +
+			`containerRuntimeEndpoint: Invalid value: "unix://run/x.sock": must be unix:///PATH, ` +
+			`such as unix:///run/containerd/containerd.sock`},
 		{[]string{"--node-ip=1.2.3"}, `invalid configuration: --node-ip: Invalid value: "1.2.3": must be an IP address`},
 		{[]string{"--reserved-memory=0:memory"}, `invalid argument "0:memory" for "--reserved-memory" flag: ` +
 			`reserved memory "memory": want type=quantity, such as memory=1Gi`},

@@ -238,6 +238,15 @@ func validateSources(c *Config) field.ErrorList {
 func validateImages(c *Config) field.ErrorList {
 	k := &c.Kubelet
 	var errs field.ErrorList
+	for at, endpoint := range map[string]string{
+		"containerRuntimeEndpoint": k.ContainerRuntimeEndpoint,
+		"imageServiceEndpoint":     k.ImageServiceEndpoint,
+	} {
+		if endpoint != "" && !isSocket(endpoint) {
+			errs = append(errs, invalid(at, endpoint,
+				"must be unix:///PATH, such as unix:///run/containerd/containerd.sock"))
+		}
+	}
 	if *k.ImageGCLowThresholdPercent >= *k.ImageGCHighThresholdPercent {
 		errs = append(errs, invalid("imageGCLowThresholdPercent", *k.ImageGCLowThresholdPercent,
 			"must be less than imageGCHighThresholdPercent, %d", *k.ImageGCHighThresholdPercent))
@@ -262,6 +271,13 @@ func validateImages(c *Config) field.ErrorList {
 			"needs imagePullCredentialsVerificationPolicy NeverVerifyAllowlistedImages"))
 	}
 	return errs
+}
+
+// isSocket takes a bare path too, as the kubelet does.
+func isSocket(endpoint string) bool {
+	u, err := url.Parse(endpoint)
+	return err == nil && (u.Scheme == "unix" || u.Scheme == "") && u.Host == "" &&
+		filepath.IsAbs(u.Path)
 }
 
 func validateLogs(c *Config) field.ErrorList {
