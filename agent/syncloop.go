@@ -189,17 +189,24 @@ func (l *loop) decided(ctx context.Context, r admission.Result) {
 		l.workers.Update(podworker.Desired{Pod: r.Pod})
 		signal(l.health)
 	case admission.Wait:
-		log.Info("Pod waits", "pod", klog.KObj(r.Pod), "reason", r.Reason, "message", r.Message,
-			"explanation", r.Explained)
+		log.Info("Pod waits", said(r)...)
 		if !r.Reworded {
 			l.event(r.Pod, v1.EventTypeNormal, r.Reason, explain.Event(r.Message, r.Explained))
 		}
 	case admission.Reject:
-		log.Info("Pod rejected", "pod", klog.KObj(r.Pod), "reason", r.Reason, "message", r.Message,
-			"explanation", r.Explained)
+		log.Info("Pod rejected", said(r)...)
 		l.event(r.Pod, v1.EventTypeWarning, r.Reason, explain.Event(r.Message, r.Explained))
 		l.rejected(r)
 	}
+}
+
+// said is what the log says of a pod that does not start.
+func said(r admission.Result) []any {
+	values := []any{"pod", klog.KObj(r.Pod), "reason", r.Reason, "message", r.Message}
+	if r.Explained != "" {
+		values = append(values, "explanation", r.Explained)
+	}
+	return values
 }
 
 // end gives back what a pod held once nothing of it runs.

@@ -57,3 +57,16 @@ func TestWithdrawnBeforeItWasDecided(t *testing.T) {
 		})
 	}
 }
+
+// What there is not to say is left out of the log.
+func TestSaidInTheLog(t *testing.T) {
+	result := admission.Result{Pod: &v1.Pod{}, Reason: "WaitingForDevicePlugin", Message: "none"}
+	if values := said(result); len(values) != 6 || slices.Contains(values, any("explanation")) {
+		t.Errorf("without an explanation the log has %v", values)
+	}
+	result.Explained = "1 asked for"
+	if values := said(result); len(values) != 8 || values[6] != "explanation" ||
+		values[7] != "1 asked for" {
+		t.Errorf("with an explanation the log has %v", values)
+	}
+}
