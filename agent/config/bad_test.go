@@ -14,12 +14,15 @@ import (
 func TestBadFiles(t *testing.T) {
 	const see = "config file %dir%/k.yaml"
 	tests := map[string]struct{ content, want string }{
-		"empty":     {"", see + " is empty"},
-		"truncated": {head + "clusterDNS: [a,", see + " is not YAML or JSON: line 3: did not find expected node content"},
-		"binary":    {"\x7fELF\x00\x01", see + " is not YAML or JSON: control characters are not allowed"},
+		"empty": {"", see + " is empty"},
+		"truncated": {head + "clusterDNS: [a,", see +
+			" is not YAML or JSON: line 3: did not find expected node content"},
+		"binary": {"\x7fELF\x00\x01", see +
+			" is not YAML or JSON: control characters are not allowed"},
 		"two documents": {head + "---\n" + head,
 			see + " holds 2 documents; put each in a file of its own"},
-		"kind": {"apiVersion: v1\nkind: Pod\n", see + `: want apiVersion "kubelet.config.k8s.io/v1beta1" ` +
+		"kind": {"apiVersion: v1\nkind: Pod\n", see +
+			`: want apiVersion "kubelet.config.k8s.io/v1beta1" ` +
 			`and kind "KubeletConfiguration", found apiVersion "v1" and kind "Pod"`},
 		"no kind": {"maxPods: 1\n", see + `: want apiVersion "kubelet.config.k8s.io/v1beta1" ` +
 			`and kind "KubeletConfiguration", found apiVersion "" and kind ""`},
@@ -35,84 +38,102 @@ func TestBadFiles(t *testing.T) {
 				`foo: unknown field; remove it or correct its name`},
 		"unknown option": {head + "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n" +
 			"cpuManagerPolicyOptions: {foo: \"true\"}\n",
-			`invalid configuration: cpuManagerPolicyOptions.foo: Unsupported value: "foo": supported values: ` +
-				`"align-by-socket", "distribute-cpus-across-cores", "distribute-cpus-across-numa", ` +
-				`"full-pcpus-only", "prefer-align-cpus-by-uncorecache", "strict-cpu-reservation"`},
+			`invalid configuration: cpuManagerPolicyOptions.foo: Unsupported value: "foo": ` +
+				`supported values: "align-by-socket", "distribute-cpus-across-cores", ` +
+				`"distribute-cpus-across-numa", "full-pcpus-only", ` +
+				`"prefer-align-cpus-by-uncorecache", "strict-cpu-reservation"`},
 		"conflicting options": {head + "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n" +
-			"cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: \"true\", distribute-cpus-across-numa: \"true\"}\n",
-			`invalid configuration: cpuManagerPolicyOptions.prefer-align-cpus-by-uncorecache: Forbidden: ` +
-				`cannot be used with distribute-cpus-across-numa`},
+			"cpuManagerPolicyOptions: {prefer-align-cpus-by-uncorecache: \"true\", " +
+			"distribute-cpus-across-numa: \"true\"}\n",
+			`invalid configuration: cpuManagerPolicyOptions.prefer-align-cpus-by-uncorecache: ` +
+				`Forbidden: cannot be used with distribute-cpus-across-numa`},
 		"alpha option": {head + "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n" +
 			"cpuManagerPolicyOptions: {align-by-socket: \"true\"}\n",
 			`invalid configuration: cpuManagerPolicyOptions.align-by-socket: Forbidden: ` +
 				`needs feature gate CPUManagerPolicyAlphaOptions`},
-		"whole cores and spread cores": {head + "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n" +
+		"whole cores and spread cores": {head +
+			"cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n" +
 			"featureGates: {CPUManagerPolicyAlphaOptions: true}\n" +
-			"cpuManagerPolicyOptions: {full-pcpus-only: \"true\", distribute-cpus-across-cores: \"true\"}\n",
+			"cpuManagerPolicyOptions: {full-pcpus-only: \"true\", " +
+			"distribute-cpus-across-cores: \"true\"}\n",
 			`invalid configuration: cpuManagerPolicyOptions.full-pcpus-only: Forbidden: ` +
 				`cannot be used with distribute-cpus-across-cores`},
 		"spread cores over nodes": {head + "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n" +
 			"featureGates: {CPUManagerPolicyAlphaOptions: true}\n" +
-			"cpuManagerPolicyOptions: {distribute-cpus-across-numa: \"true\", distribute-cpus-across-cores: \"true\"}\n",
-			`invalid configuration: cpuManagerPolicyOptions.distribute-cpus-across-numa: Forbidden: ` +
-				`cannot be used with distribute-cpus-across-cores`},
-		"beta option without its gate": {head + "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n" +
+			"cpuManagerPolicyOptions: {distribute-cpus-across-numa: \"true\", " +
+			"distribute-cpus-across-cores: \"true\"}\n",
+			`invalid configuration: cpuManagerPolicyOptions.distribute-cpus-across-numa: ` +
+				`Forbidden: cannot be used with distribute-cpus-across-cores`},
+		"beta option without its gate": {head +
+			"cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n" +
 			"featureGates: {CPUManagerPolicyBetaOptions: false}\n" +
 			"cpuManagerPolicyOptions: {distribute-cpus-across-numa: \"true\"}\n",
-			`invalid configuration: cpuManagerPolicyOptions.distribute-cpus-across-numa: Forbidden: ` +
-				`needs feature gate CPUManagerPolicyBetaOptions`},
-		"sockets and a single node": {head + "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n" +
-			"featureGates: {CPUManagerPolicyAlphaOptions: true}\ntopologyManagerPolicy: single-numa-node\n" +
+			`invalid configuration: cpuManagerPolicyOptions.distribute-cpus-across-numa: ` +
+				`Forbidden: needs feature gate CPUManagerPolicyBetaOptions`},
+		"sockets and a single node": {head +
+			"cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n" +
+			"featureGates: {CPUManagerPolicyAlphaOptions: true}\n" +
+			"topologyManagerPolicy: single-numa-node\n" +
 			"cpuManagerPolicyOptions: {align-by-socket: \"true\"}\n",
 			`invalid configuration: cpuManagerPolicyOptions.align-by-socket: Forbidden: ` +
 				`cannot be used with topologyManagerPolicy single-numa-node`},
 		"neither true nor false": {head + "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n" +
 			"cpuManagerPolicyOptions: {strict-cpu-reservation: \"yes\"}\n",
-			`invalid configuration: cpuManagerPolicyOptions.strict-cpu-reservation: Invalid value: "yes": ` +
-				`must be true or false`},
+			`invalid configuration: cpuManagerPolicyOptions.strict-cpu-reservation: Invalid ` +
+				`value: "yes": must be true or false`},
 		"options for none": {head + "cpuManagerPolicyOptions: {full-pcpus-only: \"true\"}\n",
-			`invalid configuration: cpuManagerPolicyOptions: Forbidden: policy none takes no options`},
+			`invalid configuration: cpuManagerPolicyOptions: Forbidden: policy none takes no ` +
+				`options`},
 		"static without reservation": {head + "cpuManagerPolicy: static\n",
-			`invalid configuration: cpuManagerPolicy: Invalid value: "static": the static policy requires ` +
-				`systemreserved.cpu + kubereserved.cpu to be greater than zero; set kubeReserved.cpu, ` +
-				`systemReserved.cpu or reservedSystemCPUs (--reserved-cpus)`},
+			`invalid configuration: cpuManagerPolicy: Invalid value: "static": the static policy ` +
+				`requires systemreserved.cpu + kubereserved.cpu to be greater than zero; set ` +
+				`kubeReserved.cpu, systemReserved.cpu or reservedSystemCPUs (--reserved-cpus)`},
 		"policy": {head + "topologyManagerPolicy: best\n",
-			`invalid configuration: topologyManagerPolicy: Unsupported value: "best": supported values: ` +
-				`"none", "best-effort", "restricted", "single-numa-node"`},
-		"several": {head + "port: 0\nreadOnlyPort: -1\noomScoreAdj: 1001\nimageGCHighThresholdPercent: 80\n",
-			`invalid configuration: imageGCLowThresholdPercent: Invalid value: 80: must be less than ` +
-				`imageGCHighThresholdPercent, 80; oomScoreAdj: Invalid value: 1001: must be -1000 to 1000; ` +
-				`readOnlyPort: Invalid value: -1: must be 0 to 65535`},
+			`invalid configuration: topologyManagerPolicy: Unsupported value: "best": supported ` +
+				`values: "none", "best-effort", "restricted", "single-numa-node"`},
+		"several": {head +
+			"port: 0\nreadOnlyPort: -1\noomScoreAdj: 1001\nimageGCHighThresholdPercent: 80\n",
+			`invalid configuration: imageGCLowThresholdPercent: Invalid value: 80: must be less ` +
+				`than imageGCHighThresholdPercent, 80; oomScoreAdj: Invalid value: 1001: must be ` +
+				`-1000 to 1000; readOnlyPort: Invalid value: -1: must be 0 to 65535`},
 		"gate": {head + "featureGates: {Nope: true}\n",
 			`invalid configuration: featureGates: unrecognized feature gate: Nope`},
 		"locked gate": {head + "featureGates: {NodeSwap: false}\n",
-			`invalid configuration: featureGates: cannot set feature gate NodeSwap to false, feature is locked to true`},
+			`invalid configuration: featureGates: cannot set feature gate NodeSwap to false, ` +
+				`feature is locked to true`},
 		"eviction": {head + "evictionHard: {memory.available: lots, cpu: 1%}\n",
-			`invalid configuration: evictionHard[cpu]: Unsupported value: "cpu": supported values: "memory.available", ` +
-				`"nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree", "pid.available", ` +
-				`"allocatableMemory.available"; evictionHard[memory.available]: Invalid value: "lots": want a quantity ` +
-				`such as "100Mi" or a percentage such as "10%", found "lots"`},
+			`invalid configuration: evictionHard[cpu]: Unsupported value: "cpu": supported ` +
+				`values: "memory.available", "nodefs.available", "nodefs.inodesFree", ` +
+				`"imagefs.available", "imagefs.inodesFree", "pid.available", ` +
+				`"allocatableMemory.available"; evictionHard[memory.available]: Invalid value: ` +
+				`"lots": want a quantity such as "100Mi" or a percentage such as "10%", found ` +
+				`"lots"`},
 		"soft eviction": {head + "evictionSoft: {memory.available: 1Gi}\n",
 			`invalid configuration: evictionSoftGracePeriod[memory.available]: Required value: ` +
 				`evictionSoft needs a grace period for each signal`},
 		"reserved": {head + "kubeReserved: {gpu: \"1\"}\nreservedSystemCPUs: 1-x\n",
-			`invalid configuration: kubeReserved: Invalid value: {"gpu":"1"}: gpu: cannot be reserved; want one of ` +
-				`cpu, memory, ephemeral-storage, pid; reservedSystemCPUs: Invalid value: "1-x": must be a list of CPUs such as "0-1,8"`},
+			`invalid configuration: kubeReserved: Invalid value: {"gpu":"1"}: gpu: cannot be ` +
+				`reserved; want one of cpu, memory, ephemeral-storage, pid; reservedSystemCPUs: ` +
+				`Invalid value: "1-x": must be a list of CPUs such as "0-1,8"`},
 		"enforce": {head + "enforceNodeAllocatable: [none, pods, system-reserved]\n",
-			`invalid configuration: enforceNodeAllocatable[0]: Invalid value: "none": none must stand alone; ` +
-				`enforceNodeAllocatable[2]: Invalid value: "system-reserved": needs systemReservedCgroup`},
+			`invalid configuration: enforceNodeAllocatable[0]: Invalid value: "none": none must ` +
+				`stand alone; enforceNodeAllocatable[2]: Invalid value: "system-reserved": needs ` +
+				`systemReservedCgroup`},
 		"parallel pulls": {head + "maxParallelImagePulls: 3\nserializeImagePulls: true\n",
-			`invalid configuration: maxParallelImagePulls: Invalid value: 3: must be 1 when serializeImagePulls is true`},
+			`invalid configuration: maxParallelImagePulls: Invalid value: 3: must be 1 when ` +
+				`serializeImagePulls is true`},
 		"log format": {head + "logging: {format: xml}\n",
 			`invalid configuration: logging.format: Invalid value: "xml": Unsupported log format`},
 		"run once": {head + "runOnce: true\n",
 			`invalid configuration: runOnce: Forbidden: run-once mode is not supported`},
 		"reserved memory": {head + "reservedMemory:\n- {numaNode: 0, limits: {memory: 1Gi}}\n" +
 			"- {numaNode: 0, limits: {memory: 2Gi, disk: 1}}\n",
-			`invalid configuration: reservedMemory[1].limits[disk]: Unsupported value: "disk": supported values: ` +
-				`"memory", "hugepages-<size>"; reservedMemory[1].limits[memory]: Duplicate value: "memory"`},
+			`invalid configuration: reservedMemory[1].limits[disk]: Unsupported value: "disk": ` +
+				`supported values: "memory", "hugepages-<size>"; ` +
+				`reservedMemory[1].limits[memory]: Duplicate value: "memory"`},
 		"restart period": {head + "crashLoopBackOff: {maxContainerRestartPeriod: 10m}\n",
-			`invalid configuration: crashLoopBackOff.maxContainerRestartPeriod: Invalid value: "10m0s": must be 1s to 5m0s`},
+			`invalid configuration: crashLoopBackOff.maxContainerRestartPeriod: Invalid value: ` +
+				`"10m0s": must be 1s to 5m0s`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -130,25 +151,33 @@ func TestBadCommandLines(t *testing.T) {
 		want string
 	}{
 		{[]string{"start"}, `unknown command "start"; only flags are accepted, see --help`},
-		{[]string{"--max-pods=many"}, `invalid argument "many" for "--max-pods" flag: strconv.ParseInt: ` +
-			`parsing "many": invalid syntax`},
-		{[]string{"--config=/nonexistent"}, `read config file: open /nonexistent: no such file or directory`},
-		{[]string{"--config-dir=/nonexistent"}, `list --config-dir: lstat /nonexistent: no such file or directory`},
-		{[]string{"--cloud-provider=aws"}, `invalid configuration: --cloud-provider: Unsupported value: "aws": ` +
-			`supported values: "external"`},
-		{[]string{"--container-runtime-endpoint=bogus", "--image-service-endpoint=tcp://127.0.0.1:2"},
+		{[]string{"--max-pods=many"},
+			`invalid argument "many" for "--max-pods" flag: strconv.ParseInt: ` +
+				`parsing "many": invalid syntax`},
+		{[]string{"--config=/nonexistent"},
+			`read config file: open /nonexistent: no such file or directory`},
+		{[]string{"--config-dir=/nonexistent"},
+			`list --config-dir: lstat /nonexistent: no such file or directory`},
+		{[]string{"--cloud-provider=aws"},
+			`invalid configuration: --cloud-provider: Unsupported value: "aws": ` +
+				`supported values: "external"`},
+		{[]string{"--container-runtime-endpoint=bogus",
+			"--image-service-endpoint=tcp://127.0.0.1:2"},
 			`invalid configuration: containerRuntimeEndpoint: Invalid value: "bogus": must be ` +
-				`unix:///PATH, such as unix:///run/containerd/containerd.sock; imageServiceEndpoint: ` +
-				`Invalid value: "tcp://127.0.0.1:2": must be unix:///PATH, such as ` +
-				`unix:///run/containerd/containerd.sock`},
+				`unix:///PATH, such as unix:///run/containerd/containerd.sock; ` +
+				`imageServiceEndpoint: Invalid value: "tcp://127.0.0.1:2": must be unix:///PATH, ` +
+				`such as unix:///run/containerd/containerd.sock`},
 		{[]string{"--container-runtime-endpoint=unix://run/x.sock"}, `invalid configuration: ` +
 			`containerRuntimeEndpoint: Invalid value: "unix://run/x.sock": must be unix:///PATH, ` +
 			`such as unix:///run/containerd/containerd.sock`},
-		{[]string{"--node-ip=1.2.3"}, `invalid configuration: --node-ip: Invalid value: "1.2.3": must be an IP address`},
-		{[]string{"--reserved-memory=0:memory"}, `invalid argument "0:memory" for "--reserved-memory" flag: ` +
-			`reserved memory "memory": want type=quantity, such as memory=1Gi`},
-		{[]string{"--register-with-taints=x"}, `invalid argument "x" for "--register-with-taints" flag: ` +
-			`taint "x": want key=value:Effect`},
+		{[]string{"--node-ip=1.2.3"},
+			`invalid configuration: --node-ip: Invalid value: "1.2.3": must be an IP address`},
+		{[]string{"--reserved-memory=0:memory"},
+			`invalid argument "0:memory" for "--reserved-memory" flag: ` +
+				`reserved memory "memory": want type=quantity, such as memory=1Gi`},
+		{[]string{"--register-with-taints=x"},
+			`invalid argument "x" for "--register-with-taints" flag: ` +
+				`taint "x": want key=value:Effect`},
 		{[]string{"--device-plugin-allocate-timeout=0"}, `invalid configuration: ` +
 			`--device-plugin-allocate-timeout: Invalid value: "0s": must be more than 0`},
 		{[]string{"--device-plugin-capacity-grace=-1s"}, `invalid configuration: ` +
@@ -183,8 +212,10 @@ func checkLine(t *testing.T, err error, want string) {
 // when it is printed.
 func FuzzFile(f *testing.F) {
 	f.Add([]byte(head + "maxPods: 3\nevictionSoft: {memory.available: 1Gi}\n"))
-	f.Add([]byte(head + "logging: {vmodule: [{filePattern: a, verbosity: 3}]}\ntracing: {endpoint: x}\n"))
-	f.Add([]byte(head + "userNamespaces: {}\nreservedMemory: [{numaNode: 1, limits: {memory: 1}}]\n"))
+	f.Add([]byte(head +
+		"logging: {vmodule: [{filePattern: a, verbosity: 3}]}\ntracing: {endpoint: x}\n"))
+	f.Add([]byte(head +
+		"userNamespaces: {}\nreservedMemory: [{numaNode: 1, limits: {memory: 1}}]\n"))
 	f.Add([]byte("{"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		dir := t.TempDir()

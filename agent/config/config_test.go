@@ -180,7 +180,8 @@ registerWithTaints: [{key: a, value: b, effect: NoSchedule}]
 
 func TestYAMLMasksHeaders(t *testing.T) {
 	c := mustLoad(t, "", "--manifest-url-header", "Authorization:Bearer secret")
-	if got := c.Kubelet.StaticPodURLHeader["Authorization"]; !slices.Equal(got, []string{"Bearer secret"}) {
+	got := c.Kubelet.StaticPodURLHeader["Authorization"]
+	if !slices.Equal(got, []string{"Bearer secret"}) {
 		t.Fatalf("header %v", got)
 	}
 	text, err := c.YAML()
@@ -208,14 +209,15 @@ func TestDropIns(t *testing.T) {
 	})
 	k := mustLoad(t, dir, "--config=%dir%/base.yaml", "--config-dir=%dir%/d").Kubelet
 	if k.MaxPods != 20 || k.PodsPerCore != 7 || k.Port != 10250 {
-		t.Errorf("maxPods %d, podsPerCore %d, port %d; want 20, 7, 10250 (null restores the default)",
+		t.Errorf("maxPods %d, podsPerCore %d, port %d; want 20, 7, 10250 (null is the default)",
 			k.MaxPods, k.PodsPerCore, k.Port)
 	}
 	want := map[string]string{"memory.available": "1Gi", "pid.available": "5%"}
 	if diff := cmp.Diff(want, k.EvictionHard); diff != "" {
 		t.Errorf("maps are merged:\n%s", diff)
 	}
-	if diff := cmp.Diff(map[string]bool{"NodeSwap": true, "MemoryQoS": false}, k.FeatureGates); diff != "" {
+	gates := map[string]bool{"NodeSwap": true, "MemoryQoS": false}
+	if diff := cmp.Diff(gates, k.FeatureGates); diff != "" {
 		t.Errorf("featureGates:\n%s", diff)
 	}
 	k = mustLoad(t, dir, "--config-dir=%dir%/d").Kubelet
@@ -253,7 +255,8 @@ cpuCFSQuotaPeriod: 50ms
 	want.ClusterDNS = []string{"10.0.0.2", "10.0.0.3", "10.0.0.4"}
 	want.SystemReserved = map[string]string{"cpu": "2", "pid": "100"}
 	want.EvictionHard = map[string]string{"memory.available": "5%", "nodefs.available": "1Gi"}
-	want.FeatureGates = map[string]bool{"NodeSwap": true, "MemoryQoS": false, "CRIListStreaming": true}
+	want.FeatureGates = map[string]bool{"NodeSwap": true, "MemoryQoS": false,
+		"CRIListStreaming": true}
 	want.ReservedMemory = []kubeletv1beta1.MemoryReservation{
 		{NumaNode: 0, Limits: v1.ResourceList{"memory": resource.MustParse("1Gi"),
 			"hugepages-2Mi": resource.MustParse("4Mi")}},
@@ -291,7 +294,8 @@ registerWithTaints: []
 syncFrequency: null
 `})
 	got := mustLoad(t, dir, "--config=%dir%/k.yaml", "--port=10251", "--max-pods=4", "-v=2",
-		"--kubeconfig=/x", "--housekeeping-interval=1s", "--feature-gates=DRAConsumableCapacity=false",
+		"--kubeconfig=/x", "--housekeeping-interval=1s",
+		"--feature-gates=DRAConsumableCapacity=false",
 		"--eviction-hard=memory.available<2Gi").Unhonoured()
 	note := " (memory.available lowers node allocatable; nothing is evicted)"
 	want := []string{"--eviction-hard" + note, "--housekeeping-interval", "--kubeconfig", "--port",

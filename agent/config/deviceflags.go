@@ -28,24 +28,29 @@ func (d *DevicePlugins) flags() []durationFlag {
 	to, usual := &d.Deadlines, deviceplugin.DefaultDeadlines()
 	g, graces := &d.Graces, deviceplugin.DefaultGraces()
 	return []durationFlag{
-		{"device-plugin-dial-timeout", "how long a device plugin may take to serve its socket, after " +
-			"it has registered or its connection was lost", &to.Dial, usual.Dial, false},
+		{"device-plugin-dial-timeout",
+			"how long a device plugin may take to serve its socket, after " +
+				"it has registered or its connection was lost", &to.Dial, usual.Dial, false},
 		{"device-plugin-options-timeout", "how long a device plugin may take to answer " +
 			"GetDevicePluginOptions", &to.Options, usual.Options, false},
-		{"device-plugin-first-list-timeout", "how long a device plugin may take to send its first " +
-			"list of devices", &to.FirstList, usual.FirstList, false},
+		{"device-plugin-first-list-timeout",
+			"how long a device plugin may take to send its first " +
+				"list of devices", &to.FirstList, usual.FirstList, false},
 		{"device-plugin-preferred-timeout", "how long a device plugin may take to answer " +
 			"GetPreferredAllocation; afterwards the agent chooses alone", &to.Preferred,
 			usual.Preferred, false},
-		{"device-plugin-allocate-timeout", "how long a device plugin may take to answer Allocate; " +
-			"afterwards the pod waits and is tried again", &to.Allocate, usual.Allocate, false},
+		{"device-plugin-allocate-timeout",
+			"how long a device plugin may take to answer Allocate; " +
+				"afterwards the pod waits and is tried again", &to.Allocate, usual.Allocate, false},
 		{"device-plugin-prestart-timeout", "how long a device plugin may take to answer " +
 			"PreStartContainer", &to.PreStart, usual.PreStart, false},
-		{"device-plugin-capacity-grace", "how long a resource keeps its capacity after its device " +
-			"plugin has gone; 0: none", &g.Capacity, graces.Capacity, true},
-		{"device-plugin-allocatable-grace", "how long a resource stays allocatable after its device " +
-			"plugin has gone, so that an update of the plugin does not show; 0: not at all, as the " +
-			"kubelet does", &g.Allocatable, graces.Allocatable, true},
+		{"device-plugin-capacity-grace",
+			"how long a resource keeps its capacity after its device " +
+				"plugin has gone; 0: none", &g.Capacity, graces.Capacity, true},
+		{"device-plugin-allocatable-grace",
+			"how long a resource stays allocatable after its device " +
+				"plugin has gone, so that an update of the plugin does not show; 0: not at all, " +
+				"as the kubelet does", &g.Allocatable, graces.Allocatable, true},
 	}
 }
 

@@ -70,7 +70,8 @@ func podFlags() []fieldFlag {
 		{"resolv-conf", "resolvConf", "resolver file that pods' DNS settings come from"},
 		{"cluster-dns", "clusterDNS", "addresses of the cluster's DNS servers"},
 		{"cluster-domain", "clusterDomain", "domain of the cluster"},
-		{"allowed-unsafe-sysctls", "allowedUnsafeSysctls", "sysctls that pods may set, * at the end"},
+		{"allowed-unsafe-sysctls", "allowedUnsafeSysctls",
+			"sysctls that pods may set, * at the end"},
 		{"seccomp-default", "seccompDefault", "use RuntimeDefault where a pod names no profile"},
 		{"runonce", "runOnce", "not supported: must be false"},
 		{"hairpin-mode", "hairpinMode", "promiscuous-bridge, hairpin-veth or none"},
@@ -79,7 +80,8 @@ func podFlags() []fieldFlag {
 
 func imageFlags() []fieldFlag {
 	return []fieldFlag{
-		{"container-runtime-endpoint", "containerRuntimeEndpoint", "socket of the runtime (CRI v1)"},
+		{"container-runtime-endpoint", "containerRuntimeEndpoint",
+			"socket of the runtime (CRI v1)"},
 		{"image-service-endpoint", "imageServiceEndpoint", "socket for images; empty: the same"},
 		{"runtime-request-timeout", "runtimeRequestTimeout", "limit of a request to the runtime"},
 		{"serialize-image-pulls", "serializeImagePulls", "pull one image at a time"},
@@ -120,7 +122,8 @@ func resourceFlags() []fieldFlag {
 		{"fail-cgroupv1", "failCgroupV1", "refuse to start on a host with cgroup v1"},
 		{"protect-kernel-defaults", "protectKernelDefaults",
 			"fail on kernel settings that differ instead of changing them"},
-		{"kernel-memcg-notification", "kernelMemcgNotification", "get memory events from the kernel"},
+		{"kernel-memcg-notification", "kernelMemcgNotification",
+			"get memory events from the kernel"},
 	}
 }
 
@@ -168,7 +171,8 @@ func nodeFlags() []fieldFlag {
 		{"kube-api-content-type", "contentType", "media type of these requests"},
 		{"enable-controller-attach-detach", "enableControllerAttachDetach",
 			"leave attaching of volumes to the controller"},
-		{"make-iptables-util-chains", "makeIPTablesUtilChains", "keep the kubelet's iptables chains"},
+		{"make-iptables-util-chains", "makeIPTablesUtilChains",
+			"keep the kubelet's iptables chains"},
 		{"volume-plugin-dir", "volumePluginDir", "directory of flexvolume plugins"},
 		{"volume-stats-agg-period", "volumeStatsAggPeriod", "time between two volume measurements"},
 	}

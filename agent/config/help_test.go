@@ -39,7 +39,8 @@ func TestHelp(t *testing.T) {
 	}
 	for line := range strings.Lines(help) {
 		words := strings.TrimSpace(line)
-		if utf8.RuneCountInString(strings.TrimSuffix(line, "\n")) > 100 && strings.Contains(words, " ") {
+		if utf8.RuneCountInString(strings.TrimSuffix(line, "\n")) > 100 &&
+			strings.Contains(words, " ") {
 			t.Errorf("wider than 100 columns: %s", line)
 		}
 	}

@@ -26,7 +26,8 @@ const (
 // are one line each, name the file and the field, and say what would be right.
 func Load(set *pflag.FlagSet, flags *Flags) (*Config, error) {
 	if set.NArg() > 0 {
-		return nil, fmt.Errorf("unknown command %q; only flags are accepted, see --help", set.Arg(0))
+		return nil, fmt.Errorf("unknown command %q; only flags are accepted, see --help",
+			set.Arg(0))
 	}
 	doc, err := readFiles(flags.Legacy.configFile, flags.Legacy.configDir)
 	if err != nil {
@@ -126,7 +127,8 @@ func readFile(name string) (layers, error) {
 		return layers{}, fmt.Errorf("config file %s: %w", name, err)
 	}
 	given := strictyaml.Check[kubeletv1beta1.KubeletConfiguration](doc).Given
-	given = slices.DeleteFunc(given, func(p string) bool { return p == "apiVersion" || p == "kind" })
+	given = slices.DeleteFunc(given,
+		func(p string) bool { return p == "apiVersion" || p == "kind" })
 	abs, err := filepath.Abs(name)
 	if err != nil {
 		return layers{}, fmt.Errorf("config file %s: %w", name, err)

@@ -91,14 +91,16 @@ func (c Case) refusedBy(err error, r Record) *Blocking {
 		b.Why = fmt.Sprintf("%d needed, %s", short.Requested, free(cpu, short.Available))
 	case errors.As(err, &threads) && !threads.Shortage:
 		b.Why = fmt.Sprintf("whole cores only are given out (full-pcpus-only), and %d CPUs are no "+
-			"number of whole cores, which have %d CPUs each", threads.Requested, threads.CPUsPerCore)
+			"number of whole cores, which have %d CPUs each", threads.Requested,
+			threads.CPUsPerCore)
 	case errors.As(err, &threads):
-		b.Why = fmt.Sprintf("whole cores only are given out (full-pcpus-only): %d CPUs asked for, %s "+
-			"in cores that nobody uses a part of", threads.Requested, free(cpu, threads.Available))
+		b.Why = fmt.Sprintf("whole cores only are given out (full-pcpus-only): %d CPUs asked "+
+			"for, %s in cores that nobody uses a part of",
+			threads.Requested, free(cpu, threads.Available))
 	case errors.As(err, &pool):
 		b.Container = ""
-		b.Why = "no CPU would be left for containers that share CPUs, which strict-cpu-reservation " +
-			"keeps off the reserved ones"
+		b.Why = "no CPU would be left for containers that share CPUs, which " +
+			"strict-cpu-reservation keeps off the reserved ones"
 	case memory.Refused(err):
 		return c.refusedMemory(err, r)
 	}
@@ -149,7 +151,8 @@ func (c Case) alone(d allocation.Decision, o topology.ResourceHints, r Record) s
 		return asked + " asked for, " + free(o.Resource, supply.Free)
 	}
 	if len(sets) == 0 {
-		return asked + " asked for, and no NUMA nodes have that much free that may be used together" +
+		return asked +
+			" asked for, and no NUMA nodes have that much free that may be used together" +
 			supply.grouped()
 	}
 	if c.Room.Policy == topology.SingleNUMANode {
@@ -159,14 +162,15 @@ func (c Case) alone(d allocation.Decision, o topology.ResourceHints, r Record) s
 			return fmt.Sprintf("%s asked for on one NUMA node, and the largest has %s", asked,
 				number(o.Resource, largest))
 		case need > freest:
-			return fmt.Sprintf("%s asked for on one NUMA node, and no node has more than %s free", asked,
-				number(o.Resource, freest))
+			return fmt.Sprintf("%s asked for on one NUMA node, and no node has more than %s free",
+				asked, number(o.Resource, freest))
 		}
-		return asked + " asked for on one NUMA node, and no node with that much free can be used alone" +
+		return asked +
+			" asked for on one NUMA node, and no node with that much free can be used alone" +
 			supply.grouped()
 	}
-	return fmt.Sprintf("%s free only on %s together; policy %s wants it on as few NUMA nodes as an "+
-		"empty machine would need", asked, nodes(sets[0]), c.Room.Policy)
+	return fmt.Sprintf("%s free only on %s together; policy %s wants it on as few NUMA nodes as "+
+		"an empty machine would need", asked, nodes(sets[0]), c.Room.Policy)
 }
 
 func (r Request) count(resource string) int {

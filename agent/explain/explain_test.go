@@ -110,8 +110,8 @@ func pod(texts ...string) *v1.Pod {
 	return pod
 }
 
-// withMemory turns the memory manager on: 1Gi of each node's 16Gi is reserved, and node 0 has 2Gi in
-// pages of 2Mi.
+// withMemory turns the memory manager on: 1Gi of each node's 16Gi is reserved, and node 0 has 2Gi
+// in pages of 2Mi.
 func withMemory(changes ...func(*allocation.Room)) func(*allocation.Room) {
 	return func(r *allocation.Room) {
 		spec := r.Machine.Spec()
@@ -125,9 +125,11 @@ func withMemory(changes ...func(*allocation.Room)) func(*allocation.Room) {
 			panic(err)
 		}
 		r.Machine = m
-		r.Allocatable = node.Allocatable(m, node.Reservation{MaxPods: 110, Reserved: v1.ResourceList{
-			v1.ResourceCPU: resource.MustParse("1"), v1.ResourceMemory: resource.MustParse("2Gi"),
-		}})
+		r.Allocatable = node.Allocatable(m,
+			node.Reservation{MaxPods: 110, Reserved: v1.ResourceList{
+				v1.ResourceCPU:    resource.MustParse("1"),
+				v1.ResourceMemory: resource.MustParse("2Gi"),
+			}})
 		for _, change := range changes {
 			change(r)
 		}
@@ -211,8 +213,9 @@ func situations() map[string]situation {
 		"admitted-no-policy": {policy: topology.None, pod: pod("main cpu=9 fpga=1")},
 		"admitted-apart": {policy: topology.BestEffort, change: taking("1-3,8-11"),
 			pod: pod("main cpu=2 gpu=3")},
-		"kept-in-part": {policy: restricted, change: both(taking("5,13"), owning(cpuset.New(5, 13), "gpu-3")),
-			pod: pod("main cpu=2 gpu=1")},
+		"kept-in-part": {policy: restricted,
+			change: both(taking("5,13"), owning(cpuset.New(5, 13), "gpu-3")),
+			pod:    pod("main cpu=2 gpu=1")},
 		"cpus-beyond-a-node": {policy: single, pod: pod("main cpu=10")},
 		"cpus-taken-on-both": {policy: single, change: taking("1-2,4-5"), pod: pod("main cpu=7")},
 		"cpus-on-one-gpus-on-other": {policy: single, change: taking("1-3,8-10", "gpu-2", "gpu-3"),
@@ -223,7 +226,8 @@ func situations() map[string]situation {
 			pod: pod("main cpu=2 gpu=2")},
 		"gpus-too-few": {policy: topology.None, pod: pod("main gpu=5")},
 		"gpus-all-taken-and-cpus-few": {policy: topology.None,
-			change: taking("1-7", "gpu-0", "gpu-1", "gpu-2", "gpu-3"), pod: pod("main cpu=9 gpu=1")},
+			change: taking("1-7", "gpu-0", "gpu-1", "gpu-2", "gpu-3"),
+			pod:    pod("main cpu=9 gpu=1")},
 		"gpus-too-few-second-container": {policy: topology.None,
 			pod: pod("first gpu=3", "second gpu=2")},
 		"gpus-unhealthy": {policy: topology.None, change: func(r *allocation.Room) {
@@ -232,7 +236,8 @@ func situations() map[string]situation {
 				all[i].Healthy = false
 			}
 		}, pod: pod("main gpu=1")},
-		"nic-elsewhere":               {policy: single, change: taking("4-7,12-14"), pod: pod("main cpu=2 nic=1")},
+		"nic-elsewhere": {policy: single, change: taking("4-7,12-14"),
+			pod: pod("main cpu=2 nic=1")},
 		"cpus-and-gpus-beyond-a-node": {policy: single, pod: pod("main cpu=12 gpu=4")},
 		"pod-scope": {policy: single, change: func(r *allocation.Room) {
 			r.Scope = topology.PodScope
@@ -246,15 +251,18 @@ func situations() map[string]situation {
 		"out-of-memory": {policy: single, pod: pod("main cpu=1 memory=64Gi")},
 		"memory-admitted": {policy: single, change: withMemory(holdingMemory("0 12Gi")),
 			pod: pod("main cpu=2 memory=4Gi")},
-		"memory-beyond-a-node": {policy: single, change: withMemory(), pod: pod("main cpu=2 memory=20Gi")},
-		"memory-short-on-node": {policy: single, change: withMemory(holdingMemory("0 10Gi", "1 8Gi")),
-			pod: pod("main cpu=2 memory=8Gi")},
+		"memory-beyond-a-node": {policy: single, change: withMemory(),
+			pod: pod("main cpu=2 memory=20Gi")},
+		"memory-short-on-node": {policy: single,
+			change: withMemory(holdingMemory("0 10Gi", "1 8Gi")),
+			pod:    pod("main cpu=2 memory=8Gi")},
 		"memory-in-a-group": {policy: single, change: withMemory(holdingMemory("0-1 18Gi")),
 			pod: pod("main cpu=2 memory=2Gi")},
-		"memory-in-a-group-no-policy": {policy: topology.None, change: withMemory(holdingMemory("0-1 18Gi")),
-			pod: pod("main cpu=2 memory=2Gi")},
+		"memory-in-a-group-no-policy": {policy: topology.None,
+			change: withMemory(holdingMemory("0-1 18Gi")), pod: pod("main cpu=2 memory=2Gi")},
 		"memory-free-on-too-many-nodes": {policy: topology.Restricted,
-			change: withMemory(holdingMemory("0 10Gi", "1 10Gi")), pod: pod("main cpu=2 memory=7Gi")},
+			change: withMemory(holdingMemory("0 10Gi", "1 10Gi")),
+			pod:    pod("main cpu=2 memory=7Gi")},
 		"huge-pages-short": {policy: topology.None, change: withMemory(),
 			pod: pod("main cpu=2 hugepages-2Mi=3Gi")},
 		"huge-pages-and-nic-apart": {policy: single, change: withMemory(),
@@ -271,8 +279,9 @@ func situations() map[string]situation {
 		"pods-too-many": {policy: topology.None, change: func(r *allocation.Room) {
 			r.Others = []v1.ResourceList{{v1.ResourcePods: resource.MustParse("110")}}
 		}, pod: pod("main cpu=1")},
-		"cores-none-whole": {policy: topology.None, options: cpumanager.Options{FullPCPUsOnly: true},
-			change: taking("1-7"), pod: pod("main cpu=2")},
+		"cores-none-whole": {policy: topology.None,
+			options: cpumanager.Options{FullPCPUsOnly: true},
+			change:  taking("1-7"), pod: pod("main cpu=2")},
 		"shared-pool-empty": {policy: topology.None,
 			options: cpumanager.Options{StrictReservation: true}, change: func(r *allocation.Room) {
 				r.Sharing = true
@@ -297,9 +306,11 @@ func (s situation) explain(t *testing.T) (Case, Record) {
 	case errors.As(err, &rejection):
 		verdict = Verdict{Outcome: "Reject", Reason: rejection.Reason, Message: rejection.Message}
 	case errors.As(err, &unready):
-		verdict = Verdict{Outcome: "Wait", Reason: "WaitingForDevicePlugin", Message: unready.Error()}
+		verdict = Verdict{Outcome: "Wait", Reason: "WaitingForDevicePlugin",
+			Message: unready.Error()}
 		if short := r.Shortages(s.pod); len(short) > 0 { // then it would be in vain
-			verdict = Verdict{Outcome: "Reject", Reason: short[0].Reason(), Message: short[0].Message()}
+			verdict = Verdict{Outcome: "Reject", Reason: short[0].Reason(),
+				Message: short[0].Message()}
 		}
 	}
 	record := c.Judged(verdict)
@@ -363,7 +374,8 @@ func TestWouldFitIsBounded(t *testing.T) {
 		search.fewer(target)
 	}
 	if search.left != 0 {
-		t.Errorf("%d trials are left of %d: the case is too small to show a bound", search.left, trials)
+		t.Errorf("%d trials are left of %d: the case is too small to show a bound", search.left,
+			trials)
 	}
 }
 

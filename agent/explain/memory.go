@@ -86,9 +86,11 @@ func (c Case) refusedMemory(err error, r Record) *Blocking {
 	case s.Free < need:
 		b.Why = text + free(b.Resource, s.Free)
 	case errors.Is(err, memory.ErrNotPreferred), errors.Is(err, memory.ErrExtendedNotPreferred):
-		b.Why = text + "which only more NUMA nodes together have free than an empty machine would need"
+		b.Why = text +
+			"which only more NUMA nodes together have free than an empty machine would need"
 	default:
-		b.Why = text + "and no NUMA nodes have that much free that may be used together" + s.grouped()
+		b.Why = text + "and no NUMA nodes have that much free that may be used together" +
+			s.grouped()
 	}
 	return b
 }
@@ -106,8 +108,8 @@ func (r Record) supply(resource string) Supply {
 func (s Supply) grouped() string {
 	switch {
 	case len(s.Groups) > 0:
-		return fmt.Sprintf("; other pods use nodes %s as one, so that memory comes from all of them "+
-			"together or not at all", strings.Join(s.Groups, " and nodes "))
+		return fmt.Sprintf("; other pods use nodes %s as one, so that memory comes from all of "+
+			"them together or not at all", strings.Join(s.Groups, " and nodes "))
 	case s.Single != "":
 		alone := strings.Split(s.Single, ",")
 		if len(alone) == 1 {

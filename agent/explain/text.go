@@ -24,7 +24,8 @@ func (r Record) Text() string {
 		fmt.Fprintf(&b, "  %s\n", s)
 	}
 	if len(r.Merges) > 0 {
-		fmt.Fprintf(&b, "\nWhere it could go (topologyManagerPolicy: %s, topologyManagerScope: %s)\n",
+		fmt.Fprintf(&b,
+			"\nWhere it could go (topologyManagerPolicy: %s, topologyManagerScope: %s)\n",
 			r.Policy, r.Scope)
 	}
 	for _, m := range r.Merges {
@@ -34,8 +35,8 @@ func (r Record) Text() string {
 		fmt.Fprintf(&b, "\nWhat is in the way: %s\n", r.Blocking)
 	}
 	if r.Outcome == "Wait" && !r.DryRun {
-		b.WriteString("The pod is looked at again as soon as that changes, and rejected if it still\n" +
-			"cannot be had after --device-admission-wait.\n")
+		b.WriteString("The pod is looked at again as soon as that changes, and rejected if " +
+			"it still\ncannot be had after --device-admission-wait.\n")
 	}
 	if len(r.WouldFit) > 0 {
 		b.WriteString("\nAny one of these changes would make it fit\n")

@@ -10,13 +10,17 @@ import (
 
 func TestWrap(t *testing.T) {
 	for name, tt := range map[string]struct{ text, want string }{
-		"short":             {"twenty columns, just\n\nmore\n", "twenty columns, just\n\nmore\n"},
-		"long":              {"twenty columns, just not", "twenty columns, just\n  not"},
-		"indented":          {"  main: 2 CPUs, 1 GPU\n", "  main: 2 CPUs, 1\n    GPU\n"},
-		"an item":           {"  - the pod with fewer CPUs\n", "  - the pod with\n    fewer CPUs\n"},
-		"a long word":       {"ask for example.com/a-long-name\n", "ask for\n  example.com/a-long-name\n"},
-		"a long first word": {"example.com/a-long-name is away\n", "example.com/a-long-name\n  is away\n"},
-		"not only ASCII":    {"äöü äöü äöü äöü äöüß\n", "äöü äöü äöü äöü äöüß\n"},
+		"short":    {"twenty columns, just\n\nmore\n", "twenty columns, just\n\nmore\n"},
+		"long":     {"twenty columns, just not", "twenty columns, just\n  not"},
+		"indented": {"  main: 2 CPUs, 1 GPU\n", "  main: 2 CPUs, 1\n    GPU\n"},
+		"an item": {"  - the pod with fewer CPUs\n",
+			"  - the pod with\n    fewer CPUs\n"},
+		"a long word": {"ask for example.com/a-long-name\n",
+			"ask for\n  example.com/a-long-name\n"},
+		"a long first word": {"example.com/a-long-name is away\n",
+			"example.com/a-long-name\n  is away\n"},
+		"not only ASCII": {"äöü äöü äöü äöü äöüß\n",
+			"äöü äöü äöü äöü äöüß\n"},
 	} {
 		if got := Wrap(tt.text, 20); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)

@@ -43,7 +43,8 @@ func ParseCount(text string) (Question, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > MaxCopies {
-		return Question{}, fmt.Errorf("count %q: want a number from 1 to %d, or max", text, MaxCopies)
+		return Question{}, fmt.Errorf("count %q: want a number from 1 to %d, or max", text,
+			MaxCopies)
 	}
 	return Question{Copies: n}, nil
 }
@@ -81,8 +82,8 @@ type Container struct {
 	Devices map[string][]string `json:"devices,omitempty"`
 	// MemoryNodes is where its memory would come from.
 	MemoryNodes string `json:"memoryNodes,omitempty"`
-	// NUMANodes is where its CPUs, memory and devices are; Aligned: that is one node. Empty and null
-	// where they are nowhere in particular.
+	// NUMANodes is where its CPUs, memory and devices are; Aligned: that is one node. Empty and
+	// null where they are nowhere in particular.
 	NUMANodes string `json:"numaNodes,omitempty"`
 	Aligned   *bool  `json:"aligned,omitempty"`
 }

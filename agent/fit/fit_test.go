@@ -155,8 +155,8 @@ func TestPlace(t *testing.T) {
 			question: fit.Question{Pods: []*v1.Pod{
 				pod("a", "main cpu=4"), pod("b", "main cpu=4"), pod("c", "main cpu=3"),
 			}},
-			want: "fits=false 0/1 1:a=Admit[main 4-7 [] @1 true] 1:b=RejectUnexpectedAdmissionError " +
-				"1:c=Admit[main 1-3 [] @0 true]",
+			want: "fits=false 0/1 1:a=Admit[main 4-7 [] @1 true] " +
+				"1:b=RejectUnexpectedAdmissionError 1:c=Admit[main 1-3 [] @0 true]",
 		},
 		"copies": {
 			question: fit.Question{Pods: []*v1.Pod{pod("a", "main cpu=3")}, Copies: 2},
@@ -168,13 +168,15 @@ func TestPlace(t *testing.T) {
 				"3:a=RejectUnexpectedAdmissionError",
 		},
 		"the most": {
-			question: fit.Question{Pods: []*v1.Pod{pod("a", "main cpu=3")}, Copies: 100, Most: true},
+			question: fit.Question{Pods: []*v1.Pod{pod("a", "main cpu=3")}, Copies: 100,
+				Most: true},
 			want: "fits=true 2/100 1:a=Admit[main 1-3 [] @0 true] 2:a=Admit[main 4-6 [] @1 true] " +
 				"3:a=RejectUnexpectedAdmissionError",
 		},
 		"the most is none": {
-			question: fit.Question{Pods: []*v1.Pod{pod("a", "main cpu=8")}, Copies: 100, Most: true},
-			want:     "fits=false 0/100 1:a=RejectUnexpectedAdmissionError",
+			question: fit.Question{Pods: []*v1.Pod{pod("a", "main cpu=8")}, Copies: 100,
+				Most: true},
+			want: "fits=false 0/100 1:a=RejectUnexpectedAdmissionError",
 		},
 		"no plugin": {
 			question: fit.Question{Pods: []*v1.Pod{pod("a", "main example.com/gpu=1")}},
@@ -250,14 +252,15 @@ func TestPlaceAsksPlugins(t *testing.T) {
 	s := offline(t, gpus(true, 0, 0), allocation.State{})
 	q := fit.Question{Pods: []*v1.Pod{pod("a", "main example.com/gpu=1")}}
 	a := place(t, s, q)
-	if p := a.Pods[0]; len(p.Notes) != 1 || !strings.Contains(p.Text, "\nNote: the device plugin of "+
-		"example.com/gpu prefers some devices over others and was not asked") {
+	if p := a.Pods[0]; len(p.Notes) != 1 ||
+		!strings.Contains(p.Text, "\nNote: the device plugin of example.com/gpu prefers some "+
+			"devices over others and was not asked") {
 		t.Errorf("not asked: %q\n%s", p.Notes, p.Text)
 	}
 	q.Ask = func(ask allocation.Ask) ([]string, error) { return []string{"gpu-1"}, nil }
 	a = place(t, s, q)
-	if got := a.Pods[0].Containers[0].Devices["example.com/gpu"]; !slices.Equal(got, []string{"gpu-1"}) ||
-		len(a.Pods[0].Notes) > 0 {
+	got := a.Pods[0].Containers[0].Devices["example.com/gpu"]
+	if !slices.Equal(got, []string{"gpu-1"}) || len(a.Pods[0].Notes) > 0 {
 		t.Errorf("asked: %v, %q", got, a.Pods[0].Notes)
 	}
 }
@@ -288,7 +291,8 @@ func TestPlaceOnALiveNode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a := place(t, s, fit.Question{Pods: []*v1.Pod{pod("b", "main cpu=2 example.com/gpu=2")}})
+			a := place(t, s,
+				fit.Question{Pods: []*v1.Pod{pod("b", "main cpu=2 example.com/gpu=2")}})
 			if got := brief(a); got != want {
 				t.Errorf("got\n%s\nwant\n%s", got, want)
 			}

@@ -47,8 +47,8 @@ func TestText(t *testing.T) {
 			"\n---\n\n1 of 2 pods fit, each beside those before it.\n",
 		}},
 		"copies": {fit.Question{Pods: []*v1.Pod{big}, Copies: 3}, []string{
-			"2 of 3 copies fit.\n\n  copy 1 of default/big: main has CPUs 1-3 and example.com/gpu gpu-0, " +
-				"all on NUMA node 0\n  copy 2 of default/big: ",
+			"2 of 3 copies fit.\n\n  copy 1 of default/big: main has CPUs 1-3 and " +
+				"example.com/gpu gpu-0, all on NUMA node 0\n  copy 2 of default/big: ",
 			"\nWhy not one more:\n\nPod default/big: would be rejected, Unexpected",
 			"\nNote: the device plugin of example.com/gpu prefers ",
 		}},

@@ -52,7 +52,8 @@ func (s Snapshot) pod(pod *v1.Pod) *podresourcesv1.PodResources {
 	return out
 }
 
-func (s Snapshot) container(name string, held allocation.Container) *podresourcesv1.ContainerResources {
+func (s Snapshot) container(name string,
+	held allocation.Container) *podresourcesv1.ContainerResources {
 	out := &podresourcesv1.ContainerResources{Name: name}
 	if !s.CPUs.IsEmpty() { // else they are of an earlier policy
 		out.CpuIds = ids(held.CPUs)
@@ -80,7 +81,8 @@ func (s Snapshot) allocatable() *podresourcesv1.AllocatableResourcesResponse {
 	for _, r := range s.Inventory.Resources {
 		resources = append(resources, r)
 	}
-	slices.SortFunc(resources, func(a, b deviceplugin.Resource) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(resources,
+		func(a, b deviceplugin.Resource) int { return cmp.Compare(a.Name, b.Name) })
 	for _, r := range resources {
 		for _, device := range r.Devices {
 			if r.Connected && device.Healthy {

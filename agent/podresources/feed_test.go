@@ -97,7 +97,8 @@ func (w *world) plugin() {
 func (w *world) snapshot() Snapshot {
 	s := Snapshot{
 		CPUs: w.cpus, Assigned: allocation.State{Pods: map[types.UID]allocation.Pod{}},
-		Inventory: deviceplugin.Inventory{Version: w.version, Resources: map[string]deviceplugin.Resource{}},
+		Inventory: deviceplugin.Inventory{Version: w.version,
+			Resources: map[string]deviceplugin.Resource{}},
 	}
 	for uid, pod := range w.pods {
 		s.Pods = append(s.Pods, pod)
@@ -234,7 +235,8 @@ func TestReadersSeeTheState(t *testing.T) {
 				continue
 			}
 			c.read(t, f, 1<<20)
-			if got, want := mirrored(c.filter, &c.mirror), c.filter.facts(w.snapshot()); got != want {
+			got, want := mirrored(c.filter, &c.mirror), c.filter.facts(w.snapshot())
+			if got != want {
 				t.Fatalf("seed %d, %+v, generation %d:\n%s\nwant\n%s", seed, c.filter,
 					c.mirror.Generation, got, want)
 			}
@@ -244,7 +246,8 @@ func TestReadersSeeTheState(t *testing.T) {
 		}
 	}
 	if resets == 0 || resets > resumed*2/3 {
-		t.Errorf("%d snapshots in %d watches; both resuming and starting anew should happen", resets, resumed)
+		t.Errorf("%d snapshots in %d watches; both resuming and starting anew should happen",
+			resets, resumed)
 	}
 }
 
@@ -257,7 +260,8 @@ func TestHistory(t *testing.T) {
 	weights := map[uint64]int{}
 	last := uint64(7)
 	for range 2000 {
-		c := change{generation: last + 1, devices: []deviceChange{{deleted: make([]string, random.IntN(12))}}}
+		c := change{generation: last + 1,
+			devices: []deviceChange{{deleted: make([]string, random.IntN(12))}}}
 		want := c.weight()
 		if want > 10 {
 			want = 1 // only that there was one
@@ -274,7 +278,8 @@ func TestHistory(t *testing.T) {
 			}
 		}
 		if oldest := last - uint64(kept); oldest > 7 && !h.lost(oldest-1) || h.weight != sum {
-			t.Fatalf("at %d: %d changes of weight %d should be kept, there is %d", last, kept, sum, h.weight)
+			t.Fatalf("at %d: %d changes of weight %d should be kept, there is %d", last, kept, sum,
+				h.weight)
 		}
 		if h.lost(last) || h.after(last) != nil {
 			t.Fatalf("after(%d), which is the last: %v", last, h.after(last))

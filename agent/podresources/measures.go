@@ -36,8 +36,9 @@ func newMeasures(registry metrics.KubeRegistry) (*measures, error) {
 			StabilityLevel: metrics.ALPHA,
 		}),
 		dropped: metrics.NewCounter(&metrics.CounterOpts{
-			Name:           "numalet_pod_resources_watches_dropped_total",
-			Help:           "Watches of pod resources that were ended because their reader was too slow.",
+			Name: "numalet_pod_resources_watches_dropped_total",
+			Help: "Watches of pod resources that were ended because their reader was too " +
+				"slow.",
 			StabilityLevel: metrics.ALPHA,
 		}),
 	}

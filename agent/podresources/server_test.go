@@ -34,11 +34,12 @@ func snapshot() Snapshot {
 	web := &v1.Pod{}
 	web.UID, web.Namespace, web.Name = "2", "a", "web"
 	web.Spec.Containers = []v1.Container{{Name: "nginx"}}
-	gpus := deviceplugin.Resource{Name: "example.com/gpu", Connected: true, Devices: []*deviceplugin.Device{
-		{ID: "gpu-0", Healthy: true, Nodes: topology.NewNodeSet(0)},
-		{ID: "gpu-1", Healthy: true, Nodes: topology.NewNodeSet(0, 1)},
-		{ID: "gpu-2"},
-	}}
+	gpus := deviceplugin.Resource{Name: "example.com/gpu", Connected: true,
+		Devices: []*deviceplugin.Device{
+			{ID: "gpu-0", Healthy: true, Nodes: topology.NewNodeSet(0)},
+			{ID: "gpu-1", Healthy: true, Nodes: topology.NewNodeSet(0, 1)},
+			{ID: "gpu-2"},
+		}}
 	return Snapshot{
 		Pods: []*v1.Pod{train, web},
 		Assigned: allocation.State{Pods: map[types.UID]allocation.Pod{"1": {
@@ -47,7 +48,8 @@ func snapshot() Snapshot {
 				"main": {CPUs: cpuset.New(2, 3), Devices: []allocation.DeviceSet{
 					{Resource: "example.com/away", IDs: []string{"x"}},
 					{Resource: "example.com/gpu", IDs: []string{"gpu-0", "gpu-1"},
-						Nodes: []topology.NodeSet{topology.NewNodeSet(0), topology.NewNodeSet(0, 1)}},
+						Nodes: []topology.NodeSet{topology.NewNodeSet(0),
+							topology.NewNodeSet(0, 1)}},
 				}},
 			},
 		}}},
@@ -70,7 +72,8 @@ func serve(t *testing.T) (*grpc.ClientConn, string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix://"+socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +97,8 @@ func TestAnswers(t *testing.T) {
 	conn, _ := serve(t)
 	ctx := context.Background()
 	client := podresourcesv1.NewPodResourcesListerClient(conn)
-	const main = `containers:{name:"main" devices:{resource_name:"example.com/away" device_ids:"x"} ` +
+	const main = `containers:{name:"main" devices:{resource_name:"example.com/away" ` +
+		`device_ids:"x"} ` +
 		`devices:{resource_name:"example.com/gpu" device_ids:"gpu-0" topology:{nodes:{}}} ` +
 		`devices:{resource_name:"example.com/gpu" device_ids:"gpu-1" topology:{nodes:{}}} ` +
 		`devices:{resource_name:"example.com/gpu" device_ids:"gpu-1" topology:{nodes:{ID:1}}} ` +
@@ -104,16 +108,20 @@ func TestAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := compact(list), `pod_resources:{name:"web" namespace:"a" containers:{name:"nginx"}} `+
-		`pod_resources:{name:"train" namespace:"default" containers:{name:"side"} `+main+`}`; got != want {
+	if got, want := compact(list),
+		`pod_resources:{name:"web" namespace:"a" containers:{name:"nginx"}} `+
+			`pod_resources:{name:"train" namespace:"default" `+
+			`containers:{name:"side"} `+main+`}`; got != want {
 		t.Errorf("List:\n%s\nwant\n%s", got, want)
 	}
 
-	pod, err := client.Get(ctx, &podresourcesv1.GetPodResourcesRequest{PodName: "train", PodNamespace: "default"})
+	pod, err := client.Get(ctx,
+		&podresourcesv1.GetPodResourcesRequest{PodName: "train", PodNamespace: "default"})
 	if err != nil || len(pod.PodResources.Containers) != 2 {
 		t.Errorf("Get() = %v, %v, want two containers", pod, err)
 	}
-	_, err = client.Get(ctx, &podresourcesv1.GetPodResourcesRequest{PodName: "train", PodNamespace: "a"})
+	_, err = client.Get(ctx,
+		&podresourcesv1.GetPodResourcesRequest{PodName: "train", PodNamespace: "a"})
 	if err == nil || status.Convert(err).Message() != "pod train in namespace a not found" {
 		t.Errorf("Get of an unknown pod: %v", err)
 	}
@@ -122,10 +130,11 @@ func TestAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := compact(all), `devices:{resource_name:"example.com/gpu" device_ids:"gpu-0" topology:{nodes:{}}} `+
-		`devices:{resource_name:"example.com/gpu" device_ids:"gpu-1" topology:{nodes:{}}} `+
-		`devices:{resource_name:"example.com/gpu" device_ids:"gpu-1" topology:{nodes:{ID:1}}} `+
-		`cpu_ids:1 cpu_ids:2 cpu_ids:3`; got != want {
+	if got, want := compact(all),
+		`devices:{resource_name:"example.com/gpu" device_ids:"gpu-0" topology:{nodes:{}}} `+
+			`devices:{resource_name:"example.com/gpu" device_ids:"gpu-1" topology:{nodes:{}}} `+
+			`devices:{resource_name:"example.com/gpu" device_ids:"gpu-1" topology:{nodes:{ID:1}}} `+
+			`cpu_ids:1 cpu_ids:2 cpu_ids:3`; got != want {
 		t.Errorf("GetAllocatableResources:\n%s\nwant\n%s", got, want)
 	}
 

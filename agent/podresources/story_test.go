@@ -51,13 +51,15 @@ func TestStory(t *testing.T) {
 
 	if got, want := strings.Join(all, "\n"), strings.Join([]string{
 		`run 1 partial snapshot:{}`,
-		`run 1 partial pod:{uid:"2" resources:{name:"web" namespace:"a" containers:{name:"nginx"}}}`,
-		`run 1 partial pod:{uid:"1" resources:{name:"train" namespace:"default" containers:{name:"side"} ` +
-			`containers:{name:"main" devices:{resource_name:"example.com/away" device_ids:"x"} ` +
+		`run 1 partial pod:{uid:"2" resources:{name:"web" namespace:"a" ` +
+			`containers:{name:"nginx"}}}`,
+		`run 1 partial pod:{uid:"1" resources:{name:"train" namespace:"default" ` +
+			`containers:{name:"side"} containers:{name:"main" ` +
+			`devices:{resource_name:"example.com/away" device_ids:"x"} ` +
 			`devices:{resource_name:"example.com/gpu" device_ids:"gpu-0" topology:{nodes:{}}} ` +
 			`devices:{resource_name:"example.com/gpu" device_ids:"gpu-1" topology:{nodes:{}}} ` +
-			`devices:{resource_name:"example.com/gpu" device_ids:"gpu-1" topology:{nodes:{ID:1}}} ` +
-			`cpu_ids:2 cpu_ids:3}}}`,
+			`devices:{resource_name:"example.com/gpu" device_ids:"gpu-1" ` +
+			`topology:{nodes:{ID:1}}} cpu_ids:2 cpu_ids:3}}}`,
 		`run 1 partial node:{cpu_ids:1 cpu_ids:2 cpu_ids:3}`,
 		`run 1 partial devices:{resource_name:"example.com/gpu" ` +
 			`put:{resource_name:"example.com/gpu" device_ids:"gpu-0" topology:{nodes:{}}} ` +
@@ -75,7 +77,8 @@ func TestStory(t *testing.T) {
 	}
 	if got, want := strings.Join(web, "\n"), strings.Join([]string{
 		`run 1 partial snapshot:{}`,
-		`run 1 partial pod:{uid:"2" resources:{name:"web" namespace:"a" containers:{name:"nginx"}}}`,
+		`run 1 partial pod:{uid:"2" resources:{name:"web" namespace:"a" ` +
+			`containers:{name:"nginx"}}}`,
 		`run 1 bookmark:{}`,
 		`run 3 deleted_pod:{uid:"2" namespace:"a" name:"web"}`,
 	}, "\n"); got != want {
@@ -118,14 +121,15 @@ func TestManyDevices(t *testing.T) {
 	f := newFeed(func() Snapshot { return now })
 	sizes, snapshots := []int{}, 0
 	var m watchv1.Mirror
-	r := &reader{feed: f, filter: filter{allocatable: true}, send: func(r *watchv1.WatchResponse) error {
-		if r.GetSnapshot() != nil {
-			snapshots++
-		}
-		sizes = append(sizes, proto.Size(r))
-		m.Apply(r)
-		return nil
-	}}
+	r := &reader{feed: f, filter: filter{allocatable: true},
+		send: func(r *watchv1.WatchResponse) error {
+			if r.GetSnapshot() != nil {
+				snapshots++
+			}
+			sizes = append(sizes, proto.Size(r))
+			m.Apply(r)
+			return nil
+		}}
 	if err := r.tell(1, r.begin(&watchv1.WatchRequest{})); err != nil {
 		t.Fatal(err)
 	}
@@ -151,6 +155,7 @@ func TestManyDevices(t *testing.T) {
 	offer(sick)
 	follow()
 	if len(sizes) != 1 || len(m.Allocatable().Devices) != 2*count-2 {
-		t.Errorf("one device: messages of %v bytes, %d entries", sizes, len(m.Allocatable().Devices))
+		t.Errorf("one device: messages of %v bytes, %d entries", sizes,
+			len(m.Allocatable().Devices))
 	}
 }

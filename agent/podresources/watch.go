@@ -173,7 +173,8 @@ func (r *reader) guard(sent <-chan error) error {
 			now := r.sends.Load()
 			if now%2 == 1 && now == before {
 				return status.Errorf(codes.ResourceExhausted, "the reader took no message for %v; "+
-					"watch again with the instance and the generation of the last complete message", stallLimit)
+					"watch again with the instance and the generation of the last complete message",
+					stallLimit)
 			}
 			before = now
 		}

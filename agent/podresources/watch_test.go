@@ -78,7 +78,8 @@ func (n *node) set(name string) {
 	}
 }
 
-func (n *node) watch(t *testing.T, req *watchv1.WatchRequest) grpc.ServerStreamingClient[watchv1.WatchResponse] {
+func (n *node) watch(t *testing.T,
+	req *watchv1.WatchRequest) grpc.ServerStreamingClient[watchv1.WatchResponse] {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
@@ -135,7 +136,8 @@ func TestListThenWatch(t *testing.T) {
 
 	stream := n.watch(t, &watchv1.WatchRequest{Instance: full.Instance, Generation: generation})
 	n.set("next")
-	if snapshots := readUntil(t, stream, &full, func() bool { return len(full.Pods()) == 1 }); snapshots != 0 {
+	onePod := func() bool { return len(full.Pods()) == 1 }
+	if snapshots := readUntil(t, stream, &full, onePod); snapshots != 0 {
 		t.Error("a watch that goes on began with a snapshot")
 	}
 	if pods := full.Pods(); pods[0].Uid != "next" {
@@ -167,7 +169,8 @@ func TestStalledReader(t *testing.T) {
 	for i := 0; i < 20000 && !ended; i++ {
 		name := fmt.Sprintf("pod-%d", i)
 		n.set(name)
-		readUntil(t, reading, &m, func() bool { return len(m.Pods()) == 1 && m.Pods()[0].Uid == name })
+		readUntil(t, reading, &m,
+			func() bool { return len(m.Pods()) == 1 && m.Pods()[0].Uid == name })
 		n.server.feed.mu.Lock()
 		ended = n.server.feed.readers == 1
 		kept := len(n.server.feed.past.changes)
@@ -183,7 +186,8 @@ func TestStalledReader(t *testing.T) {
 	for err == nil { // what was under way when it was dropped, then the reason
 		_, err = stalled.Recv()
 	}
-	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "fell behind") {
+	if status.Code(err) != codes.ResourceExhausted ||
+		!strings.Contains(err.Error(), "fell behind") {
 		t.Errorf("the stalled reader hears %v", err)
 	}
 }
@@ -196,7 +200,8 @@ func TestTooManyWatches(t *testing.T) {
 		}
 	}
 	_, err := n.watch(t, &watchv1.WatchRequest{}).Recv()
-	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "64 are open") {
+	if status.Code(err) != codes.ResourceExhausted ||
+		!strings.Contains(err.Error(), "64 are open") {
 		t.Errorf("one more watch: %v", err)
 	}
 	n.server.feed.leave()
@@ -210,7 +215,8 @@ func TestOpeningIsRateLimited(t *testing.T) {
 	refused := false
 	for i := 0; i < 2000 && !refused; i++ {
 		ctx, cancel := context.WithCancel(context.Background())
-		stream, err := watchv1.NewPodResourcesWatcherClient(n.conn).Watch(ctx, &watchv1.WatchRequest{})
+		stream, err := watchv1.NewPodResourcesWatcherClient(n.conn).Watch(ctx,
+			&watchv1.WatchRequest{})
 		if err == nil {
 			_, err = stream.Recv()
 		}
@@ -271,7 +277,8 @@ func TestQuietAndStuckReaders(t *testing.T) {
 			t.Error("the stuck reader is not dropped")
 		}
 		cancel()
-		if err := <-ends[quiet]; status.Code(err) != codes.Canceled && !errors.Is(err, context.Canceled) {
+		if err := <-ends[quiet]; status.Code(err) != codes.Canceled &&
+			!errors.Is(err, context.Canceled) {
 			t.Errorf("the quiet reader ends with %v", err)
 		}
 	})

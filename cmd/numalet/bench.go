@@ -32,10 +32,11 @@ func newBenchTopology() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "topology",
 		Short: "Place a stream of pods under several policies and compare where they land",
-		Long: `Let a stream of pods come and go on a machine, in virtual time and with the code the agent
-decides with, once under each policy. The report says how many were admitted and why others were
-not, how many have everything on one NUMA node, how far apart the others are, how fragmented the
-machine gets and how long a decision takes. Nothing is started; no root is needed.
+		Long: `Let a stream of pods come and go on a machine, in virtual time and with the code
+the agent decides with, once under each policy. The report says how many were
+admitted and why others were not, how many have everything on one NUMA node, how
+far apart the others are, how fragmented the machine gets and how long a decision
+takes. Nothing is started; no root is needed.
 
 The same machine, workload and seed give the same report; --no-timing leaves out the only part that
 differs from run to run.
@@ -64,8 +65,8 @@ Ctrl-C ends the run and reports what was measured until then; the exit code is 1
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, other := range []string{"mix", "pods", "seed", "load"} {
 				if o.Trace != "" && cmd.Flags().Changed(other) {
-					return fmt.Errorf("--%s and --trace: a trace says itself which pods come; leave one out",
-						other)
+					return fmt.Errorf("--%s and --trace: a trace says itself which pods come; "+
+						"leave one out", other)
 				}
 			}
 			if len(o.Configs)+len(o.ConfigDirs) > 0 && !cmd.Flags().Changed("policies") {
@@ -131,32 +132,39 @@ func addBenchFlags(cmd *cobra.Command, o *bench.Options) {
 	f := cmd.Flags()
 	f.StringVar(&o.Site.Machine, "topology-from", "", "the machine: a ghw snapshot (.tar.gz or "+
 		"unpacked), a machine file in YAML, or fixture:NAME; empty is this machine")
-	f.StringArrayVar(&o.Site.Devices, "devices", nil, "devices beside those of the machine's PCI bus: "+
-		"gpu=2 (on each node), example.com/fpga=1@0-1 (on these nodes), example.com/roce=nic (a kind of "+
-		"PCI device under another name); repeat for more")
-	f.StringVar(&o.Site.ReservedCPUs, "reserved-cpus", "", "CPUs that no pod gets, like 0-1,32 (one core)")
+	f.StringArrayVar(&o.Site.Devices, "devices", nil,
+		"devices beside those of the machine's PCI bus: gpu=2 (on each node), "+
+			"example.com/fpga=1@0-1 (on these nodes), example.com/roce=nic (a kind of "+
+			"PCI device under another name); repeat for more")
+	f.StringVar(&o.Site.ReservedCPUs, "reserved-cpus", "",
+		"CPUs that no pod gets, like 0-1,32 (one core)")
 	f.Int64Var(&o.Site.MaxPods, "max-pods", 0, "most pods at a time; 0 is no limit")
 	f.StringVar(&o.Policies, "policies", rig.DefaultPolicies, "what to compare, see above")
-	f.StringArrayVar(&o.Configs, "config", nil, "a KubeletConfiguration to compare, as NAME=FILE; repeat "+
-		"for more; without --policies nothing else is compared")
-	f.StringArrayVar(&o.ConfigDirs, "config-dir", nil, "drop-ins (*.conf) on top of the --config of this "+
-		"name, as NAME=DIR; repeat for more")
+	f.StringArrayVar(&o.Configs, "config", nil,
+		"a KubeletConfiguration to compare, as NAME=FILE; repeat for more; without --policies "+
+			"nothing else is compared")
+	f.StringArrayVar(&o.ConfigDirs, "config-dir", nil,
+		"drop-ins (*.conf) on top of the --config of this name, as NAME=DIR; repeat for more")
 	f.StringVar(&o.Mix, "mix", "cpu-only", "the workload: a file, or one of "+
 		strings.Join(rig.MixNames(), ", ")+"; see numalet bench mixes")
 	f.IntVar(&o.Draw.Pods, "pods", 10000, "pods that arrive")
 	f.Uint64Var(&o.Draw.Seed, "seed", 1, "what chance starts from")
-	f.Float64Var(&o.Draw.Load, "load", 0, "how much the pods ask for at any time, as a part of what the "+
-		"machine has: 0.9 is nearly full, 2 is twice as much as there is; 0 is what the mix says")
-	f.StringVar(&o.Trace, "trace", "", "replay arrivals and departures from this file instead (JSON lines "+
-		"or CSV, see docs/rig.md)")
-	f.StringVar(&o.WriteTrace, "write-trace", "", "write the stream of pods to this file, for --trace")
+	f.Float64Var(&o.Draw.Load, "load", 0,
+		"how much the pods ask for at any time, as a part of what the machine has: 0.9 is nearly "+
+			"full, 2 is twice as much as there is; 0 is what the mix says")
+	f.StringVar(&o.Trace, "trace", "",
+		"replay arrivals and departures from this file instead (JSON lines or CSV, see "+
+			"docs/rig.md)")
+	f.StringVar(&o.WriteTrace, "write-trace", "",
+		"write the stream of pods to this file, for --trace")
 	f.StringVar(&o.Decisions, "decisions", "", "write every decision to this file, as JSON lines")
-	f.DurationVar(&o.Wait, "wait", 0, "how long a pod without a place is tried again whenever another "+
-		"leaves, in virtual time; 0 rejects it at once")
+	f.DurationVar(&o.Wait, "wait", 0,
+		"how long a pod without a place is tried again whenever another leaves, in virtual time; "+
+			"0 rejects it at once")
 	f.StringVarP(&o.Format, "output", "o", "text", "text, json or html")
 	f.StringVar(&o.Out, "out", "", "write the report to this file instead of stdout")
-	f.IntVar(&o.Parallel, "parallel", runtime.NumCPU(), "policies that run at the same time; 1 disturbs "+
-		"the measured times least")
+	f.IntVar(&o.Parallel, "parallel", runtime.NumCPU(),
+		"policies that run at the same time; 1 disturbs the measured times least")
 	f.BoolVar(&o.NoTiming, "no-timing", false, "leave out how long decisions took")
 	f.BoolVar(&o.Quiet, "quiet", false, "no progress on stderr; there is none either when "+
 		"stderr is no terminal")
@@ -180,7 +188,8 @@ func newBenchMixes() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%-16s %s\n", name, mix.About); err != nil {
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%-16s %s\n", name, mix.About)
+				if err != nil {
 					return err
 				}
 			}

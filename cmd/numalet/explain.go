@@ -26,9 +26,10 @@ func newExplainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain POD",
 		Short: "Say why a pod was admitted, waits or was rejected",
-		Long: "Ask a running agent about its last decision on a pod: what the pod asks for, what was\n" +
-			"free on each NUMA node, where each resource could have been had, what is in the way and\n" +
-			"what would fit. The pod of a manifest file has the node's name in its name: app-NODE.",
+		Long: `Ask a running agent about its last decision on a pod: what the pod asks for, what
+was free on each NUMA node, where each resource could have been had, what is in
+the way and what would fit. The pod of a manifest file has the node's name in its
+name: app-NODE.`,
 		Example:      "  numalet explain app-node1\n  numalet explain app-node1 -n team-a",
 		Args:         onePod,
 		SilenceUsage: true,
@@ -53,8 +54,8 @@ func onePod(_ *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		return nil
 	}
-	return fmt.Errorf("%d pods are named: name one, such as numalet explain app-node1; the agent's "+
-		"/pods lists them", len(args))
+	return fmt.Errorf("%d pods are named: name one, such as numalet explain app-node1; the "+
+		"agent's /pods lists them", len(args))
 }
 
 func fetchRecord(ctx context.Context, server, namespace, pod string) (explain.Record, error) {

@@ -54,14 +54,17 @@ func newFitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fit -f FILE",
 		Short: "Say whether pods would be admitted, where they would be, and how many would fit",
-		Long: "Decide on pods as the agent would, and run none. With --server a running agent answers\n" +
-			"from what is on its node now. Without, the answer is for an empty node: this machine, or\n" +
-			"the one of --topology-from, under the KubeletConfiguration of --config or the defaults,\n" +
-			"with the devices of --devices. --state adds the pods of an agent's numalet_state.\n\n" +
-			"A file holds Pods, Lists of them or workloads, whose pod template counts once. Pods are\n" +
-			"placed in order, each beside those before it that fit. The agent's other flags are taken\n" +
-			"too, such as --cpu-manager-policy.\n\n" +
-			"The exit code is 0 when all fit, 1 when not, 2 when there is no answer.",
+		Long: `Decide on pods as the agent would, and run none. With --server a running agent
+answers from what is on its node now. Without, the answer is for an empty node:
+this machine, or the one of --topology-from, under the KubeletConfiguration of
+--config or the defaults, with the devices of --devices. --state adds the pods of
+an agent's numalet_state.
+
+A file holds Pods, Lists of them or workloads, whose pod template counts once.
+Pods are placed in order, each beside those before it that fit. The agent's other
+flags are taken too, such as --cpu-manager-policy.
+
+The exit code is 0 when all fit, 1 when not, 2 when there is no answer.`,
 		Example: "  numalet fit -f pod.yaml --server http://127.0.0.1:10255\n" +
 			"  numalet fit -f pod.yaml --count max --config /var/lib/kubelet/config.yaml\n" +
 			"  numalet fit -f pod.yaml --topology-from fixture:epyc-nps4 --reserved-cpus 0 \\\n" +
@@ -106,8 +109,8 @@ func (f *fitFlags) add(flags *pflag.FlagSet) {
 		"http://127.0.0.1:10255; empty: no agent is asked")
 	flags.StringVar(&f.count, "count", "", "copies of all the pods, or max for as many as fit")
 	flags.StringVarP(&f.format, "output", "o", "text", "text or json")
-	flags.BoolVar(&f.askPlugins, "ask-plugins", false, "with --server, ask the device plugins which "+
-		"devices they prefer, as admission does")
+	flags.BoolVar(&f.askPlugins, "ask-plugins", false,
+		"with --server, ask the device plugins which devices they prefer, as admission does")
 	flags.StringArrayVar(&f.devices, "devices", nil, "without --server, devices that there are: "+
 		"RESOURCE=N, RESOURCE=N@NODES to spread them over NUMA nodes, or a file; may be repeated")
 	flags.StringVar(&f.state, "state", "",
@@ -119,7 +122,8 @@ func (f *fitFlags) add(flags *pflag.FlagSet) {
 func (f *fitFlags) run(cmd *cobra.Command, offline func() (admission.Snapshot, error),
 	agentFlags []string) (bool, error) {
 	if cmd.Flags().NArg() > 0 || len(f.files) == 0 {
-		return false, errors.New("name the file with the pods with -f; numalet fit --help tells more")
+		return false,
+			errors.New("name the file with the pods with -f; numalet fit --help tells more")
 	}
 	if f.format != "text" && f.format != "json" {
 		return false, fmt.Errorf("--output %s: not a format; use text or json", f.format)
@@ -164,7 +168,8 @@ func (f *fitFlags) check(flags *pflag.FlagSet, agentFlags []string) error {
 	}
 	for _, name := range append([]string{"devices", "state"}, agentFlags...) {
 		if flags.Changed(name) {
-			return fmt.Errorf("--%s: the agent at --server has its own; leave one of the two out", name)
+			return fmt.Errorf("--%s: the agent at --server has its own; leave one of the two out",
+				name)
 		}
 	}
 	return nil
@@ -213,8 +218,9 @@ func (f *fitFlags) place(ctx context.Context, manifest []byte,
 	answer.Warnings = read.Warnings
 	for _, p := range answer.Pods {
 		if p.Outcome == string(admission.Wait) && p.Reason == admission.ReasonWaitPlugin {
-			answer.Warnings = append(answer.Warnings, "no agent was asked, so that there are no devices "+
-				"but those of --devices, such as --devices "+p.Blocked()+"=4")
+			answer.Warnings = append(answer.Warnings,
+				"no agent was asked, so that there are no devices but those of --devices, such "+
+					"as --devices "+p.Blocked()+"=4")
 			break
 		}
 	}

@@ -108,7 +108,8 @@ func TestMistakes(t *testing.T) {
 				t.Errorf("%v: the error lacks %q: %v", tt.args, part, err)
 			}
 		}
-		if end := (exit{}); tt.args[0] == "fit" && (!errors.As(err, &end) || end.code != exitError) {
+		if end := (exit{}); tt.args[0] == "fit" &&
+			(!errors.As(err, &end) || end.code != exitError) {
 			t.Errorf("%v: exit code %d", tt.args, end.code)
 		}
 	}

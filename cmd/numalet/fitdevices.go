@@ -49,10 +49,12 @@ func readDevices(texts []string) (deviceplugin.Inventory, error) {
 		})
 		for i := range devices[1:] {
 			if devices[i].ID == devices[i+1].ID {
-				return inventory, fmt.Errorf("--devices: %s has two devices %s", name, devices[i].ID)
+				return inventory, fmt.Errorf("--devices: %s has two devices %s", name,
+					devices[i].ID)
 			}
 		}
-		inventory.Resources[name] = deviceplugin.Resource{Name: name, Devices: devices, Connected: true}
+		inventory.Resources[name] = deviceplugin.Resource{Name: name, Devices: devices,
+			Connected: true}
 	}
 	return inventory, nil
 }
@@ -65,8 +67,8 @@ func invent(all map[string][]*deviceplugin.Device, name, count string) error {
 	number, at, placed := strings.Cut(count, "@")
 	n, err := strconv.Atoi(number)
 	if err != nil || n < 1 || n > maxInvented {
-		return fmt.Errorf("%q: want a number from 1 to %d, then @ and the NUMA nodes if they are on any",
-			count, maxInvented)
+		return fmt.Errorf("%q: want a number from 1 to %d, then @ and the NUMA nodes if they are "+
+			"on any", count, maxInvented)
 	}
 	var nodes []topology.NodeID
 	if placed {
@@ -98,12 +100,13 @@ func readDeviceFile(all map[string][]*deviceplugin.Device, file string) error {
 	}
 	var content map[string][]listed
 	if err := yaml.UnmarshalStrict(raw, &content); err != nil {
-		return fmt.Errorf("want resource names, each with a list of {id: gpu-0, nodes: \"0\"}: %w", err)
+		return fmt.Errorf("want resource names, each with a list of {id: gpu-0, nodes: \"0\"}: %w",
+			err)
 	}
 	for name, devices := range content {
 		if !allocation.IsExtended(v1.ResourceName(name)) || len(devices) == 0 {
-			return fmt.Errorf("%s: want the name of a device resource, such as example.com/gpu, and its "+
-				"devices", name)
+			return fmt.Errorf("%s: want the name of a device resource, such as example.com/gpu, "+
+				"and its devices", name)
 		}
 		for i, l := range devices {
 			nodes, err := topology.ParseNodeSet(l.Nodes)

@@ -40,8 +40,10 @@ func takeLock(ctx context.Context, path string, watch bool) (context.Context, fu
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if _, err := events.Read(make([]byte, unix.SizeofInotifyEvent+unix.NAME_MAX+1)); err == nil {
-			klog.FromContext(ctx).Info("Another process wants the lock file, stopping", "path", path)
+		event := make([]byte, unix.SizeofInotifyEvent+unix.NAME_MAX+1)
+		if _, err := events.Read(event); err == nil {
+			klog.FromContext(ctx).Info("Another process wants the lock file, stopping", "path",
+				path)
 			cancel()
 		}
 	}()

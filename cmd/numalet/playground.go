@@ -14,11 +14,13 @@ func newPlaygroundCommand() *cobra.Command {
 	opts := playground.Options{}
 	output := "text"
 	cmd := &cobra.Command{
-		Use:   "playground",
-		Short: "Start an agent with a simulated machine, runtime and devices, and watch it place pods",
-		Long: `Start the agent with everything around it in a temporary directory: a simulated machine of
-2 sockets and 4 NUMA nodes, a container runtime in memory, device plugins in processes of their own,
-and example pods. No root and no cluster are needed, and nothing is left behind.
+		Use: "playground",
+		Short: "Start an agent with a simulated machine, runtime and devices, and watch it place " +
+			"pods",
+		Long: `Start the agent with everything around it in a temporary directory: a simulated
+machine of 2 sockets and 4 NUMA nodes, a container runtime in memory, device
+plugins in processes of their own, and example pods. No root and no cluster are
+needed, and nothing is left behind.
 
 With --runtime=containerd (root) the pods are real containers on this machine.`,
 		Example: `  numalet playground
@@ -40,11 +42,14 @@ With --runtime=containerd (root) the pods are real containers on this machine.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&opts.Runtime, "runtime", playground.Simulated, "container runtime: sim or containerd")
+	f.StringVar(&opts.Runtime, "runtime", playground.Simulated,
+		"container runtime: sim or containerd")
 	f.StringVar(&opts.Machine, "topology-from", "",
 		"machine to play on: a snapshot, a YAML file or fixture:NAME (a machine with 4 NUMA nodes)")
-	f.StringVar(&opts.Examples, "examples", "", `folder of manifests to begin with, or "none" (our examples)`)
-	f.StringVar(&opts.Tools, "tools", "", "folder of containerd's binaries (what test/tools/build.sh built)")
+	f.StringVar(&opts.Examples, "examples", "",
+		`folder of manifests to begin with, or "none" (our examples)`)
+	f.StringVar(&opts.Tools, "tools", "",
+		"folder of containerd's binaries (what test/tools/build.sh built)")
 	f.BoolVar(&opts.Once, "once", false, "print the table when every pod has settled, and end")
 	f.StringVarP(&output, "output", "o", output, "how --once prints: text or json")
 	return cmd

@@ -72,7 +72,8 @@ whenever that is restarted. With --control it takes orders, see "numalet plugin 
 	f.StringVar(&cfg.Dir, "dir", "/var/lib/kubelet/device-plugins",
 		"device plugin directory of the kubelet")
 	f.StringVar(&cfg.RegistryDir, "registry-dir", "",
-		"register by a socket in this directory, the kubelet's plugins_registry, instead of in --dir")
+		"register by a socket in this directory, the kubelet's plugins_registry, instead of in "+
+			"--dir")
 	f.StringVar(&cfg.Socket, "socket", "",
 		"name of the plugin's socket in its directory (made from the resource)")
 	f.StringVar(&cfg.Control, "control", "", "path of a unix socket on which to take orders (none)")
@@ -129,16 +130,16 @@ func (f simFlags) make(resource string) ([]sim.Device, error) {
 	return sim.Spread(prefix, f.devices, nodes, sim.Layout(f.layout))
 }
 
-// pluginDir wants the directory to be there: who serves it has made it, and waiting in another would
-// be in vain.
+// pluginDir wants the directory to be there: who serves it has made it, and waiting in another
+// would be in vain.
 func pluginDir(cfg sim.Config) error {
 	flag, dir := "dir", cfg.Dir
 	if cfg.RegistryDir != "" {
 		flag, dir = "registry-dir", cfg.RegistryDir
 	}
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		return fmt.Errorf("--%s %s: there is no such directory: start the kubelet or numalet, which "+
-			"makes it, or name the one of theirs", flag, dir)
+		return fmt.Errorf("--%s %s: there is no such directory: start the kubelet or numalet, "+
+			"which makes it, or name the one of theirs", flag, dir)
 	}
 	return nil
 }

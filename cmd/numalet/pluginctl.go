@@ -86,7 +86,8 @@ func (c *ctl) verb(use, short string, do simOrder) *cobra.Command {
 
 func (c *ctl) call(ctx context.Context, do func(context.Context, *sim.Client) error) error {
 	if c.control == "" {
-		return errors.New("--control is not given: name the socket that the plugin was started with")
+		return errors.New("--control is not given: name the socket that the plugin was started " +
+			"with")
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -100,7 +101,8 @@ func (c *ctl) call(ctx context.Context, do func(context.Context, *sim.Client) er
 
 func (c *ctl) stateCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "state", Short: "Print devices, faults and counts of calls as JSON", Args: cobra.NoArgs,
+		Use: "state", Short: "Print devices, faults and counts of calls as JSON",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.call(cmd.Context(), func(ctx context.Context, p *sim.Client) error {
 				state, err := p.State(ctx)

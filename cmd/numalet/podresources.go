@@ -44,9 +44,10 @@ func newPodResourcesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "podresources",
 		Short: "Print which CPUs, memory and devices the pods of the node hold",
-		Long: "Ask the pod resources socket which CPUs of their own, memory and devices the containers of\n" +
-			"the node's active pods hold, each device with its NUMA nodes. Without --watch the kubelet's\n" +
-			"API is used, so that it works on nodes of the kubelet too.",
+		Long: `Ask the pod resources socket which CPUs of their own, memory and devices the
+containers of the node's active pods hold, each device with its NUMA nodes.
+Without --watch the kubelet's API is used, so that it works on nodes of the
+kubelet too.`,
 		Example: "  numalet podresources\n  numalet podresources --allocatable -o json\n" +
 			"  numalet podresources --watch --resource nvidia.com/gpu",
 		Args:         cobra.NoArgs,
@@ -62,7 +63,8 @@ func newPodResourcesCommand() *cobra.Command {
 		"print the state, then each change; goes on by itself when the agent restarts")
 	flags.BoolVar(&f.allocatable, "allocatable", false,
 		"print what containers can get instead; with --watch, print it too")
-	flags.StringVarP(&f.namespace, "namespace", "n", "", "with --watch: only pods of this namespace")
+	flags.StringVarP(&f.namespace, "namespace", "n", "",
+		"with --watch: only pods of this namespace")
 	flags.StringVar(&f.resource, "resource", "",
 		"with --watch: only pods that hold this resource (cpu for CPUs of their own)")
 	flags.StringVarP(&f.output, "output", "o", "table", "table or json")
@@ -74,11 +76,12 @@ func (f *podResourcesFlags) run(ctx context.Context, out, problems io.Writer) er
 		return fmt.Errorf("--output %s: there is table and json", f.output)
 	}
 	if !f.watch && (f.namespace != "" || f.resource != "") {
-		return errors.New("--namespace and --resource need --watch: the kubelet's API tells all pods")
+		return errors.New("--namespace and --resource need --watch: the kubelet's API tells all " +
+			"pods")
 	}
 	if _, err := os.Stat(f.socket); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("no agent listens on %s: start it, or name its socket with --socket; it is "+
-			"pod-resources/kubelet.sock below the agent's --root-dir", f.socket)
+		return fmt.Errorf("no agent listens on %s: start it, or name its socket with --socket; "+
+			"it is pod-resources/kubelet.sock below the agent's --root-dir", f.socket)
 	}
 	conn, err := grpc.NewClient("unix:"+f.socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -101,7 +104,8 @@ func (f *podResourcesFlags) list(ctx context.Context, conn *grpc.ClientConn, out
 	var answer proto.Message
 	rows := newRows(out)
 	if f.allocatable {
-		all, err := client.GetAllocatableResources(ctx, &podresourcesv1.AllocatableResourcesRequest{})
+		all, err := client.GetAllocatableResources(ctx,
+			&podresourcesv1.AllocatableResourcesRequest{})
 		if err != nil {
 			return f.problem(err)
 		}
@@ -131,8 +135,8 @@ func (f *podResourcesFlags) problem(err error) error {
 		return fmt.Errorf("no agent answers on %s: is it running? (%s)", f.socket,
 			status.Convert(err).Message())
 	case codes.Unimplemented:
-		return fmt.Errorf("the agent on %s cannot do that: the kubelet has no --watch, and old ones no "+
-			"--allocatable", f.socket)
+		return fmt.Errorf("the agent on %s cannot do that: the kubelet has no --watch, and old "+
+			"ones no --allocatable", f.socket)
 	}
 	return fmt.Errorf("ask %s: %w", f.socket, err)
 }
@@ -161,7 +165,8 @@ func keepWatching(ctx context.Context, problems io.Writer,
 		if ctx.Err() != nil {
 			return nil
 		}
-		again := status.Code(err) == codes.Unavailable || status.Code(err) == codes.ResourceExhausted
+		again := status.Code(err) == codes.Unavailable ||
+			status.Code(err) == codes.ResourceExhausted
 		if !heard || !again {
 			return err
 		}
@@ -234,7 +239,8 @@ func writeEvent(out io.Writer, r *watchv1.WatchResponse) error {
 	case *watchv1.WatchResponse_Node:
 		rows.add(generation, "NODE", cpuList(e.Node.GetCpuIds()), memoryText(e.Node.GetMemory()))
 	case *watchv1.WatchResponse_Devices:
-		rows.add(generation, "DEVICES", e.Devices.GetResourceName(), devicesText(e.Devices.GetPut()),
+		rows.add(generation, "DEVICES", e.Devices.GetResourceName(),
+			devicesText(e.Devices.GetPut()),
 			"gone:"+dash(strings.Join(e.Devices.GetDeletedIds(), ",")))
 	default:
 		rows.add(generation, "BOOKMARK")
@@ -251,8 +257,8 @@ func (r rows) add(cells ...string) { fmt.Fprintln(r.Writer, strings.Join(cells, 
 
 func (r rows) pod(first []string, pod *podresourcesv1.PodResources) {
 	for _, c := range pod.GetContainers() {
-		r.add(append(first[:len(first):len(first)], pod.Namespace, pod.Name, c.Name, cpuList(c.CpuIds),
-			memoryText(c.Memory), devicesText(c.Devices))...)
+		r.add(append(first[:len(first):len(first)], pod.Namespace, pod.Name, c.Name,
+			cpuList(c.CpuIds), memoryText(c.Memory), devicesText(c.Devices))...)
 	}
 }
 

@@ -23,35 +23,43 @@ func on(nodes ...int64) *podresourcesv1.TopologyInfo {
 }
 
 func entry(resource, id string, at *podresourcesv1.TopologyInfo) *podresourcesv1.ContainerDevices {
-	return &podresourcesv1.ContainerDevices{ResourceName: resource, DeviceIds: []string{id}, Topology: at}
+	return &podresourcesv1.ContainerDevices{
+		ResourceName: resource, DeviceIds: []string{id}, Topology: at,
+	}
 }
 
 // A line of a watch names what a container holds as a person would.
 func TestPodResourcesLines(t *testing.T) {
-	pod := &podresourcesv1.PodResources{Namespace: "a", Name: "train", Containers: []*podresourcesv1.ContainerResources{
+	pod := &podresourcesv1.PodResources{Namespace: "a", Name: "train"}
+	pod.Containers = []*podresourcesv1.ContainerResources{
 		{
 			Name: "main", CpuIds: []int64{3, 2, 8},
-			Memory: []*podresourcesv1.ContainerMemory{{MemoryType: "memory", Size: 1 << 30, Topology: on(0, 1)}},
+			Memory: []*podresourcesv1.ContainerMemory{
+				{MemoryType: "memory", Size: 1 << 30, Topology: on(0, 1)},
+			},
 			Devices: []*podresourcesv1.ContainerDevices{
 				entry("x/gpu", "0", on(0)), entry("x/gpu", "1", on(0)), entry("x/gpu", "1", on(1)),
 				entry("x/nic", "1", nil),
 			},
 		},
 		{Name: "side"},
-	}}
+	}
+	event := &watchv1.WatchResponse_Pod{Pod: &watchv1.Pod{Resources: pod}}
+	node := &watchv1.WatchResponse_Node{Node: &watchv1.Node{CpuIds: []int64{1}}}
 	for _, tt := range []struct {
 		event *watchv1.WatchResponse
 		want  string
 	}{
-		{&watchv1.WatchResponse{Event: &watchv1.WatchResponse_Pod{Pod: &watchv1.Pod{Resources: pod}}},
-			"7 POD a train main 2-3,8 memory=1Gi@0+1 x/gpu=0@0,1@0+1 x/nic=1@-\n7 POD a train side - - -"},
+		{&watchv1.WatchResponse{Event: event},
+			"7 POD a train main 2-3,8 memory=1Gi@0+1 x/gpu=0@0,1@0+1 x/nic=1@-\n" +
+				"7 POD a train side - - -"},
 		{&watchv1.WatchResponse{Event: &watchv1.WatchResponse_DeletedPod{
 			DeletedPod: &watchv1.DeletedPod{Uid: "u", Namespace: "a", Name: "train"},
 		}}, "7 DELETED a train"},
 		{&watchv1.WatchResponse{Event: &watchv1.WatchResponse_Devices{Devices: &watchv1.Devices{
 			ResourceName: "x/gpu", DeletedIds: []string{"0", "1"},
 		}}}, "7 DEVICES x/gpu - gone:0,1"},
-		{&watchv1.WatchResponse{Event: &watchv1.WatchResponse_Node{Node: &watchv1.Node{CpuIds: []int64{1}}}},
+		{&watchv1.WatchResponse{Event: node},
 			"7 NODE 1 -"},
 		{&watchv1.WatchResponse{}, "7 BOOKMARK"},
 	} {

@@ -31,8 +31,8 @@ func newTopologyShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Print sockets, NUMA nodes, caches, memory, PCI devices and distances",
-		Long: "Print sockets, NUMA nodes, caches, memory, PCI devices and distances of this machine\n" +
-			"or of another one. What -o yaml and -o json print, --topology-from reads.",
+		Long: `Print sockets, NUMA nodes, caches, memory, PCI devices and distances of this
+machine or of another one. What -o yaml and -o json print, --topology-from reads.`,
 		Example: "  numalet topology show\n" +
 			"  numalet topology show --topology-from fixture:epyc-nps4\n" +
 			"  numalet topology show -o yaml > machine.yaml",
@@ -42,14 +42,16 @@ func newTopologyShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := printMachine(cmd.OutOrStdout(), m, format, allPCI); err != nil || format != "text" {
+			if err := printMachine(cmd.OutOrStdout(), m, format, allPCI); err != nil ||
+				format != "text" {
 				return err
 			}
 			return printIsolated(cmd.OutOrStdout(), from)
 		},
 	}
-	cmd.Flags().StringVar(&from, "topology-from", "", "the machine to show: a ghw snapshot (.tar.gz or "+
-		"unpacked), a machine file in YAML, or fixture:NAME; empty is this machine")
+	cmd.Flags().StringVar(&from, "topology-from", "",
+		"the machine to show: a ghw snapshot (.tar.gz or unpacked), a machine file in YAML, or "+
+			"fixture:NAME; empty is this machine")
 	cmd.Flags().StringVarP(&format, "output", "o", "text", "text, json or yaml")
 	cmd.Flags().BoolVar(&allPCI, "all-pci", false, "with -o text, show PCI devices of every class")
 	return cmd
@@ -87,8 +89,9 @@ func printIsolated(w io.Writer, from string) error {
 		if of.cpus == "" {
 			continue
 		}
-		if _, err := fmt.Fprintf(w, "The kernel's %s leaves CPUs %s alone. Pods may get them all the same: "+
-			"keep them off with reservedSystemCPUs and strict-cpu-reservation.\n",
+		if _, err := fmt.Fprintf(w,
+			"The kernel's %s leaves CPUs %s alone. Pods may get them all the same: keep them off "+
+				"with reservedSystemCPUs and strict-cpu-reservation.\n",
 			of.what, of.cpus); err != nil {
 			return err
 		}
@@ -101,8 +104,8 @@ func newTopologySnapshot() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "snapshot",
 		Short: "Capture this machine in a file for --topology-from",
-		Long: "Capture CPUs, NUMA nodes, memory and PCI devices of this machine in a ghw snapshot.\n" +
-			"It holds no host name, no addresses and no serial numbers.",
+		Long: `Capture CPUs, NUMA nodes, memory and PCI devices of this machine in a ghw
+snapshot. It holds no host name, no addresses and no serial numbers.`,
 		Example: "  numalet topology snapshot -o machine.tar.gz\n" +
 			"  numalet topology show --topology-from machine.tar.gz",
 		Args: cobra.NoArgs,
@@ -110,7 +113,8 @@ func newTopologySnapshot() *cobra.Command {
 			return writeSnapshot(cmd.Context(), path)
 		},
 	}
-	cmd.Flags().StringVarP(&path, "output", "o", "machine.tar.gz", "the file to write; it must not exist yet")
+	cmd.Flags().StringVarP(&path, "output", "o", "machine.tar.gz",
+		"the file to write; it must not exist yet")
 	return cmd
 }
 

@@ -27,7 +27,8 @@ func runTopology(t *testing.T, args ...string) (string, error) {
 // Each format shows the same machine; what is printed can be read again.
 func TestTopologyShowFormats(t *testing.T) {
 	text, err := runTopology(t, "show", "--topology-from", "fixture:playground")
-	if err != nil || !strings.Contains(text, "2 sockets, 4 nodes, 32 cores, 64 CPUs, 256 GiB memory") {
+	if err != nil ||
+		!strings.Contains(text, "2 sockets, 4 nodes, 32 cores, 64 CPUs, 256 GiB memory") {
 		t.Errorf("text: %v\n%s", err, text)
 	}
 	asJSON, err := runTopology(t, "show", "--topology-from", "fixture:playground", "-o", "json")

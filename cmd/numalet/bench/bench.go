@@ -163,7 +163,8 @@ func (o Options) stream(site *rig.Site) (rig.Stream, rig.Workload, error) {
 	if o.Trace != "" {
 		f, err := os.Open(o.Trace)
 		if err != nil {
-			return rig.Stream{}, rig.Workload{}, fmt.Errorf("open trace: %w; make one with --write-trace", err)
+			return rig.Stream{}, rig.Workload{},
+				fmt.Errorf("open trace: %w; make one with --write-trace", err)
 		}
 		defer f.Close()
 		stream, err := site.ReadTrace(f)

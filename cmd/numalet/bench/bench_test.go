@@ -53,8 +53,9 @@ func TestPoliciesFromFiles(t *testing.T) {
 		"today.yaml": head + "cpuManagerPolicy: static\nreservedSystemCPUs: \"1,33\"\nmaxPods: 7\n",
 		"new.yaml":   changed,
 		"d/10.conf":  head + "topologyManagerPolicy: single-numa-node\nmemoryManagerPolicy: None\n",
-		"d/20.conf":  head + "topologyManagerPolicyOptions: {prefer-closest-numa-nodes: \"false\"}\n",
-		"d/30.yaml":  "not read",
+		"d/20.conf": head +
+			"topologyManagerPolicyOptions: {prefer-closest-numa-nodes: \"false\"}\n",
+		"d/30.yaml": "not read",
 	})
 	m, err := discover.Fixture("playground")
 	if err != nil {
@@ -73,24 +74,27 @@ func TestPoliciesFromFiles(t *testing.T) {
 	}
 	var got []string
 	for _, p := range policies {
-		line := fmt.Sprintf("%s: %s %s closest=%v shared=%v memory=%v %+v", p.Name, p.Topology, p.Scope,
-			p.Closest, p.SharedCPUs, p.PlacedMemory, p.CPUOptions.FullPCPUsOnly)
+		line := fmt.Sprintf("%s: %s %s closest=%v shared=%v memory=%v %+v", p.Name, p.Topology,
+			p.Scope, p.Closest, p.SharedCPUs, p.PlacedMemory, p.CPUOptions.FullPCPUsOnly)
 		if k := p.Kept; k != nil {
 			cpu, memory := k.Allocatable[v1.ResourceCPU], k.Allocatable[v1.ResourceMemory]
 			pods := k.Allocatable[v1.ResourcePods]
-			line += fmt.Sprintf(" [%s] %s %dMi %s pods %d", k.ReservedCPUs, &cpu, memory.Value()>>20,
-				&pods, k.ReservedMemory[2][v1.ResourceMemory]>>20)
+			line += fmt.Sprintf(" [%s] %s %dMi %s pods %d", k.ReservedCPUs, &cpu,
+				memory.Value()>>20, &pods, k.ReservedMemory[2][v1.ResourceMemory]>>20)
 		}
 		got = append(got, line)
 	}
 	// Of memory 100 MiB are kept for eviction.
 	want := []string{
 		"none: none container closest=false shared=false memory=false false",
-		"today: none container closest=false shared=false memory=false false [1,33] 62 MEMORY 7 pods 0",
-		"new: restricted pod closest=true shared=false memory=true true [0-1,32-33] 60 LESS 110 pods 1024",
-		"strict: single-numa-node pod closest=false shared=false memory=false true [0-1,32-33] 60 LESS 110 " +
-			"pods 1024",
-		"bare: single-numa-node container closest=false shared=true memory=false false [] 64 MEMORY 110 pods 0",
+		"today: none container closest=false shared=false memory=false false " +
+			"[1,33] 62 MEMORY 7 pods 0",
+		"new: restricted pod closest=true shared=false memory=true true " +
+			"[0-1,32-33] 60 LESS 110 pods 1024",
+		"strict: single-numa-node pod closest=false shared=false memory=false true " +
+			"[0-1,32-33] 60 LESS 110 pods 1024",
+		"bare: single-numa-node container closest=false shared=true memory=false false " +
+			"[] 64 MEMORY 110 pods 0",
 	}
 	free := int64(m.MemoryBytes())
 	for _, n := range m.Nodes() {
@@ -113,7 +117,8 @@ func TestBadConfigs(t *testing.T) {
 		"typo.yaml": head + "cpuManagerPolcy: static\n",
 		"none.yaml": head + "cpuManagerPolicy: static\n",
 		"conflict.yaml": head + "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n" +
-			"cpuManagerPolicyOptions: {full-pcpus-only: \"true\", distribute-cpus-across-cores: \"true\"}\n" +
+			"cpuManagerPolicyOptions: {full-pcpus-only: \"true\", " +
+			"distribute-cpus-across-cores: \"true\"}\n" +
 			"featureGates: {CPUManagerPolicyAlphaOptions: true}\n",
 		"far.yaml": head + "cpuManagerPolicy: static\nreservedSystemCPUs: \"99\"\n",
 		"sum.yaml": head + "memoryManagerPolicy: Static\n" +
@@ -130,15 +135,23 @@ func TestBadConfigs(t *testing.T) {
 			Configs: []string{dir + "/typo.yaml"}},
 		"policy a: invalid configuration: cpuManagerPolicy: Invalid value": {
 			Configs: []string{"a=" + dir + "/none.yaml"}},
-		"policy conflict: invalid configuration: cpuManagerPolicyOptions.full-pcpus-only: Forbidden: " +
-			"cannot be used with distribute-cpus-across-cores": {Configs: []string{dir + "/conflict.yaml"}},
-		`policy far: reserve cpus "99": the machine has no "99"`:     {Configs: []string{dir + "/far.yaml"}},
-		"policy sum: invalid configuration: reservedMemory: ":        {Configs: []string{dir + "/sum.yaml"}},
-		`policies: "ok" is there twice`:                              {Configs: []string{dir + "/ok.yaml", dir + "/ok.yaml"}},
-		`--config "=x": write NAME=FILE`:                             {Configs: []string{"=x"}},
-		`--config-dir "x": write NAME=DIR`:                           {ConfigDirs: []string{"x"}},
-		`--config-dir "a=c": a has b already`:                        {ConfigDirs: []string{"a=b", "a=c"}},
-		"policy a: list --config-dir: lstat " + dir + "/none: no su": {ConfigDirs: []string{"a=" + dir + "/none"}},
+		"policy conflict: invalid configuration: cpuManagerPolicyOptions.full-pcpus-only: " +
+			"Forbidden: cannot be used with distribute-cpus-across-cores": {
+			Configs: []string{dir + "/conflict.yaml"}},
+		`policy far: reserve cpus "99": the machine has no "99"`: {
+			Configs: []string{dir + "/far.yaml"}},
+		"policy sum: invalid configuration: reservedMemory: ": {
+			Configs: []string{dir + "/sum.yaml"}},
+		`policies: "ok" is there twice`: {
+			Configs: []string{dir + "/ok.yaml", dir + "/ok.yaml"}},
+		`--config "=x": write NAME=FILE`: {
+			Configs: []string{"=x"}},
+		`--config-dir "x": write NAME=DIR`: {
+			ConfigDirs: []string{"x"}},
+		`--config-dir "a=c": a has b already`: {
+			ConfigDirs: []string{"a=b", "a=c"}},
+		"policy a: list --config-dir: lstat " + dir + "/none: no su": {
+			ConfigDirs: []string{"a=" + dir + "/none"}},
 	} {
 		if _, err := o.policies(m); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("got  %v\nwant %s", err, want)

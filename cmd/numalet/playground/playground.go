@@ -122,7 +122,8 @@ func (p *Playground) prepare() (err error) {
 	klog.InitFlags(settings)
 	klog.SetOutput(p.log)
 	// Errors would go to the terminal as well, into the middle of the table.
-	return errors.Join(settings.Set("logtostderr", "false"), settings.Set("stderrthreshold", "FATAL"))
+	return errors.Join(settings.Set("logtostderr", "false"),
+		settings.Set("stderrthreshold", "FATAL"))
 }
 
 // admitExamples copies the examples once the plugins are there, so that the same pods get the same
@@ -144,7 +145,8 @@ func (p *Playground) admitExamples(ctx context.Context) error {
 
 func (p *Playground) connected() bool {
 	resources := p.agent.Inventory().Resources
-	return !slices.ContainsFunc(p.plugins, func(o plugin) bool { return !resources[o.resource].Connected })
+	return !slices.ContainsFunc(p.plugins,
+		func(o plugin) bool { return !resources[o.resource].Connected })
 }
 
 func (p *Playground) copyExamples() error {
@@ -249,7 +251,8 @@ func (p *Playground) settled() bool {
 	if len(p.agent.Pods())+len(p.agent.Problems()) < len(manifests) {
 		return false
 	}
-	return !slices.ContainsFunc(rows, func(r placement.Row) bool { return !rowSettled(r, p.plugins) })
+	return !slices.ContainsFunc(rows,
+		func(r placement.Row) bool { return !rowSettled(r, p.plugins) })
 }
 
 func rowSettled(r placement.Row, offers []plugin) bool {

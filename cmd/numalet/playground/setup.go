@@ -123,7 +123,8 @@ func toolsDir(option string) (string, error) {
 		return "", errors.New("containerd is not built yet: run test/tools/build.sh, or name the " +
 			"folder of its binaries with --tools")
 	}
-	return slices.MaxFunc(found, func(a, b string) int { return changed(a).Compare(changed(b)) }), nil
+	return slices.MaxFunc(found,
+		func(a, b string) int { return changed(a).Compare(changed(b)) }), nil
 }
 
 // changed is when the file was last written to; the zero time when it is gone.

@@ -81,7 +81,8 @@ func TestClipKeepsTheLastLine(t *testing.T) {
 	if got, want := clip(text, 6), text; got != want {
 		t.Errorf("clip to the height it has: %q, want %q", got, want)
 	}
-	if got, want := clip(text, 5), "1\n2\n3\n... 2 lines more: make the window taller\n6"; got != want {
+	want := "1\n2\n3\n... 2 lines more: make the window taller\n6"
+	if got := clip(text, 5); got != want {
 		t.Errorf("clip to 5 lines: %q, want %q", got, want)
 	}
 }

@@ -197,9 +197,11 @@ func summary(rows []placement.Row) string {
 		}
 	}
 	var parts []string
-	for _, phase := range []v1.PodPhase{v1.PodRunning, v1.PodPending, v1.PodSucceeded, v1.PodFailed} {
+	for _, phase := range []v1.PodPhase{v1.PodRunning, v1.PodPending, v1.PodSucceeded,
+		v1.PodFailed} {
 		if count[phase] > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", count[phase], strings.ToLower(string(phase))))
+			parts = append(parts,
+				fmt.Sprintf("%d %s", count[phase], strings.ToLower(string(phase))))
 		}
 	}
 	return fmt.Sprintf("%d pods: %s", len(seen), strings.Join(parts, ", "))
