@@ -119,3 +119,21 @@ func TestPodExclusive(t *testing.T) {
 		}
 	}
 }
+
+func TestShares(t *testing.T) {
+	own, shared := guaranteed("2"), guaranteed("500m")
+	for name, c := range map[string]struct {
+		init, containers []v1.Container
+		want             bool
+	}{
+		"all have their own":       {[]v1.Container{own}, []v1.Container{own, own}, false},
+		"a container shares":       {[]v1.Container{own}, []v1.Container{own, shared}, true},
+		"an init container shares": {[]v1.Container{own, shared}, []v1.Container{own}, true},
+		"a sidecar shares":         {[]v1.Container{sidecar(shared)}, []v1.Container{own}, true},
+	} {
+		pod := &v1.Pod{Spec: v1.PodSpec{InitContainers: c.init, Containers: c.containers}}
+		if got := cpumanager.Shares(pod); got != c.want {
+			t.Errorf("%s: got %t, want %t", name, got, c.want)
+		}
+	}
+}

@@ -104,6 +104,8 @@ func TestCommonOfSetsAndWidths(t *testing.T) {
 			{Amount: 2, Width: 2, Free: picky.Free, Additive: true}, picky}, "3,5"},
 		"must belong, to further sets too": {[]topology.Need{
 			{Amount: 1, Width: 2, Free: free(4), Must: set(4)}, grouped}, "4-5"},
+		"must belong, though others have as much": {[]topology.Need{
+			{Amount: 1, Width: 2, Free: picky.Free, Must: set(4)}, grouped}, "4-5"},
 		"nothing is needed": {nil, ""},
 		"widths differ": {[]topology.Need{{Width: 1, Free: free(1)},
 			{Width: 2, Free: free(1, 2)}}, ""},

@@ -88,10 +88,16 @@ func TestVersion4IsWhatCounts(t *testing.T) {
 		state.Entries["pod"]["container1"].String() != "4-6" {
 		t.Errorf("%+v, %v", state, err)
 	}
-	// With data that cannot be trusted there is no falling back to what an older kubelet reads.
+	// With data that cannot be trusted, or read, there is no falling back to what an older kubelet
+	// reads.
 	raw = strings.TrimSuffix(twoPods, "}") + `,"data":"{}","dataChecksum":7}`
 	if _, err := Decode([]byte(raw)); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("%v, want %v", err, ErrCorrupt)
+	}
+	raw = fmt.Sprintf(`%s,"data":"{","dataChecksum":%d}`, strings.TrimSuffix(twoPods, "}"),
+		checksumData("{"))
+	if state, err := Decode([]byte(raw)); err == nil {
+		t.Errorf("data that is no JSON: %+v, want an error", state)
 	}
 }
 
