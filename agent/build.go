@@ -110,7 +110,7 @@ func staticPolicy(cfg *config.Config, m *topology.Machine, r node.Reservation) (
 		}
 		return cpumanager.NewStatic(m, reserved, options)
 	}
-	reserved, err := cpumanager.Reserved(m, r.Reserved.Cpu().MilliValue())
+	reserved, err := cpumanager.Reserved(m, r.Reserved.Cpu().MilliValue(), options)
 	if err != nil {
 		return nil, err
 	}

@@ -22,11 +22,16 @@ func (s *Static) Choose(
 	if size := pool.size(); n > size {
 		return cpuset.New(), &ShortageError{Requested: n, Available: size}
 	}
+	return s.pick(pool, again, n, hint), nil
+}
+
+// pick is Choose with bitmaps, where it is known that n CPUs can be had.
+func (s *Static) pick(pool, again bitmap, n int, hint topology.Hint) cpuset.CPUSet {
 	if s.options.FullPCPUsOnly {
 		pool, again = wholeCores(s.cores, pool), wholeCores(s.cores, again)
 	}
 	c := choice{Static: s, pool: pool, reusable: again, taken: make(bitmap, len(pool)), left: n}
-	for _, area := range append(s.areas(hint), s.online) {
+	for _, area := range []bitmap{s.area(hint), s.online} {
 		if c.left == 0 {
 			break
 		}
@@ -37,31 +42,30 @@ func (s *Static) Choose(
 		}
 		c.take(area, c.left)
 	}
-	return c.taken.cpuSet(), nil
+	return c.taken.cpuSet()
 }
 
-// areas are the CPUs that the hint leads to, the best first.
-func (s *Static) areas(hint topology.Hint) []bitmap {
+// area is the CPUs that the hint leads to: those of its nodes or, with align-by-socket, of their
+// sockets.
+func (s *Static) area(hint topology.Hint) bitmap {
 	if hint.Any {
-		return nil
+		return s.online
 	}
-	near := make(bitmap, len(s.online))
-	for _, node := range s.nodes {
-		if hint.Nodes.Has(node.id) {
-			near.add(node.cpus)
-		}
-	}
-	areas := []bitmap{near}
+	area := make(bitmap, len(s.online))
 	if s.options.AlignBySocket {
-		around := make(bitmap, len(s.online))
 		for _, socket := range s.sockets {
-			if near.count(socket.cpus) > 0 {
-				around.add(socket.cpus)
+			if !socket.set.Intersect(hint.Nodes).IsEmpty() {
+				area.add(socket.cpus)
 			}
 		}
-		areas = append(areas, around)
+		return area
 	}
-	return areas
+	for _, node := range s.nodes {
+		if hint.Nodes.Has(node.id) {
+			area.add(node.cpus)
+		}
+	}
+	return area
 }
 
 // holds tells whether n CPUs can be had from pool.
@@ -99,7 +103,7 @@ func (c *choice) take(area bitmap, n int) {
 		if c.options.FullPCPUsOnly {
 			q.whole = coreSizes(c.cores, source.minus(c.taken))
 		}
-		got := pack(c.tree, stock{from, c.taken.and(c.reusable)}, q, c.options)
+		got := pack(c.layout, stock{from, c.taken.and(c.reusable)}, q, c.options)
 		c.taken = c.taken.or(got)
 		size := got.size()
 		c.left, n, goal = c.left-size, n-size, goal-size

@@ -1,7 +1,6 @@
 package cpumanager_test
 
 import (
-	"cmp"
 	"math/bits"
 	"slices"
 	"testing"
@@ -204,94 +203,6 @@ func wholeCores(m *topology.Machine, free cpuset.CPUSet) cpuset.CPUSet {
 		}
 	}
 	return whole
-}
-
-// On machines with one cache per node the choice is the kubelet's, and on others it takes as many
-// CPUs from each node and socket.
-func TestChooseAgreesWithKubelet(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		c := drawChoice(t, false, false)
-		free, want := c.free, cpuset.New()
-		if !c.hint.Any {
-			aligned := free.Intersection(c.machine.CPUsOfNodes(c.hint.Nodes))
-			want = kubeletPacked(c.machine, aligned, min(c.n, aligned.Size()))
-		}
-		want = want.Union(kubeletPacked(c.machine, free.Difference(want), c.n-want.Size()))
-
-		oneCache := len(c.machine.L3s()) <= max(len(c.machine.Nodes()), len(c.machine.Sockets()))
-		if oneCache && !c.got.Equals(want) {
-			t.Fatalf("%d of %s in %v: got %s, the kubelet takes %s", c.n, free, c.hint, c.got, want)
-		}
-		for _, id := range c.machine.NodeSet().IDs() {
-			node := c.machine.CPUsOfNode(id)
-			if a, b := c.got.Intersection(node).Size(), want.Intersection(node).Size(); a != b {
-				t.Fatalf("%d of %s in %v: got %s, the kubelet takes %s: not as many of node %d",
-					c.n, free, c.hint, c.got, want, id)
-			}
-		}
-		for _, id := range c.machine.Sockets() {
-			socket := c.machine.CPUsOfSocket(id)
-			if a, b := c.got.Intersection(socket).Size(), want.Intersection(socket).Size(); a != b {
-				t.Fatalf("%d of %s in %v: got %s, the kubelet takes %s: not as many of socket %d",
-					c.n, free, c.hint, c.got, want, id)
-			}
-		}
-	})
-}
-
-// kubeletPacked is the kubelet's packed allocation by its documented rules: free whole units of the
-// outer level, then of the inner one, then free cores, then threads; each time parent by parent,
-// fewest free CPUs first, then lowest id.
-func kubeletPacked(m *topology.Machine, free cpuset.CPUSet, n int) cpuset.CPUSet {
-	var nodes, sockets, cores []cpuset.CPUSet
-	for _, id := range m.NodeSet().IDs() {
-		nodes = append(nodes, m.CPUsOfNode(id))
-	}
-	for _, id := range m.Sockets() {
-		sockets = append(sockets, m.CPUsOfSocket(id))
-	}
-	for _, id := range m.Cores() {
-		cores = append(cores, m.CPUsOfCore(id))
-	}
-	outer, inner := nodes, sockets
-	if len(sockets) < len(nodes) {
-		outer, inner = sockets, nodes
-	}
-	taken := cpuset.New()
-	below := func(parents, children []cpuset.CPUSet) (out []cpuset.CPUSet) {
-		for _, parent := range parents {
-			var own []cpuset.CPUSet
-			for _, child := range children {
-				if !child.Intersection(parent).IsEmpty() {
-					own = append(own, child)
-				}
-			}
-			slices.SortStableFunc(own, func(a, b cpuset.CPUSet) int {
-				return cmp.Compare(a.Intersection(free).Size(), b.Intersection(free).Size())
-			})
-			out = append(out, own...)
-		}
-		return out
-	}
-	takeFull := func(units []cpuset.CPUSet) {
-		for _, u := range units {
-			if u.IsSubsetOf(free) && u.Size() <= n-taken.Size() {
-				taken, free = taken.Union(u), free.Difference(u)
-			}
-		}
-	}
-	top := []cpuset.CPUSet{m.Online()}
-	takeFull(below(top, outer))
-	takeFull(below(below(top, outer), inner))
-	takeFull(below(below(below(top, outer), inner), cores))
-	for _, core := range below(below(below(top, outer), inner), cores) {
-		for _, id := range core.Intersection(free).List() {
-			if taken.Size() < n {
-				taken = taken.Union(cpuset.New(id))
-			}
-		}
-	}
-	return taken
 }
 
 // Containers come and go, and CPUs too; no CPU is ever given to two containers, and the pools add

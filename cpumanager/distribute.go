@@ -23,7 +23,8 @@ func (s *Static) distribute(pool bitmap, n int) []share {
 		return nil
 	}
 	var nodes []bitmap
-	for _, node := range s.nodesOf(pool) {
+	listed := s.nodesOf(pool)
+	for _, node := range listed {
 		nodes = append(nodes, pool.within(node.cpus))
 		d.room = append(d.room, nodes[len(nodes)-1].size())
 	}
@@ -37,6 +38,9 @@ func (s *Static) distribute(pool bitmap, n int) []share {
 			return true
 		}
 	}
+	if s.options.AlignBySocket {
+		d.inOneSocket = func(set []int) bool { return s.inOneSocket(listed, set) }
+	}
 	for width := 1; width <= min(len(nodes), n/d.step); width++ {
 		if parts := d.among(width); parts != nil {
 			var shares []share
@@ -49,6 +53,13 @@ func (s *Static) distribute(pool bitmap, n int) []share {
 		}
 	}
 	return nil
+}
+
+// inOneSocket tells whether those of the nodes are.
+func (s *Static) inOneSocket(nodes []numaNode, set []int) bool {
+	return slices.ContainsFunc(s.sockets, func(socket socket) bool {
+		return !slices.ContainsFunc(set, func(at int) bool { return !socket.set.Has(nodes[at].id) })
+	})
 }
 
 // nodesOf lists the nodes with CPUs of pool in the order in which the kubelet compares them: those
@@ -70,8 +81,11 @@ type division struct {
 	room    []int // free CPUs of each node
 	n, step int
 	fits    func(parts []int) bool
+	// inOneSocket is nil unless a socket's nodes are preferred. They need not divide evenly then.
+	inOneSocket func(set []int) bool
 
 	best  []int // CPUs taken from each node
+	apart bool  // from more than one socket, when that matters
 	score int
 }
 
@@ -98,18 +112,20 @@ func (d *division) among(width int) []int {
 // of them, or only over the roomiest ones of each size, the largest subsets first.
 func (d *division) tryNodes(set []int, all bool) {
 	units := d.n / d.step
-	each, remainder := units/len(set)*d.step, units%len(set)
-	total := 0
+	each, total, least := units/len(set), 0, units
+	for _, at := range set {
+		has := d.room[at] / d.step
+		total, least = total+has, min(least, has)
+	}
+	if total < units || least < each && d.inOneSocket == nil {
+		return
+	}
+	each = min(each, least)
+	remainder := units - each*len(set)
+	each *= d.step
 	var spare []int // what the nodes have for the remainder
 	for _, at := range set {
-		if d.room[at] < each {
-			return
-		}
-		total += d.room[at] / d.step
 		spare = append(spare, d.room[at]-each)
-	}
-	if total < units {
-		return
 	}
 	parts := make([]int, len(set))
 	try := func(subset []int) bool {
@@ -174,7 +190,8 @@ func (d *division) offer(set, parts []int) {
 		left := d.room[at] - parts[i]
 		score += left*left - d.room[at]*d.room[at]
 	}
-	if d.best != nil && score >= d.score {
+	apart := d.inOneSocket != nil && !d.inOneSocket(set)
+	if d.best != nil && (apart && !d.apart || apart == d.apart && score >= d.score) {
 		return
 	}
 	taken := make([]int, len(d.room))
@@ -182,7 +199,7 @@ func (d *division) offer(set, parts []int) {
 		taken[at] = parts[i]
 	}
 	if d.fits(taken) {
-		d.best, d.score = taken, score
+		d.best, d.apart, d.score = taken, apart, score
 	}
 }
 

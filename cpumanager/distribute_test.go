@@ -19,6 +19,9 @@ func TestDistributeAcrossNUMA(t *testing.T) {
 		o := cpumanager.Options{
 			DistributeAcrossNUMA: true, FullPCPUsOnly: rapid.Bool().Draw(t, "whole"),
 		}
+		if len(m.Sockets()) <= len(m.Nodes()) {
+			o.AlignBySocket = rapid.Bool().Draw(t, "socket")
+		}
 		free, step := drawPool(t, m), 1
 		if o.FullPCPUsOnly {
 			free, step = wholeCores(m, free), m.ThreadsPerCore()
@@ -32,14 +35,19 @@ func TestDistributeAcrossNUMA(t *testing.T) {
 
 		var room, taken []int
 		used := 0
-		for _, node := range kubeletNodes(m, free) {
+		nodes := kubeletNodes(m, free)
+		var apart func([]int) bool
+		if o.AlignBySocket {
+			apart = func(set []int) bool { return !inOneSocket(m, nodes, set) }
+		}
+		for _, node := range nodes {
 			room = append(room, free.Intersection(node).Size())
 			taken = append(taken, got.Intersection(node).Size())
 			if !got.Intersection(node).IsEmpty() {
 				used++
 			}
 		}
-		divided, width := kubeletDivided(room, n, step)
+		divided, width := kubeletDivided(room, n, step, apart)
 		switch {
 		case divided == nil: // no even division: packed
 			want, err := newStatic(t, m, first).Choose(free, cpuset.New(), n, anywhere)
@@ -84,14 +92,25 @@ func kubeletNodes(m *topology.Machine, free cpuset.CPUSet) (nodes []cpuset.CPUSe
 // kubeletDivided is the kubelet's way to divide n CPUs among nodes, by KEP-2902: try every set of
 // nodes, the smallest first, each with the remainder striped over every subset of it, the largest
 // first. The smallest standard deviation of what is left wins. It returns nil if nothing fits.
-func kubeletDivided(room []int, n, step int) (taken []int, width int) {
+// With align-by-socket (apart is given), no node has to give more than it has, and sets that are
+// not apart win.
+func kubeletDivided(room []int, n, step int, apart func([]int) bool) (taken []int, width int) {
 	for width := 1; width <= min(len(room), n/step); width++ {
 		least := math.Inf(1)
 		topology.Combinations(len(room), width, func(set []int) bool {
-			parts, extra := make([]int, len(room)), n/step%width
+			parts, each, penalty := make([]int, len(room)), n/step/width, 0.0
+			for _, at := range set {
+				if apart != nil {
+					each = min(each, room[at]/step)
+				}
+			}
+			if apart != nil && apart(set) {
+				penalty = 1e6
+			}
+			extra := n/step - each*width
 			var spare []int
 			for _, at := range set {
-				if parts[at] = n / step / width * step; parts[at] > room[at] {
+				if parts[at] = each * step; parts[at] > room[at] {
 					return true
 				}
 				if room[at]-parts[at] >= step {
@@ -101,13 +120,13 @@ func kubeletDivided(room []int, n, step int) (taken []int, width int) {
 			for size := len(spare); size >= 0; size-- {
 				topology.Combinations(len(spare), size, func(subset []int) bool {
 					striped, left := slices.Clone(parts), extra
-					for i := 0; i < len(room)*len(subset); i++ {
+					for i := 0; i < n*len(subset); i++ {
 						at := spare[subset[i%len(subset)]]
 						if left > 0 && room[at]-striped[at] >= step {
 							striped[at], left = striped[at]+step, left-1
 						}
 					}
-					if d := deviation(room, striped); left == 0 && d < least-1e-9 {
+					if d := deviation(room, striped) + penalty; left == 0 && d < least-1e-9 {
 						taken, least = striped, d
 					}
 					return true
@@ -120,6 +139,16 @@ func kubeletDivided(room []int, n, step int) (taken []int, width int) {
 		}
 	}
 	return nil, 0
+}
+
+func inOneSocket(m *topology.Machine, nodes []cpuset.CPUSet, set []int) bool {
+	for _, id := range m.Sockets() {
+		socket := m.CPUsOfSocket(id)
+		if !slices.ContainsFunc(set, func(at int) bool { return !nodes[at].IsSubsetOf(socket) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // deviation is the standard deviation of what is left.

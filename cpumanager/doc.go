@@ -76,9 +76,11 @@
 // empty; the caller rejects whoever would make it so while somebody shares, or would share it
 // then. The kubelet lets such containers run on the CPUs of others.
 //
-// prefer-align-cpus-by-uncorecache (KEP-4800): after the whole sockets and nodes, all that is
-// missing comes from one cache group if any has room, the fullest; else from the groups of one node
-// with the most free CPUs, to be as few as can be. A core may be split for it.
+// prefer-align-cpus-by-uncorecache (KEP-4800): after the whole sockets and nodes, cache groups that
+// are free and needed as a whole; then all that is missing from one group, the first that has room:
+// node after node, in each the fullest first. A core may be split for it. If none has room, it
+// goes on with cores. On purpose, a group has room if it has as many free CPUs: the kubelet passes
+// over some in which cores are split already, or would be and have more than two threads.
 //
 // distribute-cpus-across-numa (KEP-2902): of the nodes that the hint allows, the fewest that can
 // give as many CPUs each. The remainder goes around some of them, a CPU from each at a time. Which
@@ -89,13 +91,19 @@
 // and the remainder from as many nodes as can be. Nothing is divided when no division fits (packed
 // as above). With full-pcpus-only it divides cores. With up to 8 nodes, and with more while there
 // are few ways, all of them are tried as the kubelet does; else those of the nodes with the most
-// free CPUs.
+// free CPUs. The kubelet overwrites its best set of nodes, if it is of four or of six to eight,
+// while it tries the next ones, and so may end with another last node; here it is the best by the
+// rule.
 //
 // align-by-socket (KEP-3327): hints on as few sockets as can be are preferred, however many nodes
-// they have; and what the hint's nodes lack comes from their sockets before it comes from
-// anywhere.
+// they have; and the CPUs are packed anywhere in the sockets of the hint's nodes, also where its
+// nodes alone would do. With distribute-cpus-across-numa, of as many nodes those of one socket
+// are better than any others, and give what they have where that is less than an even part.
 //
 // distribute-cpus-across-cores (KEP-4176): after the whole sockets and nodes, one thread of each
-// core of a node, the idlest cores first, then a second one. The order is that of cores, not of the
-// numbers of CPUs.
+// core of a socket, the idlest cores first, then a second one; the socket with the fewest free CPUs
+// first. On purpose, the order is that of cores: the kubelet goes by the numbers of the CPUs, which
+// spreads nothing where siblings have neighbouring numbers, and overlooks which cores are in use.
+//
+// The reserved CPUs, when only their number is given, are chosen by the same options.
 package cpumanager

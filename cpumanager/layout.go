@@ -12,12 +12,13 @@ type layout struct {
 	machine *topology.Machine
 	online  bitmap
 	tree    []*unit
-	// nodeLevel is the level of the nodes in it, outer or inner.
-	nodeLevel int
-	cores     []*unit // all of the tree
-	sizes     sizes   // of the cores
-	nodes     []numaNode
-	sockets   []socket
+	// The levels of the nodes and of the sockets in it: one is outer, the other inner.
+	nodeLevel, socketLevel int
+
+	cores   []*unit // all of the tree
+	sizes   sizes   // of the cores
+	nodes   []numaNode
+	sockets []socket
 	// What the nodes and the sockets hold, the largest first.
 	nodeSizes, socketSizes []int
 }
@@ -69,10 +70,10 @@ func newLayout(m *topology.Machine) *layout {
 		cache: func(c topology.CPU) int { return int(c.L3) },
 		core:  func(c topology.CPU) int { return int(c.Core) },
 	}
-	l.nodeLevel = inner
+	l.nodeLevel, l.socketLevel = inner, outer
 	if m.NodesOf(m.Online()).Len() <= len(m.Sockets()) {
 		levels[outer], levels[inner] = levels[inner], levels[outer]
-		l.nodeLevel = outer
+		l.nodeLevel, l.socketLevel = outer, inner
 	}
 	l.tree = l.divide(cpus, levels)
 	for _, u := range l.tree {

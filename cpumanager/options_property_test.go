@@ -164,7 +164,8 @@ func TestWholeCoresArePacked(t *testing.T) {
 	})
 }
 
-// The part of a node that a container gets comes from as many of its cores as possible, and evenly.
+// The part of a socket that a container gets comes from as many of its cores as possible, and
+// evenly.
 func TestDistributeAcrossCores(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := oddMachine(t, true)
@@ -176,14 +177,15 @@ func TestDistributeAcrossCores(t *testing.T) {
 		if err != nil || got.Size() != n || !got.IsSubsetOf(free) {
 			t.Fatalf("%d of %s: got %s, %v", n, free, got, err)
 		}
-		inOneNode, roomy := false, false
-		for _, place := range places(m) {
-			roomy = roomy || free.Intersection(place).Size() >= n
-			inOneNode = inOneNode || got.IsSubsetOf(place)
+		if takesWhole(m, free, n) {
+			return // a node that is taken as a whole has its cores as a whole
+		}
+		for _, socket := range m.Sockets() {
+			cpus := m.CPUsOfSocket(socket)
 			for _, a := range m.Cores() {
 				for _, b := range m.Cores() {
-					coreA, coreB := m.CPUsOfCore(a).Intersection(place),
-						m.CPUsOfCore(b).Intersection(place)
+					coreA := m.CPUsOfCore(a).Intersection(cpus)
+					coreB := m.CPUsOfCore(b).Intersection(cpus)
 					left := free.Intersection(coreB).Difference(got)
 					if got.Intersection(coreA).Size() > got.Intersection(coreB).Size()+1 &&
 						!left.IsEmpty() {
@@ -192,9 +194,6 @@ func TestDistributeAcrossCores(t *testing.T) {
 					}
 				}
 			}
-		}
-		if roomy && !takesWhole(m, free, n) && !inOneNode {
-			t.Fatalf("%d of %s: got %s of several nodes, but one would do", n, free, got)
 		}
 	})
 }
@@ -222,8 +221,8 @@ func takesWhole(m *topology.Machine, free cpuset.CPUSet, n int) bool {
 	return false
 }
 
-// What is smaller than a node comes from one cache if one has room, and from the one with the
-// least; else from as few caches of one node as can be.
+// What is smaller than a node comes from one cache if one has room: from that with the fewest free
+// CPUs of some node.
 func TestPreferAlignByUncoreCache(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := oddMachine(t, true)
@@ -240,69 +239,37 @@ func TestPreferAlignByUncoreCache(t *testing.T) {
 		if err != nil || takesWhole(m, free, n) {
 			return // nothing to see here: see TestWholeCores and TestChooseTakesAWholeNode
 		}
-		var groups []cpuset.CPUSet
-		for _, place := range places(m) {
+		var fewest []int // by place; 0: no cache has room
+		var groups [][]cpuset.CPUSet
+		wholeCache := false
+		for at, place := range places(m) {
+			fewest, groups = append(fewest, 0), append(groups, nil)
 			for _, id := range m.L3s() {
-				if group := place.Intersection(m.CPUsOfL3(id)); !group.IsEmpty() {
-					groups = append(groups, group)
+				group := place.Intersection(m.CPUsOfL3(id))
+				room := free.Intersection(group)
+				wholeCache = wholeCache ||
+					room.Size() > 0 && room.Size() <= n && group.IsSubsetOf(free)
+				if !group.IsEmpty() {
+					groups[at] = append(groups[at], group)
+				}
+				fits := room.Size() >= n && (!o.FullPCPUsOnly || possible(sums(m, room), n))
+				if fits && (fewest[at] == 0 || room.Size() < fewest[at]) {
+					fewest[at] = room.Size()
 				}
 			}
 		}
-		fewest := 0
-		for _, group := range groups {
-			room := free.Intersection(group)
-			fits := room.Size() >= n && (!o.FullPCPUsOnly || possible(sums(m, room), n))
-			if fits && (fewest == 0 || room.Size() < fewest) {
-				fewest = room.Size()
+		if wholeCache || slices.Max(fewest) == 0 {
+			return // see TestOptionsAgreeWithKubelet
+		}
+		for at, of := range groups {
+			if i := slices.IndexFunc(of, got.IsSubsetOf); i >= 0 {
+				if have := free.Intersection(of[i]).Size(); have != fewest[at] {
+					t.Fatalf("%d of %s: got %s, but a cache beside it has room and %d free CPUs",
+						n, free, got, fewest[at])
+				}
+				return
 			}
 		}
-		if fewest > 0 {
-			i := slices.IndexFunc(groups, got.IsSubsetOf)
-			if i < 0 || free.Intersection(groups[i]).Size() != fewest {
-				t.Fatalf("%d of %s: got %s, but a cache with %d free CPUs has room",
-					n, free, got, fewest)
-			}
-			return
-		}
-		if !o.FullPCPUsOnly {
-			checkFewCaches(t, m, choice{free: free, n: n, got: got}, groups)
-		}
+		t.Fatalf("%d of %s: got %s, but one cache would do", n, free, got)
 	})
-}
-
-func checkFewCaches(t *rapid.T, m *topology.Machine, c choice, groups []cpuset.CPUSet) {
-	spanned := func(place cpuset.CPUSet) (rooms []int, used int) {
-		for _, group := range groups {
-			if group.IsSubsetOf(place) {
-				rooms = append(rooms, c.free.Intersection(group).Size())
-				if !c.got.Intersection(group).IsEmpty() {
-					used++
-				}
-			}
-		}
-		return rooms, used
-	}
-	for _, place := range places(m) {
-		if !c.got.IsSubsetOf(place) {
-			continue
-		}
-		rooms, used := spanned(place)
-		slices.SortFunc(rooms, func(a, b int) int { return b - a })
-		total, fewest := 0, 0
-		for total < c.n {
-			total += rooms[fewest]
-			fewest++
-		}
-		if used != fewest {
-			t.Fatalf("%d of %s: got %s of %d caches, but %d would do",
-				c.n, c.free, c.got, used, fewest)
-		}
-		return
-	}
-	for _, place := range places(m) {
-		if c.free.Intersection(place).Size() >= c.n {
-			t.Fatalf("%d of %s: got %s of several nodes, but %s would do",
-				c.n, c.free, c.got, place)
-		}
-	}
 }

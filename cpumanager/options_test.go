@@ -92,6 +92,7 @@ func TestChooseWithOptions(t *testing.T) {
 	whole := cpumanager.Options{FullPCPUsOnly: true}
 	even := cpumanager.Options{DistributeAcrossNUMA: true}
 	evenWhole := cpumanager.Options{DistributeAcrossNUMA: true, FullPCPUsOnly: true}
+	evenSocket := cpumanager.Options{DistributeAcrossNUMA: true, AlignBySocket: true}
 	spread := cpumanager.Options{DistributeAcrossCores: true}
 	caches := cpumanager.Options{PreferAlignByUncoreCache: true}
 	cachesWhole := cpumanager.Options{PreferAlignByUncoreCache: true, FullPCPUsOnly: true}
@@ -127,13 +128,20 @@ func TestChooseWithOptions(t *testing.T) {
 			"1-2,4-6,9-10,12-13"},
 		{"uneven room: packed", twoNodes, even, "0-6,12-14", 9, anywhere, "0-6,12-13"},
 		{"whole cores evenly", twoNodes, evenWhole, "0-15", 10, anywhere, "0-2,4-5,8-10,12-13"},
+		{"one socket's nodes before balance", nps4, evenSocket,
+			"0-4,8-12,64-68,72-76,32-39,96-103", 18, anywhere, "0-4,8-12,64-67,72-75"},
+		{"and before even parts", nps4, evenSocket,
+			"8-9,16-23,72-73,80-87,32-39,96-103", 20, anywhere, "8-9,16-23,72-73,80-87"},
+		{"from these alone", nps4, evenSocket, "8-9,16-23,24,72-73,80-87,88", 18, anywhere,
+			"8-9,16-22,72-73,80-86"},
 		{"three nodes of eight", nps4, even, "0-127", 40, onNodes(0, 1, 2),
 			"0-6,8-14,16-22,64-70,72-77,80-85"},
 		{"threads of four cores", laptop, spread, "0-7", 4, anywhere, "0-3"},
 		{"second threads when all cores are in use", laptop, spread, "0-7", 6, anywhere, "0-5"},
 		{"idle cores first", laptop, spread, "0-3,5-7", 2, anywhere, "1-2"},
+		{"cores of one socket of a node", cluster, spread, "0-15", 3, anywhere, "0-1,8"},
 		{"a whole node is a whole node", twoNodes, spread, "0-15", 8, anywhere, "0-3,8-11"},
-		{"one node when it has room", twoNodes, spread, "0,4-7,12-15", 3, anywhere, "4-6"},
+		{"the fullest socket first", twoNodes, spread, "0,4-7,12-15", 3, anywhere, "0,4-5"},
 		{"one cache though it splits a core", chiplets, caches, "0-7,16-20", 3, anywhere, "4-5,20"},
 		{"best fit of caches", chiplets, caches, "1,4-6,8-15,17,20-22,24-31", 4, anywhere,
 			"4-5,20-21"},
@@ -144,9 +152,11 @@ func TestChooseWithOptions(t *testing.T) {
 		{"one cache of another node", nps4, caches, "0-2,4-6,8-11", 4, anywhere, "8-11"},
 		{"whole cores of one cache", chiplets, cachesWhole, "0-1,4-7,16-17,20-22", 6, anywhere,
 			"4-6,20-22"},
-		{"the hint's socket next", nps4, socket, "0-1,24,64-65,88,32-63", 6, onNodes(0),
+		{"all of the hint's socket", nps4, socket, "0-1,24,64-65,88,32-63", 6, onNodes(0),
 			"0-1,24,64-65,88"},
-		{"the hint's socket next, though another one is fuller", nps4, socket, "0,8-32,64,72-96", 4,
+		{"packed in the hint's socket, not on its node", nps4, socket, "0-4,8-9,64-68,72-73", 4,
+			onNodes(0), "8-9,72-73"},
+		{"the hint's socket, though another one is fuller", nps4, socket, "0,8-32,64,72-96", 4,
 			onNodes(0), "0,8,64,72"},
 		{"a whole socket rather than parts of two", nps4, cpumanager.Options{}, "8-63,72-127", 64,
 			anywhere, "32-63,96-127"},

@@ -44,19 +44,20 @@ type stock struct{ free, held bitmap }
 
 // pack picks CPUs among the free ones until the quota is met: all of it if cores may be split and
 // free has as many, else what can be had.
-func pack(tree []*unit, from stock, q quota, o Options) bitmap {
+func pack(l *layout, from stock, q quota, o Options) bitmap {
 	p := packing{
 		quota: q.own(), held: from.held, free: from.free.clone(),
 		taken: make(bitmap, len(from.free)),
 	}
+	tree := l.tree
 	p.takeWhole(p.level(tree, outer))
 	p.takeWhole(p.level(tree, inner))
 	switch {
 	case p.left == 0:
 	case o.DistributeAcrossCores:
-		p.takeSpread(p.level(tree, inner))
+		p.takeSpread(p.level(tree, l.socketLevel))
 	case o.PreferAlignByUncoreCache:
-		p.takeCaches(p.level(tree, inner))
+		p.takeCaches(p.caches(l))
 	}
 	if p.left > 0 {
 		for _, u := range p.level(tree, inner) {

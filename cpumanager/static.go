@@ -69,26 +69,31 @@ func (s *Static) On(m *topology.Machine) *Static {
 	next := newStatic(newLayout(m), s.asked, s.options)
 	if next.reserved.IsEmpty() {
 		n := min(s.asked.Size(), m.Online().Size())
-		next.reserve(next.packed(n))
+		next.reserve(next.chosen(n))
 	}
 	return next
 }
 
-// Reserved chooses the CPUs to keep for the system: milliCPU/1000 of them, rounded up, by the same
-// algorithm as Choose on an empty machine. The error says that the machine has fewer.
-func Reserved(m *topology.Machine, milliCPU int64) (cpuset.CPUSet, error) {
+// Reserved chooses the CPUs to keep for the system: milliCPU/1000 of them, rounded up, as Choose
+// with these options does on an empty machine. But cores are split, and CPUs then packed, for a
+// number that full-pcpus-only would refuse. The error says that the machine has fewer.
+func Reserved(m *topology.Machine, milliCPU int64, o Options) (cpuset.CPUSet, error) {
 	n := int(max(0, milliCPU+999) / 1000)
 	if online := m.Online().Size(); n > online {
 		return cpuset.New(), fmt.Errorf("reserve %d cpus: the machine has %d online; "+
 			"lower systemReserved.cpu or kubeReserved.cpu", n, online)
 	}
-	return newLayout(m).packed(n), nil
+	return newStatic(newLayout(m), cpuset.New(), o).chosen(n), nil
 }
 
-// packed chooses n CPUs of the empty machine.
-func (l *layout) packed(n int) cpuset.CPUSet {
-	from := stock{free: l.online, held: make(bitmap, len(l.online))}
-	return pack(l.tree, from, quota{left: n}, Options{}).cpuSet()
+// chosen are n of the empty machine's CPUs, which has as many.
+func (s *Static) chosen(n int) cpuset.CPUSet {
+	if s.options.FullPCPUsOnly && !s.holds(s.online, n) {
+		o := s.options
+		o.FullPCPUsOnly, o.DistributeAcrossNUMA = false, false
+		s = newStatic(s.layout, cpuset.New(), o)
+	}
+	return s.pick(s.online, make(bitmap, len(s.online)), n, topology.Hint{Any: true})
 }
 
 // Reserved is the set of CPUs that are never given out.

@@ -109,10 +109,26 @@ func TestAReservedCPUMayBeOfflineAtFirst(t *testing.T) {
 	}
 }
 
+// When none of the reserved CPUs is online, the options choose the others too.
+func TestOnByOptions(t *testing.T) {
+	s := newStaticWith(t, twoNodes.machine(t), cpus(t, "0,8"),
+		cpumanager.Options{DistributeAcrossCores: true})
+	g := twoNodes
+	g.offline = []int{0, 8}
+	if got := s.On(g.machine(t)).Reserved().String(); got != "1-2" {
+		t.Errorf("reserved %s, want 1-2", got)
+	}
+}
+
 func TestReserved(t *testing.T) {
+	spread := cpumanager.Options{DistributeAcrossCores: true}
+	even := cpumanager.Options{DistributeAcrossNUMA: true}
+	whole := cpumanager.Options{FullPCPUsOnly: true}
+	evenWhole := cpumanager.Options{DistributeAcrossNUMA: true, FullPCPUsOnly: true}
 	for _, c := range []struct {
 		machine   grid
 		milliCPU  int64
+		options   cpumanager.Options
 		want, err string
 	}{
 		{machine: twoNodes, milliCPU: 0, want: ""},
@@ -125,8 +141,14 @@ func TestReserved(t *testing.T) {
 		{machine: smt4, milliCPU: 4000, want: "0,4,8,12"},
 		{machine: twoNodes, milliCPU: 16001, err: "reserve 17 cpus: the machine has 16 online"},
 		{machine: twoNodes, milliCPU: -3000, want: ""},
+		{machine: twoNodes, milliCPU: 2000, want: "0-1", options: spread},
+		{machine: chiplets, milliCPU: 9000, want: "0-8", options: spread},
+		{machine: twoNodes, milliCPU: 10000, want: "0-2,4-6,8-9,12-13", options: even},
+		{machine: twoNodes, milliCPU: 12000, want: "0-2,4-6,8-10,12-14", options: evenWhole},
+		{machine: twoNodes, milliCPU: 11000, want: "0-5,8-12", options: evenWhole},
+		{machine: twoNodes, milliCPU: 3000, want: "0-1,8", options: whole},
 	} {
-		got, err := cpumanager.Reserved(c.machine.machine(t), c.milliCPU)
+		got, err := cpumanager.Reserved(c.machine.machine(t), c.milliCPU, c.options)
 		if c.err != "" {
 			if err == nil || !strings.Contains(err.Error(), c.err) {
 				t.Errorf("%dm of %v: error %v, want %q", c.milliCPU, c.machine, err, c.err)

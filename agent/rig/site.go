@@ -103,7 +103,8 @@ func NewSite(cfg SiteConfig) (*Site, error) {
 
 func reservedCPUs(m *topology.Machine, text string) (cpuset.CPUSet, error) {
 	if text == "" {
-		return cpumanager.Reserved(m, 1000*int64(m.ThreadsPerCore()))
+		// The same ones for all policies, whatever their options, so that these can be compared.
+		return cpumanager.Reserved(m, 1000*int64(m.ThreadsPerCore()), cpumanager.Options{})
 	}
 	cpus, err := cpuset.Parse(text)
 	if err != nil {
