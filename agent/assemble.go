@@ -42,6 +42,9 @@ func (a *Agent) assemble(ctx context.Context) error {
 	if a.parts.measures, err = newMeasures(a.parts.registry, a.facts.name); err != nil {
 		return err
 	}
+	if a.facts.hardware.Get().CPUs != nil {
+		a.parts.measures.expectCPUs()
+	}
 	runtime, err := a.client.Status(ctx)
 	if err != nil {
 		return err
@@ -161,7 +164,10 @@ func resourcesOf(s allocation.State) []string {
 func (a *Agent) admission(decisions *mailbox.Box[admission.Result]) *admission.Queue {
 	c := admissionConfig(a.cfg, a.facts)
 	c.Store, c.Plugins = a.store, a.plugins
-	c.Report, c.Planned = decisions.Put, a.parts.measures.planned
+	c.Report = func(r admission.Result) {
+		a.parts.measures.decided(r, a.rules())
+		decisions.Put(r)
+	}
 	c.Unadvised, c.Reread = a.unadvised, a.facts.hardware.Reread
 	return admission.New(c)
 }
@@ -249,11 +255,12 @@ func (a *Agent) images() *cri.Images {
 // measure brings the gauges up to date, and tells what is to be told of CPUs. The chores call it.
 func (a *Agent) measure() {
 	a.tellOffline()
-	exclusive := a.store.State().CPUs()
-	if a.facts.hardware.Get().CPUs == nil {
-		exclusive = cpuset.New() // of an earlier policy
+	var exclusive, available cpuset.CPUSet // without the static policy none, as the kubelet says
+	if static := a.facts.hardware.Get().CPUs; static != nil {
+		exclusive = a.store.State().CPUs()
+		available = a.shared().Difference(static.Reserved())
 	}
-	a.parts.measures.assigned(a.Machine(), exclusive, a.shared())
+	a.parts.measures.assigned(a.Machine(), exclusive, available)
 	a.parts.measures.counts(a.pods.list(), a.pods.active())
 }
 

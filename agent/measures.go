@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-base/metrics"
@@ -18,7 +17,6 @@ import (
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/memory"
 )
 
 // measures are the agent's own metrics, with the kubelet's names.
@@ -31,6 +29,7 @@ type measures struct {
 	memoryPinning, memoryPinErr               *metrics.Counter
 	topologyTook                              *metrics.Histogram
 	sharedPool, exclusive                     *metrics.Gauge
+	alignment
 	// repairs are those of cgroups that something else had changed.
 	repairs map[cpupool.Repair]*metrics.Counter
 }
@@ -47,9 +46,9 @@ func newMeasures(registry metrics.KubeRegistry, node string) (*measures, error) 
 		pods:      counter("kubelet_started_pods_total", "Sandboxes made."),
 		podErrors: counter("kubelet_started_pods_errors_total", "Sandboxes that could not be made."),
 		topology: counter("kubelet_topology_manager_admission_requests_total",
-			"Merges of topology hints."),
+			"Pods placed, or not placed, on the node's hardware."),
 		topologyErrors: counter("kubelet_topology_manager_admission_errors_total",
-			"Merges of topology hints that found no place."),
+			"Pods that got no place on the node's hardware under a topology policy."),
 		topologyTook: metrics.NewHistogram(&metrics.HistogramOpts{
 			Name: "kubelet_topology_manager_admission_duration_ms",
 			Help: "Time to place one pod, in milliseconds.", StabilityLevel: metrics.ALPHA,
@@ -64,7 +63,7 @@ func newMeasures(registry metrics.KubeRegistry, node string) (*measures, error) 
 		memoryPinErr: counter("kubelet_memory_manager_pinning_errors_total",
 			"Requests for memory of NUMA nodes that were refused."),
 		sharedPool: gauge("kubelet_cpu_manager_shared_pool_size_millicores",
-			"Size of the shared CPU pool, in millicores."),
+			"Size of the shared CPU pool without the reserved CPUs, in millicores."),
 		exclusive: gauge("kubelet_cpu_manager_exclusive_cpu_allocation_count",
 			"CPUs that containers have for themselves."),
 		repairs: map[cpupool.Repair]*metrics.Counter{
@@ -77,11 +76,13 @@ func newMeasures(registry metrics.KubeRegistry, node string) (*measures, error) 
 		},
 		perNUMA: gauges("kubelet_cpu_manager_allocation_per_numa",
 			"CPUs that containers have for themselves, by NUMA node.", "numa_node"),
+		alignment: newAlignment(),
 	}
 	for _, c := range []metrics.Registerable{
 		m.nodeName, m.desired, m.active, m.rejections, m.containers, m.containerErrors, m.pods,
 		m.podErrors, m.topology, m.topologyErrors, m.topologyTook, m.pinning, m.pinErr,
 		m.memoryPinning, m.memoryPinErr, m.sharedPool, m.exclusive, m.perNUMA,
+		m.aligned, m.misaligned,
 		m.repairs[cpupool.CPUSet], m.repairs[cpupool.MemoryNodes], m.repairs[cpupool.CPUQuota],
 	} {
 		if err := registry.Register(c); err != nil {
@@ -118,41 +119,13 @@ func (m *measures) rejection(r admission.Result) {
 	m.rejections.WithLabelValues(reasonLabel(r.Reason)).Inc()
 }
 
-// planned counts a plan: its merges of hints and its requests for CPUs and memory.
-func (m *measures) planned(plan allocation.Plan, err error, took time.Duration) {
-	var rejection *allocation.Rejection
-	if len(plan.Decisions) > 0 {
-		m.topology.Inc()
-		m.topologyTook.Observe(float64(took.Microseconds()) / 1000)
-		if errors.As(err, &rejection) && rejection.Reason == allocation.ReasonTopology {
-			m.topologyErrors.Inc()
-		}
-	}
-	for _, c := range plan.Pod.Containers {
-		if plan.Ask == nil && !c.CPUs.IsEmpty() {
-			m.pinning.Inc()
-		}
-		if plan.Ask == nil && len(c.Memory) > 0 {
-			m.memoryPinning.Inc()
-		}
-	}
-	shortage, unaligned := (*cpumanager.ShortageError)(nil), (*cpumanager.SMTAlignmentError)(nil)
-	if errors.As(err, &shortage) || errors.As(err, &unaligned) {
-		m.pinning.Inc()
-		m.pinErr.Inc()
-	}
-	if memory.Refused(err) {
-		m.memoryPinning.Inc()
-		m.memoryPinErr.Inc()
-	}
-}
-
 func (m *measures) repaired(what cpupool.Repair) { m.repairs[what].Inc() }
 
-// assigned takes the CPUs of the machine that are exclusive and shared.
-func (m *measures) assigned(machine *topology.Machine, exclusive, shared cpuset.CPUSet) {
+// assigned takes the CPUs of the machine that are exclusive, and those of the shared pool that can
+// become so: the reserved ones cannot.
+func (m *measures) assigned(machine *topology.Machine, exclusive, available cpuset.CPUSet) {
 	m.exclusive.Set(float64(exclusive.Size()))
-	m.sharedPool.Set(float64(1000 * shared.Size()))
+	m.sharedPool.Set(float64(1000 * available.Size()))
 	for _, id := range machine.NodeSet().IDs() {
 		cpus := exclusive.Intersection(machine.CPUsOfNode(id))
 		m.perNUMA.WithLabelValues(strconv.Itoa(int(id))).Set(float64(cpus.Size()))

@@ -99,6 +99,9 @@ func (s *Static) chosen(n int) cpuset.CPUSet {
 // Reserved is the set of CPUs that are never given out.
 func (s *Static) Reserved() cpuset.CPUSet { return s.reserved }
 
+// WholeCores tells whether whole cores only are given out.
+func (s *Static) WholeCores() bool { return s.options.FullPCPUsOnly }
+
 // Online is the set of CPUs of the machine that containers can run on.
 func (s *Static) Online() cpuset.CPUSet { return s.machine.Online() }
 

@@ -10,6 +10,7 @@ const ReasonAdopted = "AdoptedWithoutResources"
 // not planned.
 func (q *Queue) adopt(e *entry, err error) {
 	q.letGo(e)
+	e.tried = nil
 	own, hardware := q.own(e), q.view.hardware
 	q.move(e, admitted, grip{reserved: own.Pod})
 	lacks := own.Lacks(e.pod, hardware.CPUs != nil, hardware.Memory != nil)

@@ -104,7 +104,8 @@ func (q *Queue) place(e *entry, room allocation.Room) (allocation.Plan, error) {
 			plan, err = claimed, nil
 		}
 	}
-	q.cfg.Planned(plan, err, time.Since(began))
+	q.cfg.Planned(plan, err)
+	e.tried = &Tried{Plan: plan, Err: err, Took: time.Since(began)}
 	e.planned = &explain.Case{Room: room, Pod: e.pod, Plan: plan, Err: err}
 	e.facts = e.planned.Explain()
 	return plan, err
@@ -218,6 +219,9 @@ func (q *Queue) future(e *entry, own holding) allocation.Room {
 func (q *Queue) reject(e *entry, r *allocation.Rejection) {
 	q.letGo(e)
 	e.phase = rejected // that it has nothing is known
+	if e.tried != nil {
+		e.tried.Err = r
+	}
 	q.say(e, Reject, r.Reason, r.Message)
 }
 

@@ -96,7 +96,7 @@ func counter(b *testing.B, h machine.Hardware, devices int) (*Queue, *int) {
 		Hardware: func() machine.Hardware { return h }, Policy: topology.BestEffort,
 		Scope: topology.ContainerScope, Store: store, Plugins: p, BootID: "boot", Wait: time.Hour,
 		Report:  func(Result) {},
-		Planned: func(allocation.Plan, error, time.Duration) { planned++ },
+		Planned: func(allocation.Plan, error) { planned++ },
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

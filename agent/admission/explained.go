@@ -16,6 +16,8 @@ type words struct {
 	facts explain.Record // of the last attempt, without a verdict
 	// planned is the attempt itself, nil between attempts: the room is of its moment.
 	planned *explain.Case
+	// tried is the last plan, until it is reported.
+	tried *Tried
 }
 
 // records are the explanations of the last decision on each pod that the queue knows. They are

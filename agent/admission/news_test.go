@@ -3,7 +3,6 @@ package admission
 import (
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/numalet/numalet/agent/allocation"
 )
@@ -17,7 +16,7 @@ func TestNothingIsPlannedInVain(t *testing.T) {
 		var planned atomic.Int64
 		d := open(t, dir, p, func(c *Config) {
 			roomy(100)(c)
-			c.Planned = func(allocation.Plan, error, time.Duration) { planned.Add(1) }
+			c.Planned = func(allocation.Plan, error) { planned.Add(1) }
 		})
 		defer d.stop()
 		d.queue.Submit(pod("old", "example.com/gpu=4"), false)

@@ -48,6 +48,15 @@ type Result struct {
 	Explained string
 	// Reworded: the outcome and the reason were said before, the message is another one.
 	Reworded bool
+	// Tried is the plan that a pod is admitted with, or rejected for; nil where none was made.
+	Tried *Tried
+}
+
+// Tried is a plan, and the error of it or of what the plugins said to it.
+type Tried struct {
+	Plan allocation.Plan
+	Err  error
+	Took time.Duration
 }
 
 // Plugins is what admission asks of the device plugins.
@@ -80,8 +89,8 @@ type Config struct {
 	Wait time.Duration
 	// Report is told each outcome, from Run's goroutine. It must not block.
 	Report func(Result)
-	// Planned is told each plan and how long it took, for metrics; nil: nobody is.
-	Planned func(plan allocation.Plan, err error, took time.Duration)
+	// Planned is told each plan, be it one of many for a pod that waits; nil: nobody is.
+	Planned func(plan allocation.Plan, err error)
 	// Unadvised is told of a plugin's preference that cannot be followed, or not in full, and why;
 	// nil: nobody is. It is called from other goroutines than Run's.
 	Unadvised func(pod *v1.Pod, key allocation.AskKey, err error)
@@ -130,7 +139,7 @@ func New(cfg Config) *Queue {
 		cfg.Unadvised = func(*v1.Pod, allocation.AskKey, error) {}
 	}
 	if cfg.Planned == nil {
-		cfg.Planned = func(allocation.Plan, error, time.Duration) {}
+		cfg.Planned = func(allocation.Plan, error) {}
 	}
 	return &Queue{
 		cfg: cfg, inbox: mailbox.New[message](), done: mailbox.New[completion](), stakes: newStakes(),
@@ -370,6 +379,9 @@ func (q *Queue) say(e *entry, outcome Outcome, reason, message string) {
 	r.Reworded = r.Outcome == e.said.Outcome && r.Reason == e.said.Reason
 	e.said = r
 	r.Explained = q.explain(e, r)
+	if outcome != Wait {
+		r.Tried, e.tried = e.tried, nil
+	}
 	q.cfg.Report(r)
 }
 

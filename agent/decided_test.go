@@ -1,0 +1,133 @@
+package agent
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
+)
+
+// caches is a machine of two nodes with two cores in each of two caches.
+func caches(t *testing.T) *topology.Machine {
+	spec := topology.Spec{Nodes: []topology.Node{{ID: 0}, {ID: 1}}}
+	for id := range 8 {
+		spec.CPUs = append(spec.CPUs, topology.CPU{
+			ID: id, Core: topology.CoreID(id), Node: topology.NodeID(id / 4), L3: topology.L3ID(id / 2 * 2),
+		})
+	}
+	m, err := topology.NewMachine(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// tried is a result for a plan of these containers, by name.
+func tried(err error, containers map[string]allocation.Container) admission.Result {
+	r := admission.Result{Outcome: admission.Admit, Tried: &admission.Tried{
+		Plan: allocation.Plan{Pod: allocation.Pod{Containers: containers}}, Err: err,
+	}}
+	if rejection := (*allocation.Rejection)(nil); errors.As(err, &rejection) {
+		r.Outcome, r.Reason = admission.Reject, rejection.Reason
+	}
+	return r
+}
+
+func TestDecided(t *testing.T) {
+	type containers = map[string]allocation.Container
+	var (
+		two      = containers{"own": {CPUs: cpuset.New(0, 1)}, "shared": {}}
+		wide     = containers{"own": {CPUs: cpuset.New(0, 1, 2), Memory: []memory.Block{{}}}}
+		topo     = &allocation.Rejection{Reason: allocation.ReasonTopology}
+		counted  = &allocation.Rejection{Reason: "OutOfcpu"}
+		refused  = &allocation.Rejection{Reason: allocation.ReasonUnexpected, Err: errors.New("no")}
+		shortage = &allocation.Rejection{
+			Reason: allocation.ReasonUnexpected, Err: &cpumanager.ShortageError{},
+		}
+	)
+	const (
+		requests   = "kubelet_topology_manager_admission_requests_total "
+		failures   = "kubelet_topology_manager_admission_errors_total "
+		pinning    = "kubelet_cpu_manager_pinning_requests_total "
+		pinErr     = "kubelet_cpu_manager_pinning_errors_total "
+		memPinning = "kubelet_memory_manager_pinning_requests_total "
+		count      = "kubelet_container_aligned_compute_resources_count"
+		failed     = "kubelet_container_aligned_compute_resources_failure_count"
+	)
+	single := rules{policy: topology.SingleNUMANode}
+	pod := rules{policy: topology.SingleNUMANode, scope: topology.PodScope}
+	for name, tc := range map[string]struct {
+		by     rules
+		result admission.Result
+		want   []string
+	}{
+		"no plan": {single, admission.Result{Outcome: admission.Admit}, []string{requests + "0"}},
+		"policy none": {rules{policy: topology.None}, tried(refused, nil), []string{
+			requests + "1", failures + "0"}},
+		"refused": {rules{policy: topology.BestEffort}, tried(refused, nil), []string{
+			requests + "1", failures + "1", pinning + "0"}},
+		"lack of what is counted": {single, tried(counted, two), []string{
+			failures + "0", pinning + "1",
+			count + `{boundary="numa_node",scope="container"} 2`}},
+		"container scope": {single, tried(nil, two), []string{
+			requests + "1", failures + "0", pinning + "1", pinErr + "0",
+			count + `{boundary="numa_node",scope="container"} 2`,
+			count + `{boundary="uncore_cache",scope="container"} 1`}},
+		"the second container has no place": {single, tried(topo, two), []string{
+			failures + "1",
+			count + `{boundary="numa_node",scope="container"} 2`,
+			failed + `{boundary="numa_node",scope="container"} 1`}},
+		"pod scope": {pod, tried(nil, two), []string{
+			count + `{boundary="numa_node",scope="pod"} 1`}},
+		"no place in pod scope": {pod, tried(topo, nil), []string{
+			failures + "1", failed + `{boundary="numa_node",scope="pod"} 1`}},
+		"two caches": {rules{policy: topology.Restricted}, tried(nil, wide), []string{
+			pinning + "1", memPinning + "1",
+			count + `{boundary="uncore_cache",scope="container"} 0`}},
+		"whole cores": {rules{policy: topology.Restricted, wholeCores: true}, tried(nil, wide), []string{
+			count + `{boundary="physical_cpu",scope="container"} 1`,
+			failed + `{boundary="physical_cpu",scope="container"} 0`}},
+		"no whole cores": {rules{policy: topology.Restricted, wholeCores: true}, tried(shortage, nil),
+			[]string{
+				failures + "1", pinning + "1", pinErr + "1",
+				count + `{boundary="physical_cpu",scope="container"} 0`,
+				failed + `{boundary="physical_cpu",scope="container"} 1`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			registry := metrics.NewKubeRegistry()
+			m, err := newMeasures(registry, "n")
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.expectCPUs()
+			if tc.by.scope == "" {
+				tc.by.scope = topology.ContainerScope
+			}
+			tc.by.machine = caches(t)
+			m.decided(tc.result, tc.by)
+			answer := httptest.NewRecorder()
+			metrics.HandlerFor(registry, metrics.HandlerOpts{}).ServeHTTP(answer,
+				httptest.NewRequest(http.MethodGet, "/metrics", nil))
+			got := answer.Body.String()
+			for _, want := range tc.want {
+				if !strings.Contains(got, want+"\n") {
+					t.Errorf("there is no %s in\n%s", want, got)
+				}
+			}
+			numa := strings.Contains(got, `numa_node",scope`)
+			if numa != (tc.by.policy == topology.SingleNUMANode && tc.result.Tried != nil) {
+				t.Errorf("alignment to nodes is counted: %t, under %s", numa, tc.by.policy)
+			}
+		})
+	}
+}
