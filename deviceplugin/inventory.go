@@ -13,6 +13,9 @@ import (
 type Device struct {
 	ID      string
 	Healthy bool
+	// NoNodes: the plugin gives the device a topology that names no node. The kubelet has such a
+	// device, and gives it out, but does not list it as allocatable in podresources.
+	NoNodes bool
 	// Nodes are the NUMA nodes that the plugin names; empty when it names none, or none that the
 	// machine has.
 	Nodes topology.NodeSet

@@ -113,7 +113,7 @@ func (l *list) inOrder(order []int32) []*Device {
 		l.defects.Duplicates++
 		if out[last].Healthy != d.Healthy {
 			l.defects.Conflicts++
-			d = &Device{ID: d.ID, Nodes: d.Nodes}
+			d = &Device{ID: d.ID, NoNodes: d.NoNodes, Nodes: d.Nodes}
 		}
 		out[last] = d
 	}
@@ -125,7 +125,7 @@ func (l list) down() list {
 	devices := make([]Device, len(l.devices))
 	out := list{devices: make([]*Device, len(l.devices)), defects: l.defects}
 	for i, d := range l.devices {
-		devices[i] = Device{ID: d.ID, Nodes: d.Nodes}
+		devices[i] = Device{ID: d.ID, NoNodes: d.NoNodes, Nodes: d.Nodes}
 		out.devices[i] = &devices[i]
 	}
 	return out
@@ -149,6 +149,7 @@ func listOf(msg *v1beta1.ListAndWatchResponse, nodes topology.NodeSet) list {
 		found.missing(bad)
 		devices = append(devices, &Device{
 			ID: d.GetID(), Healthy: d.GetHealth() == v1beta1.Healthy, Nodes: set,
+			NoNodes: d.GetTopology() != nil && len(d.GetTopology().GetNodes()) == 0,
 		})
 	}
 	return newList(devices, found)

@@ -15,23 +15,24 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// message encodes devices written as "id@0,2 id! id": with their nodes, ! for unhealthy.
+// message encodes devices written as "id@0,2 id! id": with their nodes, ! for unhealthy. "id@"
+// has a topology without nodes.
 func message(t testing.TB, text string) []byte {
 	t.Helper()
 	msg := &v1beta1.ListAndWatchResponse{}
 	for word := range strings.FieldsSeq(text) {
-		id, nodes, _ := strings.Cut(strings.TrimSuffix(word, "!"), "@")
+		id, nodes, placed := strings.Cut(strings.TrimSuffix(word, "!"), "@")
 		d := &v1beta1.Device{ID: id, Health: v1beta1.Healthy}
 		if strings.HasSuffix(word, "!") {
 			d.Health = v1beta1.Unhealthy
+		}
+		if placed {
+			d.Topology = &v1beta1.TopologyInfo{}
 		}
 		for n := range strings.SplitSeq(nodes, ",") {
 			var node int64
 			if _, err := fmt.Sscan(n, &node); err != nil {
 				continue
-			}
-			if d.Topology == nil {
-				d.Topology = &v1beta1.TopologyInfo{}
 			}
 			d.Topology.Nodes = append(d.Topology.Nodes, &v1beta1.NUMANode{ID: node})
 		}
@@ -54,7 +55,7 @@ func (l list) text() string {
 	var words []string
 	for _, d := range l.devices {
 		word := d.ID
-		if !d.Nodes.IsEmpty() {
+		if !d.Nodes.IsEmpty() || d.NoNodes {
 			word += "@" + d.Nodes.String()
 		}
 		if !d.Healthy {
@@ -86,6 +87,9 @@ func TestListsOfAStream(t *testing.T) {
 		{"g-1 g-3@7", "g-1 g-3", false},
 		{"g-1 g-3", "g-1 g-3", false}, // without the complaint
 		{"g-1", "g-1", false},
+		{"g-1@", "g-1@", false}, // a topology without nodes is not none
+		{"g-1@ g-2@", "g-1@ g-2@", false},
+		{"g-1@ g-2", "g-1@ g-2", false},
 		{"", "", false},
 		{"", "", true},
 	} {
@@ -190,6 +194,8 @@ func TestListerIsTheLibrary(t *testing.T) {
 					d.Topology = &v1beta1.TopologyInfo{Nodes: []*v1beta1.NUMANode{{ID: 7}, {ID: 1}}}
 				case 3, 4:
 					d.Topology = &v1beta1.TopologyInfo{Nodes: []*v1beta1.NUMANode{{ID: 1}, {ID: 0}}}
+				case 7:
+					d.Topology = &v1beta1.TopologyInfo{}
 				case 5, 6:
 					d.Health = v1beta1.Unhealthy
 				}

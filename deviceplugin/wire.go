@@ -37,12 +37,15 @@ func split[T string | []byte](msg T, yield func(T) bool) (plain bool) {
 }
 
 // fields are the parts of one encoded device.
-type fields[T string | []byte] struct{ id, health, topology T }
+type fields[T string | []byte] struct {
+	id, health, topology T
+	// placed: there is a topology, be it an empty one.
+	placed bool
+}
 
 // fieldsOf takes one encoded device apart; plain is false for what only the protobuf library can
 // tell the meaning of.
 func fieldsOf[T string | []byte](entry T) (out fields[T], plain bool) {
-	placed := false
 	for len(entry) > 0 {
 		tag := entry[0]
 		value, rest, ok := field(entry[1:])
@@ -53,8 +56,8 @@ func fieldsOf[T string | []byte](entry T) (out fields[T], plain bool) {
 			out.id = value
 		case tag == tagHealth:
 			out.health = value
-		case tag == tagTopology && !placed:
-			out.topology, placed = value, true
+		case tag == tagTopology && !out.placed:
+			out.topology, out.placed = value, true
 		default:
 			return out, false
 		}

@@ -85,13 +85,17 @@ func (s Snapshot) allocatable() *podresourcesv1.AllocatableResourcesResponse {
 		func(a, b deviceplugin.Resource) int { return cmp.Compare(a.Name, b.Name) })
 	for _, r := range resources {
 		for _, device := range r.Devices {
-			if r.Connected && device.Healthy {
+			if r.Connected && allocatable(device) {
 				out.Devices = append(out.Devices, entries(r.Name, device)...)
 			}
 		}
 	}
 	return out
 }
+
+// allocatable tells whether a device is told of before a container has it. As the kubelet does, one
+// with a topology that names no node is left out.
+func allocatable(d *deviceplugin.Device) bool { return d != nil && d.Healthy && !d.NoNodes }
 
 // entries is a device as the API has it: once, or once for each of its nodes.
 func entries(resource string, d *deviceplugin.Device) []*podresourcesv1.ContainerDevices {

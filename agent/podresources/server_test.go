@@ -22,6 +22,7 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
 )
 
 func snapshot() Snapshot {
@@ -61,11 +62,42 @@ func snapshot() Snapshot {
 	}
 }
 
+// detailed is snapshot with memory, and with a plugin that gives a device a topology without nodes.
+func detailed() Snapshot {
+	s := snapshot()
+	machine, err := topology.NewMachine(topology.Spec{
+		Nodes: []topology.Node{{ID: 0, MemoryBytes: 8 << 30}, {ID: 1, MemoryBytes: 4 << 30}},
+		CPUs:  []topology.CPU{{ID: 0}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	if s.Memory, err = memory.New(machine, memory.Amounts{0: {v1.ResourceMemory: 1 << 30}}); err != nil {
+		panic(err)
+	}
+	s.Inventory.Resources["example.com/nowhere"] = deviceplugin.Resource{
+		Name: "example.com/nowhere", Connected: true,
+		Devices: []*deviceplugin.Device{
+			{ID: "y", Healthy: true, NoNodes: true}, {ID: "z", Healthy: true},
+		},
+	}
+	main := s.Assigned.Pods["1"].Containers["main"]
+	main.Devices = append(main.Devices, allocation.DeviceSet{
+		Resource: "example.com/nowhere", IDs: []string{"y"},
+	})
+	main.Memory = []memory.Block{
+		{Nodes: topology.NewNodeSet(0, 1), Resource: v1.ResourceMemory, Size: 9 << 30},
+		{Nodes: topology.NewNodeSet(1), Resource: "hugepages-2Mi", Size: 2 << 20},
+	}
+	s.Assigned.Pods["1"].Containers["main"] = main
+	return s
+}
+
 // serve starts a server and connects to it.
 func serve(t *testing.T) (*grpc.ClientConn, string) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
-	s, err := New(Config{Socket: socket, Snapshot: snapshot})
+	s, err := New(Config{Socket: socket, Snapshot: detailed})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +134,10 @@ func TestAnswers(t *testing.T) {
 		`devices:{resource_name:"example.com/gpu" device_ids:"gpu-0" topology:{nodes:{}}} ` +
 		`devices:{resource_name:"example.com/gpu" device_ids:"gpu-1" topology:{nodes:{}}} ` +
 		`devices:{resource_name:"example.com/gpu" device_ids:"gpu-1" topology:{nodes:{ID:1}}} ` +
-		`cpu_ids:2 cpu_ids:3}`
+		`devices:{resource_name:"example.com/nowhere" device_ids:"y"} ` +
+		`cpu_ids:2 cpu_ids:3 ` +
+		`memory:{memory_type:"memory" size:9663676416 topology:{nodes:{} nodes:{ID:1}}} ` +
+		`memory:{memory_type:"hugepages-2Mi" size:2097152 topology:{nodes:{ID:1}}}}`
 
 	list, err := client.List(ctx, &podresourcesv1.ListPodResourcesRequest{})
 	if err != nil {
@@ -134,7 +169,10 @@ func TestAnswers(t *testing.T) {
 		`devices:{resource_name:"example.com/gpu" device_ids:"gpu-0" topology:{nodes:{}}} `+
 			`devices:{resource_name:"example.com/gpu" device_ids:"gpu-1" topology:{nodes:{}}} `+
 			`devices:{resource_name:"example.com/gpu" device_ids:"gpu-1" topology:{nodes:{ID:1}}} `+
-			`cpu_ids:1 cpu_ids:2 cpu_ids:3`; got != want {
+			`devices:{resource_name:"example.com/nowhere" device_ids:"z"} `+
+			`cpu_ids:1 cpu_ids:2 cpu_ids:3 `+
+			`memory:{memory_type:"memory" size:7516192768 topology:{nodes:{}}} `+
+			`memory:{memory_type:"memory" size:4294967296 topology:{nodes:{ID:1}}}`; got != want {
 		t.Errorf("GetAllocatableResources:\n%s\nwant\n%s", got, want)
 	}
 
@@ -147,7 +185,8 @@ func TestAnswers(t *testing.T) {
 		`containers:{name:"main" devices:{resource_name:"example.com/away" device_ids:"x"} `+
 		`devices:{resource_name:"example.com/gpu" device_ids:"gpu-0"} `+
 		`devices:{resource_name:"example.com/gpu" device_ids:"gpu-1"} `+
-		`devices:{resource_name:"example.com/gpu" device_ids:"gpu-1"}}`; got != want {
+		`devices:{resource_name:"example.com/gpu" device_ids:"gpu-1"} `+
+		`devices:{resource_name:"example.com/nowhere" device_ids:"y"}}`; got != want {
 		t.Errorf("v1alpha1:\n%s\nwant\n%s", got, want)
 	}
 }

@@ -44,7 +44,7 @@ type podChange struct {
 	before, after *podresourcesv1.PodResources
 }
 
-// deviceChange is what became of the healthy devices of a resource whose plugin is connected.
+// deviceChange is what became of the allocatable devices of a resource whose plugin is connected.
 type deviceChange struct {
 	resource string
 	put      []*deviceplugin.Device
@@ -165,16 +165,14 @@ func diffDevices(before, next []*deviceplugin.Device) (c deviceChange) {
 		}
 		switch {
 		case had == has: // shared, so it has not changed
-		case healthy(has) && (had == nil || *has != *had):
+		case allocatable(has) && (had == nil || *has != *had):
 			c.put = append(c.put, has)
-		case healthy(had) && !healthy(has):
+		case allocatable(had) && !allocatable(has):
 			c.deleted = append(c.deleted, had.ID)
 		}
 	}
 	return c
 }
-
-func healthy(d *deviceplugin.Device) bool { return d != nil && d.Healthy }
 
 // weight is how much there is to remember of a change; a device or a container's entry is 1.
 func (c change) weight() int {
