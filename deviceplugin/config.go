@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/component-base/metrics"
 
+	"github.com/numalet/numalet/deviceplugin/watcher"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -89,6 +90,8 @@ type Deadlines struct {
 	Allocate time.Duration
 	// PreStart is for PreStartContainer; the kubelet's 30 s.
 	PreStart time.Duration
+	// Registry bounds the steps of a registration by the plugin registry.
+	Registry watcher.Deadlines
 }
 
 func (d Deadlines) withDefaults() Deadlines {
@@ -99,6 +102,7 @@ func (d Deadlines) withDefaults() Deadlines {
 		Preferred: cmp.Or(d.Preferred, 5*time.Second),
 		Allocate:  cmp.Or(d.Allocate, 30*time.Second),
 		PreStart:  cmp.Or(d.PreStart, 30*time.Second),
+		Registry:  d.Registry.WithDefaults(),
 	}
 }
 

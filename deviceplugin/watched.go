@@ -33,8 +33,9 @@ func (p *Plugins) watch(ctx context.Context) error {
 		return fmt.Errorf("announce the plugin registry: %w", err)
 	}
 	w, err := watcher.New(watcher.Config{
-		Dir:      p.cfg.RegistryDir,
-		Handlers: map[string]watcher.Handler{registerapi.DevicePlugin: p.takeIn},
+		Dir:       p.cfg.RegistryDir,
+		Deadlines: p.cfg.Deadlines.Registry,
+		Handlers:  map[string]watcher.Handler{registerapi.DevicePlugin: p.takeIn},
 		Called: func(found watcher.Plugin, rpc string, took time.Duration, err error) {
 			if found.Type == "" || found.Type == registerapi.DevicePlugin {
 				p.metrics.called(found.Name, rpc, took, err)

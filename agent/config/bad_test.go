@@ -180,6 +180,8 @@ func TestBadCommandLines(t *testing.T) {
 				`taint "x": want key=value:Effect`},
 		{[]string{"--device-plugin-allocate-timeout=0"}, `invalid configuration: ` +
 			`--device-plugin-allocate-timeout: Invalid value: "0s": must be more than 0`},
+		{[]string{"--plugin-registry-info-timeout=0"}, `invalid configuration: ` +
+			`--plugin-registry-info-timeout: Invalid value: "0s": must be more than 0`},
 		{[]string{"--device-plugin-capacity-grace=-1s"}, `invalid configuration: ` +
 			`--device-plugin-capacity-grace: Invalid value: "-1s": must not be negative`},
 		{[]string{"--no-such-flag"}, `unknown flag: --no-such-flag`},

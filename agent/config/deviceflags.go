@@ -26,6 +26,7 @@ type durationFlag struct {
 
 func (d *DevicePlugins) flags() []durationFlag {
 	to, usual := &d.Deadlines, deviceplugin.DefaultDeadlines()
+	r, registry := &to.Registry, usual.Registry
 	g, graces := &d.Graces, deviceplugin.DefaultGraces()
 	return []durationFlag{
 		{"device-plugin-dial-timeout",
@@ -44,6 +45,12 @@ func (d *DevicePlugins) flags() []durationFlag {
 				"afterwards the pod waits and is tried again", &to.Allocate, usual.Allocate, false},
 		{"device-plugin-prestart-timeout", "how long a device plugin may take to answer " +
 			"PreStartContainer", &to.PreStart, usual.PreStart, false},
+		{"plugin-registry-dial-timeout", "how long a plugin may take to serve its socket in the " +
+			"plugin registry", &r.Dial, registry.Dial, false},
+		{"plugin-registry-info-timeout", "how long a plugin of the plugin registry may take to " +
+			"answer GetInfo", &r.Info, registry.Info, false},
+		{"plugin-registry-notify-timeout", "how long a plugin of the plugin registry may take to " +
+			"answer NotifyRegistrationStatus", &r.Notify, registry.Notify, false},
 		{"device-plugin-capacity-grace",
 			"how long a resource keeps its capacity after its device " +
 				"plugin has gone; 0: none", &g.Capacity, graces.Capacity, true},

@@ -15,13 +15,6 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// The kubelet's deadlines of the three steps of a registration.
-const (
-	dialDeadline   = 10 * time.Second
-	infoDeadline   = time.Second
-	notifyDeadline = 5 * time.Second
-)
-
 // lastPause is the longest time between two attempts at a socket.
 const lastPause = 2*time.Minute + 2*time.Second
 
@@ -31,6 +24,7 @@ type socket struct {
 	id         identity // of Run's loop; the zero value once the socket was seen to go
 	handlers   map[string]Handler
 	firstPause time.Duration
+	deadlines  Deadlines
 	called     func(p Plugin, rpc string, took time.Duration, err error)
 	cancel     context.CancelFunc
 	done       chan struct{} // closed when the goroutine has ended
@@ -112,7 +106,7 @@ func (s *socket) register(ctx context.Context) (*Membership, error) {
 	if refused != nil {
 		outcome.Error = refused.Error()
 	}
-	notifyCtx, cancel := context.WithTimeout(ctx, notifyDeadline)
+	notifyCtx, cancel := context.WithTimeout(ctx, s.deadlines.Notify)
 	defer cancel()
 	began = time.Now()
 	_, err = client.NotifyRegistrationStatus(notifyCtx, outcome)
@@ -135,7 +129,7 @@ func (s *socket) tell(ctx context.Context, p Plugin, rpc string, began time.Time
 }
 
 func (s *socket) ask(ctx context.Context, client registerapi.RegistrationClient) (Plugin, error) {
-	ctx, cancel := context.WithTimeout(ctx, infoDeadline)
+	ctx, cancel := context.WithTimeout(ctx, s.deadlines.Info)
 	defer cancel()
 	info, err := client.GetInfo(ctx, &registerapi.InfoRequest{})
 	if err != nil {
@@ -177,12 +171,12 @@ func (s *socket) dial(ctx context.Context) (*grpc.ClientConn, error) {
 			Backoff: backoff.Config{
 				BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second,
 			},
-			MinConnectTimeout: dialDeadline,
+			MinConnectTimeout: s.deadlines.Dial,
 		}))
 	if err != nil {
 		return nil, fmt.Errorf("dial plugin at socket %s: %w", s.path, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, dialDeadline)
+	ctx, cancel := context.WithTimeout(ctx, s.deadlines.Dial)
 	defer cancel()
 	for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
 		conn.Connect()

@@ -25,9 +25,30 @@ type Config struct {
 	// FirstPause is the time before a second attempt at a socket; it doubles with each further
 	// one, up to two minutes. 0 is half a second.
 	FirstPause time.Duration
+	// Deadlines bounds the steps of a registration; zero fields get their default.
+	Deadlines Deadlines
 	// Called hears of every call to a plugin, be it to connect: p is what the plugin had said about
 	// itself by then, in the beginning nothing. Nil is nobody.
 	Called func(p Plugin, rpc string, took time.Duration, err error)
+}
+
+// Deadlines bounds the steps of a registration. The defaults are the kubelet's.
+type Deadlines struct {
+	// Dial is how long a plugin may take to begin to serve its socket; 10 s.
+	Dial time.Duration
+	// Info is for GetInfo; 1 s.
+	Info time.Duration
+	// Notify is for NotifyRegistrationStatus; 5 s.
+	Notify time.Duration
+}
+
+// WithDefaults has the defaults for zero fields.
+func (d Deadlines) WithDefaults() Deadlines {
+	return Deadlines{
+		Dial:   cmp.Or(d.Dial, 10*time.Second),
+		Info:   cmp.Or(d.Info, time.Second),
+		Notify: cmp.Or(d.Notify, 5*time.Second),
+	}
 }
 
 // Plugin is what a plugin says about itself.
@@ -67,6 +88,7 @@ func New(cfg Config) (*Watcher, error) {
 	}
 	cfg.Period = cmp.Or(cfg.Period, time.Second)
 	cfg.FirstPause = cmp.Or(cfg.FirstPause, 500*time.Millisecond)
+	cfg.Deadlines = cfg.Deadlines.WithDefaults()
 	if cfg.Called == nil {
 		cfg.Called = func(Plugin, string, time.Duration, error) {}
 	}
@@ -162,7 +184,7 @@ func (f *followed) follow(ctx context.Context, path string, id identity, before 
 	ctx, cancel := context.WithCancel(ctx)
 	s := &socket{
 		path: path, id: id, handlers: f.watcher.cfg.Handlers, called: f.watcher.cfg.Called,
-		firstPause: f.watcher.cfg.FirstPause, cancel: cancel, done: make(chan struct{}),
+		firstPause: f.watcher.cfg.FirstPause, deadlines: f.watcher.cfg.Deadlines, cancel: cancel, done: make(chan struct{}),
 	}
 	f.group.Go(func() {
 		defer close(s.done)

@@ -3,6 +3,7 @@ package watcher
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"k8s.io/klog/v2/ktesting"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
@@ -28,7 +31,7 @@ type host struct {
 }
 
 // newHost starts a watcher. Its period is long: what happens comes from events.
-func newHost(t *testing.T, period time.Duration) *host {
+func newHost(t *testing.T, period time.Duration, change ...func(*Config)) *host {
 	t.Helper()
 	parent, err := os.MkdirTemp("/tmp", "nl")
 	if err != nil {
@@ -43,10 +46,14 @@ func newHost(t *testing.T, period time.Duration) *host {
 	if err := os.Mkdir(h.dir, 0o750); err != nil {
 		t.Fatal(err)
 	}
-	w, err := New(Config{
+	cfg := Config{
 		Dir: h.dir, Handlers: map[string]Handler{"test": h.take},
 		Period: period, FirstPause: time.Millisecond,
-	})
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	w, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,27 +99,51 @@ type plugin struct {
 	name     string
 	outcomes chan *registerapi.RegistrationStatus
 	stop     func()
+	// hangs has one entry for each call that shall not be answered.
+	hangs chan string
 }
 
-func (p *plugin) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
+// hang does not return before the caller has given up, if this call shall not be answered.
+func (p *plugin) hang(ctx context.Context, rpc string) {
+	select {
+	case next := <-p.hangs:
+		if next == rpc {
+			<-ctx.Done()
+			return
+		}
+		p.hangs <- next
+	default:
+	}
+}
+
+func (p *plugin) GetInfo(ctx context.Context, _ *registerapi.InfoRequest) (
+	*registerapi.PluginInfo, error) {
+	p.hang(ctx, "GetInfo")
 	return &registerapi.PluginInfo{Type: "test", Name: p.name, SupportedVersions: []string{"v1"}}, nil
 }
 
 func (p *plugin) NotifyRegistrationStatus(
-	_ context.Context, outcome *registerapi.RegistrationStatus,
+	ctx context.Context, outcome *registerapi.RegistrationStatus,
 ) (*registerapi.RegistrationStatusResponse, error) {
+	p.hang(ctx, "NotifyRegistrationStatus")
 	p.outcomes <- outcome
 	return &registerapi.RegistrationStatusResponse{}, nil
 }
 
 // plugin serves a plugin of that name on a socket below the directory.
-func (h *host) plugin(name, socket string) *plugin {
+func (h *host) plugin(name, socket string, hangs ...string) *plugin {
 	h.t.Helper()
 	listener, err := net.Listen("unix", filepath.Join(h.dir, socket))
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	p := &plugin{name: name, outcomes: make(chan *registerapi.RegistrationStatus, 100)}
+	p := &plugin{
+		name: name, outcomes: make(chan *registerapi.RegistrationStatus, 100),
+		hangs: make(chan string, len(hangs)),
+	}
+	for _, rpc := range hangs {
+		p.hangs <- rpc
+	}
 	server := grpc.NewServer(grpc.WaitForHandlers(true))
 	registerapi.RegisterRegistrationServer(server, p)
 	done := make(chan struct{})
@@ -180,6 +211,57 @@ func TestRefusedPluginIsAskedAgain(t *testing.T) {
 	}
 	if outcome := next(t, "success", p.outcomes); !outcome.PluginRegistered {
 		t.Errorf("the plugin is told %v", outcome)
+	}
+}
+
+// A plugin that does not answer is given up after the deadline of that step. It is asked again until it
+// answers; that it does not want to know the outcome is no reason to leave it out.
+func TestPluginThatHangs(t *testing.T) {
+	calls := make(chan string, 100)
+	h := newHost(t, time.Hour, func(c *Config) {
+		c.Deadlines = Deadlines{
+			Dial: 50 * time.Millisecond, Info: 50 * time.Millisecond, Notify: 50 * time.Millisecond,
+		}
+		c.Called = func(_ Plugin, rpc string, took time.Duration, err error) {
+			late := errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded
+			if late {
+				calls <- fmt.Sprintf("%s late, not before its deadline: %t", rpc, took >= 50*time.Millisecond)
+			}
+		}
+	})
+	expect := func(want string) {
+		t.Helper()
+		for next(t, want, calls) != want { // a slow machine lets others be late too
+		}
+	}
+	listener, err := net.Listen("unix", filepath.Join(h.dir, "silent.sock")) // accepts nobody
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect("Dial late, not before its deadline: true")
+	listener.Close()
+
+	p := h.plugin("a", "a.sock", "GetInfo", "GetInfo", "NotifyRegistrationStatus")
+	expect("GetInfo late, not before its deadline: true")
+	expect("GetInfo late, not before its deadline: true")
+	if asked := next(t, "the plugin to be taken in", h.asked); asked.Name != "a" {
+		t.Errorf("%+v is taken in", asked)
+	}
+	expect("NotifyRegistrationStatus late, not before its deadline: true")
+	if len(h.left) > 0 {
+		t.Error("it has to leave")
+	}
+	close(next(t, "the membership", h.endings))
+	next(t, "the outcome of the next attempt", p.outcomes)
+}
+
+func TestDefaultDeadlines(t *testing.T) {
+	got := Deadlines{Info: time.Minute}.WithDefaults()
+	if want := (Deadlines{Dial: 10 * time.Second, Info: time.Minute, Notify: 5 * time.Second}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := (Deadlines{}).WithDefaults().Info; got != time.Second {
+		t.Errorf("GetInfo has %s, want the kubelet's second", got)
 	}
 }
 
