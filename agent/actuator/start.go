@@ -6,11 +6,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
-	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/podworker"
@@ -192,33 +190,4 @@ func (a *Actuator) mounts(pod *v1.Pod, c *v1.Container, o cri.ContainerOptions) 
 		return nil, cri.ConfigError(err)
 	}
 	return mounts, nil
-}
-
-// devices decodes the plugins' answers for the container and calls PreStartContainer where a
-// plugin wants that.
-func (a *Actuator) devices(ctx context.Context, pod *v1.Pod, c *v1.Container) (
-	[]*pluginapi.ContainerAllocateResponse, error) {
-	held := a.cfg.State().Pods[pod.UID].Containers[c.Name]
-	if want := allocation.DeviceRequests(c); len(want) != len(held.Devices) {
-		return nil, fmt.Errorf("container %s asks for %d device resources and holds %d; "+
-			"delete the pod and create it again", c.Name, len(want), len(held.Devices))
-	}
-	var out []*pluginapi.ContainerAllocateResponse
-	for _, d := range held.Devices {
-		if d.Answer == nil {
-			return nil, fmt.Errorf("container %s holds %s, but its device plugin has not said with "+
-				"what to create the container; it is asked as soon as it is back", c.Name, d.Resource)
-		}
-		answer := &pluginapi.ContainerAllocateResponse{}
-		if err := proto.Unmarshal(d.Answer, answer); err != nil {
-			return nil, fmt.Errorf("decode the recorded answer of %s: %w", d.Resource, err)
-		}
-		out = append(out, answer)
-		if a.cfg.Plugins.Inventory().Resources[d.Resource].PreStart {
-			if err := a.cfg.Plugins.PreStart(ctx, d.Resource, d.IDs); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return out, nil
 }

@@ -1,0 +1,68 @@
+package actuator
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/cri"
+)
+
+// devices decodes the plugins' answers for the container and calls PreStartContainer where a
+// plugin wants that.
+func (a *Actuator) devices(ctx context.Context, pod *v1.Pod, c *v1.Container) (
+	[]*pluginapi.ContainerAllocateResponse, error) {
+	held := a.cfg.State().Pods[pod.UID].Containers[c.Name]
+	if err := unallocated(pod, c, held.Devices); err != nil {
+		return nil, err
+	}
+	var out []*pluginapi.ContainerAllocateResponse
+	for _, d := range held.Devices {
+		if d.Answer == nil {
+			return nil, fmt.Errorf("container %s holds %s, but its device plugin has not said with "+
+				"what to create the container; it is asked as soon as it is back", c.Name, d.Resource)
+		}
+		answer := &pluginapi.ContainerAllocateResponse{}
+		if err := proto.Unmarshal(d.Answer, answer); err != nil {
+			return nil, fmt.Errorf("decode the recorded answer of %s: %w", d.Resource, err)
+		}
+		out = append(out, answer)
+		if a.cfg.Plugins.Inventory().Resources[d.Resource].PreStart {
+			if err := a.cfg.Plugins.PreStart(ctx, d.Resource, d.IDs); err != nil {
+				return nil, err
+			}
+		}
+	}
+	tellConflicts(klog.LoggerWithValues(klog.FromContext(ctx), "pod", klog.KObj(pod),
+		"containerName", c.Name), held.Devices, out)
+	return out, nil
+}
+
+// tellConflicts logs what the plugins' answers, in the order of the devices, say against each other.
+func tellConflicts(log klog.Logger, devices []allocation.DeviceSet,
+	answers []*pluginapi.ContainerAllocateResponse) {
+	for _, c := range cri.Conflicts(answers) {
+		log.Error(nil, c.Message, "name", c.Name,
+			"expected", c.Kept, "resource", devices[c.First].Resource,
+			"got", c.Dropped, "droppedResource", devices[c.Other].Resource)
+	}
+}
+
+// unallocated says which device resource the container asks for and does not hold.
+func unallocated(pod *v1.Pod, c *v1.Container, held []allocation.DeviceSet) error {
+	for _, want := range allocation.DeviceRequests(c) {
+		if !slices.ContainsFunc(held, func(d allocation.DeviceSet) bool {
+			return d.Resource == want.Resource
+		}) {
+			return fmt.Errorf("no devices found allocated in local cache for pod %s, container %s, "+
+				"resource %s; delete the pod and create it again", pod.UID, c.Name, want.Resource)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,52 @@
+package actuator
+
+import (
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/klog/v2/ktesting"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/agent/allocation"
+)
+
+// Plugins that contradict each other are both named.
+func TestConflictsAreTold(t *testing.T) {
+	log := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+	tellConflicts(log, []allocation.DeviceSet{
+		{Resource: "example.com/gpu"}, {Resource: "example.com/none"}, {Resource: "example.com/nic"},
+	}, []*pluginapi.ContainerAllocateResponse{
+		{Envs: map[string]string{"A": "1"}}, {}, {Envs: map[string]string{"A": "2"}},
+	})
+	const want = `Environment variable has conflicting setting name="A" expected="1" ` +
+		`resource="example.com/gpu" got="2" droppedResource="example.com/nic"`
+	got := log.GetSink().(ktesting.Underlier).GetBuffer().String()
+	if strings.Count(got, "conflicting") != 1 || !strings.Contains(got, "ERROR "+want) {
+		t.Errorf("logged %q, want %q", got, want)
+	}
+}
+
+// A container that asks for devices and has none of some resource does not start; limits count, as
+// with the kubelet.
+func TestUnallocatedDevicesAreTold(t *testing.T) {
+	pod := &v1.Pod{}
+	pod.UID = "1"
+	c := &v1.Container{Name: "main", Resources: v1.ResourceRequirements{
+		Limits: v1.ResourceList{
+			"example.com/gpu": resource.MustParse("1"), "example.com/nic": resource.MustParse("2"),
+			"example.com/zero": resource.MustParse("0"), "cpu": resource.MustParse("1"),
+		},
+	}}
+	gpu := allocation.DeviceSet{Resource: "example.com/gpu", IDs: []string{"a"}}
+	nic := allocation.DeviceSet{Resource: "example.com/nic", IDs: []string{"a", "b"}}
+	if err := unallocated(pod, c, []allocation.DeviceSet{gpu, nic}); err != nil {
+		t.Error(err)
+	}
+	const want = "no devices found allocated in local cache for pod 1, container main, resource " +
+		"example.com/nic; delete the pod and create it again"
+	if err := unallocated(pod, c, []allocation.DeviceSet{gpu}); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
