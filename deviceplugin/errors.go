@@ -30,6 +30,13 @@ func (e *UnhealthyError) Error() string {
 	return why + "; cannot allocate unhealthy devices " + e.Resource
 }
 
+// UnregisteredError says that no plugin has registered a resource of which pods have devices.
+type UnregisteredError struct{ Resource string }
+
+func (e *UnregisteredError) Error() string {
+	return "cannot allocate unregistered device " + e.Resource
+}
+
 // StoppedError says that the plugin of a resource is not connected at the moment.
 type StoppedError struct{ Endpoint string }
 

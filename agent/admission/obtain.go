@@ -189,10 +189,7 @@ func (q *Queue) completed(ctx context.Context, c completion) {
 
 // failed decides what an error of a plugin or of the store means for the pod.
 func (q *Queue) failed(e *entry, c completion) {
-	rejection := &allocation.Rejection{
-		Reason:  allocation.ReasonUnexpected,
-		Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", c.err),
-	}
+	rejection := unexpected(c.err)
 	reason := ReasonWaitPlugin
 	switch {
 	case errors.Is(c.err, errCommit):

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -101,14 +102,16 @@ func allHealthy(devices []*deviceplugin.Device) []*deviceplugin.Device {
 }
 
 // rejection is what the kubelet would say now. It has no word for a plugin that is away: to it a
-// plugin that was there has no healthy devices, and a resource that it does not know is none of
-// its device manager's, only something that the node has none of.
+// plugin that was there has no healthy devices, a resource that it does not know and of which pods
+// have devices is unregistered, and any other one is none of its device manager's, only something
+// that the node has none of.
 func (p prospects) rejection(pod *v1.Pod, err error) *allocation.Rejection {
 	var rejection *allocation.Rejection
 	if errors.As(err, &rejection) {
 		return rejection
 	}
-	if unready := (*allocation.Unready)(nil); !errors.As(err, &unready) {
+	var unready *allocation.Unready
+	if !errors.As(err, &unready) {
 		return &allocation.Rejection{Reason: allocation.ReasonUnexpected, Message: err.Error()}
 	}
 	room := p.now
@@ -122,13 +125,32 @@ func (p prospects) rejection(pod *v1.Pod, err error) *allocation.Rejection {
 	}
 	slices.Sort(unknown)
 	for _, resource := range unknown {
+		if p.held(resource) {
+			return unexpected(&deviceplugin.UnregisteredError{Resource: resource})
+		}
+	}
+	for _, resource := range unknown {
 		name := v1.ResourceName(resource)
 		requested := node.Requests(pod)[name]
 		short := node.Shortage{Resource: name, Requested: requested.Value()}
 		return &allocation.Rejection{Reason: short.Reason(), Message: short.Message()}
 	}
 	// Its devices are away, and were its own before.
-	return &allocation.Rejection{Reason: allocation.ReasonUnexpected, Message: err.Error()}
+	return unexpected(&deviceplugin.UnhealthyError{Resource: unready.Resource})
+}
+
+// held tells whether pods have devices of a resource, this one or others.
+func (p prospects) held(resource string) bool {
+	return p.now.Taken.Devices[resource].Len() > 0 ||
+		allocation.TakenBy(p.now.Own).Devices[resource].Len() > 0
+}
+
+// unexpected is the rejection for an error that a manager of the kubelet would have.
+func unexpected(err error) *allocation.Rejection {
+	return &allocation.Rejection{
+		Reason:  allocation.ReasonUnexpected,
+		Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err), Err: err,
+	}
 }
 
 // withResources is an inventory of the pod's resources, changed; left out are those that are not in
