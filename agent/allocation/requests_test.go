@@ -1,0 +1,53 @@
+package allocation
+
+import (
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+)
+
+// As with the kubelet, limits say how many devices a container gets; requests that differ, which the
+// API does not allow, say nothing.
+func TestOnlyLimitsAreRequestsForDevices(t *testing.T) {
+	list := func(gpus, nics string) v1.ResourceList {
+		out := v1.ResourceList{"cpu": resource.MustParse("1"), "hugepages-2Mi": resource.MustParse("2Mi")}
+		for name, n := range map[v1.ResourceName]string{"example.com/gpu": gpus, "example.com/nic": nics} {
+			if n != "" {
+				out[name] = resource.MustParse(n)
+			}
+		}
+		return out
+	}
+	for name, tc := range map[string]struct {
+		requests, limits v1.ResourceList
+		want             []DeviceRequest
+	}{
+		"requests alone": {list("2", "1"), nil, nil},
+		"limits alone":   {nil, list("2", "1"), []DeviceRequest{{"example.com/gpu", 2}, {"example.com/nic", 1}}},
+		"both differ":    {list("4", "1"), list("2", ""), []DeviceRequest{{"example.com/gpu", 2}}},
+		"a limit of 0":   {list("1", ""), list("0", ""), nil},
+	} {
+		c := v1.Container{
+			Name: "main", Resources: v1.ResourceRequirements{Requests: tc.requests, Limits: tc.limits},
+		}
+		if got := DeviceRequests(&c); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+		side := c
+		side.Name, side.RestartPolicy = "side", ptr.To(v1.ContainerRestartPolicyAlways)
+		pod := &v1.Pod{Spec: v1.PodSpec{
+			InitContainers: []v1.Container{side}, Containers: []v1.Container{c},
+		}}
+		if needs := Needs(pod, false, false); needs != (len(tc.want) > 0) {
+			t.Errorf("%s: the pod needs an assignment: %t", name, needs)
+		}
+		for _, want := range tc.want {
+			if got := Amount(pod, want.Resource); got != 2*want.Count {
+				t.Errorf("%s: the pod has %d of %s at once", name, got, want.Resource)
+			}
+		}
+	}
+}
