@@ -12,10 +12,6 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// mostPromised is how long the annotation of a sandbox may be. A list of all sandboxes is one
-// message, of 16 MiB at most: 500 pods may have annotations that long. Some hundred devices fit in it.
-const mostPromised = 32 << 10
-
 // DescribePod is the value of Annotation for the pod's sandbox, "" for a pod that holds nothing: what
 // containers hold that are not created yet, so that it is known although they carry nothing yet. It
 // is written once: what a container carries is newer.
@@ -29,11 +25,11 @@ func DescribePod(pod *v1.Pod, held Pod) (string, error) {
 		order = append(order, c.Name)
 	}
 	text, err := promised(held, order)
-	if len(text) <= mostPromised {
+	if len(text) <= longest {
 		return text, err
 	}
 	for held.Containers = WithoutAnswers(held.Containers); err == nil; order = order[:len(order)-1] {
-		if text, err = promised(held, order); len(text) <= mostPromised {
+		if text, err = promised(held, order); len(text) <= longest {
 			break
 		}
 	}

@@ -149,7 +149,7 @@ func TestPromiseIsBounded(t *testing.T) {
 				"init": test.init, "main": test.main,
 			}}
 			observed := promising(t, p)
-			if n := len(observed.Sandboxes[0].Annotations[Annotation]); n > mostPromised {
+			if n := len(observed.Sandboxes[0].Annotations[Annotation]); n > longest {
 				t.Errorf("the annotation has %d bytes", n)
 			}
 			got, err := Promised(observed, "boot-1")
@@ -210,7 +210,7 @@ func FuzzPromised(f *testing.F) {
 			t.Fatalf("what was described cannot be read: %v", err)
 		}
 		for name, c := range first {
-			if !c.equal(second[name]) {
+			if !c.equal(name, second[name]) {
 				t.Fatalf("container %s is %+v, read again %+v", name, c, second[name])
 			}
 		}

@@ -18,8 +18,23 @@ import (
 // state file comes first; this is for when it is lost.
 const Annotation = "numalet.io/assignment"
 
-// Describe is the value of Annotation for a container, "" for one that holds nothing.
+// longest is how long an annotation may be. A list of all sandboxes, or of all containers, is one
+// message, of 16 MiB at most: 500 of them may have annotations that long. Some hundred devices fit in
+// it.
+const longest = 32 << 10
+
+// Describe is the value of Annotation for a container, "" for one that holds nothing. If it would be
+// too long the plugins' answers are left out, so that Allocate has to be called again after a loss of
+// the state. Ids are not, however many there are: others would be given the devices.
 func Describe(name string, c Container) (string, error) {
+	text, err := described(name, c)
+	if err != nil || len(text) <= longest {
+		return text, err
+	}
+	return described(name, WithoutAnswers(map[string]Container{name: c})[name])
+}
+
+func described(name string, c Container) (string, error) {
 	if c.isEmpty() {
 		return "", nil
 	}
@@ -161,7 +176,7 @@ func (r *rebuilding) correct(stored Pod, observed cri.Pod) (p Pod, differs bool,
 	}
 	differs = !sameBoot
 	for name, c := range said {
-		differs = differs || !c.equal(stored.Containers[name])
+		differs = differs || !c.equal(name, stored.Containers[name])
 		p.Containers[name] = c
 	}
 	return p, differs, nil
@@ -178,10 +193,10 @@ func alive(observed cri.Pod, runningOnly bool) cri.Pod {
 	return observed
 }
 
-// equal tells whether the same would be recorded of both.
-func (c Container) equal(o Container) bool {
-	one, err := Describe("", c)
-	other, otherErr := Describe("", o)
+// equal tells whether a container of that name would carry the same of both.
+func (c Container) equal(name string, o Container) bool {
+	one, err := Describe(name, c)
+	other, otherErr := Describe(name, o)
 	return err == nil && otherErr == nil && one == other
 }
 
