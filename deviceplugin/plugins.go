@@ -148,8 +148,14 @@ func (t *table) apply(e event) (superseded []*link) {
 	}
 }
 
+// publish shows readers the table and wakes them, unless they would see what they see already: what
+// a plugin lists that another one stands in front of is nothing to them.
 func (p *Plugins) publish(t *table, health healthSaid) {
-	now := t.view(p.current.Load().inventory.Version + 1)
+	before := p.current.Load()
+	now := t.view(before.inventory.Version + 1)
+	if now.says(before) {
+		return
+	}
 	p.current.Store(now)
 	p.metrics.show(now.inventory)
 	health.follow(now.inventory, p.metrics.turned)

@@ -1,6 +1,10 @@
 package deviceplugin
 
-import "slices"
+import (
+	"maps"
+	"reflect"
+	"slices"
+)
 
 // table is what is known of every registration: facts that links reported. It has no lock and no
 // clock; the loop of Plugins owns it.
@@ -231,6 +235,19 @@ func (t *table) view(version uint64) *view {
 	}
 	slices.Sort(v.inventory.Gone)
 	return v
+}
+
+// says tells whether both views show the same. Devices of lists that a plugin sent anew are others.
+func (v *view) says(o *view) bool {
+	return maps.Equal(v.links, o.links) && slices.Equal(v.inventory.Gone, o.inventory.Gone) &&
+		maps.EqualFunc(v.inventory.Resources, o.inventory.Resources, Resource.shows)
+}
+
+func (r Resource) shows(o Resource) bool {
+	sameList := len(r.Devices) == len(o.Devices) &&
+		(len(r.Devices) == 0 || &r.Devices[0] == &o.Devices[0])
+	r.Devices, o.Devices = nil, nil
+	return sameList && reflect.DeepEqual(r, o)
 }
 
 // resource is what readers see of a record; problem is told unless it serves.
