@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/numalet/numalet/deviceplugin/watcher"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -95,6 +96,35 @@ func FuzzAnswers(f *testing.F) {
 			if d, listed := req.Resource.Find(id); !listed || !d.Healthy {
 				t.Errorf("%q leads to %q", preferred, got)
 			}
+		}
+	})
+}
+
+// A plugin of the plugin registry is refused, or it names a resource that
+// plugins may serve and the path of a socket.
+func FuzzFoundPlugin(f *testing.F) {
+	for _, endpoint := range []string{"", "a.sock", "/run/../run/a.sock", "/a\x00b", "/" + strings.Repeat("x", 107)} {
+		f.Add(gpu, endpoint, v1beta1.Version)
+	}
+	f.Add("cpu", "/a", v1beta1.Version)
+	f.Add(gpu, "/a", "v1")
+	p, err := New(Config{Dir: "/var/lib/plugins"})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, name, endpoint, version string) {
+		found := watcher.Plugin{Name: name, Endpoint: endpoint, Versions: []string{version}}
+		l, err := p.acceptFound(found)
+		if err != nil {
+			if l != nil || err.Error() == "" {
+				t.Errorf("%+v gives %v and %v", found, l, err)
+			}
+			return
+		}
+		defer l.close()
+		if !filepath.IsAbs(l.socket) || filepath.Clean(endpoint) != l.socket || len(l.socket) > maxSocketPath ||
+			!IsExtendedResource(l.resource) || l.resource != name || version != v1beta1.Version {
+			t.Errorf("%+v is accepted as %q on %q", found, l.resource, l.socket)
 		}
 	})
 }

@@ -135,6 +135,11 @@ func (s *socket) ask(ctx context.Context, client registerapi.RegistrationClient)
 	if err != nil {
 		return Plugin{}, fmt.Errorf("get plugin info at socket %s: %w", s.path, err)
 	}
+	return s.plugin(info), nil
+}
+
+// plugin is who the plugin behind the socket says it is.
+func (s *socket) plugin(info *registerapi.PluginInfo) Plugin {
 	p := Plugin{
 		Type: info.GetType(), Name: info.GetName(), Endpoint: info.GetEndpoint(),
 		Versions: info.GetSupportedVersions(), Socket: s.path,
@@ -142,7 +147,7 @@ func (s *socket) ask(ctx context.Context, client registerapi.RegistrationClient)
 	if p.Endpoint == "" {
 		p.Endpoint = s.path
 	}
-	return p, nil
+	return p
 }
 
 // takeIn gives the plugin to the handler of its type. The texts are the kubelet's.
