@@ -113,10 +113,24 @@ func newRestart(t *testing.T) *restart {
 	r.plugin, r.stopPlugin = n.Plugin(gpu, "--devices=8", "--nodes=0-3")
 	n.Pod("own", limited("own", "cpu: 4, memory: 1Gi, "+gpu+": 2"))
 	n.AwaitPhase("own-node", v1.PodRunning)
-	r.row, r.sandbox = placements(t, n)[held], r.currentSandbox()
+	r.row, r.sandbox = r.running(), r.currentSandbox()
 	r.asked = allocations(t, r.plugin)[0]
 	n.Kill()
 	return r
+}
+
+// running is the row of the pod's container once it runs. Before that its reason is that of its last
+// end.
+func (r *restart) running() (row placement.Row) {
+	r.t.Helper()
+	r.Eventually("the container runs", func() error {
+		rows, err := r.Placements()
+		if row = rows[held]; err == nil && (row.Phase != v1.PodRunning || row.Reason != "") {
+			err = fmt.Errorf("its row is %+v", row)
+		}
+		return err
+	})
+	return row
 }
 
 // currentSandbox is the id of the pod's ready sandbox, "" when it has none.
@@ -199,7 +213,7 @@ func (r *restart) check(plugin pluginState, want after) {
 	if want.phase != v1.PodRunning {
 		return
 	}
-	row := placements(r.t, r.Node)[held]
+	row := r.running()
 	if got := cmp.Diff(r.row, row) == ""; got != want.same {
 		r.t.Errorf("the placement was and is\n%+v\n%+v; want the same: %t", r.row, row, want.same)
 	}
