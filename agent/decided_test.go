@@ -22,7 +22,8 @@ func caches(t *testing.T) *topology.Machine {
 	spec := topology.Spec{Nodes: []topology.Node{{ID: 0}, {ID: 1}}}
 	for id := range 8 {
 		spec.CPUs = append(spec.CPUs, topology.CPU{
-			ID: id, Core: topology.CoreID(id), Node: topology.NodeID(id / 4), L3: topology.L3ID(id / 2 * 2),
+			ID: id, Core: topology.CoreID(id), Node: topology.NodeID(id / 4),
+			L3: topology.L3ID(id / 2 * 2),
 		})
 	}
 	m, err := topology.NewMachine(spec)

@@ -12,19 +12,23 @@ func TestConflicts(t *testing.T) {
 		{
 			Envs:        map[string]string{"A": "1", "SAME": "x", "Z": "1"},
 			Mounts:      []*v1beta1.Mount{{ContainerPath: "/lib", HostPath: "/opt/a"}},
-			Devices:     []*v1beta1.DeviceSpec{{ContainerPath: "/dev/x", HostPath: "/dev/x0", Permissions: "r"}},
+			Devices:     []*v1beta1.DeviceSpec{{ContainerPath: "/dev/x", HostPath: "/dev/x0"}},
 			Annotations: map[string]string{"a/b": "1"},
 		},
 		{},
 		{
-			Envs:        map[string]string{"Z": "2", "A": "2", "SAME": "x", "OWN": "y"},
-			Mounts:      []*v1beta1.Mount{{ContainerPath: "/lib", HostPath: "/opt/b"}, {ContainerPath: "/etc"}},
+			Envs: map[string]string{"Z": "2", "A": "2", "SAME": "x", "OWN": "y"},
+			Mounts: []*v1beta1.Mount{
+				{ContainerPath: "/lib", HostPath: "/opt/b"}, {ContainerPath: "/etc"},
+			},
 			Devices:     []*v1beta1.DeviceSpec{{ContainerPath: "/dev/x", HostPath: "/dev/x1"}},
 			Annotations: map[string]string{"a/b": "2"},
 		},
 		{
-			Envs:    map[string]string{"OWN": "z"},
-			Devices: []*v1beta1.DeviceSpec{{ContainerPath: "/dev/x", HostPath: "/dev/x0", Permissions: "rw"}},
+			Envs: map[string]string{"OWN": "z"},
+			Devices: []*v1beta1.DeviceSpec{
+				{ContainerPath: "/dev/x", HostPath: "/dev/x0", Permissions: "rw"},
+			},
 		},
 	}
 	const env = "Environment variable has conflicting setting"

@@ -103,7 +103,9 @@ func FuzzAnswers(f *testing.F) {
 // A plugin of the plugin registry is refused, or it names a resource that
 // plugins may serve and the path of a socket.
 func FuzzFoundPlugin(f *testing.F) {
-	for _, endpoint := range []string{"", "a.sock", "/run/../run/a.sock", "/a\x00b", "/" + strings.Repeat("x", 107)} {
+	for _, endpoint := range []string{
+		"", "a.sock", "/run/../run/a.sock", "/a\x00b", "/" + strings.Repeat("x", 107),
+	} {
 		f.Add(gpu, endpoint, v1beta1.Version)
 	}
 	f.Add("cpu", "/a", v1beta1.Version)
@@ -122,8 +124,8 @@ func FuzzFoundPlugin(f *testing.F) {
 			return
 		}
 		defer l.close()
-		if !filepath.IsAbs(l.socket) || filepath.Clean(endpoint) != l.socket || len(l.socket) > maxSocketPath ||
-			!IsExtendedResource(l.resource) || l.resource != name || version != v1beta1.Version {
+		if !filepath.IsAbs(l.socket) || filepath.Clean(endpoint) != l.socket ||
+			len(l.socket) > maxSocketPath || !IsExtendedResource(l.resource) || l.resource != name || version != v1beta1.Version {
 			t.Errorf("%+v is accepted as %q on %q", found, l.resource, l.socket)
 		}
 	})

@@ -27,7 +27,7 @@ func TestOnlyWhatShowsIsNews(t *testing.T) {
 		{"and too much", event{kind: linkRefused, link: standby, problem: "too long"}, false},
 		{"and loses its stream", event{kind: linkLost, link: standby, problem: "lost"}, false},
 		{"and lists again", event{kind: linkListed, link: standby, list: someDevices(1)}, false},
-		{"the newer one lists too much", event{kind: linkRefused, link: serving, problem: "too long"}, true},
+		{"the newer one lists too much", event{kind: linkRefused, link: serving, problem: "no"}, true},
 		{"and something else", event{kind: linkListed, link: serving, list: someDevices(4)}, true},
 		{"another resource", event{kind: linkRegistered, link: others}, true},
 		{"has trouble", event{kind: linkTroubled, link: others, problem: "no answer"}, true},

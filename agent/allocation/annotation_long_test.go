@@ -33,10 +33,11 @@ func TestContainerAnnotationIsBounded(t *testing.T) {
 			if n := len(runs.Containers[0].Annotations[Annotation]); n <= longest != tc.fits {
 				t.Errorf("the annotation has %d bytes", n)
 			}
-			if changes, err := Rebuild(stateOf(p), []cri.Pod{runs}, p.BootID); err != nil || len(changes) > 0 {
+			changes, err := Rebuild(stateOf(p), []cri.Pod{runs}, p.BootID)
+			if err != nil || len(changes) > 0 {
 				t.Errorf("the state is changed in %d places, %v", len(changes), err)
 			}
-			changes, err := Rebuild(State{}, []cri.Pod{runs}, p.BootID)
+			changes, err = Rebuild(State{}, []cri.Pod{runs}, p.BootID)
 			if err != nil || len(changes) != 1 {
 				t.Fatalf("of a lost state %d pods are found, %v", len(changes), err)
 			}

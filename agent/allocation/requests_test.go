@@ -13,8 +13,10 @@ import (
 // API does not allow, say nothing.
 func TestOnlyLimitsAreRequestsForDevices(t *testing.T) {
 	list := func(gpus, nics string) v1.ResourceList {
-		out := v1.ResourceList{"cpu": resource.MustParse("1"), "hugepages-2Mi": resource.MustParse("2Mi")}
-		for name, n := range map[v1.ResourceName]string{"example.com/gpu": gpus, "example.com/nic": nics} {
+		out := v1.ResourceList{"cpu": resource.MustParse("1")}
+		for name, n := range map[v1.ResourceName]string{
+			"example.com/gpu": gpus, "example.com/nic": nics, "hugepages-2Mi": "2Mi",
+		} {
 			if n != "" {
 				out[name] = resource.MustParse(n)
 			}
@@ -26,9 +28,11 @@ func TestOnlyLimitsAreRequestsForDevices(t *testing.T) {
 		want             []DeviceRequest
 	}{
 		"requests alone": {list("2", "1"), nil, nil},
-		"limits alone":   {nil, list("2", "1"), []DeviceRequest{{"example.com/gpu", 2}, {"example.com/nic", 1}}},
-		"both differ":    {list("4", "1"), list("2", ""), []DeviceRequest{{"example.com/gpu", 2}}},
-		"a limit of 0":   {list("1", ""), list("0", ""), nil},
+		"limits alone": {nil, list("2", "1"), []DeviceRequest{
+			{"example.com/gpu", 2}, {"example.com/nic", 1},
+		}},
+		"both differ":  {list("4", "1"), list("2", ""), []DeviceRequest{{"example.com/gpu", 2}}},
+		"a limit of 0": {list("1", ""), list("0", ""), nil},
 	} {
 		c := v1.Container{
 			Name: "main", Resources: v1.ResourceRequirements{Requests: tc.requests, Limits: tc.limits},

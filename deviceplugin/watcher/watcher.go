@@ -184,7 +184,8 @@ func (f *followed) follow(ctx context.Context, path string, id identity, before 
 	ctx, cancel := context.WithCancel(ctx)
 	s := &socket{
 		path: path, id: id, handlers: f.watcher.cfg.Handlers, called: f.watcher.cfg.Called,
-		firstPause: f.watcher.cfg.FirstPause, deadlines: f.watcher.cfg.Deadlines, cancel: cancel, done: make(chan struct{}),
+		firstPause: f.watcher.cfg.FirstPause, deadlines: f.watcher.cfg.Deadlines,
+		cancel: cancel, done: make(chan struct{}),
 	}
 	f.group.Go(func() {
 		defer close(s.done)

@@ -223,9 +223,9 @@ func TestPluginThatHangs(t *testing.T) {
 			Dial: 50 * time.Millisecond, Info: 50 * time.Millisecond, Notify: 50 * time.Millisecond,
 		}
 		c.Called = func(_ Plugin, rpc string, took time.Duration, err error) {
-			late := errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded
-			if late {
-				calls <- fmt.Sprintf("%s late, not before its deadline: %t", rpc, took >= 50*time.Millisecond)
+			if errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded {
+				calls <- fmt.Sprintf("%s late, not before its deadline: %t", rpc,
+					took >= 50*time.Millisecond)
 			}
 		}
 	})
@@ -257,7 +257,8 @@ func TestPluginThatHangs(t *testing.T) {
 
 func TestDefaultDeadlines(t *testing.T) {
 	got := Deadlines{Info: time.Minute}.WithDefaults()
-	if want := (Deadlines{Dial: 10 * time.Second, Info: time.Minute, Notify: 5 * time.Second}); got != want {
+	want := Deadlines{Dial: 10 * time.Second, Info: time.Minute, Notify: 5 * time.Second}
+	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	if got := (Deadlines{}).WithDefaults().Info; got != time.Second {
