@@ -63,6 +63,7 @@ func TestKilledInsideACommit(t *testing.T) {
 	}
 	for _, change := range assignmentChanges {
 		ops := fileOps(t, change)
+		checkDurable(t, ops)
 		for i, op := range ops {
 			t.Run(fmt.Sprintf("%s/%02d %s %s", change.name, i, op.call, op.path),
 				func(t *testing.T) {
@@ -132,6 +133,24 @@ func fileOps(t *testing.T, change assignment) []fileOp {
 	})
 	detach()
 	return ops
+}
+
+// checkDurable checks that the new state is on disk before it takes the old one's place, and that
+// the folder is synced after that: a power cut then leaves one of the two.
+func checkDurable(t *testing.T, ops []fileOp) {
+	t.Helper()
+	next := "." + allocation.FileName + ".tmp"
+	last := -1
+	for _, op := range []fileOp{
+		{"write", next}, {"fsync", next}, {"renameat", next}, {"fsync", "."},
+	} {
+		at := slices.Index(ops, op)
+		if at <= last {
+			t.Errorf("%s %s is operation %d, want one after %d; there were %v",
+				op.call, op.path, at, last, ops)
+		}
+		last = at
+	}
 }
 
 // attach lets strace look at the running agent, until detach is called or the test ends.
