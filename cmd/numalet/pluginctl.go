@@ -137,8 +137,12 @@ func (c *ctl) addCommand() *cobra.Command {
 
 func (c *ctl) faultCommand() *cobra.Command {
 	var fault sim.Fault
+	long := "Make a call misbehave. RPC is one of:\n"
+	for _, rpc := range sim.RPCs() {
+		long += fmt.Sprintf("  %s\n", rpc)
+	}
 	cmd := &cobra.Command{
-		Use: "fault RPC", Short: fmt.Sprintf("Make a call misbehave: one of %v", sim.RPCs()),
+		Use: "fault RPC", Short: "Make a call misbehave", Long: long,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			fault.RPC = sim.RPC(args[0])

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -9,8 +10,11 @@ import (
 	"github.com/numalet/numalet/agent/config"
 )
 
-// usage shows the agent's flags in sections. Subcommands show theirs as usual.
+// usage shows the agent's flags in sections. Subcommands show theirs in one list, as wide as the
+// terminal.
 func usage(agent *cobra.Command, flags *config.Flags) func(*cobra.Command) error {
+	wrapped := fmt.Sprintf(".FlagUsagesWrapped %d", min(width(os.Stdout), noTerminal))
+	agent.SetUsageTemplate(strings.ReplaceAll(agent.UsageTemplate(), ".FlagUsages", wrapped))
 	usual := agent.UsageFunc()
 	return func(cmd *cobra.Command) error {
 		if cmd != agent {
