@@ -260,7 +260,7 @@ func (a *Agent) measure() {
 		exclusive = a.store.State().CPUs()
 		available = a.shared().Difference(static.Reserved())
 	}
-	a.parts.measures.assigned(a.Machine(), exclusive, available)
+	a.parts.measures.cpus.assigned(a.Machine(), exclusive, available)
 	a.parts.measures.counts(a.pods.list(), a.pods.active())
 }
 

@@ -37,6 +37,10 @@ func newAlignment() alignment {
 	}
 }
 
+func (a alignment) list() []metrics.Registerable {
+	return []metrics.Registerable{a.aligned, a.misaligned}
+}
+
 // expectCPUs has the metrics of the static CPU policy be there before there is anything to count.
 func (a alignment) expectCPUs() {
 	a.aligned.WithLabelValues(scopeContainer, wholeCores).Add(0)
@@ -68,10 +72,10 @@ func (m *measures) decided(r admission.Result, by rules) {
 		return
 	}
 	err := r.Tried.Err
-	m.topology.Inc()
-	m.topologyTook.Observe(float64(r.Tried.Took.Microseconds()) / 1000)
+	m.topology.requests.Inc()
+	m.topology.took.Observe(float64(r.Tried.Took.Microseconds()) / 1000)
 	if err != nil && by.policy != topology.None && !strings.HasPrefix(r.Reason, "OutOf") {
-		m.topologyErrors.Inc()
+		m.topology.errors.Inc()
 	}
 	if by.policy == topology.SingleNUMANode {
 		m.withinNode(r, by.scope)
@@ -79,15 +83,15 @@ func (m *measures) decided(r admission.Result, by rules) {
 	m.pinned(r.Tried.Plan.Pod, by)
 	shortage, unaligned := (*cpumanager.ShortageError)(nil), (*cpumanager.SMTAlignmentError)(nil)
 	if errors.As(err, &shortage) || errors.As(err, &unaligned) {
-		m.pinning.Inc()
-		m.pinErr.Inc()
+		m.cpus.requests.Inc()
+		m.cpus.errors.Inc()
 		if by.wholeCores {
 			m.misaligned.WithLabelValues(scopeContainer, wholeCores).Inc()
 		}
 	}
 	if memory.Refused(err) {
-		m.memoryPinning.Inc()
-		m.memoryPinErr.Inc()
+		m.memory.requests.Inc()
+		m.memory.errors.Inc()
 	}
 }
 
@@ -114,12 +118,12 @@ func (m *measures) withinNode(r admission.Result, scope topology.Scope) {
 func (m *measures) pinned(pod allocation.Pod, by rules) {
 	for _, c := range pod.Containers {
 		if len(c.Memory) > 0 {
-			m.memoryPinning.Inc()
+			m.memory.requests.Inc()
 		}
 		if c.CPUs.IsEmpty() {
 			continue
 		}
-		m.pinning.Inc()
+		m.cpus.requests.Inc()
 		if by.wholeCores {
 			m.aligned.WithLabelValues(scopeContainer, wholeCores).Inc()
 		}

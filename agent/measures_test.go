@@ -42,8 +42,8 @@ func TestExclusiveCPUsPerNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.assigned(machine, cpuset.New(1, 2, 3), cpuset.New(0, 4, 5, 6, 7))
-	m.assigned(machine, cpuset.New(1, 7), cpuset.New(0, 2, 3, 4, 5, 6))
+	m.cpus.assigned(machine, cpuset.New(1, 2, 3), cpuset.New(0, 4, 5, 6, 7))
+	m.cpus.assigned(machine, cpuset.New(1, 7), cpuset.New(0, 2, 3, 4, 5, 6))
 	const name = "kubelet_cpu_manager_allocation_per_numa"
 	want := "# HELP " + name + " [ALPHA] CPUs that containers have for themselves, by NUMA node.\n" +
 		"# TYPE " + name + " gauge\n" +

@@ -1,0 +1,87 @@
+package agent
+
+import (
+	"strconv"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/topology"
+)
+
+// topologyMeasures are the kubelet's of its topology manager.
+type topologyMeasures struct {
+	requests, errors *metrics.Counter
+	took             *metrics.Histogram
+}
+
+func newTopologyMeasures() topologyMeasures {
+	return topologyMeasures{
+		requests: counter("kubelet_topology_manager_admission_requests_total",
+			"Pods placed, or not placed, on the node's hardware."),
+		errors: counter("kubelet_topology_manager_admission_errors_total",
+			"Pods that got no place on the node's hardware under a topology policy."),
+		took: metrics.NewHistogram(&metrics.HistogramOpts{
+			Name: "kubelet_topology_manager_admission_duration_ms",
+			Help: "Time to place one pod, in milliseconds.", StabilityLevel: metrics.ALPHA,
+			Buckets: metrics.ExponentialBuckets(.05, 2, 15),
+		}),
+	}
+}
+
+func (m topologyMeasures) list() []metrics.Registerable {
+	return []metrics.Registerable{m.requests, m.errors, m.took}
+}
+
+// cpuMeasures are the kubelet's of its CPU manager.
+type cpuMeasures struct {
+	requests, errors      *metrics.Counter
+	sharedPool, exclusive *metrics.Gauge
+	perNUMA               *metrics.GaugeVec
+}
+
+func newCPUMeasures() cpuMeasures {
+	return cpuMeasures{
+		requests: counter("kubelet_cpu_manager_pinning_requests_total",
+			"Requests for CPUs of a container's own."),
+		errors: counter("kubelet_cpu_manager_pinning_errors_total",
+			"Requests for CPUs of a container's own that were refused."),
+		sharedPool: gauge("kubelet_cpu_manager_shared_pool_size_millicores",
+			"Size of the shared CPU pool without the reserved CPUs, in millicores."),
+		exclusive: gauge("kubelet_cpu_manager_exclusive_cpu_allocation_count",
+			"CPUs that containers have for themselves."),
+		perNUMA: gauges("kubelet_cpu_manager_allocation_per_numa",
+			"CPUs that containers have for themselves, by NUMA node.", "numa_node"),
+	}
+}
+
+func (m cpuMeasures) list() []metrics.Registerable {
+	return []metrics.Registerable{m.requests, m.errors, m.sharedPool, m.exclusive, m.perNUMA}
+}
+
+// assigned takes the CPUs of the machine that are exclusive, and those of the shared pool that can
+// become so: the reserved ones cannot.
+func (m cpuMeasures) assigned(machine *topology.Machine, exclusive, available cpuset.CPUSet) {
+	m.exclusive.Set(float64(exclusive.Size()))
+	m.sharedPool.Set(float64(1000 * available.Size()))
+	for _, id := range machine.NodeSet().IDs() {
+		cpus := exclusive.Intersection(machine.CPUsOfNode(id))
+		m.perNUMA.WithLabelValues(strconv.Itoa(int(id))).Set(float64(cpus.Size()))
+	}
+}
+
+// memoryMeasures are the kubelet's of its memory manager.
+type memoryMeasures struct{ requests, errors *metrics.Counter }
+
+func newMemoryMeasures() memoryMeasures {
+	return memoryMeasures{
+		requests: counter("kubelet_memory_manager_pinning_requests_total",
+			"Requests for memory of NUMA nodes of a container's own choice."),
+		errors: counter("kubelet_memory_manager_pinning_errors_total",
+			"Requests for memory of NUMA nodes that were refused."),
+	}
+}
+
+func (m memoryMeasures) list() []metrics.Registerable {
+	return []metrics.Registerable{m.requests, m.errors}
+}

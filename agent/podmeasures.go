@@ -1,0 +1,101 @@
+package agent
+
+import (
+	"errors"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-base/metrics"
+
+	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/cri"
+)
+
+// podMeasures count pods, and what is started for them.
+type podMeasures struct {
+	desired, active             *metrics.GaugeVec
+	rejections                  *metrics.CounterVec
+	containers, containerErrors *metrics.CounterVec
+	sandboxes, sandboxErrors    *metrics.Counter
+}
+
+func newPodMeasures() podMeasures {
+	return podMeasures{
+		desired: gauges("kubelet_desired_pods", "Pods that sources desire on the node.", "static"),
+		active:  gauges("kubelet_active_pods", "Pods that hold resources of the node.", "static"),
+		rejections: counters("kubelet_admission_rejections_total",
+			"Pods rejected, by reason.", "reason"),
+		containers: counters("kubelet_started_containers_total",
+			"Starts of containers.", "container_type"),
+		containerErrors: counters("kubelet_started_containers_errors_total",
+			"Starts of containers that failed.", "container_type", "code"),
+		sandboxes: counter("kubelet_started_pods_total", "Sandboxes made."),
+		sandboxErrors: counter("kubelet_started_pods_errors_total",
+			"Sandboxes that could not be made."),
+	}
+}
+
+func (m podMeasures) list() []metrics.Registerable {
+	return []metrics.Registerable{
+		m.desired, m.active, m.rejections, m.containers, m.containerErrors,
+		m.sandboxes, m.sandboxErrors,
+	}
+}
+
+func (m podMeasures) rejection(r admission.Result) {
+	m.rejections.WithLabelValues(reasonLabel(r.Reason)).Inc()
+}
+
+// counts counts pods; the label static is "true" or empty, as the kubelet's.
+func (m podMeasures) counts(desired, active []*v1.Pod) {
+	for vec, list := range map[*metrics.GaugeVec][]*v1.Pod{m.desired: desired, m.active: active} {
+		count := map[string]int{"": 0, "true": 0}
+		for _, pod := range list {
+			label := "true"
+			if pod.Annotations[source.AnnotationSource] == source.APISource {
+				label = ""
+			}
+			count[label]++
+		}
+		for label, n := range count {
+			vec.WithLabelValues(label).Set(float64(n))
+		}
+	}
+}
+
+// started counts a start of a container, or of a pod's sandbox when c is nil.
+func (m podMeasures) started(pod *v1.Pod, c *v1.Container, err error) {
+	if c == nil {
+		m.sandboxes.Inc()
+		if err != nil {
+			m.sandboxErrors.Inc()
+		}
+		return
+	}
+	kind := "container"
+	for i := range pod.Spec.InitContainers {
+		if pod.Spec.InitContainers[i].Name == c.Name {
+			kind = "init_container"
+		}
+	}
+	m.containers.WithLabelValues(kind).Inc()
+	var start *cri.StartError
+	if errors.As(err, &start) {
+		m.containerErrors.WithLabelValues(kind, start.Reason).Inc()
+	}
+}
+
+// reasonLabel keeps the label's values few: each extended resource would be one more.
+func reasonLabel(reason string) string {
+	switch resource, short := strings.CutPrefix(reason, "OutOf"); {
+	case short && allocation.IsExtended(v1.ResourceName(resource)):
+		return "OutOfExtendedResources"
+	case short, reason == allocation.ReasonUnexpected, reason == allocation.ReasonTopology,
+		reason == admission.ReasonSysctl, reason == cpumanager.ReasonSMTAlignment:
+		return reason
+	}
+	return "Other"
+}
