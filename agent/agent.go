@@ -132,8 +132,8 @@ func (a *Agent) Run(ctx context.Context) error {
 		if err := a.rebuild(ctx); err != nil {
 			return err
 		}
-		// Before that CPUs that containers have for themselves may look free, and the kubelet's files,
-		// which a change of the machine has written anew, may not have been read.
+		// Before that CPUs that containers have for themselves may look free, and the kubelet's
+		// files, which a change of the machine has written anew, may not have been read.
 		start("cpu pool", a.pool.Run)
 		start("machine", a.facts.hardware.Run)
 		start("pod sources", a.mux.Run)

@@ -181,15 +181,16 @@ func admissionConfig(cfg *config.Config, f facts) admission.Config {
 	}
 }
 
-func (a *Agent) actuator(volumes *volume.Volumes, tree *cgroups.Tree, dns cri.DNS) *actuator.Actuator {
+func (a *Agent) actuator(volumes *volume.Volumes, tree *cgroups.Tree,
+	dns cri.DNS) *actuator.Actuator {
 	k := &a.cfg.Kubelet
 	return actuator.New(actuator.Config{
 		Runtime: a.client.Runtime(), Images: a.images(), Observer: a.observer, Volumes: volumes,
 		Cgroups: tree, Pool: a.pool, Plugins: a.plugins, State: a.store.State,
 		Hardware: a.facts.hardware.Get,
 		Node: actuator.Node{
-			LogsDir: k.PodLogsDir, LogLinks: logLinks(k.PodLogsDir), ClusterDomain: k.ClusterDomain, DNS: dns,
-			Facts: cri.Facts{NodeName: a.facts.name, HostIPs: a.facts.ips},
+			LogsDir: k.PodLogsDir, LogLinks: logLinks(k.PodLogsDir), ClusterDomain: k.ClusterDomain,
+			DNS: dns, Facts: cri.Facts{NodeName: a.facts.name, HostIPs: a.facts.ips},
 			Resources: cri.ResourceOptions{
 				NoQuota: !*k.CPUCFSQuota, Period: k.CPUCFSQuotaPeriod.Duration,
 				OOMGroup: tree != nil && unified() && !ptr.Deref(k.SingleProcessOOMKill, false),
@@ -307,8 +308,12 @@ func (a *Agent) serverConfig() server.Config {
 	k := &a.cfg.Kubelet
 	c := server.Config{
 		Checks: []healthz.HealthChecker{
-			healthz.NamedCheck("syncloop", func(*http.Request) error { return a.healthy(time.Now()) }),
-			healthz.NamedCheck("pleg", func(*http.Request) error { return a.observer.Healthy(time.Now()) }),
+			healthz.NamedCheck("syncloop", func(*http.Request) error {
+				return a.healthy(time.Now())
+			}),
+			healthz.NamedCheck("pleg", func(*http.Request) error {
+				return a.observer.Healthy(time.Now())
+			}),
 		},
 		Pods: a.Pods, Metrics: a.parts.registry,
 		More: map[string]http.Handler{

@@ -164,7 +164,8 @@ func makeDirs(cfg *config.Config) error {
 			continue
 		}
 		if err := os.MkdirAll(d.path, d.mode); err != nil {
-			return fmt.Errorf("make directory: %w; give a writable one with --root-dir or podLogsDir", err)
+			return fmt.Errorf("make directory: %w; give a writable one with --root-dir or "+
+				"podLogsDir", err)
 		}
 	}
 	return nil
@@ -189,10 +190,12 @@ func checkHost(ctx context.Context, cfg *config.Config) error {
 		return nil
 	}
 	if *cfg.Kubelet.FailCgroupV1 {
-		return errors.New("this host has cgroup v1 and failCgroupV1 is true; boot it with cgroup v2 " +
-			"(systemd.unified_cgroup_hierarchy=1), or set failCgroupV1: false (--fail-cgroupv1=false)")
+		return errors.New("this host has cgroup v1 and failCgroupV1 is true; boot it with cgroup " +
+			"v2 (systemd.unified_cgroup_hierarchy=1), or set failCgroupV1: false " +
+			"(--fail-cgroupv1=false)")
 	}
-	klog.FromContext(ctx).Info("The host has cgroup v1, which the kubelet no longer supports by default")
+	klog.FromContext(ctx).Info("The host has cgroup v1, which the kubelet no longer supports by " +
+		"default")
 	return nil
 }
 
@@ -213,7 +216,8 @@ func connect(ctx context.Context, cfg *config.Config) (*cri.Client, error) {
 
 // cgroupTree opens the cgroups with the driver that the runtime uses; nil where cgroupsPerQOS
 // is off.
-func cgroupTree(ctx context.Context, cfg *config.Config, client *cri.Client) (*cgroups.Tree, error) {
+func cgroupTree(ctx context.Context, cfg *config.Config,
+	client *cri.Client) (*cgroups.Tree, error) {
 	if !*cfg.Kubelet.CgroupsPerQOS {
 		return nil, nil
 	}

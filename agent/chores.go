@@ -25,8 +25,8 @@ const qosPeriod = time.Minute
 // written whole, are written once for all of them.
 const exportDelay = 50 * time.Millisecond
 
-// exportRest is how many times as long as the last export took the next one waits at least: the list
-// of a plugin with hundreds of thousands of devices takes most of a second to write.
+// exportRest is how many times as long as the last export took the next one waits at least: the
+// list of a plugin with hundreds of thousands of devices takes most of a second to write.
 const exportRest = 4
 
 // chores is the work that the syncLoop asks for and does not wait for: removing what nobody
@@ -98,7 +98,8 @@ func (c *chores) run(ctx context.Context) error {
 			export()
 		case <-c.wakeHousekeep:
 			c.measure()
-			if active := uids(c.pods.active()); !active.Equal(qosPods) || time.Since(qosAt) > qosPeriod {
+			active := uids(c.pods.active())
+			if !active.Equal(qosPods) || time.Since(qosAt) > qosPeriod {
 				c.updateQoS(ctx)
 				qosAt, qosPods = time.Now(), active
 			}

@@ -135,7 +135,8 @@ func healthOf(state allocation.State, inventory deviceplugin.Inventory) (
 		for name, c := range pod.Containers {
 			for _, set := range c.Devices {
 				for _, id := range set.IDs {
-					out[heldDevice{uid, name, set.Resource, id}] = inventory.Health(set.Resource, id)
+					device := heldDevice{uid, name, set.Resource, id}
+					out[device] = inventory.Health(set.Resource, id)
 				}
 			}
 		}
@@ -159,7 +160,9 @@ func healthChanges(told, now map[heldDevice]v1.ResourceHealthStatus) []healthCha
 		}
 		c := byKind[key][health]
 		if c == nil {
-			c = &healthChange{pod: d.pod, container: d.container, resource: d.resource, health: health}
+			c = &healthChange{
+				pod: d.pod, container: d.container, resource: d.resource, health: health,
+			}
 			byKind[key][health] = c
 		}
 		c.ids = append(c.ids, d.id)
@@ -189,16 +192,19 @@ func (c healthChange) event() (kind, reason, message string) {
 	case v1.ResourceHealthStatusHealthy:
 		return v1.EventTypeNormal, reasonDeviceHealthy, devices + ": healthy again"
 	case v1.ResourceHealthStatusUnhealthy:
-		return v1.EventTypeWarning, reasonDeviceUnhealthy, devices + ": unhealthy, says the device " +
-			"plugin; the container keeps running on it, delete the pod to have another one chosen"
+		return v1.EventTypeWarning, reasonDeviceUnhealthy, devices + ": unhealthy, says the " +
+			"device plugin; the container keeps running on it, delete the pod to have another " +
+			"one chosen"
 	default:
 		return v1.EventTypeWarning, reasonDeviceUnknown, devices + ": health unknown, its device " +
-			"plugin is not connected or does not list it any more; the container keeps running on it"
+			"plugin is not connected or does not list it any more; the container keeps running " +
+			"on it"
 	}
 }
 
 // resourceStatuses is the health of what a pod holds, by container, for its status.
-func resourceStatuses(pod allocation.Pod, inventory deviceplugin.Inventory) map[string][]v1.ResourceStatus {
+func resourceStatuses(pod allocation.Pod,
+	inventory deviceplugin.Inventory) map[string][]v1.ResourceStatus {
 	out := map[string][]v1.ResourceStatus{}
 	for name, c := range pod.Containers {
 		for _, set := range c.Devices {

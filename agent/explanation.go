@@ -26,8 +26,8 @@ func (a *Agent) unexplained(namespace, name string) string {
 	}
 	for _, pod := range a.pods.list() {
 		if pod.Namespace == namespace && pod.Name == name {
-			return fmt.Sprintf("pod %s/%s is not decided on in this run of the agent: it has ended, "+
-				"or it is still in the queue", namespace, name)
+			return fmt.Sprintf("pod %s/%s is not decided on in this run of the agent: it has "+
+				"ended, or it is still in the queue", namespace, name)
 		}
 	}
 	return fmt.Sprintf("no pod %s/%s is known; /pods lists those that are, and /problems the "+

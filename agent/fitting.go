@@ -42,8 +42,8 @@ func (f *fitting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxQuestion))
 	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
-		http.Error(w, fmt.Sprintf("the question is larger than %d bytes; ask about fewer pods at once",
-			large.Limit), http.StatusRequestEntityTooLarge)
+		http.Error(w, fmt.Sprintf("the question is larger than %d bytes; ask about fewer pods at "+
+			"once", large.Limit), http.StatusRequestEntityTooLarge)
 		return
 	}
 	if err != nil {

@@ -58,7 +58,8 @@ type cpuChange struct {
 
 // update compares what is known with what is so of the pods that hold anything, remembers that, and
 // lists the changes by pod and container.
-func (known offlineCPUs) update(held map[types.UID]allocation.Pod, online cpuset.CPUSet) []cpuChange {
+func (known offlineCPUs) update(held map[types.UID]allocation.Pod,
+	online cpuset.CPUSet) []cpuChange {
 	now := offlineCPUs{}
 	var changes []cpuChange
 	for uid, pod := range held {
@@ -103,19 +104,19 @@ func (c cpuChange) message(unified bool) string {
 	left, back := c.own.Difference(c.now), c.before.Difference(c.now)
 	switch {
 	case c.lost() && left.IsEmpty() && unified:
-		return fmt.Sprintf("all CPUs %s of container %s are offline: it runs on CPUs of others until "+
-			"they are online again; bring them online, or delete the pod so that it gets others",
-			c.now, c.container)
+		return fmt.Sprintf("all CPUs %s of container %s are offline: it runs on CPUs of others "+
+			"until they are online again; bring them online, or delete the pod so that it gets "+
+			"others", c.now, c.container)
 	case c.lost() && left.IsEmpty():
-		return fmt.Sprintf("all CPUs %s of container %s are offline: it runs on CPUs of others until "+
-			"it is restarted with its CPUs online; or delete the pod so that it gets others",
+		return fmt.Sprintf("all CPUs %s of container %s are offline: it runs on CPUs of others "+
+			"until it is restarted with its CPUs online; or delete the pod so that it gets others",
 			c.now, c.container)
 	case c.lost():
 		return fmt.Sprintf("CPUs %s of container %s are offline: it runs on %s alone; bring them "+
 			"online, or delete the pod so that it gets others", c.now, c.container, left)
 	case c.before.Equals(c.own) && !unified:
-		return fmt.Sprintf("CPUs %s of container %s are online again: restart the container so that "+
-			"it runs on %s", back, c.container, left)
+		return fmt.Sprintf("CPUs %s of container %s are online again: restart the container so "+
+			"that it runs on %s", back, c.container, left)
 	default:
 		return fmt.Sprintf("CPUs %s of container %s are online again: it runs on %s",
 			back, c.container, left)

@@ -63,7 +63,9 @@ func (p *pods) desire(pod *v1.Pod) (before record, known bool) {
 	defer p.mu.Unlock()
 	r, ok := p.records[pod.UID]
 	if !ok {
-		p.records[pod.UID] = &record{pod: pod, status: status.Generate(p.input(pod, v1.PodStatus{}))}
+		p.records[pod.UID] = &record{
+			pod: pod, status: status.Generate(p.input(pod, v1.PodStatus{})),
+		}
 		return record{}, false
 	}
 	before = *r

@@ -67,7 +67,8 @@ func (r reporter) messages(pod *v1.Pod, observed cri.Pod) map[string]string {
 		}
 		text, err := r.volumes.TerminationMessage(pod, spec, volume.Exit{
 			Attempt: c.Attempt, Code: c.ExitCode,
-			LogPath: filepath.Join(cri.PodLogDir(r.logsDir, pod), cri.ContainerLogPath(c.Name, c.Attempt)),
+			LogPath: filepath.Join(cri.PodLogDir(r.logsDir, pod),
+				cri.ContainerLogPath(c.Name, c.Attempt)),
 		})
 		if err != nil {
 			klog.Background().V(2).Info("A termination message was not read", "pod", klog.KObj(pod),

@@ -40,9 +40,9 @@ func (a *Agent) nodeEvent(eventType, reason, message string) {
 
 // rebuild brings the state in line with what runs: pods that run hold what their containers say
 // that they were created with, and what their sandboxes say for those that come later, also if the
-// state file is gone, damaged, or of another time. For pods that a kubelet started, and of which our
-// state has nothing, the kubelet's files say. It is committed before the first pod is decided on, and
-// before the kubelet's files are written.
+// state file is gone, damaged, or of another time. For pods that a kubelet started, and of which
+// our state has nothing, the kubelet's files say. It is committed before the first pod is decided
+// on, and before the kubelet's files are written.
 func (a *Agent) rebuild(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	var accounts []allocation.Account
@@ -60,7 +60,8 @@ func (a *Agent) rebuild(ctx context.Context) error {
 			continue
 		}
 		log.Info("Took over the assignment of a running pod",
-			"pod", klog.KRef(c.Put.Namespace, c.Put.Name), "podUID", c.Put.UID, "cpus", c.Put.CPUs())
+			"pod", klog.KRef(c.Put.Namespace, c.Put.Name), "podUID", c.Put.UID,
+			"cpus", c.Put.CPUs())
 	}
 	if len(changes) > 0 {
 		if err := a.store.Commit(ctx, changes...); err != nil && ctx.Err() == nil {

@@ -131,7 +131,8 @@ func (l *loop) inOrder(pods []*v1.Pod) []*v1.Pod {
 	}
 	return slices.SortedStableFunc(slices.Values(pods), func(a, b *v1.Pod) int {
 		return cmp.Or(rank(a)-rank(b), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
-			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(a.UID, b.UID))
 	})
 }
 
@@ -170,7 +171,9 @@ func (l *loop) undesire(pod *v1.Pod) {
 	}
 	l.pods.undesire(pod.UID)
 	l.queue.Leaving(pod.UID)
-	l.workers.Update(podworker.Desired{Pod: pod, Stop: &podworker.Stop{Grace: podworker.Grace(pod)}})
+	l.workers.Update(podworker.Desired{
+		Pod: pod, Stop: &podworker.Stop{Grace: podworker.Grace(pod)},
+	})
 }
 
 // decided takes admission's word on a pod.

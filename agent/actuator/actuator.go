@@ -84,7 +84,8 @@ func (a *Actuator) Observe(ctx context.Context, uid types.UID) (cri.Pod, error) 
 }
 
 // Do carries out one action.
-func (a *Actuator) Do(ctx context.Context, pod *v1.Pod, observed cri.Pod, act podworker.Action) error {
+func (a *Actuator) Do(ctx context.Context, pod *v1.Pod, observed cri.Pod,
+	act podworker.Action) error {
 	switch act.Kind {
 	case podworker.CreateSandbox:
 		err := a.createSandbox(ctx, pod, act.Attempt)

@@ -25,8 +25,9 @@ func (a *Actuator) devices(ctx context.Context, pod *v1.Pod, c *v1.Container) (
 	var out []*pluginapi.ContainerAllocateResponse
 	for _, d := range held.Devices {
 		if d.Answer == nil {
-			return nil, fmt.Errorf("container %s holds %s, but its device plugin has not said with "+
-				"what to create the container; it is asked as soon as it is back", c.Name, d.Resource)
+			return nil, fmt.Errorf("container %s holds %s, but its device plugin has not said "+
+				"with what to create the container; it is asked as soon as it is back",
+				c.Name, d.Resource)
 		}
 		answer := &pluginapi.ContainerAllocateResponse{}
 		if err := proto.Unmarshal(d.Answer, answer); err != nil {
@@ -44,7 +45,8 @@ func (a *Actuator) devices(ctx context.Context, pod *v1.Pod, c *v1.Container) (
 	return out, nil
 }
 
-// tellConflicts logs what the plugins' answers, in the order of the devices, say against each other.
+// tellConflicts logs what the plugins' answers, in the order of the devices, say against each
+// other.
 func tellConflicts(log klog.Logger, devices []allocation.DeviceSet,
 	answers []*pluginapi.ContainerAllocateResponse) {
 	for _, c := range cri.Conflicts(answers) {
@@ -60,8 +62,9 @@ func unallocated(pod *v1.Pod, c *v1.Container, held []allocation.DeviceSet) erro
 		if !slices.ContainsFunc(held, func(d allocation.DeviceSet) bool {
 			return d.Resource == want.Resource
 		}) {
-			return fmt.Errorf("no devices found allocated in local cache for pod %s, container %s, "+
-				"resource %s; delete the pod and create it again", pod.UID, c.Name, want.Resource)
+			return fmt.Errorf("no devices found allocated in local cache for pod %s, "+
+				"container %s, resource %s; delete the pod and create it again",
+				pod.UID, c.Name, want.Resource)
 		}
 	}
 	return nil

@@ -48,7 +48,8 @@ func sandboxError(err error) error {
 	return &cri.StartError{Reason: cri.ReasonCreatePodSandbox, Message: err.Error(), Err: err}
 }
 
-func (a *Actuator) sandboxConfig(pod *v1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, error) {
+func (a *Actuator) sandboxConfig(pod *v1.Pod,
+	attempt uint32) (*runtimeapi.PodSandboxConfig, error) {
 	node := a.node()
 	o := cri.SandboxOptions{
 		Attempt:       attempt,
@@ -94,7 +95,9 @@ func (a *Actuator) startContainer(ctx context.Context, pod *v1.Pod, observed cri
 	}
 	image, err := a.cfg.Images.Ensure(ctx, cri.ImageRequest{
 		Pod: pod, Container: c, Sandbox: sandboxConfig,
-		Report: func(eventType, reason, message string) { a.cfg.Event(pod, eventType, reason, message) },
+		Report: func(eventType, reason, message string) {
+			a.cfg.Event(pod, eventType, reason, message)
+		},
 	})
 	if err != nil {
 		return err
@@ -142,7 +145,8 @@ func (a *Actuator) startContainer(ctx context.Context, pod *v1.Pod, observed cri
 // create makes the container with a place for its log and, where log collectors look for one, a
 // link to it.
 func (a *Actuator) create(ctx context.Context, pod *v1.Pod, sandboxID string,
-	config *runtimeapi.ContainerConfig, sandboxConfig *runtimeapi.PodSandboxConfig) (string, error) {
+	config *runtimeapi.ContainerConfig,
+	sandboxConfig *runtimeapi.PodSandboxConfig) (string, error) {
 	log := filepath.Join(sandboxConfig.LogDirectory, config.LogPath)
 	if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
 		return "", err

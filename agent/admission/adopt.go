@@ -6,8 +6,8 @@ import "strings"
 const ReasonAdopted = "AdoptedWithoutResources"
 
 // adopt admits a pod that runs already, with what the store has of it: whatever has become of
-// policies, the machine or the record, what runs is let run. err is why it gets no more; nil: it was
-// not planned.
+// policies, the machine or the record, what runs is let run. err is why it gets no more; nil: it
+// was not planned.
 func (q *Queue) adopt(e *entry, err error) {
 	q.letGo(e)
 	e.tried = nil

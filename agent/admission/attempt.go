@@ -26,7 +26,9 @@ type turn struct {
 func (q *Queue) turn(now time.Time) turn {
 	return turn{
 		now: now, ahead: v1.ResourceList{},
-		front: &partial{queue: q, out: func(e *entry, passed bool) bool { return e.claimed && !passed }},
+		front: &partial{queue: q, out: func(e *entry, passed bool) bool {
+			return e.claimed && !passed
+		}},
 		freed: &partial{queue: q, out: func(e *entry, _ bool) bool { return e.goesNow() }},
 	}
 }
@@ -189,8 +191,8 @@ func (q *Queue) room(own holding, taken allocation.Taken) allocation.Room {
 
 // present is the room of a pod beside those others that have anything. What is only counted is of
 // nothing in particular: it is for those who came first, so that of the claims only those ahead
-// count. Claims are on what terminating pods give back, as far as that goes, so that of the two only
-// the greater counts.
+// count. Claims are on what terminating pods give back, as far as that goes, so that of the two
+// only the greater counts.
 func (q *Queue) present(e *entry, own holding, ahead v1.ResourceList) allocation.Room {
 	mine := q.stakes.of[e.pod.UID]
 	room := q.room(own, q.stakes.all.Except(mine.taken))

@@ -63,7 +63,8 @@ func Still(cfg Config) Snapshot {
 	s := q.snapshot()
 	for _, held := range cfg.Store.State().List() {
 		requests := node.Requests(podOf(held))
-		requests[v1.ResourceCPU] = *resource.NewQuantity(int64(held.CPUs().Size()), resource.DecimalSI)
+		requests[v1.ResourceCPU] = *resource.NewQuantity(int64(held.CPUs().Size()),
+			resource.DecimalSI)
 		s.all.Others = append(s.all.Others, requests)
 	}
 	s.later = s.all

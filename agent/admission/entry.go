@@ -91,8 +91,8 @@ func demandOf(pod *v1.Pod) demand {
 	return d
 }
 
-// holds tells whether the pod's requests count against the node. Those of a pod without a place, for
-// which a plugin is asked, do not.
+// holds tells whether the pod's requests count against the node. Those of a pod without a place,
+// for which a plugin is asked, do not.
 func (e *entry) holds() bool {
 	return e.phase == admitted || e.phase == releasing || e.claimed || e.isReserved()
 }

@@ -72,8 +72,8 @@ func (e *entry) isShort() bool {
 		e.reserved.Incomplete(e.pod)
 }
 
-// concerns tells whether what has happened may change something for a pod that waits. It is asked in
-// the order of arrival.
+// concerns tells whether what has happened may change something for a pod that waits. It is asked
+// in the order of arrival.
 func (q *Queue) concerns(n news, s *spare, e *entry) bool {
 	own := q.stakes.of[e.pod.UID].taken
 	room := e.claimed && s != nil && s.mayHold(e, own)
@@ -81,9 +81,9 @@ func (q *Queue) concerns(n news, s *spare, e *entry) bool {
 		e.wants(n.devices) && !q.indifferent(e, own)
 }
 
-// recheck takes from the pods that wait what they would not be given on the machine as it is now, such
-// as a thread of a core whose other thread has come online. They look for a place again in the order
-// of arrival. What plugins answered goes too: Allocate is called again.
+// recheck takes from the pods that wait what they would not be given on the machine as it is now,
+// such as a thread of a core whose other thread has come online. They look for a place again in the
+// order of arrival. What plugins answered goes too: Allocate is called again.
 func (q *Queue) recheck() {
 	for _, e := range q.entries {
 		if !e.adopt && (e.phase == waiting || e.phase == queued) && !q.sound(e.reserved) {

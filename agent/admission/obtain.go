@@ -71,7 +71,8 @@ func (q *Queue) ask(ctx context.Context, e *entry, a allocation.Ask) completion 
 	advice, err := q.cfg.Plugins.Preferred(ctx, a.PreferredRequest)
 	if err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Info("Going on without the device plugin's preference",
-			"pod", klog.KObj(e.pod), "container", a.Container, "resource", a.AskKey.Resource, "err", err)
+			"pod", klog.KObj(e.pod), "container", a.Container, "resource", a.AskKey.Resource,
+			"err", err)
 		q.cfg.Unadvised(e.pod, a.AskKey, err)
 	}
 	return completion{entry: e, asked: &a.AskKey, advice: advice, err: err}

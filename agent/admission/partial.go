@@ -9,9 +9,9 @@ import (
 )
 
 // partial is what the pods have of the node, some of them left out. It is made when it is asked for
-// first and goes on with the sweep, so that for many pods it costs no more than one step each. It is
-// of one round through the order, in which a pod changes only at its turn, but for the claims that
-// displace takes.
+// first and goes on with the sweep, so that for many pods it costs no more than one step each. It
+// is of one round through the order, in which a pod changes only at its turn, but for the claims
+// that displace takes.
 type partial struct {
 	queue *Queue
 	// out leaves pods out; passed: the pod's turn has come.

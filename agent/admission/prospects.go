@@ -24,7 +24,8 @@ type judgement struct {
 	// claim is what the pod is going to get as things are. It may lack devices that no plugin has
 	// named yet.
 	claim allocation.Pod
-	// rejection is said when it is final, or the pod may wait no longer: what the kubelet would say.
+	// rejection is said when it is final, or the pod may wait no longer: what the kubelet would
+	// say.
 	rejection *allocation.Rejection
 }
 
@@ -32,10 +33,11 @@ type judgement struct {
 // are gone, and if not so, when plugins are back and devices healthy too?
 func (p prospects) judge(pod *v1.Pod, advice allocation.Advice, err error) judgement {
 	j := judgement{rejection: p.rejection(pod, err)}
-	p.later.Inventory, _ = withResources(p.later.Inventory, pod, func(r *deviceplugin.Resource) bool {
-		r.Preferred = false // a claim is chosen without asking
-		return true
-	})
+	p.later.Inventory, _ = withResources(p.later.Inventory, pod,
+		func(r *deviceplugin.Resource) bool {
+			r.Preferred = false // a claim is chosen without asking
+			return true
+		})
 	later, laterErr := p.later.Plan(pod, advice)
 	if laterErr == nil {
 		j.claim, j.reason = later.Pod, ReasonWaitResources
@@ -61,8 +63,8 @@ func (p prospects) judge(pod *v1.Pod, advice allocation.Advice, err error) judge
 }
 
 // hoped is the place that the pod has when terminating pods are gone, all devices healthy and the
-// plugins that are away back: with the devices that they had, or if those would not do, with such as
-// will. Devices that cannot be foreseen are no part of it.
+// plugins that are away back: with the devices that they had, or if those would not do, with such
+// as will. Devices that cannot be foreseen are no part of it.
 func (p prospects) hoped(pod *v1.Pod, advice allocation.Advice) (claim allocation.Pod, ok bool) {
 	away := false
 	for _, same := range []bool{true, false} {

@@ -122,8 +122,8 @@ func New(cfg Config) *Queue {
 		cfg.Planned = func(allocation.Plan, error) {}
 	}
 	return &Queue{
-		cfg: cfg, inbox: mailbox.New[message](), done: mailbox.New[completion](), stakes: newStakes(),
-		byUID: map[types.UID]*entry{},
+		cfg: cfg, inbox: mailbox.New[message](), done: mailbox.New[completion](),
+		stakes: newStakes(), byUID: map[types.UID]*entry{},
 	}
 }
 
@@ -320,8 +320,9 @@ func (q *Queue) sweep(ctx context.Context) {
 	}
 }
 
-// saySlow tells of a plugin that takes its time; that it is called again was told. Where pods do not
-// wait there is nothing to tell: like the kubelet's, such a pod is pending until Allocate returns.
+// saySlow tells of a plugin that takes its time; that it is called again was told. Where pods do
+// not wait there is nothing to tell: like the kubelet's, such a pod is pending until Allocate
+// returns.
 func (q *Queue) saySlow(e *entry) {
 	if q.cfg.Wait <= 0 {
 		return

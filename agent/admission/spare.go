@@ -35,8 +35,8 @@ func (q *Queue) spare() *spare {
 	return s
 }
 
-// mayHold tells whether the pod, which has that much already, can have a place; where it says no, planning is in vain. It is
-// asked in the order of arrival.
+// mayHold tells whether the pod, which has that much already, can have a place; where it says no,
+// planning is in vain. It is asked in the order of arrival.
 func (s *spare) mayHold(e *entry, own allocation.Taken) bool {
 	fits := s.fits(e.requests)
 	add(s.claimed, e.requests)

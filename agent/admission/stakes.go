@@ -83,7 +83,9 @@ func (s stake) same(o stake) bool {
 	return s.standing == o.standing && s.shares == o.shares && s.taken.CPUs.Equals(o.taken.CPUs) &&
 		slices.Equal(s.taken.Memory, o.taken.Memory) &&
 		maps.EqualFunc(s.taken.Devices, o.taken.Devices, sets.Set[string].Equal) &&
-		maps.EqualFunc(s.requests, o.requests, func(a, b resource.Quantity) bool { return a.Cmp(b) == 0 })
+		maps.EqualFunc(s.requests, o.requests, func(a, b resource.Quantity) bool {
+			return a.Cmp(b) == 0
+		})
 }
 
 func (l *stakes) side(s stake) *allocation.Tally {
@@ -170,7 +172,8 @@ func (q *Queue) follow() {
 
 // sameContainers is quick for what a commit left as it was: the map is the same one then.
 func sameContainers(a, b allocation.Pod) bool {
-	return reflect.ValueOf(a.Containers).UnsafePointer() == reflect.ValueOf(b.Containers).UnsafePointer() ||
+	first, second := reflect.ValueOf(a.Containers), reflect.ValueOf(b.Containers)
+	return first.UnsafePointer() == second.UnsafePointer() ||
 		reflect.DeepEqual(a.Containers, b.Containers)
 }
 

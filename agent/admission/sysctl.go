@@ -39,7 +39,8 @@ func Sysctls(unsafe []string) Handler {
 			name := strings.ReplaceAll(s.Name, "/", ".")
 			if why := forbidden(name, allowed, pod); why != "" {
 				return &allocation.Rejection{
-					Reason: ReasonSysctl, Message: fmt.Sprintf("forbidden sysctl: %q %s", name, why),
+					Reason:  ReasonSysctl,
+					Message: fmt.Sprintf("forbidden sysctl: %q %s", name, why),
 				}
 			}
 		}

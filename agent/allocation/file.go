@@ -23,8 +23,8 @@ import (
 // FileName is the state file in the agent's root directory.
 const FileName = "numalet_state"
 
-// The versions of the file that this code reads; the newest is the one that it writes. Version 2 has
-// memory, which an agent that knows of none would lose without a word.
+// The versions of the file that this code reads; the newest is the one that it writes. Version 2
+// has memory, which an agent that knows of none would lose without a word.
 const (
 	oldestVersion = 1
 	formatVersion = 2
@@ -212,7 +212,8 @@ func load(path string, now time.Time) (State, error) {
 	}
 	aside, moveErr := moveAside(path, now)
 	if moveErr != nil {
-		return State{}, fmt.Errorf("%w, and it stays in the way: %w; move it away by hand", err, moveErr)
+		return State{}, fmt.Errorf("%w, and it stays in the way: %w; move it away by hand",
+			err, moveErr)
 	}
 	return State{Pods: map[types.UID]Pod{}},
 		fmt.Errorf("%w: %w; moved to %s, going on without it", errUnusable, err, aside)

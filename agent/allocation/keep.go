@@ -16,8 +16,8 @@ import (
 type Keeping int
 
 const (
-	// KeepParts is for a pod of which nothing runs: each resource of a container stays that still is
-	// what it requests and that the machine still has, and the others are placed around it.
+	// KeepParts is for a pod of which nothing runs: each resource of a container stays that still
+	// is what it requests and that the machine still has, and the others are placed around it.
 	KeepParts Keeping = iota
 	// KeepWhole is for a claim: a container keeps all that it has, or nothing.
 	KeepWhole
@@ -26,9 +26,9 @@ const (
 	KeepAll
 )
 
-// keep is what a container keeps of what it holds, and whether that is all that it requests. What was
-// of an earlier policy stays as it is. Devices whose answers are void are kept as intent: same ids, a
-// new Allocate.
+// keep is what a container keeps of what it holds, and whether that is all that it requests. What
+// was of an earlier policy stays as it is. Devices whose answers are void are kept as intent: same
+// ids, a new Allocate.
 func (w *work) keep(c *v1.Container, kind containerKind, req request) (kept Container, whole bool) {
 	own, ok := w.view.Own.Containers[c.Name]
 	if !ok || own.isEmpty() {
@@ -99,8 +99,9 @@ func (w *work) sayKept(c *v1.Container, req request) {
 	for _, b := range own.Memory {
 		say(len(req.kept.Memory) > 0, fmt.Sprintf("%s on node %s", b.Resource, b.Nodes))
 	}
-	w.kept = append(w.kept, fmt.Sprintf("container %s keeps %s; no longer valid, or not as requested: %s",
-		c.Name, listed(stays), listed(goes)))
+	w.kept = append(w.kept,
+		fmt.Sprintf("container %s keeps %s; no longer valid, or not as requested: %s",
+			c.Name, listed(stays), listed(goes)))
 }
 
 func listed(texts []string) string {
@@ -162,14 +163,16 @@ func (w *work) setAside(kind containerKind, later []Container) (back func()) {
 	}
 }
 
-// together is what containers keep, as if one of them did. Init containers hand on what they have, so
-// that several may have the same.
+// together is what containers keep, as if one of them did. Init containers hand on what they have,
+// so that several may have the same.
 func together(all []Container) (out Container) {
 	for _, c := range all {
 		out.CPUs = out.CPUs.Union(c.CPUs)
 		out.Memory = append(out.Memory, c.Memory...)
 		for _, d := range c.Devices {
-			at := slices.IndexFunc(out.Devices, func(o DeviceSet) bool { return o.Resource >= d.Resource })
+			at := slices.IndexFunc(out.Devices, func(o DeviceSet) bool {
+				return o.Resource >= d.Resource
+			})
 			if at < 0 {
 				at = len(out.Devices)
 			}
@@ -200,8 +203,8 @@ func (w *work) reusableFor(req request) cpuset.CPUSet {
 	return req.kept.CPUs
 }
 
-// devicesAround is a device request whose nodes must have the devices that it keeps. A plugin that is
-// away need not name them any more.
+// devicesAround is a device request whose nodes must have the devices that it keeps. A plugin that
+// is away need not name them any more.
 func (w *work) devicesAround(req request, d deviceRequest) deviceplugin.Request {
 	out := w.devices(d)
 	kept, ok := req.kept.device(d.resource.Name)

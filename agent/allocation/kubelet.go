@@ -29,9 +29,9 @@ type Kubelet struct {
 }
 
 // ReadKubelet reads the kubelet's files: cpu_manager_state and memory_manager_state in root,
-// kubelet_internal_checkpoint in deviceDir. A file that does not exist says nothing. One that cannot
-// be used is moved aside, never deleted, and its new name is in the error; what the others say is
-// good all the same.
+// kubelet_internal_checkpoint in deviceDir. A file that does not exist says nothing. One that
+// cannot be used is moved aside, never deleted, and its new name is in the error; what the others
+// say is good all the same.
 func ReadKubelet(root, deviceDir string, now time.Time) (Kubelet, error) {
 	var k Kubelet
 	cpuErr := readIfThere(filepath.Join(root, cpucheckpoint.FileName), now,
@@ -70,17 +70,17 @@ func readIfThere(path string, now time.Time, decode func([]byte) error) error {
 	return fmt.Errorf("%w; moved to %s, going on without it", err, aside)
 }
 
-// On is the account of the kubelet's files on a machine with these CPUs and nodes. What the kubelet gave
-// to a pod as a whole, and not to one container of it, each of the others has together: nobody else
-// gets it until the pod ends.
+// On is the account of the kubelet's files on a machine with these CPUs and nodes. What the kubelet
+// gave to a pod as a whole, and not to one container of it, each of the others has together: nobody
+// else gets it until the pod ends.
 func (k Kubelet) On(online cpuset.CPUSet, nodes topology.NodeSet) Account {
 	return func(observed cri.Pod) (_ map[string]Container, err error) {
 		uid := string(observed.UID)
 		out := map[string]Container{}
 		for name, cpus := range k.CPUs.Entries[uid] {
 			if absent := cpus.Difference(online); !absent.IsEmpty() {
-				return nil, fmt.Errorf("the kubelet gave CPUs %s to container %s, %s are not online",
-					cpus, name, absent)
+				return nil, fmt.Errorf("the kubelet gave CPUs %s to container %s, %s are not "+
+					"online", cpus, name, absent)
 			}
 			out[name] = Container{CPUs: cpus}
 		}
@@ -163,13 +163,15 @@ func blocksOn(nodes topology.NodeSet, entry []memorystate.Block) ([]memory.Block
 	for _, b := range entry {
 		for _, id := range b.NUMAAffinity {
 			if id < 0 || !nodes.Has(topology.NodeID(id)) {
-				return nil, fmt.Errorf("the kubelet gave it %s of NUMA node %d, which does not exist",
-					b.Type, id)
+				return nil, fmt.Errorf("the kubelet gave it %s of NUMA node %d, which does not "+
+					"exist", b.Type, id)
 			}
 		}
 	}
 	blocks := memorystate.Blocks(entry)
-	slices.SortFunc(blocks, func(a, b memory.Block) int { return cmp.Compare(a.Resource, b.Resource) })
+	slices.SortFunc(blocks, func(a, b memory.Block) int {
+		return cmp.Compare(a.Resource, b.Resource)
+	})
 	for i := 1; i < len(blocks); i++ {
 		if blocks[i].Resource == blocks[i-1].Resource {
 			return nil, fmt.Errorf("the kubelet has two blocks of %s", blocks[i].Resource)

@@ -10,9 +10,9 @@ import (
 	"github.com/numalet/numalet/topology/memory"
 )
 
-// Lacks names what containers of the pod request for as long as it runs and p does not have: devices,
-// and CPUs and memory of their own where these are given out at all. Init containers that give back
-// what they had are left out: they may have finished.
+// Lacks names what containers of the pod request for as long as it runs and p does not have:
+// devices, and CPUs and memory of their own where these are given out at all. Init containers that
+// give back what they had are left out: they may have finished.
 func (p Pod) Lacks(pod *v1.Pod, exclusiveCPUs, ownMemory bool) (out []string) {
 	for c, kind := range containers(pod) {
 		if kind == initContainer {
@@ -35,8 +35,8 @@ func (p Pod) Lacks(pod *v1.Pod, exclusiveCPUs, ownMemory bool) (out []string) {
 }
 
 // Incomplete tells whether a container of the pod could not be created with what p has: a plugin's
-// answer is missing, or the container wants devices and has nothing at all. Init containers that are
-// missing are left out: they may have finished.
+// answer is missing, or the container wants devices and has nothing at all. Init containers that
+// are missing are left out: they may have finished.
 func (p Pod) Incomplete(pod *v1.Pod) bool {
 	for c, kind := range containers(pod) {
 		held := p.Containers[c.Name]

@@ -12,13 +12,13 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// DescribePod is the value of Annotation for the pod's sandbox, "" for a pod that holds nothing: what
-// containers hold that are not created yet, so that it is known although they carry nothing yet. It
-// is written once: what a container carries is newer.
+// DescribePod is the value of Annotation for the pod's sandbox, "" for a pod that holds nothing:
+// what containers hold that are not created yet, so that it is known although they carry nothing
+// yet. It is written once: what a container carries is newer.
 //
-// If it would be too long the plugins' answers are left out, so that Allocate has to be called again
-// after a loss of the state, and if it still is, the containers that start last: these are placed
-// anew then.
+// If it would be too long the plugins' answers are left out, so that Allocate has to be called
+// again after a loss of the state, and if it still is, the containers that start last: these are
+// placed anew then.
 func DescribePod(pod *v1.Pod, held Pod) (string, error) {
 	order := make([]string, 0, len(held.Containers))
 	for c := range containers(pod) {
@@ -28,7 +28,8 @@ func DescribePod(pod *v1.Pod, held Pod) (string, error) {
 	if len(text) <= longest {
 		return text, err
 	}
-	for held.Containers = WithoutAnswers(held.Containers); err == nil; order = order[:len(order)-1] {
+	held.Containers = WithoutAnswers(held.Containers)
+	for ; err == nil; order = order[:len(order)-1] {
 		if text, err = promised(held, order); len(text) <= longest {
 			break
 		}
@@ -66,8 +67,8 @@ func WithoutAnswers(containers map[string]Container) map[string]Container {
 	return out
 }
 
-// Promised is what the pod's ready sandbox says of containers that were not created in it and do not
-// run, nil if it says nothing. Answers of another boot are left out.
+// Promised is what the pod's ready sandbox says of containers that were not created in it and do
+// not run, nil if it says nothing. Answers of another boot are left out.
 func Promised(observed cri.Pod, bootID string) (map[string]Container, error) {
 	sandbox, text := cri.Sandbox{}, ""
 	for _, s := range observed.Sandboxes { // newest first

@@ -19,13 +19,13 @@ import (
 const Annotation = "numalet.io/assignment"
 
 // longest is how long an annotation may be. A list of all sandboxes, or of all containers, is one
-// message, of 16 MiB at most: 500 of them may have annotations that long. Some hundred devices fit in
-// it.
+// message, of 16 MiB at most: 500 of them may have annotations that long. Some hundred devices fit
+// in it.
 const longest = 32 << 10
 
-// Describe is the value of Annotation for a container, "" for one that holds nothing. If it would be
-// too long the plugins' answers are left out, so that Allocate has to be called again after a loss of
-// the state. Ids are not, however many there are: others would be given the devices.
+// Describe is the value of Annotation for a container, "" for one that holds nothing. If it would
+// be too long the plugins' answers are left out, so that Allocate has to be called again after a
+// loss of the state. Ids are not, however many there are: others would be given the devices.
 func Describe(name string, c Container) (string, error) {
 	text, err := described(name, c)
 	if err != nil || len(text) <= longest {
@@ -189,7 +189,9 @@ func alive(observed cri.Pod, runningOnly bool) cri.Pod {
 		ready[s.ID] = s.Ready && !runningOnly
 	}
 	observed.Containers = slices.DeleteFunc(slices.Clone(observed.Containers),
-		func(c cri.Container) bool { return c.State != cri.ContainerRunning && !ready[c.SandboxID] })
+		func(c cri.Container) bool {
+			return c.State != cri.ContainerRunning && !ready[c.SandboxID]
+		})
 	return observed
 }
 

@@ -26,8 +26,8 @@ type commit struct {
 // ErrStopped is what Commit answers once Run has returned.
 var ErrStopped = errors.New("the assignment store has stopped")
 
-// Open loads the state file in dir. When the file cannot be used it is moved aside and Open returns a
-// usable, empty store together with an error that says so; any other error comes without a store.
+// Open loads the state file in dir. When the file cannot be used it is moved aside and Open returns
+// a usable, empty store together with an error that says so; any other error comes without a store.
 func Open(dir string) (*Store, error) {
 	s := &Store{
 		path:    filepath.Join(dir, FileName),

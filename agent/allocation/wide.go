@@ -27,7 +27,8 @@ func (w *work) mergeAll(req request, providers [][]topology.ResourceHints) topol
 	for _, resources := range providers {
 		for i, r := range resources {
 			if r.Hints != nil {
-				resources[i].Hints = append(slices.Clone(r.Hints), topology.Hint{Nodes: set, Preferred: true})
+				resources[i].Hints = append(slices.Clone(r.Hints),
+					topology.Hint{Nodes: set, Preferred: true})
 			}
 		}
 	}

@@ -126,8 +126,8 @@ func (w *work) podRequest() request {
 	return req
 }
 
-// merge asks the providers in the kubelet's order, devices, CPUs, memory, and merges what they offer
-// under the policy.
+// merge asks the providers in the kubelet's order, devices, CPUs, memory, and merges what they
+// offer under the policy.
 func (w *work) merge(container string, req request) (topology.Hint, error) {
 	var providers [][]topology.ResourceHints
 	var devices []topology.ResourceHints
@@ -285,8 +285,8 @@ func (w *work) account(c *v1.Container, kind containerKind, got Container) {
 	}
 }
 
-// rejected makes an allocator's error the kubelet's rejection. An error that has a reason of its own
-// speaks for itself.
+// rejected makes an allocator's error the kubelet's rejection. An error that has a reason of its
+// own speaks for itself.
 func rejected(err error) *Rejection {
 	if own := (interface {
 		error
@@ -356,7 +356,8 @@ func (w *work) hint(c *v1.Container, req request, later []Container) (topology.H
 	}
 	whole := w.podRequest()
 	if w.view.Keep != KeepWhole {
-		whole.kept = together(append(slices.Collect(maps.Values(w.out)), append(later, req.kept)...))
+		whole.kept = together(append(slices.Collect(maps.Values(w.out)),
+			append(later, req.kept)...))
 	}
 	hint, err := w.merge("", whole)
 	w.podHint = &hint

@@ -64,8 +64,9 @@ type Observer interface {
 
 // Config is what a Pool works with.
 type Config struct {
-	// Static is the policy on the machine as it is now; nil: policy none. Then containers get no set, and
-	// those that were given one under another policy get all that is online. After a change, Wake.
+	// Static is the policy on the machine as it is now; nil: policy none. Then containers get no
+	// set, and those that were given one under another policy get all that is online. After a
+	// change, Wake.
 	Static func() *cpumanager.Static
 	// Memory is the memory manager's policy on the machine; nil, or none returned: policy None.
 	Memory   func() *memory.Static
@@ -210,7 +211,8 @@ func (p *Pool) Wake() {
 
 // Enter says where a container that is about to be created may run, and whether the CPUs are its
 // own: those of them that are online. For a container with CPUs of its own it returns when no other
-// container is on them, which needs Run. leave must be called when the container has started or could not.
+// container is on them, which needs Run. leave must be called when the container has started or
+// could not.
 func (p *Pool) Enter(ctx context.Context, uid types.UID, container string) (
 	place cri.Placement, leave func(), err error) {
 	if p.cfg.Static() == nil {
@@ -227,8 +229,8 @@ func (p *Pool) Enter(ctx context.Context, uid types.UID, container string) (
 	}
 	usable := own.Intersection(p.cfg.Static().Online())
 	if usable.IsEmpty() {
-		return cri.Placement{}, nil, fmt.Errorf("the container's own CPUs %s are offline: bring them "+
-			"online, or delete the pod so that it gets others", own)
+		return cri.Placement{}, nil, fmt.Errorf("the container's own CPUs %s are offline: bring "+
+			"them online, or delete the pod so that it gets others", own)
 	}
 	if err := p.join(ctx); err != nil {
 		return cri.Placement{}, nil, fmt.Errorf("free CPUs %s of other containers: %w", own, err)

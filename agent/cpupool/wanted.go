@@ -14,8 +14,8 @@ type wanted struct {
 	online cpuset.CPUSet
 	backed topology.NodeSet // the nodes that have memory
 	state  allocation.State
-	// of is the set of a container, by what the runtime was told of it, and the set's text; the empty
-	// set: it is left alone.
+	// of is the set of a container, by what the runtime was told of it, and the set's text; the
+	// empty set: it is left alone.
 	of func(c live, told string) (cpuset.CPUSet, string)
 	// limit is the CPU quota of a container that has CPUs of its own; zero: it is left alone.
 	limit func(own cpuset.CPUSet) cgroups.CPULimit

@@ -157,7 +157,8 @@ func (c *cache) owner(id string) (types.UID, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for uid, e := range c.entries {
-		if slices.ContainsFunc(e.pod.Containers, func(c cri.Container) bool { return c.ID == id }) ||
+		if slices.ContainsFunc(e.pod.Containers,
+			func(c cri.Container) bool { return c.ID == id }) ||
 			slices.ContainsFunc(e.pod.Sandboxes, func(s cri.Sandbox) bool { return s.ID == id }) {
 			return uid, true
 		}

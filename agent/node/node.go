@@ -89,8 +89,8 @@ func (s Shortage) Reason() string { return "OutOf" + string(s.Resource) }
 
 // Message is the kubelet's message.
 func (s Shortage) Message() string {
-	return fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
-		s.Resource, s.Requested, s.Used, s.Capacity)
+	return fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, "+
+		"capacity: %d", s.Resource, s.Requested, s.Used, s.Capacity)
 }
 
 // Requests is what a pod asks of the node, the pod itself counted under "pods".
@@ -102,7 +102,8 @@ func Requests(pod *v1.Pod) v1.ResourceList {
 
 // Fits compares the pod's requests with what the pods on the node leave over and lists what is
 // short: pods, cpu and memory first, then the others by name.
-func Fits(requests v1.ResourceList, others []v1.ResourceList, allocatable v1.ResourceList) []Shortage {
+func Fits(requests v1.ResourceList, others []v1.ResourceList,
+	allocatable v1.ResourceList) []Shortage {
 	used := v1.ResourceList{}
 	for _, o := range others {
 		for name, q := range o {

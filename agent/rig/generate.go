@@ -81,8 +81,8 @@ func (s *Site) Generate(m Mix, d Draw) (Stream, error) {
 	for range d.Pods {
 		at += time.Duration(source.ExpFloat64() * float64(interval)).Round(tick)
 		if at > maxTime {
-			return out, fmt.Errorf("mix %s: the pods come over more than %s; ask for fewer, or raise "+
-				"the load", m.Name, maxTime)
+			return out, fmt.Errorf("mix %s: the pods come over more than %s; ask for fewer, or "+
+				"raise the load", m.Name, maxTime)
 		}
 		pick := source.Float64() * total
 		shape, _ := slices.BinarySearch(until, pick)

@@ -92,7 +92,8 @@ func MixNames() []string {
 func MixText(name string) ([]byte, error) {
 	raw, err := mixes.ReadFile("mixes/" + name + ".yaml")
 	if err != nil {
-		return nil, fmt.Errorf("no built-in mix %q; there are: %s", name, strings.Join(MixNames(), ", "))
+		return nil, fmt.Errorf("no built-in mix %q; there are: %s",
+			name, strings.Join(MixNames(), ", "))
 	}
 	return raw, nil
 }
@@ -132,7 +133,8 @@ func (m *Mix) check() error {
 		return fmt.Errorf("load is 0 to 100 and interval not negative")
 	}
 	if len(m.Templates) == 0 {
-		return fmt.Errorf("it has no templates; \"numalet bench mixes NAME\" prints one that is right")
+		return fmt.Errorf("it has no templates; \"numalet bench mixes NAME\" prints one that is " +
+			"right")
 	}
 	names, total := map[string]bool{}, 0.0
 	for i, t := range m.Templates {

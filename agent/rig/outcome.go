@@ -73,8 +73,8 @@ type Placement struct {
 	// Spread counts the placed pods by the number of nodes, the first entry those of one node.
 	Spread    []int   `json:"spread"`
 	MeanNodes float64 `json:"meanNodes"`
-	// MeanDistance is over the pairs of nodes of a pod, averaged over the placed pods (10 is local);
-	// MostDistance the largest between two nodes of any pod.
+	// MeanDistance is over the pairs of nodes of a pod, averaged over the placed pods (10 is
+	// local); MostDistance the largest between two nodes of any pod.
 	MeanDistance float64 `json:"meanDistance"`
 	MostDistance int     `json:"mostDistance"`
 	// AlignedShare is Aligned of Placed; 0 when no pod was placed.

@@ -65,10 +65,12 @@ func (s *Site) Describe(from string) MachineInfo {
 	m := s.Machine
 	info := MachineInfo{
 		From: from, Name: m.Name(), Sockets: len(m.Sockets()), Cores: len(m.Cores()),
-		CPUs: m.Online().Size(), ReservedCPUs: s.ReservedCPUs.String(), MemoryBytes: m.MemoryBytes(),
+		CPUs: m.Online().Size(), ReservedCPUs: s.ReservedCPUs.String(),
+		MemoryBytes: m.MemoryBytes(),
 	}
 	for _, name := range s.Resources() {
-		info.Devices = append(info.Devices, DeviceInfo{name, len(s.Inventory.Resources[name].Devices)})
+		info.Devices = append(info.Devices,
+			DeviceInfo{name, len(s.Inventory.Resources[name].Devices)})
 	}
 	for _, n := range m.Nodes() {
 		info.Nodes = append(info.Nodes, s.describeNode(n))
@@ -97,6 +99,7 @@ func (s *Site) describeNode(n topology.Node) NodeInfo {
 // Describe is the stream for a report; name and about are those of its mix or file.
 func (s Stream) Describe(name, about string, wait time.Duration) Workload {
 	return Workload{
-		Name: name, About: about, Pods: len(s.Arrivals), Span: s.end().Seconds(), Wait: wait.Seconds(),
+		Name: name, About: about, Pods: len(s.Arrivals), Span: s.end().Seconds(),
+		Wait: wait.Seconds(),
 	}
 }

@@ -93,7 +93,8 @@ func NewSite(cfg SiteConfig) (*Site, error) {
 	}
 	s.Allocatable = node.Allocatable(m, node.Reservation{
 		Reserved: v1.ResourceList{
-			v1.ResourceCPU:    *resource.NewQuantity(int64(s.ReservedCPUs.Size()), resource.DecimalSI),
+			v1.ResourceCPU: *resource.NewQuantity(int64(s.ReservedCPUs.Size()),
+				resource.DecimalSI),
 			v1.ResourceMemory: *resource.NewQuantity(int64(kept), resource.BinarySI),
 		},
 		MaxPods: cmp.Or(cfg.MaxPods, math.MaxInt32),
@@ -201,11 +202,13 @@ func (s *Site) addDevices(text string) error {
 			}
 		}
 		if missing := nodes.Minus(s.Machine.NodeSet()); !missing.IsEmpty() || nodes.IsEmpty() {
-			return fmt.Errorf("no node %s: the machine has the nodes %s", missing, s.Machine.NodeSet())
+			return fmt.Errorf("no node %s: the machine has the nodes %s",
+				missing, s.Machine.NodeSet())
 		}
 		for _, at := range nodes.IDs() {
 			for range count {
-				addDevice(made, name, fmt.Sprintf("%s-%d", shortName(name), len(made[name].Devices)), at)
+				addDevice(made, name,
+					fmt.Sprintf("%s-%d", shortName(name), len(made[name].Devices)), at)
 			}
 		}
 	}
@@ -236,7 +239,8 @@ func (s *Site) Resource(name string) string {
 // isCounted tells whether the name is that of CPUs or memory.
 func isCounted(name string) bool {
 	return name == string(v1.ResourceCPU) || name == string(v1.ResourceMemory) ||
-		strings.HasPrefix(name, v1.ResourceHugePagesPrefix) || name == string(v1.ResourceEphemeralStorage)
+		strings.HasPrefix(name, v1.ResourceHugePagesPrefix) ||
+		name == string(v1.ResourceEphemeralStorage)
 }
 
 // Resources lists the devices' resources by name.

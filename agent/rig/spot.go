@@ -7,8 +7,8 @@ import (
 
 // spot is where a pod or a container is.
 type spot struct {
-	// nodes are those of its CPUs, memory and devices; of a device on several nodes one counts, one that the
-	// others are on if there is.
+	// nodes are those of its CPUs, memory and devices; of a device on several nodes one counts, one
+	// that the others are on if there is.
 	nodes topology.NodeSet
 	// aligned: all of it can be had on one node. It is not when nothing has a node.
 	aligned bool

@@ -73,7 +73,8 @@ func (s *Site) ReadTrace(r io.Reader) (Stream, error) {
 	}
 	if len(t.out.Arrivals) == 0 {
 		return Stream{}, errors.New("no pod arrives in it; a line looks like " +
-			`{"at": 0.5, "arrive": "job-1", "containers": [{"limits": {"cpu": 2, "memory": "1Gi"}}]}`)
+			`{"at": 0.5, "arrive": "job-1", ` +
+			`"containers": [{"limits": {"cpu": 2, "memory": "1Gi"}}]}`)
 	}
 	return t.out, nil
 }

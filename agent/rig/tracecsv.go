@@ -79,8 +79,8 @@ func (t *traceReader) setColumns(names []string) error {
 	}
 	for _, name := range []string{"at", "pod"} {
 		if !slices.Contains(names, name) {
-			return fmt.Errorf("the first line is neither JSON ({...}) nor a header with the column %q; "+
-				"a header looks like at,pod,lifetime,cpu,memory", name)
+			return fmt.Errorf("the first line is neither JSON ({...}) nor a header with the "+
+				"column %q; a header looks like at,pod,lifetime,cpu,memory", name)
 		}
 	}
 	t.columns = names

@@ -185,12 +185,14 @@ func (w *world) checkPlan(l *lot, plan allocation.Plan) error {
 	}
 	for _, id := range cpus.UnsortedList() {
 		if !w.idle[id] {
-			return fmt.Errorf("%s got CPU %d, which is taken, reserved, offline or not there", l.Name, id)
+			return fmt.Errorf("%s got CPU %d, which is taken, reserved, offline or not there",
+				l.Name, id)
 		}
 	}
 	for _, list := range [][]v1.Container{l.Pod.Spec.InitContainers, l.Pod.Spec.Containers} {
 		for i := range list {
-			if err := w.checkContainer(l.Pod, &list[i], plan.Pod.Containers[list[i].Name]); err != nil {
+			if err := w.checkContainer(l.Pod, &list[i],
+				plan.Pod.Containers[list[i].Name]); err != nil {
 				return fmt.Errorf("%s: container %s: %w", l.Name, list[i].Name, err)
 			}
 		}
@@ -235,8 +237,8 @@ func (w *world) checkBlocks(pod *v1.Pod, c *v1.Container, got []memory.Block) er
 	}
 	for _, b := range got {
 		if b.Size > left[b.Resource] {
-			return fmt.Errorf("it got %d bytes of %s more than it asked for", b.Size-left[b.Resource],
-				b.Resource)
+			return fmt.Errorf("it got %d bytes of %s more than it asked for",
+				b.Size-left[b.Resource], b.Resource)
 		}
 		left[b.Resource] -= b.Size
 	}

@@ -67,9 +67,9 @@ func (m *Manifest) object(doc strictyaml.Document, at string) error {
 	}
 	path, ok := templates[apiVersion+" "+kind]
 	if !ok {
-		return refuse(InvalidManifest, "%swant Pods, a List of them or a workload with a pod template "+
-			"(Deployment, StatefulSet, DaemonSet, ReplicaSet, Job, CronJob), found apiVersion %q and "+
-			"kind %q", at, apiVersion, kind)
+		return refuse(InvalidManifest, "%swant Pods, a List of them or a workload with a pod "+
+			"template (Deployment, StatefulSet, DaemonSet, ReplicaSet, Job, CronJob), found "+
+			"apiVersion %q and kind %q", at, apiVersion, kind)
 	}
 	root := doc.Root()
 	template := dig(root, path)
@@ -158,8 +158,8 @@ func (m *Manifest) pod(raw []byte, at string) error {
 		p.Name = strings.TrimSuffix(p.GenerateName, "-")
 	}
 	if p.Name == "" {
-		return refuse(FailedValidation, "%s%v", at, field.Required(field.NewPath("metadata", "name"),
-			"give the pod a name"))
+		return refuse(FailedValidation, "%s%v", at,
+			field.Required(field.NewPath("metadata", "name"), "give the pod a name"))
 	}
 	if p.Namespace == "" {
 		p.Namespace = v1.NamespaceDefault

@@ -95,7 +95,8 @@ func validatePorts(ports []v1.ContainerPort, at *field.Path) field.ErrorList {
 	for i, p := range ports {
 		at := at.Index(i)
 		if p.Name != "" {
-			errs = append(errs, texts(at.Child("name"), p.Name, validation.IsValidPortName(p.Name))...)
+			errs = append(errs,
+				texts(at.Child("name"), p.Name, validation.IsValidPortName(p.Name))...)
 			if names.Has(p.Name) {
 				errs = append(errs, field.Duplicate(at.Child("name"), p.Name))
 			}

@@ -20,7 +20,8 @@ func validateVolumes(volumes []v1.Volume, at *field.Path) (sets.Set[string], fie
 		if v.Name == "" {
 			errs = append(errs, field.Required(at.Child("name"), "give the volume a name"))
 		} else {
-			errs = append(errs, texts(at.Child("name"), v.Name, validation.IsDNS1123Label(v.Name))...)
+			errs = append(errs,
+				texts(at.Child("name"), v.Name, validation.IsDNS1123Label(v.Name))...)
 		}
 		if names.Has(v.Name) {
 			errs = append(errs, field.Duplicate(at.Child("name"), v.Name))
@@ -107,7 +108,8 @@ func validateItems(items []v1.DownwardAPIVolumeFile, mode *int32,
 		errs = append(errs, validateInside(at.Child("path"), item.Path)...)
 		switch {
 		case (item.FieldRef == nil) == (item.ResourceFieldRef == nil):
-			errs = append(errs, field.Invalid(at, "", "must have one of fieldRef, resourceFieldRef"))
+			errs = append(errs,
+				field.Invalid(at, "", "must have one of fieldRef, resourceFieldRef"))
 		case item.FieldRef != nil:
 			errs = append(errs, validateFieldRef(item.FieldRef, at.Child("fieldRef"))...)
 		case item.ResourceFieldRef.ContainerName == "":

@@ -160,7 +160,8 @@ func waiting(in Input, why Reason) v1.ContainerState {
 // ran and the runtime lost it, which only the previous status can tell.
 func unseen(in Input, c *v1.Container) v1.ContainerStatus {
 	s := v1.ContainerStatus{
-		Name: c.Name, Image: c.Image, Started: ptr.To(false), State: waiting(in, in.Waiting[c.Name]),
+		Name: c.Name, Image: c.Image, Started: ptr.To(false),
+		State: waiting(in, in.Waiting[c.Name]),
 	}
 	was := statusOf(in.Previous, c.Name)
 	if was == nil {

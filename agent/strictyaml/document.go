@@ -59,7 +59,8 @@ func Parse(data []byte) (Document, error) {
 		d.root = root
 		return d, nil
 	default:
-		return Document{}, fmt.Errorf("holds %s; want an object with apiVersion and kind", found(root))
+		return Document{}, fmt.Errorf("holds %s; want an object with apiVersion and kind",
+			found(root))
 	}
 }
 

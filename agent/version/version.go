@@ -1,6 +1,6 @@
 // Package version says which build this is. The version is that of the Kubernetes libraries, since
-// clients and the API server judge a node's kubelet by it, with the build of numalet behind the plus:
-// v1.37.2+numalet.47f44dcf3b0b. Whatever names a version shows this one.
+// clients and the API server judge a node's kubelet by it, with the build of numalet behind the
+// plus: v1.37.2+numalet.47f44dcf3b0b. Whatever names a version shows this one.
 package version
 
 import (
@@ -12,7 +12,8 @@ import (
 	kubernetes "k8s.io/component-base/version"
 )
 
-// build names the build where "make build" set it: a tag or a commit. Otherwise the toolchain knows.
+// build names the build where "make build" set it: a tag or a commit. Otherwise the toolchain
+// knows.
 var build string
 
 // Get is the version of this binary.
@@ -24,8 +25,8 @@ func Get() version.Info {
 	return describe(build, info)
 }
 
-// describe is pure: name is the build's, or empty; info is what the toolchain wrote down. The date is
-// the commit's, so that the same commit gives the same binary.
+// describe is pure: name is the build's, or empty; info is what the toolchain wrote down. The date
+// is the commit's, so that the same commit gives the same binary.
 func describe(name string, info *debug.BuildInfo) version.Info {
 	v := version.Info{
 		BuildDate: "1970-01-01T00:00:00Z",

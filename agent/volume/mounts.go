@@ -121,7 +121,8 @@ func propagation(mode *v1.MountPropagationMode) (runtimeapi.MountPropagation, er
 	case v1.MountPropagationBidirectional:
 		return runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL, nil
 	}
-	return 0, fmt.Errorf("mountPropagation %q is none of None, HostToContainer, Bidirectional", *mode)
+	return 0, fmt.Errorf("mountPropagation %q is none of None, HostToContainer, Bidirectional",
+		*mode)
 }
 
 // recursiveReadOnly decides whether mounts below the volume are read-only too (KEP-3857).
@@ -132,7 +133,8 @@ func (v *Volumes) recursiveReadOnly(m v1.VolumeMount) (bool, error) {
 	mode := *m.RecursiveReadOnly
 	switch {
 	case mode != v1.RecursiveReadOnlyIfPossible && mode != v1.RecursiveReadOnlyEnabled:
-		return false, fmt.Errorf("recursiveReadOnly %q is none of Disabled, IfPossible, Enabled", mode)
+		return false, fmt.Errorf("recursiveReadOnly %q is none of Disabled, IfPossible, Enabled",
+			mode)
 	case !m.ReadOnly:
 		return false, fmt.Errorf("recursiveReadOnly %s needs readOnly: true", mode)
 	case m.MountPropagation != nil && *m.MountPropagation != v1.MountPropagationNone:

@@ -19,7 +19,8 @@ func (v *Volumes) mountSubPath(root, path, target string) (string, error) {
 	defer volume.Close()
 	source, err := makeBeneath(volume, path)
 	if errors.Is(err, unix.EXDEV) || errors.Is(err, unix.ELOOP) {
-		return "", fmt.Errorf("subPath %q leads out of the volume %s through a symbolic link", path, root)
+		return "", fmt.Errorf("subPath %q leads out of the volume %s through a symbolic link",
+			path, root)
 	}
 	if err != nil {
 		return "", fmt.Errorf("subPath %q of %s: %w", path, root, err)

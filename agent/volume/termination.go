@@ -113,7 +113,8 @@ func (v *Volumes) TerminationMessage(
 			message, err = readForeignMessage(filepath.Dir(path))
 		}
 		if err != nil {
-			return "", fmt.Errorf("read termination message of container %q: %w", container.Name, err)
+			return "", fmt.Errorf("read termination message of container %q: %w",
+				container.Name, err)
 		}
 	}
 	fallback := container.TerminationMessagePolicy == v1.TerminationMessageFallbackToLogsOnError

@@ -54,7 +54,8 @@ func WriteHTML(w io.Writer, r rig.Report) error {
 	// The browser would look for the library's map beside the report.
 	library, _, _ := strings.Cut(text[3], "\n//# sourceMappingURL=")
 	p := page{
-		Title: title(r), Facts: facts(r), Tables: append(tables(r), nodes(r.Machine)), Measures: measures(r),
+		Title: title(r), Facts: facts(r), Tables: append(tables(r), nodes(r.Machine)),
+		Measures: measures(r),
 		Findings: findings(r), Style: template.CSS(text[1]), Library: template.JS(library),
 		Script: template.JS(text[2]), Data: template.JS(data), License: text[4], Command: r.Command,
 	}

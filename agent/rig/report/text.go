@@ -58,9 +58,9 @@ const interrupted = "INTERRUPTED: under each policy another number of pods has c
 
 // machine is one line of hardware, and one of devices if there are any.
 func machine(m rig.MachineInfo) []string {
-	lines := []string{fmt.Sprintf("%s, %s, %s, %s (%s reserved), %s memory", count(m.Sockets, "socket"),
-		count(len(m.Nodes), "NUMA node"), count(m.Cores, "core"), count(m.CPUs, "CPU"), m.ReservedCPUs,
-		bytesOf(m.MemoryBytes))}
+	lines := []string{fmt.Sprintf("%s, %s, %s, %s (%s reserved), %s memory",
+		count(m.Sockets, "socket"), count(len(m.Nodes), "NUMA node"), count(m.Cores, "core"),
+		count(m.CPUs, "CPU"), m.ReservedCPUs, bytesOf(m.MemoryBytes))}
 	if len(m.Devices) > 0 {
 		var devices []string
 		for _, d := range m.Devices {
@@ -158,7 +158,8 @@ func placed(p rig.Placement) []string {
 		return []string{"-", "-", "-"}
 	}
 	return []string{
-		percent(p.AlignedShare), fmt.Sprintf("%.2f", p.MeanNodes), fmt.Sprintf("%.1f", p.MeanDistance),
+		percent(p.AlignedShare), fmt.Sprintf("%.2f", p.MeanNodes),
+		fmt.Sprintf("%.1f", p.MeanDistance),
 	}
 }
 
@@ -272,7 +273,8 @@ func shapes(r rig.Report) table {
 		}
 	}
 	if len(r.Policies) > 0 && len(places) < len(r.Policies[0].Shapes) {
-		t.Title += fmt.Sprintf(" (the most frequent %d of %d)", len(places), len(r.Policies[0].Shapes))
+		t.Title += fmt.Sprintf(" (the most frequent %d of %d)",
+			len(places), len(r.Policies[0].Shapes))
 	}
 	return t
 }
