@@ -46,7 +46,8 @@ func (r PreferredRequest) sift(preferred []string, resource Resource) ([]string,
 	if len(wrong) == 0 {
 		return usable, nil
 	}
-	return usable, &AnswerError{"its preference is not followed in full: " + strings.Join(wrong, "; ")}
+	return usable, &AnswerError{"its preference is not followed in full: " +
+		strings.Join(wrong, "; ")}
 }
 
 // offers tells whether the plugin was asked about the device.

@@ -20,8 +20,8 @@ type PreferredRequest struct {
 	Size int
 }
 
-// Preferred calls GetPreferredAllocation. The answer is advice: an error, even beside ids, says what
-// is wrong with it, and the ids are those that can be followed. Choose makes up for the rest.
+// Preferred calls GetPreferredAllocation. The answer is advice: an error, even beside ids, says
+// what is wrong with it, and the ids are those that can be followed. Choose makes up for the rest.
 func (p *Plugins) Preferred(ctx context.Context, req PreferredRequest) (ids []string, err error) {
 	c, err := p.call(ctx, rpcPreferred, req.Resource, p.cfg.Deadlines.Preferred)
 	if err != nil {
@@ -69,7 +69,8 @@ func (p *Plugins) Allocate(ctx context.Context, resource string, ids []string) (
 // answerOf is the answer for the one container that was asked about.
 func answerOf(resp *v1beta1.AllocateResponse) (*v1beta1.ContainerAllocateResponse, error) {
 	if len(resp.GetContainerResponses()) == 0 || resp.GetContainerResponses()[0] == nil {
-		return nil, &AnswerError{fmt.Sprintf("no containers return in allocation response %v", resp)}
+		return nil, &AnswerError{fmt.Sprintf("no containers return in allocation response %v",
+			resp)}
 	}
 	return resp.GetContainerResponses()[0], nil
 }

@@ -52,10 +52,11 @@ type RefusedList struct {
 func (r RefusedList) String() string {
 	kept := "it has listed nothing that could be kept"
 	if r.Kept > 0 {
-		kept = fmt.Sprintf("the %d devices of its last list count on, with the health they had", r.Kept)
+		kept = fmt.Sprintf("the %d devices of its last list count on, with the health they had",
+			r.Kept)
 	}
-	return fmt.Sprintf("plugin on %s: its list of devices of %s has more than %d bytes and was not "+
-		"read; %s: let it list fewer devices, or shorter ids",
+	return fmt.Sprintf("plugin on %s: its list of devices of %s has more than %d bytes and was "+
+		"not read; %s: let it list fewer devices, or shorter ids",
 		filepath.Base(r.Socket), r.Resource, r.Limit, kept)
 }
 

@@ -10,7 +10,7 @@
 //	registered -> dialling -> listing -> closed -> (grace) -> gone
 //	                 ^  |        |
 //	                 |--'        |  no list yet: tried again
-//	                 `-- lost <--'  the list ended: tried again, with pauses, while the plugin lives
+//	                 `-- lost <--'  list ended: tried again, with pauses, while the plugin lives
 //
 // A link reports what happens to it as events; one loop applies them to a table, and publishes
 // the outcome as an immutable [Inventory]. Readers take no lock, and no lock exists that could be

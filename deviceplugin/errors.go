@@ -11,8 +11,8 @@ type UnavailableError struct {
 }
 
 func (e *UnavailableError) Error() string {
-	return fmt.Sprintf("requested number of devices unavailable for %s. Requested: %d, Available: %d",
-		e.Resource, e.Requested, e.Available)
+	return fmt.Sprintf("requested number of devices unavailable for %s. Requested: %d, "+
+		"Available: %d", e.Resource, e.Requested, e.Available)
 }
 
 // UnhealthyError says that no device is healthy, or with Held, that one of those that the

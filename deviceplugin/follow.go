@@ -82,8 +82,8 @@ func (l *link) follow(ctx context.Context, s linkSettings, options pluginOptions
 	case context.Cause(ctx) == late && !listed:
 		err = fmt.Errorf("ListAndWatch: %w", late)
 	case errors.Is(err, io.EOF):
-		err = errors.New("it ended its ListAndWatch stream; a plugin has to keep it open and send " +
-			"the list again when a device changes")
+		err = errors.New("it ended its ListAndWatch stream; a plugin has to keep it open and " +
+			"send the list again when a device changes")
 	default:
 		err = fmt.Errorf("ListAndWatch: %w", err)
 	}

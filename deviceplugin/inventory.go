@@ -67,7 +67,8 @@ func (r Resource) Find(id string) (*Device, bool) {
 func (i Inventory) Count(capacity, allocatable v1.ResourceList) {
 	set := func(name string, all, healthy int) {
 		capacity[v1.ResourceName(name)] = *resource.NewQuantity(int64(all), resource.DecimalSI)
-		allocatable[v1.ResourceName(name)] = *resource.NewQuantity(int64(healthy), resource.DecimalSI)
+		allocatable[v1.ResourceName(name)] = *resource.NewQuantity(int64(healthy),
+			resource.DecimalSI)
 	}
 	for name, r := range i.Resources {
 		set(name, r.Capacity, r.Allocatable)

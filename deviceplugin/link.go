@@ -57,7 +57,8 @@ func newLink(resource, socket string, deadlines Deadlines) (*link, error) {
 		}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{
-				BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second,
+				BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2,
+				MaxDelay: time.Second,
 			},
 			MinConnectTimeout: deadlines.Dial,
 		}),

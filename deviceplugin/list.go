@@ -51,9 +51,9 @@ func (d defects) String() string {
 	add(d.Conflicts, "were listed as healthy and as unhealthy and count as unhealthy: "+
 		"send one health for each id")
 	if d.BadNodes > 0 {
-		parts = append(parts, fmt.Sprintf("%d times a NUMA node that the machine does not have was "+
-			"left out, such as %d: name the device's numa_node as sysfs has it, and no node where "+
-			"that is -1", d.BadNodes, d.BadNode))
+		parts = append(parts, fmt.Sprintf("%d times a NUMA node that the machine does not have "+
+			"was left out, such as %d: name the device's numa_node as sysfs has it, and no node "+
+			"where that is -1", d.BadNodes, d.BadNode))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -181,7 +181,8 @@ func (d *defects) missing(bad []int64) {
 }
 
 // nodesOf is the nodes of a device that the machine has, and those that it does not have.
-func nodesOf(info *v1beta1.TopologyInfo, machine topology.NodeSet) (set topology.NodeSet, bad []int64) {
+func nodesOf(info *v1beta1.TopologyInfo,
+	machine topology.NodeSet) (set topology.NodeSet, bad []int64) {
 	for _, n := range info.GetNodes() {
 		id := topology.NodeID(n.GetID())
 		if !machine.Has(id) {

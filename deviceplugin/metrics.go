@@ -43,14 +43,16 @@ func newInstruments() *instruments {
 			StabilityLevel: metrics.ALPHA,
 		}, labels),
 		allocations: metrics.NewHistogramVec(&metrics.HistogramOpts{
-			Subsystem:      "kubelet",
-			Name:           "device_plugin_alloc_duration_seconds",
-			Help:           "Duration in seconds of Allocate calls to device plugins, by resource name.",
+			Subsystem: "kubelet",
+			Name:      "device_plugin_alloc_duration_seconds",
+			Help: "Duration in seconds of Allocate calls to device plugins, " +
+				"by resource name.",
 			Buckets:        metrics.DefBuckets,
 			StabilityLevel: metrics.ALPHA,
 		}, labels),
 		calls: counterOf("calls_total", "Number of calls to device plugins, by outcome: ok, "+
-			"deadline_exceeded, unavailable, bad_answer or error.", "resource_name", "rpc", "outcome"),
+			"deadline_exceeded, unavailable, bad_answer or error.",
+			"resource_name", "rpc", "outcome"),
 		turns: counterOf("health_changes_total", "Number of devices whose plugin has said another "+
 			"health than before, by the new one: healthy or unhealthy.", "resource_name", "to"),
 		refused: counterOf("lists_refused_total", "Number of lists of devices that were not read "+
@@ -58,9 +60,10 @@ func newInstruments() *instruments {
 		took: metrics.NewHistogramVec(&metrics.HistogramOpts{
 			Subsystem: "numalet",
 			Name:      "device_plugin_call_duration_seconds",
-			Help: "Duration in seconds of calls to device plugins; of ListAndWatch up to the first " +
-				"list.",
-			Buckets:        metrics.ExponentialBuckets(.001, 4, 9), // up to 65 s: the longest deadline is 30 s
+			Help: "Duration in seconds of calls to device plugins; of ListAndWatch up to the " +
+				"first list.",
+			// Up to 65 s: the longest deadline is 30 s.
+			Buckets:        metrics.ExponentialBuckets(.001, 4, 9),
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"resource_name", "rpc"}),
 		devices: metrics.NewGaugeVec(&metrics.GaugeOpts{

@@ -123,8 +123,8 @@ func checkSocketPath(endpoint, socket string) error {
 
 // badName is the refusal of a resource name: the kubelet's words and what to do.
 func badName(name string) error {
-	return fmt.Errorf("the ResourceName %q is invalid: choose a name like vendor.com/device, with a "+
-		"domain that is not kubernetes.io", name)
+	return fmt.Errorf("the ResourceName %q is invalid: choose a name like vendor.com/device, with "+
+		"a domain that is not kubernetes.io", name)
 }
 
 // IsExtendedResource tells whether name is that of an extended resource: a qualified name with a

@@ -32,8 +32,8 @@ type socket struct {
 	file     fs.FileInfo
 }
 
-// clearSockets removes the sockets in dir, which plugins take as the sign to register again. Other files
-// and directories stay.
+// clearSockets removes the sockets in dir, which plugins take as the sign to register again. Other
+// files and directories stay.
 func clearSockets(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,8 +58,8 @@ func clearSockets(dir string) error {
 func listen(dir string) (*socket, error) {
 	path := filepath.Join(dir, SocketName)
 	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("device plugin socket %s: the path has %d bytes, unix sockets allow %d: "+
-			"choose a shorter root directory", path, len(path), maxSocketPath)
+		return nil, fmt.Errorf("device plugin socket %s: the path has %d bytes, unix sockets "+
+			"allow %d: choose a shorter root directory", path, len(path), maxSocketPath)
 	}
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("make device plugin directory: %w", err)

@@ -24,10 +24,12 @@ func (a Answer) response(
 		host, rest, _ := strings.Cut(path, ":")
 		container, permissions, _ := strings.Cut(rest, ":")
 		if !strings.HasPrefix(host, "/") {
-			return nil, fmt.Errorf("device path %q: write host, host:container or host:container:rwm", path)
+			return nil, fmt.Errorf("device path %q: write host, host:container or "+
+				"host:container:rwm", path)
 		}
 		resp.Devices = append(resp.Devices, &v1beta1.DeviceSpec{
-			HostPath: host, ContainerPath: cmp.Or(container, host), Permissions: cmp.Or(permissions, "rw"),
+			HostPath: host, ContainerPath: cmp.Or(container, host),
+			Permissions: cmp.Or(permissions, "rw"),
 		})
 	}
 	for _, mount := range a.Mounts {
@@ -41,7 +43,8 @@ func (a Answer) response(
 	}
 	if a.CDIKind != "" {
 		for _, id := range ids {
-			resp.CdiDevices = append(resp.CdiDevices, &v1beta1.CDIDevice{Name: a.CDIKind + "=" + id})
+			resp.CdiDevices = append(resp.CdiDevices,
+				&v1beta1.CDIDevice{Name: a.CDIKind + "=" + id})
 		}
 	}
 	return resp, nil

@@ -26,7 +26,8 @@ type Config struct {
 	// RegistryDir is the kubelet's plugins_registry. When given, the socket is made there instead
 	// of in Dir, and the kubelet asks the plugin instead of the plugin the kubelet.
 	RegistryDir string
-	// Socket is the name of the plugin's socket in the directory; made from the resource when empty.
+	// Socket is the name of the plugin's socket in the directory; made from the resource when
+	// empty.
 	Socket string
 	// Control is the path of the control socket; none when empty.
 	Control string
@@ -77,7 +78,8 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	c.Socket = cmp.Or(c.Socket, strings.ReplaceAll(c.Resource, "/", "_")+".sock")
 	if filepath.Base(c.Socket) != c.Socket {
-		return c, fmt.Errorf("socket %q: give a file name, the socket is made in %s", c.Socket, c.Dir)
+		return c, fmt.Errorf("socket %q: give a file name, the socket is made in %s",
+			c.Socket, c.Dir)
 	}
 	c.Out = cmp.Or[io.Writer](c.Out, io.Discard)
 	_, err := c.Answer.response(c.Resource, nil)

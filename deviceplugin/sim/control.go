@@ -48,7 +48,9 @@ func (p *Plugin) serveControl(ctx context.Context, listener net.Listener) error 
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	stopped := make(chan error, 1)
-	defer context.AfterFunc(ctx, func() { stopped <- server.Shutdown(context.WithoutCancel(ctx)) })()
+	defer context.AfterFunc(ctx, func() {
+		stopped <- server.Shutdown(context.WithoutCancel(ctx))
+	})()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve control socket: %w", err)
 	}

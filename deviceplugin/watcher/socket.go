@@ -159,7 +159,8 @@ func (s *socket) takeIn(ctx context.Context, p Plugin) (*Membership, error) {
 	}
 	member, err := handler(ctx, p)
 	if err != nil {
-		return nil, fmt.Errorf("RegisterPlugin error -- plugin registration failed with err: %w", err)
+		return nil, fmt.Errorf("RegisterPlugin error -- plugin registration failed with err: %w",
+			err)
 	}
 	return member, nil
 }
@@ -174,7 +175,8 @@ func (s *socket) dial(ctx context.Context) (*grpc.ClientConn, error) {
 		}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{
-				BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second,
+				BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2,
+				MaxDelay: time.Second,
 			},
 			MinConnectTimeout: s.deadlines.Dial,
 		}))
