@@ -95,10 +95,12 @@ func TestDecided(t *testing.T) {
 		"two caches": {rules{policy: topology.Restricted}, tried(nil, wide), []string{
 			pinning + "1", memPinning + "1",
 			count + `{boundary="uncore_cache",scope="container"} 0`}},
-		"whole cores": {rules{policy: topology.Restricted, wholeCores: true}, tried(nil, wide), []string{
-			count + `{boundary="physical_cpu",scope="container"} 1`,
-			failed + `{boundary="physical_cpu",scope="container"} 0`}},
-		"no whole cores": {rules{policy: topology.Restricted, wholeCores: true}, tried(shortage, nil),
+		"whole cores": {rules{policy: topology.Restricted, wholeCores: true}, tried(nil, wide),
+			[]string{
+				count + `{boundary="physical_cpu",scope="container"} 1`,
+				failed + `{boundary="physical_cpu",scope="container"} 0`}},
+		"no whole cores": {rules{policy: topology.Restricted, wholeCores: true},
+			tried(shortage, nil),
 			[]string{
 				failures + "1", pinning + "1", pinErr + "1",
 				count + `{boundary="physical_cpu",scope="container"} 0`,

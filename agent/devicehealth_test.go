@@ -25,16 +25,21 @@ func inventoryOf(text string) deviceplugin.Inventory {
 
 // Each step is an inventory and what is told of it.
 func TestDeviceHealthIsToldOnce(t *testing.T) {
-	state := allocation.State{Pods: map[types.UID]allocation.Pod{"p": {Containers: map[string]allocation.Container{
-		"main": {Devices: []allocation.DeviceSet{{Resource: "example.com/gpu", IDs: []string{"a", "b"}}}},
-	}}}}
+	state := allocation.State{Pods: map[types.UID]allocation.Pod{"p": {
+		Containers: map[string]allocation.Container{"main": {
+			Devices: []allocation.DeviceSet{{Resource: "example.com/gpu", IDs: []string{"a", "b"}}},
+		}},
+	}}}
 	for name, steps := range map[string][][2]string{
-		"healthy from the start": {{"a b", ""}, {"a b", ""}, {"a! b", "Unhealthy a"}, {"a! b", ""}, {"a b", "Healthy a"}},
-		"both at once":           {{"a b c", ""}, {"a! b! c", "Unhealthy a,b"}, {"a b! c!", "Healthy a"}},
-		"the plugin goes":        {{"a b", ""}, {"", "Unknown a,b"}, {"", ""}, {"a b", "Healthy a,b"}},
-		"a device vanishes":      {{"a b", ""}, {"a", "Unknown b"}, {"a b!", "Unhealthy b"}},
-		"the agent restarts":     {{"", ""}, {"", ""}, {"a b!", "Unhealthy b"}, {"", "Unknown a,b"}},
-		"unhealthy from before":  {{"a! b", "Unhealthy a"}},
+		"healthy from the start": {{"a b", ""}, {"a b", ""}, {"a! b", "Unhealthy a"}, {"a! b", ""},
+			{"a b", "Healthy a"}},
+		"both at once": {{"a b c", ""}, {"a! b! c", "Unhealthy a,b"},
+			{"a b! c!", "Healthy a"}},
+		"the plugin goes": {{"a b", ""}, {"", "Unknown a,b"}, {"", ""},
+			{"a b", "Healthy a,b"}},
+		"a device vanishes":     {{"a b", ""}, {"a", "Unknown b"}, {"a b!", "Unhealthy b"}},
+		"the agent restarts":    {{"", ""}, {"", ""}, {"a b!", "Unhealthy b"}, {"", "Unknown a,b"}},
+		"unhealthy from before": {{"a! b", "Unhealthy a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var inventory deviceplugin.Inventory
@@ -68,14 +73,16 @@ func TestDeviceHealthIsToldOnce(t *testing.T) {
 }
 
 func TestHealthChangeInWords(t *testing.T) {
-	c := healthChange{container: "main", resource: "example.com/gpu", health: v1.ResourceHealthStatusUnhealthy}
+	c := healthChange{
+		container: "main", resource: "example.com/gpu", health: v1.ResourceHealthStatusUnhealthy,
+	}
 	for i := range 10 {
 		c.ids = append(c.ids, fmt.Sprintf("gpu-%d", i))
 	}
 	kind, reason, message := c.event()
-	want := "Container main: device gpu-0, gpu-1, gpu-2, gpu-3, gpu-4, gpu-5, gpu-6, gpu-7 and 2 more of " +
-		"example.com/gpu: unhealthy, says the device plugin; the container keeps running on it, delete the pod " +
-		"to have another one chosen"
+	want := "Container main: device gpu-0, gpu-1, gpu-2, gpu-3, gpu-4, gpu-5, gpu-6, gpu-7 and 2 " +
+		"more of example.com/gpu: unhealthy, says the device plugin; the container keeps running " +
+		"on it, delete the pod to have another one chosen"
 	if kind != v1.EventTypeWarning || reason != "DeviceUnhealthy" || message != want {
 		t.Errorf("%s %s %q", kind, reason, message)
 	}
@@ -86,15 +93,23 @@ func TestHealthChangeInWords(t *testing.T) {
 }
 
 func TestResourceStatuses(t *testing.T) {
-	pod := allocation.Pod{Containers: map[string]allocation.Container{"main": {Devices: []allocation.DeviceSet{
-		{Resource: "example.com/gpu", IDs: []string{"a", "b", "gone"}}, {Resource: "example.com/nic", IDs: []string{"n"}},
-	}}, "plain": {}}}
+	pod := allocation.Pod{Containers: map[string]allocation.Container{
+		"main": {Devices: []allocation.DeviceSet{
+			{Resource: "example.com/gpu", IDs: []string{"a", "b", "gone"}},
+			{Resource: "example.com/nic", IDs: []string{"n"}},
+		}},
+		"plain": {},
+	}}
 	got := resourceStatuses(pod, inventoryOf("a b!"))
 	want := []v1.ResourceStatus{
 		{Name: "example.com/gpu", Resources: []v1.ResourceHealth{
-			{ResourceID: "a", Health: "Healthy"}, {ResourceID: "b", Health: "Unhealthy"}, {ResourceID: "gone", Health: "Unknown"},
+			{ResourceID: "a", Health: "Healthy"}, {ResourceID: "b", Health: "Unhealthy"},
+			{ResourceID: "gone", Health: "Unknown"},
 		}},
-		{Name: "example.com/nic", Resources: []v1.ResourceHealth{{ResourceID: "n", Health: "Unknown"}}},
+		{
+			Name:      "example.com/nic",
+			Resources: []v1.ResourceHealth{{ResourceID: "n", Health: "Unknown"}},
+		},
 	}
 	if len(got) != 1 || !slices.EqualFunc(got["main"], want, func(a, b v1.ResourceStatus) bool {
 		return a.Name == b.Name && slices.Equal(a.Resources, b.Resources)

@@ -23,12 +23,14 @@ func parseCPUs(t *testing.T, list string) cpuset.CPUSet {
 // TestOfflineCPUs follows a pod with the containers a on CPUs 2-3 and b on 4, and one that shares.
 func TestOfflineCPUs(t *testing.T) {
 	const (
-		partly = "Warning CPUOffline CPUs 3 of container a are offline: it runs on 2 alone; bring them " +
-			"online, or delete the pod so that it gets others"
-		wholly = "Warning CPUOffline all CPUs 2-3 of container a are offline: it runs on CPUs of others " +
-			"until they are online again; bring them online, or delete the pod so that it gets others"
-		legacy = "Warning CPUOffline all CPUs 4 of container b are offline: it runs on CPUs of others " +
-			"until it is restarted with its CPUs online; or delete the pod so that it gets others"
+		partly = "Warning CPUOffline CPUs 3 of container a are offline: it runs on 2 alone; " +
+			"bring them online, or delete the pod so that it gets others"
+		wholly = "Warning CPUOffline all CPUs 2-3 of container a are offline: it runs on CPUs of " +
+			"others until they are online again; bring them online, or delete the pod so that it " +
+			"gets others"
+		legacy = "Warning CPUOffline all CPUs 4 of container b are offline: it runs on CPUs of " +
+			"others until it is restarted with its CPUs online; or delete the pod so that it " +
+			"gets others"
 	)
 	held := map[types.UID]allocation.Pod{"p": {Containers: map[string]allocation.Container{
 		"a": {CPUs: parseCPUs(t, "2-3")}, "b": {CPUs: parseCPUs(t, "4")}, "shares": {},
@@ -51,11 +53,11 @@ func TestOfflineCPUs(t *testing.T) {
 			"Normal CPUOnline CPUs 3 of container a are online again: it runs on 2-3"}},
 		{"those of both go", "0-2,5-7", false, false, []string{partly, legacy}},
 		{"that of b is back", "0-2,4-7", false, false, []string{
-			"Normal CPUOnline CPUs 4 of container b are online again: restart the container so that it " +
-				"runs on 4"}},
+			"Normal CPUOnline CPUs 4 of container b are online again: restart the container so " +
+				"that it runs on 4"}},
 		{"one for another", "0-1,3-7", true, false, []string{
-			"Warning CPUOffline CPUs 2 of container a are offline: it runs on 3 alone; bring them online, " +
-				"or delete the pod so that it gets others"}},
+			"Warning CPUOffline CPUs 2 of container a are offline: it runs on 3 alone; bring " +
+				"them online, or delete the pod so that it gets others"}},
 		{"the pod is gone", "0-1,3-7", true, true, nil},
 		{"and so is nobody told", "0-7", true, true, nil},
 		{"a pod comes whose CPU is offline", "0-2,4-7", true, false, []string{partly}},
@@ -66,7 +68,8 @@ func TestOfflineCPUs(t *testing.T) {
 		}
 		var got []string
 		for _, c := range known.update(now, parseCPUs(t, step.online)) {
-			got = append(got, fmt.Sprint(c.eventType(), " ", c.reason(), " ", c.message(step.unified)))
+			got = append(got,
+				fmt.Sprint(c.eventType(), " ", c.reason(), " ", c.message(step.unified)))
 		}
 		if !slices.Equal(got, step.want) {
 			t.Errorf("%s: got\n%q, want\n%q", step.what, got, step.want)

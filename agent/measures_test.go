@@ -45,7 +45,8 @@ func TestExclusiveCPUsPerNode(t *testing.T) {
 	m.cpus.assigned(machine, cpuset.New(1, 2, 3), cpuset.New(0, 4, 5, 6, 7))
 	m.cpus.assigned(machine, cpuset.New(1, 7), cpuset.New(0, 2, 3, 4, 5, 6))
 	const name = "kubelet_cpu_manager_allocation_per_numa"
-	want := "# HELP " + name + " [ALPHA] CPUs that containers have for themselves, by NUMA node.\n" +
+	want := "# HELP " + name +
+		" [ALPHA] CPUs that containers have for themselves, by NUMA node.\n" +
 		"# TYPE " + name + " gauge\n" +
 		name + `{numa_node="0"} 1` + "\n" + name + `{numa_node="2"} 1` + "\n"
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), name); err != nil {

@@ -27,7 +27,9 @@ func TestPodsThatComeTogetherAreInOrder(t *testing.T) {
 		return p
 	}
 	l := &loop{last: func(uid types.UID) (cri.Pod, bool) {
-		return cri.Pod{Sandboxes: []cri.Sandbox{{Ready: uid == "runs" || uid == "runs, older"}}}, true
+		return cri.Pod{
+			Sandboxes: []cri.Sandbox{{Ready: uid == "runs" || uid == "runs, older"}},
+		}, true
 	}}
 	given := []*v1.Pod{
 		pod("runs", "z", "z", at(9)), pod("5", "a", "b", at(3)), pod("4", "a", "a", at(3)),
@@ -60,10 +62,19 @@ func TestEventsOfDecisions(t *testing.T) {
 	}
 	l.desire(pod)
 	for _, r := range []admission.Result{
-		{Outcome: admission.Wait, Reason: "WaitingForDevicePlugin", Message: "no answer", Explained: "why"},
-		{Outcome: admission.Wait, Reason: "WaitingForDevicePlugin", Message: "it failed", Reworded: true},
+		{
+			Outcome: admission.Wait, Reason: "WaitingForDevicePlugin", Message: "no answer",
+			Explained: "why",
+		},
+		{
+			Outcome: admission.Wait, Reason: "WaitingForDevicePlugin", Message: "it failed",
+			Reworded: true,
+		},
 		{Outcome: admission.Wait, Reason: "WaitingForResources", Message: "held"},
-		{Outcome: admission.Reject, Reason: "OutOfcpu", Message: "too few", Explained: "would fit: 1"},
+		{
+			Outcome: admission.Reject, Reason: "OutOfcpu", Message: "too few",
+			Explained: "would fit: 1",
+		},
 		{Outcome: admission.Admit},
 		{Outcome: admission.Admit, Reason: "AdoptedWithoutResources", Message: "it lacks 1"},
 	} {

@@ -37,8 +37,9 @@ func TestWithdrawnBeforeItWasDecided(t *testing.T) {
 		known    bool
 		workers  []types.UID
 	}{
-		"new":              {},
-		"runs from before": {cri.Pod{Sandboxes: []cri.Sandbox{{Ready: true}}}, true, []types.UID{"uid-1"}},
+		"new": {},
+		"runs from before": {cri.Pod{Sandboxes: []cri.Sandbox{{Ready: true}}}, true,
+			[]types.UID{"uid-1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := idleLoop(test.observed)

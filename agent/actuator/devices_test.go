@@ -16,7 +16,8 @@ import (
 func TestConflictsAreTold(t *testing.T) {
 	log := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	tellConflicts(log, []allocation.DeviceSet{
-		{Resource: "example.com/gpu"}, {Resource: "example.com/none"}, {Resource: "example.com/nic"},
+		{Resource: "example.com/gpu"}, {Resource: "example.com/none"},
+		{Resource: "example.com/nic"},
 	}, []*pluginapi.ContainerAllocateResponse{
 		{Envs: map[string]string{"A": "1"}}, {}, {Envs: map[string]string{"A": "2"}},
 	})

@@ -21,9 +21,10 @@ func TestWhatRunsIsLetRun(t *testing.T) {
 	const (
 		runsOn = "a Admit: AdoptedWithoutResources: the pod was running before and runs on with " +
 			"what is recorded as its own; "
-		lacksAll = "it lacks 2 exclusive CPUs of container main, 1 example.com/gpu of container main; "
-		tooMany  = "no more is to be had: UnexpectedAdmissionError: Allocate failed due to "
-		anew     = "; to have it placed anew, delete and create it again"
+		lacksAll = "it lacks 2 exclusive CPUs of container main, 1 example.com/gpu of container " +
+			"main; "
+		tooMany = "no more is to be had: UnexpectedAdmissionError: Allocate failed due to "
+		anew    = "; to have it placed anew, delete and create it again"
 	)
 	hardware := func(change func(*machine.Hardware)) func(*Config) {
 		return func(c *Config) {
@@ -84,7 +85,9 @@ func TestWhatRunsIsLetRun(t *testing.T) {
 		},
 		"the record is lost and its plugin says no": {
 			lost: true, plugin: func(p *plugins) {
-				p.allocate = func(context.Context, string, []string) error { return errors.New("no") }
+				p.allocate = func(context.Context, string, []string) error {
+					return errors.New("no")
+				}
 			},
 			want: runsOn + lacksAll + "no more is to be had: no" + anew,
 		},
@@ -164,41 +167,45 @@ func TestAFailedCommitDoesNotStopWhatRuns(t *testing.T) {
 		go func() { done <- d.queue.Run(ctx) }()
 		d.queue.Submit(pod("a", "cpu=2"), true)
 		d.expect("a Admit: AdoptedWithoutResources: the pod was running before and runs on with " +
-			"what is recorded as its own; it lacks 2 exclusive CPUs of container main; no more is " +
-			"to be had: record the assignment: the assignment store has stopped; to have it placed " +
-			"anew, delete and create it again")
+			"what is recorded as its own; it lacks 2 exclusive CPUs of container main; no more " +
+			"is to be had: record the assignment: the assignment store has stopped; to have it " +
+			"placed anew, delete and create it again")
 		cancel()
 		<-done
 	})
 }
 
-// A pod runs whose record was made good in part: a container that was not created yet has no answer of
-// its plugin, or nothing. It is asked again, and placed, and what the other containers have stays. If
-// the plugin is away then, it is done when the plugin is back.
+// A pod runs whose record was made good in part: a container that was not created yet has no answer
+// of its plugin, or nothing. It is asked again, and placed, and what the other containers have
+// stays. If the plugin is away then, it is done when the plugin is back.
 func TestWhatIsNotCreatedYetIsMadeGood(t *testing.T) {
 	device := func(id string, answer []byte) []allocation.DeviceSet {
-		return []allocation.DeviceSet{{Resource: "example.com/gpu", IDs: []string{id}, Answer: answer}}
+		return []allocation.DeviceSet{{
+			Resource: "example.com/gpu", IDs: []string{id}, Answer: answer,
+		}}
 	}
-	const without = "a Admit: AdoptedWithoutResources: the pod was running before and runs on with what " +
-		"is recorded as its own; "
+	const without = "a Admit: AdoptedWithoutResources: the pod was running before and runs on " +
+		"with what is recorded as its own; "
 	for name, test := range map[string]struct {
 		main allocation.Container // what is known of it
 		away string               // what is said while the plugin is away
 		cpus string               // that it has in the end; "": any two that nobody has
 	}{
 		"its answer is missing": {
-			main: allocation.Container{CPUs: cpuset.New(6, 7), Devices: device("d1", nil)}, cpus: "6-7",
+			main: allocation.Container{CPUs: cpuset.New(6, 7), Devices: device("d1", nil)},
+			cpus: "6-7",
 			away: without + "no more is to be had: the plugin of example.com/gpu is away",
 		},
 		"nothing is known of it": {
 			away: without + "it lacks 2 exclusive CPUs of container main, 1 example.com/gpu of " +
-				"container main; no more is to be had: no device plugin has registered example.com/gpu",
+				"container main; no more is to be had: no device plugin has registered " +
+				"example.com/gpu",
 		},
 	} {
 		for _, away := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, plugin away %t", name, away), func(t *testing.T) {
 				bubble(t, func(t *testing.T, dir string) {
-					p := &plugins{allocate: func(_ context.Context, resource string, ids []string) error {
+					p := &plugins{allocate: func(_ context.Context, _ string, ids []string) error {
 						if ids[0] == "d0" {
 							t.Error("Allocate is called for what was created")
 						}
@@ -206,7 +213,9 @@ func TestWhatIsNotCreatedYetIsMadeGood(t *testing.T) {
 					}}
 					d := open(t, dir, p, nil)
 					defer d.stop()
-					side := allocation.Container{CPUs: cpuset.New(1, 2), Devices: device("d0", []byte{})}
+					side := allocation.Container{
+						CPUs: cpuset.New(1, 2), Devices: device("d0", []byte{}),
+					}
 					held := allocation.Pod{
 						UID: "a", Namespace: "default", Name: "a", BootID: "boot-1",
 						Containers: map[string]allocation.Container{"side": side},
@@ -214,7 +223,8 @@ func TestWhatIsNotCreatedYetIsMadeGood(t *testing.T) {
 					if test.cpus != "" {
 						held.Containers["main"] = test.main
 					}
-					if err := d.store.Commit(t.Context(), allocation.Change{Put: held}); err != nil {
+					err := d.store.Commit(t.Context(), allocation.Change{Put: held})
+					if err != nil {
 						t.Fatal(err)
 					}
 					it := pod("a", "cpu=2 example.com/gpu=1")
@@ -243,7 +253,8 @@ func TestWhatIsNotCreatedYetIsMadeGood(t *testing.T) {
 						t.Errorf("it has %+v", got)
 					}
 					main := got.Containers["main"]
-					if main.Devices[0].IDs[0] != "d1" || test.cpus != "" && main.CPUs.String() != test.cpus ||
+					if main.Devices[0].IDs[0] != "d1" ||
+						test.cpus != "" && main.CPUs.String() != test.cpus ||
 						main.CPUs.Size() != 2 || !main.CPUs.Intersection(side.CPUs).IsEmpty() {
 						t.Errorf("main has %+v", main)
 					}

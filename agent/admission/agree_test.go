@@ -50,10 +50,10 @@ func TestDryRunAgreesWithAdmission(t *testing.T) {
 	// The cases are not all of one sort.
 	t.Log(seen)
 	for _, reason := range []string{
-		"Admit", "Admit aligned", "Admit advised", "Admit with memory", "Reject for memory", "Reject TopologyAffinityError",
-		"Reject UnexpectedAdmissionError", "Reject OutOfcpu", "Reject OutOfmemory",
-		"Reject SMTAlignmentError", "Reject SysctlForbidden", "Reject OutOfpods",
-		"Wait WaitingForDevicePlugin", "Wait WaitingForResources",
+		"Admit", "Admit aligned", "Admit advised", "Admit with memory", "Reject for memory",
+		"Reject TopologyAffinityError", "Reject UnexpectedAdmissionError", "Reject OutOfcpu",
+		"Reject OutOfmemory", "Reject SMTAlignmentError", "Reject SysctlForbidden",
+		"Reject OutOfpods", "Wait WaitingForDevicePlugin", "Wait WaitingForResources",
 	} {
 		if seen[reason] < 5 {
 			t.Errorf("%d cases of %s are too few to mean anything", seen[reason], reason)
@@ -95,7 +95,8 @@ func (w *world) machine(t *testing.T, builtIn []*topology.Machine) *topology.Mac
 		for i := range cores * threads {
 			core := n*cores + i/threads
 			spec.CPUs = append(spec.CPUs, topology.CPU{
-				ID: i%threads*nodes*cores + core, Core: topology.CoreID(core), Node: topology.NodeID(n),
+				ID: i%threads*nodes*cores + core, Core: topology.CoreID(core),
+				Node:   topology.NodeID(n),
 				Socket: topology.SocketID(n / 2), L3: topology.L3ID(n * cores),
 			})
 		}
@@ -184,7 +185,9 @@ func (w *world) inventory(m *topology.Machine) {
 		}
 		r := deviceplugin.Resource{Name: name, Connected: w.IntN(10) > 0, Preferred: w.IntN(3) == 0}
 		for i := range 1 + w.IntN(8) {
-			d := deviceplugin.Device{ID: fmt.Sprintf("%s-%d", name[12:], i), Healthy: w.IntN(10) > 0}
+			d := deviceplugin.Device{
+				ID: fmt.Sprintf("%s-%d", name[12:], i), Healthy: w.IntN(10) > 0,
+			}
 			if w.IntN(4) > 0 {
 				d.Nodes = topology.NewNodeSet(nodes[w.IntN(len(nodes))])
 			}
@@ -241,7 +244,9 @@ func (w *world) container(name string) v1.Container {
 		v1.ResourceCPU:    resource.MustParse(cpus[w.IntN(len(cpus))]),
 		v1.ResourceMemory: resource.MustParse(memory[w.IntN(len(memory))]),
 	}
-	for _, name := range []v1.ResourceName{"example.com/gpu", "example.com/nic", "example.com/fpga"} {
+	for _, name := range []v1.ResourceName{
+		"example.com/gpu", "example.com/nic", "example.com/fpga",
+	} {
 		if w.IntN(4) == 0 {
 			limits[name] = *resource.NewQuantity(int64(1+w.IntN(3)), resource.DecimalSI)
 		}
@@ -341,7 +346,8 @@ func TestSnapshotWaitsForNobody(t *testing.T) {
 		}
 		// What the pod before it is about to get is not to be had.
 		one := s.Decide(pod("b", "cpu=2 example.com/gpu=1"), nil)
-		if one.Outcome != Admit || !slices.Equal(one.Held.Containers["main"].Devices[0].IDs, []string{"d1"}) {
+		if one.Outcome != Admit ||
+			!slices.Equal(one.Held.Containers["main"].Devices[0].IDs, []string{"d1"}) {
 			t.Errorf("%+v", one)
 		}
 		if two := s.With(one).Decide(pod("c", "example.com/gpu=1"), nil); two.Outcome != Reject {

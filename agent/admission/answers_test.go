@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// A plugin that hangs holds up its own pods; they keep their claim and are admitted when it answers.
+// A plugin that hangs holds up its own pods; they keep their claim and are admitted when it
+// answers.
 func TestHangingPluginHoldsUpOnlyItsPods(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		var hang atomic.Bool
@@ -83,7 +84,8 @@ func TestAskingKeepsThePlaceInTheQueue(t *testing.T) {
 		d.queue.Submit(pod("b", "example.com/gpu=2"), false)
 		d.queue.Submit(pod("c", "cpu=3"), false)
 		d.expect("b Reject: UnexpectedAdmissionError: Allocate failed due to requested number of "+
-			"devices unavailable for example.com/gpu. Requested: 2, Available: 1, which is unexpected",
+			"devices unavailable for example.com/gpu. Requested: 2, Available: 1, which is "+
+			"unexpected",
 			"c Admit")
 		time.Sleep(2 * time.Second)
 		d.expect("a Wait: WaitingForDevicePlugin: no answer yet from the device plugin of " +

@@ -34,7 +34,8 @@ func audit(t testing.TB, q *Queue) {
 				add(ahead, o.requests)
 			}
 		}
-		got, want := q.present(e, holding{}, ahead), q.recounted(e, func(*entry) bool { return true })
+		got := q.present(e, holding{}, ahead)
+		want := q.recounted(e, func(*entry) bool { return true })
 		want.Others = q.counted(e, func(o *entry) bool {
 			return !o.claimed || at < 0 || slices.Index(q.entries, o) < at
 		}).Others
@@ -114,7 +115,9 @@ func same(t testing.TB, what string, got, want allocation.Room) {
 	if !got.Taken.CPUs.Equals(want.Taken.CPUs) {
 		t.Errorf("%s: CPUs %s are taken, want %s", what, got.Taken.CPUs, want.Taken.CPUs)
 	}
-	maps.DeleteFunc(want.Taken.Devices, func(_ string, ids sets.Set[string]) bool { return len(ids) == 0 })
+	maps.DeleteFunc(want.Taken.Devices, func(_ string, ids sets.Set[string]) bool {
+		return len(ids) == 0
+	})
 	if !reflect.DeepEqual(got.Taken.Devices, want.Taken.Devices) {
 		t.Errorf("%s: devices %v are taken, want %v", what, got.Taken.Devices, want.Taken.Devices)
 	}
@@ -169,7 +172,10 @@ func TestAuditFindsWhatIsWrong(t *testing.T) {
 			nil,
 			{requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}},
 			{taken: d.queue.stakes.of["a"].taken},
-			{taken: d.queue.stakes.of["a"].taken, requests: d.queue.stakes.of["a"].requests, standing: going},
+			{
+				taken: d.queue.stakes.of["a"].taken, requests: d.queue.stakes.of["a"].requests,
+				standing: going,
+			},
 		} {
 			d.queue.stakes.put("a", wrong)
 			found := &finds{TB: t}

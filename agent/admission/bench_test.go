@@ -179,7 +179,8 @@ func BenchmarkDeviceChange(b *testing.B) {
 	b.ReportMetric(float64(*planned)/float64(b.N), "plans/op")
 }
 
-// BenchmarkPlans is 2,000 waiting pods that are all planned again, as after a change of the machine.
+// BenchmarkPlans is 2,000 waiting pods that are all planned again, as after a change of the
+// machine.
 func BenchmarkPlans(b *testing.B) {
 	q, planned := crowded(b, crowd)
 	*planned = 0
@@ -188,13 +189,14 @@ func BenchmarkPlans(b *testing.B) {
 		q.news.machine = true
 		q.sweep(b.Context())
 	}
-	b.ReportMetric(float64((spent(b)-began).Microseconds())/float64(max(*planned, 1)), "cpu-µs/plan")
+	b.ReportMetric(float64((spent(b)-began).Microseconds())/float64(max(*planned, 1)),
+		"cpu-µs/plan")
 	b.ReportMetric(float64(*planned)/float64(b.N), "plans/op")
 }
 
 // BenchmarkBreak is what follows when many claims break at once, to the decision on all of those
-// pods: half of them lose theirs, because half of the devices are gone or because half of the memory
-// is, and take those of the others, who came later.
+// pods: half of them lose theirs, because half of the devices are gone or because half of the
+// memory is, and take those of the others, who came later.
 func BenchmarkBreak(b *testing.B) {
 	for _, kind := range []string{"devices", "memory"} {
 		for _, pods := range []int{500, 1000, 2000} {
@@ -248,7 +250,8 @@ func breaking(b *testing.B, kind string, pods int) (*Queue, func()) {
 	wait(b, q, pods, "cpu=500m memory=1Mi example.com/nic=1")
 	return q, func() {
 		less := roomOf(b, pods)
-		less.Allocatable[v1.ResourceMemory] = *resource.NewQuantity(int64(pods/2)<<20, resource.BinarySI)
+		less.Allocatable[v1.ResourceMemory] = *resource.NewQuantity(int64(pods/2)<<20,
+			resource.BinarySI)
 		q.cfg.Hardware = func() machine.Hardware { return less }
 	}
 }

@@ -144,7 +144,8 @@ func TestWaitsForDevicesToBeHealthy(t *testing.T) {
 		health := func(healthy ...bool) {
 			r := deviceplugin.Resource{Name: "example.com/gpu", Connected: true}
 			for i, h := range healthy {
-				r.Devices = append(r.Devices, &deviceplugin.Device{ID: fmt.Sprint("d", i), Healthy: h})
+				r.Devices = append(r.Devices,
+					&deviceplugin.Device{ID: fmt.Sprint("d", i), Healthy: h})
 			}
 			p.set(r)
 		}
@@ -154,13 +155,15 @@ func TestWaitsForDevicesToBeHealthy(t *testing.T) {
 		d.queue.Submit(pod("three", "example.com/gpu=3"), false)
 		d.queue.Submit(pod("two", "example.com/gpu=2"), false)
 		d.queue.Submit(pod("one", "example.com/gpu=1"), false)
-		d.expect("three Reject: UnexpectedAdmissionError: Allocate failed due to requested number of "+
-			"devices unavailable for example.com/gpu. Requested: 3, Available: 1, which is unexpected",
-			"two Wait: WaitingForHealthyDevices: Allocate failed due to requested number of devices "+
-				"unavailable for example.com/gpu. Requested: 2, Available: 1, which is unexpected; "+
-				"devices that are unhealthy now would do",
-			"one Reject: UnexpectedAdmissionError: Allocate failed due to requested number of devices "+
-				"unavailable for example.com/gpu. Requested: 1, Available: 0, which is unexpected")
+		d.expect("three Reject: UnexpectedAdmissionError: Allocate failed due to requested number "+
+			"of devices unavailable for example.com/gpu. Requested: 3, Available: 1, which is "+
+			"unexpected",
+			"two Wait: WaitingForHealthyDevices: Allocate failed due to requested number of "+
+				"devices unavailable for example.com/gpu. Requested: 2, Available: 1, which is "+
+				"unexpected; devices that are unhealthy now would do",
+			"one Reject: UnexpectedAdmissionError: Allocate failed due to requested number of "+
+				"devices unavailable for example.com/gpu. Requested: 1, Available: 0, which is "+
+				"unexpected")
 		health(true, true)
 		d.queue.Poke()
 		d.expect("two Admit")
@@ -169,8 +172,9 @@ func TestWaitsForDevicesToBeHealthy(t *testing.T) {
 		d.queue.Submit(pod("next", "example.com/gpu=1"), false)
 		d.now("next " + forDevices)
 		time.Sleep(2 * time.Minute)
-		d.expect("next Reject: UnexpectedAdmissionError: Allocate failed due to no healthy devices " +
-			"present; cannot allocate unhealthy devices example.com/gpu, which is unexpected")
+		d.expect("next Reject: UnexpectedAdmissionError: Allocate failed due to no healthy " +
+			"devices present; cannot allocate unhealthy devices example.com/gpu, which is " +
+			"unexpected")
 	})
 }
 
@@ -276,7 +280,8 @@ func TestAdmittedWithinAMomentOfTheCause(t *testing.T) {
 			bubble(t, func(t *testing.T, dir string) {
 				p := &plugins{}
 				p.set(deviceplugin.Resource{
-					Name: "example.com/gpu", Connected: true, Devices: []*deviceplugin.Device{{ID: "d0"}},
+					Name: "example.com/gpu", Connected: true,
+					Devices: []*deviceplugin.Device{{ID: "d0"}},
 				})
 				d := open(t, dir, p, roomy(100))
 				defer d.stop()
@@ -378,7 +383,9 @@ func hangs(allocate time.Duration) *plugins {
 		return nil, until(ctx, 5*time.Second)
 	}}
 	if allocate > 0 {
-		p.allocate = func(ctx context.Context, _ string, _ []string) error { return until(ctx, allocate) }
+		p.allocate = func(ctx context.Context, _ string, _ []string) error {
+			return until(ctx, allocate)
+		}
 	}
 	return p
 }

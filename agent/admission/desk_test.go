@@ -41,7 +41,8 @@ func (p *plugins) Inventory() deviceplugin.Inventory {
 	return deviceplugin.Inventory{}
 }
 
-func (p *plugins) Preferred(ctx context.Context, req deviceplugin.PreferredRequest) ([]string, error) {
+func (p *plugins) Preferred(ctx context.Context,
+	req deviceplugin.PreferredRequest) ([]string, error) {
 	if p.advise != nil {
 		return p.advise(req)
 	}
@@ -64,7 +65,8 @@ func (p *plugins) Allocate(ctx context.Context, resource string, ids []string) (
 func (p *plugins) offer(name string, n int) {
 	r := deviceplugin.Resource{Name: name, Connected: true}
 	for i := range n {
-		r.Devices = append(r.Devices, &deviceplugin.Device{ID: fmt.Sprintf("d%d", i), Healthy: true})
+		r.Devices = append(r.Devices,
+			&deviceplugin.Device{ID: fmt.Sprintf("d%d", i), Healthy: true})
 	}
 	p.set(r)
 }

@@ -39,8 +39,9 @@ func TestExplanationFollowsTheOutcome(t *testing.T) {
 		defer d.stop()
 		d.queue.Submit(pod("a", "cpu=2 example.com/gpu=1"), false)
 		synctest.Wait()
-		expectParts(t, d.explained("a"), "Pod default/a: admitted", "main: 2 exclusive CPUs (gets 1-2)",
-			"1 example.com/gpu (gets d0)", "exclusive CPUs: 7 of 7", "2 of 2 on no node in particular")
+		expectParts(t, d.explained("a"), "Pod default/a: admitted",
+			"main: 2 exclusive CPUs (gets 1-2)", "1 example.com/gpu (gets d0)",
+			"exclusive CPUs: 7 of 7", "2 of 2 on no node in particular")
 
 		d.queue.Submit(pod("b", "cpu=1 example.com/gpu=2"), false)
 		synctest.Wait()
@@ -84,7 +85,8 @@ func TestExplanationOfWhatIsNotPlanned(t *testing.T) {
 		d.queue.Submit(pod("bad", "cpu=2"), false)
 		d.queue.Submit(pod("a", "example.com/gpu=1"), false)
 		synctest.Wait()
-		expectParts(t, d.explained("bad"), "rejected, SysctlForbidden", "not this one", "main: 2 exclusive CPUs\n")
+		expectParts(t, d.explained("bad"), "rejected, SysctlForbidden", "not this one",
+			"main: 2 exclusive CPUs\n")
 		expectParts(t, d.explained("a"), "rejected, UnexpectedAdmissionError", "no luck")
 	})
 }

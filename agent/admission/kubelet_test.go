@@ -133,8 +133,8 @@ func (n *naive) fits(pod *v1.Pod) error {
 			}
 			return q.Value()
 		}
-		return errNaive("OutOf"+name, "Node didn't have enough resource: %s, requested: %d, used: %d, "+
-			"capacity: %d", name, amount(asked), amount(used), amount(have))
+		return errNaive("OutOf"+name, "Node didn't have enough resource: %s, requested: %d, "+
+			"used: %d, capacity: %d", name, amount(asked), amount(used), amount(have))
 	}
 	return nil
 }
@@ -163,7 +163,8 @@ func (w *naiveWork) container(c *v1.Container, gone bool) error {
 	}
 	held := naiveHeld{devices: map[string][]string{}}
 	unexpected := func(err error) error {
-		return errNaive("UnexpectedAdmissionError", "Allocate failed due to %v, which is unexpected", err)
+		return errNaive("UnexpectedAdmissionError",
+			"Allocate failed due to %v, which is unexpected", err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		req := w.request(name, counts[name])
@@ -200,7 +201,8 @@ func after(reuse, ids sets.Set[string], gone bool) sets.Set[string] {
 
 func (w *naiveWork) request(name string, count int) deviceplugin.Request {
 	return deviceplugin.Request{
-		Resource: w.inventory[name], N: count, Taken: w.taken[name], Reusable: sets.List(w.reuse[name]),
+		Resource: w.inventory[name], N: count, Taken: w.taken[name],
+		Reusable: sets.List(w.reuse[name]),
 	}
 }
 
@@ -273,8 +275,8 @@ func TestWithoutAWaitItIsTheKubelet(t *testing.T) {
 	}
 	t.Log(seen)
 	for _, reason := range []string{
-		"", "UnexpectedAdmissionError", "TopologyAffinityError", "OutOfcpu", "OutOfmemory", "OutOfpods",
-		"OutOfexample.com/gpu", "SysctlForbidden",
+		"", "UnexpectedAdmissionError", "TopologyAffinityError", "OutOfcpu", "OutOfmemory",
+		"OutOfpods", "OutOfexample.com/gpu", "SysctlForbidden",
 	} {
 		if seen[reason] < 5 {
 			t.Errorf("%d cases of %q are too few to mean anything", seen[reason], reason)
@@ -364,7 +366,8 @@ func (w *world) submitBoth(t *testing.T, n *naive, pod *v1.Pod, seen map[string]
 		want = got[:min(len(got), len(want))]
 	}
 	if got != want {
-		t.Fatalf("said:\n%s\nthe kubelet:\n%s\nof %v\nwith %s %s", got, want, spec(pod), n.policy, n.scope)
+		t.Fatalf("said:\n%s\nthe kubelet:\n%s\nof %v\nwith %s %s",
+			got, want, spec(pod), n.policy, n.scope)
 	}
 	held := map[string]naiveHeld{}
 	for name, c := range w.desk.store.State().Pods[pod.UID].Containers {
@@ -377,7 +380,7 @@ func (w *world) submitBoth(t *testing.T, n *naive, pod *v1.Pod, seen map[string]
 	for name, h := range n.pods[pod.UID].containers {
 		if o := held[name]; !o.cpus.Equals(h.cpus) ||
 			len(o.devices)+len(h.devices) > 0 && !reflect.DeepEqual(o.devices, h.devices) {
-			t.Fatalf("pod %s holds %v, with the kubelet %v", pod.UID, held, n.pods[pod.UID].containers)
+			t.Fatalf("pod %s holds %v, the kubelet %v", pod.UID, held, n.pods[pod.UID].containers)
 		}
 	}
 }

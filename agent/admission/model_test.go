@@ -45,7 +45,8 @@ func TestClaimsUnderRandomEvents(t *testing.T) {
 		w, dir := world{Rand: rand.New(rand.NewPCG(23, uint64(i)))}, t.TempDir()
 		synctest.Test(t, func(t *testing.T) {
 			m := &model{
-				world: w, machine: w.machine(t, machines), last: map[types.UID]Outcome{}, seen: seen,
+				world: w, machine: w.machine(t, machines), last: map[types.UID]Outcome{},
+				seen: seen,
 			}
 			m.run(t, dir)
 		})
@@ -205,7 +206,8 @@ func (m *model) check(t *testing.T) {
 	for uid, before := range m.claims {
 		now, still := claims[uid]
 		if still && !reflect.DeepEqual(before.Containers, now.Containers) {
-			t.Errorf("the claim of %s was %v and is %v, though nothing happened to it", uid, before, now)
+			t.Errorf("the claim of %s was %v and is %v, though nothing happened to it",
+				uid, before, now)
 		}
 		m.seen["claim"]++
 	}
@@ -217,7 +219,8 @@ func (m *model) pointless(t *testing.T, e *entry) {
 	if e.phase == queued {
 		t.Errorf("pod %s is left in the queue", e.pod.UID)
 	}
-	if e.phase == waiting && e.claimed && e.said.Reason == ReasonWaitResources && len(m.leaving) == 0 {
+	if e.phase == waiting && e.claimed && e.said.Reason == ReasonWaitResources &&
+		len(m.leaving) == 0 {
 		t.Errorf("pod %s waits for resources, and nobody is terminating", e.pod.UID)
 	}
 	if e.claimed && !e.leaving && time.Since(e.since) > 2*time.Minute {

@@ -22,7 +22,8 @@ func TestAdmitHoldsAndReleaseGivesBack(t *testing.T) {
 		}
 		d.queue.Submit(pod("b", "cpu=1 example.com/gpu=1"), false)
 		d.expect("b Reject: UnexpectedAdmissionError: Allocate failed due to requested number of " +
-			"devices unavailable for example.com/gpu. Requested: 1, Available: 0, which is unexpected")
+			"devices unavailable for example.com/gpu. Requested: 1, Available: 0, which is " +
+			"unexpected")
 		d.queue.Release("a")
 		d.queue.Release("b")
 		synctest.Wait()
@@ -46,11 +47,13 @@ func TestCapacity(t *testing.T) {
 		d.queue.Submit(pod("f", "cpu=100m"), false)
 		d.queue.Submit(pod("g", "cpu=100m"), false)
 		d.expect("a Admit",
-			"b Reject: OutOfcpu: Node didn't have enough resource: cpu, requested: 600, used: 6500, capacity: 7000",
-			"c Reject: OutOfmemory: Node didn't have enough resource: memory, requested: 16642998272, "+
-				"used: 1073741824, capacity: 17179869184",
+			"b Reject: OutOfcpu: Node didn't have enough resource: cpu, requested: 600, used: "+
+				"6500, capacity: 7000",
+			"c Reject: OutOfmemory: Node didn't have enough resource: memory, requested: "+
+				"16642998272, used: 1073741824, capacity: 17179869184",
 			"d Admit", "e Admit", "f Admit",
-			"g Reject: OutOfpods: Node didn't have enough resource: pods, requested: 1, used: 4, capacity: 4")
+			"g Reject: OutOfpods: Node didn't have enough resource: pods, requested: 1, used: 4, "+
+				"capacity: 4")
 	})
 }
 
@@ -102,10 +105,11 @@ func TestFailedCommit(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- d.queue.Run(ctx) }()
 		d.queue.Submit(pod("a", "cpu=2"), false)
-		d.expect("a Wait: WaitingForStateFile: record the assignment: the assignment store has stopped")
+		d.expect(
+			"a Wait: WaitingForStateFile: record the assignment: the assignment store has stopped")
 		time.Sleep(3 * time.Minute)
-		d.expect("a Reject: UnexpectedAdmissionError: Allocate failed due to record the assignment: " +
-			"the assignment store has stopped, which is unexpected")
+		d.expect("a Reject: UnexpectedAdmissionError: Allocate failed due to record the " +
+			"assignment: the assignment store has stopped, which is unexpected")
 		cancel()
 		<-done
 		if n := len(d.store.State().Pods); n != 0 {

@@ -37,7 +37,8 @@ func TestTheMachineIsLookedAtAgain(t *testing.T) {
 				"requested: 18253611008, used: 0, capacity: 17179869184", ms, 1},
 		{"something else is lacking", ms, false, "cpu=9",
 			"a Reject: UnexpectedAdmissionError: Allocate failed due to not enough cpus " +
-				"available to satisfy request: requested=9, available=7, which is unexpected", 0, 0},
+				"available to satisfy request: requested=9, available=7, which is unexpected",
+			0, 0},
 		{"nothing is lacking", ms, true, "cpu=1", "a Admit", 0, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

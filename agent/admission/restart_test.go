@@ -18,7 +18,9 @@ func TestRestart(t *testing.T) {
 		"same boot, sandbox alive, plugin away": {bootID: "boot-1", alive: true, away: true},
 		"same boot, sandbox gone, plugin away":  {bootID: "boot-1", away: true},
 		"new boot, plugin there":                {bootID: "boot-2", calls: 1},
-		"new boot, plugin late":                 {bootID: "boot-2", away: true, calls: 1, waiting: true},
+		"new boot, plugin late": {
+			bootID: "boot-2", away: true, calls: 1, waiting: true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, dir string) {
@@ -49,8 +51,8 @@ func TestRestart(t *testing.T) {
 					synctest.Wait()
 				}
 				after := d.store.State().Pods["a"]
-				if !after.CPUs().Equals(before.CPUs()) ||
-					after.Containers["main"].Devices[0].IDs[0] != before.Containers["main"].Devices[0].IDs[0] {
+				was, is := before.Containers["main"].Devices, after.Containers["main"].Devices
+				if !after.CPUs().Equals(before.CPUs()) || is[0].IDs[0] != was[0].IDs[0] {
 					t.Errorf("before %+v, after %+v: want the same CPUs and devices", before, after)
 				}
 				if after.BootID != test.bootID || p.calls.Load() != test.calls {

@@ -174,7 +174,8 @@ func (w *walk) file() {
 		return
 	}
 	if state.Version != w.desk.store.State().Version {
-		w.failf("the file has version %d, the store %d", state.Version, w.desk.store.State().Version)
+		w.failf("the file has version %d, the store %d",
+			state.Version, w.desk.store.State().Version)
 	}
 	w.compare("the file", state)
 }

@@ -148,7 +148,8 @@ func (s *site) derive(t *testing.T, at *cpumanager.Static, closest bool) {
 		}
 	}
 	if s.ownMemory {
-		if h.Memory, err = memory.New(m, memory.Amounts{0: {v1.ResourceMemory: s.kept}}); err != nil {
+		if h.Memory, err = memory.New(m,
+			memory.Amounts{0: {v1.ResourceMemory: s.kept}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -26,7 +26,8 @@ type tenant struct {
 	reason string
 	since  time.Time
 	epoch  int // of the site then
-	// held is what the store must have of it; nil: nothing. It changes only when the pod is admitted.
+	// held is what the store must have of it; nil: nothing. It changes only when the pod is
+	// admitted.
 	held *grant
 	// worn is what its containers were created with.
 	worn *grant
@@ -142,7 +143,8 @@ func (w *walk) fresh(t *tenant, before *grant) {
 		}
 	}
 	for _, id := range g.devices {
-		held := before != nil && before.pod.BootID == w.bootID() && slices.Contains(before.devices, id)
+		held := before != nil && before.pod.BootID == w.bootID() &&
+			slices.Contains(before.devices, id)
 		if !held && !t.inflight && !w.plugins.healthy(id) {
 			w.failf("%s got %s, which is not to be had", t.uid, id)
 		}
@@ -150,7 +152,8 @@ func (w *walk) fresh(t *tenant, before *grant) {
 	for name, c := range g.pod.Containers {
 		for _, d := range c.Devices {
 			if !bytes.Contains(d.Answer, []byte(w.bootID())) {
-				w.failf("%s of %s: the answer %q for %s is not of this boot", name, t.uid, d.Answer, d.Resource)
+				w.failf("%s of %s: the answer %q for %s is not of this boot",
+					name, t.uid, d.Answer, d.Resource)
 			}
 		}
 	}
@@ -170,7 +173,8 @@ func (w *walk) asked(t *tenant, c *wish, g, before *grant) {
 			blocks["hugepages-2Mi"] = c.pages
 		}
 	}
-	earlier := !s.ownCPUs && before != nil && p.cpus == before.parts[c.name].cpus // by the policy then
+	// By the policy then.
+	earlier := !s.ownCPUs && before != nil && p.cpus == before.parts[c.name].cpus
 	if popcount(p.cpus) != cpus && !earlier {
 		w.failf("%s of %s got CPUs %s, want %d", c.name, t.uid, p.cpus.set(), cpus)
 	}
@@ -184,7 +188,8 @@ func (w *walk) asked(t *tenant, c *wish, g, before *grant) {
 	for _, b := range p.blocks {
 		size := int64(b.Size)
 		ok = ok && b.Nodes == p.blocks[0].Nodes &&
-			(size == blocks[string(b.Resource)] || c.role == starts && size < blocks[string(b.Resource)])
+			(size == blocks[string(b.Resource)] ||
+				c.role == starts && size < blocks[string(b.Resource)])
 	}
 	if !ok {
 		w.failf("%s of %s got %v, want %v", c.name, t.uid, p.blocks, blocks)
@@ -253,7 +258,8 @@ func (w *walk) memoryFits(t *tenant, g *grant) {
 			for _, other := range o.held.blocks {
 				if other.Nodes != b.Nodes && !other.Nodes.Intersect(b.Nodes).IsEmpty() &&
 					o.held.epoch == g.epoch {
-					w.failf("%s has memory of nodes %s, %s of nodes %s", t.uid, b.Nodes, o.uid, other.Nodes)
+					w.failf("%s has memory of nodes %s, %s of nodes %s",
+						t.uid, b.Nodes, o.uid, other.Nodes)
 				}
 				if other.Nodes == b.Nodes && other.Resource == b.Resource {
 					sum += other.Size
@@ -264,8 +270,8 @@ func (w *walk) memoryFits(t *tenant, g *grant) {
 			have += w.site.has(int(id), b.Resource)
 		}
 		if sum > have {
-			w.failf("%s: %d bytes of %s are held of nodes %s, which have %d", t.uid, sum, b.Resource,
-				b.Nodes, have)
+			w.failf("%s: %d bytes of %s are held of nodes %s, which have %d",
+				t.uid, sum, b.Resource, b.Nodes, have)
 		}
 	}
 }

@@ -141,7 +141,9 @@ func (p *stepPlugins) healthy(device string) bool {
 func (p *stepPlugins) ails(at int, reason string) bool {
 	of := p.Inventory().Resources[stepResources[at]]
 	if reason == ReasonWaitDevices && of.Connected {
-		return slices.ContainsFunc(of.Devices, func(d *deviceplugin.Device) bool { return !d.Healthy })
+		return slices.ContainsFunc(of.Devices, func(d *deviceplugin.Device) bool {
+			return !d.Healthy
+		})
 	}
 	return !of.Connected || p.hangs[at].Load() || time.Since(p.recovered[at]) < 20*time.Second
 }

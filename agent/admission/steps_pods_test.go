@@ -157,7 +157,8 @@ func (w *wish) resources(quality int) v1.ResourceRequirements {
 	}
 	for i, n := range w.devices {
 		if n > 0 {
-			set(v1.ResourceName(stepResources[i]), *resource.NewQuantity(int64(n), resource.DecimalSI))
+			set(v1.ResourceName(stepResources[i]),
+				*resource.NewQuantity(int64(n), resource.DecimalSI))
 		}
 	}
 	return v1.ResourceRequirements{Limits: limits, Requests: requests}

@@ -113,8 +113,9 @@ func walkAt(t *testing.T, seed uint64, steps int, all *tally) {
 	}
 	defer func() {
 		if t.Failed() {
-			t.Logf("the last steps:\n%s\nto repeat: NUMALET_STEPS_SEED=%d NUMALET_STEPS=%d go test "+
-				"-run TestRandomSteps ./agent/admission", strings.Join(w.story, "\n"), seed, steps)
+			t.Logf("the last steps:\n%s\nto repeat: NUMALET_STEPS_SEED=%d NUMALET_STEPS=%d go "+
+				"test -run TestRandomSteps ./agent/admission",
+				strings.Join(w.story, "\n"), seed, steps)
 		}
 	}()
 	synctest.Test(t, func(t *testing.T) {
@@ -298,7 +299,8 @@ func (w *walk) hear() {
 // slow tells whether the answer of a plugin of the pod has not come, or came late.
 func (w *walk) slow(t *tenant) bool {
 	for i := range stepResources {
-		if t.wants(i) && (w.plugins.hangs[i].Load() || time.Since(w.plugins.recovered[i]) < time.Minute) {
+		if t.wants(i) &&
+			(w.plugins.hangs[i].Load() || time.Since(w.plugins.recovered[i]) < time.Minute) {
 			return true
 		}
 	}

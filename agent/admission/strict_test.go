@@ -51,7 +51,8 @@ func TestExclusiveCPUsLeaveSome(t *testing.T) {
 		d.queue.Leaving("shares")
 		d.queue.Submit(pod("next", "cpu=7"), false)
 		synctest.Wait()
-		if said := d.hear(); len(said) != 1 || !strings.HasPrefix(said[0], "next Wait: "+ReasonWaitResources) {
+		said := d.hear()
+		if len(said) != 1 || !strings.HasPrefix(said[0], "next Wait: "+ReasonWaitResources) {
 			t.Fatalf("said %q, want next to wait", said)
 		}
 		d.queue.Release("shares")

@@ -17,7 +17,10 @@ func TestSysctls(t *testing.T) {
 		{sysctl: "net/ipv4/tcp_syncookies"},
 		{sysctl: "kernel.msgmax"},
 		{sysctl: "net.core.somaxconn"},
-		{sysctl: "net.core.somaxconn2", want: `forbidden sysctl: "net.core.somaxconn2" not allowlisted`},
+		{
+			sysctl: "net.core.somaxconn2",
+			want:   `forbidden sysctl: "net.core.somaxconn2" not allowlisted`,
+		},
 		{sysctl: "vm.swappiness", want: `forbidden sysctl: "vm.swappiness" not allowlisted`},
 		{sysctl: "net.ipv4.tcp_syncookies", hostNet: true,
 			want: `forbidden sysctl: "net.ipv4.tcp_syncookies" not allowed with host net enabled`},
@@ -27,7 +30,9 @@ func TestSysctls(t *testing.T) {
 	} {
 		pod := &v1.Pod{Spec: v1.PodSpec{
 			HostNetwork: test.hostNet, HostIPC: test.hostIPC,
-			SecurityContext: &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: test.sysctl, Value: "1"}}},
+			SecurityContext: &v1.PodSecurityContext{
+				Sysctls: []v1.Sysctl{{Name: test.sysctl, Value: "1"}},
+			},
 		}}
 		got := ""
 		if r := check(pod); r != nil {

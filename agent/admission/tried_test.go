@@ -9,8 +9,8 @@ import (
 	"github.com/numalet/numalet/deviceplugin"
 )
 
-// Each decision comes with one plan, however often a pod was tried to be placed before, and with the
-// error of what it was rejected for. A pod that runs already is not placed.
+// Each decision comes with one plan, however often a pod was tried to be placed before, and with
+// the error of what it was rejected for. A pod that runs already is not placed.
 func TestDecisionsComeWithOnePlan(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		p := &plugins{}
@@ -20,8 +20,9 @@ func TestDecisionsComeWithOnePlan(t *testing.T) {
 			report := c.Report
 			c.Report = func(r Result) {
 				if r.Tried != nil {
-					tried = append(tried, fmt.Sprintf("%s %s: %d placed, error %t", r.Pod.Name, r.Outcome,
-						len(r.Tried.Plan.Pod.Containers), r.Tried.Err != nil))
+					tried = append(tried,
+						fmt.Sprintf("%s %s: %d placed, error %t", r.Pod.Name, r.Outcome,
+							len(r.Tried.Plan.Pod.Containers), r.Tried.Err != nil))
 				}
 				report(r)
 			}

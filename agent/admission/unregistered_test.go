@@ -33,8 +33,8 @@ func TestPluginsThatAreAwayInTheKubeletsWords(t *testing.T) {
 		d.expect("nic Reject: OutOfexample.com/nic: Node didn't have enough resource: " +
 			"example.com/nic, requested: 1, used: 0, capacity: 0")
 		d.queue.Submit(pod("none", "example.com/none=1"), false)
-		d.expect("none" + failed + "no healthy devices present; cannot allocate unhealthy devices " +
-			"example.com/none, which is unexpected")
+		d.expect("none" + failed + "no healthy devices present; cannot allocate unhealthy " +
+			"devices example.com/none, which is unexpected")
 	})
 	bubble(t, func(t *testing.T, dir string) {
 		p := &plugins{}

@@ -13,9 +13,9 @@ func TestWaitsForWhatTerminatingPodsHold(t *testing.T) {
 		d.expect("old Admit")
 		d.queue.Leaving("old")
 		d.queue.Submit(pod("new", "cpu=4"), false)
-		d.expect("new Wait: WaitingForResources: Allocate failed due to not enough cpus available to " +
-			"satisfy request: requested=4, available=1, which is unexpected; pods that are terminating " +
-			"hold what is missing")
+		d.expect("new Wait: WaitingForResources: Allocate failed due to not enough cpus " +
+			"available to satisfy request: requested=4, available=1, which is unexpected; pods " +
+			"that are terminating hold what is missing")
 		d.queue.Release("old")
 		d.expect("new Admit")
 	})
@@ -40,8 +40,8 @@ func TestWaitsForThePluginAndGivesUpAtTheDeadline(t *testing.T) {
 		time.Sleep(59 * time.Second)
 		d.expect()
 		time.Sleep(2 * time.Second)
-		d.expect("b Reject: OutOfexample.com/nic: Node didn't have enough resource: example.com/nic, " +
-			"requested: 2, used: 0, capacity: 0")
+		d.expect("b Reject: OutOfexample.com/nic: Node didn't have enough resource: " +
+			"example.com/nic, requested: 2, used: 0, capacity: 0")
 	})
 }
 
@@ -56,12 +56,13 @@ func TestWaitsForAPluginBesideATerminatingPod(t *testing.T) {
 		d.expect("old Admit")
 		d.queue.Leaving("old")
 		d.queue.Submit(pod("new", "example.com/gpu=1 example.com/nic=1"), false)
-		d.expect("new Wait: WaitingForDevicePlugin: no device plugin has registered example.com/nic")
+		d.expect(
+			"new Wait: WaitingForDevicePlugin: no device plugin has registered example.com/nic")
 		p.offer("example.com/nic", 1)
 		d.queue.Poke()
-		d.expect("new Wait: WaitingForResources: Allocate failed due to requested number of devices " +
-			"unavailable for example.com/gpu. Requested: 1, Available: 0, which is unexpected; " +
-			"pods that are terminating hold what is missing")
+		d.expect("new Wait: WaitingForResources: Allocate failed due to requested number of " +
+			"devices unavailable for example.com/gpu. Requested: 1, Available: 0, which is " +
+			"unexpected; pods that are terminating hold what is missing")
 		d.queue.Release("old")
 		d.expect("new Admit")
 	})
@@ -81,8 +82,9 @@ func TestWaitsForAReleaseThatIsBeingRecorded(t *testing.T) {
 		d.queue.Release("other")
 		d.queue.Release("old")
 		d.queue.Submit(pod("new", "example.com/gpu=1"), false)
-		d.expect("new Wait: WaitingForResources: Allocate failed due to requested number of devices "+
-			"unavailable for example.com/gpu. Requested: 1, Available: 0, which is unexpected; "+
-			"pods that are terminating hold what is missing; being released: default/old", "new Admit")
+		d.expect("new Wait: WaitingForResources: Allocate failed due to requested number of "+
+			"devices unavailable for example.com/gpu. Requested: 1, Available: 0, which is "+
+			"unexpected; pods that are terminating hold what is missing; being released: "+
+			"default/old", "new Admit")
 	})
 }

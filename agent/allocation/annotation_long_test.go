@@ -10,8 +10,8 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// Long answers are not on a container, devices always are. That the annotation says less is no reason
-// to believe that the state is wrong.
+// Long answers are not on a container, devices always are. That the annotation says less is no
+// reason to believe that the state is wrong.
 func TestContainerAnnotationIsBounded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		devices, answer int
@@ -28,7 +28,9 @@ func TestContainerAnnotationIsBounded(t *testing.T) {
 				d.IDs = append(d.IDs, fmt.Sprintf("GPU-%036d", i))
 			}
 			p := examplePod("a")
-			p.Containers = map[string]Container{"main": {CPUs: cpuset.New(2), Devices: []DeviceSet{d}}}
+			p.Containers = map[string]Container{"main": {
+				CPUs: cpuset.New(2), Devices: []DeviceSet{d},
+			}}
 			runs := running(t, p)
 			if n := len(runs.Containers[0].Annotations[Annotation]); n <= longest != tc.fits {
 				t.Errorf("the annotation has %d bytes", n)

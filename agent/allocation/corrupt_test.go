@@ -78,8 +78,8 @@ func files(t *testing.T) []foreign {
 	return out
 }
 
-// Whatever byte of a file is another one, and wherever it ends, it is refused, or read as what it was:
-// the case of a field's name does not count.
+// Whatever byte of a file is another one, and wherever it ends, it is refused, or read as what it
+// was: the case of a field's name does not count.
 func TestEveryByte(t *testing.T) {
 	for _, f := range files(t) {
 		t.Run(f.name, func(t *testing.T) {
@@ -135,9 +135,9 @@ func TestVersionsOfTheFile(t *testing.T) {
 	}
 	_, err = load(path, time.Unix(0, 0))
 	aside := path + ".corrupt-19700101T000000.000"
-	text := "unusable state file: state file of version 9, this agent reads versions 1 to 2: to have it " +
-		"back, put it in its place again and run the newer agent that wrote it; moved to " + aside +
-		", going on without it"
+	text := "unusable state file: state file of version 9, this agent reads versions 1 to 2: to " +
+		"have it back, put it in its place again and run the newer agent that wrote it; moved to " +
+		aside + ", going on without it"
 	if err == nil || err.Error() != text {
 		t.Errorf("a newer version:\n%v, want\n%s", err, text)
 	}
@@ -146,7 +146,8 @@ func TestVersionsOfTheFile(t *testing.T) {
 	}
 }
 
-// Nothing is ever deleted: of two files that are moved aside in the same millisecond neither is lost.
+// Nothing is ever deleted: of two files that are moved aside in the same millisecond neither is
+// lost.
 func TestMovedAsideTwice(t *testing.T) {
 	path := filepath.Join(t.TempDir(), FileName)
 	for i, want := range []bool{true, false} {
@@ -164,9 +165,13 @@ func TestKubeletFilesMovedAside(t *testing.T) {
 	all := files(t)[1:]
 	for _, bad := range all {
 		for name, damage := range map[string]func(path string) error{
-			"empty":    func(path string) error { return os.WriteFile(path, nil, 0o600) },
-			"zeros":    func(path string) error { return os.WriteFile(path, make([]byte, len(bad.content)), 0o600) },
-			"cut":      func(path string) error { return os.WriteFile(path, bad.content[:len(bad.content)/2], 0o600) },
+			"empty": func(path string) error { return os.WriteFile(path, nil, 0o600) },
+			"zeros": func(path string) error {
+				return os.WriteFile(path, make([]byte, len(bad.content)), 0o600)
+			},
+			"cut": func(path string) error {
+				return os.WriteFile(path, bad.content[:len(bad.content)/2], 0o600)
+			},
 			"a folder": func(path string) error { return os.Mkdir(path, 0o700) },
 		} {
 			t.Run(bad.name+" "+name, func(t *testing.T) {
@@ -175,7 +180,8 @@ func TestKubeletFilesMovedAside(t *testing.T) {
 					if f.name == bad.name {
 						continue
 					}
-					if err := os.WriteFile(filepath.Join(dir, f.name), f.content, 0o600); err != nil {
+					err := os.WriteFile(filepath.Join(dir, f.name), f.content, 0o600)
+					if err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -14,13 +14,14 @@ func TestWhollyExclusive(t *testing.T) {
 		containers, exclusive []string
 		want                  bool
 	}{
-		"one":                             {[]string{"a cpu=2"}, []string{"a"}, true},
-		"one that shares":                 {[]string{"a cpu=1500m"}, nil, false},
-		"one of two":                      {[]string{"a cpu=2", "b cpu=1500m"}, []string{"a"}, false},
-		"an init container that shares":   {[]string{"i! cpu=500m", "a cpu=2"}, []string{"a"}, true},
-		"only the init container":         {[]string{"i! cpu=2", "a cpu=500m"}, []string{"i"}, false},
-		"a sidecar that shares":           {[]string{"s~ cpu=500m", "a cpu=2"}, []string{"a"}, false},
-		"a sidecar with CPUs of its own":  {[]string{"s~ cpu=1", "a cpu=2"}, []string{"s", "a"}, true},
+		"one":                           {[]string{"a cpu=2"}, []string{"a"}, true},
+		"one that shares":               {[]string{"a cpu=1500m"}, nil, false},
+		"one of two":                    {[]string{"a cpu=2", "b cpu=1500m"}, []string{"a"}, false},
+		"an init container that shares": {[]string{"i! cpu=500m", "a cpu=2"}, []string{"a"}, true},
+		"only the init container":       {[]string{"i! cpu=2", "a cpu=500m"}, []string{"i"}, false},
+		"a sidecar that shares":         {[]string{"s~ cpu=500m", "a cpu=2"}, []string{"a"}, false},
+		"a sidecar with CPUs of its own": {[]string{"s~ cpu=1", "a cpu=2"}, []string{"s", "a"},
+			true},
 		"nothing assigned, as for policy": {[]string{"a cpu=2"}, nil, false},
 	} {
 		held := Pod{Containers: map[string]Container{}}
@@ -56,14 +57,17 @@ func TestPlanWholeCores(t *testing.T) {
 	}{
 		"whole cores": {texts: []string{"main cpu=2"}, want: "main: cpus 1,9"},
 		"odd": {texts: []string{"main cpu=3"},
-			want: smt + "requested 3 cpus not multiple cpus per core = 2; what would fit: 2 or 4 cpus"},
+			want: smt +
+				"requested 3 cpus not multiple cpus per core = 2; what would fit: 2 or 4 cpus"},
 		"odd, which restricted would call a matter of topology": {
 			policy: topology.Restricted, texts: []string{"main cpu=3"},
-			want: smt + "requested 3 cpus not multiple cpus per core = 2; what would fit: 2 or 4 cpus"},
+			want: smt +
+				"requested 3 cpus not multiple cpus per core = 2; what would fit: 2 or 4 cpus"},
 		"two odd ones are no even one": {
 			policy: topology.SingleNUMANode, scope: topology.PodScope,
 			texts: []string{"a cpu=3", "b cpu=1"},
-			want:  smt + "requested 3 cpus not multiple cpus per core = 2; what would fit: 2 or 4 cpus"},
+			want: smt +
+				"requested 3 cpus not multiple cpus per core = 2; what would fit: 2 or 4 cpus"},
 		"odd one in a pod": {
 			policy: topology.Restricted, scope: topology.PodScope,
 			texts: []string{"a cpu=2", "b cpu=1"},
@@ -100,8 +104,9 @@ func TestPlanWholeCores(t *testing.T) {
 
 func TestPlanLeavesCPUsToShare(t *testing.T) {
 	const none = "UnexpectedAdmissionError: Allocate failed due to no cpu is left for containers " +
-		`without cpus of their own: strict-cpu-reservation keeps them off the reserved cpus "0" and ` +
-		"all others are exclusive; request fewer exclusive cpus or reserve fewer, which is unexpected"
+		`without cpus of their own: strict-cpu-reservation keeps them off the reserved cpus "0" ` +
+		"and all others are exclusive; request fewer exclusive cpus or reserve fewer, which is " +
+		"unexpected"
 	for name, test := range map[string]struct {
 		options cpumanager.Options
 		sharing bool

@@ -36,19 +36,24 @@ func had(t *testing.T, cpus string, gpus ...string) Container {
 // TestKeepsWhatIsStillValid: a pod of which nothing runs, and of whose assignment some is not valid
 // any more, keeps the rest as far as the topology policy lets it.
 func TestKeepsWhatIsStillValid(t *testing.T) {
-	owning := func(containers map[string]Container) Pod { return Pod{UID: "uid", Containers: containers} }
+	owning := func(containers map[string]Container) Pod {
+		return Pod{UID: "uid", Containers: containers}
+	}
 	main := func(cpus string, gpus ...string) Pod {
 		return owning(map[string]Container{"main": had(t, cpus, gpus...)})
 	}
 	taking := func(cpus string, gpus ...string) func(*View) {
 		return func(v *View) {
-			v.Taken = TakenBy(Pod{UID: "other", Containers: map[string]Container{"main": had(t, cpus, gpus...)}})
+			v.Taken = TakenBy(Pod{
+				UID: "other", Containers: map[string]Container{"main": had(t, cpus, gpus...)},
+			})
 		}
 	}
 	pluginAway := func(v *View) {
 		v.Inventory.Resources["example.com/gpu"] = deviceplugin.Resource{Name: "example.com/gpu"}
 	}
-	const keepsGPU3 = "container main keeps example.com/gpu gpu-3; no longer valid, or not as requested: CPUs 5,13"
+	const keepsGPU3 = "container main keeps example.com/gpu gpu-3; no longer valid, or not as " +
+		"requested: CPUs 5,13"
 	for name, test := range map[string]struct {
 		policy topology.Policy
 		scope  topology.Scope
@@ -79,20 +84,22 @@ func TestKeepsWhatIsStillValid(t *testing.T) {
 			policy: topology.SingleNUMANode, own: main("", "gpu-3"),
 			pod:  podOfContainers("main cpu=2 gpu=1"),
 			want: "main: cpus 4,12 gpu-3 (kept)",
-			why:  "container main keeps example.com/gpu gpu-3; no longer valid, or not as requested: nothing",
+			why: "container main keeps example.com/gpu gpu-3; no longer valid, or not as " +
+				"requested: nothing",
 		},
 		"the device is gone after a reboot, the CPUs stay and the new one goes to them": {
 			policy: topology.SingleNUMANode, own: own("5,13", "gpu-9", false),
 			pod:  podOfContainers("main cpu=2 gpu=1"),
 			want: "main: cpus 5,13 gpu-2",
-			why:  "container main keeps CPUs 5,13; no longer valid, or not as requested: example.com/gpu gpu-9",
+			why: "container main keeps CPUs 5,13; no longer valid, or not as requested: " +
+				"example.com/gpu gpu-9",
 		},
 		"the node of the device has no CPUs left: all moves": {
-			policy: topology.SingleNUMANode, own: main("5,13", "gpu-3"), change: taking("4-7,12-15"),
-			pod:  podOfContainers("main cpu=2 gpu=1"),
+			policy: topology.SingleNUMANode, own: main("5,13", "gpu-3"),
+			change: taking("4-7,12-15"), pod: podOfContainers("main cpu=2 gpu=1"),
 			want: "main: cpus 1,9 gpu-0",
-			why: "no container keeps only a part of what it had: around what is still valid there is no " +
-				"place: Resources cannot be allocated with Topology locality",
+			why: "no container keeps only a part of what it had: around what is still valid " +
+				"there is no place: Resources cannot be allocated with Topology locality",
 		},
 		"which best effort need not do": {
 			policy: topology.BestEffort, own: main("5,13", "gpu-3"), change: taking("4-7,12-15"),
@@ -100,8 +107,8 @@ func TestKeepsWhatIsStillValid(t *testing.T) {
 			want: "main: cpus 1,9 gpu-3 (kept)", why: keepsGPU3,
 		},
 		"devices apart do not bind a policy that wants them together": {
-			policy: topology.SingleNUMANode, own: main("3,5", "gpu-1", "gpu-2"), change: taking("3"),
-			pod:  podOfContainers("main cpu=2 gpu=2"),
+			policy: topology.SingleNUMANode, own: main("3,5", "gpu-1", "gpu-2"),
+			change: taking("3"), pod: podOfContainers("main cpu=2 gpu=2"),
 			want: "main: cpus 1,9 gpu-0,gpu-1", why: "no container keeps only a part",
 		},
 		"one container moves, the other keeps all": {
@@ -111,7 +118,8 @@ func TestKeepsWhatIsStillValid(t *testing.T) {
 			}),
 			change: taking("1,9"), pod: podOfContainers("a cpu=2 gpu=1", "b cpu=2 gpu=1"),
 			want: "a: cpus 3,11 gpu-0 (kept); b: cpus 2,10 gpu-1 (kept)",
-			why:  "container a keeps example.com/gpu gpu-0; no longer valid, or not as requested: CPUs 1,9",
+			why: "container a keeps example.com/gpu gpu-0; no longer valid, or not as " +
+				"requested: CPUs 1,9",
 		},
 		"the same in pod scope, on the node of what stays": {
 			policy: topology.SingleNUMANode, scope: topology.PodScope,
@@ -120,7 +128,8 @@ func TestKeepsWhatIsStillValid(t *testing.T) {
 			}),
 			change: taking("4,12"), pod: podOfContainers("a cpu=2 gpu=1", "b cpu=2 gpu=1"),
 			want: "a: cpus 6,14 gpu-2 (kept); b: cpus 5,13 gpu-3 (kept)",
-			why:  "container a keeps example.com/gpu gpu-2; no longer valid, or not as requested: CPUs 4,12",
+			why: "container a keeps example.com/gpu gpu-2; no longer valid, or not as " +
+				"requested: CPUs 4,12",
 		},
 		"a container that cannot keep a part does not cost the other what it has": {
 			policy: topology.SingleNUMANode,
@@ -129,7 +138,8 @@ func TestKeepsWhatIsStillValid(t *testing.T) {
 			}),
 			change: taking("1-3,8-11"), pod: podOfContainers("a cpu=2 gpu=1", "b cpu=2 gpu=1"),
 			want: "a: cpus 4,12 gpu-2; b: cpus 5,13 gpu-3 (kept)",
-			why:  "no container keeps only a part of what it had: around what is still valid there is no place",
+			why: "no container keeps only a part of what it had: around what is still valid " +
+				"there is no place",
 		},
 		"nor in pod scope, where both have to be on one node: both move": {
 			policy: topology.SingleNUMANode, scope: topology.PodScope,
@@ -138,7 +148,8 @@ func TestKeepsWhatIsStillValid(t *testing.T) {
 			}),
 			change: taking("1,3,8-9,11"), pod: podOfContainers("a cpu=2 gpu=1", "b cpu=2 gpu=1"),
 			want: "a: cpus 4,12 gpu-2; b: cpus 5,13 gpu-3",
-			why:  "nothing is kept of what the pod had: around what is still valid there is no place",
+			why: "nothing is kept of what the pod had: around what is still valid there is no " +
+				"place",
 		},
 		"an init container moves, the main one keeps what it has": {
 			policy: topology.SingleNUMANode,
@@ -197,7 +208,9 @@ func TestMemoryIsKeptOrMovesAlone(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			v.Taken = TakenBy(Pod{UID: "other", Containers: map[string]Container{"main": {CPUs: set}}})
+			v.Taken = TakenBy(Pod{
+				UID: "other", Containers: map[string]Container{"main": {CPUs: set}},
+			})
 			got := story(v.Plan(podOfContainers("main cpu=2 memory=2Gi"), nil))
 			if got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
@@ -206,8 +219,8 @@ func TestMemoryIsKeptOrMovesAlone(t *testing.T) {
 	}
 }
 
-// TestWhatRunsIsNotMoved: of a pod that runs only containers that have nothing are placed, and nothing
-// that the others have is given to them.
+// TestWhatRunsIsNotMoved: of a pod that runs only containers that have nothing are placed, and
+// nothing that the others have is given to them.
 func TestWhatRunsIsNotMoved(t *testing.T) {
 	v := rig(t, topology.SingleNUMANode, topology.ContainerScope)
 	v.Keep = KeepAll

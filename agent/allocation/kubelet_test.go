@@ -27,7 +27,8 @@ var online = cpuset.New(0, 1, 2, 3, 4, 5, 6, 7)
 // started is a running pod that no annotation describes.
 func started(uid string) cri.Pod {
 	return cri.Pod{
-		UID: types.UID(uid), Namespace: "default", Name: uid, Sandboxes: []cri.Sandbox{{Ready: true}},
+		UID: types.UID(uid), Namespace: "default", Name: uid,
+		Sandboxes:  []cri.Sandbox{{Ready: true}},
 		Containers: []cri.Container{{Name: "main", State: cri.ContainerRunning}},
 	}
 }
@@ -40,13 +41,15 @@ func gpu(uid string, ids checkpoint.DevicesPerNUMA) checkpoint.PodDevicesEntry {
 }
 
 func blocks(uid string, list ...memorystate.Block) memorystate.Contents {
-	return memorystate.Contents{Entries: memorystate.ContainerMemoryAssignments{uid: {"main": list}}}
+	return memorystate.Contents{
+		Entries: memorystate.ContainerMemoryAssignments{uid: {"main": list}},
+	}
 }
 
 func TestTakeOverFromKubelet(t *testing.T) {
 	own := func(uid string, c Container) Change {
-		return Change{Put: Pod{UID: types.UID(uid), Namespace: "default", Name: uid, BootID: "boot-1",
-			Containers: map[string]Container{"main": c}}}
+		return Change{Put: Pod{UID: types.UID(uid), Namespace: "default", Name: uid,
+			BootID: "boot-1", Containers: map[string]Container{"main": c}}}
 	}
 	cpus := func(uid, list string) map[string]map[string]cpuset.CPUSet {
 		set, err := cpuset.Parse(list)
@@ -63,7 +66,8 @@ func TestTakeOverFromKubelet(t *testing.T) {
 
 	ofThree := started("a")
 	for _, name := range []string{"other", "next", "next"} {
-		ofThree.Containers = append(ofThree.Containers, cri.Container{Name: name, State: cri.ContainerRunning})
+		ofThree.Containers = append(ofThree.Containers,
+			cri.Container{Name: name, State: cri.ContainerRunning})
 	}
 	onNode := func(node topology.NodeID, size uint64) []memory.Block {
 		return []memory.Block{{Nodes: topology.NewNodeSet(node), Resource: "memory", Size: size}}
@@ -81,13 +85,16 @@ func TestTakeOverFromKubelet(t *testing.T) {
 				CPUs: cpucheckpoint.State{Entries: cpus("a", "2-3")},
 				Devices: []checkpoint.PodDevicesEntry{
 					gpu("gone", checkpoint.DevicesPerNUMA{0: {"z"}}),
-					gpu("a", checkpoint.DevicesPerNUMA{0: {"y", "x"}, 1: {"x"}, -1: {"v"}, 1 << 40: {"w"}}),
+					gpu("a", checkpoint.DevicesPerNUMA{
+						0: {"y", "x"}, 1: {"x"}, -1: {"v"}, 1 << 40: {"w"},
+					}),
 				},
 			},
 			pods: []cri.Pod{started("a"), started("plain")},
 			want: []Change{own("a", Container{CPUs: cpuset.New(2, 3), Devices: []DeviceSet{{
 				Resource: "example.com/gpu", IDs: []string{"v", "w", "x", "y"}, Answer: []byte{},
-				Nodes: []topology.NodeSet{{}, {}, topology.NewNodeSet(0, 1), topology.NewNodeSet(0)},
+				Nodes: []topology.NodeSet{{}, {}, topology.NewNodeSet(0, 1),
+					topology.NewNodeSet(0)},
 			}}})},
 		},
 		"a pod that has ended": {
@@ -107,7 +114,8 @@ func TestTakeOverFromKubelet(t *testing.T) {
 		},
 		"devices of another pod": {
 			kubelet: Kubelet{Devices: []checkpoint.PodDevicesEntry{
-				gpu("a", checkpoint.DevicesPerNUMA{0: {"x"}}), gpu("c", checkpoint.DevicesPerNUMA{1: {"x"}}),
+				gpu("a", checkpoint.DevicesPerNUMA{0: {"x"}}),
+				gpu("c", checkpoint.DevicesPerNUMA{1: {"x"}}),
 			}},
 			pods: []cri.Pod{started("a"), started("c")},
 			want: []Change{own("a", Container{Devices: []DeviceSet{{
@@ -127,10 +135,14 @@ func TestTakeOverFromKubelet(t *testing.T) {
 					PodEntries: map[string]cpuset.CPUSet{"a": cpuset.New(2, 3, 4, 5)},
 				},
 				Memory: memorystate.Contents{
-					Entries: blocks("a", memorystate.Block{NUMAAffinity: []int{0}, Type: "memory", Size: 3}).Entries,
-					PodEntries: memorystate.PodMemoryAssignments{"a": {MemoryBlocks: []memorystate.Block{
-						{NUMAAffinity: []int{0}, Type: "memory", Size: 10},
-					}}},
+					Entries: blocks("a", memorystate.Block{
+						NUMAAffinity: []int{0}, Type: "memory", Size: 3,
+					}).Entries,
+					PodEntries: memorystate.PodMemoryAssignments{"a": {
+						MemoryBlocks: []memorystate.Block{
+							{NUMAAffinity: []int{0}, Type: "memory", Size: 10},
+						},
+					}},
 				},
 			},
 			pods: []cri.Pod{ofThree},
@@ -174,13 +186,16 @@ func TestTakeOverFromKubelet(t *testing.T) {
 			kubelet: Kubelet{Memory: blocks("a",
 				memorystate.Block{NUMAAffinity: []int{0}, Type: "memory", Size: 3},
 				memorystate.Block{NUMAAffinity: []int{1}, Type: "memory", Size: 3})},
-			pods: []cri.Pod{started("a")}, err: "container main: the kubelet has two blocks of memory",
+			pods: []cri.Pod{started("a")},
+			err:  "container main: the kubelet has two blocks of memory",
 		},
 		"memory of a pod as a whole on a node that is not there": {
 			kubelet: Kubelet{Memory: memorystate.Contents{
-				PodEntries: memorystate.PodMemoryAssignments{"a": {MemoryBlocks: []memorystate.Block{
-					{NUMAAffinity: []int{2}, Type: "memory", Size: 10},
-				}}},
+				PodEntries: memorystate.PodMemoryAssignments{"a": {
+					MemoryBlocks: []memorystate.Block{
+						{NUMAAffinity: []int{2}, Type: "memory", Size: 10},
+					},
+				}},
 			}},
 			pods: []cri.Pod{started("a")}, err: "NUMA node 2, which does not exist",
 		},
@@ -190,15 +205,18 @@ func TestTakeOverFromKubelet(t *testing.T) {
 		},
 		"a resource twice": {
 			kubelet: Kubelet{Devices: []checkpoint.PodDevicesEntry{gpu("a", nil), gpu("a", nil)}},
-			pods:    []cri.Pod{started("a")}, err: "two entries of container main for example.com/gpu",
+			pods:    []cri.Pod{started("a")},
+			err:     "two entries of container main for example.com/gpu",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Rebuild(test.state, test.pods, "boot-1", test.kubelet.On(online, topology.NewNodeSet(0, 1)))
+			got, err := Rebuild(test.state, test.pods, "boot-1",
+				test.kubelet.On(online, topology.NewNodeSet(0, 1)))
 			if diff := cmp.Diff(test.want, got, sameCPUs); diff != "" {
 				t.Errorf("changes (-want +got):\n%s", diff)
 			}
-			if (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+			if (err == nil) != (test.err == "") ||
+				err != nil && !strings.Contains(err.Error(), test.err) {
 				t.Errorf("error %v, want %q", err, test.err)
 			}
 		})
@@ -241,8 +259,8 @@ func TestExportedIsTakenOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := machine.Online().Difference(cpuset.New(2, 3, 18, 19)); kubelet.CPUs.Policy != "static" ||
-		!kubelet.CPUs.Default.Equals(want) {
+	want := machine.Online().Difference(cpuset.New(2, 3, 18, 19))
+	if kubelet.CPUs.Policy != "static" || !kubelet.CPUs.Default.Equals(want) {
 		t.Errorf("exported: %+v, want the default set %v", kubelet.CPUs, want)
 	}
 	if got := kubelet.Memory; got.PolicyName != "Static" ||
@@ -251,7 +269,8 @@ func TestExportedIsTakenOver(t *testing.T) {
 	}
 	runs := started("a")
 	runs.Name = a.Name
-	got, err := Rebuild(State{}, []cri.Pod{runs}, "boot-1", kubelet.On(machine.Online(), machine.NodeSet()))
+	got, err := Rebuild(State{}, []cri.Pod{runs}, "boot-1",
+		kubelet.On(machine.Online(), machine.NodeSet()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,11 +313,15 @@ func TestOneFileOfTwoIsGood(t *testing.T) {
 		wantCPUs, wantDevices int
 		err                   string
 	}{
-		"none":                {},
-		"both":                {cpus: cpus, devices: devices, wantCPUs: 1, wantDevices: 1},
-		"no devices":          {cpus: cpus, wantCPUs: 1},
-		"half of the CPUs":    {cpus: cpus[:40], devices: devices, wantDevices: 1, err: cpucheckpoint.FileName},
-		"half of the devices": {cpus: cpus, devices: devices[:40], wantCPUs: 1, err: checkpoint.FileName},
+		"none":       {},
+		"both":       {cpus: cpus, devices: devices, wantCPUs: 1, wantDevices: 1},
+		"no devices": {cpus: cpus, wantCPUs: 1},
+		"half of the CPUs": {
+			cpus: cpus[:40], devices: devices, wantDevices: 1, err: cpucheckpoint.FileName,
+		},
+		"half of the devices": {
+			cpus: cpus, devices: devices[:40], wantCPUs: 1, err: checkpoint.FileName,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -316,11 +339,13 @@ func TestOneFileOfTwoIsGood(t *testing.T) {
 			if len(k.CPUs.Entries) != test.wantCPUs || len(k.Devices) != test.wantDevices {
 				t.Errorf("read %+v", k)
 			}
-			if (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+			if (err == nil) != (test.err == "") ||
+				err != nil && !strings.Contains(err.Error(), test.err) {
 				t.Errorf("error %v, want one about %q", err, test.err)
 			}
 			aside, _ := filepath.Glob(filepath.Join(dir, "*.corrupt-*"))
-			if (len(aside) == 1) != (test.err != "") || err != nil && !strings.Contains(err.Error(), aside[0]) {
+			if (len(aside) == 1) != (test.err != "") ||
+				err != nil && !strings.Contains(err.Error(), aside[0]) {
 				t.Errorf("kept: %v, error %v", aside, err)
 			}
 		})

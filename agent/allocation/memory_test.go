@@ -143,10 +143,12 @@ func TestPlanMemory(t *testing.T) {
 		"what init containers had is taken over": {
 			pod: []string{"one! cpu=1500m memory=6Gi", "two! cpu=1500m memory=7Gi",
 				"side~ cpu=1500m memory=2Gi", "main cpu=1500m memory=4Gi"},
-			want: "main: 4Gi memory on 0; one: 0 memory on 0; side: 2Gi memory on 0; two: 1Gi memory on 0",
+			want: "main: 4Gi memory on 0; one: 0 memory on 0; side: 2Gi memory on 0; two: 1Gi " +
+				"memory on 0",
 		},
 		"a sidecar keeps what it has": {
-			pod:  []string{"side~ cpu=1500m memory=4Gi", "one! cpu=1500m memory=4Gi", "main cpu=1500m memory=4Gi"},
+			pod: []string{"side~ cpu=1500m memory=4Gi", "one! cpu=1500m memory=4Gi",
+				"main cpu=1500m memory=4Gi"},
 			want: "main: 4Gi memory on 1; one: 0 memory on 1; side: 4Gi memory on 0",
 		},
 		"what it has is kept": {
@@ -174,7 +176,8 @@ func TestPlanMemory(t *testing.T) {
 		"what an init container has left is kept": {
 			pod: []string{"c1! cpu=1500m memory=5Gi", "main cpu=1500m memory=3Gi"},
 			change: owns(Pod{UID: "uid", Containers: map[string]Container{
-				"c1": holds("", "1 2Gi").Containers["main"], "main": holds("", "1 3Gi").Containers["main"],
+				"c1":   holds("", "1 2Gi").Containers["main"],
+				"main": holds("", "1 3Gi").Containers["main"],
 			}}),
 			want: "c1: 2Gi memory on 1; main: 3Gi memory on 1",
 		},
@@ -214,7 +217,8 @@ func TestMemoryIsPromisedOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		policy := rapid.SampledFrom([]topology.Policy{topology.None, topology.BestEffort,
 			topology.Restricted, topology.SingleNUMANode}).Draw(rt, "policy")
-		scope := rapid.SampledFrom([]topology.Scope{topology.ContainerScope, topology.PodScope}).Draw(rt, "scope")
+		scope := rapid.SampledFrom([]topology.Scope{topology.ContainerScope,
+			topology.PodScope}).Draw(rt, "scope")
 		v := withMemory(rt, rig(t, policy, scope), 10, 2)
 		pods, specs := map[types.UID]Pod{}, map[types.UID]*v1.Pod{}
 		for step := range rapid.IntRange(1, 25).Draw(rt, "steps") {
@@ -277,7 +281,9 @@ func promisedOnce(t *rapid.T, v View, pods map[types.UID]Pod, specs map[types.UI
 			}
 		}
 	}
-	for _, nodes := range []topology.NodeSet{topology.NewNodeSet(0), topology.NewNodeSet(1), topology.NewNodeSet(0, 1)} {
+	for _, nodes := range []topology.NodeSet{
+		topology.NewNodeSet(0), topology.NewNodeSet(1), topology.NewNodeSet(0, 1),
+	} {
 		for name, of := range has {
 			room := uint64(0)
 			for _, id := range nodes.IDs() {

@@ -75,7 +75,9 @@ func podOfContainers(texts ...string) *v1.Pod {
 			}
 			limits[v1.ResourceName(key)] = resource.MustParse(value)
 		}
-		c := v1.Container{Name: name, Resources: v1.ResourceRequirements{Limits: limits, Requests: limits}}
+		c := v1.Container{
+			Name: name, Resources: v1.ResourceRequirements{Limits: limits, Requests: limits},
+		}
 		switch {
 		case strings.HasSuffix(words[0], "~"):
 			c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
@@ -105,8 +107,8 @@ func story(p Plan, err error) string {
 			line += " cpus " + c.CPUs.String()
 		}
 		for _, b := range c.Memory {
-			line += fmt.Sprintf(" %s %s on %s", resource.NewQuantity(int64(b.Size), resource.BinarySI),
-				b.Resource, b.Nodes)
+			line += fmt.Sprintf(" %s %s on %s",
+				resource.NewQuantity(int64(b.Size), resource.BinarySI), b.Resource, b.Nodes)
 		}
 		for _, d := range c.Devices {
 			line += " " + strings.Join(d.IDs, ",")
@@ -188,7 +190,9 @@ func TestPlan(t *testing.T) {
 		"pod scope keeps what a pod holds, though its plugin is away": {
 			policy: topology.SingleNUMANode, scope: topology.PodScope,
 			change: func(v *View) {
-				v.Inventory.Resources["example.com/gpu"] = deviceplugin.Resource{Name: "example.com/gpu"}
+				v.Inventory.Resources["example.com/gpu"] = deviceplugin.Resource{
+					Name: "example.com/gpu",
+				}
 				v.Own = own("5,13", "gpu-3", true)
 			},
 			pod:  podOfContainers("main cpu=2 gpu=1"),
@@ -232,7 +236,9 @@ func TestPlan(t *testing.T) {
 		"what a pod holds it keeps, though its plugin is away": {
 			policy: topology.SingleNUMANode,
 			change: func(v *View) {
-				v.Inventory.Resources["example.com/gpu"] = deviceplugin.Resource{Name: "example.com/gpu"}
+				v.Inventory.Resources["example.com/gpu"] = deviceplugin.Resource{
+					Name: "example.com/gpu",
+				}
 				v.Own = own("5,13", "gpu-3", true)
 			},
 			pod:  podOfContainers("main cpu=2 gpu=1"),
@@ -323,7 +329,8 @@ func TestRejectionsAndUnreadyAreTyped(t *testing.T) {
 		t.Errorf("error is %T, want *Rejection", err)
 	}
 	var unready *Unready
-	if _, err := v.Plan(podOfContainers("main off=1"), nil); !errors.As(err, &unready) || !unready.Known {
+	_, err := v.Plan(podOfContainers("main off=1"), nil)
+	if !errors.As(err, &unready) || !unready.Known {
 		t.Errorf("error is %v, want an *Unready of a known resource", err)
 	}
 }

@@ -15,15 +15,17 @@ import (
 // twoStages has the containers of examplePod.
 var twoStages = podOfContainers("init! cpu=2 memory=5Gi", "main cpu=4 gpu=2 nic=1")
 
-// promising is how the runtime reports a pod whose sandbox was created with p, and in which these of
-// its containers are.
+// promising is how the runtime reports a pod whose sandbox was created with p, and in which these
+// of its containers are.
 func promising(t *testing.T, p Pod, created ...string) cri.Pod {
 	t.Helper()
 	text, err := DescribePod(twoStages, p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	some := Pod{UID: p.UID, Namespace: p.Namespace, Name: p.Name, Containers: map[string]Container{}}
+	some := Pod{
+		UID: p.UID, Namespace: p.Namespace, Name: p.Name, Containers: map[string]Container{},
+	}
 	for _, name := range created {
 		some.Containers[name] = p.Containers[name]
 	}
@@ -62,7 +64,8 @@ func TestPromise(t *testing.T) {
 	foreign := promising(t, examplePod("b"), "init")
 	foreign.UID, foreign.Name = "a", "train-a"
 	restored := of("boot-1", a) // what an old copy of the state has
-	restored.Containers["init"], restored.Containers["main"] = Container{CPUs: cpuset.New(5)}, Container{CPUs: cpuset.New(6)}
+	restored.Containers["init"] = Container{CPUs: cpuset.New(5)}
+	restored.Containers["main"] = Container{CPUs: cpuset.New(6)}
 	void := of("boot-1", a)
 	void.Containers = WithoutAnswers(a.Containers)
 	void.Containers["init"] = a.Containers["init"]
@@ -74,9 +77,13 @@ func TestPromise(t *testing.T) {
 		want  []Change
 		err   string
 	}{
-		"nothing is created yet":         {pods: []cri.Pod{promising(t, a)}, want: []Change{{Put: a}}},
-		"the init container is":          {pods: []cri.Pod{promising(t, a, "init")}, want: []Change{{Put: a}}},
-		"all are":                        {pods: []cri.Pod{promising(t, a, "init", "main")}, want: []Change{{Put: a}}},
+		"nothing is created yet": {pods: []cri.Pod{promising(t, a)}, want: []Change{{Put: a}}},
+		"the init container is": {
+			pods: []cri.Pod{promising(t, a, "init")}, want: []Change{{Put: a}},
+		},
+		"all are": {
+			pods: []cri.Pod{promising(t, a, "init", "main")}, want: []Change{{Put: a}},
+		},
 		"a dead sandbox promises nobody": {pods: []cri.Pod{dead}},
 		"what a container carries is newer": {
 			pods: []cri.Pod{movedRuns}, want: []Change{{Put: moved}},
@@ -86,21 +93,27 @@ func TestPromise(t *testing.T) {
 		},
 		"what a container of another pod carries is newer": {
 			pods: []cri.Pod{promising(t, a), runs(other)}, want: []Change{{Put: other}},
-			err: "pod default/train-a: container main, not created yet: CPUs 2-3,18-19 belong to another pod",
+			err: "pod default/train-a: container main, not created yet: CPUs 2-3,18-19 belong to " +
+				"another pod",
 		},
 		"a container that carries nothing had nothing": {
 			pods: []cri.Pod{unannotated}, want: []Change{{Put: only(a, "init")}},
 		},
-		"a container of an earlier sandbox is older": {pods: []cri.Pod{again}, want: []Change{{Put: a}}},
-		"the state is newer":                         {state: stateOf(moved), pods: []cri.Pod{movedInitRuns}},
+		"a container of an earlier sandbox is older": {
+			pods: []cri.Pod{again}, want: []Change{{Put: a}},
+		},
+		"the state is newer": {state: stateOf(moved), pods: []cri.Pod{movedInitRuns}},
 		"a state that was restored is older": {
-			state: stateOf(restored), pods: []cri.Pod{promising(t, a, "init")}, want: []Change{{Put: a}},
+			state: stateOf(restored), pods: []cri.Pod{promising(t, a, "init")},
+			want: []Change{{Put: a}},
 		},
 		"what says that it is of another pod": {
-			pods: []cri.Pod{foreign}, want: []Change{{Put: only(a, "init")}}, err: `it is of pod "b"`,
+			pods: []cri.Pod{foreign}, want: []Change{{Put: only(a, "init")}},
+			err: `it is of pod "b"`,
 		},
 		"of another boot, Allocate is called again": {
-			boot: "boot-0", pods: []cri.Pod{promising(t, of("boot-0", a), "init")}, want: []Change{{Put: void}},
+			boot: "boot-0", pods: []cri.Pod{promising(t, of("boot-0", a), "init")},
+			want: []Change{{Put: void}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -108,7 +121,8 @@ func TestPromise(t *testing.T) {
 			if diff := cmp.Diff(test.want, got, sameCPUs); diff != "" {
 				t.Errorf("changes (-want +got):\n%s", diff)
 			}
-			if (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+			if (err == nil) != (test.err == "") ||
+				err != nil && !strings.Contains(err.Error(), test.err) {
 				t.Errorf("error %v, want %q", err, test.err)
 			}
 			seen := TakenBy()
@@ -137,12 +151,14 @@ func TestPromiseIsBounded(t *testing.T) {
 		init, main     Container
 		kept, answered []string
 	}{
-		"small":                 {sized(8, 100), sized(300, 100), []string{"init", "main"}, []string{"init", "main"}},
-		"long answers":          {sized(8, 100), sized(8, 40_000), []string{"init", "main"}, nil},
-		"the last has many":     {sized(8, 100), sized(5000, 100), []string{"init"}, nil},
-		"the first has many":    {sized(5000, 100), sized(8, 100), nil, nil},
-		"both, just too many":   {sized(400, 0), sized(400, 0), []string{"init"}, nil},
-		"both, and just enough": {sized(300, 0), sized(300, 0), []string{"init", "main"}, []string{"init", "main"}},
+		"small": {sized(8, 100), sized(300, 100), []string{"init", "main"},
+			[]string{"init", "main"}},
+		"long answers":        {sized(8, 100), sized(8, 40_000), []string{"init", "main"}, nil},
+		"the last has many":   {sized(8, 100), sized(5000, 100), []string{"init"}, nil},
+		"the first has many":  {sized(5000, 100), sized(8, 100), nil, nil},
+		"both, just too many": {sized(400, 0), sized(400, 0), []string{"init"}, nil},
+		"both, and just enough": {sized(300, 0), sized(300, 0), []string{"init", "main"},
+			[]string{"init", "main"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := Pod{UID: "a", BootID: "boot-1", Containers: map[string]Container{
@@ -166,15 +182,18 @@ func TestPromiseIsBounded(t *testing.T) {
 				if c.Devices[0].Answer != nil {
 					answered = append(answered, name)
 				}
-				if diff := cmp.Diff(p.Containers[name].Devices[0].IDs, c.Devices[0].IDs); diff != "" {
+				diff := cmp.Diff(p.Containers[name].Devices[0].IDs, c.Devices[0].IDs)
+				if diff != "" {
 					t.Errorf("devices of %s (-want +got):\n%s", name, diff)
 				}
 			}
-			if diff := cmp.Diff([][]string{test.kept, test.answered}, [][]string{kept, answered}); diff != "" {
+			diff := cmp.Diff([][]string{test.kept, test.answered}, [][]string{kept, answered})
+			if diff != "" {
 				t.Errorf("kept, answered (-want +got):\n%s", diff)
 			}
 			p.Containers = got
-			if want := len(kept) < 2 || len(answered) < 2; len(kept) > 0 && p.Incomplete(twoStages) != want {
+			want := len(kept) < 2 || len(answered) < 2
+			if len(kept) > 0 && p.Incomplete(twoStages) != want {
 				t.Errorf("incomplete is not %t", want)
 			}
 		})

@@ -9,8 +9,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// As with the kubelet, limits say how many devices a container gets; requests that differ, which the
-// API does not allow, say nothing.
+// As with the kubelet, limits say how many devices a container gets; requests that differ, which
+// the API does not allow, say nothing.
 func TestOnlyLimitsAreRequestsForDevices(t *testing.T) {
 	list := func(gpus, nics string) v1.ResourceList {
 		out := v1.ResourceList{"cpu": resource.MustParse("1")}
@@ -35,7 +35,8 @@ func TestOnlyLimitsAreRequestsForDevices(t *testing.T) {
 		"a limit of 0": {list("1", ""), list("0", ""), nil},
 	} {
 		c := v1.Container{
-			Name: "main", Resources: v1.ResourceRequirements{Requests: tc.requests, Limits: tc.limits},
+			Name:      "main",
+			Resources: v1.ResourceRequirements{Requests: tc.requests, Limits: tc.limits},
 		}
 		if got := DeviceRequests(&c); !slices.Equal(got, tc.want) {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)

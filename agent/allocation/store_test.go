@@ -30,8 +30,9 @@ func examplePod(uid string) Pod {
 			"main": {
 				CPUs: cpuset.New(2, 3, 18, 19),
 				Devices: []DeviceSet{
-					{Resource: "example.com/gpu", IDs: []string{"gpu-0", "gpu-1"}, Answer: []byte{1, 0},
-						Nodes: []topology.NodeSet{topology.NewNodeSet(1), {}}},
+					{Resource: "example.com/gpu", IDs: []string{"gpu-0", "gpu-1"},
+						Answer: []byte{1, 0},
+						Nodes:  []topology.NodeSet{topology.NewNodeSet(1), {}}},
 					{Resource: "example.com/nic", IDs: []string{"nic-0"}, Answer: []byte{}},
 				},
 			},
@@ -144,7 +145,8 @@ func TestConcurrentCommitsAreAllThere(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 50 {
 		wg.Go(func() {
-			if err := s.Commit(context.Background(), Change{Put: examplePod(fmt.Sprint(i))}); err != nil {
+			err := s.Commit(context.Background(), Change{Put: examplePod(fmt.Sprint(i))})
+			if err != nil {
 				t.Error(err)
 			}
 		})

@@ -39,10 +39,11 @@ func wide(t testing.TB, nodes int, policy topology.Policy) View {
 		}
 		for kind, count := range map[string]int{"gpu": 2, "nic": node % 2, "fpga": 1} {
 			for i := range count {
-				devices["example.com/"+kind] = append(devices["example.com/"+kind], &deviceplugin.Device{
-					ID: fmt.Sprintf("%s-%d-%d", kind, node, i), Healthy: true,
-					Nodes: topology.NewNodeSet(n.ID),
-				})
+				devices["example.com/"+kind] = append(devices["example.com/"+kind],
+					&deviceplugin.Device{
+						ID: fmt.Sprintf("%s-%d-%d", kind, node, i), Healthy: true,
+						Nodes: topology.NewNodeSet(n.ID),
+					})
 			}
 		}
 	}

@@ -43,7 +43,8 @@ type node struct {
 	repaired int
 }
 
-func (n *node) UpdateContainerResources(_ context.Context, id string, r *runtimeapi.ContainerResources) error {
+func (n *node) UpdateContainerResources(_ context.Context, id string,
+	r *runtimeapi.ContainerResources) error {
 	if n.before != nil {
 		n.before()
 	}
@@ -68,7 +69,8 @@ func (n *node) UpdateContainerResources(_ context.Context, id string, r *runtime
 	for uid, pod := range n.real {
 		pod.Containers = slices.Clone(pod.Containers)
 		for i := range pod.Containers {
-			if pod.Containers[i].ID == id && pod.Containers[i].CPUSet != "" && r.Linux.CpusetCpus != "" {
+			if pod.Containers[i].ID == id && pod.Containers[i].CPUSet != "" &&
+				r.Linux.CpusetCpus != "" {
 				pod.Containers[i].CPUSet = r.Linux.CpusetCpus
 			}
 		}
@@ -129,9 +131,9 @@ func (n *node) runs(uid types.UID, cpus string, seen bool) {
 func (n *node) assign(uid types.UID, cpus ...int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	next := map[types.UID]allocation.Pod{uid: {UID: uid, Containers: map[string]allocation.Container{
-		"c": {CPUs: cpuset.New(cpus...)},
-	}}}
+	next := map[types.UID]allocation.Pod{uid: {
+		UID: uid, Containers: map[string]allocation.Container{"c": {CPUs: cpuset.New(cpus...)}},
+	}}
 	for other, p := range n.assigned {
 		if other != uid {
 			next[other] = p
@@ -443,7 +445,10 @@ func TestNoSharedContainerWithoutSharedCPUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := &node{real: map[types.UID]cri.Pod{}, seen: map[types.UID]cri.Pod{}}
-	pool := New(Config{Static: func() *cpumanager.Static { return static }, State: n.state, Runtime: n, Observer: n})
+	pool := New(Config{
+		Static: func() *cpumanager.Static { return static }, State: n.state,
+		Runtime: n, Observer: n,
+	})
 	place, leave, err := pool.Enter(context.Background(), "shares", "c")
 	if err != nil || place.CPUs != "1" {
 		t.Fatalf("Enter() = %+v, %v, want CPU 1", place, err)

@@ -20,8 +20,8 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// kernel is cgroup v2, or v1, in a directory. Containers are those that node.runs makes, one in each
-// pod.
+// kernel is cgroup v2, or v1, in a directory. Containers are those that node.runs makes, one in
+// each pod.
 type kernel struct {
 	t     *testing.T
 	mount string
@@ -53,7 +53,9 @@ func newLegacyKernel(t *testing.T) *kernel {
 func (k *kernel) open() *kernel {
 	k.t.Helper()
 	var err error
-	k.Tree, err = cgroups.New(cgroups.Config{Mount: k.mount, HugePages: filepath.Join(k.mount, "none")})
+	k.Tree, err = cgroups.New(cgroups.Config{
+		Mount: k.mount, HugePages: filepath.Join(k.mount, "none"),
+	})
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -80,8 +82,8 @@ func (k *kernel) write(file, text string) {
 	}
 }
 
-// pod is a file of a pod's cgroup, container one of its container's. The file's name begins with its
-// controller.
+// pod is a file of a pod's cgroup, container one of its container's. The file's name begins with
+// its controller.
 func (k *kernel) pod(uid types.UID, file string) string {
 	controller := ""
 	if k.legacy {
@@ -132,7 +134,8 @@ func (k *kernel) take(id string, r *runtimeapi.LinuxContainerResources) {
 		k.write(k.container(uid, "cpuset.mems"), r.CpusetMems)
 	}
 	if r.CpuQuota != 0 {
-		k.limit(uid, k.container, cgroups.CPULimit{Quota: r.CpuQuota, Period: max(r.CpuPeriod, 1000)})
+		k.limit(uid, k.container,
+			cgroups.CPULimit{Quota: r.CpuQuota, Period: max(r.CpuPeriod, 1000)})
 	}
 }
 
@@ -164,8 +167,8 @@ func expectUpdates(t *testing.T, n *node, what, want string) {
 	}
 }
 
-// What somebody else has written is found in the kernel and put right through the runtime, which still
-// believes that nothing has changed.
+// What somebody else has written is found in the kernel and put right through the runtime, which
+// still believes that nothing has changed.
 func TestTheKernelIsCompared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, pool := startNode(t, newKernel(t))
@@ -197,8 +200,8 @@ func TestTheKernelIsCompared(t *testing.T) {
 	})
 }
 
-// A container that does not move is tried again, less and less often, and nobody else gets CPUs that
-// it is on.
+// A container that does not move is tried again, less and less often, and nobody else gets CPUs
+// that it is on.
 func TestAContainerThatDoesNotMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, pool := startNode(t, newKernel(t))
@@ -239,8 +242,10 @@ func TestOfflineCPUsThatTheKernelRemembers(t *testing.T) {
 		for _, offline := range [][]int{{3}, {3, 7}, {2, 3}, {}} {
 			n.replug(pool, offline...)
 			expectUpdates(t, n, "a change of the machine", "")
-			if want := cpuset.New(0, 1, 4, 5, 6, 7).Difference(cpuset.New(offline...)); !pool.Shared().Equals(want) {
-				t.Errorf("while %v are offline %s are shared, want %s", offline, pool.Shared(), want)
+			want := cpuset.New(0, 1, 4, 5, 6, 7).Difference(cpuset.New(offline...))
+			if !pool.Shared().Equals(want) {
+				t.Errorf("while %v are offline %s are shared, want %s",
+					offline, pool.Shared(), want)
 			}
 		}
 	})
@@ -319,17 +324,20 @@ func BenchmarkSteadyRound(b *testing.B) {
 	}
 	write(filepath.Join(k.mount, "cgroup.controllers"), "cpuset cpu memory")
 	var err error
-	if k.Tree, err = cgroups.New(cgroups.Config{Mount: k.mount, HugePages: k.mount + "/none"}); err != nil {
+	k.Tree, err = cgroups.New(cgroups.Config{Mount: k.mount, HugePages: k.mount + "/none"})
+	if err != nil {
 		b.Fatal(err)
 	}
 	n := &node{real: map[types.UID]cri.Pod{}, seen: map[types.UID]cri.Pod{}}
 	for i := range 200 {
 		uid := types.UID(fmt.Sprintf("p%d", i))
 		n.runs(uid, "0-7", true)
-		write(filepath.Join(k.mount, "kubepods", "pod"+string(uid), string(uid)+"-c", "cpuset.cpus"), "0-7\n")
+		write(filepath.Join(k.mount, "kubepods", "pod"+string(uid), string(uid)+"-c",
+			"cpuset.cpus"), "0-7\n")
 	}
 	n.machine = eightCPUs(b)
-	if n.static, err = cpumanager.NewStatic(n.machine, cpuset.New(0), cpumanager.Options{}); err != nil {
+	if n.static, err = cpumanager.NewStatic(n.machine, cpuset.New(0),
+		cpumanager.Options{}); err != nil {
 		b.Fatal(err)
 	}
 	pool := New(Config{

@@ -32,8 +32,8 @@ func (n *node) memoryNodes(pool *Pool, backed ...topology.NodeID) {
 	synctest.Wait()
 }
 
-// createdOn has the runtime say that the pod's container was created with memory nodes, which are in
-// its cgroup.
+// createdOn has the runtime say that the pod's container was created with memory nodes, which are
+// in its cgroup.
 func (n *node) createdOn(uid types.UID, mems string) {
 	n.runsReally(uid, "0-7")
 	n.lock(func() {
@@ -64,7 +64,9 @@ func (n *node) holdsMemory(uid types.UID, nodes ...topology.NodeID) {
 }
 
 func bothKernels(t *testing.T, test func(t *testing.T, k *kernel)) {
-	for name, kernel := range map[string]func(*testing.T) *kernel{"v1": newLegacyKernel, "v2": newKernel} {
+	for name, kernel := range map[string]func(*testing.T) *kernel{
+		"v1": newLegacyKernel, "v2": newKernel,
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { test(t, kernel(t)) })
 		})
@@ -158,7 +160,8 @@ func TestGroupsAboveGetMemoryNodes(t *testing.T) {
 		})
 		pool.followMachine(t.Context())
 		if k.memory != 0 || k.widened != 0 {
-			t.Errorf("without a policy the groups were widened %d and %d times", k.memory, k.widened)
+			t.Errorf("without a policy the groups were widened %d and %d times",
+				k.memory, k.widened)
 		}
 		static = &memory.Static{}
 		for range 2 {

@@ -57,7 +57,9 @@ func TestQuotasFollowThePolicy(t *testing.T) {
 		time.Sleep(time.Minute)
 		expectUpdates(t, n, "a minute later", "")
 
-		n.lock(func() { n.static, n.limits = static, map[types.UID]cgroups.CPULimit{"x": unlimited} })
+		n.lock(func() {
+			n.static, n.limits = static, map[types.UID]cgroups.CPULimit{"x": unlimited}
+		})
 		pool.Wake()
 		expectUpdates(t, n, "static again", "a-c=0-1,4-7 x-c=2-3:-1")
 		expectLimits(t, n, "x", unlimited)

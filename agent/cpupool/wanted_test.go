@@ -34,7 +34,8 @@ func TestPolicyNone(t *testing.T) {
 		expect("a-c=0-7 x-c=0-7:2000")
 		expect("")
 		place, leave, err := pool.Enter(context.Background(), "x", "c")
-		if err != nil || place.CPUs != "" || place.Exclusive || !pool.Shared().Equals(cpuset.New(0, 1, 2, 3, 4, 5, 6, 7)) {
+		if err != nil || place.CPUs != "" || place.Exclusive ||
+			!pool.Shared().Equals(cpuset.New(0, 1, 2, 3, 4, 5, 6, 7)) {
 			t.Errorf("Enter() = %+v, %v; shared are %s", place, err, pool.Shared())
 		}
 		leave()

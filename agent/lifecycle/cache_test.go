@@ -55,7 +55,8 @@ func TestCacheKeepsTheNewest(t *testing.T) {
 				}
 				got, _ := c.commit(p.r, p.pod)
 				if len(open) > 0 && !got.ReadAt.Equal(newest.pod.ReadAt) {
-					t.Fatalf("commit gave the read of %v, newest is %v", got.ReadAt, newest.pod.ReadAt)
+					t.Fatalf("commit gave the read of %v, newest is %v",
+						got.ReadAt, newest.pod.ReadAt)
 				}
 				if len(open) == 0 && len(newest.pod.Containers) == 0 {
 					if len(c.entries) != 0 {
@@ -69,9 +70,9 @@ func TestCacheKeepsTheNewest(t *testing.T) {
 			if ok != want || (ok && !sameFacts(got, newest.pod)) {
 				t.Fatalf("cache has %+v (%t), newest is %+v", got, ok, newest)
 			}
-			if got, want := c.counts(), recount(c.all()); !maps.Equal(got.containers, want.containers) ||
-				got.pods != want.pods {
-				t.Fatalf("the cache counts %+v, has %+v", got, want)
+			count, has := c.counts(), recount(c.all())
+			if !maps.Equal(count.containers, has.containers) || count.pods != has.pods {
+				t.Fatalf("the cache counts %+v, has %+v", count, has)
 			}
 		}
 	})

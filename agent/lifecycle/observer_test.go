@@ -333,7 +333,8 @@ func TestSlowReceiverLosesNothing(t *testing.T) {
 		o, stop := observe(t, f, Config{})
 		defer stop()
 		synctest.Wait()
-		states := []cri.ContainerState{cri.ContainerCreated, cri.ContainerRunning, cri.ContainerExited}
+		states := []cri.ContainerState{cri.ContainerCreated, cri.ContainerRunning,
+			cri.ContainerExited}
 		for round := range 200 { // nobody receives; nothing may block or grow
 			uid := types.UID(fmt.Sprintf("p%d", round%7))
 			f.set(uid, states[round%3])

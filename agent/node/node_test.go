@@ -13,8 +13,14 @@ import (
 func machine(t *testing.T) *topology.Machine {
 	t.Helper()
 	spec := topology.Spec{Nodes: []topology.Node{
-		{ID: 0, MemoryBytes: 4 << 30, HugePages: []topology.HugePages{{PageBytes: 2 << 20, Count: 256}}},
-		{ID: 1, MemoryBytes: 4 << 30, HugePages: []topology.HugePages{{PageBytes: 2 << 20, Count: 256}}},
+		{
+			ID: 0, MemoryBytes: 4 << 30,
+			HugePages: []topology.HugePages{{PageBytes: 2 << 20, Count: 256}},
+		},
+		{
+			ID: 1, MemoryBytes: 4 << 30,
+			HugePages: []topology.HugePages{{PageBytes: 2 << 20, Count: 256}},
+		},
 	}}
 	for id := range 4 {
 		spec.CPUs = append(spec.CPUs, topology.CPU{

@@ -33,7 +33,8 @@ func pod(name string, phase v1.PodPhase, containers ...string) *v1.Pod {
 func TestRows(t *testing.T) {
 	m, err := topology.NewMachine(topology.Spec{
 		Nodes: []topology.Node{{ID: 0, MemoryBytes: 1}, {ID: 1, MemoryBytes: 1}},
-		CPUs:  []topology.CPU{{ID: 0}, {ID: 1, Core: 1}, {ID: 2, Node: 1, Core: 2}, {ID: 3, Node: 1, Core: 3}},
+		CPUs: []topology.CPU{{ID: 0}, {ID: 1, Core: 1}, {ID: 2, Node: 1, Core: 2},
+			{ID: 3, Node: 1, Core: 3}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +51,8 @@ func TestRows(t *testing.T) {
 	}
 	gpu := func(ids ...string) []allocation.DeviceSet {
 		return []allocation.DeviceSet{{
-			Resource: "example.com/gpu", IDs: ids, Nodes: []topology.NodeSet{topology.NewNodeSet(1)},
+			Resource: "example.com/gpu", IDs: ids,
+			Nodes: []topology.NodeSet{topology.NewNodeSet(1)},
 		}}
 	}
 	pinning, err := cpumanager.NewStatic(m, cpuset.New(0), cpumanager.Options{})
@@ -59,12 +61,18 @@ func TestRows(t *testing.T) {
 	}
 	in := Input{
 		Hardware: machine.Hardware{Machine: m, CPUs: pinning, Memory: static},
-		Pods:     []*v1.Pod{waiting, crashing, pod("both", v1.PodRunning, "own", "shares"), pod("apart", v1.PodRunning, "main")},
+		Pods: []*v1.Pod{waiting, crashing, pod("both", v1.PodRunning, "own", "shares"),
+			pod("apart", v1.PodRunning, "main")},
 		Assigned: allocation.State{Pods: map[types.UID]allocation.Pod{
-			"both": {Containers: map[string]allocation.Container{"own": {CPUs: cpuset.New(2, 3), Devices: gpu("b"), Memory: []memory.Block{
-				{Nodes: topology.NewNodeSet(1), Resource: v1.ResourceMemory, Size: 1},
-			}}}},
-			"apart": {Containers: map[string]allocation.Container{"main": {CPUs: cpuset.New(1), Devices: gpu("c")}}},
+			"both": {Containers: map[string]allocation.Container{"own": {
+				CPUs: cpuset.New(2, 3), Devices: gpu("b"),
+				Memory: []memory.Block{
+					{Nodes: topology.NewNodeSet(1), Resource: v1.ResourceMemory, Size: 1},
+				},
+			}}},
+			"apart": {Containers: map[string]allocation.Container{"main": {
+				CPUs: cpuset.New(1), Devices: gpu("c"),
+			}}},
 		}},
 		Shared: cpuset.New(0),
 	}
@@ -87,7 +95,8 @@ func TestRows(t *testing.T) {
 
 	// CPUs and memory of an earlier policy are nobody's own.
 	in.Hardware.CPUs, in.Hardware.Memory, in.Shared = nil, nil, m.Online()
-	if own := Rows(in)[1]; own.CPUs != "0-3" || own.Exclusive || own.MemoryNodes != "0-1" || own.NUMANodes != "1" {
+	own := Rows(in)[1]
+	if own.CPUs != "0-3" || own.Exclusive || own.MemoryNodes != "0-1" || own.NUMANodes != "1" {
 		t.Errorf("under the policies none: %+v", own)
 	}
 }

@@ -72,7 +72,8 @@ func detailed() Snapshot {
 	if err != nil {
 		panic(err)
 	}
-	if s.Memory, err = memory.New(machine, memory.Amounts{0: {v1.ResourceMemory: 1 << 30}}); err != nil {
+	if s.Memory, err = memory.New(machine,
+		memory.Amounts{0: {v1.ResourceMemory: 1 << 30}}); err != nil {
 		panic(err)
 	}
 	s.Inventory.Resources["example.com/nowhere"] = deviceplugin.Resource{

@@ -55,7 +55,9 @@ func TestWaitingReasons(t *testing.T) {
 			if a.Kind != StartContainer {
 				return nil, true
 			}
-			return &cri.StartError{Reason: cri.ReasonImagePullBackOff, Message: "m", RetryAt: at}, false
+			return &cri.StartError{
+				Reason: cri.ReasonImagePullBackOff, Message: "m", RetryAt: at,
+			}, false
 		}
 		w.until(5 * time.Second)
 		if got, want := w.waiting(), "web: ImagePullBackOff: m"; got != want {

@@ -166,7 +166,8 @@ func TestWorkersReAdded(t *testing.T) {
 					known = append(known, "a")
 				}
 				n.expect(t, want...)
-				if diff := cmp.Diff(known, slices.Clip(append([]types.UID(nil), n.Known()...))); diff != "" {
+				diff := cmp.Diff(known, slices.Clip(append([]types.UID(nil), n.Known()...)))
+				if diff != "" {
 					t.Errorf("known (-want +got):\n%s", diff)
 				}
 				if diff := cmp.Diff([]types.UID{"a"}, n.finished); diff != "" {

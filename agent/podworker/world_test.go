@@ -137,7 +137,8 @@ func (m *machine) create(a Action) error {
 	m.ids++
 	m.seen.Containers = slices.Insert(m.seen.Containers, 0, cri.Container{
 		ID: fmt.Sprintf("c%d", m.ids), Name: a.Container, SandboxID: m.seen.Sandboxes[0].ID,
-		State: cri.ContainerCreated, Attempt: a.Attempt, CreatedAt: m.now, Hash: m.hash(a.Container),
+		State: cri.ContainerCreated, Attempt: a.Attempt, CreatedAt: m.now,
+		Hash: m.hash(a.Container),
 	})
 	return nil
 }

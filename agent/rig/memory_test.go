@@ -34,9 +34,11 @@ nodes:
 	supply := supply{place: map[topology.NodeID]int{0: 0, 1: 1, 2: 2}}
 	supply.stock(m, static, []string{"cpu", "memory", "example.com/gpu", string(pages)})
 	block := func(resource v1.ResourceName, gib uint64, nodes ...topology.NodeID) allocation.Pod {
-		return allocation.Pod{Containers: map[string]allocation.Container{"a": {Memory: []memory.Block{{
-			Nodes: topology.NewNodeSet(nodes...), Resource: resource, Size: gib << 30,
-		}}}}}
+		return allocation.Pod{Containers: map[string]allocation.Container{"a": {
+			Memory: []memory.Block{{
+				Nodes: topology.NewNodeSet(nodes...), Resource: resource, Size: gib << 30,
+			}},
+		}}}
 	}
 	for _, step := range []struct {
 		what          string
@@ -62,8 +64,8 @@ nodes:
 		for i, want := range []float64{step.memory, step.pages} {
 			got := supply.memory[i].fragmentation(supply.groups)
 			if math.Abs(got-want) > 1e-9 {
-				t.Errorf("%s: fragmentation of %s %v, want %v", step.what, supply.memory[i].resource,
-					got, want)
+				t.Errorf("%s: fragmentation of %s %v, want %v",
+					step.what, supply.memory[i].resource, got, want)
 			}
 		}
 	}

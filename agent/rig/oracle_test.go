@@ -245,8 +245,8 @@ func (c recount) averages(resource string) (used, fragmentation float64) {
 	return used / float64(end), fragmentation / float64(end)
 }
 
-// memoryFragmentation integrates that of placed memory: bytes of several nodes are free nowhere, and
-// their nodes take no request for one node.
+// memoryFragmentation integrates that of placed memory: bytes of several nodes are free nowhere,
+// and their nodes take no request for one node.
 func (c recount) memoryFragmentation() (sum float64) {
 	end := c.stream.Arrivals[len(c.stream.Arrivals)-1].At
 	free, shared := map[topology.NodeID]float64{}, map[topology.NodeID]int{}
@@ -309,9 +309,11 @@ func TestOutcomeIsWhatDecisionsAddUpTo(t *testing.T) {
 		t.Run(test.machine+" "+test.mix, func(t *testing.T) {
 			s := site(t, test.machine, test.devices...)
 			stream := drawn(t, s, test.mix, Draw{Pods: 200, Seed: 7, Load: test.load})
-			for _, p := range policies(t, "none/best-effort/restricted/single-numa-node+container/pod,"+
-				"restricted+prefer-closest-numa-nodes+full-pcpus-only+strict-cpu-reservation,cpu-none,"+
-				"memory-static+none/restricted/single-numa-node+container/pod,cpu-none+memory-static") {
+			for _, p := range policies(t,
+				"none/best-effort/restricted/single-numa-node+container/pod,"+
+					"restricted+prefer-closest-numa-nodes+full-pcpus-only+strict-cpu-reservation,"+
+					"cpu-none,memory-static+none/restricted/single-numa-node+container/pod,"+
+					"cpu-none+memory-static") {
 				check(t, recount{site: s, policy: p, stream: stream}, test.wait)
 			}
 		})
@@ -335,15 +337,18 @@ func check(t *testing.T, c recount, wait time.Duration) {
 		}
 		if r.Resource == "memory" && r.Fragmentation != nil {
 			if want := c.memoryFragmentation(); math.Abs(*r.Fragmentation-want) > 2e-4 {
-				t.Errorf("%s: fragmentation of memory %v, want %v", c.policy.Name, *r.Fragmentation, want)
+				t.Errorf("%s: fragmentation of memory %v, want %v",
+					c.policy.Name, *r.Fragmentation, want)
 			}
 		}
 		used, fragmentation := c.averages(r.Resource)
 		if math.Abs(used-r.Used) > 2e-4 {
 			t.Errorf("%s: %s used %v, want %v", c.policy.Name, r.Resource, r.Used, used)
 		}
-		if r.Resource == "cpu" && r.Fragmentation != nil && math.Abs(*r.Fragmentation-fragmentation) > 2e-4 {
-			t.Errorf("%s: fragmentation %v, want %v", c.policy.Name, *r.Fragmentation, fragmentation)
+		if r.Resource == "cpu" && r.Fragmentation != nil &&
+			math.Abs(*r.Fragmentation-fragmentation) > 2e-4 {
+			t.Errorf("%s: fragmentation %v, want %v",
+				c.policy.Name, *r.Fragmentation, fragmentation)
 		}
 	}
 	want := c.outcome()
@@ -373,7 +378,8 @@ func TestSameSeedSameOutcome(t *testing.T) {
 	s := site(t, "playground")
 	run := func(seed uint64) string {
 		stream := drawn(t, s, "training", Draw{Pods: 500, Seed: seed})
-		o, err := Run(t.Context(), s, policies(t, "best-effort")[0], stream, Options{Wait: time.Hour})
+		o, err := Run(t.Context(), s, policies(t, "best-effort")[0], stream,
+			Options{Wait: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}

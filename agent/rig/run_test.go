@@ -203,9 +203,11 @@ func TestBrokenPlans(t *testing.T) {
 			allocation.Container{CPUs: cpuset.New(4, 5), Devices: gpu("gpu-0", "gpu-1")},
 			allocation.Container{CPUs: cpuset.New(6)})},
 		"no device": {want: "asked for 1", plan: plan(
-			allocation.Container{CPUs: cpuset.New(4, 5)}, allocation.Container{CPUs: cpuset.New(6)})},
+			allocation.Container{CPUs: cpuset.New(4, 5)},
+			allocation.Container{CPUs: cpuset.New(6)})},
 		"too few CPUs": {want: "asked for 1", plan: plan(
-			allocation.Container{CPUs: cpuset.New(4, 5), Devices: gpu("gpu-1")}, allocation.Container{})},
+			allocation.Container{CPUs: cpuset.New(4, 5), Devices: gpu("gpu-1")},
+			allocation.Container{})},
 		"containers share": {want: "of another one", plan: plan(
 			allocation.Container{CPUs: cpuset.New(4, 5), Devices: gpu("gpu-1")},
 			allocation.Container{CPUs: cpuset.New(5)})},

@@ -21,7 +21,8 @@ func TestMixesOnMachines(t *testing.T) {
 		for _, mix := range MixNames() {
 			stream := drawn(t, s, mix, Draw{Pods: 50, Seed: 1})
 			if len(stream.Arrivals) != 50 || stream.end() <= 0 {
-				t.Errorf("%s on %s: %d pods until %v", mix, machine, len(stream.Arrivals), stream.end())
+				t.Errorf("%s on %s: %d pods until %v",
+					mix, machine, len(stream.Arrivals), stream.end())
 			}
 			o, err := Run(t.Context(), s, policies(t, "best-effort")[0], stream, Options{})
 			if err != nil || o.Pods.Admitted == 0 {
@@ -58,8 +59,9 @@ func TestLifetimes(t *testing.T) {
 		"exponential": {0, maxTime},
 		"lognormal":   {0, maxTime},
 	} {
-		mix, err := ParseMix([]byte("name: m\ninterval: 1m\ntemplates:\n- name: a\n  lifetime: {mean: 1h, " +
-			"distribution: " + distribution + "}\n  containers: [{limits: {cpu: 1, memory: 1Gi}}]\n"))
+		mix, err := ParseMix([]byte("name: m\ninterval: 1m\ntemplates:\n- name: a\n  lifetime: " +
+			"{mean: 1h, distribution: " + distribution +
+			"}\n  containers: [{limits: {cpu: 1, memory: 1Gi}}]\n"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,8 +120,8 @@ func TestTraceRoundTrip(t *testing.T) {
 func TestTraceForms(t *testing.T) {
 	s := small(t)
 	want := []Arrival{
-		{At: 500 * time.Millisecond, Lifetime: time.Minute}, {At: time.Second, Lifetime: 2 * time.Second},
-		{At: 2 * time.Second},
+		{At: 500 * time.Millisecond, Lifetime: time.Minute},
+		{At: time.Second, Lifetime: 2 * time.Second}, {At: 2 * time.Second},
 	}
 	for name, text := range map[string]string{
 		"template": `
@@ -137,7 +139,8 @@ func TestTraceForms(t *testing.T) {
 {"at": 1, "arrive": "b", "manifest": {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "x", "resources": {"limits": {"cpu": "1", "memory": "2Gi", "example.com/gpu": "1"}}}]}}}
 {"at": 2, "arrive": "c", "manifest": {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "x", "resources": {"limits": {"cpu": "1", "memory": "2Gi", "example.com/gpu": "1"}}}]}}}
 {"at": 3, "depart": "b"}`,
-		"csv": "\xef\xbb\xbfat,pod,lifetime,cpu,memory,gpu\n0.5,a,60,1,2Gi,1\n1,b,,1,2Gi,1\n2, c ,,1,2Gi,1\n3,b,depart,,,\n",
+		"csv": "\xef\xbb\xbfat,pod,lifetime,cpu,memory,gpu\n0.5,a,60,1,2Gi,1\n1,b,,1,2Gi,1\n" +
+			"2, c ,,1,2Gi,1\n3,b,depart,,,\n",
 	} {
 		stream, err := s.ReadTrace(strings.NewReader(text))
 		if err != nil {
@@ -157,32 +160,37 @@ func TestTraceForms(t *testing.T) {
 func TestBadTraces(t *testing.T) {
 	const good = `{"at": 1, "arrive": "a", "containers": [{"limits": {"cpu": 1}}]}` + "\n"
 	s := small(t)
-	for text, want := range map[string]string{
-		"":                                          "no pod arrives in it",
-		good + "nonsense":                           "line 2: not JSON",
-		good + `{"at": 2, "arive": "b"}`:            `line 2: unknown field "arive"`,
-		good + `{"at": 0, "depart": "a"}`:           "line 2: it is at 0 and the line before at 1; sort",
-		good + `{"at": 2, "depart": "b"}`:           "line 2: b departs and has not arrived",
-		good + `{"at": 2}`:                          `line 2: it needs one of "arrive" and "depart"`,
-		good + `{"arrive": "b"}`:                    `line 2: "at" is missing`,
-		good + `{"at": -2, "arrive": "b"}`:          `line 2: "at" is -2`,
-		good + good:                                 "line 2: a arrives again",
-		`{"at": 2, "arrive": "b"}`:                  "line 1: b: it has no containers",
-		`{"at": 2, "arrive": "b", "template": "x"}`: "line 1: b: no line before says what template x is",
-		`{"template": "x", "containers": [{"limits": {"cpu": "many"}}]}`: `line 1: template x: containers[0]: limits: cpu: "many" is no amount`,
-		`{"template": "x", "containers": [{"limits": {"gpu": "1.5"}}]}`:  "devices come as a whole",
-		`{"at": 2, "arrive": "b", "manifest": {"spec": {}}}`:             "line 1: b: the manifest has no spec.containers",
-		"at,pod,cpu\n1,a\n":                   "line 2: 2 fields, and the header has 3 (at,pod,cpu)",
-		"at,pod,cpu\nsoon,a,1\n":              `line 2: at: "soon" is not a number of seconds`,
-		"time,pod,cpu\n1,a,1\n":               `line 1: the first line is neither JSON ({...}) nor a header with the column "at"`,
-		"at,pod,cpu,cpu\n":                    `line 1: column 4 of the header, "cpu", is empty or there twice`,
-		"at,pod,cpu\n\n1,a,-1\n":              "line 3: a: containers[0]: limits: cpu: -1 is negative",
-		"at,pod,\"cpu\n1,a,-1\n":              "line 1: neither JSON nor CSV",
-		good + strings.Repeat("x", maxLine+1): "line 2: longer than",
+	for _, test := range []struct{ text, want string }{
+		{"", "no pod arrives in it"},
+		{good + "nonsense", "line 2: not JSON"},
+		{good + `{"at": 2, "arive": "b"}`, `line 2: unknown field "arive"`},
+		{good + `{"at": 0, "depart": "a"}`, "line 2: it is at 0 and the line before at 1; sort"},
+		{good + `{"at": 2, "depart": "b"}`, "line 2: b departs and has not arrived"},
+		{good + `{"at": 2}`, `line 2: it needs one of "arrive" and "depart"`},
+		{good + `{"arrive": "b"}`, `line 2: "at" is missing`},
+		{good + `{"at": -2, "arrive": "b"}`, `line 2: "at" is -2`},
+		{good + good, "line 2: a arrives again"},
+		{`{"at": 2, "arrive": "b"}`, "line 1: b: it has no containers"},
+		{`{"at": 2, "arrive": "b", "template": "x"}`,
+			"line 1: b: no line before says what template x is"},
+		{`{"template": "x", "containers": [{"limits": {"cpu": "many"}}]}`,
+			`line 1: template x: containers[0]: limits: cpu: "many" is no amount`},
+		{`{"template": "x", "containers": [{"limits": {"gpu": "1.5"}}]}`,
+			"devices come as a whole"},
+		{`{"at": 2, "arrive": "b", "manifest": {"spec": {}}}`,
+			"line 1: b: the manifest has no spec.containers"},
+		{"at,pod,cpu\n1,a\n", "line 2: 2 fields, and the header has 3 (at,pod,cpu)"},
+		{"at,pod,cpu\nsoon,a,1\n", `line 2: at: "soon" is not a number of seconds`},
+		{"time,pod,cpu\n1,a,1\n",
+			`line 1: the first line is neither JSON ({...}) nor a header with the column "at"`},
+		{"at,pod,cpu,cpu\n", `line 1: column 4 of the header, "cpu", is empty or there twice`},
+		{"at,pod,cpu\n\n1,a,-1\n", "line 3: a: containers[0]: limits: cpu: -1 is negative"},
+		{"at,pod,\"cpu\n1,a,-1\n", "line 1: neither JSON nor CSV"},
+		{good + strings.Repeat("x", maxLine+1), "line 2: longer than"},
 	} {
-		_, err := s.ReadTrace(strings.NewReader(text))
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%.80q: %v\nwant %s", text, err, want)
+		_, err := s.ReadTrace(strings.NewReader(test.text))
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%.80q: %v\nwant %s", test.text, err, test.want)
 		}
 	}
 }
@@ -190,36 +198,48 @@ func TestBadTraces(t *testing.T) {
 func TestBadMixes(t *testing.T) {
 	const rest = "\n  containers: [{limits: {cpu: 1, memory: 1Gi}}]\n"
 	s := small(t)
-	for text, want := range map[string]string{
-		"":                             "no templates",
-		"name: [":                      "not YAML",
-		"name: m\nlode: 1":             `unknown field "lode"; "numalet bench mixes NAME"`,
-		"name: m":                      "no templates",
-		"templates:\n- name: a" + rest: "template a: lifetime is missing",
-		"templates:\n- name: a\n  lifetime: 5" + rest:                                                          "5 is no duration",
-		"templates:\n- name: a\n  lifetime: 5x" + rest:                                                         `"5x" is no duration`,
-		"templates:\n- name: a\n  lifetime: {mean: 1h, distribution: odd}" + rest:                              `distribution "odd" is none of`,
-		"templates:\n- name: a\n  lifetime: {mean: 1h, median: 1h}" + rest:                                     `unknown field "median"`,
-		"templates:\n- name: a\n  weight: 0\n  lifetime: 1h" + rest:                                            "all weights are 0",
-		"templates:\n- name: a\n  weight: -1\n  lifetime: 1h" + rest:                                           "weight is 0 to",
-		"templates:\n- name: a\n  lifetime: 1h\n":                                                              "template a: it has no containers",
-		"templates:\n- name: a\n  lifetime: 1h\n  containers: [{}]\n":                                          "ask for nothing",
-		"templates:\n- name: a\n  lifetime: 1h\n  containers: [{limits: {cpu: 0%}}]\n":                         "no share of a node",
-		"templates:\n- name: a\n  lifetime: 1h\n  containers: [{limits: {nic: 1}}]\n":                          "--devices nic=2",
-		"templates:\n- name: a\n  lifetime: 1h\n  containers: [{limits: {cpu: 1}, requests: {cpu: 2}}]\n":      "the request of cpu, 2, is more than the limit, 1",
-		"templates:\n- name: a\n  lifetime: 1h\n  containers: [{limits: {hugepages-1Gi: 1Gi}}]\n":              "of which the machine has none",
-		"templates:\n- name: a\n  lifetime: 1h\n  containers: [{limits: {cpu: 1}, restartPolicy: Never}]\n":    "only Always has a meaning",
-		"templates:\n- {name: a, lifetime: 1h, containers: [{}]}\n- {name: a, lifetime: 1h, containers: [{}]}": "there twice",
+	for _, test := range []struct{ text, want string }{
+		{"", "no templates"},
+		{"name: [", "not YAML"},
+		{"name: m\nlode: 1", `unknown field "lode"; "numalet bench mixes NAME"`},
+		{"name: m", "no templates"},
+		{"templates:\n- name: a" + rest, "template a: lifetime is missing"},
+		{"templates:\n- name: a\n  lifetime: 5" + rest, "5 is no duration"},
+		{"templates:\n- name: a\n  lifetime: 5x" + rest, `"5x" is no duration`},
+		{"templates:\n- name: a\n  lifetime: {mean: 1h, distribution: odd}" + rest,
+			`distribution "odd" is none of`},
+		{"templates:\n- name: a\n  lifetime: {mean: 1h, median: 1h}" + rest,
+			`unknown field "median"`},
+		{"templates:\n- name: a\n  weight: 0\n  lifetime: 1h" + rest, "all weights are 0"},
+		{"templates:\n- name: a\n  weight: -1\n  lifetime: 1h" + rest, "weight is 0 to"},
+		{"templates:\n- name: a\n  lifetime: 1h\n", "template a: it has no containers"},
+		{"templates:\n- name: a\n  lifetime: 1h\n  containers: [{}]\n", "ask for nothing"},
+		{"templates:\n- name: a\n  lifetime: 1h\n  containers: [{limits: {cpu: 0%}}]\n",
+			"no share of a node"},
+		{"templates:\n- name: a\n  lifetime: 1h\n  containers: [{limits: {nic: 1}}]\n",
+			"--devices nic=2"},
+		{"templates:\n- name: a\n  lifetime: 1h\n" +
+			"  containers: [{limits: {cpu: 1}, requests: {cpu: 2}}]\n",
+			"the request of cpu, 2, is more than the limit, 1"},
+		{"templates:\n- name: a\n  lifetime: 1h\n  containers: [{limits: {hugepages-1Gi: 1Gi}}]\n",
+			"of which the machine has none"},
+		{"templates:\n- name: a\n  lifetime: 1h\n" +
+			"  containers: [{limits: {cpu: 1}, restartPolicy: Never}]\n",
+			"only Always has a meaning"},
+		{"templates:\n- {name: a, lifetime: 1h, containers: [{}]}\n" +
+			"- {name: a, lifetime: 1h, containers: [{}]}",
+			"there twice"},
 	} {
-		mix, err := ParseMix([]byte(text))
+		mix, err := ParseMix([]byte(test.text))
 		if err == nil {
 			_, err = s.Generate(mix, Draw{Pods: 1})
 		}
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v\nwant %s", text, err, want)
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%q: %v\nwant %s", test.text, err, test.want)
 		}
 	}
-	if _, err := OpenMix("nowhere"); err == nil || !strings.Contains(err.Error(), "cpu-only, inference") {
+	_, err := OpenMix("nowhere")
+	if err == nil || !strings.Contains(err.Error(), "cpu-only, inference") {
 		t.Errorf("a mix that is not there: %v", err)
 	}
 }
@@ -281,29 +301,37 @@ func TestSites(t *testing.T) {
 }
 
 func TestPolicies(t *testing.T) {
-	for text, want := range map[string]string{
-		DefaultPolicies:                    "none best-effort restricted single-numa-node",
-		"restricted/none+pod/container":    "restricted+pod restricted+container none+pod none+container",
-		"pod+full-pcpus-only, b=none":      "pod+full-pcpus-only b",
-		"x=restricted+pod/container":       "x-1 x-2",
-		"strict":                           `error: policies "strict": "strict" is not a word of a policy; the words are none, best-effort`,
-		"":                                 `error: policies "": "" is not a word`,
-		"none+restricted":                  `error: policies "none+restricted": "none" and "restricted" say the same thing twice`,
-		"none,none":                        `error: policies: "none" is there twice`,
-		"best-effort+align-by-socket/none": `error: policies "best-effort+align-by-socket/none": "best-effort" and "none"`,
-		"full-pcpus-only+distribute-cpus-across-cores": `error: policies "full-pcpus-only+distribute-cpus-across-cores": ` +
-			"invalid configuration: cpuManagerPolicyOptions.full-pcpus-only: Forbidden: " +
-			"cannot be used with distribute-cpus-across-cores",
-		"restricted/single-numa-node+align-by-socket": `error: policies "restricted/single-numa-node+align-by-socket": ` +
-			"invalid configuration: cpuManagerPolicyOptions.align-by-socket: Forbidden: " +
-			"cannot be used with topologyManagerPolicy single-numa-node",
-		"cpu-none+full-pcpus-only":             "error: policies \"cpu-none+full-pcpus-only\": cpu-none has no options",
-		strings.Repeat("none/", 70) + "none":   "error: policies",
-		"none+pod+cpu-static+align-by-socket":  "none+pod+cpu-static+align-by-socket",
-		"restricted+prefer-closest-numa-nodes": "restricted+prefer-closest-numa-nodes",
+	for _, test := range []struct{ text, want string }{
+		{DefaultPolicies, "none best-effort restricted single-numa-node"},
+		{"restricted/none+pod/container",
+			"restricted+pod restricted+container none+pod none+container"},
+		{"pod+full-pcpus-only, b=none", "pod+full-pcpus-only b"},
+		{"x=restricted+pod/container", "x-1 x-2"},
+		{"strict",
+			`error: policies "strict": "strict" is not a word of a policy; the words are ` +
+				`none, best-effort`},
+		{"", `error: policies "": "" is not a word`},
+		{"none+restricted",
+			`error: policies "none+restricted": "none" and "restricted" say the same thing twice`},
+		{"none,none", `error: policies: "none" is there twice`},
+		{"best-effort+align-by-socket/none",
+			`error: policies "best-effort+align-by-socket/none": "best-effort" and "none"`},
+		{"full-pcpus-only+distribute-cpus-across-cores",
+			`error: policies "full-pcpus-only+distribute-cpus-across-cores": ` +
+				"invalid configuration: cpuManagerPolicyOptions.full-pcpus-only: Forbidden: " +
+				"cannot be used with distribute-cpus-across-cores"},
+		{"restricted/single-numa-node+align-by-socket",
+			`error: policies "restricted/single-numa-node+align-by-socket": ` +
+				"invalid configuration: cpuManagerPolicyOptions.align-by-socket: Forbidden: " +
+				"cannot be used with topologyManagerPolicy single-numa-node"},
+		{"cpu-none+full-pcpus-only",
+			"error: policies \"cpu-none+full-pcpus-only\": cpu-none has no options"},
+		{strings.Repeat("none/", 70) + "none", "error: policies"},
+		{"none+pod+cpu-static+align-by-socket", "none+pod+cpu-static+align-by-socket"},
+		{"restricted+prefer-closest-numa-nodes", "restricted+prefer-closest-numa-nodes"},
 	} {
 		got := ""
-		parsed, err := ParsePolicies(text)
+		parsed, err := ParsePolicies(test.text)
 		if err != nil {
 			got = "error: " + err.Error()
 		} else {
@@ -313,8 +341,9 @@ func TestPolicies(t *testing.T) {
 			}
 			got = strings.Join(names, " ")
 		}
-		if got != want && (!strings.HasPrefix(want, "error") || !strings.HasPrefix(got, want)) {
-			t.Errorf("%.60s: %s\nwant %s", text, got, want)
+		if got != test.want &&
+			(!strings.HasPrefix(test.want, "error") || !strings.HasPrefix(got, test.want)) {
+			t.Errorf("%.60s: %s\nwant %s", test.text, got, test.want)
 		}
 	}
 }
@@ -325,7 +354,8 @@ func TestGauges(t *testing.T) {
 	steps := []struct {
 		at    time.Duration
 		value float64
-	}{{0, 2}, {1500 * time.Millisecond, 4}, {1500 * time.Millisecond, 5}, {7 * time.Second, 0}, {30 * time.Second, 9}}
+	}{{0, 2}, {1500 * time.Millisecond, 4}, {1500 * time.Millisecond, 5}, {7 * time.Second, 0},
+		{30 * time.Second, 9}}
 	for _, s := range steps {
 		g.advance(s.at)
 		g.values[0] = s.value

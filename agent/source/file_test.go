@@ -165,7 +165,8 @@ func TestFileFollowsSingleFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pod.yaml")
 	f := follow(t, path)
 	f.wait()
-	f.must(os.WriteFile(filepath.Join(filepath.Dir(path), "other.yaml"), []byte(manifest("x")), 0o644))
+	f.must(os.WriteFile(filepath.Join(filepath.Dir(path), "other.yaml"), []byte(manifest("x")),
+		0o644))
 	f.must(os.WriteFile(path, []byte(manifest("a")), 0o644))
 	f.wait("a")
 	f.must(os.WriteFile(path, []byte(manifest("b")), 0o644))
@@ -212,7 +213,10 @@ func TestFileHalfWritten(t *testing.T) {
 // TestFileReplacedByEditor: a file that is moved away and written anew keeps its pod.
 func TestFileReplacedByEditor(t *testing.T) {
 	dir := t.TempDir()
-	f := &File{c: FileConfig{Path: dir, Node: "node", Report: func(Problem) {}}, entries: map[string]*fileEntry{}}
+	f := &File{
+		c:       FileConfig{Path: dir, Node: "node", Report: func(Problem) {}},
+		entries: map[string]*fileEntry{},
+	}
 	name := filepath.Join(dir, "a.yaml")
 	if err := os.WriteFile(name, []byte(manifest("a")), 0o644); err != nil {
 		t.Fatal(err)
@@ -242,14 +246,16 @@ func TestFileBadManifests(t *testing.T) {
 	f.wait("good")
 	bad := map[string][2]string{
 		"truncated": {manifest("x")[:60] + "\nspec: {", "is not YAML or JSON"},
-		"kind":      {"apiVersion: apps/v1\nkind: Deployment\n", `found apiVersion "apps/v1" and kind "Deployment"`},
-		"list":      {"apiVersion: v1\nkind: PodList\nitems: []\n", "a file holds one Pod, found a PodList"},
-		"binary":    {"\x7fELF\x01\x02\x00\x00\xff", "is not YAML or JSON"},
-		"huge":      {strings.Repeat("# 0123456789\n", 11<<20/13), "larger than 10 MiB"},
-		"empty":     {"", "is empty"},
-		"several":   {manifest("x") + "---\n" + manifest("y"), "holds 2 documents"},
-		"outside":   {manifest("../../x"), "metadata.name: Invalid value"},
-		"twice":     {manifest("good"), "pod default/good-node is in " + dir + "/good.yaml already"},
+		"kind": {"apiVersion: apps/v1\nkind: Deployment\n",
+			`found apiVersion "apps/v1" and kind "Deployment"`},
+		"list": {"apiVersion: v1\nkind: PodList\nitems: []\n",
+			"a file holds one Pod, found a PodList"},
+		"binary":  {"\x7fELF\x01\x02\x00\x00\xff", "is not YAML or JSON"},
+		"huge":    {strings.Repeat("# 0123456789\n", 11<<20/13), "larger than 10 MiB"},
+		"empty":   {"", "is empty"},
+		"several": {manifest("x") + "---\n" + manifest("y"), "holds 2 documents"},
+		"outside": {manifest("../../x"), "metadata.name: Invalid value"},
+		"twice":   {manifest("good"), "pod default/good-node is in " + dir + "/good.yaml already"},
 		"type": {strings.Replace(manifest("x"), "example.com/i:1", "[1]", 1),
 			"spec.containers[0].image: want a string, found a list"},
 	}
@@ -331,9 +337,11 @@ func TestFileManyAtOnce(t *testing.T) {
 
 func TestParseEvents(t *testing.T) {
 	header := func(mask, length byte) []byte {
-		return append(append(bytes.Repeat([]byte{0}, 4), mask, 0, 0, 0), append(make([]byte, 4), length, 0, 0, 0)...)
+		return append(append(bytes.Repeat([]byte{0}, 4), mask, 0, 0, 0),
+			append(make([]byte, 4), length, 0, 0, 0)...)
 	}
-	raw := slices.Concat(header(2, 16), []byte("name\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"), header(8, 0))
+	raw := slices.Concat(header(2, 16),
+		[]byte("name\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"), header(8, 0))
 	got := parseEvents(raw)
 	if want := []dirEvent{{"name", 2}, {"", 8}}; !slices.Equal(got, want) {
 		t.Errorf("parseEvents: %v, want %v", got, want)

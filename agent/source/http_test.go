@@ -47,7 +47,8 @@ func (s *memoryServer) RoundTrip(*http.Request) (*http.Response, error) {
 }
 
 func item(name, image string) string {
-	return `{"metadata":{"name":"` + name + `"},"spec":{"containers":[{"name":"c","image":"` + image + `"}]}}`
+	return `{"metadata":{"name":"` + name + `"},"spec":{"containers":[{"name":"c","image":"` +
+		image + `"}]}}`
 }
 
 func podList(items ...string) string {
@@ -67,7 +68,8 @@ func TestHTTPFollowsAnswers(t *testing.T) {
 		{answers{200, manifest("a"), nil}, nil, nil},
 		{answers{404, "", nil}, nil, []string{Unreadable}},
 		{answers{200, "kind: [", nil}, nil, []string{InvalidManifest}},
-		{answers{200, podList(item("a", "i"), item("b", "i")), nil}, []string{"a-node", "b-node"}, []string{""}},
+		{answers{200, podList(item("a", "i"), item("b", "i")), nil}, []string{"a-node", "b-node"},
+			[]string{""}},
 		{answers{200, podList(item("a", "j"), item("b", ""), item("c", "")), nil},
 			[]string{"a-node", "b-node"}, []string{FailedValidation, FailedValidation}},
 		{answers{200, podList(item("a", "j"), item("b", "k"), `{"foo":1}`), nil},
@@ -81,13 +83,15 @@ func TestHTTPFollowsAnswers(t *testing.T) {
 		var server memoryServer
 		var reasons []string
 		var sets [][]string
-		h := NewHTTP(HTTPConfig{URL: "http://u:secret@host/x", Node: "node", Every: 20 * time.Second,
+		h := NewHTTP(HTTPConfig{
+			URL: "http://u:secret@host/x", Node: "node", Every: 20 * time.Second,
 			Transport: &server, Report: func(p Problem) {
 				reasons = append(reasons, p.Reason)
 				if strings.Contains(p.Name+p.Message, "secret") {
 					t.Errorf("the password is told: %+v", p)
 				}
-			}})
+			},
+		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		for i, tt := range tests {
@@ -95,7 +99,9 @@ func TestHTTPFollowsAnswers(t *testing.T) {
 			server.set(tt.answer)
 			if i == 0 {
 				go func() {
-					done <- h.Run(ctx, func(pods []*v1.Pod) { sets = append(sets, append([]string{}, names(pods)...)) })
+					done <- h.Run(ctx, func(pods []*v1.Pod) {
+						sets = append(sets, append([]string{}, names(pods)...))
+					})
 				}()
 			} else {
 				time.Sleep(20 * time.Second)

@@ -56,25 +56,34 @@ func TestMerge(t *testing.T) {
 		want []string
 		left []string
 	}{
-		"nothing new":        {pods: []*v1.Pod{testPod("a"), testPod("b"), testPod("c"), testPod("d")}},
+		"nothing new": {
+			pods: []*v1.Pod{testPod("a"), testPod("b"), testPod("c"), testPod("d")},
+		},
 		"order is no matter": {pods: []*v1.Pod{before[3], before[2], before[1], before[0]}},
 		"all operations": {
-			pods: []*v1.Pod{testPod("new"), testPod("b", hostname("x")), testPod("c", deleted), testPod("d", phase)},
+			pods: []*v1.Pod{testPod("new"), testPod("b", hostname("x")), testPod("c", deleted),
+				testPod("d", phase)},
 			want: []string{"REMOVE a", "ADD new", "UPDATE b", "DELETE c", "RECONCILE d"}},
 		"emptied": {want: []string{"REMOVE a b c d"}},
 		"local annotations": {pods: []*v1.Pod{testPod("a", annotate(AnnotationSource, "x")),
-			testPod("b", annotate(AnnotationHash, "x")), testPod("c", annotate(AnnotationSeen, "x")),
+			testPod("b", annotate(AnnotationHash, "x")),
+			testPod("c", annotate(AnnotationSeen, "x")),
 			testPod("d", annotate("mine", "x"))}, want: []string{"UPDATE d"}},
 		"generation alone": {pods: []*v1.Pod{testPod("a", func(p *v1.Pod) { p.Generation = 3 }),
 			before[1], before[2], before[3]}},
 		"grace period": {pods: []*v1.Pod{testPod("a", deleted, func(p *v1.Pod) {
 			p.DeletionGracePeriodSeconds = ptr.To[int64](3)
 		}), before[1], before[2], before[3]}, want: []string{"DELETE a"}},
-		"same name": {pods: append(slices.Clone(before), testPod("a", func(p *v1.Pod) { p.UID = "other" })),
-			left: []string{"ns/a: another pod of the source has the same namespace and name; rename one of them"}},
-		"same uid": {pods: append(slices.Clone(before), testPod("e", func(p *v1.Pod) { p.UID = "a" })),
-			left: []string{"ns/e: another pod of the source has the same UID a; change metadata.uid"}},
-		"replaced under its name": {pods: []*v1.Pod{testPod("a", func(p *v1.Pod) { p.UID = "other" }),
+		"same name": {pods: append(slices.Clone(before),
+			testPod("a", func(p *v1.Pod) { p.UID = "other" })),
+			left: []string{"ns/a: another pod of the source has the same namespace and name; " +
+				"rename one of them"}},
+		"same uid": {pods: append(slices.Clone(before),
+			testPod("e", func(p *v1.Pod) { p.UID = "a" })),
+			left: []string{"ns/e: another pod of the source has the same UID a; change " +
+				"metadata.uid"}},
+		"replaced under its name": {pods: []*v1.Pod{
+			testPod("a", func(p *v1.Pod) { p.UID = "other" }),
 			before[1], before[2], before[3]}, want: []string{"REMOVE a", "ADD a"}},
 	}
 	for name, tt := range tests {
@@ -224,7 +233,9 @@ func TestMux(t *testing.T) {
 			list = append(list, feeds[name])
 		}
 		var problems []Problem
-		m := NewMux(MuxConfig{Feeds: list, Report: func(p Problem) { problems = append(problems, p) }})
+		m := NewMux(MuxConfig{Feeds: list, Report: func(p Problem) {
+			problems = append(problems, p)
+		}})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- m.Run(ctx) }()
@@ -257,7 +268,8 @@ func TestMux(t *testing.T) {
 		if !all() {
 			t.Error("all were handled")
 		}
-		if len(problems) != 1 || problems[0].Reason != FailedValidation || problems[0].Name != "ns/a" {
+		if len(problems) != 1 || problems[0].Reason != FailedValidation ||
+			problems[0].Name != "ns/a" {
 			t.Errorf("problems %+v, want one", problems)
 		}
 		cancel()

@@ -10,22 +10,29 @@ const askedSpec = "{containers: [{name: main, image: app, resources: {limits: {c
 
 func TestRead(t *testing.T) {
 	pod := func(name string) string {
-		return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: " + askedSpec + "\n"
+		return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: " +
+			askedSpec + "\n"
 	}
 	item := "{metadata: {name: c, namespace: team}, spec: " + askedSpec + "}"
-	deployment := "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: team}\n" +
+	deployment := "apiVersion: apps/v1\nkind: Deployment\n" +
+		"metadata: {name: web, namespace: team}\n" +
 		"spec: {replicas: 3, template: {metadata: {labels: {a: b}}, spec: " + askedSpec + "}}\n"
 	for name, tc := range map[string]struct {
 		text string
 		want []string // namespace/name
 		warn string
 	}{
-		"one":       {pod("a"), []string{"default/a"}, ""},
-		"several":   {"---\n" + pod("a") + "---\n# nothing\n---\n" + pod("b"), []string{"default/a", "default/b"}, ""},
-		"List":      {"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: " + askedSpec + "}\n", []string{"default/a"}, ""},
-		"PodList":   {"apiVersion: v1\nkind: PodList\nitems: [" + item + "]\n", []string{"team/c"}, ""},
-		"workload":  {deployment, []string{"team/web"}, ""},
-		"generated": {strings.Replace(pod("a-"), "name: a-", "generateName: a-", 1), []string{"default/a"}, ""},
+		"one": {pod("a"), []string{"default/a"}, ""},
+		"several": {"---\n" + pod("a") + "---\n# nothing\n---\n" + pod("b"),
+			[]string{"default/a", "default/b"}, ""},
+		"List": {"apiVersion: v1\nkind: List\nitems:\n" +
+			"- {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: " + askedSpec + "}\n",
+			[]string{"default/a"}, ""},
+		"PodList": {"apiVersion: v1\nkind: PodList\nitems: [" + item + "]\n",
+			[]string{"team/c"}, ""},
+		"workload": {deployment, []string{"team/web"}, ""},
+		"generated": {strings.Replace(pod("a-"), "name: a-", "generateName: a-", 1),
+			[]string{"default/a"}, ""},
 		"unknown field": {strings.Replace(pod("a"), "spec:", "sepc: 1\nspec:", 1),
 			[]string{"default/a"}, "sepc"},
 		"secret": {pod("a")[:len(pod("a"))-2] + ", imagePullSecrets: [{name: s}]}\n",
@@ -51,17 +58,22 @@ func TestRead(t *testing.T) {
 
 func TestReadRefuses(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
-		"nothing":     {"# only words\n", "is empty"},
-		"no list":     {"apiVersion: v1\nkind: List\nitems: 3\n", "items: want a list"},
-		"empty list":  {"apiVersion: v1\nkind: List\nitems: []\n", "lists no pods"},
-		"nested list": {"apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: List}]\n", "items[0]: want Pods"},
-		"other kind":  {"apiVersion: v1\nkind: Service\n", "want Pods, a List of them or a workload"},
-		"no template": {"apiVersion: apps/v1\nkind: Deployment\nspec: {}\n", "the Deployment has no spec.template"},
-		"no name":     {"apiVersion: v1\nkind: Pod\nspec: " + askedSpec + "\n", "metadata.name"},
-		"second": {"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: " + askedSpec + "\n---\nkind: [\n",
-			"document 2: the manifest is not YAML"},
-		"wrong type": {"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: 3}\n", "spec.containers"},
-		"invalid":    {"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: A_, image: a}]}\n", "spec.containers[0].name"},
+		"nothing":    {"# only words\n", "is empty"},
+		"no list":    {"apiVersion: v1\nkind: List\nitems: 3\n", "items: want a list"},
+		"empty list": {"apiVersion: v1\nkind: List\nitems: []\n", "lists no pods"},
+		"nested list": {"apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: List}]\n",
+			"items[0]: want Pods"},
+		"other kind": {"apiVersion: v1\nkind: Service\n",
+			"want Pods, a List of them or a workload"},
+		"no template": {"apiVersion: apps/v1\nkind: Deployment\nspec: {}\n",
+			"the Deployment has no spec.template"},
+		"no name": {"apiVersion: v1\nkind: Pod\nspec: " + askedSpec + "\n", "metadata.name"},
+		"second": {"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: " + askedSpec +
+			"\n---\nkind: [\n", "document 2: the manifest is not YAML"},
+		"wrong type": {"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: 3}\n",
+			"spec.containers"},
+		"invalid": {"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n" +
+			"spec: {containers: [{name: A_, image: a}]}\n", "spec.containers[0].name"},
 	} {
 		if m, err := Read([]byte(tc.text)); err == nil || !strings.Contains(err.Error(), tc.want) ||
 			len(m.Pods) > 0 {

@@ -12,12 +12,18 @@ func TestDevicesOfAStatus(t *testing.T) {
 		InitContainers: []v1.Container{{Name: "init"}}, Containers: []v1.Container{{Name: "main"}},
 	}}
 	health := func(h v1.ResourceHealthStatus) []v1.ResourceStatus {
-		return []v1.ResourceStatus{{Name: "example.com/gpu", Resources: []v1.ResourceHealth{{ResourceID: "a", Health: h}}}}
+		return []v1.ResourceStatus{{
+			Name: "example.com/gpu", Resources: []v1.ResourceHealth{{ResourceID: "a", Health: h}},
+		}}
 	}
-	in := Input{Pod: pod, Devices: map[string][]v1.ResourceStatus{"init": health("Healthy"), "main": health("Unhealthy")}}
+	in := Input{Pod: pod, Devices: map[string][]v1.ResourceStatus{
+		"init": health("Healthy"), "main": health("Unhealthy"),
+	}}
 	check := func(s v1.PodStatus) {
 		t.Helper()
-		for name, want := range map[string]v1.ResourceHealthStatus{"init": "Healthy", "main": "Unhealthy"} {
+		for name, want := range map[string]v1.ResourceHealthStatus{
+			"init": "Healthy", "main": "Unhealthy",
+		} {
 			got := statusOf(s, name).AllocatedResourcesStatus
 			if len(got) != 1 || got[0].Resources[0].Health != want {
 				t.Errorf("container %s has %+v, want %s", name, got, want)

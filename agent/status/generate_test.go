@@ -85,7 +85,10 @@ func TestGenerate(t *testing.T) {
 		{
 			name: "the end is told when the last sidecar has stopped", pod: "Never side+ | job",
 			observed: "sandbox job=0 side",
-			edit:     func(in *Input) { in.Stop.Terminating = true; in.Previous.Phase = v1.PodRunning },
+			edit: func(in *Input) {
+				in.Stop.Terminating = true
+				in.Previous.Phase = v1.PodRunning
+			},
 			want: `
 				Running
 				side #0 running, ready
@@ -137,7 +140,9 @@ func TestGenerate(t *testing.T) {
 		{
 			name: "the runtime lost a container that ran", pod: "Always web", observed: "sandbox",
 			edit: func(in *Input) {
-				in.Previous = Generate(Input{Pod: in.Pod, Observed: observe("sandbox web"), Now: t0})
+				in.Previous = Generate(Input{
+					Pod: in.Pod, Observed: observe("sandbox web"), Now: t0,
+				})
 			},
 			want: `
 				Pending

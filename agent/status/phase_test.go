@@ -37,7 +37,10 @@ func TestPhase(t *testing.T) {
 		{pod: "Never init | web", observed: "sandbox web init=0", want: v1.PodRunning},
 		{pod: "Never init | web", observed: "sandbox web", want: v1.PodRunning},
 		// A new sandbox runs init containers again.
-		{pod: "Always init | web", observed: "sandbox sandbox! web=137 init=0", want: v1.PodPending},
+		{
+			pod: "Always init | web", observed: "sandbox sandbox! web=137 init=0",
+			want: v1.PodPending,
+		},
 		{pod: "Always init | web", observed: "sandbox init=0 sandbox! web=1", want: v1.PodRunning},
 
 		// A sidecar counts until it has started, and not for the end.

@@ -25,9 +25,13 @@ func TestParse(t *testing.T) {
 		"empty":               {data: "", err: "is empty"},
 		"comments":            {data: "# nothing\n\n", err: "is empty"},
 		"null":                {data: "null", err: "is empty"},
-		"two documents":       {data: "a: 1\n---\nb: 2\n", err: "holds 2 documents; put each in a file of its own"},
-		"scalar":              {data: "hello", err: `holds the string "hello"; want an object with apiVersion and kind`},
-		"list":                {data: "- a\n", err: "holds a list; want an object with apiVersion and kind"},
+		"two documents": {
+			data: "a: 1\n---\nb: 2\n", err: "holds 2 documents; put each in a file of its own",
+		},
+		"scalar": {
+			data: "hello", err: `holds the string "hello"; want an object with apiVersion and kind`,
+		},
+		"list": {data: "- a\n", err: "holds a list; want an object with apiVersion and kind"},
 		"binary": {data: "\x7fELF\x02\x01\x01\x00\x00",
 			err: "is not YAML or JSON: control characters are not allowed"},
 		"truncated": {data: "a:\n  b: [1, 2\n",
@@ -89,10 +93,11 @@ func TestCheck(t *testing.T) {
 				`syncFrequency: want a duration such as "10s" or "2m", found the number 5`,
 			}},
 		{yaml: "reservedMemory:\n- numaNode: 0\n  limits: {memory: lots}\n  zone: 1\n",
-			given:   []string{"reservedMemory"},
-			unknown: []string{`reservedMemory[0].zone: unknown field; remove it or correct its name`},
-			wrong: []string{`reservedMemory[0].limits.memory: want a quantity such as "500m" or "2Gi", ` +
-				`found the string "lots"`}},
+			given: []string{"reservedMemory"},
+			unknown: []string{`reservedMemory[0].zone: unknown field; remove it or correct its ` +
+				`name`},
+			wrong: []string{`reservedMemory[0].limits.memory: want a quantity such as "500m" or ` +
+				`"2Gi", found the string "lots"`}},
 	}
 	for _, tt := range tests {
 		d, err := Parse([]byte(tt.yaml))
@@ -110,7 +115,8 @@ func TestCheck(t *testing.T) {
 // FuzzCheck: what Check is content with, Decode accepts; and messages stay one line.
 func FuzzCheck(f *testing.F) {
 	f.Add([]byte("kind: Pod\nspec: {containers: [{name: a, resources: {limits: {cpu: 1}}}]}\n"))
-	f.Add([]byte(`{"metadata":{"labels":{"a":1}},"spec":{"volumes":[{"emptyDir":{"sizeLimit":"1Gi"}}]}}`))
+	f.Add([]byte(
+		`{"metadata":{"labels":{"a":1}},"spec":{"volumes":[{"emptyDir":{"sizeLimit":"1Gi"}}]}}`))
 	f.Add([]byte("spec:\n  tolerations: [{tolerationSeconds: 1e3}]\n  containers: {}\n"))
 	f.Add([]byte("a: &a [*a]\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {

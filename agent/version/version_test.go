@@ -9,7 +9,8 @@ import (
 
 func TestDescribe(t *testing.T) {
 	libraries := []*debug.Module{
-		{Path: "k8s.io/api", Version: "v0.36.1"}, {Path: "k8s.io/component-base", Version: "v0.37.2"},
+		{Path: "k8s.io/api", Version: "v0.36.1"},
+		{Path: "k8s.io/component-base", Version: "v0.37.2"},
 	}
 	const revision = "47f44dcf3b0b48ae9fd08668c11390a1cd29a4db"
 	checkout := func(modified string) *debug.BuildInfo {
@@ -29,11 +30,12 @@ func TestDescribe(t *testing.T) {
 		info *debug.BuildInfo
 		want string
 	}{
-		"make build, a tag":    {"v0.4.0", checkout("false"), "v1.37.2+numalet.v0.4.0"},
-		"make build, a commit": {"47f44dcf3b0b-dirty", checkout("true"), "v1.37.2+numalet.47f44dcf3b0b-dirty"},
-		"go build":             {"", checkout("false"), "v1.37.2+numalet.47f44dcf3b0b"},
-		"go build, changed":    {"", checkout("true"), "v1.37.2+numalet.47f44dcf3b0b-dirty"},
-		"go install":           {"", installed("v0.4.0"), "v1.37.2+numalet.v0.4.0"},
+		"make build, a tag": {"v0.4.0", checkout("false"), "v1.37.2+numalet.v0.4.0"},
+		"make build, a commit": {"47f44dcf3b0b-dirty", checkout("true"),
+			"v1.37.2+numalet.47f44dcf3b0b-dirty"},
+		"go build":          {"", checkout("false"), "v1.37.2+numalet.47f44dcf3b0b"},
+		"go build, changed": {"", checkout("true"), "v1.37.2+numalet.47f44dcf3b0b-dirty"},
+		"go install":        {"", installed("v0.4.0"), "v1.37.2+numalet.v0.4.0"},
 		"go install of a commit": {"", installed("v0.0.1-0.20261121200632-47f44dcf3b0b+dirty"),
 			"v1.37.2+numalet.v0.0.1-0.20261121200632-47f44dcf3b0b-dirty"},
 		"no version control":    {"", installed("(devel)"), "v1.37.2+numalet.unknown"},
@@ -66,6 +68,9 @@ func TestDescribe(t *testing.T) {
 
 func replaced(version string) *debug.BuildInfo {
 	return &debug.BuildInfo{Deps: []*debug.Module{
-		{Path: "k8s.io/component-base", Version: "v0.37.2", Replace: &debug.Module{Version: version}},
+		{
+			Path: "k8s.io/component-base", Version: "v0.37.2",
+			Replace: &debug.Module{Version: version},
+		},
 	}}
 }

@@ -141,7 +141,8 @@ func TestTmpfsForReal(t *testing.T) {
 		t.Fatal(err)
 	}
 	if stat.Type != unix.TMPFS_MAGIC || int64(stat.Blocks)*stat.Bsize != 1<<20 {
-		t.Errorf("type %x, %d bytes; want a tmpfs of 1 MiB", stat.Type, int64(stat.Blocks)*stat.Bsize)
+		t.Errorf("type %x, %d bytes; want a tmpfs of 1 MiB",
+			stat.Type, int64(stat.Blocks)*stat.Bsize)
 	}
 	mounts, err := v.mountsBelow(v.root)
 	if err != nil || len(mounts) != 1 {

@@ -50,7 +50,8 @@ func TestHostPath(t *testing.T) {
 		{"no type", at("none"), "", ""},
 		{"directory", at("dir"), "Directory", ""},
 		{"directory by link", at("link"), "Directory", ""},
-		{"file as directory", at("file"), "Directory", check(at("file"), "a directory", "Directory")},
+		{"file as directory",
+			at("file"), "Directory", check(at("file"), "a directory", "Directory")},
 		{"no directory", at("none"), "Directory", "hostPath type check failed: " + at("none") +
 			" is not a directory: nothing is there (type Directory)"},
 		{"new directory", at("new/deep"), "DirectoryOrCreate", ""},

@@ -18,10 +18,16 @@ func TestMounts(t *testing.T) {
 	container := &pod.Spec.Containers[0]
 	container.TerminationMessagePath = "/dev/termination-log"
 	container.VolumeMounts = []v1.VolumeMount{
-		{Name: "scratch", MountPath: "/a", MountPropagation: ptr.To(v1.MountPropagationBidirectional)},
+		{
+			Name: "scratch", MountPath: "/a",
+			MountPropagation: ptr.To(v1.MountPropagationBidirectional),
+		},
 		{Name: "scratch", MountPath: "relative/b", ReadOnly: true,
 			RecursiveReadOnly: ptr.To(v1.RecursiveReadOnlyIfPossible)},
-		{Name: "etc", MountPath: "/c/", MountPropagation: ptr.To(v1.MountPropagationHostToContainer)},
+		{
+			Name: "etc", MountPath: "/c/",
+			MountPropagation: ptr.To(v1.MountPropagationHostToContainer),
+		},
 	}
 	dir := setUp(t, v, pod)
 	got, err := v.Mounts(pod, container, Start{Attempt: 3, PodIPs: []string{"10.0.0.7"}})
@@ -36,7 +42,10 @@ func TestMounts(t *testing.T) {
 			Readonly: true, RecursiveReadOnly: true},
 		{ContainerPath: "/c", HostPath: "/etc",
 			Propagation: runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER},
-		{ContainerPath: "/etc/hosts", HostPath: filepath.Join(dir, "etc-hosts"), SelinuxRelabel: true},
+		{
+			ContainerPath: "/etc/hosts", HostPath: filepath.Join(dir, "etc-hosts"),
+			SelinuxRelabel: true,
+		},
 		{ContainerPath: "/dev/termination-log", SelinuxRelabel: true,
 			HostPath: filepath.Join(dir, "containers/c/00000003")},
 	}
@@ -58,9 +67,11 @@ func TestMountsRefuses(t *testing.T) {
 		mount v1.VolumeMount
 		want  string
 	}{
-		{"unknown volume", v1.VolumeMount{Name: "w"}, `mounts volume "w" at /m: the pod has no volume`},
+		{"unknown volume",
+			v1.VolumeMount{Name: "w"}, `mounts volume "w" at /m: the pod has no volume`},
 		{"unknown propagation", v1.VolumeMount{Name: "v",
-			MountPropagation: ptr.To[v1.MountPropagationMode]("Sideways")}, `"Sideways" is none of`},
+			MountPropagation: ptr.To[v1.MountPropagationMode]("Sideways")},
+			`"Sideways" is none of`},
 		{"recursive, writable",
 			with(readOnly("Enabled"), func(m *v1.VolumeMount) { m.ReadOnly = false }),
 			"needs readOnly: true"},
@@ -189,7 +200,8 @@ func TestHostsWrittenInPlace(t *testing.T) {
 	path := filepath.Join(setUp(t, v, pod), "etc-hosts")
 	start := func(ip string) {
 		t.Helper()
-		if _, err := v.Mounts(pod, &pod.Spec.Containers[0], Start{PodIPs: []string{ip}}); err != nil {
+		_, err := v.Mounts(pod, &pod.Spec.Containers[0], Start{PodIPs: []string{ip}})
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -79,7 +79,8 @@ func TestSubPathResolved(t *testing.T) {
 			write(t, d+"/real/x", "")
 		}, "real", ""},
 		{"link to an absolute path", "link",
-			func(t *testing.T, d string) { symlink(t, "/etc", d+"/link") }, "", "leads out of the volume"},
+			func(t *testing.T, d string) { symlink(t, "/etc", d+"/link") },
+			"", "leads out of the volume"},
 		{"link out", "link/x", func(t *testing.T, d string) { symlink(t, "../outside", d+"/link") },
 			"", "leads out of the volume"},
 		{"link out and back in", "link", func(t *testing.T, d string) {
@@ -91,7 +92,9 @@ func TestSubPathResolved(t *testing.T) {
 		}, "", "leads out of the volume"},
 		{"link to nothing", "link", func(t *testing.T, d string) { symlink(t, "none", d+"/link") },
 			"", "no such file"},
-		{"links in a circle", "link", func(t *testing.T, d string) { symlink(t, "link", d+"/link") },
+		{"links in a circle", "link", func(t *testing.T, d string) {
+			symlink(t, "link", d+"/link")
+		},
 			"", "symbolic link"},
 		{"link to a link of the kernel", "link", func(t *testing.T, d string) {
 			symlink(t, "/proc/self/cwd", d+"/link")

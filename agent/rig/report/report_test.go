@@ -42,7 +42,8 @@ func sample(t *testing.T, wait time.Duration) rig.Report {
 		t.Fatal(err)
 	}
 	r := rig.Report{
-		Machine: site.Describe("fixture:playground"), Workload: stream.Describe(mix.Name, mix.About, wait),
+		Machine:  site.Describe("fixture:playground"),
+		Workload: stream.Describe(mix.Name, mix.About, wait),
 	}
 	r.Workload.Seed = &seed
 	for _, p := range policies {
@@ -110,7 +111,8 @@ func TestHTML(t *testing.T) {
 	if !reflect.DeepEqual(again, r) {
 		t.Error("the report in the page is another one")
 	}
-	if !strings.Contains(found[1][2], "Chart.js v4.") || strings.Contains(page, "sourceMappingURL") {
+	if !strings.Contains(found[1][2], "Chart.js v4.") ||
+		strings.Contains(page, "sourceMappingURL") {
 		t.Error("the chart library is not as it should be")
 	}
 	for _, s := range found {
@@ -118,12 +120,14 @@ func TestHTML(t *testing.T) {
 			t.Errorf("a script from elsewhere: %s", s[1])
 		}
 	}
-	if strings.Contains(found[2][2], "http") || regexp.MustCompile(`fetch|import|XMLHttp`).MatchString(found[2][2]) {
+	if strings.Contains(found[2][2], "http") ||
+		regexp.MustCompile(`fetch|import|XMLHttp`).MatchString(found[2][2]) {
 		t.Error("our script asks for something")
 	}
 	markup := scripts.ReplaceAllString(page, "")
 	for _, outside := range []string{
-		`(?i)<(link|iframe|img|object|embed|base|audio|video|source)\b`, `(?i)\b(src|href|srcset|action)\s*=\s*["']?https?:`,
+		`(?i)<(link|iframe|img|object|embed|base|audio|video|source)\b`,
+		`(?i)\b(src|href|srcset|action)\s*=\s*["']?https?:`,
 		`(?i)url\(`, `(?i)@import`,
 	} {
 		if hit := regexp.MustCompile(outside).FindString(markup); hit != "" {
@@ -133,7 +137,8 @@ func TestHTML(t *testing.T) {
 	for _, want := range []string{
 		"Policies side by side", "What the words mean", "&lt;img src=", "Rejected pods, by reason",
 		"numalet v1.2.3", "<code>numalet bench topology --seed 1</code>", "INTERRUPTED", "seed 1",
-		"best-effort, scope container", "read from", "Copyright (c)", "prefers-color-scheme: dark", `<html lang="en">`,
+		"best-effort, scope container", "read from", "Copyright (c)", "prefers-color-scheme: dark",
+		`<html lang="en">`,
 	} {
 		if !strings.Contains(markup, want) {
 			t.Errorf("no %q in the page", want)
