@@ -16,23 +16,30 @@ func TestSift(t *testing.T) {
 		"twice": {"a a c", "", "a c",
 			partly + "it names devices more than once: a"},
 		"twice and too few": {"a a", "", "a",
-			partly + "it names devices more than once: a; 1 of its devices can be used where 2 were asked for"},
-		"too many": {"a b c", "", "a b c", partly + "3 of its devices can be used where 2 were asked for"},
+			partly + "it names devices more than once: a; 1 of its devices can be used where 2 " +
+				"were asked for"},
+		"too many": {"a b c", "", "a b c",
+			partly + "3 of its devices can be used where 2 were asked for"},
 		"of others": {"a x", "", "a",
-			partly + "it names devices that it does not list: x; 1 of its devices can be used where 2 were asked for"},
+			partly + "it names devices that it does not list: x; 1 of its devices can be used " +
+				"where 2 were asked for"},
 		"unhealthy": {"a e", "", "a",
-			partly + "it names unhealthy devices: e; 1 of its devices can be used where 2 were asked for"},
+			partly + "it names unhealthy devices: e; 1 of its devices can be used where 2 were " +
+				"asked for"},
 		"held by another": {"a d", "", "a",
-			partly + "it names devices that were not on offer: d; 1 of its devices can be used where 2 were asked for"},
+			partly + "it names devices that were not on offer: d; 1 of its devices can be used " +
+				"where 2 were asked for"},
 		"without the certain one": {"a b", "c", "a b",
 			partly + "it leaves out devices that the container is certain to get: c"},
 		"nothing": {"", "", "", partly + "0 of its devices can be used where 2 were asked for"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			req := PreferredRequest{
-				Resource: gpu, Available: []string{"a", "b", "c"}, MustInclude: strings.Fields(tc.must), Size: 2,
+				Resource: gpu, Available: []string{"a", "b", "c"},
+				MustInclude: strings.Fields(tc.must), Size: 2,
 			}
-			got, err := req.sift(strings.Fields(tc.preferred), Resource{Devices: parseDevices(t, "a b c d e!")})
+			got, err := req.sift(strings.Fields(tc.preferred),
+				Resource{Devices: parseDevices(t, "a b c d e!")})
 			said := ""
 			if err != nil {
 				said = err.Error()
@@ -46,9 +53,11 @@ func TestSift(t *testing.T) {
 
 // One container is asked about; what is said of more of them is passed over.
 func TestTheFirstAnswerCounts(t *testing.T) {
-	got, err := answerOf(&v1beta1.AllocateResponse{ContainerResponses: []*v1beta1.ContainerAllocateResponse{
-		{Envs: map[string]string{"OF": "first"}}, {Envs: map[string]string{"OF": "second"}},
-	}})
+	got, err := answerOf(&v1beta1.AllocateResponse{
+		ContainerResponses: []*v1beta1.ContainerAllocateResponse{
+			{Envs: map[string]string{"OF": "first"}}, {Envs: map[string]string{"OF": "second"}},
+		},
+	})
 	if err != nil || got.GetEnvs()["OF"] != "first" {
 		t.Errorf("%v, %v", got, err)
 	}

@@ -25,7 +25,8 @@ func bench(b *testing.B, run func(b *testing.B, n int)) {
 	}
 }
 
-// messageOf is an encoded list of n devices on eight nodes; unhealthy is one that is not healthy, or
+// messageOf is an encoded list of n devices on eight nodes; unhealthy is one that is not healthy,
+// or
 // -1.
 func messageOf(b *testing.B, n, unhealthy int) []byte { return encoded(b, devicesOf(n, unhealthy)) }
 

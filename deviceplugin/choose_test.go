@@ -23,7 +23,8 @@ func parseDevices(t *testing.T, text string) []*Device {
 		if err != nil {
 			t.Fatal(err)
 		}
-		devices = append(devices, &Device{ID: id, Healthy: !strings.HasSuffix(word, "!"), Nodes: set})
+		devices = append(devices,
+			&Device{ID: id, Healthy: !strings.HasSuffix(word, "!"), Nodes: set})
 	}
 	return newList(devices, defects{}).devices
 }
@@ -41,49 +42,76 @@ func TestChoose(t *testing.T) {
 		taken, reusable, must, advice string
 		want                          string
 		err                           string
-		asked                         string // what the plugin is asked: "available/must", "" when it is not
+		// asked is what the plugin is asked: "available/must", "" when it is not.
+		asked string
 	}{
-		"natural order without a hint": {devices: "g-10 g-9 g-1", n: 2, hint: any, want: "g-1 g-9", asked: "g-1 g-9 g-10/"},
-		"aligned":                      {devices: twoNodes, n: 2, hint: on(1), want: "g-4 g-5", asked: "g-4 g-5 g-6 g-7/"},
-		"all aligned leave no choice":  {devices: twoNodes, n: 4, hint: on(1), want: "g-4 g-5 g-6 g-7"},
-		"emptier node first": {devices: twoNodes, n: 2, hint: on(0, 1), taken: "g-4 g-5", want: "g-6 g-7",
-			asked: "g-0 g-1 g-2 g-3 g-6 g-7/"},
-		"unaligned after aligned": {devices: twoNodes, n: 5, hint: on(1), want: "g-0 g-4 g-5 g-6 g-7",
-			asked: "g-0 g-1 g-2 g-3 g-4 g-5 g-6 g-7/g-4 g-5 g-6 g-7"},
-		"without a node last": {devices: "a b@0 c@1", n: 2, hint: on(1), want: "b c", asked: "a b c/c"},
+		"natural order without a hint": {
+			devices: "g-10 g-9 g-1", n: 2, hint: any, want: "g-1 g-9", asked: "g-1 g-9 g-10/",
+		},
+		"aligned": {
+			devices: twoNodes, n: 2, hint: on(1), want: "g-4 g-5", asked: "g-4 g-5 g-6 g-7/",
+		},
+		"all aligned leave no choice": {
+			devices: twoNodes, n: 4, hint: on(1), want: "g-4 g-5 g-6 g-7",
+		},
+		"emptier node first": {devices: twoNodes, n: 2, hint: on(0, 1), taken: "g-4 g-5",
+			want: "g-6 g-7", asked: "g-0 g-1 g-2 g-3 g-6 g-7/"},
+		"unaligned after aligned": {devices: twoNodes, n: 5, hint: on(1),
+			want: "g-0 g-4 g-5 g-6 g-7", asked: "g-0 g-1 g-2 g-3 g-4 g-5 g-6 g-7/g-4 g-5 g-6 g-7"},
+		"without a node last": {
+			devices: "a b@0 c@1", n: 2, hint: on(1), want: "b c", asked: "a b c/c",
+		},
 		"device of two nodes": {devices: "a@0 b@0,1 c@1", n: 1, hint: on(1), taken: "c", want: "b"},
-		"reusable first": {devices: twoNodes, n: 2, hint: on(0, 1), taken: "g-3 g-7", reusable: "g-7", want: "g-0 g-7",
-			asked: "g-0 g-1 g-2 g-4 g-5 g-6 g-7/g-7"},
-		"reusable ones suffice": {devices: twoNodes, n: 1, hint: any, taken: "g-6 g-7", reusable: "g-6 g-7", want: "g-6"},
-		"included ones before reusable": {devices: twoNodes, n: 2, hint: any, taken: "g-1 g-5 g-6", reusable: "g-1 g-6",
-			must: "g-5", want: "g-1 g-5"},
-		"advice followed": {devices: twoNodes, n: 2, hint: on(1), advice: "g-5 g-7", want: "g-5 g-7", asked: "g-4 g-5 g-6 g-7/"},
-		"advice with foreign, taken, unhealthy and unaligned ids": {devices: twoNodes + " g-8@1!", n: 2, hint: on(1), taken: "g-4",
+		"reusable first": {devices: twoNodes, n: 2, hint: on(0, 1), taken: "g-3 g-7",
+			reusable: "g-7", want: "g-0 g-7", asked: "g-0 g-1 g-2 g-4 g-5 g-6 g-7/g-7"},
+		"reusable ones suffice": {
+			devices: twoNodes, n: 1, hint: any, taken: "g-6 g-7", reusable: "g-6 g-7", want: "g-6",
+		},
+		"included ones before reusable": {devices: twoNodes, n: 2, hint: any, taken: "g-1 g-5 g-6",
+			reusable: "g-1 g-6", must: "g-5", want: "g-1 g-5"},
+		"advice followed": {
+			devices: twoNodes, n: 2, hint: on(1), advice: "g-5 g-7", want: "g-5 g-7",
+			asked: "g-4 g-5 g-6 g-7/",
+		},
+		"advice with foreign, taken, unhealthy and unaligned ids": {devices: twoNodes + " g-8@1!",
+			n: 2, hint: on(1), taken: "g-4",
 			advice: "x g-4 g-8 g-0 g-7", want: "g-5 g-7", asked: "g-5 g-6 g-7/"},
-		"advice too long":   {devices: twoNodes, n: 1, hint: on(1), advice: "g-7 g-6 g-5", want: "g-5", asked: "g-4 g-5 g-6 g-7/"},
+		"advice too long": {
+			devices: twoNodes, n: 1, hint: on(1), advice: "g-7 g-6 g-5",
+			want: "g-5", asked: "g-4 g-5 g-6 g-7/",
+		},
 		"nothing asked for": {devices: twoNodes, hint: any},
 		"too few": {devices: twoNodes, n: 3, hint: any, taken: "g-0 g-1 g-2 g-3 g-4 g-5",
-			err: "requested number of devices unavailable for example.com/gpu. Requested: 3, Available: 2"},
+			err: "requested number of devices unavailable for example.com/gpu. Requested: 3, " +
+				"Available: 2"},
 		"too few healthy": {devices: "a b!", n: 2, hint: any,
-			err: "requested number of devices unavailable for example.com/gpu. Requested: 2, Available: 1"},
+			err: "requested number of devices unavailable for example.com/gpu. Requested: 2, " +
+				"Available: 1"},
 		"too few beside the included": {devices: "a b c!", n: 3, hint: any, taken: "a", must: "a",
-			err: "requested number of devices unavailable for example.com/gpu. Requested: 2, Available: 1"},
+			err: "requested number of devices unavailable for example.com/gpu. Requested: 2, " +
+				"Available: 1"},
 		"none healthy": {devices: "a! b!", n: 1, hint: any,
 			err: "no healthy devices present; cannot allocate unhealthy devices example.com/gpu"},
 		"no device": {n: 1, hint: any,
 			err: "no healthy devices present; cannot allocate unhealthy devices example.com/gpu"},
 		"held ones unhealthy": {devices: "a b!", n: 1, hint: any, must: "b",
-			err: "previously allocated devices are no longer healthy; cannot allocate unhealthy devices example.com/gpu"},
+			err: "previously allocated devices are no longer healthy; cannot allocate unhealthy " +
+				"devices example.com/gpu"},
 		"held ones gone": {devices: "a", n: 1, hint: any, must: "z",
-			err: "previously allocated devices are no longer healthy; cannot allocate unhealthy devices example.com/gpu"},
+			err: "previously allocated devices are no longer healthy; cannot allocate unhealthy " +
+				"devices example.com/gpu"},
 		"more held than asked for": {devices: "a b", n: 1, hint: any, must: "a b",
 			err: "example.com/gpu: 2 devices must be included in a choice of 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			req := Request{
-				Resource: Resource{Name: gpu, Devices: parseDevices(t, tc.devices), Connected: true, Preferred: true},
-				N:        tc.n, Hint: tc.hint, Taken: sets.New(strings.Fields(tc.taken)...),
-				Reusable: strings.Fields(tc.reusable), MustInclude: strings.Fields(tc.must), Advice: strings.Fields(tc.advice),
+				Resource: Resource{
+					Name: gpu, Devices: parseDevices(t, tc.devices), Connected: true,
+					Preferred: true,
+				},
+				N: tc.n, Hint: tc.hint, Taken: sets.New(strings.Fields(tc.taken)...),
+				Reusable: strings.Fields(tc.reusable), MustInclude: strings.Fields(tc.must),
+				Advice: strings.Fields(tc.advice),
 			}
 			got, err := Choose(req)
 			if tc.err != "" {
@@ -123,7 +151,10 @@ func requests(t *rapid.T) Request {
 		req.Hint.Nodes = someNodes(t, "hint", 4)
 	}
 	for i := range rapid.IntRange(0, 12).Draw(t, "devices") {
-		d := &Device{ID: fmt.Sprintf("d-%d", i), Healthy: rapid.IntRange(0, 4).Draw(t, "healthy") > 0, Nodes: someNodes(t, "nodes", 2)}
+		d := &Device{
+			ID: fmt.Sprintf("d-%d", i), Healthy: rapid.IntRange(0, 4).Draw(t, "healthy") > 0,
+			Nodes: someNodes(t, "nodes", 2),
+		}
 		req.Resource.Devices = append(req.Resource.Devices, d)
 		switch rapid.IntRange(0, 9).Draw(t, "use") {
 		case 0, 1:
@@ -198,7 +229,8 @@ func TestChooseAgainstClasses(t *testing.T) {
 		if err != nil {
 			return
 		}
-		if len(got) != req.N || !slices.IsSortedFunc(got, CompareIDs) || len(slices.Compact(slices.Clone(got))) != req.N {
+		if len(got) != req.N || !slices.IsSortedFunc(got, CompareIDs) ||
+			len(slices.Compact(slices.Clone(got))) != req.N {
 			t.Errorf("chose %q of %d", got, req.N)
 		}
 		chosen := map[int]int{}

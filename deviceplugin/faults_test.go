@@ -17,7 +17,8 @@ func (r *rig) caller(rpc sim.RPC, resource string) error {
 	var err error
 	switch rpc {
 	case sim.Preferred:
-		_, err = r.Preferred(r.t.Context(), PreferredRequest{Resource: resource, Available: []string{"gpu-0"}, Size: 1})
+		_, err = r.Preferred(r.t.Context(),
+			PreferredRequest{Resource: resource, Available: []string{"gpu-0"}, Size: 1})
 	case sim.Allocate:
 		_, err = r.Allocate(r.t.Context(), resource, []string{"gpu-0"})
 	case sim.PreStart:
@@ -33,13 +34,18 @@ func TestHangingConnections(t *testing.T) {
 		deadlines Deadlines
 		problem   string
 	}{
-		sim.Serve:   {Deadlines{Dial: 200 * time.Millisecond}, "failed to dial device plugin: no answer in 200ms: dial unix"},
-		sim.Options: {Deadlines{Options: 200 * time.Millisecond}, "GetDevicePluginOptions: rpc error: code = DeadlineExceeded"},
-		sim.List:    {Deadlines{FirstList: 200 * time.Millisecond}, "ListAndWatch: no list of devices came in time (200ms)"},
+		sim.Serve: {Deadlines{Dial: 200 * time.Millisecond},
+			"failed to dial device plugin: no answer in 200ms: dial unix"},
+		sim.Options: {Deadlines{Options: 200 * time.Millisecond},
+			"GetDevicePluginOptions: rpc error: code = DeadlineExceeded"},
+		sim.List: {Deadlines{FirstList: 200 * time.Millisecond},
+			"ListAndWatch: no list of devices came in time (200ms)"},
 	} {
 		t.Run(string(rpc), func(t *testing.T) {
 			r := newRig(t, Config{Deadlines: tc.deadlines})
-			plugin := r.plugin(sim.Config{Resource: gpu, Faults: []sim.Fault{{RPC: rpc, Hang: true}}})
+			plugin := r.plugin(sim.Config{
+				Resource: gpu, Faults: []sim.Fault{{RPC: rpc, Hang: true}},
+			})
 			inv := r.until("the deadline's problem", func(inv Inventory) bool {
 				return strings.Contains(inv.Resources[gpu].Problem, tc.problem)
 			})
@@ -75,19 +81,26 @@ func TestHangingCalls(t *testing.T) {
 		deadlines Deadlines
 		problem   string
 	}{
-		sim.Preferred: {Deadlines{Preferred: 200 * time.Millisecond}, "device plugin GetPreferredAllocation rpc failed with err: rpc error: code = DeadlineExceeded"},
-		sim.Allocate:  {Deadlines{Allocate: 200 * time.Millisecond}, "rpc error: code = DeadlineExceeded"},
-		sim.PreStart:  {Deadlines{PreStart: 200 * time.Millisecond}, "device plugin PreStartContainer rpc failed with err: rpc error: code = DeadlineExceeded"},
+		sim.Preferred: {Deadlines{Preferred: 200 * time.Millisecond}, "device plugin " +
+			"GetPreferredAllocation rpc failed with err: rpc error: code = DeadlineExceeded"},
+		sim.Allocate: {Deadlines{Allocate: 200 * time.Millisecond},
+			"rpc error: code = DeadlineExceeded"},
+		sim.PreStart: {Deadlines{PreStart: 200 * time.Millisecond}, "device plugin " +
+			"PreStartContainer rpc failed with err: rpc error: code = DeadlineExceeded"},
 	} {
 		t.Run(string(rpc), func(t *testing.T) {
 			r := newRig(t, Config{Deadlines: tc.deadlines})
-			hung := r.plugin(sim.Config{Resource: gpu, PreStart: true, Faults: []sim.Fault{{RPC: rpc, Hang: true}}})
+			hung := r.plugin(sim.Config{
+				Resource: gpu, PreStart: true, Faults: []sim.Fault{{RPC: rpc, Hang: true}},
+			})
 			r.plugin(sim.Config{Resource: nic, PreStart: true})
 			r.untilConnected(gpu)
 			r.untilConnected(nic)
 			answer := make(chan error, 1)
 			go func() { answer <- r.caller(rpc, gpu) }()
-			eventually(t, "the call to reach the plugin", func() bool { return hung.calls(rpc) == 1 })
+			eventually(t, "the call to reach the plugin", func() bool {
+				return hung.calls(rpc) == 1
+			})
 			if err := r.caller(rpc, nic); err != nil {
 				t.Errorf("beside a plugin that hangs, another one answers %v", err)
 			}
@@ -107,11 +120,14 @@ func TestFailingCalls(t *testing.T) {
 	plugin := r.plugin(sim.Config{Resource: gpu, PreStart: true})
 	r.untilConnected(gpu)
 	for rpc, want := range map[sim.RPC]string{
-		sim.Preferred: "device plugin GetPreferredAllocation rpc failed with err: rpc error: code = Aborted desc = no",
-		sim.Allocate:  "rpc error: code = Aborted desc = no",
-		sim.PreStart:  "device plugin PreStartContainer rpc failed with err: rpc error: code = Aborted desc = no",
+		sim.Preferred: "device plugin GetPreferredAllocation rpc failed with err: rpc error: " +
+			"code = Aborted desc = no",
+		sim.Allocate: "rpc error: code = Aborted desc = no",
+		sim.PreStart: "device plugin PreStartContainer rpc failed with err: rpc error: code = " +
+			"Aborted desc = no",
 	} {
-		plugin.must(plugin.Fault(t.Context(), sim.Fault{RPC: rpc, Code: "aborted", Message: "no", Count: 1}))
+		plugin.must(plugin.Fault(t.Context(),
+			sim.Fault{RPC: rpc, Code: "aborted", Message: "no", Count: 1}))
 		if err := r.caller(rpc, gpu); err == nil || err.Error() != want {
 			t.Errorf("%s: error %v, want %s", rpc, err, want)
 		}
@@ -136,8 +152,11 @@ func TestFailingConnections(t *testing.T) {
 		plugin := r.plugin(sim.Config{Resource: gpu, Faults: []sim.Fault{
 			{RPC: rpc, Code: "INTERNAL", Message: "broken", Count: 1},
 		}})
-		want := fmt.Sprintf("plugin on example.com_gpu.sock: %s: rpc error: code = Internal desc = broken", rpc)
-		r.until("the problem", func(inv Inventory) bool { return inv.Resources[gpu].Problem == want })
+		want := fmt.Sprintf("plugin on example.com_gpu.sock: %s: rpc error: code = Internal desc "+
+			"= broken", rpc)
+		r.until("the problem", func(inv Inventory) bool {
+			return inv.Resources[gpu].Problem == want
+		})
 		plugin.must(plugin.Restart(t.Context()))
 		r.untilConnected(gpu)
 	}
@@ -198,7 +217,8 @@ func TestLies(t *testing.T) {
 	}
 	plugin.must(plugin.Fault(t.Context(), sim.Fault{RPC: sim.Allocate, Lie: sim.Empty}))
 	err := r.caller(sim.Allocate, gpu)
-	if err == nil || !strings.HasPrefix(err.Error(), "no containers return in allocation response") {
+	if err == nil ||
+		!strings.HasPrefix(err.Error(), "no containers return in allocation response") {
 		t.Errorf("an empty answer gives %v", err)
 	}
 	for _, lie := range []sim.Lie{sim.Duplicate, sim.Nowhere} {
@@ -215,11 +235,14 @@ func TestLies(t *testing.T) {
 			}
 		}
 		if len(after.Devices) != len(before) || after.Complaint == "" {
-			t.Errorf("lie %s gives %d devices, complaint %q", lie, len(after.Devices), after.Complaint)
+			t.Errorf("lie %s gives %d devices, complaint %q",
+				lie, len(after.Devices), after.Complaint)
 		}
 	}
 	plugin.must(plugin.Fault(t.Context(), sim.Fault{RPC: sim.List, Lie: sim.Empty}))
-	inv := r.until("no device", func(inv Inventory) bool { return len(inv.Resources[gpu].Devices) == 0 })
+	inv := r.until("no device", func(inv Inventory) bool {
+		return len(inv.Resources[gpu].Devices) == 0
+	})
 	if !inv.Resources[gpu].Connected {
 		t.Error("a plugin without devices is not connected")
 	}

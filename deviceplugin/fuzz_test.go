@@ -31,12 +31,16 @@ func FuzzListAndWatch(f *testing.F) {
 // A registration is refused, or it names a resource that plugins may serve and a socket in the
 // device plugin directory.
 func FuzzRegister(f *testing.F) {
-	for _, endpoint := range []string{"a.sock", "../a.sock", "/etc/a.sock", "..", "kubelet.sock", "a\x00b", ""} {
+	for _, endpoint := range []string{
+		"a.sock", "../a.sock", "/etc/a.sock", "..", "kubelet.sock", "a\x00b", "",
+	} {
 		f.Add(encoded(f, &v1beta1.RegisterRequest{
 			Version: v1beta1.Version, Endpoint: endpoint, ResourceName: gpu,
 		}))
 	}
-	f.Add(encoded(f, &v1beta1.RegisterRequest{Version: "v1alpha", Endpoint: "a", ResourceName: "mykubernetes.io/x"}))
+	f.Add(encoded(f, &v1beta1.RegisterRequest{
+		Version: "v1alpha", Endpoint: "a", ResourceName: "mykubernetes.io/x",
+	}))
 	p, err := New(Config{Dir: "/var/lib/plugins"})
 	if err != nil {
 		f.Fatal(err)
@@ -54,8 +58,9 @@ func FuzzRegister(f *testing.F) {
 			return
 		}
 		defer l.close()
-		if filepath.Dir(l.socket) != "/var/lib/plugins" || l.name() == SocketName || len(l.socket) > maxSocketPath ||
-			!IsExtendedResource(l.resource) || strings.Contains(l.resource, "kubernetes.io/") || req.GetVersion() != v1beta1.Version {
+		if filepath.Dir(l.socket) != "/var/lib/plugins" || l.name() == SocketName ||
+			len(l.socket) > maxSocketPath || !IsExtendedResource(l.resource) ||
+			strings.Contains(l.resource, "kubernetes.io/") || req.GetVersion() != v1beta1.Version {
 			t.Errorf("%v is accepted as %q on %q", req, l.resource, l.socket)
 		}
 	})
@@ -65,9 +70,11 @@ func FuzzRegister(f *testing.F) {
 // devices as asked for, all of them free.
 func FuzzAnswers(f *testing.F) {
 	f.Add(encoded(f, &v1beta1.AllocateResponse{}), "")
-	f.Add(encoded(f, &v1beta1.AllocateResponse{ContainerResponses: []*v1beta1.ContainerAllocateResponse{{
-		Envs: map[string]string{"A": "b"}, Mounts: []*v1beta1.Mount{{HostPath: "/a", ContainerPath: "/b"}},
-	}}}), "gpu-0 gpu-1")
+	f.Add(encoded(f,
+		&v1beta1.AllocateResponse{ContainerResponses: []*v1beta1.ContainerAllocateResponse{{
+			Envs:   map[string]string{"A": "b"},
+			Mounts: []*v1beta1.Mount{{HostPath: "/a", ContainerPath: "/b"}},
+		}}}), "gpu-0 gpu-1")
 	f.Add([]byte("\x0a\x00"), "gpu-1 gpu-1 gpu-3 nobody")
 	f.Fuzz(func(t *testing.T, raw []byte, preferred string) {
 		resp := &v1beta1.AllocateResponse{}
@@ -77,7 +84,8 @@ func FuzzAnswers(f *testing.F) {
 			}
 		}
 		req := Request{N: 2, Hint: topology.Hint{Any: true}, Resource: Resource{
-			Name: gpu, Connected: true, Preferred: true, Devices: parseDevices(t, "gpu-0 gpu-1 gpu-2 gpu-3! gpu-4"),
+			Name: gpu, Connected: true, Preferred: true,
+			Devices: parseDevices(t, "gpu-0 gpu-1 gpu-2 gpu-3! gpu-4"),
 		}}
 		ask, wanted := AdviceWanted(req)
 		if !wanted {
@@ -125,7 +133,8 @@ func FuzzFoundPlugin(f *testing.F) {
 		}
 		defer l.close()
 		if !filepath.IsAbs(l.socket) || filepath.Clean(endpoint) != l.socket ||
-			len(l.socket) > maxSocketPath || !IsExtendedResource(l.resource) || l.resource != name || version != v1beta1.Version {
+			len(l.socket) > maxSocketPath || !IsExtendedResource(l.resource) ||
+			l.resource != name || version != v1beta1.Version {
 			t.Errorf("%+v is accepted as %q on %q", found, l.resource, l.socket)
 		}
 	})

@@ -34,24 +34,32 @@ func TestHints(t *testing.T) {
 		taken, reusable, must string
 		want                  string
 	}{
-		"one of two nodes":            {devices: "a@0 b@1", n: 1, want: "0* 1* 0-1"},
-		"both nodes":                  {devices: "a@0 b@1", n: 2, want: "0-1*"},
-		"a node taken":                {devices: "a@0 b@1", n: 1, taken: "a", want: "1* 0-1"},
-		"narrower, were it empty":     {devices: "a@0 b@0 c@1", n: 2, taken: "a", want: "0-1"},
-		"too many":                    {devices: "a@0 b@1", n: 3, want: ""},
-		"all taken":                   {devices: "a@0 b@1", n: 1, taken: "a b", want: ""},
-		"unhealthy":                   {devices: "a@0! b@1", n: 1, want: "1* 0-1"},
-		"unhealthy ones count empty":  {devices: "a@0! b@0 c@1", n: 2, want: "0-1"},
-		"no device has a node":        {devices: "a b", n: 1, want: "no preference"},
-		"no device":                   {n: 1, want: "no preference"},
-		"only some have a node":       {devices: "a@0 b", n: 1, want: "0* 0-1"},
-		"not enough have a node":      {devices: "a@0 b", n: 2, want: ""},
-		"a device of two nodes":       {devices: "a@0,1", n: 1, want: "0* 1* 0-1"},
-		"reusable must be in the set": {devices: "a@0 b@1 c@1", n: 2, taken: "a", reusable: "a", want: "0-1"},
-		"reusable and free":           {devices: "a@0 b@0 c@1", n: 2, taken: "a", reusable: "a", want: "0* 0-1"},
-		"reusable without a node":     {devices: "a b@1", n: 1, taken: "a", reusable: "a", want: "1* 0-1"},
-		"held already":                {devices: "a@0 b@1 c@1", n: 1, taken: "b", must: "b", want: "1* 0-1"},
-		"held, another amount":        {devices: "a@0 b@1 c@1", n: 2, taken: "b", must: "b", want: ""},
+		"one of two nodes":           {devices: "a@0 b@1", n: 1, want: "0* 1* 0-1"},
+		"both nodes":                 {devices: "a@0 b@1", n: 2, want: "0-1*"},
+		"a node taken":               {devices: "a@0 b@1", n: 1, taken: "a", want: "1* 0-1"},
+		"narrower, were it empty":    {devices: "a@0 b@0 c@1", n: 2, taken: "a", want: "0-1"},
+		"too many":                   {devices: "a@0 b@1", n: 3, want: ""},
+		"all taken":                  {devices: "a@0 b@1", n: 1, taken: "a b", want: ""},
+		"unhealthy":                  {devices: "a@0! b@1", n: 1, want: "1* 0-1"},
+		"unhealthy ones count empty": {devices: "a@0! b@0 c@1", n: 2, want: "0-1"},
+		"no device has a node":       {devices: "a b", n: 1, want: "no preference"},
+		"no device":                  {n: 1, want: "no preference"},
+		"only some have a node":      {devices: "a@0 b", n: 1, want: "0* 0-1"},
+		"not enough have a node":     {devices: "a@0 b", n: 2, want: ""},
+		"a device of two nodes":      {devices: "a@0,1", n: 1, want: "0* 1* 0-1"},
+		"reusable must be in the set": {
+			devices: "a@0 b@1 c@1", n: 2, taken: "a", reusable: "a", want: "0-1",
+		},
+		"reusable and free": {
+			devices: "a@0 b@0 c@1", n: 2, taken: "a", reusable: "a", want: "0* 0-1",
+		},
+		"reusable without a node": {
+			devices: "a b@1", n: 1, taken: "a", reusable: "a", want: "1* 0-1",
+		},
+		"held already": {
+			devices: "a@0 b@1 c@1", n: 1, taken: "b", must: "b", want: "1* 0-1",
+		},
+		"held, another amount": {devices: "a@0 b@1 c@1", n: 2, taken: "b", must: "b", want: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := Hints(topology.NewNodeSet(0, 1), Request{
@@ -119,7 +127,8 @@ func TestHintsAgainstNaive(t *testing.T) {
 		req := requests(t)
 		req.MustInclude = nil
 		got := Hints(nodes, req)
-		if !slices.ContainsFunc(req.Resource.Devices, func(d *Device) bool { return !d.Nodes.IsEmpty() }) {
+		if !slices.ContainsFunc(req.Resource.Devices,
+			func(d *Device) bool { return !d.Nodes.IsEmpty() }) {
 			if got != nil {
 				t.Errorf("hints %s of devices without nodes", format(got))
 			}
@@ -172,7 +181,8 @@ func TestHintsOfWideMachines(t *testing.T) {
 			withDevices = withDevices.Union(d.Nodes)
 		}
 		for _, h := range want {
-			if h.Nodes.Len() == narrowest && h.Nodes.SubsetOf(withDevices) && !slices.Contains(got, h) {
+			if h.Nodes.Len() == narrowest && h.Nodes.SubsetOf(withDevices) &&
+				!slices.Contains(got, h) {
 				t.Errorf("hint %q is missing in %q", format([]topology.Hint{h}), format(got))
 			}
 		}
@@ -185,7 +195,8 @@ func TestHintsOf64NodesEnd(t *testing.T) {
 	for i := range 64 {
 		ids = append(ids, topology.NodeID(i))
 		req.Resource.Devices = append(req.Resource.Devices, &Device{
-			ID: fmt.Sprintf("d-%d", i), Healthy: true, Nodes: topology.NewNodeSet(topology.NodeID(i)),
+			ID: fmt.Sprintf("d-%d", i), Healthy: true,
+			Nodes: topology.NewNodeSet(topology.NodeID(i)),
 		})
 	}
 	hints := Hints(topology.NewNodeSet(ids...), req)
@@ -205,7 +216,8 @@ func TestHintsOf64NodesEnd(t *testing.T) {
 		t.Errorf("hints around %s, and %v", around, hints[len(hints)-1])
 	}
 	req.N = 1
-	if hints := Hints(topology.NewNodeSet(ids...), req); len(hints) != 65 || !hints[63].Preferred || hints[64].Preferred {
+	hints = Hints(topology.NewNodeSet(ids...), req)
+	if len(hints) != 65 || !hints[63].Preferred || hints[64].Preferred {
 		t.Errorf("for one device: %s", format(hints))
 	}
 }

@@ -9,8 +9,9 @@ import (
 
 func TestCompareIDs(t *testing.T) {
 	ordered := []string{
-		"", "01", "1", "1a", "2", "10", "GPU-9", "gpu", "gpu-", "gpu-0", "gpu-1", "gpu-1-0", "gpu-2",
-		"gpu-10", "gpu-10-9", "gpu-10-10", "gpu-99999999999999999999", "gpu-100000000000000000000", "gpv",
+		"", "01", "1", "1a", "2", "10", "GPU-9", "gpu", "gpu-", "gpu-0", "gpu-1", "gpu-1-0",
+		"gpu-2", "gpu-10", "gpu-10-9", "gpu-10-10", "gpu-99999999999999999999",
+		"gpu-100000000000000000000", "gpv",
 	}
 	for i, a := range ordered {
 		for j, b := range ordered {
@@ -48,7 +49,8 @@ func TestCompareIDsIsATotalOrder(t *testing.T) {
 }
 
 func TestSortedIDs(t *testing.T) {
-	if got := sortedIDs([]string{"b-10", "b-9", "a", "b-9"}); !slices.Equal(got, []string{"a", "b-9", "b-10"}) {
+	got := sortedIDs([]string{"b-10", "b-9", "a", "b-9"})
+	if !slices.Equal(got, []string{"a", "b-9", "b-10"}) {
 		t.Errorf("got %q", got)
 	}
 }

@@ -95,7 +95,8 @@ func TestListsOfAStream(t *testing.T) {
 	} {
 		got, changed, err := l.read(message(t, step.message))
 		if err != nil || got.text() != step.want || changed == step.same {
-			t.Errorf("step %d: %q, changed %t, %v; want %q, %t", i, got.text(), changed, err, step.want, !step.same)
+			t.Errorf("step %d: %q, changed %t, %v; want %q, %t",
+				i, got.text(), changed, err, step.want, !step.same)
 		}
 		if n := healthy(got.devices); n != got.healthy {
 			t.Errorf("step %d: %d healthy devices, counted as %d", i, n, got.healthy)
@@ -143,24 +144,29 @@ func TestBadLists(t *testing.T) {
 			"1 without an id were left out: give every device an id"},
 		"too long": {[]*v1beta1.Device{device(long, "Healthy"), device("a", "Healthy")}, "a",
 			"1 with ids of more than 4096 bytes were left out: use shorter ids"},
-		"twice": {[]*v1beta1.Device{device("a", "Healthy", 0), device("b", "Healthy"), device("a", "Healthy", 1)}, "a@1 b",
+		"twice": {[]*v1beta1.Device{device("a", "Healthy", 0), device("b", "Healthy"),
+			device("a", "Healthy", 1)}, "a@1 b",
 			"1 were listed more than once and count once: list each id once"},
-		"healthy and not": {[]*v1beta1.Device{device("a", "Unhealthy"), device("a", "Healthy")}, "a!",
-			"1 were listed more than once and count once: list each id once; 1 were listed as healthy and as " +
-				"unhealthy and count as unhealthy: send one health for each id"},
+		"healthy and not": {[]*v1beta1.Device{device("a", "Unhealthy"), device("a", "Healthy")},
+			"a!",
+			"1 were listed more than once and count once: list each id once; 1 were listed as " +
+				"healthy and as unhealthy and count as unhealthy: send one health for each id"},
 		"negative node": {[]*v1beta1.Device{device("a", "Healthy", -1)}, "a",
-			"1 times a NUMA node that the machine does not have was left out, such as -1: name the device's " +
-				"numa_node as sysfs has it, and no node where that is -1"},
-		"unknown node": {[]*v1beta1.Device{device("a", "Healthy", 1, 9), device("b", "Healthy", 1<<62)}, "a@1 b",
-			"2 times a NUMA node that the machine does not have was left out, such as 9: name the device's " +
-				"numa_node as sysfs has it, and no node where that is -1"},
-		"unknown health": {[]*v1beta1.Device{device("a", "Degraded"), device("b", ""), device("c", "healthy")}, "a! b! c!", ""},
+			"1 times a NUMA node that the machine does not have was left out, such as -1: name " +
+				"the device's numa_node as sysfs has it, and no node where that is -1"},
+		"unknown node": {[]*v1beta1.Device{device("a", "Healthy", 1, 9),
+			device("b", "Healthy", 1<<62)}, "a@1 b",
+			"2 times a NUMA node that the machine does not have was left out, such as 9: name " +
+				"the device's numa_node as sysfs has it, and no node where that is -1"},
+		"unknown health": {[]*v1beta1.Device{device("a", "Degraded"), device("b", ""),
+			device("c", "healthy")}, "a! b! c!", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLister(topology.NewNodeSet(0, 1))
 			got, _, err := l.read(encoded(t, &v1beta1.ListAndWatchResponse{Devices: tc.devices}))
 			if err != nil || got.text() != tc.want || got.defects.String() != tc.complaint {
-				t.Errorf("%q, complaint %q, %v; want %q, %q", got.text(), got.defects, err, tc.want, tc.complaint)
+				t.Errorf("%q, complaint %q, %v; want %q, %q",
+					got.text(), got.defects, err, tc.want, tc.complaint)
 			}
 		})
 	}
@@ -231,7 +237,8 @@ func checkRead(t interface{ Errorf(string, ...any) }, l *lister, raw []byte) {
 		return
 	}
 	want := listOf(decoded, l.machine)
-	if err != nil || !got.says(want) || got.healthy != want.healthy || changed == want.says(before) {
+	if err != nil || !got.says(want) || got.healthy != want.healthy ||
+		changed == want.says(before) {
 		t.Errorf("%x is read as %q (%v), changed %t, %v; want %q (%v), before %q", raw, got.text(),
 			got.defects, changed, err, want.text(), want.defects, kept)
 	}

@@ -35,14 +35,17 @@ func TestRegisterListAllocate(t *testing.T) {
 	}
 	for i := range 8 {
 		want.Devices = append(want.Devices, &Device{
-			ID: fmt.Sprintf("gpu-%d", i), Healthy: true, Nodes: topology.NewNodeSet(topology.NodeID(i / 2)),
+			ID: fmt.Sprintf("gpu-%d", i), Healthy: true,
+			Nodes: topology.NewNodeSet(topology.NodeID(i / 2)),
 		})
 	}
-	if diff := cmp.Diff(want, res, cmp.Comparer(func(a, b topology.NodeSet) bool { return a == b })); diff != "" {
+	diff := cmp.Diff(want, res, cmp.Comparer(func(a, b topology.NodeSet) bool { return a == b }))
+	if diff != "" {
 		t.Errorf("resource, -want +got:\n%s", diff)
 	}
 
-	ids, err := r.Preferred(t.Context(), PreferredRequest{Resource: gpu, Available: idsOf(res.Devices), Size: 2})
+	ids, err := r.Preferred(t.Context(),
+		PreferredRequest{Resource: gpu, Available: idsOf(res.Devices), Size: 2})
 	if err != nil || !slices.Equal(ids, []string{"gpu-0", "gpu-1"}) {
 		t.Errorf("preferred %q, %v", ids, err)
 	}
@@ -51,11 +54,14 @@ func TestRegisterListAllocate(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantResp := &v1beta1.ContainerAllocateResponse{
-		Envs:        map[string]string{"SIM_GPU_VISIBLE_DEVICES": "gpu-0,gpu-1"},
-		Devices:     []*v1beta1.DeviceSpec{{HostPath: "/dev/null", ContainerPath: "/dev/null", Permissions: "rw"}},
+		Envs: map[string]string{"SIM_GPU_VISIBLE_DEVICES": "gpu-0,gpu-1"},
+		Devices: []*v1beta1.DeviceSpec{{
+			HostPath: "/dev/null", ContainerPath: "/dev/null", Permissions: "rw",
+		}},
 		Mounts:      []*v1beta1.Mount{{HostPath: "/tmp", ContainerPath: "/host", ReadOnly: true}},
 		Annotations: map[string]string{"a": "b"},
-		CdiDevices:  []*v1beta1.CDIDevice{{Name: "example.com/gpu=gpu-0"}, {Name: "example.com/gpu=gpu-1"}},
+		CdiDevices: []*v1beta1.CDIDevice{{Name: "example.com/gpu=gpu-0"},
+			{Name: "example.com/gpu=gpu-1"}},
 	}
 	if diff := cmp.Diff(wantResp, resp, protocmp.Transform()); diff != "" {
 		t.Errorf("answer, -want +got:\n%s", diff)
@@ -63,12 +69,16 @@ func TestRegisterListAllocate(t *testing.T) {
 	if err := r.PreStart(t.Context(), gpu, ids); err != nil {
 		t.Error(err)
 	}
-	for _, rpc := range []sim.RPC{sim.Register, sim.Options, sim.List, sim.Preferred, sim.Allocate, sim.PreStart} {
+	for _, rpc := range []sim.RPC{
+		sim.Register, sim.Options, sim.List, sim.Preferred, sim.Allocate, sim.PreStart,
+	} {
 		if n := plugin.calls(rpc); n != 1 {
 			t.Errorf("%s was called %d times", rpc, n)
 		}
 	}
-	for _, rpc := range []string{rpcDial, rpcOptions, rpcList, rpcPreferred, rpcAllocate, rpcPreStart} {
+	for _, rpc := range []string{
+		rpcDial, rpcOptions, rpcList, rpcPreferred, rpcAllocate, rpcPreStart,
+	} {
 		n, err := testutil.GetCounterMetricValue(r.metrics.calls.WithLabelValues(gpu, rpc, "ok"))
 		took, err2 := testutil.GetHistogramMetricCount(r.metrics.took.WithLabelValues(gpu, rpc))
 		if n != 1 || took != 1 || err != nil || err2 != nil {
@@ -79,7 +89,8 @@ func TestRegisterListAllocate(t *testing.T) {
 	if err != nil || count != 1 {
 		t.Errorf("registrations: %v, %v", count, err)
 	}
-	if n, err := testutil.GetHistogramMetricCount(r.metrics.allocations.WithLabelValues(gpu)); err != nil || n != 1 {
+	n, err := testutil.GetHistogramMetricCount(r.metrics.allocations.WithLabelValues(gpu))
+	if err != nil || n != 1 {
 		t.Errorf("allocations: %v, %v", n, err)
 	}
 }
@@ -107,10 +118,14 @@ func TestHealthAndDevicesChange(t *testing.T) {
 	if healthy(before.Devices) != 8 {
 		t.Error("the older snapshot was written to")
 	}
-	plugin.must(plugin.Add(t.Context(), sim.Device{ID: "gpu-10", Healthy: true}, sim.Device{ID: "gpu-9", Healthy: true}))
+	plugin.must(plugin.Add(t.Context(), sim.Device{ID: "gpu-10", Healthy: true},
+		sim.Device{ID: "gpu-9", Healthy: true}))
 	plugin.must(plugin.Remove(t.Context(), "gpu-0"))
-	inv = r.until("gpu-0 to leave", func(inv Inventory) bool { return inv.Resources[gpu].Devices[0].ID != "gpu-0" })
-	want := []string{"gpu-1", "gpu-2", "gpu-3", "gpu-4", "gpu-5", "gpu-6", "gpu-7", "gpu-9", "gpu-10"}
+	inv = r.until("gpu-0 to leave", func(inv Inventory) bool {
+		return inv.Resources[gpu].Devices[0].ID != "gpu-0"
+	})
+	want := []string{"gpu-1", "gpu-2", "gpu-3", "gpu-4", "gpu-5", "gpu-6", "gpu-7", "gpu-9",
+		"gpu-10"}
 	if diff := cmp.Diff(want, idsOf(inv.Resources[gpu].Devices)); diff != "" {
 		t.Errorf("ids, -want +got:\n%s", diff)
 	}
@@ -143,7 +158,9 @@ func TestGraceEnds(t *testing.T) {
 	plugin := r.plugin(sim.Config{Resource: gpu})
 	r.untilConnected(gpu)
 	plugin.stop()
-	r.until("both resources to be gone", func(inv Inventory) bool { return len(inv.Resources) == 0 })
+	r.until("both resources to be gone", func(inv Inventory) bool {
+		return len(inv.Resources) == 0
+	})
 }
 
 func TestRestartOfThePlugin(t *testing.T) {
@@ -152,7 +169,9 @@ func TestRestartOfThePlugin(t *testing.T) {
 	r.untilConnected(gpu)
 	for i := range 5 {
 		plugin.must(plugin.Restart(t.Context()))
-		eventually(t, "the plugin to be listed again", func() bool { return plugin.registered() == i+2 })
+		eventually(t, "the plugin to be listed again", func() bool {
+			return plugin.registered() == i+2
+		})
 		r.untilConnected(gpu)
 	}
 	if err := r.caller(sim.Allocate, gpu); err != nil {
@@ -164,13 +183,17 @@ func TestTakeover(t *testing.T) {
 	r := newRig(t, Config{})
 	older := r.plugin(sim.Config{Resource: gpu, Socket: "old.sock", Devices: spread(t, 4, "0")})
 	r.untilConnected(gpu)
-	newer := r.plugin(sim.Config{Resource: gpu, Socket: "new.sock", Faults: []sim.Fault{{RPC: sim.List, Hang: true}}})
+	newer := r.plugin(sim.Config{
+		Resource: gpu, Socket: "new.sock", Faults: []sim.Fault{{RPC: sim.List, Hang: true}},
+	})
 	eventually(t, "the newer one to be asked", func() bool { return newer.calls(sim.List) == 1 })
 	if res := r.Inventory().Resources[gpu]; !res.Connected || len(res.Devices) != 4 {
 		t.Errorf("before the newer one has a list, the resource is %+v", res)
 	}
 	newer.must(newer.ClearFaults(t.Context()))
-	r.until("the newer one to take over", func(inv Inventory) bool { return len(inv.Resources[gpu].Devices) == 8 })
+	r.until("the newer one to take over", func(inv Inventory) bool {
+		return len(inv.Resources[gpu].Devices) == 8
+	})
 	if err := r.caller(sim.Allocate, gpu); err != nil || newer.calls(sim.Allocate) != 1 {
 		t.Errorf("the call went elsewhere (%v)", err)
 	}
@@ -187,9 +210,13 @@ func TestStandby(t *testing.T) {
 	r.plugin(sim.Config{Resource: gpu, Socket: "old.sock", Devices: spread(t, 4, "0")})
 	r.untilConnected(gpu)
 	newer := r.plugin(sim.Config{Resource: gpu, Socket: "new.sock"})
-	r.until("the newer one to take over", func(inv Inventory) bool { return len(inv.Resources[gpu].Devices) == 8 })
+	r.until("the newer one to take over", func(inv Inventory) bool {
+		return len(inv.Resources[gpu].Devices) == 8
+	})
 	newer.stop()
-	inv := r.until("the older one to take back", func(inv Inventory) bool { return len(inv.Resources[gpu].Devices) == 4 })
+	inv := r.until("the older one to take back", func(inv Inventory) bool {
+		return len(inv.Resources[gpu].Devices) == 4
+	})
 	if res := inv.Resources[gpu]; !res.Connected || healthy(res.Devices) != 4 {
 		t.Errorf("the resource is %+v", res)
 	}
@@ -197,16 +224,22 @@ func TestStandby(t *testing.T) {
 
 func TestCallOutlivesItsLink(t *testing.T) {
 	r := newRig(t, Config{})
-	plugin := r.plugin(sim.Config{Resource: gpu, Faults: []sim.Fault{{RPC: sim.Allocate, Hang: true}}})
+	plugin := r.plugin(sim.Config{
+		Resource: gpu, Faults: []sim.Fault{{RPC: sim.Allocate, Hang: true}},
+	})
 	r.untilConnected(gpu)
 	answer := make(chan error, 1)
 	go func() { answer <- r.caller(sim.Allocate, gpu) }()
-	eventually(t, "the call to reach the plugin", func() bool { return plugin.calls(sim.Allocate) == 1 })
+	eventually(t, "the call to reach the plugin", func() bool {
+		return plugin.calls(sim.Allocate) == 1
+	})
 	// The same socket again, from a plugin that has not ended.
 	if err := registerWith(t, r.dir, v1beta1.Version, "example.com_gpu.sock", gpu); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the plugin to be listed again", func() bool { return plugin.calls(sim.List) == 2 })
+	eventually(t, "the plugin to be listed again", func() bool {
+		return plugin.calls(sim.List) == 2
+	})
 	plugin.must(plugin.ClearFaults(t.Context()))
 	if err := <-answer; err != nil {
 		t.Errorf("the registration cut off a call: %v", err)
@@ -221,7 +254,9 @@ func TestSocketFileRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	plugin.must(plugin.SetHealth(t.Context(), false, "gpu-0"))
-	r.until("the list to come still", func(inv Inventory) bool { return healthy(inv.Resources[gpu].Devices) == 7 })
+	r.until("the list to come still", func(inv Inventory) bool {
+		return healthy(inv.Resources[gpu].Devices) == 7
+	})
 	if err := r.caller(sim.Preferred, gpu); err != nil {
 		t.Error(err)
 	}
@@ -249,7 +284,8 @@ func TestPluginServesLate(t *testing.T) {
 	r.plugin(sim.Config{Resource: gpu, Faults: []sim.Fault{
 		{RPC: sim.Serve, Delay: metav1.Duration{Duration: 300 * time.Millisecond}},
 	}})
-	if res := r.untilDisconnected(gpu); res.Problem != "waiting for the plugin on example.com_gpu.sock to send its devices" {
+	res := r.untilDisconnected(gpu)
+	if res.Problem != "waiting for the plugin on example.com_gpu.sock to send its devices" {
 		t.Errorf("problem %q", res.Problem)
 	}
 	r.untilConnected(gpu)
@@ -283,7 +319,8 @@ func TestAgentRestarts(t *testing.T) {
 
 func TestOldSocketsAreRemoved(t *testing.T) {
 	dir := shortDir(t)
-	old, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "old.sock"), Net: "unix"})
+	old, err := net.ListenUnix("unix",
+		&net.UnixAddr{Name: filepath.Join(dir, "old.sock"), Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +338,8 @@ func TestOldSocketsAreRemoved(t *testing.T) {
 	for _, e := range entries {
 		got = append(got, e.Name())
 	}
-	if want := []string{"folder", "kubelet.sock", "kubelet_internal_checkpoint"}; !slices.Equal(got, want) {
+	want := []string{"folder", "kubelet.sock", "kubelet_internal_checkpoint"}
+	if !slices.Equal(got, want) {
 		t.Errorf("the directory has %q, want %q", got, want)
 	}
 }

@@ -63,15 +63,16 @@ func TestListTooLong(t *testing.T) {
 	plugin := r.plugin(sim.Config{Resource: gpu})
 	r.untilConnected(gpu)
 	more, ids := moreDevices(40)
-	const complaint = "plugin on example.com_gpu.sock: its list of devices of example.com/gpu has more than " +
-		"300 bytes and was not read; the 8 devices of its last list count on, with the health they had: " +
-		"let it list fewer devices, or shorter ids"
+	const complaint = "plugin on example.com_gpu.sock: its list of devices of example.com/gpu " +
+		"has more than 300 bytes and was not read; the 8 devices of its last list count on, with " +
+		"the health they had: let it list fewer devices, or shorter ids"
 	check := func(usable, times int) {
 		t.Helper()
 		res := r.until("the complaint", func(inv Inventory) bool {
 			return inv.Resources[gpu].Complaint != ""
 		}).Resources[gpu]
-		if !res.Connected || healthy(res.Devices) != usable || res.Allocatable != usable || res.Complaint != complaint {
+		if !res.Connected || healthy(res.Devices) != usable || res.Allocatable != usable ||
+			res.Complaint != complaint {
 			t.Errorf("the resource is %+v", res)
 		}
 		if told := heard.all(); len(told) != times || told[times-1].String() != complaint {
@@ -131,7 +132,8 @@ func TestPluginEndsAfterARefusedList(t *testing.T) {
 	plugin.must(plugin.Add(t.Context(), more...))
 	r.until("the complaint", func(inv Inventory) bool { return inv.Resources[gpu].Complaint != "" })
 	plugin.must(plugin.Crash(t.Context()))
-	if res := r.untilDisconnected(gpu); len(res.Devices) != 8 || healthy(res.Devices) > 0 || res.Complaint != "" {
+	res := r.untilDisconnected(gpu)
+	if len(res.Devices) != 8 || healthy(res.Devices) > 0 || res.Complaint != "" {
 		t.Errorf("the resource is %+v", res)
 	}
 }

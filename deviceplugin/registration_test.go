@@ -35,25 +35,38 @@ func registerWith(t *testing.T, dir, version, endpoint, resource string) error {
 
 func TestBadRegistrations(t *testing.T) {
 	r := newRig(t, Config{})
-	const plainName = "give the name of the plugin's socket in the device plugin directory, without a path"
-	const otherName = ": choose a name like vendor.com/device, with a domain that is not kubernetes.io"
+	const plainName = "give the name of the plugin's socket in the device plugin directory, " +
+		"without a path"
+	const otherName = ": choose a name like vendor.com/device, with a domain that is not " +
+		"kubernetes.io"
 	for name, tc := range map[string]struct{ version, endpoint, resource, want string }{
 		"older version": {"v1alpha1", "a.sock", gpu,
-			`requested API version "v1alpha1" is not supported by kubelet. Supported version is ["v1beta1"]`},
+			`requested API version "v1alpha1" is not supported by kubelet. Supported version is ` +
+				`["v1beta1"]`},
 		"no version": {"", "a.sock", gpu,
-			`requested API version "" is not supported by kubelet. Supported version is ["v1beta1"]`},
-		"native resource":   {"v1beta1", "a.sock", "cpu", `the ResourceName "cpu" is invalid` + otherName},
-		"of kubernetes":     {"v1beta1", "a.sock", "kubernetes.io/x", `the ResourceName "kubernetes.io/x" is invalid` + otherName},
-		"near kubernetes":   {"v1beta1", "a.sock", "mykubernetes.io/x", `the ResourceName "mykubernetes.io/x" is invalid` + otherName},
-		"quota item":        {"v1beta1", "a.sock", "requests.a.com/x", `the ResourceName "requests.a.com/x" is invalid` + otherName},
-		"no name":           {"v1beta1", "a.sock", "a.com/", `the ResourceName "a.com/" is invalid` + otherName},
-		"spaces":            {"v1beta1", "a.sock", "a.com/x y", `the ResourceName "a.com/x y" is invalid` + otherName},
-		"above":             {"v1beta1", "../a.sock", gpu, `the endpoint "../a.sock" is invalid: ` + plainName},
-		"absolute":          {"v1beta1", "/tmp/a.sock", gpu, `the endpoint "/tmp/a.sock" is invalid: ` + plainName},
-		"below":             {"v1beta1", "a/b.sock", gpu, `the endpoint "a/b.sock" is invalid: ` + plainName},
-		"directory":         {"v1beta1", "..", gpu, `the endpoint ".." is invalid: ` + plainName},
-		"none":              {"v1beta1", "", gpu, `the endpoint "" is invalid: ` + plainName},
-		"the kubelet's own": {"v1beta1", SocketName, gpu, `the endpoint "kubelet.sock" is invalid: it is the registration socket itself`},
+			`requested API version "" is not supported by kubelet. Supported version is ` +
+				`["v1beta1"]`},
+		"native resource": {"v1beta1", "a.sock", "cpu",
+			`the ResourceName "cpu" is invalid` + otherName},
+		"of kubernetes": {"v1beta1", "a.sock", "kubernetes.io/x",
+			`the ResourceName "kubernetes.io/x" is invalid` + otherName},
+		"near kubernetes": {"v1beta1", "a.sock", "mykubernetes.io/x",
+			`the ResourceName "mykubernetes.io/x" is invalid` + otherName},
+		"quota item": {"v1beta1", "a.sock", "requests.a.com/x",
+			`the ResourceName "requests.a.com/x" is invalid` + otherName},
+		"no name": {"v1beta1", "a.sock", "a.com/",
+			`the ResourceName "a.com/" is invalid` + otherName},
+		"spaces": {"v1beta1", "a.sock", "a.com/x y",
+			`the ResourceName "a.com/x y" is invalid` + otherName},
+		"above": {"v1beta1", "../a.sock", gpu, `the endpoint "../a.sock" is invalid: ` + plainName},
+		"absolute": {"v1beta1", "/tmp/a.sock", gpu,
+			`the endpoint "/tmp/a.sock" is invalid: ` + plainName},
+		"below": {"v1beta1", "a/b.sock", gpu,
+			`the endpoint "a/b.sock" is invalid: ` + plainName},
+		"directory": {"v1beta1", "..", gpu, `the endpoint ".." is invalid: ` + plainName},
+		"none":      {"v1beta1", "", gpu, `the endpoint "" is invalid: ` + plainName},
+		"the kubelet's own": {"v1beta1", SocketName, gpu,
+			`the endpoint "kubelet.sock" is invalid: it is the registration socket itself`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := registerWith(t, r.dir, tc.version, tc.endpoint, tc.resource)
@@ -93,7 +106,8 @@ func TestRunReportsABadDirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "choose a shorter root directory") {
+	err = p.Run(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "choose a shorter root directory") {
 		t.Errorf("a path that is too long gives %v", err)
 	}
 }

@@ -66,7 +66,8 @@ func newRig(t *testing.T, cfg Config) *rig {
 }
 
 // background runs f until the test ends or the returned function is called, and checks its error.
-func background(t *testing.T, ctx context.Context, f func(context.Context) error, want error) func() {
+func background(t *testing.T, ctx context.Context, f func(context.Context) error,
+	want error) func() {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})

@@ -19,7 +19,9 @@ func TestRegistrationSocketRemoved(t *testing.T) {
 		if err := os.Remove(filepath.Join(r.dir, SocketName)); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the plugin to see the new socket", func() bool { return plugin.registered() == i+2 })
+		eventually(t, "the plugin to see the new socket", func() bool {
+			return plugin.registered() == i+2
+		})
 		r.untilConnected(gpu)
 	}
 	r.stop()

@@ -62,7 +62,8 @@ func TestFewAreSearchedFor(t *testing.T) {
 	rand.Shuffle(len(swapped), func(i, j int) { swapped[i], swapped[j] = swapped[j], swapped[i] })
 	_, changed, err := l.read(encoded(t, &v1beta1.ListAndWatchResponse{Devices: swapped}))
 	if changed || err != nil || l.spelled.places == nil {
-		t.Errorf("another order of all: changed %t, %v, table %t", changed, err, l.spelled.places != nil)
+		t.Errorf("another order of all: changed %t, %v, table %t",
+			changed, err, l.spelled.places != nil)
 	}
 }
 
@@ -75,7 +76,9 @@ func TestFewDifferencesAnywhere(t *testing.T) {
 		add := func() {
 			d := &v1beta1.Device{ID: fmt.Sprintf("gpu-%d", next*7919%1000), Health: v1beta1.Healthy}
 			if next%3 == 0 {
-				d.Topology = &v1beta1.TopologyInfo{Nodes: []*v1beta1.NUMANode{{ID: int64(next % 5)}}}
+				d.Topology = &v1beta1.TopologyInfo{
+					Nodes: []*v1beta1.NUMANode{{ID: int64(next % 5)}},
+				}
 			}
 			next++
 			all = append(all, d)

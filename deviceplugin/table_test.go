@@ -17,7 +17,8 @@ func describe(t *table, resource string) string {
 	if !known {
 		return "unknown"
 	}
-	return fmt.Sprintf("connected=%t devices=%d healthy=%d", res.Connected, len(res.Devices), healthy(res.Devices))
+	return fmt.Sprintf("connected=%t devices=%d healthy=%d",
+		res.Connected, len(res.Devices), healthy(res.Devices))
 }
 
 func someDevices(n int) list {
@@ -46,77 +47,94 @@ func TestTableStories(t *testing.T) {
 	)
 	for name, steps := range map[string][]step{
 		"a life": {
-			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil}, {"a", linkListed, 3, three, nil},
-			{"a", linkListed, 2, two, nil}, {"a", linkClosed, 0, lost2, nil}, {"a", linkExpired, 0, absent, nil},
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil},
+			{"a", linkListed, 3, three, nil}, {"a", linkListed, 2, two, nil},
+			{"a", linkClosed, 0, lost2, nil}, {"a", linkExpired, 0, absent, nil},
 		},
 		"never lists": {
-			{"a", linkRegistered, 0, away, nil}, {"a", linkClosed, 0, away, nil}, {"a", linkExpired, 0, absent, nil},
+			{"a", linkRegistered, 0, away, nil}, {"a", linkClosed, 0, away, nil},
+			{"a", linkExpired, 0, absent, nil},
 		},
 		"registers the same socket again, closing late": {
 			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil},
-			{"a'", linkRegistered, 0, two, nil}, {"a'", linkListed, 3, three, []string{"a"}}, {"a", linkClosed, 0, three, nil},
+			{"a'", linkRegistered, 0, two, nil}, {"a'", linkListed, 3, three, []string{"a"}},
+			{"a", linkClosed, 0, three, nil},
 		},
 		"registers the same socket again, closing early": {
-			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil}, {"a'", linkRegistered, 0, two, nil},
-			{"a", linkClosed, 0, lost2, nil}, {"a'", linkListed, 3, three, []string{"a"}},
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil},
+			{"a'", linkRegistered, 0, two, nil}, {"a", linkClosed, 0, lost2, nil},
+			{"a'", linkListed, 3, three, []string{"a"}},
 		},
 		"registers over and over": {
 			{"a", linkRegistered, 0, away, nil}, {"a'", linkRegistered, 0, away, []string{"a"}},
 			{"a''", linkRegistered, 0, away, []string{"a'"}}, {"a''", linkListed, 2, two, nil},
 		},
 		"takeover, and the older one ends": {
-			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil}, {"b", linkRegistered, 0, two, nil},
-			{"b", linkListed, 3, three, nil}, {"a", linkListed, 2, three, nil}, {"a", linkClosed, 0, three, []string{"a"}},
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil},
+			{"b", linkRegistered, 0, two, nil}, {"b", linkListed, 3, three, nil},
+			{"a", linkListed, 2, three, nil}, {"a", linkClosed, 0, three, []string{"a"}},
 		},
 		"takeover, and the newer one ends": {
-			{"a", linkRegistered, 0, away, nil}, {"b", linkRegistered, 0, away, nil}, {"b", linkListed, 3, three, nil},
-			{"a", linkListed, 2, three, nil}, {"b", linkClosed, 0, two, []string{"b"}},
-		},
-		"takeover that fails": {
-			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil}, {"b", linkRegistered, 0, two, nil},
+			{"a", linkRegistered, 0, away, nil}, {"b", linkRegistered, 0, away, nil},
+			{"b", linkListed, 3, three, nil}, {"a", linkListed, 2, three, nil},
 			{"b", linkClosed, 0, two, []string{"b"}},
 		},
+		"takeover that fails": {
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil},
+			{"b", linkRegistered, 0, two, nil}, {"b", linkClosed, 0, two, []string{"b"}},
+		},
 		"a failed newcomer hides no device": {
-			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil}, {"a", linkClosed, 0, lost2, nil},
-			{"b", linkRegistered, 0, lost2, nil}, {"b", linkClosed, 0, lost2, nil}, {"a", linkExpired, 0, away, nil},
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil},
+			{"a", linkClosed, 0, lost2, nil}, {"b", linkRegistered, 0, lost2, nil},
+			{"b", linkClosed, 0, lost2, nil}, {"a", linkExpired, 0, away, nil},
 			{"b", linkExpired, 0, absent, nil},
 		},
 		"back on another socket": {
-			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil}, {"a", linkClosed, 0, lost2, nil},
-			{"b", linkRegistered, 0, lost2, nil}, {"b", linkListed, 3, three, []string{"a"}},
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil},
+			{"a", linkClosed, 0, lost2, nil}, {"b", linkRegistered, 0, lost2, nil},
+			{"b", linkListed, 3, three, []string{"a"}},
 		},
 		"the stream ends and comes again": {
-			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil}, {"a", linkLost, 0, lost2, nil},
-			{"a", linkTroubled, 0, lost2, nil}, {"a", linkListed, 2, two, nil}, {"a", linkClosed, 0, lost2, nil},
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil},
+			{"a", linkLost, 0, lost2, nil}, {"a", linkTroubled, 0, lost2, nil},
+			{"a", linkListed, 2, two, nil}, {"a", linkClosed, 0, lost2, nil},
 		},
 		"the stream ends beside a standby": {
-			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil}, {"b", linkRegistered, 0, two, nil},
-			{"b", linkListed, 3, three, nil}, {"b", linkLost, 0, two, nil}, {"b", linkListed, 3, three, nil},
-			{"a", linkLost, 0, three, nil}, {"a", linkListed, 2, three, nil}, {"b", linkClosed, 0, two, []string{"b"}},
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil},
+			{"b", linkRegistered, 0, two, nil}, {"b", linkListed, 3, three, nil},
+			{"b", linkLost, 0, two, nil}, {"b", linkListed, 3, three, nil},
+			{"a", linkLost, 0, three, nil}, {"a", linkListed, 2, three, nil},
+			{"b", linkClosed, 0, two, []string{"b"}},
 		},
 		"an empty list, and the end": {
 			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil},
-			{"a", linkListed, 0, "connected=true devices=0 healthy=0", nil}, {"a", linkClosed, 0, away, nil},
+			{"a", linkListed, 0, "connected=true devices=0 healthy=0", nil},
+			{"a", linkClosed, 0, away, nil},
 		},
 		"a list after the end": {
-			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil}, {"a", linkClosed, 0, lost2, nil},
-			{"a", linkListed, 3, lost2, nil},
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil},
+			{"a", linkClosed, 0, lost2, nil}, {"a", linkListed, 3, lost2, nil},
 		},
 		"a list that is too long": {
-			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil}, {"a", linkRefused, 0, two, nil},
-			{"a", linkRefused, 0, two, nil}, {"a", linkListed, 3, three, nil}, {"a", linkRefused, 0, three, nil},
-			{"a", linkTroubled, 0, "connected=false devices=3 healthy=0", nil}, {"a", linkListed, 2, two, nil},
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil},
+			{"a", linkRefused, 0, two, nil}, {"a", linkRefused, 0, two, nil},
+			{"a", linkListed, 3, three, nil}, {"a", linkRefused, 0, three, nil},
+			{"a", linkTroubled, 0, "connected=false devices=3 healthy=0", nil},
+			{"a", linkListed, 2, two, nil},
 		},
 		"a newcomer's list is too long": {
-			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil}, {"b", linkRegistered, 0, two, nil},
-			{"b", linkRefused, 0, two, nil}, {"a", linkClosed, 0, lost2, nil},
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil},
+			{"b", linkRegistered, 0, two, nil}, {"b", linkRefused, 0, two, nil},
+			{"a", linkClosed, 0, lost2, nil},
 		},
 		"a list is too long, and the plugin goes": {
-			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil}, {"a", linkRefused, 0, two, nil},
-			{"a", linkLost, 0, lost2, nil}, {"a", linkClosed, 0, lost2, nil}, {"a", linkRefused, 0, lost2, nil},
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil},
+			{"a", linkRefused, 0, two, nil}, {"a", linkLost, 0, lost2, nil},
+			{"a", linkClosed, 0, lost2, nil}, {"a", linkRefused, 0, lost2, nil},
 		},
 		"older one registered first and lists last": {
-			{"a", linkRegistered, 0, away, nil}, {"a'", linkRegistered, 0, away, []string{"a"}}, {"a", linkListed, 3, away, nil},
+			{"a", linkRegistered, 0, away, nil}, {"a'", linkRegistered, 0, away, []string{"a"}},
+			{"a", linkListed, 3, away, nil},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +144,9 @@ func TestTableStories(t *testing.T) {
 				if s.does == linkRegistered {
 					links[s.link] = &link{resource: gpu, socket: "/" + s.link[:1]}
 				}
-				superseded := table.apply(event{kind: s.does, link: links[s.link], list: someDevices(s.devices), problem: "x"})
+				superseded := table.apply(event{
+					kind: s.does, link: links[s.link], list: someDevices(s.devices), problem: "x",
+				})
 				var names []string
 				for _, l := range superseded {
 					for name := range links {
@@ -208,7 +228,8 @@ func follows(before, now eventKind) bool {
 	return false
 }
 
-func checkServing(t *rapid.T, table *table, links []*link, phase map[*link]eventKind, gone map[*link]bool) {
+func checkServing(t *rapid.T, table *table, links []*link, phase map[*link]eventKind,
+	gone map[*link]bool) {
 	view := table.view(1)
 	for _, resource := range []string{gpu, nic} {
 		var newest *link
@@ -236,7 +257,8 @@ func TestCapacityStories(t *testing.T) {
 	}
 	for name, steps := range map[string][]step{
 		"an update of the plugin does not show": {
-			{linkRegistered, 0, "0 of 0"}, {linkListed, 3, "3 of 3"}, {linkLost, 0, "3 of 3"}, {linkListed, 3, "3 of 3"},
+			{linkRegistered, 0, "0 of 0"}, {linkListed, 3, "3 of 3"}, {linkLost, 0, "3 of 3"},
+			{linkListed, 3, "3 of 3"},
 		},
 		"the graces end one after the other": {
 			{linkRegistered, 0, "0 of 0"}, {linkListed, 3, "3 of 3"}, {linkClosed, 0, "3 of 3"},
@@ -248,7 +270,8 @@ func TestCapacityStories(t *testing.T) {
 		},
 		"back again": {
 			{linkRegistered, 0, "0 of 0"}, {linkListed, 3, "3 of 3"}, {linkClosed, 0, "3 of 3"},
-			{linkExpired, 0, "0 of 0, gone"}, {linkRegistered, 0, "0 of 0"}, {linkListed, 2, "2 of 2"},
+			{linkExpired, 0, "0 of 0, gone"}, {linkRegistered, 0, "0 of 0"},
+			{linkListed, 2, "2 of 2"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -260,10 +283,12 @@ func TestCapacityStories(t *testing.T) {
 				}
 				table.apply(event{kind: s.does, link: l, list: someDevices(s.devices)})
 				inv := table.view(1).inventory
-				capacity := v1.ResourceList{"cpu": resource.MustParse("4"), gpu: resource.MustParse("99"), "theirs.com/x": resource.MustParse("7")}
+				capacity := v1.ResourceList{"cpu": resource.MustParse("4"),
+					gpu: resource.MustParse("99"), "theirs.com/x": resource.MustParse("7")}
 				allocatable := capacity.DeepCopy()
 				inv.Count(capacity, allocatable)
-				got := fmt.Sprintf("%d of %d", allocatable.Name(gpu, "").Value(), capacity.Name(gpu, "").Value())
+				got := fmt.Sprintf("%d of %d",
+					allocatable.Name(gpu, "").Value(), capacity.Name(gpu, "").Value())
 				if slices.Contains(inv.Gone, gpu) {
 					got += ", gone"
 				}
@@ -271,7 +296,8 @@ func TestCapacityStories(t *testing.T) {
 					t.Errorf("step %d: %s, want %s", i, got, s.want)
 				}
 				for _, list := range []v1.ResourceList{capacity, allocatable} {
-					if len(list) != 3 || list.Cpu().Value() != 4 || list.Name("theirs.com/x", "").Value() != 7 {
+					if len(list) != 3 || list.Cpu().Value() != 4 ||
+						list.Name("theirs.com/x", "").Value() != 7 {
 						t.Errorf("step %d: others' resources became %v", i, list)
 					}
 				}

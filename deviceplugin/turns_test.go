@@ -14,12 +14,15 @@ import (
 // Each step is a list, "-" for a plugin that is away, and how many turned healthy and unhealthy.
 func TestHealthTurns(t *testing.T) {
 	for name, steps := range map[string][][2]string{
-		"first lists are no change":      {{"a b! c", "0 0"}, {"a b! c", "0 0"}},
-		"one way and the other":          {{"a b c", "0 0"}, {"a! b c!", "0 2"}, {"a b! c!", "1 1"}, {"a b c", "2 0"}},
-		"devices come and go":            {{"b d f", "0 0"}, {"a! b d! e! g!", "0 1"}, {"b! d", "1 1"}, {"z!", "0 0"}},
-		"a plugin that is away is quiet": {{"a b", "0 0"}, {"-", "0 0"}, {"a b!", "0 1"}, {"-", "0 0"}, {"a b", "1 0"}},
-		"an empty list forgets":          {{"a b", "0 0"}, {"", "0 0"}, {"a! b", "0 0"}},
-		"another order":                  {{"a b c", "0 0"}, {"c! b a", "0 1"}, {"b c a", "1 0"}},
+		"first lists are no change": {{"a b! c", "0 0"}, {"a b! c", "0 0"}},
+		"one way and the other": {{"a b c", "0 0"}, {"a! b c!", "0 2"}, {"a b! c!", "1 1"},
+			{"a b c", "2 0"}},
+		"devices come and go": {{"b d f", "0 0"}, {"a! b d! e! g!", "0 1"},
+			{"b! d", "1 1"}, {"z!", "0 0"}},
+		"a plugin that is away is quiet": {{"a b", "0 0"}, {"-", "0 0"}, {"a b!", "0 1"},
+			{"-", "0 0"}, {"a b", "1 0"}},
+		"an empty list forgets": {{"a b", "0 0"}, {"", "0 0"}, {"a! b", "0 0"}},
+		"another order":         {{"a b c", "0 0"}, {"c! b a", "0 1"}, {"b c a", "1 0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			said, l := healthSaid{}, newLister(topology.NewNodeSet(0))
@@ -52,11 +55,13 @@ func TestHealthTurnsAreCounted(t *testing.T) {
 	plugin := r.plugin(sim.Config{Resource: gpu})
 	r.untilConnected(gpu)
 	counted := func() string {
-		healthy, err := testutil.GetCounterMetricValue(r.metrics.turns.WithLabelValues(gpu, "healthy"))
+		healthy, err := testutil.GetCounterMetricValue(
+			r.metrics.turns.WithLabelValues(gpu, "healthy"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		unhealthy, err := testutil.GetCounterMetricValue(r.metrics.turns.WithLabelValues(gpu, "unhealthy"))
+		unhealthy, err := testutil.GetCounterMetricValue(
+			r.metrics.turns.WithLabelValues(gpu, "unhealthy"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -46,9 +46,12 @@ func TestRegistryPlugin(t *testing.T) {
 	if err != nil || count != 1 {
 		t.Errorf("registrations: %v, %v", count, err)
 	}
-	for rpc, name := range map[string]string{"Dial": "", "GetInfo": gpu, "NotifyRegistrationStatus": gpu} {
+	for rpc, name := range map[string]string{
+		"Dial": "", "GetInfo": gpu, "NotifyRegistrationStatus": gpu,
+	} {
 		eventually(t, rpc+" to be counted", func() bool {
-			n, err := testutil.GetCounterMetricValue(r.metrics.calls.WithLabelValues(name, rpc, "ok"))
+			n, err := testutil.GetCounterMetricValue(
+				r.metrics.calls.WithLabelValues(name, rpc, "ok"))
 			return err == nil && n == 1
 		})
 	}
@@ -72,7 +75,9 @@ func TestRegistrySocketGoesAndReturns(t *testing.T) {
 	}
 	for i := range 3 {
 		plugin.must(plugin.Restart(t.Context()))
-		eventually(t, "the plugin to be listed again", func() bool { return plugin.registered() >= i+2 })
+		eventually(t, "the plugin to be listed again", func() bool {
+			return plugin.registered() >= i+2
+		})
 		r.untilConnected(gpu)
 	}
 }
@@ -118,7 +123,8 @@ type introduced struct {
 	outcome chan *registerapi.RegistrationStatus
 }
 
-func (i introduced) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
+func (i introduced) GetInfo(context.Context,
+	*registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
 	return i.info, nil
 }
 
@@ -133,7 +139,8 @@ func (i introduced) NotifyRegistrationStatus(
 }
 
 // introduce serves Registration on path and returns what the plugin is told first.
-func introduce(t *testing.T, path string, info *registerapi.PluginInfo) *registerapi.RegistrationStatus {
+func introduce(t *testing.T, path string,
+	info *registerapi.PluginInfo) *registerapi.RegistrationStatus {
 	t.Helper()
 	listener, err := net.Listen("unix", path)
 	if err != nil {
@@ -166,10 +173,12 @@ func TestRegistryEndpointElsewhere(t *testing.T) {
 	r := newRegistryRig(t)
 	elsewhere := shortDir(t)
 	startPlugin(t, sim.Config{Resource: gpu, Dir: elsewhere, Socket: "work.sock"}, nil)
-	outcome := introduce(t, filepath.Join(r.cfg.RegistryDir, "gpu-reg.sock"), &registerapi.PluginInfo{
-		Type: registerapi.DevicePlugin, Name: gpu, Endpoint: filepath.Join(elsewhere, "work.sock"),
-		SupportedVersions: []string{"v1alpha1", "v1beta1"},
-	})
+	outcome := introduce(t, filepath.Join(r.cfg.RegistryDir, "gpu-reg.sock"),
+		&registerapi.PluginInfo{
+			Type: registerapi.DevicePlugin, Name: gpu,
+			Endpoint:          filepath.Join(elsewhere, "work.sock"),
+			SupportedVersions: []string{"v1alpha1", "v1beta1"},
+		})
 	if !outcome.PluginRegistered || outcome.Error != "" {
 		t.Errorf("the plugin is told %v", outcome)
 	}
@@ -205,16 +214,22 @@ func TestRegistryRefusals(t *testing.T) {
 			nobody + "CSIPlugin at socket SOCKET"},
 		"dra": {&registerapi.PluginInfo{Type: registerapi.DRAPlugin, Name: "dra"},
 			nobody + "DRAPlugin at socket SOCKET"},
-		"version": {&registerapi.PluginInfo{Type: "DevicePlugin", Name: gpu, SupportedVersions: []string{"v1", "v2"}},
+		"version": {&registerapi.PluginInfo{
+			Type: "DevicePlugin", Name: gpu, SupportedVersions: []string{"v1", "v2"},
+		},
 			failed + "manager version, v1beta1, is not among plugin supported versions [v1 v2]"},
-		"name": {&registerapi.PluginInfo{Type: "DevicePlugin", Name: "cpu", SupportedVersions: versions},
+		"name": {&registerapi.PluginInfo{
+			Type: "DevicePlugin", Name: "cpu", SupportedVersions: versions,
+		},
 			failed + `the ResourceName "cpu" is invalid: choose a name like vendor.com/device, ` +
 				`with a domain that is not kubernetes.io`},
-		"relative": {&registerapi.PluginInfo{Type: "DevicePlugin", Name: gpu, Endpoint: "a.sock", SupportedVersions: versions},
+		"relative": {&registerapi.PluginInfo{
+			Type: "DevicePlugin", Name: gpu, Endpoint: "a.sock", SupportedVersions: versions,
+		},
 			failed + `the endpoint "a.sock" is invalid: give the path of the plugin's socket, ` +
 				`or nothing if it is the one in the plugin registry`},
-		"long": {&registerapi.PluginInfo{Type: "DevicePlugin", Name: gpu, SupportedVersions: versions,
-			Endpoint: "/" + strings.Repeat("x", 107)},
+		"long": {&registerapi.PluginInfo{Type: "DevicePlugin", Name: gpu,
+			SupportedVersions: versions, Endpoint: "/" + strings.Repeat("x", 107)},
 			failed + `the endpoint "/` + strings.Repeat("x", 107) +
 				`" is invalid: with the directory it has 108 bytes, unix sockets allow 107`},
 	} {

@@ -32,7 +32,9 @@ const (
 )
 
 func TestFilesOfRealKubelets(t *testing.T) {
-	for name, data := range map[string]string{"one device without a node": jetson, "two on node 1": twoGPUs} {
+	for name, data := range map[string]string{
+		"one device without a node": jetson, "two on node 1": twoGPUs,
+	} {
 		t.Run(name, func(t *testing.T) {
 			entries, registered, err := Decode([]byte(data))
 			if err != nil {
@@ -108,9 +110,10 @@ func TestRoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 		return PodDevicesEntry{
-			PodUID: rapid.String().Draw(t, "uid"), ContainerName: "c", ResourceName: "example.com/x",
-			DeviceIDs: rapid.MapOf(rapid.Int64Range(-1, 70), ids).Draw(t, "devices"),
-			AllocResp: resp,
+			PodUID: rapid.String().Draw(t, "uid"), ContainerName: "c",
+			ResourceName: "example.com/x",
+			DeviceIDs:    rapid.MapOf(rapid.Int64Range(-1, 70), ids).Draw(t, "devices"),
+			AllocResp:    resp,
 		}
 	})
 	rapid.Check(t, func(t *rapid.T) {

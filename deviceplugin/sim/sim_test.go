@@ -155,7 +155,8 @@ type kubelet struct {
 	refusals int
 }
 
-func (k *kubelet) Register(_ context.Context, req *v1beta1.RegisterRequest) (*v1beta1.Empty, error) {
+func (k *kubelet) Register(_ context.Context,
+	req *v1beta1.RegisterRequest) (*v1beta1.Empty, error) {
 	k.requests <- req
 	if k.refusals > 0 {
 		k.refusals--
@@ -190,7 +191,8 @@ func (k *kubelet) expect(t *testing.T) {
 	t.Helper()
 	select {
 	case req := <-k.requests:
-		if req.GetResourceName() != "example.com/gpu" || req.GetEndpoint() != "gpu.sock" || req.GetVersion() != "v1beta1" {
+		if req.GetResourceName() != "example.com/gpu" || req.GetEndpoint() != "gpu.sock" ||
+			req.GetVersion() != "v1beta1" {
 			t.Errorf("registered as %v", req)
 		}
 	case <-time.After(20 * time.Second):

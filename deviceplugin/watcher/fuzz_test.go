@@ -11,14 +11,20 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// Whatever GetInfo answers, the plugin comes to the handler of its type, as it said and with a path to
-// dial, or it is told in words that it can be told that it is not taken in.
+// Whatever GetInfo answers, the plugin comes to the handler of its type, as it said and with a path
+// to dial, or it is told in words that it can be told that it is not taken in.
 func FuzzPluginInfo(f *testing.F) {
 	for _, info := range []*registerapi.PluginInfo{
 		{},
-		{Type: registerapi.DevicePlugin, Name: "example.com/gpu", SupportedVersions: []string{"v1beta1"}},
+		{
+			Type: registerapi.DevicePlugin, Name: "example.com/gpu",
+			SupportedVersions: []string{"v1beta1"},
+		},
 		{Type: registerapi.DevicePlugin, Name: "refused", Endpoint: "/run/work.sock"},
-		{Type: registerapi.CSIPlugin, Name: "csi", Endpoint: "\x00", SupportedVersions: []string{"", "1"}},
+		{
+			Type: registerapi.CSIPlugin, Name: "csi", Endpoint: "\x00",
+			SupportedVersions: []string{"", "1"},
+		},
 	} {
 		raw, err := proto.Marshal(info)
 		if err != nil {

@@ -119,7 +119,9 @@ func (p *plugin) hang(ctx context.Context, rpc string) {
 func (p *plugin) GetInfo(ctx context.Context, _ *registerapi.InfoRequest) (
 	*registerapi.PluginInfo, error) {
 	p.hang(ctx, "GetInfo")
-	return &registerapi.PluginInfo{Type: "test", Name: p.name, SupportedVersions: []string{"v1"}}, nil
+	return &registerapi.PluginInfo{
+		Type: "test", Name: p.name, SupportedVersions: []string{"v1"},
+	}, nil
 }
 
 func (p *plugin) NotifyRegistrationStatus(
@@ -214,8 +216,8 @@ func TestRefusedPluginIsAskedAgain(t *testing.T) {
 	}
 }
 
-// A plugin that does not answer is given up after the deadline of that step. It is asked again until it
-// answers; that it does not want to know the outcome is no reason to leave it out.
+// A plugin that does not answer is given up after the deadline of that step. It is asked again
+// until it answers; that it does not want to know the outcome is no reason to leave it out.
 func TestPluginThatHangs(t *testing.T) {
 	calls := make(chan string, 100)
 	h := newHost(t, time.Hour, func(c *Config) {
@@ -223,7 +225,8 @@ func TestPluginThatHangs(t *testing.T) {
 			Dial: 50 * time.Millisecond, Info: 50 * time.Millisecond, Notify: 50 * time.Millisecond,
 		}
 		c.Called = func(_ Plugin, rpc string, took time.Duration, err error) {
-			if errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded {
+			if errors.Is(err, context.DeadlineExceeded) ||
+				status.Code(err) == codes.DeadlineExceeded {
 				calls <- fmt.Sprintf("%s late, not before its deadline: %t", rpc,
 					took >= 50*time.Millisecond)
 			}
