@@ -97,7 +97,8 @@ func TestCPULimitThroughSystemd(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, h.mount+pod.path(Systemd), "cpu.max", "33300 100000")
-	want := []string{"set kubepods-pod0c_1.slice CPUQuotaPeriodUSec=100000 CPUQuotaPerSecUSec=340000"}
+	want := []string{"set kubepods-pod0c_1.slice CPUQuotaPeriodUSec=100000 " +
+		"CPUQuotaPerSecUSec=340000"}
 	if !slices.Equal(b.calls, want) {
 		t.Errorf("systemd was told %q, want %q", b.calls, want)
 	}
@@ -124,8 +125,8 @@ func TestSameCPULimit(t *testing.T) {
 	}
 }
 
-// TestCPULimitOnHost has the kernel of this machine take the values. On cgroup v1 it refuses a group
-// more than those above it have.
+// TestCPULimitOnHost has the kernel of this machine take the values. On cgroup v1 it refuses a
+// group more than those above it have.
 func TestCPULimitOnHost(t *testing.T) {
 	root, _ := ownRoot(t)
 	tree, err := New(Config{Root: root})

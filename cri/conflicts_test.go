@@ -35,7 +35,8 @@ func TestConflicts(t *testing.T) {
 	want := []Conflict{
 		{env, "A", "1", "2", 0, 2},
 		{env, "Z", "1", "2", 0, 2},
-		{"Container device has conflicting mapping host devices", "/dev/x", "/dev/x0", "/dev/x1", 0, 2},
+		{"Container device has conflicting mapping host devices",
+			"/dev/x", "/dev/x0", "/dev/x1", 0, 2},
 		{"Container mount has conflicting mapping host mounts", "/lib", "/opt/a", "/opt/b", 0, 2},
 		{"Annotation has conflicting setting", "a/b", "1", "2", 0, 2},
 		{env, "OWN", "y", "z", 2, 3},

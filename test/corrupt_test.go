@@ -141,7 +141,8 @@ func TestStateLostDuringInit(t *testing.T) {
 			main := container(t, n, "own-node", "main")
 			if held := want.Containers["main"]; main.CPUs != held.CPUs.String() ||
 				!slices.Equal(devicesOf(main, gpu), held.Devices[0].IDs) {
-				t.Errorf("main runs with CPUs %s and %v, want %+v", main.CPUs, devicesOf(main, gpu), held)
+				t.Errorf("main runs with CPUs %s and %v, want %+v",
+					main.CPUs, devicesOf(main, gpu), held)
 			}
 			if calls := allocations(t, plugin)[0]; calls != 2 {
 				t.Errorf("the plugin was asked %d times for two pods", calls)

@@ -190,7 +190,8 @@ func TestRigPage(t *testing.T) {
 	if hit := asks.FindString(markup); hit != "" {
 		t.Errorf("the page asks for something: %s", hit)
 	}
-	for _, want := range []string{"4 placement policies on EPYC-like socket", "single-numa-node", "seed 1",
+	for _, want := range []string{"4 placement policies on EPYC-like socket",
+		"single-numa-node", "seed 1",
 		"--mix small-and-large --pods 300", "<dt>Version</dt>"} {
 		if !strings.Contains(markup, want) {
 			t.Errorf("no %q in the page", want)
@@ -236,12 +237,13 @@ func TestRigConfigurations(t *testing.T) {
 		}
 	}
 	args := []string{
-		"--topology-from", "fixture:playground", "--mix", "training", "--pods", "300", "--no-timing",
-		"--config", "today=" + dir + "/today.yaml", "--config", "new=" + dir + "/today.yaml",
-		"--config-dir", "new=" + dir,
+		"--topology-from", "fixture:playground", "--mix", "training", "--pods", "300",
+		"--no-timing", "--config", "today=" + dir + "/today.yaml", "--config",
+		"new=" + dir + "/today.yaml", "--config-dir", "new=" + dir,
 	}
 	var report rig.Report
-	if err := json.Unmarshal([]byte(mustBench(t, append(args, "-o", "json")...)), &report); err != nil {
+	err := json.Unmarshal([]byte(mustBench(t, append(args, "-o", "json")...)), &report)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if len(report.Policies) != 2 {
@@ -283,7 +285,8 @@ func TestRigInterrupted(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var out, errors bytes.Buffer
-	cmd := exec.CommandContext(ctx, binary, "bench", "topology", "--topology-from", "fixture:playground",
+	cmd := exec.CommandContext(ctx, binary, "bench", "topology", "--topology-from",
+		"fixture:playground",
 		"--pods", "1000000", "--parallel", "1", "--write-trace", trace, "-o", "json")
 	cmd.Stdout, cmd.Stderr = &out, &errors
 	if err := cmd.Start(); err != nil {
@@ -348,16 +351,18 @@ func TestRigErrors(t *testing.T) {
 		"bad.jsonl: line 1: a: it has no":      {"--trace", trace},
 		"make one with --write-trace":          {"--trace", filepath.Join(dir, "none")},
 		"--seed and --trace":                   {"--trace", trace, "--seed", "3"},
-		"invent some with --devices gpu=2":     {"--topology-from", "fixture:epyc-nps4", "--mix", "training"},
-		`"strict" is not a word of a policy`:   {"--policies", "strict"},
-		"use text, json or html":               {"-o", "yaml"},
-		"--pods 0: give a number from 1":       {"--pods", "0"},
-		"write RESOURCE=COUNT":                 {"--devices", "gpu"},
+		"invent some with --devices gpu=2": {"--topology-from", "fixture:epyc-nps4", "--mix",
+			"training"},
+		`"strict" is not a word of a policy`: {"--policies", "strict"},
+		"use text, json or html":             {"-o", "yaml"},
+		"--pods 0: give a number from 1":     {"--pods", "0"},
+		"write RESOURCE=COUNT":               {"--devices", "gpu"},
 		"cannot be used with distribute-cpus-across-cores": {
 			"--policies", "full-pcpus-only+distribute-cpus-across-cores"},
 		"policy a: read config file: open " + dir + "/none": {"--config", "a=" + dir + "/none"},
-		`has no "70"; online are "0-7"`:                     {"--topology-from", "fixture:laptop", "--reserved-cpus", "70"},
-		"write report: open " + dir + "/no/report":          {"--pods", "5", "--out", dir + "/no/report"},
+		`has no "70"; online are "0-7"`: {"--topology-from", "fixture:laptop",
+			"--reserved-cpus", "70"},
+		"write report: open " + dir + "/no/report": {"--pods", "5", "--out", dir + "/no/report"},
 	} {
 		if args[0] != "--topology-from" {
 			args = append(args, "--topology-from", "fixture:playground")

@@ -157,8 +157,8 @@ its removal) on. The runtime is a process of its own and takes no time but for t
 	fmt.Fprintf(w, "%.0f cores; load average before the run %.2f\n\n", f.values["cores"],
 		f.values["load_before"])
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "PODS\tSTARTED IN RUNTIME\tRUNNING IN /pods\tREMOVED FROM RUNTIME\tGONE FROM /pods"+
-		"\tALL STARTED\tAGENT CPU\tRUNTIME CALLS")
+	fmt.Fprintln(t, "PODS\tSTARTED IN RUNTIME\tRUNNING IN /pods\tREMOVED FROM RUNTIME\tGONE FROM "+
+		"/pods\tALL STARTED\tAGENT CPU\tRUNTIME CALLS")
 	for _, s := range f.series {
 		what := fmt.Sprintf("%d %s at once", s.count, s.kind)
 		if s.count == 1 {

@@ -40,9 +40,9 @@ func (w world) writeQuota(group string, s setting) {
 	}
 }
 
-// TestQuotaFollowsThePolicy: a container that gets CPUs of its own while it runs loses its CPU quota,
-// and so does its pod; both have it again when the CPUs are not their own any more. What somebody
-// else writes is put right.
+// TestQuotaFollowsThePolicy: a container that gets CPUs of its own while it runs loses its CPU
+// quota, and so does its pod; both have it again when the CPUs are not their own any more. What
+// somebody else writes is put right.
 func TestQuotaFollowsThePolicy(t *testing.T) {
 	needsCPUs(t, 2)
 	w := newWorld(t)
@@ -68,8 +68,8 @@ func TestQuotaFollowsThePolicy(t *testing.T) {
 		w.awaitQuota(part, groups(half)...)
 		time.Sleep(2 * time.Second) // ten looks
 		if now := w.updates(); now != before+updates {
-			t.Errorf("under %s there are %d updates, want %d: both containers' sets, one of them with "+
-				"its quota", policy, now-before, updates)
+			t.Errorf("under %s there are %d updates, want %d: both containers' sets, one of them "+
+				"with its quota", policy, now-before, updates)
 		}
 	}
 	under("static", none, 2)

@@ -40,14 +40,16 @@ func TestHasRoom(t *testing.T) {
 		held, blocks []memory.Block
 		want         bool
 	}{
-		"free":                {nil, []memory.Block{block(8, 0)}, true},
-		"too large":           {nil, []memory.Block{block(9, 0)}, false},
-		"beside another":      {[]memory.Block{block(3, 0)}, []memory.Block{block(5, 0)}, true},
-		"no room beside it":   {[]memory.Block{block(4, 0)}, []memory.Block{block(5, 0)}, false},
-		"in the same group":   {[]memory.Block{block(9, 0, 1)}, []memory.Block{block(7, 0, 1)}, true},
-		"alone in a group":    {[]memory.Block{block(1, 0, 1)}, []memory.Block{block(1, 1)}, false},
-		"a group over one":    {[]memory.Block{block(1, 1)}, []memory.Block{block(1, 0, 1)}, false},
-		"groups that overlap": {[]memory.Block{block(1, 0, 1)}, []memory.Block{block(1, 1, 2)}, false},
+		"free":              {nil, []memory.Block{block(8, 0)}, true},
+		"too large":         {nil, []memory.Block{block(9, 0)}, false},
+		"beside another":    {[]memory.Block{block(3, 0)}, []memory.Block{block(5, 0)}, true},
+		"no room beside it": {[]memory.Block{block(4, 0)}, []memory.Block{block(5, 0)}, false},
+		"in the same group": {[]memory.Block{block(9, 0, 1)}, []memory.Block{block(7, 0, 1)}, true},
+		"alone in a group":  {[]memory.Block{block(1, 0, 1)}, []memory.Block{block(1, 1)}, false},
+		"a group over one":  {[]memory.Block{block(1, 1)}, []memory.Block{block(1, 0, 1)}, false},
+		"groups that overlap": {
+			[]memory.Block{block(1, 0, 1)}, []memory.Block{block(1, 1, 2)}, false,
+		},
 	} {
 		if got := p.HasRoom(c.held, c.blocks); got != c.want {
 			t.Errorf("%s: got %v, want %v", name, got, c.want)
@@ -68,7 +70,8 @@ func TestNeedsNameGroups(t *testing.T) {
 	}
 }
 
-// Of equally narrow sets the one with the lower value as a binary number comes first, as in a merge.
+// Of equally narrow sets the one with the lower value as a binary number comes first, as in a
+// merge.
 func TestChooseOfEquallyNarrowSets(t *testing.T) {
 	p := shape{{9, 0}, {9, 0}, {9, 0}, {9, 0}}.static(t)
 	held := []memory.Block{block(9, 1, 2), block(9, 0, 3)}

@@ -38,9 +38,12 @@ const (
 // under restricted, and the state file on disk.
 func Admissions(ctx context.Context) (*Table, error) {
 	t := newTable("Admissions",
-		"Pods with two exclusive CPUs, memory and a device on 8 NUMA nodes, beside 60 that hold the same,\n"+
-			"under restricted with static CPU and memory managers; each is admitted and released again.\n"+
-			"The plugins answer at once. A write is durable: one fsync of the file, one of its folder.",
+		"Pods with two exclusive CPUs, memory and a device on 8 NUMA nodes, beside 60 that hold "+
+			"the same,\n"+
+			"under restricted with static CPU and memory managers; each is admitted and released "+
+			"again.\n"+
+			"The plugins answer at once. A write is durable: one fsync of the file, one of its "+
+			"folder.",
 		"AT ONCE", "ADMISSIONS/s", "p50 / p99", "WRITES PER ADMISSION", "FSYNCS", "BYTES")
 	for _, atOnce := range []int{1, 16} {
 		f, err := admissionTimes(ctx, atOnce)
@@ -48,7 +51,8 @@ func Admissions(ctx context.Context) (*Table, error) {
 			return nil, err
 		}
 		t.row(fmt.Sprint(atOnce), fmt.Sprintf("%.0f", f.rate), f.took.String(),
-			fmt.Sprintf("%.2f", f.writes), fmt.Sprintf("%.2f", 2*f.writes), fmt.Sprintf("%.0f", f.bytes))
+			fmt.Sprintf("%.2f", f.writes), fmt.Sprintf("%.2f", 2*f.writes),
+			fmt.Sprintf("%.0f", f.bytes))
 		suffix := ""
 		if atOnce > 1 {
 			suffix = fmt.Sprintf("_%d", atOnce)
@@ -177,7 +181,8 @@ func (d *desk) admit(ctx context.Context, pods int) (times, error) {
 			case admission.Admit:
 				took = append(took, time.Since(begin))
 			case admission.Reject:
-				return nil, fmt.Errorf("pod %s was rejected: %s: %s", r.Pod.Name, r.Reason, r.Message)
+				return nil, fmt.Errorf("pod %s was rejected: %s: %s",
+					r.Pod.Name, r.Reason, r.Message)
 			}
 		case <-ctx.Done():
 			return nil, ctx.Err()

@@ -25,7 +25,8 @@ func CPUs() (*Table, error) {
 	}
 	sizes := []int{8, 32, 128, 512}
 	t := newTable("Choosing CPUs",
-		"Hints and choice for a quarter of the CPUs of a machine with one NUMA node per 16 CPUs, at\n"+
+		"Hints and choice for a quarter of the CPUs of a machine with one NUMA node per 16 CPUs, "+
+			"at\n"+
 			"most 8, a quarter of it taken at random; median / 99th percentile.",
 		"OPTION", "8 CPUs", "32 CPUs", "128 CPUs", "512 CPUs")
 	for _, o := range options {

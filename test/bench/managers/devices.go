@@ -22,8 +22,10 @@ import (
 // sockets.
 func Devices(ctx context.Context) (*Table, error) {
 	t := newTable("Devices",
-		"From the plugin's sending until the inventory has it, the list being encoded before: the first\n"+
-			"list, and a list in which one device is unhealthy. An admission plans a container with the\n"+
+		"From the plugin's sending until the inventory has it, the list being encoded before: "+
+			"the first\n"+
+			"list, and a list in which one device is unhealthy. An admission plans a container "+
+			"with the\n"+
 			"devices under restricted and calls Allocate. Median of the rounds, on the clock.",
 		"DEVICES", "LIST", "FIRST LIST", "ONE HEALTH CHANGE", "IDS", "ONE ADMISSION")
 	for _, size := range []struct {
@@ -92,7 +94,9 @@ func deviceTimes(ctx context.Context, devices, ids int) (out deviceFigures, err 
 	}); err != nil {
 		return out, err
 	}
-	out.admission, err = median(func(int) (time.Duration, error) { return admit(ctx, manager, ids) })
+	out.admission, err = median(func(int) (time.Duration, error) {
+		return admit(ctx, manager, ids)
+	})
 	return out, err
 }
 
@@ -130,7 +134,8 @@ func admit(ctx context.Context, manager *deviceplugin.Plugins, ids int) (time.Du
 	}
 	held := plan.Pod.Containers["main"].Devices
 	if len(held) != 1 || len(held[0].IDs) != ids {
-		return 0, cmp.Or(err, fmt.Errorf("the plan has %d resources, want %d devices of one", len(held), ids))
+		return 0, cmp.Or(err,
+			fmt.Errorf("the plan has %d resources, want %d devices of one", len(held), ids))
 	}
 	_, err = manager.Allocate(ctx, benchResource, held[0].IDs)
 	return time.Since(begin), err

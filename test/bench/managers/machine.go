@@ -73,7 +73,9 @@ func ask(m *topology.Machine, providers int, taken float64, r *rand.Rand) (quest
 		mem.Hints(nil, nil, map[v1.ResourceName]uint64{v1.ResourceMemory: want}),
 	}}
 	for kind := range providers - 2 {
-		resource := deviceplugin.Resource{Name: fmt.Sprintf("example.com/kind-%d", kind), Connected: true}
+		resource := deviceplugin.Resource{
+			Name: fmt.Sprintf("example.com/kind-%d", kind), Connected: true,
+		}
 		for i, node := range append(m.NodeSet().IDs(), m.NodeSet().IDs()...) {
 			if r.Float64() >= taken {
 				resource.Devices = append(resource.Devices, &deviceplugin.Device{

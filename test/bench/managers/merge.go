@@ -14,8 +14,10 @@ import (
 // resources, and shows it alone beyond, with four.
 func Merge() (*Table, error) {
 	t := newTable("Merging hints",
-		"One merge under restricted; CPUs, memory and devices, half of them taken. Exhaustive goes\n"+
-			"through every pick of one hint each, as the kubelet does; the mean of the same questions.",
+		"One merge under restricted; CPUs, memory and devices, half of them taken. Exhaustive "+
+			"goes\n"+
+			"through every pick of one hint each, as the kubelet does; the mean of the same "+
+			"questions.",
 		"NODES", "RESOURCES", "OURS p50 / p99", "CLOSEST p50 / p99", "EXHAUSTIVE", "TIMES FASTER")
 	for _, n := range []int{2, 4, 8, 16, 32, 64} {
 		providers := 3

@@ -139,9 +139,10 @@ func (p *plugin) Allocate(_ context.Context, req *pluginapi.AllocateRequest) (
 	}
 	out := &pluginapi.AllocateResponse{}
 	for range req.ContainerRequests {
-		out.ContainerResponses = append(out.ContainerResponses, &pluginapi.ContainerAllocateResponse{
-			Envs: map[string]string{"BENCH": "1"},
-		})
+		out.ContainerResponses = append(out.ContainerResponses,
+			&pluginapi.ContainerAllocateResponse{
+				Envs: map[string]string{"BENCH": "1"},
+			})
 	}
 	return out, nil
 }

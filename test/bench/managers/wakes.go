@@ -35,8 +35,10 @@ type cause func(ctx context.Context, n *wakeNode) (clears func(), err error)
 // Wakes measures how long a pod that waits is not admitted after what it waited for has come.
 func Wakes(ctx context.Context) (*Table, error) {
 	t := newTable("Waking",
-		"From the moment in which the cause to wait clears until the pod is admitted, its assignment on\n"+
-			"disk: the real queue, managers and state file, beside 100 pods that wait for something else.\n"+
+		"From the moment in which the cause to wait clears until the pod is admitted, its "+
+			"assignment on\n"+
+			"disk: the real queue, managers and state file, beside 100 pods that wait for "+
+			"something else.\n"+
 			"The plugin answers at once. By the clock.",
 		"CAUSE", "ROUNDS", "p50 / p99")
 	var all times
@@ -56,7 +58,8 @@ func Wakes(ctx context.Context) (*Table, error) {
 	}
 	all.sort()
 	t.row("all", fmt.Sprint(len(all)), all.String())
-	t.Values["admission_wake_ms_p50"], t.Values["admission_wake_ms_p99"] = ms(all.p50()), ms(all.p99())
+	t.Values["admission_wake_ms_p50"] = ms(all.p50())
+	t.Values["admission_wake_ms_p99"] = ms(all.p99())
 	return t, nil
 }
 
