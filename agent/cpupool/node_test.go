@@ -1,0 +1,240 @@
+package cpupool
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/cgroups"
+	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology"
+)
+
+// node is a runtime and an observer of eight CPUs, and what is assigned on them.
+type node struct {
+	mu       sync.Mutex
+	real     map[types.UID]cri.Pod // what the runtime has
+	seen     map[types.UID]cri.Pod // what the observer has read
+	assigned map[types.UID]allocation.Pod
+	journal  []string
+	rereads  int
+	fail     func(id string) error
+	before   func() // of each update
+
+	// With a kernel, the real sets are in files.
+	kernel   *kernel
+	static   *cpumanager.Static
+	machine  *topology.Machine
+	limits   map[types.UID]cgroups.CPULimit // of pods
+	repaired int
+}
+
+func (n *node) UpdateContainerResources(_ context.Context, id string,
+	r *runtimeapi.ContainerResources) error {
+	if n.before != nil {
+		n.before()
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.fail != nil {
+		if err := n.fail(id); err != nil {
+			return err
+		}
+	}
+	entry := fmt.Sprintf("%s=%s", id, r.Linux.CpusetCpus)
+	if r.Linux.CpuQuota != 0 {
+		entry += fmt.Sprintf(":%d", r.Linux.CpuQuota)
+	}
+	if r.Linux.CpusetMems != "" {
+		entry += "@" + r.Linux.CpusetMems
+	}
+	n.journal = append(n.journal, entry)
+	if n.kernel != nil {
+		n.kernel.take(id, r.Linux)
+	}
+	for uid, pod := range n.real {
+		pod.Containers = slices.Clone(pod.Containers)
+		for i := range pod.Containers {
+			if pod.Containers[i].ID == id && pod.Containers[i].CPUSet != "" &&
+				r.Linux.CpusetCpus != "" {
+				pod.Containers[i].CPUSet = r.Linux.CpusetCpus
+			}
+		}
+		n.real[uid] = pod
+	}
+	return nil
+}
+
+func (n *node) All() []cri.Pod {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var out []cri.Pod
+	for _, p := range n.seen {
+		out = append(out, p)
+	}
+	return out
+}
+
+func (n *node) Get(uid types.UID) (cri.Pod, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p, ok := n.seen[uid]
+	return p, ok
+}
+
+func (n *node) Reread(_ context.Context, uid types.UID) (cri.Pod, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	pod, ok := n.real[uid]
+	pod.ReadAt = time.Now()
+	if n.seen[uid] = pod; !ok {
+		delete(n.seen, uid)
+	}
+	n.rereads++
+	return pod, nil
+}
+
+func (n *node) state() allocation.State {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return allocation.State{Pods: n.assigned}
+}
+
+// runs puts a running container of the pod into the runtime; the observer sees it if seen.
+func (n *node) runs(uid types.UID, cpus string, seen bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p := cri.Pod{UID: uid, Containers: []cri.Container{{
+		ID: string(uid) + "-c", Name: "c", State: cri.ContainerRunning, CPUSet: cpus,
+	}}}
+	n.real[uid] = p
+	if seen {
+		p.ReadAt = time.Now()
+		n.seen[uid] = p
+	}
+}
+
+func (n *node) assign(uid types.UID, cpus ...int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	next := map[types.UID]allocation.Pod{uid: {
+		UID: uid, Containers: map[string]allocation.Container{"c": {CPUs: cpuset.New(cpus...)}},
+	}}
+	for other, p := range n.assigned {
+		if other != uid {
+			next[other] = p
+		}
+	}
+	n.assigned = next
+}
+
+func (n *node) updates() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	out := slices.Sorted(slices.Values(n.journal))
+	n.journal = nil
+	return strings.Join(out, " ")
+}
+
+func (n *node) lock(f func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f()
+}
+
+func (n *node) repairs() (count int) {
+	n.lock(func() { count = n.repaired })
+	return count
+}
+
+func (n *node) hardware() *topology.Machine {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.machine
+}
+
+func (n *node) podLimit(uid types.UID) cgroups.CPULimit {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.limits[uid]
+}
+
+func (n *node) policy() *cpumanager.Static {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.static
+}
+
+// eightCPUs is a machine, with some of its CPUs offline.
+func eightCPUs(t testing.TB, offline ...int) *topology.Machine {
+	t.Helper()
+	return eightCPUsOn(t, []topology.Node{{ID: 0}}, offline...)
+}
+
+// eightCPUsOn is the same with these nodes; the CPUs are on the first.
+func eightCPUsOn(t testing.TB, nodes []topology.Node, offline ...int) *topology.Machine {
+	t.Helper()
+	spec := topology.Spec{Nodes: nodes}
+	for id := range 8 {
+		spec.CPUs = append(spec.CPUs, topology.CPU{
+			ID: id, Core: topology.CoreID(id), Offline: slices.Contains(offline, id),
+		})
+	}
+	m, err := topology.NewMachine(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func newNode(t *testing.T) (*node, *Pool) {
+	t.Helper()
+	return startNode(t, nil)
+}
+
+// startNode is newNode, with a kernel if there is one.
+func startNode(t *testing.T, k *kernel) (*node, *Pool) {
+	t.Helper()
+	machine := eightCPUs(t)
+	static, err := cpumanager.NewStatic(machine, cpuset.New(0), cpumanager.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{
+		real: map[types.UID]cri.Pod{}, seen: map[types.UID]cri.Pod{}, kernel: k, static: static,
+		machine: machine,
+	}
+	cfg := Config{
+		Static: n.policy, State: n.state, Runtime: n, Observer: n, Period: 10 * time.Second,
+		Machine: n.hardware,
+		Limit: func(cpus int) cgroups.CPULimit {
+			return cgroups.CPULimit{Quota: int64(1000 * cpus), Period: 1000}
+		},
+		PodLimit: n.podLimit,
+		Repaired: func(Repair) { n.lock(func() { n.repaired++ }) },
+	}
+	if k != nil {
+		cfg.Cgroups = k
+	}
+	pool := New(cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- pool.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run() = %v", err)
+		}
+	})
+	return n, pool
+}
