@@ -27,7 +27,8 @@ done
 
 stty -F /dev/ttyS1 raw
 cd /numa || poweroff -f
-echo "init: the machine is up after $(cut -d' ' -f1 /proc/uptime) s"
+read -r clock </sys/devices/system/clocksource/clocksource0/current_clocksource
+echo "init: the machine is up after $(cut -d" " -f1 /proc/uptime) s; its clock is $clock"
 for program in $(echo "$NUMALET_RUN" | tr , ' '); do
     name=${program%%:*}
     pattern=${program#*:}

@@ -83,6 +83,9 @@ func startPlugin(t *testing.T, root, resource, class string) *sim.Client {
 		cfg.Devices = append(cfg.Devices, sim.Device{ID: address, Healthy: true,
 			Nodes: []topology.NodeID{topology.NodeID(pciNode(t, address))}})
 	}
+	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil { // the agent may not have been there yet
+		t.Fatal(err)
+	}
 	plugin, err := sim.New(cfg)
 	if err != nil {
 		t.Fatal(err)
