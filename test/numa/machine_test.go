@@ -93,6 +93,8 @@ func bootArgs(kernel, disk string, settings ...string) ([]string, error) {
 	line := append([]string{
 		"root=/dev/nvme0n1", "rw", "console=ttyS0", "panic=-1", "quiet",
 		"mitigations=off", // they cost more than all else in an emulator
+		// A CPU that is stuck for twice as many seconds ends the guest.
+		"softlockup_panic=1", "watchdog_thresh=20",
 		"NUMALET_HUGE=" + hugePages,
 	}, settings...)
 	return []string{
