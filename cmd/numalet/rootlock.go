@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
+	"github.com/gofrs/flock"
 )
 
 // takeRoot makes sure that nobody else is the agent of the root directory: a second one would
@@ -17,24 +17,20 @@ func takeRoot(root string) (release func(), err error) {
 	if err := os.MkdirAll(root, 0o750); err != nil {
 		return nil, fmt.Errorf("make directory: %w; give a writable one with --root-dir", err)
 	}
-	dir, err := os.Open(root)
+	lock := flock.New(root, flock.SetFlag(os.O_RDONLY)) // of a directory
+	locked, err := lock.TryLock()
 	if err != nil {
-		return nil, fmt.Errorf("open the root directory: %w; give another one with --root-dir", err)
-	}
-	err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		err = fmt.Errorf("another numalet runs with root directory %s: stop it first, or give "+
-			"this one its own with --root-dir", root)
-	} else if err != nil {
-		err = fmt.Errorf("lock the root directory %s: %w; give another one with --root-dir",
+		return nil, fmt.Errorf("lock the root directory %s: %w; give another one with --root-dir",
 			root, err)
-	} else {
-		err = checkServed(root)
 	}
-	if err != nil {
-		return nil, errors.Join(err, dir.Close())
+	if !locked {
+		return nil, fmt.Errorf("another numalet runs with root directory %s: stop it first, or "+
+			"give this one its own with --root-dir", root)
 	}
-	return func() { _ = dir.Close() }, nil // the process ends next
+	if err := checkServed(root); err != nil {
+		return nil, errors.Join(err, lock.Unlock())
+	}
+	return func() { _ = lock.Unlock() }, nil // the process ends next
 }
 
 // checkServed refuses a root directory whose sockets somebody serves.
