@@ -176,7 +176,7 @@ func (a *Agent) Placements() []placement.Row {
 // shared is where containers without CPUs of their own run.
 func (a *Agent) shared() cpuset.CPUSet { return a.pool.Shared() }
 
-// healthy tells whether the syncLoop comes round.
+// healthy reports whether the syncLoop comes round.
 func (a *Agent) healthy(now time.Time) error {
 	limit := max(2*a.cfg.Kubelet.SyncFrequency.Duration, 5*time.Minute)
 	entered := a.parts.loop.entered.Load()

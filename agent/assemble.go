@@ -214,7 +214,7 @@ func logLinks(podLogsDir string) string {
 	return "/var/log/containers"
 }
 
-// recursiveReadOnly tells whether the runtime's default handler makes such mounts.
+// recursiveReadOnly reports whether the runtime's default handler makes such mounts.
 func recursiveReadOnly(s cri.RuntimeStatus) bool {
 	for _, h := range s.Handlers {
 		if h.Name == "" {

@@ -199,7 +199,7 @@ func checkHost(ctx context.Context, cfg *config.Config) error {
 	return nil
 }
 
-// unified tells whether the host has cgroup v2.
+// unified reports whether the host has cgroup v2.
 func unified() bool {
 	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
 	return err == nil

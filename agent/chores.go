@@ -44,7 +44,7 @@ type chores struct {
 	checkpoints func() error
 	// measure brings the gauges up to date.
 	measure func()
-	// ready tells whether every configured source was heard: before that nothing is removed.
+	// ready reports whether every configured source was heard: before that nothing is removed.
 	ready func() bool
 
 	wakeExport, wakeHousekeep chan struct{} // capacity 1

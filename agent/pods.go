@@ -181,13 +181,13 @@ func (p *pods) active() []*v1.Pod {
 	return out
 }
 
-// known tells whether a source desires the pod or its removal is under way.
+// known reports whether a source desires the pod or its removal is under way.
 func (p *pods) known(uid types.UID) bool {
 	_, ok := p.get(uid)
 	return ok
 }
 
-// see marks a source as handled; saw tells whether one was.
+// see marks a source as handled; saw reports whether one was.
 func (p *pods) see(source string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 // Unlimited (Documentation/scheduler/sched-bwc.rst). The zero value says nothing.
 type CPULimit struct{ Quota, Period int64 }
 
-// Same tells whether both mean the same. Without a limit the period has no meaning.
+// Same reports whether both mean the same. Without a limit the period has no meaning.
 func (l CPULimit) Same(o CPULimit) bool {
 	return l == o || l.Quota == Unlimited && o.Quota == Unlimited
 }

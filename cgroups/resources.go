@@ -74,7 +74,7 @@ func PodResources(pod *v1.Pod, o PodOptions) Resources {
 	return r
 }
 
-// limited tells whether a limit of the pod follows from its spec: it has one itself or all its
+// limited reports whether a limit of the pod follows from its spec: it has one itself or all its
 // containers have one.
 func limited(pod *v1.Pod, name v1.ResourceName) bool {
 	if resourcehelper.IsPodLevelLimitsSet(pod) {

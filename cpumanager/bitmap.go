@@ -107,7 +107,7 @@ func (b bitmap) count(m mask) int {
 	return n
 }
 
-// contains tells whether all CPUs of m are in b.
+// contains reports whether all CPUs of m are in b.
 func (b bitmap) contains(m mask) bool {
 	for _, w := range m {
 		if w.bits&^b[w.at] != 0 {

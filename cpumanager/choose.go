@@ -68,7 +68,7 @@ func (s *Static) area(hint topology.Hint) bitmap {
 	return area
 }
 
-// holds tells whether n CPUs can be had from pool.
+// holds reports whether n CPUs can be had from pool.
 func (s *Static) holds(pool bitmap, n int) bool {
 	if s.options.FullPCPUsOnly {
 		return coreSizes(s.cores, pool).makeUp(n)

@@ -50,7 +50,7 @@ func (e *SMTAlignmentError) Error() string {
 // Reason is the reason to reject a pod with.
 func (e *SMTAlignmentError) Reason() string { return ReasonSMTAlignment }
 
-// CheckAlignment tells whether whole cores are what stands in the way of n CPUs from free and
+// CheckAlignment reports whether whole cores are what stands in the way of n CPUs from free and
 // reusable: there are as many, but not in cores that would be the container's alone. The error is
 // an *SMTAlignmentError; without full-pcpus-only there is none.
 func (s *Static) CheckAlignment(free, reusable cpuset.CPUSet, n int) error {
@@ -62,8 +62,8 @@ func (s *Static) CheckAlignment(free, reusable cpuset.CPUSet, n int) error {
 	return err
 }
 
-// Whole tells whether a container may be given just these CPUs: with full-pcpus-only they are whole
-// cores, as far as these are online.
+// Whole reports whether a container may be given just these CPUs: with full-pcpus-only they are
+// whole cores, as far as these are online.
 func (s *Static) Whole(cpus cpuset.CPUSet) bool {
 	if !s.options.FullPCPUsOnly {
 		return true
@@ -164,7 +164,7 @@ func (s sizes) total() int {
 	return total
 }
 
-// multiple tells whether n CPUs are whole cores of these sizes, however many.
+// multiple reports whether n CPUs are whole cores of these sizes, however many.
 func (s sizes) multiple(n int) bool {
 	unlimited := make(sizes, len(s))
 	for size, count := range s {
@@ -175,7 +175,7 @@ func (s sizes) multiple(n int) bool {
 	return unlimited.makeUp(n)
 }
 
-// makeUp tells whether some of the cores have n CPUs together.
+// makeUp reports whether some of the cores have n CPUs together.
 func (s sizes) makeUp(n int) bool {
 	total := s.total()
 	if n > total {

@@ -55,7 +55,7 @@ func (s *Static) distribute(pool bitmap, n int) []share {
 	return nil
 }
 
-// inOneSocket tells whether those of the nodes are.
+// inOneSocket reports whether those of the nodes are.
 func (s *Static) inOneSocket(nodes []numaNode, set []int) bool {
 	return slices.ContainsFunc(s.sockets, func(socket socket) bool {
 		return !slices.ContainsFunc(set, func(at int) bool { return !socket.set.Has(nodes[at].id) })

@@ -110,7 +110,7 @@ func (l *layout) nodesAt(set []int) (nodes topology.NodeSet) {
 	return nodes
 }
 
-// prefers tells whether the nodes are as few as can be or, with align-by-socket, their sockets.
+// prefers reports whether the nodes are as few as can be or, with align-by-socket, their sockets.
 func (s *Static) prefers(q question, nodes topology.NodeSet) bool {
 	if nodes.Len() == q.narrowest {
 		return true
@@ -207,7 +207,7 @@ func fewest(sizes []int, n int) int {
 	return count
 }
 
-// satisfiedBy tells whether the nodes of set, ascending, have room for the request.
+// satisfiedBy reports whether the nodes of set, ascending, have room for the request.
 func (q question) satisfiedBy(set []int) bool {
 	total := 0
 	for _, at := range set {

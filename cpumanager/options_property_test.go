@@ -211,7 +211,7 @@ func places(m *topology.Machine) (out []cpuset.CPUSet) {
 	return out
 }
 
-// takesWhole tells whether n CPUs are enough to take a node or socket that is free as a whole.
+// takesWhole reports whether n CPUs are enough to take a node or socket that is free as a whole.
 func takesWhole(m *topology.Machine, free cpuset.CPUSet, n int) bool {
 	for _, place := range places(m) {
 		if place.IsSubsetOf(free) && place.Size() <= n {

@@ -110,7 +110,7 @@ func (p *packing) takeWhole(units []*unit) {
 	}
 }
 
-// allows tells whether the quota allows all cores of u together; left is enough for them.
+// allows reports whether the quota allows all cores of u together; left is enough for them.
 func (p *packing) allows(u *unit) bool {
 	if p.whole == nil {
 		return true

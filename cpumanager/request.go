@@ -43,7 +43,7 @@ func PodExclusive(pod *v1.Pod) int {
 	return max(starting, running)
 }
 
-// Shares tells whether a container of the pod runs on the shared CPUs, be it an init container.
+// Shares reports whether a container of the pod runs on the shared CPUs, be it an init container.
 func Shares(pod *v1.Pod) bool {
 	for i := range pod.Spec.InitContainers {
 		if Exclusive(pod, &pod.Spec.InitContainers[i]) == 0 {
@@ -58,7 +58,7 @@ func Shares(pod *v1.Pod) bool {
 	return false
 }
 
-// IsSidecar tells whether an init container keeps running beside the others.
+// IsSidecar reports whether an init container keeps running beside the others.
 func IsSidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }

@@ -99,7 +99,7 @@ func (s *Static) chosen(n int) cpuset.CPUSet {
 // Reserved is the set of CPUs that are never given out.
 func (s *Static) Reserved() cpuset.CPUSet { return s.reserved }
 
-// WholeCores tells whether whole cores only are given out.
+// WholeCores reports whether whole cores only are given out.
 func (s *Static) WholeCores() bool { return s.options.FullPCPUsOnly }
 
 // Online is the set of CPUs of the machine that containers can run on.
@@ -130,8 +130,8 @@ func (e *EmptyPoolError) Error() string {
 		"reserve fewer", OptionStrictReservation, e.Reserved)
 }
 
-// CheckShared tells whether containers can share CPUs while the assigned ones are taken. The error
-// is an *EmptyPoolError.
+// CheckShared reports whether containers can share CPUs while the assigned ones are taken. The
+// error is an *EmptyPoolError.
 func (s *Static) CheckShared(assigned cpuset.CPUSet) error {
 	if s.Shared(assigned).IsEmpty() {
 		return &EmptyPoolError{Reserved: s.reserved}

@@ -133,7 +133,7 @@ type RuntimeStatus struct {
 	// Ready and Network are the conditions RuntimeReady and NetworkReady.
 	Ready, Network Condition
 	Handlers       []RuntimeHandler
-	// SupplementalGroupsPolicy tells whether the runtime implements KEP-3619.
+	// SupplementalGroupsPolicy reports whether the runtime implements KEP-3619.
 	SupplementalGroupsPolicy bool
 }
 

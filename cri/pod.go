@@ -88,7 +88,7 @@ type Container struct {
 	Annotations map[string]string
 }
 
-// Running tells whether any container of the pod runs, or any sandbox is ready.
+// Running reports whether any container of the pod runs, or any sandbox is ready.
 func (p Pod) Running() bool {
 	for _, c := range p.Containers {
 		if c.State == ContainerRunning {

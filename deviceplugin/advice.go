@@ -50,7 +50,7 @@ func (r PreferredRequest) sift(preferred []string, resource Resource) ([]string,
 		strings.Join(wrong, "; ")}
 }
 
-// offers tells whether the plugin was asked about the device.
+// offers reports whether the plugin was asked about the device.
 func (r PreferredRequest) offers(id string) bool {
 	_, found := slices.BinarySearchFunc(r.Available, id, CompareIDs)
 	return found

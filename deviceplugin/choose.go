@@ -53,7 +53,7 @@ func Choose(req Request) ([]string, error) {
 	return s.ids(s.chosen), nil
 }
 
-// AdviceWanted tells whether the plugin should be asked which devices it prefers, and what to
+// AdviceWanted reports whether the plugin should be asked which devices it prefers, and what to
 // ask: it announces that it answers, and there is a choice to make.
 func AdviceWanted(req Request) (PreferredRequest, bool) {
 	if !req.Resource.Preferred || !req.Resource.Connected {

@@ -15,7 +15,7 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// session asks for the options and follows the list; listed tells whether a list came.
+// session asks for the options and follows the list; listed reports whether a list came.
 func (l *link) session(ctx context.Context, s linkSettings) (listed bool, err error) {
 	began := time.Now()
 	options, err := l.askOptions(ctx, s.deadlines.Options)
@@ -50,7 +50,7 @@ func (e lateError) Error() string { return string(e) }
 // Is implements what errors.Is looks for.
 func (e lateError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// follow reads ListAndWatch until the stream ends; listed tells whether a list came.
+// follow reads ListAndWatch until the stream ends; listed reports whether a list came.
 func (l *link) follow(ctx context.Context, s linkSettings, options pluginOptions) (
 	listed bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -116,7 +116,7 @@ func receive(stream grpc.ClientStream, lister *lister) (now list, changed bool, 
 	return lister.read(f.ReadOnlyData())
 }
 
-// isTooLong tells whether a list was refused for its length. gRPC has no better sign of that: a
+// isTooLong reports whether a list was refused for its length. gRPC has no better sign of that: a
 // plugin may end its stream with the same code.
 func isTooLong(err error) bool {
 	return status.Code(err) == codes.ResourceExhausted &&

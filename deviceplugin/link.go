@@ -71,7 +71,7 @@ func newLink(resource, socket string, deadlines Deadlines) (*link, error) {
 	return l, nil
 }
 
-// same tells whether both are registrations of one socket for one resource.
+// same reports whether both are registrations of one socket for one resource.
 func (l *link) same(o *link) bool { return l.resource == o.resource && l.socket == o.socket }
 
 func (l *link) name() string { return filepath.Base(l.socket) }

@@ -78,7 +78,7 @@ func arrange(devices []*Device, found defects) (l list, order []int32) {
 	return l, order
 }
 
-// ordered tells whether devices are in natural order, each once. Lists are long and mostly are.
+// ordered reports whether devices are in natural order, each once. Lists are long and mostly are.
 func ordered(devices []*Device) bool {
 	for i := 1; i < len(devices); i++ {
 		if CompareIDs(devices[i-1].ID, devices[i].ID) >= 0 {
@@ -131,7 +131,7 @@ func (l list) down() list {
 	return out
 }
 
-// says tells whether both lists say the same.
+// says reports whether both lists say the same.
 func (l list) says(o list) bool {
 	return l.defects == o.defects && slices.EqualFunc(l.devices, o.devices,
 		func(a, b *Device) bool { return a == b || *a == *b })
@@ -155,7 +155,7 @@ func listOf(msg *v1beta1.ListAndWatchResponse, nodes topology.NodeSet) list {
 	return newList(devices, found)
 }
 
-// accepts tells whether an id can be used, and counts it if not.
+// accepts reports whether an id can be used, and counts it if not.
 func (d *defects) accepts(id string) bool {
 	switch {
 	case id == "":

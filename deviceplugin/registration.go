@@ -127,7 +127,7 @@ func badName(name string) error {
 		"a domain that is not kubernetes.io", name)
 }
 
-// IsExtendedResource tells whether name is that of an extended resource: a qualified name with a
+// IsExtendedResource reports whether name is that of an extended resource: a qualified name with a
 // domain that is not Kubernetes' own, short enough to be a quota item ("requests.<name>"). As the
 // kubelet has it, a domain that ends in kubernetes.io is Kubernetes' own, mykubernetes.io too.
 func IsExtendedResource(name string) bool {

@@ -237,7 +237,8 @@ func (t *table) view(version uint64) *view {
 	return v
 }
 
-// says tells whether both views show the same. Devices of lists that a plugin sent anew are others.
+// says reports whether both views show the same. Devices of lists that a plugin sent anew are
+// others.
 func (v *view) says(o *view) bool {
 	return maps.Equal(v.links, o.links) && slices.Equal(v.inventory.Gone, o.inventory.Gone) &&
 		maps.EqualFunc(v.inventory.Resources, o.inventory.Resources, Resource.shows)

@@ -211,7 +211,7 @@ func TestTableInAnyOrder(t *testing.T) {
 	})
 }
 
-// follows tells whether a link whose last report is before may report now: its life has an order.
+// follows reports whether a link whose last report is before may report now: its life has an order.
 func follows(before, now eventKind) bool {
 	switch now {
 	case linkTroubled:

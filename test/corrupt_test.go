@@ -152,7 +152,7 @@ func TestStateLostDuringInit(t *testing.T) {
 	}
 }
 
-// sameHeld tells whether the same would be recorded of both.
+// sameHeld reports whether the same would be recorded of both.
 func sameHeld(a, b allocation.Container) bool {
 	one, err := allocation.Describe("", a)
 	other, otherErr := allocation.Describe("", b)

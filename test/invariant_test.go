@@ -306,7 +306,7 @@ func assigned(t testing.TB, n *harness.Node) allocation.State {
 	return store.State()
 }
 
-// settled tells whether the node runs the workloads and has nothing else left.
+// settled reports whether the node runs the workloads and has nothing else left.
 func settled(t testing.TB, n *harness.Node, want []workload) error {
 	t.Helper()
 	pods, err := n.Pods()

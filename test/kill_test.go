@@ -226,7 +226,7 @@ const wideMemory = "70Gi"
 
 func (w workload) wide() bool { return w.main.memory == wideMemory }
 
-// hungry tells whether the pod may find no room on an otherwise peaceful node.
+// hungry reports whether the pod may find no room on an otherwise peaceful node.
 func (w workload) hungry() bool {
 	for _, n := range w.held() {
 		if n.pages != "" {

@@ -98,8 +98,8 @@ func (m *monitor) remembersLocked() {
 	}
 }
 
-// lacksMemory tells whether the pod was rejected, which may be for want of memory even if what was
-// missing first was something else that it would have got.
+// lacksMemory reports whether the pod was rejected, which may be for want of memory even if what
+// was missing first was something else that it would have got.
 func lacksMemory(w workload, pod v1.Pod) bool {
 	return w.mayLackMemory && pod.Status.Phase == v1.PodFailed &&
 		pod.Status.Reason == allocation.ReasonUnexpected

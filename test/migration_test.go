@@ -246,7 +246,7 @@ func (m *migrant) containers() map[string]allocation.Container {
 	return out
 }
 
-// sound tells whether no CPU and no device is in two pods of the state.
+// sound reports whether no CPU and no device is in two pods of the state.
 func (m *migrant) sound() error {
 	taken, devices := cpuset.New(), sets.New[string]()
 	for _, pod := range assigned(m.t, m.Node).Pods {

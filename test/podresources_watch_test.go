@@ -88,7 +88,7 @@ func (w *watched) apply(r *watchv1.WatchResponse) {
 	w.mirror.Apply(r)
 }
 
-// agrees tells whether the watch has what List and GetAllocatableResources have, at their
+// agrees reports whether the watch has what List and GetAllocatableResources have, at their
 // generation.
 func (w *watched) agrees() (pods int, err error) {
 	lister := podresourcesv1.NewPodResourcesListerClient(w.conn)

@@ -17,7 +17,7 @@ type Need struct {
 	Must NodeSet
 	// Sets are further sets, of nodes that cannot be used in any other.
 	Sets []NodeSet
-	// Fits tells whether a set is preferred and has room; nil: if it has the width, and its nodes
+	// Fits reports whether a set is preferred and has room; nil: if it has the width, and its nodes
 	// have the amount together.
 	Fits func(NodeSet) bool
 	// Additive: for sets of the nodes in Free, Fits would be no more than that.
@@ -192,7 +192,7 @@ func (s *commonSearch) extend(set NodeSet, from int, sums []uint64) NodeSet {
 	return NodeSet{}
 }
 
-// mayDo tells whether the candidate and the best of those after it could hold every amount.
+// mayDo reports whether the candidate and the best of those after it could hold every amount.
 func (s *commonSearch) mayDo(at, left int, sums []uint64) bool {
 	for need, sum := range sums {
 		if sum+s.free[need][at]+s.largest[need][at+1][left-1] < s.amounts[need] {
@@ -202,7 +202,7 @@ func (s *commonSearch) mayDo(at, left int, sums []uint64) bool {
 	return true
 }
 
-// dominated tells whether one of the others has no less of anything.
+// dominated reports whether one of the others has no less of anything.
 func (s *commonSearch) dominated(at int, others []int) bool {
 	return slices.ContainsFunc(others, func(other int) bool {
 		return !slices.ContainsFunc(s.free, func(of []uint64) bool { return of[other] < of[at] })

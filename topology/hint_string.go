@@ -1,6 +1,6 @@
 package topology
 
-// Allows tells whether resources of node n fit the hint.
+// Allows reports whether resources of node n fit the hint.
 func (h Hint) Allows(n NodeID) bool { return h.Any || h.Nodes.Has(n) }
 
 // String is the hint for people: "0-1 preferred", "3", "any preferred", "no node".

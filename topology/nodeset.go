@@ -89,10 +89,10 @@ func (s NodeSet) Len() int {
 	return n
 }
 
-// IsEmpty tells whether the set has no members.
+// IsEmpty reports whether the set has no members.
 func (s NodeSet) IsEmpty() bool { return s.low == 0 && s.high == "" }
 
-// Has tells whether id is a member.
+// Has reports whether id is a member.
 func (s NodeSet) Has(id NodeID) bool {
 	if id < 0 {
 		return false
@@ -131,7 +131,7 @@ func (s NodeSet) Minus(o NodeSet) NodeSet {
 	return s.combine(o, func(a, b uint64) uint64 { return a &^ b })
 }
 
-// SubsetOf tells whether every member of s is in o.
+// SubsetOf reports whether every member of s is in o.
 func (s NodeSet) SubsetOf(o NodeSet) bool { return s.Minus(o).IsEmpty() }
 
 // Compare orders sets by their value as a binary number (node n is bit n): -1, 0 or 1.

@@ -33,7 +33,7 @@ func (o order) promise(set NodeSet, nodes int) rank {
 	}
 }
 
-// mayBeat tells whether that promise is better than a rank.
+// mayBeat reports whether that promise is better than a rank.
 func (o order) mayBeat(r rank, set NodeSet, nodes int) bool {
 	if away := o.away(min(nodes, o.width)); away != r.away {
 		return away < r.away // distances take longer

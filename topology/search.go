@@ -122,7 +122,7 @@ func sortSets(sets []NodeSet) {
 	}
 }
 
-// covers tells whether one of the sets holds all the nodes, of which there is at least one.
+// covers reports whether one of the sets holds all the nodes, of which there is at least one.
 func (l nodeSets) covers(nodes []NodeID) bool {
 	for word := range l.holders[nodes[0]] {
 		common := ^uint64(0)
@@ -138,7 +138,7 @@ func (l nodeSets) covers(nodes []NodeID) bool {
 	return false
 }
 
-// covered tells whether each of the lists has a set that holds all of this one.
+// covered reports whether each of the lists has a set that holds all of this one.
 func (s *search) covered(lists []nodeSets, set NodeSet) bool {
 	nodes := set.appendIDs(s.ids[:0])
 	s.ids = nodes
@@ -163,7 +163,7 @@ func (s *search) offerHints() {
 	}
 }
 
-// rivals tells whether set is a better answer than the one found.
+// rivals reports whether set is a better answer than the one found.
 func (s *search) rivals(set NodeSet) bool {
 	if away := s.order.away(set.Len()); !s.found.set.IsEmpty() && away != s.found.away {
 		return away < s.found.away // distances take longer
@@ -171,7 +171,7 @@ func (s *search) rivals(set NodeSet) bool {
 	return s.found.set.IsEmpty() || s.order.rank(set).compare(s.found) < 0
 }
 
-// promises tells whether subsets of set with at most this many nodes may be better answers.
+// promises reports whether subsets of set with at most this many nodes may be better answers.
 func (s *search) promises(set NodeSet, nodes int) bool {
 	return s.found.set.IsEmpty() || s.order.mayBeat(s.found, set, nodes)
 }

@@ -150,7 +150,7 @@ func (q *Queue) take(ctx context.Context, e *entry, plan allocation.Plan) {
 // holding is an assignment that a pod has from before.
 type holding struct{ allocation.Pod }
 
-// voidUnder tells whether the plugins' answers were given under another boot.
+// voidUnder reports whether the plugins' answers were given under another boot.
 func (h holding) voidUnder(bootID string) bool { return !h.IsEmpty() && h.BootID != bootID }
 
 // stays leaves out the pods that will give back what they hold.
@@ -170,7 +170,7 @@ func (q *Queue) own(e *entry) holding {
 	return h
 }
 
-// needsAssignment tells whether the pod asks for anything that is assigned, not only counted.
+// needsAssignment reports whether the pod asks for anything that is assigned, not only counted.
 func (q *Queue) needsAssignment(pod *v1.Pod) bool {
 	hardware := q.view.hardware
 	return allocation.Needs(pod, hardware.CPUs != nil, hardware.Memory != nil)

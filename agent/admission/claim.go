@@ -107,8 +107,8 @@ func (q *Queue) insist(e *entry, own holding, t turn) (plan allocation.Plan, j j
 	return plan, j, err == nil
 }
 
-// overlap tells whether both cannot be had, or in the case of memory of the same node, whether that
-// may be so.
+// overlap reports whether both cannot be had, or in the case of memory of the same node, whether
+// that may be so.
 func overlap(a, b allocation.Pod) bool {
 	return overlapping(allocation.TakenBy(a), allocation.TakenBy(b))
 }

@@ -94,7 +94,7 @@ type desk struct {
 	reworded atomic.Int64
 }
 
-// quiet tells whether nothing was said since the last time.
+// quiet reports whether nothing was said since the last time.
 func (d *desk) quiet() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -91,13 +91,13 @@ func demandOf(pod *v1.Pod) demand {
 	return d
 }
 
-// holds tells whether the pod's requests count against the node. Those of a pod without a place,
+// holds reports whether the pod's requests count against the node. Those of a pod without a place,
 // for which a plugin is asked, do not.
 func (e *entry) holds() bool {
 	return e.phase == admitted || e.phase == releasing || e.claimed || e.isReserved()
 }
 
-// goesNow tells whether the pod is gone, and that what it held is free is being recorded.
+// goesNow reports whether the pod is gone, and that what it held is free is being recorded.
 func (e *entry) goesNow() bool { return e.gone || e.phase == releasing && e.retryAt.IsZero() }
 
 func (e *entry) isReserved() bool { return len(e.reserved.Containers) > 0 }

@@ -40,8 +40,8 @@ func (q *Queue) look() {
 		differing(before.inventory.Resources, q.view.inventory.Resources))
 }
 
-// spread queues the pods that what has happened may concern, and tells whether there are any. Pods
-// whose time is over are queued too, or rejected.
+// spread queues the pods that what has happened may concern, and reports whether there are any.
+// Pods whose time is over are queued too, or rejected.
 func (q *Queue) spread(now time.Time) (any bool) {
 	n := q.news
 	q.news = news{}
@@ -66,13 +66,14 @@ func (q *Queue) spread(now time.Time) (any bool) {
 	return any
 }
 
-// isShort tells whether the pod runs, and a container of it that comes later could not be created.
+// isShort reports whether the pod runs, and a container of it that comes later could not be
+// created.
 func (e *entry) isShort() bool {
 	return e.adopt && e.phase == admitted && !e.leaving && !e.reserved.IsEmpty() &&
 		e.reserved.Incomplete(e.pod)
 }
 
-// concerns tells whether what has happened may change something for a pod that waits. It is asked
+// concerns reports whether what has happened may change something for a pod that waits. It is asked
 // in the order of arrival.
 func (q *Queue) concerns(n news, s *spare, e *entry) bool {
 	own := q.stakes.of[e.pod.UID].taken
@@ -93,7 +94,7 @@ func (q *Queue) recheck() {
 	}
 }
 
-// sound tells whether each container might be given these CPUs on the machine as it is now.
+// sound reports whether each container might be given these CPUs on the machine as it is now.
 func (q *Queue) sound(p allocation.Pod) bool {
 	cpus := q.view.hardware.CPUs
 	for _, c := range p.Containers {
@@ -122,8 +123,8 @@ func (q *Queue) stir(e *entry, now time.Time, concerned bool) bool {
 	return true
 }
 
-// indifferent tells whether other devices change nothing for a pod without room: it waits for what
-// terminating pods hold, and its claim is good.
+// indifferent reports whether other devices change nothing for a pod without room: it waits for
+// what terminating pods hold, and its claim is good.
 func (q *Queue) indifferent(e *entry, own allocation.Taken) bool {
 	if !e.claimed || e.said.Reason != ReasonWaitResources {
 		return false
@@ -142,7 +143,7 @@ func (q *Queue) indifferent(e *entry, own allocation.Taken) bool {
 	return true
 }
 
-// wants tells whether the pod requests any of these resources.
+// wants reports whether the pod requests any of these resources.
 func (e *entry) wants(resources sets.Set[string]) bool {
 	for name := range e.least {
 		if resources.Has(name) {

@@ -237,7 +237,7 @@ func (e *entry) unanswered() []string {
 	return sets.List(resources)
 }
 
-// mayPass tells whether an error says that the plugin is away or too slow, as opposed to an
+// mayPass reports whether an error says that the plugin is away or too slow, as opposed to an
 // answer that is no.
 func mayPass(err error) bool {
 	var stopped *deviceplugin.StoppedError

@@ -141,7 +141,7 @@ func (p prospects) rejection(pod *v1.Pod, err error) *allocation.Rejection {
 	return unexpected(&deviceplugin.UnhealthyError{Resource: unready.Resource})
 }
 
-// held tells whether pods have devices of a resource, this one or others.
+// held reports whether pods have devices of a resource, this one or others.
 func (p prospects) held(resource string) bool {
 	return p.now.Taken.Devices[resource].Len() > 0 ||
 		allocation.TakenBy(p.now.Own).Devices[resource].Len() > 0

@@ -31,7 +31,7 @@ func (q *Queue) reread(ctx context.Context, e *entry, err error) bool {
 	return true
 }
 
-// mayHaveGrown tells whether the pod lacks memory or huge pages, which an administrator can turn
+// mayHaveGrown reports whether the pod lacks memory or huge pages, which an administrator can turn
 // into each other.
 func mayHaveGrown(pod *v1.Pod, err error) bool {
 	var r *allocation.Rejection

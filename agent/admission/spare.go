@@ -35,7 +35,7 @@ func (q *Queue) spare() *spare {
 	return s
 }
 
-// mayHold tells whether the pod, which has that much already, can have a place; where it says no,
+// mayHold reports whether the pod, which has that much already, can have a place; where it says no,
 // planning is in vain. It is asked in the order of arrival.
 func (s *spare) mayHold(e *entry, own allocation.Taken) bool {
 	fits := s.fits(e.requests)
@@ -58,7 +58,7 @@ func (s *spare) mayHold(e *entry, own allocation.Taken) bool {
 	return true
 }
 
-// fits tells whether what is only counted suffices.
+// fits reports whether what is only counted suffices.
 func (s *spare) fits(requests v1.ResourceList) bool {
 	for name, quantity := range requests {
 		used := s.gone[name]

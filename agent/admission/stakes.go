@@ -95,7 +95,7 @@ func (l *stakes) side(s stake) *allocation.Tally {
 	return l.stay
 }
 
-// anyGoing tells whether a pod may still give back what it has.
+// anyGoing reports whether a pod may still give back what it has.
 func (l *stakes) anyGoing() bool {
 	for _, s := range l.of {
 		if s.standing == going {

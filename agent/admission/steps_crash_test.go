@@ -249,8 +249,8 @@ func (w *walk) submitAll() {
 	}
 }
 
-// steady tells whether what pods have had is to be had again for certain: nothing has changed since
-// all of them were placed.
+// steady reports whether what pods have had is to be had again for certain: nothing has changed
+// since all of them were placed.
 func (w *walk) steady() bool {
 	var sum amount
 	n := int64(0)

@@ -128,7 +128,7 @@ func (p *stepPlugins) flip(r *rand.Rand, at int) bool {
 	return true
 }
 
-// healthy tells whether "resource/id" is offered.
+// healthy reports whether "resource/id" is offered.
 func (p *stepPlugins) healthy(device string) bool {
 	i := strings.LastIndexByte(device, '/')
 	of := p.Inventory().Resources[device[:i]]
@@ -137,7 +137,7 @@ func (p *stepPlugins) healthy(device string) bool {
 	})
 }
 
-// ails tells whether a plugin has what the reason says.
+// ails reports whether a plugin has what the reason says.
 func (p *stepPlugins) ails(at int, reason string) bool {
 	of := p.Inventory().Resources[stepResources[at]]
 	if reason == ReasonWaitDevices && of.Connected {

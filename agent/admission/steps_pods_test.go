@@ -25,7 +25,7 @@ func (a amount) max(b amount) amount {
 	return amount{max(a.milli, b.milli), max(a.memory, b.memory), max(a.pages, b.pages)}
 }
 
-// within tells whether it is no more than all there is, of what asked is not zero.
+// within reports whether it is no more than all there is, of what asked is not zero.
 func (a amount) within(all, asked amount) bool {
 	return (a.milli <= all.milli || asked.milli == 0) &&
 		(a.memory <= all.memory || asked.memory == 0) && (a.pages <= all.pages || asked.pages == 0)

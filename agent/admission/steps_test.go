@@ -296,7 +296,7 @@ func (w *walk) hear() {
 	w.admit(admitted)
 }
 
-// slow tells whether the answer of a plugin of the pod has not come, or came late.
+// slow reports whether the answer of a plugin of the pod has not come, or came late.
 func (w *walk) slow(t *tenant) bool {
 	for i := range stepResources {
 		if t.wants(i) &&

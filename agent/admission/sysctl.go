@@ -66,7 +66,7 @@ func forbidden(name string, allowed []string, pod *v1.Pod) string {
 	return ""
 }
 
-// isIPC tells whether the sysctl belongs to the IPC namespace (ipc_namespaces(7)).
+// isIPC reports whether the sysctl belongs to the IPC namespace (ipc_namespaces(7)).
 func isIPC(name string) bool {
 	for _, prefix := range []string{"kernel.shm", "kernel.msg", "fs.mqueue."} {
 		if strings.HasPrefix(name, prefix) {

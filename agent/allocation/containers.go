@@ -42,8 +42,9 @@ func containers(pod *v1.Pod) iter.Seq2[*v1.Container, containerKind] {
 	}
 }
 
-// WhollyExclusive tells whether all that runs for as long as the pod has CPUs of its own: sidecars
-// and regular containers. Other init containers are gone by then, and have a quota of their own.
+// WhollyExclusive reports whether all that runs for as long as the pod has CPUs of its own:
+// sidecars and regular containers. Other init containers are gone by then, and have a quota of
+// their own.
 func (p Pod) WhollyExclusive(pod *v1.Pod) bool {
 	for c, kind := range containers(pod) {
 		if kind != initContainer && p.Containers[c.Name].CPUs.IsEmpty() {
@@ -88,7 +89,7 @@ func DeviceRequests(c *v1.Container) []DeviceRequest {
 	return out
 }
 
-// IsExtended tells whether the resource is an extended resource: one that a device plugin could
+// IsExtended reports whether the resource is an extended resource: one that a device plugin could
 // serve.
 func IsExtended(name v1.ResourceName) bool { return deviceplugin.IsExtendedResource(string(name)) }
 
@@ -108,7 +109,7 @@ func podResources(pod *v1.Pod) []string {
 	return sets.List(names)
 }
 
-// Needs tells whether the pod asks for anything that has to be assigned: devices, or CPUs and
+// Needs reports whether the pod asks for anything that has to be assigned: devices, or CPUs and
 // memory of its own where these are given out at all.
 func Needs(pod *v1.Pod, exclusiveCPUs, ownMemory bool) bool {
 	for c := range containers(pod) {

@@ -64,7 +64,7 @@ func (w *work) keepsCPUs(own cpuset.CPUSet, req request) bool {
 	return own.Size() == req.cpus && own.IsSubsetOf(w.freeCPUs.Union(w.reusableCPUs))
 }
 
-// allocatable tells whether the plugin still offers all these devices and nobody else has them.
+// allocatable reports whether the plugin still offers all these devices and nobody else has them.
 func (w *work) allocatable(r deviceplugin.Resource, ids []string) bool {
 	return !slices.ContainsFunc(ids, func(id string) bool {
 		if w.reusable[r.Name].Has(id) {

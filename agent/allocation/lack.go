@@ -34,9 +34,9 @@ func (p Pod) Lacks(pod *v1.Pod, exclusiveCPUs, ownMemory bool) (out []string) {
 	return out
 }
 
-// Incomplete tells whether a container of the pod could not be created with what p has: a plugin's
-// answer is missing, or the container wants devices and has nothing at all. Init containers that
-// are missing are left out: they may have finished.
+// Incomplete reports whether a container of the pod could not be created with what p has: a
+// plugin's answer is missing, or the container wants devices and has nothing at all. Init
+// containers that are missing are left out: they may have finished.
 func (p Pod) Incomplete(pod *v1.Pod) bool {
 	for c, kind := range containers(pod) {
 		held := p.Containers[c.Name]

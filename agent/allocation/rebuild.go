@@ -195,7 +195,7 @@ func alive(observed cri.Pod, runningOnly bool) cri.Pod {
 	return observed
 }
 
-// equal tells whether a container of that name would carry the same of both.
+// equal reports whether a container of that name would carry the same of both.
 func (c Container) equal(name string, o Container) bool {
 	one, err := Describe(name, c)
 	other, otherErr := Describe(name, o)

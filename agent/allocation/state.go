@@ -61,7 +61,7 @@ func (d DeviceSet) NodesOf(i int) topology.NodeSet {
 	return d.Nodes[i]
 }
 
-// IsEmpty tells whether the pod holds nothing, so that there is nothing to remember.
+// IsEmpty reports whether the pod holds nothing, so that there is nothing to remember.
 func (p Pod) IsEmpty() bool {
 	for _, c := range p.Containers {
 		if !c.isEmpty() {

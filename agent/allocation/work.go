@@ -162,7 +162,7 @@ func (w *work) merge(container string, req request) (topology.Hint, error) {
 	return merged.Hint, nil
 }
 
-// unaligned tells whether a request found no place because CPUs come as whole cores only.
+// unaligned reports whether a request found no place because CPUs come as whole cores only.
 func (w *work) unaligned(container string, req request) error {
 	if req.cpus == 0 {
 		return nil
@@ -364,7 +364,7 @@ func (w *work) hint(c *v1.Container, req request, later []Container) (topology.H
 	return hint, err
 }
 
-// sharedLeft tells whether those who share CPUs still have some beside the plan.
+// sharedLeft reports whether those who share CPUs still have some beside the plan.
 func (w *work) sharedLeft() error {
 	if w.view.CPUs == nil || !w.freeCPUs.IsEmpty() || !w.view.Sharing && !cpumanager.Shares(w.pod) {
 		return nil

@@ -167,8 +167,8 @@ func (p *Pool) toldLocked(c live) string {
 	return c.CPUSet
 }
 
-// matches tells whether a set lets a container run on the CPUs of want, which are online, and on no
-// others. Offline ones in it are cgroup v2's way to remember them.
+// matches reports whether a set lets a container run on the CPUs of want, which are online, and on
+// no others. Offline ones in it are cgroup v2's way to remember them.
 func matches(has string, want, online cpuset.CPUSet) bool {
 	set, err := cpuset.Parse(has)
 	return err == nil && !set.IsEmpty() && set.Intersection(online).Equals(want)

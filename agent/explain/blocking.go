@@ -208,7 +208,7 @@ func (c Case) apart(offers []topology.ResourceHints) string {
 	return "there is enough of each, but not on the same NUMA nodes: " + strings.Join(where, ", ")
 }
 
-// everywhere tells whether each node by itself is as good a place as there can be.
+// everywhere reports whether each node by itself is as good a place as there can be.
 func (c Case) everywhere(o topology.ResourceHints) bool {
 	alone := map[topology.NodeSet]bool{}
 	for _, h := range o.Hints {

@@ -222,7 +222,7 @@ func offer(r topology.ResourceHints) Offer {
 	return o
 }
 
-// disconnected tells whether the devices of a resource are not to be had at all for now.
+// disconnected reports whether the devices of a resource are not to be had at all for now.
 func disconnected(inventory deviceplugin.Inventory, resource string) bool {
 	return resource != cpu && !isMemory(resource) && !inventory.Resources[resource].Connected
 }

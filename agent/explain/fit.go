@@ -76,7 +76,7 @@ func rank(change string) int {
 
 const asItIs = "the pod as it is, "
 
-// try tells whether a pod has a place in a room.
+// try reports whether a pod has a place in a room.
 func (s *search) try(room allocation.Room, pod *v1.Pod) bool {
 	if s.left == 0 {
 		return false

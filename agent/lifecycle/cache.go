@@ -221,7 +221,7 @@ type part struct {
 	ready bool
 }
 
-// shape tells whether both lists have the same parts, in any order.
+// shape reports whether both lists have the same parts, in any order.
 func shape[T any](a, b []T, of func(T) part) bool {
 	if len(a) != len(b) {
 		return false

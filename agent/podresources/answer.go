@@ -93,8 +93,8 @@ func (s Snapshot) allocatable() *podresourcesv1.AllocatableResourcesResponse {
 	return out
 }
 
-// allocatable tells whether a device is told of before a container has it. As the kubelet does, one
-// with a topology that names no node is left out.
+// allocatable reports whether a device is told of before a container has it. As the kubelet does,
+// one with a topology that names no node is left out.
 func allocatable(d *deviceplugin.Device) bool { return d != nil && d.Healthy && !d.NoNodes }
 
 // entries is a device as the API has it: once, or once for each of its nodes.

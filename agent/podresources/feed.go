@@ -69,7 +69,7 @@ func (f *feed) leave() {
 	f.readers--
 }
 
-// watched tells whether anybody reads.
+// watched reports whether anybody reads.
 func (f *feed) watched() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -37,7 +37,7 @@ func (h *history) add(c change) {
 	}
 }
 
-// lost tells whether changes after the generation are forgotten.
+// lost reports whether changes after the generation are forgotten.
 func (h *history) lost(generation uint64) bool { return generation < h.known }
 
 // after is the change that follows a generation that is not lost; nil when there is none yet.

@@ -21,7 +21,7 @@ type filter struct {
 	allocatable         bool
 }
 
-// pod tells whether the pod is one that the reader wants; nil is none.
+// pod reports whether the pod is one that the reader wants; nil is none.
 func (f filter) pod(p *podresourcesv1.PodResources) bool {
 	if p == nil || f.namespace != "" && p.Namespace != f.namespace {
 		return false
@@ -41,7 +41,7 @@ func holds(c *podresourcesv1.ContainerResources, resource string) bool {
 	})
 }
 
-// node tells whether the reader wants the node's CPUs and memory.
+// node reports whether the reader wants the node's CPUs and memory.
 func (f filter) node() bool { return f.allocatable && !strings.Contains(f.resource, "/") }
 
 func (f filter) devices(resource string) bool {

@@ -101,7 +101,7 @@ func (a Action) String() string {
 // key is what a failure of the action is remembered by.
 func (a Action) key() key { return key{a.Kind, a.Container} }
 
-// same tells whether two actions want the same effect.
+// same reports whether two actions want the same effect.
 func (a Action) same(b Action) bool {
 	a.Grace, b.Grace = 0, 0
 	return a.String() == b.String()

@@ -67,7 +67,7 @@ func (m *memory) learn(want Desired, observed cri.Pod, b BackOff) {
 	}
 }
 
-// equivalent tells whether what failed for a would also fail for b.
+// equivalent reports whether what failed for a would also fail for b.
 func equivalent(a, b Desired) bool {
 	if a.Pod == nil || (a.Stop == nil) != (b.Stop == nil) {
 		return false

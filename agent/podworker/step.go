@@ -58,7 +58,7 @@ func (in input) state() State {
 	}
 }
 
-// ended tells whether the pod came to its end by itself.
+// ended reports whether the pod came to its end by itself.
 func (in input) ended() bool {
 	return status.Ended(in.Pod.Status.Phase) ||
 		status.Ended(status.Phase(in.Pod, in.observed, in.memory.waiting(in.observed)))
@@ -169,7 +169,7 @@ func (p *plan) dispose() {
 	p.proposeForPod(Action{Kind: RemovePod})
 }
 
-// alive tells whether the pod may do something: a container runs or a sandbox is ready.
+// alive reports whether the pod may do something: a container runs or a sandbox is ready.
 func alive(observed cri.Pod) bool {
 	for _, c := range observed.Containers {
 		if maybeRunning(c) {

@@ -74,8 +74,8 @@ func (p *plan) allWait(message string) {
 }
 
 // stopStrays stops what may run but should not: containers that the spec does not have, older
-// attempts, those in an earlier sandbox, those in an unknown state. It tells whether there are any,
-// as nothing is started beside them.
+// attempts, those in an earlier sandbox, those in an unknown state. It reports whether there are
+// any, as nothing is started beside them.
 func (p *plan) stopStrays() bool {
 	known := map[string]bool{}
 	for _, c := range containers(p.Pod) {

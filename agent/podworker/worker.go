@@ -110,7 +110,7 @@ func (w *Workers) work(ctx context.Context, p *worker) {
 	}
 }
 
-// round looks at the pod once, does what is to be done and waits if nothing is. It tells whether
+// round looks at the pod once, does what is to be done and waits if nothing is. It reports whether
 // the pod is gone.
 func (w *Workers) round(ctx context.Context, p *worker) bool {
 	l := w.look(p)

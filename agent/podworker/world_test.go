@@ -259,7 +259,7 @@ func newWorld(pod *v1.Pod) *world {
 	return &world{machine: newMachine(pod), want: Desired{Pod: pod}, memory: newMemory()}
 }
 
-// round observes, decides and acts. It tells whether there was something to do.
+// round observes, decides and acts. It reports whether there was something to do.
 func (w *world) round() bool {
 	seen := w.observe()
 	b := BackOff{}.withDefaults()

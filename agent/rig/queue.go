@@ -39,7 +39,7 @@ func (q *queue) first() (arrival int, ok bool) {
 	return q.order[0], true
 }
 
-// ahead tells whether pods of the shape wait, and why.
+// ahead reports whether pods of the shape wait, and why.
 func (q *queue) ahead(shape int) (Reason, bool) {
 	l, ok := q.shapes[shape]
 	if !ok {

@@ -236,7 +236,7 @@ func (s *Site) Resource(name string) string {
 	return exampleDomain + "/" + name
 }
 
-// isCounted tells whether the name is that of CPUs or memory.
+// isCounted reports whether the name is that of CPUs or memory.
 func isCounted(name string) bool {
 	return name == string(v1.ResourceCPU) || name == string(v1.ResourceMemory) ||
 		strings.HasPrefix(name, v1.ResourceHugePagesPrefix) ||
@@ -256,7 +256,7 @@ func (s *Site) capacity(name string) int64 {
 	return amountOf(v1.ResourceName(name), s.Allocatable[v1.ResourceName(name)])
 }
 
-// has tells whether the machine has any of a resource, whoever gets it.
+// has reports whether the machine has any of a resource, whoever gets it.
 func (s *Site) has(name string) bool {
 	if _, ok := s.Inventory.Resources[name]; ok {
 		return true

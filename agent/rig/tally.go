@@ -81,7 +81,7 @@ func (t *tally) left(pod tenant) {
 	t.meter.move(pod, t.running, 1)
 }
 
-// place looks at where a pod has been put and tells whether it is aligned.
+// place looks at where a pod has been put and reports whether it is aligned.
 func (t *tally) place(pod tenant) bool {
 	p := &t.out.Placement
 	var all []allocation.Container

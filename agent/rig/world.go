@@ -177,7 +177,7 @@ func (w *world) count(l *lot, sign int) {
 	}
 }
 
-// checkPlan tells whether the plan keeps to what is free and to what was asked for.
+// checkPlan reports whether the plan keeps to what is free and to what was asked for.
 func (w *world) checkPlan(l *lot, plan allocation.Plan) error {
 	cpus := plan.Pod.CPUs()
 	if w.room.CPUs == nil && !cpus.IsEmpty() {
@@ -253,7 +253,7 @@ func (w *world) checkBlocks(pod *v1.Pod, c *v1.Container, got []memory.Block) er
 	return nil
 }
 
-// checkApart tells whether the containers that run together share nothing.
+// checkApart reports whether the containers that run together share nothing.
 func checkApart(pod *v1.Pod, got allocation.Pod) error {
 	cpus, devices := cpuset.New(), sets.New[allocation.AskKey]()
 	take := func(c v1.Container) error {
@@ -321,7 +321,7 @@ func (w *world) check() error {
 	return w.checkRequests()
 }
 
-// checkMemory tells whether the blocks that pods hold are those that are taken, and have room.
+// checkMemory reports whether the blocks that pods hold are those that are taken, and have room.
 func (w *world) checkMemory() error {
 	count := map[memory.Block]int{}
 	for _, b := range w.room.Taken.Memory {

@@ -185,7 +185,7 @@ func (f *File) handle(events []dirEvent, isDir bool, vanished map[string]bool) (
 	return changed
 }
 
-// complete tells whether a new entry has its content already: links do, files are being written.
+// complete reports whether a new entry has its content already: links do, files are being written.
 func (f *File) complete(name string) bool {
 	var stat unix.Stat_t
 	err := unix.Lstat(f.path(name), &stat)
@@ -243,7 +243,7 @@ func (f *File) list() ([]string, error) {
 	return names, nil
 }
 
-// refresh reads one file and tells whether the set of pods changed by it.
+// refresh reads one file and reports whether the set of pods changed by it.
 func (f *File) refresh(name string) (changed bool) {
 	path := f.path(name)
 	data, err := readManifest(path)

@@ -61,7 +61,7 @@ func (m *Mux) Sources() []string {
 	return names
 }
 
-// SeenAll tells whether the first set of every source has been emitted and, according to the
+// SeenAll reports whether the first set of every source has been emitted and, according to the
 // caller, handled. Nothing may be cleaned up before that: pods may be missing from view only.
 func (m *Mux) SeenAll(handled func(source string) bool) bool {
 	m.mu.Lock()

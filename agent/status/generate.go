@@ -147,7 +147,7 @@ func phase(in Input) v1.PodPhase {
 	}
 }
 
-// allSucceeded tells whether every regular container's last exit was a success.
+// allSucceeded reports whether every regular container's last exit was a success.
 func allSucceeded(in Input) bool {
 	for i := range in.Pod.Spec.Containers {
 		record, ok := Ran(in.Observed, in.Pod.Spec.Containers[i].Name)

@@ -45,7 +45,7 @@ func Phase(pod *v1.Pod, observed cri.Pod, waiting map[string]Reason) v1.PodPhase
 	}
 }
 
-// Ended tells whether a phase is final.
+// Ended reports whether a phase is final.
 func Ended(phase v1.PodPhase) bool {
 	return phase == v1.PodSucceeded || phase == v1.PodFailed
 }
@@ -95,7 +95,7 @@ func outlived(pod *v1.Pod, observed cri.Pod) bool {
 	return SandboxProblem(pod, observed) != "" && !MayRemakeSandbox(pod, observed)
 }
 
-// MayRemakeSandbox tells whether a pod that lost its sandbox gets another. Under restart policy
+// MayRemakeSandbox reports whether a pod that lost its sandbox gets another. Under restart policy
 // Never it does not once it had a container; a new sandbox would run that again.
 func MayRemakeSandbox(pod *v1.Pod, observed cri.Pod) bool {
 	if len(observed.Sandboxes) == 0 || len(observed.Containers) == 0 {

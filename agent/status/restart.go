@@ -8,12 +8,12 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// Sidecar tells whether an init container keeps running beside the regular ones (KEP-753).
+// Sidecar reports whether an init container keeps running beside the regular ones (KEP-753).
 func Sidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
-// Restarts tells whether a regular container that exited with code is started again: a matching
+// Restarts reports whether a regular container that exited with code is started again: a matching
 // rule of the container decides, else its own policy, else the pod's (KEP-5307).
 func Restarts(pod *v1.Pod, c *v1.Container, code int32) bool {
 	switch policy(pod, c) {

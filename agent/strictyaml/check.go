@@ -132,7 +132,7 @@ func fieldsOf(t reflect.Type) func(yield func(reflect.StructField) bool) {
 	}
 }
 
-// fits tells whether v can be stored in the scalar type t.
+// fits reports whether v can be stored in the scalar type t.
 func fits(v any, t reflect.Type) bool {
 	n, number := v.(json.Number)
 	var err error

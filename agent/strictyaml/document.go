@@ -148,7 +148,7 @@ func documents(data []byte) []span {
 	return out
 }
 
-// separator tells whether the line begins a document, and what else stands on it.
+// separator reports whether the line begins a document, and what else stands on it.
 func separator(line []byte) (rest []byte, ok bool) {
 	rest, ok = bytes.CutPrefix(line, []byte("---"))
 	if !ok || len(rest) > 0 && !bytes.ContainsRune([]byte(" \t\r\n"), rune(rest[0])) {

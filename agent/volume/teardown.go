@@ -85,7 +85,7 @@ func (v *Volumes) Orphans(live sets.Set[types.UID]) ([]types.UID, error) {
 	return out, nil
 }
 
-// isMounted tells whether something is mounted on path itself.
+// isMounted reports whether something is mounted on path itself.
 func (v *Volumes) isMounted(path string) (bool, error) {
 	mounts, err := v.mountsBelow(filepath.Dir(path))
 	return slices.Contains(mounts, path), err

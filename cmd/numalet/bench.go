@@ -121,7 +121,7 @@ func benchCommandLine(cmd *cobra.Command, o bench.Options) string {
 	return strings.Join(words, " ")
 }
 
-// plainWord tells whether a shell takes the text as it is.
+// plainWord reports whether a shell takes the text as it is.
 func plainWord(text string) bool {
 	return text != "" && strings.IndexFunc(text, func(r rune) bool {
 		return !strings.ContainsRune("-_./:,=+@%", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)

@@ -117,7 +117,7 @@ func (f *fitFlags) add(flags *pflag.FlagSet) {
 		"without --server, a numalet_state with the pods that run already")
 }
 
-// run prints the answer and tells whether all fit. agentFlags are names of flags that an agent
+// run prints the answer and reports whether all fit. agentFlags are names of flags that an agent
 // that runs has no use for.
 func (f *fitFlags) run(cmd *cobra.Command, offline func() (admission.Snapshot, error),
 	agentFlags []string) (bool, error) {

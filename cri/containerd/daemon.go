@@ -240,7 +240,7 @@ func (d *Daemon) logTail() string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// overlays tells whether overlayfs works in dir; it does not on another overlay.
+// overlays reports whether overlayfs works in dir; it does not on another overlay.
 func overlays(dir string) bool {
 	test, err := os.MkdirTemp(dir, "overlay")
 	if err != nil {

@@ -46,7 +46,7 @@ type journal struct {
 
 func newJournal() *journal { return &journal{counts: map[string]int{}} }
 
-// changes tells whether a method belongs in the journal.
+// changes reports whether a method belongs in the journal.
 func changes(method string) bool {
 	switch method {
 	case "Version", "Status", "RuntimeConfig", "GetContainerEvents", "ImageStatus", "ImageFsInfo":

@@ -43,7 +43,7 @@ type Container struct {
 	Config     *runtimeapi.ContainerConfig         `json:"config"`
 }
 
-// Running tells whether the container runs.
+// Running reports whether the container runs.
 func (c Container) Running() bool { return c.State == "RUNNING" }
 
 // Env is the container's environment.

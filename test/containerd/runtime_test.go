@@ -144,7 +144,7 @@ func (w world) qosGroup(class v1.PodQOSClass) string {
 	return filepath.Join(w.cgroup, "kubepods", strings.ToLower(string(class)))
 }
 
-// unified tells whether the host has cgroup v2.
+// unified reports whether the host has cgroup v2.
 func unified() bool {
 	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
 	return err == nil

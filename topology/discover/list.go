@@ -115,7 +115,7 @@ func formatThreads(cores [][]int) []string {
 	return out
 }
 
-// follows tells whether each thread of b comes right after that of a; between cores of one
+// follows reports whether each thread of b comes right after that of a; between cores of one
 // thread, gaps are fine.
 func follows(a, b []int) bool {
 	if len(a) != len(b) {

@@ -141,7 +141,7 @@ func (n search) best(single bool) hint {
 	return best
 }
 
-// better tells whether a is better than b.
+// better reports whether a is better than b.
 func (n search) better(needed int, a, b hint) bool {
 	wa, wb := bits.OnesCount64(a.mask), bits.OnesCount64(b.mask)
 	switch {

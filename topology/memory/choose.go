@@ -26,7 +26,7 @@ var (
 		"[memorymanager] failed to find NUMA nodes to extend the current topology hint")
 )
 
-// Refused tells whether err is, or wraps, one of those errors.
+// Refused reports whether err is, or wraps, one of those errors.
 func Refused(err error) bool {
 	return slices.ContainsFunc([]error{
 		ErrNoRoom, ErrNotPreferred, ErrExtendedNotPreferred, ErrGroups, ErrNoExtension,

@@ -156,7 +156,7 @@ type foundSet struct {
 	nodes topology.NodeSet
 }
 
-// add takes a set that was not offered before. It tells whether it is one to offer.
+// add takes a set that was not offered before. It reports whether it is one to offer.
 func (o *offered) add(set []int) bool {
 	nodes := o.q.nodeSet(set)
 	if !o.q.allows(set, nodes) || !o.q.hasRoom(set, nodes) {
@@ -223,7 +223,7 @@ func (q question) offerUnused(found *offered, around topology.NodeSet) {
 	}
 }
 
-// allows tells whether the nodes may be used together: a node that is used alone joins no group,
+// allows reports whether the nodes may be used together: a node that is used alone joins no group,
 // and one in a group is used with all others of the group only. nodes is the set once more.
 func (q question) allows(set []int, nodes topology.NodeSet) bool {
 	for _, at := range set {
@@ -235,7 +235,7 @@ func (q question) allows(set []int, nodes topology.NodeSet) bool {
 	return true
 }
 
-// hasRoom tells whether the nodes have all that is wanted free, or reusable by the pod. nodes is
+// hasRoom reports whether the nodes have all that is wanted free, or reusable by the pod. nodes is
 // the set once more.
 func (q question) hasRoom(set []int, nodes topology.NodeSet) bool {
 	var reuse []uint64

@@ -81,7 +81,7 @@ func Reserved(list []kubeletconfig.MemoryReservation) Amounts {
 	return out
 }
 
-// CheckReserved tells whether reservedMemory adds up to what is kept from pods on the whole node:
+// CheckReserved reports whether reservedMemory adds up to what is kept from pods on the whole node:
 // kubeReserved, systemReserved and the hard eviction threshold together. Memory may differ by slack
 // bytes, because a threshold that is a percentage follows the machine's total. The text is the
 // kubelet's.

@@ -74,7 +74,7 @@ func (s *Static) Misfits(held []Block) (misfits []Block) {
 	return misfits
 }
 
-// HasRoom tells whether the blocks have room beside the held ones, on nodes that are in no other
+// HasRoom reports whether the blocks have room beside the held ones, on nodes that are in no other
 // group; they are of different resources.
 func (s *Static) HasRoom(held, blocks []Block) bool {
 	usage := s.Usage(held)
@@ -84,7 +84,7 @@ func (s *Static) HasRoom(held, blocks []Block) bool {
 	})
 }
 
-// conflict tells whether the blocks are on some common nodes, but not on the same ones.
+// conflict reports whether the blocks are on some common nodes, but not on the same ones.
 func (s *Static) conflict(a, b Block) bool {
 	one, other := a.Nodes.Intersect(s.backed), b.Nodes.Intersect(s.backed)
 	return one != other && !one.Intersect(other).IsEmpty()

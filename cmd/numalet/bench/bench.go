@@ -133,7 +133,7 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// complete leaves out policies that have not begun, and tells whether any is not at its end.
+// complete leaves out policies that have not begun, and reports whether any is not at its end.
 func complete(outcomes []rig.Outcome, pods int) (begun []rig.Outcome, interrupted bool) {
 	for _, o := range outcomes {
 		interrupted = interrupted || o.Pods.Arrived < pods

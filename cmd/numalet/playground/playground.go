@@ -240,7 +240,7 @@ func (p *Playground) close(failed bool) error {
 	return os.RemoveAll(p.dir)
 }
 
-// settled tells whether every container runs, has ended, or waits for a reason that time alone
+// settled reports whether every container runs, has ended, or waits for a reason that time alone
 // will not change.
 func (p *Playground) settled() bool {
 	if !p.connected() {

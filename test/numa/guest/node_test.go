@@ -251,7 +251,7 @@ func (g guest) remove(names ...string) {
 	}
 }
 
-// unnamed tells whether the files of assignments do not name the pod any more. The kubelet's is
+// unnamed reports whether the files of assignments do not name the pod any more. The kubelet's is
 // written last, when what the pod held is free for others.
 func (g guest) unnamed(uid string) error {
 	for _, file := range []string{"numalet_state", "cpu_manager_state"} {

@@ -179,7 +179,7 @@ func (g guest) checkMemory(l lives, a ask) {
 	row(t, "%s: huge pages: %s", l.name, said(t, file))
 }
 
-// usedOn tells whether a line like "anon N0=4096 N1=0" has at least so many MiB on the nodes, and
+// usedOn reports whether a line like "anon N0=4096 N1=0" has at least so many MiB on the nodes, and
 // as good as nothing on others.
 func usedOn(file, name string, nodes cpuset.CPUSet, mib int) error {
 	text, err := os.ReadFile(file)
