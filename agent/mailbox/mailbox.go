@@ -18,10 +18,7 @@ func New[T any]() *Box[T] { return &Box[T]{wake: make(chan struct{}, 1)} }
 // Put appends v and wakes the reader. It never blocks.
 func (b *Box[T]) Put(v T) {
 	b.append(v)
-	select {
-	case b.wake <- struct{}{}:
-	default: // the reader is about to look anyway
-	}
+	Signal(b.wake)
 }
 
 func (b *Box[T]) append(v T) {
