@@ -1,0 +1,322 @@
+package pod
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Step is the next record of a pod after an event, and what is to be done, in order. An event that
+// comes too late changes nothing.
+func Step(r Record, e Event) (Record, []Effect) {
+	s := step{Record: r}
+	switch e.Kind {
+	case Desired:
+		s.desired(e)
+	case Deleted:
+		s.deleted(e)
+	case Removed:
+		s.removed(e)
+	case Orphaned:
+		s.orphaned(e)
+	case Killed:
+		s.killed(e)
+	case Observed:
+		s.observed(e)
+	case Admitted:
+		s.admitted(e)
+	case Waits, Refused:
+		s.notAdmitted(e)
+	case Released:
+		s.released()
+	case Ended:
+		s.ended()
+	case Gone:
+		s.gone()
+	default:
+		panic(fmt.Sprintf("pod: event %q", e.Kind))
+	}
+	return s.Record, s.effects
+}
+
+// step is a record on its way to the next one.
+type step struct {
+	Record
+	effects []Effect
+}
+
+// do adds an effect on the record's pod.
+func (s *step) do(e Effect) {
+	if e.Pod == nil {
+		e.Pod = s.Pod
+	}
+	s.effects = append(s.effects, e)
+}
+
+func (s *step) desired(e Event) {
+	if e.Pod.DeletionTimestamp != nil {
+		s.deleted(e)
+		return
+	}
+	switch s.State {
+	case None:
+		s.begin(e.Pod, e.Runtime)
+	case Deciding:
+		s.observed(e)
+		s.follow(e.Pod)
+		s.do(Effect{Kind: Submit, Adopt: e.Runtime.Running})
+	case Rejected, Completed:
+		s.follow(e.Pod)
+	case Running:
+		s.follow(e.Pod)
+		s.do(Effect{Kind: Run})
+	case Terminating, Terminated:
+		s.desiredAtItsEnd(e.Pod)
+	case Removing, Releasing:
+		s.again(e.Pod)
+	default:
+		s.never()
+	}
+}
+
+// again keeps a pod for which a source has spoken before it was gone.
+func (s *step) again(pod *v1.Pod) {
+	s.Next = pod
+	if s.Orphan || s.State == Releasing { // it is not listed
+		s.do(Effect{Kind: Write, Pod: pod, Status: StatusPending})
+	}
+}
+
+// begin makes the record of a pod that is desired and of which nothing is under way.
+func (s *step) begin(pod *v1.Pod, runtime Runtime) {
+	s.Record = Record{State: Deciding, Pod: pod, Hold: Held, OnNode: runtime.Recorded}
+	s.do(Effect{Kind: Write, Status: StatusPending})
+	if !runtime.Ended {
+		s.do(Effect{Kind: Submit, Adopt: runtime.Running})
+		return
+	}
+	// It ended under an earlier run of the agent and shall not run again: its worker finds that
+	// out. What may be recorded as its own is released then.
+	s.run()
+}
+
+func (s *step) run() {
+	s.State, s.OnNode = Running, true
+	s.do(Effect{Kind: Write, Status: StatusAdmitted})
+	s.do(Effect{Kind: Run})
+}
+
+// follow takes another spec of the same pod.
+func (s *step) follow(pod *v1.Pod) {
+	s.Pod = pod
+	s.do(Effect{Kind: Write, Status: StatusKept})
+}
+
+// desiredAtItsEnd: a pod that its source wanted ended and wants to run again is a new one; a pod
+// that the node killed stays ended.
+func (s *step) desiredAtItsEnd(pod *v1.Pod) {
+	if s.Killed {
+		s.follow(pod)
+		return
+	}
+	s.Next = pod
+	s.remove()
+}
+
+func (s *step) deleted(e Event) {
+	switch s.State {
+	case None:
+		s.Record = Record{Pod: e.Pod, Hold: Held, OnNode: e.Runtime.Recorded}
+		s.do(Effect{Kind: Write, Status: StatusPending})
+		s.end(Effect{})
+	case Deciding, Running:
+		s.follow(e.Pod)
+		s.end(Effect{})
+	case Rejected, Completed:
+		s.follow(e.Pod)
+		s.State = Terminated
+		s.release()
+	case Terminating:
+		s.follow(e.Pod)
+		s.do(Effect{Kind: Terminate})
+	case Terminated:
+		s.follow(e.Pod)
+	case Removing, Releasing:
+		s.again(e.Pod)
+	default:
+		s.never()
+	}
+}
+
+// end terminates a pod that may be on the node, as the effect says; one that never was has ended.
+func (s *step) end(how Effect) {
+	if s.OnNode {
+		s.State = Terminating
+		s.do(Effect{Kind: Leave})
+		how.Kind = Terminate
+		s.do(how)
+		return
+	}
+	s.State = Terminated
+	s.do(Effect{Kind: Write, Status: StatusTerminated, Why: how.Why})
+	s.release()
+}
+
+func (s *step) removed(e Event) {
+	switch s.State {
+	case None: // it was never desired here
+	case Deciding, Rejected, Running, Completed, Terminating, Terminated:
+		s.Pod = e.Pod
+		s.remove()
+	case Removing:
+		s.withdrawn()
+		if !s.Orphan {
+			s.Pod = e.Pod
+			s.do(Effect{Kind: Hasten})
+		}
+	case Releasing:
+		s.withdrawn()
+	default:
+		s.never()
+	}
+}
+
+// withdrawn: the pod that was desired again is not any more.
+func (s *step) withdrawn() {
+	if s.Next != nil && (s.Orphan || s.State == Releasing) {
+		s.do(Effect{Kind: Forget})
+	}
+	s.Next = nil
+}
+
+// remove takes a pod from the node, if it may be there.
+func (s *step) remove() {
+	if !s.OnNode {
+		s.leave()
+		return
+	}
+	s.State = Removing
+	s.do(Effect{Kind: Leave})
+	s.do(Effect{Kind: Remove})
+}
+
+func (s *step) orphaned(e Event) {
+	if s.State != None {
+		return
+	}
+	s.Record = Record{State: Removing, Pod: e.Pod, Hold: Held, OnNode: true, Orphan: true}
+	s.do(Effect{Kind: Remove, Orphan: true})
+}
+
+func (s *step) killed(e Event) {
+	switch s.State {
+	case Deciding, Running:
+		s.Killed = true
+		s.end(Effect{Grace: e.Grace, Why: e.Why})
+	case Terminating:
+		s.Killed = true
+		s.do(Effect{Kind: Terminate, Grace: e.Grace, Why: e.Why})
+	case None, Rejected, Completed, Terminated, Removing, Releasing:
+		// Nothing of it runs, or nothing will in a moment.
+	default:
+		s.never()
+	}
+}
+
+// observed: of a pod that was not admitted here the runtime may have something all the same, from
+// an earlier run of the agent.
+func (s *step) observed(e Event) {
+	switch s.State {
+	case Deciding, Rejected:
+		s.OnNode = s.OnNode || e.Runtime.Recorded
+	default: // its worker looks at it
+	}
+}
+
+func (s *step) admitted(e Event) {
+	if s.State != Deciding {
+		return
+	}
+	if e.Why.Reason != "" {
+		s.do(Effect{Kind: Tell, Warning: true, Why: e.Why})
+	}
+	s.run()
+}
+
+// notAdmitted takes that a pod waits or was refused.
+func (s *step) notAdmitted(e Event) {
+	if s.State != Deciding {
+		return
+	}
+	status := StatusWaiting
+	if e.Kind == Refused {
+		s.State, status = Rejected, StatusRejected
+	}
+	s.do(Effect{Kind: Write, Status: status, Why: e.Why})
+	if !e.Why.Silent {
+		s.do(Effect{Kind: Tell, Warning: e.Kind == Refused, Why: e.Why})
+	}
+}
+
+func (s *step) ended() {
+	switch s.State {
+	case Running:
+		s.State = Completed
+		s.release()
+	case Terminating:
+		s.State = Terminated
+		s.release()
+	default: // it was said before, or the pod is being removed
+	}
+}
+
+// release asks for what the pod holds, once.
+func (s *step) release() {
+	if s.Hold == Held {
+		s.Hold = Returning
+		s.do(Effect{Kind: Release})
+	}
+}
+
+func (s *step) gone() {
+	if s.State == Removing {
+		s.OnNode = false
+		s.leave()
+	}
+}
+
+// leave ends the life of a pod of which nothing is on the node, once all that it held is given
+// back.
+func (s *step) leave() {
+	s.State = Releasing
+	s.release()
+	if s.Next == nil {
+		s.do(Effect{Kind: Forget})
+	} else {
+		s.do(Effect{Kind: Write, Pod: s.Next, Status: StatusPending})
+	}
+	if s.Hold == Free {
+		s.left()
+	}
+}
+
+func (s *step) released() {
+	if s.Hold == Returning {
+		s.Hold = Free
+	}
+	if s.State == Releasing && s.Hold == Free {
+		s.left()
+	}
+}
+
+// left forgets the pod, or begins with it anew.
+func (s *step) left() {
+	next := s.Next
+	s.Record = Record{}
+	if next != nil {
+		s.desired(Event{Pod: next})
+	}
+}
+
+// never is called in a state that is none.
+func (s *step) never() { panic(fmt.Sprintf("pod: state %q", s.State)) }

@@ -1,0 +1,140 @@
+package pod
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+
+// TestTransitions shows what follows from each event in each state.
+func TestTransitions(t *testing.T) {
+	var out bytes.Buffer
+	for _, r := range []Record{
+		{State: None},
+		{State: Deciding, Hold: Held},
+		{State: Deciding, Hold: Held, OnNode: true},
+		{State: Rejected, Hold: Held},
+		{State: Running, Hold: Held, OnNode: true},
+		{State: Completed, Hold: Free, OnNode: true},
+		{State: Terminating, Hold: Held, OnNode: true},
+		{State: Terminating, Hold: Held, OnNode: true, Killed: true},
+		{State: Terminated, Hold: Returning},
+		{State: Terminated, Hold: Free, OnNode: true, Killed: true},
+		{State: Removing, Hold: Held, OnNode: true},
+		{State: Removing, Hold: Held, OnNode: true, Orphan: true},
+		{State: Removing, Hold: Free, OnNode: true, Next: &v1.Pod{}},
+		{State: Releasing, Hold: Returning},
+		{State: Releasing, Hold: Returning, Next: &v1.Pod{}},
+	} {
+		if r.State != None {
+			r.Pod = &v1.Pod{}
+		}
+		fmt.Fprintf(&out, "%s\n", describe(r))
+		for _, e := range []Event{
+			{Kind: Desired}, {Kind: Desired, Runtime: Runtime{Recorded: true, Running: true}},
+			{Kind: Desired, Runtime: Runtime{Recorded: true, Ended: true}},
+			{Kind: Deleted}, {Kind: Removed}, {Kind: Orphaned},
+			{Kind: Killed, Why: Why{Reason: "Evicted"}},
+			{Kind: Observed, Runtime: Runtime{Recorded: true}},
+			{Kind: Admitted}, {Kind: Admitted, Why: Why{Reason: "Lacks"}},
+			{Kind: Waits, Why: Why{Reason: "Waiting"}},
+			{Kind: Waits, Why: Why{Reason: "Waiting", Silent: true}},
+			{Kind: Refused, Why: Why{Reason: "OutOfcpu"}},
+			{Kind: Released}, {Kind: Ended}, {Kind: Gone},
+		} {
+			e.Pod = &v1.Pod{}
+			if e.Kind == Deleted {
+				e.Pod.DeletionTimestamp = &metav1.Time{}
+			}
+			next, effects := Step(r, e)
+			if len(effects) == 0 && describe(next) == describe(r) {
+				continue // it comes too late, or changes nothing
+			}
+			fmt.Fprintf(&out, "  %-26s -> %s\n", describeEvent(e), describe(next))
+			for _, f := range effects {
+				fmt.Fprintf(&out, "%32s%s\n", "", describeEffect(f))
+			}
+		}
+	}
+	const golden = "testdata/transitions.txt"
+	if *rewrite {
+		if err := os.WriteFile(golden, out.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), out.String()); diff != "" {
+		t.Errorf("-want +got; -rewrite takes what was got:\n%s", diff)
+	}
+}
+
+// note adds a word for what is true.
+func note(text string, is bool, word string) string {
+	if is {
+		return text + " " + word
+	}
+	return text
+}
+
+func describe(r Record) string {
+	if r.State == None {
+		return "no record"
+	}
+	s := note(string(r.State), r.Hold != Free, string(r.Hold))
+	s = note(note(s, r.OnNode, "on-node"), r.Orphan, "orphan")
+	return note(note(s, r.Killed, "killed"), r.Next != nil, "desired-again")
+}
+
+func describeEvent(e Event) string {
+	s := note(string(e.Kind), e.Runtime.Running, "while it runs")
+	s = note(s, e.Runtime.Ended, "after its end")
+	s = note(s, e.Kind == Observed && e.Runtime.Recorded, "something")
+	return note(note(s, e.Why.Reason != "", e.Why.Reason), e.Why.Silent, "silent")
+}
+
+func describeEffect(f Effect) string {
+	s := note(string(f.Kind), f.Status != "", string(f.Status))
+	s = note(note(s, f.Adopt, "adopt"), f.Orphan, "orphan")
+	return note(note(s, f.Warning, "warning"), f.Why.Reason != "", f.Why.Reason)
+}
+
+// A spec that changes is followed until the pod is gone, and the one that was desired last is begun
+// with after that.
+func TestTheNewestSpecCounts(t *testing.T) {
+	named := func(name string) *v1.Pod {
+		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	}
+	var r Record
+	feed := func(kind EventKind, name string) (effects []Effect) {
+		r, effects = Step(r, Event{Kind: kind, Pod: named(name)})
+		return effects
+	}
+	feed(Desired, "1")
+	feed(Desired, "2")
+	feed(Admitted, "")
+	if got := feed(Desired, "3"); got[len(got)-1].Kind != Run || got[len(got)-1].Pod.Name != "3" {
+		t.Errorf("a changed spec has effects %v", got)
+	}
+	feed(Removed, "3")
+	feed(Desired, "4")
+	feed(Desired, "5")
+	if r.Pod.Name != "3" || r.Next.Name != "5" {
+		t.Errorf("pod %s is being removed and %s comes next", r.Pod.Name, r.Next.Name)
+	}
+	feed(Gone, "")
+	got := feed(Released, "")
+	if r.State != Deciding || r.Pod.Name != "5" || got[len(got)-1].Pod.Name != "5" {
+		t.Errorf("state %s of pod %s after %v", r.State, r.Pod.Name, got)
+	}
+}

@@ -1,0 +1,293 @@
+package pod
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// node is what surrounds the record of one pod: sources that want it or not, admission, a worker
+// and the runtime, each of which answers in its own time.
+type node struct {
+	record Record
+	rand   *rand.Rand
+	trace  []string
+
+	// wanted is what the source wants; nil: nothing. deleted: it wants the pod ended and kept.
+	wanted  *v1.Pod
+	deleted bool
+	killed  bool // since the record began
+
+	// admission's: asked and not answered; has an entry; a release under way.
+	asked, entered, returning bool
+	// late are answers of admission and of the worker on their way to the record, in order.
+	late []Event
+
+	worker worker
+	// runs: a container of the pod runs. recorded: the runtime has something of it.
+	runs, recorded bool
+}
+
+type worker string
+
+const (
+	noWorker    worker = ""
+	running     worker = "running"
+	completed   worker = "completed" // it ended by itself, and stays so
+	terminating worker = "terminating"
+	removing    worker = "removing"
+)
+
+// feed steps the record, carries out the effects and checks what must always hold.
+func (n *node) feed(e Event) error {
+	before := n.record
+	var effects []Effect
+	n.record, effects = Step(n.record, e)
+	line := fmt.Sprintf("%-11s %-9s ->", before.State, e.Kind)
+	for _, f := range effects {
+		line += " " + string(f.Kind)
+	}
+	n.trace = append(n.trace, line+" "+string(n.record.State))
+	if e.Kind == Killed && n.record.Killed {
+		n.killed = true
+	}
+	if life := n.record.State; life == None || life == Releasing ||
+		life == Deciding && before.State != Deciding {
+		n.killed = false // it is another life of the pod
+	}
+	for _, f := range effects {
+		if err := n.carryOut(f); err != nil {
+			return fmt.Errorf("%s: %w", f.Kind, err)
+		}
+	}
+	return n.check()
+}
+
+func (n *node) carryOut(f Effect) error {
+	switch f.Kind {
+	case Submit:
+		if n.returning {
+			return fmt.Errorf("a release is under way")
+		}
+		n.asked, n.entered = n.asked || !n.entered, true
+	case Release:
+		if n.returning {
+			return fmt.Errorf("it was asked for already")
+		}
+		if n.runs && n.worker != noWorker || n.runs && n.record.OnNode {
+			return fmt.Errorf("something of the pod runs")
+		}
+		n.asked, n.returning = false, true
+	case Run:
+		if n.worker == terminating || n.worker == removing {
+			return fmt.Errorf("its worker is %s it", n.worker)
+		}
+		if n.killed {
+			return fmt.Errorf("it was killed")
+		}
+		if n.worker == noWorker {
+			n.worker = running
+		}
+	case Terminate:
+		if n.worker != removing {
+			n.worker = terminating
+		}
+	case Remove:
+		n.worker = removing
+	case Hasten:
+		if n.worker != removing && n.worker != noWorker {
+			return fmt.Errorf("its worker is %s it", n.worker)
+		}
+	}
+	return nil
+}
+
+func (n *node) check() error {
+	switch {
+	case n.worker != noWorker && n.record.State == None:
+		return fmt.Errorf("a worker has a pod that nobody knows")
+	case (n.asked || n.returning) && n.record.State == None:
+		return fmt.Errorf("admission has a pod that nobody knows")
+	case n.record.Next != nil && n.record.State != Removing && n.record.State != Releasing:
+		return fmt.Errorf("desired again in state %s", n.record.State)
+	}
+	return nil
+}
+
+// runtime is what the runtime has, truly.
+func (n *node) runtime() Runtime {
+	return Runtime{
+		Recorded: n.recorded, Running: n.runs, Ended: n.recorded && !n.runs && n.rand.IntN(2) == 0,
+	}
+}
+
+// move has one of the parts do something that it may do; false: there was nothing to do for it.
+func (n *node) move() (bool, error) {
+	switch n.rand.IntN(12) {
+	case 0:
+		n.wanted, n.deleted = &v1.Pod{}, false
+		return true, n.feed(Event{Kind: Desired, Pod: n.wanted, Runtime: n.runtime()})
+	case 1:
+		if n.wanted == nil || n.rand.IntN(2) == 0 {
+			return false, nil
+		}
+		marked := *n.wanted
+		marked.DeletionTimestamp = &metav1.Time{}
+		n.wanted, n.deleted = &marked, true
+		return true, n.feed(Event{Kind: Deleted, Pod: n.wanted, Runtime: n.runtime()})
+	case 2:
+		pod := n.wanted
+		if pod == nil {
+			pod = &v1.Pod{}
+		}
+		n.wanted, n.deleted = nil, false
+		return true, n.feed(Event{Kind: Removed, Pod: pod})
+	case 3:
+		if !n.recorded && n.record.State == None { // of an earlier run of the agent
+			n.recorded, n.runs = true, n.rand.IntN(2) == 0
+		}
+		return true, n.feed(Event{Kind: Orphaned, Pod: &v1.Pod{}})
+	case 4:
+		if n.rand.IntN(3) > 0 {
+			return false, nil
+		}
+		return true, n.feed(Event{Kind: Killed, Why: Why{Reason: "Evicted"}})
+	case 5:
+		return true, n.feed(Event{Kind: Observed, Runtime: n.runtime()})
+	default:
+		return n.answer()
+	}
+}
+
+// answer has admission, the worker or what carries their words go on.
+func (n *node) answer() (bool, error) {
+	switch n.rand.IntN(4) {
+	case 0:
+		return n.decide(), nil
+	case 1:
+		return n.work(), nil
+	default:
+		if len(n.late) == 0 {
+			return false, nil
+		}
+		e := n.late[0]
+		n.late = n.late[1:]
+		return true, n.feed(e)
+	}
+}
+
+func (n *node) decide() bool {
+	switch {
+	case n.returning:
+		n.returning, n.entered = false, false
+		n.late = append(n.late, Event{Kind: Released})
+	case n.asked:
+		kind := []EventKind{Admitted, Waits, Refused}[n.rand.IntN(3)]
+		n.asked = kind == Waits
+		n.late = append(n.late, Event{Kind: kind, Why: Why{Reason: "Because"}})
+	default:
+		return false
+	}
+	return true
+}
+
+func (n *node) work() bool {
+	switch {
+	case n.worker == running && n.rand.IntN(2) == 0:
+		n.recorded, n.runs = true, true
+	case n.worker == noWorker:
+		return false
+	case n.worker == removing:
+		n.worker, n.runs, n.recorded = noWorker, false, false
+		n.late = append(n.late, Event{Kind: Gone})
+	case n.worker == running && n.recorded, n.worker == completed:
+		n.worker, n.runs = completed, false
+		n.late = append(n.late, Event{Kind: Ended}) // in each round
+	case n.worker == terminating:
+		n.runs = false
+		n.late = append(n.late, Event{Kind: Ended})
+	default:
+		return false
+	}
+	return true
+}
+
+// rest lets all answers come until none is outstanding.
+func (n *node) rest() error {
+	for range 10_000 {
+		busy := len(n.late) > 0 || n.asked || n.returning || n.worker == removing ||
+			n.worker == terminating && n.record.State == Terminating
+		if !busy {
+			return nil
+		}
+		if _, err := n.answer(); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("the pod does not come to rest")
+}
+
+// settled checks what must hold once every answer has come.
+func (n *node) settled() error {
+	r := n.record
+	switch {
+	case n.wanted == nil && r.State != None:
+		return fmt.Errorf("no source desires it")
+	case n.wanted != nil && r.State == None:
+		return fmt.Errorf("it is desired and has no record")
+	case n.wanted != nil && r.Pod != n.wanted:
+		return fmt.Errorf("the newest desire does not count")
+	case n.wanted != nil && n.deleted && r.State != Terminated:
+		return fmt.Errorf("it was deleted")
+	case r.State == Terminated && r.Hold != Free, r.State == Completed && r.Hold != Free:
+		return fmt.Errorf("it ended and holds something")
+	case r.State == Running && n.worker != running && n.worker != completed:
+		return fmt.Errorf("it has no worker")
+	case r.State == Releasing || r.State == Removing || r.State == Terminating:
+		return fmt.Errorf("nothing is under way")
+	}
+	return nil
+}
+
+// A random walk of events and of answers in any order, with late ones among them, keeps what the
+// package promises; and whenever all answers have come, the newest desire has won.
+func TestRandomWalk(t *testing.T) {
+	const steps, round = 1_000_000, 40
+	seed := rand.Uint64()
+	n := &node{rand: rand.New(rand.NewPCG(seed, 1))}
+	fail := func(err error) {
+		t.Fatalf("seed %d: %v, in state %s, holding %s\n%s", seed, err, n.record.State, n.record.Hold,
+			strings.Join(n.trace[max(0, len(n.trace)-40):], "\n"))
+	}
+	seen := map[State]int{}
+	for i := 0; i < steps; {
+		moved, err := n.move()
+		if err != nil {
+			fail(err)
+		}
+		if moved {
+			i++
+			seen[n.record.State]++
+		}
+		if i%round == 0 {
+			if err := n.rest(); err != nil {
+				fail(err)
+			}
+			if err := n.settled(); err != nil {
+				fail(err)
+			}
+			n.trace = n.trace[:0]
+		}
+	}
+	for _, s := range []State{
+		None, Deciding, Rejected, Running, Completed, Terminating, Terminated, Removing, Releasing,
+	} {
+		if seen[s] < steps/1000 {
+			t.Errorf("state %q was seen %d times: the walk does not go there", s, seen[s])
+		}
+	}
+}
