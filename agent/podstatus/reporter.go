@@ -1,0 +1,76 @@
+package podstatus
+
+import (
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/agent/volume"
+	"github.com/numalet/numalet/cri"
+)
+
+// Terminations reads what containers left as their last words; *volume.Volumes does.
+type Terminations interface {
+	TerminationMessage(pod *v1.Pod, c *v1.Container, exit volume.Exit) (string, error)
+}
+
+// Reporter makes statuses of what workers saw.
+type Reporter struct {
+	Statuses     *Store
+	Terminations Terminations
+	LogsDir      string // of pods' logs
+}
+
+// Report takes one round of a pod's worker, in the worker's goroutine.
+func (r Reporter) Report(round podworker.Report) {
+	if round.Err != nil {
+		return // the worker logs it and looks again
+	}
+	messages := r.messages(round.Pod, round.Observed)
+	r.Statuses.generate(round.Pod.UID, func(in status.Input) v1.PodStatus {
+		in.Pod, in.Observed, in.Messages = round.Pod, round.Observed, messages
+		in.Waiting = round.Decision.Waiting
+		in.Stop.Terminating = round.Decision.State != podworker.SyncPod
+		in.Stop.Finished = round.Decision.State == podworker.Finished
+		if round.Stop != nil {
+			in.Stop.Why = status.Reason{Reason: round.Stop.Reason, Message: round.Stop.Message}
+		}
+		s := status.Generate(in)
+		if problem := round.Decision.Problem; s.Reason == "" && problem.Reason != "" {
+			s.Reason, s.Message = problem.Reason, problem.Message
+		}
+		return s
+	})
+}
+
+// messages are the termination messages of the containers that have exited, by id.
+func (r Reporter) messages(pod *v1.Pod, observed cri.Pod) map[string]string {
+	out := map[string]string{}
+	for _, c := range observed.Containers {
+		if c.State != cri.ContainerExited {
+			continue
+		}
+		if c.Message != "" {
+			out[c.ID] = c.Message
+			continue
+		}
+		spec := cri.ContainerOf(pod, c.Name)
+		if spec == nil {
+			continue
+		}
+		text, err := r.Terminations.TerminationMessage(pod, spec, volume.Exit{
+			Attempt: c.Attempt, Code: c.ExitCode,
+			LogPath: filepath.Join(cri.PodLogDir(r.LogsDir, pod),
+				cri.ContainerLogPath(c.Name, c.Attempt)),
+		})
+		if err != nil {
+			klog.Background().V(2).Info("A termination message was not read", "pod", klog.KObj(pod),
+				"container", c.Name, "err", err)
+		}
+		out[c.ID] = text
+	}
+	return out
+}

@@ -1,0 +1,206 @@
+// Package podstatus keeps the last status of every pod that the agent tells of, and makes it of
+// what a pod's worker saw.
+package podstatus
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/agent/status"
+)
+
+// Config is what statuses are made with.
+type Config struct {
+	Node status.Node
+	// Devices is the health of the devices that a pod holds, by container; nil: it is not told.
+	Devices func(types.UID) map[string][]v1.ResourceStatus
+}
+
+// Store has the pods of the node with their last statuses. A status stays until Forget, also when
+// nothing of its pod is left. All methods may be called from anywhere.
+//
+// Of a pod only one goroutine writes at a time: the syncLoop, and between its words Run and gone
+// the pod's worker. A status is made without the lock; one that came between is seen and the
+// status made again.
+type Store struct {
+	cfg     Config
+	changed mailbox.Topic
+
+	mu      sync.Mutex // guards entries
+	entries map[types.UID]entry
+}
+
+// entry is replaced as a whole.
+type entry struct {
+	pod      *v1.Pod
+	admitted bool
+	status   v1.PodStatus
+	version  int
+}
+
+// New returns a store without pods.
+func New(cfg Config) *Store { return &Store{cfg: cfg, entries: map[types.UID]entry{}} }
+
+// Subscribe returns a channel that has a value when other pods may hold resources of the node than
+// before.
+func (s *Store) Subscribe() <-chan struct{} { return s.changed.Subscribe() }
+
+// Pending begins with a pod, or begins with it anew, of which nothing is known but its spec.
+func (s *Store) Pending(pod *v1.Pod) {
+	in := s.input(pod, v1.PodStatus{})
+	s.put(pod.UID, entry{pod: pod, status: status.Generate(in)})
+}
+
+// Follow takes another spec of the pod.
+func (s *Store) Follow(pod *v1.Pod) {
+	s.update(pod.UID, func(e entry) entry {
+		e.pod = pod
+		return e
+	})
+}
+
+// Admitted takes that the pod has what it requests: from now on it holds resources of the node.
+func (s *Store) Admitted(uid types.UID) {
+	s.update(uid, func(e entry) entry {
+		e.admitted, e.status.Reason, e.status.Message = true, "", ""
+		return e
+	})
+}
+
+// Waiting takes why the pod has no place yet, Rejected why it gets none.
+func (s *Store) Waiting(uid types.UID, why status.Reason) {
+	s.generate(uid, func(in status.Input) v1.PodStatus { return status.Waiting(in, why) })
+}
+
+// Rejected takes why the pod is not admitted.
+func (s *Store) Rejected(uid types.UID, why status.Reason) {
+	s.generate(uid, func(in status.Input) v1.PodStatus { return status.Rejected(in, why) })
+}
+
+// Terminated takes that the pod was ended before anything of it ran.
+func (s *Store) Terminated(uid types.UID, why status.Reason) {
+	s.generate(uid, func(in status.Input) v1.PodStatus {
+		in.Stop = status.Stopping{Terminating: true, Finished: true, Why: why}
+		return status.Generate(in)
+	})
+}
+
+// generate replaces the status of a pod that the store has.
+func (s *Store) generate(uid types.UID, make func(status.Input) v1.PodStatus) {
+	s.update(uid, func(e entry) entry {
+		e.status = make(s.input(e.pod, e.status))
+		return e
+	})
+}
+
+func (s *Store) input(pod *v1.Pod, previous v1.PodStatus) status.Input {
+	in := status.Input{Pod: pod, Previous: previous, Node: s.cfg.Node, Now: time.Now()}
+	if s.cfg.Devices != nil {
+		in.Devices = s.cfg.Devices(pod.UID)
+	}
+	return in
+}
+
+// update replaces the entry of a pod by what change makes of it, which may be called again.
+func (s *Store) update(uid types.UID, change func(entry) entry) {
+	for {
+		before, ok := s.get(uid)
+		if !ok {
+			return // it was forgotten
+		}
+		if s.replace(uid, before, change(before)) {
+			return
+		}
+	}
+}
+
+func (s *Store) get(uid types.UID) (entry, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, ok := s.entries[uid]
+	return e, ok
+}
+
+// replace reports whether before was still the pod's entry.
+func (s *Store) replace(uid types.UID, before, next entry) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, ok := s.entries[uid]
+	if !ok || now.version != before.version {
+		return false
+	}
+	next.version++
+	s.entries[uid] = next
+	if next.active() != before.active() || next.pod != before.pod {
+		s.changed.Publish()
+	}
+	return true
+}
+
+func (s *Store) put(uid types.UID, e entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.version = s.entries[uid].version + 1
+	s.entries[uid] = e
+	s.changed.Publish()
+}
+
+// Forget drops a pod and its status.
+func (s *Store) Forget(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.entries, uid)
+	s.changed.Publish()
+}
+
+// Get is the spec of a pod.
+func (s *Store) Get(uid types.UID) (*v1.Pod, bool) {
+	e, ok := s.get(uid)
+	return e.pod, ok
+}
+
+// List is every pod with its status, ordered by namespace and name. The specs are shared and must
+// not be written to.
+func (s *Store) List() []*v1.Pod {
+	all := s.all()
+	out := make([]*v1.Pod, 0, len(all))
+	for _, e := range all {
+		pod := *e.pod
+		pod.Status = e.status
+		out = append(out, &pod)
+	}
+	slices.SortFunc(out, func(a, b *v1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(a.UID, b.UID))
+	})
+	return out
+}
+
+// Active lists the pods that hold resources of the node: admitted and not at their end.
+func (s *Store) Active() []*v1.Pod {
+	var out []*v1.Pod
+	for _, e := range s.all() {
+		if e.active() {
+			out = append(out, e.pod)
+		}
+	}
+	return out
+}
+
+func (s *Store) all() []entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]entry, 0, len(s.entries))
+	for _, e := range s.entries {
+		out = append(out, e)
+	}
+	return out
+}
+
+func (e entry) active() bool { return e.admitted && !status.Ended(e.status.Phase) }
