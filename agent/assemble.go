@@ -2,12 +2,12 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -22,6 +22,7 @@ import (
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/agent/fit"
 	"github.com/numalet/numalet/agent/lifecycle"
 	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/podresources"
@@ -304,43 +305,45 @@ func (a *Agent) sources() *source.Mux {
 	return source.NewMux(source.MuxConfig{Feeds: feeds, Report: a.parts.problems.report})
 }
 
+// serverConfig has the healthz port, which has nothing but the health checks of every listener, and
+// the read-only port. Both are plain HTTP without authorization, and nothing there changes anything.
 func (a *Agent) serverConfig() server.Config {
 	k := &a.cfg.Kubelet
-	c := server.Config{
-		Checks: []healthz.HealthChecker{
-			healthz.NamedCheck("syncloop", func(*http.Request) error {
-				return a.healthy(time.Now())
-			}),
-			healthz.NamedCheck("pleg", func(*http.Request) error {
-				return a.observer.Healthy(time.Now())
-			}),
-		},
-		Pods: a.Pods, Metrics: a.parts.registry,
-		More: map[string]http.Handler{
-			"/placements": asJSON(func() any { return a.Placements() }),
-			"/problems":   asJSON(func() any { return a.Problems() }),
-
-			"/debug/admission/{namespace}/{pod}": http.HandlerFunc(a.explanation),
-		},
-		Questions: map[string]http.Handler{"/debug/fit": newFitting(a.queue, a.plugins)},
-	}
+	c := server.Config{Checks: []healthz.HealthChecker{
+		healthz.NamedCheck("syncloop", func(*http.Request) error {
+			return a.healthy(time.Now())
+		}),
+		healthz.NamedCheck("pleg", func(*http.Request) error {
+			return a.observer.Healthy(time.Now())
+		}),
+	}}
 	if *k.HealthzPort > 0 {
-		c.Healthz = net.JoinHostPort(k.HealthzBindAddress, strconv.Itoa(int(*k.HealthzPort)))
+		c.Listeners = append(c.Listeners, server.Listener{
+			Address: net.JoinHostPort(k.HealthzBindAddress, strconv.Itoa(int(*k.HealthzPort))),
+			Settings: "healthzBindAddress or healthzPort (--healthz-bind-address, " +
+				"--healthz-port)",
+		})
 	}
 	if k.ReadOnlyPort > 0 {
-		c.ReadOnly = net.JoinHostPort(k.Address, strconv.Itoa(int(k.ReadOnlyPort)))
+		c.Listeners = append(c.Listeners, server.Listener{
+			Address:  net.JoinHostPort(k.Address, strconv.Itoa(int(k.ReadOnlyPort))),
+			Settings: "address or readOnlyPort (--address, --read-only-port)",
+			Routes: []server.Route{
+				server.PodsRoute(a.Pods),
+				server.MetricsRoute(a.parts.registry),
+				server.JSONRoute("/placements", func() any { return a.Placements() }),
+				server.JSONRoute("/problems", func() any { return a.Problems() }),
+				admission.Route(a.queue, a.facts.name, a.knows),
+				fit.Route(a.queue, a.plugins),
+			},
+		})
 	}
 	return c
 }
 
-func asJSON(value func() any) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		raw, err := json.MarshalIndent(value(), "", "  ")
-		if err != nil {
-			http.Error(w, fmt.Sprintf("encode answer: %v", err), http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(append(raw, '\n')) // a client that went away needs no answer
+// knows reports whether there is a pod of that name, whatever has become of it.
+func (a *Agent) knows(namespace, name string) bool {
+	return slices.ContainsFunc(a.pods.list(), func(pod *v1.Pod) bool {
+		return pod.Namespace == namespace && pod.Name == name
 	})
 }

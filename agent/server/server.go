@@ -1,37 +1,40 @@
-// Package server answers HTTP: the health of the agent on the healthz port and, where it is
-// configured, pods and metrics on the read-only port. Both are plain HTTP without authentication
-// and change nothing.
+// Package server answers HTTP on a list of listeners, each with its own address, routes, and, where
+// it has them, certificates and authorization. What is answered comes from the packages that know
+// it, as routes; the health of the agent is served on every listener.
 package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/server/healthz"
-	"k8s.io/component-base/metrics"
 )
 
 // Config is what is served where. Handlers are called from many goroutines.
 type Config struct {
-	// Healthz and ReadOnly are addresses (host:port); "" serves nothing.
-	Healthz, ReadOnly string
+	Listeners []Listener
 	// Checks are asked for /healthz beside ping and log, and at /healthz/<name>.
 	Checks []healthz.HealthChecker
-	// Pods are the pods for /pods.
-	Pods func() []*v1.Pod
-	// Metrics is gathered for /metrics; see NewRegistry.
-	Metrics metrics.Gatherer
-	// More are further handlers of the read-only port by pattern (http.ServeMux), for GET.
-	More map[string]http.Handler
-	// Questions are handlers of the read-only port by pattern, for POST: the question is too long
-	// for a URL. They change nothing either.
-	Questions map[string]http.Handler
+}
+
+// Listener is one address and who is answered what there.
+type Listener struct {
+	Address string // host:port
+	// TLS has the certificates; nil: plain HTTP.
+	TLS *tls.Config
+	// Authorize wraps all that is served, /healthz too, and answers those who may not ask; nil:
+	// everybody may.
+	Authorize func(http.Handler) http.Handler
+	Routes    []Route
+	// Settings names what to change when the address cannot be had.
+	Settings string
 }
 
 // Time limits of a connection. A client has to send its request's header in time; the others are
@@ -45,109 +48,87 @@ const (
 
 // Server listens on the configured addresses.
 type Server struct {
-	log               *logCheck
-	healthz, readOnly *endpoint
+	log       *logCheck
+	endpoints []*endpoint
 }
 
-// endpoint is one listening address; nil is one that is off.
+// endpoint is an open listener with the server of its requests.
 type endpoint struct {
 	listener net.Listener
-	handler  http.Handler
+	server   *http.Server
 }
 
 // New listens, so that an address in use is known at once; nobody is answered before Run.
 func New(c Config) (*Server, error) {
 	s := &Server{log: newLogCheck()}
-	checks := append([]healthz.HealthChecker{
+	health := healthRoutes(append([]healthz.HealthChecker{
 		healthz.PingHealthz,
 		healthz.NamedCheck("log", s.log.check),
-	}, c.Checks...)
-
-	health := http.NewServeMux()
-	healthz.InstallHandler(health, checks...)
-	readOnly := http.NewServeMux()
-	healthz.InstallHandler(readOnly, checks...)
-	readOnly.Handle("/pods", podsHandler(c.Pods))
-	if c.Metrics != nil {
-		readOnly.Handle("/metrics", metrics.HandlerFor(c.Metrics, metrics.HandlerOpts{}))
-	}
-	for pattern, handler := range c.More {
-		readOnly.Handle(pattern, handler)
-	}
-	all := http.NewServeMux()
-	all.Handle("/", getOnly(readOnly))
-	for pattern, handler := range c.Questions {
-		all.Handle(pattern, only(handler, http.MethodPost))
-	}
-
-	var err error
-	if s.healthz, err = listen(c.Healthz, getOnly(health)); err != nil {
-		return nil, fmt.Errorf("%w: stop what uses it, or change healthzBindAddress or "+
-			"healthzPort (--healthz-bind-address, --healthz-port)", err)
-	}
-	if s.readOnly, err = listen(c.ReadOnly, all); err != nil {
-		s.healthz.close()
-		return nil, fmt.Errorf("%w: stop what uses it, or change address or readOnlyPort "+
-			"(--address, --read-only-port)", err)
+	}, c.Checks...))
+	for _, l := range c.Listeners {
+		e, err := open(l, health)
+		if err != nil {
+			s.close()
+			return nil, err
+		}
+		s.endpoints = append(s.endpoints, e)
 	}
 	return s, nil
 }
 
-func listen(address string, handler http.Handler) (*endpoint, error) {
-	if address == "" {
-		return nil, nil
-	}
-	l, err := net.Listen("tcp", address)
+func open(l Listener, health []Route) (*endpoint, error) {
+	handler, err := join(slices.Concat(health, l.Routes))
 	if err != nil {
-		return nil, err // says "listen tcp ADDRESS: why"
+		return nil, err
 	}
-	return &endpoint{listener: l, handler: handler}, nil
+	if l.Authorize != nil {
+		handler = l.Authorize(handler)
+	}
+	listener, err := net.Listen("tcp", l.Address)
+	if err != nil { // says "listen tcp ADDRESS: why"
+		return nil, fmt.Errorf("%w: stop what uses it, or change %s", err, l.Settings)
+	}
+	return &endpoint{listener: listener, server: &http.Server{
+		Handler:           handler,
+		TLSConfig:         l.TLS,
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		ReadTimeout:       requestTimeout,
+		WriteTimeout:      requestTimeout,
+	}}, nil
 }
 
-// HealthzAddr is the address of the healthz port, nil when it is off.
-func (s *Server) HealthzAddr() net.Addr { return s.healthz.addr() }
+func (s *Server) close() {
+	for _, e := range s.endpoints {
+		e.listener.Close()
+	}
+}
 
-// ReadOnlyAddr is the address of the read-only port, nil when it is off.
-func (s *Server) ReadOnlyAddr() net.Addr { return s.readOnly.addr() }
+// Addrs are the addresses of the listeners, in order.
+func (s *Server) Addrs() []net.Addr {
+	var out []net.Addr
+	for _, e := range s.endpoints {
+		out = append(out, e.listener.Addr())
+	}
+	return out
+}
 
 // Run answers until ctx ends, then lets requests under way finish for a moment. It ends early, and
 // with an error, when a listener breaks.
 func (s *Server) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.log.run(ctx) })
-	for _, e := range []*endpoint{s.healthz, s.readOnly} {
-		if e != nil {
-			g.Go(func() error { return e.run(ctx) })
-		}
+	for _, e := range s.endpoints {
+		g.Go(func() error { return e.run(ctx) })
 	}
 	return g.Wait()
 }
 
-func (e *endpoint) addr() net.Addr {
-	if e == nil {
-		return nil
-	}
-	return e.listener.Addr()
-}
-
-func (e *endpoint) close() {
-	if e != nil {
-		e.listener.Close()
-	}
-}
-
 func (e *endpoint) run(ctx context.Context) error {
-	server := &http.Server{
-		Handler:           e.handler,
-		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ReadHeaderTimeout: headerTimeout,
-		IdleTimeout:       idleTimeout,
-		ReadTimeout:       requestTimeout,
-		WriteTimeout:      requestTimeout,
-	}
+	e.server.BaseContext = func(net.Listener) context.Context { return ctx }
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		if err := server.Serve(e.listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := e.serve(); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve %s: %w", e.listener.Addr(), err)
 		}
 		return nil
@@ -156,10 +137,17 @@ func (e *endpoint) run(ctx context.Context) error {
 		<-ctx.Done()
 		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
-		if server.Shutdown(limit) != nil {
-			server.Close() // a request that does not end is cut off
+		if e.server.Shutdown(limit) != nil {
+			e.server.Close() // a request that does not end is cut off
 		}
 		return nil
 	})
 	return g.Wait()
+}
+
+func (e *endpoint) serve() error {
+	if e.server.TLSConfig != nil {
+		return e.server.ServeTLS(e.listener, "", "")
+	}
+	return e.server.Serve(e.listener)
 }

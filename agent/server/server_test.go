@@ -2,9 +2,15 @@ package server
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
 	"strings"
@@ -72,24 +78,28 @@ func TestPorts(t *testing.T) {
 	running := metrics.NewGauge(&metrics.GaugeOpts{Name: "kubelet_mirror_pods", Help: "test"})
 	registry.MustRegister(running)
 	running.Set(3)
+	text := func(method, pattern, text string) Route {
+		return Route{method, pattern, http.HandlerFunc(
+			func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) })}
+	}
 	s, _ := start(t, Config{
-		Healthz: anyPort, ReadOnly: anyPort,
 		Checks: []healthz.HealthChecker{healthz.NamedCheck("syncloop", func(*http.Request) error {
 			if sick.Load() {
 				return errors.New("no sync since noon")
 			}
 			return nil
 		})},
-		Pods: func() []*v1.Pod {
-			return []*v1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default"}}}
-		},
-		Metrics: registry,
-		More: map[string]http.Handler{"/more": http.HandlerFunc(
-			func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "and more") })},
-		Questions: map[string]http.Handler{"/ask": http.HandlerFunc(
-			func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "answer") })},
+		Listeners: []Listener{{Address: anyPort}, {Address: anyPort, Routes: []Route{
+			PodsRoute(func() []*v1.Pod {
+				return []*v1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default"}}}
+			}),
+			MetricsRoute(registry),
+			JSONRoute("/more", func() any { return []string{"and more"} }),
+			text("POST", "/ask", "answer"),
+			text("GET", "/both", "got"), text("POST", "/both", "taken"),
+		}}},
 	})
-	health, readOnly := s.HealthzAddr(), s.ReadOnlyAddr()
+	health, readOnly := s.Addrs()[0], s.Addrs()[1]
 	for _, tc := range []struct {
 		method string
 		addr   net.Addr
@@ -119,6 +129,8 @@ func TestPorts(t *testing.T) {
 		{"POST", readOnly, "/ask", 200, "answer"},
 		{"GET", readOnly, "/ask", 405, ""},
 		{"POST", health, "/ask", 405, ""},
+		{"GET", readOnly, "/both", 200, "got"},
+		{"POST", readOnly, "/both", 200, "taken"},
 	} {
 		code, body := request(t, tc.method, tc.addr, tc.path)
 		if code != tc.code || !strings.Contains(body, tc.body) {
@@ -136,11 +148,9 @@ func TestPorts(t *testing.T) {
 }
 
 func TestPodListOfNothing(t *testing.T) {
-	s, _ := start(t, Config{ReadOnly: anyPort})
-	if s.HealthzAddr() != nil {
-		t.Error("healthz is on without an address")
-	}
-	_, body := request(t, "GET", s.ReadOnlyAddr(), "/pods")
+	none := PodsRoute(func() []*v1.Pod { return nil })
+	s, _ := start(t, Config{Listeners: []Listener{{Address: anyPort, Routes: []Route{none}}}})
+	_, body := request(t, "GET", s.Addrs()[0], "/pods")
 	var list map[string]any
 	if err := json.Unmarshal([]byte(body), &list); err != nil {
 		t.Fatal(err)
@@ -158,33 +168,111 @@ func TestAddressInUse(t *testing.T) {
 	}
 	defer taken.Close()
 	addr := taken.Addr().String()
+	_, err = New(Config{Listeners: []Listener{
+		{Address: anyPort}, {Address: addr, Settings: "readOnlyPort (--read-only-port)"},
+	}})
+	if err == nil || !strings.Contains(err.Error(), addr) || !strings.HasSuffix(err.Error(),
+		": stop what uses it, or change readOnlyPort (--read-only-port)") {
+		t.Errorf("New: %v", err)
+	}
+}
+
+func TestTwoHandlers(t *testing.T) {
+	_, err := New(Config{Listeners: []Listener{{Address: anyPort, Routes: []Route{
+		JSONRoute("/healthz", func() any { return nil }),
+	}}}})
+	if err == nil || err.Error() != "serve GET /healthz: two handlers" {
+		t.Errorf("New: %v", err)
+	}
+}
+
+// certificate is self-signed for 127.0.0.1.
+func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(leaf)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+}
+
+// TestTLSAndAuthorize: a listener with certificates that answers only who knows the word, health
+// checks included, beside a plain one that answers anybody.
+func TestTLSAndAuthorize(t *testing.T) {
+	cert, pool := certificate(t)
+	s, _ := start(t, Config{Listeners: []Listener{{
+		Address: anyPort,
+		TLS:     &tls.Config{Certificates: []tls.Certificate{cert}},
+		Authorize: func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Authorization") != "Bearer sesame" {
+					http.Error(w, "Unauthorized", http.StatusUnauthorized)
+					return
+				}
+				next.ServeHTTP(w, r)
+			})
+		},
+		Routes: []Route{JSONRoute("/secret", func() any { return "treasure" })},
+	}, {Address: anyPort}}})
+	secure := s.Addrs()[0].String()
+	transport := &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true,
+	}
 	for _, tc := range []struct {
-		conf Config
-		want string
+		path, token string
+		code        int
 	}{
-		{Config{Healthz: addr}, "--healthz-port"},
-		{Config{Healthz: anyPort, ReadOnly: addr}, "--read-only-port"},
+		{"/secret", "Bearer sesame", 200}, {"/healthz", "Bearer sesame", 200},
+		{"/secret", "", 401}, {"/healthz", "", 401}, {"/none", "Bearer simsim", 401},
 	} {
-		_, err := New(tc.conf)
-		if err == nil || !strings.Contains(err.Error(), addr) ||
-			!strings.Contains(err.Error(), tc.want) {
-			t.Errorf("New(%+v): %v", tc.conf, err)
+		req, err := http.NewRequestWithContext(t.Context(), "GET", "https://"+secure+tc.path, nil)
+		if err != nil {
+			t.Fatal(err)
 		}
+		req.Header.Set("Authorization", tc.token)
+		resp, err := (&http.Client{Transport: transport}).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != tc.code {
+			t.Errorf("GET %s with %q: %d, want %d", tc.path, tc.token, resp.StatusCode, tc.code)
+		}
+	}
+	if code, _ := request(t, "GET", s.Addrs()[0], "/secret"); code != 400 {
+		t.Errorf("plain HTTP on the listener with certificates: %d, want 400", code)
+	}
+	if code, _ := request(t, "GET", s.Addrs()[1], "/healthz"); code != 200 {
+		t.Errorf("the plain listener beside it: %d", code)
 	}
 }
 
 // TestShutdown: a request under way when the agent stops is still answered, a new one is not.
 func TestShutdown(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
-	s, stop := start(t, Config{ReadOnly: anyPort, More: map[string]http.Handler{
-		"/slow": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s, stop := start(t, Config{Listeners: []Listener{{Address: anyPort, Routes: []Route{
+		{"GET", "/slow", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			close(entered)
 			<-r.Context().Done() // the agent is stopping
 			<-leave
 			io.WriteString(w, "done")
-		}),
-	}})
-	addr := s.ReadOnlyAddr()
+		})},
+	}}}})
+	addr := s.Addrs()[0]
 	answer := make(chan string, 1)
 	go func() {
 		resp, err := http.Get("http://" + addr.String() + "/slow")

@@ -1,4 +1,4 @@
-package agent
+package fit
 
 import (
 	"context"
@@ -12,8 +12,9 @@ import (
 
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/agent/fit"
+	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/deviceplugin"
 )
 
 // Bounds of a question: it takes time that the node's pods need, too.
@@ -23,21 +24,35 @@ const (
 	questionTimeout = 30 * time.Second
 )
 
-// fitting answers which of the pods in a request's body would be admitted as things are, one
+// snapshots shows what admission decides on.
+type snapshots interface {
+	Snapshot(ctx context.Context) (admission.Snapshot, error)
+}
+
+// advisers are device plugins with a preference.
+type advisers interface {
+	Preferred(ctx context.Context, req deviceplugin.PreferredRequest) ([]string, error)
+}
+
+// handler answers which of the pods in a request's body would be admitted as things are, one
 // request at a time.
-type fitting struct {
-	queue   *admission.Queue
-	plugins admission.Plugins
+type handler struct {
+	queue   snapshots
+	plugins advisers
 	turn    chan struct{} // capacity 1
 }
 
-func newFitting(queue *admission.Queue, plugins admission.Plugins) *fitting {
-	return &fitting{queue: queue, plugins: plugins, turn: make(chan struct{}, 1)}
+// Route takes questions about pods, which are too long for a URL. They change nothing.
+func Route(queue snapshots, plugins advisers) server.Route {
+	return server.Route{
+		Method: http.MethodPost, Pattern: "/debug/fit",
+		Handler: &handler{queue: queue, plugins: plugins, turn: make(chan struct{}, 1)},
+	}
 }
 
 // ServeHTTP takes manifests. Parameters of the URL are count, a number or "max", and
 // ask-plugins=true.
-func (f *fitting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), questionTimeout)
 	defer cancel()
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxQuestion))
@@ -49,24 +64,24 @@ func (f *fitting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // the client is gone
 	}
-	question, warnings, err := f.read(ctx, body, r.URL.Query())
+	question, warnings, err := h.read(ctx, body, r.URL.Query())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	answer, err := f.answer(ctx, question)
+	answer, err := h.answer(ctx, question)
 	if err != nil {
 		http.Error(w, fmt.Sprintf("%v; ask about less at once, or later", err),
 			http.StatusServiceUnavailable)
 		return
 	}
 	answer.Warnings = warnings
-	asJSON(func() any { return answer }).ServeHTTP(w, r)
+	server.WriteJSON(w, answer)
 }
 
-func (f *fitting) read(ctx context.Context, body []byte, options url.Values) (
-	fit.Question, []string, error) {
-	q, err := fit.ParseCount(options.Get("count"))
+func (h *handler) read(ctx context.Context, body []byte, options url.Values) (
+	Question, []string, error) {
+	q, err := ParseCount(options.Get("count"))
 	if err != nil {
 		return q, nil, err
 	}
@@ -85,29 +100,29 @@ func (f *fitting) read(ctx context.Context, body []byte, options url.Values) (
 			return q, nil, fmt.Errorf("ask-plugins=%s: want true or false", text)
 		}
 		if ask {
-			q.Ask = f.asker(ctx)
+			q.Ask = h.asker(ctx)
 		}
 	}
 	return q, manifest.Warnings, nil
 }
 
 // asker asks plugins for their preference, as admission does.
-func (f *fitting) asker(ctx context.Context) admission.Ask {
+func (h *handler) asker(ctx context.Context) admission.Ask {
 	return func(a allocation.Ask) ([]string, error) {
-		return f.plugins.Preferred(ctx, a.PreferredRequest)
+		return h.plugins.Preferred(ctx, a.PreferredRequest)
 	}
 }
 
-func (f *fitting) answer(ctx context.Context, q fit.Question) (fit.Answer, error) {
+func (h *handler) answer(ctx context.Context, q Question) (Answer, error) {
 	select {
-	case f.turn <- struct{}{}:
-		defer func() { <-f.turn }()
+	case h.turn <- struct{}{}:
+		defer func() { <-h.turn }()
 	case <-ctx.Done():
-		return fit.Answer{}, fmt.Errorf("wait for other questions: %w", ctx.Err())
+		return Answer{}, fmt.Errorf("wait for other questions: %w", ctx.Err())
 	}
-	snapshot, err := f.queue.Snapshot(ctx)
+	snapshot, err := h.queue.Snapshot(ctx)
 	if err != nil {
-		return fit.Answer{}, err
+		return Answer{}, err
 	}
-	return fit.Place(ctx, snapshot, q)
+	return Place(ctx, snapshot, q)
 }

@@ -1,0 +1,41 @@
+package admission
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/numalet/numalet/agent/explain"
+	"github.com/numalet/numalet/agent/server"
+)
+
+// explained has the explanations of decisions.
+type explained interface {
+	Explained(namespace, name string) (explain.Record, bool)
+}
+
+// Route answers why a pod was admitted, waits or was rejected on the node. A pod that was not
+// decided on may still be known to the agent.
+func Route(q explained, node string, known func(namespace, name string) bool) server.Route {
+	answer := func(w http.ResponseWriter, r *http.Request) {
+		namespace, name := r.PathValue("namespace"), r.PathValue("pod")
+		if record, ok := q.Explained(namespace, name); ok {
+			server.WriteJSON(w, record)
+			return
+		}
+		why := fmt.Sprintf("no pod %s/%s is known; /pods lists those that are, and /problems the "+
+			"manifests that were refused", namespace, name)
+		static := name + "-" + node // what the pod of a manifest is called
+		if _, ok := q.Explained(namespace, static); ok {
+			why = fmt.Sprintf("no pod %s/%s was decided on; the pod of that manifest is %s",
+				namespace, name, static)
+		} else if known(namespace, name) {
+			why = fmt.Sprintf("pod %s/%s is not decided on in this run of the agent: it has "+
+				"ended, or it is still in the queue", namespace, name)
+		}
+		http.Error(w, why, http.StatusNotFound)
+	}
+	return server.Route{
+		Method: http.MethodGet, Pattern: "/debug/admission/{namespace}/{pod}",
+		Handler: http.HandlerFunc(answer),
+	}
+}

@@ -1,0 +1,42 @@
+package admission
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/numalet/numalet/agent/explain"
+)
+
+type decided map[string]explain.Record // by NAMESPACE/NAME
+
+func (d decided) Explained(namespace, name string) (explain.Record, bool) {
+	r, ok := d[namespace+"/"+name]
+	return r, ok
+}
+
+func TestRoute(t *testing.T) {
+	record := explain.Record{}
+	record.Name = "web-node"
+	route := Route(decided{"default/web-node": record}, "node",
+		func(_, name string) bool { return name == "queued" })
+	mux := http.NewServeMux()
+	mux.Handle(route.Pattern, route.Handler)
+	for _, tc := range []struct {
+		pod  string
+		code int
+		want string
+	}{
+		{"web-node", 200, `"web-node"`},
+		{"web", 404, "the pod of that manifest is web-node"},
+		{"queued", 404, "still in the queue"},
+		{"other", 404, "/problems the manifests that were refused"},
+	} {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest("GET", "/debug/admission/default/"+tc.pod, nil))
+		if w.Code != tc.code || !strings.Contains(w.Body.String(), tc.want) {
+			t.Errorf("%s: %d %s, want %d with %q", tc.pod, w.Code, w.Body, tc.code, tc.want)
+		}
+	}
+}

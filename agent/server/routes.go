@@ -1,0 +1,117 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/component-base/metrics"
+)
+
+// Route is what answers requests of one method. Packages export the routes to what they know;
+// which listener has them is said where the parts are joined.
+type Route struct {
+	// Method is an HTTP method; HEAD is answered where GET is.
+	Method string
+	// Pattern is one of http.ServeMux, without a method.
+	Pattern string
+	Handler http.Handler
+}
+
+// PodsRoute lists pods as a v1.PodList.
+func PodsRoute(pods func() []*v1.Pod) Route {
+	handler := func(w http.ResponseWriter, _ *http.Request) {
+		list := v1.PodList{
+			TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"},
+			Items:    []v1.Pod{},
+		}
+		for _, pod := range pods() {
+			list.Items = append(list.Items, *pod)
+		}
+		text, err := json.Marshal(list)
+		answer(w, text, err)
+	}
+	return Route{http.MethodGet, "/pods", http.HandlerFunc(handler)}
+}
+
+// MetricsRoute has the metrics that are gathered; see NewRegistry.
+func MetricsRoute(from metrics.Gatherer) Route {
+	return Route{http.MethodGet, "/metrics", metrics.HandlerFor(from, metrics.HandlerOpts{})}
+}
+
+// JSONRoute answers with a value of the moment.
+func JSONRoute(pattern string, value func() any) Route {
+	return Route{http.MethodGet, pattern, http.HandlerFunc(
+		func(w http.ResponseWriter, _ *http.Request) { WriteJSON(w, value()) })}
+}
+
+// WriteJSON answers with a value as indented JSON.
+func WriteJSON(w http.ResponseWriter, value any) {
+	text, err := json.MarshalIndent(value, "", "  ")
+	answer(w, append(text, '\n'), err)
+}
+
+func answer(w http.ResponseWriter, text []byte, err error) {
+	if err != nil {
+		http.Error(w, "encode answer: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(text) // an error means that the client is gone
+}
+
+// routes collects what healthz installs.
+type routes []Route
+
+func (r *routes) Handle(pattern string, handler http.Handler) {
+	*r = append(*r, Route{http.MethodGet, pattern, handler})
+}
+
+func healthRoutes(checks []healthz.HealthChecker) []Route {
+	var out routes
+	healthz.InstallHandler(&out, checks...)
+	return out
+}
+
+// methods are the handlers of one pattern by method; any other method is answered with 405.
+type methods map[string]http.Handler
+
+func (m methods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	handler, ok := m[r.Method]
+	if !ok {
+		w.Header().Set("Allow", strings.Join(slices.Sorted(maps.Keys(m)), ", "))
+		http.Error(w, "405: Method Not Allowed", http.StatusMethodNotAllowed)
+		return
+	}
+	handler.ServeHTTP(w, r)
+}
+
+// join is one handler for all routes. Where there is none, only GET gets as far as a 404.
+func join(all []Route) (http.Handler, error) {
+	patterns := map[string]methods{}
+	for _, r := range append(all, Route{http.MethodGet, "/", http.NotFoundHandler()}) {
+		m := patterns[r.Pattern]
+		if m == nil {
+			m = methods{}
+			patterns[r.Pattern] = m
+		}
+		if m[r.Method] != nil {
+			return nil, fmt.Errorf("serve %s %s: two handlers", r.Method, r.Pattern)
+		}
+		m[r.Method] = r.Handler
+		if r.Method == http.MethodGet {
+			m[http.MethodHead] = r.Handler
+		}
+	}
+	mux := http.NewServeMux()
+	for pattern, m := range patterns {
+		mux.Handle(pattern, m)
+	}
+	return mux, nil
+}
