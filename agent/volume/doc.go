@@ -10,6 +10,8 @@
 //	pods/UID/containers/CONTAINER/XXXXXXXX              termination messages, one per attempt
 //	pods/UID/etc-hosts                                  the pod's /etc/hosts
 //
+// What the types of volumes differ in is in a table, plugin.go, with a file for each type.
+//
 // A subPath names something in a directory that containers write to while we look, so it is
 // resolved by the kernel (openat2, RESOLVE_BENEATH: since 5.6): a relative symbolic link may lead
 // anywhere inside the volume; one that is absolute, or leaves the volume on its way, is refused.

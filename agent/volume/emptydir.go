@@ -1,7 +1,6 @@
 package volume
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/cgroups"
 )
@@ -20,43 +20,30 @@ import (
 // emptyDirMode lets containers of any user write.
 const emptyDirMode = 0o777
 
-// sourceKind is the field name of a volume's source, "" when it has none.
-func sourceKind(source v1.VolumeSource) string {
-	text, err := json.Marshal(source)
-	if err != nil {
-		return "unknown"
-	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(text, &fields); err != nil {
-		return "unknown"
-	}
-	return strings.Join(slices.Sorted(maps.Keys(fields)), "+")
-}
+// emptyDirID is the type's name in paths.
+const emptyDirID = "kubernetes.io~empty-dir"
 
-func emptyDir(volume v1.Volume) v1.EmptyDirVolumeSource {
-	if volume.EmptyDir == nil {
-		return v1.EmptyDirVolumeSource{}
-	}
-	return *volume.EmptyDir
+func emptyDirs() plugin {
+	return plugin{field: "emptyDir", relabel: true, setUp: (*Volumes).setUpEmptyDir,
+		path: func(podDir string, volume v1.Volume) string {
+			return emptyDirPath(podDir, volume.Name)
+		}}
 }
 
 func emptyDirPath(podDir, volume string) string {
-	return filepath.Join(podDir, "volumes", emptyDirs, volume)
+	return filepath.Join(podDir, "volumes", emptyDirID, volume)
 }
 
 // setUpEmptyDir makes the directory and mounts what its medium asks for. A complete one is left
 // alone, with whatever mode and owner containers gave it.
-func (v *Volumes) setUpEmptyDir(pod *v1.Pod, volume v1.Volume) error {
-	podDir, err := v.podDir(pod.UID)
-	if err != nil {
-		return err
-	}
-	source := emptyDir(volume)
+func (v *Volumes) setUpEmptyDir(pod *v1.Pod, podDir string, volume v1.Volume) error {
+	source := ptr.Deref(volume.EmptyDir, v1.EmptyDirVolumeSource{})
 	dir := emptyDirPath(podDir, volume.Name)
-	ready := filepath.Join(podDir, "plugins", emptyDirs, volume.Name, "ready")
+	ready := filepath.Join(podDir, "plugins", emptyDirID, volume.Name, "ready")
 
 	mounted := true
 	if source.Medium != v1.StorageMediumDefault {
+		var err error
 		if mounted, err = v.isMounted(dir); err != nil {
 			return err
 		}

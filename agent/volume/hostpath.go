@@ -9,6 +9,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
+func hostPaths() plugin {
+	return plugin{
+		field: "hostPath", // whose files keep the label that the host gave them
+		setUp: func(_ *Volumes, _ *v1.Pod, _ string, volume v1.Volume) error {
+			return checkHostPath(volume.HostPath)
+		},
+		path: func(_ string, volume v1.Volume) string { return volume.HostPath.Path },
+	}
+}
+
 // checkHostPath sees to it that the path is what the volume's type says, creating it for the types
 // that ask for that. Without a type anything goes, even a path that does not exist.
 func checkHostPath(source *v1.HostPathVolumeSource) error {

@@ -77,7 +77,8 @@ func (v *Volumes) volumeMount(
 		return nil, fmt.Errorf("the pod has no volume of that name; add it to spec.volumes")
 	}
 	volume := pod.Spec.Volumes[position]
-	if err := checkKinds([]v1.Volume{volume}); err != nil {
+	plugin, err := pluginFor(volume)
+	if err != nil {
 		return nil, err
 	}
 	podDir, err := v.podDir(pod.UID)
@@ -85,14 +86,10 @@ func (v *Volumes) volumeMount(
 		return nil, err
 	}
 	out := &runtimeapi.Mount{
-		ContainerPath: absolute(wanted.MountPath),
-		HostPath:      emptyDirPath(podDir, volume.Name),
-		Readonly:      wanted.ReadOnly,
-		// The host's own files keep the label that the host gave them.
-		SelinuxRelabel: volume.HostPath == nil,
-	}
-	if volume.HostPath != nil {
-		out.HostPath = volume.HostPath.Path
+		ContainerPath:  absolute(wanted.MountPath),
+		HostPath:       plugin.path(podDir, volume),
+		Readonly:       wanted.ReadOnly,
+		SelinuxRelabel: plugin.relabel,
 	}
 	if out.Propagation, err = propagation(wanted.MountPropagation); err != nil {
 		return nil, err

@@ -17,7 +17,6 @@ const (
 	podsDir = "pods"
 	// containersDir, below a pod's directory, has the termination messages.
 	containersDir = "containers"
-	emptyDirs     = "kubernetes.io~empty-dir"
 	subPathsDir   = "volume-subpaths"
 
 	dirMode = 0o750
@@ -89,7 +88,8 @@ func (v *Volumes) SetUp(ctx context.Context, pod *v1.Pod) error {
 		return err
 	}
 	volumes := usedVolumes(pod)
-	if err := errors.Join(check(pod), checkKinds(volumes)); err != nil {
+	plugins, err := pluginsFor(volumes)
+	if err := errors.Join(check(pod), err); err != nil {
 		return err
 	}
 	for _, name := range []string{"volumes", "plugins"} {
@@ -97,16 +97,11 @@ func (v *Volumes) SetUp(ctx context.Context, pod *v1.Pod) error {
 			return fmt.Errorf("create pod directory: %w", err)
 		}
 	}
-	for _, volume := range volumes {
+	for i, volume := range volumes {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if volume.HostPath != nil {
-			err = checkHostPath(volume.HostPath)
-		} else {
-			err = v.setUpEmptyDir(pod, volume)
-		}
-		if err != nil {
+		if err := plugins[i].setUp(v, pod, dir, volume); err != nil {
 			return fmt.Errorf("volume %q: %w", volume.Name, err)
 		}
 	}
@@ -153,21 +148,6 @@ func component(what, name string) error {
 		return fmt.Errorf("%s name %q cannot be part of a path", what, name)
 	}
 	return nil
-}
-
-// checkKinds refuses volumes other than emptyDir and hostPath. A volume without any source is an
-// emptyDir, as the API defaults it.
-func checkKinds(volumes []v1.Volume) error {
-	var errs []error
-	for _, volume := range volumes {
-		rest := volume.VolumeSource
-		rest.EmptyDir, rest.HostPath = nil, nil
-		if kind := sourceKind(rest); kind != "" {
-			errs = append(errs, fmt.Errorf("volume %q: a volume of type %s is not supported; "+
-				"use emptyDir or hostPath", volume.Name, kind))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // podDir is the directory of a pod's files.
