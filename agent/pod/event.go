@@ -67,6 +67,8 @@ type Runtime struct {
 // Why is a reason in CamelCase and a message for people.
 type Why struct {
 	Reason, Message string
+	// Explained is the gist of an explanation, for the event alone.
+	Explained string
 	// Silent: it is in other words what was told before.
 	Silent bool
 }

@@ -26,8 +26,8 @@ type Reporter struct {
 
 // Report takes one round of a pod's worker, in the worker's goroutine.
 func (r Reporter) Report(round podworker.Report) {
-	if round.Err != nil {
-		return // the worker logs it and looks again
+	if round.Err != nil || round.Stop != nil && round.Stop.Orphan {
+		return // the worker logs it and looks again; of an orphan nothing is told
 	}
 	messages := r.messages(round.Pod, round.Observed)
 	r.Statuses.generate(round.Pod.UID, func(in status.Input) v1.PodStatus {

@@ -32,8 +32,9 @@ type Store struct {
 	cfg     Config
 	changed mailbox.Topic
 
-	mu      sync.Mutex // guards entries
+	mu      sync.Mutex // guards the fields below
 	entries map[types.UID]entry
+	version int // of the newest entry
 }
 
 // entry is replaced as a whole.
@@ -135,8 +136,7 @@ func (s *Store) replace(uid types.UID, before, next entry) bool {
 	if !ok || now.version != before.version {
 		return false
 	}
-	next.version++
-	s.entries[uid] = next
+	s.putLocked(uid, next)
 	if next.active() != before.active() || next.pod != before.pod {
 		s.changed.Publish()
 	}
@@ -146,9 +146,14 @@ func (s *Store) replace(uid types.UID, before, next entry) bool {
 func (s *Store) put(uid types.UID, e entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e.version = s.entries[uid].version + 1
-	s.entries[uid] = e
+	s.putLocked(uid, e)
 	s.changed.Publish()
+}
+
+func (s *Store) putLocked(uid types.UID, e entry) {
+	s.version++
+	e.version = s.version
+	s.entries[uid] = e
 }
 
 // Forget drops a pod and its status.

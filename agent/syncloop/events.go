@@ -1,0 +1,126 @@
+package syncloop
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/pod"
+	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/agent/status"
+)
+
+// update takes a change of what sources desire.
+func (l *Loop) update(ctx context.Context, u source.Update) {
+	for _, p := range l.inOrder(u.Pods) {
+		klog.FromContext(ctx).V(2).Info("Pod "+string(u.Op), "pod", klog.KObj(p),
+			"podUID", p.UID, "source", u.Source)
+		e := pod.Event{Pod: p, Runtime: l.runtimeOf(p)}
+		switch u.Op {
+		case source.ADD, source.UPDATE:
+			e.Kind = pod.Desired
+		case source.DELETE:
+			e.Kind = pod.Deleted
+		case source.REMOVE:
+			e.Kind = pod.Removed
+		case source.RECONCILE:
+			l.cfg.Workers.Wake(p.UID)
+			continue
+		default:
+			panic(fmt.Sprintf("syncloop: operation %q of source %s", u.Op, u.Source))
+		}
+		l.feed(p.UID, e)
+	}
+	l.seen[u.Source] = true
+}
+
+// inOrder is the order in which pods that come together are decided on: those that run already,
+// whose place is taken, then the older ones first.
+func (l *Loop) inOrder(pods []*v1.Pod) []*v1.Pod {
+	running := sets.New[types.UID]()
+	for _, p := range pods {
+		if l.observed(p.UID).Running {
+			running.Insert(p.UID)
+		}
+	}
+	rank := func(p *v1.Pod) int {
+		if running.Has(p.UID) {
+			return 0
+		}
+		return 1
+	}
+	return slices.SortedStableFunc(slices.Values(pods), func(a, b *v1.Pod) int {
+		return cmp.Or(rank(a)-rank(b), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(a.UID, b.UID))
+	})
+}
+
+// observed is what the runtime has of a pod, of which the spec is not asked.
+func (l *Loop) observed(uid types.UID) pod.Runtime {
+	observed, recorded := l.cfg.Runtime(uid)
+	return pod.Runtime{Recorded: recorded, Running: observed.Running()}
+}
+
+// runtimeOf is what the runtime has of a pod, and whether that is an end by its spec.
+func (l *Loop) runtimeOf(p *v1.Pod) pod.Runtime {
+	observed, recorded := l.cfg.Runtime(p.UID)
+	return pod.Runtime{
+		Recorded: recorded, Running: observed.Running(),
+		Ended: status.Ended(status.Phase(p, observed, nil)),
+	}
+}
+
+// decided takes admission's word on a pod.
+func (l *Loop) decided(ctx context.Context, r admission.Result) {
+	log := klog.FromContext(ctx)
+	e := pod.Event{Why: pod.Why{Reason: r.Reason, Message: r.Message, Explained: r.Explained}}
+	switch r.Outcome {
+	case admission.Admit:
+		e.Kind, e.Why.Explained = pod.Admitted, ""
+		if r.Reason != "" {
+			log.Info("Pod admitted with less than it requests", "pod", klog.KObj(r.Pod),
+				"reason", r.Reason, "message", r.Message)
+		}
+	case admission.Wait:
+		e.Kind, e.Why.Silent = pod.Waits, r.Reworded
+		log.Info("Pod waits", logged(r)...)
+	case admission.Reject:
+		e.Kind = pod.Refused
+		log.Info("Pod rejected", logged(r)...)
+	case admission.Released:
+		e.Kind = pod.Released
+	default:
+		panic(fmt.Sprintf("syncloop: outcome %q", r.Outcome))
+	}
+	l.feed(r.Pod.UID, e)
+}
+
+// logged is what the log says of a pod that does not start.
+func logged(r admission.Result) []any {
+	values := []any{"pod", klog.KObj(r.Pod), "reason", r.Reason, "message", r.Message}
+	if r.Explained != "" {
+		values = append(values, "explanation", r.Explained)
+	}
+	return values
+}
+
+// event takes what a part of the agent says of a pod.
+func (l *Loop) event(ctx context.Context, e Event) {
+	if e.Kind == pod.Orphaned {
+		_, known := l.records[e.UID]
+		if known || !l.cfg.SeenAll(func(source string) bool { return l.seen[source] }) {
+			return
+		}
+		klog.FromContext(ctx).Info("Removing a pod that nobody desires", "pod", klog.KObj(e.Pod),
+			"podUID", e.UID)
+	}
+	l.feed(e.UID, e.Event)
+}

@@ -1,0 +1,144 @@
+// Package syncloop is the one goroutine that hands on what happens to pods: it feeds events to the
+// records of agent/pod and carries out the effects. It decides nothing itself and waits for nothing
+// but the next event.
+package syncloop
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/agent/pod"
+	"github.com/numalet/numalet/agent/podstatus"
+	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/cri"
+)
+
+// Admission decides on pods; *admission.Queue does. Nothing blocks.
+type Admission interface {
+	Submit(pod *v1.Pod, adopt bool)
+	Leaving(uid types.UID)
+	Release(uid types.UID)
+	Poke()
+}
+
+// Workers bring pods to what is desired; *podworker.Workers do. Nothing blocks.
+type Workers interface {
+	Update(podworker.Desired)
+	Hasten(podworker.Desired)
+	Wake(types.UID)
+}
+
+// Inputs are what the loop waits for.
+type Inputs struct {
+	Updates   <-chan source.Update
+	Observed  <-chan types.UID // pods of which the runtime says something else
+	Decisions *mailbox.Box[admission.Result]
+	Events    *mailbox.Box[Event]
+	// Devices and Machine have a value when pods that wait may have a place: plugins offer something
+	// else, or the hardware is another.
+	Devices, Machine <-chan struct{}
+}
+
+// Event is an event of one pod from a part of the agent: its worker, housekeeping, an eviction.
+type Event struct {
+	UID types.UID
+	pod.Event
+}
+
+// Config is what a loop works with.
+type Config struct {
+	Inputs
+	// Runtime is the newest observation of a pod.
+	Runtime   func(types.UID) (cri.Pod, bool)
+	Admission Admission
+	Workers   Workers
+	Statuses  *podstatus.Store
+	// Tell records an event of a pod; it must not block.
+	Tell func(pod *v1.Pod, eventType, reason, message string)
+	// SeenAll reports whether every source is one that seen knows. Before that no pod is an orphan.
+	SeenAll func(seen func(source string) bool) bool
+}
+
+// Loop is the syncLoop.
+type Loop struct {
+	cfg Config
+	// entered is when the loop last came round, in nanoseconds; read by Healthy.
+	entered atomic.Int64
+
+	// Owned by Run.
+	records map[types.UID]pod.Record
+	seen    map[string]bool // sources of which an update was handled
+}
+
+// New returns a loop that knows no pods yet.
+func New(cfg Config) *Loop {
+	return &Loop{cfg: cfg, records: map[types.UID]pod.Record{}, seen: map[string]bool{}}
+}
+
+// period is how often the loop comes round at least: Healthy looks for it.
+const period = time.Second
+
+// Run handles events until ctx ends.
+func (l *Loop) Run(ctx context.Context) error {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for {
+		l.entered.Store(time.Now().UnixNano())
+		select {
+		case <-ctx.Done():
+			return nil
+		case u := <-l.cfg.Updates:
+			l.update(ctx, u)
+		case uid := <-l.cfg.Observed:
+			l.feed(uid, pod.Event{Kind: pod.Observed, Runtime: l.observed(uid)})
+			l.cfg.Workers.Wake(uid)
+		case <-l.cfg.Decisions.Wake():
+			for _, r := range l.cfg.Decisions.Take() {
+				l.decided(ctx, r)
+			}
+		case <-l.cfg.Events.Wake():
+			for _, e := range l.cfg.Events.Take() {
+				l.event(ctx, e)
+			}
+		case <-l.cfg.Devices:
+			l.cfg.Admission.Poke()
+		case <-l.cfg.Machine:
+			l.cfg.Admission.Poke()
+		case <-tick.C: // the round itself is what Healthy looks for
+		}
+	}
+}
+
+// Healthy is an error when the loop has not come round for longer than limit.
+func (l *Loop) Healthy(now time.Time, limit time.Duration) error {
+	entered := l.entered.Load()
+	if entered == 0 {
+		return nil // it has not begun
+	}
+	if ago := now.Sub(time.Unix(0, entered)); ago > limit {
+		return fmt.Errorf("the syncLoop last came round %v ago; the limit is %v", ago, limit)
+	}
+	return nil
+}
+
+// feed takes an event of a pod.
+func (l *Loop) feed(uid types.UID, e pod.Event) {
+	next, effects := pod.Step(l.records[uid], e)
+	if next.State == pod.None {
+		delete(l.records, uid)
+	} else {
+		l.records[uid] = next
+	}
+	for _, f := range effects {
+		l.carryOut(f)
+	}
+}
