@@ -278,7 +278,7 @@ func (a *Agent) podWorkers(act podworker.Actuator, volumes *volume.Volumes,
 	return podworker.New(podworker.Config{
 		Actuator: act,
 		Report:   r.report,
-		Finished: func(uid types.UID) { ended.Put(ending{uid: uid, gone: true}) },
+		Gone:     func(uid types.UID) { ended.Put(ending{uid: uid, gone: true}) },
 		BackOff: podworker.BackOff{
 			Max: a.cfg.Kubelet.CrashLoopBackOff.MaxContainerRestartPeriod.Duration,
 		},

@@ -147,7 +147,7 @@ func (c *chores) removeOrphans(ctx context.Context) {
 		klog.FromContext(ctx).Info("Removing a pod that nobody desires", "pod", klog.KObj(pod),
 			"podUID", uid)
 		c.workers.Update(podworker.Desired{
-			Pod: pod, Stop: &podworker.Stop{Grace: time.Second, Orphan: true},
+			Pod: pod, Stop: &podworker.Stop{Orphan: true, Remove: true},
 		})
 	}
 	for uid := range c.store.State().Pods {

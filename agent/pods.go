@@ -87,7 +87,8 @@ func (p *pods) undesire(uid types.UID) {
 	}
 }
 
-// forget drops a pod; one that was desired again starts with a new record, and true is returned.
+// forget drops a pod. One that is desired again starts with a new record and is returned; so is one
+// that became desired while what an earlier run of the agent left of it was removed.
 func (p *pods) forget(uid types.UID) (again *v1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,12 +98,15 @@ func (p *pods) forget(uid types.UID) (again *v1.Pod) {
 	}
 	delete(p.records, uid)
 	signal(p.changed)
-	if r.again != nil {
+	if again = r.again; !r.stopping {
+		again = r.pod
+	}
+	if again != nil {
 		p.records[uid] = &record{
-			pod: r.again, status: status.Generate(p.input(r.again, v1.PodStatus{})),
+			pod: again, status: status.Generate(p.input(again, v1.PodStatus{})),
 		}
 	}
-	return r.again
+	return again
 }
 
 // decide records admission's outcome and its status; false: the pod is not known any more.

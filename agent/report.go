@@ -45,7 +45,8 @@ func (r reporter) report(round podworker.Report) {
 		}
 		return s
 	})
-	if round.Stop == nil && round.Decision.State == podworker.Finished {
+	removed := round.Stop != nil && round.Stop.Remove // which the worker tells when it is done
+	if !removed && round.Decision.State == podworker.Finished {
 		r.ended.Put(ending{uid: round.Pod.UID})
 	}
 }

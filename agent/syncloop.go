@@ -164,15 +164,15 @@ func (l *loop) undesire(pod *v1.Pod) {
 	// A pod that ran under an earlier run of the agent may not have been decided on yet. What it
 	// holds is in use until it has stopped.
 	_, recorded := l.last(pod.UID)
+	l.pods.undesire(pod.UID)
 	if rec.outcome != admission.Admit && !rec.stopping && !recorded {
 		l.queue.Release(pod.UID)
 		l.pods.forget(pod.UID)
 		return
 	}
-	l.pods.undesire(pod.UID)
 	l.queue.Leaving(pod.UID)
 	l.workers.Update(podworker.Desired{
-		Pod: pod, Stop: &podworker.Stop{Grace: podworker.Grace(pod)},
+		Pod: pod, Stop: &podworker.Stop{Grace: podworker.Grace(pod), Remove: true},
 	})
 }
 

@@ -59,6 +59,22 @@ func TestWithdrawnBeforeItWasDecided(t *testing.T) {
 	}
 }
 
+// A pod that comes while what an earlier run of the agent left of it is being removed is decided on
+// again after that: its worker takes no update before.
+func TestDesiredWhileItsRemainsAreRemoved(t *testing.T) {
+	l := idleLoop(cri.Pod{})
+	l.workers.Update(podworker.Desired{
+		Pod: examplePod(), Stop: &podworker.Stop{Orphan: true, Remove: true},
+	})
+	l.desire(examplePod())
+	l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: admission.Admit})
+	l.end(ending{uid: "uid-1", gone: true})
+	r, known := l.pods.get("uid-1")
+	if !known || r.stopping || r.outcome != "" {
+		t.Errorf("known: %v, record %+v", known, r)
+	}
+}
+
 // What there is not to say is left out of the log.
 func TestSaidInTheLog(t *testing.T) {
 	result := admission.Result{Pod: &v1.Pod{}, Reason: "WaitingForDevicePlugin", Message: "none"}

@@ -17,12 +17,16 @@ import (
 // has what the labels say.
 type Desired struct {
 	Pod *v1.Pod
-	// Stop ends the pod and removes it from the node; nil: it shall run.
+	// Stop ends the pod; nil: it shall run.
 	Stop *Stop
 }
 
-// Stop says how a pod ends.
+// Stop says how a pod ends: its containers and sandboxes are stopped and what was made around them
+// is cleaned up.
 type Stop struct {
+	// Remove also removes what the runtime has of the pod, and with it what its last status is made
+	// from. It may follow a Stop without it.
+	Remove bool
 	// Grace is the time from now that the containers have to exit, at least a second. Of several
 	// graces the one that ends first counts.
 	Grace time.Duration
@@ -110,13 +114,14 @@ func (a Action) same(b Action) bool {
 // State is how far a pod's life has come.
 //
 //	         Stop, or all containers      no container runs,     cleaned up, and if
-//	         ended and none restarts      no sandbox is ready    Stop: removed
+//	         ended and none restarts      no sandbox is ready    Remove: removed
 //	SyncPod ------------------> TerminatingPod ------> TerminatedPod ------> Finished
 //	                                                                            |
-//	                                                      Stop, records left    |
+//	                                                      Remove, records left  |
 //	                                   TerminatedPod <--------------------------'
 //
-// It is derived from facts in every step and stored nowhere.
+// It is derived from facts in every step and stored nowhere. A pod that is Finished with Remove is
+// gone: its worker ends.
 type State string
 
 // The states.

@@ -20,6 +20,7 @@
 //     crashes in a row unless a kept record shows a long run or another definition. A container
 //     may then wait longer than without the restart, up to the longest delay, never shorter.
 //
-// A pod that ended by itself (Succeeded, Failed) is stopped and cleaned up but its records stay in
-// the runtime for as long as it is desired: they are what says that it ended.
+// A pod that ended by itself (Succeeded, Failed), or is to be stopped but not removed, is stopped
+// and cleaned up, and its records stay in the runtime until it is to be removed: they are what its
+// last status is made from.
 package podworker

@@ -29,7 +29,7 @@ type node struct {
 	stopping map[string]time.Duration
 	log      []string
 	reports  map[types.UID]Report
-	finished []types.UID
+	gone     []types.UID
 	observed int
 	begun    time.Time
 	// before is called for each action without the lock; an error is the action's.
@@ -46,7 +46,7 @@ func newNode(t *testing.T) *node {
 		stopping: map[string]time.Duration{}, reports: map[types.UID]Report{},
 		begun: time.Now(),
 	}
-	n.Workers = New(Config{Actuator: n, Report: n.report, Finished: n.finish})
+	n.Workers = New(Config{Actuator: n, Report: n.report, Gone: n.isGone})
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
 	ended := make(chan error)
 	go func() { ended <- n.Run(ctx) }()
@@ -66,10 +66,10 @@ func (n *node) report(r Report) {
 	n.reports[r.Pod.UID] = r
 }
 
-func (n *node) finish(uid types.UID) {
+func (n *node) isGone(uid types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.finished = append(n.finished, uid)
+	n.gone = append(n.gone, uid)
 }
 
 func (n *node) Observe(_ context.Context, uid types.UID) (cri.Pod, error) {

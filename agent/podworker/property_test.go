@@ -146,7 +146,7 @@ func TestConverges(t *testing.T) {
 		if problem := unsettled(w); problem != "" {
 			t.Fatalf("%s in\n%s\nafter\n%s", problem, w.state(), strings.Join(w.log, "\n"))
 		}
-		w.want.Stop = &Stop{Grace: 30 * time.Second}
+		w.want.Stop = &Stop{Grace: 30 * time.Second, Remove: true}
 		w.until(w.now.Sub(epoch) + time.Hour)
 		if w.last.State != Finished || recorded(w.seen) || !w.cleaned {
 			t.Fatalf("not gone but %s:\n%s", w.last.State, w.state())
@@ -217,7 +217,7 @@ func TestDiesAnywhere(t *testing.T) {
 			}
 			w.until(12 * time.Hour)
 			if stop {
-				w.want.Stop = &Stop{}
+				w.want.Stop = &Stop{Remove: true}
 				w.until(13 * time.Hour)
 			}
 			if len(w.broken) > 0 {

@@ -51,12 +51,15 @@ func (in input) state() State {
 		return SyncPod
 	case alive(in.observed):
 		return TerminatingPod
-	case !in.memory.cleaned || in.Stop != nil && recorded(in.observed):
+	case !in.memory.cleaned || in.remove() && recorded(in.observed):
 		return TerminatedPod
 	default:
 		return Finished
 	}
 }
+
+// remove reports whether nothing of the pod shall stay.
+func (d Desired) remove() bool { return d.Stop != nil && d.Stop.Remove }
 
 // ended reports whether the pod came to its end by itself.
 func (in input) ended() bool {

@@ -139,7 +139,7 @@ func TestStories(t *testing.T) {
 			play: func(w *world) {
 				w.stopping["db"], w.stopping["b"] = 7*time.Second, time.Minute
 				w.until(time.Minute)
-				w.want.Stop = &Stop{Grace: 20 * time.Second}
+				w.want.Stop = &Stop{Grace: 20 * time.Second, Remove: true}
 				w.until(time.Hour)
 			},
 			state: Finished,
@@ -162,7 +162,7 @@ func TestStories(t *testing.T) {
 			play: func(w *world) {
 				w.until(time.Second)
 				w.want = Desired{Pod: &v1.Pod{ObjectMeta: w.pod.ObjectMeta},
-					Stop: &Stop{Grace: time.Hour, Orphan: true}}
+					Stop: &Stop{Grace: time.Hour, Orphan: true, Remove: true}}
 				w.until(time.Hour)
 			},
 			state: Finished,
@@ -179,7 +179,7 @@ func TestStories(t *testing.T) {
 			pod:  "Never job", programs: map[string][]run{"job": {{time.Second, 1}}},
 			play: func(w *world) {
 				w.until(time.Minute)
-				w.want.Stop = &Stop{Grace: 30 * time.Second}
+				w.want.Stop = &Stop{Grace: 30 * time.Second, Remove: true}
 				w.until(time.Hour)
 			},
 			state: Finished,
@@ -189,6 +189,25 @@ func TestStories(t *testing.T) {
 				1s TerminatingPod: StopSandboxes s1
 				1s TerminatedPod: CleanUp
 				1m0s TerminatedPod: RemovePod`,
+		},
+		{
+			name: "what is terminated keeps its records until it is to be removed",
+			pod:  "Always web",
+			play: func(w *world) {
+				w.until(time.Minute)
+				w.want.Stop = &Stop{Grace: 30 * time.Second}
+				w.until(time.Hour)
+				w.want.Stop = &Stop{Grace: 30 * time.Second, Remove: true}
+				w.until(2 * time.Hour)
+			},
+			state: Finished,
+			want: `
+				0s SyncPod: CreateSandbox #0
+				0s SyncPod: StartContainer web #0
+				1m0s TerminatingPod: StopContainers c2 in 30s
+				1m0s TerminatingPod: StopSandboxes s1
+				1m0s TerminatedPod: CleanUp
+				1h0m0s TerminatedPod: RemovePod`,
 		},
 		{
 			name: "a lost sandbox is made again and init containers run again",

@@ -6,10 +6,10 @@ import (
 	"math/rand/v2"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/cri"
 )
 
@@ -27,37 +27,35 @@ type worker struct {
 
 	// Guarded by Workers.mu.
 	desired Desired
-	version int     // counts changes of desired
-	again   *v1.Pod // arrived while the pod is being removed
-	running bool    // has a goroutine
+	version int  // counts changes of desired
+	running bool // has a goroutine
 	// cancel ends the action under way; nil: none is.
 	cancel context.CancelFunc
 }
 
-func (p *worker) wakeUp() { notify(p.wake) }
+func (p *worker) wakeUp() { mailbox.Signal(p.wake) }
 
 func (p *worker) updateLocked(d Desired) {
-	p.version++
-	defer p.wakeUp()
 	was := p.desired.Stop
 	if d.Stop == nil && was != nil {
-		p.again = d.Pod
 		return
 	}
+	p.version++
+	defer p.wakeUp()
 	if d.Stop == nil || was == nil && !d.Stop.Orphan {
 		p.desired.Pod = d.Pod // an orphan's has less than the one that is known
 	}
 	if d.Stop == nil {
 		return
 	}
-	p.again = nil
 	p.desired.Stop = d.Stop.merge(was)
 	if p.cancel != nil && d.Stop.sooner(was) {
 		p.cancel()
 	}
 }
 
-// merge adds a stop to an earlier one, if any: the shorter grace, the first reason.
+// merge adds a stop to an earlier one, if any: the shorter grace, the first reason, and Remove if
+// one of them says so.
 func (s Stop) merge(was *Stop) *Stop {
 	if was == nil {
 		return &s
@@ -65,6 +63,7 @@ func (s Stop) merge(was *Stop) *Stop {
 	if !s.sooner(was) {
 		s.Grace, s.Orphan = was.Grace, was.Orphan
 	}
+	s.Remove = s.Remove || was.Remove
 	if was.Reason != "" {
 		s.Reason, s.Message = was.Reason, was.Message
 	}
@@ -128,9 +127,9 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 	d := w.decide(l, p.memory)
 	w.cfg.Report(Report{Pod: l.Pod, Stop: l.Stop, Observed: l.observed, Decision: d})
 	switch {
-	case d.State == Finished && l.Stop != nil:
-		w.cfg.Finished(p.uid)
+	case d.State == Finished && l.remove():
 		w.remove(p)
+		w.cfg.Gone(p.uid)
 		return true
 	case d.State == Finished:
 		w.leaveQueue(p)

@@ -8,18 +8,20 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent/mailbox"
 )
 
 // Config is what workers need. Actuator is required.
 type Config struct {
 	Actuator Actuator
-	// Report receives every round's outcome, before its action is done; Finished, once, that a
-	// pod is gone from the node and its worker has ended. A pod that ended by itself but
-	// is still desired is reported in state Finished instead. Both are called from the
-	// pod's goroutine, one after the other for one pod, and must not block.
-	Report   func(Report)
-	Finished func(types.UID)
-	BackOff  BackOff // zero fields: the defaults
+	// Report receives every round's outcome, before its action is done; Gone, once, that nothing is
+	// left of a pod that was to be removed and that its worker has ended: an Update after
+	// it begins anew. Both are called from the pod's goroutine, one after the other for one pod,
+	// and must not block.
+	Report  func(Report)
+	Gone    func(types.UID)
+	BackOff BackOff // zero fields: the defaults
 	// Retry is the least time between tries of a failing action, Sync between looks at a pod that
 	// nothing is to be done for. Both are lengthened by up to a half at random; 0: default.
 	Retry, Sync time.Duration
@@ -27,8 +29,7 @@ type Config struct {
 
 // Workers runs one worker for each pod.
 //
-// Pods of the same namespace and name run one at a time, in the order in which they arrived. A pod
-// that arrives again, same UID, while it is being removed, starts anew after that.
+// Pods of the same namespace and name run one at a time, in the order in which they arrived.
 type Workers struct {
 	cfg Config
 	// added wakes Run when a worker waits for its goroutine; capacity 1.
@@ -45,8 +46,8 @@ func New(cfg Config) *Workers {
 	if cfg.Report == nil {
 		cfg.Report = func(Report) {}
 	}
-	if cfg.Finished == nil {
-		cfg.Finished = func(types.UID) {}
+	if cfg.Gone == nil {
+		cfg.Gone = func(types.UID) {}
 	}
 	if cfg.Retry == 0 {
 		cfg.Retry = DefaultRetry
@@ -82,7 +83,8 @@ func (w *Workers) Run(ctx context.Context) error {
 }
 
 // Update says what is desired of a pod now. It never blocks; of several updates before the worker
-// looks, the last counts, but a stop stays a stop and its grace only shrinks.
+// looks, the last counts, but a stop stays a stop and its grace only shrinks: until the pod is gone
+// an update without a stop is ignored.
 func (w *Workers) Update(d Desired) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -125,7 +127,7 @@ func (w *Workers) addLocked(d Desired) {
 	}
 	w.pods[p.uid] = p
 	w.queues[p.name] = append(w.queues[p.name], p.uid)
-	notify(w.added)
+	mailbox.Signal(w.added)
 }
 
 // takeNew are the workers that have no goroutine yet; the caller gives them one.
@@ -170,21 +172,10 @@ func (w *Workers) leaveQueueLocked(p *worker) {
 	}
 }
 
-// remove ends the worker of a pod that is gone, and begins anew with the pod if it has arrived
-// again.
+// remove drops the worker of a pod that is gone.
 func (w *Workers) remove(p *worker) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.pods, p.uid)
 	w.leaveQueueLocked(p)
-	if p.again != nil {
-		w.addLocked(Desired{Pod: p.again})
-	}
-}
-
-func notify(wake chan<- struct{}) {
-	select {
-	case wake <- struct{}{}:
-	default: // it will look anyway
-	}
 }

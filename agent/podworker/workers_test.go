@@ -44,7 +44,8 @@ func TestWorkersShrinkingGrace(t *testing.T) {
 		n.expect(t) // it is being stopped
 		n.Update(Desired{Pod: pod, Stop: &Stop{Grace: 2 * time.Minute}})
 		n.at(11 * time.Second)
-		n.Update(Desired{Pod: pod, Stop: &Stop{Grace: 5 * time.Second, Reason: "Other"}})
+		n.Update(Desired{Pod: pod, Stop: &Stop{Grace: time.Hour, Reason: "Other"}})
+		n.Update(Desired{Pod: pod, Stop: &Stop{Grace: 5 * time.Second, Remove: true}})
 		n.at(time.Hour)
 		n.expect(t,
 			"16s a: StopContainers c2 in 5s",
@@ -54,8 +55,8 @@ func TestWorkersShrinkingGrace(t *testing.T) {
 		if r := n.reports["a"]; r.Stop.Reason != "Evicted" || r.Decision.State != Finished {
 			t.Errorf("last report %+v with stop %+v", r, r.Stop)
 		}
-		if diff := cmp.Diff([]types.UID{"a"}, n.finished); diff != "" {
-			t.Errorf("finished (-want +got):\n%s", diff)
+		if diff := cmp.Diff([]types.UID{"a"}, n.gone); diff != "" {
+			t.Errorf("gone (-want +got):\n%s", diff)
 		}
 		if known := n.Known(); len(known) > 0 {
 			t.Errorf("still known: %v", known)
@@ -79,7 +80,7 @@ func TestWorkersStopInterrupts(t *testing.T) {
 		n.at(time.Minute)
 		n.Update(Desired{Pod: pod}) // an update that stops nothing interrupts nothing
 		n.at(2 * time.Minute)
-		n.Update(Desired{Pod: pod, Stop: &Stop{Grace: time.Minute}})
+		n.Update(Desired{Pod: pod, Stop: &Stop{Grace: time.Minute, Remove: true}})
 		n.at(time.Hour)
 		n.expect(t,
 			"0s a: CreateSandbox #0",
@@ -95,7 +96,7 @@ func TestWorkersStopOvertakes(t *testing.T) {
 		n := newNode(t)
 		pod := podOf("a", "Always web")
 		n.during = sync.OnceFunc(func() {
-			n.Update(Desired{Pod: pod, Stop: &Stop{Grace: time.Minute}})
+			n.Update(Desired{Pod: pod, Stop: &Stop{Grace: time.Minute, Remove: true}})
 		})
 		n.Update(Desired{Pod: pod})
 		n.at(time.Minute)
@@ -113,13 +114,14 @@ func TestWorkersSameName(t *testing.T) {
 		n.Update(Desired{Pod: b})
 		n.at(time.Second)
 		n.Update(Desired{Pod: c})
-		n.Update(Desired{Pod: a, Stop: &Stop{Grace: time.Minute}})
+		n.Update(Desired{Pod: a, Stop: &Stop{Grace: time.Minute, Remove: true}})
 		n.at(5 * time.Second)
 		want := "waiting for pod a of the same name to end"
 		if got := n.reports["b"].Decision.Waiting["web"].Message; got != want {
 			t.Errorf("b waits: %q, want %q", got, want)
 		}
-		n.Update(Desired{Pod: b, Stop: &Stop{Grace: time.Minute}}) // before it ever ran
+		// The next one never ran.
+		n.Update(Desired{Pod: b, Stop: &Stop{Grace: time.Minute, Remove: true}})
 		n.at(time.Minute)
 		n.expect(t,
 			"0s a: CreateSandbox #0",
@@ -134,48 +136,68 @@ func TestWorkersSameName(t *testing.T) {
 	})
 }
 
+// A stop stays a stop until the pod is gone; after that the pod may come again.
 func TestWorkersReAdded(t *testing.T) {
-	for _, again := range []bool{true, false} {
-		t.Run(fmt.Sprintf("kept %v", again), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				n := newNode(t)
-				n.stopping["web"] = 10 * time.Second
-				pod := podOf("a", "Always web")
-				stop := &Stop{Grace: time.Minute}
-				n.Update(Desired{Pod: pod})
-				n.at(0)
-				n.Update(Desired{Pod: pod, Stop: stop})
-				n.at(time.Second)
-				n.Update(Desired{Pod: pod})
-				n.at(2 * time.Second)
-				if !again {
-					n.Update(Desired{Pod: pod, Stop: stop})
-				}
-				n.at(time.Minute)
-				want := []string{
-					"0s a: CreateSandbox #0",
-					"0s a: StartContainer web #0",
-					"10s a: StopContainers c2 in 1m0s",
-					"10s a: StopSandboxes s1",
-					"10s a: CleanUp",
-					"10s a: RemovePod",
-				}
-				var known []types.UID
-				if again {
-					want = append(want, "10s a: CreateSandbox #0", "10s a: StartContainer web #0")
-					known = append(known, "a")
-				}
-				n.expect(t, want...)
-				diff := cmp.Diff(known, slices.Clip(append([]types.UID(nil), n.Known()...)))
-				if diff != "" {
-					t.Errorf("known (-want +got):\n%s", diff)
-				}
-				if diff := cmp.Diff([]types.UID{"a"}, n.finished); diff != "" {
-					t.Errorf("finished (-want +got):\n%s", diff)
-				}
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.stopping["web"] = 10 * time.Second
+		pod := podOf("a", "Always web")
+		n.Update(Desired{Pod: pod})
+		n.at(0)
+		n.Update(Desired{Pod: pod, Stop: &Stop{Grace: time.Minute, Remove: true}})
+		n.at(time.Second)
+		n.Update(Desired{Pod: pod})
+		n.Update(Desired{Pod: pod, Stop: &Stop{Grace: time.Hour}}) // nor does it stay now
+		n.at(time.Minute)
+		n.expect(t,
+			"0s a: CreateSandbox #0",
+			"0s a: StartContainer web #0",
+			"10s a: StopContainers c2 in 1m0s",
+			"10s a: StopSandboxes s1",
+			"10s a: CleanUp",
+			"10s a: RemovePod")
+		if len(n.Known()) > 0 || !slices.Equal(n.gone, []types.UID{"a"}) {
+			t.Errorf("known %q, gone %q", n.Known(), n.gone)
+		}
+		n.Update(Desired{Pod: pod})
+		n.at(2 * time.Minute)
+		n.expect(t, "1m0s a: CreateSandbox #0", "1m0s a: StartContainer web #0")
+	})
+}
+
+// A pod that is terminated leaves its name to the next one and its records in the runtime, also
+// when it is looked at again, until it is to be removed.
+func TestWorkersTerminate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		pod := podOf("a", "Always web")
+		n.Update(Desired{Pod: pod})
+		n.at(0)
+		n.Update(Desired{Pod: podOf("b", "Always web")})
+		n.at(time.Second)
+		n.Update(Desired{Pod: pod, Stop: &Stop{Grace: time.Minute}})
+		n.at(time.Minute)
+		n.Wake("a")
+		n.at(2 * time.Minute)
+		if r := n.reports["a"]; r.Decision.State != Finished || len(r.Observed.Containers) != 1 ||
+			len(n.gone) > 0 {
+			t.Errorf("gone %q, last report %+v", n.gone, r)
+		}
+		n.Update(Desired{Pod: pod, Stop: &Stop{Grace: time.Minute, Remove: true}})
+		n.at(time.Hour)
+		n.expect(t,
+			"0s a: CreateSandbox #0",
+			"0s a: StartContainer web #0",
+			"1s a: StopContainers c2 in 1m0s",
+			"1s a: StopSandboxes s1",
+			"1s a: CleanUp",
+			"1s b: CreateSandbox #0",
+			"1s b: StartContainer web #0",
+			"2m0s a: RemovePod")
+		if !slices.Equal(n.gone, []types.UID{"a"}) || !slices.Equal(n.Known(), []types.UID{"b"}) {
+			t.Errorf("known %q, gone %q", n.Known(), n.gone)
+		}
+	})
 }
 
 // The end of the agent is not the end of its pods; another agent takes them over as they are.
@@ -207,12 +229,12 @@ func TestWorkersCompleted(t *testing.T) {
 		pod := podOf("a", "OnFailure job")
 		n.Update(Desired{Pod: pod})
 		n.at(time.Minute)
-		if state := n.reports["a"].Decision.State; state != Finished || len(n.finished) > 0 {
-			t.Errorf("state %s, finished %v", state, n.finished)
+		if state := n.reports["a"].Decision.State; state != Finished || len(n.gone) > 0 {
+			t.Errorf("state %s, gone %v", state, n.gone)
 		}
 		n.Update(Desired{Pod: podOf("b", "Always web")}) // same name, which is free now
 		n.at(2 * time.Minute)
-		n.Update(Desired{Pod: pod, Stop: &Stop{Grace: time.Minute}})
+		n.Update(Desired{Pod: pod, Stop: &Stop{Grace: time.Minute, Remove: true}})
 		n.at(3 * time.Minute)
 		n.expect(t,
 			"0s a: CreateSandbox #0",
@@ -319,7 +341,10 @@ func TestWorkersManyPods(t *testing.T) {
 				for round := range 3 {
 					n.Update(Desired{Pod: pod})
 					time.Sleep(time.Duration(i*round) * 100 * time.Millisecond)
-					n.Update(Desired{Pod: pod, Stop: &Stop{Grace: 5 * time.Second}})
+					n.Update(Desired{Pod: pod, Stop: &Stop{Grace: 5 * time.Second, Remove: true}})
+					for slices.Contains(n.Known(), pod.UID) {
+						time.Sleep(time.Second)
+					}
 				}
 				if i%4 == 0 {
 					n.Update(Desired{Pod: pod})
