@@ -29,6 +29,8 @@ const (
 	Admit  Outcome = "Admit"
 	Wait   Outcome = "Wait"
 	Reject Outcome = "Reject"
+	// Released answers Release: nothing of the pod is held any more.
+	Released Outcome = "Released"
 )
 
 // Reasons of pods that wait.
@@ -234,6 +236,7 @@ func (q *Queue) released(ctx context.Context, uid types.UID) {
 	if e == nil {
 		held, ok := q.stored.Pods[uid]
 		if !ok {
+			q.cfg.Report(Result{Pod: podOf(allocation.Pod{UID: uid}), Outcome: Released})
 			return
 		}
 		e = &entry{
@@ -281,6 +284,7 @@ func (q *Queue) forget(e *entry) {
 	q.entries = slices.DeleteFunc(q.entries, func(other *entry) bool { return other == e })
 	delete(q.byUID, e.pod.UID)
 	q.account(e.pod.UID, nil)
+	q.cfg.Report(Result{Pod: e.pod, Outcome: Released})
 	if e.again != nil {
 		q.enter(&entry{demand: demandOf(e.again), since: time.Now()})
 	}

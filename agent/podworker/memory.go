@@ -25,6 +25,9 @@ type memory struct {
 	deadline time.Time
 	// cleaned: CleanUp has been done since something of the pod was last alive.
 	cleaned bool
+	// completed: the pod was reported to have ended by itself, and what it held may be another's:
+	// it stays so whatever its spec says from then on.
+	completed bool
 	// done is the last action, if it took effect.
 	done Action
 	// want is what the failures are about.

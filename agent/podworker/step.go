@@ -63,7 +63,7 @@ func (d Desired) remove() bool { return d.Stop != nil && d.Stop.Remove }
 
 // ended reports whether the pod came to its end by itself.
 func (in input) ended() bool {
-	return status.Ended(in.Pod.Status.Phase) ||
+	return in.memory.completed || status.Ended(in.Pod.Status.Phase) ||
 		status.Ended(status.Phase(in.Pod, in.observed, in.memory.waiting(in.observed)))
 }
 

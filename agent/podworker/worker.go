@@ -125,6 +125,7 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 	}
 	p.blind = 0
 	d := w.decide(l, p.memory)
+	p.memory.completed = p.memory.completed || d.State == Finished && l.Stop == nil
 	w.cfg.Report(Report{Pod: l.Pod, Stop: l.Stop, Observed: l.observed, Decision: d})
 	switch {
 	case d.State == Finished && l.remove():

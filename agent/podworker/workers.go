@@ -96,6 +96,16 @@ func (w *Workers) Update(d Desired) {
 	p.updateLocked(d)
 }
 
+// Hasten is an Update with a stop for a pod that is being removed: its grace may be a shorter one.
+// Unlike Update it does not begin with a worker, since the pod may be gone.
+func (w *Workers) Hasten(d Desired) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p, ok := w.pods[d.Pod.UID]; ok {
+		p.updateLocked(d)
+	}
+}
+
 // Wake makes the pod's worker look at the pod; no worker, nothing happens.
 func (w *Workers) Wake(uid types.UID) {
 	w.mu.Lock()

@@ -11,7 +11,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/mailbox"
