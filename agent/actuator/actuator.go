@@ -99,6 +99,8 @@ func (a *Actuator) Do(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 		return a.stopContainers(ctx, pod, observed, act)
 	case podworker.StopSandboxes:
 		return each(act.IDs, func(id string) error { return a.cfg.Runtime.StopPodSandbox(ctx, id) })
+	case podworker.RemoveSandboxes:
+		return a.removeSandboxes(ctx, act.IDs)
 	case podworker.RemoveContainers:
 		return a.removeContainers(ctx, pod, observed, act.IDs)
 	case podworker.CleanUp:
@@ -173,7 +175,11 @@ func (a *Actuator) removePod(ctx context.Context, pod *v1.Pod, observed cri.Pod)
 	if err := a.removeContainers(ctx, pod, observed, containers); err != nil {
 		return err
 	}
-	return each(sandboxes, func(id string) error { return a.cfg.Runtime.RemovePodSandbox(ctx, id) })
+	return a.removeSandboxes(ctx, sandboxes)
+}
+
+func (a *Actuator) removeSandboxes(ctx context.Context, ids []string) error {
+	return each(ids, func(id string) error { return a.cfg.Runtime.RemovePodSandbox(ctx, id) })
 }
 
 // removeContainers removes records of containers and the links to their logs.

@@ -65,6 +65,9 @@ const (
 	StopSandboxes ActionKind = "StopSandboxes"
 	// RemoveContainers removes the records of the containers IDs, none of which runs.
 	RemoveContainers ActionKind = "RemoveContainers"
+	// RemoveSandboxes removes the records of the sandboxes IDs, none of which is ready or has a
+	// record of a container.
+	RemoveSandboxes ActionKind = "RemoveSandboxes"
 	// CleanUp takes back what CreateSandbox made around the sandbox: volumes, cgroup.
 	CleanUp ActionKind = "CleanUp"
 	// RemovePod removes all that the runtime has of the pod, sandboxes and containers.

@@ -11,6 +11,9 @@ import (
 // BackOff is how long a container that keeps exiting waits before it is started again, counted
 // from its exit: not at all the first time, then Initial, then twice as long each time up to Max. A
 // run longer than Reset makes the next exit the first again, and so does another definition.
+//
+// Whatever became of it, a container or a sandbox is not made again before as much time has passed
+// since it was made the last time.
 type BackOff struct {
 	Initial, Max, Reset time.Duration
 }
@@ -63,6 +66,36 @@ func (b BackOff) countFrom(known uint32, hash string, records []cri.Container) u
 	}
 	return known
 }
+
+// sandboxesInRow is how many sandboxes were made since one that lasted, as the records show it.
+func (b BackOff) sandboxesInRow(observed cri.Pod) uint32 {
+	newest, end := observed.Sandboxes[0].Attempt, observed.ReadAt
+	for _, s := range observed.Sandboxes {
+		if end.Sub(s.CreatedAt) > b.Reset {
+			return newest - min(s.Attempt, newest) + 1
+		}
+		end = s.CreatedAt
+	}
+	return newest + 1
+}
+
+// creations are those of a container, or of a pod's sandbox, since one that lasted.
+type creations struct {
+	count uint32
+	last  time.Time
+	hash  string // the container's definition
+}
+
+// pause is a wait that began at a time; the zero pause is none.
+type pause struct {
+	since time.Time
+	delay time.Duration
+}
+
+func (p pause) end() time.Time { return p.since.Add(p.delay) }
+
+// lasts reports whether the wait is not over.
+func (p pause) lasts(now time.Time) bool { return p.delay > 0 && p.end().After(now) }
 
 // containers are the pod's init and regular containers, in order.
 func containers(pod *v1.Pod) []*v1.Container {

@@ -1,6 +1,7 @@
 package podworker
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -35,6 +36,32 @@ func TestBackOffAfterRestart(t *testing.T) {
 				t.Errorf("back-off %v, want %v", got, tc.want)
 			}
 		})
+	}
+}
+
+// Also sandboxes' comes from the records, and starts again after one that lasted.
+func TestSandboxBackOffAfterRestart(t *testing.T) {
+	w := newWorld(makePod("Always web"))
+	w.until(time.Hour)
+	w.noAddress = true
+	w.loseSandbox()
+	w.until(time.Hour + 25*time.Second)
+	const want = "web: ContainerCreating: back-off 20s creating another sandbox: " +
+		"pod sandbox is not ready"
+	for _, when := range []string{"before", "after"} {
+		if got := w.last.Wake.Sub(epoch); got != time.Hour+30*time.Second {
+			t.Errorf("%s a restart: wake at %v", when, got)
+		}
+		if !strings.HasSuffix(want, w.last.Problem.Message) {
+			t.Errorf("%s a restart: problem %v", when, w.last.Problem)
+		}
+		w.memory = newMemory()
+		w.round()
+	}
+	w.seen.Containers = nil // so that it never ran, as far as is known
+	w.round()
+	if got := w.waiting(); got != want {
+		t.Errorf("waiting = %q, want %q", got, want)
 	}
 }
 

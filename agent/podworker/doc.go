@@ -10,15 +10,19 @@
 // runs is not started again. So the agent may be killed at any point and enters again where it
 // was; attempts and exits come from the runtime's records.
 //
-// Three things are remembered, and lost with the agent: actions that failed and when to
-// try them again, the end of a grace period under way, and the attempt from which a container's
-// crashes are counted. After a restart of the agent
+// Every creation, also one that succeeds, sets when the next one of that container or sandbox is
+// due: a runtime that loses or spoils what it is asked for is not asked without end.
+//
+// Four things are remembered, and lost with the agent: actions that failed and when to
+// try them again, the end of a grace period under way, the attempt from which a container's
+// crashes are counted, and what was made of late. After a restart of the agent
 //
 //   - a failed action is tried at once;
 //   - a grace period begins anew;
 //   - crashes are counted again from the records the runtime keeps: attempt n is taken for n
 //     crashes in a row unless a kept record shows a long run or another definition. A container
-//     may then wait longer than without the restart, up to the longest delay, never shorter.
+//     may then wait longer than without the restart, up to the longest delay, never shorter;
+//   - sandboxes are counted again likewise; containers that left no record are forgotten.
 //
 // A pod that ended by itself (Succeeded, Failed), or is to be stopped but not removed, is stopped
 // and cleaned up, and its records stay in the runtime until it is to be removed: they are what its

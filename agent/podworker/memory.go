@@ -18,6 +18,9 @@ type memory struct {
 	failures map[key]failure
 	// first has, by container, the attempt from which crashes are counted.
 	first map[string]uint32
+	// made has, by container, what the worker made of late; of the sandbox, "", also what was made
+	// before.
+	made map[string]creations
 	// replaced has ids of containers that were stopped because their definition changed, so
 	// that they are started again whatever the restart policy says.
 	replaced map[string]bool
@@ -46,7 +49,8 @@ type failure struct {
 
 func newMemory() *memory {
 	return &memory{
-		failures: map[key]failure{}, first: map[string]uint32{}, replaced: map[string]bool{},
+		failures: map[key]failure{}, first: map[string]uint32{},
+		made: map[string]creations{}, replaced: map[string]bool{},
 	}
 }
 
@@ -60,13 +64,41 @@ func (m *memory) learn(want Desired, observed cri.Pod, b BackOff) {
 	if alive(observed) {
 		m.cleaned = false
 	}
+	m.learnMade("", "", observed.ReadAt, b)
+	m.learnSandboxes(observed, b)
 	for _, c := range containers(want.Pod) {
+		m.learnMade(c.Name, cri.ContainerHash(c), observed.ReadAt, b)
 		records := recordsOf(observed, c.Name)
 		if len(records) == 0 {
 			delete(m.first, c.Name) // attempts begin at 0 again
 			continue
 		}
 		m.first[c.Name] = b.countFrom(m.first[c.Name], cri.ContainerHash(c), records)
+	}
+}
+
+// learnMade begins to count anew when the last of a thing has lasted, or its definition is another.
+func (m *memory) learnMade(name, hash string, now time.Time, b BackOff) {
+	made := m.made[name]
+	if made.hash != hash {
+		made = creations{hash: hash}
+	}
+	if now.Sub(made.last) > b.Reset {
+		made.count = min(made.count, 1)
+	}
+	m.made[name] = made
+}
+
+// learnSandboxes takes in a sandbox that this worker did not make, or did not know that it did.
+func (m *memory) learnSandboxes(observed cri.Pod, b BackOff) {
+	made := m.made[""]
+	if len(observed.Sandboxes) == 0 {
+		return
+	}
+	at := observed.Sandboxes[0].CreatedAt
+	if at.After(made.last) && !at.After(observed.ReadAt) {
+		made.count, made.last = max(made.count, b.sandboxesInRow(observed)), at
+		m.made[""] = made
 	}
 }
 
@@ -82,11 +114,16 @@ func equivalent(a, b Desired) bool {
 }
 
 // succeeded takes in that an action was done.
-func (m *memory) succeeded(a Action) {
+func (m *memory) succeeded(a Action, now time.Time) {
 	delete(m.failures, a.key())
 	m.done = a
-	if a.Kind == CleanUp {
+	switch a.Kind {
+	case CleanUp:
 		m.cleaned = true
+	case CreateSandbox, StartContainer:
+		made := m.made[a.Container]
+		made.count, made.last = made.count+1, now
+		m.made[a.Container] = made
 	}
 }
 

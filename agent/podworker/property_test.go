@@ -157,6 +157,71 @@ func TestConverges(t *testing.T) {
 	})
 }
 
+// Whatever a runtime that answers at once says, nothing is made without end.
+func TestCreationsAreBounded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(drawPod(t))
+		w.programs = drawPrograms(t, w.pod)
+		lies := rapid.SliceOfN(rapid.IntRange(0, 9), 1, 20).Draw(t, "lies")
+		made := map[string]int{}
+		w.fault = func(a Action) (error, bool) {
+			if a.Kind == CreateSandbox || a.Kind == StartContainer {
+				made[a.Container]++
+			}
+			return nil, true
+		}
+		for i := 0; w.now.Before(epoch.Add(20 * time.Minute)); i++ {
+			if i > 1000 {
+				t.Fatalf("%d rounds in %v:\n%s", i, w.now.Sub(epoch), strings.Join(w.log, "\n"))
+			}
+			lie(w.machine, lies[i%len(lies)])
+			if !w.round() {
+				w.now = w.now.Add(5 * time.Second)
+			}
+		}
+		for name, times := range made {
+			if times > 12 {
+				t.Fatalf("%q made %d times:\n%s", name, times, strings.Join(w.log, "\n"))
+			}
+		}
+	})
+}
+
+// lie makes the runtime say something that was not asked for.
+func lie(m *machine, what int) {
+	if len(m.seen.Sandboxes) == 0 {
+		return
+	}
+	newest := &m.seen.Sandboxes[0]
+	switch what {
+	case 0:
+		m.loseSandbox()
+	case 1:
+		newest.IPs = nil
+	case 2:
+		newest.Attempt, newest.CreatedAt = 0, m.now.Add(-time.Hour)
+	case 3:
+		newest.CreatedAt = m.now.Add(time.Hour)
+	case 4:
+		m.seen.Containers, m.seen.Sandboxes = nil, nil
+	case 5:
+		m.seen.Containers = nil
+	case 6, 7, 8:
+		for i := range m.seen.Containers {
+			c := &m.seen.Containers[i]
+			switch what {
+			case 6:
+				c.State, c.Attempt = cri.ContainerCreated, 0
+			case 7:
+				c.Hash = "another"
+			default:
+				m.exit(c, 1, m.now)
+				c.StartedAt, c.Attempt = m.now.Add(-time.Hour), 0
+			}
+		}
+	}
+}
+
 // unsettled says what is missing at the end of a pod's story, by the pod's spec alone.
 func unsettled(w *world) string {
 	if w.last.State == Finished {

@@ -108,6 +108,12 @@ func (p *plan) wakeAt(t time.Time) {
 	}
 }
 
+// sinceMade is the wait before a container, or the sandbox (""), may be made again.
+func (p *plan) sinceMade(name string) pause {
+	made := p.memory.made[name]
+	return pause{since: made.last, delay: p.backOff.delay(made.count, 1)}
+}
+
 func (p *plan) waits(container string, why status.Reason) {
 	if p.d.Waiting == nil {
 		p.d.Waiting = map[string]status.Reason{}

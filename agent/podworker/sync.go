@@ -2,7 +2,7 @@ package podworker
 
 import (
 	"fmt"
-	"time"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -15,11 +15,15 @@ import (
 func (p *plan) sync() {
 	if problem := status.SandboxProblem(p.Pod, p.observed); problem != "" {
 		p.makeSandbox(problem)
-		return
+	} else if !p.stopStrays() {
+		p.startContainers()
 	}
-	if p.stopStrays() {
-		return
+	if p.d.Action == nil {
+		p.prune()
 	}
+}
+
+func (p *plan) startContainers() {
 	next := status.NextInit(p.Pod, p.observed)
 	for i := range p.Pod.Spec.InitContainers {
 		c := &p.Pod.Spec.InitContainers[i]
@@ -32,9 +36,6 @@ func (p *plan) sync() {
 			p.keepRegular(&p.Pod.Spec.Containers[i])
 		}
 	}
-	if p.d.Action == nil {
-		p.prune()
-	}
 }
 
 // makeSandbox creates the pod's sandbox after what is left of an earlier one was stopped.
@@ -45,6 +46,13 @@ func (p *plan) makeSandbox(problem string) {
 	}
 	if p.behind != "" {
 		p.allWait(fmt.Sprintf("waiting for pod %s of the same name to end", p.behind))
+		return
+	}
+	if w := p.sinceMade(""); w.lasts(p.now) {
+		p.wakeAt(w.end())
+		p.d.Problem = status.Reason{Reason: cri.ReasonCreatePodSandbox, Message: fmt.Sprintf(
+			"back-off %v creating another sandbox: %s", w.delay, problem)}
+		p.allWait(p.d.Problem.Message)
 		return
 	}
 	a := Action{Kind: CreateSandbox}
@@ -102,7 +110,7 @@ func (p *plan) keepInit(c *v1.Container) {
 	record, ok := p.observed.Container(c.Name)
 	switch {
 	case !ok:
-		p.start(c, time.Time{})
+		p.start(c, pause{})
 	case record.State == cri.ContainerCreated:
 		p.removeUnstarted(c)
 	case record.State == cri.ContainerRunning:
@@ -110,9 +118,9 @@ func (p *plan) keepInit(c *v1.Container) {
 			p.keepDefinition(c, record)
 		}
 	case record.ExitCode == 0 && !status.Sidecar(c):
-		p.start(c, time.Time{}) // it succeeded, but in an earlier sandbox
+		p.start(c, pause{}) // it succeeded, but in an earlier sandbox
 	default:
-		p.start(c, p.restartAt(c, record))
+		p.start(c, p.sinceExit(c, record))
 	}
 }
 
@@ -121,16 +129,16 @@ func (p *plan) keepRegular(c *v1.Container) {
 	record, ok := p.observed.Container(c.Name)
 	switch {
 	case !ok:
-		p.start(c, time.Time{})
+		p.start(c, pause{})
 	case record.State == cri.ContainerCreated:
 		p.removeUnstarted(c)
 	case record.State == cri.ContainerRunning:
 		p.keepDefinition(c, record)
 	case p.memory.replaced[record.ID]:
 		p.waits(c.Name, status.Reason{})
-		p.start(c, time.Time{})
+		p.start(c, pause{})
 	case status.Restarts(p.Pod, c, record.ExitCode):
-		p.start(c, p.restartAt(c, record))
+		p.start(c, p.sinceExit(c, record))
 	}
 }
 
@@ -147,25 +155,25 @@ func (p *plan) keepDefinition(c *v1.Container, record cri.Container) {
 	})
 }
 
-// restartAt is when the back-off lets a container that exited run again.
-func (p *plan) restartAt(c *v1.Container, record cri.Container) time.Time {
-	delay := p.backOff.delay(record.Attempt, p.memory.first[c.Name])
-	if delay == 0 {
-		return time.Time{}
+// sinceExit is the wait before a container that exited may run again.
+func (p *plan) sinceExit(c *v1.Container, record cri.Container) pause {
+	return pause{
+		since: record.FinishedAt,
+		delay: p.backOff.delay(record.Attempt, p.memory.first[c.Name]),
 	}
-	at := record.FinishedAt.Add(delay)
-	if at.After(p.now) {
-		p.waits(c.Name, status.Reason{Reason: cri.ReasonCrashLoopBackOff, Message: fmt.Sprintf(
-			"back-off %v restarting failed container=%s pod=%s_%s(%s)",
-			delay, c.Name, p.Pod.Name, p.Pod.Namespace, p.Pod.UID)})
-	}
-	return at
 }
 
-// start starts a container, not before at. An error of the last try shows until one succeeds.
-func (p *plan) start(c *v1.Container, at time.Time) {
-	if at.After(p.now) {
-		p.wakeAt(at)
+// start starts a container, not before its back-off and after are over. An error of the last try
+// shows until one succeeds.
+func (p *plan) start(c *v1.Container, after pause) {
+	if made := p.sinceMade(c.Name); !after.lasts(p.now) || made.end().After(after.end()) {
+		after = made
+	}
+	if after.lasts(p.now) {
+		p.wakeAt(after.end())
+		p.waits(c.Name, status.Reason{Reason: cri.ReasonCrashLoopBackOff, Message: fmt.Sprintf(
+			"back-off %v restarting failed container=%s pod=%s_%s(%s)",
+			after.delay, c.Name, p.Pod.Name, p.Pod.Namespace, p.Pod.UID)})
 		return
 	}
 	a := Action{Kind: StartContainer, Container: c.Name}
@@ -192,7 +200,8 @@ func (p *plan) removeUnstarted(c *v1.Container) {
 }
 
 // prune removes records that tell nothing any more: of each container the newest one and the last
-// exit before it are kept.
+// exit before it are kept, of the sandboxes the newest, the one before it and those that such
+// containers ran in.
 func (p *plan) prune() {
 	a := Action{Kind: RemoveContainers}
 	seen := map[string]int{}
@@ -200,6 +209,18 @@ func (p *plan) prune() {
 		seen[c.Name]++
 		if seen[c.Name] > 2 && !maybeRunning(c) {
 			a.IDs = append(a.IDs, c.ID)
+		}
+	}
+	if len(a.IDs) > 0 {
+		p.propose(a)
+	}
+	a = Action{Kind: RemoveSandboxes}
+	for _, s := range p.observed.Sandboxes[min(2, len(p.observed.Sandboxes)):] {
+		used := slices.ContainsFunc(p.observed.Containers, func(c cri.Container) bool {
+			return c.SandboxID == s.ID
+		})
+		if !used && !s.Ready {
+			a.IDs = append(a.IDs, s.ID)
 		}
 	}
 	if len(a.IDs) > 0 {

@@ -174,7 +174,7 @@ func (w *Workers) act(ctx context.Context, p *worker, l look, a Action) {
 	err := w.cfg.Actuator.Do(ctx, l.Pod, l.observed, a)
 	switch {
 	case err == nil:
-		p.memory.succeeded(a)
+		p.memory.succeeded(a, time.Now())
 	case ctx.Err() != nil:
 		log.V(2).Info("Interrupted", "action", a.String(), "err", err)
 	default:

@@ -35,7 +35,9 @@ type machine struct {
 	// stopping is how long a container takes to obey a stop.
 	stopping map[string]time.Duration
 	cleaned  bool
-	broken   []string // what was asked and should not have been
+	// noAddress: a new sandbox gets none.
+	noAddress bool
+	broken    []string // what was asked and should not have been
 }
 
 func newMachine(pod *v1.Pod) *machine {
@@ -99,6 +101,8 @@ func (m *machine) do(a Action) error {
 		})
 	case RemoveContainers:
 		m.remove(a.IDs)
+	case RemoveSandboxes:
+		m.removeSandboxes(a.IDs)
 	case CleanUp:
 		m.require(!alive(m.seen), "cleaned up a pod that is alive")
 		m.cleaned = true
@@ -117,6 +121,9 @@ func (m *machine) createSandbox(attempt uint32) error {
 	m.ids++
 	s := cri.Sandbox{ID: fmt.Sprintf("s%d", m.ids), Attempt: attempt, Ready: true,
 		HostNetwork: m.pod.Spec.HostNetwork, IPs: []string{"10.0.0.1"}, CreatedAt: m.now}
+	if m.noAddress {
+		s.IPs = nil
+	}
 	m.eachSandbox(func(old *cri.Sandbox) {
 		m.require(old.Attempt < attempt, "sandbox attempt %d exists", attempt)
 	})
@@ -196,6 +203,18 @@ func (m *machine) remove(ids []string) {
 		m.require(!gone || !maybeRunning(c), "removed %s while it runs", c.Name)
 		return gone
 	})
+}
+
+func (m *machine) removeSandboxes(ids []string) {
+	m.require(!slices.Contains(ids, m.seen.Sandboxes[0].ID), "removed the newest sandbox")
+	m.seen.Sandboxes = slices.DeleteFunc(m.seen.Sandboxes, func(s cri.Sandbox) bool {
+		gone := slices.Contains(ids, s.ID)
+		m.require(!gone || !s.Ready, "removed sandbox #%d while it is ready", s.Attempt)
+		return gone
+	})
+	for _, c := range m.seen.Containers {
+		m.require(!slices.Contains(ids, c.SandboxID), "removed the sandbox of %s", c.Name)
+	}
 }
 
 func (m *machine) eachSandbox(f func(*cri.Sandbox)) {
@@ -286,7 +305,7 @@ func (w *world) round() bool {
 	if err != nil {
 		memory.failed(a, err, w.now.Add(DefaultRetry))
 	} else {
-		memory.succeeded(a)
+		memory.succeeded(a, w.now)
 	}
 	return true
 }
