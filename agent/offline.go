@@ -12,6 +12,7 @@ import (
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
 )
@@ -22,17 +23,17 @@ func Offline(cfg *config.Config, inventory deviceplugin.Inventory, state allocat
 	admission.Snapshot, error) {
 	own := *cfg
 	own.HostnameOverride, own.NodeIP = "node", "127.0.0.1" // they play no part
-	f, err := readFacts(&own)
+	n, err := identify(&own)
 	if err != nil {
 		return admission.Snapshot{}, err
 	}
-	if f.hardware, err = openMachine(&own, nil); err != nil {
+	if n.hardware, err = machine.Open(&own); err != nil {
 		return admission.Snapshot{}, err
 	}
-	if err := checkNodes(inventory, f.hardware.Get().Machine); err != nil {
+	if err := checkNodes(inventory, n.hardware.Get().Machine); err != nil {
 		return admission.Snapshot{}, err
 	}
-	c := admissionConfig(&own, f)
+	c := admissionConfig(n)
 	c.Store, c.Plugins = allocation.Fixed(state), offlinePlugins{inventory}
 	return admission.Still(c), nil
 }

@@ -1,205 +1,168 @@
 package agent
 
 import (
-	"cmp"
-	"slices"
-	"sync"
-	"time"
+	"fmt"
+	"os"
+	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
-	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/actuator"
+	"github.com/numalet/numalet/agent/health"
+	"github.com/numalet/numalet/agent/pod"
+	"github.com/numalet/numalet/agent/podstatus"
+	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/agent/syncloop"
+	"github.com/numalet/numalet/agent/volume"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/deviceplugin"
 )
 
-// record is what the agent knows of a pod that a source desires, or that is being removed.
-type record struct {
-	pod *v1.Pod
-	// outcome is admission's last word; "" before it spoke.
-	outcome admission.Outcome
-	// stopping: no source desires the pod any more; its worker is removing it.
-	stopping bool
-	// again is the pod, desired anew before it was removed.
-	again  *v1.Pod
-	status v1.PodStatus
-}
-
-// pods is the table of desired pods and their statuses. The syncLoop writes what is desired, the
-// workers what is; everybody may read.
-type pods struct {
-	node status.Node
-	// health is the health of the devices that a pod holds, by container; nil: it is not told.
-	health func(types.UID) map[string][]v1.ResourceStatus
-	// changed gets a value when who holds what may have changed; it is for one reader.
-	changed chan struct{} // capacity 1
-
-	mu      sync.Mutex // guards the fields below
-	records map[types.UID]*record
-	sources map[string]bool // from which an update has been handled
-}
-
-func newPods(node status.Node) *pods {
-	return &pods{
-		node: node, changed: make(chan struct{}, 1),
-		records: map[types.UID]*record{}, sources: map[string]bool{},
-	}
-}
-
-// get is a copy of the record.
-func (p *pods) get(uid types.UID) (record, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r, ok := p.records[uid]
-	if !ok {
-		return record{}, false
-	}
-	return *r, true
-}
-
-// desire adds a pod, or replaces its spec, and returns the record from before.
-func (p *pods) desire(pod *v1.Pod) (before record, known bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r, ok := p.records[pod.UID]
-	if !ok {
-		p.records[pod.UID] = &record{
-			pod: pod, status: status.Generate(p.input(pod, v1.PodStatus{})),
-		}
-		return record{}, false
-	}
-	before = *r
-	if r.stopping {
-		r.again = pod
-	} else {
-		r.pod = pod
-		signal(p.changed)
-	}
-	return before, true
-}
-
-// undesire marks a pod as stopping.
-func (p *pods) undesire(uid types.UID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if r, ok := p.records[uid]; ok {
-		r.stopping, r.again = true, nil
-	}
-}
-
-// forget drops a pod. One that is desired again starts with a new record and is returned; so is one
-// that became desired while what an earlier run of the agent left of it was removed.
-func (p *pods) forget(uid types.UID) (again *v1.Pod) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r, ok := p.records[uid]
-	if !ok {
-		return nil
-	}
-	delete(p.records, uid)
-	signal(p.changed)
-	if again = r.again; !r.stopping {
-		again = r.pod
-	}
-	if again != nil {
-		p.records[uid] = &record{
-			pod: again, status: status.Generate(p.input(again, v1.PodStatus{})),
+// newStatuses makes the store of pods' statuses, in which the health of devices is told if the node
+// tells of it at all.
+func newStatuses(n node, plugins *deviceplugin.Plugins) *podstatus.Store {
+	c := podstatus.Config{Node: status.Node{Runtime: n.runtime.Name, HostIPs: n.ips}}
+	if tellsDevices(n) {
+		c.Devices = func(uid types.UID) map[string][]v1.ResourceStatus {
+			return health.ResourceStatuses(n.store.State().Pods[uid], plugins.Inventory())
 		}
 	}
-	return again
+	return podstatus.New(c)
 }
 
-// decide records admission's outcome and its status; false: the pod is not known any more.
-func (p *pods) decide(r admission.Result) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	rec, ok := p.records[r.Pod.UID]
-	if !ok || rec.stopping {
-		return false
-	}
-	rec.outcome = r.Outcome
-	signal(p.changed)
-	why := status.Reason{Reason: r.Reason, Message: r.Message}
-	in := p.input(rec.pod, rec.status)
-	switch r.Outcome {
-	case admission.Wait:
-		rec.status = status.Waiting(in, why)
-	case admission.Reject:
-		rec.status = status.Rejected(in, why)
-	case admission.Admit:
-		rec.status.Reason, rec.status.Message = "", ""
-	}
-	return true
-}
+func tellsDevices(n node) bool { return n.cfg.Gates.Enabled("ResourceHealthStatus") }
 
-// report records a status that a worker's round gave; generate gets the one before.
-func (p *pods) report(uid types.UID, generate func(status.Input) v1.PodStatus) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r, ok := p.records[uid]
-	if !ok {
-		return
-	}
-	before := status.Ended(r.status.Phase)
-	r.status = generate(p.input(r.pod, r.status))
-	if status.Ended(r.status.Phase) != before {
-		signal(p.changed)
-	}
-}
-
-func (p *pods) input(pod *v1.Pod, previous v1.PodStatus) status.Input {
-	in := status.Input{Pod: pod, Previous: previous, Node: p.node, Now: time.Now()}
-	if p.health != nil {
-		in.Devices = p.health(pod.UID)
-	}
-	return in
-}
-
-// list is every pod with its status, ordered by namespace and name.
-func (p *pods) list() []*v1.Pod {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	out := make([]*v1.Pod, 0, len(p.records))
-	for _, r := range p.records {
-		pod := *r.pod // the spec is shared, and never written to
-		pod.Status = r.status
-		out = append(out, &pod)
-	}
-	slices.SortFunc(out, func(a, b *v1.Pod) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
-			cmp.Compare(a.UID, b.UID))
+func newVolumes(n node) (*volume.Volumes, error) {
+	return volume.New(volume.Config{
+		Root: n.cfg.RootDir, ClusterDomain: n.cfg.Kubelet.ClusterDomain,
+		Memory: func() int64 {
+			h := n.hardware.Get()
+			return h.Allocatable.Memory().Value()
+		},
+		RecursiveReadOnly: recursiveReadOnly(n.runtime),
 	})
-	return out
 }
 
-// active lists the pods that hold resources of the node: admitted and not at their end.
-func (p *pods) active() []*v1.Pod {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var out []*v1.Pod
-	for _, r := range p.records {
-		if r.outcome == admission.Admit && !status.Ended(r.status.Phase) {
-			out = append(out, r.pod)
+// recursiveReadOnly reports whether the runtime's default handler makes such mounts.
+func recursiveReadOnly(s cri.RuntimeStatus) bool {
+	for _, h := range s.Handlers {
+		if h.Name == "" {
+			return h.RecursiveReadOnlyMounts
 		}
 	}
-	return out
+	return false
 }
 
-// known reports whether a source desires the pod or its removal is under way.
-func (p *pods) known(uid types.UID) bool {
-	_, ok := p.get(uid)
-	return ok
+// newWorkers makes the pod workers. What they see becomes a status, and that a pod has ended or is
+// gone an event.
+func newWorkers(n node, p parts, volumes *volume.Volumes, tell func(syncloop.Event)) (
+	*podworker.Workers, error) {
+	act, err := newActuator(n, p, volumes)
+	if err != nil {
+		return nil, err
+	}
+	k := &n.cfg.Kubelet
+	statuses := podstatus.Reporter{
+		Statuses: p.statuses, Terminations: volumes, LogsDir: k.PodLogsDir,
+	}
+	return podworker.New(podworker.Config{
+		Actuator: act,
+		Report: func(r podworker.Report) {
+			statuses.Report(r)
+			removed := r.Stop != nil && r.Stop.Remove // which Gone tells when it is done
+			if r.Err == nil && r.Decision.State == podworker.Finished && !removed {
+				tell(syncloop.Event{UID: r.Pod.UID, Event: pod.Event{Kind: pod.Ended}})
+			}
+		},
+		Gone: func(uid types.UID) {
+			tell(syncloop.Event{UID: uid, Event: pod.Event{Kind: pod.Gone}})
+		},
+		BackOff: podworker.BackOff{Max: k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},
+		Sync:    k.SyncFrequency.Duration,
+	}), nil
 }
 
-// see marks a source as handled; saw reports whether one was.
-func (p *pods) see(source string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.sources[source] = true
+func newActuator(n node, p parts, volumes *volume.Volumes) (*actuator.Actuator, error) {
+	k := &n.cfg.Kubelet
+	dns, err := readDNS(n)
+	if err != nil {
+		return nil, err
+	}
+	return actuator.New(actuator.Config{
+		Runtime: n.client.Runtime(), Images: newImages(n), Observer: p.observer, Volumes: volumes,
+		Cgroups: n.tree, Pool: p.pool, Plugins: p.plugins, State: n.store.State,
+		Hardware: n.hardware.Get,
+		Node: actuator.Node{
+			LogsDir: k.PodLogsDir, LogLinks: logLinks(k.PodLogsDir), ClusterDomain: k.ClusterDomain,
+			DNS: dns, Facts: cri.Facts{NodeName: n.name, HostIPs: n.ips},
+			Resources: cri.ResourceOptions{
+				NoQuota: !*k.CPUCFSQuota, Period: k.CPUCFSQuotaPeriod.Duration,
+				OOMGroup: n.tree != nil && unified() && !ptr.Deref(k.SingleProcessOOMKill, false),
+			},
+			Security: cri.SecurityOptions{
+				SeccompDefault: *k.SeccompDefault,
+				SeccompRoot:    filepath.Join(n.cfg.RootDir, "seccomp"),
+			},
+			PodCgroup: p.cgroups.Options,
+		},
+		Event: n.events.Pod, Started: p.metrics.Started,
+	}), nil
 }
 
-func (p *pods) saw(source string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.sources[source]
+// logLinks is where log collectors look for containers' logs, on a node whose logs are where the
+// kubelet has them.
+func logLinks(podLogsDir string) string {
+	if podLogsDir != "/var/log/pods" {
+		return ""
+	}
+	return "/var/log/containers"
+}
+
+// readDNS reads resolvConf; "" is no host configuration at all.
+func readDNS(n node) (cri.DNS, error) {
+	k := &n.cfg.Kubelet
+	out := cri.DNS{Servers: k.ClusterDNS, Domain: k.ClusterDomain}
+	if *k.ResolverConfig == "" {
+		return out, nil
+	}
+	f, err := os.Open(*k.ResolverConfig)
+	if err != nil {
+		return out, fmt.Errorf("open resolvConf: %w; name the right file with resolvConf "+
+			"(--resolv-conf)", err)
+	}
+	defer f.Close()
+	out.Host, err = cri.ParseResolvConf(f)
+	return out, err
+}
+
+func newImages(n node) *cri.Images {
+	k := &n.cfg.Kubelet
+	return cri.NewImages(n.client.Images(), cri.ImagesConfig{
+		Serialize:   *k.SerializeImagePulls,
+		MaxParallel: int(ptr.Deref(k.MaxParallelImagePulls, 0)),
+		QPS:         float32(*k.RegistryPullQPS), Burst: int(k.RegistryBurst),
+	})
+}
+
+// newSources reads manifests from where the configuration says.
+func newSources(n node, problems *source.Problems) *source.Mux {
+	k := &n.cfg.Kubelet
+	var feeds []source.Feed
+	if k.StaticPodPath != "" {
+		feeds = append(feeds, source.NewFile(source.FileConfig{
+			Path: k.StaticPodPath, Node: n.name, Every: k.FileCheckFrequency.Duration,
+			Report: problems.Report,
+		}))
+	}
+	if k.StaticPodURL != "" {
+		feeds = append(feeds, source.NewHTTP(source.HTTPConfig{
+			URL: k.StaticPodURL, Header: k.StaticPodURLHeader, Node: n.name,
+			Every: k.HTTPCheckFrequency.Duration, Report: problems.Report,
+		}))
+	}
+	return source.NewMux(source.MuxConfig{Feeds: feeds, Report: problems.Report})
 }

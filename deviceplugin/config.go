@@ -32,6 +32,9 @@ type Config struct {
 	// MaxListBytes bounds one message of ListAndWatch; 64 MiB, a million devices. gRPC's own 4 MiB
 	// is reached by plugins that share each device a thousandfold.
 	MaxListBytes int
+	// Changed is called after the inventory has changed; several changes may give one call. It must
+	// not block. Nil is nobody.
+	Changed func()
 	// Refused hears of a list that is too long to be read, once for as long as it stays so. It must
 	// not block. Nil is nobody.
 	Refused func(RefusedList)
@@ -115,6 +118,9 @@ func (c Config) withDefaults() (Config, error) {
 	c.MaxListBytes = cmp.Or(c.MaxListBytes, 64<<20)
 	if c.Refused == nil {
 		c.Refused = func(RefusedList) {}
+	}
+	if c.Changed == nil {
+		c.Changed = func() {}
 	}
 	return c, nil
 }

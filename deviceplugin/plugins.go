@@ -14,7 +14,6 @@ type Plugins struct {
 	cfg     Config
 	metrics *instruments
 	ready   chan struct{}
-	changed chan struct{}
 	events  chan event
 	current atomic.Pointer[view]
 }
@@ -30,7 +29,6 @@ func New(cfg Config) (*Plugins, error) {
 		cfg:     cfg,
 		metrics: newInstruments(),
 		ready:   make(chan struct{}),
-		changed: make(chan struct{}, 1),
 		events:  make(chan event),
 	}
 	if cfg.Registry != nil {
@@ -44,10 +42,6 @@ func New(cfg Config) (*Plugins, error) {
 
 // Inventory is the present snapshot.
 func (p *Plugins) Inventory() Inventory { return p.current.Load().inventory }
-
-// Changed gets a wake-up after the inventory has changed; several changes may give one. It has
-// one reader.
-func (p *Plugins) Changed() <-chan struct{} { return p.changed }
 
 // Ready is closed when plugins can register.
 func (p *Plugins) Ready() <-chan struct{} { return p.ready }
@@ -159,8 +153,5 @@ func (p *Plugins) publish(t *table, health healthSaid) {
 	p.current.Store(now)
 	p.metrics.show(now.inventory)
 	health.follow(now.inventory, p.metrics.turned)
-	select {
-	case p.changed <- struct{}{}:
-	default: // a wake-up is waiting already
-	}
+	p.cfg.Changed()
 }

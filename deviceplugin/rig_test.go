@@ -23,9 +23,10 @@ const gpu, nic = "example.com/gpu", "example.com/nic"
 // rig is a device manager that runs in a directory of its own.
 type rig struct {
 	*Plugins
-	t    *testing.T
-	dir  string
-	stop func()
+	t       *testing.T
+	dir     string
+	stop    func()
+	changed <-chan struct{} // capacity 1
 }
 
 func shortDir(t *testing.T) string {
@@ -51,6 +52,13 @@ func newRig(t *testing.T, cfg Config) *rig {
 	if cfg.Graces == (Graces{}) {
 		cfg.Graces = DefaultGraces()
 	}
+	changed := make(chan struct{}, 1)
+	cfg.Changed = func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
 	plugins, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +70,7 @@ func newRig(t *testing.T, cfg Config) *rig {
 	case <-time.After(patience):
 		t.Fatal("the device manager is not ready")
 	}
-	return &rig{Plugins: plugins, t: t, dir: cfg.Dir, stop: stop}
+	return &rig{Plugins: plugins, t: t, dir: cfg.Dir, stop: stop, changed: changed}
 }
 
 // background runs f until the test ends or the returned function is called, and checks its error.
@@ -174,7 +182,7 @@ func (r *rig) until(what string, wanted func(Inventory) bool) Inventory {
 			return inv
 		}
 		select {
-		case <-r.Changed():
+		case <-r.changed:
 		case <-deadline:
 			r.t.Fatalf("waiting for %s; the inventory is %+v", what, inv.Resources)
 		}

@@ -21,7 +21,7 @@ func ReadState(path string) (State, error) {
 // Fixed is a store of what does not change: nothing is written, and Commit answers ErrStopped.
 func Fixed(state State) *Store {
 	s := &Store{
-		commits: make(chan commit), changed: make(chan struct{}, 1), stopped: make(chan struct{}),
+		commits: make(chan commit), stopped: make(chan struct{}),
 	}
 	s.state.Store(&state)
 	close(s.stopped)

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"time"
+
+	"github.com/numalet/numalet/agent/mailbox"
 )
 
 // Store owns the assignments. State is safe to call from anywhere; Commit needs Run.
@@ -13,7 +15,7 @@ type Store struct {
 	path    string
 	state   atomic.Pointer[State]
 	commits chan commit
-	changed chan struct{} // capacity 1
+	changed mailbox.Topic
 	stopped chan struct{}
 	write   func(path string, content []byte) error // writeDurably; tests make it fail
 }
@@ -32,7 +34,6 @@ func Open(dir string) (*Store, error) {
 	s := &Store{
 		path:    filepath.Join(dir, FileName),
 		commits: make(chan commit),
-		changed: make(chan struct{}, 1),
 		stopped: make(chan struct{}),
 		write:   writeDurably,
 	}
@@ -47,8 +48,8 @@ func Open(dir string) (*Store, error) {
 // State is the last committed state.
 func (s *Store) State() State { return *s.state.Load() }
 
-// Changed has a value when State is a new one since the last was received. It is for one reader.
-func (s *Store) Changed() <-chan struct{} { return s.changed }
+// Changes are published when State is a new one.
+func (s *Store) Changes() mailbox.Source { return &s.changed }
 
 // Commit makes the changes durable and then visible, all or none; on error nothing changed.
 // Commits that wait at the same time share one write.
@@ -101,10 +102,7 @@ func (s *Store) apply(batch []commit) {
 	}
 	if err == nil {
 		s.state.Store(&next)
-		select {
-		case s.changed <- struct{}{}:
-		default: // the reader is going to look anyway
-		}
+		s.changed.Publish()
 	}
 	for _, c := range batch {
 		c.done <- err

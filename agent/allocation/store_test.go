@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
+	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 )
@@ -118,12 +119,13 @@ func TestFailedWriteChangesNothing(t *testing.T) {
 func TestChanged(t *testing.T) {
 	s := mustOpen(t, t.TempDir())
 	run(t, s)
+	changed := mailbox.Subscribe(s.Changes())
 	for _, uid := range []string{"a", "b"} {
 		if err := s.Commit(context.Background(), Change{Put: examplePod(uid)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	<-s.Changed()
+	<-changed
 	if n := len(s.State().Pods); n != 2 {
 		t.Errorf("%d pods when told of the change, want 2", n)
 	}
@@ -132,7 +134,7 @@ func TestChanged(t *testing.T) {
 		t.Fatal("no error")
 	}
 	select {
-	case <-s.Changed():
+	case <-changed:
 		t.Error("told of a change that failed")
 	default:
 	}

@@ -81,6 +81,8 @@ type Config struct {
 	// PodLimit is the CPU quota that the cgroup of a pod should have, zero: it is left alone; nil:
 	// all are. It is asked about pods in which a container has CPUs of its own.
 	PodLimit func(uid types.UID) cgroups.CPULimit
+	// Changed has a value when the assignments or the machine are others.
+	Changed <-chan struct{}
 	// Period is cpuManagerReconcilePeriod.
 	Period time.Duration
 	// Repaired is told of what somebody else had changed in a cgroup, from several goroutines; nil:
@@ -158,6 +160,7 @@ func (p *Pool) Run(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		case <-p.wake:
+		case <-p.cfg.Changed:
 		}
 		joined := p.begin()
 		err := p.enforce(ctx)

@@ -4,7 +4,7 @@
 // memory policies, the reservation, what pods may request. Current holds the one that counts.
 // Whoever decides on anything calls Get once, and works with that value to the end:
 //
-//	sysfs -- Read --> topology.Machine -- Derive --> Hardware -- swap --> Changed(before, after)
+//	sysfs -- Read --> topology.Machine -- Derive --> Hardware -- swap --> subscribers
 //
 // Current.Run reads again each Period, within a second of a change of the Sign, and after each
 // Reread, which anybody may call who has a reason to think that something changed: a pod that lacks

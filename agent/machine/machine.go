@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
@@ -58,8 +59,6 @@ type Config struct {
 	Derive func(*topology.Machine) (Hardware, error)
 	// Period is the time between two looks.
 	Period time.Duration
-	// Changed is told each new hardware once it counts, from Run's goroutine; nil: nobody is.
-	Changed func(ctx context.Context, before, after Hardware)
 }
 
 // signPeriod is how often the sign is asked for.
@@ -67,9 +66,10 @@ const signPeriod = time.Second
 
 // Current is the hardware that counts. Get and Reread are safe to call from anywhere.
 type Current struct {
-	cfg  Config
-	now  atomic.Pointer[Hardware]
-	asks chan chan<- struct{} // closed after the next look
+	cfg     Config
+	now     atomic.Pointer[Hardware]
+	changed mailbox.Topic
+	asks    chan chan<- struct{} // closed after the next look
 
 	// Run's own.
 	said string // the last problem
@@ -85,6 +85,9 @@ func New(cfg Config, first Hardware) *Current {
 
 // Get is the hardware that counts now.
 func (c *Current) Get() Hardware { return *c.now.Load() }
+
+// Changes are published once Get returns another hardware.
+func (c *Current) Changes() mailbox.Source { return &c.changed }
 
 // Reread has Run look, and returns when it has or ctx ends. What was found counts then.
 func (c *Current) Reread(ctx context.Context) {
@@ -176,7 +179,8 @@ func (c *Current) look(ctx context.Context) {
 	}
 	c.said, c.sign = "", sign
 	c.now.Store(&after)
-	if c.cfg.Changed != nil {
-		c.cfg.Changed(ctx, before, after)
-	}
+	klog.FromContext(ctx).Info("The machine changed",
+		"cpus", after.Machine.Online(), "before", before.Machine.Online(),
+		"allocatable", after.Allocatable, "before", before.Allocatable)
+	c.changed.Publish()
 }

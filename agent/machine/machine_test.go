@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/agent/machine"
+	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -54,7 +55,7 @@ func TestTheHardwareFollowsTheMachine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second, odd := named(t, "first"), named(t, "second"), named(t, "odd")
 		from := &source{machine: first}
-		var told []string
+		told := 0
 		current := machine.New(machine.Config{
 			Read: from.read,
 			Derive: func(m *topology.Machine) (machine.Hardware, error) {
@@ -64,10 +65,8 @@ func TestTheHardwareFollowsTheMachine(t *testing.T) {
 				return machine.Hardware{Machine: m}, nil
 			},
 			Period: time.Minute,
-			Changed: func(_ context.Context, before, after machine.Hardware) {
-				told = append(told, before.Machine.Name()+" "+after.Machine.Name())
-			},
 		}, machine.Hardware{Machine: first})
+		changed := mailbox.Subscribe(current.Changes())
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- current.Run(ctx) }()
@@ -75,8 +74,13 @@ func TestTheHardwareFollowsTheMachine(t *testing.T) {
 		expect := func(m *topology.Machine, changes int) {
 			t.Helper()
 			synctest.Wait()
-			if got := current.Get().Machine; got != m || len(told) != changes {
-				t.Errorf("the machine is %s, changes %v; want %s and %d",
+			select {
+			case <-changed:
+				told++
+			default:
+			}
+			if got := current.Get().Machine; got != m || told != changes {
+				t.Errorf("the machine is %s, changes %d; want %s and %d",
 					got.Name(), told, m.Name(), changes)
 			}
 		}

@@ -6,17 +6,26 @@ import "sync"
 // is kept. The zero Topic has no subscribers.
 type Topic struct {
 	mu          sync.Mutex // guards subscribers
-	subscribers []chan struct{}
+	subscribers []chan<- struct{}
 }
 
-// Subscribe returns a channel that has a value after a Publish; one value may stand for many. A
-// subscription lasts as long as the topic.
-func (t *Topic) Subscribe() <-chan struct{} {
+// Source is a Topic for those who only listen.
+type Source interface{ join(chan<- struct{}) }
+
+// Subscribe returns a channel that has a value after a Publish of any of the sources; one value may
+// stand for many. A subscription lasts as long as its source.
+func Subscribe(sources ...Source) <-chan struct{} {
+	c := make(chan struct{}, 1)
+	for _, s := range sources {
+		s.join(c)
+	}
+	return c
+}
+
+func (t *Topic) join(c chan<- struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := make(chan struct{}, 1)
 	t.subscribers = append(t.subscribers, c)
-	return c
 }
 
 // Publish wakes every subscriber. It never blocks.

@@ -152,7 +152,7 @@ func (s *step) deleted(e Event) {
 func (s *step) end(how Effect) {
 	if s.OnNode {
 		s.State = Terminating
-		s.do(Effect{Kind: Leave})
+		s.leaving()
 		how.Kind = Terminate
 		s.do(how)
 		return
@@ -196,8 +196,15 @@ func (s *step) remove() {
 		return
 	}
 	s.State = Removing
-	s.do(Effect{Kind: Leave})
+	s.leaving()
 	s.do(Effect{Kind: Remove})
+}
+
+// leaving has others wait for what the pod holds.
+func (s *step) leaving() {
+	if s.Hold == Held {
+		s.do(Effect{Kind: Leave})
+	}
 }
 
 func (s *step) orphaned(e Event) {

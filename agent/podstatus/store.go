@@ -48,9 +48,8 @@ type entry struct {
 // New returns a store without pods.
 func New(cfg Config) *Store { return &Store{cfg: cfg, entries: map[types.UID]entry{}} }
 
-// Subscribe returns a channel that has a value when other pods may hold resources of the node than
-// before.
-func (s *Store) Subscribe() <-chan struct{} { return s.changed.Subscribe() }
+// Changes are published when there are other pods than before, or others hold resources.
+func (s *Store) Changes() mailbox.Source { return &s.changed }
 
 // Pending begins with a pod, or begins with it anew, of which nothing is known but its spec.
 func (s *Store) Pending(pod *v1.Pod) {

@@ -42,9 +42,9 @@ type Inputs struct {
 	Observed  <-chan types.UID // pods of which the runtime says something else
 	Decisions *mailbox.Box[admission.Result]
 	Events    *mailbox.Box[Event]
-	// Devices and Machine have a value when pods that wait may have a place: plugins offer something
-	// else, or the hardware is another.
-	Devices, Machine <-chan struct{}
+	// Capacity has a value when pods that wait may have a place: plugins offer something else, or
+	// the hardware is another.
+	Capacity <-chan struct{}
 }
 
 // Event is an event of one pod from a part of the agent: its worker, housekeeping, an eviction.
@@ -108,9 +108,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			for _, e := range l.cfg.Events.Take() {
 				l.event(ctx, e)
 			}
-		case <-l.cfg.Devices:
-			l.cfg.Admission.Poke()
-		case <-l.cfg.Machine:
+		case <-l.cfg.Capacity:
 			l.cfg.Admission.Poke()
 		case <-tick.C: // the round itself is what Healthy looks for
 		}

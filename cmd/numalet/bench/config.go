@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/utils/cpuset"
 
-	"github.com/numalet/numalet/agent"
 	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/rig"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
@@ -103,7 +103,7 @@ func (c nodeConfig) policy(m *topology.Machine) (rig.Policy, error) {
 
 // policyOf is what an agent of this configuration would decide by.
 func policyOf(cfg *config.Config, m *topology.Machine) (rig.Policy, error) {
-	hardware, err := agent.HardwareOf(cfg, m)
+	hardware, err := machine.Of(cfg, m)
 	if err != nil {
 		return rig.Policy{}, err
 	}

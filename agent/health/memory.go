@@ -1,4 +1,4 @@
-package agent
+package health
 
 import (
 	"context"
@@ -8,22 +8,21 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/klog/v2"
-
-	"github.com/numalet/numalet/agent/machine"
 )
 
 // reasonOvercommitted is the event's reason for a pod whose memory has no room any more.
 const reasonOvercommitted = "MemoryOvercommitted"
 
-// sayOvercommitted names the pods whose memory has no room on the nodes that it was promised on: a
+// tellOvercommitted names the pods whose memory has no room on the nodes that it was promised on: a
 // node has less than it had. They are left alone.
-func (a *Agent) sayOvercommitted(ctx context.Context, h machine.Hardware) {
+func tellOvercommitted(ctx context.Context, cfg Config) {
+	h := cfg.Hardware()
 	if h.Memory == nil {
 		return
 	}
-	state := a.store.State()
+	state := cfg.State()
 	misfits := h.Memory.Misfits(state.Blocks())
-	for uid, pod := range state.Pods {
+	for _, pod := range state.Pods {
 		if len(misfits) == 0 {
 			return
 		}
@@ -40,8 +39,7 @@ func (a *Agent) sayOvercommitted(ctx context.Context, h machine.Hardware) {
 					"delete the pod to have it placed anew", b.Nodes, b.Resource, size, name)
 				klog.FromContext(ctx).Info("Memory is overcommitted",
 					"pod", klog.KRef(pod.Namespace, pod.Name), "message", message)
-				a.event(named(uid, pod.Namespace, pod.Name), v1.EventTypeWarning,
-					reasonOvercommitted, message)
+				cfg.Tell(pod.Reference(), v1.EventTypeWarning, reasonOvercommitted, message)
 			}
 		}
 	}

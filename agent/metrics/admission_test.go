@@ -1,4 +1,4 @@
-package agent
+package metrics
 
 import (
 	"errors"
@@ -65,17 +65,17 @@ func TestDecided(t *testing.T) {
 		count      = "kubelet_container_aligned_compute_resources_count"
 		failed     = "kubelet_container_aligned_compute_resources_failure_count"
 	)
-	single := rules{policy: topology.SingleNUMANode}
-	pod := rules{policy: topology.SingleNUMANode, scope: topology.PodScope}
+	single := Rules{Policy: topology.SingleNUMANode}
+	pod := Rules{Policy: topology.SingleNUMANode, Scope: topology.PodScope}
 	for name, tc := range map[string]struct {
-		by     rules
+		by     Rules
 		result admission.Result
 		want   []string
 	}{
 		"no plan": {single, admission.Result{Outcome: admission.Admit}, []string{requests + "0"}},
-		"policy none": {rules{policy: topology.None}, tried(refused, nil), []string{
+		"policy none": {Rules{Policy: topology.None}, tried(refused, nil), []string{
 			requests + "1", failures + "0"}},
-		"refused": {rules{policy: topology.BestEffort}, tried(refused, nil), []string{
+		"refused": {Rules{Policy: topology.BestEffort}, tried(refused, nil), []string{
 			requests + "1", failures + "1", pinning + "0"}},
 		"lack of what is counted": {single, tried(counted, two), []string{
 			failures + "0", pinning + "1",
@@ -92,14 +92,14 @@ func TestDecided(t *testing.T) {
 			count + `{boundary="numa_node",scope="pod"} 1`}},
 		"no place in pod scope": {pod, tried(topo, nil), []string{
 			failures + "1", failed + `{boundary="numa_node",scope="pod"} 1`}},
-		"two caches": {rules{policy: topology.Restricted}, tried(nil, wide), []string{
+		"two caches": {Rules{Policy: topology.Restricted}, tried(nil, wide), []string{
 			pinning + "1", memPinning + "1",
 			count + `{boundary="uncore_cache",scope="container"} 0`}},
-		"whole cores": {rules{policy: topology.Restricted, wholeCores: true}, tried(nil, wide),
+		"whole cores": {Rules{Policy: topology.Restricted, WholeCores: true}, tried(nil, wide),
 			[]string{
 				count + `{boundary="physical_cpu",scope="container"} 1`,
 				failed + `{boundary="physical_cpu",scope="container"} 0`}},
-		"no whole cores": {rules{policy: topology.Restricted, wholeCores: true},
+		"no whole cores": {Rules{Policy: topology.Restricted, WholeCores: true},
 			tried(shortage, nil),
 			[]string{
 				failures + "1", pinning + "1", pinErr + "1",
@@ -108,16 +108,17 @@ func TestDecided(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			registry := metrics.NewKubeRegistry()
-			m, err := newMeasures(registry, "n")
+			if tc.by.Scope == "" {
+				tc.by.Scope = topology.ContainerScope
+			}
+			tc.by.Machine = caches(t)
+			m, err := New(Config{
+				Registry: registry, Node: "n", StaticCPUs: true, Rules: func() Rules { return tc.by },
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			m.expectCPUs()
-			if tc.by.scope == "" {
-				tc.by.scope = topology.ContainerScope
-			}
-			tc.by.machine = caches(t)
-			m.decided(tc.result, tc.by)
+			m.Decided(tc.result)
 			answer := httptest.NewRecorder()
 			metrics.HandlerFor(registry, metrics.HandlerOpts{}).ServeHTTP(answer,
 				httptest.NewRequest(http.MethodGet, "/metrics", nil))
@@ -128,8 +129,8 @@ func TestDecided(t *testing.T) {
 				}
 			}
 			numa := strings.Contains(got, `numa_node",scope`)
-			if numa != (tc.by.policy == topology.SingleNUMANode && tc.result.Tried != nil) {
-				t.Errorf("alignment to nodes is counted: %t, under %s", numa, tc.by.policy)
+			if numa != (tc.by.Policy == topology.SingleNUMANode && tc.result.Tried != nil) {
+				t.Errorf("alignment to nodes is counted: %t, under %s", numa, tc.by.Policy)
 			}
 		})
 	}

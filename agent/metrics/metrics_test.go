@@ -1,4 +1,4 @@
-package agent
+package metrics
 
 import (
 	"strings"
@@ -38,12 +38,12 @@ func TestExclusiveCPUsPerNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	registry := metrics.NewKubeRegistry()
-	m, err := newMeasures(registry, "n")
+	m, err := New(Config{Registry: registry, Node: "n"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.cpus.assigned(machine, cpuset.New(1, 2, 3), cpuset.New(0, 4, 5, 6, 7))
-	m.cpus.assigned(machine, cpuset.New(1, 7), cpuset.New(0, 2, 3, 4, 5, 6))
+	m.CPUs(machine, cpuset.New(1, 2, 3), cpuset.New(0, 4, 5, 6, 7))
+	m.CPUs(machine, cpuset.New(1, 7), cpuset.New(0, 2, 3, 4, 5, 6))
 	const name = "kubelet_cpu_manager_allocation_per_numa"
 	want := "# HELP " + name +
 		" [ALPHA] CPUs that containers have for themselves, by NUMA node.\n" +

@@ -1,8 +1,7 @@
-package agent
+package health
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,56 +19,15 @@ const (
 	reasonDeviceUnhealthy = "DeviceUnhealthy"
 	reasonDeviceHealthy   = "DeviceHealthy"
 	reasonDeviceUnknown   = "DeviceHealthUnknown"
-	reasonAdviceIgnored   = "DevicePreferenceIgnored"
-	reasonListRefused     = "DevicePluginListRefused" // on the node
 )
 
-// deviceHealth follows the health of the devices that containers hold: it tells of each change and
-// has the pod's status made anew. Its work grows with the devices that are held, not with those
-// that there are.
-type deviceHealth struct {
-	inventory func() deviceplugin.Inventory
-	state     func() allocation.State
-	// refresh makes a pod's status anew.
-	refresh func(types.UID)
-	// tell takes a change.
-	tell func(healthChange)
-	wake chan struct{} // capacity 1
-
-	// told is owned by run; "" is the health of a device of which nothing was known yet.
+// devices follows the health of the devices that containers hold: it tells of each change and has
+// the pod's status made anew. Its work grows with the devices that are held, not with those that
+// there are.
+type devices struct {
+	cfg Config
+	// told is the health that was told last; "" is that of a device of which nothing was known yet.
 	told map[heldDevice]v1.ResourceHealthStatus
-}
-
-// followHealth makes the part that follows devices' health, if the node tells of it at all.
-func (a *Agent) followHealth() *deviceHealth {
-	if !a.cfg.Gates.Enabled("ResourceHealthStatus") {
-		return &deviceHealth{}
-	}
-	a.pods.health = func(uid types.UID) map[string][]v1.ResourceStatus {
-		return resourceStatuses(a.store.State().Pods[uid], a.plugins.Inventory())
-	}
-	return &deviceHealth{
-		inventory: a.plugins.Inventory, state: a.store.State, refresh: a.workers.Wake,
-		wake: make(chan struct{}, 1),
-		tell: func(c healthChange) {
-			if r, ok := a.pods.get(c.pod); ok {
-				kind, reason, message := c.event()
-				a.event(r.pod, kind, reason, message)
-			}
-		},
-	}
-}
-
-// unadvised tells of a pod that is placed without its plugin's preference, or not wholly by it.
-func (a *Agent) unadvised(pod *v1.Pod, key allocation.AskKey, err error) {
-	a.event(pod, v1.EventTypeWarning, reasonAdviceIgnored, fmt.Sprintf(
-		"Container %s: the agent chose devices of %s without the device plugin's preference: %v",
-		key.Container, key.Resource, err))
-}
-
-// listRefused tells of a plugin whose devices do not count as it lists them.
-func (a *Agent) listRefused(r deviceplugin.RefusedList) {
-	a.nodeEvent(v1.EventTypeWarning, reasonListRefused, "Device "+r.String())
 }
 
 // heldDevice is one device that a container holds.
@@ -88,20 +46,9 @@ type healthChange struct {
 	ids       []string // in natural order
 }
 
-func (h *deviceHealth) run(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-h.wake:
-			h.round()
-		}
-	}
-}
-
 // round compares what is with what was told.
-func (h *deviceHealth) round() {
-	now := healthOf(h.state(), h.inventory())
+func (h *devices) round() {
+	now := healthOf(h.held(), h.cfg.Inventory())
 	changed := map[types.UID]bool{}
 	for d, health := range now {
 		if was, known := h.told[d]; !known || was != orNever(was, health) {
@@ -109,14 +56,17 @@ func (h *deviceHealth) round() {
 		}
 	}
 	for _, c := range healthChanges(h.told, now) {
-		h.tell(c)
+		if pod, ok := h.cfg.Pod(c.pod); ok {
+			kind, reason, message := c.event()
+			h.cfg.Tell(pod, kind, reason, message)
+		}
 	}
 	for d, health := range now {
 		now[d] = orNever(h.told[d], health)
 	}
 	h.told = now
 	for _, uid := range slices.Sorted(maps.Keys(changed)) {
-		h.refresh(uid)
+		h.cfg.Refresh(uid)
 	}
 }
 
@@ -128,10 +78,21 @@ func orNever(was, health v1.ResourceHealthStatus) v1.ResourceHealthStatus {
 	return health
 }
 
-func healthOf(state allocation.State, inventory deviceplugin.Inventory) (
+// held is what the pods hold of which a source has spoken: of the others nobody can be told yet.
+func (h *devices) held() map[types.UID]allocation.Pod {
+	out := map[types.UID]allocation.Pod{}
+	for uid, pod := range h.cfg.State().Pods {
+		if _, known := h.cfg.Pod(uid); known {
+			out[uid] = pod
+		}
+	}
+	return out
+}
+
+func healthOf(held map[types.UID]allocation.Pod, inventory deviceplugin.Inventory) (
 	out map[heldDevice]v1.ResourceHealthStatus) {
 	out = map[heldDevice]v1.ResourceHealthStatus{}
-	for uid, pod := range state.Pods {
+	for uid, pod := range held {
 		for name, c := range pod.Containers {
 			for _, set := range c.Devices {
 				for _, id := range set.IDs {
@@ -202,8 +163,8 @@ func (c healthChange) event() (kind, reason, message string) {
 	}
 }
 
-// resourceStatuses is the health of what a pod holds, by container, for its status.
-func resourceStatuses(pod allocation.Pod,
+// ResourceStatuses is the health of what a pod holds, by container, for its status.
+func ResourceStatuses(pod allocation.Pod,
 	inventory deviceplugin.Inventory) map[string][]v1.ResourceStatus {
 	out := map[string][]v1.ResourceStatus{}
 	for name, c := range pod.Containers {

@@ -1,45 +1,37 @@
-package agent
+package machine
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/klog/v2"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/numalet/numalet/agent/config"
-	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/node"
-	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/discover"
 	"github.com/numalet/numalet/topology/memory"
 )
 
-// machinePeriod is how often the machine is read again.
-const machinePeriod = 10 * time.Second
+// period is how often the machine is read again.
+const period = 10 * time.Second
 
-// openMachine discovers the machine. It is followed from then on, unless it comes from a file:
-// then it is data. The error says what does not go together on it.
-func openMachine(cfg *config.Config,
-	changed func(ctx context.Context, before, after machine.Hardware)) (*machine.Current, error) {
+// Open discovers the machine of the configuration. It is followed from then on, unless it comes
+// from a file: then it is data. The error says what does not go together on it.
+func Open(cfg *config.Config) (*Current, error) {
 	m, err := discover.Open(cfg.TopologyFrom)
 	if err != nil {
 		return nil, err
 	}
-	first, err := HardwareOf(cfg, m)
+	first, err := Of(cfg, m)
 	if err != nil {
 		return nil, err
 	}
-	follow := machine.Config{
-		Derive: func(m *topology.Machine) (machine.Hardware, error) {
-			return derive(cfg, m, first.CPUs)
-		},
-		Period: machinePeriod, Changed: changed,
+	follow := Config{
+		Derive: func(m *topology.Machine) (Hardware, error) { return derive(cfg, m, first.CPUs) },
+		Period: period,
 	}
 	root := cfg.TopologyFrom
 	if info, err := os.Stat(root); root == "" || err == nil && info.IsDir() {
@@ -54,12 +46,12 @@ func openMachine(cfg *config.Config,
 			return online
 		}
 	}
-	return machine.New(follow, first), nil
+	return New(follow, first), nil
 }
 
-// HardwareOf is machine m as an agent that starts with the configuration sees it. The error says
+// Of is machine m as an agent that starts with the configuration sees it. The error says
 // what does not go together.
-func HardwareOf(cfg *config.Config, m *topology.Machine) (machine.Hardware, error) {
+func Of(cfg *config.Config, m *topology.Machine) (Hardware, error) {
 	h, err := derive(cfg, m, nil)
 	if err != nil {
 		return h, err
@@ -91,9 +83,9 @@ func slack(cfg *config.Config, m *topology.Machine) int64 {
 // derive is the hardware of machine m under the configuration. at is the CPU policy that the agent
 // started with, nil at the start: which CPUs are reserved does not change with the machine.
 func derive(cfg *config.Config, m *topology.Machine, at *cpumanager.Static) (
-	machine.Hardware, error) {
+	Hardware, error) {
 	k := &cfg.Kubelet
-	h := machine.Hardware{Machine: m}
+	h := Hardware{Machine: m}
 	var err error
 	if h.Options, err = topology.ParseOptions(k.TopologyManagerPolicyOptions, m); err != nil {
 		return h, err
@@ -113,38 +105,4 @@ func derive(cfg *config.Config, m *topology.Machine, at *cpumanager.Static) (
 		h.Memory, err = memory.New(m, memory.Reserved(k.ReservedMemory))
 	}
 	return h, err
-}
-
-// machineChanged brings what depends on the hardware in line with it.
-func (a *Agent) machineChanged(ctx context.Context, before, after machine.Hardware) {
-	log := klog.FromContext(ctx)
-	log.Info("The machine changed",
-		"cpus", after.Machine.Online(), "before", before.Machine.Online(),
-		"allocatable", after.Allocatable, "before", before.Allocatable)
-	if tree := a.parts.chores.cgroups; tree != nil {
-		err := a.limitPods(ctx, tree, after)
-		if err == nil {
-			err = tree.UpdateQOS(ctx, a.pods.active())
-		}
-		if err != nil {
-			log.Error(err, "The limits of all pods together stay until the next change")
-		}
-	}
-	a.sayOvercommitted(ctx, after)
-	a.queue.Poke()
-	a.pool.Wake()
-	a.parts.chores.export()
-}
-
-// limitPods makes kubepods and the QoS groups, with what all pods together may use.
-func (a *Agent) limitPods(ctx context.Context, tree *cgroups.Tree, h machine.Hardware) error {
-	var reserved []v1.ResourceList
-	for _, enforce := range a.cfg.Kubelet.EnforceNodeAllocatable {
-		if enforce == "pods" {
-			reserved = append(reserved, h.Reservation.Reserved)
-		}
-	}
-	capacity := node.Capacity(h.Machine, h.Reservation.MaxPods)
-	// Pids of all pods together are not limited: podPidsLimit is each pod's.
-	return tree.EnsureNode(ctx, cgroups.NodeResources(capacity, 0, reserved...))
 }

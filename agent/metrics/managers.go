@@ -1,4 +1,4 @@
-package agent
+package metrics
 
 import (
 	"strconv"
@@ -9,14 +9,14 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// topologyMeasures are the kubelet's of its topology manager.
-type topologyMeasures struct {
+// topologyMetrics are the kubelet's of its topology manager.
+type topologyMetrics struct {
 	requests, errors *metrics.Counter
 	took             *metrics.Histogram
 }
 
-func newTopologyMeasures() topologyMeasures {
-	return topologyMeasures{
+func newTopologyMetrics() topologyMetrics {
+	return topologyMetrics{
 		requests: counter("kubelet_topology_manager_admission_requests_total",
 			"Pods placed, or not placed, on the node's hardware."),
 		errors: counter("kubelet_topology_manager_admission_errors_total",
@@ -29,19 +29,19 @@ func newTopologyMeasures() topologyMeasures {
 	}
 }
 
-func (m topologyMeasures) list() []metrics.Registerable {
+func (m topologyMetrics) list() []metrics.Registerable {
 	return []metrics.Registerable{m.requests, m.errors, m.took}
 }
 
-// cpuMeasures are the kubelet's of its CPU manager.
-type cpuMeasures struct {
+// cpuMetrics are the kubelet's of its CPU manager.
+type cpuMetrics struct {
 	requests, errors      *metrics.Counter
 	sharedPool, exclusive *metrics.Gauge
 	perNUMA               *metrics.GaugeVec
 }
 
-func newCPUMeasures() cpuMeasures {
-	return cpuMeasures{
+func newCPUMetrics() cpuMetrics {
+	return cpuMetrics{
 		requests: counter("kubelet_cpu_manager_pinning_requests_total",
 			"Requests for CPUs of a container's own."),
 		errors: counter("kubelet_cpu_manager_pinning_errors_total",
@@ -55,26 +55,26 @@ func newCPUMeasures() cpuMeasures {
 	}
 }
 
-func (m cpuMeasures) list() []metrics.Registerable {
+func (m cpuMetrics) list() []metrics.Registerable {
 	return []metrics.Registerable{m.requests, m.errors, m.sharedPool, m.exclusive, m.perNUMA}
 }
 
-// assigned takes the CPUs of the machine that are exclusive, and those of the shared pool that can
+// CPUs takes the CPUs of the machine that are exclusive, and those of the shared pool that can
 // become so: the reserved ones cannot.
-func (m cpuMeasures) assigned(machine *topology.Machine, exclusive, available cpuset.CPUSet) {
-	m.exclusive.Set(float64(exclusive.Size()))
-	m.sharedPool.Set(float64(1000 * available.Size()))
+func (m *Metrics) CPUs(machine *topology.Machine, exclusive, available cpuset.CPUSet) {
+	m.cpus.exclusive.Set(float64(exclusive.Size()))
+	m.cpus.sharedPool.Set(float64(1000 * available.Size()))
 	for _, id := range machine.NodeSet().IDs() {
 		cpus := exclusive.Intersection(machine.CPUsOfNode(id))
-		m.perNUMA.WithLabelValues(strconv.Itoa(int(id))).Set(float64(cpus.Size()))
+		m.cpus.perNUMA.WithLabelValues(strconv.Itoa(int(id))).Set(float64(cpus.Size()))
 	}
 }
 
-// memoryMeasures are the kubelet's of its memory manager.
-type memoryMeasures struct{ requests, errors *metrics.Counter }
+// memoryMetrics are the kubelet's of its memory manager.
+type memoryMetrics struct{ requests, errors *metrics.Counter }
 
-func newMemoryMeasures() memoryMeasures {
-	return memoryMeasures{
+func newMemoryMetrics() memoryMetrics {
+	return memoryMetrics{
 		requests: counter("kubelet_memory_manager_pinning_requests_total",
 			"Requests for memory of NUMA nodes of a container's own choice."),
 		errors: counter("kubelet_memory_manager_pinning_errors_total",
@@ -82,6 +82,6 @@ func newMemoryMeasures() memoryMeasures {
 	}
 }
 
-func (m memoryMeasures) list() []metrics.Registerable {
+func (m memoryMetrics) list() []metrics.Registerable {
 	return []metrics.Registerable{m.requests, m.errors}
 }

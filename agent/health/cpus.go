@@ -1,4 +1,4 @@
-package agent
+package health
 
 import (
 	"cmp"
@@ -19,21 +19,27 @@ const (
 	reasonOnline  = "CPUOnline"
 )
 
-// tellOffline has events for pods whose own CPUs went offline or came back since the last call. The
-// chores call it, one at a time.
-func (a *Agent) tellOffline() {
-	if a.facts.hardware.Get().CPUs == nil {
+// cpus has events for pods whose own CPUs go offline or come back.
+type cpus struct {
+	cfg   Config
+	known offlineCPUs
+}
+
+func (c *cpus) round() {
+	h := c.cfg.Hardware()
+	if h.CPUs == nil {
 		return // nobody has CPUs of its own
 	}
-	desired := map[types.UID]*v1.Pod{}
+	pods := map[types.UID]*v1.Pod{}
 	held := map[types.UID]allocation.Pod{}
-	for uid, holding := range a.store.State().Pods {
-		if rec, ok := a.pods.get(uid); ok { // else no source has spoken of it yet
-			desired[uid], held[uid] = rec.pod, holding
+	for uid, holds := range c.cfg.State().Pods {
+		if pod, ok := c.cfg.Pod(uid); ok { // else no source has spoken of it yet
+			pods[uid], held[uid] = pod, holds
 		}
 	}
-	for _, c := range a.parts.offline.update(held, a.Machine().Online()) {
-		a.event(desired[c.pod], c.eventType(), c.reason(), c.message(unified()))
+	for _, change := range c.known.update(held, h.Machine.Online()) {
+		c.cfg.Tell(pods[change.pod], change.eventType(), change.reason(),
+			change.message(c.cfg.Unified))
 	}
 }
 

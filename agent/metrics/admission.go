@@ -1,4 +1,4 @@
-package agent
+package metrics
 
 import (
 	"errors"
@@ -48,45 +48,43 @@ func (a alignment) expectCPUs() {
 	a.aligned.WithLabelValues(scopeContainer, withinCache).Add(0)
 }
 
-// rules are those that a pod was placed by.
-type rules struct {
-	policy  topology.Policy
-	scope   topology.Scope
-	machine *topology.Machine
-	// wholeCores: CPUs of a container's own come as whole cores only.
-	wholeCores bool
+// Rules are those that a pod was placed by.
+type Rules struct {
+	Policy  topology.Policy
+	Scope   topology.Scope
+	Machine *topology.Machine
+	// WholeCores: CPUs of a container's own come as whole cores only.
+	WholeCores bool
 }
 
-func (a *Agent) rules() rules {
-	h := a.facts.hardware.Get()
-	return rules{
-		policy: a.facts.policy, scope: a.facts.scope, machine: h.Machine,
-		wholeCores: h.CPUs != nil && h.CPUs.WholeCores(),
-	}
-}
-
-// decided counts a pod that is admitted or rejected: once, however often it was tried to place it
+// Decided counts a pod that is admitted or rejected: once, however often it was tried to place it
 // before.
-func (m *measures) decided(r admission.Result, by rules) {
-	if r.Tried == nil {
-		return
+func (m *Metrics) Decided(r admission.Result) {
+	if r.Outcome == admission.Reject {
+		m.pods.rejections.WithLabelValues(reasonLabel(r.Reason)).Inc()
 	}
+	if r.Tried != nil {
+		m.placed(r, m.rules())
+	}
+}
+
+func (m *Metrics) placed(r admission.Result, by Rules) {
 	err := r.Tried.Err
 	m.topology.requests.Inc()
 	m.topology.took.Observe(float64(r.Tried.Took.Microseconds()) / 1000)
-	if err != nil && by.policy != topology.None && !strings.HasPrefix(r.Reason, "OutOf") {
+	if err != nil && by.Policy != topology.None && !strings.HasPrefix(r.Reason, "OutOf") {
 		m.topology.errors.Inc()
 	}
-	if by.policy == topology.SingleNUMANode {
-		m.withinNode(r, by.scope)
+	if by.Policy == topology.SingleNUMANode {
+		m.withinNode(r, by.Scope)
 	}
 	m.pinned(r.Tried.Plan.Pod, by)
 	shortage, unaligned := (*cpumanager.ShortageError)(nil), (*cpumanager.SMTAlignmentError)(nil)
 	if errors.As(err, &shortage) || errors.As(err, &unaligned) {
 		m.cpus.requests.Inc()
 		m.cpus.errors.Inc()
-		if by.wholeCores {
-			m.misaligned.WithLabelValues(scopeContainer, wholeCores).Inc()
+		if by.WholeCores {
+			m.alignment.misaligned.WithLabelValues(scopeContainer, wholeCores).Inc()
 		}
 	}
 	if memory.Refused(err) {
@@ -97,25 +95,25 @@ func (m *measures) decided(r admission.Result, by rules) {
 
 // withinNode counts under the policy that promises one NUMA node: each container that has a place,
 // whatever it asks for, or the pod.
-func (m *measures) withinNode(r admission.Result, scope topology.Scope) {
+func (m *Metrics) withinNode(r admission.Result, scope topology.Scope) {
 	if r.Reason == allocation.ReasonTopology {
 		label := scopeContainer
 		if scope == topology.PodScope {
 			label = scopePod
 		}
-		m.misaligned.WithLabelValues(label, withinNode).Inc()
+		m.alignment.misaligned.WithLabelValues(label, withinNode).Inc()
 	}
 	switch {
 	case scope != topology.PodScope:
 		placed := len(r.Tried.Plan.Pod.Containers)
-		m.aligned.WithLabelValues(scopeContainer, withinNode).Add(float64(placed))
+		m.alignment.aligned.WithLabelValues(scopeContainer, withinNode).Add(float64(placed))
 	case r.Outcome == admission.Admit:
-		m.aligned.WithLabelValues(scopePod, withinNode).Inc()
+		m.alignment.aligned.WithLabelValues(scopePod, withinNode).Inc()
 	}
 }
 
 // pinned counts the containers that have CPUs or memory of their own.
-func (m *measures) pinned(pod allocation.Pod, by rules) {
+func (m *Metrics) pinned(pod allocation.Pod, by Rules) {
 	for _, c := range pod.Containers {
 		if len(c.Memory) > 0 {
 			m.memory.requests.Inc()
@@ -124,11 +122,11 @@ func (m *measures) pinned(pod allocation.Pod, by rules) {
 			continue
 		}
 		m.cpus.requests.Inc()
-		if by.wholeCores {
-			m.aligned.WithLabelValues(scopeContainer, wholeCores).Inc()
+		if by.WholeCores {
+			m.alignment.aligned.WithLabelValues(scopeContainer, wholeCores).Inc()
 		}
-		if inOneCache(by.machine, c.CPUs) {
-			m.aligned.WithLabelValues(scopeContainer, withinCache).Inc()
+		if inOneCache(by.Machine, c.CPUs) {
+			m.alignment.aligned.WithLabelValues(scopeContainer, withinCache).Inc()
 		}
 	}
 }

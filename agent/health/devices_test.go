@@ -1,4 +1,4 @@
-package agent
+package health
 
 import (
 	"fmt"
@@ -31,28 +31,31 @@ func TestDeviceHealthIsToldOnce(t *testing.T) {
 		}},
 	}}}
 	for name, steps := range map[string][][2]string{
-		"healthy from the start": {{"a b", ""}, {"a b", ""}, {"a! b", "Unhealthy a"}, {"a! b", ""},
-			{"a b", "Healthy a"}},
-		"both at once": {{"a b c", ""}, {"a! b! c", "Unhealthy a,b"},
-			{"a b! c!", "Healthy a"}},
-		"the plugin goes": {{"a b", ""}, {"", "Unknown a,b"}, {"", ""},
-			{"a b", "Healthy a,b"}},
-		"a device vanishes":     {{"a b", ""}, {"a", "Unknown b"}, {"a b!", "Unhealthy b"}},
-		"the agent restarts":    {{"", ""}, {"", ""}, {"a b!", "Unhealthy b"}, {"", "Unknown a,b"}},
-		"unhealthy from before": {{"a! b", "Unhealthy a"}},
+		"healthy from the start": {{"a b", ""}, {"a b", ""}, {"a! b", "DeviceUnhealthy a"}, {"a! b", ""},
+			{"a b", "DeviceHealthy a"}},
+		"both at once": {{"a b c", ""}, {"a! b! c", "DeviceUnhealthy a, b"},
+			{"a b! c!", "DeviceHealthy a"}},
+		"the plugin goes": {{"a b", ""}, {"", "DeviceHealthUnknown a, b"}, {"", ""},
+			{"a b", "DeviceHealthy a, b"}},
+		"a device vanishes":     {{"a b", ""}, {"a", "DeviceHealthUnknown b"}, {"a b!", "DeviceUnhealthy b"}},
+		"the agent restarts":    {{"", ""}, {"", ""}, {"a b!", "DeviceUnhealthy b"}, {"", "DeviceHealthUnknown a, b"}},
+		"unhealthy from before": {{"a! b", "DeviceUnhealthy a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var inventory deviceplugin.Inventory
 			var told []string
 			refreshed := 0
-			h := &deviceHealth{
-				inventory: func() deviceplugin.Inventory { return inventory },
-				state:     func() allocation.State { return state },
-				refresh:   func(types.UID) { refreshed++ },
-				tell: func(c healthChange) {
-					told = append(told, fmt.Sprintf("%s %s", c.health, strings.Join(c.ids, ",")))
+			h := &devices{cfg: Config{
+				Inventory: func() deviceplugin.Inventory { return inventory },
+				State:     func() allocation.State { return state },
+				Pod:       func(types.UID) (*v1.Pod, bool) { return &v1.Pod{}, true },
+				Refresh:   func(types.UID) { refreshed++ },
+				Tell: func(_ *v1.Pod, _, reason, message string) {
+					ids, _, _ := strings.Cut(message, " of example.com/gpu")
+					_, ids, _ = strings.Cut(ids, ": device ")
+					told = append(told, reason+" "+ids)
 				},
-			}
+			}}
 			for i, s := range steps {
 				inventory = inventoryOf(s[0])
 				told, refreshed = nil, 0
@@ -100,7 +103,7 @@ func TestResourceStatuses(t *testing.T) {
 		}},
 		"plain": {},
 	}}
-	got := resourceStatuses(pod, inventoryOf("a b!"))
+	got := ResourceStatuses(pod, inventoryOf("a b!"))
 	want := []v1.ResourceStatus{
 		{Name: "example.com/gpu", Resources: []v1.ResourceHealth{
 			{ResourceID: "a", Health: "Healthy"}, {ResourceID: "b", Health: "Unhealthy"},

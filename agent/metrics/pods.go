@@ -1,4 +1,4 @@
-package agent
+package metrics
 
 import (
 	"errors"
@@ -14,16 +14,16 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// podMeasures count pods, and what is started for them.
-type podMeasures struct {
+// podMetrics count pods, and what is started for them.
+type podMetrics struct {
 	desired, active             *metrics.GaugeVec
 	rejections                  *metrics.CounterVec
 	containers, containerErrors *metrics.CounterVec
 	sandboxes, sandboxErrors    *metrics.Counter
 }
 
-func newPodMeasures() podMeasures {
-	return podMeasures{
+func newPodMetrics() podMetrics {
+	return podMetrics{
 		desired: gauges("kubelet_desired_pods", "Pods that sources desire on the node.", "static"),
 		active:  gauges("kubelet_active_pods", "Pods that hold resources of the node.", "static"),
 		rejections: counters("kubelet_admission_rejections_total",
@@ -38,20 +38,18 @@ func newPodMeasures() podMeasures {
 	}
 }
 
-func (m podMeasures) list() []metrics.Registerable {
+func (m podMetrics) list() []metrics.Registerable {
 	return []metrics.Registerable{
 		m.desired, m.active, m.rejections, m.containers, m.containerErrors,
 		m.sandboxes, m.sandboxErrors,
 	}
 }
 
-func (m podMeasures) rejection(r admission.Result) {
-	m.rejections.WithLabelValues(reasonLabel(r.Reason)).Inc()
-}
-
-// counts counts pods; the label static is "true" or empty, as the kubelet's.
-func (m podMeasures) counts(desired, active []*v1.Pod) {
-	for vec, list := range map[*metrics.GaugeVec][]*v1.Pod{m.desired: desired, m.active: active} {
+// Pods counts the pods that are desired, and those that are active. The label static is "true" or empty, as the kubelet's.
+func (m *Metrics) Pods(desired, active []*v1.Pod) {
+	for vec, list := range map[*metrics.GaugeVec][]*v1.Pod{
+		m.pods.desired: desired, m.pods.active: active,
+	} {
 		count := map[string]int{"": 0, "true": 0}
 		for _, pod := range list {
 			label := "true"
@@ -66,12 +64,12 @@ func (m podMeasures) counts(desired, active []*v1.Pod) {
 	}
 }
 
-// started counts a start of a container, or of a pod's sandbox when c is nil.
-func (m podMeasures) started(pod *v1.Pod, c *v1.Container, err error) {
+// Started counts a start of a container, or of a pod's sandbox when c is nil.
+func (m *Metrics) Started(pod *v1.Pod, c *v1.Container, err error) {
 	if c == nil {
-		m.sandboxes.Inc()
+		m.pods.sandboxes.Inc()
 		if err != nil {
-			m.sandboxErrors.Inc()
+			m.pods.sandboxErrors.Inc()
 		}
 		return
 	}
@@ -81,10 +79,10 @@ func (m podMeasures) started(pod *v1.Pod, c *v1.Container, err error) {
 			kind = "init_container"
 		}
 	}
-	m.containers.WithLabelValues(kind).Inc()
+	m.pods.containers.WithLabelValues(kind).Inc()
 	var start *cri.StartError
 	if errors.As(err, &start) {
-		m.containerErrors.WithLabelValues(kind, start.Reason).Inc()
+		m.pods.containerErrors.WithLabelValues(kind, start.Reason).Inc()
 	}
 }
 

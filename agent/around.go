@@ -1,0 +1,166 @@
+package agent
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/checkpoints"
+	"github.com/numalet/numalet/agent/fit"
+	"github.com/numalet/numalet/agent/health"
+	"github.com/numalet/numalet/agent/housekeeping"
+	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/agent/pod"
+	"github.com/numalet/numalet/agent/podresources"
+	"github.com/numalet/numalet/agent/server"
+	"github.com/numalet/numalet/agent/syncloop"
+	"github.com/numalet/numalet/agent/volume"
+)
+
+// housekeepingPeriod is the kubelet's.
+const housekeepingPeriod = 2 * time.Second
+
+// newHealth follows the hardware that pods hold.
+func newHealth(n node, p parts, inventory mailbox.Source) *health.Follower {
+	return health.New(health.Config{
+		Hardware: n.hardware.Get, State: n.store.State, Inventory: p.plugins.Inventory,
+		Pod: p.statuses.Get, Refresh: p.workers.Wake, Tell: n.events.Pod,
+		Devices: tellsDevices(n), Unified: unified(),
+		Machine: mailbox.Subscribe(n.hardware.Changes()),
+		Changed: mailbox.Subscribe(inventory, n.store.Changes(), p.statuses.Changes()),
+	})
+}
+
+// newCheckpoints keeps the kubelet's files, and reads them before the first pod is decided on.
+func newCheckpoints(n node, p parts, inventory mailbox.Source) *checkpoints.Checkpoints {
+	return checkpoints.New(checkpoints.Config{
+		Root: n.cfg.RootDir, DeviceDir: deviceDir(n.cfg.RootDir), BootID: n.bootID,
+		Store: n.store, Running: p.observer.All, Hardware: n.hardware.Get,
+		Inventory: p.plugins.Inventory, Tell: n.events.OnNode,
+		Changed: mailbox.Subscribe(n.store.Changes(), inventory, n.hardware.Changes()),
+	})
+}
+
+// newHousekeeping is the table of what is done from time to time.
+func newHousekeeping(n node, p parts, volumes *volume.Volumes,
+	tell func(syncloop.Event)) housekeeping.Tasks {
+	orphans := housekeeping.Orphans{
+		Running: p.observer.All, Assigned: n.store.State,
+		Directories: func() ([]types.UID, error) { return volumes.Orphans(nil) },
+		Cgroups: func() ([]types.UID, error) {
+			if n.tree == nil {
+				return nil, nil
+			}
+			return n.tree.Orphans(func(types.UID) bool { return false })
+		},
+		Known: func(uid types.UID) bool {
+			_, known := p.statuses.Get(uid)
+			return known
+		},
+		Found: func(o *v1.Pod) {
+			tell(syncloop.Event{UID: o.UID, Event: pod.Event{Kind: pod.Orphaned, Pod: o}})
+		},
+	}
+	return housekeeping.Tasks{
+		{Name: "orphaned pods", Period: housekeepingPeriod, Run: orphans.Find},
+		{Name: "gauges", Period: housekeepingPeriod, Run: func(context.Context) error {
+			measure(n, p)
+			return nil
+		}},
+	}
+}
+
+// measure brings the gauges up to date.
+func measure(n node, p parts) {
+	var exclusive, available cpuset.CPUSet // without the static policy none, as the kubelet says
+	h := n.hardware.Get()
+	if h.CPUs != nil {
+		exclusive = n.store.State().CPUs()
+		available = p.pool.Shared().Difference(h.CPUs.Reserved())
+	}
+	p.metrics.CPUs(h.Machine, exclusive, available)
+	p.metrics.Pods(p.statuses.List(), p.statuses.Active())
+}
+
+// newPodResources tells monitoring agents who holds what.
+func newPodResources(n node, p parts, inventory mailbox.Source) (*podresources.Server, error) {
+	return podresources.New(podresources.Config{
+		Socket:   filepath.Join(n.cfg.RootDir, "pod-resources", "kubelet.sock"),
+		Registry: n.registry,
+		Changed: mailbox.Subscribe(p.statuses.Changes(), n.store.Changes(), inventory,
+			n.hardware.Changes()),
+		Snapshot: func() podresources.Snapshot {
+			h := n.hardware.Get()
+			s := podresources.Snapshot{
+				Pods: p.statuses.Active(), Assigned: n.store.State(),
+				Inventory: p.plugins.Inventory(), Memory: h.Memory,
+			}
+			if h.CPUs != nil {
+				s.CPUs = h.CPUs.Free(cpuset.New())
+			}
+			return s
+		},
+	})
+}
+
+// newListeners are the healthz port, which has nothing but the health checks of every listener, and
+// the read-only port. Both are plain HTTP without authorization, and nothing there changes anything.
+func newListeners(n node, p parts, loop *syncloop.Loop) server.Config {
+	k := &n.cfg.Kubelet
+	c := server.Config{Checks: []healthz.HealthChecker{
+		healthz.NamedCheck("syncloop", func(*http.Request) error {
+			return loop.Healthy(time.Now(), max(2*k.SyncFrequency.Duration, 5*time.Minute))
+		}),
+		healthz.NamedCheck("pleg", func(*http.Request) error {
+			return p.observer.Healthy(time.Now())
+		}),
+	}}
+	if *k.HealthzPort > 0 {
+		c.Listeners = append(c.Listeners, server.Listener{
+			Address: net.JoinHostPort(k.HealthzBindAddress, strconv.Itoa(int(*k.HealthzPort))),
+			Settings: "healthzBindAddress or healthzPort (--healthz-bind-address, " +
+				"--healthz-port)",
+		})
+	}
+	if k.ReadOnlyPort > 0 {
+		c.Listeners = append(c.Listeners, server.Listener{
+			Address:  net.JoinHostPort(k.Address, strconv.Itoa(int(k.ReadOnlyPort))),
+			Settings: "address or readOnlyPort (--address, --read-only-port)",
+			Routes: []server.Route{
+				server.PodsRoute(p.statuses.List),
+				server.MetricsRoute(n.registry),
+				server.JSONRoute("/placements", func() any { return placements(n, p) }),
+				server.JSONRoute("/problems", func() any { return p.problems.List() }),
+				admission.Route(p.queue, n.name, p.knows),
+				fit.Route(p.queue, p.plugins),
+			},
+		})
+	}
+	return c
+}
+
+// knows reports whether there is a pod of that name, whatever has become of it.
+func (p parts) knows(namespace, name string) bool {
+	return slices.ContainsFunc(p.statuses.List(), func(pod *v1.Pod) bool {
+		return pod.Namespace == namespace && pod.Name == name
+	})
+}
+
+// placements says where every container of the node's pods is.
+func placements(n node, p parts) []placement.Row {
+	return placement.Rows(placement.Input{
+		Hardware: n.hardware.Get(), Pods: p.statuses.List(), Assigned: n.store.State(),
+		Shared: p.pool.Shared(),
+	})
+}

@@ -1,0 +1,144 @@
+// Package checkpoints keeps what is assigned in line with what else says so: with what runs, and
+// with the kubelet's files on disk. Rebuild reads both before the first pod is decided on; from then
+// on the kubelet's files are written whenever they would say something else.
+package checkpoints
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/machine"
+	"github.com/numalet/numalet/cpumanager/checkpoint"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology/memory/state"
+)
+
+// ReasonQuarantined is the event's reason for a file of assignments that could not be used and was
+// moved aside.
+const ReasonQuarantined = "StateFileQuarantined"
+
+// Config is what is kept in line.
+type Config struct {
+	// Root has the files of the CPU and the memory manager, DeviceDir that of the device manager.
+	Root, DeviceDir string
+	BootID          string
+	Store           *allocation.Store
+	Running         func() []cri.Pod // what the runtime has
+	Hardware        func() machine.Hardware
+	Inventory       func() deviceplugin.Inventory
+	// Tell records an event of the node.
+	Tell func(eventType, reason, message string)
+	// Changed has a value when what the files say may be another: a commit, the hardware, what
+	// plugins offer.
+	Changed <-chan struct{}
+}
+
+// Checkpoints are the files of one node.
+type Checkpoints struct{ cfg Config }
+
+// New reads and writes nothing.
+func New(cfg Config) *Checkpoints { return &Checkpoints{cfg} }
+
+// exportDelay is how long a commit waits for others before the kubelet's checkpoints, which are
+// written whole, are written once for all of them.
+const exportDelay = 50 * time.Millisecond
+
+// exportRest is how many times as long as the last export took the next one waits at least: the
+// list of a plugin with hundreds of thousands of devices takes most of a second to write.
+const exportRest = 4
+
+// Run writes the kubelet's files, at first and after each change, until ctx ends. Rebuild has to
+// have returned.
+func (c *Checkpoints) Run(ctx context.Context) error {
+	due := time.After(0) // nil: they say what is so
+	var took time.Duration
+	export := func() {
+		began := time.Now()
+		if err := c.export(); err != nil {
+			klog.FromContext(ctx).Info("The kubelet's checkpoints were not written", "err", err)
+		}
+		due, took = nil, time.Since(began)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			if due != nil {
+				export()
+			}
+			return nil
+		case <-due:
+			export()
+			continue
+		case <-c.cfg.Changed:
+		}
+		if due == nil {
+			due = time.After(max(exportDelay, exportRest*took))
+		}
+	}
+}
+
+// Rebuild brings the state in line with what runs: pods that run hold what their containers say
+// that they were created with, and what their sandboxes say for those that come later, also if the
+// state file is gone, damaged, or of another time. For pods that a kubelet started, and of which
+// our state has nothing, the kubelet's files say. It is committed before the first pod is decided
+// on, and before the kubelet's files are written.
+func (c *Checkpoints) Rebuild(ctx context.Context) error {
+	log := klog.FromContext(ctx)
+	var accounts []allocation.Account
+	if c.cfg.Store.State().Version == 0 { // nothing was ever committed, or it was lost
+		accounts = append(accounts, c.kubelet(ctx))
+	}
+	changes, err := allocation.Rebuild(
+		c.cfg.Store.State(), c.cfg.Running(), c.cfg.BootID, accounts...)
+	if err != nil {
+		log.Error(err, "Some running pods are assigned anew")
+	}
+	for _, change := range changes {
+		if change.Drop != "" {
+			log.Info("Dropped the record of a pod that does not run", "podUID", change.Drop)
+			continue
+		}
+		log.Info("Took over the assignment of a running pod",
+			"pod", klog.KObj(change.Put.Reference()), "podUID", change.Put.UID,
+			"cpus", change.Put.CPUs())
+	}
+	if len(changes) > 0 {
+		if err := c.cfg.Store.Commit(ctx, changes...); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("record the rebuilt assignments: %w", err)
+		}
+	}
+	return nil
+}
+
+// kubelet is the account of the files that a kubelet left on this node.
+func (c *Checkpoints) kubelet(ctx context.Context) allocation.Account {
+	files, err := allocation.ReadKubelet(c.cfg.Root, c.cfg.DeviceDir, time.Now())
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "What the kubelet recorded is not taken over in full")
+		c.cfg.Tell(v1.EventTypeWarning, ReasonQuarantined, err.Error())
+	}
+	hardware := c.cfg.Hardware()
+	if hardware.CPUs == nil {
+		files.CPUs = checkpoint.State{} // nobody has CPUs of its own under policy none
+	}
+	if hardware.Memory == nil {
+		files.Memory = state.Contents{} // likewise
+	}
+	return files.On(hardware.Machine.Online(), hardware.Machine.NodeSet())
+}
+
+// export writes the kubelet's files.
+func (c *Checkpoints) export() error {
+	assigned, hardware := c.cfg.Store.State(), c.cfg.Hardware()
+	return errors.Join(
+		allocation.ExportCPUs(c.cfg.Root, assigned, hardware.CPUs),
+		allocation.ExportMemory(c.cfg.Root, assigned, hardware.Memory),
+		allocation.Export(c.cfg.DeviceDir, assigned, c.cfg.Inventory()))
+}

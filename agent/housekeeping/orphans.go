@@ -1,0 +1,59 @@
+package housekeeping
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/cri"
+)
+
+// Orphans finds what is left of pods that nobody knows.
+type Orphans struct {
+	// Running is what the runtime has, Assigned what is recorded as assigned.
+	Running  func() []cri.Pod
+	Assigned func() allocation.State
+	// Directories and Cgroups list the pods that have a directory or a cgroup.
+	Directories, Cgroups func() ([]types.UID, error)
+	// Known reports whether there is no need to ask about a pod. It may be wrong about one that has
+	// just come or gone: whoever is told with Found knows.
+	Known func(types.UID) bool
+	// Found is told of each, with its namespace and name as far as these are known. It must not
+	// block.
+	Found func(*v1.Pod)
+}
+
+// Find is one look.
+func (o Orphans) Find(context.Context) error {
+	left := map[types.UID]*v1.Pod{}
+	found := func(pod *v1.Pod) {
+		if left[pod.UID] == nil && !o.Known(pod.UID) {
+			left[pod.UID] = pod
+		}
+	}
+	for _, p := range o.Running() {
+		found(allocation.Pod{UID: p.UID, Namespace: p.Namespace, Name: p.Name}.Reference())
+	}
+	for _, p := range o.Assigned().Pods {
+		found(p.Reference())
+	}
+	directories, err := o.Directories()
+	if err != nil {
+		err = fmt.Errorf("find directories of removed pods: %w", err)
+	}
+	groups, cgroupsErr := o.Cgroups()
+	if cgroupsErr != nil {
+		err = errors.Join(err, fmt.Errorf("find cgroups of removed pods: %w", cgroupsErr))
+	}
+	for _, uid := range append(directories, groups...) {
+		found(allocation.Pod{UID: uid}.Reference())
+	}
+	for _, pod := range left {
+		o.Found(pod)
+	}
+	return err
+}

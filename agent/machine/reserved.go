@@ -1,0 +1,76 @@
+package machine
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/topology"
+)
+
+// reservation is kubeReserved and systemReserved, what hard eviction keeps back, and the number
+// of pods. reservedSystemCPUs takes the place of both CPU reservations.
+func reservation(cfg *config.Config, m *topology.Machine) (node.Reservation, error) {
+	k := &cfg.Kubelet
+	r := node.Reservation{Reserved: v1.ResourceList{}, Eviction: v1.ResourceList{}}
+	for field, reserved := range map[string]map[string]string{
+		"kubeReserved": k.KubeReserved, "systemReserved": k.SystemReserved,
+	} {
+		list, err := config.ParseReserved(reserved)
+		if err != nil {
+			return r, fmt.Errorf("invalid configuration: %s: %w", field, err)
+		}
+		for name, q := range list {
+			sum := r.Reserved[name]
+			sum.Add(q)
+			r.Reserved[name] = sum
+		}
+	}
+	if k.ReservedSystemCPUs != "" {
+		set, err := cpuset.Parse(k.ReservedSystemCPUs)
+		if err != nil {
+			return r, fmt.Errorf("invalid configuration: reservedSystemCPUs: %w", err)
+		}
+		r.Reserved[v1.ResourceCPU] = *resource.NewQuantity(int64(set.Size()), resource.DecimalSI)
+	}
+	if text, ok := k.EvictionHard["memory.available"]; ok {
+		threshold, set, err := config.ParseThreshold(text)
+		if err != nil {
+			return r, fmt.Errorf("invalid configuration: evictionHard[memory.available]: %w", err)
+		}
+		if set {
+			held := threshold.Of(int64(m.MemoryBytes()))
+			r.Eviction[v1.ResourceMemory] = *resource.NewQuantity(held, resource.BinarySI)
+		}
+	}
+	r.MaxPods = int64(k.MaxPods)
+	if k.PodsPerCore > 0 {
+		r.MaxPods = min(r.MaxPods, int64(k.PodsPerCore)*int64(m.Online().Size()))
+	}
+	return r, nil
+}
+
+func staticPolicy(cfg *config.Config, m *topology.Machine, r node.Reservation) (
+	*cpumanager.Static, error) {
+	options, err := cpumanager.ParseOptions(cfg.Kubelet.CPUManagerPolicyOptions)
+	if err != nil {
+		return nil, fmt.Errorf("invalid configuration: cpuManagerPolicyOptions: %w", err)
+	}
+	if text := cfg.Kubelet.ReservedSystemCPUs; text != "" {
+		reserved, err := cpuset.Parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("invalid configuration: reservedSystemCPUs: %w", err)
+		}
+		return cpumanager.NewStatic(m, reserved, options)
+	}
+	reserved, err := cpumanager.Reserved(m, r.Reserved.Cpu().MilliValue(), options)
+	if err != nil {
+		return nil, err
+	}
+	return cpumanager.NewStatic(m, reserved, options)
+}

@@ -1,0 +1,131 @@
+package agent
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/cpupool"
+	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/agent/metrics"
+	"github.com/numalet/numalet/agent/podcgroups"
+	"github.com/numalet/numalet/agent/podstatus"
+	"github.com/numalet/numalet/cgroups"
+	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
+)
+
+// Reasons of events about device plugins. The kubelet has none.
+const (
+	reasonPreferenceIgnored = "DevicePreferenceIgnored"
+	reasonListRefused       = "DevicePluginListRefused" // on the node
+)
+
+func newMetrics(n node) (*metrics.Metrics, error) {
+	return metrics.New(metrics.Config{
+		Registry: n.registry, Node: n.name, StaticCPUs: n.hardware.Get().CPUs != nil,
+		Rules: func() metrics.Rules {
+			h := n.hardware.Get()
+			return metrics.Rules{
+				Policy: n.rules.policy, Scope: n.rules.scope, Machine: h.Machine,
+				WholeCores: h.CPUs != nil && h.CPUs.WholeCores(),
+			}
+		},
+	})
+}
+
+// newPlugins makes the device manager; changed is told of another inventory.
+func newPlugins(n node, changed func()) (*deviceplugin.Plugins, error) {
+	return deviceplugin.New(deviceplugin.Config{
+		Dir: deviceDir(n.cfg.RootDir), NodeIDs: n.hardware.Get().Machine.NodeSet(),
+		RegistryDir: filepath.Join(n.cfg.RootDir, "plugins_registry"),
+		Known:       resourcesOf(n.store.State()), Registry: n.registry,
+		Deadlines: n.cfg.DevicePlugins.Deadlines, Graces: n.cfg.DevicePlugins.Graces,
+		Changed: changed,
+		Refused: func(r deviceplugin.RefusedList) {
+			n.events.OnNode(v1.EventTypeWarning, reasonListRefused, "Device "+r.String())
+		},
+	})
+}
+
+// deviceDir is the directory of the device plugins' sockets below the root directory.
+func deviceDir(root string) string {
+	return filepath.Join(root, filepath.Base(filepath.Clean(pluginapi.DevicePluginPath)))
+}
+
+// resourcesOf lists the device resources that pods hold, so that they are known before their
+// plugins have come back.
+func resourcesOf(s allocation.State) []string {
+	var out []string
+	for name := range allocation.TakenBy(s.List()...).Devices {
+		out = append(out, name)
+	}
+	return out
+}
+
+func newCgroups(n node, statuses *podstatus.Store) *podcgroups.Groups {
+	return podcgroups.New(podcgroups.Config{
+		Kubelet: &n.cfg.Kubelet, Tree: n.tree, Hardware: n.hardware.Get, State: n.store.State,
+		Pod: statuses.Get, Active: statuses.Active,
+		Machine: mailbox.Subscribe(n.hardware.Changes()),
+		Pods:    mailbox.Subscribe(statuses.Changes()),
+	})
+}
+
+// newPool makes what keeps the CPU sets of containers, and what belongs to them.
+func newPool(n node, p parts) *cpupool.Pool {
+	k := &n.cfg.Kubelet
+	c := cpupool.Config{
+		Static:  func() *cpumanager.Static { return n.hardware.Get().CPUs },
+		Memory:  func() *memory.Static { return n.hardware.Get().Memory },
+		Machine: func() *topology.Machine { return n.hardware.Get().Machine },
+		State:   n.store.State, Runtime: n.client.Runtime(), Observer: p.observer,
+		PodLimit: p.cgroups.CPULimit, Period: k.CPUManagerReconcilePeriod.Duration,
+		Repaired: p.metrics.Repaired,
+		Changed:  mailbox.Subscribe(n.store.Changes(), n.hardware.Changes()),
+	}
+	if *k.CPUCFSQuota {
+		period := cmp.Or(k.CPUCFSQuotaPeriod.Duration, cgroups.DefaultPeriod)
+		c.Limit = func(cpus int) cgroups.CPULimit {
+			return cgroups.CPULimit{
+				Quota: cgroups.Quota(int64(cpus)*1000, period), Period: period.Microseconds(),
+			}
+		}
+	}
+	if n.tree != nil {
+		c.Cgroups = n.tree
+	}
+	return cpupool.New(c)
+}
+
+// newQueue makes admission, whose outcomes decided takes.
+func newQueue(n node, p parts, decided func(admission.Result)) *admission.Queue {
+	c := admissionConfig(n)
+	c.Store, c.Plugins, c.Reread = n.store, p.plugins, n.hardware.Reread
+	c.Report = func(r admission.Result) {
+		p.metrics.Decided(r)
+		decided(r)
+	}
+	c.Unadvised = func(pod *v1.Pod, key allocation.AskKey, err error) {
+		n.events.Pod(pod, v1.EventTypeWarning, reasonPreferenceIgnored, fmt.Sprintf(
+			"Container %s: the agent chose devices of %s without the device plugin's "+
+				"preference: %v", key.Container, key.Resource, err))
+	}
+	return admission.New(c)
+}
+
+// admissionConfig is what the configuration and the node say; where pods and plugins are is not.
+func admissionConfig(n node) admission.Config {
+	return admission.Config{
+		Hardware: n.hardware.Get, Policy: n.rules.policy, Scope: n.rules.scope,
+		Handlers: []admission.Handler{admission.Sysctls(n.cfg.Kubelet.AllowedUnsafeSysctls)},
+		BootID:   n.bootID, Wait: n.cfg.DeviceAdmissionWait,
+	}
+}

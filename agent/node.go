@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"context"
+	"errors"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/checkpoints"
+	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/agent/event"
+	"github.com/numalet/numalet/agent/machine"
+	"github.com/numalet/numalet/agent/server"
+	"github.com/numalet/numalet/cgroups"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology"
+)
+
+// node is what the agent stands on: what it is told to be, and what was there before it. Parts are
+// made of it.
+type node struct {
+	cfg      *config.Config
+	name     string
+	ips      []string
+	bootID   string
+	rules    rules
+	hardware *machine.Current
+	client   *cri.Client
+	runtime  cri.RuntimeStatus
+	tree     *cgroups.Tree // nil where cgroupsPerQOS is off
+	store    *allocation.Store
+	registry metrics.KubeRegistry
+	events   event.Recorder
+}
+
+// rules are the topology manager's.
+type rules struct {
+	policy topology.Policy
+	scope  topology.Scope
+}
+
+// open settles who the node is, reads its machine and its state, and reaches the runtime.
+func open(ctx context.Context, cfg *config.Config) (node, error) {
+	if err := checkHost(ctx, cfg); err != nil {
+		return node{}, err
+	}
+	if err := makeDirs(cfg); err != nil {
+		return node{}, err
+	}
+	n, err := identify(cfg)
+	if err != nil {
+		return n, err
+	}
+	if n.hardware, err = machine.Open(cfg); err != nil {
+		return n, err
+	}
+	n.registry, n.events = server.NewRegistry(), event.Recorder{Node: n.name}
+	if n.client, err = connect(ctx, cfg); err != nil {
+		return n, err
+	}
+	if err := n.reach(ctx); err != nil {
+		return n, errors.Join(err, n.client.Close())
+	}
+	return n, nil
+}
+
+// identify settles who the node is.
+func identify(cfg *config.Config) (n node, err error) {
+	n.cfg = cfg
+	if n.name, err = cfg.NodeName(); err != nil {
+		return n, err
+	}
+	if n.ips, err = hostIPs(cfg.NodeIP); err != nil {
+		return n, err
+	}
+	if n.bootID, err = bootID(); err != nil {
+		return n, err
+	}
+	if n.rules.policy, err = topology.ParsePolicy(cfg.Kubelet.TopologyManagerPolicy); err != nil {
+		return n, err
+	}
+	n.rules.scope, err = topology.ParseScope(cfg.Kubelet.TopologyManagerScope)
+	return n, err
+}
+
+// reach opens the state file, and asks the runtime what it is. A state file that cannot be used is
+// moved aside: what runs makes up for it.
+func (n *node) reach(ctx context.Context) (err error) {
+	log := klog.FromContext(ctx)
+	n.store, err = allocation.Open(n.cfg.RootDir)
+	if n.store == nil {
+		return err
+	}
+	if err != nil {
+		log.Error(err, "Assignments are rebuilt from the containers that run")
+		n.events.OnNode(v1.EventTypeWarning, checkpoints.ReasonQuarantined,
+			err.Error()+"; assignments are rebuilt from the containers that run")
+	}
+	if n.runtime, err = n.client.Status(ctx); err != nil {
+		return err
+	}
+	log.Info("Connected to the container runtime", "name", n.runtime.Name,
+		"version", n.runtime.Version, "endpoint", n.cfg.Kubelet.ContainerRuntimeEndpoint)
+	n.tree, err = cgroupTree(ctx, n.cfg, n.client)
+	return err
+}

@@ -1,0 +1,118 @@
+// Package podcgroups keeps the cgroups above the pods: what all pods together may use, and the
+// groups of the QoS classes. It says what a pod's own cgroup is made with.
+package podcgroups
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/machine"
+	"github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/cgroups"
+)
+
+// Config is what the cgroups follow from.
+type Config struct {
+	Kubelet  *kubeletconfig.KubeletConfiguration
+	Tree     *cgroups.Tree // nil: pods get no cgroups of ours
+	Hardware func() machine.Hardware
+	State    func() allocation.State
+	// Pod is the spec of a pod, Active are the pods that hold resources of the node.
+	Pod    func(types.UID) (*v1.Pod, bool)
+	Active func() []*v1.Pod
+	// Machine has a value when the hardware is another, Pods when there are other active pods.
+	Machine, Pods <-chan struct{}
+}
+
+// Groups are the cgroups of one node.
+type Groups struct{ cfg Config }
+
+// New writes nothing.
+func New(cfg Config) *Groups { return &Groups{cfg: cfg} }
+
+const (
+	// qosPeriod is how often the QoS groups are written even if no pod came or went.
+	qosPeriod = time.Minute
+	// qosDelay is how long a change of pods waits for others.
+	qosDelay = 2 * time.Second
+)
+
+// Ensure makes kubepods and the QoS groups, with what all pods together may use.
+func (g *Groups) Ensure(ctx context.Context) error {
+	if g.cfg.Tree == nil {
+		return nil
+	}
+	h := g.cfg.Hardware()
+	var reserved []v1.ResourceList
+	for _, enforce := range g.cfg.Kubelet.EnforceNodeAllocatable {
+		if enforce == "pods" {
+			reserved = append(reserved, h.Reservation.Reserved)
+		}
+	}
+	capacity := node.Capacity(h.Machine, h.Reservation.MaxPods)
+	// Pids of all pods together are not limited: podPidsLimit is each pod's.
+	return g.cfg.Tree.EnsureNode(ctx, cgroups.NodeResources(capacity, 0, reserved...))
+}
+
+// Run keeps the groups in line with the machine and the pods until ctx ends.
+func (g *Groups) Run(ctx context.Context) error {
+	if g.cfg.Tree == nil {
+		<-ctx.Done()
+		return nil
+	}
+	due := time.NewTimer(qosDelay)
+	defer due.Stop()
+	dueAt := time.Now().Add(qosDelay)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-g.cfg.Pods:
+			if soon := time.Now().Add(qosDelay); soon.Before(dueAt) {
+				due.Reset(qosDelay)
+				dueAt = soon
+			}
+			continue
+		case <-g.cfg.Machine:
+			if err := g.Ensure(ctx); err != nil {
+				klog.FromContext(ctx).Error(err,
+					"The limits of all pods together stay until the next change")
+			}
+		case <-due.C:
+		}
+		if err := g.cfg.Tree.UpdateQOS(ctx, g.cfg.Active()); err != nil {
+			klog.FromContext(ctx).Info("The QoS cgroups were not updated", "err", err)
+		}
+		due.Reset(qosPeriod)
+		dueAt = time.Now().Add(qosPeriod)
+	}
+}
+
+// Options is what the cgroup of a pod is made with beside what its spec says. The pod's CPU quota
+// is lifted when all its containers have CPUs of their own: it could only throttle them.
+func (g *Groups) Options(pod *v1.Pod) cgroups.PodOptions {
+	k := g.cfg.Kubelet
+	exclusive := g.cfg.Hardware().CPUs != nil &&
+		g.cfg.State().Pods[pod.UID].WhollyExclusive(pod)
+	return cgroups.PodOptions{
+		NoQuota: !*k.CPUCFSQuota || exclusive,
+		Period:  k.CPUCFSQuotaPeriod.Duration,
+		Pids:    *k.PodPidsLimit,
+	}
+}
+
+// CPULimit is the CPU quota that a pod's cgroup would be made with now, zero if none; none, too, of
+// a pod that no source has spoken of yet.
+func (g *Groups) CPULimit(uid types.UID) cgroups.CPULimit {
+	pod, ok := g.cfg.Pod(uid)
+	if !ok {
+		return cgroups.CPULimit{}
+	}
+	return cgroups.PodResources(pod, g.Options(pod)).CPULimit()
+}

@@ -1,0 +1,48 @@
+package source
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/klog/v2"
+)
+
+// Problems are what is wrong with manifests now.
+type Problems struct {
+	mu  sync.Mutex // guards now
+	now map[problemKey]Problem
+}
+
+type problemKey struct{ source, name string }
+
+// NewProblems returns none.
+func NewProblems() *Problems { return &Problems{now: map[problemKey]Problem{}} }
+
+// Report takes a problem; one without a message is over.
+func (p *Problems) Report(problem Problem) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	key := problemKey{problem.Source, problem.Name}
+	if problem.Message == "" {
+		delete(p.now, key)
+		return
+	}
+	p.now[key] = problem
+	klog.Background().Info("Manifest refused", "source", problem.Source, "name", problem.Name,
+		"reason", problem.Reason, "message", problem.Message)
+}
+
+// List has the problems by source and name.
+func (p *Problems) List() []Problem {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make([]Problem, 0, len(p.now))
+	for _, problem := range p.now {
+		out = append(out, problem)
+	}
+	slices.SortFunc(out, func(a, b Problem) int {
+		return strings.Compare(a.Source+"\x00"+a.Name, b.Source+"\x00"+b.Name)
+	})
+	return out
+}

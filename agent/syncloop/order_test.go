@@ -1,0 +1,47 @@
+package syncloop
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/cri"
+)
+
+// Of pods that come together those that run are first, then the older ones; what is left is by
+// namespace, name and UID.
+func TestPodsThatComeTogetherAreInOrder(t *testing.T) {
+	at := func(hour int) metav1.Time {
+		return metav1.NewTime(time.Date(2030, 1, 1, hour, 0, 0, 0, time.UTC))
+	}
+	pod := func(uid, namespace, name string, created metav1.Time) *v1.Pod {
+		p := &v1.Pod{}
+		p.UID, p.Namespace, p.Name, p.CreationTimestamp = types.UID(uid), namespace, name, created
+		return p
+	}
+	l := New(Config{Runtime: func(uid types.UID) (cri.Pod, bool) {
+		return cri.Pod{
+			Sandboxes: []cri.Sandbox{{Ready: uid == "runs" || uid == "runs, older"}},
+		}, true
+	}})
+	given := []*v1.Pod{
+		pod("runs", "z", "z", at(9)), pod("5", "a", "b", at(3)), pod("4", "a", "a", at(3)),
+		pod("6", "b", "a", at(3)), pod("3", "z", "z", at(2)), pod("2", "a", "a", metav1.Time{}),
+		pod("1", "a", "a", metav1.Time{}), pod("runs, older", "z", "z", at(8)),
+	}
+	var got []types.UID
+	for _, p := range l.inOrder(given) {
+		got = append(got, p.UID)
+	}
+	want := []types.UID{"runs, older", "runs", "1", "2", "3", "4", "5", "6"}
+	if !slices.Equal(got, want) {
+		t.Errorf("order %q, want %q", got, want)
+	}
+	if given[0].UID != "runs" {
+		t.Error("the update itself was changed")
+	}
+}
