@@ -64,16 +64,17 @@ Ctrl-C ends the run and reports what was measured until then; the exit code is 1
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, other := range []string{"mix", "pods", "seed", "load"} {
-				if o.Trace != "" && cmd.Flags().Changed(other) {
+				if o.Workload.Trace != "" && cmd.Flags().Changed(other) {
 					return fmt.Errorf("--%s and --trace: a trace says itself which pods come; "+
 						"leave one out", other)
 				}
 			}
-			if len(o.Configs)+len(o.ConfigDirs) > 0 && !cmd.Flags().Changed("policies") {
-				o.Policies = ""
+			if p := &o.Policies; len(p.Configs)+len(p.ConfigDirs) > 0 &&
+				!cmd.Flags().Changed("policies") {
+				p.Words = ""
 			}
 			o.Stdout, o.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
-			o.Version, o.Command = version.Get().String(), benchCommandLine(cmd, o)
+			o.Report.Version, o.Report.Command = version.Get().String(), benchCommandLine(cmd, o)
 			err := bench.Run(cmd.Context(), o)
 			if errors.Is(err, bench.ErrInterrupted) {
 				return exit{err, exitInterrupted, false}
@@ -99,7 +100,7 @@ func benchCommandLine(cmd *cobra.Command, o bench.Options) string {
 		words = append(words, "--"+name, value)
 	}
 	always := []string{"policies"}
-	if o.Trace == "" {
+	if o.Workload.Trace == "" {
 		always = append(always, "mix", "pods", "seed")
 	}
 	without := []string{
@@ -107,7 +108,7 @@ func benchCommandLine(cmd *cobra.Command, o bench.Options) string {
 	}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if slices.Contains(without, f.Name) || !f.Changed && !slices.Contains(always, f.Name) ||
-			f.Name == "policies" && o.Policies == "" {
+			f.Name == "policies" && o.Policies.Words == "" {
 			return
 		}
 		values := []string{f.Value.String()}
@@ -139,33 +140,33 @@ func addBenchFlags(cmd *cobra.Command, o *bench.Options) {
 	f.StringVar(&o.Site.ReservedCPUs, "reserved-cpus", "",
 		"CPUs that no pod gets, like 0-1,32 (one core)")
 	f.Int64Var(&o.Site.MaxPods, "max-pods", 0, "most pods at a time; 0 is no limit")
-	f.StringVar(&o.Policies, "policies", rig.DefaultPolicies, "what to compare, see above")
-	f.StringArrayVar(&o.Configs, "config", nil,
+	f.StringVar(&o.Policies.Words, "policies", rig.DefaultPolicies, "what to compare, see above")
+	f.StringArrayVar(&o.Policies.Configs, "config", nil,
 		"a KubeletConfiguration to compare, as NAME=FILE; repeat for more; without --policies "+
 			"nothing else is compared")
-	f.StringArrayVar(&o.ConfigDirs, "config-dir", nil,
+	f.StringArrayVar(&o.Policies.ConfigDirs, "config-dir", nil,
 		"drop-ins (*.conf) on top of the --config of this name, as NAME=DIR; repeat for more")
-	f.StringVar(&o.Mix, "mix", "cpu-only", "the workload: a file, or one of "+
+	f.StringVar(&o.Workload.Mix, "mix", "cpu-only", "the workload: a file, or one of "+
 		strings.Join(rig.MixNames(), ", ")+"; see numalet bench mixes")
-	f.IntVar(&o.Draw.Pods, "pods", 10000, "pods that arrive")
-	f.Uint64Var(&o.Draw.Seed, "seed", 1, "what chance starts from")
-	f.Float64Var(&o.Draw.Load, "load", 0,
+	f.IntVar(&o.Workload.Draw.Pods, "pods", 10000, "pods that arrive")
+	f.Uint64Var(&o.Workload.Draw.Seed, "seed", 1, "what chance starts from")
+	f.Float64Var(&o.Workload.Draw.Load, "load", 0,
 		"how much the pods ask for at any time, as a part of what the machine has: 0.9 is nearly "+
 			"full, 2 is twice as much as there is; 0 is what the mix says")
-	f.StringVar(&o.Trace, "trace", "",
+	f.StringVar(&o.Workload.Trace, "trace", "",
 		"replay arrivals and departures from this file instead (JSON lines or CSV, see "+
 			"docs/rig.md)")
-	f.StringVar(&o.WriteTrace, "write-trace", "",
+	f.StringVar(&o.Workload.WriteTrace, "write-trace", "",
 		"write the stream of pods to this file, for --trace")
 	f.StringVar(&o.Decisions, "decisions", "", "write every decision to this file, as JSON lines")
 	f.DurationVar(&o.Wait, "wait", 0,
 		"how long a pod without a place is tried again whenever another leaves, in virtual time; "+
 			"0 rejects it at once")
-	f.StringVarP(&o.Format, "output", "o", "text", "text, json or html")
-	f.StringVar(&o.Out, "out", "", "write the report to this file instead of stdout")
+	f.StringVarP(&o.Report.Format, "output", "o", "text", "text, json or html")
+	f.StringVar(&o.Report.Out, "out", "", "write the report to this file instead of stdout")
 	f.IntVar(&o.Parallel, "parallel", runtime.NumCPU(),
 		"policies that run at the same time; 1 disturbs the measured times least")
-	f.BoolVar(&o.NoTiming, "no-timing", false, "leave out how long decisions took")
+	f.BoolVar(&o.Report.NoTiming, "no-timing", false, "leave out how long decisions took")
 	f.BoolVar(&o.Quiet, "quiet", false, "no progress on stderr; there is none either when "+
 		"stderr is no terminal")
 }

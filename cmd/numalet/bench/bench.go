@@ -24,20 +24,24 @@ import (
 
 // Options are the command line.
 type Options struct {
-	Site Site
-	// Policies are sets of words; empty: only what is read from files.
-	Policies string
-	// Configs are files of a node's configuration, as NAME=FILE, ConfigDirs drop-ins, as NAME=DIR.
-	Configs, ConfigDirs []string
-	Workload
+	Site      Site
+	Policies  Policies
+	Workload  Workload
 	Wait      time.Duration
 	Decisions string
-	Report
+	Report    Report
 	// Parallel is the number of policies that run at the same time.
-	Parallel int
-	Quiet    bool
-	Stdout   io.Writer
-	Stderr   io.Writer
+	Parallel       int
+	Quiet          bool
+	Stdout, Stderr io.Writer
+}
+
+// Policies are what is compared.
+type Policies struct {
+	// Words are sets of words; empty: only what is read from files.
+	Words string
+	// Configs are files of a node's configuration, as NAME=FILE, ConfigDirs drop-ins, as NAME=DIR.
+	Configs, ConfigDirs []string
 }
 
 // Site is the machine and what pods can have of it, in the words of the command line.
@@ -86,7 +90,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	policies, err := o.policies(machine)
+	policies, err := o.Policies.read(machine)
 	if err != nil {
 		return err
 	}
@@ -97,12 +101,12 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	stream, workload, err := o.stream(site)
+	stream, workload, err := o.Workload.stream(site, o.Wait)
 	if err != nil {
 		return err
 	}
-	if o.WriteTrace != "" {
-		if err := writeFile(o.WriteTrace, func(w io.Writer) error {
+	if o.Workload.WriteTrace != "" {
+		if err := writeFile(o.Workload.WriteTrace, func(w io.Writer) error {
 			return rig.WriteTrace(w, stream)
 		}); err != nil {
 			return fmt.Errorf("write trace: %w", err)
@@ -118,13 +122,14 @@ func Run(ctx context.Context, o Options) error {
 		from = "this host"
 	}
 	report := rig.Report{
-		Version: o.Version, Command: o.Command, Machine: site.Describe(from), Workload: workload,
+		Version: o.Report.Version, Command: o.Report.Command, Machine: site.Describe(from),
+		Workload: workload,
 	}
 	report.Policies, report.Interrupted = complete(outcomes, workload.Pods)
 	if len(report.Policies) == 0 {
 		return errors.New("interrupted before the first pod was decided on")
 	}
-	if err := o.write(report); err != nil {
+	if err := o.Report.write(o.Stdout, report); err != nil {
 		return err
 	}
 	if report.Interrupted {
@@ -144,24 +149,25 @@ func complete(outcomes []rig.Outcome, pods int) (begun []rig.Outcome, interrupte
 
 func (o Options) check() error {
 	switch {
-	case !slices.Contains([]string{"text", "json", "html"}, o.Format):
-		return fmt.Errorf("--output %s: not a format; use text, json or html", o.Format)
-	case o.Draw.Pods < 1 || o.Draw.Pods > maxPods:
-		return fmt.Errorf("--pods %d: give a number from 1 to %d", o.Draw.Pods, maxPods)
+	case !slices.Contains([]string{"text", "json", "html"}, o.Report.Format):
+		return fmt.Errorf("--output %s: not a format; use text, json or html", o.Report.Format)
+	case o.Workload.Draw.Pods < 1 || o.Workload.Draw.Pods > maxPods:
+		return fmt.Errorf("--pods %d: give a number from 1 to %d", o.Workload.Draw.Pods, maxPods)
 	case o.Parallel < 1:
 		return fmt.Errorf("--parallel %d: give 1 or more", o.Parallel)
 	case o.Wait < 0:
 		return fmt.Errorf("--wait %v: give 0 or more", o.Wait)
-	case o.Draw.Load < 0 || o.Draw.Load > 100:
-		return fmt.Errorf("--load %v: give a number from 0 to 100, like 0.9", o.Draw.Load)
+	case o.Workload.Draw.Load < 0 || o.Workload.Draw.Load > 100:
+		return fmt.Errorf("--load %v: give a number from 0 to 100, like 0.9", o.Workload.Draw.Load)
 	}
 	return nil
 }
 
 // stream is the pods that come, and what to say about them.
-func (o Options) stream(site *rig.Site) (rig.Stream, rig.Workload, error) {
-	if o.Trace != "" {
-		f, err := os.Open(o.Trace)
+func (w Workload) stream(site *rig.Site, wait time.Duration) (
+	rig.Stream, rig.Workload, error) {
+	if w.Trace != "" {
+		f, err := os.Open(w.Trace)
 		if err != nil {
 			return rig.Stream{}, rig.Workload{},
 				fmt.Errorf("open trace: %w; make one with --write-trace", err)
@@ -169,20 +175,20 @@ func (o Options) stream(site *rig.Site) (rig.Stream, rig.Workload, error) {
 		defer f.Close()
 		stream, err := site.ReadTrace(f)
 		if err != nil {
-			return stream, rig.Workload{}, fmt.Errorf("trace %s: %w", o.Trace, err)
+			return stream, rig.Workload{}, fmt.Errorf("trace %s: %w", w.Trace, err)
 		}
-		return stream, stream.Describe("trace "+o.Trace, "", o.Wait), nil
+		return stream, stream.Describe("trace "+w.Trace, "", wait), nil
 	}
-	mix, err := rig.OpenMix(o.Mix)
+	mix, err := rig.OpenMix(w.Mix)
 	if err != nil {
 		return rig.Stream{}, rig.Workload{}, err
 	}
-	stream, err := site.Generate(mix, o.Draw)
+	stream, err := site.Generate(mix, w.Draw)
 	if err != nil {
 		return stream, rig.Workload{}, err
 	}
-	workload := stream.Describe(mix.Name, mix.About, o.Wait)
-	workload.Seed = &o.Draw.Seed
+	workload := stream.Describe(mix.Name, mix.About, wait)
+	workload.Seed = &w.Draw.Seed
 	return stream, workload, nil
 }
 
@@ -201,7 +207,7 @@ func (o Options) runAll(ctx context.Context, site *rig.Site, policies []rig.Poli
 		options := rig.Options{
 			Wait: o.Wait, Progress: func(n int) { progress.arrived(i, n) },
 		}
-		if !o.NoTiming {
+		if !o.Report.NoTiming {
 			options.Clock = func() time.Duration { return time.Since(began) }
 		}
 		if o.Decisions != "" {
@@ -257,14 +263,14 @@ func follow(w io.Writer, policy string) func(rig.Decision) error {
 	}
 }
 
-func (o Options) write(r rig.Report) error {
+func (to Report) write(stdout io.Writer, r rig.Report) error {
 	show := map[string]func(io.Writer, rig.Report) error{
 		"text": report.WriteText, "json": writeJSON, "html": report.WriteHTML,
-	}[o.Format]
-	if o.Out == "" {
-		return show(o.Stdout, r)
+	}[to.Format]
+	if to.Out == "" {
+		return show(stdout, r)
 	}
-	err := writeFile(o.Out, func(w io.Writer) error { return show(w, r) })
+	err := writeFile(to.Out, func(w io.Writer) error { return show(w, r) })
 	if err != nil {
 		return fmt.Errorf("write report: %w", err)
 	}

@@ -61,14 +61,14 @@ func TestPoliciesFromFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{
-		Policies: "none",
+	o := Policies{
+		Words: "none",
 		Configs: []string{
 			dir + "/today.yaml", "new=" + dir + "/new.yaml", "strict=" + dir + "/new.yaml",
 		},
 		ConfigDirs: []string{"strict=" + dir + "/d", "bare=" + dir + "/d"},
 	}
-	policies, err := o.policies(m)
+	policies, err := o.read(m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestBadConfigs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for want, o := range map[string]Options{
+	for want, o := range map[string]Policies{
 		"policy typo: config file " + dir + "/typo.yaml: cpuManagerPolcy: unknown field": {
 			Configs: []string{dir + "/typo.yaml"}},
 		"policy a: invalid configuration: cpuManagerPolicy: Invalid value": {
@@ -153,7 +153,7 @@ func TestBadConfigs(t *testing.T) {
 		"policy a: list --config-dir: lstat " + dir + "/none: no su": {
 			ConfigDirs: []string{"a=" + dir + "/none"}},
 	} {
-		if _, err := o.policies(m); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, err := o.read(m); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}
 	}

@@ -18,25 +18,25 @@ import (
 	"github.com/numalet/numalet/topology/memory"
 )
 
-// policies are the sets of words, and then those that are read from files.
-func (o Options) policies(m *topology.Machine) ([]rig.Policy, error) {
+// read is the sets of words, and then those that are read from files.
+func (p Policies) read(m *topology.Machine) ([]rig.Policy, error) {
 	var out []rig.Policy
-	if o.Policies != "" {
+	if p.Words != "" {
 		var err error
-		if out, err = rig.ParsePolicies(o.Policies); err != nil {
+		if out, err = rig.ParsePolicies(p.Words); err != nil {
 			return nil, err
 		}
 	}
-	files, err := nodeConfigs(o.Configs, o.ConfigDirs)
+	files, err := nodeConfigs(p.Configs, p.ConfigDirs)
 	if err != nil {
 		return nil, err
 	}
 	for _, f := range files {
-		p, err := f.policy(m)
+		policy, err := f.policy(m)
 		if err != nil {
 			return nil, fmt.Errorf("policy %s: %w", f.name, err)
 		}
-		out = append(out, p)
+		out = append(out, policy)
 	}
 	return out, rig.CheckPolicies(out)
 }
