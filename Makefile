@@ -3,6 +3,8 @@ SHELL := /bin/bash
 BIN := bin/numalet
 RUNTIME ?= sim
 RUN_FLAGS ?=
+# for make bench, like -bench=Merge, -short, or -count=6 for benchstat to tell noise from change
+BENCH_FLAGS ?=
 VERSION ?= $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null)
 VERSION_VAR := github.com/numalet/numalet/agent/version.build
 export CGO_ENABLED ?= 0
@@ -42,8 +44,13 @@ race: ## unit and sim under the race detector, which watches the agents too (gcc
 fuzz: ## each fuzz target for FUZZTIME (10s); FUZZKEEP=N keeps N inputs of each
 	@test/fuzz.sh $${FUZZTIME:-10s} $${FUZZKEEP:-0}
 
-bench: build ## measure the agent's own overhead; writes bench/latest.json
-	go run ./test/bench -binary $(BIN) -out bench/latest.json
+bench: build ## measure the agent and its managers, beside the run before (bench/*.txt)
+	@mkdir -p bench; set -o pipefail; \
+	NUMALET_BINARY=$(CURDIR)/$(BIN) go test ./test/bench -run '^$$' -bench . -timeout 60m \
+	  $(BENCH_FLAGS) | tee bench/new.txt || exit 1; \
+	if [ -f bench/latest.txt ]; then mv bench/latest.txt bench/before.txt; fi; \
+	mv bench/new.txt bench/latest.txt
+	@go tool -modfile=test/bench/stat/go.mod benchstat $$(ls bench/before.txt bench/latest.txt 2>/dev/null)
 
 proto: ## generate Go code from agent/podresources/watchv1/watch.proto (needs protoc)
 	@agent/podresources/watchv1/generate.sh

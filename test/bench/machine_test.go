@@ -1,8 +1,9 @@
-package managers
+package bench
 
 import (
 	"fmt"
 	"math/rand/v2"
+	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/cpuset"
@@ -17,7 +18,8 @@ const nodeMemory = 64 << 30
 
 // invent makes a machine of two sockets (one, if it has one node) with two threads per core, eight
 // threads per last-level cache, and distances 10, 12 and 32.
-func invent(nodes, cpus int) (*topology.Machine, error) {
+func invent(b *testing.B, nodes, cpus int) *topology.Machine {
+	b.Helper()
 	spec := topology.Spec{Name: fmt.Sprintf("%d nodes, %d CPUs", nodes, cpus)}
 	perSocket := (nodes + 1) / 2
 	for id := range nodes {
@@ -46,7 +48,9 @@ func invent(nodes, cpus int) (*topology.Machine, error) {
 			})
 		}
 	}
-	return topology.NewMachine(spec)
+	m, err := topology.NewMachine(spec)
+	must(b, err)
+	return m
 }
 
 // question is one container's request on a machine that is partly in use.
@@ -56,16 +60,14 @@ type question struct {
 }
 
 // ask has the providers offer: CPUs, memory and as many kinds of devices as are left of their
-// number, two devices of each kind on each node. A share of everything is taken.
-func ask(m *topology.Machine, providers int, taken float64, r *rand.Rand) (question, error) {
+// number, two devices of each kind on each node. Half of everything is taken.
+func ask(b *testing.B, m *topology.Machine, providers int, r *rand.Rand) question {
+	b.Helper()
+	const taken = 0.5
 	cpus, err := cpumanager.NewStatic(m, cpuset.New(0), cpumanager.Options{})
-	if err != nil {
-		return question{}, err
-	}
+	must(b, err)
 	mem, err := memory.New(m, memory.Amounts{0: {v1.ResourceMemory: 1 << 30}})
-	if err != nil {
-		return question{}, err
-	}
+	must(b, err)
 	free := cpus.Free(some(m.Online(), taken, r))
 	want := uint64(1+r.IntN(3)) * nodeMemory / 2
 	q := question{nodes: m.NodeSet(), offers: [][]topology.ResourceHints{
@@ -88,7 +90,7 @@ func ask(m *topology.Machine, providers int, taken float64, r *rand.Rand) (quest
 			{Resource: resource.Name, Hints: deviceplugin.Hints(q.nodes, req)},
 		})
 	}
-	return q, nil
+	return q
 }
 
 // some takes a share of the CPUs at random.
