@@ -14,7 +14,7 @@ import (
 	kjson "k8s.io/apimachinery/pkg/util/json"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/numalet/numalet/agent/strictyaml"
+	"github.com/numalet/numalet/topology/strictyaml"
 )
 
 const (

@@ -17,7 +17,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/numalet/numalet/agent/strictyaml"
+	"github.com/numalet/numalet/topology/strictyaml"
 )
 
 // validate lists everything that is wrong, in one line with the path of each field.

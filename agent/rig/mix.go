@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"sigs.k8s.io/yaml"
+	"github.com/numalet/numalet/topology/strictyaml"
 )
 
 //go:embed mixes/*.yaml
@@ -49,7 +49,7 @@ func (l *Lifetime) UnmarshalJSON(data []byte) error {
 		return l.Mean.UnmarshalJSON(data)
 	}
 	type plain Lifetime
-	return strict(data, (*plain)(l))
+	return strictyaml.UnmarshalJSON(data, (*plain)(l))
 }
 
 // Duration is a time.Duration that is written "1h30m".
@@ -67,12 +67,6 @@ func (d *Duration) UnmarshalJSON(data []byte) error {
 	}
 	*d = Duration(parsed)
 	return nil
-}
-
-func strict(data []byte, into any) error {
-	decoder := json.NewDecoder(strings.NewReader(string(data)))
-	decoder.DisallowUnknownFields()
-	return decoder.Decode(into)
 }
 
 // MixNames lists the mixes that are built in.
@@ -116,12 +110,8 @@ func OpenMix(nameOrFile string) (Mix, error) {
 
 // ParseMix reads a mix in YAML.
 func ParseMix(raw []byte) (Mix, error) {
-	text, err := yaml.YAMLToJSONStrict(raw)
-	if err != nil {
-		return Mix{}, fmt.Errorf("not YAML: %w", err)
-	}
 	var m Mix
-	if err := strict(text, &m); err != nil {
+	if err := strictyaml.Unmarshal(raw, &m); err != nil {
 		return m, fmt.Errorf("%s; \"numalet bench mixes NAME\" prints one that is right",
 			strings.TrimPrefix(err.Error(), "json: "))
 	}

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/topology/strictyaml"
 )
 
 // A trace is lines of JSON, in the order of time, seconds since the start:
@@ -103,7 +105,7 @@ func (t *traceReader) read(text []byte) error {
 		return t.add(*line)
 	}
 	var line traceLine
-	if err := strict(text, &line); err != nil {
+	if err := strictyaml.UnmarshalJSON(text, &line); err != nil {
 		return fmt.Errorf("%s; it looks like "+
 			`{"at": 0.5, "arrive": "job-1", "template": "trainer", "lifetime": 60}`,
 			strings.TrimPrefix(err.Error(), "json: "))

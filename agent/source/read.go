@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/numalet/numalet/agent/strictyaml"
+	"github.com/numalet/numalet/topology/strictyaml"
 )
 
 // Manifest is what Read found.

@@ -10,11 +10,11 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/strictyaml"
 )
 
 // maxInvented is the most devices that one --devices may name by number.
@@ -99,7 +99,7 @@ func readDeviceFile(all map[string][]*deviceplugin.Device, file string) error {
 		return fmt.Errorf("%w; want a file, or RESOURCE=N", err)
 	}
 	var content map[string][]listed
-	if err := yaml.UnmarshalStrict(raw, &content); err != nil {
+	if err := strictyaml.Unmarshal(raw, &content); err != nil {
 		return fmt.Errorf("want resource names, each with a list of {id: gpu-0, nodes: \"0\"}: %w",
 			err)
 	}

@@ -2,8 +2,11 @@ package sim
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"strconv"
+
+	"github.com/numalet/numalet/topology/strictyaml"
 )
 
 // exitRequest is the body of POST /exit.
@@ -78,9 +81,10 @@ func (s *Server) routes() http.Handler {
 func accept[T any](do func(T) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var body T
-		decoder := json.NewDecoder(r.Body)
-		decoder.DisallowUnknownFields()
-		err := decoder.Decode(&body)
+		data, err := io.ReadAll(r.Body)
+		if err == nil {
+			err = strictyaml.UnmarshalJSON(data, &body)
+		}
 		if err == nil {
 			err = do(body)
 		}

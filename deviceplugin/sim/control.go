@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/numalet/numalet/topology/strictyaml"
 )
 
 // Health is an order to set the health of devices.
@@ -61,9 +64,10 @@ func (p *Plugin) serveControl(ctx context.Context, listener net.Listener) error 
 func order[T any](do func(T) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var body T
-		decoder := json.NewDecoder(r.Body)
-		decoder.DisallowUnknownFields()
-		err := decoder.Decode(&body)
+		data, err := io.ReadAll(r.Body)
+		if err == nil {
+			err = strictyaml.UnmarshalJSON(data, &body)
+		}
 		if err == nil {
 			err = do(body)
 		}

@@ -8,10 +8,10 @@ import (
 	"io"
 	"strings"
 
-	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/strictyaml"
 )
 
 // machineFile is the YAML form of a machine:
@@ -127,14 +127,11 @@ func ParseYAML(r io.Reader) (*topology.Machine, error) {
 }
 
 func decodeStrict(data []byte, into any) error {
-	strict, err := kjson.UnmarshalStrict(data, into)
-	if err == nil && len(strict) == 0 {
+	err := strictyaml.UnmarshalJSON(data, into)
+	if err == nil {
 		return nil
 	}
 	const next = "the fields are those that \"numalet topology show -o yaml\" prints"
-	if err == nil {
-		return fmt.Errorf("%w; %s", strict[0], next)
-	}
 	// "json: cannot unmarshal object into Go struct field machineFile.nodes of type []T"
 	text := strings.TrimPrefix(err.Error(), "json: ")
 	value, rest, _ := strings.Cut(strings.TrimPrefix(text, "cannot unmarshal "), " into Go ")

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	kjson "k8s.io/apimachinery/pkg/util/json"
+	strictjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -80,6 +81,25 @@ func (d Document) Decode(into any) error {
 		return errors.New(OneLine(err.Error()))
 	}
 	return nil
+}
+
+// Unmarshal fills into from YAML or JSON that is not worth a list of findings: the error is the
+// first field that into does not have, that is there twice, or whose value does not fit.
+func Unmarshal(data []byte, into any) error {
+	text, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return fmt.Errorf("not YAML: %w", err)
+	}
+	return UnmarshalJSON(text, into)
+}
+
+// UnmarshalJSON is Unmarshal of JSON only.
+func UnmarshalJSON(data []byte, into any) error {
+	strict, err := strictjson.UnmarshalStrict(data, into)
+	if err == nil && len(strict) > 0 {
+		err = strict[0]
+	}
+	return err
 }
 
 // Split cuts a YAML stream into its documents, without those that hold nothing. Lines count from
