@@ -10,6 +10,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // write makes a cgroup with these CPUs.
@@ -163,7 +165,7 @@ func TestWidenCPUsOnHost(t *testing.T) {
 		t.Skipf("needs two CPUs: has %q, %v", all, err)
 	}
 	parent := tree.cpusetDir(tree.root.child(kubepods))
-	group := tree.cpusetDir(podGroup(tree.root, QOSClass(pod), pod.UID))
+	group := tree.cpusetDir(podGroup(tree.root, podspec.QOSClass(pod), pod.UID))
 	burstable := tree.cpusetDir(qosGroup(tree.root, v1.PodQOSBurstable))
 	for _, dir := range []string{group, filepath.Dir(group), burstable, parent} {
 		if err := os.WriteFile(filepath.Join(dir, allowedCPUs), []byte("0"), 0); err != nil {

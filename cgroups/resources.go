@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Unlimited is a quota without a bound.
@@ -51,7 +53,7 @@ func PodResources(pod *v1.Pod, o PodOptions) Resources {
 			r.HugePages[size] = q.Value()
 		}
 	}
-	if QOSClass(pod) == v1.PodQOSBestEffort {
+	if podspec.QOSClass(pod) == v1.PodQOSBestEffort {
 		r.Shares = MinShares
 		return r
 	}
@@ -82,12 +84,8 @@ func limited(pod *v1.Pod, name v1.ResourceName) bool {
 			return true
 		}
 	}
-	return allLimited(pod.Spec.Containers, name) && allLimited(pod.Spec.InitContainers, name)
-}
-
-func allLimited(containers []v1.Container, name v1.ResourceName) bool {
-	for i := range containers {
-		if q := containers[i].Resources.Limits[name]; q.Sign() <= 0 {
+	for c := range podspec.Containers(pod) {
+		if q := c.Resources.Limits[name]; q.Sign() <= 0 {
 			return false
 		}
 	}
@@ -125,7 +123,7 @@ func NodeResources(capacity v1.ResourceList, pids int64, reserved ...v1.Resource
 func QOSResources(pods []*v1.Pod, sizes []int64) map[v1.PodQOSClass]Resources {
 	var milliCPU int64
 	for _, pod := range pods {
-		if QOSClass(pod) == v1.PodQOSBurstable {
+		if podspec.QOSClass(pod) == v1.PodQOSBurstable {
 			requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 			milliCPU += requests.Cpu().MilliValue()
 		}

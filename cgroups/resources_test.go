@@ -6,12 +6,26 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 const (
 	mi = 1 << 20
 	gi = 1 << 30
 )
+
+// list makes a ResourceList of name, quantity pairs.
+func list(pairs ...string) v1.ResourceList {
+	l := v1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		l[v1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return l
+}
+
+func container(requests, limits v1.ResourceList) v1.Container {
+	return v1.Container{Resources: v1.ResourceRequirements{Requests: requests, Limits: limits}}
+}
 
 func TestPodResources(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 const defaultMount = "/sys/fs/cgroup"
@@ -121,12 +123,12 @@ func (t *Tree) EnsurePod(ctx context.Context, pod *v1.Pod, o PodOptions) error {
 	if err := checkUID(pod.UID); err != nil {
 		return err
 	}
-	return t.ensure(ctx, podGroup(t.root, QOSClass(pod), pod.UID), PodResources(pod, o))
+	return t.ensure(ctx, podGroup(t.root, podspec.QOSClass(pod), pod.UID), PodResources(pod, o))
 }
 
 // PodParent is the pod's cgroup in the form in which CRI takes a sandbox's cgroup_parent.
 func (t *Tree) PodParent(pod *v1.Pod) string {
-	return podGroup(t.root, QOSClass(pod), pod.UID).path(t.driver)
+	return podGroup(t.root, podspec.QOSClass(pod), pod.UID).path(t.driver)
 }
 
 func (t *Tree) ensure(ctx context.Context, g group, r Resources) error {

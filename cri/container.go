@@ -130,16 +130,3 @@ func stopSignal(container *v1.Container) (runtimeapi.Signal, error) {
 	}
 	return runtimeapi.Signal(number), nil
 }
-
-// ContainerOf is the container of that name in the pod's spec, init containers included; nil when
-// there is none.
-func ContainerOf(pod *v1.Pod, name string) *v1.Container {
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
-}

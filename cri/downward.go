@@ -9,6 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Facts are what the downward API tells a container about the place it runs at
@@ -97,7 +99,7 @@ func (f Facts) resource(
 	pod *v1.Pod, container *v1.Container, ref *v1.ResourceFieldSelector,
 ) (string, error) {
 	if ref.ContainerName != "" && ref.ContainerName != container.Name {
-		if container = findContainer(pod, ref.ContainerName); container == nil {
+		if container, _ = podspec.Find(pod, ref.ContainerName); container == nil {
 			return "", fmt.Errorf("resourceFieldRef: the pod has no container %q",
 				ref.ContainerName)
 		}
@@ -155,16 +157,4 @@ func divide(
 		whole++
 	}
 	return strconv.FormatInt(whole, 10), nil
-}
-
-// findContainer is the regular or init container of that name, nil when the pod has none.
-func findContainer(pod *v1.Pod, name string) *v1.Container {
-	for _, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	return nil
 }

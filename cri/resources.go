@@ -9,6 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/numalet/numalet/cgroups"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // ResourceOptions are the node's side of a container's resources.
@@ -113,14 +114,15 @@ func OOMScoreAdj(pod *v1.Pod, container *v1.Container, nodeMemory int64) int64 {
 	if pod.Spec.PriorityClassName == systemNodeCritical {
 		return oomGuaranteed
 	}
-	switch cgroups.QOSClass(pod) {
+	switch podspec.QOSClass(pod) {
 	case v1.PodQOSGuaranteed:
 		return oomGuaranteed
 	case v1.PodQOSBestEffort:
 		return oomBestEffort
 	}
 	request := memoryRequest(container)
-	if isSidecar(pod, container) && len(pod.Spec.Containers) > 0 {
+	if _, kind := podspec.Find(pod, container.Name); kind == podspec.Sidecar &&
+		len(pod.Spec.Containers) > 0 {
 		// A sidecar lives at least as long as any container that depends on it.
 		smallest := memoryRequest(&pod.Spec.Containers[0])
 		for i := range pod.Spec.Containers {
@@ -143,12 +145,9 @@ func unassignedMemory(pod *v1.Pod) int64 {
 		return 0
 	}
 	left := pod.Spec.Resources.Requests.Memory().Value()
-	parts := int64(len(pod.Spec.Containers))
-	for i := range pod.Spec.Containers {
-		left -= memoryRequest(&pod.Spec.Containers[i])
-	}
-	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; isSidecar(pod, c) {
+	parts := int64(0)
+	for c, kind := range podspec.Containers(pod) {
+		if kind != podspec.Init {
 			left -= memoryRequest(c)
 			parts++
 		}
@@ -161,12 +160,4 @@ func memoryRequest(container *v1.Container) int64 {
 		return q.Value()
 	}
 	return container.Resources.Limits.Memory().Value()
-}
-
-// isSidecar: an init container that keeps running beside the regular ones (KEP-753).
-func isSidecar(pod *v1.Pod, container *v1.Container) bool {
-	policy := container.RestartPolicy
-	return policy != nil && *policy == v1.ContainerRestartPolicyAlways &&
-		slices.ContainsFunc(pod.Spec.InitContainers,
-			func(c v1.Container) bool { return c.Name == container.Name })
 }

@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 const gi = 1 << 30
@@ -113,7 +115,8 @@ func TestOOMScoreAdj(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			pod := &v1.Pod{Spec: tt.spec}
-			got := OOMScoreAdj(pod, findContainer(pod, tt.container), tt.memory)
+			c, _ := podspec.Find(pod, tt.container)
+			got := OOMScoreAdj(pod, c, tt.memory)
 			if got != tt.want {
 				t.Errorf("got %d, want %d", got, tt.want)
 			}

@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // maxHostname is the longest host name and FQDN, in bytes; Linux takes 64 (__NEW_UTS_LEN), DNS
@@ -112,7 +114,10 @@ func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
 		return nil
 	}
 	var out []*runtimeapi.PortMapping
-	add := func(container *v1.Container) {
+	for container, kind := range podspec.Containers(pod) {
+		if kind == podspec.Init {
+			continue
+		}
 		for _, port := range container.Ports {
 			out = append(out, &runtimeapi.PortMapping{
 				Protocol:      protocol(port.Protocol),
@@ -121,14 +126,6 @@ func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
 				HostIp:        port.HostIP,
 			})
 		}
-	}
-	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; isSidecar(pod, c) {
-			add(c)
-		}
-	}
-	for i := range pod.Spec.Containers {
-		add(&pod.Spec.Containers[i])
 	}
 	return out
 }
@@ -196,11 +193,9 @@ func namespaces(pod *v1.Pod) *runtimeapi.NamespaceOption {
 
 // privileged: the sandbox has to allow what its most powerful container is allowed.
 func privileged(pod *v1.Pod) bool {
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if own, _ := securityContexts(pod, &list[i]); ptr.Deref(own.Privileged, false) {
-				return true
-			}
+	for container := range podspec.Containers(pod) {
+		if own, _ := securityContexts(pod, container); ptr.Deref(own.Privileged, false) {
+			return true
 		}
 	}
 	return false

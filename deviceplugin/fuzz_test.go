@@ -10,6 +10,7 @@ import (
 
 	"github.com/numalet/numalet/deviceplugin/watcher"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Two messages of one stream are read as the protobuf library would have them read.
@@ -59,7 +60,7 @@ func FuzzRegister(f *testing.F) {
 		}
 		defer l.close()
 		if filepath.Dir(l.socket) != "/var/lib/plugins" || l.name() == SocketName ||
-			len(l.socket) > maxSocketPath || !IsExtendedResource(l.resource) ||
+			len(l.socket) > maxSocketPath || !podspec.IsExtended(l.resource) ||
 			strings.Contains(l.resource, "kubernetes.io/") || req.GetVersion() != v1beta1.Version {
 			t.Errorf("%v is accepted as %q on %q", req, l.resource, l.socket)
 		}
@@ -133,7 +134,7 @@ func FuzzFoundPlugin(f *testing.F) {
 		}
 		defer l.close()
 		if !filepath.IsAbs(l.socket) || filepath.Clean(endpoint) != l.socket ||
-			len(l.socket) > maxSocketPath || !IsExtendedResource(l.resource) ||
+			len(l.socket) > maxSocketPath || !podspec.IsExtended(l.resource) ||
 			l.resource != name || version != v1beta1.Version {
 			t.Errorf("%+v is accepted as %q on %q", found, l.resource, l.socket)
 		}

@@ -10,9 +10,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // serve answers registrations until ctx is done. When somebody removes the socket it is made
@@ -93,7 +94,7 @@ func (p *Plugins) accept(req *v1beta1.RegisterRequest) (*link, error) {
 		return nil, fmt.Errorf("requested API version %q is not supported by kubelet. "+
 			"Supported version is %q", req.GetVersion(), v1beta1.SupportedVersions)
 	}
-	if !IsExtendedResource(req.GetResourceName()) {
+	if !podspec.IsExtended(req.GetResourceName()) {
 		return nil, badName(req.GetResourceName())
 	}
 	endpoint := req.GetEndpoint()
@@ -125,13 +126,4 @@ func checkSocketPath(endpoint, socket string) error {
 func badName(name string) error {
 	return fmt.Errorf("the ResourceName %q is invalid: choose a name like vendor.com/device, with "+
 		"a domain that is not kubernetes.io", name)
-}
-
-// IsExtendedResource reports whether name is that of an extended resource: a qualified name with a
-// domain that is not Kubernetes' own, short enough to be a quota item ("requests.<name>"). As the
-// kubelet has it, a domain that ends in kubernetes.io is Kubernetes' own, mykubernetes.io too.
-func IsExtendedResource(name string) bool {
-	const quota = "requests."
-	return strings.Contains(name, "/") && !strings.Contains(name, "kubernetes.io/") &&
-		!strings.HasPrefix(name, quota) && len(validation.IsQualifiedName(quota+name)) == 0
 }

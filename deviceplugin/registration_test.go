@@ -84,20 +84,6 @@ func TestBadRegistrations(t *testing.T) {
 	}
 }
 
-func TestIsExtendedResource(t *testing.T) {
-	for name, want := range map[string]bool{
-		"nvidia.com/gpu": true, "vpc.amazonaws.com/pod-eni": true, "a/b": true,
-		"gpu": false, "cpu": false, "x.kubernetes.io/gpu": false, "mykubernetes.io/x": false,
-		"hugepages-2Mi":           false,
-		"requests.nvidia.com/gpu": false, "nvidia.com/": false, "/gpu": false, "a/b/c": false,
-		"a.com/" + strings.Repeat("x", 64): false, strings.Repeat("a", 250) + "/x": false,
-	} {
-		if got := IsExtendedResource(name); got != want {
-			t.Errorf("IsExtendedResource(%q) = %t", name, got)
-		}
-	}
-}
-
 func TestRunReportsABadDirectory(t *testing.T) {
 	if _, err := New(Config{}); err == nil {
 		t.Error("an empty directory is accepted")

@@ -14,6 +14,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/numalet/numalet/deviceplugin/watcher"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // deprecationName is an empty file that the kubelet puts beside kubelet.sock: it tells plugins
@@ -70,7 +71,7 @@ func (p *Plugins) acceptFound(found watcher.Plugin) (*link, error) {
 		return nil, fmt.Errorf("manager version, %s, is not among plugin supported versions %v",
 			v1beta1.Version, found.Versions)
 	}
-	if !IsExtendedResource(found.Name) {
+	if !podspec.IsExtended(found.Name) {
 		return nil, badName(found.Name)
 	}
 	if !filepath.IsAbs(found.Endpoint) {

@@ -26,6 +26,7 @@ import (
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Config is what an actuator works with.
@@ -93,7 +94,8 @@ func (a *Actuator) Do(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 		return err
 	case podworker.StartContainer:
 		err := a.startContainer(ctx, pod, observed, act)
-		a.cfg.Started(pod, cri.ContainerOf(pod, act.Container), err)
+		c, _ := podspec.Find(pod, act.Container)
+		a.cfg.Started(pod, c, err)
 		return err
 	case podworker.StopContainers:
 		return a.stopContainers(ctx, pod, observed, act)

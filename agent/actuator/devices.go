@@ -12,6 +12,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // devices decodes the plugins' answers for the container and calls PreStartContainer where a
@@ -58,7 +59,7 @@ func tellConflicts(log klog.Logger, devices []allocation.DeviceSet,
 
 // unallocated says which device resource the container asks for and does not hold.
 func unallocated(pod *v1.Pod, c *v1.Container, held []allocation.DeviceSet) error {
-	for _, want := range allocation.DeviceRequests(c) {
+	for _, want := range podspec.DeviceRequests(c) {
 		if !slices.ContainsFunc(held, func(d allocation.DeviceSet) bool {
 			return d.Resource == want.Resource
 		}) {

@@ -14,6 +14,7 @@ import (
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // createSandbox makes cgroup, volumes and log directory, then the sandbox.
@@ -83,7 +84,7 @@ func (a *Actuator) sandboxConfig(pod *v1.Pod,
 // startContainer creates and starts one container in the newest sandbox.
 func (a *Actuator) startContainer(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 	act podworker.Action) error {
-	c := cri.ContainerOf(pod, act.Container)
+	c, _ := podspec.Find(pod, act.Container)
 	if c == nil || len(observed.Sandboxes) == 0 {
 		return fmt.Errorf("start container %s: pod %s has no such container, or no sandbox",
 			act.Container, pod.UID)

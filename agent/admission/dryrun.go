@@ -10,7 +10,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/explain"
-	"github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Snapshot is all that admission would decide on one more pod with, at one moment. It is never
@@ -62,7 +62,7 @@ func Still(cfg Config) Snapshot {
 	q.look()
 	s := q.snapshot()
 	for _, held := range cfg.Store.State().List() {
-		requests := node.Requests(podOf(held))
+		requests := podspec.Requests(podOf(held))
 		requests[v1.ResourceCPU] = *resource.NewQuantity(int64(held.CPUs().Size()),
 			resource.DecimalSI)
 		s.all.Others = append(s.all.Others, requests)

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 type phase int
@@ -82,10 +82,10 @@ type demand struct {
 
 func demandOf(pod *v1.Pod) demand {
 	d := demand{
-		pod: pod, requests: node.Requests(pod), shares: cpumanager.Shares(pod),
+		pod: pod, requests: podspec.Requests(pod), shares: cpumanager.Shares(pod),
 		least: map[string]int{},
 	}
-	for _, name := range append(deviceResources(pod), string(v1.ResourceCPU)) {
+	for _, name := range append(podspec.DeviceResources(pod), string(v1.ResourceCPU)) {
 		d.least[name] = allocation.Amount(pod, name)
 	}
 	return d

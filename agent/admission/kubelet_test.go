@@ -18,11 +18,11 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/machine"
-	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/exhaustive"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 const (
@@ -76,7 +76,7 @@ func (n *naive) submit(pod *v1.Pod) error {
 	}
 	w.free = n.hardware.CPUs.Free(used)
 	for _, c := range pod.Spec.InitContainers {
-		if err := w.container(&c, !cpumanager.IsSidecar(&c)); err != nil {
+		if err := w.container(&c, !podspec.IsSidecar(&c)); err != nil {
 			return err
 		}
 	}
@@ -102,7 +102,7 @@ func securityOf(pod *v1.Pod) v1.PodSecurityContext {
 // fits is the last check: pods, cpu, memory, and then the others but those that a plugin has
 // registered.
 func (n *naive) fits(pod *v1.Pod) error {
-	want := node.Requests(pod)
+	want := podspec.Requests(pod)
 	names, unknown := []string{"pods", "cpu", "memory"}, []string(nil)
 	for _, key := range slices.Sorted(maps.Keys(want)) {
 		name := string(key)
@@ -120,7 +120,7 @@ func (n *naive) fits(pod *v1.Pod) error {
 		key := v1.ResourceName(name)
 		var used resource.Quantity
 		for _, other := range n.pods {
-			used.Add(node.Requests(other.spec)[key])
+			used.Add(podspec.Requests(other.spec)[key])
 		}
 		sum, have, asked := used.DeepCopy(), n.hardware.Allocatable[key], want[key]
 		sum.Add(asked)
@@ -252,7 +252,7 @@ func (w *naiveWork) most(name string) int {
 	}
 	for _, c := range w.pod.Spec.InitContainers {
 		most = max(most, stay+count(c))
-		if cpumanager.IsSidecar(&c) {
+		if podspec.IsSidecar(&c) {
 			stay += count(c)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 const (
@@ -271,7 +272,7 @@ func (l *ledger) beside(t *testing.T, what string, o ledger, allocatable v1.Reso
 		t.Errorf("%s: both have devices %v", what, sets.List(both))
 	}
 	for name, quantity := range add(add(v1.ResourceList{}, l.requests), o.requests) {
-		if have := allocatable[name]; !allocation.IsExtended(name) && quantity.Cmp(have) > 0 {
+		if have := allocatable[name]; !podspec.IsExtended(name) && quantity.Cmp(have) > 0 {
 			t.Errorf("%s: %s of %s, of %s", what, quantity.String(), name, have.String())
 		}
 	}

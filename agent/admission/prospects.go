@@ -10,6 +10,7 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // prospects are the rooms in which a pod may have a place: now, beside every other pod, and later,
@@ -133,7 +134,7 @@ func (p prospects) rejection(pod *v1.Pod, err error) *allocation.Rejection {
 	}
 	for _, resource := range unknown {
 		name := v1.ResourceName(resource)
-		requested := node.Requests(pod)[name]
+		requested := podspec.Requests(pod)[name]
 		short := node.Shortage{Resource: name, Requested: requested.Value()}
 		return &allocation.Rejection{Reason: short.Reason(), Message: short.Message()}
 	}
@@ -161,7 +162,7 @@ func withResources(inventory deviceplugin.Inventory, pod *v1.Pod,
 	change func(*deviceplugin.Resource) bool) (out deviceplugin.Inventory, left []string) {
 	out = inventory
 	out.Resources = map[string]deviceplugin.Resource{}
-	for _, name := range deviceResources(pod) {
+	for _, name := range podspec.DeviceResources(pod) {
 		r, known := inventory.Resources[name]
 		if known && change(&r) {
 			out.Resources[name] = r
@@ -172,34 +173,16 @@ func withResources(inventory deviceplugin.Inventory, pod *v1.Pod,
 	return out, left
 }
 
-// deviceResources lists the extended resources that containers of the pod ask for, in the order of
-// the containers.
-func deviceResources(pod *v1.Pod) []string {
-	var out []string
-	for _, containers := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range containers {
-			for _, d := range allocation.DeviceRequests(&containers[i]) {
-				if !slices.Contains(out, d.Resource) {
-					out = append(out, d.Resource)
-				}
-			}
-		}
-	}
-	return out
-}
-
 // without is the pod without a request for these resources.
 func without(pod *v1.Pod, resources []string) *v1.Pod {
 	if len(resources) == 0 {
 		return pod
 	}
 	pod = pod.DeepCopy()
-	for _, containers := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range containers {
-			for _, name := range resources {
-				delete(containers[i].Resources.Limits, v1.ResourceName(name))
-				delete(containers[i].Resources.Requests, v1.ResourceName(name))
-			}
+	for c := range podspec.Containers(pod) {
+		for _, name := range resources {
+			delete(c.Resources.Limits, v1.ResourceName(name))
+			delete(c.Resources.Requests, v1.ResourceName(name))
 		}
 	}
 	return pod

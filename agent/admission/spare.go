@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // spare is what nobody holds or has a claim to, counted. It tells cheaply which of the pods that
@@ -68,7 +69,7 @@ func (s *spare) fits(requests v1.ResourceList) bool {
 		used = used.DeepCopy()
 		used.Add(s.firm[name])
 		used.Add(quantity)
-		if have := s.room.Allocatable[name]; !allocation.IsExtended(name) && used.Cmp(have) > 0 {
+		if have := s.room.Allocatable[name]; !podspec.IsExtended(name) && used.Cmp(have) > 0 {
 			return false
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Keeping is how much stays of what a pod holds already.
@@ -29,7 +30,7 @@ const (
 // keep is what a container keeps of what it holds, and whether that is all that it requests. What
 // was of an earlier policy stays as it is. Devices whose answers are void are kept as intent: same
 // ids, a new Allocate.
-func (w *work) keep(c *v1.Container, kind containerKind, req request) (kept Container, whole bool) {
+func (w *work) keep(c *v1.Container, kind podspec.Kind, req request) (kept Container, whole bool) {
 	own, ok := w.view.Own.Containers[c.Name]
 	if !ok || own.isEmpty() {
 		return Container{}, false
@@ -117,7 +118,7 @@ func (w *work) keptLater(c *v1.Container) (out []Container) {
 		return nil
 	}
 	after := false
-	for other, kind := range containers(w.pod) {
+	for other, kind := range podspec.Containers(w.pod) {
 		switch {
 		case other.Name == c.Name:
 			after = true
@@ -135,8 +136,8 @@ func (w *work) keptLater(c *v1.Container) (out []Container) {
 
 // setAside takes what later containers keep out of what a container is placed from, until back is
 // called. An init container of a pod that does not run may have it: it gives it back before.
-func (w *work) setAside(kind containerKind, later []Container) (back func()) {
-	if len(later) == 0 || kind == initContainer && w.view.Keep == KeepParts {
+func (w *work) setAside(kind podspec.Kind, later []Container) (back func()) {
+	if len(later) == 0 || kind == podspec.Init && w.view.Keep == KeepParts {
 		return func() {}
 	}
 	all := together(later)

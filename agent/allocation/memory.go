@@ -8,6 +8,7 @@ import (
 
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // blocks are those of all containers, in no order.
@@ -67,7 +68,7 @@ func (m *ownMemory) reusable() (out []memory.Block) {
 }
 
 // take accounts for the blocks of one container, and writes what is left of init containers to out.
-func (m *ownMemory) take(container string, kind containerKind, chosen []memory.Block,
+func (m *ownMemory) take(container string, kind podspec.Kind, chosen []memory.Block,
 	out map[string]Container) {
 	if len(chosen) == 0 {
 		return
@@ -80,7 +81,7 @@ func (m *ownMemory) take(container string, kind containerKind, chosen []memory.B
 		c.Memory = i.blocks
 		out[i.container] = c
 	}
-	if kind == initContainer {
+	if kind == podspec.Init {
 		m.inits = append(m.inits, initBlocks{container, chosen})
 	} else {
 		m.held = append(m.held, chosen...)
@@ -117,7 +118,7 @@ func (w *work) memoryFor(req request) (held, reusable []memory.Block, must topol
 // keptMemory is what a container goes on with of the blocks that it has; false if they are not
 // what it requests, or have no room any more. Of an init container's, others may have taken over a
 // part; it comes back with the whole, of which they take theirs again.
-func (w *work) keptMemory(kind containerKind, own []memory.Block,
+func (w *work) keptMemory(kind podspec.Kind, own []memory.Block,
 	requests map[v1.ResourceName]uint64) ([]memory.Block, bool) {
 	if w.view.Memory == nil {
 		return own, true // of an earlier policy
@@ -129,7 +130,7 @@ func (w *work) keptMemory(kind containerKind, own []memory.Block,
 	for i, b := range own {
 		size, ok := requests[b.Resource]
 		if !ok || b.Nodes != own[0].Nodes ||
-			b.Size != size && (kind != initContainer || b.Size > size) {
+			b.Size != size && (kind != podspec.Init || b.Size > size) {
 			return nil, false
 		}
 		kept[i].Size = size

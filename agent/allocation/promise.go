@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // DescribePod is the value of Annotation for the pod's sandbox, "" for a pod that holds nothing:
@@ -21,7 +22,7 @@ import (
 // placed anew then.
 func DescribePod(pod *v1.Pod, held Pod) (string, error) {
 	order := make([]string, 0, len(held.Containers))
-	for c := range containers(pod) {
+	for c := range podspec.Containers(pod) {
 		order = append(order, c.Name)
 	}
 	text, err := promised(held, order)

@@ -7,6 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // As with the kubelet, limits say how many devices a container gets; requests that differ, which
@@ -25,20 +27,22 @@ func TestOnlyLimitsAreRequestsForDevices(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		requests, limits v1.ResourceList
-		want             []DeviceRequest
+		want             []podspec.DeviceRequest
 	}{
 		"requests alone": {list("2", "1"), nil, nil},
-		"limits alone": {nil, list("2", "1"), []DeviceRequest{
-			{"example.com/gpu", 2}, {"example.com/nic", 1},
+		"limits alone": {nil, list("2", "1"), []podspec.DeviceRequest{
+			{Resource: "example.com/gpu", Count: 2}, {Resource: "example.com/nic", Count: 1},
 		}},
-		"both differ":  {list("4", "1"), list("2", ""), []DeviceRequest{{"example.com/gpu", 2}}},
+		"both differ": {list("4", "1"), list("2", ""), []podspec.DeviceRequest{
+			{Resource: "example.com/gpu", Count: 2},
+		}},
 		"a limit of 0": {list("1", ""), list("0", ""), nil},
 	} {
 		c := v1.Container{
 			Name:      "main",
 			Resources: v1.ResourceRequirements{Requests: tc.requests, Limits: tc.limits},
 		}
-		if got := DeviceRequests(&c); !slices.Equal(got, tc.want) {
+		if got := podspec.DeviceRequests(&c); !slices.Equal(got, tc.want) {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
 		side := c

@@ -9,6 +9,7 @@ import (
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology/memory"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Room is all that decides whether a pod fits: what can be assigned, and what is only counted.
@@ -40,9 +41,9 @@ func (r Room) Plan(pod *v1.Pod, advice Advice) (Plan, error) {
 // counting them again could only refuse a pod for devices that are unhealthy and held by pods that
 // run.
 func (r Room) Shortages(pod *v1.Pod) []node.Shortage {
-	requests := node.Requests(pod)
+	requests := podspec.Requests(pod)
 	maps.DeleteFunc(requests, func(name v1.ResourceName, _ resource.Quantity) bool {
-		return IsExtended(name)
+		return podspec.IsExtended(name)
 	})
 	return node.Fits(requests, r.Others, r.Allocatable)
 }
@@ -56,5 +57,5 @@ func Amount(pod *v1.Pod, name string) int {
 	if bytes, ok := memory.PodRequests(pod)[v1.ResourceName(name)]; ok {
 		return int(bytes)
 	}
-	return podDevices(pod, name)
+	return podspec.Devices(pod, name)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // request is what has to be placed for a container, or for the pod in pod scope.
@@ -96,7 +97,7 @@ func (w *work) request(c *v1.Container) (request, error) {
 	if w.view.Memory != nil {
 		req.memory = memory.Requests(w.pod, c)
 	}
-	for _, d := range DeviceRequests(c) {
+	for _, d := range podspec.DeviceRequests(c) {
 		resource, known := w.view.Inventory.Resources[d.Resource]
 		if held, ok := w.view.Own.Containers[c.Name].device(d.Resource); ok &&
 			held.Answer != nil && len(held.IDs) == d.Count {
@@ -118,10 +119,10 @@ func (w *work) podRequest() request {
 	if w.view.Memory != nil {
 		req.memory = memory.PodRequests(w.pod)
 	}
-	for _, name := range podResources(w.pod) {
+	for _, name := range slices.Sorted(slices.Values(podspec.DeviceResources(w.pod))) {
 		resource := w.view.Inventory.Resources[name]
 		resource.Name = name
-		req.devices = append(req.devices, deviceRequest{resource, podDevices(w.pod, name)})
+		req.devices = append(req.devices, deviceRequest{resource, podspec.Devices(w.pod, name)})
 	}
 	return req
 }
@@ -169,7 +170,7 @@ func (w *work) unaligned(container string, req request) error {
 	}
 	var sizes []int
 	if container == "" { // rather name a container's request than the pod's
-		for c := range containers(w.pod) {
+		for c := range podspec.Containers(w.pod) {
 			sizes = append(sizes, cpumanager.Exclusive(w.pod, c))
 		}
 	}
@@ -197,7 +198,7 @@ func (w *work) devices(d deviceRequest) deviceplugin.Request {
 
 // place chooses devices, CPUs and memory for one container under the hint, in the kubelet's order:
 // of two that are short, the first is told of.
-func (w *work) place(c *v1.Container, kind containerKind, p placement) error {
+func (w *work) place(c *v1.Container, kind podspec.Kind, p placement) error {
 	var got Container
 	for _, d := range p.devices {
 		if held, ok := p.kept.device(d.resource.Name); ok {
@@ -264,20 +265,20 @@ func (w *work) choose(container string, d deviceRequest, hint topology.Hint) ([]
 
 // account takes what a container got out of what is left. What an init container got may be had
 // again by the containers after it; what a sidecar or a regular container got may not.
-func (w *work) account(c *v1.Container, kind containerKind, got Container) {
+func (w *work) account(c *v1.Container, kind podspec.Kind, got Container) {
 	w.out[c.Name] = got
 	if w.view.Memory != nil { // else it is of an earlier policy, and stays as it is
 		w.memory.take(c.Name, kind, got.Memory, w.out)
 	}
 	w.freeCPUs = w.freeCPUs.Difference(got.CPUs)
-	if kind == initContainer {
+	if kind == podspec.Init {
 		w.reusableCPUs = w.reusableCPUs.Union(got.CPUs)
 	} else {
 		w.reusableCPUs = w.reusableCPUs.Difference(got.CPUs)
 	}
 	for _, d := range got.Devices {
 		w.taken[d.Resource] = w.taken[d.Resource].Union(sets.New(d.IDs...))
-		if kind == initContainer {
+		if kind == podspec.Init {
 			w.reusable[d.Resource] = w.reusable[d.Resource].Union(sets.New(d.IDs...))
 		} else {
 			w.reusable[d.Resource] = w.reusable[d.Resource].Difference(sets.New(d.IDs...))
@@ -303,7 +304,7 @@ func rejected(err error) *Rejection {
 
 // placeAll places one container after the other.
 func (w *work) placeAll() error {
-	for c, kind := range containers(w.pod) {
+	for c, kind := range podspec.Containers(w.pod) {
 		if err := w.placeOne(c, kind); err != nil {
 			return err
 		}
@@ -311,7 +312,7 @@ func (w *work) placeAll() error {
 	return w.sharedLeft()
 }
 
-func (w *work) placeOne(c *v1.Container, kind containerKind) error {
+func (w *work) placeOne(c *v1.Container, kind podspec.Kind) error {
 	if own := w.view.Own.Containers[c.Name]; w.view.Keep == KeepAll && !own.isEmpty() {
 		w.account(c, kind, own)
 		return nil
@@ -349,7 +350,7 @@ func (w *work) hint(c *v1.Container, req request, later []Container) (topology.H
 	case w.podHint != nil:
 		return *w.podHint, nil
 	}
-	for other := range containers(w.pod) {
+	for other := range podspec.Containers(w.pod) {
 		if _, err := w.request(other); err != nil {
 			return topology.Hint{}, err // a plugin that is away would look like a lack of devices
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 const outOf = "OutOf" // the kubelet's reasons for what is only counted begin so
@@ -63,7 +64,7 @@ func counted(name string, n int64) string {
 
 // unplaced is the first container that has no place.
 func (c Case) unplaced() string {
-	for container := range containersOf(c.Pod) {
+	for container := range podspec.Containers(c.Pod) {
 		if _, placed := c.Plan.Pod.Containers[container.Name]; !placed {
 			return container.Name
 		}

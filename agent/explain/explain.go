@@ -13,6 +13,7 @@ import (
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 const cpu = string(v1.ResourceCPU)
@@ -37,8 +38,8 @@ func (c Case) Explain() Record {
 		Policy: string(cmp.Or(c.Room.Policy, topology.None)),
 		Scope:  string(cmp.Or(c.Room.Scope, topology.ContainerScope)),
 	}
-	for container, kind := range containersOf(c.Pod) {
-		r.Requests = append(r.Requests, c.request(container, kind))
+	for container, kind := range podspec.Containers(c.Pod) {
+		r.Requests = append(r.Requests, c.request(container, kind.String()))
 	}
 	for _, resource := range resourcesOf(r.Requests) {
 		r.Free = append(r.Free, c.supply(resource))
@@ -69,26 +70,6 @@ func (c Case) Judged(v Verdict) Record {
 	return r
 }
 
-// containersOf lists the containers in the order in which they start, with their kinds.
-func containersOf(pod *v1.Pod) func(yield func(*v1.Container, string) bool) {
-	return func(yield func(*v1.Container, string) bool) {
-		for i := range pod.Spec.InitContainers {
-			c, kind := &pod.Spec.InitContainers[i], "init"
-			if cpumanager.IsSidecar(c) {
-				kind = "sidecar"
-			}
-			if !yield(c, kind) {
-				return
-			}
-		}
-		for i := range pod.Spec.Containers {
-			if !yield(&pod.Spec.Containers[i], "regular") {
-				return
-			}
-		}
-	}
-}
-
 func (c Case) request(container *v1.Container, kind string) Request {
 	r := Request{Container: container.Name, Kind: kind}
 	var got allocation.Container
@@ -98,7 +79,7 @@ func (c Case) request(container *v1.Container, kind string) Request {
 	if n := cpumanager.Exclusive(c.Pod, container); n > 0 && c.Room.CPUs != nil {
 		r.Resources = append(r.Resources, Amount{Resource: cpu, Count: n, Got: got.CPUs.String()})
 	}
-	for _, d := range allocation.DeviceRequests(container) {
+	for _, d := range podspec.DeviceRequests(container) {
 		a := Amount{Resource: d.Resource, Count: d.Count}
 		for _, held := range got.Devices {
 			if held.Resource == d.Resource {

@@ -12,6 +12,7 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // trials is how many plans a search for one smaller request may make; one for two, as many again.
@@ -231,7 +232,7 @@ func (s *search) both(targets []target) (string, bool) {
 // with is the pod with another count in one container.
 func with(pod *v1.Pod, t target, n int) *v1.Pod {
 	out := pod.DeepCopy()
-	for c := range containersOf(out) {
+	for c := range podspec.Containers(out) {
 		if c.Name != t.container {
 			continue
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // podMetrics count pods, and what is started for them.
@@ -74,10 +75,8 @@ func (m *Metrics) Started(pod *v1.Pod, c *v1.Container, err error) {
 		return
 	}
 	kind := "container"
-	for i := range pod.Spec.InitContainers {
-		if pod.Spec.InitContainers[i].Name == c.Name {
-			kind = "init_container"
-		}
+	if _, is := podspec.Find(pod, c.Name); is != podspec.Regular {
+		kind = "init_container"
 	}
 	m.pods.containers.WithLabelValues(kind).Inc()
 	var start *cri.StartError
@@ -89,7 +88,7 @@ func (m *Metrics) Started(pod *v1.Pod, c *v1.Container, err error) {
 // reasonLabel keeps the label's values few: each extended resource would be one more.
 func reasonLabel(reason string) string {
 	switch resource, short := strings.CutPrefix(reason, "OutOf"); {
-	case short && allocation.IsExtended(v1.ResourceName(resource)):
+	case short && podspec.IsExtended(resource):
 		return "OutOfExtendedResources"
 	case short, reason == allocation.ReasonUnexpected, reason == allocation.ReasonTopology,
 		reason == admission.ReasonSysctl, reason == cpumanager.ReasonSMTAlignment:

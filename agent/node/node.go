@@ -7,7 +7,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/numalet/numalet/topology"
 )
@@ -91,13 +90,6 @@ func (s Shortage) Reason() string { return "OutOf" + string(s.Resource) }
 func (s Shortage) Message() string {
 	return fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, "+
 		"capacity: %d", s.Resource, s.Requested, s.Used, s.Capacity)
-}
-
-// Requests is what a pod asks of the node, the pod itself counted under "pods".
-func Requests(pod *v1.Pod) v1.ResourceList {
-	out := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	out[v1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
-	return out
 }
 
 // Fits compares the pod's requests with what the pods on the node leave over and lists what is

@@ -12,6 +12,7 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Row is one container.
@@ -56,11 +57,9 @@ func Rows(in Input) []Row {
 	})
 	rows := []Row{}
 	for _, pod := range pods {
-		for _, c := range pod.Spec.InitContainers {
-			rows = append(rows, in.row(pod, c.Name, pod.Status.InitContainerStatuses))
-		}
-		for _, c := range pod.Spec.Containers {
-			rows = append(rows, in.row(pod, c.Name, pod.Status.ContainerStatuses))
+		statuses := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
+		for c := range podspec.Containers(pod) {
+			rows = append(rows, in.row(pod, c.Name, statuses))
 		}
 	}
 	return rows

@@ -9,10 +9,10 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Snapshot is what answers are made from.
@@ -41,13 +41,10 @@ func (s Snapshot) find(namespace, name string) *podresourcesv1.PodResources {
 func (s Snapshot) pod(pod *v1.Pod) *podresourcesv1.PodResources {
 	out := &podresourcesv1.PodResources{Name: pod.Name, Namespace: pod.Namespace}
 	held := s.Assigned.Pods[pod.UID]
-	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; cpumanager.IsSidecar(c) {
+	for c, kind := range podspec.Containers(pod) {
+		if kind != podspec.Init {
 			out.Containers = append(out.Containers, s.container(c.Name, held.Containers[c.Name]))
 		}
-	}
-	for _, c := range pod.Spec.Containers {
-		out.Containers = append(out.Containers, s.container(c.Name, held.Containers[c.Name]))
 	}
 	return out
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Terminations reads what containers left as their last words; *volume.Volumes does.
@@ -57,7 +58,7 @@ func (r Reporter) messages(pod *v1.Pod, observed cri.Pod) map[string]string {
 			out[c.ID] = c.Message
 			continue
 		}
-		spec := cri.ContainerOf(pod, c.Name)
+		spec, _ := podspec.Find(pod, c.Name)
 		if spec == nil {
 			continue
 		}

@@ -3,8 +3,6 @@ package podworker
 import (
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/numalet/numalet/cri"
 )
 
@@ -96,18 +94,6 @@ func (p pause) end() time.Time { return p.since.Add(p.delay) }
 
 // lasts reports whether the wait is not over.
 func (p pause) lasts(now time.Time) bool { return p.delay > 0 && p.end().After(now) }
-
-// containers are the pod's init and regular containers, in order.
-func containers(pod *v1.Pod) []*v1.Container {
-	var out []*v1.Container
-	for i := range pod.Spec.InitContainers {
-		out = append(out, &pod.Spec.InitContainers[i])
-	}
-	for i := range pod.Spec.Containers {
-		out = append(out, &pod.Spec.Containers[i])
-	}
-	return out
-}
 
 func recordsOf(observed cri.Pod, name string) []cri.Container {
 	var out []cri.Container

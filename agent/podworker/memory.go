@@ -9,6 +9,7 @@ import (
 
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // memory is what a worker knows that cannot be observed. Losing it delays nothing for good and
@@ -66,7 +67,7 @@ func (m *memory) learn(want Desired, observed cri.Pod, b BackOff) {
 	}
 	m.learnMade("", "", observed.ReadAt, b)
 	m.learnSandboxes(observed, b)
-	for _, c := range containers(want.Pod) {
+	for c := range podspec.Containers(want.Pod) {
 		m.learnMade(c.Name, cri.ContainerHash(c), observed.ReadAt, b)
 		records := recordsOf(observed, c.Name)
 		if len(records) == 0 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 func drawPod(t *rapid.T) *v1.Pod {
@@ -32,7 +33,7 @@ func drawPod(t *rapid.T) *v1.Pod {
 // makes the pod settle: init containers succeed, regular ones stay or succeed.
 func drawPrograms(t *rapid.T, pod *v1.Pod) map[string][]run {
 	out := map[string][]run{}
-	for _, c := range containers(pod) {
+	for c := range podspec.Containers(pod) {
 		var runs []run
 		for range rapid.IntRange(0, 3).Draw(t, "runs") {
 			runs = append(runs, run{
@@ -43,7 +44,7 @@ func drawPrograms(t *rapid.T, pod *v1.Pod) map[string][]run {
 		last := run{lasts: time.Second}
 		regular := strings.HasPrefix(c.Name, "r")
 		mayEnd := pod.Spec.RestartPolicy != v1.RestartPolicyAlways
-		if status.Sidecar(c) || regular && !(mayEnd && rapid.Bool().Draw(t, "ends")) {
+		if podspec.IsSidecar(c) || regular && !(mayEnd && rapid.Bool().Draw(t, "ends")) {
 			last = run{} // for ever
 		}
 		out[c.Name] = append(runs, last)
@@ -57,7 +58,7 @@ func disturb(t *rapid.T, w *world) {
 	case 0:
 		w.loseSandbox()
 	case 1: // the agent died between create and start
-		c := rapid.SampledFrom(containers(w.pod)).Draw(t, "container")
+		c := rapid.SampledFrom(listed(w.pod)).Draw(t, "container")
 		if record, ok := w.seen.Container(c.Name); !ok || record.State == cri.ContainerExited {
 			if len(w.seen.Sandboxes) > 0 && w.seen.Sandboxes[0].Ready {
 				w.addCreated(c.Name)
@@ -239,7 +240,7 @@ func unsettled(w *world) string {
 	if problem := status.SandboxProblem(w.pod, w.seen); problem != "" {
 		return problem
 	}
-	for i, c := range containers(w.pod) {
+	for i, c := range listed(w.pod) {
 		var running []cri.Container
 		for _, record := range recordsOf(w.seen, c.Name) {
 			if record.State == cri.ContainerRunning {
@@ -248,7 +249,7 @@ func unsettled(w *world) string {
 		}
 		init := i < len(w.pod.Spec.InitContainers)
 		mustRun := w.pod.Spec.RestartPolicy == v1.RestartPolicyAlways && !init ||
-			init && status.Sidecar(c)
+			init && podspec.IsSidecar(c)
 		switch {
 		case len(running) > 1:
 			return c.Name + " runs more than once"

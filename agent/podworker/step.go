@@ -7,6 +7,7 @@ import (
 
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 const (
@@ -150,7 +151,7 @@ func stopGrace(left time.Duration) time.Duration {
 func (p *plan) nextToStop() []string {
 	sidecar := map[string]bool{}
 	for _, c := range p.Pod.Spec.InitContainers {
-		sidecar[c.Name] = status.Sidecar(&c)
+		sidecar[c.Name] = podspec.IsSidecar(&c)
 	}
 	var ids []string
 	for _, c := range p.observed.Containers {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // sync brings a pod to run: sandbox, init containers in order, then the regular containers; and
@@ -27,7 +28,7 @@ func (p *plan) startContainers() {
 	next := status.NextInit(p.Pod, p.observed)
 	for i := range p.Pod.Spec.InitContainers {
 		c := &p.Pod.Spec.InitContainers[i]
-		if i == next || i < next && status.Sidecar(c) {
+		if i == next || i < next && podspec.IsSidecar(c) {
 			p.keepInit(c)
 		}
 	}
@@ -74,7 +75,7 @@ func (p *plan) allWait(message string) {
 	if len(p.Pod.Spec.InitContainers) > 0 {
 		reason = status.ReasonPodInitializing
 	}
-	for _, c := range containers(p.Pod) {
+	for c := range podspec.Containers(p.Pod) {
 		if _, ok := status.Ran(p.observed, c.Name); !ok {
 			p.waits(c.Name, status.Reason{Reason: reason, Message: message})
 		}
@@ -86,7 +87,7 @@ func (p *plan) allWait(message string) {
 // any, as nothing is started beside them.
 func (p *plan) stopStrays() bool {
 	known := map[string]bool{}
-	for _, c := range containers(p.Pod) {
+	for c := range podspec.Containers(p.Pod) {
 		known[c.Name] = true
 	}
 	var ids []string
@@ -114,10 +115,10 @@ func (p *plan) keepInit(c *v1.Container) {
 	case record.State == cri.ContainerCreated:
 		p.removeUnstarted(c)
 	case record.State == cri.ContainerRunning:
-		if status.Sidecar(c) {
+		if podspec.IsSidecar(c) {
 			p.keepDefinition(c, record)
 		}
-	case record.ExitCode == 0 && !status.Sidecar(c):
+	case record.ExitCode == 0 && !podspec.IsSidecar(c):
 		p.start(c, pause{}) // it succeeded, but in an earlier sandbox
 	default:
 		p.start(c, p.sinceExit(c, record))

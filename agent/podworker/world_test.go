@@ -11,6 +11,7 @@ import (
 
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -161,7 +162,7 @@ func (m *machine) requireTurn(name string) {
 		was := slices.ContainsFunc(m.seen.Containers, func(r cri.Container) bool {
 			return r.Name == c.Name && r.SandboxID == m.seen.Sandboxes[0].ID &&
 				(r.State == cri.ContainerExited && r.ExitCode == 0 ||
-					status.Sidecar(c) && !r.StartedAt.IsZero())
+					podspec.IsSidecar(c) && !r.StartedAt.IsZero())
 		})
 		m.require(was, "%s starts before init container %s", name, c.Name)
 	}
@@ -234,7 +235,7 @@ func (m *machine) loseSandbox() {
 }
 
 func (m *machine) hash(name string) string {
-	for _, c := range containers(m.pod) {
+	for c := range podspec.Containers(m.pod) {
 		if c.Name == name {
 			return cri.ContainerHash(c)
 		}
@@ -350,4 +351,12 @@ func (w *world) waiting() string {
 	}
 	slices.Sort(out)
 	return strings.Join(out, "\n")
+}
+
+// listed are the pod's containers in the order of their starts.
+func listed(pod *v1.Pod) (out []*v1.Container) {
+	for c := range podspec.Containers(pod) {
+		out = append(out, c)
+	}
+	return out
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Site is a machine with what pods can be given on it: an immutable value.
@@ -175,7 +176,7 @@ func (s *Site) addDevices(text string) error {
 		return fmt.Errorf("not understood; %s", form)
 	}
 	name = s.Resource(name)
-	if !deviceplugin.IsExtendedResource(name) {
+	if !podspec.IsExtended(name) {
 		return fmt.Errorf("%q is not the name of an extended resource; %s", name, form)
 	}
 	made := map[string]deviceplugin.Resource{}

@@ -15,6 +15,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // tally adds up what happens.
@@ -85,16 +86,12 @@ func (t *tally) left(pod tenant) {
 func (t *tally) place(pod tenant) bool {
 	p := &t.out.Placement
 	var all []allocation.Container
-	for _, list := range [][]v1.Container{
-		pod.shape.Pod.Spec.InitContainers, pod.shape.Pod.Spec.Containers,
-	} {
-		for _, c := range list {
-			held := pod.held.Containers[c.Name]
-			all = append(all, held)
-			if one := spotOf(t.machine, held); !one.nodes.IsEmpty() {
-				p.PlacedContainers++
-				p.AlignedContainers += count(one.aligned)
-			}
+	for c := range podspec.Containers(pod.shape.Pod) {
+		held := pod.held.Containers[c.Name]
+		all = append(all, held)
+		if one := spotOf(t.machine, held); !one.nodes.IsEmpty() {
+			p.PlacedContainers++
+			p.AlignedContainers += count(one.aligned)
 		}
 	}
 	whole := spotOf(t.machine, all...)

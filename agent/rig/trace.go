@@ -16,6 +16,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/numalet/numalet/topology/podspec"
 	"github.com/numalet/numalet/topology/strictyaml"
 )
 
@@ -225,11 +226,9 @@ func (t *traceReader) newShape(line traceLine) (Shape, error) {
 	if len(pod.Spec.Containers) == 0 {
 		return Shape{}, errors.New("the manifest has no spec.containers")
 	}
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if err := complete(&list[i].Resources); err != nil {
-				return Shape{}, fmt.Errorf("manifest: container %s: %w", list[i].Name, err)
-			}
+	for c := range podspec.Containers(pod) {
+		if err := complete(&c.Resources); err != nil {
+			return Shape{}, fmt.Errorf("manifest: container %s: %w", c.Name, err)
 		}
 	}
 	pod.UID = "rig"

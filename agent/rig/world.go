@@ -10,10 +10,10 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // world is a machine with the pods that run on it. What is taken is kept up to date with each
@@ -44,7 +44,7 @@ type lot struct {
 	shares   bool
 }
 
-func podRequests(pod *v1.Pod) v1.ResourceList { return node.Requests(pod) }
+func podRequests(pod *v1.Pod) v1.ResourceList { return podspec.Requests(pod) }
 
 func newLots(shapes []Shape) []*lot {
 	out := make([]*lot, len(shapes))
@@ -189,12 +189,9 @@ func (w *world) checkPlan(l *lot, plan allocation.Plan) error {
 				l.Name, id)
 		}
 	}
-	for _, list := range [][]v1.Container{l.Pod.Spec.InitContainers, l.Pod.Spec.Containers} {
-		for i := range list {
-			if err := w.checkContainer(l.Pod, &list[i],
-				plan.Pod.Containers[list[i].Name]); err != nil {
-				return fmt.Errorf("%s: container %s: %w", l.Name, list[i].Name, err)
-			}
+	for c := range podspec.Containers(l.Pod) {
+		if err := w.checkContainer(l.Pod, c, plan.Pod.Containers[c.Name]); err != nil {
+			return fmt.Errorf("%s: container %s: %w", l.Name, c.Name, err)
 		}
 	}
 	return checkApart(l.Pod, plan.Pod)
@@ -208,7 +205,7 @@ func (w *world) checkContainer(pod *v1.Pod, c *v1.Container, got allocation.Cont
 	if err := w.checkBlocks(pod, c, got.Memory); err != nil {
 		return err
 	}
-	wants := allocation.DeviceRequests(c)
+	wants := podspec.DeviceRequests(c)
 	if len(wants) != len(got.Devices) {
 		return fmt.Errorf("it got devices of %d resources and asked for %d", len(got.Devices),
 			len(wants))
@@ -242,11 +239,9 @@ func (w *world) checkBlocks(pod *v1.Pod, c *v1.Container, got []memory.Block) er
 		}
 		left[b.Resource] -= b.Size
 	}
-	runs := slices.ContainsFunc(pod.Spec.Containers, func(other v1.Container) bool {
-		return other.Name == c.Name
-	})
+	_, kind := podspec.Find(pod, c.Name)
 	for name, n := range left {
-		if n > 0 && (runs || cpumanager.IsSidecar(c)) {
+		if n > 0 && kind != podspec.Init {
 			return fmt.Errorf("it got %d bytes of %s less than it asked for", n, name)
 		}
 	}
@@ -256,7 +251,7 @@ func (w *world) checkBlocks(pod *v1.Pod, c *v1.Container, got []memory.Block) er
 // checkApart reports whether the containers that run together share nothing.
 func checkApart(pod *v1.Pod, got allocation.Pod) error {
 	cpus, devices := cpuset.New(), sets.New[allocation.AskKey]()
-	take := func(c v1.Container) error {
+	take := func(c *v1.Container) error {
 		held := got.Containers[c.Name]
 		if !cpus.Intersection(held.CPUs).IsEmpty() {
 			return fmt.Errorf("container %s got CPUs of another one", c.Name)
@@ -273,14 +268,10 @@ func checkApart(pod *v1.Pod, got allocation.Pod) error {
 		}
 		return nil
 	}
-	for _, c := range pod.Spec.InitContainers {
-		if cpumanager.IsSidecar(&c) {
-			if err := take(c); err != nil {
-				return err
-			}
+	for c, kind := range podspec.Containers(pod) {
+		if kind == podspec.Init {
+			continue
 		}
-	}
-	for _, c := range pod.Spec.Containers {
 		if err := take(c); err != nil {
 			return err
 		}

@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // setDefaults fills what the API server would fill before it stores a pod, as far as anything on
@@ -20,10 +22,8 @@ func setDefaults(pod *v1.Pod) {
 	unset(&s.TerminationGracePeriodSeconds, ptr.To(int64(v1.DefaultTerminationGracePeriodSeconds)))
 	unset(&s.EnableServiceLinks, ptr.To(v1.DefaultEnableServiceLinks))
 	unset(&s.SecurityContext, &v1.PodSecurityContext{})
-	for _, list := range [][]v1.Container{s.InitContainers, s.Containers} {
-		for i := range list {
-			defaultContainer(&list[i], s.HostNetwork)
-		}
+	for c := range podspec.Containers(pod) {
+		defaultContainer(c, s.HostNetwork)
 	}
 	for i := range s.Volumes {
 		defaultVolume(&s.Volumes[i].VolumeSource)

@@ -1,9 +1,9 @@
 package source
 
 import (
-	"slices"
-
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // apiReference names the kind of API object that the pod needs, "" for none: a static pod has no
@@ -18,8 +18,8 @@ func apiReference(pod *v1.Pod) string {
 	case len(s.ResourceClaims) > 0:
 		return "resourceclaims"
 	}
-	for _, c := range slices.Concat(s.InitContainers, s.Containers) {
-		if what := envReference(&c); what != "" {
+	for c := range podspec.Containers(pod) {
+		if what := envReference(c); what != "" {
 			return what
 		}
 	}

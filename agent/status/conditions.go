@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Reasons of conditions.
@@ -136,7 +138,7 @@ func podReady(in Input, containers v1.PodCondition) v1.PodCondition {
 func sidecarStatuses(pod *v1.Pod, s v1.PodStatus) []v1.ContainerStatus {
 	var out []v1.ContainerStatus
 	for i := range pod.Spec.InitContainers {
-		if Sidecar(&pod.Spec.InitContainers[i]) && i < len(s.InitContainerStatuses) {
+		if podspec.IsSidecar(&pod.Spec.InitContainers[i]) && i < len(s.InitContainerStatuses) {
 			out = append(out, s.InitContainerStatuses[i])
 		}
 	}

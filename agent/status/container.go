@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Reasons of a waiting or lost container that do not come from the runtime.
@@ -30,12 +31,12 @@ func initStatuses(in Input) []v1.ContainerStatus {
 	for i := range in.Pod.Spec.InitContainers {
 		c := &in.Pod.Spec.InitContainers[i]
 		s := containerStatus(in, c, initRecords(in.Observed, c.Name))
-		if i < next && !Sidecar(c) && s.State.Terminated == nil {
+		if i < next && !podspec.IsSidecar(c) && s.State.Terminated == nil {
 			// Its record is gone, but what came after it ran.
 			s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 				Reason: "Completed", ContainerID: s.ContainerID}}
 		}
-		if !Sidecar(c) {
+		if !podspec.IsSidecar(c) {
 			s.Ready = s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
 			s.Started = ptr.To(false)
 		}

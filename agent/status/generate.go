@@ -6,8 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Input is what a pod's status follows from.
@@ -83,7 +83,7 @@ func Waiting(in Input, why Reason) v1.PodStatus {
 func base(in Input) v1.PodStatus {
 	s := v1.PodStatus{
 		ObservedGeneration:          in.Pod.Generation,
-		QOSClass:                    cgroups.QOSClass(in.Pod),
+		QOSClass:                    podspec.QOSClass(in.Pod),
 		StartTime:                   startTime(in),
 		Resize:                      in.Previous.Resize,
 		ResourceClaimStatuses:       in.Previous.ResourceClaimStatuses,

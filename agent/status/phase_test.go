@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 func TestPhase(t *testing.T) {
@@ -96,7 +98,7 @@ func TestRestarts(t *testing.T) {
 				t.Errorf("%+v: restarts after %d: %v, want %v", tc, code, got, want)
 			}
 		}
-		if !Sidecar(&tc.container) && RestartsInit(pod, &tc.container, 0) {
+		if !podspec.IsSidecar(&tc.container) && RestartsInit(pod, &tc.container, 0) {
 			t.Errorf("%+v: an init container that succeeded restarts", tc)
 		}
 	}

@@ -6,12 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
-
-// Sidecar reports whether an init container keeps running beside the regular ones (KEP-753).
-func Sidecar(c *v1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
-}
 
 // Restarts reports whether a regular container that exited with code is started again: a matching
 // rule of the container decides, else its own policy, else the pod's (KEP-5307).
@@ -29,7 +25,7 @@ func Restarts(pod *v1.Pod, c *v1.Container, code int32) bool {
 // RestartsInit is Restarts for an init container: one that is not a sidecar runs until it
 // succeeds.
 func RestartsInit(pod *v1.Pod, c *v1.Container, code int32) bool {
-	return Sidecar(c) || code != 0 && Restarts(pod, c, code)
+	return podspec.IsSidecar(c) || code != 0 && Restarts(pod, c, code)
 }
 
 func policy(pod *v1.Pod, c *v1.Container) v1.ContainerRestartPolicy {
@@ -102,7 +98,7 @@ func RanInSandbox(observed cri.Pod, name string) (cri.Container, bool) {
 }
 
 func initThrough(c *v1.Container, record cri.Container) bool {
-	if Sidecar(c) {
+	if podspec.IsSidecar(c) {
 		// Until startup probes exist, running is started.
 		return record.State == cri.ContainerRunning
 	}

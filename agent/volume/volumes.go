@@ -11,6 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/mount-utils"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 const (
@@ -111,11 +113,9 @@ func (v *Volumes) SetUp(ctx context.Context, pod *v1.Pod) error {
 // usedVolumes are the pod's volumes that some container mounts, in the order of the spec.
 func usedVolumes(pod *v1.Pod) []v1.Volume {
 	used := map[string]bool{}
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for _, container := range list {
-			for _, m := range container.VolumeMounts {
-				used[m.Name] = true
-			}
+	for container := range podspec.Containers(pod) {
+		for _, m := range container.VolumeMounts {
+			used[m.Name] = true
 		}
 	}
 	var out []v1.Volume
@@ -134,10 +134,8 @@ func check(pod *v1.Pod) error {
 	for _, volume := range pod.Spec.Volumes {
 		errs = append(errs, component("volume", volume.Name))
 	}
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for _, container := range list {
-			errs = append(errs, component("container", container.Name))
-		}
+	for container := range podspec.Containers(pod) {
+		errs = append(errs, component("container", container.Name))
 	}
 	return errors.Join(errs...)
 }

@@ -9,11 +9,9 @@ import (
 	"strconv"
 	"strings"
 
-	v1 "k8s.io/api/core/v1"
-
-	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/podspec"
 	"github.com/numalet/numalet/topology/strictyaml"
 )
 
@@ -61,7 +59,7 @@ func readDevices(texts []string) (deviceplugin.Inventory, error) {
 
 // invent adds "N" or "N@NODES" devices, spread over the nodes in turn.
 func invent(all map[string][]*deviceplugin.Device, name, count string) error {
-	if !allocation.IsExtended(v1.ResourceName(name)) {
+	if !podspec.IsExtended(name) {
 		return fmt.Errorf("%q is not the name of a device resource, such as example.com/gpu", name)
 	}
 	number, at, placed := strings.Cut(count, "@")
@@ -104,7 +102,7 @@ func readDeviceFile(all map[string][]*deviceplugin.Device, file string) error {
 			err)
 	}
 	for name, devices := range content {
-		if !allocation.IsExtended(v1.ResourceName(name)) || len(devices) == 0 {
+		if !podspec.IsExtended(name) || len(devices) == 0 {
 			return fmt.Errorf("%s: want the name of a device resource, such as example.com/gpu, "+
 				"and its devices", name)
 		}

@@ -16,6 +16,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
 )
@@ -31,11 +32,15 @@ func BenchmarkDevices(b *testing.B) {
 		b.Run(fmt.Sprintf("devices=%d/ids=%d", size.devices, size.ids), func(b *testing.B) {
 			ctx, dir := limited(b), b.TempDir()
 			nodes := topology.NewNodeSet(0, 1, 2, 3, 4, 5, 6, 7)
-			manager, err := deviceplugin.New(deviceplugin.Config{Dir: dir, NodeIDs: nodes})
+			var inventory mailbox.Topic
+			manager, err := deviceplugin.New(deviceplugin.Config{
+				Dir: dir, NodeIDs: nodes, Changed: inventory.Publish,
+			})
 			must(b, err)
 			runs(b, manager.Run)
 			<-manager.Ready()
 			p := servePlugin(b, dir, size.devices)
+			p.changed = mailbox.Subscribe(&inventory)
 			must(b, p.register(ctx, dir))
 			first := p.seen(ctx, b, manager, 0)
 			machine := invent(b, 8, 64)
@@ -81,7 +86,9 @@ type plugin struct {
 	pluginapi.UnimplementedDevicePluginServer
 	lists [2]*pluginapi.ListAndWatchResponse
 	send  chan int
-	sent  chan time.Time // when the list, encoded, was handed to the connection
+	// changed has a value when the inventory is another.
+	changed <-chan struct{}
+	sent    chan time.Time // when the list, encoded, was handed to the connection
 }
 
 // servePlugin serves a plugin with so many devices, spread over eight nodes, on bench.sock in dir.
@@ -142,7 +149,7 @@ func (p *plugin) seen(ctx context.Context, b *testing.B, manager *deviceplugin.P
 			return now.Sub(<-p.sent)
 		}
 		select {
-		case <-manager.Changed():
+		case <-p.changed:
 		case <-ctx.Done():
 			b.Fatalf("the inventory has %d healthy devices of %d", r.Allocatable, healthy)
 		}

@@ -6,11 +6,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	resourcehelper "k8s.io/component-helpers/resource"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
-	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Requests are the bytes of memory and huge pages that the container gets on nodes of its own
@@ -19,47 +18,42 @@ import (
 //
 // Containers of pods with pod-level resources (KEP-2837) get none, whatever they ask for.
 func Requests(pod *v1.Pod, c *v1.Container) map[v1.ResourceName]uint64 {
-	if resourcehelper.IsPodLevelResourcesSet(pod) || cgroups.QOSClass(pod) != v1.PodQOSGuaranteed {
-		return nil
-	}
-	requests := map[v1.ResourceName]uint64{}
-	for name, limit := range c.Resources.Limits {
-		if isMemory(name) && limit.Sign() > 0 {
-			requests[name] = uint64(limit.Value())
-		}
-	}
-	return requests
+	return RequestsOf(pod)(c)
 }
 
-// PodRequests are the bytes that the pod needs at any one time: those of its containers and
-// sidecars, or more while an init container runs beside the sidecars that are started before it
-// (KEP-753).
-func PodRequests(pod *v1.Pod) map[v1.ResourceName]uint64 {
-	sidecars, starting := map[v1.ResourceName]uint64{}, map[v1.ResourceName]uint64{}
-	for i := range pod.Spec.InitContainers {
-		c := &pod.Spec.InitContainers[i]
-		sidecar := c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
-		for name, size := range Requests(pod, c) {
-			if sidecar {
-				sidecars[name] += size
-			} else {
-				starting[name] = max(starting[name], sidecars[name]+size)
+// RequestsOf is Requests for all containers of the pod, whose class is worked out once.
+func RequestsOf(pod *v1.Pod) func(*v1.Container) map[v1.ResourceName]uint64 {
+	if !podspec.MayOwn(pod) {
+		return func(*v1.Container) map[v1.ResourceName]uint64 { return nil }
+	}
+	return func(c *v1.Container) map[v1.ResourceName]uint64 {
+		requests := map[v1.ResourceName]uint64{}
+		for name, limit := range c.Resources.Limits {
+			if isMemory(name) && limit.Sign() > 0 {
+				requests[name] = uint64(limit.Value())
 			}
 		}
+		return requests
 	}
-	running := sidecars
-	for i := range pod.Spec.Containers {
-		for name, size := range Requests(pod, &pod.Spec.Containers[i]) {
-			running[name] += size
+}
+
+// PodRequests are the bytes that the pod needs at any one time; nil if none.
+func PodRequests(pod *v1.Pod) map[v1.ResourceName]uint64 {
+	requests, asked := RequestsOf(pod), map[*v1.Container]map[v1.ResourceName]uint64{}
+	var peak map[v1.ResourceName]uint64
+	for c := range podspec.Containers(pod) {
+		asked[c] = requests(c)
+		for name := range asked[c] {
+			if peak == nil {
+				peak = map[v1.ResourceName]uint64{}
+			}
+			peak[name] = 0
 		}
 	}
-	for name, size := range starting {
-		running[name] = max(running[name], size)
+	for name := range peak {
+		peak[name] = podspec.Peak(pod, func(c *v1.Container) uint64 { return asked[c][name] })
 	}
-	if len(running) == 0 {
-		return nil
-	}
-	return running
+	return peak
 }
 
 func isMemory(name v1.ResourceName) bool {

@@ -1,4 +1,4 @@
-package cgroups
+package podspec
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package cgroups
+package podspec
 
 import (
 	v1 "k8s.io/api/core/v1"
@@ -7,9 +7,8 @@ import (
 )
 
 // QOSClass is the pod's quality of service class as its spec defines it
-// (https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/, pod level: KEP-2837). It expects
-// a defaulted pod, in which a limit without a request is also the request, and does not look
-// at the pod's status.
+// (https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/, pod level: KEP-2837). It does not
+// look at the pod's status, and goes through all containers at each call.
 //
 // CPU and memory decide; zero quantities count as not set. Pod-level resources, where given,
 // speak for all containers. Init containers count like the others, ephemeral ones never do.
@@ -19,13 +18,16 @@ func QOSClass(pod *v1.Pod) v1.PodQOSClass {
 		sum.add(*pod.Spec.Resources)
 		return sum.class()
 	}
-	for i := range pod.Spec.InitContainers {
-		sum.add(pod.Spec.InitContainers[i].Resources)
-	}
-	for i := range pod.Spec.Containers {
-		sum.add(pod.Spec.Containers[i].Resources)
+	for c := range Containers(pod) {
+		sum.add(c.Resources)
 	}
 	return sum.class()
+}
+
+// MayOwn reports whether containers of the pod may get CPUs and memory of their own: those of
+// Guaranteed pods may, but of pods with pod-level resources (KEP-2837) all share.
+func MayOwn(pod *v1.Pod) bool {
+	return !resourcehelper.IsPodLevelResourcesSet(pod) && QOSClass(pod) == v1.PodQOSGuaranteed
 }
 
 // qosSum adds up what QOSClass looks at, in the order requests CPU and memory, limits CPU

@@ -1,0 +1,72 @@
+package podspec
+
+import (
+	"iter"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Kind tells for how long a container runs.
+type Kind int
+
+// The kinds of containers.
+const (
+	Init    Kind = iota // has ended before the next container starts
+	Sidecar             // an init container that runs for as long as the pod (KEP-753)
+	Regular
+)
+
+// String is "init", "sidecar" or "regular".
+func (k Kind) String() string { return [...]string{"init", "sidecar", "regular"}[k] }
+
+// IsSidecar reports whether an init container keeps running beside those after it. Of a regular
+// container it says nothing: that may have a restart policy too.
+func IsSidecar(c *v1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+}
+
+// Containers yields the containers in the order in which they start. They are the spec's own.
+func Containers(pod *v1.Pod) iter.Seq2[*v1.Container, Kind] {
+	return func(yield func(*v1.Container, Kind) bool) {
+		for i := range pod.Spec.InitContainers {
+			c, kind := &pod.Spec.InitContainers[i], Init
+			if IsSidecar(c) {
+				kind = Sidecar
+			}
+			if !yield(c, kind) {
+				return
+			}
+		}
+		for i := range pod.Spec.Containers {
+			if !yield(&pod.Spec.Containers[i], Regular) {
+				return
+			}
+		}
+	}
+}
+
+// Find is the container of that name; nil when there is none.
+func Find(pod *v1.Pod, name string) (*v1.Container, Kind) {
+	for c, kind := range Containers(pod) {
+		if c.Name == name {
+			return c, kind
+		}
+	}
+	return nil, Init
+}
+
+// Peak is the most of a quantity that the pod has at any time of its life, where each container has
+// as much of it as of says. An init container runs beside the sidecars before it, regular ones
+// beside all sidecars.
+func Peak[N int | uint64](pod *v1.Pod, of func(*v1.Container) N) N {
+	var lasting, most N
+	for c, kind := range Containers(pod) {
+		n := of(c)
+		if kind == Init {
+			most = max(most, lasting+n)
+		} else {
+			lasting += n
+		}
+	}
+	return max(most, lasting)
+}

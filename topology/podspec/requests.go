@@ -1,0 +1,73 @@
+package podspec
+
+import (
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	resourcehelper "k8s.io/component-helpers/resource"
+)
+
+// Requests is what a pod asks of the node, the pod itself counted under "pods".
+func Requests(pod *v1.Pod) v1.ResourceList {
+	out := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	out[v1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
+	return out
+}
+
+// IsExtended reports whether the name is that of an extended resource, which a device plugin could
+// serve: a qualified name with a domain that is not Kubernetes' own, short enough to be a quota item
+// ("requests.<name>"). As the kubelet has it, a domain that ends in kubernetes.io is Kubernetes'
+// own, mykubernetes.io too.
+func IsExtended[S ~string](name S) bool {
+	const quota = "requests."
+	text := string(name)
+	return strings.Contains(text, "/") && !strings.Contains(text, "kubernetes.io/") &&
+		!strings.HasPrefix(text, quota) && len(validation.IsQualifiedName(quota+text)) == 0
+}
+
+// DeviceRequest is how many devices of a resource a container asks for.
+type DeviceRequest struct {
+	Resource string
+	Count    int
+}
+
+// DeviceRequests lists the extended resources of a container's limits, by name.
+func DeviceRequests(c *v1.Container) []DeviceRequest {
+	var out []DeviceRequest
+	for name, quantity := range c.Resources.Limits {
+		if n := quantity.Value(); n > 0 && IsExtended(name) {
+			out = append(out, DeviceRequest{Resource: string(name), Count: int(n)})
+		}
+	}
+	slices.SortFunc(out, func(a, b DeviceRequest) int {
+		return strings.Compare(a.Resource, b.Resource)
+	})
+	return out
+}
+
+// DeviceResources lists the extended resources that any container of the pod asks for, each once, in
+// the order of the containers.
+func DeviceResources(pod *v1.Pod) (names []string) {
+	known := sets.New[string]()
+	for c := range Containers(pod) {
+		for _, d := range DeviceRequests(c) {
+			if !known.Has(d.Resource) {
+				known.Insert(d.Resource)
+				names = append(names, d.Resource)
+			}
+		}
+	}
+	return names
+}
+
+// Devices is the most devices of a resource that the pod has at once.
+func Devices(pod *v1.Pod, resource string) int {
+	return Peak(pod, func(c *v1.Container) int {
+		quantity := c.Resources.Limits[v1.ResourceName(resource)]
+		return int(quantity.Value())
+	})
+}
