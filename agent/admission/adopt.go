@@ -1,6 +1,10 @@
 package admission
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/numalet/numalet/agent/allocation"
+)
 
 // ReasonAdopted is that of an Admit of a pod that runs already and lacks some of what it requests.
 const ReasonAdopted = "AdoptedWithoutResources"
@@ -13,7 +17,8 @@ func (q *Queue) adopt(e *entry, err error) {
 	e.tried = nil
 	own, hardware := q.own(e), q.view.hardware
 	q.move(e, admitted, grip{reserved: own.Pod})
-	lacks := own.Lacks(e.pod, hardware.CPUs != nil, hardware.Memory != nil)
+	view := allocation.View{CPUs: hardware.CPUs, Memory: hardware.Memory, Own: own.Pod}
+	lacks := view.Lacks(e.pod)
 	if len(lacks) == 0 && err == nil {
 		q.say(e, Admit, "", "")
 		return

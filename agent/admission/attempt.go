@@ -173,7 +173,7 @@ func (q *Queue) own(e *entry) holding {
 // needsAssignment reports whether the pod asks for anything that is assigned, not only counted.
 func (q *Queue) needsAssignment(pod *v1.Pod) bool {
 	hardware := q.view.hardware
-	return allocation.Needs(pod, hardware.CPUs != nil, hardware.Memory != nil)
+	return allocation.View{CPUs: hardware.CPUs, Memory: hardware.Memory}.Needs(pod)
 }
 
 // room is what there is beside what others have taken.

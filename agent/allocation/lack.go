@@ -1,37 +1,42 @@
 package allocation
 
 import (
-	"fmt"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/cpumanager"
-	"github.com/numalet/numalet/topology/memory"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Lacks names what containers of the pod request for as long as it runs and p does not have:
-// devices, and CPUs and memory of their own where these are given out at all. Init containers that
-// give back what they had are left out: they may have finished.
-func (p Pod) Lacks(pod *v1.Pod, exclusiveCPUs, ownMemory bool) (out []string) {
-	exclusive, bytes := cpumanager.ExclusiveOf(pod), memory.RequestsOf(pod)
-	for c, kind := range podspec.Containers(pod) {
-		if kind == podspec.Init {
-			continue
+// Needs reports whether the pod asks for anything that has to be assigned: devices, or CPUs and
+// memory of its own where the view has a policy that gives these out.
+func (v View) Needs(pod *v1.Pod) bool {
+	v.Own = Pod{}
+	for _, a := range newDraft(v, pod, nil).containers {
+		if len(a.lacks(Container{})) > 0 {
+			return true
 		}
-		held := p.Containers[c.Name]
-		if n := exclusive(c); exclusiveCPUs && held.CPUs.Size() < n {
-			out = append(out, fmt.Sprintf("%d exclusive CPUs of container %s", n, c.Name))
+	}
+	return false
+}
+
+// Lacks names what containers of the pod request for as long as it runs and Own does not have:
+// devices, and CPUs and memory of their own where the view has a policy that gives these out. Init
+// containers that give back what they had are left out: they may have finished.
+func (v View) Lacks(pod *v1.Pod) (out []string) {
+	for _, a := range newDraft(v, pod, nil).containers {
+		if a.kind != podspec.Init {
+			out = append(out, a.lacks(v.Own.Containers[a.Name])...)
 		}
-		if ownMemory && len(held.Memory) < len(bytes(c)) {
-			out = append(out, fmt.Sprintf("memory of container %s on nodes of its own", c.Name))
-		}
-		for _, d := range podspec.DeviceRequests(c) {
-			if has, _ := held.device(d.Resource); len(has.IDs) < d.Count {
-				out = append(out, fmt.Sprintf("%d %s of container %s", d.Count, d.Resource, c.Name))
-			}
-		}
+	}
+	return out
+}
+
+// lacks names what held does not have of the demands: the node's own before the plugins' devices,
+// which are the first demand.
+func (a asking) lacks(held Container) (out []string) {
+	for i := range a.demands {
+		out = append(out, a.demands[(i+1)%len(a.demands)].lacks(held)...)
 	}
 	return out
 }
@@ -50,4 +55,16 @@ func (p Pod) Incomplete(pod *v1.Pod) bool {
 		}
 	}
 	return false
+}
+
+// WhollyExclusive reports whether all that runs for as long as the pod has CPUs of its own:
+// sidecars and regular containers. Other init containers are gone by then, and have a quota of
+// their own.
+func (p Pod) WhollyExclusive(pod *v1.Pod) bool {
+	for c, kind := range podspec.Containers(pod) {
+		if kind != podspec.Init && p.Containers[c.Name].CPUs.IsEmpty() {
+			return false
+		}
+	}
+	return true
 }

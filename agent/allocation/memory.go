@@ -1,6 +1,7 @@
 package allocation
 
 import (
+	"fmt"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -46,8 +47,12 @@ func memoryOf(pods []Pod) (out []memory.Block) {
 	return out
 }
 
-// ownMemory is the memory side of a plan in the making.
+// ownMemory provides memory and huge pages on certain nodes. Without a static policy nobody gets
+// any, and who has some of an earlier policy keeps it.
 type ownMemory struct {
+	draft  *draft
+	static *memory.Static // nil: there is no policy
+	of     func(*v1.Container) map[v1.ResourceName]uint64
 	// held is what others hold, and this pod's sidecars and regular containers.
 	held []memory.Block
 	// inits is what is left of the blocks of init containers that will have finished: those who
@@ -60,81 +65,144 @@ type initBlocks struct {
 	blocks    []memory.Block
 }
 
-func (m *ownMemory) reusable() (out []memory.Block) {
-	for _, i := range m.inits {
+func newMemory(d *draft) provider {
+	p := &ownMemory{draft: d, static: d.view.Memory, held: slices.Clone(d.view.Taken.Memory)}
+	if p.static == nil {
+		p.of = func(*v1.Container) map[v1.ResourceName]uint64 { return nil }
+	} else {
+		p.of = memory.RequestsOf(d.pod)
+	}
+	return p
+}
+
+func (p *ownMemory) ask(c *v1.Container) (demand, error) {
+	switch {
+	case c != nil:
+		return memoryDemand{p, c.Name, p.of(c)}, nil
+	case p.static == nil:
+		return memoryDemand{from: p}, nil
+	}
+	return memoryDemand{p, "", memory.PodRequests(p.draft.pod)}, nil
+}
+
+// take also lowers what init containers hold in the plan by what the container takes over.
+func (p *ownMemory) take(container string, kind podspec.Kind) {
+	placed := p.draft.plan.Pod.Containers
+	chosen := placed[container].Memory
+	if p.static == nil || len(chosen) == 0 {
+		return
+	}
+	left := memory.Reuse(p.reusable(), chosen)
+	for at := range p.inits {
+		i := &p.inits[at]
+		i.blocks, left = left[:len(i.blocks):len(i.blocks)], left[len(i.blocks):]
+		c := placed[i.container]
+		c.Memory = i.blocks
+		placed[i.container] = c
+	}
+	if kind == podspec.Init {
+		p.inits = append(p.inits, initBlocks{container, chosen})
+	} else {
+		p.held = append(p.held, chosen...)
+	}
+}
+
+func (p *ownMemory) reusable() (out []memory.Block) {
+	for _, i := range p.inits {
 		out = append(out, i.blocks...)
 	}
 	return out
 }
 
-// take accounts for the blocks of one container, and writes what is left of init containers to out.
-func (m *ownMemory) take(container string, kind podspec.Kind, chosen []memory.Block,
-	out map[string]Container) {
-	if len(chosen) == 0 {
-		return
-	}
-	left := memory.Reuse(m.reusable(), chosen)
-	for at := range m.inits {
-		i := &m.inits[at]
-		i.blocks, left = left[:len(i.blocks):len(i.blocks)], left[len(i.blocks):]
-		c := out[i.container]
-		c.Memory = i.blocks
-		out[i.container] = c
-	}
-	if kind == podspec.Init {
-		m.inits = append(m.inits, initBlocks{container, chosen})
-	} else {
-		m.held = append(m.held, chosen...)
-	}
+// heldBeside is what is held if containers that start later keep what they have.
+func (p *ownMemory) heldBeside(later []Container) []memory.Block {
+	return slices.Concat(p.held, blocksOf(later))
 }
 
-// memoryHints are the offers of the memory manager.
-func (w *work) memoryHints(req request) []topology.ResourceHints {
-	if again := memory.Again(req.kept.Memory, req.memory); again != nil {
-		return again
+func blocksOf(containers []Container) (out []memory.Block) {
+	for _, c := range containers {
+		out = append(out, c.Memory...)
 	}
-	held, reusable, must := w.memoryFor(req)
-	hints := w.view.Memory.Hints(held, reusable, req.memory)
-	for i := range hints {
-		hints[i].Hints = slices.DeleteFunc(hints[i].Hints, func(h topology.Hint) bool {
-			return !must.IsEmpty() && h.Nodes.Intersect(must) != must
-		})
-	}
-	return hints
+	return out
 }
 
-// memoryFor is what is held and what may be reused for a request: what it keeps, if anything. That
-// must be on the nodes of the rest.
-func (w *work) memoryFor(req request) (held, reusable []memory.Block, must topology.NodeSet) {
-	if len(req.kept.Memory) == 0 {
-		return w.memory.held, w.memory.reusable(), must
+// memoryDemand is for bytes by resource.
+type memoryDemand struct {
+	from      *ownMemory
+	container string // "": the pod
+	bytes     map[v1.ResourceName]uint64
+}
+
+func (d memoryDemand) lacks(held Container) []string {
+	if len(held.Memory) >= len(d.bytes) {
+		return nil
 	}
-	for _, b := range req.kept.Memory {
+	return []string{fmt.Sprintf("memory of container %s on nodes of its own", d.container)}
+}
+
+// keep keeps blocks that are what is asked for and still have room. Of an init container's, others
+// may have taken over a part; it comes back with the whole, of which they take theirs again.
+func (d memoryDemand) keep(kind podspec.Kind, own Container, kept *Container) bool {
+	if d.from.static == nil {
+		kept.Memory = own.Memory
+		return true
+	}
+	if len(own.Memory) != len(d.bytes) {
+		return false
+	}
+	blocks := slices.Clone(own.Memory)
+	for i, b := range blocks {
+		size, ok := d.bytes[b.Resource]
+		if !ok || b.Nodes != blocks[0].Nodes ||
+			b.Size != size && (kind != podspec.Init || b.Size > size) {
+			return false
+		}
+		blocks[i].Size = size
+	}
+	held := slices.Concat(d.from.held, memory.Reuse(d.from.reusable(), blocks))
+	if !d.from.static.HasRoom(held, blocks) {
+		return false
+	}
+	kept.Memory = blocks
+	return true
+}
+
+func (d memoryDemand) offer(k keeping) offer {
+	if len(d.bytes) == 0 {
+		return offer{}
+	}
+	kept := blocksOf(k.own)
+	held, reusable, must := d.from.heldBeside(k.later), d.from.reusable(), topology.NodeSet{}
+	if len(kept) > 0 { // it has to go with the rest, on the nodes where it is
+		held, reusable = d.from.draft.view.Taken.Memory, kept
+	}
+	for _, b := range kept {
 		must = must.Union(b.Nodes)
 	}
-	return w.view.Taken.Memory, req.kept.Memory, must
+	needs := func() []topology.Need {
+		all := d.from.static.Needs(held, reusable, d.bytes)
+		for i := range all {
+			all[i].Must = all[i].Must.Union(must)
+		}
+		return all
+	}
+	if again := memory.Again(kept, d.bytes); again != nil {
+		return offer{again, needs}
+	}
+	hints := d.from.static.Hints(held, reusable, d.bytes)
+	for i := range hints {
+		hints[i].Hints = slices.DeleteFunc(hints[i].Hints, func(h topology.Hint) bool {
+			return !must.SubsetOf(h.Nodes)
+		})
+	}
+	return offer{hints, needs}
 }
 
-// keptMemory is what a container goes on with of the blocks that it has; false if they are not
-// what it requests, or have no room any more. Of an init container's, others may have taken over a
-// part; it comes back with the whole, of which they take theirs again.
-func (w *work) keptMemory(kind podspec.Kind, own []memory.Block,
-	requests map[v1.ResourceName]uint64) ([]memory.Block, bool) {
-	if w.view.Memory == nil {
-		return own, true // of an earlier policy
+func (d memoryDemand) choose(later []Container, hint topology.Hint, got *Container) (err error) {
+	if len(d.bytes) == 0 || len(got.Memory) > 0 {
+		return nil
 	}
-	if len(own) != len(requests) {
-		return nil, false
-	}
-	kept := slices.Clone(own)
-	for i, b := range own {
-		size, ok := requests[b.Resource]
-		if !ok || b.Nodes != own[0].Nodes ||
-			b.Size != size && (kind != podspec.Init || b.Size > size) {
-			return nil, false
-		}
-		kept[i].Size = size
-	}
-	held := slices.Concat(w.memory.held, memory.Reuse(w.memory.reusable(), kept))
-	return kept, w.view.Memory.HasRoom(held, kept)
+	got.Memory, err = d.from.static.Choose(d.from.heldBeside(later), d.from.reusable(), d.bytes,
+		hint)
+	return err
 }

@@ -134,10 +134,10 @@ func (v View) Plan(pod *v1.Pod, advice Advice) (Plan, error) {
 }
 
 func (v View) planOnce(pod *v1.Pod, advice Advice) (Plan, error) {
-	w := newWork(v, pod, advice)
-	err := w.placeAll()
-	if err != nil && w.ask != nil {
-		w.out, err = nil, nil // with the advice there may be a place
+	d := newDraft(v, pod, advice)
+	err := d.placeAll()
+	if err != nil && d.plan.Ask != nil {
+		d.plan.Pod.Containers, err = nil, nil // with the advice there may be a place
 	}
-	return w.plan(), err
+	return d.plan, err
 }

@@ -50,7 +50,7 @@ func TestOnlyLimitsAreRequestsForDevices(t *testing.T) {
 		pod := &v1.Pod{Spec: v1.PodSpec{
 			InitContainers: []v1.Container{side}, Containers: []v1.Container{c},
 		}}
-		if needs := Needs(pod, false, false); needs != (len(tc.want) > 0) {
+		if needs := (View{}).Needs(pod); needs != (len(tc.want) > 0) {
 			t.Errorf("%s: the pod needs an assignment: %t", name, needs)
 		}
 		for _, want := range tc.want {

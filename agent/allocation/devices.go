@@ -1,0 +1,230 @@
+package allocation
+
+import (
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// devices provides those of the device plugins.
+type devices struct {
+	draft           *draft
+	taken, reusable map[string]sets.Set[string] // by resource
+}
+
+func newDevices(d *draft) provider {
+	p := &devices{
+		draft: d, taken: map[string]sets.Set[string]{}, reusable: map[string]sets.Set[string]{},
+	}
+	for resource, ids := range d.view.Taken.Devices {
+		p.taken[resource] = ids // never written to: take makes a union
+	}
+	return p
+}
+
+// deviceDemand is for devices of some resources, ordered by name.
+type deviceDemand struct {
+	from      *devices
+	container string // "": the pod
+	requests  []deviceRequest
+}
+
+type deviceRequest struct {
+	resource deviceplugin.Resource
+	count    int
+}
+
+// ask reads the requests against the inventory. Of devices that are held and answered the plugin is
+// not needed any more.
+func (p *devices) ask(c *v1.Container) (demand, error) {
+	if c == nil {
+		return p.askForPod(), nil
+	}
+	d, err := deviceDemand{from: p, container: c.Name}, error(nil)
+	for _, r := range podspec.DeviceRequests(c) {
+		resource, known := p.draft.view.Inventory.Resources[r.Resource]
+		resource.Name = r.Resource
+		held, _ := p.draft.view.Own.Containers[c.Name].device(r.Resource)
+		if answered := held.Answer != nil && len(held.IDs) == r.Count; err == nil && !answered &&
+			(!known || !resource.Connected) {
+			err = &Unready{Resource: r.Resource, Known: known, Problem: resource.Problem}
+		}
+		d.requests = append(d.requests, deviceRequest{resource, r.Count})
+	}
+	return d, err
+}
+
+func (p *devices) askForPod() demand {
+	d := deviceDemand{from: p}
+	for _, name := range slices.Sorted(slices.Values(podspec.DeviceResources(p.draft.pod))) {
+		resource := p.draft.view.Inventory.Resources[name]
+		resource.Name = name
+		d.requests = append(d.requests,
+			deviceRequest{resource, podspec.Devices(p.draft.pod, name)})
+	}
+	return d
+}
+
+func (p *devices) take(container string, kind podspec.Kind) {
+	for _, d := range p.draft.plan.Pod.Containers[container].Devices {
+		ids := sets.New(d.IDs...)
+		p.taken[d.Resource] = p.taken[d.Resource].Union(ids)
+		if kind == podspec.Init {
+			p.reusable[d.Resource] = p.reusable[d.Resource].Union(ids)
+		} else {
+			p.reusable[d.Resource] = p.reusable[d.Resource].Difference(ids)
+		}
+	}
+}
+
+// allocatable reports whether the plugin still offers all these devices and nobody else has them.
+func (p *devices) allocatable(r deviceplugin.Resource, ids []string) bool {
+	return !slices.ContainsFunc(ids, func(id string) bool {
+		if p.reusable[r.Name].Has(id) {
+			return false
+		}
+		d, found := r.Find(id)
+		return !found || !d.Healthy || p.taken[r.Name].Has(id)
+	})
+}
+
+// request is a request beside what is taken, and what containers keep that start later.
+func (p *devices) request(r deviceRequest, later []Container) deviceplugin.Request {
+	taken, reusable := p.taken[r.resource.Name], p.reusable[r.resource.Name]
+	if kept := devicesOf(later, r.resource.Name); len(kept.IDs) > 0 {
+		ids := sets.New(kept.IDs...)
+		taken, reusable = taken.Union(ids), reusable.Difference(ids)
+	}
+	return deviceplugin.Request{
+		Resource: r.resource, N: r.count, Taken: taken, Reusable: sets.List(reusable),
+	}
+}
+
+// around is a request whose nodes must have the devices that are kept. A plugin that is away need
+// not name them any more.
+func (p *devices) around(r deviceRequest, k keeping) deviceplugin.Request {
+	out := p.request(r, k.later)
+	kept := devicesOf(k.own, r.resource.Name)
+	if len(kept.IDs) == 0 {
+		return out
+	}
+	out.Reusable = kept.IDs
+	out.Resource.Devices = slices.Clone(out.Resource.Devices)
+	for i, id := range kept.IDs {
+		if _, found := r.resource.Find(id); !found {
+			out.Resource.Devices = append(out.Resource.Devices, &deviceplugin.Device{
+				ID: id, Healthy: true, Nodes: kept.NodesOf(i),
+			})
+		}
+	}
+	return out
+}
+
+// devicesOf are the containers' devices of a resource. Init containers hand on what they have, so
+// that several may have the same.
+func devicesOf(containers []Container, resource string) (all DeviceSet) {
+	for _, c := range containers {
+		d, _ := c.device(resource)
+		for i, id := range d.IDs {
+			if !slices.Contains(all.IDs, id) {
+				all.IDs, all.Nodes = append(all.IDs, id), append(all.Nodes, d.NodesOf(i))
+			}
+		}
+	}
+	return all
+}
+
+func (d deviceDemand) lacks(held Container) (out []string) {
+	for _, r := range d.requests {
+		if has, _ := held.device(r.resource.Name); len(has.IDs) < r.count {
+			out = append(out, fmt.Sprintf("%d %s of container %s", r.count, r.resource.Name,
+				d.container))
+		}
+	}
+	return out
+}
+
+// keep keeps devices whose answers are void as intent: same ids, a new Allocate.
+func (d deviceDemand) keep(_ podspec.Kind, own Container, kept *Container) bool {
+	for _, r := range d.requests {
+		held, ok := own.device(r.resource.Name)
+		if ok && len(held.IDs) == r.count &&
+			(held.Answer != nil || d.from.allocatable(r.resource, held.IDs)) {
+			kept.Devices = append(kept.Devices, held)
+		}
+	}
+	return len(kept.Devices) == len(d.requests) && len(own.Devices) == len(d.requests)
+}
+
+func (d deviceDemand) offer(k keeping) (out offer) {
+	for _, r := range d.requests {
+		out.hints = append(out.hints, topology.ResourceHints{
+			Resource: r.resource.Name,
+			Hints:    deviceplugin.Hints(d.from.draft.view.Machine.NodeSet(), d.from.around(r, k)),
+		})
+	}
+	out.needs = func() (needs []topology.Need) {
+		for _, r := range d.requests {
+			if need, ok := deviceplugin.Need(d.from.around(r, k)); ok {
+				needs = append(needs, need)
+			}
+		}
+		return needs
+	}
+	return out
+}
+
+func (d deviceDemand) choose(later []Container, hint topology.Hint, got *Container) error {
+	has := *got
+	got.Devices = nil
+	for _, r := range d.requests {
+		set, kept := has.device(r.resource.Name)
+		if !kept {
+			ids, err := d.chooseOne(r, later, hint)
+			if err != nil {
+				return err
+			}
+			set = DeviceSet{Resource: r.resource.Name, IDs: ids, Nodes: nodesOf(r.resource, ids)}
+		}
+		got.Devices = append(got.Devices, set)
+	}
+	return nil
+}
+
+// chooseOne picks devices of one resource. The first time that a plugin's advice is wanted and not
+// there yet it puts the question into the plan, and goes on without.
+func (d deviceDemand) chooseOne(r deviceRequest, later []Container,
+	hint topology.Hint) ([]string, error) {
+	key := AskKey{Container: d.container, Resource: r.resource.Name}
+	req := d.from.request(r, later)
+	req.Hint = hint
+	advice, asked := d.from.draft.advice[key]
+	if plan := &d.from.draft.plan; !asked && plan.Ask == nil {
+		if want, ok := deviceplugin.AdviceWanted(req); ok {
+			plan.Ask = &Ask{AskKey: key, PreferredRequest: want}
+		}
+	}
+	req.Advice = advice
+	return deviceplugin.Choose(req)
+}
+
+// nodesOf is where the devices are; nil when none of them is anywhere in particular.
+func nodesOf(r deviceplugin.Resource, ids []string) []topology.NodeSet {
+	out, known := make([]topology.NodeSet, len(ids)), false
+	for i, id := range ids {
+		if d, found := r.Find(id); found {
+			out[i] = d.Nodes
+			known = known || !out[i].IsEmpty()
+		}
+	}
+	if !known {
+		return nil
+	}
+	return out
+}

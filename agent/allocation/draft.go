@@ -1,0 +1,167 @@
+package allocation
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// draft is a plan in the making.
+type draft struct {
+	view   View
+	pod    *v1.Pod
+	advice Advice
+	plan   Plan // what there is of it
+
+	providers  []provider
+	containers []asking       // in the order of their starts
+	podHint    *topology.Hint // in pod scope, once merged
+}
+
+// asking is a container and what it asks of each provider, in their order.
+type asking struct {
+	*v1.Container
+	kind    podspec.Kind
+	demands []demand
+	err     error // an *Unready
+}
+
+func newDraft(v View, pod *v1.Pod, advice Advice) *draft {
+	d := &draft{view: v, pod: pod, advice: advice, plan: Plan{Pod: Pod{
+		UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, BootID: v.Own.BootID,
+		Containers: map[string]Container{},
+	}}}
+	d.providers = providersOf(d)
+	for c, kind := range podspec.Containers(pod) {
+		a := asking{Container: c, kind: kind}
+		a.demands, a.err = d.ask(c)
+		d.containers = append(d.containers, a)
+	}
+	return d
+}
+
+// ask collects what the container, or the pod, asks for.
+func (d *draft) ask(c *v1.Container) (demands []demand, err error) {
+	for _, p := range d.providers {
+		one, problem := p.ask(c)
+		if demands = append(demands, one); err == nil {
+			err = problem
+		}
+	}
+	return demands, err
+}
+
+// placeAll places one container after the other.
+func (d *draft) placeAll() error {
+	for at := range d.containers {
+		if err := d.place(at); err != nil {
+			return err
+		}
+	}
+	for _, p := range d.providers {
+		if c, ok := p.(checker); ok {
+			if err := c.check(); err != nil {
+				return rejected(err)
+			}
+		}
+	}
+	return nil
+}
+
+func (d *draft) place(at int) error {
+	a := d.containers[at]
+	own := d.view.Own.Containers[a.Name]
+	if d.view.Keep == KeepAll && !own.isEmpty() {
+		d.give(a, own)
+		return nil
+	}
+	if a.err != nil {
+		return a.err
+	}
+	got, whole := a.keep(own)
+	if whole {
+		d.give(a, got)
+		return nil
+	}
+	if d.view.Keep == KeepParts {
+		d.sayKept(a.Name, own, got)
+	} else {
+		got = Container{}
+	}
+	later := d.keptLater(at)
+	aside := later
+	if a.kind == podspec.Init && d.view.Keep == KeepParts {
+		aside = nil // it gives back what it has before those start
+	}
+	hint, err := d.hint(a, got, later, aside)
+	if err != nil {
+		return err
+	}
+	for _, one := range a.demands {
+		if err := one.choose(aside, hint, &got); err != nil {
+			return rejected(err)
+		}
+	}
+	d.give(a, got)
+	return nil
+}
+
+// give lets the container have what it got.
+func (d *draft) give(a asking, got Container) {
+	d.plan.Pod.Containers[a.Name] = got
+	for _, p := range d.providers {
+		p.take(a.Name, a.kind)
+	}
+}
+
+// hint is where a container goes: by what is merged for it, or in pod scope for the whole pod,
+// once, when the first container needs it. aside is what of later it cannot have for the time.
+func (d *draft) hint(a asking, got Container, later, aside []Container) (topology.Hint, error) {
+	switch {
+	case d.view.Policy == topology.None:
+		return topology.Hint{Any: true}, nil
+	case d.view.Scope != topology.PodScope:
+		return d.merge(a.Name, a.demands, keeping{[]Container{got}, aside})
+	case d.podHint != nil:
+		return *d.podHint, nil
+	}
+	for _, other := range d.containers {
+		if other.err != nil {
+			return topology.Hint{}, other.err // it would look like a lack of devices
+		}
+	}
+	whole := keeping{later: aside}
+	if d.view.Keep != KeepWhole {
+		whole.own = slices.Collect(maps.Values(d.plan.Pod.Containers))
+		whole.own = append(append(whole.own, later...), got)
+	}
+	demands, err := d.ask(nil)
+	if err != nil {
+		return topology.Hint{}, err
+	}
+	hint, err := d.merge("", demands, whole)
+	d.podHint = &hint
+	return hint, err
+}
+
+// rejected makes an allocator's error the kubelet's rejection. An error that has a reason of its
+// own speaks for itself.
+func rejected(err error) *Rejection {
+	if own := (interface {
+		error
+		Reason() string
+	})(nil); errors.As(err, &own) {
+		return &Rejection{Reason: own.Reason(), Message: own.Error(), Err: err}
+	}
+	return &Rejection{
+		Reason:  ReasonUnexpected,
+		Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err),
+		Err:     err,
+	}
+}

@@ -1,0 +1,77 @@
+package allocation
+
+import (
+	"slices"
+
+	"github.com/numalet/numalet/topology"
+)
+
+// merge asks the providers for what they offer and merges it under the policy. container is "" for
+// the pod as a whole.
+func (d *draft) merge(container string, demands []demand, k keeping) (topology.Hint, error) {
+	offers := make([]offer, len(demands))
+	for i, one := range demands {
+		offers[i] = one.offer(k)
+	}
+	merged := d.mergeOffers(offers)
+	d.plan.Decisions = append(d.plan.Decisions, Decision{
+		Container: container, Offers: slices.Concat(hintsOf(offers)...), Merged: merged,
+	})
+	if merged.Admit {
+		return merged.Hint, nil
+	}
+	for _, one := range demands {
+		if e, ok := one.(explainer); ok {
+			if err := e.refusal(k.later); err != nil {
+				return merged.Hint, rejected(err)
+			}
+		}
+	}
+	return merged.Hint, &Rejection{
+		Reason: ReasonTopology, Message: "Resources cannot be allocated with Topology locality",
+	}
+}
+
+func hintsOf(offers []offer) [][]topology.ResourceHints {
+	out := make([][]topology.ResourceHints, len(offers))
+	for i, o := range offers {
+		out[i] = o.hints
+	}
+	return out
+}
+
+// everySet is the number of nodes up to which providers offer every set of nodes.
+const everySet = 8
+
+// mergeOffers merges hints. On a machine of many nodes each provider leaves sets out, not the same
+// ones: if nothing comes of it that all prefer, one set is looked for that they would all have
+// offered.
+func (d *draft) mergeOffers(offers []offer) topology.Result {
+	nodes, all := d.view.Machine.NodeSet(), hintsOf(offers)
+	merged := d.view.Options.Merge(d.view.Policy, nodes, all)
+	if nodes.Len() <= everySet || merged.Hint.Preferred ||
+		slices.ContainsFunc(slices.Concat(all...), isImpossible) {
+		return merged
+	}
+	var needs []topology.Need
+	for _, o := range offers {
+		if o.needs != nil {
+			needs = append(needs, o.needs()...)
+		}
+	}
+	set := topology.Common(nodes, needs)
+	if set.IsEmpty() {
+		return merged
+	}
+	for _, o := range offers {
+		for i, r := range o.hints {
+			if r.Hints != nil {
+				o.hints[i].Hints = append(slices.Clone(r.Hints),
+					topology.Hint{Nodes: set, Preferred: true})
+			}
+		}
+	}
+	return d.view.Options.Merge(d.view.Policy, nodes, all)
+}
+
+func isImpossible(r topology.ResourceHints) bool { return r.Hints != nil && len(r.Hints) == 0 }

@@ -1,0 +1,62 @@
+package allocation
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// providersOf lists who hands something out, in the order in which the kubelet asks them: of two
+// that are short, the first is told of. A further one is a line here and a file of its own.
+func providersOf(d *draft) []provider {
+	return []provider{newDevices(d), newCPUs(d), newMemory(d)}
+}
+
+// provider hands out one kind of what containers have for themselves. Its value belongs to one
+// draft and knows what the containers placed so far leave over.
+type provider interface {
+	// ask is what the container asks for; nil stands for the pod as a whole, at its peak. The error
+	// is an *Unready, and then too there is a demand.
+	ask(c *v1.Container) (demand, error)
+	// take accounts for what a container was given in the draft's plan. Init containers will have
+	// ended when the next one starts, which can be given the same again.
+	take(container string, kind podspec.Kind)
+}
+
+// demand is what a container, or the pod, asks of one provider. It may be for nothing.
+type demand interface {
+	// lacks names what held does not have of it.
+	lacks(held Container) []string
+	// keep adds to kept what stays of what the container has, and reports whether that is all that
+	// is asked for, and nothing else.
+	keep(kind podspec.Kind, own Container, kept *Container) bool
+	// offer says from which nodes it can be met.
+	offer(k keeping) offer
+	// choose adds to got what the container is given under the hint, unless got has it already.
+	// Containers that start later keep what later says.
+	choose(later []Container, hint topology.Hint, got *Container) error
+}
+
+// keeping is what stays as it is while something is placed.
+type keeping struct {
+	own   []Container // of those who ask: what they are offered has to go with it
+	later []Container // of containers that start later: nobody is offered it
+}
+
+// offer is how a demand can be met.
+type offer struct {
+	hints []topology.ResourceHints
+	// needs says the same node by node, for machines on which hints leave sets of nodes out.
+	needs func() []topology.Need
+}
+
+// explainer is a demand that may know why it cannot be met, on whatever nodes.
+type explainer interface {
+	refusal(later []Container) error
+}
+
+// checker is a provider with a condition for the plan as a whole.
+type checker interface {
+	check() error
+}
