@@ -34,18 +34,71 @@ type parts struct {
 	first, then []part
 }
 
-// join makes the parts and joins them. The order is that of the road of a pod, upwards: each part
-// is made of those above it, and what it says to those below it goes through the topics and
-// mailboxes that come first.
-func join(ctx context.Context, n node) (p parts, err error) {
-	inventory := &mailbox.Topic{} // what plugins offer has changed
-	decisions := mailbox.New[admission.Result]()
-	events := mailbox.New[syncloop.Event]()
+// links are what the parts tell each other through that do not know each other.
+type links struct {
+	inventory mailbox.Topic // what plugins offer has changed
+	decisions *mailbox.Box[admission.Result]
+	events    *mailbox.Box[syncloop.Event]
+}
 
+// join makes the parts and joins them. The order is that of the road of a pod, upwards: a part is
+// made of those before it, and what it tells those after it goes through the links.
+func join(ctx context.Context, n node) (parts, error) {
+	l := &links{
+		decisions: mailbox.New[admission.Result](), events: mailbox.New[syncloop.Event](),
+	}
+	p, err := joinManagers(ctx, n, l)
+	if err != nil {
+		return p, err
+	}
+	p.queue = newQueue(n, p, l.decisions.Put)
+	volumes, err := newVolumes(n)
+	if err != nil {
+		return p, err
+	}
+	if p.workers, err = newWorkers(n, p, volumes, l.events.Put); err != nil {
+		return p, err
+	}
+	p.problems = source.NewProblems()
+	sources := newSources(n, p.problems)
+	loop := syncloop.New(syncloop.Config{
+		Inputs: syncloop.Inputs{
+			Updates: sources.Updates(), Observed: p.observer.Changes(), Decisions: l.decisions,
+			Events: l.events, Capacity: mailbox.Subscribe(&l.inventory, n.hardware.Changes()),
+		},
+		Runtime: p.observer.Get, Admission: p.queue, Workers: p.workers, Statuses: p.statuses,
+		Tell: n.events.Pod, SeenAll: sources.SeenAll,
+	})
+	p.checkpoints = newCheckpoints(n, p, &l.inventory)
+	if err := p.serve(n, l, loop); err != nil {
+		return p, err
+	}
+	p.first = append(p.first,
+		part{"assignment store", n.store.Run}, part{"device plugins", p.plugins.Run},
+		part{"runtime observer", p.observer.Run}, part{"admission", p.queue.Run},
+		part{"pod workers", p.workers.Run})
+	// Before pods are adopted CPUs that containers have for themselves may look free, and the
+	// kubelet's files have not been read.
+	p.then = []part{
+		{"cpu pool", p.pool.Run},
+		{"cgroups", p.cgroups.Run},
+		{"machine", n.hardware.Run},
+		{"hardware health", newHealth(n, p, &l.inventory).Run},
+		{"checkpoints", p.checkpoints.Run},
+		{"housekeeping", newHousekeeping(n, p, volumes, l.events.Put).Run},
+		{"pod sources", sources.Run},
+		{"syncLoop", loop.Run},
+		{"systemd", systemd},
+	}
+	return p, nil
+}
+
+// joinManagers makes what knows the hardware and the runtime, and who has what of them.
+func joinManagers(ctx context.Context, n node, l *links) (p parts, err error) {
 	if p.metrics, err = newMetrics(n); err != nil {
 		return p, err
 	}
-	if p.plugins, err = newPlugins(n, inventory.Publish); err != nil {
+	if p.plugins, err = newPlugins(n, l.inventory.Publish); err != nil {
 		return p, err
 	}
 	if p.observer, err = lifecycle.New(lifecycle.Config{
@@ -59,54 +112,19 @@ func join(ctx context.Context, n node) (p parts, err error) {
 		return p, err
 	}
 	p.pool = newPool(n, p)
-	p.queue = newQueue(n, p, decisions.Put)
-	volumes, err := newVolumes(n)
-	if err != nil {
-		return p, err
-	}
-	if p.workers, err = newWorkers(n, p, volumes, events.Put); err != nil {
-		return p, err
-	}
-	p.problems = source.NewProblems()
-	sources := newSources(n, p.problems)
-	loop := syncloop.New(syncloop.Config{
-		Inputs: syncloop.Inputs{
-			Updates: sources.Updates(), Observed: p.observer.Changes(), Decisions: decisions,
-			Events: events, Capacity: mailbox.Subscribe(inventory, n.hardware.Changes()),
-		},
-		Runtime: p.observer.Get, Admission: p.queue, Workers: p.workers, Statuses: p.statuses,
-		Tell: n.events.Pod, SeenAll: sources.SeenAll,
-	})
-	p.checkpoints = newCheckpoints(n, p, inventory)
-	resources, err := newPodResources(n, p, inventory)
-	if err != nil {
-		return p, err
-	}
-	listeners, err := server.New(newListeners(n, p, loop))
-	if err != nil {
-		return p, err
-	}
-	p.first = []part{
-		{"assignment store", n.store.Run},
-		{"device plugins", p.plugins.Run},
-		{"runtime observer", p.observer.Run},
-		{"admission", p.queue.Run},
-		{"pod workers", p.workers.Run},
-		{"http server", listeners.Run},
-		{"pod resources", resources.Run},
-	}
-	// Before pods are adopted CPUs that containers have for themselves may look free, and the
-	// kubelet's files have not been read.
-	p.then = []part{
-		{"cpu pool", p.pool.Run},
-		{"cgroups", p.cgroups.Run},
-		{"machine", n.hardware.Run},
-		{"hardware health", newHealth(n, p, inventory).Run},
-		{"checkpoints", p.checkpoints.Run},
-		{"housekeeping", newHousekeeping(n, p, volumes, events.Put).Run},
-		{"pod sources", sources.Run},
-		{"syncLoop", loop.Run},
-		{"systemd", systemd},
-	}
 	return p, nil
+}
+
+// serve listens for those who ask.
+func (p *parts) serve(n node, l *links, loop *syncloop.Loop) error {
+	resources, err := newPodResources(n, *p, &l.inventory)
+	if err != nil {
+		return err
+	}
+	listeners, err := server.New(newListeners(n, *p, loop))
+	if err != nil {
+		return err
+	}
+	p.first = []part{{"pod resources", resources.Run}, {"http server", listeners.Run}}
+	return nil
 }

@@ -93,3 +93,49 @@ func TestGraceOnlyShrinks(t *testing.T) {
 			"grace", got)
 	}
 }
+
+// TestDesiredWhileItsRemainsAreRemoved: what an earlier run of the agent left of a pod is being
+// removed while the pod comes back. It starts anew after that, is known, and has its CPUs for
+// itself.
+func TestDesiredWhileItsRemainsAreRemoved(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	eager(n)
+	pod := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod",
+"metadata": {"name": "app", "uid": "u1", "annotations": {%q: "term=ignore"}},
+"spec": {"containers": [{"name": "main", "image": "sim.local/app",
+"resources": {"limits": {"cpu": 2, "memory": "64Mi"}}}]}}`, sim.AnnotationPrefix+"main")
+	n.Start()
+	n.Pod("app", pod)
+	n.AwaitPhase("app-node", v1.PodRunning)
+	old := container(t, n, "app-node", "main")
+	n.Kill()
+	n.RemovePod("app")
+	n.Start()
+	awaitCalls(n, 1, call{method: "StopContainer"})
+	n.Pod("app", pod)
+	n.Eventually("the pod runs in another container", func() error {
+		pods, err := n.Pods()
+		if err != nil {
+			return err
+		}
+		if got, ok := pods["app-node"]; !ok || got.Status.Phase != v1.PodRunning {
+			return fmt.Errorf("known %t, phase %s", ok, got.Status.Phase)
+		}
+		if len(n.Runtime.State().Sandboxes) != 1 {
+			return fmt.Errorf("the old sandbox is there")
+		}
+		return nil
+	})
+	if now := container(t, n, "app-node", "main"); now.ID == old.ID {
+		t.Error("it is the old container")
+	}
+	// Another pod, decided on after that, shows that the CPUs are still the first one's.
+	n.Pod("other", limited("other", "cpu: 2, memory: 64Mi"))
+	n.AwaitPhase("other-node", v1.PodRunning)
+	rows := placements(t, n)
+	first, second := rows["app-node/main"], rows["other-node/main"]
+	if !first.Exclusive || !second.Exclusive || first.CPUs == second.CPUs {
+		t.Errorf("the pods have %+v and %+v", first, second)
+	}
+}

@@ -1,0 +1,137 @@
+package podstatus
+
+import (
+	"sync"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/agent/volume"
+	"github.com/numalet/numalet/cri"
+)
+
+func named(uid, name string) *v1.Pod {
+	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main"}}}}
+	p.UID, p.Namespace, p.Name = types.UID(uid), "default", name
+	return p
+}
+
+func woken(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// A pod goes through what admission and its node say of it; who watches is woken when other pods
+// hold resources of the node.
+func TestStatusesInTurn(t *testing.T) {
+	s := New(Config{Node: status.Node{HostIPs: []string{"10.0.0.1"}}})
+	changed := mailbox.Subscribe(s.Changes())
+	for _, step := range []struct {
+		name          string
+		do            func()
+		phase         v1.PodPhase
+		reason        string
+		active, woken bool
+	}{
+		{"desired", func() { s.Pending(named("u", "a")) }, v1.PodPending, "", false, true},
+		{"waits", func() { s.Waiting("u", status.Reason{Reason: "Waiting"}) },
+			v1.PodPending, "Waiting", false, false},
+		{"admitted", func() { s.Admitted("u") }, v1.PodPending, "", true, true},
+		{"another spec", func() { s.Follow(named("u", "b")) }, v1.PodPending, "", true, true},
+		{"killed", func() { s.Terminated("u", status.Reason{Reason: "Evicted"}) },
+			v1.PodFailed, "Evicted", false, true},
+		{"desired anew", func() { s.Pending(named("u", "b")) }, v1.PodPending, "", false, true},
+		{"rejected", func() { s.Rejected("u", status.Reason{Reason: "OutOfcpu"}) },
+			v1.PodFailed, "OutOfcpu", false, false},
+	} {
+		step.do()
+		got := s.List()[0]
+		if got.Status.Phase != step.phase || got.Status.Reason != step.reason ||
+			len(s.Active()) > 0 != step.active || woken(changed) != step.woken {
+			t.Errorf("%s: %s %q, active %d; want %s %q, active %t, woken %t", step.name,
+				got.Status.Phase, got.Status.Reason, len(s.Active()), step.phase, step.reason,
+				step.active, step.woken)
+		}
+	}
+	if p, ok := s.Get("u"); !ok || p.Name != "b" {
+		t.Errorf("the spec is that of %v", p)
+	}
+	s.Forget("u")
+	s.Rejected("u", status.Reason{Reason: "late"})
+	if len(s.List()) > 0 {
+		t.Error("a pod that was forgotten is listed")
+	}
+}
+
+// Writers that meet lose nothing, and a pod that was forgotten and came again is another one.
+func TestWritersMeet(t *testing.T) {
+	s := New(Config{})
+	s.Pending(named("u", "a"))
+	before, _ := s.get("u")
+	s.Forget("u")
+	s.Pending(named("u", "a"))
+	if s.replace("u", before, before) {
+		t.Error("what was made of the earlier pod replaced the new one's")
+	}
+	var writers sync.WaitGroup
+	for range 100 {
+		writers.Go(func() {
+			s.update("u", func(e entry) entry {
+				e.status.ObservedGeneration++
+				return e
+			})
+		})
+	}
+	writers.Wait()
+	if got, _ := s.get("u"); got.status.ObservedGeneration != 100 {
+		t.Errorf("%d of 100 changes are there", got.status.ObservedGeneration)
+	}
+}
+
+type lastWords struct{}
+
+func (lastWords) TerminationMessage(_ *v1.Pod, c *v1.Container, _ volume.Exit) (string, error) {
+	return "last words of " + c.Name, nil
+}
+
+// What a worker sees becomes a status with the containers' last words; of an orphan nothing does.
+func TestReport(t *testing.T) {
+	s := New(Config{})
+	r := Reporter{Statuses: s, Terminations: lastWords{}}
+	p := named("u", "a")
+	s.Pending(p)
+	round := podworker.Report{
+		Pod: p,
+		Observed: cri.Pod{
+			UID: "u", Sandboxes: []cri.Sandbox{{ID: "s"}},
+			Containers: []cri.Container{{
+				ID: "c", Name: "main", SandboxID: "s", State: cri.ContainerExited, ExitCode: 3,
+			}},
+		},
+		Decision: podworker.Decision{State: podworker.Finished},
+		Stop:     &podworker.Stop{Reason: "Evicted", Message: "no memory"},
+	}
+	orphan := round
+	orphan.Stop = &podworker.Stop{Orphan: true}
+	r.Report(orphan)
+	if got := s.List()[0].Status; got.Phase != v1.PodPending {
+		t.Errorf("an orphan's end made the pod of that UID %s", got.Phase)
+	}
+	r.Report(round)
+	got := s.List()[0].Status
+	if got.Phase != v1.PodFailed || got.Reason != "Evicted" || len(got.ContainerStatuses) != 1 {
+		t.Fatalf("status %+v", got)
+	}
+	if end := got.ContainerStatuses[0].State.Terminated; end == nil || end.ExitCode != 3 ||
+		end.Message != "last words of main" {
+		t.Errorf("the container ended as %+v", end)
+	}
+}
