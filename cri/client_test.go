@@ -149,10 +149,11 @@ func TestListAndRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	run, _ := pod.Container("run")
-	if run.CPUSet != "2-3" || run.Mems != "1" || run.Image != "app:1" || run.SandboxID == "" {
+	if run.Cpuset.CPUs != "2-3" || run.Cpuset.Mems != "1" ||
+		run.From.Image != "app:1" || run.SandboxID == "" {
 		t.Errorf("running container is %+v", run)
 	}
-	if done, _ := pod.Container("done"); done.ExitCode != 4 || done.FinishedAt.IsZero() {
+	if done, _ := pod.Container("done"); done.Exit.Code != 4 || done.Exit.At.IsZero() {
 		t.Errorf("exited container is %+v", done)
 	}
 	if len(pod.Sandboxes) != 1 || len(pod.Sandboxes[0].IPs) != 1 || pod.Sandboxes[0].HostNetwork {

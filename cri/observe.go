@@ -180,14 +180,15 @@ func fromSandboxStatus(s *runtimeapi.PodSandboxStatus) Sandbox {
 
 func fromListedContainer(c *runtimeapi.Container) Container {
 	return Container{
-		ID:          c.GetId(),
-		Name:        containerName(c.GetMetadata(), c.GetLabels()),
-		SandboxID:   c.GetPodSandboxId(),
-		State:       containerState(c.GetState()),
-		Attempt:     c.GetMetadata().GetAttempt(),
-		Hash:        c.GetAnnotations()[AnnotationHash],
-		Image:       imageName(c.GetImage()),
-		ImageRef:    c.GetImageRef(),
+		ID:        c.GetId(),
+		Name:      containerName(c.GetMetadata(), c.GetLabels()),
+		SandboxID: c.GetPodSandboxId(),
+		State:     containerState(c.GetState()),
+		Attempt:   c.GetMetadata().GetAttempt(),
+		From: Origin{
+			Hash: c.GetAnnotations()[AnnotationHash], Image: imageName(c.GetImage()),
+			ImageRef: c.GetImageRef(),
+		},
 		CreatedAt:   fromNanos(c.GetCreatedAt()),
 		Annotations: c.GetAnnotations(),
 	}
@@ -196,22 +197,21 @@ func fromListedContainer(c *runtimeapi.Container) Container {
 func fromContainerStatus(c *runtimeapi.ContainerStatus) Container {
 	resources := c.GetResources().GetLinux()
 	return Container{
-		ID:          c.GetId(),
-		Name:        containerName(c.GetMetadata(), c.GetLabels()),
-		State:       containerState(c.GetState()),
-		Attempt:     c.GetMetadata().GetAttempt(),
-		Hash:        c.GetAnnotations()[AnnotationHash],
-		Image:       imageName(c.GetImage()),
-		ImageRef:    c.GetImageRef(),
-		CreatedAt:   fromNanos(c.GetCreatedAt()),
-		StartedAt:   fromNanos(c.GetStartedAt()),
-		FinishedAt:  fromNanos(c.GetFinishedAt()),
-		ExitCode:    c.GetExitCode(),
-		Reason:      c.GetReason(),
-		Message:     c.GetMessage(),
-		LogPath:     c.GetLogPath(),
-		CPUSet:      resources.GetCpusetCpus(),
-		Mems:        resources.GetCpusetMems(),
+		ID:      c.GetId(),
+		Name:    containerName(c.GetMetadata(), c.GetLabels()),
+		State:   containerState(c.GetState()),
+		Attempt: c.GetMetadata().GetAttempt(),
+		From: Origin{
+			Hash: c.GetAnnotations()[AnnotationHash], Image: imageName(c.GetImage()),
+			ImageRef: c.GetImageRef(), LogPath: c.GetLogPath(),
+		},
+		CreatedAt: fromNanos(c.GetCreatedAt()),
+		StartedAt: fromNanos(c.GetStartedAt()),
+		Exit: Exit{
+			At: fromNanos(c.GetFinishedAt()), Code: c.GetExitCode(), Reason: c.GetReason(),
+			Message: c.GetMessage(),
+		},
+		Cpuset:      Cpuset{CPUs: resources.GetCpusetCpus(), Mems: resources.GetCpusetMems()},
 		Annotations: c.GetAnnotations(),
 	}
 }
@@ -266,7 +266,7 @@ func (p Pod) sandbox(listed Sandbox) (Sandbox, bool) {
 // exited is a container of that id that was already seen exited.
 func (p Pod) exited(id string) (Container, bool) {
 	for _, c := range p.Containers {
-		if c.ID == id && c.State == ContainerExited && !c.FinishedAt.IsZero() {
+		if c.ID == id && c.State == ContainerExited && !c.Exit.At.IsZero() {
 			return c, true
 		}
 	}

@@ -65,27 +65,37 @@ type Container struct {
 	SandboxID string
 	State     ContainerState
 	// Attempt is the restart count this container was created with.
-	Attempt uint32
+	Attempt     uint32
+	CreatedAt   time.Time
+	StartedAt   time.Time // zero: never started
+	From        Origin
+	Exit        Exit
+	Cpuset      Cpuset
+	Annotations map[string]string
+}
+
+// Origin is what a container was made from.
+type Origin struct {
 	// Hash is the container spec's hash annotation.
 	Hash  string
 	Image string // as the user wrote it
 	// ImageRef is the runtime's resolved reference (a digest).
 	ImageRef string
+	LogPath  string
+}
 
-	CreatedAt  time.Time
-	StartedAt  time.Time // zero: never started
-	FinishedAt time.Time // zero: has not exited
-	ExitCode   int32
-	Reason     string // "Completed", "Error", "OOMKilled", ...
-	Message    string
-	LogPath    string
+// Exit is how a container ended.
+type Exit struct {
+	At      time.Time // zero: has not exited
+	Code    int32
+	Reason  string // "Completed", "Error", "OOMKilled", ...
+	Message string
+}
 
-	// CPUSet is cpuset.cpus as the runtime has it, in kernel list syntax; "" when the runtime
-	// does not tell or none is set. Mems is cpuset.mems likewise.
-	CPUSet string
-	Mems   string
-
-	Annotations map[string]string
+// Cpuset is what a container may use, as the runtime has it, in kernel list syntax; "" where the
+// runtime does not tell or none is set.
+type Cpuset struct {
+	CPUs, Mems string // cpuset.cpus and cpuset.mems
 }
 
 // Running reports whether any container of the pod runs, or any sandbox is ready.

@@ -126,13 +126,13 @@ func (p *Pool) lackLocked(c live, w wanted) lack {
 		l.cpus, l.has, l.quota = want, has, w.quota(c)
 		repair(CPUSet, c.kernel.cpus != nil && matches(told, want, w.online))
 	}
-	mems, hasMems := w.mems(c), c.Mems
+	mems, hasMems := w.mems(c), c.Cpuset.Mems
 	if c.kernel.mems != nil {
 		hasMems = *c.kernel.mems
 	}
 	if !mems.IsEmpty() && !matchesNodes(hasMems, mems, w.backed) {
 		l.mems, l.hasMems = mems, hasMems
-		repair(MemoryNodes, c.kernel.mems != nil && matchesNodes(c.Mems, mems, w.backed))
+		repair(MemoryNodes, c.kernel.mems != nil && matchesNodes(c.Cpuset.Mems, mems, w.backed))
 	}
 	if quota := w.quota(c); c.kernel.quota != nil && !c.kernel.quota.Same(quota) {
 		l.quota, l.hasQuota = quota, *c.kernel.quota
@@ -161,10 +161,10 @@ func podKey(uid types.UID) string { return "pod " + string(uid) }
 // toldLocked is the set that the runtime has: what it reported, or was told since, or was told and
 // does not report.
 func (p *Pool) toldLocked(c live) string {
-	if t, ok := p.told[c.ID]; ok && (c.CPUSet == "" || !t.at.Before(c.pod.ReadAt)) {
+	if t, ok := p.told[c.ID]; ok && (c.Cpuset.CPUs == "" || !t.at.Before(c.pod.ReadAt)) {
 		return t.cpus.String()
 	}
-	return c.CPUSet
+	return c.Cpuset.CPUs
 }
 
 // matches reports whether a set lets a container run on the CPUs of want, which are online, and on

@@ -40,7 +40,7 @@ func (n *node) createdOn(uid types.UID, mems string) {
 		for _, pods := range []map[types.UID]cri.Pod{n.real, n.seen} {
 			pod := pods[uid]
 			pod.Containers = slices.Clone(pod.Containers)
-			pod.Containers[0].Mems = mems
+			pod.Containers[0].Cpuset.Mems = mems
 			pods[uid] = pod
 		}
 	})

@@ -65,9 +65,9 @@ func (n *node) UpdateContainerResources(_ context.Context, id string,
 	for uid, pod := range n.real {
 		pod.Containers = slices.Clone(pod.Containers)
 		for i := range pod.Containers {
-			if pod.Containers[i].ID == id && pod.Containers[i].CPUSet != "" &&
+			if pod.Containers[i].ID == id && pod.Containers[i].Cpuset.CPUs != "" &&
 				r.Linux.CpusetCpus != "" {
-				pod.Containers[i].CPUSet = r.Linux.CpusetCpus
+				pod.Containers[i].Cpuset.CPUs = r.Linux.CpusetCpus
 			}
 		}
 		n.real[uid] = pod
@@ -115,7 +115,8 @@ func (n *node) runs(uid types.UID, cpus string, seen bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	p := cri.Pod{UID: uid, Containers: []cri.Container{{
-		ID: string(uid) + "-c", Name: "c", State: cri.ContainerRunning, CPUSet: cpus,
+		ID: string(uid) + "-c", Name: "c", State: cri.ContainerRunning,
+		Cpuset: cri.Cpuset{CPUs: cpus},
 	}}}
 	n.real[uid] = p
 	if seen {

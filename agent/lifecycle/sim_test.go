@@ -103,7 +103,7 @@ func (n *node) until(uid types.UID, what string, want func(cri.Pod) bool) {
 func exitedWith(code int32) func(cri.Pod) bool {
 	return func(p cri.Pod) bool {
 		c, ok := p.Container("c")
-		return ok && c.State == cri.ContainerExited && c.ExitCode == code
+		return ok && c.State == cri.ContainerExited && c.Exit.Code == code
 	}
 }
 
@@ -156,8 +156,8 @@ func TestRereadSeesWhatWasDoneBefore(t *testing.T) {
 		if pod, err = n.Reread(t.Context(), "p"); err != nil {
 			t.Fatal(err)
 		}
-		if c, _ := pod.Container("c"); c.CPUSet != cpus {
-			t.Fatalf("cpuset is %q right after it was set to %q", c.CPUSet, cpus)
+		if c, _ := pod.Container("c"); c.Cpuset.CPUs != cpus {
+			t.Fatalf("cpuset is %q right after it was set to %q", c.Cpuset.CPUs, cpus)
 		}
 	}
 }

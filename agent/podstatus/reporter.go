@@ -54,8 +54,8 @@ func (r Reporter) messages(pod *v1.Pod, observed cri.Pod) map[string]string {
 		if c.State != cri.ContainerExited {
 			continue
 		}
-		if c.Message != "" {
-			out[c.ID] = c.Message
+		if c.Exit.Message != "" {
+			out[c.ID] = c.Exit.Message
 			continue
 		}
 		spec, _ := podspec.Find(pod, c.Name)
@@ -63,7 +63,7 @@ func (r Reporter) messages(pod *v1.Pod, observed cri.Pod) map[string]string {
 			continue
 		}
 		text, err := r.Terminations.TerminationMessage(pod, spec, volume.Exit{
-			Attempt: c.Attempt, Code: c.ExitCode,
+			Attempt: c.Attempt, Code: c.Exit.Code,
 			LogPath: filepath.Join(cri.PodLogDir(r.LogsDir, pod),
 				cri.ContainerLogPath(c.Name, c.Attempt)),
 		})

@@ -113,7 +113,8 @@ func TestReport(t *testing.T) {
 		Observed: cri.Pod{
 			UID: "u", Sandboxes: []cri.Sandbox{{ID: "s"}},
 			Containers: []cri.Container{{
-				ID: "c", Name: "main", SandboxID: "s", State: cri.ContainerExited, ExitCode: 3,
+				ID: "c", Name: "main", SandboxID: "s", State: cri.ContainerExited,
+				Exit: cri.Exit{Code: 3},
 			}},
 		},
 		Decision: podworker.Decision{State: podworker.Finished},

@@ -55,10 +55,10 @@ func (b BackOff) delay(attempt, first uint32) time.Duration {
 // answer of before, holds where they show nothing later.
 func (b BackOff) countFrom(known uint32, hash string, records []cri.Container) uint32 {
 	for _, r := range records {
-		if r.Hash != "" && r.Hash != hash {
+		if r.From.Hash != "" && r.From.Hash != hash {
 			known = max(known, r.Attempt+1)
 		}
-		if !r.StartedAt.IsZero() && r.FinishedAt.Sub(r.StartedAt) > b.Reset {
+		if !r.StartedAt.IsZero() && r.Exit.At.Sub(r.StartedAt) > b.Reset {
 			known = max(known, r.Attempt)
 		}
 	}

@@ -32,7 +32,7 @@ func TestBackOffAfterRestart(t *testing.T) {
 				t.Errorf("wake at %v, before the restart %v", w.last.Wake, before.Wake)
 			}
 			newest, _ := w.seen.Container("web")
-			if got := w.last.Wake.Sub(newest.FinishedAt); got != tc.want {
+			if got := w.last.Wake.Sub(newest.Exit.At); got != tc.want {
 				t.Errorf("back-off %v, want %v", got, tc.want)
 			}
 		})

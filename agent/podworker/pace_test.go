@@ -38,7 +38,7 @@ func TestCreationsHaveABackOff(t *testing.T) {
 		}},
 		{"containers of another definition", func(m *machine) {
 			if len(m.seen.Containers) > 2 {
-				m.seen.Containers[0].Hash = "another"
+				m.seen.Containers[0].From.Hash = "another"
 			}
 		}},
 	} {

@@ -103,7 +103,8 @@ func (m *machine) addCreated(name string) {
 	}
 	m.seen.Containers = slices.Insert(m.seen.Containers, 0, cri.Container{
 		ID: fmt.Sprintf("c%d", m.ids), Name: name, SandboxID: m.seen.Sandboxes[0].ID,
-		State: cri.ContainerCreated, Attempt: attempt, CreatedAt: m.now, Hash: m.hash(name),
+		State: cri.ContainerCreated, Attempt: attempt, CreatedAt: m.now,
+		From: cri.Origin{Hash: m.hash(name)},
 	})
 }
 
@@ -214,7 +215,7 @@ func lie(m *machine, what int) {
 			case 6:
 				c.State, c.Attempt = cri.ContainerCreated, 0
 			case 7:
-				c.Hash = "another"
+				c.From.Hash = "another"
 			default:
 				m.exit(c, 1, m.now)
 				c.StartedAt, c.Attempt = m.now.Add(-time.Hour), 0
@@ -253,7 +254,7 @@ func unsettled(w *world) string {
 		switch {
 		case len(running) > 1:
 			return c.Name + " runs more than once"
-		case len(running) == 1 && running[0].Hash != cri.ContainerHash(c):
+		case len(running) == 1 && running[0].From.Hash != cri.ContainerHash(c):
 			return c.Name + " runs an old definition"
 		case mustRun && len(running) == 0:
 			return c.Name + " does not run"

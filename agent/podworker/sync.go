@@ -118,7 +118,7 @@ func (p *plan) keepInit(c *v1.Container) {
 		if podspec.IsSidecar(c) {
 			p.keepDefinition(c, record)
 		}
-	case record.ExitCode == 0 && !podspec.IsSidecar(c):
+	case record.Exit.Code == 0 && !podspec.IsSidecar(c):
 		p.start(c, pause{}) // it succeeded, but in an earlier sandbox
 	default:
 		p.start(c, p.sinceExit(c, record))
@@ -138,7 +138,7 @@ func (p *plan) keepRegular(c *v1.Container) {
 	case p.memory.replaced[record.ID]:
 		p.waits(c.Name, status.Reason{})
 		p.start(c, pause{})
-	case status.Restarts(p.Pod, c, record.ExitCode):
+	case status.Restarts(p.Pod, c, record.Exit.Code):
 		p.start(c, p.sinceExit(c, record))
 	}
 }
@@ -146,7 +146,7 @@ func (p *plan) keepRegular(c *v1.Container) {
 // keepDefinition stops a running container whose definition is not the spec's any more. A record
 // without a hash is taken as it is.
 func (p *plan) keepDefinition(c *v1.Container, record cri.Container) {
-	if record.Hash == "" || record.Hash == cri.ContainerHash(c) {
+	if record.From.Hash == "" || record.From.Hash == cri.ContainerHash(c) {
 		return
 	}
 	p.proposeForPod(Action{
@@ -159,7 +159,7 @@ func (p *plan) keepDefinition(c *v1.Container, record cri.Container) {
 // sinceExit is the wait before a container that exited may run again.
 func (p *plan) sinceExit(c *v1.Container, record cri.Container) pause {
 	return pause{
-		since: record.FinishedAt,
+		since: record.Exit.At,
 		delay: p.backOff.delay(record.Attempt, p.memory.first[c.Name]),
 	}
 }

@@ -68,10 +68,10 @@ func (m *machine) tick() time.Time {
 }
 
 func (m *machine) exit(c *cri.Container, code int32, at time.Time) {
-	c.State, c.ExitCode, c.FinishedAt = cri.ContainerExited, code, at
-	c.Reason = "Completed"
+	c.State, c.Exit.Code, c.Exit.At = cri.ContainerExited, code, at
+	c.Exit.Reason = "Completed"
 	if code != 0 {
-		c.Reason = "Error"
+		c.Exit.Reason = "Error"
 	}
 }
 
@@ -146,7 +146,7 @@ func (m *machine) create(a Action) error {
 	m.seen.Containers = slices.Insert(m.seen.Containers, 0, cri.Container{
 		ID: fmt.Sprintf("c%d", m.ids), Name: a.Container, SandboxID: m.seen.Sandboxes[0].ID,
 		State: cri.ContainerCreated, Attempt: a.Attempt, CreatedAt: m.now,
-		Hash: m.hash(a.Container),
+		From: cri.Origin{Hash: m.hash(a.Container)},
 	})
 	return nil
 }
@@ -161,7 +161,7 @@ func (m *machine) requireTurn(name string) {
 		}
 		was := slices.ContainsFunc(m.seen.Containers, func(r cri.Container) bool {
 			return r.Name == c.Name && r.SandboxID == m.seen.Sandboxes[0].ID &&
-				(r.State == cri.ContainerExited && r.ExitCode == 0 ||
+				(r.State == cri.ContainerExited && r.Exit.Code == 0 ||
 					podspec.IsSidecar(c) && !r.StartedAt.IsZero())
 		})
 		m.require(was, "%s starts before init container %s", name, c.Name)
@@ -257,7 +257,7 @@ func (m *machine) state() string {
 	}
 	for _, c := range m.seen.Containers {
 		lines = append(lines,
-			fmt.Sprintf("%s #%d %s %d", c.Name, c.Attempt, c.State, c.ExitCode))
+			fmt.Sprintf("%s #%d %s %d", c.Name, c.Attempt, c.State, c.Exit.Code))
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
@@ -318,7 +318,8 @@ func (w *world) requireReason(s State, seen cri.Pod, a Action) {
 	}
 	for _, c := range seen.Containers {
 		newest, _ := seen.Container(c.Name)
-		fine := c.State == cri.ContainerRunning && c.Hash != "" && c.Hash == w.hash(c.Name) &&
+		fine := c.State == cri.ContainerRunning &&
+			c.From.Hash != "" && c.From.Hash == w.hash(c.Name) &&
 			c.ID == newest.ID && c.SandboxID == seen.Sandboxes[0].ID
 		w.require(!fine || !slices.Contains(a.IDs, c.ID), "stopped %s which runs unchanged", c.Name)
 	}

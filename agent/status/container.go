@@ -92,8 +92,8 @@ func containerStatus(in Input, c *v1.Container, a attempts) v1.ContainerStatus {
 	s := v1.ContainerStatus{
 		Name:         c.Name,
 		RestartCount: int32(newest.Attempt),
-		Image:        newest.Image,
-		ImageID:      newest.ImageRef,
+		Image:        newest.From.Image,
+		ImageID:      newest.From.ImageRef,
 		ContainerID:  containerID(in, newest),
 		State:        stateOf(in, newest),
 	}
@@ -131,17 +131,17 @@ func terminated(in Input, record cri.Container) v1.ContainerState {
 	if record.State != cri.ContainerExited {
 		return v1.ContainerState{}
 	}
-	message := record.Message
+	message := record.Exit.Message
 	if m, ok := in.Messages[record.ID]; ok {
 		message = m
 	}
 	containers := len(in.Pod.Spec.Containers) + len(in.Pod.Spec.InitContainers)
 	return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-		ExitCode:    record.ExitCode,
-		Reason:      record.Reason,
+		ExitCode:    record.Exit.Code,
+		Reason:      record.Exit.Reason,
 		Message:     truncate(message, messageBudget/max(containers, 1)),
 		StartedAt:   seconds(record.StartedAt),
-		FinishedAt:  seconds(record.FinishedAt),
+		FinishedAt:  seconds(record.Exit.At),
 		ContainerID: containerID(in, record),
 	}}
 }

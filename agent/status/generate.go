@@ -151,7 +151,7 @@ func phase(in Input) v1.PodPhase {
 func allSucceeded(in Input) bool {
 	for i := range in.Pod.Spec.Containers {
 		record, ok := Ran(in.Observed, in.Pod.Spec.Containers[i].Name)
-		if !ok || record.State != cri.ContainerExited || record.ExitCode != 0 {
+		if !ok || record.State != cri.ContainerExited || record.Exit.Code != 0 {
 			return false
 		}
 	}

@@ -194,7 +194,7 @@ func TestRejectedAndWaiting(t *testing.T) {
 
 func TestContainerFields(t *testing.T) {
 	observed := observe("sandbox web=1")
-	observed.Containers[0].FinishedAt = at(30).Add(999 * time.Millisecond)
+	observed.Containers[0].Exit.At = at(30).Add(999 * time.Millisecond)
 	s := Generate(Input{
 		Pod: makePod("Never web db"), Observed: observed, Now: at(50),
 		Node:     Node{Runtime: "containerd"},

@@ -70,10 +70,10 @@ func fateOf(
 	if record.State != cri.ContainerExited {
 		return runs
 	}
-	if _, again := waiting[c.Name]; again || Restarts(pod, c, record.ExitCode) {
+	if _, again := waiting[c.Name]; again || Restarts(pod, c, record.Exit.Code) {
 		return runs
 	}
-	if record.ExitCode == 0 {
+	if record.Exit.Code == 0 {
 		return succeeded
 	}
 	return failed
@@ -86,7 +86,7 @@ func initFailed(pod *v1.Pod, observed cri.Pod, next int, waiting map[string]Reas
 		return false
 	}
 	_, again := waiting[c.Name]
-	return !again && !RestartsInit(pod, c, record.ExitCode)
+	return !again && !RestartsInit(pod, c, record.Exit.Code)
 }
 
 // outlived tells that the pod's sandbox is gone and will not be made again, so what

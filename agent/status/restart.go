@@ -102,5 +102,5 @@ func initThrough(c *v1.Container, record cri.Container) bool {
 		// Until startup probes exist, running is started.
 		return record.State == cri.ContainerRunning
 	}
-	return record.State == cri.ContainerExited && record.ExitCode == 0
+	return record.State == cri.ContainerExited && record.Exit.Code == 0
 }

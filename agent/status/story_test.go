@@ -59,7 +59,8 @@ func observe(words string) cri.Pod {
 			continue
 		}
 		c := cri.Container{
-			ID: word, Name: name, State: cri.ContainerRunning, Image: "img", ImageRef: "img@sha",
+			ID: word, Name: name, State: cri.ContainerRunning,
+			From:      cri.Origin{Image: "img", ImageRef: "img@sha"},
 			StartedAt: at(20), CreatedAt: at(20),
 			SandboxID: pod.Sandboxes[len(pod.Sandboxes)-1].ID,
 		}
@@ -69,8 +70,8 @@ func observe(words string) cri.Pod {
 		case strings.HasSuffix(word, "-"):
 			c.State, c.StartedAt = cri.ContainerCreated, time.Time{}
 		case strings.Contains(word, "="):
-			c.State, c.FinishedAt, c.Reason = cri.ContainerExited, at(30), "Error"
-			fmt.Sscanf(word, name+"=%d", &c.ExitCode)
+			c.State, c.Exit.At, c.Exit.Reason = cri.ContainerExited, at(30), "Error"
+			fmt.Sscanf(word, name+"=%d", &c.Exit.Code)
 		}
 		pod.Containers = append(pod.Containers, c)
 	}

@@ -51,7 +51,8 @@ func containerLifecycle(t *testing.T, s *suite) {
 	p := s.sandbox(t)
 	id := p.create("c", s.opts.Forever)
 	c := p.container("c")
-	if c.State != cri.ContainerCreated || c.ID != id || c.SandboxID != p.id || c.ImageRef == "" {
+	if c.State != cri.ContainerCreated || c.ID != id || c.SandboxID != p.id ||
+		c.From.ImageRef == "" {
 		t.Errorf("after create: %+v", c)
 	}
 	if err := s.client.Runtime().StartContainer(ctx, id); err != nil {
@@ -62,7 +63,7 @@ func containerLifecycle(t *testing.T, s *suite) {
 	}
 	p.stop(id, 10)
 	c = p.container("c")
-	if c.State != cri.ContainerExited || c.FinishedAt.Before(c.StartedAt) {
+	if c.State != cri.ContainerExited || c.Exit.At.Before(c.StartedAt) {
 		t.Errorf("after stop: %+v", c)
 	}
 	if err := s.client.Runtime().RemoveContainer(ctx, id); err != nil {
@@ -77,11 +78,11 @@ func exitCodes(t *testing.T, s *suite) {
 	p := s.sandbox(t)
 	p.start("ok", s.opts.Exit(0))
 	p.start("bad", s.opts.Exit(3))
-	if c := p.until("ok", cri.ContainerExited); c.ExitCode != 0 || c.Reason != "Completed" {
-		t.Errorf("exit 0 reads as %d %q", c.ExitCode, c.Reason)
+	if c := p.until("ok", cri.ContainerExited); c.Exit.Code != 0 || c.Exit.Reason != "Completed" {
+		t.Errorf("exit 0 reads as %d %q", c.Exit.Code, c.Exit.Reason)
 	}
-	if c := p.until("bad", cri.ContainerExited); c.ExitCode != 3 || c.Reason != "Error" {
-		t.Errorf("exit 3 reads as %d %q", c.ExitCode, c.Reason)
+	if c := p.until("bad", cri.ContainerExited); c.Exit.Code != 3 || c.Exit.Reason != "Error" {
+		t.Errorf("exit 3 reads as %d %q", c.Exit.Code, c.Exit.Reason)
 	}
 }
 
@@ -90,8 +91,8 @@ func stopObeys(t *testing.T, s *suite) {
 	id := p.start("c", s.opts.Forever)
 	time.Sleep(s.opts.Settle)
 	p.stop(id, 20)
-	if c := p.container("c"); c.State != cri.ContainerExited || c.ExitCode == 137 {
-		t.Errorf("after stop: %s with %d, want an exit that is no kill", c.State, c.ExitCode)
+	if c := p.container("c"); c.State != cri.ContainerExited || c.Exit.Code == 137 {
+		t.Errorf("after stop: %s with %d, want an exit that is no kill", c.State, c.Exit.Code)
 	}
 }
 
@@ -100,8 +101,8 @@ func stopKills(t *testing.T, s *suite) {
 	id := p.start("c", s.opts.Stubborn)
 	time.Sleep(s.opts.Settle)
 	p.stop(id, 1)
-	if c := p.container("c"); c.State != cri.ContainerExited || c.ExitCode != 137 {
-		t.Errorf("after stop: %s with %d, want 137", c.State, c.ExitCode)
+	if c := p.container("c"); c.State != cri.ContainerExited || c.Exit.Code != 137 {
+		t.Errorf("after stop: %s with %d, want 137", c.State, c.Exit.Code)
 	}
 }
 
@@ -110,8 +111,8 @@ func stopNow(t *testing.T, s *suite) {
 	id := p.start("c", s.opts.Forever)
 	time.Sleep(s.opts.Settle)
 	p.stop(id, 0)
-	if c := p.container("c"); c.State != cri.ContainerExited || c.ExitCode != 137 {
-		t.Errorf("after stop without grace: %s with %d, want 137", c.State, c.ExitCode)
+	if c := p.container("c"); c.State != cri.ContainerExited || c.Exit.Code != 137 {
+		t.Errorf("after stop without grace: %s with %d, want 137", c.State, c.Exit.Code)
 	}
 }
 
@@ -148,8 +149,8 @@ func sandboxKills(t *testing.T, s *suite) {
 	if err := s.client.Runtime().StopPodSandbox(ctx, p.id); err != nil {
 		t.Fatal(err)
 	}
-	if c := p.until("c", cri.ContainerExited); c.ExitCode != 137 {
-		t.Errorf("container exited with %d, want 137", c.ExitCode)
+	if c := p.until("c", cri.ContainerExited); c.Exit.Code != 137 {
+		t.Errorf("container exited with %d, want 137", c.Exit.Code)
 	}
 }
 
@@ -214,8 +215,8 @@ func labelsComeBack(t *testing.T, s *suite) {
 	if got := resp.GetStatus().GetLabels()[cri.LabelContainerName]; got != "c" {
 		t.Errorf("container name label is %q", got)
 	}
-	if c := p.container("c"); c.Hash != "deadbeef" || c.Annotations[cri.AnnotationHash] == "" {
-		t.Errorf("hash is %q, annotations %v", c.Hash, c.Annotations)
+	if c := p.container("c"); c.From.Hash != "deadbeef" || c.Annotations[cri.AnnotationHash] == "" {
+		t.Errorf("hash is %q, annotations %v", c.From.Hash, c.Annotations)
 	}
 	sandbox, err := s.client.Runtime().PodSandboxStatus(ctx, p.id, false)
 	if err != nil {
@@ -272,8 +273,8 @@ func resources(t *testing.T, s *suite) {
 	defer cancel()
 	p := s.sandbox(t)
 	id := p.start("c", s.opts.Forever)
-	if c := p.container("c"); c.CPUSet != s.opts.CPUs {
-		t.Errorf("cpuset after start is %q, want %q", c.CPUSet, s.opts.CPUs)
+	if c := p.container("c"); c.Cpuset.CPUs != s.opts.CPUs {
+		t.Errorf("cpuset after start is %q, want %q", c.Cpuset.CPUs, s.opts.CPUs)
 	}
 	err := s.client.Runtime().UpdateContainerResources(ctx, id, &runtimeapi.ContainerResources{
 		Linux: &runtimeapi.LinuxContainerResources{CpusetCpus: s.opts.FewerCPUs},
@@ -281,8 +282,8 @@ func resources(t *testing.T, s *suite) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := p.container("c"); c.CPUSet != s.opts.FewerCPUs {
-		t.Errorf("cpuset after update is %q, want %q", c.CPUSet, s.opts.FewerCPUs)
+	if c := p.container("c"); c.Cpuset.CPUs != s.opts.FewerCPUs {
+		t.Errorf("cpuset after update is %q, want %q", c.Cpuset.CPUs, s.opts.FewerCPUs)
 	}
 }
 
