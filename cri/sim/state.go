@@ -90,7 +90,7 @@ func (s *store) dump() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := State{Sandboxes: []Sandbox{}, Containers: []Container{}, Images: []string{}}
-	for _, sb := range s.sandboxesLocked() {
+	for _, sb := range oldest(s.sandboxes, func(*sandbox) bool { return true }) {
 		d := Sandbox{
 			Ready:     sb.ready,
 			IP:        sb.ip,

@@ -23,10 +23,9 @@ type store struct {
 	mu         sync.Mutex
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
-	names      map[string]string // reserved name -> id
-	addresses  map[string]bool   // IPs in use
-	lastIP     int
-	lastTime   int64
+	names      names
+	addresses  addresses
+	clock      clock
 	closed     bool
 	timers     sync.WaitGroup // exits that are on their way
 	events     *events
@@ -71,19 +70,15 @@ func newStore(e *events) *store {
 	return &store{
 		sandboxes:  map[string]*sandbox{},
 		containers: map[string]*container{},
-		names:      map[string]string{},
-		addresses:  map[string]bool{},
+		names:      names{},
+		addresses:  addresses{used: map[string]bool{}},
 		events:     e,
 	}
 }
 
 // close lets no container exit by itself any more and waits for exits in progress.
 func (s *store) close() {
-	s.markClosed()
-	s.timers.Wait()
-}
-
-func (s *store) markClosed() {
+	defer s.timers.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
@@ -99,35 +94,6 @@ func newID() string {
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
-}
-
-// nowLocked is strictly increasing, so that times order what happened.
-func (s *store) nowLocked() int64 {
-	s.lastTime = max(time.Now().UnixNano(), s.lastTime+1)
-	return s.lastTime
-}
-
-func (s *store) reserveLocked(kind, name, id string) error {
-	if owner, ok := s.names[name]; ok {
-		return status.Errorf(codes.Unknown,
-			"failed to reserve %s name %q: name %q is reserved for %q", kind, name, name, owner)
-	}
-	s.names[name] = id
-	return nil
-}
-
-func (s *store) addressLocked() (string, error) {
-	const hosts = 1 << 16
-	for range hosts {
-		s.lastIP = (s.lastIP + 1) % hosts
-		hi, lo := s.lastIP>>8, s.lastIP&255
-		ip := fmt.Sprintf("10.88.%d.%d", hi, lo)
-		if lo != 0 && lo != 255 && !s.addresses[ip] {
-			s.addresses[ip] = true
-			return ip, nil
-		}
-	}
-	return "", status.Error(codes.ResourceExhausted, "no free address in 10.88.0.0/16")
 }
 
 func sandboxName(m *runtimeapi.PodSandboxMetadata) string {
@@ -149,18 +115,18 @@ func (s *store) runSandbox(cfg *runtimeapi.PodSandboxConfig, handler string) (*s
 	defer s.mu.Unlock()
 	sb := &sandbox{id: newID(), handler: handler, config: cfg, ready: true}
 	name := sandboxName(cfg.GetMetadata())
-	if err := s.reserveLocked("sandbox", name, sb.id); err != nil {
+	if err := s.names.reserve("sandbox", name, sb.id); err != nil {
 		return nil, err
 	}
 	if !hostNetwork(cfg) {
-		ip, err := s.addressLocked()
+		ip, err := s.addresses.take()
 		if err != nil {
 			delete(s.names, name)
 			return nil, err
 		}
 		sb.ip = ip
 	}
-	sb.created = s.nowLocked()
+	sb.created = s.clock.now()
 	s.sandboxes[sb.id] = sb
 	s.emitLocked(sb.id, sb, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	s.emitLocked(sb.id, sb, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
@@ -176,7 +142,7 @@ func (s *store) stopSandbox(id string) {
 		return
 	}
 	sb.ready = false
-	delete(s.addresses, sb.ip)
+	delete(s.addresses.used, sb.ip)
 	sb.ip = ""
 	s.emitLocked(sb.id, sb, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }
@@ -200,10 +166,10 @@ func (s *store) createContainer(c *container) error {
 		return status.Errorf(codes.Unknown, "sandbox container %q is not running", c.sandbox.id)
 	}
 	name := containerName(c.config.GetMetadata(), c.sandbox.config.GetMetadata())
-	if err := s.reserveLocked("container", name, c.id); err != nil {
+	if err := s.names.reserve("container", name, c.id); err != nil {
 		return err
 	}
-	c.created = s.nowLocked()
+	c.created = s.clock.now()
 	c.state = runtimeapi.ContainerState_CONTAINER_CREATED
 	s.containers[c.id] = c
 	s.tellLocked(c)
@@ -222,7 +188,7 @@ func (s *store) startContainer(c *container) error {
 	if !c.sandbox.ready {
 		return status.Errorf(codes.Unknown, "sandbox container %q is not running", c.sandbox.id)
 	}
-	c.started = s.nowLocked()
+	c.started = s.clock.now()
 	c.state = runtimeapi.ContainerState_CONTAINER_RUNNING
 	s.tellLocked(c)
 	s.emitLocked(c.id, c.sandbox, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
@@ -248,7 +214,7 @@ func (s *store) exit(c *container, how Exit) {
 		return
 	}
 	c.state = runtimeapi.ContainerState_CONTAINER_EXITED
-	c.finished = s.nowLocked()
+	c.finished = s.clock.now()
 	c.exit = how
 	if c.exit.Reason == "" {
 		c.exit.Reason = "Completed"
@@ -345,17 +311,29 @@ func (s *store) in(sandboxID string) []*container {
 }
 
 func (s *store) inLocked(sandboxID string) []*container {
-	var out []*container
-	for _, c := range s.containers {
-		if sandboxID == "" || c.sandbox.id == sandboxID {
-			out = append(out, c)
+	return oldest(s.containers, func(c *container) bool {
+		return sandboxID == "" || c.sandbox.id == sandboxID
+	})
+}
+
+// oldest lists those that are wanted, oldest first.
+func oldest[T interface{ born() (int64, string) }](all map[string]T, wanted func(T) bool) []T {
+	var out []T
+	for _, one := range all {
+		if wanted(one) {
+			out = append(out, one)
 		}
 	}
-	slices.SortFunc(out, func(a, b *container) int {
-		return cmp.Or(cmp.Compare(a.created, b.created), cmp.Compare(a.id, b.id))
+	slices.SortFunc(out, func(a, b T) int {
+		at, id := a.born()
+		at2, id2 := b.born()
+		return cmp.Or(cmp.Compare(at, at2), cmp.Compare(id, id2))
 	})
 	return out
 }
+
+func (sb *sandbox) born() (at int64, id string)  { return sb.created, sb.id }
+func (c *container) born() (at int64, id string) { return c.created, c.id }
 
 func notFound(kind, id string) error {
 	return status.Errorf(codes.NotFound,

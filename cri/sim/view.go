@@ -1,9 +1,6 @@
 package sim
 
 import (
-	"cmp"
-	"maps"
-	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -17,10 +14,8 @@ func (s *store) listSandboxes(f *runtimeapi.PodSandboxFilter) []*runtimeapi.PodS
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []*runtimeapi.PodSandbox
-	for _, sb := range s.sandboxesLocked() {
-		if !matchSandbox(f, sb) {
-			continue
-		}
+	matching := func(sb *sandbox) bool { return matchSandbox(f, sb) }
+	for _, sb := range oldest(s.sandboxes, matching) {
 		out = append(out, &runtimeapi.PodSandbox{
 			Id:             sb.id,
 			Metadata:       sb.config.GetMetadata(),
@@ -32,13 +27,6 @@ func (s *store) listSandboxes(f *runtimeapi.PodSandboxFilter) []*runtimeapi.PodS
 		})
 	}
 	return out
-}
-
-// sandboxesLocked lists them oldest first.
-func (s *store) sandboxesLocked() []*sandbox {
-	return slices.SortedFunc(maps.Values(s.sandboxes), func(a, b *sandbox) int {
-		return cmp.Or(cmp.Compare(a.created, b.created), cmp.Compare(a.id, b.id))
-	})
 }
 
 func matchSandbox(f *runtimeapi.PodSandboxFilter, sb *sandbox) bool {
@@ -79,8 +67,8 @@ func (s *store) sandboxStatus(id string) (*runtimeapi.PodSandboxStatusResponse, 
 	}
 	return &runtimeapi.PodSandboxStatusResponse{
 		Status:             sb.statusLocked(),
-		ContainersStatuses: s.statusesLocked(sb),
-		Timestamp:          s.nowLocked(),
+		ContainersStatuses: statuses(s.inLocked(sb.id)),
+		Timestamp:          s.clock.now(),
 	}, nil
 }
 
@@ -101,9 +89,9 @@ func (sb *sandbox) statusLocked() *runtimeapi.PodSandboxStatus {
 	}
 }
 
-func (s *store) statusesLocked(sb *sandbox) []*runtimeapi.ContainerStatus {
+func statuses(containers []*container) []*runtimeapi.ContainerStatus {
 	var out []*runtimeapi.ContainerStatus
-	for _, c := range s.inLocked(sb.id) {
+	for _, c := range containers {
 		out = append(out, c.statusLocked())
 	}
 	return out
@@ -113,10 +101,8 @@ func (s *store) listContainers(f *runtimeapi.ContainerFilter) []*runtimeapi.Cont
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []*runtimeapi.Container
-	for _, c := range s.inLocked("") {
-		if !matchContainer(f, c) {
-			continue
-		}
+	matching := func(c *container) bool { return matchContainer(f, c) }
+	for _, c := range oldest(s.containers, matching) {
 		out = append(out, &runtimeapi.Container{
 			Id:           c.id,
 			PodSandboxId: c.sandbox.id,
@@ -184,7 +170,7 @@ func (s *store) emitLocked(id string, pod *sandbox, what runtimeapi.ContainerEve
 	}
 	if pod != nil {
 		e.PodSandboxStatus = pod.statusLocked()
-		e.ContainersStatuses = s.statusesLocked(pod)
+		e.ContainersStatuses = statuses(s.inLocked(pod.id))
 	}
 	s.events.send(e)
 }
