@@ -16,10 +16,7 @@ import (
 	"github.com/numalet/numalet/agent/podcgroups"
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/cgroups"
-	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin"
-	"github.com/numalet/numalet/topology"
-	"github.com/numalet/numalet/topology/memory"
 )
 
 // Reasons of events about device plugins. The kubelet has none.
@@ -83,13 +80,11 @@ func newCgroups(n node, statuses *podstatus.Store) *podcgroups.Groups {
 func newPool(n node, p parts) *cpupool.Pool {
 	k := &n.cfg.Kubelet
 	c := cpupool.Config{
-		Static:  func() *cpumanager.Static { return n.hardware.Get().CPUs },
-		Memory:  func() *memory.Static { return n.hardware.Get().Memory },
-		Machine: func() *topology.Machine { return n.hardware.Get().Machine },
-		State:   n.store.State, Runtime: n.client.Runtime(), Observer: p.observer,
+		Hardware: n.hardware.Get, State: n.store.State,
+		Runtime: n.client.Runtime(), Observer: p.observer,
 		PodLimit: p.cgroups.CPULimit, Period: k.CPUManagerReconcilePeriod.Duration,
-		Repaired: p.metrics.Repaired,
-		Changed:  mailbox.Subscribe(n.store.Changes(), n.hardware.Changes()),
+		Repaired: p.metrics.Repaired, Unread: p.metrics.Unread,
+		Changed: mailbox.Subscribe(n.store.Changes(), n.hardware.Changes()),
 	}
 	if *k.CPUCFSQuota {
 		period := cmp.Or(k.CPUCFSQuotaPeriod.Duration, cgroups.DefaultPeriod)

@@ -2,14 +2,12 @@ package cpupool
 
 import (
 	"fmt"
-	"maps"
 	"strings"
+	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/cgroups"
-	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -25,7 +23,8 @@ type view struct {
 
 // lack is what a container should have and has not. What is empty it has, or is left alone.
 type lack struct {
-	owner   types.UID
+	subject
+	record  *record
 	cpus    cpuset.CPUSet
 	has     string // in place of cpus
 	mems    topology.NodeSet
@@ -54,50 +53,15 @@ func (l lack) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// live is a container that has a CPU set, or will have one before it runs.
-type live struct {
-	cri.Container
-	pod    cri.Pod
-	kernel inKernel
-}
-
-// inKernel is what the kernel has of a container. What is not known is nil: it could not be read,
-// or nobody wants to know.
-type inKernel struct {
-	cpus, mems *string
-	quota      *cgroups.CPULimit
-}
-
-// liveContainers looks at the live containers of all pods.
-func (p *Pool) liveContainers(w wanted) (out []live) {
-	for _, pod := range p.cfg.Observer.All() {
-		for _, c := range pod.Containers {
-			if c.State != cri.ContainerRunning && c.State != cri.ContainerCreated {
-				continue
-			}
-			l := live{Container: c, pod: pod}
-			l.kernel = p.look(pod.UID, c.ID, interest{
-				mems: !w.mems(l).IsEmpty(), quota: w.quota(l) != cgroups.CPULimit{},
-			})
-			out = append(out, l)
-		}
-	}
-	return out
-}
-
 // compare finds the containers that have not what they should.
-func (p *Pool) compare(w wanted) view {
-	containers := p.liveContainers(w)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.forgetLocked(containers)
+func compare(containers []live, w wanted, now time.Time) view {
 	v := view{online: w.online, backed: w.backed, lacks: map[string]lack{}}
 	for _, c := range containers {
-		l := p.lackLocked(c, w)
+		l := c.lacks(w)
 		if l.isEmpty() {
 			continue
 		}
-		err := p.restingLocked(c.ID, l.String())
+		err := c.record.resting(l.String(), now)
 		if err == nil {
 			v.lacks[c.ID] = l
 		} else if !l.cpus.IsEmpty() {
@@ -107,16 +71,15 @@ func (p *Pool) compare(w wanted) view {
 	return v
 }
 
-// lackLocked is what a container lacks.
-func (p *Pool) lackLocked(c live, w wanted) lack {
-	l := lack{owner: c.pod.UID}
-	_, tried := p.unmoved[c.ID]
+// lacks is what a container lacks.
+func (c live) lacks(w wanted) lack {
+	l := lack{subject: subject{c.pod.UID, c.ID}, record: c.record}
 	repair := func(what Repair, is bool) {
-		if is && !tried {
+		if is && c.record.unmoved.tries == 0 {
 			l.repairs = append(l.repairs, what)
 		}
 	}
-	told := p.toldLocked(c)
+	told := c.told()
 	want, text := w.of(c, told)
 	has := told
 	if c.kernel.cpus != nil {
@@ -136,32 +99,16 @@ func (p *Pool) lackLocked(c live, w wanted) lack {
 	}
 	if quota := w.quota(c); c.kernel.quota != nil && !c.kernel.quota.Same(quota) {
 		l.quota, l.hasQuota = quota, *c.kernel.quota
-		repair(CPUQuota, p.limited[c.ID] == quota)
-	} else if c.kernel.quota != nil {
-		p.limited[c.ID] = quota
+		repair(CPUQuota, c.record.limited == quota)
 	}
 	return l
 }
 
-// forgetLocked drops what is known of containers and pods that are no more.
-func (p *Pool) forgetLocked(containers []live) {
-	ids := make(map[string]bool, 2*len(containers))
-	for _, c := range containers {
-		ids[c.ID], ids[podKey(c.pod.UID)] = true, true
-	}
-	maps.DeleteFunc(p.told, func(id string, _ told) bool { return !ids[id] })
-	maps.DeleteFunc(p.unmoved, func(id string, _ unmoved) bool { return !ids[id] })
-	maps.DeleteFunc(p.groups, func(id string, _ cgroups.Container) bool { return !ids[id] })
-	maps.DeleteFunc(p.limited, func(id string, _ cgroups.CPULimit) bool { return !ids[id] })
-}
-
-// podKey is a pod among containers' ids.
-func podKey(uid types.UID) string { return "pod " + string(uid) }
-
-// toldLocked is the set that the runtime has: what it reported, or was told since, or was told and
-// does not report.
-func (p *Pool) toldLocked(c live) string {
-	if t, ok := p.told[c.ID]; ok && (c.Cpuset.CPUs == "" || !t.at.Before(c.pod.ReadAt)) {
+// told is the set that the runtime has: what it reported, or was told since, or was told and does
+// not report.
+func (c live) told() string {
+	t := c.record.told
+	if !t.at.IsZero() && (c.Cpuset.CPUs == "" || !t.at.Before(c.pod.ReadAt)) {
 		return t.cpus.String()
 	}
 	return c.Cpuset.CPUs
@@ -202,7 +149,7 @@ func (l lack) left(now inKernel, v view) lack {
 
 // resistance says what a container has in place of what it should have, although the runtime was
 // told.
-func (l lack) resistance(id string) error {
+func (l lack) resistance() error {
 	const other = "%q; look for another program that writes %s"
 	var has []string
 	if !l.cpus.IsEmpty() {
@@ -215,5 +162,5 @@ func (l lack) resistance(id string) error {
 		has = append(has, fmt.Sprintf(other, l.hasQuota, "CPU quotas"))
 	}
 	return fmt.Errorf("update container %s to %s: the runtime has done it and the cgroup has %s",
-		id, l, strings.Join(has, ", and "))
+		l.container, l, strings.Join(has, ", and "))
 }

@@ -22,6 +22,9 @@
 // the CPU quota of containers with CPUs of their own and of their pods, which is none for as long
 // as the CPUs are. These make nobody wait.
 //
+// So a round is: wanted, what containers should have; reader, what they have; compare, the
+// difference; update, which brings it about. records are what is remembered from round to round.
+//
 // All changes of containers go through the runtime, which would undo others. One that has no effect
 // is tried again after a while that grows.
 package cpupool
@@ -39,15 +42,13 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/machine"
+	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 )
-
-// parallelCalls bounds how many calls of the runtime a round has under way at once.
-const parallelCalls = 8
 
 // Runtime is what the pool asks of the container runtime.
 type Runtime interface {
@@ -64,13 +65,10 @@ type Observer interface {
 
 // Config is what a Pool works with.
 type Config struct {
-	// Static is the policy on the machine as it is now; nil: policy none. Then containers get no
-	// set, and those that were given one under another policy get all that is online. After a
-	// change, Wake.
-	Static func() *cpumanager.Static
-	// Memory is the memory manager's policy on the machine; nil, or none returned: policy None.
-	Memory   func() *memory.Static
-	Machine  func() *topology.Machine
+	// Hardware is the machine as it is now, with the policies on it. Without a CPU policy
+	// containers get no set, and those that were given one under another policy get all that is
+	// online.
+	Hardware func() machine.Hardware
 	State    func() allocation.State
 	Runtime  Runtime
 	Observer Observer
@@ -81,13 +79,14 @@ type Config struct {
 	// PodLimit is the CPU quota that the cgroup of a pod should have, zero: it is left alone; nil:
 	// all are. It is asked about pods in which a container has CPUs of its own.
 	PodLimit func(uid types.UID) cgroups.CPULimit
-	// Changed has a value when the assignments or the machine are others.
+	// Changed has a value when State or Hardware is another; nil: never.
 	Changed <-chan struct{}
 	// Period is cpuManagerReconcilePeriod.
 	Period time.Duration
-	// Repaired is told of what somebody else had changed in a cgroup, from several goroutines; nil:
-	// nobody is.
+	// Repaired is told of what somebody else had changed in a cgroup, Unread of each cgroup that
+	// could not be read although it is there, both from several goroutines; nil: nobody is.
 	Repaired func(Repair)
+	Unread   func()
 }
 
 // Repair is what was put right in a cgroup.
@@ -102,55 +101,34 @@ const (
 
 // Pool gives containers their CPU sets and keeps them.
 type Pool struct {
-	cfg  Config
-	wake chan struct{} // capacity 1
-	on   policies      // the groups above have room for their machine; Run's own
+	cfg       Config
+	wake      chan struct{} // capacity 1
+	rounds    rounds
+	creations creations
 
-	mu       sync.Mutex // guards the fields below
-	next     *round     // nil: nobody has joined
-	creating map[*creation]bool
-	stale    map[types.UID]time.Time // observations of the pod from before then do not count
-	// By container id, or by the UID of a pod:
-	told    map[string]told
-	groups  map[string]cgroups.Container
-	unmoved map[string]unmoved
-	limited map[string]cgroups.CPULimit // was found as it should be
+	// Run's own.
+	records records
+	on      policies // the groups above have room for their machine
 }
 
-// round is one round of updates.
-type round struct {
-	done chan struct{}
-	err  error // valid once done is closed
-}
-
-// told is what the runtime was told last, for as long as it is newer than what it has reported.
-type told struct {
-	cpus cpuset.CPUSet
-	at   time.Time
-}
-
-// creation is a container of the shared pool that is being created.
-type creation struct {
-	uid  types.UID
-	cpus cpuset.CPUSet
-	done chan struct{}
+// policies are those that have containers' sets follow the machine, on one machine.
+type policies struct {
+	cpus *cpumanager.Static
+	mems *memory.Static
 }
 
 // New returns a pool; Run keeps it.
 func New(cfg Config) *Pool {
-	return &Pool{
-		cfg:      cfg,
-		wake:     make(chan struct{}, 1),
-		creating: map[*creation]bool{},
-		stale:    map[types.UID]time.Time{},
-		told:     map[string]told{},
-		groups:   map[string]cgroups.Container{},
-		unmoved:  map[string]unmoved{},
-		limited:  map[string]cgroups.CPULimit{},
+	if cfg.Repaired == nil {
+		cfg.Repaired = func(Repair) {}
 	}
+	if cfg.Unread == nil {
+		cfg.Unread = func() {}
+	}
+	return &Pool{cfg: cfg, wake: make(chan struct{}, 1)}
 }
 
-// Run does a round each period and after each Wake, until ctx ends.
+// Run does a round each period, after each Wake and after each change, until ctx ends.
 func (p *Pool) Run(ctx context.Context) error {
 	ticker := time.NewTicker(p.cfg.Period)
 	defer ticker.Stop()
@@ -162,7 +140,7 @@ func (p *Pool) Run(ctx context.Context) error {
 		case <-p.wake:
 		case <-p.cfg.Changed:
 		}
-		joined := p.begin()
+		joined := p.rounds.begin()
 		err := p.enforce(ctx)
 		if joined != nil {
 			joined.err = err
@@ -174,43 +152,11 @@ func (p *Pool) Run(ctx context.Context) error {
 	}
 }
 
-// begin takes those who have joined; whoever joins now waits for the round after this one.
-func (p *Pool) begin() *round {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	r := p.next
-	p.next = nil
-	return r
-}
+// Wake has Run do a round soon.
+func (p *Pool) Wake() { mailbox.Signal(p.wake) }
 
-// join returns when a round that begins after the call has ended, with its error.
-func (p *Pool) join(ctx context.Context) error {
-	r := p.joinNext()
-	p.Wake()
-	select {
-	case <-r.done:
-		return r.err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (p *Pool) joinNext() *round {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.next == nil {
-		p.next = &round{done: make(chan struct{})}
-	}
-	return p.next
-}
-
-// Wake has Run do a round soon; assignments changed.
-func (p *Pool) Wake() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
+// Shared is where containers without CPUs of their own run now.
+func (p *Pool) Shared() cpuset.CPUSet { return shared(p.cfg.Hardware(), p.cfg.State()) }
 
 // Enter says where a container that is about to be created may run, and whether the CPUs are its
 // own: those of them that are online. For a container with CPUs of its own it returns when no other
@@ -218,19 +164,20 @@ func (p *Pool) Wake() {
 // could not.
 func (p *Pool) Enter(ctx context.Context, uid types.UID, container string) (
 	place cri.Placement, leave func(), err error) {
-	if p.cfg.Static() == nil {
+	static, state := p.cfg.Hardware().CPUs, p.cfg.State()
+	if static == nil {
 		return cri.Placement{}, func() {}, nil
 	}
-	own := p.cfg.State().Pods[uid].Containers[container].CPUs
+	own := state.Pods[uid].Containers[container].CPUs
 	if own.IsEmpty() {
 		// Without a set the container would run on all CPUs, exclusive ones included.
-		if err := p.cfg.Static().CheckShared(p.cfg.State().CPUs()); err != nil {
+		if err := static.CheckShared(state.CPUs()); err != nil {
 			return cri.Placement{}, nil, err
 		}
-		cpus, leave := p.enterShared(uid)
-		return cri.Placement{CPUs: cpus.String()}, leave, nil
+		c := p.creations.enter(uid, p.Shared)
+		return cri.Placement{CPUs: c.cpus.String()}, func() { p.leave(c) }, nil
 	}
-	usable := own.Intersection(p.cfg.Static().Online())
+	usable := own.Intersection(static.Online())
 	if usable.IsEmpty() {
 		return cri.Placement{}, nil, fmt.Errorf("the container's own CPUs %s are offline: bring "+
 			"them online, or delete the pod so that it gets others", own)
@@ -241,103 +188,103 @@ func (p *Pool) Enter(ctx context.Context, uid types.UID, container string) (
 	return cri.Placement{CPUs: usable.String(), Exclusive: true}, func() {}, nil
 }
 
-func (p *Pool) enterShared(uid types.UID) (cpuset.CPUSet, func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	c := &creation{uid: uid, cpus: p.Shared(), done: make(chan struct{})}
-	p.creating[c] = true
-	return c.cpus, func() { p.left(c) }
+func (p *Pool) leave(c *creation) {
+	if p.creations.leave(c) && !p.Shared().Equals(c.cpus) {
+		p.Wake() // the pool changed meanwhile
+	}
 }
 
-func (p *Pool) left(c *creation) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.creating[c] {
-		return
-	}
-	delete(p.creating, c)
-	p.stale[c.uid] = time.Now()
-	close(c.done)
-	if !p.Shared().Equals(c.cpus) {
-		p.Wake() // the pool changed meanwhile
+// join returns when a round that begins after the call has ended, with its error.
+func (p *Pool) join(ctx context.Context) error {
+	r := p.rounds.join()
+	p.Wake()
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
 // enforce updates every container that has not what it should have. The error is about CPU sets.
 func (p *Pool) enforce(ctx context.Context) error {
-	static, state := p.followMachine(ctx), p.cfg.State()
-	want := p.wanted(state, static)
-	if static != nil {
-		if err := p.awaitCreations(ctx, static.Shared(state.CPUs())); err != nil {
+	want := newWanted(p.followMachine(ctx), p.cfg.State(), p.cfg.Limit)
+	if want.pinned {
+		if err := p.creations.await(ctx, want.shared, p.cfg.Observer); err != nil {
 			return err
 		}
 	}
-	v := p.compare(want)
-	err := p.updateSets(ctx, v)
-	p.updateRest(ctx, v)
-	p.limitPods(ctx, state)
-	if err == nil && len(v.resting) > 0 {
-		err = restingError{errors.Join(v.resting...)}
+	u := &update{cfg: p.cfg, creations: &p.creations,
+		reader: reader{cgroups: p.cfg.Cgroups, unread: p.cfg.Unread}}
+	var containers []live
+	containers, p.records = u.reader.containers(ctx, p.cfg.Observer.All(), want, p.records)
+	u.view = compare(containers, want, time.Now())
+	err, rest := u.sets(ctx), u.rest(ctx)
+	if err != nil || rest != nil {
+		p.on = policies{} // perhaps the groups above do not have the CPUs any more
+	}
+	if rest != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Info("Updating containers is tried again", "err", rest)
+	}
+	u.limitPods(ctx, want.state, p.records)
+	if err == nil && len(u.resting) > 0 {
+		err = restingError{errors.Join(u.resting...)}
 	}
 	return err
 }
 
-// awaitCreations waits for containers that are being created on CPUs that left the pool, and has
-// the observer see those that were created since it looked.
-func (p *Pool) awaitCreations(ctx context.Context, shared cpuset.CPUSet) error {
-	for _, c := range p.older(shared) {
-		select {
-		case <-c.done:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+// followMachine makes room in the groups above the containers once the machine has other CPUs or
+// memory.
+func (p *Pool) followMachine(ctx context.Context) machine.Hardware {
+	hardware := p.cfg.Hardware()
+	now := policies{hardware.CPUs, hardware.Memory}
+	if p.on == now {
+		return hardware
 	}
-	outdated := p.outdated()
-	return parallel(len(outdated), func(i int) error {
-		if _, err := p.cfg.Observer.Reread(ctx, outdated[i].uid); err != nil {
-			return err
-		}
-		p.observed(outdated[i])
-		return nil
-	})
+	var errs []error
+	if p.cfg.Cgroups != nil && now.cpus != nil {
+		errs = append(errs, p.cfg.Cgroups.WidenCPUs())
+	}
+	if p.cfg.Cgroups != nil && now.mems != nil {
+		errs = append(errs, p.cfg.Cgroups.WidenMems())
+	}
+	if err := errors.Join(errs...); err != nil {
+		klog.FromContext(ctx).Error(err,
+			"The cgroups of pods have not all CPUs or memory nodes; it is tried again")
+		return hardware
+	}
+	p.on = now
+	return hardware
 }
 
-func (p *Pool) older(shared cpuset.CPUSet) (out []*creation) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for c := range p.creating {
-		if !c.cpus.IsSubsetOf(shared) {
-			out = append(out, c)
-		}
-	}
-	return out
+// rounds brings those who wait for a round and the one who does it together.
+type rounds struct {
+	mu   sync.Mutex // guards next
+	next *round     // nil: nobody has joined
 }
 
-// stalePod is a pod of which observations from before at do not count.
-type stalePod struct {
-	uid types.UID
-	at  time.Time
+// round is one round of updates.
+type round struct {
+	done chan struct{}
+	err  error // valid once done is closed
 }
 
-// outdated are the pods that have to be observed anew.
-func (p *Pool) outdated() (out []stalePod) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for uid, at := range p.stale {
-		if pod, ok := p.cfg.Observer.Get(uid); ok && pod.ReadAt.After(at) {
-			delete(p.stale, uid)
-		} else {
-			out = append(out, stalePod{uid, at})
-		}
+// join returns the next round.
+func (r *rounds) join() *round {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.next == nil {
+		r.next = &round{done: make(chan struct{})}
 	}
-	return out
+	return r.next
 }
 
-// observed says that the pod was, unless it became stale again meanwhile.
-func (p *Pool) observed(s stalePod) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.stale[s.uid].Equal(s.at) {
-		delete(p.stale, s.uid)
-	}
+// begin takes those who have joined, nil if nobody has; whoever joins now waits for the round after
+// this one.
+func (r *rounds) begin() *round {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next := r.next
+	r.next = nil
+	return next
 }

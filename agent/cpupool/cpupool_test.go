@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
+	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology"
@@ -86,6 +87,20 @@ func TestNothingToDoInSteadyState(t *testing.T) {
 		synctest.Wait()
 		if got, want := n.updates(), "a-c=0-1,4-7"; got != want {
 			t.Errorf("updates after a change from outside: %q, want %q", got, want)
+		}
+	})
+}
+
+// A change of the assignments is followed without being told otherwise.
+func TestAChangeOfTheAssignmentsIsFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, _ := newNode(t)
+		n.runs("a", "0-7", true)
+		n.assign("x", 2)
+		n.changed <- struct{}{}
+		synctest.Wait()
+		if got, want := n.updates(), "a-c=0-1,3-7"; got != want {
+			t.Errorf("updates %q, want %q", got, want)
 		}
 	})
 }
@@ -221,8 +236,8 @@ func TestNoSharedContainerWithoutSharedCPUs(t *testing.T) {
 	}
 	n := &node{real: map[types.UID]cri.Pod{}, seen: map[types.UID]cri.Pod{}}
 	pool := New(Config{
-		Static: func() *cpumanager.Static { return static }, State: n.state,
-		Runtime: n, Observer: n,
+		Hardware: func() machine.Hardware { return machine.Hardware{CPUs: static} },
+		State:    n.state, Runtime: n, Observer: n,
 	})
 	place, leave, err := pool.Enter(context.Background(), "shares", "c")
 	if err != nil || place.CPUs != "1" {

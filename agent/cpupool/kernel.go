@@ -3,18 +3,15 @@ package cpupool
 import (
 	"context"
 	"errors"
-	"time"
+	"io/fs"
+	"syscall"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/cgroups"
-	"github.com/numalet/numalet/cpumanager"
-	"github.com/numalet/numalet/topology/memory"
+	"github.com/numalet/numalet/cri"
 )
-
-// maxRetry is the longest time between two tries to give a container a set that it does not take.
-const maxRetry = 5 * time.Minute
 
 // Cgroups is where the pool finds out what the kernel has. The runtime reports what it was told,
 // and does not notice when somebody else writes, or when the kernel itself does: on cgroup v1 a CPU
@@ -28,136 +25,119 @@ type Cgroups interface {
 	WidenMems() error
 }
 
-// policies are those that have containers' sets follow the machine, on one machine.
-type policies struct {
-	cpus *cpumanager.Static
-	mems *memory.Static
+// live is a container that has a CPU set, or will have one before it runs.
+type live struct {
+	cri.Container
+	pod    cri.Pod
+	kernel inKernel
+	record *record
 }
 
-// unmoved is a container that did not take what it should have, or a pod.
-type unmoved struct {
-	to    string
-	tries int
-	retry time.Time // not before
-	err   error
+// inKernel is what the kernel has of a container. What is not known is nil: it could not be read,
+// or nobody wants to know.
+type inKernel struct {
+	cpus, mems *string
+	quota      *cgroups.CPULimit
 }
-
-// restingError says of containers that did not take their sets what was said before.
-type restingError struct{ error }
 
 // interest is what else is to be read than the CPU set.
 type interest struct{ mems, quota bool }
 
+// reader finds out what the kernel has of containers and pods.
+type reader struct {
+	cgroups Cgroups // nil: nothing is known
+	unread  func()
+}
+
+// containers looks at the live containers of all pods. The records are those of before without
+// what lives no more.
+func (r reader) containers(ctx context.Context, pods []cri.Pod, w wanted, before records) (
+	out []live, known records) {
+	known = make(records, len(before))
+	for _, pod := range pods {
+		for _, c := range pod.Containers {
+			if c.State != cri.ContainerRunning && c.State != cri.ContainerCreated {
+				continue
+			}
+			s := subject{pod.UID, c.ID}
+			l := live{Container: c, pod: pod, record: before.of(s)}
+			known[s] = l.record
+			known[subject{pod: pod.UID}] = before.of(subject{pod: pod.UID})
+			quota := w.quota(l)
+			l.kernel = r.look(ctx, s, l.record, interest{
+				mems: !w.mems(l).IsEmpty(), quota: quota != cgroups.CPULimit{},
+			})
+			if has := l.kernel.quota; has != nil && has.Same(quota) {
+				l.record.limited = quota
+			}
+			out = append(out, l)
+		}
+	}
+	return out, known
+}
+
 // look reads what the kernel has of a container.
-func (p *Pool) look(uid types.UID, id string, in interest) (found inKernel) {
-	if p.cfg.Cgroups == nil {
-		return found
+func (r reader) look(ctx context.Context, s subject, known *record, in interest) inKernel {
+	if r.cgroups == nil {
+		return inKernel{}
 	}
-	group, known := p.group(id)
-	if !known {
-		var err error
-		if group, err = p.cfg.Cgroups.FindContainer(uid, id); err != nil {
-			return found
-		}
-		p.found(id, group)
-	}
-	if cpus, err := group.CPUs(); err == nil {
-		found.cpus = &cpus
-	}
-	if in.mems {
-		if mems, err := group.Mems(); err == nil {
-			found.mems = &mems
-		}
-	}
-	if in.quota {
-		if quota, err := group.CPULimit(); err == nil {
-			found.quota = &quota
-		}
-	}
+	found, err := r.read(s, known, in)
+	r.note(ctx, s, known, err)
 	return found
 }
 
-func (p *Pool) group(id string) (cgroups.Container, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	group, known := p.groups[id]
-	return group, known
+func (r reader) read(s subject, known *record, in interest) (found inKernel, err error) {
+	if known.group == nil {
+		group, err := there(r.cgroups.FindContainer(s.pod, s.container))
+		if group == nil {
+			return found, err
+		}
+		known.group = group
+	}
+	var errs [3]error
+	found.cpus, errs[0] = there(known.group.CPUs())
+	if in.mems {
+		found.mems, errs[1] = there(known.group.Mems())
+	}
+	if in.quota {
+		found.quota, errs[2] = there(known.group.CPULimit())
+	}
+	return found, errors.Join(errs[:]...)
 }
 
-func (p *Pool) found(id string, group cgroups.Container) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.groups[id] = group
+// podQuota reads the CPU quota of a pod's cgroup; nil: it is not known.
+func (r reader) podQuota(ctx context.Context, uid types.UID, known *record) (
+	*cgroups.Pod, *cgroups.CPULimit) {
+	var has *cgroups.CPULimit
+	group, err := there(r.cgroups.FindPod(uid))
+	if group != nil {
+		has, err = there(group.CPULimit())
+	}
+	r.note(ctx, subject{pod: uid}, known, err)
+	return group, has
 }
 
-// verify looks whether the kernel has what the runtime says that it has set. The error is about the
-// CPU set, where one was set: others wait for that.
-func (p *Pool) verify(ctx context.Context, id string, v view) error {
-	l := v.lacks[id]
-	left := l.left(p.look(l.owner, id, interest{
-		mems: !l.mems.IsEmpty(), quota: l.quota != cgroups.CPULimit{},
-	}), v)
-	if left.isEmpty() {
-		p.moved(id)
-		return nil
+// there is what was read. It is nil without an error where the cgroup is not there: it is being
+// made, or gone.
+func there[T any](value T, err error) (*T, error) {
+	switch {
+	case err == nil:
+		return &value, nil
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENODEV):
+		return nil, nil
+	default:
+		return nil, err
 	}
-	err := p.resisted(id, left.String(), left.resistance(id))
-	if !l.cpus.IsEmpty() && left.cpus.IsEmpty() {
-		klog.FromContext(ctx).Info("A container has its CPUs and not all else", "err", err)
-		return nil
-	}
-	return err
 }
 
-func (p *Pool) moved(id string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.unmoved, id)
-}
-
-// resisted has the container, or the pod, rest for a while before it is given that again.
-func (p *Pool) resisted(id, to string, err error) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	u := p.unmoved[id]
-	if u.to != to {
-		u.tries = 0
+// note counts a cgroup that could not be read, and says so the first time.
+func (r reader) note(ctx context.Context, s subject, known *record, err error) {
+	if err != nil {
+		r.unread()
+		if !known.unread {
+			klog.FromContext(ctx).Error(err, "A cgroup cannot be read; what the runtime reports "+
+				"is believed until it can", "podUID", s.pod, "containerID", s.container)
+		}
 	}
-	wait := min(time.Second<<min(u.tries, 10), maxRetry)
-	p.unmoved[id] = unmoved{to, u.tries + 1, time.Now().Add(wait), err}
-	return err
-}
-
-// restingLocked is why it is not given that again yet.
-func (p *Pool) restingLocked(id, to string) error {
-	if u, ok := p.unmoved[id]; ok && u.to == to && time.Now().Before(u.retry) {
-		return u.err
-	}
-	return nil
-}
-
-// followMachine makes room in the groups above the containers once the machine has other CPUs or
-// memory. It is for Run's goroutine.
-func (p *Pool) followMachine(ctx context.Context) *cpumanager.Static {
-	now := policies{cpus: p.cfg.Static()}
-	if p.cfg.Memory != nil {
-		now.mems = p.cfg.Memory()
-	}
-	if p.on == now {
-		return now.cpus
-	}
-	var errs []error
-	if p.cfg.Cgroups != nil && now.cpus != nil {
-		errs = append(errs, p.cfg.Cgroups.WidenCPUs())
-	}
-	if p.cfg.Cgroups != nil && now.mems != nil {
-		errs = append(errs, p.cfg.Cgroups.WidenMems())
-	}
-	if err := errors.Join(errs...); err != nil {
-		klog.FromContext(ctx).Error(err,
-			"The cgroups of pods have not all CPUs or memory nodes; it is tried again")
-		return now.cpus
-	}
-	p.on = now
-	return now.cpus
+	known.unread = err != nil
 }

@@ -341,8 +341,7 @@ func BenchmarkSteadyRound(b *testing.B) {
 		b.Fatal(err)
 	}
 	pool := New(Config{
-		Static: n.policy, Machine: n.hardware,
-		State: n.state, Runtime: n, Observer: n, Cgroups: k, Period: time.Hour,
+		Hardware: n.hardware, State: n.state, Runtime: n, Observer: n, Cgroups: k, Period: time.Hour,
 	})
 	for b.Loop() {
 		if err := pool.enforce(b.Context()); err != nil {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
@@ -156,7 +157,8 @@ func TestGroupsAboveGetMemoryNodes(t *testing.T) {
 		k.write(k.pod("a", "cpuset.cpus"), "0-7")
 		var static *memory.Static
 		pool := New(Config{
-			Static: (&node{}).policy, Memory: func() *memory.Static { return static }, Cgroups: k,
+			Hardware: func() machine.Hardware { return machine.Hardware{Memory: static} },
+			Cgroups:  k,
 		})
 		pool.followMachine(t.Context())
 		if k.memory != 0 || k.widened != 0 {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/cri"
@@ -30,6 +31,7 @@ type node struct {
 	rereads  int
 	fail     func(id string) error
 	before   func() // of each update
+	changed  chan struct{}
 
 	// With a kernel, the real sets are in files.
 	kernel   *kernel
@@ -158,10 +160,10 @@ func (n *node) repairs() (count int) {
 	return count
 }
 
-func (n *node) hardware() *topology.Machine {
+func (n *node) hardware() machine.Hardware {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.machine
+	return machine.Hardware{Machine: n.machine, CPUs: n.static}
 }
 
 func (n *node) podLimit(uid types.UID) cgroups.CPULimit {
@@ -206,22 +208,21 @@ func newNode(t *testing.T) (*node, *Pool) {
 // startNode is newNode, with a kernel if there is one.
 func startNode(t *testing.T, k *kernel) (*node, *Pool) {
 	t.Helper()
-	machine := eightCPUs(t)
-	static, err := cpumanager.NewStatic(machine, cpuset.New(0), cpumanager.Options{})
+	m := eightCPUs(t)
+	static, err := cpumanager.NewStatic(m, cpuset.New(0), cpumanager.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := &node{
 		real: map[types.UID]cri.Pod{}, seen: map[types.UID]cri.Pod{}, kernel: k, static: static,
-		machine: machine,
+		machine: m, changed: make(chan struct{}, 1),
 	}
 	cfg := Config{
-		Static: n.policy, State: n.state, Runtime: n, Observer: n, Period: 10 * time.Second,
-		Machine: n.hardware,
+		Hardware: n.hardware, State: n.state, Runtime: n, Observer: n, Period: 10 * time.Second,
 		Limit: func(cpus int) cgroups.CPULimit {
 			return cgroups.CPULimit{Quota: int64(1000 * cpus), Period: 1000}
 		},
-		PodLimit: n.podLimit,
+		PodLimit: n.podLimit, Changed: n.changed,
 		Repaired: func(Repair) { n.lock(func() { n.repaired++ }) },
 	}
 	if k != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -15,13 +16,13 @@ import (
 
 // limitPods gives running pods in which containers have CPUs of their own the CPU quota that they
 // should have. Their cgroups are the agent's, so that no runtime is asked.
-func (p *Pool) limitPods(ctx context.Context, state allocation.State) {
-	if p.cfg.Cgroups == nil || p.cfg.PodLimit == nil {
+func (u *update) limitPods(ctx context.Context, state allocation.State, known records) {
+	if u.cfg.Cgroups == nil || u.cfg.PodLimit == nil {
 		return
 	}
 	for _, uid := range slices.Sorted(maps.Keys(state.Pods)) {
-		if pod, ok := p.cfg.Observer.Get(uid); ok && pinnedAndAlive(state.Pods[uid], pod) {
-			p.limitPod(ctx, uid)
+		if pod, ok := u.cfg.Observer.Get(uid); ok && pinnedAndAlive(state.Pods[uid], pod) {
+			u.limitPod(ctx, uid, known.of(subject{pod: uid}))
 		}
 	}
 }
@@ -35,54 +36,32 @@ func pinnedAndAlive(held allocation.Pod, pod cri.Pod) bool {
 	return false
 }
 
-func (p *Pool) limitPod(ctx context.Context, uid types.UID) {
-	want, key := p.cfg.PodLimit(uid), podKey(uid)
+func (u *update) limitPod(ctx context.Context, uid types.UID, known *record) {
+	want := u.cfg.PodLimit(uid)
 	if want == (cgroups.CPULimit{}) {
 		return
 	}
-	group, err := p.cfg.Cgroups.FindPod(uid)
-	if err != nil {
-		return // it is just being made, or gone
-	}
-	has, err := group.CPULimit()
-	if err != nil {
+	group, has := u.reader.podQuota(ctx, uid, known)
+	if has == nil {
 		return
 	}
-	if has.Same(want) {
-		p.keeps(key, want)
-		return
+	repair := known.limited == want
+	if !has.Same(want) {
+		if known.resting(want.String(), time.Now()) != nil {
+			return
+		}
+		log := klog.FromContext(ctx).WithValues("podUID", uid, "from", *has, "to", want)
+		if err := group.SetCPULimit(ctx, want); err != nil {
+			log.Info("Changing the CPU quota of a pod is tried again", "err",
+				known.resisted(want.String(), err))
+			return
+		}
+		if repair {
+			log.Info("Repaired the CPU quota of a pod, which the agent had not changed")
+			u.cfg.Repaired(CPUQuota)
+		} else {
+			log.Info("Changed the CPU quota of a pod")
+		}
 	}
-	repair, resting := p.deviates(key, want)
-	if resting {
-		return
-	}
-	log := klog.FromContext(ctx).WithValues("podUID", uid, "from", has, "to", want)
-	if err := group.SetCPULimit(ctx, want); err != nil {
-		log.Info("Changing the CPU quota of a pod is tried again", "err",
-			p.resisted(key, want.String(), err))
-		return
-	}
-	p.keeps(key, want)
-	if !repair {
-		log.Info("Changed the CPU quota of a pod")
-		return
-	}
-	log.Info("Repaired the CPU quota of a pod, which the agent had not changed")
-	p.repaired(CPUQuota)
-}
-
-// keeps says that a pod has the quota that it should have.
-func (p *Pool) keeps(key string, quota cgroups.CPULimit) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.limited[key] = quota
-	delete(p.unmoved, key)
-}
-
-// deviates tells of a pod with another quota than it should have whether it had this one before,
-// and whether its turn to be given it again has not come.
-func (p *Pool) deviates(key string, quota cgroups.CPULimit) (repair, resting bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.limited[key] == quota, p.restingLocked(key, quota.String()) != nil
+	known.limited, known.unmoved = want, unmoved{}
 }

@@ -11,45 +11,52 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/cpuset"
 
+	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/cri"
 )
 
-// updateSets updates the containers that lack CPUs, and with them what else they lack. Nothing
-// grows before everything that shrinks did.
-func (p *Pool) updateSets(ctx context.Context, v view) error {
+// parallelCalls bounds how many calls of the runtime a round has under way at once.
+const parallelCalls = 8
+
+// update is what one round changes.
+type update struct {
+	view
+	cfg       Config
+	reader    reader
+	creations *creations
+}
+
+// sets updates the containers that lack CPUs, and with them what else they lack. Nothing grows
+// before everything that shrinks did.
+func (u *update) sets(ctx context.Context) error {
 	want, observed := map[string]cpuset.CPUSet{}, map[string]string{}
-	for id, l := range v.lacks {
+	for id, l := range u.lacks {
 		if !l.cpus.IsEmpty() {
 			want[id], observed[id] = l.cpus, l.has
 		}
 	}
 	for _, group := range shrinkingFirst(cpumanager.Plan(want, observed)) {
-		if err := p.update(ctx, group, v); err != nil {
-			p.on = policies{} // perhaps the groups above do not have the CPUs any more
+		if err := u.all(ctx, group); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// updateRest updates the containers that lack something else. Nobody waits for that.
-func (p *Pool) updateRest(ctx context.Context, v view) {
+// rest updates the containers that lack something else. Nobody waits for that.
+func (u *update) rest(ctx context.Context) error {
 	var updates []cpumanager.Update
-	for _, id := range slices.Sorted(maps.Keys(v.lacks)) {
-		if v.lacks[id].cpus.IsEmpty() {
+	for _, id := range slices.Sorted(maps.Keys(u.lacks)) {
+		if u.lacks[id].cpus.IsEmpty() {
 			updates = append(updates, cpumanager.Update{ContainerID: id})
 		}
 	}
-	if err := p.update(ctx, updates, v); err != nil && ctx.Err() == nil {
-		p.on = policies{}
-		klog.FromContext(ctx).Info("Updating containers is tried again", "err", err)
-	}
+	return u.all(ctx, updates)
 }
 
 // shrinkingFirst splits the updates so that nothing grows before everything that shrinks did.
@@ -65,9 +72,9 @@ func shrinkingFirst(updates []cpumanager.Update) [][]cpumanager.Update {
 	return [][]cpumanager.Update{shrink, grow}
 }
 
-// update applies updates side by side. A container that is gone needs none.
-func (p *Pool) update(ctx context.Context, updates []cpumanager.Update, v view) error {
-	return parallel(len(updates), func(i int) error { return p.updateOne(ctx, updates[i], v) })
+// all applies updates side by side. A container that is gone needs none.
+func (u *update) all(ctx context.Context, updates []cpumanager.Update) error {
+	return parallel(len(updates), func(i int) error { return u.one(ctx, updates[i]) })
 }
 
 // parallel calls f for 0 to n-1, some at a time, and returns each error: one container's must not
@@ -86,43 +93,62 @@ func parallel(n int, f func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// updateOne gives a container what it lacks in one call.
-func (p *Pool) updateOne(ctx context.Context, u cpumanager.Update, v view) error {
-	id, l := u.ContainerID, v.lacks[u.ContainerID]
-	err := p.cfg.Runtime.UpdateContainerResources(ctx, id, &runtimeapi.ContainerResources{
-		Linux: &runtimeapi.LinuxContainerResources{
+// one gives a container what it lacks in one call.
+func (u *update) one(ctx context.Context, to cpumanager.Update) error {
+	l := u.lacks[to.ContainerID]
+	err := u.cfg.Runtime.UpdateContainerResources(ctx, l.container,
+		&runtimeapi.ContainerResources{Linux: &runtimeapi.LinuxContainerResources{
 			CpusetCpus: l.cpus.String(), CpusetMems: l.mems.String(),
 			CpuQuota: l.quota.Quota, CpuPeriod: l.quota.Period,
-		},
-	})
+		}})
 	if status.Code(err) == codes.NotFound {
 		return nil
 	}
 	if err != nil {
-		p.doubt(id, l.owner)
-		// It may have ended meanwhile, which is no error.
-		pod, rereadErr := p.cfg.Observer.Reread(ctx, l.owner)
-		if rereadErr == nil && !alive(pod, id) {
+		// It may have had an effect or not.
+		l.record.told = told{}
+		u.creations.outdate(l.pod)
+		// The container may have ended meanwhile, which is no error.
+		pod, rereadErr := u.cfg.Observer.Reread(ctx, l.pod)
+		if rereadErr == nil && !alive(pod, l.container) {
 			return nil
 		}
-		err = fmt.Errorf("update container %s to %s: %w", id, l, err)
+		err = fmt.Errorf("update container %s to %s: %w", l.container, l, err)
 		if l.cpus.IsEmpty() { // others wait for CPUs only: those are tried at once
-			return p.resisted(id, l.String(), err)
+			return l.record.resisted(l.String(), err)
 		}
 		return err
 	}
 	if !l.cpus.IsEmpty() {
-		p.remember(id, l.cpus)
+		l.record.told = told{l.cpus, time.Now()}
 	}
-	if err := p.verify(ctx, id, v); err != nil {
+	if err := u.verify(ctx, l); err != nil {
 		return err
 	}
-	p.tell(ctx, u, l)
+	u.tell(ctx, to.Reason, l)
 	return nil
 }
 
+// verify looks whether the kernel has what the runtime says that it has set. The error is about the
+// CPU set, where one was set: others wait for that.
+func (u *update) verify(ctx context.Context, l lack) error {
+	left := l.left(u.reader.look(ctx, l.subject, l.record, interest{
+		mems: !l.mems.IsEmpty(), quota: l.quota != cgroups.CPULimit{},
+	}), u.view)
+	if left.isEmpty() {
+		l.record.unmoved = unmoved{}
+		return nil
+	}
+	err := l.record.resisted(left.String(), left.resistance())
+	if !l.cpus.IsEmpty() && left.cpus.IsEmpty() {
+		klog.FromContext(ctx).Info("A container has its CPUs and not all else", "err", err)
+		return nil
+	}
+	return err
+}
+
 // tell says what was done.
-func (p *Pool) tell(ctx context.Context, u cpumanager.Update, l lack) {
+func (u *update) tell(ctx context.Context, reason string, l lack) {
 	log := klog.FromContext(ctx)
 	for _, what := range l.repairs {
 		from, to := l.has, l.cpus.String()
@@ -134,33 +160,13 @@ func (p *Pool) tell(ctx context.Context, u cpumanager.Update, l lack) {
 		case CPUSet:
 		}
 		log.Info("Repaired the "+string(what)+" of a container, which the runtime had not changed",
-			"podUID", l.owner, "containerID", u.ContainerID, "from", from, "to", to)
-		p.repaired(what)
+			"podUID", l.pod, "containerID", l.container, "from", from, "to", to)
+		u.cfg.Repaired(what)
 	}
 	if len(l.repairs) == 0 {
-		log.V(2).Info("Updated a container", "containerID", u.ContainerID, "to", l.String(),
-			"reason", u.Reason)
+		log.V(2).Info("Updated a container", "containerID", l.container, "to", l.String(),
+			"reason", reason)
 	}
-}
-
-func (p *Pool) repaired(what Repair) {
-	if p.cfg.Repaired != nil {
-		p.cfg.Repaired(what)
-	}
-}
-
-func (p *Pool) remember(id string, cpus cpuset.CPUSet) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.told[id] = told{cpus, time.Now()}
-}
-
-// doubt says that an update may have had an effect or not.
-func (p *Pool) doubt(containerID string, owner types.UID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.told, containerID)
-	p.stale[owner] = time.Now()
 }
 
 func alive(pod cri.Pod, containerID string) bool {

@@ -4,6 +4,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
@@ -14,6 +15,8 @@ type wanted struct {
 	online cpuset.CPUSet
 	backed topology.NodeSet // the nodes that have memory
 	state  allocation.State
+	shared cpuset.CPUSet
+	pinned bool // there is a policy that gives out CPUs
 	// of is the set of a container, by what the runtime was told of it, and the set's text; the
 	// empty set: it is left alone.
 	of func(c live, told string) (cpuset.CPUSet, string)
@@ -21,22 +24,25 @@ type wanted struct {
 	limit func(own cpuset.CPUSet) cgroups.CPULimit
 }
 
-// Shared is where containers without CPUs of their own run now.
-func (p *Pool) Shared() cpuset.CPUSet {
-	if static := p.cfg.Static(); static != nil {
-		return static.Shared(p.cfg.State().CPUs())
+// shared is where containers without CPUs of their own run.
+func shared(h machine.Hardware, state allocation.State) cpuset.CPUSet {
+	if h.CPUs != nil {
+		return h.CPUs.Shared(state.CPUs())
 	}
-	return p.cfg.Machine().Online()
+	return h.Machine.Online()
 }
 
-// wanted is what follows from the assignments under the policy; nil: none.
-func (p *Pool) wanted(state allocation.State, static *cpumanager.Static) wanted {
-	machine := p.cfg.Machine()
-	w := wanted{online: machine.Online(), backed: machine.MemoryNodes(), state: state}
-	if static == nil {
-		p.open(&w)
+// newWanted is what follows from the assignments on the hardware; limit is Config's.
+func newWanted(h machine.Hardware, state allocation.State,
+	limit func(cpus int) cgroups.CPULimit) wanted {
+	w := wanted{
+		online: h.Machine.Online(), backed: h.Machine.MemoryNodes(), state: state,
+		shared: shared(h, state), pinned: h.CPUs != nil,
+	}
+	if w.pinned {
+		w.pin(h.CPUs)
 	} else {
-		w.pin(static)
+		w.open(limit)
 	}
 	return w
 }
@@ -44,8 +50,7 @@ func (p *Pool) wanted(state allocation.State, static *cpumanager.Static) wanted 
 // pin: under the static policy one has one's own CPUs, for which no quota is needed, or the shared
 // pool.
 func (w *wanted) pin(static *cpumanager.Static) {
-	online, shared := static.Online(), static.Shared(w.state.CPUs())
-	sharedText := shared.String()
+	online, shared, sharedText := static.Online(), w.shared, w.shared.String()
 	w.online = online
 	w.of = func(c live, _ string) (cpuset.CPUSet, string) {
 		if own := w.held(c).CPUs; !own.IsEmpty() {
@@ -61,19 +66,19 @@ func (w *wanted) pin(static *cpumanager.Static) {
 
 // open: under policy none those who were given a set, under another policy, get all CPUs, and those
 // who had CPUs of their own a quota instead.
-func (p *Pool) open(w *wanted) {
-	text := w.online.String()
+func (w *wanted) open(limit func(cpus int) cgroups.CPULimit) {
+	online, text := w.online, w.online.String()
 	w.of = func(_ live, told string) (cpuset.CPUSet, string) {
 		if told == "" {
 			return cpuset.New(), ""
 		}
-		return w.online, text
+		return online, text
 	}
 	w.limit = func(own cpuset.CPUSet) cgroups.CPULimit {
-		if p.cfg.Limit == nil {
+		if limit == nil {
 			return cgroups.CPULimit{}
 		}
-		return p.cfg.Limit(own.Size())
+		return limit(own.Size())
 	}
 }
 

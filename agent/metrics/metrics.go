@@ -32,6 +32,7 @@ type Metrics struct {
 	alignment alignment
 	// repairs are those of cgroups that something else had changed.
 	repairs map[cpupool.Repair]*metrics.Counter
+	unread  *metrics.Counter
 }
 
 // New registers the metrics.
@@ -45,9 +46,11 @@ func New(c Config) (*Metrics, error) {
 		memory:    newMemoryMetrics(),
 		alignment: newAlignment(),
 		repairs:   newRepairs(),
+		unread: counter("numalet_cgroup_read_errors_total",
+			"Cgroups of containers and pods that are there and could not be read."),
 	}
 	all := slices.Concat(m.pods.list(), m.topology.list(), m.cpus.list(), m.memory.list(),
-		m.alignment.list(), []metrics.Registerable{m.nodeName})
+		m.alignment.list(), []metrics.Registerable{m.nodeName, m.unread})
 	for _, repairs := range m.repairs {
 		all = append(all, repairs)
 	}
@@ -100,3 +103,6 @@ func counter(name, help string) *metrics.Counter {
 
 // Repaired counts what was put right in a cgroup.
 func (m *Metrics) Repaired(what cpupool.Repair) { m.repairs[what].Inc() }
+
+// Unread counts a cgroup that could not be read although it is there.
+func (m *Metrics) Unread() { m.unread.Inc() }

@@ -1,0 +1,124 @@
+package cpupool
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
+)
+
+// creations are the containers of the shared pool that are being created, and the pods whose last
+// observation may lack one that was.
+type creations struct {
+	mu    sync.Mutex // guards the fields below
+	now   map[*creation]bool
+	stale map[types.UID]time.Time // observations of the pod from before then do not count
+}
+
+// creation is a container of the shared pool that is being created.
+type creation struct {
+	uid  types.UID
+	cpus cpuset.CPUSet
+	done chan struct{}
+}
+
+// enter begins a creation in the pool as it is now: no round comes between.
+func (c *creations) enter(uid types.UID, shared func() cpuset.CPUSet) *creation {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := &creation{uid: uid, cpus: shared(), done: make(chan struct{})}
+	if c.now == nil {
+		c.now = map[*creation]bool{}
+	}
+	c.now[n] = true
+	return n
+}
+
+// leave ends a creation; false: it had ended before.
+func (c *creations) leave(n *creation) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.now[n] {
+		return false
+	}
+	delete(c.now, n)
+	c.outdateLocked(n.uid)
+	close(n.done)
+	return true
+}
+
+// outdate has the pod observed anew before the next round.
+func (c *creations) outdate(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.outdateLocked(uid)
+}
+
+func (c *creations) outdateLocked(uid types.UID) {
+	if c.stale == nil {
+		c.stale = map[types.UID]time.Time{}
+	}
+	c.stale[uid] = time.Now()
+}
+
+// await waits for containers that are being created on CPUs that left the pool, and has the
+// observer see those that were created since it looked.
+func (c *creations) await(ctx context.Context, shared cpuset.CPUSet, observer Observer) error {
+	for _, n := range c.older(shared) {
+		select {
+		case <-n.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	outdated := c.outdated(observer)
+	return parallel(len(outdated), func(i int) error {
+		if _, err := observer.Reread(ctx, outdated[i].uid); err != nil {
+			return err
+		}
+		c.observed(outdated[i])
+		return nil
+	})
+}
+
+func (c *creations) older(shared cpuset.CPUSet) (out []*creation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for n := range c.now {
+		if !n.cpus.IsSubsetOf(shared) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// stalePod is a pod of which observations from before at do not count.
+type stalePod struct {
+	uid types.UID
+	at  time.Time
+}
+
+// outdated are the pods that have to be observed anew.
+func (c *creations) outdated(observer Observer) (out []stalePod) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for uid, at := range c.stale {
+		if pod, ok := observer.Get(uid); ok && pod.ReadAt.After(at) {
+			delete(c.stale, uid)
+		} else {
+			out = append(out, stalePod{uid, at})
+		}
+	}
+	return out
+}
+
+// observed says that the pod was, unless it became stale again meanwhile.
+func (c *creations) observed(s stalePod) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stale[s.uid].Equal(s.at) {
+		delete(c.stale, s.uid)
+	}
+}

@@ -1,0 +1,71 @@
+package cpupool
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/cri"
+)
+
+// A cgroup that cannot be read is counted each time and told of once, and what the runtime reports
+// is believed meanwhile. One that is not there is nothing to tell of.
+func TestACgroupThatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+		told := func() int {
+			text := log.GetSink().(ktesting.Underlier).GetBuffer().String()
+			return strings.Count(text, "cannot be read")
+		}
+		k := newKernel(t)
+		n := &node{real: map[types.UID]cri.Pod{}, seen: map[types.UID]cri.Pod{}, kernel: k}
+		unread := 0
+		r := reader{cgroups: k, unread: func() { unread++ }}
+		w := wanted{of: func(live, string) (cpuset.CPUSet, string) { return cpuset.New(1), "1" }}
+		known := records{}
+		round := func() (lacking int) {
+			var found []live
+			ctx := klog.NewContext(t.Context(), log)
+			found, known = r.containers(ctx, n.All(), w, known)
+			return len(compare(found, w, time.Now()).lacks)
+		}
+		n.runs("none", "1", true)
+		n.runsReally("a", "1")
+		if lacking := round(); unread != 0 || lacking > 0 {
+			t.Fatalf("%d cgroups unread, %d containers lack something", unread, lacking)
+		}
+		file := k.container("a", "cpuset.cpus")
+		unreadable := func() { // to root as well
+			if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o755)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		unreadable()
+		for range 3 {
+			if lacking := round(); lacking > 0 {
+				t.Errorf("%d containers lack something", lacking)
+			}
+		}
+		if unread != 3 || told() != 1 {
+			t.Errorf("counted %d times, told %d times, want 3 and 1", unread, told())
+		}
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		k.set("a", "1")
+		round()
+		unreadable()
+		round()
+		if unread != 4 || told() != 2 {
+			t.Errorf("again: counted %d times, told %d times, want 4 and 2", unread, told())
+		}
+	})
+}
