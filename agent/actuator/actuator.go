@@ -67,15 +67,6 @@ type Node struct {
 // Actuator implements podworker.Actuator.
 type Actuator struct{ cfg Config }
 
-// node is the node's side as it is now.
-func (a *Actuator) node() Node {
-	n, h := a.cfg.Node, a.cfg.Hardware()
-	n.Facts.Allocatable = h.Allocatable
-	n.Resources.NodeMemory = int64(h.Machine.MemoryBytes())
-	n.Resources.HugePageSizes = h.HugePageSizes()
-	return n
-}
-
 // New returns an actuator.
 func New(cfg Config) *Actuator { return &Actuator{cfg: cfg} }
 
@@ -89,11 +80,11 @@ func (a *Actuator) Do(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 	act podworker.Action) error {
 	switch act.Kind {
 	case podworker.CreateSandbox:
-		err := a.createSandbox(ctx, pod, act.Attempt)
+		err := a.build(pod).createSandbox(ctx, act.Attempt)
 		a.cfg.Started(pod, nil, err)
 		return err
 	case podworker.StartContainer:
-		err := a.startContainer(ctx, pod, observed, act)
+		err := a.build(pod).startContainer(ctx, observed, act)
 		c, _ := podspec.Find(pod, act.Container)
 		a.cfg.Started(pod, c, err)
 		return err

@@ -17,10 +17,10 @@ import (
 
 // devices decodes the plugins' answers for the container and calls PreStartContainer where a
 // plugin wants that.
-func (a *Actuator) devices(ctx context.Context, pod *v1.Pod, c *v1.Container) (
+func (b build) devices(ctx context.Context, c *v1.Container) (
 	[]*pluginapi.ContainerAllocateResponse, error) {
-	held := a.cfg.State().Pods[pod.UID].Containers[c.Name]
-	if err := unallocated(pod, c, held.Devices); err != nil {
+	held := b.held.Containers[c.Name]
+	if err := unallocated(b.pod, c, held.Devices); err != nil {
 		return nil, err
 	}
 	var out []*pluginapi.ContainerAllocateResponse
@@ -35,13 +35,13 @@ func (a *Actuator) devices(ctx context.Context, pod *v1.Pod, c *v1.Container) (
 			return nil, fmt.Errorf("decode the recorded answer of %s: %w", d.Resource, err)
 		}
 		out = append(out, answer)
-		if a.cfg.Plugins.Inventory().Resources[d.Resource].PreStart {
-			if err := a.cfg.Plugins.PreStart(ctx, d.Resource, d.IDs); err != nil {
+		if b.cfg.Plugins.Inventory().Resources[d.Resource].PreStart {
+			if err := b.cfg.Plugins.PreStart(ctx, d.Resource, d.IDs); err != nil {
 				return nil, err
 			}
 		}
 	}
-	tellConflicts(klog.LoggerWithValues(klog.FromContext(ctx), "pod", klog.KObj(pod),
+	tellConflicts(klog.LoggerWithValues(klog.FromContext(ctx), "pod", klog.KObj(b.pod),
 		"containerName", c.Name), held.Devices, out)
 	return out, nil
 }

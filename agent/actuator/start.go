@@ -11,35 +11,57 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
+// build is what a sandbox or a container of a pod is made from, read once so that its parts agree.
+type build struct {
+	*Actuator
+	pod      *v1.Pod
+	held     allocation.Pod // what is assigned to it
+	hardware machine.Hardware
+	node     Node // as the hardware has it
+}
+
+func (a *Actuator) build(pod *v1.Pod) build {
+	b := build{Actuator: a, pod: pod, held: a.cfg.State().Pods[pod.UID],
+		hardware: a.cfg.Hardware(), node: a.cfg.Node}
+	b.node.Facts.Allocatable = b.hardware.Allocatable
+	b.node.Resources.NodeMemory = int64(b.hardware.Machine.MemoryBytes())
+	b.node.Resources.HugePageSizes = b.hardware.HugePageSizes()
+	return b
+}
+
+func (b build) warn(reason, message string) {
+	b.cfg.Event(b.pod, v1.EventTypeWarning, reason, message)
+}
+
 // createSandbox makes cgroup, volumes and log directory, then the sandbox.
-func (a *Actuator) createSandbox(ctx context.Context, pod *v1.Pod, attempt uint32) error {
-	if a.cfg.Cgroups != nil {
-		if err := a.cfg.Cgroups.EnsurePod(ctx, pod, a.cfg.Node.PodCgroup(pod)); err != nil {
-			a.cfg.Event(pod, v1.EventTypeWarning, "FailedCreatePodContainer",
+func (b build) createSandbox(ctx context.Context, attempt uint32) error {
+	if b.cfg.Cgroups != nil {
+		if err := b.cfg.Cgroups.EnsurePod(ctx, b.pod, b.node.PodCgroup(b.pod)); err != nil {
+			b.warn("FailedCreatePodContainer",
 				fmt.Sprintf("unable to ensure pod container exists: %v", err))
 			return sandboxError(err)
 		}
 	}
-	if err := a.cfg.Volumes.SetUp(ctx, pod); err != nil {
-		a.cfg.Event(pod, v1.EventTypeWarning, "FailedMount", err.Error())
+	if err := b.cfg.Volumes.SetUp(ctx, b.pod); err != nil {
+		b.warn("FailedMount", err.Error())
 		return sandboxError(err)
 	}
-	if err := os.MkdirAll(cri.PodLogDir(a.cfg.Node.LogsDir, pod), 0o755); err != nil {
+	if err := os.MkdirAll(cri.PodLogDir(b.node.LogsDir, b.pod), 0o755); err != nil {
 		return sandboxError(err)
 	}
-	config, err := a.sandboxConfig(pod, attempt)
+	config, err := b.sandboxConfig(attempt)
 	if err != nil {
 		return err
 	}
-	if _, err := a.cfg.Runtime.RunPodSandbox(ctx, config, ""); err != nil {
-		a.cfg.Event(pod, v1.EventTypeWarning, "FailedCreatePodSandBox",
-			fmt.Sprintf("Failed to create pod sandbox: %v", err))
+	if _, err := b.cfg.Runtime.RunPodSandbox(ctx, config, ""); err != nil {
+		b.warn("FailedCreatePodSandBox", fmt.Sprintf("Failed to create pod sandbox: %v", err))
 		return sandboxError(err)
 	}
 	return nil
@@ -49,25 +71,23 @@ func sandboxError(err error) error {
 	return &cri.StartError{Reason: cri.ReasonCreatePodSandbox, Message: err.Error(), Err: err}
 }
 
-func (a *Actuator) sandboxConfig(pod *v1.Pod,
-	attempt uint32) (*runtimeapi.PodSandboxConfig, error) {
-	node := a.node()
+func (b build) sandboxConfig(attempt uint32) (*runtimeapi.PodSandboxConfig, error) {
 	o := cri.SandboxOptions{
 		Attempt:       attempt,
-		LogsDir:       node.LogsDir,
-		ClusterDomain: node.ClusterDomain,
-		DNS:           node.DNS.Config(pod),
-		ExtraGroups:   node.Security.ExtraGroups,
-		Resources:     node.Resources,
+		LogsDir:       b.node.LogsDir,
+		ClusterDomain: b.node.ClusterDomain,
+		DNS:           b.node.DNS.Config(b.pod),
+		ExtraGroups:   b.node.Security.ExtraGroups,
+		Resources:     b.node.Resources,
 	}
-	if a.cfg.Cgroups != nil {
-		o.CgroupParent = a.cfg.Cgroups.PodParent(pod)
+	if b.cfg.Cgroups != nil {
+		o.CgroupParent = b.cfg.Cgroups.PodParent(b.pod)
 	}
-	config, err := cri.SandboxConfig(pod, o)
+	config, err := cri.SandboxConfig(b.pod, o)
 	if err != nil {
 		return nil, err
 	}
-	text, err := allocation.DescribePod(pod, a.cfg.State().Pods[pod.UID])
+	text, err := allocation.DescribePod(b.pod, b.held)
 	if err != nil {
 		return nil, sandboxError(err)
 	}
@@ -82,81 +102,94 @@ func (a *Actuator) sandboxConfig(pod *v1.Pod,
 }
 
 // startContainer creates and starts one container in the newest sandbox.
-func (a *Actuator) startContainer(ctx context.Context, pod *v1.Pod, observed cri.Pod,
+func (b build) startContainer(ctx context.Context, observed cri.Pod,
 	act podworker.Action) error {
-	c, _ := podspec.Find(pod, act.Container)
+	c, _ := podspec.Find(b.pod, act.Container)
 	if c == nil || len(observed.Sandboxes) == 0 {
 		return fmt.Errorf("start container %s: pod %s has no such container, or no sandbox",
-			act.Container, pod.UID)
+			act.Container, b.pod.UID)
 	}
 	sandbox := observed.Sandboxes[0]
-	sandboxConfig, err := a.sandboxConfig(pod, sandbox.Attempt)
+	sandboxConfig, err := b.sandboxConfig(sandbox.Attempt)
 	if err != nil {
 		return err
 	}
-	image, err := a.cfg.Images.Ensure(ctx, cri.ImageRequest{
-		Pod: pod, Container: c, Sandbox: sandboxConfig,
+	image, err := b.cfg.Images.Ensure(ctx, cri.ImageRequest{
+		Pod: b.pod, Container: c, Sandbox: sandboxConfig,
 		Report: func(eventType, reason, message string) {
-			a.cfg.Event(pod, eventType, reason, message)
+			b.cfg.Event(b.pod, eventType, reason, message)
 		},
 	})
 	if err != nil {
 		return err
 	}
-	node := a.node()
 	options := cri.ContainerOptions{
 		Attempt: act.Attempt, Image: image,
-		Facts: node.Facts, Resources: node.Resources, Security: node.Security,
+		Facts: b.node.Facts, Resources: b.node.Resources, Security: b.node.Security,
 	}
 	options.Facts.PodIPs = sandbox.IPs
-	if options.Devices, err = a.devices(ctx, pod, c); err != nil {
+	if options.Devices, err = b.devices(ctx, c); err != nil {
 		return cri.ConfigError(err)
 	}
-	if options.Mounts, err = a.mounts(pod, c, options); err != nil {
+	if options.Mounts, err = b.mounts(c, options); err != nil {
 		return err
 	}
-	if a.cfg.Pool != nil {
-		place, leave, err := a.cfg.Pool.Enter(ctx, pod.UID, c.Name)
-		if err != nil {
-			return &cri.StartError{Reason: cri.ReasonPreStartHook, Message: err.Error(), Err: err}
+	place, leave, err := b.enterPool(ctx, c)
+	if err != nil {
+		return &cri.StartError{Reason: cri.ReasonPreStartHook, Message: err.Error(), Err: err}
+	}
+	defer leave()
+	options.Placement = place
+	config, err := b.containerConfig(c, options)
+	if err != nil {
+		return err
+	}
+	return b.run(ctx, sandbox.ID, config, sandboxConfig)
+}
+
+// enterPool says where the container may run; leave must be called when it has started or could not.
+func (b build) enterPool(ctx context.Context, c *v1.Container) (
+	place cri.Placement, leave func(), err error) {
+	leave = func() {}
+	if b.cfg.Pool != nil {
+		if place, leave, err = b.cfg.Pool.Enter(ctx, b.pod.UID, c.Name); err != nil {
+			return place, nil, err
 		}
-		defer leave()
-		options.Placement = place
 	}
-	held := a.cfg.State().Pods[pod.UID].Containers[c.Name]
-	options.Placement.Mems = a.cfg.Hardware().MemoryNodes(held.Memory).String()
-	config, err := a.containerConfig(pod, c, options)
+	place.Mems = b.hardware.MemoryNodes(b.held.Containers[c.Name].Memory).String()
+	return place, leave, nil
+}
+
+// run creates the container and starts it.
+func (b build) run(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig,
+	sandboxConfig *runtimeapi.PodSandboxConfig) error {
+	id, err := b.create(ctx, sandboxID, config, sandboxConfig)
 	if err != nil {
-		return err
-	}
-	id, err := a.create(ctx, pod, sandbox.ID, config, sandboxConfig)
-	if err != nil {
-		a.cfg.Event(pod, v1.EventTypeWarning, "Failed", "Error: "+err.Error())
+		b.warn("Failed", "Error: "+err.Error())
 		return &cri.StartError{Reason: cri.ReasonCreateContainer, Message: err.Error(), Err: err}
 	}
-	a.cfg.Event(pod, v1.EventTypeNormal, "Created", "Container created")
-	if err := a.cfg.Runtime.StartContainer(ctx, id); err != nil {
-		a.cfg.Event(pod, v1.EventTypeWarning, "Failed", "Error: "+err.Error())
+	b.cfg.Event(b.pod, v1.EventTypeNormal, "Created", "Container created")
+	if err := b.cfg.Runtime.StartContainer(ctx, id); err != nil {
+		b.warn("Failed", "Error: "+err.Error())
 		return &cri.StartError{Reason: cri.ReasonRunContainer, Message: err.Error(), Err: err}
 	}
-	a.cfg.Event(pod, v1.EventTypeNormal, "Started", "Container started")
+	b.cfg.Event(b.pod, v1.EventTypeNormal, "Started", "Container started")
 	return nil
 }
 
 // create makes the container with a place for its log and, where log collectors look for one, a
 // link to it.
-func (a *Actuator) create(ctx context.Context, pod *v1.Pod, sandboxID string,
-	config *runtimeapi.ContainerConfig,
+func (b build) create(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig,
 	sandboxConfig *runtimeapi.PodSandboxConfig) (string, error) {
 	log := filepath.Join(sandboxConfig.LogDirectory, config.LogPath)
 	if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
 		return "", err
 	}
-	id, err := a.cfg.Runtime.CreateContainer(ctx, sandboxID, config, sandboxConfig)
-	if err != nil || a.cfg.Node.LogLinks == "" {
+	id, err := b.cfg.Runtime.CreateContainer(ctx, sandboxID, config, sandboxConfig)
+	if err != nil || b.node.LogLinks == "" {
 		return id, err
 	}
-	link := filepath.Join(a.cfg.Node.LogLinks, cri.LegacyLogName(pod, config.Metadata.Name, id))
+	link := filepath.Join(b.node.LogLinks, cri.LegacyLogName(b.pod, config.Metadata.Name, id))
 	if err := os.Symlink(log, link); err != nil {
 		klog.FromContext(ctx).Info("A log has no link", "link", link, "err", err)
 	}
@@ -164,14 +197,13 @@ func (a *Actuator) create(ctx context.Context, pod *v1.Pod, sandboxID string,
 }
 
 // containerConfig is the container's order with what it holds written on it.
-func (a *Actuator) containerConfig(pod *v1.Pod, c *v1.Container, o cri.ContainerOptions) (
+func (b build) containerConfig(c *v1.Container, o cri.ContainerOptions) (
 	*runtimeapi.ContainerConfig, error) {
-	config, err := cri.ContainerConfig(pod, c, o)
+	config, err := cri.ContainerConfig(b.pod, c, o)
 	if err != nil {
 		return nil, err
 	}
-	held := a.cfg.State().Pods[pod.UID].Containers[c.Name]
-	text, err := allocation.Describe(c.Name, held)
+	text, err := allocation.Describe(c.Name, b.held.Containers[c.Name])
 	if err != nil {
 		return nil, cri.ConfigError(err)
 	}
@@ -182,13 +214,12 @@ func (a *Actuator) containerConfig(pod *v1.Pod, c *v1.Container, o cri.Container
 }
 
 // mounts prepares the container's volumes; subPathExpr may refer to its environment.
-func (a *Actuator) mounts(pod *v1.Pod, c *v1.Container, o cri.ContainerOptions) (
-	[]*runtimeapi.Mount, error) {
-	env, err := cri.Env(pod, c, o.Facts, o.Devices)
+func (b build) mounts(c *v1.Container, o cri.ContainerOptions) ([]*runtimeapi.Mount, error) {
+	env, err := cri.Env(b.pod, c, o.Facts, o.Devices)
 	if err != nil {
 		return nil, err
 	}
-	mounts, err := a.cfg.Volumes.Mounts(pod, c, volume.Start{
+	mounts, err := b.cfg.Volumes.Mounts(b.pod, c, volume.Start{
 		Attempt: o.Attempt, Env: env, PodIPs: o.Facts.PodIPs,
 	})
 	if err != nil {
