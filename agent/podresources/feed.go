@@ -31,25 +31,43 @@ func newFeed(snapshot func() Snapshot) *feed {
 	}
 }
 
-// refresh brings the state up to date and returns it.
+// refresh brings the state up to date and returns it. It looks and compares without the lock, and
+// again if another state was published meanwhile.
 func (f *feed) refresh() *state {
+	for {
+		before, next := f.state(), f.snapshot().state()
+		c, changed := follow(before, next)
+		if !changed && before.generation > 0 {
+			return before
+		}
+		if f.publish(next, c) {
+			return next
+		}
+	}
+}
+
+func (f *feed) state() *state {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	next := f.snapshot().state()
-	first := f.now.generation == 0
-	c, changed := follow(f.now, next)
+	return f.now
+}
+
+// publish replaces the state by the one that the change leads to; false: it follows another one.
+func (f *feed) publish(next *state, c change) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	switch {
-	case first: // there is nothing to go on from
+	case next.generation != f.now.generation+1:
+		return false
+	case next.generation == 1: // there is nothing to go on from
 		f.past = newHistory(next.generation)
-	case changed:
-		f.past.add(c)
 	default:
-		return f.now
+		f.past.add(c)
 	}
 	f.now = next
 	close(f.moved)
 	f.moved = make(chan struct{})
-	return f.now
+	return true
 }
 
 // join counts a reader in; leave counts it out.

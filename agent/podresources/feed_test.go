@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -248,6 +249,36 @@ func TestReadersSeeTheState(t *testing.T) {
 	if resets == 0 || resets > resumed*2/3 {
 		t.Errorf("%d snapshots in %d watches; both resuming and starting anew should happen",
 			resets, resumed)
+	}
+}
+
+// TestRefreshesOvertake: a refresh whose snapshot takes long holds nobody up, and does not bring
+// back what was there before.
+func TestRefreshesOvertake(t *testing.T) {
+	w := newWorld(1)
+	w.come()
+	old := w.snapshot()
+	asked, slow := make(chan struct{}), make(chan Snapshot)
+	var calls atomic.Int32
+	f := newFeed(func() Snapshot {
+		if calls.Add(1) == 2 {
+			close(asked)
+			return <-slow
+		}
+		return w.snapshot()
+	})
+	f.refresh()
+	w.cpus = cpuset.New(3)
+	done := make(chan *state)
+	go func() { done <- f.refresh() }()
+	<-asked
+	if now := f.refresh(); now.generation != 2 {
+		t.Errorf("generation %d", now.generation)
+	}
+	old.CPUs = cpuset.New(2)
+	slow <- old
+	if now := <-done; now.generation != 2 || !now.from.CPUs.Equals(w.cpus) || f.state() != now {
+		t.Errorf("generation %d with CPUs %s", now.generation, now.from.CPUs)
 	}
 }
 

@@ -164,7 +164,6 @@ func diffDevices(before, next []*deviceplugin.Device) (c deviceChange) {
 			has, next = next[0], next[1:]
 		}
 		switch {
-		case had == has: // shared, so it has not changed
 		case allocatable(has) && (had == nil || *has != *had):
 			c.put = append(c.put, has)
 		case allocatable(had) && !allocatable(has):
