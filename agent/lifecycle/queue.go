@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/mailbox"
 )
 
 // queue holds each pod at most once, in the order in which it was first added. A pod that is taken
@@ -29,14 +31,7 @@ func newQueue() *queue {
 
 func (q *queue) add(uid types.UID, now time.Time) {
 	q.put(uid, now)
-	q.signal()
-}
-
-func (q *queue) signal() {
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
+	mailbox.Signal(q.wake)
 }
 
 func (q *queue) put(uid types.UID, now time.Time) {
@@ -66,7 +61,7 @@ func (q *queue) take() (uid types.UID, added time.Time, ok bool) {
 
 func (q *queue) done(uid types.UID) {
 	q.release(uid)
-	q.signal()
+	mailbox.Signal(q.wake)
 }
 
 func (q *queue) release(uid types.UID) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/numalet/numalet/agent/mailbox"
 )
 
 // schedule says when the next relist is due: after quick, or after slow while an event stream is
@@ -53,10 +55,7 @@ func (s *schedule) wait(ctx context.Context, start time.Time) {
 // soon makes the next relist due as if there were no events.
 func (s *schedule) soon() {
 	s.setHurry(true)
-	select {
-	case s.kick <- struct{}{}:
-	default:
-	}
+	mailbox.Signal(s.kick)
 }
 
 func (s *schedule) setHurry(hurry bool) {
