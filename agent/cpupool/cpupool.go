@@ -214,7 +214,7 @@ func (p *Pool) enforce(ctx context.Context) error {
 			return err
 		}
 	}
-	u := &update{cfg: p.cfg, creations: &p.creations,
+	u := &update{want: want, cfg: p.cfg, creations: &p.creations,
 		reader: reader{cgroups: p.cfg.Cgroups, unread: p.cfg.Unread}}
 	var containers []live
 	containers, p.records = u.reader.containers(ctx, p.cfg.Observer.All(), want, p.records)

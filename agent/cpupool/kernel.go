@@ -31,6 +31,7 @@ type live struct {
 	pod    cri.Pod
 	kernel inKernel
 	record *record
+	tried  bool // to give it what it did not take
 }
 
 // inKernel is what the kernel has of a container. What is not known is nil: it could not be read,
@@ -39,9 +40,6 @@ type inKernel struct {
 	cpus, mems *string
 	quota      *cgroups.CPULimit
 }
-
-// interest is what else is to be read than the CPU set.
-type interest struct{ mems, quota bool }
 
 // reader finds out what the kernel has of containers and pods.
 type reader struct {
@@ -61,46 +59,42 @@ func (r reader) containers(ctx context.Context, pods []cri.Pod, w wanted, before
 			}
 			s := subject{pod.UID, c.ID}
 			l := live{Container: c, pod: pod, record: before.of(s)}
-			known[s] = l.record
-			known[subject{pod: pod.UID}] = before.of(subject{pod: pod.UID})
-			quota := w.quota(l)
-			l.kernel = r.look(ctx, s, l.record, interest{
-				mems: !w.mems(l).IsEmpty(), quota: quota != cgroups.CPULimit{},
-			})
-			if has := l.kernel.quota; has != nil && has.Same(quota) {
-				l.record.limited = quota
+			l.kernel, l.tried = r.look(ctx, l, w), l.record.unmoved.tries > 0
+			if has := l.kernel.quota; has != nil && has.Same(w.quota(l)) {
+				l.record.limited = w.quota(l)
 			}
+			known[s], known[subject{pod: pod.UID}] = l.record, before.of(subject{pod: pod.UID})
 			out = append(out, l)
 		}
 	}
 	return out, known
 }
 
-// look reads what the kernel has of a container.
-func (r reader) look(ctx context.Context, s subject, known *record, in interest) inKernel {
+// look reads what the kernel has of a container, as far as something is wanted.
+func (r reader) look(ctx context.Context, c live, w wanted) inKernel {
 	if r.cgroups == nil {
 		return inKernel{}
 	}
-	found, err := r.read(s, known, in)
-	r.note(ctx, s, known, err)
+	found, err := r.read(c, w)
+	r.note(ctx, subject{c.pod.UID, c.ID}, c.record, err)
 	return found
 }
 
-func (r reader) read(s subject, known *record, in interest) (found inKernel, err error) {
-	if known.group == nil {
-		group, err := there(r.cgroups.FindContainer(s.pod, s.container))
+func (r reader) read(c live, w wanted) (found inKernel, err error) {
+	if c.record.group == nil {
+		group, err := there(r.cgroups.FindContainer(c.pod.UID, c.ID))
 		if group == nil {
 			return found, err
 		}
-		known.group = group
+		c.record.group = group
 	}
 	var errs [3]error
-	found.cpus, errs[0] = there(known.group.CPUs())
-	if in.mems {
-		found.mems, errs[1] = there(known.group.Mems())
+	found.cpus, errs[0] = there(c.record.group.CPUs())
+	if !w.mems(c).IsEmpty() {
+		found.mems, errs[1] = there(c.record.group.Mems())
 	}
-	if in.quota {
-		found.quota, errs[2] = there(known.group.CPULimit())
+	if w.quota(c) != (cgroups.CPULimit{}) {
+		found.quota, errs[2] = there(c.record.group.CPULimit())
 	}
 	return found, errors.Join(errs[:]...)
 }

@@ -341,7 +341,8 @@ func BenchmarkSteadyRound(b *testing.B) {
 		b.Fatal(err)
 	}
 	pool := New(Config{
-		Hardware: n.hardware, State: n.state, Runtime: n, Observer: n, Cgroups: k, Period: time.Hour,
+		Hardware: n.hardware, State: n.state, Runtime: n, Observer: n, Cgroups: k,
+		Period: time.Hour,
 	})
 	for b.Loop() {
 		if err := pool.enforce(b.Context()); err != nil {

@@ -15,7 +15,6 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/cpuset"
 
-	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/cri"
 )
@@ -26,6 +25,7 @@ const parallelCalls = 8
 // update is what one round changes.
 type update struct {
 	view
+	want      wanted
 	cfg       Config
 	reader    reader
 	creations *creations
@@ -37,7 +37,7 @@ func (u *update) sets(ctx context.Context) error {
 	want, observed := map[string]cpuset.CPUSet{}, map[string]string{}
 	for id, l := range u.lacks {
 		if !l.cpus.IsEmpty() {
-			want[id], observed[id] = l.cpus, l.has
+			want[id], observed[id] = l.cpus, l.gaps[0].has
 		}
 	}
 	for _, group := range shrinkingFirst(cpumanager.Plan(want, observed)) {
@@ -96,7 +96,7 @@ func parallel(n int, f func(i int) error) error {
 // one gives a container what it lacks in one call.
 func (u *update) one(ctx context.Context, to cpumanager.Update) error {
 	l := u.lacks[to.ContainerID]
-	err := u.cfg.Runtime.UpdateContainerResources(ctx, l.container,
+	err := u.cfg.Runtime.UpdateContainerResources(ctx, l.ID,
 		&runtimeapi.ContainerResources{Linux: &runtimeapi.LinuxContainerResources{
 			CpusetCpus: l.cpus.String(), CpusetMems: l.mems.String(),
 			CpuQuota: l.quota.Quota, CpuPeriod: l.quota.Period,
@@ -107,13 +107,13 @@ func (u *update) one(ctx context.Context, to cpumanager.Update) error {
 	if err != nil {
 		// It may have had an effect or not.
 		l.record.told = told{}
-		u.creations.outdate(l.pod)
+		u.creations.outdate(l.pod.UID)
 		// The container may have ended meanwhile, which is no error.
-		pod, rereadErr := u.cfg.Observer.Reread(ctx, l.pod)
-		if rereadErr == nil && !alive(pod, l.container) {
+		pod, rereadErr := u.cfg.Observer.Reread(ctx, l.pod.UID)
+		if rereadErr == nil && !alive(pod, l.ID) {
 			return nil
 		}
-		err = fmt.Errorf("update container %s to %s: %w", l.container, l, err)
+		err = fmt.Errorf("update container %s to %s: %w", l.ID, l, err)
 		if l.cpus.IsEmpty() { // others wait for CPUs only: those are tried at once
 			return l.record.resisted(l.String(), err)
 		}
@@ -132,10 +132,13 @@ func (u *update) one(ctx context.Context, to cpumanager.Update) error {
 // verify looks whether the kernel has what the runtime says that it has set. The error is about the
 // CPU set, where one was set: others wait for that.
 func (u *update) verify(ctx context.Context, l lack) error {
-	left := l.left(u.reader.look(ctx, l.subject, l.record, interest{
-		mems: !l.mems.IsEmpty(), quota: l.quota != cgroups.CPULimit{},
-	}), u.view)
-	if left.isEmpty() {
+	now := l.live
+	if !l.mems.IsEmpty() {
+		now.Cpuset.Mems = l.mems.String()
+	}
+	now.kernel = u.reader.look(ctx, now, u.want)
+	left := now.lacks(u.want)
+	if len(left.gaps) == 0 {
 		l.record.unmoved = unmoved{}
 		return nil
 	}
@@ -150,21 +153,17 @@ func (u *update) verify(ctx context.Context, l lack) error {
 // tell says what was done.
 func (u *update) tell(ctx context.Context, reason string, l lack) {
 	log := klog.FromContext(ctx)
-	for _, what := range l.repairs {
-		from, to := l.has, l.cpus.String()
-		switch what {
-		case MemoryNodes:
-			from, to = l.hasMems, l.mems.String()
-		case CPUQuota:
-			from, to = l.hasQuota.String(), l.quota.String()
-		case CPUSet:
+	repaired := false
+	for _, g := range l.gaps {
+		if g.repair && !l.tried {
+			log.Info("Repaired the "+string(g.what)+" of a container, which the runtime had not "+
+				"changed", "podUID", l.pod.UID, "containerID", l.ID, "from", g.has, "to", g.want)
+			u.cfg.Repaired(g.what)
+			repaired = true
 		}
-		log.Info("Repaired the "+string(what)+" of a container, which the runtime had not changed",
-			"podUID", l.pod, "containerID", l.container, "from", from, "to", to)
-		u.cfg.Repaired(what)
 	}
-	if len(l.repairs) == 0 {
-		log.V(2).Info("Updated a container", "containerID", l.container, "to", l.String(),
+	if !repaired {
+		log.V(2).Info("Updated a container", "containerID", l.ID, "to", l.String(),
 			"reason", reason)
 	}
 }
