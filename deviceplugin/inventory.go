@@ -27,6 +27,9 @@ type Resource struct {
 	// Devices lists all devices, healthy and not, in natural order of ids (CompareIDs). Successive
 	// inventories share those that have not changed: never write to them.
 	Devices []*Device
+	// Generation is another one for each list that a plugin sends. When its plugin goes away the
+	// devices become unhealthy, and the generation stays.
+	Generation uint64
 	// Connected: a plugin is connected and has sent its first list.
 	Connected bool
 	// Problem says, for people, why it is not connected; empty when it is.

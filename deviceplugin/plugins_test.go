@@ -31,6 +31,7 @@ func TestRegisterListAllocate(t *testing.T) {
 	}})
 	res := r.untilConnected(gpu)
 	want := Resource{
+		Generation: 1,
 		Name: gpu, Connected: true, Preferred: true, PreStart: true, Capacity: 8, Allocatable: 8,
 	}
 	for i := range 8 {

@@ -23,6 +23,8 @@ type table struct {
 	records []*record // in order of registration
 	// served has every resource that was ever in a view.
 	served map[string]bool
+	// lists counts those that plugins sent.
+	lists uint64
 }
 
 // record is one registration.
@@ -32,6 +34,8 @@ type record struct {
 	options pluginOptions
 	list    list
 	listed  bool // list came from the plugin, be it an empty one
+	// generation is the number of the list among those of all plugins.
+	generation uint64
 	// allocatable is what counts while the record is shown and not serving.
 	allocatable int
 	problem     string
@@ -75,7 +79,8 @@ func (t *table) listed(l *link, options pluginOptions, devices list) (superseded
 	if r == nil || r.state == closed {
 		return nil
 	}
-	r.list, r.options, r.refusal = devices, options, ""
+	t.lists++
+	r.list, r.options, r.refusal, r.generation = devices, options, "", t.lists
 	if r.state == listing {
 		return nil
 	}
@@ -245,16 +250,15 @@ func (v *view) says(o *view) bool {
 }
 
 func (r Resource) shows(o Resource) bool {
-	sameList := len(r.Devices) == len(o.Devices) &&
-		(len(r.Devices) == 0 || &r.Devices[0] == &o.Devices[0])
 	r.Devices, o.Devices = nil, nil
-	return sameList && reflect.DeepEqual(r, o)
+	return reflect.DeepEqual(r, o)
 }
 
 // resource is what readers see of a record; problem is told unless it serves.
 func (r *record) resource(problem string) Resource {
 	out := Resource{
-		Name: r.link.resource, Devices: r.list.devices, Complaint: r.complaint(),
+		Name: r.link.resource, Devices: r.list.devices, Generation: r.generation,
+		Complaint: r.complaint(),
 		Preferred: r.options.Preferred, PreStart: r.options.PreStart,
 		Capacity: len(r.list.devices), Allocatable: r.allocatable, Problem: problem,
 	}

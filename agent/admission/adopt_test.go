@@ -50,8 +50,8 @@ func TestWhatRunsIsLetRun(t *testing.T) {
 		},
 		"a check refuses it now": {
 			now: func(c *Config) {
-				c.Handlers = []Handler{func(*v1.Pod) *allocation.Rejection {
-					return &allocation.Rejection{Reason: "SysctlForbidden"}
+				c.Handlers = []Handler{func(Attempt) *Refusal {
+					return &Refusal{Reason: "SysctlForbidden"}
 				}}
 			},
 			lost: true, want: "a Admit", cpus: 2,

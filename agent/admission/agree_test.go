@@ -354,7 +354,7 @@ func TestSnapshotWaitsForNobody(t *testing.T) {
 			t.Errorf("a third pod gets %+v", two.Held)
 		}
 		if again := s.Decide(pod("c", "example.com/gpu=1"), nil); again.Outcome != Admit {
-			t.Errorf("the first snapshot has changed: %+v", again.Result)
+			t.Errorf("the first snapshot has changed: %+v", again.Outcome)
 		}
 		d.stop()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -381,10 +381,10 @@ func TestStill(t *testing.T) {
 		s := Still(cfg)
 		if got := s.Decide(pod("a", "cpu=3"), nil); got.Outcome != Admit ||
 			!got.Held.Containers["main"].CPUs.Equals(cpuset.New(5, 6, 7)) {
-			t.Errorf("three CPUs: %+v %+v", got.Result, got.Held)
+			t.Errorf("three CPUs: %+v %+v", got.Outcome, got.Held)
 		}
 		if got := s.Decide(pod("a", "cpu=3500m"), nil); got.Reason != "OutOfcpu" {
-			t.Errorf("more than is left: %+v", got.Result)
+			t.Errorf("more than is left: %+v", got.Outcome)
 		}
 		if err := cfg.Store.Commit(t.Context(), allocation.Change{Drop: "old"}); err == nil {
 			t.Error("a fixed store took a commit")

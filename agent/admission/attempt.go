@@ -2,234 +2,246 @@ package admission
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/agent/explain"
 )
 
-// turn is when a pod is decided on.
-type turn struct {
-	now time.Time
-	// ahead is what is only counted of the claims of those who came before it.
-	ahead v1.ResourceList
-	// at is its place in the order.
-	at int
-	// front leaves out the claims of those behind, freed the pods whose release is being recorded.
-	front, freed *partial
-}
-
-// turn is that of the first pod.
-func (q *Queue) turn(now time.Time) turn {
-	return turn{
-		now: now, ahead: v1.ResourceList{},
-		front: &partial{queue: q, out: func(e *entry, passed bool) bool {
-			return e.claimed && !passed
-		}},
-		freed: &partial{queue: q, out: func(e *entry, _ bool) bool { return e.goesNow() }},
-	}
-}
-
-// attempt decides on one pod with what is known now.
-func (q *Queue) attempt(ctx context.Context, e *entry, t turn) {
-	own := q.own(e)
-	if e.adopt && (!own.IsEmpty() && !own.Incomplete(e.pod) || !q.needsAssignment(e.pod)) {
-		q.adopt(e, nil)
-		return
-	}
-	if r := q.check(e); r != nil {
-		q.reject(e, r)
-		return
-	}
-	if e.leaving {
-		e.phase = waiting // for its release
-		return
-	}
-	room := q.present(e, own, t.ahead)
-	if e.adopt {
-		room.Keep = allocation.KeepAll
-	}
-	plan, err := q.place(e, room)
-	defer func() { e.planned = nil }()
-	if err != nil && !e.adopt {
-		if q.reread(ctx, e, err) {
+// attempt decides on one pod with what is known now, and does what follows.
+func (q *Queue) attempt(ctx context.Context, e *entry, t *turn) {
+	d := q.decide(e, q.pods.ledger, t)
+	if d.kind == planned && d.Outcome != Admit {
+		if q.reread(ctx, e, d.Case.Err) {
 			return
 		}
-		plan, err = q.refuse(e, room, err, t)
+		q.reconsider(e, &d, t)
 	}
-	switch {
-	case err == nil:
-		q.take(ctx, e, plan)
-	case e.adopt:
-		q.adopt(e, err)
-	}
-	for _, m := range e.facts.Merges {
-		klog.FromContext(ctx).V(4).Info("Merged topology hints", "pod", klog.KObj(e.pod),
-			"container", m.Container, "offers", m.Offers, "merged", m.Merged, "admit", m.Admitted)
-	}
-}
-
-// check asks the handlers. What runs already has passed them.
-func (q *Queue) check(e *entry) *allocation.Rejection {
-	if e.adopt {
-		return nil
-	}
-	for _, h := range q.cfg.Handlers {
-		if r := h(e.pod); r != nil {
-			return r
+	if log := klog.FromContext(ctx).V(4); log.Enabled() {
+		for _, m := range d.Case.Explain().Merges {
+			log.Info("Merged topology hints", "pod", klog.KObj(e.pod),
+				"container", m.Container, "offers", m.Offers, "merged", m.Merged,
+				"admit", m.Admitted)
 		}
 	}
-	return nil
+	switch d.Outcome {
+	case Admit:
+		q.admit(ctx, e, d)
+	case Wait:
+		q.wait(e, d)
+	default:
+		q.reject(e, d.rejection)
+	}
 }
 
-// place plans in the room as it is now.
-func (q *Queue) place(e *entry, room allocation.Room) (allocation.Plan, error) {
+// decide is the decision on an entry beside what the ledger has.
+func (q *Queue) decide(e *entry, ledger allocation.Ledger, t *turn) Decision {
+	s := q.cfg.snapshot(q.view, ledger)
+	s.ahead, s.patient = t.ahead, !q.expired(e, t.now)
+	r := q.request(e)
 	began := time.Now()
-	plan, err := room.Plan(e.pod, e.advice)
-	for err == nil && plan.Ask != nil && e.silent.Has(plan.Ask.AskKey.Resource) {
-		e.advise(plan.Ask.AskKey, nil)
-		plan, err = room.Plan(e.pod, e.advice)
-	}
-	if len(e.advice) > 0 && err != nil {
-		if without, none := unadvised(room, e.pod); none == nil {
-			plan, err = without, nil
-			e.ignored = append(e.ignored, "with what plugins prefer the pod has no place")
-		}
-	}
-	if err != nil && e.claimed && room.Own.IsEmpty() {
-		// What it has a claim to may be free as a whole.
-		room.Own, room.Keep = e.reserved, allocation.KeepWhole
-		if claimed, none := room.Plan(e.pod, e.advice); none == nil {
-			plan, err = claimed, nil
-		}
-	}
-	q.cfg.Planned(plan, err)
-	e.tried = &Tried{Plan: plan, Err: err, Took: time.Since(began)}
-	e.planned = &explain.Case{Room: room, Pod: e.pod, Plan: plan, Err: err}
-	e.facts = e.planned.Explain()
-	return plan, err
+	d := decide(&s, &r)
+	e.told.decided(d, basisOf(s, r, d), time.Since(began))
+	return d
 }
 
-// unadvised plans as if no plugin had answered: what is preferred for one container may leave no
-// place for the next.
-func unadvised(room allocation.Room, pod *v1.Pod) (allocation.Plan, error) {
-	none := allocation.Advice{}
-	plan, err := room.Plan(pod, none)
-	for err == nil && plan.Ask != nil {
-		none[plan.Ask.AskKey] = nil
-		plan, err = room.Plan(pod, none)
+func (q *Queue) request(e *entry) request {
+	r := request{
+		pod: e.pod, in: e.pod.UID, own: q.pods.own(e), runs: e.runs,
+		advice: e.preferences.advice, silent: e.preferences.silent,
 	}
-	return plan, err
+	if e.claims() {
+		r.claimed, r.claim = true, e.has.pod
+	}
+	return r
 }
 
-// take lets the pod have its plan, as far as it is one: advice may be wanted first, answers of
+// admit lets the pod have its plan, as far as it is one: advice may be wanted first, answers of
 // plugins and the durable commit are.
-func (q *Queue) take(ctx context.Context, e *entry, plan allocation.Plan) {
+func (q *Queue) admit(ctx context.Context, e *entry, d Decision) {
+	plan := d.Case.Plan
 	switch {
+	case d.kind == adopted || d.kind == unplanned:
+		q.adopt(e, d)
 	case plan.Ask != nil:
 		// What the pod would get without advice is its own meanwhile, so that the pods behind
 		// it do not get ahead. The advice may lead to other devices in the end.
+		has := e.has
 		if len(plan.Pod.Containers) > 0 {
-			q.hold(e, busy, grip{reserved: plan.Pod, tentative: true})
+			has = reservation{tentative, plan.Pod}
 		}
-		q.start(ctx, e, func(ctx context.Context) completion { return q.ask(ctx, e, *plan.Ask) })
+		q.pods.give(e, asking, has)
+		q.start(ctx, e, func(ctx context.Context) completion {
+			return q.calls.ask(ctx, e.pod, *plan.Ask)
+		})
 	case plan.Pod.IsEmpty():
-		q.hold(e, admitted, grip{})
+		q.pods.give(e, admitted, reservation{})
 		q.say(e, Admit, "", "")
 	default:
 		reserved := plan.Pod
 		reserved.BootID = q.cfg.BootID
-		q.hold(e, busy, grip{reserved: reserved})
-		q.start(ctx, e, func(ctx context.Context) completion { return q.obtain(ctx, e, reserved) })
+		q.pods.give(e, allocating, reservation{pod: reserved})
+		q.start(ctx, e, func(ctx context.Context) completion {
+			return q.calls.assign(ctx, reserved)
+		})
 	}
 }
 
-// holding is an assignment that a pod has from before.
-type holding struct{ allocation.Pod }
-
-// voidUnder reports whether the plugins' answers were given under another boot.
-func (h holding) voidUnder(bootID string) bool { return !h.IsEmpty() && h.BootID != bootID }
-
-// stays leaves out the pods that will give back what they hold.
-func stays(o *entry) bool { return !o.leaving && o.phase != releasing }
-
-// own is what the pod holds: its reservation, else what the store has. After a reboot the
-// intent is kept and the plugins' answers are not.
-func (q *Queue) own(e *entry) holding {
-	if len(e.reserved.Containers) > 0 && !e.tentative && !e.claimed {
-		return holding{e.reserved}
-	}
-	h := holding{q.stored.Pods[e.pod.UID]}
-	if h.voidUnder(q.cfg.BootID) {
-		h.Containers = allocation.WithoutAnswers(h.Containers)
-		e.adopt = false
-	}
-	return h
+// adopt admits a pod that runs with what is recorded of it.
+func (q *Queue) adopt(e *entry, d Decision) {
+	q.pods.drop(e, admitted)
+	q.pods.move(e, admitted, reservation{pod: d.Held})
+	e.told.tried = nil
+	q.say(e, Admit, d.Reason, d.Message)
 }
 
-// needsAssignment reports whether the pod asks for anything that is assigned, not only counted.
-func (q *Queue) needsAssignment(pod *v1.Pod) bool {
-	hardware := q.view.hardware
-	return allocation.View{CPUs: hardware.CPUs, Memory: hardware.Memory}.Needs(pod)
+// start has a goroutine work for the pod. The first time it may take what it takes, trying again
+// ends at the pod's deadline.
+func (q *Queue) start(ctx context.Context, e *entry, f func(context.Context) completion) {
+	e.due = time.Now().Add(slowAnswer)
+	var deadline time.Time
+	if e.tries.retries > 0 {
+		deadline = e.since.Add(q.cfg.Wait)
+	}
+	q.calls.start(ctx, e, deadline, f)
 }
 
-// room is what there is beside what others have taken.
-func (q *Queue) room(own holding, taken allocation.Taken) allocation.Room {
-	hardware := q.view.hardware
-	return allocation.Room{
-		View: allocation.View{
-			Machine: hardware.Machine, CPUs: hardware.CPUs, Memory: hardware.Memory,
-			Policy: q.cfg.Policy, Scope: q.cfg.Scope, Options: hardware.Options,
-			Inventory: q.view.inventory, Taken: taken, Own: own.Pod,
-		},
-		Allocatable: hardware.Allocatable,
+// wait has the pod wait with a claim, or without anything for a handler.
+func (q *Queue) wait(e *entry, d Decision) {
+	if d.kind == checked {
+		q.pods.drop(e, deferred)
+		e.tries.refusal = d.rejection
+		q.say(e, Wait, d.Reason, d.Message)
+		return
 	}
-}
-
-// present is the room of a pod beside those others that have anything. What is only counted is of
-// nothing in particular: it is for those who came first, so that of the claims only those ahead
-// count. Claims are on what terminating pods give back, as far as that goes, so that of the two
-// only the greater counts.
-func (q *Queue) present(e *entry, own holding, ahead v1.ResourceList) allocation.Room {
-	mine := q.stakes.of[e.pod.UID]
-	room := q.room(own, q.stakes.all.Except(mine.taken))
-	requests, sharers := q.stakes.others(mine)
-	room.Others = []v1.ResourceList{requests[staying], greater(requests[going], ahead)}
-	room.Sharing = sharers[staying]+sharers[claiming]+sharers[going] > 0
-	return room
-}
-
-// future is the room when the terminating pods are gone. A claim is kept as long as it is good.
-func (q *Queue) future(e *entry, own holding) allocation.Room {
-	mine := q.stakes.of[e.pod.UID]
-	requests, sharers := q.stakes.others(mine)
-	if mine.standing == going {
-		mine.taken = allocation.Taken{}
+	// The message has numbers; that these go up and down is no news.
+	same := e.claims() && e.told.last.Reason == d.Reason && d.Reason != ReasonWaitPlugin
+	to := waiting
+	if d.kind == soon {
+		to, same = brief, true
 	}
-	room := q.room(own, q.stakes.stay.Except(mine.taken))
-	room.Others = []v1.ResourceList{requests[staying], requests[claiming]}
-	room.Sharing = sharers[staying]+sharers[claiming] > 0
-	if e.claimed && own.IsEmpty() {
-		room.Own, room.Keep = e.reserved, allocation.KeepWhole
+	q.pods.give(e, to, reservation{claim, d.claim})
+	e.preferences = preferences{}
+	if !same {
+		q.say(e, Wait, d.Reason, q.naming(d))
 	}
-	return room
 }
 
 func (q *Queue) reject(e *entry, r *allocation.Rejection) {
-	q.letGo(e)
-	e.phase = rejected // that it has nothing is known
-	if e.tried != nil {
-		e.tried.Err = r
+	q.pods.drop(e, rejected)
+	if e.told.tried != nil {
+		e.told.tried.Err = r
 	}
 	q.say(e, Reject, r.Reason, r.Message)
 }
 
-// podOf is the little of a pod that the store remembers.
-func podOf(held allocation.Pod) *v1.Pod {
-	pod := &v1.Pod{}
-	pod.UID, pod.Namespace, pod.Name = held.UID, held.Namespace, held.Name
-	return pod
+// completed continues with an entry whose goroutine is back.
+func (q *Queue) completed(e *entry, c completion) {
+	switch e.state {
+	case asking:
+		e.preferences = e.preferences.answered(c.asked, c.advice, c.err)
+		q.pods.move(e, queued, e.has)
+	case rereading:
+		q.pods.move(e, queued, e.has)
+	case finishing:
+		if !c.assigned {
+			q.pods.drop(e, withdrawn)
+			return
+		}
+		q.pods.move(e, terminating, reservation{pod: c.reserved})
+		q.say(e, Admit, "", "")
+	case allocating:
+		if c.err != nil {
+			q.failed(e, c)
+			return
+		}
+		q.pods.move(e, admitted, reservation{pod: c.reserved})
+		q.say(e, Admit, "", "")
+		e.preferences = preferences{}
+	default:
+		panic(fmt.Sprintf("admission: an answer in state %d", e.state))
+	}
+}
+
+// failed decides what an error of a plugin or of the store means for the pod.
+func (q *Queue) failed(e *entry, c completion) {
+	now := time.Now()
+	refusal := unexpected(c.err)
+	switch {
+	case e.runs:
+		q.pods.drop(e, queued)
+		s, r := q.cfg.snapshot(q.view, q.pods.ledger), q.request(e)
+		q.adopt(e, s.adopt(Decision{Pod: e.pod}, &r, c.err, adopted))
+		return
+	case !errors.Is(c.err, errCommit) && !mayPass(c.err), q.expired(e, now):
+		q.reject(e, refusal)
+		return
+	case !q.sound(c.reserved): // the machine changed meanwhile
+		q.pods.give(e, queued, reservation{kind: claim})
+		return
+	}
+	// The reservation is kept, with the answers that did come.
+	q.pods.move(e, retrying, reservation{pod: c.reserved})
+	e.tries.refusal = refusal
+	e.due = c.began.Add(min(time.Second<<min(e.tries.retries, 4), 10*time.Second))
+	if e.due.Before(now) {
+		e.due = now // the call took so long that the next one is the way to wait
+	}
+	e.tries.retries++
+	reason, message := ReasonWaitPlugin, c.err.Error()
+	if errors.Is(c.err, errCommit) {
+		reason = ReasonWaitStore
+	}
+	var call *callError
+	if errors.As(c.err, &call) {
+		message = fmt.Sprintf("the device plugin of %s failed: %v", call.resource, call.error)
+	}
+	q.say(e, Wait, reason, message)
+}
+
+// saySlow tells of a plugin that takes its time; that it is called again was told. Where pods do
+// not wait there is nothing to tell: like the kubelet's, such a pod is pending until Allocate
+// returns.
+func (q *Queue) saySlow(e *entry) {
+	if q.cfg.Wait <= 0 || e.tries.retries > 0 || e.runs || e.state.goes() {
+		return
+	}
+	if resources := e.unanswered(); len(resources) > 0 {
+		q.say(e, Wait, ReasonWaitPlugin,
+			"no answer yet from the device plugin of "+strings.Join(resources, ", "))
+	}
+}
+
+// say reports an outcome once.
+func (q *Queue) say(e *entry, outcome Outcome, reason, message string) {
+	last := e.told.last
+	if outcome == last.Outcome && reason == last.Reason && message == last.Message {
+		return
+	}
+	r := Result{Pod: e.pod, Outcome: outcome, Reason: reason, Message: message}
+	r.Reworded = outcome == last.Outcome && reason == last.Reason
+	e.told.last = r
+	r.Explained = q.explanations.put(r, e.told.basis, e.preferences.ignored)
+	if outcome != Wait {
+		r.Tried, e.told.tried, e.told.basis = e.told.tried, nil, nil
+	}
+	q.cfg.Report(r)
+}
+
+// sum is what both request.
+func sum(a, b v1.ResourceList) v1.ResourceList {
+	out := make(v1.ResourceList, len(a)+len(b))
+	for _, list := range []v1.ResourceList{a, b} {
+		for name, quantity := range list {
+			total := out[name].DeepCopy()
+			total.Add(quantity)
+			out[name] = total
+		}
+	}
+	return out
 }

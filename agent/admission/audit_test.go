@@ -18,44 +18,45 @@ import (
 	"github.com/numalet/numalet/topology/memory"
 )
 
-// audit compares the rooms that a queue makes of its sums with those that come of asking every pod:
-// for the pods that came last, and for one more. It is called at the start of a round.
+// audit compares the rooms that a queue makes of its ledger with those that come of asking every
+// pod: for the pods that came last, and for one more. It is called at the start of a round.
 func audit(t testing.TB, q *Queue) {
 	t.Helper()
-	entries := q.entries
+	entries := q.pods.order
 	if len(entries) > 10 {
 		entries = entries[len(entries)-10:]
 	}
-	front := q.turn(time.Now()).front
+	pass := newTurn(time.Now())
 	for _, e := range append(slices.Clone(entries), &entry{demand: demand{pod: &v1.Pod{}}}) {
-		at, ahead := slices.Index(q.entries, e), v1.ResourceList{}
-		for i, o := range q.entries {
-			if o.claimed && (i < at || at < 0) {
-				add(ahead, o.requests)
+		at, ahead := slices.Index(q.pods.order, e), v1.ResourceList{}
+		for i, o := range q.pods.order {
+			if o.claims() && (i < at || at < 0) {
+				ahead = sum(ahead, o.requests)
 			}
 		}
-		got := q.present(e, holding{}, ahead)
+		s, r := q.cfg.snapshot(q.view, q.pods.ledger), request{in: e.pod.UID}
+		s.ahead = ahead
 		want := q.recounted(e, func(*entry) bool { return true })
 		want.Others = q.counted(e, func(o *entry) bool {
-			return !o.claimed || at < 0 || slices.Index(q.entries, o) < at
+			return !o.claims() || at < 0 || slices.Index(q.pods.order, o) < at
 		}).Others
-		same(t, fmt.Sprintf("%q now", e.pod.UID), got, want)
+		same(t, fmt.Sprintf("%q now", e.pod.UID), s.now(&r), want)
 		if at >= 0 {
-			own := q.stakes.of[e.pod.UID].taken
 			alone := q.recounted(e, func(o *entry) bool {
-				return o == nil || !o.claimed || slices.Index(q.entries, o) < at
+				return o == nil || !o.claims() || slices.Index(q.pods.order, o) < at
 			})
+			front := pass.front.upTo(at, q.pods).Beside(e.pod.UID)
 			same(t, fmt.Sprintf("%q before those behind", e.pod.UID),
-				takenOnly(front.upTo(at).all.Except(own)), takenOnly(alone.Taken))
+				takenOnly(front.Taken), takenOnly(alone.Taken))
 		}
-		if stays(e) {
-			same(t, fmt.Sprintf("%q later", e.pod.UID), q.future(e, holding{}),
-				q.recounted(e, func(o *entry) bool { return o != nil && stays(o) }))
+		if !e.state.goes() {
+			same(t, fmt.Sprintf("%q later", e.pod.UID), s.later(&r),
+				q.recounted(e, func(o *entry) bool { return o != nil && !o.state.goes() }))
 		}
 	}
-	for uid := range q.stakes.of {
-		if _, stored := q.stored.Pods[uid]; q.find(uid) == nil && !stored {
-			t.Errorf("pod %s is gone and has a stake", uid)
+	for uid := range q.pods.ledger.All() {
+		if _, stored := q.pods.stored.Pods[uid]; q.pods.find(uid) == nil && !stored {
+			t.Errorf("pod %s is gone and in the ledger", uid)
 		}
 	}
 }
@@ -69,19 +70,19 @@ func (q *Queue) recounted(e *entry, counts func(*entry) bool) allocation.Room {
 	room := q.counted(e, func(o *entry) bool { return counts(o) })
 	known := map[types.UID]bool{e.pod.UID: true}
 	var held []allocation.Pod
-	for _, o := range q.entries {
+	for _, o := range q.pods.order {
 		known[o.pod.UID] = true
 		if o == e || !counts(o) {
 			continue
 		}
-		if len(o.reserved.Containers) > 0 {
-			held = append(held, o.reserved)
+		if len(o.has.pod.Containers) > 0 {
+			held = append(held, o.has.pod)
 		}
-		if p, ok := q.stored.Pods[o.pod.UID]; ok {
+		if p, ok := q.pods.stored.Pods[o.pod.UID]; ok {
 			held = append(held, p)
 		}
 	}
-	for uid, p := range q.stored.Pods {
+	for uid, p := range q.pods.stored.Pods {
 		if !known[uid] && counts(nil) {
 			held = append(held, p)
 		}
@@ -92,18 +93,18 @@ func (q *Queue) recounted(e *entry, counts func(*entry) bool) allocation.Room {
 
 func (q *Queue) counted(e *entry, counts func(*entry) bool) (room allocation.Room) {
 	staying, leaving, claimed := v1.ResourceList{}, v1.ResourceList{}, v1.ResourceList{}
-	for _, o := range q.entries {
-		if o == e || !o.holds() || !counts(o) {
+	for _, o := range q.pods.order {
+		if o == e || !o.counts() || !counts(o) {
 			continue
 		}
 		room.Sharing = room.Sharing || o.shares
 		switch {
-		case !stays(o):
-			add(leaving, o.requests)
-		case o.claimed:
-			add(claimed, o.requests)
+		case o.state.goes():
+			leaving = sum(leaving, o.requests)
+		case o.claims():
+			claimed = sum(claimed, o.requests)
 		default:
-			add(staying, o.requests)
+			staying = sum(staying, o.requests)
 		}
 	}
 	room.Others = []v1.ResourceList{staying, greater(leaving, claimed)}
@@ -128,7 +129,7 @@ func same(t testing.TB, what string, got, want allocation.Room) {
 		t.Errorf("%s: shared %v, want %v", what, got.Sharing, want.Sharing)
 	}
 	g, w := total(got.Others), total(want.Others)
-	for name := range add(add(v1.ResourceList{}, g), w) {
+	for name := range sum(g, w) {
 		if a, b := g[name], w[name]; a.Cmp(b) != 0 {
 			t.Errorf("%s: %s of %s is requested, want %s", what, a.String(), name, b.String())
 		}
@@ -138,7 +139,7 @@ func same(t testing.TB, what string, got, want allocation.Room) {
 func total(lists []v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
 	for _, list := range lists {
-		add(out, list)
+		out = sum(out, list)
 	}
 	return out
 }
@@ -168,20 +169,18 @@ func TestAuditFindsWhatIsWrong(t *testing.T) {
 		defer d.stop()
 		d.queue.Submit(pod("a", "cpu=2"), false)
 		d.expect("a Admit")
-		for _, wrong := range []*stake{
-			nil,
-			{requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}},
-			{taken: d.queue.stakes.of["a"].taken},
-			{
-				taken: d.queue.stakes.of["a"].taken, requests: d.queue.stakes.of["a"].requests,
-				standing: going,
-			},
+		right := d.queue.pods.ledger
+		e, _ := right.Get("a")
+		for _, wrong := range []allocation.Entry{
+			{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}},
+			{Assigned: e.Assigned},
+			{Assigned: e.Assigned, Requests: e.Requests, Standing: allocation.Goes},
 		} {
-			d.queue.stakes.put("a", wrong)
+			d.queue.pods.ledger = right.With("a", wrong)
 			found := &finds{TB: t}
 			audit(found, d.queue)
 			if !found.any {
-				t.Errorf("the audit does not see that the stake of a is %+v", wrong)
+				t.Errorf("the audit does not see that the entry of a is %+v", wrong)
 			}
 		}
 	})

@@ -58,7 +58,7 @@ func crowded(b *testing.B, pods int) (*Queue, *int) {
 		q.Submit(pod(fmt.Sprint("old-", i), "cpu=500m memory=1Mi example.com/gpu=2"), false)
 	}
 	settle(b.Context(), q)
-	for _, e := range q.entries {
+	for _, e := range q.pods.order {
 		q.left(e.pod.UID)
 	}
 	wait(b, q, pods, "cpu=500m memory=1Mi example.com/gpu=1")
@@ -73,8 +73,8 @@ func wait(b *testing.B, q *Queue, pods int, limits string) {
 	}
 	settle(b.Context(), q)
 	waits := 0
-	for _, e := range q.entries {
-		if e.phase == waiting && e.claimed {
+	for _, e := range q.pods.order {
+		if e.state == waiting {
 			waits++
 		}
 	}
@@ -95,8 +95,11 @@ func counter(b *testing.B, h machine.Hardware, devices int) (*Queue, *int) {
 	q := New(Config{
 		Hardware: func() machine.Hardware { return h }, Policy: topology.BestEffort,
 		Scope: topology.ContainerScope, Store: store, Plugins: p, BootID: "boot", Wait: time.Hour,
-		Report:  func(Result) {},
-		Planned: func(allocation.Plan, error) { planned++ },
+		Report: func(Result) {},
+		Handlers: []Handler{func(Attempt) *Refusal { // called once for each plan
+			planned++
+			return nil
+		}},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -111,7 +114,7 @@ func settle(ctx context.Context, q *Queue) {
 	for first := true; first || q.under(); first = false {
 		q.sweep(ctx)
 		if q.under() {
-			<-q.done.Wake()
+			<-q.calls.done.Wake()
 			q.finish(ctx)
 		}
 	}
@@ -119,8 +122,8 @@ func settle(ctx context.Context, q *Queue) {
 }
 
 func (q *Queue) under() bool {
-	for _, e := range q.entries {
-		if e.phase == busy || e.phase == releasing {
+	for _, e := range q.pods.order {
+		if e.state.underWay() {
 			return true
 		}
 	}
@@ -144,9 +147,9 @@ func BenchmarkRelease(b *testing.B) {
 	released := 0
 	var busy time.Duration
 	for b.Loop() {
-		q.Release(q.entries[0].pod.UID)
+		q.Release(q.pods.order[0].pod.UID)
 		q.read(b.Context())
-		<-q.done.Wake()
+		<-q.calls.done.Wake()
 		began := spent(b)
 		q.finish(b.Context())
 		q.sweep(b.Context())
@@ -186,7 +189,7 @@ func BenchmarkPlans(b *testing.B) {
 	*planned = 0
 	began := spent(b)
 	for b.Loop() {
-		q.news.machine = true
+		q.changes.machine = true
 		q.sweep(b.Context())
 	}
 	b.ReportMetric(float64((spent(b)-began).Microseconds())/float64(max(*planned, 1)),
@@ -212,8 +215,8 @@ func BenchmarkBreak(b *testing.B) {
 					busy += spent(b) - began
 					b.StopTimer()
 					rejections := 0
-					for _, e := range q.entries {
-						if e.phase == rejected {
+					for _, e := range q.pods.order {
+						if e.state == rejected {
 							rejections++
 						}
 					}

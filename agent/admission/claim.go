@@ -3,7 +3,9 @@ package admission
 import (
 	"slices"
 	"strings"
+	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/allocation"
@@ -11,109 +13,145 @@ import (
 	"github.com/numalet/numalet/topology/memory"
 )
 
-// refuse decides on a pod that has no place in the room now: it waits with a claim, or it is
-// rejected. One whose claim is broken and has no other place takes what pods behind it have a claim
-// to; that may be a plan.
-func (q *Queue) refuse(e *entry, room allocation.Room, err error, t turn) (allocation.Plan, error) {
-	own := q.own(e)
-	if q.expired(e, t.now) {
-		if claim, ok := q.soon(e, own, t); ok {
-			q.hold(e, waiting, grip{reserved: claim, claimed: true, brief: true})
-			e.counsel = counsel{}
-			return allocation.Plan{}, err
+// turn is where a pass through the pods is, in the order of arrival.
+type turn struct {
+	now time.Time
+	at  int
+	// ahead is what is only counted of the claims of those who came before.
+	ahead v1.ResourceList
+	// front is the ledger without the claims of those behind, settled the one without the pods
+	// whose release is being recorded.
+	front, settled partial
+	// displaced: the pods behind look for a place again.
+	displaced bool
+}
+
+func newTurn(now time.Time) *turn {
+	return &turn{
+		now: now,
+		front: partial{out: func(e *entry, passed bool) bool {
+			return e.claims() && !passed
+		}},
+		settled: partial{out: func(e *entry, _ bool) bool { return e.state.goesNow() }},
+	}
+}
+
+// partial is the ledger without some pods. It is made when it is asked for first and follows the
+// pass, so that it costs one step for each pod. In a pass a pod changes at its turn only, but for
+// the claims that displace takes.
+type partial struct {
+	// out leaves pods out; passed: the pod's turn has come.
+	out    func(e *entry, passed bool) bool
+	made   bool
+	at     int // the pod whose turn it was
+	ledger allocation.Ledger
+}
+
+// upTo is the ledger at the turn of the pod at that place, which is not before the last one.
+func (p *partial) upTo(at int, of *pods) allocation.Ledger {
+	if !p.made {
+		p.made, p.at, p.ledger = true, at, of.ledger
+		for i, e := range of.order {
+			if p.out(e, i <= at) {
+				p.ledger = p.ledger.Without(e.pod.UID)
+			}
 		}
-		q.reject(e, prospects{now: room}.rejection(e.pod, err))
-		return allocation.Plan{}, err
 	}
-	j := prospects{room, q.future(e, own)}.judge(e.pod, e.advice, err)
-	if j.final && e.claimed {
-		plan, insisted, ok := q.insist(e, own, t)
-		if ok {
-			return plan, nil
+	for _, e := range of.order[p.at : at+1] {
+		entry, known := of.ledger.Get(e.pod.UID)
+		if known && !p.out(e, true) {
+			p.ledger = p.ledger.With(e.pod.UID, entry)
+		} else {
+			p.ledger = p.ledger.Without(e.pod.UID)
 		}
-		j = insisted
 	}
-	if j.final {
-		q.reject(e, j.rejection)
-		return allocation.Plan{}, err
+	p.at = at
+	return p.ledger
+}
+
+// reconsider changes the decision on a pod that has no place and none to wait for. One that may not
+// wait gets a claim to what is being released at this moment. One whose claim is broken takes what
+// pods behind it have a claim to.
+func (q *Queue) reconsider(e *entry, d *Decision, t *turn) {
+	switch {
+	case d.Outcome != Reject:
+	case q.expired(e, t.now):
+		if held, ok := q.soon(e, t); ok {
+			d.Outcome, d.kind, d.claim = Wait, soon, held
+		}
+	case e.claims():
+		*d = q.decide(e, t.front.upTo(t.at, q.pods), t)
+		switch d.Outcome {
+		case Admit:
+			q.displace(t, d.Held)
+		case Wait:
+			q.displace(t, d.claim)
+		}
 	}
-	// The message has numbers; that these go up and down is no news.
-	same := e.claimed && e.said.Reason == j.reason && j.reason != ReasonWaitPlugin
-	q.hold(e, waiting, grip{reserved: j.claim, claimed: true})
-	e.counsel = counsel{}
-	if !same {
-		q.say(e, Wait, j.reason, q.naming(j))
-	}
-	return allocation.Plan{}, err
 }
 
 // soon is what a pod that may not wait gets as soon as the releases that are being recorded at this
 // moment are. The kubelet takes devices back in memory, as soon as a pod is no longer active: to it
 // they are free.
-func (q *Queue) soon(e *entry, own holding, t turn) (claim allocation.Pod, ok bool) {
-	if q.cfg.Wait > 0 || !slices.ContainsFunc(q.entries, (*entry).goesNow) {
+func (q *Queue) soon(e *entry, t *turn) (held allocation.Pod, ok bool) {
+	goesNow := func(o *entry) bool { return o.state.goesNow() }
+	if q.cfg.Wait > 0 || !slices.ContainsFunc(q.pods.order, goesNow) {
 		return allocation.Pod{}, false
 	}
-	all := q.stakes
-	q.stakes = t.freed.upTo(t.at)
-	room := q.present(e, own, t.ahead)
-	q.stakes = all
-	room.Inventory, _ = withResources(room.Inventory, e.pod, func(r *deviceplugin.Resource) bool {
+	s, r := q.cfg.snapshot(q.view, t.settled.upTo(t.at, q.pods)), q.request(e)
+	s.ahead, s.patient = t.ahead, false
+	s.inventory, _ = withResources(s.inventory, e.pod, func(r *deviceplugin.Resource) bool {
 		r.Preferred = false // a claim is chosen without asking
 		return true
 	})
-	plan, err := room.Plan(e.pod, e.advice)
-	return plan.Pod, err == nil
+	d := decide(&s, &r)
+	return d.Held, d.Outcome == Admit
+}
+
+// displace takes the claims on any of this from the pods behind; they all look for a place again.
+// Once it was done, their turn in this pass is still to come.
+func (q *Queue) displace(t *turn, by allocation.Pod) {
+	if t.displaced {
+		return
+	}
+	t.displaced = true
+	for _, o := range q.pods.order[t.at+1:] {
+		if !o.claims() || o.state != waiting && o.state != brief {
+			continue
+		}
+		has := o.has
+		if overlap(allocation.TakenBy(has.pod), allocation.TakenBy(by)) {
+			has.pod = allocation.Pod{}
+		}
+		q.pods.move(o, transition(o.state, change), has)
+	}
 }
 
 // naming is the message of a pod that waits, with the names of the pods that are gone and hold some
 // of its claim until their release is recorded.
-func (q *Queue) naming(j judgement) string {
-	if j.reason != ReasonWaitResources {
-		return j.message
+func (q *Queue) naming(d Decision) string {
+	if d.Reason != ReasonWaitResources {
+		return d.Message
 	}
 	var names []string
-	for _, o := range q.entries {
-		if !o.goesNow() {
+	for _, o := range q.pods.order {
+		if !o.state.goesNow() {
 			continue
 		}
-		held := q.stakes.of[o.pod.UID].taken
-		if j.claim.IsEmpty() || overlapping(held, allocation.TakenBy(j.claim)) {
+		held, _ := q.pods.ledger.Get(o.pod.UID)
+		if d.claim.IsEmpty() || overlap(held.Assigned, allocation.TakenBy(d.claim)) {
 			names = append(names, klog.KObj(o.pod).String())
 		}
 	}
 	if len(names) == 0 {
-		return j.message
+		return d.Message
 	}
-	return j.message + "; being released: " + strings.Join(names[:min(len(names), 3)], ", ")
-}
-
-// insist looks for a place or a claim as if nobody had come after the pod.
-func (q *Queue) insist(e *entry, own holding, t turn) (plan allocation.Plan, j judgement, ok bool) {
-	all := q.stakes
-	q.stakes = t.front.upTo(t.at)
-	room := q.present(e, own, t.ahead)
-	plan, err := q.place(e, room)
-	if err != nil {
-		j = prospects{room, q.future(e, own)}.judge(e.pod, e.advice, err)
-	}
-	q.stakes = all
-	switch {
-	case err == nil:
-		t.front.displace(plan.Pod)
-	case !j.final:
-		t.front.displace(j.claim)
-	}
-	return plan, j, err == nil
+	return d.Message + "; being released: " + strings.Join(names[:min(len(names), 3)], ", ")
 }
 
 // overlap reports whether both cannot be had, or in the case of memory of the same node, whether
 // that may be so.
-func overlap(a, b allocation.Pod) bool {
-	return overlapping(allocation.TakenBy(a), allocation.TakenBy(b))
-}
-
-func overlapping(one, other allocation.Taken) bool {
+func overlap(one, other allocation.Taken) bool {
 	if !one.CPUs.Intersection(other.CPUs).IsEmpty() {
 		return true
 	}

@@ -73,8 +73,12 @@ func (p *plugins) offer(name string, n int) {
 
 // set adds a resource to the inventory, or replaces it.
 func (p *plugins) set(r deviceplugin.Resource) {
-	next := deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{}}
-	maps.Copy(next.Resources, p.Inventory().Resources)
+	now := p.Inventory()
+	next := deviceplugin.Inventory{
+		Version: now.Version + 1, Resources: map[string]deviceplugin.Resource{},
+	}
+	maps.Copy(next.Resources, now.Resources)
+	r.Generation = next.Version
 	next.Resources[r.Name] = r
 	p.inventory.Store(&next)
 }
@@ -92,6 +96,7 @@ type desk struct {
 	mu       sync.Mutex
 	said     []string
 	reworded atomic.Int64
+	released atomic.Int64
 }
 
 // quiet reports whether nothing was said since the last time.
@@ -141,6 +146,10 @@ func open(t *testing.T, dir string, p *plugins, change func(*Config)) *desk {
 		Policy:   topology.None, Scope: topology.ContainerScope,
 		Store: store, Plugins: p, BootID: "boot-1", Wait: 2 * time.Minute,
 		Report: func(r Result) {
+			if r.Outcome == Released {
+				d.released.Add(1)
+				return
+			}
 			line := fmt.Sprintf("%s %s", r.Pod.UID, r.Outcome)
 			if r.Reason != "" {
 				line += ": " + r.Reason + ": " + r.Message

@@ -2,6 +2,9 @@ package admission
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -12,36 +15,42 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-type phase int
-
-const (
-	queued    phase = iota
-	waiting         // until something changes, retryAt or the deadline
-	busy            // a goroutine asks plugins or commits
-	admitted        // holds its assignment
-	releasing       // a goroutine drops it from the store
-	rejected        // remembered until it is released, so that it is not decided twice
-)
-
 // entry is one pod that admission knows.
 type entry struct {
 	demand
-	phase   phase
-	adopt   bool // its sandbox is alive
-	leaving bool // it terminates; what it holds will be free
-	since   time.Time
+	// runs: its sandbox is alive and its record, if any, is of this boot. It keeps what it has and
+	// is admitted, whatever it lacks.
+	runs  bool
+	since time.Time
+	state state
+	due   time.Time // when the time that the state has is over; zero: it has none but the deadline
 
-	counsel
-	grip
-	backoff
-	words
-	again  *v1.Pod // submitted anew before it was released
-	gone   bool    // released while busy
-	cancel context.CancelFunc
+	has         reservation
+	preferences preferences
+	tries       tries
+	told        told
 }
 
-// counsel is what plugins prefer for the pod.
-type counsel struct {
+// reservation is what admission lets a pod have of the node.
+type reservation struct {
+	kind reservationKind
+	pod  allocation.Pod
+}
+
+type reservationKind int
+
+const (
+	// assigned: the pod holds it, or is to get it; without containers, nothing.
+	assigned reservationKind = iota
+	// tentative is what it would get without the preference that is being asked for.
+	tentative
+	// claim is what nobody gets who comes later. Some of it terminating pods may hold still. What
+	// is only counted is claimed too.
+	claim
+)
+
+// preferences are what plugins prefer for the pod.
+type preferences struct {
 	advice allocation.Advice
 	// silent are the resources whose plugins failed to answer: they are not asked again.
 	silent sets.Set[string]
@@ -49,24 +58,44 @@ type counsel struct {
 	ignored []string
 }
 
-// grip is what the pod has of the node.
-type grip struct {
-	reserved allocation.Pod
-	// tentative: reserved is what it would get without the advice that is being asked for.
-	tentative bool
-	// claimed: it waits, and reserved is its claim: what nobody who comes later gets. Some of it
-	// terminating pods may hold still. What is only counted is claimed too.
-	claimed bool
-	// brief: it waits for releases that are being recorded, whatever its deadline: to the kubelet
-	// what those pods held is free.
-	brief bool
+// answered adds what came of asking a plugin. One that did not answer is not asked again.
+func (p preferences) answered(key allocation.AskKey, advice []string, err error) preferences {
+	p = p.with(key, advice)
+	if err != nil {
+		p.ignored = append(slices.Clip(p.ignored), fmt.Sprintf("%s of container %s: %v",
+			key.Resource, key.Container, err))
+	}
+	if mayPass(err) {
+		p = p.without(key.Resource)
+	}
+	return p
 }
 
-// backoff is when something is tried again.
-type backoff struct {
-	retryAt time.Time // zero: not at a set time
+// with adds what a plugin prefers; nil: it was asked in vain.
+func (p preferences) with(key allocation.AskKey, advice []string) preferences {
+	p.advice = maps.Clone(p.advice)
+	if p.advice == nil {
+		p.advice = allocation.Advice{}
+	}
+	p.advice[key] = advice
+	return p
+}
+
+// without adds that a plugin did not answer.
+func (p preferences) without(resource string) preferences {
+	p.silent = p.silent.Union(sets.New(resource))
+	return p
+}
+
+// tries is what was begun for the pod, and failed.
+type tries struct {
+	// call is the number of the last goroutine; an answer of another one is late. cancel ends it.
+	call   int
+	cancel context.CancelFunc
+	// retries counts the failures of plugins and of the store, reread is whether the machine was
+	// looked at again for it.
 	retries int
-	reread  bool // the machine was looked at again for it
+	reread  bool
 	// refusal is said if the pod may wait no longer for what failed last.
 	refusal *allocation.Rejection
 }
@@ -91,21 +120,46 @@ func demandOf(pod *v1.Pod) demand {
 	return d
 }
 
-// holds reports whether the pod's requests count against the node. Those of a pod without a place,
-// for which a plugin is asked, do not.
-func (e *entry) holds() bool {
-	return e.phase == admitted || e.phase == releasing || e.claimed || e.isReserved()
+// wants reports whether the pod requests any of these resources.
+func (d demand) wants(resources sets.Set[string]) bool {
+	for name := range d.least {
+		if resources.Has(name) {
+			return true
+		}
+	}
+	return false
 }
 
-// goesNow reports whether the pod is gone, and that what it held is free is being recorded.
-func (e *entry) goesNow() bool { return e.gone || e.phase == releasing && e.retryAt.IsZero() }
+// claims reports whether the pod waits with a claim, or did until now.
+func (e *entry) claims() bool { return e.has.kind == claim }
 
-func (e *entry) isReserved() bool { return len(e.reserved.Containers) > 0 }
-
-// advise records what a plugin prefers; nil: it was asked in vain.
-func (e *entry) advise(key allocation.AskKey, advice []string) {
-	if e.advice == nil {
-		e.advice = allocation.Advice{}
+// counts reports whether the pod's requests count against the node. Those of a pod without a place,
+// for which a plugin is asked, do not.
+func (e *entry) counts() bool {
+	switch e.state {
+	case admitted, terminating, releasing, unreleased:
+		return true
 	}
-	e.advice[key] = advice
+	return e.claims() || e.isReserved()
+}
+
+func (e *entry) isReserved() bool { return len(e.has.pod.Containers) > 0 }
+
+// isShort reports whether the pod runs, and a container of it that comes later could not be
+// created.
+func (e *entry) isShort() bool {
+	return e.runs && e.state == admitted && !e.has.pod.IsEmpty() && e.has.pod.Incomplete(e.pod)
+}
+
+// unanswered lists the resources whose plugins have not said yet what the pod's containers get.
+func (e *entry) unanswered() []string {
+	resources := sets.New[string]()
+	for _, c := range e.has.pod.Containers {
+		for _, d := range c.Devices {
+			if d.Answer == nil {
+				resources.Insert(d.Resource)
+			}
+		}
+	}
+	return sets.List(resources)
 }

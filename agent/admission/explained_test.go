@@ -7,10 +7,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	v1 "k8s.io/api/core/v1"
-
-	"github.com/numalet/numalet/agent/allocation"
 )
 
 // explained is the text of the explanation of a pod, "none" without one.
@@ -74,9 +70,9 @@ func TestExplanationOfWhatIsNotPlanned(t *testing.T) {
 		p.offer("example.com/gpu", 1)
 		p.allocate = func(context.Context, string, []string) error { return errors.New("no luck") }
 		d := open(t, dir, p, func(c *Config) {
-			c.Handlers = []Handler{func(pod *v1.Pod) *allocation.Rejection {
-				if pod.Name == "bad" {
-					return &allocation.Rejection{Reason: "SysctlForbidden", Message: "not this one"}
+			c.Handlers = []Handler{func(a Attempt) *Refusal {
+				if a.Pod.Name == "bad" {
+					return &Refusal{Reason: "SysctlForbidden", Message: "not this one"}
 				}
 				return nil
 			}}

@@ -155,8 +155,8 @@ func (m *model) with(outcome Outcome) (out []types.UID) {
 }
 
 func (m *model) listen(t *testing.T) {
-	for _, e := range m.desk.queue.entries {
-		said, before := e.said, m.last[e.pod.UID]
+	for _, e := range m.desk.queue.pods.order {
+		said, before := e.told.last, m.last[e.pod.UID]
 		if said.Outcome == before {
 			continue
 		}
@@ -180,23 +180,23 @@ func (m *model) check(t *testing.T) {
 	stored := q.cfg.Store.State().Pods
 	var firm, leaving, claimed ledger
 	claims := map[types.UID]allocation.Pod{}
-	for _, e := range q.entries {
-		held := e.reserved
-		if e.phase == rejected {
+	for _, e := range q.pods.order {
+		held := e.has.pod
+		if e.state == rejected {
 			held = allocation.Pod{}
 		}
 		if s, ok := stored[e.pod.UID]; ok && !reflect.DeepEqual(s.Containers, held.Containers) {
 			t.Errorf("pod %s holds %v, the store has %v", e.pod.UID, held, s)
 		}
 		switch {
-		case e.claimed:
+		case e.claims():
 			claimed.add(e)
-			if e.said.Reason == ReasonWaitResources { // others may come to do without a device
+			if e.told.last.Reason == ReasonWaitResources { // others may come to do without a device
 				claims[e.pod.UID] = held
 			}
-		case e.holds() && stays(e):
+		case e.counts() && !e.state.goes():
 			firm.add(e)
-		case e.holds():
+		case e.counts():
 			leaving.add(e)
 		}
 		m.pointless(t, e)
@@ -217,14 +217,14 @@ func (m *model) check(t *testing.T) {
 
 // pointless finds pods that wait for what cannot come.
 func (m *model) pointless(t *testing.T, e *entry) {
-	if e.phase == queued {
+	if e.state == queued {
 		t.Errorf("pod %s is left in the queue", e.pod.UID)
 	}
-	if e.phase == waiting && e.claimed && e.said.Reason == ReasonWaitResources &&
+	if e.state == waiting && e.told.last.Reason == ReasonWaitResources &&
 		len(m.leaving) == 0 {
 		t.Errorf("pod %s waits for resources, and nobody is terminating", e.pod.UID)
 	}
-	if e.claimed && !e.leaving && time.Since(e.since) > 2*time.Minute {
+	if e.claims() && !e.state.goes() && time.Since(e.since) > 2*time.Minute {
 		t.Errorf("pod %s waits for %v", e.pod.UID, time.Since(e.since))
 	}
 }
@@ -241,7 +241,7 @@ func (l *ledger) add(e *entry) {
 	if l.cpus == nil {
 		l.cpus, l.devices = sets.New[int](), sets.New[string]()
 	}
-	taken := allocation.TakenBy(e.reserved)
+	taken := allocation.TakenBy(e.has.pod)
 	for _, cpu := range taken.CPUs.List() {
 		if l.cpus.Has(cpu) {
 			l.twice = append(l.twice, fmt.Sprint("CPU ", cpu, " by ", e.pod.UID))
@@ -256,7 +256,7 @@ func (l *ledger) add(e *entry) {
 			l.devices.Insert(resource + id)
 		}
 	}
-	l.requests = add(add(v1.ResourceList{}, l.requests), e.requests)
+	l.requests = sum(l.requests, e.requests)
 }
 
 // beside checks that both have things of their own, and together no more than there is.
@@ -271,7 +271,7 @@ func (l *ledger) beside(t *testing.T, what string, o ledger, allocatable v1.Reso
 	if both := l.devices.Intersection(o.devices); both.Len() > 0 {
 		t.Errorf("%s: both have devices %v", what, sets.List(both))
 	}
-	for name, quantity := range add(add(v1.ResourceList{}, l.requests), o.requests) {
+	for name, quantity := range sum(l.requests, o.requests) {
 		if have := allocatable[name]; !podspec.IsExtended(name) && quantity.Cmp(have) > 0 {
 			t.Errorf("%s: %s of %s, of %s", what, quantity.String(), name, have.String())
 		}

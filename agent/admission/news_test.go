@@ -3,8 +3,6 @@ package admission
 import (
 	"sync/atomic"
 	"testing"
-
-	"github.com/numalet/numalet/agent/allocation"
 )
 
 // What plugins said before the first pod came is no news to it, and devices that a pod without room
@@ -16,7 +14,10 @@ func TestNothingIsPlannedInVain(t *testing.T) {
 		var planned atomic.Int64
 		d := open(t, dir, p, func(c *Config) {
 			roomy(100)(c)
-			c.Planned = func(allocation.Plan, error) { planned.Add(1) }
+			c.Handlers = []Handler{func(Attempt) *Refusal { // called once for each plan
+				planned.Add(1)
+				return nil
+			}}
 		})
 		defer d.stop()
 		d.queue.Submit(pod("old", "example.com/gpu=4"), false)

@@ -2,99 +2,32 @@ package admission
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
-	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/agent/machine"
+	"github.com/numalet/numalet/agent/explain"
 	"github.com/numalet/numalet/agent/mailbox"
-	"github.com/numalet/numalet/deviceplugin"
-	"github.com/numalet/numalet/topology"
 )
-
-// Outcome is what admission says of a pod.
-type Outcome string
-
-// The three outcomes. Wait may be followed by any outcome, Admit and Reject are final.
-const (
-	Admit  Outcome = "Admit"
-	Wait   Outcome = "Wait"
-	Reject Outcome = "Reject"
-	// Released answers Release: nothing of the pod is held any more.
-	Released Outcome = "Released"
-)
-
-// Reasons of pods that wait.
-const (
-	ReasonWaitPlugin    = "WaitingForDevicePlugin"
-	ReasonWaitResources = "WaitingForResources"
-	ReasonWaitDevices   = "WaitingForHealthyDevices"
-	ReasonWaitStore     = "WaitingForStateFile"
-)
-
-// Plugins is what admission asks of the device plugins.
-type Plugins interface {
-	Inventory() deviceplugin.Inventory
-	Preferred(ctx context.Context, req deviceplugin.PreferredRequest) ([]string, error)
-	Allocate(ctx context.Context, resource string, ids []string) (
-		*pluginapi.ContainerAllocateResponse, error)
-}
-
-// Handler is one check that a pod has to pass before resources are looked at. It is pure; nil
-// means that the pod passes.
-type Handler func(pod *v1.Pod) *allocation.Rejection
-
-// Config is what the queue works with.
-type Config struct {
-	// Hardware is the machine now, with the policies on it. After a change, Poke.
-	Hardware func() machine.Hardware
-	// Reread has the machine looked at again; after it returns, Hardware has what was found. nil:
-	// there is nothing to look at.
-	Reread   func(ctx context.Context)
-	Policy   topology.Policy
-	Scope    topology.Scope
-	Handlers []Handler // in order
-	Store    *allocation.Store
-	Plugins  Plugins
-	// BootID is the kernel's boot id now.
-	BootID string
-	// Wait is how long a pod may wait; 0: it is rejected instead.
-	Wait time.Duration
-	// Report is told each outcome, from Run's goroutine. It must not block.
-	Report func(Result)
-	// Planned is told each plan, be it one of many for a pod that waits; nil: nobody is.
-	Planned func(plan allocation.Plan, err error)
-	// Unadvised is told of a plugin's preference that cannot be followed, or not in full, and why;
-	// nil: nobody is. It is called from other goroutines than Run's.
-	Unadvised func(pod *v1.Pod, key allocation.AskKey, err error)
-}
 
 // Queue decides on pods. Its methods do not block; Run does the work.
 type Queue struct {
 	cfg   Config
 	inbox *mailbox.Box[message]
-	done  *mailbox.Box[completion]
+	calls calls
+	// explanations are read from other goroutines.
+	explanations explanations
 
 	// Owned by Run.
-	entries []*entry // in order of arrival
-	byUID   map[types.UID]*entry
-	looking []chan<- Snapshot
-	news    news
+	pods    *pods
 	view    view
-	stored  allocation.State // as it is in the stakes
-	stakes  stakes
-	work    sync.WaitGroup
-
-	records records
+	changes changes
+	looking []chan<- Snapshot
 }
 
 type message struct {
@@ -108,9 +41,9 @@ type message struct {
 type messageKind int
 
 const (
-	submit messageKind = iota
-	leave
-	release
+	submitPod messageKind = iota
+	leavePod
+	releasePod
 	poke
 	look
 )
@@ -120,34 +53,51 @@ func New(cfg Config) *Queue {
 	if cfg.Unadvised == nil {
 		cfg.Unadvised = func(*v1.Pod, allocation.AskKey, error) {}
 	}
-	if cfg.Planned == nil {
-		cfg.Planned = func(allocation.Plan, error) {}
-	}
-	return &Queue{
-		cfg: cfg, inbox: mailbox.New[message](), done: mailbox.New[completion](),
-		stakes: newStakes(), byUID: map[types.UID]*entry{},
-	}
+	q := &Queue{cfg: cfg, inbox: mailbox.New[message](), pods: newPods(cfg.BootID)}
+	q.calls = calls{cfg: &q.cfg, done: mailbox.New[completion]()}
+	return q
 }
 
 // Submit asks for a decision. adopt says that the pod's sandbox is alive in the runtime.
-// Submitting a pod that was decided already changes nothing but the spec remembered.
+// Submitting a pod that was decided already changes nothing but the spec remembered. A pod that
+// terminates is not submitted before it is Released.
 func (q *Queue) Submit(pod *v1.Pod, adopt bool) {
-	q.inbox.Put(message{kind: submit, pod: pod, uid: pod.UID, adopt: adopt})
+	q.inbox.Put(message{kind: submitPod, pod: pod, uid: pod.UID, adopt: adopt})
 }
 
 // Leaving says that the pod has begun to terminate: pods may wait for what it holds.
-func (q *Queue) Leaving(uid types.UID) { q.inbox.Put(message{kind: leave, uid: uid}) }
+func (q *Queue) Leaving(uid types.UID) { q.inbox.Put(message{kind: leavePod, uid: uid}) }
 
 // Release gives back what the pod holds and forgets it. For a pod that still waits it withdraws
-// the request. A uid that only the store knows is dropped there.
-func (q *Queue) Release(uid types.UID) { q.inbox.Put(message{kind: release, uid: uid}) }
+// the request. A uid that only the store knows is dropped there. Once nothing of the pod is
+// recorded any more Released is reported, also of a uid that nothing is known of.
+func (q *Queue) Release(uid types.UID) { q.inbox.Put(message{kind: releasePod, uid: uid}) }
 
 // Poke says that something changed that pods may be waiting for, such as the inventory.
 func (q *Queue) Poke() { q.inbox.Put(message{kind: poke}) }
 
+// Snapshot is what a pod submitted now would be decided with. It waits for Run, which does not
+// wait for it.
+func (q *Queue) Snapshot(ctx context.Context) (Snapshot, error) {
+	reply := make(chan Snapshot, 1)
+	q.inbox.Put(message{kind: look, reply: reply})
+	select {
+	case s := <-reply:
+		return s, nil
+	case <-ctx.Done():
+		return Snapshot{}, fmt.Errorf("wait for admission: %w", ctx.Err())
+	}
+}
+
+// Explained is the explanation of the last decision on a pod. Of several pods of that name, one
+// that replaces another, it is the last one decided on.
+func (q *Queue) Explained(namespace, name string) (explain.Record, bool) {
+	return q.explanations.find(namespace, name)
+}
+
 // Run decides until ctx ends; then it waits for the goroutines that it started.
 func (q *Queue) Run(ctx context.Context) error {
-	defer q.work.Wait()
+	defer q.calls.wait()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -157,30 +107,34 @@ func (q *Queue) Run(ctx context.Context) error {
 		case <-q.inbox.Wake():
 			q.finish(ctx) // new pods see what has been given back
 			q.read(ctx)
-		case <-q.done.Wake():
+		case <-q.calls.done.Wake():
 			q.finish(ctx)
 		case <-timer.C:
 		}
 		q.sweep(ctx)
-		q.show()
+		for _, reply := range q.looking { // after the pods that were submitted before
+			reply <- q.cfg.snapshot(q.view, q.pods.ledger)
+		}
+		q.looking = nil
 		timer.Reset(q.untilNext())
 	}
 }
 
 // read takes the inbox; pods to adopt go first, so that new ones see what those hold.
 func (q *Queue) read(ctx context.Context) {
-	q.follow()
+	q.pods.follow(q.cfg.Store.State())
 	messages := q.inbox.Take()
 	slices.SortStableFunc(messages, func(a, b message) int { return rank(a) - rank(b) })
 	for _, m := range messages {
 		switch m.kind {
-		case submit:
-			q.submitted(m)
-		case leave:
+		case submitPod:
+			q.submitted(ctx, m)
+		case leavePod:
 			q.left(m.uid)
-		case release:
+		case releasePod:
 			q.released(ctx, m.uid)
-		case poke: // the round looks anyway
+		case poke:
+			q.changes.poked = true
 		case look:
 			q.looking = append(q.looking, m.reply)
 		default:
@@ -190,103 +144,112 @@ func (q *Queue) read(ctx context.Context) {
 }
 
 func rank(m message) int {
-	if m.kind == submit && m.adopt {
+	if m.kind == submitPod && m.adopt {
 		return 0
 	}
 	return 1
 }
 
-func (q *Queue) submitted(m message) {
-	e := q.find(m.uid)
+func (q *Queue) submitted(ctx context.Context, m message) {
+	e := q.pods.find(m.uid)
 	switch {
 	case e == nil:
-		q.enter(&entry{demand: demandOf(m.pod), adopt: m.adopt, since: time.Now()})
-		if _, stored := q.stored.Pods[m.uid]; stored {
-			q.news.stays = true
-		}
-	case e.phase == releasing || e.gone || e.leaving:
-		e.again = m.pod
+		held, stored := q.pods.stored.Pods[m.uid]
+		q.changes.stays = q.changes.stays || stored
+		q.pods.add(&entry{
+			demand: demandOf(m.pod), since: time.Now(), runs: m.adopt && !q.pods.isVoid(held),
+		})
+	case e.state.goes():
+		klog.FromContext(ctx).Info("Ignored a pod that was submitted while it is being released",
+			"pod", klog.KObj(m.pod), "podUID", m.uid)
 	default:
-		e.demand = demandOf(m.pod)
-		q.account(m.uid, e)
+		q.pods.resubmit(e, m.pod)
 	}
-}
-
-func (q *Queue) enter(e *entry) {
-	q.entries = append(q.entries, e)
-	q.byUID[e.pod.UID] = e
-	q.account(e.pod.UID, e)
 }
 
 // left takes that a pod terminates. One that waits waits no more.
 func (q *Queue) left(uid types.UID) {
-	e := q.find(uid)
+	e := q.pods.find(uid)
 	if e == nil {
 		return
 	}
-	e.leaving = true
-	if e.phase == queued || e.phase == waiting {
-		q.letGo(e)
+	switch to := transition(e.state, leave); to {
+	case stay:
+	case withdrawn:
+		q.pods.drop(e, to)
+	default:
+		q.pods.move(e, to, e.has)
 	}
-	q.account(uid, e)
 }
 
 func (q *Queue) released(ctx context.Context, uid types.UID) {
-	e := q.find(uid)
+	e := q.pods.find(uid)
 	if e == nil {
-		held, ok := q.stored.Pods[uid]
-		if !ok {
-			q.cfg.Report(Result{Pod: podOf(allocation.Pod{UID: uid}), Outcome: Released})
+		held, stored := q.pods.stored.Pods[uid]
+		if !stored {
+			held.UID = uid
+			q.cfg.Report(Result{Pod: held.Reference(), Outcome: Released})
 			return
 		}
 		e = &entry{
-			demand: demandOf(podOf(held)),
-			phase:  admitted, grip: grip{reserved: held}, since: time.Now(),
+			demand: demandOf(held.Reference()), since: time.Now(),
+			state: terminating, has: reservation{pod: held},
 		}
-		q.enter(e)
+		q.pods.add(e)
 	}
-	switch e.phase {
-	case queued, waiting, rejected:
-		e.again = nil
-		q.letGo(e)
-		q.drop(ctx, e)
-	case admitted:
-		q.drop(ctx, e)
-	case busy:
-		e.gone, e.leaving, e.again = true, true, nil
-		q.account(uid, e)
-		e.cancel()
-	case releasing:
-		e.again = nil
+	switch transition(e.state, release) {
+	case stay:
+	case canceling:
+		q.pods.move(e, canceling, e.has)
+		e.tries.cancel()
 	default:
-		panic(fmt.Sprintf("admission: phase %d", e.phase))
+		if e.state != admitted && e.state != terminating {
+			q.pods.drop(e, withdrawn)
+		}
+		q.drop(ctx, e)
 	}
 }
 
 // drop forgets an entry; what the store has of it is dropped first.
 func (q *Queue) drop(ctx context.Context, e *entry) {
-	uid := e.pod.UID
-	if _, stored := q.stored.Pods[uid]; !stored {
-		q.forget(e)
+	if _, stored := q.pods.stored.Pods[e.pod.UID]; !stored {
+		q.explanations.drop(e.pod.UID)
+		q.pods.remove(e)
+		q.cfg.Report(Result{Pod: e.pod, Outcome: Released})
 		return
 	}
-	e.retryAt = time.Time{}
-	q.move(e, releasing, e.grip)
-	q.work.Go(func() {
-		err := q.cfg.Store.Commit(ctx, allocation.Change{Drop: uid})
-		q.done.Put(completion{entry: e, err: err})
+	q.pods.move(e, releasing, e.has)
+	q.calls.start(ctx, e, time.Time{}, func(ctx context.Context) completion {
+		return completion{err: q.cfg.Store.Commit(ctx, allocation.Change{Drop: e.pod.UID})}
 	})
 }
 
-func (q *Queue) forget(e *entry) {
-	q.records.drop(e.pod.UID)
-	q.news.freed = q.news.freed || e.holds()
-	q.entries = slices.DeleteFunc(q.entries, func(other *entry) bool { return other == e })
-	delete(q.byUID, e.pod.UID)
-	q.account(e.pod.UID, nil)
-	q.cfg.Report(Result{Pod: e.pod, Outcome: Released})
-	if e.again != nil {
-		q.enter(&entry{demand: demandOf(e.again), since: time.Now()})
+// finish takes what goroutines brought back.
+func (q *Queue) finish(ctx context.Context) {
+	back := q.calls.done.Take()
+	q.pods.follow(q.cfg.Store.State()) // what was committed is in it
+	for _, c := range back {
+		e := c.entry
+		if c.call != e.tries.call || !e.state.underWay() {
+			continue // late
+		}
+		e.tries.cancel()
+		switch {
+		case e.state == canceling:
+			q.drop(ctx, e)
+		case e.state == releasing && c.err == nil:
+			q.drop(ctx, e)
+		case e.state == releasing:
+			q.pods.move(e, unreleased, e.has)
+			e.due, q.pods.freed = time.Now().Add(time.Second), true // for those who wait for it alone
+			if ctx.Err() == nil && !isStopped(c.err) {
+				klog.FromContext(ctx).Info("Releasing resources is retried",
+					"pod", klog.KObj(e.pod), "err", c.err)
+			}
+		case ctx.Err() != nil: // the agent stops; nothing is decided any more
+		default:
+			q.completed(e, c)
+		}
 	}
 }
 
@@ -294,46 +257,32 @@ func (q *Queue) forget(e *entry) {
 // may be what a pod waits for, so it goes on until nothing changes any more.
 func (q *Queue) sweep(ctx context.Context) {
 	now := time.Now()
-	q.follow()
-	q.look()
-	for _, e := range q.entries {
-		if e.retryAt.IsZero() || now.Before(e.retryAt) {
+	q.pods.follow(q.cfg.Store.State())
+	q.changes.look(&q.view, q.cfg.view())
+	for _, e := range slices.Clone(q.pods.order) {
+		if e.due.IsZero() || now.Before(e.due) {
 			continue
 		}
-		e.retryAt = time.Time{}
-		switch e.phase {
-		case releasing:
-			q.drop(ctx, e)
-		case busy:
+		e.due = time.Time{}
+		switch {
+		case e.state.underWay():
 			q.saySlow(e)
-		case waiting:
-			e.phase = queued
-		default: // decided meanwhile
+		case e.state == unreleased:
+			q.drop(ctx, e)
+		default:
+			q.pods.move(e, transition(e.state, timeUp), e.has)
 		}
 	}
-	for first := true; q.spread(now) || first; first = false {
-		t := q.turn(now)
-		for i, e := range slices.Clone(q.entries) {
-			if t.at = i; e.phase == queued {
+	for first := true; q.requeue(now) || first; first = false {
+		t := newTurn(now)
+		for i, e := range slices.Clone(q.pods.order) {
+			if t.at = i; e.state == queued {
 				q.attempt(ctx, e, t)
 			}
-			if e.claimed {
-				add(t.ahead, e.requests)
+			if e.claims() {
+				t.ahead = sum(t.ahead, e.requests)
 			}
 		}
-	}
-}
-
-// saySlow tells of a plugin that takes its time; that it is called again was told. Where pods do
-// not wait there is nothing to tell: like the kubelet's, such a pod is pending until Allocate
-// returns.
-func (q *Queue) saySlow(e *entry) {
-	if q.cfg.Wait <= 0 {
-		return
-	}
-	if resources := e.unanswered(); len(resources) > 0 && e.retries == 0 && !e.adopt {
-		q.say(e, Wait, ReasonWaitPlugin,
-			"no answer yet from the device plugin of "+strings.Join(resources, ", "))
 	}
 }
 
@@ -344,54 +293,14 @@ func (q *Queue) expired(e *entry, now time.Time) bool {
 // untilNext is the time to the next deadline or retry.
 func (q *Queue) untilNext() time.Duration {
 	next := time.Hour
-	for _, e := range q.entries {
-		if e.phase == waiting && !e.leaving && !e.brief {
+	for _, e := range q.pods.order {
+		switch e.state {
+		case waiting, retrying, deferred:
 			next = min(next, time.Until(e.since.Add(q.cfg.Wait)))
 		}
-		if !e.retryAt.IsZero() {
-			next = min(next, time.Until(e.retryAt))
+		if !e.due.IsZero() {
+			next = min(next, time.Until(e.due))
 		}
 	}
 	return max(next, 0)
-}
-
-// say reports an outcome once.
-func (q *Queue) say(e *entry, outcome Outcome, reason, message string) {
-	r := Result{Pod: e.pod, Outcome: outcome, Reason: reason, Message: message}
-	if r.Outcome == e.said.Outcome && r.Reason == e.said.Reason && r.Message == e.said.Message {
-		return
-	}
-	r.Reworded = r.Outcome == e.said.Outcome && r.Reason == e.said.Reason
-	e.said = r
-	r.Explained = q.explain(e, r)
-	if outcome != Wait {
-		r.Tried, e.tried = e.tried, nil
-	}
-	q.cfg.Report(r)
-}
-
-// find returns nil for a pod that is not known.
-func (q *Queue) find(uid types.UID) *entry { return q.byUID[uid] }
-
-// finish takes what goroutines brought back.
-func (q *Queue) finish(ctx context.Context) {
-	log, back := klog.FromContext(ctx), q.done.Take()
-	q.follow() // what was committed is in it
-	for _, c := range back {
-		e := c.entry
-		switch {
-		case e.phase == releasing && c.err == nil:
-			q.forget(e)
-		case e.phase == releasing:
-			e.retryAt = time.Now().Add(time.Second)
-			q.news.freed = true // for those who wait for this release alone
-			if !errors.Is(c.err, allocation.ErrStopped) && ctx.Err() == nil {
-				log.Info("Releasing resources is retried", "pod", klog.KObj(e.pod), "err", c.err)
-			}
-		case e.gone:
-			q.drop(ctx, e)
-		default:
-			q.completed(ctx, c)
-		}
-	}
 }

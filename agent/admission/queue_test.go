@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 func TestAdmitHoldsAndReleaseGivesBack(t *testing.T) {
@@ -78,21 +80,66 @@ func TestReleaseWhileBusy(t *testing.T) {
 	})
 }
 
-// The same uid, deleted and added again before it was released, is decided anew.
-func TestSubmittedAgainWhileLeaving(t *testing.T) {
+// A release ends with Released, once nothing is recorded any more: of a pod that was admitted, of
+// one that waits, and of one that nothing is known of. Until then a submission is ignored.
+func TestReleaseIsTold(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		d := open(t, dir, &plugins{}, nil)
 		defer d.stop()
 		d.queue.Submit(pod("a", "cpu=2"), false)
-		d.expect("a Admit")
+		d.queue.Submit(pod("b", "example.com/gpu=1"), false)
+		d.now("a Admit, b " + forPlugin)
 		d.queue.Leaving("a")
 		d.queue.Submit(pod("a", "cpu=3"), false)
 		d.expect()
-		d.queue.Release("a")
+		for i, uid := range []types.UID{"a", "b", "c"} {
+			d.queue.Release(uid)
+			d.expect()
+			if n := d.released.Load(); n != int64(i+1) {
+				t.Errorf("%d pods were said to be released, want %d", n, i+1)
+			}
+		}
+		if n := len(d.store.State().Pods); n != 0 {
+			t.Errorf("%d pods in the store, want none", n)
+		}
+		d.queue.Submit(pod("a", "cpu=3"), false)
 		d.expect("a Admit")
 		if n := d.store.State().Pods["a"].CPUs().Size(); n != 3 {
 			t.Errorf("a holds %d CPUs, want 3", n)
 		}
+	})
+}
+
+// What was under way when a pod was released is waited for: nothing is recorded of it afterwards.
+func TestAnAnswerAfterTheReleaseDoesNoHarm(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		answer := make(chan struct{})
+		p := &plugins{allocate: func(context.Context, string, []string) error {
+			<-answer // whatever becomes of the context
+			return nil
+		}}
+		p.offer("example.com/gpu", 1)
+		d := open(t, dir, p, nil)
+		defer d.stop()
+		d.queue.Submit(pod("a", "cpu=7 example.com/gpu=1"), false)
+		synctest.Wait()
+		d.queue.Leaving("a")
+		d.queue.Release("a")
+		d.queue.Release("a")
+		synctest.Wait()
+		if n := d.released.Load(); n != 0 {
+			t.Error("a is said to be released while its plugin is called")
+		}
+		close(answer)
+		d.expect()
+		if n := d.released.Load(); n != 1 {
+			t.Errorf("the release is told %d times, want once", n)
+		}
+		if n := len(d.store.State().Pods); n != 0 {
+			t.Errorf("%d pods in the store, want none", n)
+		}
+		d.queue.Submit(pod("b", "cpu=7 example.com/gpu=1"), false)
+		d.expect("b Admit")
 	})
 }
 

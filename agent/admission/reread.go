@@ -18,15 +18,16 @@ const rereadTimeout = time.Second
 // reread has the machine looked at again, once for each pod that would be refused for want of what
 // may be there by now. It returns false if the pod does not wait for that.
 func (q *Queue) reread(ctx context.Context, e *entry, err error) bool {
-	if q.cfg.Reread == nil || e.reread || !mayHaveGrown(e.pod, err) {
+	if q.cfg.Reread == nil || e.tries.reread || !mayHaveGrown(e.pod, err) {
 		return false
 	}
-	e.reread = true
+	e.tries.reread = true
+	q.pods.move(e, rereading, e.has)
 	q.start(ctx, e, func(ctx context.Context) completion {
 		ctx, cancel := context.WithTimeout(ctx, rereadTimeout)
 		defer cancel()
 		q.cfg.Reread(ctx)
-		return completion{entry: e, reread: true}
+		return completion{}
 	})
 	return true
 }

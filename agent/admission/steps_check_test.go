@@ -19,6 +19,9 @@ func (w *walk) check() {
 	}
 	w.reap()
 	w.hear()
+	if len(w.releasing) > 0 && !w.broken {
+		w.failf("nothing is said of the release of %v", w.releasing)
+	}
 	free := w.ledger()
 	w.entries(&free)
 	if state := w.desk.store.State(); w.stale || state.Version != w.checked {
@@ -80,25 +83,25 @@ func (w *walk) entries(all *sums) {
 			known++
 		}
 	}
-	if n := len(w.desk.queue.entries); n != known {
+	if n := len(w.desk.queue.pods.order); n != known {
 		w.failf("the queue knows %d pods, want %d", n, known)
 	}
 	var reserved sums
-	for _, e := range w.desk.queue.entries {
+	for _, e := range w.desk.queue.pods.order {
 		t := w.find(e.pod.UID)
 		if t == nil {
 			w.failf("the queue has %s, which was released", e.pod.UID)
 			continue
 		}
-		if e.phase == admitted || len(e.reserved.Containers) == 0 {
+		if e.state == admitted || e.state == terminating || len(e.has.pod.Containers) == 0 {
 			continue
 		}
-		if e.phase == rejected {
-			w.failf("%s was rejected and claims %s", t.uid, written(e.reserved))
+		if e.state == rejected {
+			w.failf("%s was rejected and claims %s", t.uid, written(e.has.pod))
 			continue
 		}
-		g := grantOf(e.reserved, 0)
-		if !e.claimed && e.phase != releasing {
+		g := grantOf(e.has.pod, 0)
+		if !e.claims() && e.state != releasing && e.state != unreleased {
 			t.inflight = true
 			w.reserved(t, g, &reserved)
 		}
@@ -186,7 +189,7 @@ func (w *walk) free(held sums) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	room := s.all
+	room := s.now(&request{})
 	if got := maskOf(room.Taken.CPUs); got != held.cpus {
 		w.failf("CPUs %s are taken to the next pod, want %s", got.set(), held.cpus.set())
 	}

@@ -53,7 +53,7 @@ func (w *walk) torn() bool {
 		released = w.pick(func(t *tenant) bool { return t.held != nil && !t.again })
 	}
 	if released != nil {
-		w.desk.queue.Release(released.uid)
+		w.releases(released)
 	} else {
 		w.add()
 	}

@@ -3,6 +3,7 @@ package admission
 import (
 	"os"
 	"path/filepath"
+	"testing/synctest"
 	"time"
 
 	"github.com/numalet/numalet/agent/allocation"
@@ -126,13 +127,15 @@ func (w *walk) end(t *tenant) bool {
 	if t == nil {
 		return false
 	}
-	w.desk.queue.Release(t.uid)
+	w.releases(t)
 	w.stale = true
 	switch {
 	case t.again:
+		synctest.Wait() // for Released
 		w.drop(t)
-		again := &tenant{order: t.order, desired: true, known: true, since: time.Now()}
+		again := &tenant{order: t.order, desired: true}
 		w.tenants = append(w.tenants, again)
+		w.submit(again)
 	case w.broken && t.held != nil:
 		t.going, t.known, t.desired, t.alive = true, false, false, false
 	default:
@@ -141,14 +144,19 @@ func (w *walk) end(t *tenant) bool {
 	return true
 }
 
-// again has a source desire a pod that terminates. If it did not run, its release withdraws that.
+// releases has the queue release a pod, which must be told to have been.
+func (w *walk) releases(t *tenant) {
+	w.releasing[t.uid] = true
+	w.desk.queue.Release(t.uid)
+}
+
+// again has a source desire a pod that terminates: it is submitted when it is released.
 func (w *walk) again() bool {
 	t := w.pick(func(t *tenant) bool { return t.said == Admit && t.known && t.leaving && !t.again })
 	if t == nil {
 		return false
 	}
 	t.again = true
-	w.desk.queue.Submit(t.pod, false)
 	return true
 }
 

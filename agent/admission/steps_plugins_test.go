@@ -87,10 +87,14 @@ func (p *stepPlugins) Allocate(ctx context.Context, resource string, ids []strin
 
 // change replaces one resource; nil: it is not known any more.
 func (p *stepPlugins) change(at int, r *deviceplugin.Resource) {
-	next := deviceplugin.Inventory{Resources: maps.Clone(p.Inventory().Resources)}
+	now := p.Inventory()
+	next := deviceplugin.Inventory{
+		Version: now.Version + 1, Resources: maps.Clone(now.Resources),
+	}
 	if r == nil {
 		delete(next.Resources, stepResources[at])
 	} else {
+		r.Generation = next.Version
 		next.Resources[r.Name] = *r
 	}
 	p.inventory.Store(&next)

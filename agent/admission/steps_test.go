@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/allocation"
@@ -152,12 +153,14 @@ type walk struct {
 	broken  bool      // nothing can be written
 	wait    time.Duration
 
-	desk    stepDesk
-	checked uint64 // version of the state
-	stale   bool   // what the store must have is not what it had to have at the last check
-	step    int
-	story   []string
-	seen    map[string]int
+	desk stepDesk
+	// releasing are the pods of which the queue has to say that they are released.
+	releasing map[types.UID]bool
+	checked   uint64 // version of the state
+	stale     bool   // what the store must have is not what it had to have at the last check
+	step      int
+	story     []string
+	seen      map[string]int
 }
 
 // stepDesk is the agent's part: what a restart replaces.
@@ -232,7 +235,7 @@ func (w *walk) open() {
 		w.wait = 0
 	}
 	d := &w.desk
-	d.said = nil
+	d.said, w.releasing = nil, map[types.UID]bool{}
 	d.hardware.Store(&w.site.hardware)
 	queue := New(Config{
 		Hardware: func() machine.Hardware { return *d.hardware.Load() },
@@ -271,6 +274,10 @@ func (w *walk) hear() {
 	for _, r := range said {
 		w.tell("  %s: %s %s %s", r.Pod.UID, r.Outcome, r.Reason, r.Message)
 		t := w.find(r.Pod.UID)
+		if r.Outcome == Released {
+			w.told(r.Pod.UID)
+			continue
+		}
 		switch {
 		case t == nil || t.going:
 			w.failf("%s of %s, which was released", r.Outcome, r.Pod.UID)
@@ -294,6 +301,14 @@ func (w *walk) hear() {
 		}
 	}
 	w.admit(admitted)
+}
+
+// told takes that a pod is released.
+func (w *walk) told(uid types.UID) {
+	if !w.releasing[uid] {
+		w.failf("%s is released, and nobody has asked for that", uid)
+	}
+	delete(w.releasing, uid)
 }
 
 // slow reports whether the answer of a plugin of the pod has not come, or came late.

@@ -5,8 +5,6 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-
-	"github.com/numalet/numalet/agent/allocation"
 )
 
 // ReasonSysctl is the kubelet's reason for a pod that sets a sysctl it may not set.
@@ -31,14 +29,15 @@ func safeSysctls() []string {
 // names, or prefixes that end in *), or one of a namespace that the pod shares with the host.
 func Sysctls(unsafe []string) Handler {
 	allowed := append(safeSysctls(), unsafe...)
-	return func(pod *v1.Pod) *allocation.Rejection {
+	return func(a Attempt) *Refusal {
+		pod := a.Pod
 		if pod.Spec.SecurityContext == nil {
 			return nil
 		}
 		for _, s := range pod.Spec.SecurityContext.Sysctls {
 			name := strings.ReplaceAll(s.Name, "/", ".")
 			if why := forbidden(name, allowed, pod); why != "" {
-				return &allocation.Rejection{
+				return &Refusal{
 					Reason:  ReasonSysctl,
 					Message: fmt.Sprintf("forbidden sysctl: %q %s", name, why),
 				}

@@ -35,7 +35,7 @@ func TestSysctls(t *testing.T) {
 			},
 		}}
 		got := ""
-		if r := check(pod); r != nil {
+		if r := check(Attempt{Pod: pod}); r != nil {
 			got = r.Message
 			if r.Reason != "SysctlForbidden" {
 				t.Errorf("%s: reason %s", test.sysctl, r.Reason)
@@ -45,7 +45,7 @@ func TestSysctls(t *testing.T) {
 			t.Errorf("%+v: %q", test, got)
 		}
 	}
-	if r := check(&v1.Pod{}); r != nil {
+	if r := check(Attempt{Pod: &v1.Pod{}}); r != nil {
 		t.Errorf("a pod without sysctls: %v", r)
 	}
 }

@@ -29,6 +29,9 @@ type Pod struct {
 	// (/proc/sys/kernel/random/boot_id). Answers of plugins are void under another one.
 	BootID     string
 	Containers map[string]Container
+	// Version is that of the state with which this was put; 0: it was read from a file, or is in no
+	// state.
+	Version uint64
 }
 
 // Container is what one container holds.
@@ -143,6 +146,12 @@ func (t Taken) add(d DeviceSet) {
 	t.Devices[d.Resource].Insert(d.IDs...)
 }
 
+// equal reports whether both are the same, blocks of memory in the same order.
+func (t Taken) equal(o Taken) bool {
+	return t.CPUs.Equals(o.CPUs) && slices.Equal(t.Memory, o.Memory) &&
+		maps.EqualFunc(t.Devices, o.Devices, sets.Set[string].Equal)
+}
+
 // with is the state after the change: put entries replace or add, dropped ones go.
 func (s State) with(changes []Change) State {
 	next := State{Version: s.Version + 1, Pods: maps.Clone(s.Pods)}
@@ -154,6 +163,7 @@ func (s State) with(changes []Change) State {
 			delete(next.Pods, c.Drop)
 			continue
 		}
+		c.Put.Version = next.Version
 		next.Pods[c.Put.UID] = c.Put
 	}
 	return next

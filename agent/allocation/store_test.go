@@ -110,7 +110,8 @@ func TestFailedWriteChangesNothing(t *testing.T) {
 	if diff := cmp.Diff(before, s.State(), sameCPUs); diff != "" {
 		t.Errorf("a failed commit changed the state (-before +after):\n%s", diff)
 	}
-	if diff := cmp.Diff(before.Pods, mustOpen(t, dir).State().Pods, sameCPUs); diff != "" {
+	want := map[types.UID]Pod{"a": examplePod("a")}
+	if diff := cmp.Diff(want, mustOpen(t, dir).State().Pods, sameCPUs); diff != "" {
 		t.Errorf("a failed commit changed the file (-before +after):\n%s", diff)
 	}
 }

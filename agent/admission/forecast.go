@@ -13,64 +13,52 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// prospects are the rooms in which a pod may have a place: now, beside every other pod, and later,
-// once the terminating ones have given back what they hold.
-type prospects struct{ now, later allocation.Room }
+// rooms are those in which a pod may have a place: now, beside every other pod, and later, once the
+// terminating ones have given back what they hold.
+type rooms struct{ now, later allocation.Room }
 
-// judgement is what becomes of a pod that has no place now.
-type judgement struct {
-	// final: there is nothing to wait for. Else the pod waits, in these words.
-	final           bool
-	reason, message string
-	// claim is what the pod is going to get as things are. It may lack devices that no plugin has
-	// named yet.
-	claim allocation.Pod
-	// rejection is said when it is final, or the pod may wait no longer: what the kubelet would
-	// say.
-	rejection *allocation.Rejection
-}
-
-// judge reads the error of a plan in the room now: may the pod have a place when terminating pods
-// are gone, and if not so, when plugins are back and devices healthy too?
-func (p prospects) judge(pod *v1.Pod, advice allocation.Advice, err error) judgement {
-	j := judgement{rejection: p.rejection(pod, err)}
-	p.later.Inventory, _ = withResources(p.later.Inventory, pod,
+// foresee says what a pod that has no place now waits for: may it have a place when terminating
+// pods are gone, and if not so, when plugins are back and devices healthy too? If neither, it stays
+// rejected.
+func (d *Decision) foresee(in rooms, r *request) {
+	in.later.Inventory, _ = withResources(in.later.Inventory, r.pod,
 		func(r *deviceplugin.Resource) bool {
 			r.Preferred = false // a claim is chosen without asking
 			return true
 		})
-	later, laterErr := p.later.Plan(pod, advice)
+	later, laterErr := in.later.Plan(r.pod, r.advice)
 	if laterErr == nil {
-		j.claim, j.reason = later.Pod, ReasonWaitResources
-		j.message = j.rejection.Message + "; pods that are terminating hold what is missing"
-		return j
+		d.claim = later.Pod
+		d.refuse(Wait, ReasonWaitResources,
+			d.Message+"; pods that are terminating hold what is missing")
+		return
 	}
-	claim, ok := p.hoped(pod, advice)
+	claim, ok := in.hoped(r.pod, r.advice)
 	if !ok {
-		j.final = true
-		return j
+		return
 	}
-	j.claim, j.reason = claim, ReasonWaitDevices
-	j.message = j.rejection.Message + "; devices that are unhealthy now would do"
+	d.claim = claim
 	var unready *allocation.Unready
-	if errors.As(laterErr, &unready) || errors.As(err, &unready) {
-		j.reason, j.message = ReasonWaitPlugin, unready.Error()
-		if !p.now.Own.IsEmpty() {
-			// From before a reboot: it keeps what it had, for its plugin to confirm.
-			j.claim = p.now.Own
-		}
+	if !errors.As(laterErr, &unready) && !errors.As(d.Case.Err, &unready) {
+		d.refuse(Wait, ReasonWaitDevices,
+			d.Message+"; devices that are unhealthy now would do")
+		return
 	}
-	return j
+	d.refuse(Wait, ReasonWaitPlugin, unready.Error())
+	if !r.own.IsEmpty() {
+		// From before a reboot: it keeps what it had, for its plugin to confirm.
+		d.claim = r.own
+	}
 }
 
 // hoped is the place that the pod has when terminating pods are gone, all devices healthy and the
 // plugins that are away back: with the devices that they had, or if those would not do, with such
 // as will. Devices that cannot be foreseen are no part of it.
-func (p prospects) hoped(pod *v1.Pod, advice allocation.Advice) (claim allocation.Pod, ok bool) {
+func (in rooms) hoped(pod *v1.Pod, advice allocation.Advice) (claim allocation.Pod, ok bool) {
 	away := false
 	for _, same := range []bool{true, false} {
-		room := p.later
-		inventory, unforeseen := withResources(p.later.Inventory, pod,
+		room := in.later
+		inventory, unforeseen := withResources(in.later.Inventory, pod,
 			func(r *deviceplugin.Resource) bool {
 				away = away || !r.Connected
 				if !r.Connected && (!same || len(r.Devices) == 0) {
@@ -108,27 +96,26 @@ func allHealthy(devices []*deviceplugin.Device) []*deviceplugin.Device {
 // plugin that was there has no healthy devices, a resource that it does not know and of which pods
 // have devices is unregistered, and any other one is none of its device manager's, only something
 // that the node has none of.
-func (p prospects) rejection(pod *v1.Pod, err error) *allocation.Rejection {
-	var rejection *allocation.Rejection
-	if errors.As(err, &rejection) {
-		return rejection
+func rejection(room allocation.Room, pod *v1.Pod, err error) *allocation.Rejection {
+	var r *allocation.Rejection
+	if errors.As(err, &r) {
+		return r
 	}
 	var unready *allocation.Unready
 	if !errors.As(err, &unready) {
 		return &allocation.Rejection{Reason: allocation.ReasonUnexpected, Message: err.Error()}
 	}
-	room := p.now
 	inventory, unknown := withResources(room.Inventory, pod, func(r *deviceplugin.Resource) bool {
 		r.Connected, r.Preferred = true, false
 		return true
 	})
 	room.Inventory = inventory
-	if _, err := room.Plan(without(pod, unknown), nil); errors.As(err, &rejection) {
-		return rejection
+	if _, err := room.Plan(without(pod, unknown), nil); errors.As(err, &r) {
+		return r
 	}
 	slices.Sort(unknown)
 	for _, resource := range unknown {
-		if p.held(resource) {
+		if held(room, resource) {
 			return unexpected(&deviceplugin.UnregisteredError{Resource: resource})
 		}
 	}
@@ -143,9 +130,9 @@ func (p prospects) rejection(pod *v1.Pod, err error) *allocation.Rejection {
 }
 
 // held reports whether pods have devices of a resource, this one or others.
-func (p prospects) held(resource string) bool {
-	return p.now.Taken.Devices[resource].Len() > 0 ||
-		allocation.TakenBy(p.now.Own).Devices[resource].Len() > 0
+func held(room allocation.Room, resource string) bool {
+	return room.Taken.Devices[resource].Len() > 0 ||
+		allocation.TakenBy(room.Own).Devices[resource].Len() > 0
 }
 
 // unexpected is the rejection for an error that a manager of the kubelet would have.

@@ -1,0 +1,88 @@
+package admission
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/machine"
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology"
+)
+
+// Outcome is what admission says of a pod.
+type Outcome string
+
+// The outcomes. Wait may be followed by any outcome, Admit and Reject only by Released, which is
+// the last: nothing of the pod is held any more, and that is recorded.
+const (
+	Admit    Outcome = "Admit"
+	Wait     Outcome = "Wait"
+	Reject   Outcome = "Reject"
+	Released Outcome = "Released"
+)
+
+// Reasons of pods that wait.
+const (
+	ReasonWaitPlugin    = "WaitingForDevicePlugin"
+	ReasonWaitResources = "WaitingForResources"
+	ReasonWaitDevices   = "WaitingForHealthyDevices"
+	ReasonWaitStore     = "WaitingForStateFile"
+)
+
+// Plugins is what admission asks of the device plugins.
+type Plugins interface {
+	Inventory() deviceplugin.Inventory
+	Preferred(ctx context.Context, req deviceplugin.PreferredRequest) ([]string, error)
+	Allocate(ctx context.Context, resource string, ids []string) (
+		*pluginapi.ContainerAllocateResponse, error)
+}
+
+// Config is what the queue works with.
+type Config struct {
+	// Hardware is the machine now, with the policies on it. After a change, Poke.
+	Hardware func() machine.Hardware
+	// Reread has the machine looked at again; after it returns, Hardware has what was found. nil:
+	// there is nothing to look at.
+	Reread func(ctx context.Context)
+	// Conditions are the node's, for handlers; nil: none are known. After a change, Poke.
+	Conditions func() []v1.NodeCondition
+	Policy     topology.Policy
+	Scope      topology.Scope
+	Handlers   []Handler // in order
+	Store      *allocation.Store
+	Plugins    Plugins
+	// BootID is the kernel's boot id now.
+	BootID string
+	// Wait is how long a pod may wait; 0: it is rejected instead.
+	Wait time.Duration
+	// Report is told each outcome, from Run's goroutine. It must not block.
+	Report func(Result)
+	// Unadvised is told of a plugin's preference that cannot be followed, or not in full, and why;
+	// nil: nobody is. It is called from other goroutines than Run's.
+	Unadvised func(pod *v1.Pod, key allocation.AskKey, err error)
+}
+
+// Result is an outcome with the words for it; Admit has some only for a pod that lacks something.
+type Result struct {
+	// Pod is as it was submitted; of one that was not, Released has the UID.
+	Pod             *v1.Pod
+	Outcome         Outcome
+	Reason, Message string
+	// Explained is the gist of the explanation of Wait and Reject, for the log and the event.
+	Explained string
+	// Reworded: the outcome and the reason were said before, the message is another one.
+	Reworded bool
+	// Tried is the plan that a pod is admitted with, or rejected for; nil where none was made.
+	Tried *Tried
+}
+
+// Tried is a plan, and the error of it or of what the plugins said to it.
+type Tried struct {
+	Plan allocation.Plan
+	Err  error
+	Took time.Duration // to decide
+}

@@ -1,0 +1,87 @@
+package admission
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// free is what nobody holds or has a claim to, counted. It tells cheaply which of the pods that
+// wait may have a place at last.
+type free struct {
+	room    allocation.Room
+	cpus    int
+	devices map[string]int
+	// stays and goes are what pods of these standings request, claimed what those request that
+	// wait with a claim and were asked about.
+	stays, goes, claimed v1.ResourceList
+}
+
+func (q *Queue) free() *free {
+	s := q.cfg.snapshot(q.view, q.pods.ledger)
+	o := s.ledger.Beside("")
+	f := &free{
+		room: s.room(o, allocation.Pod{}), devices: map[string]int{},
+		stays: o.Requests[allocation.Stays], goes: o.Requests[allocation.Goes],
+	}
+	if f.room.CPUs != nil {
+		f.cpus = f.room.CPUs.Free(f.room.Taken.CPUs).Size()
+	}
+	return f
+}
+
+// mayHold reports whether the pod can have a place, where firm is what it has that no other has;
+// where it says no, planning is in vain. It is asked in the order of arrival.
+func (f *free) mayHold(e *entry, firm allocation.Taken) bool {
+	fits := f.fits(e.requests)
+	f.claimed = sum(f.claimed, e.requests)
+	if !fits {
+		return false
+	}
+	for name, n := range e.least {
+		if name == string(v1.ResourceCPU) {
+			if f.room.CPUs != nil && f.cpus+firm.CPUs.Size() < n {
+				return false
+			}
+			continue
+		}
+		if !f.room.Inventory.Resources[name].Connected ||
+			f.count(name)+firm.Devices[name].Len() < n {
+			return false
+		}
+	}
+	return true
+}
+
+// fits reports whether what is only counted suffices.
+func (f *free) fits(requests v1.ResourceList) bool {
+	for name, quantity := range requests {
+		used := f.goes[name]
+		if claimed := f.claimed[name]; claimed.Cmp(used) > 0 {
+			used = claimed
+		}
+		used = used.DeepCopy()
+		used.Add(f.stays[name])
+		used.Add(quantity)
+		if have := f.room.Allocatable[name]; !podspec.IsExtended(name) && used.Cmp(have) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// count is the healthy devices that nobody has.
+func (f *free) count(resource string) int {
+	n, counted := f.devices[resource]
+	if counted {
+		return n
+	}
+	for _, d := range f.room.Inventory.Resources[resource].Devices {
+		if d.Healthy && !f.room.Taken.Devices[resource].Has(d.ID) {
+			n++
+		}
+	}
+	f.devices[resource] = n
+	return n
+}
