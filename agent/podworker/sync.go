@@ -29,12 +29,12 @@ func (p *plan) startContainers() {
 	for i := range p.Pod.Spec.InitContainers {
 		c := &p.Pod.Spec.InitContainers[i]
 		if i == next || i < next && podspec.IsSidecar(c) {
-			p.keepInit(c)
+			p.keep(c, true)
 		}
 	}
 	if next == len(p.Pod.Spec.InitContainers) {
 		for i := range p.Pod.Spec.Containers {
-			p.keepRegular(&p.Pod.Spec.Containers[i])
+			p.keep(&p.Pod.Spec.Containers[i], false)
 		}
 	}
 }
@@ -106,39 +106,26 @@ func (p *plan) stopStrays() bool {
 	return true
 }
 
-// keepInit keeps a sidecar running, or an init container until it has succeeded in this sandbox.
-func (p *plan) keepInit(c *v1.Container) {
+// keep keeps a sidecar running, an init container until it has succeeded in this sandbox, a regular
+// one for as long as its restart policy wants it.
+func (p *plan) keep(c *v1.Container, init bool) {
 	record, ok := p.observed.Container(c.Name)
+	succeeds := init && !podspec.IsSidecar(c)
 	switch {
 	case !ok:
 		p.start(c, pause{})
 	case record.State == cri.ContainerCreated:
 		p.removeUnstarted(c)
 	case record.State == cri.ContainerRunning:
-		if podspec.IsSidecar(c) {
+		if !succeeds {
 			p.keepDefinition(c, record)
 		}
-	case record.Exit.Code == 0 && !podspec.IsSidecar(c):
-		p.start(c, pause{}) // it succeeded, but in an earlier sandbox
-	default:
-		p.start(c, p.sinceExit(c, record))
-	}
-}
-
-// keepRegular keeps a regular container running for as long as its restart policy wants it.
-func (p *plan) keepRegular(c *v1.Container) {
-	record, ok := p.observed.Container(c.Name)
-	switch {
-	case !ok:
-		p.start(c, pause{})
-	case record.State == cri.ContainerCreated:
-		p.removeUnstarted(c)
-	case record.State == cri.ContainerRunning:
-		p.keepDefinition(c, record)
-	case p.memory.replaced[record.ID]:
+	case succeeds && record.Exit.Code == 0:
+		p.start(c, pause{}) // it did, but in an earlier sandbox
+	case !init && p.memory.replaced[record.ID]:
 		p.waits(c.Name, status.Reason{})
 		p.start(c, pause{})
-	case status.Restarts(p.Pod, c, record.Exit.Code):
+	case init || status.Restarts(p.Pod, c, record.Exit.Code):
 		p.start(c, p.sinceExit(c, record))
 	}
 }
