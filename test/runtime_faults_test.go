@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/test/harness"
 )
 
 // mishaps are ways in which one call to the runtime goes wrong.
@@ -211,6 +212,48 @@ func TestRuntimeNotReady(t *testing.T) {
 	})
 	s.Runtime.SetReady(sim.Ready{Runtime: true, Network: true})
 	s.settles()
+}
+
+// Of a pod whose sandboxes die again and again the runtime keeps two, with what is needed in them,
+// and the next one does not come at once for ever.
+func TestSandboxesDoNotPileUp(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	n.Start()
+	n.Pod("undone", manifest("undone", `containers: [{name: main, image: sim.local/app}]`))
+	pod, sandbox := n.AwaitPhase("undone-node", v1.PodRunning), ""
+	for range 3 {
+		awaitContainer(n, "undone-node", "main", func(c sim.Container) error {
+			if c.SandboxID == sandbox || !c.Running() {
+				return fmt.Errorf("it is %s in sandbox %s", c.State, c.SandboxID)
+			}
+			sandbox = c.SandboxID
+			return nil
+		})
+		if err := n.Runtime.KillSandbox(sandbox); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.Eventually("the pod says that it waits", func() error {
+		pods, err := n.Pods()
+		if err != nil {
+			return err
+		}
+		if got := pods["undone-node"].Status.Message; got !=
+			"back-off 20s creating another sandbox: pod sandbox is not ready" {
+			return fmt.Errorf("it says %q", got)
+		}
+		return nil
+	})
+	left := 0
+	for _, s := range n.Runtime.State().Sandboxes {
+		if s.Config.GetMetadata().GetUid() == string(pod.UID) {
+			left++
+		}
+	}
+	if left != 2 {
+		t.Errorf("%d sandboxes are left, want the last two", left)
+	}
 }
 
 // A sandbox that dies behind the agent's back is replaced, with everything in it and with what its

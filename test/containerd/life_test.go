@@ -26,6 +26,7 @@ func TestLife(t *testing.T) {
 		"SIGTERM":    func(t *testing.T, w world) { testTerm(t, w, ends) },
 		"SIGKILL":    func(t *testing.T, w world) { testKill(t, w, ends) },
 		"logs":       testLogs,
+		"sandboxes":  testSandboxes,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
