@@ -17,7 +17,6 @@ require (
 	github.com/google/go-containerregistry v0.22.1
 	github.com/jaypipes/ghw v0.26.0
 	github.com/jaypipes/pcidb v1.1.1
-	github.com/mattn/go-isatty v0.0.20
 	github.com/opencontainers/runtime-spec v1.3.0
 	github.com/prometheus/client_golang v1.24.0
 	github.com/spf13/cobra v1.10.2

@@ -18,6 +18,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/agent/terminal"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
@@ -322,7 +323,7 @@ func TestGolden(t *testing.T) {
 	for name, s := range situations() {
 		t.Run(name, func(t *testing.T) {
 			_, record := s.explain(t)
-			got := Wrap(record.Text(), 100) + "\nshort: " + record.Short() + "\n"
+			got := terminal.Wrap(record.Text(), 100) + "\nshort: " + record.Short() + "\n"
 			golden := filepath.Join("testdata", name+".txt")
 			if *rewrite {
 				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/numalet/numalet/agent/explain"
+	"github.com/numalet/numalet/agent/terminal"
 )
 
 // askTimeout is longer than an agent takes over any question.
@@ -39,7 +40,7 @@ name: app-NODE.`,
 				return err
 			}
 			out := cmd.OutOrStdout()
-			_, err = io.WriteString(out, explain.Wrap(record.Text(), width(out)))
+			_, err = io.WriteString(out, terminal.Wrap(record.Text(), width(out)))
 			return err
 		},
 	}

@@ -19,9 +19,9 @@ import (
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/config"
-	"github.com/numalet/numalet/agent/explain"
 	"github.com/numalet/numalet/agent/fit"
 	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/agent/terminal"
 )
 
 // exit is an error that says how the process ends. A quiet one was told about already.
@@ -151,7 +151,7 @@ func (f *fitFlags) run(cmd *cobra.Command, offline func() (admission.Snapshot, e
 		return answer.Fits, enc.Encode(answer)
 	}
 	out := cmd.OutOrStdout()
-	_, err = io.WriteString(out, explain.Wrap(answer.Text(), width(out)))
+	_, err = io.WriteString(out, terminal.Wrap(answer.Text(), width(out)))
 	return answer.Fits, err
 }
 

@@ -2,9 +2,8 @@ package main
 
 import (
 	"io"
-	"os"
 
-	"golang.org/x/term"
+	"github.com/numalet/numalet/agent/terminal"
 )
 
 // Widths that text for people is wrapped at.
@@ -15,10 +14,8 @@ const (
 
 // width is how wide text on w may be: as the terminal is, if it is one.
 func width(w io.Writer) int {
-	if f, ok := w.(*os.File); ok {
-		if columns, _, err := term.GetSize(int(f.Fd())); err == nil && columns > 0 {
-			return max(columns, narrowest)
-		}
+	if columns := terminal.Width(w); columns > 0 {
+		return max(columns, narrowest)
 	}
 	return noTerminal
 }

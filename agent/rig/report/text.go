@@ -9,7 +9,11 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/agent/rig"
+	"github.com/numalet/numalet/agent/terminal"
 )
+
+// textWidth is that of tables that most terminals have room for.
+const textWidth = 98
 
 // WriteText shows a report on a terminal.
 func WriteText(w io.Writer, r rig.Report) error {
@@ -327,21 +331,5 @@ func span(seconds float64) string {
 	return time.Duration(seconds * 1e9).Round(time.Millisecond).String()
 }
 
-// wrap breaks a line at 98 columns; what follows is indented.
-func wrap(line string, indent int) string {
-	var b strings.Builder
-	width := 0
-	for i, word := range strings.Split(line, " ") {
-		switch {
-		case i > 0 && width+1+len(word) > 98:
-			b.WriteString("\n" + strings.Repeat(" ", indent))
-			width = indent
-		case i > 0:
-			b.WriteString(" ")
-			width++
-		}
-		b.WriteString(word)
-		width += len(word)
-	}
-	return b.String()
-}
+// wrap breaks a line; what follows is indented.
+func wrap(line string, indent int) string { return terminal.Fold(line, 0, indent, textWidth) }

@@ -3,14 +3,12 @@ package bench
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/term"
-
 	"github.com/numalet/numalet/agent/rig"
+	"github.com/numalet/numalet/agent/terminal"
 )
 
 // every is the time between two lines of progress.
@@ -43,7 +41,7 @@ func newProgress(o Options, policies []rig.Policy, pods int) *progress {
 		p.names = append(p.names, policy.Name)
 	}
 	if !o.Quiet {
-		p.columns = columnsOf(o.Stderr)
+		p.columns = terminal.Width(o.Stderr)
 	}
 	return p
 }
@@ -71,22 +69,6 @@ func (p *progress) end() {
 	}
 	p.columns = 0
 }
-
-// columnsOf is the width of a terminal; 0 for what is none.
-func columnsOf(w io.Writer) int {
-	f, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return 0
-	}
-	columns, _, err := term.GetSize(int(f.Fd()))
-	if err != nil || columns < 2 {
-		return usualColumns
-	}
-	return columns
-}
-
-// usualColumns is the width of a terminal that does not tell it.
-const usualColumns = 80
 
 // line is "41200 pods a second, about 25s left; none done, restricted 34%".
 func (p *progress) line(elapsed time.Duration) string {

@@ -22,6 +22,7 @@ import (
 	"github.com/numalet/numalet/agent"
 	"github.com/numalet/numalet/agent/placement"
 	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/agent/terminal"
 )
 
 // Runtimes that a playground can have.
@@ -204,7 +205,7 @@ func (p *Playground) view(ctx context.Context) error {
 	switch {
 	case p.opts.Once:
 		return p.once(ctx)
-	case isTerminal(p.opts.Out):
+	case terminal.Width(p.opts.Out) > 0:
 		return p.live(ctx)
 	default:
 		return p.lines(ctx)

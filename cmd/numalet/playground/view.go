@@ -5,42 +5,24 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
-	"github.com/mattn/go-isatty"
-	"golang.org/x/term"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/agent/terminal"
 )
 
 // refresh is how often the views look.
 const refresh = 200 * time.Millisecond
 
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && isatty.IsTerminal(f.Fd())
-}
-
-// columns is how wide the output is; 0: it is no terminal and may be as wide as it needs.
-func columns(w io.Writer) int {
-	if f, ok := w.(*os.File); ok {
-		if width, _, err := term.GetSize(int(f.Fd())); err == nil {
-			return width
-		}
-	}
-	return 0
-}
-
 // print writes the table for people or for programs.
 func (p *Playground) print(rows []placement.Row) error {
 	if !p.opts.JSON {
-		_, err := lipgloss.Fprintln(p.opts.Out, Table(rows, columns(p.opts.Out)))
+		_, err := lipgloss.Fprintln(p.opts.Out, Table(rows, terminal.Width(p.opts.Out)))
 		return err
 	}
 	raw, err := json.MarshalIndent(rows, "", "  ")
