@@ -60,9 +60,9 @@ func bind(fs *pflag.FlagSet, row fieldFlag, field reflect.Value) {
 	case *map[string][]string:
 		fs.Var(cliflag.NewColonSeparatedMultimapStringString(p), name, usage)
 	case *[]v1.Taint:
-		fs.Var(&taintsValue{taints: p}, name, usage)
+		fs.Var(taintsValue(p), name, usage)
 	case *[]kubeletv1beta1.MemoryReservation:
-		fs.Var(&memoryValue{reserved: p}, name, usage)
+		fs.Var(memoryValue(p), name, usage)
 	default: // string and the types made of it
 		fs.Var(stringValue{field}, name, usage)
 	}
@@ -88,73 +88,81 @@ func (s stringValue) String() string {
 // Type implements pflag.Value.
 func (stringValue) Type() string { return "string" }
 
-// taintsValue reads "key=value:Effect,..."; the first use replaces, more are appended.
-type taintsValue struct {
-	taints *[]v1.Taint
+// listValue is a flag for a list of T in words; the first use replaces, more are appended.
+type listValue[T any] struct {
+	list   *[]T
+	syntax string // of the flag, for --help
+	sep    string // between entries
+	parse  func(string) (T, error)
+	format func(T) string
 	used   bool
 }
 
 // Set implements pflag.Value.
-func (t *taintsValue) Set(value string) error {
-	var taints []v1.Taint
-	for item := range strings.SplitSeq(value, ",") {
-		if item = strings.TrimSpace(item); item == "" {
+func (l *listValue[T]) Set(value string) error {
+	var list []T
+	for word := range strings.SplitSeq(value, l.sep) {
+		if word = strings.TrimSpace(word); word == "" {
 			continue
 		}
-		head, effect, _ := strings.Cut(item, ":")
-		key, val, _ := strings.Cut(head, "=")
-		if key == "" || effect == "" {
-			return fmt.Errorf("taint %q: want key=value:Effect", item)
+		entry, err := l.parse(word)
+		if err != nil {
+			return err
 		}
-		taints = append(taints, v1.Taint{Key: key, Value: val, Effect: v1.TaintEffect(effect)})
+		list = append(list, entry)
 	}
-	if t.used {
-		taints = append(*t.taints, taints...)
+	if l.used {
+		list = append(*l.list, list...)
 	}
-	*t.taints, t.used = taints, true
+	*l.list, l.used = list, true
 	return nil
 }
 
 // String implements pflag.Value.
-func (t *taintsValue) String() string {
-	if t.taints == nil {
+func (l *listValue[T]) String() string {
+	if l.list == nil {
 		return ""
 	}
-	var items []string
-	for _, taint := range *t.taints {
-		items = append(items, fmt.Sprintf("%s=%s:%s", taint.Key, taint.Value, taint.Effect))
+	var words []string
+	for _, entry := range *l.list {
+		words = append(words, l.format(entry))
 	}
-	return strings.Join(items, ",")
+	return strings.Join(words, l.sep)
 }
 
 // Type implements pflag.Value.
-func (*taintsValue) Type() string { return "key=value:Effect" }
+func (l *listValue[T]) Type() string { return l.syntax }
 
-// memoryValue reads "node:type=quantity[,type=quantity][;node:...]"; the first use replaces, more
-// are appended.
-type memoryValue struct {
-	reserved *[]kubeletv1beta1.MemoryReservation
-	used     bool
+func taintsValue(taints *[]v1.Taint) pflag.Value {
+	return &listValue[v1.Taint]{
+		list: taints, syntax: "key=value:Effect", sep: ",", parse: parseTaint,
+		format: func(t v1.Taint) string {
+			return fmt.Sprintf("%s=%s:%s", t.Key, t.Value, t.Effect)
+		},
+	}
 }
 
-// Set implements pflag.Value.
-func (m *memoryValue) Set(value string) error {
-	var reserved []kubeletv1beta1.MemoryReservation
-	for section := range strings.SplitSeq(value, ";") {
-		if section = strings.TrimSpace(section); section == "" {
-			continue
-		}
-		r, err := parseReservation(section)
-		if err != nil {
-			return err
-		}
-		reserved = append(reserved, r)
+func parseTaint(text string) (v1.Taint, error) {
+	head, effect, _ := strings.Cut(text, ":")
+	key, value, _ := strings.Cut(head, "=")
+	if key == "" || effect == "" {
+		return v1.Taint{}, fmt.Errorf("taint %q: want key=value:Effect", text)
 	}
-	if m.used {
-		reserved = append(*m.reserved, reserved...)
+	return v1.Taint{Key: key, Value: value, Effect: v1.TaintEffect(effect)}, nil
+}
+
+// memoryValue reads "node:type=quantity[,type=quantity][;node:...]".
+func memoryValue(reserved *[]kubeletv1beta1.MemoryReservation) pflag.Value {
+	return &listValue[kubeletv1beta1.MemoryReservation]{
+		list: reserved, syntax: "node:type=quantity", sep: ";", parse: parseReservation,
+		format: func(r kubeletv1beta1.MemoryReservation) string {
+			var items []string
+			for name, q := range r.Limits {
+				items = append(items, fmt.Sprintf("%s=%s", name, q.String()))
+			}
+			return fmt.Sprintf("%d:%s", r.NumaNode, strings.Join(items, ","))
+		},
 	}
-	*m.reserved, m.used = reserved, true
-	return nil
 }
 
 func parseReservation(section string) (kubeletv1beta1.MemoryReservation, error) {
@@ -178,22 +186,3 @@ func parseReservation(section string) (kubeletv1beta1.MemoryReservation, error) 
 	}
 	return r, nil
 }
-
-// String implements pflag.Value.
-func (m *memoryValue) String() string {
-	if m.reserved == nil {
-		return ""
-	}
-	var sections []string
-	for _, r := range *m.reserved {
-		var items []string
-		for name, q := range r.Limits {
-			items = append(items, fmt.Sprintf("%s=%s", name, q.String()))
-		}
-		sections = append(sections, fmt.Sprintf("%d:%s", r.NumaNode, strings.Join(items, ",")))
-	}
-	return strings.Join(sections, ";")
-}
-
-// Type implements pflag.Value.
-func (*memoryValue) Type() string { return "node:type=quantity" }
