@@ -47,7 +47,7 @@ func Run(ctx context.Context, site *Site, p Policy, s Stream, o Options) (Outcom
 			}
 		}
 		if ctx.Err() != nil {
-			r.tally.meter.gauges.stop()
+			r.stats.meter.gauges.stop()
 			return r.outcome(p, r.clock()-began), context.Cause(ctx)
 		}
 		err := r.until(s.Arrivals[i].At)
@@ -77,7 +77,7 @@ type run struct {
 	stream  Stream
 	lots    []*lot
 	world   *world
-	tally   *tally
+	stats   *statistics
 	leaving departures
 	queue   queue
 }
@@ -89,7 +89,7 @@ func newRun(site *Site, p Policy, s Stream, o Options) (*run, error) {
 		return nil, err
 	}
 	r := &run{options: o, stream: s, world: w, lots: newLots(s.Shapes), queue: newQueue()}
-	r.tally = newTally(site, p, s, w.room.Memory)
+	r.stats = newStatistics(site, p, s, w.room.Memory)
 	return r, nil
 }
 
@@ -123,7 +123,7 @@ func (r *run) until(to time.Duration) error {
 		}
 		for ; waits && r.deadline(first) <= next; first, waits = r.queue.first() {
 			reason := r.queue.remove(first, r.stream.Arrivals[first].Shape)
-			r.tally.at(next)
+			r.stats.at(next)
 			if err := r.rejected(next, first, reason); err != nil {
 				return err
 			}
@@ -142,15 +142,15 @@ func (r *run) deadline(arrival int) time.Duration {
 
 func (r *run) leave(d departure) error {
 	t := r.world.leave(d.arrival)
-	r.tally.at(d.at)
-	r.tally.left(t)
+	r.stats.at(d.at)
+	r.stats.left(t)
 	return r.tell(d.at, d.arrival, Left, Reason{}, t.held)
 }
 
 func (r *run) arrive(i int) error {
 	a := r.stream.Arrivals[i]
-	r.tally.at(a.At)
-	r.tally.arrived(a.Shape)
+	r.stats.at(a.At)
+	r.stats.arrived(a.Shape)
 	if ahead, ok := r.queue.ahead(a.Shape); ok { // it has no place as long as they have none
 		return r.wait(i, ahead)
 	}
@@ -167,13 +167,13 @@ func (r *run) arrive(i int) error {
 func (r *run) wait(i int, reason Reason) error {
 	a := r.stream.Arrivals[i]
 	r.queue.add(i, a.Shape, reason)
-	r.tally.waiting(r.queue.size())
+	r.stats.waiting(r.queue.size())
 	return r.tell(a.At, i, Waits, reason, allocation.Pod{})
 }
 
 func (r *run) rejected(at time.Duration, i int, reason Reason) error {
-	r.tally.rejected(reason)
-	r.tally.waiting(r.queue.size())
+	r.stats.rejected(reason)
+	r.stats.waiting(r.queue.size())
 	return r.tell(at, i, Rejected, reason, allocation.Pod{})
 }
 
@@ -197,8 +197,8 @@ func (r *run) retry(at time.Duration) error {
 			continue
 		}
 		r.queue.remove(i, shape)
-		r.tally.waited(at - r.stream.Arrivals[i].At)
-		r.tally.waiting(r.queue.size())
+		r.stats.waited(at - r.stream.Arrivals[i].At)
+		r.stats.waiting(r.queue.size())
 	}
 }
 
@@ -209,7 +209,7 @@ func (r *run) try(at time.Duration, i int) (*Reason, error) {
 	before := r.clock()
 	plan, err := r.world.plan(l)
 	if r.options.Clock != nil {
-		r.tally.took(r.clock() - before)
+		r.stats.took(r.clock() - before)
 	}
 	if err != nil {
 		reason, ok := reasonOf(err)
@@ -221,7 +221,7 @@ func (r *run) try(at time.Duration, i int) (*Reason, error) {
 	if err := r.world.admit(i, l, plan); err != nil {
 		return nil, err
 	}
-	r.tally.admitted(a.Shape, tenant{l, plan.Pod})
+	r.stats.admitted(a.Shape, tenant{l, plan.Pod})
 	if a.Lifetime > 0 {
 		heap.Push(&r.leaving, departure{at + a.Lifetime, i})
 	}
@@ -263,10 +263,10 @@ func holding(name string, c allocation.Container) Holding {
 }
 
 func (r *run) outcome(p Policy, wall time.Duration) Outcome {
-	out := r.tally.outcome(r.queue.size())
+	out := r.stats.outcome(r.queue.size())
 	out.Policy, out.Settings = p.Name, p.settings(r.world.site)
 	if r.options.Clock != nil {
-		out.Timing = r.tally.timing(wall)
+		out.Timing = r.stats.timing(wall)
 	}
 	return out
 }

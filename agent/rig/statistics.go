@@ -18,8 +18,8 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// tally adds up what happens.
-type tally struct {
+// statistics adds up what happens.
+type statistics struct {
 	machine *topology.Machine
 	meter   *meter
 	out     Outcome
@@ -32,9 +32,9 @@ type tally struct {
 	times   []time.Duration
 }
 
-// newTally: static is what places memory on nodes, nil if nothing does.
-func newTally(site *Site, p Policy, s Stream, static *memory.Static) *tally {
-	t := &tally{
+// newStatistics: static is what places memory on nodes, nil if nothing does.
+func newStatistics(site *Site, p Policy, s Stream, static *memory.Static) *statistics {
+	t := &statistics{
 		machine: site.Machine, meter: newMeter(site, p, s, static),
 		reasons: map[Reason]int{}, spans: map[topology.NodeSet]span{},
 	}
@@ -45,56 +45,56 @@ func newTally(site *Site, p Policy, s Stream, static *memory.Static) *tally {
 }
 
 // at says that what comes next happens at this time.
-func (t *tally) at(now time.Duration) { t.meter.gauges.advance(now) }
+func (s *statistics) at(now time.Duration) { s.meter.gauges.advance(now) }
 
-func (t *tally) took(d time.Duration) { t.times = append(t.times, d) }
+func (s *statistics) took(d time.Duration) { s.times = append(s.times, d) }
 
-func (t *tally) arrived(shape int) {
-	t.out.Pods.Arrived++
-	t.out.Shapes[shape].Arrived++
+func (s *statistics) arrived(shape int) {
+	s.out.Pods.Arrived++
+	s.out.Shapes[shape].Arrived++
 }
 
-func (t *tally) rejected(r Reason) {
-	t.out.Pods.Rejected++
-	t.reasons[r]++
+func (s *statistics) rejected(r Reason) {
+	s.out.Pods.Rejected++
+	s.reasons[r]++
 }
 
-func (t *tally) waited(d time.Duration) {
-	t.out.Pods.Waited++
-	t.waits += d
+func (s *statistics) waited(d time.Duration) {
+	s.out.Pods.Waited++
+	s.waits += d
 }
 
-func (t *tally) waiting(n int) { t.meter.set(gaugeWaiting, float64(n)) }
+func (s *statistics) waiting(n int) { s.meter.set(gaugeWaiting, float64(n)) }
 
-func (t *tally) admitted(shape int, pod tenant) {
-	t.out.Pods.Admitted++
-	t.out.Shapes[shape].Admitted++
-	t.running++
-	t.out.Pods.Most = max(t.out.Pods.Most, t.running)
-	if t.place(pod) {
-		t.out.Shapes[shape].Aligned++
+func (s *statistics) admitted(shape int, pod tenant) {
+	s.out.Pods.Admitted++
+	s.out.Shapes[shape].Admitted++
+	s.running++
+	s.out.Pods.Most = max(s.out.Pods.Most, s.running)
+	if s.place(pod) {
+		s.out.Shapes[shape].Aligned++
 	}
-	t.meter.move(pod, t.running, -1)
+	s.meter.move(pod, s.running, -1)
 }
 
-func (t *tally) left(pod tenant) {
-	t.running--
-	t.meter.move(pod, t.running, 1)
+func (s *statistics) left(pod tenant) {
+	s.running--
+	s.meter.move(pod, s.running, 1)
 }
 
 // place looks at where a pod has been put and reports whether it is aligned.
-func (t *tally) place(pod tenant) bool {
-	p := &t.out.Placement
+func (s *statistics) place(pod tenant) bool {
+	p := &s.out.Placement
 	var all []allocation.Container
 	for c := range podspec.Containers(pod.shape.Pod) {
 		held := pod.held.Containers[c.Name]
 		all = append(all, held)
-		if one := spotOf(t.machine, held); !one.nodes.IsEmpty() {
+		if one := spotOf(s.machine, held); !one.nodes.IsEmpty() {
 			p.PlacedContainers++
 			p.AlignedContainers += count(one.aligned)
 		}
 	}
-	whole := spotOf(t.machine, all...)
+	whole := spotOf(s.machine, all...)
 	width := whole.nodes.Len()
 	if width == 0 {
 		return false
@@ -105,13 +105,13 @@ func (t *tally) place(pod tenant) bool {
 	p.Spread[width-1]++
 	p.Placed++
 	p.Aligned += count(whole.aligned)
-	far, known := t.spans[whole.nodes]
+	far, known := s.spans[whole.nodes]
 	if !known {
-		far = spanOf(t.machine, whole.nodes)
-		t.spans[whole.nodes] = far
+		far = spanOf(s.machine, whole.nodes)
+		s.spans[whole.nodes] = far
 	}
-	t.nodes += width
-	t.apart += far.mean
+	s.nodes += width
+	s.apart += far.mean
 	p.MostDistance = max(p.MostDistance, far.most)
 	return whole.aligned
 }
@@ -124,15 +124,15 @@ func count(b bool) int {
 }
 
 // outcome is everything but the time it took.
-func (t *tally) outcome(waiting int) Outcome {
-	out := t.out
+func (s *statistics) outcome(waiting int) Outcome {
+	out := s.out
 	out.Pods.Waiting = waiting
 	if out.Pods.Waited > 0 {
-		out.Pods.MeanWait = rounded(t.waits.Seconds() / float64(out.Pods.Waited))
+		out.Pods.MeanWait = rounded(s.waits.Seconds() / float64(out.Pods.Waited))
 	}
 	if n := float64(out.Placement.Placed); n > 0 {
-		out.Placement.MeanNodes = rounded(float64(t.nodes) / n)
-		out.Placement.MeanDistance = rounded(t.apart / n)
+		out.Placement.MeanNodes = rounded(float64(s.nodes) / n)
+		out.Placement.MeanDistance = rounded(s.apart / n)
 		out.Placement.AlignedShare = rounded(float64(out.Placement.Aligned) / n)
 	}
 	out.Pods.AdmittedShare = share(out.Pods.Admitted, out.Pods.Arrived)
@@ -141,7 +141,7 @@ func (t *tally) outcome(waiting int) Outcome {
 		out.Shapes[i].AdmittedShare = share(out.Shapes[i].Admitted, out.Shapes[i].Arrived)
 	}
 	out.Reasons = []Reason{}
-	for reason, n := range t.reasons {
+	for reason, n := range s.reasons {
 		reason.Count = n
 		out.Reasons = append(out.Reasons, reason)
 	}
@@ -149,7 +149,7 @@ func (t *tally) outcome(waiting int) Outcome {
 		return cmp.Or(-cmp.Compare(a.Count, b.Count), strings.Compare(a.Reason, b.Reason),
 			strings.Compare(a.Of, b.Of))
 	})
-	out.Resources, out.Series = t.meter.result()
+	out.Resources, out.Series = s.meter.result()
 	return out
 }
 
@@ -162,14 +162,14 @@ func share(part, of int) float64 {
 }
 
 // timing sums up how long decisions took.
-func (t *tally) timing(wall time.Duration) *Timing {
-	out := &Timing{Decisions: len(t.times), Wall: rounded(wall.Seconds())}
-	if len(t.times) == 0 {
+func (s *statistics) timing(wall time.Duration) *Timing {
+	out := &Timing{Decisions: len(s.times), Wall: rounded(wall.Seconds())}
+	if len(s.times) == 0 {
 		return out
 	}
-	slices.Sort(t.times)
+	slices.Sort(s.times)
 	total := time.Duration(0)
-	for _, d := range t.times {
+	for _, d := range s.times {
 		total += d
 		at := bits.Len64(uint64(d / time.Microsecond))
 		for len(out.Histogram) <= at {
@@ -179,8 +179,8 @@ func (t *tally) timing(wall time.Duration) *Timing {
 	}
 	micros := func(d time.Duration) float64 { return float64(d.Nanoseconds()/10) / 100 }
 	// quantile is the smallest time that so many of a thousand do not exceed.
-	quantile := func(q int) float64 { return micros(t.times[(len(t.times)*q+999)/1000-1]) }
-	out.Mean = micros(total / time.Duration(len(t.times)))
+	quantile := func(q int) float64 { return micros(s.times[(len(s.times)*q+999)/1000-1]) }
+	out.Mean = micros(total / time.Duration(len(s.times)))
 	out.P50, out.P90, out.P99 = quantile(500), quantile(900), quantile(990)
 	out.Max = quantile(1000)
 	return out
