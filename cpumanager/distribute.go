@@ -7,6 +7,9 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
+// maxSets limits how many divisions are tried one by one.
+const maxSets = 2048
+
 // share is a part of a request, for one node.
 type share struct {
 	cpus bitmap

@@ -1,19 +1,9 @@
 package deviceplugin
 
 import (
-	"cmp"
-	"math/bits"
 	"slices"
 
 	"github.com/numalet/numalet/topology"
-)
-
-const (
-	// wholeSearch is the number of NUMA nodes up to which every set of nodes is offered. It is the
-	// kubelet's limit for topology alignment: up to here the hints are exactly its own.
-	wholeSearch = 8
-	// mostMasks bounds the search on wider machines: all pairs of 64 nodes.
-	mostMasks = 2048
 )
 
 // Hints lists the sets of NUMA nodes from which req can be met, narrow ones first. Source: KEP-693.
@@ -27,30 +17,48 @@ const (
 // and the set of all nodes. Where there are too many of them to look at, one around each node is
 // made of the nodes with the most free devices.
 func Hints(nodes topology.NodeSet, req Request) []topology.Hint {
-	s, aligned := newSearch(req)
-	if !aligned {
+	supply, ok := Supply(nodes, req)
+	if !ok {
 		return nil
 	}
-	hints := []topology.Hint{}
-	if s.impossible {
-		return hints
+	return supply.Hints()
+}
+
+// Supply describes the sets of nodes from which req can be met; ok is false if there is no
+// preference. A request that cannot be met has no set.
+func Supply(nodes topology.NodeSet, req Request) (supply topology.Supply, ok bool) {
+	s, aligned := newSearch(req)
+	if !aligned || s.impossible {
+		return topology.Supply{}, aligned
 	}
-	if nodes.Len() > wholeSearch {
-		return s.wideHints(nodes)
+	supply = topology.Supply{
+		Nodes: nodes.IDs(), Width: s.least(), Additive: true,
+		Holds: func(set topology.NodeSet, _ []int) bool { return s.holds(set) },
 	}
-	least := nodes.Len()
-	for _, mask := range subsets(nodes.IDs()) {
-		if s.all.in(mask) >= req.N {
-			least = min(least, mask.Len())
+	usable := append(append(tally{}, s.free...), s.reuse...)
+	supply.Least = usable.fewest(s.n)
+	if nodes.Len() > topology.EverySet {
+		supply.Nodes, supply.NarrowOnly = usable.nodes().Intersect(nodes).IDs(), true
+		if s.holds(nodes) {
+			supply.Sets = []topology.NodeSet{nodes}
 		}
-		if s.holds(mask) {
-			hints = append(hints, topology.Hint{Nodes: mask})
+	}
+	free := make([]uint64, len(supply.Nodes))
+	for _, t := range usable {
+		for _, id := range t.ids {
+			if at, known := slices.BinarySearch(supply.Nodes, id); known {
+				free[at] += uint64(t.count)
+			}
+		}
+		supply.Additive = supply.Additive && len(t.ids) == 1
+	}
+	supply.Amounts = []topology.Amount{{Wanted: uint64(max(s.n, 0)), Free: free}}
+	for _, t := range s.reuse {
+		if len(t.ids) == 1 {
+			supply.Must = supply.Must.Union(t.nodes)
 		}
 	}
-	for i := range hints {
-		hints[i].Preferred = hints[i].Nodes.Len() == least
-	}
-	return hints
+	return supply, true
 }
 
 // search is a request, counted.
@@ -100,20 +108,31 @@ func (s search) holds(mask topology.NodeSet) bool {
 	return reuse+s.free.in(mask) >= s.n
 }
 
-// subsets lists every non-empty set of ids, by width and then by value.
-func subsets(ids []topology.NodeID) []topology.NodeSet {
-	out := make([]topology.NodeSet, 0, 1<<len(ids))
-	for b := uint(1); b < 1<<len(ids); b++ {
-		var members []topology.NodeID
-		for rest := b; rest != 0; rest &= rest - 1 {
-			members = append(members, ids[bits.TrailingZeros(rest)])
+// least is the number of nodes that the request needs on an empty machine. Where devices have
+// several nodes each and there are too many sets to look at, it may be too high.
+func (s search) least() int {
+	greedy := topology.NodeSet{}
+	for s.all.in(greedy) < s.n {
+		more := s.all.extend(greedy)
+		if more == greedy {
+			break // some devices have no node
 		}
-		out = append(out, topology.NewNodeSet(members...))
+		greedy = more
 	}
-	slices.SortFunc(out, func(a, b topology.NodeSet) int {
-		return cmp.Or(cmp.Compare(a.Len(), b.Len()), a.Compare(b))
-	})
-	return out
+	ids := s.all.nodes().IDs()
+	members := make([]topology.NodeID, 0, len(ids))
+	width, sure := topology.Narrowest(len(ids), max(1, s.all.fewest(s.n)), greedy.Len(),
+		func(at []int) bool {
+			members = members[:0]
+			for _, i := range at {
+				members = append(members, ids[i])
+			}
+			return s.all.in(topology.NewNodeSet(members...)) >= s.n
+		})
+	if !sure {
+		return greedy.Len()
+	}
+	return width
 }
 
 func set(ids []string) map[string]bool {

@@ -6,13 +6,10 @@ import (
 	"slices"
 )
 
-// Limits of a search. Up to wholeSearch nodes it always ends by itself: there are no more than 255
-// sets in a list and as many to be met after each list. Beyond that each of its two parts takes
-// searchSteps looks at a set or at 64 of a list together, which is about a millisecond.
-const (
-	wholeSearch = 8
-	searchSteps = 1 << 17
-)
+// searchSteps limits each of the two parts of a search, in looks at a set or at 64 of a list
+// together: about a millisecond. Up to EverySet nodes it always ends by itself: there are no more
+// than 255 sets in a list and as many to be met after each list.
+const searchSteps = 1 << 17
 
 // search finds the best node set that picks of one hint per list have in common. doc.go tells how.
 type search struct {
@@ -45,7 +42,7 @@ func bestShared(o order, nodes NodeSet, lists [][]Hint) NodeSet {
 		return live
 	}
 	limit := searchSteps
-	if live.Len() <= wholeSearch {
+	if live.Len() <= EverySet {
 		limit = math.MaxInt
 	}
 	s := &search{order: o}

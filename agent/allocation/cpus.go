@@ -110,12 +110,8 @@ func (d cpuDemand) offer(k keeping) offer {
 	if kept := cpusOf(k.own); !kept.IsEmpty() {
 		must = kept
 	}
-	return offer{
-		hints: []topology.ResourceHints{{
-			Resource: string(v1.ResourceCPU), Hints: d.from.static.Hints(free, must, d.n),
-		}},
-		needs: func() []topology.Need { return []topology.Need{d.from.static.Need(free, must, d.n)} },
-	}
+	supply := d.from.static.Supply(free, must, d.n)
+	return offerOf(supply, supply.Hints(), string(v1.ResourceCPU))
 }
 
 func (d cpuDemand) choose(later []Container, hint topology.Hint, got *Container) (err error) {

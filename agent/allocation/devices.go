@@ -163,19 +163,14 @@ func (d deviceDemand) keep(_ podspec.Kind, own Container, kept *Container) bool 
 }
 
 func (d deviceDemand) offer(k keeping) (out offer) {
+	nodes := d.from.draft.view.Machine.NodeSet()
 	for _, r := range d.requests {
-		out.hints = append(out.hints, topology.ResourceHints{
-			Resource: r.resource.Name,
-			Hints:    deviceplugin.Hints(d.from.draft.view.Machine.NodeSet(), d.from.around(r, k)),
-		})
-	}
-	out.needs = func() (needs []topology.Need) {
-		for _, r := range d.requests {
-			if need, ok := deviceplugin.Need(d.from.around(r, k)); ok {
-				needs = append(needs, need)
-			}
+		one := offer{hints: []topology.ResourceHints{{Resource: r.resource.Name}}}
+		if supply, ok := deviceplugin.Supply(nodes, d.from.around(r, k)); ok {
+			one = offerOf(supply, supply.Hints(), r.resource.Name)
 		}
-		return needs
+		out.hints = append(out.hints, one.hints...)
+		out.supplies = append(out.supplies, one.supplies...)
 	}
 	return out
 }

@@ -179,23 +179,25 @@ func (d memoryDemand) offer(k keeping) offer {
 	for _, b := range kept {
 		must = must.Union(b.Nodes)
 	}
-	needs := func() []topology.Need {
-		all := d.from.static.Needs(held, reusable, d.bytes)
-		for i := range all {
-			all[i].Must = all[i].Must.Union(must)
-		}
-		return all
-	}
+	supply := d.from.static.Supply(held, reusable, d.bytes)
+	anywhere := supply
+	supply.Must = must
 	if again := memory.Again(kept, d.bytes); again != nil {
-		return offer{again, needs}
+		return offer{again, []topology.Supply{supply}}
 	}
-	hints := d.from.static.Hints(held, reusable, d.bytes)
-	for i := range hints {
-		hints[i].Hints = slices.DeleteFunc(hints[i].Hints, func(h topology.Hint) bool {
-			return !must.SubsetOf(h.Nodes)
-		})
+	hints := anywhere.Hints()
+	if len(hints) == 0 {
+		return offer{supplies: []topology.Supply{supply}} // choose says why
 	}
-	return offer{hints, needs}
+	hints = slices.DeleteFunc(hints, func(h topology.Hint) bool {
+		return !must.SubsetOf(h.Nodes)
+	})
+	var names []string
+	for name := range d.bytes {
+		names = append(names, string(name))
+	}
+	slices.Sort(names)
+	return offerOf(supply, hints, names...)
 }
 
 func (d memoryDemand) choose(later []Container, hint topology.Hint, got *Container) (err error) {

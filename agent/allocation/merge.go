@@ -40,23 +40,20 @@ func hintsOf(offers []offer) [][]topology.ResourceHints {
 	return out
 }
 
-// everySet is the number of nodes up to which providers offer every set of nodes.
-const everySet = 8
-
 // mergeOffers merges hints. On a machine of many nodes each provider leaves sets out, not the same
 // ones: if nothing comes of it that all prefer, one set is looked for that they would all have
 // offered.
 func (d *draft) mergeOffers(offers []offer) topology.Result {
 	nodes, all := d.view.Machine.NodeSet(), hintsOf(offers)
 	merged := d.view.Options.Merge(d.view.Policy, nodes, all)
-	if nodes.Len() <= everySet || merged.Hint.Preferred ||
+	if nodes.Len() <= topology.EverySet || merged.Hint.Preferred ||
 		slices.ContainsFunc(slices.Concat(all...), isImpossible) {
 		return merged
 	}
 	var needs []topology.Need
 	for _, o := range offers {
-		if o.needs != nil {
-			needs = append(needs, o.needs()...)
+		for _, s := range o.supplies {
+			needs = append(needs, s.Needs()...)
 		}
 	}
 	set := topology.Common(nodes, needs)

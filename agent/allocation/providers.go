@@ -47,8 +47,17 @@ type keeping struct {
 // offer is how a demand can be met.
 type offer struct {
 	hints []topology.ResourceHints
-	// needs says the same node by node, for machines on which hints leave sets of nodes out.
-	needs func() []topology.Need
+	// supplies say more on machines for which hints leave sets of nodes out.
+	supplies []topology.Supply
+}
+
+// offerOf has the same hints for all the resources.
+func offerOf(s topology.Supply, hints []topology.Hint, resources ...string) offer {
+	out := offer{supplies: []topology.Supply{s}}
+	for _, name := range resources {
+		out.hints = append(out.hints, topology.ResourceHints{Resource: name, Hints: hints})
+	}
+	return out
 }
 
 // explainer is a demand that may know why it cannot be met, on whatever nodes.

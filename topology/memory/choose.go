@@ -91,7 +91,7 @@ func (q question) place(hint topology.Hint) (topology.NodeSet, error) {
 // best is the first offer that contains all of the nodes. It is one of the narrowest, and it is
 // preferred if any is: narrower ones than those do not exist.
 func (q question) best(nodes topology.NodeSet) (best topology.Hint, ok bool) {
-	for _, hint := range q.offers(nodes) {
+	for _, hint := range q.supply().Hints(nodes) {
 		if nodes.SubsetOf(hint.Nodes) {
 			return hint, true
 		}

@@ -9,9 +9,6 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// maxSets limits how many sets of nodes are tried one by one: all of 11 nodes, all pairs of 64.
-const maxSets = 2048
-
 // Hints lists the node sets from which all the requests can be met while others hold the held
 // blocks, as doc.go describes: for each resource, by name, the same sets in the same order,
 // narrow ones first. It is nil if nothing is requested, and also if no set has room: like the
@@ -21,7 +18,27 @@ const maxSets = 2048
 // among the held ones.
 func (s *Static) Hints(held, reusable []Block,
 	requests map[v1.ResourceName]uint64) []topology.ResourceHints {
-	return spread(s.question(held, reusable, requests).offers(topology.NodeSet{}), requests)
+	hints := s.Supply(held, reusable, requests).Hints()
+	if len(hints) == 0 {
+		return nil
+	}
+	var out []topology.ResourceHints
+	for _, name := range sortedKeys(requests) {
+		out = append(out, topology.ResourceHints{
+			Resource: string(name), Hints: slices.Clone(hints),
+		})
+	}
+	return out
+}
+
+// Supply describes the node sets from which all the requests can be met, held and reusable being as
+// for Hints.
+func (s *Static) Supply(held, reusable []Block,
+	requests map[v1.ResourceName]uint64) topology.Supply {
+	if len(requests) == 0 {
+		return topology.Supply{}
+	}
+	return s.question(held, reusable, requests).supply()
 }
 
 // Again repeats the hints of a container that holds its blocks already. It is nil, no preference,
@@ -42,19 +59,6 @@ func Again(blocks []Block, requests map[v1.ResourceName]uint64) []topology.Resou
 	slices.SortFunc(out, func(a, b topology.ResourceHints) int {
 		return cmp.Compare(a.Resource, b.Resource)
 	})
-	return out
-}
-
-func spread(hints []topology.Hint, requests map[v1.ResourceName]uint64) []topology.ResourceHints {
-	if len(hints) == 0 {
-		return nil
-	}
-	var out []topology.ResourceHints
-	for _, name := range sortedKeys(requests) {
-		out = append(out, topology.ResourceHints{
-			Resource: string(name), Hints: slices.Clone(hints),
-		})
-	}
 	return out
 }
 
@@ -114,113 +118,35 @@ func (s *Static) question(held, reusable []Block, requests map[v1.ResourceName]u
 	return q
 }
 
-// offers lists the sets that are allowed and have room, the preferred ones marked; narrow ones
-// first, then those with the lower value as a binary number. If they are too many to list all,
-// there is one around the given nodes, provided that any of unused nodes has room.
-func (q question) offers(around topology.NodeSet) []topology.Hint {
-	if len(q.wanted) == 0 {
-		return nil
-	}
-	found := offered{q: q, seen: map[topology.NodeSet]bool{}}
-	for at, p := range q.nodes {
-		found.once([]int{at})
-		if !p.group.IsEmpty() {
-			found.once(q.positions(p.group))
-		}
-	}
-	q.offerUnused(&found, around)
-	slices.SortFunc(found.sets, func(a, b foundSet) int {
-		if len(a.set) != len(b.set) {
-			return len(a.set) - len(b.set)
-		}
-		return a.nodes.Compare(b.nodes)
-	})
-	narrowest := q.narrowest()
-	hints := make([]topology.Hint, len(found.sets))
-	for i, f := range found.sets {
-		hints[i] = topology.Hint{Nodes: f.nodes, Preferred: len(f.set) == narrowest}
-	}
-	return hints
-}
-
-// offered collects the sets that are allowed and have room.
-type offered struct {
-	q     question
-	sets  []foundSet
-	seen  map[topology.NodeSet]bool // those offered once
-	arena []int                     // holds the members of sets
-}
-
-type foundSet struct {
-	set   []int
-	nodes topology.NodeSet
-}
-
-// add takes a set that was not offered before. It reports whether it is one to offer.
-func (o *offered) add(set []int) bool {
-	nodes := o.q.nodeSet(set)
-	if !o.q.allows(set, nodes) || !o.q.hasRoom(set, nodes) {
-		return false
-	}
-	if len(o.arena)+len(set) > cap(o.arena) {
-		o.arena = make([]int, 0, max(1024, len(set)))
-	}
-	from := len(o.arena)
-	o.arena = append(o.arena, set...)
-	o.sets = append(o.sets, foundSet{o.arena[from:len(o.arena):len(o.arena)], nodes})
-	return true
-}
-
-// once is add for a set that may have been offered once before; then it is none to offer.
-func (o *offered) once(set []int) bool {
-	nodes := o.q.nodeSet(set)
-	if o.seen[nodes] || !o.add(set) {
-		return false
-	}
-	o.seen[nodes] = true
-	return true
-}
-
-// offerUnused offers sets of several nodes that nobody uses: all, if they are not too many, else
-// the narrow ones and, around each node, the narrowest of the roomiest.
-func (q question) offerUnused(found *offered, around topology.NodeSet) {
+// supply has the nodes that nobody uses, all resources together, and the groups with room.
+func (q question) supply() topology.Supply {
 	var unused []int
+	out := topology.Supply{Least: q.atLeast(), Width: q.narrowest(), Additive: true}
 	for at, p := range q.nodes {
 		if p.group.IsEmpty() {
-			unused = append(unused, at)
+			unused, out.Nodes = append(unused, at), append(out.Nodes, p.id)
+			continue
+		}
+		if set := q.positions(p.group); !slices.Contains(out.Sets, p.group) &&
+			q.allows(set, p.group) && q.hasRoom(set, p.group) {
+			out.Sets = append(out.Sets, p.group)
 		}
 	}
-	tried := 0
-	width := max(2, q.atLeast())
-	for ; width <= len(unused) && tried < maxSets; width++ {
-		set := make([]int, width)
-		topology.Combinations(len(unused), width, func(of []int) bool {
-			for i, at := range of {
-				set[i] = unused[at]
-			}
-			found.add(set)
-			tried++
-			return tried < maxSets
-		})
-	}
-	if tried < maxSets {
-		return
-	}
-	for _, f := range found.sets {
-		found.seen[f.nodes] = true
-	}
-	byShare := q.byShare(unused)
-	cores := [][]int{q.positions(around)}
-	for _, at := range unused {
-		cores = append(cores, []int{at})
-	}
-	for _, core := range cores {
-		for w := max(width-1, len(core)); w <= len(unused); w++ { // the last width may be cut short
-			if found.once(roomiest(byShare, core, w)) {
-				break
-			}
+	for r, wanted := range q.wanted {
+		amount := topology.Amount{Wanted: wanted}
+		for _, at := range unused {
+			amount.Free = append(amount.Free, q.nodes[at].free[r])
 		}
+		out.Amounts = append(out.Amounts, amount)
 	}
+	set := make([]int, len(unused))
+	out.Holds = func(nodes topology.NodeSet, of []int) bool {
+		for i, at := range of {
+			set[i] = unused[at]
+		}
+		return q.hasRoom(set[:len(of)], nodes)
+	}
+	return out
 }
 
 // allows reports whether the nodes may be used together: a node that is used alone joins no group,
@@ -294,54 +220,8 @@ func (q question) atLeast() int {
 // resources are on different nodes and the sets too many to try, it can be too low: then no
 // hint is preferred.
 func (q question) narrowest() int {
-	tried := 0
-	width := q.atLeast()
-	for ; width < len(q.nodes); width++ {
-		held := false
-		topology.Combinations(len(q.nodes), width, func(set []int) bool {
-			held = q.couldHold(set)
-			tried++
-			return !held && tried < maxSets
-		})
-		if held || tried >= maxSets {
-			break
-		}
-	}
+	width, _ := topology.Narrowest(len(q.nodes), q.atLeast(), len(q.nodes), q.couldHold)
 	return width
-}
-
-// roomiest is the core and the first of the other nodes, width in all.
-func roomiest(byShare, core []int, width int) []int {
-	set := slices.Clone(core)
-	for _, at := range byShare {
-		if len(set) >= width {
-			break
-		}
-		if !slices.Contains(core, at) {
-			set = append(set, at)
-		}
-	}
-	slices.Sort(set)
-	return set
-}
-
-// byShare is the nodes, those first that have most free.
-func (q question) byShare(nodes []int) []int {
-	shares := make([]float64, len(q.nodes))
-	for _, at := range nodes {
-		shares[at] = q.share(at)
-	}
-	sorted := slices.Clone(nodes)
-	slices.SortStableFunc(sorted, func(a, b int) int { return cmp.Compare(shares[b], shares[a]) })
-	return sorted
-}
-
-// share is how much of what is wanted the node has free, a number up to 1 for each resource.
-func (q question) share(at int) (share float64) {
-	for r, wanted := range q.wanted {
-		share += float64(min(q.nodes[at].free[r], wanted)) / float64(max(wanted, 1))
-	}
-	return share
 }
 
 func (q question) nodeSet(set []int) (nodes topology.NodeSet) {

@@ -61,11 +61,12 @@ func TestHasRoom(t *testing.T) {
 func TestNeedsNameGroups(t *testing.T) {
 	p := shape{{9, 0}, {9, 0}, {9, 0}, {9, 0}}.static(t)
 	held := []memory.Block{block(1, 0, 1), block(1, 2), block(1, 3)}
-	needs := p.Needs(held, nil, want(12))
+	needs := p.Supply(held, nil, want(12)).Needs()
 	if got := topology.Common(nodes(0, 1, 2, 3), needs); got != nodes(0, 1) {
 		t.Errorf("got %q", got)
 	}
-	if got := topology.Common(nodes(0, 1, 2, 3), p.Needs(held, nil, want(16))); !got.IsEmpty() {
+	needs = p.Supply(held, nil, want(16)).Needs()
+	if got := topology.Common(nodes(0, 1, 2, 3), needs); !got.IsEmpty() {
 		t.Errorf("without room: got %q", got)
 	}
 }

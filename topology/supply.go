@@ -1,0 +1,208 @@
+package topology
+
+import (
+	"cmp"
+	"slices"
+)
+
+// EverySet is the number of nodes of a machine up to which every set of nodes is looked at, and
+// every way to merge hints. It is the kubelet's limit for alignment: up to here the answers are its.
+const EverySet = 8
+
+// maxSets limits how many sets of nodes are looked at one by one: all of 11 nodes, all pairs of 64.
+const maxSets = 2048
+
+// Supply describes from which sets of nodes one request can be met. What a provider knows of a set
+// it says here; which sets there are, and which of them are looked at, is decided here only.
+type Supply struct {
+	// Nodes may be used together, in ascending order. Sets of them are given also as ascending
+	// positions in it.
+	Nodes []NodeID
+	// Must are nodes that belong to every set.
+	Must NodeSet
+	// Amounts are what is needed of a set, of one resource or of several.
+	Amounts []Amount
+	// Holds reports whether a set that has the nodes in Must has room.
+	Holds func(set NodeSet, at []int) bool
+	// Least is a number of nodes below which no set has room.
+	Least int
+	// Sets have room too, and may be of nodes that are not in Nodes.
+	Sets []NodeSet
+	// Width is the number of nodes that a set must have to be preferred, unless Prefers is set.
+	Width   int
+	Prefers func(NodeSet) bool
+	// NarrowOnly: if a set has room, wider ones than the narrowest need not be listed.
+	NarrowOnly bool
+	// Additive: Holds is just that the nodes of a set have the amounts together.
+	Additive bool
+}
+
+// Amount is how much is wanted of a resource, and how much of it each of Supply.Nodes can give.
+type Amount struct {
+	Wanted uint64
+	Free   []uint64
+}
+
+// Hints lists the sets that have room, narrow ones first, then those with the lower value as a
+// binary number. If there are too many to look at each, there are the narrow ones, as far as they
+// come first, and around each node, and around each of the given sets, the narrowest that has room
+// of the nodes with the most free.
+func (s Supply) Hints(around ...NodeSet) []Hint {
+	hints, width, all := s.narrow()
+	further := s.Sets
+	if !all {
+		further = append(slices.Clone(further), s.around(width, around)...)
+	}
+	for _, set := range further {
+		if !s.Must.SubsetOf(set) {
+			continue
+		}
+		if at, known := slices.BinarySearchFunc(hints, set, byWidth); !known {
+			hints = slices.Insert(hints, at, Hint{Nodes: set})
+		}
+	}
+	for i := range hints {
+		hints[i].Preferred = s.prefers(hints[i].Nodes)
+	}
+	return hints
+}
+
+func byWidth(h Hint, set NodeSet) int {
+	return cmp.Or(cmp.Compare(h.Nodes.Len(), set.Len()), h.Nodes.Compare(set))
+}
+
+func (s Supply) prefers(set NodeSet) bool {
+	if s.Prefers != nil {
+		return s.Prefers(set)
+	}
+	return set.Len() == s.Width
+}
+
+// narrow lists the sets that have room by their number of nodes, until too many have been looked
+// at: then all is false, and sets of width nodes and more may be missing.
+func (s Supply) narrow() (hints []Hint, width int, all bool) {
+	hints = []Hint{}
+	single := make([]NodeSet, len(s.Nodes))
+	for i, id := range s.Nodes {
+		single[i] = NewNodeSet(id)
+	}
+	if !s.Must.SubsetOf(NewNodeSet(s.Nodes...)) {
+		return hints, 0, true
+	}
+	tried := 0
+	for width = max(1, s.Least, s.Must.Len()); width <= len(s.Nodes); width++ {
+		narrower := len(hints)
+		Combinations(len(s.Nodes), width, func(at []int) bool {
+			var set NodeSet
+			for _, i := range at {
+				set = set.Union(single[i])
+			}
+			if s.Must.SubsetOf(set) && s.Holds(set, at) {
+				hints = append(hints, Hint{Nodes: set})
+			}
+			tried++
+			return tried < maxSets
+		})
+		slices.SortFunc(hints[narrower:], func(a, b Hint) int { return a.Nodes.Compare(b.Nodes) })
+		if tried >= maxSets {
+			return hints, width, false
+		}
+		if s.NarrowOnly && len(hints) > 0 {
+			break
+		}
+	}
+	return hints, width, true
+}
+
+// around lists for each node, and each of the sets, the narrowest set with room, of width nodes or
+// more, that contains it and the roomiest others.
+func (s Supply) around(width int, sets []NodeSet) (found []NodeSet) {
+	all, roomiest := NewNodeSet(s.Nodes...), make([]int, len(s.Nodes))
+	for i := range roomiest {
+		roomiest[i] = i
+	}
+	slices.SortStableFunc(roomiest, func(a, b int) int { return cmp.Compare(s.share(b), s.share(a)) })
+	for _, id := range s.Nodes {
+		sets = append(sets, NewNodeSet(id))
+	}
+	for _, core := range sets {
+		core = core.Union(s.Must)
+		for w := max(width, core.Len()); w <= len(s.Nodes) && core.SubsetOf(all); w++ {
+			set, left := core, w-core.Len()
+			for _, i := range roomiest {
+				if left > 0 && !core.Has(s.Nodes[i]) {
+					set, left = set.Union(NewNodeSet(s.Nodes[i])), left-1
+				}
+			}
+			if at, _ := s.positions(set); s.Holds(set, at) {
+				found = append(found, set)
+				break
+			}
+		}
+	}
+	return found
+}
+
+// share is how much of what is wanted a node has free, a number up to 1 for each amount.
+func (s Supply) share(at int) (share float64) {
+	for _, a := range s.Amounts {
+		share += float64(min(a.Free[at], a.Wanted)) / float64(max(a.Wanted, 1))
+	}
+	return share
+}
+
+// positions finds the nodes; false if one is not in Nodes.
+func (s Supply) positions(set NodeSet) (at []int, ok bool) {
+	for _, id := range set.IDs() {
+		i, known := slices.BinarySearch(s.Nodes, id)
+		if !known {
+			return nil, false
+		}
+		at = append(at, i)
+	}
+	return at, true
+}
+
+// Needs says the same node by node, for machines on which Hints cannot list every set.
+func (s Supply) Needs() (needs []Need) {
+	fits := func(set NodeSet) bool {
+		if set.Len() < s.Least || !s.prefers(set) {
+			return false
+		}
+		at, ok := s.positions(set)
+		return ok && s.Holds(set, at) || slices.Contains(s.Sets, set)
+	}
+	for _, a := range s.Amounts {
+		need := Need{
+			Amount: a.Wanted, Free: map[NodeID]uint64{}, Width: s.Width, Must: s.Must,
+			Sets: s.Sets, Fits: fits, Additive: s.Additive && s.Prefers == nil,
+		}
+		if s.Prefers != nil {
+			need.Width = 0
+		}
+		for at, id := range s.Nodes {
+			need.Free[id] = a.Free[at]
+		}
+		needs = append(needs, need)
+	}
+	return needs
+}
+
+// Narrowest is the least number of nodes, from one number up to another, of which some set out of n
+// holds a request, or else that other number. If there are too many sets to look at, it is where it
+// gave up, and not sure.
+func Narrowest(n, from, to int, holds func(at []int) bool) (width int, sure bool) {
+	tried := 0
+	for width = from; width < to; width++ {
+		found := false
+		Combinations(n, width, func(at []int) bool {
+			found = holds(at)
+			tried++
+			return !found && tried < maxSets
+		})
+		if found || tried >= maxSets {
+			return width, found
+		}
+	}
+	return width, true
+}
