@@ -30,7 +30,7 @@ func (s *Static) pick(pool, again bitmap, n int, hint topology.Hint) cpuset.CPUS
 	if s.options.FullPCPUsOnly {
 		pool, again = wholeCores(s.cores, pool), wholeCores(s.cores, again)
 	}
-	c := choice{Static: s, pool: pool, reusable: again, taken: make(bitmap, len(pool)), left: n}
+	c := choice{policy: s, pool: pool, reusable: again, taken: make(bitmap, len(pool)), left: n}
 	for _, area := range []bitmap{s.area(hint), s.online} {
 		if c.left == 0 {
 			break
@@ -79,7 +79,7 @@ func (s *Static) holds(pool bitmap, n int) bool {
 // choice is a container's CPUs in the making. With full-pcpus-only, pool and reusable are made of
 // whole cores.
 type choice struct {
-	*Static
+	policy                *Static
 	pool, reusable, taken bitmap
 	left                  int
 }
@@ -90,7 +90,7 @@ func (c *choice) available(area bitmap) bitmap { return c.pool.and(area).minus(c
 func (c *choice) take(area bitmap, n int) {
 	// When the area alone does not do, what is taken of it must go together with the rest.
 	source, goal := c.available(area), n
-	if !c.holds(source, n) {
+	if !c.policy.holds(source, n) {
 		source, goal = c.available(c.pool), c.left
 	}
 	for _, from := range []bitmap{c.reusable, c.pool} {
@@ -99,11 +99,11 @@ func (c *choice) take(area bitmap, n int) {
 		if q.left == 0 {
 			continue
 		}
-		q.spare = goal - q.left
-		if c.options.FullPCPUsOnly {
-			q.whole = coreSizes(c.cores, source.minus(c.taken))
+		q.elsewhere = goal - q.left
+		if c.policy.options.FullPCPUsOnly {
+			q.whole = coreSizes(c.policy.cores, source.minus(c.taken))
 		}
-		got := pack(c.layout, stock{from, c.taken.and(c.reusable)}, q, c.options)
+		got := pack(c.policy.layout, stock{from, c.taken.and(c.reusable)}, q, c.policy.options)
 		c.taken = c.taken.or(got)
 		size := got.size()
 		c.left, n, goal = c.left-size, n-size, goal-size

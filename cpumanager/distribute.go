@@ -114,56 +114,61 @@ func (d *division) among(width int) []int {
 // tryNodes takes the same number from each node of set and stripes the remainder over each subset
 // of them, or only over the roomiest ones of each size, the largest subsets first.
 func (d *division) tryNodes(set []int, all bool) {
-	units := d.n / d.step
-	each, total, least := units/len(set), 0, units
-	for _, at := range set {
-		has := d.room[at] / d.step
-		total, least = total+has, min(least, has)
-	}
-	if total < units || least < each && d.inOneSocket == nil {
+	each, remainder, ok := d.even(set)
+	if !ok {
 		return
 	}
-	each = min(each, least)
-	remainder := units - each*len(set)
-	each *= d.step
-	var spare []int // what the nodes have for the remainder
-	for _, at := range set {
-		spare = append(spare, d.room[at]-each)
+	var left, able []int // what the nodes have for the remainder, and positions of those with some
+	for i, at := range set {
+		left = append(left, d.room[at]-each)
+		if left[i] >= d.step {
+			able = append(able, i)
+		}
 	}
 	parts := make([]int, len(set))
-	try := func(subset []int) bool {
+	try := func(subset []int) {
 		for i := range parts {
 			parts[i] = each
 		}
 		if d.stripe(set, parts, subset, remainder) {
 			d.offer(set, parts)
 		}
-		return true
 	}
 	if remainder == 0 {
 		try(nil)
 		return
 	}
-	var able []int // positions in set with something to spare
-	for i, left := range spare {
-		if left >= d.step {
-			able = append(able, i)
-		}
-	}
 	subset := make([]int, len(able))
 	for width := len(able); width > 0; width-- {
-		pick := func(choice []int) bool {
+		if !all {
+			try(roomiest(left, width))
+			continue
+		}
+		topology.Combinations(len(able), width, func(choice []int) bool {
 			for i, at := range choice {
 				subset[i] = able[at]
 			}
-			return try(subset[:width])
-		}
-		if all {
-			topology.Combinations(len(able), width, pick)
-		} else {
-			try(roomiest(spare, width))
-		}
+			try(subset[:width])
+			return true
+		})
 	}
+}
+
+// even is the number that can be taken from each node of set, and how many units remain then; false
+// if the nodes have too few. Those of one socket need not have the same.
+func (d *division) even(set []int) (each, remainder int, ok bool) {
+	units := d.n / d.step
+	total, least := 0, units
+	for _, at := range set {
+		has := d.room[at] / d.step
+		total, least = total+has, min(least, has)
+	}
+	each = units / len(set)
+	if total < units || least < each && d.inOneSocket == nil {
+		return 0, 0, false
+	}
+	each = min(each, least)
+	return each * d.step, units - each*len(set), true
 }
 
 // stripe adds units to the parts of set, one to each of subset, and again, until they are gone. It

@@ -9,9 +9,9 @@ import (
 type quota struct {
 	left int
 	// whole counts the cores that may be taken, now or from elsewhere, when none may be split; nil:
-	// cores may be split. With the spare CPUs that come from elsewhere, left must stay possible.
-	whole sizes
-	spare int
+	// cores may be split. Left and those that come from elsewhere must stay possible together.
+	whole     sizes
+	elsewhere int
 }
 
 // own is the quota with counts of its own, for spend to change.
@@ -30,7 +30,7 @@ func (q *quota) spend(gain int) bool {
 		return true
 	}
 	q.whole[gain]--
-	if q.whole.makeUp(q.left + q.spare) {
+	if q.whole.makeUp(q.left + q.elsewhere) {
 		return true
 	}
 	q.left += gain
@@ -55,7 +55,7 @@ func pack(l *layout, from stock, q quota, o Options) bitmap {
 	switch {
 	case p.left == 0:
 	case o.DistributeAcrossCores:
-		p.takeSpread(p.level(tree, l.socketLevel))
+		p.takeAcrossCores(p.level(tree, l.socketLevel))
 	case o.PreferAlignByUncoreCache:
 		p.takeCaches(p.caches(l))
 	}
@@ -122,7 +122,7 @@ func (p *packing) allows(u *unit) bool {
 			q.whole[n]--
 		}
 	}
-	return q.whole.makeUp(q.left + q.spare)
+	return q.whole.makeUp(q.left + q.elsewhere)
 }
 
 // takeThreads takes single CPUs of the cache groups: from the cores with the fewest free threads,
@@ -170,7 +170,7 @@ func (p *packing) wholeCores(groups []*unit) []*unit {
 	}
 	threads := rest.left
 	left := p.quota
-	left.left, left.spare = left.left-threads, left.spare+threads
+	left.left, left.elsewhere = left.left-threads, left.elsewhere+threads
 	var picked []*unit
 	for groups := p.rank(groups); left.left > 0 && len(groups) > 0; {
 		best, most := 0, -1

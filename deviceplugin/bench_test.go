@@ -108,7 +108,7 @@ func BenchmarkAnotherOrder(b *testing.B) {
 			for b.Loop() {
 				i++
 				if anew {
-					l.raw, l.spelled = "", nil
+					l.raw, l.last = "", nil
 				}
 				now, changed, err := l.read(messages[i%len(messages)])
 				if err != nil || changed != changes {

@@ -35,7 +35,7 @@ func Supply(nodes topology.NodeSet, req Request) (supply topology.Supply, ok boo
 		Nodes: nodes.IDs(), Width: s.least(), Additive: true,
 		Holds: func(set topology.NodeSet, _ []int) bool { return s.holds(set) },
 	}
-	usable := append(append(tally{}, s.free...), s.reuse...)
+	usable := append(append(counts{}, s.free...), s.reuse...)
 	supply.Least = usable.fewest(s.n)
 	if nodes.Len() > topology.EverySet {
 		supply.Nodes, supply.NarrowOnly = usable.nodes().Intersect(nodes).IDs(), true
@@ -65,7 +65,7 @@ func Supply(nodes topology.NodeSet, req Request) (supply topology.Supply, ok boo
 type search struct {
 	n int
 	// all devices, whether free or not; those that are free; and those that can be reused.
-	all, free, reuse tally
+	all, free, reuse counts
 	// impossible: too few devices on all nodes together.
 	impossible bool
 }
@@ -93,7 +93,7 @@ func newSearch(req Request) (s search, aligned bool) {
 		}
 	}
 	s.impossible = usable < req.N || len(held) > 0 && len(held) != req.N
-	s.all, s.free, s.reuse = newTally(all), newTally(free), newTally(reuse)
+	s.all, s.free, s.reuse = newCounts(all), newCounts(free), newCounts(reuse)
 	return s, len(s.all) > 0
 }
 

@@ -19,9 +19,9 @@ type lister struct {
 	current list
 	// raw is a message that says what current does; empty when there is none at hand.
 	raw string
-	// spelled is how the last message spelled current; nil when it held more than plain devices,
+	// last is current as the last message encoded it; nil when it held more than plain devices,
 	// each once.
-	spelled *spelling
+	last *encodedList
 	// nodes are decoded topologies by their encoding: there are few different ones.
 	nodes map[string]nodeList
 }
@@ -56,10 +56,10 @@ func (l *lister) read(msg []byte) (now list, changed bool, err error) {
 // patch makes the current list anew from what is new in msg. It returns false, and has left the
 // list as it was, when that is too much, or changes what is wrong with the list.
 func (l *lister) patch(msg []byte) bool {
-	if l.spelled == nil {
+	if l.last == nil {
 		return false
 	}
-	differ, few := l.spelled.compare(msg)
+	differ, few := l.last.compare(msg)
 	if !few {
 		return false
 	}
@@ -78,7 +78,7 @@ func (l *lister) patch(msg []byte) bool {
 	for i, d := range differ.changed {
 		healthy += count(changed[i].Healthy) - count(devices[d.place].Healthy)
 		devices[d.place] = changed[i]
-		l.spelled.entries[d.place] = d.entry
+		l.last.entries[d.place] = d.entry
 	}
 	for _, place := range differ.gone {
 		healthy -= count(devices[place].Healthy)
@@ -86,12 +86,12 @@ func (l *lister) patch(msg []byte) bool {
 	for _, a := range added {
 		healthy += count(a.device.Healthy)
 	}
-	l.spelled.devices = devices
+	l.last.devices = devices
 	if len(differ.gone)+len(added) > 0 {
-		l.spelled = l.spelled.with(differ.gone, added)
+		l.last = l.last.with(differ.gone, added)
 	}
 	l.current = list{
-		devices: l.spelled.devices, healthy: healthy, defects: l.current.defects,
+		devices: l.last.devices, healthy: healthy, defects: l.current.defects,
 	}
 	l.raw = ""
 	return true
@@ -102,7 +102,7 @@ func (l *lister) patch(msg []byte) bool {
 func (l *lister) decodeChanged(changed []difference) (out []*Device, ok bool) {
 	for _, d := range changed {
 		var was, is defects
-		l.decode(l.spelled.entries[d.place], &was)
+		l.decode(l.last.entries[d.place], &was)
 		device, plain := l.decode(d.entry, &is)
 		if !plain || was != is {
 			return nil, false
@@ -114,19 +114,19 @@ func (l *lister) decodeChanged(changed []difference) (out []*Device, ok bool) {
 
 // decodeAdded decodes the entries of devices that are not in the list, in natural order; not ok
 // when anything is wrong with them, or with devices that have gone.
-func (l *lister) decodeAdded(differ differences) (out []spelledDevice, ok bool) {
+func (l *lister) decodeAdded(differ differences) (out []encodedDevice, ok bool) {
 	var found defects
 	for _, place := range differ.gone {
-		l.decode(l.spelled.entries[place], &found)
+		l.decode(l.last.entries[place], &found)
 	}
 	for _, entry := range differ.added {
 		device, plain := l.decode(entry, &found)
 		if !plain {
 			return nil, false
 		}
-		out = append(out, spelledDevice{&device, entry})
+		out = append(out, encodedDevice{&device, entry})
 	}
-	slices.SortFunc(out, func(a, b spelledDevice) int {
+	slices.SortFunc(out, func(a, b encodedDevice) int {
 		return CompareIDs(a.device.ID, b.device.ID)
 	})
 	for i := 1; i < len(out); i++ {
@@ -147,8 +147,8 @@ func count(yes bool) int {
 // rebuild reads the whole message. Ids share its memory.
 func (l *lister) rebuild(msg string) error {
 	var entries []string
-	if l.spelled != nil {
-		entries = make([]string, 0, len(l.spelled.entries))
+	if l.last != nil {
+		entries = make([]string, 0, len(l.last.entries))
 	}
 	plain := split(msg, func(entry string) bool {
 		entries = append(entries, entry)
@@ -167,13 +167,13 @@ func (l *lister) rebuild(msg string) error {
 		if err := proto.Unmarshal([]byte(msg), decoded); err != nil {
 			return fmt.Errorf("decode its list of devices: %w", err)
 		}
-		l.current, l.raw, l.spelled = listOf(decoded, l.machine), msg, nil
+		l.current, l.raw, l.last = listOf(decoded, l.machine), msg, nil
 		return nil
 	}
 	now, order := arrange(devices, found)
-	l.current, l.raw, l.spelled = now, msg, nil
+	l.current, l.raw, l.last = now, msg, nil
 	if len(now.devices) == len(entries) {
-		l.spelled = newSpelling(now.devices, entries, order)
+		l.last = newEncodedList(now.devices, entries, order)
 	}
 	return nil
 }

@@ -21,9 +21,9 @@ func (o order) rank(set NodeSet) rank {
 	return rank{away: o.away(set.Len()), distance: o.distances.sum(set), set: set}
 }
 
-// promise says what the subsets of set with at most this many nodes can come to: none of them has
+// bound says what the subsets of set with at most this many nodes can come to: none of them has
 // a lower rank. The set in it need not be one of them.
-func (o order) promise(set NodeSet, nodes int) rank {
+func (o order) bound(set NodeSet, nodes int) rank {
 	width := min(nodes, o.width)
 	if width == set.Len() {
 		return o.rank(set)
@@ -33,12 +33,12 @@ func (o order) promise(set NodeSet, nodes int) rank {
 	}
 }
 
-// mayBeat reports whether that promise is better than a rank.
+// mayBeat reports whether that bound is better than a rank.
 func (o order) mayBeat(r rank, set NodeSet, nodes int) bool {
 	if away := o.away(min(nodes, o.width)); away != r.away {
 		return away < r.away // distances take longer
 	}
-	return o.promise(set, nodes).compare(r) < 0
+	return o.bound(set, nodes).compare(r) < 0
 }
 
 func (o order) away(width int) int {

@@ -168,8 +168,8 @@ func (s *search) rivals(set NodeSet) bool {
 	return s.found.set.IsEmpty() || s.order.rank(set).compare(s.found) < 0
 }
 
-// promises reports whether subsets of set with at most this many nodes may be better answers.
-func (s *search) promises(set NodeSet, nodes int) bool {
+// mayImprove reports whether subsets of set with at most this many nodes may be better answers.
+func (s *search) mayImprove(set NodeSet, nodes int) bool {
 	return s.found.set.IsEmpty() || s.order.mayBeat(s.found, set, nodes)
 }
 
@@ -186,7 +186,7 @@ func (s *search) visit(picked int, set NodeSet) {
 		}
 		return
 	}
-	if !s.promises(set, width) {
+	if !s.mayImprove(set, width) {
 		return
 	}
 	if s.order.distances != nil {
@@ -197,7 +197,7 @@ func (s *search) visit(picked int, set NodeSet) {
 			s.found = s.order.rank(set)
 			return
 		}
-		if !s.promises(set, width-1) {
+		if !s.mayImprove(set, width-1) {
 			return
 		}
 	}
@@ -206,7 +206,7 @@ func (s *search) visit(picked int, set NodeSet) {
 	}
 	s.seen[picked][set] = struct{}{}
 	s.steps -= 2 * len(rest[0].sets)
-	s.visit(picked+1, s.promising(rest[0], set))
+	s.visit(picked+1, s.bestPart(rest[0], set))
 	for _, cut := range rest[0].sets {
 		if s.steps <= 0 {
 			return
@@ -215,8 +215,8 @@ func (s *search) visit(picked int, set NodeSet) {
 	}
 }
 
-// promising is the part of set in one of l's sets whose subsets may hold the best answer.
-func (s *search) promising(l nodeSets, set NodeSet) NodeSet {
+// bestPart is the part of set in one of l's sets whose subsets may hold the best answer.
+func (s *search) bestPart(l nodeSets, set NodeSet) NodeSet {
 	var part NodeSet
 	var first rank
 	for _, cut := range l.sets {
@@ -225,7 +225,7 @@ func (s *search) promising(l nodeSets, set NodeSet) NodeSet {
 			continue
 		}
 		if width := both.Len(); part.IsEmpty() || s.order.mayBeat(first, both, width) {
-			first, part = s.order.promise(both, width), both
+			first, part = s.order.bound(both, width), both
 		}
 	}
 	return part

@@ -102,7 +102,7 @@ func (d cpuDemand) keep(_ podspec.Kind, own Container, kept *Container) bool {
 	return true
 }
 
-func (d cpuDemand) offer(k keeping) offer {
+func (d cpuDemand) offer(k fixed) offer {
 	if d.n == 0 {
 		return offer{}
 	}

@@ -108,7 +108,7 @@ func (p *devices) request(r deviceRequest, later []Container) deviceplugin.Reque
 
 // around is a request whose nodes must have the devices that are kept. A plugin that is away need
 // not name them any more.
-func (p *devices) around(r deviceRequest, k keeping) deviceplugin.Request {
+func (p *devices) around(r deviceRequest, k fixed) deviceplugin.Request {
 	out := p.request(r, k.later)
 	kept := devicesOf(k.own, r.resource.Name)
 	if len(kept.IDs) == 0 {
@@ -162,7 +162,7 @@ func (d deviceDemand) keep(_ podspec.Kind, own Container, kept *Container) bool 
 	return len(kept.Devices) == len(d.requests) && len(own.Devices) == len(d.requests)
 }
 
-func (d deviceDemand) offer(k keeping) (out offer) {
+func (d deviceDemand) offer(k fixed) (out offer) {
 	nodes := d.from.draft.view.Machine.NodeSet()
 	for _, r := range d.requests {
 		one := offer{hints: []topology.ResourceHints{{Resource: r.resource.Name}}}

@@ -20,12 +20,12 @@ type draft struct {
 	plan   Plan // what there is of it
 
 	providers  []provider
-	containers []asking       // in the order of their starts
+	containers []claimant     // in the order of their starts
 	podHint    *topology.Hint // in pod scope, once merged
 }
 
-// asking is a container and what it asks of each provider, in their order.
-type asking struct {
+// claimant is a container and what it asks of each provider, in their order.
+type claimant struct {
 	*v1.Container
 	kind    podspec.Kind
 	demands []demand
@@ -39,7 +39,7 @@ func newDraft(v View, pod *v1.Pod, advice Advice) *draft {
 	}}}
 	d.providers = providersOf(d)
 	for c, kind := range podspec.Containers(pod) {
-		a := asking{Container: c, kind: kind}
+		a := claimant{Container: c, kind: kind}
 		a.demands, a.err = d.ask(c)
 		d.containers = append(d.containers, a)
 	}
@@ -113,7 +113,7 @@ func (d *draft) place(at int) error {
 }
 
 // give lets the container have what it got.
-func (d *draft) give(a asking, got Container) {
+func (d *draft) give(a claimant, got Container) {
 	d.plan.Pod.Containers[a.Name] = got
 	for _, p := range d.providers {
 		p.take(a.Name, a.kind)
@@ -122,12 +122,12 @@ func (d *draft) give(a asking, got Container) {
 
 // hint is where a container goes: by what is merged for it, or in pod scope for the whole pod,
 // once, when the first container needs it. aside is what of later it cannot have for the time.
-func (d *draft) hint(a asking, got Container, later, aside []Container) (topology.Hint, error) {
+func (d *draft) hint(a claimant, got Container, later, aside []Container) (topology.Hint, error) {
 	switch {
 	case d.view.Policy == topology.None:
 		return topology.Hint{Any: true}, nil
 	case d.view.Scope != topology.PodScope:
-		return d.merge(a.Name, a.demands, keeping{[]Container{got}, aside})
+		return d.merge(a.Name, a.demands, fixed{[]Container{got}, aside})
 	case d.podHint != nil:
 		return *d.podHint, nil
 	}
@@ -136,7 +136,7 @@ func (d *draft) hint(a asking, got Container, later, aside []Container) (topolog
 			return topology.Hint{}, other.err // it would look like a lack of devices
 		}
 	}
-	whole := keeping{later: aside}
+	whole := fixed{later: aside}
 	if d.view.Keep != KeepWhole {
 		whole.own = slices.Collect(maps.Values(d.plan.Pod.Containers))
 		whole.own = append(append(whole.own, later...), got)

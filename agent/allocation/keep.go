@@ -22,7 +22,7 @@ const (
 
 // keep is what a container keeps of what it holds, and whether that is all that it requests. What
 // was of an earlier policy stays as it is.
-func (a asking) keep(own Container) (kept Container, whole bool) {
+func (a claimant) keep(own Container) (kept Container, whole bool) {
 	if own.isEmpty() {
 		return Container{}, false
 	}

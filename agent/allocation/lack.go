@@ -34,7 +34,7 @@ func (v View) Lacks(pod *v1.Pod) (out []string) {
 
 // lacks names what held does not have of the demands: the node's own before the plugins' devices,
 // which are the first demand.
-func (a asking) lacks(held Container) (out []string) {
+func (a claimant) lacks(held Container) (out []string) {
 	for i := range a.demands {
 		out = append(out, a.demands[(i+1)%len(a.demands)].lacks(held)...)
 	}

@@ -167,7 +167,7 @@ func (d memoryDemand) keep(kind podspec.Kind, own Container, kept *Container) bo
 	return true
 }
 
-func (d memoryDemand) offer(k keeping) offer {
+func (d memoryDemand) offer(k fixed) offer {
 	if len(d.bytes) == 0 {
 		return offer{}
 	}

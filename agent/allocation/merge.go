@@ -8,7 +8,7 @@ import (
 
 // merge asks the providers for what they offer and merges it under the policy. container is "" for
 // the pod as a whole.
-func (d *draft) merge(container string, demands []demand, k keeping) (topology.Hint, error) {
+func (d *draft) merge(container string, demands []demand, k fixed) (topology.Hint, error) {
 	offers := make([]offer, len(demands))
 	for i, one := range demands {
 		offers[i] = one.offer(k)

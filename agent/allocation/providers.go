@@ -32,16 +32,16 @@ type demand interface {
 	// is asked for, and nothing else.
 	keep(kind podspec.Kind, own Container, kept *Container) bool
 	// offer says from which nodes it can be met.
-	offer(k keeping) offer
+	offer(k fixed) offer
 	// choose adds to got what the container is given under the hint, unless got has it already.
 	// Containers that start later keep what later says.
 	choose(later []Container, hint topology.Hint, got *Container) error
 }
 
-// keeping is what stays as it is while something is placed.
-type keeping struct {
+// fixed is what stays as it is while something is placed.
+type fixed struct {
 	own   []Container // of those who ask: what they are offered has to go with it
-	later []Container // of containers that start later: nobody is offered it
+	later []Container // of containers that start later: nobody else is offered it
 }
 
 // offer is how a demand can be met.

@@ -86,7 +86,7 @@ func Rebuild(s State, pods []cri.Pod, bootID string, accounts ...Account) ([]Cha
 	}
 	r.ask(Annotated, pods)
 	for _, observed := range pods {
-		r.promise(observed)
+		r.addUncreated(observed)
 	}
 	for _, account := range accounts {
 		r.ask(account, pods)

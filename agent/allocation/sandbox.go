@@ -25,21 +25,21 @@ func DescribePod(pod *v1.Pod, held Pod) (string, error) {
 	for c := range podspec.Containers(pod) {
 		order = append(order, c.Name)
 	}
-	text, err := promised(held, order)
+	text, err := describedPod(held, order)
 	if len(text) <= longest {
 		return text, err
 	}
 	held.Containers = WithoutAnswers(held.Containers)
 	for ; err == nil; order = order[:len(order)-1] {
-		if text, err = promised(held, order); len(text) <= longest {
+		if text, err = describedPod(held, order); len(text) <= longest {
 			break
 		}
 	}
 	return text, err
 }
 
-// promised is the annotation with what these containers hold.
-func promised(held Pod, names []string) (string, error) {
+// describedPod is the annotation with what these containers hold.
+func describedPod(held Pod, names []string) (string, error) {
 	some := held
 	some.Containers = map[string]Container{}
 	for _, name := range names {
@@ -68,9 +68,9 @@ func WithoutAnswers(containers map[string]Container) map[string]Container {
 	return out
 }
 
-// Promised is what the pod's ready sandbox says of containers that were not created in it and do
+// SandboxAnnotation is what the pod's ready sandbox says of containers that were not created in it and do
 // not run, nil if it says nothing. Answers of another boot are left out.
-func Promised(observed cri.Pod, bootID string) (map[string]Container, error) {
+func SandboxAnnotation(observed cri.Pod, bootID string) (map[string]Container, error) {
 	sandbox, text := cri.Sandbox{}, ""
 	for _, s := range observed.Sandboxes { // newest first
 		if s.Ready {
@@ -104,10 +104,10 @@ func Promised(observed cri.Pod, bootID string) (map[string]Container, error) {
 	return p.Containers, nil
 }
 
-// promise adds to a pod of which the state says nothing, or something of another time, what its
-// sandbox promised to containers that were not created yet. A state that agrees with all containers
+// addUncreated adds to a pod of which the state says nothing, or something of another time, what its
+// sandbox says of containers that were not created yet. A state that agrees with all containers
 // is newer than the sandbox. What others have by now is not had.
-func (r *rebuilding) promise(observed cri.Pod) {
+func (r *rebuilding) addUncreated(observed cri.Pod) {
 	p, changed := r.put[observed.UID]
 	if !observed.Running() || r.known.Has(observed.UID) && !changed {
 		return
@@ -117,11 +117,11 @@ func (r *rebuilding) promise(observed cri.Pod) {
 			UID: observed.UID, Namespace: observed.Namespace, Name: observed.Name, BootID: r.bootID,
 		}
 	}
-	later, err := Promised(observed, r.bootID)
+	later, err := SandboxAnnotation(observed, r.bootID)
 	if err != nil {
 		r.failed(p, err)
 	}
-	news := false
+	added := false
 	for _, name := range slices.Sorted(maps.Keys(later)) {
 		next := p
 		next.Containers = maps.Clone(p.Containers)
@@ -133,9 +133,9 @@ func (r *rebuilding) promise(observed cri.Pod) {
 			r.failed(p, fmt.Errorf("container %s, not created yet: %w", name, err))
 			continue
 		}
-		p, news = next, true
+		p, added = next, true
 	}
-	if news && !p.IsEmpty() {
+	if added && !p.IsEmpty() {
 		r.note(p)
 	}
 }

@@ -2,10 +2,10 @@ package deviceplugin
 
 import "slices"
 
-// spelling is how the last message spelled the devices of a list. The next one is compared with
+// encodedList is a list of devices as the last message encoded it. The next one is compared with
 // it, whatever its order: each device is looked for where it would come if the order were that of
 // the last message, and by its id where it is not there.
-type spelling struct {
+type encodedList struct {
 	devices []*Device // of the list
 	entries []string  // their encodings, by place in the list
 	// first is the place of the message's first device, and next[p] of the one that followed p;
@@ -20,10 +20,10 @@ type spelling struct {
 // nowhere is the place of a device that is not in the list.
 const nowhere int32 = -1
 
-// newSpelling takes the entries of a message in its order. order[p] is where that of the list's
+// newEncodedList takes the entries of a message in its order. order[p] is where that of the list's
 // p-th device was; nil: in the same place.
-func newSpelling(devices []*Device, entries []string, order []int32) *spelling {
-	s := &spelling{devices: devices, entries: entries, seen: make([]bool, len(entries))}
+func newEncodedList(devices []*Device, entries []string, order []int32) *encodedList {
+	s := &encodedList{devices: devices, entries: entries, seen: make([]bool, len(entries))}
 	if order == nil {
 		return s
 	}
@@ -44,7 +44,7 @@ func newSpelling(devices []*Device, entries []string, order []int32) *spelling {
 }
 
 // follows notes that the device in a place came after that in another; nowhere: came first.
-func (s *spelling) follows(before, place int32) {
+func (s *encodedList) follows(before, place int32) {
 	if before == nowhere {
 		s.first = place
 		return
@@ -60,7 +60,7 @@ func (s *spelling) follows(before, place int32) {
 }
 
 // after is where to look for the device after that in a place.
-func (s *spelling) after(place int32) int32 {
+func (s *encodedList) after(place int32) int32 {
 	switch {
 	case s.next != nil:
 		return s.next[place]
@@ -87,9 +87,9 @@ func (d differences) len() int { return len(d.changed) + len(d.added) + len(d.go
 
 // compare finds what is new in msg. few is false when so much is, or it is so odd, that the message
 // has to be read anew.
-func (s *spelling) compare(msg []byte) (out differences, few bool) {
+func (s *encodedList) compare(msg []byte) (out differences, few bool) {
 	clear(s.seen)
-	c := comparison{spelling: s, before: nowhere, guess: nowhere, most: len(s.entries)/8 + 1}
+	c := comparison{encodedList: s, before: nowhere, guess: nowhere, most: len(s.entries)/8 + 1}
 	if len(s.entries) > 0 {
 		c.guess = s.first
 	}
@@ -107,16 +107,16 @@ func (s *spelling) compare(msg []byte) (out differences, few bool) {
 	return c.differences, true
 }
 
-// comparison is a message on its way through a spelling.
+// comparison is a message on its way through the list.
 type comparison struct {
-	*spelling
+	*encodedList
 	differences
 	most     int   // differences that are few
 	met      int   // devices of the list that were in the message
 	searched int   // devices that were looked for by id
 	before   int32 // place of the device before
 	guess    int32 // place where the next device is expected
-	astray   int   // guesses that were wrong, one after the other
+	misses   int   // guesses that were wrong, one after the other
 	odd      bool
 }
 
@@ -150,19 +150,19 @@ func (c *comparison) step(entry []byte) bool {
 	return c.len() <= c.most
 }
 
-// mostAstray is how many wrong guesses in a row show that the order has nothing of the last one.
-const mostAstray = 256
+// mostMisses is how many wrong guesses in a row show that the order has nothing of the last one.
+const mostMisses = 256
 
 // arrive notes where the device was and guesses where the next one is.
 func (c *comparison) arrive(place int32) {
 	next := c.after(place) // before it is noted what comes after it now
 	if place == c.guess {
-		c.astray = 0
+		c.misses = 0
 	} else {
 		c.follows(c.before, place)
-		c.astray++
+		c.misses++
 	}
-	if c.astray >= mostAstray {
+	if c.misses >= mostMisses {
 		next = nowhere
 	}
 	c.before, c.guess = place, next
@@ -197,15 +197,15 @@ func placeIn(devices []*Device, id string) int32 {
 	return int32(at)
 }
 
-// spelledDevice is a device and its encoding.
-type spelledDevice struct {
+// encodedDevice is a device and its encoding.
+type encodedDevice struct {
 	device *Device
 	entry  string
 }
 
-// with is the spelling without the devices in some places, ascending, and with others, in natural
+// with is the list without the devices in some places, ascending, and with others, in natural
 // order of their ids. It takes their order in the next message for that of the list.
-func (s *spelling) with(gone []int32, added []spelledDevice) *spelling {
+func (s *encodedList) with(gone []int32, added []encodedDevice) *encodedList {
 	size := len(s.devices) - len(gone) + len(added)
 	devices, entries := make([]*Device, 0, size), make([]string, 0, size)
 	from := 0
@@ -231,5 +231,5 @@ func (s *spelling) with(gone []int32, added []spelledDevice) *spelling {
 		added = added[1:]
 	}
 	copyTo(len(s.devices))
-	return newSpelling(devices, entries, nil)
+	return newEncodedList(devices, entries, nil)
 }

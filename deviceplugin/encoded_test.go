@@ -55,15 +55,15 @@ func TestFewAreSearchedFor(t *testing.T) {
 		if now, _, err := l.read(encoded(t, msg)); err != nil || len(now.devices) != len(devices) {
 			t.Fatal(len(now.devices), err)
 		}
-		if l.spelled.places != nil {
+		if l.last.places != nil {
 			t.Errorf("message %d made a table of all devices", i)
 		}
 	}
 	rand.Shuffle(len(swapped), func(i, j int) { swapped[i], swapped[j] = swapped[j], swapped[i] })
 	_, changed, err := l.read(encoded(t, &v1beta1.ListAndWatchResponse{Devices: swapped}))
-	if changed || err != nil || l.spelled.places == nil {
+	if changed || err != nil || l.last.places == nil {
 		t.Errorf("another order of all: changed %t, %v, table %t",
-			changed, err, l.spelled.places != nil)
+			changed, err, l.last.places != nil)
 	}
 }
 
@@ -113,7 +113,7 @@ func TestFewDifferencesAnywhere(t *testing.T) {
 			}
 			checkRead(t, l, encodedAs(t, all))
 			checkShared(t, before, l.current, differ)
-			checkSpelling(t, l)
+			checkEncodedList(t, l)
 		}
 	})
 }
@@ -131,9 +131,9 @@ func checkShared(t *rapid.T, before, after list, differ int) {
 	}
 }
 
-// checkSpelling derives again what a lister keeps of the last message.
-func checkSpelling(t *rapid.T, l *lister) {
-	s := l.spelled
+// checkEncodedList derives again what a lister keeps of the last message.
+func checkEncodedList(t *rapid.T, l *lister) {
+	s := l.last
 	if s == nil || !slices.Equal(s.devices, l.current.devices) {
 		t.Fatalf("what the last message said is lost or of another list")
 	}

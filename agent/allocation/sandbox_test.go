@@ -15,9 +15,9 @@ import (
 // twoStages has the containers of examplePod.
 var twoStages = podOfContainers("init! cpu=2 memory=5Gi", "main cpu=4 gpu=2 nic=1")
 
-// promising is how the runtime reports a pod whose sandbox was created with p, and in which these
+// annotatedSandbox is how the runtime reports a pod whose sandbox was created with p, and in which these
 // of its containers are.
-func promising(t *testing.T, p Pod, created ...string) cri.Pod {
+func annotatedSandbox(t *testing.T, p Pod, created ...string) cri.Pod {
 	t.Helper()
 	text, err := DescribePod(twoStages, p)
 	if err != nil {
@@ -37,9 +37,9 @@ func promising(t *testing.T, p Pod, created ...string) cri.Pod {
 	return out
 }
 
-// TestPromise: containers that were not created when the state was lost get what their sandbox
+// TestSandboxAnnotation: containers that were not created when the state was lost get what their sandbox
 // promised, unless something newer says otherwise.
-func TestPromise(t *testing.T) {
+func TestSandboxAnnotation(t *testing.T) {
 	a := examplePod("a")
 	moved := of("boot-1", a) // as it was placed since the sandbox was created
 	moved.Containers["main"] = Container{CPUs: cpuset.New(30, 31)}
@@ -47,21 +47,21 @@ func TestPromise(t *testing.T) {
 	other := Pod{UID: "z", Namespace: "default", Name: "z", BootID: "boot-1",
 		Containers: map[string]Container{"main": a.Containers["main"]}}
 	runs := func(p Pod) cri.Pod { return running(t, p) }
-	movedRuns := promising(t, a, "init", "main")
-	movedRuns.Containers = promising(t, moved, "init", "main").Containers
-	movedInitRuns := promising(t, a)
-	movedInitRuns.Containers = promising(t, moved, "init").Containers
-	unannotated := promising(t, a, "init")
+	movedRuns := annotatedSandbox(t, a, "init", "main")
+	movedRuns.Containers = annotatedSandbox(t, moved, "init", "main").Containers
+	movedInitRuns := annotatedSandbox(t, a)
+	movedInitRuns.Containers = annotatedSandbox(t, moved, "init").Containers
+	unannotated := annotatedSandbox(t, a, "init")
 	unannotated.Containers = append(unannotated.Containers,
 		cri.Container{Name: "main", SandboxID: "box", State: cri.ContainerCreated})
-	again := promising(t, a, "init") // main's container is of a sandbox before, with other CPUs
+	again := annotatedSandbox(t, a, "init") // main's container is of a sandbox before, with other CPUs
 	again.Containers = append(again.Containers, cri.Container{
 		Name: "main", SandboxID: "before", State: cri.ContainerExited,
 		Annotations: map[string]string{Annotation: `{"name":"main","cpus":"9"}`},
 	})
-	dead := promising(t, a)
+	dead := annotatedSandbox(t, a)
 	dead.Sandboxes[0].Ready = false
-	foreign := promising(t, examplePod("b"), "init")
+	foreign := annotatedSandbox(t, examplePod("b"), "init")
 	foreign.UID, foreign.Name = "a", "train-a"
 	restored := of("boot-1", a) // what an old copy of the state has
 	restored.Containers["init"] = Container{CPUs: cpuset.New(5)}
@@ -77,12 +77,12 @@ func TestPromise(t *testing.T) {
 		want  []Change
 		err   string
 	}{
-		"nothing is created yet": {pods: []cri.Pod{promising(t, a)}, want: []Change{{Put: a}}},
+		"nothing is created yet": {pods: []cri.Pod{annotatedSandbox(t, a)}, want: []Change{{Put: a}}},
 		"the init container is": {
-			pods: []cri.Pod{promising(t, a, "init")}, want: []Change{{Put: a}},
+			pods: []cri.Pod{annotatedSandbox(t, a, "init")}, want: []Change{{Put: a}},
 		},
 		"all are": {
-			pods: []cri.Pod{promising(t, a, "init", "main")}, want: []Change{{Put: a}},
+			pods: []cri.Pod{annotatedSandbox(t, a, "init", "main")}, want: []Change{{Put: a}},
 		},
 		"a dead sandbox promises nobody": {pods: []cri.Pod{dead}},
 		"what a container carries is newer": {
@@ -92,7 +92,7 @@ func TestPromise(t *testing.T) {
 			pods: []cri.Pod{movedRuns, runs(other)}, want: []Change{{Put: moved}, {Put: other}},
 		},
 		"what a container of another pod carries is newer": {
-			pods: []cri.Pod{promising(t, a), runs(other)}, want: []Change{{Put: other}},
+			pods: []cri.Pod{annotatedSandbox(t, a), runs(other)}, want: []Change{{Put: other}},
 			err: "pod default/train-a: container main, not created yet: CPUs 2-3,18-19 belong to " +
 				"another pod",
 		},
@@ -104,7 +104,7 @@ func TestPromise(t *testing.T) {
 		},
 		"the state is newer": {state: stateOf(moved), pods: []cri.Pod{movedInitRuns}},
 		"a state that was restored is older": {
-			state: stateOf(restored), pods: []cri.Pod{promising(t, a, "init")},
+			state: stateOf(restored), pods: []cri.Pod{annotatedSandbox(t, a, "init")},
 			want: []Change{{Put: a}},
 		},
 		"what says that it is of another pod": {
@@ -112,7 +112,7 @@ func TestPromise(t *testing.T) {
 			err: `it is of pod "b"`,
 		},
 		"of another boot, Allocate is called again": {
-			boot: "boot-0", pods: []cri.Pod{promising(t, of("boot-0", a), "init")},
+			boot: "boot-0", pods: []cri.Pod{annotatedSandbox(t, of("boot-0", a), "init")},
 			want: []Change{{Put: void}},
 		},
 	} {
@@ -135,9 +135,9 @@ func TestPromise(t *testing.T) {
 	}
 }
 
-// TestPromiseIsBounded: of thousands of devices the answers are not on the sandbox, or of the last
+// TestSandboxAnnotationIsBounded: of thousands of devices the answers are not on the sandbox, or of the last
 // containers nothing.
-func TestPromiseIsBounded(t *testing.T) {
+func TestSandboxAnnotationIsBounded(t *testing.T) {
 	sized := func(devices, answer int) Container {
 		c := Container{CPUs: cpuset.New(devices)}
 		d := DeviceSet{Resource: "example.com/gpu", Answer: make([]byte, answer)}
@@ -164,11 +164,11 @@ func TestPromiseIsBounded(t *testing.T) {
 			p := Pod{UID: "a", BootID: "boot-1", Containers: map[string]Container{
 				"init": test.init, "main": test.main,
 			}}
-			observed := promising(t, p)
+			observed := annotatedSandbox(t, p)
 			if n := len(observed.Sandboxes[0].Annotations[Annotation]); n > longest {
 				t.Errorf("the annotation has %d bytes", n)
 			}
-			got, err := Promised(observed, "boot-1")
+			got, err := SandboxAnnotation(observed, "boot-1")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -200,8 +200,8 @@ func TestPromiseIsBounded(t *testing.T) {
 	}
 }
 
-// FuzzPromised reads what a sandbox's annotation says: an error, or what can be said again.
-func FuzzPromised(f *testing.F) {
+// FuzzSandboxAnnotation reads what a sandbox's annotation says: an error, or what can be said again.
+func FuzzSandboxAnnotation(f *testing.F) {
 	text, err := DescribePod(twoStages, examplePod("a"))
 	if err != nil {
 		f.Fatal(err)
@@ -210,7 +210,7 @@ func FuzzPromised(f *testing.F) {
 	f.Add(`{"uid":"a","containers":[{"name":"main","cpus":"0-3"}]}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		said := func(text string) (map[string]Container, error) {
-			return Promised(cri.Pod{UID: "a", Sandboxes: []cri.Sandbox{
+			return SandboxAnnotation(cri.Pod{UID: "a", Sandboxes: []cri.Sandbox{
 				{Ready: true, Annotations: map[string]string{Annotation: text}},
 			}}, "boot-1")
 		}
@@ -220,7 +220,7 @@ func FuzzPromised(f *testing.F) {
 		}
 		first = map[string]Container{"init": first["init"], "main": first["main"]}
 		p := Pod{UID: types.UID("a"), BootID: "boot-1", Containers: first}
-		again, err := promised(p, []string{"init", "main"})
+		again, err := describedPod(p, []string{"init", "main"})
 		if err != nil {
 			t.Fatal(err)
 		}

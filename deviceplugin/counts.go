@@ -6,9 +6,9 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// tally counts devices by the set of nodes they have, in the order of the sets; devices without
-// nodes are not in it.
-type tally []onNodes
+// counts has the number of devices by the set of nodes they have, in the order of the sets; devices
+// without nodes are not in it.
+type counts []onNodes
 
 type onNodes struct {
 	nodes topology.NodeSet
@@ -16,8 +16,8 @@ type onNodes struct {
 	count int
 }
 
-func newTally(devices []topology.NodeSet) tally {
-	var t tally
+func newCounts(devices []topology.NodeSet) counts {
+	var t counts
 	at := map[topology.NodeSet]int{} // devices are many, their sets of nodes are few
 	last := -1                       // neighbours in a list often have the same nodes
 	for _, nodes := range devices {
@@ -40,7 +40,7 @@ func newTally(devices []topology.NodeSet) tally {
 }
 
 // in counts the devices with a node in mask.
-func (t tally) in(mask topology.NodeSet) int {
+func (t counts) in(mask topology.NodeSet) int {
 	n := 0
 	for _, o := range t {
 		if !o.nodes.Intersect(mask).IsEmpty() {
@@ -51,7 +51,7 @@ func (t tally) in(mask topology.NodeSet) int {
 }
 
 // nodes is the set of all nodes of the devices.
-func (t tally) nodes() topology.NodeSet {
+func (t counts) nodes() topology.NodeSet {
 	var all topology.NodeSet
 	for _, o := range t {
 		all = all.Union(o.nodes)
@@ -61,7 +61,7 @@ func (t tally) nodes() topology.NodeSet {
 
 // fewest is a number of nodes below which no set of nodes has n devices: exact where devices have
 // one node each.
-func (t tally) fewest(n int) int {
+func (t counts) fewest(n int) int {
 	byNode := map[topology.NodeID]int{}
 	for _, o := range t {
 		for _, id := range o.ids {
@@ -82,7 +82,7 @@ func (t tally) fewest(n int) int {
 
 // extend adds to mask the node with the most devices that mask has none of yet; of several the
 // lowest. It returns mask where nothing is to be had.
-func (t tally) extend(mask topology.NodeSet) topology.NodeSet {
+func (t counts) extend(mask topology.NodeSet) topology.NodeSet {
 	var missing []int // devices, by node
 	best := topology.NoNode
 	for _, o := range t {
