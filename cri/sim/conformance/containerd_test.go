@@ -1,4 +1,4 @@
-package conformance_test
+package conformance
 
 import (
 	"errors"
@@ -12,7 +12,6 @@ import (
 
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/cri/containerd"
-	"github.com/numalet/numalet/cri/sim/conformance"
 	"github.com/numalet/numalet/test/containerd/rig"
 )
 
@@ -33,7 +32,7 @@ func TestContainerd(t *testing.T) {
 	if runtime.NumCPU() > 1 {
 		cpus, fewer = "0-1", "1"
 	}
-	conformance.Run(t, client, conformance.Options{
+	Run(t, client, Options{
 		Image:       containerd.WorkImage,
 		Forever:     []string{"--exit=0", "--after=1h"},
 		Stubborn:    []string{"--ignore-term"},

@@ -1,16 +1,15 @@
-package conformance_test
+package conformance
 
 import (
 	"fmt"
 	"testing"
 
 	"github.com/numalet/numalet/cri/sim"
-	"github.com/numalet/numalet/cri/sim/conformance"
 	"github.com/numalet/numalet/cri/sim/simtest"
 )
 
-func options() conformance.Options {
-	return conformance.Options{
+func options() Options {
+	return Options{
 		Image:    "sim.local/run",
 		Forever:  []string{"sleep", "infinity"},
 		Stubborn: []string{"sh", "-c", "trap '' TERM; sleep infinity"},
@@ -24,7 +23,7 @@ func options() conformance.Options {
 
 func TestSimulatedRuntime(t *testing.T) {
 	server := simtest.Start(t, sim.Config{})
-	conformance.Run(t, simtest.Connect(t, server), options())
+	Run(t, simtest.Connect(t, server), options())
 	if left := server.State(); len(left.Sandboxes)+len(left.Containers) != 0 {
 		t.Errorf("left behind: %+v", left)
 	}
@@ -37,5 +36,5 @@ func TestWithoutEvents(t *testing.T) {
 	}
 	opts := options()
 	opts.NoEvents = true
-	conformance.Run(t, simtest.Connect(t, server), opts)
+	Run(t, simtest.Connect(t, server), opts)
 }
