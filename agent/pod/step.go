@@ -311,7 +311,7 @@ func (s *step) released() {
 	if s.Hold == Returning {
 		s.Hold = Free
 	}
-	if s.State == Releasing && s.Hold == Free {
+	if s.State == Releasing {
 		s.left()
 	}
 }

@@ -20,7 +20,7 @@ type node struct {
 	// wanted is what the source wants; nil: nothing. deleted: it wants the pod ended and kept.
 	wanted  *v1.Pod
 	deleted bool
-	killed  bool // since the record began
+	killed  bool // and desired without a break since
 
 	// admission's: asked and not answered; has an entry; a release under way.
 	asked, entered, returning bool
@@ -52,12 +52,11 @@ func (n *node) feed(e Event) error {
 		line += " " + string(f.Kind)
 	}
 	n.trace = append(n.trace, line+" "+string(n.record.State))
-	if e.Kind == Killed && n.record.Killed {
+	if ends := n.record.State; n.record.Killed && (ends == Terminating || ends == Terminated) {
 		n.killed = true
 	}
-	if life := n.record.State; life == None || life == Releasing ||
-		life == Deciding && before.State != Deciding {
-		n.killed = false // it is another life of the pod
+	if e.Kind == Removed || n.record.State == None {
+		n.killed = false // what comes is another life of the pod
 	}
 	for _, f := range effects {
 		if err := n.carryOut(f); err != nil {
@@ -243,6 +242,8 @@ func (n *node) settled() error {
 		return fmt.Errorf("the newest desire does not count")
 	case n.wanted != nil && n.deleted && r.State != Terminated:
 		return fmt.Errorf("it was deleted")
+	case n.killed && r.State != Terminated:
+		return fmt.Errorf("it was killed")
 	case r.State == Terminated && r.Hold != Free, r.State == Completed && r.Hold != Free:
 		return fmt.Errorf("it ended and holds something")
 	case r.State == Running && n.worker != running && n.worker != completed:
