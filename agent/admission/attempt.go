@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/allocation"
@@ -231,17 +230,4 @@ func (q *Queue) say(e *entry, outcome Outcome, reason, message string) {
 		r.Tried, e.told.tried, e.told.basis = e.told.tried, nil, nil
 	}
 	q.cfg.Report(r)
-}
-
-// sum is what both request.
-func sum(a, b v1.ResourceList) v1.ResourceList {
-	out := make(v1.ResourceList, len(a)+len(b))
-	for _, list := range []v1.ResourceList{a, b} {
-		for name, quantity := range list {
-			total := out[name].DeepCopy()
-			total.Add(quantity)
-			out[name] = total
-		}
-	}
-	return out
 }

@@ -27,14 +27,15 @@ func audit(t testing.TB, q *Queue) {
 		entries = entries[len(entries)-10:]
 	}
 	pass := newTurn(time.Now())
+	all := wanting(q.pods.ledger.Resources())
 	for _, e := range append(slices.Clone(entries), &entry{demand: demand{pod: &v1.Pod{}}}) {
 		at, ahead := slices.Index(q.pods.order, e), v1.ResourceList{}
 		for i, o := range q.pods.order {
 			if o.claims() && (i < at || at < 0) {
-				ahead = sum(ahead, o.requests)
+				ahead = allocation.AddRequests(ahead, o.requests)
 			}
 		}
-		s, r := q.cfg.snapshot(q.view, q.pods.ledger), request{in: e.pod.UID}
+		s, r := q.cfg.snapshot(q.view, q.pods.ledger), request{pod: all, in: e.pod.UID}
 		s.ahead = ahead
 		want := q.recounted(e, func(*entry) bool { return true })
 		want.Others = q.counted(e, func(o *entry) bool {
@@ -45,7 +46,7 @@ func audit(t testing.TB, q *Queue) {
 			alone := q.recounted(e, func(o *entry) bool {
 				return o == nil || !o.claims() || slices.Index(q.pods.order, o) < at
 			})
-			front := pass.front.upTo(at, q.pods).Beside(e.pod.UID)
+			front := pass.front.upTo(at, q.pods).Beside(e.pod.UID, q.pods.ledger.Resources())
 			same(t, fmt.Sprintf("%q before those behind", e.pod.UID),
 				takenOnly(front.Taken), takenOnly(alone.Taken))
 		}
@@ -59,6 +60,17 @@ func audit(t testing.TB, q *Queue) {
 			t.Errorf("pod %s is gone and in the ledger", uid)
 		}
 	}
+}
+
+// wanting is a pod that asks for these resources.
+func wanting(resources []string) *v1.Pod {
+	limits := v1.ResourceList{}
+	for _, name := range resources {
+		limits[v1.ResourceName(name)] = resource.MustParse("1")
+	}
+	return &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{
+		{Name: "main", Resources: v1.ResourceRequirements{Limits: limits}},
+	}}}
 }
 
 func takenOnly(taken allocation.Taken) allocation.Room {
@@ -100,11 +112,11 @@ func (q *Queue) counted(e *entry, counts func(*entry) bool) (room allocation.Roo
 		room.Sharing = room.Sharing || o.shares
 		switch {
 		case o.state.goes():
-			leaving = sum(leaving, o.requests)
+			leaving = allocation.AddRequests(leaving, o.requests)
 		case o.claims():
-			claimed = sum(claimed, o.requests)
+			claimed = allocation.AddRequests(claimed, o.requests)
 		default:
-			staying = sum(staying, o.requests)
+			staying = allocation.AddRequests(staying, o.requests)
 		}
 	}
 	room.Others = []v1.ResourceList{staying, greater(leaving, claimed)}
@@ -129,7 +141,7 @@ func same(t testing.TB, what string, got, want allocation.Room) {
 		t.Errorf("%s: shared %v, want %v", what, got.Sharing, want.Sharing)
 	}
 	g, w := total(got.Others), total(want.Others)
-	for name := range sum(g, w) {
+	for name := range allocation.AddRequests(g, w) {
 		if a, b := g[name], w[name]; a.Cmp(b) != 0 {
 			t.Errorf("%s: %s of %s is requested, want %s", what, a.String(), name, b.String())
 		}
@@ -139,7 +151,7 @@ func same(t testing.TB, what string, got, want allocation.Room) {
 func total(lists []v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
 	for _, list := range lists {
-		out = sum(out, list)
+		out = allocation.AddRequests(out, list)
 	}
 	return out
 }

@@ -99,8 +99,7 @@ func (q *Queue) requeue(now time.Time) (any bool) {
 // mayHelp reports whether what has happened may give a place to a pod that has a claim. It is asked
 // in the order of arrival.
 func (q *Queue) mayHelp(c changes, f *free, e *entry) bool {
-	fits := f != nil && f.mayHold(e, q.pods.ledger.Firm(e.pod.UID))
-	return fits || e.wants(c.devices) && !q.indifferent(e)
+	return f != nil && f.mayHold(e) || e.wants(c.devices) && !q.indifferent(e)
 }
 
 // recheck takes from the pods that wait what they would not be given on the machine as it is now,

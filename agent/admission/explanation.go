@@ -28,8 +28,7 @@ func (t *told) decided(d Decision, b *basis, took time.Duration) {
 }
 
 // basis is what a decision was made from. Many are kept, of pods that nobody may ever ask about: it
-// has nothing that is worked out of the ledger, of which each has a large part in common with the
-// next one.
+// has the ledger, most of which one has in common with the next, and not the room made of it.
 type basis struct {
 	snapshot Snapshot
 	request  request
@@ -39,7 +38,6 @@ type basis struct {
 }
 
 func basisOf(s Snapshot, r request, d Decision) *basis {
-	s.ledger = s.ledger.Compact()
 	return &basis{s, r, d.Case.Plan, d.Case.Err, d.ignored}
 }
 

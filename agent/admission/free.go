@@ -11,6 +11,7 @@ import (
 // wait may have a place at last.
 type free struct {
 	room    allocation.Room
+	ledger  allocation.Ledger
 	cpus    int
 	devices map[string]int
 	// stays and goes are what pods of these standings request, claimed what those request that
@@ -20,9 +21,9 @@ type free struct {
 
 func (q *Queue) free() *free {
 	s := q.cfg.snapshot(q.view, q.pods.ledger)
-	o := s.ledger.Beside("")
+	o := s.ledger.Beside("", s.ledger.Resources())
 	f := &free{
-		room: s.room(o, allocation.Pod{}), devices: map[string]int{},
+		room: s.room(o, allocation.Pod{}), ledger: s.ledger, devices: map[string]int{},
 		stays: o.Requests[allocation.Stays], goes: o.Requests[allocation.Goes],
 	}
 	if f.room.CPUs != nil {
@@ -31,23 +32,23 @@ func (q *Queue) free() *free {
 	return f
 }
 
-// mayHold reports whether the pod can have a place, where firm is what it has that no other has;
-// where it says no, planning is in vain. It is asked in the order of arrival.
-func (f *free) mayHold(e *entry, firm allocation.Taken) bool {
+// mayHold reports whether the pod, which has a claim, can have a place; where it says no, planning
+// is in vain. It is asked in the order of arrival.
+func (f *free) mayHold(e *entry) bool {
 	fits := f.fits(e.requests)
-	f.claimed = sum(f.claimed, e.requests)
+	f.claimed = allocation.AddRequests(f.claimed, e.requests)
 	if !fits {
 		return false
 	}
 	for name, n := range e.least {
 		if name == string(v1.ResourceCPU) {
-			if f.room.CPUs != nil && f.cpus+firm.CPUs.Size() < n {
+			if f.room.CPUs != nil && f.cpus+f.ledger.Firm(e.pod.UID, name) < n {
 				return false
 			}
 			continue
 		}
 		if !f.room.Inventory.Resources[name].Connected ||
-			f.count(name)+firm.Devices[name].Len() < n {
+			f.count(name)+f.ledger.Firm(e.pod.UID, name) < n {
 			return false
 		}
 	}

@@ -256,7 +256,7 @@ func (l *ledger) add(e *entry) {
 			l.devices.Insert(resource + id)
 		}
 	}
-	l.requests = sum(l.requests, e.requests)
+	l.requests = allocation.AddRequests(l.requests, e.requests)
 }
 
 // beside checks that both have things of their own, and together no more than there is.
@@ -271,7 +271,7 @@ func (l *ledger) beside(t *testing.T, what string, o ledger, allocatable v1.Reso
 	if both := l.devices.Intersection(o.devices); both.Len() > 0 {
 		t.Errorf("%s: both have devices %v", what, sets.List(both))
 	}
-	for name, quantity := range sum(l.requests, o.requests) {
+	for name, quantity := range allocation.AddRequests(l.requests, o.requests) {
 		if have := allocatable[name]; !podspec.IsExtended(name) && quantity.Cmp(have) > 0 {
 			t.Errorf("%s: %s of %s, of %s", what, quantity.String(), name, have.String())
 		}

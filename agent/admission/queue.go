@@ -280,7 +280,7 @@ func (q *Queue) sweep(ctx context.Context) {
 				q.attempt(ctx, e, t)
 			}
 			if e.claims() {
-				t.ahead = sum(t.ahead, e.requests)
+				t.ahead = allocation.AddRequests(t.ahead, e.requests)
 			}
 		}
 	}

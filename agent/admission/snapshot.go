@@ -11,6 +11,7 @@ import (
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Snapshot is all that admission decides with at one moment. It is a value: placing a pod gives
@@ -69,7 +70,7 @@ type request struct {
 // is for those who came first, so that of the claims only those ahead count. Claims are on what
 // terminating pods give back, as far as that goes, so that of the two only the greater counts.
 func (s *Snapshot) now(r *request) allocation.Room {
-	o := s.ledger.Beside(r.in)
+	o := s.ledger.Beside(r.in, podspec.DeviceResources(r.pod))
 	room := s.room(o, r.own)
 	room.Others = []v1.ResourceList{
 		o.Requests[allocation.Stays], greater(o.Requests[allocation.Goes], s.ahead),
@@ -82,7 +83,7 @@ func (s *Snapshot) now(r *request) allocation.Room {
 
 // later is the room when the terminating pods are gone. A claim is kept as long as it is good.
 func (s *Snapshot) later(r *request) allocation.Room {
-	o := s.ledger.BesideLasting(r.in)
+	o := s.ledger.BesideLasting(r.in, podspec.DeviceResources(r.pod))
 	room := s.room(o, r.own)
 	room.Others = []v1.ResourceList{
 		o.Requests[allocation.Stays], o.Requests[allocation.Claims],

@@ -189,7 +189,7 @@ func (w *walk) free(held sums) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	room := s.now(&request{})
+	room := s.now(&request{pod: wanting(s.ledger.Resources())})
 	if got := maskOf(room.Taken.CPUs); got != held.cpus {
 		w.failf("CPUs %s are taken to the next pod, want %s", got.set(), held.cpus.set())
 	}

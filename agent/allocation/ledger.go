@@ -3,12 +3,11 @@ package allocation
 import (
 	"iter"
 	"maps"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/utils/cpuset"
 )
 
 // Standing is how long a pod keeps what it has of the node.
@@ -31,16 +30,9 @@ type Entry struct {
 	Shares bool
 }
 
-// equal costs little beside making the sums anew.
-func (e *Entry) equal(o *Entry) bool {
-	return e.Standing == o.Standing && e.Shares == o.Shares && e.Assigned.equal(o.Assigned) &&
-		maps.EqualFunc(e.Requests, o.Requests, func(a, b resource.Quantity) bool {
-			return a.Cmp(b) == 0
-		})
-}
-
 // Ledger is what pods have of the node. It is a value: putting a pod in gives another ledger, which
-// shares with this one what they have in common. The zero Ledger is empty.
+// shares with this one what they have in common, and costs little however many pods there are. The
+// zero Ledger is empty.
 //
 // Several pods may have the same thing, one that goes and one that claims it: it is taken until the
 // last of them is out.
@@ -57,10 +49,10 @@ type counted struct {
 	pods, sharers int
 }
 
-// Others is what the pods beside one have. What it refers to is shared, and never written to.
+// Others is what the pods beside one have.
 type Others struct {
 	Taken    Taken
-	Requests [3]v1.ResourceList // by standing
+	Requests [3]v1.ResourceList // by standing; never written to
 	Sharing  bool
 }
 
@@ -70,37 +62,31 @@ func (l Ledger) With(uid types.UID, e Entry) Ledger {
 	if known && before.equal(&e) {
 		return l
 	}
-	if !known {
-		before = &Entry{Standing: Goes}
-	} else {
-		l.counted[before.Standing] = l.counted[before.Standing].change(before, -1)
-	}
 	l.entries = l.entries.with(uid, &e)
-	l.counted[e.Standing] = l.counted[e.Standing].change(&e, 1)
-	l.all = l.all.change(before.Assigned, e.Assigned)
-	l.lasting = l.lasting.change(before.lasting(), e.lasting())
-	return l
+	return l.replace(before, &e)
 }
 
 // Without is the ledger without the pod.
 func (l Ledger) Without(uid types.UID) Ledger {
-	e, known := l.entries.get(uid)
+	before, known := l.entries.get(uid)
 	if !known {
 		return l
 	}
 	l.entries = l.entries.without(uid)
-	l.counted[e.Standing] = l.counted[e.Standing].change(e, -1)
-	l.all = l.all.change(e.Assigned, Taken{})
-	l.lasting = l.lasting.change(e.lasting(), Taken{})
-	return l
+	return l.replace(before, nil)
 }
 
-// lasting is what of the entry does not go.
-func (e *Entry) lasting() Taken {
-	if e.Standing == Goes {
-		return Taken{}
+// replace makes the sums those with another entry of a pod; nil: it has none.
+func (l Ledger) replace(before, after *Entry) Ledger {
+	if before != nil {
+		l.counted[before.Standing] = l.counted[before.Standing].change(before, -1)
 	}
-	return e.Assigned
+	if after != nil {
+		l.counted[after.Standing] = l.counted[after.Standing].change(after, 1)
+	}
+	l.all = l.all.change(before.assigned(), after.assigned())
+	l.lasting = l.lasting.change(before.lasting(), after.lasting())
+	return l
 }
 
 // Get is the pod's entry.
@@ -118,65 +104,80 @@ func (l Ledger) All() iter.Seq2[types.UID, *Entry] { return l.entries.all() }
 // Pods counts those of a standing.
 func (l Ledger) Pods(s Standing) int { return l.counted[s].pods }
 
-// Requests is what the pods of a standing request together. It is shared, and never written to.
+// Resources lists those of which pods have devices.
+func (l Ledger) Resources() []string { return slices.Collect(maps.Keys(l.all.devices)) }
+
+// Requests is what the pods of a standing request together; it is never written to.
 func (l Ledger) Requests(s Standing) v1.ResourceList { return l.counted[s].requests }
 
-// Beside is what all pods but this one have; "" is none.
-func (l Ledger) Beside(uid types.UID) Others {
-	e, known := l.Get(uid)
-	out := Others{Taken: l.all.except(e.Assigned)}
-	out.count(l, e, known, Stays, Claims, Goes)
-	return out
+// Beside is what all pods but this one have, of devices those of the given resources; "" is no pod.
+func (l Ledger) Beside(uid types.UID, resources []string) Others {
+	return l.others(uid, resources, l.all, (*Entry).assigned, Stays, Claims, Goes)
 }
 
-// BesideLasting is what all pods but this one have once those that go have gone.
-func (l Ledger) BesideLasting(uid types.UID) Others {
-	e, known := l.Get(uid)
-	out := Others{Taken: l.lasting.except(e.lasting())}
-	out.count(l, e, known, Stays, Claims)
-	return out
+// BesideLasting is Beside once the pods that go have gone.
+func (l Ledger) BesideLasting(uid types.UID, resources []string) Others {
+	return l.others(uid, resources, l.lasting, (*Entry).lasting, Stays, Claims)
 }
 
-func (o *Others) count(l Ledger, own Entry, known bool, standings ...Standing) {
+func (l Ledger) others(uid types.UID, resources []string, all sum, part func(*Entry) Taken,
+	standings ...Standing) (out Others) {
+	own, _ := l.entries.get(uid)
+	out.Taken = all.change(part(own), Taken{}).taken(resources)
 	for _, s := range standings {
 		c := l.counted[s]
-		if known && s == own.Standing {
-			c = c.change(&own, -1)
+		if own != nil && s == own.Standing {
+			c = c.change(own, -1)
 		}
-		o.Requests[s] = c.requests
-		o.Sharing = o.Sharing || c.sharers > 0
-	}
-}
-
-// Firm is the CPUs and devices that the pod has and no pod which goes has as well.
-func (l Ledger) Firm(uid types.UID) Taken {
-	e, known := l.Get(uid)
-	if !known || e.Standing == Goes {
-		return Taken{}
-	}
-	out := Taken{Devices: map[string]sets.Set[string]{}}
-	var cpus []int
-	for _, id := range e.Assigned.CPUs.UnsortedList() {
-		if l.all.cpus.count(id) == l.lasting.cpus.count(id) {
-			cpus = append(cpus, id)
-		}
-	}
-	out.CPUs = cpuset.New(cpus...)
-	for resource, ids := range e.Assigned.Devices {
-		out.Devices[resource] = sets.New[string]()
-		for id := range ids {
-			if l.all.devices[resource].count(id) == l.lasting.devices[resource].count(id) {
-				out.Devices[resource].Insert(id)
-			}
-		}
+		out.Requests[s] = c.requests
+		out.Sharing = out.Sharing || c.sharers > 0
 	}
 	return out
 }
 
-// Compact is the same ledger without what was worked out of it, for one that is kept for long.
-func (l Ledger) Compact() Ledger {
-	l.all, l.lasting = l.all.compact(), l.lasting.compact()
-	return l
+// Firm is how many CPUs (resource "cpu") or devices the pod has that no pod which goes has as well.
+func (l Ledger) Firm(uid types.UID, resource string) (n int) {
+	e, _ := l.entries.get(uid)
+	own := e.lasting()
+	if resource == string(v1.ResourceCPU) {
+		for _, id := range own.CPUs.UnsortedList() {
+			if l.all.cpus[id] == l.lasting.cpus[id] {
+				n++
+			}
+		}
+		return n
+	}
+	for id := range own.Devices[resource] {
+		all, _ := l.all.devices[resource].get(id)
+		if lasting, _ := l.lasting.devices[resource].get(id); all == lasting {
+			n++
+		}
+	}
+	return n
+}
+
+// equal costs little beside making the sums anew.
+func (e *Entry) equal(o *Entry) bool {
+	return e.Standing == o.Standing && e.Shares == o.Shares && e.Assigned.equal(o.Assigned) &&
+		maps.EqualFunc(e.Requests, o.Requests, func(a, b resource.Quantity) bool {
+			return a.Cmp(b) == 0
+		})
+}
+
+// assigned is what the entry, if any, has.
+func (e *Entry) assigned() Taken {
+	if e == nil {
+		return Taken{}
+	}
+	return e.Assigned
+}
+
+// lasting is what of it does not go.
+func (e *Entry) lasting() Taken {
+	if e == nil || e.Standing == Goes {
+		return Taken{}
+	}
+	return e.Assigned
 }
 
 // change adds an entry, or takes it out.
@@ -185,20 +186,28 @@ func (c counted) change(e *Entry, sign int) counted {
 	if e.Shares {
 		c.sharers += sign
 	}
-	if len(e.Requests) == 0 {
+	if sign > 0 {
+		c.requests = AddRequests(c.requests, e.Requests)
 		return c
 	}
-	requests := make(v1.ResourceList, len(c.requests)+len(e.Requests))
-	maps.Copy(requests, c.requests)
+	c.requests = maps.Clone(c.requests)
 	for name, quantity := range e.Requests {
-		total := requests[name].DeepCopy()
-		if sign > 0 {
-			total.Add(quantity)
-		} else {
-			total.Sub(quantity)
-		}
-		requests[name] = total
+		left := c.requests[name].DeepCopy()
+		left.Sub(quantity)
+		c.requests[name] = left
 	}
-	c.requests = requests
 	return c
+}
+
+// AddRequests is what both request together.
+func AddRequests(a, b v1.ResourceList) v1.ResourceList {
+	out := make(v1.ResourceList, len(a)+len(b))
+	for _, list := range []v1.ResourceList{a, b} {
+		for name, quantity := range list {
+			total := out[name].DeepCopy()
+			total.Add(quantity)
+			out[name] = total
+		}
+	}
+	return out
 }

@@ -3,7 +3,6 @@ package allocation
 import (
 	"maps"
 	"slices"
-	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -13,10 +12,11 @@ import (
 	"github.com/numalet/numalet/topology/memory"
 )
 
-// sum is what many pods have of what is assigned: a value, of which a changed one is another.
+// sum is what many pods have of what is assigned, and how many have it: a value, of which a changed
+// one is another. Nothing in it is written to.
 type sum struct {
-	cpus    cpuCounts
-	devices map[string]deviceCounts // by resource
+	cpus    map[int]int
+	devices map[string]shards[string, int] // by resource and id
 	memory  map[memoryKey]memorySum
 }
 
@@ -34,39 +34,55 @@ type memorySum struct {
 // change is the sum without what one pod had and with what it has.
 func (s sum) change(had, has Taken) sum {
 	if !had.CPUs.Equals(has.CPUs) {
-		s.cpus = s.cpus.change(had.CPUs, has.CPUs)
+		s.cpus = s.changeCPUs(had.CPUs, has.CPUs)
 	}
-	s.devices = s.changeDevices(had.Devices, has.Devices)
+	if !maps.EqualFunc(had.Devices, has.Devices, sets.Set[string].Equal) {
+		s.devices = s.changeDevices(had.Devices, has.Devices)
+	}
 	if !slices.Equal(had.Memory, has.Memory) {
-		s.memory = changeMemory(maps.Clone(s.memory), had.Memory, has.Memory)
+		s.memory = s.changeMemory(had.Memory, has.Memory)
 	}
 	return s
 }
 
-func (s sum) changeDevices(had, has map[string]sets.Set[string]) map[string]deviceCounts {
-	out, copied := s.devices, false
-	for _, resource := range sets.List(sets.KeySet(had).Union(sets.KeySet(has))) {
-		if had[resource].Equal(has[resource]) {
-			continue
-		}
-		if !copied {
-			out, copied = maps.Clone(s.devices), true
-		}
-		if out == nil {
-			out = map[string]deviceCounts{}
-		}
-		out[resource] = out[resource].change(had[resource], has[resource])
-		if out[resource].ids.size == 0 {
-			delete(out, resource)
+func (s sum) changeCPUs(had, has cpuset.CPUSet) map[int]int {
+	out := make(map[int]int, len(s.cpus)+has.Size())
+	maps.Copy(out, s.cpus)
+	for _, id := range has.UnsortedList() {
+		out[id]++
+	}
+	for _, id := range had.UnsortedList() {
+		if out[id]--; out[id] == 0 {
+			delete(out, id)
 		}
 	}
 	return out
 }
 
-func changeMemory(out map[memoryKey]memorySum, had, has []memory.Block) map[memoryKey]memorySum {
-	if out == nil {
-		out = map[memoryKey]memorySum{}
+func (s sum) changeDevices(had, has map[string]sets.Set[string]) map[string]shards[string, int] {
+	out := make(map[string]shards[string, int], len(s.devices)+len(has))
+	maps.Copy(out, s.devices)
+	for resource, ids := range has {
+		for id := range ids.Difference(had[resource]) {
+			n, _ := out[resource].get(id)
+			out[resource] = out[resource].with(id, n+1)
+		}
 	}
+	for resource, ids := range had {
+		for id := range ids.Difference(has[resource]) {
+			if n, _ := out[resource].get(id); n > 1 {
+				out[resource] = out[resource].with(id, n-1)
+			} else {
+				out[resource] = out[resource].without(id)
+			}
+		}
+	}
+	return out
+}
+
+func (s sum) changeMemory(had, has []memory.Block) map[memoryKey]memorySum {
+	out := make(map[memoryKey]memorySum, len(s.memory)+len(has))
+	maps.Copy(out, s.memory)
 	for _, b := range has {
 		m := out[memoryKey{b.Nodes, b.Resource}]
 		out[memoryKey{b.Nodes, b.Resource}] = memorySum{m.blocks + 1, m.bytes + b.Size}
@@ -74,157 +90,31 @@ func changeMemory(out map[memoryKey]memorySum, had, has []memory.Block) map[memo
 	for _, b := range had {
 		key := memoryKey{b.Nodes, b.Resource}
 		m := out[key]
-		if m.blocks == 1 {
+		if out[key] = (memorySum{m.blocks - 1, m.bytes - b.Size}); m.blocks == 1 {
 			delete(out, key)
-			continue
 		}
-		out[key] = memorySum{m.blocks - 1, m.bytes - b.Size}
 	}
 	return out
 }
 
-// except is the sum without what one of the pods in it has. Blocks of memory on the same nodes are
-// made one.
-func (s sum) except(own Taken) Taken {
-	out := Taken{CPUs: s.cpus.except(own.CPUs), Devices: map[string]sets.Set[string]{}}
-	for resource, counts := range s.devices {
-		if ids := counts.except(own.Devices[resource]); len(ids) > 0 {
-			out.Devices[resource] = ids
-		}
+// taken lists the sum, of devices those of the given resources. Blocks of memory on the same nodes
+// are one.
+func (s sum) taken(resources []string) Taken {
+	out := Taken{
+		CPUs:    cpuset.New(slices.Collect(maps.Keys(s.cpus))...),
+		Devices: map[string]sets.Set[string]{},
 	}
-	left := s.memory
-	if len(own.Memory) > 0 {
-		left = changeMemory(maps.Clone(left), own.Memory, nil)
-	}
-	for key, m := range left {
-		out.Memory = append(out.Memory,
-			memory.Block{Nodes: key.nodes, Resource: key.resource, Size: m.bytes})
-	}
-	return out
-}
-
-func (s sum) compact() sum {
-	s.cpus = newCPUCounts(s.cpus.pods)
-	s.devices = maps.Clone(s.devices)
-	for resource, counts := range s.devices {
-		s.devices[resource] = newDeviceCounts(counts.ids)
-	}
-	return s
-}
-
-// cpuCounts is how many pods have a CPU, by its id.
-type cpuCounts struct {
-	pods []uint16 // never written to
-	// set is the ids that any pod has, made when it is asked for first; nil: of none.
-	set func() cpuset.CPUSet
-}
-
-func newCPUCounts(pods []uint16) cpuCounts {
-	return cpuCounts{pods: pods, set: sync.OnceValue(func() cpuset.CPUSet {
-		var ids []int
-		for id, n := range pods {
-			if n > 0 {
-				ids = append(ids, id)
+	for _, resource := range resources {
+		if ids := s.devices[resource]; ids.size > 0 {
+			out.Devices[resource] = make(sets.Set[string], ids.size)
+			for id := range ids.all() {
+				out.Devices[resource].Insert(id)
 			}
 		}
-		return cpuset.New(ids...)
-	})}
-}
-
-func (c cpuCounts) count(id int) uint16 {
-	if id >= len(c.pods) {
-		return 0
 	}
-	return c.pods[id]
-}
-
-func (c cpuCounts) change(had, has cpuset.CPUSet) cpuCounts {
-	next, stale := slices.Clone(c.pods), c.set == nil
-	for _, id := range has.UnsortedList() {
-		if id >= len(next) {
-			next = append(next, make([]uint16, id+1-len(next))...)
-		}
-		next[id]++
-		stale = stale || next[id] == 1
-	}
-	for _, id := range had.UnsortedList() {
-		next[id]--
-		stale = stale || next[id] == 0
-	}
-	if stale {
-		return newCPUCounts(next)
-	}
-	return cpuCounts{pods: next, set: c.set}
-}
-
-func (c cpuCounts) except(own cpuset.CPUSet) cpuset.CPUSet {
-	if c.set == nil {
-		return cpuset.New()
-	}
-	var alone []int
-	for _, id := range own.UnsortedList() {
-		if c.count(id) == 1 {
-			alone = append(alone, id)
-		}
-	}
-	if len(alone) == 0 {
-		return c.set()
-	}
-	return c.set().Difference(cpuset.New(alone...))
-}
-
-// deviceCounts is how many pods have a device of one resource, by its id.
-type deviceCounts struct {
-	ids shards[string, int]
-	// set is the ids, made when it is asked for first.
-	set func() sets.Set[string]
-}
-
-func newDeviceCounts(ids shards[string, int]) deviceCounts {
-	return deviceCounts{ids: ids, set: sync.OnceValue(func() sets.Set[string] {
-		out := make(sets.Set[string], ids.size)
-		for id := range ids.all() {
-			out.Insert(id)
-		}
-		return out
-	})}
-}
-
-func (c deviceCounts) count(id string) int {
-	n, _ := c.ids.get(id)
-	return n
-}
-
-func (c deviceCounts) change(had, has sets.Set[string]) deviceCounts {
-	ids, stale := c.ids, c.set == nil
-	for id := range has {
-		n, _ := ids.get(id)
-		ids, stale = ids.with(id, n+1), stale || n == 0
-	}
-	for id := range had {
-		if n, _ := ids.get(id); n > 1 {
-			ids = ids.with(id, n-1)
-			continue
-		}
-		ids, stale = ids.without(id), true
-	}
-	if stale {
-		return newDeviceCounts(ids)
-	}
-	return deviceCounts{ids: ids, set: c.set}
-}
-
-func (c deviceCounts) except(own sets.Set[string]) sets.Set[string] {
-	all := c.set()
-	out := all
-	for id := range own {
-		if c.count(id) > 1 {
-			continue // others have it too
-		}
-		if len(out) == len(all) {
-			out = maps.Clone(all)
-		}
-		out.Delete(id)
+	for key, m := range s.memory {
+		out.Memory = append(out.Memory,
+			memory.Block{Nodes: key.nodes, Resource: key.resource, Size: m.bytes})
 	}
 	return out
 }
