@@ -24,7 +24,7 @@ import (
 
 // calls has what takes time done, by a goroutine for each pod.
 type calls struct {
-	cfg  *Config
+	cfg  Config
 	done *mailbox.Box[completion]
 	work sync.WaitGroup
 }

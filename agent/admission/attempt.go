@@ -12,14 +12,24 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 )
 
+// admitter decides on the pods of a queue, and does what follows. It is owned by Run, but for the
+// explanations.
+type admitter struct {
+	cfg          Config
+	pods         *pods
+	view         view
+	calls        calls
+	explanations explanations
+}
+
 // attempt decides on one pod with what is known now, and does what follows.
-func (q *Queue) attempt(ctx context.Context, e *entry, t *turn) {
-	d := q.decide(e, q.pods.ledger, t)
+func (a *admitter) attempt(ctx context.Context, e *entry, t *turn) {
+	d := a.decide(e, a.pods.ledger, t)
 	if d.kind == planned && d.Outcome != Admit {
-		if q.reread(ctx, e, d.Case.Err) {
+		if a.reread(ctx, e, d.Case.Err) {
 			return
 		}
-		q.reconsider(e, &d, t)
+		a.reconsider(e, &d, t)
 	}
 	if log := klog.FromContext(ctx).V(4); log.Enabled() {
 		for _, m := range d.Case.Explain().Merges {
@@ -30,28 +40,28 @@ func (q *Queue) attempt(ctx context.Context, e *entry, t *turn) {
 	}
 	switch d.Outcome {
 	case Admit:
-		q.admit(ctx, e, d)
+		a.admit(ctx, e, d)
 	case Wait:
-		q.wait(e, d)
+		a.wait(e, d)
 	default:
-		q.reject(e, d.rejection)
+		a.reject(e, d.rejection)
 	}
 }
 
 // decide is the decision on an entry beside what the ledger has.
-func (q *Queue) decide(e *entry, ledger allocation.Ledger, t *turn) Decision {
-	s := q.cfg.snapshot(q.view, ledger)
-	s.ahead, s.patient = t.ahead, !q.expired(e, t.now)
-	r := q.request(e)
+func (a *admitter) decide(e *entry, ledger allocation.Ledger, t *turn) Decision {
+	s := a.cfg.snapshot(a.view, ledger)
+	s.ahead, s.patient = t.ahead, !a.expired(e, t.now)
+	r := a.request(e)
 	began := time.Now()
 	d := decide(&s, &r)
 	e.told.decided(d, basisOf(s, r, d), time.Since(began))
 	return d
 }
 
-func (q *Queue) request(e *entry) request {
+func (a *admitter) request(e *entry) request {
 	r := request{
-		pod: e.pod, in: e.pod.UID, own: q.pods.own(e), runs: e.runs,
+		pod: e.pod, in: e.pod.UID, own: a.pods.own(e), runs: e.runs,
 		advice: e.preferences.advice, silent: e.preferences.silent,
 	}
 	if e.claims() {
@@ -62,11 +72,11 @@ func (q *Queue) request(e *entry) request {
 
 // admit lets the pod have its plan, as far as it is one: advice may be wanted first, answers of
 // plugins and the durable commit are.
-func (q *Queue) admit(ctx context.Context, e *entry, d Decision) {
+func (a *admitter) admit(ctx context.Context, e *entry, d Decision) {
 	plan := d.Case.Plan
 	switch {
 	case d.kind == adopted || d.kind == unplanned:
-		q.adopt(e, d)
+		a.adopt(e, d)
 	case plan.Ask != nil:
 		// What the pod would get without advice is its own meanwhile, so that the pods behind
 		// it do not get ahead. The advice may lead to other devices in the end.
@@ -74,48 +84,48 @@ func (q *Queue) admit(ctx context.Context, e *entry, d Decision) {
 		if len(plan.Pod.Containers) > 0 {
 			has = reservation{tentative, plan.Pod}
 		}
-		q.pods.give(e, asking, has)
-		q.start(ctx, e, func(ctx context.Context) completion {
-			return q.calls.ask(ctx, e.pod, *plan.Ask)
+		a.pods.give(e, asking, has)
+		a.start(ctx, e, func(ctx context.Context) completion {
+			return a.calls.ask(ctx, e.pod, *plan.Ask)
 		})
 	case plan.Pod.IsEmpty():
-		q.pods.give(e, admitted, reservation{})
-		q.say(e, Admit, "", "")
+		a.pods.give(e, admitted, reservation{})
+		a.say(e, Admit, "", "")
 	default:
 		reserved := plan.Pod
-		reserved.BootID = q.cfg.BootID
-		q.pods.give(e, allocating, reservation{pod: reserved})
-		q.start(ctx, e, func(ctx context.Context) completion {
-			return q.calls.assign(ctx, reserved)
+		reserved.BootID = a.cfg.BootID
+		a.pods.give(e, allocating, reservation{pod: reserved})
+		a.start(ctx, e, func(ctx context.Context) completion {
+			return a.calls.assign(ctx, reserved)
 		})
 	}
 }
 
 // adopt admits a pod that runs with what is recorded of it.
-func (q *Queue) adopt(e *entry, d Decision) {
-	q.pods.drop(e, admitted)
-	q.pods.move(e, admitted, reservation{pod: d.Held})
+func (a *admitter) adopt(e *entry, d Decision) {
+	a.pods.drop(e, admitted)
+	a.pods.move(e, admitted, reservation{pod: d.Held})
 	e.told.tried = nil
-	q.say(e, Admit, d.Reason, d.Message)
+	a.say(e, Admit, d.Reason, d.Message)
 }
 
 // start has a goroutine work for the pod. The first time it may take what it takes, trying again
 // ends at the pod's deadline.
-func (q *Queue) start(ctx context.Context, e *entry, f func(context.Context) completion) {
+func (a *admitter) start(ctx context.Context, e *entry, f func(context.Context) completion) {
 	e.due = time.Now().Add(slowAnswer)
 	var deadline time.Time
 	if e.tries.retries > 0 {
-		deadline = e.since.Add(q.cfg.Wait)
+		deadline = e.since.Add(a.cfg.Wait)
 	}
-	q.calls.start(ctx, e, deadline, f)
+	a.calls.start(ctx, e, deadline, f)
 }
 
 // wait has the pod wait with a claim, or without anything for a handler.
-func (q *Queue) wait(e *entry, d Decision) {
+func (a *admitter) wait(e *entry, d Decision) {
 	if d.kind == checked {
-		q.pods.drop(e, deferred)
+		a.pods.drop(e, deferred)
 		e.tries.refusal = d.rejection
-		q.say(e, Wait, d.Reason, d.Message)
+		a.say(e, Wait, d.Reason, d.Message)
 		return
 	}
 	// The message has numbers; that these go up and down is no news.
@@ -124,43 +134,57 @@ func (q *Queue) wait(e *entry, d Decision) {
 	if d.kind == soon {
 		to, same = brief, true
 	}
-	q.pods.give(e, to, reservation{claim, d.claim})
+	a.pods.give(e, to, reservation{claim, d.claim})
 	e.preferences = preferences{}
 	if !same {
-		q.say(e, Wait, d.Reason, q.naming(d))
+		a.say(e, Wait, d.Reason, a.naming(d))
 	}
 }
 
-func (q *Queue) reject(e *entry, r *allocation.Rejection) {
-	q.pods.drop(e, rejected)
+func (a *admitter) reject(e *entry, r *allocation.Rejection) {
+	a.pods.drop(e, rejected)
 	if e.told.tried != nil {
 		e.told.tried.Err = r
 	}
-	q.say(e, Reject, r.Reason, r.Message)
+	a.say(e, Reject, r.Reason, r.Message)
+}
+
+// drop forgets an entry; what the store has of it is dropped first.
+func (a *admitter) drop(ctx context.Context, e *entry) {
+	if _, stored := a.pods.stored.Pods[e.pod.UID]; !stored {
+		a.explanations.drop(e.pod.UID)
+		a.pods.remove(e)
+		a.cfg.Report(Result{Pod: e.pod, Outcome: Released})
+		return
+	}
+	a.pods.move(e, releasing, e.has)
+	a.calls.start(ctx, e, time.Time{}, func(ctx context.Context) completion {
+		return completion{err: a.cfg.Store.Commit(ctx, allocation.Change{Drop: e.pod.UID})}
+	})
 }
 
 // completed continues with an entry whose goroutine is back.
-func (q *Queue) completed(e *entry, c completion) {
+func (a *admitter) completed(e *entry, c completion) {
 	switch e.state {
 	case asking:
 		e.preferences = e.preferences.answered(c.asked, c.advice, c.err)
-		q.pods.move(e, queued, e.has)
+		a.pods.move(e, queued, e.has)
 	case rereading:
-		q.pods.move(e, queued, e.has)
+		a.pods.move(e, queued, e.has)
 	case finishing:
 		if !c.assigned {
-			q.pods.drop(e, withdrawn)
+			a.pods.drop(e, withdrawn)
 			return
 		}
-		q.pods.move(e, terminating, reservation{pod: c.reserved})
-		q.say(e, Admit, "", "")
+		a.pods.move(e, terminating, reservation{pod: c.reserved})
+		a.say(e, Admit, "", "")
 	case allocating:
 		if c.err != nil {
-			q.failed(e, c)
+			a.failed(e, c)
 			return
 		}
-		q.pods.move(e, admitted, reservation{pod: c.reserved})
-		q.say(e, Admit, "", "")
+		a.pods.move(e, admitted, reservation{pod: c.reserved})
+		a.say(e, Admit, "", "")
 		e.preferences = preferences{}
 	default:
 		panic(fmt.Sprintf("admission: an answer in state %d", e.state))
@@ -168,24 +192,24 @@ func (q *Queue) completed(e *entry, c completion) {
 }
 
 // failed decides what an error of a plugin or of the store means for the pod.
-func (q *Queue) failed(e *entry, c completion) {
+func (a *admitter) failed(e *entry, c completion) {
 	now := time.Now()
 	refusal := unexpected(c.err)
 	switch {
 	case e.runs:
-		q.pods.drop(e, queued)
-		s, r := q.cfg.snapshot(q.view, q.pods.ledger), q.request(e)
-		q.adopt(e, s.adopt(Decision{Pod: e.pod}, &r, c.err, adopted))
+		a.pods.drop(e, queued)
+		s, r := a.cfg.snapshot(a.view, a.pods.ledger), a.request(e)
+		a.adopt(e, s.adopt(Decision{Pod: e.pod}, &r, c.err, adopted))
 		return
-	case !errors.Is(c.err, errCommit) && !mayPass(c.err), q.expired(e, now):
-		q.reject(e, refusal)
+	case !errors.Is(c.err, errCommit) && !mayPass(c.err), a.expired(e, now):
+		a.reject(e, refusal)
 		return
-	case !q.sound(c.reserved): // the machine changed meanwhile
-		q.pods.give(e, queued, reservation{kind: claim})
+	case !a.view.sound(c.reserved): // the machine changed meanwhile
+		a.pods.give(e, queued, reservation{kind: claim})
 		return
 	}
 	// The reservation is kept, with the answers that did come.
-	q.pods.move(e, retrying, reservation{pod: c.reserved})
+	a.pods.move(e, retrying, reservation{pod: c.reserved})
 	e.tries.refusal = refusal
 	e.due = c.began.Add(min(time.Second<<min(e.tries.retries, 4), 10*time.Second))
 	if e.due.Before(now) {
@@ -200,24 +224,24 @@ func (q *Queue) failed(e *entry, c completion) {
 	if errors.As(c.err, &call) {
 		message = fmt.Sprintf("the device plugin of %s failed: %v", call.resource, call.error)
 	}
-	q.say(e, Wait, reason, message)
+	a.say(e, Wait, reason, message)
 }
 
 // saySlow tells of a plugin that takes its time; that it is called again was told. Where pods do
 // not wait there is nothing to tell: like the kubelet's, such a pod is pending until Allocate
 // returns.
-func (q *Queue) saySlow(e *entry) {
-	if q.cfg.Wait <= 0 || e.tries.retries > 0 || e.runs || e.state.goes() {
+func (a *admitter) saySlow(e *entry) {
+	if a.cfg.Wait <= 0 || e.tries.retries > 0 || e.runs || e.state.goes() {
 		return
 	}
 	if resources := e.unanswered(); len(resources) > 0 {
-		q.say(e, Wait, ReasonWaitPlugin,
+		a.say(e, Wait, ReasonWaitPlugin,
 			"no answer yet from the device plugin of "+strings.Join(resources, ", "))
 	}
 }
 
 // say reports an outcome once.
-func (q *Queue) say(e *entry, outcome Outcome, reason, message string) {
+func (a *admitter) say(e *entry, outcome Outcome, reason, message string) {
 	last := e.told.last
 	if outcome == last.Outcome && reason == last.Reason && message == last.Message {
 		return
@@ -225,9 +249,13 @@ func (q *Queue) say(e *entry, outcome Outcome, reason, message string) {
 	r := Result{Pod: e.pod, Outcome: outcome, Reason: reason, Message: message}
 	r.Reworded = outcome == last.Outcome && reason == last.Reason
 	e.told.last = r
-	r.Explained = q.explanations.put(r, e.told.basis, e.preferences.ignored)
+	r.Explained = a.explanations.put(r, e.told.basis, e.preferences.ignored)
 	if outcome != Wait {
 		r.Tried, e.told.tried, e.told.basis = e.told.tried, nil, nil
 	}
-	q.cfg.Report(r)
+	a.cfg.Report(r)
+}
+
+func (a *admitter) expired(e *entry, now time.Time) bool {
+	return now.Sub(e.since) >= a.cfg.Wait
 }

@@ -22,31 +22,31 @@ import (
 // pod: for the pods that came last, and for one more. It is called at the start of a round.
 func audit(t testing.TB, q *Queue) {
 	t.Helper()
-	entries := q.pods.order
+	entries := q.admitter.pods.order
 	if len(entries) > 10 {
 		entries = entries[len(entries)-10:]
 	}
 	pass := newTurn(time.Now())
-	all := wanting(q.pods.ledger.Resources())
+	all := wanting(q.admitter.pods.ledger.Resources())
 	for _, e := range append(slices.Clone(entries), &entry{demand: demand{pod: &v1.Pod{}}}) {
-		at, ahead := slices.Index(q.pods.order, e), v1.ResourceList{}
-		for i, o := range q.pods.order {
+		at, ahead := slices.Index(q.admitter.pods.order, e), v1.ResourceList{}
+		for i, o := range q.admitter.pods.order {
 			if o.claims() && (i < at || at < 0) {
 				ahead = allocation.AddRequests(ahead, o.requests)
 			}
 		}
-		s, r := q.cfg.snapshot(q.view, q.pods.ledger), request{pod: all, in: e.pod.UID}
+		s, r := q.admitter.cfg.snapshot(q.admitter.view, q.admitter.pods.ledger), request{pod: all, in: e.pod.UID}
 		s.ahead = ahead
 		want := q.recounted(e, func(*entry) bool { return true })
 		want.Others = q.counted(e, func(o *entry) bool {
-			return !o.claims() || at < 0 || slices.Index(q.pods.order, o) < at
+			return !o.claims() || at < 0 || slices.Index(q.admitter.pods.order, o) < at
 		}).Others
 		same(t, fmt.Sprintf("%q now", e.pod.UID), s.now(&r), want)
 		if at >= 0 {
 			alone := q.recounted(e, func(o *entry) bool {
-				return o == nil || !o.claims() || slices.Index(q.pods.order, o) < at
+				return o == nil || !o.claims() || slices.Index(q.admitter.pods.order, o) < at
 			})
-			front := pass.front.upTo(at, q.pods).Beside(e.pod.UID, q.pods.ledger.Resources())
+			front := pass.front.upTo(at, q.admitter.pods).Beside(e.pod.UID, q.admitter.pods.ledger.Resources())
 			same(t, fmt.Sprintf("%q before those behind", e.pod.UID),
 				takenOnly(front.Taken), takenOnly(alone.Taken))
 		}
@@ -55,8 +55,8 @@ func audit(t testing.TB, q *Queue) {
 				q.recounted(e, func(o *entry) bool { return o != nil && !o.state.goes() }))
 		}
 	}
-	for uid := range q.pods.ledger.All() {
-		if _, stored := q.pods.stored.Pods[uid]; q.pods.find(uid) == nil && !stored {
+	for uid := range q.admitter.pods.ledger.All() {
+		if _, stored := q.admitter.pods.stored.Pods[uid]; q.admitter.pods.find(uid) == nil && !stored {
 			t.Errorf("pod %s is gone and in the ledger", uid)
 		}
 	}
@@ -82,7 +82,7 @@ func (q *Queue) recounted(e *entry, counts func(*entry) bool) allocation.Room {
 	room := q.counted(e, func(o *entry) bool { return counts(o) })
 	known := map[types.UID]bool{e.pod.UID: true}
 	var held []allocation.Pod
-	for _, o := range q.pods.order {
+	for _, o := range q.admitter.pods.order {
 		known[o.pod.UID] = true
 		if o == e || !counts(o) {
 			continue
@@ -90,11 +90,11 @@ func (q *Queue) recounted(e *entry, counts func(*entry) bool) allocation.Room {
 		if len(o.has.pod.Containers) > 0 {
 			held = append(held, o.has.pod)
 		}
-		if p, ok := q.pods.stored.Pods[o.pod.UID]; ok {
+		if p, ok := q.admitter.pods.stored.Pods[o.pod.UID]; ok {
 			held = append(held, p)
 		}
 	}
-	for uid, p := range q.pods.stored.Pods {
+	for uid, p := range q.admitter.pods.stored.Pods {
 		if !known[uid] && counts(nil) {
 			held = append(held, p)
 		}
@@ -105,7 +105,7 @@ func (q *Queue) recounted(e *entry, counts func(*entry) bool) allocation.Room {
 
 func (q *Queue) counted(e *entry, counts func(*entry) bool) (room allocation.Room) {
 	staying, leaving, claimed := v1.ResourceList{}, v1.ResourceList{}, v1.ResourceList{}
-	for _, o := range q.pods.order {
+	for _, o := range q.admitter.pods.order {
 		if o == e || !o.counts() || !counts(o) {
 			continue
 		}
@@ -181,14 +181,14 @@ func TestAuditFindsWhatIsWrong(t *testing.T) {
 		defer d.stop()
 		d.queue.Submit(pod("a", "cpu=2"), false)
 		d.expect("a Admit")
-		right := d.queue.pods.ledger
+		right := d.queue.admitter.pods.ledger
 		e, _ := right.Get("a")
 		for _, wrong := range []allocation.Entry{
 			{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}},
 			{Assigned: e.Assigned},
 			{Assigned: e.Assigned, Requests: e.Requests, Standing: allocation.Goes},
 		} {
-			d.queue.pods.ledger = right.With("a", wrong)
+			d.queue.admitter.pods.ledger = right.With("a", wrong)
 			found := &finds{TB: t}
 			audit(found, d.queue)
 			if !found.any {

@@ -58,7 +58,7 @@ func crowded(b *testing.B, pods int) (*Queue, *int) {
 		q.Submit(pod(fmt.Sprint("old-", i), "cpu=500m memory=1Mi example.com/gpu=2"), false)
 	}
 	settle(b.Context(), q)
-	for _, e := range q.pods.order {
+	for _, e := range q.admitter.pods.order {
 		q.left(e.pod.UID)
 	}
 	wait(b, q, pods, "cpu=500m memory=1Mi example.com/gpu=1")
@@ -73,7 +73,7 @@ func wait(b *testing.B, q *Queue, pods int, limits string) {
 	}
 	settle(b.Context(), q)
 	waits := 0
-	for _, e := range q.pods.order {
+	for _, e := range q.admitter.pods.order {
 		if e.state == waiting {
 			waits++
 		}
@@ -114,7 +114,7 @@ func settle(ctx context.Context, q *Queue) {
 	for first := true; first || q.under(); first = false {
 		q.sweep(ctx)
 		if q.under() {
-			<-q.calls.done.Wake()
+			<-q.admitter.calls.done.Wake()
 			q.finish(ctx)
 		}
 	}
@@ -122,7 +122,7 @@ func settle(ctx context.Context, q *Queue) {
 }
 
 func (q *Queue) under() bool {
-	for _, e := range q.pods.order {
+	for _, e := range q.admitter.pods.order {
 		if e.state.underWay() {
 			return true
 		}
@@ -147,9 +147,9 @@ func BenchmarkRelease(b *testing.B) {
 	released := 0
 	var busy time.Duration
 	for b.Loop() {
-		q.Release(q.pods.order[0].pod.UID)
+		q.Release(q.admitter.pods.order[0].pod.UID)
 		q.read(b.Context())
-		<-q.calls.done.Wake()
+		<-q.admitter.calls.done.Wake()
 		began := spent(b)
 		q.finish(b.Context())
 		q.sweep(b.Context())
@@ -170,7 +170,7 @@ func BenchmarkRelease(b *testing.B) {
 func BenchmarkDeviceChange(b *testing.B) {
 	q, planned := crowded(b, crowd)
 	*planned = 0
-	p := q.cfg.Plugins.(*plugins)
+	p := q.admitter.cfg.Plugins.(*plugins)
 	began := spent(b)
 	for i := 0; b.Loop(); i++ {
 		p.offer("example.com/nic", i%7+1)
@@ -215,7 +215,7 @@ func BenchmarkBreak(b *testing.B) {
 					busy += spent(b) - began
 					b.StopTimer()
 					rejections := 0
-					for _, e := range q.pods.order {
+					for _, e := range q.admitter.pods.order {
 						if e.state == rejected {
 							rejections++
 						}
@@ -237,7 +237,7 @@ func breaking(b *testing.B, kind string, pods int) (*Queue, func()) {
 	if kind == "devices" {
 		q, _ := crowded(b, pods)
 		return q, func() {
-			p := q.cfg.Plugins.(*plugins)
+			p := q.admitter.cfg.Plugins.(*plugins)
 			r := p.Inventory().Resources["example.com/gpu"]
 			r.Devices = r.Devices[:0:0]
 			for i := range pods / 2 {
@@ -255,6 +255,6 @@ func breaking(b *testing.B, kind string, pods int) (*Queue, func()) {
 		less := roomOf(b, pods)
 		less.Allocatable[v1.ResourceMemory] = *resource.NewQuantity(int64(pods/2)<<20,
 			resource.BinarySI)
-		q.cfg.Hardware = func() machine.Hardware { return less }
+		q.admitter.cfg.Hardware = func() machine.Hardware { return less }
 	}
 }

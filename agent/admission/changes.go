@@ -9,11 +9,12 @@ import (
 	"github.com/numalet/numalet/deviceplugin"
 )
 
-// changes are what has happened since the pods that wait were looked at last. What was given back
-// is in pods.freed.
+// changes are what has happened since the pods that wait were looked at last.
 type changes struct {
 	// poked: anything may have changed that handlers look at.
 	poked bool
+	// freed: something was given back, held or claimed.
+	freed bool
 	// stays: a pod that only the store knew of is desired, and will not give back what it holds.
 	stays bool
 	// machine: it is another one.
@@ -53,41 +54,22 @@ func differing(before, after map[string]deviceplugin.Resource) sets.Set[string] 
 }
 
 // requeue queues the pods that what has happened may concern, and reports whether there are any.
-// Pods whose time is over are queued too, or rejected.
-func (q *Queue) requeue(now time.Time) (any bool) {
-	c, freed := q.changes, q.pods.freed
-	q.changes, q.pods.freed = changes{}, false
+// Those whose time is over are queued too, or rejected.
+func (a *admitter) requeue(c changes, now time.Time) (any bool) {
 	var f *free
-	if freed || c.devices.Len() > 0 {
-		f = q.free()
+	if c.freed || c.devices.Len() > 0 {
+		f = freeIn(a.cfg.snapshot(a.view, a.pods.ledger))
 	}
 	if c.machine {
-		q.recheck()
+		any = a.recheck()
 	}
-	nobody := freed && q.pods.ledger.Pods(allocation.Goes) == 0
-	for _, e := range q.pods.order {
-		concerned := c.stays || c.machine
-		expired := q.expired(e, now)
-		switch e.state {
-		case admitted:
-			concerned, expired = e.isShort() && e.wants(c.devices), false
-		case waiting:
-			concerned = q.mayHelp(c, f, e) || concerned ||
-				nobody && e.told.last.Reason == ReasonWaitResources
-		case brief:
-			concerned, expired = q.mayHelp(c, f, e) || concerned || freed, false
-		case retrying:
-			concerned = concerned || e.wants(c.devices)
-		case deferred:
-			concerned = concerned || c.poked
-		default:
-			continue
-		}
+	for _, e := range a.pods.order {
+		concerned, expired := a.concerns(c, f, e), a.expired(e, now)
 		switch {
 		case expired && (e.state == retrying || e.state == deferred):
-			q.reject(e, e.tries.refusal)
-		case expired || concerned:
-			q.pods.move(e, transition(e.state, change), e.has)
+			a.reject(e, e.tries.refusal)
+		case concerned, expired && e.state == waiting:
+			a.pods.move(e, transition(e.state, change), e.has)
 		default:
 			continue
 		}
@@ -96,30 +78,51 @@ func (q *Queue) requeue(now time.Time) (any bool) {
 	return any
 }
 
-// mayHelp reports whether what has happened may give a place to a pod that has a claim. It is asked
-// in the order of arrival.
-func (q *Queue) mayHelp(c changes, f *free, e *entry) bool {
-	return f != nil && f.mayHold(e) || e.wants(c.devices) && !q.indifferent(e)
+// concerns reports whether what has happened may change something for a pod. It is asked in the
+// order of arrival.
+func (a *admitter) concerns(c changes, f *free, e *entry) bool {
+	all := c.stays || c.machine
+	switch e.state {
+	case waiting, brief:
+		// To be asked of each of them, in order.
+		fits := f != nil && f.mayHold(e)
+		if all || fits || e.wants(c.devices) && !a.indifferent(e) {
+			return true
+		}
+		nobody := e.told.last.Reason == ReasonWaitResources &&
+			a.pods.ledger.Pods(allocation.Goes) == 0
+		return c.freed && (nobody || e.state == brief)
+	case retrying:
+		return all || e.wants(c.devices)
+	case deferred:
+		return all || c.poked
+	case admitted:
+		return e.wants(c.devices) && e.isShort()
+	}
+	return false
 }
 
 // recheck takes from the pods that wait what they would not be given on the machine as it is now,
 // such as a thread of a core whose other thread has come online. They look for a place again in the
-// order of arrival. What plugins answered goes too: Allocate is called again.
-func (q *Queue) recheck() {
-	for _, e := range q.pods.order {
-		if e.runs || q.sound(e.has.pod) {
+// order of arrival. What plugins answered goes too: Allocate is called again. It reports whether
+// there are any.
+func (a *admitter) recheck() (any bool) {
+	for _, e := range a.pods.order {
+		if e.runs || a.view.sound(e.has.pod) {
 			continue
 		}
 		switch e.state {
 		case queued, waiting, brief, retrying:
-			q.pods.give(e, queued, reservation{kind: claim})
+			a.pods.give(e, queued, reservation{kind: claim})
+			any = true
 		}
 	}
+	return any
 }
 
 // sound reports whether each container might be given these CPUs on the machine as it is now.
-func (q *Queue) sound(p allocation.Pod) bool {
-	cpus := q.view.hardware.CPUs
+func (v view) sound(p allocation.Pod) bool {
+	cpus := v.hardware.CPUs
 	for _, c := range p.Containers {
 		if cpus != nil && !cpus.Whole(c.CPUs) {
 			return false
@@ -130,13 +133,13 @@ func (q *Queue) sound(p allocation.Pod) bool {
 
 // indifferent reports whether other devices change nothing for a pod without room: it waits for
 // what terminating pods hold, and its claim is good.
-func (q *Queue) indifferent(e *entry) bool {
+func (a *admitter) indifferent(e *entry) bool {
 	if e.told.last.Reason != ReasonWaitResources {
 		return false
 	}
-	own, _ := q.pods.ledger.Get(e.pod.UID)
+	own, _ := a.pods.ledger.Get(e.pod.UID)
 	for name, ids := range own.Assigned.Devices {
-		r := q.view.inventory.Resources[name]
+		r := a.view.inventory.Resources[name]
 		if !r.Connected {
 			return false
 		}

@@ -72,20 +72,20 @@ func (p *partial) upTo(at int, of *pods) allocation.Ledger {
 // reconsider changes the decision on a pod that has no place and none to wait for. One that may not
 // wait gets a claim to what is being released at this moment. One whose claim is broken takes what
 // pods behind it have a claim to.
-func (q *Queue) reconsider(e *entry, d *Decision, t *turn) {
+func (a *admitter) reconsider(e *entry, d *Decision, t *turn) {
 	switch {
 	case d.Outcome != Reject:
-	case q.expired(e, t.now):
-		if held, ok := q.soon(e, t); ok {
+	case a.expired(e, t.now):
+		if held, ok := a.soon(e, t); ok {
 			d.Outcome, d.kind, d.claim = Wait, soon, held
 		}
 	case e.claims():
-		*d = q.decide(e, t.front.upTo(t.at, q.pods), t)
+		*d = a.decide(e, t.front.upTo(t.at, a.pods), t)
 		switch d.Outcome {
 		case Admit:
-			q.displace(t, d.Held)
+			a.displace(t, d.Held)
 		case Wait:
-			q.displace(t, d.claim)
+			a.displace(t, d.claim)
 		}
 	}
 }
@@ -93,12 +93,12 @@ func (q *Queue) reconsider(e *entry, d *Decision, t *turn) {
 // soon is what a pod that may not wait gets as soon as the releases that are being recorded at this
 // moment are. The kubelet takes devices back in memory, as soon as a pod is no longer active: to it
 // they are free.
-func (q *Queue) soon(e *entry, t *turn) (held allocation.Pod, ok bool) {
+func (a *admitter) soon(e *entry, t *turn) (held allocation.Pod, ok bool) {
 	goesNow := func(o *entry) bool { return o.state.goesNow() }
-	if q.cfg.Wait > 0 || !slices.ContainsFunc(q.pods.order, goesNow) {
+	if a.cfg.Wait > 0 || !slices.ContainsFunc(a.pods.order, goesNow) {
 		return allocation.Pod{}, false
 	}
-	s, r := q.cfg.snapshot(q.view, t.settled.upTo(t.at, q.pods)), q.request(e)
+	s, r := a.cfg.snapshot(a.view, t.settled.upTo(t.at, a.pods)), a.request(e)
 	s.ahead, s.patient = t.ahead, false
 	s.inventory, _ = withResources(s.inventory, e.pod, func(r *deviceplugin.Resource) bool {
 		r.Preferred = false // a claim is chosen without asking
@@ -110,12 +110,12 @@ func (q *Queue) soon(e *entry, t *turn) (held allocation.Pod, ok bool) {
 
 // displace takes the claims on any of this from the pods behind; they all look for a place again.
 // Once it was done, their turn in this pass is still to come.
-func (q *Queue) displace(t *turn, by allocation.Pod) {
+func (a *admitter) displace(t *turn, by allocation.Pod) {
 	if t.displaced {
 		return
 	}
 	t.displaced = true
-	for _, o := range q.pods.order[t.at+1:] {
+	for _, o := range a.pods.order[t.at+1:] {
 		if !o.claims() || o.state != waiting && o.state != brief {
 			continue
 		}
@@ -123,22 +123,22 @@ func (q *Queue) displace(t *turn, by allocation.Pod) {
 		if overlap(allocation.TakenBy(has.pod), allocation.TakenBy(by)) {
 			has.pod = allocation.Pod{}
 		}
-		q.pods.move(o, transition(o.state, change), has)
+		a.pods.move(o, transition(o.state, change), has)
 	}
 }
 
 // naming is the message of a pod that waits, with the names of the pods that are gone and hold some
 // of its claim until their release is recorded.
-func (q *Queue) naming(d Decision) string {
+func (a *admitter) naming(d Decision) string {
 	if d.Reason != ReasonWaitResources {
 		return d.Message
 	}
 	var names []string
-	for _, o := range q.pods.order {
+	for _, o := range a.pods.order {
 		if !o.state.goesNow() {
 			continue
 		}
-		held, _ := q.pods.ledger.Get(o.pod.UID)
+		held, _ := a.pods.ledger.Get(o.pod.UID)
 		if d.claim.IsEmpty() || overlap(held.Assigned, allocation.TakenBy(d.claim)) {
 			names = append(names, klog.KObj(o.pod).String())
 		}

@@ -19,8 +19,7 @@ type free struct {
 	stays, goes, claimed v1.ResourceList
 }
 
-func (q *Queue) free() *free {
-	s := q.cfg.snapshot(q.view, q.pods.ledger)
+func freeIn(s Snapshot) *free {
 	o := s.ledger.Beside("", s.ledger.Resources())
 	f := &free{
 		room: s.room(o, allocation.Pod{}), ledger: s.ledger, devices: map[string]int{},

@@ -155,7 +155,7 @@ func (m *model) with(outcome Outcome) (out []types.UID) {
 }
 
 func (m *model) listen(t *testing.T) {
-	for _, e := range m.desk.queue.pods.order {
+	for _, e := range m.desk.queue.admitter.pods.order {
 		said, before := e.told.last, m.last[e.pod.UID]
 		if said.Outcome == before {
 			continue
@@ -177,10 +177,10 @@ func (m *model) listen(t *testing.T) {
 // check looks into the queue, which is at rest.
 func (m *model) check(t *testing.T) {
 	q := m.desk.queue
-	stored := q.cfg.Store.State().Pods
+	stored := q.admitter.cfg.Store.State().Pods
 	var firm, leaving, claimed ledger
 	claims := map[types.UID]allocation.Pod{}
-	for _, e := range q.pods.order {
+	for _, e := range q.admitter.pods.order {
 		held := e.has.pod
 		if e.state == rejected {
 			held = allocation.Pod{}

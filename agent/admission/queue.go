@@ -17,17 +17,12 @@ import (
 
 // Queue decides on pods. Its methods do not block; Run does the work.
 type Queue struct {
-	cfg   Config
 	inbox *mailbox.Box[message]
-	calls calls
-	// explanations are read from other goroutines.
-	explanations explanations
 
 	// Owned by Run.
-	pods    *pods
-	view    view
-	changes changes
-	looking []chan<- Snapshot
+	admitter admitter
+	changes  changes
+	looking  []chan<- Snapshot
 }
 
 type message struct {
@@ -53,9 +48,10 @@ func New(cfg Config) *Queue {
 	if cfg.Unadvised == nil {
 		cfg.Unadvised = func(*v1.Pod, allocation.AskKey, error) {}
 	}
-	q := &Queue{cfg: cfg, inbox: mailbox.New[message](), pods: newPods(cfg.BootID)}
-	q.calls = calls{cfg: &q.cfg, done: mailbox.New[completion]()}
-	return q
+	return &Queue{inbox: mailbox.New[message](), admitter: admitter{
+		cfg: cfg, pods: newPods(cfg.BootID),
+		calls: calls{cfg: cfg, done: mailbox.New[completion]()},
+	}}
 }
 
 // Submit asks for a decision. adopt says that the pod's sandbox is alive in the runtime.
@@ -92,12 +88,12 @@ func (q *Queue) Snapshot(ctx context.Context) (Snapshot, error) {
 // Explained is the explanation of the last decision on a pod. Of several pods of that name, one
 // that replaces another, it is the last one decided on.
 func (q *Queue) Explained(namespace, name string) (explain.Record, bool) {
-	return q.explanations.find(namespace, name)
+	return q.admitter.explanations.find(namespace, name)
 }
 
 // Run decides until ctx ends; then it waits for the goroutines that it started.
 func (q *Queue) Run(ctx context.Context) error {
-	defer q.calls.wait()
+	defer q.admitter.calls.wait()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -107,13 +103,13 @@ func (q *Queue) Run(ctx context.Context) error {
 		case <-q.inbox.Wake():
 			q.finish(ctx) // new pods see what has been given back
 			q.read(ctx)
-		case <-q.calls.done.Wake():
+		case <-q.admitter.calls.done.Wake():
 			q.finish(ctx)
 		case <-timer.C:
 		}
 		q.sweep(ctx)
 		for _, reply := range q.looking { // after the pods that were submitted before
-			reply <- q.cfg.snapshot(q.view, q.pods.ledger)
+			reply <- q.admitter.cfg.snapshot(q.admitter.view, q.admitter.pods.ledger)
 		}
 		q.looking = nil
 		timer.Reset(q.untilNext())
@@ -122,7 +118,7 @@ func (q *Queue) Run(ctx context.Context) error {
 
 // read takes the inbox; pods to adopt go first, so that new ones see what those hold.
 func (q *Queue) read(ctx context.Context) {
-	q.pods.follow(q.cfg.Store.State())
+	q.admitter.pods.follow(q.admitter.cfg.Store.State())
 	messages := q.inbox.Take()
 	slices.SortStableFunc(messages, func(a, b message) int { return rank(a) - rank(b) })
 	for _, m := range messages {
@@ -151,83 +147,69 @@ func rank(m message) int {
 }
 
 func (q *Queue) submitted(ctx context.Context, m message) {
-	e := q.pods.find(m.uid)
+	e := q.admitter.pods.find(m.uid)
 	switch {
 	case e == nil:
-		held, stored := q.pods.stored.Pods[m.uid]
+		held, stored := q.admitter.pods.stored.Pods[m.uid]
 		q.changes.stays = q.changes.stays || stored
-		q.pods.add(&entry{
-			demand: demandOf(m.pod), since: time.Now(), runs: m.adopt && !q.pods.isVoid(held),
+		q.admitter.pods.add(&entry{
+			demand: demandOf(m.pod), since: time.Now(), runs: m.adopt && !q.admitter.pods.isVoid(held),
 		})
 	case e.state.goes():
 		klog.FromContext(ctx).Info("Ignored a pod that was submitted while it is being released",
 			"pod", klog.KObj(m.pod), "podUID", m.uid)
 	default:
-		q.pods.resubmit(e, m.pod)
+		q.admitter.pods.resubmit(e, m.pod)
 	}
 }
 
 // left takes that a pod terminates. One that waits waits no more.
 func (q *Queue) left(uid types.UID) {
-	e := q.pods.find(uid)
+	e := q.admitter.pods.find(uid)
 	if e == nil {
 		return
 	}
 	switch to := transition(e.state, leave); to {
 	case stay:
 	case withdrawn:
-		q.pods.drop(e, to)
+		q.admitter.pods.drop(e, to)
 	default:
-		q.pods.move(e, to, e.has)
+		q.admitter.pods.move(e, to, e.has)
 	}
 }
 
 func (q *Queue) released(ctx context.Context, uid types.UID) {
-	e := q.pods.find(uid)
+	e := q.admitter.pods.find(uid)
 	if e == nil {
-		held, stored := q.pods.stored.Pods[uid]
+		held, stored := q.admitter.pods.stored.Pods[uid]
 		if !stored {
 			held.UID = uid
-			q.cfg.Report(Result{Pod: held.Reference(), Outcome: Released})
+			q.admitter.cfg.Report(Result{Pod: held.Reference(), Outcome: Released})
 			return
 		}
 		e = &entry{
 			demand: demandOf(held.Reference()), since: time.Now(),
 			state: terminating, has: reservation{pod: held},
 		}
-		q.pods.add(e)
+		q.admitter.pods.add(e)
 	}
 	switch transition(e.state, release) {
 	case stay:
 	case canceling:
-		q.pods.move(e, canceling, e.has)
+		q.admitter.pods.move(e, canceling, e.has)
 		e.tries.cancel()
 	default:
 		if e.state != admitted && e.state != terminating {
-			q.pods.drop(e, withdrawn)
+			q.admitter.pods.drop(e, withdrawn)
 		}
-		q.drop(ctx, e)
+		q.admitter.drop(ctx, e)
 	}
-}
-
-// drop forgets an entry; what the store has of it is dropped first.
-func (q *Queue) drop(ctx context.Context, e *entry) {
-	if _, stored := q.pods.stored.Pods[e.pod.UID]; !stored {
-		q.explanations.drop(e.pod.UID)
-		q.pods.remove(e)
-		q.cfg.Report(Result{Pod: e.pod, Outcome: Released})
-		return
-	}
-	q.pods.move(e, releasing, e.has)
-	q.calls.start(ctx, e, time.Time{}, func(ctx context.Context) completion {
-		return completion{err: q.cfg.Store.Commit(ctx, allocation.Change{Drop: e.pod.UID})}
-	})
 }
 
 // finish takes what goroutines brought back.
 func (q *Queue) finish(ctx context.Context) {
-	back := q.calls.done.Take()
-	q.pods.follow(q.cfg.Store.State()) // what was committed is in it
+	back := q.admitter.calls.done.Take()
+	q.admitter.pods.follow(q.admitter.cfg.Store.State()) // what was committed is in it
 	for _, c := range back {
 		e := c.entry
 		if c.call != e.tries.call || !e.state.underWay() {
@@ -236,19 +218,19 @@ func (q *Queue) finish(ctx context.Context) {
 		e.tries.cancel()
 		switch {
 		case e.state == canceling:
-			q.drop(ctx, e)
+			q.admitter.drop(ctx, e)
 		case e.state == releasing && c.err == nil:
-			q.drop(ctx, e)
+			q.admitter.drop(ctx, e)
 		case e.state == releasing:
-			q.pods.move(e, unreleased, e.has)
-			e.due, q.pods.freed = time.Now().Add(time.Second), true // for those who wait for it alone
+			q.admitter.pods.move(e, unreleased, e.has)
+			e.due, q.admitter.pods.freed = time.Now().Add(time.Second), true // for those who wait for it alone
 			if ctx.Err() == nil && !isStopped(c.err) {
 				klog.FromContext(ctx).Info("Releasing resources is retried",
 					"pod", klog.KObj(e.pod), "err", c.err)
 			}
 		case ctx.Err() != nil: // the agent stops; nothing is decided any more
 		default:
-			q.completed(e, c)
+			q.admitter.completed(e, c)
 		}
 	}
 }
@@ -257,27 +239,27 @@ func (q *Queue) finish(ctx context.Context) {
 // may be what a pod waits for, so it goes on until nothing changes any more.
 func (q *Queue) sweep(ctx context.Context) {
 	now := time.Now()
-	q.pods.follow(q.cfg.Store.State())
-	q.changes.look(&q.view, q.cfg.view())
-	for _, e := range slices.Clone(q.pods.order) {
+	q.admitter.pods.follow(q.admitter.cfg.Store.State())
+	q.changes.look(&q.admitter.view, q.admitter.cfg.view())
+	for _, e := range slices.Clone(q.admitter.pods.order) {
 		if e.due.IsZero() || now.Before(e.due) {
 			continue
 		}
 		e.due = time.Time{}
 		switch {
 		case e.state.underWay():
-			q.saySlow(e)
+			q.admitter.saySlow(e)
 		case e.state == unreleased:
-			q.drop(ctx, e)
+			q.admitter.drop(ctx, e)
 		default:
-			q.pods.move(e, transition(e.state, timeUp), e.has)
+			q.admitter.pods.move(e, transition(e.state, timeUp), e.has)
 		}
 	}
-	for first := true; q.requeue(now) || first; first = false {
+	for first := true; q.admitter.requeue(q.takeChanges(), now) || first; first = false {
 		t := newTurn(now)
-		for i, e := range slices.Clone(q.pods.order) {
+		for i, e := range slices.Clone(q.admitter.pods.order) {
 			if t.at = i; e.state == queued {
-				q.attempt(ctx, e, t)
+				q.admitter.attempt(ctx, e, t)
 			}
 			if e.claims() {
 				t.ahead = allocation.AddRequests(t.ahead, e.requests)
@@ -286,17 +268,21 @@ func (q *Queue) sweep(ctx context.Context) {
 	}
 }
 
-func (q *Queue) expired(e *entry, now time.Time) bool {
-	return now.Sub(e.since) >= q.cfg.Wait
+// takeChanges empties the changes.
+func (q *Queue) takeChanges() changes {
+	c := q.changes
+	c.freed = q.admitter.pods.freed
+	q.changes, q.admitter.pods.freed = changes{}, false
+	return c
 }
 
 // untilNext is the time to the next deadline or retry.
 func (q *Queue) untilNext() time.Duration {
 	next := time.Hour
-	for _, e := range q.pods.order {
+	for _, e := range q.admitter.pods.order {
 		switch e.state {
 		case waiting, retrying, deferred:
-			next = min(next, time.Until(e.since.Add(q.cfg.Wait)))
+			next = min(next, time.Until(e.since.Add(q.admitter.cfg.Wait)))
 		}
 		if !e.due.IsZero() {
 			next = min(next, time.Until(e.due))

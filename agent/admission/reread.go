@@ -17,16 +17,16 @@ const rereadTimeout = time.Second
 
 // reread has the machine looked at again, once for each pod that would be refused for want of what
 // may be there by now. It returns false if the pod does not wait for that.
-func (q *Queue) reread(ctx context.Context, e *entry, err error) bool {
-	if q.cfg.Reread == nil || e.tries.reread || !mayHaveGrown(e.pod, err) {
+func (a *admitter) reread(ctx context.Context, e *entry, err error) bool {
+	if a.cfg.Reread == nil || e.tries.reread || !mayHaveGrown(e.pod, err) {
 		return false
 	}
 	e.tries.reread = true
-	q.pods.move(e, rereading, e.has)
-	q.start(ctx, e, func(ctx context.Context) completion {
+	a.pods.move(e, rereading, e.has)
+	a.start(ctx, e, func(ctx context.Context) completion {
 		ctx, cancel := context.WithTimeout(ctx, rereadTimeout)
 		defer cancel()
-		q.cfg.Reread(ctx)
+		a.cfg.Reread(ctx)
 		return completion{}
 	})
 	return true

@@ -83,11 +83,11 @@ func (w *walk) entries(all *sums) {
 			known++
 		}
 	}
-	if n := len(w.desk.queue.pods.order); n != known {
+	if n := len(w.desk.queue.admitter.pods.order); n != known {
 		w.failf("the queue knows %d pods, want %d", n, known)
 	}
 	var reserved sums
-	for _, e := range w.desk.queue.pods.order {
+	for _, e := range w.desk.queue.admitter.pods.order {
 		t := w.find(e.pod.UID)
 		if t == nil {
 			w.failf("the queue has %s, which was released", e.pod.UID)
