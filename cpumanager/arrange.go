@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// takeAcrossCores takes threads of as many cores of a socket as it can (KEP-4176), socket after socket:
-// each thread comes from the core of which the container has the fewest, and of these from the
-// idlest.
+// takeAcrossCores takes threads of as many cores of a socket as it can (KEP-4176), socket after
+// socket: each thread comes from the core of which the container has the fewest, and of these from
+// the idlest.
 func (p *packing) takeAcrossCores(sockets []*unit) {
 	for _, socket := range sockets {
 		cores := p.rank(socket.cores)

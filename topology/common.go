@@ -5,70 +5,39 @@ import (
 	"slices"
 )
 
-// Need is what one resource needs of a set of nodes, as far as that can be told node by node.
-type Need struct {
-	// Amount is needed of the set, and Free is what each node can give at most. Nodes that are not
-	// listed give nothing.
-	Amount uint64
-	Free   map[NodeID]uint64
-	// Width is the number of nodes that sets must have to be preferred; 0: Fits tells.
-	Width int
-	// Must are nodes that belong to every set.
-	Must NodeSet
-	// Sets are further sets, of nodes that cannot be used in any other.
-	Sets []NodeSet
-	// Fits reports whether a set is preferred and has room; nil: if it has the width, and its nodes
-	// have the amount together.
-	Fits func(NodeSet) bool
-	// Additive: for sets of the nodes in Free, Fits would be no more than that.
-	Additive bool
-}
-
-func (n Need) fits(set NodeSet) bool {
-	if n.Width > 0 && set.Len() != n.Width || !n.Must.SubsetOf(set) {
-		return false
-	}
-	if n.Fits != nil {
-		return n.Fits(set)
-	}
-	sum := uint64(0)
-	for _, id := range set.IDs() {
-		sum += n.Free[id]
-	}
-	return sum >= n.Amount
-}
-
-// Common finds a set of nodes that all the needs prefer and that has room for each of them; empty
+// Common finds a set of nodes that all the supplies prefer and that has room for each of them; empty
 // if there is none. It is for machines of so many nodes that hints do not list every set.
 //
 // A set that is as narrow as a resource needs on the empty machine has something of it free on
 // each node: without one that has nothing it would be narrower still. So only nodes that can give
 // something of everything are looked at, the roomiest first, and never a node where one that gave
-// no less of anything was tried in vain. If all needs are additive, this finds a set if there is
+// no less of anything was tried in vain. If all supplies are additive, this finds a set if there is
 // one, within searchSteps; the search is usually over after as many steps as the set has nodes.
-func Common(nodes NodeSet, needs []Need) NodeSet {
+func Common(nodes NodeSet, supplies []Supply) NodeSet {
 	width := 0
-	for _, n := range needs {
-		if n.Width > 0 && width > 0 && n.Width != width {
+	for _, s := range supplies {
+		if s.Prefers == nil && width > 0 && s.Width != width {
 			return NodeSet{}
 		}
-		width = max(width, n.Width)
-	}
-	all := func(set NodeSet) bool {
-		return set.SubsetOf(nodes) &&
-			!slices.ContainsFunc(needs, func(n Need) bool { return !n.fits(set) })
-	}
-	for _, n := range needs {
-		for _, set := range n.Sets {
-			if set.Len() == width && all(set) {
-				return set
-			}
+		if s.Prefers == nil {
+			width = s.Width
 		}
 	}
 	if width == 0 {
 		return NodeSet{}
 	}
-	s := newCommonSearch(nodes, needs, width)
+	all := func(set NodeSet) bool {
+		return set.SubsetOf(nodes) &&
+			!slices.ContainsFunc(supplies, func(s Supply) bool { return !s.serves(set) })
+	}
+	for _, s := range supplies {
+		for _, set := range s.Sets {
+			if set.Len() == width && all(set) {
+				return set
+			}
+		}
+	}
+	s := newCommonSearch(nodes, supplies, width)
 	s.fits = all
 	return s.run()
 }
@@ -77,7 +46,7 @@ func Common(nodes NodeSet, needs []Need) NodeSet {
 type commonSearch struct {
 	width int
 	ids   []NodeID
-	// By need: the amount; the free of each candidate; and, from each candidate on, the sums of the
+	// By amount: what is wanted; the free of each candidate; and, from each candidate on, the sums of the
 	// largest free, of 0 to width candidates.
 	amounts []uint64
 	free    [][]uint64
@@ -89,19 +58,26 @@ type commonSearch struct {
 	must     NodeSet
 }
 
-func newCommonSearch(nodes NodeSet, needs []Need, width int) *commonSearch {
+func newCommonSearch(nodes NodeSet, supplies []Supply, width int) *commonSearch {
 	s := &commonSearch{width: width, additive: true, steps: searchSteps}
-	for _, n := range needs {
-		s.must = s.must.Union(n.Must)
-		s.additive = s.additive && n.Additive
-		s.amounts = append(s.amounts, n.Amount)
+	for _, supply := range supplies {
+		s.must = s.must.Union(supply.Must)
+		s.additive = s.additive && supply.Additive && supply.Prefers == nil
+		for _, a := range supply.Amounts {
+			s.amounts = append(s.amounts, a.Wanted)
+		}
 	}
 	shares := map[NodeID]float64{}
 	for _, id := range nodes.IDs() {
 		useful := true
-		for _, n := range needs {
-			useful = useful && (n.Width == 0 || n.Free[id] > 0)
-			shares[id] += float64(min(n.Free[id], n.Amount)) / float64(max(n.Amount, 1))
+		for _, supply := range supplies {
+			at, known := slices.BinarySearch(supply.Nodes, id)
+			if known {
+				shares[id] += supply.share(at)
+			}
+			for _, a := range supply.Amounts {
+				useful = useful && (supply.Prefers != nil || known && a.Free[at] > 0)
+			}
 		}
 		if useful || s.must.Has(id) {
 			s.ids = append(s.ids, id)
@@ -116,13 +92,17 @@ func newCommonSearch(nodes NodeSet, needs []Need, width int) *commonSearch {
 		}
 		return cmp.Compare(shares[b], shares[a])
 	})
-	for _, n := range needs {
-		of := make([]uint64, len(s.ids))
-		for at, id := range s.ids {
-			of[at] = n.Free[id]
+	for _, supply := range supplies {
+		for _, a := range supply.Amounts {
+			of := make([]uint64, len(s.ids))
+			for i, id := range s.ids {
+				if at, known := slices.BinarySearch(supply.Nodes, id); known {
+					of[i] = a.Free[at]
+				}
+			}
+			s.free = append(s.free, of)
+			s.largest = append(s.largest, largest(of, width))
 		}
-		s.free = append(s.free, of)
-		s.largest = append(s.largest, largest(of, width))
 	}
 	return s
 }

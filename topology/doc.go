@@ -3,7 +3,8 @@
 //
 //	Machine   what the hardware is: nodes, sockets, cores, threads, L3 groups, PCI devices
 //	NodeSet   a set of NUMA nodes
-//	Hint      one placement a provider of a resource can make
+//	Supply    from which sets of nodes a provider can meet a request
+//	Hint      one of them
 //	Merge     one placement for all resources of a container, under a Policy
 //
 // # Merging

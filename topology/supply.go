@@ -163,29 +163,13 @@ func (s Supply) positions(set NodeSet) (at []int, ok bool) {
 	return at, true
 }
 
-// Needs says the same node by node, for machines on which Hints cannot list every set.
-func (s Supply) Needs() (needs []Need) {
-	fits := func(set NodeSet) bool {
-		if set.Len() < s.Least || !s.prefers(set) {
-			return false
-		}
-		at, ok := s.positions(set)
-		return ok && s.Holds(set, at) || slices.Contains(s.Sets, set)
+// serves reports whether the set is preferred and has room.
+func (s Supply) serves(set NodeSet) bool {
+	if set.Len() < s.Least || !s.Must.SubsetOf(set) || !s.prefers(set) {
+		return false
 	}
-	for _, a := range s.Amounts {
-		need := Need{
-			Amount: a.Wanted, Free: map[NodeID]uint64{}, Width: s.Width, Must: s.Must,
-			Sets: s.Sets, Fits: fits, Additive: s.Additive && s.Prefers == nil,
-		}
-		if s.Prefers != nil {
-			need.Width = 0
-		}
-		for at, id := range s.Nodes {
-			need.Free[id] = a.Free[at]
-		}
-		needs = append(needs, need)
-	}
-	return needs
+	at, ok := s.positions(set)
+	return ok && s.Holds(set, at) || slices.Contains(s.Sets, set)
 }
 
 // Narrowest is the least number of nodes, from one number up to another, of which some set out of n

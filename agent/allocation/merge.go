@@ -50,13 +50,11 @@ func (d *draft) mergeOffers(offers []offer) topology.Result {
 		slices.ContainsFunc(slices.Concat(all...), isImpossible) {
 		return merged
 	}
-	var needs []topology.Need
+	var supplies []topology.Supply
 	for _, o := range offers {
-		for _, s := range o.supplies {
-			needs = append(needs, s.Needs()...)
-		}
+		supplies = append(supplies, o.supplies...)
 	}
-	set := topology.Common(nodes, needs)
+	set := topology.Common(nodes, supplies)
 	if set.IsEmpty() {
 		return merged
 	}

@@ -68,8 +68,8 @@ func WithoutAnswers(containers map[string]Container) map[string]Container {
 	return out
 }
 
-// SandboxAnnotation is what the pod's ready sandbox says of containers that were not created in it and do
-// not run, nil if it says nothing. Answers of another boot are left out.
+// SandboxAnnotation is what the pod's ready sandbox says of containers that were not created in it
+// and do not run, nil if it says nothing. Answers of another boot are left out.
 func SandboxAnnotation(observed cri.Pod, bootID string) (map[string]Container, error) {
 	sandbox, text := cri.Sandbox{}, ""
 	for _, s := range observed.Sandboxes { // newest first
@@ -104,8 +104,8 @@ func SandboxAnnotation(observed cri.Pod, bootID string) (map[string]Container, e
 	return p.Containers, nil
 }
 
-// addUncreated adds to a pod of which the state says nothing, or something of another time, what its
-// sandbox says of containers that were not created yet. A state that agrees with all containers
+// addUncreated adds to a pod of which the state says nothing, or something of another time, what
+// its sandbox says of containers that were not created yet. A state that agrees with all containers
 // is newer than the sandbox. What others have by now is not had.
 func (r *rebuilding) addUncreated(observed cri.Pod) {
 	p, changed := r.put[observed.UID]

@@ -15,7 +15,7 @@ import (
 // twoStages has the containers of examplePod.
 var twoStages = podOfContainers("init! cpu=2 memory=5Gi", "main cpu=4 gpu=2 nic=1")
 
-// annotatedSandbox is how the runtime reports a pod whose sandbox was created with p, and in which these
+// annotatedSandbox is how the runtime reports a pod whose sandbox was created with p, and where these
 // of its containers are.
 func annotatedSandbox(t *testing.T, p Pod, created ...string) cri.Pod {
 	t.Helper()
@@ -37,8 +37,8 @@ func annotatedSandbox(t *testing.T, p Pod, created ...string) cri.Pod {
 	return out
 }
 
-// TestSandboxAnnotation: containers that were not created when the state was lost get what their sandbox
-// promised, unless something newer says otherwise.
+// TestSandboxAnnotation: containers that were not created when the state was lost get what it
+// says, unless something newer says otherwise.
 func TestSandboxAnnotation(t *testing.T) {
 	a := examplePod("a")
 	moved := of("boot-1", a) // as it was placed since the sandbox was created
@@ -135,7 +135,7 @@ func TestSandboxAnnotation(t *testing.T) {
 	}
 }
 
-// TestSandboxAnnotationIsBounded: of thousands of devices the answers are not on the sandbox, or of the last
+// TestSandboxAnnotationIsBounded: of thousands of devices the answers are not in it, or of the last
 // containers nothing.
 func TestSandboxAnnotationIsBounded(t *testing.T) {
 	sized := func(devices, answer int) Container {

@@ -13,6 +13,7 @@ import (
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -38,8 +39,11 @@ func (c Case) Explain() Record {
 		Policy: string(cmp.Or(c.Room.Policy, topology.None)),
 		Scope:  string(cmp.Or(c.Room.Scope, topology.ContainerScope)),
 	}
+	exclusive, bytes := cpumanager.ExclusiveOf(c.Pod), memory.RequestsOf(c.Pod)
 	for container, kind := range podspec.Containers(c.Pod) {
-		r.Requests = append(r.Requests, c.request(container, kind.String()))
+		asked := c.request(container, exclusive(container), bytes(container))
+		asked.Kind = kind.String()
+		r.Requests = append(r.Requests, asked)
 	}
 	for _, resource := range resourcesOf(r.Requests) {
 		r.Free = append(r.Free, c.supply(resource))
@@ -70,14 +74,16 @@ func (c Case) Judged(v Verdict) Record {
 	return r
 }
 
-func (c Case) request(container *v1.Container, kind string) Request {
-	r := Request{Container: container.Name, Kind: kind}
+func (c Case) request(container *v1.Container, cpus int,
+	bytes map[v1.ResourceName]uint64) Request {
+	r := Request{Container: container.Name}
 	var got allocation.Container
 	if c.Err == nil {
 		got = c.Plan.Pod.Containers[container.Name]
 	}
-	if n := cpumanager.Exclusive(c.Pod, container); n > 0 && c.Room.CPUs != nil {
-		r.Resources = append(r.Resources, Amount{Resource: cpu, Count: n, Got: got.CPUs.String()})
+	if cpus > 0 && c.Room.CPUs != nil {
+		r.Resources = append(r.Resources,
+			Amount{Resource: cpu, Count: cpus, Got: got.CPUs.String()})
 	}
 	for _, d := range podspec.DeviceRequests(container) {
 		a := Amount{Resource: d.Resource, Count: d.Count}
@@ -88,7 +94,7 @@ func (c Case) request(container *v1.Container, kind string) Request {
 		}
 		r.Resources = append(r.Resources, a)
 	}
-	c.memoryRequest(&r, container, got)
+	c.memoryRequest(&r, bytes, got)
 	return r
 }
 

@@ -14,11 +14,11 @@ import (
 )
 
 // memoryRequest appends what the container asks for of memory that is assigned.
-func (c Case) memoryRequest(r *Request, container *v1.Container, got allocation.Container) {
+func (c Case) memoryRequest(r *Request, asked map[v1.ResourceName]uint64,
+	got allocation.Container) {
 	if c.Room.Memory == nil {
 		return
 	}
-	asked := memory.Requests(c.Pod, container)
 	for _, name := range sortedNames(asked) {
 		a := Amount{Resource: string(name), Count: int(asked[name])}
 		for _, b := range got.Memory {

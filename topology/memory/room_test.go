@@ -58,15 +58,16 @@ func TestHasRoom(t *testing.T) {
 }
 
 // A group that others use is found by what is needed of it as well: its nodes are in no other set.
-func TestNeedsNameGroups(t *testing.T) {
+func TestSupplyNamesGroups(t *testing.T) {
 	p := shape{{9, 0}, {9, 0}, {9, 0}, {9, 0}}.static(t)
 	held := []memory.Block{block(1, 0, 1), block(1, 2), block(1, 3)}
-	needs := p.Supply(held, nil, want(12)).Needs()
-	if got := topology.Common(nodes(0, 1, 2, 3), needs); got != nodes(0, 1) {
+	of := func(size uint64) []topology.Supply {
+		return []topology.Supply{p.Supply(held, nil, want(size))}
+	}
+	if got := topology.Common(nodes(0, 1, 2, 3), of(12)); got != nodes(0, 1) {
 		t.Errorf("got %q", got)
 	}
-	needs = p.Supply(held, nil, want(16)).Needs()
-	if got := topology.Common(nodes(0, 1, 2, 3), needs); !got.IsEmpty() {
+	if got := topology.Common(nodes(0, 1, 2, 3), of(16)); !got.IsEmpty() {
 		t.Errorf("without room: got %q", got)
 	}
 }
