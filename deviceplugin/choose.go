@@ -218,23 +218,15 @@ type alike struct {
 	devices []int
 }
 
-// byNodes groups devices by their nodes, of which there are few different sets.
-func (s *settled) byNodes(devices []int) []alike {
-	var groups []alike
-	known := map[topology.NodeSet]int{}
-	last := -1 // neighbours in a list often have the same nodes
+// byNodes groups devices by their nodes.
+func (s *settled) byNodes(devices []int) (groups []alike) {
+	var g grouping
 	for _, d := range devices {
-		nodes := s.devices[d].Nodes
-		if last < 0 || groups[last].nodes != nodes {
-			i, found := known[nodes]
-			if !found {
-				i = len(groups)
-				known[nodes] = i
-				groups = append(groups, alike{nodes: nodes})
-			}
-			last = i
+		i := g.of(s.devices[d].Nodes)
+		if i == len(groups) {
+			groups = append(groups, alike{nodes: g.nodes[i]})
 		}
-		groups[last].devices = append(groups[last].devices, d)
+		groups[i].devices = append(groups[i].devices, d)
 	}
 	return groups
 }

@@ -16,27 +16,53 @@ type onNodes struct {
 	count int
 }
 
-func newCounts(devices []topology.NodeSet) counts {
-	var t counts
-	at := map[topology.NodeSet]int{} // devices are many, their sets of nodes are few
-	last := -1                       // neighbours in a list often have the same nodes
-	for _, nodes := range devices {
-		if nodes.IsEmpty() {
-			continue
-		}
-		if last < 0 || t[last].nodes != nodes {
-			i, known := at[nodes]
-			if !known {
-				i = len(t)
-				at[nodes] = i
-				t = append(t, onNodes{nodes: nodes, ids: nodes.IDs()})
-			}
-			last = i
-		}
-		t[last].count++
+// grouping finds what is alike in having the same nodes. Devices are many, their sets of nodes few.
+type grouping struct {
+	nodes []topology.NodeSet // in the order in which they were met
+	at    map[topology.NodeSet]int
+	last  int // neighbours in a list often have the same nodes
+}
+
+// of is the place of the set in nodes.
+func (g *grouping) of(set topology.NodeSet) int {
+	if g.last < len(g.nodes) && g.nodes[g.last] == set {
+		return g.last
 	}
-	slices.SortFunc(t, func(a, b onNodes) int { return a.nodes.Compare(b.nodes) })
-	return t
+	i, known := g.at[set]
+	if !known {
+		if g.at == nil {
+			g.at = map[topology.NodeSet]int{}
+		}
+		i = len(g.nodes)
+		g.at[set] = i
+		g.nodes = append(g.nodes, set)
+	}
+	g.last = i
+	return i
+}
+
+// counter counts devices by their nodes.
+type counter struct {
+	grouping
+	devices []int
+}
+
+func (c *counter) add(d *Device) {
+	i := c.of(d.Nodes)
+	if i == len(c.devices) {
+		c.devices = append(c.devices, 0)
+	}
+	c.devices[i]++
+}
+
+func (c *counter) counts() (out counts) {
+	for i, nodes := range c.nodes {
+		if !nodes.IsEmpty() {
+			out = append(out, onNodes{nodes: nodes, ids: nodes.IDs(), count: c.devices[i]})
+		}
+	}
+	slices.SortFunc(out, func(a, b onNodes) int { return a.nodes.Compare(b.nodes) })
+	return out
 }
 
 // in counts the devices with a node in mask.

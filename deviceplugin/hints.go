@@ -3,6 +3,8 @@ package deviceplugin
 import (
 	"slices"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/numalet/numalet/topology"
 )
 
@@ -72,28 +74,28 @@ type search struct {
 
 // newSearch counts the devices of a request; aligned is false when no device has a node.
 func newSearch(req Request) (s search, aligned bool) {
-	var all, free, reuse []topology.NodeSet
+	var all, free, reuse counter
 	s = search{n: req.N}
-	reusable, held := set(req.Reusable), set(req.MustInclude)
+	reusable, held := sets.New(req.Reusable...), sets.New(req.MustInclude...)
 	usable := 0
 	for _, d := range req.Resource.Devices {
-		all = append(all, d.Nodes)
+		all.add(d)
 		switch {
 		case len(held) > 0:
-			if held[d.ID] {
-				free = append(free, d.Nodes)
+			if held.Has(d.ID) {
+				free.add(d)
 				usable++
 			}
-		case reusable[d.ID]:
-			reuse = append(reuse, d.Nodes)
+		case reusable.Has(d.ID):
+			reuse.add(d)
 			usable++
 		case d.Healthy && !req.Taken.Has(d.ID):
-			free = append(free, d.Nodes)
+			free.add(d)
 			usable++
 		}
 	}
 	s.impossible = usable < req.N || len(held) > 0 && len(held) != req.N
-	s.all, s.free, s.reuse = newCounts(all), newCounts(free), newCounts(reuse)
+	s.all, s.free, s.reuse = all.counts(), free.counts(), reuse.counts()
 	return s, len(s.all) > 0
 }
 
@@ -133,12 +135,4 @@ func (s search) least() int {
 		return greedy.Len()
 	}
 	return width
-}
-
-func set(ids []string) map[string]bool {
-	out := make(map[string]bool, len(ids))
-	for _, id := range ids {
-		out[id] = true
-	}
-	return out
 }
