@@ -55,9 +55,11 @@ bench: build ## measure the agent and its managers, beside the run before (bench
 proto: ## generate Go code from agent/podresources/watchv1/watch.proto (needs protoc)
 	@agent/podresources/watchv1/generate.sh
 
-check: ## gofmt and go vet
+check: ## gofmt, go vet and the linters of .golangci.yml
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these"; exit 1; }
 	go vet ./...
+	@echo "golangci-lint (the first time it is built, which takes some minutes)"
+	@go tool -modfile=test/lint/go.mod golangci-lint run ./...
 
 clean: ## remove what was built here
 	rm -rf bin bench
