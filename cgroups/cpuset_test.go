@@ -185,12 +185,12 @@ func TestWidenCPUsOnHost(t *testing.T) {
 
 // BenchmarkReadCPUs is what one look at a container's set costs.
 func BenchmarkReadCPUs(b *testing.B) {
-	const real = "/sys/fs/cgroup/cpuset"
-	if !exists(real) {
+	const host = "/sys/fs/cgroup/cpuset"
+	if !exists(host) {
 		b.Skip("no cgroup v1 cpuset on this machine")
 	}
 	for b.Loop() {
-		if _, err := (Container{cpuset: real}).CPUs(); err != nil {
+		if _, err := (Container{cpuset: host}).CPUs(); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -27,11 +27,6 @@ var (
 	smt4     = grid{2, 1, 1, 2, 4, nil}
 )
 
-var grids = map[string]grid{
-	"laptop": laptop, "two nodes": twoNodes, "nps4": nps4, "chiplets": chiplets,
-	"cluster": cluster, "no SMT": noSMT, "smt4": smt4,
-}
-
 // spec numbers CPUs as Linux does on PCs: first the first threads of all cores, then the second.
 func (g grid) spec() topology.Spec {
 	var spec topology.Spec

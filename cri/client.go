@@ -1,3 +1,5 @@
+// Package cri talks to the container runtime: what it has, what sandboxes and containers are made
+// from, and their images.
 package cri
 
 import (

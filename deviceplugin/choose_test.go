@@ -31,7 +31,7 @@ func parseDevices(t *testing.T, text string) []*Device {
 
 func TestChoose(t *testing.T) {
 	const twoNodes = "g-0@0 g-1@0 g-2@0 g-3@0 g-4@1 g-5@1 g-6@1 g-7@1"
-	any := topology.Hint{Any: true}
+	none := topology.Hint{Any: true}
 	on := func(nodes ...topology.NodeID) topology.Hint {
 		return topology.Hint{Nodes: topology.NewNodeSet(nodes...)}
 	}
@@ -46,7 +46,7 @@ func TestChoose(t *testing.T) {
 		asked string
 	}{
 		"natural order without a hint": {
-			devices: "g-10 g-9 g-1", n: 2, hint: any, want: "g-1 g-9", asked: "g-1 g-9 g-10/",
+			devices: "g-10 g-9 g-1", n: 2, hint: none, want: "g-1 g-9", asked: "g-1 g-9 g-10/",
 		},
 		"aligned": {
 			devices: twoNodes, n: 2, hint: on(1), want: "g-4 g-5", asked: "g-4 g-5 g-6 g-7/",
@@ -65,9 +65,9 @@ func TestChoose(t *testing.T) {
 		"reusable first": {devices: twoNodes, n: 2, hint: on(0, 1), taken: "g-3 g-7",
 			reusable: "g-7", want: "g-0 g-7", asked: "g-0 g-1 g-2 g-4 g-5 g-6 g-7/g-7"},
 		"reusable ones suffice": {
-			devices: twoNodes, n: 1, hint: any, taken: "g-6 g-7", reusable: "g-6 g-7", want: "g-6",
+			devices: twoNodes, n: 1, hint: none, taken: "g-6 g-7", reusable: "g-6 g-7", want: "g-6",
 		},
-		"included ones before reusable": {devices: twoNodes, n: 2, hint: any, taken: "g-1 g-5 g-6",
+		"included ones before reusable": {devices: twoNodes, n: 2, hint: none, taken: "g-1 g-5 g-6",
 			reusable: "g-1 g-6", must: "g-5", want: "g-1 g-5"},
 		"advice followed": {
 			devices: twoNodes, n: 2, hint: on(1), advice: "g-5 g-7", want: "g-5 g-7",
@@ -80,27 +80,27 @@ func TestChoose(t *testing.T) {
 			devices: twoNodes, n: 1, hint: on(1), advice: "g-7 g-6 g-5",
 			want: "g-5", asked: "g-4 g-5 g-6 g-7/",
 		},
-		"nothing asked for": {devices: twoNodes, hint: any},
-		"too few": {devices: twoNodes, n: 3, hint: any, taken: "g-0 g-1 g-2 g-3 g-4 g-5",
+		"nothing asked for": {devices: twoNodes, hint: none},
+		"too few": {devices: twoNodes, n: 3, hint: none, taken: "g-0 g-1 g-2 g-3 g-4 g-5",
 			err: "requested number of devices unavailable for example.com/gpu. Requested: 3, " +
 				"Available: 2"},
-		"too few healthy": {devices: "a b!", n: 2, hint: any,
+		"too few healthy": {devices: "a b!", n: 2, hint: none,
 			err: "requested number of devices unavailable for example.com/gpu. Requested: 2, " +
 				"Available: 1"},
-		"too few beside the included": {devices: "a b c!", n: 3, hint: any, taken: "a", must: "a",
+		"too few beside the included": {devices: "a b c!", n: 3, hint: none, taken: "a", must: "a",
 			err: "requested number of devices unavailable for example.com/gpu. Requested: 2, " +
 				"Available: 1"},
-		"none healthy": {devices: "a! b!", n: 1, hint: any,
+		"none healthy": {devices: "a! b!", n: 1, hint: none,
 			err: "no healthy devices present; cannot allocate unhealthy devices example.com/gpu"},
-		"no device": {n: 1, hint: any,
+		"no device": {n: 1, hint: none,
 			err: "no healthy devices present; cannot allocate unhealthy devices example.com/gpu"},
-		"held ones unhealthy": {devices: "a b!", n: 1, hint: any, must: "b",
+		"held ones unhealthy": {devices: "a b!", n: 1, hint: none, must: "b",
 			err: "previously allocated devices are no longer healthy; cannot allocate unhealthy " +
 				"devices example.com/gpu"},
-		"held ones gone": {devices: "a", n: 1, hint: any, must: "z",
+		"held ones gone": {devices: "a", n: 1, hint: none, must: "z",
 			err: "previously allocated devices are no longer healthy; cannot allocate unhealthy " +
 				"devices example.com/gpu"},
-		"more held than asked for": {devices: "a b", n: 1, hint: any, must: "a b",
+		"more held than asked for": {devices: "a b", n: 1, hint: none, must: "a b",
 			err: "example.com/gpu: 2 devices must be included in a choice of 1"},
 	} {
 		t.Run(name, func(t *testing.T) {

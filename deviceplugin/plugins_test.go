@@ -32,7 +32,7 @@ func TestRegisterListAllocate(t *testing.T) {
 	res := r.untilConnected(gpu)
 	want := Resource{
 		Generation: 1,
-		Name: gpu, Connected: true, Preferred: true, PreStart: true, Capacity: 8, Allocatable: 8,
+		Name:       gpu, Connected: true, Preferred: true, PreStart: true, Capacity: 8, Allocatable: 8,
 	}
 	for i := range 8 {
 		want.Devices = append(want.Devices, &Device{

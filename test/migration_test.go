@@ -259,9 +259,8 @@ func (m *migrant) sound() error {
 			for id := range ids {
 				if key := resource + "=" + id; devices.Has(key) {
 					return fmt.Errorf("%s is assigned twice", key)
-				} else {
-					devices.Insert(key)
 				}
+				devices.Insert(resource + "=" + id)
 			}
 		}
 	}

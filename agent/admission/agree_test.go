@@ -113,7 +113,6 @@ type world struct {
 	*rand.Rand
 	desk    *desk
 	plugins *plugins
-	advise  bool
 	alive   []types.UID
 }
 

@@ -55,13 +55,13 @@ func differing(before, after map[string]deviceplugin.Resource) sets.Set[string] 
 
 // requeue queues the pods that what has happened may concern, and reports whether there are any.
 // Those whose time is over are queued too, or rejected.
-func (a *admitter) requeue(c changes, now time.Time) (any bool) {
+func (a *admitter) requeue(c changes, now time.Time) (found bool) {
 	var f *free
 	if c.freed || c.devices.Len() > 0 {
 		f = freeIn(a.cfg.snapshot(a.view, a.pods.ledger))
 	}
 	if c.machine {
-		any = a.recheck()
+		found = a.recheck()
 	}
 	for _, e := range a.pods.order {
 		concerned, expired := a.concerns(c, f, e), a.expired(e, now)
@@ -73,9 +73,9 @@ func (a *admitter) requeue(c changes, now time.Time) (any bool) {
 		default:
 			continue
 		}
-		any = true
+		found = true
 	}
-	return any
+	return found
 }
 
 // concerns reports whether what has happened may change something for a pod. It is asked in the
@@ -106,7 +106,7 @@ func (a *admitter) concerns(c changes, f *free, e *entry) bool {
 // such as a thread of a core whose other thread has come online. They look for a place again in the
 // order of arrival. What plugins answered goes too: Allocate is called again. It reports whether
 // there are any.
-func (a *admitter) recheck() (any bool) {
+func (a *admitter) recheck() (found bool) {
 	for _, e := range a.pods.order {
 		if e.runs || a.view.sound(e.has.pod) {
 			continue
@@ -114,10 +114,10 @@ func (a *admitter) recheck() (any bool) {
 		switch e.state {
 		case queued, waiting, brief, retrying:
 			a.pods.give(e, queued, reservation{kind: claim})
-			any = true
+			found = true
 		}
 	}
-	return any
+	return found
 }
 
 // sound reports whether each container might be given these CPUs on the machine as it is now.

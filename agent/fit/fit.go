@@ -119,9 +119,9 @@ func Place(ctx context.Context, s admission.Snapshot, q Question) (Answer, error
 	return out, nil
 }
 
-// describe says all there is to say of a decision.
-func describe(d admission.Decision, copy int) Pod {
-	p := Pod{Record: d.Record(), Copy: copy}
+// describe says all there is to say of the decision on the copy of that number.
+func describe(d admission.Decision, number int) Pod {
+	p := Pod{Record: d.Record(), Copy: number}
 	if d.Outcome == admission.Admit {
 		p.Containers = containers(d)
 	}

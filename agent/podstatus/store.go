@@ -92,9 +92,9 @@ func (s *Store) Terminated(uid types.UID, why status.Reason) {
 }
 
 // generate replaces the status of a pod that the store has.
-func (s *Store) generate(uid types.UID, make func(status.Input) v1.PodStatus) {
+func (s *Store) generate(uid types.UID, of func(status.Input) v1.PodStatus) {
 	s.update(uid, func(e entry) entry {
-		e.status = make(s.input(e.pod, e.status))
+		e.status = of(s.input(e.pod, e.status))
 		return e
 	})
 }

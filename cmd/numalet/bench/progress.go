@@ -14,8 +14,8 @@ import (
 // every is the time between two lines of progress.
 const every = time.Second
 
-// clear goes to the start of a terminal's line and empties it.
-const clear = "\r\x1b[K"
+// emptyLine goes to the start of a terminal's line and empties it.
+const emptyLine = "\r\x1b[K"
 
 // progress says on stderr how far the policies are, if that is a terminal: in one line, which is
 // gone at the end. Runs that take less than one interval print nothing.
@@ -57,7 +57,7 @@ func (p *progress) arrived(policy, pods int) {
 	}
 	p.printed = now
 	line := []rune(p.line(now.Sub(p.began)))
-	fmt.Fprint(p.w, clear+string(line[:min(len(line), p.columns-1)]))
+	fmt.Fprint(p.w, emptyLine+string(line[:min(len(line), p.columns-1)]))
 }
 
 // end takes the line away.
@@ -65,7 +65,7 @@ func (p *progress) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.columns > 0 && p.printed != p.began {
-		fmt.Fprint(p.w, clear)
+		fmt.Fprint(p.w, emptyLine)
 	}
 	p.columns = 0
 }
