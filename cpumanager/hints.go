@@ -47,7 +47,7 @@ func (s *Static) Supply(free, reusable cpuset.CPUSet, n int) topology.Supply {
 		}
 	}
 	supply.Amounts = []topology.Amount{amount}
-	if supply.Least = r.fewestNow(); pool.size() < n ||
+	if supply.Least = fewest(r.available, n); pool.size() < n ||
 		s.options.FullPCPUsOnly && !s.sizes.multiple(n) {
 		supply.Least = len(s.nodes) + 1
 	}
@@ -59,7 +59,11 @@ func (s *Static) Supply(free, reusable cpuset.CPUSet, n int) topology.Supply {
 
 // alignBySocket prefers as few sockets as can be beside as few nodes.
 func (s *Static) alignBySocket(supply *topology.Supply, r request) {
-	few := fewest(s.socketSizes, r.n)
+	var sizes []int
+	for _, socket := range s.sockets {
+		sizes = append(sizes, socket.cpus.size())
+	}
+	few := fewest(sizes, r.n)
 	width := supply.Width
 	supply.Prefers = func(nodes topology.NodeSet) bool {
 		spanned := 0
@@ -80,7 +84,11 @@ func (s *Static) alignBySocket(supply *topology.Supply, r request) {
 // narrowest is the number of nodes that n CPUs need on an empty machine. Cores of several sizes can
 // need more nodes than their number of CPUs says.
 func (s *Static) narrowest(n int, unequal bool) int {
-	width := fewest(s.nodeSizes, n)
+	var sizes []int
+	for _, node := range s.nodes {
+		sizes = append(sizes, node.cpus.size())
+	}
+	width := fewest(sizes, n)
 	if !unequal {
 		return width
 	}
@@ -103,19 +111,12 @@ type request struct {
 	cores     []sizes // their whole cores, when these differ and no other CPUs count
 }
 
-// fewestNow is a number of nodes below which no set has as many CPUs.
-func (r request) fewestNow() int {
-	sizes := slices.Sorted(slices.Values(r.available))
-	slices.Reverse(sizes)
-	return fewest(sizes, r.n)
-}
-
 // fewest is how many of the sizes, the largest first, hold n together; all of them if they do not.
 func fewest(sizes []int, n int) int {
-	total, count := 0, 0
+	ascending, total, count := slices.Sorted(slices.Values(sizes)), 0, 0
 	for count < len(sizes) && total < n {
-		total += sizes[count]
 		count++
+		total += ascending[len(sizes)-count]
 	}
 	return count
 }

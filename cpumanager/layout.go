@@ -12,15 +12,13 @@ type layout struct {
 	machine *topology.Machine
 	online  bitmap
 	tree    []*unit
-	// The levels of the nodes and of the sockets in it: one is outer, the other inner.
-	nodeLevel, socketLevel int
+	// nodeLevel is outer or inner; that of the sockets is the other one.
+	nodeLevel int
 
 	cores   []*unit // all of the tree
 	sizes   sizes   // of the cores
 	nodes   []numaNode
 	sockets []socket
-	// What the nodes and the sockets hold, the largest first.
-	nodeSizes, socketSizes []int
 }
 
 // unit is one element of the hardware: a socket, node, cache group or core.
@@ -70,10 +68,10 @@ func newLayout(m *topology.Machine) *layout {
 		cache: func(c topology.CPU) int { return int(c.L3) },
 		core:  func(c topology.CPU) int { return int(c.Core) },
 	}
-	l.nodeLevel, l.socketLevel = inner, outer
+	l.nodeLevel = inner
 	if m.NodesOf(m.Online()).Len() <= len(m.Sockets()) {
 		levels[outer], levels[inner] = levels[inner], levels[outer]
-		l.nodeLevel, l.socketLevel = outer, inner
+		l.nodeLevel = outer
 	}
 	l.tree = l.divide(cpus, levels)
 	for _, u := range l.tree {
@@ -98,7 +96,6 @@ func (l *layout) index() {
 		}
 		n.sizes = coreSizes(n.cores, l.online)
 		l.nodes = append(l.nodes, n)
-		l.nodeSizes = append(l.nodeSizes, n.cpus.size())
 	}
 	for _, id := range m.Sockets() {
 		part := l.online.only(m.CPUsOfSocket(id))
@@ -109,10 +106,6 @@ func (l *layout) index() {
 			}
 		}
 		l.sockets = append(l.sockets, s)
-		l.socketSizes = append(l.socketSizes, s.cpus.size())
-	}
-	for _, sizes := range [][]int{l.nodeSizes, l.socketSizes} {
-		slices.SortFunc(sizes, func(a, b int) int { return cmp.Compare(b, a) })
 	}
 }
 

@@ -55,7 +55,7 @@ func pack(l *layout, from stock, q quota, o Options) bitmap {
 	switch {
 	case p.left == 0:
 	case o.DistributeAcrossCores:
-		p.takeAcrossCores(p.level(tree, l.socketLevel))
+		p.takeAcrossCores(p.level(tree, outer+inner-l.nodeLevel))
 	case o.PreferAlignByUncoreCache:
 		p.takeCaches(p.caches(l))
 	}
