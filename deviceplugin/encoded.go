@@ -89,7 +89,7 @@ func (d differences) len() int { return len(d.changed) + len(d.added) + len(d.go
 // has to be read anew.
 func (s *encodedList) compare(msg []byte) (out differences, few bool) {
 	clear(s.seen)
-	c := comparison{encodedList: s, before: nowhere, guess: nowhere, most: len(s.entries)/8 + 1}
+	c := comparison{list: s, before: nowhere, guess: nowhere, most: len(s.entries)/8 + 1}
 	if len(s.entries) > 0 {
 		c.guess = s.first
 	}
@@ -109,7 +109,7 @@ func (s *encodedList) compare(msg []byte) (out differences, few bool) {
 
 // comparison is a message on its way through the list.
 type comparison struct {
-	*encodedList
+	list *encodedList
 	differences
 	most     int   // differences that are few
 	met      int   // devices of the list that were in the message
@@ -123,7 +123,7 @@ type comparison struct {
 // step takes the next entry; false ends the comparison.
 func (c *comparison) step(entry []byte) bool {
 	place := c.guess
-	same := place != nowhere && string(entry) == c.entries[place]
+	same := place != nowhere && string(entry) == c.list.entries[place]
 	if !same {
 		parts, plain := fieldsOf(entry)
 		if !plain {
@@ -135,13 +135,13 @@ func (c *comparison) step(entry []byte) bool {
 			c.added = append(c.added, string(entry))
 			return c.len() <= c.most
 		}
-		same = string(entry) == c.entries[place]
+		same = string(entry) == c.list.entries[place]
 	}
-	if c.seen[place] { // twice
+	if c.list.seen[place] { // twice
 		c.odd = true
 		return false
 	}
-	c.seen[place] = true
+	c.list.seen[place] = true
 	c.met++
 	c.arrive(place)
 	if !same {
@@ -155,11 +155,11 @@ const mostMisses = 256
 
 // arrive notes where the device was and guesses where the next one is.
 func (c *comparison) arrive(place int32) {
-	next := c.after(place) // before it is noted what comes after it now
+	next := c.list.after(place) // before it is noted what comes after it now
 	if place == c.guess {
 		c.misses = 0
 	} else {
-		c.follows(c.before, place)
+		c.list.follows(c.before, place)
 		c.misses++
 	}
 	if c.misses >= mostMisses {
@@ -170,19 +170,19 @@ func (c *comparison) arrive(place int32) {
 
 // find is the place of a device by its id. A few are searched for; a table pays only for many.
 func (c *comparison) find(id []byte) int32 {
-	if c.guess != nowhere && c.devices[c.guess].ID == string(id) {
+	if c.guess != nowhere && c.list.devices[c.guess].ID == string(id) {
 		return c.guess
 	}
-	if c.places == nil {
-		if c.searched++; c.searched <= len(c.devices)/64+1 {
-			return placeIn(c.devices, string(id))
+	if c.list.places == nil {
+		if c.searched++; c.searched <= len(c.list.devices)/64+1 {
+			return placeIn(c.list.devices, string(id))
 		}
-		c.places = make(map[string]int32, len(c.devices))
-		for i, d := range c.devices {
-			c.places[d.ID] = int32(i)
+		c.list.places = make(map[string]int32, len(c.list.devices))
+		for i, d := range c.list.devices {
+			c.list.places[d.ID] = int32(i)
 		}
 	}
-	if place, known := c.places[string(id)]; known {
+	if place, known := c.list.places[string(id)]; known {
 		return place
 	}
 	return nowhere
