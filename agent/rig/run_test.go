@@ -242,7 +242,7 @@ func TestBooksThatDiffer(t *testing.T) {
 			w.room.Taken.CPUs = w.room.Taken.CPUs.Union(cpuset.New(7))
 		},
 		"gpu":  func(w *world) { w.room.Taken.Devices["example.com/gpu"].Insert("gpu-1") },
-		"cpu":  func(w *world) { delete(w.used, v1.ResourceCPU) },
+		"cpu":  func(w *world) { delete(w.room.Others[0], v1.ResourceCPU) },
 		"free": func(w *world) { w.setIdle(cpuset.New(7), false) },
 	} {
 		w, err := newWorld(s, policies(t, "none")[0])

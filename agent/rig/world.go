@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/cpuset"
 
@@ -19,16 +21,14 @@ import (
 // world is a machine with the pods that run on it. What is taken is kept up to date with each
 // change, which is what makes a million admissions quick; check adds it up again.
 type world struct {
-	site *Site
-	room allocation.Room
-	used v1.ResourceList // room.Others has it as its only member
-	live map[int]tenant  // by arrival
-	// idle are the CPUs that may be given out, kept beside room.Taken to check it.
+	site   *Site
+	ledger allocation.Ledger
+	room   allocation.Room // beside the ledger
+	live   map[int]tenant  // by arrival
+	// idle are the CPUs that may be given out, kept beside the ledger to check it.
 	idle map[int]bool
 	// devices are the ids that there are, by resource.
 	devices map[string]sets.Set[string]
-	// sharers counts the pods with containers that share CPUs.
-	sharers int
 }
 
 // tenant is a pod that runs.
@@ -56,8 +56,8 @@ func newLots(shapes []Shape) []*lot {
 
 func newWorld(site *Site, p Policy) (*world, error) {
 	w := &world{
-		site: site, used: v1.ResourceList{}, live: map[int]tenant{},
-		idle: map[int]bool{}, devices: map[string]sets.Set[string]{},
+		site: site, live: map[int]tenant{}, idle: map[int]bool{},
+		devices: map[string]sets.Set[string]{},
 	}
 	for _, id := range site.Machine.Online().Difference(site.ReservedCPUs).UnsortedList() {
 		w.idle[id] = true
@@ -70,7 +70,6 @@ func newWorld(site *Site, p Policy) (*world, error) {
 	}
 	view := allocation.View{
 		Machine: site.Machine, Policy: p.Topology, Scope: p.Scope, Inventory: site.Inventory,
-		Taken: allocation.TakenBy(),
 	}
 	if p.Closest {
 		view.Options = topology.PreferClosest(site.Machine)
@@ -89,15 +88,23 @@ func newWorld(site *Site, p Policy) (*world, error) {
 		}
 		view.Memory = static
 	}
-	w.room = allocation.Room{
-		View: view, Others: []v1.ResourceList{w.used}, Allocatable: site.Allocatable,
-	}
+	w.room = allocation.Room{View: view, Allocatable: site.Allocatable}
+	w.follow(allocation.Ledger{})
 	return w, nil
 }
 
+// follow makes the room that of another ledger.
+func (w *world) follow(next allocation.Ledger) {
+	w.ledger = next
+	taken := next.Beside("", slices.Collect(maps.Keys(w.devices)))
+	w.room.Taken, w.room.Sharing = taken.Taken, taken.Sharing
+	w.room.Others = []v1.ResourceList{taken.Requests[allocation.Stays]}
+}
+
+func uidOf(arrival int) types.UID { return types.UID(strconv.Itoa(arrival)) }
+
 // plan decides on a pod. It changes nothing.
 func (w *world) plan(l *lot) (allocation.Plan, error) {
-	w.room.Sharing = w.sharers > 0
 	return w.room.Plan(l.Pod, nil)
 }
 
@@ -108,22 +115,10 @@ func (w *world) admit(arrival int, l *lot, plan allocation.Plan) error {
 		return err
 	}
 	w.live[arrival] = tenant{shape: l, held: plan.Pod}
-	if cpus := plan.Pod.CPUs(); !cpus.IsEmpty() {
-		w.room.Taken.CPUs = w.room.Taken.CPUs.Union(cpus)
-		w.setIdle(cpus, false)
-	}
-	for _, c := range plan.Pod.Containers {
-		w.room.Taken.Memory = append(w.room.Taken.Memory, c.Memory...)
-		for _, d := range c.Devices {
-			ids := w.room.Taken.Devices[d.Resource]
-			if ids == nil {
-				ids = sets.New[string]()
-				w.room.Taken.Devices[d.Resource] = ids
-			}
-			ids.Insert(d.IDs...)
-		}
-	}
-	w.count(l, 1)
+	w.setIdle(plan.Pod.CPUs(), false)
+	w.follow(w.ledger.With(uidOf(arrival), allocation.Entry{
+		Assigned: allocation.TakenBy(plan.Pod), Requests: l.requests, Shares: l.shares,
+	}))
 	return nil
 }
 
@@ -131,49 +126,14 @@ func (w *world) admit(arrival int, l *lot, plan allocation.Plan) error {
 func (w *world) leave(arrival int) tenant {
 	t := w.live[arrival]
 	delete(w.live, arrival)
-	if cpus := t.held.CPUs(); !cpus.IsEmpty() {
-		w.room.Taken.CPUs = w.room.Taken.CPUs.Difference(cpus)
-		w.setIdle(cpus, true)
-	}
-	for _, c := range t.held.Containers {
-		w.giveBack(c.Memory)
-		for _, d := range c.Devices {
-			w.room.Taken.Devices[d.Resource].Delete(d.IDs...)
-		}
-	}
-	w.count(t.shape, -1)
+	w.setIdle(t.held.CPUs(), true)
+	w.follow(w.ledger.Without(uidOf(arrival)))
 	return t
 }
 
 func (w *world) setIdle(cpus cpuset.CPUSet, idle bool) {
 	for _, id := range cpus.UnsortedList() {
 		w.idle[id] = idle
-	}
-}
-
-// giveBack takes blocks out of what is taken, whose order has no meaning.
-func (w *world) giveBack(blocks []memory.Block) {
-	for _, b := range blocks {
-		taken := w.room.Taken.Memory
-		if at, last := slices.Index(taken, b), len(taken)-1; at >= 0 {
-			taken[at] = taken[last]
-			w.room.Taken.Memory = taken[:last]
-		}
-	}
-}
-
-func (w *world) count(l *lot, sign int) {
-	for name, q := range l.requests {
-		sum := w.used[name]
-		if sign > 0 {
-			sum.Add(q)
-		} else {
-			sum.Sub(q)
-		}
-		w.used[name] = sum
-	}
-	if l.shares {
-		w.sharers += sign
 	}
 }
 
@@ -282,16 +242,14 @@ func checkApart(pod *v1.Pod, got allocation.Pod) error {
 // check adds up what the pods hold and compares it with what was kept up to date.
 func (w *world) check() error {
 	var all []allocation.Pod
-	cpus, sharers := 0, 0
+	cpus, shares := 0, false
 	for _, t := range w.live {
 		all = append(all, t.held)
 		cpus += t.held.CPUs().Size()
-		if t.shape.shares {
-			sharers++
-		}
+		shares = shares || t.shape.shares
 	}
 	sum := allocation.TakenBy(all...)
-	if !sum.CPUs.Equals(w.room.Taken.CPUs) || cpus != sum.CPUs.Size() || sharers != w.sharers {
+	if !sum.CPUs.Equals(w.room.Taken.CPUs) || cpus != sum.CPUs.Size() || shares != w.room.Sharing {
 		return fmt.Errorf("pods hold the CPUs %s, %d one by one, and %s are taken",
 			sum.CPUs, cpus, w.room.Taken.CPUs)
 	}
@@ -314,21 +272,23 @@ func (w *world) check() error {
 
 // checkMemory reports whether the blocks that pods hold are those that are taken, and have room.
 func (w *world) checkMemory() error {
-	count := map[memory.Block]int{}
+	type group struct {
+		nodes    topology.NodeSet
+		resource v1.ResourceName
+	}
+	missing := map[group]uint64{}
 	for _, b := range w.room.Taken.Memory {
-		count[b]++
+		missing[group{b.Nodes, b.Resource}] += b.Size
 	}
 	for _, t := range w.live {
-		for _, c := range t.held.Containers {
-			for _, b := range c.Memory {
-				count[b]--
-			}
+		for _, b := range allocation.TakenBy(t.held).Memory {
+			missing[group{b.Nodes, b.Resource}] -= b.Size
 		}
 	}
-	for b, n := range count {
+	for g, n := range missing {
 		if n != 0 {
-			return fmt.Errorf("pods hold %d bytes of %s on nodes %s %d times less than are taken",
-				b.Size, b.Resource, b.Nodes, n)
+			return fmt.Errorf("pods hold %d bytes of %s on nodes %s less than are taken",
+				int64(n), g.resource, g.nodes)
 		}
 	}
 	if w.room.Memory == nil {
@@ -352,11 +312,12 @@ func (w *world) checkRequests() error {
 			requests[name] = total
 		}
 	}
-	for _, pair := range [][2]v1.ResourceList{{requests, w.used}, {w.used, requests}} {
+	used := w.room.Others[0]
+	for _, pair := range [][2]v1.ResourceList{{requests, used}, {used, requests}} {
 		for name, q := range pair[0] {
 			if other := pair[1][name]; q.Cmp(other) != 0 {
 				return fmt.Errorf("of %s, pods request %v in all and %v are counted", name,
-					requests.Name(name, q.Format), w.used.Name(name, q.Format))
+					requests.Name(name, q.Format), used.Name(name, q.Format))
 			}
 		}
 	}
