@@ -35,7 +35,8 @@ func audit(t testing.TB, q *Queue) {
 				ahead = allocation.AddRequests(ahead, o.requests)
 			}
 		}
-		s, r := q.admitter.cfg.snapshot(q.admitter.view, q.admitter.pods.ledger), request{pod: all, in: e.pod.UID}
+		s := q.admitter.cfg.snapshot(q.admitter.view, q.admitter.pods.ledger)
+		r := request{pod: all, in: e.pod.UID}
 		s.ahead = ahead
 		want := q.recounted(e, func(*entry) bool { return true })
 		want.Others = q.counted(e, func(o *entry) bool {
@@ -46,7 +47,8 @@ func audit(t testing.TB, q *Queue) {
 			alone := q.recounted(e, func(o *entry) bool {
 				return o == nil || !o.claims() || slices.Index(q.admitter.pods.order, o) < at
 			})
-			front := pass.front.upTo(at, q.admitter.pods).Beside(e.pod.UID, q.admitter.pods.ledger.Resources())
+			front := pass.front.upTo(at, q.admitter.pods).Beside(e.pod.UID,
+				q.admitter.pods.ledger.Resources())
 			same(t, fmt.Sprintf("%q before those behind", e.pod.UID),
 				takenOnly(front.Taken), takenOnly(alone.Taken))
 		}

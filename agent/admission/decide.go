@@ -51,9 +51,9 @@ const (
 	soon
 )
 
-// decide is the decision on a pod as things are. It is pure. A pod that runs is admitted, the others
-// are if all handlers pass them and they have a place now; those who have none wait for one that
-// they will have, if the snapshot is patient.
+// decide is the decision on a pod as things are. It is pure. A pod that runs is admitted. Another
+// one is if all handlers pass it and it has a place now; if it has none, it waits for one that it
+// will have, if the snapshot is patient.
 func decide(s *Snapshot, r *request) Decision {
 	d := Decision{Pod: r.pod, Outcome: Admit}
 	room := s.now(r)

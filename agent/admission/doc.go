@@ -30,16 +30,17 @@
 //
 // The table of events, which is in transition:
 //
-//   - Leaving takes from a pod without a place what it has: withdrawn. What a goroutine has begun is
-//     waited for: finishing, and then terminating or withdrawn.
-//   - Release drops what is recorded, from any state. What a goroutine has begun is ended and waited
-//     for before: canceling. A release that is under way is not begun again.
+//   - Leaving takes from a pod without a place what it has: withdrawn. What a goroutine has begun
+//     is waited for: finishing, and then terminating or withdrawn.
+//   - Release drops what is recorded, from any state. What a goroutine has begun is ended and
+//     waited for before: canceling. A release that is under way is not begun again.
 //   - When the time of a state is over, a retrying pod is queued, an unreleased one released again,
 //     and a waiting one queued to be rejected. The deadline rejects those that are retrying or
 //     deferred.
-//   - A change (something is free, a plugin, the machine, Poke) queues the pods that it may concern.
-//   - An answer of a goroutine counts if it is of the last call for the pod, in a state that has one
-//     under way. Any other one is late, and changes nothing.
+//   - A change (something is free, a plugin, the machine, Poke) queues the pods that it may
+//     concern.
+//   - An answer of a goroutine counts if it is of the last call for the pod, in a state that has
+//     one under way. Any other one is late, and changes nothing.
 //
 // While it is not admitted a pod has one of three reservations. A claim, while it waits, is what
 // nobody who comes later gets; terminating pods may have it still. A tentative one, while a plugin

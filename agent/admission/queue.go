@@ -224,7 +224,8 @@ func (q *Queue) finish(ctx context.Context) {
 			q.admitter.drop(ctx, e)
 		case e.state == releasing:
 			q.admitter.pods.move(e, unreleased, e.has)
-			e.due, q.admitter.pods.freed = time.Now().Add(time.Second), true // for those who wait for it alone
+			e.due = time.Now().Add(time.Second)
+			q.admitter.pods.freed = true // for those who wait for this release alone
 			if ctx.Err() == nil && !isStopped(c.err) {
 				klog.FromContext(ctx).Info("Releasing resources is retried",
 					"pod", klog.KObj(e.pod), "err", c.err)
