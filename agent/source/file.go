@@ -121,7 +121,7 @@ func (f *File) follow(outer context.Context, w *watch, isDir bool, tick <-chan t
 	go func() { lost <- w.run(ctx, bursts) }()
 	defer func() {
 		cancel()
-		_ = <-lost // of a watch that nobody needs any more
+		<-lost //nolint:errcheck // of a watch that nobody needs any more
 	}()
 	vanished := map[string]bool{}
 	var settled <-chan time.Time
