@@ -153,8 +153,7 @@ func (q *Queue) submitted(ctx context.Context, m message) {
 		held, stored := q.admitter.pods.stored.Pods[m.uid]
 		q.changes.stays = q.changes.stays || stored
 		q.admitter.pods.add(&entry{
-			demand: demandOf(m.pod), since: time.Now(),
-			runs: m.adopt && !q.admitter.pods.isVoid(held),
+			demand: demandOf(m.pod), since: time.Now(), runs: m.adopt && !q.admitter.pods.isVoid(held),
 		})
 	case e.state.goes():
 		klog.FromContext(ctx).Info("Ignored a pod that was submitted while it is being released",

@@ -6,8 +6,12 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -15,6 +19,7 @@ import (
 	"k8s.io/utils/cpuset"
 	"k8s.io/utils/ptr"
 
+	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
@@ -24,7 +29,39 @@ import (
 	"github.com/numalet/numalet/topology/memory"
 )
 
-// smallMachines are the built-in ones on which many cases do not take long.
+const (
+	agreeCases    = 10000
+	agreePerWorld = 50
+)
+
+// What a dry run says is what the queue then does: outcome, reason, message and assignment.
+func TestDryRunAgreesWithAdmission(t *testing.T) {
+	machines := smallMachines(t)
+	seen := map[string]int{}
+	for i := range agreeCases / agreePerWorld {
+		w, dir := world{Rand: rand.New(rand.NewPCG(7, uint64(i)))}, t.TempDir()
+		synctest.Test(t, func(t *testing.T) {
+			w.run(t, dir, machines, seen)
+		})
+		if t.Failed() {
+			t.Fatalf("in world %d", i)
+		}
+	}
+	// The cases are not all of one sort.
+	t.Log(seen)
+	for _, reason := range []string{
+		"Admit", "Admit aligned", "Admit advised", "Admit with memory", "Reject for memory",
+		"Reject TopologyAffinityError", "Reject UnexpectedAdmissionError", "Reject OutOfcpu",
+		"Reject OutOfmemory", "Reject SMTAlignmentError", "Reject SysctlForbidden",
+		"Reject OutOfpods", "Wait WaitingForDevicePlugin", "Wait WaitingForResources",
+	} {
+		if seen[reason] < 5 {
+			t.Errorf("%d cases of %s are too few to mean anything", seen[reason], reason)
+		}
+	}
+}
+
+// smallMachines are the built-in ones on which 10,000 cases do not take long.
 func smallMachines(t *testing.T) []*topology.Machine {
 	var out []*topology.Machine
 	for _, name := range discover.FixtureNames() {
@@ -76,6 +113,21 @@ type world struct {
 	*rand.Rand
 	desk    *desk
 	plugins *plugins
+	alive   []types.UID
+}
+
+func (w *world) run(t *testing.T, dir string, machines []*topology.Machine, seen map[string]int) {
+	m := w.machine(t, machines)
+	w.plugins = &plugins{}
+	w.plugins.advise = w.advice
+	w.inventory(m)
+	w.desk = open(t, dir, w.plugins, func(c *Config) { w.configure(t, c, m) })
+	defer w.desk.stop()
+	for n := range agreePerWorld {
+		pod := w.pod(types.UID(fmt.Sprintf("p%d", n)))
+		w.compare(t, pod, seen)
+		w.disturb(m)
+	}
 }
 
 func (w *world) configure(t *testing.T, c *Config, m *topology.Machine) {
@@ -208,4 +260,133 @@ func (w *world) container(name string) v1.Container {
 		c.Resources.Requests[v1.ResourceCPU] = resource.MustParse("250m")
 	}
 	return c
+}
+
+// compare asks first and submits then.
+func (w *world) compare(t *testing.T, pod *v1.Pod, seen map[string]int) {
+	s, err := w.desk.queue.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	advised := false
+	d := s.Decide(pod, func(a allocation.Ask) ([]string, error) {
+		advised = true
+		return w.advice(a.PreferredRequest)
+	})
+	want := fmt.Sprintf("%s %s", pod.UID, d.Outcome)
+	if d.Reason != "" {
+		want += ": " + d.Reason + ": " + d.Message
+	}
+	w.desk.hear()
+	w.desk.queue.Submit(pod, false)
+	synctest.Wait()
+	if got := strings.Join(w.desk.hear(), "\n"); got != want {
+		t.Errorf("admission said %q, the dry run %q", got, want)
+	}
+	held := allocation.WithoutAnswers(w.desk.store.State().Pods[pod.UID].Containers)
+	if asked := d.Held; asked.IsEmpty() != (len(held) == 0) ||
+		!asked.IsEmpty() && !reflect.DeepEqual(held, asked.Containers) {
+		t.Errorf("pod %s holds %+v, the dry run said %+v", pod.UID, held, d.Held.Containers)
+	}
+	seen[strings.TrimSpace(string(d.Outcome)+" "+d.Reason)]++
+	if strings.Contains(d.Message, "memorymanager") {
+		seen["Reject for memory"]++
+	}
+	for _, c := range held {
+		if len(c.Memory) > 0 {
+			seen["Admit with memory"]++
+			break
+		}
+	}
+	if d.Outcome != Admit {
+		w.desk.queue.Release(pod.UID)
+		synctest.Wait()
+		return
+	}
+	w.alive = append(w.alive, pod.UID)
+	if advised {
+		seen["Admit advised"]++
+	}
+	if len(d.Case.Plan.Decisions) > 0 {
+		seen["Admit aligned"]++
+	}
+}
+
+// disturb lets pods terminate and end, and devices fail.
+func (w *world) disturb(m *topology.Machine) {
+	if len(w.alive) > 0 && w.IntN(3) == 0 {
+		w.desk.queue.Leaving(w.alive[w.IntN(len(w.alive))])
+	}
+	if len(w.alive) > 0 && w.IntN(4) == 0 {
+		i := w.IntN(len(w.alive))
+		w.desk.queue.Release(w.alive[i])
+		w.alive = slices.Delete(w.alive, i, i+1)
+	}
+	if w.IntN(8) == 0 {
+		w.inventory(m)
+		w.desk.queue.Poke()
+	}
+	synctest.Wait()
+}
+
+// A question is answered while plugins hang, and waits no longer than its asker.
+func TestSnapshotWaitsForNobody(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		p := &plugins{allocate: func(ctx context.Context, _ string, _ []string) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		p.offer("example.com/gpu", 2)
+		d := open(t, dir, p, nil)
+		d.queue.Submit(pod("a", "cpu=2 example.com/gpu=1"), false)
+		s, err := d.queue.Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		// What the pod before it is about to get is not to be had.
+		one := s.Decide(pod("b", "cpu=2 example.com/gpu=1"), nil)
+		if one.Outcome != Admit ||
+			!slices.Equal(one.Held.Containers["main"].Devices[0].IDs, []string{"d1"}) {
+			t.Errorf("%+v", one)
+		}
+		if two := s.With(one).Decide(pod("c", "example.com/gpu=1"), nil); two.Outcome != Reject {
+			t.Errorf("a third pod gets %+v", two.Held)
+		}
+		if again := s.Decide(pod("c", "example.com/gpu=1"), nil); again.Outcome != Admit {
+			t.Errorf("the first snapshot has changed: %+v", again.Outcome)
+		}
+		d.stop()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := d.queue.Snapshot(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a queue that has stopped answers %v", err)
+		}
+	})
+}
+
+// A node at rest counts what its state file has.
+func TestStill(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		p := &plugins{}
+		var cfg Config
+		d := open(t, dir, p, func(c *Config) { cfg = *c })
+		defer d.stop()
+		cfg.Plugins = p
+		cfg.Store = allocation.Fixed(allocation.State{Pods: map[types.UID]allocation.Pod{
+			"old": {UID: "old", Containers: map[string]allocation.Container{
+				"main": {CPUs: cpuset.New(1, 2, 3, 4)},
+			}},
+		}})
+		s := Still(cfg)
+		if got := s.Decide(pod("a", "cpu=3"), nil); got.Outcome != Admit ||
+			!got.Held.Containers["main"].CPUs.Equals(cpuset.New(5, 6, 7)) {
+			t.Errorf("three CPUs: %+v %+v", got.Outcome, got.Held)
+		}
+		if got := s.Decide(pod("a", "cpu=3500m"), nil); got.Reason != "OutOfcpu" {
+			t.Errorf("more than is left: %+v", got.Outcome)
+		}
+		if err := cfg.Store.Commit(t.Context(), allocation.Change{Drop: "old"}); err == nil {
+			t.Error("a fixed store took a commit")
+		}
+	})
 }
