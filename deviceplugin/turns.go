@@ -2,17 +2,19 @@ package deviceplugin
 
 // healthSaid is what plugins said last of their devices, by resource. A plugin that is away says
 // nothing: what the next one says is compared with what it said before.
-type healthSaid map[string][]*Device
+type healthSaid map[string]Resource
 
 // follow hands on, for each resource that a plugin serves, how many devices became healthy and how
 // many unhealthy. A device's first health is no change.
 func (h healthSaid) follow(now Inventory, turned func(resource string, healthy, unhealthy int)) {
 	for name, r := range now.Resources {
-		if r.Connected {
-			healthy, unhealthy := turns(h[name], r.Devices)
-			turned(name, healthy, unhealthy)
-			h[name] = r.Devices
+		before := h[name]
+		if !r.Connected || before.Generation == r.Generation {
+			continue
 		}
+		healthy, unhealthy := turns(before.Devices, r.Devices)
+		turned(name, healthy, unhealthy)
+		h[name] = r
 	}
 	for _, name := range now.Gone {
 		delete(h, name)
@@ -21,7 +23,7 @@ func (h healthSaid) follow(now Inventory, turned func(resource string, healthy, 
 
 // turns compares two lists in natural order.
 func turns(was, now []*Device) (healthy, unhealthy int) {
-	if len(was) == 0 || len(now) == 0 || len(was) == len(now) && &was[0] == &now[0] {
+	if len(was) == 0 {
 		return 0, 0
 	}
 	i := 0

@@ -33,7 +33,7 @@ func TestHealthTurns(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					r.Devices = now.devices
+					r.Devices, r.Generation = now.devices, uint64(i+1)
 				}
 				got := "0 0"
 				said.follow(Inventory{Resources: map[string]Resource{gpu: r}},
