@@ -260,6 +260,7 @@ func (p *movingPlugins) offer(n *admissions, resources ...deviceplugin.Resource)
 		Version: p.version.Add(1), Resources: map[string]deviceplugin.Resource{},
 	}
 	for _, r := range resources {
+		r.Generation = next.Version // another list
 		next.Resources[r.Name] = r
 	}
 	p.now.Store(&next)
