@@ -68,7 +68,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	start(a.parts.first)
 	group.Go(func() error {
-		if err := a.adopt(ctx); err != nil {
+		if err := a.adopt(ctx); err != nil || ctx.Err() != nil {
 			return err
 		}
 		start(a.parts.then)
@@ -96,13 +96,14 @@ func (a *Agent) adopt(ctx context.Context) error {
 	return nil
 }
 
-// systemd tells it, if it started the agent, that the agent is ready and that it stops
+// announced has systemd know, if it started the agent, that run has begun and that it has ended
 // (sd_notify(3)).
-func systemd(ctx context.Context) error {
-	notify(ctx, daemon.SdNotifyReady)
-	<-ctx.Done()
-	notify(ctx, daemon.SdNotifyStopping)
-	return nil
+func announced(run func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		notify(ctx, daemon.SdNotifyReady)
+		defer notify(ctx, daemon.SdNotifyStopping)
+		return run(ctx)
+	}
 }
 
 func notify(ctx context.Context, state string) {

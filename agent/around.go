@@ -32,13 +32,11 @@ import (
 const housekeepingPeriod = 2 * time.Second
 
 // newHealth follows the hardware that pods hold.
-func newHealth(n node, p parts, inventory mailbox.Source) *health.Follower {
+func newHealth(n node, p parts) *health.Follower {
 	return health.New(health.Config{
 		Hardware: n.hardware.Get, State: n.store.State, Inventory: p.plugins.Inventory,
 		Pod: p.statuses.Get, Refresh: p.workers.Wake, Tell: n.events.Pod,
 		Devices: tellsDevices(n), Unified: unified(),
-		Machine: mailbox.Subscribe(n.hardware.Changes()),
-		Changed: mailbox.Subscribe(inventory, n.store.Changes(), p.statuses.Changes()),
 	})
 }
 
@@ -52,9 +50,8 @@ func newCheckpoints(n node, p parts, inventory mailbox.Source) *checkpoints.Chec
 	})
 }
 
-// newHousekeeping is the table of what is done from time to time.
-func newHousekeeping(n node, p parts, volumes *volume.Volumes,
-	tell func(syncloop.Event)) housekeeping.Tasks {
+// newHousekeeping is the table of what is done from time to time, or soon after something changed.
+func newHousekeeping(n node, p parts, l *links, volumes *volume.Volumes) *housekeeping.Housekeeping {
 	orphans := housekeeping.Orphans{
 		Running: p.observer.All, Assigned: n.store.State,
 		Directories: func() ([]types.UID, error) { return volumes.Orphans(nil) },
@@ -69,16 +66,29 @@ func newHousekeeping(n node, p parts, volumes *volume.Volumes,
 			return known
 		},
 		Found: func(o *v1.Pod) {
-			tell(syncloop.Event{UID: o.UID, Event: pod.Event{Kind: pod.Orphaned, Pod: o}})
+			l.events.Put(syncloop.Event{UID: o.UID, Event: pod.Event{Kind: pod.Orphaned, Pod: o}})
 		},
 	}
-	return housekeeping.Tasks{
-		{Name: "orphaned pods", Period: housekeepingPeriod, Run: orphans.Find},
-		{Name: "gauges", Period: housekeepingPeriod, Run: func(context.Context) error {
-			measure(n, p)
-			return nil
-		}},
-	}
+	machine, pods := n.hardware.Changes(), p.statuses.Changes()
+	return housekeeping.New(
+		housekeeping.Task{
+			Name: "cgroups above the pods", Period: housekeepingPeriod,
+			On: []mailbox.Source{machine}, Run: p.cgroups.Update,
+		},
+		housekeeping.Task{
+			Name: "health of what pods hold", Period: time.Minute,
+			On:  []mailbox.Source{machine, pods, &l.inventory, n.store.Changes()},
+			Run: newHealth(n, p).Look,
+		},
+		housekeeping.Task{Name: "orphaned pods", Period: housekeepingPeriod, Run: orphans.Find},
+		housekeeping.Task{
+			Name: "gauges", Period: housekeepingPeriod, On: []mailbox.Source{n.store.Changes()},
+			Run: func(context.Context) error {
+				measure(n, p)
+				return nil
+			},
+		},
+	)
 }
 
 // measure brings the gauges up to date.

@@ -81,14 +81,11 @@ func join(ctx context.Context, n node) (parts, error) {
 	// kubelet's files have not been read.
 	p.then = []part{
 		{"cpu pool", p.pool.Run},
-		{"cgroups", p.cgroups.Run},
 		{"machine", n.hardware.Run},
-		{"hardware health", newHealth(n, p, &l.inventory).Run},
 		{"checkpoints", p.checkpoints.Run},
-		{"housekeeping", newHousekeeping(n, p, volumes, l.events.Put).Run},
+		{"housekeeping", newHousekeeping(n, p, l, volumes).Run},
 		{"pod sources", sources.Run},
-		{"syncLoop", loop.Run},
-		{"systemd", systemd},
+		{"syncLoop", announced(loop.Run)},
 	}
 	return p, nil
 }

@@ -71,8 +71,6 @@ func newCgroups(n node, statuses *podstatus.Store) *podcgroups.Groups {
 	return podcgroups.New(podcgroups.Config{
 		Kubelet: &n.cfg.Kubelet, Tree: n.tree, Hardware: n.hardware.Get, State: n.store.State,
 		Pod: statuses.Get, Active: statuses.Active,
-		Machine: mailbox.Subscribe(n.hardware.Changes()),
-		Pods:    mailbox.Subscribe(statuses.Changes()),
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 // sum is what many pods have of what is assigned, and how many have it: a value, of which a changed
 // one is another. Nothing in it is written to.
 type sum struct {
-	cpus    map[int]int
+	cpus    []uint16                       // by id
 	devices map[string]shards[string, int] // by resource and id
 	memory  map[memoryKey]memorySum
 }
@@ -45,16 +45,16 @@ func (s sum) change(had, has Taken) sum {
 	return s
 }
 
-func (s sum) changeCPUs(had, has cpuset.CPUSet) map[int]int {
-	out := make(map[int]int, len(s.cpus)+has.Size())
-	maps.Copy(out, s.cpus)
+func (s sum) changeCPUs(had, has cpuset.CPUSet) []uint16 {
+	out := slices.Clone(s.cpus)
 	for _, id := range has.UnsortedList() {
+		if more := id + 1 - len(out); more > 0 {
+			out = append(out, make([]uint16, more)...)
+		}
 		out[id]++
 	}
 	for _, id := range had.UnsortedList() {
-		if out[id]--; out[id] == 0 {
-			delete(out, id)
-		}
+		out[id]--
 	}
 	return out
 }
@@ -100,10 +100,14 @@ func (s sum) changeMemory(had, has []memory.Block) map[memoryKey]memorySum {
 // taken lists the sum, of devices those of the given resources. Blocks of memory on the same nodes
 // are one.
 func (s sum) taken(resources []string) Taken {
-	out := Taken{
-		CPUs:    cpuset.New(slices.Collect(maps.Keys(s.cpus))...),
-		Devices: map[string]sets.Set[string]{},
+	out := Taken{Devices: map[string]sets.Set[string]{}}
+	var cpus []int
+	for id, n := range s.cpus {
+		if n > 0 {
+			cpus = append(cpus, id)
+		}
 	}
+	out.CPUs = cpuset.New(cpus...)
 	for _, resource := range resources {
 		if ids := s.devices[resource]; ids.size > 0 {
 			out.Devices[resource] = make(sets.Set[string], ids.size)

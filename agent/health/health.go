@@ -4,7 +4,6 @@ package health
 
 import (
 	"context"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -12,6 +11,7 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology"
 )
 
 // Config is what is followed, and who is told.
@@ -28,14 +28,12 @@ type Config struct {
 	Devices bool
 	// Unified: the host has cgroup v2.
 	Unified bool
-	// Machine has a value when the hardware is another; Changed when the inventory is, or what is
-	// assigned, or when there are other pods.
-	Machine, Changed <-chan struct{}
 }
 
 // Follower follows the hardware that pods hold.
 type Follower struct {
 	cfg     Config
+	machine *topology.Machine // at the last look
 	devices devices
 	cpus    cpus
 }
@@ -47,28 +45,15 @@ func New(cfg Config) *Follower {
 	}
 }
 
-// rest is the least time between two rounds: what comes in a burst is looked at once.
-const rest = 50 * time.Millisecond
-
-// Run follows until ctx ends.
-func (f *Follower) Run(ctx context.Context) error {
-	tellOvercommitted(ctx, f.cfg)
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-f.cfg.Machine:
-			tellOvercommitted(ctx, f.cfg)
-		case <-f.cfg.Changed:
-		}
-		f.cpus.round()
-		if f.cfg.Devices {
-			f.devices.round()
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(rest):
-		}
+// Look compares what is with what was told.
+func (f *Follower) Look(ctx context.Context) error {
+	if m := f.cfg.Hardware().Machine; m != f.machine {
+		f.machine = m
+		tellOvercommitted(ctx, f.cfg)
 	}
+	f.cpus.round()
+	if f.cfg.Devices {
+		f.devices.round()
+	}
+	return nil
 }

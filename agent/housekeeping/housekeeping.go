@@ -1,48 +1,93 @@
-// Package housekeeping does what has to be done from time to time whatever happens.
+// Package housekeeping does what nobody waits for, from time to time or soon after something
+// changed. One goroutine does it, one task after the other.
 package housekeeping
 
 import (
 	"context"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent/mailbox"
 )
 
-// Task is something to do every Period, for the first time after one Period.
+// Task is something to do every Period, for the first time after one Period, and besides after a
+// change that is published On. A task that finds nothing to do costs little.
 type Task struct {
 	Name   string
 	Period time.Duration
+	On     []mailbox.Source
 	Run    func(ctx context.Context) error
 }
 
-// Tasks are all there are. One that takes long, or hangs, holds up no other.
-type Tasks []Task
+// rest is the least time between two rounds: what comes in a burst is looked at once.
+const rest = 50 * time.Millisecond
+
+// Housekeeping does its tasks.
+type Housekeeping struct {
+	tasks []scheduled
+	// changed has a value when one of the tasks' own has.
+	changed <-chan struct{}
+}
+
+type scheduled struct {
+	Task
+	changed <-chan struct{}
+	due     time.Time
+}
+
+// New makes a table of tasks, which are done in its order.
+func New(tasks ...Task) *Housekeeping {
+	h := &Housekeeping{}
+	var all []mailbox.Source
+	for _, t := range tasks {
+		h.tasks = append(h.tasks, scheduled{Task: t, changed: mailbox.Subscribe(t.On...)})
+		all = append(all, t.On...)
+	}
+	h.changed = mailbox.Subscribe(all...)
+	return h
+}
 
 // Run does the tasks until ctx ends. What a task fails with is logged and the task done again in
 // its time.
-func (t Tasks) Run(ctx context.Context) error {
-	var group errgroup.Group
-	for _, task := range t {
-		group.Go(func() error {
-			task.repeat(ctx)
-			return nil
-		})
+func (h *Housekeeping) Run(ctx context.Context) error {
+	for i := range h.tasks {
+		h.tasks[i].due = time.Now().Add(h.tasks[i].Period)
 	}
-	return group.Wait()
-}
-
-func (t Task) repeat(ctx context.Context) {
-	tick := time.NewTicker(t.Period)
-	defer tick.Stop()
 	for {
+		next := time.NewTimer(time.Until(h.round(ctx)))
 		select {
 		case <-ctx.Done():
-			return
-		case <-tick.C:
+		case <-next.C:
+		case <-h.changed:
 		}
-		if err := t.Run(ctx); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Info("Housekeeping failed", "task", t.Name, "err", err)
+		next.Stop()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(rest):
 		}
 	}
+}
+
+// round does what is to be done now, and says when to look again.
+func (h *Housekeeping) round(ctx context.Context) (next time.Time) {
+	for i := range h.tasks {
+		t := &h.tasks[i]
+		select {
+		case <-t.changed:
+			t.due = time.Now()
+		default:
+		}
+		if now := time.Now(); !t.due.After(now) && ctx.Err() == nil {
+			t.due = now.Add(t.Period)
+			if err := t.Run(ctx); err != nil && ctx.Err() == nil {
+				klog.FromContext(ctx).Info("Housekeeping failed", "task", t.Name, "err", err)
+			}
+		}
+		if next.IsZero() || t.due.Before(next) {
+			next = t.due
+		}
+	}
+	return next
 }

@@ -13,30 +13,60 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/cri"
 )
 
-// A task comes round each period, also if it fails, and one that hangs holds up no other.
+// A task comes round each period, also if it fails, and soon after a change; of many changes at
+// once it makes one round.
 func TestTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		count := 0
-		tasks := Tasks{
-			{"hangs", time.Second, func(ctx context.Context) error {
-				<-ctx.Done()
-				return ctx.Err()
-			}},
-			{"fails", 2 * time.Second, func(context.Context) error {
-				count++
+		var changes, others mailbox.Topic
+		var done []string
+		note := func(name string) func(context.Context) error {
+			return func(context.Context) error {
+				done = append(done, name)
 				return errors.New("no")
-			}},
+			}
 		}
+		h := New(
+			Task{Name: "often", Period: 2 * time.Second, Run: note("often")},
+			Task{
+				Name: "on change", Period: time.Hour, On: []mailbox.Source{&changes},
+				Run: note("on change"),
+			},
+			Task{Name: "other", Period: time.Hour, On: []mailbox.Source{&others}, Run: note("other")},
+		)
 		ended := make(chan error)
-		go func() { ended <- tasks.Run(ctx) }()
-		time.Sleep(7 * time.Second)
+		go func() { ended <- h.Run(ctx) }()
+		for _, step := range []struct {
+			publish func()
+			wait    time.Duration
+			want    []string
+		}{
+			{func() {}, 7 * time.Second, []string{"often", "often", "often"}},
+			{
+				func() {
+					for range 10 {
+						changes.Publish()
+					}
+				}, 500 * time.Millisecond, []string{"on change"},
+			},
+			{func() {}, time.Second, []string{"often"}},
+			{others.Publish, 100 * time.Millisecond, []string{"other"}},
+		} {
+			step.publish()
+			time.Sleep(step.wait)
+			synctest.Wait()
+			if !slices.Equal(done, step.want) {
+				t.Errorf("done %q, want %q", done, step.want)
+			}
+			done = nil
+		}
 		cancel()
-		if err := <-ended; err != nil || count != 3 {
-			t.Errorf("%d rounds in 7 s, every 2 s; ended with %v", count, err)
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -4,17 +4,19 @@ package podcgroups
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
+	"k8s.io/apimachinery/pkg/util/sets"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cgroups"
+	"github.com/numalet/numalet/topology"
 )
 
 // Config is what the cgroups follow from.
@@ -26,22 +28,28 @@ type Config struct {
 	// Pod is the spec of a pod, Active are the pods that hold resources of the node.
 	Pod    func(types.UID) (*v1.Pod, bool)
 	Active func() []*v1.Pod
-	// Machine has a value when the hardware is another, Pods when there are other active pods.
-	Machine, Pods <-chan struct{}
 }
 
 // Groups are the cgroups of one node.
-type Groups struct{ cfg Config }
+type Groups struct {
+	cfg     Config
+	written written // Update's own
+}
+
+// written is what the groups were written for last.
+type written struct {
+	machine *topology.Machine
+	pods    sets.Set[types.UID]
+	at      time.Time
+}
 
 // New writes nothing.
-func New(cfg Config) *Groups { return &Groups{cfg: cfg} }
+func New(cfg Config) *Groups {
+	return &Groups{cfg: cfg, written: written{machine: cfg.Hardware().Machine}}
+}
 
-const (
-	// qosPeriod is how often the QoS groups are written even if no pod came or went.
-	qosPeriod = time.Minute
-	// qosDelay is how long a change of pods waits for others.
-	qosDelay = 2 * time.Second
-)
+// qosPeriod is how often the QoS groups are written even if no pod came or went.
+const qosPeriod = time.Minute
 
 // Ensure makes kubepods and the QoS groups, with what all pods together may use.
 func (g *Groups) Ensure(ctx context.Context) error {
@@ -60,38 +68,29 @@ func (g *Groups) Ensure(ctx context.Context) error {
 	return g.cfg.Tree.EnsureNode(ctx, cgroups.NodeResources(capacity, 0, reserved...))
 }
 
-// Run keeps the groups in line with the machine and the pods until ctx ends.
-func (g *Groups) Run(ctx context.Context) error {
+// Update keeps the groups in line with the machine and the pods. The QoS groups are written when
+// other pods are active, and once in a while.
+func (g *Groups) Update(ctx context.Context) error {
 	if g.cfg.Tree == nil {
-		<-ctx.Done()
 		return nil
 	}
-	due := time.NewTimer(qosDelay)
-	defer due.Stop()
-	dueAt := time.Now().Add(qosDelay)
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-g.cfg.Pods:
-			if soon := time.Now().Add(qosDelay); soon.Before(dueAt) {
-				due.Reset(qosDelay)
-				dueAt = soon
-			}
-			continue
-		case <-g.cfg.Machine:
-			if err := g.Ensure(ctx); err != nil {
-				klog.FromContext(ctx).Error(err,
-					"The limits of all pods together stay until the next change")
-			}
-		case <-due.C:
-		}
-		if err := g.cfg.Tree.UpdateQOS(ctx, g.cfg.Active()); err != nil {
-			klog.FromContext(ctx).Info("The QoS cgroups were not updated", "err", err)
-		}
-		due.Reset(qosPeriod)
-		dueAt = time.Now().Add(qosPeriod)
+	machine, active := g.cfg.Hardware().Machine, g.cfg.Active()
+	uids := sets.New[types.UID]()
+	for _, pod := range active {
+		uids.Insert(pod.UID)
 	}
+	if machine != g.written.machine {
+		if err := g.Ensure(ctx); err != nil {
+			return fmt.Errorf("the limits of all pods together stay until the next change: %w", err)
+		}
+	} else if uids.Equal(g.written.pods) && time.Since(g.written.at) < qosPeriod {
+		return nil
+	}
+	if err := g.cfg.Tree.UpdateQOS(ctx, active); err != nil {
+		return err
+	}
+	g.written = written{machine, uids, time.Now()}
+	return nil
 }
 
 // Options is what the cgroup of a pod is made with beside what its spec says. The pod's CPU quota
