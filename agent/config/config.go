@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -52,7 +51,6 @@ type Options struct {
 	DevicePlugins       DevicePlugins
 
 	Cluster Cluster
-	Legacy  Legacy
 }
 
 // Cluster are the options of an agent with an API server. Kubeconfig empty means standalone.
@@ -63,18 +61,6 @@ type Cluster struct {
 	Provider string
 	// CredentialProviderConfig and CredentialProviderDir belong to image pulls.
 	CredentialProviderConfig, CredentialProviderDir string
-}
-
-// Legacy are flags of the kubelet that are accepted so that its command lines work unchanged.
-type Legacy struct {
-	RuntimeCgroups               string
-	HousekeepingInterval         time.Duration
-	MinimumContainerTTL          time.Duration
-	MaximumDeadPerContainer      int32
-	MaximumDead                  int32
-	MounterPath                  string
-	AllocatableIgnoreEviction    bool
-	configFile, configDir, print string
 }
 
 // Unhonoured names what the user set, as a field path or a flag, that is accepted and has no
@@ -119,11 +105,4 @@ func (c *Config) ApplyLogging() error {
 		return fmt.Errorf("set up logging: %w", err)
 	}
 	return nil
-}
-
-// cloneGates is a copy that can be written to.
-func cloneGates(m map[string]bool) map[string]bool {
-	out := make(map[string]bool, len(m))
-	maps.Copy(out, m)
-	return out
 }

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
 	"time"
 
@@ -17,6 +18,8 @@ import (
 // Flags are the parsed command line. Make them with AddFlags, then parse, then Load.
 type Flags struct {
 	Options
+
+	configFile, configDir, print string
 
 	// shown is what the flags for configuration fields write to while parsing; its values are
 	// the defaults that --help prints. The real ones are written by apply.
@@ -49,7 +52,7 @@ func AddFlags(fs *pflag.FlagSet) *Flags {
 	f.addOptions(fs)
 	f.addDevicePlugins(fs)
 	f.addCluster(fs)
-	f.addLegacy(fs)
+	addLegacy(fs)
 	return f
 }
 
@@ -62,9 +65,9 @@ func currentFieldFlags() map[string]struct{} {
 }
 
 func (f *Flags) addOptions(fs *pflag.FlagSet) {
-	fs.StringVar(&f.Legacy.configFile, "config", "",
+	fs.StringVar(&f.configFile, "config", "",
 		"file with a KubeletConfiguration (kubelet.config.k8s.io/v1beta1); flags win over it")
-	fs.StringVar(&f.Legacy.configDir, "config-dir", "",
+	fs.StringVar(&f.configDir, "config-dir", "",
 		"directory of *.conf drop-ins, merged over --config in lexical order")
 	fs.StringVar(&f.RootDir, "root-dir", "/var/lib/kubelet",
 		"directory for state files, plugin sockets and pod directories")
@@ -81,7 +84,7 @@ func (f *Flags) addOptions(fs *pflag.FlagSet) {
 		"use this machine in place of the host: a ghw snapshot (archive or tree) or our YAML")
 	fs.DurationVar(&f.DeviceAdmissionWait, "device-admission-wait", 2*time.Minute,
 		"how long a pod waits for its device plugin or devices; 0 rejects it at once")
-	fs.StringVar(&f.Legacy.print, "version", "false",
+	fs.StringVar(&f.print, "version", "false",
 		"print the version and exit; --version=raw prints all that is known of the build")
 	fs.Lookup("version").NoOptDefVal = "true"
 }
@@ -101,31 +104,32 @@ func (f *Flags) addCluster(fs *pflag.FlagSet) {
 		"directory of the credential providers' programs")
 }
 
-func (f *Flags) addLegacy(fs *pflag.FlagSet) {
-	l := &f.Legacy
-	fs.StringVar(&l.RuntimeCgroups, "runtime-cgroups", "", "cgroup that the runtime runs in")
-	fs.DurationVar(&l.HousekeepingInterval, "housekeeping-interval", 10*time.Second,
+// addLegacy registers flags of the kubelet that are accepted so that its command lines work
+// unchanged. Nothing reads them.
+func addLegacy(fs *pflag.FlagSet) {
+	fs.String("runtime-cgroups", "", "cgroup that the runtime runs in")
+	fs.Duration("housekeeping-interval", 10*time.Second,
 		"time between two readings of container statistics")
-	fs.DurationVar(&l.MinimumContainerTTL, "minimum-container-ttl-duration", 0,
+	past := pflag.NewFlagSet("past", pflag.ContinueOnError)
+	past.Duration("minimum-container-ttl-duration", 0,
 		"age from which dead containers may be removed")
-	fs.Int32Var(&l.MaximumDeadPerContainer, "maximum-dead-containers-per-container", 1,
+	past.Int32("maximum-dead-containers-per-container", 1,
 		"dead instances to keep of each container")
-	fs.Int32Var(&l.MaximumDead, "maximum-dead-containers", -1,
+	past.Int32("maximum-dead-containers", -1,
 		"dead containers to keep in all; negative: no limit")
-	fs.StringVar(&l.MounterPath, "experimental-mounter-path", "", "program to mount with")
-	fs.BoolVar(&l.AllocatableIgnoreEviction, "experimental-allocatable-ignore-eviction", false,
+	past.String("experimental-mounter-path", "", "program to mount with")
+	past.Bool("experimental-allocatable-ignore-eviction", false,
 		"do not subtract hard eviction thresholds from the node's allocatable resources")
-	for _, name := range []string{"minimum-container-ttl-duration",
-		"maximum-dead-containers-per-container", "maximum-dead-containers",
-		"experimental-mounter-path", "experimental-allocatable-ignore-eviction"} {
-		fs.Lookup(name).Deprecated = "it will go away; eviction settings replace it"
-	}
+	past.VisitAll(func(flag *pflag.Flag) {
+		flag.Deprecated = "it will go away; eviction settings replace it"
+	})
+	fs.AddFlagSet(past)
 }
 
 // PrintVersion answers --version: it reports whether the flag was given and then has printed.
 func (f *Flags) PrintVersion(w io.Writer, program string) (bool, error) {
 	var err error
-	switch f.Legacy.print {
+	switch f.print {
 	case "false", "":
 		return false, nil
 	case "raw":
@@ -141,7 +145,7 @@ func (f *Flags) apply(c *kubeletv1beta1.KubeletConfiguration) error {
 	fs := pflag.NewFlagSet("apply", pflag.ContinueOnError)
 	bindFields(fs, c)
 	bindLogging(fs, c)
-	gates := cloneGates(c.FeatureGates)
+	gates := maps.Clone(c.FeatureGates)
 	for name, values := range f.raw {
 		for _, value := range values {
 			if err := fs.Lookup(name).Value.Set(value); err != nil {
@@ -150,9 +154,10 @@ func (f *Flags) apply(c *kubeletv1beta1.KubeletConfiguration) error {
 		}
 	}
 	if len(f.raw["feature-gates"]) > 0 { // merged, not replaced
-		for name, on := range c.FeatureGates {
-			gates[name] = on
+		if gates == nil {
+			gates = map[string]bool{}
 		}
+		maps.Copy(gates, c.FeatureGates)
 		c.FeatureGates = gates
 	}
 	return nil
@@ -197,7 +202,7 @@ func (f *Flags) options() []string {
 	scratch.addOptions(optional)
 	scratch.addDevicePlugins(optional)
 	scratch.addCluster(optional)
-	scratch.addLegacy(optional)
+	addLegacy(optional)
 	var given []string
 	optional.VisitAll(func(flag *pflag.Flag) {
 		if f.set.Changed(flag.Name) {

@@ -22,7 +22,7 @@ func (f *Flags) sections() []section {
 	}
 	var past []string
 	legacy, logging := pflag.NewFlagSet("", 0), pflag.NewFlagSet("", 0)
-	(&Flags{}).addLegacy(legacy)
+	addLegacy(legacy)
 	legacy.VisitAll(func(flag *pflag.Flag) {
 		if flag.Deprecated != "" {
 			past = append(past, flag.Name)

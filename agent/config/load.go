@@ -29,7 +29,7 @@ func Load(set *pflag.FlagSet, flags *Flags) (*Config, error) {
 		return nil, fmt.Errorf("unknown command %q; only flags are accepted, see --help",
 			set.Arg(0))
 	}
-	doc, err := readFiles(flags.Legacy.configFile, flags.Legacy.configDir)
+	doc, err := readFiles(flags.configFile, flags.configDir)
 	if err != nil {
 		return nil, err
 	}

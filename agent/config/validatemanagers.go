@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -182,6 +183,6 @@ func validateMemory(c *Config) field.ErrorList {
 }
 
 func isHugePages(name v1.ResourceName) bool {
-	return len(name) > len(v1.ResourceHugePagesPrefix) &&
-		name[:len(v1.ResourceHugePagesPrefix)] == v1.ResourceHugePagesPrefix
+	size, huge := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
+	return huge && size != ""
 }
