@@ -2,8 +2,10 @@
 package node
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -23,8 +25,12 @@ type Reservation struct {
 
 // Kept is all that pods do not get.
 func (r Reservation) Kept() v1.ResourceList {
+	return total(r.Reserved, r.Eviction)
+}
+
+func total(lists ...v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
-	for _, list := range []v1.ResourceList{r.Reserved, r.Eviction} {
+	for _, list := range lists {
 		for name, q := range list {
 			sum := out[name]
 			sum.Add(q)
@@ -96,14 +102,7 @@ func (s Shortage) Message() string {
 // short: pods, cpu and memory first, then the others by name.
 func Fits(requests v1.ResourceList, others []v1.ResourceList,
 	allocatable v1.ResourceList) []Shortage {
-	used := v1.ResourceList{}
-	for _, o := range others {
-		for name, q := range o {
-			sum := used[name]
-			sum.Add(q)
-			used[name] = sum
-		}
-	}
+	used := total(others...)
 	var short []Shortage
 	for name, want := range requests {
 		if want.IsZero() {
@@ -118,13 +117,7 @@ func Fits(requests v1.ResourceList, others []v1.ResourceList,
 		}
 	}
 	slices.SortFunc(short, func(a, b Shortage) int {
-		if c := rank(a.Resource) - rank(b.Resource); c != 0 {
-			return c
-		}
-		if a.Resource < b.Resource {
-			return -1
-		}
-		return 1
+		return cmp.Or(rank(a.Resource)-rank(b.Resource), cmp.Compare(a.Resource, b.Resource))
 	})
 	return short
 }
@@ -145,6 +138,5 @@ func rank(name v1.ResourceName) int {
 }
 
 func isHugePages(name v1.ResourceName) bool {
-	return len(name) > len(v1.ResourceHugePagesPrefix) &&
-		name[:len(v1.ResourceHugePagesPrefix)] == v1.ResourceHugePagesPrefix
+	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
