@@ -3,6 +3,7 @@ package explain
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -19,7 +20,7 @@ func (c Case) memoryRequest(r *Request, asked map[v1.ResourceName]uint64,
 	if c.Room.Memory == nil {
 		return
 	}
-	for _, name := range sortedNames(asked) {
+	for _, name := range slices.Sorted(maps.Keys(asked)) {
 		a := Amount{Resource: string(name), Count: int(asked[name])}
 		for _, b := range got.Memory {
 			if b.Resource == name {
@@ -28,15 +29,6 @@ func (c Case) memoryRequest(r *Request, asked map[v1.ResourceName]uint64,
 		}
 		r.Resources = append(r.Resources, a)
 	}
-}
-
-func sortedNames(m map[v1.ResourceName]uint64) []v1.ResourceName {
-	var out []v1.ResourceName
-	for name := range m {
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return out
 }
 
 // countMemory counts what containers may have, and names the nodes that some use together.

@@ -38,25 +38,19 @@ func (r Record) Text() string {
 		b.WriteString("The pod is looked at again as soon as that changes, and rejected if " +
 			"it still\ncannot be had after --device-admission-wait.\n")
 	}
-	if len(r.WouldFit) > 0 {
-		b.WriteString("\nAny one of these changes would make it fit\n")
-	}
-	for _, change := range r.WouldFit {
-		fmt.Fprintf(&b, "  - %s\n", change)
-	}
-	if len(r.Kept) > 0 {
-		b.WriteString("\nOf what it had before\n")
-	}
-	for _, kept := range r.Kept {
-		fmt.Fprintf(&b, "  - %s\n", kept)
-	}
-	if len(r.Ignored) > 0 {
-		b.WriteString("\nChosen without the device plugin's preference\n")
-	}
-	for _, preference := range r.Ignored {
-		fmt.Fprintf(&b, "  - %s\n", preference)
-	}
+	bullets(&b, "Any one of these changes would make it fit", r.WouldFit)
+	bullets(&b, "Of what it had before", r.Kept)
+	bullets(&b, "Chosen without the device plugin's preference", r.Ignored)
 	return b.String()
+}
+
+func bullets(b *strings.Builder, title string, lines []string) {
+	if len(lines) > 0 {
+		fmt.Fprintf(b, "\n%s\n", title)
+	}
+	for _, line := range lines {
+		fmt.Fprintf(b, "  - %s\n", line)
+	}
 }
 
 func (r Record) writeVerdict(b *strings.Builder) {
