@@ -1,6 +1,7 @@
 package status
 
 import (
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -159,12 +160,8 @@ func allSucceeded(in Input) bool {
 }
 
 func anyRunning(observed cri.Pod) bool {
-	for _, c := range observed.Containers {
-		if c.State == cri.ContainerRunning {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(observed.Containers,
+		func(c cri.Container) bool { return c.State == cri.ContainerRunning })
 }
 
 // podIPs are the newest ready sandbox's, else those told before: a pod keeps its address in its
