@@ -15,6 +15,7 @@ import (
 
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/discover"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 func site(t testing.TB, machine string, devices ...string) *Site {
@@ -222,7 +223,7 @@ func (c recount) averages(resource string) (used, fragmentation float64) {
 			continue
 		}
 		pod := c.stream.Shapes[c.stream.Arrivals[d.Arrival].Shape].Pod
-		q := podRequests(pod)[v1.ResourceName(resource)]
+		q := podspec.Requests(pod)[v1.ResourceName(resource)]
 		has := c.site.Allocatable[v1.ResourceName(resource)]
 		share := q.AsApproximateFloat64() / has.AsApproximateFloat64()
 		if r, ok := c.site.Inventory.Resources[resource]; ok {

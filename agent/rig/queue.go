@@ -2,9 +2,7 @@ package rig
 
 // queue has the arrivals that wait for a place.
 type queue struct {
-	// order has them as they came; those that waits lacks are gone.
-	order []int
-	waits map[int]bool
+	size int
 	// shapes has those of each shape, as they came, and why they wait.
 	shapes map[int]*line
 }
@@ -14,29 +12,15 @@ type line struct {
 	reason   Reason
 }
 
-func newQueue() queue { return queue{waits: map[int]bool{}, shapes: map[int]*line{}} }
-
-func (q *queue) size() int { return len(q.waits) }
+func newQueue() queue { return queue{shapes: map[int]*line{}} }
 
 func (q *queue) add(arrival, shape int, reason Reason) {
-	q.order = append(q.order, arrival)
-	q.waits[arrival] = true
+	q.size++
 	if q.shapes[shape] == nil {
 		q.shapes[shape] = &line{}
 	}
 	q.shapes[shape].arrivals = append(q.shapes[shape].arrivals, arrival)
 	q.shapes[shape].reason = reason
-}
-
-// first is the one that has waited the longest.
-func (q *queue) first() (arrival int, ok bool) {
-	for len(q.order) > 0 && !q.waits[q.order[0]] {
-		q.order = q.order[1:]
-	}
-	if len(q.order) == 0 {
-		return 0, false
-	}
-	return q.order[0], true
 }
 
 // ahead reports whether pods of the shape wait, and why.
@@ -62,8 +46,8 @@ func (q *queue) next(without map[int]bool) (arrival int, ok bool) {
 }
 
 // remove takes out the first one of a shape and says why it waited.
-func (q *queue) remove(arrival, shape int) Reason {
-	delete(q.waits, arrival)
+func (q *queue) remove(shape int) Reason {
+	q.size--
 	l := q.shapes[shape]
 	l.arrivals = l.arrivals[1:]
 	if len(l.arrivals) == 0 {

@@ -108,7 +108,7 @@ func (r *run) until(to time.Duration) error {
 		if len(r.leaving) > 0 {
 			next = r.leaving[0].at
 		}
-		first, waits := r.queue.first()
+		first, waits := r.queue.next(nil)
 		if waits {
 			next = min(next, r.deadline(first))
 		}
@@ -121,8 +121,8 @@ func (r *run) until(to time.Duration) error {
 			}
 			freed = true
 		}
-		for ; waits && r.deadline(first) <= next; first, waits = r.queue.first() {
-			reason := r.queue.remove(first, r.stream.Arrivals[first].Shape)
+		for ; waits && r.deadline(first) <= next; first, waits = r.queue.next(nil) {
+			reason := r.queue.remove(r.stream.Arrivals[first].Shape)
 			r.stats.at(next)
 			if err := r.rejected(next, first, reason); err != nil {
 				return err
@@ -167,13 +167,13 @@ func (r *run) arrive(i int) error {
 func (r *run) wait(i int, reason Reason) error {
 	a := r.stream.Arrivals[i]
 	r.queue.add(i, a.Shape, reason)
-	r.stats.waiting(r.queue.size())
+	r.stats.waiting(r.queue.size)
 	return r.tell(a.At, i, Waits, reason, allocation.Pod{})
 }
 
 func (r *run) rejected(at time.Duration, i int, reason Reason) error {
 	r.stats.rejected(reason)
-	r.stats.waiting(r.queue.size())
+	r.stats.waiting(r.queue.size)
 	return r.tell(at, i, Rejected, reason, allocation.Pod{})
 }
 
@@ -196,9 +196,9 @@ func (r *run) retry(at time.Duration) error {
 			r.queue.blame(shape, *reason)
 			continue
 		}
-		r.queue.remove(i, shape)
+		r.queue.remove(shape)
 		r.stats.waited(at - r.stream.Arrivals[i].At)
-		r.stats.waiting(r.queue.size())
+		r.stats.waiting(r.queue.size)
 	}
 }
 
@@ -263,7 +263,7 @@ func holding(name string, c allocation.Container) Holding {
 }
 
 func (r *run) outcome(p Policy, wall time.Duration) Outcome {
-	out := r.stats.outcome(r.queue.size())
+	out := r.stats.outcome(r.queue.size)
 	out.Policy, out.Settings = p.Name, p.settings(r.world.site)
 	if r.options.Clock != nil {
 		out.Timing = r.stats.timing(wall)

@@ -11,6 +11,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Shape is what pods of one kind ask for. Pod is never written to.
@@ -176,7 +178,7 @@ func (s *Site) share(name string, part float64) resource.Quantity {
 // demands are what the shape's pods hold while they run, by resource: millicores, bytes, devices.
 func (s Shape) demands() map[string]int64 {
 	out := map[string]int64{}
-	for name, q := range podRequests(s.Pod) {
+	for name, q := range podspec.Requests(s.Pod) {
 		if name != v1.ResourcePods {
 			out[string(name)] = amountOf(name, q)
 		}

@@ -240,7 +240,7 @@ func (t *traceReader) newShape(line traceLine) (Shape, error) {
 // describe is a name for a shape that has none: "cpu 4, memory 8Gi, nvidia.com/gpu 2".
 func describe(s Shape) string {
 	var parts []string
-	requests := podRequests(s.Pod)
+	requests := podspec.Requests(s.Pod)
 	for _, name := range slices.Sorted(maps.Keys(requests)) {
 		if q := requests[name]; name != v1.ResourcePods && !q.IsZero() {
 			parts = append(parts, string(name)+" "+q.String())

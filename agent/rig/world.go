@@ -44,12 +44,10 @@ type lot struct {
 	shares   bool
 }
 
-func podRequests(pod *v1.Pod) v1.ResourceList { return podspec.Requests(pod) }
-
 func newLots(shapes []Shape) []*lot {
 	out := make([]*lot, len(shapes))
 	for i, s := range shapes {
-		out[i] = &lot{Shape: s, requests: podRequests(s.Pod), shares: cpumanager.Shares(s.Pod)}
+		out[i] = &lot{Shape: s, requests: podspec.Requests(s.Pod), shares: cpumanager.Shares(s.Pod)}
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"encoding/json"
 	"fmt"
@@ -71,11 +72,8 @@ func WriteHTML(w io.Writer, r rig.Report) error {
 }
 
 func title(r rig.Report) string {
-	name := r.Machine.Name
-	if name == "" {
-		name = r.Machine.From
-	}
-	return fmt.Sprintf("%s on %s", count(len(r.Policies), "placement policy"), name)
+	return fmt.Sprintf("%s on %s", count(len(r.Policies), "placement policy"),
+		cmp.Or(r.Machine.Name, r.Machine.From))
 }
 
 func facts(r rig.Report) []measure {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -210,11 +211,9 @@ func reasons(r rig.Report) table {
 	}
 	for _, o := range r.Policies {
 		for _, reason := range o.Reasons {
-			of := reason.Of
-			if of == "" {
-				of = "-"
-			}
-			t.Rows = append(t.Rows, []string{o.Policy, reason.Reason, of, fmt.Sprint(reason.Count)})
+			t.Rows = append(t.Rows, []string{
+				o.Policy, reason.Reason, cmp.Or(reason.Of, "-"), fmt.Sprint(reason.Count),
+			})
 		}
 	}
 	return t
