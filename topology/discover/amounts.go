@@ -3,6 +3,7 @@ package discover
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,7 +43,7 @@ func formatBytes(n uint64) string {
 // parseHugePages reads pools written as {2Mi: 512}.
 func parseHugePages(path string, pools map[string]scalar) ([]topology.HugePages, error) {
 	var out []topology.HugePages
-	for _, size := range sortedNames(pools) {
+	for _, size := range slices.Sorted(maps.Keys(pools)) {
 		bytes, err := parseBytes(size)
 		if err != nil {
 			return nil, fmt.Errorf("%s: page size %w", path, err)
@@ -81,13 +82,4 @@ func parseHex(s string, digits int) (string, error) {
 			shorten(s), digits, digits, 0x10de)
 	}
 	return fmt.Sprintf("0x%0*x", digits, n), nil
-}
-
-func sortedNames[V any](m map[string]V) []string {
-	names := make([]string, 0, len(m))
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }

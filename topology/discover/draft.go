@@ -2,6 +2,7 @@ package discover
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -65,7 +66,7 @@ func (d *draft) setSockets(lists map[string]scalar) error {
 	for _, cpu := range d.cpus {
 		cpu.Socket = noSocket
 	}
-	for _, key := range sortedNames(lists) {
+	for _, key := range slices.Sorted(maps.Keys(lists)) {
 		path := fmt.Sprintf("sockets[%s]", key)
 		socket, err := strconv.ParseUint(key, 10, 31)
 		if err != nil {
@@ -79,7 +80,7 @@ func (d *draft) setSockets(lists map[string]scalar) error {
 			return err
 		}
 	}
-	for _, id := range d.ids() {
+	for _, id := range slices.Sorted(maps.Keys(d.cpus)) {
 		if cpu := d.cpus[id]; cpu.Socket == noSocket && !cpu.Offline {
 			return fmt.Errorf("sockets: cpu %d is in none; add it to one, or leave sockets out", id)
 		}
@@ -127,7 +128,7 @@ func (d *draft) setL3(lists []scalar) error {
 // finish lists the CPUs by ascending id, all of them placed.
 func (d *draft) finish() []topology.CPU {
 	var cpus []topology.CPU
-	for _, id := range d.ids() {
+	for _, id := range slices.Sorted(maps.Keys(d.cpus)) {
 		cpus = append(cpus, *d.cpus[id])
 	}
 	groupWithoutCache(cpus)
@@ -156,15 +157,6 @@ func (d *draft) eachOf(path string, ids []int, taken map[int]bool, set func(*top
 		set(cpu)
 	}
 	return nil
-}
-
-func (d *draft) ids() []int {
-	ids := make([]int, 0, len(d.cpus))
-	for id := range d.cpus {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	return ids
 }
 
 func cpuList(path string, list scalar) ([]int, error) {

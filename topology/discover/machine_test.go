@@ -3,6 +3,7 @@ package discover
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -131,7 +132,7 @@ func (r rendering) pci() {
 		names[d.Vendor[2:]+d.Device[2:]] = d.Name
 	}
 	var db strings.Builder
-	for _, id := range sortedNames(names) {
+	for _, id := range slices.Sorted(maps.Keys(names)) {
 		fmt.Fprintf(&db, "%s  A vendor\n\t%s  %s\n", id[:4], id[4:], names[id])
 	}
 	r.file("usr/share/misc/pci.ids", db.String())
@@ -141,7 +142,7 @@ func (r rendering) pci() {
 func writeTree(t *testing.T, files fstest.MapFS) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, path := range sortedNames(files) {
+	for _, path := range slices.Sorted(maps.Keys(files)) {
 		f, at := files[path], filepath.Join(dir, path)
 		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
 			t.Fatal(err)

@@ -8,8 +8,10 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -201,7 +203,7 @@ func writeFileFor(t *testing.T, name string, data []byte) string {
 func packed(t *testing.T, top string, files fstest.MapFS) []byte {
 	t.Helper()
 	return archiveOf(t, func(w *tar.Writer) {
-		for _, path := range sortedNames(files) {
+		for _, path := range slices.Sorted(maps.Keys(files)) {
 			f := files[path]
 			h := tar.Header{Name: top + path, Mode: 0o444, Size: int64(len(f.Data)),
 				Typeflag: tar.TypeReg}

@@ -5,8 +5,8 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
+	"github.com/charmbracelet/x/ansi"
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/topology"
@@ -56,7 +56,7 @@ func (b branch) write(w *strings.Builder, indent string) {
 
 func (p picture) headline(b *strings.Builder) {
 	if name := p.m.Name(); name != "" {
-		fmt.Fprintln(b, fit(name, 100))
+		fmt.Fprintln(b, ansi.Truncate(name, 100, "..."))
 	}
 	fmt.Fprintf(b, "%s, %s, %s, %s", count(len(p.m.Sockets()), "socket"),
 		count(len(p.spec.Nodes), "node"), count(len(p.m.Cores()), "core"),
@@ -150,7 +150,7 @@ func (p picture) devices(node topology.NodeID) []branch {
 		}
 		ids := strings.TrimPrefix(d.Vendor, "0x") + ":" + strings.TrimPrefix(d.Device, "0x")
 		line := fmt.Sprintf("%-7s %-12s  %-9s  %s", kind, d.Address, ids, d.Name)
-		out = append(out, branch{text: fit(strings.TrimRight(line, " "), 88)})
+		out = append(out, branch{text: ansi.Truncate(strings.TrimRight(line, " "), 88, "...")})
 	}
 	return out
 }
@@ -259,12 +259,4 @@ func wrap(words []string, separator string, width int) []string {
 		lines[last] += separator + word
 	}
 	return lines
-}
-
-// fit cuts s to a width in characters.
-func fit(s string, width int) string {
-	if utf8.RuneCountInString(s) <= width {
-		return s
-	}
-	return string([]rune(s)[:width-3]) + "..."
 }

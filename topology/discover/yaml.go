@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -207,7 +209,7 @@ func (f nodeFields) node(index int) (topology.Node, error) {
 	if len(f.Distances) > 0 {
 		node.Distances = map[topology.NodeID]int{}
 	}
-	for _, key := range sortedNames(f.Distances) {
+	for _, key := range slices.Sorted(maps.Keys(f.Distances)) {
 		to, err := parseID(key)
 		if err != nil {
 			return topology.Node{}, fmt.Errorf("%s.distances: node %w", path, err)

@@ -1,9 +1,9 @@
 package discover
 
 import (
-	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,7 +58,7 @@ func nodeYAML(n topology.Node, cpus []topology.CPU) []string {
 		fields = append(fields, "hugepages: {"+strings.Join(pools, ", ")+"}")
 	}
 	var row []string
-	for _, to := range sortedIDs(n.Distances) {
+	for _, to := range slices.Sorted(maps.Keys(n.Distances)) {
 		row = append(row, fmt.Sprintf("%d: %d", to, n.Distances[to]))
 	}
 	if len(row) > 0 {
@@ -81,7 +81,7 @@ func socketsYAML(cpus []topology.CPU) []string {
 		}
 	}
 	var out []string
-	for _, socket := range sortedIDs(members) {
+	for _, socket := range slices.Sorted(maps.Keys(members)) {
 		out = append(out, fmt.Sprintf("%d: %q", socket, formatList(members[socket])))
 	}
 	return out
@@ -105,7 +105,7 @@ func threadsByCore(cpus []topology.CPU) [][]int {
 		members[c.Core] = append(members[c.Core], c.ID)
 	}
 	var out [][]int
-	for _, core := range sortedIDs(members) {
+	for _, core := range slices.Sorted(maps.Keys(members)) {
 		out = append(out, members[core])
 	}
 	return out
@@ -129,7 +129,7 @@ func cachesYAML(cpus []topology.CPU) []string {
 		members[c.L3] = append(members[c.L3], c.ID)
 	}
 	var out []string
-	for _, id := range sortedIDs(members) {
+	for _, id := range slices.Sorted(maps.Keys(members)) {
 		out = append(out, formatList(members[id]))
 	}
 	return out
@@ -169,14 +169,5 @@ func idsWhere(cpus []topology.CPU, keep func(topology.CPU) bool) []int {
 			ids = append(ids, c.ID)
 		}
 	}
-	return ids
-}
-
-func sortedIDs[K cmp.Ordered, V any](m map[K]V) []K {
-	ids := make([]K, 0, len(m))
-	for id := range m {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
 	return ids
 }
