@@ -108,7 +108,7 @@ func (w *walk) object(path string, v any, t reflect.Type, record bool) {
 
 // jsonFields lists the json names of a struct with the type of each, embedded structs included.
 func jsonFields(t reflect.Type, into map[string]reflect.Type) {
-	for f := range fieldsOf(t) {
+	for f := range t.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case name == "-" || !f.IsExported() && !f.Anonymous:
@@ -118,16 +118,6 @@ func jsonFields(t reflect.Type, into map[string]reflect.Type) {
 			into[f.Name] = f.Type
 		default:
 			into[name] = f.Type
-		}
-	}
-}
-
-func fieldsOf(t reflect.Type) func(yield func(reflect.StructField) bool) {
-	return func(yield func(reflect.StructField) bool) {
-		for i := range t.NumField() {
-			if !yield(t.Field(i)) {
-				return
-			}
 		}
 	}
 }
