@@ -60,8 +60,7 @@ Ctrl-C ends the run and reports what was measured until then; the exit code is 1
   numalet bench topology --topology-from fixture:epyc-nps4 --devices gpu=2 --mix training
   numalet bench topology --config today=/var/lib/kubelet/config.yaml --config new=new.yaml
   numalet bench topology --trace trace.jsonl --wait 10m -o json`,
-		Args:         cobra.NoArgs,
-		SilenceUsage: true,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, other := range []string{"mix", "pods", "seed", "load"} {
 				if o.Workload.Trace != "" && cmd.Flags().Changed(other) {

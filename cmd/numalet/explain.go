@@ -31,9 +31,8 @@ func newExplainCommand() *cobra.Command {
 was free on each NUMA node, where each resource could have been had, what is in
 the way and what would fit. The pod of a manifest file has the node's name in its
 name: app-NODE.`,
-		Example:      "  numalet explain app-node1\n  numalet explain app-node1 -n team-a",
-		Args:         onePod,
-		SilenceUsage: true,
+		Example: "  numalet explain app-node1\n  numalet explain app-node1 -n team-a",
+		Args:    onePod,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			record, err := fetchRecord(cmd.Context(), server, namespace, args[0])
 			if err != nil {

@@ -70,7 +70,6 @@ The exit code is 0 when all fit, 1 when not, 2 when there is no answer.`,
 			"  numalet fit -f pod.yaml --topology-from fixture:epyc-nps4 --reserved-cpus 0 \\\n" +
 			"    --cpu-manager-policy static --topology-manager-policy single-numa-node \\\n" +
 			"    --devices example.com/gpu=8@0-3",
-		SilenceUsage: true,
 	}
 	var f fitFlags
 	agentFlags := config.AddFlags(cmd.Flags())

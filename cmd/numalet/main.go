@@ -11,9 +11,12 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/numalet/numalet/cri/containerd/workload"
 )
 
 func main() {
+	// A terminal that is closed must not leave containers of a playground behind.
 	ctx, stop := signal.NotifyContext(context.Background(),
 		os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	err := newCommand().ExecuteContext(ctx)
@@ -42,7 +45,7 @@ func newCommand() *cobra.Command {
 		newPodResourcesCommand(),
 		newPluginCommand(),
 		newCRISimCommand(),
-		newContainerCommand(),
+		workload.Command(), // of the images made from this executable; hidden
 	)
 	cmd.CompletionOptions.HiddenDefaultCmd = true
 	return cmd
@@ -51,7 +54,6 @@ func newCommand() *cobra.Command {
 // onlyTools is for a command that does nothing but hold others: help without one, an error for one
 // that there is not.
 func onlyTools(cmd *cobra.Command) {
-	cmd.SilenceUsage = true
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {

@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -35,10 +33,7 @@ With --runtime=containerd (root) the pods are real containers on this machine.`,
 				return fmt.Errorf("--output %q: use text or json", output)
 			}
 			opts.JSON, opts.Out = output == "json", cmd.OutOrStdout()
-			// A terminal that is closed must not leave containers behind.
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP)
-			defer stop()
-			return playground.Run(ctx, opts)
+			return playground.Run(cmd.Context(), opts)
 		},
 	}
 	f := cmd.Flags()

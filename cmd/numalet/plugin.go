@@ -1,11 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -46,8 +45,7 @@ It registers with the kubelet or numalet that serves the device plugin directory
 whenever that is restarted. With --control it takes orders, see "numalet plugin sim ctl".`,
 		Example: `  numalet plugin sim --resource example.com/gpu --devices 8 --nodes 0-3
   numalet plugin sim --resource example.com/nic --topology-from machine.yaml --pci-class 02`,
-		Args:         cobra.NoArgs,
-		SilenceUsage: true,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			devices, err := flags.make(cfg.Resource)
 			if err != nil {
@@ -61,9 +59,7 @@ whenever that is restarted. With --control it takes orders, see "numalet plugin 
 			if err != nil {
 				return err
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
-			defer stop()
-			return plugin.Run(ctx)
+			return plugin.Run(cmd.Context())
 		},
 	}
 	f := cmd.Flags()
@@ -109,10 +105,7 @@ func (f *simFlags) add(flags *pflag.FlagSet) {
 
 // make invents the devices, or derives them from a machine.
 func (f simFlags) make(resource string) ([]sim.Device, error) {
-	prefix := f.prefix
-	if prefix == "" {
-		prefix = sim.Kind(resource)
-	}
+	prefix := cmp.Or(f.prefix, sim.Kind(resource))
 	if f.topology != "" {
 		machine, err := openMachine(f.topology)
 		if err != nil {

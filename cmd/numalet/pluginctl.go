@@ -25,9 +25,8 @@ type ctl struct {
 func newPluginCtlCommand() *cobra.Command {
 	c := &ctl{}
 	cmd := &cobra.Command{
-		Use:          "ctl",
-		Short:        "Give orders to a running plugin sim",
-		SilenceUsage: true,
+		Use:   "ctl",
+		Short: "Give orders to a running plugin sim",
 	}
 	cmd.PersistentFlags().StringVar(&c.control, "control", "", "the plugin's control socket")
 	cmd.PersistentFlags().DurationVar(&c.timeout, "timeout", 10*time.Second,
@@ -54,9 +53,6 @@ func newPluginCtlCommand() *cobra.Command {
 			plainOrder((*sim.Client).Restart)),
 		c.verb("crash", "Exit with status 1, sockets left behind", plainOrder((*sim.Client).Crash)),
 	)
-	for _, sub := range cmd.Commands() {
-		sub.SilenceUsage = true
-	}
 	return cmd
 }
 

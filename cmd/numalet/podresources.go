@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -50,8 +51,7 @@ Without --watch the kubelet's API is used, so that it works on nodes of the
 kubelet too.`,
 		Example: "  numalet podresources\n  numalet podresources --allocatable -o json\n" +
 			"  numalet podresources --watch --resource nvidia.com/gpu",
-		Args:         cobra.NoArgs,
-		SilenceUsage: true,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -241,7 +241,7 @@ func writeEvent(out io.Writer, r *watchv1.WatchResponse) error {
 	case *watchv1.WatchResponse_Devices:
 		rows.add(generation, "DEVICES", e.Devices.GetResourceName(),
 			devicesText(e.Devices.GetPut()),
-			"gone:"+dash(strings.Join(e.Devices.GetDeletedIds(), ",")))
+			"gone:"+cmp.Or(strings.Join(e.Devices.GetDeletedIds(), ","), "-"))
 	default:
 		rows.add(generation, "BOOKMARK")
 	}
@@ -298,19 +298,12 @@ func (r rows) allocatable(all *podresourcesv1.AllocatableResourcesResponse) {
 	}
 }
 
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
-
 func cpuList(ids []int64) string {
 	set := make([]int, 0, len(ids))
 	for _, id := range ids {
 		set = append(set, int(id))
 	}
-	return dash(cpuset.New(set...).String())
+	return cmp.Or(cpuset.New(set...).String(), "-")
 }
 
 func memoryText(blocks []*podresourcesv1.ContainerMemory) string {
@@ -319,7 +312,7 @@ func memoryText(blocks []*podresourcesv1.ContainerMemory) string {
 		out = append(out, fmt.Sprintf("%s=%s@%s", b.MemoryType, bytesText(b.Size),
 			nodesText(b.Topology)))
 	}
-	return dash(strings.Join(out, " "))
+	return cmp.Or(strings.Join(out, " "), "-")
 }
 
 // bytesText is a number of bytes as pods ask for it, such as 8Gi.
@@ -347,7 +340,7 @@ func devicesText(devices []*podresourcesv1.ContainerDevices) string {
 			resource, last = d.ResourceName, id
 		}
 	}
-	return dash(out.String())
+	return cmp.Or(out.String(), "-")
 }
 
 func nodesText(t *podresourcesv1.TopologyInfo) string {
@@ -355,5 +348,5 @@ func nodesText(t *podresourcesv1.TopologyInfo) string {
 	for _, n := range t.GetNodes() {
 		out = append(out, fmt.Sprint(n.ID))
 	}
-	return dash(strings.Join(out, "+"))
+	return cmp.Or(strings.Join(out, "+"), "-")
 }

@@ -151,7 +151,7 @@ func (p *Playground) connected() bool {
 }
 
 func (p *Playground) copyExamples() error {
-	from := p.examples()
+	from := p.opts.examples()
 	if from == nil {
 		return nil
 	}

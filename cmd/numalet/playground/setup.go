@@ -26,13 +26,13 @@ import (
 )
 
 // examples are the manifests to begin with; nil: none.
-func (p *Playground) examples() fs.FS {
+func (o Options) examples() fs.FS {
 	switch {
-	case p.opts.Examples == "none":
+	case o.Examples == "none":
 		return nil
-	case p.opts.Examples != "":
-		return os.DirFS(p.opts.Examples)
-	case p.opts.Runtime == Containerd:
+	case o.Examples != "":
+		return os.DirFS(o.Examples)
+	case o.Runtime == Containerd:
 		sub, err := fs.Sub(examples.Containerd, "containerd")
 		if err != nil {
 			panic(err) // the folder is compiled in
@@ -150,7 +150,7 @@ func (p *Playground) config(endpoint string) (*config.Config, error) {
 		"healthzPort":            0, "failSwapOn": false, "failCgroupV1": false,
 		"cgroupsPerQOS": false,
 	}
-	kept, err := p.reservedMemory()
+	kept, err := reservedMemory(p.opts.machine())
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +177,7 @@ func (p *Playground) config(endpoint string) (*config.Config, error) {
 	}
 	args := []string{"--config=" + file, "--root-dir=" + filepath.Join(p.dir, "root"),
 		"--hostname-override=node"}
-	if machine := p.machine(); machine != "" {
+	if machine := p.opts.machine(); machine != "" {
 		args = append(args, "--topology-from="+machine)
 	}
 	set := pflag.NewFlagSet("playground", pflag.ContinueOnError)
@@ -189,8 +189,8 @@ func (p *Playground) config(endpoint string) (*config.Config, error) {
 }
 
 // reservedMemory takes what the configuration keeps back, 1Gi and 100Mi, from the largest node.
-func (p *Playground) reservedMemory() (any, error) {
-	m, err := discover.Open(p.machine())
+func reservedMemory(machine string) (any, error) {
+	m, err := discover.Open(machine)
 	if err != nil {
 		return nil, err
 	}
@@ -213,11 +213,11 @@ func freePort() (int, error) {
 }
 
 // machine is what --topology-from gets; "": this machine.
-func (p *Playground) machine() string {
-	if p.opts.Machine == "" && p.opts.Runtime != Containerd {
+func (o Options) machine() string {
+	if o.Machine == "" && o.Runtime != Containerd {
 		return "fixture:playground"
 	}
-	return p.opts.Machine
+	return o.Machine
 }
 
 // offers are the device plugins: one for GPUs and one for NICs. They offer the machine's PCI

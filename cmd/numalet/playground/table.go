@@ -1,6 +1,7 @@
 package playground
 
 import (
+	"cmp"
 	"fmt"
 	"image/color"
 	"maps"
@@ -87,8 +88,8 @@ func Cells(r placement.Row) []string {
 		pod = r.Namespace + "/" + r.Pod
 	}
 	return []string{
-		pod, r.Container, string(r.Phase), cpus(r), orDash(r.MemoryNodes), devices(r.Devices),
-		orDash(r.NUMANodes), aligned(r.Aligned), r.Reason,
+		pod, r.Container, string(r.Phase), cpus(r), cmp.Or(r.MemoryNodes, "-"), devices(r.Devices),
+		cmp.Or(r.NUMANodes, "-"), aligned(r.Aligned), r.Reason,
 	}
 }
 
@@ -96,7 +97,7 @@ func Cells(r placement.Row) []string {
 // everybody, by its size.
 func cpus(r placement.Row) string {
 	if r.Exclusive || r.CPUs == "" {
-		return orDash(r.CPUs)
+		return cmp.Or(r.CPUs, "-")
 	}
 	set, err := cpuset.Parse(r.CPUs)
 	if err != nil {
@@ -117,7 +118,7 @@ func devices(byResource map[string][]string) string {
 			out = append(out, id)
 		}
 	}
-	return orDash(strings.Join(out, " "))
+	return cmp.Or(strings.Join(out, " "), "-")
 }
 
 func aligned(a *bool) string {
@@ -128,13 +129,6 @@ func aligned(a *bool) string {
 		return "yes"
 	}
 	return "no"
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }
 
 // shade is the colour of a cell.

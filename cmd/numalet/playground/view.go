@@ -1,6 +1,7 @@
 package playground
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -77,12 +78,8 @@ func (p *Playground) note(format string, args ...any) {
 // headline says what there is.
 func (p *Playground) headline() string {
 	m := p.agent.Machine()
-	name := m.Name()
-	if name == "" {
-		name = "this machine"
-	}
 	return fmt.Sprintf("numalet playground: %s, %d CPUs in %d NUMA nodes, runtime %s",
-		name, m.Online().Size(), m.NodeSet().Len(), p.opts.Runtime)
+		cmp.Or(m.Name(), "this machine"), m.Online().Size(), m.NodeSet().Len(), p.opts.Runtime)
 }
 
 // hint says what can be done.
