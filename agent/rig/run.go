@@ -144,7 +144,7 @@ func (r *run) leave(d departure) error {
 	t := r.world.leave(d.arrival)
 	r.stats.at(d.at)
 	r.stats.left(t)
-	return r.tell(d.at, d.arrival, Left, Reason{}, t.held)
+	return r.tell(Decision{At: d.at, Arrival: d.arrival, Kind: Left}, t.held)
 }
 
 func (r *run) arrive(i int) error {
@@ -168,13 +168,13 @@ func (r *run) wait(i int, reason Reason) error {
 	a := r.stream.Arrivals[i]
 	r.queue.add(i, a.Shape, reason)
 	r.stats.waiting(r.queue.size)
-	return r.tell(a.At, i, Waits, reason, allocation.Pod{})
+	return r.tell(Decision{At: a.At, Arrival: i, Kind: Waits, Reason: reason}, allocation.Pod{})
 }
 
 func (r *run) rejected(at time.Duration, i int, reason Reason) error {
 	r.stats.rejected(reason)
 	r.stats.waiting(r.queue.size)
-	return r.tell(at, i, Rejected, reason, allocation.Pod{})
+	return r.tell(Decision{At: at, Arrival: i, Kind: Rejected, Reason: reason}, allocation.Pod{})
 }
 
 // retry tries the pods that wait, in the order in which they came, but no shape again that has
@@ -225,14 +225,14 @@ func (r *run) try(at time.Duration, i int) (*Reason, error) {
 	if a.Lifetime > 0 {
 		heap.Push(&r.leaving, departure{at + a.Lifetime, i})
 	}
-	return nil, r.tell(at, i, Admitted, Reason{}, plan.Pod)
+	return nil, r.tell(Decision{At: at, Arrival: i, Kind: Admitted}, plan.Pod)
 }
 
-func (r *run) tell(at time.Duration, i int, kind string, reason Reason, held allocation.Pod) error {
+// tell fills in what the pod holds for whoever follows the run.
+func (r *run) tell(d Decision, held allocation.Pod) error {
 	if r.options.Follow == nil {
 		return nil
 	}
-	d := Decision{At: at, Arrival: i, Kind: kind, Reason: reason}
 	for _, name := range slices.Sorted(maps.Keys(held.Containers)) {
 		d.Held = append(d.Held, holding(name, held.Containers[name]))
 	}
