@@ -89,10 +89,19 @@ func (s Supply) narrow() (hints []Hint, width int, all bool) {
 	if !s.Must.SubsetOf(NewNodeSet(s.Nodes...)) {
 		return hints, 0, true
 	}
-	tried := 0
+	last, tried := len(s.Nodes)-1, 0
 	for width = max(1, s.Least, s.Must.Len()); width <= len(s.Nodes); width++ {
-		narrower := len(hints)
+		narrower, mirrored := len(hints), make([]int, width)
+		complete := tried+choose(len(s.Nodes), width) < maxSets
 		Combinations(len(s.Nodes), width, func(at []int) bool {
+			if complete {
+				// Counted from the last node, sets come in the order of their value, the highest
+				// first.
+				for i, from := range at {
+					mirrored[width-1-i] = last - from
+				}
+				at = mirrored
+			}
 			var set NodeSet
 			for _, i := range at {
 				set = set.Union(single[i])
@@ -103,15 +112,27 @@ func (s Supply) narrow() (hints []Hint, width int, all bool) {
 			tried++
 			return tried < maxSets
 		})
-		slices.SortFunc(hints[narrower:], func(a, b Hint) int { return a.Nodes.Compare(b.Nodes) })
-		if tried >= maxSets {
+		if !complete {
+			slices.SortFunc(hints[narrower:], func(a, b Hint) int { return a.Nodes.Compare(b.Nodes) })
 			return hints, width, false
 		}
+		slices.Reverse(hints[narrower:])
 		if s.NarrowOnly && len(hints) > 0 {
 			break
 		}
 	}
 	return hints, width, true
+}
+
+// choose is the number of ways to choose k of n, or maxSets if there are more.
+func choose(n, k int) int {
+	ways := 1
+	for i := range min(k, n-k) {
+		if ways = ways * (n - i) / (i + 1); ways >= maxSets {
+			return maxSets
+		}
+	}
+	return ways
 }
 
 // around lists for each node, and each of the sets, the narrowest set with room, of width nodes or
