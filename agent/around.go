@@ -51,7 +51,8 @@ func newCheckpoints(n node, p parts, inventory mailbox.Source) *checkpoints.Chec
 }
 
 // newHousekeeping is the table of what is done from time to time, or soon after something changed.
-func newHousekeeping(n node, p parts, l *links, volumes *volume.Volumes) *housekeeping.Housekeeping {
+func newHousekeeping(n node, p parts, l *links,
+	volumes *volume.Volumes) *housekeeping.Housekeeping {
 	orphans := housekeeping.Orphans{
 		Running: p.observer.All, Assigned: n.store.State,
 		Directories: func() ([]types.UID, error) { return volumes.Orphans(nil) },
@@ -125,7 +126,8 @@ func newPodResources(n node, p parts, inventory mailbox.Source) (*podresources.S
 }
 
 // newListeners are the healthz port, which has nothing but the health checks of every listener, and
-// the read-only port. Both are plain HTTP without authorization, and nothing there changes anything.
+// the read-only port. Both are plain HTTP without authorization, and nothing there changes
+// anything.
 func newListeners(n node, p parts, loop *syncloop.Loop) server.Config {
 	k := &n.cfg.Kubelet
 	c := server.Config{Checks: []healthz.HealthChecker{

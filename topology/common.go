@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Common finds a set of nodes that all the supplies prefer and that has room for each of them; empty
-// if there is none. It is for machines of so many nodes that hints do not list every set.
+// Common finds a set of nodes that all the supplies prefer and that has room for each of them;
+// empty if there is none. It is for machines of so many nodes that hints do not list every set.
 //
 // A set that is as narrow as a resource needs on the empty machine has something of it free on
 // each node: without one that has nothing it would be narrower still. So only nodes that can give
@@ -46,8 +46,8 @@ func Common(nodes NodeSet, supplies []Supply) NodeSet {
 type commonSearch struct {
 	width int
 	ids   []NodeID
-	// By amount: what is wanted; the free of each candidate; and, from each candidate on, the sums of the
-	// largest free, of 0 to width candidates.
+	// By amount: what is wanted; the free of each candidate; and, from each candidate on, the sums of
+	// the largest free, of 0 to width candidates.
 	amounts []uint64
 	free    [][]uint64
 	largest [][][]uint64

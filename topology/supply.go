@@ -6,7 +6,8 @@ import (
 )
 
 // EverySet is the number of nodes of a machine up to which every set of nodes is looked at, and
-// every way to merge hints. It is the kubelet's limit for alignment: up to here the answers are its.
+// every way to merge hints. It is the kubelet's limit for alignment: up to here the answers are
+// its.
 const EverySet = 8
 
 // maxSets limits how many sets of nodes are looked at one by one: all of 11 nodes, all pairs of 64.

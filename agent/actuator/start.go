@@ -147,7 +147,8 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 	return b.run(ctx, sandbox.ID, config, sandboxConfig)
 }
 
-// enterPool says where the container may run; leave must be called when it has started or could not.
+// enterPool says where the container may run; leave must be called when it has started or could
+// not.
 func (b build) enterPool(ctx context.Context, c *v1.Container) (
 	place cri.Placement, leave func(), err error) {
 	leave = func() {}

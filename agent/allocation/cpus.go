@@ -11,8 +11,8 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// exclusiveCPUs provides CPUs that one container has for itself. Without a static policy nobody gets
-// any, and who has some of an earlier policy keeps them.
+// exclusiveCPUs provides CPUs that one container has for itself. Without a static policy nobody
+// gets any, and who has some of an earlier policy keeps them.
 type exclusiveCPUs struct {
 	draft          *draft
 	static         *cpumanager.Static // nil: there is no policy
@@ -55,7 +55,8 @@ func (p *exclusiveCPUs) take(container string, kind podspec.Kind) {
 
 // check reports whether those who share CPUs still have some beside the plan.
 func (p *exclusiveCPUs) check() error {
-	if p.static == nil || !p.free.IsEmpty() || !p.draft.view.Sharing && !cpumanager.Shares(p.draft.pod) {
+	if p.static == nil || !p.free.IsEmpty() ||
+		!p.draft.view.Sharing && !cpumanager.Shares(p.draft.pod) {
 		return nil
 	}
 	return p.static.CheckShared(p.draft.view.Taken.CPUs.Union(p.given...))

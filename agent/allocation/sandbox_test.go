@@ -15,8 +15,8 @@ import (
 // twoStages has the containers of examplePod.
 var twoStages = podOfContainers("init! cpu=2 memory=5Gi", "main cpu=4 gpu=2 nic=1")
 
-// annotatedSandbox is how the runtime reports a pod whose sandbox was created with p, and where these
-// of its containers are.
+// annotatedSandbox is how the runtime reports a pod whose sandbox was created with p, and where
+// these of its containers are.
 func annotatedSandbox(t *testing.T, p Pod, created ...string) cri.Pod {
 	t.Helper()
 	text, err := DescribePod(twoStages, p)
@@ -200,7 +200,8 @@ func TestSandboxAnnotationIsBounded(t *testing.T) {
 	}
 }
 
-// FuzzSandboxAnnotation reads what a sandbox's annotation says: an error, or what can be said again.
+// FuzzSandboxAnnotation reads what a sandbox's annotation says: an error, or what can be said
+// again.
 func FuzzSandboxAnnotation(f *testing.F) {
 	text, err := DescribePod(twoStages, examplePod("a"))
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package checkpoints keeps what is assigned in line with what else says so: with what runs, and
-// with the kubelet's files on disk. Rebuild reads both before the first pod is decided on; from then
-// on the kubelet's files are written whenever they would say something else.
+// with the kubelet's files on disk. Rebuild reads both before the first pod is decided on; from
+// then on the kubelet's files are written whenever they would say something else.
 package checkpoints
 
 import (

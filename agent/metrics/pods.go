@@ -46,7 +46,8 @@ func (m podMetrics) list() []metrics.Registerable {
 	}
 }
 
-// Pods counts the pods that are desired, and those that are active. The label static is "true" or empty, as the kubelet's.
+// Pods counts the pods that are desired, and those that are active. The label static is "true" or
+// empty, as the kubelet's.
 func (m *Metrics) Pods(desired, active []*v1.Pod) {
 	for vec, list := range map[*metrics.GaugeVec][]*v1.Pod{
 		m.pods.desired: desired, m.pods.active: active,

@@ -19,9 +19,9 @@ func Requests(pod *v1.Pod) v1.ResourceList {
 }
 
 // IsExtended reports whether the name is that of an extended resource, which a device plugin could
-// serve: a qualified name with a domain that is not Kubernetes' own, short enough to be a quota item
-// ("requests.<name>"). As the kubelet has it, a domain that ends in kubernetes.io is Kubernetes'
-// own, mykubernetes.io too.
+// serve: a qualified name with a domain that is not Kubernetes' own, short enough to be a quota
+// item ("requests.<name>"). As the kubelet has it, a domain that ends in kubernetes.io is
+// Kubernetes' own, mykubernetes.io too.
 func IsExtended[S ~string](name S) bool {
 	const quota = "requests."
 	text := string(name)
@@ -49,8 +49,8 @@ func DeviceRequests(c *v1.Container) []DeviceRequest {
 	return out
 }
 
-// DeviceResources lists the extended resources that any container of the pod asks for, each once, in
-// the order of the containers.
+// DeviceResources lists the extended resources that any container of the pod asks for, each once,
+// in the order of the containers.
 func DeviceResources(pod *v1.Pod) (names []string) {
 	known := sets.New[string]()
 	for c := range Containers(pod) {
