@@ -19,26 +19,35 @@ fi
 
 failed=0
 
+summary=()
+
 leave_out() { # TIER WHY
     echo "LEFT OUT: tier $1: $2"
+    summary+=("$1: LEFT OUT, $2")
     if [ "${CI:-}" = true ]; then
         failed=1
     fi
 }
 
 tier() { # NAME COMMAND...
-    local name=$1
+    local name=$1 began=$SECONDS result=ok
     shift
     echo "== tier $name"
     if ! "$@"; then
-        echo "== tier $name FAILED"
+        result=FAILED
         failed=1
     fi
+    summary+=("$name: $result, $((SECONDS - began)) s")
+    echo "== tier $name $result"
 }
 
-run_unit() {
+run_unit() { # long random walks are short here, and whole in CI
+    local short=(-short)
+    if [ "${CI:-}" = true ]; then
+        short=()
+    fi
     # shellcheck disable=SC2046 # package paths have no spaces
-    go test "${race[@]}" -timeout $limit $(go list ./... | grep -v '^github.com/numalet/numalet/test')
+    go test "${race[@]}" "${short[@]}" -timeout $limit $(go list ./... | grep -v '^github.com/numalet/numalet/test')
 }
 
 run_sim() { # these tests mostly wait
@@ -118,4 +127,6 @@ for name in "$@"; do
     esac
 done
 
+echo "== summary"
+printf '   %s\n' "${summary[@]}"
 exit $failed

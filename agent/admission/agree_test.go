@@ -38,7 +38,7 @@ const (
 func TestDryRunAgreesWithAdmission(t *testing.T) {
 	machines := smallMachines(t)
 	seen := map[string]int{}
-	for i := range agreeCases / agreePerWorld {
+	for i := range among(agreeCases / agreePerWorld) {
 		w, dir := world{Rand: rand.New(rand.NewPCG(7, uint64(i)))}, t.TempDir()
 		synctest.Test(t, func(t *testing.T) {
 			w.run(t, dir, machines, seen)
@@ -55,7 +55,7 @@ func TestDryRunAgreesWithAdmission(t *testing.T) {
 		"Reject OutOfmemory", "Reject SMTAlignmentError", "Reject SysctlForbidden",
 		"Reject OutOfpods", "Wait WaitingForDevicePlugin", "Wait WaitingForResources",
 	} {
-		if seen[reason] < 5 {
+		if seen[reason] < among(5) {
 			t.Errorf("%d cases of %s are too few to mean anything", seen[reason], reason)
 		}
 	}

@@ -265,7 +265,7 @@ func (w *naiveWork) most(name string) int {
 // Without a wait, every outcome is the kubelet's, with its words, and so is what pods hold.
 func TestWithoutAWaitItIsTheKubelet(t *testing.T) {
 	seen, machines := map[string]int{}, smallMachines(t)
-	for i := range kubeletNodes {
+	for i := range among(kubeletNodes) {
 		w := world{Rand: rand.New(rand.NewPCG(11, uint64(i)))}
 		dir := t.TempDir()
 		synctest.Test(t, func(t *testing.T) { compareWithNaive(t, w, dir, machines, seen) })
@@ -278,7 +278,7 @@ func TestWithoutAWaitItIsTheKubelet(t *testing.T) {
 		"", "UnexpectedAdmissionError", "TopologyAffinityError", "OutOfcpu", "OutOfmemory",
 		"OutOfpods", "OutOfexample.com/gpu", "SysctlForbidden",
 	} {
-		if seen[reason] < 5 {
+		if seen[reason] < among(5) {
 			t.Errorf("%d cases of %q are too few to mean anything", seen[reason], reason)
 		}
 	}

@@ -42,7 +42,7 @@ type model struct {
 // going to come, and every pod is decided on in the end.
 func TestClaimsUnderRandomEvents(t *testing.T) {
 	machines, seen := smallMachines(t), map[string]int{}
-	for i := range modelNodes {
+	for i := range among(modelNodes) {
 		w, dir := world{Rand: rand.New(rand.NewPCG(23, uint64(i)))}, t.TempDir()
 		synctest.Test(t, func(t *testing.T) {
 			m := &model{
@@ -60,7 +60,7 @@ func TestClaimsUnderRandomEvents(t *testing.T) {
 		"Admit", "Reject", "Admit after Wait", "Reject after Wait", ReasonWaitResources,
 		ReasonWaitPlugin, ReasonWaitDevices, "claim",
 	} {
-		if seen[what] < 10 {
+		if seen[what] < among(10) {
 			t.Errorf("%d times %s is too few to mean anything", seen[what], what)
 		}
 	}

@@ -126,6 +126,14 @@ func walkAt(t *testing.T, seed uint64, steps int, all *tally) {
 	all.add(w.seen)
 }
 
+// among is how many of so many random cases are gone through: all, or with -short a tenth.
+func among(all int) int {
+	if testing.Short() {
+		return all / 10
+	}
+	return all
+}
+
 // stepsDir is in memory where that is possible: each commit is synced.
 func stepsDir(t *testing.T) string {
 	dir, err := os.MkdirTemp("/dev/shm", "numalet-steps-")
