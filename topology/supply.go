@@ -83,30 +83,14 @@ func (s Supply) prefers(set NodeSet) bool {
 // at: then all is false, and sets of width nodes and more may be missing.
 func (s Supply) narrow() (hints []Hint, width int, all bool) {
 	hints = []Hint{}
-	single := make([]NodeSet, len(s.Nodes))
-	for i, id := range s.Nodes {
-		single[i] = NewNodeSet(id)
-	}
 	if !s.Must.SubsetOf(NewNodeSet(s.Nodes...)) {
 		return hints, 0, true
 	}
-	last, tried := len(s.Nodes)-1, 0
+	tried := 0
 	for width = max(1, s.Least, s.Must.Len()); width <= len(s.Nodes); width++ {
-		narrower, mirrored := len(hints), make([]int, width)
+		narrower := len(hints)
 		complete := tried+choose(len(s.Nodes), width) < maxSets
-		Combinations(len(s.Nodes), width, func(at []int) bool {
-			if complete {
-				// Counted from the last node, sets come in the order of their value, the highest
-				// first.
-				for i, from := range at {
-					mirrored[width-1-i] = last - from
-				}
-				at = mirrored
-			}
-			var set NodeSet
-			for _, i := range at {
-				set = set.Union(single[i])
-			}
+		s.each(width, complete, func(set NodeSet, at []int) bool {
 			if s.Must.SubsetOf(set) && s.Holds(set, at) {
 				hints = append(hints, Hint{Nodes: set})
 			}
@@ -123,6 +107,38 @@ func (s Supply) narrow() (hints []Hint, width int, all bool) {
 		}
 	}
 	return hints, width, true
+}
+
+// each visits the sets of width nodes until visit returns false: those of the first nodes first, or
+// backwards from the set with the highest value as a binary number.
+func (s Supply) each(width int, backwards bool, visit func(set NodeSet, at []int) bool) {
+	last := len(s.Nodes) - 1
+	single := make([]NodeSet, len(s.Nodes))
+	for i, id := range s.Nodes {
+		single[i] = NewNodeSet(id)
+	}
+	if backwards {
+		slices.Reverse(single)
+	}
+	// prefix[i] is the set of the first i of those chosen before: from one choice to the next
+	// little changes.
+	prefix, mirrored := make([]NodeSet, width+1), make([]int, width)
+	chosen := slices.Repeat([]int{-1}, width)
+	Combinations(len(s.Nodes), width, func(at []int) bool {
+		same := 0
+		for same < width && chosen[same] == at[same] {
+			same++
+		}
+		for i := same; i < width; i++ {
+			chosen[i] = at[i]
+			prefix[i+1] = prefix[i].Union(single[at[i]])
+			mirrored[width-1-i] = last - at[i]
+		}
+		if backwards {
+			at = mirrored
+		}
+		return visit(prefix[width], at)
+	})
 }
 
 // choose is the number of ways to choose k of n, or maxSets if there are more.
