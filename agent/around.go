@@ -83,7 +83,8 @@ func newHousekeeping(n node, p parts, l *links,
 		},
 		housekeeping.Task{Name: "orphaned pods", Period: housekeepingPeriod, Run: orphans.Find},
 		housekeeping.Task{
-			Name: "gauges", Period: housekeepingPeriod, On: []mailbox.Source{n.store.Changes()},
+			Name: "gauges", Period: time.Minute,
+			On: []mailbox.Source{machine, pods, n.store.Changes()},
 			Run: func(context.Context) error {
 				measure(n, p)
 				return nil
@@ -101,7 +102,7 @@ func measure(n node, p parts) {
 		available = p.pool.Shared().Difference(h.CPUs.Reserved())
 	}
 	p.metrics.CPUs(h.Machine, exclusive, available)
-	p.metrics.Pods(p.statuses.List(), p.statuses.Active())
+	p.metrics.Pods(p.statuses.Specs(), p.statuses.Active())
 }
 
 // newPodResources tells monitoring agents who holds what.
@@ -164,7 +165,7 @@ func newListeners(n node, p parts, loop *syncloop.Loop) server.Config {
 
 // knows reports whether there is a pod of that name, whatever has become of it.
 func (p parts) knows(namespace, name string) bool {
-	return slices.ContainsFunc(p.statuses.List(), func(pod *v1.Pod) bool {
+	return slices.ContainsFunc(p.statuses.Specs(), func(pod *v1.Pod) bool {
 		return pod.Namespace == namespace && pod.Name == name
 	})
 }

@@ -186,11 +186,16 @@ func (s *Store) List() []*v1.Pod {
 	return out
 }
 
-// Active lists the pods that hold resources of the node: admitted and not at their end.
-func (s *Store) Active() []*v1.Pod {
-	var out []*v1.Pod
+// Active lists the specs of the pods that hold resources of the node: admitted and not at their
+// end.
+func (s *Store) Active() []*v1.Pod { return s.specs(entry.active) }
+
+// Specs lists the specs of all pods.
+func (s *Store) Specs() []*v1.Pod { return s.specs(func(entry) bool { return true }) }
+
+func (s *Store) specs(of func(entry) bool) (out []*v1.Pod) {
 	for _, e := range s.all() {
-		if e.active() {
+		if of(e) {
 			out = append(out, e.pod)
 		}
 	}
