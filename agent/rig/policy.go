@@ -107,7 +107,7 @@ func parsePolicy(words []string) (Policy, error) {
 		kind := p.read(word, options)
 		if kind == "" {
 			return p, fmt.Errorf("%q is not a word of a policy; the words are %s", word,
-				strings.Join(policyWords(), ", "))
+				strings.Join(PolicyWords(), ", "))
 		}
 		if other, twice := used[kind]; twice {
 			return p, fmt.Errorf("%q and %q say the same thing twice; alternatives are joined by /",
@@ -164,7 +164,7 @@ func cpuOptions() []string {
 	}
 }
 
-func policyWords() []string {
+func PolicyWords() []string {
 	return append([]string{
 		string(topology.None), string(topology.BestEffort), string(topology.Restricted),
 		string(topology.SingleNUMANode), string(topology.ContainerScope), string(topology.PodScope),

@@ -35,6 +35,9 @@ Without --kubeconfig it is standalone: pods come from --pod-manifest-path (stati
 		if printed, err := flags.PrintVersion(cmd.OutOrStdout(), program()); printed || err != nil {
 			return err
 		}
+		if cmd.Flags().NFlag() == 0 { // somebody who looks at what this is
+			return cmd.Help()
+		}
 		cfg, err := config.Load(cmd.Flags(), flags)
 		if err != nil {
 			return err

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -67,6 +68,10 @@ Ctrl-C ends the run and reports what was measured until then; the exit code is 1
 					return fmt.Errorf("--%s and --trace: a trace says itself which pods come; "+
 						"leave one out", other)
 				}
+			}
+			if end := strings.TrimPrefix(filepath.Ext(o.Report.Out), "."); !cmd.Flags().Changed(
+				"output") && slices.Contains(bench.Formats, end) {
+				o.Report.Format = end
 			}
 			if p := &o.Policies; len(p.Configs)+len(p.ConfigDirs) > 0 &&
 				!cmd.Flags().Changed("policies") {
@@ -161,8 +166,9 @@ func addBenchFlags(cmd *cobra.Command, o *bench.Options) {
 	f.DurationVar(&o.Wait, "wait", 0,
 		"how long a pod without a place is tried again whenever another leaves, in virtual time; "+
 			"0 rejects it at once")
-	f.StringVarP(&o.Report.Format, "output", "o", "text", "text, json or html")
-	f.StringVar(&o.Report.Out, "out", "", "write the report to this file instead of stdout")
+	choose(f, &o.Report.Format, "output", "o", "how to print", bench.Formats...)
+	f.StringVar(&o.Report.Out, "out", "",
+		"write the report to this file instead of stdout, as its ending says: .html, .json")
 	f.IntVar(&o.Parallel, "parallel", runtime.NumCPU(),
 		"policies that run at the same time; 1 disturbs the measured times least")
 	f.BoolVar(&o.Report.NoTiming, "no-timing", false, "leave out how long decisions took")

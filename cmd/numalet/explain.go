@@ -2,50 +2,58 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"net/url"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/explain"
 	"github.com/numalet/numalet/agent/terminal"
 )
 
-// askTimeout is longer than an agent takes over any question.
-const askTimeout = 40 * time.Second
+// explainFlags are the flags of "numalet explain".
+type explainFlags struct {
+	namespace, format string
+	server            agentAddress
+}
 
 // newExplainCommand is "numalet explain POD".
 func newExplainCommand() *cobra.Command {
-	var namespace, server string
+	f := explainFlags{server: newAgentAddress("127.0.0.1")}
 	cmd := &cobra.Command{
-		Use:   "explain POD",
+		Use:   "explain [NAMESPACE/]POD",
 		Short: "Say why a pod was admitted, waits or was rejected",
 		Long: `Ask a running agent about its last decision on a pod: what the pod asks for, what
 was free on each NUMA node, where each resource could have been had, what is in
 the way and what would fit. The pod of a manifest file has the node's name in its
 name: app-NODE.`,
-		Example: "  numalet explain app-node1\n  numalet explain app-node1 -n team-a",
+		Example: "  numalet explain app-node1\n  numalet explain team-a/app-node1 -o json",
 		Args:    onePod,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			record, err := fetchRecord(cmd.Context(), server, namespace, args[0])
+			namespace, pod, err := f.pod(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			var record explain.Record
+			err = f.server.get(cmd.Context(), &record, "debug/admission", namespace, pod)
 			if err != nil {
 				return err
 			}
 			out := cmd.OutOrStdout()
+			if f.format == "json" {
+				return writeJSON(out, record)
+			}
 			_, err = io.WriteString(out, terminal.Wrap(record.Text(), width(out)))
 			return err
 		},
+		ValidArgsFunction: f.completePods,
 	}
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "the pod's namespace")
-	cmd.Flags().StringVar(&server, "server", "http://127.0.0.1:10255",
-		"the agent's read-only port")
+	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", v1.NamespaceDefault,
+		"the pod's namespace")
+	choose(cmd.Flags(), &f.format, "output", "o", "how to print", "text", "json")
+	cmd.Flags().Var(&f.server, "server", "the agent's read-only port")
 	return cmd
 }
 
@@ -58,55 +66,38 @@ func onePod(_ *cobra.Command, args []string) error {
 		"agent's /pods lists them", len(args))
 }
 
-func fetchRecord(ctx context.Context, server, namespace, pod string) (explain.Record, error) {
-	var record explain.Record
-	address, err := url.JoinPath(server, "debug/admission", url.PathEscape(namespace),
-		url.PathEscape(pod))
-	if err != nil {
-		return record, badServer(server, err)
+// pod is the pod of an argument, which may have its namespace before it.
+func (f *explainFlags) pod(cmd *cobra.Command, arg string) (namespace, name string, err error) {
+	namespace, name, both := strings.Cut(arg, "/")
+	switch {
+	case !both:
+		return f.namespace, arg, nil
+	case cmd.Flags().Changed("namespace") && namespace != f.namespace:
+		return "", "", fmt.Errorf("%s is not in --namespace %s: leave one of the two out", arg,
+			f.namespace)
 	}
-	req, err := http.NewRequest(http.MethodGet, address, nil)
-	if err != nil {
-		return record, badServer(server, err)
-	}
-	err = askAgent(ctx, server, req, &record)
-	return record, err
+	return namespace, name, nil
 }
 
-func badServer(server string, err error) error {
-	return fmt.Errorf("--server %s: %w; it looks like http://127.0.0.1:10255", server, err)
-}
-
-// askAgent sends a request to the read-only port of the agent at server and decodes its answer.
-func askAgent(ctx context.Context, server string, req *http.Request, answer any) error {
-	if req.URL.Scheme != "http" && req.URL.Scheme != "https" || req.URL.Host == "" {
-		return badServer(server, errors.New("not the address of an agent"))
+// completePods lists the pods of the agent, those of other namespaces with the namespace.
+func (f *explainFlags) completePods(cmd *cobra.Command, args []string, _ string) (
+	[]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, noFiles
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 	defer cancel()
-	resp, err := http.DefaultClient.Do(req.WithContext(ctx))
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("no agent answers at %s: set readOnlyPort (--read-only-port) of the "+
-			"agent, which is off by default, or name its address with --server", server)
+	var pods v1.PodList
+	if err := f.server.get(ctx, &pods, "pods"); err != nil {
+		return nil, noFiles
 	}
-	if err != nil {
-		var failed *url.Error // names the whole request again
-		if errors.As(err, &failed) {
-			err = failed.Err
+	var names []string
+	for _, pod := range pods.Items {
+		name := pod.Name
+		if pod.Namespace != f.namespace {
+			name = pod.Namespace + "/" + name
 		}
-		return fmt.Errorf("ask the agent at %s: %w; name its read-only port with --server",
-			server, err)
+		names = append(names, name)
 	}
-	defer resp.Body.Close()
-	raw, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return fmt.Errorf("read the agent's answer: %w", err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("the agent at %s says: %s", server, strings.TrimSpace(string(raw)))
-	}
-	if err := json.Unmarshal(raw, answer); err != nil {
-		return fmt.Errorf("read the agent's answer: %w", err)
-	}
-	return nil
+	return names, noFiles
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -40,7 +39,7 @@ const (
 // fitFlags are the flags of "numalet fit" beside the agent's.
 type fitFlags struct {
 	files  []string
-	server string
+	server agentAddress
 	count  string
 	format string
 
@@ -65,7 +64,7 @@ Pods are placed in order, each beside those before it that fit. The agent's othe
 flags are taken too, such as --cpu-manager-policy.
 
 The exit code is 0 when all fit, 1 when not, 2 when there is no answer.`,
-		Example: "  numalet fit -f pod.yaml --server http://127.0.0.1:10255\n" +
+		Example: "  numalet fit -f pod.yaml --server 127.0.0.1:10255\n" +
 			"  numalet fit -f pod.yaml --count max --config /var/lib/kubelet/config.yaml\n" +
 			"  numalet fit -f pod.yaml --topology-from fixture:epyc-nps4 --reserved-cpus 0 \\\n" +
 			"    --cpu-manager-policy static --topology-manager-policy single-numa-node \\\n" +
@@ -84,8 +83,8 @@ The exit code is 0 when all fit, 1 when not, 2 when there is no answer.`,
 		flag.Deprecated = "" // as the agent's flags; a question is asked once
 	})
 	f.add(cmd.Flags())
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return exit{err, exitError, false}
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return exit{suggestFlag(cmd, err), exitError, false}
 	})
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		offline := func() (admission.Snapshot, error) { return f.offline(cmd.Flags(), agentFlags) }
@@ -104,10 +103,10 @@ The exit code is 0 when all fit, 1 when not, 2 when there is no answer.`,
 func (f *fitFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVarP(&f.files, "filename", "f", nil,
 		"a file with pods, - for standard input; may be repeated")
-	flags.StringVar(&f.server, "server", "", "ask the agent with this read-only port, such as "+
-		"http://127.0.0.1:10255; empty: no agent is asked")
+	flags.Var(&f.server, "server", "ask the agent with this read-only port, such as "+
+		"127.0.0.1:10255; empty: no agent is asked")
 	flags.StringVar(&f.count, "count", "", "copies of all the pods, or max for as many as fit")
-	flags.StringVarP(&f.format, "output", "o", "text", "text or json")
+	choose(flags, &f.format, "output", "o", "how to print", "text", "json")
 	flags.BoolVar(&f.askPlugins, "ask-plugins", false,
 		"with --server, ask the device plugins which devices they prefer, as admission does")
 	flags.StringArrayVar(&f.devices, "devices", nil, "without --server, devices that there are: "+
@@ -124,9 +123,6 @@ func (f *fitFlags) run(cmd *cobra.Command, offline func() (admission.Snapshot, e
 		return false,
 			errors.New("name the file with the pods with -f; numalet fit --help tells more")
 	}
-	if f.format != "text" && f.format != "json" {
-		return false, fmt.Errorf("--output %s: not a format; use text or json", f.format)
-	}
 	if err := f.check(cmd.Flags(), agentFlags); err != nil {
 		return false, err
 	}
@@ -135,7 +131,7 @@ func (f *fitFlags) run(cmd *cobra.Command, offline func() (admission.Snapshot, e
 		return false, err
 	}
 	var answer fit.Answer
-	if f.server != "" {
+	if f.server.url != nil {
 		answer, err = f.ask(cmd.Context(), manifest)
 	} else {
 		answer, err = f.place(cmd.Context(), manifest, offline)
@@ -144,10 +140,7 @@ func (f *fitFlags) run(cmd *cobra.Command, offline func() (admission.Snapshot, e
 		return false, err
 	}
 	if f.format == "json" {
-		enc := json.NewEncoder(cmd.OutOrStdout())
-		enc.SetIndent("", "  ")
-		enc.SetEscapeHTML(false)
-		return answer.Fits, enc.Encode(answer)
+		return answer.Fits, writeJSON(cmd.OutOrStdout(), answer)
 	}
 	out := cmd.OutOrStdout()
 	_, err = io.WriteString(out, terminal.Wrap(answer.Text(), width(out)))
@@ -159,7 +152,7 @@ func (f *fitFlags) check(flags *pflag.FlagSet, agentFlags []string) error {
 	if _, err := fit.ParseCount(f.count); err != nil {
 		return fmt.Errorf("--%w", err)
 	}
-	if f.server == "" {
+	if f.server.url == nil {
 		if f.askPlugins {
 			return errors.New("--ask-plugins: there are plugins to ask with --server only")
 		}
@@ -257,16 +250,14 @@ func (f *fitFlags) ask(ctx context.Context, manifest []byte) (fit.Answer, error)
 		options.Set("ask-plugins", "true")
 	}
 	var answer fit.Answer
-	address, err := url.JoinPath(f.server, "debug/fit")
+	address := f.server.url.JoinPath("debug/fit")
+	address.RawQuery = options.Encode()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address.String(),
+		bytes.NewReader(manifest))
 	if err != nil {
-		return answer, badServer(f.server, err)
-	}
-	address += "?" + options.Encode()
-	req, err := http.NewRequest(http.MethodPost, address, bytes.NewReader(manifest))
-	if err != nil {
-		return answer, badServer(f.server, err)
+		return answer, err
 	}
 	req.Header.Set("Content-Type", "application/yaml")
-	err = askAgent(ctx, f.server, req, &answer)
+	err = f.server.ask(req, &answer)
 	return answer, err
 }

@@ -45,9 +45,12 @@ func newCommand() *cobra.Command {
 		newPodResourcesCommand(),
 		newPluginCommand(),
 		newCRISimCommand(),
+		newVersionCommand(),
 		workload.Command(), // of the images made from this executable; hidden
 	)
-	cmd.CompletionOptions.HiddenDefaultCmd = true
+	cmd.SetFlagErrorFunc(suggestFlag)
+	cmd.InitDefaultCompletionCmd()
+	addCompletions(cmd)
 	return cmd
 }
 

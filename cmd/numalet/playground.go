@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"github.com/numalet/numalet/cmd/numalet/playground"
@@ -10,7 +8,7 @@ import (
 
 func newPlaygroundCommand() *cobra.Command {
 	opts := playground.Options{}
-	output := "text"
+	var output string
 	cmd := &cobra.Command{
 		Use: "playground",
 		Short: "Start an agent with a simulated machine, runtime and devices, and watch it place " +
@@ -26,19 +24,13 @@ With --runtime=containerd (root) the pods are real containers on this machine.`,
   numalet playground --topology-from fixture:eight-node`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if opts.Runtime != playground.Simulated && opts.Runtime != playground.Containerd {
-				return fmt.Errorf("--runtime %q: use sim or containerd", opts.Runtime)
-			}
-			if output != "text" && output != "json" {
-				return fmt.Errorf("--output %q: use text or json", output)
-			}
 			opts.JSON, opts.Out = output == "json", cmd.OutOrStdout()
 			return playground.Run(cmd.Context(), opts)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&opts.Runtime, "runtime", playground.Simulated,
-		"container runtime: sim or containerd")
+	choose(f, &opts.Runtime, "runtime", "", "container runtime", playground.Simulated,
+		playground.Containerd)
 	f.StringVar(&opts.Machine, "topology-from", "",
 		"machine to play on: a snapshot, a YAML file or fixture:NAME (a machine with 4 NUMA nodes)")
 	f.StringVar(&opts.Examples, "examples", "",
@@ -46,6 +38,6 @@ With --runtime=containerd (root) the pods are real containers on this machine.`,
 	f.StringVar(&opts.Tools, "tools", "",
 		"folder of containerd's binaries (what test/tools/build.sh built)")
 	f.BoolVar(&opts.Once, "once", false, "print the table when every pod has settled, and end")
-	f.StringVarP(&output, "output", "o", output, "how --once prints: text or json")
+	choose(f, &output, "output", "o", "how --once prints", "text", "json")
 	return cmd
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -105,9 +104,7 @@ func (c *ctl) stateCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				out := json.NewEncoder(cmd.OutOrStdout())
-				out.SetIndent("", "  ")
-				return out.Encode(state)
+				return writeJSON(cmd.OutOrStdout(), state)
 			})
 		},
 	}

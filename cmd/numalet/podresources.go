@@ -67,14 +67,11 @@ kubelet too.`,
 		"with --watch: only pods of this namespace")
 	flags.StringVar(&f.resource, "resource", "",
 		"with --watch: only pods that hold this resource (cpu for CPUs of their own)")
-	flags.StringVarP(&f.output, "output", "o", "table", "table or json")
+	choose(flags, &f.output, "output", "o", "how to print", "table", "json")
 	return cmd
 }
 
 func (f *podResourcesFlags) run(ctx context.Context, out, problems io.Writer) error {
-	if f.output != "table" && f.output != "json" {
-		return fmt.Errorf("--output %s: there is table and json", f.output)
-	}
 	if !f.watch && (f.namespace != "" || f.resource != "") {
 		return errors.New("--namespace and --resource need --watch: the kubelet's API tells all " +
 			"pods")
@@ -125,7 +122,7 @@ func (f *podResourcesFlags) list(ctx context.Context, conn *grpc.ClientConn, out
 	if f.output == "table" {
 		return rows.Flush()
 	}
-	return writeJSON(out, answer, true)
+	return writeMessage(out, answer, true)
 }
 
 // problem says what to do about an error of a call.
@@ -201,7 +198,7 @@ func (f *podResourcesFlags) watchOnce(ctx context.Context, conn *grpc.ClientConn
 			return err
 		}
 		if m.Apply(r); f.output == "json" {
-			err = writeJSON(out, r, false)
+			err = writeMessage(out, r, false)
 		} else {
 			err = writeEvent(out, r)
 		}
@@ -211,9 +208,9 @@ func (f *podResourcesFlags) watchOnce(ctx context.Context, conn *grpc.ClientConn
 	}
 }
 
-// writeJSON writes the message under its field names; protojson's spaces vary on purpose, so that
+// writeMessage writes the message under its field names; protojson's spaces vary on purpose, so that
 // they are made anew.
-func writeJSON(out io.Writer, m proto.Message, indent bool) error {
+func writeMessage(out io.Writer, m proto.Message, indent bool) error {
 	raw, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("encode answer: %w", err)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -52,25 +51,19 @@ machine or of another one. What -o yaml and -o json print, --topology-from reads
 	cmd.Flags().StringVar(&from, "topology-from", "",
 		"the machine to show: a ghw snapshot (.tar.gz or unpacked), a machine file in YAML, or "+
 			"fixture:NAME; empty is this machine")
-	cmd.Flags().StringVarP(&format, "output", "o", "text", "text, json or yaml")
+	choose(cmd.Flags(), &format, "output", "o", "how to print", "text", "json", "yaml")
 	cmd.Flags().BoolVar(&allPCI, "all-pci", false, "with -o text, show PCI devices of every class")
 	return cmd
 }
 
 func printMachine(w io.Writer, m *topology.Machine, format string, allPCI bool) error {
 	switch format {
-	case "text":
-		return discover.WriteText(w, m, allPCI)
 	case "yaml":
 		return discover.WriteYAML(w, m)
 	case "json":
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		enc.SetEscapeHTML(false)
-		return enc.Encode(m.Spec())
-	default:
-		return fmt.Errorf("--output %s: not a format; use text, json or yaml", format)
+		return writeJSON(w, m.Spec())
 	}
+	return discover.WriteText(w, m, allPCI)
 }
 
 // printIsolated tells of CPUs that the kernel keeps free, on this machine or on one whose /sys is

@@ -60,8 +60,12 @@ type Workload struct {
 	WriteTrace string
 }
 
+// Formats are those of a report; a file's name may end with one.
+var Formats = []string{"text", "json", "html"}
+
 // Report is how the result is written.
 type Report struct {
+	// Format is one of Formats.
 	Format string
 	// Out is a file; empty: stdout.
 	Out      string
@@ -149,8 +153,6 @@ func complete(outcomes []rig.Outcome, pods int) (begun []rig.Outcome, interrupte
 
 func (o Options) check() error {
 	switch {
-	case !slices.Contains([]string{"text", "json", "html"}, o.Report.Format):
-		return fmt.Errorf("--output %s: not a format; use text, json or html", o.Report.Format)
 	case o.Workload.Draw.Pods < 1 || o.Workload.Draw.Pods > maxPods:
 		return fmt.Errorf("--pods %d: give a number from 1 to %d", o.Workload.Draw.Pods, maxPods)
 	case o.Parallel < 1:

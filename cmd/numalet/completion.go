@@ -1,0 +1,66 @@
+package main
+
+import (
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/numalet/numalet/agent/rig"
+	"github.com/numalet/numalet/topology/discover"
+)
+
+// completionTimeout is how long a shell waits for the pods of an agent.
+const completionTimeout = 2 * time.Second
+
+// completions are what flags take beside files, by the flag's name, in whichever command.
+var completions = map[string]cobra.CompletionFunc{
+	"topology-from": func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		var out []string
+		for _, name := range discover.FixtureNames() {
+			out = append(out, "fixture:"+name)
+		}
+		return out, cobra.ShellCompDirectiveDefault
+	},
+	"mix":      words(rig.MixNames(), cobra.ShellCompDirectiveDefault),
+	"policies": completePolicies,
+}
+
+const noFiles = cobra.ShellCompDirectiveNoFileComp
+
+func words(of []string, directive cobra.ShellCompDirective) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return of, directive
+	}
+}
+
+// completePolicies completes the last word of sets of policies.
+func completePolicies(_ *cobra.Command, _ []string, typed string) (
+	[]string, cobra.ShellCompDirective) {
+	before := typed[:strings.LastIndexAny(typed, ",+/=")+1]
+	var out []string
+	for _, word := range rig.PolicyWords() {
+		out = append(out, before+word)
+	}
+	return out, noFiles | cobra.ShellCompDirectiveNoSpace
+}
+
+// addCompletions has shells offer what the flags of all commands take.
+func addCompletions(cmd *cobra.Command) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		of := completions[f.Name]
+		if c, ok := f.Value.(choice); ok {
+			of = words(c.of, noFiles)
+		}
+		if of == nil {
+			return
+		}
+		if err := cmd.RegisterFlagCompletionFunc(f.Name, of); err != nil {
+			panic(err) // it is registered once
+		}
+	})
+	for _, sub := range cmd.Commands() {
+		addCompletions(sub)
+	}
+}
