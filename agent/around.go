@@ -155,6 +155,7 @@ func newListeners(n node, p parts, loop *syncloop.Loop) server.Config {
 				server.MetricsRoute(n.registry),
 				server.JSONRoute("/placements", func() any { return placements(n, p) }),
 				server.JSONRoute("/problems", func() any { return p.problems.List() }),
+				n.events.Route(),
 				admission.Route(p.queue, n.name, p.knows),
 				fit.Route(p.queue, p.plugins),
 			},

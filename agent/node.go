@@ -33,7 +33,7 @@ type node struct {
 	tree     *cgroups.Tree // nil where cgroupsPerQOS is off
 	store    *allocation.Store
 	registry metrics.KubeRegistry
-	events   event.Recorder
+	events   *event.Recorder
 }
 
 // rules are the topology manager's.
@@ -57,7 +57,7 @@ func open(ctx context.Context, cfg *config.Config) (node, error) {
 	if n.hardware, err = machine.Open(cfg); err != nil {
 		return n, err
 	}
-	n.registry, n.events = server.NewRegistry(), event.Recorder{Node: n.name}
+	n.registry, n.events = server.NewRegistry(), event.New(ctx, n.name)
 	if n.client, err = connect(ctx, cfg); err != nil {
 		return n, err
 	}

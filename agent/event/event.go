@@ -1,23 +1,66 @@
-// Package event records events of Kubernetes about pods and about the node. Without an API server
-// the log is where they go.
+// Package event records events of Kubernetes about pods and about the node, as client-go does:
+// alike ones are counted, and who has too many is cut short. Without an API server the log and the
+// agent's memory are where they go.
 package event
 
 import (
+	"context"
+
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent/server"
 )
 
 // Recorder records the events of one node. It never blocks.
-type Recorder struct{ Node string } // its name
+type Recorder struct {
+	node   *v1.ObjectReference
+	record record.EventRecorder
+	memory *memory
+}
+
+// New returns a recorder of a node's events until ctx ends.
+func New(ctx context.Context, node string) *Recorder {
+	kinds := runtime.NewScheme()
+	utilruntime.Must(v1.AddToScheme(kinds))
+	all := record.NewBroadcaster(record.WithContext(ctx))
+	r := &Recorder{
+		node: &v1.ObjectReference{
+			APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node),
+		},
+		record: all.NewRecorder(kinds, v1.EventSource{Component: "kubelet", Host: node}),
+		memory: newMemory(),
+	}
+	all.StartRecordingToSink(r.memory)
+	return r
+}
 
 // Pod records what happened to a pod.
-func (r Recorder) Pod(pod *v1.Pod, eventType, reason, message string) {
+func (r *Recorder) Pod(pod *v1.Pod, eventType, reason, message string) {
 	klog.Background().V(1).Info("Event", "pod", klog.KObj(pod), "type", eventType,
 		"reason", reason, "message", message)
+	r.record.Event(pod, eventType, reason, message)
 }
 
 // OnNode records what happened to the node.
-func (r Recorder) OnNode(eventType, reason, message string) {
-	klog.Background().V(1).Info("Event", "node", r.Node, "type", eventType,
+func (r *Recorder) OnNode(eventType, reason, message string) {
+	klog.Background().V(1).Info("Event", "node", r.node.Name, "type", eventType,
 		"reason", reason, "message", message)
+	r.record.Event(r.node, eventType, reason, message)
+}
+
+// List is what is remembered, the oldest first.
+func (r *Recorder) List() []v1.Event { return r.memory.list() }
+
+// Route lists them as a v1.EventList.
+func (r *Recorder) Route() server.Route {
+	return server.JSONRoute("/events", func() any {
+		list := v1.EventList{Items: r.List()}
+		list.Kind, list.APIVersion = "EventList", "v1"
+		return list
+	})
 }

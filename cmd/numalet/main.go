@@ -40,6 +40,7 @@ func newCommand() *cobra.Command {
 		newPlaygroundCommand(),
 		newTopologyCommand(),
 		newExplainCommand(),
+		newEventsCommand(),
 		newFitCommand(),
 		newBenchCommand(),
 		newPodResourcesCommand(),

@@ -1,0 +1,78 @@
+package event
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func pod(name string) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name,
+		UID: types.UID(name)}}
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not %s", what)
+		}
+	}
+}
+
+// What comes again is counted; the pod, the node and who says it are told.
+func TestRemembered(t *testing.T) {
+	r := New(t.Context(), "node1")
+	for range 3 {
+		r.Pod(pod("a"), v1.EventTypeWarning, "BackOff", "again")
+	}
+	r.OnNode(v1.EventTypeNormal, "Starting", "here")
+	eventually(t, "both remembered", func() bool {
+		all := r.List()
+		return len(all) == 2 && all[0].Count+all[1].Count == 4
+	})
+	for _, e := range r.List() {
+		of := e.InvolvedObject
+		switch {
+		case e.Source != v1.EventSource{Component: "kubelet", Host: "node1"}:
+			t.Errorf("source %v", e.Source)
+		case of.Kind == "Pod":
+			if of.Namespace != "shop" || of.Name != "a" || of.UID != "a" || e.Reason != "BackOff" ||
+				e.Message != "again" || e.Type != v1.EventTypeWarning || e.Count != 3 {
+				t.Errorf("%+v", e)
+			}
+		case of.Kind != "Node" || of.Name != "node1" || e.Namespace != "default" || e.Count != 1:
+			t.Errorf("%+v", e)
+		}
+	}
+}
+
+// There is a bound: what was longest ago is forgotten, and told anew when it comes again.
+func TestMemoryIsBounded(t *testing.T) {
+	m, began := newMemory(), time.Now()
+	at := func(i int) *v1.Event {
+		return &v1.Event{
+			ObjectMeta:    metav1.ObjectMeta{Name: fmt.Sprint("e", i)},
+			LastTimestamp: metav1.NewTime(began.Add(time.Duration(i) * time.Second)), Count: 1,
+		}
+	}
+	for i := range 5 * remembered {
+		if _, err := m.Create(at(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := m.list()
+	if len(all) > remembered || all[len(all)-1].Name != fmt.Sprint("e", 5*remembered-1) {
+		t.Errorf("%d events, the last %s", len(all), all[len(all)-1].Name)
+	}
+	if _, err := m.Patch(at(0), []byte(`{"count":2}`)); err == nil {
+		t.Error("an event that was forgotten was changed")
+	}
+	if e, err := m.Patch(at(5*remembered-1), []byte(`{"count":2}`)); err != nil || e.Count != 2 {
+		t.Errorf("%v, %v", e, err)
+	}
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+)
+
+// eventsFlags are the flags of "numalet events".
+type eventsFlags struct {
+	namespace, format string
+	watch             bool
+	server            agentAddress
+}
+
+// newEventsCommand is "numalet events".
+func newEventsCommand() *cobra.Command {
+	f := eventsFlags{server: newAgentAddress("127.0.0.1")}
+	cmd := &cobra.Command{
+		Use:   "events [POD]",
+		Short: "List what happened to pods and to the node",
+		Long: `List the events that a running agent remembers, about pods and about the node, the
+oldest first: at most 1000, and those that are alike are one.`,
+		Example: "  numalet events\n  numalet events app-node1 --watch",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.run(cmd.Context(), cmd.OutOrStdout(), strings.Join(args, ""))
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVarP(&f.namespace, "namespace", "n", "", "only pods of this namespace")
+	flags.BoolVarP(&f.watch, "watch", "w", false, "go on with what comes")
+	choose(flags, &f.format, "output", "o", "how to print", "text", "json")
+	flags.Var(&f.server, "server", "the agent's read-only port")
+	return cmd
+}
+
+func (f *eventsFlags) run(ctx context.Context, out io.Writer, pod string) error {
+	counts := map[string]int32{} // as printed
+	for {
+		var all, news v1.EventList
+		if err := f.server.get(ctx, &all, "events"); err != nil {
+			return err
+		}
+		news.TypeMeta = all.TypeMeta
+		for _, e := range all.Items {
+			if f.wants(e, pod) && counts[e.Name] != e.Count {
+				counts[e.Name] = e.Count
+				news.Items = append(news.Items, e)
+			}
+		}
+		if err := f.print(out, news); err != nil || !f.watch {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func (f *eventsFlags) wants(e v1.Event, pod string) bool {
+	of := e.InvolvedObject
+	return (pod == "" || of.Kind == "Pod" && of.Name == pod) &&
+		(f.namespace == "" || of.Kind == "Pod" && of.Namespace == f.namespace)
+}
+
+func (f *eventsFlags) print(out io.Writer, list v1.EventList) error {
+	if f.format == "json" {
+		return writeJSON(out, list)
+	}
+	if len(list.Items) == 0 {
+		return nil
+	}
+	rows := newRows(out)
+	if !f.watch {
+		rows.add("AGO", "TYPE", "REASON", "OBJECT", "MESSAGE")
+	}
+	for _, e := range list.Items {
+		when := e.LastTimestamp.Format(time.TimeOnly)
+		if !f.watch {
+			when = duration.HumanDuration(time.Since(e.LastTimestamp.Time))
+		}
+		rows.add(when, e.Type, e.Reason, object(e), times(e)+e.Message)
+	}
+	return rows.Flush()
+}
+
+func object(e v1.Event) string {
+	of := e.InvolvedObject
+	if of.Kind == "Pod" && of.Namespace != v1.NamespaceDefault {
+		return "pod/" + of.Namespace + "/" + of.Name
+	}
+	return strings.ToLower(of.Kind) + "/" + of.Name
+}
+
+// times says how often an event came, if more than once.
+func times(e v1.Event) string {
+	if e.Count < 2 {
+		return ""
+	}
+	return fmt.Sprintf("(%d times) ", e.Count)
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+const someEvents = `{"kind":"EventList","apiVersion":"v1","items":[
+	{"metadata":{"name":"1"},"count":1,"type":"Normal","reason":"Started","message":"up",
+	 "involvedObject":{"kind":"Pod","namespace":"default","name":"web-node"}},
+	{"metadata":{"name":"2"},"count":3,"type":"Warning","reason":"BackOff","message":"again",
+	 "involvedObject":{"kind":"Pod","namespace":"shop","name":"till-node"}},
+	{"metadata":{"name":"3"},"count":1,"type":"Normal","reason":"Ready","message":"all",
+	 "involvedObject":{"kind":"Node","name":"node"}}]}`
+
+func TestEvents(t *testing.T) {
+	address := agentWith(t, map[string]string{"/events": someEvents})
+	for _, tt := range []struct {
+		args  []string
+		lines int
+		want  string
+	}{
+		{nil, 4, "Warning  BackOff  pod/shop/till-node  (3 times) again"},
+		{[]string{"web-node"}, 2, "Normal  Started  pod/web-node  up"},
+		{[]string{"-n", "shop"}, 2, "pod/shop/till-node"},
+		{[]string{"nobody"}, 0, ""},
+		{nil, 4, "node/node"},
+	} {
+		out, err := run(t, append([]string{"events", "--server", address}, tt.args...)...)
+		if err != nil || strings.Count(out, "\n") != tt.lines || !strings.Contains(out, tt.want) {
+			t.Errorf("%v: %v, want %d lines and %q:\n%s", tt.args, err, tt.lines, tt.want, out)
+		}
+	}
+	out, err := run(t, "events", "-o", "json", "--server", address)
+	if err != nil || !strings.Contains(out, `"kind": "EventList"`) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
