@@ -37,7 +37,7 @@ func bind(fs *pflag.FlagSet, row fieldFlag, field reflect.Value) {
 	if field.Kind() == reflect.Pointer {
 		field = field.Elem()
 	}
-	name, usage := row.flag, row.usage
+	name, usage := row.Flag, row.Usage
 	switch p := field.Addr().Interface().(type) {
 	case *bool:
 		fs.BoolVar(p, name, *p, usage)

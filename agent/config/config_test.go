@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
 
@@ -104,9 +105,9 @@ func TestFieldCount(t *testing.T) {
 	for _, row := range fieldFlags() {
 		var c kubeletv1beta1.KubeletConfiguration
 		applyDefaults(&c)
-		field := fieldAt(reflect.ValueOf(&c).Elem(), row.path)
+		field := fieldAt(reflect.ValueOf(&c).Elem(), row.Path)
 		if field.Kind() == reflect.Struct && field.Type().Name() != "Duration" {
-			t.Errorf("flag %s: no field %s", row.flag, row.path)
+			t.Errorf("flag %s: no field %s", row.Flag, row.Path)
 		}
 	}
 	for name := range effects() {
@@ -126,8 +127,9 @@ func TestFieldCount(t *testing.T) {
 
 func TestDefaultsDependOnOthers(t *testing.T) {
 	var c kubeletv1beta1.KubeletConfiguration
+	halfMinute := metav1.Duration{Duration: 30 * time.Second}
 	c.MaxParallelImagePulls = ptr.To[int32](4)
-	c.NodeStatusUpdateFrequency = seconds(30)
+	c.NodeStatusUpdateFrequency = halfMinute
 	c.EvictionHard = map[string]string{"memory.available": "1Gi"}
 	c.MergeDefaultEvictionSettings = ptr.To(true)
 	c.EnforceNodeAllocatable = []string{}
@@ -135,7 +137,7 @@ func TestDefaultsDependOnOthers(t *testing.T) {
 	if *c.SerializeImagePulls {
 		t.Error("serializeImagePulls true with 4 parallel pulls")
 	}
-	if c.NodeStatusReportFrequency != seconds(30) {
+	if c.NodeStatusReportFrequency != halfMinute {
 		t.Errorf("nodeStatusReportFrequency %v, want that of updates", c.NodeStatusReportFrequency)
 	}
 	if c.EvictionHard["memory.available"] != "1Gi" || c.EvictionHard["nodefs.available"] != "10%" {

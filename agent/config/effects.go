@@ -6,35 +6,9 @@ import (
 	"strings"
 )
 
-// effects is the one table of what works: paths of KubeletConfiguration (a parent covers its
-// children), feature gates and flags of Options. A note tells which part works; without one all
-// of it does. What is not in the table is accepted, checked and reported by Unhonoured.
+// effects is the one table of what works, see effects.yaml: the notes by path, gate or flag.
 func effects() map[string]string {
-	table := map[string]string{
-		"evictionHard": "memory.available lowers node allocatable; nothing is evicted",
-	}
-	for _, name := range strings.Fields(`
-		staticPodPath staticPodURL staticPodURLHeader fileCheckFrequency httpCheckFrequency
-		syncFrequency maxOpenFiles maxPods podsPerCore podPidsLimit podLogsDir
-		address readOnlyPort healthzPort healthzBindAddress
-		containerRuntimeEndpoint imageServiceEndpoint runtimeRequestTimeout
-		serializeImagePulls maxParallelImagePulls registryPullQPS registryBurst
-		cgroupDriver cgroupRoot cgroupsPerQOS cpuCFSQuota cpuCFSQuotaPeriod
-		cpuManagerPolicy cpuManagerPolicyOptions cpuManagerReconcilePeriod
-		memoryManagerPolicy reservedMemory
-		topologyManagerPolicy topologyManagerPolicyOptions topologyManagerScope
-		reservedSystemCPUs kubeReserved systemReserved enforceNodeAllocatable
-		seccompDefault allowedUnsafeSysctls resolvConf clusterDNS clusterDomain crashLoopBackOff
-		failCgroupV1 failSwapOn singleProcessOOMKill oomScoreAdj registerNode logging
-		featureGates.CPUManagerPolicyAlphaOptions featureGates.CPUManagerPolicyBetaOptions
-		featureGates.CPUManagerPolicyOptions
-		featureGates.ResourceHealthStatus
-		featureGates.ContextualLogging featureGates.LoggingAlphaOptions
-		featureGates.LoggingBetaOptions
-		--config --config-dir --root-dir --hostname-override --node-ip --lock-file
-		--exit-on-lock-contention --topology-from --device-admission-wait --version`) {
-		table[name] = ""
-	}
+	table := table[map[string]string](effectsYAML)
 	for _, d := range new(DevicePlugins).flags() {
 		table["--"+d.name] = ""
 	}
@@ -69,7 +43,7 @@ func unhonoured(c *Config, given []string, flags *Flags) []string {
 	}
 	paths := map[string]string{}
 	for _, row := range fieldFlags() {
-		paths[row.flag] = row.path
+		paths[row.Flag] = row.Path
 	}
 	for name := range flags.raw {
 		switch path, ok := paths[name]; {

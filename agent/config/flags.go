@@ -168,7 +168,7 @@ func (f *Flags) apply(c *kubeletv1beta1.KubeletConfiguration) error {
 func bindFields(fs *pflag.FlagSet, c *kubeletv1beta1.KubeletConfiguration) {
 	root := reflect.ValueOf(c).Elem()
 	for _, row := range fieldFlags() {
-		bind(fs, row, fieldAt(root, row.path))
+		bind(fs, row, fieldAt(root, row.Path))
 	}
 }
 

@@ -7,65 +7,52 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// section is flags that --help shows together. file: they are for fields of the configuration file.
-type section struct {
+// part is flags that --help shows together. file: they are for fields of the configuration file.
+type part struct {
 	title string
 	flags []string
 	file  bool
 }
 
-// sections are what --help shows of flags, in order. Flags that are in none come in the second.
-func (f *Flags) sections() []section {
-	own := []string{"topology-from", "device-admission-wait"}
+// parts are what --help shows of flags, in order. Flags that are in none come in the second.
+func (f *Flags) parts() []part {
+	own := part{title: "numalet's own", flags: []string{"topology-from", "device-admission-wait"}}
 	for _, row := range f.DevicePlugins.flags() {
-		own = append(own, row.name)
+		own.flags = append(own.flags, row.name)
 	}
-	var past []string
-	legacy, logging := pflag.NewFlagSet("", 0), pflag.NewFlagSet("", 0)
-	addLegacy(legacy)
-	legacy.VisitAll(func(flag *pflag.Flag) {
+	out := []part{own, {title: "The node, its files and its cluster"}}
+	for _, s := range sections() {
+		p := part{title: s.Title, file: true}
+		for _, row := range s.Flags {
+			p.flags = append(p.flags, row.Flag)
+		}
+		out = append(out, p)
+	}
+	logging := part{title: "The agent's log", file: true}
+	past := part{title: "Of the kubelet's past, which will go away"}
+	set := pflag.NewFlagSet("", 0)
+	bindLogging(set, f.shown.DeepCopy())
+	set.VisitAll(func(flag *pflag.Flag) { logging.flags = append(logging.flags, flag.Name) })
+	set = pflag.NewFlagSet("", 0)
+	addLegacy(set)
+	set.VisitAll(func(flag *pflag.Flag) {
 		if flag.Deprecated != "" {
-			past = append(past, flag.Name)
+			past.flags = append(past.flags, flag.Name)
 		}
 	})
-	bindLogging(logging, f.shown.DeepCopy())
-	return []section{
-		{title: "numalet's own", flags: own},
-		{title: "The node, its files and its cluster"},
-		{title: "Serving", file: true, flags: append(names(serverFlags()), names(authFlags())...)},
-		{title: "Pods", file: true, flags: names(podFlags())},
-		{title: "The runtime, images and logs", file: true, flags: names(imageFlags())},
-		{title: "Cgroups and resources", file: true, flags: names(resourceFlags())},
-		{title: "CPU, memory and topology", file: true, flags: names(managerFlags())},
-		{title: "Eviction", file: true, flags: names(evictionFlags())},
-		{title: "The node and the API server", file: true, flags: names(nodeFlags())},
-		{title: "The agent's log", file: true, flags: namesIn(logging)},
-		{title: "Of the kubelet's past, which will go away", flags: past},
-	}
-}
-
-func names(rows []fieldFlag) (out []string) {
-	for _, row := range rows {
-		out = append(out, row.flag)
-	}
-	return out
-}
-
-func namesIn(fs *pflag.FlagSet) (out []string) {
-	fs.VisitAll(func(flag *pflag.Flag) { out = append(out, flag.Name) })
-	return out
+	return append(out, logging, past)
 }
 
 // Help is what --help says of the flags, at most width columns wide where words allow it.
 func (f *Flags) Help(width int) string {
 	var b strings.Builder
-	sections, told := f.sections(), false
-	for i, s := range sections {
-		if s.file && !told {
+	parts, told := f.parts(), false
+	for i, p := range parts {
+		if p.file && !told {
 			told = true
 			b.WriteString(fileNote)
 		}
-		fmt.Fprintf(&b, "\n%s:\n%s", s.title, f.pick(sections, i).FlagUsagesWrapped(width))
+		fmt.Fprintf(&b, "\n%s:\n%s", p.title, f.pick(parts, i).FlagUsagesWrapped(width))
 	}
 	return b.String()
 }
@@ -76,14 +63,14 @@ deprecated: set the field in the file given with --config instead. See
 https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/
 `
 
-// other is the section of the flags that are in none by name.
+// other is the part of the flags that are in none by name.
 const other = 1
 
-// pick has the flags of one section, without the notes on what is deprecated.
-func (f *Flags) pick(sections []section, wanted int) *pflag.FlagSet {
+// pick has the flags of one part, without the notes on what is deprecated.
+func (f *Flags) pick(parts []part, wanted int) *pflag.FlagSet {
 	at := map[string]int{}
-	for i, s := range sections {
-		for _, name := range s.flags {
+	for i, p := range parts {
+		for _, name := range p.flags {
 			at[name] = i
 		}
 	}

@@ -1,0 +1,67 @@
+package config
+
+import (
+	_ "embed"
+	"fmt"
+	"sync"
+
+	"k8s.io/component-base/featuregate"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/numalet/numalet/topology/strictyaml"
+)
+
+//go:embed flags.yaml
+var flagsYAML []byte
+
+// fieldFlag is a flag that sets one field of the KubeletConfiguration.
+type fieldFlag struct {
+	Flag  string `json:"flag"`
+	Path  string `json:"path"`
+	Usage string `json:"usage"`
+}
+
+// section is flags for fields of the configuration file that --help shows together.
+type section struct {
+	Title string      `json:"title"`
+	Flags []fieldFlag `json:"flags"`
+}
+
+// sections are the flags for fields but for those of logging.
+var sections = sync.OnceValue(func() []section { return table[[]section](flagsYAML) })
+
+// fieldFlags are the flags of all sections.
+func fieldFlags() (all []fieldFlag) {
+	for _, s := range sections() {
+		all = append(all, s.Flags...)
+	}
+	return all
+}
+
+//go:embed defaults.yaml
+var defaultsYAML []byte
+
+// defaults is not written to.
+var defaults = sync.OnceValue(func() kubeletv1beta1.KubeletConfiguration {
+	return table[kubeletv1beta1.KubeletConfiguration](defaultsYAML)
+})
+
+//go:embed gates.yaml
+var gatesYAML []byte
+
+// gateGroup is feature gates of one stage and default, separated by spaces.
+type gateGroup struct {
+	Spec  featuregate.FeatureSpec `json:"spec"`
+	Gates string                  `json:"gates"`
+}
+
+//go:embed effects.yaml
+var effectsYAML []byte
+
+// table reads an embedded file, which is right or nothing works.
+func table[T any](text []byte) (out T) {
+	if err := strictyaml.Unmarshal(text, &out); err != nil {
+		panic(fmt.Sprintf("embedded table of %T: %s", out, err))
+	}
+	return out
+}
