@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/numalet/numalet/deviceplugin"
 )
@@ -67,17 +66,14 @@ func (f *Flags) addDevicePlugins(fs *pflag.FlagSet) {
 	}
 }
 
-// problems lists the flags whose values cannot be used.
-func (d *DevicePlugins) problems() (errs field.ErrorList) {
+// check wants the flags to have values that can be used.
+func (d *DevicePlugins) check(p *problems) {
 	for _, f := range d.flags() {
 		switch v := *f.field; {
-		case v < 0, v == 0 && !f.zero:
-			right := "must be more than 0"
-			if f.zero {
-				right = "must not be negative"
-			}
-			errs = append(errs, invalid("--"+f.name, v.String(), "%s", right))
+		case v < 0 && f.zero:
+			p.invalid("--"+f.name, v.String(), "must not be negative")
+		case v <= 0 && !f.zero:
+			p.invalid("--"+f.name, v.String(), "must be more than 0")
 		}
 	}
-	return errs
 }

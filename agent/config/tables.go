@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-base/featuregate"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
@@ -57,6 +58,16 @@ type gateGroup struct {
 
 //go:embed effects.yaml
 var effectsYAML []byte
+
+//go:embed limits.yaml
+var limitsYAML []byte
+
+// limits are what single fields accept, by path.
+type limits struct {
+	Words   map[string][]string           `json:"words"`
+	Numbers map[string][2]int64           `json:"numbers"`
+	Periods map[string][2]metav1.Duration `json:"periods"`
+}
 
 // table reads an embedded file, which is right or nothing works.
 func table[T any](text []byte) (out T) {

@@ -6,200 +6,166 @@ import (
 	"strings"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/cpuset"
 )
 
-func invalid(at string, value any, format string, args ...any) *field.Error {
-	return field.Invalid(path(at), value, fmt.Sprintf(format, args...))
-}
-
-func forbidden(at, why string) *field.Error { return field.Forbidden(path(at), why) }
-
-func validateNode(c *Config) field.ErrorList {
+func validateNode(c *Config, p *problems) {
 	k := &c.Kubelet
-	var errs field.ErrorList
 	for i, taint := range k.RegisterWithTaints {
-		at := field.NewPath("registerWithTaints").Index(i)
+		at := fmt.Sprintf("registerWithTaints[%d]", i)
 		for _, problem := range validation.IsQualifiedName(taint.Key) {
-			errs = append(errs, field.Invalid(at.Child("key"), taint.Key, problem))
+			p.invalid(at+".key", taint.Key, "%s", problem)
 		}
 		for _, problem := range validation.IsValidLabelValue(taint.Value) {
-			errs = append(errs, field.Invalid(at.Child("value"), taint.Value, problem))
+			p.invalid(at+".value", taint.Value, "%s", problem)
 		}
-		effects := []v1.TaintEffect{
-			v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute}
-		if !slices.Contains(effects, taint.Effect) {
-			errs = append(errs, field.NotSupported(at.Child("effect"), taint.Effect, effects))
-		}
-		if taint.TimeAdded != nil {
-			errs = append(errs, field.Forbidden(at.Child("timeAdded"), "is set by the cluster"))
-		}
+		p.choose(at+".effect", string(taint.Effect), "NoSchedule", "PreferNoSchedule", "NoExecute")
+		p.forbid(taint.TimeAdded != nil, at+".timeAdded", "is set by the cluster")
 	}
 	if n := *k.UserNamespaces.IDsPerPod; n < 65536 || n%65536 != 0 || n > 1<<32-1 {
-		errs = append(errs, invalid("userNamespaces.idsPerPod", n,
-			"must be a multiple of 65536 and below 2^32"))
+		p.invalid("userNamespaces.idsPerPod", n, "must be a multiple of 65536 and below 2^32")
 	}
-	if k.SystemCgroups != "" && k.CgroupRoot == "" {
-		errs = append(errs, forbidden("systemCgroups", "needs cgroupRoot"))
-	}
-	return errs
+	p.forbid(k.SystemCgroups != "" && k.CgroupRoot == "", "systemCgroups", "needs cgroupRoot")
 }
 
 // validateAllocatable checks enforceNodeAllocatable and what it needs.
-func validateAllocatable(c *Config) field.ErrorList {
+func validateAllocatable(c *Config, p *problems) {
 	k := &c.Kubelet
-	at := field.NewPath("enforceNodeAllocatable")
-	known := []string{"pods", "system-reserved", "kube-reserved",
-		"system-reserved-compressible", "kube-reserved-compressible", "none"}
-	var errs field.ErrorList
 	seen := map[string]bool{}
 	for i, what := range k.EnforceNodeAllocatable {
-		var why string
+		at := fmt.Sprintf("enforceNodeAllocatable[%d]", i)
+		known := p.choose(at, what, "pods", "system-reserved", "kube-reserved",
+			"system-reserved-compressible", "kube-reserved-compressible", "none")
 		switch {
-		case !slices.Contains(known, what):
-			errs = append(errs, field.NotSupported(at.Index(i), what, known))
+		case !known:
 		case seen[what]:
-			errs = append(errs, field.Duplicate(at.Index(i), what))
+			p.duplicate(at, what)
 		case what == "none" && len(k.EnforceNodeAllocatable) > 1:
-			why = "none must stand alone"
+			p.invalid(at, what, "none must stand alone")
 		case what != "none" && !*k.CgroupsPerQOS:
-			why = "needs cgroupsPerQOS true; give [none] instead"
+			p.invalid(at, what, "needs cgroupsPerQOS true; give [none] instead")
 		case strings.HasPrefix(what, "system-reserved") && k.SystemReservedCgroup == "":
-			why = "needs systemReservedCgroup"
+			p.invalid(at, what, "needs systemReservedCgroup")
 		case strings.HasPrefix(what, "kube-reserved") && k.KubeReservedCgroup == "":
-			why = "needs kubeReservedCgroup"
+			p.invalid(at, what, "needs kubeReservedCgroup")
 		case seen[strings.TrimSuffix(what, "-compressible")] || seen[what+"-compressible"]:
-			why = "excludes its other form; keep one of the two"
-		}
-		if why != "" {
-			errs = append(errs, field.Invalid(at.Index(i), what, why))
+			p.invalid(at, what, "excludes its other form; keep one of the two")
 		}
 		seen[what] = true
 	}
-	return errs
 }
 
-func validateReserved(c *Config) field.ErrorList {
+func validateReserved(c *Config, p *problems) {
 	k := &c.Kubelet
-	var errs field.ErrorList
-	if _, err := ParseReserved(k.KubeReserved); err != nil {
-		errs = append(errs, invalid("kubeReserved", k.KubeReserved, "%s", err))
-	}
-	if _, err := ParseReserved(k.SystemReserved); err != nil {
-		errs = append(errs, invalid("systemReserved", k.SystemReserved, "%s", err))
+	for at, reserved := range map[string]map[string]string{
+		"kubeReserved": k.KubeReserved, "systemReserved": k.SystemReserved,
+	} {
+		if _, err := ParseReserved(reserved); err != nil {
+			p.invalid(at, reserved, "%s", err)
+		}
 	}
 	if k.ReservedSystemCPUs == "" {
-		return errs
+		return
 	}
 	if _, err := cpuset.Parse(k.ReservedSystemCPUs); err != nil {
-		errs = append(errs, invalid("reservedSystemCPUs", k.ReservedSystemCPUs,
-			`must be a list of CPUs such as "0-1,8"`))
+		p.invalid("reservedSystemCPUs", k.ReservedSystemCPUs,
+			`must be a list of CPUs such as "0-1,8"`)
 	}
 	if k.SystemReservedCgroup != "" || k.KubeReservedCgroup != "" {
-		errs = append(errs, invalid("reservedSystemCPUs", k.ReservedSystemCPUs,
-			"cannot be used with systemReservedCgroup or kubeReservedCgroup"))
+		p.invalid("reservedSystemCPUs", k.ReservedSystemCPUs,
+			"cannot be used with systemReservedCgroup or kubeReservedCgroup")
 	}
-	return errs
 }
 
-func validateEviction(c *Config) field.ErrorList {
+func validateEviction(c *Config, p *problems) {
 	k := &c.Kubelet
-	var errs field.ErrorList
-	thresholds := map[string]map[string]string{"evictionHard": k.EvictionHard,
-		"evictionSoft": k.EvictionSoft, "evictionMinimumReclaim": k.EvictionMinimumReclaim}
-	for name, values := range thresholds {
+	for name, values := range map[string]map[string]string{
+		"evictionHard": k.EvictionHard, "evictionSoft": k.EvictionSoft,
+		"evictionMinimumReclaim": k.EvictionMinimumReclaim,
+	} {
 		for signal, value := range values {
-			at := field.NewPath(name).Key(signal)
-			errs = append(errs, validateSignal(at, signal)...)
+			at := validateSignal(p, name, signal)
 			if _, _, err := ParseThreshold(value); err != nil {
-				errs = append(errs, field.Invalid(at, value, err.Error()))
+				p.invalid(at, value, "%s", err)
 			}
 		}
 	}
-	grace := field.NewPath("evictionSoftGracePeriod")
+	const grace = "evictionSoftGracePeriod"
 	for signal, value := range k.EvictionSoftGracePeriod {
-		errs = append(errs, validateSignal(grace.Key(signal), signal)...)
+		at := validateSignal(p, grace, signal)
 		if d, err := time.ParseDuration(value); err != nil || d < 0 {
-			errs = append(errs, field.Invalid(grace.Key(signal), value,
-				`must be a duration such as "30s"`))
+			p.invalid(at, value, `must be a duration such as "30s"`)
 		}
 	}
 	for signal := range k.EvictionSoft {
 		if _, ok := k.EvictionSoftGracePeriod[signal]; !ok {
-			errs = append(errs, field.Required(grace.Key(signal),
-				"evictionSoft needs a grace period for each signal"))
+			p.required(keyed(grace, signal), "evictionSoft needs a grace period for each signal")
 		}
 	}
-	return errs
 }
 
-func validateSignal(at *field.Path, signal string) field.ErrorList {
-	known := []string{"memory.available", "nodefs.available", "nodefs.inodesFree",
-		"imagefs.available", "imagefs.inodesFree", "pid.available",
-		"allocatableMemory.available"}
-	switch {
-	case slices.Contains(known, signal):
-		return nil
-	case strings.HasPrefix(signal, "containerfs."):
-		return field.ErrorList{field.Forbidden(at, "follows nodefs or imagefs; remove it")}
-	default:
-		return field.ErrorList{field.NotSupported(at, signal, known)}
+// keyed is the path of an entry of a map.
+func keyed(field, key string) string { return field + "[" + key + "]" }
+
+// validateSignal checks a key of the field and returns the path of its value.
+func validateSignal(p *problems, field, signal string) (at string) {
+	at = keyed(field, signal)
+	derived := strings.HasPrefix(signal, "containerfs.")
+	p.forbid(derived, at, "follows nodefs or imagefs; remove it")
+	if !derived {
+		p.choose(at, signal, "memory.available", "nodefs.available", "nodefs.inodesFree",
+			"imagefs.available", "imagefs.inodesFree", "pid.available",
+			"allocatableMemory.available")
 	}
+	return at
 }
 
-func validateShutdown(c *Config) field.ErrorList {
+func validateShutdown(c *Config, p *problems) {
 	k := &c.Kubelet
-	var errs field.ErrorList
-	total, critical := k.ShutdownGracePeriod.Duration, k.ShutdownGracePeriodCriticalPods.Duration
+	total, critical := k.ShutdownGracePeriod, k.ShutdownGracePeriodCriticalPods
 	for at, d := range map[string]time.Duration{
-		"shutdownGracePeriod": total, "shutdownGracePeriodCriticalPods": critical,
+		"shutdownGracePeriod": total.Duration, "shutdownGracePeriodCriticalPods": critical.Duration,
 	} {
 		if d != 0 && d < time.Second {
-			errs = append(errs, invalid(at, d.String(), "must be 0 or at least 1s"))
+			p.invalid(at, d.String(), "must be 0 or at least 1s")
 		}
 	}
-	if critical > total {
-		errs = append(errs, invalid("shutdownGracePeriodCriticalPods", critical.String(),
-			"must not be more than shutdownGracePeriod, %s", total))
+	if critical.Duration > total.Duration {
+		p.invalid("shutdownGracePeriodCriticalPods", critical,
+			"must not be more than shutdownGracePeriod, %s", total.Duration)
 	}
-	if len(k.ShutdownGracePeriodByPodPriority) > 0 && (total != 0 || critical != 0) {
-		errs = append(errs, forbidden("shutdownGracePeriodByPodPriority",
-			"cannot be used with shutdownGracePeriod or shutdownGracePeriodCriticalPods"))
-	}
-	for i, p := range k.ShutdownGracePeriodByPodPriority {
-		if p.ShutdownGracePeriodSeconds < 0 {
-			at := field.NewPath("shutdownGracePeriodByPodPriority").Index(i)
-			errs = append(errs, field.Invalid(at.Child("shutdownGracePeriodSeconds"),
-				p.ShutdownGracePeriodSeconds, "must not be negative"))
+	const byPriority = "shutdownGracePeriodByPodPriority"
+	priorities := k.ShutdownGracePeriodByPodPriority
+	p.forbid(len(priorities) > 0 && (total.Duration != 0 || critical.Duration != 0), byPriority,
+		"cannot be used with shutdownGracePeriod or shutdownGracePeriodCriticalPods")
+	for i, one := range priorities {
+		if one.ShutdownGracePeriodSeconds < 0 {
+			p.invalid(fmt.Sprintf("%s[%d].shutdownGracePeriodSeconds", byPriority, i),
+				one.ShutdownGracePeriodSeconds, "must not be negative")
 		}
 	}
-	return errs
 }
 
 // validateSysctls checks defaultPodSysctls: kernel settings of the pod's own namespaces only.
-func validateSysctls(c *Config) field.ErrorList {
-	if len(c.Kubelet.DefaultPodSysctls) > 0 && !c.Gates.Enabled("DefaultPodSysctls") {
-		return field.ErrorList{forbidden("defaultPodSysctls",
-			"needs feature gate DefaultPodSysctls")}
+func validateSysctls(c *Config, p *problems) {
+	if !c.Gates.Enabled("DefaultPodSysctls") {
+		p.forbid(len(c.Kubelet.DefaultPodSysctls) > 0, "defaultPodSysctls",
+			"needs feature gate DefaultPodSysctls")
+		return
 	}
-	var errs field.ErrorList
 	seen := map[string]bool{}
 	for name := range c.Kubelet.DefaultPodSysctls {
-		at := field.NewPath("defaultPodSysctls").Key(name)
-		dotted := strings.ReplaceAll(name, "/", ".")
+		at, dotted := keyed("defaultPodSysctls", name), strings.ReplaceAll(name, "/", ".")
 		namespaced := slices.ContainsFunc(
 			[]string{"kernel.sem", "kernel.shm", "kernel.msg", "fs.mqueue.", "net."},
 			func(prefix string) bool { return strings.HasPrefix(dotted, prefix) })
 		if !namespaced {
-			errs = append(errs, field.Invalid(at, name, "must belong to a namespace of the pod"))
+			p.invalid(at, name, "must belong to a namespace of the pod")
 		}
 		if seen[dotted] {
-			errs = append(errs, field.Duplicate(at, name))
+			p.duplicate(at, name)
 		}
 		seen[dotted] = true
 	}
-	return errs
 }
