@@ -8,11 +8,14 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"k8s.io/component-base/metrics"
+
+	"github.com/numalet/numalet/metric"
 )
 
 // instruments are the metrics of device plugins: the kubelet's by its names, and ours. They count
 // only once registered.
 type instruments struct {
+	metric.Set
 	registrations *metrics.CounterVec
 	allocations   *metrics.HistogramVec
 	// calls and took are of every call to a plugin, devices are the numbers of the inventory.
@@ -34,63 +37,28 @@ const (
 )
 
 func newInstruments() *instruments {
-	labels := []string{"resource_name"}
-	return &instruments{
-		registrations: metrics.NewCounterVec(&metrics.CounterOpts{
-			Subsystem:      "kubelet",
-			Name:           "device_plugin_registration_total",
-			Help:           "Number of device plugin registrations, by resource name.",
-			StabilityLevel: metrics.ALPHA,
-		}, labels),
-		allocations: metrics.NewHistogramVec(&metrics.HistogramOpts{
-			Subsystem: "kubelet",
-			Name:      "device_plugin_alloc_duration_seconds",
-			Help: "Duration in seconds of Allocate calls to device plugins, " +
-				"by resource name.",
-			Buckets:        metrics.DefBuckets,
-			StabilityLevel: metrics.ALPHA,
-		}, labels),
-		calls: counterOf("calls_total", "Number of calls to device plugins, by outcome: ok, "+
-			"deadline_exceeded, unavailable, bad_answer or error.",
-			"resource_name", "rpc", "outcome"),
-		turns: counterOf("health_changes_total", "Number of devices whose plugin has said another "+
-			"health than before, by the new one: healthy or unhealthy.", "resource_name", "to"),
-		refused: counterOf("lists_refused_total", "Number of lists of devices that were not read "+
-			"because they are too long.", "resource_name"),
-		took: metrics.NewHistogramVec(&metrics.HistogramOpts{
-			Subsystem: "numalet",
-			Name:      "device_plugin_call_duration_seconds",
-			Help: "Duration in seconds of calls to device plugins; of ListAndWatch up to the " +
-				"first list.",
-			// Up to 65 s: the longest deadline is 30 s.
-			Buckets:        metrics.ExponentialBuckets(.001, 4, 9),
-			StabilityLevel: metrics.ALPHA,
-		}, []string{"resource_name", "rpc"}),
-		devices: metrics.NewGaugeVec(&metrics.GaugeOpts{
-			Subsystem:      "numalet",
-			Name:           "device_plugin_devices",
-			Help:           "Devices of the node, by what they count for: capacity or allocatable.",
-			StabilityLevel: metrics.ALPHA,
-		}, []string{"resource_name", "of"}),
-	}
-}
-
-// counterOf is a counter of ours.
-func counterOf(name, help string, labels ...string) *metrics.CounterVec {
-	return metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem: "numalet", Name: "device_plugin_" + name, Help: help,
-		StabilityLevel: metrics.ALPHA,
-	}, labels)
-}
-
-func (i *instruments) register(registry metrics.KubeRegistry) error {
-	var errs []error
-	for _, m := range []metrics.Registerable{
-		i.registrations, i.allocations, i.calls, i.took, i.devices, i.turns, i.refused,
-	} {
-		errs = append(errs, registry.Register(m))
-	}
-	return errors.Join(errs...)
+	const resource = "resource_name"
+	i := &instruments{}
+	i.registrations = i.Counters("kubelet_device_plugin_registration_total",
+		"Number of device plugin registrations, by resource name.", resource)
+	i.allocations = i.Histograms("kubelet_device_plugin_alloc_duration_seconds",
+		"Duration in seconds of Allocate calls to device plugins, by resource name.",
+		metrics.DefBuckets, resource)
+	i.calls = i.Counters("numalet_device_plugin_calls_total", "Number of calls to device plugins, "+
+		"by outcome: ok, deadline_exceeded, unavailable, bad_answer or error.",
+		resource, "rpc", "outcome")
+	i.turns = i.Counters("numalet_device_plugin_health_changes_total", "Number of devices whose "+
+		"plugin has said another health than before, by the new one: healthy or unhealthy.",
+		resource, "to")
+	i.refused = i.Counters("numalet_device_plugin_lists_refused_total",
+		"Number of lists of devices that were not read because they are too long.", resource)
+	i.took = i.Histograms("numalet_device_plugin_call_duration_seconds",
+		"Duration in seconds of calls to device plugins; of ListAndWatch up to the first list.",
+		// Up to 65 s: the longest deadline is 30 s.
+		metrics.ExponentialBuckets(.001, 4, 9), resource, "rpc")
+	i.devices = i.Gauges("numalet_device_plugin_devices",
+		"Devices of the node, by what they count for: capacity or allocatable.", resource, "of")
+	return i
 }
 
 // called counts a call that has come back.

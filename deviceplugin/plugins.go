@@ -31,10 +31,8 @@ func New(cfg Config) (*Plugins, error) {
 		ready:   make(chan struct{}),
 		events:  make(chan event),
 	}
-	if cfg.Registry != nil {
-		if err := p.metrics.register(cfg.Registry); err != nil {
-			return nil, err
-		}
+	if err := p.metrics.Register(cfg.Registry); err != nil {
+		return nil, err
 	}
 	p.current.Store((&table{}).view(0))
 	return p, nil

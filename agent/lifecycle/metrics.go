@@ -1,17 +1,18 @@
 package lifecycle
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
 	"k8s.io/component-base/metrics"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/metric"
 )
 
 // measures are the kubelet's metrics about its view of the runtime.
 type measures struct {
+	metric.Set
 	relistDuration    *metrics.Histogram
 	relistInterval    *metrics.Histogram
 	lastSeen          *metrics.Gauge
@@ -21,52 +22,19 @@ type measures struct {
 }
 
 func newMeasures() *measures {
-	histogram := func(name, help string) *metrics.Histogram {
-		return metrics.NewHistogram(&metrics.HistogramOpts{
-			Subsystem: "kubelet", Name: name, Help: help, Buckets: metrics.DefBuckets,
-			StabilityLevel: metrics.ALPHA,
-		})
-	}
-	gauge := func(name, help string) *metrics.Gauge {
-		return metrics.NewGauge(&metrics.GaugeOpts{
-			Subsystem: "kubelet", Name: name, Help: help, StabilityLevel: metrics.ALPHA,
-		})
-	}
-	return &measures{
-		relistDuration: histogram("pleg_relist_duration_seconds",
-			"How long listing all pods of the runtime took, in seconds."),
-		relistInterval: histogram("pleg_relist_interval_seconds",
-			"Time between the starts of two listings of the runtime, in seconds."),
-		lastSeen: gauge("pleg_last_seen_seconds",
-			"When the runtime was last listed, in seconds since the epoch."),
-		runningPods: gauge("running_pods", "Pods that have a ready sandbox."),
-		runningContainers: metrics.NewGaugeVec(&metrics.GaugeOpts{
-			Subsystem: "kubelet", Name: "running_containers",
-			Help:           "Containers that the runtime has, by state.",
-			StabilityLevel: metrics.ALPHA,
-		}, []string{"container_state"}),
-		streamErrors: metrics.NewCounter(&metrics.CounterOpts{
-			Subsystem: "kubelet", Name: "evented_pleg_connection_error_count",
-			Help:           "Container event streams that ended.",
-			StabilityLevel: metrics.ALPHA,
-		}),
-	}
-}
-
-// register makes the metrics count; without a registry they are no-ops.
-func (m *measures) register(r Registry) error {
-	if r == nil {
-		return nil
-	}
-	for _, metric := range []metrics.Registerable{
-		m.relistDuration, m.relistInterval, m.lastSeen,
-		m.runningPods, m.runningContainers, m.streamErrors,
-	} {
-		if err := r.Register(metric); err != nil {
-			return fmt.Errorf("register metric %s: %w", metric.FQName(), err)
-		}
-	}
-	return nil
+	m := &measures{}
+	m.relistDuration = m.Histogram("kubelet_pleg_relist_duration_seconds",
+		"How long listing all pods of the runtime took, in seconds.", metrics.DefBuckets)
+	m.relistInterval = m.Histogram("kubelet_pleg_relist_interval_seconds",
+		"Time between the starts of two listings of the runtime, in seconds.", metrics.DefBuckets)
+	m.lastSeen = m.Gauge("kubelet_pleg_last_seen_seconds",
+		"When the runtime was last listed, in seconds since the epoch.")
+	m.runningPods = m.Gauge("kubelet_running_pods", "Pods that have a ready sandbox.")
+	m.runningContainers = m.Gauges("kubelet_running_containers",
+		"Containers that the runtime has, by state.", "container_state")
+	m.streamErrors = m.Counter("kubelet_evented_pleg_connection_error_count",
+		"Container event streams that ended.")
+	return m
 }
 
 func (m *measures) relisted(start, before time.Time) {

@@ -30,11 +30,6 @@ type Runtime interface {
 	Events(ctx context.Context, fn func(cri.Event)) error
 }
 
-// Registry is where metrics are registered.
-type Registry interface {
-	Register(metrics.Registerable) error
-}
-
 // Config is what an Observer needs.
 type Config struct {
 	Client Runtime
@@ -47,7 +42,7 @@ type Config struct {
 	ReadTimeout time.Duration
 	Readers     int
 	// Registry may be nil: nothing is measured.
-	Registry Registry
+	Registry metrics.KubeRegistry
 }
 
 // Observer keeps the newest observation of each pod. All methods are safe for concurrent use.
@@ -84,7 +79,7 @@ func New(cfg Config) (*Observer, error) {
 		metrics:  newMeasures(),
 		synced:   make(chan struct{}),
 	}
-	if err := o.metrics.register(cfg.Registry); err != nil {
+	if err := o.metrics.Register(cfg.Registry); err != nil {
 		return nil, err
 	}
 	return o, nil

@@ -10,6 +10,7 @@ import (
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/metric"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 )
@@ -28,17 +29,13 @@ const (
 	wholeCores  = "physical_cpu"
 )
 
-func newAlignment() alignment {
+func newAlignment(s *metric.Set) alignment {
 	return alignment{
-		aligned: counters("kubelet_container_aligned_compute_resources_count",
+		aligned: s.Counters("kubelet_container_aligned_compute_resources_count",
 			"Containers, or pods, whose resources are aligned.", "scope", "boundary"),
-		misaligned: counters("kubelet_container_aligned_compute_resources_failure_count",
+		misaligned: s.Counters("kubelet_container_aligned_compute_resources_failure_count",
 			"Containers, or pods, whose resources could not be aligned.", "scope", "boundary"),
 	}
-}
-
-func (a alignment) list() []metrics.Registerable {
-	return []metrics.Registerable{a.aligned, a.misaligned}
 }
 
 // expectCPUs has the metrics of the static CPU policy be there before there is anything to count.

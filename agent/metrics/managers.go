@@ -6,6 +6,7 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/cpuset"
 
+	"github.com/numalet/numalet/metric"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -15,22 +16,15 @@ type topologyMetrics struct {
 	took             *metrics.Histogram
 }
 
-func newTopologyMetrics() topologyMetrics {
+func newTopologyMetrics(s *metric.Set) topologyMetrics {
 	return topologyMetrics{
-		requests: counter("kubelet_topology_manager_admission_requests_total",
+		requests: s.Counter("kubelet_topology_manager_admission_requests_total",
 			"Pods placed, or not placed, on the node's hardware."),
-		errors: counter("kubelet_topology_manager_admission_errors_total",
+		errors: s.Counter("kubelet_topology_manager_admission_errors_total",
 			"Pods that got no place on the node's hardware under a topology policy."),
-		took: metrics.NewHistogram(&metrics.HistogramOpts{
-			Name: "kubelet_topology_manager_admission_duration_ms",
-			Help: "Time to place one pod, in milliseconds.", StabilityLevel: metrics.ALPHA,
-			Buckets: metrics.ExponentialBuckets(.05, 2, 15),
-		}),
+		took: s.Histogram("kubelet_topology_manager_admission_duration_ms",
+			"Time to place one pod, in milliseconds.", metrics.ExponentialBuckets(.05, 2, 15)),
 	}
-}
-
-func (m topologyMetrics) list() []metrics.Registerable {
-	return []metrics.Registerable{m.requests, m.errors, m.took}
 }
 
 // cpuMetrics are the kubelet's of its CPU manager.
@@ -40,23 +34,19 @@ type cpuMetrics struct {
 	perNUMA               *metrics.GaugeVec
 }
 
-func newCPUMetrics() cpuMetrics {
+func newCPUMetrics(s *metric.Set) cpuMetrics {
 	return cpuMetrics{
-		requests: counter("kubelet_cpu_manager_pinning_requests_total",
+		requests: s.Counter("kubelet_cpu_manager_pinning_requests_total",
 			"Requests for CPUs of a container's own."),
-		errors: counter("kubelet_cpu_manager_pinning_errors_total",
+		errors: s.Counter("kubelet_cpu_manager_pinning_errors_total",
 			"Requests for CPUs of a container's own that were refused."),
-		sharedPool: gauge("kubelet_cpu_manager_shared_pool_size_millicores",
+		sharedPool: s.Gauge("kubelet_cpu_manager_shared_pool_size_millicores",
 			"Size of the shared CPU pool without the reserved CPUs, in millicores."),
-		exclusive: gauge("kubelet_cpu_manager_exclusive_cpu_allocation_count",
+		exclusive: s.Gauge("kubelet_cpu_manager_exclusive_cpu_allocation_count",
 			"CPUs that containers have for themselves."),
-		perNUMA: gauges("kubelet_cpu_manager_allocation_per_numa",
+		perNUMA: s.Gauges("kubelet_cpu_manager_allocation_per_numa",
 			"CPUs that containers have for themselves, by NUMA node.", "numa_node"),
 	}
-}
-
-func (m cpuMetrics) list() []metrics.Registerable {
-	return []metrics.Registerable{m.requests, m.errors, m.sharedPool, m.exclusive, m.perNUMA}
 }
 
 // CPUs takes the CPUs of the machine that are exclusive, and those of the shared pool that can
@@ -73,11 +63,11 @@ func (m *Metrics) CPUs(machine *topology.Machine, exclusive, available cpuset.CP
 // memoryMetrics are the kubelet's of its memory manager.
 type memoryMetrics struct{ requests, errors *metrics.Counter }
 
-func newMemoryMetrics() memoryMetrics {
+func newMemoryMetrics(s *metric.Set) memoryMetrics {
 	return memoryMetrics{
-		requests: counter("kubelet_memory_manager_pinning_requests_total",
+		requests: s.Counter("kubelet_memory_manager_pinning_requests_total",
 			"Requests for memory of NUMA nodes of a container's own choice."),
-		errors: counter("kubelet_memory_manager_pinning_errors_total",
+		errors: s.Counter("kubelet_memory_manager_pinning_errors_total",
 			"Requests for memory of NUMA nodes that were refused."),
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/metric"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -23,26 +24,19 @@ type podMetrics struct {
 	sandboxes, sandboxErrors    *metrics.Counter
 }
 
-func newPodMetrics() podMetrics {
+func newPodMetrics(s *metric.Set) podMetrics {
 	return podMetrics{
-		desired: gauges("kubelet_desired_pods", "Pods that sources desire on the node.", "static"),
-		active:  gauges("kubelet_active_pods", "Pods that hold resources of the node.", "static"),
-		rejections: counters("kubelet_admission_rejections_total",
+		desired: s.Gauges("kubelet_desired_pods", "Pods that sources desire on the node.", "static"),
+		active:  s.Gauges("kubelet_active_pods", "Pods that hold resources of the node.", "static"),
+		rejections: s.Counters("kubelet_admission_rejections_total",
 			"Pods rejected, by reason.", "reason"),
-		containers: counters("kubelet_started_containers_total",
+		containers: s.Counters("kubelet_started_containers_total",
 			"Starts of containers.", "container_type"),
-		containerErrors: counters("kubelet_started_containers_errors_total",
+		containerErrors: s.Counters("kubelet_started_containers_errors_total",
 			"Starts of containers that failed.", "container_type", "code"),
-		sandboxes: counter("kubelet_started_pods_total", "Sandboxes made."),
-		sandboxErrors: counter("kubelet_started_pods_errors_total",
+		sandboxes: s.Counter("kubelet_started_pods_total", "Sandboxes made."),
+		sandboxErrors: s.Counter("kubelet_started_pods_errors_total",
 			"Sandboxes that could not be made."),
-	}
-}
-
-func (m podMetrics) list() []metrics.Registerable {
-	return []metrics.Registerable{
-		m.desired, m.active, m.rejections, m.containers, m.containerErrors,
-		m.sandboxes, m.sandboxErrors,
 	}
 }
 

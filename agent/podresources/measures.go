@@ -1,9 +1,9 @@
 package podresources
 
 import (
-	"fmt"
-
 	"k8s.io/component-base/metrics"
+
+	"github.com/numalet/numalet/metric"
 )
 
 // measures count calls, with the kubelet's names, and watches.
@@ -16,11 +16,9 @@ type measures struct {
 }
 
 func newMeasures(registry metrics.KubeRegistry) (*measures, error) {
+	var s metric.Set
 	counter := func(name, help string) *metrics.CounterVec {
-		return metrics.NewCounterVec(&metrics.CounterOpts{
-			Name: "kubelet_pod_resources_endpoint_" + name, Help: help,
-			StabilityLevel: metrics.ALPHA,
-		}, []string{"server_api_version"})
+		return s.Counters("kubelet_pod_resources_endpoint_"+name, help, "server_api_version")
 	}
 	m := &measures{
 		total:       counter("requests_total", "Calls of the pod resources API."),
@@ -31,29 +29,12 @@ func newMeasures(registry metrics.KubeRegistry) (*measures, error) {
 		getErrors:   counter("errors_get", "Calls of Get that failed."),
 		allocatableErrors: counter("errors_get_allocatable",
 			"Calls of GetAllocatableResources that failed."),
-		watches: metrics.NewGauge(&metrics.GaugeOpts{
-			Name: "numalet_pod_resources_watches", Help: "Watches of pod resources that are open.",
-			StabilityLevel: metrics.ALPHA,
-		}),
-		dropped: metrics.NewCounter(&metrics.CounterOpts{
-			Name: "numalet_pod_resources_watches_dropped_total",
-			Help: "Watches of pod resources that were ended because their reader was too " +
-				"slow.",
-			StabilityLevel: metrics.ALPHA,
-		}),
+		watches: s.Gauge("numalet_pod_resources_watches",
+			"Watches of pod resources that are open."),
+		dropped: s.Counter("numalet_pod_resources_watches_dropped_total",
+			"Watches of pod resources that were ended because their reader was too slow."),
 	}
-	if registry == nil {
-		return m, nil
-	}
-	for _, c := range []metrics.Registerable{
-		m.total, m.list, m.get, m.allocatable, m.listErrors, m.getErrors, m.allocatableErrors,
-		m.watches, m.dropped,
-	} {
-		if err := registry.Register(c); err != nil {
-			return nil, fmt.Errorf("register metric %s: %w", c.FQName(), err)
-		}
-	}
-	return m, nil
+	return m, s.Register(registry)
 }
 
 // count counts a call of version v1.

@@ -1,0 +1,71 @@
+// Package metric makes metrics, in one line each, and registers those of a part together.
+package metric
+
+import (
+	"fmt"
+
+	"k8s.io/component-base/metrics"
+)
+
+// Set is the metrics of a part. They count only once they are registered.
+type Set struct{ all []metrics.Registerable }
+
+// Register makes the metrics count; without a registry they never do.
+func (s *Set) Register(r metrics.KubeRegistry) error {
+	if r == nil {
+		return nil
+	}
+	for _, one := range s.all {
+		if err := r.Register(one); err != nil {
+			return fmt.Errorf("register metric %s: %w", one.FQName(), err)
+		}
+	}
+	return nil
+}
+
+// Counter adds one.
+func (s *Set) Counter(name, help string) *metrics.Counter {
+	return add(s, metrics.NewCounter((*metrics.CounterOpts)(opts(name, help))))
+}
+
+// Counters adds one for each combination of the labels' values.
+func (s *Set) Counters(name, help string, labels ...string) *metrics.CounterVec {
+	return add(s, metrics.NewCounterVec((*metrics.CounterOpts)(opts(name, help)), labels))
+}
+
+// Gauge adds one.
+func (s *Set) Gauge(name, help string) *metrics.Gauge {
+	return add(s, metrics.NewGauge((*metrics.GaugeOpts)(opts(name, help))))
+}
+
+// Gauges adds one for each combination of the labels' values.
+func (s *Set) Gauges(name, help string, labels ...string) *metrics.GaugeVec {
+	return add(s, metrics.NewGaugeVec((*metrics.GaugeOpts)(opts(name, help)), labels))
+}
+
+// Histogram adds one.
+func (s *Set) Histogram(name, help string, buckets []float64) *metrics.Histogram {
+	return add(s, metrics.NewHistogram(histogram(name, help, buckets)))
+}
+
+// Histograms adds one for each combination of the labels' values.
+func (s *Set) Histograms(
+	name, help string, buckets []float64, labels ...string,
+) *metrics.HistogramVec {
+	return add(s, metrics.NewHistogramVec(histogram(name, help, buckets), labels))
+}
+
+func add[M metrics.Registerable](s *Set, one M) M {
+	s.all = append(s.all, one)
+	return one
+}
+
+func opts(name, help string) *metrics.KubeOpts {
+	return &metrics.KubeOpts{Name: name, Help: help, StabilityLevel: metrics.ALPHA}
+}
+
+func histogram(name, help string, buckets []float64) *metrics.HistogramOpts {
+	return &metrics.HistogramOpts{
+		Name: name, Help: help, Buckets: buckets, StabilityLevel: metrics.ALPHA,
+	}
+}
