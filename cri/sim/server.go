@@ -46,7 +46,7 @@ type Ready struct {
 }
 
 // Server is a simulated runtime. Its methods control it from the same process and are safe for
-// concurrent use; Client has the same ones for other processes.
+// concurrent use; other processes give the orders of routes.
 type Server struct {
 	cfg     Config
 	cri     net.Listener

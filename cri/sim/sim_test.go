@@ -17,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/numalet/numalet/control"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/cri/sim"
 	"github.com/numalet/numalet/cri/sim/simtest"
@@ -27,7 +28,7 @@ type rig struct {
 	t       *testing.T
 	ctx     context.Context
 	server  *sim.Server
-	control *sim.Client
+	control *control.Client
 	run     internalapi.RuntimeService
 	images  internalapi.ImageManagerService
 }
@@ -40,7 +41,7 @@ func newRig(t *testing.T, cfg sim.Config) *rig {
 	client := simtest.Connect(t, server)
 	return &rig{
 		t: t, ctx: klog.NewContext(t.Context(), klog.New(nil)), server: server,
-		control: sim.NewClient(cfg.Control), run: client.Runtime(), images: client.Images(),
+		control: control.NewClient(cfg.Control), run: client.Runtime(), images: client.Images(),
 	}
 }
 
@@ -89,10 +90,15 @@ func (r *rig) must(err error) {
 	}
 }
 
+// fields are those of an order.
+type fields = map[string]any
+
+func (r *rig) order(route string, order any) error { return r.control.Post(r.ctx, route, order) }
+
 func (r *rig) state() sim.State {
 	r.t.Helper()
-	state, err := r.control.State(r.ctx)
-	r.must(err)
+	var state sim.State
+	r.must(r.control.Get(r.ctx, "/state", &state))
 	return state
 }
 
@@ -113,12 +119,13 @@ func TestStateTellsWhatWasAskedFor(t *testing.T) {
 	if got := c.Env()["NAME"]; got != "c" {
 		t.Errorf("env NAME is %q", got)
 	}
-	r.must(r.control.Exit(r.ctx, "p/c", sim.Exit{Code: 3, Reason: "OOMKilled"}))
+	r.must(r.order("/exit",
+		fields{"container": "p/c", "code": 3, "reason": "OOMKilled"}))
 	c, _ = r.state().Container("p", "c")
 	if c.Running() || c.Exit == nil || c.Exit.Code != 3 || c.Exit.Reason != "OOMKilled" {
 		t.Errorf("after exit: %+v", c)
 	}
-	if err := r.control.Exit(r.ctx, "p/c", sim.Exit{}); err == nil {
+	if err := r.order("/exit", fields{"container": "p/c"}); err == nil {
 		t.Error("a container exited twice")
 	}
 }
@@ -127,8 +134,8 @@ func TestJournalOrdersCalls(t *testing.T) {
 	r := newRig(t, sim.Config{})
 	_, id := r.start(sandboxConfig("p"), containerConfig("c"))
 	r.must(r.run.StopContainer(r.ctx, id, 5))
-	calls, err := r.control.Journal(r.ctx, 0)
-	r.must(err)
+	var calls, rest []sim.Call
+	r.must(r.control.Get(r.ctx, "/journal", &calls))
 	var methods []string
 	for i, c := range calls {
 		methods = append(methods, c.Method)
@@ -146,8 +153,7 @@ func TestJournalOrdersCalls(t *testing.T) {
 	if calls[1].CPUs != "0-1" || calls[1].Subject.ID != id || calls[1].Subject.Container != "c" {
 		t.Errorf("creation reads %+v", calls[1])
 	}
-	rest, err := r.control.Journal(r.ctx, calls[2].Begin)
-	r.must(err)
+	r.must(r.control.Get(r.ctx, fmt.Sprintf("/journal?since=%d", calls[2].Begin), &rest))
 	if len(rest) != 1 || rest[0].Method != "StopContainer" {
 		t.Errorf("journal since the start is %+v", rest)
 	}
@@ -155,7 +161,7 @@ func TestJournalOrdersCalls(t *testing.T) {
 
 func TestFaults(t *testing.T) {
 	r := newRig(t, sim.Config{})
-	r.must(r.control.SetFault(r.ctx, sim.Fault{
+	r.must(r.order("/faults", sim.Fault{
 		Method: "RunPodSandbox", Pod: "p", Error: "no space left", Code: "ResourceExhausted",
 		Count: 2,
 	}))
@@ -172,7 +178,7 @@ func TestFaults(t *testing.T) {
 
 func TestLostAnswerTookEffect(t *testing.T) {
 	r := newRig(t, sim.Config{})
-	r.must(r.control.SetFault(r.ctx, sim.Fault{
+	r.must(r.order("/faults", sim.Fault{
 		Method: "RunPodSandbox", Error: "connection reset", Code: "unavailable", After: true,
 	}))
 	_, err := r.run.RunPodSandbox(r.ctx, sandboxConfig("p"), "")
@@ -190,7 +196,7 @@ func TestLostAnswerTookEffect(t *testing.T) {
 
 func TestHang(t *testing.T) {
 	r := newRig(t, sim.Config{})
-	r.must(r.control.SetFault(r.ctx, sim.Fault{Method: "RunPodSandbox", Hang: true}))
+	r.must(r.order("/faults", sim.Fault{Method: "RunPodSandbox", Hang: true}))
 	short, cancel := context.WithTimeout(r.ctx, 20*time.Millisecond)
 	defer cancel()
 	_, err := r.run.RunPodSandbox(short, sandboxConfig("p"), "")
@@ -202,7 +208,7 @@ func TestHang(t *testing.T) {
 		_, err := r.run.RunPodSandbox(r.ctx, sandboxConfig("p"), "")
 		done <- err
 	}()
-	r.must(r.control.ClearFaults(r.ctx))
+	r.must(r.control.Delete(r.ctx, "/faults"))
 	// Cleared before or after the call began: either way it gets through.
 	r.must(<-done)
 }
@@ -210,13 +216,13 @@ func TestHang(t *testing.T) {
 func TestBadControlRequests(t *testing.T) {
 	r := newRig(t, sim.Config{})
 	for want, err := range map[string]error{
-		`method "Start" is not a CRI v1 call`: r.control.SetFault(r.ctx,
+		`method "Start" is not a CRI v1 call`: r.order("/faults",
 			sim.Fault{Method: "Start"}),
-		`code "Bad" is not a gRPC code`: r.control.SetFault(r.ctx, sim.Fault{Code: "Bad"}),
-		`event mode "off": use on`:      r.control.SetEvents(r.ctx, "off"),
-		`no running container`:          r.control.Exit(r.ctx, "p/c", sim.Exit{}),
-		`no ready sandbox`:              r.control.KillSandbox(r.ctx, "default/p"),
-		`missing image "["`:             r.control.SetMissing(r.ctx, []string{"["}),
+		`code "Bad" is not a gRPC code`: r.order("/faults", sim.Fault{Code: "Bad"}),
+		`event mode "off": use on`:      r.order("/events", fields{"mode": "off"}),
+		`no running container`:          r.order("/exit", fields{"container": "p/c"}),
+		`no ready sandbox`:              r.order("/kill-sandbox", fields{"sandbox": "default/p"}),
+		`missing image "["`:             r.order("/missing", fields{"images": []string{"["}}),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error is %v, want %q in it", err, want)
@@ -226,7 +232,7 @@ func TestBadControlRequests(t *testing.T) {
 
 func TestNotReady(t *testing.T) {
 	r := newRig(t, sim.Config{})
-	r.must(r.control.SetReady(r.ctx, sim.Ready{Runtime: true, Message: "no CNI config"}))
+	r.must(r.order("/ready", sim.Ready{Runtime: true, Message: "no CNI config"}))
 	if _, err := r.run.RunPodSandbox(r.ctx, sandboxConfig("p"), ""); err == nil {
 		t.Error("a pod got a network that is not ready")
 	}
@@ -339,7 +345,7 @@ func TestDelays(t *testing.T) {
 	if took := time.Since(start); took < delay {
 		t.Errorf("took %v, want at least %v", took, delay)
 	}
-	r.must(r.control.SetFault(r.ctx, sim.Fault{
+	r.must(r.order("/faults", sim.Fault{
 		Method: "StopPodSandbox", Delay: metav1.Duration{Duration: delay},
 	}))
 	start = time.Now()

@@ -2,16 +2,14 @@ package sim
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
 
-	"github.com/numalet/numalet/topology/strictyaml"
+	"github.com/numalet/numalet/control"
 )
 
 // Health is an order to set the health of devices.
@@ -32,17 +30,12 @@ func (p *Plugin) serveControl(ctx context.Context, listener net.Listener) error 
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) {
 		state := p.state.tell()
 		state.Resource, state.Socket = p.cfg.Resource, p.cfg.Socket
-		w.Header().Set("Content-Type", "application/json")
-		// The only error is that of a client that has left.
-		_ = json.NewEncoder(w).Encode(state)
+		control.Answer(w, state)
 	})
-	mux.HandleFunc("POST /health", order(p.setHealth))
-	mux.HandleFunc("POST /devices", order(p.setDevices))
-	mux.HandleFunc("POST /fault", order(p.setFault))
-	mux.HandleFunc("DELETE /faults", func(http.ResponseWriter, *http.Request) {
-		p.state.clearFaults()
-		p.log.Print("all faults cleared")
-	})
+	mux.HandleFunc("POST /health", control.Order(p.setHealth))
+	mux.HandleFunc("POST /devices", control.Order(p.setDevices))
+	mux.HandleFunc("POST /fault", control.Order(p.setFault))
+	mux.HandleFunc("DELETE /faults", control.Do(p.clearFaults))
 	mux.HandleFunc("POST /restart", p.begin(errRestart))
 	mux.HandleFunc("POST /crash", p.begin(ErrCrashed))
 
@@ -58,23 +51,6 @@ func (p *Plugin) serveControl(ctx context.Context, listener net.Listener) error 
 		return fmt.Errorf("serve control socket: %w", err)
 	}
 	return <-stopped
-}
-
-// order is a handler that reads an order of type T and says what is wrong with it.
-func order[T any](do func(T) error) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		var body T
-		data, err := io.ReadAll(r.Body)
-		if err == nil {
-			err = strictyaml.UnmarshalJSON(data, &body)
-		}
-		if err == nil {
-			err = do(body)
-		}
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-		}
-	}
 }
 
 // begin is a handler that ends the session; it answers when that is under way.
@@ -126,6 +102,11 @@ func (p *Plugin) setDevices(o Devices) error {
 		p.log.Printf("%d devices added, %d removed", len(o.Add), len(o.Remove))
 	}
 	return err
+}
+
+func (p *Plugin) clearFaults() {
+	p.state.clearFaults()
+	p.log.Print("all faults cleared")
 }
 
 func (p *Plugin) setFault(f Fault) error {

@@ -16,6 +16,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/numalet/numalet/control"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/cri/sim"
 	"github.com/numalet/numalet/test/harness"
@@ -25,7 +26,7 @@ import (
 type node struct {
 	*harness.Node
 	b       *testing.B
-	runtime *sim.Client
+	runtime *control.Client
 	events  *events
 	serial  int    // of the last pod
 	seen    uint64 // of the runtime's journal
@@ -40,7 +41,7 @@ const (
 func startNode(b *testing.B) *node {
 	dir := b.TempDir()
 	endpoint := "unix://" + filepath.Join(dir, "cri.sock")
-	n := &node{b: b, runtime: sim.NewClient(filepath.Join(dir, "control.sock"))}
+	n := &node{b: b, runtime: control.NewClient(filepath.Join(dir, "control.sock"))}
 	startRuntime(b, "--listen="+endpoint, "--control="+filepath.Join(dir, "control.sock"))
 	var client *cri.Client
 	harness.Eventually(b, "the runtime serves", func() (err error) {
@@ -95,8 +96,8 @@ func machineYAML() string {
 
 // calls is how many calls the runtime has got.
 func (n *node) calls() int {
-	state, err := n.runtime.State(n.b.Context())
-	must(n.b, err)
+	var state sim.State
+	must(n.b, n.runtime.Get(n.b.Context(), "/state", &state))
 	sum := 0
 	for _, calls := range state.Calls {
 		sum += calls
