@@ -35,10 +35,9 @@ type Options struct {
 	DistributeAcrossCores bool
 }
 
-// ParseOptions reads cpuManagerPolicyOptions: names of options with "true" or "false".
-func ParseOptions(given map[string]string) (Options, error) {
-	var o Options
-	fields := map[string]*bool{
+// fields are the options by their names.
+func (o *Options) fields() map[string]*bool {
+	return map[string]*bool{
 		OptionFullPCPUsOnly:             &o.FullPCPUsOnly,
 		OptionStrictReservation:         &o.StrictReservation,
 		OptionPreferAlignByUncoreCache:  &o.PreferAlignByUncoreCache,
@@ -46,11 +45,31 @@ func ParseOptions(given map[string]string) (Options, error) {
 		OptionAlignBySocket:             &o.AlignBySocket,
 		OptionDistributeCPUsAcrossCores: &o.DistributeAcrossCores,
 	}
+}
+
+// OptionNames lists all options.
+func OptionNames() []string { return slices.Sorted(maps.Keys(new(Options).fields())) }
+
+// Names lists the options that are on.
+func (o Options) Names() (on []string) {
+	for name, is := range o.fields() {
+		if *is {
+			on = append(on, name)
+		}
+	}
+	slices.Sort(on)
+	return on
+}
+
+// ParseOptions reads cpuManagerPolicyOptions: names of options with "true" or "false".
+func ParseOptions(given map[string]string) (Options, error) {
+	var o Options
+	fields := o.fields()
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		field, known := fields[name]
 		if !known {
 			return Options{}, fmt.Errorf("CPU manager option %q is not known; known are %q",
-				name, slices.Sorted(maps.Keys(fields)))
+				name, OptionNames())
 		}
 		on, err := strconv.ParseBool(given[name])
 		if err != nil {

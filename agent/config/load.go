@@ -11,6 +11,7 @@ import (
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kjson "k8s.io/apimachinery/pkg/util/json"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
@@ -158,31 +159,20 @@ func check(doc strictyaml.Document) error {
 
 // resolvePaths makes the file paths among the fields absolute.
 func resolvePaths(doc strictyaml.Document, dir string) ([]byte, error) {
-	out := doc.JSON
-	for _, keys := range [][]string{
-		{"staticPodPath"}, {"resolvConf"}, {"tlsCertFile"}, {"tlsPrivateKeyFile"},
-		{"authentication", "x509", "clientCAFile"},
+	root := doc.Root()
+	for _, field := range []string{
+		"staticPodPath", "resolvConf", "tlsCertFile", "tlsPrivateKeyFile",
+		"authentication.x509.clientCAFile",
 	} {
-		var at any = doc.Root()
-		for _, key := range keys {
-			m, _ := at.(map[string]any)
-			at = m[key]
-		}
-		path, _ := at.(string)
+		keys := strings.Split(field, ".")
+		path, _, _ := unstructured.NestedString(root, keys...)
 		if path == "" || filepath.IsAbs(path) {
 			continue
 		}
-		var patch any = filepath.Join(dir, path)
-		for _, key := range slices.Backward(keys) {
-			patch = map[string]any{key: patch}
-		}
-		raw, err := kjson.Marshal(patch)
-		if err == nil {
-			out, err = jsonpatch.MergePatch(out, raw)
-		}
+		err := unstructured.SetNestedField(root, filepath.Join(dir, path), keys...)
 		if err != nil {
-			return nil, fmt.Errorf("resolve %s: %w", strings.Join(keys, "."), err)
+			return nil, fmt.Errorf("resolve %s: %w", field, err)
 		}
 	}
-	return out, nil
+	return kjson.Marshal(root)
 }

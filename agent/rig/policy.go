@@ -149,25 +149,18 @@ func (p *Policy) read(word string, options map[string]string) (about string) {
 		p.Scope = scope
 		return "scope"
 	}
-	if slices.Contains(cpuOptions(), word) {
+	if slices.Contains(cpumanager.OptionNames(), word) {
 		options[word] = "true"
 		return word
 	}
 	return ""
 }
 
-func cpuOptions() []string {
-	return []string{
-		cpumanager.OptionFullPCPUsOnly, cpumanager.OptionStrictReservation,
-		cpumanager.OptionPreferAlignByUncoreCache, cpumanager.OptionDistributeCPUsAcrossNUMA,
-		cpumanager.OptionAlignBySocket, cpumanager.OptionDistributeCPUsAcrossCores,
-	}
-}
-
+// PolicyWords are the words that a set of policies is made of.
 func PolicyWords() []string {
 	return append([]string{
 		string(topology.None), string(topology.BestEffort), string(topology.Restricted),
 		string(topology.SingleNUMANode), string(topology.ContainerScope), string(topology.PodScope),
 		"prefer-closest-numa-nodes", "cpu-static", "cpu-none", "memory-static", "memory-none",
-	}, cpuOptions()...)
+	}, cpumanager.OptionNames()...)
 }

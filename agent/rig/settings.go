@@ -4,8 +4,6 @@ import (
 	"math"
 
 	v1 "k8s.io/api/core/v1"
-
-	"github.com/numalet/numalet/cpumanager"
 )
 
 // settings says what the policy is on a site that is under it.
@@ -24,7 +22,7 @@ func (p Policy) settings(s *Site) Settings {
 	if p.SharedCPUs {
 		out.CPUManager = "none"
 	} else {
-		out.CPUOptions = cpuOptionsOf(p.CPUOptions)
+		out.CPUOptions = p.CPUOptions.Names()
 	}
 	if p.PlacedMemory {
 		out.MemoryManager = "Static"
@@ -33,24 +31,4 @@ func (p Policy) settings(s *Site) Settings {
 		out.MaxPods = 0
 	}
 	return out
-}
-
-// cpuOptionsOf names the options that are on.
-func cpuOptionsOf(o cpumanager.Options) (on []string) {
-	for _, option := range []struct {
-		on   bool
-		name string
-	}{
-		{o.FullPCPUsOnly, cpumanager.OptionFullPCPUsOnly},
-		{o.StrictReservation, cpumanager.OptionStrictReservation},
-		{o.PreferAlignByUncoreCache, cpumanager.OptionPreferAlignByUncoreCache},
-		{o.DistributeAcrossNUMA, cpumanager.OptionDistributeCPUsAcrossNUMA},
-		{o.AlignBySocket, cpumanager.OptionAlignBySocket},
-		{o.DistributeAcrossCores, cpumanager.OptionDistributeCPUsAcrossCores},
-	} {
-		if option.on {
-			on = append(on, option.name)
-		}
-	}
-	return on
 }
