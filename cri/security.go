@@ -126,28 +126,31 @@ func verifyNonRoot(pod *v1.Pod, container *v1.Container, user ImageUser) error {
 
 func (o SecurityOptions) seccomp(p *v1.SeccompProfile) (*runtimeapi.SecurityProfile, error) {
 	if p == nil {
+		p = &v1.SeccompProfile{Type: v1.SeccompProfileTypeUnconfined}
 		if o.SeccompDefault {
-			return profile(runtimeapi.SecurityProfile_RuntimeDefault), nil
+			p.Type = v1.SeccompProfileTypeRuntimeDefault
 		}
-		return profile(runtimeapi.SecurityProfile_Unconfined), nil
 	}
-	switch p.Type {
-	case v1.SeccompProfileTypeRuntimeDefault:
-		return profile(runtimeapi.SecurityProfile_RuntimeDefault), nil
-	case v1.SeccompProfileTypeUnconfined:
-		return profile(runtimeapi.SecurityProfile_Unconfined), nil
-	case v1.SeccompProfileTypeLocalhost:
-		name := ptr.Deref(p.LocalhostProfile, "")
-		if !filepath.IsLocal(name) {
-			return nil, fmt.Errorf("seccomp profile %q: localhostProfile must be a path below %s",
-				name, o.SeccompRoot)
-		}
-		out := profile(runtimeapi.SecurityProfile_Localhost)
-		out.LocalhostRef = filepath.Join(o.SeccompRoot, name)
-		return out, nil
+	name := ptr.Deref(p.LocalhostProfile, "")
+	if p.Type == v1.SeccompProfileTypeLocalhost && !filepath.IsLocal(name) {
+		return nil, fmt.Errorf("seccomp profile %q: localhostProfile must be a path below %s",
+			name, o.SeccompRoot)
 	}
-	return nil, fmt.Errorf("seccomp profile type %q is none of "+
-		"RuntimeDefault, Unconfined, Localhost", p.Type)
+	return named("seccomp", string(p.Type), filepath.Join(o.SeccompRoot, name))
+}
+
+// named is the profile of a type, which CRI names as pods do; ref counts for type Localhost.
+func named(of, kind, ref string) (*runtimeapi.SecurityProfile, error) {
+	known, ok := runtimeapi.SecurityProfile_ProfileType_value[kind]
+	if !ok {
+		return nil, fmt.Errorf("%s profile type %q is none of "+
+			"RuntimeDefault, Unconfined, Localhost", of, kind)
+	}
+	out := profile(runtimeapi.SecurityProfile_ProfileType(known))
+	if out.ProfileType == runtimeapi.SecurityProfile_Localhost {
+		out.LocalhostRef = ref
+	}
+	return out, nil
 }
 
 func profile(kind runtimeapi.SecurityProfile_ProfileType) *runtimeapi.SecurityProfile {
@@ -169,21 +172,11 @@ func appArmor(pod *v1.Pod, container *v1.Container) (*runtimeapi.SecurityProfile
 	if p == nil {
 		return nil, nil
 	}
-	switch p.Type {
-	case v1.AppArmorProfileTypeRuntimeDefault:
-		return profile(runtimeapi.SecurityProfile_RuntimeDefault), nil
-	case v1.AppArmorProfileTypeUnconfined:
-		return profile(runtimeapi.SecurityProfile_Unconfined), nil
-	case v1.AppArmorProfileTypeLocalhost:
-		if name := ptr.Deref(p.LocalhostProfile, ""); name != "" {
-			out := profile(runtimeapi.SecurityProfile_Localhost)
-			out.LocalhostRef = name
-			return out, nil
-		}
+	name := ptr.Deref(p.LocalhostProfile, "")
+	if p.Type == v1.AppArmorProfileTypeLocalhost && name == "" {
 		return nil, fmt.Errorf("AppArmor profile of type Localhost needs localhostProfile")
 	}
-	return nil, fmt.Errorf("AppArmor profile type %q is none of "+
-		"RuntimeDefault, Unconfined, Localhost", p.Type)
+	return named("AppArmor", string(p.Type), name)
 }
 
 // The strings that name AppArmor profiles in annotations and in the deprecated CRI field.
@@ -196,16 +189,14 @@ const (
 func parseAppArmor(text string) (*runtimeapi.SecurityProfile, error) {
 	name, local := strings.CutPrefix(text, appArmorLocalhost)
 	switch {
-	case text == appArmorDefault:
-		return profile(runtimeapi.SecurityProfile_RuntimeDefault), nil
-	case text == appArmorUnconfined:
-		return profile(runtimeapi.SecurityProfile_Unconfined), nil
 	case text == "":
 		return nil, nil
+	case text == appArmorDefault:
+		return named("AppArmor", string(v1.AppArmorProfileTypeRuntimeDefault), "")
+	case text == appArmorUnconfined:
+		return named("AppArmor", string(v1.AppArmorProfileTypeUnconfined), "")
 	case local && name != "":
-		out := profile(runtimeapi.SecurityProfile_Localhost)
-		out.LocalhostRef = name
-		return out, nil
+		return named("AppArmor", string(v1.AppArmorProfileTypeLocalhost), name)
 	}
 	return nil, fmt.Errorf("AppArmor annotation %q is none of %s, %s, %sNAME",
 		text, appArmorDefault, appArmorUnconfined, appArmorLocalhost)
