@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/numalet/numalet/deviceplugin/socket"
 	"github.com/numalet/numalet/deviceplugin/watcher"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/podspec"
@@ -60,7 +61,7 @@ func FuzzRegister(f *testing.F) {
 		}
 		defer l.close()
 		if filepath.Dir(l.socket) != "/var/lib/plugins" || l.name() == SocketName ||
-			len(l.socket) > maxSocketPath || !podspec.IsExtended(l.resource) ||
+			len(l.socket) > socket.MaxPath || !podspec.IsExtended(l.resource) ||
 			strings.Contains(l.resource, "kubernetes.io/") || req.GetVersion() != v1beta1.Version {
 			t.Errorf("%v is accepted as %q on %q", req, l.resource, l.socket)
 		}
@@ -134,7 +135,7 @@ func FuzzFoundPlugin(f *testing.F) {
 		}
 		defer l.close()
 		if !filepath.IsAbs(l.socket) || filepath.Clean(endpoint) != l.socket ||
-			len(l.socket) > maxSocketPath || !podspec.IsExtended(l.resource) ||
+			len(l.socket) > socket.MaxPath || !podspec.IsExtended(l.resource) ||
 			l.resource != name || version != v1beta1.Version {
 			t.Errorf("%+v is accepted as %q on %q", found, l.resource, l.socket)
 		}

@@ -13,18 +13,19 @@ import (
 	"k8s.io/klog/v2"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/numalet/numalet/deviceplugin/socket"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
 // serve answers registrations until ctx is done. When somebody removes the socket it is made
 // again, so that plugins can register and those that watch for it do.
-func (p *Plugins) serve(ctx context.Context, s *socket) error {
+func (p *Plugins) serve(ctx context.Context, s *socket.Listener) error {
 	for s != nil {
 		if err := p.serveOn(ctx, s); err != nil || ctx.Err() != nil {
 			return err
 		}
 		klog.FromContext(ctx).Info("Device plugin socket was removed and is made again",
-			"socket", s.path)
+			"socket", s.Path())
 		s = listenAgain(ctx, p.cfg.Dir)
 	}
 	return nil
@@ -32,25 +33,25 @@ func (p *Plugins) serve(ctx context.Context, s *socket) error {
 
 // serveOn answers registrations until the socket is removed or ctx is done, and returns when no
 // handler is left.
-func (p *Plugins) serveOn(ctx context.Context, s *socket) error {
+func (p *Plugins) serveOn(ctx context.Context, s *socket.Listener) error {
 	group, ctx := errgroup.WithContext(ctx)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	server := grpc.NewServer(grpc.WaitForHandlers(true))
 	v1beta1.RegisterRegistrationServer(server, registrar{plugins: p, log: klog.FromContext(ctx)})
 	group.Go(func() error {
-		s.untilGone(ctx)
+		untilGone(ctx, s)
 		cancel()
 		return nil
 	})
 	group.Go(func() error {
 		defer context.AfterFunc(ctx, server.Stop)()
-		if err := server.Serve(s.listener); err != nil && ctx.Err() == nil {
+		if err := server.Serve(s); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("serve device plugin registration: %w", err)
 		}
 		return nil
 	})
-	return errors.Join(group.Wait(), s.remove())
+	return group.Wait()
 }
 
 // registrar serves Registration. It answers as soon as the request is found valid: the plugin is
@@ -98,7 +99,7 @@ func (p *Plugins) accept(req *v1beta1.RegisterRequest) (*link, error) {
 		return nil, badName(req.GetResourceName())
 	}
 	endpoint := req.GetEndpoint()
-	socket := filepath.Join(p.cfg.Dir, endpoint)
+	path := filepath.Join(p.cfg.Dir, endpoint)
 	switch {
 	case endpoint == "." || endpoint == ".." || filepath.Base(endpoint) != endpoint:
 		return nil, fmt.Errorf("the endpoint %q is invalid: give the name of the plugin's socket "+
@@ -107,17 +108,17 @@ func (p *Plugins) accept(req *v1beta1.RegisterRequest) (*link, error) {
 		return nil, fmt.Errorf("the endpoint %q is invalid: it is the registration socket itself",
 			endpoint)
 	}
-	if err := checkSocketPath(endpoint, socket); err != nil {
+	if err := checkSocketPath(endpoint, path); err != nil {
 		return nil, err
 	}
-	return newLink(req.GetResourceName(), socket, p.cfg.Deadlines)
+	return newLink(req.GetResourceName(), path, p.cfg.Deadlines)
 }
 
-// checkSocketPath checks that an endpoint, of which socket is the whole path, can be dialled.
-func checkSocketPath(endpoint, socket string) error {
-	if strings.ContainsRune(socket, 0) || len(socket) > maxSocketPath {
+// checkSocketPath checks that an endpoint, of which path is the whole, can be dialled.
+func checkSocketPath(endpoint, path string) error {
+	if strings.ContainsRune(path, 0) || len(path) > socket.MaxPath {
 		return fmt.Errorf("the endpoint %q is invalid: with the directory it has %d bytes, "+
-			"unix sockets allow %d", endpoint, len(socket), maxSocketPath)
+			"unix sockets allow %d", endpoint, len(path), socket.MaxPath)
 	}
 	return nil
 }

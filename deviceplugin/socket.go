@@ -5,32 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/deviceplugin/socket"
 )
 
 // SocketName is the name of the registration socket in the device plugin directory.
 const SocketName = "kubelet.sock"
 
-// maxSocketPath is the longest path that a unix socket can have (sun_path in unix(7), without the
-// closing zero byte).
-const maxSocketPath = 107
-
 // socketPeriod is how often the registration socket is looked for when no event tells of it, and
 // how long one that cannot be made is waited for.
 const socketPeriod = time.Second
-
-// socket is the registration socket while it is ours.
-type socket struct {
-	listener net.Listener
-	path     string
-	file     fs.FileInfo
-}
 
 // clearSockets removes the sockets in dir, which plugins take as the sign to register again. Other
 // files and directories stay.
@@ -54,53 +44,31 @@ func clearSockets(dir string) error {
 	return nil
 }
 
-// listen binds the registration socket in dir.
-func listen(dir string) (*socket, error) {
+// listen makes the registration socket in dir. Plugins register as soon as they see it.
+func listen(dir string) (*socket.Listener, error) {
 	path := filepath.Join(dir, SocketName)
-	if len(path) > maxSocketPath {
+	if len(path) > socket.MaxPath {
 		return nil, fmt.Errorf("device plugin socket %s: the path has %d bytes, unix sockets "+
-			"allow %d: choose a shorter root directory", path, len(path), maxSocketPath)
+			"allow %d: choose a shorter root directory", path, len(path), socket.MaxPath)
 	}
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("make device plugin directory: %w", err)
 	}
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	listener, err := socket.Listen(path)
 	if err != nil {
 		return nil, fmt.Errorf("listen for device plugins: %w", err)
 	}
-	listener.SetUnlinkOnClose(false) // by then the name may be another's: remove looks
-	file, err := os.Lstat(path)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("listen for device plugins: %w", err), listener.Close())
-	}
-	return &socket{listener: listener, path: path, file: file}, nil
+	return listener, nil
 }
 
-// remove removes the socket, unless it has gone or another one has its name.
-func (s *socket) remove() error {
-	file, err := os.Lstat(s.path)
-	if err != nil || !os.SameFile(file, s.file) {
-		return nil
-	}
-	if err := os.Remove(s.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove device plugin socket: %w", err)
-	}
-	return nil
-}
-
-// gone tells that nothing has the socket's name. Somebody else's socket is left alone.
-func (s *socket) gone() bool {
-	_, err := os.Lstat(s.path)
-	return errors.Is(err, fs.ErrNotExist)
-}
-
-// untilGone returns when somebody has removed the socket, or ctx is done.
-func (s *socket) untilGone(ctx context.Context) {
+// untilGone returns when somebody has removed the socket, or ctx is done. Another one of its name is
+// left alone.
+func untilGone(ctx context.Context, s *socket.Listener) {
 	log := klog.FromContext(ctx)
 	notify, err := fsnotify.NewWatcher()
 	if err == nil {
 		defer notify.Close()
-		err = notify.Add(filepath.Dir(s.path))
+		err = notify.Add(filepath.Dir(s.Path()))
 	} else {
 		notify = &fsnotify.Watcher{}
 	}
@@ -109,7 +77,7 @@ func (s *socket) untilGone(ctx context.Context) {
 	}
 	tick := time.NewTicker(socketPeriod)
 	defer tick.Stop()
-	for !s.gone() {
+	for !s.Gone() {
 		select {
 		case <-ctx.Done():
 			return
@@ -123,7 +91,7 @@ func (s *socket) untilGone(ctx context.Context) {
 
 // listenAgain binds the socket again, with retries until ctx is done: an agent whose pods run does
 // not end because a directory cannot be made at the moment.
-func listenAgain(ctx context.Context, dir string) *socket {
+func listenAgain(ctx context.Context, dir string) *socket.Listener {
 	trouble := ""
 	for ctx.Err() == nil {
 		s, err := listen(dir)

@@ -21,6 +21,7 @@ import (
 	podresourcesv1alpha1 "k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
 	"github.com/numalet/numalet/agent/podresources/watchv1"
+	"github.com/numalet/numalet/deviceplugin/socket"
 )
 
 // The kubelet's limit on calls, so that a client in a loop cannot keep the agent busy.
@@ -68,7 +69,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("unix", cfg.Socket)
+	l, err := socket.Listen(cfg.Socket)
 	if err != nil {
 		return nil, fmt.Errorf("serve pod resources: %w; a shorter --root-dir may help", err)
 	}

@@ -1,0 +1,87 @@
+// Package socket makes unix sockets for clients that wait for a file: the name appears when the
+// socket accepts, not between bind and listen, when it still refuses.
+package socket
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// MaxPath is the longest path that a unix socket can have (sun_path in unix(7), without the closing
+// zero byte).
+const MaxPath = 107
+
+// Listener is a listening socket. Closing it removes the file, unless that has gone or another one
+// has its name.
+type Listener struct {
+	*net.UnixListener
+	path string
+	file fs.FileInfo
+}
+
+// Listen makes a socket that accepts when its name can first be seen. A file that has the name
+// already stays, and is an error. What an earlier call that did not come to its end left is removed.
+func Listen(path string) (*Listener, error) {
+	if len(path) > MaxPath {
+		return nil, fmt.Errorf("listen on %s: the path has %d bytes, unix sockets allow %d", path,
+			len(path), MaxPath)
+	}
+	before := beforehand(path)
+	if err := os.Remove(before); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	unnamed, err := net.ListenUnix("unix", &net.UnixAddr{Name: before, Net: "unix"})
+	if err != nil {
+		return nil, err // says "listen unix PATH: why"
+	}
+	unnamed.SetUnlinkOnClose(false) // Close looks whose the name is
+	l := &Listener{UnixListener: unnamed, path: path}
+	if l.file, err = os.Lstat(before); err == nil {
+		err = unix.Renameat2(unix.AT_FDCWD, before, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("listen on %s: %w", path, err), unnamed.Close(),
+			os.Remove(before))
+	}
+	return l, nil
+}
+
+// beforehand is a name beside path, no longer than it, of a file that nobody looks for.
+func beforehand(path string) string {
+	dir, name := filepath.Split(path)
+	return dir + "." + name[:max(1, len(name)-1)]
+}
+
+// Path is where the socket is.
+func (l *Listener) Path() string { return l.path }
+
+// Gone reports whether nothing has the socket's name any more.
+func (l *Listener) Gone() bool {
+	_, err := os.Lstat(l.path)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// Abandon leaves the file where it is when the socket is closed, as a process does that is killed.
+func (l *Listener) Abandon() { l.file = nil }
+
+// Close implements net.Listener.
+func (l *Listener) Close() error {
+	return errors.Join(l.remove(), l.UnixListener.Close())
+}
+
+func (l *Listener) remove() error {
+	file, err := os.Lstat(l.path)
+	if err != nil || !os.SameFile(file, l.file) {
+		return nil
+	}
+	if err := os.Remove(l.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
