@@ -168,11 +168,10 @@ func TestRestartOfThePlugin(t *testing.T) {
 	r := newRig(t, Config{})
 	plugin := r.plugin(sim.Config{Resource: gpu})
 	r.untilConnected(gpu)
+	plugin.untilRegistered(1)
 	for i := range 5 {
 		plugin.must(plugin.Restart(t.Context()))
-		eventually(t, "the plugin to be listed again", func() bool {
-			return plugin.registered() == i+2
-		})
+		plugin.untilRegistered(i + 2)
 		r.untilConnected(gpu)
 	}
 	if err := r.caller(sim.Allocate, gpu); err != nil {

@@ -144,12 +144,15 @@ func (s *simulated) calls(rpc sim.RPC) int {
 	return state.Calls[rpc]
 }
 
-// registered is how often the plugin has registered.
-func (s *simulated) registered() int {
+// untilRegistered waits for the plugin to have been told so many times that it is registered. Its
+// devices may be known before: a plugin that is told to begin anew meanwhile is never told.
+func (s *simulated) untilRegistered(times int) {
 	s.t.Helper()
-	state, err := s.State(s.t.Context())
-	s.must(err)
-	return state.Registered
+	eventually(s.t, "the plugin to be registered", func() bool {
+		state, err := s.State(s.t.Context())
+		s.must(err)
+		return state.Registered >= times
+	})
 }
 
 type logWriter struct{ t *testing.T }

@@ -15,13 +15,12 @@ func TestRegistrationSocketRemoved(t *testing.T) {
 	r := newRig(t, Config{})
 	plugin := r.plugin(sim.Config{Resource: gpu})
 	r.untilConnected(gpu)
+	plugin.untilRegistered(1)
 	for i := range 3 {
 		if err := os.Remove(filepath.Join(r.dir, SocketName)); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the plugin to see the new socket", func() bool {
-			return plugin.registered() == i+2
-		})
+		plugin.untilRegistered(i + 2)
 		r.untilConnected(gpu)
 	}
 	r.stop()

@@ -64,6 +64,7 @@ func TestRegistrySocketGoesAndReturns(t *testing.T) {
 	r := newRegistryRig(t)
 	plugin := r.registryPlugin(sim.Config{Resource: gpu}, nil)
 	r.untilConnected(gpu)
+	plugin.untilRegistered(1)
 	// The plugin itself lives on: the socket is what says that it is registered.
 	if err := os.Remove(filepath.Join(r.cfg.RegistryDir, "example.com_gpu.sock")); err != nil {
 		t.Fatal(err)
@@ -75,9 +76,7 @@ func TestRegistrySocketGoesAndReturns(t *testing.T) {
 	}
 	for i := range 3 {
 		plugin.must(plugin.Restart(t.Context()))
-		eventually(t, "the plugin to be listed again", func() bool {
-			return plugin.registered() >= i+2
-		})
+		plugin.untilRegistered(i + 2)
 		r.untilConnected(gpu)
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/numalet/numalet/deviceplugin/socket"
 )
 
 const (
@@ -86,7 +88,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 	group.Go(func() error {
 		for {
 			switch err := p.session(ctx, watcher); {
-			case ctx.Err() != nil:
+			case ctx.Err() != nil && !errors.Is(err, ErrCrashed):
 				p.log.Print("stopped")
 				return nil
 			case errors.Is(err, errRestart), errors.Is(err, errAnew):
@@ -165,7 +167,9 @@ func (p *Plugin) serve(ctx context.Context, serving chan<- struct{}) error {
 		registerapi.RegisterRegistrationServer(server, introduction{plugin: p})
 	}
 	defer context.AfterFunc(ctx, func() {
-		listener.SetUnlinkOnClose(!errors.Is(context.Cause(ctx), ErrCrashed))
+		if errors.Is(context.Cause(ctx), ErrCrashed) {
+			listener.Abandon()
+		}
 		server.Stop()
 	})()
 	p.log.Printf("serving on %s", path)
@@ -238,14 +242,10 @@ func (p *Plugin) options() *v1beta1.DevicePluginOptions {
 	}
 }
 
-// listen binds a unix socket in place of what an earlier process may have left.
-func listen(path string) (*net.UnixListener, error) {
+// listen makes a unix socket in place of what an earlier process may have left.
+func listen(path string) (*socket.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("remove old socket: %w", err)
 	}
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", path, err)
-	}
-	return listener, nil
+	return socket.Listen(path)
 }
