@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/numalet/numalet/topology/oneline"
 )
 
 // sift sorts out the ids of a preference that can be followed, in the order given, each once. The
@@ -63,9 +65,7 @@ const mostNamed = 8
 func few(ids []string) string {
 	shown := make([]string, min(len(ids), mostNamed))
 	for i := range shown {
-		if shown[i] = ids[i]; len(shown[i]) > 64 {
-			shown[i] = strings.ToValidUTF8(shown[i][:64], "") + "..."
-		}
+		shown[i] = oneline.Cut(ids[i], 96)
 	}
 	text := strings.Join(shown, ", ")
 	if more := len(ids) - len(shown); more > 0 {

@@ -7,7 +7,11 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc"
+	"k8s.io/klog/v2"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/topology/oneline"
 )
 
 // PreferredRequest asks a plugin which devices it would choose.
@@ -35,7 +39,7 @@ func (p *Plugins) Preferred(ctx context.Context, req PreferredRequest) (ids []st
 			AllocationSize:       int32(req.Size),
 		}},
 	})
-	if err != nil {
+	if err = c.unanswered(ctx, err); err != nil {
 		return nil, fmt.Errorf("device plugin GetPreferredAllocation rpc failed with err: %w", err)
 	}
 	if len(resp.GetContainerResponses()) == 0 {
@@ -46,7 +50,8 @@ func (p *Plugins) Preferred(ctx context.Context, req PreferredRequest) (ids []st
 }
 
 // Allocate calls Allocate for one container and returns what the container needs to use the
-// devices. An error of the plugin is returned as gRPC has it.
+// devices. An error of the plugin is returned as gRPC has it, in one line; a *CallError says that
+// it did not answer, an *AnswerError that its answer cannot be used.
 func (p *Plugins) Allocate(ctx context.Context, resource string, ids []string) (
 	answer *v1beta1.ContainerAllocateResponse, err error) {
 	c, err := p.call(ctx, rpcAllocate, resource, p.cfg.Deadlines.Allocate)
@@ -59,20 +64,43 @@ func (p *Plugins) Allocate(ctx context.Context, resource string, ids []string) (
 	}()
 	resp, err := c.client.Allocate(c.ctx, &v1beta1.AllocateRequest{
 		ContainerRequests: []*v1beta1.ContainerAllocateRequest{{DevicesIds: ids}},
-	})
-	if err != nil {
+	}, grpc.MaxCallRecvMsgSize(maxAllocateBytes))
+	if isTooLong(err) {
+		return nil, &AnswerError{fmt.Sprintf("its answer to Allocate has more than %d bytes: say "+
+			"less for each container", maxAllocateBytes)}
+	}
+	if err = c.unanswered(ctx, err); err != nil {
 		return nil, err
+	}
+	if n := len(resp.GetContainerResponses()); n > 1 {
+		klog.FromContext(ctx).Info("Device plugin answered Allocate for more containers than the "+
+			"one that it was asked about; the first answer counts", "resource", resource,
+			"answers", n, "devices", few(ids))
 	}
 	return answerOf(resp)
 }
 
+// Bounds of an answer to Allocate. It is kept, written to disk and given to the runtime whole.
+const (
+	maxAllocateBytes   = 1 << 20
+	maxAllocateEntries = 10_000
+)
+
 // answerOf is the answer for the one container that was asked about.
 func answerOf(resp *v1beta1.AllocateResponse) (*v1beta1.ContainerAllocateResponse, error) {
 	if len(resp.GetContainerResponses()) == 0 || resp.GetContainerResponses()[0] == nil {
-		return nil, &AnswerError{fmt.Sprintf("no containers return in allocation response %v",
-			resp)}
+		return nil, &AnswerError{oneline.Of(fmt.Sprintf(
+			"no containers return in allocation response %v", resp))}
 	}
-	return resp.GetContainerResponses()[0], nil
+	a := resp.GetContainerResponses()[0]
+	entries := len(a.GetEnvs()) + len(a.GetMounts()) + len(a.GetDevices()) +
+		len(a.GetAnnotations()) + len(a.GetCdiDevices())
+	if entries > maxAllocateEntries {
+		return nil, &AnswerError{fmt.Sprintf("its answer to Allocate has %d variables, mounts, "+
+			"devices, annotations and CDI devices, and may have %d: say less for each container",
+			entries, maxAllocateEntries)}
+	}
+	return a, nil
 }
 
 // PreStart calls PreStartContainer. Whether the plugin wants the call is Resource.PreStart.
@@ -86,7 +114,7 @@ func (p *Plugins) PreStart(ctx context.Context, resource string, ids []string) (
 	}
 	defer func() { c.done(err) }()
 	_, err = c.client.PreStartContainer(c.ctx, &v1beta1.PreStartContainerRequest{DevicesIds: ids})
-	if err != nil {
+	if err = c.unanswered(ctx, err); err != nil {
 		return fmt.Errorf("device plugin PreStartContainer rpc failed with err: %w", err)
 	}
 	return nil
@@ -94,10 +122,12 @@ func (p *Plugins) PreStart(ctx context.Context, resource string, ids []string) (
 
 // call is one call to a plugin, with its deadline. done must be called after it, with its outcome.
 type call struct {
-	ctx    context.Context
-	client v1beta1.DevicePluginClient
-	began  time.Time
-	done   func(error)
+	ctx      context.Context
+	rpc      string
+	deadline time.Duration
+	client   v1beta1.DevicePluginClient
+	began    time.Time
+	done     func(error)
 }
 
 var errUnknownPlugin = errors.New("unknown Device Plugin")
@@ -114,12 +144,13 @@ func (p *Plugins) call(ctx context.Context, rpc, resource string, deadline time.
 		return call{}, &StoppedError{Endpoint: cmp.Or(l.socket, resource)}
 	}
 	ctx, cancel := context.WithTimeout(ctx, deadline)
-	began := time.Now()
-	return call{ctx: ctx, client: l.client(), began: began, done: func(err error) {
+	c := call{ctx: ctx, rpc: rpc, deadline: deadline, client: l.client(), began: time.Now()}
+	c.done = func(err error) {
 		cancel()
-		p.metrics.called(resource, rpc, time.Since(began), err)
+		p.metrics.called(resource, rpc, time.Since(c.began), err)
 		if l.callers.leave() {
 			l.close()
 		}
-	}}, nil
+	}
+	return c, nil
 }

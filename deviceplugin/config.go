@@ -22,6 +22,9 @@ type Config struct {
 	RegistryDir string
 	// NodeIDs are the machine's NUMA nodes. Other nodes that a plugin names are left out.
 	NodeIDs topology.NodeSet
+	// Strict: a plugin that cannot be reached when it registers is refused, as by the kubelet, which
+	// connects before it answers.
+	Strict bool
 	// Known lists resources that plugins served before the agent restarted. They are in the
 	// inventory without devices, not connected, until Graces.Capacity is over.
 	Known []string
@@ -63,18 +66,24 @@ func (r RefusedList) String() string {
 		filepath.Base(r.Socket), r.Resource, r.Limit, kept)
 }
 
-// Graces are how long a resource outlives the connection to its last plugin.
+// Graces are how long a resource outlives the connection to its last plugin, or what its next one
+// says first.
 type Graces struct {
 	// Capacity is for the resource and its capacity; the kubelet's 5 min.
 	Capacity time.Duration
 	// Allocatable is for the devices that were healthy to be in the node's allocatable, so that an
 	// update of the plugin does not show; the kubelet's 0. It ends with Capacity at the latest.
 	Allocatable time.Duration
+	// Empty is for a plugin that begins with an empty list: so long it has listed nothing yet, and
+	// what was there before counts. The kubelet's 0: the resource has no devices at once.
+	Empty time.Duration
 }
 
 // DefaultGraces are the graces that flags have when they are not given.
 func DefaultGraces() Graces {
-	return Graces{Capacity: 5 * time.Minute, Allocatable: 30 * time.Second}
+	return Graces{
+		Capacity: 5 * time.Minute, Allocatable: 30 * time.Second, Empty: 10 * time.Second,
+	}
 }
 
 // DefaultDeadlines are the deadlines of calls that zero fields stand for.

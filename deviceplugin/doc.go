@@ -7,10 +7,11 @@
 // the plugin registry as well, which package watcher follows. Each registration becomes a link,
 // with one goroutine that owns it and a life in one direction:
 //
-//	registered -> dialling -> listing -> closed -> (grace) -> gone
-//	                 ^  |        |
-//	                 |--'        |  no list yet: tried again
-//	                 `-- lost <--'  list ended: tried again, with pauses, while the plugin lives
+//	registered -> dialling -> (empty) -> listing -> closed -> (grace) -> gone
+//	                 ^  |                   |
+//	                 |--'                   |  no list yet: tried again
+//	                 `-------- lost <-------'  list ended: tried again, with pauses, while the
+//	                                           plugin lives
 //
 // A link reports what happens to it as events; one loop applies them to a table, and publishes
 // the outcome as an immutable [Inventory]. Readers take no lock, and no lock exists that could be
@@ -19,7 +20,9 @@
 //
 // Where it differs from the kubelet, on purpose: Register answers at once and the plugin is
 // dialled afterwards, with retries for the Dial deadline, so that a plugin may begin to serve
-// after it has registered (the API's own comment asks for that order); the resource stays with
+// after it has registered (the API's own comment asks for that order), which is told, since the
+// kubelet refuses it (Config.Strict does as well); a list that is empty from the start means
+// nothing for a grace, since plugins send one before they have looked; the resource stays with
 // the older plugin until the newer one has sent its first list; a plugin that registers the same
 // socket again replaces its older connection; every call has a deadline; a list that ends while the
 // plugin lives is asked for again.
@@ -29,6 +32,11 @@
 // Every message of ListAndWatch repeats the whole list. A lister compares it with the bytes of the
 // one before, whatever the order, and decodes what differs; lists share the devices that have not
 // changed. A message that says the same is no event.
+//
+// # What plugins say
+//
+// What a plugin says is bounded where it comes in: lists and answers to Allocate have a limit, and
+// texts are cut to one line, with the whole in the log at V(4).
 //
 // # Choosing
 //

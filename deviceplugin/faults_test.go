@@ -82,11 +82,13 @@ func TestHangingCalls(t *testing.T) {
 		problem   string
 	}{
 		sim.Preferred: {Deadlines{Preferred: 200 * time.Millisecond}, "device plugin " +
-			"GetPreferredAllocation rpc failed with err: rpc error: code = DeadlineExceeded"},
+			"GetPreferredAllocation rpc failed with err: GetPreferredAllocation was not answered " +
+			"within its deadline of 200ms"},
 		sim.Allocate: {Deadlines{Allocate: 200 * time.Millisecond},
-			"rpc error: code = DeadlineExceeded"},
+			"Allocate was not answered within its deadline of 200ms"},
 		sim.PreStart: {Deadlines{PreStart: 200 * time.Millisecond}, "device plugin " +
-			"PreStartContainer rpc failed with err: rpc error: code = DeadlineExceeded"},
+			"PreStartContainer rpc failed with err: PreStartContainer was not answered within its " +
+			"deadline of 200ms"},
 	} {
 		t.Run(string(rpc), func(t *testing.T) {
 			r := newRig(t, Config{Deadlines: tc.deadlines})

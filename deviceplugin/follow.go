@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -53,6 +54,8 @@ func (e lateError) Is(target error) bool { return target == context.DeadlineExce
 // follow reads ListAndWatch until the stream ends; listed reports whether a list came.
 func (l *link) follow(ctx context.Context, s linkSettings, options pluginOptions) (
 	listed bool, err error) {
+	var settling sync.WaitGroup
+	defer settling.Wait()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	late := lateError(fmt.Sprintf("no list of devices came in time (%s)", s.deadlines.FirstList))
@@ -70,6 +73,12 @@ func (l *link) follow(ctx context.Context, s linkSettings, options pluginOptions
 		if !listed {
 			first.Stop()
 			s.metrics.called(l.resource, rpcList, time.Since(began), nil)
+			if len(now.devices) == 0 {
+				settling.Go(func() {
+					sleep(ctx, s.graces.Empty)
+					s.report(ctx, event{kind: linkSettled, link: l})
+				})
+			}
 		}
 		if changed || !listed {
 			l.tell(ctx, now)

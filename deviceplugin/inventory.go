@@ -32,8 +32,13 @@ type Resource struct {
 	Generation uint64
 	// Connected: a plugin is connected and has sent its first list.
 	Connected bool
-	// Problem says, for people, why it is not connected; empty when it is.
-	Problem string
+	// Problem says, for people, why it is not connected; empty when it is. Arriving: what is awaited
+	// is the first device of a plugin that has registered.
+	Problem  string
+	Arriving bool
+	// Early says, for people, that its newest plugin registered before it could be reached, which
+	// the kubelet does not forgive; empty when it did not.
+	Early string
 	// Complaint says, for people, what was wrong with the last list, or why it was not read and the
 	// one before it counts; empty when nothing was.
 	Complaint string
@@ -53,6 +58,9 @@ type Inventory struct {
 	Resources map[string]Resource
 	// Gone are resources that were in an earlier inventory of this run, by name.
 	Gone []string
+	// Refused says, for people, why the last plugin of a resource that wanted to register was
+	// refused.
+	Refused map[string]string
 }
 
 // Find is the device of that id.

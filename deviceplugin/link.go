@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/numalet/numalet/deviceplugin/socket"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -42,14 +43,14 @@ type link struct {
 }
 
 // newLink prepares the connection; nothing is dialled yet.
-func newLink(resource, socket string, deadlines Deadlines) (*link, error) {
-	l := &link{resource: resource, socket: socket, ended: make(chan struct{})}
+func newLink(resource, path string, deadlines Deadlines) (*link, error) {
+	l := &link{resource: resource, socket: path, ended: make(chan struct{})}
 	l.life, l.leave = context.WithCancelCause(context.Background())
-	conn, err := grpc.NewClient("passthrough:///"+socket,
+	conn, err := grpc.NewClient("passthrough:///"+path,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+			conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 			if err != nil {
 				l.dialErr.Store(&err)
 			}
@@ -63,6 +64,8 @@ func newLink(resource, socket string, deadlines Deadlines) (*link, error) {
 			MinConnectTimeout: deadlines.Dial,
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)),
+		grpc.WithUnaryInterceptor(socket.ShortErrors),
+		grpc.WithStreamInterceptor(socket.ShortStreamErrors),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("failed to dial device plugin: %w", err)
@@ -78,21 +81,25 @@ func (l *link) name() string { return filepath.Base(l.socket) }
 
 func (l *link) client() v1beta1.DevicePluginClient { return v1beta1.NewDevicePluginClient(l.conn) }
 
-// event is what a link reports to the loop.
+// event is what a link reports to the loop; pluginRefused is of a resource, without a link.
 type event struct {
-	kind    eventKind
-	link    *link
-	options pluginOptions
-	list    list
-	problem string
+	kind     eventKind
+	link     *link
+	resource string
+	options  pluginOptions
+	list     list
+	problem  string
 }
 
 type eventKind int
 
 const (
 	linkRegistered eventKind = iota
+	pluginRefused
+	linkEarly
 	linkTroubled
 	linkListed
+	linkSettled
 	linkLost
 	linkRefused
 	linkClosed
@@ -154,9 +161,12 @@ func (s linkSettings) report(ctx context.Context, e event) {
 func (l *link) serve(ctx context.Context, s linkSettings) (last time.Time, err error) {
 	defer l.hangUp()
 	t := trial{until: time.Now().Add(s.graces.Capacity)}
-	for {
+	for first := true; ; first = false {
 		if err := l.dial(ctx, s); err != nil {
 			return last, err
+		}
+		if first {
+			l.tellEarly(ctx, s)
 		}
 		began := time.Now()
 		listed, err := l.session(ctx, s)
@@ -242,6 +252,20 @@ func (l *link) hangUp() {
 func (l *link) close() {
 	// The only error is that of closing twice.
 	_ = l.conn.Close()
+}
+
+// tellEarly warns if the plugin could not be reached at once when it had registered.
+func (l *link) tellEarly(ctx context.Context, s linkSettings) {
+	refused := l.dialErr.Load()
+	if refused == nil {
+		return
+	}
+	why := fmt.Sprintf("the plugin on %s registered before it served its socket (%v); it is served "+
+		"here, but the kubelet connects before it answers Register, and fails the call after 10s "+
+		"if it cannot: serve first, then register; --device-plugin-strict-registration does as "+
+		"the kubelet", l.name(), *refused)
+	klog.FromContext(ctx).Info("Device plugin registered before it served", "explanation", why)
+	s.report(ctx, event{kind: linkEarly, link: l, problem: why})
 }
 
 // dial connects, with retries until the deadline.

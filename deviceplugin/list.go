@@ -10,6 +10,7 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/oneline"
 )
 
 // maxIDBytes bounds a device id. It is PATH_MAX: the longest ids that plugins use are paths.
@@ -33,6 +34,10 @@ type defects struct {
 	// BadNodes counts NUMA nodes that the machine does not have; BadNode is the lowest of them.
 	BadNodes int
 	BadNode  int64
+	// OddHealth counts devices whose health is none of the API's; Odd is the first of these words in
+	// order, cut.
+	OddHealth int
+	Odd       string
 }
 
 // String says what is wrong and what the plugin's author should do; empty when nothing is.
@@ -50,6 +55,8 @@ func (d defects) String() string {
 	add(d.Duplicates, "were listed more than once and count once: list each id once")
 	add(d.Conflicts, "were listed as healthy and as unhealthy and count as unhealthy: "+
 		"send one health for each id")
+	add(d.OddHealth, fmt.Sprintf("have a health that counts as unhealthy, such as %q: send "+
+		"Healthy or Unhealthy", d.Odd))
 	if d.BadNodes > 0 {
 		parts = append(parts, fmt.Sprintf("%d times a NUMA node that the machine does not have "+
 			"was left out, such as %d: name the device's numa_node as sysfs has it, and no node "+
@@ -148,7 +155,7 @@ func listOf(msg *v1beta1.ListAndWatchResponse, nodes topology.NodeSet) list {
 		set, bad := nodesOf(d.GetTopology(), nodes)
 		found.missing(bad)
 		devices = append(devices, &Device{
-			ID: d.GetID(), Healthy: d.GetHealth() == v1beta1.Healthy, Nodes: set,
+			ID: d.GetID(), Healthy: found.healthy(d.GetHealth()), Nodes: set,
 			NoNodes: d.GetTopology() != nil && len(d.GetTopology().GetNodes()) == 0,
 		})
 	}
@@ -167,6 +174,21 @@ func (d *defects) accepts(id string) bool {
 	default:
 		return true
 	}
+	return false
+}
+
+// healthy reads a device's health, and counts one that is none.
+func (d *defects) healthy(health string) bool {
+	switch health {
+	case v1beta1.Healthy:
+		return true
+	case v1beta1.Unhealthy:
+		return false
+	}
+	if odd := oneline.Cut(health, 64); d.OddHealth == 0 || odd < d.Odd {
+		d.Odd = odd
+	}
+	d.OddHealth++
 	return false
 }
 

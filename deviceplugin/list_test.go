@@ -159,7 +159,12 @@ func TestBadLists(t *testing.T) {
 			"2 times a NUMA node that the machine does not have was left out, such as 9: name " +
 				"the device's numa_node as sysfs has it, and no node where that is -1"},
 		"unknown health": {[]*v1beta1.Device{device("a", "Degraded"), device("b", ""),
-			device("c", "healthy")}, "a! b! c!", ""},
+			device("c", "healthy")}, "a! b! c!",
+			"3 have a health that counts as unhealthy, such as \"\": send Healthy or Unhealthy"},
+		"health in other letters": {[]*v1beta1.Device{device("a", "healthy"),
+			device("b", "UNHEALTHY"), device("c", "Unhealthy")}, "a! b! c!",
+			"2 have a health that counts as unhealthy, such as \"UNHEALTHY\": send Healthy or " +
+				"Unhealthy"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLister(topology.NewNodeSet(0, 1))
@@ -172,8 +177,9 @@ func TestBadLists(t *testing.T) {
 	}
 	l := newLister(topology.NewNodeSet(0))
 	got, _, err := l.read([]byte("\x0a\x05\x0a\x03a\xffb\x0a\x03\x0a\x01c"))
-	if want := "1 whose ids are not UTF-8 were left out: use plain text as ids"; err != nil ||
-		got.text() != "c!" || got.defects.String() != want {
+	const want = "1 whose ids are not UTF-8 were left out: use plain text as ids; 1 have a health " +
+		"that counts as unhealthy, such as \"\": send Healthy or Unhealthy"
+	if err != nil || got.text() != "c!" || got.defects.String() != want {
 		t.Errorf("an id that is not UTF-8 gives %q, %q, %v", got.text(), got.defects, err)
 	}
 	before := got.text()

@@ -194,7 +194,7 @@ func (l *lister) decode(entry string, found *defects) (d Device, plain bool) {
 	}
 	found.missing(nodes.bad)
 	return Device{
-		ID: parts.id, Healthy: parts.health == v1beta1.Healthy, Nodes: nodes.set,
+		ID: parts.id, Healthy: found.healthy(parts.health), Nodes: nodes.set,
 		NoNodes: parts.placed && nodes.set.IsEmpty() && len(nodes.bad) == 0,
 	}, true
 }

@@ -116,8 +116,16 @@ func (t *table) apply(e event) (superseded []*link) {
 	switch e.kind {
 	case linkRegistered:
 		return t.registered(e.link)
+	case pluginRefused:
+		t.declined.add(e.resource, e.problem)
+		return nil
+	case linkEarly:
+		t.early(e.link, e.problem)
+		return nil
 	case linkListed:
 		return t.listed(e.link, e.options, e.list)
+	case linkSettled:
+		return t.settled(e.link)
 	case linkTroubled:
 		t.troubled(e.link, e.problem)
 		return nil

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
@@ -14,6 +15,7 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/deviceplugin/socket"
+	"github.com/numalet/numalet/topology/oneline"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -54,8 +56,8 @@ func (p *Plugins) serveOn(ctx context.Context, s *socket.Listener) error {
 	return group.Wait()
 }
 
-// registrar serves Registration. It answers as soon as the request is found valid: the plugin is
-// dialled afterwards, by its link.
+// registrar serves Registration. Unless it is strict it answers as soon as the request is found
+// valid: the plugin is dialled afterwards, by its link.
 type registrar struct {
 	v1beta1.UnimplementedRegistrationServer
 	plugins *Plugins
@@ -65,27 +67,63 @@ type registrar struct {
 func (r registrar) Register(
 	ctx context.Context, req *v1beta1.RegisterRequest,
 ) (*v1beta1.Empty, error) {
-	log := r.log.WithValues("resource", req.GetResourceName(), "endpoint", req.GetEndpoint())
-	r.plugins.metrics.registrations.WithLabelValues(req.GetResourceName()).Inc()
-	l, err := r.plugins.accept(req)
+	log := r.log.WithValues("resource", oneline.Of(req.GetResourceName()),
+		"endpoint", oneline.Of(req.GetEndpoint()))
+	_, err := r.plugins.register(klog.NewContext(ctx, log), req.GetResourceName(),
+		func() (*link, error) { return r.plugins.accept(req) })
 	if err != nil {
-		log.Info("Device plugin registration refused", "reason", err.Error())
 		return nil, err
 	}
-	if err := r.plugins.admit(ctx, l); err != nil {
-		return nil, err
-	}
-	log.Info("Device plugin registered")
 	return &v1beta1.Empty{}, nil
 }
 
-// admit hands a link to the loop.
+// register takes a plugin of a resource in, whose link accept makes, or refuses it.
+func (p *Plugins) register(ctx context.Context, resource string, accept func() (*link, error)) (
+	*link, error) {
+	log := klog.FromContext(ctx)
+	known := podspec.IsExtended(resource)
+	if known { // any other name would stay in memory for nothing
+		p.metrics.registrations.WithLabelValues(resource).Inc()
+	}
+	l, err := accept()
+	if err == nil {
+		err = p.admit(ctx, l)
+	}
+	if err == nil {
+		log.Info("Device plugin registered")
+		return l, nil
+	}
+	why := oneline.Of(err.Error())
+	log.Info("Device plugin registration refused", "reason", why)
+	if known {
+		p.tell(ctx, event{kind: pluginRefused, resource: resource, problem: why})
+	}
+	return nil, errors.New(why)
+}
+
+// admit hands a link to the loop. In strict mode it has to be connected before.
 func (p *Plugins) admit(ctx context.Context, l *link) error {
+	if p.cfg.Strict {
+		began := time.Now()
+		if err := l.connect(ctx, p.cfg.Deadlines.Dial); err != nil {
+			p.metrics.called(l.resource, rpcDial, time.Since(began), err)
+			l.hangUp()
+			return fmt.Errorf("%w; serve the socket before registering", err)
+		}
+	}
+	if err := p.tell(ctx, event{kind: linkRegistered, link: l}); err != nil {
+		l.hangUp()
+		return err
+	}
+	return nil
+}
+
+func (p *Plugins) tell(ctx context.Context, e event) error {
 	select {
-	case p.events <- event{kind: linkRegistered, link: l}:
+	case p.events <- e:
 		return nil
 	case <-ctx.Done():
-		return errors.Join(ctx.Err(), l.conn.Close())
+		return ctx.Err()
 	}
 }
 

@@ -1,10 +1,6 @@
 package deviceplugin
 
-import (
-	"maps"
-	"reflect"
-	"slices"
-)
+import "slices"
 
 // table is what is known of every registration: facts that links reported. It has no lock and no
 // clock; the loop of Plugins owns it.
@@ -13,14 +9,17 @@ import (
 // devices of the newest one that had a list, all unhealthy. Records leave when their grace is over
 // or when another record serves the resource.
 //
-//	dialling -> listing -> closed
-//	               |  ^
-//	               v  |
-//	               lost: the stream ended, and the link tries again
+//	dialling -> (empty) -> listing -> closed
+//	                ^        |  ^
+//	                |        v  |
+//	                '------- lost: the stream ended, and the link tries again
 //
-// A record whose next list is too long goes on listing the one before.
+// A stream that begins with an empty list has listed nothing yet, until it says more or the grace
+// for that is over: what was there before stays. A record whose next list is too long goes on
+// listing the one before.
 type table struct {
-	records []*record // in order of registration
+	records  []*record // in order of registration
+	declined declined
 	// served has every resource that was ever in a view.
 	served map[string]bool
 	// lists counts those that plugins sent.
@@ -40,12 +39,22 @@ type record struct {
 	allocatable int
 	problem     string
 	refusal     string // why the last list was not read, while it is listing
+	early       string // why the plugin could not be reached when it registered
+	// first is what the stream began with, while the record is empty.
+	first firstList
+}
+
+// firstList is an empty list and what came with it.
+type firstList struct {
+	options pluginOptions
+	list    list
 }
 
 type linkState int
 
 const (
 	dialling linkState = iota
+	empty
 	listing
 	lost
 	closed
@@ -58,8 +67,9 @@ type pluginOptions struct{ Preferred, PreStart bool }
 // superseded.
 func (t *table) registered(l *link) (superseded []*link) {
 	superseded = t.drop(func(r *record) bool {
-		return r.link.same(l) && r.state == dialling
+		return r.link.same(l) && !r.listed && (r.state == dialling || r.state == empty)
 	})
+	t.declined.drop(l.resource)
 	r := &record{link: l, problem: "waiting for the plugin on " + l.name() + " to send its devices"}
 	t.records = append(t.records, r)
 	return superseded
@@ -72,13 +82,36 @@ func (t *table) restored(l *link) {
 	})
 }
 
-// listed takes a list of devices. With the first one the link takes over from older ones of the
-// same socket and from closed ones of the same resource.
+// listed takes a list of devices.
 func (t *table) listed(l *link, options pluginOptions, devices list) (superseded []*link) {
 	r := t.find(l)
-	if r == nil || r.state == closed {
+	switch {
+	case r == nil || r.state == closed:
+		return nil
+	case r.state != listing && len(devices.devices) == 0:
+		r.state, r.first = empty, firstList{options, devices}
+		r.problem = "the plugin on " + l.name() + " has listed no devices yet"
+		if wrong := devices.defects.String(); wrong != "" {
+			r.problem += ": " + wrong
+		}
 		return nil
 	}
+	return t.serve(r, options, devices)
+}
+
+// settled ends the grace of a list that was empty from the start: it means what it says.
+func (t *table) settled(l *link) (superseded []*link) {
+	r := t.find(l)
+	if r == nil || r.state != empty {
+		return nil
+	}
+	return t.serve(r, r.first.options, r.first.list)
+}
+
+// serve takes a list that counts. With the first one the link takes over from older ones of the
+// same socket and from closed ones of the same resource.
+func (t *table) serve(r *record, options pluginOptions, devices list) (superseded []*link) {
+	l := r.link
 	t.lists++
 	r.list, r.options, r.refusal, r.generation = devices, options, "", t.lists
 	if r.state == listing {
@@ -98,7 +131,7 @@ func (t *table) troubled(l *link, problem string) {
 	r := t.find(l)
 	switch {
 	case r == nil || r.state == closed:
-	case r.state == listing: // with a list of an earlier stream
+	case r.state == listing || r.state == empty: // with a list of an earlier stream
 		r.leave(lost, problem)
 	default:
 		r.problem = problem
@@ -119,8 +152,15 @@ func (t *table) refused(l *link, problem string) {
 
 // lost says that a link's list has ended and that the link tries to get another one.
 func (t *table) lost(l *link, problem string) {
-	if r := t.find(l); r != nil && r.state == listing {
+	if r := t.find(l); r != nil && (r.state == listing || r.state == empty) {
 		r.leave(lost, problem)
+	}
+}
+
+// early says that a link's plugin could not be reached yet when it had registered.
+func (t *table) early(l *link, why string) {
+	if r := t.find(l); r != nil {
+		r.early = why
 	}
 }
 
@@ -202,80 +242,4 @@ func (t *table) shown(resource string) *record {
 		}
 	}
 	return newest
-}
-
-// view is what readers see: the snapshot, and for each resource whom to call.
-type view struct {
-	inventory Inventory
-	links     map[string]*link
-}
-
-func (t *table) view(version uint64) *view {
-	v := &view{
-		inventory: Inventory{Version: version, Resources: map[string]Resource{}},
-		links:     map[string]*link{},
-	}
-	problems := map[string]string{}
-	for _, r := range t.records {
-		problems[r.link.resource] = r.problem // the newest one's stays
-	}
-	for name, problem := range problems {
-		r := t.serving(name)
-		if r == nil {
-			r = t.shown(name)
-		}
-		v.links[name] = r.link
-		v.inventory.Resources[name] = r.resource(problem)
-	}
-	if t.served == nil {
-		t.served = map[string]bool{}
-	}
-	for name := range v.inventory.Resources {
-		t.served[name] = true
-	}
-	for name := range t.served {
-		if _, here := v.inventory.Resources[name]; !here {
-			v.inventory.Gone = append(v.inventory.Gone, name)
-		}
-	}
-	slices.Sort(v.inventory.Gone)
-	return v
-}
-
-// says reports whether both views show the same. Devices of lists that a plugin sent anew are
-// others.
-func (v *view) says(o *view) bool {
-	return maps.Equal(v.links, o.links) && slices.Equal(v.inventory.Gone, o.inventory.Gone) &&
-		maps.EqualFunc(v.inventory.Resources, o.inventory.Resources, Resource.shows)
-}
-
-func (r Resource) shows(o Resource) bool {
-	r.Devices, o.Devices = nil, nil
-	return reflect.DeepEqual(r, o)
-}
-
-// resource is what readers see of a record; problem is told unless it serves.
-func (r *record) resource(problem string) Resource {
-	out := Resource{
-		Name: r.link.resource, Devices: r.list.devices, Generation: r.generation,
-		Complaint: r.complaint(),
-		Preferred: r.options.Preferred, PreStart: r.options.PreStart,
-		Capacity: len(r.list.devices), Allocatable: r.allocatable, Problem: problem,
-	}
-	if r.state == listing {
-		out.Connected, out.Problem, out.Allocatable = true, "", r.list.healthy
-	}
-	return out
-}
-
-// complaint is what is wrong with what a record sends.
-func (r *record) complaint() string {
-	wrong := r.list.defects.String()
-	switch {
-	case r.refusal == "":
-		return wrong
-	case wrong == "":
-		return r.refusal
-	}
-	return r.refusal + "; " + wrong
 }

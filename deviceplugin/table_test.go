@@ -111,6 +111,32 @@ func TestTableStories(t *testing.T) {
 			{"a", linkListed, 0, "connected=true devices=0 healthy=0", nil},
 			{"a", linkClosed, 0, away, nil},
 		},
+		"begins with an empty list": {
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 0, away, nil},
+			{"a", linkListed, 2, two, nil}, {"a", linkSettled, 0, two, nil},
+		},
+		"has nothing": {
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 0, away, nil},
+			{"a", linkSettled, 0, "connected=true devices=0 healthy=0", nil},
+			{"a", linkListed, 2, two, nil},
+		},
+		"a newcomer that begins with an empty list": {
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil},
+			{"a'", linkRegistered, 0, two, nil}, {"a'", linkListed, 0, two, nil},
+			{"a", linkClosed, 0, lost2, nil}, {"a'", linkListed, 3, three, []string{"a"}},
+		},
+		"begins with an empty list, over and over": {
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 0, away, nil},
+			{"a'", linkRegistered, 0, away, []string{"a"}}, {"a", linkSettled, 0, away, nil},
+			{"a'", linkListed, 0, away, nil}, {"a'", linkLost, 0, away, nil},
+			{"a'", linkSettled, 0, away, nil}, {"a'", linkListed, 2, two, nil},
+		},
+		"an empty list after the stream came again": {
+			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil},
+			{"a", linkLost, 0, lost2, nil}, {"a", linkListed, 0, lost2, nil},
+			{"a", linkTroubled, 0, lost2, nil}, {"a", linkListed, 0, lost2, nil},
+			{"a", linkSettled, 0, "connected=true devices=0 healthy=0", nil},
+		},
 		"a list after the end": {
 			{"a", linkRegistered, 0, away, nil}, {"a", linkListed, 2, two, nil},
 			{"a", linkClosed, 0, lost2, nil}, {"a", linkListed, 3, lost2, nil},
@@ -192,9 +218,7 @@ func TestTableInAnyOrder(t *testing.T) {
 					continue
 				}
 			}
-			if kind != linkRefused { // a list that is not read changes nothing
-				phase[e.link] = kind
-			}
+			phase[e.link] = after(phase[e.link], e)
 			for _, l := range table.apply(e) {
 				gone[l] = true
 			}
@@ -211,15 +235,34 @@ func TestTableInAnyOrder(t *testing.T) {
 	})
 }
 
+// after is the phase of a link's life once it has reported. That of one whose first list was empty
+// is linkEarly, which nothing else leads to.
+func after(phase eventKind, e event) eventKind {
+	switch e.kind {
+	case linkRefused, linkEarly, pluginRefused:
+		return phase
+	case linkListed:
+		if phase != linkListed && len(e.list.devices) == 0 {
+			return linkEarly
+		}
+	case linkSettled:
+		if phase == linkEarly {
+			return linkListed
+		}
+		return phase
+	}
+	return e.kind
+}
+
 // follows reports whether a link whose last report is before may report now: its life has an order.
 func follows(before, now eventKind) bool {
 	switch now {
 	case linkTroubled:
 		return before < linkClosed
-	case linkListed, linkRefused, linkClosed:
+	case linkListed, linkRefused, linkClosed, linkEarly, linkSettled, pluginRefused:
 		return before < linkClosed
 	case linkLost:
-		return before == linkListed
+		return before == linkListed || before == linkEarly
 	case linkFaded:
 		return before == linkClosed
 	case linkExpired:
@@ -264,7 +307,12 @@ func TestCapacityStories(t *testing.T) {
 			{linkRegistered, 0, "0 of 0"}, {linkListed, 3, "3 of 3"}, {linkClosed, 0, "3 of 3"},
 			{linkFaded, 0, "0 of 3"}, {linkExpired, 0, "0 of 0, gone"},
 		},
-		"an empty list counts at once": {
+		"an empty first list is no list until its grace is over": {
+			{linkRegistered, 0, "0 of 0"}, {linkListed, 0, "0 of 0"}, {linkListed, 3, "3 of 3"},
+			{linkSettled, 0, "3 of 3"}, {linkLost, 0, "3 of 3"}, {linkListed, 0, "3 of 3"},
+			{linkListed, 0, "3 of 3"}, {linkSettled, 0, "0 of 0"}, {linkListed, 2, "2 of 2"},
+		},
+		"an empty list of a plugin that has listed devices counts at once": {
 			{linkRegistered, 0, "0 of 0"}, {linkListed, 3, "3 of 3"}, {linkListed, 0, "0 of 0"},
 			{linkClosed, 0, "0 of 0"}, {linkExpired, 0, "0 of 0, gone"},
 		},

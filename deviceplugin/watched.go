@@ -14,6 +14,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/numalet/numalet/deviceplugin/watcher"
+	"github.com/numalet/numalet/topology/oneline"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -51,17 +52,13 @@ func (p *Plugins) watch(ctx context.Context) error {
 
 // takeIn registers a plugin that the watcher found. As with Register, it is dialled afterwards.
 func (p *Plugins) takeIn(ctx context.Context, found watcher.Plugin) (*watcher.Membership, error) {
-	log := klog.FromContext(ctx).WithValues("resource", found.Name, "endpoint", found.Endpoint)
-	p.metrics.registrations.WithLabelValues(found.Name).Inc()
-	l, err := p.acceptFound(found)
+	log := klog.FromContext(ctx).WithValues("resource", oneline.Of(found.Name),
+		"endpoint", oneline.Of(found.Endpoint))
+	l, err := p.register(klog.NewContext(ctx, log), found.Name,
+		func() (*link, error) { return p.acceptFound(found) })
 	if err != nil {
-		log.Info("Device plugin registration refused", "reason", err.Error())
 		return nil, err
 	}
-	if err := p.admit(ctx, l); err != nil {
-		return nil, err
-	}
-	log.Info("Device plugin registered")
 	return &watcher.Membership{Leave: func() { l.leave(errSocketGone) }, Ended: l.ended}, nil
 }
 

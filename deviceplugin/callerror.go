@@ -1,0 +1,41 @@
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// CallError says that a call to a plugin had no answer: the deadline passed, or the connection
+// broke. What the plugin answers is never one.
+type CallError struct {
+	RPC      string
+	Deadline time.Duration
+	Err      error
+}
+
+func (e *CallError) Error() string {
+	if status.Code(e.Err) == codes.DeadlineExceeded {
+		return fmt.Sprintf("%s was not answered within its deadline of %s", e.RPC, e.Deadline)
+	}
+	return fmt.Sprintf("the connection to the plugin was lost while %s was under way (its deadline "+
+		"is %s), as when the plugin panics or is killed: %s", e.RPC, e.Deadline,
+		status.Convert(e.Err).Message())
+}
+
+func (e *CallError) Unwrap() error { return e.Err }
+
+// unanswered is the error of a call, as a *CallError if it had no answer. A call that its caller
+// has ended is not the plugin's fault.
+func (c *call) unanswered(caller context.Context, err error) error {
+	ours := errors.Is(c.ctx.Err(), context.DeadlineExceeded) && caller.Err() == nil
+	late := status.Code(err) == codes.DeadlineExceeded && ours
+	if err == nil || !late && status.Code(err) != codes.Unavailable {
+		return err
+	}
+	return &CallError{RPC: c.rpc, Deadline: c.deadline, Err: err}
+}

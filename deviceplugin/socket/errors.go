@@ -1,0 +1,52 @@
+package socket
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/topology/oneline"
+)
+
+// ShortErrors is an interceptor that makes one line of what the other side says is wrong. The whole
+// is logged at V(4).
+func ShortErrors(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+	call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return short(ctx, method, call(ctx, method, req, reply, conn, opts...))
+}
+
+// ShortStreamErrors is ShortErrors for what is received of streams.
+func ShortStreamErrors(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn,
+	method string, begin grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	stream, err := begin(ctx, desc, conn, method, opts...)
+	if err != nil {
+		return nil, short(ctx, method, err)
+	}
+	return shortStream{stream, method}, nil
+}
+
+type shortStream struct {
+	grpc.ClientStream
+	method string
+}
+
+// RecvMsg implements grpc.ClientStream.
+func (s shortStream) RecvMsg(m any) error {
+	return short(s.Context(), s.method, s.ClientStream.RecvMsg(m))
+}
+
+func short(ctx context.Context, method string, err error) error {
+	s, ok := status.FromError(err)
+	if err == nil || !ok {
+		return err // io.EOF is no text of the other side
+	}
+	line := oneline.Of(s.Message())
+	if line == s.Message() {
+		return err
+	}
+	klog.FromContext(ctx).V(4).Info("What the other side says in full", "method", method,
+		"message", s.Message())
+	return status.Error(s.Code(), line)
+}

@@ -1,0 +1,88 @@
+package deviceplugin
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+)
+
+// view is what readers see: the snapshot, and for each resource whom to call.
+type view struct {
+	inventory Inventory
+	links     map[string]*link
+}
+
+func (t *table) view(version uint64) *view {
+	v := &view{
+		inventory: Inventory{Version: version, Resources: map[string]Resource{}},
+		links:     map[string]*link{},
+	}
+	newest := map[string]*record{}
+	for _, r := range t.records {
+		newest[r.link.resource] = r
+	}
+	for name, last := range newest {
+		r := t.serving(name)
+		if r == nil {
+			r = t.shown(name)
+		}
+		v.links[name] = r.link
+		v.inventory.Resources[name] = r.resource(last)
+	}
+	v.inventory.Refused = t.declined.byResource()
+	if t.served == nil {
+		t.served = map[string]bool{}
+	}
+	for name := range v.inventory.Resources {
+		t.served[name] = true
+	}
+	for name := range t.served {
+		if _, here := v.inventory.Resources[name]; !here {
+			v.inventory.Gone = append(v.inventory.Gone, name)
+		}
+	}
+	slices.Sort(v.inventory.Gone)
+	return v
+}
+
+// says reports whether both views show the same. Devices of lists that a plugin sent anew are
+// others.
+func (v *view) says(o *view) bool {
+	return maps.Equal(v.links, o.links) && slices.Equal(v.inventory.Gone, o.inventory.Gone) &&
+		maps.Equal(v.inventory.Refused, o.inventory.Refused) &&
+		maps.EqualFunc(v.inventory.Resources, o.inventory.Resources, Resource.shows)
+}
+
+func (r Resource) shows(o Resource) bool {
+	r.Devices, o.Devices = nil, nil
+	return reflect.DeepEqual(r, o)
+}
+
+// resource is what readers see of a record; what the newest one of the resource waits for is told
+// unless it serves.
+func (r *record) resource(newest *record) Resource {
+	out := Resource{
+		Name: r.link.resource, Devices: r.list.devices, Generation: r.generation,
+		Complaint: r.complaint(), Early: newest.early,
+		Preferred: r.options.Preferred, PreStart: r.options.PreStart,
+		Capacity: len(r.list.devices), Allocatable: r.allocatable, Problem: newest.problem,
+		Arriving: newest.state == dialling || newest.state == empty,
+	}
+	if r.state == listing {
+		out.Connected, out.Problem, out.Allocatable = true, "", r.list.healthy
+		out.Arriving = false
+	}
+	return out
+}
+
+// complaint is what is wrong with what a record sends.
+func (r *record) complaint() string {
+	wrong := r.list.defects.String()
+	switch {
+	case r.refusal == "":
+		return wrong
+	case wrong == "":
+		return r.refusal
+	}
+	return r.refusal + "; " + wrong
+}

@@ -1,0 +1,60 @@
+// Package oneline makes texts that others wrote fit to be shown: plugins and runtimes may say
+// megabytes, with line breaks, where people look for one line. It is pure.
+package oneline
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Most is the most bytes of such a text. With some words around it, it is below the 1024 bytes that
+// the message of an event has.
+const Most = 896
+
+// Of is the text in one line of at most Most bytes, which says what is missing. Its cost does not
+// grow with the text.
+func Of(text string) string { return Cut(text, Most) }
+
+// Cut is Of with another bound, not below 64.
+func Cut(text string, most int) string {
+	if len(text) <= most && plain(text) {
+		return text
+	}
+	note := fmt.Sprintf("... (%d bytes in all)", len(text))
+	var b strings.Builder
+	end := 0 // where the note would fit
+	space := false
+	for _, r := range text[:min(len(text), 2*most)] { // of bytes that are no text it makes U+FFFD
+		space = space || !shown(r)
+		if !shown(r) {
+			continue
+		}
+		if space && b.Len() > 0 {
+			b.WriteByte(' ')
+		}
+		space = false
+		if b.Len()+utf8.RuneLen(r) > most {
+			return b.String()[:end] + note
+		}
+		b.WriteRune(r)
+		if b.Len() <= most-len(note) {
+			end = b.Len()
+		}
+	}
+	if len(text) > 2*most {
+		return b.String()[:end] + note
+	}
+	return b.String()
+}
+
+// plain reports whether a text is as it can be shown.
+func plain(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool {
+		return !shown(r) && r != ' '
+	}) && strings.TrimSpace(text) == text
+}
+
+// shown reports whether a character is to be seen; the others count as a space.
+func shown(r rune) bool { return !unicode.IsSpace(r) && unicode.IsPrint(r) }
