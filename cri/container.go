@@ -32,9 +32,13 @@ type ContainerOptions struct {
 func ContainerConfig(
 	pod *v1.Pod, container *v1.Container, o ContainerOptions,
 ) (*runtimeapi.ContainerConfig, error) {
-	envs, err := Env(pod, container, o.Facts, o.Devices)
+	envs, left, err := environment(pod, container, o.Facts, o.Devices)
 	if err != nil {
-		return nil, err
+		return nil, containerError(container, err)
+	}
+	command, args, err := commandLine(container, envs, left)
+	if err != nil {
+		return nil, containerError(container, err)
 	}
 	security, err := containerSecurity(pod, container, o.Image.User, o.Security)
 	if err != nil {
@@ -50,8 +54,8 @@ func ContainerConfig(
 		Image: &runtimeapi.ImageSpec{
 			Image: o.Image.Ref, UserSpecifiedImage: container.Image,
 		},
-		Command:     expandAll(container.Command, LookupIn(envs)),
-		Args:        expandAll(container.Args, LookupIn(envs)),
+		Command:     command,
+		Args:        args,
 		WorkingDir:  container.WorkingDir,
 		Envs:        envs,
 		Mounts:      append(devices.mounts, o.Mounts...),
@@ -71,13 +75,9 @@ func ContainerConfig(
 	}, nil
 }
 
-func expandAll(list []string, lookup func(string) (string, bool)) []string {
-	var out []string
-	for _, text := range list {
-		value, _ := Expand(text, lookup)
-		out = append(out, value)
-	}
-	return out
+// containerError is that the container cannot be made as its spec has it.
+func containerError(container *v1.Container, err error) error {
+	return ConfigError(fmt.Errorf("container %q: %w", container.Name, err))
 }
 
 func containerLabels(pod *v1.Pod, container *v1.Container) map[string]string {

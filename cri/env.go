@@ -1,83 +1,64 @@
 package cri
 
 import (
+	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// Expand replaces $(NAME) by lookup(NAME) in text and $$ by a single $. A name that lookup
-// does not know stays as written, and so does a $( that is never closed; missing lists the unknown
-// names in order.
-func Expand(text string, lookup func(string) (string, bool)) (out string, missing []string) {
-	var b strings.Builder
-	for {
-		before, after, found := strings.Cut(text, "$")
-		b.WriteString(before)
-		if !found {
-			return b.String(), missing
-		}
-		text = after
-		switch {
-		case strings.HasPrefix(text, "$"):
-			b.WriteByte('$')
-			text = text[1:]
-		case strings.HasPrefix(text, "("):
-			name, rest, closed := strings.Cut(text[1:], ")")
-			if !closed {
-				b.WriteByte('$')
-				continue
-			}
-			text = rest
-			if value, ok := lookup(name); ok {
-				b.WriteString(value)
-				continue
-			}
-			missing = append(missing, name)
-			b.WriteString("$(" + name + ")")
-		default:
-			b.WriteByte('$')
-		}
-	}
-}
-
-// LookupIn finds a name in envs; as in a process's environment, the last of several wins.
-func LookupIn(envs []*runtimeapi.KeyValue) func(string) (string, bool) {
-	return func(name string) (string, bool) {
-		for _, env := range slices.Backward(envs) {
-			if env.Key == name {
-				return string(env.Value), true
-			}
-		}
-		return "", false
-	}
-}
-
 // Env is a container's environment in the order the runtime gets it: what device plugins answered,
 // then the spec's variables as written. A spec variable sees those before it.
-// It returns a *StartError when a variable cannot be resolved.
+// It returns a *StartError when a variable cannot be resolved, or when there is more of it than
+// MaxArguments.
 func Env(
 	pod *v1.Pod, container *v1.Container, facts Facts,
 	devices []*v1beta1.ContainerAllocateResponse,
 ) ([]*runtimeapi.KeyValue, error) {
+	envs, _, err := environment(pod, container, facts, devices)
+	if err != nil {
+		return nil, containerError(container, err)
+	}
+	return envs, nil
+}
+
+// environment also returns the room that is left for the command line.
+func environment(
+	pod *v1.Pod, container *v1.Container, facts Facts,
+	devices []*v1beta1.ContainerAllocateResponse,
+) (envs []*runtimeapi.KeyValue, left room, err error) {
 	if err := checkEnvFrom(container); err != nil {
-		return nil, ConfigError(err)
+		return nil, 0, err
 	}
-	fromDevices := deviceSettings(devices).envs
-	fromSpec := make([]*runtimeapi.KeyValue, 0, len(container.Env))
-	for _, variable := range container.Env {
-		value, err := facts.variable(pod, container, variable, LookupIn(fromSpec))
-		if err != nil {
-			return nil, ConfigError(fmt.Errorf("container %q: environment variable %q: %w",
-				container.Name, variable.Name, err))
+	left = MaxArguments
+	envs = deviceSettings(devices).envs
+	for _, env := range envs {
+		if !left.take(len(env.Key) + len("=") + len(env.Value)) {
+			return nil, 0, &TooLongError{Field: "env", Why: "what device plugins answered and " +
+				argumentsBound}
 		}
-		fromSpec = append(fromSpec, keyValue(variable.Name, value))
 	}
-	return append(fromDevices, fromSpec...), nil
+	fromSpec := map[string]string{}
+	known := func(name string) (string, bool) {
+		value, ok := fromSpec[name]
+		return value, ok
+	}
+	for i, variable := range container.Env {
+		value, err := facts.variable(pod, container, variable, scope{known, int(left)})
+		fits := left.take(len(variable.Name) + len("=") + len(value))
+		if errors.Is(err, errNoRoom) || err == nil && !fits {
+			return nil, 0, &TooLongError{Field: fmt.Sprintf("env[%d]", i),
+				Why: fmt.Sprintf("with variable %q %s", variable.Name, argumentsBound)}
+		}
+		if err != nil {
+			return nil, 0, fmt.Errorf("environment variable %q: %w", variable.Name, err)
+		}
+		fromSpec[variable.Name] = value
+		envs = append(envs, keyValue(variable.Name, value))
+	}
+	return envs, left, nil
 }
 
 // checkEnvFrom refuses whole config maps and secrets as environment.
@@ -92,20 +73,20 @@ func checkEnvFrom(container *v1.Container) error {
 		default:
 			continue
 		}
-		return fmt.Errorf("container %q: envFrom: %w", container.Name, objectError(kind, name))
+		return fmt.Errorf("envFrom: %w", objectError(kind, name))
 	}
 	return nil
 }
 
-// variable is a variable's value; known finds the variables defined before it.
+// variable is a variable's value; the scope has the variables defined before it.
 func (f Facts) variable(
-	pod *v1.Pod, container *v1.Container, variable v1.EnvVar, known func(string) (string, bool),
+	pod *v1.Pod, container *v1.Container, variable v1.EnvVar, before scope,
 ) (string, error) {
 	from := variable.ValueFrom
 	switch {
 	case from == nil || variable.Value != "":
-		value, _ := Expand(variable.Value, known)
-		return value, nil
+		value, _, err := before.expand(variable.Value)
+		return value, err
 	case from.FieldRef != nil:
 		return f.field(pod, from.FieldRef)
 	case from.ResourceFieldRef != nil:

@@ -39,11 +39,15 @@ func TestExpand(t *testing.T) {
 		{"$()", "$()", []string{""}},
 	}
 	for _, tt := range tests {
-		got, missing := Expand(tt.text,
-			func(n string) (string, bool) { v, ok := known[n]; return v, ok })
-		if got != tt.want || !cmp.Equal(missing, tt.missing) {
-			t.Errorf("Expand(%q) = %q, missing %q; want %q, %q",
-				tt.text, got, missing, tt.want, tt.missing)
+		all := scope{func(n string) (string, bool) { v, ok := known[n]; return v, ok }, len(tt.want)}
+		got, missing, err := all.expand(tt.text)
+		if got != tt.want || !cmp.Equal(missing, tt.missing) || err != nil {
+			t.Errorf("%q became %q, missing %q, %v; want %q, %q",
+				tt.text, got, missing, err, tt.want, tt.missing)
+		}
+		less := scope{all.lookup, all.most - 1}
+		if got, _, err := less.expand(tt.text); !errors.Is(err, errNoRoom) || got != "" {
+			t.Errorf("%q became %q, %v with less room than it needs", tt.text, got, err)
 		}
 	}
 }
@@ -52,10 +56,10 @@ func TestExpand(t *testing.T) {
 func TestExpandEscape(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringOf(rapid.SampledFrom([]rune("$()AB x"))).Draw(t, "text")
-		got, missing := Expand(strings.ReplaceAll(text, "$", "$$"),
-			func(string) (string, bool) { return "expanded", true })
-		if got != text || missing != nil {
-			t.Fatalf("escaped %q came out as %q, missing %q", text, got, missing)
+		any := scope{func(string) (string, bool) { return "expanded", true }, len(text)}
+		got, missing, err := any.expand(strings.ReplaceAll(text, "$", "$$"))
+		if got != text || missing != nil || err != nil {
+			t.Fatalf("escaped %q came out as %q, missing %q, %v", text, got, missing, err)
 		}
 	})
 }
@@ -257,7 +261,10 @@ func TestEnvOfDevices(t *testing.T) {
 	if diff := cmp.Diff(want, show(envs)); diff != "" {
 		t.Error("-want +got:\n", diff)
 	}
-	got := expandAll(container.Args, LookupIn(envs))
+	_, got, err := commandLine(container, envs, MaxArguments)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if diff := cmp.Diff([]string{"mine eth9"}, got); diff != "" {
 		t.Error("args -want +got:\n", diff)
 	}

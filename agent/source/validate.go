@@ -19,6 +19,9 @@ import (
 // The pod has its defaults. Errors carry paths from the root of the pod.
 func validatePod(pod *v1.Pod) field.ErrorList {
 	meta, spec := field.NewPath("metadata"), field.NewPath("spec")
+	if errs := validateSize(pod, spec); len(errs) > 0 {
+		return errs
+	}
 	errs := apivalidation.ValidateObjectMeta(&pod.ObjectMeta, true,
 		apivalidation.NameIsDNSSubdomain, meta)
 	errs = append(errs, validateUID(pod, meta.Child("uid"))...)
@@ -29,6 +32,7 @@ func validatePod(pod *v1.Pod) field.ErrorList {
 	errs = append(errs, validateSpec(&pod.Spec, spec)...)
 	errs = append(errs, validateDNS(&pod.Spec, spec)...)
 	errs = append(errs, validatePodSecurity(&pod.Spec, spec)...)
+	errs = append(errs, validateAmounts(pod.Spec.Overhead, spec.Child("overhead"))...)
 	if pod.Spec.Resources != nil {
 		errs = append(errs, validateResources(pod.Spec.Resources, spec.Child("resources"))...)
 	}

@@ -45,11 +45,12 @@ func validateAmounts(list v1.ResourceList, at *field.Path) field.ErrorList {
 	for _, name := range slices.Sorted(maps.Keys(list)) {
 		amount, at := list[name], at.Key(string(name))
 		errs = append(errs, validateResourceName(name, at)...)
-		switch {
-		case amount.Sign() < 0:
-			errs = append(errs, field.Invalid(at, amount.String(), "must not be negative"))
-		case !extended(name):
-		case amount.Cmp(*resource.NewQuantity(amount.Value(), resource.DecimalSI)) != 0:
+		if wrong := validateAmount(name, amount, at); len(wrong) > 0 {
+			errs = append(errs, wrong...)
+			continue
+		}
+		if extended(name) &&
+			amount.Cmp(*resource.NewQuantity(amount.Value(), resource.DecimalSI)) != 0 {
 			errs = append(errs, field.Invalid(at, amount.String(), "must be an integer"))
 		}
 		if isHugePages(name) {

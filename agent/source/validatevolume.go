@@ -83,9 +83,8 @@ func validateEmptyDir(e *v1.EmptyDirVolumeSource, at *field.Path) field.ErrorLis
 		return nil
 	}
 	var errs field.ErrorList
-	if e.SizeLimit != nil && e.SizeLimit.Sign() < 0 {
-		errs = append(errs, field.Invalid(at.Child("sizeLimit"), e.SizeLimit.String(),
-			"must not be negative"))
+	if e.SizeLimit != nil {
+		errs = validateAmount(v1.ResourceEphemeralStorage, *e.SizeLimit, at.Child("sizeLimit"))
 	}
 	if !strings.HasPrefix(string(e.Medium), string(v1.StorageMediumHugePagesPrefix)) {
 		errs = append(errs, oneOf(at.Child("medium"), e.Medium, v1.StorageMediumDefault,

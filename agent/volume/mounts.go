@@ -34,8 +34,9 @@ func (v *Volumes) Mounts(
 		return nil, err
 	}
 	var out []*runtimeapi.Mount
+	expand := cri.SubPathIn(start.Env)
 	for i := range container.VolumeMounts {
-		m, err := v.volumeMount(pod, container, i, start)
+		m, err := v.volumeMount(pod, container, i, expand)
 		if err != nil {
 			return nil, fmt.Errorf("container %q mounts volume %q at %s: %w", container.Name,
 				container.VolumeMounts[i].Name, container.VolumeMounts[i].MountPath, err)
@@ -68,7 +69,7 @@ func mountsAt(container *v1.Container, path string) bool {
 func absolute(path string) string { return filepath.Join("/", path) }
 
 func (v *Volumes) volumeMount(
-	pod *v1.Pod, container *v1.Container, index int, start Start,
+	pod *v1.Pod, container *v1.Container, index int, expand func(string) (string, error),
 ) (*runtimeapi.Mount, error) {
 	wanted := container.VolumeMounts[index]
 	position := slices.IndexFunc(pod.Spec.Volumes,
@@ -97,7 +98,7 @@ func (v *Volumes) volumeMount(
 	if out.RecursiveReadOnly, err = v.recursiveReadOnly(wanted); err != nil {
 		return nil, err
 	}
-	path, err := subPath(wanted, start.Env)
+	path, err := subPath(wanted, expand)
 	if err != nil || path == "" {
 		return out, err
 	}
@@ -145,21 +146,16 @@ func (v *Volumes) recursiveReadOnly(m v1.VolumeMount) (bool, error) {
 }
 
 // subPath is the path in the volume that is mounted, "" for all of it.
-func subPath(m v1.VolumeMount, env []*runtimeapi.KeyValue) (string, error) {
+func subPath(m v1.VolumeMount, expand func(string) (string, error)) (string, error) {
 	path, field := m.SubPath, "subPath"
 	if m.SubPathExpr != "" {
 		if m.SubPath != "" {
 			return "", fmt.Errorf("subPath and subPathExpr exclude each other")
 		}
-		var missing []string
+		var err error
 		field = "subPathExpr"
-		path, missing = cri.Expand(m.SubPathExpr, cri.LookupIn(env))
-		if len(missing) > 0 {
-			return "", fmt.Errorf("subPathExpr %q: the container has no environment variable %q",
-				m.SubPathExpr, missing[0])
-		}
-		if path == "" {
-			return "", fmt.Errorf("subPathExpr %q is empty after expansion", m.SubPathExpr)
+		if path, err = expand(m.SubPathExpr); err != nil {
+			return "", err
 		}
 	}
 	if path == "" {

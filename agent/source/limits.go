@@ -1,0 +1,69 @@
+package source
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+const (
+	// maxContainers is how many containers a pod has at most, init containers among them.
+	maxContainers = 1000
+	// maxVolumes is how many volumes a pod has at most, and mounts each of its containers.
+	maxVolumes = 1000
+	// maxBytes is how much memory, huge pages and storage one container asks for at most, and
+	// maxCount how many CPUs, and devices of a resource. What all containers of a pod ask for
+	// together can be counted then, CPUs in thousandths too.
+	maxBytes, maxCount = 1 << 50, 1_000_000_000
+)
+
+// validateAmount bounds what is asked for of a resource.
+func validateAmount(name v1.ResourceName, amount resource.Quantity,
+	at *field.Path) field.ErrorList {
+	most := resource.NewQuantity(maxBytes, resource.BinarySI)
+	if name == v1.ResourceCPU || podspec.IsExtended(name) {
+		most = resource.NewQuantity(maxCount, resource.DecimalSI)
+	}
+	switch {
+	case amount.Sign() < 0:
+		return field.ErrorList{field.Invalid(at, amount.String(), "must not be negative")}
+	case amount.Cmp(*most) > 0:
+		return field.ErrorList{field.Invalid(at, amount.String(), "must be at most "+most.String())}
+	}
+	return nil
+}
+
+// validateSize bounds what a pod makes others do, before anything else looks at it. It stops at the
+// first that is too much.
+func validateSize(pod *v1.Pod, at *field.Path) field.ErrorList {
+	s := &pod.Spec
+	tooMany := func(at *field.Path, have, most int) field.ErrorList {
+		return field.ErrorList{field.TooMany(at, have, most)}
+	}
+	if n := len(s.Containers) + len(s.InitContainers); n > maxContainers {
+		return tooMany(at.Child("containers"), n, maxContainers)
+	}
+	if n := len(s.Volumes); n > maxVolumes {
+		return tooMany(at.Child("volumes"), n, maxVolumes)
+	}
+	facts := cri.Facts{NodeName: s.NodeName}
+	for _, list := range []struct {
+		name       string
+		containers []v1.Container
+	}{{"initContainers", s.InitContainers}, {"containers", s.Containers}} {
+		for i := range list.containers {
+			c, at := &list.containers[i], at.Child(list.name).Index(i)
+			if n := len(c.VolumeMounts); n > maxVolumes {
+				return tooMany(at.Child("volumeMounts"), n, maxVolumes)
+			}
+			if long := cri.CheckLength(pod, c, facts); long != nil {
+				return field.ErrorList{{Type: field.ErrorTypeTooLong,
+					Field: at.String() + "." + long.Field, Detail: long.Why}}
+			}
+		}
+	}
+	return nil
+}
