@@ -113,6 +113,16 @@ func (p Pod) Running() bool {
 	return false
 }
 
+// Records are the containers by name, newest first: for those who look at all of them, where a
+// search for each would cost their number squared.
+func (p Pod) Records() map[string][]Container {
+	out := map[string][]Container{}
+	for _, c := range p.Containers {
+		out[c.Name] = append(out[c.Name], c)
+	}
+	return out
+}
+
 // Container is the newest container of that name.
 func (p Pod) Container(name string) (Container, bool) {
 	for _, c := range p.Containers {

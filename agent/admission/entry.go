@@ -112,11 +112,9 @@ type demand struct {
 func demandOf(pod *v1.Pod) demand {
 	d := demand{
 		pod: pod, requests: podspec.Requests(pod), shares: cpumanager.Shares(pod),
-		least: map[string]int{},
+		least: podspec.AllDevices(pod),
 	}
-	for _, name := range append(podspec.DeviceResources(pod), string(v1.ResourceCPU)) {
-		d.least[name] = allocation.Amount(pod, name)
-	}
+	d.least[string(v1.ResourceCPU)] = cpumanager.PodExclusive(pod)
 	return d
 }
 

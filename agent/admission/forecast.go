@@ -3,9 +3,12 @@ package admission
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/node"
@@ -166,10 +169,12 @@ func without(pod *v1.Pod, resources []string) *v1.Pod {
 		return pod
 	}
 	pod = pod.DeepCopy()
+	gone := sets.New(resources...)
 	for c := range podspec.Containers(pod) {
-		for _, name := range resources {
-			delete(c.Resources.Limits, v1.ResourceName(name))
-			delete(c.Resources.Requests, v1.ResourceName(name))
+		for _, list := range []v1.ResourceList{c.Resources.Limits, c.Resources.Requests} {
+			maps.DeleteFunc(list, func(name v1.ResourceName, _ resource.Quantity) bool {
+				return gone.Has(string(name))
+			})
 		}
 	}
 	return pod

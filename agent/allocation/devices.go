@@ -2,6 +2,7 @@ package allocation
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -62,11 +63,11 @@ func (p *devices) ask(c *v1.Container) (demand, error) {
 
 func (p *devices) askForPod() demand {
 	d := deviceDemand{from: p}
-	for _, name := range slices.Sorted(slices.Values(podspec.DeviceResources(p.draft.pod))) {
+	counts := podspec.AllDevices(p.draft.pod)
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		resource := p.draft.view.Inventory.Resources[name]
 		resource.Name = name
-		d.requests = append(d.requests,
-			deviceRequest{resource, podspec.Devices(p.draft.pod, name)})
+		d.requests = append(d.requests, deviceRequest{resource, counts[name]})
 	}
 	return d
 }

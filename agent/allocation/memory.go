@@ -53,7 +53,8 @@ type ownMemory struct {
 	draft  *draft
 	static *memory.Static // nil: there is no policy
 	of     func(*v1.Container) map[v1.ResourceName]uint64
-	// held is what others hold, and this pod's sidecars and regular containers.
+	// held is what others hold, and this pod's sidecars and regular containers, in sum: the blocks
+	// of many containers cost no more than those of one.
 	held []memory.Block
 	// inits is what is left of the blocks of init containers that will have finished: those who
 	// come after them take it over.
@@ -66,7 +67,7 @@ type initBlocks struct {
 }
 
 func newMemory(d *draft) provider {
-	p := &ownMemory{draft: d, static: d.view.Memory, held: slices.Clone(d.view.Taken.Memory)}
+	p := &ownMemory{draft: d, static: d.view.Memory, held: memory.Sum(d.view.Taken.Memory...)}
 	if p.static == nil {
 		p.of = func(*v1.Container) map[v1.ResourceName]uint64 { return nil }
 	} else {
@@ -103,7 +104,7 @@ func (p *ownMemory) take(container string, kind podspec.Kind) {
 	if kind == podspec.Init {
 		p.inits = append(p.inits, initBlocks{container, chosen})
 	} else {
-		p.held = append(p.held, chosen...)
+		p.held = memory.Sum(append(p.held, chosen...)...)
 	}
 }
 

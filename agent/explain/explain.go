@@ -3,10 +3,10 @@ package explain
 import (
 	"cmp"
 	"errors"
-	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
@@ -108,9 +108,11 @@ func first(all []string, separator string) string {
 
 func resourcesOf(requests []Request) []string {
 	var out []string
+	known := sets.New[string]()
 	for _, r := range requests {
 		for _, a := range r.Resources {
-			if !slices.Contains(out, a.Resource) {
+			if !known.Has(a.Resource) {
+				known.Insert(a.Resource)
 				out = append(out, a.Resource)
 			}
 		}

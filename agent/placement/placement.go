@@ -57,35 +57,34 @@ func Rows(in Input) []Row {
 	})
 	rows := []Row{}
 	for _, pod := range pods {
-		statuses := slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
+		statuses := map[string]v1.ContainerState{}
+		for _, s := range pod.Status.InitContainerStatuses {
+			statuses[s.Name] = s.State
+		}
+		for _, s := range pod.Status.ContainerStatuses {
+			statuses[s.Name] = s.State
+		}
 		for c := range podspec.Containers(pod) {
-			rows = append(rows, in.row(pod, c.Name, statuses))
+			rows = append(rows, in.row(pod, c.Name, statuses[c.Name]))
 		}
 	}
 	return rows
 }
 
-func (in Input) row(pod *v1.Pod, container string, statuses []v1.ContainerStatus) Row {
+func (in Input) row(pod *v1.Pod, container string, state v1.ContainerState) Row {
 	r := Row{
 		Namespace: pod.Namespace, Pod: pod.Name, Container: container,
 		Phase: pod.Status.Phase, Reason: pod.Status.Reason, Message: pod.Status.Message,
 		Devices: map[string][]string{},
 	}
-	running := false
-	for _, s := range statuses {
-		if s.Name != container {
-			continue
-		}
-		running = s.State.Running != nil
-		if w := s.State.Waiting; w != nil && r.Reason == "" {
-			r.Reason, r.Message = w.Reason, w.Message
-		}
-		if t := s.State.Terminated; t != nil && r.Reason == "" {
-			r.Reason, r.Message = t.Reason, t.Message
-		}
+	if w := state.Waiting; w != nil && r.Reason == "" {
+		r.Reason, r.Message = w.Reason, w.Message
+	}
+	if t := state.Terminated; t != nil && r.Reason == "" {
+		r.Reason, r.Message = t.Reason, t.Message
 	}
 	held := in.Assigned.Pods[pod.UID].Containers[container]
-	nodes := in.place(&r, held, running)
+	nodes := in.place(&r, held, state.Running != nil)
 	r.NUMANodes = nodes.String()
 	if nodes.Len() > 0 {
 		aligned := nodes.Len() == 1

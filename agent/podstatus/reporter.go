@@ -49,7 +49,10 @@ func (r Reporter) Report(round podworker.Report) {
 
 // messages are the termination messages of the containers that have exited, by id.
 func (r Reporter) messages(pod *v1.Pod, observed cri.Pod) map[string]string {
-	out := map[string]string{}
+	out, specs := map[string]string{}, map[string]*v1.Container{}
+	for c := range podspec.Containers(pod) {
+		specs[c.Name] = c
+	}
 	for _, c := range observed.Containers {
 		if c.State != cri.ContainerExited {
 			continue
@@ -58,7 +61,7 @@ func (r Reporter) messages(pod *v1.Pod, observed cri.Pod) map[string]string {
 			out[c.ID] = c.Exit.Message
 			continue
 		}
-		spec, _ := podspec.Find(pod, c.Name)
+		spec := specs[c.Name]
 		if spec == nil {
 			continue
 		}

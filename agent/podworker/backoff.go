@@ -94,13 +94,3 @@ func (p pause) end() time.Time { return p.since.Add(p.delay) }
 
 // lasts reports whether the wait is not over.
 func (p pause) lasts(now time.Time) bool { return p.delay > 0 && p.end().After(now) }
-
-func recordsOf(observed cri.Pod, name string) []cri.Container {
-	var out []cri.Container
-	for _, c := range observed.Containers {
-		if c.Name == name {
-			out = append(out, c)
-		}
-	}
-	return out
-}

@@ -67,14 +67,15 @@ func (m *memory) learn(want Desired, observed cri.Pod, b BackOff) {
 	}
 	m.learnMade("", "", observed.ReadAt, b)
 	m.learnSandboxes(observed, b)
+	byName := observed.Records()
 	for c := range podspec.Containers(want.Pod) {
-		m.learnMade(c.Name, cri.ContainerHash(c), observed.ReadAt, b)
-		records := recordsOf(observed, c.Name)
+		hash, records := cri.ContainerHash(c), byName[c.Name]
+		m.learnMade(c.Name, hash, observed.ReadAt, b)
 		if len(records) == 0 {
 			delete(m.first, c.Name) // attempts begin at 0 again
 			continue
 		}
-		m.first[c.Name] = b.countFrom(m.first[c.Name], cri.ContainerHash(c), records)
+		m.first[c.Name] = b.countFrom(m.first[c.Name], hash, records)
 	}
 }
 
@@ -158,9 +159,12 @@ func (m *memory) failed(a Action, err error, retry time.Time) {
 // policy say otherwise.
 func (m *memory) waiting(observed cri.Pod) map[string]status.Reason {
 	out := map[string]status.Reason{}
+	newest := map[string]string{} // ids
 	for _, c := range observed.Containers {
-		newest, _ := observed.Container(c.Name)
-		if m.replaced[c.ID] && c.ID == newest.ID {
+		if _, newer := newest[c.Name]; !newer {
+			newest[c.Name] = c.ID
+		}
+		if m.replaced[c.ID] && c.ID == newest[c.Name] {
 			out[c.Name] = status.Reason{}
 		}
 	}

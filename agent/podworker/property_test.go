@@ -98,7 +98,7 @@ func disturb(t *rapid.T, w *world) {
 func (m *machine) addCreated(name string) {
 	m.ids++
 	attempt := uint32(0)
-	for _, c := range recordsOf(m.seen, name) {
+	for _, c := range m.seen.Records()[name] {
 		attempt = max(attempt, c.Attempt+1)
 	}
 	m.seen.Containers = slices.Insert(m.seen.Containers, 0, cri.Container{
@@ -243,7 +243,7 @@ func unsettled(w *world) string {
 	}
 	for i, c := range listed(w.pod) {
 		var running []cri.Container
-		for _, record := range recordsOf(w.seen, c.Name) {
+		for _, record := range w.seen.Records()[c.Name] {
 			if record.State == cri.ContainerRunning {
 				running = append(running, record)
 			}

@@ -31,7 +31,7 @@ type input struct {
 
 // step decides what to do for a pod, if anything.
 func step(in input) Decision {
-	p := &plan{input: in}
+	p := &plan{input: in, records: in.observed.Records()}
 	p.d.State = in.state()
 	switch p.d.State {
 	case SyncPod:
@@ -80,7 +80,8 @@ func (in input) grace() time.Duration {
 // those proposed after it wait for a later step, and only leave their reasons for waiting.
 type plan struct {
 	input
-	d Decision
+	records map[string][]cri.Container // by name, newest first
+	d       Decision
 }
 
 // propose takes the action unless one was taken or it failed too recently. A remembered failure
@@ -160,7 +161,7 @@ func (p *plan) nextToStop() []string {
 		}
 	}
 	for i := len(p.Pod.Spec.InitContainers) - 1; i >= 0 && len(ids) == 0; i-- {
-		for _, c := range recordsOf(p.observed, p.Pod.Spec.InitContainers[i].Name) {
+		for _, c := range p.records[p.Pod.Spec.InitContainers[i].Name] {
 			if maybeRunning(c) {
 				ids = append(ids, c.ID)
 			}

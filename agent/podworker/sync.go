@@ -75,8 +75,9 @@ func (p *plan) allWait(message string) {
 	if len(p.Pod.Spec.InitContainers) > 0 {
 		reason = status.ReasonPodInitializing
 	}
+	ran := status.Ran(p.observed)
 	for c := range podspec.Containers(p.Pod) {
-		if _, ok := status.Ran(p.observed, c.Name); !ok {
+		if _, ok := ran[c.Name]; !ok {
 			p.waits(c.Name, status.Reason{Reason: reason, Message: message})
 		}
 	}
@@ -92,8 +93,8 @@ func (p *plan) stopStrays() bool {
 	}
 	var ids []string
 	for _, c := range p.observed.Containers {
-		newest, _ := p.observed.Container(c.Name)
-		stray := c.State == cri.ContainerUnknown || !known[c.Name] || c.ID != newest.ID ||
+		stray := c.State == cri.ContainerUnknown || !known[c.Name] ||
+			c.ID != p.records[c.Name][0].ID ||
 			c.SandboxID != p.observed.Sandboxes[0].ID
 		if stray && maybeRunning(c) {
 			ids = append(ids, c.ID)
@@ -109,11 +110,12 @@ func (p *plan) stopStrays() bool {
 // keep keeps a sidecar running, an init container until it has succeeded in this sandbox, a regular
 // one for as long as its restart policy wants it.
 func (p *plan) keep(c *v1.Container, init bool) {
-	record, ok := p.observed.Container(c.Name)
-	succeeds := init && !podspec.IsSidecar(c)
-	switch {
-	case !ok:
+	records, succeeds := p.records[c.Name], init && !podspec.IsSidecar(c)
+	if len(records) == 0 {
 		p.start(c, pause{})
+		return
+	}
+	switch record := records[0]; {
 	case record.State == cri.ContainerCreated:
 		p.removeUnstarted(c)
 	case record.State == cri.ContainerRunning:
@@ -165,7 +167,7 @@ func (p *plan) start(c *v1.Container, after pause) {
 		return
 	}
 	a := Action{Kind: StartContainer, Container: c.Name}
-	for _, record := range recordsOf(p.observed, c.Name) {
+	for _, record := range p.records[c.Name] {
 		a.Attempt = max(a.Attempt, record.Attempt+1)
 	}
 	if f, failed := p.propose(a); failed {
@@ -177,7 +179,7 @@ func (p *plan) start(c *v1.Container, after pause) {
 // be made again.
 func (p *plan) removeUnstarted(c *v1.Container) {
 	a := Action{Kind: RemoveContainers, Container: c.Name}
-	for _, record := range recordsOf(p.observed, c.Name) {
+	for _, record := range p.records[c.Name] {
 		if record.State == cri.ContainerCreated {
 			a.IDs = append(a.IDs, record.ID)
 		}

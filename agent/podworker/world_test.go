@@ -137,7 +137,7 @@ func (m *machine) create(a Action) error {
 	if len(m.seen.Sandboxes) == 0 || !m.seen.Sandboxes[0].Ready {
 		return errors.New("no sandbox")
 	}
-	for _, c := range recordsOf(m.seen, a.Container) {
+	for _, c := range m.seen.Records()[a.Container] {
 		m.require(!maybeRunning(c), "%s runs already", a.Container)
 		m.require(c.Attempt < a.Attempt, "%s #%d exists", a.Container, a.Attempt)
 	}

@@ -30,7 +30,7 @@ func initStatuses(in Input) []v1.ContainerStatus {
 	var out []v1.ContainerStatus
 	for i := range in.Pod.Spec.InitContainers {
 		c := &in.Pod.Spec.InitContainers[i]
-		s := containerStatus(in, c, initRecords(in.Observed, c.Name))
+		s := containerStatus(in, c, initRecords(in, c.Name))
 		if i < next && !podspec.IsSidecar(c) && s.State.Terminated == nil {
 			// Its record is gone, but what came after it ran.
 			s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
@@ -50,7 +50,7 @@ func containerStatuses(in Input) []v1.ContainerStatus {
 	var out []v1.ContainerStatus
 	for i := range in.Pod.Spec.Containers {
 		c := &in.Pod.Spec.Containers[i]
-		s := containerStatus(in, c, records(in.Observed, c.Name))
+		s := containerStatus(in, c, attempts{records: in.records[c.Name]})
 		s.AllocatedResourcesStatus = devices(in, c.Name)
 		out = append(out, s)
 	}
@@ -67,20 +67,10 @@ type attempts struct {
 	stale   bool
 }
 
-func records(observed cri.Pod, name string) attempts {
-	var out attempts
-	for _, c := range observed.Containers {
-		if c.Name == name {
-			out.records = append(out.records, c)
-		}
-	}
-	return out
-}
-
-func initRecords(observed cri.Pod, name string) attempts {
-	out := records(observed, name)
-	out.stale = len(out.records) > 0 && len(observed.Sandboxes) > 0 &&
-		out.records[0].SandboxID != observed.Sandboxes[0].ID
+func initRecords(in Input, name string) attempts {
+	out := attempts{records: in.records[name]}
+	out.stale = len(out.records) > 0 && len(in.Observed.Sandboxes) > 0 &&
+		out.records[0].SandboxID != in.Observed.Sandboxes[0].ID
 	return out
 }
 
@@ -164,7 +154,7 @@ func unseen(in Input, c *v1.Container) v1.ContainerStatus {
 		Name: c.Name, Image: c.Image, Started: ptr.To(false),
 		State: waiting(in, in.Waiting[c.Name]),
 	}
-	was := statusOf(in.Previous, c.Name)
+	was := in.was[c.Name]
 	if was == nil {
 		settle(in, &s)
 		return s
@@ -210,17 +200,15 @@ func lost(id, message string) v1.ContainerState {
 		ExitCode: lostExitCode, Reason: ReasonStatusUnknown, Message: message, ContainerID: id}}
 }
 
-func statusOf(status v1.PodStatus, name string) *v1.ContainerStatus {
-	for _, list := range [][]v1.ContainerStatus{
-		status.ContainerStatuses, status.InitContainerStatuses,
-	} {
+// byContainer has the statuses of containers by name.
+func byContainer(s *v1.PodStatus) map[string]*v1.ContainerStatus {
+	out := map[string]*v1.ContainerStatus{}
+	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
 		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
+			out[list[i].Name] = &list[i]
 		}
 	}
-	return nil
+	return out
 }
 
 func containerID(in Input, record cri.Container) string {

@@ -27,6 +27,10 @@ type Input struct {
 	Node     Node
 	Stop     Stopping
 	Now      time.Time
+
+	// records has Observed's containers by name, newest first; was has Previous by container.
+	records map[string][]cri.Container
+	was     map[string]*v1.ContainerStatus
 }
 
 // Node is what a pod's status repeats about the node.
@@ -47,6 +51,7 @@ type Stopping struct {
 
 // Generate is the pod's status.
 func Generate(in Input) v1.PodStatus {
+	in.records, in.was = in.Observed.Records(), byContainer(&in.Previous)
 	s := base(in)
 	s.InitContainerStatuses = initStatuses(in)
 	s.ContainerStatuses = containerStatuses(in)
@@ -150,8 +155,9 @@ func phase(in Input) v1.PodPhase {
 
 // allSucceeded reports whether every regular container's last exit was a success.
 func allSucceeded(in Input) bool {
+	ran := Ran(in.Observed)
 	for i := range in.Pod.Spec.Containers {
-		record, ok := Ran(in.Observed, in.Pod.Spec.Containers[i].Name)
+		record, ok := ran[in.Pod.Spec.Containers[i].Name]
 		if !ok || record.State != cri.ContainerExited || record.Exit.Code != 0 {
 			return false
 		}

@@ -27,9 +27,9 @@ func Phase(pod *v1.Pod, observed cri.Pod, waiting map[string]Reason) v1.PodPhase
 		}
 		return v1.PodPending
 	}
-	count := map[fate]int{}
+	count, ran := map[fate]int{}, Ran(observed)
 	for i := range pod.Spec.Containers {
-		count[fateOf(pod, observed, &pod.Spec.Containers[i], waiting)]++
+		count[ran.fateOf(pod, &pod.Spec.Containers[i], waiting)]++
 	}
 	switch {
 	case count[neverRan] > 0 && outlived(pod, observed):
@@ -60,10 +60,8 @@ const (
 	failed         // and stays stopped
 )
 
-func fateOf(
-	pod *v1.Pod, observed cri.Pod, c *v1.Container, waiting map[string]Reason,
-) fate {
-	record, ok := Ran(observed, c.Name)
+func (s Started) fateOf(pod *v1.Pod, c *v1.Container, waiting map[string]Reason) fate {
+	record, ok := s[c.Name]
 	if !ok {
 		return neverRan
 	}
@@ -81,7 +79,7 @@ func fateOf(
 
 func initFailed(pod *v1.Pod, observed cri.Pod, next int, waiting map[string]Reason) bool {
 	c := &pod.Spec.InitContainers[next]
-	record, ok := RanInSandbox(observed, c.Name)
+	record, ok := ranInSandbox(observed)[c.Name]
 	if !ok || record.State != cri.ContainerExited {
 		return false
 	}

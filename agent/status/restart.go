@@ -52,15 +52,15 @@ func ruled(c *v1.Container, code int32) bool {
 // how far the pod came; earlier ones need no record any more, and a sidecar that crashes
 // later does not set the pod back. Once a regular container was started, all are through.
 func NextInit(pod *v1.Pod, observed cri.Pod) int {
-	all := len(pod.Spec.InitContainers)
+	all, ran := len(pod.Spec.InitContainers), ranInSandbox(observed)
 	for i := range pod.Spec.Containers {
-		if _, ok := RanInSandbox(observed, pod.Spec.Containers[i].Name); ok {
+		if _, ok := ran[pod.Spec.Containers[i].Name]; ok {
 			return all
 		}
 	}
 	for i := all - 1; i >= 0; i-- {
 		c := &pod.Spec.InitContainers[i]
-		record, ok := RanInSandbox(observed, c.Name)
+		record, ok := ran[c.Name]
 		switch {
 		case !ok:
 			continue
@@ -73,28 +73,29 @@ func NextInit(pod *v1.Pod, observed cri.Pod) int {
 	return 0
 }
 
-// Ran is the newest record of that name that was started, in any sandbox.
-func Ran(observed cri.Pod, name string) (cri.Container, bool) {
-	for _, c := range observed.Containers {
-		if c.Name == name && c.State != cri.ContainerCreated {
-			return c, true
-		}
-	}
-	return cri.Container{}, false
+// Started has, by container, the newest record that was started.
+type Started map[string]cri.Container
+
+// Ran is what was started of a pod, in any sandbox.
+func Ran(observed cri.Pod) Started {
+	return started(observed, func(cri.Container) bool { return true })
 }
 
-// RanInSandbox is the newest record of that name that was started in the pod's newest sandbox.
-func RanInSandbox(observed cri.Pod, name string) (cri.Container, bool) {
-	if len(observed.Sandboxes) == 0 {
-		return cri.Container{}, false
-	}
-	for _, c := range observed.Containers {
-		if c.Name == name && c.State != cri.ContainerCreated &&
-			c.SandboxID == observed.Sandboxes[0].ID {
-			return c, true
+// ranInSandbox is what was started in the pod's newest sandbox.
+func ranInSandbox(observed cri.Pod) Started {
+	return started(observed, func(c cri.Container) bool {
+		return len(observed.Sandboxes) > 0 && c.SandboxID == observed.Sandboxes[0].ID
+	})
+}
+
+func started(observed cri.Pod, counts func(cri.Container) bool) Started {
+	out := Started{}
+	for _, c := range slices.Backward(observed.Containers) {
+		if c.State != cri.ContainerCreated && counts(c) {
+			out[c.Name] = c
 		}
 	}
-	return cri.Container{}, false
+	return out
 }
 
 func initThrough(c *v1.Container, record cri.Container) bool {

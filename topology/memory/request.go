@@ -39,21 +39,10 @@ func RequestsOf(pod *v1.Pod) func(*v1.Container) map[v1.ResourceName]uint64 {
 
 // PodRequests are the bytes that the pod needs at any one time; nil if none.
 func PodRequests(pod *v1.Pod) map[v1.ResourceName]uint64 {
-	requests, asked := RequestsOf(pod), map[*v1.Container]map[v1.ResourceName]uint64{}
-	var peak map[v1.ResourceName]uint64
-	for c := range podspec.Containers(pod) {
-		asked[c] = requests(c)
-		for name := range asked[c] {
-			if peak == nil {
-				peak = map[v1.ResourceName]uint64{}
-			}
-			peak[name] = 0
-		}
+	if peaks := podspec.Peaks(pod, RequestsOf(pod)); len(peaks) > 0 {
+		return peaks
 	}
-	for name := range peak {
-		peak[name] = podspec.Peak(pod, func(c *v1.Container) uint64 { return asked[c][name] })
-	}
-	return peak
+	return nil
 }
 
 func isMemory(name v1.ResourceName) bool {

@@ -1,9 +1,11 @@
 package memory_test
 
 import (
+	"slices"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
@@ -83,5 +85,23 @@ func TestChooseOfEquallyNarrowSets(t *testing.T) {
 	}
 	if got[0].Nodes != nodes(1, 2) {
 		t.Errorf("on %s, want 1-2", got[0].Nodes)
+	}
+}
+
+// Blocks of one resource on the same nodes count as their sum does.
+func TestSum(t *testing.T) {
+	a, b := topology.NewNodeSet(0), topology.NewNodeSet(0, 1)
+	of := func(nodes topology.NodeSet, name v1.ResourceName, size uint64) memory.Block {
+		return memory.Block{Nodes: nodes, Resource: name, Size: size}
+	}
+	got := memory.Sum(
+		of(a, v1.ResourceMemory, 1), of(b, v1.ResourceMemory, 2), of(a, "hugepages-2Mi", 4),
+		of(a, v1.ResourceMemory, 8), of(b, v1.ResourceMemory, 0),
+	)
+	want := []memory.Block{
+		of(a, v1.ResourceMemory, 9), of(b, v1.ResourceMemory, 2), of(a, "hugepages-2Mi", 4),
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

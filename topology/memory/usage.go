@@ -107,6 +107,25 @@ func narrowFirst(blocks []Block) []Block {
 	})
 }
 
+// Sum has one block for those of a resource on the same nodes, which count as much.
+func Sum(blocks ...Block) (out []Block) {
+	type key struct {
+		nodes    topology.NodeSet
+		resource v1.ResourceName
+	}
+	at := map[key]int{}
+	for _, b := range blocks {
+		k := key{b.Nodes, b.Resource}
+		i, known := at[k]
+		if !known {
+			i, at[k] = len(out), len(out)
+			out = append(out, Block{Nodes: b.Nodes, Resource: b.Resource})
+		}
+		out[i].Size += b.Size
+	}
+	return out
+}
+
 // Reuse tells what is left of the blocks of a pod's init containers after another container of
 // the pod has chosen its own: in the same order, sizes reduced by what the container took over.
 // Held from then on are these and the chosen ones. A block of size 0 still keeps its nodes in

@@ -59,14 +59,22 @@ func Find(pod *v1.Pod, name string) (*v1.Container, Kind) {
 // as much of it as of says. An init container runs beside the sidecars before it, regular ones
 // beside all sidecars.
 func Peak[N int | uint64](pod *v1.Pod, of func(*v1.Container) N) N {
-	var lasting, most N
+	return Peaks(pod, func(c *v1.Container) map[string]N { return map[string]N{"": of(c)} })[""]
+}
+
+// Peaks is Peak of several quantities at once. It has those that any container has.
+func Peaks[K comparable, N int | uint64](
+	pod *v1.Pod, of func(*v1.Container) map[K]N,
+) map[K]N {
+	lasting, most := map[K]N{}, map[K]N{}
 	for c, kind := range Containers(pod) {
-		n := of(c)
-		if kind == Init {
-			most = max(most, lasting+n)
-		} else {
-			lasting += n
+		for name, n := range of(c) {
+			if kind != Init {
+				lasting[name] += n
+				n = 0
+			}
+			most[name] = max(most[name], lasting[name]+n)
 		}
 	}
-	return max(most, lasting)
+	return most
 }

@@ -71,3 +71,14 @@ func Devices(pod *v1.Pod, resource string) int {
 		return int(quantity.Value())
 	})
 }
+
+// AllDevices is Devices of every resource that any container of the pod asks for.
+func AllDevices(pod *v1.Pod) map[string]int {
+	return Peaks(pod, func(c *v1.Container) map[string]int {
+		out := map[string]int{}
+		for _, d := range DeviceRequests(c) {
+			out[d.Resource] = d.Count
+		}
+		return out
+	})
+}

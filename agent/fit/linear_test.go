@@ -1,0 +1,157 @@
+package fit_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/fit"
+	"github.com/numalet/numalet/agent/machine"
+	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/deviceplugin"
+)
+
+// spent is the time on a CPU that f takes, the least of a few times: others may use this machine.
+func spent(f func()) time.Duration {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	clock := func() time.Duration {
+		var now unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now); err != nil {
+			panic(err)
+		}
+		return time.Duration(now.Nano())
+	}
+	least := time.Hour
+	for range 3 {
+		began := clock()
+		f()
+		least = min(least, clock()-began)
+	}
+	return least
+}
+
+// wide is the manifest of a pod with that many containers.
+func wide(n int, resources func(i int) string) []byte {
+	var b strings.Builder
+	b.WriteString(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "wide"}, ` +
+		`"spec": {"containers": [`)
+	for i := range n {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, `{"name": "c%d", "image": "i", "resources": {"limits": {%s}}}`, i, resources(i))
+	}
+	b.WriteString("]}}")
+	return []byte(b.String())
+}
+
+// ran is what the runtime has of a pod whose containers all run, for the second time.
+func ran(p *v1.Pod) cri.Pod {
+	out := cri.Pod{UID: p.UID, Sandboxes: []cri.Sandbox{{ID: "s", Ready: true, IPs: []string{"::1"}}}}
+	for _, c := range p.Spec.Containers {
+		for attempt := range 2 {
+			out.Containers = append(out.Containers, cri.Container{
+				ID: fmt.Sprint(c.Name, attempt), Name: c.Name, SandboxID: "s",
+				Attempt: uint32(1 - attempt),
+				State:   []cri.ContainerState{cri.ContainerRunning, cri.ContainerExited}[attempt],
+			})
+		}
+	}
+	return out
+}
+
+// No pod may cost others more than its containers do one by one: from its manifest to its status,
+// four times the containers take about four times as long.
+func TestCostIsLinearInContainers(t *testing.T) {
+	const few, more = 250, 1000
+	for name, resources := range map[string]func(int) string{
+		"no requests":        func(int) string { return "" },
+		"guaranteed":         func(int) string { return `"cpu": "1m", "memory": "1Mi"` },
+		"own CPUs, too many": func(int) string { return `"cpu": "1", "memory": "1Mi"` },
+		"a device each": func(int) string {
+			return `"cpu": "1m", "memory": "1Mi", "example.com/gpu": "1"`
+		},
+		"a resource of its own each": func(i int) string {
+			return fmt.Sprintf(`"cpu": "1m", "memory": "1Mi", "example.com/r%d": "1"`, i)
+		},
+		"huge pages of its own each": func(i int) string {
+			return fmt.Sprintf(`"cpu": "1m", "memory": "1Mi", "hugepages-%dKi": "0"`, i+1)
+		},
+	} {
+		for policy, args := range map[string][]string{
+			"none": nil,
+			"container scope": {"--topology-manager-policy=single-numa-node",
+				"--memory-manager-policy=Static", "--system-reserved=memory=1Gi",
+				"--reserved-memory=0:memory=1Gi", "--eviction-hard=memory.available<0"},
+			"pod scope": {"--topology-manager-policy=single-numa-node",
+				"--topology-manager-scope=pod"},
+		} {
+			t.Run(name+"/"+policy, func(t *testing.T) {
+				cost := func(n int) map[string]time.Duration {
+					return costs(t, wide(n, resources), args)
+				}
+				less, all := cost(few), cost(more)
+				for part, d := range all {
+					// Below a millisecond nothing is hurt, and little can be told.
+					ratio := float64(d) / float64(max(less[part], 250*time.Microsecond))
+					t.Logf("%s: %v, %v, times %.1f", part, less[part], d, ratio)
+					if ratio > 9 {
+						t.Errorf("%s of %d containers takes %v, of %d %v: %.0f times as long",
+							part, few, less[part], more, d, ratio)
+					}
+				}
+			})
+		}
+	}
+}
+
+// costs is what each part does with a pod.
+func costs(t *testing.T, manifest []byte, args []string) map[string]time.Duration {
+	t.Helper()
+	out := map[string]time.Duration{}
+	var m source.Manifest
+	out["source"] = spent(func() {
+		var err error
+		if m, err = source.Read(manifest); err != nil {
+			t.Fatal(err)
+		}
+	})
+	p, small := m.Pods[0], pod("small", "c cpu=1m")
+	gpu := gpus(false, 0, 1)
+	held := allocation.State{Pods: map[types.UID]allocation.Pod{}}
+	s := offline(t, deviceplugin.Inventory(gpu), held, args...)
+	out["decision and explanation"] = spent(func() {
+		q := fit.Question{Pods: m.Pods, Copies: 1}
+		if _, err := fit.Place(context.Background(), s, q); err != nil {
+			t.Fatal(err)
+		}
+	})
+	observed := ran(p)
+	out["status"] = spent(func() {
+		p.Status = status.Generate(status.Input{Pod: p, Observed: observed, Previous: p.Status})
+		status.Phase(p, observed, nil)
+	})
+	if got := len(p.Status.ContainerStatuses); got != len(p.Spec.Containers) {
+		t.Fatalf("%d of %d containers have a status", got, len(p.Spec.Containers))
+	}
+	out["placements"] = spent(func() {
+		placement.Rows(placement.Input{
+			Hardware: machine.Hardware{Machine: s.Decide(small, nil).Case.Room.Machine},
+			Pods:     []*v1.Pod{p}, Assigned: held, Shared: cpuset.New(0),
+		})
+	})
+	return out
+}
