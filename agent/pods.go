@@ -43,8 +43,18 @@ func newVolumes(n node) (*volume.Volumes, error) {
 			h := n.hardware.Get()
 			return h.Allocatable.Memory().Value()
 		},
-		RecursiveReadOnly: n.runtime.RecursiveReadOnlyMounts,
+		RecursiveReadOnly: recursiveReadOnly(n.runtime),
 	})
+}
+
+// recursiveReadOnly reports whether the runtime's default handler makes such mounts.
+func recursiveReadOnly(s cri.RuntimeStatus) bool {
+	for _, h := range s.Handlers {
+		if h.Name == "" {
+			return h.RecursiveReadOnlyMounts
+		}
+	}
+	return false
 }
 
 // newWorkers makes the pod workers. What they see becomes a status, and that a pod has ended or is

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	criclient "k8s.io/cri-client/pkg"
 	"k8s.io/klog/v2"
 )
@@ -114,14 +115,32 @@ func (c *Client) CgroupDriver(ctx context.Context) (string, error) {
 	return strings.ToLower(resp.GetLinux().GetCgroupDriver().String()), nil
 }
 
-// RuntimeStatus is who the runtime is and what it can do.
-type RuntimeStatus struct {
-	Name, Version string
-	// RecursiveReadOnlyMounts reports whether its default handler makes such mounts.
-	RecursiveReadOnlyMounts bool
+// Condition is one of the runtime's own conditions.
+type Condition struct {
+	OK              bool
+	Reason, Message string
 }
 
-// Status asks the runtime for its version and features.
+// RuntimeHandler is what a handler (the target of a RuntimeClass) can do. The default handler has
+// an empty name.
+type RuntimeHandler struct {
+	Name                    string
+	RecursiveReadOnlyMounts bool
+	UserNamespaces          bool
+}
+
+// RuntimeStatus is who the runtime is and whether it is ready for pods.
+type RuntimeStatus struct {
+	Name, Version, APIVersion string
+	// Ready and Network are the conditions RuntimeReady and NetworkReady.
+	Ready, Network Condition
+	Handlers       []RuntimeHandler
+	// SupplementalGroupsPolicy reports whether the runtime implements KEP-3619.
+	SupplementalGroupsPolicy bool
+}
+
+// Status asks the runtime for its version and conditions. A condition that the runtime does not
+// report is not OK.
 func (c *Client) Status(ctx context.Context) (RuntimeStatus, error) {
 	ctx = quiet(ctx)
 	version, err := c.runtime.Version(ctx, apiVersion)
@@ -132,13 +151,31 @@ func (c *Client) Status(ctx context.Context) (RuntimeStatus, error) {
 	if err != nil {
 		return RuntimeStatus{}, fmt.Errorf("ask runtime status: %w", err)
 	}
-	out := RuntimeStatus{Name: version.RuntimeName, Version: version.RuntimeVersion}
+	out := RuntimeStatus{
+		Name:                     version.RuntimeName,
+		Version:                  version.RuntimeVersion,
+		APIVersion:               version.RuntimeApiVersion,
+		Ready:                    condition(resp.GetStatus(), runtimeapi.RuntimeReady),
+		Network:                  condition(resp.GetStatus(), runtimeapi.NetworkReady),
+		SupplementalGroupsPolicy: resp.GetFeatures().GetSupplementalGroupsPolicy(),
+	}
 	for _, h := range resp.GetRuntimeHandlers() {
-		if h.GetName() == "" { // the default
-			out.RecursiveReadOnlyMounts = h.GetFeatures().GetRecursiveReadOnlyMounts()
-		}
+		out.Handlers = append(out.Handlers, RuntimeHandler{
+			Name:                    h.GetName(),
+			RecursiveReadOnlyMounts: h.GetFeatures().GetRecursiveReadOnlyMounts(),
+			UserNamespaces:          h.GetFeatures().GetUserNamespaces(),
+		})
 	}
 	return out, nil
+}
+
+func condition(st *runtimeapi.RuntimeStatus, kind string) Condition {
+	for _, c := range st.GetConditions() {
+		if c.GetType() == kind {
+			return Condition{OK: c.GetStatus(), Reason: c.GetReason(), Message: c.GetMessage()}
+		}
+	}
+	return Condition{Reason: "NotReported", Message: "runtime does not report " + kind}
 }
 
 // quiet keeps cri-client from logging the errors that we return.

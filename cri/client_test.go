@@ -73,11 +73,13 @@ func TestCgroupDriver(t *testing.T) {
 func TestStatus(t *testing.T) {
 	server := simtest.Start(t, sim.Config{})
 	client := simtest.Connect(t, server)
+	server.SetReady(sim.Ready{Network: true, Message: "starting"})
 	got, err := client.Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Name != "numalet-sim" || got.Version == "" || !got.RecursiveReadOnlyMounts {
+	if got.Ready.OK || got.Ready.Message != "starting" || !got.Network.OK ||
+		len(got.Handlers) != 1 {
 		t.Errorf("status is %+v", got)
 	}
 }
