@@ -154,7 +154,9 @@ func newListeners(n node, p parts, loop *syncloop.Loop) server.Config {
 				server.PodsRoute(p.statuses.List),
 				server.MetricsRoute(n.registry),
 				server.JSONRoute("/placements", func() any { return placements(n, p) }),
-				server.JSONRoute("/problems", func() any { return p.problems.List() }),
+				server.JSONRoute("/problems", func() any {
+					return append(p.problems.List(), pluginProblems(p.plugins.Inventory())...)
+				}),
 				n.events.Route(),
 				admission.Route(p.queue, n.name, p.knows),
 				fit.Route(p.queue, p.plugins),

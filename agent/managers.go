@@ -45,7 +45,7 @@ func newPlugins(n node, changed func()) (*deviceplugin.Plugins, error) {
 		RegistryDir: filepath.Join(n.cfg.RootDir, "plugins_registry"),
 		Known:       resourcesOf(n.store.State()), Registry: n.registry,
 		Deadlines: n.cfg.DevicePlugins.Deadlines, Graces: n.cfg.DevicePlugins.Graces,
-		Changed: changed,
+		Strict: n.cfg.DevicePlugins.Strict, Changed: changed,
 		Refused: func(r deviceplugin.RefusedList) {
 			n.events.OnNode(v1.EventTypeWarning, reasonListRefused, "Device "+r.String())
 		},

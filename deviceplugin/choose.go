@@ -148,7 +148,7 @@ func (req Request) settle() (*settled, error) {
 		return nil, fmt.Errorf("%s: %d devices must be included in a choice of %d",
 			req.Resource.Name, len(must), req.N)
 	case req.N > 0 && !slices.ContainsFunc(s.devices, func(d *Device) bool { return d.Healthy }):
-		return nil, &UnhealthyError{Resource: req.Resource.Name}
+		return nil, &UnhealthyError{Resource: req.Resource.Name, None: len(s.devices) == 0}
 	case len(held) < len(must):
 		return nil, &UnhealthyError{Resource: req.Resource.Name, Held: true}
 	}

@@ -93,7 +93,8 @@ func TestChoose(t *testing.T) {
 		"none healthy": {devices: "a! b!", n: 1, hint: none,
 			err: "no healthy devices present; cannot allocate unhealthy devices example.com/gpu"},
 		"no device": {n: 1, hint: none,
-			err: "no healthy devices present; cannot allocate unhealthy devices example.com/gpu"},
+			err: "no healthy devices present; cannot allocate unhealthy devices example.com/gpu: " +
+				"its device plugin lists no devices"},
 		"held ones unhealthy": {devices: "a b!", n: 1, hint: none, must: "b",
 			err: "previously allocated devices are no longer healthy; cannot allocate unhealthy " +
 				"devices example.com/gpu"},

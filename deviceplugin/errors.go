@@ -16,10 +16,11 @@ func (e *UnavailableError) Error() string {
 }
 
 // UnhealthyError says that no device is healthy, or with Held, that one of those that the
-// container already holds is not.
+// container already holds is not. None: the plugin lists no device at all, for which the kubelet
+// has no other words.
 type UnhealthyError struct {
-	Resource string
-	Held     bool
+	Resource   string
+	Held, None bool
 }
 
 func (e *UnhealthyError) Error() string {
@@ -27,7 +28,11 @@ func (e *UnhealthyError) Error() string {
 	if e.Held {
 		why = "previously allocated devices are no longer healthy"
 	}
-	return why + "; cannot allocate unhealthy devices " + e.Resource
+	text := why + "; cannot allocate unhealthy devices " + e.Resource
+	if e.None {
+		text += ": its device plugin lists no devices"
+	}
+	return text
 }
 
 // UnregisteredError says that no plugin has registered a resource of which pods have devices.

@@ -81,7 +81,8 @@ func TestWhatRunsIsLetRun(t *testing.T) {
 		"the record is lost and there are too few devices": {
 			lost: true, plugin: func(p *plugins) { p.offer("example.com/gpu", 0) },
 			want: runsOn + lacksAll + tooMany + "no healthy devices present; cannot allocate " +
-				"unhealthy devices example.com/gpu, which is unexpected" + anew,
+				"unhealthy devices example.com/gpu: its device plugin lists no devices, which is " +
+				"unexpected" + anew,
 		},
 		"the record is lost and its plugin says no": {
 			lost: true, plugin: func(p *plugins) {

@@ -31,23 +31,30 @@ func (c *changes) look(view *view, next view) {
 		return // no pod was decided on before
 	}
 	c.machine = c.machine || next.hardware.Machine != before.hardware.Machine
-	c.devices = c.devices.Union(
-		differing(before.inventory.Resources, next.inventory.Resources))
+	c.devices = c.devices.Union(differing(before.inventory, next.inventory))
 }
 
 // differing names the resources of which not both say the same, as far as plans look at it.
-func differing(before, after map[string]deviceplugin.Resource) sets.Set[string] {
+func differing(before, after deviceplugin.Inventory) sets.Set[string] {
 	out := sets.Set[string]{}
-	for name, a := range after {
-		b, known := before[name]
+	for name, a := range after.Resources {
+		b, known := before.Resources[name]
 		if !known || a.Connected != b.Connected || a.Problem != b.Problem ||
-			a.Preferred != b.Preferred || a.Generation != b.Generation {
+			a.Arriving != b.Arriving || a.Preferred != b.Preferred ||
+			a.Generation != b.Generation {
 			out.Insert(name)
 		}
 	}
-	for name := range before {
-		if _, known := after[name]; !known {
+	for name := range before.Resources {
+		if _, known := after.Resources[name]; !known {
 			out.Insert(name)
+		}
+	}
+	for _, refused := range []map[string]string{before.Refused, after.Refused} {
+		for name := range refused {
+			if before.Refused[name] != after.Refused[name] {
+				out.Insert(name)
+			}
 		}
 	}
 	return out

@@ -3,12 +3,9 @@ package admission
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/node"
@@ -24,7 +21,7 @@ type rooms struct{ now, later allocation.Room }
 // pods are gone, and if not so, when plugins are back and devices healthy too? If neither, it stays
 // rejected.
 func (d *Decision) foresee(in rooms, r *request) {
-	in.later.Inventory, _ = withResources(in.later.Inventory, r.pod,
+	in.later.Inventory, _ = allocation.WithResources(in.later.Inventory, r.pod,
 		func(r *deviceplugin.Resource) bool {
 			r.Preferred = false // a claim is chosen without asking
 			return true
@@ -61,7 +58,7 @@ func (in rooms) hoped(pod *v1.Pod, advice allocation.Advice) (claim allocation.P
 	away := false
 	for _, same := range []bool{true, false} {
 		room := in.later
-		inventory, unforeseen := withResources(in.later.Inventory, pod,
+		inventory, unforeseen := allocation.WithResources(in.later.Inventory, pod,
 			func(r *deviceplugin.Resource) bool {
 				away = away || !r.Connected
 				if !r.Connected && (!same || len(r.Devices) == 0) {
@@ -71,7 +68,7 @@ func (in rooms) hoped(pod *v1.Pod, advice allocation.Advice) (claim allocation.P
 				return true
 			})
 		room.Inventory = inventory
-		if plan, err := room.Plan(without(pod, unforeseen), advice); err == nil {
+		if plan, err := room.Plan(allocation.Without(pod, unforeseen), advice); err == nil {
 			return plan.Pod, true
 		}
 		if !away {
@@ -108,12 +105,12 @@ func rejection(room allocation.Room, pod *v1.Pod, err error) *allocation.Rejecti
 	if !errors.As(err, &unready) {
 		return &allocation.Rejection{Reason: allocation.ReasonUnexpected, Message: err.Error()}
 	}
-	inventory, unknown := withResources(room.Inventory, pod, func(r *deviceplugin.Resource) bool {
-		r.Connected, r.Preferred = true, false
-		return true
-	})
-	room.Inventory = inventory
-	if _, err := room.Plan(without(pod, unknown), nil); errors.As(err, &r) {
+	ready, rest, unknown := room.Ready(pod)
+	if _, err := ready.Plan(rest, nil); errors.As(err, &r) {
+		var none *deviceplugin.UnhealthyError
+		if errors.As(err, &none) && none.None && !room.Inventory.Resources[none.Resource].Connected {
+			return unexpected(&deviceplugin.UnhealthyError{Resource: none.Resource}) // who knows
+		}
 		return r
 	}
 	slices.Sort(unknown)
@@ -144,38 +141,4 @@ func unexpected(err error) *allocation.Rejection {
 		Reason:  allocation.ReasonUnexpected,
 		Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err), Err: err,
 	}
-}
-
-// withResources is an inventory of the pod's resources, changed; left out are those that are not in
-// the given one, or for which change returned false.
-func withResources(inventory deviceplugin.Inventory, pod *v1.Pod,
-	change func(*deviceplugin.Resource) bool) (out deviceplugin.Inventory, left []string) {
-	out = inventory
-	out.Resources = map[string]deviceplugin.Resource{}
-	for _, name := range podspec.DeviceResources(pod) {
-		r, known := inventory.Resources[name]
-		if known && change(&r) {
-			out.Resources[name] = r
-			continue
-		}
-		left = append(left, name)
-	}
-	return out, left
-}
-
-// without is the pod without a request for these resources.
-func without(pod *v1.Pod, resources []string) *v1.Pod {
-	if len(resources) == 0 {
-		return pod
-	}
-	pod = pod.DeepCopy()
-	gone := sets.New(resources...)
-	for c := range podspec.Containers(pod) {
-		for _, list := range []v1.ResourceList{c.Resources.Limits, c.Resources.Requests} {
-			maps.DeleteFunc(list, func(name v1.ResourceName, _ resource.Quantity) bool {
-				return gone.Has(string(name))
-			})
-		}
-	}
-	return pod
 }

@@ -54,7 +54,10 @@ func (p *devices) ask(c *v1.Container) (demand, error) {
 		held, _ := p.draft.view.Own.Containers[c.Name].device(r.Resource)
 		if answered := held.Answer != nil && len(held.IDs) == r.Count; err == nil && !answered &&
 			(!known || !resource.Connected) {
-			err = &Unready{Resource: r.Resource, Known: known, Problem: resource.Problem}
+			err = &Unready{
+				Resource: r.Resource, Known: known, Problem: resource.Problem,
+				Arriving: resource.Arriving, Refused: p.draft.view.Inventory.Refused[r.Resource],
+			}
 		}
 		d.requests = append(d.requests, deviceRequest{resource, r.Count})
 	}

@@ -82,17 +82,27 @@ type Unready struct {
 	// Known: the resource was registered before; Problem, if any, is why it is not connected.
 	Known   bool
 	Problem string
+	// Arriving: its plugin has registered and has listed no devices yet.
+	Arriving bool
+	// Refused is why the last plugin that wanted to register was refused, if one was since.
+	Refused string
 }
 
 func (u *Unready) Error() string {
-	if u.Known {
-		text := fmt.Sprintf("the device plugin of %s is disconnected", u.Resource)
-		if u.Problem != "" {
-			text += ": " + u.Problem
-		}
-		return text
+	text := fmt.Sprintf("no device plugin has registered %s", u.Resource)
+	switch {
+	case u.Arriving:
+		text = fmt.Sprintf("the device plugin of %s is not ready", u.Resource)
+	case u.Known:
+		text = fmt.Sprintf("the device plugin of %s is disconnected", u.Resource)
 	}
-	return fmt.Sprintf("no device plugin has registered %s", u.Resource)
+	if u.Problem != "" {
+		text += ": " + u.Problem
+	}
+	if u.Refused != "" {
+		text += "; the last one that wanted to register was refused: " + u.Refused
+	}
+	return text
 }
 
 // Reasons of rejections, as the kubelet names them.

@@ -72,7 +72,7 @@ func TestDefaultsWithoutFile(t *testing.T) {
 		t.Errorf("options: %+v", c.Options)
 	}
 	if d := c.DevicePlugins; d.Deadlines != deviceplugin.DefaultDeadlines() ||
-		d.Graces != deviceplugin.DefaultGraces() {
+		d.Graces != deviceplugin.DefaultGraces() || d.Strict {
 		t.Errorf("device plugins: %+v", d)
 	}
 	if got := c.Unhonoured(); len(got) != 0 {

@@ -12,6 +12,20 @@ import (
 type DevicePlugins struct {
 	Deadlines deviceplugin.Deadlines
 	Graces    deviceplugin.Graces
+	// Strict: plugins have to serve before they register.
+	Strict bool
+}
+
+// strictFlag is the flag of DevicePlugins.Strict.
+const strictFlag = "device-plugin-strict-registration"
+
+// names are those of all flags of DevicePlugins.
+func (d *DevicePlugins) names() []string {
+	out := []string{strictFlag}
+	for _, f := range d.flags() {
+		out = append(out, f.name)
+	}
+	return out
 }
 
 // durationFlag is a flag with a field of DevicePlugins.
@@ -57,6 +71,10 @@ func (d *DevicePlugins) flags() []durationFlag {
 			"how long a resource stays allocatable after its device " +
 				"plugin has gone, so that an update of the plugin does not show; 0: not at all, " +
 				"as the kubelet does", &g.Allocatable, graces.Allocatable, true},
+		{"device-plugin-empty-list-grace",
+			"how long a device plugin that begins with an empty list has listed nothing yet, so " +
+				"that pods wait and capacity stays; 0: it has no devices at once, as the kubelet " +
+				"says", &g.Empty, graces.Empty, true},
 	}
 }
 
@@ -64,6 +82,10 @@ func (f *Flags) addDevicePlugins(fs *pflag.FlagSet) {
 	for _, d := range f.DevicePlugins.flags() {
 		fs.DurationVar(d.field, d.name, d.usual, d.help)
 	}
+	fs.BoolVar(&f.DevicePlugins.Strict, strictFlag, false, "connect to a device plugin before "+
+		"Register is answered, and fail the call if that takes longer than "+
+		"--device-plugin-dial-timeout, as the kubelet does; else plugins may begin to serve after "+
+		"they have registered")
 }
 
 // check wants the flags to have values that can be used.

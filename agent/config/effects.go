@@ -9,8 +9,8 @@ import (
 // effects is the one table of what works, see effects.yaml: the notes by path, gate or flag.
 func effects() map[string]string {
 	table := table[map[string]string](effectsYAML)
-	for _, d := range new(DevicePlugins).flags() {
-		table["--"+d.name] = ""
+	for _, name := range new(DevicePlugins).names() {
+		table["--"+name] = ""
 	}
 	return table
 }

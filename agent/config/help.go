@@ -17,9 +17,7 @@ type part struct {
 // parts are what --help shows of flags, in order. Flags that are in none come in the second.
 func (f *Flags) parts() []part {
 	own := part{title: "numalet's own", flags: []string{"topology-from", "device-admission-wait"}}
-	for _, row := range f.DevicePlugins.flags() {
-		own.flags = append(own.flags, row.name)
-	}
+	own.flags = append(own.flags, f.DevicePlugins.names()...)
 	out := []part{own, {title: "The node, its files and its cluster"}}
 	for _, s := range sections() {
 		p := part{title: s.Title, file: true}

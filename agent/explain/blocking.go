@@ -88,6 +88,9 @@ func (c Case) refusedBy(err error, r Record) *Blocking {
 		b.Why = fmt.Sprintf("%d needed, %s", few.Requested, free(b.Resource, few.Available))
 	case errors.As(err, &unhealthy):
 		b.Resource, b.Why = unhealthy.Resource, "none of its devices is healthy"
+		if unhealthy.None {
+			b.Why = "its device plugin lists no devices"
+		}
 	case errors.As(err, &short):
 		b.Why = fmt.Sprintf("%d needed, %s", short.Requested, free(cpu, short.Available))
 	case errors.As(err, &threads) && !threads.Shortage:
@@ -124,7 +127,7 @@ func (c Case) misaligned(r Record) *Blocking {
 		if !c.agree(d.Offers[:i+1]...) {
 			return &Blocking{
 				Resource: d.Offers[i].Resource, Container: d.Container,
-				Why: c.apart(d.Offers[:i+1]),
+				Why: c.apart(d.Offers[:i+1]), Apart: true,
 			}
 		}
 	}

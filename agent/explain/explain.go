@@ -60,18 +60,51 @@ func (c Case) Explain() Record {
 
 // Judged is the whole record of an outcome, with what would fit if the pod has no place.
 func (c Case) Judged(v Verdict) Record {
-	var unready *allocation.Unready
-	counted := strings.TrimPrefix(v.Reason, outOf)
-	if errors.As(c.Err, &unready) && counted != v.Reason && counted != unready.Resource {
-		// It would not fit with its plugin back either.
-		c.Err = &allocation.Rejection{Reason: v.Reason, Message: v.Message}
-	}
 	r := c.Explain()
 	if c.Err != nil {
 		r.WouldFit = c.WouldFit()
 	}
+	if v.Outcome == rejected {
+		c.despitePlugins(&r)
+	}
 	r.Verdict = v
 	return r
+}
+
+// rejected is admission's outcome of a pod that does not wait.
+const rejected = "Reject"
+
+// despitePlugins names what the pod of a plugin that is away would lack with the plugin as well: it
+// is not the plugin that it was rejected for.
+func (c Case) despitePlugins(r *Record) {
+	var unready *allocation.Unready
+	if !errors.As(c.Err, &unready) {
+		return
+	}
+	with := Case{}
+	with.Room, with.Pod, _ = c.Room.Ready(c.Pod)
+	with.Pod = allocation.Without(with.Pod, c.unforeseen())
+	with.Plan, with.Err = with.Room.Plan(with.Pod, nil)
+	if with.Err == nil {
+		return
+	}
+	blocking := with.Explain().Blocking
+	if blocking == nil || disconnected(c.Room.Inventory, blocking.Resource) {
+		return
+	}
+	blocking.Why += "; besides, " + unready.Error()
+	r.Blocking, r.WouldFit = blocking, with.WouldFit()
+}
+
+// unforeseen are the resources of the pod of which no device was ever known.
+func (c Case) unforeseen() (out []string) {
+	for _, name := range podspec.DeviceResources(c.Pod) {
+		r := c.Room.Inventory.Resources[name]
+		if !r.Connected && len(r.Devices) == 0 {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 func (c Case) request(container *v1.Container, cpus int,

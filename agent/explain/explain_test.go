@@ -200,6 +200,8 @@ type situation struct {
 	change  func(*allocation.Room)
 	pod     *v1.Pod
 	dry     bool
+	// inVain is what the pod of a plugin that is away is rejected with all the same.
+	inVain string
 }
 
 func situations() map[string]situation {
@@ -275,8 +277,28 @@ func situations() map[string]situation {
 				})
 			}),
 			pod: pod("main cpu=2 memory=4Gi")},
-		"plugin-away-and-cpus-short": {policy: single, change: taking("1-7"),
-			pod: pod("main cpu=12 off=1")},
+		"plugin-away-and-cpus-short": {policy: topology.None, change: taking("1-7"),
+			pod: pod("main cpu=12 off=1"), inVain: "Allocate failed due to not enough cpus"},
+		"plugin-never-and-cpus-beyond-a-node": {policy: single, pod: pod("main cpu=9 none=1"),
+			inVain: "Resources cannot be allocated with Topology locality"},
+		"plugin-refused": {policy: single, pod: pod("main cpu=1 odd=1"),
+			change: func(r *allocation.Room) {
+				r.Inventory.Refused = map[string]string{"example.com/odd": "requested API version " +
+					"\"v1\" is not supported by kubelet. Supported version is [\"v1beta1\"]"}
+			}},
+		"plugin-arriving": {policy: single, pod: pod("main cpu=1 off=1"),
+			change: func(r *allocation.Room) {
+				r.Inventory.Resources["example.com/off"] = deviceplugin.Resource{
+					Name: "example.com/off", Arriving: true,
+					Problem: "the plugin on off.sock has listed no devices yet",
+				}
+			}},
+		"plugin-without-devices": {policy: single, pod: pod("main cpu=1 off=1"),
+			change: func(r *allocation.Room) {
+				r.Inventory.Resources["example.com/off"] = deviceplugin.Resource{
+					Name: "example.com/off", Connected: true,
+				}
+			}},
 		"pods-too-many": {policy: topology.None, change: func(r *allocation.Room) {
 			r.Others = []v1.ResourceList{{v1.ResourcePods: resource.MustParse("110")}}
 		}, pod: pod("main cpu=1")},
@@ -309,9 +331,9 @@ func (s situation) explain(t *testing.T) (Case, Record) {
 	case errors.As(err, &unready):
 		verdict = Verdict{Outcome: "Wait", Reason: "WaitingForDevicePlugin",
 			Message: unready.Error()}
-		if short := r.Shortages(s.pod); len(short) > 0 { // then it would be in vain
-			verdict = Verdict{Outcome: "Reject", Reason: short[0].Reason(),
-				Message: short[0].Message()}
+		if s.inVain != "" {
+			verdict = Verdict{Outcome: "Reject", Reason: allocation.ReasonUnexpected,
+				Message: s.inVain}
 		}
 	}
 	record := c.Judged(verdict)

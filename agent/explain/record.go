@@ -116,4 +116,6 @@ type Blocking struct {
 	// Container is its name, "" for the pod as a whole.
 	Container string `json:"container,omitempty"`
 	Why       string `json:"why"`
+	// Apart: there is enough of it, but not where the resources before it are.
+	Apart bool `json:"apart,omitempty"`
 }

@@ -90,3 +90,19 @@ func TestBlocked(t *testing.T) {
 		}
 	}
 }
+
+// What is in the way is what the pod was rejected for, not the plugin that is not there either.
+func TestWhatIsInTheWayWithoutDevices(t *testing.T) {
+	s := offline(t, deviceplugin.Inventory{}, allocation.State{})
+	for name, tt := range map[string]struct {
+		ask, outcome, blocked string
+	}{
+		"CPUs are short": {"main cpu=20 example.com/gpu=1", "Reject", "cpu"},
+		"only devices":   {"main cpu=2 example.com/gpu=1", "Wait", "example.com/gpu"},
+	} {
+		a := place(t, s, fit.Question{Pods: []*v1.Pod{pod("p", tt.ask)}})
+		if p := a.Pods[0]; p.Outcome != tt.outcome || p.Blocked() != tt.blocked {
+			t.Errorf("%s: %s, blocked by %q: %s", name, p.Outcome, p.Blocked(), p.Text)
+		}
+	}
+}

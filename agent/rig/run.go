@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/explain"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -212,7 +213,9 @@ func (r *run) try(at time.Duration, i int) (*Reason, error) {
 		r.stats.took(r.clock() - before)
 	}
 	if err != nil {
-		reason, ok := reasonOf(err)
+		reason, ok := reasonOf(explain.Case{
+			Room: r.world.room, Pod: l.Pod, Plan: plan, Err: err,
+		})
 		if !ok {
 			return nil, err
 		}

@@ -89,9 +89,9 @@ func TestRun(t *testing.T) {
 			policy: "single-numa-node",
 			want: `0s pod 1 admitted cpus 4-7 gpu-0
 1s pod 2 admitted cpus 1-3
-2s pod 3 rejected: TopologyAffinityError
-3s pod 4 rejected: TopologyAffinityError
-4s pod 5 rejected: TopologyAffinityError
+2s pod 3 rejected: TopologyAffinityError cpu
+3s pod 4 rejected: TopologyAffinityError cpu
+4s pod 5 rejected: TopologyAffinityError cpu
 11s pod 2 left cpus 1-3
 20s pod 1 left cpus 4-7 gpu-0
 30s pod 6 admitted cpus 1`,
@@ -101,9 +101,9 @@ func TestRun(t *testing.T) {
 			policy: "single-numa-node", wait: time.Minute,
 			want: `0s pod 1 admitted cpus 4-7 gpu-0
 1s pod 2 admitted cpus 1-3
-2s pod 3 waits: TopologyAffinityError
-3s pod 4 waits: TopologyAffinityError
-4s pod 5 waits: TopologyAffinityError
+2s pod 3 waits: TopologyAffinityError cpu
+3s pod 4 waits: TopologyAffinityError cpu
+4s pod 5 waits: TopologyAffinityError cpu
 11s pod 2 left cpus 1-3
 20s pod 1 left cpus 4-7 gpu-0
 20s pod 3 admitted cpus 4-7
@@ -117,13 +117,13 @@ func TestRun(t *testing.T) {
 			policy: "single-numa-node", wait: 17 * time.Second,
 			want: `0s pod 1 admitted cpus 4-7 gpu-0
 1s pod 2 admitted cpus 1-3
-2s pod 3 waits: TopologyAffinityError
-3s pod 4 waits: TopologyAffinityError
-4s pod 5 waits: TopologyAffinityError
+2s pod 3 waits: TopologyAffinityError cpu
+3s pod 4 waits: TopologyAffinityError cpu
+4s pod 5 waits: TopologyAffinityError cpu
 11s pod 2 left cpus 1-3
-19s pod 3 rejected: TopologyAffinityError
+19s pod 3 rejected: TopologyAffinityError cpu
 20s pod 1 left cpus 4-7 gpu-0
-20s pod 4 rejected: TopologyAffinityError
+20s pod 4 rejected: TopologyAffinityError cpu
 20s pod 5 admitted cpus 4 gpu-0
 25s pod 5 left cpus 4 gpu-0
 30s pod 6 admitted cpus 1`,

@@ -8,11 +8,8 @@ import (
 	"strings"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/cpumanager"
-	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/agent/explain"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 	"github.com/numalet/numalet/topology/podspec"
@@ -186,8 +183,10 @@ func (s *statistics) timing(wall time.Duration) *Timing {
 	return out
 }
 
-// reasonOf sorts a refusal; ok is false for an error that is none.
-func reasonOf(err error) (reason Reason, ok bool) {
+// reasonOf sorts a refusal; ok is false for an error that is none. Of a pod for which there is
+// enough of each resource, but not on the same nodes, no resource is short.
+func reasonOf(c explain.Case) (reason Reason, ok bool) {
+	err := c.Err
 	var unready *allocation.Unready
 	if errors.As(err, &unready) {
 		return Reason{Reason: "OutOf" + unready.Resource, Of: unready.Resource}, true
@@ -197,18 +196,8 @@ func reasonOf(err error) (reason Reason, ok bool) {
 		return Reason{}, false
 	}
 	reason.Reason = rejection.Reason
-	if resource, short := strings.CutPrefix(rejection.Reason, "OutOf"); short {
-		reason.Of = resource
-	}
-	var cpus *cpumanager.ShortageError
-	var devices *deviceplugin.UnavailableError
-	switch {
-	case errors.As(err, &cpus):
-		reason.Of = string(v1.ResourceCPU)
-	case errors.As(err, &devices):
-		reason.Of = devices.Resource
-	case memory.Refused(err):
-		reason.Of = string(v1.ResourceMemory)
+	if blocking := c.Explain().Blocking; blocking != nil && !blocking.Apart {
+		reason.Of = blocking.Resource
 	}
 	return reason, true
 }

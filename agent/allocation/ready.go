@@ -1,0 +1,50 @@
+package allocation
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// Ready is the room as if the plugins that are away were connected, with the devices that they had
+// and without preferences, and the pod without what no plugin has registered, which is unknown.
+func (r Room) Ready(pod *v1.Pod) (ready Room, rest *v1.Pod, unknown []string) {
+	r.Inventory, unknown = WithResources(r.Inventory, pod, func(r *deviceplugin.Resource) bool {
+		r.Connected, r.Preferred = true, false
+		return true
+	})
+	return r, Without(pod, unknown), unknown
+}
+
+// WithResources is an inventory of the pod's resources, changed; left out are those that are not in
+// the given one, or for which change returned false.
+func WithResources(inventory deviceplugin.Inventory, pod *v1.Pod,
+	change func(*deviceplugin.Resource) bool) (out deviceplugin.Inventory, left []string) {
+	out = inventory
+	out.Resources = map[string]deviceplugin.Resource{}
+	for _, name := range podspec.DeviceResources(pod) {
+		r, known := inventory.Resources[name]
+		if known && change(&r) {
+			out.Resources[name] = r
+			continue
+		}
+		left = append(left, name)
+	}
+	return out, left
+}
+
+// Without is the pod without a request for these resources.
+func Without(pod *v1.Pod, resources []string) *v1.Pod {
+	if len(resources) == 0 {
+		return pod
+	}
+	pod = pod.DeepCopy()
+	for c := range podspec.Containers(pod) {
+		for _, name := range resources {
+			delete(c.Resources.Limits, v1.ResourceName(name))
+			delete(c.Resources.Requests, v1.ResourceName(name))
+		}
+	}
+	return pod
+}
