@@ -1,7 +1,8 @@
 package containerd
 
 import (
-	"errors"
+	"bytes"
+	"embed"
 	"fmt"
 	"hash/fnv"
 	"os"
@@ -88,6 +89,14 @@ func ownNames() []string {
 	}
 }
 
+// templates are the files that containerd and its network plugins read. Everything is in Dir, also
+// what would go to /run, /opt and /etc; OOM scores are taken as far as this process may set them.
+// Each pod is joined to the host by a pair of interfaces that goes with the pod's network
+// namespace, so that there is no bridge to leave behind.
+//
+//go:embed config.toml network.conflist
+var templates embed.FS
+
 func (c Config) path(name string) string { return filepath.Join(c.Dir, name) }
 
 // write makes the folders and configuration files.
@@ -97,20 +106,26 @@ func (c Config) write(snapshotter string) error {
 			return err
 		}
 	}
-	var text strings.Builder
 	values := struct {
 		Config
-		Snapshotter string
-	}{c, snapshotter}
-	t := template.Must(template.New(configFile).Parse(configTemplate))
-	if err := t.Execute(&text, values); err != nil {
+		Snapshotter, Subnet, NetworkState string
+	}{c, snapshotter, c.subnet(), c.path("cni.state")}
+	t, err := template.ParseFS(templates, "*")
+	if err != nil {
 		return err
 	}
-	network := fmt.Sprintf(networkConfig, c.subnet(), c.path("cni.state"))
-	return errors.Join(
-		os.WriteFile(c.path(configFile), []byte(text.String()), 0o644),
-		os.WriteFile(c.path(networkFile), []byte(network), 0o644),
-	)
+	for source, name := range map[string]string{
+		"config.toml": configFile, "network.conflist": networkFile,
+	} {
+		var text bytes.Buffer
+		if err := t.ExecuteTemplate(&text, source, values); err != nil {
+			return err
+		}
+		if err := os.WriteFile(c.path(name), text.Bytes(), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // subnet is the pods' network, from the range for benchmarks (RFC 2544), which no real network
@@ -121,67 +136,3 @@ func (c Config) subnet() string {
 	sum := h.Sum32()
 	return fmt.Sprintf("198.%d.%d.0/24", 18+sum&1, sum>>1&0xff)
 }
-
-// networkConfig joins each pod to the host by a pair of interfaces that goes with the pod's
-// network namespace, so that there is no bridge to leave behind.
-const networkConfig = `{
-  "cniVersion": "1.0.0",
-  "name": "numalet",
-  "plugins": [
-    {
-      "type": "ptp",
-      "ipMasq": false,
-      "ipam": {"type": "host-local", "subnet": %q, "dataDir": %q}
-    }
-  ]
-}
-`
-
-// configTemplate keeps everything in Dir, also what would go to /run, /opt and /etc, and takes
-// OOM scores as far as this process may set them.
-const configTemplate = `version = 3
-root = "{{.Dir}}/root"
-state = "{{.Dir}}/state"
-temp = "{{.Dir}}/tmp"
-disabled_plugins = [
-  "io.containerd.nri.v1.nri",
-  "io.containerd.image-verifier.v1.bindir",
-  "io.containerd.snapshotter.v1.blockfile",
-  "io.containerd.snapshotter.v1.erofs",
-  "io.containerd.tracing.processor.v1.otlp",
-  "io.containerd.internal.v1.tracing",
-]
-
-[grpc]
-  address = "{{.Dir}}/containerd.sock"
-
-[plugins."io.containerd.internal.v1.opt"]
-  path = "{{.Dir}}/opt"
-
-[plugins."io.containerd.shim.v1.manager"]
-  socket_dir = "{{.Dir}}/shim"
-
-[plugins."io.containerd.cri.v1.images"]
-  snapshotter = "{{.Snapshotter}}"
-  [plugins."io.containerd.cri.v1.images".pinned_images]
-    sandbox = "{{.Pause}}"
-  [plugins."io.containerd.cri.v1.images".registry]
-    config_path = "{{.Dir}}/hosts"
-
-[plugins."io.containerd.cri.v1.runtime"]
-  restrict_oom_score_adj = true
-  disable_hugetlb_controller = false
-  tolerate_missing_hugetlb_controller = true
-  netns_mounts_under_state_dir = true
-  cdi_spec_dirs = ["{{.Dir}}/cdi"]
-  [plugins."io.containerd.cri.v1.runtime".cni]
-    bin_dirs = ["{{.CNI}}"]
-    conf_dir = "{{.Dir}}/cni.conf"
-  [plugins."io.containerd.cri.v1.runtime".containerd]
-    default_runtime_name = "runc"
-    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
-      runtime_type = "io.containerd.runc.v2"
-      [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
-        Root = "{{.Dir}}/runc"
-        SystemdCgroup = false
-`
