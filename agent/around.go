@@ -159,7 +159,7 @@ func newListeners(n node, p parts, loop *syncloop.Loop) server.Config {
 				}),
 				n.events.Route(),
 				admission.Route(p.queue, n.name, p.knows),
-				fit.Route(p.queue, p.plugins),
+				fit.Route(p.queue, p.plugins, n.cfg.RefuseUnknownFields),
 			},
 		})
 	}

@@ -155,13 +155,14 @@ func newSources(n node, problems *source.Problems) *source.Mux {
 	if k.StaticPodPath != "" {
 		feeds = append(feeds, source.NewFile(source.FileConfig{
 			Path: k.StaticPodPath, Node: n.name, Every: k.FileCheckFrequency.Duration,
-			Report: problems.Report,
+			Strict: n.cfg.RefuseUnknownFields, Report: problems.Report,
 		}))
 	}
 	if k.StaticPodURL != "" {
 		feeds = append(feeds, source.NewHTTP(source.HTTPConfig{
 			URL: k.StaticPodURL, Header: k.StaticPodURLHeader, Node: n.name,
-			Every: k.HTTPCheckFrequency.Duration, Report: problems.Report,
+			Every: k.HTTPCheckFrequency.Duration, Strict: n.cfg.RefuseUnknownFields,
+			Report: problems.Report,
 		}))
 	}
 	return source.NewMux(source.MuxConfig{Feeds: feeds, Report: problems.Report})

@@ -49,6 +49,8 @@ type Options struct {
 	// DeviceAdmissionWait bounds how long a pod waits for its devices; 0 rejects it at once.
 	DeviceAdmissionWait time.Duration
 	DevicePlugins       DevicePlugins
+	// RefuseUnknownFields refuses manifests with fields that the API does not have.
+	RefuseUnknownFields bool
 
 	Cluster Cluster
 }

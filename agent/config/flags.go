@@ -84,6 +84,9 @@ func (f *Flags) addOptions(fs *pflag.FlagSet) {
 		"use this machine in place of the host: a ghw snapshot (archive or tree) or our YAML")
 	fs.DurationVar(&f.DeviceAdmissionWait, "device-admission-wait", 2*time.Minute,
 		"how long a pod waits for its device plugin or devices; 0 rejects it at once")
+	fs.BoolVar(&f.RefuseUnknownFields, "refuse-unknown-fields", false,
+		"refuse manifests with fields that the API does not have or that are given twice; "+
+			"else they are ignored and reported")
 	fs.StringVar(&f.print, "version", "false",
 		"print the version and exit; --version=raw prints all that is known of the build")
 	fs.Lookup("version").NoOptDefVal = "true"

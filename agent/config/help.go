@@ -16,7 +16,9 @@ type part struct {
 
 // parts are what --help shows of flags, in order. Flags that are in none come in the second.
 func (f *Flags) parts() []part {
-	own := part{title: "numalet's own", flags: []string{"topology-from", "device-admission-wait"}}
+	own := part{title: "numalet's own", flags: []string{
+		"topology-from", "device-admission-wait", "refuse-unknown-fields",
+	}}
 	own.flags = append(own.flags, f.DevicePlugins.names()...)
 	out := []part{own, {title: "The node, its files and its cluster"}}
 	for _, s := range sections() {

@@ -151,7 +151,14 @@ func check(doc strictyaml.Document) error {
 		return fmt.Errorf("duplicate field: %s; keep one of them", doc.Duplicates)
 	}
 	findings := strictyaml.Check[kubeletv1beta1.KubeletConfiguration](doc)
-	if problems := slices.Concat(findings.Wrong, findings.Unknown); len(problems) > 0 {
+	var problems []string
+	for _, m := range []strictyaml.Messages{findings.Wrong, findings.Unknown} {
+		problems = append(problems, m.First...)
+		if m.More > 0 {
+			problems = append(problems, fmt.Sprintf("and %d more", m.More))
+		}
+	}
+	if len(problems) > 0 {
 		return errors.New(strings.Join(problems, "; "))
 	}
 	return nil

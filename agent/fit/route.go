@@ -39,14 +39,18 @@ type advisers interface {
 type handler struct {
 	queue   snapshots
 	plugins advisers
+	strict  bool          // manifests with unknown fields are refused
 	turn    chan struct{} // capacity 1
 }
 
-// Route takes questions about pods, which are too long for a URL. They change nothing.
-func Route(queue snapshots, plugins advisers) server.Route {
+// Route takes questions about pods, which are too long for a URL. They change nothing. strict:
+// unknown fields are refused, as those of manifests are.
+func Route(queue snapshots, plugins advisers, strict bool) server.Route {
 	return server.Route{
 		Method: http.MethodPost, Pattern: "/debug/fit",
-		Handler: &handler{queue: queue, plugins: plugins, turn: make(chan struct{}, 1)},
+		Handler: &handler{
+			queue: queue, plugins: plugins, strict: strict, turn: make(chan struct{}, 1),
+		},
 	}
 }
 
@@ -85,7 +89,7 @@ func (h *handler) read(ctx context.Context, body []byte, options url.Values) (
 	if err != nil {
 		return q, nil, err
 	}
-	manifest, err := source.Read(body)
+	manifest, err := source.Read(body, h.strict)
 	if err != nil {
 		return q, nil, err
 	}

@@ -28,6 +28,8 @@ type FileConfig struct {
 	Node string
 	// Every is the time between two complete looks, in case an event was missed.
 	Every time.Duration
+	// Strict refuses manifests with fields that are read over otherwise.
+	Strict bool
 	// Report receives problems; nil ignores them. It must not block.
 	Report func(Problem)
 }
@@ -270,7 +272,7 @@ func (f *File) refresh(name string) (changed bool) {
 		return false
 	}
 	e.sum, e.invalid = sum, Problem{}
-	d, err := decode(data, false)
+	d, err := decode(data, false, f.c.Strict)
 	if err == nil {
 		err = o.pod(&d.pods[0])
 	}
@@ -278,7 +280,7 @@ func (f *File) refresh(name string) (changed bool) {
 		e.invalid = o.problem(path, err)
 		return false
 	}
-	e.ignored = o.warning(path, d.warnings)
+	e.ignored = o.warning(path, d.ignored)
 	e.pod = &d.pods[0]
 	return true
 }

@@ -12,6 +12,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/topology/strictyaml"
 )
 
 // HTTPConfig says which URL to follow.
@@ -23,6 +25,8 @@ type HTTPConfig struct {
 	Node string
 	// Every is the time between two requests.
 	Every time.Duration
+	// Strict refuses answers with fields that are read over otherwise.
+	Strict bool
 	// Report receives problems; nil ignores them. It must not block.
 	Report func(Problem)
 	// Transport is for tests; nil is net/http's.
@@ -50,6 +54,7 @@ type HTTP struct {
 	// answer. Without a message: nothing.
 	unreadable, invalid Problem
 	items               []Problem
+	more                int // pods of it that are refused without a word of their own
 	ledger              ledger
 }
 
@@ -115,10 +120,10 @@ func (h *HTTP) look(ctx context.Context) (pods []*v1.Pod, changed bool) {
 	if len(bytes.TrimSpace(body)) == 0 {
 		h.invalid = h.origin().problem(h.shown,
 			refuse(InvalidManifest, "the answer is empty; no pods run from it"))
-		h.good, h.items = nil, nil
+		h.good, h.items, h.more = nil, nil, 0
 		return []*v1.Pod{}, true
 	}
-	d, err := decode(body, true)
+	d, err := decode(body, true, h.c.Strict)
 	if err != nil {
 		h.invalid = h.origin().problem(h.shown, err)
 		return nil, false
@@ -130,7 +135,7 @@ func (h *HTTP) look(ctx context.Context) (pods []*v1.Pod, changed bool) {
 func (h *HTTP) accept(d decoded) []*v1.Pod {
 	pods := make([]*v1.Pod, 0, len(d.pods))
 	good := map[types.NamespacedName]*v1.Pod{}
-	h.items = nil
+	h.items, h.more = nil, 0
 	for i := range d.pods {
 		p, place := &d.pods[i], h.shown
 		if d.list {
@@ -139,7 +144,7 @@ func (h *HTTP) accept(d decoded) []*v1.Pod {
 		// The name as written: refused pods may not have got their final one.
 		key := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 		if err := h.origin().pod(p); err != nil {
-			h.items = append(h.items, h.origin().problem(place, err))
+			h.refused(place, err)
 			p = h.good[key]
 		}
 		if p != nil {
@@ -148,8 +153,21 @@ func (h *HTTP) accept(d decoded) []*v1.Pod {
 		}
 	}
 	h.good = good
-	h.items = append(h.items, h.origin().warning(h.shown, d.warnings))
+	if h.more > 0 {
+		h.items = append(h.items, h.origin().problem(h.shown+" items",
+			refuse(FailedValidation, "%d more pods of the answer are refused", h.more)))
+	}
+	h.items = append(h.items, h.origin().warning(h.shown, d.ignored))
 	return pods
+}
+
+// refused takes that a pod of the answer is: of the first few it is told why.
+func (h *HTTP) refused(place string, err error) {
+	if len(h.items) == strictyaml.MaxMessages {
+		h.more++
+		return
+	}
+	h.items = append(h.items, h.origin().problem(place, err))
 }
 
 // findings is what is wrong now, the worst first.

@@ -4,7 +4,8 @@ import (
 	"crypto/sha256"
 	"maps"
 	"slices"
-	"strings"
+
+	"github.com/numalet/numalet/topology/strictyaml"
 )
 
 // finding is a problem together with the content it was found in: the same problem in other content
@@ -41,10 +42,10 @@ func (l *ledger) now(findings []finding) {
 	l.told = next
 }
 
-// warning is one problem of all the fields that are ignored; none if there are no warnings.
-func (o origin) warning(name string, warnings []string) Problem {
-	if len(warnings) == 0 {
+// warning is one problem of all the fields that are ignored; none if there are none.
+func (o origin) warning(name string, ignored strictyaml.Messages) Problem {
+	if len(ignored.First) == 0 {
 		return Problem{}
 	}
-	return o.problem(name, refuse(IgnoredField, "%s", strings.Join(warnings, "; ")))
+	return o.problem(name, refuse(IgnoredField, "ignored field: %s", ignored))
 }

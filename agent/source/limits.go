@@ -10,6 +10,8 @@ import (
 )
 
 const (
+	// maxPods is how many pods an answer of a URL lists at most.
+	maxPods = 2000
 	// maxContainers is how many containers a pod has at most, init containers among them.
 	maxContainers = 1000
 	// maxVolumes is how many volumes a pod has at most, and mounts each of its containers.

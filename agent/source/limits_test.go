@@ -72,3 +72,61 @@ func TestWithinLimits(t *testing.T) {
 		}
 	}
 }
+
+// An answer that lists more pods than can be is refused; of pods that are refused the first few are
+// told of one by one.
+func TestManyPodsOfAnAnswer(t *testing.T) {
+	const head = `{"apiVersion": "v1", "kind": "PodList", "items": [`
+	_, err := decode([]byte(head+many(`{"kind": "Pod"}`, 2001)+"{}]}"), true, false)
+	if want := "items: lists 2002 pods; at most 2000 are taken"; errorText(err) != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	d, err := decode([]byte(head+many(`{"metadata": {"name": "B N"}}`, 1999)+"{}]}"), true, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := NewHTTP(HTTPConfig{URL: "http://127.0.0.1/pods", Node: "node"})
+	if pods := h.accept(d); len(pods) != 0 {
+		t.Errorf("%d pods are taken", len(pods))
+	}
+	told := h.findings()
+	if len(told) != 11 || told[10].Message != "1990 more pods of the answer are refused" ||
+		told[9].Name != "http://127.0.0.1/pods items[9]" {
+		t.Errorf("%d problems, the last: %+v", len(told), told[len(told)-1])
+	}
+}
+
+// Of many errors in one pod the first few are said.
+func TestManyErrors(t *testing.T) {
+	_, err := readPod(fromFile, edited(t, `{spec: {hostAliases: [`+many("{ip: xN}", 5000)+`]}}`))
+	text := errorText(err)
+	if !strings.HasPrefix(text, "spec.hostAliases[0].ip: Invalid value") || len(text) > 450 ||
+		!strings.Contains(text, " more") {
+		t.Errorf("error %s", text)
+	}
+}
+
+// Unknown fields are ignored and said to be, or refused if that is asked for.
+func TestUnknownFields(t *testing.T) {
+	for name, text := range map[string]string{
+		"unknown": edited(t, `{spec: {restartPolcy: Never}}`),
+		"twice":   edited(t, `{}`) + "kind: Pod\n",
+	} {
+		if d, err := decode([]byte(text), false, false); err != nil || len(d.ignored.First) != 1 {
+			t.Errorf("%s: ignored %v, %v", name, d.ignored, err)
+		}
+		if _, err := decode([]byte(text), false, true); err == nil ||
+			!strings.HasPrefix(err.Error(), "--refuse-unknown-fields: ") {
+			t.Errorf("%s: %v", name, err)
+		}
+		m, err := Read([]byte(text), false)
+		if err != nil || len(m.Warnings) != 1 ||
+			!strings.HasPrefix(m.Warnings[0], "ignored field: ") {
+			t.Errorf("%s: read with %q, %v", name, m.Warnings, err)
+		}
+		if _, err := Read([]byte(text), true); err == nil ||
+			!strings.HasPrefix(err.Error(), "--refuse-unknown-fields: ") {
+			t.Errorf("%s: read: %v", name, err)
+		}
+	}
+}

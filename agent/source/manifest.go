@@ -34,20 +34,29 @@ func refuse(reason, format string, args ...any) error {
 
 // decoded is what a manifest says, before anything is defaulted.
 type decoded struct {
-	pods     []v1.Pod
-	list     bool
-	warnings []string
+	pods []v1.Pod
+	list bool
+	// ignored are fields that are read over.
+	ignored strictyaml.Messages
 }
 
-// decode reads one Pod, or one PodList if lists may be.
-func decode(data []byte, lists bool) (decoded, error) {
+// decode reads one Pod, or one PodList if lists may be. strict: nothing may be read over.
+func decode(data []byte, lists, strict bool) (decoded, error) {
+	d, err := decodeLenient(data, lists)
+	if err == nil && strict && len(d.ignored.First) > 0 {
+		err = refuse(InvalidManifest, "--refuse-unknown-fields: %s", d.ignored)
+	}
+	return d, err
+}
+
+func decodeLenient(data []byte, lists bool) (decoded, error) {
 	doc, err := strictyaml.Parse(data)
 	if err != nil {
 		return decoded{}, refuse(InvalidManifest, "the manifest %v", err)
 	}
 	var d decoded
 	if doc.Duplicates != "" {
-		d.warnings = append(d.warnings, "given twice, the last one is used: "+doc.Duplicates)
+		d.ignored.First = []string{"given twice, the last one is used: " + doc.Duplicates}
 	}
 	apiVersion, kind := doc.Kind()
 	switch {
@@ -55,6 +64,10 @@ func decode(data []byte, lists bool) (decoded, error) {
 		d.pods = make([]v1.Pod, 1)
 		err = decodeInto(doc, &d.pods[0], &d)
 	case apiVersion == "v1" && kind == "PodList" && lists:
+		if items, _ := doc.Root()["items"].([]any); len(items) > maxPods {
+			return d, refuse(InvalidManifest, "items: lists %d pods; at most %d are taken",
+				len(items), maxPods)
+		}
 		var list v1.PodList
 		err = decodeInto(doc, &list, &d)
 		d.pods, d.list = list.Items, true
@@ -70,10 +83,11 @@ func decode(data []byte, lists bool) (decoded, error) {
 
 func decodeInto[T any](doc strictyaml.Document, into *T, d *decoded) error {
 	findings := strictyaml.Check[T](doc)
-	if len(findings.Wrong) > 0 {
-		return refuse(InvalidManifest, "%s", strings.Join(findings.Wrong, "; "))
+	if len(findings.Wrong.First) > 0 {
+		return refuse(InvalidManifest, "%s", findings.Wrong)
 	}
-	d.warnings = append(d.warnings, findings.Unknown...)
+	d.ignored.First = append(d.ignored.First, findings.Unknown.First...)
+	d.ignored.More = findings.Unknown.More
 	if err := doc.Decode(into); err != nil {
 		return refuse(InvalidManifest, "%v", err)
 	}
@@ -146,11 +160,11 @@ func (o origin) uid(p *v1.Pod) (types.UID, error) {
 }
 
 func oneLine(errs field.ErrorList) string {
-	lines := make([]string, len(errs))
-	for i, err := range errs {
-		lines[i] = strictyaml.OneLine(err.Error())
+	all := strictyaml.Messages{More: max(len(errs)-strictyaml.MaxMessages, 0)}
+	for _, err := range errs[:len(errs)-all.More] {
+		all.First = append(all.First, strictyaml.OneLine(err.Error()))
 	}
-	return strings.Join(lines, "; ")
+	return all.String()
 }
 
 // problem makes a report of a refusal.

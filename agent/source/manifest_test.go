@@ -17,7 +17,7 @@ var fromFile = origin{node: "Node-1", source: FileSource, place: "/m/a.yaml"}
 
 // readPod goes the whole way from a manifest to a pod.
 func readPod(o origin, text string) (*v1.Pod, error) {
-	d, err := decode([]byte(text), false)
+	d, err := decode([]byte(text), false, false)
 	if err != nil {
 		return nil, err
 	}
@@ -311,7 +311,7 @@ func edited(t *testing.T, edit string) string {
 
 func TestWarnings(t *testing.T) {
 	d, err := decode(
-		[]byte(manifest("a")+"Spec: {}\nspec: {containers: [], restartPolcy: Never}\n"), false)
+		[]byte(manifest("a")+"Spec: {}\nspec: {containers: [], restartPolcy: Never}\n"), false, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +320,7 @@ func TestWarnings(t *testing.T) {
 		`Spec: unknown field; did you mean "spec"?`,
 		`spec.restartPolcy: unknown field; did you mean "restartPolicy"?`,
 	}
-	if diff := cmp.Diff(want, d.warnings); diff != "" {
+	if diff := cmp.Diff(want, d.ignored.First); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
@@ -359,8 +359,8 @@ func FuzzManifest(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		d, err := decode(data, true)
-		for _, text := range append(d.warnings, errorText(err)) {
+		d, err := decode(data, true, false)
+		for _, text := range append(d.ignored.First, errorText(err)) {
 			if strings.ContainsAny(text, "\n\r") {
 				t.Fatalf("several lines: %q", text)
 			}

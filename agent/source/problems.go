@@ -29,7 +29,11 @@ func (p *Problems) Report(problem Problem) {
 		return
 	}
 	p.now[key] = problem
-	klog.Background().Info("Manifest refused", "source", problem.Source, "name", problem.Name,
+	what := "Manifest refused"
+	if problem.Reason == IgnoredField {
+		what = "Manifest with a field that is ignored"
+	}
+	klog.Background().Info(what, "source", problem.Source, "name", problem.Name,
 		"reason", problem.Reason, "message", problem.Message)
 }
 

@@ -18,13 +18,16 @@ type Manifest struct {
 	Pods []*v1.Pod
 	// Warnings are what was read over, and what a node without an API server would not run.
 	Warnings []string
+
+	strict bool
 }
 
 // Read reads pods that are asked about and will not run: any number of YAML or JSON documents,
 // each a Pod, a List or PodList of them, or a workload, whose pod template counts once. The pods
-// are checked and get their defaults as those of manifest files do, but keep their names.
-func Read(data []byte) (Manifest, error) {
-	var m Manifest
+// are checked and get their defaults as those of manifest files do, but keep their names. strict:
+// unknown fields are refused in place of ignored.
+func Read(data []byte, strict bool) (Manifest, error) {
+	m := Manifest{strict: strict}
 	docs, err := strictyaml.Split(data)
 	if err != nil {
 		return m, refuse(InvalidManifest, "the manifest %v", err)
@@ -49,8 +52,12 @@ func (m *Manifest) read(raw []byte, at string) error {
 	if err != nil {
 		return refuse(InvalidManifest, "%sthe manifest %v", at, err)
 	}
+	if doc.Duplicates != "" && m.strict {
+		return refuse(InvalidManifest, "%s--refuse-unknown-fields: given twice: %s", at,
+			doc.Duplicates)
+	}
 	if doc.Duplicates != "" {
-		m.warn(at, "given twice, the last one is used: "+doc.Duplicates)
+		m.warn(at, "ignored field: given twice, the last one is used: "+doc.Duplicates)
 	}
 	apiVersion, kind := doc.Kind()
 	if apiVersion == "v1" && (kind == "List" || kind == "PodList") {
@@ -146,12 +153,12 @@ func (m *Manifest) list(items any, at string) error {
 
 // pod reads one pod and gives it an identity of its own.
 func (m *Manifest) pod(raw []byte, at string) error {
-	d, err := decode(raw, false)
+	d, err := decode(raw, false, m.strict)
 	if err != nil {
 		return refuse(InvalidManifest, "%s%v", at, err)
 	}
-	for _, w := range d.warnings {
-		m.warn(at, w)
+	if len(d.ignored.First) > 0 {
+		m.warn(at, "ignored field: "+d.ignored.String())
 	}
 	p := &d.pods[0]
 	if p.Name == "" {

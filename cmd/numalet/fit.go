@@ -134,7 +134,7 @@ func (f *fitFlags) run(cmd *cobra.Command, offline func() (admission.Snapshot, e
 	if f.server.url != nil {
 		answer, err = f.ask(cmd.Context(), manifest)
 	} else {
-		answer, err = f.place(cmd.Context(), manifest, offline)
+		answer, err = f.place(cmd, manifest, offline)
 	}
 	if err != nil {
 		return false, err
@@ -188,9 +188,13 @@ func (f *fitFlags) manifests(stdin io.Reader) ([]byte, error) {
 }
 
 // place answers without an agent.
-func (f *fitFlags) place(ctx context.Context, manifest []byte,
+func (f *fitFlags) place(cmd *cobra.Command, manifest []byte,
 	offline func() (admission.Snapshot, error)) (fit.Answer, error) {
-	read, err := source.Read(manifest)
+	strict, err := cmd.Flags().GetBool("refuse-unknown-fields")
+	if err != nil {
+		return fit.Answer{}, err
+	}
+	read, err := source.Read(manifest, strict)
 	if err != nil {
 		return fit.Answer{}, err
 	}
@@ -203,7 +207,7 @@ func (f *fitFlags) place(ctx context.Context, manifest []byte,
 		return fit.Answer{}, err
 	}
 	question.Pods = read.Pods
-	answer, err := fit.Place(ctx, snapshot, question)
+	answer, err := fit.Place(cmd.Context(), snapshot, question)
 	if err != nil {
 		return answer, err
 	}

@@ -17,22 +17,75 @@ type Findings struct {
 	// Lists and maps are named as a whole. A null counts as not given.
 	Given []string
 	// Unknown are messages about fields that the type does not have.
-	Unknown []string
+	Unknown Messages
 	// Wrong are messages about values that do not fit their field.
-	Wrong []string
+	Wrong Messages
+}
+
+// Messages are the first few of a kind: who has to mend a document reads no more at once.
+type Messages struct {
+	First []string
+	More  int // how many there are beyond those
+}
+
+// MaxMessages is how many messages of a kind are kept.
+const MaxMessages = 10
+
+// add keeps the message, which is made only if there is room for it.
+func (m *Messages) add(message func() string) {
+	if len(m.First) == MaxMessages {
+		m.More++
+		return
+	}
+	m.First = append(m.First, message())
+}
+
+// String is the messages in one line, as many as it takes.
+func (m Messages) String() string {
+	text, more := "", m.More
+	for i, message := range m.First {
+		if i > 0 && len(text)+len(message) > longest-len("; and 1000000 more") {
+			more += len(m.First) - i
+			break
+		}
+		if i > 0 {
+			text += "; "
+		}
+		text += message
+	}
+	if more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return text
 }
 
 // Check compares the document with type T, a struct, by its json tags.
 func Check[T any](d Document) Findings {
-	var w walk
+	w := walk{fields: map[reflect.Type]map[string]reflect.Type{}}
 	w.object("", d.root, reflect.TypeFor[T](), true)
 	return w.Findings
 }
 
-type walk struct{ Findings }
+type walk struct {
+	Findings
+	fields map[reflect.Type]map[string]reflect.Type
+}
+
+// fieldsOf is what jsonFields lists, for each type once.
+func (w *walk) fieldsOf(t reflect.Type) map[string]reflect.Type {
+	fields, known := w.fields[t]
+	if !known {
+		fields = map[string]reflect.Type{}
+		jsonFields(t, fields)
+		w.fields[t] = fields
+	}
+	return fields
+}
 
 func (w *walk) wrong(path, want string, v any) {
-	w.Wrong = append(w.Wrong, fmt.Sprintf("%s: want %s, found %s", path, want, found(v)))
+	w.Wrong.add(func() string {
+		return fmt.Sprintf("%s: want %s, found %s", path, want, found(v))
+	})
 }
 
 // value checks v, which stands at path, against t. record: the path may count as given.
@@ -91,18 +144,19 @@ func (w *walk) object(path string, v any, t reflect.Type, record bool) {
 		w.wrong(path, "an object", v)
 		return
 	}
-	fields := map[string]reflect.Type{}
-	jsonFields(t, fields)
+	fields := w.fieldsOf(t)
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		if ft, ok := fields[key]; ok {
 			w.value(join(path, key), m[key], ft, record)
 			continue
 		}
-		hint := "remove it or correct its name"
-		if near := nearest(key, fields); near != "" {
-			hint = fmt.Sprintf("did you mean %q?", near)
-		}
-		w.Unknown = append(w.Unknown, fmt.Sprintf("%s: unknown field; %s", join(path, key), hint))
+		w.Unknown.add(func() string {
+			hint := "remove it or correct its name"
+			if near := nearest(key, fields); near != "" {
+				hint = fmt.Sprintf("did you mean %q?", near)
+			}
+			return fmt.Sprintf("%s: unknown field; %s", join(path, key), hint)
+		})
 	}
 }
 

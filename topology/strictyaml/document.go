@@ -38,14 +38,12 @@ func Parse(data []byte) (Document, error) {
 	if err != nil {
 		return Document{}, err
 	}
-	var d Document
-	d.JSON, err = yaml.YAMLToJSONStrict(data)
+	d, err := toJSON(data)
 	if err != nil {
-		strict := err
-		if d.JSON, err = yaml.YAMLToJSON(data); err != nil {
-			return Document{}, fmt.Errorf("is not YAML or JSON: %s", yamlMessage(err))
-		}
-		d.Duplicates = yamlMessage(strict)
+		return Document{}, err
+	}
+	if n := values(d.JSON); n > maxValues {
+		return Document{}, fmt.Errorf("holds %d values; at most %d are read", n, maxValues)
 	}
 	dec := json.NewDecoder(bytes.NewReader(d.JSON))
 	dec.UseNumber()
@@ -63,6 +61,74 @@ func Parse(data []byte) (Document, error) {
 		return Document{}, fmt.Errorf("holds %s; want an object with apiVersion and kind",
 			found(root))
 	}
+}
+
+const (
+	// maxYAML bounds YAML, in bytes: as much as an object in etcd has. Reading it takes ten times
+	// the memory and the time that JSON takes.
+	maxYAML = 3 << 19
+	// maxValues bounds the values of a document, one in another counted both.
+	maxValues = 200_000
+)
+
+// toJSON is the document but for its root.
+func toJSON(data []byte) (d Document, err error) {
+	if json.Valid(data) && values(data) > maxValues {
+		d.JSON = data // it will be refused
+		return d, nil
+	}
+	if json.Valid(data) {
+		return jsonDocument(data)
+	}
+	if len(data) > maxYAML {
+		return d, fmt.Errorf("is no valid JSON, and YAML of more than %d KiB is not read",
+			maxYAML>>10)
+	}
+	if d.JSON, err = yaml.YAMLToJSONStrict(data); err == nil {
+		return d, nil
+	}
+	d.Duplicates = yamlMessage(err)
+	if d.JSON, err = yaml.YAMLToJSON(data); err != nil {
+		return d, fmt.Errorf("is not YAML or JSON: %s", yamlMessage(err))
+	}
+	return d, nil
+}
+
+// jsonDocument looks for keys that are given twice.
+func jsonDocument(data []byte) (d Document, err error) {
+	var root any
+	twice, err := strictjson.UnmarshalStrict(data, &root, strictjson.DisallowDuplicateFields)
+	if err != nil {
+		return d, fmt.Errorf("is not YAML or JSON: %s", OneLine(err.Error()))
+	}
+	d.JSON = data
+	if len(twice) == 0 {
+		return d, nil
+	}
+	var all Messages
+	for _, err := range twice {
+		all.add(err.Error)
+	}
+	d.Duplicates = OneLine(all.String())
+	d.JSON, err = json.Marshal(root)
+	return d, err
+}
+
+// values is about how many values valid JSON has: each but the first of an object or a list comes
+// after a comma.
+func values(text []byte) (n int) {
+	quoted := false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '"':
+			quoted = !quoted
+		case c == '\\':
+			i++
+		case !quoted && (c == ',' || c == '{' || c == '['):
+			n++
+		}
+	}
+	return n
 }
 
 // Kind is the document's own apiVersion and kind, empty where they are missing or no strings.
@@ -188,9 +254,11 @@ func yamlMessage(err error) string {
 	return s
 }
 
+// longest is how many characters a line of the log has.
+const longest = 400
+
 // OneLine folds line breaks and runs of blanks, and cuts what is longer than a log line.
 func OneLine(s string) string {
-	const longest = 400
 	s = strings.ToValidUTF8(strings.Join(strings.Fields(s), " "), "?")
 	if r := []rune(s); len(r) > longest {
 		s = string(r[:longest]) + "..."

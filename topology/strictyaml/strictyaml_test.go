@@ -17,7 +17,7 @@ func TestParse(t *testing.T) {
 		err  string
 	}{
 		"yaml":                {data: "a: 1\n", json: `{"a":1}`},
-		"json":                {data: `{"a": [1, "x"]}`, json: `{"a":[1,"x"]}`},
+		"json":                {data: `{"a":[1,"x"]}`, json: `{"a":[1,"x"]}`},
 		"one of two is blank": {data: "# only a comment\n---\na: 1\n---\n", json: `{"a":1}`},
 		"directive":           {data: "%YAML 1.1\n---\na: 1\n", json: `{"a":1}`},
 		"dashes in a scalar":  {data: "a: |\n  ---\n  b\n", json: `{"a":"---\nb\n"}`},
@@ -105,7 +105,9 @@ func TestCheck(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := Check[kubeletv1beta1.KubeletConfiguration](d)
-		want := Findings{Given: tt.given, Unknown: tt.unknown, Wrong: tt.wrong}
+		want := Findings{
+			Given: tt.given, Unknown: Messages{First: tt.unknown}, Wrong: Messages{First: tt.wrong},
+		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s\n got %+v\nwant %+v", tt.yaml, got, want)
 		}
@@ -128,12 +130,13 @@ func FuzzCheck(f *testing.F) {
 			return
 		}
 		got := Check[v1.Pod](d)
-		for _, m := range slices.Concat(got.Unknown, got.Wrong) {
+		for _, m := range slices.Concat(got.Unknown.First, got.Wrong.First) {
 			if strings.ContainsAny(m, "\n\r") {
 				t.Fatalf("message of several lines: %q", m)
 			}
 		}
-		if err := d.Decode(&v1.Pod{}); err != nil && len(got.Wrong) == 0 && len(got.Unknown) == 0 {
+		if err := d.Decode(&v1.Pod{}); err != nil && len(got.Wrong.First) == 0 &&
+			len(got.Unknown.First) == 0 {
 			t.Fatalf("Check found nothing, Decode: %v", err)
 		}
 	})

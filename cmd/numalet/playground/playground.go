@@ -249,7 +249,13 @@ func (p *Playground) settled() bool {
 	}
 	rows := p.agent.Placements()
 	manifests, _ := filepath.Glob(filepath.Join(p.manifests, "*.yaml"))
-	if len(p.agent.Pods())+len(p.agent.Problems()) < len(manifests) {
+	refused := 0
+	for _, problem := range p.agent.Problems() {
+		if problem.Reason != source.IgnoredField {
+			refused++
+		}
+	}
+	if len(p.agent.Pods())+refused < len(manifests) {
 		return false
 	}
 	return !slices.ContainsFunc(rows,
@@ -295,11 +301,16 @@ func (p *Playground) once(ctx context.Context) error {
 	}
 }
 
-// problems are the manifests that were refused, a line each.
+// lines are what is wrong with manifests, a line each: which are refused, or have fields that are
+// ignored.
 func lines(problems []source.Problem) []string {
 	var out []string
 	for _, problem := range problems {
-		out = append(out, fmt.Sprintf("%s: %s", filepath.Base(problem.Name), problem.Message))
+		line := fmt.Sprintf("%s: %s", filepath.Base(problem.Name), problem.Message)
+		if problem.Reason != source.IgnoredField {
+			line = "refused: " + line
+		}
+		out = append(out, line)
 	}
 	return out
 }

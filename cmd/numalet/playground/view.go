@@ -63,7 +63,7 @@ func (p *Playground) lines(ctx context.Context) error {
 		for _, line := range lines(p.agent.Problems()) {
 			if !said[line] {
 				said[line] = true
-				p.note("refused: %s", line)
+				p.note("%s", line)
 			}
 		}
 	}
@@ -148,7 +148,7 @@ func (s screen) text() string {
 		Table(s.rows, s.width),
 	}
 	for _, line := range s.refused {
-		parts = append(parts, wrap.Inherit(warn).Render("refused: "+line))
+		parts = append(parts, wrap.Inherit(warn).Render(line))
 	}
 	parts = append(parts, faint.Render(summary(s.rows)+"   q quits"))
 	return clip(strings.Join(parts, "\n"), s.height)
