@@ -1,6 +1,7 @@
 package cgroups
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"strings"
@@ -61,10 +62,7 @@ func PodResources(pod *v1.Pod, o PodOptions) Resources {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	r.Shares = Shares(requests.Cpu().MilliValue())
 	if limited(pod, v1.ResourceCPU) {
-		r.Period = o.Period
-		if r.Period == 0 {
-			r.Period = DefaultPeriod
-		}
+		r.Period = cmp.Or(o.Period, DefaultPeriod)
 		r.Quota = Quota(limits.Cpu().MilliValue(), r.Period)
 		if o.NoQuota {
 			r.Quota = Unlimited

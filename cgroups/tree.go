@@ -1,6 +1,7 @@
 package cgroups
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,15 +56,9 @@ type hierarchy interface {
 // New finds out which cgroup version the host has and checks that pods can have cgroups there.
 // It changes nothing.
 func New(c Config) (*Tree, error) {
-	if c.Driver == "" {
-		c.Driver = Cgroupfs
-	}
-	if c.Mount == "" {
-		c.Mount = defaultMount
-	}
-	if c.HugePages == "" {
-		c.HugePages = "/sys/kernel/mm/hugepages"
-	}
+	c.Driver = cmp.Or(c.Driver, Cgroupfs)
+	c.Mount = cmp.Or(c.Mount, defaultMount)
+	c.HugePages = cmp.Or(c.HugePages, "/sys/kernel/mm/hugepages")
 	t := &Tree{driver: c.Driver}
 	switch c.Driver {
 	case Cgroupfs:

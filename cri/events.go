@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,9 +70,7 @@ func eventsError(err error) error {
 
 func fromEvent(e *runtimeapi.ContainerEventResponse) Event {
 	uid := e.GetPodSandboxStatus().GetLabels()[LabelPodUID]
-	if uid == "" {
-		uid = e.GetPodSandboxStatus().GetMetadata().GetUid()
-	}
+	uid = cmp.Or(uid, e.GetPodSandboxStatus().GetMetadata().GetUid())
 	return Event{
 		PodUID:      types.UID(uid),
 		ContainerID: e.GetContainerId(),

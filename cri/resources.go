@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -77,10 +78,7 @@ func (d demand) linux(o ResourceOptions) *runtimeapi.LinuxContainerResources {
 		MemoryLimitInBytes: d.limits.Memory().Value(),
 	}
 	if !o.NoQuota {
-		period := o.Period
-		if period == 0 {
-			period = cgroups.DefaultPeriod
-		}
+		period := cmp.Or(o.Period, cgroups.DefaultPeriod)
 		r.CpuPeriod = period.Microseconds()
 		r.CpuQuota = cgroups.Quota(d.limits.Cpu().MilliValue(), period)
 	}

@@ -3,6 +3,7 @@
 package actuator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,10 +110,7 @@ func (a *Actuator) Do(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 func (a *Actuator) stopContainers(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 	act podworker.Action) error {
 	for _, id := range act.IDs {
-		message := act.Message
-		if message == "" {
-			message = "Stopping container " + nameOf(observed, id)
-		}
+		message := cmp.Or(act.Message, "Stopping container "+nameOf(observed, id))
 		a.cfg.Event(pod, v1.EventTypeNormal, "Killing", message)
 	}
 	seconds := int64(act.Grace.Seconds())

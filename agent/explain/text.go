@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -198,11 +199,7 @@ func (s Supply) places() []string {
 }
 
 func (m Merge) write(b *strings.Builder) {
-	name := m.Container
-	if name == "" {
-		name = "the pod as a whole"
-	}
-	fmt.Fprintf(b, "  %s\n", name)
+	fmt.Fprintf(b, "  %s\n", cmp.Or(m.Container, "the pod as a whole"))
 	for _, o := range m.Offers {
 		fmt.Fprintf(b, "    %s\n", o)
 	}

@@ -42,13 +42,11 @@ func (s *schedule) wait(ctx context.Context, start time.Time) {
 		if wait <= 0 {
 			return
 		}
-		timer := time.NewTimer(wait)
 		select {
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-s.kick:
 		case <-ctx.Done():
 		}
-		timer.Stop()
 	}
 }
 

@@ -1,6 +1,7 @@
 package podworker
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/numalet/numalet/cri"
@@ -26,15 +27,9 @@ const (
 )
 
 func (b BackOff) withDefaults() BackOff {
-	if b.Max == 0 {
-		b.Max = DefaultMax
-	}
-	if b.Initial == 0 {
-		b.Initial = min(DefaultInitial, b.Max)
-	}
-	if b.Reset == 0 {
-		b.Reset = DefaultReset
-	}
+	b.Max = cmp.Or(b.Max, DefaultMax)
+	b.Initial = cmp.Or(b.Initial, min(DefaultInitial, b.Max))
+	b.Reset = cmp.Or(b.Reset, DefaultReset)
 	return b
 }
 

@@ -1,6 +1,7 @@
 package podworker
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -49,12 +50,8 @@ func New(cfg Config) *Workers {
 	if cfg.Gone == nil {
 		cfg.Gone = func(types.UID) {}
 	}
-	if cfg.Retry == 0 {
-		cfg.Retry = DefaultRetry
-	}
-	if cfg.Sync == 0 {
-		cfg.Sync = DefaultSync
-	}
+	cfg.Retry = cmp.Or(cfg.Retry, DefaultRetry)
+	cfg.Sync = cmp.Or(cfg.Sync, DefaultSync)
 	cfg.BackOff = cfg.BackOff.withDefaults()
 	return &Workers{
 		cfg:    cfg,

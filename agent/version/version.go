@@ -4,6 +4,7 @@
 package version
 
 import (
+	"cmp"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -43,9 +44,7 @@ func describe(name string, info *debug.BuildInfo) version.Info {
 			v.GitTreeState = map[string]string{"true": "dirty", "false": "clean"}[s.Value]
 		}
 	}
-	if name == "" {
-		name = buildName(v, info.Main.Version)
-	}
+	name = cmp.Or(name, buildName(v, info.Main.Version))
 	v.GitVersion = kubernetesVersion(info.Deps) + "+numalet." + identifiers(name)
 	numbers := strings.SplitN(strings.TrimPrefix(v.GitVersion, "v"), ".", 3)
 	v.Major, v.Minor = numbers[0], numbers[1]

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,9 +73,7 @@ func New(cfg Config) (*Volumes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("resolve root directory: %w", err)
 	}
-	if cfg.HostsFile == "" {
-		cfg.HostsFile = "/etc/hosts"
-	}
+	cfg.HostsFile = cmp.Or(cfg.HostsFile, "/etc/hosts")
 	v := &Volumes{cfg: cfg, root: root, mounter: cfg.Mounter, bind: os.Geteuid() == 0}
 	if v.mounter == nil {
 		v.mounter = mount.New("")

@@ -2,6 +2,7 @@ package containerd
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"fmt"
 	"hash/fnv"
@@ -29,9 +30,7 @@ type Config struct {
 const maxDir = 107 - len("/shim/") - 64
 
 func (c Config) withDefaults() Config {
-	if c.CNI == "" {
-		c.CNI = "/usr/lib/cni"
-	}
+	c.CNI = cmp.Or(c.CNI, "/usr/lib/cni")
 	return c
 }
 

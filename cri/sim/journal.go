@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -118,11 +119,7 @@ func (j *journal) since(begin uint64) []Call {
 func (j *journal) count() map[string]int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	out := make(map[string]int, len(j.counts))
-	for k, v := range j.counts {
-		out[k] = v
-	}
-	return out
+	return maps.Clone(j.counts)
 }
 
 // subject finds what a request is about.

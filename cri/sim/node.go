@@ -80,39 +80,6 @@ func (r *runtimeService) UpdatePodSandboxResources(
 	return &runtimeapi.UpdatePodSandboxResourcesResponse{}, nil
 }
 
-func noProcess(what string) error {
-	return status.Errorf(codes.Unimplemented,
-		"%s: the simulated runtime runs no processes; use a real runtime for it", what)
-}
-
-// ExecSync is not possible.
-func (r *runtimeService) ExecSync(
-	context.Context, *runtimeapi.ExecSyncRequest,
-) (*runtimeapi.ExecSyncResponse, error) {
-	return nil, noProcess("exec")
-}
-
-// Exec is not possible.
-func (r *runtimeService) Exec(
-	context.Context, *runtimeapi.ExecRequest,
-) (*runtimeapi.ExecResponse, error) {
-	return nil, noProcess("exec")
-}
-
-// Attach is not possible.
-func (r *runtimeService) Attach(
-	context.Context, *runtimeapi.AttachRequest,
-) (*runtimeapi.AttachResponse, error) {
-	return nil, noProcess("attach")
-}
-
-// PortForward is not possible.
-func (r *runtimeService) PortForward(
-	context.Context, *runtimeapi.PortForwardRequest,
-) (*runtimeapi.PortForwardResponse, error) {
-	return nil, noProcess("port-forward")
-}
-
 // ContainerStats reports a container that uses nothing.
 func (r *runtimeService) ContainerStats(
 	_ context.Context, req *runtimeapi.ContainerStatsRequest,

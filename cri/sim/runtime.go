@@ -165,11 +165,9 @@ func (r *runtimeService) StopContainer(
 	}
 	if req.GetTimeout() > 0 {
 		r.terminate(c)
-		grace := time.NewTimer(time.Duration(req.GetTimeout()) * time.Second)
-		defer grace.Stop()
 		select {
 		case <-c.done:
-		case <-grace.C:
+		case <-time.After(time.Duration(req.GetTimeout()) * time.Second):
 		case <-ctx.Done():
 			if !r.exited(c) {
 				return nil, status.FromContextError(ctx.Err()).Err()

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"strconv"
@@ -115,11 +116,7 @@ func scriptFor(pod *runtimeapi.PodSandboxConfig, c *runtimeapi.ContainerConfig) 
 	if s, ok := commandScript(words); ok {
 		return s, nil
 	}
-	image := c.GetImage().GetUserSpecifiedImage()
-	if image == "" {
-		image = c.GetImage().GetImage()
-	}
-	return imageScript(image), nil
+	return imageScript(cmp.Or(c.GetImage().GetUserSpecifiedImage(), c.GetImage().GetImage())), nil
 }
 
 func imageScript(image string) Script {

@@ -247,10 +247,8 @@ func (s *store) schedule(c *container, d time.Duration, fn func()) {
 		return
 	}
 	s.timers.Go(func() {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
 		select {
-		case <-timer.C:
+		case <-time.After(d):
 			fn()
 		case <-c.done:
 		}
@@ -286,21 +284,20 @@ func (s *store) updateResources(id string, set *runtimeapi.LinuxContainerResourc
 }
 
 func (s *store) sandboxByID(id string) (*sandbox, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if sb, ok := s.sandboxes[id]; ok {
-		return sb, nil
-	}
-	return nil, notFound("sandbox", id)
+	return find(s, s.sandboxes, "sandbox", id)
 }
 
 func (s *store) containerByID(id string) (*container, error) {
+	return find(s, s.containers, "container", id)
+}
+
+func find[T any](s *store, all map[string]*T, kind, id string) (*T, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c, ok := s.containers[id]; ok {
-		return c, nil
+	if one, ok := all[id]; ok {
+		return one, nil
 	}
-	return nil, notFound("container", id)
+	return nil, notFound(kind, id)
 }
 
 // in lists a sandbox's containers, oldest first.

@@ -196,11 +196,9 @@ func (p *Plugin) register(ctx context.Context) {
 			return // its creation begins a new session
 		}
 		p.log.Printf("registering: %v; trying again in %s", err, registerAgain)
-		again := time.NewTimer(registerAgain)
 		select {
-		case <-again.C:
+		case <-time.After(registerAgain):
 		case <-ctx.Done():
-			again.Stop()
 			return
 		}
 	}

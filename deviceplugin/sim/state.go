@@ -198,10 +198,8 @@ func (s *state) use(rpc RPC) (Fault, <-chan struct{}) {
 func (s *state) misbehave(ctx context.Context, rpc RPC) (Lie, error) {
 	f, changed := s.use(rpc)
 	if f.Delay.Duration > 0 {
-		delay := time.NewTimer(f.Delay.Duration)
-		defer delay.Stop()
 		select {
-		case <-delay.C:
+		case <-time.After(f.Delay.Duration):
 		case <-ctx.Done():
 			return "", status.FromContextError(ctx.Err()).Err()
 		}

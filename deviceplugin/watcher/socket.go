@@ -1,6 +1,7 @@
 package watcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -144,9 +145,7 @@ func (s *socket) plugin(info *registerapi.PluginInfo) Plugin {
 		Type: info.GetType(), Name: info.GetName(), Endpoint: info.GetEndpoint(),
 		Versions: info.GetSupportedVersions(), Socket: s.path,
 	}
-	if p.Endpoint == "" {
-		p.Endpoint = s.path
-	}
+	p.Endpoint = cmp.Or(p.Endpoint, s.path)
 	return p
 }
 

@@ -1,6 +1,7 @@
 package discover
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"os"
@@ -13,9 +14,7 @@ import (
 // Host reads the machine whose /sys and /proc are below root: "/" (or "") for this machine, a
 // mount point of the host's file systems in a container, or an unpacked snapshot.
 func Host(root string) (*topology.Machine, error) {
-	if root == "" {
-		root = "/"
-	}
+	root = cmp.Or(root, "/")
 	dir, err := os.OpenRoot(root)
 	if err != nil {
 		return nil, fmt.Errorf("read machine: %w", err)
@@ -37,9 +36,7 @@ func Host(root string) (*topology.Machine, error) {
 // pages, its CPUs. It is m itself if nothing did. The PCI functions are m's, and so are the places
 // of CPUs that have gone offline.
 func Refresh(root string, m *topology.Machine) (*topology.Machine, error) {
-	if root == "" {
-		root = "/"
-	}
+	root = cmp.Or(root, "/")
 	dir, err := os.OpenRoot(root)
 	if err != nil {
 		return nil, fmt.Errorf("read machine again: %w", err)

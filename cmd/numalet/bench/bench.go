@@ -4,6 +4,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -121,12 +122,8 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	from := o.Site.Machine
-	if from == "" {
-		from = "this host"
-	}
 	report := rig.Report{
-		Version: o.Report.Version, Command: o.Report.Command, Machine: site.Describe(from),
+		Version: o.Report.Version, Command: o.Report.Command, Machine: site.Describe(cmp.Or(o.Site.Machine, "this host")),
 		Workload: workload,
 	}
 	report.Policies, report.Interrupted = complete(outcomes, workload.Pods)

@@ -130,13 +130,12 @@ func (p *Playground) prepare() (err error) {
 // admitExamples copies the examples once the plugins are there, so that the same pods get the same
 // places each time. Without them it goes on after a moment: what pods do then is worth seeing too.
 func (p *Playground) admitExamples(ctx context.Context) error {
-	patience := time.NewTimer(5 * time.Second)
-	defer patience.Stop()
+	patience := time.After(5 * time.Second)
 	for !p.connected() {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-patience.C:
+		case <-patience:
 			return p.copyExamples()
 		case <-time.After(10 * time.Millisecond):
 		}
