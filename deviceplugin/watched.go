@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -14,6 +13,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/numalet/numalet/deviceplugin/watcher"
+	"github.com/numalet/numalet/files"
 	"github.com/numalet/numalet/topology/oneline"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -30,9 +30,8 @@ func (p *Plugins) watch(ctx context.Context) error {
 	if p.cfg.RegistryDir == "" {
 		return nil
 	}
-	deprecation := filepath.Join(p.cfg.Dir, deprecationName)
-	if err := os.WriteFile(deprecation, nil, 0o644); err != nil {
-		return fmt.Errorf("announce the plugin registry: %w", err)
+	if err := announceRegistry(p.cfg.Dir); err != nil {
+		return err
 	}
 	w, err := watcher.New(watcher.Config{
 		Dir:       p.cfg.RegistryDir,
@@ -48,6 +47,13 @@ func (p *Plugins) watch(ctx context.Context) error {
 		return err
 	}
 	return w.Run(ctx)
+}
+
+func announceRegistry(dir string) error {
+	if err := files.Replace(filepath.Join(dir, deprecationName), nil); err != nil {
+		return fmt.Errorf("announce the plugin registry: %w", err)
+	}
+	return nil
 }
 
 // takeIn registers a plugin that the watcher found. As with Register, it is dialled afterwards.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
@@ -26,6 +27,21 @@ func (r *rig) registryPlugin(cfg sim.Config, end error) *simulated {
 func newRegistryRig(t *testing.T) *rig {
 	t.Helper()
 	return newRig(t, Config{RegistryDir: shortDir(t), Registry: metrics.NewKubeRegistry()})
+}
+
+// What has the name of the announcement makes way, and nobody waits for it.
+func TestAnnouncementInPlaceOfAPipe(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, deprecationName)
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := announceRegistry(dir); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
+		t.Error(info, err)
+	}
 }
 
 func TestRegistryPlugin(t *testing.T) {
@@ -55,8 +71,9 @@ func TestRegistryPlugin(t *testing.T) {
 			return err == nil && n == 1
 		})
 	}
-	if _, err := os.Stat(filepath.Join(r.dir, "DEPRECATION")); err != nil {
-		t.Error(err)
+	if info, err := os.Lstat(filepath.Join(r.dir, "DEPRECATION")); err != nil ||
+		!info.Mode().IsRegular() {
+		t.Error(info, err)
 	}
 }
 

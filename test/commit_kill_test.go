@@ -18,6 +18,7 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cpumanager/checkpoint"
 	devicecheckpoint "github.com/numalet/numalet/deviceplugin/checkpoint"
+	"github.com/numalet/numalet/files"
 	"github.com/numalet/numalet/test/harness"
 )
 
@@ -32,6 +33,8 @@ type assignment struct {
 	name   string
 	change func(*harness.Node)
 	done   func(*harness.Node)
+	// begins: the agent was restarted before, so that the commit begins the state file anew.
+	begins bool
 }
 
 var assignmentChanges = []assignment{
@@ -39,6 +42,11 @@ var assignmentChanges = []assignment{
 		name:   "admission",
 		change: func(n *harness.Node) { n.Pod("new", twoDevices("new")) },
 		done:   func(n *harness.Node) { n.AwaitPhase("new-node", v1.PodRunning) },
+	}, {
+		name:   "admission after a restart",
+		change: func(n *harness.Node) { n.Pod("new", twoDevices("new")) },
+		done:   func(n *harness.Node) { n.AwaitPhase("new-node", v1.PodRunning) },
+		begins: true,
 	}, {
 		name:   "release",
 		change: func(n *harness.Node) { n.RemovePod("old") },
@@ -63,7 +71,7 @@ func TestKilledInsideACommit(t *testing.T) {
 	}
 	for _, change := range assignmentChanges {
 		ops := fileOps(t, change)
-		checkDurable(t, ops)
+		checkDurable(t, change, ops)
 		for i, op := range ops {
 			t.Run(fmt.Sprintf("%s/%02d %s %s", change.name, i, op.call, op.path),
 				func(t *testing.T) {
@@ -75,7 +83,7 @@ func TestKilledInsideACommit(t *testing.T) {
 }
 
 // onePod is a node that runs one pod with CPUs and devices of its own.
-func onePod(t *testing.T) *harness.Node {
+func onePod(t *testing.T, change assignment) *harness.Node {
 	n := harness.New(t)
 	n.Start()
 	n.Plugin(gpu, "--devices=8", "--nodes=0-3")
@@ -90,6 +98,10 @@ func onePod(t *testing.T) *harness.Node {
 		}
 		return nil
 	})
+	if change.begins {
+		n.Kill()
+		n.Start()
+	}
 	return n
 }
 
@@ -102,7 +114,7 @@ func watchedFiles() []string {
 		filepath.Join("device-plugins", devicecheckpoint.FileName),
 	} {
 		dir, base := filepath.Split(file)
-		out = append(out, file, filepath.Join(dir, "."+base+".tmp"))
+		out = append(out, file, filepath.Join(dir, files.Temporary(base)))
 	}
 	return append(out, ".", "device-plugins")
 }
@@ -110,7 +122,7 @@ func watchedFiles() []string {
 // fileOps are the operations that the change makes, in the order of their first occurrence.
 func fileOps(t *testing.T, change assignment) []fileOp {
 	t.Helper()
-	n := onePod(t)
+	n := onePod(t, change)
 	log := filepath.Join(n.Dir, "calls")
 	args := []string{"-y", "-o", log, "-e", "trace=" + fileCalls}
 	for _, file := range watchedFiles() {
@@ -125,7 +137,8 @@ func fileOps(t *testing.T, change assignment) []fileOp {
 		ops = parseCalls(string(raw), n.Root)
 		for _, file := range watchedFiles() {
 			rename := fileOp{"renameat", file}
-			if strings.HasSuffix(file, ".tmp") && !slices.Contains(ops, rename) {
+			written := file == files.Temporary(allocation.FileName) && !change.begins
+			if strings.HasSuffix(file, ".tmp") && !written && !slices.Contains(ops, rename) {
 				return cmp.Or(err, fmt.Errorf("%s is not; there were %v", file, ops))
 			}
 		}
@@ -135,15 +148,32 @@ func fileOps(t *testing.T, change assignment) []fileOp {
 	return ops
 }
 
-// checkDurable checks that the new state is on disk before it takes the old one's place, and that
-// the folder is synced after that: a power cut then leaves one of the two.
-func checkDurable(t *testing.T, ops []fileOp) {
+// checkDurable checks that what is appended to the state is synced once, and nothing else: a power
+// cut then leaves the state before or the one after. A new file is on disk before it takes the old
+// one's place, and the folder is synced after that. A release is not synced.
+func checkDurable(t *testing.T, change assignment, ops []fileOp) {
 	t.Helper()
-	next := "." + allocation.FileName + ".tmp"
+	next := files.Temporary(allocation.FileName)
+	want := []fileOp{{"write", allocation.FileName}}
+	switch {
+	case change.begins:
+		want = []fileOp{{"write", next}, {"fsync", next}, {"renameat", next}, {"fsync", "."}}
+	case change.name == "admission":
+		want = append(want, fileOp{"fsync", allocation.FileName})
+	}
+	syncs := func(ops []fileOp) (n int) {
+		for _, op := range ops {
+			if op.call == "fsync" || op.call == "fdatasync" {
+				n++
+			}
+		}
+		return n
+	}
+	if syncs(ops) != syncs(want) {
+		t.Errorf("there were %v, want no syncs but those of %v", ops, want)
+	}
 	last := -1
-	for _, op := range []fileOp{
-		{"write", next}, {"fsync", next}, {"renameat", next}, {"fsync", "."},
-	} {
+	for _, op := range want {
 		at := slices.Index(ops, op)
 		if at <= last {
 			t.Errorf("%s %s is operation %d, want one after %d; there were %v",
@@ -223,7 +253,7 @@ func parseCalls(log, root string) (out []fileOp) {
 
 // killedBefore makes the change on an agent that dies at the operation.
 func killedBefore(t *testing.T, change assignment, op fileOp) {
-	n := onePod(t)
+	n := onePod(t, change)
 	before := byName(assigned(t, n))
 	attach(t, n, "-o", filepath.Join(n.Dir, "calls"), "-P", filepath.Join(n.Root, op.path),
 		"-e", "trace="+op.call, "-e", "inject="+op.call+":signal=SIGKILL")

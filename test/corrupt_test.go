@@ -2,6 +2,7 @@ package test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -64,10 +66,22 @@ func TestDamagedStateFile(t *testing.T) {
 	t.Parallel()
 	m := newMigrant(t, policies{"static", "Static", "best-effort"})
 	path := filepath.Join(m.Root, allocation.FileName)
-	for name, damaged := range damages(readFile(t, path)) {
-		m.restart(func() { writeFile(t, path, string(damaged)) })
+	good := readFile(t, path)
+	first := bytes.IndexByte(good, '\n') + 1 // the rest is what was changed since
+	for name, damaged := range damages(good[:first]) {
+		m.restart(func() { writeFile(t, path, string(damaged)+string(good[first:])) })
 		m.check(name)
-		quarantined(t, m.Node, path, damaged)
+		quarantined(t, m.Node, path, slices.Concat(damaged, good[first:]))
+	}
+	for part := 1; part < 8; part++ {
+		at := first + part*(len(good)-first)/8
+		m.restart(func() { writeFile(t, path, string(good[:at])) })
+		m.check(fmt.Sprintf("cut at %d", at)) // it is one of another time
+		flipped := bytes.Clone(good)
+		flipped[at] ^= 1
+		m.restart(func() { writeFile(t, path, string(flipped)) })
+		m.check(fmt.Sprintf("flipped at %d", at))
+		quarantined(t, m.Node, path, flipped)
 	}
 	m.restart(func() {
 		if err := os.Remove(path); err != nil {
@@ -75,16 +89,19 @@ func TestDamagedStateFile(t *testing.T) {
 		}
 	})
 	m.check("missing")
-	m.restart(func() {
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Mkdir(path, 0o700); err != nil {
-			t.Fatal(err)
-		}
-	})
-	m.check("a folder in its place")
-	quarantined(t, m.Node, path, nil)
+	for name, intrude := range map[string]func() error{
+		"a folder": func() error { return os.Mkdir(path, 0o700) },
+		"a pipe":   func() error { return unix.Mkfifo(path, 0o600) },
+		"a device": func() error { return os.Symlink("/dev/zero", path) },
+	} {
+		m.restart(func() {
+			if err := errors.Join(os.Remove(path), intrude()); err != nil {
+				t.Fatal(err)
+			}
+		})
+		m.check(name + " in its place")
+		quarantined(t, m.Node, path, nil)
+	}
 	m.admits("after all that")
 }
 
@@ -276,59 +293,38 @@ func damage(t *testing.T, path, how string) []byte {
 // TestStateFileCannotBeWritten: a pod whose assignment cannot be written waits and says so, nothing
 // is half written, others are not concerned, and the pod runs when the cause is gone.
 func TestStateFileCannotBeWritten(t *testing.T) {
-	for name, test := range map[string]struct {
-		// obstruct is in the way of the temporary file until remove.
-		obstruct, remove func(tmp string) error
-		reason           string
-	}{
-		"no space": { // once: the agent clears away what it could not write
-			obstruct: func(tmp string) error { return os.Symlink("/dev/full", tmp) },
-			remove:   func(string) error { return nil },
-			reason:   "no space left on device",
-		},
-		"not writable": {
-			obstruct: func(tmp string) error { return os.MkdirAll(filepath.Join(tmp, "x"), 0o700) },
-			remove:   os.RemoveAll,
-			reason:   "is a directory",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			n := harness.New(t)
-			n.Start()
-			plugin, _ := n.Plugin(gpu, "--devices=8", "--nodes=0-3")
-			n.Pod("old", twoDevices("old"))
-			n.AwaitPhase("old-node", v1.PodRunning)
-			path := filepath.Join(n.Root, allocation.FileName)
-			before, since := readFile(t, path), lastCall(n)
-			tmp := filepath.Join(n.Root, "."+allocation.FileName+".tmp")
-			if err := test.obstruct(tmp); err != nil {
-				t.Fatal(err)
-			}
-			n.Pod("new", twoDevices("new"))
-			awaitLogged(t, n, `"Pod waits"`, "new-node", "WaitingForStateFile", test.reason)
-			if name == "not writable" {
-				if !bytes.Equal(before, readFile(t, path)) {
-					t.Error("the state file is another one")
-				}
-				n.Pod("plain", plain("plain"))
-				n.AwaitPhase("plain-node", v1.PodRunning)
-			}
-			if err := test.remove(tmp); err != nil {
-				t.Fatal(err)
-			}
-			n.AwaitPhase("new-node", v1.PodRunning)
-			if pods := assigned(t, n).Pods; len(pods) != 2 {
-				t.Errorf("the state has %d pods", len(pods))
-			}
-			if calls := allocations(t, plugin)[0]; calls != 2 {
-				t.Errorf("the plugin was asked %d times for two pods", calls)
-			}
-			for _, c := range n.Runtime.Journal(since) {
-				if c.Subject.Pod == "old-node" {
-					t.Errorf("the pod that ran was touched: %+v", c)
-				}
-			}
-		})
+	t.Parallel()
+	n := harness.New(t)
+	n.Start()
+	plugin, _ := n.Plugin(gpu, "--devices=8", "--nodes=0-3")
+	n.Pod("old", twoDevices("old"))
+	n.AwaitPhase("old-node", v1.PodRunning)
+	path := filepath.Join(n.Root, allocation.FileName)
+	before, since := readFile(t, path), lastCall(n)
+	if err := errors.Join(os.Rename(path, path+".before"), os.MkdirAll(path, 0o700),
+		os.WriteFile(filepath.Join(path, "x"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	n.Pod("new", twoDevices("new"))
+	awaitLogged(t, n, `"Pod waits"`, "new-node", "WaitingForStateFile", "write "+path)
+	if !bytes.Equal(before, readFile(t, path+".before")) {
+		t.Error("the state file is another one")
+	}
+	n.Pod("plain", plain("plain"))
+	n.AwaitPhase("plain-node", v1.PodRunning)
+	if err := errors.Join(os.RemoveAll(path), os.Rename(path+".before", path)); err != nil {
+		t.Fatal(err)
+	}
+	n.AwaitPhase("new-node", v1.PodRunning)
+	if pods := assigned(t, n).Pods; len(pods) != 2 {
+		t.Errorf("the state has %d pods", len(pods))
+	}
+	if calls := allocations(t, plugin)[0]; calls != 2 {
+		t.Errorf("the plugin was asked %d times for two pods", calls)
+	}
+	for _, c := range n.Runtime.Journal(since) {
+		if c.Subject.Pod == "old-node" {
+			t.Errorf("the pod that ran was touched: %+v", c)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/files"
 )
 
 func (w *walk) crash() bool {
@@ -36,7 +38,8 @@ func (w *walk) fall(all bool) {
 }
 
 // torn crashes while something is being written: the file is the one from before or the one from
-// after. It goes on with the one from before, and a part of the other beside it.
+// after. It goes on with the one from before, and a part of what was written then: at its end, or
+// beside it where the file was begun anew.
 func (w *walk) torn() bool {
 	if w.broken {
 		w.disk()
@@ -78,23 +81,34 @@ func (w *walk) torn() bool {
 		}
 		w.overlaps(state)
 	}
-	if before == nil {
-		err = os.RemoveAll(w.path())
-	} else {
-		err = os.WriteFile(w.path(), before, 0o600)
-	}
-	if err == nil {
-		err = os.WriteFile(w.temporary(), after[:w.r.IntN(len(after)+1)], 0o600)
-	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	w.tear(before, after)
 	if released != nil {
 		released.desired, released.alive = false, false
 	}
 	w.fall(false)
 	w.open()
 	return true
+}
+
+func (w *walk) tear(before, after []byte) {
+	var err error
+	line, appended := bytes.CutPrefix(after, before)
+	switch {
+	case before == nil:
+		err = os.RemoveAll(w.path())
+	case appended && len(line) > 0:
+		line, _, _ = bytes.Cut(line, []byte("\n")) // of several commits the first
+		before = append(before, line[:w.r.IntN(len(line)+1)]...)
+		err = os.WriteFile(w.path(), before, 0o600)
+	default:
+		err = os.WriteFile(w.path(), before, 0o600)
+	}
+	if err == nil {
+		err = os.WriteFile(files.Temporary(w.path()), after[:w.r.IntN(len(after)+1)], 0o600)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // overlaps checks a file of which nobody was told.
@@ -138,12 +152,14 @@ func (w *walk) forget() {
 	}
 }
 
-// damage crashes, and the file is cut short.
+// damage crashes, and the file is cut short before the first line's end: what is cut off later is
+// another time's.
 func (w *walk) damage() bool {
 	raw, err := os.ReadFile(w.path())
 	if err != nil || len(raw) == 0 {
 		return false
 	}
+	raw, _, _ = bytes.Cut(raw, []byte("\n"))
 	w.desk.stop()
 	if err := os.WriteFile(w.path(), raw[:w.r.IntN(len(raw))], 0o600); err != nil {
 		w.t.Fatal(err)

@@ -1,6 +1,8 @@
 package admission
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing/synctest"
@@ -228,36 +230,48 @@ func (w *walk) sleep() bool {
 	return true
 }
 
-// disk has writing fail, or succeed again: a folder is where the temporary file goes.
+// disk has writing fail, or succeed again: a folder is in the state file's place.
 func (w *walk) disk() bool {
 	if w.broken {
 		w.heal()
 		time.Sleep(15 * time.Second) // for what is tried again
 		return true
 	}
-	err := os.RemoveAll(w.temporary()) // what a crash has left
-	if err == nil {
-		err = os.Mkdir(w.temporary(), 0o700)
+	place := w.path()
+	err := os.Rename(place, w.kept())
+	if errors.Is(err, fs.ErrNotExist) { // nothing was committed yet
+		err = nil
 	}
-	if err != nil {
+	if err = errors.Join(err, os.MkdirAll(filepath.Join(place, "full"), 0o700)); err != nil {
 		w.t.Fatal(err)
 	}
 	w.broken = true
 	return true
 }
 
-func (w *walk) temporary() string {
-	return filepath.Join(w.dir, "."+allocation.FileName+".tmp")
+// path is the state file.
+func (w *walk) path() string {
+	if w.broken {
+		return w.kept()
+	}
+	return filepath.Join(w.dir, allocation.FileName)
 }
+
+// kept is where the state file is while the disk is broken.
+func (w *walk) kept() string { return filepath.Join(w.dir, "kept") }
 
 func (w *walk) heal() {
 	if !w.broken {
 		return
 	}
-	if err := os.Remove(w.temporary()); err != nil {
+	w.broken, w.stale = false, true
+	err := os.RemoveAll(w.path())
+	if _, lost := os.Lstat(w.kept()); err == nil && lost == nil {
+		err = os.Rename(w.kept(), w.path())
+	}
+	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.broken, w.stale = false, true
 }
 
 func (w *walk) hotplug() bool {

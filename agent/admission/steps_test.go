@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -199,8 +198,6 @@ func (w *walk) failf(format string, args ...any) {
 }
 
 func (w *walk) bootID() string { return fmt.Sprint("boot-", w.boot, "-") }
-
-func (w *walk) path() string { return filepath.Join(w.dir, allocation.FileName) }
 
 func (w *walk) run(steps int) {
 	w.plugins.inventory.Store(&deviceplugin.Inventory{

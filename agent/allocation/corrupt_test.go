@@ -2,6 +2,7 @@ package allocation
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
@@ -29,8 +31,8 @@ type foreign struct {
 	decode  func([]byte) (any, error)
 }
 
-// files are those of a state: ours, and the three of the kubelet.
-func files(t *testing.T) []foreign {
+// stateFiles are those of a state: ours, and the three of the kubelet.
+func stateFiles(t *testing.T) []foreign {
 	t.Helper()
 	machine, err := discover.Fixture("playground")
 	if err != nil {
@@ -81,13 +83,13 @@ func files(t *testing.T) []foreign {
 // Whatever byte of a file is another one, and wherever it ends, it is refused, or read as what it
 // was: the case of a field's name does not count.
 func TestEveryByte(t *testing.T) {
-	for _, f := range files(t) {
+	for _, f := range stateFiles(t) {
 		t.Run(f.name, func(t *testing.T) {
 			want, err := f.decode(f.content)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for i := range f.content {
+			for i := range len(bytes.TrimSuffix(f.content, []byte("\n"))) {
 				if _, err := f.decode(f.content[:i]); err == nil {
 					t.Errorf("the first %d bytes were accepted", i)
 				}
@@ -135,7 +137,7 @@ func TestVersionsOfTheFile(t *testing.T) {
 	}
 	_, err = load(path, time.Unix(0, 0))
 	aside := path + ".corrupt-19700101T000000.000"
-	text := "unusable state file: state file of version 9, this agent reads versions 1 to 2: to " +
+	text := "unusable state file: state file of version 9, this agent reads versions 1 to 3: to " +
 		"have it back, put it in its place again and run the newer agent that wrote it; moved to " +
 		aside + ", going on without it"
 	if err == nil || err.Error() != text {
@@ -146,23 +148,9 @@ func TestVersionsOfTheFile(t *testing.T) {
 	}
 }
 
-// Nothing is ever deleted: of two files that are moved aside in the same millisecond neither is
-// lost.
-func TestMovedAsideTwice(t *testing.T) {
-	path := filepath.Join(t.TempDir(), FileName)
-	for i, want := range []bool{true, false} {
-		if err := os.WriteFile(path, []byte{byte(i)}, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := moveAside(path, time.Unix(0, 0)); (err == nil) != want {
-			t.Errorf("round %d: %v", i, err)
-		}
-	}
-}
-
 // Of the kubelet's files one that cannot be used is moved aside, and the others are read.
 func TestKubeletFilesMovedAside(t *testing.T) {
-	all := files(t)[1:]
+	all := stateFiles(t)[1:]
 	for _, bad := range all {
 		for name, damage := range map[string]func(path string) error{
 			"empty": func(path string) error { return os.WriteFile(path, nil, 0o600) },
@@ -173,6 +161,11 @@ func TestKubeletFilesMovedAside(t *testing.T) {
 				return os.WriteFile(path, bad.content[:len(bad.content)/2], 0o600)
 			},
 			"a folder": func(path string) error { return os.Mkdir(path, 0o700) },
+			"a pipe":   func(path string) error { return unix.Mkfifo(path, 0o600) },
+			"a link":   func(path string) error { return os.Symlink("/dev/zero", path) },
+			"too long": func(path string) error {
+				return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, maxFile+1))
+			},
 		} {
 			t.Run(bad.name+" "+name, func(t *testing.T) {
 				dir := t.TempDir()
@@ -194,7 +187,7 @@ func TestKubeletFilesMovedAside(t *testing.T) {
 				if err == nil || !strings.Contains(err.Error(), "moved to "+aside) {
 					t.Errorf("error %v", err)
 				}
-				if _, err := os.Stat(aside); err != nil {
+				if _, err := os.Lstat(aside); err != nil {
 					t.Error(err)
 				}
 				for _, read := range []struct {
@@ -210,6 +203,30 @@ func TestKubeletFilesMovedAside(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// What stands in the place of an exported file makes way, and nothing behind a link is touched.
+func TestExportInPlaceOfWhatIsNoFile(t *testing.T) {
+	for name, intrude := range map[string]func(path string) error{
+		"pipe":   func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"device": func(path string) error { return os.Symlink("/dev/zero", path) },
+		"folder": func(path string) error { return os.MkdirAll(filepath.Join(path, "x"), 0o700) },
+	} {
+		path := filepath.Join(t.TempDir(), cpucheckpoint.FileName)
+		if err := intrude(path); err != nil {
+			t.Fatal(err)
+		}
+		if err := ExportCPUs(filepath.Dir(path), State{}, nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		raw, err := os.ReadFile(path)
+		if err == nil {
+			_, err = cpucheckpoint.Decode(raw)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -15,7 +15,6 @@
 // the rest could be had, and lets them choose under the hint that was merged of their offers.
 //
 // The Store is the one owner of assignments. Commit writes them to disk before anybody can see
-// them: temporary file, fsync, rename, fsync of the directory, and only then the State that
-// readers load changes. The kubelet's own files are exported from it, and read only where our file
+// them: a line of a journal, synced, and only then the State that readers load changes. The kubelet's own files are exported from it, and read only where our file
 // does not exist: Rebuild makes the state of what runs, by the accounts of it that there are.
 package allocation

@@ -4,11 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/cpuset"
@@ -17,6 +16,7 @@ import (
 	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
+	"github.com/numalet/numalet/files"
 	"github.com/numalet/numalet/topology/memory"
 	memorystate "github.com/numalet/numalet/topology/memory/state"
 )
@@ -81,17 +81,20 @@ func memoryEntries(state State) memorystate.ContainerMemoryAssignments {
 	return out
 }
 
-// export replaces path by content. A file that is right already is left alone. It is not synced:
-// it is made from the state, which is, and made again at the next start.
+// export replaces path by content. A file that is right already is left alone, and what is no file
+// is moved aside. It is not synced: it is made from the state, which is, and made again at the next
+// start.
 func export(path string, content []byte) error {
-	old, err := os.ReadFile(path)
+	old, err := files.Read(path, int64(len(content)))
 	if err == nil && bytes.Equal(old, content) {
 		return nil
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("export %s: %w", filepath.Base(path), err)
+	if errors.Is(err, files.ErrNotRegular) {
+		if _, err := files.MoveAside(path, time.Now()); err != nil {
+			return fmt.Errorf("export %s: %w", filepath.Base(path), err)
+		}
 	}
-	return replaceFile(path, content, false)
+	return files.Replace(path, content)
 }
 
 // exclusive has the CPUs of every container that has some of its own.

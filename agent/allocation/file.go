@@ -1,19 +1,18 @@
 package allocation
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/topology"
@@ -24,16 +23,16 @@ import (
 const FileName = "numalet_state"
 
 // The versions of the file that this code reads; the newest is the one that it writes. Version 2
-// has memory, which an agent that knows of none would lose without a word.
+// has memory, which an agent that knows of none would lose without a word; version 3 is a journal.
 const (
-	oldestVersion = 1
-	formatVersion = 2
+	oldestVersion  = 1
+	journalVersion = 3
+	formatVersion  = 3
 )
 
-// errUnusable marks a state file that was moved aside.
-var errUnusable = errors.New("unusable state file")
-
-// envelope is the file: the CRC-32 (IEEE) is over the bytes of Data as they stand in the file.
+// envelope is a line of the file: the CRC-32 (IEEE) is over the bytes of Data as they stand in the
+// file. The first line has the version and a fileState. Those after it have a fileChange each, of
+// the generation that follows; versions 1 and 2 have none.
 type envelope struct {
 	Version  int             `json:"version"`
 	Checksum uint32          `json:"checksum"`
@@ -43,6 +42,13 @@ type envelope struct {
 type fileState struct {
 	Generation uint64    `json:"generation"`
 	Pods       []filePod `json:"pods"`
+}
+
+// fileChange has the pods that are another or new with this generation, and those that are gone.
+type fileChange struct {
+	Generation uint64      `json:"generation"`
+	Put        []filePod   `json:"put,omitempty"`
+	Drop       []types.UID `json:"drop,omitempty"`
 }
 
 type filePod struct {
@@ -73,7 +79,7 @@ type fileDevice struct {
 	Answer   []byte   `json:"answer"` // null: none yet; "" is an empty answer
 }
 
-// encode renders the state as the file's bytes, the same bytes for the same state.
+// encode renders the state as the file's first line, the same bytes for the same state.
 func encode(s State) ([]byte, error) {
 	out := fileState{Generation: s.Version, Pods: []filePod{}}
 	for _, p := range s.Pods {
@@ -82,13 +88,37 @@ func encode(s State) ([]byte, error) {
 	slices.SortFunc(out.Pods, func(a, b filePod) int {
 		return strings.Compare(string(a.UID), string(b.UID))
 	})
-	data, err := json.Marshal(out)
+	return encodeLine(fmt.Sprintf(`"version":%d,`, formatVersion), out)
+}
+
+// encodeChange renders what the changes made of the state before as a line of next's generation.
+func encodeChange(next State, changes []Change) ([]byte, error) {
+	out := fileChange{Generation: next.Version}
+	seen := sets.New[types.UID]()
+	for _, c := range changes {
+		uid := cmp.Or(c.Drop, c.Put.UID)
+		if seen.Has(uid) {
+			continue // next has the last of them
+		}
+		seen.Insert(uid)
+		if p, held := next.Pods[uid]; held {
+			out.Put = append(out.Put, encodePod(p))
+		} else {
+			out.Drop = append(out.Drop, uid)
+		}
+	}
+	return encodeLine("", out)
+}
+
+// encodeLine is an envelope. It is not made by the encoder, which would read all the data again.
+func encodeLine(version string, value any) ([]byte, error) {
+	data, err := json.Marshal(value)
 	if err != nil {
 		return nil, fmt.Errorf("encode state: %w", err)
 	}
-	return json.Marshal(envelope{
-		Version: formatVersion, Checksum: crc32.ChecksumIEEE(data), Data: data,
-	})
+	line := make([]byte, 0, len(data)+64)
+	line = fmt.Appendf(line, `{%s"checksum":%d,"data":`, version, crc32.ChecksumIEEE(data))
+	return append(append(line, data...), "}\n"...), nil
 }
 
 func encodePod(p Pod) filePod {
@@ -121,37 +151,85 @@ func encodeContainer(name string, c Container) fileContainer {
 }
 
 // decode reads the file's bytes, of this version or an older one. The error of a newer version says
-// what to do with it.
+// what to do with it. A last line without its end is of a write that a crash cut off: nobody was
+// told that it succeeded, and it counts for nothing.
 func decode(raw []byte) (State, error) {
-	var env envelope
-	if err := json.Unmarshal(raw, &env); err != nil {
-		return State{}, fmt.Errorf("corrupt state file: %w", err)
-	}
-	if env.Version > formatVersion {
-		return State{}, fmt.Errorf("state file of version %d, this agent reads versions %d to %d: "+
-			"to have it back, put it in its place again and run the newer agent that wrote it",
-			env.Version, oldestVersion, formatVersion)
+	first, rest, _ := bytes.Cut(raw, []byte("\n"))
+	env, err := decodeLine(first)
+	if err != nil {
+		return State{}, err
 	}
 	if env.Version < oldestVersion {
 		return State{}, fmt.Errorf("corrupt state file: version %d", env.Version)
 	}
-	if sum := crc32.ChecksumIEEE(env.Data); sum != env.Checksum {
-		return State{}, fmt.Errorf("corrupt state file: checksum is %d, the file says %d",
-			sum, env.Checksum)
+	if env.Version < journalVersion && len(bytes.TrimSpace(rest)) > 0 {
+		return State{}, errors.New("corrupt state file: something follows its end")
 	}
 	var in fileState
 	if err := json.Unmarshal(env.Data, &in); err != nil {
 		return State{}, fmt.Errorf("corrupt state file: %w", err)
 	}
 	state := State{Version: in.Generation, Pods: make(map[types.UID]Pod, len(in.Pods))}
-	for _, fp := range in.Pods {
-		p, err := decodePod(fp)
-		if err != nil {
-			return State{}, fmt.Errorf("corrupt state file: pod %s: %w", fp.UID, err)
+	if err := state.putDecoded(in.Pods); err != nil {
+		return State{}, err
+	}
+	for line := range bytes.Lines(rest) {
+		if !bytes.HasSuffix(line, []byte("\n")) {
+			break
 		}
-		state.Pods[p.UID] = p
+		if err := state.decodeChange(line); err != nil {
+			return State{}, err
+		}
 	}
 	return state, nil
+}
+
+// decodeLine reads an envelope, the first one or, with version 0, a later one.
+func decodeLine(line []byte) (env envelope, err error) {
+	if err := json.Unmarshal(line, &env); err != nil {
+		return env, fmt.Errorf("corrupt state file: %w", err)
+	}
+	if env.Version > formatVersion {
+		return env, fmt.Errorf("state file of version %d, this agent reads versions %d to %d: "+
+			"to have it back, put it in its place again and run the newer agent that wrote it",
+			env.Version, oldestVersion, formatVersion)
+	}
+	if sum := crc32.ChecksumIEEE(env.Data); sum != env.Checksum {
+		return env, fmt.Errorf("corrupt state file: checksum is %d, the file says %d",
+			sum, env.Checksum)
+	}
+	return env, nil
+}
+
+// decodeChange adds to the state what a line says of the generation after it.
+func (s *State) decodeChange(line []byte) error {
+	env, err := decodeLine(line)
+	if err != nil {
+		return err
+	}
+	var in fileChange
+	if err := json.Unmarshal(env.Data, &in); err != nil {
+		return fmt.Errorf("corrupt state file: %w", err)
+	}
+	if in.Generation != s.Version+1 {
+		return fmt.Errorf("corrupt state file: generation %d follows %d", in.Generation, s.Version)
+	}
+	s.Version = in.Generation
+	for _, uid := range in.Drop {
+		delete(s.Pods, uid)
+	}
+	return s.putDecoded(in.Put)
+}
+
+func (s *State) putDecoded(pods []filePod) error {
+	for _, fp := range pods {
+		p, err := decodePod(fp)
+		if err != nil {
+			return fmt.Errorf("corrupt state file: pod %s: %w", fp.UID, err)
+		}
+		s.Pods[p.UID] = p
+	}
+	return nil
 }
 
 func decodePod(fp filePod) (Pod, error) {
@@ -194,81 +272,4 @@ func decodeContainer(fc fileContainer) (Container, error) {
 		c.Devices = append(c.Devices, held)
 	}
 	return c, nil
-}
-
-// load reads the state file. A missing file is the empty state. One that cannot be used is moved
-// aside, never deleted: the error, an errUnusable, has its new name and comes with the empty state.
-func load(path string, now time.Time) (State, error) {
-	raw, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return State{Pods: map[types.UID]Pod{}}, nil
-	}
-	state := State{}
-	if err == nil {
-		state, err = decode(raw)
-	}
-	if err == nil {
-		return state, nil
-	}
-	aside, moveErr := moveAside(path, now)
-	if moveErr != nil {
-		return State{}, fmt.Errorf("%w, and it stays in the way: %w; move it away by hand",
-			err, moveErr)
-	}
-	return State{Pods: map[types.UID]Pod{}},
-		fmt.Errorf("%w: %w; moved to %s, going on without it", errUnusable, err, aside)
-}
-
-// moveAside gives a file that cannot be used another name, so that it is not overwritten.
-func moveAside(path string, now time.Time) (string, error) {
-	aside := path + ".corrupt-" + now.UTC().Format("20060102T150405.000")
-	if _, err := os.Lstat(aside); err == nil {
-		return "", fmt.Errorf("move %s aside: %s exists", path, aside)
-	}
-	if err := os.Rename(path, aside); err != nil {
-		return "", fmt.Errorf("move %s aside: %w", path, err)
-	}
-	return aside, nil
-}
-
-// writeDurably replaces path by content: temporary file, fsync, rename, fsync of the directory.
-// Until it returns nil, a reader after a crash finds the old content or the new, never a mix.
-func writeDurably(path string, content []byte) error {
-	if err := replaceFile(path, content, true); err != nil {
-		return err
-	}
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return fmt.Errorf("sync directory of %s: %w", path, err)
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("sync directory of %s: %w", path, err)
-	}
-	return nil
-}
-
-// replaceFile replaces path by content in one step. The temporary file's name is always the same,
-// so that a crash leaves at most one, which the next write uses; a path has one writer.
-func replaceFile(path string, content []byte, sync bool) error {
-	name := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp")
-	tmp, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return fmt.Errorf("create temporary file: %w", err)
-	}
-	defer os.Remove(name) // after the rename there is nothing left to remove
-	_, err = tmp.Write(content)
-	if err == nil && sync {
-		err = tmp.Sync()
-	}
-	if closeErr := tmp.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = os.Rename(name, path)
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -16,6 +15,7 @@ import (
 	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
+	"github.com/numalet/numalet/files"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 	memorystate "github.com/numalet/numalet/topology/memory/state"
@@ -53,7 +53,7 @@ func ReadKubelet(root, deviceDir string, now time.Time) (Kubelet, error) {
 }
 
 func readIfThere(path string, now time.Time, decode func([]byte) error) error {
-	raw, err := os.ReadFile(path)
+	raw, err := files.Read(path, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -63,7 +63,7 @@ func readIfThere(path string, now time.Time, decode func([]byte) error) error {
 	if err == nil {
 		return nil
 	}
-	aside, moveErr := moveAside(path, now)
+	aside, moveErr := files.MoveAside(path, now)
 	if moveErr != nil {
 		return errors.Join(err, moveErr)
 	}

@@ -1,13 +1,45 @@
 package allocation
 
 import (
+	"errors"
 	"fmt"
-	"os"
+	"io/fs"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/files"
 )
+
+// errUnusable marks a state file that was moved aside.
+var errUnusable = errors.New("unusable state file")
+
+// load reads the state file. A missing file is the empty state. One that cannot be used is moved
+// aside, never deleted: the error, an errUnusable, has its new name and comes with the empty state.
+func load(path string, now time.Time) (State, error) {
+	raw, err := files.Read(path, maxFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return State{Pods: map[types.UID]Pod{}}, nil
+	}
+	state := State{}
+	if err == nil {
+		state, err = decode(raw)
+	}
+	if err == nil {
+		return state, nil
+	}
+	aside, moveErr := files.MoveAside(path, now)
+	if moveErr != nil {
+		return State{}, fmt.Errorf("%w, and it stays in the way: %w; move it away by hand",
+			err, moveErr)
+	}
+	return State{Pods: map[types.UID]Pod{}},
+		fmt.Errorf("%w: %w; moved to %s, going on without it", errUnusable, err, aside)
+}
 
 // ReadState reads a state file and leaves it alone, whatever is in it.
 func ReadState(path string) (State, error) {
-	raw, err := os.ReadFile(path)
+	raw, err := files.Read(path, maxFile)
 	if err != nil {
 		return State{}, fmt.Errorf("read state: %w", err)
 	}

@@ -12,12 +12,11 @@ import (
 
 // Store owns the assignments. State is safe to call from anywhere; Commit needs Run.
 type Store struct {
-	path    string
+	journal *journal
 	state   atomic.Pointer[State]
 	commits chan commit
 	changed mailbox.Topic
 	stopped chan struct{}
-	write   func(path string, content []byte) error // writeDurably; tests make it fail
 }
 
 type commit struct {
@@ -32,12 +31,11 @@ var ErrStopped = errors.New("the assignment store has stopped")
 // a usable, empty store together with an error that says so; any other error comes without a store.
 func Open(dir string) (*Store, error) {
 	s := &Store{
-		path:    filepath.Join(dir, FileName),
+		journal: newJournal(filepath.Join(dir, FileName)),
 		commits: make(chan commit),
 		stopped: make(chan struct{}),
-		write:   writeDurably,
 	}
-	state, err := load(s.path, time.Now())
+	state, err := load(s.journal.path, time.Now())
 	if err != nil && !errors.Is(err, errUnusable) {
 		return nil, err
 	}
@@ -52,7 +50,9 @@ func (s *Store) State() State { return *s.state.Load() }
 func (s *Store) Changes() mailbox.Source { return &s.changed }
 
 // Commit makes the changes durable and then visible, all or none; on error nothing changed.
-// Commits that wait at the same time share one write.
+// Commits that wait at the same time share one write. That nothing but drops is changed a power cut
+// may undo, and nothing else does: what such a pod held is then released once more, and who was
+// given it meanwhile comes later in the file.
 func (s *Store) Commit(ctx context.Context, changes ...Change) error {
 	c := commit{changes: changes, done: make(chan error, 1)}
 	select {
@@ -67,6 +67,7 @@ func (s *Store) Commit(ctx context.Context, changes ...Change) error {
 
 // Run writes commits until ctx ends.
 func (s *Store) Run(ctx context.Context) error {
+	defer s.journal.close()
 	defer close(s.stopped)
 	for {
 		select {
@@ -96,10 +97,7 @@ func (s *Store) apply(batch []commit) {
 		changes = append(changes, c.changes...)
 	}
 	next := s.State().with(changes)
-	content, err := encode(next)
-	if err == nil {
-		err = s.write(s.path, content)
-	}
+	err := s.journal.record(next, changes)
 	if err == nil {
 		s.state.Store(&next)
 		s.changed.Publish()

@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/files"
 )
 
 const etcHosts = "/etc/hosts"
@@ -31,16 +32,28 @@ func (v *Volumes) hostsMount(pod *v1.Pod, ips []string) (*runtimeapi.Mount, erro
 		return nil, err
 	}
 	path := filepath.Join(dir, "etc-hosts")
-	if old, err := os.ReadFile(path); err != nil || !bytes.Equal(old, text) {
-		// Written in place: containers that run already have this very file mounted.
-		if err := os.WriteFile(path, text, 0o644); err != nil {
-			return nil, fmt.Errorf("write hosts file: %w", err)
-		}
-		if err := os.Chmod(path, 0o644); err != nil {
-			return nil, fmt.Errorf("set mode of hosts file: %w", err)
-		}
+	if err := writeInPlace(path, text); err != nil {
+		return nil, fmt.Errorf("write hosts file: %w", err)
 	}
 	return &runtimeapi.Mount{ContainerPath: etcHosts, HostPath: path, SelinuxRelabel: true}, nil
+}
+
+// writeInPlace gives the file this content. It stays the same file: containers that run already have
+// it mounted. What is no file of ours makes way.
+func writeInPlace(path string, content []byte) error {
+	old, err := files.Read(path, int64(len(content)))
+	if err == nil && bytes.Equal(old, content) {
+		return nil
+	}
+	f, err := files.Open(path, os.O_WRONLY|os.O_TRUNC)
+	if err != nil {
+		if err := files.Replace(path, content); err != nil {
+			return err
+		}
+		return os.Chmod(path, 0o644)
+	}
+	_, err = f.Write(content)
+	return errors.Join(err, f.Chmod(0o644), f.Close())
 }
 
 // hostsText is the file's content. In the host's network it is the host's file.

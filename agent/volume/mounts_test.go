@@ -1,11 +1,14 @@
 package volume
 
 import (
+	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/testing/protocmp"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -211,5 +214,47 @@ func TestHostsWrittenInPlace(t *testing.T) {
 	start("10.0.0.8")
 	if got := read(t, link); got != managed+"10.0.0.8\tweb\n" {
 		t.Errorf("the first container sees %q", got)
+	}
+}
+
+// Whatever stands in the place of the hosts file nobody waits for it, and no link is followed. A
+// file that is there stays the same one.
+func TestHostsFileInPlace(t *testing.T) {
+	for name, intrude := range map[string]func(path, target string) error{
+		"pipe":   func(path, _ string) error { return unix.Mkfifo(path, 0o600) },
+		"link":   func(path, target string) error { return os.Symlink(target, path) },
+		"file":   func(path, _ string) error { return os.WriteFile(path, []byte("longer"), 0o600) },
+		"device": func(path, _ string) error { return os.Symlink("/dev/zero", path) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path, target := filepath.Join(dir, "etc-hosts"), filepath.Join(dir, "target")
+			err := errors.Join(os.WriteFile(target, []byte("kept"), 0o600), intrude(path, target))
+			if err != nil {
+				t.Fatal(err)
+			}
+			before, err := os.Lstat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, text := range []string{"one", "another", "1"} {
+				if err := writeInPlace(path, []byte(text)); err != nil {
+					t.Fatal(err)
+				}
+				if got := read(t, path); got != text {
+					t.Errorf("the file has %q, want %q", got, text)
+				}
+			}
+			after, err := os.Lstat(path)
+			if err != nil || after.Mode() != 0o644 {
+				t.Errorf("the file is %v, %v", after, err)
+			}
+			if same := os.SameFile(before, after); same != (name == "file") {
+				t.Errorf("it is the same file: %t", same)
+			}
+			if got := read(t, target); got != "kept" {
+				t.Errorf("a link's target has %q", got)
+			}
+		})
 	}
 }

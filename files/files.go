@@ -1,0 +1,156 @@
+// Package files reads and replaces regular files in directories of ours. Whatever somebody put in a
+// file's place, a named pipe, a device, a link, a file without end: nobody waits for it, nothing
+// behind a link is touched, and no more than a limit is read.
+package files
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNotRegular is what is said of a path that is no regular file.
+var ErrNotRegular = errors.New("is not a regular file")
+
+// Open opens a regular file. The flags are those of open(2); a link is not followed.
+func Open(path string, flags int) (*os.File, error) {
+	// Not blocking: a named pipe without its other end would hold us for ever.
+	f, err := os.OpenFile(path, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, unix.ELOOP) {
+		return nil, fmt.Errorf("%s %w but a link", path, ErrNotRegular)
+	}
+	if errors.Is(err, unix.ENXIO) || errors.Is(err, unix.EISDIR) {
+		return nil, fmt.Errorf("%s %w", path, ErrNotRegular)
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s %w", path, ErrNotRegular)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// Read reads a regular file of at most limit bytes.
+func Read(path string, limit int64) ([]byte, error) {
+	f, err := Open(path, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	var raw []byte
+	if info.Size() <= limit {
+		raw = make([]byte, 0, info.Size()+1)
+		raw, err = readAll(f, raw, limit)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	if info.Size() > limit || int64(len(raw)) > limit { // the size may say less than can be read
+		return nil, fmt.Errorf("%s is larger than %d MiB", path, limit>>20)
+	}
+	return raw, nil
+}
+
+// readAll appends what can be read to raw, and stops beyond limit.
+func readAll(f *os.File, raw []byte, limit int64) ([]byte, error) {
+	for int64(len(raw)) <= limit {
+		if len(raw) == cap(raw) {
+			raw = append(raw, 0)[:len(raw)]
+		}
+		n, err := f.Read(raw[len(raw):cap(raw)])
+		raw = raw[:len(raw)+n]
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return raw, nil
+}
+
+// Replace puts content in the path's place in one step: whoever opens it finds the old content or
+// the new one. It is not synced.
+func Replace(path string, content []byte) error { return replace(path, content, false) }
+
+// ReplaceDurably is Replace that returns when the new content is on the disk: a reader after a
+// crash finds the old content or the new one too, and the new one once this has returned.
+func ReplaceDurably(path string, content []byte) error {
+	if err := replace(path, content, true); err != nil {
+		return err
+	}
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return fmt.Errorf("sync directory of %s: %w", path, err)
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("sync directory of %s: %w", path, err)
+	}
+	return nil
+}
+
+func replace(path string, content []byte, sync bool) error {
+	name := Temporary(path)
+	tmp, err := create(name)
+	if err != nil {
+		return fmt.Errorf("create temporary file: %w", err)
+	}
+	defer os.Remove(name) // after the rename there is nothing left to remove
+	_, err = tmp.Write(content)
+	if err == nil && sync {
+		err = tmp.Sync()
+	}
+	if closeErr := tmp.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		err = os.Rename(name, path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+// Temporary is the name that the new content of a path has while it is written. It is always the
+// same, so that a crash leaves at most one; a path has one writer.
+func Temporary(path string) string {
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp")
+}
+
+// create makes a new file. What has its name, which a crash may have left there, makes way.
+func create(name string) (*os.File, error) {
+	if err := os.Remove(name); errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
+		if _, err := MoveAside(name, time.Now()); err != nil {
+			return nil, err
+		}
+	}
+	return os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
+}
+
+// MoveAside gives a file that cannot be used another name, so that it is not overwritten.
+func MoveAside(path string, now time.Time) (string, error) {
+	aside := path + ".corrupt-" + now.UTC().Format("20060102T150405.000")
+	if _, err := os.Lstat(aside); err == nil {
+		return "", fmt.Errorf("move %s aside: %s exists", path, aside)
+	}
+	if err := os.Rename(path, aside); err != nil {
+		return "", fmt.Errorf("move %s aside: %w", path, err)
+	}
+	return aside, nil
+}
