@@ -69,22 +69,31 @@ func runAgent(ctx context.Context, cfg *config.Config) error {
 	if text, err := cfg.YAML(); err == nil {
 		log.V(1).Info("Configuration", "yaml", text)
 	}
-	ctx, release, err := takeLock(ctx, cfg.LockFile, cfg.ExitOnLockContention)
+	watched, release, err := takeLock(ctx, cfg.LockFile, cfg.ExitOnLockContention)
 	if err != nil {
-		return err
+		return unlessStopped(ctx, err)
 	}
 	defer release()
-	leave, err := takeRoot(cfg.RootDir)
+	leave, err := takeRoot(watched, cfg.RootDir)
 	if err != nil {
-		return err
+		return unlessStopped(watched, err)
 	}
 	defer leave()
 	tuneProcess(log, cfg)
-	a, err := agent.New(ctx, cfg)
+	a, err := agent.New(watched, cfg)
 	if err != nil {
+		return unlessStopped(watched, err)
+	}
+	return a.Run(watched)
+}
+
+// unlessStopped is why an agent did not start; nil: it was told to stop meanwhile.
+func unlessStopped(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
 		return err
 	}
-	return a.Run(ctx)
+	klog.FromContext(ctx).Info("Told to stop before the start was complete", "meanwhile", err)
+	return nil
 }
 
 // tuneProcess sets the process's limits. A host that refuses is told about and lived with.

@@ -1,24 +1,27 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/gofrs/flock"
+	"k8s.io/klog/v2"
 )
 
 // takeRoot makes sure that nobody else is the agent of the root directory: a second one would
 // replace the first one's sockets and rewrite its state. Of numalets the lock on the directory
 // tells, of a kubelet its sockets. The lock is the process's and goes with it, however it ends.
-func takeRoot(root string) (release func(), err error) {
+func takeRoot(ctx context.Context, root string) (release func(), err error) {
 	if err := os.MkdirAll(root, 0o750); err != nil {
 		return nil, fmt.Errorf("make directory: %w; give a writable one with --root-dir", err)
 	}
 	lock := flock.New(root, flock.SetFlag(os.O_RDONLY)) // of a directory
-	locked, err := lock.TryLock()
+	locked, err := await(ctx, lock)
 	if err != nil {
 		return nil, fmt.Errorf("lock the root directory %s: %w; give another one with --root-dir",
 			root, err)
@@ -31,6 +34,27 @@ func takeRoot(root string) (release func(), err error) {
 		return nil, errors.Join(err, lock.Unlock())
 	}
 	return func() { _ = lock.Unlock() }, nil // the process ends next
+}
+
+// endingWait is how long an agent that may be ending is waited for: the kernel takes its time to
+// let go of what a killed process had, and one that was told to stop finishes what it does.
+const endingWait = 5 * time.Second
+
+// await takes the lock, and waits for whoever holds it. It reports whether it got the lock.
+func await(ctx context.Context, lock *flock.Flock) (bool, error) {
+	locked, err := lock.TryLock()
+	if locked || err != nil {
+		return locked, err
+	}
+	klog.FromContext(ctx).Info("Another agent holds the lock, waiting for its end",
+		"path", lock.Path(), "limit", endingWait)
+	limit, cancel := context.WithTimeout(ctx, endingWait)
+	defer cancel()
+	locked, err = lock.TryLockContext(limit, 20*time.Millisecond)
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return false, nil
+	}
+	return locked, err
 }
 
 // checkServed refuses a root directory whose sockets somebody serves.

@@ -1,23 +1,102 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
+
+// An agent that is ending is waited for, one that goes on running is not for ever, and who is told to
+// stop while he waits does.
+func TestEndingAgentIsWaitedFor(t *testing.T) {
+	for name, test := range map[string]struct {
+		ends, stops time.Duration // of the other agent, and of the one that waits
+		want        string
+	}{
+		"it ends":      {ends: endingWait - time.Second, stops: time.Hour},
+		"it goes on":   {ends: time.Hour, stops: time.Hour, want: "stop"},
+		"told to stop": {ends: time.Hour, stops: time.Second, want: "context canceled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			file := filepath.Join(dir, "lock")
+			synctest.Test(t, func(t *testing.T) {
+				_, leaveFile, err := takeLock(t.Context(), file, false)
+				if err != nil {
+					t.Fatal(err)
+				}
+				leaveRoot, err := takeRoot(t.Context(), dir)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ended := time.AfterFunc(test.ends, func() {
+					leaveFile()
+					leaveRoot()
+				})
+				defer ended.Stop()
+				for what, take := range map[string]func(context.Context) (func(), error){
+					"root": func(ctx context.Context) (func(), error) { return takeRoot(ctx, dir) },
+					"file": func(ctx context.Context) (func(), error) {
+						_, release, err := takeLock(ctx, file, false)
+						return release, err
+					},
+				} {
+					ctx, cancel := context.WithCancel(t.Context())
+					time.AfterFunc(test.stops, cancel)
+					release, err := take(ctx)
+					if (err == nil) != (test.want == "") ||
+						err != nil && !strings.Contains(err.Error(), test.want) {
+						t.Errorf("%s: %v, want %q", what, err, test.want)
+					}
+					if err == nil {
+						release()
+					}
+					cancel()
+				}
+			})
+		})
+	}
+}
+
+// Whatever has the lock file's name, nobody waits for it, and a link is not followed.
+func TestLockFileOfAnotherKind(t *testing.T) {
+	dir := t.TempDir()
+	target := filepath.Join(dir, "target")
+	for name, intrude := range map[string]func(path string) error{
+		"pipe": func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"link": func(path string) error { return os.Symlink(target, path) },
+	} {
+		path := filepath.Join(dir, name)
+		if err := intrude(path); err != nil {
+			t.Fatal(err)
+		}
+		_, release, err := takeLock(t.Context(), path, false)
+		if err == nil {
+			release()
+		}
+		if (err != nil) != (name == "link") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := os.Lstat(target); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the link's target: %v", err)
+	}
+}
 
 // One agent at a time works in a root directory, and what a dead one left is in nobody's way.
 func TestTakeRoot(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "root")
-	release, err := takeRoot(root)
+	release, err := takeRoot(t.Context(), root)
 	if err != nil {
 		t.Fatal(err)
-	}
-	if _, err := takeRoot(root); err == nil || !strings.Contains(err.Error(), root) ||
-		!strings.Contains(err.Error(), "another numalet") {
-		t.Errorf("a second agent: %v", err)
 	}
 	release()
 
@@ -31,11 +110,11 @@ func TestTakeRoot(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.(*net.UnixListener).SetUnlinkOnClose(false)
-		if _, err := takeRoot(root); err == nil || !strings.Contains(err.Error(), socket) {
+		if _, err := takeRoot(t.Context(), root); err == nil || !strings.Contains(err.Error(), socket) {
 			t.Errorf("beside a kubelet: %v", err)
 		}
 		_ = l.Close() // killed: the socket stays
-		release, err := takeRoot(root)
+		release, err := takeRoot(t.Context(), root)
 		if err != nil {
 			t.Fatalf("after a kubelet that was killed: %v", err)
 		}
@@ -46,7 +125,7 @@ func TestTakeRoot(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := takeRoot(file); err == nil || !strings.Contains(err.Error(), "--root-dir") {
+	if _, err := takeRoot(t.Context(), file); err == nil || !strings.Contains(err.Error(), "--root-dir") {
 		t.Errorf("a file for a root directory: %v", err)
 	}
 }
