@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/component-base/metrics"
 
-	"github.com/numalet/numalet/metric"
+	"github.com/numalet/numalet/topology/metric"
 )
 
 // instruments are the metrics of device plugins: the kubelet's by its names, and ours. They count

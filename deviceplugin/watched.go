@@ -13,7 +13,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/numalet/numalet/deviceplugin/watcher"
-	"github.com/numalet/numalet/files"
+	"github.com/numalet/numalet/topology/files"
 	"github.com/numalet/numalet/topology/oneline"
 	"github.com/numalet/numalet/topology/podspec"
 )

@@ -18,8 +18,8 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cpumanager/checkpoint"
 	devicecheckpoint "github.com/numalet/numalet/deviceplugin/checkpoint"
-	"github.com/numalet/numalet/files"
 	"github.com/numalet/numalet/test/harness"
+	"github.com/numalet/numalet/topology/files"
 )
 
 // fileCalls are the system calls that touch a file in a way that matters.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/files"
+	"github.com/numalet/numalet/topology/files"
 )
 
 func (w *walk) crash() bool {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/numalet/numalet/files"
+	"github.com/numalet/numalet/topology/files"
 )
 
 // Bounds of the state file, in bytes. It is written anew before it is twice as long as it was when

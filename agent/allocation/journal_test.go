@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
-	"github.com/numalet/numalet/files"
+	"github.com/numalet/numalet/topology/files"
 )
 
 // smallPod holds one device, with an answer of so many bytes.

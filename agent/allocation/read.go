@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/files"
+	"github.com/numalet/numalet/topology/files"
 )
 
 // errUnusable marks a state file that was moved aside.

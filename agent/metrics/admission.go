@@ -10,9 +10,9 @@ import (
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cpumanager"
-	"github.com/numalet/numalet/metric"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
+	"github.com/numalet/numalet/topology/metric"
 )
 
 // alignment counts what containers got within one NUMA node, one cache or whole cores, as far as

@@ -6,8 +6,8 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/cpuset"
 
-	"github.com/numalet/numalet/metric"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/metric"
 )
 
 // topologyMetrics are the kubelet's of its topology manager.

@@ -6,7 +6,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/numalet/numalet/agent/cpupool"
-	"github.com/numalet/numalet/metric"
+	"github.com/numalet/numalet/topology/metric"
 )
 
 // Config is what the metrics are made with.

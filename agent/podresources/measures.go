@@ -3,7 +3,7 @@ package podresources
 import (
 	"k8s.io/component-base/metrics"
 
-	"github.com/numalet/numalet/metric"
+	"github.com/numalet/numalet/topology/metric"
 )
 
 // measures count calls, with the kubelet's names, and watches.

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/numalet/numalet/control"
+	"github.com/numalet/numalet/deviceplugin/sim/control"
 )
 
 // routes is the control API: JSON in, JSON or nothing out, 400 with a line of text for what is

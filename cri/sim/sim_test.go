@@ -17,10 +17,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/numalet/numalet/control"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/cri/sim"
 	"github.com/numalet/numalet/cri/sim/simtest"
+	"github.com/numalet/numalet/deviceplugin/sim/control"
 )
 
 // rig is a simulated runtime, controlled over its socket, and a client of it.

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/numalet/numalet/control"
+	"github.com/numalet/numalet/deviceplugin/sim/control"
 )
 
 // Health is an order to set the health of devices.

@@ -16,9 +16,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/control"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/deviceplugin/sim/control"
 	"github.com/numalet/numalet/test/harness"
 )
 
