@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/agent/explain"
 	"github.com/numalet/numalet/agent/placement"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/agent/version"
@@ -120,6 +121,18 @@ func (a *Agent) Machine() *topology.Machine { return a.node.hardware.Get().Machi
 
 // Inventory is what the device plugins offer now.
 func (a *Agent) Inventory() deviceplugin.Inventory { return a.parts.plugins.Inventory() }
+
+// Free counts what no pod has of what the node hands out by NUMA node.
+func (a *Agent) Free(ctx context.Context) ([]explain.Supply, error) {
+	s, err := a.parts.queue.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.Free(), nil
+}
+
+// Events are those that are remembered, the oldest first.
+func (a *Agent) Events() []v1.Event { return a.node.events.List() }
 
 // Problems lists what is wrong with manifests now, by source and name.
 func (a *Agent) Problems() []source.Problem { return a.parts.problems.List() }

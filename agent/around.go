@@ -158,6 +158,7 @@ func newListeners(n node, p parts, loop *syncloop.Loop) server.Config {
 					return append(p.problems.List(), pluginProblems(p.plugins.Inventory())...)
 				}),
 				n.events.Route(),
+				admission.FreeRoute(p.queue),
 				admission.Route(p.queue, n.name, p.knows),
 				fit.Route(p.queue, p.plugins, n.cfg.RefuseUnknownFields),
 			},

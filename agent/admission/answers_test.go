@@ -92,7 +92,7 @@ func TestAskingKeepsThePlaceInTheQueue(t *testing.T) {
 			"example.com/gpu")
 		time.Sleep(4 * time.Second)
 		d.expect("a Admit")
-		record, _ := d.queue.Explained("default", "a")
+		record, _ := d.queue.Explained(t.Context(), "default", "a")
 		want := "example.com/gpu of container main: context deadline exceeded"
 		if len(record.Ignored) != 1 || record.Ignored[0] != want ||
 			!strings.Contains(record.Text(), want) {

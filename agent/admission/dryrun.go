@@ -1,6 +1,9 @@
 package admission
 
 import (
+	"maps"
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,6 +30,17 @@ func Still(cfg Config) Snapshot {
 
 // Ask gets a plugin's advice.
 type Ask func(allocation.Ask) ([]string, error)
+
+// Free counts what no pod has of what the node hands out by NUMA node.
+func (s Snapshot) Free() []explain.Supply {
+	room := s.beside("", slices.Collect(maps.Keys(s.inventory.Resources)))
+	return explain.Free(room, explain.Resources(room))
+}
+
+// beside is the room that the other pods leave now, of some devices.
+func (s *Snapshot) beside(uid types.UID, devices []string) allocation.Room {
+	return s.room(s.ledger.Beside(uid, devices), allocation.Pod{})
+}
 
 // Decide says what admission would. The plugins' Allocate is not called, so that what a plugin
 // refuses is not known. ask may be nil: then devices are chosen as if the plugins had not

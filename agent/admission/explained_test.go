@@ -11,7 +11,7 @@ import (
 
 // explained is the text of the explanation of a pod, "none" without one.
 func (d *desk) explained(name string) string {
-	r, ok := d.queue.Explained("default", name)
+	r, ok := d.queue.Explained(context.Background(), "default", name)
 	if !ok {
 		return "none"
 	}
@@ -103,5 +103,40 @@ func TestExplanationIsMadeOncePerOutcome(t *testing.T) {
 		if after := d.explained("a"); after != before {
 			t.Errorf("explained anew:\n%s\nbefore:\n%s", after, before)
 		}
+	})
+}
+
+// What is free for a pod that waits is told as of the moment that somebody asks.
+func TestFreeIsOfTheMomentForWhoWaits(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		p := &plugins{}
+		p.offer("example.com/gpu", 4)
+		d := open(t, dir, p, nil)
+		defer d.stop()
+		for _, name := range []string{"a", "b", "c"} {
+			d.queue.Submit(pod(name, "cpu=1 example.com/gpu=1"), false)
+		}
+		synctest.Wait()
+		d.queue.Leaving("a")
+		d.queue.Leaving("b")
+		d.queue.Submit(pod("waits", "cpu=1 example.com/gpu=2"), false)
+		synctest.Wait()
+		expectParts(t, d.explained("waits"), "waiting", "Free now", "gpu: 1 of 4")
+		expectParts(t, d.explained("c"), "admitted", "Free when that was decided", "gpu: 2 of 4")
+		p.offer("example.com/gpu", 3)
+		d.queue.Poke()
+		synctest.Wait()
+		expectParts(t, d.explained("waits"), "waiting", "Free now", "gpu: 0 of 3")
+		expectParts(t, d.explained("c"), "Free when that was decided", "gpu: 2 of 4")
+
+		s, err := d.queue.Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lines []string
+		for _, free := range s.Free() {
+			lines = append(lines, free.String())
+		}
+		expectParts(t, strings.Join(lines, "\n"), "exclusive CPUs: 4 of 7", "gpu: 0 of 3")
 	})
 }

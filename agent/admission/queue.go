@@ -86,9 +86,23 @@ func (q *Queue) Snapshot(ctx context.Context) (Snapshot, error) {
 }
 
 // Explained is the explanation of the last decision on a pod. Of several pods of that name, one
-// that replaces another, it is the last one decided on.
-func (q *Queue) Explained(namespace, name string) (explain.Record, bool) {
-	return q.admitter.explanations.find(namespace, name)
+// that replaces another, it is the last one decided on. For a pod that waits, what is free is that
+// of the moment.
+func (q *Queue) Explained(ctx context.Context, namespace, name string) (explain.Record, bool) {
+	r, ok := q.admitter.explanations.find(namespace, name)
+	if !ok || r.Outcome != string(Wait) {
+		return r, ok
+	}
+	s, err := q.Snapshot(ctx)
+	if err != nil {
+		return r, ok // the agent ends
+	}
+	var resources []string
+	for _, was := range r.Free {
+		resources = append(resources, was.Resource)
+	}
+	r.Free = explain.Free(s.beside(types.UID(r.UID), resources), resources)
+	return r, ok
 }
 
 // Run decides until ctx ends; then it waits for the goroutines that it started.

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 
@@ -10,7 +11,7 @@ import (
 
 // explained has the explanations of decisions.
 type explained interface {
-	Explained(namespace, name string) (explain.Record, bool)
+	Explained(ctx context.Context, namespace, name string) (explain.Record, bool)
 }
 
 // Route answers why a pod was admitted, waits or was rejected on the node. A pod that was not
@@ -18,14 +19,14 @@ type explained interface {
 func Route(q explained, node string, known func(namespace, name string) bool) server.Route {
 	answer := func(w http.ResponseWriter, r *http.Request) {
 		namespace, name := r.PathValue("namespace"), r.PathValue("pod")
-		if record, ok := q.Explained(namespace, name); ok {
+		if record, ok := q.Explained(r.Context(), namespace, name); ok {
 			server.WriteJSON(w, record)
 			return
 		}
 		why := fmt.Sprintf("no pod %s/%s is known; /pods lists those that are, and /problems the "+
 			"manifests that were refused", namespace, name)
 		static := name + "-" + node // what the pod of a manifest is called
-		if _, ok := q.Explained(namespace, static); ok {
+		if _, ok := q.Explained(r.Context(), namespace, static); ok {
 			why = fmt.Sprintf("no pod %s/%s was decided on; the pod of that manifest is %s",
 				namespace, name, static)
 		} else if known(namespace, name) {
@@ -37,5 +38,22 @@ func Route(q explained, node string, known func(namespace, name string) bool) se
 	return server.Route{
 		Method: http.MethodGet, Pattern: "/debug/admission/{namespace}/{pod}",
 		Handler: http.HandlerFunc(answer),
+	}
+}
+
+// FreeRoute answers what is free of what the node hands out by NUMA node.
+func FreeRoute(q interface {
+	Snapshot(ctx context.Context) (Snapshot, error)
+}) server.Route {
+	return server.Route{
+		Method: http.MethodGet, Pattern: "/free",
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s, err := q.Snapshot(r.Context())
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+				return
+			}
+			server.WriteJSON(w, s.Free())
+		}),
 	}
 }

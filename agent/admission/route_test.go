@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,7 +12,7 @@ import (
 
 type decided map[string]explain.Record // by NAMESPACE/NAME
 
-func (d decided) Explained(namespace, name string) (explain.Record, bool) {
+func (d decided) Explained(_ context.Context, namespace, name string) (explain.Record, bool) {
 	r, ok := d[namespace+"/"+name]
 	return r, ok
 }

@@ -7,7 +7,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cpumanager"
@@ -45,9 +44,7 @@ func (c Case) Explain() Record {
 		asked.Kind = kind.String()
 		r.Requests = append(r.Requests, asked)
 	}
-	for _, resource := range resourcesOf(r.Requests) {
-		r.Free = append(r.Free, c.supply(resource))
-	}
+	r.Free = Free(c.Room, resourcesOf(r.Requests))
 	for _, d := range c.Plan.Decisions {
 		if len(d.Offers) > 0 {
 			r.Merges = append(r.Merges, merge(d))
@@ -151,72 +148,6 @@ func resourcesOf(requests []Request) []string {
 		}
 	}
 	return out
-}
-
-// supply counts what there is of a resource beside what other pods hold.
-func (c Case) supply(resource string) Supply {
-	s := Supply{Resource: resource}
-	at := map[topology.NodeID]int{}
-	for i, id := range c.Room.Machine.NodeSet().IDs() {
-		at[id] = i
-		s.Nodes = append(s.Nodes, NodeSupply{Node: int(id)})
-	}
-	switch {
-	case resource == cpu:
-		c.countCPUs(&s, at)
-	case isMemory(resource):
-		c.countMemory(&s)
-	default:
-		c.countDevices(&s, at)
-		s.Away = disconnected(c.Room.Inventory, resource)
-	}
-	return s
-}
-
-func (c Case) countCPUs(s *Supply, at map[topology.NodeID]int) {
-	taken := c.Room.Taken.CPUs
-	for _, id := range c.Room.CPUs.Free(cpuset.New()).UnsortedList() {
-		info, ok := c.Room.Machine.CPU(id)
-		if !ok {
-			continue
-		}
-		n := &s.Nodes[at[info.Node]]
-		s.Total++
-		n.Total++
-		if !taken.Contains(id) {
-			s.Free++
-			n.Free++
-		}
-	}
-}
-
-func (c Case) countDevices(s *Supply, at map[topology.NodeID]int) {
-	taken := c.Room.Taken.Devices[s.Resource]
-	for _, d := range c.Room.Inventory.Resources[s.Resource].Devices {
-		if !d.Healthy {
-			s.Unhealthy++
-			continue
-		}
-		free := 1
-		if taken.Has(d.ID) {
-			free = 0
-		}
-		s.Free += free
-		s.Total++
-		if d.Nodes.IsEmpty() {
-			if s.Nowhere == nil {
-				s.Nowhere = &NodeSupply{Node: -1}
-			}
-			s.Nowhere.Free += free
-			s.Nowhere.Total++
-		}
-		for _, id := range d.Nodes.IDs() {
-			if i, known := at[id]; known {
-				s.Nodes[i].Free += free
-				s.Nodes[i].Total++
-			}
-		}
-	}
 }
 
 func merge(d allocation.Decision) Merge {

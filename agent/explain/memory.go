@@ -32,14 +32,14 @@ func (c Case) memoryRequest(r *Request, asked map[v1.ResourceName]uint64,
 }
 
 // countMemory counts what containers may have, and names the nodes that some use together.
-func (c Case) countMemory(s *Supply) {
-	if c.Room.Memory == nil {
+func (s *Supply) countMemory(room *allocation.Room) {
+	if room.Memory == nil {
 		return
 	}
 	name := v1.ResourceName(s.Resource)
 	var groups []topology.NodeSet
 	var single []string
-	for i, u := range c.Room.Memory.Usage(c.Room.Taken.Memory) {
+	for i, u := range room.Memory.Usage(room.Taken.Memory) {
 		if i >= len(s.Nodes) {
 			break
 		}

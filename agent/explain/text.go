@@ -19,7 +19,7 @@ func (r Record) Text() string {
 		fmt.Fprintf(&b, "  %s\n", request)
 	}
 	if len(r.Free) > 0 {
-		b.WriteString("\nFree now, by NUMA node\n")
+		fmt.Fprintf(&b, "\nFree %s, by NUMA node\n", r.when())
 	}
 	for _, s := range r.Free {
 		fmt.Fprintf(&b, "  %s\n", s)
@@ -43,6 +43,14 @@ func (r Record) Text() string {
 	bullets(&b, "Of what it had before", r.Kept)
 	bullets(&b, "Chosen without the device plugin's preference", r.Ignored)
 	return b.String()
+}
+
+// when is the time of what is free. That of a pod that waits is of the moment.
+func (r Record) when() string {
+	if r.DryRun || r.Outcome == "Wait" || r.At.IsZero() {
+		return "now"
+	}
+	return "when that was decided"
 }
 
 func bullets(b *strings.Builder, title string, lines []string) {
