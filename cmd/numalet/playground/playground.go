@@ -11,8 +11,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/charmbracelet/x/ansi"
@@ -72,6 +74,7 @@ var errInterrupted = errors.New("interrupted before the pods had settled")
 
 // Run plays until ctx ends, or with Once until the pods have settled, and cleans up.
 func Run(ctx context.Context, opts Options) (err error) {
+	signal.Ignore(syscall.SIGPIPE) // a reader that goes does not keep us from cleaning up
 	p := &Playground{opts: opts}
 	if p.dir, err = os.MkdirTemp("", "numalet-"); err != nil {
 		return fmt.Errorf("make the playground's directory: %w", err)
@@ -124,7 +127,8 @@ func (p *Playground) prepare() (err error) {
 	klog.SetOutput(p.log)
 	// Errors would go to the terminal as well, into the middle of the table.
 	return errors.Join(settings.Set("logtostderr", "false"),
-		settings.Set("stderrthreshold", "FATAL"))
+		settings.Set("stderrthreshold", "FATAL"),
+		settings.Set("one_output", "true")) // not once for each severity below its own
 }
 
 // admitExamples copies the examples once the plugins are there, so that the same pods get the same

@@ -20,24 +20,40 @@ var headers = []string{
 	"POD", "CONTAINER", "PHASE", "CPUS", "MEM", "DEVICES", "NUMA", "ALIGNED", "WHY",
 }
 
-// minTable is the narrowest that the table can be read in.
-const minTable = 80
-
-// Table draws the rows for people, in colour, at most width columns wide; 0: as wide as it needs.
-// Where the width does not do, the reasons are only below the table, then cells wrap.
-func Table(rows []placement.Row, width int) string {
-	text := draw(rows, headers, 0)
-	if width > 0 && lipgloss.Width(text) > width {
-		text = draw(rows, headers[:len(headers)-1], 0)
-	}
-	if width > 0 && lipgloss.Width(text) > width {
-		text = draw(rows, headers[:len(headers)-1], max(width, minTable))
-	}
-	return strings.Join(append([]string{text}, notes(rows, width)...), "\n")
+// layouts are the ways to draw the table, from the widest to the narrowest. Folded cells have a
+// device or a range of CPUs in each line.
+var layouts = []struct {
+	without []string
+	folded  bool
+}{
+	{nil, false},
+	{[]string{"WHY"}, false},
+	{[]string{"WHY", "MEM"}, false},
+	{[]string{"WHY", "MEM", "ALIGNED"}, false},
+	{[]string{"WHY", "MEM", "ALIGNED"}, true},
+	{[]string{"WHY", "MEM", "ALIGNED", "CONTAINER"}, true},
+	{[]string{"WHY", "MEM", "ALIGNED", "CONTAINER", "NUMA"}, true},
 }
 
-// draw draws the leading columns; width 0 wraps nothing.
-func draw(rows []placement.Row, columns []string, width int) string {
+// Table draws the rows for people, in colour, at most width columns wide where that can be; 0: as
+// wide as it needs. The narrower, the fewer columns there are, the reasons first: notes tell them.
+func Table(rows []placement.Row, width int) (text string) {
+	for _, l := range layouts {
+		columns := slices.DeleteFunc(slices.Clone(headers), func(column string) bool {
+			return slices.Contains(l.without, column)
+		})
+		text = draw(rows, columns, l.folded)
+		if width == 0 || lipgloss.Width(text) <= width {
+			break
+		}
+	}
+	return text
+}
+
+// fold has one device, or one range of CPUs, in a line.
+var fold = strings.NewReplacer(" (", " (", " ", "\n", ",", ",\n")
+
+func draw(rows []placement.Row, columns []string, folded bool) string {
 	t := table.New().
 		Border(lipgloss.NormalBorder()).BorderColumn(false).BorderLeft(false).BorderRight(false).
 		BorderStyle(lipgloss.NewStyle().Foreground(lipgloss.Color("240"))).
@@ -49,34 +65,38 @@ func draw(rows []placement.Row, columns []string, width int) string {
 			}
 			return style.Foreground(shade(rows[row], columns[col]))
 		})
-	if width > 0 {
-		t.Width(width).Wrap(true)
-	}
 	for i, r := range rows {
-		cells := Cells(r)
+		all := Cells(r)
 		if i > 0 && samePod(rows[i-1], r) {
-			cells[0] = "" // as above
+			all[0] = "" // as above
 		}
-		t.Row(cells[:len(columns)]...)
+		var cells []string
+		for at, column := range headers {
+			if !slices.Contains(columns, column) {
+				continue
+			}
+			cell := all[at]
+			if folded && (column == "CPUS" || column == "DEVICES") {
+				cell = fold.Replace(cell)
+			}
+			cells = append(cells, cell)
+		}
+		t.Row(cells...)
 	}
 	return t.String()
 }
 
 func samePod(a, b placement.Row) bool { return a.Pod == b.Pod && a.Namespace == b.Namespace }
 
-// notes are the reasons with their messages, one for each container that has one, or for its pod
+// Notes are the reasons with their messages, one for each container that has one, or for its pod
 // where all its containers say the same.
-func notes(rows []placement.Row, width int) []string {
-	style := lipgloss.NewStyle().Faint(true)
-	if width > 0 {
-		style = style.Width(max(width, minTable))
-	}
+func Notes(rows []placement.Row) []string {
 	var out []string
 	for i, r := range rows {
 		if r.Message == "" || i > 0 && samePod(rows[i-1], r) && rows[i-1].Message == r.Message {
 			continue
 		}
-		out = append(out, style.Render(fmt.Sprintf("%s: %s: %s", r.Pod, r.Reason, r.Message)))
+		out = append(out, fmt.Sprintf("%s: %s: %s", r.Pod, r.Reason, r.Message))
 	}
 	return out
 }

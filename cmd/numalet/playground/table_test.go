@@ -47,8 +47,9 @@ func exampleRows() []placement.Row {
 }
 
 func TestTableGolden(t *testing.T) {
-	for _, width := range []int{0, 100, 80} {
-		got := ansi.Strip(Table(exampleRows(), width)) + "\n"
+	for _, width := range []int{0, 100, 80, 60} {
+		got := ansi.Strip(strings.Join(append([]string{Table(exampleRows(), width)},
+			faint(Notes(exampleRows()), width)...), "\n")) + "\n"
 		file := filepath.Join("testdata", fmt.Sprintf("table-%d.txt", width))
 		if *rewrite {
 			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
@@ -67,7 +68,7 @@ func TestTableGolden(t *testing.T) {
 
 // No line is wider than the terminal, whatever its width, down to the narrowest that is readable.
 func TestTableFits(t *testing.T) {
-	for width := minTable; width < 160; width++ {
+	for width := 51; width < 160; width++ {
 		for line := range strings.Lines(Table(exampleRows(), width)) {
 			if w := lipgloss.Width(strings.TrimRight(line, "\n")); w > width {
 				t.Fatalf("at width %d a line is %d wide:\n%s", width, w, line)
@@ -76,13 +77,50 @@ func TestTableFits(t *testing.T) {
 	}
 }
 
-func TestClipKeepsTheLastLine(t *testing.T) {
-	text := "1\n2\n3\n4\n5\n6"
-	if got, want := clip(text, 6), text; got != want {
-		t.Errorf("clip to the height it has: %q, want %q", got, want)
+// examplePicture has all that there can be to see.
+func examplePicture() picture {
+	return picture{
+		rows: exampleRows(), wrong: []string{"refused: a.yaml: it has no containers"},
+		free: []string{"free: exclusive CPUs: 45 of 63 (14 of 15 on node 0, 31 of 48 on nodes 1-3)"},
+		happens: []v1.Event{
+			{Reason: "Started", Message: "Container started", Count: 1},
+			{Reason: "BackOff", Message: "Back-off restarting failed container", Count: 3},
+		},
 	}
-	want := "1\n2\n3\n... 2 lines more: make the window taller\n6"
-	if got := clip(text, 5); got != want {
-		t.Errorf("clip to 5 lines: %q, want %q", got, want)
+}
+
+// Whatever the window, the picture is no larger, and the reasons are there before all else.
+func TestPageFits(t *testing.T) {
+	hints := []string{"drop a pod manifest into /tmp/numalet-1/manifests", "numalet explain POD"}
+	for width := 51; width < 130; width += 9 {
+		for height := 1; height < 50; height += 1 + height/8 {
+			text := screen{
+				headline: "numalet playground: a machine", manifests: "/tmp/numalet-1/manifests",
+				hints: hints, now: examplePicture(), width: width, height: height,
+			}.page()
+			if w, h := lipgloss.Size(text); w > width || h > height {
+				t.Fatalf("%dx%d: the page has %dx%d:\n%s", width, height, w, h, text)
+			}
+			text = ansi.Strip(text)
+			if height >= 24 && width >= 80 {
+				for _, part := range []string{
+					"no device plugin has registered", "a.yaml: it has no containers", "train-node",
+					"q quits", "numalet-1/manifests",
+				} {
+					if !strings.Contains(text, part) {
+						t.Fatalf("%dx%d: the page lacks %q:\n%s", width, height, part, text)
+					}
+				}
+			}
+		}
+	}
+	whole := ansi.Strip(screen{
+		hints: hints, now: examplePicture(), width: 120, height: 60,
+	}.page())
+	for _, part := range []string{"BackOff (3 times): Back-off", "explain POD",
+		"exclusive CPUs: 45 of 63"} {
+		if !strings.Contains(whole, part) {
+			t.Errorf("the page lacks %q:\n%s", part, whole)
+		}
 	}
 }
