@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"k8s.io/utils/cpuset"
@@ -151,19 +152,17 @@ func (m *Machine) Nodes() []Node {
 }
 
 // NodeSet is the set of all node ids.
-func (m *Machine) NodeSet() NodeSet {
-	var b nodeBits
-	for _, n := range m.nodes {
-		b.set(int(n.ID))
-	}
-	return b.freeze()
-}
+func (m *Machine) NodeSet() NodeSet { return m.nodesWhere(func(Node) bool { return true }) }
 
 // MemoryNodes is the set of the nodes that have memory.
 func (m *Machine) MemoryNodes() NodeSet {
+	return m.nodesWhere(func(n Node) bool { return n.MemoryBytes > 0 })
+}
+
+func (m *Machine) nodesWhere(wanted func(Node) bool) NodeSet {
 	var b nodeBits
 	for _, n := range m.nodes {
-		if n.MemoryBytes > 0 {
+		if wanted(n) {
 			b.set(int(n.ID))
 		}
 	}
@@ -333,11 +332,7 @@ func (s Spec) validateCPUs(nodes map[NodeID]bool) (errs []error) {
 
 func (n Node) clone() Node {
 	n.HugePages = slices.Clone(n.HugePages)
-	distances := make(map[NodeID]int, len(n.Distances))
-	for id, d := range n.Distances {
-		distances[id] = d
-	}
-	n.Distances = distances
+	n.Distances = maps.Clone(n.Distances)
 	return n
 }
 
@@ -349,11 +344,4 @@ func sets[K comparable](members map[K][]int) map[K]cpuset.CPUSet {
 	return out
 }
 
-func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
-	keys := make([]K, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

@@ -104,15 +104,6 @@ func (s *Server) close() {
 	}
 }
 
-// Addrs are the addresses of the listeners, in order.
-func (s *Server) Addrs() []net.Addr {
-	var out []net.Addr
-	for _, e := range s.endpoints {
-		out = append(out, e.listener.Addr())
-	}
-	return out
-}
-
 // Run answers until ctx ends, then lets requests under way finish for a moment. It ends early, and
 // with an error, when a listener breaks.
 func (s *Server) Run(ctx context.Context) error {

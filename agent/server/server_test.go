@@ -324,3 +324,12 @@ func TestLogCheck(t *testing.T) {
 		}
 	})
 }
+
+// Addrs are the addresses of the listeners, in order.
+func (s *Server) Addrs() []net.Addr {
+	var out []net.Addr
+	for _, e := range s.endpoints {
+		out = append(out, e.listener.Addr())
+	}
+	return out
+}

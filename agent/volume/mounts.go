@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/cri"
 )
@@ -108,19 +109,17 @@ func (v *Volumes) volumeMount(
 }
 
 func propagation(mode *v1.MountPropagationMode) (runtimeapi.MountPropagation, error) {
-	if mode == nil {
-		return runtimeapi.MountPropagation_PROPAGATION_PRIVATE, nil
+	wanted := ptr.Deref(mode, v1.MountPropagationNone)
+	known, ok := map[v1.MountPropagationMode]runtimeapi.MountPropagation{
+		v1.MountPropagationNone:            runtimeapi.MountPropagation_PROPAGATION_PRIVATE,
+		v1.MountPropagationHostToContainer: runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER,
+		v1.MountPropagationBidirectional:   runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL,
+	}[wanted]
+	if !ok {
+		return 0, fmt.Errorf("mountPropagation %q is none of None, HostToContainer, Bidirectional",
+			wanted)
 	}
-	switch *mode {
-	case v1.MountPropagationNone:
-		return runtimeapi.MountPropagation_PROPAGATION_PRIVATE, nil
-	case v1.MountPropagationHostToContainer:
-		return runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER, nil
-	case v1.MountPropagationBidirectional:
-		return runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL, nil
-	}
-	return 0, fmt.Errorf("mountPropagation %q is none of None, HostToContainer, Bidirectional",
-		*mode)
+	return known, nil
 }
 
 // recursiveReadOnly decides whether mounts below the volume are read-only too (KEP-3857).

@@ -2,7 +2,6 @@
 package harness
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/numalet/numalet/agent/placement"
 	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/cri/sim/simtest"
 )
 
 // Node is an agent with a directory, a runtime and device plugins of its own.
@@ -48,21 +48,9 @@ type Node struct {
 func New(t testing.TB) *Node {
 	t.Helper()
 	n := NewOn(t, "")
-	server, err := sim.New(sim.Config{Listen: "unix://" + filepath.Join(n.Dir, "cri.sock")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- server.Run(ctx) }()
-	t.Cleanup(func() {
-		n.Kill() // before the runtime goes
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("simulated runtime: %v", err)
-		}
-	})
-	n.Runtime, n.Endpoint = server, server.Endpoint()
+	n.Runtime = simtest.Start(t, sim.Config{Listen: "unix://" + filepath.Join(n.Dir, "cri.sock")})
+	t.Cleanup(n.Kill) // before the runtime goes
+	n.Endpoint = n.Runtime.Endpoint()
 	n.Settings["containerRuntimeEndpoint"] = n.Endpoint
 	n.Args = append(n.Args, "--topology-from=fixture:playground")
 	return n
@@ -154,10 +142,6 @@ func (n *Node) Start() {
 // StartOnly starts the agent and does not wait.
 func (n *Node) StartOnly() {
 	n.t.Helper()
-	binary, err := Binary()
-	if err != nil {
-		n.t.Fatal(err)
-	}
 	raw, err := yaml.Marshal(n.Settings)
 	if err != nil {
 		n.t.Fatal(err)
@@ -166,20 +150,32 @@ func (n *Node) StartOnly() {
 	if err := os.WriteFile(config, raw, 0o644); err != nil {
 		n.t.Fatal(err)
 	}
-	log, err := os.OpenFile(filepath.Join(n.Dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	n.agent = n.process("log", append([]string{"--config=" + config}, n.Args...)...)
+	n.ended = make(chan error, 1)
+	go func(cmd *exec.Cmd, ended chan<- error) { ended <- cmd.Wait() }(n.agent, n.ended)
+}
+
+// process starts a command of numalet with a log in Dir. It dies with the test's process.
+func (n *Node) process(log string, args ...string) *exec.Cmd {
+	n.t.Helper()
+	binary, err := Binary()
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	defer log.Close()
-	n.agent = exec.Command(binary, append([]string{"--config=" + config}, n.Args...)...)
-	n.agent.Stdout, n.agent.Stderr = log, log
-	n.agent.Env = append(os.Environ(), raceOptions(n.Dir)...)
-	n.agent.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := n.agent.Start(); err != nil {
+	flags := os.O_CREATE | os.O_APPEND | os.O_WRONLY
+	out, err := os.OpenFile(filepath.Join(n.Dir, log), flags, 0o644)
+	if err != nil {
 		n.t.Fatal(err)
 	}
-	n.ended = make(chan error, 1)
-	go func(cmd *exec.Cmd, ended chan<- error) { ended <- cmd.Wait() }(n.agent, n.ended)
+	defer out.Close()
+	cmd := exec.Command(binary, args...)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Env = append(os.Environ(), raceOptions(n.Dir)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	return cmd
 }
 
 // Kill kills the agent with SIGKILL and waits for its end.
@@ -198,12 +194,23 @@ func (n *Node) Stop() error {
 	if err := n.agent.Process.Signal(syscall.SIGTERM); err != nil {
 		n.t.Fatal(err)
 	}
+	return n.end("SIGTERM")
+}
+
+// AwaitKilled waits until the agent has died of a signal that the test had it sent.
+func (n *Node) AwaitKilled() {
+	n.t.Helper()
+	_ = n.end("what was to kill it") // it says which signal
+}
+
+func (n *Node) end(after string) error {
+	n.t.Helper()
 	select {
 	case err := <-n.ended:
 		n.agent = nil
 		return err
 	case <-time.After(Patience):
-		n.t.Fatalf("the agent did not stop within %v of SIGTERM", Patience)
+		n.t.Fatalf("the agent has not ended within %v of %s", Patience, after)
 		return nil
 	}
 }
@@ -233,13 +240,9 @@ func (n *Node) RemovePod(name string) {
 
 // Pods are the node's pods by name, from /pods.
 func (n *Node) Pods() (map[string]v1.Pod, error) {
-	raw, err := n.get("/pods")
-	if err != nil {
-		return nil, err
-	}
 	var list v1.PodList
-	if err := json.Unmarshal(raw, &list); err != nil {
-		return nil, fmt.Errorf("decode /pods: %w", err)
+	if err := n.decode("/pods", &list); err != nil {
+		return nil, err
 	}
 	out := map[string]v1.Pod{}
 	for _, pod := range list.Items {
@@ -250,19 +253,23 @@ func (n *Node) Pods() (map[string]v1.Pod, error) {
 
 // Placements are the rows of /placements by "pod/container".
 func (n *Node) Placements() (map[string]placement.Row, error) {
-	raw, err := n.get("/placements")
-	if err != nil {
-		return nil, err
-	}
 	var rows []placement.Row
-	if err := json.Unmarshal(raw, &rows); err != nil {
-		return nil, fmt.Errorf("decode /placements: %w", err)
+	if err := n.decode("/placements", &rows); err != nil {
+		return nil, err
 	}
 	out := map[string]placement.Row{}
 	for _, r := range rows {
 		out[r.Pod+"/"+r.Container] = r
 	}
 	return out, nil
+}
+
+func (n *Node) decode(path string, into any) error {
+	raw, err := n.get(path)
+	if err == nil {
+		err = json.Unmarshal(raw, into)
+	}
+	return err
 }
 
 // Get is the body that the read-only port answers to GET path.

@@ -3,10 +3,8 @@ package harness
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
-	"syscall"
 
 	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
 )
@@ -23,31 +21,15 @@ func (n *Node) Plugin(resource string, args ...string) (ctl *pluginsim.Client, s
 func (n *Node) PluginNamed(name, resource string, args ...string) (
 	ctl *pluginsim.Client, stop func()) {
 	n.t.Helper()
-	binary, err := Binary()
-	if err != nil {
-		n.t.Fatal(err)
-	}
 	dir := filepath.Join(n.Root, "device-plugins") // the agent may not have been there yet
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		n.t.Fatal(err)
 	}
 	control := filepath.Join(n.Dir, name+".ctl")
 	_ = os.Remove(control) // of an earlier process
-	cmd := exec.Command(binary, append([]string{
-		"plugin", "sim", "--resource=" + resource, "--control=" + control,
-		"--dir=" + dir,
+	cmd := n.process(name+".log", append([]string{
+		"plugin", "sim", "--resource=" + resource, "--control=" + control, "--dir=" + dir,
 	}, args...)...)
-	log, err := os.Create(filepath.Join(n.Dir, name+".log"))
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	defer log.Close()
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(os.Environ(), raceOptions(n.Dir)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		n.t.Fatal(err)
-	}
 	stop = sync.OnceFunc(func() {
 		_ = cmd.Process.Kill() // it may have crashed already
 		_ = cmd.Wait()
