@@ -69,6 +69,12 @@ type ImageRequest struct {
 	Report func(eventType, reason, message string)
 }
 
+// uninspected reports and returns that it is not known what image it is.
+func (r ImageRequest) uninspected(reason, message string, err error) error {
+	r.Report(v1.EventTypeWarning, "InspectFailed", message)
+	return &StartError{Reason: reason, Message: message, Err: err}
+}
+
 // ImageRef is an image that the runtime has.
 type ImageRef struct {
 	// Ref is the runtime's own name of the image, for CreateContainer.
@@ -86,8 +92,7 @@ func (m *Images) Ensure(ctx context.Context, r ImageRequest) (ImageRef, error) {
 	name, err := taggedName(r.Container.Image)
 	if err != nil {
 		message := fmt.Sprintf("Failed to apply default image tag %q: %v", r.Container.Image, err)
-		r.Report(v1.EventTypeWarning, "InspectFailed", message)
-		return ImageRef{}, &StartError{Reason: ReasonInvalidImageName, Message: message, Err: err}
+		return ImageRef{}, r.uninspected(ReasonInvalidImageName, message, err)
 	}
 	spec := &runtimeapi.ImageSpec{Image: name, Annotations: r.Pod.Annotations}
 
@@ -108,8 +113,7 @@ func (m *Images) present(
 	image, err := m.inspect(ctx, spec)
 	if err != nil {
 		message := fmt.Sprintf("Failed to inspect image %q: %v", spec.Image, err)
-		r.Report(v1.EventTypeWarning, "InspectFailed", message)
-		return ImageRef{}, &StartError{Reason: ReasonImageInspect, Message: message, Err: err}
+		return ImageRef{}, r.uninspected(ReasonImageInspect, message, err)
 	}
 	switch {
 	case image != nil:
@@ -182,8 +186,7 @@ func (m *Images) pull(
 	}
 	if err != nil {
 		message := fmt.Sprintf("Failed to inspect image %q: %v", ref, err)
-		r.Report(v1.EventTypeWarning, "InspectFailed", message)
-		return ImageRef{}, &StartError{Reason: ReasonImageInspect, Message: message, Err: err}
+		return ImageRef{}, r.uninspected(ReasonImageInspect, message, err)
 	}
 	r.Report(v1.EventTypeNormal, "Pulled", fmt.Sprintf(
 		"Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",

@@ -120,7 +120,8 @@ func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
 		}
 		for _, port := range container.Ports {
 			out = append(out, &runtimeapi.PortMapping{
-				Protocol:      protocol(port.Protocol),
+				// CRI names protocols as pods do; TCP is its zero.
+				Protocol:      runtimeapi.Protocol(runtimeapi.Protocol_value[string(port.Protocol)]),
 				ContainerPort: port.ContainerPort,
 				HostPort:      port.HostPort,
 				HostIp:        port.HostIP,
@@ -128,17 +129,6 @@ func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
 		}
 	}
 	return out
-}
-
-func protocol(p v1.Protocol) runtimeapi.Protocol {
-	switch p {
-	case v1.ProtocolUDP:
-		return runtimeapi.Protocol_UDP
-	case v1.ProtocolSCTP:
-		return runtimeapi.Protocol_SCTP
-	default:
-		return runtimeapi.Protocol_TCP
-	}
 }
 
 func linuxSandbox(pod *v1.Pod, o SandboxOptions) *runtimeapi.LinuxPodSandboxConfig {

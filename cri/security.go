@@ -234,10 +234,8 @@ func groups(shared v1.PodSecurityContext, extra []int64) []int64 {
 }
 
 func groupsPolicy(shared v1.PodSecurityContext) runtimeapi.SupplementalGroupsPolicy {
-	if ptr.Deref(shared.SupplementalGroupsPolicy, "") == v1.SupplementalGroupsPolicyStrict {
-		return runtimeapi.SupplementalGroupsPolicy_Strict
-	}
-	return runtimeapi.SupplementalGroupsPolicy_Merge
+	policy := string(ptr.Deref(shared.SupplementalGroupsPolicy, "")) // Merge is CRI's zero
+	return runtimeapi.SupplementalGroupsPolicy(runtimeapi.SupplementalGroupsPolicy_value[policy])
 }
 
 func capabilityNames(list []v1.Capability) []string {

@@ -67,15 +67,15 @@ func prefer(available, must []Device, size int) []string {
 	}
 	for len(chosen) < size && len(byNode) > 0 {
 		missing := size - len(chosen)
+		rank := func(n topology.NodeID) []int {
+			has, enough := len(byNode[n]), len(byNode[n]) >= missing
+			if !enough {
+				has = -has // the more the better, where none suffices
+			}
+			return []int{late(onMust[n]), late(enough), has, int(n)}
+		}
 		best := slices.MinFunc(slices.Collect(maps.Keys(byNode)), func(x, y topology.NodeID) int {
-			a, b := len(byNode[x]), len(byNode[y])
-			return cmp.Or(
-				first(onMust[x], onMust[y]),
-				first(a >= missing, b >= missing),
-				// Both suffice: the fewer the better. Neither does: the more the better.
-				cmp.Compare(a, b)*sign(a >= missing),
-				cmp.Compare(x, y),
-			)
+			return slices.Compare(rank(x), rank(y))
 		})
 		ids := byNode[best]
 		chosen = append(chosen, ids[:min(missing, len(ids))]...)
@@ -91,20 +91,10 @@ func firstNode(d Device) topology.NodeID {
 	return d.Nodes[0]
 }
 
-// first orders true before false.
-func first(a, b bool) int {
-	switch {
-	case a == b:
+// late orders true before false.
+func late(b bool) int {
+	if b {
 		return 0
-	case a:
-		return -1
 	}
 	return 1
-}
-
-func sign(positive bool) int {
-	if positive {
-		return 1
-	}
-	return -1
 }

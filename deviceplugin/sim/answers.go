@@ -20,8 +20,7 @@ type answers struct {
 func (a answers) GetDevicePluginOptions(
 	ctx context.Context, _ *v1beta1.Empty,
 ) (*v1beta1.DevicePluginOptions, error) {
-	a.plugin.state.count(Options)
-	if _, err := a.plugin.state.misbehave(ctx, Options); err != nil {
+	if _, err := a.plugin.state.called(ctx, Options); err != nil {
 		return nil, err
 	}
 	return a.plugin.options(), nil
@@ -32,12 +31,12 @@ func (a answers) GetDevicePluginOptions(
 func (a answers) ListAndWatch(
 	_ *v1beta1.Empty, stream grpc.ServerStreamingServer[v1beta1.ListAndWatchResponse],
 ) error {
-	a.plugin.state.count(List)
-	sent := 0
+	sent, misbehave := 0, a.plugin.state.called // only the first is a call
 	for {
 		// Read before the fault is looked up: a change in between wakes the loop once more.
 		devices, version, changed := a.plugin.state.list()
-		lie, err := a.plugin.state.misbehave(stream.Context(), List)
+		lie, err := misbehave(stream.Context(), List)
+		misbehave = a.plugin.state.misbehave
 		if err != nil {
 			return err
 		}
@@ -86,8 +85,7 @@ func listing(devices []Device, lie Lie) *v1beta1.ListAndWatchResponse {
 func (a answers) GetPreferredAllocation(
 	ctx context.Context, req *v1beta1.PreferredAllocationRequest,
 ) (*v1beta1.PreferredAllocationResponse, error) {
-	a.plugin.state.count(Preferred)
-	lie, err := a.plugin.state.misbehave(ctx, Preferred)
+	lie, err := a.plugin.state.called(ctx, Preferred)
 	if err != nil {
 		return nil, err
 	}
@@ -130,8 +128,7 @@ func lieAbout(ids []string, lie Lie) []string {
 func (a answers) Allocate(
 	ctx context.Context, req *v1beta1.AllocateRequest,
 ) (*v1beta1.AllocateResponse, error) {
-	a.plugin.state.count(Allocate)
-	lie, err := a.plugin.state.misbehave(ctx, Allocate)
+	lie, err := a.plugin.state.called(ctx, Allocate)
 	if err != nil {
 		return nil, err
 	}
@@ -162,8 +159,7 @@ func (a answers) Allocate(
 func (a answers) PreStartContainer(
 	ctx context.Context, req *v1beta1.PreStartContainerRequest,
 ) (*v1beta1.PreStartContainerResponse, error) {
-	a.plugin.state.count(PreStart)
-	if _, err := a.plugin.state.misbehave(ctx, PreStart); err != nil {
+	if _, err := a.plugin.state.called(ctx, PreStart); err != nil {
 		return nil, err
 	}
 	if _, err := a.plugin.find(req.GetDevicesIds()); err != nil {

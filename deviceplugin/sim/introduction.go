@@ -18,8 +18,7 @@ func (i introduction) GetInfo(
 	ctx context.Context, _ *registerapi.InfoRequest,
 ) (*registerapi.PluginInfo, error) {
 	p := i.plugin
-	p.state.count(Register)
-	if _, err := p.state.misbehave(ctx, Register); err != nil {
+	if _, err := p.state.called(ctx, Register); err != nil {
 		return nil, err
 	}
 	return &registerapi.PluginInfo{

@@ -205,8 +205,7 @@ func (p *Plugin) register(ctx context.Context) {
 }
 
 func (p *Plugin) registerOnce(ctx context.Context) error {
-	p.state.count(Register)
-	if _, err := p.state.misbehave(ctx, Register); err != nil {
+	if _, err := p.state.called(ctx, Register); err != nil {
 		return err
 	}
 	path := filepath.Join(p.cfg.Dir, kubeletSocket)

@@ -149,12 +149,6 @@ func (s *state) hasFault(rpc RPC) bool {
 	return has
 }
 
-func (s *state) count(rpc RPC) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.calls[rpc]++
-}
-
 func (s *state) setRegistered() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,6 +185,14 @@ func (s *state) use(rpc RPC) (Fault, <-chan struct{}) {
 		delete(s.faults, rpc)
 	}
 	return f, s.changed
+}
+
+// called counts a call, and misbehaves.
+func (s *state) called(ctx context.Context, rpc RPC) (Lie, error) {
+	s.mu.Lock()
+	s.calls[rpc]++
+	s.mu.Unlock()
+	return s.misbehave(ctx, rpc)
 }
 
 // misbehave does what the fault of rpc says: it waits, or returns an error, or the lie to tell.
