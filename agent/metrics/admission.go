@@ -78,15 +78,13 @@ func (m *Metrics) placed(r admission.Result, by Rules) {
 	m.pinned(r.Tried.Plan.Pod, by)
 	shortage, unaligned := (*cpumanager.ShortageError)(nil), (*cpumanager.SMTAlignmentError)(nil)
 	if errors.As(err, &shortage) || errors.As(err, &unaligned) {
-		m.cpus.requests.Inc()
-		m.cpus.errors.Inc()
+		m.cpus.failed()
 		if by.WholeCores {
 			m.alignment.misaligned.WithLabelValues(scopeContainer, wholeCores).Inc()
 		}
 	}
 	if memory.Refused(err) {
-		m.memory.requests.Inc()
-		m.memory.errors.Inc()
+		m.memory.failed()
 	}
 }
 

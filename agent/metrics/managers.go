@@ -12,15 +12,14 @@ import (
 
 // topologyMetrics are the kubelet's of its topology manager.
 type topologyMetrics struct {
-	requests, errors *metrics.Counter
-	took             *metrics.Histogram
+	attempts
+	took *metrics.Histogram
 }
 
 func newTopologyMetrics(s *metric.Set) topologyMetrics {
 	return topologyMetrics{
-		requests: s.Counter("kubelet_topology_manager_admission_requests_total",
-			"Pods placed, or not placed, on the node's hardware."),
-		errors: s.Counter("kubelet_topology_manager_admission_errors_total",
+		attempts: newAttempts(s, "kubelet_topology_manager_admission",
+			"Pods placed, or not placed, on the node's hardware.",
 			"Pods that got no place on the node's hardware under a topology policy."),
 		took: s.Histogram("kubelet_topology_manager_admission_duration_ms",
 			"Time to place one pod, in milliseconds.", metrics.ExponentialBuckets(.05, 2, 15)),
@@ -29,16 +28,15 @@ func newTopologyMetrics(s *metric.Set) topologyMetrics {
 
 // cpuMetrics are the kubelet's of its CPU manager.
 type cpuMetrics struct {
-	requests, errors      *metrics.Counter
+	attempts
 	sharedPool, exclusive *metrics.Gauge
 	perNUMA               *metrics.GaugeVec
 }
 
 func newCPUMetrics(s *metric.Set) cpuMetrics {
 	return cpuMetrics{
-		requests: s.Counter("kubelet_cpu_manager_pinning_requests_total",
-			"Requests for CPUs of a container's own."),
-		errors: s.Counter("kubelet_cpu_manager_pinning_errors_total",
+		attempts: newAttempts(s, "kubelet_cpu_manager_pinning",
+			"Requests for CPUs of a container's own.",
 			"Requests for CPUs of a container's own that were refused."),
 		sharedPool: s.Gauge("kubelet_cpu_manager_shared_pool_size_millicores",
 			"Size of the shared CPU pool without the reserved CPUs, in millicores."),
@@ -60,18 +58,25 @@ func (m *Metrics) CPUs(machine *topology.Machine, exclusive, available cpuset.CP
 	}
 }
 
-// memoryMetrics are the kubelet's of its memory manager.
-type memoryMetrics struct{ requests, errors *metrics.Counter }
+// newMemoryMetrics are the kubelet's of its memory manager.
+func newMemoryMetrics(s *metric.Set) attempts {
+	return newAttempts(s, "kubelet_memory_manager_pinning",
+		"Requests for memory of NUMA nodes of a container's own choice.",
+		"Requests for memory of NUMA nodes that were refused.")
+}
 
-func newMemoryMetrics(s *metric.Set) memoryMetrics {
-	return memoryMetrics{
-		requests: s.Counter("kubelet_memory_manager_pinning_requests_total",
-			"Requests for memory of NUMA nodes of a container's own choice."),
-		errors: s.Counter("kubelet_memory_manager_pinning_errors_total",
-			"Requests for memory of NUMA nodes that were refused."),
+// attempts are a manager's requests, and those of them that were refused.
+type attempts struct{ requests, errors *metrics.Counter }
+
+func newAttempts(s *metric.Set, of, requests, refused string) attempts {
+	return attempts{
+		requests: s.Counter(of+"_requests_total", requests),
+		errors:   s.Counter(of+"_errors_total", refused),
 	}
 }
 
-func (m memoryMetrics) list() []metrics.Registerable {
-	return []metrics.Registerable{m.requests, m.errors}
+// failed counts a request that was refused.
+func (a attempts) failed() {
+	a.requests.Inc()
+	a.errors.Inc()
 }

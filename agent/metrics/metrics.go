@@ -25,7 +25,7 @@ type Metrics struct {
 	pods      podMetrics
 	topology  topologyMetrics
 	cpus      cpuMetrics
-	memory    memoryMetrics
+	memory    attempts
 	alignment alignment
 	// repairs are those of cgroups that something else had changed.
 	repairs map[cpupool.Repair]*metrics.Counter

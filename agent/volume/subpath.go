@@ -11,28 +11,25 @@ import (
 
 // mountSubPath makes path in the volume at root available to the runtime and returns where. A path
 // that does not exist becomes a directory with the volume's mode.
-func (v *Volumes) mountSubPath(root, path, target string) (string, error) {
+func (v *Volumes) mountSubPath(root, path, target string) (at string, err error) {
+	defer wrap(&err, "subPath %q of %s", path, root)
 	volume, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
-		return "", fmt.Errorf("subPath %q: open volume: %w", path, err)
+		return "", fmt.Errorf("open volume: %w", err)
 	}
 	defer volume.Close()
 	source, err := makeBeneath(volume, path)
 	if errors.Is(err, unix.EXDEV) || errors.Is(err, unix.ELOOP) {
-		return "", fmt.Errorf("subPath %q leads out of the volume %s through a symbolic link",
-			path, root)
+		return "", errors.New("it leads out of the volume through a symbolic link")
 	}
 	if err != nil {
-		return "", fmt.Errorf("subPath %q of %s: %w", path, root, err)
+		return "", err
 	}
 	defer source.Close()
 	if !v.bind {
 		return os.Readlink(descriptor(source))
 	}
-	if err := v.bindTo(source, target); err != nil {
-		return "", fmt.Errorf("subPath %q of %s: %w", path, root, err)
-	}
-	return target, nil
+	return target, v.bindTo(source, target)
 }
 
 // descriptor is a path that leads to an open file whatever happens to its name. It works in a

@@ -18,53 +18,59 @@ import (
 
 // TearDown removes the pod's directory with its volumes. It is safe to call again, also after it
 // failed half way, and for pods that never were here. What hostPath volumes show is not touched.
-func (v *Volumes) TearDown(ctx context.Context, uid types.UID) error {
+func (v *Volumes) TearDown(ctx context.Context, uid types.UID) (err error) {
+	defer wrap(&err, "remove files of pod %s", uid)
 	dir, err := v.podDir(uid)
 	if err != nil {
 		return err
 	}
 	if err := v.unmountBelow(ctx, dir); err != nil {
-		return fmt.Errorf("remove files of pod %s: %w", uid, err)
+		return err
 	}
 	pods, err := os.OpenFile(filepath.Dir(dir), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
-		return fmt.Errorf("remove files of pod %s: %w", uid, err)
+		return err
 	}
 	defer pods.Close()
-	if err := removeTree(ctx, pods, filepath.Base(dir)); err != nil {
-		return fmt.Errorf("remove files of pod %s: %w", uid, err)
+	return removeTree(ctx, pods, filepath.Base(dir))
+}
+
+// wrap says of an error what was being done.
+func wrap(err *error, doing string, args ...any) {
+	if *err != nil {
+		*err = fmt.Errorf(doing+": %w", append(args, *err)...)
 	}
-	return nil
 }
 
 // Clear is TearDown but for the termination messages: those stay as long as the runtime has
 // records of the containers that left them.
-func (v *Volumes) Clear(ctx context.Context, uid types.UID) error {
+func (v *Volumes) Clear(ctx context.Context, uid types.UID) (err error) {
+	defer wrap(&err, "remove volumes of pod %s", uid)
 	path, err := v.podDir(uid)
 	if err != nil {
 		return err
 	}
 	if err := v.unmountBelow(ctx, path); err != nil {
-		return fmt.Errorf("remove volumes of pod %s: %w", uid, err)
+		return err
 	}
 	dir, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("remove volumes of pod %s: %w", uid, err)
+		return err
 	}
 	defer dir.Close()
 	names, err := dir.Readdirnames(-1)
 	if err != nil {
-		return fmt.Errorf("remove volumes of pod %s: %w", uid, err)
+		return err
 	}
 	for _, name := range names {
 		if name == containersDir {
 			continue
 		}
 		if err := removeTree(ctx, dir, name); err != nil {
-			return fmt.Errorf("remove volumes of pod %s: %w", uid, err)
+			return err
 		}
 	}
 	return nil

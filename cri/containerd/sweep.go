@@ -28,17 +28,15 @@ const (
 // sweep removes what a containerd in this folder has left, whether it was stopped or killed: its
 // processes, containers with their cgroups, mounts, the machine's settings and its files.
 func sweep(ctx context.Context, c Config) error {
-	if err := killProcesses(ctx, c); err != nil {
-		return err
-	}
-	if err := deleteContainers(ctx, c); err != nil {
-		return err
-	}
-	if err := unmountAll(c.Dir); err != nil {
-		return err
-	}
-	if err := restoreForward(c); err != nil {
-		return err
+	for _, step := range []func() error{
+		func() error { return killProcesses(ctx, c) },
+		func() error { return deleteContainers(ctx, c) },
+		func() error { return unmountAll(c.Dir) },
+		func() error { return restoreForward(c) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
 	for _, name := range ownNames() {
 		if err := os.RemoveAll(c.path(name)); err != nil {

@@ -1,70 +1,46 @@
 package discover
 
 import (
+	_ "embed"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"text/template"
 
 	"github.com/numalet/numalet/topology"
 )
+
+//go:embed machine.yaml.tmpl
+var machineYAML string
 
 // WriteYAML writes m in our YAML, for people to read and change. ParseYAML gives an equal machine
 // back, if cores and L3 groups of m have the lowest id of their CPUs, as they should. Names are
 // written with Go's escapes, which YAML knows too.
 func WriteYAML(w io.Writer, m *topology.Machine) error {
 	spec := m.Spec()
-	var b strings.Builder
-	if spec.Name != "" {
-		fmt.Fprintf(&b, "name: %s\n", strconv.Quote(spec.Name))
+	list := func(keep func(topology.CPU) bool) string {
+		return formatList(idsWhere(spec.CPUs, keep))
 	}
-	b.WriteString("nodes:\n")
-	for _, n := range spec.Nodes {
-		fmt.Fprintf(&b, "- {%s}\n", strings.Join(nodeYAML(n, spec.CPUs), ", "))
+	text, err := template.New("machine").Funcs(template.FuncMap{
+		"bytes": formatBytes, "join": strings.Join, "quote": strconv.Quote,
+		"cpus": func(id topology.NodeID) string {
+			return list(func(c topology.CPU) bool { return c.Node == id })
+		},
+	}).Parse(machineYAML)
+	if err != nil {
+		return err
 	}
-	if sockets := socketsYAML(spec.CPUs); len(sockets) > 0 {
-		fmt.Fprintf(&b, "sockets: {%s}\n", strings.Join(sockets, ", "))
-	}
-	writeList(&b, "cores", coresYAML(spec.CPUs))
-	writeList(&b, "l3", cachesYAML(spec.CPUs))
-	if off := idsWhere(spec.CPUs, func(c topology.CPU) bool { return c.Offline }); len(off) > 0 {
-		fmt.Fprintf(&b, "offline: %q\n", formatList(off))
-	}
-	if len(spec.PCI) > 0 {
-		b.WriteString("pci:\n")
-	}
-	for _, d := range spec.PCI {
-		fmt.Fprintf(&b, "- {%s}\n", strings.Join(pciYAML(d), ", "))
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-func nodeYAML(n topology.Node, cpus []topology.CPU) []string {
-	fields := []string{fmt.Sprintf("id: %d", n.ID)}
-	if ids := idsWhere(cpus, func(c topology.CPU) bool { return c.Node == n.ID }); len(ids) > 0 {
-		fields = append(fields, fmt.Sprintf("cpus: %q", formatList(ids)))
-	}
-	if n.MemoryBytes > 0 {
-		fields = append(fields, "memory: "+formatBytes(n.MemoryBytes))
-	}
-	var pools []string
-	for _, p := range n.HugePages {
-		pools = append(pools, fmt.Sprintf("%s: %d", formatBytes(p.PageBytes), p.Count))
-	}
-	if len(pools) > 0 {
-		fields = append(fields, "hugepages: {"+strings.Join(pools, ", ")+"}")
-	}
-	var row []string
-	for _, to := range slices.Sorted(maps.Keys(n.Distances)) {
-		row = append(row, fmt.Sprintf("%d: %d", to, n.Distances[to]))
-	}
-	if len(row) > 0 {
-		fields = append(fields, "distances: {"+strings.Join(row, ", ")+"}")
-	}
-	return fields
+	return text.Execute(w, struct {
+		topology.Spec
+		Sockets, Cores, L3 []string
+		Offline            string
+	}{
+		spec, socketsYAML(spec.CPUs), coresYAML(spec.CPUs), cachesYAML(spec.CPUs),
+		list(func(c topology.CPU) bool { return c.Offline }),
+	})
 }
 
 // socketsYAML lists the sockets, none when each node is one. Offline CPUs may be on none.
@@ -137,29 +113,6 @@ func cachesYAML(cpus []topology.CPU) []string {
 
 func shared(cpus []topology.CPU, of topology.CPU) bool {
 	return len(idsWhere(cpus, func(c topology.CPU) bool { return c.L3 == of.L3 })) > 1
-}
-
-func pciYAML(d topology.PCIDevice) []string {
-	fields := []string{"address: " + strconv.Quote(d.Address)}
-	for _, f := range [][2]string{{"class", d.Class}, {"vendor", d.Vendor}, {"device", d.Device}} {
-		if f[1] != "" {
-			fields = append(fields, f[0]+": "+f[1])
-		}
-	}
-	if d.Name != "" {
-		fields = append(fields, "name: "+strconv.Quote(d.Name))
-	}
-	if d.Node != topology.NoNode {
-		fields = append(fields, fmt.Sprintf("node: %d", d.Node))
-	}
-	return fields
-}
-
-func writeList(b *strings.Builder, name string, entries []string) {
-	if len(entries) == 0 {
-		return
-	}
-	fmt.Fprintf(b, "%s: [\"%s\"]\n", name, strings.Join(entries, `", "`))
 }
 
 func idsWhere(cpus []topology.CPU, keep func(topology.CPU) bool) []int {
