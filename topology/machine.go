@@ -273,41 +273,41 @@ func (m *Machine) Spec() Spec {
 
 func (s Spec) validate() error {
 	var errs []error
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	nodes := map[NodeID]bool{}
 	for _, n := range s.Nodes {
 		if n.ID < 0 {
-			errs = append(errs, fmt.Errorf("node %d: the id is negative", n.ID))
+			wrong("node %d: the id is negative", n.ID)
 		}
 		if nodes[n.ID] {
-			errs = append(errs, fmt.Errorf("node %d is listed twice", n.ID))
+			wrong("node %d is listed twice", n.ID)
 		}
 		nodes[n.ID] = true
 	}
-	errs = append(errs, s.validateCPUs(nodes)...)
+	s.validateCPUs(nodes, wrong)
 	seen := map[string]bool{}
 	for _, d := range s.PCI {
 		if seen[d.Address] {
-			errs = append(errs, fmt.Errorf("PCI device %s is listed twice", d.Address))
+			wrong("PCI device %s is listed twice", d.Address)
 		}
 		seen[d.Address] = true
 		if d.Node != NoNode && !nodes[d.Node] {
-			errs = append(errs,
-				fmt.Errorf("PCI device %s is on node %d, which does not exist", d.Address, d.Node))
+			wrong("PCI device %s is on node %d, which does not exist", d.Address, d.Node)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (s Spec) validateCPUs(nodes map[NodeID]bool) (errs []error) {
+func (s Spec) validateCPUs(nodes map[NodeID]bool, wrong func(format string, args ...any)) {
 	cpus := map[int]bool{}
 	socketOf := map[CoreID]SocketID{}
 	online := 0
 	for _, c := range s.CPUs {
 		if c.ID < 0 {
-			errs = append(errs, fmt.Errorf("cpu %d: the id is negative", c.ID))
+			wrong("cpu %d: the id is negative", c.ID)
 		}
 		if cpus[c.ID] {
-			errs = append(errs, fmt.Errorf("cpu %d is listed twice", c.ID))
+			wrong("cpu %d is listed twice", c.ID)
 		}
 		cpus[c.ID] = true
 		if c.Offline {
@@ -315,19 +315,16 @@ func (s Spec) validateCPUs(nodes map[NodeID]bool) (errs []error) {
 		}
 		online++
 		if !nodes[c.Node] {
-			errs = append(errs,
-				fmt.Errorf("cpu %d is on node %d, which does not exist", c.ID, c.Node))
+			wrong("cpu %d is on node %d, which does not exist", c.ID, c.Node)
 		}
 		if socket, ok := socketOf[c.Core]; ok && socket != c.Socket {
-			errs = append(errs,
-				fmt.Errorf("core %d is on sockets %d and %d", c.Core, socket, c.Socket))
+			wrong("core %d is on sockets %d and %d", c.Core, socket, c.Socket)
 		}
 		socketOf[c.Core] = c.Socket
 	}
 	if online == 0 {
-		errs = append(errs, errors.New("no online cpu"))
+		wrong("no online cpu")
 	}
-	return errs
 }
 
 func (n Node) clone() Node {

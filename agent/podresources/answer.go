@@ -1,7 +1,7 @@
 package podresources
 
 import (
-	"cmp"
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -74,16 +74,11 @@ func (s Snapshot) allocatable() *podresourcesv1.AllocatableResourcesResponse {
 	if s.Memory != nil {
 		out.Memory = memoryOf(s.Memory.AllocatableBlocks())
 	}
-	resources := make([]deviceplugin.Resource, 0, len(s.Inventory.Resources))
-	for _, r := range s.Inventory.Resources {
-		resources = append(resources, r)
-	}
-	slices.SortFunc(resources,
-		func(a, b deviceplugin.Resource) int { return cmp.Compare(a.Name, b.Name) })
-	for _, r := range resources {
+	for _, name := range slices.Sorted(maps.Keys(s.Inventory.Resources)) {
+		r := s.Inventory.Resources[name]
 		for _, device := range r.Devices {
 			if r.Connected && allocatable(device) {
-				out.Devices = append(out.Devices, entries(r.Name, device)...)
+				out.Devices = append(out.Devices, entries(name, device)...)
 			}
 		}
 	}

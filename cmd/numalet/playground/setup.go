@@ -3,6 +3,7 @@ package playground
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -136,20 +137,17 @@ func changed(file string) time.Time {
 	return info.ModTime()
 }
 
+//go:embed config.yaml
+var baseConfig []byte
+
 // config is the agent's configuration, written to a file and read as any user's is.
 func (p *Playground) config(endpoint string) (*config.Config, error) {
-	settings := map[string]any{
-		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
-		"staticPodPath": p.manifests, "containerRuntimeEndpoint": endpoint,
-		"podLogsDir":       filepath.Join(p.dir, "logs"),
-		"cpuManagerPolicy": "static", "topologyManagerPolicy": "restricted",
-		"memoryManagerPolicy":    "Static",
-		"systemReserved":         map[string]string{"cpu": "1", "memory": "1Gi"},
-		"evictionHard":           map[string]string{"memory.available": "100Mi"},
-		"enforceNodeAllocatable": []string{"none"},
-		"healthzPort":            0, "failSwapOn": false, "failCgroupV1": false,
-		"cgroupsPerQOS": false,
+	var settings map[string]any
+	if err := yaml.Unmarshal(baseConfig, &settings); err != nil {
+		return nil, err
 	}
+	settings["staticPodPath"], settings["containerRuntimeEndpoint"] = p.manifests, endpoint
+	settings["podLogsDir"] = filepath.Join(p.dir, "logs")
 	kept, err := reservedMemory(p.opts.machine())
 	if err != nil {
 		return nil, err

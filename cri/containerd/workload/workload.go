@@ -4,6 +4,7 @@ package workload
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -58,31 +59,24 @@ func Look() (Report, error) {
 		key, value, _ := strings.Cut(e, "=")
 		r.Env[key] = value
 	}
-	status, err := lines("/proc/self/status")
-	if err != nil {
-		return r, err
+	var status, score []string
+	for file, into := range map[string]*[]string{
+		"status": &status, "mountinfo": &r.Mounts, "cgroup": &r.Cgroups, "oom_score_adj": &score,
+	} {
+		text, err := os.ReadFile(filepath.Join("/proc/self", file))
+		if err != nil {
+			return r, err
+		}
+		*into = strings.Split(strings.TrimSpace(string(text)), "\n")
 	}
 	r.CPUs = statusField(status, "Cpus_allowed_list")
 	r.Mems = statusField(status, "Mems_allowed_list")
-	if r.Mounts, err = lines("/proc/self/mountinfo"); err != nil {
-		return r, err
-	}
-	if r.Cgroups, err = lines("/proc/self/cgroup"); err != nil {
-		return r, err
-	}
-	if r.User.Groups, err = os.Getgroups(); err != nil {
-		return r, err
-	}
-	if r.Hostname, err = os.Hostname(); err != nil {
-		return r, err
-	}
-	score, err := lines("/proc/self/oom_score_adj")
-	if err != nil {
-		return r, err
-	}
 	r.OOMScoreAdj = score[0]
-	r.Devices, err = devices("/dev")
-	return r, err
+	var errs [3]error
+	r.User.Groups, errs[0] = os.Getgroups()
+	r.Hostname, errs[1] = os.Hostname()
+	r.Devices, errs[2] = devices("/dev")
+	return r, errors.Join(errs[:]...)
 }
 
 // Write writes the report as one line of JSON.
@@ -93,14 +87,6 @@ func (r Report) Write(w io.Writer) error {
 	}
 	_, err = fmt.Fprintf(w, "%s\n", text)
 	return err
-}
-
-func lines(file string) ([]string, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	return strings.Split(strings.TrimSpace(string(text)), "\n"), nil
 }
 
 func statusField(status []string, name string) string {
