@@ -3,6 +3,7 @@ package cri
 import (
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -111,6 +112,13 @@ func (p Pod) Running() bool {
 		}
 	}
 	return false
+}
+
+// Reference is the pod as its labels name it, without a spec.
+func (p Pod) Reference() *v1.Pod {
+	pod := &v1.Pod{}
+	pod.UID, pod.Namespace, pod.Name = p.UID, p.Namespace, p.Name
+	return pod
 }
 
 // Records are the containers by name, newest first: for those who look at all of them, where a

@@ -36,7 +36,7 @@ func (o Orphans) Find(context.Context) error {
 		}
 	}
 	for _, p := range o.Running() {
-		found(allocation.Pod{UID: p.UID, Namespace: p.Namespace, Name: p.Name}.Reference())
+		found(p.Reference())
 	}
 	for _, p := range o.Assigned().Pods {
 		found(p.Reference())

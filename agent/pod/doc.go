@@ -19,5 +19,7 @@
 //   - nothing is released while something of the pod may run;
 //   - a pod is not submitted, and not run, before what it was earlier is gone and released;
 //   - a pod that was killed does not run again as long as its record lasts;
-//   - of several specs the last one that was desired counts.
+//   - of several specs the last one that was desired counts;
+//   - a pod is its UID and its namespace and name: another one of that UID is begun with when the
+//     first is gone and released.
 package pod

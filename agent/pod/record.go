@@ -58,6 +58,12 @@ const (
 	Returning Hold = "Returning"
 )
 
+// Same reports whether both are versions of one pod: a pod is its UID, namespace and name, whatever
+// else changes.
+func Same(a, b *v1.Pod) bool {
+	return a.UID == b.UID && a.Namespace == b.Namespace && a.Name == b.Name
+}
+
 // Record is what the agent knows of one pod. The zero Record is that of a pod that it does not
 // know.
 type Record struct {

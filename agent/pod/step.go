@@ -58,6 +58,10 @@ func (s *step) desired(e Event) {
 		s.deleted(e)
 		return
 	}
+	if s.isAnother(e.Pod) {
+		s.replaced(e.Pod)
+		return
+	}
 	switch s.State {
 	case None:
 		s.begin(e.Pod, e.Runtime)
@@ -77,6 +81,19 @@ func (s *step) desired(e Event) {
 	default:
 		s.never()
 	}
+}
+
+// isAnother reports whether the record is of another pod that happens to have the same UID.
+func (s *step) isAnother(pod *v1.Pod) bool { return s.State != None && !Same(s.Pod, pod) }
+
+// replaced: another pod of that UID is desired in place of the record's, which ends first.
+func (s *step) replaced(by *v1.Pod) {
+	if s.State == Removing || s.State == Releasing {
+		s.again(by)
+		return
+	}
+	s.Next = by
+	s.remove()
 }
 
 // again keeps a pod for which a source has spoken before it was gone.
@@ -124,6 +141,10 @@ func (s *step) desiredAtItsEnd(pod *v1.Pod) {
 }
 
 func (s *step) deleted(e Event) {
+	if s.isAnother(e.Pod) {
+		s.replaced(e.Pod)
+		return
+	}
 	switch s.State {
 	case None:
 		s.Record = Record{Pod: e.Pod, Hold: Held, OnNode: e.Runtime.Recorded}
@@ -163,6 +184,13 @@ func (s *step) end(how Effect) {
 }
 
 func (s *step) removed(e Event) {
+	last := s.Next
+	if last == nil && !s.Orphan {
+		last = s.Pod
+	}
+	if last != nil && !Same(last, e.Pod) {
+		return // another pod of that UID was desired since
+	}
 	switch s.State {
 	case None: // it was never desired here
 	case Deciding, Rejected, Running, Completed, Terminating, Terminated:

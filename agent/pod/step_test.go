@@ -112,29 +112,73 @@ func describeEffect(f Effect) string {
 // A spec that changes is followed until the pod is gone, and the one that was desired last is begun
 // with after that.
 func TestTheNewestSpecCounts(t *testing.T) {
-	named := func(name string) *v1.Pod {
-		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	version := func(text string) *v1.Pod {
+		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: text}}
 	}
 	var r Record
-	feed := func(kind EventKind, name string) (effects []Effect) {
-		r, effects = Step(r, Event{Kind: kind, Pod: named(name)})
+	feed := func(kind EventKind, text string) (effects []Effect) {
+		r, effects = Step(r, Event{Kind: kind, Pod: version(text)})
 		return effects
 	}
 	feed(Desired, "1")
 	feed(Desired, "2")
 	feed(Admitted, "")
-	if got := feed(Desired, "3"); got[len(got)-1].Kind != Run || got[len(got)-1].Pod.Name != "3" {
+	if got := feed(Desired, "3"); got[len(got)-1].Kind != Run || got[len(got)-1].Pod.ResourceVersion != "3" {
 		t.Errorf("a changed spec has effects %v", got)
 	}
 	feed(Removed, "3")
 	feed(Desired, "4")
 	feed(Desired, "5")
-	if r.Pod.Name != "3" || r.Next.Name != "5" {
-		t.Errorf("pod %s is being removed and %s comes next", r.Pod.Name, r.Next.Name)
+	if r.Pod.ResourceVersion != "3" || r.Next.ResourceVersion != "5" {
+		t.Errorf("pod %s is being removed and %s comes next", r.Pod.ResourceVersion,
+			r.Next.ResourceVersion)
 	}
 	feed(Gone, "")
 	got := feed(Released, "")
-	if r.State != Deciding || r.Pod.Name != "5" || got[len(got)-1].Pod.Name != "5" {
-		t.Errorf("state %s of pod %s after %v", r.State, r.Pod.Name, got)
+	if r.State != Deciding || r.Pod.ResourceVersion != "5" ||
+		got[len(got)-1].Pod.ResourceVersion != "5" {
+		t.Errorf("state %s of pod %s after %v", r.State, r.Pod.ResourceVersion, got)
+	}
+}
+
+// Another pod of the same UID is begun with when the first is gone and released, whatever state it
+// is in and in whatever order its source speaks; and what is said of the first is not of the other.
+func TestAnotherPodOfTheSameUID(t *testing.T) {
+	a := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "a"}}
+	b := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "b"}}
+	for _, r := range []Record{
+		{State: Deciding, Hold: Held}, {State: Deciding, Hold: Held, OnNode: true},
+		{State: Rejected, Hold: Held}, {State: Running, Hold: Held, OnNode: true},
+		{State: Completed, Hold: Free, OnNode: true}, {State: Terminating, Hold: Held, OnNode: true},
+		{State: Terminated, Hold: Free, OnNode: true, Killed: true},
+		{State: Removing, Hold: Held, OnNode: true}, {State: Releasing, Hold: Returning},
+		{State: Removing, Hold: Held, OnNode: true, Orphan: true},
+	} {
+		for name, says := range map[string][]Event{
+			"desired":               {{Kind: Desired, Pod: b}},
+			"removed, desired":      {{Kind: Removed, Pod: a}, {Kind: Desired, Pod: b}},
+			"desired, removed":      {{Kind: Desired, Pod: b}, {Kind: Removed, Pod: a}},
+			"desired while it runs": {{Kind: Desired, Pod: b, Runtime: Runtime{Running: true}}},
+		} {
+			r := r
+			r.Pod = a
+			var last []Effect
+			for _, e := range append(says, Event{Kind: Gone}, Event{Kind: Released}) {
+				if r, last = Step(r, e); r.State == Running {
+					t.Errorf("%s, %s: runs after %s", describe(r), name, e.Kind)
+				}
+			}
+			if r.State != Deciding && len(last) == 0 { // it was released before
+				r, last = Step(r, Event{Kind: Released})
+			}
+			if r.State != Deciding || r.Pod != b || r.Next != nil {
+				t.Errorf("%s, %s: ends %s with pod %v", describe(r), name, r.State, r.Pod)
+			}
+			for _, f := range last {
+				if f.Kind == Submit && (f.Pod != b || f.Adopt) {
+					t.Errorf("%s: %s is submitted, adopt %t", name, f.Pod.Name, f.Adopt)
+				}
+			}
+		}
 	}
 }

@@ -128,7 +128,12 @@ func (n *node) runtime() Runtime {
 func (n *node) move() (bool, error) {
 	switch n.rand.IntN(12) {
 	case 0:
-		n.wanted, n.deleted = &v1.Pod{}, false
+		another := &v1.Pod{}
+		another.Name = []string{"a", "b"}[n.rand.IntN(2)]
+		if r := n.record; r.Pod != nil && !Same(r.Pod, another) {
+			n.killed = false // it was the other one
+		}
+		n.wanted, n.deleted = another, false
 		return true, n.feed(Event{Kind: Desired, Pod: n.wanted, Runtime: n.runtime()})
 	case 1:
 		if n.wanted == nil || n.rand.IntN(2) == 0 {

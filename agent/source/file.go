@@ -285,11 +285,11 @@ func (f *File) refresh(name string) (changed bool) {
 	return true
 }
 
-// pods is the set to deliver, in the order of the file names. Of two files with the same pod the
-// first counts.
+// pods is the set to deliver, in the order of the file names. Of two files with the same pod, or with
+// pods of the same UID, the first counts.
 func (f *File) pods() []*v1.Pod {
 	pods := make([]*v1.Pod, 0, len(f.entries))
-	owner := map[types.NamespacedName]string{}
+	owner, uids := map[types.NamespacedName]string{}, map[types.UID]string{}
 	for _, name := range slices.Sorted(maps.Keys(f.entries)) {
 		e := f.entries[name]
 		if e.pod == nil {
@@ -302,7 +302,13 @@ func (f *File) pods() []*v1.Pod {
 				"pod %s is in %s already; rename one of the two", key, f.path(first)))
 			continue
 		}
-		owner[key] = name
+		if first, twice := uids[e.pod.UID]; twice {
+			e.clash = origin{source: FileSource}.problem(f.path(name), refuse(FailedValidation,
+				"the pod in %s has the same UID %s; change metadata.uid in one of the two",
+				f.path(first), e.pod.UID))
+			continue
+		}
+		owner[key], uids[e.pod.UID] = name, name
 		pods = append(pods, e.pod)
 	}
 	return pods

@@ -10,6 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/pod"
 )
 
 // member is a pod of a source: as the feed gave it, and as it was handed out.
@@ -32,20 +34,23 @@ func merge(source string, old map[types.UID]member, pods []*v1.Pod, now time.Tim
 		}
 		names[name] = true
 		was, known := old[given.UID]
+		if known && !pod.Same(was.pod, given) {
+			was, known = member{}, false // it has that one's UID, and is another pod
+		}
 		if known && was.given == given {
 			next[given.UID] = was
 			continue
 		}
-		pod := local(source, given, was.pod, now)
+		mine := local(source, given, was.pod, now)
 		op := ADD
 		if known {
-			op = compare(was.pod, pod)
+			op = compare(was.pod, mine)
 		}
-		next[given.UID] = member{given: given, pod: pod}
-		byOp[op] = append(byOp[op], pod)
+		next[given.UID] = member{given: given, pod: mine}
+		byOp[op] = append(byOp[op], mine)
 	}
 	for uid, was := range old {
-		if _, ok := next[uid]; !ok {
+		if is, ok := next[uid]; !ok || !pod.Same(is.pod, was.pod) {
 			byOp[REMOVE] = append(byOp[REMOVE], was.pod)
 		}
 	}

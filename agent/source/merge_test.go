@@ -85,6 +85,12 @@ func TestMerge(t *testing.T) {
 		"replaced under its name": {pods: []*v1.Pod{
 			testPod("a", func(p *v1.Pod) { p.UID = "other" }),
 			before[1], before[2], before[3]}, want: []string{"REMOVE a", "ADD a"}},
+		"renamed under its UID": {pods: []*v1.Pod{
+			testPod("new", func(p *v1.Pod) { p.UID = "a" }),
+			before[1], before[2], before[3]}, want: []string{"REMOVE a", "ADD new"}},
+		"moved under its UID": {pods: []*v1.Pod{
+			testPod("a", func(p *v1.Pod) { p.Namespace = "other" }),
+			before[1], before[2], before[3]}, want: []string{"REMOVE a", "ADD a"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -105,7 +111,8 @@ func TestMerge(t *testing.T) {
 			}
 			for uid, m := range next {
 				want := start
-				if _, known := old[uid]; !known {
+				was, known := old[uid]
+				if !known || was.pod.Name != m.pod.Name || was.pod.Namespace != m.pod.Namespace {
 					want = start.Add(time.Hour)
 				}
 				if got := m.pod.Annotations[AnnotationSeen]; got != want.Format(time.RFC3339Nano) {
@@ -254,8 +261,8 @@ func TestMux(t *testing.T) {
 		feeds[FileSource].sets <- []*v1.Pod{testPod("a"), testPod("a")}
 		next("file ADD a")
 		feeds[FileSource].sets <- []*v1.Pod{testPod("a"), testPod("a")}
-		feeds[APISource].sets <- []*v1.Pod{testPod("a")}
-		next("api ADD a")
+		feeds[APISource].sets <- []*v1.Pod{testPod("b")}
+		next("api ADD b")
 		if all() {
 			t.Error("http was not seen")
 		}
@@ -307,4 +314,42 @@ func names(pods []*v1.Pod) []string {
 		set[p.Name] = true
 	}
 	return slices.Sorted(maps.Keys(set))
+}
+
+// A UID is one source's: the pod of another one with it is left out and told of, and comes when the
+// first has gone; of two the source that is named first counts.
+func TestOneUIDInTwoSources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := fakeFeed{FileSource, make(chan []*v1.Pod)}
+		http := fakeFeed{HTTPSource, make(chan []*v1.Pod)}
+		problems := NewProblems()
+		m := NewMux(MuxConfig{Feeds: []Feed{file, http}, Report: problems.Report})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- m.Run(ctx) }()
+		step := func(f fakeFeed, pods []*v1.Pod, wrong int, want ...string) {
+			t.Helper()
+			f.sets <- pods
+			for _, line := range want {
+				u := <-m.Updates()
+				if got := u.Source + " " + story([]Update{u})[0]; got != line {
+					t.Errorf("update %q, want %q", got, line)
+				}
+			}
+			synctest.Wait()
+			if got := problems.List(); len(got) != wrong {
+				t.Errorf("problems %+v, want %d", got, wrong)
+			}
+		}
+		one := testPod("a")
+		other := testPod("b", func(p *v1.Pod) { p.UID = one.UID })
+		step(http, []*v1.Pod{other}, 0, "http ADD b")
+		step(file, []*v1.Pod{one}, 1, "file ADD a", "http REMOVE b")
+		step(http, []*v1.Pod{other, testPod("c")}, 1, "http ADD c")
+		step(file, nil, 0, "file REMOVE a", "http ADD b")
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }

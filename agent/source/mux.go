@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -97,6 +98,7 @@ func (m *Mux) Run(ctx context.Context) error {
 // merge owns the state of all sources.
 func (m *Mux) merge(ctx context.Context) {
 	members := map[string]map[types.UID]member{}
+	sets := map[string][]*v1.Pod{}
 	ledgers := map[string]*ledger{}
 	for _, f := range m.feeds {
 		ledgers[f.Name()] = &ledger{report: m.report}
@@ -108,18 +110,48 @@ func (m *Mux) merge(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		next, updates, left := merge(s.source, members[s.source], s.pods, time.Now())
-		members[s.source] = next
-		ledgers[s.source].now(left)
-		for _, u := range updates {
-			select {
-			case m.updates <- u:
-			case <-ctx.Done():
-				return
+		sets[s.source] = s.pods
+		taken := map[types.UID]string{}
+		for _, f := range m.feeds { // what one has the others may have had to leave out, or may now
+			name := f.Name()
+			given, told := sets[name]
+			if !told {
+				continue
+			}
+			pods, clashes := beside(taken, name, given)
+			next, updates, left := merge(name, members[name], pods, time.Now())
+			members[name] = next
+			ledgers[name].now(append(clashes, left...))
+			for _, u := range updates {
+				select {
+				case m.updates <- u:
+				case <-ctx.Done():
+					return
+				}
 			}
 		}
 		m.markSeen(s.source)
 	}
+}
+
+// beside leaves out the pods whose UIDs pods of the sources before it have, and adds its own.
+func beside(taken map[types.UID]string, source string, pods []*v1.Pod) (
+	kept []*v1.Pod, left []finding) {
+	kept = make([]*v1.Pod, 0, len(pods))
+	for _, p := range pods {
+		if other, is := taken[p.UID]; is {
+			left = append(left, finding{Problem: Problem{Source: source,
+				Name: p.Namespace + "/" + p.Name, Reason: FailedValidation,
+				Message: fmt.Sprintf("a pod of the source %q has the same UID %s; change "+
+					"metadata.uid of one of them", other, p.UID)}})
+			continue
+		}
+		kept = append(kept, p)
+	}
+	for _, p := range kept {
+		taken[p.UID] = source
+	}
+	return kept, left
 }
 
 func (m *Mux) markSeen(source string) {

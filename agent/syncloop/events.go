@@ -22,6 +22,7 @@ func (l *Loop) update(ctx context.Context, u source.Update) {
 	for _, p := range l.inOrder(u.Pods) {
 		klog.FromContext(ctx).V(2).Info("Pod "+string(u.Op), "pod", klog.KObj(p),
 			"podUID", p.UID, "source", u.Source)
+		l.removeNamesake(ctx, p, u.Op)
 		e := pod.Event{Pod: p, Runtime: l.runtimeOf(p)}
 		switch u.Op {
 		case source.ADD, source.UPDATE:
@@ -39,6 +40,20 @@ func (l *Loop) update(ctx context.Context, u source.Update) {
 		l.feed(p.UID, e)
 	}
 	l.seen[u.Source] = true
+}
+
+// removeNamesake begins to remove what the runtime has of another pod of that UID: an earlier run of
+// the agent knew it by another name.
+func (l *Loop) removeNamesake(ctx context.Context, p *v1.Pod, op source.Op) {
+	observed, recorded := l.cfg.Runtime(p.UID)
+	_, known := l.records[p.UID]
+	if known || !recorded || op == source.REMOVE || op == source.RECONCILE ||
+		pod.Same(observed.Reference(), p) {
+		return
+	}
+	klog.FromContext(ctx).Info("Removing a pod whose UID another pod has now", "pod",
+		klog.KRef(observed.Namespace, observed.Name), "podUID", p.UID, "newPod", klog.KObj(p))
+	l.feed(p.UID, pod.Event{Kind: pod.Orphaned, Pod: observed.Reference()})
 }
 
 // inOrder is the order in which pods that come together are decided on: those that run already,

@@ -98,7 +98,8 @@ func TestWithdrawnBeforeItWasDecided(t *testing.T) {
 	}{
 		"new": {cri.Pod{}, []string{"submit u adopt=false", "release u"}, 0},
 		"runs from before": {
-			cri.Pod{Sandboxes: []cri.Sandbox{{Ready: true}}},
+			cri.Pod{UID: "u", Namespace: "default", Name: "a",
+				Sandboxes: []cri.Sandbox{{Ready: true}}},
 			[]string{"submit u adopt=true", "leaving u", "remove u in 30s", "hasten remove u in 30s"},
 			1,
 		},
@@ -231,4 +232,23 @@ func TestKilled(t *testing.T) {
 	}
 	l.says(t, source.REMOVE)
 	told.expect(t, "removed", "remove u in 30s")
+}
+
+// What the runtime has under the UID of a pod may be another pod, by its name: it is removed before
+// the pod that is desired begins, and not adopted as that.
+func TestAnotherPodRunsUnderTheUID(t *testing.T) {
+	l, told := newTestLoop(cri.Pod{
+		UID: "u", Namespace: "default", Name: "before", Sandboxes: []cri.Sandbox{{Ready: true}},
+	})
+	l.says(t, source.ADD)
+	told.expect(t, "desired under another name", "remove orphan u")
+	if got := l.lists(); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("%q are listed, want the pod that is desired", got)
+	}
+	l.says(t, source.UPDATE)
+	told.expect(t, "desired again")
+	l.hears(t, pod.Gone)
+	told.expect(t, "nothing is left", "release u")
+	l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: admission.Released})
+	told.expect(t, "nothing is held", "submit u adopt=false")
 }
