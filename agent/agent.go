@@ -135,7 +135,7 @@ func (a *Agent) Free(ctx context.Context) ([]explain.Supply, error) {
 func (a *Agent) Events() []v1.Event { return a.node.events.List() }
 
 // Problems lists what is wrong with manifests now, by source and name.
-func (a *Agent) Problems() []source.Problem { return a.parts.problems.List() }
+func (a *Agent) Problems() []source.Problem { return a.parts.sources.List() }
 
 // Placements says where every container of the node's pods is.
 func (a *Agent) Placements() []placement.Row { return placements(a.node, a.parts) }

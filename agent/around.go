@@ -135,6 +135,9 @@ func newListeners(n node, p parts, loop *syncloop.Loop) server.Config {
 		healthz.NamedCheck("syncloop", func(*http.Request) error {
 			return loop.Healthy(time.Now(), max(2*k.SyncFrequency.Duration, 5*time.Minute))
 		}),
+		healthz.NamedCheck("sources", func(*http.Request) error {
+			return p.sources.Healthy(time.Now(), time.Minute)
+		}),
 		healthz.NamedCheck("pleg", func(*http.Request) error {
 			return p.observer.Healthy(time.Now())
 		}),
@@ -155,7 +158,7 @@ func newListeners(n node, p parts, loop *syncloop.Loop) server.Config {
 				server.MetricsRoute(n.registry),
 				server.JSONRoute("/placements", func() any { return placements(n, p) }),
 				server.JSONRoute("/problems", func() any {
-					return append(p.problems.List(), pluginProblems(p.plugins.Inventory())...)
+					return append(p.sources.List(), pluginProblems(p.plugins.Inventory())...)
 				}),
 				n.events.Route(),
 				admission.FreeRoute(p.queue),

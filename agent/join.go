@@ -13,7 +13,6 @@ import (
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/server"
-	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/agent/syncloop"
 	"github.com/numalet/numalet/deviceplugin"
 )
@@ -28,7 +27,7 @@ type parts struct {
 	pool        *cpupool.Pool
 	queue       *admission.Queue
 	workers     *podworker.Workers
-	problems    *source.Problems
+	sources     sources
 	checkpoints *checkpoints.Checkpoints
 	// first run from the start, then once what runs was adopted.
 	first, then []part
@@ -59,15 +58,14 @@ func join(ctx context.Context, n node) (parts, error) {
 	if p.workers, err = newWorkers(n, p, volumes, l.events.Put); err != nil {
 		return p, err
 	}
-	p.problems = source.NewProblems()
-	sources := newSources(n, p.problems)
+	p.sources = newSources(n)
 	loop := syncloop.New(syncloop.Config{
 		Inputs: syncloop.Inputs{
-			Updates: sources.Updates(), Observed: p.observer.Changes(), Decisions: l.decisions,
+			Updates: p.sources.Updates(), Observed: p.observer.Changes(), Decisions: l.decisions,
 			Events: l.events, Capacity: mailbox.Subscribe(&l.inventory, n.hardware.Changes()),
 		},
 		Runtime: p.observer.Get, Admission: p.queue, Workers: p.workers, Statuses: p.statuses,
-		Tell: n.events.Pod, SeenAll: sources.SeenAll,
+		Tell: n.events.Pod, SeenAll: p.sources.SeenAll,
 	})
 	p.checkpoints = newCheckpoints(n, p, &l.inventory)
 	if err := p.serve(n, l, loop); err != nil {
@@ -84,7 +82,7 @@ func join(ctx context.Context, n node) (parts, error) {
 		{"machine", n.hardware.Run},
 		{"checkpoints", p.checkpoints.Run},
 		{"housekeeping", newHousekeeping(n, p, l, volumes).Run},
-		{"pod sources", sources.Run},
+		{"pod sources", p.sources.Run},
 		{"syncLoop", announced(loop.Run)},
 	}
 	return p, nil

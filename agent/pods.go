@@ -148,8 +148,15 @@ func newImages(n node) *cri.Images {
 	})
 }
 
+// sources are where pods come from, and what is wrong there.
+type sources struct {
+	*source.Mux
+	*source.Problems
+}
+
 // newSources reads manifests from where the configuration says.
-func newSources(n node, problems *source.Problems) *source.Mux {
+func newSources(n node) sources {
+	problems := source.NewProblems()
 	k := &n.cfg.Kubelet
 	var feeds []source.Feed
 	if k.StaticPodPath != "" {
@@ -165,5 +172,7 @@ func newSources(n node, problems *source.Problems) *source.Mux {
 			Report: problems.Report,
 		}))
 	}
-	return source.NewMux(source.MuxConfig{Feeds: feeds, Report: problems.Report})
+	return sources{
+		source.NewMux(source.MuxConfig{Feeds: feeds, Report: problems.Report}), problems,
+	}
 }

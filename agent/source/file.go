@@ -2,21 +2,16 @@ package source
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // FileConfig says which manifests to follow.
@@ -38,30 +33,42 @@ type FileConfig struct {
 //
 // It acts on a file when its writer closes it or moves it in place, so half-written manifests are
 // not seen. A file that becomes unreadable or invalid keeps its last good pod; a removed one
-// loses it.
+// loses it. One that hangs keeps nobody waiting: see reading.
 type File struct {
 	c       FileConfig
+	reader  *reader
+	lookAt  func(path string, watching bool) look
 	entries map[string]*fileEntry // by file name
+	isDir   bool                  // the path is a directory
 	// What is wrong with the path itself; "": nothing.
 	listing, watching string
 	ledger            ledger
+
+	done  chan outcome
+	stuck int // readings that nobody waits for
+	told  delivery
+	// lookingSince is since when the path has been looked at, in nanoseconds; 0: it is not.
+	lookingSince atomic.Int64
 }
 
-// fileEntry is what is known of one file.
-type fileEntry struct {
-	sum [sha256.Size]byte // of the content last looked at
-	pod *v1.Pod           // of the last good content, nil if there was none
-	// What is wrong: with the file, with its content, with its pod beside the others; and what of
-	// the content is ignored. Without a message: nothing.
-	unreadable, invalid, clash, ignored Problem
+// delivery is what was delivered since Run began.
+type delivery struct {
+	began     time.Time
+	deliver   func([]*v1.Pod)
+	delivered bool
+	partial   bool // the last one was
 }
 
-// settle is how long a file must be gone before its pod goes: editors move a file away and write a
-// new one in its place.
-const settle = 20 * time.Millisecond
-
-// absentRetry is the time between two attempts to watch a directory that does not exist.
-const absentRetry = time.Second
+const (
+	// settle is how long a file must be gone before its pod goes: editors move a file away and
+	// write a new one in its place.
+	settle = 20 * time.Millisecond
+	// absentRetry is the time between two attempts to watch a directory that does not exist.
+	absentRetry = time.Second
+	// unheard is how long after the start files that hang may have pods of which nothing is known:
+	// for so long no pod is removed because no manifest is known for it.
+	unheard = time.Minute
+)
 
 // NewFile returns the feed.
 func NewFile(c FileConfig) *File {
@@ -69,7 +76,10 @@ func NewFile(c FileConfig) *File {
 		c.Report = func(Problem) {}
 	}
 	c.Path = filepath.Clean(c.Path)
-	return &File{c: c, entries: map[string]*fileEntry{}, ledger: ledger{report: c.Report}}
+	return &File{
+		c: c, reader: newReader(c), lookAt: lookAt, entries: map[string]*fileEntry{},
+		ledger: ledger{report: c.Report}, done: make(chan outcome),
+	}
 }
 
 // Name implements Feed.
@@ -79,52 +89,84 @@ func (*File) Name() string { return FileSource }
 func (f *File) Run(ctx context.Context, deliver func([]*v1.Pod)) error {
 	tick := time.NewTicker(f.c.Every)
 	defer tick.Stop()
-	delivered := false
+	f.told = delivery{began: time.Now(), deliver: deliver}
 	for ctx.Err() == nil {
-		dir := f.watched()
-		w, watchErr := newWatch(dir)
-		changed, ok := f.relist()
-		if ok && (changed || !delivered) {
-			deliver(f.pods())
-			delivered = true
+		l, ok := f.look(ctx, true)
+		if !ok {
+			break
 		}
 		f.watching = ""
-		absent := errors.Is(watchErr, fs.ErrNotExist)
-		if watchErr != nil && !absent {
-			f.watching = watchErr.Error() + "; looking every " + f.c.Every.String()
+		absent := errors.Is(l.watchErr, fs.ErrNotExist)
+		if l.watchErr != nil && !absent {
+			f.watching = l.watchErr.Error() + "; looking every " + f.c.Every.String()
 		}
-		f.ledger.now(f.findings())
+		f.tell(f.refreshAll(ctx, l))
 		switch {
-		case watchErr == nil:
-			f.follow(ctx, w, dir == f.c.Path, tick.C, deliver)
+		case l.watchErr == nil:
+			f.follow(ctx, l, tick.C)
 		case absent:
-			sleep(ctx, absentRetry)
+			f.pause(ctx, absentRetry)
 		default:
-			sleep(ctx, f.c.Every)
+			f.pause(ctx, f.c.Every)
 		}
 	}
 	return nil
 }
 
-// watched is the directory whose entries matter: the path, or where it is or will be.
-func (f *File) watched() string {
-	if info, err := os.Stat(f.c.Path); err == nil && info.IsDir() {
-		return f.c.Path
+// tell delivers the set if it changed, or if the one before was partial, and says what is wrong.
+func (f *File) tell(changed bool) {
+	if ended := f.told.partial && !f.isPartial(); f.listing == "" &&
+		(changed || ended || !f.told.delivered) {
+		pods := f.pods()
+		f.told.delivered, f.told.partial = true, f.isPartial()
+		f.told.deliver(pods)
 	}
-	return filepath.Dir(f.c.Path)
+	f.ledger.now(f.findings())
 }
 
-// follow acts on events and ticks until ctx ends or the watch has to be set up anew. isDir: the
-// watch is on the path itself, not on the directory around it.
-func (f *File) follow(outer context.Context, w *watch, isDir bool, tick <-chan time.Time,
-	deliver func([]*v1.Pod)) {
+// Partial reports whether the set that is being delivered may lack pods of files that hang. It is
+// called by whom the set is delivered to.
+func (f *File) Partial() bool { return f.told.partial }
+
+func (f *File) isPartial() bool {
+	if time.Since(f.told.began) >= unheard {
+		return false
+	}
+	for _, e := range f.entries {
+		if e.reading != nil && e.sum == (fileEntry{}).sum {
+			return true
+		}
+	}
+	return false
+}
+
+// pause waits, and takes what files that hung come to.
+func (f *File) pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			return
+		case <-ctx.Done():
+			return
+		case o := <-f.done:
+			f.tell(f.take(o))
+		}
+	}
+}
+
+// follow acts on events and ticks until ctx ends or the watch has to be set up anew.
+func (f *File) follow(outer context.Context, l look, tick <-chan time.Time) {
 	ctx, cancel := context.WithCancel(outer)
 	bursts, lost := make(chan []dirEvent), make(chan error, 1)
-	go func() { lost <- w.run(ctx, bursts) }()
+	go func() { lost <- l.watch.run(ctx, bursts) }()
 	defer func() {
 		cancel()
 		<-lost //nolint:errcheck // of a watch that nobody needs any more
 	}()
+	heard := time.NewTimer(time.Until(f.told.began.Add(unheard)))
+	defer heard.Stop()
 	vanished := map[string]bool{}
 	var settled <-chan time.Time
 	for {
@@ -135,35 +177,34 @@ func (f *File) follow(outer context.Context, w *watch, isDir bool, tick <-chan t
 		case err := <-lost:
 			lost <- err // for the deferred join
 			if !errors.Is(err, errWatchLost) {
-				sleep(outer, absentRetry)
+				f.pause(outer, absentRetry)
 			}
 			return
+		case o := <-f.done:
+			changed = f.take(o)
+		case <-heard.C: // what hangs still is not waited for
 		case <-tick:
-			changed, _ = f.relist()
+			changed = f.relist(outer)
 		case <-settled:
-			for name := range vanished {
-				changed = f.refresh(name) || changed
-			}
+			changed = f.read(outer, readings(vanished, false))
 			clear(vanished)
 		case events := <-bursts:
-			changed = f.handle(events, isDir, vanished)
+			changed = f.handle(outer, events, vanished)
 			if len(vanished) > 0 {
 				settled = time.After(settle)
 			}
 		}
-		if changed {
-			deliver(f.pods())
-		}
-		f.ledger.now(f.findings())
-		if (f.watched() == f.c.Path) != isDir {
+		f.tell(changed)
+		if f.isDir != l.isDir {
 			return // the path became a directory, or ceased to be one
 		}
 	}
 }
 
 // handle looks at the files of a burst that are complete and adds those that went to vanished.
-func (f *File) handle(events []dirEvent, isDir bool, vanished map[string]bool) (changed bool) {
-	written := map[string]bool{}
+func (f *File) handle(ctx context.Context, events []dirEvent,
+	vanished map[string]bool) (changed bool) {
+	written, created := map[string]bool{}, map[string]bool{}
 	all := false
 	for _, e := range events {
 		switch {
@@ -171,147 +212,65 @@ func (f *File) handle(events []dirEvent, isDir bool, vanished map[string]bool) (
 			// The directory's mode changed, events were dropped, or the hidden directory behind a
 			// set of links was exchanged.
 			all = true
-		case !isDir && e.name != filepath.Base(f.c.Path) || strings.HasPrefix(e.name, "."):
+		case !f.isDir && e.name != filepath.Base(f.c.Path) || strings.HasPrefix(e.name, "."):
 		case e.mask&goneEvents != 0:
 			vanished[e.name] = true
-		case e.mask&writtenEvents != 0 || e.mask&createdEvents != 0 && f.complete(e.name):
+		case e.mask&writtenEvents != 0:
 			written[e.name] = true
+		case e.mask&createdEvents != 0:
+			created[e.name] = true
+			all = all || !f.isDir // the path may be a directory now
 		}
 	}
 	if all {
-		changed, _ = f.relist()
+		changed = f.relist(ctx)
 	}
-	for _, name := range slices.Sorted(maps.Keys(written)) {
-		changed = f.refresh(name) || changed
-	}
-	return changed
+	changed = f.read(ctx, readings(created, true)) || changed
+	return f.read(ctx, readings(written, false)) || changed
 }
 
-// complete reports whether a new entry has its content already: links do, files are being written.
-func (f *File) complete(name string) bool {
-	var stat unix.Stat_t
-	err := unix.Lstat(f.path(name), &stat)
-	return err == nil && (stat.Mode&unix.S_IFMT != unix.S_IFREG || stat.Nlink > 1)
+func readings(names map[string]bool, created bool) (out []reading) {
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		out = append(out, reading{name: name, created: created})
+	}
+	return out
 }
 
 func (f *File) path(name string) string {
-	if name == filepath.Base(f.c.Path) && f.watched() != f.c.Path {
+	if !f.isDir {
 		return f.c.Path
 	}
 	return filepath.Join(f.c.Path, name)
 }
 
-// relist looks at everything. ok is false when the path cannot be read: nothing is concluded then.
-func (f *File) relist() (changed, ok bool) {
-	names, err := f.list()
-	f.listing = ""
-	if err != nil {
-		f.listing = err.Error()
-		return false, false
-	}
-	present := map[string]bool{}
-	for _, name := range names {
-		present[name] = true
-		changed = f.refresh(name) || changed
-	}
-	for name := range f.entries {
-		if !present[name] {
-			changed = f.refresh(name) || changed
-		}
-	}
-	return changed, true
+// relist looks at everything.
+func (f *File) relist(ctx context.Context) (changed bool) {
+	l, ok := f.look(ctx, false)
+	return ok && f.refreshAll(ctx, l)
 }
 
-func (f *File) list() ([]string, error) {
-	info, err := os.Stat(f.c.Path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("look at manifests: %w", err)
-	case !info.IsDir():
-		return []string{filepath.Base(f.c.Path)}, nil
-	}
-	dir, err := os.ReadDir(f.c.Path)
-	if err != nil {
-		return nil, fmt.Errorf("list manifests: %w", err)
-	}
-	var names []string
-	for _, entry := range dir {
-		if !strings.HasPrefix(entry.Name(), ".") {
-			names = append(names, entry.Name())
-		}
-	}
-	return names, nil
-}
-
-// refresh reads one file and reports whether the set of pods changed by it.
-func (f *File) refresh(name string) (changed bool) {
-	path := f.path(name)
-	data, err := readManifest(path)
-	o := origin{node: f.c.Node, source: FileSource, place: path}
-	e := f.entries[name]
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errDirectory) {
-		delete(f.entries, name)
-		if errors.Is(err, errDirectory) && path != f.c.Path {
-			f.entries[name] = &fileEntry{unreadable: o.problem(path, err)}
-		}
-		return e != nil && e.pod != nil
-	}
-	if e == nil {
-		e = &fileEntry{}
-		f.entries[name] = e
-	}
-	e.unreadable = Problem{}
-	if err != nil {
-		e.unreadable = o.problem(path, err)
+// refreshAll reads what is listed, and what was. Of a path that cannot be listed nothing is
+// concluded. Files that hang are not read again until their entry changes.
+func (f *File) refreshAll(ctx context.Context, l look) (changed bool) {
+	if l.err != nil {
 		return false
 	}
-	sum := sha256.Sum256(data)
-	if sum == e.sum {
-		return false
+	names := map[string]bool{}
+	for _, name := range l.names {
+		names[name] = true
 	}
-	e.sum, e.invalid = sum, Problem{}
-	d, err := decode(data, false, f.c.Strict)
-	if err == nil {
-		err = o.pod(&d.pods[0])
-	}
-	if err != nil {
-		e.invalid = o.problem(path, err)
-		return false
-	}
-	e.ignored = o.warning(path, d.ignored)
-	e.pod = &d.pods[0]
-	return true
-}
-
-// pods is the set to deliver, in the order of the file names. Of two files with the same pod, or with
-// pods of the same UID, the first counts.
-func (f *File) pods() []*v1.Pod {
-	pods := make([]*v1.Pod, 0, len(f.entries))
-	owner, uids := map[types.NamespacedName]string{}, map[types.UID]string{}
-	for _, name := range slices.Sorted(maps.Keys(f.entries)) {
-		e := f.entries[name]
-		if e.pod == nil {
-			continue
+	for name, e := range f.entries {
+		switch hangs := e.reading != nil; {
+		case hangs && names[name]:
+			delete(names, name)
+		case hangs:
+			changed = changed || e.pod != nil
+			delete(f.entries, name)
+		default:
+			names[name] = true
 		}
-		key := types.NamespacedName{Namespace: e.pod.Namespace, Name: e.pod.Name}
-		e.clash = Problem{}
-		if first, twice := owner[key]; twice {
-			e.clash = origin{source: FileSource}.problem(f.path(name), refuse(FailedValidation,
-				"pod %s is in %s already; rename one of the two", key, f.path(first)))
-			continue
-		}
-		if first, twice := uids[e.pod.UID]; twice {
-			e.clash = origin{source: FileSource}.problem(f.path(name), refuse(FailedValidation,
-				"the pod in %s has the same UID %s; change metadata.uid in one of the two",
-				f.path(first), e.pod.UID))
-			continue
-		}
-		owner[key], uids[e.pod.UID] = name, name
-		pods = append(pods, e.pod)
 	}
-	return pods
+	return f.read(ctx, readings(names, false)) || changed
 }
 
 // findings is what is wrong now, the worst first for each name, in the order of the names.
@@ -324,7 +283,9 @@ func (f *File) findings() []finding {
 		}
 	}
 	for _, e := range f.entries {
-		for _, p := range []Problem{e.unreadable, e.invalid, e.clash, e.ignored} {
+		for _, p := range []Problem{
+			f.hangs(e), e.unreadable, e.invalid, e.clash, e.ignored,
+		} {
 			if p.Message != "" {
 				out = append(out, finding{p, e.sum})
 			}
@@ -332,51 +293,4 @@ func (f *File) findings() []finding {
 	}
 	slices.SortStableFunc(out, func(a, b finding) int { return strings.Compare(a.Name, b.Name) })
 	return out
-}
-
-var errDirectory = errors.New("is a directory; only the files beside it are looked at")
-
-// readManifest reads a regular file of at most maxManifest bytes.
-func readManifest(path string) ([]byte, error) {
-	// Not blocking: a named pipe without a writer would hold us forever.
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, fmt.Errorf("open manifest: %w", err)
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("look at manifest: %w", err)
-	case info.IsDir():
-		return nil, errDirectory
-	case !info.Mode().IsRegular():
-		return nil, refuse(Unreadable, "is no regular file; remove it or put the manifest there")
-	}
-	data, err := readLimited(file)
-	if err != nil {
-		return nil, err
-	}
-	return data, nil
-}
-
-// readLimited reads all, and refuses more than maxManifest.
-func readLimited(r io.Reader) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxManifest+1))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("read manifest: %w", err)
-	case len(data) > maxManifest:
-		return nil, refuse(Unreadable, "the manifest is larger than %d MiB", maxManifest>>20)
-	}
-	return data, nil
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

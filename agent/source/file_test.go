@@ -213,27 +213,25 @@ func TestFileHalfWritten(t *testing.T) {
 // TestFileReplacedByEditor: a file that is moved away and written anew keeps its pod.
 func TestFileReplacedByEditor(t *testing.T) {
 	dir := t.TempDir()
-	f := &File{
-		c:       FileConfig{Path: dir, Node: "node", Report: func(Problem) {}},
-		entries: map[string]*fileEntry{},
-	}
+	f := NewFile(FileConfig{Path: dir, Node: "node"})
 	name := filepath.Join(dir, "a.yaml")
 	if err := os.WriteFile(name, []byte(manifest("a")), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	f.relist()
+	f.relist(t.Context())
 	before := f.pods()[0]
 	vanished := map[string]bool{}
 	if err := os.Remove(name); err != nil {
 		t.Fatal(err)
 	}
-	if f.handle([]dirEvent{{"a.yaml", goneEvents}}, true, vanished) || !vanished["a.yaml"] {
+	gone := []dirEvent{{"a.yaml", goneEvents}}
+	if f.handle(t.Context(), gone, vanished) || !vanished["a.yaml"] {
 		t.Errorf("the pod went at once; vanished %v", vanished)
 	}
 	if err := os.WriteFile(name, []byte(manifest("a")), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if f.refresh("a.yaml") || f.pods()[0] != before {
+	if f.read(t.Context(), []reading{{name: "a.yaml"}}) || f.pods()[0] != before {
 		t.Error("the pod changed")
 	}
 }

@@ -31,8 +31,29 @@ type Mux struct {
 
 // set is the full set of one source.
 type set struct {
-	source string
-	pods   []*v1.Pod
+	source  string
+	pods    []*v1.Pod
+	partial bool // it may lack pods
+}
+
+// hesitant is a feed whose sets may be partial: of what they lack nothing may be concluded.
+type hesitant interface{ Partial() bool }
+
+// fallible is a feed that may hang.
+type fallible interface {
+	Healthy(now time.Time, limit time.Duration) error
+}
+
+// Healthy is an error when a feed has been hanging for longer than limit.
+func (m *Mux) Healthy(now time.Time, limit time.Duration) error {
+	for _, f := range m.feeds {
+		if f, ok := f.(fallible); ok {
+			if err := f.Healthy(now, limit); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // NewMux returns a Mux; Run starts it.
@@ -62,8 +83,8 @@ func (m *Mux) Sources() []string {
 	return names
 }
 
-// SeenAll reports whether the first set of every source has been emitted and, according to the
-// caller, handled. Nothing may be cleaned up before that: pods may be missing from view only.
+// SeenAll reports whether the first whole set of every source has been emitted and, according to
+// the caller, handled. Nothing may be cleaned up before that: pods may be missing from view only.
 func (m *Mux) SeenAll(handled func(source string) bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -81,8 +102,9 @@ func (m *Mux) Run(ctx context.Context) error {
 	for _, f := range m.feeds {
 		name := f.Name()
 		deliver := func(pods []*v1.Pod) {
+			h, ok := f.(hesitant)
 			select {
-			case m.sets <- set{name, pods}:
+			case m.sets <- set{name, pods, ok && h.Partial()}:
 			case <-ctx.Done():
 			}
 		}
@@ -130,7 +152,9 @@ func (m *Mux) merge(ctx context.Context) {
 				}
 			}
 		}
-		m.markSeen(s.source)
+		if !s.partial {
+			m.markSeen(s.source)
+		}
 	}
 }
 

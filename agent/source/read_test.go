@@ -75,7 +75,8 @@ func TestReadRefuses(t *testing.T) {
 		"invalid": {"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n" +
 			"spec: {containers: [{name: A_, image: a}]}\n", "spec.containers[0].name"},
 	} {
-		if m, err := Read([]byte(tc.text), false); err == nil || !strings.Contains(err.Error(), tc.want) ||
+		m, err := Read([]byte(tc.text), false)
+		if err == nil || !strings.Contains(err.Error(), tc.want) ||
 			len(m.Pods) > 0 {
 			t.Errorf("%s: %v, %v; want an error with %q", name, m.Pods, err, tc.want)
 		}

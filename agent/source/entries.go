@@ -1,0 +1,162 @@
+package source
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io/fs"
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// fileEntry is what is known of one file.
+type fileEntry struct {
+	sum [sha256.Size]byte // of the content last looked at
+	pod *v1.Pod           // of the last good content, nil if there was none
+	// reading is the last one of the file, nil when that has come to its end.
+	reading *reading
+	// What is wrong: with the file, with its content, with its pod beside the others; and what of
+	// the content is ignored. Without a message: nothing.
+	unreadable, invalid, clash, ignored Problem
+}
+
+// read reads files and reports whether the set of pods changed by it. It waits until all have been
+// read, but for those with which there is no progress: what these come to is taken later.
+func (f *File) read(ctx context.Context, queue []reading) (changed bool) {
+	fresh := map[*reading]bool{}
+	slow := time.NewTimer(f.reader.patience)
+	defer slow.Stop()
+	for {
+		for len(queue) > 0 && len(fresh) < maxReading {
+			if r := f.begin(ctx, queue[0]); r != nil {
+				fresh[r] = true
+			}
+			queue = queue[1:]
+		}
+		if len(fresh) == 0 {
+			return changed
+		}
+		select {
+		case o := <-f.done:
+			delete(fresh, o.of)
+			changed = f.take(o) || changed
+		case <-slow.C:
+			for r := range fresh {
+				r.stuck = true
+			}
+			f.stuck += len(fresh)
+			clear(fresh)
+		case <-ctx.Done():
+			return changed
+		}
+		slow.Reset(f.reader.patience)
+	}
+}
+
+// begin reads a file in a goroutine of its own; nil: too many hang already.
+func (f *File) begin(ctx context.Context, r reading) *reading {
+	r.path = f.path(r.name)
+	e := f.entries[r.name]
+	if e == nil {
+		e = &fileEntry{}
+		f.entries[r.name] = e
+	}
+	if f.stuck >= maxStuck {
+		e.unreadable = f.reader.origin(r.path).problem(r.path, refuse(Unreadable, "is not read: "+
+			"%d other files hang; see what is wrong with them", f.stuck))
+		return nil
+	}
+	r.known, e.reading = e.sum, &r
+	go func() {
+		o := f.reader.read(&r)
+		select {
+		case f.done <- o:
+		case <-ctx.Done():
+		}
+	}()
+	return &r
+}
+
+// take takes what became of a file and reports whether the set of pods changed by it.
+func (f *File) take(o outcome) (changed bool) {
+	name, path := o.of.name, o.of.path
+	if o.of.stuck {
+		f.stuck--
+	}
+	e := f.entries[name]
+	if e == nil || e.reading != o.of {
+		return false // something else is there by now
+	}
+	e.reading = nil
+	at := f.reader.origin(path)
+	switch {
+	case o.unfinished:
+		if e.sum == (fileEntry{}).sum && e.unreadable.Message == "" {
+			delete(f.entries, name)
+		}
+		return false
+	case errors.Is(o.err, fs.ErrNotExist), errors.Is(o.err, errDirectory):
+		delete(f.entries, name)
+		if errors.Is(o.err, errDirectory) && path != f.c.Path {
+			f.entries[name] = &fileEntry{unreadable: at.problem(path, o.err)}
+		}
+		return e.pod != nil
+	case o.err != nil:
+		e.unreadable = at.problem(path, o.err)
+		return false
+	}
+	e.unreadable = Problem{}
+	if o.same {
+		return false
+	}
+	e.sum, e.invalid = o.sum, Problem{}
+	if o.invalid != nil {
+		e.invalid = at.problem(path, o.invalid)
+		return false
+	}
+	e.ignored, e.pod = at.warning(path, o.ignored), o.pod
+	return true
+}
+
+// hangs is the problem of a file that has not been read to its end; without a message if it has.
+func (f *File) hangs(e *fileEntry) Problem {
+	if e.reading == nil {
+		return Problem{}
+	}
+	return f.reader.origin(e.reading.path).problem(e.reading.path, refuse(Unreadable,
+		"is not read to its end: what it is on does not answer, or it takes long to decode; its "+
+			"pod stays as it was, and other files are followed"))
+}
+
+// pods is the set to deliver, in the order of the file names. Of two files with the same pod, or
+// with pods of the same UID, the first counts.
+func (f *File) pods() []*v1.Pod {
+	pods := make([]*v1.Pod, 0, len(f.entries))
+	owner, uids := map[types.NamespacedName]string{}, map[types.UID]string{}
+	for _, name := range slices.Sorted(maps.Keys(f.entries)) {
+		e := f.entries[name]
+		if e.pod == nil {
+			continue
+		}
+		key := types.NamespacedName{Namespace: e.pod.Namespace, Name: e.pod.Name}
+		e.clash = Problem{}
+		if first, twice := owner[key]; twice {
+			e.clash = origin{source: FileSource}.problem(f.path(name), refuse(FailedValidation,
+				"pod %s is in %s already; rename one of the two", key, f.path(first)))
+			continue
+		}
+		if first, twice := uids[e.pod.UID]; twice {
+			e.clash = origin{source: FileSource}.problem(f.path(name), refuse(FailedValidation,
+				"the pod in %s has the same UID %s; change metadata.uid in one of the two",
+				f.path(first), e.pod.UID))
+			continue
+		}
+		owner[key], uids[e.pod.UID] = name, name
+		pods = append(pods, e.pod)
+	}
+	return pods
+}

@@ -1,0 +1,107 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// look is what there is at the path of manifests.
+type look struct {
+	isDir bool
+	names []string
+	err   error
+	// watch is on the path, or on the directory around it if it is none; nil: none was asked for,
+	// or watchErr says why there is none.
+	watch    *watch
+	watchErr error
+}
+
+// lookAt lists the files. It watches first, if asked to, so that no change is missed.
+func lookAt(path string, watching bool) (l look) {
+	info, err := os.Stat(path)
+	l.isDir = err == nil && info.IsDir()
+	if watching {
+		dir := path
+		if !l.isDir {
+			dir = filepath.Dir(path)
+		}
+		l.watch, l.watchErr = newWatch(dir)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return l
+	case err != nil:
+		l.err = fmt.Errorf("look at manifests: %w", err)
+		return l
+	case !l.isDir:
+		l.names = []string{filepath.Base(path)}
+		return l
+	}
+	dir, err := os.ReadDir(path)
+	if err != nil {
+		l.err = fmt.Errorf("list manifests: %w", err)
+	}
+	for _, entry := range dir {
+		if !strings.HasPrefix(entry.Name(), ".") {
+			l.names = append(l.names, entry.Name())
+		}
+	}
+	return l
+}
+
+func (l look) close() {
+	if l.watch != nil {
+		_ = l.watch.file.Close()
+	}
+}
+
+// look looks at the path in a goroutine of its own, which is left behind if ctx ends: the path may
+// hang. ok: it did not.
+func (f *File) look(ctx context.Context, watching bool) (l look, ok bool) {
+	looked := make(chan look)
+	f.lookingSince.Store(time.Now().UnixNano())
+	defer f.lookingSince.Store(0)
+	go func() {
+		l := f.lookAt(f.c.Path, watching)
+		select {
+		case looked <- l:
+		case <-ctx.Done():
+			l.close()
+		}
+	}()
+	slow := time.NewTimer(f.reader.patience)
+	defer slow.Stop()
+	for {
+		select {
+		case l = <-looked:
+			f.isDir, f.listing = l.isDir, ""
+			if l.err != nil {
+				f.listing = l.err.Error()
+			}
+			return l, true
+		case <-slow.C:
+			f.listing = "the path does not answer; its manifests stay as they were"
+			f.ledger.now(f.findings())
+		case <-ctx.Done():
+			return look{}, false
+		}
+	}
+}
+
+// Healthy is an error when the path has not answered for longer than limit.
+func (f *File) Healthy(now time.Time, limit time.Duration) error {
+	since := f.lookingSince.Load()
+	if since == 0 {
+		return nil
+	}
+	if ago := now.Sub(time.Unix(0, since)); ago > limit {
+		return fmt.Errorf("%s has not answered for %v", f.c.Path, ago.Round(time.Second))
+	}
+	return nil
+}
