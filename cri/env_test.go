@@ -39,13 +39,14 @@ func TestExpand(t *testing.T) {
 		{"$()", "$()", []string{""}},
 	}
 	for _, tt := range tests {
-		all := scope{func(n string) (string, bool) { v, ok := known[n]; return v, ok }, len(tt.want)}
+		lookup := func(n string) (string, bool) { v, ok := known[n]; return v, ok }
+		all := scope{lookup, len(tt.want)}
 		got, missing, err := all.expand(tt.text)
 		if got != tt.want || !cmp.Equal(missing, tt.missing) || err != nil {
 			t.Errorf("%q became %q, missing %q, %v; want %q, %q",
 				tt.text, got, missing, err, tt.want, tt.missing)
 		}
-		less := scope{all.lookup, all.most - 1}
+		less := scope{lookup, len(tt.want) - 1}
 		if got, _, err := less.expand(tt.text); !errors.Is(err, errNoRoom) || got != "" {
 			t.Errorf("%q became %q, %v with less room than it needs", tt.text, got, err)
 		}

@@ -31,12 +31,14 @@ func TestTooLong(t *testing.T) {
 		"many references in one argument": {
 			v1.Container{Env: three, Args: []string{"a", strings.Repeat("$(A2)", 200)}}, "args[1]"},
 		"in the command": {
-			v1.Container{Env: three, Command: []string{strings.Repeat("$(A2)", 200)}}, "command[0]"},
+			v1.Container{Env: three, Command: []string{strings.Repeat("$(A2)", 200)}},
+			"command[0]"},
 		"together": {v1.Container{Env: []v1.EnvVar{{Name: "A", Value: long}},
 			Args: []string{long}}, "args[0]"},
-		"half":            {v1.Container{Args: []string{long}}, ""},
-		"many short ones": {v1.Container{Env: slicesOf(v1.EnvVar{Name: "A"}, 100_000)}, "env[95325]"},
-		"fewer":           {v1.Container{Env: slicesOf(v1.EnvVar{Name: "A"}, 90_000)}, ""},
+		"half": {v1.Container{Args: []string{long}}, ""},
+		"many short ones": {v1.Container{Env: slicesOf(v1.EnvVar{Name: "A"}, 100_000)},
+			"env[95325]"},
+		"fewer": {v1.Container{Env: slicesOf(v1.EnvVar{Name: "A"}, 90_000)}, ""},
 		"a path": {v1.Container{Env: three,
 			VolumeMounts: []v1.VolumeMount{{}, {SubPathExpr: "$(A1)/$(A2)"}}},
 			"volumeMounts[1].subPathExpr"},
@@ -58,7 +60,8 @@ func TestTooLong(t *testing.T) {
 			continue
 		}
 		_, err := ContainerConfig(pod, &tt.c, ContainerOptions{})
-		if (err != nil) != (tt.want != "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+		if (err != nil) != (tt.want != "") ||
+			err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: at its start %v, want %q", name, err, tt.want)
 		}
 	}

@@ -55,7 +55,8 @@ func wide(n int, resources func(i int) string) []byte {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		fmt.Fprintf(&b, `{"name": "c%d", "image": "i", "resources": {"limits": {%s}}}`, i, resources(i))
+		fmt.Fprintf(&b, `{"name": "c%d", "image": "i", "resources": {"limits": {%s}}}`, i,
+			resources(i))
 	}
 	b.WriteString("]}}")
 	return []byte(b.String())
@@ -63,7 +64,9 @@ func wide(n int, resources func(i int) string) []byte {
 
 // ran is what the runtime has of a pod whose containers all run, for the second time.
 func ran(p *v1.Pod) cri.Pod {
-	out := cri.Pod{UID: p.UID, Sandboxes: []cri.Sandbox{{ID: "s", Ready: true, IPs: []string{"::1"}}}}
+	out := cri.Pod{
+		UID: p.UID, Sandboxes: []cri.Sandbox{{ID: "s", Ready: true, IPs: []string{"::1"}}},
+	}
 	for _, c := range p.Spec.Containers {
 		for attempt := range 2 {
 			out.Containers = append(out.Containers, cri.Container{

@@ -123,7 +123,8 @@ func TestTheNewestSpecCounts(t *testing.T) {
 	feed(Desired, "1")
 	feed(Desired, "2")
 	feed(Admitted, "")
-	if got := feed(Desired, "3"); got[len(got)-1].Kind != Run || got[len(got)-1].Pod.ResourceVersion != "3" {
+	if got := feed(Desired, "3"); got[len(got)-1].Kind != Run ||
+		got[len(got)-1].Pod.ResourceVersion != "3" {
 		t.Errorf("a changed spec has effects %v", got)
 	}
 	feed(Removed, "3")
@@ -149,7 +150,8 @@ func TestAnotherPodOfTheSameUID(t *testing.T) {
 	for _, r := range []Record{
 		{State: Deciding, Hold: Held}, {State: Deciding, Hold: Held, OnNode: true},
 		{State: Rejected, Hold: Held}, {State: Running, Hold: Held, OnNode: true},
-		{State: Completed, Hold: Free, OnNode: true}, {State: Terminating, Hold: Held, OnNode: true},
+		{State: Completed, Hold: Free, OnNode: true},
+		{State: Terminating, Hold: Held, OnNode: true},
 		{State: Terminated, Hold: Free, OnNode: true, Killed: true},
 		{State: Removing, Hold: Held, OnNode: true}, {State: Releasing, Hold: Returning},
 		{State: Removing, Hold: Held, OnNode: true, Orphan: true},

@@ -10,8 +10,8 @@
 // duplicate keys are reported and accepted, as the kubelet does, anything that the API would
 // refuse is refused with the path of the field. One bad manifest disturbs no other pod, and a file
 // that was good and is now unreadable keeps the pod it had until it is good again or gone. One that
-// hangs keeps nobody waiting. What is read has bounds (limits.go), and is refused before work is done
-// for it.
+// hangs keeps nobody waiting. What is read has bounds (limits.go), and is refused before work is
+// done for it.
 //
 // Pods handed out are shared: treat them as read-only.
 package source

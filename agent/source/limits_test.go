@@ -11,7 +11,8 @@ func bomb() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "[{name: A0, value: %s}", strings.Repeat("x", 100))
 	for i := 1; i < 9; i++ {
-		fmt.Fprintf(&b, ", {name: A%d, value: %s}", i, strings.Repeat(fmt.Sprintf("$(A%d)", i-1), 10))
+		fmt.Fprintf(&b, ", {name: A%d, value: %s}", i,
+			strings.Repeat(fmt.Sprintf("$(A%d)", i-1), 10))
 	}
 	return b.String() + "]"
 }
@@ -32,10 +33,11 @@ func TestLimits(t *testing.T) {
 		fmt.Sprintf(c, "env: "+bomb()): "spec.containers[0].env[4]: Too long: with variable " +
 			`"A4" the environment and the command line are larger than 1 MiB together`,
 		fmt.Sprintf(c, "env: "+bomb()[:strings.Index(bomb(), ", {name: A4")]+
-			"], args: [a, "+strings.Repeat("$(A3)", 20)+"]"): "spec.containers[0].args[1]: Too long",
+			"], args: [a, "+strings.Repeat("$(A3)", 20)+"]"): "spec.containers[0]." +
+			"args[1]: Too long",
 		fmt.Sprintf(c, "env: "+bomb()[:strings.Index(bomb(), ", {name: A3")]+
 			"], volumeMounts: [{name: v, mountPath: /v, subPathExpr: $(A2)}]"): "spec." +
-			"containers[0].volumeMounts[0].subPathExpr: Too long: becomes longer than the 4096 bytes",
+			"containers[0].volumeMounts[0].subPathExpr: Too long: becomes longer than the 4096",
 		`{spec: {initContainers: [{name: i, image: i, env: ` + bomb() + `}]}}`: "spec." +
 			"initContainers[0].env[4]: Too long",
 		`{spec: {containers: [` + many("{name: cN, image: i}", 1001) + `]}}`: "spec.containers: " +

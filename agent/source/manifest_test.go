@@ -311,7 +311,8 @@ func edited(t *testing.T, edit string) string {
 
 func TestWarnings(t *testing.T) {
 	d, err := decode(
-		[]byte(manifest("a")+"Spec: {}\nspec: {containers: [], restartPolcy: Never}\n"), false, false)
+		[]byte(manifest("a")+"Spec: {}\nspec: {containers: [], restartPolcy: Never}\n"),
+		false, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,8 +42,8 @@ func (l *Loop) update(ctx context.Context, u source.Update) {
 	l.seen[u.Source] = true
 }
 
-// removeNamesake begins to remove what the runtime has of another pod of that UID: an earlier run of
-// the agent knew it by another name.
+// removeNamesake begins to remove what the runtime has of another pod of that UID: an earlier run
+// of the agent knew it by another name.
 func (l *Loop) removeNamesake(ctx context.Context, p *v1.Pod, op source.Op) {
 	observed, recorded := l.cfg.Runtime(p.UID)
 	_, known := l.records[p.UID]

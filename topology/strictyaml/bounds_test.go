@@ -28,12 +28,14 @@ func TestTooMuch(t *testing.T) {
 		"nested": {`{"a": ` + strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000) + "}", ""},
 		"YAML": {yaml + strings.Repeat("a: b\n", 350_000),
 			"is no valid JSON, and YAML of more than 1536 KiB is not read"},
-		"YAML within":      {yaml + "x: [" + strings.Repeat("a,", 10_000) + "]", ""},
-		"YAML values":      {yaml + "x: [" + strings.Repeat("a,", 200_000) + "]", "holds 200003 values"},
+		"YAML within": {yaml + "x: [" + strings.Repeat("a,", 10_000) + "]", ""},
+		"YAML values": {yaml + "x: [" + strings.Repeat("a,", 200_000) + "]",
+			"holds 200003 values"},
 		"commas in a text": {`{"a": "` + strings.Repeat(`,{[\"`, 200_000) + `"}`, ""},
 	} {
 		_, err := Parse([]byte(tt.text))
-		if got := errorText(err); (got == "") != (tt.want == "") || !strings.HasPrefix(got, tt.want) {
+		got := errorText(err)
+		if (got == "") != (tt.want == "") || !strings.HasPrefix(got, tt.want) {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}
@@ -62,7 +64,8 @@ func TestFirstMessages(t *testing.T) {
 
 // A key that is given twice is told of in JSON as it is in YAML, and the last one counts.
 func TestDuplicatesInJSON(t *testing.T) {
-	d, err := Parse([]byte(`{"a": 1.50, "b": {"c": 1, "c": {"d": 2}}, "a": {"x": 1}, "a": {"y": 1}}`))
+	d, err := Parse([]byte(
+		`{"a": 1.50, "b": {"c": 1, "c": {"d": 2}}, "a": {"x": 1}, "a": {"y": 1}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
