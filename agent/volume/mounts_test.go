@@ -91,6 +91,8 @@ func TestMountsRefuses(t *testing.T) {
 		{"subPathExpr of nothing", v1.VolumeMount{Name: "v", SubPathExpr: "a$(NONE)"},
 			`no environment variable "NONE"`},
 		{"empty subPathExpr", v1.VolumeMount{Name: "v", SubPathExpr: "$(EMPTY)"}, "is empty"},
+		{"long subPathExpr", v1.VolumeMount{Name: "v", SubPathExpr: strings.Repeat("$(UP)/", 1500)},
+			"subPathExpr becomes longer than the 4096 bytes of a path"},
 		{"both", v1.VolumeMount{Name: "v", SubPath: "a", SubPathExpr: "a"}, "exclude each other"},
 	}
 	for _, tt := range tests {
