@@ -162,7 +162,8 @@ func newListeners(n node, p parts, loop *syncloop.Loop) server.Config {
 				}),
 				n.events.Route(),
 				admission.FreeRoute(p.queue),
-				admission.Route(p.queue, n.name, p.knows),
+				admission.Route(p.queue, n.name, p.knows,
+					func(namespace, name string) []string { return since(n, p, namespace, name) }),
 				fit.Route(p.queue, p.plugins, n.cfg.RefuseUnknownFields),
 			},
 		})
@@ -181,6 +182,6 @@ func (p parts) knows(namespace, name string) bool {
 func placements(n node, p parts) []placement.Row {
 	return placement.Rows(placement.Input{
 		Hardware: n.hardware.Get(), Pods: p.statuses.List(), Assigned: n.store.State(),
-		Shared: p.pool.Shared(),
+		Shared: p.pool.Shared(), Health: p.plugins.Inventory().Health,
 	})
 }

@@ -16,6 +16,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	criclient "k8s.io/cri-client/pkg"
 	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/topology/oneline"
 )
 
 // ErrNoRuntimeConfig says that the runtime does not implement RuntimeConfig and so cannot tell
@@ -69,7 +71,7 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, errors.Join(
 			connectError("image service", imageEndpoint, err), runtime.Close(quiet(ctx)))
 	}
-	return &Client{runtime: runtime, images: images}, nil
+	return &Client{runtime: shortRuntime{runtime}, images: shortImages{images}}, nil
 }
 
 // connectError adds what to do next.
@@ -172,7 +174,8 @@ func (c *Client) Status(ctx context.Context) (RuntimeStatus, error) {
 func condition(st *runtimeapi.RuntimeStatus, kind string) Condition {
 	for _, c := range st.GetConditions() {
 		if c.GetType() == kind {
-			return Condition{OK: c.GetStatus(), Reason: c.GetReason(), Message: c.GetMessage()}
+			return Condition{OK: c.GetStatus(), Reason: oneline.Of(c.GetReason()),
+				Message: oneline.Of(c.GetMessage())}
 		}
 	}
 	return Condition{Reason: "NotReported", Message: "runtime does not report " + kind}

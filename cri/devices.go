@@ -22,24 +22,30 @@ type settings struct {
 // name, so that a container is created the same way each time.
 func deviceSettings(answers []*v1beta1.ContainerAllocateResponse) settings {
 	s := settings{annotations: map[string]string{}}
+	var envs, mounts, devices, cdi firsts
 	for _, answer := range answers {
 		for _, name := range slices.Sorted(maps.Keys(answer.GetEnvs())) {
-			s.envs = addOnce(s.envs, keyValue(name, answer.Envs[name]),
-				(*runtimeapi.KeyValue).GetKey)
+			if envs.first(name) {
+				s.envs = append(s.envs, keyValue(name, answer.Envs[name]))
+			}
 		}
 		for _, mount := range answer.GetMounts() {
-			s.mounts = addOnce(s.mounts, &runtimeapi.Mount{
-				ContainerPath: mount.ContainerPath,
-				HostPath:      mount.HostPath,
-				Readonly:      mount.ReadOnly,
-			}, (*runtimeapi.Mount).GetContainerPath)
+			if mounts.first(mount.ContainerPath) {
+				s.mounts = append(s.mounts, &runtimeapi.Mount{
+					ContainerPath: mount.ContainerPath,
+					HostPath:      mount.HostPath,
+					Readonly:      mount.ReadOnly,
+				})
+			}
 		}
 		for _, device := range answer.GetDevices() {
-			s.devices = addOnce(s.devices, &runtimeapi.Device{
-				ContainerPath: device.ContainerPath,
-				HostPath:      device.HostPath,
-				Permissions:   device.Permissions,
-			}, (*runtimeapi.Device).GetContainerPath)
+			if devices.first(device.ContainerPath) {
+				s.devices = append(s.devices, &runtimeapi.Device{
+					ContainerPath: device.ContainerPath,
+					HostPath:      device.HostPath,
+					Permissions:   device.Permissions,
+				})
+			}
 		}
 		for name, value := range answer.GetAnnotations() {
 			if _, taken := s.annotations[name]; !taken {
@@ -47,18 +53,25 @@ func deviceSettings(answers []*v1beta1.ContainerAllocateResponse) settings {
 			}
 		}
 		for _, device := range answer.GetCdiDevices() {
-			s.cdi = addOnce(s.cdi, &runtimeapi.CDIDevice{Name: device.Name},
-				(*runtimeapi.CDIDevice).GetName)
+			if cdi.first(device.Name) {
+				s.cdi = append(s.cdi, &runtimeapi.CDIDevice{Name: device.Name})
+			}
 		}
 	}
 	return s
 }
 
-// addOnce appends item unless list has one with its key.
-func addOnce[T any](list []T, item T, key func(T) string) []T {
-	wanted := key(item)
-	if slices.ContainsFunc(list, func(have T) bool { return key(have) == wanted }) {
-		return list
+// firsts are the names that were there already.
+type firsts map[string]struct{}
+
+// first reports whether a name is new.
+func (f *firsts) first(name string) bool {
+	if _, there := (*f)[name]; there {
+		return false
 	}
-	return append(list, item)
+	if *f == nil {
+		*f = firsts{}
+	}
+	(*f)[name] = struct{}{}
+	return true
 }

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/numalet/numalet/topology/oneline"
 )
 
 // Pods lists every pod that carries the pod UID label, ordered by UID, with two calls whatever
@@ -208,8 +210,8 @@ func fromContainerStatus(c *runtimeapi.ContainerStatus) Container {
 		CreatedAt: fromNanos(c.GetCreatedAt()),
 		StartedAt: fromNanos(c.GetStartedAt()),
 		Exit: Exit{
-			At: fromNanos(c.GetFinishedAt()), Code: c.GetExitCode(), Reason: c.GetReason(),
-			Message: c.GetMessage(),
+			At: fromNanos(c.GetFinishedAt()), Code: c.GetExitCode(),
+			Reason: oneline.Of(c.GetReason()), Message: oneline.Of(c.GetMessage()),
 		},
 		Cpuset:      Cpuset{CPUs: resources.GetCpusetCpus(), Mems: resources.GetCpusetMems()},
 		Annotations: c.GetAnnotations(),

@@ -32,7 +32,7 @@ func (r PreferredRequest) sift(preferred []string, resource Resource) ([]string,
 	var wrong []string
 	say := func(ids []string, what string) {
 		if len(ids) > 0 {
-			wrong = append(wrong, what+" "+few(ids))
+			wrong = append(wrong, what+" "+Few(ids))
 		}
 	}
 	say(foreign, "it names devices that it does not list:")
@@ -61,8 +61,8 @@ func (r PreferredRequest) offers(id string) bool {
 // mostNamed is how many ids a text for people names.
 const mostNamed = 8
 
-// few names ids for people, not all of them if there are many.
-func few(ids []string) string {
+// Few names ids for people, not all of them if there are many.
+func Few(ids []string) string {
 	shown := make([]string, min(len(ids), mostNamed))
 	for i := range shown {
 		shown[i] = oneline.Cut(ids[i], 96)

@@ -225,6 +225,25 @@ func TestPluginDiesInACall(t *testing.T) {
 	}
 }
 
+// A plugin that says that it is unavailable has answered.
+func TestPluginSaysThatItIsUnavailable(t *testing.T) {
+	r := newRig(t, Config{})
+	plugin := &authored{lists: lists(1)}
+	plugin.allocate = func() (*v1beta1.AllocateResponse, error) {
+		return nil, status.Error(codes.Unavailable, "just a moment")
+	}
+	r.author("p.sock", plugin)
+	if err := r.register("p.sock", gpu); err != nil {
+		t.Fatal(err)
+	}
+	r.untilConnected(gpu)
+	_, err := r.Allocate(t.Context(), gpu, []string{"gpu-0"})
+	const want = "rpc error: code = Unavailable desc = just a moment"
+	if err == nil || err.Error() != want {
+		t.Errorf("the error is %v", err)
+	}
+}
+
 // Plugins that begin with an empty list have listed nothing yet: what was there before stays.
 func TestEmptyFirstList(t *testing.T) {
 	r := newRig(t, Config{Graces: Graces{

@@ -34,8 +34,9 @@ func (e *CallError) Unwrap() error { return e.Err }
 func (c *call) unanswered(caller context.Context, err error) error {
 	ours := errors.Is(c.ctx.Err(), context.DeadlineExceeded) && caller.Err() == nil
 	late := status.Code(err) == codes.DeadlineExceeded && ours
-	if err == nil || !late && status.Code(err) != codes.Unavailable {
-		return err
+	broken := status.Code(err) == codes.Unavailable && len(c.header)+len(c.trailer) == 0
+	if !late && !broken {
+		return err // an answer has one of the two, be it a refusal
 	}
 	return &CallError{RPC: c.rpc, Deadline: c.deadline, Err: err}
 }

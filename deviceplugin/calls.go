@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	"k8s.io/klog/v2"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
@@ -38,7 +39,7 @@ func (p *Plugins) Preferred(ctx context.Context, req PreferredRequest) (ids []st
 			MustIncludeDeviceIDs: req.MustInclude,
 			AllocationSize:       int32(req.Size),
 		}},
-	})
+	}, c.options()...)
 	if err = c.unanswered(ctx, err); err != nil {
 		return nil, fmt.Errorf("device plugin GetPreferredAllocation rpc failed with err: %w", err)
 	}
@@ -64,7 +65,7 @@ func (p *Plugins) Allocate(ctx context.Context, resource string, ids []string) (
 	}()
 	resp, err := c.client.Allocate(c.ctx, &v1beta1.AllocateRequest{
 		ContainerRequests: []*v1beta1.ContainerAllocateRequest{{DevicesIds: ids}},
-	}, grpc.MaxCallRecvMsgSize(maxAllocateBytes))
+	}, c.options(grpc.MaxCallRecvMsgSize(maxAllocateBytes))...)
 	if isTooLong(err) {
 		return nil, &AnswerError{fmt.Sprintf("its answer to Allocate has more than %d bytes: say "+
 			"less for each container", maxAllocateBytes)}
@@ -75,7 +76,7 @@ func (p *Plugins) Allocate(ctx context.Context, resource string, ids []string) (
 	if n := len(resp.GetContainerResponses()); n > 1 {
 		klog.FromContext(ctx).Info("Device plugin answered Allocate for more containers than the "+
 			"one that it was asked about; the first answer counts", "resource", resource,
-			"answers", n, "devices", few(ids))
+			"answers", n, "devices", Few(ids))
 	}
 	return answerOf(resp)
 }
@@ -89,8 +90,8 @@ const (
 // answerOf is the answer for the one container that was asked about.
 func answerOf(resp *v1beta1.AllocateResponse) (*v1beta1.ContainerAllocateResponse, error) {
 	if len(resp.GetContainerResponses()) == 0 || resp.GetContainerResponses()[0] == nil {
-		return nil, &AnswerError{oneline.Of(fmt.Sprintf(
-			"no containers return in allocation response %v", resp))}
+		return nil, &AnswerError{fmt.Sprintf("no containers return in allocation response %s",
+			oneline.Of(resp.String()))}
 	}
 	a := resp.GetContainerResponses()[0]
 	entries := len(a.GetEnvs()) + len(a.GetMounts()) + len(a.GetDevices()) +
@@ -113,12 +114,16 @@ func (p *Plugins) PreStart(ctx context.Context, resource string, ids []string) (
 		return err
 	}
 	defer func() { c.done(err) }()
-	_, err = c.client.PreStartContainer(c.ctx, &v1beta1.PreStartContainerRequest{DevicesIds: ids})
+	_, err = c.client.PreStartContainer(c.ctx,
+		&v1beta1.PreStartContainerRequest{DevicesIds: ids}, c.options()...)
 	if err = c.unanswered(ctx, err); err != nil {
 		return fmt.Errorf("device plugin PreStartContainer rpc failed with err: %w", err)
 	}
 	return nil
 }
+
+// AllocateDeadline is how long a plugin may take to answer Allocate.
+func (p *Plugins) AllocateDeadline() time.Duration { return p.cfg.Deadlines.Allocate }
 
 // call is one call to a plugin, with its deadline. done must be called after it, with its outcome.
 type call struct {
@@ -128,6 +133,13 @@ type call struct {
 	client   v1beta1.DevicePluginClient
 	began    time.Time
 	done     func(error)
+	// header and trailer are what came with the answer.
+	header, trailer metadata.MD
+}
+
+// options have the call note whether there was an answer.
+func (c *call) options(more ...grpc.CallOption) []grpc.CallOption {
+	return append(more, grpc.Header(&c.header), grpc.Trailer(&c.trailer))
 }
 
 var errUnknownPlugin = errors.New("unknown Device Plugin")

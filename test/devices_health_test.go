@@ -1,6 +1,7 @@
 package test
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/numalet/numalet/agent/explain"
 	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
 	"github.com/numalet/numalet/test/harness"
 )
@@ -35,6 +37,38 @@ func awaitHealth(n *harness.Node, pod, want string) {
 			return fmt.Errorf("it tells %q", got)
 		}
 		return nil
+	})
+}
+
+// awaitExplained waits until the explanation of the pod says, first, that this has gone wrong since;
+// "": nothing has.
+func awaitExplained(n *harness.Node, pod, want string) {
+	n.Eventually("explain says "+want, func() error {
+		var record explain.Record
+		text := n.Get("/debug/admission/default/" + pod)
+		if err := json.Unmarshal([]byte(text), &record); err != nil {
+			return err
+		}
+		if got := strings.Join(record.Since, "\n"); !strings.HasPrefix(got, want) ||
+			want == "" && got != "" {
+			return fmt.Errorf("it says %q", got)
+		}
+		return nil
+	})
+}
+
+// awaitPlacedHealth waits until the placement of the container has this health of devices.
+func awaitPlacedHealth(n *harness.Node, container, want string) {
+	n.Eventually(container+" has "+want, func() error {
+		rows, err := n.Placements()
+		if err != nil {
+			return err
+		}
+		got, err := json.Marshal(rows[container].DeviceHealth)
+		if err == nil && string(got) != want {
+			err = fmt.Errorf("it has %s", got)
+		}
+		return err
 	})
 }
 
@@ -71,12 +105,19 @@ func TestDeviceHealthReachesThePod(t *testing.T) {
 	awaitHealth(n, "train-node", "gpu-0=Healthy gpu-1=Unhealthy")
 	awaitEvent(n, "train-node", "DeviceUnhealthy",
 		"Container main: device gpu-1 of example.com/gpu: unhealthy", 1)
+	awaitExplained(n, "train-node", "Container main: device gpu-1 of example.com/gpu: unhealthy")
+	awaitPlacedHealth(n, "train-node/main", `{"example.com/gpu":{"gpu-1":"Unhealthy"}}`)
+	if logged(t, n, "The health of devices in use changed", "gpu-1") != 1 {
+		t.Error("the log has nothing of the device")
+	}
 	if err := ctl.SetHealth(t.Context(), true, "gpu-1"); err != nil {
 		t.Fatal(err)
 	}
 	awaitHealth(n, "train-node", "gpu-0=Healthy gpu-1=Healthy")
 	awaitEvent(n, "train-node", "DeviceHealthy",
 		"Container main: device gpu-1 of example.com/gpu: healthy again", 1)
+	awaitExplained(n, "train-node", "")
+	awaitPlacedHealth(n, "train-node/main", "null")
 
 	stop()
 	awaitHealth(n, "train-node", "gpu-0=Unknown gpu-1=Unknown")

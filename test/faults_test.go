@@ -21,10 +21,11 @@ func TestPluginCalls(t *testing.T) {
 	const (
 		waits        = "WaitingForDevicePlugin"
 		unregistered = "no device plugin has registered " + gpu
-		lost         = "the device plugin of " + gpu + " is disconnected"
-		cut          = lost + ": plugin on example.com_gpu.sock: "
-		asked        = "no answer yet from the device plugin of " + gpu
-		failed       = "the device plugin of " + gpu + " failed: rpc error"
+		late         = "the device plugin of " + gpu + " is not ready"
+		cut          = late + ": plugin on example.com_gpu.sock: "
+		asked        = "no answer to Allocate yet from the device plugin of " + gpu +
+			"; it has 30s for that"
+		failed = "the device plugin of " + gpu + " failed: rpc error"
 	)
 	for name, test := range map[string]struct {
 		rpc    pluginsim.RPC
@@ -36,10 +37,10 @@ func TestPluginCalls(t *testing.T) {
 		"Register fails":                {pluginsim.Register, away, waits, unregistered},
 		"Register slow":                 {pluginsim.Register, slow, "", ""},
 		"serves late":                   {pluginsim.Serve, slow, "", ""},
-		"GetDevicePluginOptions hangs":  {pluginsim.Options, hang, waits, lost + ": waiting for"},
+		"GetDevicePluginOptions hangs":  {pluginsim.Options, hang, waits, late + ": waiting for"},
 		"GetDevicePluginOptions fails":  {pluginsim.Options, away, waits, cut + "GetDevicePlugin"},
 		"GetDevicePluginOptions slow":   {pluginsim.Options, slow, "", ""},
-		"ListAndWatch hangs":            {pluginsim.List, hang, waits, lost + ": waiting for"},
+		"ListAndWatch hangs":            {pluginsim.List, hang, waits, late + ": waiting for"},
 		"ListAndWatch fails":            {pluginsim.List, away, waits, cut + "ListAndWatch: rpc"},
 		"ListAndWatch slow":             {pluginsim.List, slow, "", ""},
 		"GetPreferredAllocation hangs":  {pluginsim.Preferred, hang, "", ""},
@@ -100,11 +101,12 @@ func TestPluginSaysNo(t *testing.T) {
 			pluginsim.Fault{RPC: pluginsim.List, Lie: pluginsim.Empty},
 			"Allocate failed due to no healthy devices present; cannot allocate " +
 				"unhealthy devices " +
-				gpu + ", which is unexpected",
+				gpu + ": its device plugin lists no devices, which is unexpected",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
+			s.Args = append(s.Args, "--device-plugin-empty-list-grace=100ms")
 			ctl, _ := s.Plugin(gpu, "--devices=2")
 			s.must(ctl.Fault(t.Context(), test.fault))
 			s.Start()
@@ -134,6 +136,8 @@ func TestPreStartFails(t *testing.T) {
 	if got.Message != want {
 		t.Errorf("message %q, want %q", got.Message, want)
 	}
+	awaitEvent(s.Node, user.node(), "Failed", "Error: "+want, 1)
+	awaitExplained(s.Node, user.node(), "Container main: waiting, CreateContainerConfigError: "+want)
 	s.must(ctl.ClearFaults(t.Context()))
 	s.settles()
 }

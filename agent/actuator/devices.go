@@ -12,6 +12,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/oneline"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -46,14 +47,21 @@ func (b build) devices(ctx context.Context, c *v1.Container) (
 	return out, nil
 }
 
+// maxConflicts is how many conflicts of a container are logged.
+const maxConflicts = 16
+
 // tellConflicts logs what the plugins' answers, in the order of the devices, say against each
 // other.
 func tellConflicts(log klog.Logger, devices []allocation.DeviceSet,
 	answers []*pluginapi.ContainerAllocateResponse) {
-	for _, c := range cri.Conflicts(answers) {
-		log.Error(nil, c.Message, "name", c.Name,
-			"expected", c.Kept, "resource", devices[c.First].Resource,
-			"got", c.Dropped, "droppedResource", devices[c.Other].Resource)
+	conflicts := cri.Conflicts(answers)
+	for _, c := range conflicts[:min(len(conflicts), maxConflicts)] {
+		log.Error(nil, c.Message, "name", oneline.Of(c.Name),
+			"expected", oneline.Of(c.Kept), "resource", devices[c.First].Resource,
+			"got", oneline.Of(c.Dropped), "droppedResource", devices[c.Other].Resource)
+	}
+	if more := len(conflicts) - maxConflicts; more > 0 {
+		log.Error(nil, "Device plugins have more conflicting settings", "more", more)
 	}
 }
 

@@ -1,6 +1,7 @@
 package actuator
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -26,6 +27,27 @@ func TestConflictsAreTold(t *testing.T) {
 	got := log.GetSink().(ktesting.Underlier).GetBuffer().String()
 	if strings.Count(got, "conflicting") != 1 || !strings.Contains(got, "ERROR "+want) {
 		t.Errorf("logged %q, want %q", got, want)
+	}
+}
+
+// However many there are, a few are told and the rest counted.
+func TestManyConflictsAreCounted(t *testing.T) {
+	log := ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true)))
+	envs := func(value string) map[string]string {
+		out := map[string]string{}
+		for i := range 1000 {
+			out[fmt.Sprint("E", i)] = value
+		}
+		return out
+	}
+	tellConflicts(log, []allocation.DeviceSet{{Resource: "a"}, {Resource: "b"}},
+		[]*pluginapi.ContainerAllocateResponse{
+			{Envs: envs("1")}, {Envs: envs(strings.Repeat("2", 1<<16))},
+		})
+	got := log.GetSink().(ktesting.Underlier).GetBuffer().String()
+	if n := strings.Count(got, "has conflicting setting"); n != maxConflicts ||
+		!strings.Contains(got, "more=984") || len(got) > 32<<10 {
+		t.Errorf("%d are told in %d bytes", n, len(got))
 	}
 }
 

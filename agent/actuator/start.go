@@ -2,6 +2,7 @@ package actuator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -123,28 +124,49 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 	if err != nil {
 		return err
 	}
-	options := cri.ContainerOptions{
+	facts := b.node.Facts
+	facts.PodIPs = sandbox.IPs
+	config, leave, err := b.order(ctx, c, cri.ContainerOptions{
 		Attempt: act.Attempt, Image: image,
-		Facts: b.node.Facts, Resources: b.node.Resources, Security: b.node.Security,
-	}
-	options.Facts.PodIPs = sandbox.IPs
-	if options.Devices, err = b.devices(ctx, c); err != nil {
-		return cri.ConfigError(err)
-	}
-	if options.Mounts, err = b.mounts(c, options); err != nil {
-		return err
-	}
-	place, leave, err := b.enterPool(ctx, c)
+		Facts: facts, Resources: b.node.Resources, Security: b.node.Security,
+	})
 	if err != nil {
-		return &cri.StartError{Reason: cri.ReasonPreStartHook, Message: err.Error(), Err: err}
+		b.warn("Failed", "Error: "+messageOf(err))
+		return err
 	}
 	defer leave()
-	options.Placement = place
-	config, err := b.containerConfig(c, options)
-	if err != nil {
-		return err
-	}
 	return b.run(ctx, sandbox.ID, config, sandboxConfig)
+}
+
+// order is what the runtime is told of a container, with all that it needs in place; leave must be
+// called when it has started or could not.
+func (b build) order(ctx context.Context, c *v1.Container, o cri.ContainerOptions) (
+	config *runtimeapi.ContainerConfig, leave func(), err error) {
+	if o.Devices, err = b.devices(ctx, c); err != nil {
+		return nil, nil, cri.ConfigError(err)
+	}
+	if o.Mounts, err = b.mounts(c, o); err != nil {
+		return nil, nil, err
+	}
+	if o.Placement, leave, err = b.enterPool(ctx, c); err != nil {
+		return nil, nil, &cri.StartError{
+			Reason: cri.ReasonPreStartHook, Message: err.Error(), Err: err,
+		}
+	}
+	if config, err = b.containerConfig(c, o); err != nil {
+		leave()
+		return nil, nil, err
+	}
+	return config, leave, nil
+}
+
+// messageOf is an error without the reason that the status shows beside it.
+func messageOf(err error) string {
+	var why *cri.StartError
+	if errors.As(err, &why) {
+		return why.Message
+	}
+	return err.Error()
 }
 
 // enterPool says where the container may run; leave must be called when it has started or could

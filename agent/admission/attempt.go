@@ -235,10 +235,17 @@ func (a *admitter) saySlow(e *entry) {
 		return
 	}
 	if resources := e.unanswered(); len(resources) > 0 {
-		a.say(e, Wait, ReasonWaitPlugin,
-			"no answer yet from the device plugin of "+strings.Join(resources, ", "))
+		message := "no answer to Allocate yet from the device plugin of " +
+			strings.Join(resources, ", ")
+		if p, ok := a.cfg.Plugins.(deadliner); ok {
+			message += fmt.Sprintf("; it has %s for that", p.AllocateDeadline())
+		}
+		a.say(e, Wait, ReasonWaitPlugin, message)
 	}
 }
+
+// deadliner are plugins of which is known how long they may take to answer Allocate.
+type deadliner interface{ AllocateDeadline() time.Duration }
 
 // say reports an outcome once.
 func (a *admitter) say(e *entry, outcome Outcome, reason, message string) {

@@ -14,12 +14,16 @@ type explained interface {
 	Explained(ctx context.Context, namespace, name string) (explain.Record, bool)
 }
 
-// Route answers why a pod was admitted, waits or was rejected on the node. A pod that was not
-// decided on may still be known to the agent.
-func Route(q explained, node string, known func(namespace, name string) bool) server.Route {
+// Route answers why a pod was admitted, waits or was rejected on the node, and what has gone wrong
+// with it since. A pod that was not decided on may still be known to the agent.
+func Route(q explained, node string, known func(namespace, name string) bool,
+	since func(namespace, name string) []string) server.Route {
 	answer := func(w http.ResponseWriter, r *http.Request) {
 		namespace, name := r.PathValue("namespace"), r.PathValue("pod")
 		if record, ok := q.Explained(r.Context(), namespace, name); ok {
+			if record.Outcome == string(Admit) {
+				record.Since = since(namespace, name)
+			}
 			server.WriteJSON(w, record)
 			return
 		}

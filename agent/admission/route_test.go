@@ -19,9 +19,12 @@ func (d decided) Explained(_ context.Context, namespace, name string) (explain.R
 
 func TestRoute(t *testing.T) {
 	record := explain.Record{}
-	record.Name = "web-node"
-	route := Route(decided{"default/web-node": record}, "node",
-		func(_, name string) bool { return name == "queued" })
+	record.Name, record.Outcome = "web-node", "Admit"
+	waits := explain.Record{}
+	waits.Name, waits.Outcome = "waits-node", "Wait"
+	route := Route(decided{"default/web-node": record, "default/waits-node": waits}, "node",
+		func(_, name string) bool { return name == "queued" },
+		func(namespace, name string) []string { return []string{namespace + "/" + name + " broke"} })
 	mux := http.NewServeMux()
 	mux.Handle(route.Pattern, route.Handler)
 	for _, tc := range []struct {
@@ -30,12 +33,17 @@ func TestRoute(t *testing.T) {
 		want string
 	}{
 		{"web-node", 200, `"web-node"`},
+		{"web-node", 200, `default/web-node broke`},
+		{"waits-node", 200, `"Wait"`},
 		{"web", 404, "the pod of that manifest is web-node"},
 		{"queued", 404, "still in the queue"},
 		{"other", 404, "/problems the manifests that were refused"},
 	} {
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, httptest.NewRequest("GET", "/debug/admission/default/"+tc.pod, nil))
+		if tc.pod == "waits-node" && strings.Contains(w.Body.String(), "broke") {
+			t.Errorf("of a pod that waits is said what happened after its admission: %s", w.Body)
+		}
 		if w.Code != tc.code || !strings.Contains(w.Body.String(), tc.want) {
 			t.Errorf("%s: %d %s, want %d with %q", tc.pod, w.Code, w.Body, tc.code, tc.want)
 		}

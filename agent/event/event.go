@@ -14,9 +14,13 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/server"
+	"github.com/numalet/numalet/topology/oneline"
 )
 
-// Recorder records the events of one node. It never blocks.
+// maxMessage is the longest message of an event that the API takes, in bytes.
+const maxMessage = 1024
+
+// Recorder records the events of one node, their messages in one line. It never blocks.
 type Recorder struct {
 	node   *v1.ObjectReference
 	record record.EventRecorder
@@ -41,6 +45,7 @@ func New(ctx context.Context, node string) *Recorder {
 
 // Pod records what happened to a pod.
 func (r *Recorder) Pod(pod *v1.Pod, eventType, reason, message string) {
+	message = oneline.Cut(message, maxMessage)
 	klog.Background().V(1).Info("Event", "pod", klog.KObj(pod), "type", eventType,
 		"reason", reason, "message", message)
 	r.record.Event(pod, eventType, reason, message)
@@ -48,6 +53,7 @@ func (r *Recorder) Pod(pod *v1.Pod, eventType, reason, message string) {
 
 // OnNode records what happened to the node.
 func (r *Recorder) OnNode(eventType, reason, message string) {
+	message = oneline.Cut(message, maxMessage)
 	klog.Background().V(1).Info("Event", "node", r.node.Name, "type", eventType,
 		"reason", reason, "message", message)
 	r.record.Event(r.node, eventType, reason, message)

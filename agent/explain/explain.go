@@ -13,6 +13,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
+	"github.com/numalet/numalet/topology/oneline"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -128,12 +129,16 @@ func (c Case) request(container *v1.Container, cpus int,
 	return r
 }
 
-// first joins the first few of many.
+// first joins the first few of many ids, each cut to a length that can be shown.
 func first(all []string, separator string) string {
-	if len(all) <= shown {
-		return strings.Join(all, separator)
+	var out []string
+	for _, id := range all[:min(len(all), shown)] {
+		out = append(out, oneline.Cut(id, 96))
 	}
-	return strings.Join(all[:shown], separator) + separator + "..."
+	if len(all) > shown {
+		out = append(out, "...")
+	}
+	return strings.Join(out, separator)
 }
 
 func resourcesOf(requests []Request) []string {

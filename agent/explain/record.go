@@ -30,6 +30,8 @@ type Record struct {
 type Remarks struct {
 	// Ignored are preferences of device plugins that were not followed, and why.
 	Ignored []string `json:"ignored,omitempty"`
+	// Since says what has gone wrong with an admitted pod since.
+	Since []string `json:"since,omitempty"`
 	// Kept says how much stays of what the pod had before, if not all.
 	Kept []string `json:"kept,omitempty"`
 }

@@ -14,6 +14,7 @@ import (
 func (r Record) Text() string {
 	var b strings.Builder
 	r.writeVerdict(&b)
+	bullets(&b, "Since then", r.Since)
 	b.WriteString("\nIt asks for\n")
 	for _, request := range r.Requests {
 		fmt.Fprintf(&b, "  %s\n", request)

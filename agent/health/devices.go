@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/deviceplugin"
@@ -47,7 +47,7 @@ type healthChange struct {
 }
 
 // round compares what is with what was told.
-func (h *devices) round() {
+func (h *devices) round(log klog.Logger) {
 	now := healthOf(h.held(), h.cfg.Inventory())
 	changed := map[types.UID]bool{}
 	for d, health := range now {
@@ -58,6 +58,8 @@ func (h *devices) round() {
 	for _, c := range healthChanges(h.told, now) {
 		if pod, ok := h.cfg.Pod(c.pod); ok {
 			kind, reason, message := c.event()
+			log.Info("The health of devices in use changed", "pod", klog.KObj(pod),
+				"health", c.health, "explanation", message)
 			h.cfg.Tell(pod, kind, reason, message)
 		}
 	}
@@ -142,13 +144,24 @@ func healthChanges(told, now map[heldDevice]v1.ResourceHealthStatus) []healthCha
 	return out
 }
 
+// Amiss says, for people, which devices that a pod holds are not healthy now.
+func Amiss(pod allocation.Pod, inventory deviceplugin.Inventory) (out []string) {
+	now := healthOf(map[types.UID]allocation.Pod{pod.UID: pod}, inventory)
+	well := map[heldDevice]v1.ResourceHealthStatus{}
+	for d := range now {
+		well[d] = v1.ResourceHealthStatusHealthy
+	}
+	for _, c := range healthChanges(well, now) {
+		_, _, message := c.event()
+		out = append(out, message)
+	}
+	return out
+}
+
 // event is the change for people.
 func (c healthChange) event() (kind, reason, message string) {
-	devices := "device " + strings.Join(c.ids[:min(len(c.ids), 8)], ", ")
-	if more := len(c.ids) - 8; more > 0 {
-		devices += fmt.Sprintf(" and %d more", more)
-	}
-	devices = fmt.Sprintf("Container %s: %s of %s", c.container, devices, c.resource)
+	devices := fmt.Sprintf("Container %s: device %s of %s", c.container, deviceplugin.Few(c.ids),
+		c.resource)
 	switch c.health {
 	case v1.ResourceHealthStatusHealthy:
 		return v1.EventTypeNormal, reasonDeviceHealthy, devices + ": healthy again"

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/deviceplugin"
@@ -59,7 +60,7 @@ func TestDeviceHealthIsToldOnce(t *testing.T) {
 			for i, s := range steps {
 				inventory = inventoryOf(s[0])
 				told, refreshed = nil, 0
-				h.round()
+				h.round(klog.Background())
 				if got := strings.Join(told, "; "); got != s[1] {
 					t.Errorf("step %d (%s): told %q, want %q", i, s[0], got, s[1])
 				}
@@ -67,7 +68,7 @@ func TestDeviceHealthIsToldOnce(t *testing.T) {
 					t.Errorf("step %d (%s): the status was made anew %d times", i, s[0], refreshed)
 				}
 				refreshed = 0
-				if h.round(); refreshed > 0 {
+				if h.round(klog.Background()); refreshed > 0 {
 					t.Errorf("step %d (%s): the status was made anew for nothing", i, s[0])
 				}
 			}

@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/machine"
@@ -53,7 +54,7 @@ func (f *Follower) Look(ctx context.Context) error {
 	}
 	f.cpus.round()
 	if f.cfg.Devices {
-		f.devices.round()
+		f.devices.round(klog.FromContext(ctx))
 	}
 	return nil
 }

@@ -32,6 +32,8 @@ type Row struct {
 	// MemoryNodes is where its memory may come from.
 	MemoryNodes string              `json:"memoryNodes"`
 	Devices     map[string][]string `json:"devices"`
+	// DeviceHealth is that of the devices that are not healthy, by resource and id.
+	DeviceHealth map[string]map[string]v1.ResourceHealthStatus `json:"deviceHealth,omitempty"`
 	// NUMANodes is where its own CPUs, memory and devices are; "" when it has none with a place.
 	NUMANodes string `json:"numaNodes"`
 	// Aligned: all of these are on one NUMA node; null when it has none with a place.
@@ -47,6 +49,8 @@ type Input struct {
 	Assigned allocation.State
 	// Shared is where containers without CPUs of their own run.
 	Shared cpuset.CPUSet
+	// Health is that of a device; nil: it is not told.
+	Health func(resource, id string) v1.ResourceHealthStatus
 }
 
 // Rows lists all containers by namespace, pod and place in the spec.
@@ -114,9 +118,28 @@ func (in Input) place(r *Row, held allocation.Container, running bool) topology.
 	}
 	for _, d := range held.Devices {
 		r.Devices[d.Resource] = d.IDs
-		for i := range d.IDs {
+		for i, id := range d.IDs {
 			nodes = nodes.Union(d.NodesOf(i))
+			in.tellHealth(r, d.Resource, id)
 		}
 	}
 	return nodes
+}
+
+// tellHealth notes a device that is not healthy.
+func (in Input) tellHealth(r *Row, resource, id string) {
+	if in.Health == nil {
+		return
+	}
+	health := in.Health(resource, id)
+	if health == v1.ResourceHealthStatusHealthy {
+		return
+	}
+	if r.DeviceHealth == nil {
+		r.DeviceHealth = map[string]map[string]v1.ResourceHealthStatus{}
+	}
+	if r.DeviceHealth[resource] == nil {
+		r.DeviceHealth[resource] = map[string]v1.ResourceHealthStatus{}
+	}
+	r.DeviceHealth[resource][id] = health
 }

@@ -100,3 +100,37 @@ func TestRows(t *testing.T) {
 		t.Errorf("under the policies none: %+v", own)
 	}
 }
+
+// Devices that are not healthy are named with their health; without a source nothing is.
+func TestDeviceHealth(t *testing.T) {
+	m, err := topology.NewMachine(topology.Spec{
+		Nodes: []topology.Node{{ID: 0, MemoryBytes: 1}}, CPUs: []topology.CPU{{ID: 0}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := Input{
+		Hardware: machine.Hardware{Machine: m},
+		Pods:     []*v1.Pod{pod("p", v1.PodRunning, "main")},
+		Assigned: allocation.State{Pods: map[types.UID]allocation.Pod{"p": {
+			Containers: map[string]allocation.Container{"main": {Devices: []allocation.DeviceSet{
+				{Resource: "example.com/gpu", IDs: []string{"well", "ill", "gone"}},
+			}}},
+		}}},
+		Health: func(_, id string) v1.ResourceHealthStatus {
+			return map[string]v1.ResourceHealthStatus{
+				"well": v1.ResourceHealthStatusHealthy, "ill": v1.ResourceHealthStatusUnhealthy,
+				"gone": v1.ResourceHealthStatusUnknown,
+			}[id]
+		},
+	}
+	for _, want := range []string{
+		`{"example.com/gpu":{"gone":"Unknown","ill":"Unhealthy"}}`, "null",
+	} {
+		got, err := json.Marshal(Rows(in)[0].DeviceHealth)
+		if err != nil || string(got) != want {
+			t.Errorf("%s, %v; want %s", got, err, want)
+		}
+		in.Health = nil
+	}
+}

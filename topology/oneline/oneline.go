@@ -58,3 +58,25 @@ func plain(text string) bool {
 
 // shown reports whether a character is to be seen; the others count as a space.
 func shown(r rune) bool { return !unicode.IsSpace(r) && unicode.IsPrint(r) }
+
+// Error is an error with its text in one line, which wraps the one given; that one itself if it is
+// one line already.
+func Error(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	if line := Of(text); line != text {
+		return &cutError{line, err}
+	}
+	return err
+}
+
+type cutError struct {
+	line string
+	err  error
+}
+
+func (e *cutError) Error() string { return e.line }
+
+func (e *cutError) Unwrap() error { return e.err }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/topology/oneline"
 )
 
 var headers = []string{
@@ -108,7 +109,7 @@ func Cells(r placement.Row) []string {
 		pod = r.Namespace + "/" + r.Pod
 	}
 	return []string{
-		pod, r.Container, string(r.Phase), cpus(r), cmp.Or(r.MemoryNodes, "-"), devices(r.Devices),
+		pod, r.Container, string(r.Phase), cpus(r), cmp.Or(r.MemoryNodes, "-"), devices(r),
 		cmp.Or(r.NUMANodes, "-"), aligned(r.Aligned), r.Reason,
 	}
 }
@@ -126,16 +127,25 @@ func cpus(r placement.Row) string {
 	return fmt.Sprintf("shared (%d)", set.Size())
 }
 
-// devices shows ids without the resource where the ids tell it: "gpu-0 gpu-1".
-func devices(byResource map[string][]string) string {
+// devices shows ids without the resource where the ids tell it, and what is amiss with them:
+// "gpu-0 gpu-1 (unhealthy)".
+func devices(r placement.Row) string {
 	var out []string
-	for _, resource := range slices.Sorted(maps.Keys(byResource)) {
+	for _, resource := range slices.Sorted(maps.Keys(r.Devices)) {
 		_, name, _ := strings.Cut(resource, "/")
-		for _, id := range byResource[resource] {
+		for _, id := range r.Devices[resource] {
+			text := oneline.Cut(id, 64)
 			if !strings.HasPrefix(id, name) {
-				id = name + ":" + id
+				text = name + ":" + text
 			}
-			out = append(out, id)
+			switch health := r.DeviceHealth[resource][id]; health {
+			case "":
+			case v1.ResourceHealthStatusUnhealthy:
+				text += " (unhealthy)"
+			default:
+				text += " (health unknown)"
+			}
+			out = append(out, text)
 		}
 	}
 	return cmp.Or(strings.Join(out, " "), "-")
@@ -173,6 +183,10 @@ func shade(r placement.Row, column string) color.Color {
 		}
 		if r.Aligned != nil {
 			return yellow
+		}
+	case "DEVICES":
+		if len(r.DeviceHealth) > 0 {
+			return red
 		}
 	case "CPUS":
 		if !r.Exclusive {

@@ -124,3 +124,17 @@ func TestPageFits(t *testing.T) {
 		}
 	}
 }
+
+// Devices of containers that are not healthy are told so, and ids keep to their cell.
+func TestDeviceCells(t *testing.T) {
+	r := placement.Row{
+		Devices: map[string][]string{"example.com/gpu": {"gpu-0", "gpu-1", "a\nb"}},
+		DeviceHealth: map[string]map[string]v1.ResourceHealthStatus{"example.com/gpu": {
+			"gpu-1": v1.ResourceHealthStatusUnhealthy, "a\nb": v1.ResourceHealthStatusUnknown,
+		}},
+	}
+	const want = "gpu-0 gpu-1 (unhealthy) gpu:a b (health unknown)"
+	if got := Cells(r)[5]; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
