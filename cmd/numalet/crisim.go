@@ -73,6 +73,8 @@ func newCRISim() *cobra.Command {
 	flags.StringSliceVar(&cfg.Images, "image", nil, "images that are there from the start")
 	flags.StringSliceVar(&cfg.Missing, "missing", nil,
 		"patterns of image names that cannot be pulled")
+	flags.StringSliceVar(&cfg.CDIDirs, "cdi-dir", nil,
+		"directories with specs of CDI devices (default /etc/cdi and /var/run/cdi)")
 	return cmd
 }
 

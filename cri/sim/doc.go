@@ -15,6 +15,9 @@
 // An image whose name ends in /missing cannot be pulled. Every other image can, and must be
 // before it is used.
 //
+// Devices, mounts and CDI devices that containerd would refuse, or runc, are refused in the same
+// call: what plugins answer has to be true of this host. Nothing is made of the host's.
+//
 // # Faults
 //
 // The runtime can be told, by methods of Server or over HTTP on a unix socket (Client), to delay,

@@ -92,7 +92,8 @@ func (r *runtimeService) ListPodSandbox(
 	return &runtimeapi.ListPodSandboxResponse{Items: r.store.listSandboxes(req.GetFilter())}, nil
 }
 
-// CreateContainer needs a ready sandbox, a pulled image and a well-formed CPU set.
+// CreateContainer needs a ready sandbox, a pulled image, a well-formed CPU set, and of the host what
+// containerd needs.
 func (r *runtimeService) CreateContainer(
 	_ context.Context, req *runtimeapi.CreateContainerRequest,
 ) (*runtimeapi.CreateContainerResponse, error) {
@@ -117,8 +118,12 @@ func (r *runtimeService) CreateContainer(
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
+	id := newID()
+	if err := checkSpec(id, cfg, r.cfg.CDIDirs); err != nil {
+		return nil, err
+	}
 	c := &container{
-		id:        newID(),
+		id:        id,
 		sandbox:   sb,
 		imageRef:  img.id(),
 		config:    cfg,
@@ -143,6 +148,9 @@ func (r *runtimeService) StartContainer(
 	if c.script.StartError != "" {
 		return nil, status.Errorf(codes.Unknown,
 			"failed to create containerd task: failed to create shim task: %s", c.script.StartError)
+	}
+	if err := checkStart(c.config); err != nil {
+		return nil, err
 	}
 	if err := r.store.startContainer(c); err != nil {
 		return nil, err

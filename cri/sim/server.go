@@ -36,7 +36,12 @@ type Config struct {
 	Images     []string
 	Missing    []string
 	ImageUsers map[string]string
+	// CDIDirs have the specs of CDI devices; empty: where containerd looks for them.
+	CDIDirs []string
 }
+
+// cdiDirs are where containerd looks for specs of CDI devices.
+var cdiDirs = []string{"/etc/cdi", "/var/run/cdi"}
 
 // Ready is the runtime's own condition.
 type Ready struct {
@@ -70,6 +75,9 @@ func New(cfg Config) (*Server, error) {
 		if err := (Fault{Method: method}).validate(Methods()); err != nil {
 			return nil, fmt.Errorf("delay: %w", err)
 		}
+	}
+	if len(cfg.CDIDirs) == 0 {
+		cfg.CDIDirs = cdiDirs
 	}
 	s := &Server{
 		cfg:       cfg,

@@ -67,6 +67,7 @@ func Run(t *testing.T, client *cri.Client, opts Options) {
 		{"labels and annotations come back", labelsComeBack},
 		{"lists filter by label, state and sandbox", filters},
 		{"resources are reported and updated", resources},
+		{"devices, mounts and CDI devices that cannot be had", wrongDevices},
 		{"what is not there is NotFound", notFound},
 		{"events arrive", events},
 		{"an absent image has no status", absentImage},

@@ -1,0 +1,107 @@
+package conformance
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// asks are what a container is given of the host.
+type asks struct {
+	devices []*runtimeapi.Device
+	mounts  []*runtimeapi.Mount
+	cdi     string
+}
+
+func device(host, container, permissions string) asks {
+	return asks{devices: []*runtimeapi.Device{
+		{HostPath: host, ContainerPath: container, Permissions: permissions},
+	}}
+}
+
+func mount(host, container string) asks {
+	return asks{mounts: []*runtimeapi.Mount{{HostPath: host, ContainerPath: container}}}
+}
+
+// wrongDevices: what device plugins may answer and the host does not have fails where it does with
+// containerd, in its words.
+func wrongDevices(t *testing.T, s *suite) {
+	p := s.sandbox(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i, tc := range []struct {
+		name string
+		asks asks
+		want string // the call that fails, and with what; empty: it runs
+	}{
+		{"a device", device("/dev/null", "/dev/x", "rw"), ""},
+		{"a directory as a device", device(dir, "/dev/x", "rw"), ""},
+		{"a device that is not there", device("/dev/nosuch", "/dev/x", "rw"),
+			"create: failed to generate spec: lstat /dev/nosuch: no such file or directory"},
+		{"a device without a path", device("", "/dev/x", "rw"),
+			"create: failed to generate spec: lstat : no such file or directory"},
+		{"a file as a device", device(file, "/dev/x", "rw"), "create: not a device node"},
+		{"no permissions", device("/dev/null", "/dev/x", ""),
+			"start: device access at 1 field cannot be empty"},
+		{"permissions in another order", device("/dev/null", "/dev/x", "mrw"), ""},
+		{"a CDI device that nobody names", asks{cdi: "example.com/gpu=nosuch"},
+			"create: CDI device injection failed: unresolvable CDI devices example.com/gpu=nosuch"},
+		{"a CDI device that is no name", asks{cdi: "nonsense"},
+			"create: CDI device injection failed: unresolvable CDI devices nonsense"},
+		{"a mount", mount(dir, "/x"), ""},
+		{"a mount of what is not there", mount(filepath.Join(dir, "new"), "/x"), ""},
+		{"a mount below a file", mount(filepath.Join(file, "below"), "/x"),
+			"create: failed to stat"},
+		{"a mount of nothing", mount("", "/x"), `create: failed to mkdir ""`},
+		{"a mount of a relative path", mount("relative/x", "/x"), "start: error mounting"},
+		{"a mount to nowhere", mount(dir, ""), "start: runc create failed"},
+	} {
+		if got := p.outcome(fmt.Sprint("c", i), tc.asks); got != tc.want &&
+			(tc.want == "" || !told(got, tc.want)) {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}
+
+// told reports whether the right call failed with the right words.
+func told(got, want string) bool {
+	call, words, _ := strings.Cut(want, ": ")
+	return strings.HasPrefix(got, call+": ") && strings.Contains(got, words)
+}
+
+// outcome is what becomes of a container with these things: the call that failed with code Unknown,
+// and why.
+func (p *pod) outcome(name string, a asks) string {
+	ctx, cancel := p.context(p.t)
+	defer cancel()
+	config := p.containerConfig(name, p.opts.Forever)
+	config.Devices, config.Mounts = a.devices, a.mounts
+	if a.cdi != "" {
+		config.CDIDevices = []*runtimeapi.CDIDevice{{Name: a.cdi}}
+	}
+	run := p.client.Runtime()
+	id, err := run.CreateContainer(ctx, p.id, config, p.config)
+	call := "create"
+	if err == nil {
+		call, err = "start", run.StartContainer(ctx, id)
+		defer func() {
+			if err := run.RemoveContainer(ctx, id); err != nil {
+				p.t.Error(err)
+			}
+		}()
+	}
+	if err == nil {
+		return ""
+	}
+	wantCode(p.t, call+" "+name, err, codes.Unknown)
+	return call + ": " + status.Convert(err).Message()
+}

@@ -1,0 +1,109 @@
+package sim
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	oci "github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+)
+
+// checkSpec refuses what containerd refuses while it makes the OCI spec of a container: devices and
+// mounts of the host that cannot be, and CDI devices that no spec in the directories names. A mount
+// of a path that is not there is good: containerd makes a directory, which this runtime does not.
+func checkSpec(id string, cfg *runtimeapi.ContainerConfig, cdiDirs []string) error {
+	for _, d := range cfg.GetDevices() {
+		if err := checkDevice(d); err != nil {
+			return specError(id, err)
+		}
+	}
+	for _, m := range cfg.GetMounts() {
+		if err := checkMount(m); err != nil {
+			return specError(id, err)
+		}
+	}
+	return checkCDI(cfg.GetCDIDevices(), cdiDirs)
+}
+
+func specError(id string, err error) error {
+	return status.Errorf(codes.Unknown,
+		"failed to generate container %q spec: failed to generate spec: %v", id, err)
+}
+
+// checkDevice wants a device node, or a directory, of which a container gets the nodes in it.
+func checkDevice(d *runtimeapi.Device) error {
+	path, err := filepath.EvalSymlinks(d.GetHostPath())
+	if d.GetHostPath() == "" {
+		_, err = os.Lstat("")
+	}
+	if err != nil {
+		return err
+	}
+	info, err := os.Lstat(path)
+	if err == nil && !info.IsDir() && info.Mode()&fs.ModeDevice == 0 {
+		err = fmt.Errorf("get device path: %q containerPath: %q error: not a device node",
+			d.GetHostPath(), d.GetContainerPath())
+	}
+	return err
+}
+
+func checkMount(m *runtimeapi.Mount) error {
+	path := m.GetHostPath()
+	if m.GetImage().GetImage() != "" {
+		return nil
+	}
+	_, err := os.Stat(path)
+	switch {
+	case path == "":
+		return fmt.Errorf("failed to mkdir %q: mkdir : no such file or directory", path)
+	case err != nil && !os.IsNotExist(err):
+		return fmt.Errorf("failed to stat %q: %w", path, err)
+	}
+	return nil
+}
+
+// checkCDI looks the devices up in the specs that there are now.
+func checkCDI(devices []*runtimeapi.CDIDevice, dirs []string) error {
+	if len(devices) == 0 {
+		return nil
+	}
+	var names []string
+	for _, d := range devices {
+		names = append(names, d.GetName())
+	}
+	cache, err := cdi.NewCache(cdi.WithSpecDirs(dirs...), cdi.WithAutoRefresh(false))
+	if err == nil {
+		_, err = cache.InjectDevices(&oci.Spec{}, names...)
+	}
+	if err != nil {
+		return status.Errorf(codes.Unknown,
+			"failed to create containerd container: CDI device injection failed: %v", err)
+	}
+	return nil
+}
+
+// checkStart refuses what runc refuses of a spec that could be made.
+func checkStart(cfg *runtimeapi.ContainerConfig) error {
+	for i, d := range cfg.GetDevices() {
+		if d.GetPermissions() == "" {
+			return startError(fmt.Sprintf("device access at %d field cannot be empty", i+1))
+		}
+	}
+	for _, m := range cfg.GetMounts() {
+		if m.GetContainerPath() == "" || m.GetImage() == nil && !filepath.IsAbs(m.GetHostPath()) {
+			return startError(fmt.Sprintf("unable to start container process: error during container "+
+				"init: error mounting %q to rootfs at %q", m.GetHostPath(), m.GetContainerPath()))
+		}
+	}
+	return nil
+}
+
+func startError(why string) error {
+	return status.Errorf(codes.Unknown, "failed to create containerd task: failed to create shim "+
+		"task: OCI runtime create failed: runc create failed: %s", why)
+}
