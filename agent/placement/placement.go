@@ -15,7 +15,7 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Row is one container.
+// Row is one container. It has more fields than other structs: as JSON it is flat.
 type Row struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
