@@ -297,8 +297,9 @@ func TestRegisteredBeforeServing(t *testing.T) {
 	if err := r.register("p.sock", gpu); err != nil {
 		t.Fatal(err)
 	}
-	r.until("the plugin to be waited for", func(inv Inventory) bool {
-		return inv.Resources[gpu].Arriving && r.current.Load().links[gpu].dialErr.Load() != nil
+	eventually(t, "the plugin to be dialled in vain", func() bool {
+		l := r.current.Load().links[gpu]
+		return l != nil && l.dialErr.Load() != nil
 	})
 	r.author("p.sock", &authored{lists: lists(1)})
 	const want = "the plugin on p.sock registered before it served its socket (dial unix "

@@ -73,17 +73,17 @@ func (l *link) follow(ctx context.Context, s linkSettings, options pluginOptions
 		if !listed {
 			first.Stop()
 			s.metrics.called(l.resource, rpcList, time.Since(began), nil)
-			if len(now.devices) == 0 {
-				settling.Go(func() {
-					sleep(ctx, s.graces.Empty)
-					s.report(ctx, event{kind: linkSettled, link: l})
-				})
-			}
 		}
 		if changed || !listed {
 			l.tell(ctx, now)
 			l.kept = len(now.devices)
 			s.report(ctx, event{kind: linkListed, link: l, options: options, list: now})
+		}
+		if !listed && len(now.devices) == 0 { // once the loop knows of the list
+			settling.Go(func() {
+				sleep(ctx, s.graces.Empty)
+				s.report(ctx, event{kind: linkSettled, link: l})
+			})
 		}
 		listed, l.refusing = true, false
 	}

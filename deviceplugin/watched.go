@@ -38,9 +38,13 @@ func (p *Plugins) watch(ctx context.Context) error {
 		Deadlines: p.cfg.Deadlines.Registry,
 		Handlers:  map[string]watcher.Handler{registerapi.DevicePlugin: p.takeIn},
 		Called: func(found watcher.Plugin, rpc string, took time.Duration, err error) {
-			if found.Type == "" || found.Type == registerapi.DevicePlugin {
-				p.metrics.called(found.Name, rpc, took, err)
+			if found.Type != "" && found.Type != registerapi.DevicePlugin {
+				return
 			}
+			if !podspec.IsExtended(found.Name) { // it would stay in memory for nothing
+				found.Name = ""
+			}
+			p.metrics.called(found.Name, rpc, took, err)
 		},
 	})
 	if err != nil {

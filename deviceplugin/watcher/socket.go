@@ -14,6 +14,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"k8s.io/klog/v2"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	unixsocket "github.com/numalet/numalet/deviceplugin/socket"
+	"github.com/numalet/numalet/topology/oneline"
 )
 
 // lastPause is the longest time between two attempts at a socket.
@@ -154,7 +157,7 @@ func (s *socket) takeIn(ctx context.Context, p Plugin) (*Membership, error) {
 	handler := s.handlers[p.Type]
 	if handler == nil {
 		return nil, fmt.Errorf("RegisterPlugin error -- no handler registered for plugin type: "+
-			"%s at socket %s", p.Type, s.path)
+			"%s at socket %s", oneline.Cut(p.Type, 64), s.path)
 	}
 	member, err := handler(ctx, p)
 	if err != nil {
@@ -169,6 +172,7 @@ func (s *socket) dial(ctx context.Context) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///"+s.path,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
+		grpc.WithUnaryInterceptor(unixsocket.ShortErrors),
 		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", path)
 		}),
