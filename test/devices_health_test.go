@@ -251,7 +251,7 @@ func TestAdviceIsOnlyAdvice(t *testing.T) {
 	}{
 		"error": {pluginsim.Fault{Code: "INTERNAL", Message: "no idea"}, "no idea"},
 		"timeout": {pluginsim.Fault{Delay: metav1.Duration{Duration: 2 * time.Second}},
-			"DeadlineExceeded"},
+			"was not answered within its deadline of 300ms"},
 		"few": {pluginsim.Fault{Lie: pluginsim.Few},
 			"1 of its devices can be used where 2 were asked for"},
 		"foreign": {pluginsim.Fault{Lie: pluginsim.Foreign},

@@ -66,12 +66,17 @@ func quiet(n *harness.Node) {
 	})
 }
 
-// placements are the rows by pod/container.
+// placements are the rows by pod/container, without the health of devices, of which nothing is known
+// while their plugin is away.
 func placements(t testing.TB, n *harness.Node) map[string]placement.Row {
 	t.Helper()
 	rows, err := n.Placements()
 	if err != nil {
 		t.Fatal(err)
+	}
+	for key, row := range rows {
+		row.DeviceHealth = nil
+		rows[key] = row
 	}
 	return rows
 }
