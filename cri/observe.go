@@ -105,6 +105,31 @@ func (c *Client) Refresh(ctx context.Context, last Pod) (Pod, error) {
 	return pod, nil
 }
 
+// Recheck asks by their ids for the containers of last that had not exited, and takes all else from
+// it: what else the runtime has of the pod meanwhile is not seen.
+func (c *Client) Recheck(ctx context.Context, last Pod) (Pod, error) {
+	ctx = quiet(ctx)
+	pod := last
+	pod.ReadAt, pod.Containers = time.Now(), nil
+	for _, was := range last.Containers {
+		if _, final := last.exited(was.ID); final {
+			pod.Containers = append(pod.Containers, was)
+			continue
+		}
+		resp, err := c.runtime.ContainerStatus(ctx, was.ID, false)
+		switch {
+		case isNotFound(err):
+			continue
+		case err != nil:
+			return Pod{}, fmt.Errorf("read pod %s: container %s: %w", last.UID, was.ID, err)
+		}
+		full := fromContainerStatus(resp.GetStatus())
+		full.SandboxID = was.SandboxID
+		pod.Containers = append(pod.Containers, full)
+	}
+	return pod, nil
+}
+
 // listing is the runtime's answer to one pair of list calls.
 type listing struct {
 	sandboxes  []*runtimeapi.PodSandbox

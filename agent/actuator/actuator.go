@@ -76,6 +76,24 @@ func (a *Actuator) Observe(ctx context.Context, uid types.UID) (cri.Pod, error) 
 	return a.cfg.Observer.Observe(ctx, uid)
 }
 
+// Recall is what is known of a pod after an action that ends it, without a list of what the runtime
+// has: the pod's containers were all seen before the first such action, and after the last one it is
+// read in full.
+func (a *Actuator) Recall(ctx context.Context, uid types.UID, done podworker.Action) (
+	cri.Pod, bool) {
+	switch done.Kind {
+	case podworker.StopContainers:
+		pod, err := a.cfg.Observer.Recheck(ctx, uid)
+		return pod, err == nil
+	case podworker.StopSandboxes:
+		return a.cfg.Observer.Stopped(uid, done.IDs), true
+	case podworker.None, podworker.CleanUp:
+		return a.cfg.Observer.Get(uid)
+	default:
+		return cri.Pod{}, false
+	}
+}
+
 // Do carries out one action.
 func (a *Actuator) Do(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 	act podworker.Action) error {
@@ -89,6 +107,9 @@ func (a *Actuator) Do(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 		c, _ := podspec.Find(pod, act.Container)
 		a.cfg.Started(pod, c, err)
 		return err
+	}
+	defer a.cfg.Observer.Ending(pod.UID)()
+	switch act.Kind {
 	case podworker.StopContainers:
 		return a.stopContainers(ctx, pod, observed, act)
 	case podworker.StopSandboxes:

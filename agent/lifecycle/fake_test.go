@@ -91,6 +91,12 @@ func (f *fake) Refresh(ctx context.Context, last cri.Pod) (cri.Pod, error) {
 	return pod, nil
 }
 
+func (f *fake) Recheck(ctx context.Context, last cri.Pod) (cri.Pod, error) {
+	now, err := f.Refresh(ctx, last)
+	last.ReadAt, last.Containers = now.ReadAt, now.Containers
+	return last, err
+}
+
 // look is what the runtime has at the moment a read begins.
 func (f *fake) look(uid types.UID) cri.Pod {
 	f.mu.Lock()

@@ -26,6 +26,8 @@ type Runtime interface {
 	Pods(ctx context.Context) ([]cri.Pod, error)
 	// Refresh reads one pod in full, taking what cannot have changed from last.
 	Refresh(ctx context.Context, last cri.Pod) (cri.Pod, error)
+	// Recheck asks for the containers of last that had not exited and takes the rest from it.
+	Recheck(ctx context.Context, last cri.Pod) (cri.Pod, error)
 	// Events calls fn for each event until the stream ends, and returns why it did.
 	Events(ctx context.Context, fn func(cri.Event)) error
 }
@@ -53,6 +55,7 @@ type Observer struct {
 	reads    *queue // pods to read
 	changed  *queue // pods to tell about
 	changes  chan types.UID
+	endings  *endings
 	metrics  *measures
 	synced   chan struct{}
 
@@ -76,6 +79,7 @@ func New(cfg Config) (*Observer, error) {
 		reads:    newQueue(),
 		changed:  newQueue(),
 		changes:  make(chan types.UID),
+		endings:  newEndings(),
 		metrics:  newMeasures(),
 		synced:   make(chan struct{}),
 	}
@@ -144,10 +148,16 @@ func (o *Observer) Reread(ctx context.Context, uid types.UID) (cri.Pod, error) {
 
 func (o *Observer) read(ctx context.Context, uid types.UID) (
 	newest cri.Pod, changed bool, err error) {
+	return o.readBy(ctx, uid, o.cfg.Client.Refresh)
+}
+
+func (o *Observer) readBy(ctx context.Context, uid types.UID,
+	read func(context.Context, cri.Pod) (cri.Pod, error)) (
+	newest cri.Pod, changed bool, err error) {
 	r := o.cache.begin(uid)
 	ctx, cancel := context.WithTimeout(ctx, o.cfg.ReadTimeout)
 	defer cancel()
-	pod, err := o.cfg.Client.Refresh(ctx, r.last)
+	pod, err := read(ctx, r.last)
 	if err != nil {
 		o.cache.abort(r)
 		o.schedule.soon()

@@ -106,9 +106,15 @@ func (o *Observer) event(e cri.Event) {
 	if uid == "" {
 		var ok bool
 		if uid, ok = o.cache.owner(e.ContainerID); !ok {
-			o.schedule.soon()
+			if e.Type != cri.EventDeleted { // else what is gone is known to be gone
+				o.schedule.soon()
+			}
 			return
 		}
+	}
+	if o.endings.has(uid) {
+		o.readLater(uid, time.Now())
+		return
 	}
 	o.reads.add(uid, time.Now())
 }

@@ -54,6 +54,8 @@ type ActionKind string
 // The actions. An actuator treats as done what is done already: a container to be stopped that has
 // exited, a sandbox to be removed that is gone.
 const (
+	// None is no action: nothing was done since the pod was observed.
+	None ActionKind = ""
 	// CreateSandbox makes everything that comes before the first container: directories,
 	// cgroup, volumes, sandbox. Attempt is the sandbox's.
 	CreateSandbox ActionKind = "CreateSandbox"
@@ -165,6 +167,9 @@ type Report struct {
 type Actuator interface {
 	// Observe reads the pod from the runtime, now.
 	Observe(ctx context.Context, uid types.UID) (cri.Pod, error)
+	// Recall is what is known of a pod that is to end after the action done, which took effect, and
+	// with nobody else acting on the pod since it was observed; false: it has to be observed.
+	Recall(ctx context.Context, uid types.UID, done Action) (cri.Pod, bool)
 	// Do returns when the action has taken effect. Its context ends when the pod is to stop, or
 	// to stop sooner, or when the agent stops. A *cri.StartError says what the status shall say.
 	Do(ctx context.Context, pod *v1.Pod, observed cri.Pod, a Action) error

@@ -1,6 +1,7 @@
 package podworker
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,4 +54,40 @@ func TestWorkersHasten(t *testing.T) {
 			t.Errorf("gone (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// A pod that runs is ended from what is known of it and of what was done, and is read in full once,
+// after all of it was removed. One for which something was under way is read first.
+func TestEndingPodIsReadOnce(t *testing.T) {
+	for name, at := range map[string]struct {
+		stop time.Duration
+		want int
+	}{"idle": {30 * time.Second, 1}, "under way": {0, 2}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t)
+				entered := make(chan struct{})
+				n.before = func(_ context.Context, a Action) error {
+					if a.Kind == StartContainer {
+						close(entered)
+						time.Sleep(time.Second)
+					}
+					return nil
+				}
+				pod := podOf("a", "Always web")
+				n.Update(Desired{Pod: pod})
+				<-entered
+				n.at(at.stop)
+				before := n.observed
+				n.Update(Desired{Pod: pod, Stop: &Stop{Grace: time.Second, Remove: true}})
+				n.at(time.Minute)
+				if got := n.observed - before; got != at.want || n.recalled < 3 {
+					t.Errorf("read %d times, recalled %d times", got, n.recalled)
+				}
+				if len(n.gone) != 1 {
+					t.Errorf("gone: %v", n.gone)
+				}
+			})
+		})
+	}
 }

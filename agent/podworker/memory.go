@@ -29,6 +29,9 @@ type memory struct {
 	deadline time.Time
 	// cleaned: CleanUp has been done since something of the pod was last alive.
 	cleaned bool
+	// removed: RemovePod has been done. What is left of the pod then was not known, or is not as the
+	// runtime says.
+	removed bool
 	// completed: the pod was reported to have ended by itself, and what it held may be another's:
 	// it stays so whatever its spec says from then on.
 	completed bool
@@ -122,6 +125,8 @@ func (m *memory) succeeded(a Action, now time.Time) {
 	switch a.Kind {
 	case CleanUp:
 		m.cleaned = true
+	case RemovePod:
+		m.removed = true
 	case CreateSandbox, StartContainer:
 		made := m.made[a.Container]
 		made.count, made.last = made.count+1, now

@@ -30,7 +30,8 @@ type node struct {
 	log      []string
 	reports  map[types.UID]Report
 	gone     []types.UID
-	observed int
+	observed int // in full
+	recalled int
 	begun    time.Time
 	// before is called for each action without the lock; an error is the action's.
 	before func(context.Context, Action) error
@@ -70,6 +71,21 @@ func (n *node) isGone(uid types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.gone = append(n.gone, uid)
+}
+
+func (n *node) Recall(_ context.Context, uid types.UID, done Action) (cri.Pod, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	m, ok := n.machines[uid]
+	switch done.Kind {
+	case None, StopContainers, StopSandboxes, CleanUp:
+		if ok {
+			m.now = time.Now()
+			n.recalled++
+			return m.observe(), true
+		}
+	}
+	return cri.Pod{}, false
 }
 
 func (n *node) Observe(_ context.Context, uid types.UID) (cri.Pod, error) {

@@ -24,6 +24,8 @@ type worker struct {
 
 	memory *memory // the goroutine's own, as is the next
 	blind  int     // looks in a row at which the pod could not be observed
+	// recall is what was done since the pod was observed, if that is known for certain.
+	recall *Action
 
 	// Guarded by Workers.mu.
 	desired Desired
@@ -114,7 +116,7 @@ func (w *Workers) work(ctx context.Context, p *worker) {
 func (w *Workers) round(ctx context.Context, p *worker) bool {
 	l := w.look(p)
 	var err error
-	if l.observed, err = w.cfg.Actuator.Observe(ctx, p.uid); err != nil {
+	if l.observed, err = w.observe(ctx, p, l); err != nil {
 		if ctx.Err() == nil {
 			klog.FromContext(ctx).Info("Cannot observe pod, trying again", "err", err)
 			w.cfg.Report(Report{Pod: l.Pod, Stop: l.Stop, Err: err})
@@ -127,6 +129,9 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 	d := w.decide(l, p.memory)
 	p.memory.completed = p.memory.completed || d.State == Finished && l.Stop == nil
 	w.cfg.Report(Report{Pod: l.Pod, Stop: l.Stop, Observed: l.observed, Decision: d})
+	if d.Action == nil {
+		p.recall = &Action{}
+	}
 	switch {
 	case d.State == Finished && l.remove():
 		w.remove(p)
@@ -143,6 +148,19 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 		p.sleep(ctx, d.Wake)
 	}
 	return false
+}
+
+// observe looks at the pod. One that is to end is not read in full at each step, since nobody else
+// makes anything for it, but after the last one.
+func (w *Workers) observe(ctx context.Context, p *worker, l look) (cri.Pod, error) {
+	done := p.recall
+	p.recall = nil
+	if l.Stop != nil && done != nil && !p.memory.removed {
+		if pod, known := w.cfg.Actuator.Recall(ctx, p.uid, *done); known {
+			return pod, nil
+		}
+	}
+	return w.cfg.Actuator.Observe(ctx, p.uid)
 }
 
 // decide is step with what surrounds it: what the memory learns, and a guard against a
@@ -175,6 +193,7 @@ func (w *Workers) act(ctx context.Context, p *worker, l look, a Action) {
 	switch {
 	case err == nil:
 		p.memory.succeeded(a, time.Now())
+		p.recall = &a
 	case ctx.Err() != nil:
 		log.V(2).Info("Interrupted", "action", a.String(), "err", err)
 	default:
