@@ -15,6 +15,7 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/deviceplugin/socket"
+	"github.com/numalet/numalet/topology/bounded"
 	"github.com/numalet/numalet/topology/oneline"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -48,7 +49,8 @@ func (p *Plugins) serveOn(ctx context.Context, s *socket.Listener) error {
 	})
 	group.Go(func() error {
 		defer context.AfterFunc(ctx, server.Stop)()
-		if err := server.Serve(s); err != nil && ctx.Err() == nil {
+		err := server.Serve(bounded.Listener(s, bounded.Connections()))
+		if err != nil && ctx.Err() == nil {
 			return fmt.Errorf("serve device plugin registration: %w", err)
 		}
 		return nil

@@ -22,6 +22,7 @@ import (
 
 	"github.com/numalet/numalet/agent/podresources/watchv1"
 	"github.com/numalet/numalet/deviceplugin/socket"
+	"github.com/numalet/numalet/topology/bounded"
 )
 
 // The kubelet's limit on calls, so that a client in a loop cannot keep the agent busy.
@@ -112,7 +113,8 @@ func (s *Server) Run(ctx context.Context) error {
 	w.senders.Go(func() { s.publish(ctx) })
 	defer w.senders.Wait()
 	defer cancel()
-	if err := server.Serve(s.listener); err != nil && ctx.Err() == nil {
+	err := server.Serve(bounded.Listener(s.listener, bounded.Connections()))
+	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("serve pod resources on %s: %w", s.cfg.Socket, err)
 	}
 	return nil

@@ -15,6 +15,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apiserver/pkg/server/healthz"
+
+	"github.com/numalet/numalet/topology/bounded"
 )
 
 // Config is what is served where. Handlers are called from many goroutines.
@@ -37,12 +39,13 @@ type Listener struct {
 	Settings string
 }
 
-// Time limits of a connection. A client has to send its request's header in time; the others are
-// the kubelet's.
+// Time limits of a connection. A client has to send its request in time, and to take the answer: one
+// that does not read holds it in memory. A handler whose answer is a stream lifts the limit of
+// writing for itself (http.ResponseController).
 const (
 	headerTimeout   = 30 * time.Second
 	idleTimeout     = 90 * time.Second
-	requestTimeout  = 4 * time.Hour
+	requestTimeout  = time.Minute
 	shutdownTimeout = 5 * time.Second
 )
 
@@ -88,14 +91,21 @@ func open(l Listener, health []Route) (*endpoint, error) {
 	if err != nil { // says "listen tcp ADDRESS: why"
 		return nil, fmt.Errorf("%w: stop what uses it, or change %s", err, l.Settings)
 	}
-	return &endpoint{listener: listener, server: &http.Server{
+	return &endpoint{
+		listener: bounded.Listener(listener, bounded.Connections()),
+		server:   newHTTPServer(handler, l.TLS),
+	}, nil
+}
+
+func newHTTPServer(handler http.Handler, certificates *tls.Config) *http.Server {
+	return &http.Server{
 		Handler:           handler,
-		TLSConfig:         l.TLS,
+		TLSConfig:         certificates,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      requestTimeout,
-	}}, nil
+	}
 }
 
 func (s *Server) close() {

@@ -98,13 +98,28 @@ func unlessStopped(ctx context.Context, err error) error {
 
 // tuneProcess sets the process's limits. A host that refuses is told about and lived with.
 func tuneProcess(log klog.Logger, cfg *config.Config) {
-	files := uint64(cfg.Kubelet.MaxOpenFiles)
-	err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: files, Max: files})
-	if err != nil {
-		log.V(1).Info("maxOpenFiles was not set", "want", files, "err", err)
+	if files, err := raiseFiles(uint64(cfg.Kubelet.MaxOpenFiles)); err != nil {
+		log.Info("The agent has fewer file descriptors than maxOpenFiles", "has", files, "err", err)
 	}
 	adj := strconv.Itoa(int(*cfg.Kubelet.OOMScoreAdj))
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(adj), 0); err != nil {
 		log.V(1).Info("oomScoreAdj was not set", "want", adj, "err", err)
 	}
+}
+
+// raiseFiles gives the process so many file descriptors, or as many as it may have: then with the
+// error that more are refused with. It returns how many it has.
+func raiseFiles(want uint64) (uint64, error) {
+	refused := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: want, Max: want})
+	if refused == nil {
+		return want, nil
+	}
+	var has unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &has); err != nil {
+		return 0, errors.Join(refused, err)
+	}
+	if has.Cur = min(has.Max, want); unix.Setrlimit(unix.RLIMIT_NOFILE, &has) != nil {
+		return 0, refused
+	}
+	return has.Cur, refused
 }

@@ -1,0 +1,111 @@
+// Package bounded has listeners with a bound on their connections, so that clients that hold
+// connections cost nobody else file descriptors or memory.
+package bounded
+
+import (
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The bounds of a listener: most connections, and fewer where the process has few file descriptors,
+// of which all listeners together leave half to the rest of the agent.
+const (
+	most      = 100
+	least     = 4
+	listeners = 8
+)
+
+// Connections is the bound of one listener of this process.
+func Connections() int {
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return most
+	}
+	return int(max(least, min(most, files.Cur/2/listeners)))
+}
+
+// Listener accepts for ever: when there are limit connections, the one over which nothing has gone
+// for the longest time is closed for the next one.
+func Listener(l net.Listener, limit int) net.Listener {
+	return &listener{Listener: l, limit: limit, open: map[*conn]time.Time{}}
+}
+
+type listener struct {
+	net.Listener
+	limit int
+
+	mu   sync.Mutex
+	open map[*conn]time.Time // when something last went over it
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	accepted, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{Conn: accepted, of: l}
+	if idle := l.add(c); idle != nil {
+		_ = idle.Close() // its client hears of it
+	}
+	return c, nil
+}
+
+// add takes a connection in and returns the one that has to go for it, if any.
+func (l *listener) add(c *conn) (idle *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.open) >= l.limit {
+		for other, at := range l.open {
+			if idle == nil || at.Before(l.open[idle]) {
+				idle = other
+			}
+		}
+		delete(l.open, idle)
+	}
+	l.open[c] = time.Now()
+	return idle
+}
+
+// moved notes that something went over the connection.
+func (l *listener) moved(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, open := l.open[c]; open {
+		l.open[c] = time.Now()
+	}
+}
+
+func (l *listener) remove(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.open, c)
+}
+
+type conn struct {
+	net.Conn
+	of *listener
+}
+
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.of.moved(c)
+	}
+	return n, err
+}
+
+func (c *conn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	if n > 0 {
+		c.of.moved(c)
+	}
+	return n, err
+}
+
+func (c *conn) Close() error {
+	c.of.remove(c)
+	return c.Conn.Close()
+}
