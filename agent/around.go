@@ -57,7 +57,7 @@ func newHousekeeping(n node, p parts, l *links,
 		Running: p.observer.All, Assigned: n.store.State,
 		Directories: func() ([]types.UID, error) { return volumes.Orphans(nil) },
 		Cgroups: func() ([]types.UID, error) {
-			if n.tree == nil {
+			if n.tree == nil || n.runtime.others.Run() { // else it may be one of theirs
 				return nil, nil
 			}
 			return n.tree.Orphans(func(types.UID) bool { return false })

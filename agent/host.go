@@ -106,11 +106,15 @@ func unified() bool {
 }
 
 // connect reaches the container runtime.
-func connect(ctx context.Context, cfg *config.Config) (*cri.Client, error) {
+func connect(ctx context.Context, n node) (*cri.Client, error) {
+	k := &n.cfg.Kubelet
 	return cri.Connect(ctx, cri.Config{
-		RuntimeEndpoint: cfg.Kubelet.ContainerRuntimeEndpoint,
-		ImageEndpoint:   cfg.Kubelet.ImageServiceEndpoint,
-		Timeout:         cfg.Kubelet.RuntimeRequestTimeout.Duration,
+		RuntimeEndpoint: k.ContainerRuntimeEndpoint,
+		ImageEndpoint:   k.ImageServiceEndpoint,
+		Timeout:         k.RuntimeRequestTimeout.Duration,
+		Foreign: func(annotations map[string]string) bool {
+			return n.runtime.others.Has(annotations[cri.AnnotationRoot])
+		},
 	})
 }
 

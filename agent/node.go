@@ -13,6 +13,7 @@ import (
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/event"
 	"github.com/numalet/numalet/agent/machine"
+	"github.com/numalet/numalet/agent/neighbours"
 	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
@@ -29,11 +30,17 @@ type node struct {
 	rules    rules
 	hardware *machine.Current
 	client   *cri.Client
-	runtime  cri.RuntimeStatus
+	runtime  runtime
 	tree     *cgroups.Tree // nil where cgroupsPerQOS is off
 	store    *allocation.Store
 	registry metrics.KubeRegistry
 	events   *event.Recorder
+}
+
+// runtime is what the container runtime is, and who else uses it.
+type runtime struct {
+	cri.RuntimeStatus
+	others *neighbours.Neighbours
 }
 
 // rules are the topology manager's.
@@ -58,7 +65,16 @@ func open(ctx context.Context, cfg *config.Config) (node, error) {
 		return n, err
 	}
 	n.registry, n.events = server.NewRegistry(), event.New(ctx, n.name)
-	if n.client, err = connect(ctx, cfg); err != nil {
+	n.runtime.others, err = neighbours.New(neighbours.Config{
+		Root: cfg.RootDir, Tell: func(message string) {
+			klog.FromContext(ctx).Error(nil, message)
+			n.events.OnNode(v1.EventTypeWarning, neighbours.ReasonShared, message)
+		},
+	})
+	if err != nil {
+		return n, err
+	}
+	if n.client, err = connect(ctx, n); err != nil {
 		return n, err
 	}
 	if err := n.reach(ctx); err != nil {
@@ -99,7 +115,7 @@ func (n *node) reach(ctx context.Context) (err error) {
 		n.events.OnNode(v1.EventTypeWarning, checkpoints.ReasonQuarantined,
 			err.Error()+"; assignments are rebuilt from the containers that run")
 	}
-	if n.runtime, err = n.client.Status(ctx); err != nil {
+	if n.runtime.RuntimeStatus, err = n.client.Status(ctx); err != nil {
 		return err
 	}
 	log.Info("Connected to the container runtime", "name", n.runtime.Name,

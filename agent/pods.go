@@ -43,7 +43,7 @@ func newVolumes(n node) (*volume.Volumes, error) {
 			h := n.hardware.Get()
 			return h.Allocatable.Memory().Value()
 		},
-		RecursiveReadOnly: recursiveReadOnly(n.runtime),
+		RecursiveReadOnly: recursiveReadOnly(n.runtime.RuntimeStatus),
 	})
 }
 
@@ -97,7 +97,7 @@ func newActuator(n node, p parts, volumes *volume.Volumes) (*actuator.Actuator, 
 		Cgroups: n.tree, Pool: p.pool, Plugins: p.plugins, State: n.store.State,
 		Hardware: n.hardware.Get,
 		Node: actuator.Node{
-			LogsDir: k.PodLogsDir, LogLinks: logLinks(k.PodLogsDir), ClusterDomain: k.ClusterDomain,
+			Root: n.runtime.others.Own(), LogsDir: k.PodLogsDir, LogLinks: logLinks(k.PodLogsDir), ClusterDomain: k.ClusterDomain,
 			DNS: dns, Facts: cri.Facts{NodeName: n.name, HostIPs: n.ips},
 			Resources: cri.ResourceOptions{
 				NoQuota: !*k.CPUCFSQuota, Period: k.CPUCFSQuotaPeriod.Duration,

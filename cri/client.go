@@ -37,6 +37,9 @@ type Config struct {
 	RuntimeEndpoint string
 	// ImageEndpoint serves the image service; empty means RuntimeEndpoint.
 	ImageEndpoint string
+	// Foreign reports whether a sandbox with these annotations is another agent's: nothing of it is
+	// listed. nil: none is. It is called often and must not block.
+	Foreign func(annotations map[string]string) bool
 	// Timeout bounds one call; zero means two minutes. Image pulls and event streams have none.
 	Timeout time.Duration
 }
@@ -46,6 +49,7 @@ type Config struct {
 type Client struct {
 	runtime internalapi.RuntimeService
 	images  internalapi.ImageManagerService
+	foreign func(annotations map[string]string) bool
 }
 
 // Connect asks both endpoints one question, so that a wrong address or a runtime without CRI v1
@@ -71,7 +75,9 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, errors.Join(
 			connectError("image service", imageEndpoint, err), runtime.Close(quiet(ctx)))
 	}
-	return &Client{runtime: shortRuntime{runtime}, images: shortImages{images}}, nil
+	return &Client{
+		runtime: shortRuntime{runtime}, images: shortImages{images}, foreign: cfg.Foreign,
+	}, nil
 }
 
 // connectError adds what to do next.

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/numalet/numalet/topology/oneline"
@@ -152,7 +153,25 @@ func (c *Client) list(ctx context.Context, labels map[string]string) (listing, e
 	if err != nil {
 		return listing{}, fmt.Errorf("list containers: %w", err)
 	}
+	if c.foreign != nil {
+		l.leaveOut(c.foreign)
+	}
 	return l, nil
+}
+
+// leaveOut drops the sandboxes of other agents and the containers in them.
+func (l *listing) leaveOut(foreign func(annotations map[string]string) bool) {
+	others := sets.New[string]()
+	l.sandboxes = slices.DeleteFunc(l.sandboxes, func(s *runtimeapi.PodSandbox) bool {
+		if !foreign(s.GetAnnotations()) {
+			return false
+		}
+		others.Insert(s.GetId())
+		return true
+	})
+	l.containers = slices.DeleteFunc(l.containers, func(ctr *runtimeapi.Container) bool {
+		return others.Has(ctr.GetPodSandboxId())
+	})
 }
 
 func (c *Client) sandbox(ctx context.Context, s *runtimeapi.PodSandbox) (Sandbox, error) {

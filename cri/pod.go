@@ -15,6 +15,9 @@ const (
 	LabelPodUID        = "io.kubernetes.pod.uid"
 	LabelContainerName = "io.kubernetes.container.name"
 
+	// AnnotationRoot is our own: the root directory of the agent that made a sandbox.
+	AnnotationRoot = "numalet.io/root-dir"
+
 	AnnotationHash                     = "io.kubernetes.container.hash"
 	AnnotationRestartCount             = "io.kubernetes.container.restartCount"
 	AnnotationTerminationMessagePath   = "io.kubernetes.container.terminationMessagePath"

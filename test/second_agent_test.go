@@ -54,3 +54,30 @@ func TestSecondAgent(t *testing.T) {
 		t.Errorf("the state was %s\nand is %s (%v)", before, after, err)
 	}
 }
+
+// Two agents with root directories of their own on one runtime leave each other's pods alone, and say
+// that there is another one. What one leaves that ends for good is removed.
+func TestTwoAgentsOnOneRuntime(t *testing.T) {
+	t.Parallel()
+	one, other := harness.New(t), harness.New(t)
+	other.Settings["containerRuntimeEndpoint"] = one.Endpoint
+	one.Start()
+	one.Pod("first", limited("first", "cpu: 2, memory: 1Gi"))
+	one.AwaitPhase("first-node", v1.PodRunning)
+	since := lastCall(one)
+	other.Start()
+	other.Pod("second", limited("second", "cpu: 2, memory: 1Gi"))
+	other.AwaitPhase("second-node", v1.PodRunning)
+	awaitLogged(t, other, "another numalet runs on this container runtime", one.Root)
+	awaitLogged(t, one, "another numalet runs on this container runtime", other.Root)
+	time.Sleep(5 * time.Second) // they look for pods that nobody desires each 2 s
+	for _, c := range one.Runtime.Journal(since) {
+		if c.Subject.Pod == "first-node" || strings.HasPrefix(c.Method, "Stop") ||
+			strings.HasPrefix(c.Method, "Remove") {
+			t.Errorf("the runtime was told: %+v", c)
+		}
+	}
+	one.Kill()
+	awaitCalls(one, 1, call{method: "RemovePodSandbox", pod: "first-node"})
+	other.AwaitPhase("second-node", v1.PodRunning)
+}

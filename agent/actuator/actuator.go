@@ -53,6 +53,7 @@ type Config struct {
 
 // Node is the node's side of sandboxes and containers.
 type Node struct {
+	Root    string // what sandboxes carry as their agent's root directory
 	LogsDir string
 	// LogLinks gets a link to each container's log under its legacy name; "" gets none.
 	LogLinks      string

@@ -92,11 +92,12 @@ func (b build) sandboxConfig(attempt uint32) (*runtimeapi.PodSandboxConfig, erro
 	if err != nil {
 		return nil, sandboxError(err)
 	}
+	if config.Annotations == nil {
+		config.Annotations = map[string]string{}
+	}
+	config.Annotations[cri.AnnotationRoot] = b.node.Root
 	delete(config.Annotations, allocation.Annotation) // the pod's own words are not ours
 	if text != "" {
-		if config.Annotations == nil {
-			config.Annotations = map[string]string{}
-		}
 		config.Annotations[allocation.Annotation] = text
 	}
 	return config, nil

@@ -1,0 +1,137 @@
+// Package neighbours tells which pods of a container runtime are those of another agent that runs.
+// Each sandbox carries the root directory of the agent that made it, and an agent that runs holds
+// the lock of its own. Pods of one that does not run are anybody's: they are adopted or removed.
+package neighbours
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gofrs/flock"
+	"golang.org/x/sys/unix"
+)
+
+// ReasonShared is the event's reason for a runtime that two agents use.
+const ReasonShared = "RuntimeShared"
+
+// Config is what neighbours are found by.
+type Config struct {
+	Root string // the agent's own
+	// Tell is told once of each other agent that runs; it must not block.
+	Tell func(message string)
+}
+
+// fresh is how long an answer holds.
+const fresh = 2 * time.Second
+
+// patience is how long the lock of a root directory is looked at. What cannot be looked at in
+// time, as on a mount that hangs, is left alone.
+const patience = time.Second
+
+// Neighbours are the other agents of a runtime.
+type Neighbours struct {
+	own  string
+	tell func(string)
+
+	mu    sync.Mutex
+	known map[string]*neighbour // by root directory
+}
+
+// neighbour is another root directory.
+type neighbour struct {
+	runs    bool
+	looked  time.Time // zero: nobody has
+	looking bool
+	told    bool
+}
+
+// New looks at nobody yet.
+func New(cfg Config) (*Neighbours, error) {
+	own, err := filepath.Abs(cfg.Root)
+	if err == nil {
+		own, err = filepath.EvalSymlinks(own)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find the root directory: %w", err)
+	}
+	return &Neighbours{own: own, tell: cfg.Tell, known: map[string]*neighbour{}}, nil
+}
+
+// Own is the agent's root directory, as its sandboxes carry it.
+func (n *Neighbours) Own() string { return n.own }
+
+// Has reports whether another agent runs with the root directory; "" is that of an agent that writes
+// none.
+func (n *Neighbours) Has(root string) bool {
+	if root == "" || root == n.own {
+		return false
+	}
+	if runs, done := n.begin(root); done {
+		return runs
+	}
+	answer := make(chan bool, 1)
+	go func() { // it ends when the file system answers, and there is one for a directory
+		runs := locked(root)
+		n.end(root, runs)
+		answer <- runs
+	}()
+	select {
+	case runs := <-answer:
+		return runs
+	case <-time.After(patience):
+		return true
+	}
+}
+
+// Run reports whether any other agent runs of which a sandbox was seen.
+func (n *Neighbours) Run() bool { return slices.ContainsFunc(n.roots(), n.Has) }
+
+func (n *Neighbours) roots() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Collect(maps.Keys(n.known))
+}
+
+// begin is the answer if there is a fresh one, or somebody is looking.
+func (n *Neighbours) begin(root string) (runs, done bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	other := n.known[root]
+	if other == nil {
+		other = &neighbour{runs: true}
+		n.known[root] = other
+	}
+	if other.looking || time.Since(other.looked) < fresh {
+		return other.runs, true
+	}
+	other.looking = true
+	return false, false
+}
+
+func (n *Neighbours) end(root string, runs bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	other := n.known[root]
+	other.runs, other.looked, other.looking = runs, time.Now(), false
+	if runs && !other.told {
+		n.tell(fmt.Sprintf("another numalet runs on this container runtime with root directory "+
+			"%s: its pods are left alone, and both may give out the same CPUs and devices; stop "+
+			"one of them, or give it another containerRuntimeEndpoint", root))
+	}
+	other.told = runs
+}
+
+// locked reports whether a process holds the lock of the directory.
+func locked(root string) bool {
+	lock := flock.New(root, flock.SetFlag(os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK))
+	free, err := lock.TryRLock()
+	if free {
+		_ = lock.Unlock() // it was held for a moment, which whoever wants it waits for
+	}
+	return err == nil && !free
+}
