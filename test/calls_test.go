@@ -41,3 +41,35 @@ func TestCallsOfAPodsEnd(t *testing.T) {
 		t.Errorf("%d calls for %d pods: %v", sum, pods, after)
 	}
 }
+
+// TestCallsOfARestart: a container that exits and is started again is read by whoever hears of its
+// exit and after the start, two lists each, and not once more in between.
+func TestCallsOfARestart(t *testing.T) {
+	t.Parallel()
+	const pods, most = 40, 5
+	n := harness.New(t)
+	n.Settings["registryPullQPS"] = 0
+	n.Start()
+	for i := range pods {
+		n.Pod(fmt.Sprint("p", i), plain(fmt.Sprint("p", i), "main: exit=1 after=5s attempts=1"))
+	}
+	calls := func() map[string]int { return n.Runtime.State().Calls }
+	count := func(starts int) map[string]int {
+		n.Eventually(fmt.Sprint(starts, " starts"), func() error {
+			if got := calls()["StartContainer"]; got < starts {
+				return fmt.Errorf("there were %d", got)
+			}
+			return nil
+		})
+		return calls()
+	}
+	before := count(pods)
+	after := count(2 * pods)
+	lists := 0
+	for _, name := range []string{"ListContainers", "ListPodSandbox"} {
+		lists += after[name] - before[name]
+	}
+	if lists > most*pods {
+		t.Errorf("%d lists for %d restarts", lists, pods)
+	}
+}

@@ -167,8 +167,9 @@ type Report struct {
 type Actuator interface {
 	// Observe reads the pod from the runtime, now.
 	Observe(ctx context.Context, uid types.UID) (cri.Pod, error)
-	// Recall is what is known of a pod that is to end after the action done, which took effect, and
-	// with nobody else acting on the pod since it was observed; false: it has to be observed.
+	// Recall is what is known of a pod after the action done, which took effect, and with nobody
+	// else acting on the pod since it was observed; false: it has to be observed. Of a pod that is
+	// not to end it is asked for after None only.
 	Recall(ctx context.Context, uid types.UID, done Action) (cri.Pod, bool)
 	// Do returns when the action has taken effect. Its context ends when the pod is to stop, or
 	// to stop sooner, or when the agent stops. A *cri.StartError says what the status shall say.

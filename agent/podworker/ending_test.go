@@ -91,3 +91,32 @@ func TestEndingPodIsReadOnce(t *testing.T) {
 		})
 	}
 }
+
+// What the observer has read since an idle worker looked is not read again; without such news the
+// worker looks itself.
+func TestIdleWorkerTakesWhatWasRead(t *testing.T) {
+	for name, test := range map[string]struct {
+		stale bool
+		want  int // full reads for an exit that was read, and for the start after it
+	}{"read since": {false, 1}, "not read since": {true, 2}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t)
+				n.programs["web"] = []run{{10 * time.Second, 1}, {}}
+				n.Update(Desired{Pod: podOf("a", "Always web")})
+				n.at(5 * time.Second)
+				n.mu.Lock()
+				n.stale = test.stale
+				before := n.observed
+				n.mu.Unlock()
+				n.at(12 * time.Second) // the node wakes workers when something exits
+				if got := n.observed - before; got != test.want {
+					t.Errorf("read in full %d times, want %d", got, test.want)
+				}
+				if len(n.log) != 3 {
+					t.Errorf("done: %q", n.log)
+				}
+			})
+		})
+	}
+}

@@ -39,6 +39,8 @@ type node struct {
 	during func()
 	// blind makes observations fail, lying makes actions do nothing.
 	blind, lying bool
+	// stale: nobody has read anything since the worker did.
+	stale bool
 }
 
 func newNode(t *testing.T) *node {
@@ -82,7 +84,11 @@ func (n *node) Recall(_ context.Context, uid types.UID, done Action) (cri.Pod, b
 		if ok {
 			m.now = time.Now()
 			n.recalled++
-			return m.observe(), true
+			pod := m.observe()
+			if n.stale {
+				pod.ReadAt = time.Time{}
+			}
+			return pod, true
 		}
 	}
 	return cri.Pod{}, false

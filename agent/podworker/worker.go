@@ -24,8 +24,10 @@ type worker struct {
 
 	memory *memory // the goroutine's own, as is the next
 	blind  int     // looks in a row at which the pod could not be observed
-	// recall is what was done since the pod was observed, if that is known for certain.
+	// recall is what was done since the pod was observed, if that is known for certain; readAt is
+	// when it was.
 	recall *Action
+	readAt time.Time
 
 	// Guarded by Workers.mu.
 	desired Desired
@@ -150,17 +152,21 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 	return false
 }
 
-// observe looks at the pod. One that is to end is not read in full at each step, since nobody else
-// makes anything for it, but after the last one.
-func (w *Workers) observe(ctx context.Context, p *worker, l look) (cri.Pod, error) {
-	done := p.recall
+// observe looks at the pod. What somebody else has just read of a pod for which nothing was done
+// since is not read again. One that is to end is not read in full at each step, since nobody else makes
+// anything for it, but after the last one.
+func (w *Workers) observe(ctx context.Context, p *worker, l look) (pod cri.Pod, err error) {
+	done, known := p.recall, false
 	p.recall = nil
-	if l.Stop != nil && done != nil && !p.memory.removed {
-		if pod, known := w.cfg.Actuator.Recall(ctx, p.uid, *done); known {
-			return pod, nil
-		}
+	if done != nil && !p.memory.removed && (l.Stop != nil || done.Kind == None) {
+		pod, known = w.cfg.Actuator.Recall(ctx, p.uid, *done)
+		known = known && (l.Stop != nil || pod.ReadAt.After(p.readAt))
 	}
-	return w.cfg.Actuator.Observe(ctx, p.uid)
+	if !known {
+		pod, err = w.cfg.Actuator.Observe(ctx, p.uid)
+	}
+	p.readAt = pod.ReadAt
+	return pod, err
 }
 
 // decide is step with what surrounds it: what the memory learns, and a guard against a
