@@ -97,8 +97,9 @@ func newActuator(n node, p parts, volumes *volume.Volumes) (*actuator.Actuator, 
 		Cgroups: n.tree, Pool: p.pool, Plugins: p.plugins, State: n.store.State,
 		Hardware: n.hardware.Get,
 		Node: actuator.Node{
-			Root: n.runtime.others.Own(), LogsDir: k.PodLogsDir, LogLinks: logLinks(k.PodLogsDir), ClusterDomain: k.ClusterDomain,
-			DNS: dns, Facts: cri.Facts{NodeName: n.name, HostIPs: n.ips},
+			Root: n.runtime.others.Own(), LogsDir: k.PodLogsDir, LogLinks: logLinks(k.PodLogsDir),
+			ClusterDomain: k.ClusterDomain, DNS: dns,
+			Facts: cri.Facts{NodeName: n.name, HostIPs: n.ips},
 			Resources: cri.ResourceOptions{
 				NoQuota: !*k.CPUCFSQuota, Period: k.CPUCFSQuotaPeriod.Duration,
 				OOMGroup: n.tree != nil && unified() && !ptr.Deref(k.SingleProcessOOMKill, false),

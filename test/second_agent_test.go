@@ -55,8 +55,8 @@ func TestSecondAgent(t *testing.T) {
 	}
 }
 
-// Two agents with root directories of their own on one runtime leave each other's pods alone, and say
-// that there is another one. What one leaves that ends for good is removed.
+// Two agents with root directories of their own on one runtime leave each other's pods alone, and
+// say that there is another one. What one leaves that ends for good is removed.
 func TestTwoAgentsOnOneRuntime(t *testing.T) {
 	t.Parallel()
 	one, other := harness.New(t), harness.New(t)

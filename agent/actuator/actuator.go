@@ -78,8 +78,8 @@ func (a *Actuator) Observe(ctx context.Context, uid types.UID) (cri.Pod, error) 
 }
 
 // Recall is what is known of a pod after an action that ends it, without a list of what the runtime
-// has: the pod's containers were all seen before the first such action, and after the last one it is
-// read in full.
+// has: the pod's containers were all seen before the first such action, and after the last one it
+// is read in full.
 func (a *Actuator) Recall(ctx context.Context, uid types.UID, done podworker.Action) (
 	cri.Pod, bool) {
 	switch done.Kind {

@@ -15,6 +15,7 @@
 // the rest could be had, and lets them choose under the hint that was merged of their offers.
 //
 // The Store is the one owner of assignments. Commit writes them to disk before anybody can see
-// them: a line of a journal, synced, and only then the State that readers load changes. The kubelet's own files are exported from it, and read only where our file
-// does not exist: Rebuild makes the state of what runs, by the accounts of it that there are.
+// them: a line of a journal, synced, and only then the State that readers load changes. The
+// kubelet's own files are exported from it, and read only where our file does not exist: Rebuild
+// makes the state of what runs, by the accounts of it that there are.
 package allocation

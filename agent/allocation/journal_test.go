@@ -179,7 +179,8 @@ func TestCutAndFlippedJournal(t *testing.T) {
 	r := newRecorder(t, t.TempDir())
 	states := map[int]State{}
 	for _, changes := range [][]Change{
-		{{Put: smallPod("a", 3)}}, {{Put: smallPod("b", 3)}}, {{Drop: "a"}, {Put: smallPod("c", 1)}},
+		{{Put: smallPod("a", 3)}}, {{Put: smallPod("b", 3)}},
+		{{Drop: "a"}, {Put: smallPod("c", 1)}},
 	} {
 		r.commit(changes...)
 		states[len(r.content())] = r.state.unversioned()
@@ -341,7 +342,8 @@ func TestNoFileInTheStatesPlace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, FileName)
-			if err := errors.Join(intrude(path), unix.Mkfifo(files.Temporary(path), 0o600)); err != nil {
+			err := errors.Join(intrude(path), unix.Mkfifo(files.Temporary(path), 0o600))
+			if err != nil {
 				t.Fatal(err)
 			}
 			s, err := Open(dir)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/cpuset"
 
+	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
 )
 
@@ -68,4 +69,35 @@ func TestACgroupThatCannotBeRead(t *testing.T) {
 			t.Errorf("again: counted %d times, told %d times, want 4 and 2", unread, told())
 		}
 	})
+}
+
+// A pod's CPU quota that cannot be read is counted and told as well; one that is not there is no
+// news.
+func TestUnreadablePodQuota(t *testing.T) {
+	log := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+	ctx := klog.NewContext(t.Context(), log)
+	k := newKernel(t)
+	k.limit("a", k.pod, cgroups.CPULimit{Quota: 100_000, Period: 100_000})
+	unread := 0
+	r := reader{cgroups: k, unread: func() { unread++ }}
+	if _, has := r.podQuota(ctx, "none", &record{}); has != nil || unread != 0 {
+		t.Errorf("of no pod: %v, %d unread", has, unread)
+	}
+	known := &record{}
+	if _, has := r.podQuota(ctx, "a", known); has == nil || unread != 0 {
+		t.Errorf("readable: %v, %d unread", has, unread)
+	}
+	file := k.pod("a", "cpu.max")
+	if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, has := r.podQuota(ctx, "a", known); has != nil {
+			t.Errorf("unreadable: %v", has)
+		}
+	}
+	text := log.GetSink().(ktesting.Underlier).GetBuffer().String()
+	if told := strings.Count(text, "cannot be read"); unread != 3 || told != 1 {
+		t.Errorf("counted %d times, told %d times", unread, told)
+	}
 }

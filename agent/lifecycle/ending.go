@@ -11,8 +11,8 @@ import (
 	"github.com/numalet/numalet/cri"
 )
 
-// settle is how long events of a pod that is being ended wait for the reads of whoever ends it: most
-// events tell what he has done and looks at himself.
+// settle is how long events of a pod that is being ended wait for the reads of whoever ends it:
+// most events tell what he has done and looks at himself.
 const settle = 500 * time.Millisecond
 
 // endings are the pods that somebody ends now, or did a moment ago.

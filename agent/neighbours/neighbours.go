@@ -65,8 +65,8 @@ func New(cfg Config) (*Neighbours, error) {
 // Own is the agent's root directory, as its sandboxes carry it.
 func (n *Neighbours) Own() string { return n.own }
 
-// Has reports whether another agent runs with the root directory; "" is that of an agent that writes
-// none.
+// Has reports whether another agent runs with the root directory; "" is that of an agent that
+// writes none.
 func (n *Neighbours) Has(root string) bool {
 	if root == "" || root == n.own {
 		return false

@@ -29,8 +29,8 @@ type memory struct {
 	deadline time.Time
 	// cleaned: CleanUp has been done since something of the pod was last alive.
 	cleaned bool
-	// removed: RemovePod has been done. What is left of the pod then was not known, or is not as the
-	// runtime says.
+	// removed: RemovePod has been done. What is left of the pod then was not known, or is not as
+	// the runtime says.
 	removed bool
 	// completed: the pod was reported to have ended by itself, and what it held may be another's:
 	// it stays so whatever its spec says from then on.

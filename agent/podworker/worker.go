@@ -153,8 +153,8 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 }
 
 // observe looks at the pod. What somebody else has just read of a pod for which nothing was done
-// since is not read again. One that is to end is not read in full at each step, since nobody else makes
-// anything for it, but after the last one.
+// since is not read again. One that is to end is not read in full at each step, since nobody else
+// makes anything for it, but after the last one.
 func (w *Workers) observe(ctx context.Context, p *worker, l look) (pod cri.Pod, err error) {
 	done, known := p.recall, false
 	p.recall = nil

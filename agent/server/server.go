@@ -39,8 +39,8 @@ type Listener struct {
 	Settings string
 }
 
-// Time limits of a connection. A client has to send its request in time, and to take the answer: one
-// that does not read holds it in memory. A handler whose answer is a stream lifts the limit of
+// Time limits of a connection. A client has to send its request in time, and to take the answer:
+// one that does not read holds it in memory. A handler whose answer is a stream lifts the limit of
 // writing for itself (http.ResponseController).
 const (
 	headerTimeout   = 30 * time.Second

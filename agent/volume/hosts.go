@@ -38,8 +38,8 @@ func (v *Volumes) hostsMount(pod *v1.Pod, ips []string) (*runtimeapi.Mount, erro
 	return &runtimeapi.Mount{ContainerPath: etcHosts, HostPath: path, SelinuxRelabel: true}, nil
 }
 
-// writeInPlace gives the file this content. It stays the same file: containers that run already have
-// it mounted. What is no file of ours makes way.
+// writeInPlace gives the file this content. It stays the same file: containers that run already
+// have it mounted. What is no file of ours makes way.
 func writeInPlace(path string, content []byte) error {
 	old, err := files.Read(path, int64(len(content)))
 	if err == nil && bytes.Equal(old, content) {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An agent that is ending is waited for, one that goes on running is not for ever, and who is told to
-// stop while he waits does.
+// An agent that is ending is waited for, one that goes on running is not for ever, and who is told
+// to stop while he waits does.
 func TestEndingAgentIsWaitedFor(t *testing.T) {
 	for name, test := range map[string]struct {
 		ends, stops time.Duration // of the other agent, and of the one that waits
@@ -110,7 +110,8 @@ func TestTakeRoot(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.(*net.UnixListener).SetUnlinkOnClose(false)
-		if _, err := takeRoot(t.Context(), root); err == nil || !strings.Contains(err.Error(), socket) {
+		_, err = takeRoot(t.Context(), root)
+		if err == nil || !strings.Contains(err.Error(), socket) {
 			t.Errorf("beside a kubelet: %v", err)
 		}
 		_ = l.Close() // killed: the socket stays
@@ -125,7 +126,8 @@ func TestTakeRoot(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := takeRoot(t.Context(), file); err == nil || !strings.Contains(err.Error(), "--root-dir") {
+	_, err = takeRoot(t.Context(), file)
+	if err == nil || !strings.Contains(err.Error(), "--root-dir") {
 		t.Errorf("a file for a root directory: %v", err)
 	}
 }
