@@ -30,14 +30,6 @@ func TestNeighbours(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		hold := func(root string) *flock.Flock {
-			t.Helper()
-			lock := flock.New(root, flock.SetFlag(os.O_RDONLY))
-			if held, err := lock.TryLock(); !held || err != nil {
-				t.Fatal(held, err)
-			}
-			return lock
-		}
 		expect := func(when string, want bool, tellings int) {
 			t.Helper()
 			for range 3 {
@@ -53,7 +45,7 @@ func TestNeighbours(t *testing.T) {
 			}
 			time.Sleep(fresh)
 		}
-		mine := hold(own)
+		mine := hold(t, own)
 		defer mine.Unlock()
 		for _, root := range []string{"", own, filepath.Join(dir, "none")} {
 			if n.Has(root) {
@@ -64,14 +56,14 @@ func TestNeighbours(t *testing.T) {
 			t.Errorf("its own is %s", n.Own())
 		}
 		expect("before it starts", false, 0)
-		lock := hold(other)
+		lock := hold(t, other)
 		expect("while it runs", true, 1)
 		expect("later", true, 1)
 		if err := lock.Unlock(); err != nil {
 			t.Fatal(err)
 		}
 		expect("after its end", false, 1)
-		lock = hold(other)
+		lock = hold(t, other)
 		expect("again", true, 2)
 		if err := lock.Unlock(); err != nil {
 			t.Fatal(err)
@@ -80,4 +72,14 @@ func TestNeighbours(t *testing.T) {
 			t.Errorf("told %q", told[0])
 		}
 	})
+}
+
+// hold takes the lock that an agent holds of its root directory.
+func hold(t *testing.T, root string) *flock.Flock {
+	t.Helper()
+	lock := flock.New(root, flock.SetFlag(os.O_RDONLY))
+	if held, err := lock.TryLock(); !held || err != nil {
+		t.Fatal(held, err)
+	}
+	return lock
 }
