@@ -50,7 +50,8 @@ type wordy struct {
 
 func (w wordy) StartContainer(context.Context, string) error { return w.err }
 
-func (w wordy) RunPodSandbox(context.Context, *runtimeapi.PodSandboxConfig, string) (string, error) {
+func (w wordy) RunPodSandbox(context.Context, *runtimeapi.PodSandboxConfig, string) (
+	string, error) {
 	return "", w.err
 }
 

@@ -55,8 +55,9 @@ func (r shortRuntime) ListPodSandbox(ctx context.Context, filter *runtimeapi.Pod
 	return out, short(ctx, err)
 }
 
-func (r shortRuntime) CreateContainer(ctx context.Context, sandbox string, config *runtimeapi.ContainerConfig,
-	sandboxConfig *runtimeapi.PodSandboxConfig) (string, error) {
+func (r shortRuntime) CreateContainer(ctx context.Context, sandbox string,
+	config *runtimeapi.ContainerConfig, sandboxConfig *runtimeapi.PodSandboxConfig) (
+	string, error) {
 	out, err := r.RuntimeService.CreateContainer(ctx, sandbox, config, sandboxConfig)
 	return out, short(ctx, err)
 }
@@ -96,7 +97,8 @@ func (r shortRuntime) Version(ctx context.Context, version string) (
 	return out, short(ctx, err)
 }
 
-func (r shortRuntime) Status(ctx context.Context, verbose bool) (*runtimeapi.StatusResponse, error) {
+func (r shortRuntime) Status(ctx context.Context, verbose bool) (
+	*runtimeapi.StatusResponse, error) {
 	out, err := r.RuntimeService.Status(ctx, verbose)
 	return out, short(ctx, err)
 }

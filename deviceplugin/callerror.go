@@ -22,8 +22,8 @@ func (e *CallError) Error() string {
 	if status.Code(e.Err) == codes.DeadlineExceeded {
 		return fmt.Sprintf("%s was not answered within its deadline of %s", e.RPC, e.Deadline)
 	}
-	return fmt.Sprintf("the connection to the plugin was lost while %s was under way (its deadline "+
-		"is %s), as when the plugin panics or is killed: %s", e.RPC, e.Deadline,
+	return fmt.Sprintf("the connection to the plugin was lost while %s was under way (its "+
+		"deadline is %s), as when the plugin panics or is killed: %s", e.RPC, e.Deadline,
 		status.Convert(e.Err).Message())
 }
 

@@ -22,8 +22,8 @@ type Config struct {
 	RegistryDir string
 	// NodeIDs are the machine's NUMA nodes. Other nodes that a plugin names are left out.
 	NodeIDs topology.NodeSet
-	// Strict: a plugin that cannot be reached when it registers is refused, as by the kubelet, which
-	// connects before it answers.
+	// Strict: a plugin that cannot be reached when it registers is refused, as by the kubelet,
+	// which connects before it answers.
 	Strict bool
 	// Known lists resources that plugins served before the agent restarted. They are in the
 	// inventory without devices, not connected, until Graces.Capacity is over.

@@ -23,7 +23,9 @@ func (d *declined) add(resource, why string) {
 }
 
 func (d *declined) drop(resource string) {
-	d.list = slices.DeleteFunc(d.list, func(p declinedPlugin) bool { return p.resource == resource })
+	d.list = slices.DeleteFunc(d.list, func(p declinedPlugin) bool {
+		return p.resource == resource
+	})
 }
 
 func (d *declined) byResource() map[string]string {

@@ -87,8 +87,8 @@ func TestHangingCalls(t *testing.T) {
 		sim.Allocate: {Deadlines{Allocate: 200 * time.Millisecond},
 			"Allocate was not answered within its deadline of 200ms"},
 		sim.PreStart: {Deadlines{PreStart: 200 * time.Millisecond}, "device plugin " +
-			"PreStartContainer rpc failed with err: PreStartContainer was not answered within its " +
-			"deadline of 200ms"},
+			"PreStartContainer rpc failed with err: PreStartContainer was not answered within " +
+			"its deadline of 200ms"},
 	} {
 		t.Run(string(rpc), func(t *testing.T) {
 			r := newRig(t, Config{Deadlines: tc.deadlines})

@@ -32,8 +32,8 @@ type Resource struct {
 	Generation uint64
 	// Connected: a plugin is connected and has sent its first list.
 	Connected bool
-	// Problem says, for people, why it is not connected; empty when it is. Arriving: what is awaited
-	// is the first device of a plugin that has registered.
+	// Problem says, for people, why it is not connected; empty when it is. Arriving: what is
+	// awaited is the first device of a plugin that has registered.
 	Problem  string
 	Arriving bool
 	// Early says, for people, that its newest plugin registered before it could be reached, which

@@ -260,8 +260,8 @@ func (l *link) tellEarly(ctx context.Context, s linkSettings) {
 	if refused == nil {
 		return
 	}
-	why := fmt.Sprintf("the plugin on %s registered before it served its socket (%v); it is served "+
-		"here, but the kubelet connects before it answers Register, and fails the call after 10s "+
+	why := fmt.Sprintf("the plugin on %s registered before it served its socket (%v); it is "+
+		"served here, but the kubelet connects before it answers Register, and fails the call after 10s "+
 		"if it cannot: serve first, then register; --device-plugin-strict-registration does as "+
 		"the kubelet", l.name(), *refused)
 	klog.FromContext(ctx).Info("Device plugin registered before it served", "explanation", why)

@@ -34,8 +34,8 @@ type defects struct {
 	// BadNodes counts NUMA nodes that the machine does not have; BadNode is the lowest of them.
 	BadNodes int
 	BadNode  int64
-	// OddHealth counts devices whose health is none of the API's; Odd is the first of these words in
-	// order, cut.
+	// OddHealth counts devices whose health is none of the API's; Odd is the first of these words
+	// in order, cut.
 	OddHealth int
 	Odd       string
 }

@@ -177,8 +177,8 @@ func TestBadLists(t *testing.T) {
 	}
 	l := newLister(topology.NewNodeSet(0))
 	got, _, err := l.read([]byte("\x0a\x05\x0a\x03a\xffb\x0a\x03\x0a\x01c"))
-	const want = "1 whose ids are not UTF-8 were left out: use plain text as ids; 1 have a health " +
-		"that counts as unhealthy, such as \"\": send Healthy or Unhealthy"
+	const want = "1 whose ids are not UTF-8 were left out: use plain text as ids; 1 have a " +
+		"health that counts as unhealthy, such as \"\": send Healthy or Unhealthy"
 	if err != nil || got.text() != "c!" || got.defects.String() != want {
 		t.Errorf("an id that is not UTF-8 gives %q, %q, %v", got.text(), got.defects, err)
 	}

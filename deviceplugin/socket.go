@@ -61,8 +61,8 @@ func listen(dir string) (*socket.Listener, error) {
 	return listener, nil
 }
 
-// untilGone returns when somebody has removed the socket, or ctx is done. Another one of its name is
-// left alone.
+// untilGone returns when somebody has removed the socket, or ctx is done. Another one of its name
+// is left alone.
 func untilGone(ctx context.Context, s *socket.Listener) {
 	log := klog.FromContext(ctx)
 	notify, err := fsnotify.NewWatcher()

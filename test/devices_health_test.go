@@ -40,8 +40,8 @@ func awaitHealth(n *harness.Node, pod, want string) {
 	})
 }
 
-// awaitExplained waits until the explanation of the pod says, first, that this has gone wrong since;
-// "": nothing has.
+// awaitExplained waits until the explanation of the pod says, first, that this has gone wrong
+// since; "": nothing has.
 func awaitExplained(n *harness.Node, pod, want string) {
 	n.Eventually("explain says "+want, func() error {
 		var record explain.Record

@@ -137,7 +137,8 @@ func TestPreStartFails(t *testing.T) {
 		t.Errorf("message %q, want %q", got.Message, want)
 	}
 	awaitEvent(s.Node, user.node(), "Failed", "Error: "+want, 1)
-	awaitExplained(s.Node, user.node(), "Container main: waiting, CreateContainerConfigError: "+want)
+	awaitExplained(s.Node, user.node(),
+		"Container main: waiting, CreateContainerConfigError: "+want)
 	s.must(ctl.ClearFaults(t.Context()))
 	s.settles()
 }

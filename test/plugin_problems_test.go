@@ -88,8 +88,8 @@ func TestPluginBeginsWithAnEmptyList(t *testing.T) {
 	s.want(user)
 	s.waits(user, "WaitingForDevicePlugin", "no device plugin has registered "+gpu)
 	ctl, _ := s.Plugin(gpu, "--devices=0")
-	s.waits(user, "WaitingForDevicePlugin", "the device plugin of "+gpu+" is not ready: the plugin "+
-		"on example.com_gpu.sock has listed no devices yet")
+	s.waits(user, "WaitingForDevicePlugin", "the device plugin of "+gpu+" is not ready: the "+
+		"plugin on example.com_gpu.sock has listed no devices yet")
 	s.must(ctl.Add(t.Context(), pluginsim.Device{ID: "gpu-0", Healthy: true}))
 	s.runs(user)
 	s.settles()

@@ -66,8 +66,8 @@ func quiet(n *harness.Node) {
 	})
 }
 
-// placements are the rows by pod/container, without the health of devices, of which nothing is known
-// while their plugin is away.
+// placements are the rows by pod/container, without the health of devices, of which nothing is
+// known while their plugin is away.
 func placements(t testing.TB, n *harness.Node) map[string]placement.Row {
 	t.Helper()
 	rows, err := n.Placements()

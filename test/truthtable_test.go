@@ -119,8 +119,8 @@ func newRestart(t *testing.T) *restart {
 	return r
 }
 
-// running is the row of the pod's container once it runs, but for the health of devices, which their
-// plugin tells. Before that its reason is that of its last end.
+// running is the row of the pod's container once it runs, but for the health of devices, which
+// their plugin tells. Before that its reason is that of its last end.
 func (r *restart) running() (row placement.Row) {
 	r.t.Helper()
 	r.Eventually("the container runs", func() error {

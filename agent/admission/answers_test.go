@@ -31,7 +31,8 @@ func TestHangingPluginHoldsUpOnlyItsPods(t *testing.T) {
 		d.queue.Submit(pod("b", "cpu=3"), false)
 		d.expect("b Admit")
 		time.Sleep(2 * time.Second)
-		d.expect("a Wait: WaitingForDevicePlugin: no answer to Allocate yet from the device plugin of " +
+		d.expect("a Wait: WaitingForDevicePlugin: no answer to Allocate yet from the device " +
+			"plugin of " +
 			"example.com/gpu")
 		time.Sleep(9 * time.Second)
 		d.expect("a Wait: WaitingForDevicePlugin: the device plugin of example.com/gpu failed: " +
@@ -88,7 +89,8 @@ func TestAskingKeepsThePlaceInTheQueue(t *testing.T) {
 			"unexpected",
 			"c Admit")
 		time.Sleep(2 * time.Second)
-		d.expect("a Wait: WaitingForDevicePlugin: no answer to Allocate yet from the device plugin of " +
+		d.expect("a Wait: WaitingForDevicePlugin: no answer to Allocate yet from the device " +
+			"plugin of " +
 			"example.com/gpu")
 		time.Sleep(4 * time.Second)
 		d.expect("a Admit")

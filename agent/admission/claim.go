@@ -100,10 +100,11 @@ func (a *admitter) soon(e *entry, t *turn) (held allocation.Pod, ok bool) {
 	}
 	s, r := a.cfg.snapshot(a.view, t.settled.upTo(t.at, a.pods)), a.request(e)
 	s.ahead, s.patient = t.ahead, false
-	s.inventory, _ = allocation.WithResources(s.inventory, e.pod, func(r *deviceplugin.Resource) bool {
-		r.Preferred = false // a claim is chosen without asking
-		return true
-	})
+	s.inventory, _ = allocation.WithResources(s.inventory, e.pod,
+		func(r *deviceplugin.Resource) bool {
+			r.Preferred = false // a claim is chosen without asking
+			return true
+		})
 	d := decide(&s, &r)
 	return d.Held, d.Outcome == Admit
 }

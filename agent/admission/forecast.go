@@ -108,7 +108,8 @@ func rejection(room allocation.Room, pod *v1.Pod, err error) *allocation.Rejecti
 	ready, rest, unknown := room.Ready(pod)
 	if _, err := ready.Plan(rest, nil); errors.As(err, &r) {
 		var none *deviceplugin.UnhealthyError
-		if errors.As(err, &none) && none.None && !room.Inventory.Resources[none.Resource].Connected {
+		if errors.As(err, &none) && none.None &&
+			!room.Inventory.Resources[none.Resource].Connected {
 			return unexpected(&deviceplugin.UnhealthyError{Resource: none.Resource}) // who knows
 		}
 		return r

@@ -24,7 +24,9 @@ func TestRoute(t *testing.T) {
 	waits.Name, waits.Outcome = "waits-node", "Wait"
 	route := Route(decided{"default/web-node": record, "default/waits-node": waits}, "node",
 		func(_, name string) bool { return name == "queued" },
-		func(namespace, name string) []string { return []string{namespace + "/" + name + " broke"} })
+		func(namespace, name string) []string {
+			return []string{namespace + "/" + name + " broke"}
+		})
 	mux := http.NewServeMux()
 	mux.Handle(route.Pattern, route.Handler)
 	for _, tc := range []struct {

@@ -14,10 +14,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/cpuset"
-	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/agent/terminal"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin"
@@ -26,173 +24,6 @@ import (
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
-
-// room is a machine of two nodes with four cores of two threads each: node 0 has CPUs 0-3 and
-// 8-11, node 1 has 4-7 and 12-15. CPU 0 is reserved. gpu-0, gpu-1 are on node 0, gpu-2, gpu-3 on
-// node 1; nic-0 is on node 1; of fpga there is one, on no node.
-func room(t testing.TB, policy topology.Policy, options cpumanager.Options) allocation.Room {
-	t.Helper()
-	spec := topology.Spec{Name: "rig", Nodes: []topology.Node{
-		{ID: 0, MemoryBytes: 16 << 30}, {ID: 1, MemoryBytes: 16 << 30},
-	}}
-	for id := range 16 {
-		core := id % 8
-		n := core / 4
-		spec.CPUs = append(spec.CPUs, topology.CPU{
-			ID: id, Node: topology.NodeID(n), Socket: topology.SocketID(n),
-			Core: topology.CoreID(core), L3: topology.L3ID(n * 4),
-		})
-	}
-	m, err := topology.NewMachine(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	static, err := cpumanager.NewStatic(m, cpuset.New(0), options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	one, two := topology.NewNodeSet(0), topology.NewNodeSet(1)
-	return allocation.Room{
-		View: allocation.View{
-			Machine: m, CPUs: static, Policy: policy, Scope: topology.ContainerScope,
-			Inventory: deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{
-				"example.com/gpu":  devices("gpu", one, one, two, two),
-				"example.com/nic":  devices("nic", two),
-				"example.com/fpga": devices("fpga", topology.NodeSet{}),
-				"example.com/off":  {Name: "example.com/off", Problem: "its socket is gone"},
-			}},
-			Taken: allocation.TakenBy(),
-		},
-		Allocatable: node.Allocatable(m, node.Reservation{
-			MaxPods: 110, Reserved: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")},
-		}),
-	}
-}
-
-func devices(kind string, at ...topology.NodeSet) deviceplugin.Resource {
-	r := deviceplugin.Resource{Name: "example.com/" + kind, Connected: true}
-	for i, nodes := range at {
-		r.Devices = append(r.Devices, &deviceplugin.Device{
-			ID: fmt.Sprintf("%s-%d", kind, i), Healthy: true, Nodes: nodes,
-		})
-	}
-	return r
-}
-
-// pod has containers "name cpu=2 gpu=1" with these limits; a name that ends in ! is an init
-// container, in ~ a sidecar.
-func pod(texts ...string) *v1.Pod {
-	pod := &v1.Pod{}
-	pod.UID, pod.Namespace, pod.Name = "uid", "default", "app"
-	for _, text := range texts {
-		words := strings.Fields(text)
-		list := v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
-		for _, w := range words[1:] {
-			key, value, _ := strings.Cut(w, "=")
-			if key != "cpu" && key != "memory" && !strings.HasPrefix(key, "hugepages-") {
-				key = "example.com/" + key
-			}
-			list[v1.ResourceName(key)] = resource.MustParse(value)
-		}
-		c := v1.Container{
-			Name:      strings.TrimRight(words[0], "!~"),
-			Resources: v1.ResourceRequirements{Limits: list, Requests: list.DeepCopy()},
-		}
-		switch words[0][len(words[0])-1] {
-		case '~':
-			c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
-			fallthrough
-		case '!':
-			pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
-		default:
-			pod.Spec.Containers = append(pod.Spec.Containers, c)
-		}
-	}
-	return pod
-}
-
-// withMemory turns the memory manager on: 1Gi of each node's 16Gi is reserved, and node 0 has 2Gi
-// in pages of 2Mi.
-func withMemory(changes ...func(*allocation.Room)) func(*allocation.Room) {
-	return func(r *allocation.Room) {
-		spec := r.Machine.Spec()
-		spec.Nodes[0].HugePages = []topology.HugePages{{PageBytes: 2 << 20, Count: 1024}}
-		m, err := topology.NewMachine(spec)
-		if err != nil {
-			panic(err)
-		}
-		gib := map[v1.ResourceName]uint64{v1.ResourceMemory: 1 << 30}
-		if r.Memory, err = memory.New(m, memory.Amounts{0: gib, 1: gib}); err != nil {
-			panic(err)
-		}
-		r.Machine = m
-		r.Allocatable = node.Allocatable(m,
-			node.Reservation{MaxPods: 110, Reserved: v1.ResourceList{
-				v1.ResourceCPU:    resource.MustParse("1"),
-				v1.ResourceMemory: resource.MustParse("2Gi"),
-			}})
-		for _, change := range changes {
-			change(r)
-		}
-	}
-}
-
-// holdingMemory lets another pod hold memory: "0-1 20Gi".
-func holdingMemory(texts ...string) func(*allocation.Room) {
-	return func(r *allocation.Room) {
-		containers := map[string]allocation.Container{}
-		for _, text := range texts {
-			words := strings.Fields(text)
-			at, err := topology.ParseNodeSet(words[0])
-			if err != nil {
-				panic(err)
-			}
-			size := resource.MustParse(words[1])
-			containers[text] = allocation.Container{Memory: []memory.Block{
-				{Nodes: at, Resource: v1.ResourceMemory, Size: uint64(size.Value())},
-			}}
-		}
-		r.Taken = allocation.TakenBy(allocation.Pod{UID: "other", Containers: containers})
-	}
-}
-
-// taking lets another pod hold CPUs and gpus.
-func taking(cpus string, gpus ...string) func(*allocation.Room) {
-	return func(r *allocation.Room) {
-		set, err := cpuset.Parse(cpus)
-		if err != nil {
-			panic(err)
-		}
-		c := allocation.Container{CPUs: set}
-		if len(gpus) > 0 {
-			c.Devices = []allocation.DeviceSet{{Resource: "example.com/gpu", IDs: gpus}}
-		}
-		r.Taken = allocation.TakenBy(allocation.Pod{
-			UID: "other", Containers: map[string]allocation.Container{"main": c},
-		})
-		r.Others = []v1.ResourceList{{
-			v1.ResourceCPU: *resource.NewQuantity(int64(set.Size()), resource.DecimalSI),
-		}}
-	}
-}
-
-// owning has the pod itself hold CPUs and gpus from before, as after a restart of the node.
-func owning(cpus cpuset.CPUSet, gpus ...string) func(*allocation.Room) {
-	return func(r *allocation.Room) {
-		c := allocation.Container{CPUs: cpus, Devices: []allocation.DeviceSet{
-			{Resource: "example.com/gpu", IDs: gpus, Answer: []byte{}},
-		}}
-		r.Own = allocation.Pod{UID: "uid", Containers: map[string]allocation.Container{"main": c}}
-	}
-}
-
-// both makes both changes.
-func both(one, two func(*allocation.Room)) func(*allocation.Room) {
-	return func(r *allocation.Room) {
-		one(r)
-		two(r)
-	}
-}
 
 type situation struct {
 	policy  topology.Policy
@@ -283,8 +114,9 @@ func situations() map[string]situation {
 			inVain: "Resources cannot be allocated with Topology locality"},
 		"plugin-refused": {policy: single, pod: pod("main cpu=1 odd=1"),
 			change: func(r *allocation.Room) {
-				r.Inventory.Refused = map[string]string{"example.com/odd": "requested API version " +
-					"\"v1\" is not supported by kubelet. Supported version is [\"v1beta1\"]"}
+				r.Inventory.Refused = map[string]string{"example.com/odd": "requested API " +
+					"version \"v1\" is not supported by kubelet. Supported version is " +
+					"[\"v1beta1\"]"}
 			}},
 		"plugin-arriving": {policy: single, pod: pod("main cpu=1 off=1"),
 			change: func(r *allocation.Room) {

@@ -96,8 +96,9 @@ func checkStart(cfg *runtimeapi.ContainerConfig) error {
 	}
 	for _, m := range cfg.GetMounts() {
 		if m.GetContainerPath() == "" || m.GetImage() == nil && !filepath.IsAbs(m.GetHostPath()) {
-			return startError(fmt.Sprintf("unable to start container process: error during container "+
-				"init: error mounting %q to rootfs at %q", m.GetHostPath(), m.GetContainerPath()))
+			return startError(fmt.Sprintf("unable to start container process: error during "+
+				"container init: error mounting %q to rootfs at %q", m.GetHostPath(),
+				m.GetContainerPath()))
 		}
 	}
 	return nil

@@ -92,8 +92,8 @@ func (r *runtimeService) ListPodSandbox(
 	return &runtimeapi.ListPodSandboxResponse{Items: r.store.listSandboxes(req.GetFilter())}, nil
 }
 
-// CreateContainer needs a ready sandbox, a pulled image, a well-formed CPU set, and of the host what
-// containerd needs.
+// CreateContainer needs a ready sandbox, a pulled image, a well-formed CPU set, and of the host
+// what containerd needs.
 func (r *runtimeService) CreateContainer(
 	_ context.Context, req *runtimeapi.CreateContainerRequest,
 ) (*runtimeapi.CreateContainerResponse, error) {

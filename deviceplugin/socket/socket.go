@@ -26,7 +26,8 @@ type Listener struct {
 }
 
 // Listen makes a socket that accepts when its name can first be seen. A file that has the name
-// already stays, and is an error. What an earlier call that did not come to its end left is removed.
+// already stays, and is an error. What an earlier call left that did not come to its end is
+// removed.
 func Listen(path string) (*Listener, error) {
 	if len(path) > MaxPath {
 		return nil, fmt.Errorf("listen on %s: the path has %d bytes, unix sockets allow %d", path,
