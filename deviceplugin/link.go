@@ -261,8 +261,8 @@ func (l *link) tellEarly(ctx context.Context, s linkSettings) {
 		return
 	}
 	why := fmt.Sprintf("the plugin on %s registered before it served its socket (%v); it is "+
-		"served here, but the kubelet connects before it answers Register, and fails the call after 10s "+
-		"if it cannot: serve first, then register; --device-plugin-strict-registration does as "+
+		"served here, but the kubelet connects before it answers Register, and fails the call "+
+		"after 10s if it cannot: serve first, then register; --device-plugin-strict-registration does as "+
 		"the kubelet", l.name(), *refused)
 	klog.FromContext(ctx).Info("Device plugin registered before it served", "explanation", why)
 	s.report(ctx, event{kind: linkEarly, link: l, problem: why})
