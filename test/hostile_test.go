@@ -64,9 +64,12 @@ func TestHostileManifests(t *testing.T) {
 		put(t, n, name, b[0])
 	}
 	for name, b := range bad {
-		if p := awaitProblem(n, "/"+name); !strings.Contains(p.Message, b[1]) {
-			t.Errorf("%s: problem %+v, want %q", name, p, b[1])
-		}
+		n.Eventually(name+" is refused", func() error {
+			if p := awaitProblem(n, "/"+name); !strings.Contains(p.Message, b[1]) {
+				return fmt.Errorf("problem %+v, want %q", p, b[1])
+			}
+			return nil
+		})
 	}
 	for _, name := range []string{"kmsg.yaml", "pipe.yaml", "zero.yaml"} {
 		awaitProblem(n, "/"+name)

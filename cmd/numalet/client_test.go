@@ -33,7 +33,7 @@ func TestAgentAddress(t *testing.T) {
 // agentWith is an agent that answers these paths.
 func agentWith(t *testing.T, answers map[string]string) (address string) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		text, ok := answers[r.URL.Path]
+		text, ok := answers[r.URL.EscapedPath()]
 		if !ok {
 			http.NotFound(w, r)
 			return

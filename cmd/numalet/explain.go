@@ -37,7 +37,7 @@ name: app-NODE.`,
 				return err
 			}
 			var record explain.Record
-			err = f.server.get(cmd.Context(), &record, "debug/admission", namespace, pod)
+			err = f.server.get(cmd.Context(), &record, "debug", "admission", namespace, pod)
 			if err != nil {
 				return err
 			}
