@@ -2,7 +2,10 @@ package test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -137,5 +140,39 @@ func TestDesiredWhileItsRemainsAreRemoved(t *testing.T) {
 	first, second := rows["app-node/main"], rows["other-node/main"]
 	if !first.Exclusive || !second.Exclusive || first.CPUs == second.CPUs {
 		t.Errorf("the pods have %+v and %+v", first, second)
+	}
+}
+
+// TestTouchTriesAgain: a pod that was rejected stays so when there is room again; touching its
+// manifest has it decided on anew. What runs is left alone.
+func TestTouchTriesAgain(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	n.Settings["maxPods"] = 1
+	n.Start()
+	touch := func(name string) {
+		now := time.Now()
+		if err := os.Chtimes(filepath.Join(n.Manifests, name+".yaml"), now, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.Pod("first", plain("first"))
+	first := n.AwaitPhase("first-node", v1.PodRunning)
+	n.Pod("second", plain("second"))
+	second := n.AwaitPhase("second-node", v1.PodFailed)
+	touch("first")
+	if ran := n.AwaitPhase("first-node", v1.PodRunning); ran.UID != first.UID {
+		t.Errorf("the first pod has the UID %s, had %s", ran.UID, first.UID)
+	}
+	n.RemovePod("first")
+	n.AwaitGone("first-node")
+	n.AwaitPhase("second-node", v1.PodFailed)
+	touch("second")
+	if ran := n.AwaitPhase("second-node", v1.PodRunning); ran.UID != second.UID {
+		t.Errorf("the second pod has the UID %s, had %s", ran.UID, second.UID)
+	}
+	starts := len(calls(n, call{method: "RunPodSandbox", pod: "first-node"}))
+	if starts != 1 {
+		t.Errorf("the first pod was started %d times", starts)
 	}
 }

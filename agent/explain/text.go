@@ -40,6 +40,10 @@ func (r Record) Text() string {
 		b.WriteString("The pod is looked at again as soon as that changes, and rejected if " +
 			"it still\ncannot be had after --device-admission-wait.\n")
 	}
+	if r.Outcome == "Reject" && !r.DryRun {
+		b.WriteString("A rejected pod is not looked at again: touch its manifest to have it tried " +
+			"anew.\n")
+	}
 	bullets(&b, "Any one of these changes would make it fit", r.WouldFit)
 	bullets(&b, "Of what it had before", r.Kept)
 	bullets(&b, "Chosen without the device plugin's preference", r.Ignored)

@@ -9,7 +9,7 @@ import (
 // EventKind is a kind of Event.
 type EventKind string
 
-// The events. All but the first five are answers to effects.
+// The events. All but the first six are answers to effects.
 const (
 	// Desired: a source wants Pod to run; also when its spec changed. Runtime is what the runtime
 	// has of it.
@@ -17,6 +17,8 @@ const (
 	// Deleted: the API server wants Pod, which has a deletion timestamp, ended; its status is kept
 	// until Removed.
 	Deleted EventKind = "Deleted"
+	// Retried: the source gives Pod anew as it was: somebody wants a refusal thought over.
+	Retried EventKind = "Retried"
 	// Removed: the source has Pod no more.
 	Removed EventKind = "Removed"
 	// Orphaned: something of Pod was found on the node. It means nothing for a pod that has a
@@ -44,7 +46,7 @@ const (
 // Event is something that happened to a pod.
 type Event struct {
 	Kind EventKind
-	// Pod is set in Desired, Deleted, Removed and Orphaned.
+	// Pod is set in Desired, Deleted, Retried, Removed and Orphaned.
 	Pod *v1.Pod
 	// Runtime is set in Desired, Deleted and Observed.
 	Runtime Runtime

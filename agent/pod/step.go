@@ -15,6 +15,8 @@ func Step(r Record, e Event) (Record, []Effect) {
 		s.desired(e)
 	case Deleted:
 		s.deleted(e)
+	case Retried:
+		s.retried(e)
 	case Removed:
 		s.removed(e)
 	case Orphaned:
@@ -138,6 +140,14 @@ func (s *step) desiredAtItsEnd(pod *v1.Pod) {
 	}
 	s.Next = pod
 	s.remove()
+}
+
+// retried gives a pod that failed admission a new life, once what is known of the old one is gone.
+func (s *step) retried(e Event) {
+	if s.State == Rejected {
+		s.Next = e.Pod
+		s.remove()
+	}
 }
 
 func (s *step) deleted(e Event) {

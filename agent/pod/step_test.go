@@ -41,7 +41,7 @@ func TestTransitions(t *testing.T) {
 		for _, e := range []Event{
 			{Kind: Desired}, {Kind: Desired, Runtime: Runtime{Recorded: true, Running: true}},
 			{Kind: Desired, Runtime: Runtime{Recorded: true, Ended: true}},
-			{Kind: Deleted}, {Kind: Removed}, {Kind: Orphaned},
+			{Kind: Deleted}, {Kind: Retried}, {Kind: Removed}, {Kind: Orphaned},
 			{Kind: Killed, Why: Why{Reason: "Evicted"}},
 			{Kind: Observed, Runtime: Runtime{Recorded: true}},
 			{Kind: Admitted}, {Kind: Admitted, Why: Why{Reason: "Lacks"}},

@@ -126,7 +126,7 @@ func (n *node) runtime() Runtime {
 
 // move has one of the parts do something that it may do; false: there was nothing to do for it.
 func (n *node) move() (bool, error) {
-	switch n.rand.IntN(12) {
+	switch n.rand.IntN(13) {
 	case 0:
 		another := &v1.Pod{}
 		another.Name = []string{"a", "b"}[n.rand.IntN(2)]
@@ -135,6 +135,11 @@ func (n *node) move() (bool, error) {
 		}
 		n.wanted, n.deleted = another, false
 		return true, n.feed(Event{Kind: Desired, Pod: n.wanted, Runtime: n.runtime()})
+	case 12:
+		if n.wanted == nil || n.deleted {
+			return false, nil
+		}
+		return true, n.feed(Event{Kind: Retried, Pod: n.wanted, Runtime: n.runtime()})
 	case 1:
 		if n.wanted == nil || n.rand.IntN(2) == 0 {
 			return false, nil

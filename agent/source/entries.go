@@ -16,6 +16,8 @@ import (
 // fileEntry is what is known of one file.
 type fileEntry struct {
 	sum [sha256.Size]byte // of the content last looked at
+	// touched is when the file was last written to.
+	touched time.Time
 	pod *v1.Pod           // of the last good content, nil if there was none
 	// reading is the last one of the file, nil when that has come to its end.
 	reading *reading
@@ -110,8 +112,14 @@ func (f *File) take(o outcome) (changed bool) {
 		return false
 	}
 	e.unreadable = Problem{}
+	again := !e.touched.Equal(o.touched)
+	e.touched = o.touched
 	if o.same {
-		return false
+		if again && e.pod != nil {
+			pod := *e.pod
+			e.pod = &pod // as it was, given anew
+		}
+		return again && e.pod != nil
 	}
 	e.sum, e.invalid = o.sum, Problem{}
 	if o.invalid != nil {

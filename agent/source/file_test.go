@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 )
 
 // manifest is a minimal pod of that name.
@@ -231,8 +232,9 @@ func TestFileReplacedByEditor(t *testing.T) {
 	if err := os.WriteFile(name, []byte(manifest("a")), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if f.read(t.Context(), []reading{{name: "a.yaml"}}) || f.pods()[0] != before {
-		t.Error("the pod changed")
+	f.read(t.Context(), []reading{{name: "a.yaml"}})
+	if after := f.pods()[0]; !apiequality.Semantic.DeepEqual(after, before) {
+		t.Errorf("the pod changed from %+v to %+v", before, after)
 	}
 }
 

@@ -45,6 +45,9 @@ func merge(source string, old map[types.UID]member, pods []*v1.Pod, now time.Tim
 		op := ADD
 		if known {
 			op = compare(was.pod, mine)
+			if op == "" && source == FileSource {
+				op = RETRY // a file that did not change gives the same pod
+			}
 		}
 		next[given.UID] = member{given: given, pod: mine}
 		byOp[op] = append(byOp[op], mine)
@@ -58,7 +61,7 @@ func merge(source string, old map[types.UID]member, pods []*v1.Pod, now time.Tim
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
 			cmp.Compare(a.UID, b.UID))
 	})
-	for _, op := range []Op{REMOVE, ADD, UPDATE, DELETE, RECONCILE} {
+	for _, op := range []Op{REMOVE, ADD, UPDATE, DELETE, RETRY, RECONCILE} {
 		first := op == ADD && old == nil
 		if len(byOp[op]) > 0 || first {
 			updates = append(updates, Update{Op: op, Source: source, Pods: byOp[op]})

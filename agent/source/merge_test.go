@@ -94,11 +94,11 @@ func TestMerge(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			old, updates, _ := merge("file", nil, before, start)
+			old, updates, _ := merge(HTTPSource, nil, before, start)
 			if diff := cmp.Diff([]string{"ADD a b c d"}, story(updates)); diff != "" {
 				t.Fatalf("first set:\n%s", diff)
 			}
-			next, updates, left := merge("file", old, tt.pods, start.Add(time.Hour))
+			next, updates, left := merge(HTTPSource, old, tt.pods, start.Add(time.Hour))
 			if diff := cmp.Diff(tt.want, story(updates)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
@@ -231,6 +231,16 @@ func (f fakeFeed) Run(ctx context.Context, deliver func([]*v1.Pod)) error {
 	}
 }
 
+// A file that was written again as it was gives its pod anew, and no other pod.
+func TestMergeOfAFileWrittenAgain(t *testing.T) {
+	before := []*v1.Pod{testPod("a"), testPod("b")}
+	old, _, _ := merge(FileSource, nil, before, start)
+	_, updates, _ := merge(FileSource, old, []*v1.Pod{testPod("a"), before[1]}, start)
+	if diff := cmp.Diff([]string{"RETRY a"}, story(updates)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
 func TestMux(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		feeds := map[string]fakeFeed{}
@@ -258,9 +268,10 @@ func TestMux(t *testing.T) {
 			handled[u.Source] = true
 		}
 		all := func() bool { return m.SeenAll(func(s string) bool { return handled[s] }) }
-		feeds[FileSource].sets <- []*v1.Pod{testPod("a"), testPod("a")}
+		twice := []*v1.Pod{testPod("a"), testPod("a")}
+		feeds[FileSource].sets <- twice
 		next("file ADD a")
-		feeds[FileSource].sets <- []*v1.Pod{testPod("a"), testPod("a")}
+		feeds[FileSource].sets <- twice
 		feeds[APISource].sets <- []*v1.Pod{testPod("b")}
 		next("api ADD b")
 		if all() {

@@ -44,7 +44,8 @@ type outcome struct {
 	unfinished bool  // the file is being written
 	err        error // it cannot be read
 	sum        [sha256.Size]byte
-	same       bool // its content is the known one
+	same       bool      // its content is the known one
+	touched    time.Time // when the file was last written to
 	pod        *v1.Pod
 	invalid    error // the content is no good pod
 	ignored    strictyaml.Messages
@@ -77,6 +78,9 @@ func (r *reader) read(of *reading) outcome {
 	if err != nil {
 		out.err = err
 		return out
+	}
+	if info, err := os.Stat(of.path); err == nil {
+		out.touched = info.ModTime()
 	}
 	if out.sum = sha256.Sum256(data); out.sum == of.known {
 		out.same = true

@@ -9,7 +9,8 @@ import (
 // Op is what happened to the pods of an Update.
 type Op string
 
-// The operations. For one set they are sent in the order REMOVE, ADD, UPDATE, DELETE, RECONCILE.
+// The operations. For one set they are sent in the order REMOVE, ADD, UPDATE, DELETE, RETRY,
+// RECONCILE.
 const (
 	// ADD: the source did not have these pods before. The first set of a source that has no pods
 	// is one ADD without pods, so that the source counts as seen.
@@ -20,6 +21,8 @@ const (
 	DELETE Op = "DELETE"
 	// REMOVE: the source no longer has these pods.
 	REMOVE Op = "REMOVE"
+	// RETRY: somebody wrote these pods again as they were.
+	RETRY Op = "RETRY"
 	// RECONCILE: only the status of these pods differs.
 	RECONCILE Op = "RECONCILE"
 )

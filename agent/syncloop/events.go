@@ -29,6 +29,8 @@ func (l *Loop) update(ctx context.Context, u source.Update) {
 			e.Kind = pod.Desired
 		case source.DELETE:
 			e.Kind = pod.Deleted
+		case source.RETRY:
+			e.Kind = pod.Retried
 		case source.REMOVE:
 			e.Kind = pod.Removed
 		case source.RECONCILE:
