@@ -3,6 +3,6 @@
 // stopped. The playground and the tests that need a real runtime use it; an agent in
 // production finds its runtime running.
 //
-// Images come from a static executable that is here already, so that neither a registry nor a
-// compiler is needed.
+// Images come from an executable that is here already, with the libraries it needs if it is not
+// static, so that neither a registry nor a compiler is needed.
 package containerd

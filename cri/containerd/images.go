@@ -3,10 +3,11 @@ package containerd
 import (
 	"archive/tar"
 	"bytes"
-	"debug/elf"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
+	"slices"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -26,8 +27,8 @@ const (
 	WorkImage  = "registry.numalet.test/work:1"
 )
 
-// WriteArchive writes PauseImage and WorkImage, made from a static numalet executable, to a file
-// that Import takes.
+// WriteArchive writes PauseImage and WorkImage, made from a numalet executable, to a file that
+// Import takes.
 func WriteArchive(file, executable string) error {
 	layer, err := layerOf(executable)
 	if err != nil {
@@ -73,33 +74,46 @@ func image(layer v1.Layer, command string) (v1.Image, error) {
 	return mutate.AppendLayers(img, layer)
 }
 
-// layerOf has the executable and the few files programs look for.
+// layerOf has the executable with its libraries, and the few files programs look for.
 func layerOf(executable string) (v1.Layer, error) {
-	if err := checkStatic(executable); err != nil {
-		return nil, err
-	}
-	program, err := os.ReadFile(executable)
+	needed, err := libraries(executable)
 	if err != nil {
 		return nil, err
 	}
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
+	add := func(name string, mode int64, text []byte) error {
+		header := &tar.Header{Name: name, Mode: mode, Size: int64(len(text))}
+		if err := w.WriteHeader(header); err != nil {
+			return err
+		}
+		_, err := w.Write(text)
+		return err
+	}
 	for _, f := range []struct {
 		name string
 		mode int64
-		text []byte // nil: a folder
+		text string
 	}{
-		{"etc/", 0o755, nil},
-		{"etc/passwd", 0o644, []byte("root:x:0:0::/:\nnobody:x:65534:65534::/:\n")},
-		{"etc/group", 0o644, []byte("root:x:0:\nnogroup:x:65534:\n")},
-		{"tmp/", 0o1777, nil},
-		{Program[1:], 0o755, program},
+		{"etc/", 0o755, ""},
+		{"etc/passwd", 0o644, "root:x:0:0::/:\nnobody:x:65534:65534::/:\n"},
+		{"etc/group", 0o644, "root:x:0:\nnogroup:x:65534:\n"},
+		{"tmp/", 0o1777, ""},
 	} {
-		header := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.text))}
-		if err := w.WriteHeader(header); err != nil {
+		if err := add(f.name, f.mode, []byte(f.text)); err != nil {
 			return nil, err
 		}
-		if _, err := w.Write(f.text); err != nil {
+	}
+	files := map[string]string{Program: executable}
+	for _, file := range needed {
+		files[file] = file
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		text, err := os.ReadFile(files[name])
+		if err == nil {
+			err = add(name[1:], 0o755, text)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -107,20 +121,4 @@ func layerOf(executable string) (v1.Layer, error) {
 		return nil, err
 	}
 	return static.NewLayer(buf.Bytes(), types.DockerUncompressedLayer), nil
-}
-
-// checkStatic refuses an executable that needs an interpreter, which the image does not have.
-func checkStatic(executable string) error {
-	f, err := elf.Open(executable)
-	if err != nil {
-		return fmt.Errorf("read executable %s: %w", executable, err)
-	}
-	defer f.Close()
-	for _, p := range f.Progs {
-		if p.Type == elf.PT_INTERP {
-			return fmt.Errorf("make images from %s: it is dynamically linked: build it with "+
-				"CGO_ENABLED=0", executable)
-		}
-	}
-	return nil
 }
