@@ -3,7 +3,6 @@ package cgroups
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +11,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/test/scratch"
 )
 
 // ownRoot makes a cgroup root of the test's own on this machine and takes it away afterwards. It
@@ -21,7 +22,7 @@ func ownRoot(t *testing.T) (string, []string) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: makes cgroups on this machine")
 	}
-	root := fmt.Sprintf("/numalet-test-%d", os.Getpid())
+	root := scratch.Cgroup("tree")
 	if err := CreateRoot(root); err != nil {
 		t.Skipf("cgroups cannot be made here: %v", err)
 	}
@@ -135,7 +136,7 @@ func TestUnifiedKill(t *testing.T) {
 	}
 	u := &unified{mount: mount}
 	tree := &Tree{driver: Cgroupfs, kernel: u}
-	root := fmt.Sprintf("/numalet-test-kill-%d", os.Getpid())
+	root := scratch.Cgroup("kill")
 	for _, path := range []string{root, root + "/container"} {
 		if err := u.apply(path, Resources{}); err != nil {
 			t.Skipf("cgroups cannot be made here: %v", err)

@@ -19,6 +19,7 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/deviceplugin/sim"
+	"github.com/numalet/numalet/test/scratch"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -318,7 +319,7 @@ func TestAgentRestarts(t *testing.T) {
 }
 
 func TestOldSocketsAreRemoved(t *testing.T) {
-	dir := shortDir(t)
+	dir := scratch.Dir(t)
 	old, err := net.ListenUnix("unix",
 		&net.UnixAddr{Name: filepath.Join(dir, "old.sock"), Net: "unix"})
 	if err != nil {

@@ -3,7 +3,6 @@ package deviceplugin
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 
 	"github.com/numalet/numalet/deviceplugin/sim"
+	"github.com/numalet/numalet/test/scratch"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -29,22 +29,11 @@ type rig struct {
 	changed <-chan struct{} // capacity 1
 }
 
-func shortDir(t *testing.T) string {
-	t.Helper()
-	// Not t.TempDir: with a long test name its path is too long for a unix socket.
-	dir, err := os.MkdirTemp("/tmp", "nl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
-
 // newRig starts a device manager; cfg.Dir may be that of an earlier one.
 func newRig(t *testing.T, cfg Config) *rig {
 	t.Helper()
 	if cfg.Dir == "" {
-		cfg.Dir = shortDir(t)
+		cfg.Dir = scratch.Dir(t)
 	}
 	if cfg.NodeIDs.IsEmpty() {
 		cfg.NodeIDs = topology.NewNodeSet(0, 1, 2, 3)
@@ -111,7 +100,7 @@ func startPlugin(t *testing.T, cfg sim.Config, end error) *simulated {
 	if cfg.Devices == nil {
 		cfg.Devices = spread(t, 8, "0-3")
 	}
-	cfg.Control = filepath.Join(shortDir(t), "control.sock")
+	cfg.Control = filepath.Join(scratch.Dir(t), "control.sock")
 	cfg.Out = logWriter{t}
 	plugin, err := sim.New(cfg)
 	if err != nil {

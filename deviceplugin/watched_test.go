@@ -16,6 +16,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/numalet/numalet/deviceplugin/sim"
+	"github.com/numalet/numalet/test/scratch"
 )
 
 func (r *rig) registryPlugin(cfg sim.Config, end error) *simulated {
@@ -26,7 +27,7 @@ func (r *rig) registryPlugin(cfg sim.Config, end error) *simulated {
 
 func newRegistryRig(t *testing.T) *rig {
 	t.Helper()
-	return newRig(t, Config{RegistryDir: shortDir(t), Registry: metrics.NewKubeRegistry()})
+	return newRig(t, Config{RegistryDir: scratch.Dir(t), Registry: metrics.NewKubeRegistry()})
 }
 
 // What has the name of the announcement makes way, and nobody waits for it.
@@ -187,7 +188,7 @@ func introduce(t *testing.T, path string,
 
 func TestRegistryEndpointElsewhere(t *testing.T) {
 	r := newRegistryRig(t)
-	elsewhere := shortDir(t)
+	elsewhere := scratch.Dir(t)
 	startPlugin(t, sim.Config{Resource: gpu, Dir: elsewhere, Socket: "work.sock"}, nil)
 	outcome := introduce(t, filepath.Join(r.cfg.RegistryDir, "gpu-reg.sock"),
 		&registerapi.PluginInfo{
@@ -203,9 +204,9 @@ func TestRegistryEndpointElsewhere(t *testing.T) {
 
 func TestRegistryEndpointServesLate(t *testing.T) {
 	r := newRig(t, Config{
-		RegistryDir: shortDir(t), Deadlines: Deadlines{Dial: 100 * time.Millisecond},
+		RegistryDir: scratch.Dir(t), Deadlines: Deadlines{Dial: 100 * time.Millisecond},
 	})
-	elsewhere := shortDir(t)
+	elsewhere := scratch.Dir(t)
 	introduce(t, filepath.Join(r.cfg.RegistryDir, "gpu-reg.sock"), &registerapi.PluginInfo{
 		Type: registerapi.DevicePlugin, Name: gpu, Endpoint: filepath.Join(elsewhere, "work.sock"),
 		SupportedVersions: []string{"v1beta1"},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -135,7 +136,7 @@ func among(all int) int {
 
 // stepsDir is in memory where that is possible: each commit is synced.
 func stepsDir(t *testing.T) string {
-	dir, err := os.MkdirTemp("/dev/shm", "numalet-steps-")
+	dir, err := os.MkdirTemp("/dev/shm", filepath.Base(os.TempDir())+"-steps-")
 	if err != nil {
 		return t.TempDir()
 	}

@@ -9,17 +9,14 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/test/scratch"
 )
 
 // hostFiles makes a directory with one of each: dir, file, link to dir, socket.
 func hostFiles(t *testing.T) func(string) string {
 	t.Helper()
-	// Paths of sockets have at most 108 bytes.
-	dir, err := os.MkdirTemp("/tmp", "nl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := scratch.Dir(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	if err := os.Mkdir(at("dir"), 0o700); err != nil {
 		t.Fatal(err)

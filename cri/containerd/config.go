@@ -107,8 +107,8 @@ func (c Config) write(snapshotter string) error {
 	}
 	values := struct {
 		Config
-		Snapshotter, Subnet, NetworkState string
-	}{c, snapshotter, c.subnet(), c.path("cni.state")}
+		Snapshotter, Network, Subnet, NetworkState string
+	}{c, snapshotter, c.network(), c.subnet(), c.path("cni.state")}
 	t, err := template.ParseFS(templates, "*")
 	if err != nil {
 		return err
@@ -130,8 +130,21 @@ func (c Config) write(snapshotter string) error {
 // subnet is the pods' network, from the range for benchmarks (RFC 2544), which no real network
 // should use. Two daemons at a time should not get the same one.
 func (c Config) subnet() string {
+	sum := c.sum()
+	return fmt.Sprintf("198.%d.%d.0/24", 18+sum&1, sum>>1&0xff)
+}
+
+// network is its name, the folder's own.
+func (c Config) network() string { return fmt.Sprintf("numalet-%08x", c.sum()) }
+
+// NetworkNotes is a pattern for the files that the CNI library keeps about the pods' networks,
+// whatever folders it is given. Their folder is everybody's.
+func (c Config) NetworkNotes() string {
+	return filepath.Join("/var/lib/cni/results", c.network()+"-*")
+}
+
+func (c Config) sum() uint32 {
 	h := fnv.New32a()
 	h.Write([]byte(c.Dir))
-	sum := h.Sum32()
-	return fmt.Sprintf("198.%d.%d.0/24", 18+sum&1, sum>>1&0xff)
+	return h.Sum32()
 }

@@ -43,7 +43,7 @@ func Start(ctx context.Context, c Config) (*Daemon, error) {
 	if err := errors.Join(c.checkDir(), c.Check()); err != nil {
 		return nil, err
 	}
-	if err := sweep(ctx, c); err != nil {
+	if err := Sweep(ctx, c); err != nil {
 		return nil, fmt.Errorf("clean up %s: %w", c.Dir, err)
 	}
 	d := &Daemon{config: c, snapshotter: "native", exited: make(chan struct{})}
@@ -52,10 +52,10 @@ func Start(ctx context.Context, c Config) (*Daemon, error) {
 	}
 	if err := errors.Join(c.write(d.snapshotter), saveForward(c)); err != nil {
 		return nil, errors.Join(fmt.Errorf("write containerd's configuration: %w", err),
-			sweep(ctx, c))
+			Sweep(ctx, c))
 	}
 	if err := d.launch(); err != nil {
-		return nil, errors.Join(err, sweep(ctx, c))
+		return nil, errors.Join(err, Sweep(ctx, c))
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -175,10 +175,10 @@ func (d *Daemon) Stop(ctx context.Context) error {
 		_ = d.cmd.Process.Kill()
 		<-d.exited
 	}
-	if err := sweep(ctx, d.config); err != nil {
+	if err := Sweep(ctx, d.config); err != nil {
 		return errors.Join(podsErr, err)
 	}
-	return nil // sweep has removed what removePods could not
+	return nil // Sweep has removed what removePods could not
 }
 
 // Kill kills containerd itself, as an accident would; pods go on running. Stop is still needed.

@@ -18,16 +18,11 @@ import (
 	"k8s.io/mount-utils"
 )
 
-const (
-	forwardSetting = "/proc/sys/net/ipv4/ip_forward"
-	// networkNotes is where the CNI library keeps results, whatever folders it is given. The
-	// names of files contain that of the sandbox. The folder stays: others may be using it.
-	networkNotes = "/var/lib/cni/results"
-)
+const forwardSetting = "/proc/sys/net/ipv4/ip_forward"
 
-// sweep removes what a containerd in this folder has left, whether it was stopped or killed: its
+// Sweep removes what a containerd in this folder has left, whether it was stopped or killed: its
 // processes, containers with their cgroups, mounts, the machine's settings and its files.
-func sweep(ctx context.Context, c Config) error {
+func Sweep(ctx context.Context, c Config) error {
 	for _, step := range []func() error{
 		func() error { return killProcesses(ctx, c) },
 		func() error { return deleteContainers(ctx, c) },
@@ -105,17 +100,12 @@ func deleteContainers(ctx context.Context, c Config) error {
 			return fmt.Errorf("delete container %s: %w: %s", filepath.Base(dir), err,
 				bytes.TrimSpace(out))
 		}
-		notes, err := filepath.Glob(filepath.Join(networkNotes, "*-"+filepath.Base(dir)+"-*"))
-		if err != nil {
-			return err
-		}
-		for _, file := range notes {
-			if err := os.Remove(file); err != nil {
-				return err
-			}
-		}
 	}
-	return nil
+	notes, err := filepath.Glob(c.NetworkNotes())
+	for _, file := range notes {
+		err = errors.Join(err, os.Remove(file))
+	}
+	return err
 }
 
 // unmountAll unmounts everything below dir, the last mounted first. Nothing may be deleted in

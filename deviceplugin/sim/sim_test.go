@@ -16,6 +16,7 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"pgregory.net/rapid"
 
+	"github.com/numalet/numalet/test/scratch"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -215,11 +216,7 @@ func poll(t *testing.T, holds func() bool) {
 }
 
 func TestRegistersWheneverTheSocketIsMade(t *testing.T) {
-	dir, err := os.MkdirTemp("/tmp", "nl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := scratch.Dir(t)
 	control, plugins := filepath.Join(dir, "control"), filepath.Join(dir, "plugins")
 	if err := os.Mkdir(plugins, 0o750); err != nil {
 		t.Fatal(err)

@@ -9,22 +9,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-)
 
-func shortDir(t *testing.T) string {
-	t.Helper()
-	// Not t.TempDir: with a long test name its path is too long for a unix socket.
-	dir, err := os.MkdirTemp("/tmp", "nl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
+	"github.com/numalet/numalet/test/scratch"
+)
 
 // Whoever dials as soon as the name is there gets through.
 func TestAcceptsWhenFirstSeen(t *testing.T) {
-	path := filepath.Join(shortDir(t), "kubelet.sock")
+	path := filepath.Join(scratch.Dir(t), "kubelet.sock")
 	for round := range 1000 {
 		first := make(chan error, 1)
 		go func() {
@@ -54,7 +45,7 @@ func TestAcceptsWhenFirstSeen(t *testing.T) {
 
 // Nothing is left beside the socket, nor in its place once it is closed.
 func TestLeavesNothing(t *testing.T) {
-	dir := shortDir(t)
+	dir := scratch.Dir(t)
 	path := filepath.Join(dir, "s")
 	stale, err := net.Listen("unix", beforehand(path)) // of a process that was killed
 	if err != nil {
@@ -98,7 +89,7 @@ func names(t *testing.T, dir string) string {
 
 // What has the name stays, before and after.
 func TestAnothersFileStays(t *testing.T) {
-	dir := shortDir(t)
+	dir := scratch.Dir(t)
 	path := filepath.Join(dir, "kubelet.sock")
 	write := func() {
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -129,7 +120,7 @@ func TestAnothersFileStays(t *testing.T) {
 }
 
 func TestPathTooLong(t *testing.T) {
-	path := filepath.Join(shortDir(t), strings.Repeat("s", MaxPath))
+	path := filepath.Join(scratch.Dir(t), strings.Repeat("s", MaxPath))
 	if _, err := Listen(path); err == nil || !strings.Contains(err.Error(), "unix sockets allow") {
 		t.Errorf("the error is %v", err)
 	}

@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/klog/v2/ktesting"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/numalet/numalet/test/scratch"
 )
 
 // patience bounds what a test waits for; it is reached only by a test that fails.
@@ -33,11 +35,7 @@ type host struct {
 // newHost starts a watcher. Its period is long: what happens comes from events.
 func newHost(t *testing.T, period time.Duration, change ...func(*Config)) *host {
 	t.Helper()
-	parent, err := os.MkdirTemp("/tmp", "nl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(parent) })
+	parent := scratch.Dir(t)
 	h := &host{
 		t: t, dir: filepath.Join(parent, "registry"), asked: make(chan Plugin, 100),
 		left: make(chan string, 100), refuse: make(chan error, 100),

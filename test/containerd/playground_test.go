@@ -2,7 +2,9 @@ package containerd_test
 
 import (
 	"bytes"
+	"debug/elf"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,8 +17,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/cri/containerd"
 	"github.com/numalet/numalet/test/containerd/rig"
 	"github.com/numalet/numalet/test/harness"
+	"github.com/numalet/numalet/test/scratch"
 )
 
 // playground is the command, with its temporary directory in dir.
@@ -35,13 +39,10 @@ func playground(t *testing.T, dir string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// shortDir is a directory with a path that is short enough for sockets in it.
+// shortDir is where a playground makes its directory. It must leave nothing there.
 func shortDir(t *testing.T) string {
 	t.Helper()
-	dir := fmt.Sprintf("/tmp/n%d", os.Getpid())
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	dir := scratch.Dir(t)
 	t.Cleanup(func() {
 		if err := os.Remove(dir); err != nil {
 			t.Errorf("the playground left something: %v", err)
@@ -54,17 +55,7 @@ func TestPlaygroundOnce(t *testing.T) {
 	needsCPUs(t, 2)
 	dir := shortDir(t)
 	rig.Alone(t)
-	before := outside(t)
-	cmd := playground(t, dir, "--once", "-o", "json")
-	var out, trouble bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &trouble
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("%v\n%s", err, trouble.String())
-	}
-	var rows []placement.Row
-	if err := json.Unmarshal(out.Bytes(), &rows); err != nil {
-		t.Fatalf("%v in %s", err, out.String())
-	}
+	rows := once(t, playground(t, dir, "--once", "-o", "json"), dir)
 	got := map[string]placement.Row{}
 	for _, r := range rows {
 		got[r.Pod] = r
@@ -87,7 +78,62 @@ func TestPlaygroundOnce(t *testing.T) {
 	if len(rows) != 4 {
 		t.Errorf("%d rows, want 4", len(rows))
 	}
-	nothingOf(t, dir, before)
+}
+
+// TestPlaygroundOfPlainBuild: what "go build" makes with a C compiler at hand is dynamically linked.
+// Its images work, and it knows the commit that it is of.
+func TestPlaygroundOfPlainBuild(t *testing.T) {
+	rig.Require(t)
+	binary := filepath.Join(t.TempDir(), "numalet")
+	build := exec.Command("go", "build", "-o", binary, "../../cmd/numalet")
+	build.Env = append(os.Environ(), "CGO_ENABLED=1", "GOFLAGS=-buildvcs=auto")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if f, err := elf.Open(binary); err != nil {
+		t.Fatal(err)
+	} else if libs, err := f.ImportedLibraries(); err != nil || len(libs) == 0 {
+		t.Skipf("the toolchain here links statically: libraries %v, %v", libs, err)
+	}
+	// The toolchain looks for the history of a clone, not of a worktree or an archive.
+	if info, err := os.Stat("../../.git"); err == nil && info.IsDir() {
+		head, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
+		said, err2 := exec.Command(binary, "--version").Output()
+		want := "+numalet." + strings.TrimSpace(string(head))
+		if err := errors.Join(err, err2); err != nil || !strings.Contains(string(said), want) {
+			t.Errorf("--version says %s (%v), want %s", said, err, want)
+		}
+	}
+	dir := shortDir(t)
+	rig.Alone(t)
+	cmd := playground(t, dir, "--once", "-o", "json")
+	cmd.Path = binary
+	for _, r := range once(t, cmd, dir) {
+		if r.Pod == "exclusive-node" && (r.Phase != v1.PodRunning || !r.Exclusive) {
+			t.Errorf("exclusive: %+v", r)
+		}
+	}
+}
+
+// once runs a playground in dir to its end and returns its table. It must have left nothing.
+func once(t *testing.T, cmd *exec.Cmd, dir string) (rows []placement.Row) {
+	t.Helper()
+	var out, trouble bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &trouble
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	at := await(t, filepath.Join(dir, "numalet-*", "c"), ended)
+	if err := <-ended; err != nil {
+		t.Fatalf("%v\n%s", err, trouble.String())
+	}
+	if err := json.Unmarshal(out.Bytes(), &rows); err != nil {
+		t.Fatalf("%v in %s", err, out.String())
+	}
+	nothingOf(t, at)
+	return rows
 }
 
 // TestPlaygroundInterrupted: it cleans up whenever it is told to end.
@@ -104,7 +150,6 @@ func TestPlaygroundInterrupted(t *testing.T) {
 		{"containers running", syscall.SIGHUP, "logs/*/*/*.log"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			before := outside(t)
 			cmd := playground(t, dir)
 			var out bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &out
@@ -113,6 +158,7 @@ func TestPlaygroundInterrupted(t *testing.T) {
 			}
 			ended := make(chan error, 1)
 			go func() { ended <- cmd.Wait() }()
+			at := await(t, filepath.Join(dir, "numalet-*", "c"), ended)
 			await(t, filepath.Join(dir, "numalet-*", tc.after), ended)
 			if err := cmd.Process.Signal(tc.signal); err != nil {
 				t.Fatal(err)
@@ -120,62 +166,51 @@ func TestPlaygroundInterrupted(t *testing.T) {
 			if err := <-ended; err != nil {
 				t.Errorf("it ended with %v:\n%s", err, out.String())
 			}
-			nothingOf(t, dir, before)
+			nothingOf(t, at)
 		})
 	}
 }
 
-// await waits for a file, or for the end of the program, which is an error.
-func await(t *testing.T, pattern string, ended <-chan error) {
+// await waits for a file and returns its name. The end of the program before that is an error.
+func await(t *testing.T, pattern string, ended <-chan error) string {
 	t.Helper()
-	harness.Eventually(t, pattern+" is there", func() error {
+	var found []string
+	harness.Eventually(t, pattern+" is there", func() (err error) {
 		select {
 		case err := <-ended:
 			t.Fatalf("it ended before: %v", err)
 		default:
 		}
-		found, err := filepath.Glob(pattern)
+		found, err = filepath.Glob(pattern)
 		if err == nil && len(found) == 0 {
 			err = os.ErrNotExist
 		}
 		return err
 	})
+	return found[0]
 }
 
-// outside are the files that playgrounds have beside their directories.
-func outside(t *testing.T) (out []string) {
+// nothingOf looks for what the playground with a containerd in dir may have left on the machine.
+// There may be others: what is not its own is not looked at.
+func nothingOf(t *testing.T, dir string) {
 	t.Helper()
+	top := filepath.Dir(dir)
+	name := filepath.Base(top)
 	for _, pattern := range []string{
-		"/sys/fs/cgroup/numalet-[0-9]*", "/sys/fs/cgroup/*/numalet-[0-9]*",
-		"/var/lib/cni/results/numalet-*",
+		filepath.Join(filepath.Dir(top), "*"),
+		"/sys/fs/cgroup/" + name, "/sys/fs/cgroup/*/" + name,
+		containerd.Config{Dir: dir}.NetworkNotes(),
 	} {
-		found, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
-		out = append(out, found...)
-	}
-	return out
-}
-
-// nothingOf looks for what a playground in dir may have left on the machine, which had the files in
-// before outside of it.
-func nothingOf(t *testing.T, dir string, before []string) {
-	t.Helper()
-	left, err := filepath.Glob(filepath.Join(dir, "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range append(left, outside(t)...) {
-		if !slices.Contains(before, file) {
-			t.Errorf("%s is left", file)
+		left, err := filepath.Glob(pattern)
+		if err != nil || len(left) > 0 {
+			t.Errorf("left: %v (%v)", left, err)
 		}
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(string(mounts), dir) {
+	if strings.Contains(string(mounts), top) {
 		t.Errorf("mounts are left:\n%s", mounts)
 	}
 	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -185,7 +220,7 @@ func nothingOf(t *testing.T, dir string, before []string) {
 	for _, file := range processes {
 		raw, _ := os.ReadFile(file) // it may have ended
 		args := strings.Split(string(raw), "\x00")
-		if slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, dir) }) {
+		if slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, top) }) {
 			t.Errorf("process %s is left: %s", filepath.Base(filepath.Dir(file)),
 				fmt.Sprint(args))
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/numalet/numalet/cri/containerd/workload"
 	"github.com/numalet/numalet/test/containerd/rig"
 	"github.com/numalet/numalet/test/harness"
+	"github.com/numalet/numalet/test/scratch"
 )
 
 func TestMain(m *testing.M) { harness.Main(m) }
@@ -40,7 +41,7 @@ type world struct {
 // fails where the agent has left anything.
 func newWorld(t *testing.T) world {
 	t.Helper()
-	root := fmt.Sprintf("/numalet-test-%d", os.Getpid())
+	root := scratch.Cgroup("node")
 	made := false
 	t.Cleanup(func() { // after containerd has stopped
 		if !made {

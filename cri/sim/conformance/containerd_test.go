@@ -13,10 +13,11 @@ import (
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/cri/containerd"
 	"github.com/numalet/numalet/test/containerd/rig"
+	"github.com/numalet/numalet/test/scratch"
 )
 
 func TestContainerd(t *testing.T) {
-	const cgroup = "/numalet-conformance"
+	cgroup := scratch.Cgroup("conformance")
 	t.Cleanup(func() { removeCgroup(t, cgroup) }) // after containerd has stopped
 	daemon := rig.Containerd(t)
 	client, err := cri.Connect(t.Context(), cri.Config{RuntimeEndpoint: daemon.Endpoint()})

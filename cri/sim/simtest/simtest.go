@@ -4,12 +4,12 @@ package simtest
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/test/scratch"
 )
 
 // Start serves cfg on a socket of its own (cfg.Listen is set when empty) until the test ends.
@@ -52,14 +52,5 @@ func Connect(t testing.TB, server *sim.Server) *cri.Client {
 // Socket is a path short enough for a unix socket, in a directory removed with the test.
 func Socket(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "nl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	return filepath.Join(dir, "s")
+	return filepath.Join(scratch.Dir(t), "s")
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/numalet/numalet/cri/containerd"
+	"github.com/numalet/numalet/test/scratch"
 )
 
 // Containerd starts a containerd for the test, with containerd.PauseImage and WorkImage, and stops
@@ -30,10 +31,7 @@ func Containerd(t *testing.T) *containerd.Daemon {
 	t.Helper()
 	Require(t)
 	Alone(t)
-	dir, err := os.MkdirTemp("/tmp", "nl") // sockets in t.TempDir() would have too long names
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := scratch.Dir(t)
 	t.Cleanup(func() {
 		if err := os.Remove(dir); err != nil { // Stop has left it empty
 			t.Error(err)
@@ -74,9 +72,9 @@ func Require(t *testing.T) {
 	}
 }
 
-// Alone waits until no other test has a containerd, and keeps them waiting until the test ends.
-// They would share CPUs and settings of the machine, and could not tell whose traces are whose.
-// Containerd does it; tests that start one by other means must.
+// Alone waits until no other test of the same run, which has one TMPDIR, has a containerd, and keeps
+// them waiting until the test ends: several at once only take CPUs from each other. Containerd does
+// it; tests that start one by other means must.
 func Alone(t *testing.T) {
 	t.Helper()
 	lock := flock.New(filepath.Join(os.TempDir(), "numalet-containerd.lock"))
