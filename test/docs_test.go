@@ -1,0 +1,246 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/numalet/numalet/test/harness"
+)
+
+// documented says of each command in the documentation what it takes to run it as a test.
+var documented = map[string]struct {
+	// up is what the command shows, or the file that it makes, when it does what it is for. It is
+	// stopped at the end of its block. "" is a command that ends by itself.
+	up string
+	// add are arguments that make it shorter.
+	add []string
+}{
+	"numalet --config /var/lib/kubelet/config.yaml --root-dir /var/lib/kubelet": {up: `"Ready"`},
+
+	"bin/numalet playground --examples none":                   {up: "drop a pod manifest into"},
+	"numalet playground --topology-from machine.tar.gz":        {up: "drop a pod manifest into"},
+	"numalet topology show":                                    {},
+	"numalet topology show --topology-from fixture:eight-node": {},
+	"numalet topology show -o json":                            {},
+	"numalet topology fixtures":                                {},
+	"numalet topology snapshot -o machine.tar.gz":              {},
+
+	"numalet plugin sim --resource example.com/gpu --devices 8 --nodes 0-3 --dir DIR " +
+		"--control /tmp/gpu.ctl": {up: "gpu.ctl"},
+	"numalet plugin sim ctl --control /tmp/gpu.ctl state":                      {},
+	"numalet plugin sim ctl --control /tmp/gpu.ctl unhealthy gpu-3":            {},
+	"numalet plugin sim ctl --control /tmp/gpu.ctl fault Allocate --delay 20s": {},
+
+	"numalet bench topology": {add: few},
+	"numalet bench topology --topology-from fixture:playground --mix training": {add: few},
+	"numalet bench topology --topology-from machine.tar.gz --devices gpu=2 --mix inference " +
+		"-o html --out report.html": {add: few},
+	"numalet bench topology --topology-from fixture:epyc-nps4 --devices gpu=2 --mix training " +
+		"--wait 1h": {add: few},
+	"numalet bench topology --trace trace.jsonl " +
+		"--policies restricted/single-numa-node+container/pod -o json": {},
+	"numalet bench topology --config today=/var/lib/kubelet/config.yaml --config new=new.yaml": {
+		add: few},
+	"numalet bench topology --topology-from fixture:playground --mix training --pods 2000 " +
+		"--config today=today.yaml --config new=new.yaml --no-timing": {},
+
+	"numalet fit -f pod.yaml --server 127.0.0.1:10255":                          {},
+	"numalet fit -f pod.yaml --count max --config /var/lib/kubelet/config.yaml": {},
+	"numalet fit -f pod.yaml --topology-from fixture:epyc-nps4 --reserved-cpus 0 " +
+		"--cpu-manager-policy static --topology-manager-policy single-numa-node " +
+		"--devices example.com/gpu=8@0-3": {},
+}
+
+var few = []string{"--pods", "100"}
+
+// TestDocumentedCommands runs the commands of all code blocks, in a folder with the files that they
+// name and with what they name elsewhere in a place of the test's own.
+func TestDocumentedCommands(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../docs/*.md")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no documentation: %v", err)
+	}
+	d := newReader(t)
+	var found []string
+	for _, file := range append(files, "../README.md") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, block := range commandBlocks(string(text)) {
+			d.follow(filepath.Base(file), block)
+			found = append(found, block...)
+		}
+	}
+	for command := range documented {
+		if !slices.Contains(found, command) {
+			t.Errorf("no code block has it any more: %s", command)
+		}
+	}
+}
+
+var (
+	codeBlock = regexp.MustCompile("(?ms)^```\\w*\n(.*?)^```")
+	// aCommand is not followed by a colon, as the playground's title is.
+	aCommand = regexp.MustCompile(`(?m)^(?:\$ )?((?:bin/)?numalet(?: [^\s:]+(?:\s.*)?)?)$`)
+	aComment = regexp.MustCompile(`\s+#.*`)
+)
+
+// commandBlocks are the commands of each code block that has any, without comments.
+func commandBlocks(text string) (blocks [][]string) {
+	for _, block := range codeBlock.FindAllStringSubmatch(text, -1) {
+		var commands []string
+		whole := strings.ReplaceAll(block[1], "\\\n", " ")
+		for _, line := range aCommand.FindAllStringSubmatch(whole, -1) {
+			command := aComment.ReplaceAllString(line[1], "")
+			commands = append(commands, strings.Join(strings.Fields(command), " "))
+		}
+		if len(commands) > 0 {
+			blocks = append(blocks, commands)
+		}
+	}
+	return blocks
+}
+
+// reader does what the documentation says.
+type reader struct {
+	t           *testing.T
+	binary, dir string
+	// places are where the test has what commands name.
+	places *strings.Replacer
+}
+
+func newReader(t *testing.T) *reader {
+	t.Helper()
+	binary, err := harness.Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	running, other := harness.New(t), harness.New(t)
+	running.Start()
+	other.Start() // writes its configuration
+	other.Kill()
+	dir := t.TempDir()
+	r := &reader{t: t, binary: binary, dir: dir, places: strings.NewReplacer(
+		"/var/lib/kubelet/config.yaml", filepath.Join(other.Dir, "config.yaml"),
+		"/var/lib/kubelet", other.Root,
+		"http://127.0.0.1:10255", running.URL(""),
+		"127.0.0.1:10255", strings.TrimPrefix(running.URL(""), "http://"),
+		"--dir DIR", "--dir "+filepath.Join(running.Root, "device-plugins"),
+		"/tmp/gpu.ctl", filepath.Join(dir, "gpu.ctl"))}
+	const policy = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" +
+		"cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\ntopologyManagerPolicy: "
+	for name, text := range map[string]string{
+		"pod.yaml":   limited("asked", "cpu: 1, memory: 64Mi"),
+		"today.yaml": policy + "best-effort\n", "new.yaml": policy + "restricted\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.end("setup", "numalet bench topology --pods 50 --write-trace trace.jsonl")
+	return r
+}
+
+// follow runs the commands of a block, one after the other.
+func (r *reader) follow(file string, commands []string) {
+	var stops []func()
+	for _, command := range commands {
+		how, known := documented[command]
+		switch {
+		case !known:
+			r.t.Errorf("%s: what does it take to run this? say it in the table: %s", file, command)
+		case how.up != "":
+			stops = append(stops, r.start(file, command, how.up))
+		default:
+			r.end(file, command, how.add...)
+		}
+	}
+	for _, stop := range slices.Backward(stops) {
+		stop()
+	}
+}
+
+func (r *reader) command(ctx context.Context, command string, add ...string) *exec.Cmd {
+	args := append(strings.Fields(r.places.Replace(command))[1:], add...)
+	cmd := exec.CommandContext(ctx, r.binary, args...)
+	cmd.Dir = r.dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	return cmd
+}
+
+// end runs a command that ends by itself.
+func (r *reader) end(file, command string, add ...string) {
+	ctx, cancel := context.WithTimeout(r.t.Context(), 2*harness.Patience)
+	defer cancel()
+	out, err := r.command(ctx, command, add...).CombinedOutput()
+	if err != nil {
+		r.t.Errorf("%s: %s: %v\n%s", file, command, err, out)
+	}
+}
+
+// start runs a command that goes on, and returns when it is up; the result stops it.
+func (r *reader) start(file, command, up string) (stop func()) {
+	cmd := r.command(context.Background(), command)
+	var out output
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	stop = sync.OnceFunc(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended, which is said below
+		select {
+		case err := <-ended:
+			if err != nil {
+				r.t.Errorf("%s: %s: stopped with %v\n%s", file, command, err, out.String())
+			}
+		case <-time.After(harness.Patience):
+			_ = cmd.Process.Kill()
+			r.t.Errorf("%s: %s: goes on after SIGTERM\n%s", file, command, out.String())
+		}
+	})
+	r.t.Cleanup(stop)
+	harness.Eventually(r.t, command+" is up", func() error {
+		if len(ended) > 0 {
+			r.t.Fatalf("%s: %s: ended at once\n%s", file, command, out.String())
+		}
+		_, err := os.Stat(filepath.Join(r.dir, up))
+		if err != nil && !strings.Contains(out.String(), up) {
+			return fmt.Errorf("it shows %q", out.String())
+		}
+		return nil
+	})
+	return stop
+}
+
+// output is what a running command has written.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
