@@ -307,3 +307,30 @@ func readLog(t testing.TB, n *harness.Node) string {
 	}
 	return string(raw)
 }
+
+// A folder of manifests that is missing is said to be, until it is there.
+func TestManifestFolderMissing(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	if err := os.Remove(n.Manifests); err != nil {
+		t.Fatal(err)
+	}
+	n.Start()
+	if p := awaitProblem(n, n.Manifests); p.Reason != source.Absent ||
+		!strings.Contains(p.Message, "make the folder, or correct staticPodPath") {
+		t.Errorf("problem %+v", p)
+	}
+	awaitLogged(t, n, "No manifests", n.Manifests)
+	if err := os.Mkdir(n.Manifests, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	n.Pod("app", plain("app"))
+	n.AwaitPhase("app-node", v1.PodRunning)
+	n.Eventually("nothing is wrong any more", func() error {
+		got, err := problemsOf(n, n.Manifests)
+		if err == nil && len(got) > 0 {
+			err = fmt.Errorf("there are %+v", got)
+		}
+		return err
+	})
+}

@@ -41,8 +41,8 @@ type File struct {
 	entries map[string]*fileEntry // by file name
 	isDir   bool                  // the path is a directory
 	// What is wrong with the path itself; "": nothing.
-	listing, watching string
-	ledger            ledger
+	listing, missing, watching string
+	ledger                     ledger
 
 	done  chan outcome
 	stuck int // readings that nobody waits for
@@ -276,10 +276,12 @@ func (f *File) refreshAll(ctx context.Context, l look) (changed bool) {
 // findings is what is wrong now, the worst first for each name, in the order of the names.
 func (f *File) findings() []finding {
 	var out []finding
-	for _, message := range []string{f.listing, f.watching} {
-		if message != "" {
+	for _, wrong := range []struct{ reason, message string }{
+		{Unreadable, f.listing}, {Absent, f.missing}, {Unreadable, f.watching},
+	} {
+		if wrong.message != "" {
 			out = append(out, finding{Problem: Problem{Source: FileSource, Name: f.c.Path,
-				Reason: Unreadable, Message: message}})
+				Reason: wrong.reason, Message: wrong.message}})
 		}
 	}
 	for _, e := range f.entries {

@@ -14,8 +14,10 @@ import (
 // look is what there is at the path of manifests.
 type look struct {
 	isDir bool
-	names []string
-	err   error
+	// absent: nothing is there.
+	absent bool
+	names  []string
+	err    error
 	// watch is on the path, or on the directory around it if it is none; nil: none was asked for,
 	// or watchErr says why there is none.
 	watch    *watch
@@ -35,6 +37,7 @@ func lookAt(path string, watching bool) (l look) {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
+		l.absent = true
 		return l
 	case err != nil:
 		l.err = fmt.Errorf("look at manifests: %w", err)
@@ -80,7 +83,11 @@ func (f *File) look(ctx context.Context, watching bool) (l look, ok bool) {
 	for {
 		select {
 		case l = <-looked:
-			f.isDir, f.listing = l.isDir, ""
+			f.isDir, f.listing, f.missing = l.isDir, "", ""
+			if l.absent {
+				f.missing = "is not there, so no pods come from it: make the folder, or correct " +
+					"staticPodPath in the configuration"
+			}
 			if l.err != nil {
 				f.listing = l.err.Error()
 			}

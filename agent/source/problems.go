@@ -30,8 +30,11 @@ func (p *Problems) Report(problem Problem) {
 	}
 	p.now[key] = problem
 	what := "Manifest refused"
-	if problem.Reason == IgnoredField {
+	switch problem.Reason {
+	case IgnoredField:
 		what = "Manifest with a field that is ignored"
+	case Absent:
+		what = "No manifests"
 	}
 	klog.Background().Info(what, "source", problem.Source, "name", problem.Name,
 		"reason", problem.Reason, "message", problem.Message)

@@ -69,6 +69,8 @@ const (
 	FailedValidation = "FailedValidation"
 	// Unreadable: file, directory or URL cannot be read.
 	Unreadable = "Unreadable"
+	// Absent: nothing is where manifests should be.
+	Absent = "Absent"
 	// InvalidManifest: the content is no Pod.
 	InvalidManifest = "InvalidManifest"
 	// IgnoredField: a warning; the pod is used without the fields that are named.
