@@ -112,6 +112,7 @@ func connect(ctx context.Context, n node) (*cri.Client, error) {
 		RuntimeEndpoint: k.ContainerRuntimeEndpoint,
 		ImageEndpoint:   k.ImageServiceEndpoint,
 		Timeout:         k.RuntimeRequestTimeout.Duration,
+		Registry:        n.registry,
 		Foreign: func(annotations map[string]string) bool {
 			return n.runtime.others.Has(annotations[cri.AnnotationRoot])
 		},
@@ -120,13 +121,13 @@ func connect(ctx context.Context, n node) (*cri.Client, error) {
 
 // cgroupTree opens the cgroups with the driver that the runtime uses; nil where cgroupsPerQOS
 // is off.
-func cgroupTree(ctx context.Context, cfg *config.Config,
-	client *cri.Client) (*cgroups.Tree, error) {
+func cgroupTree(ctx context.Context, n *node) (*cgroups.Tree, error) {
+	cfg := n.cfg
 	if !*cfg.Kubelet.CgroupsPerQOS {
 		return nil, nil
 	}
 	driver := cfg.Kubelet.CgroupDriver
-	asked, err := askDriver(ctx, client)
+	asked, err := askDriver(ctx, n.client)
 	switch {
 	case err == nil:
 		driver = asked
@@ -136,7 +137,9 @@ func cgroupTree(ctx context.Context, cfg *config.Config,
 	default:
 		return nil, err
 	}
-	return cgroups.New(cgroups.Config{Root: cfg.Kubelet.CgroupRoot, Driver: cgroups.Driver(driver)})
+	return cgroups.New(cgroups.Config{
+		Root: cfg.Kubelet.CgroupRoot, Driver: cgroups.Driver(driver), Registry: n.registry,
+	})
 }
 
 // askDriver asks three times, two seconds apart: a runtime that has just started may need them.

@@ -120,6 +120,6 @@ func (n *node) reach(ctx context.Context) (err error) {
 	}
 	log.Info("Connected to the container runtime", "name", n.runtime.Name,
 		"version", n.runtime.Version, "endpoint", n.cfg.Kubelet.ContainerRuntimeEndpoint)
-	n.tree, err = cgroupTree(ctx, n.cfg, n.client)
+	n.tree, err = cgroupTree(ctx, n)
 	return err
 }

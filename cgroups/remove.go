@@ -61,6 +61,7 @@ func (t *Tree) remove(ctx context.Context, g group) error {
 	if err != nil || !slices.Contains(siblings, path.Base(where)) {
 		return err
 	}
+	defer t.done("destroy", time.Now())
 	if err := t.killAll(ctx, where); err != nil {
 		return err
 	}

@@ -10,9 +10,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-base/metrics"
 
+	"github.com/numalet/numalet/topology/metric"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -28,6 +31,8 @@ type Config struct {
 	// HugePages is the folder that lists the page sizes of the host; "" is
 	// /sys/kernel/mm/hugepages.
 	HugePages string
+	// Registry takes the metrics; nil: nothing is measured.
+	Registry metrics.KubeRegistry
 }
 
 // Tree is the control groups of pods. Its methods can be called from several goroutines, those
@@ -38,6 +43,7 @@ type Tree struct {
 	sizes   []int64 // huge page sizes of the host in bytes, ascending
 	kernel  hierarchy
 	systemd *systemd // nil unless it is the driver
+	took    *metrics.HistogramVec
 }
 
 // hierarchy is one version of the kernel's cgroup interface. Paths start below its mount point.
@@ -59,7 +65,10 @@ func New(c Config) (*Tree, error) {
 	c.Driver = cmp.Or(c.Driver, Cgroupfs)
 	c.Mount = cmp.Or(c.Mount, defaultMount)
 	c.HugePages = cmp.Or(c.HugePages, "/sys/kernel/mm/hugepages")
-	t := &Tree{driver: c.Driver}
+	var s metric.Set
+	t := &Tree{driver: c.Driver, took: s.Histograms("kubelet_cgroup_manager_duration_seconds",
+		"Duration in seconds of making (create), writing (update) and removing (destroy) cgroups.",
+		metrics.DefBuckets, "operation_type")}
 	switch c.Driver {
 	case Cgroupfs:
 	case Systemd:
@@ -78,8 +87,15 @@ func New(c Config) (*Tree, error) {
 	if t.sizes, err = hugePageSizes(c.HugePages); err != nil {
 		return nil, err
 	}
-	t.kernel, err = openHierarchy(c.Mount, t.root.path(c.Driver))
-	return t, err
+	if t.kernel, err = openHierarchy(c.Mount, t.root.path(c.Driver)); err != nil {
+		return nil, err
+	}
+	return t, s.Register(c.Registry)
+}
+
+// done measures an operation; it is deferred with the time of its begin.
+func (t *Tree) done(operation string, at time.Time) {
+	t.took.WithLabelValues(operation).Observe(time.Since(at).Seconds())
 }
 
 // isUnified tells cgroup v2 from v1. A host that mounts both has its controllers in v1.
@@ -95,7 +111,7 @@ func openHierarchy(mount, root string) (hierarchy, error) {
 
 // EnsureNode makes the cgroup of all pods with these values, and those of the QoS classes in it.
 func (t *Tree) EnsureNode(ctx context.Context, node Resources) error {
-	if err := t.ensure(ctx, t.root.child(kubepods), node); err != nil {
+	if err := t.create(ctx, t.root.child(kubepods), node); err != nil {
 		return err
 	}
 	return t.UpdateQOS(ctx, nil)
@@ -105,6 +121,7 @@ func (t *Tree) EnsureNode(ctx context.Context, node Resources) error {
 // those that have or will have containers.
 func (t *Tree) UpdateQOS(ctx context.Context, pods []*v1.Pod) error {
 	values := QOSResources(pods, t.sizes)
+	defer t.done("update", time.Now())
 	for _, class := range []v1.PodQOSClass{v1.PodQOSBurstable, v1.PodQOSBestEffort} {
 		if err := t.ensure(ctx, qosGroup(t.root, class), values[class]); err != nil {
 			return err
@@ -118,12 +135,17 @@ func (t *Tree) EnsurePod(ctx context.Context, pod *v1.Pod, o PodOptions) error {
 	if err := checkUID(pod.UID); err != nil {
 		return err
 	}
-	return t.ensure(ctx, podGroup(t.root, podspec.QOSClass(pod), pod.UID), PodResources(pod, o))
+	return t.create(ctx, podGroup(t.root, podspec.QOSClass(pod), pod.UID), PodResources(pod, o))
 }
 
 // PodParent is the pod's cgroup in the form in which CRI takes a sandbox's cgroup_parent.
 func (t *Tree) PodParent(pod *v1.Pod) string {
 	return podGroup(t.root, podspec.QOSClass(pod), pod.UID).path(t.driver)
+}
+
+func (t *Tree) create(ctx context.Context, g group, r Resources) error {
+	defer t.done("create", time.Now())
+	return t.ensure(ctx, g, r)
 }
 
 func (t *Tree) ensure(ctx context.Context, g group, r Resources) error {

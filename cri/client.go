@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"k8s.io/component-base/metrics"
 	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	criclient "k8s.io/cri-client/pkg"
@@ -42,6 +43,8 @@ type Config struct {
 	Foreign func(annotations map[string]string) bool
 	// Timeout bounds one call; zero means two minutes. Image pulls and event streams have none.
 	Timeout time.Duration
+	// Registry takes the metrics of the calls; nil: they are not counted.
+	Registry metrics.KubeRegistry
 }
 
 // Client is a connection to a CRI v1 runtime. It reconnects by itself when the runtime restarts.
@@ -58,6 +61,10 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.RuntimeEndpoint == "" {
 		return nil, errors.New("no container runtime endpoint: " +
 			"set containerRuntimeEndpoint, for example unix:///run/containerd/containerd.sock")
+	}
+	m := newMeasures()
+	if err := m.Register(cfg.Registry); err != nil {
+		return nil, err
 	}
 	imageEndpoint := cmp.Or(cfg.ImageEndpoint, cfg.RuntimeEndpoint)
 	timeout := cmp.Or(cfg.Timeout, defaultTimeout)
@@ -76,7 +83,8 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 			connectError("image service", imageEndpoint, err), runtime.Close(quiet(ctx)))
 	}
 	return &Client{
-		runtime: shortRuntime{runtime}, images: shortImages{images}, foreign: cfg.Foreign,
+		runtime: shortRuntime{measuredRuntime{runtime, m}},
+		images:  shortImages{measuredImages{images, m}}, foreign: cfg.Foreign,
 	}, nil
 }
 

@@ -1,0 +1,171 @@
+package cri
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/component-base/metrics"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/numalet/numalet/topology/metric"
+)
+
+// measures are the kubelet's metrics of calls to the runtime.
+type measures struct {
+	metric.Set
+	operations, failures *metrics.CounterVec
+	took                 *metrics.HistogramVec
+	sandboxFailures      *metrics.CounterVec
+	sandboxTook          *metrics.HistogramVec
+}
+
+func newMeasures() *measures {
+	const operation, handler = "operation_type", "runtime_handler"
+	m := &measures{}
+	m.operations = m.Counters("kubelet_runtime_operations_total",
+		"Calls to the container runtime, by operation.", operation)
+	m.took = m.Histograms("kubelet_runtime_operations_duration_seconds",
+		"Duration in seconds of calls to the container runtime, by operation.",
+		metrics.ExponentialBuckets(.005, 2.5, 14), operation)
+	m.failures = m.Counters("kubelet_runtime_operations_errors_total",
+		"Calls to the container runtime that failed, by operation.", operation)
+	m.sandboxTook = m.Histograms("kubelet_run_podsandbox_duration_seconds",
+		"Duration in seconds of making sandboxes, by runtime handler; empty is the default one.",
+		metrics.DefBuckets, handler)
+	m.sandboxFailures = m.Counters("kubelet_run_podsandbox_errors_total",
+		"Sandboxes that could not be made, by runtime handler; empty is the default one.", handler)
+	return m
+}
+
+// called counts a call that has come back; it is deferred with the time of the call.
+func (m *measures) called(operation string, at time.Time, err *error) {
+	m.operations.WithLabelValues(operation).Inc()
+	m.took.WithLabelValues(operation).Observe(time.Since(at).Seconds())
+	if *err != nil {
+		m.failures.WithLabelValues(operation).Inc()
+	}
+}
+
+// measuredRuntime counts the calls that the agent makes, under the kubelet's names for them.
+type measuredRuntime struct {
+	internalapi.RuntimeService
+	m *measures
+}
+
+func (r measuredRuntime) Version(ctx context.Context, api string) (
+	_ *runtimeapi.VersionResponse, err error) {
+	defer r.m.called("version", time.Now(), &err)
+	return r.RuntimeService.Version(ctx, api)
+}
+
+func (r measuredRuntime) Status(ctx context.Context, verbose bool) (
+	_ *runtimeapi.StatusResponse, err error) {
+	defer r.m.called("status", time.Now(), &err)
+	return r.RuntimeService.Status(ctx, verbose)
+}
+
+func (r measuredRuntime) RuntimeConfig(ctx context.Context) (
+	_ *runtimeapi.RuntimeConfigResponse, err error) {
+	defer r.m.called("runtime_config", time.Now(), &err)
+	return r.RuntimeService.RuntimeConfig(ctx)
+}
+
+func (r measuredRuntime) GetContainerEvents(ctx context.Context,
+	to chan *runtimeapi.ContainerEventResponse,
+	connected func(runtimeapi.RuntimeService_GetContainerEventsClient)) (err error) {
+	defer r.m.called("get_container_events", time.Now(), &err)
+	return r.RuntimeService.GetContainerEvents(ctx, to, connected)
+}
+
+func (r measuredRuntime) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig,
+	handler string) (_ string, err error) {
+	at := time.Now()
+	defer r.m.called("run_podsandbox", at, &err)
+	defer func() {
+		r.m.sandboxTook.WithLabelValues(handler).Observe(time.Since(at).Seconds())
+		if err != nil {
+			r.m.sandboxFailures.WithLabelValues(handler).Inc()
+		}
+	}()
+	return r.RuntimeService.RunPodSandbox(ctx, config, handler)
+}
+
+func (r measuredRuntime) StopPodSandbox(ctx context.Context, id string) (err error) {
+	defer r.m.called("stop_podsandbox", time.Now(), &err)
+	return r.RuntimeService.StopPodSandbox(ctx, id)
+}
+
+func (r measuredRuntime) RemovePodSandbox(ctx context.Context, id string) (err error) {
+	defer r.m.called("remove_podsandbox", time.Now(), &err)
+	return r.RuntimeService.RemovePodSandbox(ctx, id)
+}
+
+func (r measuredRuntime) PodSandboxStatus(ctx context.Context, id string, verbose bool) (
+	_ *runtimeapi.PodSandboxStatusResponse, err error) {
+	defer r.m.called("podsandbox_status", time.Now(), &err)
+	return r.RuntimeService.PodSandboxStatus(ctx, id, verbose)
+}
+
+func (r measuredRuntime) ListPodSandbox(ctx context.Context, of *runtimeapi.PodSandboxFilter) (
+	_ []*runtimeapi.PodSandbox, err error) {
+	defer r.m.called("list_podsandbox", time.Now(), &err)
+	return r.RuntimeService.ListPodSandbox(ctx, of)
+}
+
+func (r measuredRuntime) CreateContainer(ctx context.Context, sandbox string,
+	config *runtimeapi.ContainerConfig, in *runtimeapi.PodSandboxConfig) (_ string, err error) {
+	defer r.m.called("create_container", time.Now(), &err)
+	return r.RuntimeService.CreateContainer(ctx, sandbox, config, in)
+}
+
+func (r measuredRuntime) StartContainer(ctx context.Context, id string) (err error) {
+	defer r.m.called("start_container", time.Now(), &err)
+	return r.RuntimeService.StartContainer(ctx, id)
+}
+
+func (r measuredRuntime) StopContainer(ctx context.Context, id string, grace int64) (err error) {
+	defer r.m.called("stop_container", time.Now(), &err)
+	return r.RuntimeService.StopContainer(ctx, id, grace)
+}
+
+func (r measuredRuntime) RemoveContainer(ctx context.Context, id string) (err error) {
+	defer r.m.called("remove_container", time.Now(), &err)
+	return r.RuntimeService.RemoveContainer(ctx, id)
+}
+
+func (r measuredRuntime) ContainerStatus(ctx context.Context, id string, verbose bool) (
+	_ *runtimeapi.ContainerStatusResponse, err error) {
+	defer r.m.called("container_status", time.Now(), &err)
+	return r.RuntimeService.ContainerStatus(ctx, id, verbose)
+}
+
+func (r measuredRuntime) ListContainers(ctx context.Context, of *runtimeapi.ContainerFilter) (
+	_ []*runtimeapi.Container, err error) {
+	defer r.m.called("list_containers", time.Now(), &err)
+	return r.RuntimeService.ListContainers(ctx, of)
+}
+
+func (r measuredRuntime) UpdateContainerResources(ctx context.Context, id string,
+	to *runtimeapi.ContainerResources) (err error) {
+	defer r.m.called("update_container", time.Now(), &err)
+	return r.RuntimeService.UpdateContainerResources(ctx, id, to)
+}
+
+// measuredImages is measuredRuntime for the image service.
+type measuredImages struct {
+	internalapi.ImageManagerService
+	m *measures
+}
+
+func (i measuredImages) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec,
+	verbose bool) (_ *runtimeapi.ImageStatusResponse, err error) {
+	defer i.m.called("image_status", time.Now(), &err)
+	return i.ImageManagerService.ImageStatus(ctx, image, verbose)
+}
+
+func (i measuredImages) PullImage(ctx context.Context, image *runtimeapi.ImageSpec,
+	auth *runtimeapi.AuthConfig, in *runtimeapi.PodSandboxConfig) (_ string, err error) {
+	defer i.m.called("pull_image", time.Now(), &err)
+	return i.ImageManagerService.PullImage(ctx, image, auth, in)
+}
