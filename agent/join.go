@@ -65,7 +65,7 @@ func join(ctx context.Context, n node) (parts, error) {
 			Events: l.events, Capacity: mailbox.Subscribe(&l.inventory, n.hardware.Changes()),
 		},
 		Runtime: p.observer.Get, Admission: p.queue, Workers: p.workers, Statuses: p.statuses,
-		Tell: n.events.Pod, SeenAll: p.sources.SeenAll,
+		Tell: n.events.Pod, SeenAll: p.sources.SeenAll, Restarted: p.metrics.Restarted,
 	})
 	p.checkpoints = newCheckpoints(n, p, &l.inventory)
 	if err := p.serve(n, l, loop); err != nil {
@@ -101,7 +101,7 @@ func joinManagers(ctx context.Context, n node, l *links) (p parts, err error) {
 	}); err != nil {
 		return p, err
 	}
-	p.statuses = newStatuses(n, p.plugins)
+	p.statuses = newStatuses(n, p)
 	p.cgroups = newCgroups(n, p.statuses)
 	if err = p.cgroups.Ensure(ctx); err != nil {
 		return p, err

@@ -19,16 +19,17 @@ import (
 	"github.com/numalet/numalet/agent/syncloop"
 	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/deviceplugin"
 )
 
 // newStatuses makes the store of pods' statuses, in which the health of devices is told if the node
 // tells of it at all.
-func newStatuses(n node, plugins *deviceplugin.Plugins) *podstatus.Store {
-	c := podstatus.Config{Node: status.Node{Runtime: n.runtime.Name, HostIPs: n.ips}}
+func newStatuses(n node, p parts) *podstatus.Store {
+	c := podstatus.Config{
+		Node: status.Node{Runtime: n.runtime.Name, HostIPs: n.ips}, Wrote: p.metrics.Status,
+	}
 	if tellsDevices(n) {
 		c.Devices = func(uid types.UID) map[string][]v1.ResourceStatus {
-			return health.ResourceStatuses(n.store.State().Pods[uid], plugins.Inventory())
+			return health.ResourceStatuses(n.store.State().Pods[uid], p.plugins.Inventory())
 		}
 	}
 	return podstatus.New(c)
@@ -72,6 +73,7 @@ func newWorkers(n node, p parts, volumes *volume.Volumes, tell func(syncloop.Eve
 	return podworker.New(podworker.Config{
 		Actuator: act,
 		Report: func(r podworker.Report) {
+			p.metrics.Round(r)
 			statuses.Report(r)
 			removed := r.Stop != nil && r.Stop.Remove // which Gone tells when it is done
 			if r.Err == nil && r.Decision.State == podworker.Finished && !removed {
@@ -79,6 +81,7 @@ func newWorkers(n node, p parts, volumes *volume.Volumes, tell func(syncloop.Eve
 			}
 		},
 		Gone: func(uid types.UID) {
+			p.metrics.Gone(uid)
 			tell(syncloop.Event{UID: uid, Event: pod.Event{Kind: pod.Gone}})
 		},
 		BackOff: podworker.BackOff{Max: k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},
@@ -93,7 +96,7 @@ func newActuator(n node, p parts, volumes *volume.Volumes) (*actuator.Actuator, 
 		return nil, err
 	}
 	return actuator.New(actuator.Config{
-		Runtime: n.client.Runtime(), Images: newImages(n), Observer: p.observer, Volumes: volumes,
+		Runtime: n.client.Runtime(), Images: newImages(n, p.metrics.Pulled), Observer: p.observer, Volumes: volumes,
 		Cgroups: n.tree, Pool: p.pool, Plugins: p.plugins, State: n.store.State,
 		Hardware: n.hardware.Get,
 		Node: actuator.Node{
@@ -140,12 +143,13 @@ func readDNS(n node) (cri.DNS, error) {
 	return out, err
 }
 
-func newImages(n node) *cri.Images {
+func newImages(n node, pulled func(cri.Pull)) *cri.Images {
 	k := &n.cfg.Kubelet
 	return cri.NewImages(n.client.Images(), cri.ImagesConfig{
 		Serialize:   *k.SerializeImagePulls,
 		MaxParallel: int(ptr.Deref(k.MaxParallelImagePulls, 0)),
 		QPS:         float32(*k.RegistryPullQPS), Burst: int(k.RegistryBurst),
+		Pulled: pulled,
 	})
 }
 

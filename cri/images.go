@@ -9,6 +9,7 @@ import (
 
 	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	crierrors "k8s.io/cri-api/pkg/errors"
@@ -31,6 +32,15 @@ type ImagesConfig struct {
 	// QPS and Burst bound how many pulls start per second; QPS 0 does not.
 	QPS   float32
 	Burst int
+	// Pulled is told of every image that was pulled; nil: nobody is. It must not block.
+	Pulled func(Pull)
+}
+
+// Pull is an image that was pulled for a pod.
+type Pull struct {
+	Pod  types.UID
+	Took time.Duration // with the time that it waited for its turn
+	Size uint64        // of the image in bytes
 }
 
 // Images sees to it that images are present before containers are created. Its methods may
@@ -41,11 +51,17 @@ type Images struct {
 	turns    chan struct{} // one slot per concurrent pull; nil: no bound
 	limiter  flowcontrol.RateLimiter
 	failures pullFailures
+	pulled   func(Pull)
 }
 
 // NewImages pulls through service.
 func NewImages(service ImageService, cfg ImagesConfig) *Images {
-	m := &Images{service: service, limiter: flowcontrol.NewFakeAlwaysRateLimiter()}
+	m := &Images{
+		service: service, limiter: flowcontrol.NewFakeAlwaysRateLimiter(), pulled: cfg.Pulled,
+	}
+	if m.pulled == nil {
+		m.pulled = func(Pull) {}
+	}
 	switch {
 	case cfg.Serialize:
 		m.turns = make(chan struct{}, 1)
@@ -178,6 +194,7 @@ func (m *Images) pull(
 		return ImageRef{}, failed
 	}
 	m.failures.forget(key)
+	waited := time.Since(asked)
 
 	pulled := &runtimeapi.ImageSpec{Image: ref, Annotations: spec.Annotations}
 	image, err := m.inspect(ctx, pulled)
@@ -191,7 +208,8 @@ func (m *Images) pull(
 	r.Report(v1.EventTypeNormal, "Pulled", fmt.Sprintf(
 		"Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
 		spec.Image,
-		took.Truncate(time.Millisecond), time.Since(asked).Truncate(time.Millisecond), image.Size))
+		took.Truncate(time.Millisecond), waited.Truncate(time.Millisecond), image.Size))
+	m.pulled(Pull{Pod: r.Pod.UID, Took: waited, Size: image.Size})
 	return imageRef(ref, image), nil
 }
 

@@ -45,6 +45,14 @@ func (a alignment) expectCPUs() {
 	a.aligned.WithLabelValues(scopeContainer, withinCache).Add(0)
 }
 
+// expectNodes does so for the metrics of a topology policy, the kubelet's of every policy but none.
+func (a alignment) expectNodes() {
+	for _, scope := range []string{scopeContainer, scopePod} {
+		a.aligned.WithLabelValues(scope, withinNode).Add(0)
+		a.misaligned.WithLabelValues(scope, withinNode).Add(0)
+	}
+}
+
 // Rules are those that a pod was placed by.
 type Rules struct {
 	Policy  topology.Policy

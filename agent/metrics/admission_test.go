@@ -76,7 +76,11 @@ func TestDecided(t *testing.T) {
 		"policy none": {Rules{Policy: topology.None}, tried(refused, nil), []string{
 			requests + "1", failures + "0"}},
 		"refused": {Rules{Policy: topology.BestEffort}, tried(refused, nil), []string{
-			requests + "1", failures + "1", pinning + "0"}},
+			requests + "1", failures + "1", pinning + "0",
+			count + `{boundary="numa_node",scope="container"} 0`,
+			count + `{boundary="numa_node",scope="pod"} 0`,
+			failed + `{boundary="numa_node",scope="container"} 0`,
+			failed + `{boundary="numa_node",scope="pod"} 0`}},
 		"lack of what is counted": {single, tried(counted, two), []string{
 			failures + "0", pinning + "1",
 			count + `{boundary="numa_node",scope="container"} 2`}},
@@ -129,8 +133,8 @@ func TestDecided(t *testing.T) {
 				}
 			}
 			numa := strings.Contains(got, `numa_node",scope`)
-			if numa != (tc.by.Policy == topology.SingleNUMANode && tc.result.Tried != nil) {
-				t.Errorf("alignment to nodes is counted: %t, under %s", numa, tc.by.Policy)
+			if numa != (tc.by.Policy != topology.None) {
+				t.Errorf("alignment to nodes is told: %t, under %s", numa, tc.by.Policy)
 			}
 		})
 	}

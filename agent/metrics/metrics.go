@@ -6,6 +6,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/numalet/numalet/agent/cpupool"
+	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/metric"
 )
 
@@ -23,6 +24,8 @@ type Config struct {
 type Metrics struct {
 	rules     func() Rules
 	pods      podMetrics
+	starts    *starts
+	rounds    *rounds
 	topology  topologyMetrics
 	cpus      cpuMetrics
 	memory    attempts
@@ -38,6 +41,8 @@ func New(c Config) (*Metrics, error) {
 	m := &Metrics{
 		rules:     c.Rules,
 		pods:      newPodMetrics(&s),
+		starts:    newStarts(&s),
+		rounds:    newRounds(&s),
 		topology:  newTopologyMetrics(&s),
 		cpus:      newCPUMetrics(&s),
 		memory:    newMemoryMetrics(&s),
@@ -51,8 +56,13 @@ func New(c Config) (*Metrics, error) {
 		return nil, err
 	}
 	node.WithLabelValues(c.Node).Set(1)
+	m.pods.expect()
+	m.rounds.expect()
 	if c.StaticCPUs {
 		m.alignment.expectCPUs()
+	}
+	if c.Rules != nil && c.Rules().Policy != topology.None {
+		m.alignment.expectNodes()
 	}
 	return m, nil
 }

@@ -19,7 +19,7 @@ import (
 // podMetrics count pods, and what is started for them.
 type podMetrics struct {
 	desired, active             *metrics.GaugeVec
-	rejections                  *metrics.CounterVec
+	rejections, restarted       *metrics.CounterVec
 	containers, containerErrors *metrics.CounterVec
 	sandboxes, sandboxErrors    *metrics.Counter
 }
@@ -30,6 +30,9 @@ func newPodMetrics(s *metric.Set) podMetrics {
 		active:  s.Gauges("kubelet_active_pods", "Pods that hold resources of the node.", "static"),
 		rejections: s.Counters("kubelet_admission_rejections_total",
 			"Pods rejected, by reason.", "reason"),
+		restarted: s.Counters("kubelet_restarted_pods_total",
+			"Pods that were taken away and desired again under the same UID while they ran.",
+			"static"),
 		containers: s.Counters("kubelet_started_containers_total",
 			"Starts of containers.", "container_type"),
 		containerErrors: s.Counters("kubelet_started_containers_errors_total",
@@ -40,19 +43,33 @@ func newPodMetrics(s *metric.Set) podMetrics {
 	}
 }
 
-// Pods counts the pods that are desired, and those that are active. The label static is "true" or
-// empty, as the kubelet's.
+// expect has the series of restarted pods be there before there is one.
+func (p podMetrics) expect() {
+	p.restarted.WithLabelValues("").Add(0)
+	p.restarted.WithLabelValues("true").Add(0)
+}
+
+// staticLabel is the label static, which is "true" or empty, as the kubelet's.
+func staticLabel(pod *v1.Pod) string {
+	if pod.Annotations[source.AnnotationSource] == source.APISource {
+		return ""
+	}
+	return "true"
+}
+
+// Restarted counts a pod that was desired again before what ran of it was gone.
+func (m *Metrics) Restarted(pod *v1.Pod) {
+	m.pods.restarted.WithLabelValues(staticLabel(pod)).Inc()
+}
+
+// Pods counts the pods that are desired, and those that are active.
 func (m *Metrics) Pods(desired, active []*v1.Pod) {
 	for vec, list := range map[*metrics.GaugeVec][]*v1.Pod{
 		m.pods.desired: desired, m.pods.active: active,
 	} {
 		count := map[string]int{"": 0, "true": 0}
 		for _, pod := range list {
-			label := "true"
-			if pod.Annotations[source.AnnotationSource] == source.APISource {
-				label = ""
-			}
-			count[label]++
+			count[staticLabel(pod)]++
 		}
 		for label, n := range count {
 			vec.WithLabelValues(label).Set(float64(n))

@@ -20,7 +20,22 @@ type Config struct {
 	Node status.Node
 	// Devices is the health of the devices that a pod holds, by container; nil: it is not told.
 	Devices func(types.UID) map[string][]v1.ResourceStatus
+	// Wrote is told of every status that is written, one after the other for one pod; nil: nobody
+	// is. It must not block.
+	Wrote func(Change)
 }
+
+// Change is what was written of a pod.
+type Change struct {
+	Pod           *v1.Pod
+	Before, After v1.PodStatus // zero: none
+}
+
+// Begins reports whether the store begins with the pod, maybe anew.
+func (c Change) Begins() bool { return c.Before.Phase == "" }
+
+// Ends reports whether the store has the pod no more.
+func (c Change) Ends() bool { return c.After.Phase == "" }
 
 // Store has the pods of the node with their last statuses. A status stays until Forget, also when
 // nothing of its pod is left. All methods may be called from anywhere.
@@ -46,15 +61,21 @@ type entry struct {
 }
 
 // New returns a store without pods.
-func New(cfg Config) *Store { return &Store{cfg: cfg, entries: map[types.UID]entry{}} }
+func New(cfg Config) *Store {
+	if cfg.Wrote == nil {
+		cfg.Wrote = func(Change) {}
+	}
+	return &Store{cfg: cfg, entries: map[types.UID]entry{}}
+}
 
 // Changes are published when there are other pods than before, or others hold resources.
 func (s *Store) Changes() mailbox.Source { return &s.changed }
 
 // Pending begins with a pod, or begins with it anew, of which nothing is known but its spec.
 func (s *Store) Pending(pod *v1.Pod) {
-	in := s.input(pod, v1.PodStatus{})
-	s.put(pod.UID, entry{pod: pod, status: status.Generate(in)})
+	first := status.Generate(s.input(pod, v1.PodStatus{}))
+	s.put(pod.UID, entry{pod: pod, status: first})
+	s.cfg.Wrote(Change{Pod: pod, After: first})
 }
 
 // Follow takes another spec of the pod.
@@ -114,7 +135,8 @@ func (s *Store) update(uid types.UID, change func(entry) entry) {
 		if !ok {
 			return // it was forgotten
 		}
-		if s.replace(uid, before, change(before)) {
+		if after := change(before); s.replace(uid, before, after) {
+			s.cfg.Wrote(Change{after.pod, before.status, after.status})
 			return
 		}
 	}
@@ -157,10 +179,18 @@ func (s *Store) putLocked(uid types.UID, e entry) {
 
 // Forget drops a pod and its status.
 func (s *Store) Forget(uid types.UID) {
+	if e, ok := s.take(uid); ok {
+		s.cfg.Wrote(Change{Pod: e.pod, Before: e.status})
+	}
+}
+
+func (s *Store) take(uid types.UID) (entry, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	e, ok := s.entries[uid]
 	delete(s.entries, uid)
 	s.changed.Publish()
+	return e, ok
 }
 
 // Get is the spec of a pod.

@@ -161,6 +161,8 @@ type Report struct {
 	Decision Decision
 	// Err is why the pod could not be observed; Observed and Decision are then empty.
 	Err error
+	// Begun is when the round began.
+	Begun time.Time
 }
 
 // Actuator does to pods what workers decide. It is called by one goroutine per pod.

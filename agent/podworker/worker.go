@@ -116,12 +116,12 @@ func (w *Workers) work(ctx context.Context, p *worker) {
 // round looks at the pod once, does what is to be done and waits if nothing is. It reports whether
 // the pod is gone.
 func (w *Workers) round(ctx context.Context, p *worker) bool {
-	l := w.look(p)
+	l, begun := w.look(p), time.Now()
 	var err error
 	if l.observed, err = w.observe(ctx, p, l); err != nil {
 		if ctx.Err() == nil {
 			klog.FromContext(ctx).Info("Cannot observe pod, trying again", "err", err)
-			w.cfg.Report(Report{Pod: l.Pod, Stop: l.Stop, Err: err})
+			w.cfg.Report(Report{Pod: l.Pod, Stop: l.Stop, Err: err, Begun: begun})
 		}
 		p.sleep(ctx, time.Now().Add(jitter(w.lookAgain(p.blind))))
 		p.blind++
@@ -130,7 +130,9 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 	p.blind = 0
 	d := w.decide(l, p.memory)
 	p.memory.completed = p.memory.completed || d.State == Finished && l.Stop == nil
-	w.cfg.Report(Report{Pod: l.Pod, Stop: l.Stop, Observed: l.observed, Decision: d})
+	w.cfg.Report(Report{
+		Pod: l.Pod, Stop: l.Stop, Observed: l.observed, Decision: d, Begun: begun,
+	})
 	if d.Action == nil {
 		p.recall = &Action{}
 	}

@@ -63,6 +63,9 @@ type Config struct {
 	Statuses  *podstatus.Store
 	// Tell records an event of a pod; it must not block.
 	Tell func(pod *v1.Pod, eventType, reason, message string)
+	// Restarted is told of a pod that was desired again before what ran of it was gone; nil: nobody
+	// is.
+	Restarted func(*v1.Pod)
 	// SeenAll reports whether every source is one that seen knows. Before that no pod is an orphan.
 	SeenAll func(seen func(source string) bool) bool
 }
@@ -129,7 +132,12 @@ func (l *Loop) Healthy(now time.Time, limit time.Duration) error {
 
 // feed takes an event of a pod.
 func (l *Loop) feed(uid types.UID, e pod.Event) {
-	next, effects := pod.Step(l.records[uid], e)
+	before := l.records[uid]
+	next, effects := pod.Step(before, e)
+	if before.Next != nil && !before.Orphan && next.State == pod.Deciding &&
+		l.cfg.Restarted != nil {
+		l.cfg.Restarted(next.Pod)
+	}
 	if next.State == pod.None {
 		delete(l.records, uid)
 	} else {

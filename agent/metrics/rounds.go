@@ -1,0 +1,158 @@
+package metrics
+
+import (
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-base/metrics"
+
+	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/topology/metric"
+)
+
+// rounds measure what pods' workers do.
+type rounds struct {
+	took       *metrics.HistogramVec
+	containers *metrics.Histogram
+	working    *metrics.GaugeVec
+
+	mu   sync.Mutex // guards what follows
+	pods map[types.UID]work
+}
+
+// work is that of a pod's worker. What it does without a pause is one operation, unless it begins
+// with another one: to end the pod, or to clean up after it.
+type work struct {
+	pod       *v1.Pod   // that it has last brought to run
+	operation string    // under way; empty: none is
+	begun     time.Time // the operation
+	place     place
+}
+
+// place is where a pod is counted among those that have workers.
+type place struct{ lifecycle, config, static string }
+
+// Labels of working pods, the kubelet's.
+const (
+	desired     = "desired"
+	orphan      = "orphan"
+	runtimeOnly = "runtime_only"
+)
+
+var lifecycles = map[podworker.State]string{
+	podworker.SyncPod:        "sync",
+	podworker.TerminatingPod: "terminating",
+	podworker.TerminatedPod:  "terminated",
+	podworker.Finished:       "terminated",
+}
+
+func newRounds(s *metric.Set) *rounds {
+	return &rounds{
+		took: s.Histograms("kubelet_pod_worker_duration_seconds",
+			"Seconds that a pod's worker was busy, by operation: create, update, sync, kill, "+
+				"terminated.", metrics.DefBuckets, "operation_type"),
+		containers: s.Histogram("kubelet_containers_per_pod_count",
+			"Containers of the pods that were started.", metrics.ExponentialBuckets(1, 2, 5)),
+		working: s.Gauges("kubelet_working_pods", "Pods that have a worker, by how far their life "+
+			"has come and who wants them; static is unknown of those that only the runtime has.",
+			"lifecycle", "config", "static"),
+		pods: map[types.UID]work{},
+	}
+}
+
+// expect has all series of working pods be there before there is a pod.
+func (r *rounds) expect() {
+	for _, lifecycle := range lifecycles {
+		for _, static := range []string{"", "true"} {
+			r.count(place{lifecycle, desired, static}, 0)
+			r.count(place{lifecycle, orphan, static}, 0)
+		}
+		r.count(place{lifecycle, runtimeOnly, "unknown"}, 0)
+	}
+}
+
+func (r *rounds) count(p place, n float64) {
+	r.working.WithLabelValues(p.lifecycle, p.config, p.static).Add(n)
+}
+
+// Round takes a round of a pod's worker.
+func (m *Metrics) Round(report podworker.Report) {
+	if report.Err != nil {
+		return
+	}
+	if first := m.rounds.round(report, time.Now()); first && report.Stop == nil {
+		m.starts.began(report.Pod.UID, report.Begun)
+		m.rounds.containers.Observe(float64(len(report.Pod.Spec.Containers)))
+	}
+}
+
+func (r *rounds) round(report podworker.Report, now time.Time) (first bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	uid := report.Pod.UID
+	was, known := r.pods[uid]
+	next := was
+	if known {
+		r.count(was.place, -1)
+	}
+	next.place = placeOf(report)
+	r.count(next.place, 1)
+	if operation := was.next(report); operation != was.operation {
+		r.finish(was, report.Begun)
+		next.operation, next.begun = operation, report.Begun
+	}
+	if report.Decision.Action == nil {
+		r.finish(next, now)
+		next.operation, next.pod = "", report.Pod
+	}
+	r.pods[uid] = next
+	return !known
+}
+
+// finish measures the operation that was under way, if any.
+func (r *rounds) finish(w work, now time.Time) {
+	if w.operation != "" {
+		r.took.WithLabelValues(w.operation).Observe(now.Sub(w.begun).Seconds())
+	}
+}
+
+// next is the operation that a round is of.
+func (w work) next(r podworker.Report) string {
+	switch state := r.Decision.State; {
+	case state == podworker.TerminatedPod, state == podworker.Finished:
+		return "terminated"
+	case state == podworker.TerminatingPod:
+		return "kill"
+	case w.operation != "":
+		return w.operation
+	case w.pod == nil:
+		return "create"
+	case w.pod != r.Pod:
+		return "update"
+	}
+	return "sync"
+}
+
+func placeOf(r podworker.Report) place {
+	p := place{lifecycles[r.Decision.State], desired, staticLabel(r.Pod)}
+	switch {
+	case r.Stop != nil && r.Stop.Orphan:
+		p.config, p.static = runtimeOnly, "unknown"
+	case r.Stop != nil && r.Stop.Remove:
+		p.config = orphan
+	}
+	return p
+}
+
+// Gone takes that a pod has no worker any more.
+func (m *Metrics) Gone(uid types.UID) {
+	r := m.rounds
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if was, known := r.pods[uid]; known {
+		r.count(was.place, -1)
+		delete(r.pods, uid)
+	}
+}
