@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path"
@@ -165,6 +166,11 @@ func (s *Server) unary(
 func (s *Server) call(
 	ctx context.Context, method string, about Subject, handler func() (any, error),
 ) (any, error) {
+	if method == "PullImage" {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, cmp.Or(s.cfg.PullTimeout, 5*time.Minute))
+		defer cancel()
+	}
 	if err := pause(ctx, s.delay(method)); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"os"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -56,7 +57,7 @@ func (r *runtimeService) Status(
 	}, nil
 }
 
-// ReopenContainerLog has nothing to reopen: lines are appended one by one.
+// ReopenContainerLog makes the log anew that was moved away.
 func (r *runtimeService) ReopenContainerLog(
 	_ context.Context, req *runtimeapi.ReopenContainerLogRequest,
 ) (*runtimeapi.ReopenContainerLogResponse, error) {
@@ -66,6 +67,9 @@ func (r *runtimeService) ReopenContainerLog(
 	}
 	if _, running := r.store.stateOf(c); !running {
 		return nil, status.Errorf(codes.FailedPrecondition, "container %q is not running", c.id)
+	}
+	if path := logPath(c); path != "" {
+		appendTo(path, os.O_CREATE|os.O_WRONLY, "")
 	}
 	return &runtimeapi.ReopenContainerLogResponse{}, nil
 }

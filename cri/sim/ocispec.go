@@ -57,12 +57,31 @@ func checkMount(m *runtimeapi.Mount) error {
 	if m.GetImage().GetImage() != "" {
 		return nil
 	}
+	if err := checkRecursive(m); err != nil {
+		return err
+	}
 	_, err := os.Stat(path)
 	switch {
 	case path == "":
 		return fmt.Errorf("failed to mkdir %q: mkdir : no such file or directory", path)
 	case err != nil && !os.IsNotExist(err):
 		return fmt.Errorf("failed to stat %q: %w", path, err)
+	}
+	return nil
+}
+
+// checkRecursive refuses a recursive read-only mount (KEP-3857) that is writable, or that others
+// could change through its propagation.
+func checkRecursive(m *runtimeapi.Mount) error {
+	switch {
+	case !m.GetRecursiveReadOnly():
+		return nil
+	case !m.GetReadonly():
+		return fmt.Errorf("recursive read-only mount conflicts with RW mount (hostPath=%q)",
+			m.GetHostPath())
+	case m.GetPropagation() != runtimeapi.MountPropagation_PROPAGATION_PRIVATE:
+		return fmt.Errorf("recursive read-only mount needs private propagation, got %q "+
+			"(hostPath=%q)", m.GetPropagation(), m.GetHostPath())
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	"k8s.io/utils/cpuset"
 )
 
 // runtimeService is the RuntimeService on the wire.
@@ -36,6 +35,9 @@ func (r *runtimeService) RunPodSandbox(
 	if m := cfg.GetMetadata(); m.GetName() == "" || m.GetNamespace() == "" || m.GetUid() == "" {
 		return nil, status.Errorf(codes.InvalidArgument,
 			"sandbox metadata needs name, namespace and uid: %v", m)
+	}
+	if err := checkIdentity(cfg.GetLinux().GetSecurityContext(), ""); err != nil {
+		return nil, err
 	}
 	if ready := r.ready(); !ready.Network && !hostNetwork(cfg) {
 		return nil, status.Errorf(codes.Unknown,
@@ -92,7 +94,7 @@ func (r *runtimeService) ListPodSandbox(
 	return &runtimeapi.ListPodSandboxResponse{Items: r.store.listSandboxes(req.GetFilter())}, nil
 }
 
-// CreateContainer needs a ready sandbox, a pulled image, a well-formed CPU set, and of the host
+// CreateContainer needs a ready sandbox, a pulled image, what checkContainer wants, and of the host
 // what containerd needs.
 func (r *runtimeService) CreateContainer(
 	_ context.Context, req *runtimeapi.CreateContainerRequest,
@@ -102,17 +104,13 @@ func (r *runtimeService) CreateContainer(
 	if err != nil {
 		return nil, err
 	}
-	if cfg.GetMetadata().GetName() == "" {
-		return nil, status.Error(codes.InvalidArgument, "container metadata needs a name")
+	if err := checkContainer(cfg); err != nil {
+		return nil, err
 	}
 	img, ok := r.images.find(cfg.GetImage().GetImage())
 	if !ok {
 		return nil, status.Errorf(codes.NotFound,
 			"failed to resolve image %q: not found", cfg.GetImage().GetImage())
-	}
-	resources := cfg.GetLinux().GetResources()
-	if err := checkResources(resources); err != nil {
-		return nil, err
 	}
 	script, err := scriptFor(sb.config, cfg)
 	if err != nil {
@@ -128,7 +126,7 @@ func (r *runtimeService) CreateContainer(
 		imageRef:  img.id(),
 		config:    cfg,
 		script:    script,
-		resources: mergeResources(nil, resources),
+		resources: mergeResources(nil, cfg.GetLinux().GetResources()),
 		done:      make(chan struct{}),
 	}
 	if err := r.store.createContainer(c); err != nil {
@@ -228,15 +226,21 @@ func (r *runtimeService) ListContainers(
 	}, nil
 }
 
-// ContainerStatus reports the resources as last updated.
+// ContainerStatus reports the resources as last updated; a verbose one also what the container was
+// made of.
 func (r *runtimeService) ContainerStatus(
 	_ context.Context, req *runtimeapi.ContainerStatusRequest,
 ) (*runtimeapi.ContainerStatusResponse, error) {
-	st, err := r.store.containerStatus(req.GetContainerId())
+	c, err := r.store.containerByID(req.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
-	return &runtimeapi.ContainerStatusResponse{Status: st}, nil
+	out := &runtimeapi.ContainerStatusResponse{}
+	if out.Status, err = r.store.containerStatus(c.id); err != nil || !req.GetVerbose() {
+		return out, err
+	}
+	out.Info, err = inspect(c)
+	return out, err
 }
 
 // UpdateContainerResources changes what is set in the request and keeps the rest.
@@ -250,16 +254,6 @@ func (r *runtimeService) UpdateContainerResources(
 		return nil, err
 	}
 	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
-}
-
-// checkResources refuses what the kernel would.
-func checkResources(r *runtimeapi.LinuxContainerResources) error {
-	for _, list := range []string{r.GetCpusetCpus(), r.GetCpusetMems()} {
-		if _, err := cpuset.Parse(list); err != nil {
-			return status.Errorf(codes.InvalidArgument, "cpuset %q: %v", list, err)
-		}
-	}
-	return nil
 }
 
 // end is the one way a container stops running: its last words are on disk before anyone can see

@@ -31,6 +31,9 @@ type Config struct {
 	// Delays is how long the runtime takes per RPC name; "*" is every RPC that changes something
 	// and has no entry of its own.
 	Delays map[string]time.Duration
+	// PullTimeout is when a pull that has not ended fails, as containerd's
+	// image_pull_progress_timeout; zero is its five minutes.
+	PullTimeout time.Duration
 	// Images are there from the start. Missing are path.Match patterns of names that cannot be
 	// pulled. ImageUsers maps an image name to the user it runs as; others run as root.
 	Images     []string

@@ -71,6 +71,9 @@ func Run(t *testing.T, client *cri.Client, opts Options) {
 		{"what is not there is NotFound", notFound},
 		{"events arrive", events},
 		{"an absent image has no status", absentImage},
+		{"what contradicts itself is refused", refused},
+		{"a log that was moved away is made anew", reopensLog},
+		{"a verbose status has the order", inspects},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, s) })
 	}

@@ -1,0 +1,56 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+
+	oci "github.com/opencontainers/runtime-spec/specs-go"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// inspection is what a verbose status adds, in containerd's form: what the container was ordered
+// with, and of the OCI runtime's spec what follows from that.
+type inspection struct {
+	SandboxID   string                      `json:"sandboxID"`
+	Config      *runtimeapi.ContainerConfig `json:"config"`
+	RuntimeSpec *oci.Spec                   `json:"runtimeSpec"`
+}
+
+// inspect is the info of a container, as "crictl inspect" shows it.
+func inspect(c *container) (map[string]string, error) {
+	text, err := json.Marshal(inspection{c.sandbox.id, c.config, runtimeSpec(c.config)})
+	if err != nil {
+		return nil, fmt.Errorf("encode info of container %s: %w", c.id, err)
+	}
+	return map[string]string{"info": string(text)}, nil
+}
+
+func runtimeSpec(cfg *runtimeapi.ContainerConfig) *oci.Spec {
+	out := &oci.Spec{
+		Version: oci.Version,
+		Process: &oci.Process{
+			Args: append(cfg.GetCommand(), cfg.GetArgs()...), Cwd: cfg.GetWorkingDir(),
+		},
+		Linux: &oci.Linux{},
+	}
+	for _, e := range cfg.GetEnvs() {
+		out.Process.Env = append(out.Process.Env, fmt.Sprintf("%s=%s", e.GetKey(), e.GetValue()))
+	}
+	for _, m := range cfg.GetMounts() {
+		mode := "rw"
+		switch {
+		case m.GetRecursiveReadOnly():
+			mode = "rro"
+		case m.GetReadonly():
+			mode = "ro"
+		}
+		out.Mounts = append(out.Mounts, oci.Mount{
+			Destination: m.GetContainerPath(), Type: "bind", Source: m.GetHostPath(),
+			Options: []string{"rbind", mode},
+		})
+	}
+	for _, d := range cfg.GetDevices() {
+		out.Linux.Devices = append(out.Linux.Devices, oci.LinuxDevice{Path: d.GetContainerPath()})
+	}
+	return out
+}
