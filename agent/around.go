@@ -45,7 +45,7 @@ func newCheckpoints(n node, p parts, inventory mailbox.Source) *checkpoints.Chec
 	return checkpoints.New(checkpoints.Config{
 		Root: n.cfg.RootDir, DeviceDir: deviceDir(n.cfg.RootDir), BootID: n.bootID,
 		Store: n.store, Running: p.observer.All, Hardware: n.hardware.Get,
-		Inventory: p.plugins.Inventory, Tell: n.events.OnNode,
+		Inventory: p.plugins.Inventory, Tell: n.events.OnNode, Lasting: p.sources.Lasting,
 		Changed: mailbox.Subscribe(n.store.Changes(), inventory, n.hardware.Changes()),
 	})
 }

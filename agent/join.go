@@ -58,7 +58,7 @@ func join(ctx context.Context, n node) (parts, error) {
 	if p.workers, err = newWorkers(n, p, volumes, l.events.Put); err != nil {
 		return p, err
 	}
-	p.sources = newSources(n)
+	p.sources = newSources(n, p.observer.All)
 	loop := syncloop.New(syncloop.Config{
 		Inputs: syncloop.Inputs{
 			Updates: p.sources.Updates(), Observed: p.observer.Changes(), Decisions: l.decisions,

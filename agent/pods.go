@@ -160,7 +160,7 @@ type sources struct {
 }
 
 // newSources reads manifests from where the configuration says.
-func newSources(n node) sources {
+func newSources(n node, running func() []cri.Pod) sources {
 	problems := source.NewProblems()
 	k := &n.cfg.Kubelet
 	var feeds []source.Feed
@@ -178,6 +178,10 @@ func newSources(n node) sources {
 		}))
 	}
 	return sources{
-		source.NewMux(source.MuxConfig{Feeds: feeds, Report: problems.Report}), problems,
+		source.NewMux(source.MuxConfig{
+			Feeds: feeds, Report: problems.Report,
+			Identities: source.NewIdentities(
+				filepath.Join(n.cfg.RootDir, source.IdentitiesFile), running, problems.Report),
+		}), problems,
 	}
 }

@@ -7,9 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/allocation"
@@ -33,6 +35,8 @@ type Config struct {
 	Running         func() []cri.Pod // what the runtime has
 	Hardware        func() machine.Hardware
 	Inventory       func() deviceplugin.Inventory
+	// Lasting reports whether a kubelet that takes over the node finds the pod, under that UID.
+	Lasting func(types.UID) bool
 	// Tell records an event of the node.
 	Tell func(eventType, reason, message string)
 	// Changed has a value when what the files say may be another: a commit, the hardware, what
@@ -54,14 +58,15 @@ const exportDelay = 50 * time.Millisecond
 // list of a plugin with hundreds of thousands of devices takes most of a second to write.
 const exportRest = 4
 
-// Run writes the kubelet's files, at first and after each change, until ctx ends. Rebuild has to
-// have returned.
+// Run writes the kubelet's files, at first and after each change, until ctx ends, and then for a
+// kubelet: it counts what pods hold that it does not find as taken while it admits its first ones,
+// and rejects those that find no room then for good. Rebuild has to have returned.
 func (c *Checkpoints) Run(ctx context.Context) error {
 	due := time.After(0) // nil: they say what is so
 	var took time.Duration
-	export := func() {
+	export := func(state allocation.State) {
 		began := time.Now()
-		if err := c.export(); err != nil {
+		if err := c.export(state); err != nil {
 			klog.FromContext(ctx).Info("The kubelet's checkpoints were not written", "err", err)
 		}
 		due, took = nil, time.Since(began)
@@ -69,12 +74,10 @@ func (c *Checkpoints) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			if due != nil {
-				export()
-			}
+			export(c.left())
 			return nil
 		case <-due:
-			export()
+			export(c.cfg.Store.State())
 			continue
 		case <-c.cfg.Changed:
 		}
@@ -91,12 +94,8 @@ func (c *Checkpoints) Run(ctx context.Context) error {
 // on, and before the kubelet's files are written.
 func (c *Checkpoints) Rebuild(ctx context.Context) error {
 	log := klog.FromContext(ctx)
-	var accounts []allocation.Account
-	if c.cfg.Store.State().Version == 0 { // nothing was ever committed, or it was lost
-		accounts = append(accounts, c.kubelet(ctx))
-	}
 	changes, err := allocation.Rebuild(
-		c.cfg.Store.State(), c.cfg.Running(), c.cfg.BootID, accounts...)
+		c.cfg.Store.State(), c.cfg.Running(), c.cfg.BootID, c.kubelet(ctx))
 	if err != nil {
 		log.Error(err, "Some running pods are assigned anew")
 	}
@@ -134,9 +133,19 @@ func (c *Checkpoints) kubelet(ctx context.Context) allocation.Account {
 	return files.On(hardware.Machine.Online(), hardware.Machine.NodeSet())
 }
 
+// left is what is assigned to pods that a kubelet will find.
+func (c *Checkpoints) left() allocation.State {
+	assigned := c.cfg.Store.State()
+	assigned.Pods = maps.Clone(assigned.Pods)
+	maps.DeleteFunc(assigned.Pods, func(uid types.UID, _ allocation.Pod) bool {
+		return !c.cfg.Lasting(uid)
+	})
+	return assigned
+}
+
 // export writes the kubelet's files.
-func (c *Checkpoints) export() error {
-	assigned, hardware := c.cfg.Store.State(), c.cfg.Hardware()
+func (c *Checkpoints) export(assigned allocation.State) error {
+	hardware := c.cfg.Hardware()
 	return errors.Join(
 		allocation.ExportCPUs(c.cfg.Root, assigned, hardware.CPUs),
 		allocation.ExportMemory(c.cfg.Root, assigned, hardware.Memory),

@@ -108,12 +108,13 @@ func (o origin) pod(p *v1.Pod) error {
 		return refuse(FailedValidation, "%v", field.Required(field.NewPath("metadata", "name"),
 			"give the pod a name"))
 	}
-	uid, err := o.uid(p)
+	made, err := o.uid(p)
 	if err != nil {
 		return err
 	}
-	if p.UID == "" {
-		p.UID = uid
+	given := p.UID != ""
+	if !given {
+		p.UID = made
 	}
 	p.Name += "-" + strings.ToLower(o.node)
 	if p.Namespace == "" {
@@ -124,6 +125,10 @@ func (o origin) pod(p *v1.Pod) error {
 		p.Annotations = map[string]string{}
 	}
 	delete(p.Annotations, AnnotationMirror)
+	delete(p.Annotations, AnnotationManifest)
+	if !given {
+		p.Annotations[AnnotationManifest] = string(made)
+	}
 	p.Annotations[AnnotationHash] = string(p.UID)
 	if o.source == FileSource {
 		p.Spec.Tolerations = append(slices.Clip(p.Spec.Tolerations), v1.Toleration{

@@ -333,7 +333,8 @@ status: {phase: Running}, spec: {nodeName: other}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"mine": "z", AnnotationHash: string(pod.UID)}
+	want := map[string]string{"mine": "z", AnnotationHash: string(pod.UID),
+		AnnotationManifest: string(pod.UID)}
 	if diff := cmp.Diff(want, pod.Annotations); diff != "" {
 		t.Errorf("annotations:\n%s", diff)
 	}

@@ -122,7 +122,8 @@ func compare(was, now *v1.Pod) Op {
 func sharedAnnotationsEqual(a, b map[string]string) bool {
 	shared := func(m map[string]string) map[string]string {
 		m = maps.Clone(m)
-		for _, key := range []string{AnnotationSource, AnnotationSeen, AnnotationHash} {
+		for _, key := range []string{AnnotationSource, AnnotationSeen, AnnotationHash,
+			AnnotationManifest} {
 			delete(m, key)
 		}
 		return m

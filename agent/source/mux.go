@@ -14,6 +14,8 @@ import (
 // MuxConfig says what to merge.
 type MuxConfig struct {
 	Feeds []Feed
+	// Identities gives pods their UIDs; nil leaves them as their feeds have them.
+	Identities *Identities
 	// Report receives the pods that are left out; nil ignores them. It must not block.
 	Report func(Problem)
 }
@@ -21,12 +23,15 @@ type MuxConfig struct {
 // Mux merges the sets of all feeds into one stream of changes.
 type Mux struct {
 	feeds   []Feed
+	known   *Identities
 	report  func(Problem)
 	sets    chan set
 	updates chan Update
 
 	mu   sync.Mutex
 	seen map[string]bool // sources whose first set has been emitted
+	// lasting are the pods of all sources whose UIDs every agent gives them.
+	lasting map[types.UID]bool
 }
 
 // set is the full set of one source.
@@ -64,6 +69,7 @@ func NewMux(c MuxConfig) *Mux {
 	}
 	return &Mux{
 		feeds:   c.Feeds,
+		known:   c.Identities,
 		report:  report,
 		sets:    make(chan set),
 		updates: make(chan Update, 50),
@@ -133,6 +139,9 @@ func (m *Mux) merge(ctx context.Context) {
 			return
 		}
 		sets[s.source] = s.pods
+		if m.known != nil {
+			sets[s.source] = m.known.Of(s.pods)
+		}
 		taken := map[types.UID]string{}
 		for _, f := range m.feeds { // what one has the others may have had to leave out, or may now
 			name := f.Name()
@@ -152,9 +161,7 @@ func (m *Mux) merge(ctx context.Context) {
 				}
 			}
 		}
-		if !s.partial {
-			m.markSeen(s.source)
-		}
+		m.handed(s, members)
 	}
 }
 
@@ -178,8 +185,28 @@ func beside(taken map[types.UID]string, source string, pods []*v1.Pod) (
 	return kept, left
 }
 
-func (m *Mux) markSeen(source string) {
+// handed takes that the changes of a set were emitted.
+func (m *Mux) handed(s set, members map[string]map[types.UID]member) {
+	lasting := map[types.UID]bool{}
+	for _, of := range members {
+		for uid, is := range of {
+			lasting[uid] = is.pod.Annotations[AnnotationManifest] != string(uid)
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.seen[source] = true
+	m.seen[s.source] = m.seen[s.source] || !s.partial
+	m.lasting = lasting
+}
+
+// Lasting reports whether another agent that takes over this node finds the pod: it is in a source,
+// and has its UID from its manifest or from another agent. Before all sources have been seen, every
+// pod may be.
+func (m *Mux) Lasting(uid types.UID) bool {
+	if !m.SeenAll(func(string) bool { return true }) {
+		return true
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.lasting[uid]
 }

@@ -47,6 +47,9 @@ const (
 	AnnotationSeen   = "kubernetes.io/config.seen"
 	AnnotationHash   = "kubernetes.io/config.hash"
 	AnnotationMirror = "kubernetes.io/config.mirror"
+	// AnnotationManifest is the UID made of the manifest of a pod that came without one. The pod
+	// has another UID if another agent started it (Identities).
+	AnnotationManifest = "numalet.io/manifest"
 )
 
 // Problem is something that keeps a source or one of its pods from being used as written. Each is

@@ -42,10 +42,12 @@ func validatePod(pod *v1.Pod) field.ErrorList {
 	return errs
 }
 
+// safeUID matches what is safe as the name of a directory and of a cgroup.
+var safeUID = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9]{0,126}[A-Za-z0-9])?$`)
+
 // validateUID allows what is safe as the name of a directory and of a cgroup.
 func validateUID(pod *v1.Pod, at *field.Path) field.ErrorList {
-	safe := regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9]{0,126}[A-Za-z0-9])?$`)
-	if safe.MatchString(string(pod.UID)) {
+	if safeUID.MatchString(string(pod.UID)) {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(at, string(pod.UID),

@@ -1,0 +1,213 @@
+package source
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/topology/strictyaml"
+)
+
+// IdentitiesFile is the name of the file, in the agent's root, that remembers which UIDs pods have
+// from another agent.
+const IdentitiesFile = "numalet_identities"
+
+// maxIdentitiesFile bounds what is read: some hundred bytes for a pod.
+const maxIdentitiesFile = 4 << 20
+
+// Identities gives static pods that came without metadata.uid the UID that another agent gave them,
+// so that a node is handed over, in both directions, without a restart. Until then such a pod's UID
+// is the one made of its manifest (AnnotationManifest).
+//
+// A pod that runs here when the agent starts, under its namespace and name, and that was started
+// from the same definition (cri.StartedFrom), lends its UID to the first manifest of that name. It
+// is remembered together with what the manifest was: the pod keeps that UID when its sandbox is
+// gone, and a manifest that was changed is another pod, also if it was changed while no agent ran.
+//
+// An Identities belongs to one goroutine.
+type Identities struct {
+	path    string
+	running func() []cri.Pod
+	report  func(Problem)
+
+	begun bool
+	found map[types.NamespacedName][]cri.Pod // at the start, until a manifest has asked
+	known map[types.NamespacedName]identity
+	asked map[types.NamespacedName]bool // of those known
+}
+
+// identity is the UID that the pod of a manifest has from another agent.
+type identity struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Manifest is the UID that we make of the manifest.
+	Manifest types.UID `json:"manifest"`
+	UID      types.UID `json:"uid"`
+}
+
+// NewIdentities remembers in the file path. running is what the runtime has; it is asked once, when
+// the first pod is. report receives what is wrong with the file; it must not block.
+func NewIdentities(path string, running func() []cri.Pod, report func(Problem)) *Identities {
+	return &Identities{path: path, running: running, report: report,
+		known: map[types.NamespacedName]identity{}, asked: map[types.NamespacedName]bool{}}
+}
+
+// Of returns the pods with the UIDs that they are to have. Those that get another one are copies.
+func (i *Identities) Of(pods []*v1.Pod) []*v1.Pod {
+	i.begin()
+	out, changed := slices.Clone(pods), false
+	for n, p := range out {
+		name := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+		made := types.UID(p.Annotations[AnnotationManifest])
+		if made == "" { // its manifest says who it is
+			delete(i.found, name)
+			continue
+		}
+		uid, other := i.choose(name, made, p)
+		changed = changed || other
+		if uid != p.UID {
+			p = p.DeepCopy()
+			p.UID, p.Annotations[AnnotationHash] = uid, string(uid)
+			out[n] = p
+		}
+	}
+	if changed {
+		i.save()
+	}
+	return out
+}
+
+// choose is the UID for a pod. changed: something else is to be remembered than before.
+func (i *Identities) choose(name types.NamespacedName, made types.UID, p *v1.Pod) (
+	uid types.UID, changed bool) {
+	was, remembered := i.known[name]
+	uid = made
+	lent, runs := i.lent(name, made, p)
+	switch valid := remembered && was.Manifest == made; {
+	case runs:
+		uid = lent
+	case valid:
+		uid = was.UID
+	case lent != "":
+		uid = lent
+	}
+	if uid == made {
+		delete(i.known, name)
+		delete(i.asked, name)
+		return uid, remembered
+	}
+	now := identity{Namespace: name.Namespace, Name: name.Name, Manifest: made, UID: uid}
+	i.known[name], i.asked[name] = now, true
+	return uid, now != was
+}
+
+// lent is the UID of the pod that was found of that name and definition, "" for none; the newest
+// one if there are several, and one that runs before others. It is asked once of each name: what
+// is found later was started by us.
+func (i *Identities) lent(name types.NamespacedName, made types.UID, p *v1.Pod) (
+	uid types.UID, runs bool) {
+	found := i.found[name]
+	delete(i.found, name)
+	was, remembered := i.known[name]
+	found = slices.DeleteFunc(found, func(o cri.Pod) bool {
+		if ours := o.Sandboxes[0].Annotations[AnnotationManifest]; ours != "" {
+			return ours != string(made)
+		}
+		outdated := remembered && was.UID == o.UID && was.Manifest != made
+		return outdated || !safeUID.MatchString(string(o.UID)) || !cri.StartedFrom(p, o)
+	})
+	if len(found) == 0 {
+		return "", false
+	}
+	best := slices.MaxFunc(found, func(a, b cri.Pod) int {
+		if a.Running() != b.Running() {
+			return cmp.Compare(btoi(a.Running()), btoi(b.Running()))
+		}
+		return a.Sandboxes[0].CreatedAt.Compare(b.Sandboxes[0].CreatedAt)
+	})
+	return best.UID, best.Running()
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// begin reads what is remembered and what the runtime has, once.
+func (i *Identities) begin() {
+	if i.begun {
+		return
+	}
+	i.begun, i.found = true, map[types.NamespacedName][]cri.Pod{}
+	for _, p := range i.running() {
+		if len(p.Sandboxes) > 0 {
+			name := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+			i.found[name] = append(i.found[name], p)
+		}
+	}
+	list, err := readIdentities(i.path)
+	if err != nil {
+		i.report(Problem{Source: FileSource, Name: i.path, Reason: Unreadable,
+			Message: strictyaml.OneLine(err.Error()) + "; remove it: static pods that another " +
+				"agent started and that do not run now start with another UID"})
+	}
+	for _, e := range list {
+		i.known[types.NamespacedName{Namespace: e.Namespace, Name: e.Name}] = e
+	}
+}
+
+func readIdentities(path string) ([]identity, error) {
+	raw, err := files.Read(path, maxIdentitiesFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var list []identity
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", path, err)
+	}
+	for _, e := range list {
+		if !safeUID.MatchString(string(e.UID)) || e.Name == "" || e.Manifest == "" {
+			return nil, fmt.Errorf("decode %s: the entry of pod %s/%s is not whole", path,
+				e.Namespace, e.Name)
+		}
+	}
+	return list, nil
+}
+
+// save writes what is remembered. What no manifest asked for since the start goes when there is
+// more than a source has pods.
+func (i *Identities) save() {
+	if len(i.known) > maxPods {
+		maps.DeleteFunc(i.known, func(name types.NamespacedName, _ identity) bool {
+			return !i.asked[name]
+		})
+	}
+	list := slices.SortedFunc(maps.Values(i.known), func(a, b identity) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	raw, err := json.MarshalIndent(list, "", "  ")
+	if err == nil {
+		err = files.ReplaceDurably(i.path, append(raw, '\n'))
+	}
+	problem := Problem{Source: FileSource, Name: i.path}
+	if err != nil {
+		problem.Reason = Unreadable
+		problem.Message = strictyaml.OneLine(err.Error()) + "; make room or make it writable: " +
+			"until then a restart may give static pods another UID"
+	}
+	i.report(problem)
+}
