@@ -11,11 +11,13 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/source"
 	cpucheckpoint "github.com/numalet/numalet/cpumanager/checkpoint"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
@@ -99,14 +101,25 @@ func kubeletFiles(t testing.TB, n *harness.Node, uid, cpuList string, ids checkp
 // TestSwitchOver: a pod that a kubelet started stays as it is when the agent takes over the node,
 // and the kubelet finds it in its own files when it gets the node back.
 func TestSwitchOver(t *testing.T) {
+	t.Run("with metadata.uid", func(t *testing.T) {
+		const uid = "3b1c7c0e-5b0e-4f0e-9d55-6c1f4a0f2c11"
+		switchOver(t, uid, "metadata:\n  uid: "+uid+"\n")
+	})
+	t.Run("with a UID of the kubelet's making", func(t *testing.T) {
+		switchOver(t, "c3a5b0d1c3a5b0d1c3a5b0d1c3a5b0d1", "metadata:\n")
+	})
+}
+
+// switchOver runs a pod under the uid, whose manifest has metadata.
+func switchOver(t *testing.T, uid, metadata string) {
 	t.Parallel()
 	n := harness.New(t)
 	eager(n)
-	const uid, ownCPUs, device = "3b1c7c0e-5b0e-4f0e-9d55-6c1f4a0f2c11", "37-38", "gpu-5"
+	const ownCPUs, device = "37-38", "gpu-5"
 	// A first agent, which knows nothing of the pod below, says what the manifest is by default.
 	n.Start()
 	n.Pod("own", strings.Replace(limited("own", "cpu: 2, memory: 1Gi, example.com/gpu: 1"),
-		"metadata:\n", "metadata:\n  uid: "+uid+"\n", 1))
+		"metadata:\n", metadata, 1))
 	pod := awaitPod(n, "own-node", func(v1.Pod) error { return nil })
 	n.Kill()
 	if got := n.Runtime.State(); len(got.Sandboxes) > 0 {
@@ -117,7 +130,9 @@ func TestSwitchOver(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	pod.Status = v1.PodStatus{}
+	pod.UID, pod.Status = types.UID(uid), v1.PodStatus{}
+	pod.Annotations[source.AnnotationHash] = uid
+	delete(pod.Annotations, source.AnnotationManifest) // a kubelet knows nothing of it
 	answer := &v1beta1.ContainerAllocateResponse{Envs: map[string]string{"GPU": device}}
 	byKubelet(t, n, &pod, ownCPUs, answer)
 	kubeletFiles(t, n, uid, ownCPUs, checkpoint.DevicesPerNUMA{2: {device}}, answer)
@@ -142,6 +157,37 @@ func TestSwitchOver(t *testing.T) {
 		t.Errorf("the plugin was asked to allocate %d times", calls)
 	}
 	exportedAs(t, n, uid, ownCPUs, device)
+
+	if err := n.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	left := kubeletsView(t, n)
+	if len(left.CPUs.Entries) != 1 || left.CPUs.Entries[uid]["main"].String() != ownCPUs ||
+		!left.CPUs.Default.Equals(cpus(t, "0-63").Difference(cpus(t, ownCPUs))) {
+		t.Errorf("a kubelet, which does not find the new pod, is left %+v", left.CPUs)
+	}
+	if len(left.Devices) != 1 || left.Devices[0].PodUID != uid {
+		t.Errorf("a kubelet is left the devices %+v", left.Devices)
+	}
+	since = lastCall(n)
+	n.Start()
+	n.AwaitPhase("own-node", v1.PodRunning)
+	n.AwaitPhase("new-node", v1.PodRunning)
+	untouched(t, n, since, "")
+	if row := placementOf(t, n, "own-node/main"); row.CPUs != ownCPUs {
+		t.Errorf("taken over once more with CPUs %s, want %s", row.CPUs, ownCPUs)
+	}
+	exportedAs(t, n, uid, ownCPUs, device)
+}
+
+func kubeletsView(t testing.TB, n *harness.Node) allocation.Kubelet {
+	t.Helper()
+	view, err := allocation.ReadKubelet(
+		n.Root, filepath.Join(n.Root, "device-plugins"), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return view
 }
 
 // exportedAs waits until the kubelet's files have the pod and another one, each with its own.
