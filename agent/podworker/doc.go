@@ -13,6 +13,8 @@
 // Every creation, also one that succeeds, sets when the next one of that container or sandbox is
 // due: a runtime that loses or spoils what it is asked for is not asked without end.
 //
+// Of pods that are to start only about as many do at once as the runtime works on (starts).
+//
 // Four things are remembered, and lost with the agent: actions that failed and when to
 // try them again, the end of a grace period under way, the attempt from which a container's
 // crashes are counted, and what was made of late. After a restart of the agent

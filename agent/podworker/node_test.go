@@ -35,6 +35,8 @@ type node struct {
 	begun    time.Time
 	// before is called for each action without the lock; an error is the action's.
 	before func(context.Context, Action) error
+	// doing is called likewise, with the pod's UID.
+	doing func(ctx context.Context, uid string) error
 	// during is called in the middle of each observation, without the lock.
 	during func()
 	// blind makes observations fail, lying makes actions do nothing.
@@ -115,6 +117,11 @@ func (n *node) Observe(_ context.Context, uid types.UID) (cri.Pod, error) {
 func (n *node) Do(ctx context.Context, pod *v1.Pod, _ cri.Pod, a Action) error {
 	if n.before != nil {
 		if err := n.before(ctx, a); err != nil {
+			return err
+		}
+	}
+	if n.doing != nil {
+		if err := n.doing(ctx, string(pod.UID)); err != nil {
 			return err
 		}
 	}

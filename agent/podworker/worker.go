@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -20,7 +21,9 @@ var errNoEffect = errors.New("the runtime reported success but nothing changed")
 type worker struct {
 	uid  types.UID
 	name types.NamespacedName
-	wake chan struct{} // capacity 1
+	// order is that of the workers' arrival.
+	order int
+	wake  chan struct{} // capacity 1
 
 	memory *memory // the goroutine's own, as is the next
 	blind  int     // looks in a row at which the pod could not be observed
@@ -136,6 +139,7 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 	if d.Action == nil {
 		p.recall = &Action{}
 	}
+	mayAct, again := w.mayAct(p, l.Pod, d.Action)
 	switch {
 	case d.State == Finished && l.remove():
 		w.remove(p)
@@ -144,6 +148,8 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 	case d.State == Finished:
 		w.leaveQueue(p)
 		p.sleep(ctx, time.Time{})
+	case d.Action != nil && !mayAct:
+		p.sleep(ctx, again)
 	case d.Action != nil:
 		w.act(ctx, p, l, *d.Action)
 	case d.Wake.IsZero():
@@ -169,6 +175,19 @@ func (w *Workers) observe(ctx context.Context, p *worker, l look) (pod cri.Pod, 
 	}
 	p.readAt = pod.ReadAt
 	return pod, err
+}
+
+// mayAct reports whether the pod may do the action now, or when to ask again if nothing comes
+// before: one that is about to start takes its turn.
+func (w *Workers) mayAct(p *worker, pod *v1.Pod, a *Action) (ok bool, again time.Time) {
+	now := time.Now()
+	switch {
+	case a != nil && a.Kind == CreateSandbox:
+		return w.starts.enter(p, pod, now)
+	case a == nil || a.Kind != StartContainer: // it has started, or does not
+		w.starts.leave(p, now)
+	}
+	return true, time.Time{}
 }
 
 // decide is step with what surrounds it: what the memory learns, and a guard against a
@@ -197,11 +216,16 @@ func (w *Workers) act(ctx context.Context, p *worker, l look, a Action) {
 	log := klog.FromContext(ctx)
 	log.V(2).Info("Acting", "action", a.String(), "why", a.Message)
 	p.memory.started(a)
+	began := time.Now()
 	err := w.cfg.Actuator.Do(ctx, l.Pod, l.observed, a)
 	switch {
 	case err == nil:
-		p.memory.succeeded(a, time.Now())
+		now := time.Now()
+		p.memory.succeeded(a, now)
 		p.recall = &a
+		if a.Kind == CreateSandbox {
+			w.starts.took(now.Sub(began), now)
+		}
 	case ctx.Err() != nil:
 		log.V(2).Info("Interrupted", "action", a.String(), "err", err)
 	default:

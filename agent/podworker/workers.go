@@ -32,12 +32,14 @@ type Config struct {
 //
 // Pods of the same namespace and name run one at a time, in the order in which they arrived.
 type Workers struct {
-	cfg Config
+	cfg    Config
+	starts *starts
 	// added wakes Run when a worker waits for its goroutine; capacity 1.
 	added chan struct{}
 
 	mu   sync.Mutex // guards what follows, and the workers' own fields
 	pods map[types.UID]*worker
+	come int // how many there have been
 	// queues has, by name, the pods that have not finished in order of arrival.
 	queues map[types.NamespacedName][]types.UID
 }
@@ -55,6 +57,7 @@ func New(cfg Config) *Workers {
 	cfg.BackOff = cfg.BackOff.withDefaults()
 	return &Workers{
 		cfg:    cfg,
+		starts: newStarts(),
 		added:  make(chan struct{}, 1),
 		pods:   map[types.UID]*worker{},
 		queues: map[types.NamespacedName][]types.UID{},
@@ -125,7 +128,9 @@ func (w *Workers) Known() []types.UID {
 }
 
 func (w *Workers) addLocked(d Desired) {
+	w.come++
 	p := &worker{
+		order:   w.come,
 		uid:     d.Pod.UID,
 		name:    types.NamespacedName{Namespace: d.Pod.Namespace, Name: d.Pod.Name},
 		wake:    make(chan struct{}, 1),

@@ -18,7 +18,7 @@ type fileEntry struct {
 	sum [sha256.Size]byte // of the content last looked at
 	// touched is when the file was last written to.
 	touched time.Time
-	pod *v1.Pod           // of the last good content, nil if there was none
+	pod     *v1.Pod // of the last good content, nil if there was none
 	// reading is the last one of the file, nil when that has come to its end.
 	reading *reading
 	// What is wrong: with the file, with its content, with its pod beside the others; and what of

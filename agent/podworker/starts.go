@@ -1,0 +1,154 @@
+package podworker
+
+import (
+	"cmp"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/agent/source"
+)
+
+// starts lets about as many pods start at once as the runtime works on. Beyond that a pod's start
+// makes no pod sooner and all of them later: of sixty that come together every one would have its
+// sandbox before the first has a container.
+//
+// A pod has a place from before its first sandbox until it has nothing to do: it runs, waits for an
+// init container, or failed. The number of places follows what the runtime answers, as TCP Vegas
+// finds how much a path takes (Brakmo and Peterson, 1995): the longer a sandbox takes beside what
+// one took at best, the more of the places only wait within the runtime. Critical and static pods
+// come first, then the oldest.
+//
+// A pod that keeps its place for long (an image that is pulled, a volume that hangs) goes on
+// starting and is not counted any more. Its methods may be called from anywhere.
+type starts struct {
+	mu     sync.Mutex // guards what follows
+	limit  int
+	best   time.Duration // a sandbox's; 0: none was made yet
+	usual  time.Duration // likewise, the mean of late
+	places map[*worker]time.Time
+	queue  []waiting        // first the one that is next
+	waits  map[*worker]bool // those in the queue
+}
+
+// waiting is a worker that has no place yet.
+type waiting struct {
+	worker *worker
+	urgent bool
+}
+
+const (
+	// leastPlaces is the least number of pods that start at once, also where each takes long.
+	leastPlaces = 3
+	mostPlaces  = 256
+	// fewWaiting and manyWaiting are how many of the places may wait within the runtime before no
+	// more, and fewer, are given.
+	fewWaiting, manyWaiting = 1, 2
+	// A place counts for startsFor of the usual time of a sandbox, within these bounds.
+	startsFor                   = 8
+	leastStart, mostStart       = time.Second, 10 * time.Second
+	criticalPriority      int32 = 2_000_000_000
+)
+
+func newStarts() *starts {
+	return &starts{limit: max(leastPlaces, runtime.NumCPU()), places: map[*worker]time.Time{},
+		waits: map[*worker]bool{}}
+}
+
+// enter reports whether the worker has a place. If not it is woken when it may have one, and has to
+// ask again at the given time.
+func (s *starts) enter(p *worker, pod *v1.Pod, now time.Time) (ok bool, again time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, has := s.places[p]; !has && !s.waits[p] {
+		s.waits[p] = true
+		w := waiting{worker: p, urgent: isUrgent(pod)}
+		at, _ := slices.BinarySearchFunc(s.queue, w, waiting.compare)
+		s.queue = slices.Insert(s.queue, at, w)
+	}
+	again = s.giveLocked(now)
+	_, ok = s.places[p]
+	return ok, again
+}
+
+// leave gives a place back, or does without one.
+func (s *starts) leave(p *worker, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, had := s.places[p]
+	delete(s.places, p)
+	if s.waits[p] {
+		delete(s.waits, p)
+		s.queue = slices.DeleteFunc(s.queue, func(w waiting) bool { return w.worker == p })
+	}
+	if had {
+		s.giveLocked(now)
+	}
+}
+
+// took learns from how long the runtime took for a sandbox.
+func (s *starts) took(d time.Duration, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d = max(d, time.Millisecond)
+	if s.best == 0 {
+		s.best, s.usual = d, d
+	}
+	s.best = min(d, s.best+s.best/64) // a runtime may be slower for good
+	s.usual += (d - s.usual) / 4
+	switch waiting := float64(s.limit) * (1 - float64(s.best)/float64(d)); {
+	case waiting < fewWaiting && len(s.queue) > 0:
+		s.limit = min(s.limit+1, mostPlaces)
+	case waiting > manyWaiting:
+		s.limit = max(s.limit-1, leastPlaces)
+	}
+	s.giveLocked(now)
+}
+
+// giveLocked gives places to those who are next, and says when the first place ceases to count.
+func (s *starts) giveLocked(now time.Time) (ceases time.Time) {
+	lasts := min(max(startsFor*s.usual, leastStart), mostStart)
+	counted := 0
+	for _, since := range s.places {
+		if end := since.Add(lasts); end.After(now) {
+			counted++
+			if ceases.IsZero() || end.Before(ceases) {
+				ceases = end
+			}
+		}
+	}
+	for ; counted < s.limit && len(s.queue) > 0; counted++ {
+		next := s.queue[0].worker
+		s.queue = s.queue[1:]
+		delete(s.waits, next)
+		s.places[next] = now
+		next.wakeUp()
+		if ceases.IsZero() {
+			ceases = now.Add(lasts)
+		}
+	}
+	return ceases
+}
+
+func (w waiting) compare(o waiting) int {
+	switch {
+	case w.urgent == o.urgent:
+		return cmp.Compare(w.worker.order, o.worker.order)
+	case w.urgent:
+		return -1
+	default:
+		return 1
+	}
+}
+
+// isUrgent reports whether the pod starts before others: it is static, or critical to the node or
+// the cluster.
+func isUrgent(pod *v1.Pod) bool {
+	from := pod.Annotations[source.AnnotationSource]
+	return from == source.FileSource || from == source.HTTPSource ||
+		ptr.Deref(pod.Spec.Priority, 0) >= criticalPriority
+}
