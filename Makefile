@@ -16,6 +16,7 @@ help: ## list the targets
 
 build: ## build bin/numalet
 	@mkdir -p bin
+	@[ -e $(BIN) ] || echo "the first build downloads and compiles everything: some minutes on two cores"
 	go build -trimpath -ldflags "-X $(VERSION_VAR)=$(VERSION)" -o $(BIN) ./cmd/numalet
 
 run: build ## start the playground; RUNTIME=containerd (root) for real containers
@@ -58,7 +59,8 @@ proto: ## generate Go code from agent/podresources/watchv1/watch.proto (needs pr
 check: ## gofmt, go vet and the linters of .golangci.yml
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these"; exit 1; }
 	go vet ./...
-	@echo "golangci-lint (the first time it is built, which takes some minutes)"
+	@echo "golangci-lint: the first time it is downloaded and built, some minutes on two cores, and" \
+	  "looks at everything, some minutes more; later it takes less than one"
 	@go tool -modfile=test/lint/go.mod golangci-lint run --allow-parallel-runners ./...
 
 clean: ## remove what was built here

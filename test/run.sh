@@ -3,8 +3,11 @@
 # here is left out with one line that says why; in CI (CI=true) that is a failure.
 # With --race before the tiers the race detector watches the test programs, and the agents and device
 # plugins that they start (all but numa); it needs gcc and takes several times as long.
+# What tests make on the machine is found by their TMPDIR, a folder of this run, and is removed at the
+# end, also after Ctrl-C. Only files that failed tests name are kept in it, until the next run.
 set -uo pipefail
 cd "$(dirname "$0")/.."
+source test/scratch.sh
 export CGO_ENABLED=0
 race=()
 limit=20m # of a package
@@ -18,8 +21,30 @@ if [ "${1:-}" = --race ]; then
 fi
 
 failed=0
-
 summary=()
+job= # the process group of the tier that runs
+
+interrupted() { # what was started ends as after Ctrl-C, which reaches only this script
+    trap '' INT TERM HUP
+    echo "== interrupted: ending what runs and cleaning up" >&2
+    if [ -n "$job" ]; then
+        kill -INT -- "-$job" 2>/dev/null
+    fi
+    scratch_leave
+    exit 130
+}
+
+# together runs a command in a process group of its own.
+together() {
+    set -m
+    "$@" </dev/null 8>&- &
+    set +m
+    job=$!
+    wait "$job"
+    local result=$?
+    job=
+    return $result
+}
 
 leave_out() { # TIER WHY
     echo "LEFT OUT: tier $1: $2"
@@ -33,7 +58,7 @@ tier() { # NAME COMMAND...
     local name=$1 began=$SECONDS result=ok
     shift
     echo "== tier $name"
-    if ! "$@"; then
+    if ! together "$@"; then
         result=FAILED
         failed=1
     fi
@@ -99,6 +124,10 @@ prepare_numa() {
     fi
     lacking_numa=$lacking
 }
+
+trap interrupted INT TERM HUP
+scratch_enter
+echo "== go downloads and compiles what has changed: the first time some minutes on two cores" >&2
 case " $* " in *" unit "* | *" containerd "*) prepare ;; esac
 case " $* " in *" numa "*) prepare_numa ;; esac
 
@@ -121,12 +150,14 @@ for name in "$@"; do
         fi
         ;;
     *)
+        scratch_leave
         echo "unknown tier $name; there are unit, sim, containerd, numa" >&2
         exit 2
         ;;
     esac
 done
 
+scratch_leave $failed
 echo "== summary"
 printf '   %s\n' "${summary[@]}"
 exit $failed

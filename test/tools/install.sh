@@ -36,7 +36,7 @@ if ! command -v apt-get >/dev/null; then
 	echo "install: missing: $missing, and no apt-get here: install them by hand" >&2
 	exit 3
 fi
-echo "install: $missing" >&2
+echo "install: apt-get installs $missing: a minute or two, with downloads" >&2
 export DEBIAN_FRONTEND=noninteractive
 # shellcheck disable=SC2086 # a list of packages
 if ! apt-get install -qq -y --no-install-recommends $missing >/dev/null 2>&1; then

@@ -11,7 +11,10 @@ say() { echo "kernel: $*" >&2; }
 
 mkdir -p "$cache"
 exec 9>"$cache/kernel.lock"
-flock 9 # another one may be under way, and then nothing is left to do
+flock -n 9 || { # another one is under way, and then nothing is left to do
+	say "waiting for another download"
+	flock 9
+}
 
 if [ ! -d "$kernel" ]; then
 	if ! command -v apt-get >/dev/null; then
@@ -20,12 +23,13 @@ if [ ! -d "$kernel" ]; then
 	fi
 	new=$(mktemp -d "$cache/new.XXXXXX")
 	trap 'rm -rf "$new"' EXIT
+	trap 'exit 130' INT TERM HUP
 	cd "$new"
 	fetch() { # the package depends on the one that has the kernel
 		apt-get -qq -o APT::Sandbox::User=root download \
 			"$(apt-cache depends $package | sed -n 's/^ *Depends: //p')" >&2
 	}
-	say "getting $package"
+	say "$package is downloaded, 26 MB, once: about half a minute"
 	if ! fetch 2>/dev/null; then
 		apt-get update -qq >&2 # the lists name a version that is gone, or there are none yet
 		fetch
