@@ -229,7 +229,8 @@ func TestPullSuccessEndsBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fails := func(context.Context, string) error { return errors.New("boom") }
 		service := &registry{pull: fails}
-		m := NewImages(service, ImagesConfig{})
+		var pulled []Pull
+		m := NewImages(service, ImagesConfig{Pulled: func(p Pull) { pulled = append(pulled, p) }})
 		ensure(t.Context(), m, "u", "img:1", v1.PullAlways)
 		time.Sleep(10 * time.Second)
 		service.pull = nil
@@ -238,6 +239,9 @@ func TestPullSuccessEndsBackOff(t *testing.T) {
 		}
 		if len(m.failures.failed) != 0 {
 			t.Error("the failure is still remembered")
+		}
+		if len(pulled) != 1 || pulled[0].Pod != "u" {
+			t.Errorf("told of %+v, want the one that succeeded", pulled)
 		}
 	})
 }

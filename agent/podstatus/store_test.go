@@ -1,6 +1,7 @@
 package podstatus
 
 import (
+	"strings"
 	"sync"
 	"testing"
 
@@ -32,7 +33,13 @@ func woken(c <-chan struct{}) bool {
 // A pod goes through what admission and its node say of it; who watches is woken when other pods
 // hold resources of the node.
 func TestStatusesInTurn(t *testing.T) {
-	s := New(Config{Node: status.Node{HostIPs: []string{"10.0.0.1"}}})
+	var written []string
+	s := New(Config{
+		Node: status.Node{HostIPs: []string{"10.0.0.1"}},
+		Wrote: func(c Change) {
+			written = append(written, string(c.Before.Phase)+">"+string(c.After.Phase))
+		},
+	})
 	changed := mailbox.Subscribe(s.Changes())
 	for _, step := range []struct {
 		name          string
@@ -68,6 +75,10 @@ func TestStatusesInTurn(t *testing.T) {
 	s.Rejected("u", status.Reason{Reason: "late"})
 	if len(s.List()) > 0 {
 		t.Error("a pod that was forgotten is listed")
+	}
+	if got := strings.Join(written, " "); got != ">Pending Pending>Pending Pending>Pending "+
+		"Pending>Pending Pending>Failed >Pending Pending>Failed Failed>" {
+		t.Errorf("written was %s", got)
 	}
 }
 

@@ -63,8 +63,8 @@ type Config struct {
 	Statuses  *podstatus.Store
 	// Tell records an event of a pod; it must not block.
 	Tell func(pod *v1.Pod, eventType, reason, message string)
-	// Restarted is told of a pod that was desired again before what ran of it was gone; nil: nobody
-	// is.
+	// Restarted is told of a pod that was desired again before what ran of it was gone; nil:
+	// nobody is.
 	Restarted func(*v1.Pod)
 	// SeenAll reports whether every source is one that seen knows. Before that no pod is an orphan.
 	SeenAll func(seen func(source string) bool) bool
@@ -83,6 +83,9 @@ type Loop struct {
 
 // New returns a loop that knows no pods yet.
 func New(cfg Config) *Loop {
+	if cfg.Restarted == nil {
+		cfg.Restarted = func(*v1.Pod) {}
+	}
 	return &Loop{cfg: cfg, records: map[types.UID]pod.Record{}, seen: map[string]bool{}}
 }
 
@@ -134,10 +137,6 @@ func (l *Loop) Healthy(now time.Time, limit time.Duration) error {
 func (l *Loop) feed(uid types.UID, e pod.Event) {
 	before := l.records[uid]
 	next, effects := pod.Step(before, e)
-	if before.Next != nil && !before.Orphan && next.State == pod.Deciding &&
-		l.cfg.Restarted != nil {
-		l.cfg.Restarted(next.Pod)
-	}
 	if next.State == pod.None {
 		delete(l.records, uid)
 	} else {
@@ -145,5 +144,8 @@ func (l *Loop) feed(uid types.UID, e pod.Event) {
 	}
 	for _, f := range effects {
 		l.carryOut(f)
+	}
+	if before.Next != nil && !before.Orphan && next.State == pod.Deciding {
+		l.cfg.Restarted(next.Pod)
 	}
 }

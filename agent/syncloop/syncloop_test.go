@@ -63,7 +63,8 @@ func newTestLoop(observed cri.Pod) (*Loop, *notes) {
 		Tell: func(_ *v1.Pod, kind, reason, message string) {
 			n.note("%s %s: %s", kind, reason, message)
 		},
-		SeenAll: func(seen func(string) bool) bool { return seen("file") },
+		Restarted: func(p *v1.Pod) { n.note("restarted %s", p.UID) },
+		SeenAll:   func(seen func(string) bool) bool { return seen("file") },
 	}), n
 }
 

@@ -1,0 +1,28 @@
+package syncloop
+
+import (
+	"testing"
+
+	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/pod"
+	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/cri"
+)
+
+// A pod that its source took away and wants again before it was gone is told as restarted when it
+// is decided on anew, once.
+func TestRestartedPodIsTold(t *testing.T) {
+	l, told := newTestLoop(cri.Pod{})
+	l.says(t, source.ADD)
+	l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: admission.Admit})
+	l.says(t, source.REMOVE)
+	l.says(t, source.ADD)
+	told.told = nil
+	l.hears(t, pod.Gone)
+	told.expect(t, "it is gone", "release u")
+	l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: admission.Released})
+	told.expect(t, "what it held is given back", "submit u adopt=false", "restarted u")
+	l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: admission.Admit})
+	l.says(t, source.UPDATE)
+	told.expect(t, "it runs again", "run u", "run u")
+}

@@ -1,0 +1,46 @@
+package cgroups
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/component-base/metrics"
+)
+
+// Each cgroup that is made or removed is one operation, and each time that the QoS classes are
+// written; to remove what is not there is none.
+func TestOperationsAreMeasured(t *testing.T) {
+	rewritable(t)
+	ctx, registry := t.Context(), metrics.NewKubeRegistry()
+	h := newHost(t).unified(allControllers, "/kubepods", "/kubepods/burstable")
+	tree, err := New(h.config(Config{Registry: registry}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := testPod("b1", list("cpu", "500m"), nil)
+	for _, err := range []error{
+		tree.EnsureNode(ctx, Resources{}), tree.EnsurePod(ctx, pod, PodOptions{}),
+		tree.UpdateQOS(ctx, nil), tree.RemovePod(ctx, "b1"), tree.RemovePod(ctx, "b1"),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	families, err := registry.Gather()
+	if err != nil || len(families) != 1 {
+		t.Fatalf("%d metrics (%v), want one", len(families), err)
+	}
+	const name = "kubelet_cgroup_manager_duration_seconds"
+	if got := families[0].GetName(); got != name {
+		t.Errorf("the metric is %s, want %s", got, name)
+	}
+	var got []string
+	for _, one := range families[0].GetMetric() {
+		got = append(got, one.GetLabel()[0].GetValue()+
+			strings.Repeat("+", int(one.GetHistogram().GetSampleCount())))
+	}
+	if want := []string{"create++", "destroy+", "update++"}; !slices.Equal(got, want) {
+		t.Errorf("operations %q, want %q", got, want)
+	}
+}
