@@ -124,11 +124,36 @@ func nodes(m rig.MachineInfo) table {
 // mostDistances is the number of nodes up to which the distances fit on a page.
 const mostDistances = 8
 
-// findings say in words which policy is first in what.
+// findings say in words which policy is first in what, and which kinds of pods got nothing.
 func findings(r rig.Report) []string {
-	if len(r.Policies) < 2 || r.Interrupted {
+	if r.Interrupted {
 		return nil
 	}
+	if len(r.Policies) < 2 {
+		return turnedAway(r)
+	}
+	return append(firsts(r), turnedAway(r)...)
+}
+
+// turnedAway has a sentence for each policy that admitted no pod of a kind.
+func turnedAway(r rig.Report) (out []string) {
+	for _, o := range r.Policies {
+		var kinds []string
+		for _, s := range o.Shapes {
+			if s.Arrived > 0 && s.Admitted == 0 {
+				kinds = append(kinds, fmt.Sprintf("%s (0 of %d)", s.Name, s.Arrived))
+			}
+		}
+		if len(kinds) > 0 {
+			out = append(out, fmt.Sprintf("Turned away altogether by %s: %s.", o.Policy,
+				strings.Join(kinds, ", ")))
+		}
+	}
+	return out
+}
+
+// firsts say which policy is first in what.
+func firsts(r rig.Report) []string {
 	best := func(value func(rig.Outcome) float64) (names string, at float64) {
 		var first []string
 		for _, o := range r.Policies {

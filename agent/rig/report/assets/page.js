@@ -4,12 +4,26 @@
   const policies = report.policies;
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
 
-  // Colours that people with any colour vision tell apart. Every other line is dashed, and later ones
-  // are wider and below, so that those that coincide are all seen.
+  // One colour means one thing. These are the policies', which people with any colour vision tell
+  // apart. Every other line is dashed, and later ones are wider and below, so that those that
+  // coincide in part are all seen.
   const palettes = {
     light: ["#0072b2", "#d55e00", "#00805c", "#a8488a", "#8a6d00", "#5b5b5b", "#6a3fc8", "#b3261e"],
     dark: ["#56b4e9", "#f08a3c", "#2fc79a", "#e08fc4", "#e3c53f", "#b0b0b0", "#b79cff", "#ff8a80"],
   };
+  // What becomes of pods has colours of its own: shades of one for what they got, from one node to
+  // many, and earthen ones for why they got nothing.
+  const outcomes = {
+    light: {
+      admitted: "#8fae9b", got: ["#14344f", "#3f6b8c", "#7d9fb8", "#b3c8d6", "#dce6ec"], waits: "#d8d0e0",
+      refused: ["#6b3416", "#b98a55", "#7d7a34", "#d8b98f", "#463c33", "#b9b878"],
+    },
+    dark: {
+      admitted: "#5f7f6c", got: ["#e4eef5", "#b1c9da", "#7fa1ba", "#50748f", "#2f4a60"], waits: "#6d6478",
+      refused: ["#c98a63", "#8a5a2b", "#c5c27c", "#e3cba8", "#a59a8d", "#6f6d31"],
+    },
+  };
+  const outcome = () => outcomes[dark.matches ? "dark" : "light"];
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const colour = (i) => {
     const palette = palettes[dark.matches ? "dark" : "light"];
@@ -99,14 +113,22 @@
     : length > 200 * 60 ? { name: "hours", seconds: 3600 }
       : length > 200 ? { name: "minutes", seconds: 60 } : { name: "seconds", seconds: 1 };
 
-  // lines has one line for each policy, over virtual time.
+  // lines has one line over virtual time for each policy; policies that do the same all the time share
+  // the first one's, which names them all.
   function lines(name, label, scale) {
     const datasets = [];
     policies.forEach((policy, i) => {
       const line = policy.series.lines.find((l) => l.name === name);
       if (!line) return;
       const step = policy.series.stepSeconds / unit.seconds;
+      const key = step + ":" + line.values.join();
+      const same = datasets.find((d) => d.key === key);
+      if (same) {
+        same.label += " = " + policy.policy;
+        return;
+      }
       datasets.push({
+        key: key,
         label: policy.policy,
         data: line.values.map((value, at) => ({ x: (at + 0.5) * step, y: value })),
         borderColor: colour(i), backgroundColor: colour(i), borderDash: dash(i),
@@ -155,15 +177,15 @@
       .filter((r) => r.reason + (r.of && !r.reason.endsWith(r.of) ? " (" + r.of + ")" : "") === name)
       .reduce((sum, r) => sum + r.count, 0);
     const parts = [{
-      label: "admitted", data: policies.map((p) => p.pods.admitted), backgroundColor: colour(2),
+      label: "admitted", data: policies.map((p) => p.pods.admitted), backgroundColor: outcome().admitted,
     }];
     kinds.forEach((name, i) => parts.push({
       label: name, data: policies.map((p) => rejected(p, name)),
-      backgroundColor: colour([1, 4, 3, 5, 7, 0][i % 6]),
+      backgroundColor: outcome().refused[i % outcome().refused.length],
     }));
     if (policies.some((p) => p.pods.waiting > 0)) {
       parts.push({
-        label: "still waiting", data: policies.map((p) => p.pods.waiting), backgroundColor: colour(6),
+        label: "still waiting", data: policies.map((p) => p.pods.waiting), backgroundColor: outcome().waits,
       });
     }
     return bars("pods", parts, { max: report.workload.pods });
@@ -174,7 +196,6 @@
     const groups = most > 5 ? 5 : most;
     const counts = (p, g) => (p.placement.spread || [])
       .reduce((sum, n, at) => sum + (Math.min(at, groups - 1) === g ? n : 0), 0);
-    const order = [2, 4, 1, 3, 5];
     const parts = [];
     for (let g = 0; g < groups; g++) {
       const many = g === groups - 1 && most > groups;
@@ -182,7 +203,7 @@
         label: g === 0 ? "one node" : (g + 1) + (many ? " or more nodes" : " nodes"),
         data: policies.map((p) => p.placement.placed ? counts(p, g) / p.placement.placed : 0),
         counts: policies.map((p) => counts(p, g)),
-        backgroundColor: colour(order[g]),
+        backgroundColor: outcome().got[g],
       });
     }
     return bars("share of admitted pods that got something of a node", parts,
@@ -199,6 +220,31 @@
     return config;
   }
 
+  // none says 0 % where a bar has no height, in the colour of its policy.
+  const none = {
+    id: "none",
+    afterDatasetsDraw(chart) {
+      const draw = chart.ctx;
+      draw.save();
+      draw.font = "bold 11px " + Chart.defaults.font.family;
+      draw.textAlign = "left";
+      draw.textBaseline = "middle";
+      chart.data.datasets.forEach((set, i) => {
+        if (!chart.isDatasetVisible(i)) return;
+        chart.getDatasetMeta(i).data.forEach((bar, at) => {
+          if (set.data[at] !== 0) return;
+          draw.save();
+          draw.translate(bar.x, bar.y - 4);
+          draw.rotate(-Math.PI / 2);
+          draw.fillStyle = set.backgroundColor;
+          draw.fillText("0 %", 0, 0);
+          draw.restore();
+        });
+      });
+      draw.restore();
+    },
+  };
+
   function kinds() {
     const places = policies[0].shapes.map((s, i) => i).filter((i) => policies[0].shapes[i].arrived > 0)
       .sort((a, b) => policies[0].shapes[b].arrived - policies[0].shapes[a].arrived).slice(0, 12)
@@ -212,6 +258,7 @@
           data: places.map((at) => p.shapes[at].admittedShare),
         })),
       },
+      plugins: [none],
       options: {
         maintainAspectRatio: false, animation: false,
         scales: {
@@ -269,7 +316,8 @@
   figure("Distance between the nodes of a pod",
     "What the firmware says of the cost of memory access between nodes, averaged over pods.",
     distance, null, barHeight);
-  figure("Admitted, by kind of pod", "Which kinds of pods a policy favours, and which it turns away.",
+  figure("Admitted, by kind of pod",
+    "Which kinds of pods a policy favours, and which it turns away: 0 % is where it admitted none.",
     kinds, null, barHeight);
   figure("Used", "The share that running pods request, over virtual time.",
     (of) => lines("used " + of, "share of " + of + " requested", Object.assign({ max: 1 }, shares)), named("used"));
