@@ -83,7 +83,7 @@ func (m *Metrics) Round(report podworker.Report) {
 		return
 	}
 	if first := m.rounds.round(report, time.Now()); first && report.Stop == nil {
-		m.starts.began(report.Pod.UID, report.Begun)
+		m.starts.began(report)
 		m.rounds.containers.Observe(float64(len(report.Pod.Spec.Containers)))
 	}
 }

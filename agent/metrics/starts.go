@@ -9,6 +9,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/numalet/numalet/agent/podstatus"
+	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/metric"
@@ -23,8 +24,8 @@ var (
 )
 
 // starts measure how long pods take to start: from when they were first seen here, which of a
-// static pod is its creation, until they run. Pods that ran already when they were seen, those of
-// an earlier run of the agent, are none.
+// static pod is its creation, until they run. Those that have a sandbox when their worker starts are
+// of an earlier run of the agent, and start no more.
 type starts struct {
 	running, sli, total, worker *metrics.Histogram
 	pulls                       *metrics.HistogramVec
@@ -70,7 +71,7 @@ func (s *starts) status(c podstatus.Change, now time.Time) {
 	case c.Begins():
 		s.pods[c.Pod.UID] = &start{seen: now}
 	case !known:
-	case c.Ends(), status.Ended(c.After.Phase), ranBefore(c.After, pod.seen):
+	case c.Ends(), status.Ended(c.After.Phase):
 		delete(s.pods, c.Pod.UID)
 	default:
 		s.followLocked(c, pod, now.Sub(pod.seen))
@@ -88,23 +89,8 @@ func (s *starts) followLocked(c podstatus.Change, pod *start, took time.Duration
 	delete(s.pods, c.Pod.UID)
 	s.total.Observe(took.Seconds())
 	if !stateful(c.Pod) {
-		s.sli.Observe((took - pod.pulling - initializing(c.After)).Seconds())
+		s.sli.Observe(max(0, took-pod.pulling-initializing(c.After)).Seconds())
 	}
-}
-
-// ranBefore reports whether a container of the pod was started before that time.
-func ranBefore(s v1.PodStatus, t time.Time) bool {
-	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
-		for _, c := range list {
-			if r := c.State.Running; r != nil && r.StartedAt.Time.Before(t) {
-				return true
-			}
-			if e := c.State.Terminated; e != nil && e.StartedAt.Time.Before(t) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 func allRun(c podstatus.Change) bool {
@@ -116,7 +102,7 @@ func allRun(c podstatus.Change) bool {
 	return len(c.After.ContainerStatuses) == len(c.Pod.Spec.Containers)
 }
 
-// initializing is how long the init containers ran.
+// initializing is how long the init containers ran, in the whole seconds of a status.
 func initializing(s v1.PodStatus) (took time.Duration) {
 	for _, c := range s.InitContainerStatuses {
 		if e := c.State.Terminated; e != nil {
@@ -137,12 +123,17 @@ func stateful(pod *v1.Pod) bool {
 	return false
 }
 
-// began measures that the pod's worker has started.
-func (s *starts) began(uid types.UID, now time.Time) {
+// began measures that the pod's worker has started, and sees whether the pod ran before.
+func (s *starts) began(first podworker.Report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if pod, known := s.pods[uid]; known {
-		s.worker.Observe(now.Sub(pod.seen).Seconds())
+	pod, known := s.pods[first.Pod.UID]
+	if !known {
+		return
+	}
+	s.worker.Observe(first.Begun.Sub(pod.seen).Seconds())
+	if len(first.Observed.Sandboxes) > 0 {
+		delete(s.pods, first.Pod.UID)
 	}
 }
 

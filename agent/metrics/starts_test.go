@@ -70,14 +70,13 @@ func TestPodStarts(t *testing.T) {
 	hostPath := v1.Volume{VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{}}}
 	emptyDir := v1.Volume{VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}
 	for name, tc := range map[string]struct {
-		pod *v1.Pod
-		// early: a container ran before the pod was seen.
-		early time.Duration
-		want  [4]float64 // running, all run, the indicator, the worker
+		pod  *v1.Pod
+		ran  bool       // it has a sandbox when it is first seen
+		want [4]float64 // running, all run, the indicator, the worker
 	}{
-		"new":          {testPod(emptyDir), 0, [4]float64{8, 10, 4, 1}},
-		"with a state": {testPod(hostPath), 0, [4]float64{8, 10, 0, 1}},
-		"adopted":      {testPod(), time.Hour, [4]float64{0, 0, 0, 1}},
+		"new":          {testPod(emptyDir), false, [4]float64{8, 10, 4, 1}},
+		"with a state": {testPod(hostPath), false, [4]float64{8, 10, 0, 1}},
+		"adopted":      {testPod(), true, [4]float64{0, 0, 0, 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -89,11 +88,15 @@ func TestPodStarts(t *testing.T) {
 				}
 				m.Status(podstatus.Change{Pod: tc.pod, After: status})
 				time.Sleep(time.Second)
-				m.Round(podworker.Report{Pod: tc.pod, Begun: time.Now()})
+				report := podworker.Report{Pod: tc.pod, Begun: time.Now()}
+				if tc.ran {
+					report.Observed.Sandboxes = []cri.Sandbox{{}}
+				}
+				m.Round(report)
 				m.Pulled(cri.Pull{Pod: "u", Took: 4 * time.Second, Size: 1})
 				time.Sleep(7 * time.Second)
 				first := v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{
-					runs(time.Now().Add(-tc.early)), {},
+					runs(time.Now()), {},
 				}, InitContainerStatuses: []v1.ContainerStatus{{State: v1.ContainerState{
 					Terminated: &v1.ContainerStateTerminated{
 						StartedAt:  metav1.NewTime(time.Now().Add(-3 * time.Second)),

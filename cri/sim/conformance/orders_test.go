@@ -3,6 +3,7 @@ package conformance
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -30,16 +31,18 @@ func refused(t *testing.T, s *suite) {
 		}},
 		"a writable recursive read-only mount": {"conflicts with RW",
 			mount(&runtimeapi.Mount{})},
-		"a recursive read-only mount that propagates": {"needs private propagation",
-			mount(&runtimeapi.Mount{
+		// On a host whose mounts are private containerd says that first.
+		"a recursive read-only mount that propagates": {
+			"needs private propagation|not a shared or slave mount", mount(&runtimeapi.Mount{
 				Readonly:    true,
 				Propagation: runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER,
-			})},
+			}),
+		},
 	} {
 		config := p.containerConfig("c", s.opts.Forever)
 		change.to(config)
 		_, err := s.client.Runtime().CreateContainer(ctx, p.id, config, p.config)
-		if err == nil || !strings.Contains(err.Error(), change.want) {
+		if err == nil || !regexp.MustCompile(change.want).MatchString(err.Error()) {
 			t.Errorf("%s: %v, want %q", what, err, change.want)
 		}
 	}
