@@ -20,7 +20,8 @@ scratch_enter() {
 scratch_leave() {
     scratch_clear "${1:-0}"
     exec 8<&-
-    rmdir "$TMPDIR" 2>/dev/null || echo "== files of failed tests are kept in $TMPDIR until the next run"
+    rmdir "$TMPDIR" 2>/dev/null ||
+        echo "== files of failed tests are kept in $TMPDIR until the next run"
     unset TMPDIR
 }
 

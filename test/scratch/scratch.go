@@ -1,6 +1,6 @@
-// Package scratch names what a test has on the machine for itself, beside other tests, playgrounds and
-// agents. All that test/run.sh runs is found by the TMPDIR that it sets, and removed if a test could
-// not do that.
+// Package scratch names what a test has on the machine for itself, beside other tests, playgrounds
+// and agents. All that test/run.sh runs is found by the TMPDIR that it sets, and removed if a test
+// could not do that.
 package scratch
 
 import (
@@ -17,8 +17,9 @@ import (
 // that length; from any other longer one tests go to /tmp.
 const longest = len("/tmp/nXXXX")
 
-// Dir makes an empty directory, which is removed with all that is in it when the test ends. Its path
-// is short enough for sockets below it, as those of testing.T, with the names of tests, are not.
+// Dir makes an empty directory, which is removed with all that is in it when the test ends. Its
+// path is short enough for sockets below it, as those of testing.T, with the names of tests, are
+// not.
 func Dir(t testing.TB) string {
 	t.Helper()
 	parent := os.TempDir()
