@@ -13,7 +13,7 @@
 //   - an image whose name ends in /exit: "sim.local/exit:3" exits with 3.
 //
 // An image whose name ends in /missing cannot be pulled. Every other image can, and must be
-// before it is used.
+// before it is used. A pull that has not ended after five minutes fails, as containerd's does.
 //
 // Devices, mounts and CDI devices that containerd would refuse, or runc, are refused in the same
 // call: what plugins answer has to be true of this host. Nothing is made of the host's.
