@@ -14,7 +14,7 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// kubeletMetrics has the metrics that kubelet 1.37.1 declares, one a line: name, type, labels,
+// kubeletMetrics has what kubelet 1.37.1 declares in one place, a metric a line: name, type, labels,
 // buckets.
 //
 //go:embed testdata/kubelet-metrics.txt
