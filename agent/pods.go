@@ -96,7 +96,8 @@ func newActuator(n node, p parts, volumes *volume.Volumes) (*actuator.Actuator, 
 		return nil, err
 	}
 	return actuator.New(actuator.Config{
-		Runtime: n.client.Runtime(), Images: newImages(n, p.metrics.Pulled), Observer: p.observer, Volumes: volumes,
+		Runtime: n.client.Runtime(), Images: newImages(n, p.metrics.Pulled),
+		Observer: p.observer, Volumes: volumes,
 		Cgroups: n.tree, Pool: p.pool, Plugins: p.plugins, State: n.store.State,
 		Hardware: n.hardware.Get,
 		Node: actuator.Node{

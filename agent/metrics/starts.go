@@ -24,8 +24,8 @@ var (
 )
 
 // starts measure how long pods take to start: from when they were first seen here, which of a
-// static pod is its creation, until they run. Those that have a sandbox when their worker starts are
-// of an earlier run of the agent, and start no more.
+// static pod is its creation, until they run. Those that have a sandbox when their worker starts
+// are of an earlier run of the agent, and start no more.
 type starts struct {
 	running, sli, total, worker *metrics.Histogram
 	pulls                       *metrics.HistogramVec
