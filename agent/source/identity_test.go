@@ -18,8 +18,9 @@ const lent = types.UID("0123456789abcdef0123456789abcdef")
 // written is a static pod of a manifest without metadata.uid.
 func written(t *testing.T, env string) *v1.Pod {
 	t.Helper()
-	d, err := decode([]byte("{apiVersion: v1, kind: Pod, metadata: {name: p, annotations: {a: b}}, "+
-		"spec: {containers: [{name: c, image: i, env: [{name: E, value: e"+env+"}]}]}}"), false, true)
+	text := "{apiVersion: v1, kind: Pod, metadata: {name: p, annotations: {a: b}}, " +
+		"spec: {containers: [{name: c, image: i, env: [{name: E, value: e" + env + "}]}]}}"
+	d, err := decode([]byte(text), false, true)
 	if err == nil {
 		err = origin{node: "n", source: FileSource, place: "/m/p"}.pod(&d.pods[0])
 	}
@@ -30,7 +31,8 @@ func written(t *testing.T, env string) *v1.Pod {
 }
 
 // ran is the pod as the runtime has it of an agent that gave it that UID.
-func ran(t *testing.T, p *v1.Pod, uid types.UID, ready bool, annotations map[string]string) cri.Pod {
+func ran(t *testing.T, p *v1.Pod, uid types.UID, ready bool,
+	annotations map[string]string) cri.Pod {
 	t.Helper()
 	config, err := cri.ContainerConfig(p, &p.Spec.Containers[0], cri.ContainerOptions{})
 	if err != nil {
