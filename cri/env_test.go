@@ -57,8 +57,8 @@ func TestExpand(t *testing.T) {
 func TestExpandEscape(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringOf(rapid.SampledFrom([]rune("$()AB x"))).Draw(t, "text")
-		any := scope{func(string) (string, bool) { return "expanded", true }, len(text)}
-		got, missing, err := any.expand(strings.ReplaceAll(text, "$", "$$"))
+		wide := scope{func(string) (string, bool) { return "expanded", true }, len(text)}
+		got, missing, err := wide.expand(strings.ReplaceAll(text, "$", "$$"))
 		if got != text || missing != nil || err != nil {
 			t.Fatalf("escaped %q came out as %q, missing %q, %v", text, got, missing, err)
 		}

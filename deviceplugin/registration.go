@@ -98,7 +98,7 @@ func (p *Plugins) register(ctx context.Context, resource string, accept func() (
 	why := oneline.Of(err.Error())
 	log.Info("Device plugin registration refused", "reason", why)
 	if known {
-		p.tell(ctx, event{kind: pluginRefused, resource: resource, problem: why})
+		_ = p.tell(ctx, event{kind: pluginRefused, resource: resource, problem: why})
 	}
 	return nil, errors.New(why)
 }

@@ -16,7 +16,10 @@ func Step(r Record, e Event) (Record, []Effect) {
 	case Deleted:
 		s.deleted(e)
 	case Retried:
-		s.retried(e)
+		if s.State == Rejected { // a new life, once what is known of the old one is gone
+			s.Next = e.Pod
+			s.remove()
+		}
 	case Removed:
 		s.removed(e)
 	case Orphaned:
@@ -86,7 +89,7 @@ func (s *step) desired(e Event) {
 }
 
 // isAnother reports whether the record is of another pod that happens to have the same UID.
-func (s *step) isAnother(pod *v1.Pod) bool { return s.State != None && !Same(s.Pod, pod) }
+func (r Record) isAnother(pod *v1.Pod) bool { return r.State != None && !Same(r.Pod, pod) }
 
 // replaced: another pod of that UID is desired in place of the record's, which ends first.
 func (s *step) replaced(by *v1.Pod) {
@@ -140,14 +143,6 @@ func (s *step) desiredAtItsEnd(pod *v1.Pod) {
 	}
 	s.Next = pod
 	s.remove()
-}
-
-// retried gives a pod that failed admission a new life, once what is known of the old one is gone.
-func (s *step) retried(e Event) {
-	if s.State == Rejected {
-		s.Next = e.Pod
-		s.remove()
-	}
 }
 
 func (s *step) deleted(e Event) {
@@ -364,4 +359,4 @@ func (s *step) left() {
 }
 
 // never is called in a state that is none.
-func (s *step) never() { panic(fmt.Sprintf("pod: state %q", s.State)) }
+func (r Record) never() { panic(fmt.Sprintf("pod: state %q", r.State)) }

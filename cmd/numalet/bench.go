@@ -63,19 +63,8 @@ Ctrl-C ends the run and reports what was measured until then; the exit code is 1
   numalet bench topology --trace trace.jsonl --wait 10m -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, other := range []string{"mix", "pods", "seed", "load"} {
-				if o.Workload.Trace != "" && cmd.Flags().Changed(other) {
-					return fmt.Errorf("--%s and --trace: a trace says itself which pods come; "+
-						"leave one out", other)
-				}
-			}
-			if end := strings.TrimPrefix(filepath.Ext(o.Report.Out), "."); !cmd.Flags().Changed(
-				"output") && slices.Contains(bench.Formats, end) {
-				o.Report.Format = end
-			}
-			if p := &o.Policies; len(p.Configs)+len(p.ConfigDirs) > 0 &&
-				!cmd.Flags().Changed("policies") {
-				p.Words = ""
+			if err := fillIn(&o, cmd.Flags()); err != nil {
+				return err
 			}
 			o.Stdout, o.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			o.Report.Version, o.Report.Command = version.Get().String(), benchCommandLine(cmd, o)
@@ -88,6 +77,23 @@ Ctrl-C ends the run and reports what was measured until then; the exit code is 1
 	}
 	addBenchFlags(cmd, &o)
 	return cmd
+}
+
+// fillIn works out what follows from the flags together.
+func fillIn(o *bench.Options, f *pflag.FlagSet) error {
+	for _, other := range []string{"mix", "pods", "seed", "load"} {
+		if o.Workload.Trace != "" && f.Changed(other) {
+			return fmt.Errorf("--%s and --trace: a trace says itself which pods come; "+
+				"leave one out", other)
+		}
+	}
+	if end := strings.TrimPrefix(filepath.Ext(o.Report.Out), "."); !f.Changed("output") && slices.Contains(bench.Formats, end) {
+		o.Report.Format = end
+	}
+	if p := &o.Policies; len(p.Configs)+len(p.ConfigDirs) > 0 && !f.Changed("policies") {
+		p.Words = ""
+	}
+	return nil
 }
 
 // exitInterrupted is what a shell says of a program that SIGINT ended.

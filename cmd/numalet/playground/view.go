@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"syscall"
@@ -87,7 +88,7 @@ func (p *Playground) lines(ctx context.Context) error {
 				news = append(news, line)
 			}
 		}
-		err = p.say(news)
+		err = say(p.opts.Out, news)
 	}
 	if errors.Is(err, syscall.EPIPE) {
 		return nil
@@ -96,9 +97,9 @@ func (p *Playground) lines(ctx context.Context) error {
 }
 
 // say prints lines with the time.
-func (p *Playground) say(news []string) error {
+func say(out io.Writer, news []string) error {
 	for _, line := range news {
-		_, err := fmt.Fprintf(p.opts.Out, "%s  %s\n", time.Now().Format("15:04:05.000"), line)
+		_, err := fmt.Fprintf(out, "%s  %s\n", time.Now().Format("15:04:05.000"), line)
 		if err != nil {
 			return err
 		}
