@@ -87,8 +87,9 @@ func fillIn(o *bench.Options, f *pflag.FlagSet) error {
 				"leave one out", other)
 		}
 	}
-	if end := strings.TrimPrefix(filepath.Ext(o.Report.Out), "."); !f.Changed("output") && slices.Contains(bench.Formats, end) {
-		o.Report.Format = end
+	ending := strings.TrimPrefix(filepath.Ext(o.Report.Out), ".")
+	if !f.Changed("output") && slices.Contains(bench.Formats, ending) {
+		o.Report.Format = ending
 	}
 	if p := &o.Policies; len(p.Configs)+len(p.ConfigDirs) > 0 && !f.Changed("policies") {
 		p.Words = ""
