@@ -197,6 +197,17 @@ func (s *site) amount() amount {
 	return a
 }
 
+// backed are those of the nodes that have memory.
+func (s *site) backed(nodes topology.NodeSet) topology.NodeSet {
+	var out []topology.NodeID
+	for _, id := range nodes.IDs() {
+		if s.memory[id] > 0 {
+			out = append(out, id)
+		}
+	}
+	return topology.NewNodeSet(out...)
+}
+
 // has is how much of a resource a node gives to containers that get memory of their own.
 func (s *site) has(node int, name v1.ResourceName) uint64 {
 	pages := s.pages[node] << 21

@@ -256,10 +256,11 @@ func (w *walk) memoryFits(t *tenant, g *grant) {
 				continue
 			}
 			for _, other := range o.held.blocks {
-				if other.Nodes != b.Nodes && !other.Nodes.Intersect(b.Nodes).IsEmpty() &&
-					o.held.epoch == g.epoch {
-					w.failf("%s has memory of nodes %s, %s of nodes %s",
-						t.uid, b.Nodes, o.uid, other.Nodes)
+				// What was kept from another time may name nodes that have no memory now.
+				its, theirs := w.site.backed(b.Nodes), w.site.backed(other.Nodes)
+				if its != theirs && !its.Intersect(theirs).IsEmpty() && o.held.epoch == g.epoch {
+					w.failf("%s has memory of nodes %s, %s of nodes %s; the nodes have %v",
+						t.uid, b.Nodes, o.uid, other.Nodes, w.site.memory)
 				}
 				if other.Nodes == b.Nodes && other.Resource == b.Resource {
 					sum += other.Size
