@@ -13,7 +13,9 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cri/containerd"
 	"github.com/numalet/numalet/cri/containerd/workload"
 	"github.com/numalet/numalet/deviceplugin/sim"
@@ -254,19 +256,21 @@ func (g guest) remove(names ...string) {
 // unnamed reports whether the files of assignments do not name the pod any more. The kubelet's is
 // written last, when what the pod held is free for others.
 func (g guest) unnamed(uid string) error {
-	for _, file := range []string{"numalet_state", "cpu_manager_state"} {
-		state, err := os.ReadFile(filepath.Join(g.Root, file))
-		if errors.Is(err, os.ErrNotExist) {
-			continue // no pod has held anything yet
-		}
-		if err == nil && strings.Contains(string(state), uid) {
-			err = errors.New("it is in " + file)
-		}
-		if err != nil {
-			return err
-		}
+	state, err := allocation.ReadState(filepath.Join(g.Root, allocation.FileName))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // no pod has held anything yet
 	}
-	return nil
+	if err != nil {
+		return err
+	}
+	if _, has := state.Pods[types.UID(uid)]; has {
+		return errors.New("it is in " + allocation.FileName)
+	}
+	exported, err := os.ReadFile(filepath.Join(g.Root, "cpu_manager_state"))
+	if err == nil && strings.Contains(string(exported), uid) {
+		err = errors.New("it is in cpu_manager_state")
+	}
+	return err
 }
 
 // id is the container's id in the runtime.
