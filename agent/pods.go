@@ -1,8 +1,8 @@
 package agent
 
 import (
+	"bytes"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,6 +19,7 @@ import (
 	"github.com/numalet/numalet/agent/syncloop"
 	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/files"
 )
 
 // newStatuses makes the store of pods' statuses, in which the health of devices is told if the node
@@ -134,13 +135,12 @@ func readDNS(n node) (cri.DNS, error) {
 	if *k.ResolverConfig == "" {
 		return out, nil
 	}
-	f, err := os.Open(*k.ResolverConfig)
+	text, err := files.ReadNamed(*k.ResolverConfig, 1<<20)
 	if err != nil {
-		return out, fmt.Errorf("open resolvConf: %w; name the right file with resolvConf "+
+		return out, fmt.Errorf("read resolvConf: %w; name the right file with resolvConf "+
 			"(--resolv-conf)", err)
 	}
-	defer f.Close()
-	out.Host, err = cri.ParseResolvConf(f)
+	out.Host, err = cri.ParseResolvConf(bytes.NewReader(text))
 	return out, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 )
 
 // Each bad file or command line is answered by exactly one line.
@@ -189,6 +190,22 @@ func TestBadCommandLines(t *testing.T) {
 	for _, tt := range tests {
 		_, err := load(t, "", tt.args...)
 		checkLine(t, err, tt.want)
+	}
+}
+
+// A named pipe that nobody writes to keeps nobody waiting.
+func TestConfigFileThatIsNone(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "k.conf")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, flag := range []string{"--config=%dir%/k.conf", "--config-dir=%dir%"} {
+		_, err := load(t, dir, flag)
+		if want := "read config file: " + path + " is not a regular file"; err == nil ||
+			err.Error() != want {
+			t.Errorf("%s: %v, want %s", flag, err, want)
+		}
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,12 +14,15 @@ import (
 	kjson "k8s.io/apimachinery/pkg/util/json"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/numalet/numalet/topology/files"
 	"github.com/numalet/numalet/topology/strictyaml"
 )
 
 const (
 	apiVersion = "kubelet.config.k8s.io/v1beta1"
 	kind       = "KubeletConfiguration"
+	// maxFile is far more than every field with a value takes.
+	maxFile = 10 << 20
 )
 
 // Load reads the files that the parsed flags name and returns the effective configuration. Errors
@@ -116,7 +118,7 @@ func dropIns(dir string) ([]string, error) {
 // readFile reads and checks one file against the type; relative paths in it are resolved against
 // its directory.
 func readFile(name string) (layers, error) {
-	data, err := os.ReadFile(name)
+	data, err := files.ReadNamed(name, maxFile)
 	if err != nil {
 		return layers{}, fmt.Errorf("read config file: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 )
 
@@ -60,9 +61,9 @@ type delivery struct {
 }
 
 const (
-	// settle is how long a file must be gone before its pod goes: editors move a file away and
-	// write a new one in its place.
-	settle = 20 * time.Millisecond
+	// A file must be gone for so long before its pod goes: editors move a file away and write a new
+	// one in its place. Those that remove it first write at once.
+	movedSettle, removedSettle = 20 * time.Millisecond, 3 * time.Millisecond
 	// absentRetry is the time between two attempts to watch a directory that does not exist.
 	absentRetry = time.Second
 	// unheard is how long after the start files that hang may have pods of which nothing is known:
@@ -167,8 +168,9 @@ func (f *File) follow(outer context.Context, l look, tick <-chan time.Time) {
 	}()
 	heard := time.NewTimer(time.Until(f.told.began.Add(unheard)))
 	defer heard.Stop()
-	vanished := map[string]bool{}
-	var settled <-chan time.Time
+	vanished := gone{}
+	settled := time.NewTimer(0)
+	defer settled.Stop()
 	for {
 		changed := false
 		select {
@@ -185,14 +187,12 @@ func (f *File) follow(outer context.Context, l look, tick <-chan time.Time) {
 		case <-heard.C: // what hangs still is not waited for
 		case <-tick:
 			changed = f.relist(outer)
-		case <-settled:
-			changed = f.read(outer, readings(vanished, false))
-			clear(vanished)
+		case <-settled.C:
+			changed = f.read(outer, readings(vanished.settled(time.Now()), false))
+			vanished.set(settled)
 		case events := <-bursts:
 			changed = f.handle(outer, events, vanished)
-			if len(vanished) > 0 {
-				settled = time.After(settle)
-			}
+			vanished.set(settled)
 		}
 		f.tell(changed)
 		if f.isDir != l.isDir {
@@ -201,9 +201,42 @@ func (f *File) follow(outer context.Context, l look, tick <-chan time.Time) {
 	}
 }
 
+// gone are files that went, with when that is believed.
+type gone map[string]time.Time
+
+// add takes that a file was moved away or removed.
+func (g gone) add(e dirEvent, now time.Time) {
+	settle := removedSettle
+	if e.mask&unix.IN_MOVED_FROM != 0 {
+		settle = movedSettle
+	}
+	g[e.name] = now.Add(settle)
+}
+
+// settled takes out those that have been gone for long enough.
+func (g gone) settled(now time.Time) map[string]bool {
+	out := map[string]bool{}
+	for name, due := range g {
+		if !due.After(now) {
+			out[name] = true
+			delete(g, name)
+		}
+	}
+	return out
+}
+
+// set has the timer fire for the first that is due.
+func (g gone) set(t *time.Timer) {
+	if len(g) == 0 {
+		t.Stop()
+		return
+	}
+	first := slices.MinFunc(slices.Collect(maps.Values(g)), time.Time.Compare)
+	t.Reset(time.Until(first))
+}
+
 // handle looks at the files of a burst that are complete and adds those that went to vanished.
-func (f *File) handle(ctx context.Context, events []dirEvent,
-	vanished map[string]bool) (changed bool) {
+func (f *File) handle(ctx context.Context, events []dirEvent, vanished gone) (changed bool) {
 	written, created := map[string]bool{}, map[string]bool{}
 	all := false
 	for _, e := range events {
@@ -214,7 +247,7 @@ func (f *File) handle(ctx context.Context, events []dirEvent,
 			all = true
 		case !f.isDir && e.name != filepath.Base(f.c.Path) || strings.HasPrefix(e.name, "."):
 		case e.mask&goneEvents != 0:
-			vanished[e.name] = true
+			vanished.add(e, time.Now())
 		case e.mask&writtenEvents != 0:
 			written[e.name] = true
 		case e.mask&createdEvents != 0:

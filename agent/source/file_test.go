@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -224,12 +225,12 @@ func TestFileReplacedByEditor(t *testing.T) {
 	}
 	f.relist(t.Context())
 	before := f.pods()[0]
-	vanished := map[string]bool{}
+	vanished := gone{}
 	if err := os.Remove(name); err != nil {
 		t.Fatal(err)
 	}
-	gone := []dirEvent{{"a.yaml", goneEvents}}
-	if f.handle(t.Context(), gone, vanished) || !vanished["a.yaml"] {
+	moved := []dirEvent{{"a.yaml", unix.IN_MOVED_FROM}}
+	if f.handle(t.Context(), moved, vanished) || len(vanished) != 1 {
 		t.Errorf("the pod went at once; vanished %v", vanished)
 	}
 	if err := os.WriteFile(name, []byte(manifest("a")), 0o644); err != nil {
@@ -238,6 +239,28 @@ func TestFileReplacedByEditor(t *testing.T) {
 	f.read(t.Context(), []reading{{name: "a.yaml"}})
 	if after := f.pods()[0]; !apiequality.Semantic.DeepEqual(after, before) {
 		t.Errorf("the pod changed from %+v to %+v", before, after)
+	}
+}
+
+// A file that was moved away is waited for longer than one that was removed.
+func TestGoneFilesSettle(t *testing.T) {
+	start := time.Now()
+	g := gone{}
+	g.add(dirEvent{"moved", unix.IN_MOVED_FROM}, start)
+	g.add(dirEvent{"removed", unix.IN_DELETE}, start)
+	for _, step := range []struct {
+		after time.Duration
+		want  map[string]bool
+	}{
+		{removedSettle - 1, map[string]bool{}},
+		{removedSettle, map[string]bool{"removed": true}},
+		{movedSettle - 1, map[string]bool{}},
+		{movedSettle, map[string]bool{"moved": true}},
+		{time.Hour, map[string]bool{}},
+	} {
+		if got := g.settled(start.Add(step.after)); !maps.Equal(got, step.want) {
+			t.Errorf("after %v: %v, want %v", step.after, got, step.want)
+		}
 	}
 }
 

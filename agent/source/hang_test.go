@@ -21,9 +21,9 @@ func hanging(t *testing.T, dir string) (f *File, release chan struct{}) {
 	t.Helper()
 	f, release = NewFile(FileConfig{Path: dir, Node: "node", Every: time.Hour}), make(chan struct{})
 	f.reader.patience = 20 * time.Millisecond
-	f.reader.bytes = func(path string) ([]byte, error) {
+	f.reader.bytes = func(path string) (content, error) {
 		data, err := readManifest(path)
-		if strings.Contains(string(data), "hang") {
+		if strings.Contains(string(data.text), "hang") {
 			<-release
 		}
 		return data, err

@@ -55,7 +55,7 @@ type outcome struct {
 type reader struct {
 	node   string
 	strict bool
-	bytes  func(path string) ([]byte, error)
+	bytes  func(path string) (content, error)
 	large  chan struct{} // capacity 1
 	// patience is the constant, but in tests.
 	patience time.Duration
@@ -74,23 +74,21 @@ func (r *reader) read(of *reading) outcome {
 		out.unfinished = true
 		return out
 	}
-	data, err := r.bytes(of.path)
+	m, err := r.bytes(of.path)
 	if err != nil {
 		out.err = err
 		return out
 	}
-	if info, err := os.Stat(of.path); err == nil {
-		out.touched = info.ModTime()
-	}
-	if out.sum = sha256.Sum256(data); out.sum == of.known {
+	out.touched = m.written
+	if out.sum = sha256.Sum256(m.text); out.sum == of.known {
 		out.same = true
 		return out
 	}
-	if len(data) > largeManifest {
+	if len(m.text) > largeManifest {
 		r.large <- struct{}{}
 		defer func() { <-r.large }()
 	}
-	d, err := decode(data, false, r.strict)
+	d, err := decode(m.text, false, r.strict)
 	if err == nil {
 		err = r.origin(of.path).pod(&d.pods[0])
 	}
@@ -115,29 +113,37 @@ func complete(path string) bool {
 
 var errDirectory = errors.New("is a directory; only the files beside it are looked at")
 
+// content is what was in a file, and when it was last written to.
+type content struct {
+	text    []byte
+	written time.Time
+}
+
 // readManifest reads a regular file of at most maxManifest bytes.
-func readManifest(path string) ([]byte, error) {
+func readManifest(path string) (content, error) {
 	// Not blocking: a named pipe without a writer, or a file with a lease, would hold us.
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open manifest: %w", err)
+		return content{}, fmt.Errorf("open manifest: %w", err)
 	}
 	defer file.Close()
 	info, err := file.Stat()
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("look at manifest: %w", err)
+		return content{}, fmt.Errorf("look at manifest: %w", err)
 	case info.IsDir():
-		return nil, errDirectory
+		return content{}, errDirectory
 	case !info.Mode().IsRegular():
-		return nil, refuse(Unreadable, "is no regular file; remove it or put the manifest there")
+		return content{}, refuse(Unreadable,
+			"is no regular file; remove it or put the manifest there")
 	case info.Size() > maxManifest:
-		return nil, errTooLarge
+		return content{}, errTooLarge
 	case info.Size() == 0:
 		// Empty, or one of the kernel's files, whose content may have no end.
-		return nil, nil
+		return content{written: info.ModTime()}, nil
 	}
-	return readLimited(file)
+	text, err := readLimited(file)
+	return content{text, info.ModTime()}, err
 }
 
 var errTooLarge = refuse(Unreadable, "the manifest is larger than %d MiB", maxManifest>>20)

@@ -19,11 +19,16 @@ var ErrNotRegular = errors.New("is not a regular file")
 
 // Open opens a regular file. The flags are those of open(2); a link is not followed.
 func Open(path string, flags int) (*os.File, error) {
-	// Not blocking: a named pipe without its other end would hold us for ever.
-	f, err := os.OpenFile(path, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := open(path, flags|unix.O_NOFOLLOW)
 	if errors.Is(err, unix.ELOOP) {
 		return nil, fmt.Errorf("%s %w but a link", path, ErrNotRegular)
 	}
+	return f, err
+}
+
+func open(path string, flags int) (*os.File, error) {
+	// Not blocking: a named pipe without its other end would hold us for ever.
+	f, err := os.OpenFile(path, flags|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ENXIO) || errors.Is(err, unix.EISDIR) {
 		return nil, fmt.Errorf("%s %w", path, ErrNotRegular)
 	}
@@ -46,6 +51,20 @@ func Read(path string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return read(f, path, limit)
+}
+
+// ReadNamed is Read of a file that a user named, who may have put a link there.
+func ReadNamed(path string, limit int64) ([]byte, error) {
+	f, err := open(path, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	return read(f, path, limit)
+}
+
+// read reads the file to its end and closes it.
+func read(f *os.File, path string, limit int64) ([]byte, error) {
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {

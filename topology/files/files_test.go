@@ -2,6 +2,7 @@ package files
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,6 +49,11 @@ func TestReadOfWhatIsNoFile(t *testing.T) {
 			if !errors.Is(err, ErrNotRegular) || !strings.Contains(err.Error(), path) {
 				t.Errorf("Read() = %q, %v", raw, err)
 			}
+			raw, err = ReadNamed(path, limit) // which follows links
+			if want := map[string]error{"link to a file": nil,
+				"dangling link": fs.ErrNotExist}; !expected(want, name, err) {
+				t.Errorf("ReadNamed() = %q, %v", raw, err)
+			}
 		})
 	}
 }
@@ -73,6 +79,15 @@ func TestReadLimit(t *testing.T) {
 			t.Errorf("/proc/self/status at most %d: %d bytes, %v", max, len(raw), err)
 		}
 	}
+}
+
+// expected reports whether the error is the one of that name, ErrNotRegular where there is none.
+func expected(want map[string]error, name string, err error) bool {
+	is, ok := want[name]
+	if !ok {
+		is = ErrNotRegular
+	}
+	return errors.Is(err, is)
 }
 
 // What has the temporary file's name, or the file's own, makes way: nobody waits for it, nothing
