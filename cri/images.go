@@ -10,7 +10,6 @@ import (
 	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/flowcontrol"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	crierrors "k8s.io/cri-api/pkg/errors"
 )
@@ -29,7 +28,7 @@ type ImagesConfig struct {
 	Serialize bool
 	// MaxParallel bounds concurrent pulls; 0 does not.
 	MaxParallel int
-	// QPS and Burst bound how many pulls start per second; QPS 0 does not.
+	// QPS and Burst bound how many pulls start per second; QPS 0 does not. Those beyond it wait.
 	QPS   float32
 	Burst int
 	// Pulled is told of every image that was pulled; nil: nobody is. It must not block.
@@ -49,16 +48,14 @@ type Pull struct {
 type Images struct {
 	service  ImageService
 	turns    chan struct{} // one slot per concurrent pull; nil: no bound
-	limiter  flowcontrol.RateLimiter
+	pace     *pullPace
 	failures pullFailures
 	pulled   func(Pull)
 }
 
 // NewImages pulls through service.
 func NewImages(service ImageService, cfg ImagesConfig) *Images {
-	m := &Images{
-		service: service, limiter: flowcontrol.NewFakeAlwaysRateLimiter(), pulled: cfg.Pulled,
-	}
+	m := &Images{service: service, pace: newPullPace(cfg.QPS, cfg.Burst), pulled: cfg.Pulled}
 	if m.pulled == nil {
 		m.pulled = func(Pull) {}
 	}
@@ -67,9 +64,6 @@ func NewImages(service ImageService, cfg ImagesConfig) *Images {
 		m.turns = make(chan struct{}, 1)
 	case cfg.MaxParallel > 0:
 		m.turns = make(chan struct{}, cfg.MaxParallel)
-	}
-	if cfg.QPS > 0 {
-		m.limiter = flowcontrol.NewTokenBucketRateLimiter(cfg.QPS, max(cfg.Burst, 1))
 	}
 	return m
 }
@@ -80,6 +74,8 @@ type ImageRequest struct {
 	Container *v1.Container
 	// Sandbox is passed to the runtime with a pull.
 	Sandbox *runtimeapi.PodSandboxConfig
+	// Restart says that the container ran before.
+	Restart bool
 	// Report takes the events about the image; type is v1.EventTypeNormal or -Warning. It may be
 	// nil.
 	Report func(eventType, reason, message string)
@@ -177,7 +173,7 @@ func (m *Images) pull(
 	}
 	r.Report(v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", spec.Image))
 	asked := time.Now()
-	ref, took, err := m.pullInTurn(ctx, spec, r.Sandbox)
+	ref, took, err := m.pullInTurn(ctx, spec, r)
 	if ctx.Err() != nil {
 		// The caller gave up; the image is not to blame.
 		return ImageRef{}, &StartError{
@@ -215,10 +211,10 @@ func (m *Images) pull(
 
 // pullInTurn waits for a free slot and pulls; took is the time of the pull alone.
 func (m *Images) pullInTurn(
-	ctx context.Context, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig,
+	ctx context.Context, spec *runtimeapi.ImageSpec, r ImageRequest,
 ) (ref string, took time.Duration, err error) {
-	if !m.limiter.TryAccept() {
-		return "", 0, errors.New("pull QPS exceeded")
+	if err := m.pace.wait(ctx, r.Restart); err != nil {
+		return "", 0, err
 	}
 	if m.turns != nil {
 		select {
@@ -229,7 +225,7 @@ func (m *Images) pullInTurn(
 		}
 	}
 	start := time.Now()
-	ref, err = m.service.PullImage(ctx, spec, nil, sandbox)
+	ref, err = m.service.PullImage(ctx, spec, nil, r.Sandbox)
 	if err == nil && ref == "" {
 		err = errors.New("the runtime answered with an empty image reference")
 	}

@@ -117,7 +117,7 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 		return err
 	}
 	image, err := b.cfg.Images.Ensure(ctx, cri.ImageRequest{
-		Pod: b.pod, Container: c, Sandbox: sandboxConfig,
+		Pod: b.pod, Container: c, Sandbox: sandboxConfig, Restart: act.Attempt > 0,
 		Report: func(eventType, reason, message string) {
 			b.cfg.Event(b.pod, eventType, reason, message)
 		},

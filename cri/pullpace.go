@@ -1,0 +1,89 @@
+package cri
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+// pullPace lets pulls begin at a rate. Who comes too early waits: a container's first start before
+// restarts, so that containers that crash all the time and are pulled each time keep no pod from
+// its first image, and then in the order of arrival. Restarts that have waited for mostWait come
+// before all.
+type pullPace struct {
+	limiter flowcontrol.RateLimiter
+	every   time.Duration // between two pulls, when all waited for is that
+
+	mu      sync.Mutex // guards what follows
+	waiting []*pullTurn
+	pumping bool // somebody will look again
+}
+
+// pullTurn is a pull that waits for its turn.
+type pullTurn struct {
+	restart bool
+	since   time.Time
+	comes   chan struct{} // closed when it may begin
+}
+
+// mostWait is how long a restart lets first starts go first.
+const mostWait = 30 * time.Second
+
+// newPullPace takes a rate of 0 for none.
+func newPullPace(qps float32, burst int) *pullPace {
+	if qps <= 0 {
+		return &pullPace{limiter: flowcontrol.NewFakeAlwaysRateLimiter()}
+	}
+	return &pullPace{
+		limiter: flowcontrol.NewTokenBucketRateLimiter(qps, max(burst, 1)),
+		every:   time.Duration(float32(time.Second) / qps),
+	}
+}
+
+// wait returns when a pull may begin, or with the context's error.
+func (p *pullPace) wait(ctx context.Context, restart bool) error {
+	turn := &pullTurn{restart: restart, since: time.Now(), comes: make(chan struct{})}
+	p.mu.Lock()
+	p.waiting = append(p.waiting, turn)
+	p.giveLocked()
+	p.mu.Unlock()
+	select {
+	case <-turn.comes:
+		return nil
+	case <-ctx.Done():
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.waiting = slices.DeleteFunc(p.waiting, func(t *pullTurn) bool { return t == turn })
+		return ctx.Err()
+	}
+}
+
+// giveLocked gives the turns that the rate allows, and sees to the next.
+func (p *pullPace) giveLocked() {
+	for len(p.waiting) > 0 && p.limiter.TryAccept() {
+		next := p.nextLocked(time.Now())
+		close(p.waiting[next].comes)
+		p.waiting = slices.Delete(p.waiting, next, next+1)
+	}
+	if len(p.waiting) == 0 || p.pumping {
+		return
+	}
+	p.pumping = true
+	time.AfterFunc(p.every, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.pumping = false
+		p.giveLocked()
+	})
+}
+
+// nextLocked is whose turn it is; somebody has to wait.
+func (p *pullPace) nextLocked(now time.Time) int {
+	next := slices.IndexFunc(p.waiting, func(t *pullTurn) bool {
+		return !t.restart || now.Sub(t.since) >= mostWait
+	})
+	return max(next, 0)
+}

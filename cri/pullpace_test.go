@@ -1,0 +1,92 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Beyond the rate pulls wait, those of a first start before restarts, and each comes in the end.
+func TestPullPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPullPace(2, 1)
+		began := time.Now()
+		var order []string
+		begin := func(name string, restart bool) {
+			go func() {
+				if err := p.wait(t.Context(), restart); err != nil {
+					t.Error(err)
+				}
+				order = append(order, name) // one at a time: between them half a second passes
+			}()
+			synctest.Wait()
+		}
+		begin("at once", true)
+		begin("restart 1", true)
+		begin("restart 2", true)
+		begin("first 1", false)
+		begin("first 2", false)
+		for len(order) < 5 {
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+		}
+		want := []string{"at once", "first 1", "first 2", "restart 1", "restart 2"}
+		if !slices.Equal(order, want) {
+			t.Errorf("order %v, want %v", order, want)
+		}
+		if took := time.Since(began); took < 2*time.Second || took > 4*time.Second {
+			t.Errorf("five pulls at 2 a second began within %v", took)
+		}
+	})
+}
+
+// A restart is not put off for ever.
+func TestPullPaceStarvesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPullPace(1, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		for range 2 { // of which one always waits
+			running.Go(func() {
+				for ctx.Err() == nil {
+					_ = p.wait(ctx, false) // an error is that of the test's end
+					time.Sleep(time.Millisecond)
+				}
+			})
+		}
+		synctest.Wait()
+		began := time.Now()
+		if err := p.wait(t.Context(), true); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took < mostWait || took > mostWait+5*time.Second {
+			t.Errorf("the restart waited for %v, want about %v", took, mostWait)
+		}
+		cancel()
+		running.Wait()
+		time.Sleep(time.Hour) // for the timer's end
+	})
+}
+
+// Who gives up leaves nothing behind.
+func TestPullPaceGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPullPace(0.001, 1)
+		if err := p.wait(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := p.wait(ctx, false); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("wait() = %v", err)
+		}
+		if len(p.waiting) > 0 {
+			t.Errorf("%d wait", len(p.waiting))
+		}
+		time.Sleep(time.Hour) // for the timer's end
+	})
+}
