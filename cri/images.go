@@ -76,6 +76,8 @@ type ImageRequest struct {
 	Sandbox *runtimeapi.PodSandboxConfig
 	// Restart says that the container ran before.
 	Restart bool
+	// Pulls, which may be nil, is called before a pull, which may take long.
+	Pulls func()
 	// Report takes the events about the image; type is v1.EventTypeNormal or -Warning. It may be
 	// nil.
 	Report func(eventType, reason, message string)
@@ -172,6 +174,9 @@ func (m *Images) pull(
 		}
 	}
 	r.Report(v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", spec.Image))
+	if r.Pulls != nil {
+		r.Pulls()
+	}
 	asked := time.Now()
 	ref, took, err := m.pullInTurn(ctx, spec, r)
 	if ctx.Err() != nil {

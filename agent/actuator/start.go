@@ -118,6 +118,7 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 	}
 	image, err := b.cfg.Images.Ensure(ctx, cri.ImageRequest{
 		Pod: b.pod, Container: c, Sandbox: sandboxConfig, Restart: act.Attempt > 0,
+		Pulls: func() { podworker.Yield(ctx) },
 		Report: func(eventType, reason, message string) {
 			b.cfg.Event(b.pod, eventType, reason, message)
 		},

@@ -2,6 +2,7 @@ package podworker
 
 import (
 	"cmp"
+	"context"
 	"runtime"
 	"slices"
 	"sync"
@@ -23,8 +24,9 @@ import (
 // one took at best, the more of the places only wait within the runtime. Critical and static pods
 // come first, then the oldest.
 //
-// A pod that keeps its place for long (an image that is pulled, a volume that hangs) goes on
-// starting and is not counted any more. Its methods may be called from anywhere.
+// A pod that waits for something else than the runtime gives its place back (Yield); one that keeps
+// it for long otherwise (a volume that hangs) goes on starting and is not counted any more. Its
+// methods may be called from anywhere.
 type starts struct {
 	mu     sync.Mutex // guards what follows
 	limit  int
@@ -132,6 +134,17 @@ func (s *starts) giveLocked(now time.Time) (ceases time.Time) {
 		}
 	}
 	return ceases
+}
+
+// yieldKey is where the context of an action has what gives the place of its pod back.
+type yieldKey struct{}
+
+// Yield says that what the context's action does from now on takes nothing of the runtime's that
+// other pods need to start, such as waiting for an image: another pod may start meanwhile.
+func Yield(ctx context.Context) {
+	if leave, ok := ctx.Value(yieldKey{}).(func()); ok {
+		leave()
+	}
 }
 
 func (w waiting) compare(o waiting) int {

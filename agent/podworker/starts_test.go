@@ -16,12 +16,12 @@ import (
 
 // burst has the workers start pods that come together on a runtime that works on two things at a
 // time, each taking 100 ms, and returns when the pods' containers had been started, in that order.
-func burst(t *testing.T, pods int, stuck func(uid string) bool) []time.Duration {
+func burst(t *testing.T, pods int, stuck func(context.Context, string) bool) []time.Duration {
 	t.Helper()
 	n := newNode(t)
 	works := make(chan struct{}, 2)
 	n.doing = func(ctx context.Context, uid string) error {
-		if stuck(uid) {
+		if stuck(ctx, uid) {
 			<-ctx.Done()
 			return ctx.Err()
 		}
@@ -55,7 +55,7 @@ func burst(t *testing.T, pods int, stuck func(uid string) bool) []time.Duration 
 func TestBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pods = 60
-		started := burst(t, pods, func(string) bool { return false })
+		started := burst(t, pods, func(context.Context, string) bool { return false })
 		if len(started) != pods {
 			t.Fatalf("%d pods run, want %d", len(started), pods)
 		}
@@ -74,11 +74,30 @@ func TestBurst(t *testing.T) {
 // TestStuckPodsTakeNoPlaces: pods whose start hangs leave the places to others.
 func TestStuckPodsTakeNoPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		started := burst(t, 60, func(uid string) bool { return uid < "p30" })
+		started := burst(t, 60, func(_ context.Context, uid string) bool { return uid < "p30" })
 		if len(started) != 30 {
 			t.Fatalf("%d pods run beside those that hang, want 30", len(started))
 		}
 		t.Logf("first %v, last %v", started[0], started[29])
+	})
+}
+
+// TestYield: pods that wait for something else than the runtime are as if they were not there.
+func TestYield(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		started := burst(t, 60, func(ctx context.Context, uid string) bool {
+			if uid >= "p30" {
+				return false
+			}
+			Yield(ctx)
+			return true
+		})
+		if len(started) != 30 {
+			t.Fatalf("%d pods run beside those that wait, want 30", len(started))
+		}
+		if whole, possible := started[29], 3*time.Second; whole > possible+possible/10 {
+			t.Errorf("the last one runs after %v, possible is %v", whole, possible)
+		}
 	})
 }
 

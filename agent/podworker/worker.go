@@ -217,6 +217,7 @@ func (w *Workers) act(ctx context.Context, p *worker, l look, a Action) {
 	log.V(2).Info("Acting", "action", a.String(), "why", a.Message)
 	p.memory.started(a)
 	began := time.Now()
+	ctx = context.WithValue(ctx, yieldKey{}, func() { w.starts.leave(p, time.Now()) })
 	err := w.cfg.Actuator.Do(ctx, l.Pod, l.observed, a)
 	switch {
 	case err == nil:
