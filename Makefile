@@ -9,7 +9,7 @@ VERSION ?= $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null)
 VERSION_VAR := github.com/numalet/numalet/agent/version.build
 export CGO_ENABLED ?= 0
 
-.PHONY: help build run test unit sim containerd numa race fuzz bench proto check clean
+.PHONY: help build run test unit sim containerd numa race fuzz soak bench proto check clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ race: ## unit and sim under the race detector, which watches the agents too (gcc
 
 fuzz: ## each fuzz target for FUZZTIME (10s); FUZZKEEP=N keeps N inputs of each
 	@test/fuzz.sh $${FUZZTIME:-10s} $${FUZZKEEP:-0}
+
+soak: ## good pods beside hostile manifests, clients and plugins, for SOAKTIME (5m), on a quiet machine
+	NUMALET_SOAK=$${SOAKTIME:-5m} go test ./test -run TestSoak -count=1 -v -timeout 2h
 
 bench: build ## measure the agent and its managers, beside the run before (bench/*.txt)
 	@mkdir -p bench; set -o pipefail; \

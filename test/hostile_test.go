@@ -24,31 +24,16 @@ func repeated(n int, element string) string {
 	return "[" + b.String() + "]"
 }
 
-// Manifests that ask for work without end are refused by name, each in its own file; pods beside
-// them start, also after a restart with all of them there, and the agent ends when it is told to.
-func TestHostileManifests(t *testing.T) {
-	t.Parallel()
-	n := harness.New(t)
-	n.Settings["fileCheckFrequency"] = "200ms"
-	n.Start()
+// hostileManifests ask for work without end; each with a part of what is to be said of it.
+func hostileManifests() map[string][2]string {
 	env := "{name: A0, value: " + strings.Repeat("x", 100) + "}"
 	for i := range 8 {
 		env += fmt.Sprintf(", {name: A%d, value: %s}", i+1,
 			strings.Repeat(fmt.Sprintf("$(A%d)", i), 10))
 	}
-	pipe := filepath.Join(n.Dir, "pipe")
-	if err := unix.Mkfifo(pipe, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	for name, target := range map[string]string{"kmsg.yaml": "/proc/kmsg", "pipe.yaml": pipe,
-		"zero.yaml": "/dev/zero"} {
-		if err := os.Symlink(target, filepath.Join(n.Manifests, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
 	unknown := strings.Repeat("  x: 1\n", 1_000_000)
 	json := `{"apiVersion": "v1", "kind": "Pod", ` + strings.Repeat(`"a": 1, `, 700_000) + `"b": 1}`
-	bad := map[string][2]string{
+	return map[string][2]string{
 		"bomb.yaml": {manifest("bomb", "containers: [{name: a, image: b, env: ["+env+"]}]"),
 			"spec.containers[0].env[4]: Too long"},
 		"containers.yaml": {manifest("containers", "containers: "+
@@ -60,6 +45,32 @@ func TestHostileManifests(t *testing.T) {
 		"cpu.yaml": {manifest("cpu", "containers: [{name: a, image: b, resources: {limits: "+
 			"{cpu: 1e18}}}]"), "spec.containers[0].resources.limits[cpu]"},
 	}
+}
+
+// linkManifests makes manifests that lead to what has no end.
+func linkManifests(t *testing.T, n *harness.Node) {
+	t.Helper()
+	pipe := filepath.Join(n.Dir, "pipe")
+	if err := unix.Mkfifo(pipe, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range map[string]string{"kmsg.yaml": "/proc/kmsg", "pipe.yaml": pipe,
+		"zero.yaml": "/dev/zero"} {
+		if err := os.Symlink(target, filepath.Join(n.Manifests, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Manifests that ask for work without end are refused by name, each in its own file; pods beside
+// them start, also after a restart with all of them there, and the agent ends when it is told to.
+func TestHostileManifests(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	n.Settings["fileCheckFrequency"] = "200ms"
+	n.Start()
+	linkManifests(t, n)
+	bad := hostileManifests()
 	for name, b := range bad {
 		put(t, n, name, b[0])
 	}

@@ -1,0 +1,274 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/numalet/numalet/cri/sim"
+	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
+	"github.com/numalet/numalet/test/harness"
+)
+
+// evil is a resource of a plugin that does all it may not.
+const evil = "evil.example.com/thing"
+
+// TestSoak has an agent with manifests, an HTTP source, clients, crash loops and a plugin that are as
+// bad as they can be, all at once, and starts good pods beside them one after the other: plain ones,
+// some with a CPU and some with devices of their own. Each runs, and the agent's memory stays small.
+//
+// NUMALET_SOAK makes it longer (see make soak). Only then does it fail for pods that take long: the
+// machine is to be quiet, and many pods are needed to tell.
+func TestSoak(t *testing.T) {
+	lasts, err := time.ParseDuration(os.Getenv("NUMALET_SOAK"))
+	long := err == nil
+	if !long {
+		t.Parallel()
+		lasts = 10 * time.Second
+	}
+	n := harness.New(t)
+	feed := evilFeed(t)
+	n.Settings["staticPodURL"] = feed
+	n.Settings["httpCheckFrequency"], n.Settings["fileCheckFrequency"] = "1s", "1s"
+	n.Settings["maxPods"] = 300
+	n.Settings["crashLoopBackOff"] = map[string]string{"maxContainerRestartPeriod": "1s"}
+	n.Args = append(n.Args, "-v=2") // 4 is for finding faults: it tells all that plugins send
+	n.Start()
+	_, _ = n.Plugin(gpu, "--devices=8", "--nodes=0-3")
+	ctl, _ := n.Plugin(evil, "--devices=8", "--nodes=0-3")
+	linkManifests(t, n)
+	crashLoops(t, n, 50)
+	var ran started
+	n.Runtime.Watch(ran.see)
+
+	ctx, cancel := context.WithTimeout(t.Context(), lasts)
+	defer cancel()
+	var troubles errgroup.Group
+	troubles.Go(func() error { return evilManifests(ctx, t, n) })
+	troubles.Go(func() error { return evilClients(ctx, n) })
+	troubles.Go(func() error { return evilPlugin(ctx, t, n, ctl) })
+	took := goodPods(ctx, t, n, &ran)
+	cancel()
+	if err := troubles.Wait(); err != nil {
+		t.Error(err)
+	}
+
+	slices.Sort(took)
+	p99, peak := took[len(took)*99/100], peakMemory(t, n.PID())
+	t.Logf("%d good pods: half ran after %v, 99 %% after %v, all after %v; at most %d MiB of memory",
+		len(took), took[len(took)/2], p99, took[len(took)-1], peak)
+	if peak > 300 {
+		t.Errorf("the agent took %d MiB of memory, want at most 300", peak)
+	}
+	if long && p99 > time.Second {
+		t.Errorf("99 %% of the good pods ran after %v, want at most a second", p99)
+	}
+}
+
+// crashLoops makes pods that end at once, and whose images are pulled each time, and waits until all
+// have: the first pulls are as slow as registryPullQPS says.
+func crashLoops(t *testing.T, n *harness.Node, pods int) {
+	t.Helper()
+	for i := range pods {
+		name := fmt.Sprintf("crash%d", i)
+		put(t, n, name+".yaml", plain(name, "main: exit=1 after=1ms"))
+	}
+	n.Eventually("all crash", func() error {
+		there, err := n.Pods()
+		looping := 0
+		for name, p := range there {
+			if strings.HasPrefix(name, "crash") && len(p.Status.ContainerStatuses) > 0 &&
+				p.Status.ContainerStatuses[0].RestartCount > 0 {
+				looping++
+			}
+		}
+		if err == nil && looping < pods {
+			err = fmt.Errorf("%d of %d do", looping, pods)
+		}
+		return err
+	})
+}
+
+// started tells of one pod that its container runs.
+type started struct {
+	waits atomic.Pointer[startOf]
+}
+
+type startOf struct {
+	pod string
+	at  chan time.Time // capacity 1
+}
+
+// await is to be called before the pod is made.
+func (s *started) await(pod string) <-chan time.Time {
+	w := &startOf{pod: pod, at: make(chan time.Time, 1)}
+	s.waits.Store(w)
+	return w.at
+}
+
+func (s *started) see(c sim.Container) {
+	if w := s.waits.Load(); w != nil && c.Running() && c.Pod == w.pod {
+		select {
+		case w.at <- time.Now():
+		default:
+		}
+	}
+}
+
+// goodPods are started until ctx ends, at least three; of them the last five are there. It returns
+// how long each took.
+func goodPods(ctx context.Context, t *testing.T, n *harness.Node, ran *started) (
+	took []time.Duration) {
+	t.Helper()
+	kinds := []func(string) string{
+		func(name string) string { return plain(name) },
+		func(name string) string { return limited(name, "cpu: 1, memory: 64Mi") },
+		func(name string) string { return limited(name, "cpu: 1, memory: 64Mi, "+gpu+": 1") },
+	}
+	for i := 0; ctx.Err() == nil || i < 3; i++ {
+		name := fmt.Sprintf("good%d", i)
+		runs, began := ran.await(name+"-node"), time.Now()
+		put(t, n, name+".yaml", kinds[i%len(kinds)](name))
+		select {
+		case at := <-runs:
+			took = append(took, at.Sub(began))
+		case <-time.After(harness.Patience):
+			t.Fatalf("%s does not run after %v", name, harness.Patience)
+		}
+		if i >= 5 {
+			n.RemovePod(fmt.Sprintf("good%d", i-5))
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return took
+}
+
+// evilFeed answers with more than it may, with what is no pod, and with nothing.
+func evilFeed(t *testing.T) (url string) {
+	t.Helper()
+	bad := []string{
+		`{"apiVersion": "v1", "kind": "PodList", "items": [` +
+			strings.Repeat(`{"metadata": {"name": "x"}}, `, 300_000) + `{}]}`,
+		manifest("deep", "containers: "+strings.Repeat("[", 10_000)),
+		"", "\x00\x01",
+	}
+	var calls atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, bad[calls.Add(1)%int64(len(bad))]) // the agent may have had enough
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// evilManifests come and go.
+func evilManifests(ctx context.Context, t *testing.T, n *harness.Node) error {
+	bad := hostileManifests()
+	for ctx.Err() == nil {
+		for name, b := range bad {
+			put(t, n, name, b[0])
+			pause(ctx, 100*time.Millisecond)
+			if err := os.Remove(filepath.Join(n.Manifests, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// evilClients connect and say nothing, or ask for all pods and do not read the answer.
+func evilClients(ctx context.Context, n *harness.Node) error {
+	addr := strings.TrimPrefix(n.URL(""), "http://")
+	var held []net.Conn
+	defer func() {
+		for _, c := range held {
+			_ = c.Close()
+		}
+	}()
+	for i := 0; ctx.Err() == nil; i++ {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			return err
+		}
+		if held = append(held, c); len(held) > 150 {
+			_ = held[0].Close()
+			held = held[1:]
+		}
+		if i%2 == 0 {
+			_, _ = io.WriteString(c, "GET /pods HTTP/1.1\r\nHost: x\r\n\r\n")
+		}
+		pause(ctx, 10*time.Millisecond)
+	}
+	return nil
+}
+
+// evilPlugin misbehaves in each way for a while, with pods that want its devices.
+func evilPlugin(ctx context.Context, t *testing.T, n *harness.Node, ctl *pluginsim.Client) error {
+	faults := []pluginsim.Fault{
+		{RPC: pluginsim.Allocate, Hang: true},
+		{RPC: pluginsim.Allocate, Code: "UNKNOWN", Message: strings.Repeat("no!\n", 300_000)},
+		{RPC: pluginsim.Allocate, Lie: pluginsim.Empty},
+		{RPC: pluginsim.Preferred, Hang: true},
+		{RPC: pluginsim.Preferred, Lie: pluginsim.Foreign},
+		{RPC: pluginsim.PreStart, Hang: true},
+		{RPC: pluginsim.List, Lie: pluginsim.Empty},
+		{RPC: pluginsim.List, Lie: pluginsim.Duplicate},
+		{RPC: pluginsim.Options, Hang: true},
+		{RPC: pluginsim.Register, Code: "INTERNAL"},
+	}
+	for i := 0; ctx.Err() == nil; i++ {
+		name := fmt.Sprintf("evil%d", i)
+		err := ctl.Fault(ctx, faults[i%len(faults)])
+		put(t, n, name+".yaml", limited(name, "cpu: 1, memory: 64Mi, "+evil+": 1"))
+		if err == nil {
+			err = ctl.Restart(ctx) // it registers again, and the calls before go unanswered
+		}
+		pause(ctx, 300*time.Millisecond)
+		n.RemovePod(name)
+		if err == nil {
+			err = ctl.ClearFaults(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// peakMemory is the most that the process ever had in memory, in MiB (proc_pid_status(5)).
+func peakMemory(t *testing.T, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "VmHWM:")
+	fields := strings.Fields(rest)
+	if len(fields) == 0 {
+		t.Fatalf("no VmHWM in %s", text)
+	}
+	kib, err := strconv.Atoi(fields[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kib >> 10
+}
