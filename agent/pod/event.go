@@ -62,7 +62,8 @@ type Runtime struct {
 	Recorded bool
 	// Running: a sandbox is ready.
 	Running bool
-	// Ended: by its records the pod has come to its end and must not run again.
+	// Ended: by its records, or by what the API server says, the pod has come to its end and must
+	// not run again.
 	Ended bool
 }
 
@@ -97,6 +98,10 @@ const (
 	Hasten EffectKind = "Hasten"
 	// Write records a status of Pod, of kind Status and for Why.
 	Write EffectKind = "Write"
+	// Clear says that the pod is cleared away: nothing of it runs, its volumes and its cgroup are
+	// gone, and it holds nothing. One that the API server wants deleted it may forget, once it has
+	// its last status.
+	Clear EffectKind = "Clear"
 	// Forget drops the status of the pod.
 	Forget EffectKind = "Forget"
 	// Tell records an event of Kubernetes, a warning or a normal one, with Why.
@@ -116,8 +121,6 @@ const (
 	StatusWaiting  StatusKind = "Waiting"
 	StatusAdmitted StatusKind = "Admitted"
 	StatusRejected StatusKind = "Rejected"
-	// StatusTerminated: the pod was ended before anything of it ran.
-	StatusTerminated StatusKind = "Terminated"
 )
 
 // Effect is something to be done for a pod.

@@ -19,8 +19,10 @@ import (
 //	  '---------------> Removing -------> Releasing ----------> none, or Deciding
 //	                                                            if desired again
 //
-// A pod that has never run goes without the states in which its worker is waited for: from Deciding
-// or Rejected to Terminated, or to Releasing.
+// A pod that is deleted or killed before it ran is terminated all the same: its worker sees that
+// nothing is left of an earlier run of the agent. One that never ran and is removed goes without
+// its worker, from Deciding or Rejected to Releasing. One that had ended when it was first desired
+// is Running until its worker has seen that.
 type State string
 
 // The states of a record.

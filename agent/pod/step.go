@@ -10,6 +10,15 @@ import (
 // comes too late changes nothing.
 func Step(r Record, e Event) (Record, []Effect) {
 	s := step{Record: r}
+	s.take(e)
+	if s.cleared() && !r.cleared() {
+		s.do(Effect{Kind: Clear})
+	}
+	return s.Record, s.effects
+}
+
+// take does what follows from an event.
+func (s *step) take(e Event) {
 	switch e.Kind {
 	case Desired:
 		s.desired(e)
@@ -41,8 +50,11 @@ func Step(r Record, e Event) (Record, []Effect) {
 	default:
 		panic(fmt.Sprintf("pod: event %q", e.Kind))
 	}
-	return s.Record, s.effects
 }
+
+// cleared reports whether the pod has ended for good, and neither the node nor admission has
+// anything of it but records.
+func (r Record) cleared() bool { return r.State == Terminated && r.Hold == Free }
 
 // step is a record on its way to the next one.
 type step struct {
@@ -73,7 +85,7 @@ func (s *step) desired(e Event) {
 	case Deciding:
 		s.observed(e)
 		s.follow(e.Pod)
-		s.do(Effect{Kind: Submit, Adopt: e.Runtime.Running})
+		s.submit(e.Runtime)
 	case Rejected, Completed:
 		s.follow(e.Pod)
 	case Running:
@@ -113,13 +125,18 @@ func (s *step) again(pod *v1.Pod) {
 func (s *step) begin(pod *v1.Pod, runtime Runtime) {
 	s.Record = Record{State: Deciding, Pod: pod, Hold: Held, OnNode: runtime.Recorded}
 	s.do(Effect{Kind: Write, Status: StatusPending})
-	if !runtime.Ended {
-		s.do(Effect{Kind: Submit, Adopt: runtime.Running})
+	s.submit(runtime)
+}
+
+// submit asks admission for the pod. One that has ended, under an earlier run of the agent or by
+// somebody else's word, shall not run again: its worker sees to that, and what may be recorded as
+// its own is released then.
+func (s *step) submit(runtime Runtime) {
+	if runtime.Ended {
+		s.run()
 		return
 	}
-	// It ended under an earlier run of the agent and shall not run again: its worker finds that
-	// out. What may be recorded as its own is released then.
-	s.run()
+	s.do(Effect{Kind: Submit, Adopt: runtime.Running})
 }
 
 func (s *step) run() {
@@ -155,10 +172,10 @@ func (s *step) deleted(e Event) {
 		s.Record = Record{Pod: e.Pod, Hold: Held, OnNode: e.Runtime.Recorded}
 		s.do(Effect{Kind: Write, Status: StatusPending})
 		s.end(Effect{})
-	case Deciding, Running:
+	case Deciding, Rejected, Running:
 		s.follow(e.Pod)
 		s.end(Effect{})
-	case Rejected, Completed:
+	case Completed:
 		s.follow(e.Pod)
 		s.State = Terminated
 		s.release()
@@ -174,18 +191,13 @@ func (s *step) deleted(e Event) {
 	}
 }
 
-// end terminates a pod that may be on the node, as the effect says; one that never was has ended.
+// end terminates a pod as the effect says. Also of one of which the runtime has nothing an earlier
+// run of the agent may have left a cgroup or a volume: its worker sees to that.
 func (s *step) end(how Effect) {
-	if s.OnNode {
-		s.State = Terminating
-		s.leaving()
-		how.Kind = Terminate
-		s.do(how)
-		return
-	}
-	s.State = Terminated
-	s.do(Effect{Kind: Write, Status: StatusTerminated, Why: how.Why})
-	s.release()
+	s.State, s.OnNode = Terminating, true
+	s.leaving()
+	how.Kind = Terminate
+	s.do(how)
 }
 
 func (s *step) removed(e Event) {

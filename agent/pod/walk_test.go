@@ -30,6 +30,8 @@ type node struct {
 	worker worker
 	// runs: a container of the pod runs. recorded: the runtime has something of it.
 	runs, recorded bool
+	// cleaned: its worker has seen to it that no cgroup and no volume is left.
+	cleaned bool
 }
 
 type worker string
@@ -89,9 +91,16 @@ func (n *node) carryOut(f Effect) error {
 			return fmt.Errorf("it was killed")
 		}
 		if n.worker == noWorker {
-			n.worker = running
+			n.worker, n.cleaned = running, false
+		}
+	case Clear:
+		if n.runs || n.entered || !n.cleaned {
+			return fmt.Errorf("runs %t, held %t, cleaned up %t", n.runs, n.entered, n.cleaned)
 		}
 	case Terminate:
+		if n.worker == noWorker || n.worker == running {
+			n.cleaned = false
+		}
 		if n.worker != removing {
 			n.worker = terminating
 		}
@@ -214,10 +223,10 @@ func (n *node) work() bool {
 		n.worker, n.runs, n.recorded = noWorker, false, false
 		n.late = append(n.late, Event{Kind: Gone})
 	case n.worker == running && n.recorded, n.worker == completed:
-		n.worker, n.runs = completed, false
+		n.worker, n.runs, n.cleaned = completed, false, true
 		n.late = append(n.late, Event{Kind: Ended}) // in each round
 	case n.worker == terminating:
-		n.runs = false
+		n.runs, n.cleaned = false, true
 		n.late = append(n.late, Event{Kind: Ended})
 	default:
 		return false

@@ -31,7 +31,7 @@ func (r Reporter) Report(round podworker.Report) {
 		return // the worker logs it and looks again; of an orphan nothing is told
 	}
 	messages := r.messages(round.Pod, round.Observed)
-	r.Statuses.generate(round.Pod.UID, func(in status.Input) v1.PodStatus {
+	r.Statuses.saw(round, func(in status.Input) v1.PodStatus {
 		in.Pod, in.Observed, in.Messages = round.Pod, round.Observed, messages
 		in.Waiting = round.Decision.Waiting
 		in.Stop.Terminating = round.Decision.State != podworker.SyncPod

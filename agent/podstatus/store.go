@@ -9,9 +9,11 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/status"
 )
 
@@ -29,6 +31,10 @@ type Config struct {
 type Change struct {
 	Pod           *v1.Pod
 	Before, After v1.PodStatus // zero: none
+	// First: After says no more than that the pod is desired, or what the API server said of it.
+	First bool
+	// Cleared: nothing of the pod runs or is held any more, and its volumes and cgroup are gone.
+	Cleared bool
 }
 
 // Begins reports whether the store begins with the pod, maybe anew.
@@ -56,8 +62,12 @@ type Store struct {
 type entry struct {
 	pod      *v1.Pod
 	admitted bool
-	status   v1.PodStatus
-	version  int
+	first    bool // nothing was found out of the pod yet
+	cleared  bool
+	// told: the pod's end was told before it could be seen here, or without anything to see.
+	told    bool
+	status  v1.PodStatus
+	version int
 }
 
 // New returns a store without pods.
@@ -73,15 +83,64 @@ func (s *Store) Changes() mailbox.Source { return &s.changed }
 
 // Pending begins with a pod, or begins with it anew, of which nothing is known but its spec.
 func (s *Store) Pending(pod *v1.Pod) {
-	first := status.Generate(s.input(pod, v1.PodStatus{}))
-	s.put(pod.UID, entry{pod: pod, status: first})
-	s.cfg.Wrote(Change{Pod: pod, After: first})
+	first := status.First(s.input(pod, v1.PodStatus{}))
+	s.put(pod.UID, entry{pod: pod, first: true, told: status.Ended(first.Phase), status: first})
+	s.cfg.Wrote(Change{Pod: pod, After: first, First: true})
 }
 
 // Follow takes another spec of the pod.
 func (s *Store) Follow(pod *v1.Pod) {
 	s.update(pod.UID, func(e entry) entry {
 		e.pod = pod
+		if pod.Status.StartTime != nil {
+			e.status = status.Adopt(e.status, pod.Status)
+		}
+		if status.Ended(e.status.Phase) { // no round of a worker takes it up
+			e.status.ObservedGeneration = pod.Generation
+		}
+		return e
+	})
+}
+
+// Reconciled is what others have written into the status of a pod, as far as anything follows.
+type Reconciled int
+
+// What others have written.
+const (
+	Nothing Reconciled = iota
+	// Gates: a condition that a readiness gate of the pod waits for.
+	Gates
+	// Ended: that the pod has ended, of which nothing is known here.
+	Ended
+)
+
+// Reconcile takes what others have written into the status of a pod, which is otherwise as it was.
+func (s *Store) Reconcile(pod *v1.Pod) (news Reconciled) {
+	before, ok := s.get(pod.UID)
+	if !ok {
+		return Nothing
+	}
+	switch api := pod.Status; {
+	case status.Ended(api.Phase) && !status.Ended(before.status.Phase):
+		news = Ended
+	case status.GatesDiffer(pod, before.status, api):
+		news = Gates
+	}
+	if after := status.Adopt(before.status, pod.Status); !equality.Semantic.DeepEqual(
+		after, before.status) {
+		s.update(pod.UID, func(e entry) entry {
+			e.status = status.Adopt(e.status, pod.Status)
+			return e
+		})
+	}
+	return news
+}
+
+// Cleared takes that nothing of the pod runs or is held any more, and its volumes and cgroup are
+// gone: the API server may delete it if it is to.
+func (s *Store) Cleared(uid types.UID) {
+	s.update(uid, func(e entry) entry {
+		e.cleared = true
 		return e
 	})
 }
@@ -89,7 +148,10 @@ func (s *Store) Follow(pod *v1.Pod) {
 // Admitted takes that the pod has what it requests: from now on it holds resources of the node.
 func (s *Store) Admitted(uid types.UID) {
 	s.update(uid, func(e entry) entry {
-		e.admitted, e.status.Reason, e.status.Message = true, "", ""
+		e.admitted = true
+		if !status.Ended(e.status.Phase) { // of one that has, a worker has yet to see to it
+			e.status.Reason, e.status.Message = "", ""
+		}
 		return e
 	})
 }
@@ -101,21 +163,28 @@ func (s *Store) Waiting(uid types.UID, why status.Reason) {
 
 // Rejected takes why the pod is not admitted.
 func (s *Store) Rejected(uid types.UID, why status.Reason) {
-	s.generate(uid, func(in status.Input) v1.PodStatus { return status.Rejected(in, why) })
-}
-
-// Terminated takes that the pod was ended before anything of it ran.
-func (s *Store) Terminated(uid types.UID, why status.Reason) {
-	s.generate(uid, func(in status.Input) v1.PodStatus {
-		in.Stop = status.Stopping{Terminating: true, Finished: true, Why: why}
-		return status.Generate(in)
+	s.update(uid, func(e entry) entry {
+		e.status, e.first, e.told = status.Rejected(s.input(e.pod, e.status), why), false, true
+		return e
 	})
 }
 
 // generate replaces the status of a pod that the store has.
 func (s *Store) generate(uid types.UID, of func(status.Input) v1.PodStatus) {
 	s.update(uid, func(e entry) entry {
-		e.status = of(s.input(e.pod, e.status))
+		e.status, e.first = of(s.input(e.pod, e.status)), false
+		return e
+	})
+}
+
+// saw is generate with what a worker saw of the pod. An end that was told without anything to see
+// stays as it was told while there is nothing to see.
+func (s *Store) saw(round podworker.Report, of func(status.Input) v1.PodStatus) {
+	s.update(round.Pod.UID, func(e entry) entry {
+		seen := len(round.Observed.Sandboxes) > 0 || len(round.Observed.Containers) > 0
+		if e.first = false; seen || !e.told {
+			e.status, e.told = of(s.input(e.pod, e.status)), false
+		}
 		return e
 	})
 }
@@ -136,7 +205,9 @@ func (s *Store) update(uid types.UID, change func(entry) entry) {
 			return // it was forgotten
 		}
 		if after := change(before); s.replace(uid, before, after) {
-			s.cfg.Wrote(Change{after.pod, before.status, after.status})
+			s.cfg.Wrote(Change{
+				after.pod, before.status, after.status, after.first, after.cleared,
+			})
 			return
 		}
 	}

@@ -53,8 +53,7 @@ func TestStatusesInTurn(t *testing.T) {
 			v1.PodPending, "Waiting", false, false},
 		{"admitted", func() { s.Admitted("u") }, v1.PodPending, "", true, true},
 		{"another spec", func() { s.Follow(named("u", "b")) }, v1.PodPending, "", true, true},
-		{"killed", func() { s.Terminated("u", status.Reason{Reason: "Evicted"}) },
-			v1.PodFailed, "Evicted", false, true},
+		{"cleared", func() { s.Cleared("u") }, v1.PodPending, "", true, false},
 		{"desired anew", func() { s.Pending(named("u", "b")) }, v1.PodPending, "", false, true},
 		{"rejected", func() { s.Rejected("u", status.Reason{Reason: "OutOfcpu"}) },
 			v1.PodFailed, "OutOfcpu", false, false},
@@ -77,7 +76,7 @@ func TestStatusesInTurn(t *testing.T) {
 		t.Error("a pod that was forgotten is listed")
 	}
 	if got := strings.Join(written, " "); got != ">Pending Pending>Pending Pending>Pending "+
-		"Pending>Pending Pending>Failed >Pending Pending>Failed Failed>" {
+		"Pending>Pending Pending>Pending >Pending Pending>Failed Failed>" {
 		t.Errorf("written was %s", got)
 	}
 }

@@ -69,11 +69,16 @@ func Generate(in Input) v1.PodStatus {
 }
 
 // Rejected is the status of a pod that the node will not run. Of the input it needs the pod, the
-// node and the time.
+// node, the previous status and the time.
 func Rejected(in Input, why Reason) v1.PodStatus {
 	s := base(in)
 	s.Phase = v1.PodFailed
 	s.Reason, s.Message = why.Reason, "Pod was rejected: "+why.Message
+	for _, was := range in.Previous.Conditions {
+		if !owned(was.Type) {
+			s.Conditions = append(s.Conditions, was)
+		}
+	}
 	return s
 }
 
@@ -83,6 +88,9 @@ func Waiting(in Input, why Reason) v1.PodStatus {
 	in.Observed, in.Waiting = cri.Pod{}, nil
 	s := Generate(in)
 	s.Reason, s.Message = why.Reason, why.Message
+	if c := conditionOf(s, v1.PodReadyToStartContainers); c != nil {
+		c.Reason, c.Message = why.Reason, why.Message
+	}
 	return s
 }
 
@@ -92,11 +100,15 @@ func base(in Input) v1.PodStatus {
 		QOSClass:                    podspec.QOSClass(in.Pod),
 		StartTime:                   startTime(in),
 		Resize:                      in.Previous.Resize,
+		Resources:                   in.Previous.Resources,
+		AllocatedResources:          in.Previous.AllocatedResources,
 		ResourceClaimStatuses:       in.Previous.ResourceClaimStatuses,
 		ExtendedResourceClaimStatus: in.Previous.ExtendedResourceClaimStatus,
 		EphemeralContainerStatuses:  in.Previous.EphemeralContainerStatuses,
 		NominatedNodeName:           in.Previous.NominatedNodeName,
+		VolumeHealth:                in.Previous.VolumeHealth,
 	}
+	s.NodeAllocatableResourceClaimStatuses = in.Previous.NodeAllocatableResourceClaimStatuses
 	for _, ip := range in.Node.HostIPs {
 		s.HostIPs = append(s.HostIPs, v1.HostIP{IP: ip})
 	}

@@ -29,6 +29,8 @@ func (l *Loop) carryOut(f pod.Effect) {
 		l.cfg.Workers.Hasten(ending(f))
 	case pod.Write:
 		l.write(f)
+	case pod.Clear:
+		l.cfg.Statuses.Cleared(f.Pod.UID)
 	case pod.Forget:
 		l.cfg.Statuses.Forget(f.Pod.UID)
 	case pod.Tell:
@@ -65,8 +67,6 @@ func (l *Loop) write(f pod.Effect) {
 		l.cfg.Statuses.Waiting(uid, why)
 	case pod.StatusRejected:
 		l.cfg.Statuses.Rejected(uid, why)
-	case pod.StatusTerminated:
-		l.cfg.Statuses.Terminated(uid, why)
 	default:
 		panic(fmt.Sprintf("syncloop: status %q", f.Status))
 	}

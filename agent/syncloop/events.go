@@ -10,9 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/pod"
+	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/agent/status"
 )
@@ -32,16 +34,40 @@ func (l *Loop) update(ctx context.Context, u source.Update) {
 		case source.RETRY:
 			e.Kind = pod.Retried
 		case source.REMOVE:
-			e.Kind = pod.Removed
+			e.Kind, e.Pod = pod.Removed, removed(p, u.Source)
 		case source.RECONCILE:
-			l.cfg.Workers.Wake(p.UID)
-			continue
+			if !l.reconciled(p) {
+				continue
+			}
+			e.Kind = pod.Desired
 		default:
 			panic(fmt.Sprintf("syncloop: operation %q of source %s", u.Op, u.Source))
 		}
 		l.feed(p.UID, e)
 	}
 	l.seen[u.Source] = true
+}
+
+// removed is a pod that its source has no more. One that the API server has no more, and that was
+// not ended here before, was deleted by force: nobody waits for its grace period.
+func removed(p *v1.Pod, from string) *v1.Pod {
+	if from != source.APISource {
+		return p
+	}
+	forced := *p
+	forced.DeletionGracePeriodSeconds = ptr.To[int64](0)
+	return &forced
+}
+
+// reconciled takes what others wrote into a pod's status, and reports whether they wrote its end.
+func (l *Loop) reconciled(p *v1.Pod) (ended bool) {
+	switch l.cfg.Statuses.Reconcile(p) {
+	case podstatus.Ended:
+		return true
+	case podstatus.Gates:
+		l.cfg.Workers.Wake(p.UID)
+	}
+	return false
 }
 
 // removeNamesake begins to remove what the runtime has of another pod of that UID: an earlier run
@@ -91,7 +117,7 @@ func (l *Loop) runtimeOf(p *v1.Pod) pod.Runtime {
 	observed, recorded := l.cfg.Runtime(p.UID)
 	return pod.Runtime{
 		Recorded: recorded, Running: observed.Running(),
-		Ended: status.Ended(status.Phase(p, observed, nil)),
+		Ended: status.Ended(p.Status.Phase) || status.Ended(status.Phase(p, observed, nil)),
 	}
 }
 

@@ -1,0 +1,115 @@
+package status
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Merge is own as the API server is to have it that has api: what others write there stays as they
+// wrote it, an end stays an end, and what did not change keeps its time.
+func Merge(api, own v1.PodStatus) v1.PodStatus {
+	out := Adopt(own, api)
+	if Ended(api.Phase) {
+		out.Phase = api.Phase
+		if !Ended(own.Phase) {
+			out.Reason, out.Message = api.Reason, api.Message
+		}
+	}
+	if api.StartTime != nil {
+		out.StartTime = api.StartTime
+	}
+	if api.QOSClass != "" { // it never changes
+		out.QOSClass = api.QOSClass
+	}
+	for i := range out.Conditions {
+		c := &out.Conditions[i]
+		if was := conditionOf(api, c.Type); was != nil && was.Status == c.Status {
+			c.LastTransitionTime = was.LastTransitionTime
+		}
+	}
+	out.InitContainerStatuses = keepUnmeasured(own.InitContainerStatuses, api.InitContainerStatuses)
+	out.ContainerStatuses = keepUnmeasured(own.ContainerStatuses, api.ContainerStatuses)
+	return out
+}
+
+// Adopt is own with what others write into the status of a pod, as api has it: conditions that are
+// not the node's, claims, resizes. A pod that the node disrupts says so (DisruptionTarget) from its
+// end on; until then what others say of that counts.
+func Adopt(own, api v1.PodStatus) v1.PodStatus {
+	disrupts := func(c v1.PodCondition) bool {
+		return c.Type == v1.DisruptionTarget && Ended(own.Phase)
+	}
+	var conditions []v1.PodCondition
+	for _, c := range own.Conditions {
+		if owned(c.Type) || disrupts(c) {
+			conditions = append(conditions, c)
+		}
+	}
+	own.Conditions = conditions
+	for _, c := range api.Conditions {
+		if !owned(c.Type) && conditionOf(own, c.Type) == nil {
+			own.Conditions = append(own.Conditions, c)
+		}
+	}
+	own.NominatedNodeName = api.NominatedNodeName
+	own.Resize, own.Resources = api.Resize, api.Resources
+	own.AllocatedResources = api.AllocatedResources
+	own.ResourceClaimStatuses = api.ResourceClaimStatuses
+	own.ExtendedResourceClaimStatus = api.ExtendedResourceClaimStatus
+	own.NodeAllocatableResourceClaimStatuses = api.NodeAllocatableResourceClaimStatuses
+	own.EphemeralContainerStatuses = api.EphemeralContainerStatuses
+	own.VolumeHealth = api.VolumeHealth
+	return own
+}
+
+// keepUnmeasured keeps what this agent does not tell of a container and another one, that ran the
+// pod before, has told: as long as it is the same container.
+func keepUnmeasured(own, api []v1.ContainerStatus) []v1.ContainerStatus {
+	out := slices.Clone(own)
+	for i := range out {
+		c := &out[i]
+		at := slices.IndexFunc(api, func(was v1.ContainerStatus) bool {
+			return was.Name == c.Name && was.ContainerID == c.ContainerID
+		})
+		if at < 0 || c.ContainerID == "" {
+			continue
+		}
+		was := api[at]
+		if c.AllocatedResources == nil {
+			c.AllocatedResources = was.AllocatedResources
+		}
+		if c.Resources == nil {
+			c.Resources = was.Resources
+		}
+		if c.VolumeMounts == nil {
+			c.VolumeMounts = was.VolumeMounts
+		}
+		if c.User == nil {
+			c.User = was.User
+		}
+		if c.StopSignal == nil {
+			c.StopSignal = was.StopSignal
+		}
+	}
+	return out
+}
+
+// GatesDiffer reports whether the conditions that the pod's readiness gates wait for differ between
+// both statuses.
+func GatesDiffer(pod *v1.Pod, a, b v1.PodStatus) bool {
+	return slices.ContainsFunc(pod.Spec.ReadinessGates, func(g v1.PodReadinessGate) bool {
+		x, y := conditionOf(a, g.ConditionType), conditionOf(b, g.ConditionType)
+		return (x == nil) != (y == nil) || x != nil && x.Status != y.Status
+	})
+}
+
+// First is the status of a pod of which nothing is known but that it is desired. One of which the
+// API server has been told before is as it was told until its worker has seen it.
+func First(in Input) v1.PodStatus {
+	if told := in.Pod.Status; told.StartTime != nil && told.Phase != "" {
+		return told
+	}
+	in.Previous = in.Pod.Status
+	return Generate(in)
+}

@@ -1,0 +1,124 @@
+package status
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// What the API server is to have: the node's words, with what others wrote beside them.
+func TestMerge(t *testing.T) {
+	early := metav1.NewTime(time.Unix(1000, 0))
+	late := metav1.NewTime(time.Unix(2000, 0))
+	condition := func(t v1.PodConditionType, s v1.ConditionStatus, at metav1.Time,
+	) v1.PodCondition {
+		return v1.PodCondition{Type: t, Status: s, LastTransitionTime: at}
+	}
+	disrupted := func(reason string) v1.PodCondition {
+		return v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: reason}
+	}
+	conditions := func(c ...v1.PodCondition) v1.PodStatus {
+		return v1.PodStatus{Phase: v1.PodRunning, Conditions: c}
+	}
+	two := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}
+	for name, test := range map[string]struct{ api, own, want v1.PodStatus }{
+		"others' conditions, claims and resizes stay": {
+			api: v1.PodStatus{Resize: v1.PodResizeStatusDeferred, NominatedNodeName: "n",
+				ResourceClaimStatuses: []v1.PodResourceClaimStatus{{Name: "c"}},
+				AllocatedResources:    two,
+				Conditions: []v1.PodCondition{
+					condition("example.com/gate", v1.ConditionTrue, early),
+					condition(v1.PodResizePending, v1.ConditionTrue, early)}},
+			own: conditions(condition("example.com/gate", v1.ConditionFalse, late)),
+			want: v1.PodStatus{Phase: v1.PodRunning, Resize: v1.PodResizeStatusDeferred,
+				NominatedNodeName:     "n",
+				ResourceClaimStatuses: []v1.PodResourceClaimStatus{{Name: "c"}},
+				AllocatedResources:    two,
+				Conditions: []v1.PodCondition{
+					condition("example.com/gate", v1.ConditionTrue, early),
+					condition(v1.PodResizePending, v1.ConditionTrue, early)}},
+		},
+		"a condition of others that is gone is gone": {
+			api: v1.PodStatus{}, own: conditions(condition("x", v1.ConditionTrue, late)),
+			want: conditions(),
+		},
+		"a condition keeps its time until it changes": {
+			api: conditions(condition(v1.PodReady, v1.ConditionTrue, early),
+				condition(v1.PodScheduled, v1.ConditionFalse, early)),
+			own: conditions(condition(v1.PodReady, v1.ConditionTrue, late),
+				condition(v1.PodScheduled, v1.ConditionTrue, late)),
+			want: conditions(condition(v1.PodReady, v1.ConditionTrue, early),
+				condition(v1.PodScheduled, v1.ConditionTrue, late)),
+		},
+		"an end stays, with its reason": {
+			api:  v1.PodStatus{Phase: v1.PodFailed, Reason: "NodeLost", Message: "m"},
+			own:  v1.PodStatus{Phase: v1.PodRunning, Reason: "x"},
+			want: v1.PodStatus{Phase: v1.PodFailed, Reason: "NodeLost", Message: "m"},
+		},
+		"an end is not another end": {
+			api:  v1.PodStatus{Phase: v1.PodFailed},
+			own:  v1.PodStatus{Phase: v1.PodSucceeded, Reason: "x"},
+			want: v1.PodStatus{Phase: v1.PodFailed, Reason: "x"},
+		},
+		"the start is told once": {
+			api: v1.PodStatus{StartTime: &early}, own: v1.PodStatus{StartTime: &late},
+			want: v1.PodStatus{StartTime: &early},
+		},
+		"the node's disruption is not told before the end": {
+			api:  conditions(disrupted("EvictionByEvictionAPI")),
+			own:  conditions(disrupted("TerminationByKubelet")),
+			want: conditions(disrupted("EvictionByEvictionAPI")),
+		},
+		"the node's disruption is told at the end": {
+			api: conditions(disrupted("EvictionByEvictionAPI")),
+			own: v1.PodStatus{Phase: v1.PodFailed,
+				Conditions: []v1.PodCondition{disrupted("TerminationByKubelet")}},
+			want: v1.PodStatus{Phase: v1.PodFailed,
+				Conditions: []v1.PodCondition{disrupted("TerminationByKubelet")}},
+		},
+		"what another agent measured of a container stays while it is the same": {
+			api: v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{
+				{Name: "a", ContainerID: "1", AllocatedResources: two},
+				{Name: "b", ContainerID: "2", AllocatedResources: two}}},
+			own: v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{
+				{Name: "a", ContainerID: "1"}, {Name: "b", ContainerID: "3"}}},
+			want: v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{
+				{Name: "a", ContainerID: "1", AllocatedResources: two},
+				{Name: "b", ContainerID: "3"}}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := Merge(test.api, test.own)
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			if diff := cmp.Diff(got, Merge(got, test.own)); diff != "" {
+				t.Errorf("a second merge changes what the first one made:\n%s", diff)
+			}
+		})
+	}
+}
+
+// The first status of a pod of which the API server was told before is what it was told: not that
+// its containers were lost, which nobody has looked at yet.
+func TestFirst(t *testing.T) {
+	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main"}}}}
+	pod.Status = v1.PodStatus{
+		Phase: v1.PodRunning, StartTime: &metav1.Time{Time: time.Unix(1000, 0)},
+		ContainerStatuses: []v1.ContainerStatus{{Name: "main", RestartCount: 3,
+			State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}},
+	}
+	if diff := cmp.Diff(pod.Status, First(Input{Pod: pod, Now: time.Now()})); diff != "" {
+		t.Errorf("-told +first:\n%s", diff)
+	}
+	pod.Status = v1.PodStatus{Phase: v1.PodPending, Conditions: []v1.PodCondition{{Type: "x"}}}
+	got := First(Input{Pod: pod, Now: time.Now()})
+	if got.Phase != v1.PodPending || got.StartTime == nil || conditionOf(got, "x") == nil ||
+		conditionOf(got, v1.PodScheduled) == nil {
+		t.Errorf("the first status of a new pod is %+v", got)
+	}
+}
