@@ -1,0 +1,69 @@
+// Package mirror keeps mirror pods: for each static pod of the node one pod in the API server, which
+// shows it there and which nobody runs.
+//
+// A mirror pod has the static pod's namespace and name, belongs to the Node, and says in the
+// annotation kubernetes.io/config.mirror which static pod it is of: that one's hash. It is created
+// when it is missing, taken away when it is of another static pod or is being deleted, and gone with
+// its static pod. Of two static pods of one name, one of which takes the other's place, it is that
+// of the older one until that is gone.
+package mirror
+
+import (
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/source"
+)
+
+// Is reports whether a pod of the API server's is a mirror pod.
+func Is(pod *v1.Pod) bool {
+	_, is := pod.Annotations[source.AnnotationMirror]
+	return is
+}
+
+// IsStatic reports whether a pod of the node is a static one, which has a mirror pod.
+func IsStatic(pod *v1.Pod) bool {
+	from := pod.Annotations[source.AnnotationSource]
+	return from == source.FileSource || from == source.HTTPSource
+}
+
+// IsOf reports whether a pod of the API server's is the mirror pod of a static one.
+func IsOf(pod, static *v1.Pod) bool {
+	hash, is := pod.Annotations[source.AnnotationMirror]
+	return is && hash == static.Annotations[source.AnnotationHash]
+}
+
+// Split returns the pods that are to run, of all that the API server has for the node: those that
+// are no mirror pods.
+func Split(all []*v1.Pod) (run []*v1.Pod) {
+	run = make([]*v1.Pod, 0, len(all))
+	for _, pod := range all {
+		if !Is(pod) {
+			run = append(run, pod)
+		}
+	}
+	return run
+}
+
+// of is the mirror pod of a static pod, to be created.
+func of(static *v1.Pod, node metav1.OwnerReference) *v1.Pod {
+	m := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: static.Namespace, Name: static.Name, Labels: static.Labels,
+			Annotations: maps.Clone(static.Annotations), Finalizers: static.Finalizers,
+			OwnerReferences: []metav1.OwnerReference{node},
+		},
+		Spec: static.Spec,
+	}
+	delete(m.Annotations, source.AnnotationManifest)
+	m.Annotations[source.AnnotationMirror] = static.Annotations[source.AnnotationHash]
+	return m
+}
+
+// nameOf is what a static pod and its mirror pod have in common.
+func nameOf(pod *v1.Pod) types.NamespacedName {
+	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+}

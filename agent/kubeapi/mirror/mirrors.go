@@ -1,0 +1,119 @@
+package mirror
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/agent/kubeapi/requests"
+	"github.com/numalet/numalet/agent/podstatus"
+	"github.com/numalet/numalet/topology/metric"
+)
+
+// Config is what mirror pods are kept with.
+type Config struct {
+	Client   kubernetes.Interface
+	Node     string // its name
+	Registry metrics.KubeRegistry
+}
+
+// Mirrors keeps the mirror pods of a node.
+type Mirrors struct {
+	cfg   Config
+	book  *Book
+	queue *requests.Queue[types.NamespacedName]
+	count *metrics.Gauge
+}
+
+// New returns one that knows no pods.
+func New(c Config) (*Mirrors, error) {
+	m := &Mirrors{cfg: c, book: NewBook()}
+	var s metric.Set
+	m.count = s.Gauge("kubelet_mirror_pods", "Mirror pods that the API server has for the node.")
+	m.queue = requests.New("keep a mirror pod", m.next)
+	return m, s.Register(c.Registry)
+}
+
+// Run keeps them until ctx ends.
+func (m *Mirrors) Run(ctx context.Context) error { return m.queue.Run(ctx) }
+
+// Wrote takes what was written of a pod of the node. It never blocks.
+func (m *Mirrors) Wrote(c podstatus.Change) {
+	if name, look := m.book.Wrote(c); look {
+		m.queue.Add(name)
+	}
+}
+
+// Heard takes that every source of pods was heard, and never blocks.
+func (m *Mirrors) Heard() { m.add(m.book.Heard()) }
+
+// Saw takes all pods that the API server has for the node. It never blocks.
+func (m *Mirrors) Saw(all []*v1.Pod) {
+	n := len(all) - len(Split(all))
+	m.count.Set(float64(n))
+	m.add(m.book.Saw(all))
+}
+
+func (m *Mirrors) add(names []types.NamespacedName) {
+	for _, name := range names {
+		m.queue.Add(name)
+	}
+}
+
+// next makes the next request about a name.
+func (m *Mirrors) next(ctx context.Context, name types.NamespacedName) (done bool,
+	again time.Time, err error) {
+	r, again := m.book.Next(name, time.Now())
+	if r.Verb == None {
+		return true, again, nil
+	}
+	klog.FromContext(ctx).V(2).Info("Keeping a mirror pod", "pod", name, "verb", r.Verb)
+	got, err := m.request(ctx, name, r)
+	return false, time.Time{}, m.book.Answered(name, r, got, err, time.Now())
+}
+
+// request makes a request, and returns what the API server has of the name then.
+func (m *Mirrors) request(ctx context.Context, name types.NamespacedName, r Request) (*v1.Pod,
+	error) {
+	pods := m.cfg.Client.CoreV1().Pods(name.Namespace)
+	switch r.Verb {
+	case Get:
+		return pods.Get(ctx, name.Name, metav1.GetOptions{})
+	case Create:
+		node, err := m.owner(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return pods.Create(ctx, of(r.Pod, node), metav1.CreateOptions{})
+	case Delete:
+		return nil, pods.Delete(ctx, name.Name, metav1.DeleteOptions{
+			GracePeriodSeconds: ptr.To[int64](0), Preconditions: metav1.NewUIDPreconditions(
+				string(r.Pod.UID))})
+	default:
+		panic(fmt.Sprintf("mirror: verb %q", r.Verb))
+	}
+}
+
+// owner is the Node, to which mirror pods belong. Without one, or with one that goes, none is made:
+// they would be collected as garbage, and the API server does not take them.
+func (m *Mirrors) owner(ctx context.Context) (o metav1.OwnerReference, err error) {
+	// Which one of the last seconds is enough.
+	node, err := m.cfg.Client.CoreV1().Nodes().Get(ctx, m.cfg.Node,
+		metav1.GetOptions{ResourceVersion: "0"})
+	switch {
+	case err != nil:
+		return o, fmt.Errorf("get the node to which mirror pods belong: %w", err)
+	case node.DeletionTimestamp != nil:
+		return o, fmt.Errorf("the node %s, to which mirror pods belong, is being deleted", m.cfg.Node)
+	}
+	return metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID,
+		Controller: ptr.To(true)}, nil
+}

@@ -1,0 +1,58 @@
+package statuses
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/kubeapi/requests"
+)
+
+// Answered takes what the API server answered to a request about a pod here, at a time: the pod
+// that it has of that name, if it said that. took is how long the API server did not have what it
+// has now, zero if it was not told anything; the error is why to try again.
+func (b *Book) Answered(uid types.UID, q Request, got *v1.Pod, err error, now time.Time) (
+	took time.Duration, again error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r, p := b.remotes[q.Pod.UID], b.pods[uid]
+	if r == nil { // it was delivered that it is gone
+		return 0, nil
+	}
+	switch {
+	case err == nil && (q.Verb == Delete || got.UID != q.Pod.UID), apierrors.IsNotFound(err):
+		r.gone, r.ask = true, time.Time{}
+	case err == nil:
+		r.answered(q, got)
+		if p != nil && q.Verb == Patch && p.version == q.own {
+			took, p.since = max(1, now.Sub(p.since)), time.Time{}
+		}
+	case apierrors.IsConflict(err): // another version, or another pod
+		r.ask = now
+		if r.contested { // no race with those who write without end
+			return 0, err
+		}
+		r.contested = true
+	case q.Verb == Patch && p != nil && p.cut.more(err):
+	case requests.MayHaveTakenEffect(err):
+		r.ask = now
+		return 0, err
+	default:
+		return 0, err
+	}
+	return took, nil
+}
+
+// answered takes the pod as an answer has it. What was asked for is so, whatever came before; what
+// was written is not older than what has been delivered since.
+func (r *remote) answered(q Request, got *v1.Pod) {
+	if q.Verb == Patch {
+		r.sent, r.got, r.contested = &q.Status, &got.Status, false
+		if older(got, r.pod) {
+			return
+		}
+	}
+	r.take(got)
+}

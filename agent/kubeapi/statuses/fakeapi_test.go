@@ -1,0 +1,158 @@
+package statuses
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/agent/status"
+)
+
+// errLost is what a client sees of a request whose answer was lost, or that was.
+var errLost = errors.New("connection lost")
+
+// fakeAPI is an API server with the pods of one node in one namespace. Pods are never written to in
+// place: what was handed out stays as it was.
+type fakeAPI struct {
+	pods     map[string]*v1.Pod
+	revision int
+	history  [][]*v1.Pod // sets after each change, the newest last
+	// others are the conditions that others have written, by UID and type.
+	others map[types.UID]map[v1.PodConditionType]v1.ConditionStatus
+	wrong  error // what was done that must never be
+	wrote  int   // requests that changed something
+}
+
+func newFakeAPI() *fakeAPI {
+	return &fakeAPI{pods: map[string]*v1.Pod{}, history: [][]*v1.Pod{nil},
+		others: map[types.UID]map[v1.PodConditionType]v1.ConditionStatus{}}
+}
+
+// put stores a new version of a pod.
+func (a *fakeAPI) put(pod *v1.Pod) *v1.Pod {
+	a.revision++
+	pod.ResourceVersion = strconv.Itoa(a.revision)
+	a.pods[pod.Name] = pod
+	a.remember()
+	return pod
+}
+
+func (a *fakeAPI) remove(name string) {
+	a.revision++
+	delete(a.pods, name)
+	a.remember()
+}
+
+func (a *fakeAPI) remember() {
+	set := slices.SortedFunc(maps.Values(a.pods), func(x, y *v1.Pod) int {
+		return compareNames(x.Name, y.Name)
+	})
+	a.history = append(a.history, set)
+	if len(a.history) > 40 {
+		a.history = a.history[10:]
+	}
+}
+
+func compareNames(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	default:
+		return 0
+	}
+}
+
+// create makes a pod, with a UID of its own.
+func (a *fakeAPI) create(pod *v1.Pod) (*v1.Pod, error) {
+	if a.pods[pod.Name] != nil {
+		return nil, apierrors.NewAlreadyExists(v1.Resource("pods"), pod.Name)
+	}
+	made := *pod
+	made.UID = types.UID("api-" + strconv.Itoa(a.revision+1))
+	made.Status = v1.PodStatus{Phase: v1.PodPending}
+	return a.put(&made), nil
+}
+
+func (a *fakeAPI) get(name string) (*v1.Pod, error) {
+	if pod := a.pods[name]; pod != nil {
+		return pod, nil
+	}
+	return nil, apierrors.NewNotFound(v1.Resource("pods"), name)
+}
+
+// patch writes the status of one version of a pod.
+func (a *fakeAPI) patch(q Request) (*v1.Pod, error) {
+	was, err := a.get(q.Pod.Name)
+	if err != nil {
+		return nil, err
+	}
+	if was.UID != q.Pod.UID || was.ResourceVersion != q.Pod.ResourceVersion {
+		return nil, conflict(q.Pod.Name)
+	}
+	if status.Ended(was.Status.Phase) && q.Status.Phase != was.Status.Phase {
+		a.wrong = fmt.Errorf("pod %s went from %s to %s", was.UID, was.Status.Phase, q.Status.Phase)
+	}
+	if same(was.Status, q.Status) {
+		a.wrong = fmt.Errorf("a patch of pod %s changes nothing", was.UID)
+	}
+	next := *was
+	next.Status = q.Status
+	a.wrote++
+	return a.put(&next), nil
+}
+
+// delete deletes a pod for good.
+func (a *fakeAPI) delete(name string, uid types.UID) error {
+	was, err := a.get(name)
+	if err != nil {
+		return err
+	}
+	if was.UID != uid {
+		return conflict(name)
+	}
+	a.wrote++
+	if len(was.Finalizers) > 0 {
+		next := *was
+		next.DeletionTimestamp, next.DeletionGracePeriodSeconds = &metav1.Time{}, ptr.To[int64](0)
+		a.put(&next)
+		return nil
+	}
+	a.remove(name)
+	return nil
+}
+
+func conflict(name string) error {
+	return apierrors.NewConflict(v1.Resource("pods"), name, errors.New("it is another one"))
+}
+
+// writeCondition is somebody else's.
+func (a *fakeAPI) writeCondition(pod *v1.Pod, c v1.PodCondition) {
+	next := *pod
+	next.Status.Conditions = append(slices.DeleteFunc(slices.Clone(pod.Status.Conditions),
+		func(was v1.PodCondition) bool { return was.Type == c.Type }), c)
+	if a.others[pod.UID] == nil {
+		a.others[pod.UID] = map[v1.PodConditionType]v1.ConditionStatus{}
+	}
+	a.others[pod.UID][c.Type] = c.Status
+	a.put(&next)
+}
+
+// wantsDeleted has a pod deleted with a grace period.
+func (a *fakeAPI) wantsDeleted(pod *v1.Pod) {
+	if pod.DeletionTimestamp != nil {
+		return
+	}
+	next := *pod
+	next.DeletionTimestamp, next.DeletionGracePeriodSeconds = &metav1.Time{}, ptr.To[int64](30)
+	a.put(&next)
+}

@@ -1,0 +1,119 @@
+package statuses
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/agent/kubeapi/requests"
+	"github.com/numalet/numalet/agent/podstatus"
+	"github.com/numalet/numalet/topology/metric"
+)
+
+// Config is what statuses are written with.
+type Config struct {
+	Client   kubernetes.Interface
+	Registry metrics.KubeRegistry
+}
+
+// Statuses writes the statuses of the node's pods to the API server.
+type Statuses struct {
+	client kubernetes.Interface
+	book   *Book
+	queue  *requests.Queue[types.UID]
+	took   *metrics.Histogram
+}
+
+// New returns one that knows no pods.
+func New(c Config) (*Statuses, error) {
+	w := &Statuses{client: c.Client, book: NewBook()}
+	var s metric.Set
+	w.took = s.Histogram("kubelet_pod_status_sync_duration_seconds",
+		"Seconds from when a pod's status changed until the API server has it.",
+		[]float64{.01, .05, .1, .5, 1, 5, 10, 20, 30, 45, 60})
+	w.queue = requests.New("write a pod's status", w.next)
+	return w, s.Register(c.Registry)
+}
+
+// Run writes until ctx ends.
+func (w *Statuses) Run(ctx context.Context) error { return w.queue.Run(ctx) }
+
+// Wrote takes what was written of a pod of the node. It never blocks.
+func (w *Statuses) Wrote(c podstatus.Change) {
+	w.book.Wrote(c, time.Now())
+	w.queue.Add(c.Pod.UID)
+}
+
+// Saw takes all pods that the API server has for the node, mirror pods among them. It never blocks.
+func (w *Statuses) Saw(all []*v1.Pod) {
+	for _, uid := range w.book.Saw(all, time.Now()) {
+		w.queue.Add(uid)
+	}
+}
+
+// next makes the next request about a pod.
+func (w *Statuses) next(ctx context.Context, uid types.UID) (done bool, again time.Time, err error) {
+	q, again := w.book.Next(uid, time.Now())
+	if q.Verb == None {
+		return true, again, nil
+	}
+	klog.FromContext(ctx).V(2).Info("Telling the API server of a pod", "pod", klog.KObj(q.Pod),
+		"podUID", q.Pod.UID, "verb", q.Verb, "phase", q.Status.Phase)
+	got, err := w.request(ctx, q)
+	took, err := w.book.Answered(uid, q, got, err, time.Now())
+	if took > 0 {
+		w.took.Observe(took.Seconds())
+	}
+	return false, time.Time{}, err
+}
+
+// request makes a request, and returns what the API server has of the pod then.
+func (w *Statuses) request(ctx context.Context, q Request) (*v1.Pod, error) {
+	pods, name := w.client.CoreV1().Pods(q.Pod.Namespace), q.Pod.Name
+	switch q.Verb {
+	case Get:
+		return pods.Get(ctx, name, metav1.GetOptions{})
+	case Patch:
+		patch, err := q.patch()
+		if err != nil {
+			return nil, err
+		}
+		return pods.Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{},
+			"status")
+	case Delete:
+		return nil, pods.Delete(ctx, name, metav1.DeleteOptions{
+			GracePeriodSeconds: ptr.To[int64](0),
+			Preconditions:      metav1.NewUIDPreconditions(string(q.Pod.UID))})
+	default:
+		panic(fmt.Sprintf("statuses: verb %q", q.Verb))
+	}
+}
+
+// patch is a strategic merge patch, of this UID and this version only.
+func (q Request) patch() ([]byte, error) {
+	before, err := json.Marshal(v1.Pod{Status: q.Pod.Status})
+	if err != nil {
+		return nil, fmt.Errorf("encode the status of pod %s: %w", q.Pod.UID, err)
+	}
+	after, err := json.Marshal(v1.Pod{Status: q.Status, ObjectMeta: metav1.ObjectMeta{
+		UID: q.Pod.UID, ResourceVersion: q.Pod.ResourceVersion,
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("encode the status of pod %s: %w", q.Pod.UID, err)
+	}
+	patch, err := strategicpatch.CreateTwoWayMergePatch(before, after, v1.Pod{})
+	if err != nil {
+		return nil, fmt.Errorf("compare statuses of pod %s: %w", q.Pod.UID, err)
+	}
+	return patch, nil
+}
