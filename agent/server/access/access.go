@@ -1,0 +1,222 @@
+package access
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	authentication "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	authorization "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/klog/v2"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/ptr"
+)
+
+// reviewTimeout bounds what a request waits for the API server's word.
+const reviewTimeout = 30 * time.Second
+
+// ErrNobody says that no request could be allowed: the server is of no use to anybody.
+var ErrNobody = errors.New("nobody could be allowed to ask")
+
+// Config is who is asked about requests.
+type Config struct {
+	// Node is the node's name, of which requests are.
+	Node           string
+	Authentication kubeletv1beta1.KubeletAuthentication
+	Authorization  kubeletv1beta1.KubeletAuthorization
+	// Reviewer is the API server; nil: there is none.
+	Reviewer Reviewer
+}
+
+// Reviewer is an API server that says whose a token is and who may do what: a
+// kubernetes.Interface is one.
+type Reviewer interface {
+	AuthenticationV1() authentication.AuthenticationV1Interface
+	AuthorizationV1() authorization.AuthorizationV1Interface
+}
+
+// Access decides on requests.
+type Access struct {
+	node      string
+	clientCAs *dynamiccertificates.DynamicFileCAContent // nil: no certificates of clients
+	who       authenticator.Request
+	may       authorizer.Authorizer
+}
+
+// New is ErrNobody, with what to change, if the configuration leaves all decisions to an API server
+// and there is none.
+func New(c Config) (*Access, error) {
+	if why := nobody(c); why != "" {
+		return nil, fmt.Errorf("%w: %s", ErrNobody, why)
+	}
+	a := &Access{node: c.Node}
+	var err error
+	if a.may, err = newAuthorizer(c); err != nil {
+		return nil, fmt.Errorf("set up authorization: %w", err)
+	}
+	if file := c.Authentication.X509.ClientCAFile; file != "" {
+		a.clientCAs, err = dynamiccertificates.NewDynamicCAContentFromFile("client-ca", file)
+		if err != nil {
+			return nil, fmt.Errorf("read authentication.x509.clientCAFile "+
+				"(--client-ca-file): %w", err)
+		}
+	}
+	if a.who, err = newAuthenticator(c, a.clientCAs); err != nil {
+		return nil, fmt.Errorf("set up authentication: %w", err)
+	}
+	return a, nil
+}
+
+// nobody says why no request could be allowed; "": some could.
+func nobody(c Config) string {
+	if c.Authorization.Mode == kubeletv1beta1.KubeletAuthorizationModeWebhook && c.Reviewer == nil {
+		return "authorization.mode is Webhook and there is no API server to ask; name one with " +
+			"--kubeconfig, or set authorization.mode to AlwaysAllow with a bundle in " +
+			"authentication.x509.clientCAFile"
+	}
+	if !*c.Authentication.Anonymous.Enabled && c.Authentication.X509.ClientCAFile == "" &&
+		!reviewsTokens(c) {
+		return "no one can say who they are; set authentication.x509.clientCAFile, or name an " +
+			"API server with --kubeconfig and set authentication.webhook.enabled"
+	}
+	return ""
+}
+
+func reviewsTokens(c Config) bool { return *c.Authentication.Webhook.Enabled && c.Reviewer != nil }
+
+func newAuthorizer(c Config) (authorizer.Authorizer, error) {
+	switch c.Authorization.Mode {
+	case kubeletv1beta1.KubeletAuthorizationModeAlwaysAllow:
+		return authorizerfactory.NewAlwaysAllowAuthorizer(), nil
+	case kubeletv1beta1.KubeletAuthorizationModeWebhook:
+		return authorizerfactory.DelegatingAuthorizerConfig{
+			SubjectAccessReviewClient: c.Reviewer.AuthorizationV1(),
+			AllowCacheTTL:             c.Authorization.Webhook.CacheAuthorizedTTL.Duration,
+			DenyCacheTTL:              c.Authorization.Webhook.CacheUnauthorizedTTL.Duration,
+			WebhookRetryBackoff:       retries(),
+		}.New()
+	default:
+		return nil, fmt.Errorf("authorization.mode %q: use Webhook or AlwaysAllow",
+			c.Authorization.Mode)
+	}
+}
+
+func newAuthenticator(c Config, clientCAs *dynamiccertificates.DynamicFileCAContent) (
+	authenticator.Request, error) {
+	config := authenticatorfactory.DelegatingAuthenticatorConfig{
+		Anonymous: &apiserver.AnonymousAuthConfig{
+			Enabled: *c.Authentication.Anonymous.Enabled,
+		},
+		CacheTTL:                 c.Authentication.Webhook.CacheTTL.Duration,
+		WebhookRetryBackoff:      retries(),
+		TokenAccessReviewTimeout: reviewTimeout,
+	}
+	if clientCAs != nil {
+		config.ClientCertificateCAContentProvider = clientCAs
+	}
+	if reviewsTokens(c) {
+		config.TokenAccessReviewClient = c.Reviewer.AuthenticationV1()
+	}
+	out, _, err := config.New()
+	return out, err
+}
+
+// retries is how often the API server is asked again when it does not answer.
+func retries() *wait.Backoff {
+	return &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
+}
+
+// Run follows the bundle of client CAs until ctx ends.
+func (a *Access) Run(ctx context.Context) error {
+	if a.clientCAs == nil {
+		<-ctx.Done()
+		return nil
+	}
+	a.clientCAs.Run(klog.NewContext(ctx, klog.FromContext(ctx).WithName("client-ca")), 1)
+	return nil
+}
+
+// ClientCAs are those whose certificates are believed; nil: no certificate of a client is.
+func (a *Access) ClientCAs() *x509.CertPool {
+	if a.clientCAs == nil {
+		return nil
+	}
+	options, ok := a.clientCAs.VerifyOptions()
+	if !ok {
+		return nil
+	}
+	return options.Roots
+}
+
+// Authorize lets requests through to next that are allowed, and answers the others.
+func (a *Access) Authorize(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if refused := a.refuse(r); refused != nil {
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			w.WriteHeader(refused.code)
+			_, _ = w.Write([]byte(refused.text))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// refusal is the answer to a request that is not let through.
+type refusal struct {
+	code int
+	text string
+}
+
+func (a *Access) refuse(r *http.Request) *refusal {
+	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
+	defer cancel()
+	log := klog.FromContext(ctx)
+	who, ok, err := a.who.AuthenticateRequest(r.WithContext(ctx))
+	if err != nil || !ok {
+		if err != nil {
+			log.V(2).Info("A request was not let in", "path", r.URL.Path, "from", r.RemoteAddr,
+				"err", err)
+		}
+		return &refusal{http.StatusUnauthorized, "Unauthorized"}
+	}
+	var asked []string
+	verb := ""
+	for _, what := range attributes(a.node, who.User, r) {
+		asked, verb = append(asked, what.GetSubresource()), what.GetVerb()
+		decision, _, err := a.may.Authorize(ctx, what)
+		if err != nil {
+			log.Error(err, "Whether a request is allowed could not be found out",
+				"user", who.User.GetName(), "verb", verb, "subresource", what.GetSubresource())
+			return &refusal{http.StatusInternalServerError, fmt.Sprintf(
+				"Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)",
+				who.User.GetName(), verb, what.GetSubresource())}
+		}
+		if decision == authorizer.DecisionAllow {
+			return nil
+		}
+	}
+	return &refusal{http.StatusForbidden, fmt.Sprintf(
+		"Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)\n",
+		who.User.GetName(), verb, asked)}
+}
+
+// Warning says what of the configuration lets anybody do anything; "": nothing does.
+func Warning(c Config) string {
+	if ptr.Deref(c.Authentication.Anonymous.Enabled, false) &&
+		c.Authorization.Mode == kubeletv1beta1.KubeletAuthorizationModeAlwaysAllow {
+		return "Whoever reaches this address may run commands in containers: set " +
+			"authentication.anonymous.enabled (--anonymous-auth) to false and " +
+			"authorization.mode (--authorization-mode) to Webhook"
+	}
+	return ""
+}
