@@ -1,0 +1,142 @@
+package logs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/agent/server"
+	"github.com/numalet/numalet/cri"
+)
+
+// Config is what logs are found by.
+type Config struct {
+	// Pod finds a pod, with its status, by its names.
+	Pod func(namespace, name string) (*v1.Pod, bool)
+	// Observed is what the runtime has of a pod.
+	Observed func(types.UID) (cri.Pod, bool)
+	// SplitStreams allows to ask for one of stdout and stderr.
+	SplitStreams bool
+	// Patience is how long a client may take over each piece.
+	Patience time.Duration
+}
+
+// Route is the logs of containers.
+func Route(c Config) server.Route {
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		wanted, log, bad := c.find(r)
+		if bad != nil {
+			bad.answer(w)
+			return
+		}
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		body := &counted{w: w}
+		err := log.Copy(r.Context(), body, wanted)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = errors.New("no log file of the container is there: it was removed, or nothing " +
+				"was written yet")
+		}
+		if err != nil && body.n == 0 {
+			(&refusal{http.StatusBadRequest, err.Error()}).answer(w)
+		}
+	}
+	return server.Route{
+		Method: http.MethodGet, Pattern: "/containerLogs/{namespace}/{pod}/{container}",
+		Handler: server.Long(http.HandlerFunc(handler), c.Patience),
+	}
+}
+
+// counted counts what is written.
+type counted struct {
+	w io.Writer
+	n int64
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// refusal is the answer to a request of which nothing comes.
+type refusal struct {
+	code int
+	text string
+}
+
+func (r *refusal) answer(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(r.code)
+	_, _ = w.Write([]byte(r.text)) // an error means that the client is gone
+}
+
+// find is what a request wants of which log.
+func (c Config) find(r *http.Request) (Options, Log, *refusal) {
+	o, err := query(r.URL.Query())
+	if err != nil {
+		return Options{}, Log{}, &refusal{http.StatusBadRequest,
+			`{"message": "Unable to decode query."}`}
+	}
+	if !sane(o) {
+		return Options{}, Log{}, &refusal{http.StatusUnprocessableEntity,
+			`{"message": "Invalid request."}`}
+	}
+	name, container := r.PathValue("pod"), r.PathValue("container")
+	pod, ok := c.Pod(r.PathValue("namespace"), name)
+	if !ok {
+		return Options{}, Log{}, &refusal{http.StatusNotFound,
+			fmt.Sprintf("pod %q does not exist", name)}
+	}
+	if !has(pod, container) {
+		return Options{}, Log{}, &refusal{http.StatusNotFound,
+			fmt.Sprintf("container %q not found in pod %q", container, name)}
+	}
+	if stream := ptr.Deref(o.Stream, v1.LogStreamAll); stream != v1.LogStreamAll &&
+		!c.SplitStreams {
+		return Options{}, Log{}, &refusal{http.StatusBadRequest, fmt.Sprintf("unable to return "+
+			"the given log stream: %q. Please enable PodLogsQuerySplitStreams feature gate in "+
+			"kubelet", stream)}
+	}
+	log, err := c.log(pod, container, o.Previous)
+	if err != nil {
+		return Options{}, Log{}, &refusal{http.StatusBadRequest, err.Error()}
+	}
+	return options(o, time.Now()), log, nil
+}
+
+// log is that of a container of the pod.
+func (c Config) log(pod *v1.Pod, name string, previous bool) (Log, error) {
+	id, err := which(pod, name, previous)
+	if err != nil {
+		return Log{}, err
+	}
+	found, ok := c.container(pod.UID, id)
+	if !ok || found.From.LogPath == "" {
+		return Log{}, fmt.Errorf("unable to retrieve container logs for %s: the container runtime "+
+			"has it no more", id)
+	}
+	return Log{
+		Path: found.From.LogPath,
+		Running: func() bool {
+			now, ok := c.container(pod.UID, id)
+			return ok && now.State == cri.ContainerRunning
+		},
+	}, nil
+}
+
+func (c Config) container(uid types.UID, id string) (cri.Container, bool) {
+	pod, _ := c.Observed(uid)
+	for _, found := range pod.Containers {
+		if found.ID == id {
+			return found, true
+		}
+	}
+	return cri.Container{}, false
+}
