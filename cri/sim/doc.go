@@ -18,6 +18,12 @@
 // Devices, mounts and CDI devices that containerd would refuse, or runc, are refused in the same
 // call: what plugins answer has to be true of this host. Nothing is made of the host's.
 //
+// # Streams
+//
+// Commands in containers (exec) are played: echo, cat, sleep, true, false, exit, size (which prints
+// the terminal's size), and sh -c with a list of these, where ">&2" at the end writes to the error
+// stream. Attach echoes, and so does a forwarded port, after a line "port N".
+//
 // # Faults
 //
 // The runtime can be told, by methods of Server or over HTTP on a unix socket (Client), to delay,

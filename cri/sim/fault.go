@@ -179,19 +179,10 @@ func (s *Server) call(
 		return nil, err
 	}
 	resp, err := handler()
-	if status.Code(err) == codes.Unimplemented && processes(method) {
-		err = status.Errorf(codes.Unimplemented,
-			"%s: the simulated runtime runs no processes; use a real runtime for it", method)
-	}
 	if err != nil {
 		return nil, err
 	}
 	return resp, suffer(ctx, hit, true, cleared)
-}
-
-// processes reports whether the method is about the processes of a container.
-func processes(method string) bool {
-	return slices.Contains([]string{"ExecSync", "Exec", "Attach", "PortForward"}, method)
 }
 
 // delay is how long the runtime itself takes for a call.

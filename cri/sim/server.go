@@ -59,6 +59,7 @@ type Server struct {
 	cfg     Config
 	cri     net.Listener
 	control net.Listener // nil: none
+	streams streams
 
 	store   *store
 	images  *images
@@ -94,9 +95,12 @@ func New(cfg Config) (*Server, error) {
 	if s.cri, err = listenUnix(strings.TrimPrefix(cfg.Listen, "unix://")); err != nil {
 		return nil, err
 	}
+	if s.streams, err = newStreams(s.store); err != nil {
+		return nil, errors.Join(err, s.cri.Close())
+	}
 	if cfg.Control != "" {
 		if s.control, err = listenUnix(cfg.Control); err != nil {
-			return nil, errors.Join(err, s.cri.Close())
+			return nil, errors.Join(err, s.cri.Close(), s.streams.listener.Close())
 		}
 	}
 	return s, nil
@@ -137,6 +141,13 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		return nil
 	})
+	streams := s.streams.http()
+	g.Go(func() error {
+		if err := streams.Serve(s.streams.listener); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve streams: %w", err)
+		}
+		return nil
+	})
 	control := &http.Server{Handler: s.routes(), ReadHeaderTimeout: 10 * time.Second}
 	if s.control != nil {
 		g.Go(func() error {
@@ -150,7 +161,7 @@ func (s *Server) Run(ctx context.Context) error {
 		<-ctx.Done()
 		s.store.close()
 		rpc.Stop()
-		return control.Close()
+		return errors.Join(streams.Close(), control.Close())
 	})
 	return g.Wait()
 }

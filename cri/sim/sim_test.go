@@ -372,11 +372,31 @@ func TestSockets(t *testing.T) {
 	}
 }
 
-func TestExecIsRefused(t *testing.T) {
+// Commands are played where a container runs, and nowhere else.
+func TestExecSync(t *testing.T) {
 	r := newRig(t, sim.Config{})
 	_, id := r.start(sandboxConfig("p"), containerConfig("c"))
-	_, _, err := r.run.ExecSync(r.ctx, id, []string{"ls"}, time.Second)
-	if err == nil || !strings.Contains(err.Error(), "runs no processes") {
-		t.Errorf("exec: %v", err)
+	for command, want := range map[string]string{
+		"echo a b; exit 0": "a b\n", "echo a >&2; true; echo b": "b\n", "sleep 0.01": "",
+	} {
+		out, _, err := r.run.ExecSync(r.ctx, id, []string{"sh", "-c", command}, time.Minute)
+		if err != nil || string(out) != want {
+			t.Errorf("%s: %v %q", command, err, out)
+		}
+	}
+	for command, want := range map[string]string{
+		"echo a; exit 7": "exited with 7", "ls": "exited with 127", "false": "exited with 1",
+	} {
+		_, _, err := r.run.ExecSync(r.ctx, id, []string{"sh", "-c", command}, time.Minute)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", command, err)
+		}
+	}
+	if err := r.run.StopContainer(r.ctx, id, 0); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := r.run.ExecSync(r.ctx, id, []string{"true"}, time.Minute)
+	if err == nil || !strings.Contains(err.Error(), "container is in CONTAINER_EXITED state") {
+		t.Errorf("in a container that has ended: %v", err)
 	}
 }
