@@ -1,0 +1,128 @@
+package streaming
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-base/metrics"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/numalet/numalet/agent/server"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/metric"
+)
+
+// Config is what streams go to.
+type Config struct {
+	Runtime Runtime
+	// Pod finds a pod by its names, and by its UID where that is not "".
+	Pod func(namespace, name string, uid types.UID) (*v1.Pod, bool)
+	// Observed is what the runtime has of a pod.
+	Observed func(types.UID) (cri.Pod, bool)
+	// Idle is how long a stream may be open over which nothing goes; 0: for ever.
+	Idle time.Duration
+	// Registry takes the metrics; nil: nothing is counted.
+	Registry metrics.KubeRegistry
+}
+
+// Runtime opens streams and runs commands in containers.
+type Runtime interface {
+	Exec(context.Context, *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error)
+	Attach(context.Context, *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error)
+	PortForward(context.Context, *runtimeapi.PortForwardRequest) (
+		*runtimeapi.PortForwardResponse, error)
+	ExecSync(ctx context.Context, container string, command []string, timeout time.Duration) (
+		stdout, stderr []byte, err error)
+}
+
+// streams answers.
+type streams struct {
+	Config
+	metric.Set
+	websockets *metrics.CounterVec
+}
+
+// Routes are exec, attach, port-forward and run.
+func Routes(c Config) ([]server.Route, error) {
+	s := &streams{Config: c}
+	s.websockets = s.Counters("kubelet_websocket_streaming_requests_total",
+		"Streams that were asked for over WebSocket.", "subresource")
+	if err := s.Register(c.Registry); err != nil {
+		return nil, err
+	}
+	var out []server.Route
+	for _, in := range []struct {
+		path    string
+		handler http.HandlerFunc
+	}{
+		{"/exec/{namespace}/{pod}/{container}", s.exec},
+		{"/exec/{namespace}/{pod}/{uid}/{container}", s.exec},
+		{"/attach/{namespace}/{pod}/{container}", s.attach},
+		{"/attach/{namespace}/{pod}/{uid}/{container}", s.attach},
+		{"/portForward/{namespace}/{pod}", s.portForward},
+		{"/portForward/{namespace}/{pod}/{uid}", s.portForward},
+	} {
+		out = append(out, server.Route{Method: http.MethodGet, Pattern: in.path, Handler: in.handler},
+			server.Route{Method: http.MethodPost, Pattern: in.path, Handler: in.handler})
+	}
+	for _, path := range []string{
+		"/run/{namespace}/{pod}/{container}", "/run/{namespace}/{pod}/{uid}/{container}",
+	} {
+		out = append(out, server.Route{
+			Method: http.MethodPost, Pattern: path, Handler: http.HandlerFunc(s.run),
+		})
+	}
+	return out, nil
+}
+
+// failure is an error with the status that a client is given.
+type failure struct {
+	code int
+	text string
+}
+
+func (f *failure) Error() string { return f.text }
+
+// observed is what the runtime has of the request's pod.
+func (s *streams) observed(r *http.Request) (*v1.Pod, cri.Pod, error) {
+	pod, ok := s.Pod(r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
+	if !ok {
+		return nil, cri.Pod{}, &failure{http.StatusNotFound, "pod does not exist"}
+	}
+	found, _ := s.Observed(pod.UID)
+	return pod, found, nil
+}
+
+// container is the id of the request's container, the newest of that name.
+func (s *streams) container(r *http.Request) (string, error) {
+	_, pod, err := s.observed(r)
+	if err != nil {
+		return "", err
+	}
+	name := r.PathValue("container")
+	c, ok := pod.Container(name)
+	if !ok {
+		return "", &failure{http.StatusInternalServerError,
+			fmt.Sprintf("container not found (%q)", name)}
+	}
+	return c.ID, nil
+}
+
+// sandbox is the id of the request's pod's sandbox.
+func (s *streams) sandbox(r *http.Request) (string, error) {
+	named, pod, err := s.observed(r)
+	if err != nil {
+		return "", err
+	}
+	for _, sb := range pod.Sandboxes {
+		if sb.Ready {
+			return sb.ID, nil
+		}
+	}
+	return "", &failure{http.StatusInternalServerError,
+		fmt.Sprintf("no sandbox of pod %s/%s runs", named.Namespace, named.Name)}
+}
