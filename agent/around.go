@@ -43,7 +43,7 @@ func newHealth(n node, p parts) *health.Follower {
 // newCheckpoints keeps the kubelet's files, and reads them before the first pod is decided on.
 func newCheckpoints(n node, p parts, inventory mailbox.Source) *checkpoints.Checkpoints {
 	return checkpoints.New(checkpoints.Config{
-		Root: n.cfg.RootDir, DeviceDir: deviceDir(n.cfg.RootDir), BootID: n.bootID,
+		Root: n.cfg.RootDir, DeviceDir: deviceDir(n.cfg.RootDir), BootID: n.host.bootID,
 		Store: n.store, Running: p.observer.All, Hardware: n.hardware.Get,
 		Inventory: p.plugins.Inventory, Tell: n.events.OnNode, Lasting: p.sources.Lasting,
 		Changed: mailbox.Subscribe(n.store.Changes(), inventory, n.hardware.Changes()),

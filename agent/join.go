@@ -75,6 +75,7 @@ func join(ctx context.Context, n node) (parts, error) {
 		part{"assignment store", n.store.Run}, part{"device plugins", p.plugins.Run},
 		part{"runtime observer", p.observer.Run}, part{"admission", p.queue.Run},
 		part{"pod workers", p.workers.Run})
+	p.first = append(p.first, kubeParts(n)...)
 	// Before pods are adopted CPUs that containers have for themselves may look free, and the
 	// kubelet's files have not been read.
 	p.then = []part{

@@ -119,6 +119,6 @@ func admissionConfig(n node) admission.Config {
 	return admission.Config{
 		Hardware: n.hardware.Get, Policy: n.rules.policy, Scope: n.rules.scope,
 		Handlers: []admission.Handler{admission.Sysctls(n.cfg.Kubelet.AllowedUnsafeSysctls)},
-		BootID:   n.bootID, Wait: n.cfg.DeviceAdmissionWait,
+		BootID:   n.host.bootID, Wait: n.cfg.DeviceAdmissionWait,
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/numalet/numalet/agent/checkpoints"
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/event"
+	"github.com/numalet/numalet/agent/kubeapi"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/neighbours"
 	"github.com/numalet/numalet/agent/server"
@@ -25,8 +26,8 @@ import (
 type node struct {
 	cfg      *config.Config
 	name     string
-	ips      []string
-	bootID   string
+	host     host
+	kube     *kubeapi.Client // nil: standalone
 	rules    rules
 	hardware *machine.Current
 	client   *cri.Client
@@ -35,6 +36,12 @@ type node struct {
 	store    *allocation.Store
 	registry metrics.KubeRegistry
 	events   *event.Recorder
+}
+
+// host is what the machine is known by.
+type host struct {
+	ips    []string
+	bootID string
 }
 
 // runtime is what the container runtime is, and who else uses it.
@@ -59,6 +66,9 @@ func open(ctx context.Context, cfg *config.Config) (node, error) {
 	}
 	n, err := identify(cfg)
 	if err != nil {
+		return n, err
+	}
+	if n.kube, err = newKube(ctx, n); err != nil {
 		return n, err
 	}
 	if n.hardware, err = machine.Open(cfg); err != nil {
@@ -89,10 +99,10 @@ func identify(cfg *config.Config) (n node, err error) {
 	if n.name, err = cfg.NodeName(); err != nil {
 		return n, err
 	}
-	if n.ips, err = hostIPs(cfg.NodeIP); err != nil {
+	if n.host.ips, err = hostIPs(cfg.NodeIP); err != nil {
 		return n, err
 	}
-	if n.bootID, err = bootID(); err != nil {
+	if n.host.bootID, err = bootID(); err != nil {
 		return n, err
 	}
 	if n.rules.policy, err = topology.ParsePolicy(cfg.Kubelet.TopologyManagerPolicy); err != nil {

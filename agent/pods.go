@@ -26,7 +26,7 @@ import (
 // tells of it at all.
 func newStatuses(n node, p parts) *podstatus.Store {
 	c := podstatus.Config{
-		Node: status.Node{Runtime: n.runtime.Name, HostIPs: n.ips}, Wrote: p.metrics.Status,
+		Node: status.Node{Runtime: n.runtime.Name, HostIPs: n.host.ips}, Wrote: p.metrics.Status,
 	}
 	if tellsDevices(n) {
 		c.Devices = func(uid types.UID) map[string][]v1.ResourceStatus {
@@ -104,7 +104,7 @@ func newActuator(n node, p parts, volumes *volume.Volumes) (*actuator.Actuator, 
 		Node: actuator.Node{
 			Root: n.runtime.others.Own(), LogsDir: k.PodLogsDir, LogLinks: logLinks(k.PodLogsDir),
 			ClusterDomain: k.ClusterDomain, DNS: dns,
-			Facts: cri.Facts{NodeName: n.name, HostIPs: n.ips},
+			Facts: cri.Facts{NodeName: n.name, HostIPs: n.host.ips},
 			Resources: cri.ResourceOptions{
 				NoQuota: !*k.CPUCFSQuota, Period: k.CPUCFSQuotaPeriod.Duration,
 				OOMGroup: n.tree != nil && unified() && !ptr.Deref(k.SingleProcessOOMKill, false),

@@ -57,10 +57,6 @@ func program() string {
 
 // runAgent is the agent as a process of its own.
 func runAgent(ctx context.Context, cfg *config.Config) error {
-	if cfg.Cluster.Kubeconfig != "" {
-		return errors.New("--kubeconfig: this version runs standalone only; leave the flag out " +
-			"and give pods with --pod-manifest-path or --manifest-url")
-	}
 	if err := cfg.ApplyLogging(); err != nil {
 		return err
 	}

@@ -1,0 +1,110 @@
+package kubeapi
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"time"
+
+	certificates "k8s.io/api/certificates/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/certificate"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// pairName begins the names of the files with certificate and key, as the kubelet's.
+	pairName = "kubelet-client"
+	// firstLook and laterLook are how often it is looked whether there is another certificate,
+	// before there is one and afterwards.
+	firstLook, laterLook = time.Second, 10 * time.Second
+	// withoutCertificate is how long the agent goes on without one while the API server answers.
+	withoutCertificate = 5 * time.Minute
+)
+
+// identity is what the API server is to know a node as (the node authorizer).
+func identity(node string) *x509.CertificateRequest {
+	return &x509.CertificateRequest{Subject: pkix.Name{
+		CommonName: "system:node:" + node, Organization: []string{"system:nodes"},
+	}}
+}
+
+// newManager makes what asks for the node's certificate and renews it in time. It asks with the
+// certificate that it has, and with the bootstrap kubeconfig while there is none.
+func newManager(ctx context.Context, c Config, own, bootstrap *rest.Config,
+	failed certificate.Counter) (certificate.Manager, error) {
+	log := klog.FromContext(ctx)
+	store, err := certificate.NewFileStoreWithLogger(log.V(2), pairName, c.Cluster.CertDir,
+		c.Cluster.CertDir, own.CertFile, own.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("open the certificates in --cert-dir: %w", err)
+	}
+	m, err := certificate.NewManager(&certificate.Config{
+		ClientsetFn: func(current *tls.Certificate) (kubernetes.Interface, error) {
+			asks := own
+			if current == nil {
+				asks = bootstrap
+			}
+			return kubernetes.NewForConfig(asks)
+		},
+		Template: identity(c.Node), SignerName: certificates.KubeAPIServerClientKubeletSignerName,
+		GetUsages:               certificate.DefaultKubeletClientGetUsages,
+		CertificateStore:        store,
+		BootstrapCertificatePEM: own.CertData, BootstrapKeyPEM: own.KeyData,
+		CertificateRenewFailure: failed, Ctx: &ctx,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the node's certificate in --cert-dir: %w; remove what is "+
+			"damaged there", err)
+	}
+	return m, nil
+}
+
+// rotation follows the certificate that the node has.
+type rotation struct {
+	manager certificate.Manager
+	changed func() // another certificate is there
+	// once: the first certificate is asked for, and not renewed.
+	once bool
+}
+
+// run returns an error when the API server answers and there has been no valid certificate for
+// longer than withoutCertificate: whoever started the agent is to see that.
+func (r *rotation) run(ctx context.Context) error {
+	r.manager.Start()
+	defer r.manager.Stop()
+	last, since := r.manager.Current(), time.Now()
+	for {
+		every := laterLook
+		if last == nil {
+			every = firstLook
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(every):
+		}
+		now := r.manager.Current()
+		switch {
+		case now != nil:
+			since = time.Now()
+		case time.Since(since) > withoutCertificate && r.manager.ServerHealthy():
+			return fmt.Errorf("no valid client certificate for %s, although the API server "+
+				"answers; approve the node's certificate signing request (kubectl get csr), or "+
+				"give a new --bootstrap-kubeconfig", withoutCertificate)
+		}
+		if now == nil || now == last {
+			continue
+		}
+		klog.FromContext(ctx).Info("The node has another client certificate", "until",
+			now.Leaf.NotAfter)
+		last = now
+		r.changed()
+		if r.once {
+			r.manager.Stop()
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package kubeapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"runtime"
+	"time"
+
+	kuberuntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/certificate"
+	"k8s.io/client-go/util/connrotation"
+	"k8s.io/klog/v2"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/agent/version"
+)
+
+// Config is who asks, and how much.
+type Config struct {
+	Cluster config.Cluster
+	Kubelet *kubeletv1beta1.KubeletConfiguration
+	// Node is the node's name.
+	Node string
+}
+
+// Client reaches the API server. Its clients can be used before Run, and wait until the node has a
+// certificate if it is to get one.
+type Client struct {
+	main, heartbeats, events kubernetes.Interface
+	connections              *connrotation.ConnectionTracker
+	rotation                 *rotation // nil: the kubeconfig says who the node is, once for all
+	ready                    chan struct{}
+}
+
+// New reads the kubeconfig. It sends nothing.
+func New(ctx context.Context, c Config) (*Client, error) {
+	own, bootstrap, err := credentials(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	out := &Client{
+		connections: connrotation.NewConnectionTracker(), ready: make(chan struct{}),
+	}
+	if bootstrap != nil {
+		m, err := newManager(ctx, c, own, bootstrap, nil)
+		if err != nil {
+			return nil, err
+		}
+		out.rotate(m, !c.Kubelet.RotateCertificates)
+	}
+	if out.rotation == nil || out.rotation.manager.Current() != nil {
+		close(out.ready)
+	}
+	return out, out.connect(own, c.Kubelet)
+}
+
+// credentials are how the node reaches the API server, and with what it asks for its certificate;
+// nil: it does not.
+func credentials(ctx context.Context, c Config) (own, bootstrap *rest.Config, err error) {
+	own, err = restConfig("--kubeconfig", c.Cluster.Kubeconfig)
+	if err == nil {
+		err = usable(own, time.Now())
+	}
+	switch {
+	case err == nil && c.Kubelet.RotateCertificates && hasCertificate(own):
+		tune(own, c.Kubelet)
+		return own, own, nil
+	case err == nil:
+		tune(own, c.Kubelet)
+		return own, nil, nil
+	case c.Cluster.BootstrapKubeconfig == "":
+		return nil, nil, err
+	}
+	klog.FromContext(ctx).Info("Asking for a client certificate with --bootstrap-kubeconfig",
+		"because", err)
+	if bootstrap, err = restConfig("--bootstrap-kubeconfig",
+		c.Cluster.BootstrapKubeconfig); err != nil {
+		return nil, nil, err
+	}
+	pair, err := pairFile(c.Cluster.CertDir)
+	if err == nil {
+		err = writeKubeconfig(c.Cluster.Kubeconfig, c.Cluster.BootstrapKubeconfig, pair)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if own, err = restConfig("--kubeconfig", c.Cluster.Kubeconfig); err != nil {
+		return nil, nil, err
+	}
+	tune(own, c.Kubelet)
+	tune(bootstrap, c.Kubelet)
+	return own, bootstrap, nil
+}
+
+// tune sets what is the same for all clients.
+func tune(c *rest.Config, k *kubeletv1beta1.KubeletConfiguration) {
+	c.ContentType = k.ContentType
+	if k.ContentType == kuberuntime.ContentTypeProtobuf { // not every kind of object has it
+		c.AcceptContentTypes = k.ContentType + "," + kuberuntime.ContentTypeJSON
+	}
+	c.UserAgent = fmt.Sprintf("numalet/%s (%s/%s)", version.Get().GitVersion, runtime.GOOS,
+		runtime.GOARCH)
+	c.QPS, c.Burst = float32(*k.KubeAPIQPS), int(k.KubeAPIBurst)
+}
+
+// rotate has the clients use the manager's certificate, whichever it is.
+func (c *Client) rotate(m certificate.Manager, once bool) {
+	c.rotation = &rotation{manager: m, once: once, changed: func() {
+		select {
+		case <-c.ready:
+		default:
+			close(c.ready)
+		}
+		c.Reset()
+	}}
+}
+
+// connect makes the three clients, each with a connection of its own.
+func (c *Client) connect(own *rest.Config, k *kubeletv1beta1.KubeletConfiguration) (err error) {
+	if c.main, err = c.client(own); err != nil {
+		return err
+	}
+	// Nothing slows down what says that the node lives, and what takes longer has failed.
+	beats := rest.CopyConfig(own)
+	beats.QPS = -1
+	beats.Timeout = min(k.NodeStatusUpdateFrequency.Duration,
+		time.Duration(k.NodeLeaseDurationSeconds)*time.Second)
+	if c.heartbeats, err = c.client(beats); err != nil {
+		return err
+	}
+	events := rest.CopyConfig(own)
+	events.QPS, events.Burst = float32(*k.EventRecordQPS), int(k.EventBurst)
+	if events.QPS == 0 {
+		events.QPS = -1 // no limit
+	}
+	c.events, err = c.client(events)
+	return err
+}
+
+func (c *Client) client(cfg *rest.Config) (kubernetes.Interface, error) {
+	rt, err := c.transport(cfg)
+	if err != nil {
+		return nil, err
+	}
+	out, err := kubernetes.NewForConfigAndClient(cfg, &http.Client{
+		Transport: rt, Timeout: cfg.Timeout,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig: %w", err)
+	}
+	return out, nil
+}
+
+// Main is the client for everything but heartbeats and events: at most kubeAPIQPS requests a
+// second.
+func (c *Client) Main() kubernetes.Interface { return c.main }
+
+// Heartbeats is the client for what says that the node lives.
+func (c *Client) Heartbeats() kubernetes.Interface { return c.heartbeats }
+
+// Events is the client for events: at most eventRecordQPS requests a second.
+func (c *Client) Events() kubernetes.Interface { return c.events }
+
+// Reset closes all connections: requests under way fail, watches end, and the next ones connect
+// anew. Whoever sees that the API server does not answer any more calls it.
+func (c *Client) Reset() { c.connections.CloseAll() }
+
+// Run keeps the node's certificate, until ctx ends or there has been no valid one for so long that
+// there will be none.
+func (c *Client) Run(ctx context.Context) error {
+	if c.rotation == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return c.rotation.run(ctx)
+}

@@ -1,0 +1,237 @@
+package kubeapi
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/agent/config"
+)
+
+// settings are the kubelet's defaults for what a client is made of.
+func settings(rotate bool) *kubeletv1beta1.KubeletConfiguration {
+	return &kubeletv1beta1.KubeletConfiguration{
+		ContentType: "application/vnd.kubernetes.protobuf", RotateCertificates: rotate,
+		KubeAPIQPS: ptr.To[int32](50), KubeAPIBurst: 100,
+		EventRecordQPS: ptr.To[int32](50), EventBurst: 100,
+		NodeStatusUpdateFrequency: metav1.Duration{Duration: 10 * time.Second},
+		NodeLeaseDurationSeconds:  40,
+	}
+}
+
+// start makes a client and runs it until the test ends.
+func start(t *testing.T, c Config) *Client {
+	t.Helper()
+	c.Node = "n"
+	ctx, cancel := context.WithCancel(t.Context())
+	client, err := New(ctx, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- client.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return client
+}
+
+func get(t *testing.T, c kubernetes.Interface) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := c.CoreV1().Nodes().Get(ctx, "n", metav1.GetOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestBootstrap: the node asks for its certificate as whom the bootstrap kubeconfig says, requests
+// wait for it, and the kubeconfig that is written is what the next run starts with.
+func TestBootstrap(t *testing.T) {
+	for _, rotate := range []bool{false, true} {
+		t.Run(fmt.Sprintf("rotate %v", rotate), func(t *testing.T) {
+			a, dir := newAPIServer(t), t.TempDir()
+			c := Config{Kubelet: settings(rotate), Cluster: config.Cluster{
+				Kubeconfig:          filepath.Join(dir, "etc", "kubelet.conf"),
+				BootstrapKubeconfig: a.kubeconfig(t, dir, "bootstrap", "{token: abc}"),
+				CertDir:             filepath.Join(dir, "pki"),
+			}}
+			get(t, start(t, c).Main())
+			for _, s := range a.requests("certificatesigningrequests") {
+				if s.token != "Bearer abc" {
+					t.Errorf("a request to sign came with %q", s.token)
+				}
+			}
+			if got := a.requests("/nodes/n"); len(got) != 1 || got[0].user != "system:node:n" ||
+				got[0].token != "" {
+				t.Errorf("the node asked as %+v", got)
+			}
+			info, err := os.Stat(filepath.Join(c.Cluster.CertDir, "kubelet-client-current.pem"))
+			if err != nil || info.Mode() != 0o600 {
+				t.Errorf("certificate and key: %v, %v", info, err)
+			}
+			signed := len(a.requests("certificatesigningrequests"))
+			c.Cluster.BootstrapKubeconfig = filepath.Join(dir, "gone")
+			get(t, start(t, c).Main())
+			if got := a.requests("/nodes/n"); len(got) != 2 || got[1].user != "system:node:n" {
+				t.Errorf("after a restart the node asked as %+v", got)
+			}
+			if got := len(a.requests("certificatesigningrequests")); got != signed {
+				t.Error("a second certificate was asked for")
+			}
+		})
+	}
+}
+
+// TestRequestsWaitForTheCertificate: none reaches the API server before.
+func TestRequestsWaitForTheCertificate(t *testing.T) {
+	a, dir := newAPIServer(t), t.TempDir()
+	a.approved = false
+	client := start(t, Config{Kubelet: settings(true), Cluster: config.Cluster{
+		Kubeconfig:          filepath.Join(dir, "kubelet.conf"),
+		BootstrapKubeconfig: a.kubeconfig(t, dir, "bootstrap", "{token: abc}"),
+		CertDir:             filepath.Join(dir, "pki"),
+	}})
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := client.Heartbeats().CoreV1().Nodes().Get(ctx, "n", metav1.GetOptions{})
+	if err == nil || !strings.Contains(err.Error(), "no client certificate yet") {
+		t.Errorf("without a certificate: %v", err)
+	}
+	if got := a.requests("/nodes/n"); len(got) > 0 {
+		t.Errorf("requests without a certificate: %v", got)
+	}
+	a.mu.Lock()
+	a.approved = true
+	a.mu.Unlock()
+	get(t, client.Main())
+}
+
+// TestRotation: a certificate that is about to expire is renewed with itself, and connections with
+// the old one end.
+func TestRotation(t *testing.T) {
+	a, dir := newAPIServer(t), t.TempDir()
+	old := filepath.Join(dir, "old.pem")
+	write(t, old, a.pair(t, "system:node:n", time.Now().Add(time.Minute)))
+	client := start(t, Config{Kubelet: settings(true), Cluster: config.Cluster{
+		Kubeconfig: a.kubeconfig(t, dir, "kubelet.conf",
+			"{client-certificate: old.pem, client-key: old.pem}"),
+		CertDir: filepath.Join(dir, "pki"),
+	}})
+	get(t, client.Main())
+	before := a.connections()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		if _, err := os.Stat(filepath.Join(dir, "pki", "kubelet-client-current.pem")); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the certificate was not renewed")
+		}
+	}
+	for _, s := range a.requests("certificatesigningrequests") {
+		if s.user != "system:node:n" {
+			t.Errorf("a request to sign came as %q", s.user)
+		}
+	}
+	client.rotation.changed() // what run calls within 10 s
+	get(t, client.Main())
+	if a.connections() == before {
+		t.Error("requests use a connection with the old certificate")
+	}
+}
+
+// TestWaysToBeKnown: whatever a kubeconfig has for a user.
+func TestWaysToBeKnown(t *testing.T) {
+	a, dir := newAPIServer(t), t.TempDir()
+	write(t, filepath.Join(dir, "own.pem"), a.pair(t, "system:node:n", time.Now().Add(time.Hour)))
+	plugin := filepath.Join(dir, "plugin")
+	write(t, plugin, []byte(`#!/bin/sh
+echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+"status": {"token": "fromplugin"}}'
+`))
+	if err := os.Chmod(plugin, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "token"), []byte("fromfile"))
+	for user, want := range map[string]seen{
+		"{token: abc}":       {token: "Bearer abc"},
+		"{tokenFile: token}": {token: "Bearer fromfile"},
+		"{client-certificate: own.pem, client-key: own.pem}": {user: "system:node:n"},
+		"{exec: {apiVersion: client.authentication.k8s.io/v1, command: ./plugin, " +
+			"interactiveMode: Never}}": {token: "Bearer fromplugin"},
+	} {
+		for _, rotate := range []bool{false, true} {
+			before := len(a.requests("/nodes/n"))
+			get(t, start(t, Config{Kubelet: settings(rotate), Cluster: config.Cluster{
+				Kubeconfig: a.kubeconfig(t, dir, "kubelet.conf", user), CertDir: dir,
+			}}).Main())
+			got := a.requests("/nodes/n")[before]
+			if got.user != want.user || got.token != want.token {
+				t.Errorf("%s, rotate %v: asked as %q with %q", user, rotate, got.user, got.token)
+			}
+		}
+	}
+}
+
+// TestConnections: what says that the node lives has a connection of its own, and Reset closes all.
+func TestConnections(t *testing.T) {
+	a, dir := newAPIServer(t), t.TempDir()
+	client := start(t, Config{Kubelet: settings(false), Cluster: config.Cluster{
+		Kubeconfig: a.kubeconfig(t, dir, "kubelet.conf", "{token: abc}"),
+	}})
+	for range 3 {
+		get(t, client.Main())
+		get(t, client.Heartbeats())
+		get(t, client.Events())
+	}
+	if got := a.connections(); got != 3 {
+		t.Errorf("%d connections for three clients", got)
+	}
+	client.Reset()
+	get(t, client.Main())
+	if got := a.connections(); got != 4 {
+		t.Errorf("%d connections after all were closed and one was used", got)
+	}
+	h := a.requests("/nodes/n")[0].header
+	if got := h.Get("Accept"); got != "application/vnd.kubernetes.protobuf,application/json" {
+		t.Errorf("Accept: %s", got)
+	}
+	if got := h.Get("User-Agent"); !strings.HasPrefix(got, "numalet/v1.") {
+		t.Errorf("User-Agent: %s", got)
+	}
+}
+
+func TestBadKubeconfig(t *testing.T) {
+	a, dir := newAPIServer(t), t.TempDir()
+	past := filepath.Join(dir, "past.pem")
+	write(t, past, a.pair(t, "system:node:n", time.Now().Add(-time.Minute)))
+	write(t, filepath.Join(dir, "empty"), nil)
+	write(t, filepath.Join(dir, "garbage"), []byte("a: ["))
+	for path, want := range map[string]string{
+		filepath.Join(dir, "none"):    "leave the flag out",
+		filepath.Join(dir, "empty"):   "invalid configuration",
+		filepath.Join(dir, "garbage"): "no kubeconfig",
+		"/dev/zero":                   "not a regular file",
+		dir:                           "not a regular file",
+		a.kubeconfig(t, dir, "old", "{client-certificate: past.pem, client-key: past.pem}"): "expired",
+	} {
+		_, err := New(t.Context(), Config{
+			Kubelet: settings(false), Cluster: config.Cluster{Kubeconfig: path}, Node: "n",
+		})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package kubeapi
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+	certutil "k8s.io/client-go/util/cert"
+
+	"github.com/numalet/numalet/topology/files"
+)
+
+// maxFile is how large a kubeconfig or a certificate may be.
+const maxFile = 1 << 20
+
+// readKubeconfig reads a kubeconfig that a flag names. Paths in it are relative to it.
+func readKubeconfig(flag, path string) (*api.Config, error) {
+	raw, err := readFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; name a kubeconfig that exists, or leave the flag out to "+
+			"run without an API server", flag, err)
+	}
+	cfg, err := clientcmd.Load(raw)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s is no kubeconfig: %w", flag, path, err)
+	}
+	for _, c := range cfg.Clusters {
+		c.LocationOfOrigin = path
+	}
+	for _, a := range cfg.AuthInfos {
+		a.LocationOfOrigin = path
+	}
+	if err := clientcmd.ResolveLocalPaths(cfg); err != nil {
+		return nil, fmt.Errorf("%s %s: %w", flag, path, err)
+	}
+	return cfg, nil
+}
+
+// readFile follows links: what leads to the file is the administrator's.
+func readFile(path string) ([]byte, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, err
+	}
+	return files.Read(real, maxFile)
+}
+
+// restConfig reads how to reach the API server.
+func restConfig(flag, path string) (*rest.Config, error) {
+	cfg, err := readKubeconfig(flag, path)
+	if err != nil {
+		return nil, err
+	}
+	out, err := clientcmd.NewDefaultClientConfig(*cfg, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", flag, path, err)
+	}
+	return out, nil
+}
+
+// hasCertificate reports whether a client certificate is what the node is known by.
+func hasCertificate(c *rest.Config) bool { return c.CertFile != "" || len(c.CertData) > 0 }
+
+// usable says why nothing can be asked with a kubeconfig's client certificate at a time; a
+// kubeconfig without one is not looked at any further.
+func usable(c *rest.Config, now time.Time) error {
+	if !hasCertificate(c) {
+		return nil
+	}
+	raw := c.CertData
+	if len(raw) == 0 {
+		var err error
+		if raw, err = readFile(c.CertFile); err != nil {
+			return err
+		}
+	}
+	chain, err := certutil.ParseCertsPEM(raw)
+	if err != nil {
+		return fmt.Errorf("read the client certificate: %w", err)
+	}
+	return current(chain, now)
+}
+
+func current(chain []*x509.Certificate, now time.Time) error {
+	for _, c := range chain {
+		if now.After(c.NotAfter) {
+			return fmt.Errorf("the client certificate of %s has expired on %s",
+				c.Subject.CommonName, c.NotAfter.Format(time.RFC3339))
+		}
+	}
+	return nil
+}
+
+// writeKubeconfig writes the kubeconfig of a node that asks for its certificate: the API server is
+// that of the bootstrap kubeconfig, and certificate and key are in the file pair.
+func writeKubeconfig(path, bootstrap, pair string) error {
+	from, err := readKubeconfig("--bootstrap-kubeconfig", bootstrap)
+	if err != nil {
+		return err
+	}
+	context := from.Contexts[from.CurrentContext]
+	if context == nil || from.Clusters[context.Cluster] == nil {
+		return fmt.Errorf("--bootstrap-kubeconfig %s: the current context %q names no cluster",
+			bootstrap, from.CurrentContext)
+	}
+	out := api.NewConfig()
+	out.Clusters["default-cluster"] = from.Clusters[context.Cluster]
+	out.AuthInfos["default-auth"] = &api.AuthInfo{ClientCertificate: pair, ClientKey: pair}
+	out.Contexts["default-context"] = &api.Context{
+		Cluster: "default-cluster", AuthInfo: "default-auth",
+	}
+	out.CurrentContext = "default-context"
+	raw, err := clientcmd.Write(*out)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o755)
+	}
+	if err == nil {
+		err = files.ReplaceDurably(path, raw)
+	}
+	if err != nil {
+		return fmt.Errorf("write --kubeconfig: %w", err)
+	}
+	return nil
+}
+
+// pairFile is where the node's certificate and key are, whichever they are now.
+func pairFile(dir string) (string, error) {
+	if dir == "" {
+		return "", errors.New("--cert-dir is empty; name the directory of the node's certificates")
+	}
+	return filepath.Abs(filepath.Join(dir, pairName+"-current.pem"))
+}
