@@ -61,7 +61,7 @@ func TestBadConfiguration(t *testing.T) {
 			[]string{"logging.formatt"}},
 		{"wrong type", head + "maxPods: many\n", nil, []string{"maxPods", "many"}},
 		{"wrong kind", "apiVersion: v1\nkind: Pod\n", nil, []string{"KubeletConfiguration"}},
-		{"no YAML", "apiVersion: [\n", nil, []string{"YAML"}},
+		{"not YAML", "apiVersion: [\n", nil, []string{"YAML"}},
 		{"empty", "", nil, []string{"empty"}},
 		{"given twice", head + "maxPods: 1\nmaxPods: 2\n", nil, []string{"maxPods"}},
 		{"bad value", head + "cpuManagerPolicy: dynamic\n", nil, []string{"cpuManagerPolicy"}},
@@ -72,7 +72,8 @@ func TestBadConfiguration(t *testing.T) {
 		{"unknown flag", head, []string{"--no-such-flag"}, []string{"--no-such-flag"}},
 		{"bad flag value", head, []string{"--max-pods=many"}, []string{"--max-pods"}},
 		{"an argument", head, []string{"serve"}, []string{"serve"}},
-		{"kubeconfig", head, []string{"--kubeconfig=/etc/kubeconfig"}, []string{"--kubeconfig"}},
+		{"no kubeconfig", head + "podLogsDir: " + dir + "/logs\n",
+			[]string{"--kubeconfig=/no/such/file"}, []string{"--kubeconfig", "/no/such/file"}},
 		{"no machine", head + "podLogsDir: " + dir + "/logs\n",
 			[]string{"--topology-from=/no/such/file"}, []string{"/no/such/file"}},
 	}
@@ -92,7 +93,7 @@ func TestBadConfiguration(t *testing.T) {
 					t.Errorf("the error does not name %q: %s", phrase, stderr)
 				}
 			}
-			if tc.name != "no machine" && strings.Count(stderr, "\n") != 1 {
+			if !strings.HasPrefix(tc.name, "no ") && strings.Count(stderr, "\n") != 1 {
 				t.Errorf("want exactly one line on stderr, got:\n%s", stderr)
 			}
 		})
@@ -132,12 +133,12 @@ func TestOptionsWithoutEffect(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
 	n.Settings["nodeStatusMaxImages"] = 7
-	n.Settings["eventRecordQPS"] = 3
+	n.Settings["imageMinimumGCAge"] = "3m"
 	n.Settings["featureGates"] = map[string]bool{"MemoryQoS": false}
 	n.Args = append(n.Args, "--max-open-files=4096", "--cloud-provider=external")
 	n.Start()
 	const told = "Accepted without effect"
-	for _, name := range []string{"nodeStatusMaxImages", "eventRecordQPS", "featureGates.MemoryQoS",
+	for _, name := range []string{"nodeStatusMaxImages", "imageMinimumGCAge", "featureGates.MemoryQoS",
 		"--cloud-provider"} {
 		if got := logged(t, n, told, `"`+name); got != 1 {
 			t.Errorf("%s is reported %d times, want once", name, got)

@@ -300,7 +300,7 @@ syncFrequency: null
 		"--feature-gates=DRAConsumableCapacity=false",
 		"--eviction-hard=memory.available<2Gi").Unhonoured()
 	note := " (memory.available lowers node allocatable; nothing is evicted)"
-	want := []string{"--eviction-hard" + note, "--housekeeping-interval", "--kubeconfig", "--port",
+	want := []string{"--eviction-hard" + note, "--housekeeping-interval", "--port",
 		"authentication.anonymous.enabled", "evictionHard" + note,
 		"featureGates.DRAConsumableCapacity", "featureGates.NodeSwap",
 		"protectKernelDefaults", "registerWithTaints"}

@@ -66,7 +66,8 @@ func newManager(ctx context.Context, c Config, own, bootstrap *rest.Config,
 // rotation follows the certificate that the node has.
 type rotation struct {
 	manager certificate.Manager
-	changed func() // another certificate is there
+	last    *tls.Certificate // that changed was told of; nil: none yet
+	changed func()           // another certificate is there
 	// once: the first certificate is asked for, and not renewed.
 	once bool
 }
@@ -76,10 +77,10 @@ type rotation struct {
 func (r *rotation) run(ctx context.Context) error {
 	r.manager.Start()
 	defer r.manager.Stop()
-	last, since := r.manager.Current(), time.Now()
+	since := time.Now()
 	for {
 		every := laterLook
-		if last == nil {
+		if r.last == nil {
 			every = firstLook
 		}
 		select {
@@ -96,12 +97,12 @@ func (r *rotation) run(ctx context.Context) error {
 				"answers; approve the node's certificate signing request (kubectl get csr), or "+
 				"give a new --bootstrap-kubeconfig", withoutCertificate)
 		}
-		if now == nil || now == last {
+		if now == nil || now == r.last {
 			continue
 		}
 		klog.FromContext(ctx).Info("The node has another client certificate", "until",
 			now.Leaf.NotAfter)
-		last = now
+		r.last = now
 		r.changed()
 		if r.once {
 			r.manager.Stop()

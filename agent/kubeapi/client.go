@@ -88,11 +88,10 @@ func credentials(ctx context.Context, c Config) (own, bootstrap *rest.Config, er
 	if err != nil {
 		return nil, nil, err
 	}
-	if own, err = restConfig("--kubeconfig", c.Cluster.Kubeconfig); err != nil {
-		return nil, nil, err
-	}
-	tune(own, c.Kubelet)
 	tune(bootstrap, c.Kubelet)
+	own = rest.AnonymousClientConfig(bootstrap)
+	own.CertFile, own.KeyFile = pair, pair
+	tune(own, c.Kubelet)
 	return own, bootstrap, nil
 }
 
@@ -109,7 +108,7 @@ func tune(c *rest.Config, k *kubeletv1beta1.KubeletConfiguration) {
 
 // rotate has the clients use the manager's certificate, whichever it is.
 func (c *Client) rotate(m certificate.Manager, once bool) {
-	c.rotation = &rotation{manager: m, once: once, changed: func() {
+	c.rotation = &rotation{manager: m, last: m.Current(), once: once, changed: func() {
 		select {
 		case <-c.ready:
 		default:

@@ -2,6 +2,7 @@ package kubeapi
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -37,8 +38,10 @@ type seen struct {
 // apiServer answers as an API server does that signs certificates and has no object.
 type apiServer struct {
 	*httptest.Server
-	ca, caKey any
-	lifetime  time.Duration // of the certificates that it signs
+	t        *testing.T
+	ca       *x509.Certificate // nil: not made yet
+	caKey    any
+	lifetime time.Duration // of the certificates that it signs
 
 	mu       sync.Mutex // guards what is below
 	asked    []seen
@@ -53,13 +56,13 @@ func newAPIServer(t *testing.T) *apiServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &apiServer{caKey: key, lifetime: time.Hour, approved: true}
-	a.ca = parse(t, a.sign(t, &x509.Certificate{
+	a := &apiServer{t: t, caKey: key, lifetime: time.Hour, approved: true}
+	a.ca = parse(t, a.sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign,
 	}, key.Public()))
 	pool := x509.NewCertPool()
-	pool.AddCert(a.ca.(*x509.Certificate))
+	pool.AddCert(a.ca)
 	a.Server = httptest.NewUnstartedServer(http.HandlerFunc(a.answer))
 	a.TLS = &tls.Config{ClientCAs: pool, ClientAuth: tls.VerifyClientCertIfGiven}
 	a.Config.ConnState = func(_ net.Conn, state http.ConnState) {
@@ -85,20 +88,16 @@ func parse(t *testing.T, raw []byte) *x509.Certificate {
 }
 
 // sign makes a certificate of the server's authority.
-func (a *apiServer) sign(t *testing.T, c *x509.Certificate, public any) []byte {
-	t.Helper()
+func (a *apiServer) sign(c *x509.Certificate, public any) []byte {
 	c.SerialNumber = big.NewInt(time.Now().UnixNano())
 	c.NotBefore = time.Now().Add(-time.Hour)
 	if c.NotAfter.IsZero() {
 		c.NotAfter = time.Now().Add(a.lifetime)
 	}
-	parent, ok := a.ca.(*x509.Certificate)
-	if !ok {
-		parent = c
-	}
+	parent := cmp.Or(a.ca, c)
 	raw, err := x509.CreateCertificate(rand.Reader, c, parent, public, a.caKey)
 	if err != nil {
-		t.Error(err)
+		a.t.Error(err)
 	}
 	return raw
 }
@@ -167,7 +166,7 @@ func (a *apiServer) list() runtime.Object {
 		},
 	}
 	if a.approved {
-		raw := a.sign(nil, &x509.Certificate{
+		raw := a.sign(&x509.Certificate{
 			Subject: request.Subject, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		}, request.PublicKey)
 		csr.Status.Conditions = []certificates.CertificateSigningRequestCondition{{
@@ -232,7 +231,7 @@ func (a *apiServer) pair(t *testing.T, name string, until time.Time) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw := a.sign(t, &x509.Certificate{
+	raw := a.sign(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: name, Organization: []string{"system:nodes"}},
 		NotAfter:    until,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
