@@ -118,7 +118,9 @@ func newQueue(n node, p parts, decided func(admission.Result)) *admission.Queue 
 func admissionConfig(n node) admission.Config {
 	return admission.Config{
 		Hardware: n.hardware.Get, Policy: n.rules.policy, Scope: n.rules.scope,
-		Handlers: []admission.Handler{admission.Sysctls(n.cfg.Kubelet.AllowedUnsafeSysctls)},
-		BootID:   n.host.bootID, Wait: n.cfg.DeviceAdmissionWait,
+		Handlers: []admission.Handler{
+			flaws, admission.Sysctls(n.cfg.Kubelet.AllowedUnsafeSysctls),
+		},
+		BootID: n.host.bootID, Wait: n.cfg.DeviceAdmissionWait,
 	}
 }

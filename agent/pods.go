@@ -178,6 +178,7 @@ func newSources(n node, running func() []cri.Pod) sources {
 			Report: problems.Report,
 		}))
 	}
+	feeds = append(feeds, apiFeeds(n, problems.Report)...)
 	return sources{
 		source.NewMux(source.MuxConfig{
 			Feeds: feeds, Report: problems.Report,

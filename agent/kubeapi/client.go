@@ -16,6 +16,7 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/version"
 )
 
@@ -33,6 +34,7 @@ type Client struct {
 	main, heartbeats, events kubernetes.Interface
 	connections              *connrotation.ConnectionTracker
 	rotation                 *rotation // nil: the kubeconfig says who the node is, once for all
+	restored                 mailbox.Topic
 	ready                    chan struct{}
 }
 
@@ -167,6 +169,10 @@ func (c *Client) Events() kubernetes.Interface { return c.events }
 // Reset closes all connections: requests under way fail, watches end, and the next ones connect
 // anew. Whoever sees that the API server does not answer any more calls it.
 func (c *Client) Reset() { c.connections.CloseAll() }
+
+// Restored tells that the API server's objects are older than they were, as after a backup was
+// restored: whoever knows some by their resource versions is to list them anew.
+func (c *Client) Restored() *mailbox.Topic { return &c.restored }
 
 // Run keeps the node's certificate, until ctx ends or there has been no valid one for so long that
 // there will be none.

@@ -1,0 +1,231 @@
+// Package podsource is the feed "api": the pods that the API server has for this node. It lists them
+// and watches what becomes of them.
+//
+// Nothing is said of the pods before the first list was taken, and while the API server does not
+// answer they stay as they were. However often a watch ends, is too old or is cut, and whatever is
+// listed anew, source.Mux is given whole sets and finds what differs: a pod that is as it was is not
+// touched. The feed does not wait for the node's own object, as the kubelet does: no decision on a
+// pod depends on it, and a pod that is bound to the node is to run.
+//
+// A set is made when something has changed and the one before was taken, so that a burst of changes
+// is one set. What a set costs is a look at each pod's pointer; only pods that changed are compared.
+package podsource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/agent/source"
+)
+
+// retries are the pauses after lists and watches that failed. An API server that is back is asked
+// soon, and nodes do not ask all at once.
+func retries() *wait.Backoff {
+	return &wait.Backoff{
+		Duration: 800 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 8, Cap: 10 * time.Second,
+	}
+}
+
+// Config says whose pods to follow.
+type Config struct {
+	Client kubernetes.Interface
+	// Node is the node's name.
+	Node string
+	// Report receives the pods that are left out or refused. It must not block.
+	Report func(source.Problem)
+	// Saw takes all pods that the API server has for the node, whenever one changed, and returns
+	// those that are to run. It must not block, nor change any.
+	Saw func(all []*v1.Pod) []*v1.Pod
+	// Restored has a value when the API server's objects are older than they were: nothing that is
+	// known of them holds.
+	Restored <-chan struct{}
+}
+
+// Feed implements source.Feed.
+type Feed struct {
+	cfg    Config
+	screen *source.Screen
+	store  *store
+}
+
+// New returns the feed.
+func New(c Config) *Feed {
+	return &Feed{
+		cfg: c, screen: source.NewScreen(c.Report),
+		store: &store{
+			pods: map[types.NamespacedName]*v1.Pod{}, changed: make(chan struct{}, 1),
+		},
+	}
+}
+
+// Name implements source.Feed.
+func (*Feed) Name() string { return source.APISource }
+
+// Run implements source.Feed.
+func (f *Feed) Run(ctx context.Context, deliver func([]*v1.Pod)) error {
+	followed := make(chan struct{})
+	go func() {
+		defer close(followed)
+		for ctx.Err() == nil {
+			f.follow(ctx)
+		}
+	}()
+	defer func() { <-followed }()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-f.store.changed:
+			deliver(f.cfg.Saw(f.screen.Pass(f.store.of(f.cfg.Node))))
+		}
+	}
+}
+
+// follow lists and watches until ctx ends, or nothing of what was listed holds.
+func (f *Feed) follow(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r := cache.NewReflectorWithOptions(f.pods(), &v1.Pod{}, f.store, cache.ReflectorOptions{
+			Name: "pods of the node", Backoff: retries(),
+		})
+		r.RunWithContext(ctx)
+	}()
+	select {
+	case <-ctx.Done():
+	case <-f.cfg.Restored:
+		klog.FromContext(ctx).Info("The API server's objects are older than they were; listing " +
+			"the node's pods anew")
+		f.store.distrust()
+	}
+	cancel()
+	<-done
+}
+
+func (f *Feed) pods() cache.ListerWatcher {
+	mine := fields.OneTermEqualSelector("spec.nodeName", f.cfg.Node).String()
+	pods := f.cfg.Client.CoreV1().Pods(metav1.NamespaceAll)
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object,
+			error) {
+			o.FieldSelector = mine
+			return pods.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface,
+			error) {
+			o.FieldSelector = mine
+			return pods.Watch(ctx, o)
+		},
+	}, f.cfg.Client)
+}
+
+// store is what the reflector keeps up to date. What it is given is the store's own.
+type store struct {
+	mu      sync.Mutex // guards pods and doubted
+	pods    map[types.NamespacedName]*v1.Pod
+	doubted bool // a resource version does not say what a pod is
+	changed chan struct{}
+}
+
+var errNoPod = errors.New("the API server sent something that is no pod")
+
+// distrust has the next list taken as it is: it is of another history.
+func (s *store) distrust() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.doubted = true
+}
+
+// of lists the pods of a node, of which there are none else unless the API server errs.
+func (s *store) of(node string) []*v1.Pod {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]*v1.Pod, 0, len(s.pods))
+	for _, p := range s.pods {
+		if p.Spec.NodeName == node {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Replace takes a whole list. Pods that are as they were stay the same values.
+func (s *store) Replace(list []any, _ string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pods := make(map[types.NamespacedName]*v1.Pod, len(list))
+	for _, obj := range list {
+		p, name, err := own(obj)
+		if err != nil {
+			return err
+		}
+		if was := s.pods[name]; !s.doubted && was != nil && was.UID == p.UID &&
+			was.ResourceVersion == p.ResourceVersion && p.ResourceVersion != "" {
+			p = was
+		}
+		pods[name] = p
+	}
+	s.pods, s.doubted = pods, false
+	mailbox.Signal(s.changed)
+	return nil
+}
+
+// Add implements cache.ReflectorStore.
+func (s *store) Add(obj any) error { return s.Update(obj) }
+
+// Update implements cache.ReflectorStore.
+func (s *store) Update(obj any) error {
+	p, name, err := own(obj)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pods[name] = p
+	mailbox.Signal(s.changed)
+	return nil
+}
+
+// Delete implements cache.ReflectorStore.
+func (s *store) Delete(obj any) error {
+	_, name, err := own(obj)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.pods, name)
+	mailbox.Signal(s.changed)
+	return nil
+}
+
+// Resync implements cache.ReflectorStore.
+func (*store) Resync() error { return nil }
+
+// own takes what the reflector gives. Nobody on a node asks who manages which field, which is a
+// third of a pod.
+func own(obj any) (*v1.Pod, types.NamespacedName, error) {
+	p, ok := obj.(*v1.Pod)
+	if !ok || p == nil {
+		return nil, types.NamespacedName{}, fmt.Errorf("%w: %T", errNoPod, obj)
+	}
+	p.ManagedFields = nil
+	return p, types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, nil
+}

@@ -1,0 +1,232 @@
+package podsource
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/numalet/numalet/agent/source"
+)
+
+// site is a feed with the Mux that it feeds.
+type site struct {
+	*api
+	t        *testing.T
+	feed     *Feed
+	mux      *source.Mux
+	problems *source.Problems
+	restored chan struct{}
+
+	mu   sync.Mutex // guards sets
+	sets int
+}
+
+func newSite(t *testing.T, a *api) *site {
+	s := &site{api: a, t: t, problems: source.NewProblems(), restored: make(chan struct{}, 1)}
+	s.feed = New(Config{
+		Client: a.client(t), Node: "n", Report: s.problems.Report, Restored: s.restored,
+		Saw: func(all []*v1.Pod) []*v1.Pod {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.sets++
+			return all
+		},
+	})
+	s.mux = source.NewMux(source.MuxConfig{
+		Feeds: []source.Feed{s.feed}, Report: s.problems.Report,
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.mux.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// expect waits until the updates so far are, word by word, "ADD a b".
+func (s *site) expect(want ...string) {
+	s.t.Helper()
+	var got []string
+	for timeout := time.After(time.Minute); len(got) < len(want); {
+		select {
+		case u := <-s.mux.Updates():
+			line := string(u.Op)
+			for _, p := range u.Pods {
+				line += " " + p.Name
+			}
+			got = append(got, line)
+		case <-timeout:
+			s.t.Fatalf("got %q, want %q", got, want)
+		}
+	}
+	if !slices.Equal(got, want) {
+		s.t.Fatalf("got %q, want %q", got, want)
+	}
+}
+
+// TestStory: what becomes of pods is told once, whatever becomes of the watch, and nothing else.
+func TestStory(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	a.put("a", nil)
+	a.put("b", nil)
+	a.refuse = []int{500, 429, 403}
+	s := newSite(t, a)
+	time.Sleep(100 * time.Millisecond)
+	if s.mux.SeenAll(func(string) bool { return true }) {
+		t.Error("the source counts as seen before there was a list")
+	}
+	s.expect("ADD a b")
+
+	s.put("a", func(p *v1.Pod) { p.Labels = map[string]string{"x": "y"} })
+	s.expect("UPDATE a")
+	s.put("b", func(p *v1.Pod) { p.Status.Phase = v1.PodRunning })
+	s.expect("RECONCILE b")
+	now := metav1.Now()
+	s.put("b", func(p *v1.Pod) { p.DeletionTimestamp = &now })
+	s.expect("DELETE b")
+	s.remove("b")
+	s.expect("REMOVE b")
+
+	// A watch that is cut is resumed; what happened meanwhile is told.
+	s.do(func() { s.cut = s.watches })
+	s.put("c", nil)
+	s.expect("ADD c")
+	if s.lists != 1 {
+		t.Errorf("%d lists for a watch that was cut", s.lists)
+	}
+
+	// One that is too old ends in a list. Of pods that are as they were nothing is told.
+	s.do(func() { s.refuse, s.cut = []int{500, 503}, s.watches })
+	s.put("d", nil)
+	s.remove("c")
+	s.do(func() { s.oldest, s.log = s.version, nil })
+	s.expect("REMOVE c", "ADD d")
+
+	// The same name with another UID is another pod, also when both came between two lists.
+	s.do(func() { s.cut = s.watches })
+	s.put("d", func(p *v1.Pod) { p.UID = "another" })
+	s.do(func() { s.oldest, s.log = s.version, nil })
+	s.expect("REMOVE d", "ADD d")
+}
+
+// TestEmptyFirstList: a node without pods has been heard of.
+func TestEmptyFirstList(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, newAPI(t))
+	s.expect("ADD")
+}
+
+// TestRestored: after the API server was restored from a backup, its versions say nothing about
+// what is known.
+func TestRestored(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, newAPI(t))
+	s.expect("ADD")
+	s.put("a", nil)
+	s.put("b", nil)
+	for got := 0; got < 2; { // as one set or as two
+		got += len((<-s.mux.Updates()).Pods)
+	}
+	s.do(func() {
+		was := s.pods["a"].DeepCopy()
+		was.Spec.Containers[0].Image = "i:2" // and its version is the same
+		s.pods = map[string]*v1.Pod{"a": was, "old": podNamed("old")}
+		s.version -= 2
+		s.log, s.cut = nil, 0
+	})
+	s.restored <- struct{}{}
+	s.expect("REMOVE b", "ADD old", "UPDATE a")
+	s.put("c", nil)
+	s.expect("ADD c")
+}
+
+// TestOutage: while nothing answers, nothing is told.
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	a.put("a", nil)
+	s := newSite(t, a)
+	s.expect("ADD a")
+	s.do(func() {
+		for range 6 {
+			s.refuse = append(s.refuse, http.StatusServiceUnavailable)
+		}
+		s.cut = s.watches
+	})
+	a.CloseClientConnections()
+	s.put("b", nil)
+	s.expect("ADD b")
+}
+
+// TestBurst: many changes at once are few sets, and none is lost.
+func TestBurst(t *testing.T) {
+	t.Parallel()
+	const pods = 110
+	s := newSite(t, newAPI(t))
+	s.expect("ADD")
+	for i := range pods {
+		s.put(fmt.Sprintf("p%d", i), nil)
+	}
+	for i := range pods {
+		s.put(fmt.Sprintf("p%d", i), func(p *v1.Pod) { p.Status.Phase = v1.PodRunning })
+	}
+	running := map[string]bool{}
+	for timeout := time.After(time.Minute); len(running) < pods; {
+		select {
+		case u := <-s.mux.Updates():
+			for _, p := range u.Pods {
+				if p.Status.Phase == v1.PodRunning {
+					running[p.Name] = true
+				}
+				if p.ManagedFields != nil {
+					t.Fatal("managed fields are kept")
+				}
+			}
+		case <-timeout:
+			t.Fatalf("%d pods were told of", len(running))
+		}
+	}
+}
+
+// TestHostilePods disturb no other pod: those that could not have their names on a node are left
+// out, and the others are handed out, to be refused.
+func TestHostilePods(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	a.put("good", nil)
+	a.put("uid", func(p *v1.Pod) { p.UID = "../../etc" })
+	a.put("namespace", func(p *v1.Pod) { p.Namespace = "../x" })
+	a.put("elsewhere", func(p *v1.Pod) { p.Spec.NodeName = "other" })
+	a.put("bad", func(p *v1.Pod) { p.Spec.Containers[0].Name = "a/b" })
+	a.put("none", func(p *v1.Pod) { p.Spec = v1.PodSpec{NodeName: "n"} })
+	s := newSite(t, a)
+	s.expect("ADD bad good none")
+	var wrong []string
+	for _, p := range s.problems.List() {
+		wrong = append(wrong, p.Name+": "+p.Message)
+	}
+	for i, want := range []string{"../x/namespace: metadata", "default/bad: spec.containers[0].name",
+		"default/none: spec.containers: Required", "default/uid: metadata.uid"} {
+		if i >= len(wrong) || !strings.HasPrefix(wrong[i], want) {
+			t.Fatalf("problems %q, want %q at %d", wrong, want, i)
+		}
+	}
+	s.remove("bad")
+	s.expect("REMOVE bad")
+	if n := len(s.problems.List()); n != 3 {
+		t.Errorf("%d problems after one of four is gone", n)
+	}
+}
