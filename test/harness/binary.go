@@ -38,14 +38,17 @@ func binaryDir() string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("numalet-bin-%d", os.Getpid()))
 }
 
-// Main is for TestMain of packages that use Binary: it runs the tests, removes the binary and ends
-// the process. Races in processes that are not of a Node are found here.
-func Main(m *testing.M) {
+// Main is for TestMain of packages that use Binary: it runs the tests and what is to be done last,
+// removes the binary and ends the process. Races in processes that are not of a Node are found here.
+func Main(m *testing.M, last ...func()) {
 	if err := shareRaceOptions(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	code := m.Run()
+	for _, do := range last {
+		do()
+	}
 	if found := races(binaryDir()); found != "" {
 		fmt.Fprintf(os.Stderr, "FAIL: the race detector found this in commands:\n%s\n", found)
 		code = max(code, 1)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -33,8 +34,9 @@ type Node struct {
 	Endpoint string
 	// Settings are fields of KubeletConfiguration, written at each Start; change them before it.
 	Settings map[string]any
-	// Args are further flags of the agent.
-	Args []string
+	// Args are further flags of the agent. Program is what is started with them; empty is numalet,
+	// any other is to take the kubelet's.
+	Args, Program []string
 	// Runtime is the simulated runtime in this process; nil when the test brought its own.
 	Runtime *sim.Server
 
@@ -66,7 +68,7 @@ func NewOn(t testing.TB, endpoint string) *Node {
 	n := &Node{
 		t: t, Dir: dir, Manifests: filepath.Join(dir, "manifests"),
 		Root:     filepath.Join(dir, "root"),
-		Endpoint: endpoint, port: freePort(t),
+		Endpoint: endpoint, port: FreePort(t),
 	}
 	if err := os.Mkdir(n.Manifests, 0o755); err != nil {
 		t.Fatal(err)
@@ -96,9 +98,9 @@ func NewOn(t testing.TB, endpoint string) *Node {
 	return n
 }
 
-// freePort is a port below those that Linux gives out by itself (ip_local_port_range), so that
+// FreePort is a port below those that Linux gives out by itself (ip_local_port_range), so that
 // nobody takes it while the agent is restarted.
-func freePort(t testing.TB) int {
+func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {
 		port := 10_000 + rand.IntN(22_000)
@@ -150,7 +152,13 @@ func (n *Node) StartOnly() {
 	if err := os.WriteFile(config, raw, 0o644); err != nil {
 		n.t.Fatal(err)
 	}
-	n.agent = n.process("log", append([]string{"--config=" + config}, n.Args...)...)
+	args := append([]string{"--config=" + config}, n.Args...)
+	if len(n.Program) == 0 {
+		n.agent = n.process("log", args...)
+	} else {
+		n.agent = n.start("log", exec.Command(n.Program[0],
+			slices.Concat(n.Program[1:], args)...))
+	}
 	n.ended = make(chan error, 1)
 	go func(cmd *exec.Cmd, ended chan<- error) { ended <- cmd.Wait() }(n.agent, n.ended)
 }
@@ -162,13 +170,17 @@ func (n *Node) process(log string, args ...string) *exec.Cmd {
 	if err != nil {
 		n.t.Fatal(err)
 	}
+	return n.start(log, exec.Command(binary, args...))
+}
+
+func (n *Node) start(log string, cmd *exec.Cmd) *exec.Cmd {
+	n.t.Helper()
 	flags := os.O_CREATE | os.O_APPEND | os.O_WRONLY
 	out, err := os.OpenFile(filepath.Join(n.Dir, log), flags, 0o644)
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	defer out.Close()
-	cmd := exec.Command(binary, args...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.Env = append(os.Environ(), raceOptions(n.Dir)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

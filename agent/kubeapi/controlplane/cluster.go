@@ -1,0 +1,217 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/keyutil"
+)
+
+const (
+	// startTimeout is how long the servers may take until pods can be made: half a minute on a
+	// machine that has nothing else to do.
+	startTimeout = 5 * time.Minute
+	// pollEvery is how often a condition outside of our process is looked at.
+	pollEvery = 50 * time.Millisecond
+)
+
+// Cluster is a control plane that runs. Whoever started it has to stop it.
+type Cluster struct {
+	config    Config
+	authority authority
+	token     bootstrapToken
+	port      int
+	held      int // a socket bound to port, so that it is ours while the API server is not there
+	tunnel    *tunnel
+	servers   []*process
+}
+
+// Start starts the servers and returns when pods can be made. ctx is for starting only.
+func Start(ctx context.Context, config Config) (c *Cluster, err error) {
+	if err := config.check(); err != nil {
+		return nil, err
+	}
+	c = &Cluster{config: config, held: -1}
+	defer func() {
+		if err != nil {
+			c.Stop()
+			c = nil
+		}
+	}()
+	if err := c.prepare(); err != nil {
+		return c, fmt.Errorf("prepare the control plane in %s: %w", config.Dir, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := c.launch(config.etcd(), config.apiServer(c.port)); err != nil {
+		return c, err
+	}
+	if err := c.AwaitReady(ctx); err != nil {
+		return c, err
+	}
+	if err := c.launch(config.controllerManager(), config.scheduler()); err != nil {
+		return c, err
+	}
+	return c, c.furnish(ctx)
+}
+
+// prepare makes what the servers find when they start.
+func (c *Cluster) prepare() (err error) {
+	if c.authority, err = newAuthority(); err != nil {
+		return err
+	}
+	c.token = newBootstrapToken()
+	if c.held, c.port, err = holdPort(); err != nil {
+		return err
+	}
+	if c.tunnel, err = openTunnel(c.config.path(tunnelSocket)); err != nil {
+		return err
+	}
+	if err := c.writeCertificates(); err != nil {
+		return err
+	}
+	return errors.Join(
+		os.WriteFile(c.config.path(egressFile), []byte(c.config.egress()), 0o600),
+		c.Kubeconfig(c.config.path(adminFile), "kubernetes-admin", "system:masters"),
+		c.Kubeconfig(c.config.path(managerFile), "system:kube-controller-manager"),
+		c.Kubeconfig(c.config.path(schedulerFile), "system:kube-scheduler"))
+}
+
+func (c *Cluster) writeCertificates() error {
+	own, err := c.authority.pem()
+	if err != nil {
+		return err
+	}
+	accounts, err := newKey()
+	if err != nil {
+		return err
+	}
+	accountsKey, err := keyutil.MarshalPrivateKeyToPEM(accounts)
+	if err != nil {
+		return err
+	}
+	server, err := c.authority.server("kube-apiserver", "127.0.0.1", "localhost",
+		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.96.0.1")
+	if err != nil {
+		return err
+	}
+	client, err := c.authority.client(kubeletClient)
+	if err != nil {
+		return err
+	}
+	for name, text := range map[string][]byte{
+		authorityFile: own.certificate, authorityKeyFile: own.key, accountsKeyFile: accountsKey,
+		serverFile + ".crt": server.certificate, serverFile + ".key": server.key,
+		kubeletFile + ".crt": client.certificate, kubeletFile + ".key": client.key,
+	} {
+		if err := os.WriteFile(c.config.path(name), text, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// holdPort takes a free port on loopback in a way that the API server can share, and nobody else.
+func holdPort() (socket, port int, err error) {
+	socket, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, 0, fmt.Errorf("hold a port: %w", err)
+	}
+	err = unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+	if err == nil {
+		err = unix.Bind(socket, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
+	}
+	if err != nil {
+		return socket, 0, fmt.Errorf("hold a port: %w", err)
+	}
+	bound, err := unix.Getsockname(socket)
+	if err != nil {
+		return socket, 0, fmt.Errorf("hold a port: %w", err)
+	}
+	return socket, bound.(*unix.SockaddrInet4).Port, nil
+}
+
+func (c *Cluster) launch(servers ...*process) error {
+	for _, s := range servers {
+		if err := s.start(); err != nil {
+			return err
+		}
+		c.servers = append(c.servers, s)
+	}
+	return nil
+}
+
+// AwaitReady waits until the API server says that it is ready.
+func (c *Cluster) AwaitReady(ctx context.Context) error {
+	client, err := c.Client()
+	if err != nil {
+		return err
+	}
+	return c.poll(ctx, "the API server is ready", func() error {
+		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	})
+}
+
+// poll waits until check has no error. A server that exited meanwhile ends it.
+func (c *Cluster) poll(ctx context.Context, what string, check func() error) error {
+	for {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		for _, s := range c.servers {
+			if died := s.died(); died != nil {
+				return died
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waited in vain until %s: %w; logs are in %s", what, err,
+				c.config.Dir)
+		case <-time.After(pollEvery):
+		}
+	}
+}
+
+// Stop ends the servers, the last started first. Their files stay.
+func (c *Cluster) Stop() {
+	for i := len(c.servers) - 1; i >= 0; i-- {
+		c.servers[i].stop()
+	}
+	c.servers = nil
+	if c.tunnel != nil {
+		c.tunnel.stop()
+		c.tunnel = nil
+	}
+	if c.held >= 0 {
+		unix.Close(c.held)
+		c.held = -1
+	}
+}
+
+// URL is where the API server is.
+func (c *Cluster) URL() string {
+	return "https://" + net.JoinHostPort("127.0.0.1", fmt.Sprint(c.port))
+}
+
+// Admin is what a client may do everything with.
+func (c *Cluster) Admin() (*rest.Config, error) {
+	return clientcmd.BuildConfigFromFlags("", c.AdminKubeconfig())
+}
+
+// Client is one of the administrator.
+func (c *Cluster) Client() (kubernetes.Interface, error) {
+	config, err := c.Admin()
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewForConfig(config)
+}

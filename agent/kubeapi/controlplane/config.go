@@ -1,0 +1,123 @@
+package controlplane
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Config says what to start and where.
+type Config struct {
+	// Binaries is the folder of etcd, kube-apiserver, kube-controller-manager, kube-scheduler and
+	// kubectl.
+	Binaries string
+	// Dir is an existing empty folder with a short absolute path, for everything of the cluster.
+	Dir string
+}
+
+// Names in Dir.
+const (
+	authorityFile    = "ca.crt"
+	authorityKeyFile = "ca.key"
+	serverFile       = "apiserver" // .crt and .key, as those of the next
+	kubeletFile      = "apiserver-kubelet-client"
+	accountsKeyFile  = "sa.key"
+	egressFile       = "egress.yaml"
+	tunnelSocket     = "tunnel.sock"
+	etcdSocket       = "etcd.sock"
+	peerSocket       = "peer.sock" // nobody is there: etcd has to have one
+	adminFile        = "admin.conf"
+	managerFile      = "controller-manager.conf"
+	schedulerFile    = "scheduler.conf"
+)
+
+// services are the addresses of services. They are reached by nobody: there is no kube-proxy.
+const services = "10.96.0.0/16"
+
+func (c Config) path(name string) string { return filepath.Join(c.Dir, name) }
+
+// program is the path of a server's binary.
+func (c Config) program(name string) string { return filepath.Join(c.Binaries, name) }
+
+// check tells what is missing to start the servers.
+func (c Config) check() error {
+	var missing []string
+	for _, name := range []string{
+		"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl",
+	} {
+		if _, err := os.Stat(c.program(name)); err != nil {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("no %s in %q: run test/tools/build.sh cluster, which builds them",
+			strings.Join(missing, ", "), c.Binaries)
+	}
+	return nil
+}
+
+// etcd keeps everything in memory as far as the kernel does: nothing has to outlive the machine.
+func (c Config) etcd() *process {
+	client, peer := "unix://"+c.path(etcdSocket), "unix://"+c.path(peerSocket)
+	return c.process("etcd",
+		"--name=numalet", "--data-dir="+c.path("etcd"), "--unsafe-no-fsync",
+		"--log-level=warn", "--enable-grpc-gateway=false",
+		"--listen-client-urls="+client, "--advertise-client-urls="+client,
+		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer,
+		"--initial-cluster=numalet="+peer)
+}
+
+func (c Config) apiServer(port int) *process {
+	return c.process("kube-apiserver",
+		"--etcd-servers=unix://"+c.path(etcdSocket),
+		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--permit-port-sharing",
+		"--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
+		"--cert-dir="+c.path("apiserver"),
+		"--tls-cert-file="+c.path(serverFile+".crt"),
+		"--tls-private-key-file="+c.path(serverFile+".key"),
+		"--client-ca-file="+c.path(authorityFile),
+		"--kubelet-certificate-authority="+c.path(authorityFile),
+		"--kubelet-client-certificate="+c.path(kubeletFile+".crt"),
+		"--kubelet-client-key="+c.path(kubeletFile+".key"),
+		"--kubelet-preferred-address-types=InternalIP",
+		"--egress-selector-config-file="+c.path(egressFile),
+		"--service-cluster-ip-range="+services,
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file="+c.path(accountsKeyFile),
+		"--service-account-signing-key-file="+c.path(accountsKeyFile),
+		"--enable-bootstrap-token-auth",
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--allow-privileged")
+}
+
+func (c Config) controllerManager() *process {
+	return c.process("kube-controller-manager",
+		"--kubeconfig="+c.path(managerFile), "--use-service-account-credentials",
+		"--secure-port=0", "--leader-elect=false",
+		"--root-ca-file="+c.path(authorityFile),
+		"--service-account-private-key-file="+c.path(accountsKeyFile),
+		"--cluster-signing-cert-file="+c.path(authorityFile),
+		"--cluster-signing-key-file="+c.path(authorityKeyFile))
+}
+
+func (c Config) scheduler() *process {
+	return c.process("kube-scheduler",
+		"--kubeconfig="+c.path(schedulerFile), "--secure-port=0", "--leader-elect=false")
+}
+
+func (c Config) process(name string, args ...string) *process {
+	return &process{program: c.program(name), args: args, log: c.path(name + ".log")}
+}
+
+// egress has the API server reach the nodes through the tunnel.
+func (c Config) egress() string {
+	return fmt.Sprintf(`apiVersion: apiserver.k8s.io/v1beta1
+kind: EgressSelectorConfiguration
+egressSelections:
+- name: cluster
+  connection:
+    proxyProtocol: HTTPConnect
+    transport: {uds: {udsName: %q}}
+`, c.path(tunnelSocket))
+}

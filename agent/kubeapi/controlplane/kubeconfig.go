@@ -1,0 +1,60 @@
+package controlplane
+
+import (
+	"os"
+
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+)
+
+// AdminKubeconfig is the file for those who may do everything.
+func (c *Cluster) AdminKubeconfig() string { return c.config.path(adminFile) }
+
+// CAFile has the certificate of the authority that signs for servers and clients of the cluster.
+func (c *Cluster) CAFile() string { return c.config.path(authorityFile) }
+
+// Kubeconfig writes a file with which a client is the user, a member of the groups: a node is
+// system:node:NAME in system:nodes.
+func (c *Cluster) Kubeconfig(file, user string, groups ...string) error {
+	p, err := c.authority.client(user, groups...)
+	if err != nil {
+		return err
+	}
+	return c.writeKubeconfig(file, &api.AuthInfo{
+		ClientCertificateData: p.certificate, ClientKeyData: p.key,
+	})
+}
+
+// BootstrapKubeconfig writes a file with which a node asks for its certificate.
+func (c *Cluster) BootstrapKubeconfig(file string) error {
+	return c.writeKubeconfig(file, &api.AuthInfo{Token: c.token.String()})
+}
+
+func (c *Cluster) writeKubeconfig(file string, user *api.AuthInfo) error {
+	own, err := c.authority.pem()
+	if err != nil {
+		return err
+	}
+	const name = "numalet"
+	return clientcmd.WriteToFile(api.Config{
+		Clusters: map[string]*api.Cluster{
+			name: {Server: c.URL(), CertificateAuthorityData: own.certificate},
+		},
+		AuthInfos:      map[string]*api.AuthInfo{name: user},
+		Contexts:       map[string]*api.Context{name: {Cluster: name, AuthInfo: name}},
+		CurrentContext: name,
+	}, file)
+}
+
+// ServingCertificate writes the certificate and key of a server at these names and addresses, such
+// as a node's, that the API server takes for what it says it is.
+func (c *Cluster) ServingCertificate(certFile, keyFile string, hosts ...string) error {
+	p, err := c.authority.server(hosts[0], hosts...)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(keyFile, p.key, 0o600); err != nil {
+		return err
+	}
+	return os.WriteFile(certFile, p.certificate, 0o644)
+}

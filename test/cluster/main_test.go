@@ -1,0 +1,11 @@
+// Package cluster_test drives the built binary as a node of a real control plane, with kubectl as
+// the client.
+package cluster_test
+
+import (
+	"testing"
+
+	"github.com/numalet/numalet/test/cluster/rig"
+)
+
+func TestMain(m *testing.M) { rig.Main(m) }

@@ -1,0 +1,43 @@
+package rig
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/numalet/numalet/test/harness"
+)
+
+// ownDevicePlugins starts a program in a mount namespace of its own, where the directory of device
+// plugins, /var/lib/kubelet/device-plugins whatever the kubelet is told, is the one below the
+// root directory that comes first. What the kubelet mounts goes with it.
+const ownDevicePlugins = `set -e
+mount -t tmpfs numalet-test /var/lib
+mkdir -p /var/lib/kubelet/device-plugins "$1/device-plugins"
+mount --bind "$1/device-plugins" /var/lib/kubelet/device-plugins
+shift
+exec "$@"`
+
+// StockKubelet has the upstream kubelet started in place of numalet, on the same runtime, root
+// directory and configuration. Where that cannot be the test is left out; in CI it fails.
+func StockKubelet(t testing.TB, agent *harness.Node) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("the kubelet needs root")
+		}
+		t.Skip("left out: the kubelet needs root")
+	}
+	agent.Program = []string{"unshare", "--mount", "--propagation=private",
+		"sh", "-c", ownDevicePlugins, "kubelet", agent.Root, filepath.Join(Binaries(t), "kubelet")}
+	agent.Args = slices.DeleteFunc(slices.Clone(agent.Args), func(arg string) bool {
+		return strings.HasPrefix(arg, "--topology-from=") // of a machine that is not this one
+	})
+	// Or it evicts pods for what else is on this machine.
+	agent.Settings["evictionHard"] = map[string]string{
+		"memory.available": "1Mi", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
+		"imagefs.available": "0%", "imagefs.inodesFree": "0%",
+	}
+}

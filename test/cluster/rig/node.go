@@ -1,0 +1,68 @@
+package rig
+
+import (
+	"net"
+	"path/filepath"
+
+	"github.com/numalet/numalet/test/harness"
+)
+
+// Node is an agent that is to be a node of the cluster.
+type Node struct {
+	*harness.Node
+	// Name is the node's, and no other's at the same time.
+	Name string
+	// Kubeconfig and Bootstrap are files for the node: with a certificate of it, and with a token
+	// to ask for one.
+	Kubeconfig, Bootstrap string
+
+	cluster Cluster
+}
+
+// Join prepares an agent to be a node of the cluster: the kubeconfig of a node of that name, and a
+// certificate for its server. The test's end takes the node out of the cluster.
+func (c Cluster) Join(agent *harness.Node, name string) Node {
+	c.t.Helper()
+	n := Node{agent, name, filepath.Join(agent.Dir, "kubeconfig"),
+		filepath.Join(agent.Dir, "bootstrap"), c}
+	certificate, key := filepath.Join(agent.Dir, "tls.crt"), filepath.Join(agent.Dir, "tls.key")
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	hosts := []string{name}
+	for _, a := range addresses {
+		if ip, ok := a.(*net.IPNet); ok {
+			hosts = append(hosts, ip.IP.String())
+		}
+	}
+	for _, err := range []error{
+		c.Kubeconfig(n.Kubeconfig, "system:node:"+name, "system:nodes"),
+		c.BootstrapKubeconfig(n.Bootstrap),
+		c.ServingCertificate(certificate, key, hosts...),
+	} {
+		if err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	agent.Args = append(agent.Args, "--kubeconfig="+n.Kubeconfig, "--hostname-override="+name)
+	for setting, value := range map[string]any{
+		"port": harness.FreePort(c.t), "tlsCertFile": certificate, "tlsPrivateKeyFile": key,
+		"authentication": map[string]any{
+			"anonymous": map[string]any{"enabled": false},
+			"webhook":   map[string]any{"enabled": true},
+			"x509":      map[string]any{"clientCAFile": c.CAFile()},
+		},
+		"authorization": map[string]any{"mode": "Webhook"},
+	} {
+		agent.Settings[setting] = value
+	}
+	c.t.Cleanup(n.leave)
+	return n
+}
+
+// leave takes the node out of the cluster.
+func (n Node) leave() {
+	n.Kill()
+	n.cluster.delete("node "+n.Name, n.cluster.Client.CoreV1().Nodes().Delete, n.Name)
+}

@@ -1,0 +1,105 @@
+// Package rig gives tests a real cluster: one control plane for all tests of a process, and nodes.
+package rig
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/numalet/numalet/agent/kubeapi/controlplane"
+	"github.com/numalet/numalet/test/harness"
+)
+
+// Main is for TestMain of packages that use Start: it runs the tests, stops what they share and
+// ends the process.
+func Main(m *testing.M) {
+	harness.Main(m, func() {
+		if shared.plane != nil {
+			shared.plane.Stop()
+		}
+		if shared.dir != "" {
+			os.RemoveAll(shared.dir)
+		}
+	})
+}
+
+// shared is what the tests of this process share.
+var shared struct {
+	sync.Mutex
+	dir   string
+	plane *controlplane.Cluster
+	err   error
+}
+
+// Cluster is the shared control plane as one test sees it.
+type Cluster struct {
+	*controlplane.Cluster
+	// Client may do everything.
+	Client kubernetes.Interface
+	// Namespace is the test's own, which goes when it ends.
+	Namespace string
+
+	t        testing.TB
+	binaries string
+}
+
+// Start returns the control plane, which the first test to ask for it starts. Where there are no
+// servers the test is left out; in CI it fails.
+func Start(t testing.TB) Cluster {
+	t.Helper()
+	binaries := Binaries(t)
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.plane == nil && shared.err == nil {
+		shared.err = start(binaries)
+	}
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	client, err := shared.plane.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Cluster{Cluster: shared.plane, Client: client, t: t, binaries: binaries}
+	c.makeNamespace()
+	return c
+}
+
+func start(binaries string) (err error) {
+	if shared.dir, err = os.MkdirTemp("", "nl-"); err != nil {
+		return err
+	}
+	shared.plane, err = controlplane.Start(context.Background(),
+		controlplane.Config{Binaries: binaries, Dir: shared.dir})
+	return err
+}
+
+// Binaries is the folder with the servers, kubectl and the kubelet: $NUMALET_CLUSTER, or what
+// "test/tools/build.sh cluster" builds, which takes many minutes the first time.
+func Binaries(t testing.TB) string {
+	t.Helper()
+	if dir := os.Getenv("NUMALET_CLUSTER"); dir != "" {
+		return dir
+	}
+	_, file, _, _ := runtime.Caller(0)
+	cmd := exec.Command(filepath.Join(filepath.Dir(file), "../../tools/build.sh"), "cluster")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err == nil {
+		return strings.TrimSpace(string(out))
+	}
+	why := fmt.Sprintf("the servers of a cluster cannot be built: %v", err)
+	if os.Getenv("CI") == "true" {
+		t.Fatal(why)
+	}
+	t.Skip("left out: " + why)
+	return ""
+}

@@ -1,0 +1,100 @@
+package cluster_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/numalet/numalet/test/cluster/rig"
+	"github.com/numalet/numalet/test/harness"
+)
+
+// onEach runs a test on a node that is numalet and on one that is the stock kubelet, both on a
+// simulated runtime: what the tests demand is what upstream's agent does.
+func onEach(t *testing.T, test func(t *testing.T, c rig.Cluster, n rig.Node)) {
+	for name, prepare := range map[string]func(testing.TB, *harness.Node){
+		"numalet": func(testing.TB, *harness.Node) {}, "kubelet": rig.StockKubelet,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := rig.Start(t)
+			agent := harness.New(t)
+			prepare(t, agent)
+			n := c.Join(agent, name)
+			n.Start()
+			awaitReady(t, c, n.Name)
+			test(t, c, n)
+		})
+	}
+}
+
+// awaitReady waits until the scheduler may choose the node.
+func awaitReady(t *testing.T, c rig.Cluster, node string) {
+	t.Helper()
+	harness.Eventually(t, "node "+node+" is ready", func() error {
+		n, err := c.Client.CoreV1().Nodes().Get(context.Background(), node, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, cond := range n.Status.Conditions {
+			if cond.Type == v1.NodeReady && cond.Status == v1.ConditionTrue &&
+				len(n.Spec.Taints) == 0 {
+				return nil
+			}
+		}
+		return fmt.Errorf("conditions %+v, taints %+v", n.Status.Conditions, n.Spec.Taints)
+	})
+}
+
+// eventually waits until kubectl, run with these arguments, prints that.
+func eventually(t *testing.T, c rig.Cluster, want string, args ...string) {
+	t.Helper()
+	harness.Eventually(t, fmt.Sprintf("kubectl %s prints %q", strings.Join(args, " "), want),
+		func() error {
+			got, err := c.Run(args...)
+			if err == nil && strings.TrimSpace(got) != want {
+				err = fmt.Errorf("it prints %q", got)
+			}
+			return err
+		})
+}
+
+const template = `
+    metadata: {labels: {app: NAME}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers:
+      - {name: main, image: registry.test/work:1}
+`
+
+func workload(kind, api, name, more string) string {
+	return fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata: {name: %s}\nspec:\n"+
+		"  selector: {matchLabels: {app: %[3]s}}\n%s  template:%s", api, kind, name, more,
+		strings.ReplaceAll(template, "NAME", name))
+}
+
+// TestDeployment: it is rolled out, rolled over, scaled down and deleted.
+func TestDeployment(t *testing.T) {
+	onEach(t, func(t *testing.T, c rig.Cluster, n rig.Node) {
+		web := workload("Deployment", "apps/v1", "web", "  replicas: 3\n")
+		c.Apply(web)
+		c.MustRun("rollout", "status", "deployment/web", "--timeout=1m")
+		before := c.MustRun("get", "pods", "-o", "name")
+		c.Apply(strings.Replace(web, "work:1", "work:2", 1))
+		c.MustRun("rollout", "status", "deployment/web", "--timeout=1m")
+		eventually(t, c, strings.TrimSpace(strings.Repeat("registry.test/work:2 ", 3)),
+			"get", "pods", "-o", "jsonpath={.items[*].spec.containers[0].image}")
+		for _, name := range strings.Fields(before) {
+			if strings.Contains(c.MustRun("get", "pods", "-o", "name"), name) {
+				t.Errorf("%s is left", name)
+			}
+		}
+		c.MustRun("scale", "deployment/web", "--replicas=1")
+		eventually(t, c, "web", "get", "pods", "-o", "jsonpath={.items[*].metadata.labels.app}")
+		c.MustRun("delete", "deployment/web")
+		eventually(t, c, "", "get", "pods", "-o", "name")
+	})
+}
