@@ -9,7 +9,7 @@ VERSION ?= $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null)
 VERSION_VAR := github.com/numalet/numalet/agent/version.build
 export CGO_ENABLED ?= 0
 
-.PHONY: help build run test unit sim containerd numa race fuzz soak bench proto check clean
+.PHONY: help build run test unit sim containerd numa cluster race fuzz soak bench proto check clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,7 +25,7 @@ run: build ## start the playground; RUNTIME=containerd (root) for real container
 	fi; exec $(BIN) playground --runtime=$(RUNTIME) $(RUN_FLAGS)
 
 test: ## install what is missing and run every tier of tests
-	@test/run.sh unit sim containerd numa
+	@test/run.sh unit sim containerd numa cluster
 
 unit: ## only the tests beside the code
 	@test/run.sh unit
@@ -38,6 +38,9 @@ containerd: ## only the built binary on a real containerd (root)
 
 numa: ## only the built binary in an emulated NUMA machine with a real kernel
 	@test/run.sh numa
+
+cluster: ## only the built binary as a node of a real control plane (all of it as root)
+	@test/run.sh cluster
 
 race: ## unit and sim under the race detector, which watches the agents too (gcc)
 	@test/run.sh --race unit sim

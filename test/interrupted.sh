@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # Interrupts test/run.sh in the middle of tiers, as Ctrl-C does, and looks whether anything is left:
 #
-#   test/interrupted.sh [TIER...]    unit sim containerd (root), if none is named
+#   test/interrupted.sh [TIER...]    unit sim containerd (root) cluster, if none is named
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export GOFLAGS="${GOFLAGS:-} -count=1" # results that are kept would end a tier before its middle
 tiers=("$@")
-[ $# -gt 0 ] || tiers=(unit sim containerd)
+[ $# -gt 0 ] || tiers=(unit sim containerd cluster)
 declare -A running=( # what is running when the tier is in its middle
     [unit]='\.test$'
     [sim]='/numalet$'
     [containerd]='/containerd-shim-runc-v2$'
+    [cluster]='/kube-controller-manager$'
 )
 failed=0
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs tiers of tests: unit, sim, containerd, numa. Installs what a tier needs. A tier that cannot run
-# here is left out with one line that says why; in CI (CI=true) that is a failure.
+# Runs tiers of tests: unit, sim, containerd, numa, cluster. Installs what a tier needs. A tier that
+# cannot run here is left out with one line that says why; in CI (CI=true) that is a failure.
 # With --race before the tiers the race detector watches the test programs, and the agents and device
-# plugins that they start (all but numa); it needs gcc and takes several times as long.
+# plugins that they start (not numa, cluster); it needs gcc and takes several times as long.
 # What tests make on the machine is found by their TMPDIR, a folder of this run, and is removed at the
 # end, also after Ctrl-C. Only files that failed tests name are kept in it, until the next run.
 set -uo pipefail
@@ -87,6 +87,10 @@ run_numa() { # in its folder, so that its table is shown when it passes too
     (cd test/numa && go test -count=1 -timeout 20m)
 }
 
+run_cluster() {
+    go test -count=1 -timeout $limit ./test/cluster/...
+}
+
 # prepare gets what tests with a real containerd need; some of them are beside the code. lacking
 # says why they cannot run.
 lacking=
@@ -125,11 +129,29 @@ prepare_numa() {
     lacking_numa=$lacking
 }
 
+# prepare_cluster builds the servers beside the tiers that come first; scratch_leave ends it if that
+# is too early. await_cluster waits for it.
+lacking_cluster=
+prepare_cluster() {
+    test/tools/build.sh cluster >"$TMPDIR/cluster" </dev/null 8>&- &
+    building=$!
+}
+
+await_cluster() {
+    if ! wait "$building"; then
+        lacking_cluster="the servers of a cluster could not be built"
+    else
+        NUMALET_CLUSTER=$(<"$TMPDIR/cluster")
+        export NUMALET_CLUSTER
+    fi
+}
+
 trap interrupted INT TERM HUP
 scratch_enter
 echo "== go downloads and compiles what has changed: the first time some minutes on two cores" >&2
-case " $* " in *" unit "* | *" containerd "*) prepare ;; esac
+case " $* " in *" unit "* | *" containerd "* | *" cluster "*) prepare ;; esac
 case " $* " in *" numa "*) prepare_numa ;; esac
+case " $* " in *" cluster "*) prepare_cluster ;; esac
 
 for name in "$@"; do
     case $name in
@@ -149,9 +171,17 @@ for name in "$@"; do
             tier numa run_numa
         fi
         ;;
+    cluster)
+        await_cluster
+        if [ -n "$lacking_cluster" ]; then
+            leave_out cluster "$lacking_cluster"
+        else
+            tier cluster run_cluster
+        fi
+        ;;
     *)
         scratch_leave
-        echo "unknown tier $name; there are unit, sim, containerd, numa" >&2
+        echo "unknown tier $name; there are unit, sim, containerd, numa, cluster" >&2
         exit 2
         ;;
     esac

@@ -13,16 +13,19 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// onEach runs a test on a node that is numalet and on one that is the stock kubelet, both on a
-// simulated runtime: what the tests demand is what upstream's agent does.
+// agents are what a test's node can be.
+var agents = []string{"kubelet"}
+
+// onEach runs a test on a node of each agent, on a simulated runtime: with the stock kubelet, what
+// the tests demand is what upstream's agent does.
 func onEach(t *testing.T, test func(t *testing.T, c rig.Cluster, n rig.Node)) {
-	for name, prepare := range map[string]func(testing.TB, *harness.Node){
-		"numalet": func(testing.TB, *harness.Node) {}, "kubelet": rig.StockKubelet,
-	} {
+	for _, name := range agents {
 		t.Run(name, func(t *testing.T) {
 			c := rig.Start(t)
 			agent := harness.New(t)
-			prepare(t, agent)
+			if name == "kubelet" {
+				rig.StockKubelet(t, agent)
+			}
 			n := c.Join(agent, name)
 			n.Start()
 			awaitReady(t, c, n.Name)

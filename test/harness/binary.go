@@ -39,7 +39,7 @@ func binaryDir() string {
 }
 
 // Main is for TestMain of packages that use Binary: it runs the tests and what is to be done last,
-// removes the binary and ends the process. Races in processes that are not of a Node are found here.
+// removes the binary and ends the process. Races in processes that are of no Node are found here.
 func Main(m *testing.M, last ...func()) {
 	if err := shareRaceOptions(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
