@@ -33,8 +33,7 @@ const (
 // Request is one to the API server about a pod.
 type Request struct {
 	Verb Verb
-	// Pod is what the API server has, as far as is known: a Patch is of this version, a Delete of
-	// this UID.
+	// Pod is what the API server has, as far as is known: a Patch and a Delete are of this version.
 	Pod *v1.Pod
 	// Status is what a Patch makes of its status.
 	Status v1.PodStatus
@@ -175,16 +174,14 @@ func (b *Book) Saw(all []*v1.Pod, now time.Time) (look []types.UID) {
 // server was put back to an earlier state.
 func (r *remote) see(pod *v1.Pod, now time.Time) {
 	r.delivered = pod
-	if r.pod != nil && older(pod, r.pod) {
-		if r.ask.IsZero() {
-			r.ask = now.Add(patience)
-		}
-		return
+	late := r.pod != nil && (older(pod, r.pod) ||
+		r.gone && r.pod.ResourceVersion == pod.ResourceVersion)
+	switch {
+	case !late:
+		r.take(pod)
+	case r.ask.IsZero():
+		r.ask = now.Add(patience)
 	}
-	if r.gone && r.pod.ResourceVersion == pod.ResourceVersion {
-		return
-	}
-	r.take(pod)
 }
 
 // take takes a version that the API server has now.

@@ -9,7 +9,8 @@
 // is followed by a look. So an end that was told is never taken back.
 //
 // A pod is deleted for good when the API server wants it deleted, has its last status, and nothing
-// of it runs or is held on the node (podstatus.Change.Cleared); with the UID as a precondition, so
-// that another pod of that name is not meant. The status of a static pod goes to its mirror pod,
+// of it runs or is held on the node (podstatus.Change.Cleared); this UID and version of it, so that
+// neither another pod of that name is meant nor one that an API server put back to an earlier state
+// wants to keep. The status of a static pod goes to its mirror pod,
 // which is deleted by package mirror alone.
 package statuses

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,6 +30,28 @@ type fakeAPI struct {
 	others map[types.UID]map[v1.PodConditionType]v1.ConditionStatus
 	wrong  error // what was done that must never be
 	wrote  int   // requests that changed something
+	made   int   // pods that were created
+}
+
+// restore puts the server back to what it was some changes ago, the versions of pods with it. New
+// versions are above all that there were, as one is told to have it.
+func (a *fakeAPI) restore(ago int) {
+	set := a.history[max(0, len(a.history)-1-ago)]
+	a.pods, a.revision = map[string]*v1.Pod{}, a.revision+1000
+	for _, was := range set {
+		pod := ptr.To(*was) // a list is read anew
+		a.pods[pod.Name] = pod
+		for t := range a.others[pod.UID] {
+			delete(a.others[pod.UID], t)
+		}
+		for _, c := range pod.Status.Conditions {
+			if a.others[pod.UID] != nil && strings.HasPrefix(string(c.Type), "example.com/") {
+				a.others[pod.UID][c.Type] = c.Status
+			}
+		}
+	}
+	a.history = nil
+	a.remember()
 }
 
 func newFakeAPI() *fakeAPI {
@@ -78,7 +101,8 @@ func (a *fakeAPI) create(pod *v1.Pod) (*v1.Pod, error) {
 		return nil, apierrors.NewAlreadyExists(v1.Resource("pods"), pod.Name)
 	}
 	made := *pod
-	made.UID = types.UID("api-" + strconv.Itoa(a.revision+1))
+	a.made++
+	made.UID = types.UID("api-" + strconv.Itoa(a.made))
 	made.Status = v1.PodStatus{Phase: v1.PodPending}
 	return a.put(&made), nil
 }
@@ -111,13 +135,14 @@ func (a *fakeAPI) patch(q Request) (*v1.Pod, error) {
 	return a.put(&next), nil
 }
 
-// delete deletes a pod for good.
-func (a *fakeAPI) delete(name string, uid types.UID) error {
+// delete deletes a pod for good, which has to be of this UID and, if one is given, version.
+func (a *fakeAPI) delete(pod *v1.Pod, version string) error {
+	name := pod.Name
 	was, err := a.get(name)
 	if err != nil {
 		return err
 	}
-	if was.UID != uid {
+	if was.UID != pod.UID || version != "" && was.ResourceVersion != version {
 		return conflict(name)
 	}
 	a.wrote++

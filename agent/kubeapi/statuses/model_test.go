@@ -38,7 +38,6 @@ type call struct {
 // here is a pod of the node.
 type here struct {
 	podstatus.Change
-	runs bool
 	// ending: it is wanted ended, or has ended by itself.
 	ending bool
 }
@@ -58,9 +57,11 @@ type world struct {
 	later map[key]time.Time
 	calls map[key]*call
 	// late are requests that nobody waits for any more and that may be carried out still.
-	late  []func()
-	made  int // static pods so far
-	trace []string
+	late []func()
+	// cleared are the pods that were cleared here once: they do not run again.
+	cleared map[types.UID]bool
+	made    int // static pods so far
+	trace   []string
 }
 
 func newWorld(seed uint64) *world {
@@ -68,6 +69,7 @@ func newWorld(seed uint64) *world {
 		rand: rand.New(rand.NewPCG(seed, 7)), now: time.Unix(1_000_000, 0), api: newFakeAPI(),
 		pods: map[types.UID]*here{}, writes: NewBook(), keeps: mirror.NewBook(),
 		dirty: map[key]bool{}, later: map[key]time.Time{}, calls: map[key]*call{},
+		cleared: map[types.UID]bool{},
 	}
 	w.lookAtNames(w.keeps.Heard())
 	return w
@@ -150,14 +152,13 @@ func (w *world) live(p *here) {
 	case p.Cleared:
 		return
 	case status.Ended(next.Phase) && p.ending && w.rand.IntN(2) == 0:
-		c.Cleared, p.runs = true, false
+		c.Cleared, w.cleared[c.Pod.UID] = true, true
 	case status.Ended(next.Phase):
 		next.Message = strconv.Itoa(w.rand.IntN(3))
 	case p.ending || w.rand.IntN(12) == 0:
 		next.Phase = []v1.PodPhase{v1.PodSucceeded, v1.PodFailed}[w.rand.IntN(2)]
-		p.runs = false
 	default:
-		next.Phase, p.runs = v1.PodRunning, true
+		next.Phase = v1.PodRunning
 		next.Message = strconv.Itoa(w.rand.IntN(3))
 		ready := []v1.ConditionStatus{v1.ConditionTrue, v1.ConditionFalse}[w.rand.IntN(2)]
 		for i := range next.Conditions {
@@ -199,6 +200,18 @@ func (w *world) static() {
 	}
 	pod.Status.Phase = v1.PodPending
 	w.begin(pod)
+}
+
+// restore puts the API server back to an earlier state. Nobody's request survives that.
+func (w *world) restore() {
+	w.note("restored")
+	w.late = nil
+	for k, c := range w.calls {
+		c.done, c.err = true, errLost
+		w.answer(k, false)
+	}
+	w.api.restore(1 + w.rand.IntN(20))
+	clear(w.cleared)
 }
 
 // others do something to a pod in the API server.
@@ -269,13 +282,13 @@ func (w *world) carryOut(c *call) {
 		c.got, c.err = w.api.patch(c.write)
 	case Delete:
 		w.mayDelete(c.write.Pod)
-		c.err = w.api.delete(c.write.Pod.Name, c.write.Pod.UID)
+		c.err = w.api.delete(c.write.Pod, c.write.Pod.ResourceVersion)
 	}
 	switch c.keep.Verb {
 	case mirror.Get, mirror.Create:
 		c.got, c.err = w.mirrorCall(c.keep, c)
 	case mirror.Delete:
-		c.err = w.api.delete(c.keep.Pod.Name, c.keep.Pod.UID)
+		c.err = w.api.delete(c.keep.Pod, "")
 	}
 	c.done = true
 }
@@ -300,13 +313,12 @@ func (w *world) mirrorCall(q mirror.Request, c *call) (*v1.Pod, error) {
 // known.
 func (w *world) mayDelete(pod *v1.Pod) {
 	now := w.api.pods[pod.Name]
-	if now == nil || now.UID != pod.UID {
+	if now == nil || now.UID != pod.UID || now.ResourceVersion != pod.ResourceVersion {
 		return
 	}
-	p := w.pods[pod.UID]
-	switch {
-	case p != nil && p.runs:
-		w.api.wrong = fmt.Errorf("pod %s was deleted while it runs", pod.UID)
+	switch p := w.pods[pod.UID]; {
+	case p != nil && !p.Cleared && !w.cleared[pod.UID]:
+		w.api.wrong = fmt.Errorf("pod %s was deleted while something of it is here", pod.UID)
 	case now.DeletionTimestamp == nil || !status.Ended(now.Status.Phase):
 		w.api.wrong = fmt.Errorf("pod %s was deleted in phase %s", pod.UID, now.Status.Phase)
 	}
@@ -379,6 +391,8 @@ func (w *world) wake() {
 // step is one of anybody's.
 func (w *world) step() {
 	switch n := w.rand.IntN(20); {
+	case n < 1 && w.rand.IntN(50) == 0:
+		w.restore()
 	case n < 2:
 		w.others()
 	case n < 3:

@@ -93,7 +93,8 @@ func (w *Statuses) request(ctx context.Context, q Request) (*v1.Pod, error) {
 	case Delete:
 		return nil, pods.Delete(ctx, name, metav1.DeleteOptions{
 			GracePeriodSeconds: ptr.To[int64](0),
-			Preconditions:      metav1.NewUIDPreconditions(string(q.Pod.UID))})
+			Preconditions: &metav1.Preconditions{
+				UID: &q.Pod.UID, ResourceVersion: &q.Pod.ResourceVersion}})
 	default:
 		panic(fmt.Sprintf("statuses: verb %q", q.Verb))
 	}
