@@ -1,0 +1,264 @@
+package certificates
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	certutil "k8s.io/client-go/util/cert"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+)
+
+func leaf(t *testing.T, from Source) *x509.Certificate {
+	t.Helper()
+	cert, err := from.Certificate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := x509.ParseCertificate(cert.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// A certificate of our own is for the node's name and addresses, is made once, and its key is for
+// nobody else.
+func TestSelfSigned(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "pki")
+	ip := net.ParseIP("192.0.2.7")
+	first, err := SelfSigned(dir, "node1", []net.IP{ip})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := leaf(t, first)
+	if cert.VerifyHostname("node1") != nil || cert.VerifyHostname("192.0.2.7") != nil {
+		t.Errorf("for %v and %v", cert.DNSNames, cert.IPAddresses)
+	}
+	info, err := os.Stat(filepath.Join(dir, "kubelet.key"))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the key: %v %v", info.Mode(), err)
+	}
+	again, err := SelfSigned(dir, "node2", nil)
+	if err != nil || !leaf(t, again).Equal(cert) {
+		t.Errorf("another one was made: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "kubelet.crt"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := SelfSigned(dir, "node1", nil); err == nil {
+		t.Error("a file that is no certificate is served")
+	}
+}
+
+// TestFilesAreReadAgain: a new pair counts without a restart, and what is no pair does not.
+func TestFilesAreReadAgain(t *testing.T) {
+	dir := t.TempDir()
+	certFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	put := func(host string) {
+		t.Helper()
+		cert, key, err := certutil.GenerateSelfSignedCertKey(host, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The key first: a pair that does not match is not taken.
+		if err := errors.Join(os.WriteFile(keyFile, key, 0o600),
+			os.WriteFile(certFile, cert, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := FromFiles(certFile, keyFile); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no files: %v", err)
+	}
+	put("first")
+	f, err := FromFiles(certFile, keyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- f.Run(t.Context()) }()
+	t.Cleanup(func() {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	put("second")
+	deadline := time.Now().Add(2 * time.Minute)
+	for leaf(t, f).VerifyHostname("second") != nil {
+		if time.Now().After(deadline) {
+			t.Fatal("the new files do not count")
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if err := os.WriteFile(certFile, []byte("rubbish"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if leaf(t, f).VerifyHostname("second") != nil {
+		t.Error("the last good pair is not served on")
+	}
+}
+
+// TestTLS: the protocol's version and the ciphers are those of the configuration, never below
+// TLS 1.2, HTTP/2 is spoken, and clients are asked for certificates of the authorities of the moment.
+func TestTLS(t *testing.T) {
+	source, err := SelfSigned(t.TempDir(), "node1", []net.IP{net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(leaf(t, source))
+	asked := 0
+	clientCAs := func() *x509.CertPool { asked++; return roots }
+	connect := func(k *kubeletv1beta1.KubeletConfiguration, client *tls.Config) error {
+		t.Helper()
+		config, err := TLS(k, source, clientCAs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := httptest.NewUnstartedServer(nil)
+		s.TLS, s.EnableHTTP2 = config, true
+		s.StartTLS()
+		defer s.Close()
+		client.InsecureSkipVerify = true //nolint:gosec // the handshake is what is looked at
+		client.NextProtos = []string{"h2"}
+		wants := false
+		client.GetClientCertificate = func(i *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			wants = len(i.AcceptableCAs) == 1
+			return &tls.Certificate{}, nil
+		}
+		c, err := tls.Dial("tcp", s.Listener.Addr().String(), client)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if state := c.ConnectionState(); state.NegotiatedProtocol != "h2" || !wants {
+			t.Errorf("%q is spoken, a certificate is asked for: %v", state.NegotiatedProtocol,
+				wants)
+		}
+		return nil
+	}
+	const weak, strong = "TLS_RSA_WITH_AES_128_CBC_SHA", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"
+	only := func(names ...string) (out []uint16) {
+		for _, s := range slices.Concat(tls.CipherSuites(), tls.InsecureCipherSuites()) {
+			if slices.Contains(names, s.Name) {
+				out = append(out, s.ID)
+			}
+		}
+		return out
+	}
+	plain := &kubeletv1beta1.KubeletConfiguration{}
+	if err := connect(plain, &tls.Config{}); err != nil {
+		t.Error(err)
+	}
+	if err := connect(plain, &tls.Config{MaxVersion: tls.VersionTLS11}); err == nil {
+		t.Error("TLS 1.1 is spoken")
+	}
+	old := &kubeletv1beta1.KubeletConfiguration{TLSMinVersion: "VersionTLS10"}
+	if err := connect(old, &tls.Config{MaxVersion: tls.VersionTLS11}); err == nil {
+		t.Error("TLS 1.1 is spoken where the configuration has it")
+	}
+	new := &kubeletv1beta1.KubeletConfiguration{TLSMinVersion: "VersionTLS13"}
+	if err := connect(new, &tls.Config{MaxVersion: tls.VersionTLS12}); err == nil {
+		t.Error("TLS 1.2 is spoken against the configuration")
+	}
+	one := &kubeletv1beta1.KubeletConfiguration{TLSCipherSuites: []string{strong}}
+	if err := connect(one, &tls.Config{MaxVersion: tls.VersionTLS12,
+		CipherSuites: only(strong)}); err != nil {
+		t.Error(err)
+	}
+	if err := connect(one, &tls.Config{MaxVersion: tls.VersionTLS12,
+		CipherSuites: only("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", weak)}); err == nil {
+		t.Error("another cipher is spoken")
+	}
+	if err := connect(plain, &tls.Config{MaxVersion: tls.VersionTLS12,
+		CipherSuites: only(weak)}); err == nil {
+		t.Error("a weak cipher is spoken by default")
+	}
+	if asked == 0 {
+		t.Error("the authorities are not asked for with each connection")
+	}
+}
+
+// TestTemplate: nothing is asked for without an address, and names alone only where that is allowed.
+func TestTemplate(t *testing.T) {
+	name := v1.NodeAddress{Type: v1.NodeHostName, Address: "node1"}
+	ip := v1.NodeAddress{Type: v1.NodeInternalIP, Address: "192.0.2.7"}
+	for what, tc := range map[string]struct {
+		addresses []v1.NodeAddress
+		namesOnly bool
+		want      bool
+	}{
+		"nothing": {nil, true, false}, "name": {[]v1.NodeAddress{name}, false, false},
+		"name, allowed": {[]v1.NodeAddress{name}, true, true},
+		"both, twice":   {[]v1.NodeAddress{ip, name, name, ip, {}}, false, true},
+	} {
+		r := template("node1", tc.addresses, tc.namesOnly)
+		if (r != nil) != tc.want {
+			t.Errorf("%s: %v", what, r)
+		}
+		if r != nil && (r.Subject.CommonName != "system:node:node1" ||
+			!slices.Equal(r.Subject.Organization, []string{"system:nodes"}) ||
+			!slices.Equal(r.DNSNames, []string{"node1"}) || len(r.IPAddresses) > 1) {
+			t.Errorf("%s: %+v", what, r)
+		}
+	}
+}
+
+// TestSigned: until the API server has signed there is no certificate; what is asked for is the
+// node's, and what was signed is kept for the next run.
+func TestSigned(t *testing.T) {
+	dir := t.TempDir()
+	api := fake.NewClientset()
+	requested := make(chan *certificatesv1.CertificateSigningRequest, 1)
+	api.PrependReactor("create", "certificatesigningrequests", func(a clienttesting.Action) (
+		bool, runtime.Object, error) {
+		r := a.(clienttesting.CreateAction).GetObject()
+		select {
+		case requested <- r.(*certificatesv1.CertificateSigningRequest):
+		default:
+		}
+		return false, nil, nil
+	})
+	s, err := NewSigned(SignedConfig{
+		Node: "node1", Dir: dir, Client: api,
+		Addresses: func() []v1.NodeAddress {
+			return []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.7"}}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Certificate(); !errors.Is(err, errUnsigned) {
+		t.Errorf("before anything was signed: %v", err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Run(t.Context()) }()
+	t.Cleanup(func() {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	select {
+	case r := <-requested:
+		if r.Spec.SignerName != "kubernetes.io/kubelet-serving" ||
+			!slices.Contains(r.Spec.Usages, certificatesv1.UsageServerAuth) ||
+			!bytes.Contains(r.Spec.Request, []byte("CERTIFICATE REQUEST")) {
+			t.Errorf("asked for %+v", r.Spec)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("nothing was asked for")
+	}
+}

@@ -1,0 +1,52 @@
+package certificates
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+
+	cliflag "k8s.io/component-base/cli/flag"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+)
+
+// Source is where the server's certificate comes from. Certificate is called with each handshake
+// and must not block.
+type Source interface {
+	Certificate() (*tls.Certificate, error)
+}
+
+// TLS is what handshakes are made with. Clients are asked for a certificate and may do without;
+// clientCAs says which authorities are named to them, and may be nil.
+func TLS(k *kubeletv1beta1.KubeletConfiguration, from Source, clientCAs func() *x509.CertPool) (
+	*tls.Config, error) {
+	version, err := cliflag.TLSVersion(k.TLSMinVersion)
+	if err != nil {
+		return nil, fmt.Errorf("tlsMinVersion: %w", err)
+	}
+	suites, err := cliflag.TLSCipherSuites(k.TLSCipherSuites)
+	if err != nil {
+		return nil, fmt.Errorf("tlsCipherSuites: %w", err)
+	}
+	curves, err := cliflag.TLSCurvePreferences(k.TLSCurvePreferences)
+	if err != nil {
+		return nil, fmt.Errorf("tlsCurvePreferences: %w", err)
+	}
+	base := &tls.Config{
+		MinVersion: max(version, tls.VersionTLS12), CipherSuites: suites, CurvePreferences: curves,
+		NextProtos: []string{"h2", "http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return from.Certificate()
+		},
+	}
+	if clientCAs == nil {
+		return base, nil
+	}
+	base.ClientAuth = tls.RequestClientCert
+	outer := base.Clone()
+	outer.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		now := base.Clone()
+		now.ClientCAs = clientCAs()
+		return now, nil
+	}
+	return outer, nil
+}
