@@ -17,7 +17,7 @@ import (
 // Route is what answers requests of one method. Packages export the routes to what they know;
 // which listener has them is said where the parts are joined.
 type Route struct {
-	// Method is an HTTP method; HEAD is answered where GET is.
+	// Method is an HTTP method; HEAD is answered where GET is. "": every method.
 	Method string
 	// Pattern is one of http.ServeMux, without a method.
 	Pattern string
@@ -49,6 +49,13 @@ func MetricsRoute(from metrics.Gatherer) Route {
 func JSONRoute(pattern string, value func() any) Route {
 	return Route{http.MethodGet, pattern, http.HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) { WriteJSON(w, value()) })}
+}
+
+// DisabledRoute answers every request below a pattern with why there is nothing.
+func DisabledRoute(pattern, why string) Route {
+	return Route{"", pattern, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, why, http.StatusMethodNotAllowed)
+	})}
 }
 
 // WriteJSON answers with a value as indented JSON.
@@ -83,8 +90,11 @@ func healthRoutes(checks []healthz.HealthChecker) []Route {
 type methods map[string]http.Handler
 
 func (m methods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	handler, ok := m[r.Method]
-	if !ok {
+	handler := m[r.Method]
+	if handler == nil {
+		handler = m[""]
+	}
+	if handler == nil {
 		w.Header().Set("Allow", strings.Join(slices.Sorted(maps.Keys(m)), ", "))
 		http.Error(w, "405: Method Not Allowed", http.StatusMethodNotAllowed)
 		return

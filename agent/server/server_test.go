@@ -13,6 +13,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -97,6 +98,7 @@ func TestPorts(t *testing.T) {
 			JSONRoute("/more", func() any { return []string{"and more"} }),
 			text("POST", "/ask", "answer"),
 			text("GET", "/both", "got"), text("POST", "/both", "taken"),
+			DisabledRoute("/off/", "switched off"),
 		}}},
 	})
 	health, readOnly := s.Addrs()[0], s.Addrs()[1]
@@ -131,6 +133,8 @@ func TestPorts(t *testing.T) {
 		{"POST", health, "/ask", 405, ""},
 		{"GET", readOnly, "/both", 200, "got"},
 		{"POST", readOnly, "/both", 200, "taken"},
+		{"GET", readOnly, "/off/x", 405, "switched off"},
+		{"BREW", readOnly, "/off/", 405, "switched off"},
 	} {
 		code, body := request(t, tc.method, tc.addr, tc.path)
 		if code != tc.code || !strings.Contains(body, tc.body) {
@@ -332,4 +336,44 @@ func (s *Server) Addrs() []net.Addr {
 		out = append(out, e.listener.Addr())
 	}
 	return out
+}
+
+// A handler that may take long is not cut off, whatever the limits of the others; over HTTP/1 and 2.
+func TestLong(t *testing.T) {
+	cert, pool := certificate(t)
+	release := make(chan struct{})
+	s := httptest.NewUnstartedServer(Long(http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, "first\n")
+			<-release
+			if err := r.Context().Err(); err != nil {
+				t.Errorf("the request ended: %v", err)
+			}
+			_, _ = io.WriteString(w, "last\n")
+		}), time.Minute))
+	s.Config.ReadTimeout, s.Config.WriteTimeout = 50*time.Millisecond, 50*time.Millisecond
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	defer s.Close()
+	for _, two := range []bool{false, true} {
+		transport := &http.Transport{
+			TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: two,
+		}
+		resp, err := (&http.Client{Transport: transport}).Get(s.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := make([]byte, len("first\n"))
+		if _, err := io.ReadFull(resp.Body, first); err != nil || (resp.ProtoMajor == 2) != two {
+			t.Fatalf("HTTP/%d: %v", resp.ProtoMajor, err)
+		}
+		time.Sleep(200 * time.Millisecond) // four times what others have
+		release <- struct{}{}
+		if last, err := io.ReadAll(resp.Body); err != nil || string(last) != "last\n" {
+			t.Errorf("HTTP/%d: %v %q", resp.ProtoMajor, err, last)
+		}
+		resp.Body.Close()
+		transport.CloseIdleConnections()
+	}
 }

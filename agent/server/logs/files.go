@@ -38,7 +38,7 @@ func segments(path string) ([]segment, error) {
 	}
 	base := filepath.Base(path)
 	names = slices.DeleteFunc(names, func(name string) bool { return !rotated(base, name) })
-	slices.Sort(names) // by the time in the name
+	slices.Sort(names)                                         // by the time in the name
 	names = slices.CompactFunc(names, func(a, b string) bool { // one is being made of the other
 		return strings.TrimSuffix(a, ".gz") == strings.TrimSuffix(b, ".gz")
 	})
