@@ -1,0 +1,116 @@
+// Package checkpoint has the runtime write what a container is doing to a file, from which the
+// container can be restored elsewhere (KEP-2008).
+package checkpoint
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/numalet/numalet/agent/server"
+	"github.com/numalet/numalet/cri"
+)
+
+// patience is how long a client may take over the answer.
+const patience = time.Minute
+
+// Config is where containers are found, and where their checkpoints go.
+type Config struct {
+	Runtime interface {
+		CheckpointContainer(context.Context, *runtimeapi.CheckpointContainerRequest) error
+	}
+	// Pod finds a pod by its names.
+	Pod func(namespace, name string) (*v1.Pod, bool)
+	// Observed is what the runtime has of a pod.
+	Observed func(types.UID) (cri.Pod, bool)
+	// Dir is made when it is needed.
+	Dir string
+}
+
+// Route takes checkpoints.
+func Route(c Config) server.Route {
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		file, code, err := c.take(r)
+		if err != nil {
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			w.WriteHeader(code)
+			_, _ = w.Write([]byte(err.Error())) // an error means that the client is gone
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string][]string{"items": {file}})
+	}
+	return server.Route{
+		Method: http.MethodPost, Pattern: "/checkpoint/{namespace}/{pod}/{container}",
+		Handler: server.Long(http.HandlerFunc(handler), patience),
+	}
+}
+
+// take returns the file, or an error with the status that says it.
+func (c Config) take(r *http.Request) (string, int, error) {
+	namespace, name := r.PathValue("namespace"), r.PathValue("pod")
+	container := r.PathValue("container")
+	pod, ok := c.Pod(namespace, name)
+	if !ok {
+		return "", http.StatusNotFound, fmt.Errorf("pod does not exist")
+	}
+	if !has(pod, container) {
+		return "", http.StatusNotFound, fmt.Errorf("container %s does not exist", container)
+	}
+	request := &runtimeapi.CheckpointContainerRequest{}
+	if all := r.URL.Query()["timeout"]; len(all) > 0 {
+		var err error
+		if request.Timeout, err = strconv.ParseInt(all[len(all)-1], 10, 64); err != nil {
+			return "", http.StatusNotFound, fmt.Errorf("cannot parse value of timeout parameter")
+		}
+	}
+	request.Location = filepath.Join(c.Dir, fmt.Sprintf("checkpoint-%s_%s-%s-%s.tar", name,
+		namespace, container, time.Now().Format(time.RFC3339)))
+	if err := c.checkpoint(r.Context(), pod.UID, container, request); err != nil {
+		return "", http.StatusInternalServerError, fmt.Errorf("checkpointing of %s/%s/%s failed "+
+			"(%w)", namespace, name, container, err)
+	}
+	return request.Location, 0, nil
+}
+
+func (c Config) checkpoint(ctx context.Context, uid types.UID, name string,
+	request *runtimeapi.CheckpointContainerRequest) error {
+	pod, _ := c.Observed(uid)
+	container, ok := pod.Container(name)
+	if !ok {
+		return fmt.Errorf("container %q not found", name)
+	}
+	request.ContainerId = container.ID
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return err
+	}
+	return c.Runtime.CheckpointContainer(ctx, request)
+}
+
+func has(pod *v1.Pod, name string) bool {
+	for _, c := range pod.Spec.Containers {
+		if c.Name == name {
+			return true
+		}
+	}
+	for _, c := range pod.Spec.InitContainers {
+		if c.Name == name {
+			return true
+		}
+	}
+	for _, c := range pod.Spec.EphemeralContainers {
+		if c.Name == name {
+			return true
+		}
+	}
+	return false
+}
