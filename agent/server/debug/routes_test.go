@@ -40,7 +40,7 @@ func TestRoutes(t *testing.T) {
 		{"POST", "/debug/pprof/symbol", "0", 200, "num_symbols"},
 		{"GET", "/statusz", "", 200, "kubelet statusz"},
 		{"GET", "/statusz", "", 200, "/metrics"},
-		{"GET", "/flagz", "", 200, "root-dir /x"},
+		{"GET", "/flagz", "", 200, "/x\n"},
 		{"PUT", "/debug/flags/v", "five", 400, "invalid syntax"},
 		{"PUT", "/debug/flags/v", strings.Repeat("1", 200), 400, "value out of range"},
 		{"GET", "/debug/flags/v", "", 405, ""},
