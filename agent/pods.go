@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -86,7 +87,7 @@ func newWorkers(n node, p parts, volumes *volume.Volumes, tell func(syncloop.Eve
 			tell(syncloop.Event{UID: uid, Event: pod.Event{Kind: pod.Gone}})
 		},
 		BackOff: podworker.BackOff{Max: k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},
-		Sync:    k.SyncFrequency.Duration,
+		Sync:    k.SyncFrequency.Duration, Due: volumes.Due,
 	}), nil
 }
 
@@ -115,7 +116,9 @@ func newActuator(n node, p parts, volumes *volume.Volumes) (*actuator.Actuator, 
 			},
 			PodCgroup: p.cgroups.Options,
 		},
-		Event: n.events.Pod, Started: p.metrics.Started,
+		Tell: actuator.Tell{
+			Event: n.events.Pod, Node: n.events.OnNode, Started: p.metrics.Started,
+		},
 	}), nil
 }
 
@@ -131,7 +134,10 @@ func logLinks(podLogsDir string) string {
 // readDNS reads resolvConf; "" is no host configuration at all.
 func readDNS(n node) (cri.DNS, error) {
 	k := &n.cfg.Kubelet
-	out := cri.DNS{Servers: k.ClusterDNS, Domain: k.ClusterDomain}
+	out := cri.DNS{
+		Servers: k.ClusterDNS, Domain: k.ClusterDomain,
+		IPv6: len(n.host.ips) > 0 && strings.Contains(n.host.ips[0], ":"),
+	}
 	if *k.ResolverConfig == "" {
 		return out, nil
 	}

@@ -18,6 +18,8 @@ type ContainerOptions struct {
 	// Image is what Images.Ensure returned.
 	Image ImageRef
 	Facts Facts
+	// Objects are what the environment is made of besides; nil: there is no API server.
+	Objects *Objects
 	// Devices are what device plugins answered for this container, in the order of its resources.
 	Devices []*v1beta1.ContainerAllocateResponse
 	// Mounts are the volumes; mounts of devices come before them.
@@ -32,7 +34,7 @@ type ContainerOptions struct {
 func ContainerConfig(
 	pod *v1.Pod, container *v1.Container, o ContainerOptions,
 ) (*runtimeapi.ContainerConfig, error) {
-	envs, left, err := environment(pod, container, o.Facts, o.Devices)
+	envs, left, err := environment(pod, container, o)
 	if err != nil {
 		return nil, containerError(container, err)
 	}

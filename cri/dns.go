@@ -1,7 +1,6 @@
 package cri
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"slices"
@@ -18,22 +17,42 @@ const (
 	maxSearchChars   = 2048
 )
 
+// maxResolvConf is how much of a resolv.conf is read, in bytes.
+const maxResolvConf = 10 << 20
+
 // DNS is the node's side of name resolution in pods.
 type DNS struct {
-	// Host is the node's own resolver configuration.
+	// Host is the node's own resolver configuration; nil: pods get none of it, and those that would
+	// ask whom the host asks ask on the local machine.
 	Host *runtimeapi.DNSConfig
 	// Servers are clusterDNS, Domain is clusterDomain.
 	Servers []string
 	Domain  string
+	// IPv6: the node's primary address is one.
+	IPv6 bool
+}
+
+// DNSProblem is why a pod's resolver configuration is not what it asks for, as an event.
+type DNSProblem struct {
+	Reason  string
+	Message string
+	// Node: the node is at fault, and it is told of it without the pod's name.
+	Node string
 }
 
 // ParseResolvConf reads the format of resolv.conf(5). Lines that it does not know are passed over,
 // as the resolver does.
 func ParseResolvConf(r io.Reader) (*runtimeapi.DNSConfig, error) {
 	out := &runtimeapi.DNSConfig{}
-	lines := bufio.NewScanner(r)
-	for lines.Scan() {
-		words := strings.Fields(lines.Text())
+	text, err := io.ReadAll(io.LimitReader(r, maxResolvConf+1))
+	if err != nil {
+		return nil, fmt.Errorf("read resolv.conf: %w", err)
+	}
+	if len(text) > maxResolvConf {
+		return nil, fmt.Errorf("resolv.conf has more than %d bytes", maxResolvConf)
+	}
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
 		if len(words) < 2 || strings.HasPrefix(words[0], "#") || strings.HasPrefix(words[0], ";") {
 			continue
 		}
@@ -41,13 +60,15 @@ func ParseResolvConf(r io.Reader) (*runtimeapi.DNSConfig, error) {
 		case "nameserver":
 			out.Servers = append(out.Servers, words[1])
 		case "search", "domain": // the last of them counts
-			out.Searches = words[1:]
+			out.Searches = nil
+			for _, domain := range words[1:] {
+				if domain != "." {
+					out.Searches = append(out.Searches, strings.TrimSuffix(domain, "."))
+				}
+			}
 		case "options":
 			out.Options = words[1:]
 		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("read resolv.conf: %w", err)
 	}
 	return out, nil
 }
@@ -55,52 +76,90 @@ func ParseResolvConf(r io.Reader) (*runtimeapi.DNSConfig, error) {
 // Config is the pod's resolver configuration by its dnsPolicy and dnsConfig
 // (https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/). Without clusterDNS
 // pods get the host's. What goes beyond the limits is left out.
-func (d DNS) Config(pod *v1.Pod) *runtimeapi.DNSConfig {
-	var out *runtimeapi.DNSConfig
-	switch {
-	case pod.Spec.DNSPolicy == v1.DNSNone:
-		out = &runtimeapi.DNSConfig{}
-	case d.usesCluster(pod):
-		cluster := []string{pod.Namespace + ".svc." + d.Domain, "svc." + d.Domain, d.Domain}
-		if d.Domain == "" {
-			cluster = nil
-		}
-		out = &runtimeapi.DNSConfig{
-			Servers:  slices.Clone(d.Servers),
-			Searches: append(cluster, d.Host.GetSearches()...),
-			Options:  []string{"ndots:5"},
-		}
-	default:
-		out = &runtimeapi.DNSConfig{
-			Servers:  slices.Clone(d.Host.GetServers()),
-			Searches: slices.Clone(d.Host.GetSearches()),
-			Options:  slices.Clone(d.Host.GetOptions()),
-		}
-	}
+func (d DNS) Config(pod *v1.Pod) (*runtimeapi.DNSConfig, []DNSProblem) {
+	out, problems := d.base(pod)
 	if own := pod.Spec.DNSConfig; own != nil {
 		out.Servers = append(out.Servers, own.Nameservers...)
 		out.Searches = append(out.Searches, own.Searches...)
 		out.Options = withOptions(out.Options, own.Options)
 	}
-	out.Servers = slices.Compact(out.Servers)
-	out.Servers = out.Servers[:min(len(out.Servers), maxNameservers)]
-	out.Searches = withinLimits(out.Searches)
-	return out
+	const exceeded = "%s limits were exceeded, some %s have been omitted, the applied %s line is: %s"
+	beyond := func(what, some, line string, applied []string) {
+		problems = append(problems, DNSProblem{Reason: "DNSConfigForming", Message: fmt.Sprintf(
+			exceeded, what, some, line, strings.Join(applied, " "))})
+	}
+	out.Servers = once(out.Servers)
+	if len(out.Servers) > maxNameservers {
+		out.Servers = out.Servers[:maxNameservers]
+		beyond("Nameserver", "nameservers", "nameserver", out.Servers)
+	}
+	wanted := once(out.Searches)
+	if out.Searches = withinLimits(wanted); len(out.Searches) < len(wanted) {
+		beyond("Search Line", "search paths", "search", out.Searches)
+	}
+	return out, problems
 }
 
-func (d DNS) usesCluster(pod *v1.Pod) bool {
-	if len(d.Servers) == 0 {
-		return false
+// base is what the pod's dnsPolicy gives it.
+func (d DNS) base(pod *v1.Pod) (*runtimeapi.DNSConfig, []DNSProblem) {
+	switch {
+	case pod.Spec.DNSPolicy == v1.DNSNone:
+		return &runtimeapi.DNSConfig{}, nil
+	case !wantsCluster(pod):
+		return d.host(), nil
+	case len(d.Servers) == 0:
+		message := fmt.Sprintf("kubelet does not have ClusterDNS IP configured and cannot create "+
+			"Pod using %q policy. Falling back to %q policy.", v1.DNSClusterFirst, v1.DNSDefault)
+		return d.host(), []DNSProblem{{
+			Reason: "MissingClusterDNS", Node: message,
+			Message: fmt.Sprintf("pod: %q. %s",
+				pod.Name+"_"+pod.Namespace+"("+string(pod.UID)+")", message),
+		}}
 	}
-	return pod.Spec.DNSPolicy == v1.DNSClusterFirstWithHostNet ||
-		pod.Spec.DNSPolicy == v1.DNSClusterFirst && !pod.Spec.HostNetwork
+	cluster := []string{pod.Namespace + ".svc." + d.Domain, "svc." + d.Domain, d.Domain}
+	if d.Domain == "" {
+		cluster = nil
+	}
+	return &runtimeapi.DNSConfig{
+		Servers:  slices.Clone(d.Servers),
+		Searches: append(cluster, d.Host.GetSearches()...),
+		Options:  []string{"ndots:5"},
+	}, nil
+}
+
+// host is the node's own configuration.
+func (d DNS) host() *runtimeapi.DNSConfig {
+	if d.Host == nil {
+		local := "127.0.0.1"
+		if d.IPv6 {
+			local = "::1"
+		}
+		return &runtimeapi.DNSConfig{Servers: []string{local}, Searches: []string{"."}}
+	}
+	return &runtimeapi.DNSConfig{
+		Servers:  slices.Clone(d.Host.GetServers()),
+		Searches: slices.Clone(d.Host.GetSearches()),
+		Options:  slices.Clone(d.Host.GetOptions()),
+	}
+}
+
+// wantsCluster: an unknown policy is taken for the default one.
+func wantsCluster(pod *v1.Pod) bool {
+	switch pod.Spec.DNSPolicy {
+	case v1.DNSDefault:
+		return false
+	case v1.DNSClusterFirst:
+		return !pod.Spec.HostNetwork
+	default:
+		return true
+	}
 }
 
 // withOptions adds the pod's options; one of the same name takes the place of the other.
 func withOptions(options []string, own []v1.PodDNSConfigOption) []string {
 	for _, o := range own {
 		text := o.Name
-		if o.Value != nil {
+		if o.Value != nil && *o.Value != "" {
 			text += ":" + *o.Value
 		}
 		options = slices.DeleteFunc(options, func(old string) bool {
@@ -112,19 +171,26 @@ func withOptions(options []string, own []v1.PodDNSConfigOption) []string {
 	return options
 }
 
-// withinLimits keeps each search domain once, as many as fit.
-func withinLimits(searches []string) []string {
+// once keeps each text the first time.
+func once(list []string) []string {
 	var out []string
-	chars := 0
-	for _, s := range searches {
-		if slices.Contains(out, s) {
-			continue
+	seen := map[string]bool{}
+	for _, text := range list {
+		if !seen[text] {
+			out = append(out, text)
 		}
-		if len(out) == maxSearchDomains || chars+len(s)+1 > maxSearchChars {
-			break
-		}
-		out = append(out, s)
-		chars += len(s) + 1
+		seen[text] = true
 	}
 	return out
+}
+
+// withinLimits keeps as many search domains as fit.
+func withinLimits(searches []string) []string {
+	chars := -len(" ")
+	for i, s := range searches {
+		if chars += len(" ") + len(s); i == maxSearchDomains || chars > maxSearchChars {
+			return searches[:i]
+		}
+	}
+	return searches
 }

@@ -57,11 +57,13 @@ sortlist 1.2.3.4
 	} {
 		pod := &v1.Pod{Spec: test.spec}
 		pod.Namespace = "ns"
-		if got := resolvConf(test.dns.Config(pod)); got != test.want {
+		config, _ := test.dns.Config(pod)
+		if got := resolvConf(config); got != test.want {
 			t.Errorf("%s:\ngot  %s\nwant %s", name, got, test.want)
 		}
 	}
-	got := resolvConf(DNS{Host: host}.Config(&v1.Pod{}))
+	config, _ := DNS{Host: host}.Config(&v1.Pod{})
+	got := resolvConf(config)
 	if !strings.HasPrefix(got, "192.0.2.1 192.0.2.2 |") {
 		t.Errorf("the host's configuration was changed by earlier pods: %s", got)
 	}

@@ -23,8 +23,8 @@ type Facts struct {
 	Allocatable v1.ResourceList
 }
 
-// field is the value of a fieldRef.
-func (f Facts) field(pod *v1.Pod, ref *v1.ObjectFieldSelector) (string, error) {
+// Field is the value of a fieldRef.
+func (f Facts) Field(pod *v1.Pod, ref *v1.ObjectFieldSelector) (string, error) {
 	if ref.APIVersion != "" && ref.APIVersion != "v1" {
 		return "", fmt.Errorf("fieldRef: apiVersion %q is not v1", ref.APIVersion)
 	}
@@ -86,8 +86,8 @@ func first(list []string) string {
 	return list[0]
 }
 
-// resource is the value of a resourceFieldRef: the quantity over the divisor, rounded up.
-func (f Facts) resource(
+// Resource is the value of a resourceFieldRef: the quantity over the divisor, rounded up.
+func (f Facts) Resource(
 	pod *v1.Pod, container *v1.Container, ref *v1.ResourceFieldSelector,
 ) (string, error) {
 	if ref.ContainerName != "" && ref.ContainerName != container.Name {

@@ -3,108 +3,158 @@ package cri
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
+// Objects are those of the API server that a container's environment is made of.
+type Objects struct {
+	// ConfigMaps and Secrets are by name. One that does not exist is in none of them.
+	ConfigMaps map[string]*v1.ConfigMap
+	Secrets    map[string]*v1.Secret
+	// Services are those that the pod is told of.
+	Services []*v1.Service
+}
+
 // Env is a container's environment in the order the runtime gets it: what device plugins answered,
-// then the spec's variables as written. A spec variable sees those before it.
-// It returns a *StartError when a variable cannot be resolved, or when there is more of it than
-// MaxArguments.
+// services, the config maps and secrets of envFrom, then the spec's variables as written. A later
+// one takes the place of an earlier one, and of those before it a spec variable sees all but what
+// device plugins answered. It returns a *StartError when a variable cannot be resolved, or when
+// there is more of it than MaxArguments.
 func Env(
-	pod *v1.Pod, container *v1.Container, facts Facts,
-	devices []*v1beta1.ContainerAllocateResponse,
+	pod *v1.Pod, container *v1.Container, o ContainerOptions,
 ) ([]*runtimeapi.KeyValue, error) {
-	envs, _, err := environment(pod, container, facts, devices)
+	envs, _, err := environment(pod, container, o)
 	if err != nil {
 		return nil, containerError(container, err)
 	}
 	return envs, nil
 }
 
+// variables is an environment in the making.
+type variables struct {
+	list []*runtimeapi.KeyValue
+	// known are those that the spec's may refer to.
+	known map[string]string
+	left  room
+}
+
+func (v *variables) add(key, value string) bool {
+	v.list = append(v.list, keyValue(key, value))
+	return v.left.take(len(key) + len("=") + len(value))
+}
+
 // environment also returns the room that is left for the command line.
 func environment(
-	pod *v1.Pod, container *v1.Container, facts Facts,
-	devices []*v1beta1.ContainerAllocateResponse,
+	pod *v1.Pod, container *v1.Container, o ContainerOptions,
 ) (envs []*runtimeapi.KeyValue, left room, err error) {
-	if err := checkEnvFrom(container); err != nil {
-		return nil, 0, err
-	}
-	left = MaxArguments
-	envs = deviceSettings(devices).envs
-	for _, env := range envs {
-		if !left.take(len(env.Key) + len("=") + len(env.Value)) {
+	all := &variables{known: map[string]string{}, left: MaxArguments}
+	for _, env := range deviceSettings(o.Devices).envs {
+		if !all.add(env.Key, string(env.Value)) {
 			return nil, 0, &TooLongError{Field: "env", Why: "what device plugins answered and " +
 				argumentsBound}
 		}
 	}
-	fromSpec := map[string]string{}
-	known := func(name string) (string, bool) {
-		value, ok := fromSpec[name]
-		return value, ok
+	if err := all.addObjects(pod, container, o.Objects); err != nil {
+		return nil, 0, err
 	}
 	for i, variable := range container.Env {
-		value, err := facts.variable(pod, container, variable, scope{known, int(left)})
-		fits := left.take(len(variable.Name) + len("=") + len(value))
-		if errors.Is(err, errNoRoom) || err == nil && !fits {
-			return nil, 0, &TooLongError{Field: fmt.Sprintf("env[%d]", i),
-				Why: fmt.Sprintf("with variable %q %s", variable.Name, argumentsBound)}
-		}
-		if err != nil {
+		if err := all.addVariable(pod, container, i, o); err != nil {
+			var long *TooLongError
+			if errors.As(err, &long) {
+				return nil, 0, err
+			}
 			return nil, 0, fmt.Errorf("environment variable %q: %w", variable.Name, err)
 		}
-		fromSpec[variable.Name] = value
-		envs = append(envs, keyValue(variable.Name, value))
 	}
-	return envs, left, nil
+	return all.list, all.left, nil
 }
 
-// checkEnvFrom refuses whole config maps and secrets as environment.
-func checkEnvFrom(container *v1.Container) error {
-	for _, from := range container.EnvFrom {
-		kind, name := "", ""
-		switch {
-		case from.ConfigMapRef != nil:
-			kind, name = "config map", from.ConfigMapRef.Name
-		case from.SecretRef != nil:
-			kind, name = "secret", from.SecretRef.Name
-		default:
-			continue
+// addObjects adds services and what envFrom names, each variable once: the last one counts.
+func (v *variables) addObjects(pod *v1.Pod, container *v1.Container, o *Objects) error {
+	var names []string
+	add := func(name, value string) {
+		if _, twice := v.known[name]; !twice {
+			names = append(names, name)
 		}
-		return fmt.Errorf("envFrom: %w", objectError(kind, name))
+		v.known[name] = value
+	}
+	if o != nil {
+		for _, service := range o.Services {
+			serviceVariables(service, add)
+		}
+	}
+	for _, from := range container.EnvFrom {
+		data, err := o.data(pod, from)
+		if err != nil {
+			return fmt.Errorf("envFrom: %w", err)
+		}
+		for _, key := range slices.Sorted(maps.Keys(data)) {
+			add(from.Prefix+key, data[key])
+		}
+	}
+	for _, name := range names {
+		if !v.add(name, v.known[name]) {
+			return &TooLongError{Field: "envFrom", Why: "with variable " + strconv.Quote(name) +
+				" of a service or of envFrom " + argumentsBound}
+		}
 	}
 	return nil
 }
 
-// variable is a variable's value; the scope has the variables defined before it.
-func (f Facts) variable(
+// addVariable adds a variable of the spec.
+func (v *variables) addVariable(
+	pod *v1.Pod, container *v1.Container, index int, o ContainerOptions,
+) error {
+	variable := container.Env[index]
+	known := func(name string) (string, bool) {
+		value, ok := v.known[name]
+		return value, ok
+	}
+	value, is, err := o.variable(pod, container, variable, scope{known, int(v.left)})
+	if err == nil && !is {
+		return nil
+	}
+	if errors.Is(err, errNoRoom) || err == nil && !v.add(variable.Name, value) {
+		return &TooLongError{Field: fmt.Sprintf("env[%d]", index),
+			Why: fmt.Sprintf("with variable %q %s", variable.Name, argumentsBound)}
+	}
+	if err != nil {
+		return err
+	}
+	v.known[variable.Name] = value
+	return nil
+}
+
+// variable is a variable's value, if it has one; the scope has the variables defined before it.
+func (o ContainerOptions) variable(
 	pod *v1.Pod, container *v1.Container, variable v1.EnvVar, before scope,
-) (string, error) {
+) (value string, is bool, err error) {
 	from := variable.ValueFrom
 	switch {
 	case from == nil || variable.Value != "":
-		value, _, err := before.expand(variable.Value)
-		return value, err
+		value, _, err = before.expand(variable.Value)
+		return value, true, err
 	case from.FieldRef != nil:
-		return f.field(pod, from.FieldRef)
+		value, err = o.Facts.Field(pod, from.FieldRef)
+		return value, true, err
 	case from.ResourceFieldRef != nil:
-		return f.resource(pod, container, from.ResourceFieldRef)
+		value, err = o.Facts.Resource(pod, container, from.ResourceFieldRef)
+		return value, true, err
 	case from.ConfigMapKeyRef != nil:
-		return "", objectError("config map", from.ConfigMapKeyRef.Name)
+		return o.Objects.configMapKey(pod, from.ConfigMapKeyRef)
 	case from.SecretKeyRef != nil:
-		return "", objectError("secret", from.SecretKeyRef.Name)
+		return o.Objects.secretKey(pod, from.SecretKeyRef)
 	case from.FileKeyRef != nil:
-		return "", fmt.Errorf("fileKeyRef is not supported; write the value in the manifest")
+		return "", false, fmt.Errorf("fileKeyRef is not supported yet; write the value in the " +
+			"manifest")
 	default:
-		return "", nil
+		return "", true, nil
 	}
-}
-
-func objectError(kind, name string) error {
-	return fmt.Errorf("%s %q cannot be read without an API server; "+
-		"write the value in the manifest or mount a file with hostPath", kind, name)
 }
 
 func keyValue(key, value string) *runtimeapi.KeyValue {

@@ -178,7 +178,7 @@ func TestEnv(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			container := &tt.pod.Spec.Containers[0]
 			container.Env = tt.env
-			got, err := Env(tt.pod, container, tt.facts, nil)
+			got, err := Env(tt.pod, container, ContainerOptions{Facts: tt.facts})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -229,7 +229,7 @@ func TestEnvErrors(t *testing.T) {
 			pod := testPod()
 			container := &pod.Spec.Containers[0]
 			container.Env, container.EnvFrom = tt.env, tt.envFrom
-			_, err := Env(pod, container, testFacts(), nil)
+			_, err := Env(pod, container, ContainerOptions{Facts: testFacts()})
 			var start *StartError
 			if !errors.As(err, &start) || start.Reason != ReasonCreateContainerConfig {
 				t.Fatalf("got %v, want a StartError with reason %s", err,
@@ -253,7 +253,7 @@ func TestEnvOfDevices(t *testing.T) {
 		nil,
 		{Envs: map[string]string{"GPUS": "second", "NICS": "eth9"}},
 	}
-	envs, err := Env(pod, container, testFacts(), answers)
+	envs, err := Env(pod, container, ContainerOptions{Facts: testFacts(), Devices: answers})
 	if err != nil {
 		t.Fatal(err)
 	}

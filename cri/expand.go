@@ -150,7 +150,7 @@ func SubPathIn(envs []*runtimeapi.KeyValue) func(expr string) (string, error) {
 // is known without its place: nil, if only the addresses of the pod, the node's resources or what
 // device plugins answer can tell.
 func CheckLength(pod *v1.Pod, container *v1.Container, facts Facts) *TooLongError {
-	envs, left, err := environment(pod, container, facts, nil)
+	envs, left, err := environment(pod, container, ContainerOptions{Facts: facts})
 	if err == nil {
 		_, _, err = commandLine(container, envs, left)
 	}

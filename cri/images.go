@@ -78,6 +78,9 @@ type ImageRequest struct {
 	Restart bool
 	// Pulls, which may be nil, is called before a pull, which may take long.
 	Pulls func()
+	// Secrets has the pod's image pull secrets, and the names of those that cannot be had. It is
+	// called only when the image is to be pulled; nil: there are none.
+	Secrets func(ctx context.Context) (secrets []*v1.Secret, missing []string)
 	// Report takes the events about the image; type is v1.EventTypeNormal or -Warning. It may be
 	// nil.
 	Report func(eventType, reason, message string)
@@ -178,7 +181,7 @@ func (m *Images) pull(
 		r.Pulls()
 	}
 	asked := time.Now()
-	ref, took, err := m.pullInTurn(ctx, spec, r)
+	ref, took, err := m.pullWithSecrets(ctx, spec, r)
 	if ctx.Err() != nil {
 		// The caller gave up; the image is not to blame.
 		return ImageRef{}, &StartError{
@@ -214,27 +217,59 @@ func (m *Images) pull(
 	return imageRef(ref, image), nil
 }
 
-// pullInTurn waits for a free slot and pulls; took is the time of the pull alone.
-func (m *Images) pullInTurn(
+// pullWithSecrets pulls with each login that the pod has for the image in turn, without one if it
+// has none; took is the time of the pulls alone.
+func (m *Images) pullWithSecrets(
 	ctx context.Context, spec *runtimeapi.ImageSpec, r ImageRequest,
 ) (ref string, took time.Duration, err error) {
-	if err := m.pace.wait(ctx, r.Restart); err != nil {
+	var secrets []*v1.Secret
+	var missing []string
+	if r.Secrets != nil {
+		secrets, missing = r.Secrets(ctx)
+	}
+	auths, unread := credentialsFor(spec.Image, secrets)
+	if len(auths) == 0 {
+		auths = []*runtimeapi.AuthConfig{nil}
+	}
+	done, err := m.turn(ctx, r)
+	if err != nil {
 		return "", 0, err
 	}
-	if m.turns != nil {
-		select {
-		case m.turns <- struct{}{}:
-			defer func() { <-m.turns }()
-		case <-ctx.Done():
-			return "", 0, ctx.Err()
-		}
-	}
+	defer done()
 	start := time.Now()
-	ref, err = m.service.PullImage(ctx, spec, nil, r.Sandbox)
-	if err == nil && ref == "" {
-		err = errors.New("the runtime answered with an empty image reference")
+	var errs []error
+	for _, auth := range auths {
+		ref, err = m.service.PullImage(ctx, spec, auth, r.Sandbox)
+		if err == nil && ref == "" {
+			err = errors.New("the runtime answered with an empty image reference")
+		}
+		if err == nil {
+			return ref, time.Since(start), nil
+		}
+		errs = append(errs, err)
 	}
-	return ref, time.Since(start), err
+	if len(missing) > 0 {
+		r.Report(v1.EventTypeWarning, "FailedToRetrieveImagePullSecret", fmt.Sprintf(
+			"Unable to retrieve some image pull secrets (%s); attempting to pull the image may "+
+				"not succeed.", strings.Join(missing, ", ")))
+	}
+	return "", time.Since(start), errors.Join(append(errs, unread)...)
+}
+
+// turn waits for a free slot to pull; done gives it back.
+func (m *Images) turn(ctx context.Context, r ImageRequest) (done func(), err error) {
+	if err := m.pace.wait(ctx, r.Restart); err != nil {
+		return nil, err
+	}
+	if m.turns == nil {
+		return func() {}, nil
+	}
+	select {
+	case m.turns <- struct{}{}:
+		return func() { <-m.turns }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // pullError names the reason of a failed pull. Runtimes put theirs in front of the message.

@@ -36,6 +36,7 @@ type Config struct {
 	Images   *cri.Images
 	Observer *lifecycle.Observer
 	Volumes  *volume.Volumes
+	Objects  Objects       // nil: there is no API server
 	Cgroups  *cgroups.Tree // nil: pods get no cgroups of ours
 	Pool     *cpupool.Pool // nil: nobody has CPUs of its own
 	Plugins  *deviceplugin.Plugins
@@ -44,11 +45,28 @@ type Config struct {
 	// Hardware is what containers are placed on now; what follows from it is not read from Node.
 	Hardware func() machine.Hardware
 	Node     Node
-	// Event is told what happens to a pod; it must not block.
+	Tell     Tell
+}
+
+// Tell is who is told of what happens. None of it may block.
+type Tell struct {
+	// Event is told what happens to a pod, Node what happens to the node.
 	Event func(pod *v1.Pod, eventType, reason, message string)
+	Node  func(eventType, reason, message string)
 	// Started is told the outcome of each start of a container, for metrics; c is nil for the
-	// sandbox of a pod. It must not block.
+	// sandbox of a pod.
 	Started func(pod *v1.Pod, c *v1.Container, err error)
+}
+
+// Objects are what pods are made of at the API server, besides what their volumes are made of.
+type Objects interface {
+	// Begin says that the pod is about to be made, Release that nothing of it is left.
+	Begin(pod *v1.Pod) error
+	Release(pod types.UID)
+	// Environment is what the environment of a container is made of.
+	Environment(ctx context.Context, pod *v1.Pod, c *v1.Container) (*cri.Objects, error)
+	// PullSecrets are the pod's, and the names of those that cannot be had.
+	PullSecrets(ctx context.Context, pod *v1.Pod) (found []*v1.Secret, missing []string)
 }
 
 // Node is the node's side of sandboxes and containers.
@@ -101,13 +119,15 @@ func (a *Actuator) Do(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 	switch act.Kind {
 	case podworker.CreateSandbox:
 		err := a.build(pod).createSandbox(ctx, act.Attempt)
-		a.cfg.Started(pod, nil, err)
+		a.cfg.Tell.Started(pod, nil, err)
 		return err
 	case podworker.StartContainer:
 		err := a.build(pod).startContainer(ctx, observed, act)
 		c, _ := podspec.Find(pod, act.Container)
-		a.cfg.Started(pod, c, err)
+		a.cfg.Tell.Started(pod, c, err)
 		return err
+	case podworker.UpdateVolumes:
+		return a.build(pod).updateVolumes(ctx)
 	}
 	defer a.cfg.Observer.Ending(pod.UID)()
 	switch act.Kind {
@@ -133,7 +153,7 @@ func (a *Actuator) stopContainers(ctx context.Context, pod *v1.Pod, observed cri
 	act podworker.Action) error {
 	for _, id := range act.IDs {
 		message := cmp.Or(act.Message, "Stopping container "+nameOf(observed, id))
-		a.cfg.Event(pod, v1.EventTypeNormal, "Killing", message)
+		a.cfg.Tell.Event(pod, v1.EventTypeNormal, "Killing", message)
 	}
 	seconds := int64(act.Grace.Seconds())
 	return each(act.IDs, func(id string) error {
@@ -165,6 +185,9 @@ func (a *Actuator) cleanUp(ctx context.Context, pod *v1.Pod, observed cri.Pod) e
 	}
 	if err := tearDown(ctx, pod.UID); err != nil {
 		return fmt.Errorf("tear down the volumes of pod %s: %w", pod.UID, err)
+	}
+	if a.cfg.Objects != nil {
+		a.cfg.Objects.Release(pod.UID)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func (a *Actuator) build(pod *v1.Pod) build {
 }
 
 func (b build) warn(reason, message string) {
-	b.cfg.Event(b.pod, v1.EventTypeWarning, reason, message)
+	b.cfg.Tell.Event(b.pod, v1.EventTypeWarning, reason, message)
 }
 
 // createSandbox makes cgroup, volumes and log directory, then the sandbox.
@@ -50,17 +50,17 @@ func (b build) createSandbox(ctx context.Context, attempt uint32) error {
 			return sandboxError(err)
 		}
 	}
-	if err := b.cfg.Volumes.SetUp(ctx, b.pod); err != nil {
-		b.warn("FailedMount", err.Error())
+	if err := b.setUpVolumes(ctx); err != nil {
 		return sandboxError(err)
 	}
 	if err := os.MkdirAll(cri.PodLogDir(b.node.LogsDir, b.pod), 0o755); err != nil {
 		return sandboxError(err)
 	}
-	config, err := b.sandboxConfig(attempt)
+	config, problems, err := b.sandboxConfig(attempt)
 	if err != nil {
 		return err
 	}
+	b.tellDNS(problems)
 	if _, err := b.cfg.Runtime.RunPodSandbox(ctx, config, ""); err != nil {
 		b.warn("FailedCreatePodSandBox", fmt.Sprintf("Failed to create pod sandbox: %v", err))
 		return sandboxError(err)
@@ -72,12 +72,24 @@ func sandboxError(err error) error {
 	return &cri.StartError{Reason: cri.ReasonCreatePodSandbox, Message: err.Error(), Err: err}
 }
 
-func (b build) sandboxConfig(attempt uint32) (*runtimeapi.PodSandboxConfig, error) {
+// tellDNS tells what of the pod's resolver configuration is not as it asks for.
+func (b build) tellDNS(problems []cri.DNSProblem) {
+	for _, p := range problems {
+		b.warn(p.Reason, p.Message)
+		if p.Node != "" {
+			b.cfg.Tell.Node(v1.EventTypeWarning, p.Reason, p.Node)
+		}
+	}
+}
+
+func (b build) sandboxConfig(attempt uint32) (
+	*runtimeapi.PodSandboxConfig, []cri.DNSProblem, error) {
+	dns, problems := b.node.DNS.Config(b.pod)
 	o := cri.SandboxOptions{
 		Attempt:       attempt,
 		LogsDir:       b.node.LogsDir,
 		ClusterDomain: b.node.ClusterDomain,
-		DNS:           b.node.DNS.Config(b.pod),
+		DNS:           dns,
 		ExtraGroups:   b.node.Security.ExtraGroups,
 		Resources:     b.node.Resources,
 	}
@@ -86,11 +98,11 @@ func (b build) sandboxConfig(attempt uint32) (*runtimeapi.PodSandboxConfig, erro
 	}
 	config, err := cri.SandboxConfig(b.pod, o)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	text, err := allocation.DescribePod(b.pod, b.held)
 	if err != nil {
-		return nil, sandboxError(err)
+		return nil, nil, sandboxError(err)
 	}
 	if config.Annotations == nil {
 		config.Annotations = map[string]string{}
@@ -100,7 +112,7 @@ func (b build) sandboxConfig(attempt uint32) (*runtimeapi.PodSandboxConfig, erro
 	if text != "" {
 		config.Annotations[allocation.Annotation] = text
 	}
-	return config, nil
+	return config, problems, nil
 }
 
 // startContainer creates and starts one container in the newest sandbox.
@@ -112,15 +124,15 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 			act.Container, b.pod.UID)
 	}
 	sandbox := observed.Sandboxes[0]
-	sandboxConfig, err := b.sandboxConfig(sandbox.Attempt)
+	sandboxConfig, _, err := b.sandboxConfig(sandbox.Attempt)
 	if err != nil {
 		return err
 	}
 	image, err := b.cfg.Images.Ensure(ctx, cri.ImageRequest{
-		Pod: b.pod, Container: c, Sandbox: sandboxConfig, Restart: act.Attempt > 0,
-		Pulls: func() { podworker.Yield(ctx) },
+		Pod: b.pod, Container: c, Sandbox: sandboxConfig, Secrets: b.pullSecrets(),
+		Restart: act.Attempt > 0, Pulls: func() { podworker.Yield(ctx) },
 		Report: func(eventType, reason, message string) {
-			b.cfg.Event(b.pod, eventType, reason, message)
+			b.cfg.Tell.Event(b.pod, eventType, reason, message)
 		},
 	})
 	if err != nil {
@@ -144,6 +156,11 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 // called when it has started or could not.
 func (b build) order(ctx context.Context, c *v1.Container, o cri.ContainerOptions) (
 	config *runtimeapi.ContainerConfig, leave func(), err error) {
+	if b.cfg.Objects != nil {
+		if o.Objects, err = b.cfg.Objects.Environment(ctx, b.pod, c); err != nil {
+			return nil, nil, cri.ConfigError(err)
+		}
+	}
 	if o.Devices, err = b.devices(ctx, c); err != nil {
 		return nil, nil, cri.ConfigError(err)
 	}
@@ -193,12 +210,12 @@ func (b build) run(ctx context.Context, sandboxID string, config *runtimeapi.Con
 		b.warn("Failed", "Error: "+err.Error())
 		return &cri.StartError{Reason: cri.ReasonCreateContainer, Message: err.Error(), Err: err}
 	}
-	b.cfg.Event(b.pod, v1.EventTypeNormal, "Created", "Container created")
+	b.cfg.Tell.Event(b.pod, v1.EventTypeNormal, "Created", "Container created")
 	if err := b.cfg.Runtime.StartContainer(ctx, id); err != nil {
 		b.warn("Failed", "Error: "+err.Error())
 		return &cri.StartError{Reason: cri.ReasonRunContainer, Message: err.Error(), Err: err}
 	}
-	b.cfg.Event(b.pod, v1.EventTypeNormal, "Started", "Container started")
+	b.cfg.Tell.Event(b.pod, v1.EventTypeNormal, "Started", "Container started")
 	return nil
 }
 
@@ -240,7 +257,7 @@ func (b build) containerConfig(c *v1.Container, o cri.ContainerOptions) (
 
 // mounts prepares the container's volumes; subPathExpr may refer to its environment.
 func (b build) mounts(c *v1.Container, o cri.ContainerOptions) ([]*runtimeapi.Mount, error) {
-	env, err := cri.Env(b.pod, c, o.Facts, o.Devices)
+	env, err := cri.Env(b.pod, c, o)
 	if err != nil {
 		return nil, err
 	}

@@ -61,6 +61,9 @@ const (
 	CreateSandbox ActionKind = "CreateSandbox"
 	// StartContainer creates and starts Container as Attempt in the newest sandbox.
 	StartContainer ActionKind = "StartContainer"
+	// UpdateVolumes brings the files in volumes up to date that the agent writes. It is done again
+	// when they are due again.
+	UpdateVolumes ActionKind = "UpdateVolumes"
 	// StopContainers stops the containers IDs together, each with Grace, and waits for their ends.
 	StopContainers ActionKind = "StopContainers"
 	// StopSandboxes stops the sandboxes IDs.

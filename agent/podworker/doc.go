@@ -13,6 +13,9 @@
 // Every creation, also one that succeeds, sets when the next one of that container or sandbox is
 // due: a runtime that loses or spoils what it is asked for is not asked without end.
 //
+// What failed for want of an object of the API server is tried again when that has changed (Retry).
+// Files in volumes of a pod that runs are brought up to date when they are due, as the last thing.
+//
 // Of pods that are to start only about as many do at once as the runtime works on (starts).
 //
 // Four things are remembered, and lost with the agent: actions that failed and when to

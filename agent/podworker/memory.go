@@ -3,6 +3,7 @@ package podworker
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -47,8 +48,9 @@ type key struct {
 }
 
 type failure struct {
-	why   status.Reason
-	retry time.Time
+	why    status.Reason
+	retry  time.Time
+	object bool // it lacks an object of the API server
 }
 
 func newMemory() *memory {
@@ -123,6 +125,8 @@ func (m *memory) succeeded(a Action, now time.Time) {
 	delete(m.failures, a.key())
 	m.done = a
 	switch a.Kind {
+	case UpdateVolumes:
+		m.done = Action{} // nothing is seen of it in the runtime
 	case CleanUp:
 		m.cleaned = true
 	case RemovePod:
@@ -156,8 +160,15 @@ func (m *memory) failed(a Action, err error, retry time.Time) {
 			f.retry = start.RetryAt
 		}
 	}
+	var lacks *cri.ObjectError
+	f.object = errors.As(err, &lacks)
 	m.failures[a.key()] = f
 	m.done = Action{}
+}
+
+// retryObjects forgets what failed for want of an object.
+func (m *memory) retryObjects() {
+	maps.DeleteFunc(m.failures, func(_ key, f failure) bool { return f.object })
 }
 
 // waiting are the containers that will be started again although their exit and the restart

@@ -27,6 +27,8 @@ type input struct {
 	now      time.Time
 	memory   *memory // read only
 	backOff  BackOff
+	// due is when the volumes are to be brought up to date; zero: not now.
+	due time.Time
 }
 
 // step decides what to do for a pod, if anything.

@@ -22,6 +22,20 @@ func (p *plan) sync() {
 	if p.d.Action == nil {
 		p.prune()
 	}
+	if p.d.Action == nil {
+		p.updateVolumes()
+	}
+}
+
+// updateVolumes comes last: it is for what runs, and a start makes what it needs itself.
+func (p *plan) updateVolumes() {
+	switch {
+	case p.due.IsZero():
+	case p.due.After(p.now):
+		p.wakeAt(p.due)
+	default:
+		p.propose(Action{Kind: UpdateVolumes})
+	}
 }
 
 func (p *plan) startContainers() {

@@ -26,18 +26,24 @@ type worker struct {
 	wake  chan struct{} // capacity 1
 
 	memory *memory // the goroutine's own, as is the next
-	blind  int     // looks in a row at which the pod could not be observed
-	// recall is what was done since the pod was observed, if that is known for certain; readAt is
-	// when it was.
-	recall *Action
-	readAt time.Time
+	looks  looks
 
 	// Guarded by Workers.mu.
 	desired Desired
 	version int  // counts changes of desired
 	running bool // has a goroutine
+	retry   bool // what failed for want of an object may be tried again
 	// cancel ends the action under way; nil: none is.
 	cancel context.CancelFunc
+}
+
+// looks are what is remembered of those at the pod so far.
+type looks struct {
+	blind int // looks in a row at which the pod could not be observed
+	// recall is what was done since the pod was observed, if that is known for certain; readAt is
+	// when it was.
+	recall *Action
+	readAt time.Time
 }
 
 func (p *worker) wakeUp() { mailbox.Signal(p.wake) }
@@ -95,12 +101,15 @@ type look struct {
 	version  int
 	behind   types.UID
 	observed cri.Pod
+	retry    bool
 }
 
 func (w *Workers) look(p *worker) look {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return look{Desired: p.desired, version: p.version, behind: w.behindLocked(p)}
+	retry := p.retry
+	p.retry = false
+	return look{Desired: p.desired, version: p.version, behind: w.behindLocked(p), retry: retry}
 }
 
 // work is a worker's goroutine.
@@ -126,18 +135,18 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 			klog.FromContext(ctx).Info("Cannot observe pod, trying again", "err", err)
 			w.cfg.Report(Report{Pod: l.Pod, Stop: l.Stop, Err: err, Begun: begun})
 		}
-		p.sleep(ctx, time.Now().Add(jitter(w.lookAgain(p.blind))))
-		p.blind++
+		p.sleep(ctx, time.Now().Add(jitter(w.lookAgain(p.looks.blind))))
+		p.looks.blind++
 		return false
 	}
-	p.blind = 0
+	p.looks.blind = 0
 	d := w.decide(l, p.memory)
 	p.memory.completed = p.memory.completed || d.State == Finished && l.Stop == nil
 	w.cfg.Report(Report{
 		Pod: l.Pod, Stop: l.Stop, Observed: l.observed, Decision: d, Begun: begun,
 	})
 	if d.Action == nil {
-		p.recall = &Action{}
+		p.looks.recall = &Action{}
 	}
 	mayAct, again := w.mayAct(p, l.Pod, d.Action)
 	switch {
@@ -164,16 +173,16 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 // since is not read again. One that is to end is not read in full at each step, since nobody else
 // makes anything for it, but after the last one.
 func (w *Workers) observe(ctx context.Context, p *worker, l look) (pod cri.Pod, err error) {
-	done, known := p.recall, false
-	p.recall = nil
+	done, known := p.looks.recall, false
+	p.looks.recall = nil
 	if done != nil && !p.memory.removed && (l.Stop != nil || done.Kind == None) {
 		pod, known = w.cfg.Actuator.Recall(ctx, p.uid, *done)
-		known = known && (l.Stop != nil || pod.ReadAt.After(p.readAt))
+		known = known && (l.Stop != nil || pod.ReadAt.After(p.looks.readAt))
 	}
 	if !known {
 		pod, err = w.cfg.Actuator.Observe(ctx, p.uid)
 	}
-	p.readAt = pod.ReadAt
+	p.looks.readAt = pod.ReadAt
 	return pod, err
 }
 
@@ -194,8 +203,14 @@ func (w *Workers) mayAct(p *worker, pod *v1.Pod, a *Action) (ok bool, again time
 // runtime that reports success and does nothing.
 func (w *Workers) decide(l look, m *memory) Decision {
 	m.learn(l.Desired, l.observed, w.cfg.BackOff)
+	if l.retry {
+		m.retryObjects()
+	}
 	in := input{Desired: l.Desired, behind: l.behind, observed: l.observed, now: time.Now(),
 		memory: m, backOff: w.cfg.BackOff}
+	if w.cfg.Due != nil {
+		in.due = w.cfg.Due(l.Pod, in.now)
+	}
 	d := step(in)
 	if d.Action != nil && m.done.same(*d.Action) {
 		m.failed(*d.Action, errNoEffect, w.retryAt())
@@ -223,7 +238,7 @@ func (w *Workers) act(ctx context.Context, p *worker, l look, a Action) {
 	case err == nil:
 		now := time.Now()
 		p.memory.succeeded(a, now)
-		p.recall = &a
+		p.looks.recall = &a
 		if a.Kind == CreateSandbox {
 			w.starts.took(now.Sub(began), now)
 		}

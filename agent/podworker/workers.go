@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -20,8 +21,11 @@ type Config struct {
 	// left of a pod that was to be removed and that its worker has ended: an Update after
 	// it begins anew. Both are called from the pod's goroutine, one after the other for one pod,
 	// and must not block.
-	Report  func(Report)
-	Gone    func(types.UID)
+	Report func(Report)
+	Gone   func(types.UID)
+	// Due is when the volumes of a pod that runs are to be brought up to date, which may be past;
+	// zero: not now. A nil function: never.
+	Due     func(pod *v1.Pod, now time.Time) time.Time
 	BackOff BackOff // zero fields: the defaults
 	// Retry is the least time between tries of a failing action, Sync between looks at a pod that
 	// nothing is to be done for. Both are lengthened by up to a half at random; 0: default.
@@ -111,6 +115,17 @@ func (w *Workers) Wake(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if p, ok := w.pods[uid]; ok {
+		p.wakeUp()
+	}
+}
+
+// Retry is Wake, and what failed for want of an object of the API server (cri.ObjectError) is tried
+// again at once.
+func (w *Workers) Retry(uid types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p, ok := w.pods[uid]; ok {
+		p.retry = true
 		p.wakeUp()
 	}
 }

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -20,57 +22,69 @@ import (
 // emptyDirMode lets containers of any user write.
 const emptyDirMode = 0o777
 
-// emptyDirID is the type's name in paths.
-const emptyDirID = "kubernetes.io~empty-dir"
+// emptyDirName is the kubelet's name of the type.
+const emptyDirName = "kubernetes.io/empty-dir"
 
 func emptyDirs() plugin {
-	return plugin{field: "emptyDir", relabel: true, setUp: (*Volumes).setUpEmptyDir,
-		path: func(podDir string, volume v1.Volume) string {
-			return emptyDirPath(podDir, volume.Name)
+	return plugin{field: "emptyDir", name: emptyDirName, relabel: true, path: below(emptyDirName),
+		setUp: func(_ context.Context, v *Volumes, t target) (time.Time, error) {
+			source := ptr.Deref(t.volume.EmptyDir, v1.EmptyDirVolumeSource{})
+			return time.Time{}, v.makeEmptyDir(emptyDir{
+				pod: t.pod, source: source, path: emptyDirPath(t.podDir, t.volume.Name),
+				ready: readyFile(t.podDir, t.volume.Name),
+			})
 		}}
 }
 
 func emptyDirPath(podDir, volume string) string {
-	return filepath.Join(podDir, "volumes", emptyDirID, volume)
+	return volumePath(podDir, emptyDirName, volume)
 }
 
-// setUpEmptyDir makes the directory and mounts what its medium asks for. A complete one is left
-// alone, with whatever mode and owner containers gave it.
-func (v *Volumes) setUpEmptyDir(pod *v1.Pod, podDir string, volume v1.Volume) error {
-	source := ptr.Deref(volume.EmptyDir, v1.EmptyDirVolumeSource{})
-	dir := emptyDirPath(podDir, volume.Name)
-	ready := filepath.Join(podDir, "plugins", emptyDirID, volume.Name, "ready")
+// readyFile says that an emptyDir is complete.
+func readyFile(podDir, name string) string {
+	return filepath.Join(podDir, "plugins", pathName(emptyDirName), name, "ready")
+}
 
+// emptyDir is a directory that begins empty, and maybe with something mounted on it.
+type emptyDir struct {
+	pod         *v1.Pod
+	source      v1.EmptyDirVolumeSource
+	path, ready string
+}
+
+// makeEmptyDir makes the directory and mounts what its medium asks for. A complete one is left
+// alone, with whatever mode and owner containers gave it.
+func (v *Volumes) makeEmptyDir(e emptyDir) error {
 	mounted := true
-	if source.Medium != v1.StorageMediumDefault {
+	if e.source.Medium != v1.StorageMediumDefault {
 		var err error
-		if mounted, err = v.isMounted(dir); err != nil {
+		if mounted, err = v.isMounted(e.path); err != nil {
 			return err
 		}
 	}
-	if _, err := os.Stat(ready); err == nil && mounted {
-		if _, err := os.Stat(dir); err == nil {
+	if _, err := os.Stat(e.ready); err == nil && mounted {
+		if _, err := os.Stat(e.path); err == nil {
 			return nil
 		}
 	}
-	if err := os.MkdirAll(filepath.Dir(dir), dirMode); err != nil {
+	if err := os.MkdirAll(filepath.Dir(e.path), dirMode); err != nil {
 		return fmt.Errorf("create emptyDir: %w", err)
 	}
-	if err := os.Mkdir(dir, emptyDirMode); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(e.path, emptyDirMode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("create emptyDir: %w", err)
 	}
 	if !mounted {
-		if err := v.mountMedium(pod, source, dir); err != nil {
+		if err := v.mountMedium(e.pod, e.source, e.path); err != nil {
 			return err
 		}
 	}
-	if err := own(pod, dir); err != nil {
+	if err := v.own(e.pod, e.path); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(ready), dirMode); err != nil {
+	if err := os.MkdirAll(filepath.Dir(e.ready), dirMode); err != nil {
 		return fmt.Errorf("mark emptyDir as ready: %w", err)
 	}
-	if err := os.WriteFile(ready, nil, 0o640); err != nil {
+	if err := os.WriteFile(e.ready, nil, 0o640); err != nil {
 		return fmt.Errorf("mark emptyDir as ready: %w", err)
 	}
 	return nil
@@ -78,10 +92,10 @@ func (v *Volumes) setUpEmptyDir(pod *v1.Pod, podDir string, volume v1.Volume) er
 
 // own gives an empty directory its mode and, if the pod has an fsGroup, its group, which files made
 // inside then have as well.
-func own(pod *v1.Pod, dir string) error {
+func (v *Volumes) own(pod *v1.Pod, dir string) error {
 	mode := fs.FileMode(emptyDirMode)
 	if sc := pod.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
-		if err := os.Lchown(dir, -1, int(*sc.FSGroup)); err != nil {
+		if err := v.lchown(dir, *sc.FSGroup); err != nil {
 			return fmt.Errorf("give emptyDir to group %d of fsGroup: %w", *sc.FSGroup, err)
 		}
 		mode |= fs.ModeSetgid
@@ -90,6 +104,14 @@ func own(pod *v1.Pod, dir string) error {
 		return fmt.Errorf("set mode of emptyDir: %w", err)
 	}
 	return nil
+}
+
+// lchown gives a file to a group. Without root it stays ours, as all of the pod does.
+func (v *Volumes) lchown(path string, group int64) error {
+	if !v.asRoot {
+		return nil
+	}
+	return os.Lchown(path, -1, int(group))
 }
 
 // mountMedium mounts memory or huge pages on dir.

@@ -106,7 +106,7 @@ func TestFailedMountIsTriedAgain(t *testing.T) {
 	v, _ := newVolumes(t, Config{Mounter: refusing{fake, "tmpfs"}})
 	pod := podWith(empty("v", "Memory"))
 	err := v.SetUp(t.Context(), pod)
-	want := `volume "v": mount emptyDir of medium Memory: refused tmpfs`
+	want := `MountVolume.SetUp failed for volume "v" : mount emptyDir of medium Memory: refused tmpfs`
 	if err == nil || err.Error() != want {
 		t.Fatalf("got %v, want %s", err, want)
 	}

@@ -1,10 +1,12 @@
 package volume
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -12,8 +14,9 @@ import (
 func hostPaths() plugin {
 	return plugin{
 		field: "hostPath", // whose files keep the label that the host gave them
-		setUp: func(_ *Volumes, _ *v1.Pod, _ string, volume v1.Volume) error {
-			return checkHostPath(volume.HostPath)
+		name:  "kubernetes.io/host-path",
+		setUp: func(_ context.Context, _ *Volumes, t target) (time.Time, error) {
+			return time.Time{}, checkHostPath(t.volume.HostPath)
 		},
 		path: func(_ string, volume v1.Volume) string { return volume.HostPath.Path },
 	}

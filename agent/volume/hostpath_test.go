@@ -79,7 +79,7 @@ func TestHostPath(t *testing.T) {
 				got = err.Error()
 			}
 			if want != "" {
-				want = `volume "v": ` + want
+				want = `MountVolume.SetUp failed for volume "v" : ` + want
 			}
 			if got != want {
 				t.Errorf("got  %s\nwant %s", got, want)

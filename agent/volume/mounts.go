@@ -29,7 +29,7 @@ func (v *Volumes) Mounts(
 	pod *v1.Pod, container *v1.Container, start Start,
 ) ([]*runtimeapi.Mount, error) {
 	if len(container.VolumeDevices) > 0 {
-		return nil, fmt.Errorf("container %q: volumeDevices are not supported", container.Name)
+		return nil, fmt.Errorf("container %q: volumeDevices are not supported yet", container.Name)
 	}
 	if err := check(pod); err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func (v *Volumes) volumeMount(
 	out := &runtimeapi.Mount{
 		ContainerPath:  absolute(wanted.MountPath),
 		HostPath:       plugin.path(podDir, volume),
-		Readonly:       wanted.ReadOnly,
+		Readonly:       wanted.ReadOnly || plugin.written,
 		SelinuxRelabel: plugin.relabel,
 	}
 	if out.Propagation, err = propagation(wanted.MountPropagation); err != nil {

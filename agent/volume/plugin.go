@@ -1,12 +1,12 @@
 package volume
 
 import (
-	"encoding/json"
-	"errors"
+	"context"
 	"fmt"
-	"maps"
-	"slices"
+	"path/filepath"
+	"reflect"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -17,16 +17,47 @@ import (
 type plugin struct {
 	// field is the type's field of v1.VolumeSource, as manifests write it.
 	field string
-	// setUp makes a volume of the pod whose directory is podDir. What is there already stays as it
-	// is.
-	setUp func(v *Volumes, pod *v1.Pod, podDir string, volume v1.Volume) error
+	// name is the kubelet's name of the type, in metrics and, escaped, in paths.
+	name string
+	// setUp makes a volume, or brings it up to date. What containers made of it stays as it is. It
+	// says when that is to be done again although nothing changed; zero: never.
+	setUp func(ctx context.Context, v *Volumes, t target) (again time.Time, err error)
 	// path is where the volume is on the node once it is set up.
 	path func(podDir string, volume v1.Volume) string
 	// relabel: the files are the pod's, so they get its SELinux label.
 	relabel bool
+	// written: the files are the agent's, which writes them again when what they are made of
+	// changes. Containers read them only.
+	written bool
 }
 
-func plugins() []plugin { return []plugin{emptyDirs(), hostPaths()} }
+// target is a volume that is set up for a pod.
+type target struct {
+	pod    *v1.Pod
+	podDir string
+	volume v1.Volume
+}
+
+func plugins() []plugin {
+	return []plugin{
+		emptyDirs(), hostPaths(), configMaps(), secrets(), downwardAPIs(), projections(),
+	}
+}
+
+// pathName is a type's name as part of a path.
+func pathName(name string) string { return strings.ReplaceAll(name, "/", "~") }
+
+// volumePath is where a volume of a type of that name is.
+func volumePath(podDir, name, volume string) string {
+	return filepath.Join(podDir, "volumes", pathName(name), volume)
+}
+
+// below is where volumes of a type are that are in the pod's directory.
+func below(name string) func(podDir string, volume v1.Volume) string {
+	return func(podDir string, volume v1.Volume) string {
+		return volumePath(podDir, name, volume.Name)
+	}
+}
 
 // pluginFor picks the plugin by the volume's source. A volume without any is an emptyDir, as the
 // API defaults it.
@@ -43,30 +74,21 @@ func pluginFor(volume v1.Volume) (plugin, error) {
 		known = append(known, p.field)
 	}
 	last := len(known) - 1
-	return plugin{}, fmt.Errorf("volume %q: a volume of type %s is not supported; use %s or %s",
+	return plugin{}, fmt.Errorf("volume %q: a volume of type %s is not supported yet, and the pod "+
+		"waits for it; use %s or %s",
 		volume.Name, kind, strings.Join(known[:last], ", "), known[last])
 }
 
-// pluginsFor has a plugin for each volume, or an error that names all that have none.
-func pluginsFor(volumes []v1.Volume) ([]plugin, error) {
-	var out []plugin
-	var errs []error
-	for _, volume := range volumes {
-		p, err := pluginFor(volume)
-		out, errs = append(out, p), append(errs, err)
-	}
-	return out, errors.Join(errs...)
-}
-
-// sourceKind is the field name of a volume's source, "" when it has none.
+// sourceKind is the field name of a volume's source, "" when it has none. VolumeSource is a struct
+// with a pointer for each.
 func sourceKind(source v1.VolumeSource) string {
-	text, err := json.Marshal(source)
-	if err != nil {
-		return "unknown"
+	var kinds []string
+	fields := reflect.ValueOf(source)
+	for i := range fields.NumField() {
+		if !fields.Field(i).IsNil() {
+			name, _, _ := strings.Cut(fields.Type().Field(i).Tag.Get("json"), ",")
+			kinds = append(kinds, name)
+		}
 	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(text, &fields); err != nil {
-		return "unknown"
-	}
-	return strings.Join(slices.Sorted(maps.Keys(fields)), "+")
+	return strings.Join(kinds, "+")
 }

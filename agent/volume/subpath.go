@@ -26,7 +26,7 @@ func (v *Volumes) mountSubPath(root, path, target string) (at string, err error)
 		return "", err
 	}
 	defer source.Close()
-	if !v.bind {
+	if !v.asRoot {
 		return os.Readlink(descriptor(source))
 	}
 	return target, v.bindTo(source, target)

@@ -110,7 +110,7 @@ func TestSubPathResolved(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			v, _ := newVolumes(t, Config{})
-			v.bind = false
+			v.asRoot = false
 			pod, volume := subPathed(t, tt.path)
 			outside := filepath.Join(filepath.Dir(volume), "outside")
 			write(t, outside+"/x", "secret")
@@ -134,7 +134,7 @@ func TestSubPathResolved(t *testing.T) {
 
 func TestSubPathExpr(t *testing.T) {
 	v, _ := newVolumes(t, Config{})
-	v.bind = false
+	v.asRoot = false
 	pod, volume := subPathed(t, "")
 	pod.Spec.Containers[0].VolumeMounts[0].SubPathExpr = "logs/$(POD)/$$(POD)"
 	got, err := hostPathOf(v, pod)
@@ -146,7 +146,7 @@ func TestSubPathExpr(t *testing.T) {
 // New directories are as open as the volume, whatever the umask of the agent is.
 func TestSubPathMode(t *testing.T) {
 	v, _ := newVolumes(t, Config{})
-	v.bind = false
+	v.asRoot = false
 	pod, volume := subPathed(t, "a/b")
 	if err := os.Chmod(volume, 0o777|os.ModeSetgid); err != nil {
 		t.Fatal(err)
@@ -165,7 +165,7 @@ func TestSubPathMode(t *testing.T) {
 // the volume and back, as fast as it can.
 func TestSubPathRace(t *testing.T) {
 	v, _ := newVolumes(t, Config{})
-	v.bind = false
+	v.asRoot = false
 	pod, volume := subPathed(t, "swap/inner")
 	outside := filepath.Join(filepath.Dir(volume), "outside")
 	write(t, outside+"/inner/x", "secret")
@@ -260,7 +260,7 @@ func TestSubPathBound(t *testing.T) {
 // A directory takes the place of a file at the mount point.
 func TestSubPathChangesKind(t *testing.T) {
 	v, _ := newVolumes(t, Config{})
-	v.bind = true // mounts in memory
+	v.asRoot = true // mounts in memory
 	pod, volume := subPathed(t, "x")
 	write(t, volume+"/x", "file")
 	target, err := hostPathOf(v, pod)

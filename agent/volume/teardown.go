@@ -20,6 +20,7 @@ import (
 // failed half way, and for pods that never were here. What hostPath volumes show is not touched.
 func (v *Volumes) TearDown(ctx context.Context, uid types.UID) (err error) {
 	defer wrap(&err, "remove files of pod %s", uid)
+	v.forget(uid)
 	dir, err := v.podDir(uid)
 	if err != nil {
 		return err
@@ -46,6 +47,7 @@ func wrap(err *error, doing string, args ...any) {
 // records of the containers that left them.
 func (v *Volumes) Clear(ctx context.Context, uid types.UID) (err error) {
 	defer wrap(&err, "remove volumes of pod %s", uid)
+	v.forget(uid)
 	path, err := v.podDir(uid)
 	if err != nil {
 		return err

@@ -8,11 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/mount-utils"
 
+	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -23,6 +25,9 @@ const (
 	subPathsDir   = "volume-subpaths"
 
 	dirMode = 0o750
+
+	// leastAgain is the least time after which files are made again for their age.
+	leastAgain = 10 * time.Second
 )
 
 // Mounter is what Volumes needs to mount; k8s.io/mount-utils has one for the host and one in
@@ -48,6 +53,13 @@ type Config struct {
 	// Memory is the largest memory-backed emptyDir in bytes, the node's allocatable memory at the
 	// moment; 0 or a nil function leaves the size of those without a limit to the kernel.
 	Memory func() int64
+	// Objects are what some volumes are made of; nil: there is no API server.
+	Objects Objects
+	// Facts are what files tell of the node; their addresses are not looked at.
+	Facts func() cri.Facts
+	// Done is told of each volume that was set up, or was not, with its type's name; nil: nobody
+	// is. It must not block.
+	Done func(plugin string, took time.Duration, err error)
 	// RecursiveReadOnly: the runtime can make mounts read-only with all that is mounted below.
 	RecursiveReadOnly bool
 }
@@ -55,10 +67,11 @@ type Config struct {
 // Volumes looks after the files of pods. Methods may run at the same time for different pods;
 // calls for one pod come one after another.
 type Volumes struct {
+	due
 	cfg     Config
 	root    string // Root without symbolic links, as the kernel's list of mounts shows it
 	mounter Mounter
-	bind    bool // subPaths are bind-mounted
+	asRoot  bool // there are mounts, and files that others own
 }
 
 // New creates the root directory when it is missing.
@@ -74,22 +87,32 @@ func New(cfg Config) (*Volumes, error) {
 		return nil, fmt.Errorf("resolve root directory: %w", err)
 	}
 	cfg.HostsFile = cmp.Or(cfg.HostsFile, "/etc/hosts")
-	v := &Volumes{cfg: cfg, root: root, mounter: cfg.Mounter, bind: os.Geteuid() == 0}
+	v := &Volumes{cfg: cfg, root: root, mounter: cfg.Mounter, asRoot: os.Geteuid() == 0}
 	if v.mounter == nil {
 		v.mounter = mount.New("")
 	}
 	return v, nil
 }
 
-// SetUp makes the pod's directory and every volume that a container mounts. What is there
-// already stays as it is. Nothing is made if a volume is of a kind that is not supported.
+// SetUp makes the pod's directory and every volume that a container uses. What is there already
+// stays as it is, but for files that the agent writes: those are brought up to date. Nothing is made
+// if a volume is of a kind that is not supported. The error joins those of all volumes.
 func (v *Volumes) SetUp(ctx context.Context, pod *v1.Pod) error {
+	return v.setUp(ctx, pod, func(plugin) bool { return true })
+}
+
+// Update brings the files up to date that the agent writes. The pod has been set up, maybe by an
+// earlier run of the agent.
+func (v *Volumes) Update(ctx context.Context, pod *v1.Pod) error {
+	return v.setUp(ctx, pod, func(p plugin) bool { return p.written })
+}
+
+func (v *Volumes) setUp(ctx context.Context, pod *v1.Pod, which func(plugin) bool) error {
 	dir, err := v.podDir(pod.UID)
 	if err != nil {
 		return err
 	}
-	volumes := usedVolumes(pod)
-	plugins, err := pluginsFor(volumes)
+	used, err := usedVolumes(pod)
 	if err := errors.Join(check(pod), err); err != nil {
 		return err
 	}
@@ -98,32 +121,66 @@ func (v *Volumes) SetUp(ctx context.Context, pod *v1.Pod) error {
 			return fmt.Errorf("create pod directory: %w", err)
 		}
 	}
-	for i, volume := range volumes {
-		if err := ctx.Err(); err != nil {
-			return err
+	v.begin(pod)
+	var again time.Time
+	var errs []error
+	for _, u := range used {
+		if !which(u.plugin) {
+			continue
 		}
-		if err := plugins[i].setUp(v, pod, dir, volume); err != nil {
-			return fmt.Errorf("volume %q: %w", volume.Name, err)
+		next, err := v.setUpOne(ctx, u.plugin, target{pod, dir, u.volume})
+		again, errs = earlier(again, next), append(errs, err)
+		if ctx.Err() != nil {
+			errs = append(errs, ctx.Err())
+			break
 		}
 	}
-	return nil
+	if soon := time.Now().Add(leastAgain); !again.IsZero() && again.Before(soon) {
+		again = soon
+	}
+	err = errors.Join(errs...)
+	v.done(pod.UID, again, err)
+	return err
 }
 
-// usedVolumes are the pod's volumes that some container mounts, in the order of the spec.
-func usedVolumes(pod *v1.Pod) []v1.Volume {
-	used := map[string]bool{}
+func (v *Volumes) setUpOne(ctx context.Context, p plugin, t target) (time.Time, error) {
+	began := time.Now()
+	again, err := p.setUp(ctx, v, t)
+	if v.cfg.Done != nil {
+		v.cfg.Done(p.name, time.Since(began), err)
+	}
+	if err != nil {
+		return again, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", t.volume.Name, err)
+	}
+	return again, nil
+}
+
+// used is a volume that a container uses, with its plugin.
+type used struct {
+	volume v1.Volume
+	plugin plugin
+}
+
+// usedVolumes are the pod's volumes that some container mounts or has as a device, in the order of
+// the spec. The error names all that are not supported.
+func usedVolumes(pod *v1.Pod) (out []used, err error) {
+	names := map[string]bool{}
 	for container := range podspec.Containers(pod) {
 		for _, m := range container.VolumeMounts {
-			used[m.Name] = true
+			names[m.Name] = true
+		}
+		for _, d := range container.VolumeDevices {
+			names[d.Name] = true
 		}
 	}
-	var out []v1.Volume
+	var errs []error
 	for _, volume := range pod.Spec.Volumes {
-		if used[volume.Name] {
-			out = append(out, volume)
+		if names[volume.Name] {
+			p, err := pluginFor(volume)
+			out, errs = append(out, used{volume, p}), append(errs, err)
 		}
 	}
-	return out
+	return out, errors.Join(errs...)
 }
 
 // check refuses names that would lead out of the pod's directory. Validation of manifests refuses

@@ -198,12 +198,26 @@ func TestSetUpRefuses(t *testing.T) {
 		pod  *v1.Pod
 		want string
 	}{
-		{"config map", podWith(source(v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}})),
-			`volume "v": a volume of type configMap is not supported; use emptyDir or hostPath`},
+		{"network", podWith(source(v1.VolumeSource{NFS: &v1.NFSVolumeSource{}})),
+			`volume "v": a volume of type nfs is not supported yet, and the pod waits for it; use ` +
+				`emptyDir, hostPath, configMap, secret, downwardAPI or projected`},
+		{"two types", podWith(source(v1.VolumeSource{
+			NFS: &v1.NFSVolumeSource{}, Secret: &v1.SecretVolumeSource{},
+		})), "type secret+nfs"},
+		{"device", changed(func(p *v1.Pod) {
+			p.Spec.Volumes = []v1.Volume{source(v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "x"},
+			})}
+			p.Spec.Containers[0].VolumeMounts = nil
+			p.Spec.Containers[0].VolumeDevices = []v1.VolumeDevice{{Name: "v"}}
+		}), "type persistentVolumeClaim"},
+		{"no API server", podWith(source(v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}})),
+			`MountVolume.SetUp failed for volume "v" : there is no API server to get its content ` +
+				`from; run the agent with --kubeconfig`},
 		{"claim", podWith(source(v1.VolumeSource{
 			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "x"},
 		})), "type persistentVolumeClaim"},
-		{"medium", podWith(empty("v", "Tape")), `volume "v": medium "Tape" is not one of`},
+		{"medium", podWith(empty("v", "Tape")), `volume "v" : medium "Tape" is not one of`},
 		{"UID", changed(func(p *v1.Pod) { p.UID = "../u" }), `pod UID name "../u"`},
 		{"no UID", changed(func(p *v1.Pod) { p.UID = "" }), `pod UID name ""`},
 		{"volume", changed(func(p *v1.Pod) { p.Spec.Volumes[0].Name = ".." }), `volume name ".."`},
@@ -227,9 +241,9 @@ func TestSetUpRefuses(t *testing.T) {
 func TestRefusedPodLeavesNothing(t *testing.T) {
 	v, _ := newVolumes(t, Config{})
 	pod := podWith(empty("good", ""),
-		v1.Volume{Name: "bad", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}})
+		v1.Volume{Name: "bad", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}})
 	if err := v.SetUp(t.Context(), pod); err == nil {
-		t.Fatal("a secret was accepted")
+		t.Fatal("a network volume was accepted")
 	}
 	if got := tree(t, filepath.Join(v.root, "pods")); len(got) > 0 {
 		t.Errorf("left behind: %q", got)

@@ -1,0 +1,72 @@
+package actuator
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/cri"
+)
+
+const (
+	// volumesWait is how long a pod waits for what its volumes are made of before it tries again.
+	volumesWait = 10 * time.Second
+	// updateRetry is when the volumes of a pod that runs are looked at again that could not be
+	// brought up to date. What they lack wakes the pod when it comes.
+	updateRetry = time.Minute
+)
+
+// setUpVolumes makes the pod's volumes. Each that cannot be made is an event.
+func (b build) setUpVolumes(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, volumesWait)
+	defer cancel()
+	if b.cfg.Objects != nil {
+		if err := b.cfg.Objects.Begin(b.pod); err != nil {
+			b.warn("FailedMount", err.Error())
+			return err
+		}
+	}
+	err := b.cfg.Volumes.SetUp(ctx, b.pod)
+	b.warnOfVolumes(err)
+	return err
+}
+
+// updateVolumes brings the volumes of a pod that runs up to date. What it cannot keeps what it has.
+func (b build) updateVolumes(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, volumesWait)
+	defer cancel()
+	err := b.cfg.Volumes.Update(ctx, b.pod)
+	if err == nil {
+		return nil
+	}
+	b.warnOfVolumes(err)
+	return &cri.StartError{
+		Reason: "FailedMount", Message: err.Error(), Err: err,
+		RetryAt: time.Now().Add(updateRetry),
+	}
+}
+
+// warnOfVolumes is an event for each of the errors that were joined.
+func (b build) warnOfVolumes(err error) {
+	if err == nil {
+		return
+	}
+	errs := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // not what it wraps
+		errs = joined.Unwrap()
+	}
+	for _, one := range errs {
+		b.warn("FailedMount", one.Error())
+	}
+}
+
+// pullSecrets asks for the pod's image pull secrets; nil: it has none.
+func (b build) pullSecrets() func(context.Context) ([]*v1.Secret, []string) {
+	if b.cfg.Objects == nil || len(b.pod.Spec.ImagePullSecrets) == 0 {
+		return nil
+	}
+	return func(ctx context.Context) ([]*v1.Secret, []string) {
+		return b.cfg.Objects.PullSecrets(ctx, b.pod)
+	}
+}

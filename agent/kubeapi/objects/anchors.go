@@ -1,0 +1,164 @@
+package objects
+
+import (
+	"bytes"
+	"context"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/cri"
+)
+
+const (
+	// anchorsAge is how old trust anchors are at most.
+	anchorsAge = 5 * time.Minute
+	// maxAnchors is how many of them are kept for the next pod, and maxBundles how many bundles one
+	// signer has at most.
+	maxAnchors, maxBundles = 256, 500
+)
+
+// anchors are trust anchors that were asked for of late. The zero value is ready.
+type anchors struct {
+	mu   sync.Mutex
+	kept map[anchorsKey]bundle
+}
+
+type anchorsKey struct {
+	name, signer, labels string
+	nothing              bool // is selected
+}
+
+// bundle are certificates in PEM.
+type bundle struct {
+	pem  []byte
+	read time.Time
+}
+
+// TrustAnchors are the certificates of a ClusterTrustBundle, or of all of a signer that the labels
+// select, each once, and when to ask again. The error is a *cri.ObjectError.
+func (o *Objects) TrustAnchors(
+	ctx context.Context, want *v1.ClusterTrustBundleProjection,
+) (text []byte, again time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, o.cfg.Wait)
+	defer cancel()
+	k, err := anchorsKeyOf(want)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	found, ok := o.anchors.get(k)
+	if !ok {
+		bundles, err := k.bundles(ctx, o.cfg.Client)
+		if err != nil {
+			return nil, time.Time{}, &cri.ObjectError{Err: err}
+		}
+		found = bundle{certificates(bundles), time.Now()}
+		o.anchors.put(k, found)
+	}
+	if len(found.pem) == 0 && !ptr.Deref(want.Optional, false) {
+		return nil, time.Time{}, &cri.ObjectError{Err: k.missing()}
+	}
+	return found.pem, found.read.Add(anchorsAge), nil
+}
+
+func anchorsKeyOf(want *v1.ClusterTrustBundleProjection) (anchorsKey, error) {
+	if want.Name != nil {
+		return anchorsKey{name: *want.Name}, nil
+	}
+	if want.SignerName == nil {
+		return anchorsKey{}, errors.New(
+			"ClusterTrustBundle projection requires either name or signerName to be set")
+	}
+	// No selector selects nothing, an empty one everything.
+	labels, err := metav1.LabelSelectorAsSelector(want.LabelSelector)
+	if err != nil {
+		return anchorsKey{}, fmt.Errorf("labelSelector: %w", err)
+	}
+	return anchorsKey{
+		signer: *want.SignerName, labels: labels.String(), nothing: want.LabelSelector == nil,
+	}, nil
+}
+
+func (k anchorsKey) missing() error {
+	if k.name != "" {
+		return apierrors.NewNotFound(certificatesv1.Resource("clustertrustbundles"), k.name)
+	}
+	return errors.New("combination of signerName and labelSelector matched zero ClusterTrustBundles")
+}
+
+// bundles are none if there are none.
+func (k anchorsKey) bundles(ctx context.Context, client kubernetes.Interface) (
+	[]certificatesv1.ClusterTrustBundle, error) {
+	if k.nothing {
+		return nil, nil
+	}
+	all := client.CertificatesV1().ClusterTrustBundles()
+	if k.name != "" {
+		one, err := all.Get(ctx, k.name, metav1.GetOptions{})
+		if err != nil {
+			if apierrors.IsNotFound(err) {
+				err = nil
+			}
+			return nil, err
+		}
+		return []certificatesv1.ClusterTrustBundle{*one}, nil
+	}
+	list, err := all.List(ctx, metav1.ListOptions{
+		LabelSelector: k.labels, Limit: maxBundles,
+		FieldSelector: fields.OneTermEqualSelector("spec.signerName", k.signer).String(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+// certificates are those of the bundles, each once, in an order that does not depend on theirs.
+func certificates(bundles []certificatesv1.ClusterTrustBundle) []byte {
+	var all [][]byte
+	for _, b := range bundles {
+		rest := []byte(b.Spec.TrustBundle)
+		for {
+			var block *pem.Block
+			if block, rest = pem.Decode(rest); block == nil {
+				break
+			}
+			if block.Type == "CERTIFICATE" {
+				all = append(all, block.Bytes)
+			}
+		}
+	}
+	slices.SortFunc(all, bytes.Compare)
+	var out bytes.Buffer
+	for _, der := range slices.CompactFunc(all, bytes.Equal) {
+		out.Write(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	}
+	return out.Bytes()
+}
+
+func (a *anchors) get(k anchorsKey) (bundle, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	found, ok := a.kept[k]
+	return found, ok && len(found.pem) > 0 && time.Since(found.read) < anchorsAge
+}
+
+func (a *anchors) put(k anchorsKey, found bundle) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.kept == nil || len(a.kept) >= maxAnchors {
+		a.kept = map[anchorsKey]bundle{}
+	}
+	a.kept[k] = found
+}

@@ -1,0 +1,16 @@
+// Package objects has what pods are made of at the API server: the config maps and secrets that they
+// name, tokens of their service accounts, trust anchors, and the services that their environment
+// tells of.
+//
+// A config map or a secret is followed from when the first pod of this node asks for it until the
+// last one is released, by one watch for all of them, as the Node authorizer allows it. One that is
+// immutable is not followed any longer once it is known. With the strategies Cache and Get there is
+// no watch: the object is read again from time to time, with Get also whenever a pod asks.
+//
+// Who asks waits, with a bound, until the object is known for the first time; from then on the
+// answer is there. A pod that was told of an object, or that it is missing, is named to
+// Config.Changed when that is no longer true.
+//
+// A token is asked for when a pod needs it, kept in memory only, replaced when it has passed 80 % of
+// its life or 24 hours, and forgotten with its pod.
+package objects

@@ -1,0 +1,139 @@
+package objects
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
+// kind is a kind of objects, as messages about them name it.
+type kind string
+
+const (
+	configMaps kind = "configmap"
+	secrets    kind = "secret"
+)
+
+type key struct {
+	kind            kind
+	namespace, name string
+}
+
+// object is a *v1.ConfigMap or a *v1.Secret.
+type object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// maxObject is how much data an object has at most, in bytes (MaxSecretSize of the API).
+const maxObject = 1 << 20
+
+// entry is an object that pods use. What is not in its key is guarded by Objects.mu.
+type entry struct {
+	key
+	settled chan struct{} // closed when known
+	known   bool
+	object  object // nil: there is none
+	refused error  // why it cannot be used
+	err     error  // why it is not known, or not up to date
+	// told has the pods that use it, and whether they asked since it was another one.
+	told map[types.UID]bool
+	stop context.CancelFunc // nil: it is not followed
+}
+
+func newEntry(k key) *entry {
+	return &entry{key: k, settled: make(chan struct{}), told: map[types.UID]bool{}}
+}
+
+func (e *entry) stopLocked() {
+	if e.stop != nil {
+		e.stop()
+		e.stop = nil
+	}
+}
+
+// settle takes in what the object is now, nil for none.
+func (o *Objects) settle(e *entry, now object) {
+	for _, pod := range o.take(e, now) {
+		o.cfg.Changed(pod)
+	}
+}
+
+// take returns the pods to tell.
+func (o *Objects) take(e *entry, now object) (tell []types.UID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	e.err = nil
+	if e.known && sameVersion(e.object, now) {
+		return nil
+	}
+	e.object, e.refused = now, nil
+	if now != nil {
+		now.SetManagedFields(nil)
+		if size := sizeOf(now); size > maxObject {
+			e.object, e.refused = nil, fmt.Errorf("%s %q has %d bytes of data; at most %d are "+
+				"taken", e.kind, e.name, size, maxObject)
+		}
+		if immutable(now) {
+			e.stopLocked()
+		}
+	}
+	if !e.known {
+		e.known = true
+		close(e.settled)
+	}
+	for pod, was := range e.told {
+		if was {
+			tell = append(tell, pod)
+			e.told[pod] = false
+		}
+	}
+	return tell
+}
+
+// missed takes in that the object could not be read or watched.
+func (o *Objects) missed(e *entry, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	e.err = err
+}
+
+func sameVersion(a, b object) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	return a.GetUID() == b.GetUID() && a.GetResourceVersion() == b.GetResourceVersion()
+}
+
+func sizeOf(o object) (size int) {
+	switch o := o.(type) {
+	case *v1.ConfigMap:
+		for _, text := range o.Data {
+			size += len(text)
+		}
+		for _, bytes := range o.BinaryData {
+			size += len(bytes)
+		}
+	case *v1.Secret:
+		for _, bytes := range o.Data {
+			size += len(bytes)
+		}
+	}
+	return size
+}
+
+func immutable(o object) bool {
+	switch o := o.(type) {
+	case *v1.ConfigMap:
+		return ptr.Deref(o.Immutable, false)
+	case *v1.Secret:
+		return ptr.Deref(o.Immutable, false)
+	default:
+		return false
+	}
+}

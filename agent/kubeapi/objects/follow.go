@@ -1,0 +1,166 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+)
+
+const (
+	// minWatch is how long the API server lets a watch of an object last at least.
+	minWatch = 30 * time.Minute
+	// firstRetry and lastRetry are the waits after reads that failed.
+	firstRetry, lastRetry = time.Second, 30 * time.Second
+)
+
+// followLocked begins to follow the object if Run works.
+func (o *Objects) followLocked(e *entry) {
+	if o.ctx == nil || o.ctx.Err() != nil || e.stop != nil {
+		return
+	}
+	var ctx context.Context
+	ctx, e.stop = context.WithCancel(o.ctx)
+	follow := o.poll
+	if o.cfg.Strategy == kubeletconfig.WatchChangeDetectionStrategy {
+		follow = o.watch
+	}
+	o.followers.Go(func() { follow(ctx, e) })
+}
+
+// watch follows the object by a watch of this one name.
+func (o *Objects) watch(ctx context.Context, e *entry) {
+	source, expected := o.listWatch(e)
+	cache.NewReflectorWithOptions(
+		cache.ToListWatcherWithWatchListSemantics(source, o.cfg.Client), expected, sink{o, e},
+		cache.ReflectorOptions{
+			Name: string(e.kind) + " " + e.namespace + "/" + e.name, MinWatchTimeout: minWatch,
+		}).RunWithContext(ctx)
+}
+
+// listWatch lists and watches the one object, and keeps why that does not work.
+func (o *Objects) listWatch(e *entry) (*cache.ListWatch, object) {
+	list := func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		return o.cfg.Client.CoreV1().Secrets(e.namespace).List(ctx, options)
+	}
+	follow := func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+		return o.cfg.Client.CoreV1().Secrets(e.namespace).Watch(ctx, options)
+	}
+	expected := object(&v1.Secret{})
+	if e.kind == configMaps {
+		list = func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return o.cfg.Client.CoreV1().ConfigMaps(e.namespace).List(ctx, options)
+		}
+		follow = func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return o.cfg.Client.CoreV1().ConfigMaps(e.namespace).Watch(ctx, options)
+		}
+		expected = &v1.ConfigMap{}
+	}
+	only := fields.OneTermEqualSelector("metadata.name", e.name).String()
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (
+			runtime.Object, error) {
+			options.FieldSelector = only
+			found, err := list(ctx, options)
+			if err != nil {
+				o.missed(e, err)
+			}
+			return found, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (
+			watch.Interface, error) {
+			options.FieldSelector = only
+			w, err := follow(ctx, options)
+			if err != nil {
+				o.missed(e, err)
+			}
+			return w, err
+		},
+	}, expected
+}
+
+// sink takes what a reflector sees of one object.
+type sink struct {
+	objects *Objects
+	entry   *entry
+}
+
+// Add implements cache.ReflectorStore.
+func (s sink) Add(found any) error {
+	o, ok := found.(object)
+	if !ok || o.GetName() != s.entry.name || o.GetNamespace() != s.entry.namespace {
+		return errors.New("the API server sent another object than was asked for")
+	}
+	s.objects.settle(s.entry, o)
+	return nil
+}
+
+// Update implements cache.ReflectorStore.
+func (s sink) Update(found any) error { return s.Add(found) }
+
+// Delete implements cache.ReflectorStore.
+func (s sink) Delete(any) error {
+	s.objects.settle(s.entry, nil)
+	return nil
+}
+
+// Replace implements cache.ReflectorStore.
+func (s sink) Replace(all []any, _ string) error {
+	for _, found := range all {
+		if err := s.Add(found); err != nil {
+			return err
+		}
+		return nil
+	}
+	return s.Delete(nil)
+}
+
+// Resync implements cache.ReflectorStore.
+func (s sink) Resync() error { return nil }
+
+// poll follows the object by reading it again and again.
+func (o *Objects) poll(ctx context.Context, e *entry) {
+	retry := firstRetry
+	for ctx.Err() == nil {
+		next := o.cfg.Period + rand.N(o.cfg.Period/10+1)
+		if err := o.read(ctx, e); err != nil && !apierrors.IsNotFound(err) {
+			next, retry = retry, min(2*retry, lastRetry)
+		} else {
+			retry = firstRetry
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(next):
+		}
+	}
+}
+
+// read reads the object once.
+func (o *Objects) read(ctx context.Context, e *entry) (err error) {
+	var found object
+	if e.kind == configMaps {
+		found, err = o.cfg.Client.CoreV1().ConfigMaps(e.namespace).
+			Get(ctx, e.name, metav1.GetOptions{})
+	} else {
+		found, err = o.cfg.Client.CoreV1().Secrets(e.namespace).
+			Get(ctx, e.name, metav1.GetOptions{})
+	}
+	switch {
+	case err == nil:
+		o.settle(e, found)
+	case apierrors.IsNotFound(err):
+		o.settle(e, nil)
+	default:
+		o.missed(e, err)
+	}
+	return err
+}

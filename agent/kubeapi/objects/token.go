@@ -1,0 +1,134 @@
+package objects
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	// maxTokenAge is after how long a token is replaced at the latest.
+	maxTokenAge = 24 * time.Hour
+	// A token is replaced when this part of its life is left.
+	tokenLeft = 5
+	// tokenJitter is how much sooner at most.
+	tokenJitter = 10 * time.Second
+	// tokenRetry is when a token is asked for again that could not be replaced.
+	tokenRetry = time.Minute
+	// defaultTokenSeconds is the API's default.
+	defaultTokenSeconds = 3600
+)
+
+// tokens are those of the pods' service accounts. The zero value is ready.
+type tokens struct {
+	mu   sync.Mutex
+	pods map[types.UID]map[tokenKey]token
+}
+
+// tokenKey is what tells the tokens of one pod apart.
+type tokenKey struct {
+	audience string
+	seconds  int64
+}
+
+type token struct {
+	text           []byte
+	renew, expires time.Time
+}
+
+func (t *tokens) get(pod types.UID, k tokenKey) (token, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	held, ok := t.pods[pod][k]
+	return held, ok
+}
+
+func (t *tokens) put(pod types.UID, k tokenKey, held token) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.pods == nil {
+		t.pods = map[types.UID]map[tokenKey]token{}
+	}
+	if t.pods[pod] == nil {
+		t.pods[pod] = map[tokenKey]token{}
+	}
+	t.pods[pod][k] = held
+}
+
+func (t *tokens) forget(pod types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.pods, pod)
+}
+
+// Token is a token of the pod's service account that is bound to the pod, and when to ask again. One
+// that cannot be replaced in time is good until it expires.
+func (o *Objects) Token(
+	ctx context.Context, pod *v1.Pod, want *v1.ServiceAccountTokenProjection,
+) (text []byte, renew time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, o.cfg.Wait)
+	defer cancel()
+	k := tokenKey{want.Audience, ptr.Deref(want.ExpirationSeconds, defaultTokenSeconds)}
+	held, has := o.tokens.get(pod.UID, k)
+	now := time.Now()
+	if has && now.Before(held.renew) {
+		return held.text, held.renew, nil
+	}
+	fresh, err := k.request(ctx, o.cfg.Client, pod)
+	switch {
+	case err == nil:
+		o.tokens.put(pod.UID, k, fresh)
+		return fresh.text, fresh.renew, nil
+	case has && now.Before(held.expires):
+		klog.FromContext(ctx).Info("A token could not be replaced, trying again",
+			"pod", klog.KObj(pod), "serviceAccount", pod.Spec.ServiceAccountName,
+			"expires", held.expires, "err", err)
+		return held.text, now.Add(tokenRetry), nil
+	default:
+		return nil, time.Time{}, fmt.Errorf("failed to fetch token: %w", err)
+	}
+}
+
+func (k tokenKey) request(
+	ctx context.Context, client kubernetes.Interface, pod *v1.Pod,
+) (token, error) {
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: &k.seconds,
+		BoundObjectRef: &authenticationv1.BoundObjectReference{
+			APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID,
+		},
+	}}
+	if k.audience != "" {
+		request.Spec.Audiences = []string{k.audience}
+	}
+	answer, err := client.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx,
+		pod.Spec.ServiceAccountName, request, metav1.CreateOptions{})
+	if err != nil {
+		return token{}, err
+	}
+	life := time.Duration(ptr.Deref(answer.Spec.ExpirationSeconds, k.seconds)) * time.Second
+	expires := answer.Status.ExpirationTimestamp.Time
+	return token{
+		text: []byte(answer.Status.Token), expires: expires,
+		renew: renewal(expires, life).Add(-rand.N(tokenJitter)),
+	}, nil
+}
+
+// renewal is when a token with that life shall be replaced at the latest.
+func renewal(expires time.Time, life time.Duration) time.Time {
+	late, old := expires.Add(-life/tokenLeft), expires.Add(-life).Add(maxTokenAge)
+	if old.Before(late) {
+		return old
+	}
+	return late
+}

@@ -1,0 +1,61 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+func downwardAPIs() plugin {
+	return written("downwardAPI", "kubernetes.io/downward-api", v1.StorageMediumMemory,
+		func(_ context.Context, from sources, t target) (content, error) {
+			s := t.volume.DownwardAPI
+			mode := modeOf(s.DefaultMode, fs.FileMode(v1.DownwardAPIVolumeSourceDefaultMode))
+			files, err := from.downwardFiles(t.pod, s.Items, mode)
+			return content{files: files}, err
+		})
+}
+
+// downwardFiles say about the pod what the items ask for. They need no API server.
+func (s sources) downwardFiles(
+	pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode fs.FileMode,
+) (map[string]file, error) {
+	var facts cri.Facts
+	if s.facts != nil {
+		facts = s.facts()
+	}
+	files := map[string]file{}
+	var errs []error
+	for _, item := range items {
+		text, err := downwardText(pod, item, facts)
+		errs = append(errs, err)
+		files[item.Path] = file{data: []byte(text), mode: modeOf(item.Mode, mode)}
+	}
+	return files, errors.Join(errs...)
+}
+
+func downwardText(pod *v1.Pod, item v1.DownwardAPIVolumeFile, facts cri.Facts) (string, error) {
+	switch ref := item.ResourceFieldRef; {
+	case item.FieldRef != nil && !strings.HasPrefix(item.FieldRef.FieldPath, "metadata."):
+		return "", fmt.Errorf("fieldRef: field path %q is not one a file can have: use metadata.*",
+			item.FieldRef.FieldPath)
+	case item.FieldRef != nil:
+		return facts.Field(pod, item.FieldRef)
+	case ref == nil:
+		return "", fmt.Errorf("item %q has neither fieldRef nor resourceFieldRef", item.Path)
+	default:
+		c, _ := podspec.Find(pod, ref.ContainerName)
+		if c == nil {
+			return "", fmt.Errorf("resourceFieldRef: the pod has no container %q",
+				ref.ContainerName)
+		}
+		return facts.Resource(pod, c, ref)
+	}
+}

@@ -1,0 +1,244 @@
+package volume
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The files of a volume that the agent writes are in a directory that is named after the time, to
+// which dataLink leads. Each name at the top of the volume is a link through that one, so that all
+// files are replaced at once, by one rename.
+const (
+	dataLink    = "..data"
+	newDataLink = "..data_tmp"
+	versionForm = "..2006_01_02_15_04_05."
+)
+
+const (
+	// A version's own directories let everybody look.
+	versionMode = 0o755
+	// groupFiles and groupDirs are what the pod's group may do besides.
+	groupFiles = 0o440
+	groupDirs  = 0o550 | fs.ModeSetgid
+
+	maxFilePath = 4096 // PATH_MAX
+	maxFileName = 255  // NAME_MAX
+)
+
+// owner is whose files are made.
+type owner struct {
+	can   bool // files can be given away
+	group *int64
+}
+
+// replace gives the directory these files in place of those that it has: a reader has all of the
+// old ones or all of the new ones. What is there already is not written again, and what an earlier
+// call left half done is finished.
+func replace(dir string, named map[string]file, o owner) error {
+	files := make(map[string]file, len(named))
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		if err := checkPath(name); err != nil {
+			return err
+		}
+		files[path.Clean(name)] = named[name]
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	current, err := root.Readlink(dataLink)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if current == "" || !holds(root, current, files) {
+		if current, err = newVersion(root, files, o); err != nil {
+			return err
+		}
+		if err := lead(root, dataLink, current); err != nil {
+			return err
+		}
+	}
+	return tidy(root, current, files)
+}
+
+// checkPath refuses what is not a place in the volume, or would stand in our way.
+func checkPath(name string) error {
+	elements, clean := strings.Split(name, "/"), path.Clean(name)
+	switch {
+	case path.IsAbs(name):
+		return fmt.Errorf("invalid path %q: must be a relative path", name)
+	case slices.Contains(elements, ".."):
+		return fmt.Errorf("invalid path %q: must not contain '..'", name)
+	case strings.HasPrefix(clean, ".."):
+		return fmt.Errorf("invalid path %q: must not start with '..'", name)
+	case name == "" || clean == ".":
+		return fmt.Errorf("invalid path %q: must name a file in the volume", name)
+	case len(name) > maxFilePath:
+		return fmt.Errorf("invalid path: must have at most %d bytes, not %d", maxFilePath,
+			len(name))
+	}
+	for _, e := range elements {
+		if len(e) > maxFileName {
+			return fmt.Errorf("invalid path: each element must have at most %d bytes, not %d",
+				maxFileName, len(e))
+		}
+	}
+	return nil
+}
+
+// holds reports whether a version has these files and no others.
+func holds(root *os.Root, version string, files map[string]file) bool {
+	seen := 0
+	err := fs.WalkDir(root.FS(), version, func(at string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		f, wanted := files[strings.TrimPrefix(at, version+"/")]
+		info, err := entry.Info()
+		if err != nil || !wanted || info.Size() != int64(len(f.data)) {
+			return fs.ErrInvalid
+		}
+		data, err := root.ReadFile(at)
+		if err != nil || !bytes.Equal(data, f.data) {
+			return fs.ErrInvalid
+		}
+		seen++
+		return nil
+	})
+	return err == nil && seen == len(files)
+}
+
+// newVersion writes the files into a new directory.
+func newVersion(root *os.Root, files map[string]file, o owner) (version string, err error) {
+	for {
+		version = time.Now().UTC().Format(versionForm) + fmt.Sprint(rand.Uint32())
+		if err = root.Mkdir(version, versionMode); !errors.Is(err, fs.ErrExist) {
+			break
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	if err := o.directory(root, version); err != nil {
+		return "", err
+	}
+	for name, f := range files {
+		if err := o.directories(root, version, path.Dir(name)); err != nil {
+			return "", err
+		}
+		if err := o.file(root, path.Join(version, name), f); err != nil {
+			return "", fmt.Errorf("write %s: %w", name, err)
+		}
+	}
+	return version, nil
+}
+
+// directories makes those on the way to a file.
+func (o owner) directories(root *os.Root, version, dir string) error {
+	if dir == "." {
+		return nil
+	}
+	if err := o.directories(root, version, path.Dir(dir)); err != nil {
+		return err
+	}
+	at := path.Join(version, dir)
+	err := root.Mkdir(at, versionMode)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return o.directory(root, at)
+}
+
+// directory gives a directory its owner and, whatever the umask, its mode.
+func (o owner) directory(root *os.Root, at string) error {
+	mode := fs.FileMode(versionMode)
+	if o.group != nil {
+		mode |= groupDirs
+		if o.can {
+			if err := root.Lchown(at, -1, int(*o.group)); err != nil {
+				return err
+			}
+		}
+	}
+	return root.Chmod(at, mode)
+}
+
+func (o owner) file(root *os.Root, at string, f file) error {
+	out, err := root.OpenFile(at, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(f.data)
+	user, group, mode := -1, -1, f.mode&fs.ModePerm
+	if f.user != nil {
+		user = int(*f.user)
+	}
+	if o.group != nil {
+		group = int(*o.group)
+		mode |= groupFiles
+	}
+	if err == nil && o.can && (user >= 0 || group >= 0) {
+		err = out.Chown(user, group)
+	}
+	if err == nil {
+		err = out.Chmod(mode)
+	}
+	return errors.Join(err, out.Close())
+}
+
+// lead makes name a link to target, whatever stood there.
+func lead(root *os.Root, name, target string) error {
+	if err := root.RemoveAll(newDataLink); err != nil {
+		return err
+	}
+	if err := root.Symlink(target, newDataLink); err != nil {
+		return err
+	}
+	return root.Rename(newDataLink, name)
+}
+
+// tidy makes a link for each name at the top of the files, and removes all else but the version.
+func tidy(root *os.Root, version string, files map[string]file) error {
+	links := map[string]string{dataLink: version}
+	for name := range files {
+		first, _, _ := strings.Cut(name, "/")
+		links[first] = path.Join(dataLink, first)
+	}
+	top, err := fs.ReadDir(root.FS(), ".")
+	if err != nil {
+		return err
+	}
+	for _, entry := range top {
+		name := entry.Name()
+		target, wanted := links[name]
+		switch at, err := root.Readlink(name); {
+		case name == version:
+			continue
+		case wanted && err == nil && at == target:
+			delete(links, name)
+			continue
+		}
+		if err := root.RemoveAll(name); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(links)) {
+		if err := lead(root, name, links[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// Objects are the objects of the API server that volumes are made of. An error of them is what the
+// pod waits for.
+type Objects interface {
+	ConfigMap(ctx context.Context, pod *v1.Pod, name string) (*v1.ConfigMap, error)
+	Secret(ctx context.Context, pod *v1.Pod, name string) (*v1.Secret, error)
+	// Token is a token of the pod's service account, and when there shall be another.
+	Token(ctx context.Context, pod *v1.Pod, want *v1.ServiceAccountTokenProjection) (
+		token []byte, renew time.Time, err error)
+	// TrustAnchors are certificates in PEM, and when to ask for them again.
+	TrustAnchors(ctx context.Context, want *v1.ClusterTrustBundleProjection) (
+		pem []byte, again time.Time, err error)
+}
+
+// maxContent is how many bytes the files of one volume have at most together. An object of the API
+// has at most 1 MiB, and a volume is made of a few.
+const maxContent = 16 << 20
+
+// content is what a volume is to have.
+type content struct {
+	files map[string]file // by path in the volume
+	// again is when it is to be made again although nothing changed; zero: never.
+	again time.Time
+}
+
+// file is one that the agent writes into a volume.
+type file struct {
+	data []byte
+	mode fs.FileMode
+	user *int64 // nil: the agent's own
+}
+
+// maker makes the content of a volume.
+type maker func(ctx context.Context, from sources, t target) (content, error)
+
+// sources are what contents are made from.
+type sources struct {
+	objects Objects          // nil: there is no API server
+	facts   func() cri.Facts // nil: nothing is known
+}
+
+// server are the objects of the API server, if there is one.
+func (s sources) server() (Objects, error) {
+	if s.objects == nil {
+		return nil, errors.New("there is no API server to get its content from; " +
+			"run the agent with --kubeconfig")
+	}
+	return s.objects, nil
+}
+
+// written are volumes with what the agent writes into them, all files at once. Those that may have
+// secrets are in memory; without root, which could not mount that, they are on the disk.
+func written(field, name string, medium v1.StorageMedium, make maker) plugin {
+	path := below(name)
+	return plugin{field: field, name: name, relabel: true, written: true, path: path,
+		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
+			c, err := make(ctx, sources{v.cfg.Objects, v.cfg.Facts}, t)
+			if err != nil {
+				return time.Time{}, err
+			}
+			if err := checkSize(c.files); err != nil {
+				return time.Time{}, err
+			}
+			dir := emptyDir{
+				pod: t.pod, source: v1.EmptyDirVolumeSource{Medium: medium},
+				path: path(t.podDir, t.volume), ready: readyFile(t.podDir, "wrapped_"+t.volume.Name),
+			}
+			if !v.asRoot {
+				dir.source.Medium = v1.StorageMediumDefault
+			}
+			if err := v.makeEmptyDir(dir); err != nil {
+				return time.Time{}, err
+			}
+			return c.again, replace(dir.path, c.files, owner{v.asRoot, groupOf(t.pod)})
+		}}
+}
+
+func checkSize(files map[string]file) error {
+	size := 0
+	for _, f := range files {
+		size += len(f.data)
+	}
+	if size > maxContent {
+		return fmt.Errorf("its files have %d bytes, and at most %d are taken; use fewer sources",
+			size, maxContent)
+	}
+	return nil
+}
+
+// groupOf is the pod's fsGroup, if any.
+func groupOf(pod *v1.Pod) *int64 {
+	if sc := pod.Spec.SecurityContext; sc != nil {
+		return sc.FSGroup
+	}
+	return nil
+}
+
+// modeOf is a file's own mode, else that of the volume.
+func modeOf(own *int32, volume fs.FileMode) fs.FileMode {
+	return fs.FileMode(ptr.Deref(own, int32(volume)))
+}
+
+// credential is a file that only the pod's processes read, as far as it is known who they are: by
+// the one user of all containers, or by the pod's group.
+func credential(pod *v1.Pod, data []byte, mode fs.FileMode) file {
+	f := file{data: data, mode: mode, user: oneUser(pod)}
+	if f.user != nil || groupOf(pod) != nil {
+		f.mode = 0o600
+	}
+	return f
+}
+
+// oneUser is the user that every container of the pod runs as; nil: there is no such, or the image
+// says it.
+func oneUser(pod *v1.Pod) *int64 {
+	var shared, user *int64
+	if sc := pod.Spec.SecurityContext; sc != nil {
+		shared = sc.RunAsUser
+	}
+	same := func(own *v1.SecurityContext) bool {
+		its := shared
+		if own != nil && own.RunAsUser != nil {
+			its = own.RunAsUser
+		}
+		if its == nil || user != nil && *user != *its {
+			return false
+		}
+		user = its
+		return true
+	}
+	for c := range podspec.Containers(pod) {
+		if !same(c.SecurityContext) {
+			return nil
+		}
+	}
+	for _, c := range pod.Spec.EphemeralContainers {
+		if !same(c.SecurityContext) {
+			return nil
+		}
+	}
+	return user
+}
