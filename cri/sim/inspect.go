@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	oci "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -50,7 +51,24 @@ func runtimeSpec(cfg *runtimeapi.ContainerConfig) *oci.Spec {
 		})
 	}
 	for _, d := range cfg.GetDevices() {
-		out.Linux.Devices = append(out.Linux.Devices, oci.LinuxDevice{Path: d.GetContainerPath()})
+		out.Linux.Devices = append(out.Linux.Devices, device(d))
+	}
+	return out
+}
+
+// device is what stands at the host's path now, if that can be seen.
+func device(d *runtimeapi.Device) oci.LinuxDevice {
+	out := oci.LinuxDevice{Path: d.GetContainerPath()}
+	var stat unix.Stat_t
+	if err := unix.Stat(d.GetHostPath(), &stat); err != nil {
+		return out
+	}
+	out.Major, out.Minor = int64(unix.Major(stat.Rdev)), int64(unix.Minor(stat.Rdev))
+	switch stat.Mode & unix.S_IFMT {
+	case unix.S_IFCHR:
+		out.Type = "c"
+	case unix.S_IFBLK:
+		out.Type = "b"
 	}
 	return out
 }

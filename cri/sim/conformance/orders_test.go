@@ -125,7 +125,8 @@ func inspects(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`"COLOUR=red"`, `"container_path":"/data"`, `"/dev/nothing"`, `"runtimeSpec"`, `"` + p.id + `"`,
+		`"COLOUR=red"`, `"container_path":"/data"`, `"runtimeSpec"`, `"` + p.id + `"`,
+		`"path":"/dev/nothing","type":"c","major":1,"minor":3`,
 	} {
 		if !strings.Contains(full.GetInfo()["info"], want) {
 			t.Errorf("the info lacks %s: %s", want, full.GetInfo()["info"])
