@@ -2,6 +2,8 @@
 SHELL := /bin/bash
 BIN := bin/numalet
 RUNTIME ?= sim
+# yes: the playground's agent is a node of a control plane of its own
+CLUSTER ?=
 RUN_FLAGS ?=
 # for make bench, like -bench=Merge, -short, or -count=6 for benchstat to tell noise from change
 BENCH_FLAGS ?=
@@ -19,10 +21,12 @@ build: ## build bin/numalet
 	@[ -e $(BIN) ] || echo "the first build downloads and compiles everything: some minutes on two cores"
 	go build -trimpath -ldflags "-X $(VERSION_VAR)=$(VERSION)" -o $(BIN) ./cmd/numalet
 
-run: build ## start the playground; RUNTIME=containerd (root) for real containers
+run: build ## start the playground; RUNTIME=containerd (root) for real containers, CLUSTER=yes for a node
 	@if [ "$(RUNTIME)" = containerd ]; then \
 	  test/tools/install.sh && tools=$$(test/tools/build.sh) && export NUMALET_TOOLS=$$tools || exit 1; \
-	fi; exec $(BIN) playground --runtime=$(RUNTIME) $(RUN_FLAGS)
+	fi; if [ "$(CLUSTER)" = yes ]; then \
+	  cluster=$$(test/tools/build.sh cluster) && set -- --cluster=$$cluster || exit 1; \
+	fi; exec $(BIN) playground --runtime=$(RUNTIME) "$$@" $(RUN_FLAGS)
 
 test: ## install what is missing and run every tier of tests
 	@test/run.sh unit sim containerd numa cluster

@@ -9,7 +9,13 @@ import "embed"
 var Simulated embed.FS
 
 // Containerd are the pods for a real containerd on a machine as small as two CPUs; they use the
-// images that the playground makes of its own binary.
+// images that the playground makes of its own binary. They are in a folder of that name.
 //
 //go:embed containerd/*.yaml
 var Containerd embed.FS
+
+// Cluster are the workloads for a node of a cluster, in a folder of that name; those for a real
+// containerd are in a folder of its name below that.
+//
+//go:embed cluster/*.yaml cluster/containerd/*.yaml
+var Cluster embed.FS

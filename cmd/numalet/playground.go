@@ -18,7 +18,8 @@ machine of 2 sockets and 4 NUMA nodes, a container runtime in memory, device
 plugins in processes of their own, and example pods. No root and no cluster are
 needed, and nothing is left behind.
 
-With --runtime=containerd (root) the pods are real containers on this machine.`,
+With --runtime=containerd (root) the pods are real containers on this machine. With
+--cluster the agent is a node of a control plane of its own, and kubectl works.`,
 		Example: `  numalet playground
   numalet playground --once -o json
   numalet playground --topology-from fixture:eight-node`,
@@ -37,6 +38,8 @@ With --runtime=containerd (root) the pods are real containers on this machine.`,
 		`folder of manifests to begin with, or "none" (our examples)`)
 	f.StringVar(&opts.Tools, "tools", "",
 		"folder of containerd's binaries (what test/tools/build.sh built)")
+	f.StringVar(&opts.Cluster, "cluster", "",
+		"folder of etcd, the API server and so on (what test/tools/build.sh cluster built)")
 	f.BoolVar(&opts.Once, "once", false, "print the table when every pod has settled, and end")
 	choose(f, &output, "output", "o", "how --once prints", "text", "json")
 	return cmd

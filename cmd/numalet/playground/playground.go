@@ -41,6 +41,9 @@ type Options struct {
 	Machine string
 	// Tools is the folder of containerd's binaries; "" looks where test/tools/build.sh puts them.
 	Tools string
+	// Cluster is the folder of a control plane's servers, which test/tools/build.sh builds: the
+	// agent becomes a node of it; "": it stands alone.
+	Cluster string
 	// Examples is a folder of manifests instead of our own; "none" starts without pods.
 	Examples string
 	// Once prints the table when all pods have settled, and ends. JSON prints it as JSON.
@@ -64,6 +67,7 @@ type Playground struct {
 	server  string
 	agent   *agent.Agent
 	plugins []plugin
+	cluster *cluster // nil: the agent stands alone
 	log     *os.File
 	// stops end what was started beside the agent and the plugins.
 	stops []func() error
@@ -95,6 +99,13 @@ func (p *Playground) run(ctx context.Context) error {
 		return err
 	}
 	endpoint, err := p.startRuntime(ctx)
+	if ctx.Err() != nil {
+		return errInterrupted
+	}
+	if err != nil {
+		return err
+	}
+	err = p.startCluster(ctx)
 	if ctx.Err() != nil {
 		return errInterrupted
 	}
@@ -140,11 +151,11 @@ func (p *Playground) admitExamples(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-patience:
-			return p.copyExamples()
+			return p.copyExamples(ctx)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	return p.copyExamples()
+	return p.copyExamples(ctx)
 }
 
 func (p *Playground) connected() bool {
@@ -153,8 +164,16 @@ func (p *Playground) connected() bool {
 		func(o plugin) bool { return !resources[o.resource].Connected })
 }
 
-func (p *Playground) copyExamples() error {
-	from := p.opts.examples()
+// copyExamples puts them where pods are taken from. With a cluster that is the API server, and they
+// stay in a folder where they can be changed.
+func (p *Playground) copyExamples(ctx context.Context) error {
+	from, to := p.opts.examples(), p.manifests
+	if p.cluster != nil {
+		to = p.cluster.workloads
+		if err := os.Mkdir(to, 0o755); err != nil {
+			return err
+		}
+	}
 	if from == nil {
 		return nil
 	}
@@ -167,9 +186,12 @@ func (p *Playground) copyExamples() error {
 		if err != nil {
 			return fmt.Errorf("read example: %w", err)
 		}
-		if err := os.WriteFile(filepath.Join(p.manifests, name), raw, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(to, name), raw, 0o644); err != nil {
 			return fmt.Errorf("write example: %w", err)
 		}
+	}
+	if p.cluster != nil {
+		return p.cluster.apply(ctx)
 	}
 	return nil
 }
@@ -224,6 +246,9 @@ func (p *Playground) leave(ctx context.Context) error {
 	for _, name := range names {
 		err = errors.Join(err, os.RemoveAll(name))
 	}
+	if p.cluster != nil {
+		err = errors.Join(err, p.cluster.clear(ctx))
+	}
 	deadline := time.Now().Add(5 * time.Second)
 	for len(p.agent.Pods()) > 0 && time.Now().Before(deadline) && ctx.Err() == nil {
 		time.Sleep(50 * time.Millisecond)
@@ -246,7 +271,7 @@ func (p *Playground) close(failed bool) error {
 
 // settled reports whether every container runs, has ended, or waits for a reason that time alone
 // will not change.
-func (p *Playground) settled() bool {
+func (p *Playground) settled(ctx context.Context) bool {
 	if !p.connected() {
 		return false
 	}
@@ -259,6 +284,9 @@ func (p *Playground) settled() bool {
 		}
 	}
 	if len(p.agent.Pods())+refused < len(manifests) {
+		return false
+	}
+	if p.cluster != nil && p.opts.examples() != nil && !p.cluster.placed(ctx) {
 		return false
 	}
 	return !slices.ContainsFunc(rows,
@@ -293,7 +321,7 @@ func (p *Playground) once(ctx context.Context) error {
 				ansi.Strip(Table(p.agent.Placements(), 0)))
 		case now := <-ticker.C:
 			rows := p.agent.Placements()
-			if text := Table(rows, 0); text != last || !p.settled() {
+			if text := Table(rows, 0); text != last || !p.settled(ctx) {
 				last, since = text, now
 				continue
 			}

@@ -33,15 +33,24 @@ func (o Options) examples() fs.FS {
 		return nil
 	case o.Examples != "":
 		return os.DirFS(o.Examples)
+	case o.Cluster != "" && o.Runtime == Containerd:
+		return folder(examples.Cluster, "cluster/containerd")
+	case o.Cluster != "":
+		return folder(examples.Cluster, "cluster")
 	case o.Runtime == Containerd:
-		sub, err := fs.Sub(examples.Containerd, "containerd")
-		if err != nil {
-			panic(err) // the folder is compiled in
-		}
-		return sub
+		return folder(examples.Containerd, "containerd")
 	default:
 		return examples.Simulated
 	}
+}
+
+// folder is one that is compiled in.
+func folder(of fs.FS, name string) fs.FS {
+	sub, err := fs.Sub(of, name)
+	if err != nil {
+		panic(err)
+	}
+	return sub
 }
 
 // startRuntime starts the container runtime and tells how to reach it.
@@ -165,6 +174,11 @@ func (p *Playground) config(endpoint string) (*config.Config, error) {
 		settings["cgroupsPerQOS"], settings["cgroupRoot"] = true, p.cgroupRoot()
 		settings["enforceNodeAllocatable"] = []string{"pods"}
 	}
+	if p.cluster != nil {
+		if err := p.cluster.settings(settings); err != nil {
+			return nil, err
+		}
+	}
 	raw, err := yaml.Marshal(settings)
 	if err != nil {
 		return nil, err
@@ -174,7 +188,10 @@ func (p *Playground) config(endpoint string) (*config.Config, error) {
 		return nil, err
 	}
 	args := []string{"--config=" + file, "--root-dir=" + filepath.Join(p.dir, "root"),
-		"--hostname-override=node"}
+		"--hostname-override=" + p.opts.node()}
+	if p.cluster != nil {
+		args = append(args, "--kubeconfig="+p.cluster.kubeconfig)
+	}
 	if machine := p.opts.machine(); machine != "" {
 		args = append(args, "--topology-from="+machine)
 	}
@@ -184,6 +201,14 @@ func (p *Playground) config(endpoint string) (*config.Config, error) {
 		return nil, err
 	}
 	return config.Load(set, flags)
+}
+
+// node is the node's name.
+func (o Options) node() string {
+	if o.Cluster != "" {
+		return nodeName
+	}
+	return "node"
 }
 
 // reservedMemory takes what the configuration keeps back, 1Gi and 100Mi, from the largest node.

@@ -117,12 +117,20 @@ func (p *Playground) headline() string {
 // hints say what can be done, with commands that work where numalet was started.
 func (p *Playground) hints() []string {
 	server := strings.TrimPrefix(p.server, "http://")
-	return []string{
+	var hints []string
+	if p.cluster != nil {
+		hints = []string{
+			fmt.Sprintf("export KUBECONFIG=%s; alias kubectl=%s", p.cluster.AdminKubeconfig(),
+				p.cluster.kubectl),
+			fmt.Sprintf("kubectl get pods --output wide; the workloads are in %s",
+				p.cluster.workloads),
+		}
+	}
+	return append(hints,
 		fmt.Sprintf("drop a pod manifest into %s to start it, delete it to stop it; log: %s",
 			p.manifests, p.log.Name()),
 		fmt.Sprintf("to know why: %s explain POD --server %s", os.Args[0], server),
-		fmt.Sprintf("what happened: %s events --server %s", os.Args[0], server),
-	}
+		fmt.Sprintf("what happened: %s events --server %s", os.Args[0], server))
 }
 
 // live shows the table in a terminal until the user quits.

@@ -1,0 +1,153 @@
+package playground
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/numalet/numalet/agent/kubeapi/controlplane"
+)
+
+// nodeName is what the agent's node is called.
+const nodeName = "numalet"
+
+// cluster is the control plane that the playground's agent is a node of.
+type cluster struct {
+	*controlplane.Cluster
+	kubectl string
+	// workloads is the folder of the objects to begin with.
+	workloads string
+	// certificate, key and kubeconfig are the node's.
+	certificate, key, kubeconfig string
+}
+
+// startCluster starts a control plane if there is to be one.
+func (p *Playground) startCluster(ctx context.Context) error {
+	if p.opts.Cluster == "" {
+		return nil
+	}
+	if !p.opts.JSON {
+		_, err := fmt.Fprintln(p.opts.Out, "starting etcd, the API server, the controller manager "+
+			"and the scheduler: half a minute on two cores")
+		if err != nil {
+			return err
+		}
+	}
+	dir := filepath.Join(p.dir, "k")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	plane, err := controlplane.Start(ctx, controlplane.Config{
+		Binaries: p.opts.Cluster, Dir: dir,
+	})
+	if err != nil {
+		return err
+	}
+	p.stops = append(p.stops, func() error {
+		plane.Stop()
+		return nil
+	})
+	p.cluster = &cluster{
+		Cluster: plane, kubectl: filepath.Join(p.opts.Cluster, "kubectl"),
+		workloads: filepath.Join(p.dir, "workloads"), certificate: filepath.Join(dir, "node.crt"),
+		key: filepath.Join(dir, "node.key"), kubeconfig: filepath.Join(dir, "node.conf"),
+	}
+	if err := plane.Kubeconfig(p.cluster.kubeconfig, "system:node:"+nodeName,
+		"system:nodes"); err != nil {
+		return err
+	}
+	return plane.ServingCertificate(p.cluster.certificate, p.cluster.key, nodeName, "127.0.0.1")
+}
+
+// settings are the agent's as a node of the cluster.
+func (c *cluster) settings(into map[string]any) error {
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
+	for name, value := range map[string]any{
+		"address": "127.0.0.1", "port": port,
+		"tlsCertFile": c.certificate, "tlsPrivateKeyFile": c.key,
+		"authentication": map[string]any{
+			"anonymous": map[string]any{"enabled": false},
+			"webhook":   map[string]any{"enabled": true},
+			"x509":      map[string]any{"clientCAFile": c.CAFile()},
+		},
+		"authorization": map[string]any{"mode": "Webhook"},
+	} {
+		into[name] = value
+	}
+	return nil
+}
+
+// apply has the cluster run the workloads, as a user would.
+func (c *cluster) apply(ctx context.Context) error {
+	if names, err := filepath.Glob(filepath.Join(c.workloads, "*")); err != nil || len(names) == 0 {
+		return err // it begins without
+	}
+	cmd := exec.CommandContext(ctx, c.kubectl, "--kubeconfig="+c.AdminKubeconfig(), "apply",
+		"--filename="+c.workloads)
+	cmd.WaitDelay = time.Second
+	if out, err := cmd.CombinedOutput(); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("kubectl apply: %w: %s", err, out)
+	}
+	return nil
+}
+
+// placed reports whether every pod that is not to wait for room has a node, and there are some.
+func (c *cluster) placed(ctx context.Context) bool {
+	client, err := c.Client()
+	if err != nil {
+		return false
+	}
+	pods, err := client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return false
+	}
+	for _, pod := range pods.Items {
+		if pod.Spec.NodeName == "" && pod.Status.Phase == v1.PodPending {
+			return false
+		}
+	}
+	return len(pods.Items) > 0
+}
+
+// clear takes back what makes pods, and the pods.
+func (c *cluster) clear(ctx context.Context) error {
+	client, err := c.Client()
+	if err != nil {
+		return err
+	}
+	background := metav1.DeletePropagationBackground
+	options := metav1.DeleteOptions{PropagationPolicy: &background}
+	for _, remove := range []func(kubernetes.Interface) error{
+		func(k kubernetes.Interface) error {
+			return k.AppsV1().Deployments(metav1.NamespaceDefault).DeleteCollection(ctx, options,
+				metav1.ListOptions{})
+		},
+		func(k kubernetes.Interface) error {
+			return k.AppsV1().DaemonSets(metav1.NamespaceDefault).DeleteCollection(ctx, options,
+				metav1.ListOptions{})
+		},
+		func(k kubernetes.Interface) error {
+			return k.BatchV1().Jobs(metav1.NamespaceDefault).DeleteCollection(ctx, options,
+				metav1.ListOptions{})
+		},
+		func(k kubernetes.Interface) error {
+			return k.CoreV1().Pods(metav1.NamespaceAll).DeleteCollection(ctx, options,
+				metav1.ListOptions{FieldSelector: "spec.nodeName=" + nodeName})
+		},
+	} {
+		if err := remove(client); err != nil {
+			return fmt.Errorf("delete what runs: %w", err)
+		}
+	}
+	return nil
+}
