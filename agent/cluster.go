@@ -3,14 +3,23 @@ package agent
 import (
 	"context"
 	"slices"
+	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/kubeapi"
+	"github.com/numalet/numalet/agent/kubeapi/nodes"
 	"github.com/numalet/numalet/agent/kubeapi/podsource"
 	"github.com/numalet/numalet/agent/mailbox"
+	nodestatus "github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/agent/runtimeup"
 	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/cri"
 )
 
 // newKube makes the client of the API server; nil without --kubeconfig.
@@ -52,6 +61,102 @@ func flaws(a admission.Attempt) *admission.Refusal {
 		return &admission.Refusal{Reason: source.FailedValidation, Message: why}
 	}
 	return nil
+}
+
+// nodeParts keep the node's object; none on a standalone node.
+func nodeParts(n node, p parts, l *links) ([]part, error) {
+	if n.kube == nil {
+		return nil, nil
+	}
+	up := runtimeup.New(runtimeup.Config{
+		Status: n.client.Status, MaxImages: int(*n.cfg.Kubelet.NodeStatusMaxImages),
+		Images: func(ctx context.Context) ([]*runtimeapi.Image, error) {
+			return n.client.Images().ListImages(ctx, nil)
+		},
+	}, n.runtime.RuntimeStatus)
+	owned, err := nodes.OpenOwned(n.cfg.RootDir, n.cfg.DevicePlugins.Graces.Capacity)
+	if err != nil {
+		klog.Background().Error(err, "Which resources are ours is not known")
+	}
+	k := &n.cfg.Kubelet
+	kept := nodes.New(nodes.Config{
+		Main: n.kube.Main(), Heartbeats: n.kube.Heartbeats(),
+		Identity: nodeIdentity(n.cfg, n.name), Register: *k.RegisterNode,
+		Periods: nodes.Periods{
+			Update: k.NodeStatusUpdateFrequency.Duration,
+			Report: k.NodeStatusReportFrequency.Duration,
+			Lease:  time.Duration(k.NodeLeaseDurationSeconds) * time.Second,
+		},
+		Facts:   nodeFacts(n, p, up, owned),
+		Changed: mailbox.Subscribe(&l.inventory, n.hardware.Changes(), up.Changes()),
+		Wrote:   func(f nodestatus.Facts) { owned.Wrote(f.Devices) }, Tell: n.events.OnNode,
+		Unanswered: n.kube.Reset, Restored: n.kube.Restored().Publish,
+		Again: mailbox.Subscribe(n.kube.Restored()),
+	})
+	return []part{{"container runtime status", up.Run}, {"node", kept.Run}}, nil
+}
+
+func nodeIdentity(cfg *config.Config, name string) nodes.Identity {
+	k := &cfg.Kubelet
+	return nodes.Identity{
+		Name: name, Labels: cfg.NodeLabels, Taints: k.RegisterWithTaints,
+		ProviderID: k.ProviderID, External: cfg.Cluster.Provider == "external",
+		NodeIP: cfg.NodeIP, Attach: *k.EnableControllerAttachDetach,
+	}
+}
+
+// nodeFacts gathers what the node's status is made of.
+func nodeFacts(n node, p parts, up *runtimeup.Follower,
+	owned *nodes.Owned) func() nodestatus.Facts {
+	info := systemInfo(context.Background(), "/", n)
+	var port int32
+	if *n.cfg.Kubelet.EnableServer {
+		port = n.cfg.Kubelet.Port
+	}
+	return func() nodestatus.Facts {
+		h, now, state := n.hardware.Get(), time.Now(), up.Get()
+		f := nodestatus.Facts{
+			Addresses: addresses(n), Capacity: h.Capacity, Allocatable: h.Allocatable,
+			Devices: owned.Devices(p.plugins.Inventory()), Info: info, Port: port,
+			Runtime: nodestatus.Runtime{
+				Images: state.Images, Handlers: handlers(state.Handlers),
+				SupplementalGroupsPolicy: state.SupplementalGroupsPolicy,
+			},
+			NotReady: state.NotReady(now),
+		}
+		f.Info.ContainerRuntimeVersion = state.Name + "://" + state.Version
+		if err := p.observer.Healthy(now); err != nil {
+			f.NotReady = append(f.NotReady, "PLEG is not healthy: "+err.Error())
+		}
+		return f
+	}
+}
+
+// addresses are the node's addresses and its name; nil: a cloud controller manager sets them.
+func addresses(n node) []v1.NodeAddress {
+	if n.cfg.Cluster.Provider == "external" {
+		return nil
+	}
+	var out []v1.NodeAddress
+	for _, ip := range n.host.ips {
+		out = append(out, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip})
+	}
+	return append(out, v1.NodeAddress{Type: v1.NodeHostName, Address: n.name})
+}
+
+func handlers(of []cri.RuntimeHandler) []v1.NodeRuntimeHandler {
+	out := make([]v1.NodeRuntimeHandler, 0, len(of))
+	for _, h := range of {
+		out = append(out, v1.NodeRuntimeHandler{Name: h.Name,
+			Features: &v1.NodeRuntimeHandlerFeatures{
+				RecursiveReadOnlyMounts: &h.RecursiveReadOnlyMounts,
+				UserNamespaces:          &h.UserNamespaces,
+			}})
+	}
+	slices.SortFunc(out, func(a, b v1.NodeRuntimeHandler) int {
+		return strings.Compare(a.Name, b.Name)
+	})
+	return out
 }
 
 // kubeParts are those that run from the start on a node of a cluster.

@@ -86,7 +86,9 @@ func join(ctx context.Context, n node) (parts, error) {
 		{"pod sources", p.sources.Run},
 		{"syncLoop", announced(loop.Run)},
 	}
-	return p, nil
+	kept, err := nodeParts(n, p, l)
+	p.then = append(p.then, kept...)
+	return p, err
 }
 
 // joinManagers makes what knows the hardware and the runtime, and who has what of them.

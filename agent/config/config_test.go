@@ -299,11 +299,12 @@ syncFrequency: null
 		"--kubeconfig=/x", "--housekeeping-interval=1s",
 		"--feature-gates=DRAConsumableCapacity=false",
 		"--eviction-hard=memory.available<2Gi").Unhonoured()
-	note := " (memory.available lowers node allocatable; nothing is evicted)"
+	note := " (memory.available and nodefs.available lower node allocatable; " +
+		"nothing is evicted)"
 	want := []string{"--eviction-hard" + note, "--housekeeping-interval", "--port",
 		"authentication.anonymous.enabled", "evictionHard" + note,
 		"featureGates.DRAConsumableCapacity", "featureGates.NodeSwap",
-		"protectKernelDefaults", "registerWithTaints"}
+		"protectKernelDefaults"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

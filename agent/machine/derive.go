@@ -93,7 +93,11 @@ func derive(cfg *config.Config, m *topology.Machine, at *cpumanager.Static) (
 	if h.Reservation, err = reservation(cfg, m); err != nil {
 		return h, err
 	}
-	h.Allocatable = node.Allocatable(m, h.Reservation)
+	h.Capacity = node.Capacity(m, h.Reservation.MaxPods)
+	if err = addStorage(cfg, &h); err != nil {
+		return h, err
+	}
+	h.Allocatable = h.Reservation.Of(h.Capacity)
 	if at != nil {
 		h.CPUs = at.On(m)
 	} else if k.CPUManagerPolicy == "static" {

@@ -24,8 +24,9 @@ type Hardware struct {
 	// Options are the topology manager's; they may know the machine's distances.
 	Options     topology.Options
 	Reservation node.Reservation
-	// Allocatable is what all pods together may request, without devices.
-	Allocatable v1.ResourceList
+	// Capacity is what there is, and Allocatable what all pods together may request of it, both
+	// without devices.
+	Capacity, Allocatable v1.ResourceList
 }
 
 // MemoryNodes is where the memory of a container with these blocks may be; empty: anywhere.

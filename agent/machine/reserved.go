@@ -1,11 +1,16 @@
 package machine
 
 import (
+	"errors"
 	"fmt"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/cpuset"
+	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/node"
@@ -53,6 +58,45 @@ func reservation(cfg *config.Config, m *topology.Machine) (node.Reservation, err
 		r.MaxPods = min(r.MaxPods, int64(k.PodsPerCore)*int64(m.Online().Size()))
 	}
 	return r, nil
+}
+
+// addStorage adds the disk of the root directory, and what hard eviction keeps back of it; not where
+// localStorageCapacityIsolation is off.
+func addStorage(cfg *config.Config, h *Hardware) error {
+	size, known := diskSize(cfg.RootDir)
+	if !known || !ptr.Deref(cfg.Kubelet.LocalStorageCapacityIsolation, true) {
+		return nil
+	}
+	const name = v1.ResourceEphemeralStorage
+	h.Capacity[name] = *resource.NewQuantity(size, resource.BinarySI)
+	text, ok := cfg.Kubelet.EvictionHard["nodefs.available"]
+	if !ok {
+		return nil
+	}
+	threshold, set, err := config.ParseThreshold(text)
+	if err != nil {
+		return fmt.Errorf("invalid configuration: evictionHard[nodefs.available]: %w", err)
+	}
+	if set {
+		h.Reservation.Eviction[name] = *resource.NewQuantity(threshold.Of(size), resource.BinarySI)
+	}
+	return nil
+}
+
+// diskSize is the size of the disk that a directory is on, or is going to be made on.
+func diskSize(dir string) (bytes int64, known bool) {
+	for {
+		var s unix.Statfs_t
+		err := unix.Statfs(dir, &s)
+		if err == nil {
+			return int64(s.Blocks) * s.Bsize, true
+		}
+		parent := filepath.Dir(dir)
+		if !errors.Is(err, unix.ENOENT) || parent == dir {
+			return 0, false
+		}
+		dir = parent
+	}
 }
 
 func staticPolicy(cfg *config.Config, m *topology.Machine, r node.Reservation) (

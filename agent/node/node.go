@@ -4,6 +4,7 @@ package node
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -59,10 +60,15 @@ func Capacity(m *topology.Machine, maxPods int64) v1.ResourceList {
 	return out
 }
 
-// Allocatable is what pods may request: capacity less what is reserved, memory less huge pages
-// too, never below zero.
+// Allocatable is what pods may request of a machine.
 func Allocatable(m *topology.Machine, r Reservation) v1.ResourceList {
-	out := Capacity(m, r.MaxPods)
+	return r.Of(Capacity(m, r.MaxPods))
+}
+
+// Of is what the reservation leaves of a capacity: less what is reserved, memory less huge pages
+// too, never below zero.
+func (r Reservation) Of(capacity v1.ResourceList) v1.ResourceList {
+	out := maps.Clone(capacity)
 	memory := out[v1.ResourceMemory]
 	for name, q := range out {
 		if isHugePages(name) {

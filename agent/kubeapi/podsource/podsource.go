@@ -1,14 +1,15 @@
-// Package podsource is the feed "api": the pods that the API server has for this node. It lists them
-// and watches what becomes of them.
+// Package podsource is the feed "api": the pods that the API server has for this node. It lists
+// them and watches what becomes of them.
 //
 // Nothing is said of the pods before the first list was taken, and while the API server does not
 // answer they stay as they were. However often a watch ends, is too old or is cut, and whatever is
-// listed anew, source.Mux is given whole sets and finds what differs: a pod that is as it was is not
-// touched. The feed does not wait for the node's own object, as the kubelet does: no decision on a
-// pod depends on it, and a pod that is bound to the node is to run.
+// listed anew, source.Mux is given whole sets and finds what differs: a pod that is as it was is
+// not touched. The feed does not wait for the node's own object, as the kubelet does: no decision
+// on a pod depends on it, and a pod that is bound to the node is to run.
 //
 // A set is made when something has changed and the one before was taken, so that a burst of changes
-// is one set. What a set costs is a look at each pod's pointer; only pods that changed are compared.
+// is one set. What a set costs is a look at each pod's pointer; only pods that changed are
+// compared.
 package podsource
 
 import (
@@ -27,8 +28,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 
+	"github.com/numalet/numalet/agent/kubeapi"
 	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/source"
 )
@@ -81,9 +82,7 @@ func (f *Feed) Run(ctx context.Context, deliver func([]*v1.Pod)) error {
 	followed := make(chan struct{})
 	go func() {
 		defer close(followed)
-		for ctx.Err() == nil {
-			f.follow(ctx)
-		}
+		kubeapi.Again(ctx, f.cfg.Restored, f.follow)
 	}()
 	defer func() { <-followed }()
 	for {
@@ -96,27 +95,13 @@ func (f *Feed) Run(ctx context.Context, deliver func([]*v1.Pod)) error {
 	}
 }
 
-// follow lists and watches until ctx ends, or nothing of what was listed holds.
+// follow lists and watches until ctx ends. The first list is taken as it is: it may be of another
+// history than the last one.
 func (f *Feed) follow(ctx context.Context) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		r := cache.NewReflectorWithOptions(f.pods(), &v1.Pod{}, f.store, cache.ReflectorOptions{
-			Name: "pods of the node", Backoff: retries(),
-		})
-		r.RunWithContext(ctx)
-	}()
-	select {
-	case <-ctx.Done():
-	case <-f.cfg.Restored:
-		klog.FromContext(ctx).Info("The API server's objects are older than they were; listing " +
-			"the node's pods anew")
-		f.store.distrust()
-	}
-	cancel()
-	<-done
+	f.store.distrust()
+	cache.NewReflectorWithOptions(f.pods(), &v1.Pod{}, f.store, cache.ReflectorOptions{
+		Name: "pods of the node", Backoff: retries(),
+	}).RunWithContext(ctx)
 }
 
 func (f *Feed) pods() cache.ListerWatcher {

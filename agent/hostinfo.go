@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent/version"
+	"github.com/numalet/numalet/topology/files"
+)
+
+// systemInfo is what the node's status says of the host below root, "/" unless in a test. What
+// cannot be found out is empty, as with the kubelet.
+func systemInfo(ctx context.Context, root string, n node) v1.NodeSystemInfo {
+	at := func(path string) string { return filepath.Join(root, path) }
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		klog.FromContext(ctx).Error(err, "The kernel does not say its version")
+	}
+	return v1.NodeSystemInfo{
+		MachineID:               firstOf(at("etc/machine-id"), at("var/lib/dbus/machine-id")),
+		SystemUUID:              systemUUID(at),
+		BootID:                  n.host.bootID,
+		KernelVersion:           unix.ByteSliceToString(name.Release[:]),
+		OSImage:                 osImage(at("etc/os-release"), at("usr/lib/os-release")),
+		ContainerRuntimeVersion: n.runtime.Name + "://" + n.runtime.Version,
+		KubeletVersion:          version.Get().GitVersion,
+		OperatingSystem:         "linux",
+		Architecture:            goruntime.GOARCH,
+		Swap:                    swap(at("proc/meminfo")),
+	}
+}
+
+// maxHostFile is more than any of the files has.
+const maxHostFile = 64 << 10
+
+// firstOf is the content of the first file that has any, in one line.
+func firstOf(paths ...string) string {
+	for _, path := range paths {
+		if text := strings.TrimSpace(readHost(path)); text != "" {
+			return text
+		}
+	}
+	return ""
+}
+
+// readHost follows links: /etc/os-release is one.
+func readHost(path string) string {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return ""
+	}
+	raw, err := files.Read(real, maxHostFile)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		klog.Background().V(2).Info("A file of the host is not read", "path", path, "err", err)
+	}
+	return string(raw)
+}
+
+// systemUUID is the firmware's name for the machine (sysfs-firmware-dmi, or the device tree), or
+// the machine's id where root alone may read it or there is none.
+func systemUUID(at func(string) string) string {
+	uuid := firstOf(at("sys/class/dmi/id/product_uuid"), at("proc/device-tree/system-id"),
+		at("proc/device-tree/vm,uuid"), at("etc/machine-id"))
+	return strings.TrimRight(uuid, "\x00")
+}
+
+// osImage is PRETTY_NAME of os-release(5).
+func osImage(paths ...string) string {
+	lines := bufio.NewScanner(strings.NewReader(firstOf(paths...)))
+	for lines.Scan() {
+		value, ok := strings.CutPrefix(lines.Text(), "PRETTY_NAME=")
+		if !ok {
+			continue
+		}
+		if text, err := strconv.Unquote(value); err == nil {
+			return text
+		}
+		return strings.Trim(value, `'"`)
+	}
+	return "Linux"
+}
+
+// swap is SwapTotal of proc_meminfo(5); nil: there is none.
+func swap(path string) *v1.NodeSwapStatus {
+	lines := bufio.NewScanner(strings.NewReader(readHost(path)))
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 2 || fields[0] != "SwapTotal:" {
+			continue
+		}
+		kib, err := strconv.ParseInt(fields[1], 10, 64)
+		if err != nil || kib == 0 {
+			return nil
+		}
+		bytes := kib << 10
+		return &v1.NodeSwapStatus{Capacity: &bytes}
+	}
+	return nil
+}

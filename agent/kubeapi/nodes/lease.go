@@ -1,0 +1,55 @@
+package nodes
+
+import (
+	"errors"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/component-helpers/apimachinery/lease"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+// renewals is how many times a lease is renewed in its duration.
+const renewals = 4
+
+var errNoNode = errors.New("the node is not registered; its lease waits")
+
+// newLease keeps the node's lease, which says that the node lives.
+func (n *Nodes) newLease() lease.Controller {
+	seconds := int32(n.cfg.Periods.Lease / time.Second)
+	return lease.NewController(clock.RealClock{}, n.cfg.Heartbeats, n.cfg.Identity.Name, seconds,
+		n.cfg.Unanswered, n.cfg.Periods.Lease/renewals, n.cfg.Identity.Name,
+		v1.NamespaceNodeLease, n.prepare)
+}
+
+// prepare completes a lease before it is created or renewed: it goes with the node. The versions of
+// a lease grow with each renewal: one that is smaller than the last is of another history.
+func (n *Nodes) prepare(l *coordinationv1.Lease) error {
+	last, _ := n.seen.get()
+	if last == nil {
+		return errNoNode
+	}
+	if len(l.OwnerReferences) == 0 {
+		l.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: "v1", Kind: "Node", Name: last.Name, UID: last.UID,
+		}}
+	}
+	if older(l.ResourceVersion, n.renewed) {
+		klog.Background().Info("The API server's objects are older than they were: it was restored " +
+			"from a backup")
+		n.cfg.Restored()
+	}
+	n.renewed = l.ResourceVersion
+	return nil
+}
+
+// older reports whether version a is before version b of objects of one kind. Versions that cannot
+// be compared are not.
+func older(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && order < 0
+}

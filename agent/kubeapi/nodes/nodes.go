@@ -1,0 +1,231 @@
+// Package nodes makes the machine a node of the cluster: it registers it, renews its lease, and
+// writes its status, which agent/node makes of facts.
+//
+// A status is written when something in it has changed, at once, and else when the report period is
+// over. It is written on what the API server has: that is watched, so that what others change of
+// the node is seen. A node whose object is deleted comes back when the agent starts again, as with
+// the kubelet; if somebody else creates it, it is written to.
+package nodes
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
+	v1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	nodeutil "k8s.io/component-helpers/node/util"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent/node"
+)
+
+// Config is which node it is, and what is known of it.
+type Config struct {
+	// Main watches the node's object, and Heartbeats, whose requests end in time, writes it and its
+	// lease.
+	Main, Heartbeats kubernetes.Interface
+	Identity         Identity
+	// Register: the node is created if there is none; else it is awaited.
+	Register bool
+	Periods  Periods
+	// Facts are what the status is made of, and Changed has a value when they may be others.
+	Facts   func() node.Facts
+	Changed <-chan struct{}
+	// Wrote is told of the facts that the API server has a status of.
+	Wrote func(node.Facts)
+	// Tell records an event of the node.
+	Tell func(eventType, reason, message string)
+	// Unanswered is called when the API server did not answer, and Restored when what it has is
+	// older than what it had.
+	Unanswered, Restored func()
+	// Again has a value after Restored.
+	Again <-chan struct{}
+}
+
+// Periods are the configuration's: nodeStatusUpdateFrequency, nodeStatusReportFrequency and
+// nodeLeaseDurationSeconds.
+type Periods struct{ Update, Report, Lease time.Duration }
+
+const (
+	// tries is how often a status is tried to be written before the next period.
+	tries = 5
+	// firstPause and lastPause are between two attempts to register.
+	firstPause, lastPause = 100 * time.Millisecond, 7 * time.Second
+)
+
+// Nodes keeps one node.
+type Nodes struct {
+	cfg  Config
+	seen *seen
+	// pace bounds how often a status is written that changes without end.
+	pace *rate.Limiter
+
+	due     time.Time // when a status is reported that did not change; Run's
+	renewed string    // the lease's version; the lease's
+}
+
+// New returns one that has not registered.
+func New(c Config) *Nodes {
+	return &Nodes{cfg: c, seen: newSeen(), pace: rate.NewLimiter(1, 20)}
+}
+
+// Node is the node as the API server has it, as far as is known; nil: it is not registered.
+func (n *Nodes) Node() *v1.Node {
+	last, _ := n.seen.get()
+	return last
+}
+
+// Run registers the node, and keeps it until ctx ends.
+func (n *Nodes) Run(ctx context.Context) error {
+	n.cfg.Tell(v1.EventTypeNormal, "Starting", "Starting kubelet.")
+	if !n.register(ctx) {
+		return nil
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { n.watch(ctx); return nil })
+	g.Go(func() error { n.newLease().Run(ctx); return nil })
+	g.Go(func() error { n.keep(ctx); return nil })
+	return g.Wait()
+}
+
+// register tries until the node is there; false: ctx has ended.
+func (n *Nodes) register(ctx context.Context) bool {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		facts := n.cfg.Facts()
+		registered, err := n.attempt(ctx, facts)
+		if err == nil {
+			klog.FromContext(ctx).Info("The node is registered", "node", registered.Name,
+				"nodeUID", registered.UID)
+			n.seen.put(registered)
+			return true
+		}
+		if ctx.Err() == nil {
+			klog.FromContext(ctx).Info("The node is not registered yet", "err", err)
+			n.failed(err)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(pause):
+		}
+	}
+}
+
+// attempt creates the node with its status, or brings the one that is there in line.
+func (n *Nodes) attempt(ctx context.Context, facts node.Facts) (*v1.Node, error) {
+	nodes, made := n.cfg.Heartbeats.CoreV1().Nodes(), object(n.cfg.Identity)
+	if !n.cfg.Register {
+		return nodes.Get(ctx, made.Name, metav1.GetOptions{})
+	}
+	made.Status = node.Status(v1.NodeStatus{}, facts, metav1.Now())
+	created, refused := nodes.Create(ctx, made, metav1.CreateOptions{})
+	if refused == nil {
+		n.wrote(v1.NodeStatus{}, created.Status, facts)
+		return created, nil
+	}
+	if !apierrors.IsAlreadyExists(refused) && !apierrors.IsForbidden(refused) {
+		return nil, refused
+	}
+	existing, err := nodes.Get(ctx, made.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, errors.Join(refused, err)
+	}
+	wanted := reconcile(existing, made)
+	if apiequality.Semantic.DeepEqual(existing, wanted) {
+		return existing, nil
+	}
+	updated, _, err := nodeutil.PatchNodeStatus(n.cfg.Heartbeats.CoreV1(),
+		types.NodeName(existing.Name), existing, wanted)
+	return updated, err
+}
+
+// keep writes the status whenever it is to be written.
+func (n *Nodes) keep(ctx context.Context) {
+	tick := time.NewTicker(n.cfg.Periods.Update)
+	defer tick.Stop()
+	for {
+		n.sync(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-n.cfg.Changed:
+		case <-n.seen.changed:
+		}
+	}
+}
+
+// sync writes the status if there is anything to say. The first try is made on what is known, the
+// others on what the API server has.
+func (n *Nodes) sync(ctx context.Context) {
+	for try := range tries {
+		last, known := n.seen.get()
+		if !known {
+			return // it was deleted
+		}
+		var err error
+		if try > 0 {
+			last, err = n.cfg.Heartbeats.CoreV1().Nodes().Get(ctx, n.cfg.Identity.Name,
+				metav1.GetOptions{})
+		}
+		if err == nil {
+			err = n.write(ctx, last)
+		}
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		klog.FromContext(ctx).Info("The node's status was not written", "try", try+1, "err", err)
+		if n.failed(err); apierrors.IsNotFound(err) {
+			return
+		}
+	}
+}
+
+// write writes the status that follows on the object's.
+func (n *Nodes) write(ctx context.Context, last *v1.Node) error {
+	facts := n.cfg.Facts()
+	next := last.DeepCopy()
+	next.Status = node.Status(last.Status, facts, metav1.Now())
+	changed := node.Changed(last.Status, next.Status)
+	if !changed && time.Now().Before(n.due) {
+		return nil
+	}
+	if err := n.pace.Wait(ctx); err != nil {
+		return err
+	}
+	updated, _, err := nodeutil.PatchNodeStatus(n.cfg.Heartbeats.CoreV1(),
+		types.NodeName(last.Name), last, next)
+	if err != nil {
+		return err
+	}
+	n.due = time.Now().Add(n.cfg.Periods.Report)
+	if changed { // so that nodes that changed together do not report together from then on
+		n.due = n.due.Add(time.Duration((rand.Float64() - 0.5) * float64(n.cfg.Periods.Report)))
+	}
+	n.wrote(last.Status, updated.Status, facts)
+	n.seen.put(updated)
+	return nil
+}
+
+// wrote tells what is different for people.
+func (n *Nodes) wrote(old, now v1.NodeStatus, facts node.Facts) {
+	for _, e := range node.Events(n.cfg.Identity.Name, old, now) {
+		n.cfg.Tell(e.Type, e.Reason, e.Message)
+	}
+	n.cfg.Wrote(facts)
+}
+
+// failed takes that a request failed: by no answer of the API server it is not heard from.
+func (n *Nodes) failed(err error) {
+	if answer := apierrors.APIStatus(nil); !errors.As(err, &answer) {
+		n.cfg.Unanswered()
+	}
+}

@@ -1,0 +1,93 @@
+package nodes
+
+import (
+	"maps"
+	"runtime"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Identity is what the node is registered as.
+type Identity struct {
+	Name   string
+	Labels map[string]string // --node-labels
+	Taints []v1.Taint        // registerWithTaints
+	// ProviderID is what the cloud knows the machine by.
+	ProviderID string
+	// External: a cloud controller manager completes the node. NodeIP is what it is to choose the
+	// addresses by; "": as it likes.
+	External bool
+	NodeIP   string
+	// Attach: the attach-detach controller attaches volumes, and not the node.
+	Attach bool
+}
+
+const (
+	annotationAttach = "volumes.kubernetes.io/controller-managed-attach-detach"
+	annotationNodeIP = "alpha.kubernetes.io/provided-node-ip"
+	// taintExternal keeps pods away until the cloud controller manager has completed the node.
+	taintExternal = "node.cloudprovider.kubernetes.io/uninitialized"
+)
+
+// object is the node as it is created, without a status.
+func object(i Identity) *v1.Node {
+	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: i.Name, Labels: map[string]string{
+			v1.LabelHostname: i.Name, v1.LabelOSStable: "linux", v1.LabelArchStable: runtime.GOARCH,
+			"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": runtime.GOARCH,
+		},
+		Annotations: map[string]string{},
+	}}
+	maps.Copy(n.Labels, i.Labels)
+	n.Spec.ProviderID = i.ProviderID
+	n.Spec.Taints = slices.Clone(i.Taints)
+	if i.Attach {
+		n.Annotations[annotationAttach] = "true"
+	}
+	if i.External {
+		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{
+			Key: taintExternal, Value: "true", Effect: v1.TaintEffectNoSchedule,
+		})
+		if i.NodeIP != "" {
+			n.Annotations[annotationNodeIP] = i.NodeIP
+		}
+	}
+	return n
+}
+
+// reconciled are the labels that the node keeps in line on an existing object, as the kubelet does;
+// all others are whoever's changed them last.
+func reconciled() []string {
+	return []string{
+		v1.LabelHostname, v1.LabelOSStable, v1.LabelArchStable,
+		v1.LabelTopologyZone, v1.LabelTopologyRegion, v1.LabelInstanceTypeStable,
+		v1.LabelFailureDomainBetaZone, v1.LabelFailureDomainBetaRegion, v1.LabelInstanceType,
+		"beta.kubernetes.io/os", "beta.kubernetes.io/arch",
+	}
+}
+
+// reconcile is the existing object brought in line with the one that would have been created.
+// Taints and the provider's id are those that it has.
+func reconcile(existing, made *v1.Node) *v1.Node {
+	n := existing.DeepCopy()
+	if n.Labels == nil {
+		n.Labels = map[string]string{}
+	}
+	for _, key := range reconciled() {
+		if value, ok := made.Labels[key]; ok {
+			n.Labels[key] = value
+		}
+	}
+	if n.Annotations == nil {
+		n.Annotations = map[string]string{}
+	}
+	for _, key := range []string{annotationAttach, annotationNodeIP} {
+		delete(n.Annotations, key)
+		if value, ok := made.Annotations[key]; ok {
+			n.Annotations[key] = value
+		}
+	}
+	return n
+}

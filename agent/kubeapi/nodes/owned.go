@@ -1,0 +1,124 @@
+package nodes
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology/files"
+)
+
+// OwnedFile has, below the root directory, the names of the device resources that the node's status
+// has from us.
+const OwnedFile = "numalet_resources"
+
+const maxOwnedFile = 1 << 20
+
+// Owned knows which resources of the node's status are ours, also those of earlier runs of the
+// agent: when they are dead they go from the status, and resources that others put there never do.
+type Owned struct {
+	path  string
+	grace time.Duration
+	began time.Time
+
+	mu    sync.Mutex // guards names
+	names map[v1.ResourceName]bool
+}
+
+// OpenOwned reads what earlier runs had. A plugin of theirs has grace to come back. The error says
+// why the file was moved aside; the result can be used.
+func OpenOwned(root string, grace time.Duration) (*Owned, error) {
+	o := &Owned{
+		path: filepath.Join(root, OwnedFile), grace: grace, began: time.Now(),
+		names: map[v1.ResourceName]bool{},
+	}
+	raw, err := files.Read(o.path, maxOwnedFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return o, nil
+	}
+	var names []v1.ResourceName
+	if err == nil {
+		err = json.Unmarshal(raw, &names)
+	}
+	if err != nil {
+		_, aside := files.MoveAside(o.path, time.Now())
+		return o, errors.Join(fmt.Errorf("read which resources are ours: %w; resources of plugins "+
+			"that are gone stay on the node until somebody removes them", err), aside)
+	}
+	for _, name := range names {
+		o.names[name] = true
+	}
+	return o, nil
+}
+
+// Devices is what the node's status is to say of an inventory. What is new in it is ours, and is on
+// the disk before anybody else is told of it.
+func (o *Owned) Devices(inventory deviceplugin.Inventory) node.Devices {
+	d := node.Devices{Capacity: v1.ResourceList{}, Allocatable: v1.ResourceList{}}
+	inventory.Count(d.Capacity, d.Allocatable)
+	for _, name := range inventory.Gone {
+		if _, back := inventory.Resources[name]; back {
+			continue
+		}
+		delete(d.Capacity, v1.ResourceName(name))
+		delete(d.Allocatable, v1.ResourceName(name))
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	fresh := false
+	for name := range d.Capacity {
+		fresh = fresh || !o.names[name]
+		o.names[name] = true
+	}
+	if fresh {
+		o.writeLocked()
+	}
+	for name := range o.names {
+		_, live := d.Capacity[name]
+		gone := slices.Contains(inventory.Gone, string(name))
+		if !live && (gone || time.Since(o.began) > o.grace) {
+			d.Dead = append(d.Dead, name)
+		}
+	}
+	slices.Sort(d.Dead)
+	return d
+}
+
+// Wrote takes that the node's status is without the dead: from now on they are others'.
+func (o *Owned) Wrote(d node.Devices) {
+	if len(d.Dead) == 0 {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, name := range d.Dead {
+		delete(o.names, name)
+	}
+	o.writeLocked()
+}
+
+func (o *Owned) writeLocked() {
+	names := make([]v1.ResourceName, 0, len(o.names))
+	for name := range o.names {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	raw, err := json.Marshal(names)
+	if err == nil {
+		err = files.ReplaceDurably(o.path, raw)
+	}
+	if err != nil {
+		klog.Background().Error(err, "Which resources are ours is not on the disk; after a "+
+			"restart those of plugins that are gone stay on the node")
+	}
+}

@@ -1,0 +1,153 @@
+// Package runtimeup follows whether the container runtime is ready for pods, and which images it
+// has, for the status of the node.
+package runtimeup
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/cri"
+)
+
+const (
+	// period is how often the runtime is asked how it is, and imagesEvery after how many times
+	// which images it has.
+	period, imagesEvery = 5 * time.Second, 6
+	// window is how long a runtime that does not answer counts as one that is there.
+	window = 30 * time.Second
+	// maxNames is how many names of an image the node's status has.
+	maxNames = 5
+)
+
+// Config says whom to ask.
+type Config struct {
+	Status func(context.Context) (cri.RuntimeStatus, error)
+	Images func(context.Context) ([]*runtimeapi.Image, error)
+	// MaxImages is nodeStatusMaxImages: the largest count; negative: all.
+	MaxImages int
+}
+
+// State is what is known of the runtime.
+type State struct {
+	cri.RuntimeStatus
+	Images []v1.ContainerImage
+	At     time.Time // when it said so
+}
+
+// Follower follows one runtime.
+type Follower struct {
+	cfg     Config
+	changes mailbox.Topic
+
+	mu    sync.Mutex // guards state
+	state State
+}
+
+// New returns one that knows first, which was so now.
+func New(c Config, first cri.RuntimeStatus) *Follower {
+	return &Follower{cfg: c, state: State{RuntimeStatus: first, At: time.Now()}}
+}
+
+// Get is what is known now.
+func (f *Follower) Get() State {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state
+}
+
+// Changes are published when the runtime became ready or is no longer, and when it has other
+// images.
+func (f *Follower) Changes() mailbox.Source { return &f.changes }
+
+// NotReady says, in the kubelet's words, why no pods can be started at a time; empty: they can.
+func (s State) NotReady(now time.Time) (why []string) {
+	if now.Sub(s.At) > window {
+		why = append(why, "container runtime is down")
+	}
+	if !s.Ready.OK {
+		why = append(why, "container runtime not ready: "+condition("RuntimeReady", s.Ready))
+	}
+	if !s.Network.OK {
+		why = append(why,
+			"container runtime network not ready: "+condition("NetworkReady", s.Network))
+	}
+	return why
+}
+
+func condition(name string, c cri.Condition) string {
+	return fmt.Sprintf("%s=%v reason:%s message:%s", name, c.OK, c.Reason, c.Message)
+}
+
+// Run asks until ctx ends.
+func (f *Follower) Run(ctx context.Context) error {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	said := f.Get().NotReady(time.Now())
+	for n := 0; ; n++ {
+		images := f.look(ctx, n%imagesEvery == 0)
+		why := f.Get().NotReady(time.Now())
+		if images || !slices.Equal(why, said) {
+			f.changes.Publish()
+		}
+		said = why
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// look asks the runtime, and reports whether it has other images.
+func (f *Follower) look(ctx context.Context, images bool) (other bool) {
+	now, err := f.cfg.Status(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "The container runtime does not say how it is")
+		}
+		return false
+	}
+	next := State{RuntimeStatus: now, Images: f.Get().Images, At: time.Now()}
+	if images {
+		list, err := f.cfg.Images(ctx)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "The container runtime does not list its images")
+		} else {
+			next.Images = largest(list, f.cfg.MaxImages)
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	other = !slices.EqualFunc(f.state.Images, next.Images, func(a, b v1.ContainerImage) bool {
+		return a.SizeBytes == b.SizeBytes && slices.Equal(a.Names, b.Names)
+	})
+	f.state = next
+	return other
+}
+
+// largest lists the largest images, digests before tags.
+func largest(list []*runtimeapi.Image, most int) []v1.ContainerImage {
+	out := make([]v1.ContainerImage, 0, len(list))
+	for _, i := range list {
+		names := slices.Concat(i.RepoDigests, i.RepoTags)
+		out = append(out, v1.ContainerImage{
+			Names: names[:min(len(names), maxNames)], SizeBytes: int64(i.Size),
+		})
+	}
+	slices.SortFunc(out, func(a, b v1.ContainerImage) int {
+		return cmp.Or(cmp.Compare(b.SizeBytes, a.SizeBytes), slices.Compare(a.Names, b.Names))
+	})
+	if most >= 0 && len(out) > most {
+		out = out[:most]
+	}
+	return out
+}
