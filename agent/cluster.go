@@ -33,22 +33,15 @@ func newKube(ctx context.Context, n node) (*kubeapi.Client, error) {
 }
 
 // apiFeeds is the feed of pods that the API server has for the node; none on a standalone node.
-func apiFeeds(n node, report func(source.Problem)) []source.Feed {
+// saw takes all pods and returns those that are to run.
+func apiFeeds(n node, report func(source.Problem), saw func([]*v1.Pod) []*v1.Pod) []source.Feed {
 	if n.kube == nil {
 		return nil
 	}
 	return []source.Feed{podsource.New(podsource.Config{
-		Client: n.kube.Main(), Node: n.name, Report: report, Saw: withoutMirrors,
+		Client: n.kube.Main(), Node: n.name, Report: report, Saw: saw,
 		Restored: mailbox.Subscribe(n.kube.Restored()),
 	})}
-}
-
-// withoutMirrors leaves out the pods that stand for static ones: these run already.
-func withoutMirrors(all []*v1.Pod) []*v1.Pod {
-	return slices.DeleteFunc(slices.Clone(all), func(p *v1.Pod) bool {
-		_, mirror := p.Annotations[source.AnnotationMirror]
-		return mirror
-	})
 }
 
 // flaws refuses pods of the API server that are against a rule that the node relies on. Manifests

@@ -10,14 +10,10 @@ import (
 	"github.com/numalet/numalet/agent/source"
 )
 
-func podFrom(from string, annotations ...string) *v1.Pod {
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+func podFrom(from string) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Annotations: map[string]string{source.AnnotationSource: from},
 	}}
-	for _, a := range annotations {
-		p.Annotations[a] = "x"
-	}
-	return p
 }
 
 // TestFlaws: a pod of the API server that breaks a rule is refused in words, and another source's
@@ -32,12 +28,5 @@ func TestFlaws(t *testing.T) {
 	}
 	if got := flaws(admission.Attempt{Pod: podFrom(source.FileSource)}); got != nil {
 		t.Errorf("a static pod: %+v", got)
-	}
-}
-
-func TestMirrorsDoNotRun(t *testing.T) {
-	all := []*v1.Pod{podFrom(source.APISource, source.AnnotationMirror), podFrom(source.APISource)}
-	if got := withoutMirrors(all); len(got) != 1 || got[0] != all[1] || all[0] == nil {
-		t.Errorf("%d pods of two are to run", len(got))
 	}
 }

@@ -38,6 +38,7 @@ type links struct {
 	inventory mailbox.Topic // what plugins offer has changed
 	decisions *mailbox.Box[admission.Result]
 	events    *mailbox.Box[syncloop.Event]
+	told      told // the API server, of pods
 }
 
 // join makes the parts and joins them. The order is that of the road of a pod, upwards: a part is
@@ -58,14 +59,15 @@ func join(ctx context.Context, n node) (parts, error) {
 	if p.workers, err = newWorkers(n, p, volumes, l.events.Put); err != nil {
 		return p, err
 	}
-	p.sources = newSources(n, p.observer.All)
+	p.sources = newSources(n, p.observer.All, l.told)
 	loop := syncloop.New(syncloop.Config{
 		Inputs: syncloop.Inputs{
 			Updates: p.sources.Updates(), Observed: p.observer.Changes(), Decisions: l.decisions,
 			Events: l.events, Capacity: mailbox.Subscribe(&l.inventory, n.hardware.Changes()),
 		},
 		Runtime: p.observer.Get, Admission: p.queue, Workers: p.workers, Statuses: p.statuses,
-		Tell: n.events.Pod, SeenAll: p.sources.SeenAll, Restarted: p.metrics.Restarted,
+		Tell: n.events.Pod, SeenAll: p.sources.SeenAll, Heard: l.told.heard,
+		Restarted: p.metrics.Restarted,
 	})
 	p.checkpoints = newCheckpoints(n, p, &l.inventory)
 	if err := p.serve(n, l, loop); err != nil {
@@ -75,7 +77,7 @@ func join(ctx context.Context, n node) (parts, error) {
 		part{"assignment store", n.store.Run}, part{"device plugins", p.plugins.Run},
 		part{"runtime observer", p.observer.Run}, part{"admission", p.queue.Run},
 		part{"pod workers", p.workers.Run})
-	p.first = append(p.first, kubeParts(n)...)
+	p.first = append(append(p.first, kubeParts(n)...), l.told.parts()...)
 	// Before pods are adopted CPUs that containers have for themselves may look free, and the
 	// kubelet's files have not been read.
 	p.then = []part{
@@ -104,7 +106,10 @@ func joinManagers(ctx context.Context, n node, l *links) (p parts, err error) {
 	}); err != nil {
 		return p, err
 	}
-	p.statuses = newStatuses(n, p)
+	if l.told, err = newTold(n); err != nil {
+		return p, err
+	}
+	p.statuses = newStatuses(n, p, l.told)
 	p.cgroups = newCgroups(n, p.statuses)
 	if err = p.cgroups.Ensure(ctx); err != nil {
 		return p, err

@@ -75,6 +75,7 @@ func open(ctx context.Context, cfg *config.Config) (node, error) {
 		return n, err
 	}
 	n.registry, n.events = server.NewRegistry(), event.New(ctx, n.name)
+	recordEvents(n)
 	n.runtime.others, err = neighbours.New(neighbours.Config{
 		Root: cfg.RootDir, Tell: func(message string) {
 			klog.FromContext(ctx).Error(nil, message)

@@ -25,9 +25,12 @@ import (
 
 // newStatuses makes the store of pods' statuses, in which the health of devices is told if the node
 // tells of it at all.
-func newStatuses(n node, p parts) *podstatus.Store {
+func newStatuses(n node, p parts, told told) *podstatus.Store {
 	c := podstatus.Config{
-		Node: status.Node{Runtime: n.runtime.Name, HostIPs: n.host.ips}, Wrote: p.metrics.Status,
+		Node: status.Node{Runtime: n.runtime.Name, HostIPs: n.host.ips}, Wrote: func(c podstatus.Change) {
+			p.metrics.Status(c)
+			told.wrote(c)
+		},
 	}
 	if tellsDevices(n) {
 		c.Devices = func(uid types.UID) map[string][]v1.ResourceStatus {
@@ -167,7 +170,7 @@ type sources struct {
 }
 
 // newSources reads manifests from where the configuration says.
-func newSources(n node, running func() []cri.Pod) sources {
+func newSources(n node, running func() []cri.Pod, told told) sources {
 	problems := source.NewProblems()
 	k := &n.cfg.Kubelet
 	var feeds []source.Feed
@@ -184,7 +187,7 @@ func newSources(n node, running func() []cri.Pod) sources {
 			Report: problems.Report,
 		}))
 	}
-	feeds = append(feeds, apiFeeds(n, problems.Report)...)
+	feeds = append(feeds, apiFeeds(n, problems.Report, told.saw)...)
 	return sources{
 		source.NewMux(source.MuxConfig{
 			Feeds: feeds, Report: problems.Report,

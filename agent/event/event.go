@@ -1,6 +1,6 @@
 // Package event records events of Kubernetes about pods and about the node, as client-go does:
-// alike ones are counted, and who has too many is cut short. Without an API server the log and the
-// agent's memory are where they go.
+// alike ones are counted, and who has too many is cut short. They go to the log, to the agent's
+// memory, and to an API server if there is one.
 package event
 
 import (
@@ -23,6 +23,7 @@ const maxMessage = 1024
 // Recorder records the events of one node, their messages in one line. It never blocks.
 type Recorder struct {
 	node   *v1.ObjectReference
+	all    record.EventBroadcaster
 	record record.EventRecorder
 	memory *memory
 }
@@ -33,6 +34,7 @@ func New(ctx context.Context, node string) *Recorder {
 	utilruntime.Must(v1.AddToScheme(kinds))
 	all := record.NewBroadcaster(record.WithContext(ctx))
 	r := &Recorder{
+		all: all,
 		node: &v1.ObjectReference{
 			APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node),
 		},
@@ -43,7 +45,12 @@ func New(ctx context.Context, node string) *Recorder {
 	return r
 }
 
-// Pod records what happened to a pod.
+// Send has what is recorded from now on go to a sink as well, counted for it on its own. One that is
+// slow or does not answer misses some, and holds up nobody.
+func (r *Recorder) Send(sink record.EventSink) { r.all.StartRecordingToSink(sink) }
+
+// Pod records what happened to a pod. One of a static pod is about its UID, which is what its mirror
+// pod says in its annotation, and by which kubectl finds the events of a mirror pod.
 func (r *Recorder) Pod(pod *v1.Pod, eventType, reason, message string) {
 	message = oneline.Cut(message, maxMessage)
 	klog.Background().V(1).Info("Event", "pod", klog.KObj(pod), "type", eventType,

@@ -76,3 +76,41 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Errorf("%v, %v", e, err)
 	}
 }
+
+// hangs is an API server that never answers.
+type hangs struct{ asked chan *v1.Event }
+
+func (h hangs) Create(e *v1.Event) (*v1.Event, error) {
+	h.asked <- e
+	select {}
+}
+func (h hangs) Update(e *v1.Event) (*v1.Event, error)          { return h.Create(e) }
+func (h hangs) Patch(e *v1.Event, _ []byte) (*v1.Event, error) { return h.Create(e) }
+
+// takes is one that does.
+type takes struct{ hangs }
+
+func (t takes) Create(e *v1.Event) (*v1.Event, error) {
+	t.asked <- e
+	return e, nil
+}
+
+// A sink has the events that memory has, about the same objects; one that hangs holds up neither
+// those who record nor memory nor another sink.
+func TestSend(t *testing.T) {
+	r := New(t.Context(), "node1")
+	stuck, api := hangs{make(chan *v1.Event, 10)}, takes{hangs{make(chan *v1.Event, 10)}}
+	r.Send(stuck)
+	r.Send(api)
+	for _, name := range []string{"a", "b"} {
+		r.Pod(pod(name), v1.EventTypeWarning, "Failed", "no")
+	}
+	r.OnNode(v1.EventTypeNormal, "Starting", "here")
+	<-stuck.asked
+	for _, want := range []types.UID{"a", "b", "node1"} {
+		if got := <-api.asked; got.InvolvedObject.UID != want {
+			t.Errorf("an event of %s, want %s", got.InvolvedObject.UID, want)
+		}
+	}
+	eventually(t, "remembered", func() bool { return len(r.List()) == 3 })
+}

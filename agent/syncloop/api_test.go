@@ -115,3 +115,23 @@ func TestCleared(t *testing.T) {
 		t.Error("it is not cleared")
 	}
 }
+
+// That every source was heard is told once, when what each had at first was handled and not before.
+func TestHeard(t *testing.T) {
+	l, _ := newTestLoop(cri.Pod{})
+	heard := 0
+	l.cfg.Heard = func() { heard++ }
+	if l.hearing(); heard > 0 {
+		t.Error("told before anything was heard")
+	}
+	l.apiSays(t, source.ADD, examplePod())
+	if l.hearing(); heard > 0 {
+		t.Error("told before the file was heard")
+	}
+	l.says(t, source.REMOVE)
+	for range 2 {
+		if l.hearing(); heard != 1 {
+			t.Errorf("told %d times", heard)
+		}
+	}
+}

@@ -159,7 +159,7 @@ func logged(r admission.Result) []any {
 func (l *Loop) event(ctx context.Context, e Event) {
 	if e.Kind == pod.Orphaned {
 		_, known := l.records[e.UID]
-		if known || !l.cfg.SeenAll(func(source string) bool { return l.seen[source] }) {
+		if known || !l.hearing() {
 			return
 		}
 		klog.FromContext(ctx).Info("Removing a pod that nobody desires", "pod", klog.KObj(e.Pod),

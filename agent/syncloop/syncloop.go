@@ -68,6 +68,9 @@ type Config struct {
 	Restarted func(*v1.Pod)
 	// SeenAll reports whether every source is one that seen knows. Before that no pod is an orphan.
 	SeenAll func(seen func(source string) bool) bool
+	// Heard is told once that what every source had at first was handled; nil: nobody is. It must
+	// not block.
+	Heard func()
 }
 
 // Loop is the syncLoop.
@@ -79,12 +82,16 @@ type Loop struct {
 	// Owned by Run.
 	records map[types.UID]pod.Record
 	seen    map[string]bool // sources of which an update was handled
+	heard   bool            // all of them
 }
 
 // New returns a loop that knows no pods yet.
 func New(cfg Config) *Loop {
 	if cfg.Restarted == nil {
 		cfg.Restarted = func(*v1.Pod) {}
+	}
+	if cfg.Heard == nil {
+		cfg.Heard = func() {}
 	}
 	return &Loop{cfg: cfg, records: map[types.UID]pod.Record{}, seen: map[string]bool{}}
 }
@@ -117,8 +124,18 @@ func (l *Loop) Run(ctx context.Context) error {
 		case <-l.cfg.Capacity:
 			l.cfg.Admission.Poke()
 		case <-tick.C: // the round itself is what Healthy looks for
+			l.hearing()
 		}
 	}
+}
+
+// hearing reports whether every source was heard, and tells of it when it is so for the first time.
+func (l *Loop) hearing() bool {
+	if !l.heard && l.cfg.SeenAll(func(source string) bool { return l.seen[source] }) {
+		l.heard = true
+		l.cfg.Heard()
+	}
+	return l.heard
 }
 
 // Healthy is an error when the loop has not come round for longer than limit.

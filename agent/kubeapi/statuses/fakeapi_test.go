@@ -148,7 +148,7 @@ func (a *fakeAPI) delete(pod *v1.Pod, version string) error {
 	a.wrote++
 	if len(was.Finalizers) > 0 {
 		next := *was
-		next.DeletionTimestamp, next.DeletionGracePeriodSeconds = &metav1.Time{}, ptr.To[int64](0)
+		next.DeletionTimestamp, next.DeletionGracePeriodSeconds = ptr.To(metav1.Unix(1, 0)), ptr.To[int64](0)
 		a.put(&next)
 		return nil
 	}
@@ -178,6 +178,6 @@ func (a *fakeAPI) wantsDeleted(pod *v1.Pod) {
 		return
 	}
 	next := *pod
-	next.DeletionTimestamp, next.DeletionGracePeriodSeconds = &metav1.Time{}, ptr.To[int64](30)
+	next.DeletionTimestamp, next.DeletionGracePeriodSeconds = ptr.To(metav1.Unix(1, 0)), ptr.To[int64](30)
 	a.put(&next)
 }

@@ -1,0 +1,69 @@
+package agent
+
+import (
+	v1 "k8s.io/api/core/v1"
+	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/numalet/numalet/agent/kubeapi/mirror"
+	"github.com/numalet/numalet/agent/kubeapi/statuses"
+	"github.com/numalet/numalet/agent/podstatus"
+)
+
+// told is what tells the API server of the node's pods. On a standalone node it has no parts, and
+// what it is told goes nowhere.
+type told struct {
+	statuses *statuses.Statuses
+	mirrors  *mirror.Mirrors
+}
+
+// newTold makes it.
+func newTold(n node) (t told, err error) {
+	if n.kube == nil {
+		return t, nil
+	}
+	if t.statuses, err = statuses.New(statuses.Config{
+		Client: n.kube.Main(), Registry: n.registry,
+	}); err != nil {
+		return t, err
+	}
+	t.mirrors, err = mirror.New(mirror.Config{
+		Client: n.kube.Main(), Node: n.name, Registry: n.registry,
+	})
+	return t, err
+}
+
+// wrote takes what was written of a pod here.
+func (t told) wrote(c podstatus.Change) {
+	if t.statuses != nil {
+		t.statuses.Wrote(c)
+		t.mirrors.Wrote(c)
+	}
+}
+
+// saw takes all pods that the API server has for the node, and returns those that are to run.
+func (t told) saw(all []*v1.Pod) []*v1.Pod {
+	t.statuses.Saw(all)
+	t.mirrors.Saw(all)
+	return mirror.Split(all)
+}
+
+// heard takes that every source was heard: what no source has is to go.
+func (t told) heard() {
+	if t.mirrors != nil {
+		t.mirrors.Heard()
+	}
+}
+
+func (t told) parts() []part {
+	if t.statuses == nil {
+		return nil
+	}
+	return []part{{"pod statuses", t.statuses.Run}, {"mirror pods", t.mirrors.Run}}
+}
+
+// recordEvents has the API server have the node's events too.
+func recordEvents(n node) {
+	if n.kube != nil {
+		n.events.Send(&typedv1.EventSinkImpl{Interface: n.kube.Events().CoreV1().Events("")})
+	}
+}

@@ -1,0 +1,382 @@
+package statuses
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/component-base/metrics"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/agent/podstatus"
+)
+
+// server is the fake API server of the model behind a client, with what is wrong with it.
+type server struct {
+	mu       sync.Mutex // guards what follows
+	api      *fakeAPI
+	requests []string
+	patches  []string
+	// trouble is what a request about a pod fails with; nil: it does not.
+	trouble func(verb string, pod *v1.Pod) error
+}
+
+// client has requests go to the server as bytes.
+func (s *server) client() *fake.Clientset {
+	c := fake.NewClientset()
+	c.PrependReactor("*", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		pod, err := s.do(a)
+		if pod == nil {
+			return true, nil, err
+		}
+		return true, pod, err
+	})
+	return c
+}
+
+func (s *server) do(a clienttesting.Action) (*v1.Pod, error) {
+	name := a.(interface{ GetName() string }).GetName()
+	was := s.api.pods[name]
+	s.requests = append(s.requests, a.GetVerb()+" "+name)
+	if s.trouble != nil {
+		if err := s.trouble(a.GetVerb(), was); err != nil {
+			return nil, err
+		}
+	}
+	switch a := a.(type) {
+	case clienttesting.PatchAction:
+		if a.GetSubresource() != "status" || a.GetPatchType() != types.StrategicMergePatchType {
+			return nil, apierrors.NewBadRequest("not a patch of the status")
+		}
+		s.patches = append(s.patches, string(a.GetPatch()))
+		return s.patch(was, a.GetPatch())
+	case clienttesting.DeleteAction:
+		o := a.GetDeleteOptions()
+		if *o.GracePeriodSeconds != 0 {
+			return nil, apierrors.NewBadRequest("a grace period")
+		}
+		return nil, s.api.delete(&v1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Name: name, UID: *o.Preconditions.UID}}, *o.Preconditions.ResourceVersion)
+	default:
+		return s.api.get(name)
+	}
+}
+
+// patch applies a strategic merge patch as an API server does.
+func (s *server) patch(was *v1.Pod, patch []byte) (*v1.Pod, error) {
+	var says v1.Pod
+	if err := json.Unmarshal(patch, &says); err != nil {
+		return nil, err
+	}
+	if was == nil || says.UID != was.UID || says.ResourceVersion != was.ResourceVersion {
+		return nil, conflict("it")
+	}
+	before, err := json.Marshal(was)
+	if err != nil {
+		return nil, err
+	}
+	after, err := strategicpatch.StrategicMergePatch(before, patch, v1.Pod{})
+	if err != nil {
+		return nil, err
+	}
+	next := &v1.Pod{}
+	if err := json.Unmarshal(after, next); err != nil {
+		return nil, err
+	}
+	return s.api.put(next), nil
+}
+
+// start has a node's statuses written to a server that has these pods.
+func start(t *testing.T, names ...string) (*server, *Statuses) {
+	s := &server{api: newFakeAPI()}
+	for _, name := range names {
+		if _, err := s.api.create(examplePod(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w, err := New(Config{Client: s.client(), Registry: metrics.NewKubeRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = w.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	w.Saw(s.set())
+	return s, w
+}
+
+func examplePod(name string) *v1.Pod {
+	p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main"}}}}
+	p.Namespace, p.Name = "n", name
+	return p
+}
+
+func (s *server) set() []*v1.Pod {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.api.history[len(s.api.history)-1]
+}
+
+// pod is what the server has, and the requests that came since the last call.
+func (s *server) pod(name string) (*v1.Pod, string) {
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	requests := strings.Join(s.requests, ", ")
+	s.requests = nil
+	return s.api.pods[name], requests
+}
+
+// says has the node say something of a pod.
+func (s *server) says(w *Statuses, name string, after v1.PodStatus, cleared bool) {
+	s.mu.Lock()
+	pod := s.api.pods[name]
+	s.mu.Unlock()
+	w.Wrote(podstatus.Change{Pod: pod, After: after, Cleared: cleared})
+}
+
+func ready(s v1.ConditionStatus) []v1.PodCondition {
+	return []v1.PodCondition{{Type: v1.PodReady, Status: s}}
+}
+
+// A pod's life is one patch for each change, of the status alone, and its deletion; what others
+// wrote beside it stays, and nothing is sent that the API server has.
+func TestLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, w := start(t, "a")
+		if _, requests := s.pod("a"); requests != "" {
+			t.Errorf("before anything is known: %s", requests)
+		}
+		pending := v1.PodStatus{Phase: v1.PodPending, StartTime: &metav1.Time{Time: time.Now()},
+			Conditions: ready(v1.ConditionFalse), PodIPs: []v1.PodIP{{IP: "10.0.0.1"}}}
+		s.says(w, "a", pending, false)
+		got, requests := s.pod("a")
+		if requests != "patch a" || got.Status.StartTime == nil {
+			t.Errorf("%s made it %+v", requests, got.Status)
+		}
+		s.api.writeCondition(got, v1.PodCondition{
+			Type: "example.com/gate", Status: v1.ConditionTrue})
+		running := pending
+		running.Phase, running.Conditions = v1.PodRunning, ready(v1.ConditionTrue)
+		running.PodIPs = []v1.PodIP{{IP: "10.0.0.2"}}
+		s.says(w, "a", running, false) // the watch is behind
+		got, requests = s.pod("a")
+		if requests != "patch a, get a, patch a" || got.Status.Phase != v1.PodRunning ||
+			len(got.Status.Conditions) != 2 || len(got.Status.PodIPs) != 1 ||
+			got.Status.PodIPs[0].IP != "10.0.0.2" {
+			t.Errorf("%s made it %+v", requests, got.Status)
+		}
+		if last := s.patches[len(s.patches)-1]; strings.Contains(last, "spec") ||
+			strings.Contains(last, "startTime") || strings.Contains(last, "nodeName") {
+			t.Errorf("the patch has more than what changed: %s", last)
+		}
+		w.Saw(s.set())
+		s.says(w, "a", running, false)
+		if _, requests = s.pod("a"); requests != "" {
+			t.Errorf("although nothing changed: %s", requests)
+		}
+		s.api.wantsDeleted(got)
+		w.Saw(s.set())
+		ended := running
+		ended.Phase = v1.PodSucceeded
+		s.says(w, "a", ended, false)
+		if got, requests = s.pod("a"); requests != "patch a" || got == nil {
+			t.Errorf("ended and not cleared: %s", requests)
+		}
+		s.says(w, "a", ended, true)
+		if got, requests = s.pod("a"); requests != "delete a" || got != nil {
+			t.Errorf("cleared: %s, and it is %v", requests, got)
+		}
+		if s.api.wrong != nil {
+			t.Error(s.api.wrong)
+		}
+	})
+}
+
+// After a restart of the agent nothing is written where the API server has it all, whatever is not
+// known yet; and an end that only the API server knows stays.
+func TestRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, w := start(t, "a", "b")
+		running := v1.PodStatus{Phase: v1.PodRunning, Conditions: ready(v1.ConditionTrue),
+			StartTime: &metav1.Time{Time: time.Now()}}
+		failed := running
+		failed.Phase, failed.Reason = v1.PodFailed, "Evicted"
+		s.says(w, "a", running, false)
+		s.says(w, "b", failed, false)
+		s.pod("a")
+		again, err := New(Config{Client: s.client(), Registry: metrics.NewKubeRegistry()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { _ = again.Run(ctx) }()
+		for _, name := range []string{"a", "b"} {
+			again.Wrote(podstatus.Change{Pod: s.api.pods[name], First: true,
+				After: v1.PodStatus{Phase: v1.PodPending}})
+		}
+		again.Saw(s.set())
+		s.says(again, "a", running, false)
+		s.says(again, "b", failed, false)
+		if _, requests := s.pod("a"); requests != "" {
+			t.Errorf("a restart: %s", requests)
+		}
+		s.says(again, "b", running, false)
+		if got, _ := s.pod("b"); got.Status.Phase != v1.PodFailed || got.Status.Reason != "Evicted" {
+			t.Errorf("an end became %+v", got.Status)
+		}
+	})
+}
+
+// A status that is too large loses what people read, and at last all but the phase: a pod whose
+// status the API server never takes is deleted all the same.
+func TestTooLarge(t *testing.T) {
+	tooLarge := apierrors.NewRequestEntityTooLargeError("limit is 3145728")
+	invalid := apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "a", nil)
+	long := strings.Repeat("x", 1000)
+	for name, test := range map[string]struct {
+		refuse   error
+		times    int
+		message  string
+		statuses int
+	}{
+		"once":       {tooLarge, 1, long[:shortMessage], 1},
+		"twice":      {errors.New("rpc error: etcdserver: request is too large"), 2, "", 1},
+		"thrice":     {tooLarge, 3, "", 0},
+		"is invalid": {invalid, 1, "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, w := start(t, "a")
+				s.api.wantsDeleted(s.api.pods["a"])
+				w.Saw(s.set())
+				left, written := test.times, v1.PodStatus{}
+				s.trouble = func(verb string, pod *v1.Pod) error {
+					if verb == "delete" {
+						written = pod.Status
+					}
+					if left--; left < 0 {
+						return nil
+					}
+					return test.refuse
+				}
+				s.says(w, "a", v1.PodStatus{Phase: v1.PodFailed,
+					ContainerStatuses: []v1.ContainerStatus{{Name: "main",
+						State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+							Message: long}}}}}, true)
+				time.Sleep(time.Minute)
+				if got, requests := s.pod("a"); got != nil {
+					t.Fatalf("it is there still after %s", requests)
+				}
+				if len(written.ContainerStatuses) != test.statuses ||
+					written.Phase != v1.PodFailed {
+					t.Fatalf("its last status is %+v", written)
+				}
+				if test.statuses > 0 {
+					end := written.ContainerStatuses[0].State.Terminated
+					if end.Message != test.message {
+						t.Errorf("the message is %q", end.Message)
+					}
+				}
+			})
+		})
+	}
+}
+
+// What an API server makes of a status that it was sent is how it wants it: it is not sent again
+// and again.
+func TestItKnowsBetter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, w := start(t, "a")
+		next := 0
+		c := fake.NewClientset()
+		c.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			next++
+			changed := s.api.pods["a"].DeepCopy() // an older one, that drops what it does not know
+			changed.Status.Phase = v1.PodRunning
+			return true, s.api.put(changed), nil
+		})
+		w.client = c
+		s.says(w, "a", v1.PodStatus{Phase: v1.PodRunning, ObservedGeneration: 3}, false)
+		synctest.Wait()
+		w.Saw(s.set())
+		time.Sleep(10 * time.Minute)
+		if next != 1 {
+			t.Errorf("it was sent %d times", next)
+		}
+		s.says(w, "a", v1.PodStatus{Phase: v1.PodRunning, ObservedGeneration: 4}, false)
+		if synctest.Wait(); next != 2 {
+			t.Errorf("another status was sent %d times", next-1)
+		}
+	})
+}
+
+// A pod of the same name with another UID is another pod: neither gets the status of the first, nor
+// is deleted for it.
+func TestAnotherPodOfTheName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, w := start(t, "a")
+		first := s.api.pods["a"]
+		s.api.wantsDeleted(first)
+		w.Saw(s.set())
+		s.api.remove("a")
+		if _, err := s.api.create(examplePod("a")); err != nil {
+			t.Fatal(err)
+		}
+		w.Wrote(podstatus.Change{Pod: first, After: v1.PodStatus{Phase: v1.PodFailed},
+			Cleared: true})
+		time.Sleep(time.Minute)
+		got, requests := s.pod("a")
+		if got == nil || got.UID == first.UID || got.Status.Phase != v1.PodPending {
+			t.Errorf("after %s the other pod is %+v", requests, got)
+		}
+		if n := strings.Count(requests, " a"); n > 3 {
+			t.Errorf("%d requests about a pod that is gone: %s", n, requests)
+		}
+	})
+}
+
+// One that others hold back with a finalizer is deleted once.
+func TestFinalizer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, w := start(t)
+		held := examplePod("a")
+		held.Finalizers = []string{"example.com/held"}
+		if _, err := s.api.create(held); err != nil {
+			t.Fatal(err)
+		}
+		s.api.wantsDeleted(s.api.pods["a"])
+		w.Saw(s.set())
+		s.says(w, "a", v1.PodStatus{Phase: v1.PodSucceeded}, true)
+		s.pod("a")
+		w.Saw(s.set())
+		time.Sleep(time.Hour)
+		got, requests := s.pod("a")
+		if got == nil || requests != "" || ptr.Deref(got.DeletionGracePeriodSeconds, 1) != 0 {
+			t.Errorf("it is %+v, after it was deleted there came %s", got, requests)
+		}
+	})
+}
