@@ -1,0 +1,194 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/test/cluster/rig"
+	"github.com/numalet/numalet/test/harness"
+)
+
+// ours is a node that runs numalet on a simulated runtime, whose Node is there.
+func ours(t *testing.T) (rig.Cluster, rig.Node) {
+	t.Helper()
+	c := rig.Start(t)
+	n := c.Join(harness.New(t), "ours")
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
+	_, err := c.Client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	n.Start()
+	return c, n
+}
+
+// bound is a pod that runs on a node whatever the scheduler thinks of it.
+func bound(node, name, container string) string {
+	return fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {nodeName: %s,
+ automountServiceAccountToken: false, terminationGracePeriodSeconds: 1,
+ tolerations: [{operator: Exists}],
+ containers: [{name: main, image: "registry.test/work:1"%s}]}}`, name, node, container)
+}
+
+// get is a pod of the API server's.
+func get(t *testing.T, c rig.Cluster, namespace, name string) (*v1.Pod, error) {
+	t.Helper()
+	return c.Client.CoreV1().Pods(namespace).Get(context.Background(), name, metav1.GetOptions{})
+}
+
+// await waits until a pod of the API server's is as it should be.
+func await(t *testing.T, c rig.Cluster, namespace, name string, is func(*v1.Pod) bool) (p *v1.Pod) {
+	t.Helper()
+	harness.Eventually(t, "pod "+name+" is as it should be", func() (err error) {
+		if p, err = get(t, c, namespace, name); err == nil && !is(p) {
+			err = fmt.Errorf("it is %+v", p.Status)
+		}
+		return err
+	})
+	return p
+}
+
+func runs(p *v1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == v1.PodReady {
+			return c.Status == v1.ConditionTrue && p.Status.Phase == v1.PodRunning
+		}
+	}
+	return false
+}
+
+// TestPodOfTheAPIServer: it runs, says so, and is deleted when it has ended; what happened to it is
+// told in events. One that waits says for what, and goes without having run.
+func TestPodOfTheAPIServer(t *testing.T) {
+	c, n := ours(t)
+	c.Apply(bound(n.Name, "works", ""))
+	c.Apply(bound(n.Name, "waits", `, resources: {limits: {example.com/device: 1}}`))
+	p := await(t, c, c.Namespace, "works", runs)
+	if s := p.Status; s.StartTime == nil || s.PodIP == "" || s.HostIP == "" ||
+		len(s.ContainerStatuses) != 1 || s.ContainerStatuses[0].ContainerID == "" ||
+		s.ObservedGeneration != p.Generation {
+		t.Errorf("its status is %+v", s)
+	}
+	await(t, c, c.Namespace, "waits", func(p *v1.Pod) bool {
+		return p.Status.Phase == v1.PodPending && p.Status.Reason == "WaitingForDevicePlugin"
+	})
+	harness.Eventually(t, "kubectl describe says what happened", func() error {
+		for name, want := range map[string]string{"works": "Started", "waits": "WaitingForDevicePlugin"} {
+			text, err := c.Run("describe", "pod", name)
+			if err != nil {
+				return err
+			}
+			if _, events, _ := strings.Cut(text, "Events:"); !strings.Contains(events, want) {
+				return fmt.Errorf("of %s it says %s", name, text)
+			}
+		}
+		return nil
+	})
+	c.MustRun("delete", "pod", "works", "waits", "--timeout=1m")
+	n.AwaitGone("works")
+	n.AwaitGone("waits")
+}
+
+// TestForcedDeletion: a pod that is deleted by force is gone from the API server at once and from
+// the node soon, whatever its grace period.
+func TestForcedDeletion(t *testing.T) {
+	c, n := ours(t)
+	c.Apply(strings.Replace(bound(n.Name, "works", ""), "Seconds: 1", "Seconds: 3600", 1))
+	await(t, c, c.Namespace, "works", runs)
+	c.MustRun("delete", "pod", "works", "--force", "--grace-period=0", "--wait=false")
+	n.AwaitGone("works")
+}
+
+const manifest = `apiVersion: v1
+kind: Pod
+metadata: {name: static, labels: {v: "1"}}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: main, image: "registry.test/work:1"}]
+`
+
+// TestMirrorPods: a static pod is shown by a mirror pod with its status and its events. Deleting that
+// deletes nothing else; another manifest is another mirror pod, and without one there is none.
+func TestMirrorPods(t *testing.T) {
+	c, n := ours(t)
+	n.Pod("static", manifest)
+	name := "static-" + n.Name
+	shown := func(p *v1.Pod) bool { return runs(p) && p.DeletionTimestamp == nil }
+	first := await(t, c, "default", name, shown)
+	harness.Eventually(t, "kubectl describe has the static pod's events", func() error {
+		text, err := c.Run("describe", "pod", "--namespace=default", name)
+		if err == nil && !strings.Contains(text, "Started") {
+			err = errors.New(text)
+		}
+		return err
+	})
+	for _, how := range [][]string{{"--grace-period=30"}, {"--force", "--grace-period=0"}} {
+		was := await(t, c, "default", name, shown)
+		c.MustRun(append([]string{"delete", "pod", "--namespace=default", "--wait=false", name},
+			how...)...)
+		next := await(t, c, "default", name, func(p *v1.Pod) bool {
+			return shown(p) && p.UID != was.UID
+		})
+		if a, b := containerOf(first), containerOf(next); a != b {
+			t.Errorf("container %s became %s", a, b)
+		}
+	}
+	n.Pod("static", strings.Replace(manifest, `"1"`, `"2"`, 1))
+	await(t, c, "default", name, func(p *v1.Pod) bool {
+		return shown(p) && p.Labels["v"] == "2" && containerOf(p) != containerOf(first)
+	})
+	n.RemovePod("static")
+	harness.Eventually(t, "the mirror pod is gone", func() error {
+		p, err := get(t, c, "default", name)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("there is %v, %w", p, err)
+	})
+}
+
+func containerOf(p *v1.Pod) string { return p.Status.ContainerStatuses[0].ContainerID }
+
+// TestNothingIsWrittenAfterARestart: the statuses of the pods that run are as they were told before
+// the agent was killed, so that nothing is written of them; and a mirror pod whose static pod went
+// meanwhile goes.
+func TestNothingIsWrittenAfterARestart(t *testing.T) {
+	c, n := ours(t)
+	n.Pod("static", manifest)
+	n.Pod("goes", strings.Replace(manifest, "name: static", "name: goes", 1))
+	c.Apply(bound(n.Name, "works", ""))
+	pods := map[types.NamespacedName]string{
+		{Namespace: c.Namespace, Name: "works"}:          "",
+		{Namespace: "default", Name: "static-" + n.Name}: "",
+	}
+	await(t, c, "default", "goes-"+n.Name, runs)
+	for name := range pods {
+		pods[name] = await(t, c, name.Namespace, name.Name, runs).ResourceVersion
+	}
+	n.Kill()
+	n.RemovePod("goes")
+	n.Start()
+	c.Apply(bound(n.Name, "later", ""))
+	await(t, c, c.Namespace, "later", runs) // by now the others were looked at
+	harness.Eventually(t, "the mirror pod is gone", func() error {
+		if _, err := get(t, c, "default", "goes-"+n.Name); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("there it is, or %w", err)
+		}
+		return nil
+	})
+	for name, version := range pods {
+		p, err := get(t, c, name.Namespace, name.Name)
+		if err != nil || p.ResourceVersion != version {
+			t.Errorf("pod %s was version %s, is %s: %v", name, version, p.ResourceVersion, err)
+		}
+	}
+	c.MustRun("delete", "pod", "works", "later", "--timeout=1m")
+}
