@@ -129,9 +129,9 @@ func newPodResources(n node, p parts, inventory mailbox.Source) (*podresources.S
 // newListeners are the healthz port, which has nothing but the health checks of every listener, and
 // the read-only port. Both are plain HTTP without authorization, and nothing there changes
 // anything.
-func newListeners(n node, p parts, loop *syncloop.Loop) server.Config {
+func newListeners(n node, p parts, loop *syncloop.Loop, open []server.Route) server.Config {
 	k := &n.cfg.Kubelet
-	c := server.Config{Checks: []healthz.HealthChecker{
+	c := server.Config{Registry: n.registry, Checks: []healthz.HealthChecker{
 		healthz.NamedCheck("syncloop", func(*http.Request) error {
 			return loop.Healthy(time.Now(), max(2*k.SyncFrequency.Duration, 5*time.Minute))
 		}),
@@ -140,6 +140,14 @@ func newListeners(n node, p parts, loop *syncloop.Loop) server.Config {
 		}),
 		healthz.NamedCheck("pleg", func(*http.Request) error {
 			return p.observer.Healthy(time.Now())
+		}),
+		healthz.NamedCheck("device-plugin", func(*http.Request) error {
+			select {
+			case <-p.plugins.Ready():
+				return nil
+			default:
+				return errRegistration
+			}
 		}),
 	}}
 	if *k.HealthzPort > 0 {
@@ -153,22 +161,27 @@ func newListeners(n node, p parts, loop *syncloop.Loop) server.Config {
 		c.Listeners = append(c.Listeners, server.Listener{
 			Address:  net.JoinHostPort(k.Address, strconv.Itoa(int(k.ReadOnlyPort))),
 			Settings: "address or readOnlyPort (--address, --read-only-port)",
-			Routes: []server.Route{
-				server.PodsRoute(p.statuses.List),
-				server.MetricsRoute(n.registry),
-				server.JSONRoute("/placements", func() any { return placements(n, p) }),
-				server.JSONRoute("/problems", func() any {
-					return append(p.sources.List(), pluginProblems(p.plugins.Inventory())...)
-				}),
-				n.events.Route(),
-				admission.FreeRoute(p.queue),
-				admission.Route(p.queue, n.name, p.knows,
-					func(namespace, name string) []string { return since(n, p, namespace, name) }),
-				fit.Route(p.queue, p.plugins, n.cfg.RefuseUnknownFields),
-			},
+			Routes:   open, Type: server.ReadOnly,
 		})
 	}
 	return c
+}
+
+// openRoutes change nothing, and are on the read-only port too.
+func openRoutes(n node, p parts) []server.Route {
+	return []server.Route{
+		server.PodsRoute(p.statuses.List),
+		server.MetricsRoute(n.registry),
+		server.JSONRoute("/placements", func() any { return placements(n, p) }),
+		server.JSONRoute("/problems", func() any {
+			return append(p.sources.List(), pluginProblems(p.plugins.Inventory())...)
+		}),
+		n.events.Route(),
+		admission.FreeRoute(p.queue),
+		admission.Route(p.queue, n.name, p.knows,
+			func(namespace, name string) []string { return since(n, p, namespace, name) }),
+		fit.Route(p.queue, p.plugins, n.cfg.RefuseUnknownFields),
+	}
 }
 
 // knows reports whether there is a pod of that name, whatever has become of it.

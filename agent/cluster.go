@@ -109,7 +109,7 @@ func nodeFacts(n node, p parts, up *runtimeup.Follower,
 	return func() nodestatus.Facts {
 		h, now, state := n.hardware.Get(), time.Now(), up.Get()
 		f := nodestatus.Facts{
-			Addresses: addresses(n), Capacity: h.Capacity, Allocatable: h.Allocatable,
+			Addresses: nodeAddresses(n), Capacity: h.Capacity, Allocatable: h.Allocatable,
 			Devices: owned.Devices(p.plugins.Inventory()), Info: info, Port: port,
 			Runtime: nodestatus.Runtime{
 				Images: state.Images, Handlers: handlers(state.Handlers),
@@ -125,8 +125,8 @@ func nodeFacts(n node, p parts, up *runtimeup.Follower,
 	}
 }
 
-// addresses are the node's addresses and its name; nil: a cloud controller manager sets them.
-func addresses(n node) []v1.NodeAddress {
+// nodeAddresses are the node's addresses and its name; nil: a cloud controller manager sets them.
+func nodeAddresses(n node) []v1.NodeAddress {
 	if n.cfg.Cluster.Provider == "external" {
 		return nil
 	}

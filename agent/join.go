@@ -70,7 +70,7 @@ func join(ctx context.Context, n node) (parts, error) {
 		Restarted: p.metrics.Restarted,
 	})
 	p.checkpoints = newCheckpoints(n, p, &l.inventory)
-	if err := p.serve(n, l, loop); err != nil {
+	if err := p.serve(ctx, n, l, loop); err != nil {
 		return p, err
 	}
 	p.first = append(p.first,
@@ -119,15 +119,23 @@ func joinManagers(ctx context.Context, n node, l *links) (p parts, err error) {
 }
 
 // serve listens for those who ask.
-func (p *parts) serve(n node, l *links, loop *syncloop.Loop) error {
+func (p *parts) serve(ctx context.Context, n node, l *links, loop *syncloop.Loop) error {
 	resources, err := newPodResources(n, *p, &l.inventory)
 	if err != nil {
 		return err
 	}
-	listeners, err := server.New(newListeners(n, *p, loop))
+	open := openRoutes(n, *p)
+	c := newListeners(n, *p, loop, open)
+	api, follow, err := nodeAPI(ctx, n, *p, open)
 	if err != nil {
 		return err
 	}
-	p.first = []part{{"pod resources", resources.Run}, {"http server", listeners.Run}}
+	c.Listeners = append(c.Listeners, api...)
+	listeners, err := server.New(c)
+	if err != nil {
+		return err
+	}
+	p.first = append(follow, part{"pod resources", resources.Run},
+		part{"http server", listeners.Run})
 	return nil
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -29,6 +30,7 @@ type Config struct {
 	Gates featuregate.FeatureGate
 
 	unhonoured []string
+	flags      map[string]string
 }
 
 // Options are the flags that have no field in KubeletConfiguration.
@@ -69,14 +71,25 @@ type Cluster struct {
 // effect in this version, sorted. A part in parentheses tells what does work.
 func (c *Config) Unhonoured() []string { return slices.Clone(c.unhonoured) }
 
-// YAML is the effective KubeletConfiguration for the log. The values of staticPodURLHeader are
-// masked: they often carry credentials.
-func (c *Config) YAML() (string, error) {
+// masked stands for what often carries credentials.
+const masked = "<masked>"
+
+// Shown is the effective KubeletConfiguration for others to see: the values of staticPodURLHeader
+// are masked.
+func (c *Config) Shown() *kubeletv1beta1.KubeletConfiguration {
 	k := c.Kubelet.DeepCopy()
 	for name := range k.StaticPodURLHeader {
-		k.StaticPodURLHeader[name] = []string{"<masked>"}
+		k.StaticPodURLHeader[name] = []string{masked}
 	}
-	out, err := yaml.Marshal(k)
+	return k
+}
+
+// Flags are those of the command line with their values, for others to see, by name.
+func (c *Config) Flags() map[string]string { return maps.Clone(c.flags) }
+
+// YAML is Shown for the log.
+func (c *Config) YAML() (string, error) {
+	out, err := yaml.Marshal(c.Shown())
 	if err != nil {
 		return "", fmt.Errorf("print configuration: %w", err)
 	}

@@ -301,8 +301,7 @@ syncFrequency: null
 		"--eviction-hard=memory.available<2Gi").Unhonoured()
 	note := " (memory.available and nodefs.available lower node allocatable; " +
 		"nothing is evicted)"
-	want := []string{"--eviction-hard" + note, "--housekeeping-interval", "--port",
-		"authentication.anonymous.enabled", "evictionHard" + note,
+	want := []string{"--eviction-hard" + note, "--housekeeping-interval", "evictionHard" + note,
 		"featureGates.DRAConsumableCapacity", "featureGates.NodeSwap",
 		"protectKernelDefaults"}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -62,6 +62,13 @@ func Load(set *pflag.FlagSet, flags *Flags) (*Config, error) {
 		return nil, err
 	}
 	c.unhonoured = unhonoured(c, doc.given, flags)
+	c.flags = map[string]string{}
+	set.VisitAll(func(f *pflag.Flag) {
+		c.flags[f.Name] = f.Value.String()
+		if f.Name == "manifest-url-header" && f.Changed {
+			c.flags[f.Name] = masked
+		}
+	})
 	return c, nil
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/component-base/metrics"
 
 	"github.com/numalet/numalet/topology/bounded"
 )
@@ -24,6 +25,8 @@ type Config struct {
 	Listeners []Listener
 	// Checks are asked for /healthz beside ping and log, and at /healthz/<name>.
 	Checks []healthz.HealthChecker
+	// Registry takes the metrics of the requests; nil: nothing is counted.
+	Registry metrics.KubeRegistry
 }
 
 // Listener is one address and who is answered what there.
@@ -37,6 +40,8 @@ type Listener struct {
 	Routes    []Route
 	// Settings names what to change when the address cannot be had.
 	Settings string
+	// Type is ReadOnly or ReadWrite where requests are counted; "": they are not.
+	Type string
 }
 
 // Time limits of a connection. A client has to send its request in time, and to take the answer:
@@ -68,8 +73,12 @@ func New(c Config) (*Server, error) {
 		healthz.PingHealthz,
 		healthz.NamedCheck("log", s.log.check),
 	}, c.Checks...))
+	m := newMeasures()
+	if err := m.Register(c.Registry); err != nil {
+		return nil, err
+	}
 	for _, l := range c.Listeners {
-		e, err := open(l, health)
+		e, err := open(l, health, m)
 		if err != nil {
 			s.close()
 			return nil, err
@@ -79,13 +88,17 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-func open(l Listener, health []Route) (*endpoint, error) {
-	handler, err := join(slices.Concat(health, l.Routes))
+func open(l Listener, health []Route, m *measures) (*endpoint, error) {
+	routes := slices.Concat(health, l.Routes)
+	handler, err := join(routes)
 	if err != nil {
 		return nil, err
 	}
 	if l.Authorize != nil {
 		handler = l.Authorize(handler)
+	}
+	if l.Type != "" {
+		handler = m.count(l.Type, routes, handler)
 	}
 	listener, err := net.Listen("tcp", l.Address)
 	if err != nil { // says "listen tcp ADDRESS: why"

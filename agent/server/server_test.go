@@ -377,3 +377,42 @@ func TestLong(t *testing.T) {
 		transport.CloseIdleConnections()
 	}
 }
+
+// Requests are counted by the roots of the paths that there are.
+func TestRequestsAreCounted(t *testing.T) {
+	registry := metrics.NewKubeRegistry()
+	s, _ := start(t, Config{Registry: registry, Listeners: []Listener{
+		{Address: anyPort},
+		{Address: anyPort, Type: ReadOnly, Routes: []Route{
+			JSONRoute("/metrics/cadvisor", func() any { return 1 }),
+			JSONRoute("/debug/x/{y}", func() any { return 1 }),
+			MetricsRoute(registry),
+		}},
+	}})
+	request(t, "GET", s.Addrs()[0], "/healthz")
+	for _, path := range []string{
+		"/metrics/cadvisor", "/debug/x/7", "/none/7", "/healthz/ping", "/metrics/none",
+	} {
+		request(t, "GET", s.Addrs()[1], path)
+	}
+	request(t, "BREW", s.Addrs()[1], "/healthz")
+	_, body := request(t, "GET", s.Addrs()[1], "/metrics")
+	for _, want := range []string{
+		`requests_total{long_running="false",method="GET",path="metrics/cadvisor",` +
+			`server_type="readonly"} 1`,
+		`requests_total{long_running="true",method="GET",path="debug",server_type="readonly"} 1`,
+		`requests_total{long_running="false",method="GET",path="other",server_type="readonly"} 2`,
+		`requests_total{long_running="false",method="GET",path="healthz",` +
+			`server_type="readonly"} 1`,
+		`requests_total{long_running="false",method="other",path="healthz",` +
+			`server_type="readonly"} 1`,
+		`inflight_requests{long_running="false",method="GET",path="metrics",` +
+			`server_type="readonly"} 1`,
+		`requests_duration_seconds_count{long_running="true",method="GET",path="debug",` +
+			`server_type="readonly"} 1`,
+	} {
+		if !strings.Contains(body, "\nkubelet_http_"+want+"\n") {
+			t.Errorf("no line %s", want)
+		}
+	}
+}

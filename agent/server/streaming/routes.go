@@ -23,6 +23,8 @@ type Config struct {
 	Pod func(namespace, name string, uid types.UID) (*v1.Pod, bool)
 	// Observed is what the runtime has of a pod.
 	Observed func(types.UID) (cri.Pod, bool)
+	// Old leaves the newest WebSocket protocols to the runtime, which may not know them.
+	Old bool
 	// Idle is how long a stream may be open over which nothing goes; 0: for ever.
 	Idle time.Duration
 	// Registry takes the metrics; nil: nothing is counted.

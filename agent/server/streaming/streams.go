@@ -53,7 +53,7 @@ func (s *streams) command(w http.ResponseWriter, r *http.Request, subresource st
 		return
 	}
 	var handler http.Handler = through(to)
-	if wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
+	if !s.Old && wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
 		s.websockets.WithLabelValues(subresource).Inc()
 		handler = translator.NewStreamTranslatorHandler(to, nil, 0, translator.Options{
 			Stdin: options.Stdin, Stdout: options.Stdout, Stderr: options.Stderr,
@@ -65,7 +65,7 @@ func (s *streams) command(w http.ResponseWriter, r *http.Request, subresource st
 
 func (s *streams) portForward(w http.ResponseWriter, r *http.Request) {
 	request := &runtimeapi.PortForwardRequest{}
-	tunnel := wsstream.IsWebSocketRequestWithTunnelingProtocol(r)
+	tunnel := !s.Old && wsstream.IsWebSocketRequestWithTunnelingProtocol(r)
 	if !tunnel {
 		options, err := portforward.NewV4Options(r)
 		if err != nil {
