@@ -130,11 +130,7 @@ func nodeAddresses(n node) []v1.NodeAddress {
 	if n.cfg.Cluster.Provider == "external" {
 		return nil
 	}
-	var out []v1.NodeAddress
-	for _, ip := range n.host.ips {
-		out = append(out, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip})
-	}
-	return append(out, v1.NodeAddress{Type: v1.NodeHostName, Address: n.name})
+	return addresses(n)
 }
 
 func handlers(of []cri.RuntimeHandler) []v1.NodeRuntimeHandler {

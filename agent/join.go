@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/checkpoints"
@@ -52,11 +53,11 @@ func join(ctx context.Context, n node) (parts, error) {
 		return p, err
 	}
 	p.queue = newQueue(n, p, l.decisions.Put)
-	volumes, err := newVolumes(n)
+	c, err := newContents(n, p)
 	if err != nil {
 		return p, err
 	}
-	if p.workers, err = newWorkers(n, p, volumes, l.events.Put); err != nil {
+	if p.workers, err = newWorkers(n, p, c, l.events.Put); err != nil {
 		return p, err
 	}
 	p.sources = newSources(n, p.observer.All, l.told)
@@ -77,14 +78,14 @@ func join(ctx context.Context, n node) (parts, error) {
 		part{"assignment store", n.store.Run}, part{"device plugins", p.plugins.Run},
 		part{"runtime observer", p.observer.Run}, part{"admission", p.queue.Run},
 		part{"pod workers", p.workers.Run})
-	p.first = append(append(p.first, kubeParts(n)...), l.told.parts()...)
+	p.first = slices.Concat(p.first, kubeParts(n), l.told.parts(), c.parts(p.workers))
 	// Before pods are adopted CPUs that containers have for themselves may look free, and the
 	// kubelet's files have not been read.
 	p.then = []part{
 		{"cpu pool", p.pool.Run},
 		{"machine", n.hardware.Run},
 		{"checkpoints", p.checkpoints.Run},
-		{"housekeeping", newHousekeeping(n, p, l, volumes).Run},
+		{"housekeeping", newHousekeeping(n, p, l, c.volumes).Run},
 		{"pod sources", p.sources.Run},
 		{"syncLoop", announced(loop.Run)},
 	}

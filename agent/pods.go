@@ -18,7 +18,6 @@ import (
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/agent/syncloop"
-	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/files"
 )
@@ -42,38 +41,17 @@ func newStatuses(n node, p parts, told told) *podstatus.Store {
 
 func tellsDevices(n node) bool { return n.cfg.Gates.Enabled("ResourceHealthStatus") }
 
-func newVolumes(n node) (*volume.Volumes, error) {
-	return volume.New(volume.Config{
-		Root: n.cfg.RootDir, ClusterDomain: n.cfg.Kubelet.ClusterDomain,
-		Memory: func() int64 {
-			h := n.hardware.Get()
-			return h.Allocatable.Memory().Value()
-		},
-		RecursiveReadOnly: recursiveReadOnly(n.runtime.RuntimeStatus),
-	})
-}
-
-// recursiveReadOnly reports whether the runtime's default handler makes such mounts.
-func recursiveReadOnly(s cri.RuntimeStatus) bool {
-	for _, h := range s.Handlers {
-		if h.Name == "" {
-			return h.RecursiveReadOnlyMounts
-		}
-	}
-	return false
-}
-
 // newWorkers makes the pod workers. What they see becomes a status, and that a pod has ended or is
 // gone an event.
-func newWorkers(n node, p parts, volumes *volume.Volumes, tell func(syncloop.Event)) (
+func newWorkers(n node, p parts, c contents, tell func(syncloop.Event)) (
 	*podworker.Workers, error) {
-	act, err := newActuator(n, p, volumes)
+	act, err := newActuator(n, p, c)
 	if err != nil {
 		return nil, err
 	}
 	k := &n.cfg.Kubelet
 	statuses := podstatus.Reporter{
-		Statuses: p.statuses, Terminations: volumes, LogsDir: k.PodLogsDir,
+		Statuses: p.statuses, Terminations: c.volumes, LogsDir: k.PodLogsDir,
 	}
 	return podworker.New(podworker.Config{
 		Actuator: act,
@@ -90,19 +68,19 @@ func newWorkers(n node, p parts, volumes *volume.Volumes, tell func(syncloop.Eve
 			tell(syncloop.Event{UID: uid, Event: pod.Event{Kind: pod.Gone}})
 		},
 		BackOff: podworker.BackOff{Max: k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},
-		Sync:    k.SyncFrequency.Duration, Due: volumes.Due,
+		Sync:    k.SyncFrequency.Duration, Due: c.volumes.Due,
 	}), nil
 }
 
-func newActuator(n node, p parts, volumes *volume.Volumes) (*actuator.Actuator, error) {
+func newActuator(n node, p parts, c contents) (*actuator.Actuator, error) {
 	k := &n.cfg.Kubelet
 	dns, err := readDNS(n)
 	if err != nil {
 		return nil, err
 	}
-	return actuator.New(actuator.Config{
+	cfg := actuator.Config{
 		Runtime: n.client.Runtime(), Images: newImages(n, p.metrics.Pulled),
-		Observer: p.observer, Volumes: volumes,
+		Observer: p.observer, Volumes: c.volumes,
 		Cgroups: n.tree, Pool: p.pool, Plugins: p.plugins, State: n.store.State,
 		Hardware: n.hardware.Get,
 		Node: actuator.Node{
@@ -122,7 +100,11 @@ func newActuator(n node, p parts, volumes *volume.Volumes) (*actuator.Actuator, 
 		Tell: actuator.Tell{
 			Event: n.events.Pod, Node: n.events.OnNode, Started: p.metrics.Started,
 		},
-	}), nil
+	}
+	if c.objects != nil {
+		cfg.Objects = c.objects
+	}
+	return actuator.New(cfg), nil
 }
 
 // logLinks is where log collectors look for containers' logs, on a node whose logs are where the
