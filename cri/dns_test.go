@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -66,5 +67,88 @@ sortlist 1.2.3.4
 	got := resolvConf(config)
 	if !strings.HasPrefix(got, "192.0.2.1 192.0.2.2 |") {
 		t.Errorf("the host's configuration was changed by earlier pods: %s", got)
+	}
+}
+
+// What is left out of a pod's resolver configuration, or is another than it asks for, is told in the
+// kubelet's words.
+func TestDNSProblems(t *testing.T) {
+	numbered := func(n int, text string) (out []string) {
+		for i := range n {
+			out = append(out, text+string(rune('a'+i/26))+string(rune('a'+i%26)))
+		}
+		return out
+	}
+	host := &runtimeapi.DNSConfig{Servers: []string{"192.0.2.1"}, Searches: []string{"corp.example"}}
+	cluster := DNS{Host: host, Servers: []string{"10.96.0.10"}, Domain: "cluster.local"}
+	const missing = `kubelet does not have ClusterDNS IP configured and cannot create Pod using ` +
+		`"ClusterFirst" policy. Falling back to "Default" policy.`
+	long := strings.Repeat("x", 63)
+	for name, test := range map[string]struct {
+		dns      DNS
+		spec     v1.PodSpec
+		want     string
+		problems []DNSProblem
+	}{
+		"within the limits": {cluster, v1.PodSpec{DNSPolicy: v1.DNSNone, DNSConfig: &v1.PodDNSConfig{
+			Nameservers: []string{"1.1.1.1", "2.2.2.2", "1.1.1.1", "3.3.3.3"},
+			Searches:    []string{"a", "b", "a"}}},
+			"1.1.1.1 2.2.2.2 3.3.3.3 | a b | ", nil},
+		"too many servers": {cluster, v1.PodSpec{DNSPolicy: v1.DNSNone, DNSConfig: &v1.PodDNSConfig{
+			Nameservers: []string{"1.1.1.1", "2.2.2.2", "3.3.3.3", "4.4.4.4"}}},
+			"1.1.1.1 2.2.2.2 3.3.3.3 |  | ",
+			[]DNSProblem{{"DNSConfigForming", "Nameserver limits were exceeded, some nameservers " +
+				"have been omitted, the applied nameserver line is: 1.1.1.1 2.2.2.2 3.3.3.3", ""}}},
+		"too many domains": {cluster, v1.PodSpec{DNSPolicy: v1.DNSNone, DNSConfig: &v1.PodDNSConfig{
+			Searches: numbered(33, "s")}}, " | " + strings.Join(numbered(32, "s"), " ") + " | ",
+			[]DNSProblem{{"DNSConfigForming", "Search Line limits were exceeded, some search paths " +
+				"have been omitted, the applied search line is: " +
+				strings.Join(numbered(32, "s"), " "), ""}}},
+		"too long domains": {cluster, v1.PodSpec{DNSPolicy: v1.DNSNone, DNSConfig: &v1.PodDNSConfig{
+			Searches: numbered(32, long)}}, " | " + strings.Join(numbered(31, long), " ") + " | ",
+			[]DNSProblem{{"DNSConfigForming", "Search Line limits were exceeded, some search paths " +
+				"have been omitted, the applied search line is: " +
+				strings.Join(numbered(31, long), " "), ""}}},
+		"no cluster DNS": {DNS{Host: host}, v1.PodSpec{DNSPolicy: v1.DNSClusterFirst},
+			"192.0.2.1 | corp.example | ",
+			[]DNSProblem{{"MissingClusterDNS", `pod: "p_ns(u)". ` + missing, missing}}},
+		"no cluster DNS, with the host's network": {DNS{Host: host},
+			v1.PodSpec{DNSPolicy: v1.DNSClusterFirst, HostNetwork: true},
+			"192.0.2.1 | corp.example | ", nil},
+		"the cluster's with the host's network": {cluster,
+			v1.PodSpec{DNSPolicy: v1.DNSClusterFirstWithHostNet, HostNetwork: true},
+			"10.96.0.10 | ns.svc.cluster.local svc.cluster.local cluster.local corp.example | " +
+				"ndots:5", nil},
+		"no domain": {DNS{Host: host, Servers: cluster.Servers},
+			v1.PodSpec{DNSPolicy: v1.DNSClusterFirst}, "10.96.0.10 | corp.example | ndots:5", nil},
+		"no host's": {DNS{}, v1.PodSpec{DNSPolicy: v1.DNSDefault}, "127.0.0.1 | . | ", nil},
+		"no host's, with IPv6": {DNS{IPv6: true}, v1.PodSpec{DNSPolicy: v1.DNSDefault},
+			"::1 | . | ", nil},
+		"an option without a value": {cluster, v1.PodSpec{DNSPolicy: v1.DNSNone,
+			DNSConfig: &v1.PodDNSConfig{Options: []v1.PodDNSConfigOption{
+				{Name: "edns0"}, {Name: "x", Value: ptr.To("")}}}}, " |  | edns0 x", nil},
+	} {
+		pod := &v1.Pod{Spec: test.spec}
+		pod.Namespace, pod.Name, pod.UID = "ns", "p", "u"
+		config, problems := test.dns.Config(pod)
+		if got := resolvConf(config); got != test.want {
+			t.Errorf("%s:\ngot  %s\nwant %s", name, got, test.want)
+		}
+		if !slices.Equal(problems, test.problems) {
+			t.Errorf("%s:\ngot  %q\nwant %q", name, problems, test.problems)
+		}
+	}
+}
+
+// A domain is the same with and without the dot at its end, and lines may be long.
+func TestParseResolvConf(t *testing.T) {
+	long := strings.Repeat("#", 1<<17)
+	got, err := ParseResolvConf(strings.NewReader(long + "\nsearch a.example. . b\nnameserver ::1"))
+	if err != nil || resolvConf(got) != "::1 | a.example b | " {
+		t.Errorf("got %v, %v", got, err)
+	}
+	endless := strings.NewReader(strings.Repeat("nameserver 192.0.2.1\n", maxResolvConf/21+1))
+	if _, err := ParseResolvConf(endless); err == nil {
+		t.Error("a file without an end was read")
 	}
 }
