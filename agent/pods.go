@@ -53,9 +53,11 @@ func newWorkers(n node, p parts, c contents, tell func(syncloop.Event)) (
 	statuses := podstatus.Reporter{
 		Statuses: p.statuses, Terminations: c.volumes, LogsDir: k.PodLogsDir,
 	}
+	told := newNotices(n.events.Pod)
 	return podworker.New(podworker.Config{
 		Actuator: act,
 		Report: func(r podworker.Report) {
+			told.look(r.Pod)
 			p.metrics.Round(r)
 			statuses.Report(r)
 			removed := r.Stop != nil && r.Stop.Remove // which Gone tells when it is done
@@ -65,6 +67,7 @@ func newWorkers(n node, p parts, c contents, tell func(syncloop.Event)) (
 		},
 		Gone: func(uid types.UID) {
 			p.metrics.Gone(uid)
+			told.gone(uid)
 			tell(syncloop.Event{UID: uid, Event: pod.Event{Kind: pod.Gone}})
 		},
 		BackOff: podworker.BackOff{Max: k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},

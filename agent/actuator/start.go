@@ -43,6 +43,11 @@ func (b build) warn(reason, message string) {
 
 // createSandbox makes cgroup, volumes and log directory, then the sandbox.
 func (b build) createSandbox(ctx context.Context, attempt uint32) error {
+	if what := podspec.Awaited(b.pod); what != "" && b.cfg.Objects != nil {
+		message := what + " is not supported yet, and the pod waits for it"
+		b.warn("FailedCreatePodSandBox", message)
+		return sandboxError(errors.New(message))
+	}
 	if b.cfg.Cgroups != nil {
 		if err := b.cfg.Cgroups.EnsurePod(ctx, b.pod, b.node.PodCgroup(b.pod)); err != nil {
 			b.warn("FailedCreatePodContainer",

@@ -41,6 +41,8 @@ type node struct {
 	during func()
 	// blind makes observations fail, lying makes actions do nothing.
 	blind, lying bool
+	// due is when volumes of a pod are due; nil: never.
+	due func() time.Time
 	// stale: nobody has read anything since the worker did.
 	stale bool
 }
@@ -51,7 +53,15 @@ func newNode(t *testing.T) *node {
 		stopping: map[string]time.Duration{}, reports: map[types.UID]Report{},
 		begun: time.Now(),
 	}
-	n.Workers = New(Config{Actuator: n, Report: n.report, Gone: n.isGone})
+	n.Workers = New(Config{Actuator: n, Report: n.report, Gone: n.isGone,
+		Due: func(*v1.Pod, time.Time) time.Time {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			if n.due == nil {
+				return time.Time{}
+			}
+			return n.due()
+		}})
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
 	ended := make(chan error)
 	go func() { ended <- n.Run(ctx) }()

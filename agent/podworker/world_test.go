@@ -94,6 +94,8 @@ func (m *machine) do(a Action) error {
 			return err
 		}
 		m.start(&m.seen.Containers[0])
+	case UpdateVolumes:
+		m.require(alive(m.seen), "updated volumes of a pod that does not run")
 	case StopContainers:
 		m.stop(a.IDs, a.Grace)
 	case StopSandboxes:

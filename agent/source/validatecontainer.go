@@ -265,9 +265,11 @@ func validateMounts(c *v1.Container, volumes sets.Set[string], at *field.Path) f
 			}
 		}
 	}
-	if len(c.VolumeDevices) > 0 {
-		errs = append(errs, field.Forbidden(at.Child("volumeDevices"),
-			"need a persistent volume claim, which a static pod cannot have"))
+	for i, d := range c.VolumeDevices { // of what a volume is its own rules say more
+		if !volumes.Has(d.Name) {
+			errs = append(errs, field.NotFound(at.Child("volumeDevices").Index(i).Child("name"),
+				d.Name))
+		}
 	}
 	return errs
 }

@@ -1,0 +1,50 @@
+package podspec
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// WithoutEffect are the fields of the pod that have no effect yet, as paths with the names of
+// containers.
+func WithoutEffect(pod *v1.Pod) []string {
+	var out []string
+	add := func(set bool, format string, args ...any) {
+		if set {
+			out = append(out, fmt.Sprintf(format, args...))
+		}
+	}
+	s := &pod.Spec
+	add(s.ActiveDeadlineSeconds != nil, "spec.activeDeadlineSeconds")
+	for c, kind := range Containers(pod) {
+		list := "containers"
+		if kind != Regular {
+			list = "initContainers"
+		}
+		at := fmt.Sprintf("spec.%s[%s]", list, c.Name)
+		add(c.LivenessProbe != nil, "%s.livenessProbe", at)
+		add(c.ReadinessProbe != nil, "%s.readinessProbe", at)
+		add(c.StartupProbe != nil, "%s.startupProbe", at)
+		if c.Lifecycle != nil {
+			add(c.Lifecycle.PostStart != nil, "%s.lifecycle.postStart", at)
+			add(c.Lifecycle.PreStop != nil, "%s.lifecycle.preStop", at)
+		}
+	}
+	for _, c := range s.EphemeralContainers {
+		out = append(out, fmt.Sprintf("spec.ephemeralContainers[%s]", c.Name))
+	}
+	return out
+}
+
+// Awaited is what the pod needs to run at all that it cannot have yet; "": nothing.
+func Awaited(pod *v1.Pod) string {
+	switch s := &pod.Spec; {
+	case s.RuntimeClassName != nil && *s.RuntimeClassName != "":
+		return fmt.Sprintf("spec.runtimeClassName: runtime class %q", *s.RuntimeClassName)
+	case len(s.ResourceClaims) > 0:
+		return fmt.Sprintf("spec.resourceClaims: resource claim %q", s.ResourceClaims[0].Name)
+	default:
+		return ""
+	}
+}

@@ -1,0 +1,45 @@
+package podspec
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+)
+
+func TestWithoutEffect(t *testing.T) {
+	hooks := &v1.Lifecycle{PostStart: &v1.LifecycleHandler{}, PreStop: &v1.LifecycleHandler{}}
+	pod := &v1.Pod{Spec: v1.PodSpec{
+		ActiveDeadlineSeconds: ptr.To[int64](1),
+		InitContainers: []v1.Container{{Name: "i"}, {Name: "side", Lifecycle: hooks,
+			RestartPolicy: ptr.To(v1.ContainerRestartPolicyAlways), StartupProbe: &v1.Probe{}}},
+		Containers: []v1.Container{{Name: "c", LivenessProbe: &v1.Probe{},
+			ReadinessProbe: &v1.Probe{}, Lifecycle: &v1.Lifecycle{StopSignal: ptr.To(v1.SIGHUP)}}},
+		EphemeralContainers: []v1.EphemeralContainer{{
+			EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}},
+	}}
+	want := []string{"spec.activeDeadlineSeconds",
+		"spec.initContainers[side].startupProbe", "spec.initContainers[side].lifecycle.postStart",
+		"spec.initContainers[side].lifecycle.preStop", "spec.containers[c].livenessProbe",
+		"spec.containers[c].readinessProbe", "spec.ephemeralContainers[debug]"}
+	if diff := cmp.Diff(want, WithoutEffect(pod)); diff != "" {
+		t.Error("-want +got:\n", diff)
+	}
+	if got := WithoutEffect(&v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{}}}}); got != nil {
+		t.Errorf("of a plain pod: %q", got)
+	}
+}
+
+func TestAwaited(t *testing.T) {
+	for want, spec := range map[string]v1.PodSpec{
+		"": {RuntimeClassName: ptr.To("")},
+		`spec.runtimeClassName: runtime class "gvisor"`: {RuntimeClassName: ptr.To("gvisor")},
+		`spec.resourceClaims: resource claim "gpu"`: {
+			ResourceClaims: []v1.PodResourceClaim{{Name: "gpu"}}},
+	} {
+		if got := Awaited(&v1.Pod{Spec: spec}); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
