@@ -3,7 +3,6 @@
 package containerd_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,12 +17,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/mount-utils"
 
-	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri/containerd"
 	"github.com/numalet/numalet/cri/containerd/workload"
 	"github.com/numalet/numalet/test/containerd/rig"
 	"github.com/numalet/numalet/test/harness"
-	"github.com/numalet/numalet/test/scratch"
 )
 
 func TestMain(m *testing.M) { harness.Main(m) }
@@ -41,23 +38,8 @@ type world struct {
 // fails where the agent has left anything.
 func newWorld(t *testing.T) world {
 	t.Helper()
-	root := scratch.Cgroup("node")
-	made := false
-	t.Cleanup(func() { // after containerd has stopped
-		if !made {
-			return
-		}
-		if err := cgroups.DeleteRoot(context.Background(), root); err != nil {
-			t.Error(err)
-		}
-	})
-	d := rig.Containerd(t)
-	made = true
-	if err := cgroups.CreateRoot(root); err != nil {
-		t.Fatal(err)
-	}
-	w := world{t: t, Node: harness.NewOn(t, d.Endpoint()), daemon: d, cgroup: root}
-	w.Settings["cgroupsPerQOS"], w.Settings["cgroupRoot"] = true, root
+	n, d, cgroup := rig.Node(t)
+	w := world{t: t, Node: n, daemon: d, cgroup: cgroup}
 	w.Settings["podPidsLimit"] = 500
 	t.Cleanup(w.leave)
 	return w

@@ -21,7 +21,8 @@ shift
 exec "$@"`
 
 // StockKubelet has the upstream kubelet started in place of numalet, on the same runtime, root
-// directory and configuration. Where that cannot be the test is left out; in CI it fails.
+// directory and configuration, standalone until Join. Where that cannot be the test is left out; in
+// CI it fails.
 func StockKubelet(t testing.TB, agent *harness.Node) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -32,12 +33,16 @@ func StockKubelet(t testing.TB, agent *harness.Node) {
 	}
 	agent.Program = []string{"unshare", "--mount", "--propagation=private",
 		"sh", "-c", ownDevicePlugins, "kubelet", agent.Root, filepath.Join(Binaries(t), "kubelet")}
+	// Of a machine that is not this one.
 	agent.Args = slices.DeleteFunc(slices.Clone(agent.Args), func(arg string) bool {
-		return strings.HasPrefix(arg, "--topology-from=") // of a machine that is not this one
+		return strings.HasPrefix(arg, "--topology-from=")
 	})
 	// Or it evicts pods for what else is on this machine.
 	agent.Settings["evictionHard"] = map[string]string{
 		"memory.available": "1Mi", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
 		"imagefs.available": "0%", "imagefs.inodesFree": "0%",
 	}
+	agent.Settings["port"] = harness.FreePort(t)
+	agent.Settings["authentication"] = map[string]any{"webhook": map[string]any{"enabled": false}}
+	agent.Settings["authorization"] = map[string]any{"mode": "AlwaysAllow"}
 }

@@ -1,0 +1,35 @@
+package rig
+
+import (
+	"context"
+	"testing"
+
+	"github.com/numalet/numalet/cgroups"
+	"github.com/numalet/numalet/cri/containerd"
+	"github.com/numalet/numalet/test/harness"
+	"github.com/numalet/numalet/test/scratch"
+)
+
+// Node is a node on a containerd of its own, as Containerd starts it, below a cgroup of its own. No
+// agent runs yet.
+func Node(t *testing.T) (n *harness.Node, d *containerd.Daemon, cgroup string) {
+	t.Helper()
+	cgroup = scratch.Cgroup("node")
+	made := false
+	t.Cleanup(func() { // after containerd has stopped
+		if !made {
+			return
+		}
+		if err := cgroups.DeleteRoot(context.Background(), cgroup); err != nil {
+			t.Error(err)
+		}
+	})
+	d = Containerd(t)
+	made = true
+	if err := cgroups.CreateRoot(cgroup); err != nil {
+		t.Fatal(err)
+	}
+	n = harness.NewOn(t, d.Endpoint())
+	n.Settings["cgroupsPerQOS"], n.Settings["cgroupRoot"] = true, cgroup
+	return n, d, cgroup
+}
