@@ -33,3 +33,8 @@ func Quota(milliCPU int64, period time.Duration) int64 {
 	}
 	return max(milliCPU*period.Microseconds()/1000, MinQuota.Microseconds())
 }
+
+// SharesOf is cpu.shares for cpu.weight, Weight's inverse but for what that rounds off.
+func SharesOf(weight uint64) uint64 {
+	return MinShares + (min(max(weight, 1), 10000)-1)*262142/9999
+}

@@ -152,6 +152,30 @@ func (r measuredRuntime) UpdateContainerResources(ctx context.Context, id string
 	return r.RuntimeService.UpdateContainerResources(ctx, id, to)
 }
 
+func (r measuredRuntime) ListPodSandboxStats(ctx context.Context,
+	of *runtimeapi.PodSandboxStatsFilter) (_ []*runtimeapi.PodSandboxStats, err error) {
+	defer r.m.called("list_podsandbox_stats", time.Now(), &err)
+	return r.RuntimeService.ListPodSandboxStats(ctx, of)
+}
+
+func (r measuredRuntime) ListContainerStats(ctx context.Context,
+	of *runtimeapi.ContainerStatsFilter) (_ []*runtimeapi.ContainerStats, err error) {
+	defer r.m.called("list_container_stats", time.Now(), &err)
+	return r.RuntimeService.ListContainerStats(ctx, of)
+}
+
+func (r measuredRuntime) ListMetricDescriptors(ctx context.Context) (
+	_ []*runtimeapi.MetricDescriptor, err error) {
+	defer r.m.called("list_metric_descriptors", time.Now(), &err)
+	return r.RuntimeService.ListMetricDescriptors(ctx)
+}
+
+func (r measuredRuntime) ListPodSandboxMetrics(ctx context.Context) (
+	_ []*runtimeapi.PodSandboxMetrics, err error) {
+	defer r.m.called("list_podsandbox_metrics", time.Now(), &err)
+	return r.RuntimeService.ListPodSandboxMetrics(ctx)
+}
+
 // measuredImages is measuredRuntime for the image service.
 type measuredImages struct {
 	internalapi.ImageManagerService
@@ -168,4 +192,10 @@ func (i measuredImages) PullImage(ctx context.Context, image *runtimeapi.ImageSp
 	auth *runtimeapi.AuthConfig, in *runtimeapi.PodSandboxConfig) (_ string, err error) {
 	defer i.m.called("pull_image", time.Now(), &err)
 	return i.ImageManagerService.PullImage(ctx, image, auth, in)
+}
+
+func (i measuredImages) ImageFsInfo(ctx context.Context) (
+	_ *runtimeapi.ImageFsInfoResponse, err error) {
+	defer i.m.called("image_fs_info", time.Now(), &err)
+	return i.ImageManagerService.ImageFsInfo(ctx)
 }

@@ -24,6 +24,10 @@
 // the terminal's size), and sh -c with a list of these, where ">&2" at the end writes to the error
 // stream. Attach echoes, and so does a forwarded port, after a line "port N".
 //
+// # Statistics
+//
+// What containers use is invented: a constant share of a CPU and amount of memory, by their ids.
+//
 // # Faults
 //
 // The runtime can be told, by methods of Server or over HTTP on a unix socket (Client), to delay,

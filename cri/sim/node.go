@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"os"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -82,101 +81,4 @@ func (r *runtimeService) UpdatePodSandboxResources(
 		return nil, err
 	}
 	return &runtimeapi.UpdatePodSandboxResourcesResponse{}, nil
-}
-
-// ContainerStats reports a container that uses nothing.
-func (r *runtimeService) ContainerStats(
-	_ context.Context, req *runtimeapi.ContainerStatsRequest,
-) (*runtimeapi.ContainerStatsResponse, error) {
-	c, err := r.store.containerByID(req.GetContainerId())
-	if err != nil {
-		return nil, err
-	}
-	return &runtimeapi.ContainerStatsResponse{Stats: containerStats(c)}, nil
-}
-
-// ListContainerStats reports the running containers.
-func (r *runtimeService) ListContainerStats(
-	_ context.Context, req *runtimeapi.ListContainerStatsRequest,
-) (*runtimeapi.ListContainerStatsResponse, error) {
-	f := req.GetFilter()
-	out := &runtimeapi.ListContainerStatsResponse{}
-	for _, c := range r.store.in(f.GetPodSandboxId()) {
-		_, running := r.store.stateOf(c)
-		wanted := f.GetId() == "" || f.GetId() == c.id
-		if running && wanted && matchLabels(f.GetLabelSelector(), c.config.GetLabels()) {
-			out.Stats = append(out.Stats, containerStats(c))
-		}
-	}
-	return out, nil
-}
-
-// PodSandboxStats reports a sandbox and its containers.
-func (r *runtimeService) PodSandboxStats(
-	_ context.Context, req *runtimeapi.PodSandboxStatsRequest,
-) (*runtimeapi.PodSandboxStatsResponse, error) {
-	sb, err := r.store.sandboxByID(req.GetPodSandboxId())
-	if err != nil {
-		return nil, err
-	}
-	return &runtimeapi.PodSandboxStatsResponse{Stats: r.sandboxStats(sb)}, nil
-}
-
-// ListPodSandboxStats reports every sandbox that matches.
-func (r *runtimeService) ListPodSandboxStats(
-	_ context.Context, req *runtimeapi.ListPodSandboxStatsRequest,
-) (*runtimeapi.ListPodSandboxStatsResponse, error) {
-	f := req.GetFilter()
-	out := &runtimeapi.ListPodSandboxStatsResponse{}
-	for _, listed := range r.store.listSandboxes(&runtimeapi.PodSandboxFilter{
-		Id: f.GetId(), LabelSelector: f.GetLabelSelector(),
-	}) {
-		if sb, err := r.store.sandboxByID(listed.GetId()); err == nil {
-			out.Stats = append(out.Stats, r.sandboxStats(sb))
-		}
-	}
-	return out, nil
-}
-
-func (r *runtimeService) sandboxStats(sb *sandbox) *runtimeapi.PodSandboxStats {
-	out := &runtimeapi.PodSandboxStats{
-		Attributes: &runtimeapi.PodSandboxAttributes{
-			Id:          sb.id,
-			Metadata:    sb.config.GetMetadata(),
-			Labels:      sb.config.GetLabels(),
-			Annotations: sb.config.GetAnnotations(),
-		},
-		Linux: &runtimeapi.LinuxPodSandboxStats{Cpu: noCPU(), Memory: noMemory()},
-	}
-	for _, c := range r.store.in(sb.id) {
-		out.Linux.Containers = append(out.Linux.Containers, containerStats(c))
-	}
-	return out
-}
-
-func containerStats(c *container) *runtimeapi.ContainerStats {
-	return &runtimeapi.ContainerStats{
-		Attributes: &runtimeapi.ContainerAttributes{
-			Id:          c.id,
-			Metadata:    c.config.GetMetadata(),
-			Labels:      c.config.GetLabels(),
-			Annotations: c.config.GetAnnotations(),
-		},
-		Cpu:    noCPU(),
-		Memory: noMemory(),
-	}
-}
-
-func noCPU() *runtimeapi.CpuUsage {
-	zero := &runtimeapi.UInt64Value{}
-	return &runtimeapi.CpuUsage{
-		Timestamp: time.Now().UnixNano(), UsageCoreNanoSeconds: zero, UsageNanoCores: zero,
-	}
-}
-
-func noMemory() *runtimeapi.MemoryUsage {
-	zero := &runtimeapi.UInt64Value{}
-	return &runtimeapi.MemoryUsage{
-		Timestamp: time.Now().UnixNano(), WorkingSetBytes: zero, UsageBytes: zero, RssBytes: zero,
-	}
 }

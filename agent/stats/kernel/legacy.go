@@ -1,0 +1,111 @@
+package kernel
+
+import (
+	"math"
+	"path/filepath"
+)
+
+// unlimited is the least of what memory.limit_in_bytes says without a limit: the greatest number
+// rounded down to a page, of at most 64 KiB.
+const unlimited = math.MaxInt64 - 64<<10
+
+// tick is what cpuacct.stat counts in, USER_HZ, in nanoseconds.
+const tick = 1e7
+
+// readLegacy reads a cgroup of version 1, which has a directory for each controller. It exists if
+// that of memory does.
+func (d *Reader) readLegacy(path string, c *Counts) error {
+	if err := d.open(filepath.Join(d.mount, "memory", path)); err != nil {
+		return err
+	}
+	d.legacyMemory(c)
+	d.close()
+	for controller, read := range map[string]func(*Counts){
+		"cpuacct": d.legacyTime, "cpu": d.legacyQuota, "pids": d.processes,
+	} {
+		if d.open(filepath.Join(d.mount, controller, path)) == nil {
+			read(c)
+			d.close()
+		}
+	}
+	return nil
+}
+
+func (d *Reader) legacyMemory(c *Counts) {
+	m := &c.Memory
+	m.Usage, m.Peak = d.number("memory.usage_in_bytes"), d.number("memory.max_usage_in_bytes")
+	m.Limit, m.Failures = limit(d.number("memory.limit_in_bytes")), d.number("memory.failcnt")
+	m.Kernel = d.number("memory.kmem.usage_in_bytes")
+	eachPair(d.read("memory.oom_control"), func(key []byte, value uint64) {
+		if string(key) == "oom_kill" {
+			m.OutOfMemoryKillings = value
+		}
+	})
+	var swapped uint64
+	eachPair(d.read("memory.stat"), func(key []byte, value uint64) {
+		switch string(key) {
+		case "total_rss":
+			m.RSS = value
+		case "total_cache":
+			m.Cache = value
+		case "total_mapped_file":
+			m.Mapped = value
+		case "total_active_file":
+			m.ActiveFile = value
+		case "total_inactive_file":
+			m.InactiveFile = value
+		case "total_pgfault":
+			m.Faults = value
+		case "total_pgmajfault":
+			m.MajorFaults = value
+		case "total_swap":
+			swapped = value
+		}
+	})
+	both, ok := parseNumber(d.read("memory.memsw.limit_in_bytes"))
+	if !ok {
+		return
+	}
+	c.Swap = &Swap{Usage: swapped}
+	if both = limit(both); both > 0 && m.Limit > 0 { // that of memory and swap together
+		c.Swap.Limit = both - min(both, m.Limit)
+	}
+}
+
+func limit(bytes uint64) uint64 {
+	if bytes >= unlimited {
+		return 0
+	}
+	return bytes
+}
+
+func (d *Reader) legacyTime(c *Counts) {
+	c.CPU.Usage = d.number("cpuacct.usage")
+	eachPair(d.read("cpuacct.stat"), func(key []byte, value uint64) {
+		switch string(key) {
+		case "user":
+			c.CPU.User = value * tick
+		case "system":
+			c.CPU.System = value * tick
+		}
+	})
+}
+
+func (d *Reader) legacyQuota(c *Counts) {
+	c.CPU.Shares = d.number("cpu.shares")
+	if c.CPU.Quota = d.number("cpu.cfs_quota_us"); c.CPU.Quota > 0 {
+		c.CPU.Period = d.number("cpu.cfs_period_us")
+	}
+	eachPair(d.read("cpu.stat"), func(key []byte, value uint64) {
+		switch string(key) {
+		case "nr_periods":
+			c.CPU.Periods = value
+		case "nr_throttled":
+			c.CPU.Throttled = value
+		case "throttled_time":
+			c.CPU.ThrottledTime = value
+		}
+	})
+}
+
+func (d *Reader) processes(c *Counts) { c.Processes = d.number("pids.current") }

@@ -1,0 +1,139 @@
+package kernel
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/procfs"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// Proc reads what /proc tells of the machine.
+type Proc struct {
+	root string
+	fs   procfs.FS
+}
+
+// NewProc reads below root; "" is /proc.
+func NewProc(root string) (Proc, error) {
+	root = cmp.Or(root, procfs.DefaultMountPoint)
+	p, err := procfs.NewFS(root)
+	if err != nil {
+		return Proc{}, fmt.Errorf("open %s: %w", root, err)
+	}
+	return Proc{root, p}, nil
+}
+
+// BootTime is when the kernel was started.
+func (p Proc) BootTime() (time.Time, error) {
+	s, err := p.fs.Stat()
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read boot time: %w", err)
+	}
+	return time.Unix(int64(s.BootTime), 0), nil
+}
+
+// MachineMemory is in bytes.
+type MachineMemory struct{ Total, Free, SwapTotal, SwapFree uint64 }
+
+// Memory is that of the whole machine.
+func (p Proc) Memory() (MachineMemory, error) {
+	m, err := p.fs.Meminfo()
+	if err != nil {
+		return MachineMemory{}, fmt.Errorf("read memory of the machine: %w", err)
+	}
+	value := func(bytes *uint64) uint64 {
+		if bytes == nil {
+			return 0
+		}
+		return *bytes
+	}
+	return MachineMemory{
+		value(m.MemTotalBytes), value(m.MemFreeBytes), value(m.SwapTotalBytes),
+		value(m.SwapFreeBytes),
+	}, nil
+}
+
+// Interfaces are the network interfaces of the machine by name, without those of the loopback, of
+// bridges that Docker made and of the host's ends of pods' interfaces.
+func (p Proc) Interfaces() ([]statsapi.InterfaceStats, error) {
+	all, err := p.fs.NetDev()
+	if err != nil {
+		return nil, fmt.Errorf("read network interfaces: %w", err)
+	}
+	var out []statsapi.InterfaceStats
+	for name, i := range all {
+		if name == "lo" || strings.HasPrefix(name, "veth") || strings.HasPrefix(name, "docker") {
+			continue
+		}
+		out = append(out, statsapi.InterfaceStats{Name: name, RxBytes: &i.RxBytes,
+			RxErrors: &i.RxErrors, TxBytes: &i.TxBytes, TxErrors: &i.TxErrors})
+	}
+	slices.SortFunc(out, func(a, b statsapi.InterfaceStats) int {
+		return strings.Compare(a.Name, b.Name)
+	})
+	return out, nil
+}
+
+// Pressure is that of the whole machine.
+func (p Proc) Pressure() Pressure {
+	return Pressure{p.pressure("cpu"), p.pressure("memory"), p.pressure("io")}
+}
+
+func (p Proc) pressure(resource string) *statsapi.PSIStats {
+	text, err := os.ReadFile(filepath.Join(p.root, "pressure", resource))
+	if err != nil { // the kernel has none
+		return nil
+	}
+	return parsePressure(text)
+}
+
+// Threads are how many the machine has, and how many it can have.
+func (p Proc) Threads() (current, limit int64, err error) {
+	text, err := os.ReadFile(filepath.Join(p.root, "loadavg"))
+	if err != nil {
+		return 0, 0, fmt.Errorf("read threads of the machine: %w", err)
+	}
+	fields := bytes.Fields(text) // 0.20 0.18 0.12 1/80 11206
+	if len(fields) < 4 {
+		return 0, 0, fmt.Errorf("read threads of the machine: unexpected loadavg %q", text)
+	}
+	_, all, _ := bytes.Cut(fields[3], []byte{'/'})
+	count, _ := parseNumber(all)
+	for _, name := range []string{"sys/kernel/pid_max", "sys/kernel/threads-max"} {
+		text, err := os.ReadFile(filepath.Join(p.root, name))
+		if err != nil {
+			return 0, 0, fmt.Errorf("read limit of threads: %w", err)
+		}
+		if n, ok := parseNumber(text); ok && (limit == 0 || int64(n) < limit) {
+			limit = int64(n)
+		}
+	}
+	return int64(count), limit, nil
+}
+
+// OwnGroup is the cgroup of this process, below the mount point of the controller memory or of
+// cgroup v2.
+func (p Proc) OwnGroup() (string, error) {
+	self, err := p.fs.Self()
+	if err != nil {
+		return "", fmt.Errorf("find own cgroup: %w", err)
+	}
+	groups, err := self.Cgroups()
+	if err != nil {
+		return "", fmt.Errorf("find own cgroup: %w", err)
+	}
+	path := ""
+	for _, g := range groups {
+		if g.HierarchyID == 0 && path == "" || slices.Contains(g.Controllers, "memory") {
+			path = g.Path
+		}
+	}
+	return path, nil
+}

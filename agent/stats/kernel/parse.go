@@ -1,0 +1,73 @@
+package kernel
+
+import (
+	"bytes"
+	"strconv"
+
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// parseNumber parses a decimal number with what is around it; false if there is none ("max").
+func parseNumber(text []byte) (n uint64, ok bool) {
+	for _, c := range bytes.TrimSpace(text) {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n, ok = n*10+uint64(c-'0'), true
+	}
+	return n, ok
+}
+
+// eachPair calls f with the key and the value of each line "key value".
+func eachPair(text []byte, f func(key []byte, value uint64)) {
+	for len(text) > 0 {
+		var line []byte
+		line, text, _ = bytes.Cut(text, []byte{'\n'})
+		key, rest, found := bytes.Cut(line, []byte{' '})
+		if value, ok := parseNumber(rest); found && ok {
+			f(key, value)
+		}
+	}
+}
+
+// parsePressure parses lines "some avg10=0.00 avg60=0.00 avg300=0.00 total=0"
+// (Documentation/accounting/psi.rst); nil without one. The kernel's microseconds become
+// nanoseconds. A resource of which some kernels have no line "full" has zeros there.
+func parsePressure(text []byte) *statsapi.PSIStats {
+	var out *statsapi.PSIStats
+	for line := range bytes.Lines(text) {
+		fields := bytes.Fields(line)
+		if len(fields) == 0 {
+			continue
+		}
+		if out == nil {
+			out = &statsapi.PSIStats{}
+		}
+		switch string(fields[0]) {
+		case "some":
+			out.Some = pressureLine(fields[1:])
+		case "full":
+			out.Full = pressureLine(fields[1:])
+		}
+	}
+	return out
+}
+
+func pressureLine(fields [][]byte) (d statsapi.PSIData) {
+	for _, f := range fields {
+		key, value, _ := bytes.Cut(f, []byte{'='})
+		share, _ := strconv.ParseFloat(string(value), 64)
+		switch string(key) {
+		case "avg10":
+			d.Avg10 = share
+		case "avg60":
+			d.Avg60 = share
+		case "avg300":
+			d.Avg300 = share
+		case "total":
+			micros, _ := parseNumber(value)
+			d.Total = micros * 1000
+		}
+	}
+	return d
+}

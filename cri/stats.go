@@ -1,0 +1,84 @@
+package cri
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Stats are what the runtime counts, one entry for each running sandbox or, from a runtime that
+// does not count for pods, for each container.
+type Stats struct {
+	Pods []*runtimeapi.PodSandboxStats
+	// Containers are those of a runtime without Pods.
+	Containers []*runtimeapi.ContainerStats
+}
+
+// Stats asks the runtime with one call. Sandboxes of other agents are among the answers.
+func (c *Client) Stats(ctx context.Context) (Stats, error) {
+	ctx = quiet(ctx)
+	pods, err := c.runtime.ListPodSandboxStats(ctx, nil)
+	if err == nil {
+		return Stats{Pods: pods}, nil
+	}
+	if status.Code(err) != codes.Unimplemented {
+		return Stats{}, fmt.Errorf("list statistics of pods: %w", err)
+	}
+	containers, err := c.runtime.ListContainerStats(ctx, nil)
+	if err != nil {
+		return Stats{}, fmt.Errorf("list statistics of containers: %w", err)
+	}
+	return Stats{Containers: containers}, nil
+}
+
+// Metrics are the runtime's own metrics of running sandboxes, with what their names and labels are.
+type Metrics struct {
+	Descriptors []*runtimeapi.MetricDescriptor
+	Sandboxes   []*runtimeapi.PodSandboxMetrics
+}
+
+// Metrics asks the runtime for its metrics. Sandboxes of other agents are among the answers. The
+// answer is empty when the runtime has none.
+func (c *Client) Metrics(ctx context.Context) (Metrics, error) {
+	ctx = quiet(ctx)
+	var m Metrics
+	var err error
+	if m.Descriptors, err = c.runtime.ListMetricDescriptors(ctx); err == nil {
+		m.Sandboxes, err = c.runtime.ListPodSandboxMetrics(ctx)
+	}
+	if status.Code(err) == codes.Unimplemented {
+		return Metrics{}, nil
+	}
+	if err != nil {
+		return Metrics{}, fmt.Errorf("list metrics of pods: %w", err)
+	}
+	return m, nil
+}
+
+// ImageFilesystems are where the runtime has images, and where the writable layers of containers,
+// each with what is used of it. The second is the first where the runtime does not tell them apart.
+func (c *Client) ImageFilesystems(ctx context.Context) (
+	images, containers *runtimeapi.FilesystemUsage, err error) {
+	resp, err := c.images.ImageFsInfo(quiet(ctx))
+	if err != nil {
+		return nil, nil, fmt.Errorf("ask for the filesystem of images: %w", err)
+	}
+	first := func(all []*runtimeapi.FilesystemUsage) *runtimeapi.FilesystemUsage {
+		i := slices.IndexFunc(all, func(f *runtimeapi.FilesystemUsage) bool {
+			return f.GetFsId().GetMountpoint() != ""
+		})
+		if i < 0 {
+			return nil
+		}
+		return all[i]
+	}
+	images = first(resp.GetImageFilesystems())
+	if containers = first(resp.GetContainerFilesystems()); containers == nil {
+		containers = images
+	}
+	return images, containers, nil
+}
