@@ -1,0 +1,212 @@
+package stats
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/numalet/numalet/agent/stats/diskusage"
+	"github.com/numalet/numalet/cri"
+)
+
+// DisksConfig is what is measured on disks, and how often.
+type DisksConfig struct {
+	Root, LogsDir string
+	// Volumes is how often directories are walked through, volumeStatsAggPeriod; not positive:
+	// never.
+	Volumes time.Duration
+}
+
+// filesystemsPeriod is how often the room on filesystems is asked for: that costs little.
+const filesystemsPeriod = 10 * time.Second
+
+// volumeKinds are the directories of volumes that are on the node itself: nothing there hangs.
+var volumeKinds = []string{
+	"kubernetes.io~empty-dir", "kubernetes.io~configmap", "kubernetes.io~secret",
+	"kubernetes.io~projected", "kubernetes.io~downward-api",
+}
+
+// Usage is what was found on disks. It is immutable.
+type Usage struct {
+	Root, Images, Containers *statsapi.FsStats // nil: not known
+	Pods                     map[types.UID]PodUsage
+}
+
+// PodUsage is what a pod has on disks beside the writable layers of its containers.
+type PodUsage struct {
+	Measured bool                   // else nothing is known yet
+	Volumes  []statsapi.VolumeStats // ordered by name
+	// Local is what volumes on the node's own disk use together.
+	Local diskusage.Usage
+	Logs  map[string]*statsapi.FsStats // by container
+}
+
+// Disks measures disks in the background, from time to time while somebody asks.
+type Disks struct {
+	cfg     Config
+	asked   chan struct{} // of capacity 1
+	mu      sync.Mutex
+	usage   Usage
+	looked  time.Time // at the filesystems
+	measure time.Time // the volumes
+}
+
+func newDisks(c Config) *Disks { return &Disks{cfg: c, asked: make(chan struct{}, 1)} }
+
+// Get is what was found last, and has it measured again if that is long ago.
+func (d *Disks) Get() Usage {
+	select {
+	case d.asked <- struct{}{}:
+	default:
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.usage
+}
+
+// run measures once, and then whenever somebody asked and the last time is a period ago.
+func (d *Disks) run(ctx context.Context) error {
+	for {
+		d.round(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-d.asked:
+		}
+	}
+}
+
+func (d *Disks) round(ctx context.Context) {
+	now := time.Now()
+	d.mu.Lock()
+	u := d.usage
+	d.mu.Unlock()
+	if now.Sub(d.looked) >= filesystemsPeriod {
+		d.looked = now
+		d.filesystems(ctx, &u)
+		d.put(u)
+	}
+	if every := d.cfg.Disks.Volumes; every > 0 && now.Sub(d.measure) >= every {
+		d.measure = now
+		u.Pods = d.pods(ctx)
+		d.put(u)
+	}
+}
+
+func (d *Disks) put(u Usage) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.usage = u
+}
+
+// filesystems keeps of those that cannot be looked at what was last found.
+func (d *Disks) filesystems(ctx context.Context, u *Usage) {
+	if root, err := filesystem(d.cfg.Disks.Root); err == nil {
+		u.Root = root
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	images, containers, err := d.cfg.Runtime.ImageFilesystems(ctx)
+	if err != nil {
+		return
+	}
+	for _, one := range []struct {
+		from *runtimeapi.FilesystemUsage
+		to   **statsapi.FsStats
+	}{{images, &u.Images}, {containers, &u.Containers}} {
+		if s, err := filesystem(one.from.GetFsId().GetMountpoint()); err == nil {
+			s.UsedBytes = value(one.from.GetUsedBytes())
+			s.InodesUsed = value(one.from.GetInodesUsed())
+			*one.to = s
+		}
+	}
+}
+
+// filesystem is the one that path is on.
+func filesystem(path string) (*statsapi.FsStats, error) {
+	room, err := diskusage.Filesystem(path)
+	if err != nil {
+		return nil, err
+	}
+	return fsStats(room, diskusage.Usage{Bytes: room.Used, Inodes: room.InodesUsed}), nil
+}
+
+func fsStats(room diskusage.Room, used diskusage.Usage) *statsapi.FsStats {
+	return &statsapi.FsStats{Time: metav1.Now(), CapacityBytes: &room.Capacity,
+		AvailableBytes: &room.Available, Inodes: &room.Inodes, InodesFree: &room.InodesFree,
+		UsedBytes: &used.Bytes, InodesUsed: &used.Inodes}
+}
+
+func (d *Disks) pods(ctx context.Context) map[types.UID]PodUsage {
+	out := map[types.UID]PodUsage{}
+	for _, p := range d.cfg.Running() {
+		if ctx.Err() != nil {
+			break
+		}
+		u := PodUsage{Measured: true}
+		d.volumes(ctx, p.UID, &u)
+		u.Logs = d.logs(ctx, p)
+		out[p.UID] = u
+	}
+	return out
+}
+
+// volumes leaves out what cannot be measured: a volume may go meanwhile.
+func (d *Disks) volumes(ctx context.Context, uid types.UID, u *PodUsage) {
+	all := filepath.Join(d.cfg.Disks.Root, "pods", string(uid), "volumes")
+	for _, kind := range volumeKinds {
+		entries, err := os.ReadDir(filepath.Join(all, kind))
+		if err != nil { // the pod has none of this kind
+			continue
+		}
+		for _, e := range entries {
+			dir := filepath.Join(all, kind, e.Name())
+			room, err := diskusage.Filesystem(dir)
+			if err != nil {
+				continue
+			}
+			used, err := diskusage.Of(ctx, dir)
+			if err != nil {
+				continue
+			}
+			u.Volumes = append(u.Volumes,
+				statsapi.VolumeStats{Name: e.Name(), FsStats: *fsStats(room, used)})
+			if !room.Memory {
+				u.Local.Bytes += used.Bytes
+				u.Local.Inodes += used.Inodes
+			}
+		}
+	}
+	slices.SortFunc(u.Volumes, func(a, b statsapi.VolumeStats) int {
+		return strings.Compare(a.Name, b.Name)
+	})
+}
+
+// logs are the directories that containers' logs are in, by container.
+func (d *Disks) logs(ctx context.Context, p cri.Pod) map[string]*statsapi.FsStats {
+	dir := cri.PodLogDir(d.cfg.Disks.LogsDir, p.Reference())
+	room, err := diskusage.Filesystem(dir)
+	if err != nil { // nothing was logged yet
+		return nil
+	}
+	out := map[string]*statsapi.FsStats{}
+	for _, c := range p.Containers {
+		if out[c.Name] != nil {
+			continue
+		}
+		used, err := diskusage.Of(ctx, filepath.Join(dir, c.Name))
+		if err == nil {
+			out[c.Name] = fsStats(room, used)
+		}
+	}
+	return out
+}

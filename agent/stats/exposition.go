@@ -1,0 +1,91 @@
+package stats
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+// The types of metrics.
+const (
+	counterType = "counter"
+	gaugeType   = "gauge"
+)
+
+// exposition is a text of metrics in Prometheus' format. A scrape of a full node has thousands of
+// lines: they are written one after the other, without a model of them in between.
+type exposition struct {
+	text     []byte
+	families sets.Set[string]
+}
+
+// family begins a metric, of which all samples follow.
+func (e *exposition) family(name, kind, help string) {
+	e.text = append(e.text, "# HELP "...)
+	e.text = append(e.text, name...)
+	e.text = append(e.text, ' ')
+	e.text = append(e.text, helpEscapes.Replace(help)...)
+	e.text = append(e.text, "\n# TYPE "...)
+	e.text = append(e.text, name...)
+	e.text = append(e.text, ' ')
+	e.text = append(e.text, kind...)
+	e.text = append(e.text, '\n')
+	if e.families == nil {
+		e.families = sets.New[string]()
+	}
+	e.families.Insert(name)
+}
+
+// sample adds a line; a zero time is not written. Labels are those that labels made.
+func (e *exposition) sample(name, labels string, value float64, at time.Time) {
+	e.text = append(e.text, name...)
+	e.text = append(e.text, labels...)
+	e.text = append(e.text, ' ')
+	if value == math.Trunc(value) && math.Abs(value) < 1<<53 {
+		e.text = strconv.AppendInt(e.text, int64(value), 10)
+	} else {
+		e.text = strconv.AppendFloat(e.text, value, 'g', -1, 64)
+	}
+	if !at.IsZero() {
+		e.text = append(e.text, ' ')
+		e.text = strconv.AppendInt(e.text, at.UnixMilli(), 10)
+	}
+	e.text = append(e.text, '\n')
+}
+
+var (
+	valueEscapes = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
+	helpEscapes  = strings.NewReplacer(`\`, `\\`, "\n", `\n`)
+)
+
+// labels are names and values by turns, in braces.
+func labels(pairs ...string) string {
+	if len(pairs) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	for i := 0; i+1 < len(pairs); i += 2 {
+		b.WriteByte("{,"[min(i, 1)])
+		b.WriteString(pairs[i])
+		b.WriteString(`="`)
+		_, _ = valueEscapes.WriteString(&b, strings.ToValidUTF8(pairs[i+1], "\uFFFD"))
+		b.WriteByte('"')
+	}
+	b.WriteByte('}')
+	return b.String()
+}
+
+// with are labels with more of them.
+func with(all string, pairs ...string) string {
+	more := labels(pairs...)
+	switch {
+	case more == "":
+		return all
+	case all == "":
+		return more
+	}
+	return all[:len(all)-1] + "," + more[1:]
+}

@@ -1,0 +1,64 @@
+package stats
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	// fresh is how long a value is told without reading again.
+	fresh = time.Second
+	// patience is how long one reading may take. Prometheus waits 10 s for two of them.
+	patience = 4 * time.Second
+)
+
+// latest is a value that costs something to read. One of those who ask reads it, and the others
+// wait.
+type latest[T any] struct {
+	read func(ctx context.Context, last T) (T, error)
+
+	mu      sync.Mutex
+	value   T
+	err     error // of the last reading
+	readAt  time.Time
+	reading chan struct{} // closed when the reading has ended; nil: nobody reads
+}
+
+// get is the value of a reading that is at most a second old, or of the last that ended when the
+// caller has no more time. With an error the value is that of an earlier reading, if any.
+func (l *latest[T]) get(ctx context.Context) (T, error) {
+	l.mu.Lock()
+	if !l.readAt.IsZero() && time.Since(l.readAt) < fresh {
+		defer l.mu.Unlock()
+		return l.value, l.err
+	}
+	if l.reading == nil {
+		l.reading = make(chan struct{})
+		last := l.value
+		l.mu.Unlock()
+		return l.update(ctx, last)
+	}
+	others := l.reading
+	l.mu.Unlock()
+	select {
+	case <-others:
+	case <-ctx.Done():
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.value, l.err
+}
+
+// update reads for all who wait, whatever becomes of the caller.
+func (l *latest[T]) update(ctx context.Context, last T) (T, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	value, err := l.read(ctx, last)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.value, l.err, l.readAt = value, err, time.Now()
+	close(l.reading)
+	l.reading = nil
+	return value, err
+}

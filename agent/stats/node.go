@@ -1,0 +1,116 @@
+package stats
+
+import (
+	"errors"
+	"io/fs"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/agent/stats/kernel"
+)
+
+// mainInterface is the one whose numbers stand for the network, as for the kubelet.
+const mainInterface = "eth0"
+
+// node reads what the machine and the parts of the node's own use. What can be read of it is in s,
+// also with an error.
+func (c *Collector) node(groups *kernel.Reader, s *Snapshot) error {
+	counts, err := groups.Read("/")
+	memory, memoryErr := c.cfg.Proc.Memory()
+	if counts.Memory.Usage == 0 { // cgroup v2 counts none for the root
+		counts.Memory.Usage = memory.Total - min(memory.Total, memory.Free)
+	}
+	counts.Pressure = c.cfg.Proc.Pressure()
+	s.Machine = Machine{c.cfg.CPUs(), memory.Total, memory.SwapTotal, counts}
+	n := &s.Node
+	n.NodeName, n.StartTime = c.cfg.Node, metav1.NewTime(c.boot)
+	n.CPU, n.Memory, n.IO = cpuStats(counts), memoryStats(counts), ioStats(counts)
+	n.Memory.AvailableBytes = ptr.To(memory.Total - min(memory.Total, counts.Memory.WorkingSet()))
+	at := metav1.NewTime(s.At)
+	n.Swap = &statsapi.SwapStats{Time: at, SwapAvailableBytes: &memory.SwapFree,
+		SwapUsageBytes: ptr.To(memory.SwapTotal - min(memory.SwapTotal, memory.SwapFree))}
+	interfaces, networkErr := c.cfg.Proc.Interfaces()
+	n.Network = network(at, interfaces)
+	threads, limit, threadsErr := c.cfg.Proc.Threads()
+	n.Rlimit = &statsapi.RlimitStats{Time: at, MaxPID: &limit, NumOfRunningProcesses: &threads}
+	n.SystemContainers, err = c.systemContainers(groups, err)
+	return errors.Join(err, memoryErr, networkErr, threadsErr)
+}
+
+// systemContainers are the agent itself and all pods together.
+func (c *Collector) systemContainers(groups *kernel.Reader, err error) (
+	[]statsapi.ContainerStats, error) {
+	var out []statsapi.ContainerStats
+	own, ownErr := c.cfg.Proc.OwnGroup()
+	for _, one := range []struct{ name, path string }{
+		{statsapi.SystemContainerKubelet, own},
+		{statsapi.SystemContainerPods, c.cfg.Groups.Pods},
+	} {
+		if one.path == "" {
+			continue
+		}
+		counts, readErr := groups.Read(one.path)
+		if readErr != nil {
+			if !errors.Is(readErr, fs.ErrNotExist) { // seen from another namespace
+				err = errors.Join(err, readErr)
+			}
+			continue
+		}
+		out = append(out, statsapi.ContainerStats{Name: one.name,
+			StartTime: metav1.NewTime(c.boot), CPU: cpuStats(counts), Memory: memoryStats(counts),
+			IO: ioStats(counts), Swap: swapStats(counts)})
+	}
+	return out, errors.Join(err, ownErr)
+}
+
+func network(at metav1.Time, interfaces []statsapi.InterfaceStats) *statsapi.NetworkStats {
+	out := &statsapi.NetworkStats{Time: at, Interfaces: interfaces}
+	for _, i := range interfaces {
+		if i.Name == mainInterface {
+			out.InterfaceStats = i
+		}
+	}
+	return out
+}
+
+// What the kernel counts of a cgroup in the words of the summary.
+
+func cpuStats(c kernel.Counts) *statsapi.CPUStats {
+	return &statsapi.CPUStats{Time: metav1.NewTime(c.At), UsageCoreNanoSeconds: &c.CPU.Usage,
+		PSI: c.Pressure.CPU}
+}
+
+func memoryStats(c kernel.Counts) *statsapi.MemoryStats {
+	working := c.Memory.WorkingSet()
+	out := &statsapi.MemoryStats{Time: metav1.NewTime(c.At), UsageBytes: &c.Memory.Usage,
+		WorkingSetBytes: &working, RSSBytes: &c.Memory.RSS, PageFaults: &c.Memory.Faults,
+		MajorPageFaults: &c.Memory.MajorFaults, PSI: c.Pressure.Memory}
+	if limit := c.Memory.Limit; limit > 0 {
+		out.AvailableBytes = ptr.To(limit - min(limit, working))
+	}
+	return out
+}
+
+func ioStats(c kernel.Counts) *statsapi.IOStats {
+	if c.Pressure.IO == nil {
+		return nil
+	}
+	return &statsapi.IOStats{Time: metav1.NewTime(c.At), PSI: c.Pressure.IO}
+}
+
+func swapStats(c kernel.Counts) *statsapi.SwapStats {
+	if c.Swap == nil {
+		return nil
+	}
+	out := &statsapi.SwapStats{Time: metav1.NewTime(c.At), SwapUsageBytes: &c.Swap.Usage}
+	if limit := c.Swap.Limit; limit > 0 {
+		out.SwapAvailableBytes = ptr.To(limit - min(limit, c.Swap.Usage))
+	}
+	return out
+}
+
+// fromNanos is a time of the runtime's.
+func fromNanos(n int64) metav1.Time { return metav1.NewTime(time.Unix(0, n)) }

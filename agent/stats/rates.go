@@ -1,0 +1,65 @@
+package stats
+
+import (
+	"time"
+
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// rates are the counters of CPU time as last seen, by what they count for.
+type rates map[string]sample
+
+type sample struct {
+	at    time.Time
+	nanos uint64
+	rate  *uint64 // nanoseconds in each second before at; nil: this is the first sample
+}
+
+// next completes stats that lack it with the rate since the last sample, and remembers the sample
+// in to. A counter that went back began anew.
+func (r rates) next(to rates, of string, cpu *statsapi.CPUStats) {
+	if cpu == nil || cpu.UsageCoreNanoSeconds == nil {
+		return
+	}
+	now := sample{at: cpu.Time.Time, nanos: *cpu.UsageCoreNanoSeconds}
+	if last, ok := r[of]; ok {
+		now.rate = last.until(now)
+	}
+	if cpu.UsageNanoCores == nil {
+		cpu.UsageNanoCores = now.rate
+	}
+	to[of] = now
+}
+
+func (s sample) until(now sample) *uint64 {
+	took := now.at.Sub(s.at)
+	switch {
+	case took <= 0: // the runtime tells of the same moment again
+		return s.rate
+	case now.nanos < s.nanos:
+		return nil
+	}
+	rate := uint64(float64(now.nanos-s.nanos) / took.Seconds())
+	return &rate
+}
+
+// counter is a counter of CPU time.
+type counter struct {
+	of string
+	*statsapi.CPUStats
+}
+
+// counters are all that a snapshot has.
+func counters(s *Snapshot) []counter {
+	out := []counter{{"node", s.Node.CPU}}
+	for _, c := range s.Node.SystemContainers {
+		out = append(out, counter{"system " + c.Name, c.CPU})
+	}
+	for _, p := range s.Pods {
+		out = append(out, counter{p.Sandbox, p.Stats.CPU})
+		for _, c := range p.Containers {
+			out = append(out, counter{c.ID, c.Stats.CPU})
+		}
+	}
+	return out
+}
