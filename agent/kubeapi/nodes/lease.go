@@ -1,6 +1,7 @@
 package nodes
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -11,12 +12,38 @@ import (
 	"k8s.io/component-helpers/apimachinery/lease"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"github.com/numalet/numalet/agent/mailbox"
 )
 
 // renewals is how many times a lease is renewed in its duration.
 const renewals = 4
 
 var errNoNode = errors.New("the node is not registered; its lease waits")
+
+// live renews the lease while the node is there: the lease of one that is not is deleted with it.
+func (n *Nodes) live(ctx context.Context) {
+	changed := mailbox.Subscribe(&n.seen.present)
+	for {
+		inner, cancel := context.WithCancel(ctx)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if _, there := n.seen.get(); there {
+				n.newLease().Run(inner)
+			}
+		}()
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		}
+		cancel()
+		<-done
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
 
 // newLease keeps the node's lease, which says that the node lives.
 func (n *Nodes) newLease() lease.Controller {

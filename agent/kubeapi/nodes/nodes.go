@@ -19,9 +19,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	nodeutil "k8s.io/component-helpers/node/util"
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/node"
@@ -91,7 +89,7 @@ func (n *Nodes) Run(ctx context.Context) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { n.watch(ctx); return nil })
-	g.Go(func() error { n.newLease().Run(ctx); return nil })
+	g.Go(func() error { n.live(ctx); return nil })
 	g.Go(func() error { n.keep(ctx); return nil })
 	return g.Wait()
 }
@@ -142,9 +140,7 @@ func (n *Nodes) attempt(ctx context.Context, facts node.Facts) (*v1.Node, error)
 	if apiequality.Semantic.DeepEqual(existing, wanted) {
 		return existing, nil
 	}
-	updated, _, err := nodeutil.PatchNodeStatus(n.cfg.Heartbeats.CoreV1(),
-		types.NodeName(existing.Name), existing, wanted)
-	return updated, err
+	return n.patch(ctx, existing, wanted)
 }
 
 // keep writes the status whenever it is to be written.
@@ -201,8 +197,7 @@ func (n *Nodes) write(ctx context.Context, last *v1.Node) error {
 	if err := n.pace.Wait(ctx); err != nil {
 		return err
 	}
-	updated, _, err := nodeutil.PatchNodeStatus(n.cfg.Heartbeats.CoreV1(),
-		types.NodeName(last.Name), last, next)
+	updated, err := n.patch(ctx, last, next)
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ import (
 // it, in any order, and the newest counts.
 type seen struct {
 	changed chan struct{} // has a value when the watch told of another node
+	present mailbox.Topic // told when the node came or went
 
 	mu   sync.Mutex // guards last
 	last *v1.Node   // nil: there is none
@@ -48,6 +49,9 @@ func (s *seen) put(now *v1.Node) (was *v1.Node, newer bool) {
 		}
 	}
 	was, s.last = s.last, now
+	if was == nil || was.UID != now.UID {
+		s.present.Publish()
+	}
 	return was, true
 }
 
@@ -55,6 +59,9 @@ func (s *seen) put(now *v1.Node) (was *v1.Node, newer bool) {
 func (s *seen) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.last != nil {
+		s.present.Publish()
+	}
 	s.last = nil
 }
 
