@@ -26,7 +26,7 @@ func Sweep(ctx context.Context, c Config) error {
 	for _, step := range []func() error{
 		func() error { return killProcesses(ctx, c) },
 		func() error { return deleteContainers(ctx, c) },
-		func() error { return unmountAll(c.Dir) },
+		func() error { return UnmountBelow(c.Dir) },
 		func() error { return restoreForward(c) },
 	} {
 		if err := step(); err != nil {
@@ -108,9 +108,9 @@ func deleteContainers(ctx context.Context, c Config) error {
 	return err
 }
 
-// unmountAll unmounts everything below dir, the last mounted first. Nothing may be deleted in
+// UnmountBelow unmounts everything below dir, the last mounted first. Nothing may be deleted in
 // dir before: a volume of the host could be mounted there.
-func unmountAll(dir string) error {
+func UnmountBelow(dir string) error {
 	mounts, err := mount.New("").List()
 	if err != nil {
 		return fmt.Errorf("list mounts: %w", err)

@@ -10,7 +10,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/numalet/numalet/agent/kubeapi/controlplane"
 )
@@ -119,7 +118,7 @@ func (c *cluster) placed(ctx context.Context) bool {
 	return len(pods.Items) > 0
 }
 
-// clear takes back what makes pods, and the pods.
+// clear takes back what makes pods, and with that the pods.
 func (c *cluster) clear(ctx context.Context) error {
 	client, err := c.Client()
 	if err != nil {
@@ -127,26 +126,15 @@ func (c *cluster) clear(ctx context.Context) error {
 	}
 	background := metav1.DeletePropagationBackground
 	options := metav1.DeleteOptions{PropagationPolicy: &background}
-	for _, remove := range []func(kubernetes.Interface) error{
-		func(k kubernetes.Interface) error {
-			return k.AppsV1().Deployments(metav1.NamespaceDefault).DeleteCollection(ctx, options,
-				metav1.ListOptions{})
-		},
-		func(k kubernetes.Interface) error {
-			return k.AppsV1().DaemonSets(metav1.NamespaceDefault).DeleteCollection(ctx, options,
-				metav1.ListOptions{})
-		},
-		func(k kubernetes.Interface) error {
-			return k.BatchV1().Jobs(metav1.NamespaceDefault).DeleteCollection(ctx, options,
-				metav1.ListOptions{})
-		},
-		func(k kubernetes.Interface) error {
-			return k.CoreV1().Pods(metav1.NamespaceAll).DeleteCollection(ctx, options,
-				metav1.ListOptions{FieldSelector: "spec.nodeName=" + nodeName})
-		},
+	const here = metav1.NamespaceDefault
+	for what, remove := range map[string]func(context.Context, metav1.DeleteOptions,
+		metav1.ListOptions) error{
+		"deployments": client.AppsV1().Deployments(here).DeleteCollection,
+		"daemon sets": client.AppsV1().DaemonSets(here).DeleteCollection,
+		"jobs":        client.BatchV1().Jobs(here).DeleteCollection,
 	} {
-		if err := remove(client); err != nil {
-			return fmt.Errorf("delete what runs: %w", err)
+		if err := remove(ctx, options, metav1.ListOptions{}); err != nil {
+			return fmt.Errorf("delete the %s: %w", what, err)
 		}
 	}
 	return nil

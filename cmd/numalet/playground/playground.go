@@ -25,6 +25,7 @@ import (
 	"github.com/numalet/numalet/agent/placement"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/agent/terminal"
+	"github.com/numalet/numalet/cri/containerd"
 )
 
 // Runtimes that a playground can have.
@@ -237,9 +238,10 @@ func (p *Playground) view(ctx context.Context) error {
 	}
 }
 
-// leave has the pods end before the runtime does, where that is a real one.
+// leave has the pods end before the runtime does, where that is a real one, and before the cluster
+// does.
 func (p *Playground) leave(ctx context.Context) error {
-	if p.opts.Runtime != Containerd {
+	if p.opts.Runtime != Containerd && p.cluster == nil {
 		return nil
 	}
 	names, err := filepath.Glob(filepath.Join(p.manifests, "*"))
@@ -265,6 +267,9 @@ func (p *Playground) close(failed bool) error {
 	}
 	if failed {
 		return fmt.Errorf("the log and all files are in %s", p.dir)
+	}
+	if err := containerd.UnmountBelow(p.dir); err != nil { // volumes of pods that had not ended
+		return err
 	}
 	return os.RemoveAll(p.dir)
 }
