@@ -107,7 +107,7 @@ func TestForcedDeletion(t *testing.T) {
 	n.AwaitGone("works")
 }
 
-const manifest = `apiVersion: v1
+const staticPod = `apiVersion: v1
 kind: Pod
 metadata: {name: static, labels: {v: "1"}}
 spec:
@@ -119,7 +119,7 @@ spec:
 // deletes nothing else; another manifest is another mirror pod, and without one there is none.
 func TestMirrorPods(t *testing.T) {
 	c, n := ours(t)
-	n.Pod("static", manifest)
+	n.Pod("static", staticPod)
 	name := "static-" + n.Name
 	shown := func(p *v1.Pod) bool { return runs(p) && p.DeletionTimestamp == nil }
 	first := await(t, c, "default", name, shown)
@@ -141,7 +141,7 @@ func TestMirrorPods(t *testing.T) {
 			t.Errorf("container %s became %s", a, b)
 		}
 	}
-	n.Pod("static", strings.Replace(manifest, `"1"`, `"2"`, 1))
+	n.Pod("static", strings.Replace(staticPod, `"1"`, `"2"`, 1))
 	await(t, c, "default", name, func(p *v1.Pod) bool {
 		return shown(p) && p.Labels["v"] == "2" && containerOf(p) != containerOf(first)
 	})
@@ -162,8 +162,8 @@ func containerOf(p *v1.Pod) string { return p.Status.ContainerStatuses[0].Contai
 // meanwhile goes.
 func TestNothingIsWrittenAfterARestart(t *testing.T) {
 	c, n := ours(t)
-	n.Pod("static", manifest)
-	n.Pod("goes", strings.Replace(manifest, "name: static", "name: goes", 1))
+	n.Pod("static", staticPod)
+	n.Pod("goes", strings.Replace(staticPod, "name: static", "name: goes", 1))
 	c.Apply(bound(n.Name, "works", ""))
 	pods := map[types.NamespacedName]string{
 		{Namespace: c.Namespace, Name: "works"}:          "",

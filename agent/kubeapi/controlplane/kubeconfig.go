@@ -1,6 +1,8 @@
 package controlplane
 
 import (
+	"fmt"
+	"net"
 	"os"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -46,10 +48,20 @@ func (c *Cluster) writeKubeconfig(file string, user *api.AuthInfo) error {
 	}, file)
 }
 
-// ServingCertificate writes the certificate and key of a server at these names and addresses, such
-// as a node's, that the API server takes for what it says it is.
-func (c *Cluster) ServingCertificate(certFile, keyFile string, hosts ...string) error {
-	p, err := c.authority.server(hosts[0], hosts...)
+// NodeCertificate writes the certificate and key of a node's server, at the node's name and all
+// addresses of this machine, which the API server takes for what it says it is.
+func (c *Cluster) NodeCertificate(certFile, keyFile, node string) error {
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return fmt.Errorf("list the host's addresses: %w", err)
+	}
+	hosts := []string{node}
+	for _, a := range addresses {
+		if ip, ok := a.(*net.IPNet); ok {
+			hosts = append(hosts, ip.IP.String())
+		}
+	}
+	p, err := c.authority.server(node, hosts...)
 	if err != nil {
 		return err
 	}

@@ -62,7 +62,7 @@ func (p *Playground) startCluster(ctx context.Context) error {
 		"system:nodes"); err != nil {
 		return err
 	}
-	return plane.ServingCertificate(p.cluster.certificate, p.cluster.key, nodeName, "127.0.0.1")
+	return plane.NodeCertificate(p.cluster.certificate, p.cluster.key, nodeName)
 }
 
 // settings are the agent's as a node of the cluster.
@@ -80,6 +80,8 @@ func (c *cluster) settings(into map[string]any) error {
 			"x509":      map[string]any{"clientCAFile": c.CAFile()},
 		},
 		"authorization": map[string]any{"mode": "Webhook"},
+		// Nobody answers there; a cluster has one, and pods are told.
+		"clusterDNS": []string{"10.96.0.10"}, "clusterDomain": "cluster.local",
 	} {
 		into[name] = value
 	}

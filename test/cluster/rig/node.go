@@ -1,7 +1,6 @@
 package rig
 
 import (
-	"net"
 	"path/filepath"
 
 	"github.com/numalet/numalet/test/harness"
@@ -26,20 +25,10 @@ func (c Cluster) Join(agent *harness.Node, name string) Node {
 	n := Node{agent, name, filepath.Join(agent.Dir, "kubeconfig"),
 		filepath.Join(agent.Dir, "bootstrap"), c}
 	certificate, key := filepath.Join(agent.Dir, "tls.crt"), filepath.Join(agent.Dir, "tls.key")
-	addresses, err := net.InterfaceAddrs()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	hosts := []string{name}
-	for _, a := range addresses {
-		if ip, ok := a.(*net.IPNet); ok {
-			hosts = append(hosts, ip.IP.String())
-		}
-	}
 	for _, err := range []error{
 		c.Kubeconfig(n.Kubeconfig, "system:node:"+name, "system:nodes"),
 		c.BootstrapKubeconfig(n.Bootstrap),
-		c.ServingCertificate(certificate, key, hosts...),
+		c.NodeCertificate(certificate, key, name),
 	} {
 		if err != nil {
 			c.t.Fatal(err)
