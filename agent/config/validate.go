@@ -182,6 +182,11 @@ func validateOptions(c *Config, p *problems) {
 			p.address("--node-ip", ip)
 		}
 	}
+	for key := range c.NodeLabels {
+		p.forbid(!ownLabel(key), "--node-labels", key+" is not for a node to set: in the namespaces "+
+			"of kubernetes.io and k8s.io it may have those of kubelet.kubernetes.io and "+
+			"node.kubernetes.io, and "+strings.Join(wellKnownLabels(), ", "))
+	}
 	labels := metav1validation.ValidateLabels(c.NodeLabels, field.NewPath("--node-labels"))
 	p.ErrorList = append(p.ErrorList, labels...)
 }

@@ -1,0 +1,35 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestSystemInfo on hosts of which some things cannot be found out.
+func TestSystemInfo(t *testing.T) {
+	root := t.TempDir()
+	if got := systemInfo(t.Context(), root, node{}); got.MachineID != "" || got.SystemUUID != "" ||
+		got.OSImage != "Linux" || got.Swap != nil || got.KernelVersion == "" ||
+		got.OperatingSystem != "linux" || got.Architecture == "" || got.KubeletVersion == "" {
+		t.Errorf("of nothing: %+v", got)
+	}
+	for path, content := range map[string]string{
+		"etc/machine-id":     "m1\n",
+		"usr/lib/os-release": "NAME=x\nPRETTY_NAME=\"An \\\"OS\\\" 1\"\n",
+		"proc/meminfo":       "MemTotal: 9 kB\nSwapTotal:       2 kB\n",
+	} {
+		if err := os.MkdirAll(filepath.Join(root, filepath.Dir(path)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, path), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := node{host: host{bootID: "b"}}
+	got := systemInfo(t.Context(), root, n)
+	if got.MachineID != "m1" || got.SystemUUID != "m1" || got.OSImage != `An "OS" 1` ||
+		got.Swap == nil || *got.Swap.Capacity != 2048 || got.BootID != "b" {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,91 @@
+package nodes
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/deviceplugin"
+)
+
+func offering(name string) deviceplugin.Inventory {
+	return deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{
+		name: {Name: name, Capacity: 8, Allocatable: 7},
+	}}
+}
+
+// TestOwned: a resource is ours from when a plugin offers it until the node is without it, whatever
+// becomes of the agent in between; then it is whose ever puts it there.
+func TestOwned(t *testing.T) {
+	root := t.TempDir()
+	open := func() *Owned {
+		o, err := OpenOwned(root, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	o := open()
+	d := o.Devices(offering("x.io/gpu"))
+	if c, a := d.Capacity["x.io/gpu"], d.Allocatable["x.io/gpu"]; c.Value() != 8 ||
+		a.Value() != 7 || len(d.Dead) != 0 {
+		t.Errorf("offered: %+v", d)
+	}
+	o = open()
+	if d := o.Devices(deviceplugin.Inventory{}); len(d.Dead) != 0 || len(d.Capacity) != 0 {
+		t.Errorf("after a restart, before its plugin is back: %+v", d)
+	}
+	o.began = time.Now().Add(-2 * time.Hour)
+	d = o.Devices(deviceplugin.Inventory{})
+	if !slices.Equal(d.Dead, []v1.ResourceName{"x.io/gpu"}) {
+		t.Errorf("when its plugin had its time: %+v", d)
+	}
+	o.Wrote(d)
+	if d := o.Devices(deviceplugin.Inventory{}); len(d.Dead) != 0 {
+		t.Errorf("when the node is without it: %+v", d)
+	}
+	if d := open().Devices(deviceplugin.Inventory{Gone: []string{"x.io/gpu"}}); len(d.Dead) != 0 {
+		t.Errorf("after the next restart: %+v", d)
+	}
+}
+
+// TestGone: a resource of this run is dead as soon as its plugin's grace is over, and lives when it
+// is back.
+func TestGone(t *testing.T) {
+	o, err := OpenOwned(t.TempDir(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Devices(offering("x.io/gpu"))
+	d := o.Devices(deviceplugin.Inventory{Gone: []string{"x.io/gpu"}})
+	if _, there := d.Capacity["x.io/gpu"]; there || len(d.Dead) != 1 {
+		t.Errorf("gone: %+v", d)
+	}
+	back := offering("x.io/gpu")
+	back.Gone = []string{"x.io/gpu"}
+	if d := o.Devices(back); len(d.Dead) != 0 || len(d.Capacity) != 1 {
+		t.Errorf("back: %+v", d)
+	}
+}
+
+func TestDamagedFile(t *testing.T) {
+	root := t.TempDir()
+	if err := os.WriteFile(filepath.Join(root, OwnedFile), []byte("[\"x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o, err := OpenOwned(root, 0)
+	if err == nil || !strings.Contains(err.Error(), "which resources are ours") {
+		t.Errorf("error %v", err)
+	}
+	if d := o.Devices(offering("x.io/gpu")); len(d.Capacity) != 1 {
+		t.Errorf("%+v", d)
+	}
+	if left, _ := filepath.Glob(filepath.Join(root, OwnedFile+".corrupt-*")); len(left) != 1 {
+		t.Errorf("moved aside: %v", left)
+	}
+}
