@@ -117,7 +117,7 @@ func show(n *v1.Node) string {
 		info.Architecture, info.ContainerRuntimeVersion)
 	for _, q := range []v1.ResourceName{v1.ResourceEphemeralStorage, v1.ResourcePods} {
 		amount := n.Status.Capacity[q]
-		add("%s of capacity: %s", q, amount.String())
+		add("%s of capacity: %d", q, amount.Value())
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
