@@ -68,13 +68,13 @@ func open(ctx context.Context, cfg *config.Config) (node, error) {
 	if err != nil {
 		return n, err
 	}
-	if n.kube, err = newKube(ctx, n); err != nil {
-		return n, err
-	}
 	if n.hardware, err = machine.Open(cfg); err != nil {
 		return n, err
 	}
 	n.registry, n.events = server.NewRegistry(), event.New(ctx, n.name)
+	if n.kube, err = newKube(ctx, n); err != nil {
+		return n, err
+	}
 	recordEvents(n)
 	n.runtime.others, err = neighbours.New(neighbours.Config{
 		Root: cfg.RootDir, Tell: func(message string) {

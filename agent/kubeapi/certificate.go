@@ -6,12 +6,14 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
+	"math"
 	"time"
 
 	certificates "k8s.io/api/certificates/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/certificate"
+	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 )
 
@@ -63,11 +65,20 @@ func newManager(ctx context.Context, c Config, own, bootstrap *rest.Config,
 	return m, nil
 }
 
+// lifetime is for how many seconds a certificate is valid.
+func lifetime(c *tls.Certificate) float64 {
+	if c == nil || c.Leaf == nil {
+		return math.Inf(1)
+	}
+	return time.Until(c.Leaf.NotAfter).Seconds()
+}
+
 // rotation follows the certificate that the node has.
 type rotation struct {
 	manager certificate.Manager
 	last    *tls.Certificate // that changed was told of; nil: none yet
 	changed func()           // another certificate is there
+	left    *metrics.Gauge
 	// once: the first certificate is asked for, and not renewed.
 	once bool
 }
@@ -79,6 +90,7 @@ func (r *rotation) run(ctx context.Context) error {
 	defer r.manager.Stop()
 	since := time.Now()
 	for {
+		r.left.Set(lifetime(r.manager.Current()))
 		every := laterLook
 		if r.last == nil {
 			every = firstLook

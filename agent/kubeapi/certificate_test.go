@@ -4,10 +4,13 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/numalet/numalet/topology/metric"
 )
 
 // fakeManager has the certificate and the health that a test says.
@@ -28,7 +31,7 @@ func TestWithoutCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &fakeManager{}
 		began, done := time.Now(), make(chan error, 1)
-		r := rotation{manager: m, changed: func() {}}
+		r := rotation{manager: m, changed: func() {}, left: new(metric.Set).Gauge("left", "left")}
 		go func() { done <- r.run(t.Context()) }()
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -55,7 +58,7 @@ func TestChangedCertificate(t *testing.T) {
 		m, told := &fakeManager{}, 0
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		r := rotation{manager: m, changed: func() { told++ }}
+		r := rotation{manager: m, changed: func() { told++ }, left: new(metric.Set).Gauge("left", "left")}
 		go func() { _ = r.run(ctx) }()
 		m.current = &tls.Certificate{Leaf: &x509.Certificate{}}
 		time.Sleep(firstLook + time.Millisecond)
@@ -71,4 +74,14 @@ func TestChangedCertificate(t *testing.T) {
 			t.Error("certificates are no longer renewed")
 		}
 	})
+}
+
+func TestLifetime(t *testing.T) {
+	if got := lifetime(nil); !math.IsInf(got, 1) {
+		t.Errorf("no certificate is valid for %v s", got)
+	}
+	got := lifetime(&tls.Certificate{Leaf: &x509.Certificate{NotAfter: time.Now().Add(time.Hour)}})
+	if got < 3500 || got > 3600 {
+		t.Errorf("a certificate of an hour is valid for %v s", got)
+	}
 }

@@ -10,14 +10,15 @@ import (
 	kuberuntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/certificate"
 	"k8s.io/client-go/util/connrotation"
+	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/version"
+	"github.com/numalet/numalet/topology/metric"
 )
 
 // Config is who asks, and how much.
@@ -25,7 +26,8 @@ type Config struct {
 	Cluster config.Cluster
 	Kubelet *kubeletv1beta1.KubeletConfiguration
 	// Node is the node's name.
-	Node string
+	Node     string
+	Registry metrics.KubeRegistry
 }
 
 // Client reaches the API server. Its clients can be used before Run, and wait until the node has a
@@ -48,11 +50,9 @@ func New(ctx context.Context, c Config) (*Client, error) {
 		connections: connrotation.NewConnectionTracker(), ready: make(chan struct{}),
 	}
 	if bootstrap != nil {
-		m, err := newManager(ctx, c, own, bootstrap, nil)
-		if err != nil {
+		if err := out.rotate(ctx, c, own, bootstrap); err != nil {
 			return nil, err
 		}
-		out.rotate(m, !c.Kubelet.RotateCertificates)
 	}
 	if out.rotation == nil || out.rotation.manager.Current() != nil {
 		close(out.ready)
@@ -108,16 +108,33 @@ func tune(c *rest.Config, k *kubeletv1beta1.KubeletConfiguration) {
 	c.QPS, c.Burst = float32(*k.KubeAPIQPS), int(k.KubeAPIBurst)
 }
 
-// rotate has the clients use the manager's certificate, whichever it is.
-func (c *Client) rotate(m certificate.Manager, once bool) {
-	c.rotation = &rotation{manager: m, last: m.Current(), once: once, changed: func() {
-		select {
-		case <-c.ready:
-		default:
-			close(c.ready)
-		}
-		c.Reset()
-	}}
+// rotate has the clients use the certificate that the node has at the moment.
+func (c *Client) rotate(ctx context.Context, cfg Config, own, bootstrap *rest.Config) error {
+	var s metric.Set
+	c.rotation = &rotation{
+		once: !cfg.Kubelet.RotateCertificates,
+		left: s.Gauge("kubelet_certificate_manager_client_ttl_seconds",
+			"Seconds until the node's client certificate expires; infinite while there is none."),
+		changed: func() {
+			select {
+			case <-c.ready:
+			default:
+				close(c.ready)
+			}
+			c.Reset()
+		},
+	}
+	failed := s.Counter("kubelet_certificate_manager_client_expiration_renew_errors",
+		"Attempts to renew the node's client certificate that failed.")
+	if err := s.Register(cfg.Registry); err != nil {
+		return err
+	}
+	m, err := newManager(ctx, cfg, own, bootstrap, failed)
+	if err != nil {
+		return err
+	}
+	c.rotation.manager, c.rotation.last = m, m.Current()
+	return nil
 }
 
 // connect makes the three clients, each with a connection of its own.
@@ -175,8 +192,9 @@ func (c *Client) Reset() { c.connections.CloseAll() }
 func (c *Client) Restored() *mailbox.Topic { return &c.restored }
 
 // Run keeps the node's certificate, until ctx ends or there has been no valid one for so long that
-// there will be none.
+// there will be none. Requests that are under way then end.
 func (c *Client) Run(ctx context.Context) error {
+	defer c.Reset()
 	if c.rotation == nil {
 		<-ctx.Done()
 		return nil

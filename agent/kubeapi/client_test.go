@@ -11,6 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-base/metrics"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
 
@@ -31,7 +32,7 @@ func settings(rotate bool) *kubeletv1beta1.KubeletConfiguration {
 // start makes a client and runs it until the test ends.
 func start(t *testing.T, c Config) *Client {
 	t.Helper()
-	c.Node = "n"
+	c.Node, c.Registry = "n", metrics.NewKubeRegistry()
 	ctx, cancel := context.WithCancel(t.Context())
 	client, err := New(ctx, c)
 	if err != nil {

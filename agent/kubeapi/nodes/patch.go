@@ -17,12 +17,13 @@ func (n *Nodes) patch(ctx context.Context, old, now *v1.Node) (*v1.Node, error) 
 	if err != nil {
 		return nil, fmt.Errorf("make the patch of the node: %w", err)
 	}
-	return n.cfg.Heartbeats.CoreV1().Nodes().Patch(ctx, old.Name, types.StrategicMergePatchType, raw,
-		metav1.PatchOptions{}, "status")
+	return n.cfg.Heartbeats.CoreV1().Nodes().Patch(ctx, old.Name,
+		types.StrategicMergePatchType, raw, metav1.PatchOptions{}, "status")
 }
 
-// difference is the strategic merge patch that leads from one node to the other. Addresses are given
-// as a whole if they differ: their merge key, the type, is not one, as a node has several of a type.
+// difference is the strategic merge patch that leads from one node to the other. Addresses are
+// given as a whole if they differ: their merge key, the type, is not one, as a node has several of
+// a type.
 func difference(old, now *v1.Node) ([]byte, error) {
 	from, err := json.Marshal(old)
 	if err != nil {
