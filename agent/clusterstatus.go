@@ -6,6 +6,7 @@ import (
 
 	"github.com/numalet/numalet/agent/kubeapi/mirror"
 	"github.com/numalet/numalet/agent/kubeapi/statuses"
+	"github.com/numalet/numalet/agent/metrics"
 	"github.com/numalet/numalet/agent/podstatus"
 )
 
@@ -14,13 +15,15 @@ import (
 type told struct {
 	statuses *statuses.Statuses
 	mirrors  *mirror.Mirrors
+	metrics  *metrics.Metrics
 }
 
 // newTold makes it.
-func newTold(n node) (t told, err error) {
+func newTold(n node, m *metrics.Metrics) (t told, err error) {
 	if n.kube == nil {
 		return t, nil
 	}
+	t.metrics = m
 	if t.statuses, err = statuses.New(statuses.Config{
 		Client: n.kube.Main(), Registry: n.registry,
 	}); err != nil {
@@ -44,6 +47,7 @@ func (t told) wrote(c podstatus.Change) {
 func (t told) saw(all []*v1.Pod) []*v1.Pod {
 	t.statuses.Saw(all)
 	t.mirrors.Saw(all)
+	t.metrics.Delivered(all)
 	return mirror.Split(all)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/numalet/numalet/agent/kubeapi/mirror"
 	"github.com/numalet/numalet/agent/kubeapi/statuses"
+	"github.com/numalet/numalet/agent/metrics"
 	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/agent/source"
 )
@@ -27,6 +28,9 @@ func TestMirrorsDoNotRun(t *testing.T) {
 	if cluster.mirrors, err = mirror.New(mirror.Config{
 		Client: fake.NewClientset(), Node: "n", Registry: registry,
 	}); err != nil {
+		t.Fatal(err)
+	}
+	if cluster.metrics, err = metrics.New(metrics.Config{Registry: registry}); err != nil {
 		t.Fatal(err)
 	}
 	shown, run := podFrom(source.APISource), podFrom(source.APISource)

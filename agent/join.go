@@ -107,7 +107,7 @@ func joinManagers(ctx context.Context, n node, l *links) (p parts, err error) {
 	}); err != nil {
 		return p, err
 	}
-	if l.told, err = newTold(n); err != nil {
+	if l.told, err = newTold(n, p.metrics); err != nil {
 		return p, err
 	}
 	p.statuses = newStatuses(n, p, l.told)

@@ -51,10 +51,14 @@ func (p podMetrics) expect() {
 
 // staticLabel is the label static, which is "true" or empty, as the kubelet's.
 func staticLabel(pod *v1.Pod) string {
-	if pod.Annotations[source.AnnotationSource] == source.APISource {
+	if fromAPI(pod) {
 		return ""
 	}
 	return "true"
+}
+
+func fromAPI(pod *v1.Pod) bool {
+	return pod.Annotations[source.AnnotationSource] == source.APISource
 }
 
 // Restarted counts a pod that was desired again before what ran of it was gone.

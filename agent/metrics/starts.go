@@ -23,9 +23,10 @@ var (
 		1800, 2700, 3600}
 )
 
-// starts measure how long pods take to start: from when they were first seen here, which of a
-// static pod is its creation, until they run. Those that have a sandbox when their worker starts
-// are of an earlier run of the agent, and start no more.
+// starts measure how long pods take to start: from when they were first seen here until they run,
+// and from their creation until all their containers do, for an API server's pods until it delivers
+// that. Of a static pod that is its first sight and what is known here. Those that have a sandbox
+// when their worker starts are of an earlier run of the agent, and start no more.
 type starts struct {
 	running, sli, total, worker *metrics.Histogram
 	pulls                       *metrics.HistogramVec
@@ -36,9 +37,11 @@ type starts struct {
 
 // start is that of a pod of which not all containers have run yet.
 type start struct {
-	seen    time.Time
-	pulling time.Duration
-	running bool
+	seen, created time.Time
+	pulling       time.Duration
+	running       bool
+	// told: all containers have run, and the API server is told so.
+	told bool
 }
 
 func newStarts(s *metric.Set) *starts {
@@ -46,11 +49,11 @@ func newStarts(s *metric.Set) *starts {
 		running: s.Histogram("kubelet_pod_start_duration_seconds",
 			"Seconds from when a pod was first seen until it runs.", startBuckets),
 		sli: s.Histogram("kubelet_pod_start_sli_duration_seconds",
-			"Seconds from when a pod was first seen until all its containers run, without the "+
+			"Seconds from when a pod was created until all its containers run, without the "+
 				"time to pull images and to run init containers; of pods without volumes that "+
 				"outlive them.", startBuckets),
 		total: s.Histogram("kubelet_pod_start_total_duration_seconds",
-			"Seconds from when a pod was first seen until all its containers run.", startBuckets),
+			"Seconds from when a pod was created until all its containers run.", startBuckets),
 		worker: s.Histogram("kubelet_pod_worker_start_duration_seconds",
 			"Seconds from when a pod was first seen until its worker starts.", metrics.DefBuckets),
 		pulls: s.Histograms("kubelet_image_pull_duration_seconds",
@@ -69,37 +72,64 @@ func (s *starts) status(c podstatus.Change, now time.Time) {
 	pod, known := s.pods[c.Pod.UID]
 	switch {
 	case c.Begins():
-		s.pods[c.Pod.UID] = &start{seen: now}
+		s.pods[c.Pod.UID] = &start{seen: now, created: now}
+		if at := c.Pod.CreationTimestamp; fromAPI(c.Pod) && !at.IsZero() {
+			s.pods[c.Pod.UID].created = at.Time
+		}
 	case !known:
 	case c.Ends(), status.Ended(c.After.Phase):
 		delete(s.pods, c.Pod.UID)
 	default:
-		s.followLocked(c, pod, now.Sub(pod.seen))
+		s.followLocked(c, pod, now)
 	}
 }
 
-func (s *starts) followLocked(c podstatus.Change, pod *start, took time.Duration) {
+func (s *starts) followLocked(c podstatus.Change, pod *start, now time.Time) {
 	if c.After.Phase == v1.PodRunning && !pod.running {
 		pod.running = true
-		s.running.Observe(took.Seconds())
+		s.running.Observe(now.Sub(pod.seen).Seconds())
 	}
-	if !allRun(c) {
-		return
-	}
-	delete(s.pods, c.Pod.UID)
-	s.total.Observe(took.Seconds())
-	if !stateful(c.Pod) {
-		s.sli.Observe(max(0, took-pod.pulling-initializing(c.After)).Seconds())
+	switch {
+	case !allRun(c.Pod, c.After):
+	case fromAPI(c.Pod):
+		pod.told = true
+	default:
+		s.startedLocked(c.Pod, c.After, now)
 	}
 }
 
-func allRun(c podstatus.Change) bool {
-	for _, s := range c.After.ContainerStatuses {
+// startedLocked takes that a pod has started, as its status says.
+func (s *starts) startedLocked(pod *v1.Pod, as v1.PodStatus, now time.Time) {
+	start := s.pods[pod.UID]
+	delete(s.pods, pod.UID)
+	took := now.Sub(start.created)
+	s.total.Observe(took.Seconds())
+	if !stateful(pod) {
+		s.sli.Observe(max(0, took-start.pulling-initializing(as)).Seconds())
+	}
+}
+
+// Delivered takes the pods that the API server has for the node: of those that start it is what
+// others see that counts.
+func (m *Metrics) Delivered(all []*v1.Pod) { m.starts.delivered(all, time.Now()) }
+
+func (s *starts) delivered(all []*v1.Pod, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, pod := range all {
+		if start := s.pods[pod.UID]; start != nil && start.told && allRun(pod, pod.Status) {
+			s.startedLocked(pod, pod.Status, now)
+		}
+	}
+}
+
+func allRun(pod *v1.Pod, as v1.PodStatus) bool {
+	for _, s := range as.ContainerStatuses {
 		if s.State.Running == nil || s.State.Running.StartedAt.IsZero() {
 			return false
 		}
 	}
-	return len(c.After.ContainerStatuses) == len(c.Pod.Spec.Containers)
+	return len(as.ContainerStatuses) == len(pod.Spec.Containers)
 }
 
 // initializing is how long the init containers ran, in the whole seconds of a status.

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/cri"
 )
 
@@ -209,4 +211,36 @@ func TestSizeLabel(t *testing.T) {
 	if strings.Join(got, " ") != want {
 		t.Errorf("sizes are in %q, want %q", got, want)
 	}
+}
+
+// Of a pod of the API server's it counts when it was created and when the API server has it that all
+// its containers run; its phase is measured as it is seen here.
+func TestPodOfTheAPIServerStarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, registry := fresh(t)
+		pod := testPod()
+		pod.Spec.InitContainers = nil
+		pod.Annotations = map[string]string{source.AnnotationSource: source.APISource}
+		pod.CreationTimestamp = metav1.Now()
+		time.Sleep(time.Second)
+		pending := v1.PodStatus{Phase: v1.PodPending}
+		m.Status(podstatus.Change{Pod: pod, After: pending})
+		time.Sleep(2 * time.Second)
+		running := v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{
+			runs(time.Now()), runs(time.Now())}}
+		m.Status(podstatus.Change{Pod: pod, Before: pending, After: running})
+		time.Sleep(4 * time.Second)
+		m.Delivered([]*v1.Pod{pod}) // it is behind
+		time.Sleep(8 * time.Second)
+		delivered := pod.DeepCopy()
+		delivered.Status = running
+		for range 2 {
+			m.Delivered([]*v1.Pod{delivered})
+		}
+		got := seconds(t, registry, "kubelet_pod_start_duration_seconds",
+			"kubelet_pod_start_total_duration_seconds", "kubelet_pod_start_sli_duration_seconds")
+		if !slices.Equal(got, []float64{2, 15, 15}) {
+			t.Errorf("measured %v s", got)
+		}
+	})
 }
