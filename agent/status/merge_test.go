@@ -122,3 +122,22 @@ func TestFirst(t *testing.T) {
 		t.Errorf("the first status of a new pod is %+v", got)
 	}
 }
+
+// What keeps a pod waiting is said by a condition too; and a pod that is rejected keeps what others
+// said of it.
+func TestWhyThePodDoesNotStart(t *testing.T) {
+	in := Input{Pod: &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main"}}}},
+		Now: time.Now(), Previous: v1.PodStatus{Conditions: []v1.PodCondition{{Type: "x"}}}}
+	why := Reason{Reason: "WaitingForDevicePlugin", Message: "none has registered"}
+	s := Waiting(in, why)
+	c, scheduled := conditionOf(s, v1.PodReadyToStartContainers), conditionOf(s, v1.PodScheduled)
+	if c == nil || c.Status != v1.ConditionFalse || c.Reason != why.Reason ||
+		c.Message != why.Message || scheduled == nil || scheduled.Status != v1.ConditionTrue {
+		t.Errorf("a pod that waits has conditions %+v", s.Conditions)
+	}
+	in.Previous = s
+	s = Rejected(in, why)
+	if conditionOf(s, "x") == nil || conditionOf(s, v1.PodReadyToStartContainers) != nil {
+		t.Errorf("a pod that is rejected has conditions %+v", s.Conditions)
+	}
+}

@@ -1,0 +1,99 @@
+package podstatus
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/cri"
+)
+
+// told is a pod of which the API server was told this.
+func told(phase v1.PodPhase, reason string) *v1.Pod {
+	p := named("u", "a")
+	p.Status = v1.PodStatus{Phase: phase, Reason: reason, StartTime: &metav1.Time{},
+		ContainerStatuses: []v1.ContainerStatus{{Name: "main", RestartCount: 2}}}
+	return p
+}
+
+// An end that the API server was told before, or that is one of admission, stays as it was told
+// while nothing of the pod is to be seen; what is to be seen is told.
+func TestEndsThatWereTold(t *testing.T) {
+	ended := podworker.Report{
+		Decision: podworker.Decision{State: podworker.Finished}, Stop: &podworker.Stop{},
+	}
+	for name, begin := range map[string]func(s *Store, p *v1.Pod){
+		"told before": func(s *Store, p *v1.Pod) { s.Pending(p) },
+		"rejected": func(s *Store, p *v1.Pod) {
+			s.Pending(named("u", "a"))
+			s.Rejected("u", status.Reason{Reason: "OutOfcpu", Message: "m"})
+		},
+	} {
+		s := New(Config{})
+		r := Reporter{Statuses: s, Terminations: lastWords{}}
+		p := told(v1.PodFailed, "Evicted")
+		begin(s, p)
+		before := s.List()[0].Status
+		s.Admitted("u")
+		ended.Pod = p
+		r.Report(ended)
+		if got := s.List()[0].Status; !equality.Semantic.DeepEqual(got, before) {
+			t.Errorf("%s: it became %+v", name, got)
+		}
+		seen := ended
+		seen.Observed = cri.Pod{UID: "u", Containers: []cri.Container{{
+			ID: "c", Name: "main", State: cri.ContainerExited, Exit: cri.Exit{Code: 3}}}}
+		r.Report(seen)
+		got := s.List()[0].Status
+		if got.Phase != v1.PodFailed || got.Reason != before.Reason ||
+			len(got.ContainerStatuses) != 1 || got.ContainerStatuses[0].State.Terminated == nil ||
+			got.ContainerStatuses[0].State.Terminated.ExitCode != 3 {
+			t.Errorf("%s: with a container to be seen it became %+v", name, got)
+		}
+	}
+}
+
+// What is written says whether anything is known of the pod yet, and that it is cleared, until it
+// begins anew.
+func TestFirstAndCleared(t *testing.T) {
+	var last Change
+	s := New(Config{Wrote: func(c Change) { last = c }})
+	r := Reporter{Statuses: s, Terminations: lastWords{}}
+	p := told(v1.PodRunning, "")
+	for _, step := range []struct {
+		name           string
+		do             func()
+		first, cleared bool
+	}{
+		{"desired", func() { s.Pending(p) }, true, false},
+		{"admitted", func() { s.Admitted("u") }, true, false},
+		{"seen", func() {
+			r.Report(podworker.Report{
+				Pod: p, Decision: podworker.Decision{State: podworker.SyncPod}})
+		}, false, false},
+		{"cleared", func() { s.Cleared("u") }, false, true},
+		{"another spec", func() { s.Follow(p) }, false, true},
+		{"desired anew", func() { s.Pending(p) }, true, false},
+		{"waits", func() { s.Waiting("u", status.Reason{Reason: "Waiting"}) }, false, false},
+	} {
+		if step.do(); last.First != step.first || last.Cleared != step.cleared {
+			t.Errorf("%s: first %t, cleared %t", step.name, last.First, last.Cleared)
+		}
+	}
+}
+
+// A spec that changes after the pod's end is one that its status is of: nobody takes it up.
+func TestGenerationAfterTheEnd(t *testing.T) {
+	s := New(Config{})
+	s.Pending(told(v1.PodSucceeded, ""))
+	changed := told(v1.PodSucceeded, "")
+	changed.Generation = 4
+	s.Follow(changed)
+	if got := s.List()[0].Status.ObservedGeneration; got != 4 {
+		t.Errorf("generation %d was observed", got)
+	}
+}
