@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/cri/sim"
 	"github.com/numalet/numalet/test/cluster/rig"
 	"github.com/numalet/numalet/test/harness"
 )
@@ -107,7 +108,7 @@ func TestForcedDeletion(t *testing.T) {
 	n.AwaitGone("works")
 }
 
-const staticPod = `apiVersion: v1
+const staticManifest = `apiVersion: v1
 kind: Pod
 metadata: {name: static, labels: {v: "1"}}
 spec:
@@ -115,11 +116,11 @@ spec:
   containers: [{name: main, image: "registry.test/work:1"}]
 `
 
-// TestMirrorPods: a static pod is shown by a mirror pod with its status and its events. Deleting that
-// deletes nothing else; another manifest is another mirror pod, and without one there is none.
+// TestMirrorPods: a static pod is shown by a mirror pod with its status and its events. Deleting
+// that deletes nothing else; another manifest is another mirror pod, and without one there is none.
 func TestMirrorPods(t *testing.T) {
 	c, n := ours(t)
-	n.Pod("static", staticPod)
+	n.Pod("static", staticManifest)
 	name := "static-" + n.Name
 	shown := func(p *v1.Pod) bool { return runs(p) && p.DeletionTimestamp == nil }
 	first := await(t, c, "default", name, shown)
@@ -141,7 +142,7 @@ func TestMirrorPods(t *testing.T) {
 			t.Errorf("container %s became %s", a, b)
 		}
 	}
-	n.Pod("static", strings.Replace(staticPod, `"1"`, `"2"`, 1))
+	n.Pod("static", strings.Replace(staticManifest, `"1"`, `"2"`, 1))
 	await(t, c, "default", name, func(p *v1.Pod) bool {
 		return shown(p) && p.Labels["v"] == "2" && containerOf(p) != containerOf(first)
 	})
@@ -162,8 +163,8 @@ func containerOf(p *v1.Pod) string { return p.Status.ContainerStatuses[0].Contai
 // meanwhile goes.
 func TestNothingIsWrittenAfterARestart(t *testing.T) {
 	c, n := ours(t)
-	n.Pod("static", staticPod)
-	n.Pod("goes", strings.Replace(staticPod, "name: static", "name: goes", 1))
+	n.Pod("static", staticManifest)
+	n.Pod("goes", strings.Replace(staticManifest, "name: static", "name: goes", 1))
 	c.Apply(bound(n.Name, "works", ""))
 	pods := map[types.NamespacedName]string{
 		{Namespace: c.Namespace, Name: "works"}:          "",
@@ -191,4 +192,41 @@ func TestNothingIsWrittenAfterARestart(t *testing.T) {
 		}
 	}
 	c.MustRun("delete", "pod", "works", "later", "--timeout=1m")
+}
+
+// TestEndedPods: what the API server says has ended never runs again, and keeps its status,
+// whatever the runtime still knows; and what was deleted while no agent ran is deleted when one does.
+func TestEndedPods(t *testing.T) {
+	c, n := ours(t)
+	once := func(name, script string) string {
+		return strings.NewReplacer(
+			"metadata: {", fmt.Sprintf("metadata: {annotations: {%smain: %q}, ",
+				sim.AnnotationPrefix, script),
+			"nodeName", "restartPolicy: Never, nodeName").Replace(bound(n.Name, name, ""))
+	}
+	c.Apply(once("succeeds", "exit=0 after=1ms"))
+	c.Apply(once("fails", "exit=3 after=1ms"))
+	c.Apply(bound(n.Name, "works", ""))
+	done := func(phase v1.PodPhase) func(*v1.Pod) bool {
+		return func(p *v1.Pod) bool { return p.Status.Phase == phase }
+	}
+	ended := map[string]*v1.Pod{
+		"succeeds": await(t, c, c.Namespace, "succeeds", done(v1.PodSucceeded)),
+		"fails":    await(t, c, c.Namespace, "fails", done(v1.PodFailed)),
+	}
+	if s := ended["fails"].Status.ContainerStatuses[0].State.Terminated; s == nil || s.ExitCode != 3 {
+		t.Errorf("the container that failed is %+v", s)
+	}
+	await(t, c, c.Namespace, "works", runs)
+	n.Kill()
+	c.MustRun("delete", "pod", "works", "--wait=false")
+	n.Start()
+	c.MustRun("wait", "--for=delete", "pod/works", "--timeout=1m")
+	for name, was := range ended {
+		p, err := get(t, c, c.Namespace, name)
+		if err != nil || p.ResourceVersion != was.ResourceVersion {
+			t.Errorf("pod %s became %+v: %v", name, p.Status, err)
+		}
+	}
+	c.MustRun("delete", "pod", "succeeds", "fails", "--timeout=1m")
 }

@@ -1,10 +1,10 @@
-// Package mirror keeps mirror pods: for each static pod of the node one pod in the API server, which
-// shows it there and which nobody runs.
+// Package mirror keeps mirror pods: for each static pod of the node one pod in the API server,
+// which shows it there and which nobody runs.
 //
 // A mirror pod has the static pod's namespace and name, belongs to the Node, and says in the
 // annotation kubernetes.io/config.mirror which static pod it is of: that one's hash. It is created
-// when it is missing, taken away when it is of another static pod or is being deleted, and gone with
-// its static pod. Of two static pods of one name, one of which takes the other's place, it is that
+// when it is missing, taken away when it is of another static pod or is being deleted, and gone
+// with its static pod. Of two static pods of one name, one of which takes the other's place, it is that
 // of the older one until that is gone.
 package mirror
 

@@ -41,8 +41,8 @@ type Request struct {
 	own int
 }
 
-// Book has the statuses of the node's pods and what the API server has of them, and knows what is to
-// be requested next. It requests nothing itself and has no clock. All methods may be called from
+// Book has the statuses of the node's pods and what the API server has of them, and knows what is
+// to be requested next. It requests nothing itself and has no clock. All methods may be called from
 // anywhere; about one pod only one request may be under way.
 type Book struct {
 	mu      sync.Mutex                           // guards what follows
@@ -170,8 +170,8 @@ func (b *Book) Saw(all []*v1.Pod, now time.Time) (look []types.UID) {
 	return look
 }
 
-// see takes a version that was delivered. An older one than what is known comes late, unless the API
-// server was put back to an earlier state.
+// see takes a version that was delivered. An older one than what is known comes late, unless the
+// API server was put back to an earlier state.
 func (r *remote) see(pod *v1.Pod, now time.Time) {
 	r.delivered = pod
 	late := r.pod != nil && (older(pod, r.pod) ||

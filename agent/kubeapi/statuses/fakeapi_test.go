@@ -148,7 +148,7 @@ func (a *fakeAPI) delete(pod *v1.Pod, version string) error {
 	a.wrote++
 	if len(was.Finalizers) > 0 {
 		next := *was
-		next.DeletionTimestamp, next.DeletionGracePeriodSeconds = ptr.To(metav1.Unix(1, 0)), ptr.To[int64](0)
+		next.ObjectMeta = deletedWithin(was, 0)
 		a.put(&next)
 		return nil
 	}
@@ -178,6 +178,13 @@ func (a *fakeAPI) wantsDeleted(pod *v1.Pod) {
 		return
 	}
 	next := *pod
-	next.DeletionTimestamp, next.DeletionGracePeriodSeconds = ptr.To(metav1.Unix(1, 0)), ptr.To[int64](30)
+	next.ObjectMeta = deletedWithin(pod, 30)
 	a.put(&next)
+}
+
+func deletedWithin(pod *v1.Pod, seconds int64) metav1.ObjectMeta {
+	meta := pod.ObjectMeta
+	meta.DeletionTimestamp = ptr.To(metav1.Unix(1, 0))
+	meta.DeletionGracePeriodSeconds = &seconds
+	return meta
 }

@@ -501,8 +501,9 @@ const (
 	walkSteps  = 25_000
 )
 
-// The API server ends up with what is true here, whatever is lost, late, repeated or out of order on
-// the way: the last status, no pod deleted early, none forgotten, one mirror pod for each static one.
+// The API server ends up with what is true here, whatever is lost, late, repeated or out of order
+// on the way: the last status, no pod deleted early, none forgotten, one mirror pod for each static
+// one.
 func TestModel(t *testing.T) {
 	steps := fewSteps
 	if os.Getenv("CI") == "true" && !testing.Short() {

@@ -62,7 +62,8 @@ func (w *Statuses) Saw(all []*v1.Pod) {
 }
 
 // next makes the next request about a pod.
-func (w *Statuses) next(ctx context.Context, uid types.UID) (done bool, again time.Time, err error) {
+func (w *Statuses) next(ctx context.Context, uid types.UID) (done bool, again time.Time,
+	err error) {
 	q, again := w.book.Next(uid, time.Now())
 	if q.Verb == None {
 		return true, again, nil
