@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // readOnlyPort is the kubelet's usual one.
@@ -24,8 +28,21 @@ const askTimeout = 40 * time.Second
 const maxAnswer = 256 << 20
 
 // agentAddress is a flag: the read-only port of an agent, as a URL. What a user may leave out is
-// filled in: node1 is http://node1:10255.
-type agentAddress struct{ url *url.URL }
+// filled in: node1 is http://node1:10255. Or the agent is reached through an API server, if a node
+// is named.
+type agentAddress struct {
+	url  *url.URL
+	node nodeProxy
+}
+
+// add registers the flag, and those of the way through an API server.
+func (a *agentAddress) add(flags *pflag.FlagSet, usage string) {
+	flags.Var(a, "server", usage)
+	a.node.add(flags)
+}
+
+// named reports whether an agent is named at all.
+func (a *agentAddress) named() bool { return a.url != nil || a.node.name != "" }
 
 func newAgentAddress(text string) agentAddress {
 	var a agentAddress
@@ -67,29 +84,43 @@ func (a *agentAddress) get(ctx context.Context, answer any, path ...string) erro
 	for i := range path {
 		path[i] = url.PathEscape(path[i])
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.url.JoinPath(path...).String(),
-		nil)
+	return a.ask(ctx, question{path: path}, answer)
+}
+
+// question is what an agent is asked. Without a body it is a GET, else a POST.
+type question struct {
+	path  []string // escaped
+	query url.Values
+	body  []byte // YAML
+}
+
+// ask sends a question and decodes the answer.
+func (a *agentAddress) ask(ctx context.Context, q question, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	base, client := a.url, http.DefaultClient
+	if a.node.name != "" {
+		var err error
+		if base, client, err = a.node.connect(); err != nil {
+			return err
+		}
+	}
+	to := base.JoinPath(q.path...)
+	to.RawQuery = q.query.Encode()
+	method := http.MethodGet
+	if q.body != nil {
+		method = http.MethodPost
+	}
+	req, err := http.NewRequestWithContext(ctx, method, to.String(), bytes.NewReader(q.body))
 	if err != nil {
 		return err
 	}
-	return a.ask(req, answer)
-}
-
-// ask sends a request and decodes the answer.
-func (a *agentAddress) ask(req *http.Request, answer any) error {
-	ctx, cancel := context.WithTimeout(req.Context(), askTimeout)
-	defer cancel()
-	resp, err := http.DefaultClient.Do(req.WithContext(ctx))
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("no agent answers at %s: set readOnlyPort (--read-only-port) of the "+
-			"agent, which is off by default, or name its address with --server", a)
+	if q.body != nil {
+		req.Header.Set("Content-Type", "application/yaml")
 	}
+	resp, err := client.Do(req)
 	if err != nil {
-		var failed *url.Error // names the whole request again
-		if errors.As(err, &failed) {
-			err = failed.Err
-		}
-		return fmt.Errorf("ask the agent at %s: %w; name its read-only port with --server", a, err)
+		return a.unreached(err)
 	}
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
@@ -97,10 +128,44 @@ func (a *agentAddress) ask(req *http.Request, answer any) error {
 		return fmt.Errorf("read the agent's answer: %w", err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("the agent at %s says: %s", a, strings.TrimSpace(string(raw)))
+		return fmt.Errorf("%s says: %s", a.who(), said(raw))
 	}
 	if err := json.Unmarshal(raw, answer); err != nil {
 		return fmt.Errorf("read the agent's answer: %w", err)
 	}
 	return nil
+}
+
+// said is the text of an answer that is an error: of an API server's the message.
+func said(raw []byte) string {
+	var status metav1.Status
+	if json.Unmarshal(raw, &status) == nil && status.Kind == "Status" && status.Message != "" {
+		return status.Message
+	}
+	return strings.TrimSpace(string(raw))
+}
+
+// who is asked.
+func (a *agentAddress) who() string {
+	if a.node.name != "" {
+		return "node " + a.node.name
+	}
+	return "the agent at " + a.String()
+}
+
+// unreached says what to do when there was no answer.
+func (a *agentAddress) unreached(err error) error {
+	if a.node.name == "" && errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("no agent answers at %s: set readOnlyPort (--read-only-port) of the "+
+			"agent, which is off by default, or name its address with --server, or its node with "+
+			"--node", a)
+	}
+	var failed *url.Error // names the whole request again
+	if errors.As(err, &failed) {
+		err = failed.Err
+	}
+	if a.node.name != "" {
+		return fmt.Errorf("ask the API server for node %s: %w; see --kubeconfig", a.node.name, err)
+	}
+	return fmt.Errorf("ask the agent at %s: %w; name its read-only port with --server", a, err)
 }

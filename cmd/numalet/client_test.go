@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -135,5 +136,64 @@ func TestReportIsAsItsFileIsNamed(t *testing.T) {
 		if !strings.HasPrefix(string(raw), tt.begins) {
 			t.Errorf("%s begins with %.20q, want %q", tt.file, raw, tt.begins)
 		}
+	}
+}
+
+// TestNodeProxy: with --node the API server of the kubeconfig is asked, by who is named there, and
+// what it says of itself is told in its words.
+func TestNodeProxy(t *testing.T) {
+	const proxy = "/prefix/api/v1/nodes/node1/proxy/"
+	var asked []string
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.Method+" "+r.URL.RequestURI()+" "+r.Header.Get("Authorization"))
+		switch r.URL.Path {
+		case proxy + "debug/admission/default/web":
+			w.Write([]byte(`{"namespace":"default","name":"web"}`))
+		case proxy + "events":
+			w.Write([]byte(`{"items":[]}`))
+		case proxy + "debug/fit":
+			w.Write([]byte(`{"fits":true}`))
+		default:
+			w.WriteHeader(http.StatusForbidden)
+			w.Write([]byte(`{"kind":"Status","message":"you may not"}`))
+		}
+	}))
+	t.Cleanup(s.Close)
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	text := `{"apiVersion": "v1", "kind": "Config", "current-context": "c",
+"clusters": [{"name": "c", "cluster": {"server": "` + s.URL + `/prefix",
+  "insecure-skip-tls-verify": true}}],
+"users": [{"name": "u", "user": {"token": "sesame"}}],
+"contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}]}`
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pod := filepath.Join(t.TempDir(), "pod.yaml")
+	if err := os.WriteFile(pod, []byte("kind: Pod"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"explain", "web"}, {"events"}, {"fit", "-f", pod, "--count", "2"},
+	} {
+		args = append(args, "--node", "node1", "--kubeconfig", kubeconfig, "-o", "json")
+		if out, err := run(t, args...); err != nil {
+			t.Errorf("%v: %v\n%s", args, err, out)
+		}
+	}
+	const by = " Bearer sesame"
+	want := []string{
+		"GET " + proxy + "debug/admission/default/web" + by, "GET " + proxy + "events" + by,
+		"POST " + proxy + "debug/fit?count=2" + by,
+	}
+	if !slices.Equal(asked, want) {
+		t.Errorf("asked %q, want %q", asked, want)
+	}
+	_, err := run(t, "explain", "other", "--node", "node1", "--kubeconfig", kubeconfig)
+	if err == nil || !strings.Contains(err.Error(), "node node1 says: you may not") {
+		t.Errorf("who may not: %v", err)
+	}
+	_, err = run(t, "events", "--node", "node1", "--kubeconfig", kubeconfig+".none")
+	if err == nil || !strings.Contains(err.Error(), "name a kubeconfig with --kubeconfig") {
+		t.Errorf("no kubeconfig: %v", err)
 	}
 }

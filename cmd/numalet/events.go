@@ -37,7 +37,7 @@ oldest first: at most 1000, and those that are alike are one.`,
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "only pods of this namespace")
 	flags.BoolVarP(&f.watch, "watch", "w", false, "go on with what comes")
 	choose(flags, &f.format, "output", "o", "how to print", "text", "json")
-	flags.Var(&f.server, "server", "the agent's read-only port")
+	f.server.add(flags, "the agent's read-only port")
 	return cmd
 }
 

@@ -53,7 +53,7 @@ name: app-NODE.`,
 	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", v1.NamespaceDefault,
 		"the pod's namespace")
 	choose(cmd.Flags(), &f.format, "output", "o", "how to print", "text", "json")
-	cmd.Flags().Var(&f.server, "server", "the agent's read-only port")
+	f.server.add(cmd.Flags(), "the agent's read-only port")
 	return cmd
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"os"
 	"slices"
@@ -103,8 +102,8 @@ The exit code is 0 when all fit, 1 when not, 2 when there is no answer.`,
 func (f *fitFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVarP(&f.files, "filename", "f", nil,
 		"a file with pods, - for standard input; may be repeated")
-	flags.Var(&f.server, "server", "ask the agent with this read-only port, such as "+
-		"127.0.0.1:10255; empty: no agent is asked")
+	f.server.add(flags, "ask the agent with this read-only port, such as 127.0.0.1:10255; without "+
+		"it and --node no agent is asked")
 	flags.StringVar(&f.count, "count", "", "copies of all the pods, or max for as many as fit")
 	choose(flags, &f.format, "output", "o", "how to print", "text", "json")
 	flags.BoolVar(&f.askPlugins, "ask-plugins", false,
@@ -131,7 +130,7 @@ func (f *fitFlags) run(cmd *cobra.Command, offline func() (admission.Snapshot, e
 		return false, err
 	}
 	var answer fit.Answer
-	if f.server.url != nil {
+	if f.server.named() {
 		answer, err = f.ask(cmd.Context(), manifest)
 	} else {
 		answer, err = f.place(cmd, manifest, offline)
@@ -152,15 +151,15 @@ func (f *fitFlags) check(flags *pflag.FlagSet, agentFlags []string) error {
 	if _, err := fit.ParseCount(f.count); err != nil {
 		return fmt.Errorf("--%w", err)
 	}
-	if f.server.url == nil {
+	if !f.server.named() {
 		if f.askPlugins {
-			return errors.New("--ask-plugins: there are plugins to ask with --server only")
+			return errors.New("--ask-plugins: there are plugins to ask with --server or --node only")
 		}
 		return nil
 	}
 	for _, name := range append([]string{"devices", "state"}, agentFlags...) {
-		if flags.Changed(name) {
-			return fmt.Errorf("--%s: the agent at --server has its own; leave one of the two out",
+		if flags.Changed(name) && name != "kubeconfig" { // which is how the agent is reached
+			return fmt.Errorf("--%s: the agent that is asked has its own; leave one of the two out",
 				name)
 		}
 	}
@@ -254,14 +253,8 @@ func (f *fitFlags) ask(ctx context.Context, manifest []byte) (fit.Answer, error)
 		options.Set("ask-plugins", "true")
 	}
 	var answer fit.Answer
-	address := f.server.url.JoinPath("debug/fit")
-	address.RawQuery = options.Encode()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address.String(),
-		bytes.NewReader(manifest))
-	if err != nil {
-		return answer, err
-	}
-	req.Header.Set("Content-Type", "application/yaml")
-	err = f.server.ask(req, &answer)
+	err := f.server.ask(ctx, question{
+		path: []string{"debug", "fit"}, query: options, body: manifest,
+	}, &answer)
 	return answer, err
 }
