@@ -131,7 +131,11 @@ func nodeAddresses(n node) []v1.NodeAddress {
 	if n.cfg.Cluster.Provider == "external" {
 		return nil
 	}
-	return addresses(n)
+	var out []v1.NodeAddress
+	for _, ip := range n.host.ips {
+		out = append(out, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip})
+	}
+	return append(out, v1.NodeAddress{Type: v1.NodeHostName, Address: n.name})
 }
 
 func handlers(of []cri.RuntimeHandler) []v1.NodeRuntimeHandler {

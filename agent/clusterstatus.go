@@ -1,25 +1,37 @@
 package agent
 
 import (
+	"path/filepath"
+
 	v1 "k8s.io/api/core/v1"
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/numalet/numalet/agent/kubeapi/mirror"
 	"github.com/numalet/numalet/agent/kubeapi/statuses"
 	"github.com/numalet/numalet/agent/metrics"
+	"github.com/numalet/numalet/agent/podsapi"
 	"github.com/numalet/numalet/agent/podstatus"
 )
 
-// told is what tells the API server of the node's pods. On a standalone node it has no parts, and
-// what it is told goes nowhere.
+// told is what tells others of the node's pods: programs on the node, and the API server, of which
+// a standalone node has none.
 type told struct {
 	statuses *statuses.Statuses
 	mirrors  *mirror.Mirrors
 	metrics  *metrics.Metrics
+	local    *podsapi.Server // nil: the gate PodsAPI is off
 }
 
 // newTold makes it.
 func newTold(n node, m *metrics.Metrics) (t told, err error) {
+	if n.cfg.Gates.Enabled("PodsAPI") {
+		if t.local, err = podsapi.New(podsapi.Config{
+			Socket:   filepath.Join(n.cfg.RootDir, "pods-api", "pods-api.sock"),
+			Registry: n.registry,
+		}); err != nil {
+			return t, err
+		}
+	}
 	if n.kube == nil {
 		return t, nil
 	}
@@ -37,6 +49,9 @@ func newTold(n node, m *metrics.Metrics) (t told, err error) {
 
 // wrote takes what was written of a pod here.
 func (t told) wrote(c podstatus.Change) {
+	if t.local != nil {
+		t.local.Wrote(c)
+	}
 	if t.statuses != nil {
 		t.statuses.Wrote(c)
 		t.mirrors.Wrote(c)
@@ -53,16 +68,22 @@ func (t told) saw(all []*v1.Pod) []*v1.Pod {
 
 // heard takes that every source was heard: what no source has is to go.
 func (t told) heard() {
+	if t.local != nil {
+		t.local.Heard()
+	}
 	if t.mirrors != nil {
 		t.mirrors.Heard()
 	}
 }
 
-func (t told) parts() []part {
-	if t.statuses == nil {
-		return nil
+func (t told) parts() (out []part) {
+	if t.local != nil {
+		out = append(out, part{"Pods API", t.local.Run})
 	}
-	return []part{{"pod statuses", t.statuses.Run}, {"mirror pods", t.mirrors.Run}}
+	if t.statuses == nil {
+		return out
+	}
+	return append(out, part{"pod statuses", t.statuses.Run}, part{"mirror pods", t.mirrors.Run})
 }
 
 // recordEvents has the API server have the node's events too.

@@ -15,10 +15,13 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
 	utilexec "k8s.io/client-go/util/exec"
+	podsv1alpha1 "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 
 	"github.com/numalet/numalet/test/harness"
 )
@@ -229,5 +232,30 @@ func TestNodeAPIWithoutAPIServer(t *testing.T) {
 		if !strings.Contains(log, want) {
 			t.Errorf("the log does not say %q", want)
 		}
+	}
+}
+
+// The Pods API has the node's pods with their statuses on a socket.
+func TestPodsAPI(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	n.Start()
+	n.Pod("web", manifest("web", "containers: [{name: main, image: sim.local/app}]"))
+	n.AwaitPhase("web-node", v1.PodRunning)
+	conn, err := grpc.NewClient("unix://"+filepath.Join(n.Root, "pods-api", "pods-api.sock"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	list, err := podsv1alpha1.NewPodsClient(conn).ListPods(t.Context(),
+		&podsv1alpha1.ListPodsRequest{})
+	if err != nil || len(list.GetPods()) != 1 {
+		t.Fatalf("%v, %d pods", err, len(list.GetPods()))
+	}
+	var pod v1.Pod
+	if err := pod.Unmarshal(list.Pods[0]); err != nil || pod.Name != "web-node" ||
+		pod.Status.Phase != v1.PodRunning {
+		t.Errorf("%v: %s is %s", err, pod.Name, pod.Status.Phase)
 	}
 }

@@ -1,0 +1,221 @@
+package podsapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-base/metrics"
+	podsv1alpha1 "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
+
+	"github.com/numalet/numalet/agent/podstatus"
+	"github.com/numalet/numalet/deviceplugin/socket"
+	"github.com/numalet/numalet/topology/bounded"
+	"github.com/numalet/numalet/topology/metric"
+)
+
+// The kubelet's limit on calls, but for watches; and how many calls one connection may have.
+const (
+	maxQPS     = 100
+	maxBurst   = 10
+	maxStreams = 250
+)
+
+// A client that does not answer pings is disconnected.
+const (
+	pingAfter   = time.Minute
+	pingTimeout = 20 * time.Second
+)
+
+// Config is where the service is.
+type Config struct {
+	// Socket is the path; a socket that is there is replaced, its folder made.
+	Socket string
+	// Registry takes the metrics; nil: nothing is counted.
+	Registry metrics.KubeRegistry
+}
+
+// Server serves the API from what it is told of pods.
+type Server struct {
+	listener net.Listener
+	feed     *feed
+	requests measures
+}
+
+// measures count calls by what came of them.
+type measures struct {
+	metric.Set
+	all, list, get, watch *metrics.CounterVec
+}
+
+func newMeasures() measures {
+	var m measures
+	counter := func(name, help string) *metrics.CounterVec {
+		return m.Counters(name, help, "server_api_version", "status_code")
+	}
+	m.all = counter("kubelet_pod_requests_total", "Calls of the Pods API.")
+	m.list = counter("kubelet_pod_requests_list_total", "Calls of ListPods of the Pods API.")
+	m.get = counter("kubelet_pod_requests_get_total", "Calls of GetPod of the Pods API.")
+	m.watch = counter("kubelet_pod_requests_watch_total", "Calls of WatchPods of the Pods API.")
+	return m
+}
+
+// count counts a call that ended with the error.
+func (m *measures) count(call *metrics.CounterVec, err error) {
+	code := status.Code(err).String()
+	m.all.WithLabelValues("v1alpha1", code).Inc()
+	call.WithLabelValues("v1alpha1", code).Inc()
+}
+
+// New listens; nobody is answered before Run.
+func New(c Config) (*Server, error) {
+	s := &Server{feed: newFeed(), requests: newMeasures()}
+	if err := s.requests.Register(c.Registry); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(c.Socket), 0o750); err != nil {
+		return nil, fmt.Errorf("make the folder of the Pods API: %w", err)
+	}
+	if err := os.Remove(c.Socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("replace the socket of the Pods API: %w", err)
+	}
+	var err error
+	if s.listener, err = socket.Listen(c.Socket); err != nil {
+		return nil, fmt.Errorf("serve the Pods API: %w; a shorter --root-dir may help", err)
+	}
+	return s, nil
+}
+
+// Wrote takes what was written of a pod, one after the other for one pod. It never blocks.
+func (s *Server) Wrote(c podstatus.Change) { s.feed.wrote(c) }
+
+// Heard takes that it is known which pods there are.
+func (s *Server) Heard() { s.feed.hear() }
+
+// Run serves until ctx ends, then removes the socket.
+func (s *Server) Run(ctx context.Context) error {
+	limiter := rate.NewLimiter(maxQPS, maxBurst)
+	server := grpc.NewServer(grpc.WaitForHandlers(true), grpc.MaxConcurrentStreams(maxStreams),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
+		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo,
+			handler grpc.UnaryHandler) (any, error) {
+			if !limiter.Allow() {
+				return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
+			}
+			return handler(ctx, req)
+		}))
+	podsv1alpha1.RegisterPodsServer(server, &service{Server: s})
+	stop := context.AfterFunc(ctx, server.Stop)
+	defer stop()
+	err := server.Serve(bounded.Listener(s.listener, bounded.Connections()))
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("serve the Pods API on %s: %w", s.listener.Addr(), err)
+	}
+	return nil
+}
+
+// service is the API.
+type service struct {
+	podsv1alpha1.UnimplementedPodsServer
+	*Server
+}
+
+// errInitializing is the kubelet's word.
+var errInitializing = status.Error(codes.FailedPrecondition, "Kubelet is initializing")
+
+// ListPods is every pod, by UID.
+func (s *service) ListPods(context.Context, *podsv1alpha1.ListPodsRequest) (
+	out *podsv1alpha1.ListPodsResponse, err error) {
+	defer func() { s.requests.count(s.requests.list, err) }()
+	all, heard := s.feed.list()
+	if !heard {
+		return nil, errInitializing
+	}
+	out = &podsv1alpha1.ListPodsResponse{}
+	for _, pod := range all {
+		raw, err := marshal(pod)
+		if err != nil {
+			return nil, err
+		}
+		out.Pods = append(out.Pods, raw)
+	}
+	return out, nil
+}
+
+// GetPod is the pod of a UID.
+func (s *service) GetPod(_ context.Context, req *podsv1alpha1.GetPodRequest) (
+	out *podsv1alpha1.GetPodResponse, err error) {
+	defer func() { s.requests.count(s.requests.get, err) }()
+	all, heard := s.feed.list()
+	if !heard {
+		return nil, errInitializing
+	}
+	for _, pod := range all {
+		if pod.UID == types.UID(req.GetPodUID()) {
+			raw, err := marshal(pod)
+			return &podsv1alpha1.GetPodResponse{Pod: raw}, err
+		}
+	}
+	return nil, status.Errorf(codes.NotFound, "pod with UID %q not found", req.GetPodUID())
+}
+
+// WatchPods sends the pods that there are, that these are all, and what changes then.
+func (s *service) WatchPods(_ *podsv1alpha1.WatchPodsRequest,
+	stream grpc.ServerStreamingServer[podsv1alpha1.WatchPodsEvent]) (err error) {
+	defer func() { s.requests.count(s.requests.watch, err) }()
+	all, w, heard := s.feed.watch()
+	if !heard {
+		return errInitializing
+	}
+	defer s.feed.leave(w)
+	for _, pod := range all {
+		raw, err := marshal(pod)
+		if err != nil {
+			return err
+		}
+		if err := stream.Send(&podsv1alpha1.WatchPodsEvent{
+			Type: podsv1alpha1.EventType_ADDED, Pod: raw,
+		}); err != nil {
+			return err
+		}
+	}
+	if err := stream.Send(&podsv1alpha1.WatchPodsEvent{
+		Type: podsv1alpha1.EventType_INITIAL_SYNC_COMPLETE,
+	}); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-stream.Context().Done():
+			return status.FromContextError(stream.Context().Err()).Err()
+		case e, ok := <-w.events:
+			if !ok {
+				return status.Errorf(codes.ResourceExhausted,
+					"the watcher is more than %d events behind: watch again", maxBehind)
+			}
+			if err := stream.Send(e); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func marshal(pod *v1.Pod) ([]byte, error) {
+	raw, err := pod.Marshal()
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "write pod %s: %v", pod.UID, err)
+	}
+	return raw, nil
+}
