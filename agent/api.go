@@ -111,7 +111,7 @@ func servingCertificate(n node) (certificates.Source, func(context.Context) erro
 	case k.ServerTLSBootstrap && n.kube != nil:
 		s, err := certificates.NewSigned(certificates.SignedConfig{
 			Node: n.name, Dir: n.cfg.Cluster.CertDir, Client: n.kube.Main(),
-			Addresses: func() []v1.NodeAddress { return nodeAddresses(n) },
+			Addresses: func() []v1.NodeAddress { return addresses(n) },
 			NamesOnly: n.cfg.Gates.Enabled("AllowDNSOnlyNodeCSR"), Registry: n.registry,
 		})
 		if err != nil {
@@ -125,6 +125,15 @@ func servingCertificate(n node) (certificates.Source, func(context.Context) erro
 		}
 		return f, f.Run, nil
 	}
+}
+
+// addresses are those of the node.
+func addresses(n node) []v1.NodeAddress {
+	var out []v1.NodeAddress
+	for _, ip := range n.host.ips {
+		out = append(out, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip})
+	}
+	return append(out, v1.NodeAddress{Type: v1.NodeHostName, Address: n.name})
 }
 
 func parseIPs(texts []string) []net.IP {
