@@ -170,8 +170,8 @@ func TestTLS(t *testing.T) {
 	if err := connect(old, &tls.Config{MaxVersion: tls.VersionTLS11}); err == nil {
 		t.Error("TLS 1.1 is spoken where the configuration has it")
 	}
-	new := &kubeletv1beta1.KubeletConfiguration{TLSMinVersion: "VersionTLS13"}
-	if err := connect(new, &tls.Config{MaxVersion: tls.VersionTLS12}); err == nil {
+	newest := &kubeletv1beta1.KubeletConfiguration{TLSMinVersion: "VersionTLS13"}
+	if err := connect(newest, &tls.Config{MaxVersion: tls.VersionTLS12}); err == nil {
 		t.Error("TLS 1.2 is spoken against the configuration")
 	}
 	one := &kubeletv1beta1.KubeletConfiguration{TLSCipherSuites: []string{strong}}

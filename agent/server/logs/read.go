@@ -267,7 +267,6 @@ func (l *lines) next() (piece, error) {
 	}
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull), err != nil && len(l.held) >= maxLine:
-		err = nil
 		p := piece{text, !l.within, true}
 		l.within, l.held = true, l.held[:0]
 		return p, nil
