@@ -60,7 +60,7 @@ func options(o v1.PodLogOptions, now time.Time) Options {
 	}
 	switch {
 	case o.SinceSeconds != nil:
-		out.Since = now.Add(-time.Duration(*o.SinceSeconds) * time.Second)
+		out.Since = time.Unix(now.Unix()-*o.SinceSeconds, int64(now.Nanosecond())) // any number
 	case o.SinceTime != nil:
 		out.Since = o.SinceTime.Time
 	}

@@ -85,8 +85,10 @@ func TestRoute(t *testing.T) {
 			shown(5) + " five\n" + shown(6) + " six\n"},
 		{"ns/p/runs?tail=1", 200, "six\n"}, {"ns/p/runs?tail=all", 200, all},
 		{"ns/p/runs?limitBytes=3", 200, "zer"},
-		{"ns/p/runs?sinceTime=2026-11-22T10:00:06Z", 200, "six\n"},
-		{"ns/p/runs?sinceSeconds=1", 200, all}, // the test's lines are of the future
+		{"ns/p/runs?sinceTime=2020-11-22T10:00:06Z", 200, "six\n"},
+		{"ns/p/runs?sinceSeconds=1", 200, ""}, // the test's lines are old
+		{"ns/p/runs?sinceSeconds=3000000000", 200, all},
+		{"ns/p/runs?sinceSeconds=9223372036854775807", 200, all},
 		{"ns/p/runs?follow=true&tailLines=1", 200, "six\n"},
 		{"ns/p/runs?stream=All&tailLines=1", 200, "six\n"},
 
@@ -110,7 +112,7 @@ func TestRoute(t *testing.T) {
 		{"ns/p/runs?tailLines=-1", 422, `{"message": "Invalid request."}`},
 		{"ns/p/runs?limitBytes=0", 422, `{"message": "Invalid request."}`},
 		{"ns/p/runs?sinceSeconds=0", 422, `{"message": "Invalid request."}`},
-		{"ns/p/runs?sinceSeconds=1&sinceTime=2026-11-22T10:00:06Z", 422,
+		{"ns/p/runs?sinceSeconds=1&sinceTime=2020-11-22T10:00:06Z", 422,
 			`{"message": "Invalid request."}`},
 		{"ns/p/runs?stream=Stdlog", 422, `{"message": "Invalid request."}`},
 		{"ns/p/runs?stream=Stdout&tailLines=1", 422, `{"message": "Invalid request."}`},
