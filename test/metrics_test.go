@@ -14,8 +14,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// kubeletMetrics has what kubelet 1.37.1 declares in one place, a metric a line: name, type,
-// labels, buckets.
+// kubeletMetrics has what kubelet 1.37.1 declares for all of it, for its server and for its serving
+// certificate, a metric a line: name, type, labels, buckets.
 //
 //go:embed testdata/kubelet-metrics.txt
 var kubeletMetrics string

@@ -248,10 +248,14 @@ func TestPodsAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	list, err := podsv1alpha1.NewPodsClient(conn).ListPods(t.Context(),
-		&podsv1alpha1.ListPodsRequest{})
-	if err != nil || len(list.GetPods()) != 1 {
-		t.Fatalf("%v, %d pods", err, len(list.GetPods()))
+	var list *podsv1alpha1.ListPodsResponse
+	n.Eventually("all sources were heard", func() (err error) {
+		list, err = podsv1alpha1.NewPodsClient(conn).ListPods(t.Context(),
+			&podsv1alpha1.ListPodsRequest{})
+		return err
+	})
+	if len(list.Pods) != 1 {
+		t.Fatalf("%d pods", len(list.Pods))
 	}
 	var pod v1.Pod
 	if err := pod.Unmarshal(list.Pods[0]); err != nil || pod.Name != "web-node" ||
