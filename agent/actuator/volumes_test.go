@@ -1,0 +1,134 @@
+package actuator
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/mount-utils"
+
+	"github.com/numalet/numalet/agent/volume"
+	"github.com/numalet/numalet/cri"
+)
+
+// none is an API server that has nothing.
+type none struct {
+	volume.Objects
+	begun, released []types.UID
+	refuse          error
+}
+
+func (n *none) ConfigMap(_ context.Context, _ *v1.Pod, name string) (*v1.ConfigMap, error) {
+	return nil, &cri.ObjectError{Err: apierrors.NewNotFound(v1.Resource("configmap"), name)}
+}
+
+func (n *none) Begin(pod *v1.Pod) error {
+	n.begun = append(n.begun, pod.UID)
+	return n.refuse
+}
+
+func (n *none) Release(pod types.UID) { n.released = append(n.released, pod) }
+
+func (n *none) Environment(context.Context, *v1.Pod, *v1.Container) (*cri.Objects, error) {
+	return &cri.Objects{}, nil
+}
+
+func (n *none) PullSecrets(context.Context, *v1.Pod) ([]*v1.Secret, []string) { return nil, nil }
+
+// Each volume that cannot be made is an event of its own, and what is missing is known as such.
+func TestVolumesThatCannotBeMade(t *testing.T) {
+	server := &none{}
+	volumes, err := volume.New(volume.Config{Root: filepath.Join(t.TempDir(), "root"),
+		Objects: server, Mounter: mount.NewFakeMounter(nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var events []string
+	a := New(Config{Volumes: volumes, Objects: server, Tell: Tell{
+		Event: func(_ *v1.Pod, eventType, reason, message string) {
+			events = append(events, eventType+" "+reason+" "+message)
+		}}})
+	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
+	pod.UID = "u"
+	for _, name := range []string{"a", "b"} {
+		v := v1.Volume{Name: name}
+		v.ConfigMap = &v1.ConfigMapVolumeSource{}
+		v.ConfigMap.Name = name
+		pod.Spec.Volumes = append(pod.Spec.Volumes, v)
+		pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts,
+			v1.VolumeMount{Name: name, MountPath: "/" + name})
+	}
+	want := []string{
+		`Warning FailedMount MountVolume.SetUp failed for volume "a" : configmap "a" not found`,
+		`Warning FailedMount MountVolume.SetUp failed for volume "b" : configmap "b" not found`,
+	}
+	var lacks *cri.ObjectError
+	b := build{Actuator: a, pod: pod}
+	if err := b.setUpVolumes(t.Context()); !errors.As(err, &lacks) || !slices.Equal(events, want) {
+		t.Errorf("got %v and the events %q", err, events)
+	}
+	if !slices.Equal(server.begun, []types.UID{"u"}) {
+		t.Errorf("begun %v", server.begun)
+	}
+	events = nil
+	var why *cri.StartError
+	err = b.updateVolumes(t.Context())
+	if !errors.As(err, &why) || !errors.As(err, &lacks) || !slices.Equal(events, want) ||
+		time.Until(why.RetryAt) < updateRetry/2 {
+		t.Errorf("an update: got %v and the events %q", err, events)
+	}
+	if err := a.cleanUp(t.Context(), pod, cri.Pod{}); err != nil ||
+		!slices.Equal(server.released, []types.UID{"u"}) {
+		t.Errorf("cleaned up: %v, released %v", err, server.released)
+	}
+	server.refuse, events = errors.New("too many"), nil
+	if err := b.setUpVolumes(t.Context()); err == nil || len(events) != 1 ||
+		events[0] != "Warning FailedMount too many" {
+		t.Errorf("got %v and the events %q", err, events)
+	}
+}
+
+// A pod that needs what cannot be had yet waits for it by name; a static one is as it always was.
+func TestAwaited(t *testing.T) {
+	var events []string
+	a := New(Config{Objects: &none{}, Tell: Tell{
+		Event: func(_ *v1.Pod, _, reason, message string) {
+			events = append(events, reason+" "+message)
+		}}})
+	class := "gvisor"
+	pod := &v1.Pod{Spec: v1.PodSpec{RuntimeClassName: &class}}
+	err := build{Actuator: a, pod: pod}.createSandbox(t.Context(), 0)
+	const want = `spec.runtimeClassName: runtime class "gvisor" is not supported yet, and the pod ` +
+		`waits for it`
+	var why *cri.StartError
+	if !errors.As(err, &why) || why.Message != want ||
+		!slices.Equal(events, []string{"FailedCreatePodSandBox " + want}) {
+		t.Errorf("got %v and the events %q", err, events)
+	}
+}
+
+// What of a resolver configuration is left out is told of the pod, and of the node if it is at fault.
+func TestDNSIsTold(t *testing.T) {
+	var told []string
+	a := New(Config{Tell: Tell{
+		Event: func(_ *v1.Pod, _, reason, message string) {
+			told = append(told, "pod "+reason+" "+message)
+		},
+		Node: func(_, reason, message string) {
+			told = append(told, "node "+reason+" "+message)
+		}}})
+	build{Actuator: a, pod: &v1.Pod{}}.tellDNS([]cri.DNSProblem{
+		{Reason: "DNSConfigForming", Message: "x"},
+		{Reason: "MissingClusterDNS", Message: "p", Node: "n"},
+	})
+	want := []string{"pod DNSConfigForming x", "pod MissingClusterDNS p", "node MissingClusterDNS n"}
+	if !slices.Equal(told, want) {
+		t.Errorf("told %q", told)
+	}
+}
