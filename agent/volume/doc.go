@@ -6,6 +6,9 @@
 //
 //	pods/UID/volumes/kubernetes.io~empty-dir/NAME       an emptyDir, maybe a mounted tmpfs
 //	pods/UID/plugins/kubernetes.io~empty-dir/NAME/ready the emptyDir is complete
+//	pods/UID/volumes/kubernetes.io~configmap/NAME       what the agent writes; also ~secret,
+//	                                                    ~downward-api and ~projected: tmpfs
+//	pods/UID/plugins/kubernetes.io~empty-dir/wrapped_NAME/ready  the like for these
 //	pods/UID/volume-subpaths/VOLUME/CONTAINER/INDEX     bind mounts of subPaths
 //	pods/UID/containers/CONTAINER/XXXXXXXX              termination messages, one per attempt
 //	pods/UID/etc-hosts                                  the pod's /etc/hosts
@@ -21,5 +24,8 @@
 //
 // Removing a pod's directory first unmounts what is below it and then deletes without ever
 // following a link or entering a mount: the kernel refuses (RESOLVE_NO_XDEV), whatever a list
-// of mounts said before. Nothing here is kept in memory; the file system is the only record.
+// of mounts said before. The file system is the only record of all that; what is kept in memory is
+// when which files are to be written again (due), and after a restart they are compared once.
+//
+// Files that the agent writes are replaced all at once (replace): a reader has all of one time.
 package volume
