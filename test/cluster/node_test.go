@@ -1,7 +1,6 @@
 package cluster_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -65,32 +64,5 @@ func TestNodeDeleted(t *testing.T) {
 		}
 		c.Apply(workload("Deployment", "apps/v1", "web", ""))
 		c.MustRun("rollout", "status", "deployment/web", "--timeout=1m")
-	})
-}
-
-// TestMirrorPod: a static pod is seen in the API, is made there again when it is deleted, without
-// a restart, and goes with its manifest.
-func TestMirrorPod(t *testing.T) {
-	onEach(t, func(t *testing.T, c rig.Cluster, n rig.Node) {
-		n.Pod("static", fmt.Sprintf("apiVersion: v1\nkind: Pod\n"+
-			"metadata: {name: static, namespace: %s}\nspec:\n  terminationGracePeriodSeconds: 0\n"+
-			"  containers:\n  - {name: main, image: registry.test/work:1}\n", c.Namespace))
-		name := "static-" + n.Name
-		eventually(t, c, "Running", "get", "pods", name, "-o", "jsonpath={.status.phase}")
-		const facts = "jsonpath={.status.containerStatuses[0].containerID} " +
-			"{.metadata.annotations.kubernetes\\.io/config\\.source} " +
-			"{.metadata.ownerReferences[0].kind}"
-		before := c.MustRun("get", "pod", name, "-o", facts)
-		if !strings.HasSuffix(before, " file Node") {
-			t.Errorf("the mirror pod is %q", before)
-		}
-		uid := c.MustRun("get", "pod", name, "-o", "jsonpath={.metadata.uid}")
-		c.MustRun("delete", "pod", name, "--grace-period=0", "--force")
-		eventually(t, c, before, "get", "pod", name, "-o", facts)
-		if c.MustRun("get", "pod", name, "-o", "jsonpath={.metadata.uid}") == uid {
-			t.Error("the mirror pod is the one that was deleted")
-		}
-		n.RemovePod("static")
-		eventually(t, c, "", "get", "pod", name, "--ignore-not-found", "-o", "name")
 	})
 }

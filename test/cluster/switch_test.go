@@ -64,7 +64,7 @@ func testSwitch(t *testing.T, uid string) {
 		if uid != "" {
 			metadata += fmt.Sprintf(", %s%d", uid, len(names))
 		}
-		s.Pod(name, manifest(metadata, resources))
+		s.Pod(name, podManifest(metadata, resources))
 		names = append(names, name)
 	}
 	before := map[string]fact{}
@@ -126,7 +126,7 @@ func (s switched) await(names []string) (facts map[string]fact) {
 	return facts
 }
 
-func manifest(metadata, resources string) string {
+func podManifest(metadata, resources string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {%s}\nspec:\n"+
 		"  terminationGracePeriodSeconds: 1\n  containers:\n"+
 		"  - {name: main, image: %q, resources: %s}\n", metadata, containerd.WorkImage, resources)
@@ -145,7 +145,7 @@ func (s switched) begin(agent string) {
 // visit runs a pod that comes and goes, so that the agent has looked at all there is meanwhile.
 func (s switched) visit(name string) {
 	s.t.Helper()
-	s.Pod(name, manifest("name: "+name, "{}"))
+	s.Pod(name, podManifest("name: "+name, "{}"))
 	s.AwaitPhase(name+"-node", v1.PodRunning)
 	s.RemovePod(name)
 	s.AwaitGone(name + "-node")

@@ -14,7 +14,7 @@ import (
 )
 
 // agents are what a test's node can be.
-var agents = []string{"kubelet"}
+var agents = []string{"numalet", "kubelet"}
 
 // onEach runs a test on a node of each agent, on a simulated runtime: with the stock kubelet, what
 // the tests demand is what upstream's agent does.
