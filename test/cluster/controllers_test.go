@@ -38,7 +38,7 @@ func TestJob(t *testing.T) {
 // TestDaemonSet: it has its pod on the node, gets it again when that is deleted, and rolls over.
 func TestDaemonSet(t *testing.T) {
 	onEach(t, func(t *testing.T, c rig.Cluster, n rig.Node) {
-		agent := workload("DaemonSet", "apps/v1", "agent", "")
+		agent := controller("DaemonSet", "apps/v1", "agent", "")
 		c.Apply(agent)
 		c.MustRun("rollout", "status", "daemonset/agent", "--timeout=1m")
 		first := c.MustRun("get", "pods", "-o", "jsonpath={.items[*].metadata.uid}")
@@ -62,7 +62,7 @@ func TestDaemonSet(t *testing.T) {
 // TestStatefulSet: its pods come in order, each as itself again under its name.
 func TestStatefulSet(t *testing.T) {
 	onEach(t, func(t *testing.T, c rig.Cluster, _ rig.Node) {
-		c.Apply(workload("StatefulSet", "apps/v1", "db", "  serviceName: db\n  replicas: 2\n"))
+		c.Apply(controller("StatefulSet", "apps/v1", "db", "  serviceName: db\n  replicas: 2\n"))
 		c.MustRun("rollout", "status", "statefulset/db", "--timeout=1m")
 		names := "jsonpath={.items[*].metadata.name}"
 		eventually(t, c, "db-0 db-1", "get", "pods", "-o", names)

@@ -15,8 +15,8 @@ import (
 // its daemons.
 func TestDrain(t *testing.T) {
 	onEach(t, func(t *testing.T, c rig.Cluster, n rig.Node) {
-		c.Apply(workload("Deployment", "apps/v1", "web", "  replicas: 2\n") + "---\n" +
-			workload("DaemonSet", "apps/v1", "agent", "") + `---
+		c.Apply(controller("Deployment", "apps/v1", "web", "  replicas: 2\n") + "---\n" +
+			controller("DaemonSet", "apps/v1", "agent", "") + `---
 apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata: {name: web}
@@ -62,7 +62,7 @@ func TestNodeDeleted(t *testing.T) {
 		if uid() == before {
 			t.Error("the node is the one that was deleted")
 		}
-		c.Apply(workload("Deployment", "apps/v1", "web", ""))
+		c.Apply(controller("Deployment", "apps/v1", "web", ""))
 		c.MustRun("rollout", "status", "deployment/web", "--timeout=1m")
 	})
 }

@@ -73,7 +73,7 @@ const template = `
       - {name: main, image: registry.test/work:1}
 `
 
-func workload(kind, api, name, more string) string {
+func controller(kind, api, name, more string) string {
 	return fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata: {name: %s}\nspec:\n"+
 		"  selector: {matchLabels: {app: %[3]s}}\n%s  template:%s", api, kind, name, more,
 		strings.ReplaceAll(template, "NAME", name))
@@ -82,7 +82,7 @@ func workload(kind, api, name, more string) string {
 // TestDeployment: it is rolled out, rolled over, scaled down and deleted.
 func TestDeployment(t *testing.T) {
 	onEach(t, func(t *testing.T, c rig.Cluster, n rig.Node) {
-		web := workload("Deployment", "apps/v1", "web", "  replicas: 3\n")
+		web := controller("Deployment", "apps/v1", "web", "  replicas: 3\n")
 		c.Apply(web)
 		c.MustRun("rollout", "status", "deployment/web", "--timeout=1m")
 		before := c.MustRun("get", "pods", "-o", "name")
