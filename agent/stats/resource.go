@@ -4,22 +4,32 @@ import (
 	"time"
 
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/numalet/numalet/agent/stats/kernel"
 )
 
-// owner is who uses something, and the labels that name it.
+// owner is who uses something, and the labels that name it. Each metric looks at one of the others.
 type owner struct {
-	labels string
-	cpu    *statsapi.CPUStats
-	memory *statsapi.MemoryStats
-	swap   *statsapi.SwapStats
-	start  time.Time // of a container
+	labels  string
+	cpu     *statsapi.CPUStats
+	memory  *statsapi.MemoryStats
+	io      *statsapi.IOStats
+	swap    *statsapi.SwapStats
+	start   time.Time
+	at      time.Time // when it was seen
+	counts  *kernel.Counts
+	machine *Machine
 }
 
-// resourceFamily is a metric of one kind of owner.
-type resourceFamily struct {
+// family is a metric; several in a row may be the same with other extra labels.
+type family struct {
 	name, kind, help string
-	of               func(o owner) (value float64, at time.Time, ok bool)
+	extra            []string // labels, names and values by turns
+	of               valueOf
 }
+
+// valueOf is the value of a metric, the time at which it was true, and whether the owner has it.
+type valueOf func(o owner) (value float64, at time.Time, ok bool)
 
 // resourceMetrics are the kubelet's /metrics/resource: nothing more, since metrics-server and
 // autoscalers read it often. A nil snapshot has but the error.
@@ -29,16 +39,15 @@ func resourceMetrics(s *Snapshot, failed bool) []byte {
 		var pods, containers []owner
 		for _, p := range s.Pods {
 			ref := p.Stats.PodRef
-			pods = append(pods, owner{labels("namespace", ref.Namespace, "pod", ref.Name),
-				p.Stats.CPU, p.Stats.Memory, p.Stats.Swap, time.Time{}})
+			pods = append(pods, owner{labels: labels("namespace", ref.Namespace, "pod", ref.Name),
+				cpu: p.Stats.CPU, memory: p.Stats.Memory, swap: p.Stats.Swap})
 			for _, c := range p.Containers {
-				containers = append(containers, owner{
-					labels("container", c.Stats.Name, "namespace", ref.Namespace, "pod", ref.Name),
-					c.Stats.CPU, c.Stats.Memory, c.Stats.Swap, c.Stats.StartTime.Time,
-				})
+				containers = append(containers, owner{labels: labels("container", c.Stats.Name,
+					"namespace", ref.Namespace, "pod", ref.Name), cpu: c.Stats.CPU,
+					memory: c.Stats.Memory, swap: c.Stats.Swap, start: c.Stats.StartTime.Time})
 			}
 		}
-		node := []owner{{"", s.Node.CPU, s.Node.Memory, s.Node.Swap, time.Time{}}}
+		node := []owner{{cpu: s.Node.CPU, memory: s.Node.Memory, swap: s.Node.Swap}}
 		e.owners(containerFamilies, containers)
 		e.owners(nodeFamilies, node)
 		e.owners(podFamilies, pods)
@@ -53,9 +62,14 @@ func resourceMetrics(s *Snapshot, failed bool) []byte {
 	return e.text
 }
 
-func (e *exposition) owners(families []resourceFamily, all []owner) {
+// owners writes metrics, but for those that were written before.
+func (e *exposition) owners(families []family, all []owner) {
+	last := ""
 	for _, f := range families {
-		begun := false
+		begun := f.name == last
+		if !begun && e.families.Has(f.name) {
+			continue
+		}
 		for _, o := range all {
 			value, at, ok := f.of(o)
 			if !ok {
@@ -63,63 +77,64 @@ func (e *exposition) owners(families []resourceFamily, all []owner) {
 			}
 			if !begun {
 				e.family(f.name, f.kind, f.help)
-				begun = true
+				begun, last = true, f.name
 			}
-			e.sample(f.name, o.labels, value, at)
+			e.sample(f.name, with(o.labels, f.extra...), value, at)
 		}
 	}
 }
 
-var containerFamilies = append(use("container"), []resourceFamily{
-	{"container_start_time_seconds", gaugeType,
-		"[STABLE] When the container was started, in seconds since the epoch.",
-		func(o owner) (float64, time.Time, bool) {
-			return seconds(o.start), time.Time{}, o.start.Unix() > 0
-		}},
-	{"container_swap_limit_bytes", gaugeType,
-		"[ALPHA] Swap that the container may use, in bytes.",
-		func(o owner) (float64, time.Time, bool) {
-			if o.swap == nil || o.swap.SwapUsageBytes == nil || o.swap.SwapAvailableBytes == nil {
-				return 0, time.Time{}, false
-			}
-			return float64(*o.swap.SwapUsageBytes + *o.swap.SwapAvailableBytes), o.swap.Time.Time,
-				true
-		}},
-}...)
-
 var (
-	nodeFamilies = use("node")
-	podFamilies  = use("pod")
+	nodeFamilies      = use("node")
+	podFamilies       = use("pod")
+	containerFamilies = append(use("container"),
+		family{"container_start_time_seconds", gaugeType,
+			"[STABLE] When the container was started, in seconds since the epoch.", nil,
+			func(o owner) (float64, time.Time, bool) {
+				return seconds(o.start), time.Time{}, o.start.Unix() > 0
+			}},
+		family{"container_swap_limit_bytes", gaugeType,
+			"[ALPHA] Swap that the container may use, in bytes.", nil, swapLimit})
 )
 
 // use are the metrics that every owner has.
-func use(of string) []resourceFamily {
-	return []resourceFamily{
+func use(of string) []family {
+	return []family{
 		{of + "_cpu_usage_seconds_total", counterType,
-			"[STABLE] CPU time that the " + of + " has used, in seconds.",
-			func(o owner) (float64, time.Time, bool) {
-				if o.cpu == nil || o.cpu.UsageCoreNanoSeconds == nil {
-					return 0, time.Time{}, false
-				}
-				return float64(*o.cpu.UsageCoreNanoSeconds) / 1e9, o.cpu.Time.Time, true
-			}},
-		{of + "_memory_working_set_bytes", gaugeType,
-			"[STABLE] Memory of the " + of + " that the kernel cannot easily take back, in bytes.",
-			func(o owner) (float64, time.Time, bool) {
-				if o.memory == nil || o.memory.WorkingSetBytes == nil {
-					return 0, time.Time{}, false
-				}
-				return float64(*o.memory.WorkingSetBytes), o.memory.Time.Time, true
-			}},
+			"[STABLE] CPU time that the " + of + " has used, in seconds.", nil, cpuSeconds},
+		{of + "_memory_working_set_bytes", gaugeType, "[STABLE] Memory of the " + of +
+			" that the kernel cannot easily take back, in bytes.", nil, workingSet},
 		{of + "_swap_usage_bytes", gaugeType,
-			"[ALPHA] Swap that the " + of + " uses, in bytes.",
-			func(o owner) (float64, time.Time, bool) {
-				if o.swap == nil || o.swap.SwapUsageBytes == nil {
-					return 0, time.Time{}, false
-				}
-				return float64(*o.swap.SwapUsageBytes), o.swap.Time.Time, true
-			}},
+			"[ALPHA] Swap that the " + of + " uses, in bytes.", nil, swapUsage},
 	}
+}
+
+func cpuSeconds(o owner) (float64, time.Time, bool) {
+	if o.cpu == nil || o.cpu.UsageCoreNanoSeconds == nil {
+		return 0, time.Time{}, false
+	}
+	return float64(*o.cpu.UsageCoreNanoSeconds) / 1e9, o.cpu.Time.Time, true
+}
+
+func workingSet(o owner) (float64, time.Time, bool) {
+	if o.memory == nil || o.memory.WorkingSetBytes == nil {
+		return 0, time.Time{}, false
+	}
+	return float64(*o.memory.WorkingSetBytes), o.memory.Time.Time, true
+}
+
+func swapUsage(o owner) (float64, time.Time, bool) {
+	if o.swap == nil || o.swap.SwapUsageBytes == nil {
+		return 0, time.Time{}, false
+	}
+	return float64(*o.swap.SwapUsageBytes), o.swap.Time.Time, true
+}
+
+func swapLimit(o owner) (float64, time.Time, bool) {
+	if o.swap == nil || o.swap.SwapUsageBytes == nil || o.swap.SwapAvailableBytes == nil {
+		return 0, time.Time{}, false
+	}
+	return float64(*o.swap.SwapUsageBytes + *o.swap.SwapAvailableBytes), o.swap.Time.Time, true
 }
 
 func seconds(at time.Time) float64 { return float64(at.UnixMilli()) / 1000 }

@@ -1,0 +1,179 @@
+package stats
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/numalet/numalet/agent/stats/kernel"
+	"github.com/numalet/numalet/cri"
+)
+
+// cadvisorInput is what /metrics/cadvisor is made of.
+type cadvisorInput struct {
+	*Snapshot
+	usage   Usage
+	runtime cri.Metrics
+	// groups are the cgroups of pods and containers by the id of the sandbox or container.
+	groups map[string]group
+}
+
+// group is a cgroup; without counts where it was not read.
+type group struct {
+	path   string
+	counts *kernel.Counts
+}
+
+// cadvisorMetrics have the names and labels that cAdvisor has. CPU time and memory come from the
+// snapshot: runtimes round CPU time down to seconds. All else comes from the runtime's metrics where
+// it has them, and otherwise from cgroups and the snapshot.
+func cadvisorMetrics(in cadvisorInput) []byte {
+	e := &exposition{}
+	all := in.owners()
+	e.owners(exactFamilies, all)
+	e.runtime(in)
+	e.owners(groupFamilies, all)
+	in.network(e)
+	in.filesystems(e)
+	machine := []owner{{machine: &in.Machine}}
+	e.owners(machineFamilies, machine)
+	return e.text
+}
+
+// names are the labels that every metric has.
+func names(container, id, image, name string, pod statsapi.PodReference) string {
+	return labels("container", container, "id", id, "image", image, "name", name,
+		"namespace", pod.Namespace, "pod", pod.Name)
+}
+
+func (in cadvisorInput) podLabels(p Pod) string {
+	return names("", in.groups[p.Sandbox].path, "", "", p.Stats.PodRef)
+}
+
+func (in cadvisorInput) containerLabels(p Pod, c Container) string {
+	return names(c.Stats.Name, in.groups[c.ID].path, c.Image, c.ID, p.Stats.PodRef)
+}
+
+// owners are the machine, pods and containers.
+func (in cadvisorInput) owners() []owner {
+	n := in.Node
+	out := []owner{{labels: names("", "/", "", "", statsapi.PodReference{}), cpu: n.CPU,
+		memory: n.Memory, io: n.IO, start: n.StartTime.Time, at: in.At,
+		counts: &in.Machine.Counts}}
+	for _, p := range in.Pods {
+		out = append(out, owner{labels: in.podLabels(p), cpu: p.Stats.CPU,
+			memory: p.Stats.Memory, io: p.Stats.IO, start: p.Stats.StartTime.Time, at: in.At,
+			counts: in.groups[p.Sandbox].counts})
+		for _, c := range p.Containers {
+			out = append(out, owner{labels: in.containerLabels(p, c), cpu: c.Stats.CPU,
+				memory: c.Stats.Memory, io: c.Stats.IO, start: c.Stats.StartTime.Time, at: in.At,
+				counts: in.groups[c.ID].counts})
+		}
+	}
+	return out
+}
+
+// network has the counters of pods' interfaces, and of the machine's.
+func (in cadvisorInput) network(e *exposition) {
+	for _, f := range []struct {
+		name, help string
+		of         func(statsapi.InterfaceStats) *uint64
+	}{
+		{"container_network_receive_bytes_total", "Bytes received.",
+			func(i statsapi.InterfaceStats) *uint64 { return i.RxBytes }},
+		{"container_network_receive_errors_total", "Errors while receiving.",
+			func(i statsapi.InterfaceStats) *uint64 { return i.RxErrors }},
+		{"container_network_transmit_bytes_total", "Bytes sent.",
+			func(i statsapi.InterfaceStats) *uint64 { return i.TxBytes }},
+		{"container_network_transmit_errors_total", "Errors while sending.",
+			func(i statsapi.InterfaceStats) *uint64 { return i.TxErrors }},
+	} {
+		if e.families.Has(f.name) {
+			continue
+		}
+		e.family(f.name, counterType, f.help)
+		of := func(base string, n *statsapi.NetworkStats) {
+			if n == nil {
+				return
+			}
+			for _, i := range n.Interfaces {
+				if value := f.of(i); value != nil {
+					e.sample(f.name, with(base, "interface", i.Name), float64(*value), n.Time.Time)
+				}
+			}
+		}
+		of(names("", "/", "", "", statsapi.PodReference{}), in.Node.Network)
+		for _, p := range in.Pods {
+			of(in.podLabels(p), p.Stats.Network)
+		}
+	}
+}
+
+// filesystems have what containers use of that of writable layers, and the room there.
+func (in cadvisorInput) filesystems(e *exposition) {
+	for _, f := range []struct {
+		name, help string
+		of         func(statsapi.FsStats) *uint64
+	}{
+		{"container_fs_usage_bytes", "Bytes that the container's writable layer uses.",
+			func(s statsapi.FsStats) *uint64 { return s.UsedBytes }},
+		{"container_fs_limit_bytes", "Bytes of the filesystem.",
+			func(s statsapi.FsStats) *uint64 { return s.CapacityBytes }},
+		{"container_fs_inodes_total", "Inodes of the filesystem.",
+			func(s statsapi.FsStats) *uint64 { return s.Inodes }},
+		{"container_fs_inodes_free", "Free inodes of the filesystem.",
+			func(s statsapi.FsStats) *uint64 { return s.InodesFree }},
+	} {
+		if e.families.Has(f.name) {
+			continue
+		}
+		e.family(f.name, gaugeType, f.help)
+		for _, p := range in.Pods {
+			for _, c := range p.Containers {
+				used := on(in.usage.Containers, c.Stats.Rootfs)
+				if used == nil {
+					continue
+				}
+				if value := f.of(*used); value != nil {
+					e.sample(f.name, with(in.containerLabels(p, c), "device", ""),
+						float64(*value), used.Time.Time)
+				}
+			}
+		}
+	}
+}
+
+// readGroups finds the cgroups of pods and containers, and reads them if what they count is not to
+// be had from the runtime.
+func readGroups(s *Snapshot, g Groups, counts bool) map[string]group {
+	out := map[string]group{}
+	if g.Paths == nil {
+		return out
+	}
+	reader := g.Reader()
+	one := func(path string) group {
+		if path == "" || !counts {
+			return group{path: path}
+		}
+		c, err := reader.Read(path)
+		if err != nil { // it has just gone
+			return group{path: path}
+		}
+		return group{path, &c}
+	}
+	for _, p := range s.Pods {
+		paths, err := g.Paths(types.UID(p.Stats.PodRef.UID))
+		if err != nil {
+			continue
+		}
+		out[p.Sandbox] = one(paths.Pod)
+		for _, c := range p.Containers {
+			out[c.ID] = one(paths.Container(c.ID))
+		}
+	}
+	return out
+}
+
+// epoch is a time as a metric's value.
+func epoch(at time.Time) float64 { return float64(at.Unix()) }

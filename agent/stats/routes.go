@@ -1,0 +1,78 @@
+package stats
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"k8s.io/component-base/metrics"
+
+	"github.com/numalet/numalet/agent/server"
+)
+
+// maxQuery bounds what a POST may carry.
+const maxQuery = 64 << 10
+
+// Routes are the kubelet's: the summary, and metrics of what is used. Those of probes have none yet.
+func (c *Collector) Routes() []server.Route {
+	return []server.Route{
+		{Method: http.MethodGet, Pattern: "/stats/summary", Handler: http.HandlerFunc(c.summary)},
+		{Method: http.MethodPost, Pattern: "/stats/summary", Handler: http.HandlerFunc(c.summary)},
+		{Method: http.MethodGet, Pattern: "/metrics/resource",
+			Handler: http.HandlerFunc(c.resource)},
+		{Method: http.MethodGet, Pattern: "/metrics/cadvisor",
+			Handler: http.HandlerFunc(c.cadvisor)},
+		{Method: http.MethodGet, Pattern: "/metrics/probes",
+			Handler: metrics.HandlerFor(metrics.NewKubeRegistry(), metrics.HandlerOpts{})},
+	}
+}
+
+func (c *Collector) summary(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxQuery)
+	only := r.FormValue("only_cpu_and_memory") == "true"
+	s, err := c.Snapshot(r.Context())
+	if s == nil {
+		unknown(w, err)
+		return
+	}
+	all := CPUAndMemory(s)
+	if !only {
+		all = Summary(s, c.disks.Get())
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		http.Error(w, "encode summary: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(text) // an error means that the client is gone
+}
+
+// unknown answers while nothing could be read yet.
+func unknown(w http.ResponseWriter, err error) {
+	why := "it is being read; ask again"
+	if err != nil {
+		why = err.Error()
+	}
+	http.Error(w, "nothing is known yet of what pods use: "+why, http.StatusInternalServerError)
+}
+
+func (c *Collector) resource(w http.ResponseWriter, r *http.Request) {
+	s, err := c.Snapshot(r.Context())
+	write(w, resourceMetrics(s, err != nil || s == nil))
+}
+
+func (c *Collector) cadvisor(w http.ResponseWriter, r *http.Request) {
+	s, err := c.Snapshot(r.Context())
+	if s == nil {
+		unknown(w, err)
+		return
+	}
+	m, _ := c.metrics.get(r.Context()) // without, or with those of before, the rest is still true
+	groups := readGroups(s, c.cfg.Groups, len(m.Descriptors) == 0)
+	write(w, cadvisorMetrics(cadvisorInput{s, c.disks.Get(), m, groups}))
+}
+
+func write(w http.ResponseWriter, text []byte) {
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	_, _ = w.Write(text) // an error means that the client is gone
+}
