@@ -125,7 +125,11 @@ func (p *parts) serve(ctx context.Context, n node, l *links, loop *syncloop.Loop
 	if err != nil {
 		return err
 	}
-	open := openRoutes(n, *p)
+	used, err := newStats(n, *p)
+	if err != nil {
+		return err
+	}
+	open := append(openRoutes(n, *p), used.Routes()...)
 	c := newListeners(n, *p, loop, open)
 	api, follow, err := nodeAPI(ctx, n, *p, open)
 	if err != nil {
@@ -137,6 +141,6 @@ func (p *parts) serve(ctx context.Context, n node, l *links, loop *syncloop.Loop
 		return err
 	}
 	p.first = append(follow, part{"pod resources", resources.Run},
-		part{"http server", listeners.Run})
+		part{"statistics", used.Run}, part{"http server", listeners.Run})
 	return nil
 }

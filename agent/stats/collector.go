@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-base/metrics"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/numalet/numalet/agent/stats/kernel"
@@ -32,6 +33,8 @@ type Config struct {
 	Groups  Groups
 	Proc    kernel.Proc
 	Disks   DisksConfig
+	// Registry takes the metrics of the node's own; nil: there are none.
+	Registry metrics.KubeRegistry
 }
 
 // Groups are the cgroups.
@@ -74,7 +77,7 @@ func New(c Config) (*Collector, error) {
 		}
 		return m, nil
 	}
-	return s, nil
+	return s, s.register(c.Registry)
 }
 
 // Run measures disks until ctx ends.

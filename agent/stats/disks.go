@@ -43,8 +43,8 @@ type Usage struct {
 
 // PodUsage is what a pod has on disks beside the writable layers of its containers.
 type PodUsage struct {
-	Measured bool                   // else nothing is known yet
-	Volumes  []statsapi.VolumeStats // ordered by name
+	Pod     statsapi.PodReference  // zero: nothing was measured yet
+	Volumes []statsapi.VolumeStats // ordered by name
 	// Local is what volumes on the node's own disk use together.
 	Local diskusage.Usage
 	Logs  map[string]*statsapi.FsStats // by container
@@ -152,7 +152,9 @@ func (d *Disks) pods(ctx context.Context) map[types.UID]PodUsage {
 		if ctx.Err() != nil {
 			break
 		}
-		u := PodUsage{Measured: true}
+		u := PodUsage{Pod: statsapi.PodReference{
+			Name: p.Name, Namespace: p.Namespace, UID: string(p.UID),
+		}}
 		d.volumes(ctx, p.UID, &u)
 		u.Logs = d.logs(ctx, p)
 		out[p.UID] = u

@@ -70,7 +70,7 @@ func on(fs, used *statsapi.FsStats) *statsapi.FsStats {
 // not in memory. It is unknown while logs and volumes were not measured.
 func ephemeral(containers []statsapi.ContainerStats, used PodUsage,
 	root *statsapi.FsStats) *statsapi.FsStats {
-	if root == nil || !used.Measured {
+	if root == nil || used.Pod.UID == "" {
 		return nil
 	}
 	bytes, inodes := used.Local.Bytes, used.Local.Inodes

@@ -1,0 +1,27 @@
+package agent
+
+import (
+	"github.com/numalet/numalet/agent/stats"
+	"github.com/numalet/numalet/agent/stats/kernel"
+)
+
+// newStats tells what the node and its pods use.
+func newStats(n node, p parts) (*stats.Collector, error) {
+	proc, err := kernel.NewProc("")
+	if err != nil {
+		return nil, err
+	}
+	k := &n.cfg.Kubelet
+	groups := stats.Groups{Groups: kernel.NewGroups("")}
+	if n.tree != nil {
+		groups.Pods, groups.Paths = n.tree.PodsPath(), n.tree.Paths
+	}
+	return stats.New(stats.Config{
+		Node: n.name, Runtime: n.client, Running: p.observer.All, Registry: n.registry,
+		CPUs:   func() int { return n.hardware.Get().Machine.Online().Size() },
+		Groups: groups, Proc: proc,
+		Disks: stats.DisksConfig{
+			Root: n.cfg.RootDir, LogsDir: k.PodLogsDir, Volumes: k.VolumeStatsAggPeriod.Duration,
+		},
+	})
+}
