@@ -10,8 +10,8 @@ import (
 // PodPaths are the cgroups of a pod below the mount point.
 type PodPaths struct {
 	Pod string // "" where it has none
-	// children are the names of those in it.
-	children []string
+	// Children are the names of those in it.
+	Children []string
 }
 
 // Paths finds the cgroups of a pod and of its containers, for those who read there.
@@ -35,7 +35,7 @@ func (t *Tree) Paths(uid types.UID) (PodPaths, error) {
 
 // Container is the cgroup of a container; "" where it has none (yet).
 func (p PodPaths) Container(id string) string {
-	for _, name := range p.children {
+	for _, name := range p.Children {
 		if isContainer(name, id) {
 			return path.Join(p.Pod, name)
 		}

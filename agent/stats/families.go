@@ -91,9 +91,9 @@ func pressured(what, help string, of func(owner) (*statsapi.PSIStats, time.Time)
 
 // groupFamilies are those that only cgroups have.
 var groupFamilies = []family{
-	counted("container_cpu_user_seconds_total", counterType, "CPU time used outside the kernel, "+
+	inGroup("container_cpu_user_seconds_total", counterType, "CPU time used outside the kernel, "+
 		"in seconds.", func(c *kernel.Counts) float64 { return float64(c.CPU.User) / 1e9 }),
-	counted("container_cpu_system_seconds_total", counterType, "CPU time used in the kernel, in "+
+	inGroup("container_cpu_system_seconds_total", counterType, "CPU time used in the kernel, in "+
 		"seconds.", func(c *kernel.Counts) float64 { return float64(c.CPU.System) / 1e9 }),
 	quota("container_cpu_cfs_periods_total", counterType, "Periods of the CPU quota.",
 		func(c *kernel.Counts) float64 { return float64(c.CPU.Periods) }),
@@ -107,33 +107,33 @@ var groupFamilies = []family{
 		func(c *kernel.Counts) float64 { return float64(c.CPU.Period) }),
 	quota("container_spec_cpu_quota", gaugeType, "CPU quota in a period, in microseconds.",
 		func(c *kernel.Counts) float64 { return float64(c.CPU.Quota) }),
-	counted("container_spec_cpu_shares", gaugeType, "CPU shares.",
+	inGroup("container_spec_cpu_shares", gaugeType, "CPU shares.",
 		func(c *kernel.Counts) float64 { return float64(c.CPU.Shares) }),
-	counted("container_memory_cache", gaugeType, "Memory of files, in bytes.",
+	inGroup("container_memory_cache", gaugeType, "Memory of files, in bytes.",
 		func(c *kernel.Counts) float64 { return float64(c.Memory.Cache) }),
-	counted("container_memory_mapped_file", gaugeType, "Memory of mapped files, in bytes.",
+	inGroup("container_memory_mapped_file", gaugeType, "Memory of mapped files, in bytes.",
 		func(c *kernel.Counts) float64 { return float64(c.Memory.Mapped) }),
-	counted("container_memory_kernel_usage", gaugeType, "Memory of the kernel's own, in bytes.",
+	inGroup("container_memory_kernel_usage", gaugeType, "Memory of the kernel's own, in bytes.",
 		func(c *kernel.Counts) float64 { return float64(c.Memory.Kernel) }),
-	counted("container_memory_swap", gaugeType, "Swap used, in bytes.",
+	inGroup("container_memory_swap", gaugeType, "Swap used, in bytes.",
 		func(c *kernel.Counts) float64 { return float64(swapCounts(c).Usage) }),
-	counted("container_memory_failcnt", counterType, "How often the memory limit was met.",
+	inGroup("container_memory_failcnt", counterType, "How often the memory limit was met.",
 		func(c *kernel.Counts) float64 { return float64(c.Memory.Failures) }),
-	counted("container_memory_max_usage_bytes", gaugeType, "Most memory used so far, in bytes.",
+	inGroup("container_memory_max_usage_bytes", gaugeType, "Most memory used so far, in bytes.",
 		func(c *kernel.Counts) float64 { return float64(c.Memory.Peak) }),
-	counted("container_memory_total_active_file_bytes", gaugeType,
+	inGroup("container_memory_total_active_file_bytes", gaugeType,
 		"Memory of files in use, in bytes.",
 		func(c *kernel.Counts) float64 { return float64(c.Memory.ActiveFile) }),
-	counted("container_memory_total_inactive_file_bytes", gaugeType,
+	inGroup("container_memory_total_inactive_file_bytes", gaugeType,
 		"Memory of files that was not used for a while, in bytes.",
 		func(c *kernel.Counts) float64 { return float64(c.Memory.InactiveFile) }),
-	counted("container_oom_events_total", counterType, "Processes killed for lack of memory.",
+	inGroup("container_oom_events_total", counterType, "Processes killed for lack of memory.",
 		func(c *kernel.Counts) float64 { return float64(c.Memory.OutOfMemoryKillings) }),
-	counted("container_processes", gaugeType, "Processes and threads.",
+	inGroup("container_processes", gaugeType, "Processes and threads.",
 		func(c *kernel.Counts) float64 { return float64(c.Processes) }),
-	counted("container_spec_memory_limit_bytes", gaugeType, "Memory limit, 0: none.",
+	inGroup("container_spec_memory_limit_bytes", gaugeType, "Memory limit, 0: none.",
 		func(c *kernel.Counts) float64 { return float64(c.Memory.Limit) }),
-	counted("container_spec_memory_swap_limit_bytes", gaugeType, "Swap limit, 0: none.",
+	inGroup("container_spec_memory_swap_limit_bytes", gaugeType, "Swap limit, 0: none.",
 		func(c *kernel.Counts) float64 { return float64(swapCounts(c).Limit) }),
 }
 
@@ -144,7 +144,7 @@ func swapCounts(c *kernel.Counts) kernel.Swap {
 	return *c.Swap
 }
 
-func counted(name, kind, help string, of func(*kernel.Counts) float64) family {
+func inGroup(name, kind, help string, of func(*kernel.Counts) float64) family {
 	return family{name, kind, help, nil, func(o owner) (float64, time.Time, bool) {
 		if o.counts == nil {
 			return 0, time.Time{}, false
@@ -155,7 +155,7 @@ func counted(name, kind, help string, of func(*kernel.Counts) float64) family {
 
 // quota is of those alone that have a CPU quota.
 func quota(name, kind, help string, of func(*kernel.Counts) float64) family {
-	f := counted(name, kind, help, of)
+	f := inGroup(name, kind, help, of)
 	all := f.of
 	f.of = func(o owner) (float64, time.Time, bool) {
 		if o.counts == nil || o.counts.CPU.Quota == 0 {

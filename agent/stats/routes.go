@@ -58,7 +58,7 @@ func unknown(w http.ResponseWriter, err error) {
 
 func (c *Collector) resource(w http.ResponseWriter, r *http.Request) {
 	s, err := c.Snapshot(r.Context())
-	write(w, resourceMetrics(s, err != nil || s == nil))
+	writeMetrics(w, resourceMetrics(s, err != nil || s == nil))
 }
 
 func (c *Collector) cadvisor(w http.ResponseWriter, r *http.Request) {
@@ -69,10 +69,10 @@ func (c *Collector) cadvisor(w http.ResponseWriter, r *http.Request) {
 	}
 	m, _ := c.metrics.get(r.Context()) // without, or with those of before, the rest is still true
 	groups := readGroups(s, c.cfg.Groups, len(m.Descriptors) == 0)
-	write(w, cadvisorMetrics(cadvisorInput{s, c.disks.Get(), m, groups}))
+	writeMetrics(w, cadvisorMetrics(cadvisorInput{s, c.disks.Get(), m, groups}))
 }
 
-func write(w http.ResponseWriter, text []byte) {
+func writeMetrics(w http.ResponseWriter, text []byte) {
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	_, _ = w.Write(text) // an error means that the client is gone
 }

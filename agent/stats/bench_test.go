@@ -1,0 +1,111 @@
+package stats
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/numalet/numalet/cgroups"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/cri/sim/simtest"
+)
+
+// fullNode is a node with 110 pods of two containers, which a simulated runtime tells of over its
+// socket. All of their cgroups are one, that of a pod in the machine.
+func fullNode(b *testing.B) *Collector {
+	b.Helper()
+	client := simtest.Connect(b, simtest.Start(b, sim.Config{Images: []string{"sim.local/app"}}))
+	for i := range 110 {
+		uid := fmt.Sprintf("uid-%d", i)
+		labels := map[string]string{cri.LabelPodUID: uid, cri.LabelPodNamespace: "default",
+			cri.LabelPodName: fmt.Sprintf("pod-%d", i)}
+		config := &runtimeapi.PodSandboxConfig{Labels: labels,
+			Metadata: &runtimeapi.PodSandboxMetadata{
+				Name: labels[cri.LabelPodName], Namespace: "default", Uid: uid,
+			}}
+		sandbox, err := client.Runtime().RunPodSandbox(b.Context(), config, "")
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, name := range []string{"main", "side"} {
+			id, err := client.Runtime().CreateContainer(b.Context(), sandbox,
+				&runtimeapi.ContainerConfig{Labels: labels,
+					Metadata: &runtimeapi.ContainerMetadata{Name: name},
+					Image:    &runtimeapi.ImageSpec{Image: "sim.local/app"}}, config)
+			if err == nil {
+				err = client.Runtime().StartContainer(b.Context(), id)
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	running, err := client.Pods(b.Context())
+	if err != nil || len(running) != 110 {
+		b.Fatalf("%d pods, %v", len(running), err)
+	}
+	groups, proc := machine(b)
+	groups.Paths = func(types.UID) (cgroups.PodPaths, error) {
+		return cgroups.PodPaths{Pod: "/kubepods/podu1"}, nil
+	}
+	c, err := New(Config{Node: "n1", Runtime: client, CPUs: func() int { return 4 },
+		Running: func() []cri.Pod { return running }, Groups: groups, Proc: proc,
+		Disks: DisksConfig{Root: b.TempDir(), LogsDir: b.TempDir(), Volumes: time.Minute}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return c
+}
+
+// BenchmarkScrape is what each answer costs, and what the reading does that those within a second
+// share. The simulated runtime runs in the same process: its part is counted too.
+func BenchmarkScrape(b *testing.B) {
+	c := fullNode(b)
+	r, err := c.read(b.Context(), reading{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	run := func(name string, what func() int) {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			bytes := 0
+			for b.Loop() {
+				bytes = what()
+			}
+			b.ReportMetric(float64(bytes), "bytes")
+		})
+	}
+	run("reading", func() int {
+		next, err := c.read(context.Background(), r)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return len(next.Pods)
+	})
+	run("resource", func() int { return len(resourceMetrics(r.Snapshot, false)) })
+	run("summary", func() int {
+		text, err := json.Marshal(Summary(r.Snapshot, Usage{}))
+		if err != nil {
+			b.Fatal(err)
+		}
+		return len(text)
+	})
+	run("cadvisor from cgroups", func() int {
+		return len(cadvisorMetrics(cadvisorInput{Snapshot: r.Snapshot,
+			groups: readGroups(r.Snapshot, c.cfg.Groups, true)}))
+	})
+	run("cadvisor from the runtime", func() int {
+		m, err := c.cfg.Runtime.Metrics(context.Background())
+		if err != nil {
+			b.Fatal(err)
+		}
+		return len(cadvisorMetrics(cadvisorInput{Snapshot: r.Snapshot, runtime: m,
+			groups: readGroups(r.Snapshot, c.cfg.Groups, false)}))
+	})
+}

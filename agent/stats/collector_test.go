@@ -1,0 +1,257 @@
+package stats
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/cri"
+)
+
+// Of the runtime's answer the snapshot has the pods that the agent knows, with what runs of them,
+// and of the machine what is left.
+func TestSnapshot(t *testing.T) {
+	t.Parallel()
+	at := started.Add(time.Minute)
+	f := &fake{stats: func(context.Context) (cri.Stats, error) {
+		return cri.Stats{Pods: []*runtimeapi.PodSandboxStats{
+			countedPod("sandbox-u1", at, counted("id-main", at, 5e9, 100),
+				counted("id-exited", at, 1, 1), counted("id-unknown", at, 1, 1)),
+			countedPod("old-u1", at, counted("id-before", at, 1, 1)),
+			countedPod("sandbox-of-others", at, counted("id-theirs", at, 1, 1)),
+		}}, nil
+	}}
+	web := pod("u1", "web", "main", "exited")
+	web.Containers[1].State = cri.ContainerExited
+	stopped := pod("u2", "stopped")
+	stopped.Sandboxes[0].Ready = false
+	c := collector(t, f, t.TempDir(), web, stopped)
+	s, err := c.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Pods) != 1 || len(s.Pods[0].Containers) != 1 {
+		t.Fatalf("pods are %+v, want web with main", s.Pods)
+	}
+	main := s.Pods[0].Containers[0]
+	if main.ID != "id-main" || main.Image != "registry.local/main" ||
+		*main.Stats.CPU.UsageCoreNanoSeconds != 5e9 || !main.Stats.CPU.Time.Time.Equal(at) {
+		t.Errorf("main is %+v", main)
+	}
+	n := s.Node
+	if *n.CPU.UsageCoreNanoSeconds != 9e9 || n.CPU.PSI.Some.Total != 5000 {
+		t.Errorf("the node's CPU is %+v", n.CPU)
+	}
+	// 6 kB of 10 are used, and 100 bytes of that are of files that nobody uses.
+	if *n.Memory.UsageBytes != 6144 || *n.Memory.WorkingSetBytes != 6044 ||
+		*n.Memory.AvailableBytes != 10240-6044 || *n.Swap.SwapUsageBytes != 1024 {
+		t.Errorf("the node's memory is %d, working set %d, available %d, swap %d",
+			*n.Memory.UsageBytes, *n.Memory.WorkingSetBytes, *n.Memory.AvailableBytes,
+			*n.Swap.SwapUsageBytes)
+	}
+	if n.Network.Name != "eth0" || *n.Network.TxBytes != 30 || *n.Rlimit.MaxPID != 4000 {
+		t.Errorf("network is %+v, rlimit %+v", n.Network, n.Rlimit)
+	}
+	if len(n.SystemContainers) != 1 || n.SystemContainers[0].Name != "pods" ||
+		*n.SystemContainers[0].CPU.UsageCoreNanoSeconds != 4e9 {
+		t.Errorf("system containers are %+v, want pods: the agent's own cgroup is not seen here",
+			n.SystemContainers)
+	}
+}
+
+// Rates come from the last two readings, unless the runtime has them.
+func TestRates(t *testing.T) {
+	t.Parallel()
+	at, nanos, own := started, uint64(5e9), (*runtimeapi.UInt64Value)(nil)
+	f := &fake{stats: func(context.Context) (cri.Stats, error) {
+		c := counted("id-main", at, nanos, 100)
+		c.Cpu.UsageNanoCores = own
+		return cri.Stats{Pods: []*runtimeapi.PodSandboxStats{countedPod("sandbox-u1", at, c)}}, nil
+	}}
+	c := collector(t, f, t.TempDir(), pod("u1", "web", "main"))
+	var last reading
+	rate := func() *uint64 {
+		t.Helper()
+		var err error
+		if last, err = c.read(t.Context(), last); err != nil {
+			t.Fatal(err)
+		}
+		return last.Pods[0].Containers[0].Stats.CPU.UsageNanoCores
+	}
+	if r := rate(); r != nil {
+		t.Errorf("after one reading the rate is %d", *r)
+	}
+	at, nanos = at.Add(10*time.Second), nanos+5e9
+	if r := rate(); r == nil || *r != 5e8 {
+		t.Errorf("5 s of CPU time in 10 s is %v, want 500000000", ptr.Deref(r, 0))
+	}
+	if r := last.Pods[0].Stats.CPU.UsageNanoCores; r == nil || *r != 5e8 {
+		t.Errorf("the pod's rate is %v", ptr.Deref(r, 0))
+	}
+	if r := rate(); r == nil || *r != 5e8 { // the runtime tells of the same moment
+		t.Errorf("told the same again the rate is %v", ptr.Deref(r, 0))
+	}
+	at, nanos = at.Add(10*time.Second), 1
+	if r := rate(); r != nil {
+		t.Errorf("after the counter began anew the rate is %d", *r)
+	}
+	own = num(7)
+	if r := rate(); r == nil || *r != 7 {
+		t.Errorf("the runtime's own rate is %v, want 7", ptr.Deref(r, 0))
+	}
+}
+
+// While the runtime fails pods are told as they were, of the time at which they were, and the node
+// as it is. Before the first answer nothing is told.
+func TestRuntimeFails(t *testing.T) {
+	t.Parallel()
+	gone := errors.New("runtime is gone")
+	var err error
+	f := &fake{stats: func(context.Context) (cri.Stats, error) {
+		return cri.Stats{Pods: []*runtimeapi.PodSandboxStats{
+			countedPod("sandbox-u1", started, counted("id-main", started, 5e9, 100)),
+		}}, err
+	}}
+	c := collector(t, f, t.TempDir(), pod("u1", "web", "main"))
+	err = gone
+	none, got := c.read(t.Context(), reading{})
+	if none.Snapshot != nil || !errors.Is(got, gone) {
+		t.Errorf("before the first answer it told %+v, %v", none.Snapshot, got)
+	}
+	err = nil
+	first, got := c.read(t.Context(), reading{})
+	if got != nil {
+		t.Fatal(got)
+	}
+	err = gone
+	then, got := c.read(t.Context(), first)
+	if !errors.Is(got, gone) || len(then.Pods) != 1 || !then.At.After(first.At) {
+		t.Fatalf("then it told %+v, %v", then.Snapshot, got)
+	}
+	if at := then.Pods[0].Stats.CPU.Time; !at.Time.Equal(started) {
+		t.Errorf("what was told of the pod is of %s, want the time of the answer", at)
+	}
+}
+
+// A runtime that counts for containers alone: the pod is what its cgroup says, and without one the
+// sum of its containers.
+func TestContainersAlone(t *testing.T) {
+	t.Parallel()
+	f := &fake{stats: func(context.Context) (cri.Stats, error) {
+		return cri.Stats{Containers: []*runtimeapi.ContainerStats{
+			counted("id-main", started, 5e9, 100), counted("id-other", started, 1e9, 20),
+			counted("id-else", started, 2e9, 30), counted("id-theirs", started, 9, 9),
+		}}, nil
+	}}
+	c := collector(t, f, t.TempDir(), pod("u1", "web", "main"), pod("u2", "two", "other", "else"))
+	s, err := c.Snapshot(t.Context())
+	if err != nil || len(s.Pods) != 2 {
+		t.Fatalf("pods are %+v, %v", s, err)
+	}
+	web, two := s.Pods[0].Stats, s.Pods[1].Stats
+	if *web.CPU.UsageCoreNanoSeconds != 2e9 || *web.Memory.WorkingSetBytes != 2000 ||
+		*web.ProcessStats.ProcessCount != 8 {
+		t.Errorf("web has %d and %d, want what its cgroup says",
+			*web.CPU.UsageCoreNanoSeconds, *web.Memory.WorkingSetBytes)
+	}
+	if *two.CPU.UsageCoreNanoSeconds != 3e9 || *two.Memory.WorkingSetBytes != 50 ||
+		*two.Swap.SwapUsageBytes != 10 {
+		t.Errorf("two has %d and %d, want the sum of its containers",
+			*two.CPU.UsageCoreNanoSeconds, *two.Memory.WorkingSetBytes)
+	}
+}
+
+// The summary has what was found on disks with what the runtime tells of writable layers. The short
+// one has CPU, memory and swap, and nothing else.
+func TestSummary(t *testing.T) {
+	t.Parallel()
+	root := write(t, map[string]string{
+		"pods/u1/volumes/kubernetes.io~empty-dir/cache/file":  "12345",
+		"pods/u1/volumes/kubernetes.io~secret/key/token":      "x",
+		"pods/u1/volumes/kubernetes.io~csi/remote/mount/file": "not looked at",
+		"logs/default_web_u1/main/0.log":                      "line",
+		"logs/default_web_u1/main/0.log.20260101-000000.gz":   "lines",
+	})
+	f := &fake{disk: root, stats: func(context.Context) (cri.Stats, error) {
+		return cri.Stats{Pods: []*runtimeapi.PodSandboxStats{
+			countedPod("sandbox-u1", started, counted("id-main", started, 5e9, 100)),
+		}}, nil
+	}}
+	c := collector(t, f, root, pod("u1", "web", "main"))
+	s, err := c.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := Summary(s, Usage{})
+	if p := before.Pods[0]; p.VolumeStats != nil || p.EphemeralStorage != nil ||
+		*p.Containers[0].Rootfs.UsedBytes != 4096 {
+		t.Errorf("before disks were measured the pod has %+v", p)
+	}
+	c.disks.round(t.Context())
+	all := Summary(s, c.disks.Get())
+	p := all.Pods[0]
+	if p.PodRef != (statsapi.PodReference{Name: "web", Namespace: "default", UID: "u1"}) ||
+		!p.StartTime.Time.Equal(started) || *p.ProcessStats.ProcessCount != 4 {
+		t.Errorf("the pod is %+v", p)
+	}
+	if len(p.VolumeStats) != 2 || p.VolumeStats[0].Name != "cache" || p.VolumeStats[1].Name != "key" {
+		t.Fatalf("volumes are %+v, want cache and key", p.VolumeStats)
+	}
+	if v := p.VolumeStats[0]; *v.InodesUsed != 2 || *v.UsedBytes == 0 || *v.CapacityBytes == 0 {
+		t.Errorf("cache is %d inodes, %d bytes", *v.InodesUsed, *v.UsedBytes)
+	}
+	main := p.Containers[0]
+	if *main.Logs.InodesUsed != 3 || *main.Rootfs.UsedBytes != 4096 ||
+		*main.Rootfs.CapacityBytes == 0 {
+		t.Errorf("main has logs %+v, rootfs %+v", main.Logs, main.Rootfs)
+	}
+	inodes := 3 + 2 + c.disks.usage.Pods["u1"].Local.Inodes
+	if *p.EphemeralStorage.InodesUsed != inodes {
+		t.Errorf("ephemeral storage has %d inodes, want %d: logs, writable layer, volumes on disk",
+			*p.EphemeralStorage.InodesUsed, inodes)
+	}
+	if r := all.Node.Runtime; *r.ImageFs.UsedBytes != 77 || *r.ContainerFs.CapacityBytes == 0 ||
+		*all.Node.Fs.CapacityBytes == 0 {
+		t.Errorf("filesystems are %+v and %+v", r, all.Node.Fs)
+	}
+	short := CPUAndMemory(s)
+	if p := short.Pods[0]; p.CPU == nil || p.Memory == nil || p.Swap == nil || p.Network != nil ||
+		p.ProcessStats != nil || p.Containers[0].CPU == nil || p.Containers[0].Rootfs != nil {
+		t.Errorf("the short summary has %+v", p)
+	}
+	if n := short.Node; n.CPU == nil || n.Network != nil || n.Rlimit != nil || n.Fs != nil {
+		t.Errorf("the short summary has of the node %+v", n)
+	}
+}
+
+// Disks are measured when somebody asks and a period has passed, and kept when they cannot be.
+func TestDisksAreMeasuredAnew(t *testing.T) {
+	t.Parallel()
+	root := write(t, map[string]string{"pods/u1/volumes/kubernetes.io~empty-dir/a/f": ""})
+	c := collector(t, &fake{disk: root}, root, pod("u1", "web", "main"))
+	d := c.disks
+	d.round(t.Context())
+	more := filepath.Join(root, "pods/u1/volumes/kubernetes.io~empty-dir/a/g")
+	if err := os.WriteFile(more, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	inodes := func() uint64 { return *d.Get().Pods["u1"].Volumes[0].InodesUsed }
+	if d.round(t.Context()); inodes() != 2 {
+		t.Errorf("within a period it was measured again: %d inodes", inodes())
+	}
+	d.measure = d.measure.Add(-time.Minute)
+	if d.round(t.Context()); inodes() != 3 {
+		t.Errorf("after a period it is still %d inodes", inodes())
+	}
+	d.looked, d.cfg.Runtime = time.Time{}, &fake{}
+	if d.round(t.Context()); d.Get().Images == nil {
+		t.Error("what was known of images is gone after the runtime failed")
+	}
+}
