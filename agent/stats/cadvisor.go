@@ -29,8 +29,8 @@ type group struct {
 // snapshot: runtimes round CPU time down to seconds. All else comes from the runtime's metrics where
 // it has them, and otherwise from cgroups and the snapshot.
 func cadvisorMetrics(in cadvisorInput) []byte {
-	e := &exposition{}
 	all := in.owners()
+	e := &exposition{text: make([]byte, 0, len(all)*ownerBytes)}
 	e.owners(exactFamilies, all)
 	e.runtime(in)
 	e.owners(groupFamilies, all)
@@ -40,6 +40,9 @@ func cadvisorMetrics(in cadvisorInput) []byte {
 	e.owners(machineFamilies, machine)
 	return e.text
 }
+
+// ownerBytes is about what the text has for each owner.
+const ownerBytes = 3 << 10
 
 // names are the labels that every metric has.
 func names(container, id, image, name string, pod statsapi.PodReference) string {
@@ -99,7 +102,8 @@ func (in cadvisorInput) network(e *exposition) {
 			}
 			for _, i := range n.Interfaces {
 				if value := f.of(i); value != nil {
-					e.sample(f.name, with(base, "interface", i.Name), float64(*value), n.Time.Time)
+					e.sample(f.name, base, labels("interface", i.Name), float64(*value),
+						n.Time.Time)
 				}
 			}
 		}
@@ -136,7 +140,7 @@ func (in cadvisorInput) filesystems(e *exposition) {
 					continue
 				}
 				if value := f.of(*used); value != nil {
-					e.sample(f.name, with(in.containerLabels(p, c), "device", ""),
+					e.sample(f.name, in.containerLabels(p, c), labels("device", ""),
 						float64(*value), used.Time.Time)
 				}
 			}

@@ -39,10 +39,16 @@ func (e *exposition) family(name, kind, help string) {
 	e.families.Insert(name)
 }
 
-// sample adds a line; a zero time is not written. Labels are those that labels made.
-func (e *exposition) sample(name, labels string, value float64, at time.Time) {
+// sample adds a line with one or two sets of labels, made by labels. A zero time is not written.
+func (e *exposition) sample(name, base, extra string, value float64, at time.Time) {
 	e.text = append(e.text, name...)
-	e.text = append(e.text, labels...)
+	if base != "" && extra != "" {
+		e.text = append(e.text, base[:len(base)-1]...)
+		e.text = append(e.text, ',')
+		e.text = append(e.text, extra[1:]...)
+	} else {
+		e.text = append(append(e.text, base...), extra...)
+	}
 	e.text = append(e.text, ' ')
 	if value == math.Trunc(value) && math.Abs(value) < 1<<53 {
 		e.text = strconv.AppendInt(e.text, int64(value), 10)
@@ -76,16 +82,4 @@ func labels(pairs ...string) string {
 	}
 	b.WriteByte('}')
 	return b.String()
-}
-
-// with are labels with more of them.
-func with(all string, pairs ...string) string {
-	more := labels(pairs...)
-	switch {
-	case more == "":
-		return all
-	case all == "":
-		return more
-	}
-	return all[:len(all)-1] + "," + more[1:]
 }

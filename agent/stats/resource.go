@@ -58,7 +58,7 @@ func resourceMetrics(s *Snapshot, failed bool) []byte {
 	if failed {
 		value = 1
 	}
-	e.sample("resource_scrape_error", "", value, time.Time{})
+	e.sample("resource_scrape_error", "", "", value, time.Time{})
 	return e.text
 }
 
@@ -70,6 +70,7 @@ func (e *exposition) owners(families []family, all []owner) {
 		if !begun && e.families.Has(f.name) {
 			continue
 		}
+		extra := labels(f.extra...)
 		for _, o := range all {
 			value, at, ok := f.of(o)
 			if !ok {
@@ -79,7 +80,7 @@ func (e *exposition) owners(families []family, all []owner) {
 				e.family(f.name, f.kind, f.help)
 				begun, last = true, f.name
 			}
-			e.sample(f.name, with(o.labels, f.extra...), value, at)
+			e.sample(f.name, o.labels, extra, value, at)
 		}
 	}
 }

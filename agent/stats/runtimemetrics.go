@@ -17,7 +17,7 @@ type runtimeFamily struct {
 }
 
 type runtimeSample struct {
-	labels string
+	base, extra string
 	*runtimeapi.Metric
 }
 
@@ -48,7 +48,7 @@ func (f *runtimeFamily) add(base string, m *runtimeapi.Metric) {
 			more = append(more, f.extra[i], value)
 		}
 	}
-	f.samples = append(f.samples, runtimeSample{with(base, more...), m})
+	f.samples = append(f.samples, runtimeSample{base, labels(more...), m})
 }
 
 // runtime writes the runtime's metrics of the pods in the snapshot, but for those that were written.
@@ -101,6 +101,6 @@ func (e *exposition) runtimeFamily(f *runtimeFamily) {
 		if s.GetTimestamp() > 0 {
 			at = time.Unix(0, s.GetTimestamp())
 		}
-		e.sample(f.GetName(), s.labels, float64(s.GetValue().GetValue()), at)
+		e.sample(f.GetName(), s.base, s.extra, float64(s.GetValue().GetValue()), at)
 	}
 }
