@@ -55,11 +55,11 @@ func firstOf(paths ...string) string {
 
 // readHost follows links: /etc/os-release is one.
 func readHost(path string) string {
-	real, err := filepath.EvalSymlinks(path)
+	target, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return ""
 	}
-	raw, err := files.Read(real, maxHostFile)
+	raw, err := files.Read(target, maxHostFile)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		klog.Background().V(2).Info("A file of the host is not read", "path", path, "err", err)
 	}

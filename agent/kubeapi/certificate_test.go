@@ -30,7 +30,7 @@ func (m *fakeManager) ServerHealthy() bool       { return m.healthy }
 func TestWithoutCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &fakeManager{}
-		began, done := time.Now(), make(chan error, 1)
+		done := make(chan error, 1)
 		r := rotation{manager: m, changed: func() {}, left: new(metric.Set).Gauge("left", "left")}
 		go func() { done <- r.run(t.Context()) }()
 		time.Sleep(time.Hour)
@@ -40,7 +40,8 @@ func TestWithoutCertificate(t *testing.T) {
 		}
 		m.current = &tls.Certificate{Leaf: &x509.Certificate{}}
 		time.Sleep(time.Minute)
-		m.current, m.healthy, began = nil, true, time.Now()
+		m.current, m.healthy = nil, true
+		began := time.Now()
 		err := <-done
 		if err == nil || !strings.Contains(err.Error(), "kubectl get csr") {
 			t.Errorf("ended with %v", err)

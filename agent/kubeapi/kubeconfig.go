@@ -44,11 +44,11 @@ func readKubeconfig(flag, path string) (*api.Config, error) {
 
 // readFile follows links: what leads to the file is the administrator's.
 func readFile(path string) ([]byte, error) {
-	real, err := filepath.EvalSymlinks(path)
+	target, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return nil, err
 	}
-	return files.Read(real, maxFile)
+	return files.Read(target, maxFile)
 }
 
 // restConfig reads how to reach the API server.
