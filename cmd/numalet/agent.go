@@ -23,8 +23,9 @@ func newAgentCommand() *cobra.Command {
 NUMA node, and says why when it cannot. It takes the kubelet's flags, configuration
 file, sockets and files on disk.
 
-With --kubeconfig it is a node of a cluster. Without it is standalone: pods come from --pod-manifest-path (staticPodPath) and
---manifest-url (staticPodURL). To see it at work without root or a cluster:
+With --kubeconfig it is a node of a cluster. Without, it is standalone: pods come from
+--pod-manifest-path (staticPodPath) and --manifest-url (staticPodURL). To see it at work
+without root or a cluster:
 
   numalet playground`,
 		SilenceUsage: true, SilenceErrors: true,
