@@ -82,7 +82,7 @@ func TestVolumesThatCannotBeUpdated(t *testing.T) {
 func TestRetryOfObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
-		var err error = cri.ConfigError(&cri.ObjectError{Err: errors.New("none")})
+		err := cri.ConfigError(&cri.ObjectError{Err: errors.New("none")})
 		n.before = func(_ context.Context, a Action) error {
 			n.mu.Lock()
 			defer n.mu.Unlock()

@@ -65,11 +65,11 @@ func (s sources) server() (Objects, error) {
 
 // written are volumes with what the agent writes into them, all files at once. Those that may have
 // secrets are in memory; without root, which could not mount that, they are on the disk.
-func written(field, name string, medium v1.StorageMedium, make maker) plugin {
+func written(field, name string, medium v1.StorageMedium, content maker) plugin {
 	path := below(name)
 	return plugin{field: field, name: name, relabel: true, written: true, path: path,
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
-			c, err := make(ctx, sources{v.cfg.Objects, v.cfg.Facts}, t)
+			c, err := content(ctx, sources{v.cfg.Objects, v.cfg.Facts}, t)
 			if err != nil {
 				return time.Time{}, err
 			}

@@ -115,13 +115,10 @@ func (s sink) Delete(any) error {
 
 // Replace implements cache.ReflectorStore.
 func (s sink) Replace(all []any, _ string) error {
-	for _, found := range all {
-		if err := s.Add(found); err != nil {
-			return err
-		}
-		return nil
+	if len(all) == 0 {
+		return s.Delete(nil)
 	}
-	return s.Delete(nil)
+	return s.Add(all[0])
 }
 
 // Resync implements cache.ReflectorStore.
