@@ -23,8 +23,8 @@ const maxFile = 1 << 20
 func readKubeconfig(flag, path string) (*api.Config, error) {
 	raw, err := readFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w; name a kubeconfig that exists, or leave the flag out to "+
-			"run without an API server", flag, err)
+		return nil, fmt.Errorf("%s %s: %w; name a kubeconfig that exists, or leave the flag out "+
+			"to run without an API server", flag, path, err)
 	}
 	cfg, err := clientcmd.Load(raw)
 	if err != nil {
