@@ -40,8 +40,8 @@ func (e *StartError) Error() string { return e.Reason + ": " + e.Message }
 
 func (e *StartError) Unwrap() error { return e.Err }
 
-// ObjectError is that an object of the API server is missing, or cannot be had. What needs it may be
-// tried again as soon as the object has changed.
+// ObjectError is that an object of the API server is missing, or cannot be had. What needs it may
+// be tried again as soon as the object has changed.
 type ObjectError struct{ Err error }
 
 func (e *ObjectError) Error() string { return e.Err.Error() }

@@ -53,7 +53,7 @@ func (b build) warnOfVolumes(err error) {
 		return
 	}
 	errs := []error{err}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // not what it wraps
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		errs = joined.Unwrap()
 	}
 	for _, one := range errs {

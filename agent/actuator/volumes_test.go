@@ -113,7 +113,8 @@ func TestAwaited(t *testing.T) {
 	}
 }
 
-// What of a resolver configuration is left out is told of the pod, and of the node if it is at fault.
+// What of a resolver configuration is left out is told of the pod, and of the node if that is at
+// fault.
 func TestDNSIsTold(t *testing.T) {
 	var told []string
 	a := New(Config{Tell: Tell{

@@ -78,7 +78,7 @@ func (v *Volumes) makeEmptyDir(e emptyDir) error {
 			return err
 		}
 	}
-	if err := v.own(e.pod, e.path); err != nil {
+	if err := own(e.pod, e.path, v.asRoot); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(e.ready), dirMode); err != nil {
@@ -91,12 +91,14 @@ func (v *Volumes) makeEmptyDir(e emptyDir) error {
 }
 
 // own gives an empty directory its mode and, if the pod has an fsGroup, its group, which files made
-// inside then have as well.
-func (v *Volumes) own(pod *v1.Pod, dir string) error {
+// inside then have as well. Without root it stays ours, as all of the pod does.
+func own(pod *v1.Pod, dir string, asRoot bool) error {
 	mode := fs.FileMode(emptyDirMode)
 	if sc := pod.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
-		if err := v.lchown(dir, *sc.FSGroup); err != nil {
-			return fmt.Errorf("give emptyDir to group %d of fsGroup: %w", *sc.FSGroup, err)
+		if asRoot {
+			if err := os.Lchown(dir, -1, int(*sc.FSGroup)); err != nil {
+				return fmt.Errorf("give emptyDir to group %d of fsGroup: %w", *sc.FSGroup, err)
+			}
 		}
 		mode |= fs.ModeSetgid
 	}
@@ -104,14 +106,6 @@ func (v *Volumes) own(pod *v1.Pod, dir string) error {
 		return fmt.Errorf("set mode of emptyDir: %w", err)
 	}
 	return nil
-}
-
-// lchown gives a file to a group. Without root it stays ours, as all of the pod does.
-func (v *Volumes) lchown(path string, group int64) error {
-	if !v.asRoot {
-		return nil
-	}
-	return os.Lchown(path, -1, int(group))
 }
 
 // mountMedium mounts memory or huge pages on dir.

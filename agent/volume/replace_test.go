@@ -98,8 +98,10 @@ func TestReplaceMends(t *testing.T) {
 		"a link that was not renamed": func(dir string) error {
 			return os.Symlink("nowhere", filepath.Join(dir, "..data_tmp"))
 		},
-		"no links":          func(dir string) error { return os.Remove(filepath.Join(dir, "a")) },
-		"..data is gone":    func(dir string) error { return os.Remove(filepath.Join(dir, "..data")) },
+		"no links": func(dir string) error { return os.Remove(filepath.Join(dir, "a")) },
+		"..data is gone": func(dir string) error {
+			return os.Remove(filepath.Join(dir, "..data"))
+		},
 		"..data leads away": func(dir string) error { return redirect(dir, "..data", "/etc") },
 		"a link leads away": func(dir string) error { return redirect(dir, "a", "/etc/passwd") },
 		"a directory in the way": func(dir string) error {

@@ -95,8 +95,8 @@ func New(cfg Config) (*Volumes, error) {
 }
 
 // SetUp makes the pod's directory and every volume that a container uses. What is there already
-// stays as it is, but for files that the agent writes: those are brought up to date. Nothing is made
-// if a volume is of a kind that is not supported. The error joins those of all volumes.
+// stays as it is, but for files that the agent writes: those are brought up to date. Nothing is
+// made if a volume is of a kind that is not supported. The error joins those of all volumes.
 func (v *Volumes) SetUp(ctx context.Context, pod *v1.Pod) error {
 	return v.setUp(ctx, pod, func(plugin) bool { return true })
 }

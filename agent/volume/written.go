@@ -78,7 +78,8 @@ func written(field, name string, medium v1.StorageMedium, content maker) plugin 
 			}
 			dir := emptyDir{
 				pod: t.pod, source: v1.EmptyDirVolumeSource{Medium: medium},
-				path: path(t.podDir, t.volume), ready: readyFile(t.podDir, "wrapped_"+t.volume.Name),
+				path:  path(t.podDir, t.volume),
+				ready: readyFile(t.podDir, "wrapped_"+t.volume.Name),
 			}
 			if !v.asRoot {
 				dir.source.Medium = v1.StorageMediumDefault

@@ -104,7 +104,8 @@ func contents(t *testing.T, v *Volumes, pod *v1.Pod) []string {
 func named(name string) v1.LocalObjectReference { return v1.LocalObjectReference{Name: name} }
 
 func TestWrittenContents(t *testing.T) {
-	items := []v1.KeyToPath{{Key: "a", Path: "x/y"}, {Key: "b", Path: "z", Mode: ptr.To[int32](0o400)}}
+	items := []v1.KeyToPath{{Key: "a", Path: "x/y"},
+		{Key: "b", Path: "z", Mode: ptr.To[int32](0o400)}}
 	lacking := []v1.KeyToPath{{Key: "a", Path: "a"}, {Key: "none", Path: "n"}}
 	for name, test := range map[string]struct {
 		volume v1.Volume
@@ -241,7 +242,7 @@ func TestWrittenLayout(t *testing.T) {
 		if _, err := os.Readlink(filepath.Join(at, "..data")); err != nil {
 			t.Errorf("%s: %v", field, err)
 		}
-		if _, err := os.Stat(filepath.Join(dir, "plugins/kubernetes.io~empty-dir/wrapped_v/ready")); err != nil {
+		if _, err := os.Stat(readyFile(dir, "wrapped_v")); err != nil {
 			t.Errorf("%s: %v", field, err)
 		}
 		mounts := mounter.MountPoints

@@ -94,7 +94,8 @@ func (k anchorsKey) missing() error {
 	if k.name != "" {
 		return apierrors.NewNotFound(certificatesv1.Resource("clustertrustbundles"), k.name)
 	}
-	return errors.New("combination of signerName and labelSelector matched zero ClusterTrustBundles")
+	return errors.New(
+		"combination of signerName and labelSelector matched zero ClusterTrustBundles")
 }
 
 // bundles are none if there are none.

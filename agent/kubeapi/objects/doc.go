@@ -1,6 +1,6 @@
-// Package objects has what pods are made of at the API server: the config maps and secrets that they
-// name, tokens of their service accounts, trust anchors, and the services that their environment
-// tells of.
+// Package objects has what pods are made of at the API server: the config maps and secrets that
+// they name, tokens of their service accounts, trust anchors, and the services that their
+// environment tells of.
 //
 // A config map or a secret is followed from when the first pod of this node asks for it until the
 // last one is released, by one watch for all of them, as the Node authorizer allows it. One that is
@@ -11,6 +11,6 @@
 // answer is there. A pod that was told of an object, or that it is missing, is named to
 // Config.Changed when that is no longer true.
 //
-// A token is asked for when a pod needs it, kept in memory only, replaced when it has passed 80 % of
-// its life or 24 hours, and forgotten with its pod.
+// A token is asked for when a pod needs it, kept in memory only, replaced when it has passed 80 %
+// of its life or 24 hours, and forgotten with its pod.
 package objects

@@ -530,7 +530,8 @@ func TestTrustAnchors(t *testing.T) {
 		}
 	}
 	asked := s.count("bundles")
-	if _, _, err := o.TrustAnchors(t.Context(), name("x")); err != nil || s.count("bundles") != asked {
+	_, _, err := o.TrustAnchors(t.Context(), name("x"))
+	if err != nil || s.count("bundles") != asked {
 		t.Errorf("asked for again: %v", err)
 	}
 	optional := name("none")

@@ -18,7 +18,7 @@ import (
 	"github.com/numalet/numalet/agent/source"
 )
 
-// apiService is the service of the API server, in the namespace default, which every pod is told of.
+// apiService is the service of the API server, in the namespace default. Every pod is told of it.
 const apiService = "kubernetes"
 
 // services are those of the cluster that have an address, as far as an environment tells of them.

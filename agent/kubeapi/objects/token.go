@@ -71,8 +71,8 @@ func (t *tokens) forget(pod types.UID) {
 	delete(t.pods, pod)
 }
 
-// Token is a token of the pod's service account that is bound to the pod, and when to ask again. One
-// that cannot be replaced in time is good until it expires.
+// Token is a token of the pod's service account that is bound to the pod, and when to ask again.
+// One that cannot be replaced in time is good until it expires.
 func (o *Objects) Token(
 	ctx context.Context, pod *v1.Pod, want *v1.ServiceAccountTokenProjection,
 ) (text []byte, renew time.Time, err error) {
