@@ -89,8 +89,8 @@ func (l *logins) PullImage(ctx context.Context, image *runtimeapi.ImageSpec,
 	return l.registry.PullImage(ctx, image, auth, sandbox)
 }
 
-// Logins are tried in turn, asked for only before a pull, and what cannot be had is told of when the
-// pull failed.
+// Logins are tried in turn, asked for only before a pull, and what cannot be had is told of when
+// the pull failed.
 func TestPullWithSecrets(t *testing.T) {
 	config := dockerConfig(`{"registry.example":{"username":"host","password":"p"},` +
 		`"registry.example/app":{"username":"app","password":"p"}}`)

@@ -70,8 +70,8 @@ sortlist 1.2.3.4
 	}
 }
 
-// What is left out of a pod's resolver configuration, or is another than it asks for, is told in the
-// kubelet's words.
+// What is left out of a pod's resolver configuration, or is another than it asks for, is told in
+// the kubelet's words.
 func TestDNSProblems(t *testing.T) {
 	numbered := func(n int, text string) (out []string) {
 		for i := range n {
