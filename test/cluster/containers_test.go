@@ -13,8 +13,9 @@ import (
 	containerdrig "github.com/numalet/numalet/test/containerd/rig"
 )
 
-// TestKubectl: logs and exec of a real container, through the API server and the node's own.
-func TestKubectl(t *testing.T) {
+// TestRealContainers: kubectl logs and exec of a container that is one, through the API server and the
+// node's own.
+func TestRealContainers(t *testing.T) {
 	for _, name := range agents {
 		t.Run(name, func(t *testing.T) {
 			c := rig.Start(t)
