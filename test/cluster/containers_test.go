@@ -13,8 +13,8 @@ import (
 	containerdrig "github.com/numalet/numalet/test/containerd/rig"
 )
 
-// TestRealContainers: kubectl logs and exec of a container that is one, through the API server and the
-// node's own.
+// TestRealContainers: kubectl logs and exec of a container that is one, through the API server and
+// the node's own.
 func TestRealContainers(t *testing.T) {
 	for _, name := range agents {
 		t.Run(name, func(t *testing.T) {
