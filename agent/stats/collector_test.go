@@ -246,9 +246,14 @@ func TestDisksAreMeasuredAnew(t *testing.T) {
 	if d.round(t.Context()); inodes() != 2 {
 		t.Errorf("within a period it was measured again: %d inodes", inodes())
 	}
-	d.measure = d.measure.Add(-time.Minute)
+	d.measured = d.measured.Add(-time.Minute)
 	if d.round(t.Context()); inodes() != 3 {
 		t.Errorf("after a period it is still %d inodes", inodes())
+	}
+	d.cfg.Running = func() []cri.Pod { return []cri.Pod{pod("u2", "new", "main")} }
+	d.round(t.Context())
+	if all := d.Get().Pods; len(all) != 1 || all["u2"].Pod.Name != "new" {
+		t.Errorf("of a pod that went and one that came there is %+v", all)
 	}
 	d.looked, d.cfg.Runtime = time.Time{}, &fake{}
 	if d.round(t.Context()); d.Get().Images == nil {

@@ -52,12 +52,12 @@ type PodUsage struct {
 
 // Disks measures disks in the background, from time to time while somebody asks.
 type Disks struct {
-	cfg     Config
-	asked   chan struct{} // of capacity 1
-	mu      sync.Mutex
-	usage   Usage
-	looked  time.Time // at the filesystems
-	measure time.Time // the volumes
+	cfg      Config
+	asked    chan struct{} // of capacity 1
+	mu       sync.Mutex
+	usage    Usage
+	looked   time.Time // at the filesystems
+	measured time.Time // all pods
 }
 
 func newDisks(c Config) *Disks { return &Disks{cfg: c, asked: make(chan struct{}, 1)} }
@@ -73,14 +73,15 @@ func (d *Disks) Get() Usage {
 	return d.usage
 }
 
-// run measures once, and then whenever somebody asked and the last time is a period ago.
+// run measures when somebody asks: a pod that is new at once, the others if the last time is a period
+// ago.
 func (d *Disks) run(ctx context.Context) error {
 	for {
-		d.round(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-d.asked:
+			d.round(ctx)
 		}
 	}
 }
@@ -95,11 +96,18 @@ func (d *Disks) round(ctx context.Context) {
 		d.filesystems(ctx, &u)
 		d.put(u)
 	}
-	if every := d.cfg.Disks.Volumes; every > 0 && now.Sub(d.measure) >= every {
-		d.measure = now
-		u.Pods = d.pods(ctx)
-		d.put(u)
+	every := d.cfg.Disks.Volumes
+	if every <= 0 {
+		return
 	}
+	var keep map[types.UID]PodUsage
+	if now.Sub(d.measured) < every {
+		keep = u.Pods
+	} else {
+		d.measured = now
+	}
+	u.Pods = d.pods(ctx, keep)
+	d.put(u)
 }
 
 func (d *Disks) put(u Usage) {
@@ -146,11 +154,16 @@ func fsStats(room diskusage.Room, used diskusage.Usage) *statsapi.FsStats {
 		UsedBytes: &used.Bytes, InodesUsed: &used.Inodes}
 }
 
-func (d *Disks) pods(ctx context.Context) map[types.UID]PodUsage {
+// pods measures those that are not in keep.
+func (d *Disks) pods(ctx context.Context, keep map[types.UID]PodUsage) map[types.UID]PodUsage {
 	out := map[types.UID]PodUsage{}
 	for _, p := range d.cfg.Running() {
 		if ctx.Err() != nil {
 			break
+		}
+		if kept, ok := keep[p.UID]; ok {
+			out[p.UID] = kept
+			continue
 		}
 		u := PodUsage{Pod: statsapi.PodReference{
 			Name: p.Name, Namespace: p.Namespace, UID: string(p.UID),

@@ -55,6 +55,7 @@ func Run(t *testing.T, client *cri.Client, opts Options) {
 		{"runtime is ready and tells its name", ready},
 		{"sandbox lifecycle", sandboxLifecycle},
 		{"container lifecycle", containerLifecycle},
+		{"statistics", statistics},
 		{"exit codes", exitCodes},
 		{"a stopped container obeys SIGTERM", stopObeys},
 		{"a stubborn container is killed after its grace", stopKills},
