@@ -26,8 +26,8 @@ type group struct {
 }
 
 // cadvisorMetrics have the names and labels that cAdvisor has. CPU time and memory come from the
-// snapshot: runtimes round CPU time down to seconds. All else comes from the runtime's metrics where
-// it has them, and otherwise from cgroups and the snapshot.
+// snapshot: runtimes round CPU time down to seconds. All else comes from the runtime's metrics
+// where it has them, and otherwise from cgroups and the snapshot.
 func cadvisorMetrics(in cadvisorInput) []byte {
 	all := in.owners()
 	e := &exposition{text: make([]byte, 0, len(all)*ownerBytes)}
@@ -44,24 +44,27 @@ func cadvisorMetrics(in cadvisorInput) []byte {
 // ownerBytes is about what the text has for each owner.
 const ownerBytes = 3 << 10
 
+// identity is what names a container; of a pod or the machine it has but the path of a cgroup.
+type identity struct{ container, path, image, id string }
+
 // names are the labels that every metric has.
-func names(container, id, image, name string, pod statsapi.PodReference) string {
-	return labels("container", container, "id", id, "image", image, "name", name,
+func names(of identity, pod statsapi.PodReference) string {
+	return labels("container", of.container, "id", of.path, "image", of.image, "name", of.id,
 		"namespace", pod.Namespace, "pod", pod.Name)
 }
 
 func (in cadvisorInput) podLabels(p Pod) string {
-	return names("", in.groups[p.Sandbox].path, "", "", p.Stats.PodRef)
+	return names(identity{path: in.groups[p.Sandbox].path}, p.Stats.PodRef)
 }
 
 func (in cadvisorInput) containerLabels(p Pod, c Container) string {
-	return names(c.Stats.Name, in.groups[c.ID].path, c.Image, c.ID, p.Stats.PodRef)
+	return names(identity{c.Stats.Name, in.groups[c.ID].path, c.Image, c.ID}, p.Stats.PodRef)
 }
 
 // owners are the machine, pods and containers.
 func (in cadvisorInput) owners() []owner {
 	n := in.Node
-	out := []owner{{labels: names("", "/", "", "", statsapi.PodReference{}), cpu: n.CPU,
+	out := []owner{{labels: names(identity{path: "/"}, statsapi.PodReference{}), cpu: n.CPU,
 		memory: n.Memory, io: n.IO, start: n.StartTime.Time, at: in.At,
 		counts: &in.Machine.Counts}}
 	for _, p := range in.Pods {
@@ -102,12 +105,13 @@ func (in cadvisorInput) network(e *exposition) {
 			}
 			for _, i := range n.Interfaces {
 				if value := f.of(i); value != nil {
-					e.sample(f.name, base, labels("interface", i.Name), float64(*value),
-						n.Time.Time)
+					e.sample(f.name, point{
+						base, labels("interface", i.Name), float64(*value), n.Time.Time,
+					})
 				}
 			}
 		}
-		of(names("", "/", "", "", statsapi.PodReference{}), in.Node.Network)
+		of(names(identity{path: "/"}, statsapi.PodReference{}), in.Node.Network)
 		for _, p := range in.Pods {
 			of(in.podLabels(p), p.Stats.Network)
 		}
@@ -140,8 +144,8 @@ func (in cadvisorInput) filesystems(e *exposition) {
 					continue
 				}
 				if value := f.of(*used); value != nil {
-					e.sample(f.name, in.containerLabels(p, c), labels("device", ""),
-						float64(*value), used.Time.Time)
+					e.sample(f.name, point{in.containerLabels(p, c), labels("device", ""),
+						float64(*value), used.Time.Time})
 				}
 			}
 		}

@@ -5,8 +5,8 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// What the runtime counts in the words of the summary. Numbers are shared with the runtime's answer,
-// which nobody changes.
+// What the runtime counts in the words of the summary. Numbers are shared with the runtime's
+// answer, which nobody changes.
 
 func value(n *runtimeapi.UInt64Value) *uint64 {
 	if n == nil {

@@ -73,8 +73,8 @@ func (d *Disks) Get() Usage {
 	return d.usage
 }
 
-// run measures when somebody asks: a pod that is new at once, the others if the last time is a period
-// ago.
+// run measures when somebody asks: a pod that is new at once, the others if the last time is a
+// period ago.
 func (d *Disks) run(ctx context.Context) error {
 	for {
 		select {

@@ -39,25 +39,32 @@ func (e *exposition) family(name, kind, help string) {
 	e.families.Insert(name)
 }
 
-// sample adds a line with one or two sets of labels, made by labels. A zero time is not written.
-func (e *exposition) sample(name, base, extra string, value float64, at time.Time) {
+// point is a line of a family.
+type point struct {
+	base, extra string // made by labels; either may be empty
+	value       float64
+	at          time.Time // zero: it is not written
+}
+
+// sample adds a line.
+func (e *exposition) sample(name string, s point) {
 	e.text = append(e.text, name...)
-	if base != "" && extra != "" {
-		e.text = append(e.text, base[:len(base)-1]...)
+	if s.base != "" && s.extra != "" {
+		e.text = append(e.text, s.base[:len(s.base)-1]...)
 		e.text = append(e.text, ',')
-		e.text = append(e.text, extra[1:]...)
+		e.text = append(e.text, s.extra[1:]...)
 	} else {
-		e.text = append(append(e.text, base...), extra...)
+		e.text = append(append(e.text, s.base...), s.extra...)
 	}
 	e.text = append(e.text, ' ')
-	if value == math.Trunc(value) && math.Abs(value) < 1<<53 {
-		e.text = strconv.AppendInt(e.text, int64(value), 10)
+	if s.value == math.Trunc(s.value) && math.Abs(s.value) < 1<<53 {
+		e.text = strconv.AppendInt(e.text, int64(s.value), 10)
 	} else {
-		e.text = strconv.AppendFloat(e.text, value, 'g', -1, 64)
+		e.text = strconv.AppendFloat(e.text, s.value, 'g', -1, 64)
 	}
-	if !at.IsZero() {
+	if !s.at.IsZero() {
 		e.text = append(e.text, ' ')
-		e.text = strconv.AppendInt(e.text, at.UnixMilli(), 10)
+		e.text = strconv.AppendInt(e.text, s.at.UnixMilli(), 10)
 	}
 	e.text = append(e.text, '\n')
 }

@@ -86,8 +86,8 @@ func cpuStats(c kernel.Counts) *statsapi.CPUStats {
 func memoryStats(c kernel.Counts) *statsapi.MemoryStats {
 	working := c.Memory.WorkingSet()
 	out := &statsapi.MemoryStats{Time: metav1.NewTime(c.At), UsageBytes: &c.Memory.Usage,
-		WorkingSetBytes: &working, RSSBytes: &c.Memory.RSS, PageFaults: &c.Memory.Faults,
-		MajorPageFaults: &c.Memory.MajorFaults, PSI: c.Pressure.Memory}
+		WorkingSetBytes: &working, RSSBytes: &c.Memory.RSS, PageFaults: &c.Memory.Faults.All,
+		MajorPageFaults: &c.Memory.Faults.Major, PSI: c.Pressure.Memory}
 	if limit := c.Memory.Limit; limit > 0 {
 		out.AvailableBytes = ptr.To(limit - min(limit, working))
 	}

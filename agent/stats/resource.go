@@ -58,7 +58,7 @@ func resourceMetrics(s *Snapshot, failed bool) []byte {
 	if failed {
 		value = 1
 	}
-	e.sample("resource_scrape_error", "", "", value, time.Time{})
+	e.sample("resource_scrape_error", point{value: value})
 	return e.text
 }
 
@@ -80,7 +80,7 @@ func (e *exposition) owners(families []family, all []owner) {
 				e.family(f.name, f.kind, f.help)
 				begun, last = true, f.name
 			}
-			e.sample(f.name, o.labels, extra, value, at)
+			e.sample(f.name, point{o.labels, extra, value, at})
 		}
 	}
 }

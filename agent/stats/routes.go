@@ -12,7 +12,7 @@ import (
 // maxQuery bounds what a POST may carry.
 const maxQuery = 64 << 10
 
-// Routes are the kubelet's: the summary, and metrics of what is used. Those of probes have none yet.
+// Routes are the kubelet's: the summary, and metrics of what is used. Of probes there are none yet.
 func (c *Collector) Routes() []server.Route {
 	return []server.Route{
 		{Method: http.MethodGet, Pattern: "/stats/summary", Handler: http.HandlerFunc(c.summary)},

@@ -51,7 +51,7 @@ func (f *runtimeFamily) add(base string, m *runtimeapi.Metric) {
 	f.samples = append(f.samples, runtimeSample{base, labels(more...), m})
 }
 
-// runtime writes the runtime's metrics of the pods in the snapshot, but for those that were written.
+// runtime writes the runtime's metrics of the pods in the snapshot that were not written yet.
 func (e *exposition) runtime(in cadvisorInput) {
 	families := map[string]*runtimeFamily{}
 	for _, d := range in.runtime.Descriptors {
@@ -101,6 +101,7 @@ func (e *exposition) runtimeFamily(f *runtimeFamily) {
 		if s.GetTimestamp() > 0 {
 			at = time.Unix(0, s.GetTimestamp())
 		}
-		e.sample(f.GetName(), s.base, s.extra, float64(s.GetValue().GetValue()), at)
+		e.sample(f.GetName(),
+			point{s.base, s.extra, float64(s.GetValue().GetValue()), at})
 	}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // What simulated pods use is invented: each container runs at a constant share of a CPU, up to 50
-// millicores, and has a constant amount of memory, both by its id. Its counters grow from its start.
+// millicores, and has a constant amount of memory, both by its id. Its counters begin with it.
 
 // usage is what a container uses at a moment.
 type usage struct{ nanos, nanoCores, memory, rss, disk uint64 }

@@ -37,9 +37,12 @@ type Memory struct {
 	Usage, Peak, Limit            uint64
 	RSS, Cache, Mapped, Kernel    uint64
 	ActiveFile, InactiveFile      uint64
-	Faults, MajorFaults           uint64
+	Faults                        Faults
 	Failures, OutOfMemoryKillings uint64
 }
+
+// Faults are page faults, and those for which the kernel had to read.
+type Faults struct{ All, Major uint64 }
 
 // WorkingSet is the memory that the kernel cannot easily take back.
 func (m Memory) WorkingSet() uint64 { return m.Usage - min(m.Usage, m.InactiveFile) }

@@ -35,7 +35,7 @@ func TestReadCgroup(t *testing.T) {
 		CPU: CPU{Usage: 5e9, User: 3e9, System: 2e9, Periods: 10, Throttled: 4,
 			ThrottledTime: 7e6, Shares: 1024, Quota: 50000, Period: 100000},
 		Memory: Memory{Usage: 1000, Peak: 2000, Limit: 4096, RSS: 100, Cache: 600, Mapped: 50,
-			Kernel: 70, ActiveFile: 200, InactiveFile: 300, Faults: 11, MajorFaults: 2,
+			Kernel: 70, ActiveFile: 200, InactiveFile: 300, Faults: Faults{11, 2},
 			Failures: 5, OutOfMemoryKillings: 1},
 		Swap: &Swap{Usage: 30, Limit: 4096}, Processes: 9,
 	}
@@ -46,9 +46,10 @@ func TestReadCgroup(t *testing.T) {
 		pressure Pressure
 	}{
 		{name: "v1", version: 1, files: map[string]string{
-			"cpuacct/pods/a/cpuacct.usage":              "5000000000\n",
-			"cpuacct/pods/a/cpuacct.stat":               "user 300\nsystem 200\n",
-			"cpu/pods/a/cpu.stat":                       "nr_periods 10\nnr_throttled 4\nthrottled_time 7000000\n",
+			"cpuacct/pods/a/cpuacct.usage": "5000000000\n",
+			"cpuacct/pods/a/cpuacct.stat":  "user 300\nsystem 200\n",
+			"cpu/pods/a/cpu.stat": "nr_periods 10\nnr_throttled 4\n" +
+				"throttled_time 7000000\n",
 			"cpu/pods/a/cpu.shares":                     "1024\n",
 			"cpu/pods/a/cpu.cfs_quota_us":               "50000\n",
 			"cpu/pods/a/cpu.cfs_period_us":              "100000\n",

@@ -55,9 +55,9 @@ func (d *Reader) legacyMemory(c *Counts) {
 		case "total_inactive_file":
 			m.InactiveFile = value
 		case "total_pgfault":
-			m.Faults = value
+			m.Faults.All = value
 		case "total_pgmajfault":
-			m.MajorFaults = value
+			m.Faults.Major = value
 		case "total_swap":
 			swapped = value
 		}

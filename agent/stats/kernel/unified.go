@@ -78,9 +78,9 @@ func (d *Reader) unifiedMemory(m *Memory) {
 		case "inactive_file":
 			m.InactiveFile = value
 		case "pgfault":
-			m.Faults = value
+			m.Faults.All = value
 		case "pgmajfault":
-			m.MajorFaults = value
+			m.Faults.Major = value
 		}
 	})
 }
