@@ -472,6 +472,19 @@ func TestTokenRenewal(t *testing.T) {
 	}
 }
 
+// The API server's authorizer hears of a new pod a little later than the node: the pod waits for that
+// without a word.
+func TestTokenOfANewPod(t *testing.T) {
+	s := newServer(t)
+	o := s.start(Config{})
+	s.cut(http.StatusForbidden)
+	defer time.AfterFunc(5*authorizerRetry, func() { s.cut(0) }).Stop()
+	text, _, err := o.Token(t.Context(), podNamed("a"), &v1.ServiceAccountTokenProjection{})
+	if err != nil || string(text) != "token 1" {
+		t.Errorf("got %q, %v", text, err)
+	}
+}
+
 func TestRenewal(t *testing.T) {
 	begin := time.Now()
 	for life, want := range map[time.Duration]time.Duration{
