@@ -11,7 +11,7 @@ VERSION ?= $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null)
 VERSION_VAR := github.com/numalet/numalet/agent/version.build
 export CGO_ENABLED ?= 0
 
-.PHONY: help build run test unit sim containerd numa cluster race fuzz soak bench proto check clean
+.PHONY: help build run test unit sim containerd numa cluster race fuzz soak bench peer proto check clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,11 @@ bench: build ## measure the agent and its managers, beside the run before (bench
 	if [ -f bench/latest.txt ]; then mv bench/latest.txt bench/before.txt; fi; \
 	mv bench/new.txt bench/latest.txt
 	@go tool -modfile=test/bench/stat/go.mod benchstat $$(ls bench/before.txt bench/latest.txt 2>/dev/null)
+
+peer: ## numalet beside the stock kubelet, PEER_ROUNDS (3), on a quiet machine (root); bench/peer.json
+	test/tools/install.sh && NUMALET_TOOLS=$$(test/tools/build.sh) NUMALET_PEER=$${PEER_ROUNDS:-3} \
+	NUMALET_CLUSTER=$$(test/tools/build.sh cluster) NUMALET_PEER_OUT=$(CURDIR)/bench/peer.json \
+	  go test ./test/peer -run TestPeer -count=1 -v -timeout 2h $(PEER_FLAGS)
 
 proto: ## generate Go code from agent/podresources/watchv1/watch.proto (needs protoc)
 	@agent/podresources/watchv1/generate.sh

@@ -80,6 +80,7 @@ func (c *Cluster) prepare() (err error) {
 	}
 	return errors.Join(
 		os.WriteFile(c.config.path(egressFile), []byte(c.config.egress()), 0o600),
+		os.WriteFile(c.config.path(auditPolicyFile), []byte(auditPolicy), 0o600),
 		c.Kubeconfig(c.config.path(adminFile), "kubernetes-admin", "system:masters"),
 		c.Kubeconfig(c.config.path(managerFile), "system:kube-controller-manager"),
 		c.Kubeconfig(c.config.path(schedulerFile), "system:kube-scheduler"))
@@ -201,6 +202,9 @@ func (c *Cluster) Stop() {
 func (c *Cluster) URL() string {
 	return "https://" + net.JoinHostPort("127.0.0.1", fmt.Sprint(c.port))
 }
+
+// AuditLog has a line of JSON for each request, an event of audit.k8s.io/v1, if that was wanted.
+func (c *Cluster) AuditLog() string { return c.config.path(auditFile) }
 
 // Admin is what a client may do everything with.
 func (c *Cluster) Admin() (*rest.Config, error) {

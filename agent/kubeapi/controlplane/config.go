@@ -14,6 +14,8 @@ type Config struct {
 	Binaries string
 	// Dir is an existing empty folder with a short absolute path, for everything of the cluster.
 	Dir string
+	// Audit has the API server log every request; see Cluster.AuditLog.
+	Audit bool
 }
 
 // Names in Dir.
@@ -30,6 +32,8 @@ const (
 	adminFile        = "admin.conf"
 	managerFile      = "controller-manager.conf"
 	schedulerFile    = "scheduler.conf"
+	auditPolicyFile  = "audit.yaml"
+	auditFile        = "audit.log"
 )
 
 // services are the addresses of services. They are reached by nobody: there is no kube-proxy.
@@ -68,8 +72,15 @@ func (c Config) etcd() *process {
 		"--initial-cluster=numalet="+peer)
 }
 
+// auditPolicy has requests logged when they are answered, without what they carry.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted]
+rules: [{level: Metadata}]
+`
+
 func (c Config) apiServer(port int) *process {
-	return c.process("kube-apiserver",
+	out := c.process("kube-apiserver",
 		"--etcd-servers=unix://"+c.path(etcdSocket),
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--permit-port-sharing",
 		"--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
@@ -89,6 +100,11 @@ func (c Config) apiServer(port int) *process {
 		"--enable-bootstrap-token-auth",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--allow-privileged")
+	if c.Audit {
+		out.args = append(out.args, "--audit-policy-file="+c.path(auditPolicyFile),
+			"--audit-log-path="+c.path(auditFile))
+	}
+	return out
 }
 
 func (c Config) controllerManager() *process {

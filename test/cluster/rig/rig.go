@@ -37,7 +37,14 @@ var shared struct {
 	dir   string
 	plane *controlplane.Cluster
 	err   error
+	audit bool
 }
+
+// Audited has the API server of the tests that start it later log every request; see AuditLog.
+func Audited() { shared.audit = true }
+
+// AuditLog is the file with a line of JSON for each request, an event of audit.k8s.io/v1.
+func AuditLog() string { return shared.plane.AuditLog() }
 
 // Cluster is the shared control plane as one test sees it.
 type Cluster struct {
@@ -78,7 +85,7 @@ func start(binaries string) (err error) {
 		return err
 	}
 	shared.plane, err = controlplane.Start(context.Background(),
-		controlplane.Config{Binaries: binaries, Dir: shared.dir})
+		controlplane.Config{Binaries: binaries, Dir: shared.dir, Audit: shared.audit})
 	return err
 }
 

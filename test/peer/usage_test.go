@@ -1,0 +1,167 @@
+package peer
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/numalet/numalet/test/cluster/rig"
+)
+
+// cpuTick is the unit of times in /proc/PID/stat, the same on every Linux (proc_pid_stat(5)).
+const cpuTick = 10 * time.Millisecond
+
+// cpu is the CPU time that the agent has used, with that of what it waited for.
+func (n *node) cpu() time.Duration {
+	n.t.Helper()
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.PID()))
+	n.must(err)
+	// The name in parentheses may hold anything; state is the first field after it.
+	_, rest, _ := strings.Cut(string(raw), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 15 {
+		n.t.Fatalf("%d fields in %s", len(fields), raw)
+	}
+	var sum time.Duration
+	for _, text := range fields[11:15] { // utime, stime, cutime, cstime
+		ticks, err := strconv.ParseInt(text, 10, 64)
+		n.must(err)
+		sum += time.Duration(ticks) * cpuTick
+	}
+	return sum
+}
+
+// memory is what the agent has in memory, in MiB.
+func (n *node) memory() float64 {
+	n.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.PID()))
+	n.must(err)
+	_, rest, _ := strings.Cut(string(text), "VmRSS:")
+	fields := strings.Fields(rest)
+	if len(fields) == 0 {
+		n.t.Fatalf("no VmRSS in %s", text)
+	}
+	kib, err := strconv.ParseFloat(fields[0], 64)
+	n.must(err)
+	return kib / 1024
+}
+
+// etcdReceived is how many bytes clients have sent to etcd, which are nearly all to be written.
+func (n *node) etcdReceived() float64 {
+	n.t.Helper()
+	socket := filepath.Join(filepath.Dir(n.cluster.AdminKubeconfig()), "etcd.sock")
+	client := &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		},
+	}}
+	defer client.CloseIdleConnections()
+	answer, err := client.Get("http://etcd/metrics")
+	n.must(err)
+	defer answer.Body.Close()
+	lines := bufio.NewScanner(answer.Body)
+	for lines.Scan() {
+		value, is := strings.CutPrefix(lines.Text(),
+			"etcd_network_client_grpc_received_bytes_total ")
+		if is {
+			bytes, err := strconv.ParseFloat(value, 64)
+			n.must(err)
+			return bytes
+		}
+	}
+	n.t.Fatal("etcd does not say how much it received")
+	return 0
+}
+
+// scrape asks the node for all its metrics every 10 s, through the API server, for a while.
+func (n *node) scrape(lasts time.Duration) {
+	n.t.Helper()
+	end := time.Now().Add(lasts)
+	for time.Now().Before(end) {
+		next := time.Now().Add(min(10*time.Second, lasts/2))
+		for _, path := range []string{"metrics", "metrics/cadvisor", "metrics/resource",
+			"metrics/probes", "stats/summary"} {
+			body, err := n.cluster.Client.CoreV1().RESTClient().Get().Resource("nodes").Name(n.Name).
+				SubResource("proxy").Suffix(path).Do(context.Background()).Raw()
+			if err != nil {
+				n.t.Errorf("/%s: %v: %.200s", path, err, body)
+			}
+		}
+		time.Sleep(time.Until(next))
+	}
+}
+
+// requests are those of one node to the API server, by what they ask for.
+type requests map[request]float64
+
+type request struct{ verb, resource, subresource string }
+
+// requests counts those of the node until now in the API server's audit log.
+func (n *node) requests() requests {
+	n.t.Helper()
+	time.Sleep(time.Second) // for what is under way
+	f, err := os.Open(rig.AuditLog())
+	n.must(err)
+	defer f.Close()
+	out, lines := requests{}, bufio.NewReader(f)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err == io.EOF {
+			return out
+		}
+		n.must(err)
+		var e struct {
+			Verb      string
+			User      struct{ Username string }
+			ObjectRef struct{ Resource, Subresource string }
+		}
+		n.must(json.Unmarshal(line, &e))
+		if e.User.Username == "system:node:"+n.Name {
+			out[request{e.Verb, e.ObjectRef.Resource, e.ObjectRef.Subresource}]++
+		}
+	}
+}
+
+// since are those that came after the earlier ones.
+func (r requests) since(before requests) requests {
+	out := requests{}
+	for what, count := range r {
+		out[what] = count - before[what]
+	}
+	return out
+}
+
+func (r requests) all() (sum float64) {
+	for _, count := range r {
+		sum += count
+	}
+	return sum
+}
+
+// ofPods leaves out what comes with time and not with pods.
+func (r requests) ofPods() (sum float64) {
+	for _, count := range r.podVerbs() {
+		sum += count
+	}
+	return sum
+}
+
+// podVerbs counts by verb, without the requests of ofPods.
+func (r requests) podVerbs() map[string]float64 {
+	out := map[string]float64{}
+	for what, count := range r {
+		if what.resource != "leases" && what.resource != "nodes" && count > 0 {
+			out[what.verb] += count
+		}
+	}
+	return out
+}
