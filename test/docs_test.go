@@ -25,8 +25,15 @@ var documented = map[string]struct {
 	up string
 	// add are arguments that make it shorter.
 	add []string
+	// cluster: it takes an API server, and the tests that have one run the like of it.
+	cluster bool
 }{
 	"numalet --config /var/lib/kubelet/config.yaml --root-dir /var/lib/kubelet": {up: `"Ready"`},
+
+	"numalet --bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf " +
+		"--kubeconfig=/etc/kubernetes/kubelet.conf --config=/var/lib/kubelet/config.yaml": {
+		cluster: true},
+	"numalet explain shop/web-0 --node node1 --kubeconfig ~/.kube/config": {cluster: true},
 
 	"bin/numalet playground --examples none":                   {up: "drop a pod manifest into"},
 	"numalet playground --topology-from machine.tar.gz":        {up: "drop a pod manifest into"},
@@ -162,6 +169,7 @@ func (r *reader) follow(file string, commands []string) {
 		switch {
 		case !known:
 			r.t.Errorf("%s: what does it take to run this? say it in the table: %s", file, command)
+		case how.cluster:
 		case how.up != "":
 			stops = append(stops, r.start(file, command, how.up))
 		default:

@@ -215,8 +215,8 @@ func TestFitWithoutAnAgent(t *testing.T) {
 		{[]string{"--state=" + state}, "corrupt state file"},
 		{[]string{"--count=many"}, "--count"},
 		{[]string{"--output=xml"}, "use text or json"},
-		{[]string{"--ask-plugins"}, "with --server only"},
-		{[]string{"--server=http://127.0.0.1:1"}, "the agent at --server has its own"},
+		{[]string{"--ask-plugins"}, "with --server or --node only"},
+		{[]string{"--server=http://127.0.0.1:1"}, "the agent that is asked has its own"},
 		{[]string{"--no-such-flag"}, "unknown flag"},
 	} {
 		out, complaint, code := fits(t, pod, with(tc.args...)...)

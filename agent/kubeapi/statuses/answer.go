@@ -25,7 +25,7 @@ func (b *Book) Answered(uid types.UID, q Request, got *v1.Pod, err error, now ti
 	case err == nil && (q.Verb == Delete || got.UID != q.Pod.UID), apierrors.IsNotFound(err):
 		r.gone, r.ask = true, time.Time{}
 	case err == nil:
-		r.answered(q, got)
+		r.answered(q, got, now)
 		if p != nil && q.Verb == Patch && p.version == q.own {
 			took, p.since = max(1, now.Sub(p.since)), time.Time{}
 		}
@@ -45,14 +45,19 @@ func (b *Book) Answered(uid types.UID, q Request, got *v1.Pod, err error, now ti
 	return took, nil
 }
 
-// answered takes the pod as an answer has it. What was asked for is so, whatever came before; what
-// was written is not older than what has been delivered since.
-func (r *remote) answered(q Request, got *v1.Pod) {
+// answered takes the pod as an answer has it. What was asked for is so, whatever came before; but
+// one that was delivered while the answer was on its way may be newer, and then it is asked again.
+// What was written is not older than what has been delivered since.
+func (r *remote) answered(q Request, got *v1.Pod, now time.Time) {
 	if q.Verb == Patch {
 		r.sent, r.got, r.contested = &q.Status, &got.Status, false
 		if older(got, r.pod) {
 			return
 		}
+	}
+	if q.Pod != r.pod && older(got, r.pod) {
+		r.ask = now
+		return
 	}
 	r.take(got)
 }
