@@ -92,7 +92,8 @@ func run(t *testing.T, kernel, disk, programs string) *results {
 	for try := 1; ; try++ {
 		console := filepath.Join(t.TempDir(), "console.log")
 		results, err := emulate(t.Context(), console, args)
-		if (errors.Is(err, errNotUp) || errors.Is(err, errStuck)) && try < tries {
+		starved := errors.Is(err, errNotUp) || errors.Is(err, errStuck)
+		if (starved || errors.Is(err, errCrashed)) && try < tries {
 			fmt.Printf("try %d: %v\n", try, err)
 			copyDisk(t, before, disk)
 			continue
@@ -130,6 +131,8 @@ const (
 var (
 	errNotUp = fmt.Errorf("the guest's kernel was not up within %v", upWithin)
 	errStuck = errors.New("the guest's CPUs were stuck")
+	// Nothing that a guest does may crash its emulator.
+	errCrashed = errors.New("the emulator crashed")
 )
 
 // emulate runs the emulator until the guest has ended, was too slow, or ctx ends.
@@ -164,6 +167,10 @@ func emulate(ctx context.Context, console string, args []string) (*results, erro
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		return results, fmt.Errorf("%w: %w", cause, waitErr)
+	}
+	var exit *exec.ExitError
+	if errors.As(waitErr, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGSEGV {
+		return results, errCrashed
 	}
 	if waitErr != nil {
 		waitErr = fmt.Errorf("%w: %s", waitErr, complaints.String())
