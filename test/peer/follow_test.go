@@ -2,56 +2,65 @@ package peer
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/tools/cache"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/numalet/numalet/cri"
 )
 
-// watch notes what becomes of pods as a watcher of the API server sees it.
+// watch notes what becomes of pods as a watcher of the API server sees it, who begins anew when a
+// watch ends.
 func (n *node) watch() {
 	n.ready, n.ended = map[string]time.Time{}, map[string]time.Time{}
 	n.gone, n.exit = map[string]time.Time{}, map[string]time.Time{}
+	_, follows := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.NewListWatchFromClient(n.cluster.Client.CoreV1().RESTClient(), "pods",
+			n.cluster.Namespace, fields.Everything()),
+		ObjectType: &v1.Pod{},
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(now any) { n.saw(now.(*v1.Pod)) },
+			UpdateFunc: func(_, now any) { n.saw(now.(*v1.Pod)) },
+			DeleteFunc: func(last any) {
+				name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(last)
+				if err == nil {
+					n.note(n.gone, strings.TrimPrefix(name, n.cluster.Namespace+"/"))
+				}
+			},
+		},
+	})
 	ctx, cancel := context.WithCancel(context.Background())
-	w, err := n.cluster.Client.CoreV1().Pods(n.cluster.Namespace).Watch(ctx, metav1.ListOptions{})
-	n.must(err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for e := range w.ResultChan() {
-			if pod, ok := e.Object.(*v1.Pod); ok {
-				n.saw(e.Type, pod, time.Now())
-			}
-		}
+		follows.RunWithContext(ctx)
 	}()
 	n.t.Cleanup(func() {
 		cancel()
-		w.Stop()
 		<-done
 	})
 }
 
-func (n *node) saw(what watch.EventType, pod *v1.Pod, now time.Time) {
+// note takes that something has become of a pod for the first time.
+func (n *node) note(in map[string]time.Time, pod string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	note := func(in map[string]time.Time) {
-		if _, is := in[pod.Name]; !is {
-			in[pod.Name] = now
-		}
+	if _, is := in[pod]; !is {
+		in[pod] = time.Now()
 	}
-	if what == watch.Deleted {
-		note(n.gone)
-	}
+}
+
+func (n *node) saw(pod *v1.Pod) {
 	if pod.Status.Phase == v1.PodSucceeded {
-		note(n.ended)
+		n.note(n.ended, pod.Name)
 	}
 	for _, c := range pod.Status.Conditions {
 		if c.Type == v1.PodReady && c.Status == v1.ConditionTrue {
-			note(n.ready)
+			n.note(n.ready, pod.Name)
 		}
 	}
 }

@@ -217,5 +217,6 @@ func (c *Cluster) Client() (kubernetes.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
+	config.QPS = -1 // or what makes many pods at once waits for itself
 	return kubernetes.NewForConfig(config)
 }
