@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/cri/containerd"
 	"github.com/numalet/numalet/cri/sim"
 	"github.com/numalet/numalet/cri/sim/simtest"
 )
@@ -91,6 +92,11 @@ func NewOn(t testing.TB, endpoint string) *Node {
 		}
 		if t.Failed() {
 			t.Logf("files are kept in %s; the end of the log:\n%s", dir, n.LogTail(60))
+			return
+		}
+		// Volumes of pods that had not ended may be mounted there.
+		if err := containerd.UnmountBelow(dir); err != nil {
+			t.Error(err)
 			return
 		}
 		os.RemoveAll(dir)
