@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -67,11 +66,11 @@ func TestSoak(t *testing.T) {
 	}
 
 	slices.Sort(took)
-	p99, peak := took[len(took)*99/100], peakMemory(t, n.PID())
-	t.Logf("%d good pods: half ran after %v, 99 %% after %v, all after %v; at most %d MiB of memory",
+	p99, peak := took[len(took)*99/100], n.MemoryMiB("VmHWM")
+	t.Logf("%d good pods: half ran after %v, 99 %% after %v, all after %v; at most %.0f MiB of memory",
 		len(took), took[len(took)/2], p99, took[len(took)-1], peak)
 	if peak > 300 {
-		t.Errorf("the agent took %d MiB of memory, want at most 300", peak)
+		t.Errorf("the agent took %.0f MiB of memory, want at most 300", peak)
 	}
 	if long && p99 > time.Second {
 		t.Errorf("99 %% of the good pods ran after %v, want at most a second", p99)
@@ -252,23 +251,4 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	case <-time.After(d):
 	}
-}
-
-// peakMemory is the most that the process ever had in memory, in MiB (proc_pid_status(5)).
-func peakMemory(t *testing.T, pid int) int {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(text), "VmHWM:")
-	fields := strings.Fields(rest)
-	if len(fields) == 0 {
-		t.Fatalf("no VmHWM in %s", text)
-	}
-	kib, err := strconv.Atoi(fields[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return kib >> 10
 }

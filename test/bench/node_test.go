@@ -2,12 +2,10 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -103,22 +101,6 @@ func (n *node) calls() int {
 		sum += calls
 	}
 	return sum
-}
-
-// cpuTick is the unit of times in /proc/PID/stat, the same on every Linux (proc_pid_stat(5)).
-const cpuTick = 10 * time.Millisecond
-
-// cpu is the CPU time that the agent has used.
-func (n *node) cpu() time.Duration {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.PID()))
-	must(n.b, err)
-	// The name in parentheses may hold anything; state is the first field after it.
-	_, rest, _ := strings.Cut(string(raw), ") ")
-	fields := strings.Fields(rest)
-	user, err := strconv.ParseInt(fields[11], 10, 64)
-	system, err2 := strconv.ParseInt(fields[12], 10, 64)
-	must(n.b, errors.Join(err, err2))
-	return time.Duration(user+system) * cpuTick
 }
 
 // until looks at the phases of the agent's /pods, by name, until check finds nothing wrong.

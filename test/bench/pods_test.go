@@ -59,12 +59,12 @@ func BenchmarkIdle(b *testing.B) {
 	n := startNode(b)
 	n.start(shared, many())
 	time.Sleep(min(5*time.Second, idleTime()))
-	before, begin := n.cpu(), time.Now()
+	before, begin := n.CPU(), time.Now()
 	for b.Loop() {
 		time.Sleep(idleTime())
 	}
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(100*float64(n.cpu()-before)/float64(time.Since(begin)), "%-of-a-core")
+	b.ReportMetric(100*float64(n.CPU()-before)/float64(time.Since(begin)), "%-of-a-core")
 	gauges := gauges(n.Get("/metrics"))
 	for _, g := range []struct{ metric, unit string }{
 		{"go_goroutines", "goroutines"},
@@ -140,9 +140,9 @@ func (n *node) cycles(b *testing.B, k kind, count int) {
 	var cpu time.Duration
 	calls := n.calls()
 	for b.Loop() {
-		before := n.cpu()
+		before := n.CPU()
 		c := n.start(k, count)
-		cpu += n.cpu() - before
+		cpu += n.CPU() - before
 		n.remove(c, closely(count))
 		var last time.Duration
 		for _, p := range c.pods {

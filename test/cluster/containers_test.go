@@ -25,7 +25,7 @@ func TestRealContainers(t *testing.T) {
 			}
 			n := c.Join(agent, name)
 			n.Start()
-			awaitReady(t, c, n.Name)
+			c.AwaitReady(n.Name)
 			c.Apply(`{apiVersion: v1, kind: Pod, metadata: {name: work}, spec: {
  automountServiceAccountToken: false, terminationGracePeriodSeconds: 1,
  containers: [{name: main, args: [--print], image: "` + containerd.WorkImage + `"}]}}`)

@@ -58,7 +58,7 @@ func TestNodeDeleted(t *testing.T) {
 		n.Kill()
 		c.MustRun("delete", "node", n.Name)
 		n.Start()
-		awaitReady(t, c, n.Name)
+		c.AwaitReady(n.Name)
 		if uid() == before {
 			t.Error("the node is the one that was deleted")
 		}

@@ -30,7 +30,7 @@ func TestBootstrapToken(t *testing.T) {
 	agent.Settings["rotateCertificates"] = true
 	agent.Args = append(agent.Args, "--cert-dir="+certificates, token)
 	n.Start()
-	awaitReady(t, c, n.Name)
+	c.AwaitReady(n.Name)
 	if _, err := os.Stat(filepath.Join(certificates, "kubelet-client-current.pem")); err != nil {
 		t.Error(err)
 	}

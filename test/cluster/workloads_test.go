@@ -1,13 +1,9 @@
 package cluster_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
-
-	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/numalet/numalet/test/cluster/rig"
 	"github.com/numalet/numalet/test/harness"
@@ -28,28 +24,10 @@ func onEach(t *testing.T, test func(t *testing.T, c rig.Cluster, n rig.Node)) {
 			}
 			n := c.Join(agent, name)
 			n.Start()
-			awaitReady(t, c, n.Name)
+			c.AwaitReady(n.Name)
 			test(t, c, n)
 		})
 	}
-}
-
-// awaitReady waits until the scheduler may choose the node.
-func awaitReady(t *testing.T, c rig.Cluster, node string) {
-	t.Helper()
-	harness.Eventually(t, "node "+node+" is ready", func() error {
-		n, err := c.Client.CoreV1().Nodes().Get(context.Background(), node, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		for _, cond := range n.Status.Conditions {
-			if cond.Type == v1.NodeReady && cond.Status == v1.ConditionTrue &&
-				len(n.Spec.Taints) == 0 {
-				return nil
-			}
-		}
-		return fmt.Errorf("conditions %+v, taints %+v", n.Status.Conditions, n.Spec.Taints)
-	})
 }
 
 // eventually waits until kubectl, run with these arguments, prints that.

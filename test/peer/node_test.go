@@ -14,7 +14,6 @@ import (
 
 	"github.com/numalet/numalet/cri/containerd"
 	"github.com/numalet/numalet/test/cluster/rig"
-	"github.com/numalet/numalet/test/harness"
 )
 
 // node is the agent that is being measured.
@@ -37,22 +36,6 @@ func (n *node) must(err error) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-}
-
-func (n *node) awaitReady() {
-	harness.Eventually(n.t, "the node is ready", func() error {
-		got, err := n.cluster.Client.CoreV1().Nodes().Get(n.t.Context(), n.Name,
-			metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		for _, c := range got.Status.Conditions {
-			if c.Type == v1.NodeReady && c.Status == v1.ConditionTrue {
-				return nil
-			}
-		}
-		return fmt.Errorf("conditions %+v", got.Status.Conditions)
-	})
 }
 
 // pod is one bound to the node, so that the scheduler takes no time.
@@ -152,23 +135,23 @@ func (n *node) atOnce() {
 	for i := range names {
 		names[i] = fmt.Sprintf("burst%d", i)
 	}
-	cpu, written := n.cpu(), n.etcdReceived()
+	cpu, written := n.CPU(), n.etcdReceived()
 	n.phase("burst60", "running", names, n.ready, func(name string) { n.create(n.pod(name)) })
 	time.Sleep(5 * time.Second) // for what comes behind
-	n.column.add("burst_cpu_s", (n.cpu() - cpu).Seconds())
+	n.column.add("burst_cpu_s", (n.CPU() - cpu).Seconds())
 	n.column.add("burst_etcd_kib", (n.etcdReceived()-written)/1024)
 
 	idle := n.settings.idle
-	before, cpu := n.requests(), n.cpu()
+	before, cpu := n.requests(), n.CPU()
 	time.Sleep(idle)
-	n.column.add("idle_cpu_percent", percent(n.cpu()-cpu, idle))
+	n.column.add("idle_cpu_percent", percent(n.CPU()-cpu, idle))
 	n.column.add("api_requests_idle_per_min",
 		n.requests().since(before).all()/idle.Minutes())
-	n.column.add("rss_mib", n.memory())
+	n.column.add("rss_mib", n.MemoryMiB("VmRSS"))
 
-	cpu = n.cpu()
+	cpu = n.CPU()
 	n.scrape(idle)
-	n.column.add("scraped_cpu_percent", percent(n.cpu()-cpu, idle))
+	n.column.add("scraped_cpu_percent", percent(n.CPU()-cpu, idle))
 
 	n.phase("burst60", "gone", names, n.gone, func(name string) { n.remove(name) })
 }

@@ -77,7 +77,7 @@ func measure(t *testing.T, s settings, name string, into column) {
 	}
 	n.Settings["maxPods"] = 2 * s.burst
 	n.Start()
-	n.awaitReady()
+	n.cluster.AwaitReady(n.Name)
 	n.watch()
 	n.followExits(daemon.Endpoint())
 	n.oneAtATime()

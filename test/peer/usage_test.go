@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -16,44 +15,6 @@ import (
 
 	"github.com/numalet/numalet/test/cluster/rig"
 )
-
-// cpuTick is the unit of times in /proc/PID/stat, the same on every Linux (proc_pid_stat(5)).
-const cpuTick = 10 * time.Millisecond
-
-// cpu is the CPU time that the agent has used, with that of what it waited for.
-func (n *node) cpu() time.Duration {
-	n.t.Helper()
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.PID()))
-	n.must(err)
-	// The name in parentheses may hold anything; state is the first field after it.
-	_, rest, _ := strings.Cut(string(raw), ") ")
-	fields := strings.Fields(rest)
-	if len(fields) < 15 {
-		n.t.Fatalf("%d fields in %s", len(fields), raw)
-	}
-	var sum time.Duration
-	for _, text := range fields[11:15] { // utime, stime, cutime, cstime
-		ticks, err := strconv.ParseInt(text, 10, 64)
-		n.must(err)
-		sum += time.Duration(ticks) * cpuTick
-	}
-	return sum
-}
-
-// memory is what the agent has in memory, in MiB.
-func (n *node) memory() float64 {
-	n.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.PID()))
-	n.must(err)
-	_, rest, _ := strings.Cut(string(text), "VmRSS:")
-	fields := strings.Fields(rest)
-	if len(fields) == 0 {
-		n.t.Fatalf("no VmRSS in %s", text)
-	}
-	kib, err := strconv.ParseFloat(fields[0], 64)
-	n.must(err)
-	return kib / 1024
-}
 
 // etcdReceived is how many bytes clients have sent to etcd, which are nearly all to be written.
 func (n *node) etcdReceived() float64 {

@@ -5,11 +5,8 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -82,20 +79,8 @@ func (n *Nodes) watch(ctx context.Context) {
 }
 
 func (n *Nodes) own() cache.ListerWatcher {
-	me := fields.OneTermEqualSelector("metadata.name", n.cfg.Identity.Name).String()
-	nodes := n.cfg.Main.CoreV1().Nodes()
-	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object,
-			error) {
-			o.FieldSelector = me
-			return nodes.List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface,
-			error) {
-			o.FieldSelector = me
-			return nodes.Watch(ctx, o)
-		},
-	}, n.cfg.Main)
+	me := fields.OneTermEqualSelector("metadata.name", n.cfg.Identity.Name)
+	return kubeapi.Selected(n.cfg.Main, n.cfg.Main.CoreV1().Nodes(), me)
 }
 
 // saw takes the node that the watch told of.

@@ -10,11 +10,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/numalet/numalet/agent/kubeapi"
 	"github.com/numalet/numalet/agent/source"
 )
 
@@ -70,22 +69,10 @@ func (o *Objects) followServicesLocked() {
 
 func (s *services) follow(ctx context.Context, client kubernetes.Interface) {
 	// Those without an address have no variables.
-	only := fields.OneTermNotEqualSelector("spec.clusterIP", v1.ClusterIPNone).String()
-	all := client.CoreV1().Services(metav1.NamespaceAll)
-	source := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (
-			runtime.Object, error) {
-			options.FieldSelector = only
-			return all.List(ctx, options)
-		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (
-			watch.Interface, error) {
-			options.FieldSelector = only
-			return all.Watch(ctx, options)
-		},
-	}
-	cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(source, client),
-		&v1.Service{}, s, cache.ReflectorOptions{Name: "services"}).RunWithContext(ctx)
+	only := fields.OneTermNotEqualSelector("spec.clusterIP", v1.ClusterIPNone)
+	all := kubeapi.Selected(client, client.CoreV1().Services(metav1.NamespaceAll), only)
+	cache.NewReflectorWithOptions(all, &v1.Service{}, s,
+		cache.ReflectorOptions{Name: "services"}).RunWithContext(ctx)
 }
 
 // of are the services of a namespace if the pod has links, and that of the API server.

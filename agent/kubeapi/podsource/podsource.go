@@ -22,10 +22,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
@@ -105,20 +103,8 @@ func (f *Feed) follow(ctx context.Context) {
 }
 
 func (f *Feed) pods() cache.ListerWatcher {
-	mine := fields.OneTermEqualSelector("spec.nodeName", f.cfg.Node).String()
-	pods := f.cfg.Client.CoreV1().Pods(metav1.NamespaceAll)
-	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object,
-			error) {
-			o.FieldSelector = mine
-			return pods.List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface,
-			error) {
-			o.FieldSelector = mine
-			return pods.Watch(ctx, o)
-		},
-	}, f.cfg.Client)
+	mine := fields.OneTermEqualSelector("spec.nodeName", f.cfg.Node)
+	return kubeapi.Selected(f.cfg.Client, f.cfg.Client.CoreV1().Pods(metav1.NamespaceAll), mine)
 }
 
 // store is what the reflector keeps up to date. What it is given is the store's own.

@@ -1,7 +1,12 @@
 package rig
 
 import (
+	"context"
+	"fmt"
 	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/numalet/numalet/test/harness"
 )
@@ -54,4 +59,22 @@ func (c Cluster) Join(agent *harness.Node, name string) Node {
 func (n Node) leave() {
 	n.Kill()
 	n.cluster.delete("node "+n.Name, n.cluster.Client.CoreV1().Nodes().Delete, n.Name)
+}
+
+// AwaitReady waits until the scheduler may choose the node.
+func (c Cluster) AwaitReady(node string) {
+	c.t.Helper()
+	harness.Eventually(c.t, "node "+node+" is ready", func() error {
+		n, err := c.Client.CoreV1().Nodes().Get(context.Background(), node, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, cond := range n.Status.Conditions {
+			if cond.Type == v1.NodeReady && cond.Status == v1.ConditionTrue &&
+				len(n.Spec.Taints) == 0 {
+				return nil
+			}
+		}
+		return fmt.Errorf("conditions %+v, taints %+v", n.Status.Conditions, n.Spec.Taints)
+	})
 }

@@ -1,0 +1,58 @@
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// cpuTick is the unit of times in /proc/PID/stat, the same on every Linux (proc_pid_stat(5)).
+const cpuTick = 10 * time.Millisecond
+
+// CPU is the CPU time that the agent has used, with that of the programs that it waited for.
+func (n *Node) CPU() time.Duration {
+	n.t.Helper()
+	raw := n.proc("stat")
+	// The name in parentheses may hold anything; state is the first field after it.
+	_, rest, _ := strings.Cut(raw, ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 15 {
+		n.t.Fatalf("%d fields in %s", len(fields), raw)
+	}
+	var sum time.Duration
+	var failed error
+	for _, text := range fields[11:15] { // utime, stime, cutime, cstime
+		ticks, err := strconv.ParseInt(text, 10, 64)
+		failed = errors.Join(failed, err)
+		sum += time.Duration(ticks) * cpuTick
+	}
+	if failed != nil {
+		n.t.Fatal(failed)
+	}
+	return sum
+}
+
+// MemoryMiB is what a line of the agent's /proc/PID/status says, such as VmRSS for what it has in
+// memory and VmHWM for the most that it ever had (proc_pid_status(5)).
+func (n *Node) MemoryMiB(line string) float64 {
+	n.t.Helper()
+	_, rest, _ := strings.Cut(n.proc("status"), line+":")
+	value, _, _ := strings.Cut(strings.TrimSpace(rest), " kB")
+	kib, err := strconv.ParseFloat(value, 64)
+	if err != nil {
+		n.t.Fatalf("%s of the agent: %v", line, err)
+	}
+	return kib / 1024
+}
+
+func (n *Node) proc(file string) string {
+	n.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", n.PID(), file))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return string(text)
+}
