@@ -175,7 +175,7 @@ func (s switched) facts(names []string) (map[string]fact, error) {
 		if _, two := out[name]; two {
 			return nil, fmt.Errorf("pod %s has a second container", name)
 		}
-		of := held[name+"-node"]
+		of := held[name]
 		f.Own = of.GetCpuIds()
 		for _, d := range of.GetDevices() {
 			f.Devices = append(f.Devices, d.DeviceIds...)
@@ -212,7 +212,8 @@ func (s switched) factOf(ctx context.Context, c *runtimeapi.Container) (f fact, 
 		PID: info.PID, Allowed: allowed}, nil
 }
 
-// held is what the agent tells monitoring agents of each pod's container.
+// held is what the agent tells monitoring agents of each pod's container, a static one by the name
+// in its manifest.
 func (s switched) held(ctx context.Context) (map[string]*podresourcesv1.ContainerResources,
 	error) {
 	list, err := s.resources().List(ctx, &podresourcesv1.ListPodResourcesRequest{})
@@ -221,7 +222,7 @@ func (s switched) held(ctx context.Context) (map[string]*podresourcesv1.Containe
 	}
 	out := map[string]*podresourcesv1.ContainerResources{}
 	for _, p := range list.PodResources {
-		out[p.Name] = p.Containers[0]
+		out[strings.TrimSuffix(p.Name, "-node")] = p.Containers[0]
 	}
 	return out, nil
 }

@@ -1,19 +1,24 @@
 package rig
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/numalet/numalet/test/harness"
 )
 
 // ownDevicePlugins starts a program in a mount namespace of its own, where the directory of device
 // plugins, /var/lib/kubelet/device-plugins whatever the kubelet is told, is the one below the
-// root directory that comes first. What the kubelet mounts goes with it.
+// root directory that comes first. What it mounts elsewhere goes with it, but for volumes: the
+// root directory is shared with the runtime, as on a node.
 const ownDevicePlugins = `set -e
+mount --make-private "$(findmnt --noheadings --output TARGET --target /var/lib)"
 mount -t tmpfs numalet-test /var/lib
 mkdir -p /var/lib/kubelet/device-plugins "$1/device-plugins"
 mount --bind "$1/device-plugins" /var/lib/kubelet/device-plugins
@@ -31,7 +36,8 @@ func StockKubelet(t testing.TB, agent *harness.Node) {
 		}
 		t.Skip("left out: the kubelet needs root")
 	}
-	agent.Program = []string{"unshare", "--mount", "--propagation=private",
+	share(t, agent.Root)
+	agent.Program = []string{"unshare", "--mount", "--propagation=unchanged",
 		"sh", "-c", ownDevicePlugins, "kubelet", agent.Root, filepath.Join(Binaries(t), "kubelet")}
 	// Of a machine that is not this one.
 	agent.Args = slices.DeleteFunc(slices.Clone(agent.Args), func(arg string) bool {
@@ -45,4 +51,15 @@ func StockKubelet(t testing.TB, agent *harness.Node) {
 	agent.Settings["port"] = harness.FreePort(t)
 	agent.Settings["authentication"] = map[string]any{"webhook": map[string]any{"enabled": false}}
 	agent.Settings["authorization"] = map[string]any{"mode": "AlwaysAllow"}
+}
+
+// share has what is mounted in dir seen in every mount namespace that has dir. It goes with the
+// node's other mounts.
+func share(t testing.TB, dir string) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(dir, 0o750),
+		unix.Mount(dir, dir, "", unix.MS_BIND, ""),
+		unix.Mount("", dir, "", unix.MS_SHARED, "")); err != nil {
+		t.Fatalf("share the mounts in %s: %v", dir, err)
+	}
 }
