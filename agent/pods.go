@@ -26,7 +26,11 @@ import (
 // tells of it at all.
 func newStatuses(n node, p parts, told told) *podstatus.Store {
 	c := podstatus.Config{
-		Node: status.Node{Runtime: n.runtime.Name, HostIPs: n.host.ips}, Wrote: func(c podstatus.Change) {
+		Node: status.Node{
+			Runtime: n.runtime.Name, HostIPs: n.host.ips,
+			RecursiveReadOnly: recursiveReadOnly(n.runtime.RuntimeStatus),
+		},
+		Wrote: func(c podstatus.Change) {
 			p.metrics.Status(c)
 			told.wrote(c)
 		},

@@ -38,3 +38,6 @@ func Quota(milliCPU int64, period time.Duration) int64 {
 func SharesOf(weight uint64) uint64 {
 	return MinShares + (min(max(weight, 1), 10000)-1)*262142/9999
 }
+
+// MilliCPU is the CPU request in millicores that Shares makes these shares of.
+func MilliCPU(shares int64) int64 { return (shares*1000 + 1023) / 1024 }

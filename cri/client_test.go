@@ -149,7 +149,7 @@ func TestListAndRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	run, _ := pod.Container("run")
-	if run.Cpuset.CPUs != "2-3" || run.Cpuset.Mems != "1" ||
+	if run.Applied.CPUs != "2-3" || run.Applied.Mems != "1" ||
 		run.From.Image != "app:1" || run.SandboxID == "" {
 		t.Errorf("running container is %+v", run)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -241,7 +242,6 @@ func fromListedContainer(c *runtimeapi.Container) Container {
 }
 
 func fromContainerStatus(c *runtimeapi.ContainerStatus) Container {
-	resources := c.GetResources().GetLinux()
 	return Container{
 		ID:      c.GetId(),
 		Name:    containerName(c.GetMetadata(), c.GetLabels()),
@@ -257,9 +257,25 @@ func fromContainerStatus(c *runtimeapi.ContainerStatus) Container {
 			At: fromNanos(c.GetFinishedAt()), Code: c.GetExitCode(),
 			Reason: oneline.Of(c.GetReason()), Message: oneline.Of(c.GetMessage()),
 		},
-		Cpuset:      Cpuset{CPUs: resources.GetCpusetCpus(), Mems: resources.GetCpusetMems()},
+		Applied:     applied(c),
 		Annotations: c.GetAnnotations(),
 	}
+}
+
+func applied(c *runtimeapi.ContainerStatus) Applied {
+	linux := c.GetResources().GetLinux()
+	out := Applied{
+		CPUs: linux.GetCpusetCpus(), Mems: linux.GetCpusetMems(),
+		Shares: linux.GetCpuShares(), Quota: linux.GetCpuQuota(), Period: linux.GetCpuPeriod(),
+		Memory: linux.GetMemoryLimitInBytes(),
+	}
+	if user := c.GetUser().GetLinux(); user != nil {
+		out.User = &v1.LinuxContainerUser{
+			UID: user.GetUid(), GID: user.GetGid(),
+			SupplementalGroups: user.GetSupplementalGroups(),
+		}
+	}
+	return out
 }
 
 func containerName(m *runtimeapi.ContainerMetadata, labels map[string]string) string {

@@ -74,7 +74,7 @@ type Container struct {
 	StartedAt   time.Time // zero: never started
 	From        Origin
 	Exit        Exit
-	Cpuset      Cpuset
+	Applied     Applied
 	Annotations map[string]string
 }
 
@@ -96,10 +96,14 @@ type Exit struct {
 	Message string
 }
 
-// Cpuset is what a container may use, as the runtime has it, in kernel list syntax; "" where the
-// runtime does not tell or none is set.
-type Cpuset struct {
-	CPUs, Mems string // cpuset.cpus and cpuset.mems
+// Applied is what the runtime says that a container runs with. Zero: it does not tell, or none is
+// set.
+type Applied struct {
+	CPUs, Mems string // cpuset.cpus and cpuset.mems, in kernel list syntax
+	// Shares, and Quota microseconds in each Period, are the CPU controller's.
+	Shares, Quota, Period int64
+	Memory                int64 // the limit in bytes
+	User                  *v1.LinuxContainerUser
 }
 
 // Running reports whether any container of the pod runs, or any sandbox is ready.

@@ -67,7 +67,7 @@ func compare(containers []live, w wanted, now time.Time) view {
 
 // lacks is what a container lacks.
 func (c live) lacks(w wanted) lack {
-	l, told, reported := lack{live: c}, c.told(), c.Cpuset.Mems
+	l, told, reported := lack{live: c}, c.told(), c.Applied.Mems
 	cpus, text := w.of(c, told)
 	has := ptr.Deref(c.kernel.cpus, told)
 	if !cpus.IsEmpty() && has != text && !matches(has, cpus, w.online) {
@@ -94,10 +94,10 @@ func (c live) lacks(w wanted) lack {
 // not report.
 func (c live) told() string {
 	t := c.record.told
-	if !t.at.IsZero() && (c.Cpuset.CPUs == "" || !t.at.Before(c.pod.ReadAt)) {
+	if !t.at.IsZero() && (c.Applied.CPUs == "" || !t.at.Before(c.pod.ReadAt)) {
 		return t.cpus.String()
 	}
-	return c.Cpuset.CPUs
+	return c.Applied.CPUs
 }
 
 // matches reports whether a set lets a container run on the CPUs of want, which are online, and on

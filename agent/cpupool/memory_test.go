@@ -41,7 +41,7 @@ func (n *node) createdOn(uid types.UID, mems string) {
 		for _, pods := range []map[types.UID]cri.Pod{n.real, n.seen} {
 			pod := pods[uid]
 			pod.Containers = slices.Clone(pod.Containers)
-			pod.Containers[0].Cpuset.Mems = mems
+			pod.Containers[0].Applied.Mems = mems
 			pods[uid] = pod
 		}
 	})

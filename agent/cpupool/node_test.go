@@ -67,9 +67,9 @@ func (n *node) UpdateContainerResources(_ context.Context, id string,
 	for uid, pod := range n.real {
 		pod.Containers = slices.Clone(pod.Containers)
 		for i := range pod.Containers {
-			if pod.Containers[i].ID == id && pod.Containers[i].Cpuset.CPUs != "" &&
+			if pod.Containers[i].ID == id && pod.Containers[i].Applied.CPUs != "" &&
 				r.Linux.CpusetCpus != "" {
-				pod.Containers[i].Cpuset.CPUs = r.Linux.CpusetCpus
+				pod.Containers[i].Applied.CPUs = r.Linux.CpusetCpus
 			}
 		}
 		n.real[uid] = pod
@@ -118,7 +118,7 @@ func (n *node) runs(uid types.UID, cpus string, seen bool) {
 	defer n.mu.Unlock()
 	p := cri.Pod{UID: uid, Containers: []cri.Container{{
 		ID: string(uid) + "-c", Name: "c", State: cri.ContainerRunning,
-		Cpuset: cri.Cpuset{CPUs: cpus},
+		Applied: cri.Applied{CPUs: cpus},
 	}}}
 	n.real[uid] = p
 	if seen {

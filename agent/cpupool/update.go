@@ -134,7 +134,7 @@ func (u *update) one(ctx context.Context, to cpumanager.Update) error {
 func (u *update) verify(ctx context.Context, l lack) error {
 	now := l.live
 	if !l.mems.IsEmpty() {
-		now.Cpuset.Mems = l.mems.String()
+		now.Applied.Mems = l.mems.String()
 	}
 	now.kernel = u.reader.look(ctx, now, u.want)
 	left := now.lacks(u.want)

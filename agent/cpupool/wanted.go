@@ -99,7 +99,7 @@ func (w *wanted) quota(c live) cgroups.CPULimit {
 // of, under whatever policy, or that the runtime was told, as far as they have memory now. None: it
 // is left alone. That it was assigned memory later is no reason to move what it has.
 func (w *wanted) mems(c live) topology.NodeSet {
-	if c.Cpuset.Mems == "" {
+	if c.Applied.Mems == "" {
 		return topology.NodeSet{}
 	}
 	var nodes topology.NodeSet
@@ -108,7 +108,7 @@ func (w *wanted) mems(c live) topology.NodeSet {
 	}
 	if nodes.IsEmpty() {
 		var err error
-		if nodes, err = topology.ParseNodeSet(c.Cpuset.Mems); err != nil {
+		if nodes, err = topology.ParseNodeSet(c.Applied.Mems); err != nil {
 			return topology.NodeSet{} // not in words that the kernel would take
 		}
 	}

@@ -156,8 +156,8 @@ func TestRereadSeesWhatWasDoneBefore(t *testing.T) {
 		if pod, err = n.Reread(t.Context(), "p"); err != nil {
 			t.Fatal(err)
 		}
-		if c, _ := pod.Container("c"); c.Cpuset.CPUs != cpus {
-			t.Fatalf("cpuset is %q right after it was set to %q", c.Cpuset.CPUs, cpus)
+		if c, _ := pod.Container("c"); c.Applied.CPUs != cpus {
+			t.Fatalf("cpuset is %q right after it was set to %q", c.Applied.CPUs, cpus)
 		}
 	}
 }

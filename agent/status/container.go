@@ -40,7 +40,7 @@ func initStatuses(in Input) []v1.ContainerStatus {
 			s.Ready = s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
 			s.Started = ptr.To(false)
 		}
-		s.AllocatedResourcesStatus = devices(in, c.Name)
+		s.AllocatedResourcesStatus, s.VolumeMounts = devices(in, c.Name), volumeMounts(in, c)
 		out = append(out, s)
 	}
 	return out
@@ -51,7 +51,7 @@ func containerStatuses(in Input) []v1.ContainerStatus {
 	for i := range in.Pod.Spec.Containers {
 		c := &in.Pod.Spec.Containers[i]
 		s := containerStatus(in, c, attempts{records: in.records[c.Name]})
-		s.AllocatedResourcesStatus = devices(in, c.Name)
+		s.AllocatedResourcesStatus, s.VolumeMounts = devices(in, c.Name), volumeMounts(in, c)
 		out = append(out, s)
 	}
 	slices.SortFunc(out, func(a, b v1.ContainerStatus) int {
@@ -90,6 +90,7 @@ func containerStatus(in Input, c *v1.Container, a attempts) v1.ContainerStatus {
 	if len(a.records) > 1 {
 		s.LastTerminationState = terminated(in, a.records[1])
 	}
+	tellApplied(in, &s, c, newest)
 	why, waits := in.Waiting[c.Name]
 	if s.State.Terminated != nil && (waits || a.stale) {
 		s.LastTerminationState = s.State
@@ -163,14 +164,14 @@ func unseen(in Input, c *v1.Container) v1.ContainerStatus {
 	s.LastTerminationState = was.LastTerminationState
 	switch {
 	case was.State.Terminated != nil:
-		s.ImageID, s.ContainerID = was.ImageID, was.ContainerID
+		carry(&s, was)
 		if _, waits := in.Waiting[c.Name]; waits {
 			s.LastTerminationState = was.State
 		} else {
 			s.State = was.State
 		}
 	case was.State.Running != nil:
-		s.ImageID, s.ContainerID = was.ImageID, was.ContainerID
+		carry(&s, was)
 		s.LastTerminationState = lost(was.ContainerID, "The container could not be located "+
 			"when the pod was deleted. The container used to be Running")
 		if !in.Stop.Terminating {

@@ -37,6 +37,8 @@ type Input struct {
 type Node struct {
 	Runtime string   // name of the container runtime: the scheme of container ids
 	HostIPs []string // primary first
+	// RecursiveReadOnly: see volume.Config.
+	RecursiveReadOnly bool
 }
 
 // Stopping says how far the pod's end has come, and why it ends.
@@ -55,6 +57,7 @@ func Generate(in Input) v1.PodStatus {
 	s := base(in)
 	s.InitContainerStatuses = initStatuses(in)
 	s.ContainerStatuses = containerStatuses(in)
+	tellPodResources(in.Pod, &s)
 	s.PodIPs = podIPs(in)
 	if len(s.PodIPs) > 0 {
 		s.PodIP = s.PodIPs[0].IP
@@ -87,6 +90,7 @@ func Rejected(in Input, why Reason) v1.PodStatus {
 func Waiting(in Input, why Reason) v1.PodStatus {
 	in.Observed, in.Waiting = cri.Pod{}, nil
 	s := Generate(in)
+	s.Resources, s.AllocatedResources = nil, nil // it has none yet
 	s.Reason, s.Message = why.Reason, why.Message
 	if c := conditionOf(s, v1.PodReadyToStartContainers); c != nil {
 		c.Reason, c.Message = why.Reason, why.Message
@@ -100,8 +104,6 @@ func base(in Input) v1.PodStatus {
 		QOSClass:                    podspec.QOSClass(in.Pod),
 		StartTime:                   startTime(in),
 		Resize:                      in.Previous.Resize,
-		Resources:                   in.Previous.Resources,
-		AllocatedResources:          in.Previous.AllocatedResources,
 		ResourceClaimStatuses:       in.Previous.ResourceClaimStatuses,
 		ExtendedResourceClaimStatus: in.Previous.ExtendedResourceClaimStatus,
 		EphemeralContainerStatuses:  in.Previous.EphemeralContainerStatuses,

@@ -28,8 +28,6 @@ func Merge(api, own v1.PodStatus) v1.PodStatus {
 			c.LastTransitionTime = was.LastTransitionTime
 		}
 	}
-	out.InitContainerStatuses = keepUnmeasured(own.InitContainerStatuses, api.InitContainerStatuses)
-	out.ContainerStatuses = keepUnmeasured(own.ContainerStatuses, api.ContainerStatuses)
 	return out
 }
 
@@ -53,46 +51,13 @@ func Adopt(own, api v1.PodStatus) v1.PodStatus {
 		}
 	}
 	own.NominatedNodeName = api.NominatedNodeName
-	own.Resize, own.Resources = api.Resize, api.Resources
-	own.AllocatedResources = api.AllocatedResources
+	own.Resize = api.Resize
 	own.ResourceClaimStatuses = api.ResourceClaimStatuses
 	own.ExtendedResourceClaimStatus = api.ExtendedResourceClaimStatus
 	own.NodeAllocatableResourceClaimStatuses = api.NodeAllocatableResourceClaimStatuses
 	own.EphemeralContainerStatuses = api.EphemeralContainerStatuses
 	own.VolumeHealth = api.VolumeHealth
 	return own
-}
-
-// keepUnmeasured keeps what this agent does not tell of a container and another one, that ran the
-// pod before, has told: as long as it is the same container.
-func keepUnmeasured(own, api []v1.ContainerStatus) []v1.ContainerStatus {
-	out := slices.Clone(own)
-	for i := range out {
-		c := &out[i]
-		at := slices.IndexFunc(api, func(was v1.ContainerStatus) bool {
-			return was.Name == c.Name && was.ContainerID == c.ContainerID
-		})
-		if at < 0 || c.ContainerID == "" {
-			continue
-		}
-		was := api[at]
-		if c.AllocatedResources == nil {
-			c.AllocatedResources = was.AllocatedResources
-		}
-		if c.Resources == nil {
-			c.Resources = was.Resources
-		}
-		if c.VolumeMounts == nil {
-			c.VolumeMounts = was.VolumeMounts
-		}
-		if c.User == nil {
-			c.User = was.User
-		}
-		if c.StopSignal == nil {
-			c.StopSignal = was.StopSignal
-		}
-	}
-	return out
 }
 
 // GatesDiffer reports whether the conditions that the pod's readiness gates wait for differ between

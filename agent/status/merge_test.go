@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -24,12 +23,10 @@ func TestMerge(t *testing.T) {
 	conditions := func(c ...v1.PodCondition) v1.PodStatus {
 		return v1.PodStatus{Phase: v1.PodRunning, Conditions: c}
 	}
-	two := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}
 	for name, test := range map[string]struct{ api, own, want v1.PodStatus }{
 		"others' conditions, claims and resizes stay": {
 			api: v1.PodStatus{Resize: v1.PodResizeStatusDeferred, NominatedNodeName: "n",
 				ResourceClaimStatuses: []v1.PodResourceClaimStatus{{Name: "c"}},
-				AllocatedResources:    two,
 				Conditions: []v1.PodCondition{
 					condition("example.com/gate", v1.ConditionTrue, early),
 					condition(v1.PodResizePending, v1.ConditionTrue, early)}},
@@ -37,7 +34,6 @@ func TestMerge(t *testing.T) {
 			want: v1.PodStatus{Phase: v1.PodRunning, Resize: v1.PodResizeStatusDeferred,
 				NominatedNodeName:     "n",
 				ResourceClaimStatuses: []v1.PodResourceClaimStatus{{Name: "c"}},
-				AllocatedResources:    two,
 				Conditions: []v1.PodCondition{
 					condition("example.com/gate", v1.ConditionTrue, early),
 					condition(v1.PodResizePending, v1.ConditionTrue, early)}},
@@ -79,16 +75,6 @@ func TestMerge(t *testing.T) {
 				Conditions: []v1.PodCondition{disrupted("TerminationByKubelet")}},
 			want: v1.PodStatus{Phase: v1.PodFailed,
 				Conditions: []v1.PodCondition{disrupted("TerminationByKubelet")}},
-		},
-		"what another agent measured of a container stays while it is the same": {
-			api: v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{
-				{Name: "a", ContainerID: "1", AllocatedResources: two},
-				{Name: "b", ContainerID: "2", AllocatedResources: two}}},
-			own: v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{
-				{Name: "a", ContainerID: "1"}, {Name: "b", ContainerID: "3"}}},
-			want: v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{
-				{Name: "a", ContainerID: "1", AllocatedResources: two},
-				{Name: "b", ContainerID: "3"}}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -283,8 +283,8 @@ func resources(t *testing.T, s *suite) {
 	defer cancel()
 	p := s.sandbox(t)
 	id := p.start("c", s.opts.Forever)
-	if c := p.container("c"); c.Cpuset.CPUs != s.opts.CPUs {
-		t.Errorf("cpuset after start is %q, want %q", c.Cpuset.CPUs, s.opts.CPUs)
+	if c := p.container("c"); c.Applied.CPUs != s.opts.CPUs {
+		t.Errorf("cpuset after start is %q, want %q", c.Applied.CPUs, s.opts.CPUs)
 	}
 	err := s.client.Runtime().UpdateContainerResources(ctx, id, &runtimeapi.ContainerResources{
 		Linux: &runtimeapi.LinuxContainerResources{CpusetCpus: s.opts.FewerCPUs},
@@ -292,8 +292,8 @@ func resources(t *testing.T, s *suite) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := p.container("c"); c.Cpuset.CPUs != s.opts.FewerCPUs {
-		t.Errorf("cpuset after update is %q, want %q", c.Cpuset.CPUs, s.opts.FewerCPUs)
+	if c := p.container("c"); c.Applied.CPUs != s.opts.FewerCPUs {
+		t.Errorf("cpuset after update is %q, want %q", c.Applied.CPUs, s.opts.FewerCPUs)
 	}
 }
 

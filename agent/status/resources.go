@@ -1,0 +1,121 @@
+package status
+
+import (
+	"cmp"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/numalet/numalet/cgroups"
+	"github.com/numalet/numalet/cri"
+)
+
+// tellApplied tells what a container has and runs with. Its resources are those of the spec that it
+// was started with, and of one that runs the runtime's word on them counts.
+func tellApplied(in Input, s *v1.ContainerStatus, c *v1.Container, record cri.Container) {
+	if user := record.Applied.User; user != nil {
+		s.User = &v1.ContainerUser{Linux: user}
+	}
+	granted := c.Resources
+	if was := in.was[c.Name]; was != nil && was.ContainerID == s.ContainerID &&
+		was.Resources != nil {
+		granted = *was.Resources
+		granted.Requests = was.AllocatedResources
+	}
+	s.AllocatedResources = granted.Requests.DeepCopy()
+	s.Resources = &v1.ResourceRequirements{
+		Limits: granted.Limits.DeepCopy(), Requests: granted.Requests.DeepCopy(),
+	}
+	if record.State != cri.ContainerRunning {
+		return
+	}
+	a := record.Applied
+	if m := cgroups.MilliCPU(a.Shares); a.Shares > cgroups.MinShares {
+		correct(s.Resources.Requests, v1.ResourceCPU, resource.NewMilliQuantity(m, resource.DecimalSI))
+	}
+	if least := cgroups.MinQuota.Microseconds(); a.Quota > least {
+		period := cmp.Or(a.Period, cgroups.DefaultPeriod.Microseconds())
+		correct(s.Resources.Limits, v1.ResourceCPU,
+			resource.NewMilliQuantity(a.Quota*int64(time.Second/time.Millisecond)/period,
+				resource.DecimalSI))
+	}
+	if a.Memory > 0 {
+		correct(s.Resources.Limits, v1.ResourceMemory,
+			resource.NewQuantity(a.Memory, resource.BinarySI))
+	}
+}
+
+// correct replaces an amount that there is, and is another one.
+func correct(list v1.ResourceList, name v1.ResourceName, is *resource.Quantity) {
+	if told, ok := list[name]; ok && told.Cmp(*is) != 0 {
+		list[name] = *is
+	}
+}
+
+// carry tells of a container that the runtime has no more what was told of it.
+func carry(s *v1.ContainerStatus, was *v1.ContainerStatus) {
+	s.ImageID, s.ContainerID, s.User = was.ImageID, was.ContainerID, was.User
+	s.AllocatedResources, s.Resources = was.AllocatedResources, was.Resources
+}
+
+// volumeMounts are the mounts of a container as they are made, or will be (KEP-3857).
+func volumeMounts(in Input, c *v1.Container) (out []v1.VolumeMountStatus) {
+	for _, m := range c.VolumeMounts {
+		s := v1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
+		if m.ReadOnly {
+			mode := v1.RecursiveReadOnlyDisabled
+			if wanted := m.RecursiveReadOnly; wanted != nil {
+				mode = *wanted
+			}
+			if mode == v1.RecursiveReadOnlyIfPossible {
+				mode = v1.RecursiveReadOnlyDisabled
+				if in.Node.RecursiveReadOnly {
+					mode = v1.RecursiveReadOnlyEnabled
+				}
+			}
+			s.RecursiveReadOnly = &mode
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// tellPodResources tells those of the whole pod: what its containers have, or are to have.
+func tellPodResources(pod *v1.Pod, s *v1.PodStatus) {
+	has, options := byContainer(s), resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
+	applied := outline(pod, func(c *v1.Container) v1.ResourceRequirements {
+		if of := has[c.Name]; of != nil && of.Resources != nil {
+			return *of.Resources
+		}
+		return c.Resources
+	})
+	s.Resources = &v1.ResourceRequirements{
+		Limits:   resourcehelper.PodLimits(applied, options),
+		Requests: resourcehelper.PodRequests(applied, options),
+	}
+	s.AllocatedResources = resourcehelper.PodRequests(outline(pod,
+		func(c *v1.Container) v1.ResourceRequirements {
+			if of := has[c.Name]; of != nil && of.Resources != nil {
+				return v1.ResourceRequirements{Requests: of.AllocatedResources}
+			}
+			return c.Resources
+		}), options)
+}
+
+// outline is what the resources of a pod follow from.
+func outline(pod *v1.Pod, of func(*v1.Container) v1.ResourceRequirements) *v1.Pod {
+	out := &v1.Pod{Spec: v1.PodSpec{Resources: pod.Spec.Resources}}
+	add := func(to []v1.Container, from []v1.Container) []v1.Container {
+		for i := range from {
+			c := &from[i]
+			to = append(to, v1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy,
+				Resources: of(c)})
+		}
+		return to
+	}
+	out.Spec.InitContainers = add(nil, pod.Spec.InitContainers)
+	out.Spec.Containers = add(nil, pod.Spec.Containers)
+	return out
+}

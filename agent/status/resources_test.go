@@ -1,0 +1,166 @@
+package status
+
+import (
+	"fmt"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/cri"
+)
+
+func amounts(pairs ...string) v1.ResourceList {
+	out := v1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		out[v1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return out
+}
+
+// text is amounts as they are written, sorted by name.
+func text(l v1.ResourceList) string {
+	out := map[v1.ResourceName]string{}
+	for name, q := range l {
+		out[name] = q.String()
+	}
+	return fmt.Sprint(out)[len("map"):]
+}
+
+// TestResources: a container has what it was started with until it is started anew, and runs with
+// what the runtime says.
+func TestResources(t *testing.T) {
+	small := v1.ResourceRequirements{
+		Requests: amounts("cpu", "250m", "memory", "32Mi", "example.com/gpu", "1"),
+		Limits:   amounts("cpu", "500m", "memory", "64Mi", "example.com/gpu", "1"),
+	}
+	exact := cri.Applied{Shares: 256, Quota: 50_000, Period: 100_000, Memory: 64 << 20}
+	told := &v1.ContainerStatus{Name: "main", ContainerID: "r://1", Resources: &small,
+		AllocatedResources: small.Requests}
+	for name, test := range map[string]struct {
+		spec                       v1.ResourceRequirements
+		state                      cri.ContainerState
+		applied                    cri.Applied
+		was                        *v1.ContainerStatus
+		allocated, request, limits string
+	}{
+		"as it was made": {small, cri.ContainerRunning, exact, nil,
+			"[cpu:250m example.com/gpu:1 memory:32Mi]", "[cpu:250m example.com/gpu:1 memory:32Mi]",
+			"[cpu:500m example.com/gpu:1 memory:64Mi]"},
+		"the runtime does not tell": {small, cri.ContainerRunning, cri.Applied{}, nil,
+			"[cpu:250m example.com/gpu:1 memory:32Mi]", "[cpu:250m example.com/gpu:1 memory:32Mi]",
+			"[cpu:500m example.com/gpu:1 memory:64Mi]"},
+		"changed in the runtime": {small, cri.ContainerRunning,
+			cri.Applied{Shares: 512, Quota: 100_000, Memory: 128 << 20}, nil,
+			"[cpu:250m example.com/gpu:1 memory:32Mi]", "[cpu:500m example.com/gpu:1 memory:32Mi]",
+			"[cpu:1 example.com/gpu:1 memory:128Mi]"},
+		"not running any more": {small, cri.ContainerExited, cri.Applied{Shares: 512}, nil,
+			"[cpu:250m example.com/gpu:1 memory:32Mi]", "[cpu:250m example.com/gpu:1 memory:32Mi]",
+			"[cpu:500m example.com/gpu:1 memory:64Mi]"},
+		"below what the kernel can do": {
+			v1.ResourceRequirements{Requests: amounts("cpu", "1m"), Limits: amounts("cpu", "5m")},
+			cri.ContainerRunning, cri.Applied{Shares: 2, Quota: 1000, Period: 100_000}, nil,
+			"[cpu:1m]", "[cpu:1m]", "[cpu:5m]"},
+		"the spec was changed": {
+			v1.ResourceRequirements{Requests: amounts("cpu", "3"), Limits: amounts("cpu", "4")},
+			cri.ContainerRunning, exact, told,
+			"[cpu:250m example.com/gpu:1 memory:32Mi]", "[cpu:250m example.com/gpu:1 memory:32Mi]",
+			"[cpu:500m example.com/gpu:1 memory:64Mi]"},
+		"nothing is asked for": {v1.ResourceRequirements{}, cri.ContainerRunning,
+			cri.Applied{Shares: 2, Quota: -1, Memory: 1 << 50}, nil, "[]", "[]", "[]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := Input{Node: Node{Runtime: "r"}, Pod: &v1.Pod{Spec: v1.PodSpec{
+				Containers: []v1.Container{{Name: "main", Resources: test.spec}}}}}
+			in.Observed.Containers = []cri.Container{
+				{ID: "1", Name: "main", State: test.state, Applied: test.applied}}
+			if test.was != nil {
+				in.Previous.ContainerStatuses = []v1.ContainerStatus{*test.was}
+			}
+			status := Generate(in)
+			for what, got := range map[string]struct {
+				allocated v1.ResourceList
+				resources *v1.ResourceRequirements
+			}{
+				"container": {status.ContainerStatuses[0].AllocatedResources,
+					status.ContainerStatuses[0].Resources},
+				"pod": {status.AllocatedResources, status.Resources},
+			} {
+				if a, r, l := text(got.allocated), text(got.resources.Requests),
+					text(got.resources.Limits); a != test.allocated || r != test.request ||
+					l != test.limits {
+					t.Errorf("%s: allocated %s, requests %s, limits %s; want %s, %s, %s", what, a,
+						r, l, test.allocated, test.request, test.limits)
+				}
+			}
+		})
+	}
+	if text(small.Requests) != "[cpu:250m example.com/gpu:1 memory:32Mi]" {
+		t.Errorf("the spec was written to: %v", small)
+	}
+}
+
+// TestPodResources: a pod has what its containers need at once, those that have yet to be made
+// too; one that waits for a place has nothing.
+func TestPodResources(t *testing.T) {
+	always := v1.ContainerRestartPolicyAlways
+	of := func(cpu string) v1.ResourceRequirements {
+		return v1.ResourceRequirements{Requests: amounts("cpu", cpu), Limits: amounts("cpu", cpu)}
+	}
+	in := Input{Pod: &v1.Pod{Spec: v1.PodSpec{
+		InitContainers: []v1.Container{{Name: "first", Resources: of("2")},
+			{Name: "aside", RestartPolicy: &always, Resources: of("250m")}},
+		Containers: []v1.Container{{Name: "a", Resources: of("1")}, {Name: "b", Resources: of("1")}},
+	}}}
+	in.Observed.Containers = []cri.Container{
+		{ID: "1", Name: "a", State: cri.ContainerRunning, Applied: cri.Applied{Shares: 2048}}}
+	s := Generate(in)
+	if a, r := text(s.AllocatedResources), text(s.Resources.Requests); a != "[cpu:2250m]" ||
+		r != "[cpu:3250m]" {
+		t.Errorf("allocated %s, requests %s", a, r)
+	}
+	if s.ContainerStatuses[1].Resources != nil || s.ContainerStatuses[1].AllocatedResources != nil {
+		t.Errorf("a container that is not there has %+v", s.ContainerStatuses[1])
+	}
+	if s := Waiting(in, Reason{Reason: "x"}); s.Resources != nil || s.AllocatedResources != nil {
+		t.Errorf("a pod that waits has %v and %v", s.AllocatedResources, s.Resources)
+	}
+}
+
+// TestUserAndMounts: the user is the runtime's word, and stays with a container whose record is
+// gone; mounts are told before there is a container.
+func TestUserAndMounts(t *testing.T) {
+	mode := func(m v1.RecursiveReadOnlyMode) *v1.RecursiveReadOnlyMode { return &m }
+	in := Input{Node: Node{Runtime: "r", RecursiveReadOnly: true}, Pod: &v1.Pod{Spec: v1.PodSpec{
+		Containers: []v1.Container{{Name: "main", VolumeMounts: []v1.VolumeMount{
+			{Name: "a", MountPath: "/a"}, {Name: "b", MountPath: "/b", ReadOnly: true},
+			{Name: "c", MountPath: "/c", ReadOnly: true,
+				RecursiveReadOnly: mode(v1.RecursiveReadOnlyIfPossible)}}}}}}}
+	mounts := func(s v1.PodStatus) (out string) {
+		for _, m := range s.ContainerStatuses[0].VolumeMounts {
+			out += fmt.Sprintf("%s %s %t %s;", m.Name, m.MountPath, m.ReadOnly,
+				ptr.Deref(m.RecursiveReadOnly, "-"))
+		}
+		return out
+	}
+	const want = "a /a false -;b /b true Disabled;c /c true "
+	if got := mounts(Generate(in)); got != want+"Enabled;" {
+		t.Errorf("mounts %s", got)
+	}
+	in.Node.RecursiveReadOnly = false
+	if got := mounts(Generate(in)); got != want+"Disabled;" {
+		t.Errorf("mounts of a runtime without recursion: %s", got)
+	}
+	in.Observed.Containers = []cri.Container{{ID: "1", Name: "main", State: cri.ContainerRunning,
+		Applied: cri.Applied{User: &v1.LinuxContainerUser{UID: 7, SupplementalGroups: []int64{8}}}}}
+	in.Previous = Generate(in)
+	in.Observed = cri.Pod{}
+	s := Generate(in).ContainerStatuses[0]
+	if s.User == nil || s.User.Linux.UID != 7 || s.User.Linux.SupplementalGroups[0] != 8 {
+		t.Errorf("user %+v", s.User)
+	}
+	if s.Resources == nil || s.ContainerID != "r://1" {
+		t.Errorf("of a container that was lost is told %+v", s)
+	}
+}
