@@ -89,8 +89,12 @@ func join(ctx context.Context, n node) (parts, error) {
 		{"pod sources", p.sources.Run},
 		{"syncLoop", announced(loop.Run)},
 	}
+	garbage, err := garbageParts(n, p)
+	if err != nil {
+		return p, err
+	}
 	kept, err := nodeParts(n, p, l)
-	p.then = append(p.then, kept...)
+	p.then = slices.Concat(p.then, garbage, kept)
 	return p, err
 }
 

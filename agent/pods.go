@@ -59,7 +59,9 @@ func newWorkers(n node, p parts, c contents, tell func(syncloop.Event)) (
 	}
 	told := newNotices(n.events.Pod)
 	return podworker.New(podworker.Config{
-		Actuator: act,
+		Actuator: act, Keep: podworker.Retention{
+			Dead: int(n.cfg.DeadContainers.PerContainer), Age: n.cfg.DeadContainers.Age,
+		},
 		Report: func(r podworker.Report) {
 			told.look(r.Pod)
 			p.metrics.Round(r)

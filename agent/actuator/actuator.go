@@ -7,9 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
@@ -20,7 +18,9 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/cpupool"
+	"github.com/numalet/numalet/agent/gc"
 	"github.com/numalet/numalet/agent/lifecycle"
+	"github.com/numalet/numalet/agent/logs"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/volume"
@@ -138,7 +138,7 @@ func (a *Actuator) Do(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 	case podworker.RemoveSandboxes:
 		return a.removeSandboxes(ctx, act.IDs)
 	case podworker.RemoveContainers:
-		return a.removeContainers(ctx, pod, observed, act.IDs)
+		return a.removeContainers(ctx, observed, act.IDs)
 	case podworker.CleanUp:
 		return a.cleanUp(ctx, pod, observed)
 	case podworker.RemovePod:
@@ -208,7 +208,7 @@ func (a *Actuator) removePod(ctx context.Context, pod *v1.Pod, observed cri.Pod)
 	for _, s := range observed.Sandboxes {
 		sandboxes = append(sandboxes, s.ID)
 	}
-	if err := a.removeContainers(ctx, pod, observed, containers); err != nil {
+	if err := a.removeContainers(ctx, observed, containers); err != nil {
 		return err
 	}
 	return a.removeSandboxes(ctx, sandboxes)
@@ -218,19 +218,12 @@ func (a *Actuator) removeSandboxes(ctx context.Context, ids []string) error {
 	return each(ids, func(id string) error { return a.cfg.Runtime.RemovePodSandbox(ctx, id) })
 }
 
-// removeContainers removes records of containers and the links to their logs.
-func (a *Actuator) removeContainers(ctx context.Context, pod *v1.Pod, observed cri.Pod,
-	ids []string) error {
-	return each(ids, func(id string) error {
-		if err := a.cfg.Runtime.RemoveContainer(ctx, id); err != nil || a.cfg.Node.LogLinks == "" {
-			return err
-		}
-		link := filepath.Join(a.cfg.Node.LogLinks, cri.LegacyLogName(pod, nameOf(observed, id), id))
-		if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove log link: %w", err)
-		}
-		return nil
-	})
+func (a *Actuator) removeContainers(ctx context.Context, observed cri.Pod, ids []string) error {
+	records := gc.Records{
+		Runtime: a.cfg.Runtime,
+		Logs:    logs.Place{Dir: a.cfg.Node.LogsDir, Links: a.cfg.Node.LogLinks},
+	}
+	return each(ids, func(id string) error { return records.Remove(ctx, observed, id) })
 }
 
 // each calls f for every id side by side. An object that is gone is as f wants it.

@@ -54,7 +54,17 @@ type Options struct {
 	// RefuseUnknownFields refuses manifests with fields that the API does not have.
 	RefuseUnknownFields bool
 
-	Cluster Cluster
+	Cluster        Cluster
+	DeadContainers DeadContainers
+}
+
+// DeadContainers says which records of containers that have exited stay in the runtime.
+type DeadContainers struct {
+	// PerContainer is how many stay of each container beside its newest record, Most how many of
+	// all; negative: no bound.
+	PerContainer, Most int32
+	// Age is the least age of those that are removed.
+	Age time.Duration
 }
 
 // Cluster are the options of an agent with an API server. Kubeconfig empty means standalone.

@@ -52,7 +52,7 @@ func AddFlags(fs *pflag.FlagSet) *Flags {
 	f.addOptions(fs)
 	f.addDevicePlugins(fs)
 	f.addCluster(fs)
-	addLegacy(fs)
+	f.addLegacy(fs)
 	return f
 }
 
@@ -107,18 +107,18 @@ func (f *Flags) addCluster(fs *pflag.FlagSet) {
 		"directory of the credential providers' programs")
 }
 
-// addLegacy registers flags of the kubelet that are accepted so that its command lines work
-// unchanged. Nothing reads them.
-func addLegacy(fs *pflag.FlagSet) {
+// addLegacy registers flags of the kubelet that will go away, or that are accepted only so that its
+// command lines work unchanged.
+func (f *Flags) addLegacy(fs *pflag.FlagSet) {
 	fs.String("runtime-cgroups", "", "cgroup that the runtime runs in")
 	fs.Duration("housekeeping-interval", 10*time.Second,
 		"time between two readings of container statistics")
 	past := pflag.NewFlagSet("past", pflag.ContinueOnError)
-	past.Duration("minimum-container-ttl-duration", 0,
+	past.DurationVar(&f.DeadContainers.Age, "minimum-container-ttl-duration", 0,
 		"age from which dead containers may be removed")
-	past.Int32("maximum-dead-containers-per-container", 1,
-		"dead instances to keep of each container")
-	past.Int32("maximum-dead-containers", -1,
+	past.Int32Var(&f.DeadContainers.PerContainer, "maximum-dead-containers-per-container", 1,
+		"dead instances to keep of each container beside the newest one; negative: all")
+	past.Int32Var(&f.DeadContainers.Most, "maximum-dead-containers", -1,
 		"dead containers to keep in all; negative: no limit")
 	past.String("experimental-mounter-path", "", "program to mount with")
 	past.Bool("experimental-allocatable-ignore-eviction", false,
@@ -205,7 +205,7 @@ func (f *Flags) options() []string {
 	scratch.addOptions(optional)
 	scratch.addDevicePlugins(optional)
 	scratch.addCluster(optional)
-	addLegacy(optional)
+	scratch.addLegacy(optional)
 	var given []string
 	optional.VisitAll(func(flag *pflag.Flag) {
 		if f.set.Changed(flag.Name) {

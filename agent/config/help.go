@@ -34,7 +34,7 @@ func (f *Flags) parts() []part {
 	bindLogging(set, f.shown.DeepCopy())
 	set.VisitAll(func(flag *pflag.Flag) { logging.flags = append(logging.flags, flag.Name) })
 	set = pflag.NewFlagSet("", 0)
-	addLegacy(set)
+	new(Flags).addLegacy(set)
 	set.VisitAll(func(flag *pflag.Flag) {
 		if flag.Deprecated != "" {
 			past.flags = append(past.flags, flag.Name)

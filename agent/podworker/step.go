@@ -27,6 +27,8 @@ type input struct {
 	now      time.Time
 	memory   *memory // read only
 	backOff  BackOff
+	// retention is which records stay.
+	retention Retention
 	// due is when the volumes are to be brought up to date; zero: not now.
 	due time.Time
 }

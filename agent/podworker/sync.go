@@ -204,16 +204,21 @@ func (p *plan) removeUnstarted(c *v1.Container) {
 }
 
 // prune removes records that tell nothing any more: of each container the newest one and the last
-// exit before it are kept, of the sandboxes the newest, the one before it and those that such
+// exits before it are kept, of the sandboxes the newest, the one before it and those that such
 // containers ran in.
 func (p *plan) prune() {
 	a := Action{Kind: RemoveContainers}
 	seen := map[string]int{}
 	for _, c := range p.observed.Containers {
 		seen[c.Name]++
-		if seen[c.Name] > 2 && !maybeRunning(c) {
-			a.IDs = append(a.IDs, c.ID)
+		if p.retention.Dead < 0 || seen[c.Name] <= 1+max(p.retention.Dead, 1) || maybeRunning(c) {
+			continue
 		}
+		if due := c.CreatedAt.Add(p.retention.Age); due.After(p.now) {
+			p.wakeAt(due)
+			continue
+		}
+		a.IDs = append(a.IDs, c.ID)
 	}
 	if len(a.IDs) > 0 {
 		p.propose(a)

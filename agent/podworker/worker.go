@@ -207,7 +207,7 @@ func (w *Workers) decide(l look, m *memory) Decision {
 		m.retryObjects()
 	}
 	in := input{Desired: l.Desired, behind: l.behind, observed: l.observed, now: time.Now(),
-		memory: m, backOff: w.cfg.BackOff}
+		memory: m, backOff: w.cfg.BackOff, retention: w.cfg.Keep}
 	if w.cfg.Due != nil {
 		in.due = w.cfg.Due(l.Pod, in.now)
 	}

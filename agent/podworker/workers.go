@@ -27,9 +27,18 @@ type Config struct {
 	// zero: not now. A nil function: never.
 	Due     func(pod *v1.Pod, now time.Time) time.Time
 	BackOff BackOff // zero fields: the defaults
+	Keep    Retention
 	// Retry is the least time between tries of a failing action, Sync between looks at a pod that
 	// nothing is to be done for. Both are lengthened by up to a half at random; 0: default.
 	Retry, Sync time.Duration
+}
+
+// Retention says which records of containers that have exited stay while their pod runs.
+type Retention struct {
+	// Dead is how many of each container stay beside its newest record, at least 1; negative: all.
+	Dead int
+	// Age is the least age of those that go, from when they were created.
+	Age time.Duration
 }
 
 // Workers runs one worker for each pod.

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/numalet/numalet/agent/logs"
 	"github.com/numalet/numalet/topology/files"
 )
 
@@ -37,7 +38,7 @@ func segments(path string) ([]segment, error) {
 		return nil, err
 	}
 	base := filepath.Base(path)
-	names = slices.DeleteFunc(names, func(name string) bool { return !rotated(base, name) })
+	names = slices.DeleteFunc(names, func(name string) bool { return !logs.Rotated(base, name) })
 	slices.Sort(names)                                         // by the time in the name
 	names = slices.CompactFunc(names, func(a, b string) bool { // one is being made of the other
 		return strings.TrimSuffix(a, ".gz") == strings.TrimSuffix(b, ".gz")
@@ -55,21 +56,6 @@ func segments(path string) ([]segment, error) {
 		out = append(out, segment{one, info})
 	}
 	return out, nil
-}
-
-// rotated reports whether a file of that name was once the log of that name.
-func rotated(base, name string) bool {
-	stamp, ok := strings.CutPrefix(name, base+".")
-	stamp = strings.TrimSuffix(stamp, ".gz")
-	if !ok || len(stamp) != len("20060102-150405") {
-		return false
-	}
-	for i, c := range stamp {
-		if i == 8 && c != '-' || i != 8 && (c < '0' || c > '9') {
-			return false
-		}
-	}
-	return true
 }
 
 // open opens a segment for reading; what it reads is the text. The file is what is read of. Of

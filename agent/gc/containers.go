@@ -1,0 +1,85 @@
+package gc
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/cri"
+)
+
+// Containers bounds how many records of containers that have exited the runtime has in all. How
+// many of each container of a pod that runs stay is its worker's to say.
+type Containers struct {
+	// Most is the bound; negative: none. Younger ones than Age, from when they were created, stay.
+	Most int
+	Age  time.Duration
+	// Running is what the runtime has.
+	Running func() []cri.Pod
+	// Ended reports whether a pod has ended and its status is kept elsewhere, so that none of its
+	// records is needed.
+	Ended func(types.UID) bool
+	// Remove removes the record of a pod's container.
+	Remove func(ctx context.Context, pod cri.Pod, id string) error
+}
+
+// Look removes what is beyond the bound.
+func (c Containers) Look(ctx context.Context) error {
+	if c.Most < 0 {
+		return nil
+	}
+	var errs []error
+	for _, r := range c.excess(c.Running(), time.Now()) {
+		if ctx.Err() != nil {
+			break
+		}
+		if err := c.Remove(ctx, r.pod, r.ID); err != nil {
+			errs = append(errs, fmt.Errorf("remove a container of pod %s: %w", r.pod.UID, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// record is a container that has exited.
+type record struct {
+	cri.Container
+	pod  cri.Pod
+	last bool // it is its container's newest
+}
+
+// excess are the records to remove, the oldest first. The newest one of each container of a pod
+// that has not ended stays in any case: it says that the container ran, and how often.
+func (c Containers) excess(pods []cri.Pod, now time.Time) []record {
+	var out []record
+	dead := 0
+	for _, pod := range pods {
+		ended, seen := c.Ended(pod.UID), map[string]bool{}
+		for _, one := range pod.Containers { // the newest first
+			last := !seen[one.Name]
+			seen[one.Name] = true
+			if one.State != cri.ContainerExited {
+				continue
+			}
+			dead++
+			if (ended || !last) && now.Sub(one.CreatedAt) >= c.Age {
+				out = append(out, record{one, pod, last})
+			}
+		}
+	}
+	// Those that are their container's last tell most.
+	slices.SortFunc(out, func(a, b record) int {
+		if a.last != b.last {
+			if a.last {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
+	})
+	return out[:min(max(dead-c.Most, 0), len(out))]
+}

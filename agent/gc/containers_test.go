@@ -1,0 +1,82 @@
+package gc
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/cri"
+)
+
+// node has, of pod "runs", container a with two exits and one that runs, and b that exited twice;
+// of pod "ended" two exits of one container. Each was created a minute after the one before it.
+func node(now time.Time) []cri.Pod {
+	at := func(id string, age int, state cri.ContainerState) cri.Container {
+		return cri.Container{ID: id, Name: id[:1], State: state,
+			CreatedAt: now.Add(-time.Duration(age) * time.Minute)}
+	}
+	return []cri.Pod{
+		{UID: "runs", Containers: []cri.Container{at("a3", 1, cri.ContainerRunning),
+			at("b2", 2, cri.ContainerExited), at("a2", 3, cri.ContainerExited),
+			at("b1", 6, cri.ContainerExited), at("a1", 8, cri.ContainerExited)}},
+		{UID: "ended", Containers: []cri.Container{at("c2", 9, cri.ContainerExited),
+			at("c1", 10, cri.ContainerExited)}},
+	}
+}
+
+// TestContainers: beyond the bound the oldest records go, those that are their container's last
+// after all others; the last one of a container whose pod has not ended, and what is young, stays.
+func TestContainers(t *testing.T) {
+	now := time.Now()
+	for _, c := range []struct {
+		most int
+		age  time.Duration
+		want []string
+	}{
+		{-1, 0, nil},
+		{6, 0, nil},
+		{5, 0, []string{"c1"}},
+		{3, 0, []string{"c1", "a1", "b1"}},
+		{2, 0, []string{"c1", "a1", "b1", "a2"}},
+		{0, 0, []string{"c1", "a1", "b1", "a2", "c2"}},
+		{0, 7 * time.Minute, []string{"c1", "a1", "c2"}},
+		{5, time.Hour, nil},
+	} {
+		var got []string
+		err := Containers{
+			Most: c.most, Age: c.age, Running: func() []cri.Pod { return node(now) },
+			Ended: func(uid types.UID) bool { return uid == "ended" },
+			Remove: func(_ context.Context, pod cri.Pod, id string) error {
+				got = append(got, id)
+				return nil
+			},
+		}.Look(t.Context())
+		if err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("at most %d of %v: removes %q, %v; want %q", c.most, c.age, got, err, c.want)
+		}
+	}
+}
+
+// TestContainersThatStay: a record that cannot be removed keeps no other.
+func TestContainersThatStay(t *testing.T) {
+	var asked []string
+	err := Containers{
+		Most: 3, Running: func() []cri.Pod { return node(time.Now()) },
+		Ended: func(types.UID) bool { return true },
+		Remove: func(_ context.Context, pod cri.Pod, id string) error {
+			asked = append(asked, id)
+			if id == "c1" {
+				return errors.New("no")
+			}
+			return nil
+		},
+	}.Look(t.Context())
+	if want := []string{"c1", "a1", "b1"}; !slices.Equal(asked, want) || err == nil ||
+		err.Error() != "remove a container of pod ended: no" {
+		t.Errorf("asked for %q, %v", asked, err)
+	}
+}

@@ -1,0 +1,71 @@
+package logs
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/numalet/numalet/topology/files"
+)
+
+// moveNew renames a file to a name that no other has.
+func moveNew(from, to string) error {
+	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EINVAL) { // not on this filesystem
+		if _, err = os.Lstat(to); err == nil {
+			err = unix.EEXIST
+		} else {
+			err = os.Rename(from, to)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("rename %s to %s: %w", from, to, err)
+	}
+	return nil
+}
+
+// compress puts a compressed file in the place of a plain one: at every moment one of them is
+// whole.
+func compress(ctx context.Context, path string) (err error) {
+	from, err := files.Open(path, os.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	info, err := from.Stat()
+	if err != nil {
+		return err
+	}
+	name := path + unfinished
+	to, err := os.OpenFile(name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|unix.O_NOFOLLOW, info.Mode())
+	if err != nil {
+		return err
+	}
+	packed := gzip.NewWriter(to)
+	_, err = io.Copy(packed, untilDone{ctx, from})
+	if err = errors.Join(err, packed.Close(), to.Sync(), to.Close()); err != nil {
+		return errors.Join(fmt.Errorf("compress %s: %w", path, err), os.Remove(name))
+	}
+	if err := os.Rename(name, path+compressed); err != nil {
+		return err
+	}
+	return os.Remove(path)
+}
+
+// untilDone can be read until its context ends.
+type untilDone struct {
+	ctx  context.Context
+	from io.Reader
+}
+
+func (u untilDone) Read(p []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.from.Read(p)
+}

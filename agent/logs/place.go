@@ -1,0 +1,70 @@
+package logs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/cri"
+)
+
+// Place is where a node has the logs of its pods.
+type Place struct {
+	// Dir has a directory for each pod. Links, which may be "", has a link to each container's log
+	// for those who collect logs.
+	Dir, Links string
+}
+
+// Link is where the link to a container's log is; "": there are none.
+func (p Place) Link(pod cri.Pod, container, id string) string {
+	if p.Links == "" {
+		return ""
+	}
+	return filepath.Join(p.Links, cri.LegacyLogName(pod.Reference(), container, id))
+}
+
+// Remove removes the log of a container that the runtime has no more, with what it was rotated to,
+// and the link to it.
+func (p Place) Remove(pod cri.Pod, c cri.Container) error {
+	path := filepath.Join(cri.PodLogDir(p.Dir, pod.Reference()),
+		cri.ContainerLogPath(c.Name, c.Attempt))
+	errs := []error{removed(path)}
+	if link := p.Link(pod, c.Name, c.ID); link != "" {
+		errs = append(errs, removed(link))
+	}
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		errs = append(errs, err)
+	}
+	for _, e := range entries {
+		if name := e.Name(); Rotated(filepath.Base(path), strings.TrimSuffix(name, unfinished)) {
+			errs = append(errs, removed(filepath.Join(filepath.Dir(path), name)))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove log of container %s: %w", c.Name, err)
+	}
+	return nil
+}
+
+// removed removes a file that may be gone.
+func removed(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// podOf is the pod that a directory of that name belongs to.
+func podOf(name string) (types.UID, bool) {
+	parts := strings.Split(name, "_") // none of the three may have one
+	if len(parts) != 3 || parts[2] == "" {
+		return "", false
+	}
+	return types.UID(parts[2]), true
+}

@@ -1,0 +1,174 @@
+package logs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/numalet/numalet/cri"
+)
+
+// patience is how long the runtime may take to open a log again.
+const patience = 10 * time.Second
+
+// Config says which logs are rotated, and when.
+type Config struct {
+	// Running is what the runtime has. Logs below LogsDir, and no others, are rotated.
+	Running func() []cri.Pod
+	LogsDir string
+	// Reopen has the runtime write to a new file of a container's log.
+	Reopen func(ctx context.Context, container string) error
+	// MaxSize is the size in bytes from which a log is rotated, MaxFiles how many files it may have
+	// with the one that is written to, at least 2, Workers how many are rotated at once.
+	MaxSize           int64
+	MaxFiles, Workers int
+}
+
+// Rotation rotates logs.
+type Rotation struct {
+	cfg Config
+	// failed are the containers whose logs could not be rotated at the last look. Only Look, which
+	// is called by one goroutine, uses it.
+	failed map[string]bool
+}
+
+// New rotates nothing yet.
+func New(c Config) *Rotation { return &Rotation{cfg: c} }
+
+// log is the log of a running container.
+type log struct {
+	container, path string
+	missing         bool
+}
+
+// Look rotates the logs that have reached their size. Those that failed at the last look come last:
+// a container whose log the runtime cannot open delays no other for long.
+func (r *Rotation) Look(ctx context.Context) error {
+	due, err := r.due()
+	slices.SortStableFunc(due, func(a, b log) int {
+		return cmp.Compare(number(r.failed[a.container]), number(r.failed[b.container]))
+	})
+	var group errgroup.Group
+	group.SetLimit(max(r.cfg.Workers, 1))
+	var mu sync.Mutex
+	failed, errs := map[string]bool{}, []error{err}
+	for _, l := range due {
+		group.Go(func() error {
+			err := ctx.Err()
+			if err == nil {
+				err = r.rotate(ctx, l)
+			}
+			if err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed[l.container] = true
+				errs = append(errs, fmt.Errorf("rotate log %s: %w", l.path, err))
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // every error is in errs
+	r.failed = failed
+	return errors.Join(errs...)
+}
+
+func number(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// due are the logs that have reached their size, and those that are missing because an earlier
+// rotation did not come to its end.
+func (r *Rotation) due() (out []log, err error) {
+	var errs []error
+	for _, p := range r.cfg.Running() {
+		for _, c := range p.Containers {
+			if c.State != cri.ContainerRunning {
+				continue
+			}
+			path := cmp.Or(c.From.LogPath, filepath.Join(
+				cri.PodLogDir(r.cfg.LogsDir, p.Reference()),
+				cri.ContainerLogPath(c.Name, c.Attempt)))
+			if within, err := filepath.Rel(r.cfg.LogsDir, path); err != nil ||
+				!filepath.IsLocal(within) {
+				continue
+			}
+			info, err := os.Lstat(path)
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				out = append(out, log{container: c.ID, path: path, missing: true})
+			case err != nil:
+				errs = append(errs, err)
+			case info.Mode().IsRegular() && info.Size() >= r.cfg.MaxSize:
+				out = append(out, log{container: c.ID, path: path})
+			}
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// rotate renames the log and has it opened again, then tidies up behind it.
+func (r *Rotation) rotate(ctx context.Context, l log) error {
+	if l.missing {
+		return r.reopen(ctx, l)
+	}
+	old := l.path + "." + time.Now().Format(stampFormat)
+	if err := moveNew(l.path, old); err != nil {
+		return err
+	}
+	if err := r.reopen(ctx, l); err != nil {
+		// Unless the runtime did open it, and only its answer is missing.
+		back := moveNew(old, l.path)
+		if errors.Is(back, fs.ErrExist) {
+			back = nil
+		}
+		return errors.Join(err, back)
+	}
+	return r.tidy(ctx, l.path)
+}
+
+// reopen has the runtime open the log. A container that is gone needs none.
+func (r *Rotation) reopen(ctx context.Context, l log) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err := r.cfg.Reopen(ctx, l.container)
+	if status.Code(err) == codes.NotFound {
+		return nil
+	}
+	return err
+}
+
+// tidy leaves as many files of the log as there may be.
+func (r *Rotation) tidy(ctx context.Context, path string) error {
+	dir := filepath.Dir(path)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	t := tidy(filepath.Base(path), names, r.cfg.MaxFiles-1)
+	var errs []error
+	for _, name := range t.remove {
+		errs = append(errs, os.Remove(filepath.Join(dir, name)))
+	}
+	for _, name := range t.compress {
+		errs = append(errs, compress(ctx, filepath.Join(dir, name)))
+	}
+	return errors.Join(errs...)
+}
