@@ -40,12 +40,20 @@ type Stop struct {
 func Grace(pod *v1.Pod) time.Duration {
 	switch {
 	case pod.DeletionGracePeriodSeconds != nil:
-		return time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
+		return graceOf(*pod.DeletionGracePeriodSeconds)
 	case pod.Spec.TerminationGracePeriodSeconds != nil:
-		return time.Duration(*pod.Spec.TerminationGracePeriodSeconds) * time.Second
+		return graceOf(*pod.Spec.TerminationGracePeriodSeconds)
 	default:
-		return v1.DefaultTerminationGracePeriodSeconds * time.Second
+		return graceOf(v1.DefaultTerminationGracePeriodSeconds)
 	}
+}
+
+// maxGrace is what is given to pods that ask for more, as those that are never to be killed do: the
+// API takes any number of seconds, and times are reckoned with it.
+const maxGrace = 10 * 365 * 24 * time.Hour
+
+func graceOf(seconds int64) time.Duration {
+	return time.Duration(min(seconds, int64(maxGrace/time.Second))) * time.Second
 }
 
 // ActionKind is a kind of Action.
