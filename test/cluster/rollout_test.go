@@ -51,7 +51,7 @@ func TestRolloutUnderLoad(t *testing.T) {
 	n := c.Join(harness.New(t), "rollout")
 	n.Plugin("example.com/gpu", "--devices=8", "--nodes=0,1")
 	n.Start()
-	awaitReady(t, c, n.Name)
+	c.AwaitReady(n.Name)
 	owned := watchOwners(t, n)
 	follow(t, c, "pods", c.Namespace, func(p *v1.Pod, _ bool) {
 		if p.Status.Phase == v1.PodFailed && p.DeletionTimestamp == nil {

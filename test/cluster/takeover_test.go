@@ -59,7 +59,7 @@ func TestTakenOver(t *testing.T) {
 		seen.says(agent)
 		s.begin(agent)
 		if i == 0 {
-			awaitReady(t, c, node.Name)
+			c.AwaitReady(node.Name)
 			s.awaitDevices()
 			names = runTaken(t, c)
 			before = s.await(names)
