@@ -8,7 +8,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/kubeapi/requests"
 	"github.com/numalet/numalet/agent/podstatus"
@@ -152,11 +151,6 @@ func (l *line) see(pod *v1.Pod) {
 	}
 }
 
-// going reports whether the pod was deleted for good and waits only for those who hold it back.
-func going(pod *v1.Pod) bool {
-	return pod.DeletionTimestamp != nil && ptr.Deref(pod.DeletionGracePeriodSeconds, 1) == 0
-}
-
 func uidOf(pod *v1.Pod) types.UID {
 	if pod == nil {
 		return ""
@@ -192,7 +186,7 @@ func (b *Book) Next(name types.NamespacedName, now time.Time) (r Request, again 
 		r.Verb = Get
 	case has == nil && len(l.static) > 0:
 		r = Request{Create, l.static[0]}
-	case has == nil, !Is(has), going(has): // another pod has the name, or there is nothing to do
+	case has == nil, !Is(has), HeldBack(has): // another pod has the name, or there is nothing to do
 	case len(l.static) == 0 && b.heard,
 		len(l.static) > 0 && (!IsOf(has, l.static[0]) || has.DeletionTimestamp != nil):
 		r = Request{Delete, has}

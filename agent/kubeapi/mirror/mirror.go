@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/source"
 )
@@ -34,6 +35,14 @@ func IsStatic(pod *v1.Pod) bool {
 func IsOf(pod, static *v1.Pod) bool {
 	hash, is := pod.Annotations[source.AnnotationMirror]
 	return is && hash == static.Annotations[source.AnnotationHash]
+}
+
+// HeldBack reports whether a pod was deleted for good and waits only for those whose finalizers it
+// has. Without any it is there because the API server was interrupted between marking and removing
+// it, which has to be asked for again.
+func HeldBack(pod *v1.Pod) bool {
+	return pod.DeletionTimestamp != nil && len(pod.Finalizers) > 0 &&
+		ptr.Deref(pod.DeletionGracePeriodSeconds, 1) == 0
 }
 
 // Split returns the pods that are to run, of all that the API server has for the node: those that

@@ -184,6 +184,41 @@ func TestMirrorPod(t *testing.T) {
 	})
 }
 
+// A mirror pod that the API server was interrupted in deleting is deleted, and made anew if there is
+// a static pod; one that is held back by a finalizer is left to that.
+func TestHalfDeleted(t *testing.T) {
+	for name, test := range map[string]struct {
+		finalizers []string
+		anew       bool
+	}{
+		"interrupted": {nil, true},
+		"held back":   {[]string{"example.com/held"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t)
+				n.register()
+				n.mirrors.Heard()
+				n.mirrors.Wrote(begins(static("h1")))
+				n.watch()
+				marked := n.mirror().DeepCopy()
+				marked.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+				marked.DeletionGracePeriodSeconds = new(int64)
+				marked.Finalizers = test.finalizers
+				_, err := n.api.CoreV1().Pods(marked.Namespace).Update(t.Context(), marked,
+					metav1.UpdateOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				n.watch()
+				if got := n.mirror(); got == nil || (got.DeletionTimestamp == nil) != test.anew {
+					t.Errorf("there is %+v; want a new one: %v", got, test.anew)
+				}
+			})
+		})
+	}
+}
+
 // While a static pod ends that another one of its name follows, the mirror pod is the first one's;
 // then the second one's. A change that leaves the static pod what it is has nothing requested.
 func TestOneFollowsAnother(t *testing.T) {

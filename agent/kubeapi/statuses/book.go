@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/kubeapi/mirror"
 	"github.com/numalet/numalet/agent/podstatus"
@@ -246,8 +245,7 @@ func (r *remote) refuses(want v1.PodStatus) bool {
 // deletable reports whether the API server wants the pod deleted, knows of its end, and waits for
 // the node with it.
 func deletable(pod *v1.Pod) bool {
-	return pod.DeletionTimestamp != nil && status.Ended(pod.Status.Phase) &&
-		ptr.Deref(pod.DeletionGracePeriodSeconds, 1) != 0
+	return pod.DeletionTimestamp != nil && status.Ended(pod.Status.Phase) && !mirror.HeldBack(pod)
 }
 
 // same compares statuses, in which the order of conditions says nothing.

@@ -31,6 +31,8 @@ type fakeAPI struct {
 	wrong  error // what was done that must never be
 	wrote  int   // requests that changed something
 	made   int   // pods that were created
+	// halfway has deletions interrupted when the pod was marked.
+	halfway bool
 }
 
 // restore puts the server back to what it was some changes ago, the versions of pods with it. New
@@ -146,14 +148,23 @@ func (a *fakeAPI) delete(pod *v1.Pod, version string) error {
 		return conflict(name)
 	}
 	a.wrote++
-	if len(was.Finalizers) > 0 {
-		next := *was
-		next.ObjectMeta = deletedWithin(was, 0)
-		a.put(&next)
-		return nil
+	switch {
+	case a.halfway:
+		a.mark(was)
+		return errLost
+	case len(was.Finalizers) > 0:
+		a.mark(was)
+	default:
+		a.remove(name)
 	}
-	a.remove(name)
 	return nil
+}
+
+// mark is the first of two steps in which a pod is deleted for good.
+func (a *fakeAPI) mark(pod *v1.Pod) {
+	next := *pod
+	next.ObjectMeta = deletedWithin(pod, 0)
+	a.put(&next)
 }
 
 func conflict(name string) error {

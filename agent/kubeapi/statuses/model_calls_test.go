@@ -102,7 +102,10 @@ func (w *world) answer(k key, lossy bool) {
 	case trouble == 3:
 		c.err = apierrors.NewTooManyRequestsError("slow down")
 	default:
-		if w.carryOut(c); lossy {
+		w.api.halfway = lossy && w.rand.IntN(6) == 0
+		w.carryOut(c)
+		w.api.halfway = false
+		if lossy {
 			return // its answer is on the way
 		}
 	}

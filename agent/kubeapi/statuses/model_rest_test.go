@@ -62,6 +62,9 @@ func (w *world) settled() error {
 			if there == nil || !mirror.IsOf(there, p.Pod) {
 				return fmt.Errorf("static pod %s has no mirror pod, but %v", uid, there)
 			}
+			if there.DeletionTimestamp != nil {
+				return fmt.Errorf("the mirror pod of %s is left half deleted", uid)
+			}
 		}
 		switch {
 		case there == nil || !mirror.Is(there) && there.UID != uid:
@@ -70,7 +73,7 @@ func (w *world) settled() error {
 		case !same(there.Status, status.Merge(there.Status, p.After)):
 			return fmt.Errorf("the status of pod %s is %+v, and here %+v", uid, there.Status, p.After)
 		case p.Cleared && there.DeletionTimestamp != nil && !mirror.Is(there) &&
-			*there.DeletionGracePeriodSeconds != 0:
+			!mirror.HeldBack(there):
 			return fmt.Errorf("pod %s was forgotten in the API server", uid)
 		}
 	}

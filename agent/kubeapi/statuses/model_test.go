@@ -237,7 +237,11 @@ func (w *world) others() {
 		w.api.wantsDeleted(pod)
 	case n < 8:
 		w.note("forced %s", pod.UID)
-		w.api.remove(pod.Name)
+		if w.rand.IntN(4) == 0 {
+			w.api.mark(pod) // and its server dies
+		} else {
+			w.api.remove(pod.Name)
+		}
 	case n < 9 && len(pod.Finalizers) > 0 && pod.DeletionTimestamp != nil:
 		released := *pod
 		if released.Finalizers = nil; *pod.DeletionGracePeriodSeconds == 0 {
