@@ -2,8 +2,6 @@ package test
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/cpuset"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
@@ -25,9 +22,9 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// The playground machine: 64 CPUs of which one is reserved, and the resources of its plugins.
+// The playground machine's CPUs for pods, and the resources of its plugins.
 const (
-	assignableCPUs = 63
+	assignableCPUs = harness.AssignableCPUs
 	gpu            = "example.com/gpu"
 	nic            = "example.com/nic"
 )
@@ -148,6 +145,14 @@ func (w workload) container(name string, n need) v1.Container {
 	}
 }
 
+// What the runtime's containers have.
+var (
+	nameOf    = harness.NameOf
+	alone     = harness.Alone
+	cpusOf    = harness.CPUsOf
+	devicesOf = harness.DevicesOf
+)
+
 // monitor checks, at every change that the runtime makes, what must hold at all times:
 //
 //   - a CPU that a running container has alone is in no other running container's set;
@@ -235,75 +240,19 @@ func (m *monitor) has(c sim.Container) {
 }
 
 func (m *monitor) compare(a, b sim.Container) {
-	if a.UID == b.UID && a.Subject.Container == b.Subject.Container {
-		m.foundLocked("%s runs twice, attempts %d and %d", nameOf(a), a.Attempt, b.Attempt)
-	}
-	if shared := cpusOf(a).Intersection(cpusOf(b)); alone(a)+alone(b) > 0 && !shared.IsEmpty() {
-		m.foundLocked("%s (%d of its own) and %s (%d) both run on CPUs %s",
-			nameOf(a), alone(a), nameOf(b), alone(b), shared)
-	}
-	for _, name := range []string{gpu, nic} {
-		for _, id := range devicesOf(a, name) {
-			if slices.Contains(devicesOf(b, name), id) {
-				m.foundLocked("%s and %s both have %s %s", nameOf(a), nameOf(b), name, id)
-			}
-		}
+	for _, what := range harness.Clashes(a, b, gpu, nic) {
+		m.foundLocked("%s", what)
 	}
 }
 
-func nameOf(c sim.Container) string { return c.Pod + "/" + c.Subject.Container }
-
-// alone is how many CPUs of its own a container wants.
-func alone(c sim.Container) int {
-	n, _ := strconv.Atoi(c.Env()["CHECK_CPUS"])
-	return n
-}
-
-// cpusOf is where a container may run: everywhere when nothing is set.
-func cpusOf(c sim.Container) cpuset.CPUSet {
-	if c.CPUs == "" {
-		return cpuset.New(slices.Collect(func(yield func(int) bool) {
-			for i := 0; i <= assignableCPUs && yield(i); i++ {
-			}
-		})...)
-	}
-	set, err := cpuset.Parse(c.CPUs)
-	if err != nil {
-		panic(err) // the runtime has checked it
-	}
-	return set
-}
-
-func devicesOf(c sim.Container, resource string) []string {
-	ids := c.Env()[pluginsim.EnvName(resource)]
-	if ids == "" {
-		return nil
-	}
-	return strings.Split(ids, ",")
-}
-
-// assigned reads a copy of the state file, as the agent would. It is never corrupt.
+// assigned is the state file. It is never corrupt.
 func assigned(t testing.TB, n *harness.Node) allocation.State {
 	t.Helper()
-	dir := filepath.Join(n.Dir, "state-copy")
-	raw, err := os.ReadFile(filepath.Join(n.Root, allocation.FileName))
-	if os.IsNotExist(err) {
-		return allocation.State{}
-	}
-	if err == nil {
-		err = os.MkdirAll(dir, 0o700)
-	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, allocation.FileName), raw, 0o600)
-	}
+	state, err := n.Assigned()
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := allocation.Open(dir)
-	if err != nil {
-		t.Fatalf("the state file is not sound: %v", err)
-	}
-	return store.State()
+	return state
 }
 
 // settled reports whether the node runs the workloads and has nothing else left.

@@ -3,7 +3,6 @@ package test
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -31,8 +30,8 @@ const (
 // hold in the end, whenever the agent is given time to settle.
 func TestKilledAtRandomMoments(t *testing.T) {
 	t.Parallel()
-	seed := envNumber(t, "NUMALET_KILL_SEED", rand.Uint64())
-	rounds := int(envNumber(t, "NUMALET_KILL_ROUNDS", killRounds))
+	seed := harness.Number(t, "NUMALET_KILL_SEED", rand.Uint64())
+	rounds := int(harness.Number(t, "NUMALET_KILL_ROUNDS", killRounds))
 	t.Logf("NUMALET_KILL_SEED=%d", seed)
 	n := harness.New(t)
 	k := &killer{
@@ -59,18 +58,6 @@ func TestKilledAtRandomMoments(t *testing.T) {
 	}
 	k.settle()
 	k.leftovers()
-}
-
-func envNumber(t testing.TB, name string, otherwise uint64) uint64 {
-	text := os.Getenv(name)
-	if text == "" {
-		return otherwise
-	}
-	number, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	return number
 }
 
 // slowRuntime makes each call that changes something take a moment before and after it takes

@@ -1,0 +1,118 @@
+package harness
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/cri/sim"
+	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
+)
+
+// AssignableCPUs are those of the playground machine that pods may have: of 64 CPUs one is
+// reserved, the first.
+const AssignableCPUs = 63
+
+// AloneEnv is the variable in which a container says how many CPUs of its own it wants.
+const AloneEnv = "CHECK_CPUS"
+
+// NameOf is how a container is called in what a test says.
+func NameOf(c sim.Container) string { return c.Pod + "/" + c.Subject.Container }
+
+// Alone is how many CPUs of its own a container wants.
+func Alone(c sim.Container) int {
+	n, _ := strconv.Atoi(c.Env()[AloneEnv])
+	return n
+}
+
+// CPUsOf is where a container may run: everywhere when nothing is set.
+func CPUsOf(c sim.Container) cpuset.CPUSet {
+	if c.CPUs == "" {
+		var all []int
+		for i := range AssignableCPUs + 1 {
+			all = append(all, i)
+		}
+		return cpuset.New(all...)
+	}
+	set, err := cpuset.Parse(c.CPUs)
+	if err != nil {
+		panic(err) // the runtime has checked it
+	}
+	return set
+}
+
+// DevicesOf are the devices of a resource that the simulated plugin has told a container of.
+func DevicesOf(c sim.Container, resource string) []string {
+	ids := c.Env()[pluginsim.EnvName(resource)]
+	if ids == "" {
+		return nil
+	}
+	return strings.Split(ids, ",")
+}
+
+// Clashes tells what two running containers may not both have: a name, CPUs that one of them has
+// alone, a device of these resources.
+func Clashes(a, b sim.Container, resources ...string) (found []string) {
+	if a.UID == b.UID && a.Subject.Container == b.Subject.Container {
+		found = append(found, fmt.Sprintf("%s runs twice, attempts %d and %d", NameOf(a),
+			a.Attempt, b.Attempt))
+	}
+	shared := CPUsOf(a).Intersection(CPUsOf(b))
+	if Alone(a)+Alone(b) > 0 && !shared.IsEmpty() {
+		found = append(found, fmt.Sprintf("%s (%d of its own) and %s (%d) both run on CPUs %s",
+			NameOf(a), Alone(a), NameOf(b), Alone(b), shared))
+	}
+	for _, name := range resources {
+		for _, id := range DevicesOf(a, name) {
+			if slices.Contains(DevicesOf(b, name), id) {
+				found = append(found, fmt.Sprintf("%s and %s both have %s %s", NameOf(a), NameOf(b),
+					name, id))
+			}
+		}
+	}
+	return found
+}
+
+// Assigned is what pods hold: it reads a copy of the state file, as the agent would.
+func (n *Node) Assigned() (allocation.State, error) {
+	raw, err := os.ReadFile(filepath.Join(n.Root, allocation.FileName))
+	if os.IsNotExist(err) {
+		return allocation.State{}, nil
+	}
+	dir := filepath.Join(n.Dir, "state-copy")
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, allocation.FileName), raw, 0o600)
+	}
+	if err != nil {
+		return allocation.State{}, err
+	}
+	store, err := allocation.Open(dir)
+	if err != nil {
+		return allocation.State{}, fmt.Errorf("the state file is not sound: %w", err)
+	}
+	return store.State(), nil
+}
+
+// Number is that of an environment variable, or another one if it is not set.
+func Number(t testing.TB, name string, otherwise uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	number, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return number
+}
