@@ -136,11 +136,8 @@ func (n *Node) Start() {
 	n.t.Helper()
 	n.StartOnly()
 	n.Eventually("the agent answers", func() error {
-		select {
-		case err := <-n.ended:
-			n.ended <- err
-			n.t.Fatalf("the agent ended at once: %v\n%s", err, n.LogTail(20))
-		default:
+		if how, exited := n.Exited(); exited {
+			n.t.Fatalf("the agent ended at once: %v\n%s", how, n.LogTail(20))
 		}
 		_, err := n.get("/healthz")
 		return err
@@ -194,6 +191,17 @@ func (n *Node) start(log string, cmd *exec.Cmd) *exec.Cmd {
 		n.t.Fatal(err)
 	}
 	return cmd
+}
+
+// Exited reports whether the agent that was started has ended, and how.
+func (n *Node) Exited() (how error, exited bool) {
+	select {
+	case how = <-n.ended:
+		n.ended <- how
+		return how, true
+	default:
+		return nil, false
+	}
 }
 
 // Kill kills the agent with SIGKILL and waits for its end.
