@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/checkpoints"
 	"github.com/numalet/numalet/agent/cpupool"
@@ -118,6 +120,10 @@ func joinManagers(ctx context.Context, n node, l *links) (p parts, err error) {
 	p.cgroups = newCgroups(n, p.statuses)
 	if err = p.cgroups.Ensure(ctx); err != nil {
 		return p, err
+	}
+	if n.tree != nil {
+		n.events.OnNode(v1.EventTypeNormal, "NodeAllocatableEnforced",
+			"Updated Node Allocatable limit across pods")
 	}
 	p.pool = newPool(n, p)
 	return p, nil

@@ -76,6 +76,10 @@ func open(ctx context.Context, cfg *config.Config) (node, error) {
 		return n, err
 	}
 	recordEvents(n)
+	if !unified() {
+		n.events.OnNode(v1.EventTypeWarning, "CgroupV1", "cgroup v1 detected: it is deprecated in "+
+			"Kubernetes, and much of what limits pods is cgroup v2's alone; migrate to cgroup v2")
+	}
 	n.runtime.others, err = neighbours.New(neighbours.Config{
 		Root: cfg.RootDir, Tell: func(message string) {
 			klog.FromContext(ctx).Error(nil, message)

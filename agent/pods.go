@@ -57,13 +57,13 @@ func newWorkers(n node, p parts, c contents, tell func(syncloop.Event)) (
 	statuses := podstatus.Reporter{
 		Statuses: p.statuses, Terminations: c.volumes, LogsDir: k.PodLogsDir,
 	}
-	told := newNotices(n.events.Pod)
+	told := newNotices(n.events.Pod, n.events.Container)
 	return podworker.New(podworker.Config{
 		Actuator: act, Keep: podworker.Retention{
 			Dead: int(n.cfg.DeadContainers.PerContainer), Age: n.cfg.DeadContainers.Age,
 		},
 		Report: func(r podworker.Report) {
-			told.look(r.Pod)
+			told.look(r)
 			p.metrics.Round(r)
 			statuses.Report(r)
 			removed := r.Stop != nil && r.Stop.Remove // which Gone tells when it is done
@@ -107,7 +107,8 @@ func newActuator(n node, p parts, c contents) (*actuator.Actuator, error) {
 			PodCgroup: p.cgroups.Options,
 		},
 		Tell: actuator.Tell{
-			Event: n.events.Pod, Node: n.events.OnNode, Started: p.metrics.Started,
+			Event: n.events.Pod, Node: n.events.OnNode, Container: n.events.Container,
+			Started: p.metrics.Started,
 		},
 	}
 	if c.objects != nil {

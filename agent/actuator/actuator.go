@@ -53,6 +53,8 @@ type Tell struct {
 	// Event is told what happens to a pod, Node what happens to the node.
 	Event func(pod *v1.Pod, eventType, reason, message string)
 	Node  func(eventType, reason, message string)
+	// Container is told what happens to a container of a pod.
+	Container func(of podspec.Ref, eventType, reason, message string)
 	// Started is told the outcome of each start of a container, for metrics; c is nil for the
 	// sandbox of a pod.
 	Started func(pod *v1.Pod, c *v1.Container, err error)
@@ -152,8 +154,9 @@ func (a *Actuator) Do(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 func (a *Actuator) stopContainers(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 	act podworker.Action) error {
 	for _, id := range act.IDs {
-		message := cmp.Or(act.Message, "Stopping container "+nameOf(observed, id))
-		a.cfg.Tell.Event(pod, v1.EventTypeNormal, "Killing", message)
+		name := nameOf(observed, id)
+		a.cfg.Tell.Container(podspec.Ref{Pod: pod, Container: name}, v1.EventTypeNormal, "Killing",
+			cmp.Or(act.Message, "Stopping container "+name))
 	}
 	seconds := int64(act.Grace.Seconds())
 	return each(act.IDs, func(id string) error {

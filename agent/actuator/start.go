@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
@@ -128,7 +129,7 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 		return fmt.Errorf("start container %s: pod %s has no such container, or no sandbox",
 			act.Container, b.pod.UID)
 	}
-	sandbox := observed.Sandboxes[0]
+	sandbox, of := observed.Sandboxes[0], podspec.Ref{Pod: b.pod, Container: c.Name}
 	sandboxConfig, _, err := b.sandboxConfig(sandbox.Attempt)
 	if err != nil {
 		return err
@@ -137,10 +138,11 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 		Pod: b.pod, Container: c, Sandbox: sandboxConfig, Secrets: b.pullSecrets(),
 		Restart: act.Attempt > 0, Pulls: func() { podworker.Yield(ctx) },
 		Report: func(eventType, reason, message string) {
-			b.cfg.Tell.Event(b.pod, eventType, reason, message)
+			b.cfg.Tell.Container(of, eventType, reason, message)
 		},
 	})
 	if err != nil {
+		b.failed(of, reasonOf(err))
 		return err
 	}
 	facts := b.node.Facts
@@ -150,7 +152,7 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 		Facts: facts, Resources: b.node.Resources, Security: b.node.Security,
 	})
 	if err != nil {
-		b.warn("Failed", "Error: "+messageOf(err))
+		b.failed(of, messageOf(err))
 		return err
 	}
 	defer leave()
@@ -184,6 +186,20 @@ func (b build) order(ctx context.Context, c *v1.Container, o cri.ContainerOption
 	return config, leave, nil
 }
 
+// failed tells why a container was not started.
+func (b build) failed(of podspec.Ref, why string) {
+	b.cfg.Tell.Container(of, v1.EventTypeWarning, "Failed", "Error: "+why)
+}
+
+// reasonOf is the reason that the status shows for an error.
+func reasonOf(err error) string {
+	var why *cri.StartError
+	if errors.As(err, &why) {
+		return why.Reason
+	}
+	return err.Error()
+}
+
 // messageOf is an error without the reason that the status shows beside it.
 func messageOf(err error) string {
 	var why *cri.StartError
@@ -211,17 +227,23 @@ func (b build) enterPool(ctx context.Context, c *v1.Container) (
 func (b build) run(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig,
 	sandboxConfig *runtimeapi.PodSandboxConfig) error {
 	id, err := b.create(ctx, sandboxID, config, sandboxConfig)
+	of := podspec.Ref{Pod: b.pod, Container: config.Metadata.Name}
 	if err != nil {
-		b.warn("Failed", "Error: "+err.Error())
-		return &cri.StartError{Reason: cri.ReasonCreateContainer, Message: err.Error(), Err: err}
+		return b.refused(of, cri.ReasonCreateContainer, err)
 	}
-	b.cfg.Tell.Event(b.pod, v1.EventTypeNormal, "Created", "Container created")
+	b.cfg.Tell.Container(of, v1.EventTypeNormal, "Created", "Container created")
 	if err := b.cfg.Runtime.StartContainer(ctx, id); err != nil {
-		b.warn("Failed", "Error: "+err.Error())
-		return &cri.StartError{Reason: cri.ReasonRunContainer, Message: err.Error(), Err: err}
+		return b.refused(of, cri.ReasonRunContainer, err)
 	}
-	b.cfg.Tell.Event(b.pod, v1.EventTypeNormal, "Started", "Container started")
+	b.cfg.Tell.Container(of, v1.EventTypeNormal, "Started", "Container started")
 	return nil
+}
+
+// refused tells what the runtime has against a container, in its own words.
+func (b build) refused(of podspec.Ref, reason string, err error) error {
+	message := status.Convert(err).Message()
+	b.failed(of, message)
+	return &cri.StartError{Reason: reason, Message: message, Err: err}
 }
 
 // create makes the container with a place for its log and, where log collectors look for one, a

@@ -15,6 +15,7 @@ import (
 
 	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/topology/oneline"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // maxMessage is the longest message of an event that the API takes, in bytes.
@@ -56,6 +57,18 @@ func (r *Recorder) Pod(pod *v1.Pod, eventType, reason, message string) {
 	klog.Background().V(1).Info("Event", "pod", klog.KObj(pod), "type", eventType,
 		"reason", reason, "message", message)
 	r.record.Event(pod, eventType, reason, message)
+}
+
+// Container records what happened to a container of a pod.
+func (r *Recorder) Container(of podspec.Ref, eventType, reason, message string) {
+	message = oneline.Cut(message, maxMessage)
+	klog.Background().V(1).Info("Event", "pod", klog.KObj(of.Pod), "container", of.Container,
+		"type", eventType, "reason", reason, "message", message)
+	about := &v1.ObjectReference{
+		APIVersion: "v1", Kind: "Pod", Namespace: of.Pod.Namespace, Name: of.Pod.Name,
+		UID: of.Pod.UID, ResourceVersion: of.Pod.ResourceVersion, FieldPath: of.FieldPath(),
+	}
+	r.record.Event(about, eventType, reason, message)
 }
 
 // OnNode records what happened to the node.

@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 func pod(name string) *v1.Pod {
@@ -48,6 +50,19 @@ func TestRemembered(t *testing.T) {
 		case of.Kind != "Node" || of.Name != "node1" || e.Namespace != "default" || e.Count != 1:
 			t.Errorf("%+v", e)
 		}
+	}
+}
+
+// An event of a container says where in the pod that stands.
+func TestOfContainer(t *testing.T) {
+	r, p := New(t.Context(), "node1"), pod("a")
+	p.Spec.InitContainers = []v1.Container{{Name: "first"}}
+	r.Container(podspec.Ref{Pod: p, Container: "first"}, v1.EventTypeNormal, "Started", "x")
+	eventually(t, "remembered", func() bool { return len(r.List()) == 1 })
+	want := v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "a",
+		UID: "a", FieldPath: "spec.initContainers{first}"}
+	if got := r.List()[0]; got.InvolvedObject != want || got.Namespace != "shop" {
+		t.Errorf("%+v", got)
 	}
 }
 
