@@ -172,6 +172,7 @@ func openRoutes(n node, p parts) []server.Route {
 	return []server.Route{
 		server.PodsRoute(p.statuses.List),
 		server.MetricsRoute(n.registry),
+		server.SLIRoute(),
 		server.JSONRoute("/placements", func() any { return placements(n, p) }),
 		server.JSONRoute("/problems", func() any {
 			return append(p.sources.List(), pluginProblems(p.plugins.Inventory())...)

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/prometheus/slis"
 )
 
 // Route is what answers requests of one method. Packages export the routes to what they know;
@@ -43,6 +44,13 @@ func PodsRoute(pods func() []*v1.Pod) Route {
 // MetricsRoute has the metrics that are gathered; see NewRegistry.
 func MetricsRoute(from metrics.Gatherer) Route {
 	return Route{http.MethodGet, "/metrics", metrics.HandlerFor(from, metrics.HandlerOpts{})}
+}
+
+// SLIRoute has the results of the health checks as metrics. There is one count of them in a process.
+func SLIRoute() Route {
+	var out routes
+	slis.SLIMetrics{}.Install(&out)
+	return out[0]
 }
 
 // JSONRoute answers with a value of the moment.
