@@ -49,11 +49,22 @@ func (r *runtimeService) Status(
 			condition(runtimeapi.RuntimeReady, ready.Runtime, "RuntimeNotReady"),
 			condition(runtimeapi.NetworkReady, ready.Network, "NetworkPluginNotReady"),
 		}},
-		RuntimeHandlers: []*runtimeapi.RuntimeHandler{{
-			Features: &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true},
-		}},
-		Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
+		RuntimeHandlers: r.handlers(),
+		Features:        &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
 	}, nil
+}
+
+// handlers are the default one, which has no name, and those that the configuration adds. All can
+// do the same.
+func (r *runtimeService) handlers() (out []*runtimeapi.RuntimeHandler) {
+	for _, name := range append([]string{""}, r.cfg.Handlers...) {
+		out = append(out, &runtimeapi.RuntimeHandler{
+			Name: name, Features: &runtimeapi.RuntimeHandlerFeatures{
+				RecursiveReadOnlyMounts: true, UserNamespaces: true,
+			},
+		})
+	}
+	return out
 }
 
 // ReopenContainerLog makes the log anew that was moved away.

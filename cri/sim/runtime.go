@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -38,6 +39,10 @@ func (r *runtimeService) RunPodSandbox(
 	}
 	if err := checkIdentity(cfg.GetLinux().GetSecurityContext(), ""); err != nil {
 		return nil, err
+	}
+	if h := req.GetRuntimeHandler(); h != "" && !slices.Contains(r.cfg.Handlers, h) {
+		return nil, status.Errorf(codes.Unknown,
+			"failed to get sandbox runtime: no runtime for %q is configured", h)
 	}
 	if ready := r.ready(); !ready.Network && !hostNetwork(cfg) {
 		return nil, status.Errorf(codes.Unknown,

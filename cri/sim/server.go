@@ -41,6 +41,8 @@ type Config struct {
 	ImageUsers map[string]string
 	// CDIDirs have the specs of CDI devices; empty: where containerd looks for them.
 	CDIDirs []string
+	// Handlers are the runtime handlers that there are besides the default.
+	Handlers []string
 }
 
 // cdiDirs are where containerd looks for specs of CDI devices.

@@ -50,8 +50,15 @@ type Node struct {
 // runtime; the test's end stops everything.
 func New(t testing.TB) *Node {
 	t.Helper()
+	return NewWith(t, sim.Config{})
+}
+
+// NewWith is New with a runtime that begins so.
+func NewWith(t testing.TB, runtime sim.Config) *Node {
+	t.Helper()
 	n := NewOn(t, "")
-	n.Runtime = simtest.Start(t, sim.Config{Listen: "unix://" + filepath.Join(n.Dir, "cri.sock")})
+	runtime.Listen = "unix://" + filepath.Join(n.Dir, "cri.sock")
+	n.Runtime = simtest.Start(t, runtime)
 	t.Cleanup(n.Kill) // before the runtime goes
 	n.Endpoint = n.Runtime.Endpoint()
 	n.Settings["containerRuntimeEndpoint"] = n.Endpoint
