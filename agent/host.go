@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/cgroups"
@@ -103,6 +104,30 @@ func checkHost(ctx context.Context, cfg *config.Config) error {
 func unified() bool {
 	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
 	return err == nil
+}
+
+// hostSwap is what containers may use of the swap space of the host whose files are below root.
+func hostSwap(root string, k *kubeletconfig.KubeletConfiguration) cri.Swap {
+	out := cri.Swap{Limited: k.MemorySwap.SwapBehavior == "LimitedSwap"}
+	cgroups := filepath.Join(root, "sys/fs/cgroup")
+	_, err := os.Stat(filepath.Join(cgroups, "cgroup.controllers"))
+	out.Unified = err == nil
+	limit := filepath.Join(cgroups, "memory/memory.memsw.limit_in_bytes")
+	if out.Unified { // the root has no limits: the agent's own cgroup has them
+		own := ""
+		for line := range strings.Lines(readHost(filepath.Join(root, "proc/self/cgroup"))) {
+			if path, ok := strings.CutPrefix(line, "0::"); ok {
+				own = strings.TrimSpace(path)
+			}
+		}
+		limit = filepath.Join(cgroups, own, "memory.swap.max")
+	}
+	_, err = os.Stat(limit)
+	out.Controlled = err == nil
+	if s := swap(filepath.Join(root, "proc/meminfo")); s != nil {
+		out.Bytes = *s.Capacity
+	}
+	return out
 }
 
 // connect reaches the container runtime.

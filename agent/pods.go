@@ -2,7 +2,10 @@ package agent
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"path/filepath"
 	"strings"
 
@@ -18,6 +21,7 @@ import (
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/agent/syncloop"
+	"github.com/numalet/numalet/agent/userns"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/files"
 )
@@ -87,6 +91,10 @@ func newActuator(n node, p parts, c contents) (*actuator.Actuator, error) {
 	if err != nil {
 		return nil, err
 	}
+	users, err := newUsers(n)
+	if err != nil {
+		return nil, err
+	}
 	cfg := actuator.Config{
 		Runtime: n.client.Runtime(), Images: newImages(n, p.metrics.Pulled),
 		Observer: p.observer, Volumes: c.volumes,
@@ -99,11 +107,13 @@ func newActuator(n node, p parts, c contents) (*actuator.Actuator, error) {
 			Resources: cri.ResourceOptions{
 				NoQuota: !*k.CPUCFSQuota, Period: k.CPUCFSQuotaPeriod.Duration,
 				OOMGroup: n.tree != nil && unified() && !ptr.Deref(k.SingleProcessOOMKill, false),
+				Swap:     hostSwap("/", k),
 			},
 			Security: cri.SecurityOptions{
 				SeccompDefault: *k.SeccompDefault,
 				SeccompRoot:    filepath.Join(n.cfg.RootDir, "seccomp"),
 			},
+			Users: users, Handlers: n.runtime.Handlers,
 			PodCgroup: p.cgroups.Options,
 		},
 		Tell: actuator.Tell{
@@ -115,6 +125,19 @@ func newActuator(n node, p parts, c contents) (*actuator.Actuator, error) {
 		cfg.Objects = c.objects
 	}
 	return actuator.New(cfg), nil
+}
+
+// newUsers makes what gives pods their user namespaces.
+func newUsers(n node) (*userns.Ranges, error) {
+	perPod := uint32(*n.cfg.Kubelet.UserNamespaces.IDsPerPod)
+	host, err := userns.Host(context.Background(), perPod, int(n.cfg.Kubelet.MaxPods))
+	if err != nil {
+		return nil, err
+	}
+	return userns.New(userns.Config{
+		Pods: filepath.Join(n.cfg.RootDir, "pods"), Host: host, PerPod: perPod,
+		Begin: rand.IntN(math.MaxInt),
+	})
 }
 
 // logLinks is where log collectors look for containers' logs, on a node whose logs are where the

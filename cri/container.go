@@ -60,7 +60,7 @@ func ContainerConfig(
 		Args:        args,
 		WorkingDir:  container.WorkingDir,
 		Envs:        envs,
-		Mounts:      append(devices.mounts, o.Mounts...),
+		Mounts:      o.Security.IDs.mapped(append(devices.mounts, o.Mounts...)),
 		Devices:     devices.devices,
 		CDIDevices:  devices.cdi,
 		Labels:      containerLabels(pod, container),

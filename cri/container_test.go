@@ -108,7 +108,8 @@ func TestContainerConfig(t *testing.T) {
 			},
 			SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
 				NamespaceOptions: &runtimeapi.NamespaceOption{
-					Pid: runtimeapi.NamespaceMode_CONTAINER,
+					Pid:           runtimeapi.NamespaceMode_CONTAINER,
+					UsernsOptions: (*IDs)(nil).options(),
 				},
 				RunAsUsername: "www",
 				Seccomp:       profile(runtimeapi.SecurityProfile_Unconfined),

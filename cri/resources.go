@@ -2,6 +2,7 @@ package cri
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -25,6 +26,7 @@ type ResourceOptions struct {
 	NodeMemory int64
 	// OOMGroup has the kernel kill all processes of a container together. Only for cgroup v2.
 	OOMGroup bool
+	Swap     Swap
 }
 
 // Placement is where a container may run.
@@ -51,8 +53,13 @@ const systemNodeCritical = "system-node-critical"
 func containerResources(
 	pod *v1.Pod, container *v1.Container, o ResourceOptions, place Placement,
 ) *runtimeapi.LinuxContainerResources {
-	need := demand{container.Resources.Requests, container.Resources.Limits}
+	need := containerDemand(pod, container)
 	r := need.linux(o)
+	for _, size := range slices.Sorted(slices.Values(o.HugePageSizes)) {
+		r.HugepageLimits = append(r.HugepageLimits,
+			&runtimeapi.HugepageLimit{PageSize: cgroups.PageSizeName(size),
+				Limit: need.hugePages(size)})
+	}
 	if place.Exclusive && !o.NoQuota {
 		r.CpuQuota = cgroups.Unlimited
 	}
@@ -62,7 +69,27 @@ func containerResources(
 		// Documentation/admin-guide/cgroup-v2.rst, memory.oom.group.
 		r.Unified = map[string]string{"memory.oom.group": "1"}
 	}
+	o.Swap.limit(r, o.NodeMemory, swapRequest(pod, container))
 	return r
+}
+
+// containerDemand is what a container asks for. The pod's own limits are those of containers that
+// have none (KEP-2837).
+func containerDemand(pod *v1.Pod, container *v1.Container) demand {
+	d := demand{container.Resources.Requests, container.Resources.Limits}
+	if !resourcehelper.IsPodLevelLimitsSet(pod) {
+		return d
+	}
+	d.limits = maps.Clone(d.limits)
+	if d.limits == nil {
+		d.limits = v1.ResourceList{}
+	}
+	for name, q := range pod.Spec.Resources.Limits {
+		if own := d.limits[name]; own.IsZero() {
+			d.limits[name] = q
+		}
+	}
+	return d
 }
 
 // demand is what a container, a pod or a pod's overhead asks for.
@@ -81,11 +108,6 @@ func (d demand) linux(o ResourceOptions) *runtimeapi.LinuxContainerResources {
 		period := cmp.Or(o.Period, cgroups.DefaultPeriod)
 		r.CpuPeriod = period.Microseconds()
 		r.CpuQuota = cgroups.Quota(d.limits.Cpu().MilliValue(), period)
-	}
-	for _, size := range slices.Sorted(slices.Values(o.HugePageSizes)) {
-		r.HugepageLimits = append(r.HugepageLimits,
-			&runtimeapi.HugepageLimit{PageSize: cgroups.PageSizeName(size),
-				Limit: d.hugePages(size)})
 	}
 	return r
 }

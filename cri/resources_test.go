@@ -70,6 +70,33 @@ func TestContainerResources(t *testing.T) {
 	}
 }
 
+// Where a container has no limit, the pod's is its own (KEP-2837).
+func TestPodLimitsAreContainers(t *testing.T) {
+	pod := &v1.Pod{Spec: v1.PodSpec{
+		Resources: &v1.ResourceRequirements{
+			Requests: list("cpu", "24m"),
+			Limits:   list("cpu", "500m", "memory", "1Gi", "hugepages-2Mi", "4Mi"),
+		},
+		Containers: []v1.Container{{Name: "bare"}, {Name: "own",
+			Resources: v1.ResourceRequirements{Limits: list("cpu", "100m", "memory", "16Mi")}}},
+	}}
+	o := ResourceOptions{HugePageSizes: []int64{2 << 20}}
+	type limits struct{ shares, quota, memory, pages int64 }
+	for i, want := range []limits{
+		{512, 50000, 1 << 30, 4 << 20}, {102, 10000, 16 << 20, 4 << 20},
+	} {
+		r := containerResources(pod, &pod.Spec.Containers[i], o, Placement{})
+		got := limits{r.CpuShares, r.CpuQuota, r.MemoryLimitInBytes,
+			int64(r.HugepageLimits[0].Limit)}
+		if got != want {
+			t.Errorf("container %d has %+v, want %+v", i, got, want)
+		}
+	}
+	if len(pod.Spec.Containers[1].Resources.Limits) != 2 {
+		t.Error("the spec is another one now")
+	}
+}
+
 func TestOOMScoreAdj(t *testing.T) {
 	memory := func(name, request string) v1.Container {
 		c := v1.Container{Name: name}

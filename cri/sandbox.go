@@ -33,17 +33,14 @@ type SandboxOptions struct {
 	DNS *runtimeapi.DNSConfig
 	// ExtraGroups are groups that volumes grant to every process of the pod.
 	ExtraGroups []int64
-	Resources   ResourceOptions
+	// IDs are those of a pod with a user namespace.
+	IDs       *IDs
+	Resources ResourceOptions
 }
 
 // SandboxConfig is the runtime's order for a pod's sandbox. It is a pure function; a *StartError
 // means that the spec asks for what cannot be had.
 func SandboxConfig(pod *v1.Pod, o SandboxOptions) (*runtimeapi.PodSandboxConfig, error) {
-	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
-		return nil, sandboxError(fmt.Errorf(
-			"spec.hostUsers: user namespaces are not supported; remove the field or set it to " +
-				"true"))
-	}
 	out := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{
 			Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: o.Attempt,
@@ -137,7 +134,7 @@ func linuxSandbox(pod *v1.Pod, o SandboxOptions) *runtimeapi.LinuxPodSandboxConf
 		CgroupParent: o.CgroupParent,
 		Resources:    podDemand(pod).linux(o.Resources),
 		SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
-			NamespaceOptions:         namespaces(pod),
+			NamespaceOptions:         namespaces(pod, o.IDs),
 			SelinuxOptions:           selinux(shared.SELinuxOptions),
 			RunAsUser:                int64Value(shared.RunAsUser),
 			RunAsGroup:               int64Value(shared.RunAsGroup),
@@ -148,6 +145,7 @@ func linuxSandbox(pod *v1.Pod, o SandboxOptions) *runtimeapi.LinuxPodSandboxConf
 			Seccomp: profile(runtimeapi.SecurityProfile_RuntimeDefault),
 		},
 	}
+	out.Overhead = &runtimeapi.LinuxContainerResources{}
 	if len(pod.Spec.Overhead) > 0 {
 		out.Overhead = demand{pod.Spec.Overhead, pod.Spec.Overhead}.linux(o.Resources)
 	}
@@ -155,16 +153,18 @@ func linuxSandbox(pod *v1.Pod, o SandboxOptions) *runtimeapi.LinuxPodSandboxConf
 		if out.Sysctls == nil {
 			out.Sysctls = map[string]string{}
 		}
-		out.Sysctls[sysctl.Name] = sysctl.Value
+		// Some write the path below /proc/sys.
+		out.Sysctls[strings.ReplaceAll(sysctl.Name, "/", ".")] = sysctl.Value
 	}
 	return out
 }
 
-func namespaces(pod *v1.Pod) *runtimeapi.NamespaceOption {
+func namespaces(pod *v1.Pod, ids *IDs) *runtimeapi.NamespaceOption {
 	out := &runtimeapi.NamespaceOption{
-		Network: runtimeapi.NamespaceMode_POD,
-		Ipc:     runtimeapi.NamespaceMode_POD,
-		Pid:     runtimeapi.NamespaceMode_CONTAINER,
+		Network:       runtimeapi.NamespaceMode_POD,
+		Ipc:           runtimeapi.NamespaceMode_POD,
+		Pid:           runtimeapi.NamespaceMode_CONTAINER,
+		UsernsOptions: ids.options(),
 	}
 	if pod.Spec.HostNetwork {
 		out.Network = runtimeapi.NamespaceMode_NODE

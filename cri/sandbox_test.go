@@ -70,7 +70,8 @@ func TestSandboxConfig(t *testing.T) {
 				CpuShares: 256, CpuPeriod: 100000, CpuQuota: 25000, MemoryLimitInBytes: 64 << 20,
 			},
 			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
-				NamespaceOptions:   &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_POD},
+				NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_POD,
+					UsernsOptions: (*IDs)(nil).options()},
 				RunAsUser:          &runtimeapi.Int64Value{Value: 1},
 				SupplementalGroups: []int64{2, 9, 3},
 				Privileged:         true,
@@ -107,7 +108,6 @@ func TestSandboxHostname(t *testing.T) {
 		{"override", "web", v1.PodSpec{Hostname: "front", HostnameOverride: ptr.To("a.b.c")},
 			"a.b.c", ""},
 		{"host network", "web", v1.PodSpec{HostNetwork: true, Hostname: "front"}, "", ""},
-		{"user namespace", "web", v1.PodSpec{HostUsers: ptr.To(false)}, "", "spec.hostUsers"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

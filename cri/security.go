@@ -18,6 +18,8 @@ type SecurityOptions struct {
 	SeccompRoot string
 	// ExtraGroups are groups that volumes grant to every process of the pod.
 	ExtraGroups []int64
+	// IDs are those of a pod with a user namespace.
+	IDs *IDs
 }
 
 // ImageUser is the user that an image names; neither field set means root.
@@ -58,7 +60,7 @@ func containerSecurity(
 	}
 	out := &runtimeapi.LinuxContainerSecurityContext{
 		Privileged:         ptr.Deref(own.Privileged, false),
-		NamespaceOptions:   namespaces(pod),
+		NamespaceOptions:   namespaces(pod, o.IDs),
 		SelinuxOptions:     selinux(prefer(own.SELinuxOptions, shared.SELinuxOptions)),
 		ReadonlyRootfs:     ptr.Deref(own.ReadOnlyRootFilesystem, false),
 		NoNewPrivs:         !ptr.Deref(own.AllowPrivilegeEscalation, true),

@@ -26,10 +26,11 @@ func TestContainerSecurityDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &runtimeapi.LinuxContainerSecurityContext{
-		NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER},
-		Seccomp:          profile(runtimeapi.SecurityProfile_Unconfined),
-		MaskedPaths:      maskedPaths(),
-		ReadonlyPaths:    readonlyPaths(),
+		NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER,
+			UsernsOptions: (*IDs)(nil).options()},
+		Seccomp:       profile(runtimeapi.SecurityProfile_Unconfined),
+		MaskedPaths:   maskedPaths(),
+		ReadonlyPaths: readonlyPaths(),
 	}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Error("-want +got:\n", diff)
@@ -60,7 +61,7 @@ func TestContainerSecurityAll(t *testing.T) {
 		Privileged: true, ReadonlyRootfs: true, NoNewPrivs: true,
 		NamespaceOptions: &runtimeapi.NamespaceOption{
 			Network: runtimeapi.NamespaceMode_NODE, Ipc: runtimeapi.NamespaceMode_NODE,
-			Pid: runtimeapi.NamespaceMode_NODE,
+			Pid: runtimeapi.NamespaceMode_NODE, UsernsOptions: (*IDs)(nil).options(),
 		},
 		RunAsUser:                &runtimeapi.Int64Value{Value: 1001},
 		RunAsGroup:               &runtimeapi.Int64Value{Value: 2000},

@@ -23,6 +23,7 @@ import (
 	"github.com/numalet/numalet/agent/logs"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/agent/userns"
 	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
@@ -69,6 +70,8 @@ type Objects interface {
 	Environment(ctx context.Context, pod *v1.Pod, c *v1.Container) (*cri.Objects, error)
 	// PullSecrets are the pod's, and the names of those that cannot be had.
 	PullSecrets(ctx context.Context, pod *v1.Pod) (found []*v1.Secret, missing []string)
+	// RuntimeHandler is the one that the runtime class of that name stands for.
+	RuntimeHandler(ctx context.Context, class string) (string, error)
 }
 
 // Node is the node's side of sandboxes and containers.
@@ -82,6 +85,9 @@ type Node struct {
 	Facts         cri.Facts // PodIPs are each pod's own
 	Resources     cri.ResourceOptions
 	Security      cri.SecurityOptions
+	// Users gives pods their user namespaces. Handlers are those of the runtime.
+	Users    *userns.Ranges
+	Handlers []cri.RuntimeHandler
 	// PodCgroup is what the cgroup of a pod is made with, besides what its spec says.
 	PodCgroup func(pod *v1.Pod) cgroups.PodOptions
 }
@@ -191,6 +197,9 @@ func (a *Actuator) cleanUp(ctx context.Context, pod *v1.Pod, observed cri.Pod) e
 	}
 	if a.cfg.Objects != nil {
 		a.cfg.Objects.Release(pod.UID)
+	}
+	if a.cfg.Node.Users != nil {
+		return a.cfg.Node.Users.Release(pod.UID)
 	}
 	return nil
 }

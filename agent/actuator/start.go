@@ -49,6 +49,22 @@ func (b build) createSandbox(ctx context.Context, attempt uint32) error {
 		b.warn("FailedCreatePodSandBox", message)
 		return sandboxError(errors.New(message))
 	}
+	handler, err := b.handler(ctx)
+	if err == nil {
+		err = b.checkUsers(handler)
+	}
+	if err == nil {
+		b, err = b.withUsers()
+	}
+	if err != nil {
+		b.warn("FailedCreatePodSandBox", fmt.Sprintf("Failed to create pod sandbox: %v", err))
+		return sandboxError(err)
+	}
+	return b.makeSandbox(ctx, attempt, handler)
+}
+
+// makeSandbox is createSandbox for a pod of which all that it needs to begin is known.
+func (b build) makeSandbox(ctx context.Context, attempt uint32, handler string) error {
 	if b.cfg.Cgroups != nil {
 		if err := b.cfg.Cgroups.EnsurePod(ctx, b.pod, b.node.PodCgroup(b.pod)); err != nil {
 			b.warn("FailedCreatePodContainer",
@@ -67,7 +83,7 @@ func (b build) createSandbox(ctx context.Context, attempt uint32) error {
 		return err
 	}
 	b.tellDNS(problems)
-	if _, err := b.cfg.Runtime.RunPodSandbox(ctx, config, ""); err != nil {
+	if _, err := b.cfg.Runtime.RunPodSandbox(ctx, config, handler); err != nil {
 		b.warn("FailedCreatePodSandBox", fmt.Sprintf("Failed to create pod sandbox: %v", err))
 		return sandboxError(err)
 	}
@@ -97,6 +113,7 @@ func (b build) sandboxConfig(attempt uint32) (
 		ClusterDomain: b.node.ClusterDomain,
 		DNS:           dns,
 		ExtraGroups:   b.node.Security.ExtraGroups,
+		IDs:           b.node.Security.IDs,
 		Resources:     b.node.Resources,
 	}
 	if b.cfg.Cgroups != nil {
@@ -128,6 +145,10 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 	if c == nil || len(observed.Sandboxes) == 0 {
 		return fmt.Errorf("start container %s: pod %s has no such container, or no sandbox",
 			act.Container, b.pod.UID)
+	}
+	b, err := b.withUsers()
+	if err != nil {
+		return cri.ConfigError(err)
 	}
 	sandbox, of := observed.Sandboxes[0], podspec.Ref{Pod: b.pod, Container: c.Name}
 	sandboxConfig, _, err := b.sandboxConfig(sandbox.Attempt)

@@ -41,6 +41,13 @@ func (n *none) Environment(context.Context, *v1.Pod, *v1.Container) (*cri.Object
 
 func (n *none) PullSecrets(context.Context, *v1.Pod) ([]*v1.Secret, []string) { return nil, nil }
 
+func (n *none) RuntimeHandler(_ context.Context, class string) (string, error) {
+	if class == "gvisor" {
+		return "runsc", nil
+	}
+	return "", &cri.ObjectError{Err: errors.New("no such class")}
+}
+
 // Each volume that cannot be made is an event of its own, and what is missing is known as such.
 func TestVolumesThatCannotBeMade(t *testing.T) {
 	server := &none{}
@@ -101,10 +108,9 @@ func TestAwaited(t *testing.T) {
 		Event: func(_ *v1.Pod, _, reason, message string) {
 			events = append(events, reason+" "+message)
 		}}})
-	class := "gvisor"
-	pod := &v1.Pod{Spec: v1.PodSpec{RuntimeClassName: &class}}
+	pod := &v1.Pod{Spec: v1.PodSpec{ResourceClaims: []v1.PodResourceClaim{{Name: "gpu"}}}}
 	err := build{Actuator: a, pod: pod}.createSandbox(t.Context(), 0)
-	const want = `spec.runtimeClassName: runtime class "gvisor" is not supported yet, and the pod ` +
+	const want = `spec.resourceClaims: resource claim "gpu" is not supported yet, and the pod ` +
 		`waits for it`
 	var why *cri.StartError
 	if !errors.As(err, &why) || why.Message != want ||

@@ -9,9 +9,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 
-	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // starts lets about as many pods start at once as the runtime works on. Beyond that a pod's start
@@ -51,9 +50,8 @@ const (
 	// more, and fewer, are given.
 	fewWaiting, manyWaiting = 1, 2
 	// A place counts for startsFor of the usual time of a sandbox, within these bounds.
-	startsFor                   = 8
-	leastStart, mostStart       = time.Second, 10 * time.Second
-	criticalPriority      int32 = 2_000_000_000
+	startsFor             = 8
+	leastStart, mostStart = time.Second, 10 * time.Second
 )
 
 func newStarts() *starts {
@@ -68,7 +66,7 @@ func (s *starts) enter(p *worker, pod *v1.Pod, now time.Time) (ok bool, again ti
 	defer s.mu.Unlock()
 	if _, has := s.places[p]; !has && !s.waits[p] {
 		s.waits[p] = true
-		w := waiting{worker: p, urgent: isUrgent(pod)}
+		w := waiting{worker: p, urgent: podspec.IsCritical(pod)}
 		at, _ := slices.BinarySearchFunc(s.queue, w, waiting.compare)
 		s.queue = slices.Insert(s.queue, at, w)
 	}
@@ -156,12 +154,4 @@ func (w waiting) compare(o waiting) int {
 	default:
 		return 1
 	}
-}
-
-// isUrgent reports whether the pod starts before others: it is static, or critical to the node or
-// the cluster.
-func isUrgent(pod *v1.Pod) bool {
-	from := pod.Annotations[source.AnnotationSource]
-	return from == source.FileSource || from == source.HTTPSource ||
-		ptr.Deref(pod.Spec.Priority, 0) >= criticalPriority
 }

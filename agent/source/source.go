@@ -4,6 +4,8 @@ import (
 	"context"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Op is what happened to the pods of an Update.
@@ -38,12 +40,12 @@ type Update struct {
 const (
 	FileSource = "file"
 	HTTPSource = "http"
-	APISource  = "api"
+	APISource  = podspec.APISource
 )
 
 // Annotations that are local to this node.
 const (
-	AnnotationSource = "kubernetes.io/config.source"
+	AnnotationSource = podspec.AnnotationSource
 	AnnotationSeen   = "kubernetes.io/config.seen"
 	AnnotationHash   = "kubernetes.io/config.hash"
 	AnnotationMirror = "kubernetes.io/config.mirror"

@@ -39,12 +39,8 @@ func WithoutEffect(pod *v1.Pod) []string {
 
 // Awaited is what the pod needs to run at all that it cannot have yet; "": nothing.
 func Awaited(pod *v1.Pod) string {
-	switch s := &pod.Spec; {
-	case s.RuntimeClassName != nil && *s.RuntimeClassName != "":
-		return fmt.Sprintf("spec.runtimeClassName: runtime class %q", *s.RuntimeClassName)
-	case len(s.ResourceClaims) > 0:
-		return fmt.Sprintf("spec.resourceClaims: resource claim %q", s.ResourceClaims[0].Name)
-	default:
-		return ""
+	if claims := pod.Spec.ResourceClaims; len(claims) > 0 {
+		return fmt.Sprintf("spec.resourceClaims: resource claim %q", claims[0].Name)
 	}
+	return ""
 }

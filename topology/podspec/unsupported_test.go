@@ -34,7 +34,6 @@ func TestWithoutEffect(t *testing.T) {
 func TestAwaited(t *testing.T) {
 	for want, spec := range map[string]v1.PodSpec{
 		"": {RuntimeClassName: ptr.To("")},
-		`spec.runtimeClassName: runtime class "gvisor"`: {RuntimeClassName: ptr.To("gvisor")},
 		`spec.resourceClaims: resource claim "gpu"`: {
 			ResourceClaims: []v1.PodResourceClaim{{Name: "gpu"}}},
 	} {

@@ -47,6 +47,7 @@ type Objects struct {
 	cfg      Config
 	tokens   tokens
 	anchors  anchors
+	classes  classes
 	services *services
 
 	mu      sync.Mutex // guards what follows, and the entries

@@ -14,6 +14,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -138,6 +139,9 @@ func pathOf(o metav1.Object) string {
 		resource, o.TypeMeta = "secrets", metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}
 	case *v1.Service:
 		resource, o.TypeMeta = "services", metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
+	case *nodev1.RuntimeClass:
+		resource = "runtimeclasses"
+		o.TypeMeta = metav1.TypeMeta{APIVersion: "node.k8s.io/v1", Kind: "RuntimeClass"}
 	}
 	return resource + "/" + o.GetNamespace() + "/" + o.GetName()
 }
@@ -156,6 +160,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.token(w, r)
 	case strings.Contains(r.URL.Path, "clustertrustbundles"):
 		s.trust(w, r, parts)
+	case strings.Contains(r.URL.Path, "runtimeclasses"):
+		s.get(w, "runtimeclasses//"+parts[4])
 	case r.URL.Query().Get("watch") != "":
 		s.watch(w, r, parts)
 	case len(parts) == 6:

@@ -1,0 +1,71 @@
+package actuator
+
+import (
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/agent/userns"
+	"github.com/numalet/numalet/cri"
+)
+
+// The pod's runtime class decides on the handler, and that on whether it may have a user namespace.
+func TestHandler(t *testing.T) {
+	var events []string
+	users, err := userns.New(userns.Config{Pods: t.TempDir(), PerPod: 65536,
+		Host: userns.Block{First: 65536, Length: 1 << 20}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &none{}
+	a := New(Config{
+		Objects: server,
+		Node: Node{Users: users, Handlers: []cri.RuntimeHandler{
+			{Name: "", UserNamespaces: true}, {Name: "runsc"}}},
+		Tell: Tell{Event: func(_ *v1.Pod, _, reason, message string) {
+			events = append(events, reason+" "+message)
+		}},
+	})
+	for _, tt := range []struct {
+		class     string
+		hostUsers bool
+		want      string // of the handler; with a colon, of the error
+	}{
+		{"", true, ""},
+		{"gvisor", true, "runsc"},
+		{"", false, ""},
+		{"gvisor", false, `hostUsers: runtime handler "runsc" does not support user namespaces`},
+		{"none", true, `spec.runtimeClassName: no such class`},
+	} {
+		pod := &v1.Pod{Spec: v1.PodSpec{HostUsers: &tt.hostUsers}}
+		pod.UID = "u"
+		if tt.class != "" {
+			pod.Spec.RuntimeClassName = ptr.To(tt.class)
+		}
+		b := build{Actuator: a, pod: pod, node: a.cfg.Node}
+		handler, err := b.handler(t.Context())
+		if err == nil {
+			err = b.checkUsers(handler)
+		}
+		if strings.Contains(tt.want, ":") {
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%+v: %v", tt, err)
+			}
+			events = nil
+			if err := b.createSandbox(t.Context(), 0); err == nil || len(events) != 1 ||
+				!strings.HasPrefix(events[0], "FailedCreatePodSandBox ") {
+				t.Errorf("%+v: %v and the events %q", tt, err, events)
+			}
+			continue
+		}
+		if handler != tt.want || err != nil {
+			t.Errorf("%+v: %q, %v", tt, handler, err)
+		}
+		b, err = b.withUsers()
+		if (b.node.Security.IDs == nil) != tt.hostUsers || err != nil {
+			t.Errorf("%+v: ids %v, %v", tt, b.node.Security.IDs, err)
+		}
+	}
+}

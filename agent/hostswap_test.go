@@ -1,0 +1,54 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/numalet/numalet/cri"
+)
+
+// What the kernel limits is seen where its files are: of cgroup v2 in the agent's own cgroup.
+func TestHostSwap(t *testing.T) {
+	const own = "sys/fs/cgroup/system.slice/numalet.service/memory.swap.max"
+	var k kubeletconfig.KubeletConfiguration
+	k.MemorySwap.SwapBehavior = "LimitedSwap"
+	base := map[string]string{
+		"proc/meminfo":     "MemTotal: 8 kB\nSwapTotal:  2 kB\n",
+		"proc/self/cgroup": "1:name=x:/other\n0::/system.slice/numalet.service\n",
+	}
+	for name, tt := range map[string]struct {
+		files []string
+		want  cri.Swap
+	}{
+		"none": {nil, cri.Swap{Limited: true, Bytes: 2048}},
+		"v1": {[]string{"sys/fs/cgroup/memory/memory.memsw.limit_in_bytes"},
+			cri.Swap{Controlled: true, Limited: true, Bytes: 2048}},
+		"v2": {[]string{"sys/fs/cgroup/cgroup.controllers", own},
+			cri.Swap{Controlled: true, Unified: true, Limited: true, Bytes: 2048}},
+		"v2 without accounting": {[]string{"sys/fs/cgroup/cgroup.controllers"},
+			cri.Swap{Unified: true, Limited: true, Bytes: 2048}},
+	} {
+		root := t.TempDir()
+		write := func(file, text string) {
+			path := filepath.Join(root, file)
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for file, text := range base {
+			write(file, text)
+		}
+		for _, file := range tt.files {
+			write(file, "max\n")
+		}
+		if got := hostSwap(root, &k); got != tt.want {
+			t.Errorf("%s: %+v, want %+v", name, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,228 @@
+package userns
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/files"
+)
+
+const (
+	fileName = "userns"
+	// maxFile is how long such a file is at most.
+	maxFile = 4 << 10
+)
+
+// Config says which ids there are.
+type Config struct {
+	// Pods is the directory with a directory for each pod.
+	Pods string
+	// Host are the ids of the host that pods may have.
+	Host Block
+	// PerPod is how many ids a pod gets, a multiple of 65536.
+	PerPod uint32
+	// Begin is the range that is looked at first, counted from the first.
+	Begin int
+}
+
+// Block is a block of ids.
+type Block struct{ First, Length uint32 }
+
+// Ranges knows who has which ids.
+type Ranges struct {
+	cfg Config
+
+	mu   sync.Mutex
+	pods map[types.UID]given
+	// taken counts the pods of each range: files of another time may overlap.
+	taken map[int]int
+	next  int
+}
+
+// given is what a pod has, or why that is not known.
+type given struct {
+	ids cri.IDs
+	err error
+}
+
+// New reads what pods have.
+func New(c Config) (*Ranges, error) {
+	if c.PerPod == 0 || c.Host.Length < c.PerPod {
+		return nil, fmt.Errorf("%d ids are fewer than the %d of one pod with a user namespace; "+
+			"see userNamespaces.idsPerPod", c.Host.Length, c.PerPod)
+	}
+	r := &Ranges{cfg: c, pods: map[types.UID]given{}, taken: map[int]int{}}
+	r.next = c.Begin % r.count()
+	entries, err := os.ReadDir(c.Pods)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("look for the user namespaces of pods: %w", err)
+	}
+	for _, entry := range entries {
+		uid := types.UID(entry.Name())
+		switch ids, err := r.read(uid); {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			r.pods[uid] = given{err: err}
+		default:
+			r.keepLocked(uid, ids)
+		}
+	}
+	return r, nil
+}
+
+// count is how many ranges there are.
+func (r *Ranges) count() int { return int(r.cfg.Host.Length / r.cfg.PerPod) }
+
+// Of are the ids of a pod, which gets some when it has none; nil: it uses the host's.
+func (r *Ranges) Of(pod *v1.Pod) (*cri.IDs, error) {
+	if !cri.OwnUsers(pod) {
+		return nil, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if has, ok := r.pods[pod.UID]; ok {
+		if has.err != nil {
+			return nil, fmt.Errorf("%w; delete the pod", has.err)
+		}
+		return &has.ids, nil
+	}
+	ids, err := r.chooseLocked()
+	if err != nil {
+		return nil, err
+	}
+	if err := r.write(pod.UID, ids); err != nil {
+		return nil, err
+	}
+	r.keepLocked(pod.UID, ids)
+	return &ids, nil
+}
+
+// Release takes back what a pod has, of which nothing is left on the node.
+func (r *Ranges) Release(pod types.UID) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	has, ok := r.pods[pod]
+	if !ok {
+		return nil
+	}
+	if err := os.Remove(r.file(pod)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("release the ids of pod %s: %w", pod, err)
+	}
+	delete(r.pods, pod)
+	if has.err == nil {
+		for _, at := range r.rangesOf(has.ids) {
+			if r.taken[at]--; r.taken[at] == 0 {
+				delete(r.taken, at)
+			}
+		}
+	}
+	return nil
+}
+
+// chooseLocked is the next range that nobody has.
+func (r *Ranges) chooseLocked() (cri.IDs, error) {
+	for i := range r.count() {
+		at := (r.next + i) % r.count()
+		if r.taken[at] == 0 {
+			r.next = (at + 1) % r.count()
+			return cri.IDs{
+				First: r.cfg.Host.First + uint32(at)*r.cfg.PerPod, Length: r.cfg.PerPod,
+			}, nil
+		}
+	}
+	return cri.IDs{}, fmt.Errorf("all %d ranges of ids for user namespaces are taken; set "+
+		"hostUsers to true, or give the node more ids", r.count())
+}
+
+func (r *Ranges) keepLocked(pod types.UID, ids cri.IDs) {
+	r.pods[pod] = given{ids: ids}
+	for _, at := range r.rangesOf(ids) {
+		r.taken[at]++
+	}
+}
+
+// rangesOf are the ranges that the ids reach into: those of another configuration may be others.
+func (r *Ranges) rangesOf(ids cri.IDs) (out []int) {
+	first := uint64(ids.First)
+	last := first + uint64(ids.Length) - 1
+	begin, size := uint64(r.cfg.Host.First), uint64(r.cfg.PerPod)
+	if last < begin {
+		return nil
+	}
+	for at := (max(first, begin) - begin) / size; at <= (last-begin)/size &&
+		at < uint64(r.count()); at++ {
+		out = append(out, int(at))
+	}
+	return out
+}
+
+// record is the file, in the kubelet's form.
+type record struct {
+	UIDs []mapping `json:"uidMappings"`
+	GIDs []mapping `json:"gidMappings"`
+}
+
+type mapping struct {
+	Host      uint32 `json:"hostId"`
+	Container uint32 `json:"containerId"`
+	Length    uint32 `json:"length"`
+}
+
+func (r *Ranges) file(pod types.UID) string {
+	return filepath.Join(r.cfg.Pods, string(pod), fileName)
+}
+
+func (r *Ranges) write(pod types.UID, ids cri.IDs) error {
+	one := []mapping{{Host: ids.First, Length: ids.Length}}
+	raw, err := json.Marshal(record{one, one})
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(r.file(pod)), 0o750); err != nil {
+		return fmt.Errorf("write the ids of a pod: %w", err)
+	}
+	if err := files.ReplaceDurably(r.file(pod), raw); err != nil {
+		return fmt.Errorf("write the ids of a pod: %w", err)
+	}
+	return nil
+}
+
+func (r *Ranges) read(pod types.UID) (cri.IDs, error) {
+	raw, err := files.Read(r.file(pod), maxFile)
+	if err != nil {
+		return cri.IDs{}, fmt.Errorf("read the ids of pod %s: %w", pod, err)
+	}
+	ids, err := parse(raw)
+	if err != nil {
+		return cri.IDs{}, fmt.Errorf("read the ids of pod %s in %s: %w", pod, r.file(pod), err)
+	}
+	return ids, nil
+}
+
+// parse reads a file: one block of users, and the same of groups, from 0 in the pod on.
+func parse(raw []byte) (cri.IDs, error) {
+	var has record
+	if err := json.Unmarshal(raw, &has); err != nil {
+		return cri.IDs{}, err
+	}
+	if len(has.UIDs) != 1 || len(has.GIDs) != 1 || has.UIDs[0] != has.GIDs[0] {
+		return cri.IDs{}, errors.New("it has not one block of users with the same of groups")
+	}
+	m := has.UIDs[0]
+	switch {
+	case m.Container != 0 || m.Length == 0 || m.Length%65536 != 0 || m.Host < 65536:
+		return cri.IDs{}, fmt.Errorf("%+v is no range of a pod", m)
+	case uint64(m.Host)+uint64(m.Length) > 1<<32:
+		return cri.IDs{}, fmt.Errorf("%+v is more ids than there are", m)
+	}
+	return cri.IDs{First: m.Host, Length: m.Length}, nil
+}
