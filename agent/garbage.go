@@ -35,7 +35,9 @@ func garbageParts(n node, p parts) ([]part, error) {
 		housekeeping.Task{Name: "logs of what is gone", Period: sweepPeriod,
 			Run: failing(n, reasonContainerGC, newSweep(n, p).Look)},
 	)
-	return []part{{"log rotation", rotation.Run}, {"dead containers", containers.Run}}, nil
+	images, err := newImageGC(n, p)
+	return []part{{"log rotation", rotation.Run}, {"dead containers", containers.Run},
+		{"unused images", images.Run}}, err
 }
 
 // failing has a failure told as an event of the node too.

@@ -3,6 +3,7 @@
 package housekeeping
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -11,13 +12,13 @@ import (
 	"github.com/numalet/numalet/agent/mailbox"
 )
 
-// Task is something to do every Period, for the first time after one Period, and besides after a
-// change that is published On. A task that finds nothing to do costs little.
+// Task is something to do every Period, for the first time after First or, if that is 0, one Period,
+// and besides after a change that is published On. A task that finds nothing to do costs little.
 type Task struct {
-	Name   string
-	Period time.Duration
-	On     []mailbox.Source
-	Run    func(ctx context.Context) error
+	Name          string
+	Period, First time.Duration
+	On            []mailbox.Source
+	Run           func(ctx context.Context) error
 }
 
 // rest is the least time between two rounds: what comes in a burst is looked at once.
@@ -52,7 +53,7 @@ func New(tasks ...Task) *Housekeeping {
 // its time.
 func (h *Housekeeping) Run(ctx context.Context) error {
 	for i := range h.tasks {
-		h.tasks[i].due = time.Now().Add(h.tasks[i].Period)
+		h.tasks[i].due = time.Now().Add(cmp.Or(h.tasks[i].First, h.tasks[i].Period))
 	}
 	for {
 		next := time.NewTimer(time.Until(h.round(ctx)))

@@ -36,6 +36,7 @@ func TestTasks(t *testing.T) {
 				Name: "on change", Period: time.Hour, On: []mailbox.Source{&changes},
 				Run: note("on change"),
 			},
+			Task{Name: "soon", Period: time.Hour, First: time.Second, Run: note("soon")},
 			Task{Name: "other", Period: time.Hour, On: []mailbox.Source{&others}, Run: note("other")},
 		)
 		ended := make(chan error)
@@ -45,7 +46,7 @@ func TestTasks(t *testing.T) {
 			wait    time.Duration
 			want    []string
 		}{
-			{func() {}, 7 * time.Second, []string{"often", "often", "often"}},
+			{func() {}, 7 * time.Second, []string{"soon", "often", "often", "often"}},
 			{
 				func() {
 					for range 10 {

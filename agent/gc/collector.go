@@ -1,0 +1,179 @@
+package gc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/topology/metric"
+)
+
+// Reasons of events of the node.
+const (
+	reasonImageGC  = "ImageGCFailed"
+	reasonFree     = "FreeDiskSpaceFailed"
+	reasonCapacity = "InvalidDiskCapacity"
+)
+
+// Values of the metric's label.
+const (
+	byAge   = "age"
+	bySpace = "space"
+)
+
+// ImagesConfig is what images are collected with.
+type ImagesConfig struct {
+	Policy ImagePolicy
+	// List is what the runtime has; InUse are ids, tags and digests of images that something uses.
+	List  func(context.Context) ([]Image, error)
+	InUse func(context.Context) (sets.Set[string], error)
+	// Disk is the filesystem of images.
+	Disk func(context.Context) (Disk, error)
+	// Remove removes an image by its id.
+	Remove func(ctx context.Context, id string) error
+	// Left is told which images the runtime has, by their names, after each look; nil: nobody is.
+	Left func([]Image)
+	// Tell is told events of the node.
+	Tell     func(eventType, reason, message string)
+	Registry metrics.KubeRegistry
+}
+
+// Images removes images that nothing uses. What it knows of their use is lost with the agent, and
+// begins anew.
+type Images struct {
+	cfg     ImagesConfig
+	removed *metrics.CounterVec
+
+	// The goroutine that calls Look has what follows.
+	known  map[string]usage // by id
+	failed bool             // the last look did
+}
+
+// NewImages removes nothing yet.
+func NewImages(c ImagesConfig) (*Images, error) {
+	if c.Left == nil {
+		c.Left = func([]Image) {}
+	}
+	var s metric.Set
+	g := &Images{cfg: c, known: map[string]usage{}, removed: s.Counters(
+		"kubelet_image_garbage_collected_total", "Images removed that nothing used, by why.",
+		"reason")}
+	return g, s.Register(c.Registry)
+}
+
+// Look sees which images are used, and removes those whose time has come or whose room is needed.
+// That it failed is an event when it did so twice in a row. Only one goroutine may call it.
+func (g *Images) Look(ctx context.Context) error {
+	err := g.look(ctx)
+	if ctx.Err() != nil {
+		return err
+	}
+	if err != nil && g.failed {
+		g.cfg.Tell(v1.EventTypeWarning, reasonImageGC, err.Error())
+	}
+	g.failed = err != nil
+	return err
+}
+
+func (g *Images) look(ctx context.Context) error {
+	all, err := g.cfg.List(ctx)
+	if err != nil {
+		return fmt.Errorf("list images: %w", err)
+	}
+	inUse, err := g.cfg.InUse(ctx)
+	if err != nil {
+		return fmt.Errorf("find images in use: %w", err)
+	}
+	now := time.Now()
+	unused := g.note(all, inUse, now)
+	defer func() { g.cfg.Left(all) }()
+	if g.cfg.Policy.off() {
+		return nil
+	}
+	disk, err := g.disk(ctx)
+	if err != nil {
+		return err
+	}
+	r := decide(unused, disk, g.cfg.Policy, now)
+	var errs []error
+	remove := func(c candidate, why string) bool {
+		if err := g.cfg.Remove(ctx, c.ID); err != nil {
+			errs = append(errs, fmt.Errorf("remove image %s: %w", c.ID, err))
+			return false
+		}
+		klog.FromContext(ctx).Info("Removed an image that nothing uses", "image", c.ID,
+			"names", c.Names, "bytes", c.Size, "reason", why)
+		g.removed.WithLabelValues(why).Inc()
+		all = slices.DeleteFunc(all, func(i Image) bool { return i.ID == c.ID })
+		delete(g.known, c.ID)
+		return true
+	}
+	freed := uint64(0)
+	for _, c := range r.old {
+		if remove(c, byAge) {
+			freed += c.Size
+		}
+	}
+	for _, c := range r.spare {
+		if freed >= r.free || ctx.Err() != nil {
+			break
+		}
+		if remove(c, bySpace) {
+			freed += c.Size
+		}
+	}
+	if freed < r.free {
+		errs = append(errs, g.full(disk, freed))
+	}
+	return errors.Join(errs...)
+}
+
+// note remembers what is used now, forgets images that are gone, and lists those that nothing uses.
+func (g *Images) note(all []Image, inUse sets.Set[string], now time.Time) (out []candidate) {
+	known := make(map[string]usage, len(all))
+	for _, i := range all {
+		u, ok := g.known[i.ID]
+		if !ok {
+			u.found = now
+		}
+		if inUse.Has(i.ID) || inUse.HasAny(i.Names...) {
+			u.used = now
+		} else {
+			out = append(out, candidate{i, u})
+		}
+		known[i.ID] = u
+	}
+	g.known = known
+	return out
+}
+
+func (g *Images) disk(ctx context.Context) (Disk, error) {
+	disk, err := g.cfg.Disk(ctx)
+	if err != nil {
+		return disk, fmt.Errorf("look at the filesystem of images: %w", err)
+	}
+	if disk.Capacity == 0 {
+		err := errors.New("invalid capacity 0 on image filesystem")
+		g.cfg.Tell(v1.EventTypeWarning, reasonCapacity, err.Error())
+		return disk, err
+	}
+	disk.Available = min(disk.Available, disk.Capacity)
+	return disk, nil
+}
+
+// full says that there are not enough images that nothing uses.
+func (g *Images) full(disk Disk, freed uint64) error {
+	err := fmt.Errorf("Insufficient free disk space on the node's image filesystem (%d%% of "+ //nolint:staticcheck // the kubelet's words
+		"%.1f GiB used). Failed to free sufficient space by deleting unused images (freed %d "+
+		"bytes). Investigate disk usage, as it could be used by active images, logs, volumes, or "+
+		"other data.", disk.used(), float64(disk.Capacity)/(1<<30), freed)
+	g.cfg.Tell(v1.EventTypeWarning, reasonFree, err.Error())
+	return err
+}

@@ -1,0 +1,70 @@
+package test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/test/harness"
+)
+
+// has checks that the runtime has exactly these images.
+func has(n *harness.Node, want ...string) error {
+	if got := n.Runtime.State().Images; !slices.Equal(got, want) {
+		return fmt.Errorf("there are %q, want %q", got, want)
+	}
+	return nil
+}
+
+// TestUnusedImages: images that nothing uses are removed when the disk is full beyond the mark, those
+// of pods that there are stay, and the metric counts.
+func TestUnusedImages(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	n.Settings["imageGCHighThresholdPercent"] = 1 // of any machine's disk more is used
+	n.Settings["imageGCLowThresholdPercent"] = 0
+	n.Settings["imageMinimumGCAge"] = "1ms"
+	n.Start()
+	uses := func(name, image, script string) {
+		n.Pod(name, manifest(name, "restartPolicy: Never\n  containers: [{name: main, image: "+
+			image+"}]", "main: "+script))
+	}
+	uses("runs", "sim.local/app", "")
+	uses("done", "sim.local/done", "exit=0 after=1ms")
+	uses("gone", "sim.local/gone", "")
+	n.AwaitPhase("runs-node", v1.PodRunning)
+	n.AwaitPhase("done-node", v1.PodSucceeded)
+	n.AwaitPhase("gone-node", v1.PodRunning)
+	n.RemovePod("gone")
+	n.AwaitGone("gone-node")
+	// What the pod that is done ran on is in use while the runtime has its container.
+	n.Eventually("the image of the pod that is gone is gone", func() error {
+		return has(n, "sim.local/app:latest", "sim.local/done:latest")
+	})
+	metrics := n.Get("/metrics")
+	if want := `kubelet_image_garbage_collected_total{reason="space"} 1`; !strings.Contains(
+		metrics, want) {
+		t.Errorf("no %s", want)
+	}
+}
+
+// TestOldImages: an image that nothing has used for long is removed with whatever room there is.
+func TestOldImages(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	n.Settings["imageGCHighThresholdPercent"] = 100
+	n.Settings["imageMinimumGCAge"] = "1ms"
+	n.Settings["imageMaximumGCAge"] = "2ms"
+	n.Start()
+	n.Pod("gone", plain("gone"))
+	n.AwaitPhase("gone-node", v1.PodRunning)
+	n.RemovePod("gone")
+	n.AwaitGone("gone-node")
+	n.Eventually("the image is gone", func() error { return has(n) })
+	if want := `{reason="age"} 1`; !strings.Contains(n.Get("/metrics"), want) {
+		t.Errorf("no %s", want)
+	}
+}
