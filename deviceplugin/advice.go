@@ -11,7 +11,23 @@ import (
 // sift sorts out the ids of a preference that can be followed, in the order given, each once. The
 // error is an *AnswerError that says what is wrong with the others, and with the number.
 func (r PreferredRequest) sift(preferred []string, resource Resource) ([]string, error) {
-	var usable, twice, foreign, unhealthy, taken []string
+	usable, flaws := r.Judge(preferred, resource)
+	if len(flaws) == 0 {
+		return usable, nil
+	}
+	var wrong []string
+	for _, flaw := range flaws {
+		wrong = append(wrong, flaw.String())
+	}
+	return usable, &AnswerError{"its preference is not followed in full: " +
+		strings.Join(wrong, "; ")}
+}
+
+// Judge sorts out the ids of a preference that can be followed, in the order given, each once, and
+// says what is wrong with the others, and with the number.
+func (r PreferredRequest) Judge(preferred []string, resource Resource) (
+	usable []string, flaws []Flaw) {
+	var twice, foreign, unhealthy, taken []string
 	chosen := map[string]bool{}
 	for _, id := range preferred {
 		device, listed := resource.Find(id)
@@ -29,27 +45,22 @@ func (r PreferredRequest) sift(preferred []string, resource Resource) ([]string,
 			taken = append(taken, id)
 		}
 	}
-	var wrong []string
-	say := func(ids []string, what string) {
+	say := func(ids []string, kind FlawKind, what string) {
 		if len(ids) > 0 {
-			wrong = append(wrong, what+" "+Few(ids))
+			flaws = append(flaws, Flaw{Kind: kind, Found: what + " " + Few(ids)})
 		}
 	}
-	say(foreign, "it names devices that it does not list:")
-	say(unhealthy, "it names unhealthy devices:")
-	say(taken, "it names devices that were not on offer:")
-	say(twice, "it names devices more than once:")
+	say(foreign, FlawForeign, "it names devices that it does not list:")
+	say(unhealthy, FlawForeign, "it names unhealthy devices:")
+	say(taken, FlawForeign, "it names devices that were not on offer:")
+	say(twice, FlawRepeat, "it names devices more than once:")
 	say(slices.DeleteFunc(slices.Clone(r.MustInclude), func(id string) bool { return chosen[id] }),
-		"it leaves out devices that the container is certain to get:")
+		FlawMust, "it leaves out devices that the container is certain to get:")
 	if len(usable) != r.Size {
-		wrong = append(wrong, fmt.Sprintf("%d of its devices can be used where %d were asked for",
-			len(usable), r.Size))
+		flaws = append(flaws, Flaw{Kind: FlawSize, Found: fmt.Sprintf("%d of its devices can be "+
+			"used where %d were asked for", len(usable), r.Size)})
 	}
-	if len(wrong) == 0 {
-		return usable, nil
-	}
-	return usable, &AnswerError{"its preference is not followed in full: " +
-		strings.Join(wrong, "; ")}
+	return usable, flaws
 }
 
 // offers reports whether the plugin was asked about the device.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"google.golang.org/grpc/stats"
 	"k8s.io/component-base/metrics"
 
 	"github.com/numalet/numalet/deviceplugin/watcher"
@@ -41,6 +42,9 @@ type Config struct {
 	// Refused hears of a list that is too long to be read, once for as long as it stays so. It must
 	// not block. Nil is nobody.
 	Refused func(RefusedList)
+	// Stats hears of every message between the device manager and its plugins, in both directions.
+	// Lists of devices come to it as they are on the wire. It must not block. Nil is nobody.
+	Stats stats.Handler
 	// Registry gets the metrics; nil for none.
 	Registry metrics.KubeRegistry
 }

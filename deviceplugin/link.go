@@ -43,7 +43,7 @@ type link struct {
 }
 
 // newLink prepares the connection; nothing is dialled yet.
-func newLink(resource, path string, deadlines Deadlines) (*link, error) {
+func newLink(resource, path string, cfg Config) (*link, error) {
 	l := &link{resource: resource, socket: path, ended: make(chan struct{})}
 	l.life, l.leave = context.WithCancelCause(context.Background())
 	conn, err := grpc.NewClient("passthrough:///"+path,
@@ -61,11 +61,12 @@ func newLink(resource, path string, deadlines Deadlines) (*link, error) {
 				BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2,
 				MaxDelay: time.Second,
 			},
-			MinConnectTimeout: deadlines.Dial,
+			MinConnectTimeout: cfg.Deadlines.Dial,
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)),
 		grpc.WithUnaryInterceptor(socket.ShortErrors),
 		grpc.WithStreamInterceptor(socket.ShortStreamErrors),
+		socket.Stats(cfg.Stats),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("failed to dial device plugin: %w", err)

@@ -43,26 +43,33 @@ type defects struct {
 // String says what is wrong and what the plugin's author should do; empty when nothing is.
 func (d defects) String() string {
 	var parts []string
-	add := func(n int, text string) {
-		if n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, text))
-		}
-	}
-	add(d.Unnamed, "without an id were left out: give every device an id")
-	add(d.TooLong, fmt.Sprintf("with ids of more than %d bytes were left out: use shorter ids",
-		maxIDBytes))
-	add(d.NotUTF8, "whose ids are not UTF-8 were left out: use plain text as ids")
-	add(d.Duplicates, "were listed more than once and count once: list each id once")
-	add(d.Conflicts, "were listed as healthy and as unhealthy and count as unhealthy: "+
-		"send one health for each id")
-	add(d.OddHealth, fmt.Sprintf("have a health that counts as unhealthy, such as %q: send "+
-		"Healthy or Unhealthy", d.Odd))
-	if d.BadNodes > 0 {
-		parts = append(parts, fmt.Sprintf("%d times a NUMA node that the machine does not have "+
-			"was left out, such as %d: name the device's numa_node as sysfs has it, and no node "+
-			"where that is -1", d.BadNodes, d.BadNode))
+	for _, flaw := range d.flaws() {
+		parts = append(parts, flaw.String())
 	}
 	return strings.Join(parts, "; ")
+}
+
+// flaws are the defects in words.
+func (d defects) flaws() (out []Flaw) {
+	add := func(n int, kind FlawKind, found, advice string) {
+		if n > 0 {
+			out = append(out, Flaw{kind, fmt.Sprintf("%d %s", n, found), advice})
+		}
+	}
+	add(d.Unnamed, FlawID, "without an id were left out", "give every device an id")
+	add(d.TooLong, FlawID, fmt.Sprintf("with ids of more than %d bytes were left out", maxIDBytes),
+		"use shorter ids")
+	add(d.NotUTF8, FlawID, "whose ids are not UTF-8 were left out", "use plain text as ids")
+	add(d.Duplicates, FlawTwice, "were listed more than once and count once",
+		"list each id once")
+	add(d.Conflicts, FlawTwice, "were listed as healthy and as unhealthy and count as unhealthy",
+		"send one health for each id")
+	add(d.OddHealth, FlawHealth, fmt.Sprintf("have a health that counts as unhealthy, such as %q",
+		d.Odd), "send Healthy or Unhealthy")
+	add(d.BadNodes, FlawNode, fmt.Sprintf("times a NUMA node that the machine does not have was "+
+		"left out, such as %d", d.BadNode),
+		"name the device's numa_node as sysfs has it, and no node where that is -1")
+	return out
 }
 
 // newList puts devices into natural order, each once.

@@ -40,7 +40,11 @@ func (p *Plugins) serveOn(ctx context.Context, s *socket.Listener) error {
 	group, ctx := errgroup.WithContext(ctx)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	server := grpc.NewServer(grpc.WaitForHandlers(true))
+	options := []grpc.ServerOption{grpc.WaitForHandlers(true)}
+	if p.cfg.Stats != nil {
+		options = append(options, grpc.StatsHandler(p.cfg.Stats))
+	}
+	server := grpc.NewServer(options...)
 	v1beta1.RegisterRegistrationServer(server, registrar{plugins: p, log: klog.FromContext(ctx)})
 	group.Go(func() error {
 		untilGone(ctx, s)
@@ -129,42 +133,69 @@ func (p *Plugins) tell(ctx context.Context, e event) error {
 	}
 }
 
-// accept checks a registration and makes its link. Texts are the kubelet's where it has one.
+// accept checks a registration and makes its link.
 func (p *Plugins) accept(req *v1beta1.RegisterRequest) (*link, error) {
-	if !slices.Contains(v1beta1.SupportedVersions[:], req.GetVersion()) {
-		return nil, fmt.Errorf("requested API version %q is not supported by kubelet. "+
-			"Supported version is %q", req.GetVersion(), v1beta1.SupportedVersions)
-	}
-	if !podspec.IsExtended(req.GetResourceName()) {
-		return nil, badName(req.GetResourceName())
-	}
-	endpoint := req.GetEndpoint()
-	path := filepath.Join(p.cfg.Dir, endpoint)
-	switch {
-	case endpoint == "." || endpoint == ".." || filepath.Base(endpoint) != endpoint:
-		return nil, fmt.Errorf("the endpoint %q is invalid: give the name of the plugin's socket "+
-			"in the device plugin directory, without a path", endpoint)
-	case endpoint == SocketName:
-		return nil, fmt.Errorf("the endpoint %q is invalid: it is the registration socket itself",
-			endpoint)
-	}
-	if err := checkSocketPath(endpoint, path); err != nil {
+	if err := CheckRequest(p.cfg.Dir, req); err != nil {
 		return nil, err
 	}
-	return newLink(req.GetResourceName(), path, p.cfg.Deadlines)
+	return newLink(req.GetResourceName(), filepath.Join(p.cfg.Dir, req.GetEndpoint()), p.cfg)
 }
+
+// CheckRequest says what is wrong with a registration by Register in a directory, as a
+// *RequestError. Texts are the kubelet's where it has one.
+func CheckRequest(dir string, req *v1beta1.RegisterRequest) error {
+	if !slices.Contains(v1beta1.SupportedVersions[:], req.GetVersion()) {
+		return &RequestError{PartVersion, fmt.Sprintf("requested API version %q is not supported "+
+			"by kubelet. Supported version is %q", req.GetVersion(), v1beta1.SupportedVersions)}
+	}
+	if err := checkName(req.GetResourceName()); err != nil {
+		return err
+	}
+	endpoint := req.GetEndpoint()
+	switch {
+	case endpoint == "." || endpoint == ".." || filepath.Base(endpoint) != endpoint:
+		return &RequestError{PartEndpoint, fmt.Sprintf("the endpoint %q is invalid: give the name "+
+			"of the plugin's socket in the device plugin directory, without a path", endpoint)}
+	case endpoint == SocketName:
+		return &RequestError{PartEndpoint, fmt.Sprintf("the endpoint %q is invalid: it is the "+
+			"registration socket itself", endpoint)}
+	}
+	return checkSocketPath(endpoint, filepath.Join(dir, endpoint))
+}
+
+// RequestError says which part of a registration is wrong, and what with it.
+type RequestError struct {
+	Part RequestPart
+	What string
+}
+
+func (e *RequestError) Error() string { return e.What }
+
+// RequestPart is a part of a registration.
+type RequestPart string
+
+// The parts of a registration that can be wrong.
+const (
+	PartVersion  RequestPart = "version"
+	PartResource RequestPart = "resource name"
+	PartEndpoint RequestPart = "endpoint"
+)
 
 // checkSocketPath checks that an endpoint, of which path is the whole, can be dialled.
 func checkSocketPath(endpoint, path string) error {
 	if strings.ContainsRune(path, 0) || len(path) > socket.MaxPath {
-		return fmt.Errorf("the endpoint %q is invalid: with the directory it has %d bytes, "+
-			"unix sockets allow %d", endpoint, len(path), socket.MaxPath)
+		return &RequestError{PartEndpoint, fmt.Sprintf("the endpoint %q is invalid: with the "+
+			"directory it has %d bytes, unix sockets allow %d", endpoint, len(path),
+			socket.MaxPath)}
 	}
 	return nil
 }
 
-// badName is the refusal of a resource name: the kubelet's words and what to do.
-func badName(name string) error {
-	return fmt.Errorf("the ResourceName %q is invalid: choose a name like vendor.com/device, with "+
-		"a domain that is not kubernetes.io", name)
+// checkName checks a resource name: the kubelet's words and what to do.
+func checkName(name string) error {
+	if podspec.IsExtended(name) {
+		return nil
+	}
+	return &RequestError{PartResource, fmt.Sprintf("the ResourceName %q is invalid: choose a name "+
+		"like vendor.com/device, with a domain that is not kubernetes.io", name)}
 }

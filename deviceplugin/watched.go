@@ -36,6 +36,7 @@ func (p *Plugins) watch(ctx context.Context) error {
 	w, err := watcher.New(watcher.Config{
 		Dir:       p.cfg.RegistryDir,
 		Deadlines: p.cfg.Deadlines.Registry,
+		Stats:     p.cfg.Stats,
 		Handlers:  map[string]watcher.Handler{registerapi.DevicePlugin: p.takeIn},
 		Called: func(found watcher.Plugin, rpc string, took time.Duration, err error) {
 			if found.Type != "" && found.Type != registerapi.DevicePlugin {
@@ -72,22 +73,28 @@ func (p *Plugins) takeIn(ctx context.Context, found watcher.Plugin) (*watcher.Me
 	return &watcher.Membership{Leave: func() { l.leave(errSocketGone) }, Ended: l.ended}, nil
 }
 
-// acceptFound is accept for a plugin of the plugin registry. Its endpoint may be anywhere.
+// acceptFound is accept for a plugin of the plugin registry.
 func (p *Plugins) acceptFound(found watcher.Plugin) (*link, error) {
-	if !slices.Contains(found.Versions, v1beta1.Version) {
-		return nil, fmt.Errorf("manager version, %s, is not among plugin supported versions %v",
-			v1beta1.Version, found.Versions)
-	}
-	if !podspec.IsExtended(found.Name) {
-		return nil, badName(found.Name)
-	}
-	if !filepath.IsAbs(found.Endpoint) {
-		return nil, fmt.Errorf("the endpoint %q is invalid: give the path of the plugin's socket, "+
-			"or nothing if it is the one in the plugin registry", found.Endpoint)
-	}
-	endpoint := filepath.Clean(found.Endpoint)
-	if err := checkSocketPath(found.Endpoint, endpoint); err != nil {
+	if err := CheckFound(found); err != nil {
 		return nil, err
 	}
-	return newLink(found.Name, endpoint, p.cfg.Deadlines)
+	return newLink(found.Name, filepath.Clean(found.Endpoint), p.cfg)
+}
+
+// CheckFound says what is wrong with what a plugin of the plugin registry says about itself, as a
+// *RequestError. Its endpoint may be anywhere.
+func CheckFound(found watcher.Plugin) error {
+	if !slices.Contains(found.Versions, v1beta1.Version) {
+		return &RequestError{PartVersion, fmt.Sprintf("manager version, %s, is not among plugin "+
+			"supported versions %v", v1beta1.Version, found.Versions)}
+	}
+	if err := checkName(found.Name); err != nil {
+		return err
+	}
+	if !filepath.IsAbs(found.Endpoint) {
+		return &RequestError{PartEndpoint, fmt.Sprintf("the endpoint %q is invalid: give the path "+
+			"of the plugin's socket, or nothing if it is the one in the plugin registry",
+			found.Endpoint)}
+	}
+	return checkSocketPath(found.Endpoint, filepath.Clean(found.Endpoint))
 }

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/stats"
 )
 
 // MaxPath is the longest path that a unix socket can have (sun_path in unix(7), without the closing
@@ -51,6 +53,14 @@ func Listen(path string) (*Listener, error) {
 			os.Remove(before))
 	}
 	return l, nil
+}
+
+// Stats has a client's connection tell a handler what goes over it; nil is nobody.
+func Stats(handler stats.Handler) grpc.DialOption {
+	if handler == nil {
+		return grpc.EmptyDialOption{}
+	}
+	return grpc.WithStatsHandler(handler)
 }
 
 // beforehand is a name beside path, no longer than it, of a file that nobody looks for.

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/stats"
 	"k8s.io/klog/v2"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
@@ -29,6 +30,7 @@ type socket struct {
 	handlers   map[string]Handler
 	firstPause time.Duration
 	deadlines  Deadlines
+	stats      stats.Handler
 	called     func(p Plugin, rpc string, took time.Duration, err error)
 	cancel     context.CancelFunc
 	done       chan struct{} // closed when the goroutine has ended
@@ -173,6 +175,7 @@ func (s *socket) dial(ctx context.Context) (*grpc.ClientConn, error) {
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
 		grpc.WithUnaryInterceptor(unixsocket.ShortErrors),
+		unixsocket.Stats(s.stats),
 		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", path)
 		}),

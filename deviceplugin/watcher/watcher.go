@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	"google.golang.org/grpc/stats"
 	"k8s.io/klog/v2"
 )
 
@@ -27,6 +28,8 @@ type Config struct {
 	FirstPause time.Duration
 	// Deadlines bounds the steps of a registration; zero fields get their default.
 	Deadlines Deadlines
+	// Stats hears of every message to and from plugins. It must not block. Nil is nobody.
+	Stats stats.Handler
 	// Called hears of every call to a plugin, be it to connect: p is what the plugin had said about
 	// itself by then, in the beginning nothing. Nil is nobody.
 	Called func(p Plugin, rpc string, took time.Duration, err error)
@@ -185,6 +188,7 @@ func (f *followed) follow(ctx context.Context, path string, id identity, before 
 	s := &socket{
 		path: path, id: id, handlers: f.watcher.cfg.Handlers, called: f.watcher.cfg.Called,
 		firstPause: f.watcher.cfg.FirstPause, deadlines: f.watcher.cfg.Deadlines,
+		stats:  f.watcher.cfg.Stats,
 		cancel: cancel, done: make(chan struct{}),
 	}
 	f.group.Go(func() {
