@@ -73,6 +73,11 @@ func nodeParts(n node, p parts, l *links) ([]part, error) {
 		klog.Background().Error(err, "Which resources are ours is not known")
 	}
 	k := &n.cfg.Kubelet
+	gather := nodeFacts(n, p, up, owned)
+	facts := func() nodestatus.Facts {
+		p.metrics.Registering() // the first time
+		return gather()
+	}
 	kept := nodes.New(nodes.Config{
 		Main: n.kube.Main(), Heartbeats: n.kube.Heartbeats(),
 		Identity: nodeIdentity(n.cfg, n.name), Register: *k.RegisterNode,
@@ -81,10 +86,13 @@ func nodeParts(n node, p parts, l *links) ([]part, error) {
 			Report: k.NodeStatusReportFrequency.Duration,
 			Lease:  time.Duration(k.NodeLeaseDurationSeconds) * time.Second,
 		},
-		Facts:   nodeFacts(n, p, up, owned),
+		Facts:   facts,
 		Changed: mailbox.Subscribe(&l.inventory, n.hardware.Changes(), up.Changes()),
-		Wrote:   func(f nodestatus.Facts) { owned.Wrote(f.Devices) }, Tell: n.events.OnNode,
-		Unanswered: n.kube.Reset, Restored: n.kube.Restored().Publish,
+		Wrote: func(f nodestatus.Facts) {
+			owned.Wrote(f.Devices)
+			p.metrics.NodeWritten(len(f.NotReady) == 0)
+		},
+		Tell: n.events.OnNode, Unanswered: n.kube.Reset, Restored: n.kube.Restored().Publish,
 		Again: mailbox.Subscribe(n.kube.Restored()),
 	})
 	return []part{{"container runtime status", up.Run}, {"node", kept.Run}}, nil
@@ -116,14 +124,23 @@ func nodeFacts(n node, p parts, up *runtimeup.Follower,
 				Images: state.Images, Handlers: handlers(state.Handlers),
 				SupplementalGroupsPolicy: state.SupplementalGroupsPolicy,
 			},
-			NotReady: state.NotReady(now),
+			NotReady: state.NotReady(now), DeclaredFeatures: declaredFeatures(n.cfg),
 		}
-		f.Info.ContainerRuntimeVersion = state.Name + "://" + state.Version
+		f.Info.ContainerRuntimeVersion = state.Name + "://" + plainVersion(state.Version)
 		if err := p.observer.Healthy(now); err != nil {
 			f.NotReady = append(f.NotReady, "PLEG is not healthy: "+err.Error())
 		}
 		return f
 	}
+}
+
+// declaredFeatures are those that pods may need of this node and find here (KEP-5328): of the
+// kubelet's, what resizes pods that run is missing.
+func declaredFeatures(cfg *config.Config) (out []string) {
+	if cfg.Gates.Enabled("ExtendWebSocketsToKubelet") {
+		out = append(out, "ExtendWebSocketsToKubelet")
+	}
+	return out
 }
 
 // nodeAddresses are the node's addresses and its name; nil: a cloud controller manager sets them.

@@ -10,8 +10,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/moby/sys/userns"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/version"
@@ -32,12 +34,23 @@ func systemInfo(ctx context.Context, root string, n node) v1.NodeSystemInfo {
 		BootID:                  n.host.bootID,
 		KernelVersion:           unix.ByteSliceToString(name.Release[:]),
 		OSImage:                 osImage(at("etc/os-release"), at("usr/lib/os-release")),
-		ContainerRuntimeVersion: n.runtime.Name + "://" + n.runtime.Version,
+		ContainerRuntimeVersion: n.runtime.Name + "://" + plainVersion(n.runtime.Version),
 		KubeletVersion:          version.Get().GitVersion,
 		OperatingSystem:         "linux",
 		Architecture:            goruntime.GOARCH,
 		Swap:                    swap(at("proc/meminfo")),
+		RunningInUserNamespace:  new(userns.RunningInUserNS()),
 	}
+}
+
+// plainVersion is a version as the node's status has it: without the v that some begin with. What is
+// none stays as it is.
+func plainVersion(text string) string {
+	plain := strings.TrimPrefix(text, "v")
+	if _, err := utilversion.ParseGeneric(plain); err != nil {
+		return text
+	}
+	return plain
 }
 
 // maxHostFile is more than any of the files has.

@@ -29,7 +29,18 @@ func TestSystemInfo(t *testing.T) {
 	n := node{host: host{bootID: "b"}}
 	got := systemInfo(t.Context(), root, n)
 	if got.MachineID != "m1" || got.SystemUUID != "m1" || got.OSImage != `An "OS" 1` ||
-		got.Swap == nil || *got.Swap.Capacity != 2048 || got.BootID != "b" {
+		got.RunningInUserNamespace == nil || got.Swap == nil || *got.Swap.Capacity != 2048 || got.BootID != "b" {
 		t.Errorf("%+v", got)
+	}
+}
+
+func TestPlainVersion(t *testing.T) {
+	for text, want := range map[string]string{
+		"v2.4.2": "2.4.2", "1.33.0-rc.1": "1.33.0-rc.1", "v1.36.0-dev": "1.36.0-dev",
+		"very new": "very new", "": "",
+	} {
+		if got := plainVersion(text); got != want {
+			t.Errorf("%q is %q, want %q", text, got, want)
+		}
 	}
 }

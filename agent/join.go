@@ -135,7 +135,7 @@ func (p *parts) serve(ctx context.Context, n node, l *links, loop *syncloop.Loop
 	if err != nil {
 		return err
 	}
-	used, err := newStats(n, *p)
+	used, err := newStats(ctx, n, *p)
 	if err != nil {
 		return err
 	}

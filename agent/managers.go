@@ -15,6 +15,7 @@ import (
 	"github.com/numalet/numalet/agent/metrics"
 	"github.com/numalet/numalet/agent/podcgroups"
 	"github.com/numalet/numalet/agent/podstatus"
+	"github.com/numalet/numalet/agent/stats/kernel"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/deviceplugin"
 )
@@ -26,7 +27,7 @@ const (
 )
 
 func newMetrics(n node) (*metrics.Metrics, error) {
-	return metrics.New(metrics.Config{
+	m, err := metrics.New(metrics.Config{
 		Registry: n.registry, Node: n.name, StaticCPUs: n.hardware.Get().CPUs != nil,
 		Rules: func() metrics.Rules {
 			h := n.hardware.Get()
@@ -36,6 +37,19 @@ func newMetrics(n node) (*metrics.Metrics, error) {
 			}
 		},
 	})
+	if err != nil {
+		return nil, err
+	}
+	proc, err := kernel.NewProc("")
+	if err != nil {
+		return nil, err
+	}
+	booted, err := proc.BootTime()
+	if err != nil {
+		return nil, err
+	}
+	m.Booted(booted)
+	return m, nil
 }
 
 // newPlugins makes the device manager; changed is told of another inventory.

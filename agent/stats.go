@@ -1,12 +1,14 @@
 package agent
 
 import (
+	"context"
+
 	"github.com/numalet/numalet/agent/stats"
 	"github.com/numalet/numalet/agent/stats/kernel"
 )
 
 // newStats tells what the node and its pods use.
-func newStats(n node, p parts) (*stats.Collector, error) {
+func newStats(ctx context.Context, n node, p parts) (*stats.Collector, error) {
 	proc, err := kernel.NewProc("")
 	if err != nil {
 		return nil, err
@@ -16,9 +18,16 @@ func newStats(n node, p parts) (*stats.Collector, error) {
 	if n.tree != nil {
 		groups.Pods, groups.Paths = n.tree.PodsPath(), n.tree.Paths
 	}
+	info := systemInfo(ctx, "/", n)
 	return stats.New(stats.Config{
 		Node: n.name, Runtime: n.client, Running: p.observer.All, Registry: n.registry,
-		CPUs:   func() int { return n.hardware.Get().Machine.Online().Size() },
+		CPUs: func() stats.CPUs {
+			m := n.hardware.Get().Machine
+			return stats.CPUs{Logical: m.Online().Size(), Cores: len(m.Cores()),
+				Sockets: len(m.Sockets())}
+		},
+		Host: stats.Host{BootID: info.BootID, MachineID: info.MachineID,
+			SystemUUID: info.SystemUUID},
 		Groups: groups, Proc: proc,
 		Disks: stats.DisksConfig{
 			Root: n.cfg.RootDir, LogsDir: k.PodLogsDir, Volumes: k.VolumeStatsAggPeriod.Duration,

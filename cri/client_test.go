@@ -221,7 +221,7 @@ func TestEventsEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- client.Events(ctx, func(cri.Event) {}) }()
+	go func() { ended <- client.Events(ctx, nil, func(cri.Event) {}) }()
 	for server.State().Calls["GetContainerEvents"] == 0 && t.Context().Err() == nil {
 		runtime.Gosched()
 	}
@@ -232,7 +232,7 @@ func TestEventsEnd(t *testing.T) {
 	if err := server.SetEvents(sim.EventsUnimplemented); err != nil {
 		t.Fatal(err)
 	}
-	err := client.Events(t.Context(), func(cri.Event) {})
+	err := client.Events(t.Context(), nil, func(cri.Event) {})
 	if !errors.Is(err, cri.ErrNoEvents) {
 		t.Errorf("error is %v, want %v", err, cri.ErrNoEvents)
 	}

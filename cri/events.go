@@ -41,14 +41,20 @@ type Event struct {
 	At          time.Time
 }
 
-// Events calls fn for each event, one at a time, until the stream ends or ctx does. It never
-// returns nil. fn must not block: the runtime drops events for slow listeners.
-func (c *Client) Events(ctx context.Context, fn func(Event)) error {
+// Events calls connected, unless it is nil, and then fn for each event, one at a time, until the
+// stream ends or ctx does. It never returns nil. fn must not block: the runtime drops events for
+// slow listeners.
+func (c *Client) Events(ctx context.Context, connected func(), fn func(Event)) error {
 	events := make(chan *runtimeapi.ContainerEventResponse, 64)
 	ended := make(chan error, 1)
 	go func() {
 		defer close(events)
-		ended <- c.runtime.GetContainerEvents(quiet(ctx), events, nil)
+		ended <- c.runtime.GetContainerEvents(quiet(ctx), events,
+			func(runtimeapi.RuntimeService_GetContainerEventsClient) {
+				if connected != nil {
+					connected()
+				}
+			})
 	}()
 	// cri-client sends without looking at ctx, so the channel is drained until it is closed.
 	for e := range events {

@@ -40,7 +40,7 @@ func TestStats(t *testing.T) {
 				`pod="web-node"} `, "node_cpu_usage_seconds_total ", "resource_scrape_error 0"},
 		"/metrics/cadvisor": {`container_cpu_usage_seconds_total{container="main",`,
 			`container_network_receive_bytes_total{container="",`,
-			`container_processes{container="main",`, "machine_cpu_cores "},
+			`container_processes{container="main",`, "machine_cpu_cores{"},
 		"/metrics/probes": nil,
 		"/metrics":        {"kubelet_cgroup_version ", `kubelet_metrics_provider{provider="cri"} 1`},
 	} {

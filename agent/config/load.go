@@ -58,6 +58,7 @@ func Load(set *pflag.FlagSet, flags *Flags) (*Config, error) {
 		return nil, fmt.Errorf("invalid configuration: featureGates: %w", err)
 	}
 	c.Gates = gates
+	gates.AddMetrics() // kubernetes_feature_enabled
 	if err := validate(c); err != nil {
 		return nil, err
 	}

@@ -107,10 +107,11 @@ func (f *fake) look(uid types.UID) cri.Pod {
 	return pod
 }
 
-func (f *fake) Events(ctx context.Context, fn func(cri.Event)) error {
+func (f *fake) Events(ctx context.Context, connected func(), fn func(cri.Event)) error {
 	if !f.listen(fn) {
 		return cri.ErrNoEvents
 	}
+	connected()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()

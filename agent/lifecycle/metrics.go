@@ -18,7 +18,10 @@ type measures struct {
 	lastSeen          *metrics.Gauge
 	runningPods       *metrics.Gauge
 	runningContainers *metrics.GaugeVec
+	podRead           *metrics.Histogram
+	streams           *metrics.Counter
 	streamErrors      *metrics.Counter
+	eventLatency      *metrics.Histogram
 }
 
 func newMeasures() *measures {
@@ -32,6 +35,13 @@ func newMeasures() *measures {
 	m.runningPods = m.Gauge("kubelet_running_pods", "Pods that have a ready sandbox.")
 	m.runningContainers = m.Gauges("kubelet_running_containers",
 		"Containers that the runtime has, by state.", "container_state")
+	m.podRead = m.Histogram("kubelet_pleg_pod_relist_duration_seconds",
+		"How long reading one pod of the runtime took, in seconds.", metrics.DefBuckets)
+	m.streams = m.Counter("kubelet_evented_pleg_connection_success_count",
+		"Container event streams that began.")
+	m.eventLatency = m.Histogram("kubelet_evented_pleg_connection_latency_seconds",
+		"Time from when something happened to a container until its event came, in seconds.",
+		metrics.DefBuckets)
 	m.streamErrors = m.Counter("kubelet_evented_pleg_connection_error_count",
 		"Container event streams that ended.")
 	return m

@@ -29,7 +29,7 @@ type Runtime interface {
 	// Recheck asks for the containers of last that had not exited and takes the rest from it.
 	Recheck(ctx context.Context, last cri.Pod) (cri.Pod, error)
 	// Events calls fn for each event until the stream ends, and returns why it did.
-	Events(ctx context.Context, fn func(cri.Event)) error
+	Events(ctx context.Context, connected func(), fn func(cri.Event)) error
 }
 
 // Config is what an Observer needs.
@@ -154,7 +154,7 @@ func (o *Observer) read(ctx context.Context, uid types.UID) (
 func (o *Observer) readBy(ctx context.Context, uid types.UID,
 	read func(context.Context, cri.Pod) (cri.Pod, error)) (
 	newest cri.Pod, changed bool, err error) {
-	r := o.cache.begin(uid)
+	r, began := o.cache.begin(uid), time.Now()
 	ctx, cancel := context.WithTimeout(ctx, o.cfg.ReadTimeout)
 	defer cancel()
 	pod, err := read(ctx, r.last)
@@ -163,6 +163,7 @@ func (o *Observer) readBy(ctx context.Context, uid types.UID,
 		o.schedule.soon()
 		return cri.Pod{}, false, err
 	}
+	o.metrics.podRead.Observe(time.Since(began).Seconds())
 	newest, changed = o.cache.commit(r, pod)
 	o.wasRead(uid)
 	if changed {

@@ -371,6 +371,9 @@ func TestMetrics(t *testing.T) {
 		synctest.Wait()
 		received(o)
 		want := `
+# HELP kubelet_evented_pleg_connection_success_count [ALPHA] Container event streams that began.
+# TYPE kubelet_evented_pleg_connection_success_count counter
+kubelet_evented_pleg_connection_success_count 1
 # HELP kubelet_running_containers [ALPHA] Containers that the runtime has, by state.
 # TYPE kubelet_running_containers gauge
 kubelet_running_containers{container_state="created"} 0
@@ -382,7 +385,8 @@ kubelet_running_containers{container_state="unknown"} 0
 kubelet_running_pods 2
 `
 		err := testutil.GatherAndCompare(registry, strings.NewReader(want),
-			"kubelet_running_containers", "kubelet_running_pods")
+			"kubelet_running_containers", "kubelet_running_pods",
+			"kubelet_evented_pleg_connection_success_count")
 		if err != nil {
 			t.Error(err)
 		}

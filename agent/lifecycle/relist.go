@@ -65,7 +65,7 @@ func (o *Observer) eventLoop(ctx context.Context) {
 	for ctx.Err() == nil {
 		start := time.Now()
 		o.schedule.setStream(start)
-		err := o.cfg.Client.Events(ctx, o.event)
+		err := o.cfg.Client.Events(ctx, o.metrics.streams.Inc, o.event)
 		o.schedule.setStream(time.Time{})
 		o.schedule.soon()
 		if ctx.Err() != nil {
@@ -99,6 +99,7 @@ func sleep(ctx context.Context, d time.Duration) {
 // event asks for the pod to be read. What was created or started is our own doing and read by
 // whoever did it.
 func (o *Observer) event(e cri.Event) {
+	o.metrics.eventLatency.Observe(max(0, time.Since(e.At)).Seconds())
 	if e.Type == cri.EventCreated || e.Type == cri.EventStarted {
 		return
 	}

@@ -25,6 +25,8 @@ type Metrics struct {
 	rules     func() Rules
 	pods      podMetrics
 	starts    *starts
+	startup   *startup
+	ends      *metrics.CounterVec
 	rounds    *rounds
 	topology  topologyMetrics
 	cpus      cpuMetrics
@@ -43,6 +45,8 @@ func New(c Config) (*Metrics, error) {
 		rules:     c.Rules,
 		pods:      newPodMetrics(&s),
 		starts:    newStarts(&s),
+		startup:   newStartup(&s),
+		ends:      newEnds(&s),
 		rounds:    newRounds(&s),
 		topology:  newTopologyMetrics(&s),
 		cpus:      newCPUMetrics(&s),

@@ -22,6 +22,7 @@ type podMetrics struct {
 	rejections, restarted       *metrics.CounterVec
 	containers, containerErrors *metrics.CounterVec
 	sandboxes, sandboxErrors    *metrics.Counter
+	orphaned                    *metrics.Counter
 }
 
 func newPodMetrics(s *metric.Set) podMetrics {
@@ -40,6 +41,8 @@ func newPodMetrics(s *metric.Set) podMetrics {
 		sandboxes: s.Counter("kubelet_started_pods_total", "Sandboxes made."),
 		sandboxErrors: s.Counter("kubelet_started_pods_errors_total",
 			"Sandboxes that could not be made."),
+		orphaned: s.Counter("kubelet_orphaned_runtime_pods_total",
+			"Pods that were found in the runtime and that nobody wants; they are ended."),
 	}
 }
 

@@ -82,9 +82,13 @@ func (m *Metrics) Round(report podworker.Report) {
 	if report.Err != nil {
 		return
 	}
-	if first := m.rounds.round(report, time.Now()); first && report.Stop == nil {
+	first := m.rounds.round(report, time.Now())
+	switch {
+	case first && report.Stop == nil:
 		m.starts.began(report)
 		m.rounds.containers.Observe(float64(len(report.Pod.Spec.Containers)))
+	case first && report.Stop.Orphan && len(report.Observed.Sandboxes) > 0:
+		m.pods.orphaned.Inc()
 	}
 }
 

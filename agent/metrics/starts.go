@@ -64,7 +64,10 @@ func newStarts(s *metric.Set) *starts {
 }
 
 // Status takes another status of a pod.
-func (m *Metrics) Status(c podstatus.Change) { m.starts.status(c, time.Now()) }
+func (m *Metrics) Status(c podstatus.Change) {
+	m.starts.status(c, time.Now())
+	countEnds(m.ends, c)
+}
 
 func (s *starts) status(c podstatus.Change, now time.Time) {
 	s.mu.Lock()

@@ -193,7 +193,13 @@ func TestRounds(t *testing.T) {
 		}
 		orphaned := podworker.Report{Pod: pod, Stop: &podworker.Stop{Orphan: true, Remove: true},
 			Decision: podworker.Decision{State: podworker.TerminatingPod, Action: action}}
-		m.Round(orphaned)
+		orphaned.Observed.Sandboxes = []cri.Sandbox{{}}
+		for range 2 { // rounds of one pod
+			m.Round(orphaned)
+		}
+		if n, err := testutil.GetCounterMetricValue(m.pods.orphaned); err != nil || n != 1 {
+			t.Errorf("%v orphans are counted (%v), want 1", n, err)
+		}
 		value, err := testutil.GetGaugeMetricValue(
 			m.rounds.working.WithLabelValues("terminating", "runtime_only", "unknown"))
 		if err != nil || value != 1 {

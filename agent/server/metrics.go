@@ -1,23 +1,52 @@
 package server
 
 import (
-	"github.com/prometheus/client_golang/prometheus/collectors"
+	"slices"
+	"strings"
+
+	dto "github.com/prometheus/client_model/go"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+	// Libraries count requests to the API server and work queues there.
+	_ "k8s.io/component-base/metrics/prometheus/restclient"
+	_ "k8s.io/component-base/metrics/prometheus/workqueue"
 
 	"github.com/numalet/numalet/agent/version"
 )
 
-// NewRegistry is a registry with the metrics of the process itself: go_*, process_* and
-// kubernetes_build_info.
+// NewRegistry is a registry with kubernetes_build_info.
 func NewRegistry() metrics.KubeRegistry {
 	r := metrics.NewKubeRegistry()
-	r.RawMustRegister(
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		collectors.NewGoCollector(),
-	)
 	r.RegisterMetaMetrics()
 	registerBuildInfo(r)
 	return r
+}
+
+// withLibraries gathers what a registry has, and what libraries count for the process as a whole:
+// go_*, process_*, rest_client_*, workqueue_* and more. What both have is the registry's.
+type withLibraries struct{ metrics.Gatherer }
+
+// Gather gathers all, sorted by name.
+func (w withLibraries) Gather() ([]*dto.MetricFamily, error) {
+	own, err := w.Gatherer.Gather()
+	if err != nil {
+		return own, err
+	}
+	names := sets.New[string]()
+	for _, f := range own {
+		names.Insert(f.GetName())
+	}
+	others, err := legacyregistry.DefaultGatherer.Gather()
+	for _, f := range others {
+		if !names.Has(f.GetName()) {
+			own = append(own, f)
+		}
+	}
+	slices.SortFunc(own, func(a, b *dto.MetricFamily) int {
+		return strings.Compare(a.GetName(), b.GetName())
+	})
+	return own, err
 }
 
 // registerBuildInfo says what --version=raw says.

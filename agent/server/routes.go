@@ -41,9 +41,10 @@ func PodsRoute(pods func() []*v1.Pod) Route {
 	return Route{http.MethodGet, "/pods", http.HandlerFunc(handler)}
 }
 
-// MetricsRoute has the metrics that are gathered; see NewRegistry.
+// MetricsRoute has the metrics that are gathered, and those of the process and its libraries.
 func MetricsRoute(from metrics.Gatherer) Route {
-	return Route{http.MethodGet, "/metrics", metrics.HandlerFor(from, metrics.HandlerOpts{})}
+	return Route{http.MethodGet, "/metrics",
+		metrics.HandlerFor(withLibraries{from}, metrics.HandlerOpts{})}
 }
 
 // SLIRoute has the results of the health checks as metrics. There is one count of them in a process.

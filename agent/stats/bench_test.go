@@ -54,7 +54,7 @@ func fullNode(b *testing.B) *Collector {
 	groups.Paths = func(types.UID) (cgroups.PodPaths, error) {
 		return cgroups.PodPaths{Pod: "/kubepods/podu1"}, nil
 	}
-	c, err := New(Config{Node: "n1", Runtime: client, CPUs: func() int { return 4 },
+	c, err := New(Config{Node: "n1", Runtime: client, CPUs: func() CPUs { return CPUs{} },
 		Running: func() []cri.Pod { return running }, Groups: groups, Proc: proc,
 		Disks: DisksConfig{Root: b.TempDir(), LogsDir: b.TempDir(), Volumes: time.Minute}})
 	if err != nil {

@@ -36,8 +36,14 @@ func cadvisorMetrics(in cadvisorInput) []byte {
 	e.owners(groupFamilies, all)
 	in.network(e)
 	in.filesystems(e)
-	machine := []owner{{machine: &in.Machine}}
+	host := in.Machine.Host
+	machine := []owner{{machine: &in.Machine, labels: labels("boot_id", host.BootID,
+		"machine_id", host.MachineID, "system_uuid", host.SystemUUID)}}
 	e.owners(machineFamilies, machine)
+	for _, name := range []string{"container_scrape_error", "machine_scrape_error"} {
+		e.family(name, gaugeType, "Always 0: what could not be read is no answer.")
+		e.sample(name, point{})
+	}
 	return e.text
 }
 

@@ -29,13 +29,20 @@ type Config struct {
 	Runtime Runtime
 	// Running is what the runtime has of the agent's pods, ordered by UID.
 	Running func() []cri.Pod
-	CPUs    func() int // of the machine
+	CPUs    func() CPUs // of the machine
+	Host    Host
 	Groups  Groups
 	Proc    kernel.Proc
 	Disks   DisksConfig
 	// Registry takes the metrics of the node's own; nil: there are none.
 	Registry metrics.KubeRegistry
 }
+
+// CPUs are how many a machine has.
+type CPUs struct{ Logical, Cores, Sockets int }
+
+// Host is what the machine is known by: of this boot, of this installation, of the hardware.
+type Host struct{ BootID, MachineID, SystemUUID string }
 
 // Groups are the cgroups.
 type Groups struct {

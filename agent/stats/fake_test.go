@@ -160,7 +160,7 @@ func collector(t testing.TB, f *fake, root string, running ...cri.Pod) *Collecto
 	groups, proc := machine(t)
 	c, err := New(Config{
 		Node: "n1", Runtime: f, Running: func() []cri.Pod { return running }, Groups: groups,
-		CPUs: func() int { return 4 }, Proc: proc,
+		CPUs: func() CPUs { return CPUs{4, 2, 1} }, Host: Host{"b", "m", "s"}, Proc: proc,
 		Disks: DisksConfig{Root: root, LogsDir: filepath.Join(root, "logs"), Volumes: time.Minute},
 	})
 	if err != nil {

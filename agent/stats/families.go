@@ -168,7 +168,11 @@ func quota(name, kind, help string, of func(*kernel.Counts) float64) family {
 
 var machineFamilies = []family{
 	machineHas("machine_cpu_cores", "Logical CPUs of the machine.",
-		func(m *Machine) float64 { return float64(m.CPUs) }),
+		func(m *Machine) float64 { return float64(m.CPUs.Logical) }),
+	machineHas("machine_cpu_physical_cores", "Cores of the machine.",
+		func(m *Machine) float64 { return float64(m.CPUs.Cores) }),
+	machineHas("machine_cpu_sockets", "Sockets of the machine.",
+		func(m *Machine) float64 { return float64(m.CPUs.Sockets) }),
 	machineHas("machine_memory_bytes", "Memory of the machine, in bytes.",
 		func(m *Machine) float64 { return float64(m.Memory) }),
 	machineHas("machine_swap_bytes", "Swap of the machine, in bytes.",

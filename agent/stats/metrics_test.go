@@ -151,7 +151,11 @@ func TestCadvisorFromCgroups(t *testing.T) {
 		`container_fs_usage_bytes`+main+`,device=""} 4096`,
 		`container_start_time_seconds`+main+`} 1750000000`,
 		`container_pressure_cpu_waiting_seconds_total`+node+`} 5e-06`,
-		`machine_cpu_cores 4`, `machine_memory_bytes 10240`)
+		`machine_cpu_cores{boot_id="b",machine_id="m",system_uuid="s"} 4`,
+		`machine_cpu_physical_cores{boot_id="b",machine_id="m",system_uuid="s"} 2`,
+		`machine_cpu_sockets{boot_id="b",machine_id="m",system_uuid="s"} 1`,
+		`machine_memory_bytes{boot_id="b",machine_id="m",system_uuid="s"} 10240`,
+		`machine_scrape_error 0`, `container_scrape_error 0`)
 	if strings.Contains(text, "container_spec_cpu_quota"+web) {
 		t.Error("the pod without a CPU quota has one")
 	}

@@ -24,7 +24,7 @@ func (c *Collector) node(groups *kernel.Reader, s *Snapshot) error {
 		counts.Memory.Usage = memory.Total - min(memory.Total, memory.Free)
 	}
 	counts.Pressure = c.cfg.Proc.Pressure()
-	s.Machine = Machine{c.cfg.CPUs(), memory.Total, memory.SwapTotal, counts}
+	s.Machine = Machine{c.cfg.Host, c.cfg.CPUs(), memory.Total, memory.SwapTotal, counts}
 	n := &s.Node
 	n.NodeName, n.StartTime = c.cfg.Node, metav1.NewTime(c.boot)
 	n.CPU, n.Memory, n.IO = cpuStats(counts), memoryStats(counts), ioStats(counts)

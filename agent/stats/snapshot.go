@@ -19,7 +19,8 @@ type Snapshot struct {
 
 // Machine is what the node has.
 type Machine struct {
-	CPUs         int
+	Host         Host
+	CPUs         CPUs
 	Memory, Swap uint64 // bytes
 	Counts       kernel.Counts
 }

@@ -135,7 +135,7 @@ type events struct {
 func follow(b *testing.B, client *cri.Client) *events {
 	e := &events{counts: map[cri.EventType]int{}, wake: make(chan struct{}, 1)}
 	runs(b, func(ctx context.Context) error {
-		_ = client.Events(ctx, e.count) // ends with the runtime too; await notices
+		_ = client.Events(ctx, nil, e.count) // ends with the runtime too; await notices
 		return nil
 	})
 	return e

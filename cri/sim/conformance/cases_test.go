@@ -319,14 +319,14 @@ func events(t *testing.T, s *suite) {
 	ctx, cancel := s.context(t)
 	defer cancel()
 	if s.opts.NoEvents {
-		if err := s.client.Events(ctx, func(cri.Event) {}); !errors.Is(err, cri.ErrNoEvents) {
+		if err := s.client.Events(ctx, nil, func(cri.Event) {}); !errors.Is(err, cri.ErrNoEvents) {
 			t.Errorf("stream ended with %v, want %v", err, cri.ErrNoEvents)
 		}
 		return
 	}
 	seen := make(chan cri.Event, 1000)
 	ended := make(chan error, 1)
-	go func() { ended <- s.client.Events(ctx, func(e cri.Event) { seen <- e }) }()
+	go func() { ended <- s.client.Events(ctx, nil, func(e cri.Event) { seen <- e }) }()
 	defer func() {
 		cancel()
 		if err := <-ended; err == nil {

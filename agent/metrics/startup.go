@@ -1,0 +1,79 @@
+package metrics
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/component-base/metrics"
+
+	"github.com/numalet/numalet/topology/metric"
+)
+
+// startup measures how the node came into the cluster, once in the life of the agent.
+type startup struct {
+	before, start, registration, after, all *metrics.Gauge
+
+	mu sync.Mutex // guards what follows
+	// booted is when the machine was, zero: unknown; the others are when the agent started, began to
+	// register and had the API server know the node. done: the node is ready.
+	booted, began, registering, registered time.Time
+	done                                   bool
+}
+
+func newStartup(s *metric.Set) *startup {
+	const name = "kubelet_node_startup_"
+	return &startup{
+		before: s.Gauge(name+"pre_kubelet_duration_seconds",
+			"Seconds from when the machine was booted until the agent started."),
+		start: s.Gauge(name+"pre_registration_duration_seconds",
+			"Seconds from when the agent started until it began to register the node."),
+		registration: s.Gauge(name+"registration_duration_seconds",
+			"Seconds that the registration of the node took."),
+		after: s.Gauge(name+"post_registration_duration_seconds",
+			"Seconds from when the node was registered until it was ready."),
+		all: s.Gauge(name+"duration_seconds",
+			"Seconds from when the machine was booted until the node was ready."),
+		began: time.Now(),
+	}
+}
+
+// Booted takes when the machine was booted.
+func (m *Metrics) Booted(at time.Time) {
+	s := m.startup
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.booted = at
+	s.before.Set(s.began.Sub(at).Seconds())
+}
+
+// Registering takes that the node is about to be registered.
+func (m *Metrics) Registering() { m.startup.registers(time.Now()) }
+
+func (s *startup) registers(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.registering.IsZero() {
+		s.registering = now
+		s.start.Set(now.Sub(s.began).Seconds())
+	}
+}
+
+// NodeWritten takes that the API server has the node, and whether as one that is ready.
+func (m *Metrics) NodeWritten(ready bool) { m.startup.written(ready, time.Now()) }
+
+func (s *startup) written(ready bool, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.registered.IsZero() {
+		s.registered = now
+		s.registration.Set(now.Sub(s.registering).Seconds())
+	}
+	if !ready || s.done {
+		return
+	}
+	s.done = true
+	s.after.Set(now.Sub(s.registered).Seconds())
+	if !s.booted.IsZero() {
+		s.all.Set(now.Sub(s.booted).Seconds())
+	}
+}
