@@ -9,7 +9,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/agent/kubeapi/requests"
 	"github.com/numalet/numalet/agent/podstatus"
 )
 
@@ -50,7 +49,9 @@ type line struct {
 	seen   *v1.Pod   // what the API server had by its last set; nil: nothing
 	// answer is newer than seen, until the set agrees with it or it is too old; nil: there is none.
 	answer *answer
-	doubt  bool // it is not known what came of a request
+	doubt  bool // another pod has the name, and it is not known which
+	// untold: the API server did not tell which when it was asked last.
+	untold bool
 }
 
 // answer is what the API server had by its last answer.
@@ -195,7 +196,8 @@ func (b *Book) Next(name types.NamespacedName, now time.Time) (r Request, again 
 }
 
 // Answered takes what the API server answered to a request, with what it has of the name then if it
-// said that, at a time. The error is why to try again.
+// said that, at a time. The error is why to try again. A request that may have taken effect is made
+// again and tells: the API server does not let a node ask for a pod that is not there.
 func (b *Book) Answered(name types.NamespacedName, r Request, got *v1.Pod, err error,
 	now time.Time) error {
 	b.mu.Lock()
@@ -204,16 +206,20 @@ func (b *Book) Answered(name types.NamespacedName, r Request, got *v1.Pod, err e
 	defer b.dropLocked(name, l)
 	switch {
 	case err == nil:
-		l.doubt, l.answer = false, &answer{got, now}
-	case r.Verb == Get && apierrors.IsNotFound(err):
+		l.doubt, l.untold, l.answer = false, false, &answer{got, now}
+	case r.Verb != Create && apierrors.IsNotFound(err):
 		l.doubt, l.answer = false, &answer{nil, now}
-	case r.Verb == Delete && apierrors.IsNotFound(err):
-		l.answer = &answer{nil, now}
-	case r.Verb == Create && apierrors.IsAlreadyExists(err),
-		r.Verb == Delete && apierrors.IsConflict(err): // it has another UID
+	case r.Verb == Create && apierrors.IsAlreadyExists(err):
 		l.doubt = true
+		if l.untold { // it would not tell again at once
+			return err
+		}
+	case r.Verb == Delete && apierrors.IsConflict(err): // it has another UID
+		l.doubt = true
+	case r.Verb == Get && apierrors.IsForbidden(err): // there is none, or it is no pod of this node
+		l.doubt, l.untold = false, true
+		return err
 	default:
-		l.doubt = l.doubt || requests.MayHaveTakenEffect(err)
 		return err
 	}
 	return nil

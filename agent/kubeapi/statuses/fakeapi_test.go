@@ -116,6 +116,15 @@ func (a *fakeAPI) get(name string) (*v1.Pod, error) {
 	return nil, apierrors.NewNotFound(v1.Resource("pods"), name)
 }
 
+// tell answers a node that asks for a pod. Of one that is not there it has no business to know.
+func (a *fakeAPI) tell(name string) (*v1.Pod, error) {
+	pod, err := a.get(name)
+	if err != nil {
+		err = apierrors.NewForbidden(v1.Resource("pods"), name, errors.New("no relationship"))
+	}
+	return pod, err
+}
+
 // patch writes the status of one version of a pod.
 func (a *fakeAPI) patch(q Request) (*v1.Pod, error) {
 	was, err := a.get(q.Pod.Name)

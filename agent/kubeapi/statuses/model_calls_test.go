@@ -35,7 +35,7 @@ func (w *world) send(k key) {
 func (w *world) carryOut(c *call) {
 	switch c.write.Verb {
 	case Get:
-		c.got, c.err = w.api.get(c.write.Pod.Name)
+		c.got, c.err = w.api.tell(c.write.Pod.Name)
 	case Patch:
 		c.got, c.err = w.api.patch(c.write)
 	case Delete:
@@ -61,7 +61,7 @@ func (w *world) mirrorCall(q mirror.Request, c *call) (*v1.Pod, error) {
 	}
 	for k, is := range w.calls {
 		if is == c {
-			return w.api.get(k.name.Name)
+			return w.api.tell(k.name.Name)
 		}
 	}
 	return nil, errLost

@@ -73,7 +73,7 @@ func (s *server) do(a clienttesting.Action) (*v1.Pod, error) {
 		return nil, s.api.delete(&v1.Pod{ObjectMeta: metav1.ObjectMeta{
 			Name: name, UID: *o.Preconditions.UID}}, *o.Preconditions.ResourceVersion)
 	default:
-		return s.api.get(name)
+		return s.api.tell(name)
 	}
 }
 

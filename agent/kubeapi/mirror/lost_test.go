@@ -1,0 +1,115 @@
+package mirror
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// authorize has the API server tell the node of its own pods only, as the Node authorizer does.
+func (n node) authorize() {
+	n.api.PrependReactor("get", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		name := a.(clienttesting.GetAction).GetName()
+		pod, err := n.api.Tracker().Get(a.GetResource(), a.GetNamespace(), name)
+		if err == nil && pod.(*v1.Pod).Spec.NodeName == "node1" {
+			return false, nil, nil
+		}
+		return true, nil, apierrors.NewForbidden(v1.Resource("pods"), name, errors.New("no relation"))
+	})
+}
+
+// A request whose answer was lost is made again, whether it took effect or not: the API server does
+// not tell a node of a pod that is not there.
+func TestLostAnswers(t *testing.T) {
+	for _, verb := range []string{"create", "delete"} {
+		for name, effect := range map[string]bool{"in vain": false, "with effect": true} {
+			t.Run(verb+" "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					n := newNode(t)
+					n.register()
+					n.mirrors.Heard()
+					n.authorize()
+					if verb == "delete" {
+						n.mirrors.Wrote(begins(static("h1")))
+						n.watch()
+					}
+					n.loseOne(verb, effect)
+					n.mirrors.Wrote(begins(static("h1")))
+					if verb == "delete" {
+						n.mirrors.Wrote(ends(static("h1")))
+					}
+					time.Sleep(time.Minute)
+					pods, err := n.api.Tracker().List(v1.SchemeGroupVersion.WithResource("pods"),
+						v1.SchemeGroupVersion.WithKind("Pod"), "kube-system")
+					if err != nil {
+						t.Fatal(err)
+					}
+					want := map[string]int{"create": 1, "delete": 0}[verb]
+					if got := len(pods.(*v1.PodList).Items); got != want {
+						t.Errorf("there are %d mirror pods, want %d", got, want)
+					}
+				})
+			})
+		}
+	}
+}
+
+// loseOne has the answer to the next request of a verb be lost.
+func (n node) loseOne(verb string, effect bool) {
+	lost := false
+	n.api.PrependReactor(verb, "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if lost {
+			return false, nil, nil
+		}
+		lost = true
+		var err error
+		switch a := a.(type) {
+		case clienttesting.CreateAction:
+			if effect {
+				err = n.api.Tracker().Create(a.GetResource(), a.GetObject(), a.GetNamespace())
+			}
+		case clienttesting.DeleteAction:
+			if effect {
+				err = n.api.Tracker().Delete(a.GetResource(), a.GetNamespace(), a.GetName())
+			}
+		}
+		return true, nil, errors.Join(errors.New("connection reset"), err)
+	})
+}
+
+// A pod of another node that has the name of a static one is never delivered and not told of: it is
+// asked for ever less often.
+func TestTheNameIsTakenElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.register()
+		n.mirrors.Heard()
+		n.authorize()
+		other := static("other")
+		other.Spec.NodeName = "node2"
+		pods := n.api.CoreV1().Pods("kube-system")
+		if _, err := pods.Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		n.mirrors.Wrote(begins(static("h1")))
+		time.Sleep(time.Hour)
+		if gets := n.verbs("get"); gets > 800 { // nodes among them, and one pod each 10 s at most
+			t.Errorf("%d requests in an hour", gets)
+		}
+		if err := n.api.Tracker().Delete(v1.SchemeGroupVersion.WithResource("pods"), "kube-system",
+			"web-node1"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if got := n.mirror(); got == nil || !IsOf(got, static("h1")) {
+			t.Errorf("when the other pod is gone there is %+v", got)
+		}
+	})
+}
