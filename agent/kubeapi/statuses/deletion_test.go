@@ -1,0 +1,68 @@
+package statuses
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+)
+
+// An API server that is interrupted while it deletes a pod for good leaves it marked: it is asked
+// again, whoever asked first.
+func TestHalfDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, w := start(t)
+		for _, name := range []string{"a", "b"} {
+			if _, err := s.api.create(examplePod(name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.api.mark(s.api.pods["a"]) // by somebody's force
+		s.api.wantsDeleted(s.api.pods["b"])
+		s.api.halfway = true
+		w.Saw(s.set())
+		for _, name := range []string{"a", "b"} {
+			s.says(w, name, v1.PodStatus{Phase: v1.PodSucceeded}, true)
+		}
+		time.Sleep(time.Minute)
+		for _, name := range []string{"a", "b"} {
+			if got, _ := s.pod(name); got == nil || *got.DeletionGracePeriodSeconds != 0 {
+				t.Fatalf("pod %s is %+v, want it marked", name, got)
+			}
+		}
+		s.mu.Lock()
+		s.api.halfway = false
+		s.mu.Unlock()
+		w.Saw(s.set())
+		time.Sleep(time.Minute)
+		for _, name := range []string{"a", "b"} {
+			if got, requests := s.pod(name); got != nil {
+				t.Errorf("pod %s is left after %s: %+v", name, requests, got)
+			}
+		}
+	})
+}
+
+// One that others hold back with a finalizer is deleted once.
+func TestFinalizer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, w := start(t)
+		held := examplePod("a")
+		held.Finalizers = []string{"example.com/held"}
+		if _, err := s.api.create(held); err != nil {
+			t.Fatal(err)
+		}
+		s.api.wantsDeleted(s.api.pods["a"])
+		w.Saw(s.set())
+		s.says(w, "a", v1.PodStatus{Phase: v1.PodSucceeded}, true)
+		s.pod("a")
+		w.Saw(s.set())
+		time.Sleep(time.Hour)
+		got, requests := s.pod("a")
+		if got == nil || requests != "" || ptr.Deref(got.DeletionGracePeriodSeconds, 1) != 0 {
+			t.Errorf("it is %+v, after it was deleted there came %s", got, requests)
+		}
+	})
+}
