@@ -143,7 +143,7 @@ func (n *Node) Start() {
 	n.t.Helper()
 	n.StartOnly()
 	n.Eventually("the agent answers", func() error {
-		if how, exited := n.Exited(); exited {
+		if exited, how := n.Exited(); exited {
 			n.t.Fatalf("the agent ended at once: %v\n%s", how, n.LogTail(20))
 		}
 		_, err := n.get("/healthz")
@@ -201,13 +201,13 @@ func (n *Node) start(log string, cmd *exec.Cmd) *exec.Cmd {
 }
 
 // Exited reports whether the agent that was started has ended, and how.
-func (n *Node) Exited() (how error, exited bool) {
+func (n *Node) Exited() (exited bool, how error) {
 	select {
 	case how = <-n.ended:
 		n.ended <- how
-		return how, true
+		return true, how
 	default:
-		return nil, false
+		return false, nil
 	}
 }
 
