@@ -1,0 +1,103 @@
+package faults
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Trouble is what happens to a share of the requests. The zero value is none.
+type Trouble struct {
+	// Share of the requests that it happens to: 1 is all.
+	Share float64
+	// Which requests it happens to; All is both.
+	Which Which
+	// Answer is a status that is answered in place of the API server's; 0: what that says. Late has
+	// requests take effect all the same.
+	Answer int
+	Late   bool
+	// Hang has requests wait until the trouble is over. Slow is a pause before each part of an
+	// answer, and Lasts how long an answer may take until it is broken off.
+	Hang        bool
+	Slow, Lasts time.Duration
+}
+
+// Which is a kind of requests.
+type Which int
+
+// The kinds.
+const (
+	All Which = iota
+	Watches
+	Others
+)
+
+func (t Trouble) of(watch bool) bool {
+	return t.Which == All || (t.Which == Watches) == watch
+}
+
+// String says what happens.
+func (t Trouble) String() string {
+	out := fmt.Sprintf("%.0f %% of ", 100*t.Share)
+	out += [...]string{"all requests", "watches", "other requests"}[t.Which]
+	if t.Answer != 0 {
+		out += fmt.Sprintf(" get %d", t.Answer)
+	}
+	if t.Late {
+		out += " but take effect"
+	}
+	if t.Hang {
+		out += " hang"
+	}
+	if t.Slow > 0 {
+		out += " are slow by " + t.Slow.String()
+	}
+	if t.Lasts > 0 {
+		out += " are broken off after " + t.Lasts.String()
+	}
+	return out
+}
+
+// answer says what the API server would with this status. A watch learns of it as an event, with
+// which watches end whose version is too old.
+func (t Trouble) answer(w http.ResponseWriter, watch bool) {
+	status := t.status()
+	w.Header().Set("Content-Type", "application/json")
+	if details := status.Details; details != nil && details.RetryAfterSeconds > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(details.RetryAfterSeconds)))
+	}
+	var body any = status
+	if watch && t.Answer == http.StatusGone {
+		body = map[string]any{"type": "ERROR", "object": status}
+	} else {
+		w.WriteHeader(t.Answer)
+	}
+	_ = json.NewEncoder(w).Encode(body) // who asked may have gone
+}
+
+func (t Trouble) status() metav1.Status {
+	const why = "this is a test"
+	because := errors.New(why)
+	things := schema.GroupResource{Resource: "things"}
+	err := map[int]*apierrors.StatusError{
+		http.StatusTooManyRequests:     apierrors.NewTooManyRequests(why, 1),
+		http.StatusInternalServerError: apierrors.NewInternalError(because),
+		http.StatusConflict:            apierrors.NewConflict(things, "thing", because),
+		http.StatusGone:                apierrors.NewResourceExpired(why),
+		http.StatusServiceUnavailable:  apierrors.NewServiceUnavailable(why),
+		http.StatusGatewayTimeout:      apierrors.NewServerTimeout(things, "do", 1),
+	}[t.Answer]
+	if err == nil {
+		err = apierrors.NewGenericServerResponse(t.Answer, "do", things, "thing", why, 0, true)
+	}
+	out := err.ErrStatus
+	out.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+	return out
+}

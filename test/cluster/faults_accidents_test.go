@@ -1,0 +1,307 @@
+package cluster_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/test/cluster/faults"
+)
+
+// accident is what goes wrong at once. Its parts return when it is over.
+type accident struct {
+	what  string
+	parts []func() error
+	// reachable: the API server can be written to by others meanwhile.
+	reachable bool
+}
+
+// accidents are the kinds, how one of them is drawn, and whether others lose the API server, too.
+var accidents = []struct {
+	name   string
+	plan   func(*faulty) accident
+	direct bool
+}{
+	{"agent", (*faulty).agentKilled, false},
+	{"apiserver killed", (*faulty).apiServerKilled, true},
+	{"apiserver frozen", (*faulty).apiServerFrozen, true},
+	{"answers", (*faulty).badAnswers, false},
+	{"watches", (*faulty).badWatches, false},
+	{"etcd", (*faulty).etcdGone, true},
+	{"runtime", (*faulty).runtimeGone, false},
+	{"together", (*faulty).together, true},
+}
+
+// lasting is how long something that lasts is to last: as a rule up to two seconds, and in one
+// round of 40 a minute.
+func (s *faulty) lasting() time.Duration {
+	if s.random.IntN(40) == 0 {
+		return time.Minute
+	}
+	return s.shortly()
+}
+
+func (s *faulty) shortly() time.Duration {
+	return time.Duration(s.random.Int64N(int64(2 * time.Second)))
+}
+
+// agentKilled: it is started again at once or later, and may be killed while it starts.
+func (s *faulty) agentKilled() accident {
+	pauses := []time.Duration{s.moment()}
+	for range s.random.IntN(3) {
+		pauses = append(pauses, s.moment(), 2*s.moment())
+	}
+	return accident{
+		what: fmt.Sprintf("the agent is killed, pauses %v", pauses), reachable: true,
+		parts: []func() error{func() error {
+			for i, pause := range pauses {
+				if i%2 == 0 {
+					s.node.Kill()
+				}
+				time.Sleep(pause)
+				if i%2 == 0 {
+					s.node.StartOnly()
+				}
+			}
+			return nil
+		}},
+	}
+}
+
+func (s *faulty) apiServerKilled() accident {
+	pause := s.shortly()
+	return accident{
+		what:  fmt.Sprintf("the API server is killed for %v", pause),
+		parts: []func() error{func() error { return s.restart("kube-apiserver", pause) }},
+	}
+}
+
+// restart kills a server for a while.
+func (s *faulty) restart(name string, pause time.Duration) error {
+	server, err := s.c.Server(name)
+	if err != nil {
+		return err
+	}
+	server.Kill()
+	time.Sleep(pause)
+	return server.Start()
+}
+
+func (s *faulty) apiServerFrozen() accident {
+	pause := s.lasting()
+	return accident{
+		what:  fmt.Sprintf("the API server is frozen for %v", pause),
+		parts: []func() error{func() error { return s.freeze("kube-apiserver", pause) }},
+	}
+}
+
+func (s *faulty) freeze(name string, pause time.Duration) error {
+	server, err := s.c.Server(name)
+	if err != nil {
+		return err
+	}
+	if err := server.Freeze(); err != nil {
+		return err
+	}
+	time.Sleep(pause)
+	return server.Thaw()
+}
+
+func (s *faulty) etcdGone() accident {
+	pause := s.shortly()
+	if s.random.IntN(2) == 0 {
+		return accident{
+			what:  fmt.Sprintf("etcd is frozen for %v", pause),
+			parts: []func() error{func() error { return s.freeze("etcd", pause) }},
+		}
+	}
+	return accident{
+		what:  fmt.Sprintf("etcd is killed for %v", pause),
+		parts: []func() error{func() error { return s.restart("etcd", pause) }},
+	}
+}
+
+// trouble has requests of the agent go wrong for a while.
+func (s *faulty) trouble(t faults.Trouble, lasts time.Duration, cut bool) accident {
+	return accident{
+		what:      fmt.Sprintf("for %v %s, connections are cut: %v", lasts, t, cut),
+		reachable: true,
+		parts: []func() error{func() error {
+			s.proxy.Set(t)
+			if cut {
+				s.proxy.Cut()
+			}
+			time.Sleep(lasts)
+			s.proxy.Set(faults.Trouble{})
+			return nil
+		}},
+	}
+}
+
+// badAnswers: the API server refuses, or cannot, or has, and says that it has not.
+func (s *faulty) badAnswers() accident {
+	codes := []int{
+		http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusConflict,
+		http.StatusGone, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
+	}
+	t := faults.Trouble{
+		Share: 0.3 + 0.7*s.random.Float64(), Answer: codes[s.random.IntN(len(codes))],
+		Late: s.random.IntN(2) == 0, Which: faults.Which(s.random.IntN(3)),
+	}
+	return s.trouble(t, s.shortly(), s.random.IntN(2) == 0)
+}
+
+// badWatches: they are cut, slow, broken off, too old, or get nothing.
+func (s *faulty) badWatches() accident {
+	t := [...]faults.Trouble{
+		{},
+		{Slow: time.Duration(1+s.random.IntN(1000)) * time.Millisecond},
+		{Lasts: time.Duration(1+s.random.IntN(300)) * time.Millisecond},
+		{Answer: http.StatusGone},
+		{Hang: true},
+	}[s.random.IntN(5)]
+	t.Share, t.Which = 0.3+0.7*s.random.Float64(), faults.Watches
+	lasts := s.shortly()
+	if t.Hang {
+		t.Which = faults.All
+		lasts = s.lasting()
+	}
+	return s.trouble(t, lasts, t.Hang || s.random.IntN(3) > 0)
+}
+
+// runtimeGone: containerd is killed; the simulated runtime does not answer, refuses, does and does
+// not say so, has other conditions, or says nothing of what happens.
+func (s *faulty) runtimeGone() accident {
+	if s.daemon != nil {
+		return s.containerdKilled()
+	}
+	pause := s.shortly()
+	if s.random.IntN(4) == 0 {
+		return s.sandboxDies()
+	}
+	plan := []struct {
+		what  string
+		begin func(*sim.Server) error
+	}{
+		{"is gone", s.fails(sim.Fault{Method: "*", Error: "no such socket", Code: "Unavailable"})},
+		{"hangs", s.fails(sim.Fault{Method: "*", Hang: true})},
+		{"loses answers", s.loses},
+		{"is not ready", func(r *sim.Server) error {
+			r.SetReady(sim.Ready{Message: "this is a test"})
+			return nil
+		}},
+		{"says nothing", func(r *sim.Server) error { return r.SetEvents(sim.EventsSilent) }},
+		{"has no events", func(r *sim.Server) error { return r.SetEvents(sim.EventsUnimplemented) }},
+	}[s.random.IntN(6)]
+	return accident{
+		what: fmt.Sprintf("the runtime %s for %v", plan.what, pause), reachable: true,
+		parts: []func() error{func() error {
+			r := s.node.Runtime
+			if err := plan.begin(r); err != nil {
+				return err
+			}
+			time.Sleep(pause)
+			r.ClearFaults()
+			r.SetReady(sim.Ready{Runtime: true, Network: true})
+			return r.SetEvents(sim.EventsOn)
+		}},
+	}
+}
+
+func (*faulty) fails(f sim.Fault) func(*sim.Server) error {
+	return func(r *sim.Server) error {
+		err := r.SetFault(f)
+		r.DropEvents()
+		return err
+	}
+}
+
+// loses has calls that change something take effect without an answer.
+func (*faulty) loses(r *sim.Server) error {
+	for _, method := range sim.Methods() {
+		if strings.HasPrefix(method, "List") || strings.HasSuffix(method, "Status") {
+			continue
+		}
+		err := r.SetFault(sim.Fault{
+			Method: method, Error: "connection reset", Code: "Unavailable", After: true,
+			Delay: metav1.Duration{Duration: 10 * time.Millisecond},
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sandboxDies: a pod that is to run has to be started anew.
+func (s *faulty) sandboxDies() accident {
+	names := slices.DeleteFunc(s.wants.names(), func(name string) bool {
+		o := s.wants.of[name]
+		return o.gone || o.kind == job || o.kind == deployment
+	})
+	if len(names) == 0 {
+		return accident{what: "nothing happens", reachable: true}
+	}
+	o := s.wants.of[names[s.random.IntN(len(names))]]
+	o.touched = true
+	pod := o.name
+	if o.kind == static {
+		pod += "-" + s.node.Name
+	}
+	return accident{
+		what: "the sandbox of " + pod + " dies", reachable: true,
+		parts: []func() error{func() error {
+			_ = s.node.Runtime.KillSandbox(s.c.Namespace + "/" + pod) // it may be between two
+			return nil
+		}},
+	}
+}
+
+func (s *faulty) containerdKilled() accident {
+	pause := s.shortly()
+	return accident{
+		what: fmt.Sprintf("containerd is killed for %v", pause), reachable: true,
+		parts: []func() error{func() error {
+			if err := s.daemon.Kill(); err != nil {
+				return err
+			}
+			time.Sleep(pause)
+			return s.daemon.Restart(context.Background())
+		}},
+	}
+}
+
+// anyOnNode is one that the agent or its runtime has, or both.
+func (s *faulty) anyOnNode() accident {
+	return s.some([]func(*faulty) accident{
+		(*faulty).agentKilled, (*faulty).runtimeGone, (*faulty).badWatches,
+	}, 1+s.random.IntN(2))
+}
+
+// together is several at once, of different kinds.
+func (s *faulty) together() accident {
+	return s.some([]func(*faulty) accident{
+		(*faulty).agentKilled, (*faulty).apiServerKilled, (*faulty).badAnswers, (*faulty).etcdGone,
+		(*faulty).runtimeGone,
+	}, 2+s.random.IntN(4))
+}
+
+func (s *faulty) some(plans []func(*faulty) accident, count int) (all accident) {
+	all.reachable = true
+	s.random.Shuffle(len(plans), func(i, j int) { plans[i], plans[j] = plans[j], plans[i] })
+	var what []string
+	for _, plan := range plans[:count] {
+		a := plan(s)
+		what = append(what, a.what)
+		all.parts = append(all.parts, a.parts...)
+		all.reachable = all.reachable && a.reachable
+	}
+	all.what = strings.Join(what, "; ")
+	return all
+}

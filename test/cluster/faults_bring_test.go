@@ -1,0 +1,157 @@
+package cluster_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+)
+
+// bring has the cluster have what is desired, as far as that can be now: it can be called again
+// and again. What is removed is forgotten once it is.
+func (s *faulty) bring() error {
+	var errs []error
+	for _, name := range s.wants.names() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		o := s.wants.of[name]
+		err := s.bringOne(ctx, o)
+		cancel()
+		if err == nil && o.gone {
+			delete(s.wants.of, name)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *faulty) bringOne(ctx context.Context, o *want) error {
+	if o.kind == static {
+		return s.bringStatic(o)
+	}
+	if o.gone {
+		return s.removeOne(ctx, o)
+	}
+	t := s.wants.template(o, s.node.Name)
+	switch o.kind {
+	case deployment:
+		return s.patch(ctx, o, &appsv1.Deployment{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
+			ObjectMeta: metav1.ObjectMeta{Name: o.name},
+			Spec: appsv1.DeploymentSpec{
+				Replicas: ptr.To(int32(o.replicas)), Template: t,
+				Selector:             metav1.SetAsLabelSelector(map[string]string{"want": o.name}),
+				RevisionHistoryLimit: ptr.To[int32](1),
+			},
+		})
+	case job:
+		return s.patch(ctx, o, &batchv1.Job{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
+			ObjectMeta: metav1.ObjectMeta{Name: o.name},
+			Spec:       batchv1.JobSpec{Template: t, BackoffLimit: ptr.To[int32](0)},
+		})
+	default:
+		return s.bringBare(ctx, o, t)
+	}
+}
+
+// patch makes or changes an object by server-side apply, which can be done again and again.
+func (s *faulty) patch(ctx context.Context, o *want, object any) (err error) {
+	raw, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	how := metav1.PatchOptions{FieldManager: "test", Force: ptr.To(true)}
+	if o.kind == deployment {
+		_, err = s.c.Client.AppsV1().Deployments(s.c.Namespace).Patch(ctx, o.name,
+			types.ApplyPatchType, raw, how)
+	} else {
+		_, err = s.c.Client.BatchV1().Jobs(s.c.Namespace).Patch(ctx, o.name,
+			types.ApplyPatchType, raw, how)
+	}
+	return err
+}
+
+// bringBare makes a pod once. One of that name that was before is deleted first.
+func (s *faulty) bringBare(ctx context.Context, o *want, t v1.PodTemplateSpec) error {
+	pods := s.c.Client.CoreV1().Pods(s.c.Namespace)
+	t.Name = o.name
+	there, err := pods.Get(ctx, o.name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) && o.uid != "":
+		return fmt.Errorf("pod %s has gone, and nobody wanted that", o.uid)
+	case apierrors.IsNotFound(err):
+		there, err = pods.Create(ctx, &v1.Pod{ObjectMeta: t.ObjectMeta, Spec: t.Spec},
+			metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+	case err != nil:
+		return err
+	case there.Labels["generation"] != o.labels()["generation"]:
+		o.uid = ""
+		if err := s.removeOne(ctx, o); err != nil {
+			return err
+		}
+		return s.bringBare(ctx, o, t)
+	}
+	o.uid = there.UID
+	return nil
+}
+
+// removeOne deletes something from the API server; an error as long as it is there.
+func (s *faulty) removeOne(ctx context.Context, o *want) (err error) {
+	how := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
+	remove := s.c.Client.CoreV1().Pods(s.c.Namespace).Delete
+	switch {
+	case o.kind == deployment:
+		remove = s.c.Client.AppsV1().Deployments(s.c.Namespace).Delete
+	case o.kind == job:
+		remove = s.c.Client.BatchV1().Jobs(s.c.Namespace).Delete
+	case o.force:
+		how.GracePeriodSeconds = ptr.To[int64](0)
+	}
+	err = remove(ctx, o.name, how)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err == nil {
+		err = errors.New("it is being deleted")
+	}
+	return err
+}
+
+// bringStatic writes or removes a manifest.
+func (s *faulty) bringStatic(o *want) error {
+	file := filepath.Join(s.node.Manifests, o.name+".yaml")
+	before, err := os.ReadFile(file)
+	if o.gone {
+		if os.IsNotExist(err) {
+			return nil
+		}
+		return os.Remove(file)
+	}
+	t := s.wants.template(o, s.node.Name)
+	t.Name, t.Namespace = o.name, s.c.Namespace
+	raw, err := yaml.Marshal(v1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: t.ObjectMeta, Spec: t.Spec,
+	})
+	if err == nil && string(raw) != string(before) {
+		s.node.Pod(o.name, string(raw))
+	}
+	return err
+}

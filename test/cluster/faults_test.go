@@ -1,0 +1,337 @@
+package cluster_test
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/numalet/numalet/cri/containerd"
+	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/test/cluster/faults"
+	"github.com/numalet/numalet/test/cluster/rig"
+	containerdrig "github.com/numalet/numalet/test/containerd/rig"
+	"github.com/numalet/numalet/test/harness"
+)
+
+// faultRounds is how many accidents of each kind there are. NUMALET_FAULT_ROUNDS is another number,
+// NUMALET_FAULT_SEED repeats a run.
+const faultRounds = 1
+
+// telling is how often it is told why it is not quiet yet.
+const telling = 4 * time.Second
+
+// faulty is a node of which pods are wanted that change all the time, and that has accidents.
+type faulty struct {
+	t       *testing.T
+	c       rig.Cluster
+	node    rig.Node
+	cgroup  string             // the node's cgroupRoot; "": it has none
+	daemon  *containerd.Daemon // nil: the runtime is simulated
+	proxy   *faults.Proxy
+	random  *rand.Rand
+	wants   *wants
+	monitor *watcher
+
+	runtime   runtimeapi.RuntimeServiceClient
+	resources podresourcesv1.PodResourcesListerClient
+	quiet     map[types.UID]map[string]string // what containers were when all was quiet, by UID
+}
+
+// TestFaults has accidents at random moments while pods come and go, one kind after the other.
+// After each what runs is what is wanted, everybody says the same of it, nothing is left of what is
+// gone, and what nobody touched goes on.
+func TestFaults(t *testing.T) {
+	seed := harness.Number(t, "NUMALET_FAULT_SEED", rand.Uint64())
+	t.Logf("NUMALET_FAULT_SEED=%d", seed)
+	for _, a := range accidents {
+		t.Run(a.name, func(t *testing.T) {
+			s := newFaulty(t, seed, harness.New(t), nil, "")
+			s.wants.direct = a.direct
+			s.play(a.plan)
+		})
+	}
+}
+
+// TestFaultsOfContainers has accidents of the agent and of containerd.
+func TestFaultsOfContainers(t *testing.T) {
+	seed := harness.Number(t, "NUMALET_FAULT_SEED", rand.Uint64())
+	t.Logf("NUMALET_FAULT_SEED=%d", seed)
+	n, d, cgroup := containerdrig.Node(t)
+	newFaulty(t, seed, n, d, cgroup).play((*faulty).anyOnNode)
+}
+
+// newFaulty makes a node behind a proxy; nothing is wanted of it yet.
+func newFaulty(t *testing.T, seed uint64, n *harness.Node, d *containerd.Daemon,
+	cgroup string) *faulty {
+	t.Helper()
+	sum := fnv.New64()
+	sum.Write([]byte(t.Name())) // so that one kind alone is repeated as well
+	random := rand.New(rand.NewPCG(seed, sum.Sum64()))
+	c := rig.Start(t)
+	s := &faulty{
+		t: t, c: c, cgroup: cgroup, daemon: d, random: random,
+		wants: &wants{
+			random: random, of: map[string]*want{}, image: "registry.test/work:1", cpus: 24,
+			scripts: []script{obeys, slowly, ignores, crashes},
+		},
+	}
+	if d != nil {
+		s.wants.image, s.wants.cpus = containerd.WorkImage, 0
+		s.wants.scripts = []script{obeys, ignores}
+	} else {
+		s.monitor = watch(n)
+	}
+	for name, value := range map[string]any{
+		"crashLoopBackOff":         map[string]string{"maxContainerRestartPeriod": "1s"},
+		"nodeLeaseDurationSeconds": 4, "nodeStatusUpdateFrequency": "4s",
+		"runtimeRequestTimeout": "5s",
+	} {
+		n.Settings[name] = value
+	}
+	s.node = c.Join(n, "faulty")
+	s.stand(random.Uint64())
+	s.runtime = runtimeapi.NewRuntimeServiceClient(dial(t, n.Endpoint))
+	s.resources = podresourcesv1.NewPodResourcesListerClient(
+		dial(t, "unix://"+filepath.Join(n.Root, "pod-resources", "kubelet.sock")))
+	n.Plugin(gpu, fmt.Sprintf("--devices=%d", haveGPUs), "--nodes=0")
+	n.Start()
+	return s
+}
+
+// stand puts a proxy before the API server of the node.
+func (s *faulty) stand(seed uint64) {
+	s.t.Helper()
+	certificate, key := filepath.Join(s.node.Dir, "p.crt"), filepath.Join(s.node.Dir, "p.key")
+	err := s.c.NodeCertificate(certificate, key, "proxy")
+	if err == nil {
+		s.proxy, err = faults.Start(faults.Config{
+			Kubeconfig: s.node.Kubeconfig, Certificate: certificate, Key: key,
+			Random: rand.New(rand.NewPCG(seed, 0)),
+		})
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(s.proxy.Stop)
+	through, err := s.proxy.Redirect(s.node.Kubeconfig)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for i, arg := range s.node.Args {
+		if strings.HasPrefix(arg, "--kubeconfig=") {
+			s.node.Args[i] = "--kubeconfig=" + through
+		}
+	}
+}
+
+// play has an accident a round, and removes all in the end.
+func (s *faulty) play(plan func(*faulty) accident) {
+	for range 5 {
+		s.wants.change()
+	}
+	s.settle("it begins")
+	for round := range int(harness.Number(s.t, "NUMALET_FAULT_ROUNDS", faultRounds)) {
+		a := plan(s)
+		what := fmt.Sprintf("round %d, %s", round, a.what)
+		s.t.Log(what)
+		began := time.Now()
+		s.throw(a)
+		s.settle(what)
+		s.t.Logf("all was quiet after %v", time.Since(began).Round(time.Millisecond))
+	}
+	for _, o := range s.wants.of {
+		o.gone = true
+	}
+	s.settle("all is removed")
+}
+
+// throw has an accident, while something is changed before, in the middle and afterwards.
+func (s *faulty) throw(a accident) {
+	changes := make([]int, 3)
+	for i := range changes {
+		changes[i] = s.random.IntN(2)
+	}
+	pauses := []time.Duration{s.moment(), s.moment()}
+	change := func(count int) {
+		for range count {
+			o := s.wants.change()
+			s.t.Logf("%s: generation %d, %d replicas, gone %v, by force %v", o.name, o.generation,
+				o.replicas, o.gone, o.force)
+		}
+		_ = s.bring() // what is not possible now is done when all settles
+	}
+	change(changes[0])
+	time.Sleep(pauses[0])
+	var under sync.WaitGroup
+	errs := make(chan error, len(a.parts))
+	for _, part := range a.parts {
+		under.Go(func() { errs <- part() })
+	}
+	if a.reachable {
+		time.Sleep(pauses[1])
+		change(changes[1])
+	}
+	under.Wait()
+	for range a.parts {
+		if err := <-errs; err != nil {
+			s.t.Fatalf("%s: %v", a.what, err)
+		}
+	}
+	change(changes[2])
+}
+
+// moment is a part of the schedule.
+func (s *faulty) moment() time.Duration {
+	return time.Duration(s.random.Int64N(int64(300 * time.Millisecond)))
+}
+
+// settle waits until all is as wanted, and for a while stays as it is. What was not touched has not
+// been started again since it was quiet last.
+func (s *faulty) settle(when string) {
+	s.t.Helper()
+	var now *seen
+	since := time.Now()
+	tell := time.Now().Add(telling)
+	s.node.Eventually("all is quiet after "+when, func() (err error) {
+		if now, err = s.isQuiet(since); err == nil {
+			return nil
+		}
+		if time.Now().After(tell) {
+			tell = time.Now().Add(telling)
+			s.t.Logf("not yet: %v", err)
+		}
+		time.Sleep(100 * time.Millisecond)
+		return err
+	})
+	if err := s.untouched(now); err != nil {
+		s.t.Errorf("after %s: %v", when, err)
+	}
+	s.monitor.check(s.t)
+	if s.t.Failed() {
+		s.t.FailNow()
+	}
+	s.quiet = map[types.UID]map[string]string{}
+	for _, p := range now.api {
+		of := map[string]string{}
+		for _, c := range p.Status.ContainerStatuses {
+			of[c.Name] = identity(c)
+		}
+		s.quiet[p.UID] = of
+	}
+	for _, o := range s.wants.of {
+		o.touched = false
+	}
+}
+
+// isQuiet reports whether all is as wanted, pods are not written to, and the node has lived since.
+func (s *faulty) isQuiet(since time.Time) (*seen, error) {
+	s.revive()
+	if err := s.bring(); err != nil {
+		return nil, err
+	}
+	before, err := s.look()
+	if err == nil {
+		err = before.check(s.wants)
+	}
+	if err != nil {
+		return nil, err
+	}
+	time.Sleep(100 * time.Millisecond)
+	after, err := s.look()
+	if err == nil {
+		err = after.check(s.wants)
+	}
+	if err == nil {
+		err = s.alive(since)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for name, p := range after.api {
+		if was := before.api[name]; was.ResourceVersion != p.ResourceVersion {
+			return nil, fmt.Errorf("pod %s became version %s, before %s", name, p.ResourceVersion,
+				was.ResourceVersion)
+		}
+	}
+	return after, nil
+}
+
+// revive starts the agent again if it has ended, as systemd would. Without a runtime it may not
+// even begin; nothing else is a reason.
+func (s *faulty) revive() {
+	s.t.Helper()
+	exited, how := s.node.Exited()
+	if !exited {
+		return
+	}
+	if end := s.node.LogTail(3); !strings.Contains(end, "numalet: connect runtime") {
+		s.t.Fatalf("the agent has ended: %v\n%s", how, s.node.LogTail(40))
+	}
+	s.node.StartOnly()
+}
+
+// untouched tells what became of pods that should not have noticed anything.
+func (s *faulty) untouched(now *seen) error {
+	for _, p := range now.api {
+		if s.wants.of[p.Labels["want"]].touched {
+			continue
+		}
+		for _, c := range p.Status.ContainerStatuses {
+			if was := s.quiet[p.UID][c.Name]; was != identity(c) {
+				return fmt.Errorf("container %s of pod %s was %q, and is %q", c.Name, p.Name, was,
+					identity(c))
+			}
+		}
+	}
+	return nil
+}
+
+// watcher checks at each change that the simulated runtime makes that no two containers have the
+// same.
+type watcher struct {
+	mu     sync.Mutex
+	live   map[string]sim.Container
+	broken []string
+}
+
+func watch(n *harness.Node) *watcher {
+	w := &watcher{live: map[string]sim.Container{}}
+	n.Runtime.Watch(w.told)
+	return w
+}
+
+func (w *watcher) told(c sim.Container) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.live, c.ID)
+	if !c.Running() {
+		return
+	}
+	for _, other := range w.live {
+		w.broken = append(w.broken, harness.Clashes(c, other, gpu)...)
+	}
+	w.live[c.ID] = c
+}
+
+// check reports what was found.
+func (w *watcher) check(t *testing.T) {
+	t.Helper()
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, what := range w.broken {
+		t.Errorf("invariant broken: %s", what)
+	}
+	w.broken = nil
+}
