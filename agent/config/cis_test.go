@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"testing"
 )
 
@@ -24,6 +25,48 @@ func TestCISBenchmark(t *testing.T) {
 	} {
 		if !holds {
 			t.Errorf("rule %s does not hold by default", rule)
+		}
+	}
+}
+
+// hardened is what the benchmark wants an administrator to set.
+const hardened = `
+authentication: {anonymous: {enabled: false}, x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}}
+authorization: {mode: Webhook}
+readOnlyPort: 0
+streamingConnectionIdleTimeout: 5m
+makeIPTablesUtilChains: true
+eventRecordQPS: 5
+tlsCertFile: /etc/kubernetes/pki/kubelet.crt
+tlsPrivateKeyFile: /etc/kubernetes/pki/kubelet.key
+rotateCertificates: true
+tlsCipherSuites: [TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+  TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384]
+podPidsLimit: 4096
+seccompDefault: true
+featureGates: {RotateKubeletServerCertificate: true}
+`
+
+// TestCISHardened: what the rules 4.2.1 to 4.2.14 want to be set is taken, and has an effect; but for
+// rule 4.2.6, about packet filters that are left alone here whatever is set.
+func TestCISHardened(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"k.yaml": head + hardened})
+	c := mustLoad(t, dir, "--config=%dir%/k.yaml")
+	if without := c.Unhonoured(); !slices.Equal(without, []string{"makeIPTablesUtilChains"}) {
+		t.Errorf("these have no effect: %q", without)
+	}
+	k := &c.Kubelet
+	for rule, holds := range map[string]bool{
+		"4.2.3 the client CA":             k.Authentication.X509.ClientCAFile != "",
+		"4.2.9 the server's certificate":  k.TLSCertFile != "" && k.TLSPrivateKeyFile != "",
+		"4.2.10 certificates are renewed": k.RotateCertificates,
+		"4.2.12 strong ciphers only":      len(k.TLSCipherSuites) == 4,
+		"4.2.13 processes are limited":    *k.PodPidsLimit == 4096,
+		"4.2.14 seccomp by default":       *k.SeccompDefault,
+	} {
+		if !holds {
+			t.Errorf("rule %s is not kept", rule)
 		}
 	}
 }
