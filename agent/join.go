@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/checkpoints"
@@ -15,6 +16,7 @@ import (
 	"github.com/numalet/numalet/agent/podcgroups"
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/agent/probe"
 	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/agent/syncloop"
 	"github.com/numalet/numalet/deviceplugin"
@@ -29,6 +31,7 @@ type parts struct {
 	cgroups     *podcgroups.Groups
 	pool        *cpupool.Pool
 	queue       *admission.Queue
+	probes      *probe.Prober
 	workers     *podworker.Workers
 	sources     sources
 	checkpoints *checkpoints.Checkpoints
@@ -59,6 +62,9 @@ func join(ctx context.Context, n node) (parts, error) {
 	if err != nil {
 		return p, err
 	}
+	if p.probes, err = newProber(n, func(uid types.UID) { p.workers.Wake(uid) }); err != nil {
+		return p, err
+	}
 	if p.workers, err = newWorkers(n, p, c, l.events.Put); err != nil {
 		return p, err
 	}
@@ -79,7 +85,7 @@ func join(ctx context.Context, n node) (parts, error) {
 	p.first = append(p.first,
 		part{"assignment store", n.store.Run}, part{"device plugins", p.plugins.Run},
 		part{"runtime observer", p.observer.Run}, part{"admission", p.queue.Run},
-		part{"pod workers", p.workers.Run})
+		part{"pod workers", p.workers.Run}, part{"probes", p.probes.Run})
 	p.first = slices.Concat(p.first, kubeParts(n), l.told.parts(), c.parts(p.workers))
 	// Before pods are adopted CPUs that containers have for themselves may look free, and the
 	// kubelet's files have not been read.
@@ -140,6 +146,7 @@ func (p *parts) serve(ctx context.Context, n node, l *links, loop *syncloop.Loop
 		return err
 	}
 	open := append(openRoutes(n, *p), used.Routes()...)
+	open = append(open, p.probes.Route())
 	c := newListeners(n, *p, loop, open)
 	api, follow, err := nodeAPI(ctx, n, *p, open)
 	if err != nil {

@@ -69,7 +69,9 @@ func newWorkers(n node, p parts, c contents, tell func(syncloop.Event)) (
 		Report: func(r podworker.Report) {
 			told.look(r)
 			p.metrics.Round(r)
-			statuses.Report(r)
+			if s, ok := statuses.Report(r); ok {
+				p.probes.Follow(r.Pod, s, r.Decision.State != podworker.SyncPod)
+			}
 			removed := r.Stop != nil && r.Stop.Remove // which Gone tells when it is done
 			if r.Err == nil && r.Decision.State == podworker.Finished && !removed {
 				tell(syncloop.Event{UID: r.Pod.UID, Event: pod.Event{Kind: pod.Ended}})
@@ -78,10 +80,12 @@ func newWorkers(n node, p parts, c contents, tell func(syncloop.Event)) (
 		Gone: func(uid types.UID) {
 			p.metrics.Gone(uid)
 			told.gone(uid)
+			p.probes.Forget(uid)
 			tell(syncloop.Event{UID: uid, Event: pod.Event{Kind: pod.Gone}})
 		},
 		BackOff: podworker.BackOff{Max: k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},
 		Sync:    k.SyncFrequency.Duration, Due: c.volumes.Due,
+		Probed: p.probes.Probed,
 	}), nil
 }
 

@@ -115,6 +115,17 @@ func commandLine(container *v1.Container, envs []*runtimeapi.KeyValue, left room
 	return command, args, err
 }
 
+// StaticCommand expands the command of a probe of the container by those of its variables that have
+// their value in the spec: what a probe runs with must not change while the container runs.
+func StaticCommand(container *v1.Container, command []string) ([]string, error) {
+	var envs []*runtimeapi.KeyValue
+	for _, e := range container.Env {
+		envs = append(envs, &runtimeapi.KeyValue{Key: e.Name, Value: []byte(e.Value)})
+	}
+	out, _, err := commandLine(&v1.Container{Command: command}, envs, MaxArguments)
+	return out, err
+}
+
 // lookupIn finds names in envs; as in a process's environment, the last of several wins.
 func lookupIn(envs []*runtimeapi.KeyValue) func(string) (string, bool) {
 	values := make(map[string]string, len(envs))

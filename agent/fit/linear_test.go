@@ -146,8 +146,9 @@ func costs(t *testing.T, manifest []byte, args []string) map[string]time.Duratio
 	})
 	observed := ran(p)
 	out["status"] = spent(func() {
-		p.Status = status.Generate(status.Input{Pod: p, Observed: observed, Previous: p.Status})
-		status.Phase(p, observed, nil)
+		facts := status.Facts{Observed: observed}
+		p.Status = status.Generate(status.Input{Pod: p, Facts: facts, Previous: p.Status})
+		status.Phase(p, facts)
 	})
 	if got := len(p.Status.ContainerStatuses); got != len(p.Spec.Containers) {
 		t.Fatalf("%d of %d containers have a status", got, len(p.Spec.Containers))

@@ -25,15 +25,18 @@ type Reporter struct {
 	LogsDir      string // of pods' logs
 }
 
-// Report takes one round of a pod's worker, in the worker's goroutine.
-func (r Reporter) Report(round podworker.Report) {
+// Report takes one round of a pod's worker, in the worker's goroutine, and returns the status that
+// it made of it; false: nothing was seen that one could be made of.
+func (r Reporter) Report(round podworker.Report) (v1.PodStatus, bool) {
 	if round.Err != nil || round.Stop != nil && round.Stop.Orphan {
-		return // the worker logs it and looks again; of an orphan nothing is told
+		return v1.PodStatus{}, false // the worker looks again; of an orphan nothing is told
 	}
 	messages := r.messages(round.Pod, round.Observed)
-	r.Statuses.saw(round, func(in status.Input) v1.PodStatus {
-		in.Pod, in.Observed, in.Messages = round.Pod, round.Observed, messages
-		in.Waiting = round.Decision.Waiting
+	return r.Statuses.saw(round, func(in status.Input) v1.PodStatus {
+		in.Pod, in.Messages = round.Pod, messages
+		in.Facts = status.Facts{
+			Observed: round.Observed, Waiting: round.Decision.Waiting, Probed: round.Probed,
+		}
 		in.Stop.Terminating = round.Decision.State != podworker.SyncPod
 		in.Stop.Finished = round.Decision.State == podworker.Finished
 		if round.Stop != nil {

@@ -177,10 +177,11 @@ func (s *Store) generate(uid types.UID, of func(status.Input) v1.PodStatus) {
 	})
 }
 
-// saw is generate with what a worker saw of the pod. An end that was told without anything to see
-// stays as it was told while there is nothing to see.
-func (s *Store) saw(round podworker.Report, of func(status.Input) v1.PodStatus) {
-	s.update(round.Pod.UID, func(e entry) entry {
+// saw is generate with what a worker saw of the pod, and returns its status. An end that was told
+// without anything to see stays as it was told while there is nothing to see.
+func (s *Store) saw(round podworker.Report, of func(status.Input) v1.PodStatus) (
+	v1.PodStatus, bool) {
+	return s.update(round.Pod.UID, func(e entry) entry {
 		seen := len(round.Observed.Sandboxes) > 0 || len(round.Observed.Containers) > 0
 		if e.first = false; seen || !e.told {
 			e.status, e.told = of(s.input(e.pod, e.status)), false
@@ -197,18 +198,19 @@ func (s *Store) input(pod *v1.Pod, previous v1.PodStatus) status.Input {
 	return in
 }
 
-// update replaces the entry of a pod by what change makes of it, which may be called again.
-func (s *Store) update(uid types.UID, change func(entry) entry) {
+// update replaces the entry of a pod by what change makes of it, which may be called again, and
+// returns the status then; false: the pod was forgotten.
+func (s *Store) update(uid types.UID, change func(entry) entry) (v1.PodStatus, bool) {
 	for {
 		before, ok := s.get(uid)
 		if !ok {
-			return // it was forgotten
+			return v1.PodStatus{}, false
 		}
 		if after := change(before); s.replace(uid, before, after) {
 			s.cfg.Wrote(Change{
 				after.pod, before.status, after.status, after.first, after.cleared,
 			})
-			return
+			return after.status, true
 		}
 	}
 }

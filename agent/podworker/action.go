@@ -87,13 +87,26 @@ const (
 	RemovePod ActionKind = "RemovePod"
 )
 
+// Again says whether a container that the worker stops is started again, whatever its exit and its
+// restart policy say.
+type Again int
+
+// The kinds of Again.
+const (
+	NotAgain Again = iota
+	AgainAtOnce
+	AgainLater // when its back-off is over
+)
+
 // Action is one thing to do for a pod.
 type Action struct {
 	Kind ActionKind
-	// Container is a name: of the container to start, or of the one whose definition changed.
+	// Container is a name: of the container that is started, or stopped for what it is.
 	Container string
-	Attempt   uint32
-	IDs       []string
+	// Again says what becomes of a container that is stopped.
+	Again   Again
+	Attempt uint32
+	IDs     []string
 	// Grace is in whole seconds.
 	Grace time.Duration
 	// Message says why, where it is not plain from the kind.
@@ -170,6 +183,8 @@ type Report struct {
 	Stop     *Stop
 	Observed cri.Pod
 	Decision Decision
+	// Probed is what was known of the probes of its containers, by id.
+	Probed map[string]status.Probed
 	// Err is why the pod could not be observed; Observed and Decision are then empty.
 	Err error
 	// Begun is when the round began.

@@ -23,9 +23,8 @@ type memory struct {
 	// made has, by container, what the worker made of late; of the sandbox, "", also what was made
 	// before.
 	made map[string]creations
-	// replaced has ids of containers that were stopped because their definition changed, so
-	// that they are started again whatever the restart policy says.
-	replaced map[string]bool
+	// again has, by id, containers that were stopped to be started again.
+	again map[string]Again
 	// deadline is the end of the grace period under way; zero: none is.
 	deadline time.Time
 	// cleaned: CleanUp has been done since something of the pod was last alive.
@@ -56,7 +55,7 @@ type failure struct {
 func newMemory() *memory {
 	return &memory{
 		failures: map[key]failure{}, first: map[string]uint32{},
-		made: map[string]creations{}, replaced: map[string]bool{},
+		made: map[string]creations{}, again: map[string]Again{},
 	}
 }
 
@@ -140,9 +139,9 @@ func (m *memory) succeeded(a Action, now time.Time) {
 
 // started takes in that an action is about to be done.
 func (m *memory) started(a Action) {
-	if a.Kind == StopContainers && a.Container != "" {
+	if a.Again != NotAgain {
 		for _, id := range a.IDs {
-			m.replaced[id] = true
+			m.again[id] = a.Again
 		}
 	}
 }
@@ -180,7 +179,7 @@ func (m *memory) waiting(observed cri.Pod) map[string]status.Reason {
 		if _, newer := newest[c.Name]; !newer {
 			newest[c.Name] = c.ID
 		}
-		if m.replaced[c.ID] && c.ID == newest[c.Name] {
+		if m.again[c.ID] != NotAgain && c.ID == newest[c.Name] {
 			out[c.Name] = status.Reason{}
 		}
 	}

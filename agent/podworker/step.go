@@ -24,9 +24,11 @@ type input struct {
 	// behind is the pod of the same name that must end first; empty: none.
 	behind   types.UID
 	observed cri.Pod
-	now      time.Time
-	memory   *memory // read only
-	backOff  BackOff
+	// probed is what the probes of its containers have found, by id.
+	probed  map[string]status.Probed
+	now     time.Time
+	memory  *memory // read only
+	backOff BackOff
 	// retention is which records stay.
 	retention Retention
 	// due is when the volumes are to be brought up to date; zero: not now.
@@ -69,7 +71,13 @@ func (d Desired) remove() bool { return d.Stop != nil && d.Stop.Remove }
 // ended reports whether the pod came to its end by itself.
 func (in input) ended() bool {
 	return in.memory.completed || status.Ended(in.Pod.Status.Phase) ||
-		status.Ended(status.Phase(in.Pod, in.observed, in.memory.waiting(in.observed)))
+		status.Ended(status.Phase(in.Pod, in.facts()))
+}
+
+func (in input) facts() status.Facts {
+	return status.Facts{
+		Observed: in.observed, Waiting: in.memory.waiting(in.observed), Probed: in.probed,
+	}
 }
 
 // grace is how long the containers have from now, if they are to be stopped now.

@@ -3,6 +3,7 @@ package podworker
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -39,7 +40,7 @@ func (p *plan) updateVolumes() {
 }
 
 func (p *plan) startContainers() {
-	next := status.NextInit(p.Pod, p.observed)
+	next := status.NextInit(p.Pod, p.facts())
 	for i := range p.Pod.Spec.InitContainers {
 		c := &p.Pod.Spec.InitContainers[i]
 		if i == next || i < next && podspec.IsSidecar(c) {
@@ -134,29 +135,42 @@ func (p *plan) keep(c *v1.Container, init bool) {
 		p.removeUnstarted(c)
 	case record.State == cri.ContainerRunning:
 		if !succeeds {
-			p.keepDefinition(c, record)
+			p.keepRunning(c, record, init)
 		}
 	case succeeds && record.Exit.Code == 0:
 		p.start(c, pause{}) // it did, but in an earlier sandbox
-	case !init && p.memory.replaced[record.ID]:
+	case !init && p.memory.again[record.ID] != NotAgain:
 		p.waits(c.Name, status.Reason{})
-		p.start(c, pause{})
+		after := pause{}
+		if p.memory.again[record.ID] == AgainLater {
+			after = p.sinceExit(c, record)
+		}
+		p.start(c, after)
 	case init || status.Restarts(p.Pod, c, record.Exit.Code):
 		p.start(c, p.sinceExit(c, record))
 	}
 }
 
-// keepDefinition stops a running container whose definition is not the spec's any more. A record
-// without a hash is taken as it is.
-func (p *plan) keepDefinition(c *v1.Container, record cri.Container) {
-	if record.From.Hash == "" || record.From.Hash == cri.ContainerHash(c) {
-		return
-	}
-	p.proposeForPod(Action{
-		Kind: StopContainers, Container: c.Name, IDs: []string{record.ID},
-		Grace:   stopGrace(p.grace()),
+// keepRunning stops a running container whose definition is not the spec's any more, or which its
+// probes found dead. A record without a hash is taken as it is.
+func (p *plan) keepRunning(c *v1.Container, record cri.Container, init bool) {
+	a := Action{
+		Kind: StopContainers, Container: c.Name, IDs: []string{record.ID}, Again: AgainAtOnce,
 		Message: fmt.Sprintf("Container %s definition changed, will be restarted", c.Name),
-	})
+	}
+	grace := p.grace()
+	if record.From.Hash == "" || record.From.Hash == cri.ContainerHash(c) {
+		kind, probe := failedProbe(c, p.probed[record.ID])
+		if probe == nil {
+			return
+		}
+		a.Message, a.Again = probeFailed(p.Pod, c, kind, init)
+		if own := probe.TerminationGracePeriodSeconds; own != nil {
+			grace = time.Duration(*own) * time.Second
+		}
+	}
+	a.Grace = stopGrace(grace)
+	p.propose(a)
 }
 
 // sinceExit is the wait before a container that exited may run again.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/cri"
 )
 
@@ -101,6 +102,7 @@ type look struct {
 	version  int
 	behind   types.UID
 	observed cri.Pod
+	probed   map[string]status.Probed
 	retry    bool
 }
 
@@ -140,10 +142,14 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 		return false
 	}
 	p.looks.blind = 0
+	if w.cfg.Probed != nil {
+		l.probed = w.cfg.Probed(p.uid)
+	}
 	d := w.decide(l, p.memory)
 	p.memory.completed = p.memory.completed || d.State == Finished && l.Stop == nil
 	w.cfg.Report(Report{
-		Pod: l.Pod, Stop: l.Stop, Observed: l.observed, Decision: d, Begun: begun,
+		Pod: l.Pod, Stop: l.Stop, Observed: l.observed, Probed: l.probed, Decision: d,
+		Begun: begun,
 	})
 	if d.Action == nil {
 		p.looks.recall = &Action{}
@@ -206,8 +212,8 @@ func (w *Workers) decide(l look, m *memory) Decision {
 	if l.retry {
 		m.retryObjects()
 	}
-	in := input{Desired: l.Desired, behind: l.behind, observed: l.observed, now: time.Now(),
-		memory: m, backOff: w.cfg.BackOff, retention: w.cfg.Keep}
+	in := input{Desired: l.Desired, behind: l.behind, observed: l.observed, probed: l.probed,
+		now: time.Now(), memory: m, backOff: w.cfg.BackOff, retention: w.cfg.Keep}
 	if w.cfg.Due != nil {
 		in.due = w.cfg.Due(l.Pod, in.now)
 	}

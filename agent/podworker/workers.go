@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/agent/status"
 )
 
 // Config is what workers need. Actuator is required.
@@ -25,7 +26,10 @@ type Config struct {
 	Gone   func(types.UID)
 	// Due is when the volumes of a pod that runs are to be brought up to date, which may be past;
 	// zero: not now. A nil function: never.
-	Due     func(pod *v1.Pod, now time.Time) time.Time
+	Due func(pod *v1.Pod, now time.Time) time.Time
+	// Probed is what the probes of a pod's containers have found, by container id; nil: nothing is
+	// ever probed.
+	Probed  func(types.UID) map[string]status.Probed
 	BackOff BackOff // zero fields: the defaults
 	Keep    Retention
 	// Retry is the least time between tries of a failing action, Sync between looks at a pod that

@@ -33,8 +33,9 @@ type machine struct {
 	programs map[string][]run
 	ends     map[string]time.Time // by container id
 	codes    map[string]int32
-	// stopping is how long a container takes to obey a stop.
+	// stopping is how long a container takes to obey a stop, obeys its exit code then.
 	stopping map[string]time.Duration
+	obeys    int32
 	cleaned  bool
 	// noAddress: a new sandbox gets none.
 	noAddress bool
@@ -45,7 +46,7 @@ func newMachine(pod *v1.Pod) *machine {
 	return &machine{
 		now: epoch, pod: pod, seen: cri.Pod{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name},
 		programs: map[string][]run{}, ends: map[string]time.Time{}, codes: map[string]int32{},
-		stopping: map[string]time.Duration{},
+		stopping: map[string]time.Duration{}, obeys: 143,
 	}
 }
 
@@ -190,7 +191,7 @@ func (m *machine) stop(ids []string, grace time.Duration) {
 		if !slices.Contains(ids, c.ID) || !maybeRunning(*c) {
 			continue
 		}
-		code, takes := int32(143), m.stopping[c.Name]
+		code, takes := m.obeys, m.stopping[c.Name]
 		if takes > grace {
 			code, takes = 137, grace
 		}
@@ -272,13 +273,16 @@ type world struct {
 	memory *memory
 	log    []string
 	last   Decision
+	// probed is what probes found, by container id.
+	probed map[string]status.Probed
 	// fault is asked before each action; an error is the action's, and without done the
 	// action then has no effect.
 	fault func(Action) (err error, done bool)
 }
 
 func newWorld(pod *v1.Pod) *world {
-	return &world{machine: newMachine(pod), want: Desired{Pod: pod}, memory: newMemory()}
+	return &world{machine: newMachine(pod), want: Desired{Pod: pod}, memory: newMemory(),
+		probed: map[string]status.Probed{}}
 }
 
 // round observes, decides and acts. It reports whether there was something to do.
@@ -286,7 +290,7 @@ func (w *world) round() bool {
 	seen := w.observe()
 	b := BackOff{}.withDefaults()
 	w.memory.learn(w.want, seen, b)
-	d := step(input{Desired: w.want, observed: seen, now: w.now,
+	d := step(input{Desired: w.want, observed: seen, probed: w.probed, now: w.now,
 		memory: w.memory, backOff: b})
 	w.memory.deadline, w.last = d.Deadline, d
 	if d.Action == nil {
@@ -320,7 +324,9 @@ func (w *world) requireReason(s State, seen cri.Pod, a Action) {
 	}
 	for _, c := range seen.Containers {
 		newest, _ := seen.Container(c.Name)
+		found := w.probed[c.ID]
 		fine := c.State == cri.ContainerRunning &&
+			found.Liveness != status.Fails && found.Startup != status.Fails &&
 			c.From.Hash != "" && c.From.Hash == w.hash(c.Name) &&
 			c.ID == newest.ID && c.SandboxID == seen.Sandboxes[0].ID
 		w.require(!fine || !slices.Contains(a.IDs, c.ID), "stopped %s which runs unchanged", c.Name)

@@ -13,7 +13,7 @@ import (
 )
 
 // setDefaults fills what the API server would fill before it stores a pod, as far as anything on
-// the node depends on it. Probes keep what they have.
+// the node depends on it.
 func setDefaults(pod *v1.Pod) {
 	s := &pod.Spec
 	unset(&s.RestartPolicy, v1.RestartPolicyAlways)
@@ -50,10 +50,43 @@ func defaultContainer(c *v1.Container, hostNetwork bool) {
 			defaultFieldRef(from.FieldRef)
 		}
 	}
+	for _, p := range []*v1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+		if p != nil {
+			defaultProbe(p)
+		}
+	}
+	if c.Lifecycle != nil {
+		defaultHook(c.Lifecycle.PostStart)
+		defaultHook(c.Lifecycle.PreStop)
+	}
 	r := &c.Resources
 	roundToMilli(r.Limits)
 	roundToMilli(r.Requests)
 	r.Requests = fillFrom(r.Requests, r.Limits)
+}
+
+func defaultProbe(p *v1.Probe) {
+	unset(&p.TimeoutSeconds, 1)
+	unset(&p.PeriodSeconds, 10)
+	unset(&p.SuccessThreshold, 1)
+	unset(&p.FailureThreshold, 3)
+	defaultGet(p.HTTPGet)
+	if p.GRPC != nil {
+		unset(&p.GRPC.Service, ptr.To(""))
+	}
+}
+
+func defaultHook(h *v1.LifecycleHandler) {
+	if h != nil {
+		defaultGet(h.HTTPGet)
+	}
+}
+
+func defaultGet(a *v1.HTTPGetAction) {
+	if a != nil {
+		unset(&a.Path, "/")
+		unset(&a.Scheme, v1.URISchemeHTTP)
+	}
 }
 
 // pullPolicy is Always for images that may change under their name.

@@ -300,14 +300,8 @@ func validateProbes(c *v1.Container, at *field.Path) field.ErrorList {
 		if p == nil {
 			continue
 		}
-		at, handlers := at.Child(name), 0
-		for _, set := range []bool{p.Exec != nil, p.HTTPGet != nil, p.TCPSocket != nil,
-			p.GRPC != nil} {
-			if set {
-				handlers++
-			}
-		}
-		if handlers != 1 {
+		at := at.Child(name)
+		if count(p.Exec != nil, p.HTTPGet != nil, p.TCPSocket != nil, p.GRPC != nil) != 1 {
 			errs = append(errs, field.Invalid(at, "",
 				"must have exactly one of exec, httpGet, tcpSocket, grpc"))
 		}
@@ -318,6 +312,45 @@ func validateProbes(c *v1.Container, at *field.Path) field.ErrorList {
 		} {
 			errs = append(errs, between(at.Child(name), int64(value), 0, math.MaxInt32)...)
 		}
+		readiness := p == c.ReadinessProbe
+		if !readiness && p.SuccessThreshold > 1 {
+			errs = append(errs, field.Invalid(at.Child("successThreshold"), p.SuccessThreshold,
+				"must be 1: only a readinessProbe counts successes"))
+		}
+		if grace := p.TerminationGracePeriodSeconds; grace != nil && readiness {
+			errs = append(errs, field.Forbidden(at.Child("terminationGracePeriodSeconds"),
+				"a readinessProbe stops nothing"))
+		} else if grace != nil {
+			errs = append(errs, between(at.Child("terminationGracePeriodSeconds"), *grace, 1,
+				math.MaxInt32)...)
+		}
+	}
+	return append(errs, validateHooks(c.Lifecycle, at.Child("lifecycle"))...)
+}
+
+func validateHooks(l *v1.Lifecycle, at *field.Path) field.ErrorList {
+	if l == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	for name, h := range map[string]*v1.LifecycleHandler{
+		"postStart": l.PostStart, "preStop": l.PreStop,
+	} {
+		if h != nil && count(h.Exec != nil, h.HTTPGet != nil, h.TCPSocket != nil,
+			h.Sleep != nil) != 1 {
+			errs = append(errs, field.Invalid(at.Child(name), "",
+				"must have exactly one of exec, httpGet, tcpSocket, sleep"))
+		}
 	}
 	return errs
+}
+
+// count counts those that are true.
+func count(all ...bool) (n int) {
+	for _, one := range all {
+		if one {
+			n++
+		}
+	}
+	return n
 }

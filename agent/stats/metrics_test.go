@@ -116,9 +116,6 @@ func TestRoutes(t *testing.T) {
 	if strings.Contains(short, `"network"`) || !strings.Contains(short, `"cpu":{`) {
 		t.Errorf("the short summary is %s", short)
 	}
-	if w := ask(t, c, http.MethodGet, "/metrics/probes"); w.Code != 200 {
-		t.Errorf("/metrics/probes is %d %s", w.Code, w.Body)
-	}
 }
 
 // Without metrics of the runtime cAdvisor's come from cgroups.

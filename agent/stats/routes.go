@@ -4,15 +4,13 @@ import (
 	"encoding/json"
 	"net/http"
 
-	"k8s.io/component-base/metrics"
-
 	"github.com/numalet/numalet/agent/server"
 )
 
 // maxQuery bounds what a POST may carry.
 const maxQuery = 64 << 10
 
-// Routes are the kubelet's: the summary, and metrics of what is used. Of probes there are none yet.
+// Routes are the kubelet's: the summary, and metrics of what is used.
 func (c *Collector) Routes() []server.Route {
 	return []server.Route{
 		{Method: http.MethodGet, Pattern: "/stats/summary", Handler: http.HandlerFunc(c.summary)},
@@ -21,8 +19,6 @@ func (c *Collector) Routes() []server.Route {
 			Handler: http.HandlerFunc(c.resource)},
 		{Method: http.MethodGet, Pattern: "/metrics/cadvisor",
 			Handler: http.HandlerFunc(c.cadvisor)},
-		{Method: http.MethodGet, Pattern: "/metrics/probes",
-			Handler: metrics.HandlerFor(metrics.NewKubeRegistry(), metrics.HandlerOpts{})},
 	}
 }
 

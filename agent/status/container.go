@@ -26,7 +26,7 @@ const (
 )
 
 func initStatuses(in Input) []v1.ContainerStatus {
-	next := NextInit(in.Pod, in.Observed)
+	next := NextInit(in.Pod, in.Facts)
 	var out []v1.ContainerStatus
 	for i := range in.Pod.Spec.InitContainers {
 		c := &in.Pod.Spec.InitContainers[i]
@@ -99,8 +99,11 @@ func containerStatus(in Input, c *v1.Container, a attempts) v1.ContainerStatus {
 	if s.State.Running == nil && s.State.Terminated == nil {
 		s.State = waiting(in, why)
 	}
-	s.Ready = s.State.Running != nil
-	s.Started = ptr.To(s.Ready)
+	started, ready := false, false
+	if s.State.Running != nil {
+		started, ready = in.probed(c, newest.ID)
+	}
+	s.Started, s.Ready = &started, ready
 	settle(in, &s)
 	return s
 }

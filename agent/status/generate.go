@@ -13,11 +13,8 @@ import (
 
 // Input is what a pod's status follows from.
 type Input struct {
-	Pod      *v1.Pod
-	Observed cri.Pod
-	// Waiting has, by container, why it does not run although it should. A container in it will
-	// be started, whatever its last exit says.
-	Waiting map[string]Reason
+	Pod *v1.Pod
+	Facts
 	// Devices has, by container, the health of the devices that it holds.
 	Devices map[string][]v1.ResourceStatus
 	// Previous is the status before this one; the zero value when there is none.
@@ -88,7 +85,7 @@ func Rejected(in Input, why Reason) v1.PodStatus {
 // Waiting is the status of a pod that the node will run as soon as the reason for
 // waiting is gone. Of the input it needs the pod, the node, the previous status and the time.
 func Waiting(in Input, why Reason) v1.PodStatus {
-	in.Observed, in.Waiting = cri.Pod{}, nil
+	in.Facts = Facts{}
 	s := Generate(in)
 	s.Resources, s.AllocatedResources = nil, nil // it has none yet
 	s.Reason, s.Message = why.Reason, why.Message
@@ -151,7 +148,7 @@ func phase(in Input) v1.PodPhase {
 	if Ended(was) {
 		return was
 	}
-	now := Phase(in.Pod, in.Observed, in.Waiting)
+	now := Phase(in.Pod, in.Facts)
 	running := anyRunning(in.Observed)
 	switch {
 	case running && Ended(now) && was == "":

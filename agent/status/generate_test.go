@@ -141,7 +141,7 @@ func TestGenerate(t *testing.T) {
 			name: "the runtime lost a container that ran", pod: "Always web", observed: "sandbox",
 			edit: func(in *Input) {
 				in.Previous = Generate(Input{
-					Pod: in.Pod, Observed: observe("sandbox web"), Now: t0,
+					Pod: in.Pod, Facts: Facts{Observed: observe("sandbox web")}, Now: t0,
 				})
 			},
 			want: `
@@ -163,7 +163,7 @@ func TestGenerate(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			in := Input{Pod: makePod(tc.pod), Observed: observe(tc.observed), Now: at(50)}
+			in := Input{Pod: makePod(tc.pod), Facts: Facts{Observed: observe(tc.observed)}, Now: at(50)}
 			if tc.edit != nil {
 				tc.edit(&in)
 			}
@@ -196,7 +196,7 @@ func TestContainerFields(t *testing.T) {
 	observed := observe("sandbox web=1")
 	observed.Containers[0].Exit.At = at(30).Add(999 * time.Millisecond)
 	s := Generate(Input{
-		Pod: makePod("Never web db"), Observed: observed, Now: at(50),
+		Pod: makePod("Never web db"), Facts: Facts{Observed: observed}, Now: at(50),
 		Node:     Node{Runtime: "containerd"},
 		Messages: map[string]string{"web=1": strings.Repeat("é", messageBudget)},
 	}).ContainerStatuses[1]
@@ -215,10 +215,10 @@ func TestContainerFields(t *testing.T) {
 
 func TestWhatIsKept(t *testing.T) {
 	pod := makePod("Always web")
-	first := Generate(Input{Pod: pod, Observed: observe("sandbox"), Now: at(50)})
+	first := Generate(Input{Pod: pod, Facts: Facts{Observed: observe("sandbox")}, Now: at(50)})
 	first.Conditions = append(first.Conditions, v1.PodCondition{Type: "theirs", Status: "True"})
 	second := Generate(Input{
-		Pod: pod, Observed: observe("sandbox! web=1"), Previous: first, Now: at(60)})
+		Pod: pod, Facts: Facts{Observed: observe("sandbox! web=1")}, Previous: first, Now: at(60)})
 
 	if !second.StartTime.Time.Equal(at(10)) {
 		t.Errorf("start time %v, want that of the sandbox", second.StartTime)
@@ -247,7 +247,7 @@ func TestHostNetwork(t *testing.T) {
 		t.Errorf("problem %q", got)
 	}
 	observed.Sandboxes[0].HostNetwork, observed.Sandboxes[0].IPs = true, nil
-	s := Generate(Input{Pod: pod, Observed: observed, Now: t0,
+	s := Generate(Input{Pod: pod, Facts: Facts{Observed: observed}, Now: t0,
 		Node: Node{HostIPs: []string{"10.1.1.1", "fd00::1"}}})
 	if got := SandboxProblem(pod, observed); got != "" {
 		t.Errorf("problem %q", got)

@@ -13,23 +13,22 @@ type Reason struct {
 	Reason, Message string
 }
 
-// Phase is the pod's phase as its containers make it. waiting names the containers that are
-// about to be started, or started again, whatever their last exit says.
+// Phase is the pod's phase as its containers make it.
 //
 // A failed init container that may not restart fails the pod. The pod is Pending while its init
 // containers are not through or a container has never run; then Running; and it has ended
 // when no container runs and none will restart. Sidecars do not keep it from ending.
-func Phase(pod *v1.Pod, observed cri.Pod, waiting map[string]Reason) v1.PodPhase {
-	next := NextInit(pod, observed)
+func Phase(pod *v1.Pod, f Facts) v1.PodPhase {
+	next, observed := NextInit(pod, f), f.Observed
 	if next < len(pod.Spec.InitContainers) {
-		if initFailed(pod, observed, next, waiting) || outlived(pod, observed) {
+		if initFailed(pod, f, next) || outlived(pod, observed) {
 			return v1.PodFailed
 		}
 		return v1.PodPending
 	}
 	count, ran := map[fate]int{}, Ran(observed)
 	for i := range pod.Spec.Containers {
-		count[ran.fateOf(pod, &pod.Spec.Containers[i], waiting)]++
+		count[ran.fateOf(pod, &pod.Spec.Containers[i], f.Waiting)]++
 	}
 	switch {
 	case count[neverRan] > 0 && outlived(pod, observed):
@@ -77,13 +76,13 @@ func (s Started) fateOf(pod *v1.Pod, c *v1.Container, waiting map[string]Reason)
 	return failed
 }
 
-func initFailed(pod *v1.Pod, observed cri.Pod, next int, waiting map[string]Reason) bool {
+func initFailed(pod *v1.Pod, f Facts, next int) bool {
 	c := &pod.Spec.InitContainers[next]
-	record, ok := ranInSandbox(observed)[c.Name]
+	record, ok := ranInSandbox(f.Observed)[c.Name]
 	if !ok || record.State != cri.ContainerExited {
 		return false
 	}
-	_, again := waiting[c.Name]
+	_, again := f.Waiting[c.Name]
 	return !again && !RestartsInit(pod, c, record.Exit.Code)
 }
 

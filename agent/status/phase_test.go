@@ -60,7 +60,7 @@ func TestPhase(t *testing.T) {
 		if tc.waiting != "" {
 			waiting[tc.waiting] = Reason{}
 		}
-		got := Phase(makePod(tc.pod), observe(tc.observed), waiting)
+		got := Phase(makePod(tc.pod), Facts{Observed: observe(tc.observed), Waiting: waiting})
 		if got != tc.want {
 			t.Errorf("%s; %s: %s, want %s", tc.pod, tc.observed, got, tc.want)
 		}

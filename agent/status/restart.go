@@ -28,6 +28,12 @@ func RestartsInit(pod *v1.Pod, c *v1.Container, code int32) bool {
 	return podspec.IsSidecar(c) || code != 0 && Restarts(pod, c, code)
 }
 
+// NeverRestarts reports whether the container's policy, or else the pod's, is Never. Rules may still
+// say otherwise of an exit.
+func NeverRestarts(pod *v1.Pod, c *v1.Container) bool {
+	return policy(pod, c) == v1.ContainerRestartPolicyNever
+}
+
 func policy(pod *v1.Pod, c *v1.Container) v1.ContainerRestartPolicy {
 	if c.RestartPolicy != nil {
 		return *c.RestartPolicy
@@ -51,8 +57,8 @@ func ruled(c *v1.Container, code int32) bool {
 // Init containers start in order, so the last one that ran in the newest sandbox tells
 // how far the pod came; earlier ones need no record any more, and a sidecar that crashes
 // later does not set the pod back. Once a regular container was started, all are through.
-func NextInit(pod *v1.Pod, observed cri.Pod) int {
-	all, ran := len(pod.Spec.InitContainers), ranInSandbox(observed)
+func NextInit(pod *v1.Pod, f Facts) int {
+	all, ran := len(pod.Spec.InitContainers), ranInSandbox(f.Observed)
 	for i := range pod.Spec.Containers {
 		if _, ok := ran[pod.Spec.Containers[i].Name]; ok {
 			return all
@@ -64,7 +70,7 @@ func NextInit(pod *v1.Pod, observed cri.Pod) int {
 		switch {
 		case !ok:
 			continue
-		case initThrough(c, record):
+		case f.initThrough(c, record):
 			return i + 1
 		default:
 			return i
@@ -98,10 +104,11 @@ func started(observed cri.Pod, counts func(cri.Container) bool) Started {
 	return out
 }
 
-func initThrough(c *v1.Container, record cri.Container) bool {
+func (f Facts) initThrough(c *v1.Container, record cri.Container) bool {
 	if podspec.IsSidecar(c) {
-		// Until startup probes exist, running is started.
-		return record.State == cri.ContainerRunning
+		_, waits := f.Waiting[c.Name]
+		return record.State == cri.ContainerRunning && !waits &&
+			(c.StartupProbe == nil || f.Probed[record.ID].Startup == Passes)
 	}
 	return record.State == cri.ContainerExited && record.Exit.Code == 0
 }

@@ -23,9 +23,6 @@ func WithoutEffect(pod *v1.Pod) []string {
 			list = "initContainers"
 		}
 		at := fmt.Sprintf("spec.%s[%s]", list, c.Name)
-		add(c.LivenessProbe != nil, "%s.livenessProbe", at)
-		add(c.ReadinessProbe != nil, "%s.readinessProbe", at)
-		add(c.StartupProbe != nil, "%s.startupProbe", at)
 		if c.Lifecycle != nil {
 			add(c.Lifecycle.PostStart != nil, "%s.lifecycle.postStart", at)
 			add(c.Lifecycle.PreStop != nil, "%s.lifecycle.preStop", at)

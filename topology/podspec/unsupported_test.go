@@ -20,9 +20,8 @@ func TestWithoutEffect(t *testing.T) {
 			EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}},
 	}}
 	want := []string{"spec.activeDeadlineSeconds",
-		"spec.initContainers[side].startupProbe", "spec.initContainers[side].lifecycle.postStart",
-		"spec.initContainers[side].lifecycle.preStop", "spec.containers[c].livenessProbe",
-		"spec.containers[c].readinessProbe", "spec.ephemeralContainers[debug]"}
+		"spec.initContainers[side].lifecycle.postStart",
+		"spec.initContainers[side].lifecycle.preStop", "spec.ephemeralContainers[debug]"}
 	if diff := cmp.Diff(want, WithoutEffect(pod)); diff != "" {
 		t.Error("-want +got:\n", diff)
 	}

@@ -1,0 +1,157 @@
+package handler
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"syscall"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// maxOutput is how much is read of what a command or a server answers, in bytes.
+const maxOutput = 10 << 10
+
+// Result is what a probe found out.
+type Result string
+
+// The results. A Warning is a success that people should know of.
+const (
+	Success Result = "success"
+	Warning Result = "warning"
+	Failure Result = "failure"
+)
+
+// Outcome is the result of a probe, and what the container or its server said.
+type Outcome struct {
+	Result Result
+	Output string
+}
+
+// Runtime runs commands in containers, as internalapi.RuntimeService does.
+type Runtime interface {
+	// ExecSync runs a command to its end, or for the timeout; 0: for as long as it takes.
+	ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (
+		stdout, stderr []byte, err error)
+}
+
+// Config is what handlers work with.
+type Config struct {
+	Runtime Runtime
+	// Version is what requests tell of us, "1.37".
+	Version string
+}
+
+// Handlers do what is asked of a container. They are safe for concurrent use.
+type Handlers struct {
+	cfg    Config
+	dialer *net.Dialer
+	plain  http.RoundTripper // HTTP/1.1 without TLS
+	secure http.RoundTripper
+}
+
+// New returns handlers.
+func New(cfg Config) *Handlers {
+	dialer := &net.Dialer{Control: lingerBriefly}
+	return &Handlers{
+		cfg: cfg, dialer: dialer, plain: roundTrip{dialer},
+		secure: &http.Transport{
+			// What a probe asks is whether the server answers, not who it is.
+			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+			DialContext:       dialer.DialContext,
+			DisableKeepAlives: true, DisableCompression: true, ForceAttemptHTTP2: true,
+			TLSHandshakeTimeout: 10 * time.Second,
+		},
+	}
+}
+
+// lingerBriefly has the kernel forget a closed connection soon: many probes a second would leave
+// thousands of them in TIME_WAIT.
+func lingerBriefly(_, _ string, c syscall.RawConn) error {
+	var err error
+	controlled := c.Control(func(fd uintptr) {
+		err = syscall.SetsockoptLinger(int(fd), syscall.SOL_SOCKET, syscall.SO_LINGER,
+			&syscall.Linger{Onoff: 1, Linger: 1})
+	})
+	if controlled != nil {
+		return controlled
+	}
+	return err
+}
+
+// Target is the container that is asked.
+type Target struct {
+	Container *v1.Container
+	ID        string
+	// IP is the pod's address, that of the node in its network.
+	IP string
+}
+
+// Probe does what the probe's handler says, once. An error is that the question could not be asked;
+// then nothing is known of the container. The context has to end with the probe's timeout, but for a
+// command, which the runtime ends.
+func (h *Handlers) Probe(ctx context.Context, p *v1.Probe, t Target) (Outcome, error) {
+	switch {
+	case p.Exec != nil:
+		return h.command(ctx, p, t)
+	case p.HTTPGet != nil:
+		return h.get(ctx, p.HTTPGet, t)
+	case p.TCPSocket != nil:
+		return h.connect(ctx, p.TCPSocket, t)
+	case p.GRPC != nil:
+		return h.health(ctx, p, t), nil
+	default:
+		return Outcome{}, fmt.Errorf("the probe of container %s has none of exec, httpGet, "+
+			"tcpSocket, grpc", t.Container.Name)
+	}
+}
+
+func (h *Handlers) connect(ctx context.Context, a *v1.TCPSocketAction, t Target) (Outcome, error) {
+	address, err := t.address(a.Host, a.Port)
+	if err != nil {
+		return Outcome{}, err
+	}
+	conn, err := h.dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return Outcome{Failure, err.Error()}, nil
+	}
+	_ = conn.Close() // that it could be opened is the answer
+	return Outcome{Result: Success}, nil
+}
+
+// address is where the handler goes: to the pod unless it names a host.
+func (t Target) address(host string, port intstr.IntOrString) (string, error) {
+	number, err := t.port(port)
+	if err != nil {
+		return "", err
+	}
+	if host == "" {
+		host = t.IP
+	}
+	return net.JoinHostPort(host, strconv.Itoa(number)), nil
+}
+
+// port is a port by its number, by the name that the container gives it, or by a number written as
+// text.
+func (t Target) port(p intstr.IntOrString) (int, error) {
+	number := p.IntValue()
+	if p.Type == intstr.String {
+		for _, named := range t.Container.Ports {
+			if named.Name == p.StrVal {
+				number = int(named.ContainerPort)
+				break
+			}
+		}
+	}
+	if len(validation.IsValidPortNum(number)) > 0 {
+		return 0, fmt.Errorf("port %q: container %s has no port of that name, and it is no number "+
+			"of a port", p.String(), t.Container.Name)
+	}
+	return number, nil
+}

@@ -1,0 +1,201 @@
+package handler
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+const (
+	// maxAnswer bounds all that is read of one HTTP answer, in bytes.
+	maxAnswer = 1 << 20
+	// maxInformed is how many informational answers (1xx) may come before the answer.
+	maxInformed = 5
+	// maxRedirects is how often a probe follows a server to another place on the same host.
+	maxRedirects = 10
+)
+
+// get asks a server. Where it sends the probe to another host, that is not followed: it is a success
+// with a warning.
+func (h *Handlers) get(ctx context.Context, a *v1.HTTPGetAction, t Target) (Outcome, error) {
+	request, err := h.request(ctx, a, t, "kube-probe/")
+	if err != nil {
+		return Outcome{}, err
+	}
+	client := http.Client{Transport: h, CheckRedirect: stayOnHost}
+	answer, err := client.Do(request)
+	if err != nil {
+		return Outcome{Failure, messageOf(err)}, nil
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(answer.Body, maxOutput))
+	switch code := answer.StatusCode; {
+	case err != nil:
+		return Outcome{}, err
+	case code >= 200 && code < 300:
+		return Outcome{Success, string(body)}, nil
+	case code >= 300 && code < 400:
+		return Outcome{Warning, "Probe terminated redirects, Response body: " + string(body)}, nil
+	default: // what the server says is not shown: it may be secret
+		return Outcome{Failure, fmt.Sprintf("HTTP probe failed with statuscode: %d", code)}, nil
+	}
+}
+
+// messageOf is what failed in the words in which an http.Client with a timeout says it.
+func messageOf(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
+		return err.Error() + " (Client.Timeout exceeded while awaiting headers)"
+	}
+	return err.Error()
+}
+
+func stayOnHost(next *http.Request, before []*http.Request) error {
+	switch {
+	case next.URL.Hostname() != before[0].URL.Hostname():
+		return http.ErrUseLastResponse
+	case len(before) >= maxRedirects:
+		return fmt.Errorf("stopped after %d redirects", maxRedirects)
+	default:
+		return nil
+	}
+}
+
+// request is the handler's. What it says of User-Agent, Accept and Host counts; an empty Accept is
+// left out.
+func (h *Handlers) request(ctx context.Context, a *v1.HTTPGetAction, t Target, agent string) (
+	*http.Request, error) {
+	address, err := t.address(a.Host, a.Port)
+	if err != nil {
+		return nil, err
+	}
+	at, err := url.Parse(a.Path)
+	if err != nil {
+		at = &url.URL{Path: a.Path} // it goes as it is
+	}
+	if at.Scheme, at.Host = strings.ToLower(string(a.Scheme)), address; at.Scheme == "" {
+		at.Scheme = "http"
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	header := request.Header
+	for _, one := range a.HTTPHeaders {
+		header.Add(one.Name, one.Value)
+	}
+	if _, set := header["User-Agent"]; !set {
+		header.Set("User-Agent", agent+h.cfg.Version)
+	}
+	if _, set := header["Accept"]; !set {
+		header.Set("Accept", "*/*")
+	} else if header.Get("Accept") == "" {
+		header.Del("Accept")
+	}
+	request.Host = header.Get("Host")
+	return request, nil
+}
+
+// RoundTrip sends a request over a connection of its own.
+func (h *Handlers) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme == "https" {
+		return h.secure.RoundTrip(r)
+	}
+	return h.plain.RoundTrip(r)
+}
+
+// roundTrip sends HTTP/1.1 requests without TLS on the goroutine of the caller: no goroutine reads
+// or writes for a connection, as they do in an http.Transport.
+type roundTrip struct{ dialer *net.Dialer }
+
+// buffers are those of connections that were closed.
+var buffers = sync.Pool{New: func() any {
+	return &buffer{bufio.NewReaderSize(nil, 2<<10), bufio.NewWriterSize(nil, 1<<10)}
+}}
+
+type buffer struct {
+	in  *bufio.Reader
+	out *bufio.Writer
+}
+
+// RoundTrip sends the request and reads the head of the answer.
+func (t roundTrip) RoundTrip(r *http.Request) (*http.Response, error) {
+	ctx := r.Context()
+	conn, err := t.dialer.DialContext(ctx, "tcp", r.URL.Host)
+	if err != nil {
+		return nil, err
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = conn.SetDeadline(deadline) // a connection that is open takes it
+	}
+	x := &exchange{conn: conn, buffer: buffers.Get().(*buffer)}
+	x.stop = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	answer, err := x.ask(r)
+	if err != nil {
+		_ = x.Close()
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return nil, err
+	}
+	x.body, answer.Body = answer.Body, x
+	return answer, nil
+}
+
+// exchange is one request and its answer. As a body it is what the server answers; its Close ends
+// the connection.
+type exchange struct {
+	conn   net.Conn
+	buffer *buffer
+	stop   func() bool
+	body   io.ReadCloser
+}
+
+func (x *exchange) ask(r *http.Request) (*http.Response, error) {
+	in, out := x.buffer.in, x.buffer.out
+	in.Reset(io.LimitReader(x.conn, maxAnswer))
+	out.Reset(x.conn)
+	closing := *r
+	closing.Close = true
+	if err := errors.Join(closing.Write(out), out.Flush()); err != nil {
+		return nil, err
+	}
+	if _, err := in.Peek(1); err != nil {
+		return nil, err
+	}
+	for range maxInformed + 1 {
+		answer, err := http.ReadResponse(in, r)
+		if err != nil || answer.StatusCode >= 200 ||
+			answer.StatusCode == http.StatusSwitchingProtocols {
+			return answer, err
+		}
+	}
+	return nil, fmt.Errorf("%s answered with more than %d informational responses", r.URL.Host,
+		maxInformed)
+}
+
+func (x *exchange) Read(p []byte) (int, error) { return x.body.Read(p) }
+
+// Close drops what was not read of the answer.
+func (x *exchange) Close() error {
+	if x.buffer == nil {
+		return nil
+	}
+	x.stop()
+	err := x.conn.Close()
+	x.buffer.in.Reset(nil)
+	x.buffer.out.Reset(nil)
+	buffers.Put(x.buffer)
+	x.buffer, x.body = nil, http.NoBody
+	return err
+}

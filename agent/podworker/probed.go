@@ -1,0 +1,35 @@
+package podworker
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/status"
+)
+
+// failedProbe is the probe for which a container has to be stopped; nil: there is none.
+func failedProbe(c *v1.Container, found status.Probed) (kind string, probe *v1.Probe) {
+	switch {
+	case found.Liveness == status.Fails:
+		return "liveness", c.LivenessProbe
+	case found.Startup == status.Fails:
+		return "startup", c.StartupProbe
+	default:
+		return "", nil
+	}
+}
+
+// probeFailed says in the kubelet's words why a container is stopped, and whether it is started
+// again: unless its own restart policy, or the pod's, is Never. How it then exits does not count,
+// and neither do rules about that.
+func probeFailed(pod *v1.Pod, c *v1.Container, kind string, init bool) (string, Again) {
+	if init {
+		return fmt.Sprintf("Init container %s failed %s probe", c.Name, kind), AgainLater
+	}
+	message := fmt.Sprintf("Container %s failed %s probe", c.Name, kind)
+	if status.NeverRestarts(pod, c) {
+		return message, NotAgain
+	}
+	return message + ", will be restarted", AgainLater
+}

@@ -1,0 +1,173 @@
+package probe
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/handler"
+	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/agent/status"
+)
+
+// maxTries is how often a question is put that could not be asked.
+const maxTries = 3
+
+// Run probes until ctx ends.
+func (p *Prober) Run(ctx context.Context) error {
+	var under sync.WaitGroup
+	defer under.Wait()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case <-p.wake:
+		}
+		then := p.begin(time.Now(), func(is *probe) {
+			ctx, cancel := context.WithCancel(ctx)
+			is.cancel = cancel
+			asked := question{is.spec, is.target}
+			under.Go(func() {
+				defer cancel()
+				p.ask(ctx, is, asked)
+			})
+		})
+		if then.IsZero() {
+			timer.Stop()
+		} else {
+			timer.Reset(time.Until(then))
+		}
+	}
+}
+
+// begin begins what is due, and says when something will be; zero: nothing.
+func (p *Prober) begin(now time.Time, ask func(*probe)) time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for {
+		is, then := p.schedule.take(now)
+		switch {
+		case is == nil:
+			return then
+		case is.pod.asking == maxAtOnce:
+			is.state = queued
+			is.pod.queue = append(is.pod.queue, is)
+		default:
+			is.state = asking
+			is.pod.asking++
+			ask(is)
+		}
+	}
+}
+
+// question is what is asked of a container: a copy, as the probe may change meanwhile.
+type question struct {
+	spec   *v1.Probe
+	target handler.Target
+}
+
+// ask puts a question and takes the answer.
+func (p *Prober) ask(ctx context.Context, is *probe, q question) {
+	begun := time.Now()
+	o, err := p.answerOf(ctx, q)
+	for try := 1; err != nil && try < maxTries && ctx.Err() == nil; try++ {
+		o, err = p.answerOf(ctx, q)
+	}
+	pod, counts, changed := p.answered(is, reply{
+		result: o.Result, err: err, took: time.Since(begun), void: ctx.Err() != nil,
+	})
+	if !counts {
+		return
+	}
+	switch {
+	case err != nil:
+		p.warn(pod, "Unhealthy", "%s probe errored and resulted in unknown state: %s", is.kind, err)
+	case o.Result == handler.Failure:
+		p.warn(pod, "Unhealthy", "%s probe failed: %s", is.kind, o.Output)
+	case o.Result == handler.Warning:
+		p.warn(pod, "ProbeWarning", "%s probe warning: %s", is.kind, o.Output)
+	}
+	if changed {
+		p.cfg.Wake(pod.UID)
+	}
+}
+
+func (p *Prober) warn(pod *v1.Pod, reason, format string, args ...any) {
+	p.cfg.Tell(pod, v1.EventTypeWarning, reason, fmt.Sprintf(format, args...))
+}
+
+// answerOf asks once, for at most the probe's timeout. That of a command is the runtime's to keep.
+func (p *Prober) answerOf(ctx context.Context, q question) (handler.Outcome, error) {
+	if q.spec.Exec == nil {
+		limit := time.Duration(max(q.spec.TimeoutSeconds, 1)) * time.Second
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
+	return p.cfg.Ask(ctx, q.spec, q.target)
+}
+
+// reply is what came of asking.
+type reply struct {
+	result handler.Result
+	err    error
+	took   time.Duration
+	void   bool // the asking was broken off
+}
+
+// answered takes a reply: counts reports whether the container still runs that gave it, changed
+// whether something else was found out than before.
+func (p *Prober) answered(is *probe, r reply) (spec *v1.Pod, counts, changed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	one, now := is.pod, time.Now()
+	one.asking--
+	p.dequeueLocked(one, now)
+	if is.state == dropped || r.void {
+		return one.spec, false, false
+	}
+	is.state = held
+	if r.err == nil {
+		changed = is.count(r) && one.tally()
+	}
+	if is.answer == status.NoAnswer || !is.kind.final(is.answer) {
+		p.scheduleLocked(is, next(is.spec, is.due, now))
+	}
+	return one.spec, true, changed
+}
+
+// dequeueLocked has the next probe of the pod done that waits for its turn.
+func (p *Prober) dequeueLocked(one *pod, now time.Time) {
+	for len(one.queue) > 0 {
+		is := one.queue[0]
+		one.queue = one.queue[1:]
+		if is.state == queued {
+			p.scheduleLocked(is, now)
+			mailbox.Signal(p.wake)
+			return
+		}
+	}
+}
+
+// count counts an answer, and reports whether there were enough like it.
+func (is *probe) count(r reply) bool {
+	answer, series := status.Passes, is.pod.series[is.key]
+	if r.result == handler.Failure {
+		answer = status.Fails
+		series.failed.Inc()
+	} else {
+		series.passed.Inc()
+		series.took.Observe(r.took.Seconds())
+	}
+	if !is.run.add(answer, is.spec) {
+		return false
+	}
+	is.answer = answer
+	return true
+}

@@ -1,0 +1,56 @@
+package probe
+
+import (
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/agent/handler"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// want is a probe of a container that runs.
+type want struct {
+	spec   *v1.Probe
+	target handler.Target
+	since  time.Time // when the container started
+	// open: it may be asked now, which depends on whether it has started.
+	open, started bool
+	// settled: nobody waits for the next answer, since it is ready, or taken to live.
+	settled bool
+}
+
+// wanted are the probes of the pod's containers that run.
+func wanted(pod *v1.Pod, s v1.PodStatus, ending bool) map[key]want {
+	out := map[key]want{}
+	running := map[string]*v1.ContainerStatus{}
+	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
+		for i := range list {
+			if list[i].State.Running != nil {
+				running[list[i].Name] = &list[i]
+			}
+		}
+	}
+	for c, kind := range podspec.Containers(pod) {
+		now, runs := running[c.Name]
+		if !runs || kind == podspec.Init {
+			continue
+		}
+		started := ptr.Deref(now.Started, false)
+		_, id, _ := strings.Cut(now.ContainerID, "://")
+		for kind, spec := range specs(c) {
+			if ending && kind != Readiness {
+				continue
+			}
+			out[key{c.Name, kind}] = want{
+				spec: spec, target: handler.Target{Container: c, ID: id, IP: s.PodIP},
+				since: now.State.Running.StartedAt.Time,
+				open:  started != (kind == Startup), started: started,
+				settled: kind == Liveness || kind == Readiness && now.Ready,
+			}
+		}
+	}
+	return out
+}
