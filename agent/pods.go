@@ -85,7 +85,7 @@ func newWorkers(n node, p parts, c contents, tell func(syncloop.Event)) (
 		},
 		BackOff: podworker.BackOff{Max: k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},
 		Sync:    k.SyncFrequency.Duration, Due: c.volumes.Due,
-		Probed: p.probes.Probed,
+		Probed: p.probes.Probed, HooksPending: c.volumes.HooksPending,
 	}), nil
 }
 

@@ -10,9 +10,8 @@ import (
 
 // newHandlers does what probes and hooks are made of.
 func newHandlers(n node) *handler.Handlers {
-	v := version.Get()
 	return handler.New(handler.Config{
-		Runtime: n.client.Runtime(), Version: v.Major + "." + v.Minor,
+		Runtime: n.client.Runtime(), Version: version.Short(),
 	})
 }
 

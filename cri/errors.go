@@ -8,6 +8,7 @@ const (
 	ReasonCreateContainerConfig = "CreateContainerConfigError"
 	ReasonCreateContainer       = "CreateContainerError"
 	ReasonPreStartHook          = "PreStartHookError"
+	ReasonPostStartHook         = "PostStartHookError"
 	ReasonRunContainer          = "RunContainerError"
 	ReasonCrashLoopBackOff      = "CrashLoopBackOff"
 	ReasonKillContainer         = "KillContainerError"

@@ -8,22 +8,26 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	internalapi "k8s.io/cri-api/pkg/apis"
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/cpupool"
 	"github.com/numalet/numalet/agent/gc"
+	"github.com/numalet/numalet/agent/handler"
 	"github.com/numalet/numalet/agent/lifecycle"
 	"github.com/numalet/numalet/agent/logs"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/userns"
+	"github.com/numalet/numalet/agent/version"
 	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
@@ -93,10 +97,17 @@ type Node struct {
 }
 
 // Actuator implements podworker.Actuator.
-type Actuator struct{ cfg Config }
+type Actuator struct {
+	cfg   Config
+	hooks *handler.Handlers
+}
 
 // New returns an actuator.
-func New(cfg Config) *Actuator { return &Actuator{cfg: cfg} }
+func New(cfg Config) *Actuator {
+	return &Actuator{cfg: cfg, hooks: handler.New(handler.Config{
+		Runtime: cfg.Runtime, Version: version.Short(),
+	})}
+}
 
 // Observe reads the pod from the runtime.
 func (a *Actuator) Observe(ctx context.Context, uid types.UID) (cri.Pod, error) {
@@ -134,6 +145,8 @@ func (a *Actuator) Do(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 		c, _ := podspec.Find(pod, act.Container)
 		a.cfg.Tell.Started(pod, c, err)
 		return err
+	case podworker.PostStart:
+		return a.postStart(ctx, pod, observed, act)
 	case podworker.UpdateVolumes:
 		return a.build(pod).updateVolumes(ctx)
 	}
@@ -156,7 +169,8 @@ func (a *Actuator) Do(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 	}
 }
 
-// stopContainers stops all side by side, since each may take its whole grace period.
+// stopContainers stops all side by side, since each may take its whole grace period. A container has
+// what its hook leaves of that.
 func (a *Actuator) stopContainers(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 	act podworker.Action) error {
 	for _, id := range act.IDs {
@@ -164,9 +178,18 @@ func (a *Actuator) stopContainers(ctx context.Context, pod *v1.Pod, observed cri
 		a.cfg.Tell.Container(podspec.Ref{Pod: pod, Container: name}, v1.EventTypeNormal, "Killing",
 			cmp.Or(act.Message, "Stopping container "+name))
 	}
-	seconds := int64(act.Grace.Seconds())
-	return each(act.IDs, func(id string) error {
-		return a.cfg.Runtime.StopContainer(ctx, id, seconds)
+	stop, hooks := sets.New(act.IDs...), sets.New(act.Hooks...)
+	end := time.Now().Add(act.Grace)
+	return each(sets.List(stop.Union(hooks)), func(id string) error {
+		left := act.Grace
+		if hooks.Has(id) {
+			a.preStop(ctx, pod, observed, id, end)
+			left = podworker.StopGrace(time.Until(end))
+		}
+		if ctx.Err() != nil || !stop.Has(id) {
+			return ctx.Err()
+		}
+		return a.cfg.Runtime.StopContainer(ctx, id, int64(left.Seconds()))
 	})
 }
 

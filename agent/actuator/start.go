@@ -177,6 +177,11 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 		return err
 	}
 	defer leave()
+	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
+		if err := b.cfg.Volumes.HookPends(b.pod.UID, c.Name, act.Attempt); err != nil {
+			return cri.ConfigError(err)
+		}
+	}
 	return b.run(ctx, sandbox.ID, config, sandboxConfig)
 }
 

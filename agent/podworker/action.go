@@ -69,10 +69,14 @@ const (
 	CreateSandbox ActionKind = "CreateSandbox"
 	// StartContainer creates and starts Container as Attempt in the newest sandbox.
 	StartContainer ActionKind = "StartContainer"
+	// PostStart runs the postStart hook of Container, whose id is in IDs, to its end.
+	PostStart ActionKind = "PostStart"
 	// UpdateVolumes brings the files in volumes up to date that the agent writes. It is done again
 	// when they are due again.
 	UpdateVolumes ActionKind = "UpdateVolumes"
 	// StopContainers stops the containers IDs together, each with Grace, and waits for their ends.
+	// Before, and within Grace, it runs the preStop hooks of the containers Hooks, of which some may
+	// be stopped only later.
 	StopContainers ActionKind = "StopContainers"
 	// StopSandboxes stops the sandboxes IDs.
 	StopSandboxes ActionKind = "StopSandboxes"
@@ -107,6 +111,7 @@ type Action struct {
 	Again   Again
 	Attempt uint32
 	IDs     []string
+	Hooks   []string
 	// Grace is in whole seconds.
 	Grace time.Duration
 	// Message says why, where it is not plain from the kind.
@@ -125,6 +130,9 @@ func (a Action) String() string {
 	if len(a.IDs) > 0 {
 		b.WriteString(" " + strings.Join(a.IDs, ","))
 	}
+	if len(a.Hooks) > 0 {
+		b.WriteString(" hooks " + strings.Join(a.Hooks, ","))
+	}
 	if a.Grace > 0 {
 		fmt.Fprintf(&b, " in %v", a.Grace)
 	}
@@ -136,7 +144,7 @@ func (a Action) key() key { return key{a.Kind, a.Container} }
 
 // same reports whether two actions want the same effect.
 func (a Action) same(b Action) bool {
-	a.Grace, b.Grace = 0, 0
+	a.Grace, b.Grace, a.Hooks, b.Hooks = 0, 0, nil, nil
 	return a.String() == b.String()
 }
 

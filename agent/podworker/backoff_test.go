@@ -26,7 +26,7 @@ func TestBackOffAfterRestart(t *testing.T) {
 			w.programs["web"] = tc.runs
 			w.until(tc.at)
 			before := w.last
-			w.memory = newMemory()
+			w.memory = newMemory(nil)
 			w.round()
 			if !w.last.Wake.Equal(before.Wake) {
 				t.Errorf("wake at %v, before the restart %v", w.last.Wake, before.Wake)
@@ -55,7 +55,7 @@ func TestSandboxBackOffAfterRestart(t *testing.T) {
 		if !strings.HasSuffix(want, w.last.Problem.Message) {
 			t.Errorf("%s a restart: problem %v", when, w.last.Problem)
 		}
-		w.memory = newMemory()
+		w.memory = newMemory(nil)
 		w.round()
 	}
 	w.seen.Containers = nil // so that it never ran, as far as is known

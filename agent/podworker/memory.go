@@ -25,6 +25,7 @@ type memory struct {
 	made map[string]creations
 	// again has, by id, containers that were stopped to be started again.
 	again map[string]Again
+	hooks hooks
 	// deadline is the end of the grace period under way; zero: none is.
 	deadline time.Time
 	// cleaned: CleanUp has been done since something of the pod was last alive.
@@ -52,10 +53,11 @@ type failure struct {
 	object bool // it lacks an object of the API server
 }
 
-func newMemory() *memory {
+// newMemory remembers of postStart hooks what an earlier run of the agent left.
+func newMemory(pending map[string]uint32) *memory {
 	return &memory{
 		failures: map[key]failure{}, first: map[string]uint32{},
-		made: map[string]creations{}, again: map[string]Again{},
+		made: map[string]creations{}, again: map[string]Again{}, hooks: newHooks(pending),
 	}
 }
 
@@ -130,6 +132,9 @@ func (m *memory) succeeded(a Action, now time.Time) {
 		m.cleaned = true
 	case RemovePod:
 		m.removed = true
+	case PostStart:
+		m.done = Action{} // nothing is seen of it in the runtime
+		m.hooks.ended(a.Container, nil)
 	case CreateSandbox, StartContainer:
 		made := m.made[a.Container]
 		made.count, made.last = made.count+1, now
@@ -139,6 +144,10 @@ func (m *memory) succeeded(a Action, now time.Time) {
 
 // started takes in that an action is about to be done.
 func (m *memory) started(a Action) {
+	m.hooks.started(m.want.Pod, a)
+	if a.Kind == StartContainer {
+		delete(m.failures, key{PostStart, a.Container}) // that was another attempt's
+	}
 	if a.Again != NotAgain {
 		for _, id := range a.IDs {
 			m.again[id] = a.Again
@@ -163,6 +172,9 @@ func (m *memory) failed(a Action, err error, retry time.Time) {
 	f.object = errors.As(err, &lacks)
 	m.failures[a.key()] = f
 	m.done = Action{}
+	if a.Kind == PostStart {
+		m.hooks.ended(a.Container, err)
+	}
 }
 
 // retryObjects forgets what failed for want of an object.
@@ -171,7 +183,7 @@ func (m *memory) retryObjects() {
 }
 
 // waiting are the containers that will be started again although their exit and the restart
-// policy say otherwise.
+// policy say otherwise, and those that run and do not count as running yet.
 func (m *memory) waiting(observed cri.Pod) map[string]status.Reason {
 	out := map[string]status.Reason{}
 	newest := map[string]string{} // ids
@@ -183,6 +195,7 @@ func (m *memory) waiting(observed cri.Pod) map[string]status.Reason {
 			out[c.Name] = status.Reason{}
 		}
 	}
+	m.hooks.awaited(observed, out)
 	return out
 }
 
@@ -190,6 +203,7 @@ func defaultReason(kind ActionKind) string {
 	reasons := map[ActionKind]string{
 		CreateSandbox:  cri.ReasonCreatePodSandbox,
 		StartContainer: cri.ReasonRunContainer,
+		PostStart:      cri.ReasonPostStartHook,
 		StopContainers: cri.ReasonKillContainer,
 		StopSandboxes:  cri.ReasonKillPodSandbox,
 	}

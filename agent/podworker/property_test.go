@@ -90,7 +90,7 @@ func disturb(t *rapid.T, w *world) {
 		}
 		w.pod, w.want.Pod = changed, changed
 	default:
-		w.memory = newMemory()
+		w.memory = newMemory(nil)
 	}
 }
 
@@ -117,7 +117,7 @@ func drawFault(t *rapid.T, w *world) func(Action) (error, bool) {
 		case 1:
 			return errors.New("fault after the effect"), true
 		case 2:
-			w.memory = newMemory()
+			w.memory = newMemory(nil)
 			return nil, rapid.Bool().Draw(t, "done")
 		default:
 			return nil, true
@@ -279,7 +279,7 @@ func TestDiesAnywhere(t *testing.T) {
 				if actions-1 != deathAt {
 					return nil, true
 				}
-				w.memory = newMemory()
+				w.memory = newMemory(nil)
 				return nil, done
 			}
 			w.until(12 * time.Hour)

@@ -136,15 +136,16 @@ func (p *plan) waits(container string, why status.Reason) {
 }
 
 // stopAll stops what is alive: first all regular containers together, then the sidecars one by
-// one in reverse order, within what is left of the grace, then the sandboxes.
+// one in reverse order, within what is left of the grace, then the sandboxes. The preStop hooks of
+// all are run at the beginning.
 func (p *plan) stopAll() {
 	p.d.Deadline = p.now.Add(p.grace())
 	if was := p.memory.deadline; !was.IsZero() && was.Before(p.d.Deadline) {
 		p.d.Deadline = was
 	}
 	if ids := p.nextToStop(); len(ids) > 0 {
-		p.proposeForPod(Action{Kind: StopContainers, IDs: ids,
-			Grace: stopGrace(p.d.Deadline.Sub(p.now))})
+		p.proposeForPod(p.withHooks(Action{Kind: StopContainers, IDs: ids,
+			Grace: StopGrace(p.d.Deadline.Sub(p.now))}, p.running()))
 		return
 	}
 	var ready []string
@@ -156,8 +157,8 @@ func (p *plan) stopAll() {
 	p.proposeForPod(Action{Kind: StopSandboxes, IDs: ready})
 }
 
-// stopGrace is what one stop call gives: whole seconds, as CRI has it.
-func stopGrace(left time.Duration) time.Duration {
+// StopGrace is what one stop call gives of the time that is left: whole seconds, as CRI has it.
+func StopGrace(left time.Duration) time.Duration {
 	return max((left + time.Second - 1).Truncate(time.Second), minStop)
 }
 

@@ -118,7 +118,8 @@ func (p *plan) stopStrays() bool {
 	if len(ids) == 0 {
 		return false
 	}
-	p.proposeForPod(Action{Kind: StopContainers, IDs: ids, Grace: stopGrace(p.grace())})
+	p.proposeForPod(p.withHooks(
+		Action{Kind: StopContainers, IDs: ids, Grace: StopGrace(p.grace())}, ids))
 	return true
 }
 
@@ -134,7 +135,7 @@ func (p *plan) keep(c *v1.Container, init bool) {
 	case record.State == cri.ContainerCreated:
 		p.removeUnstarted(c)
 	case record.State == cri.ContainerRunning:
-		if !succeeds {
+		if !succeeds && !p.awaitHook(c, record) {
 			p.keepRunning(c, record, init)
 		}
 	case succeeds && record.Exit.Code == 0:
@@ -169,8 +170,8 @@ func (p *plan) keepRunning(c *v1.Container, record cri.Container, init bool) {
 			grace = time.Duration(*own) * time.Second
 		}
 	}
-	a.Grace = stopGrace(grace)
-	p.propose(a)
+	a.Grace = StopGrace(grace)
+	p.propose(p.withHooks(a, a.IDs))
 }
 
 // sinceExit is the wait before a container that exited may run again.

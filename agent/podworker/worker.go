@@ -26,7 +26,7 @@ type worker struct {
 	order int
 	wake  chan struct{} // capacity 1
 
-	memory *memory // the goroutine's own, as is the next
+	memory *memory // the goroutine's own, as is the next; nil before the first round
 	looks  looks
 
 	// Guarded by Workers.mu.
@@ -131,6 +131,9 @@ func (w *Workers) work(ctx context.Context, p *worker) {
 // the pod is gone.
 func (w *Workers) round(ctx context.Context, p *worker) bool {
 	l, begun := w.look(p), time.Now()
+	if p.memory == nil {
+		p.memory = newMemory(w.hooksPending(l.Pod))
+	}
 	var err error
 	if l.observed, err = w.observe(ctx, p, l); err != nil {
 		if ctx.Err() == nil {
@@ -173,6 +176,13 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 		p.sleep(ctx, d.Wake)
 	}
 	return false
+}
+
+func (w *Workers) hooksPending(pod *v1.Pod) map[string]uint32 {
+	if w.cfg.HooksPending == nil {
+		return nil
+	}
+	return w.cfg.HooksPending(pod)
 }
 
 // observe looks at the pod. What somebody else has just read of a pod for which nothing was done

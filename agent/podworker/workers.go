@@ -29,7 +29,11 @@ type Config struct {
 	Due func(pod *v1.Pod, now time.Time) time.Time
 	// Probed is what the probes of a pod's containers have found, by container id; nil: nothing is
 	// ever probed.
-	Probed  func(types.UID) map[string]status.Probed
+	Probed func(types.UID) map[string]status.Probed
+	// HooksPending are the attempts, by container, whose postStart hooks an earlier run of the agent
+	// did not bring to an end; nil: there are none.
+	HooksPending func(*v1.Pod) map[string]uint32
+
 	BackOff BackOff // zero fields: the defaults
 	Keep    Retention
 	// Retry is the least time between tries of a failing action, Sync between looks at a pod that
@@ -162,7 +166,6 @@ func (w *Workers) addLocked(d Desired) {
 		uid:     d.Pod.UID,
 		name:    types.NamespacedName{Namespace: d.Pod.Namespace, Name: d.Pod.Name},
 		wake:    make(chan struct{}, 1),
-		memory:  newMemory(),
 		desired: d,
 	}
 	w.pods[p.uid] = p

@@ -36,7 +36,9 @@ type machine struct {
 	// stopping is how long a container takes to obey a stop, obeys its exit code then.
 	stopping map[string]time.Duration
 	obeys    int32
-	cleaned  bool
+	// hook is what postStart hooks come to.
+	hook    error
+	cleaned bool
 	// noAddress: a new sandbox gets none.
 	noAddress bool
 	broken    []string // what was asked and should not have been
@@ -95,6 +97,10 @@ func (m *machine) do(a Action) error {
 			return err
 		}
 		m.start(&m.seen.Containers[0])
+	case PostStart:
+		c, _ := m.seen.Container(a.Container)
+		m.require(c.ID == a.IDs[0] && c.State == cri.ContainerRunning, "hook of %s", a.Container)
+		return m.hook
 	case UpdateVolumes:
 		m.require(alive(m.seen), "updated volumes of a pod that does not run")
 	case StopContainers:
@@ -281,7 +287,7 @@ type world struct {
 }
 
 func newWorld(pod *v1.Pod) *world {
-	return &world{machine: newMachine(pod), want: Desired{Pod: pod}, memory: newMemory(),
+	return &world{machine: newMachine(pod), want: Desired{Pod: pod}, memory: newMemory(nil),
 		probed: map[string]status.Probed{}}
 }
 
@@ -320,6 +326,10 @@ func (w *world) round() bool {
 // requireReason checks that no container is stopped that runs as the spec has it.
 func (w *world) requireReason(s State, seen cri.Pod, a Action) {
 	if s != SyncPod || a.Kind != StopContainers || status.SandboxProblem(w.pod, seen) != "" {
+		return
+	}
+	if a.Message == "FailedPostStartHook" {
+		w.require(w.hook != nil, "stopped for a hook that did not fail")
 		return
 	}
 	for _, c := range seen.Containers {

@@ -92,6 +92,9 @@ func containerStatus(in Input, c *v1.Container, a attempts) v1.ContainerStatus {
 	}
 	tellApplied(in, &s, c, newest)
 	why, waits := in.Waiting[c.Name]
+	if waits && s.State.Running != nil { // its postStart hook has not succeeded
+		s.State = v1.ContainerState{}
+	}
 	if s.State.Terminated != nil && (waits || a.stale) {
 		s.LastTerminationState = s.State
 		s.State = v1.ContainerState{}

@@ -64,10 +64,14 @@ func (s Started) fateOf(pod *v1.Pod, c *v1.Container, waiting map[string]Reason)
 	if !ok {
 		return neverRan
 	}
+	_, again := waiting[c.Name]
+	if again && record.State == cri.ContainerRunning && record.Attempt == 0 {
+		return neverRan // its postStart hook has not succeeded
+	}
 	if record.State != cri.ContainerExited {
 		return runs
 	}
-	if _, again := waiting[c.Name]; again || Restarts(pod, c, record.Exit.Code) {
+	if again || Restarts(pod, c, record.Exit.Code) {
 		return runs
 	}
 	if record.Exit.Code == 0 {

@@ -11,7 +11,7 @@ import (
 type Facts struct {
 	Observed cri.Pod
 	// Waiting has, by container, why it does not run although it should. A container in it will be
-	// started, whatever its last exit says.
+	// started, whatever its last exit says; one that runs counts as one that does not yet.
 	Waiting map[string]Reason
 	// Probed has, by container id, what probes have found out of containers that run.
 	Probed map[string]Probed

@@ -93,3 +93,9 @@ func identifiers(name string) string {
 		return '-'
 	}, name)
 }
+
+// Short is the version as far as clients go by it, "1.37".
+func Short() string {
+	v := Get()
+	return v.Major + "." + v.Minor
+}

@@ -17,17 +17,6 @@ func WithoutEffect(pod *v1.Pod) []string {
 	}
 	s := &pod.Spec
 	add(s.ActiveDeadlineSeconds != nil, "spec.activeDeadlineSeconds")
-	for c, kind := range Containers(pod) {
-		list := "containers"
-		if kind != Regular {
-			list = "initContainers"
-		}
-		at := fmt.Sprintf("spec.%s[%s]", list, c.Name)
-		if c.Lifecycle != nil {
-			add(c.Lifecycle.PostStart != nil, "%s.lifecycle.postStart", at)
-			add(c.Lifecycle.PreStop != nil, "%s.lifecycle.preStop", at)
-		}
-	}
 	for _, c := range s.EphemeralContainers {
 		out = append(out, fmt.Sprintf("spec.ephemeralContainers[%s]", c.Name))
 	}

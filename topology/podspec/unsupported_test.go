@@ -9,19 +9,14 @@ import (
 )
 
 func TestWithoutEffect(t *testing.T) {
-	hooks := &v1.Lifecycle{PostStart: &v1.LifecycleHandler{}, PreStop: &v1.LifecycleHandler{}}
 	pod := &v1.Pod{Spec: v1.PodSpec{
 		ActiveDeadlineSeconds: ptr.To[int64](1),
-		InitContainers: []v1.Container{{Name: "i"}, {Name: "side", Lifecycle: hooks,
-			RestartPolicy: ptr.To(v1.ContainerRestartPolicyAlways), StartupProbe: &v1.Probe{}}},
 		Containers: []v1.Container{{Name: "c", LivenessProbe: &v1.Probe{},
-			ReadinessProbe: &v1.Probe{}, Lifecycle: &v1.Lifecycle{StopSignal: ptr.To(v1.SIGHUP)}}},
+			Lifecycle: &v1.Lifecycle{PreStop: &v1.LifecycleHandler{}}}},
 		EphemeralContainers: []v1.EphemeralContainer{{
 			EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}},
 	}}
-	want := []string{"spec.activeDeadlineSeconds",
-		"spec.initContainers[side].lifecycle.postStart",
-		"spec.initContainers[side].lifecycle.preStop", "spec.ephemeralContainers[debug]"}
+	want := []string{"spec.activeDeadlineSeconds", "spec.ephemeralContainers[debug]"}
 	if diff := cmp.Diff(want, WithoutEffect(pod)); diff != "" {
 		t.Error("-want +got:\n", diff)
 	}

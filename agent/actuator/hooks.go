@@ -1,0 +1,82 @@
+package actuator
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent/handler"
+	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// postStart runs the hook of a container that was just started. What failed is for the pod's status;
+// an event, which more people read, says only that it did.
+func (a *Actuator) postStart(ctx context.Context, pod *v1.Pod, observed cri.Pod,
+	act podworker.Action) error {
+	c, _ := podspec.Find(pod, act.Container)
+	if c != nil && c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
+		target := handler.Target{Container: c, ID: act.IDs[0], IP: a.address(pod, observed)}
+		if err := a.hook(ctx, pod, c.Lifecycle.PostStart, target); err != nil {
+			if ctx.Err() == nil {
+				a.cfg.Tell.Event(pod, v1.EventTypeWarning, "FailedPostStartHook",
+					"PostStartHook failed")
+			}
+			return &cri.StartError{
+				Reason: cri.ReasonPostStartHook, Message: err.Error(), Err: err,
+			}
+		}
+	}
+	return a.cfg.Volumes.HookDone(pod.UID, act.Container)
+}
+
+// preStop runs the hook of a container that is about to be stopped, for as long as it has. Whatever
+// comes of that, it is stopped.
+func (a *Actuator) preStop(ctx context.Context, pod *v1.Pod, observed cri.Pod, id string,
+	end time.Time) {
+	within, cancel := context.WithDeadline(ctx, end)
+	defer cancel()
+	for _, c := range observed.Containers {
+		if c.ID != id {
+			continue
+		}
+		spec, hook := cri.PreStop(pod, c)
+		if hook == nil {
+			return
+		}
+		target := handler.Target{Container: spec, ID: id, IP: a.address(pod, observed)}
+		if err := a.hook(within, pod, hook, target); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).V(2).Info("A preStop hook did not succeed",
+				"containerName", c.Name, "err", err)
+			a.cfg.Tell.Event(pod, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+		}
+		return
+	}
+}
+
+// hook runs a hook, and tells of a server that had to be asked without TLS.
+func (a *Actuator) hook(ctx context.Context, pod *v1.Pod, hook *v1.LifecycleHandler,
+	t handler.Target) error {
+	fallback, err := a.hooks.Run(ctx, hook, t)
+	if fallback != "" {
+		a.cfg.Tell.Event(pod, v1.EventTypeWarning, "LifecycleHTTPFallback",
+			"request to HTTPS lifecycle hook "+fallback+
+				" got HTTP response, retry with HTTP succeeded")
+	}
+	return err
+}
+
+// address is where the pod's containers are reached.
+func (a *Actuator) address(pod *v1.Pod, observed cri.Pod) string {
+	ips := a.cfg.Node.Facts.HostIPs
+	if !pod.Spec.HostNetwork && len(observed.Sandboxes) > 0 {
+		ips = observed.Sandboxes[0].IPs
+	}
+	if len(ips) == 0 {
+		return ""
+	}
+	return ips[0]
+}

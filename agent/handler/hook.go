@@ -1,0 +1,92 @@
+package handler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// errNoHook: the API server takes such a hook, and says that it fails when it is due.
+var errNoHook = errors.New("invalid handler: a hook has one of exec, httpGet, sleep; " +
+	"tcpSocket is not supported")
+
+// Run does what a hook says, to its end or that of the context. fallback is the address of a server
+// that was to be asked with TLS and answered only without; "": none was. The error says what did not
+// succeed; it may have secrets of the container's.
+func (h *Handlers) Run(ctx context.Context, hook *v1.LifecycleHandler, t Target) (
+	fallback string, err error) {
+	switch {
+	case hook.Exec != nil:
+		output, err := h.exec(ctx, t.ID, hook.Exec.Command, 0)
+		if err != nil {
+			return "", fmt.Errorf("Exec lifecycle hook (%v) for Container %q failed - error: %w, "+
+				"message: %q", hook.Exec.Command, t.Container.Name, err, output)
+		}
+		return "", nil
+	case hook.HTTPGet != nil:
+		if fallback, err = h.notify(ctx, hook.HTTPGet, t); err != nil {
+			return "", fmt.Errorf("HTTP lifecycle hook (%s) for Container %q failed - error: %w",
+				hook.HTTPGet.Path, t.Container.Name, err)
+		}
+		return fallback, nil
+	case hook.Sleep != nil:
+		if !sleep(ctx, time.Duration(hook.Sleep.Seconds)*time.Second) {
+			return "", fmt.Errorf("Sleep lifecycle hook (%d) for Container %q failed - error: "+
+				"container terminated before sleep hook finished",
+				hook.Sleep.Seconds, t.Container.Name)
+		}
+		return "", nil
+	default:
+		return "", errNoHook
+	}
+}
+
+// sleep reports whether the whole time passed.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// notify sends a request. Whatever the server answers, it has been told. One that knows no TLS is
+// asked without, as it was before certificates were an option, and not shown an Authorization.
+func (h *Handlers) notify(ctx context.Context, a *v1.HTTPGetAction, t Target) (
+	fallback string, err error) {
+	request, err := h.request(ctx, a, t, "kube-lifecycle/")
+	if err != nil {
+		return "", err
+	}
+	err = h.send(request)
+	if err == nil || !strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
+		return "", err
+	}
+	without := request.Clone(ctx)
+	without.URL.Scheme = "http"
+	without.Header.Del("Authorization")
+	if h.send(without) != nil {
+		return "", err
+	}
+	return request.URL.Host, nil
+}
+
+func (h *Handlers) send(r *http.Request) error {
+	client := http.Client{Transport: h, CheckRedirect: stayOnHost}
+	answer, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, maxOutput)) // it has answered
+	return nil
+}

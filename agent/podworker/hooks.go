@@ -1,0 +1,125 @@
+package podworker
+
+import (
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// hooks are what is remembered of those of a pod's containers. The first is known to a later run of
+// the agent too; a preStop hook that was under way is then run again.
+type hooks struct {
+	// pending has, by container, the attempt whose postStart hook has not succeeded: until it has,
+	// the container counts as one that does not run yet, and nothing is started after it.
+	pending map[string]uint32
+	// failed has those of pending whose hook failed: they are stopped.
+	failed map[string]uint32
+	// begun has ids of containers whose preStop hook was begun.
+	begun map[string]bool
+}
+
+func newHooks(pending map[string]uint32) hooks {
+	h := hooks{pending: map[string]uint32{}, failed: map[string]uint32{}, begun: map[string]bool{}}
+	maps.Copy(h.pending, pending)
+	return h
+}
+
+// started takes in that an action is about to be done for a pod.
+func (h hooks) started(pod *v1.Pod, a Action) {
+	for _, id := range a.Hooks {
+		h.begun[id] = true
+	}
+	if a.Kind != StartContainer {
+		return
+	}
+	delete(h.pending, a.Container)
+	delete(h.failed, a.Container)
+	if postStart(pod, a.Container) != nil {
+		h.pending[a.Container] = a.Attempt
+	}
+}
+
+// ended takes in what came of running a postStart hook.
+func (h hooks) ended(container string, err error) {
+	if err == nil {
+		delete(h.pending, container)
+	} else {
+		h.failed[container] = h.pending[container]
+	}
+}
+
+// waits reports whether the hook of a container that runs has not succeeded, and fails whether it
+// never will.
+func (h hooks) waits(c cri.Container) (waits, fails bool) {
+	attempt, pends := h.pending[c.Name]
+	failed, fails := h.failed[c.Name]
+	waits = pends && attempt == c.Attempt && c.State == cri.ContainerRunning
+	return waits, waits && fails && failed == c.Attempt
+}
+
+func postStart(pod *v1.Pod, container string) *v1.LifecycleHandler {
+	if c, _ := podspec.Find(pod, container); c != nil && c.Lifecycle != nil {
+		return c.Lifecycle.PostStart
+	}
+	return nil
+}
+
+// awaitHook runs the postStart hook of a container that was started, or stops it if that failed. It
+// reports whether there is one to wait for.
+func (p *plan) awaitHook(c *v1.Container, record cri.Container) bool {
+	waits, fails := p.memory.hooks.waits(record)
+	if !waits {
+		return false
+	}
+	hook := Action{Kind: PostStart, Container: c.Name, IDs: []string{record.ID}}
+	p.waits(c.Name, p.memory.failures[hook.key()].why)
+	if !fails {
+		p.propose(hook)
+		return true
+	}
+	p.propose(p.withHooks(Action{
+		Kind: StopContainers, Container: c.Name, IDs: hook.IDs, Grace: StopGrace(p.grace()),
+		Message: "FailedPostStartHook",
+	}, hook.IDs))
+	return true
+}
+
+// withHooks adds to a stop the preStop hooks of those of the containers that have one to be run.
+func (p *plan) withHooks(stop Action, ids []string) Action {
+	of := map[string]bool{}
+	for _, id := range ids {
+		of[id] = true
+	}
+	for _, c := range p.observed.Containers {
+		if !of[c.ID] || c.State != cri.ContainerRunning || p.memory.hooks.begun[c.ID] {
+			continue
+		}
+		if _, hook := cri.PreStop(p.Pod, c); hook != nil {
+			stop.Hooks = append(stop.Hooks, c.ID)
+		}
+	}
+	return stop
+}
+
+// running are the ids of all containers that may run.
+func (p *plan) running() (ids []string) {
+	for _, c := range p.observed.Containers {
+		if maybeRunning(c) {
+			ids = append(ids, c.ID)
+		}
+	}
+	return ids
+}
+
+// awaited adds to the containers that wait those that run and whose hook has not succeeded.
+func (h hooks) awaited(observed cri.Pod, waiting map[string]status.Reason) {
+	for _, c := range observed.Containers {
+		if waits, _ := h.waits(c); waits {
+			waiting[c.Name] = status.Reason{}
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// hookFile, beside a container's termination messages, has the attempt whose postStart hook is to be
+// run and has not succeeded. It tells that to the next run of the agent.
+const hookFile = "post-start"
+
+func (v *Volumes) hookFile(uid types.UID, container string) (string, error) {
+	if err := component("container", container); err != nil {
+		return "", err
+	}
+	dir, err := v.podDir(uid)
+	return filepath.Join(dir, containersDir, container, hookFile), err
+}
+
+// HookPends notes, before an attempt at running a container is started, that its postStart hook is to
+// follow.
+func (v *Volumes) HookPends(uid types.UID, container string, attempt uint32) error {
+	path, err := v.hookFile(uid, container)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), dirMode)
+	}
+	if err == nil {
+		err = os.WriteFile(path, []byte(strconv.FormatUint(uint64(attempt), 10)), 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("note the postStart hook of container %s: %w", container, err)
+	}
+	return nil
+}
+
+// HookDone notes that the container's postStart hook has succeeded.
+func (v *Volumes) HookDone(uid types.UID, container string) error {
+	path, err := v.hookFile(uid, container)
+	if err == nil {
+		err = os.Remove(path)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("note that the postStart hook of container %s is done: %w",
+			container, err)
+	}
+	return nil
+}
+
+// HooksPending are the attempts, by container, whose postStart hooks an earlier run of the agent did
+// not bring to an end. A note that cannot be read is none.
+func (v *Volumes) HooksPending(pod *v1.Pod) map[string]uint32 {
+	var out map[string]uint32
+	for c := range podspec.Containers(pod) {
+		if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
+			continue
+		}
+		path, err := v.hookFile(pod.UID, c.Name)
+		if err != nil {
+			continue
+		}
+		text, err := readEnd(path, maxMessage)
+		if err != nil {
+			continue
+		}
+		if attempt, err := strconv.ParseUint(string(text), 10, 32); err == nil {
+			if out == nil {
+				out = map[string]uint32{}
+			}
+			out[c.Name] = uint32(attempt)
+		}
+	}
+	return out
+}

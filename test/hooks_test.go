@@ -1,0 +1,74 @@
+package test
+
+import (
+	"fmt"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/test/harness"
+)
+
+// What comes after a container waits for its postStart hook; one whose hook fails is stopped and
+// started again. A preStop hook is run before the stop, which then has what is left of the grace.
+func TestContainerHooks(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	quickRestarts(n)
+	n.Start()
+	n.Pod("good", manifest("good", "terminationGracePeriodSeconds: 30\n  containers: "+
+		"[{name: first, image: sim.local/app, lifecycle: {postStart: {exec: {command: [true]}}, "+
+		"preStop: {exec: {command: [sh, -c, \"exit 3\"]}}}}, {name: second, image: sim.local/app}]"))
+	n.AwaitPhase("good-node", v1.PodRunning)
+	inOrder(t, n,
+		call{method: "StartContainer", pod: "good-node", container: "first"},
+		call{method: "ExecSync", pod: "good-node", container: "first"},
+		call{method: "StartContainer", pod: "good-node", container: "second"},
+	)
+	n.RemovePod("good")
+	n.AwaitGone("good-node")
+	awaitSaid(n, "FailedPreStopHook", "PreStopHook failed")
+
+	n.Pod("bad", manifest("bad", "containers: [{name: main, image: sim.local/app, lifecycle: "+
+		"{postStart: {exec: {command: [false]}}}}]"))
+	awaitContainer(n, "bad-node", "main", func(c sim.Container) error {
+		if c.Attempt < 2 {
+			return fmt.Errorf("attempt %d", c.Attempt)
+		}
+		return nil
+	})
+	awaitSaid(n, "FailedPostStartHook", "PostStartHook failed")
+	pods, err := n.Pods()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := statusOf(t, pods["bad-node"], "main"); c.Ready || c.State.Running != nil {
+		t.Errorf("a container whose hook fails is %+v", c)
+	}
+}
+
+// A hook that the agent's end cut off is run by the next agent, before anything else is started.
+func TestHookAfterKill(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	n.Start()
+	n.Pod("web", manifest("web", "containers: [{name: first, image: sim.local/app, lifecycle: "+
+		"{postStart: {exec: {command: [sleep, \"3600\"]}}}}, {name: second, image: sim.local/app}]"))
+	exec := call{method: "ExecSync", pod: "web-node", container: "first"}
+	begun := func(times int) {
+		n.Eventually(fmt.Sprintf("the hook has begun %d times", times), func() error {
+			if got := len(calls(n, exec)); got != times {
+				return fmt.Errorf("it has %d times", got)
+			}
+			return nil
+		})
+	}
+	begun(1)
+	n.Kill()
+	n.Start()
+	begun(2)
+	if got := calls(n, call{method: "StartContainer", pod: "web-node"}); len(got) != 1 {
+		t.Errorf("%d containers were started, want one", len(got))
+	}
+}
