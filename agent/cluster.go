@@ -57,10 +57,17 @@ func flaws(a admission.Attempt) *admission.Refusal {
 	return nil
 }
 
-// nodeParts keep the node's object; none on a standalone node.
-func nodeParts(n node, p parts, l *links) ([]part, error) {
+// ownNode is the node's object, and what keeps it at the API server.
+type ownNode struct {
+	// object is nil as long as it is not known; on a standalone node it is what it would be.
+	object func() *v1.Node
+	parts  []part
+}
+
+func newOwnNode(n node, p parts, l *links) ownNode {
 	if n.kube == nil {
-		return nil, nil
+		made := nodes.Object(nodeIdentity(n.cfg, n.name))
+		return ownNode{object: func() *v1.Node { return made }}
 	}
 	up := runtimeup.New(runtimeup.Config{
 		Status: n.client.Status, MaxImages: int(*n.cfg.Kubelet.NodeStatusMaxImages),
@@ -95,7 +102,9 @@ func nodeParts(n node, p parts, l *links) ([]part, error) {
 		Tell: n.events.OnNode, Unanswered: n.kube.Reset, Restored: n.kube.Restored().Publish,
 		Again: mailbox.Subscribe(n.kube.Restored()),
 	})
-	return []part{{"container runtime status", up.Run}, {"node", kept.Run}}, nil
+	return ownNode{kept.Node, []part{
+		{"container runtime status", up.Run}, {"node", kept.Run},
+	}}
 }
 
 func nodeIdentity(cfg *config.Config, name string) nodes.Identity {

@@ -120,3 +120,13 @@ func swap(path string) *v1.NodeSwapStatus {
 	}
 	return nil
 }
+
+// enforcesAppArmor reports whether the kernel of the host whose files are below root enforces
+// AppArmor profiles, and they can be loaded.
+func enforcesAppArmor(root string) bool {
+	if _, err := os.Stat(filepath.Join(root, "sys/kernel/security/apparmor")); err != nil {
+		return false
+	}
+	enabled := readHost(filepath.Join(root, "sys/module/apparmor/parameters/enabled"))
+	return strings.HasPrefix(enabled, "Y")
+}

@@ -52,3 +52,25 @@ func TestHostSwap(t *testing.T) {
 		}
 	}
 }
+
+// AppArmor is enforced where the kernel says so and shows its policies.
+func TestEnforcesAppArmor(t *testing.T) {
+	root := t.TempDir()
+	const enabled = "sys/module/apparmor/parameters/enabled"
+	for _, d := range []string{filepath.Dir(enabled), "sys/kernel/security/apparmor"} {
+		if enforcesAppArmor(root) {
+			t.Errorf("before there is %s", d)
+		}
+		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for text, want := range map[string]bool{"": false, "N\n": false, "Y\n": true} {
+		if err := os.WriteFile(filepath.Join(root, enabled), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if enforcesAppArmor(root) != want {
+			t.Errorf("%q: not %v", text, want)
+		}
+	}
+}

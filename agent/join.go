@@ -57,7 +57,8 @@ func join(ctx context.Context, n node) (parts, error) {
 	if err != nil {
 		return p, err
 	}
-	p.queue = newQueue(n, p, l.decisions.Put)
+	own := newOwnNode(n, p, l)
+	p.queue = newQueue(n, p, own.object, l.decisions.Put)
 	c, err := newContents(n, p)
 	if err != nil {
 		return p, err
@@ -98,11 +99,7 @@ func join(ctx context.Context, n node) (parts, error) {
 		{"syncLoop", announced(loop.Run)},
 	}
 	garbage, err := garbageParts(n, p)
-	if err != nil {
-		return p, err
-	}
-	kept, err := nodeParts(n, p, l)
-	p.then = slices.Concat(p.then, garbage, kept)
+	p.then = slices.Concat(p.then, garbage, own.parts)
 	return p, err
 }
 

@@ -112,10 +112,14 @@ func newPool(n node, p parts) *cpupool.Pool {
 	return cpupool.New(c)
 }
 
-// newQueue makes admission, whose outcomes decided takes.
-func newQueue(n node, p parts, decided func(admission.Result)) *admission.Queue {
+// newQueue makes admission, which looks at the node's object, and whose outcomes decided takes.
+func newQueue(n node, p parts, object func() *v1.Node,
+	decided func(admission.Result)) *admission.Queue {
 	c := admissionConfig(n)
-	c.Store, c.Plugins, c.Reread = n.store, p.plugins, n.hardware.Reread
+	c.Store, c.Plugins, c.Reread, c.Node = n.store, p.plugins, n.hardware.Reread, object
+	c.Handlers = append(c.Handlers,
+		admission.GroupsPolicy(n.runtime.SupplementalGroupsPolicy),
+		admission.AppArmor(enforcesAppArmor("/")))
 	c.Report = func(r admission.Result) {
 		p.metrics.Decided(r)
 		decided(r)
@@ -134,6 +138,7 @@ func admissionConfig(n node) admission.Config {
 		Hardware: n.hardware.Get, Policy: n.rules.policy, Scope: n.rules.scope,
 		Handlers: []admission.Handler{
 			flaws, admission.Sysctls(n.cfg.Kubelet.AllowedUnsafeSysctls),
+			admission.OS, admission.Affinity, admission.Ports, admission.Taints,
 		},
 		BootID: n.host.bootID, Wait: n.cfg.DeviceAdmissionWait,
 	}

@@ -102,7 +102,7 @@ func (a *admitter) concerns(c changes, f *free, e *entry) bool {
 	case retrying:
 		return all || e.wants(c.devices)
 	case deferred:
-		return all || c.poked
+		return all || c.poked || c.freed
 	case admitted:
 		return e.wants(c.devices) && e.isShort()
 	}

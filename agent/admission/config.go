@@ -50,11 +50,13 @@ type Config struct {
 	Reread func(ctx context.Context)
 	// Conditions are the node's, for handlers; nil: none are known. After a change, Poke.
 	Conditions func() []v1.NodeCondition
-	Policy     topology.Policy
-	Scope      topology.Scope
-	Handlers   []Handler // in order
-	Store      *allocation.Store
-	Plugins    Plugins
+	// Node is the node's object, for handlers, nil as long as it is not known; nil: it never is.
+	Node     func() *v1.Node
+	Policy   topology.Policy
+	Scope    topology.Scope
+	Handlers []Handler // in order
+	Store    *allocation.Store
+	Plugins  Plugins
 	// BootID is the kernel's boot id now.
 	BootID string
 	// Wait is how long a pod may wait; 0: it is rejected instead.

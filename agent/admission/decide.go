@@ -62,7 +62,7 @@ func decide(s *Snapshot, r *request) Decision {
 		return s.adopt(d, r, nil, unplanned)
 	}
 	if !r.runs {
-		if refusal := s.refused(r.pod); refusal != nil {
+		if refusal := s.refused(r); refusal != nil {
 			return d.stopped(refusal, s.patient)
 		}
 	}

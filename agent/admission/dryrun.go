@@ -86,6 +86,7 @@ func (s Snapshot) With(d Decision) Snapshot {
 	}
 	s.ledger = s.ledger.With(key, allocation.Entry{
 		Assigned: allocation.TakenBy(d.Held), Requests: pod.requests, Shares: pod.shares,
+		Ports: pod.ports,
 	})
 	return s
 }

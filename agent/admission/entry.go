@@ -105,6 +105,7 @@ type demand struct {
 	pod      *v1.Pod
 	requests v1.ResourceList
 	shares   bool // some of its containers share CPUs
+	ports    []podspec.HostPort
 	// least is how many exclusive CPUs ("cpu") and devices it holds at once at least.
 	least map[string]int
 }
@@ -112,7 +113,7 @@ type demand struct {
 func demandOf(pod *v1.Pod) demand {
 	d := demand{
 		pod: pod, requests: podspec.Requests(pod), shares: cpumanager.Shares(pod),
-		least: podspec.AllDevices(pod),
+		least: podspec.AllDevices(pod), ports: podspec.HostPorts(pod),
 	}
 	d.least[string(v1.ResourceCPU)] = cpumanager.PodExclusive(pod)
 	return d

@@ -1,6 +1,13 @@
 package admission
 
-import v1 "k8s.io/api/core/v1"
+import (
+	"iter"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/allocation"
+)
 
 // Handler is one check that a pod has to pass before resources are looked at. It is pure; nil
 // means that the pod passes. Pods that run already are not checked.
@@ -11,6 +18,10 @@ type Attempt struct {
 	Pod *v1.Pod
 	// Conditions are the node's now; nil: they are not known.
 	Conditions []v1.NodeCondition
+	// Node is the node's object, whose labels and taints count; nil: it is not known.
+	Node *v1.Node
+	// Others are what the other pods have of the node; nil: none is known.
+	Others iter.Seq[*allocation.Entry]
 }
 
 // Refusal is why a pod does not pass a handler, in the words of its status.
@@ -22,11 +33,23 @@ type Refusal struct {
 }
 
 // refused asks the handlers.
-func (s *Snapshot) refused(pod *v1.Pod) *Refusal {
+func (s *Snapshot) refused(r *request) *Refusal {
+	a := Attempt{Pod: r.pod, Conditions: s.conditions, Node: s.node, Others: s.others(r.in)}
 	for _, h := range s.handlers {
-		if r := h(Attempt{Pod: pod, Conditions: s.conditions}); r != nil {
-			return r
+		if refusal := h(a); refusal != nil {
+			return refusal
 		}
 	}
 	return nil
+}
+
+// others are the entries of all pods but one.
+func (s *Snapshot) others(but types.UID) iter.Seq[*allocation.Entry] {
+	return func(yield func(*allocation.Entry) bool) {
+		for uid, e := range s.ledger.All() {
+			if uid != but && !yield(e) {
+				return
+			}
+		}
+	}
 }

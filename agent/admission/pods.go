@@ -93,7 +93,7 @@ func (e *entry) accounted(stored allocation.Pod) (out allocation.Entry) {
 		out.Standing = allocation.Claims
 	}
 	if e.counts() {
-		out.Requests, out.Shares = e.requests, e.shares
+		out.Requests, out.Shares, out.Ports = e.requests, e.shares, e.ports
 	}
 	out.Assigned = allocation.TakenBy(e.has.pod, stored)
 	return out

@@ -33,12 +33,16 @@ type view struct {
 	hardware   machine.Hardware
 	inventory  deviceplugin.Inventory
 	conditions []v1.NodeCondition
+	node       *v1.Node
 }
 
 func (c *Config) view() view {
 	v := view{hardware: c.Hardware(), inventory: c.Plugins.Inventory()}
 	if c.Conditions != nil {
 		v.conditions = c.Conditions()
+	}
+	if c.Node != nil {
+		v.node = c.Node()
 	}
 	return v
 }

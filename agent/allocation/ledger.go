@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Standing is how long a pod keeps what it has of the node.
@@ -28,6 +30,8 @@ type Entry struct {
 	Requests v1.ResourceList
 	// Shares: some of its containers share CPUs.
 	Shares bool
+	// Ports are those that it takes of the host.
+	Ports []podspec.HostPort
 }
 
 // Ledger is what pods have of the node. It is a value: putting a pod in gives another ledger, which
@@ -159,6 +163,7 @@ func (l Ledger) Firm(uid types.UID, resource string) (n int) {
 // equal costs little beside making the sums anew.
 func (e *Entry) equal(o *Entry) bool {
 	return e.Standing == o.Standing && e.Shares == o.Shares && e.Assigned.equal(o.Assigned) &&
+		slices.Equal(e.Ports, o.Ports) &&
 		maps.EqualFunc(e.Requests, o.Requests, func(a, b resource.Quantity) bool {
 			return a.Cmp(b) == 0
 		})

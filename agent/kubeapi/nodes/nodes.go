@@ -119,7 +119,7 @@ func (n *Nodes) register(ctx context.Context) bool {
 
 // attempt creates the node with its status, or brings the one that is there in line.
 func (n *Nodes) attempt(ctx context.Context, facts node.Facts) (*v1.Node, error) {
-	nodes, made := n.cfg.Heartbeats.CoreV1().Nodes(), object(n.cfg.Identity)
+	nodes, made := n.cfg.Heartbeats.CoreV1().Nodes(), Object(n.cfg.Identity)
 	if !n.cfg.Register {
 		return nodes.Get(ctx, made.Name, metav1.GetOptions{})
 	}

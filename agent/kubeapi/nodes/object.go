@@ -31,8 +31,8 @@ const (
 	taintExternal = "node.cloudprovider.kubernetes.io/uninitialized"
 )
 
-// object is the node as it is created, without a status.
-func object(i Identity) *v1.Node {
+// Object is the node as it is created, without a status.
+func Object(i Identity) *v1.Node {
 	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: i.Name, Labels: map[string]string{
 			v1.LabelHostname: i.Name, v1.LabelOSStable: "linux", v1.LabelArchStable: runtime.GOARCH,

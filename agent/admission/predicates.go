@@ -1,0 +1,138 @@
+package admission
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// The kubelet's reasons for pods that do not belong on the node.
+const (
+	ReasonOS            = "PodOSNotSupported"
+	ReasonOSLabel       = "PodOSSelectorNodeLabelDoesNotMatch"
+	ReasonNodeAffinity  = "NodeAffinity"
+	ReasonNodePorts     = "NodePorts"
+	ReasonTaints        = "TaintToleration"
+	ReasonAppArmor      = "AppArmor"
+	ReasonGroupsPolicy  = "SupplementalGroupsPolicyNotSupported"
+	predicateNodeLabels = "Predicate NodeAffinity failed: node(s) didn't match Pod's node " +
+		"affinity/selector"
+	predicatePorts = "Predicate NodePorts failed: node(s) didn't have free ports for the " +
+		"requested pod ports"
+	predicateTaints = "Predicate TaintToleration failed: node(s) had taints that the pod " +
+		"didn't tolerate"
+)
+
+// OS refuses pods of another operating system than Linux.
+func OS(a Attempt) *Refusal {
+	const linux = "linux"
+	if label, has := a.Pod.Labels[v1.LabelOSStable]; has && label != linux {
+		return &Refusal{Reason: ReasonOSLabel, Message: "Failed to admit pod as the " +
+			"`kubernetes.io/os` label doesn't match node label"}
+	}
+	if os := a.Pod.Spec.OS; os != nil && os.Name != v1.Linux {
+		return &Refusal{Reason: ReasonOS,
+			Message: "Failed to admit pod as the OS field doesn't match node OS"}
+	}
+	return nil
+}
+
+// Affinity refuses pods whose node selector or required node affinity the node does not match.
+func Affinity(a Attempt) *Refusal {
+	if a.Node == nil {
+		return nil
+	}
+	match, err := nodeaffinity.GetRequiredNodeAffinity(a.Pod).Match(a.Node)
+	if match && err == nil {
+		return nil
+	}
+	return &Refusal{Reason: ReasonNodeAffinity, Message: predicateNodeLabels}
+}
+
+// Taints refuses pods that a taint with the effect NoExecute would drive off. Static pods stay.
+func Taints(a Attempt) *Refusal {
+	if a.Node == nil || podspec.IsStatic(a.Pod) {
+		return nil
+	}
+	_, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(),
+		a.Node.Spec.Taints, a.Pod.Spec.Tolerations,
+		func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }, false)
+	if !untolerated {
+		return nil
+	}
+	return &Refusal{Reason: ReasonTaints, Message: predicateTaints}
+}
+
+// Ports refuses pods that take a port of the host which another pod has. If all of those go, the
+// pod waits for them.
+func Ports(a Attempt) *Refusal {
+	wanted := podspec.HostPorts(a.Pod)
+	if len(wanted) == 0 || a.Others == nil {
+		return nil
+	}
+	var refusal *Refusal
+	for other := range a.Others {
+		if !slices.ContainsFunc(wanted, func(p podspec.HostPort) bool {
+			return slices.ContainsFunc(other.Ports, p.Conflicts)
+		}) {
+			continue
+		}
+		goes := other.Standing == allocation.Goes
+		refusal = &Refusal{Reason: ReasonNodePorts, Message: predicatePorts, Wait: goes}
+		if !goes {
+			break
+		}
+	}
+	return refusal
+}
+
+// GroupsPolicy refuses pods whose supplementalGroupsPolicy the container runtime does not know.
+func GroupsPolicy(supported bool) Handler {
+	return func(a Attempt) *Refusal {
+		s := ptr.Deref(a.Pod.Spec.SecurityContext, v1.PodSecurityContext{})
+		if supported || ptr.Deref(s.SupplementalGroupsPolicy, "") !=
+			v1.SupplementalGroupsPolicyStrict {
+			return nil
+		}
+		return &Refusal{Reason: ReasonGroupsPolicy,
+			Message: "SupplementalGroupsPolicy=Strict is not supported in this node"}
+	}
+}
+
+// AppArmor refuses pods that want an AppArmor profile, on a host that enforces none.
+func AppArmor(enforced bool) Handler {
+	return func(a Attempt) *Refusal {
+		if enforced || !wantsAppArmor(a.Pod) {
+			return nil
+		}
+		return &Refusal{Reason: ReasonAppArmor,
+			Message: "Cannot enforce AppArmor: AppArmor is not enabled on the host"}
+	}
+}
+
+// wantsAppArmor reports whether any profile is named, in a field or an annotation.
+func wantsAppArmor(pod *v1.Pod) bool {
+	confined := func(p *v1.AppArmorProfile) bool {
+		return p != nil && p.Type != v1.AppArmorProfileTypeUnconfined
+	}
+	if s := pod.Spec.SecurityContext; s != nil && confined(s.AppArmorProfile) {
+		return true
+	}
+	for c := range podspec.Containers(pod) {
+		if s := c.SecurityContext; s != nil && confined(s.AppArmorProfile) {
+			return true
+		}
+		named := pod.Annotations[v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name]
+		if named != "" && named != v1.DeprecatedAppArmorBetaProfileNameUnconfined {
+			return true
+		}
+	}
+	return false
+}

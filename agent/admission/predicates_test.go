@@ -1,0 +1,177 @@
+package admission
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// The words are the kubelet's, but for the last lines of each kind, which pass.
+func TestPredicates(t *testing.T) {
+	node := &v1.Node{}
+	node.Labels = map[string]string{"disk": "ssd", "cores": "8"}
+	node.Spec.Taints = []v1.Taint{{Key: "a", Effect: v1.TaintEffectNoSchedule},
+		{Key: "b", Value: "x", Effect: v1.TaintEffectNoExecute}}
+	needs := func(key string, op v1.NodeSelectorOperator, values ...string) *v1.Affinity {
+		return &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
+				NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{
+					{Key: key, Operator: op, Values: values}}}}}}}
+	}
+	apparmor := func(kind v1.AppArmorProfileType) *v1.AppArmorProfile {
+		return &v1.AppArmorProfile{Type: kind}
+	}
+	const noMatch = "NodeAffinity: Predicate NodeAffinity failed: node(s) didn't match Pod's " +
+		"node affinity/selector"
+	const noAppArmor = "AppArmor: Cannot enforce AppArmor: AppArmor is not enabled on the host"
+	const tainted = "TaintToleration: Predicate TaintToleration failed: node(s) had taints " +
+		"that the pod didn't tolerate"
+	for _, tt := range []struct {
+		name    string
+		handler Handler
+		change  func(*v1.Pod)
+		want    string
+	}{
+		{"windows", OS, func(p *v1.Pod) { p.Spec.OS = &v1.PodOS{Name: v1.Windows} },
+			"PodOSNotSupported: Failed to admit pod as the OS field doesn't match node OS"},
+		{"labelled windows", OS, func(p *v1.Pod) { p.Labels = map[string]string{v1.LabelOSStable: "windows"} },
+			"PodOSSelectorNodeLabelDoesNotMatch: Failed to admit pod as the " +
+				"`kubernetes.io/os` label doesn't match node label"},
+		{"linux", OS, func(p *v1.Pod) { p.Spec.OS = &v1.PodOS{Name: v1.Linux} }, ""},
+		{"selector", Affinity, func(p *v1.Pod) {
+			p.Spec.NodeSelector = map[string]string{"disk": "hdd"}
+		}, noMatch},
+		{"selected", Affinity, func(p *v1.Pod) {
+			p.Spec.NodeSelector = map[string]string{"disk": "ssd"}
+		}, ""},
+		{"affinity", Affinity, func(p *v1.Pod) {
+			p.Spec.Affinity = needs("cores", v1.NodeSelectorOpGt, "8")
+		}, noMatch},
+		{"affine", Affinity, func(p *v1.Pod) {
+			p.Spec.Affinity = needs("cores", v1.NodeSelectorOpGt, "7")
+		}, ""},
+		{"no affinity at all", Affinity, func(p *v1.Pod) {
+			p.Spec.Affinity = needs("cores", "Nonsense", "7")
+		}, noMatch},
+		{"tainted", Taints, func(*v1.Pod) {}, tainted},
+		{"tolerates another", Taints, func(p *v1.Pod) {
+			p.Spec.Tolerations = []v1.Toleration{{Key: "b", Value: "y"}}
+		}, tainted},
+		{"tolerates", Taints, func(p *v1.Pod) {
+			p.Spec.Tolerations = []v1.Toleration{{Key: "b", Operator: v1.TolerationOpExists}}
+		}, ""},
+		{"static", Taints, func(p *v1.Pod) {
+			p.Annotations = map[string]string{podspec.AnnotationSource: "file"}
+		}, ""},
+		{"strict groups", GroupsPolicy(false), func(p *v1.Pod) {
+			p.Spec.SecurityContext.SupplementalGroupsPolicy =
+				ptr.To(v1.SupplementalGroupsPolicyStrict)
+		}, "SupplementalGroupsPolicyNotSupported: SupplementalGroupsPolicy=Strict is not " +
+			"supported in this node"},
+		{"merged groups", GroupsPolicy(false), func(p *v1.Pod) {
+			p.Spec.SecurityContext.SupplementalGroupsPolicy =
+				ptr.To(v1.SupplementalGroupsPolicyMerge)
+		}, ""},
+		{"strict groups, known", GroupsPolicy(true), func(p *v1.Pod) {
+			p.Spec.SecurityContext.SupplementalGroupsPolicy =
+				ptr.To(v1.SupplementalGroupsPolicyStrict)
+		}, ""},
+		{"profile of the pod", AppArmor(false), func(p *v1.Pod) {
+			p.Spec.SecurityContext.AppArmorProfile =
+				apparmor(v1.AppArmorProfileTypeRuntimeDefault)
+		}, noAppArmor},
+		{"profile of a container", AppArmor(false), func(p *v1.Pod) {
+			p.Spec.Containers[0].SecurityContext = &v1.SecurityContext{
+				AppArmorProfile: apparmor(v1.AppArmorProfileTypeLocalhost)}
+		}, noAppArmor},
+		{"profile of an annotation", AppArmor(false), func(p *v1.Pod) {
+			p.Annotations = map[string]string{
+				"container.apparmor.security.beta.kubernetes.io/c": "runtime/default"}
+		}, noAppArmor},
+		{"no profile", AppArmor(false), func(p *v1.Pod) {
+			p.Spec.SecurityContext.AppArmorProfile = apparmor(v1.AppArmorProfileTypeUnconfined)
+		}, ""},
+		{"enforced", AppArmor(true), func(p *v1.Pod) {
+			p.Spec.SecurityContext.AppArmorProfile =
+				apparmor(v1.AppArmorProfileTypeRuntimeDefault)
+		}, ""},
+	} {
+		p := &v1.Pod{Spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{},
+			Containers: []v1.Container{{Name: "c"}}}}
+		tt.change(p)
+		got := ""
+		if r := tt.handler(Attempt{Pod: p, Node: node}); r != nil {
+			got = r.Reason + ": " + r.Message
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+		if r := tt.handler(Attempt{Pod: p}); r != nil &&
+			(r.Reason == ReasonNodeAffinity || r.Reason == ReasonTaints) {
+			t.Errorf("%s: refused for a node that is not known", tt.name)
+		}
+	}
+}
+
+// A port of the host is one pod's, and the next one's when that has gone.
+func TestPorts(t *testing.T) {
+	with := func(name string, port int32) *v1.Pod {
+		p := pod(name, "cpu=1")
+		p.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: port}}
+		return p
+	}
+	bubble(t, func(t *testing.T, dir string) {
+		d := open(t, dir, &plugins{}, func(c *Config) {
+			c.Wait, c.Handlers = time.Minute, []Handler{Ports}
+		})
+		defer d.stop()
+		d.queue.Submit(with("a", 80), false)
+		d.expect("a Admit")
+		d.queue.Submit(with("b", 81), false)
+		d.expect("b Admit")
+		const refused = "NodePorts: Predicate NodePorts failed: node(s) didn't have free ports " +
+			"for the requested pod ports"
+		d.queue.Submit(with("c", 80), false)
+		d.expect("c Reject: " + refused)
+		d.queue.Leaving("a")
+		d.queue.Submit(with("d", 80), false)
+		d.expect("d Wait: " + refused)
+		d.queue.Release("a")
+		synctest.Wait()
+		if said := d.outcomes(); said["d"] != "Admit" {
+			t.Errorf("when the port is free again: %v", said)
+		}
+	})
+}
+
+// Of many pods with the same port the one that stays counts.
+func TestPortsOfSeveral(t *testing.T) {
+	p := pod("a", "cpu=1")
+	p.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80}}
+	port := podspec.HostPorts(p)
+	goes := &allocation.Entry{Standing: allocation.Goes, Ports: port}
+	stays := &allocation.Entry{Ports: port}
+	for _, tt := range []struct {
+		others []*allocation.Entry
+		want   string
+	}{
+		{nil, "nil"}, {[]*allocation.Entry{{}}, "nil"},
+		{[]*allocation.Entry{goes, {}}, "waits"},
+		{[]*allocation.Entry{goes, stays, goes}, "refused"},
+	} {
+		got := "nil"
+		if r := Ports(Attempt{Pod: p, Others: slices.Values(tt.others)}); r != nil {
+			got = map[bool]string{true: "waits", false: "refused"}[r.Wait]
+		}
+		if got != tt.want {
+			t.Errorf("%d others: %s, want %s", len(tt.others), got, tt.want)
+		}
+	}
+}
