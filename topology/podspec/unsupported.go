@@ -20,7 +20,7 @@ func WithoutEffect(pod *v1.Pod) []string {
 	for _, c := range s.EphemeralContainers {
 		out = append(out, fmt.Sprintf("spec.ephemeralContainers[%s]", c.Name))
 	}
-	return out
+	return append(out, volumesWithoutEffect(pod)...)
 }
 
 // Awaited is what the pod needs to run at all that it cannot have yet; "": nothing.

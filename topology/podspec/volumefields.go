@@ -1,0 +1,80 @@
+package podspec
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// ignored are the fields of volumes and mounts that have no effect yet, by type and field.
+func ignored() map[string]bool {
+	return map[string]bool{
+		"VolumeMount.bindMountOptions": true,
+
+		"EmptyDirVolumeSource.mode":           true,
+		"SecretVolumeSource.defaultUser":      true,
+		"ConfigMapVolumeSource.defaultUser":   true,
+		"DownwardAPIVolumeSource.defaultUser": true,
+		"ProjectedVolumeSource.defaultUser":   true,
+
+		"KeyToPath.user":                     true,
+		"DownwardAPIVolumeFile.user":         true,
+		"ServiceAccountTokenProjection.user": true,
+		"ClusterTrustBundleProjection.user":  true,
+	}
+}
+
+// volumesWithoutEffect are the fields of the pod's volumes that have no effect yet, and of how its
+// containers mount them.
+func volumesWithoutEffect(pod *v1.Pod) []string {
+	w := ignoredFields{ignored: ignored()}
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		w.look(reflect.ValueOf(v.VolumeSource), fmt.Sprintf("spec.volumes[%s]", v.Name))
+	}
+	for c, kind := range Containers(pod) {
+		list := "containers"
+		if kind != Regular {
+			list = "initContainers"
+		}
+		w.look(reflect.ValueOf(c.VolumeMounts),
+			fmt.Sprintf("spec.%s[%s].volumeMounts", list, c.Name))
+	}
+	return w.found
+}
+
+// ignoredFields finds fields that are set and have no effect.
+type ignoredFields struct {
+	ignored map[string]bool
+	found   []string
+}
+
+func (w *ignoredFields) look(v reflect.Value, at string) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			w.look(v.Elem(), at)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			w.look(v.Index(i), fmt.Sprintf("%s[%d]", at, i))
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			f := v.Type().Field(i)
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			inside := at
+			if name != "" {
+				inside += "." + name
+			}
+			switch {
+			case w.ignored[v.Type().Name()+"."+name] && !v.Field(i).IsZero():
+				w.found = append(w.found, inside)
+			case f.IsExported():
+				w.look(v.Field(i), inside)
+			}
+		}
+	}
+}
