@@ -1,0 +1,245 @@
+package podspec
+
+import (
+	"bufio"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// root is where docs/ and the folders with tests are.
+const root = "../.."
+
+// row is what the page says of a field.
+type row struct{ state, text, tests string }
+
+// What becomes of a field.
+const (
+	honoured = "honoured"
+	see      = "see" // in the section of the field's type
+	waits    = "waits"
+	refused  = "refused"
+	noEffect = "no effect yet"
+	nothing  = "nothing to do"
+	others   = "others'"
+)
+
+// readPage reads the sections, each with the rows of one type of the API, and says what is wrong
+// with their form.
+func readPage(t *testing.T) map[string]map[string]row {
+	t.Helper()
+	file, err := os.Open(filepath.Join(root, "docs/pod-fields.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	heading := regexp.MustCompile("^## .*`([A-Za-z]+)`$")
+	entry := regexp.MustCompile("^\\| `([A-Za-z]+)` \\| ([^|]*) \\| ([^|]*) \\| ([^|]*) \\|$")
+	sections, in := map[string]map[string]row{}, ""
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		line := lines.Text()
+		if m := heading.FindStringSubmatch(line); m != nil {
+			in = m[1]
+			if sections[in] != nil {
+				t.Errorf("%s has two sections", in)
+			}
+			sections[in] = map[string]row{}
+			continue
+		}
+		m := entry.FindStringSubmatch(line)
+		switch {
+		case m == nil && strings.HasPrefix(line, "| `"):
+			t.Errorf("not a row of four columns: %s", line)
+		case m == nil:
+		case in == "":
+			t.Errorf("in no section: %s", line)
+		default:
+			if _, twice := sections[in][m[1]]; twice {
+				t.Errorf("%s.%s has two rows", in, m[1])
+			}
+			sections[in][m[1]] = row{m[2], strings.TrimSpace(m[3]), strings.TrimSpace(m[4])}
+		}
+	}
+	return sections
+}
+
+// fieldsOf are the fields of a type by name, with those that are written inline.
+func fieldsOf(t reflect.Type) map[string]reflect.Type {
+	out := map[string]reflect.Type{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "" {
+			maps.Copy(out, fieldsOf(f.Type))
+			continue
+		}
+		of := f.Type
+		for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice {
+			of = of.Elem()
+		}
+		out[name] = of
+	}
+	return out
+}
+
+// Every field that a pod can have stands in docs/pod-fields.md, and no other, with what becomes of
+// it and the tests of that.
+func TestEveryFieldIsDocumented(t *testing.T) {
+	sections, reached := readPage(t), map[string]bool{}
+	var look func(reflect.Type)
+	look = func(of reflect.Type) {
+		if reached[of.Name()] {
+			return
+		}
+		reached[of.Name()] = true
+		fields := fieldsOf(of)
+		for _, name := range slices.Sorted(maps.Keys(fields)) {
+			is, ok := sections[of.Name()][name]
+			at := of.Name() + "." + name
+			if !ok {
+				t.Errorf("docs/pod-fields.md lacks %s", at)
+				continue
+			}
+			for _, wrong := range is.wrong(fields[name]) {
+				t.Errorf("%s: %s", at, wrong)
+			}
+			if is.state == see {
+				look(fields[name])
+			}
+		}
+		for name := range sections[of.Name()] {
+			if _, is := fields[name]; !is {
+				t.Errorf("docs/pod-fields.md has %s.%s, which is no field", of.Name(), name)
+			}
+		}
+	}
+	look(reflect.TypeFor[v1.PodSpec]())
+	for name := range sections {
+		if !reached[name] {
+			t.Errorf("docs/pod-fields.md has a section of %s, which no row leads to", name)
+		}
+	}
+}
+
+// wrong says what is wrong with the row of a field of that type.
+func (r row) wrong(of reflect.Type) (out []string) {
+	add := func(wrong bool, format string, args ...any) {
+		if wrong {
+			out = append(out, fmt.Sprintf(format, args...))
+		}
+	}
+	compound := of.Kind() == reflect.Struct && of.PkgPath() == "k8s.io/api/core/v1"
+	quoted := strings.Count(r.text, "`") >= 2
+	switch r.state {
+	case honoured:
+		// Tolerations and node selectors are read by the scheduler's own code.
+		add(compound && of.Name() != "Toleration" && of.Name() != "NodeSelector",
+			"a %s has fields of its own: they need a section", of.Name())
+		add(r.tests == "", "no test is named")
+	case see:
+		add(!compound, "a %s has no fields of its own", of)
+		add(!strings.Contains(r.text, "`"+of.Name()+"`"), "it does not name its type, %s", of.Name())
+	case waits, refused:
+		add(!quoted, "it does not say with which words")
+		add(r.tests == "", "no test is named")
+	case noEffect:
+		add(r.text == "", "it does not say what follows")
+		add(r.tests == "", "no test is named")
+	case nothing, others:
+		add(r.text == "", "it does not say why")
+	default:
+		add(true, "%q is not what can become of a field", r.state)
+	}
+	for _, test := range strings.FieldsFunc(r.tests, func(c rune) bool { return c == ';' }) {
+		folder, name, ok := strings.Cut(strings.TrimSpace(test), ": ")
+		add(!ok || !hasTest(folder, name), "there is no test %s", test)
+	}
+	return out
+}
+
+// hasTest reports whether a folder has a test of that name.
+func hasTest(folder, name string) bool {
+	files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(files, func(file string) bool {
+		text, err := os.ReadFile(file)
+		return err == nil && strings.Contains(string(text), "\nfunc "+name+"(t *testing.T)")
+	})
+}
+
+// What the page says has no effect yet is what the event FieldsWithoutEffect names.
+func TestNoEffectIsTold(t *testing.T) {
+	for of, rows := range readPage(t) {
+		for name, is := range rows {
+			if told := toldOf(of, name); told != (is.state == noEffect) {
+				t.Errorf("%s.%s: the page says %q, and the event names it: %v", of, name, is.state,
+					told)
+			}
+		}
+	}
+}
+
+// toldOf reports whether the event names the field of a pod in which every field is set.
+func toldOf(of, name string) bool {
+	pod := &v1.Pod{}
+	fill(reflect.ValueOf(&pod.Spec).Elem(), of, name)
+	for _, path := range WithoutEffect(pod) {
+		if strings.HasSuffix(path, "."+name) ||
+			strings.HasPrefix(path, "spec."+name+"[") && strings.Count(path, ".") == 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// fill gives every struct and list in a value a zero element, and of one type one field a value.
+func fill(v reflect.Value, of, name string) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), of, name)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0), of, name)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			f := v.Type().Field(i)
+			is, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			switch {
+			case !f.IsExported():
+			case v.Type().Name() == of && is == name:
+				fill(v.Field(i), "", "")
+			case leads(f.Type, of):
+				fill(v.Field(i), of, name)
+			}
+		}
+	}
+}
+
+// leads reports whether a value of the type has one of the type of that name in it.
+func leads(t reflect.Type, of string) bool {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice:
+		return leads(t.Elem(), of)
+	case reflect.Struct:
+		if t.Name() == of {
+			return true
+		}
+		for i := range t.NumField() {
+			if t.PkgPath() == "k8s.io/api/core/v1" && leads(t.Field(i).Type, of) {
+				return true
+			}
+		}
+	}
+	return false
+}
