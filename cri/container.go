@@ -20,6 +20,8 @@ type ContainerOptions struct {
 	Facts Facts
 	// Objects are what the environment is made of besides; nil: there is no API server.
 	Objects *Objects
+	// File reads a file in a volume of the pod for the environment; nil: there are none yet.
+	File func(volume, path string) ([]byte, error)
 	// Devices are what device plugins answered for this container, in the order of its resources.
 	Devices []*v1beta1.ContainerAllocateResponse
 	// Mounts are the volumes; mounts of devices come before them.

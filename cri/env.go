@@ -150,8 +150,7 @@ func (o ContainerOptions) variable(
 	case from.SecretKeyRef != nil:
 		return o.Objects.secretKey(pod, from.SecretKeyRef)
 	case from.FileKeyRef != nil:
-		return "", false, fmt.Errorf("fileKeyRef is not supported yet; write the value in the " +
-			"manifest")
+		return o.fileKey(from.FileKeyRef)
 	default:
 		return "", true, nil
 	}

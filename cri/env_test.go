@@ -204,8 +204,6 @@ func TestEnvErrors(t *testing.T) {
 		{"secret", from(v1.EnvVarSource{
 			SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: ref}}),
 			nil, `variable "X": secret "obj" cannot be read`},
-		{"file key", from(v1.EnvVarSource{FileKeyRef: &v1.FileKeySelector{}}), nil,
-			"fileKeyRef is not supported"},
 		{"all of a config map", nil,
 			[]v1.EnvFromSource{{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: ref}}},
 			`envFrom: config map "obj"`},

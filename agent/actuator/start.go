@@ -194,6 +194,9 @@ func (b build) order(ctx context.Context, c *v1.Container, o cri.ContainerOption
 			return nil, nil, cri.ConfigError(err)
 		}
 	}
+	o.File = func(name, path string) ([]byte, error) {
+		return b.cfg.Volumes.EnvFile(b.pod, name, path)
+	}
 	if o.Devices, err = b.devices(ctx, c); err != nil {
 		return nil, nil, cri.ConfigError(err)
 	}

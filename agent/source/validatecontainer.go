@@ -194,6 +194,8 @@ func validateValueFrom(env *v1.EnvVar, at *field.Path) field.ErrorList {
 			"status.podIPs")
 	case from.ResourceFieldRef != nil:
 		return validateResourceRef(from.ResourceFieldRef, at.Child("resourceFieldRef"))
+	case from.FileKeyRef != nil:
+		return validateInside(at.Child("fileKeyRef", "path"), from.FileKeyRef.Path)
 	default:
 		return nil
 	}
