@@ -41,7 +41,9 @@ func TestPredicates(t *testing.T) {
 	}{
 		{"windows", OS, func(p *v1.Pod) { p.Spec.OS = &v1.PodOS{Name: v1.Windows} },
 			"PodOSNotSupported: Failed to admit pod as the OS field doesn't match node OS"},
-		{"labelled windows", OS, func(p *v1.Pod) { p.Labels = map[string]string{v1.LabelOSStable: "windows"} },
+		{"labelled windows", OS, func(p *v1.Pod) {
+			p.Labels = map[string]string{v1.LabelOSStable: "windows"}
+		},
 			"PodOSSelectorNodeLabelDoesNotMatch: Failed to admit pod as the " +
 				"`kubernetes.io/os` label doesn't match node label"},
 		{"linux", OS, func(p *v1.Pod) { p.Spec.OS = &v1.PodOS{Name: v1.Linux} }, ""},

@@ -1,6 +1,6 @@
 // Package objects has what pods are made of at the API server: the config maps and secrets that
-// they name, tokens of their service accounts, trust anchors, and the services that their
-// environment tells of.
+// they name, tokens of their service accounts, trust anchors, runtime classes, and the services
+// that their environment tells of.
 //
 // A config map or a secret is followed from when the first pod of this node asks for it until the
 // last one is released, by one watch for all of them, as the Node authorizer allows it. One that is
