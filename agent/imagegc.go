@@ -34,6 +34,7 @@ func newImageGC(n node, p parts) (*housekeeping.Housekeeping, error) {
 		},
 		Disk:   func(ctx context.Context) (gc.Disk, error) { return imageDisk(ctx, n.client) },
 		Remove: n.client.RemoveImage, Tell: n.events.OnNode, Registry: n.registry,
+		Left: func(left []gc.Image, at time.Time) { keepRecords(n.runtime.images, left, at) },
 	})
 	if err != nil {
 		return nil, err

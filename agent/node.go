@@ -12,6 +12,7 @@ import (
 	"github.com/numalet/numalet/agent/checkpoints"
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/event"
+	"github.com/numalet/numalet/agent/images"
 	"github.com/numalet/numalet/agent/kubeapi"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/neighbours"
@@ -44,10 +45,11 @@ type host struct {
 	bootID string
 }
 
-// runtime is what the container runtime is, and who else uses it.
+// runtime is what the container runtime is, who else uses it, and who may use its images.
 type runtime struct {
 	cri.RuntimeStatus
 	others *neighbours.Neighbours
+	images *images.Records // nil: whoever names one may
 }
 
 // rules are the topology manager's.
@@ -87,6 +89,9 @@ func open(ctx context.Context, cfg *config.Config) (node, error) {
 		},
 	})
 	if err != nil {
+		return n, err
+	}
+	if n.runtime.images, err = newImageRecords(n); err != nil {
 		return n, err
 	}
 	if n.client, err = connect(ctx, n); err != nil {

@@ -172,16 +172,6 @@ func readDNS(n node) (cri.DNS, error) {
 	return out, err
 }
 
-func newImages(n node, pulled func(cri.Pull)) *cri.Images {
-	k := &n.cfg.Kubelet
-	return cri.NewImages(n.client.Images(), cri.ImagesConfig{
-		Serialize:   *k.SerializeImagePulls,
-		MaxParallel: int(ptr.Deref(k.MaxParallelImagePulls, 0)),
-		QPS:         float32(*k.RegistryPullQPS), Burst: int(k.RegistryBurst),
-		Pulled: pulled,
-	})
-}
-
 // sources are where pods come from, and what is wrong there.
 type sources struct {
 	*source.Mux

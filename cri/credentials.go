@@ -2,7 +2,9 @@ package cri
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,36 +21,78 @@ import (
 // defaultRegistry is where images without a registry in their names are.
 const defaultRegistry = "index.docker.io"
 
-// credential is a login for the registries or repositories that place matches.
-type credential struct {
-	place string // host[:port][/path]; the host's parts may have wildcards
-	auth  *runtimeapi.AuthConfig
+// Login is for the images below a place: HOST[:PORT][/PATH], where parts of the host may have
+// wildcards.
+type Login struct {
+	Place  string
+	Auth   *runtimeapi.AuthConfig
+	Holder Holder
 }
 
-// credentialsFor are the logins that the secrets of a pod have for an image, those of the longest
-// place first. The error names the secrets that cannot be read, and does not make the rest useless.
-func credentialsFor(image string, secrets []*v1.Secret) ([]*runtimeapi.AuthConfig, error) {
-	var all []credential
-	var errs []error
-	for _, s := range secrets {
-		found, err := parseCredentials(s)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("secret %q: %w", s.Name, err))
-		}
-		all = append(all, found...)
+// Kinds of holders.
+const (
+	HolderSecret         = "secret"
+	HolderServiceAccount = "serviceAccount"
+)
+
+// Holder is whose a login is. The zero value is the node's, which all of its pods may use.
+type Holder struct {
+	Kind                 string
+	UID, Namespace, Name string
+	// Hash is of the login, if it is a secret's.
+	Hash string
+}
+
+// loginsFor are the logins for an image. Those of the first group come first, and of a group those
+// of the longest place.
+func loginsFor(image string, groups ...[]Login) (out []Login) {
+	for _, group := range groups {
+		out = append(out, best(image, group)...)
 	}
-	slices.SortStableFunc(all, func(a, b credential) int { return cmp.Compare(b.place, a.place) })
-	var out, standard []*runtimeapi.AuthConfig
-	for _, c := range all {
+	return out
+}
+
+func best(image string, all []Login) (out []Login) {
+	all = slices.Clone(all)
+	slices.SortStableFunc(all, func(a, b Login) int { return cmp.Compare(b.Place, a.Place) })
+	var standard []Login
+	for _, l := range all {
 		switch {
-		case matches(c.place, image):
-			out = append(out, c.auth)
-		case c.place == defaultRegistry:
-			standard = append(standard, c.auth)
+		case Matches(l.Place, image):
+			out = append(out, l)
+		case l.Place == defaultRegistry:
+			standard = append(standard, l)
 		}
 	}
 	if len(out) == 0 && inDefaultRegistry(image) {
 		out = standard
+	}
+	return out
+}
+
+// secretLogins are those of a pod's secrets. The error names the secrets that cannot be read, and
+// does not make the rest useless.
+func secretLogins(secrets []*v1.Secret) (out []Login, err error) {
+	var errs []error
+	for _, s := range secrets {
+		var found []Login
+		switch s.Type {
+		case v1.SecretTypeDockerConfigJson:
+			found, err = DockerConfig(s.Data[v1.DockerConfigJsonKey])
+		case v1.SecretTypeDockercfg:
+			found, err = OldDockerConfig(s.Data[v1.DockerConfigKey])
+		default:
+			err = fmt.Errorf("type %q is not one for image pulls; use %s", s.Type,
+				v1.SecretTypeDockerConfigJson)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("secret %q: %w", s.Name, err))
+		}
+		for _, l := range found {
+			l.Holder = Holder{Kind: HolderSecret, UID: string(s.UID), Namespace: s.Namespace,
+				Name: s.Name, Hash: l.Holder.Hash}
+			out = append(out, l)
+		}
 	}
 	return out, errors.Join(errs...)
 }
@@ -57,48 +101,63 @@ func credentialsFor(image string, secrets []*v1.Secret) ([]*runtimeapi.AuthConfi
 type login struct {
 	Username      string `json:"username"`
 	Password      string `json:"password"`
+	Email         string `json:"email"`
 	Auth          string `json:"auth"` // base64 of USERNAME:PASSWORD; it wins
 	IdentityToken string `json:"identitytoken"`
 	RegistryToken string `json:"registrytoken"`
 }
 
-// parseCredentials reads a secret of one of the two types for image pulls.
-func parseCredentials(s *v1.Secret) ([]credential, error) {
-	var logins map[string]login
-	var err error
-	switch s.Type {
-	case v1.SecretTypeDockerConfigJson:
-		var file struct {
-			Auths map[string]login `json:"auths"`
-		}
-		err = decodeCredentials(s.Data[v1.DockerConfigJsonKey], &file)
-		logins = file.Auths
-	case v1.SecretTypeDockercfg:
-		err = decodeCredentials(s.Data[v1.DockerConfigKey], &logins)
-	default:
-		err = fmt.Errorf("type %q is not one for image pulls; use %s", s.Type,
-			v1.SecretTypeDockerConfigJson)
+// DockerConfig reads docker's configuration file, config.json.
+func DockerConfig(text []byte) ([]Login, error) {
+	var file struct {
+		Auths map[string]login `json:"auths"`
 	}
-	if err != nil {
-		return nil, err
-	}
-	var out []credential
-	for registry, l := range logins {
+	err := decodeCredentials(text, &file)
+	return logins(file.Auths), err
+}
+
+// OldDockerConfig reads docker's configuration file of before, .dockercfg.
+func OldDockerConfig(text []byte) ([]Login, error) {
+	var file map[string]login
+	err := decodeCredentials(text, &file)
+	return logins(file), err
+}
+
+// logins leaves out entries that cannot be read. Their holders have the hash alone.
+func logins(all map[string]login) (out []Login) {
+	for registry, l := range all {
 		place, err := placeOf(registry)
 		if err != nil {
-			continue // one entry that cannot be read is none
+			continue
 		}
 		if l.Auth != "" {
 			if l.Username, l.Password, err = splitAuth(l.Auth); err != nil {
 				continue
 			}
 		}
-		out = append(out, credential{place, &runtimeapi.AuthConfig{
+		out = append(out, Login{place, &runtimeapi.AuthConfig{
 			Username: l.Username, Password: l.Password,
 			IdentityToken: l.IdentityToken, RegistryToken: l.RegistryToken,
-		}})
+		}, Holder{Hash: l.hash()}})
 	}
-	return out, nil
+	return out
+}
+
+// hash tells logins apart. It is the kubelet's, so that either agent knows what the other pulled
+// with.
+func (l login) hash() string {
+	text, err := json.Marshal(struct {
+		Username      string `json:"username,omitempty"`
+		Password      string `json:"password,omitempty"`
+		Email         string `json:"email,omitempty"`
+		IdentityToken string `json:"identitytoken,omitempty"`
+		RegistryToken string `json:"registrytoken,omitempty"`
+	}{l.Username, l.Password, l.Email, l.IdentityToken, l.RegistryToken})
+	if err != nil {
+		return "" // text cannot fail to be encoded
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
 }
 
 // decodeCredentials says nothing of the content, which is secret.
@@ -140,8 +199,8 @@ func placeOf(registry string) (string, error) {
 	return u.Host + strings.TrimSuffix(u.Path, "/"), nil
 }
 
-// matches reports whether the image is below the place.
-func matches(place, image string) bool {
+// Matches reports whether the image is below the place.
+func Matches(place, image string) bool {
 	at, err := url.Parse("https://" + place)
 	if err != nil {
 		return false

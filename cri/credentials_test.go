@@ -44,10 +44,10 @@ func TestCredentials(t *testing.T) {
 		{"registry.example/app", `{"registry[":` + user("x") + `}`, ""},
 		{"registry.example/app", `null`, ""},
 	} {
-		auths, err := credentialsFor(test.image, []*v1.Secret{dockerConfig(test.auths)})
+		logins, err := secretLogins([]*v1.Secret{dockerConfig(test.auths)})
 		var names []string
-		for _, a := range auths {
-			names = append(names, a.Username)
+		for _, l := range loginsFor(test.image, logins) {
+			names = append(names, l.Auth.Username)
 		}
 		if got := strings.Join(names, " "); got != test.want || err != nil {
 			t.Errorf("%s with %s: got %q, %v; want %q", test.image, test.auths, got, err, test.want)
@@ -61,10 +61,10 @@ func TestCredentialsOfBothTypes(t *testing.T) {
 			`{"registry.example":{"username":"u","password":"p","identitytoken":"i"}}`)}}
 	broken := dockerConfig(`{"registry.example": "hunter2"`)
 	opaque := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "opaque"}, Type: v1.SecretTypeOpaque}
-	auths, err := credentialsFor("registry.example/app", []*v1.Secret{broken, old, opaque})
-	if len(auths) != 1 || auths[0].Username != "u" || auths[0].Password != "p" ||
-		auths[0].IdentityToken != "i" {
-		t.Errorf("got %v", auths)
+	got, err := secretLogins([]*v1.Secret{broken, old, opaque})
+	if len(got) != 1 || got[0].Auth.Username != "u" || got[0].Auth.Password != "p" ||
+		got[0].Auth.IdentityToken != "i" || got[0].Holder.Name != "old" {
+		t.Errorf("got %v", got)
 	}
 	if err == nil || !strings.Contains(err.Error(), `secret "pull": its content is not the JSON`) ||
 		!strings.Contains(err.Error(), `secret "opaque": type "Opaque" is not one for image pulls`) ||
@@ -73,14 +73,14 @@ func TestCredentialsOfBothTypes(t *testing.T) {
 	}
 }
 
-// logins is an image service that lets one user in.
-type logins struct {
+// guarded is an image service that lets one user in.
+type guarded struct {
 	*registry
 	good  string
 	tried []string
 }
 
-func (l *logins) PullImage(ctx context.Context, image *runtimeapi.ImageSpec,
+func (l *guarded) PullImage(ctx context.Context, image *runtimeapi.ImageSpec,
 	auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	l.tried = append(l.tried, auth.GetUsername())
 	if auth.GetUsername() != l.good {
@@ -108,7 +108,7 @@ func TestPullWithSecrets(t *testing.T) {
 		"without a login":   {"", nil, "", false},
 		"a login is wanted": {"other", nil, "", true},
 	} {
-		service := &logins{registry: &registry{}, good: test.good}
+		service := &guarded{registry: &registry{}, good: test.good}
 		m := NewImages(service, ImagesConfig{})
 		asked, told := 0, false
 		ask := func() error {

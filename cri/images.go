@@ -2,7 +2,6 @@ package cri
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -31,8 +30,27 @@ type ImagesConfig struct {
 	// QPS and Burst bound how many pulls start per second; QPS 0 does not. Those beyond it wait.
 	QPS   float32
 	Burst int
+	// Logins are those of the node for an image that a pod is to have, in groups: those of the
+	// first come first, after the pod's own. The error does not make the rest useless. nil: it has
+	// none.
+	Logins func(ctx context.Context, pod *v1.Pod, image string) ([][]Login, error)
+	// Records know with which logins images were pulled; nil: whoever names an image may use it.
+	Records PullRecords
 	// Pulled is told of every image that was pulled; nil: nobody is. It must not block.
 	Pulled func(Pull)
+}
+
+// PullRecords know with which logins images were pulled, and so which pods may use them. They may be
+// called from any goroutine.
+type PullRecords interface {
+	// Pulling is called before the image of that name is pulled, and Pulled, or Failed, afterwards:
+	// with the runtime's id of it and whose login was good.
+	Pulling(image string) error
+	Pulled(image, id string, by Holder)
+	Failed(image string)
+	// Accessible reports whether a pod may use an image that the runtime has. held are whose logins
+	// for it the pod has; it may take long.
+	Accessible(image, id string, held func() []Holder) bool
 }
 
 // Pull is an image that was pulled for a pod.
@@ -50,15 +68,18 @@ type Images struct {
 	turns    chan struct{} // one slot per concurrent pull; nil: no bound
 	pace     *pullPace
 	failures pullFailures
-	pulled   func(Pull)
+	cfg      ImagesConfig
 }
 
 // NewImages pulls through service.
 func NewImages(service ImageService, cfg ImagesConfig) *Images {
-	m := &Images{service: service, pace: newPullPace(cfg.QPS, cfg.Burst), pulled: cfg.Pulled}
-	if m.pulled == nil {
-		m.pulled = func(Pull) {}
+	if cfg.Pulled == nil {
+		cfg.Pulled = func(Pull) {}
 	}
+	if cfg.Logins == nil {
+		cfg.Logins = func(context.Context, *v1.Pod, string) ([][]Login, error) { return nil, nil }
+	}
+	m := &Images{service: service, pace: newPullPace(cfg.QPS, cfg.Burst), cfg: cfg}
 	switch {
 	case cfg.Serialize:
 		m.turns = make(chan struct{}, 1)
@@ -133,10 +154,13 @@ func (m *Images) present(
 		return ImageRef{}, r.uninspected(ReasonImageInspect, message, err)
 	}
 	switch {
-	case image != nil:
+	case image != nil && m.accessible(ctx, spec.Image, image.Id, r):
 		m.failures.forget(failureKey{r.Pod.UID, spec.Image})
-		r.Report(v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present "+
-			"on machine and can be accessed by the pod", spec.Image))
+		message := fmt.Sprintf("Container image %q already present on machine", spec.Image)
+		if m.cfg.Records != nil {
+			message += " and can be accessed by the pod"
+		}
+		r.Report(v1.EventTypeNormal, "Pulled", message)
 		return imageRef(image.Id, image), nil
 	case policy == v1.PullNever:
 		message := fmt.Sprintf("Container image %q is not present with pull policy of Never",
@@ -181,7 +205,7 @@ func (m *Images) pull(
 		r.Pulls()
 	}
 	asked := time.Now()
-	ref, took, err := m.pullWithSecrets(ctx, spec, r)
+	ref, took, err := m.pullWithLogins(ctx, spec, r)
 	if ctx.Err() != nil {
 		// The caller gave up; the image is not to blame.
 		return ImageRef{}, &StartError{
@@ -213,47 +237,8 @@ func (m *Images) pull(
 		"Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
 		spec.Image,
 		took.Truncate(time.Millisecond), waited.Truncate(time.Millisecond), image.Size))
-	m.pulled(Pull{Pod: r.Pod.UID, Took: waited, Size: image.Size})
+	m.cfg.Pulled(Pull{Pod: r.Pod.UID, Took: waited, Size: image.Size})
 	return imageRef(ref, image), nil
-}
-
-// pullWithSecrets pulls with each login that the pod has for the image in turn, without one if it
-// has none; took is the time of the pulls alone.
-func (m *Images) pullWithSecrets(
-	ctx context.Context, spec *runtimeapi.ImageSpec, r ImageRequest,
-) (ref string, took time.Duration, err error) {
-	var secrets []*v1.Secret
-	var missing []string
-	if r.Secrets != nil {
-		secrets, missing = r.Secrets(ctx)
-	}
-	auths, unread := credentialsFor(spec.Image, secrets)
-	if len(auths) == 0 {
-		auths = []*runtimeapi.AuthConfig{nil}
-	}
-	done, err := m.turn(ctx, r)
-	if err != nil {
-		return "", 0, err
-	}
-	defer done()
-	start := time.Now()
-	var errs []error
-	for _, auth := range auths {
-		ref, err = m.service.PullImage(ctx, spec, auth, r.Sandbox)
-		if err == nil && ref == "" {
-			err = errors.New("the runtime answered with an empty image reference")
-		}
-		if err == nil {
-			return ref, time.Since(start), nil
-		}
-		errs = append(errs, err)
-	}
-	if len(missing) > 0 {
-		r.Report(v1.EventTypeWarning, "FailedToRetrieveImagePullSecret", fmt.Sprintf(
-			"Unable to retrieve some image pull secrets (%s); attempting to pull the image may "+
-				"not succeed.", strings.Join(missing, ", ")))
-	}
-	return "", time.Since(start), errors.Join(append(errs, unread)...)
 }
 
 // turn waits for a free slot to pull; done gives it back.

@@ -98,8 +98,7 @@ func TestEnsure(t *testing.T) {
 	pulled := []string{`Normal Pulling Pulling image "img:1"`,
 		`Normal Pulled Successfully pulled image "img:1" in 2s (2s including waiting). ` +
 			`Image size: 1234 bytes.`}
-	present := []string{`Normal Pulled Container image "img:1" already present on machine ` +
-		`and can be accessed by the pod`}
+	present := []string{`Normal Pulled Container image "img:1" already present on machine`}
 	const never = `Container image "img:1" is not present with pull policy of Never`
 	const badName = `Failed to apply default image tag "Img:1": ` +
 		`couldn't parse image name "Img:1": invalid reference format: ` +

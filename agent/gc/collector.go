@@ -38,8 +38,9 @@ type ImagesConfig struct {
 	Disk func(context.Context) (Disk, error)
 	// Remove removes an image by its id.
 	Remove func(ctx context.Context, id string) error
-	// Left is told which images the runtime has, by their names, after each look; nil: nobody is.
-	Left func([]Image)
+	// Left is told after each look which images are left of those that there were at a time; nil:
+	// nobody is.
+	Left func(left []Image, at time.Time)
 	// Tell is told events of the node.
 	Tell     func(eventType, reason, message string)
 	Registry metrics.KubeRegistry
@@ -59,7 +60,7 @@ type Images struct {
 // NewImages removes nothing yet.
 func NewImages(c ImagesConfig) (*Images, error) {
 	if c.Left == nil {
-		c.Left = func([]Image) {}
+		c.Left = func([]Image, time.Time) {}
 	}
 	var s metric.Set
 	g := &Images{cfg: c, known: map[string]usage{}, removed: s.Counters(
@@ -83,6 +84,7 @@ func (g *Images) Look(ctx context.Context) error {
 }
 
 func (g *Images) look(ctx context.Context) error {
+	now := time.Now()
 	all, err := g.cfg.List(ctx)
 	if err != nil {
 		return fmt.Errorf("list images: %w", err)
@@ -91,9 +93,8 @@ func (g *Images) look(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find images in use: %w", err)
 	}
-	now := time.Now()
 	unused := g.note(all, inUse, now)
-	defer func() { g.cfg.Left(all) }()
+	defer func() { g.cfg.Left(all, now) }()
 	if g.cfg.Policy.off() {
 		return nil
 	}

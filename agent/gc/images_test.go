@@ -108,7 +108,7 @@ func newStore(t *testing.T, p ImagePolicy, registry metrics.KubeRegistry, names 
 			delete(s.images, id)
 			return nil
 		},
-		Left: func(left []Image) { s.left = left },
+		Left: func(left []Image, _ time.Time) { s.left = left },
 		Tell: func(_, reason, message string) { s.events = append(s.events, reason+": "+message) },
 	})
 	if err != nil {

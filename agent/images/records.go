@@ -1,0 +1,298 @@
+package images
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/metric"
+)
+
+// maxHolders bounds whose logins are remembered for one image: those of longest ago are forgotten.
+const maxHolders = 500
+
+// Config is what records are kept with.
+type Config struct {
+	// Dir is where the files are.
+	Dir      string
+	Policy   Policy
+	Registry metrics.KubeRegistry
+}
+
+// Records implements cri.PullRecords.
+type Records struct {
+	policy          Policy
+	pulling, pulled folder
+	checks          *metrics.CounterVec
+
+	mu sync.Mutex // guards what follows
+	// intents counts the pulls under way, by the image's name; those that an earlier run of the
+	// agent left are there with 0.
+	intents map[string]int
+	known   map[string]kubeletv1beta1.ImagePulledRecord // by the runtime's id
+}
+
+// Open reads the records there are. Files that cannot be read are left out, and logged: their
+// images must be pulled again by whoever wants them.
+func Open(c Config) (*Records, error) {
+	var s metric.Set
+	r := &Records{
+		policy: c.Policy, pulling: folder{c.Dir, "pulling"}, pulled: folder{c.Dir, "pulled"},
+		intents: map[string]int{}, known: map[string]kubeletv1beta1.ImagePulledRecord{},
+		checks: s.Counters("kubelet_imagemanager_image_mustpull_checks_total",
+			"How it was decided whether a pod may use an image that is there.", "result"),
+	}
+	for _, f := range []folder{r.pulling, r.pulled} {
+		if err := f.make(); err != nil {
+			return nil, err
+		}
+	}
+	err := read(r.pulling, func(i kubeletv1beta1.ImagePullIntent) { r.intents[i.Image] = 0 })
+	if err != nil {
+		return nil, err
+	}
+	err = read(r.pulled, func(p kubeletv1beta1.ImagePulledRecord) { r.known[p.ImageRef] = p })
+	if err != nil {
+		return nil, err
+	}
+	return r, s.Register(c.Registry)
+}
+
+// Pulling writes down that the image is about to be pulled.
+func (r *Records) Pulling(image string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, there := r.intents[image]; !there {
+		intent := kubeletv1beta1.ImagePullIntent{Image: image}
+		intent.Kind, intent.APIVersion = "ImagePullIntent", version
+		if err := r.pulling.write(image, intent); err != nil {
+			return err
+		}
+	}
+	r.intents[image]++
+	return nil
+}
+
+// Failed takes that back.
+func (r *Records) Failed(image string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.endedLocked(image)
+}
+
+func (r *Records) endedLocked(image string) {
+	if r.intents[image]--; r.intents[image] > 0 {
+		return
+	}
+	delete(r.intents, image)
+	if err := r.pulling.remove(image); err != nil {
+		klog.Background().Error(err, "A record of a pull that has ended stays", "image", image)
+	}
+}
+
+// Pulled writes down with whose login the image was.
+func (r *Records) Pulled(image, id string, by cri.Holder) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.addLocked(repository(image), id, by); err != nil {
+		// The image must be pulled again by whoever wants it: the intent stays, and says that it
+		// was not there before.
+		klog.Background().Error(err, "It is not recorded with which login an image was pulled",
+			"image", image)
+		r.intents[image] = max(r.intents[image]-1, 0)
+		return
+	}
+	r.endedLocked(image)
+}
+
+// addLocked adds a holder to an image's record.
+func (r *Records) addLocked(repository, id string, by cri.Holder) error {
+	old := r.known[id]
+	record := *old.DeepCopy()
+	if record.CredentialMapping == nil {
+		record.CredentialMapping = map[string]kubeletv1beta1.ImagePullCredentials{}
+	}
+	was := record.CredentialMapping[repository]
+	is := with(was, by)
+	if old.ImageRef != "" && same(was, is) {
+		return nil
+	}
+	record.CredentialMapping[repository] = is
+	return r.putLocked(id, record)
+}
+
+func (r *Records) putLocked(id string, record kubeletv1beta1.ImagePulledRecord) error {
+	record.Kind, record.APIVersion = "ImagePulledRecord", version
+	record.ImageRef, record.LastUpdatedTime = id, metav1.Now()
+	if err := r.pulled.write(id, record); err != nil {
+		return err
+	}
+	r.known[id] = record
+	return nil
+}
+
+// with is who may use an image when by may too.
+func with(c kubeletv1beta1.ImagePullCredentials, by cri.Holder,
+) kubeletv1beta1.ImagePullCredentials {
+	switch {
+	case c.NodePodsAccessible || by.Kind == "":
+		return kubeletv1beta1.ImagePullCredentials{NodePodsAccessible: true}
+	case by.Kind == cri.HolderServiceAccount:
+		account := accountOf(by)
+		c.KubernetesServiceAccounts = last(append(slices.DeleteFunc(
+			slices.Clone(c.KubernetesServiceAccounts),
+			func(a kubeletv1beta1.ImagePullServiceAccount) bool { return a == account }), account))
+	default:
+		secret := secretOf(by)
+		c.KubernetesSecrets = last(append(slices.DeleteFunc(slices.Clone(c.KubernetesSecrets),
+			func(s kubeletv1beta1.ImagePullSecret) bool {
+				return s.UID == secret.UID && s.Namespace == secret.Namespace &&
+					s.Name == secret.Name
+			}), secret))
+	}
+	return c
+}
+
+func last[T any](all []T) []T { return all[max(len(all)-maxHolders, 0):] }
+
+func same(a, b kubeletv1beta1.ImagePullCredentials) bool {
+	return a.NodePodsAccessible == b.NodePodsAccessible &&
+		slices.Equal(a.KubernetesSecrets, b.KubernetesSecrets) &&
+		slices.Equal(a.KubernetesServiceAccounts, b.KubernetesServiceAccounts)
+}
+
+func secretOf(h cri.Holder) kubeletv1beta1.ImagePullSecret {
+	return kubeletv1beta1.ImagePullSecret{
+		UID: h.UID, Namespace: h.Namespace, Name: h.Name, CredentialHash: h.Hash,
+	}
+}
+
+func accountOf(h cri.Holder) kubeletv1beta1.ImagePullServiceAccount {
+	return kubeletv1beta1.ImagePullServiceAccount{
+		UID: h.UID, Namespace: h.Namespace, Name: h.Name,
+	}
+}
+
+// Accessible reports whether a pod may use an image that the runtime has; held are whose logins for
+// it the pod has.
+func (r *Records) Accessible(image, id string, held func() []cri.Holder) bool {
+	ok, why := r.accessible(image, id, held)
+	r.checks.WithLabelValues(why).Inc()
+	return ok
+}
+
+func (r *Records) accessible(image, id string, held func() []cri.Holder) (bool, string) {
+	record, pulled := r.find(image, id)
+	if !r.policy.verifies(image, pulled) {
+		return true, "credentialPolicyAllowed"
+	}
+	has, ok := record.CredentialMapping[repository(image)]
+	switch {
+	case !ok:
+		return false, "mustAuthenticate"
+	case has.NodePodsAccessible:
+		return true, "credentialRecordFound"
+	}
+	for _, h := range held() {
+		if holds(has, h) {
+			r.learn(image, id, h)
+			return true, "credentialRecordFound"
+		}
+	}
+	return false, "mustAuthenticate"
+}
+
+// find is the record of an image, and whether an agent pulled it, or tried.
+func (r *Records) find(image, id string) (kubeletv1beta1.ImagePulledRecord, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	record, known := r.known[id]
+	_, pulling := r.intents[image]
+	return record, known || pulling
+}
+
+// holds reports whether a holder is among those: the same secret or the same login in another one,
+// or the same service account.
+func holds(c kubeletv1beta1.ImagePullCredentials, h cri.Holder) bool {
+	switch h.Kind {
+	case cri.HolderServiceAccount:
+		return slices.Contains(c.KubernetesServiceAccounts, accountOf(h))
+	case cri.HolderSecret:
+		return slices.ContainsFunc(c.KubernetesSecrets,
+			func(s kubeletv1beta1.ImagePullSecret) bool {
+				own := secretOf(h)
+				return s == own || s.CredentialHash != "" && s.CredentialHash == own.CredentialHash ||
+					s.UID == own.UID && s.Namespace == own.Namespace && s.Name == own.Name
+			})
+	}
+	return false
+}
+
+// learn remembers a holder that was found good by another's login.
+func (r *Records) learn(image, id string, by cri.Holder) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, known := r.known[id]; !known {
+		return
+	}
+	if err := r.addLocked(repository(image), id, by); err != nil {
+		klog.Background().Error(err, "It is not recorded who may use an image", "image", image)
+	}
+}
+
+// Image is one that the runtime has, with its names.
+type Image struct {
+	ID    string
+	Names []string
+}
+
+// Recover settles what an earlier run of the agent left half done: of an image whose pull had begun
+// and that is there nobody knows whose login it was.
+func (r *Records) Recover(all []Image) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for image, pulls := range r.intents {
+		if pulls > 0 {
+			continue
+		}
+		for _, one := range all {
+			_, known := r.known[one.ID]
+			if known || !slices.Contains(one.Names, cri.FullName(image)) {
+				continue
+			}
+			if err := r.putLocked(one.ID, kubeletv1beta1.ImagePulledRecord{}); err != nil {
+				return fmt.Errorf("recover the record of image %s: %w", image, err)
+			}
+		}
+		delete(r.intents, image)
+		if err := r.pulling.remove(image); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Prune forgets images that are not in left, by ids or names, unless they were pulled after since.
+func (r *Records) Prune(left sets.Set[string], since time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, record := range r.known {
+		if left.Has(id) || !record.LastUpdatedTime.Time.Before(since) {
+			continue
+		}
+		delete(r.known, id)
+		if err := r.pulled.remove(id); err != nil {
+			klog.Background().Error(err, "A record of an image that is gone stays",
+				"image", cmp.Or(record.ImageRef, id))
+		}
+	}
+}

@@ -1,0 +1,236 @@
+package images
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/numalet/numalet/cri"
+)
+
+func open(t *testing.T, dir string, p Policy) *Records {
+	t.Helper()
+	r, err := Open(Config{Dir: dir, Policy: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func secret(name, hash string) cri.Holder {
+	return cri.Holder{Kind: cri.HolderSecret, UID: "uid-" + name, Namespace: "n", Name: name,
+		Hash: hash}
+}
+
+func account(name string) cri.Holder {
+	return cri.Holder{Kind: cri.HolderServiceAccount, UID: "uid-" + name, Namespace: "n",
+		Name: name}
+}
+
+// pull pulls an image with a login.
+func pull(t *testing.T, r *Records, image, id string, by cri.Holder) {
+	t.Helper()
+	if err := r.Pulling(image); err != nil {
+		t.Fatal(err)
+	}
+	r.Pulled(image, id, by)
+}
+
+func may(r *Records, image, id string, held ...cri.Holder) bool {
+	return r.Accessible(image, id, func() []cri.Holder { return held })
+}
+
+// TestPolicies: which images may be used by whom that has no login for them, by whether they were
+// pulled here.
+func TestPolicies(t *testing.T) {
+	const private, public = "reg.example/team/app:1", "docker.io/library/tool:latest"
+	allowed := []string{"reg.example/team/*", "tool"}
+	for _, c := range []struct {
+		verify                                   kubeletv1beta1.ImagePullCredentialsVerificationPolicy
+		preloaded, preloadedOther, pulled, other bool
+	}{
+		{kubeletv1beta1.NeverVerify, true, true, true, true},
+		{kubeletv1beta1.NeverVerifyPreloadedImages, true, true, false, false},
+		{kubeletv1beta1.NeverVerifyAllowlistedImages, true, false, false, false},
+		{kubeletv1beta1.AlwaysVerify, false, false, false, false},
+	} {
+		p := Policy{Verify: c.verify}
+		if c.verify == kubeletv1beta1.NeverVerifyAllowlistedImages {
+			p.Allowed = allowed
+		}
+		r := open(t, t.TempDir(), p)
+		if got := may(r, private, "id1"); got != c.preloaded {
+			t.Errorf("%s: an image that was there: %v", c.verify, got)
+		}
+		if got := may(r, "reg.example/teams/app:1", "id2"); got != c.preloadedOther {
+			t.Errorf("%s: one that is not in the list: %v", c.verify, got)
+		}
+		if c.verify != kubeletv1beta1.AlwaysVerify && !may(r, public, "id3") {
+			t.Errorf("%s: one in the list by its short name", c.verify)
+		}
+		pull(t, r, private, "id1", secret("a", "h1"))
+		if got := may(r, private, "id1"); got != c.pulled {
+			t.Errorf("%s: an image that was pulled: %v", c.verify, got)
+		}
+		if got := may(r, private, "id1", secret("b", "h2"), cri.Holder{}); got != c.other {
+			t.Errorf("%s: with another login: %v", c.verify, got)
+		}
+	}
+}
+
+// TestHolders: an image may be used with the secret that it was pulled with, also when its login
+// has changed, with another one that has the same login, and with the same service account; what
+// was pulled with the node's login, or without any, may be by all.
+func TestHolders(t *testing.T) {
+	dir := t.TempDir()
+	r := open(t, dir, Policy{})
+	const image, id = "reg.example/app:1", "sha256:1"
+	pull(t, r, image, id, secret("a", "h1"))
+	pull(t, r, image, id, account("robot"))
+	check := func(what string, want bool, held ...cri.Holder) {
+		t.Helper()
+		if got := may(r, image, id, held...); got != want {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	for range 2 { // the second time, after a restart of the agent
+		check("the secret", true, secret("a", "h1"))
+		check("its new login", true, secret("a", "h3"))
+		check("another secret", false, secret("b", "h2"))
+		check("no login", false)
+		check("the node's", false, cri.Holder{})
+		check("the service account", true, account("robot"))
+		check("another one", false, account("other"))
+		check("one of them", true, secret("b", "h2"), account("robot"))
+		r = open(t, dir, Policy{})
+	}
+	check("the same login in another secret", true, secret("c", "h3"))
+	check("that secret with another login", true, secret("c", "h9"))
+	if may(r, "reg.example/other:1", id, secret("a", "h3")) {
+		t.Error("the same content below another name may be used")
+	}
+	pull(t, r, image, id, cri.Holder{})
+	check("no login, when none was needed", true)
+}
+
+// TestFormat: the files are the kubelet's.
+func TestFormat(t *testing.T) {
+	dir := t.TempDir()
+	r := open(t, dir, Policy{})
+	pull(t, r, "reg.example/app:1", "sha256:1", secret("a", "h1"))
+	pull(t, r, "reg.example/app:1", "sha256:1", account("robot"))
+	if err := r.Pulling("tool:2"); err != nil {
+		t.Fatal(err)
+	}
+	times := regexp.MustCompile(`20[0-9T:-]+Z`)
+	for kind, want := range map[string]string{
+		"pulled": `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1",` +
+			`"lastUpdatedTime":"TIME","imageRef":"sha256:1","credentialMapping":{` +
+			`"reg.example/app":{"kubernetesSecrets":[{"uid":"uid-a","namespace":"n","name":"a",` +
+			`"credentialHash":"h1"}],"kubernetesServiceAccounts":[{"uid":"uid-robot",` +
+			`"namespace":"n","name":"robot"}]}}}`,
+		"pulling": `{"kind":"ImagePullIntent","apiVersion":"kubelet.config.k8s.io/v1beta1",` +
+			`"image":"tool:2"}`,
+	} {
+		names, err := filepath.Glob(filepath.Join(dir, kind, "*"))
+		if err != nil || len(names) != 1 || len(filepath.Base(names[0])) != len("sha256-")+64 {
+			t.Fatalf("files %q, %v", names, err)
+		}
+		text, err := os.ReadFile(names[0])
+		got := times.ReplaceAllString(string(text), "TIME")
+		if err != nil || got != want {
+			t.Errorf("%s is %s, %v; want %s", kind, got, err, want)
+		}
+	}
+	r.Failed("tool:2")
+	if names, _ := filepath.Glob(filepath.Join(dir, "pulling", "*")); len(names) != 0 {
+		t.Errorf("after the pull has failed: %q", names)
+	}
+}
+
+// TestKilledWhilePulling: of an image that is there although its pull never ended nobody knows whose
+// login it was; one that is not there is forgotten.
+func TestKilledWhilePulling(t *testing.T) {
+	dir := t.TempDir()
+	killed := open(t, dir, Policy{})
+	for _, image := range []string{"tool:2", "reg.example/gone:1"} {
+		if err := killed.Pulling(image); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := open(t, dir, Policy{})
+	if may(r, "tool:2", "id") {
+		t.Error("it may be used before it is known")
+	}
+	err := r.Recover([]Image{{ID: "id", Names: []string{"docker.io/library/tool:2"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []*Records{r, open(t, dir, Policy{})} {
+		if may(r, "tool:2", "id", secret("a", "h1")) {
+			t.Error("somebody may use it")
+		}
+		if !may(r, "reg.example/gone:1", "loaded") {
+			t.Error("what was not pulled is no image that was there")
+		}
+	}
+	pull(t, r, "tool:2", "id", secret("a", "h1"))
+	if !may(r, "tool:2", "id", secret("a", "h1")) {
+		t.Error("it may not be used by whom has pulled it")
+	}
+}
+
+// TestBounds: a record has a bounded number of holders, those of last; damaged files and those of
+// somebody else are left out.
+func TestBounds(t *testing.T) {
+	dir := t.TempDir()
+	r := open(t, dir, Policy{})
+	for i := range maxHolders + 1 {
+		pull(t, r, "app:1", "id", secret(fmt.Sprint(i), fmt.Sprint("h", i)))
+	}
+	for name, text := range map[string]string{
+		"pulled/sha256-" + strings.Repeat("0", 64):  "{",
+		"pulled/sha256-" + strings.Repeat("1", 64):  strings.Repeat(" ", maxRecord+1),
+		"pulling/sha256-" + strings.Repeat("1", 64): "",
+		"pulling/other": "{}",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r = open(t, dir, Policy{})
+	if may(r, "app:1", "id", secret("0", "h0")) {
+		t.Error("the first holder is still known")
+	}
+	if !may(r, "app:1", "id", secret("1", "h1")) ||
+		!may(r, "app:1", "id", secret(fmt.Sprint(maxHolders), "")) {
+		t.Error("a later holder is not known")
+	}
+}
+
+// TestPrune: images that are gone are forgotten, but not those that were pulled since.
+func TestPrune(t *testing.T) {
+	dir := t.TempDir()
+	r := open(t, dir, Policy{})
+	for _, id := range []string{"stays", "gone"} {
+		pull(t, r, id+":1", id, secret("a", "h"))
+	}
+	since := time.Now()
+	pull(t, r, "new:1", "new", secret("a", "h"))
+	r.Prune(sets.New("stays"), since)
+	for _, r := range []*Records{r, open(t, dir, Policy{})} {
+		for id, known := range map[string]bool{"stays": true, "new": true, "gone": false} {
+			// What is not known was there before.
+			if got := !may(r, id+":1", id); got != known {
+				t.Errorf("%s is known: %v", id, got)
+			}
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// credentials are what a pod has to pull an image with.
+type credentials struct {
+	logins  []Login
+	missing []string // secrets that cannot be had
+	err     error    // what else cannot be
+}
+
+// credentials of the pod come before those of the node.
+func (m *Images) credentials(ctx context.Context, image string, r ImageRequest) (c credentials) {
+	own, unread := r.secretLogins(ctx, &c.missing)
+	groups, err := m.cfg.Logins(ctx, r.Pod, image)
+	c.err = errors.Join(unread, err)
+	c.logins = append(loginsFor(image, own), loginsFor(image, groups...)...)
+	return c
+}
+
+func (r ImageRequest) secretLogins(ctx context.Context, missing *[]string) ([]Login, error) {
+	if r.Secrets == nil {
+		return nil, nil
+	}
+	secrets, lacking := r.Secrets(ctx)
+	*missing = lacking
+	return secretLogins(secrets)
+}
+
+// accessible reports whether the pod may use an image that is there.
+func (m *Images) accessible(ctx context.Context, image, id string, r ImageRequest) bool {
+	return m.cfg.Records == nil || m.cfg.Records.Accessible(image, id, func() (held []Holder) {
+		for _, l := range m.credentials(ctx, image, r).logins {
+			held = append(held, l.Holder)
+		}
+		return held
+	})
+}
+
+// pullWithLogins pulls with each login that there is for the image in turn, without one if there is
+// none; took is the time of the pulls alone.
+func (m *Images) pullWithLogins(
+	ctx context.Context, spec *runtimeapi.ImageSpec, r ImageRequest,
+) (ref string, took time.Duration, err error) {
+	has := m.credentials(ctx, spec.Image, r)
+	if len(has.logins) == 0 {
+		has.logins = []Login{{}}
+	}
+	done, err := m.turn(ctx, r)
+	if err != nil {
+		return "", 0, err
+	}
+	defer done()
+	if m.cfg.Records != nil {
+		if err := m.cfg.Records.Pulling(spec.Image); err != nil {
+			return "", 0, fmt.Errorf("record that the image is pulled: %w", err)
+		}
+	}
+	start := time.Now()
+	ref, err = m.pullAs(ctx, spec, r, has.logins)
+	if err == nil {
+		return ref, time.Since(start), nil
+	}
+	if len(has.missing) > 0 {
+		r.Report(v1.EventTypeWarning, "FailedToRetrieveImagePullSecret", fmt.Sprintf(
+			"Unable to retrieve some image pull secrets (%s); attempting to pull the image may "+
+				"not succeed.", strings.Join(has.missing, ", ")))
+	}
+	return "", time.Since(start), errors.Join(err, has.err)
+}
+
+// pullAs pulls with the first login that is good, and records which it was.
+func (m *Images) pullAs(ctx context.Context, spec *runtimeapi.ImageSpec, r ImageRequest,
+	logins []Login) (string, error) {
+	var errs []error
+	for _, l := range logins {
+		ref, err := m.service.PullImage(ctx, spec, l.Auth, r.Sandbox)
+		if err == nil && ref == "" {
+			err = errors.New("the runtime answered with an empty image reference")
+		}
+		if err == nil {
+			if m.cfg.Records != nil {
+				m.cfg.Records.Pulled(spec.Image, ref, l.Holder)
+			}
+			return ref, nil
+		}
+		errs = append(errs, err)
+	}
+	if m.cfg.Records != nil {
+		m.cfg.Records.Failed(spec.Image)
+	}
+	return "", errors.Join(errs...)
+}

@@ -1,0 +1,75 @@
+package cluster_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/test/cluster/rig"
+	"github.com/numalet/numalet/test/harness"
+)
+
+// TestImageAccess: an image that was pulled with one pod's secret may be used by those that have
+// the same login, and is pulled again for others, also after the agent was killed.
+func TestImageAccess(t *testing.T) {
+	onEach(t, func(t *testing.T, c rig.Cluster, n rig.Node) {
+		login := func(name, password string) {
+			c.MustRun("create", "secret", "docker-registry", name,
+				"--docker-server=private.test", "--docker-username=me",
+				"--docker-password="+password)
+		}
+		login("first", "p")
+		login("same", "p")
+		pods := 0
+		pulls := func() int { return n.Runtime.State().Calls["PullImage"] }
+		pod := func(secret, policy string) string {
+			pods++
+			name := fmt.Sprint("pod", pods)
+			c.Apply(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {
+ nodeName: %s, tolerations: [{operator: Exists}], terminationGracePeriodSeconds: 0,
+ automountServiceAccountToken: false, %s
+ containers: [{name: main, image: "private.test/app:1", imagePullPolicy: %s}]}}`,
+				name, n.Name, secret, policy))
+			return name
+		}
+		const first, same = "imagePullSecrets: [{name: first}],", "imagePullSecrets: [{name: same}],"
+		await(t, c, c.Namespace, pod(first, "IfNotPresent"), runs)
+		if got := pulls(); got != 1 {
+			t.Fatalf("%d pulls", got)
+		}
+		for range 2 {
+			await(t, c, c.Namespace, pod(same, "IfNotPresent"), runs)
+			await(t, c, c.Namespace, pod(first, "Never"), runs)
+			refused := pod("", "Never")
+			await(t, c, c.Namespace, refused, func(p *v1.Pod) bool {
+				for _, s := range p.Status.ContainerStatuses {
+					if w := s.State.Waiting; w != nil && w.Reason == "ErrImageNeverPull" {
+						return strings.HasSuffix(w.Message,
+							"is not present with pull policy of Never")
+					}
+				}
+				return false
+			})
+			if got := pulls(); got != 1 {
+				t.Errorf("%d pulls for pods that may use the image", got)
+			}
+			n.Kill()
+			n.Start()
+			awaitReady(t, c, n.Name)
+		}
+		harness.Eventually(t, "the event of an image that is there", func() error {
+			events, err := c.Run("get", "events")
+			if err == nil && !strings.Contains(events, `Container image "private.test/app:1" `+
+				`already present on machine and can be accessed by the pod`) {
+				err = fmt.Errorf("there are %s", events)
+			}
+			return err
+		})
+		await(t, c, c.Namespace, pod("", "IfNotPresent"), runs)
+		if got := pulls(); got != 2 {
+			t.Errorf("%d pulls after one for a pod that had no login", got)
+		}
+	})
+}
