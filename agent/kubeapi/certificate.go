@@ -35,24 +35,24 @@ func identity(node string) *x509.CertificateRequest {
 }
 
 // newManager makes what asks for the node's certificate and renews it in time. It asks with the
-// certificate that it has, and with the bootstrap kubeconfig while there is none.
-func newManager(ctx context.Context, c Config, own, bootstrap *rest.Config,
+// certificate that it has now, whatever the kubeconfig began with, and with the bootstrap kubeconfig
+// while there is none.
+func (c *Client) newManager(ctx context.Context, cfg Config, own, bootstrap *rest.Config,
 	failed certificate.Counter) (certificate.Manager, error) {
 	log := klog.FromContext(ctx)
-	store, err := certificate.NewFileStoreWithLogger(log.V(2), pairName, c.Cluster.CertDir,
-		c.Cluster.CertDir, own.CertFile, own.KeyFile)
+	store, err := certificate.NewFileStoreWithLogger(log.V(2), pairName, cfg.Cluster.CertDir,
+		cfg.Cluster.CertDir, own.CertFile, own.KeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("open the certificates in --cert-dir: %w", err)
 	}
 	m, err := certificate.NewManager(&certificate.Config{
 		ClientsetFn: func(current *tls.Certificate) (kubernetes.Interface, error) {
-			asks := own
 			if current == nil {
-				asks = bootstrap
+				return kubernetes.NewForConfig(bootstrap)
 			}
-			return kubernetes.NewForConfig(asks)
+			return c.main, nil
 		},
-		Template: identity(c.Node), SignerName: certificates.KubeAPIServerClientKubeletSignerName,
+		Template: identity(cfg.Node), SignerName: certificates.KubeAPIServerClientKubeletSignerName,
 		GetUsages:               certificate.DefaultKubeletClientGetUsages,
 		CertificateStore:        store,
 		BootstrapCertificatePEM: own.CertData, BootstrapKeyPEM: own.KeyData,

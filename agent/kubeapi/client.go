@@ -66,6 +66,9 @@ func credentials(ctx context.Context, c Config) (own, bootstrap *rest.Config, er
 	own, err = restConfig("--kubeconfig", c.Cluster.Kubeconfig)
 	if err == nil {
 		err = usable(own, time.Now())
+		if err != nil && c.Kubelet.RotateCertificates && renewed(c.Cluster.CertDir, time.Now()) {
+			err = nil // the kubeconfig has what the node began with
+		}
 	}
 	switch {
 	case err == nil && c.Kubelet.RotateCertificates && hasCertificate(own):
@@ -129,7 +132,7 @@ func (c *Client) rotate(ctx context.Context, cfg Config, own, bootstrap *rest.Co
 	if err := s.Register(cfg.Registry); err != nil {
 		return err
 	}
-	m, err := newManager(ctx, cfg, own, bootstrap, failed)
+	m, err := c.newManager(ctx, cfg, own, bootstrap, failed)
 	if err != nil {
 		return err
 	}

@@ -153,6 +153,27 @@ func TestRotation(t *testing.T) {
 	}
 }
 
+// TestRenewedSince: a node whose certificate was renewed goes on with that, also when the one that its
+// kubeconfig has is over.
+func TestRenewedSince(t *testing.T) {
+	a, dir := newAPIServer(t), t.TempDir()
+	pki := filepath.Join(dir, "pki")
+	write(t, filepath.Join(dir, "past.pem"), a.pair(t, "system:node:n", time.Now().Add(-time.Minute)))
+	c := Config{Kubelet: settings(true), Cluster: config.Cluster{CertDir: pki,
+		Kubeconfig: a.kubeconfig(t, dir, "kubelet.conf",
+			"{client-certificate: past.pem, client-key: past.pem}")}}
+	if err := os.Mkdir(pki, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	now := filepath.Join(pki, "kubelet-client-current.pem")
+	write(t, now, a.pair(t, "system:node:n", time.Now().Add(-time.Minute)))
+	if _, err := New(t.Context(), c); err == nil || !strings.Contains(err.Error(), "expired") {
+		t.Errorf("with two certificates that are over: %v", err)
+	}
+	write(t, now, a.pair(t, "system:node:n", time.Now().Add(time.Hour)))
+	get(t, start(t, c).Main())
+}
+
 // TestWaysToBeKnown: whatever a kubeconfig has for a user.
 func TestWaysToBeKnown(t *testing.T) {
 	a, dir := newAPIServer(t), t.TempDir()

@@ -87,6 +87,17 @@ func usable(c *rest.Config, now time.Time) error {
 	return current(chain, now)
 }
 
+// renewed reports whether the node has a certificate in dir that is valid at a time, since it was
+// renewed there.
+func renewed(dir string, now time.Time) bool {
+	pair, err := pairFile(dir)
+	if err != nil {
+		return false
+	}
+	at := rest.TLSClientConfig{CertFile: pair, KeyFile: pair}
+	return usable(&rest.Config{TLSClientConfig: at}, now) == nil
+}
+
 func current(chain []*x509.Certificate, now time.Time) error {
 	for _, c := range chain {
 		if now.After(c.NotAfter) {

@@ -23,6 +23,7 @@ const certificateLife = 365 * 24 * time.Hour
 type authority struct {
 	certificate *x509.Certificate
 	key         crypto.Signer
+	end         time.Time // of what it signs; zero: in certificateLife
 }
 
 // pair is a certificate with its key, both as PEM.
@@ -37,7 +38,7 @@ func newAuthority() (authority, error) {
 	if err != nil {
 		return authority{}, fmt.Errorf("make the cluster's certificate authority: %w", err)
 	}
-	return authority{certificate, key}, nil
+	return authority{certificate: certificate, key: key}, nil
 }
 
 func newKey() (*ecdsa.PrivateKey, error) {
@@ -96,6 +97,9 @@ func (a authority) issue(template *x509.Certificate) (p pair, err error) {
 	}
 	template.NotBefore = a.certificate.NotBefore
 	template.NotAfter = time.Now().Add(certificateLife)
+	if !a.end.IsZero() {
+		template.NotBefore, template.NotAfter = a.end.Add(-certificateLife), a.end
+	}
 	template.KeyUsage = x509.KeyUsageDigitalSignature
 	raw, err := x509.CreateCertificate(
 		rand.Reader, template, a.certificate, key.Public(), a.key)

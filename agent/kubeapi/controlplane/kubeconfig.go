@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
@@ -14,6 +15,13 @@ func (c *Cluster) AdminKubeconfig() string { return c.config.path(adminFile) }
 
 // CAFile has the certificate of the authority that signs for servers and clients of the cluster.
 func (c *Cluster) CAFile() string { return c.config.path(authorityFile) }
+
+// Until is the cluster with certificates that end then, and are long due to be renewed before.
+func (c *Cluster) Until(end time.Time) *Cluster {
+	out := *c
+	out.authority.end = end
+	return &out
+}
 
 // Kubeconfig writes a file with which a client is the user, a member of the groups: a node is
 // system:node:NAME in system:nodes.
