@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -94,82 +93,6 @@ func forward(t *testing.T, c rig.Cluster) {
 		}
 		return nil
 	})
-}
-
-// TestRights: without credentials 401, with those of one without rights 403, and with the rights of
-// RBAC what the right is for, and nothing else.
-func TestRights(t *testing.T) {
-	c := rig.Start(t)
-	agent := harness.New(t)
-	c.Join(agent, "rights-node")
-	agent.Start()
-	const account = "reader"
-	c.Apply(`{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "reader"}}
----
-{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody"}}`)
-	role := "node-metrics-" + c.Namespace
-	c.MustRun("create", "clusterrole", role, "--verb=get", "--resource=nodes/metrics,nodes/pods")
-	c.MustRun("create", "clusterrolebinding", role, "--clusterrole="+role,
-		"--serviceaccount="+c.Namespace+":"+account)
-	t.Cleanup(func() {
-		for _, kind := range []string{"clusterrole", "clusterrolebinding"} {
-			if _, err := c.Run("delete", kind, role); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	tokens := map[string]string{"": ""}
-	for _, name := range []string{"nobody", account} {
-		tokens[name] = strings.TrimSpace(c.MustRun("create", "token", name))
-	}
-	ask := func(method, path, token string) int {
-		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), method,
-			fmt.Sprintf("https://127.0.0.1:%v%s", agent.Settings["port"], path), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if token != "" {
-			req.Header.Set("Authorization", "Bearer "+token)
-		}
-		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
-			//nolint:gosec // who asks is what is looked at
-			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-		resp, err := client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = resp.Body.Close()
-		return resp.StatusCode
-	}
-	harness.Eventually(t, "the role counts", func() error {
-		if code := ask("GET", "/metrics", tokens[account]); code != 200 {
-			return fmt.Errorf("%d", code)
-		}
-		return nil
-	})
-	for path, method := range map[string]string{
-		"/healthz": "GET", "/pods": "GET", "/runningpods/": "GET", "/configz": "GET",
-		"/stats/summary": "GET", "/metrics": "GET", "/logs/": "GET", "/statusz": "GET",
-		"/flagz": "GET", "/containerLogs/a/b/c": "GET", "/exec/a/b/c": "POST",
-		"/attach/a/b/c": "POST", "/portForward/a/b": "POST", "/run/a/b/c": "POST",
-		"/checkpoint/a/b/c": "POST", "/debug/pprof/": "GET", "/debug/flags/v": "PUT",
-		"/placements": "GET", "/events": "GET", "/free": "GET", "/debug/fit": "POST", "/": "GET",
-	} {
-		allowed := path == "/metrics" || path == "/pods" || path == "/runningpods/"
-		for name, token := range tokens {
-			want := http.StatusForbidden
-			switch {
-			case name == "":
-				want = http.StatusUnauthorized
-			case name == account && allowed:
-				want = http.StatusOK
-			}
-			if code := ask(method, path, token); code != want {
-				t.Errorf("%s %s of %q: %d, want %d", method, path, name, code, want)
-			}
-		}
-	}
 }
 
 // TestServingCertificate: a node that is to have its certificate signed serves with the one that the
