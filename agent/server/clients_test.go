@@ -82,7 +82,7 @@ func TestAnswerThatNobodyReads(t *testing.T) {
 			func(w http.ResponseWriter, _ *http.Request) {
 				_, err := w.Write(make([]byte, 1<<20))
 				wrote <- err
-			}), nil)}
+			}))}
 		listener := make(pipes, 1)
 		served := make(chan error, 1)
 		go func() { served <- e.server.Serve(listener) }()

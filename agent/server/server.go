@@ -104,16 +104,18 @@ func open(l Listener, health []Route, m *measures) (*endpoint, error) {
 	if err != nil { // says "listen tcp ADDRESS: why"
 		return nil, fmt.Errorf("%w: stop what uses it, or change %s", err, l.Settings)
 	}
-	return &endpoint{
-		listener: bounded.Listener(listener, bounded.Connections()),
-		server:   newHTTPServer(handler, l.TLS),
-	}, nil
+	listener = bounded.Listener(listener, bounded.Connections())
+	if l.TLS != nil {
+		// As the server's TLSConfig it would be refused unless TLS_ECDHE_..._AES_128_GCM_SHA256 is
+		// among the ciphers, which HTTP/2 demands and hardened nodes may not allow.
+		listener = tls.NewListener(listener, l.TLS)
+	}
+	return &endpoint{listener: listener, server: newHTTPServer(handler)}, nil
 }
 
-func newHTTPServer(handler http.Handler, certificates *tls.Config) *http.Server {
+func newHTTPServer(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           handler,
-		TLSConfig:         certificates,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		ReadTimeout:       requestTimeout,
@@ -142,7 +144,7 @@ func (e *endpoint) run(ctx context.Context) error {
 	e.server.BaseContext = func(net.Listener) context.Context { return ctx }
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		if err := e.serve(); !errors.Is(err, http.ErrServerClosed) {
+		if err := e.server.Serve(e.listener); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve %s: %w", e.listener.Addr(), err)
 		}
 		return nil
@@ -157,11 +159,4 @@ func (e *endpoint) run(ctx context.Context) error {
 		return nil
 	})
 	return g.Wait()
-}
-
-func (e *endpoint) serve() error {
-	if e.server.TLSConfig != nil {
-		return e.server.ServeTLS(e.listener, "", "")
-	}
-	return e.server.Serve(e.listener)
 }

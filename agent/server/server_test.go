@@ -215,12 +215,17 @@ func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 }
 
 // TestTLSAndAuthorize: a listener with certificates that answers only who knows the word, health
-// checks included, beside a plain one that answers anybody.
+// checks included, beside a plain one that answers anybody. HTTP/2 is spoken also without
+// the cipher that it demands.
 func TestTLSAndAuthorize(t *testing.T) {
 	cert, pool := certificate(t)
 	s, _ := start(t, Config{Listeners: []Listener{{
 		Address: anyPort,
-		TLS:     &tls.Config{Certificates: []tls.Certificate{cert}},
+		TLS: &tls.Config{
+			Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "http/1.1"},
+			CipherSuites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+				tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384},
+		},
 		Authorize: func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Header.Get("Authorization") != "Bearer sesame" {
@@ -234,7 +239,8 @@ func TestTLSAndAuthorize(t *testing.T) {
 	}, {Address: anyPort}}})
 	secure := s.Addrs()[0].String()
 	transport := &http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true,
+		TLSClientConfig:   &tls.Config{RootCAs: pool, MaxVersion: tls.VersionTLS12},
+		DisableKeepAlives: true, ForceAttemptHTTP2: true,
 	}
 	for _, tc := range []struct {
 		path, token string
@@ -253,8 +259,9 @@ func TestTLSAndAuthorize(t *testing.T) {
 			t.Fatal(err)
 		}
 		resp.Body.Close()
-		if resp.StatusCode != tc.code {
-			t.Errorf("GET %s with %q: %d, want %d", tc.path, tc.token, resp.StatusCode, tc.code)
+		if resp.StatusCode != tc.code || resp.ProtoMajor != 2 {
+			t.Errorf("GET %s with %q: %s %d, want %d", tc.path, tc.token, resp.Proto,
+				resp.StatusCode, tc.code)
 		}
 	}
 	if code, _ := request(t, "GET", s.Addrs()[0], "/secret"); code != 400 {
