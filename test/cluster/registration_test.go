@@ -28,12 +28,13 @@ func TestBootstrapToken(t *testing.T) {
 	}
 	token := "--bootstrap-kubeconfig=" + n.Bootstrap
 	agent.Settings["rotateCertificates"] = true
+	agent.Settings["tlsCipherSuites"] = []string{"TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"}
 	agent.Args = append(agent.Args, "--cert-dir="+certificates, token)
 	n.Start()
 	c.AwaitReady(n.Name)
-	if _, err := os.Stat(filepath.Join(certificates, "kubelet-client-current.pem")); err != nil {
-		t.Error(err)
-	}
+	c.Apply(bound(n.Name, "web", ""))
+	await(t, c, c.Namespace, "web", runs)
+	testBenchmark(t, n, certificates)
 	n.Kill()
 	agent.Args = slices.DeleteFunc(agent.Args, func(a string) bool { return a == token })
 	agent.Args = append(agent.Args, "--node-labels=example.com/late=x")
