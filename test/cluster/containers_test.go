@@ -13,17 +13,24 @@ import (
 	containerdrig "github.com/numalet/numalet/test/containerd/rig"
 )
 
-// TestRealContainers: kubectl logs and exec of a container that is one, through the API server and
-// the node's own.
+// TestRealContainers: what people do with containers, through the API server and the node's own
+// API, and what they see inside; the same on numalet and on the stock kubelet.
 func TestRealContainers(t *testing.T) {
+	said := map[string][]string{}
 	for _, name := range agents {
 		t.Run(name, func(t *testing.T) {
 			c := rig.Start(t)
-			agent, _, _ := containerdrig.Node(t)
+			agent, d, _ := containerdrig.Node(t)
+			containerdrig.ImportShell(t, d)
+			agent.Settings["syncFrequency"] = "1h" // what changes is seen at once
 			if name == "kubelet" {
 				rig.StockKubelet(t, agent)
+				agent.Settings["syncFrequency"] = "2s"
 			}
+			agent.Settings["containerLogMaxSize"] = "16Ki"
+			agent.Settings["containerLogMonitorInterval"] = "3s"
 			n := c.Join(agent, name)
+			agingTokens(t, n)
 			n.Start()
 			c.AwaitReady(n.Name)
 			c.Apply(`{apiVersion: v1, kind: Pod, metadata: {name: work}, spec: {
@@ -33,7 +40,14 @@ func TestRealContainers(t *testing.T) {
 			testLogs(t, c)
 			testExec(t, c)
 			c.MustRun("delete", "pod", "work", "--timeout=1m")
+			testFiles(t, c)
+			said[name] = testShell(t, c, n)
 		})
+	}
+	for i, ours := range said["numalet"] {
+		if theirs := said["kubelet"]; i < len(theirs) && ours != theirs[i] {
+			t.Errorf("numalet: %s\nkubelet: %s", ours, theirs[i])
+		}
 	}
 }
 

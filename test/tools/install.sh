@@ -8,11 +8,11 @@ wanted="
 runc:/usr/sbin/runc
 strace:/usr/bin/strace
 containernetworking-plugins:/usr/lib/cni/bridge
+busybox-static:/usr/share/doc/busybox-static
 "
 if [ "${1:-}" = numa ]; then
 	wanted="$wanted
 qemu-system-x86:/usr/bin/qemu-system-x86_64
-busybox-static:/usr/share/doc/busybox-static
 e2fsprogs:/sbin/mkfs.ext4|/usr/sbin/mkfs.ext4
 "
 fi
