@@ -57,7 +57,7 @@ func TestImageAccess(t *testing.T) {
 			}
 			n.Kill()
 			n.Start()
-			awaitReady(t, c, n.Name)
+			c.AwaitReady(n.Name)
 		}
 		harness.Eventually(t, "the event of an image that is there", func() error {
 			events, err := c.Run("get", "events")
