@@ -142,7 +142,7 @@ func (p *parts) serve(ctx context.Context, n node, l *links, loop *syncloop.Loop
 	if err != nil {
 		return err
 	}
-	open := append(openRoutes(n, *p), used.Routes()...)
+	open := slices.Concat(openRoutes(n, *p), used.Routes(), resources.Routes())
 	open = append(open, p.probes.Route())
 	c := newListeners(n, *p, loop, open)
 	api, follow, err := nodeAPI(ctx, n, *p, open)

@@ -151,6 +151,10 @@ func TestNodeProxy(t *testing.T) {
 			w.Write([]byte(`{"namespace":"default","name":"web"}`))
 		case proxy + "events":
 			w.Write([]byte(`{"items":[]}`))
+		case proxy + "podresources":
+			w.Write([]byte(`{"pod_resources":[{"name":"web","containers":[{"cpu_ids":["3"]}]}]}`))
+		case proxy + "podresources/allocatable":
+			w.Write([]byte(`{"cpu_ids":["3"],"of later":1}`))
 		case proxy + "debug/fit":
 			w.Write([]byte(`{"fits":true}`))
 		default:
@@ -174,16 +178,19 @@ func TestNodeProxy(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"explain", "web"}, {"events"}, {"fit", "-f", pod, "--count", "2"},
+		{"podresources"}, {"podresources", "--allocatable"},
 	} {
 		args = append(args, "--node", "node1", "--kubeconfig", kubeconfig, "-o", "json")
-		if out, err := run(t, args...); err != nil {
+		out, err := run(t, args...)
+		if err != nil || args[0] == "podresources" && !strings.Contains(out, `"3"`) {
 			t.Errorf("%v: %v\n%s", args, err, out)
 		}
 	}
 	const by = " Bearer sesame"
 	want := []string{
 		"GET " + proxy + "debug/admission/default/web" + by, "GET " + proxy + "events" + by,
-		"POST " + proxy + "debug/fit?count=2" + by,
+		"POST " + proxy + "debug/fit?count=2" + by, "GET " + proxy + "podresources" + by,
+		"GET " + proxy + "podresources/allocatable" + by,
 	}
 	if !slices.Equal(asked, want) {
 		t.Errorf("asked %q, want %q", asked, want)

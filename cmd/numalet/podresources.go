@@ -37,6 +37,7 @@ const (
 type podResourcesFlags struct {
 	socket, namespace, resource, output string
 	allocatable, watch                  bool
+	agent                               agentAddress // --node
 }
 
 // newPodResourcesCommand is "numalet podresources".
@@ -48,9 +49,10 @@ func newPodResourcesCommand() *cobra.Command {
 		Long: `Ask the pod resources socket which CPUs of their own, memory and devices the
 containers of the node's active pods hold, each device with its NUMA nodes.
 Without --watch the kubelet's API is used, so that it works on nodes of the
-kubelet too.`,
+kubelet too. With --node numalet on that node is asked through the API server.`,
 		Example: "  numalet podresources\n  numalet podresources --allocatable -o json\n" +
-			"  numalet podresources --watch --resource nvidia.com/gpu",
+			"  numalet podresources --watch --resource nvidia.com/gpu\n" +
+			"  numalet podresources --node node1",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -67,7 +69,10 @@ kubelet too.`,
 		"with --watch: only pods of this namespace")
 	flags.StringVar(&f.resource, "resource", "",
 		"with --watch: only pods that hold this resource (cpu for CPUs of their own)")
+	f.agent.node.add(flags)
 	choose(flags, &f.output, "output", "o", "how to print", "table", "json")
+	cmd.MarkFlagsMutuallyExclusive("node", "socket")
+	cmd.MarkFlagsMutuallyExclusive("node", "watch")
 	return cmd
 }
 
@@ -75,6 +80,9 @@ func (f *podResourcesFlags) run(ctx context.Context, out, problems io.Writer) er
 	if !f.watch && (f.namespace != "" || f.resource != "") {
 		return errors.New("--namespace and --resource need --watch: the kubelet's API tells all " +
 			"pods")
+	}
+	if f.agent.named() {
+		return f.ask(ctx, out)
 	}
 	if _, err := os.Stat(f.socket); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("no agent listens on %s: start it, or name its socket with --socket; "+
@@ -99,30 +107,52 @@ func (f *podResourcesFlags) list(ctx context.Context, conn *grpc.ClientConn, out
 	defer cancel()
 	client := podresourcesv1.NewPodResourcesListerClient(conn)
 	var answer proto.Message
-	rows := newRows(out)
+	var err error
 	if f.allocatable {
-		all, err := client.GetAllocatableResources(ctx,
+		answer, err = client.GetAllocatableResources(ctx,
 			&podresourcesv1.AllocatableResourcesRequest{})
-		if err != nil {
-			return f.problem(err)
-		}
-		answer = all
-		rows.allocatable(all)
 	} else {
-		list, err := client.List(ctx, &podresourcesv1.ListPodResourcesRequest{})
-		if err != nil {
-			return f.problem(err)
-		}
-		answer = list
+		answer, err = client.List(ctx, &podresourcesv1.ListPodResourcesRequest{})
+	}
+	if err != nil {
+		return f.problem(err)
+	}
+	return f.print(out, answer)
+}
+
+// ask is list through the API server of the node.
+func (f *podResourcesFlags) ask(ctx context.Context, out io.Writer) error {
+	path := []string{"podresources"}
+	var answer proto.Message = &podresourcesv1.ListPodResourcesResponse{}
+	if f.allocatable {
+		path = append(path, "allocatable")
+		answer = &podresourcesv1.AllocatableResourcesResponse{}
+	}
+	var raw json.RawMessage
+	if err := f.agent.get(ctx, &raw, path...); err != nil {
+		return err
+	}
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(raw, answer); err != nil {
+		return fmt.Errorf("read the agent's answer: %w", err)
+	}
+	return f.print(out, answer)
+}
+
+func (f *podResourcesFlags) print(out io.Writer, answer proto.Message) error {
+	if f.output == "json" {
+		return writeMessage(out, answer, true)
+	}
+	rows := newRows(out)
+	switch answer := answer.(type) {
+	case *podresourcesv1.AllocatableResourcesResponse:
+		rows.allocatable(answer)
+	case *podresourcesv1.ListPodResourcesResponse:
 		rows.add("NAMESPACE", "POD", "CONTAINER", "CPUS", "MEMORY", "DEVICES")
-		for _, pod := range list.PodResources {
+		for _, pod := range answer.PodResources {
 			rows.pod(nil, pod)
 		}
 	}
-	if f.output == "table" {
-		return rows.Flush()
-	}
-	return writeMessage(out, answer, true)
+	return rows.Flush()
 }
 
 // problem says what to do about an error of a call.
