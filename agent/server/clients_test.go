@@ -2,8 +2,11 @@ package server
 
 import (
 	"bufio"
+	"crypto/tls"
+	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -102,4 +105,56 @@ func TestAnswerThatNobodyReads(t *testing.T) {
 		<-served
 		_ = e.server.Close()
 	})
+}
+
+// Clients that were let in keep their connections, over which nothing goes, whatever strangers do.
+func TestStrangersPushNobodyOut(t *testing.T) {
+	cert, pool := certificate(t)
+	s, _ := start(t, Config{Listeners: []Listener{{
+		Address: anyPort, TLS: &tls.Config{Certificates: []tls.Certificate{cert}},
+		Authorize: func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Authorization") == "" {
+					http.Error(w, "Unauthorized", http.StatusUnauthorized)
+					return
+				}
+				next.ServeHTTP(w, r)
+			})
+		},
+	}}})
+	address := s.Addrs()[0].String()
+	client := func() *http.Client {
+		c := &http.Client{Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{RootCAs: pool}, IdleConnTimeout: time.Hour}}
+		t.Cleanup(c.CloseIdleConnections)
+		return c
+	}
+	ask := func(c *http.Client, token string) (reused bool) {
+		t.Helper()
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+			GotConn: func(i httptrace.GotConnInfo) { reused = i.Reused }})
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+"/healthz",
+			nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", token)
+		resp, err := c.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			t.Fatal(err)
+		}
+		return reused
+	}
+	known := client()
+	ask(known, "sesame")
+	for range bounded.Connections() + 5 {
+		ask(client(), "")
+	}
+	if !ask(known, "sesame") {
+		t.Error("the connection of a client that was let in was closed for strangers")
+	}
 }

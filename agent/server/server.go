@@ -95,7 +95,7 @@ func open(l Listener, health []Route, m *measures) (*endpoint, error) {
 		return nil, err
 	}
 	if l.Authorize != nil {
-		handler = l.Authorize(handler)
+		handler = l.Authorize(known(handler))
 	}
 	if l.Type != "" {
 		handler = m.count(l.Type, routes, handler)
@@ -113,6 +113,19 @@ func open(l Listener, health []Route, m *measures) (*endpoint, error) {
 	return &endpoint{listener: listener, server: newHTTPServer(handler)}, nil
 }
 
+// connection is the key of a request's connection in its context.
+type connection struct{}
+
+// known has the connections of clients that may do something stay when there are too many.
+func known(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, ok := r.Context().Value(connection{}).(net.Conn); ok {
+			bounded.Keep(c)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 func newHTTPServer(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           handler,
@@ -120,6 +133,9 @@ func newHTTPServer(handler http.Handler) *http.Server {
 		IdleTimeout:       idleTimeout,
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      requestTimeout,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connection{}, c)
+		},
 	}
 }
 

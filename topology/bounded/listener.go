@@ -28,9 +28,34 @@ func Connections() int {
 }
 
 // Listener accepts for ever: when there are limit connections, the one over which nothing has gone
-// for the longest time is closed for the next one.
+// for the longest time is closed for the next one, of those that are not kept if there is any.
 func Listener(l net.Listener, limit int) net.Listener {
-	return &listener{Listener: l, limit: limit, open: map[*conn]time.Time{}}
+	return &listener{Listener: l, limit: limit, open: map[*conn]state{}}
+}
+
+// Keep has a connection of a Listener, which may be under TLS, be closed after those of clients that
+// did not get as far: an exec over which nothing goes is not to go for a hundred strangers.
+func Keep(c net.Conn) {
+	if under, ok := c.(interface{ NetConn() net.Conn }); ok {
+		c = under.NetConn()
+	}
+	if own, ok := c.(*conn); ok {
+		own.of.keep(own)
+	}
+}
+
+// state is what is known of an open connection.
+type state struct {
+	moved time.Time // when something last went over it
+	kept  bool
+}
+
+// before reports whether a connection goes before another one.
+func (s state) before(other state) bool {
+	if s.kept != other.kept {
+		return !s.kept
+	}
+	return s.moved.Before(other.moved)
 }
 
 type listener struct {
@@ -38,7 +63,7 @@ type listener struct {
 	limit int
 
 	mu   sync.Mutex
-	open map[*conn]time.Time // when something last went over it
+	open map[*conn]state
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -58,14 +83,14 @@ func (l *listener) add(c *conn) (idle *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.open) >= l.limit {
-		for other, at := range l.open {
-			if idle == nil || at.Before(l.open[idle]) {
+		for other, is := range l.open {
+			if idle == nil || is.before(l.open[idle]) {
 				idle = other
 			}
 		}
 		delete(l.open, idle)
 	}
-	l.open[c] = time.Now()
+	l.open[c] = state{moved: time.Now()}
 	return idle
 }
 
@@ -73,8 +98,18 @@ func (l *listener) add(c *conn) (idle *conn) {
 func (l *listener) moved(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, open := l.open[c]; open {
-		l.open[c] = time.Now()
+	if is, open := l.open[c]; open {
+		is.moved = time.Now()
+		l.open[c] = is
+	}
+}
+
+func (l *listener) keep(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if is, open := l.open[c]; open {
+		is.kept = true
+		l.open[c] = is
 	}
 }
 

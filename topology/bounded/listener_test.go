@@ -1,7 +1,10 @@
 package bounded
 
 import (
+	"crypto/tls"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -92,6 +95,49 @@ func TestIdleConnectionsMakeWay(t *testing.T) {
 		l.mu.Unlock()
 		if n > limit {
 			t.Fatalf("%d connections", n)
+		}
+	}
+}
+
+// A connection that is to be kept outlives those that are not, however idle it is; of kept ones the
+// one over which nothing went for the longest time goes.
+func TestKeptConnectionsStay(t *testing.T) {
+	const limit = 5
+	l, dial := echo(t, limit)
+	keep := func() net.Conn {
+		c := dial()
+		if !asks(t, c) {
+			t.Fatal("not answered")
+		}
+		l.mu.Lock()
+		all := slices.Collect(maps.Keys(l.open))
+		l.mu.Unlock()
+		for _, open := range all {
+			if open.RemoteAddr().String() == c.LocalAddr().String() {
+				Keep(tls.Server(open, nil))
+			}
+		}
+		return c
+	}
+	first := keep()
+	for range 5 * limit {
+		if !asks(t, dial()) {
+			t.Fatal("a stranger was not answered")
+		}
+	}
+	if !asks(t, first) {
+		t.Error("the connection that was to be kept was closed for strangers")
+	}
+	var others []net.Conn
+	for range limit {
+		others = append(others, keep())
+	}
+	if asks(t, first) {
+		t.Error("the oldest of kept connections was not closed for another one")
+	}
+	for i, c := range others {
+		if !asks(t, c) {
+			t.Errorf("the %d. was closed", i)
 		}
 	}
 }
