@@ -24,11 +24,15 @@ type Facts struct {
 	Runtime Runtime
 	// NotReady is why the node is not ready; empty: it is.
 	NotReady []string
-	// Pressure has the types of conditions that hold: memory, disk, PIDs.
+	// Pressure has the types of conditions that hold: memory, disk, PIDs. Who watches these
+	// resources sets them; until somebody does none holds.
 	Pressure map[v1.NodeConditionType]bool
 	// DeclaredFeatures are those of KEP-5328 that the node honours.
 	DeclaredFeatures []string
-	VolumesInUse     []v1.UniqueVolumeName
+	// VolumesInUse are the volumes that are attached to the node and that a pod desires or has
+	// mounted, so that nobody detaches them. No type of volume that there is attaches any: a type
+	// that does names those of its mounts and of the pods of podstatus.Store.Active.
+	VolumesInUse []v1.UniqueVolumeName
 }
 
 // Devices are what device plugins offer.

@@ -188,10 +188,14 @@ func unseen(in Input, c *v1.Container) v1.ContainerStatus {
 	return s
 }
 
-// settle gives a container of a finished pod an end, also if nobody saw it.
+// settle gives a container of a finished pod an end, also if nobody saw it, unless the pod failed
+// before it could begin.
 func settle(in Input, s *v1.ContainerStatus) {
 	if !in.Stop.Finished || s.State.Terminated != nil {
 		return
+	}
+	if s.ContainerID == "" && s.LastTerminationState.Terminated == nil && in.uninitialized {
+		return // its turn never came
 	}
 	if s.State.Waiting != nil && s.LastTerminationState.Terminated != nil {
 		s.State, s.LastTerminationState = s.LastTerminationState, v1.ContainerState{}

@@ -28,6 +28,8 @@ type Input struct {
 	// records has Observed's containers by name, newest first; was has Previous by container.
 	records map[string][]cri.Container
 	was     map[string]*v1.ContainerStatus
+	// uninitialized: not all init containers have done what comes before the others.
+	uninitialized bool
 }
 
 // Node is what a pod's status repeats about the node.
@@ -51,6 +53,7 @@ type Stopping struct {
 // Generate is the pod's status.
 func Generate(in Input) v1.PodStatus {
 	in.records, in.was = in.Observed.Records(), byContainer(&in.Previous)
+	in.uninitialized = NextInit(in.Pod, in.Observed) < len(in.Pod.Spec.InitContainers)
 	s := base(in)
 	s.InitContainerStatuses = initStatuses(in)
 	s.ContainerStatuses = containerStatuses(in)

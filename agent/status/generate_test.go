@@ -257,3 +257,27 @@ func TestHostNetwork(t *testing.T) {
 		t.Errorf("pod IPs (-want +got):\n%s", diff)
 	}
 }
+
+// A container whose turn never came, since an init container failed, goes on waiting in the status
+// of the pod that has failed; one whose turn had come has an end that nobody saw.
+func TestContainersWithoutATurn(t *testing.T) {
+	in := Input{Stop: Stopping{Terminating: true, Finished: true}, Pod: &v1.Pod{Spec: v1.PodSpec{
+		RestartPolicy: v1.RestartPolicyNever, InitContainers: []v1.Container{{Name: "first"}},
+		Containers: []v1.Container{{Name: "main"}}}}}
+	in.Observed.Sandboxes = []cri.Sandbox{{ID: "s"}}
+	for code, want := range map[int32]string{0: ReasonStatusUnknown, 4: ReasonPodInitializing} {
+		in.Observed.Containers = []cri.Container{{ID: "1", Name: "first", SandboxID: "s",
+			State: cri.ContainerExited, Exit: cri.Exit{Code: code, At: time.Unix(1, 0)}}}
+		s := Generate(in)
+		state, got := s.ContainerStatuses[0].State, ""
+		if state.Waiting != nil {
+			got = state.Waiting.Reason
+		} else if state.Terminated != nil {
+			got = state.Terminated.Reason
+		}
+		initialized := conditionOf(s, v1.PodInitialized).Status == v1.ConditionTrue
+		if got != want || initialized != (code == 0) || s.Phase != v1.PodFailed {
+			t.Errorf("after exit %d: %q, initialized %t, %s", code, got, initialized, s.Phase)
+		}
+	}
+}
