@@ -1,0 +1,195 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/watcher"
+)
+
+// bench is what checks work on: a plugin, the device manager that serves it, and what was heard of
+// both. One goroutine uses it.
+type bench struct {
+	cfg     Config
+	dirs    Dirs
+	pulse   *pulse
+	rec     *recorder
+	subject subject
+	manager *manager
+	made    int // how often kubelet.sock was made
+	// early says that the plugin could not be reached while it registered, as the device manager
+	// says it.
+	early string
+	// before are the devices that were healthy before a lever was pulled.
+	before []string
+	deaths deaths
+	direct direct
+	// spoilt: a check has failed, and what the plugin is like now says nothing about others.
+	spoilt bool
+}
+
+// deaths are the times that the plugin ended by itself.
+type deaths struct {
+	// blamed is the last one that a check has told of, others are those that came between checks.
+	blamed *ending
+	others []*ending
+}
+
+// direct is the checks' own connection to a socket of the plugin.
+type direct struct {
+	to   string
+	conn *grpc.ClientConn
+}
+
+// introduced is how the plugin made itself known.
+type introduced struct {
+	way      Way
+	resource string
+	// endpoint is the path of its socket.
+	endpoint string
+	options  *v1beta1.DevicePluginOptions // of Register; nil when there were none
+	problem  error                        // a *deviceplugin.RequestError, if there is one
+}
+
+// introduction is the newest of the plugin; false while there is none.
+func (b *bench) introduction() (introduced, bool) {
+	requests := b.rec.requests()
+	for i := len(requests) - 1; i >= 0; i-- {
+		req := requests[i]
+		if b.cfg.Resource != "" && req.GetResourceName() != b.cfg.Resource {
+			continue
+		}
+		return introduced{
+			way: ByRegister, resource: req.GetResourceName(), options: req.GetOptions(),
+			endpoint: filepath.Join(b.dirs.Plugins, req.GetEndpoint()),
+			problem:  deviceplugin.CheckRequest(b.dirs.Plugins, req),
+		}, true
+	}
+	asked, called := b.rec.newest(byManager, infoCall)
+	if info := b.rec.info(); called && info != nil {
+		found := watcher.Plugin{
+			Name: info.GetName(), Endpoint: info.GetEndpoint(),
+			Versions: info.GetSupportedVersions(),
+		}
+		if found.Endpoint == "" {
+			found.Endpoint = asked.to
+		}
+		return introduced{
+			way: ByRegistry, resource: found.Name, endpoint: found.Endpoint,
+			problem: deviceplugin.CheckFound(found),
+		}, true
+	}
+	return introduced{}, false
+}
+
+// resource is what the device manager has of the plugin's resource.
+func (b *bench) resource() deviceplugin.Resource {
+	who, _ := b.introduction()
+	if b.manager == nil {
+		return deviceplugin.Resource{}
+	}
+	return b.manager.Inventory().Resources[who.resource]
+}
+
+func (b *bench) connected() bool { return b.resource().Connected }
+
+// healthy are the ids of the devices that can be given out, in natural order.
+func (b *bench) healthy() (ids []string) {
+	for _, d := range b.resource().Devices {
+		if d.Healthy {
+			ids = append(ids, d.ID)
+		}
+	}
+	return ids
+}
+
+// until waits for something to be so, as long as patience lasts.
+func (b *bench) until(ctx context.Context, holds func() bool) bool {
+	return b.pulse.until(ctx, b.cfg.Patience, holds)
+}
+
+// ended reports whether the plugin ended by itself.
+func (b *bench) ended() bool { return b.subject.fate() != nil }
+
+// ready has the plugin run and be listed, started again if need be.
+func (b *bench) ready(ctx context.Context) error {
+	if !b.ended() && b.connected() && !b.spoilt {
+		return nil
+	}
+	if end := b.subject.fate(); end != nil && end != b.deaths.blamed {
+		b.deaths.others, b.deaths.blamed = append(b.deaths.others, end), end
+	}
+	b.spoilt = false
+	if b.subject.can().start {
+		b.hangUp()
+		b.subject.kill()
+		if err := b.serve(); err != nil {
+			return err
+		}
+		if err := b.subject.start(b.dirs); err != nil {
+			return err
+		}
+	}
+	if b.until(ctx, func() bool { return b.ended() || b.connected() }) && !b.ended() {
+		return nil
+	}
+	if end := b.subject.fate(); end != nil {
+		return fmt.Errorf("the plugin does not come back: %s", end)
+	}
+	return fmt.Errorf("the plugin is not registered any more: %s", b.resource().Problem)
+}
+
+// client is the checks' own connection to the plugin.
+func (b *bench) client() (v1beta1.DevicePluginClient, error) {
+	who, _ := b.introduction()
+	if b.direct.conn == nil || b.direct.to != who.endpoint {
+		b.hangUp()
+		conn, err := grpc.NewClient("unix:"+who.endpoint, grpc.WithAuthority("localhost"),
+			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithStatsHandler(b.rec.handler(byCheck)))
+		if err != nil {
+			return nil, err
+		}
+		b.direct = direct{who.endpoint, conn}
+	}
+	return v1beta1.NewDevicePluginClient(b.direct.conn), nil
+}
+
+func (b *bench) hangUp() {
+	if b.direct.conn != nil {
+		_ = b.direct.conn.Close() // the only error is that of closing twice
+		b.direct = direct{}
+	}
+}
+
+// allocate calls Allocate for containers with these ids.
+func (b *bench) allocate(ctx context.Context, containers ...[]string) (
+	*v1beta1.AllocateResponse, error) {
+	client, err := b.client()
+	if err != nil {
+		return nil, err
+	}
+	req := &v1beta1.AllocateRequest{}
+	for _, ids := range containers {
+		req.ContainerRequests = append(req.ContainerRequests,
+			&v1beta1.ContainerAllocateRequest{DevicesIds: ids})
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.Patience)
+	defer cancel()
+	return client.Allocate(ctx, req, grpc.WaitForReady(true))
+}
+
+// close ends everything.
+func (b *bench) close() {
+	b.hangUp()
+	b.subject.stop(time.Second)
+	b.subject.kill()
+	b.stopServing()
+}

@@ -1,0 +1,154 @@
+package check
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/numalet/numalet/deviceplugin"
+)
+
+// many is how many devices Multiply makes.
+const many = 100_000
+
+func changeChecks() []check {
+	needs := usable()
+	return []check{
+		{name: "unhealthy", needs: needs, wants: wants{plugin: true, devices: 1, lever: Sicken},
+			words: words{
+				did:      "made a device sick and waited for the list",
+				expected: "a list in which a device is Unhealthy that was Healthy",
+				why:      "pods go on to be placed on broken hardware, and fail there",
+				hint:     "send the whole list again on each change, on the stream that is open",
+			}, run: checkSick},
+		{name: "recovers", needs: plus(needs, "unhealthy"), wants: wants{plugin: true, lever: Cure},
+			words: words{
+				did:      "made the device well again and waited for the list",
+				expected: "a list in which it is Healthy again",
+				why:      "it is lost to the node until the plugin is restarted",
+				hint: "look at hardware again that was found unhealthy, and say so when it is " +
+					"well",
+			}, run: checkCured},
+		{name: "vanishes", needs: needs, wants: wants{plugin: true, devices: 1, lever: Vanish},
+			words: words{
+				did:      "took a device away and waited for the list",
+				expected: "a list without it",
+				why:      "the device is given out and is not there",
+				hint:     "list only what is there, or list it as Unhealthy",
+			}, run: checkVanished},
+		{name: "returns", needs: plus(needs, "vanishes"), wants: wants{plugin: true, lever: Return},
+			words: words{
+				did:      "brought the device back and waited for the list",
+				expected: "a list with it, healthy, under its id",
+				why:      "it is lost to the node until the plugin is restarted",
+				hint:     "make ids of what stays the same, such as a serial number or a UUID",
+			}, run: checkReturned},
+	}
+}
+
+// scaleChecks come when the others are through: the devices stay many.
+func scaleChecks() []check {
+	needs := plus(usable(), allocates, allocateAgain, prefers)
+	return []check{
+		{name: "many", needs: needs, wants: wants{plugin: true, lever: Multiply},
+			words: words{
+				did: "made it 100,000 devices, asked for a preference among them and allocated " +
+					"one",
+				expected: "a list of them, and answers in time",
+				why: "shared devices are listed once for each share; the calls have deadlines, " +
+					"and the kubelet reads at most 4 MiB",
+				hint: "no loop over all devices inside a loop over all devices",
+			}, run: checkMany},
+	}
+}
+
+// pull pulls a lever and waits for something to be so afterwards.
+func (b *bench) pull(ctx context.Context, lever Lever, holds func() bool) (bool, outcome) {
+	b.rec.note("--- lever " + string(lever))
+	hurry, cancel := context.WithTimeout(ctx, max(b.cfg.Patience, time.Second))
+	defer cancel()
+	if err := b.cfg.Levers[lever](hurry); err != nil {
+		return false, skipped("the lever %s did not work: %v", lever, err)
+	}
+	if !b.until(ctx, func() bool { return holds() || b.ended() }) || b.ended() {
+		return false, failed("nothing of it was listed in %s", b.cfg.Patience)
+	}
+	return true, outcome{}
+}
+
+// missing are those of the devices that were healthy before that are not now.
+func (b *bench) missing() []string {
+	now := map[string]bool{}
+	for _, id := range b.healthy() {
+		now[id] = true
+	}
+	return slices.DeleteFunc(slices.Clone(b.before), func(id string) bool { return now[id] })
+}
+
+func checkSick(ctx context.Context, b *bench) outcome {
+	b.before = b.healthy()
+	if done, o := b.pull(ctx, Sicken, func() bool { return len(b.missing()) > 0 }); !done {
+		return o
+	}
+	return passed("%s", deviceplugin.Few(b.missing()))
+}
+
+func checkCured(ctx context.Context, b *bench) outcome {
+	done, o := b.pull(ctx, Cure, func() bool {
+		return len(b.missing()) == 0 && len(b.healthy()) > 0
+	})
+	if !done {
+		return o
+	}
+	return passed("all devices are healthy again")
+}
+
+func checkVanished(ctx context.Context, b *bench) outcome {
+	b.before = b.healthy()
+	if done, o := b.pull(ctx, Vanish, func() bool { return len(b.missing()) > 0 }); !done {
+		return o
+	}
+	return passed("%s", deviceplugin.Few(b.missing()))
+}
+
+func checkReturned(ctx context.Context, b *bench) outcome {
+	done, o := b.pull(ctx, Return, func() bool {
+		return len(b.missing()) == 0 && len(b.healthy()) > 0
+	})
+	if !done {
+		if o.verdict == Failed {
+			o.happened = "these are not back: " + deviceplugin.Few(b.missing())
+		}
+		return o
+	}
+	return passed("all devices are back")
+}
+
+func checkMany(ctx context.Context, b *bench) outcome {
+	began := time.Now()
+	done, o := b.pull(ctx, Multiply, func() bool { return len(b.resource().Devices) >= many })
+	if !done {
+		return o
+	}
+	listed := time.Since(began)
+	ids := b.healthy()
+	if len(ids) == 0 {
+		return skipped("none of them is healthy")
+	}
+	began = time.Now()
+	if b.resource().Preferred {
+		q := deviceplugin.PreferredRequest{Available: ids, Size: min(8, len(ids))}
+		if _, err := b.prefer(ctx, q); err != nil {
+			return failed("%s of %d devices: %s", preferredCall, len(ids), said(err))
+		}
+	}
+	preferred := time.Since(began)
+	if _, err := b.allocate(ctx, ids[len(ids)-1:]); err != nil {
+		return failed("%s of one of %d devices: %s", allocateCall, len(ids), said(err))
+	}
+	if size := len(b.list().last); size > kubeletList {
+		return warned("the list has %d bytes, and the kubelet reads at most %d", size, kubeletList)
+	}
+	return passed("they were listed after %d ms, a preference took %d ms", listed.Milliseconds(),
+		preferred.Milliseconds())
+}

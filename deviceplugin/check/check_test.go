@@ -1,0 +1,69 @@
+package check
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A good plugin passes all checks, whichever way it registers.
+func TestGoodPlugin(t *testing.T) {
+	for way, registry := range map[Way]bool{ByRegister: false, ByRegistry: true} {
+		t.Run(string(way), func(t *testing.T) {
+			t.Parallel()
+			p := good()
+			p.registry = registry
+			report, err := Run(t.Context(), Config{Run: p.run, Levers: p.levers()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range report.Results {
+				t.Logf("%s %s: %s (%.2f s)", r.Verdict, r.Name, r.Happened, r.Seconds)
+				if r.Verdict == Failed || r.Verdict == Warning {
+					t.Errorf("%s: %s", r.Name, r.Happened)
+				}
+			}
+			t.Log(report.Summary())
+			if report.Way != way || report.Resource != gpu || report.Devices != 4 {
+				t.Errorf("the report is of %+v", report)
+			}
+			want := []string{"registry-notice", "starts-after-kill"}
+			if registry {
+				want = []string{"options-agree", "socket-made-anew", "starts-after-kill"}
+			}
+			if got := namesOf(report, Skipped); !slices.Equal(got, want) {
+				t.Errorf("these are not made: %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+func namesOf(report Report, v Verdict) (names []string) {
+	for _, r := range resultsOf(report, v) {
+		names = append(names, r.Name)
+	}
+	return names
+}
+
+// Every check has a name of its own and all its words, and needs only checks that come before it.
+func TestTable(t *testing.T) {
+	var names []string
+	for _, g := range table() {
+		for _, c := range g.checks {
+			if slices.Contains(names, c.name) || c.name == "" || c.run == nil {
+				t.Errorf("the name %q", c.name)
+			}
+			for _, text := range []string{c.did, c.expected, c.why, c.hint} {
+				if text == "" || strings.HasSuffix(text, ".") {
+					t.Errorf("%s: %+v", c.name, c.words)
+				}
+			}
+			for _, need := range c.needs {
+				if !slices.Contains(names, need) {
+					t.Errorf("%s needs %q, which does not come before it", c.name, need)
+				}
+			}
+			names = append(names, c.name)
+		}
+	}
+}

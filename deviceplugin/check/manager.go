@@ -1,0 +1,66 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/watcher"
+)
+
+// manager is a device manager that runs.
+type manager struct {
+	*deviceplugin.Plugins
+	cancel context.CancelFunc
+	done   chan error
+}
+
+// serve starts a device manager anew, as an agent that is restarted does.
+func (b *bench) serve() error { return b.serveAs(false) }
+
+// serveAs does that; a strict one refuses plugins that it cannot reach while they register.
+func (b *bench) serveAs(strict bool) error {
+	b.stopServing()
+	patience := b.cfg.Patience
+	plugins, err := deviceplugin.New(deviceplugin.Config{
+		Dir: b.dirs.Plugins, RegistryDir: b.dirs.Registry, NodeIDs: b.cfg.Nodes, Strict: strict,
+		Graces: deviceplugin.Graces{Capacity: time.Hour},
+		Deadlines: deviceplugin.Deadlines{
+			Dial: patience, Options: patience, FirstList: patience, Preferred: patience,
+			Allocate: patience, PreStart: patience,
+			Registry: watcher.Deadlines{Dial: patience, Info: patience, Notify: patience},
+		},
+		Changed: b.pulse.beat,
+		Stats:   b.rec.handler(byManager),
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), klog.Logger{}))
+	done := make(chan error, 1)
+	go func() { done <- plugins.Run(ctx) }()
+	select {
+	case <-plugins.Ready():
+	case err := <-done:
+		cancel()
+		return fmt.Errorf("serve device plugins in %s: %w", b.dirs.Plugins, err)
+	}
+	b.manager = &manager{plugins, cancel, done}
+	b.made++
+	b.rec.note("--- the device manager serves " + deviceplugin.SocketName)
+	return nil
+}
+
+// stopServing ends the device manager, if one runs.
+func (b *bench) stopServing() {
+	if b.manager == nil {
+		return
+	}
+	b.manager.cancel()
+	<-b.manager.done // an error of its end is no matter of the plugin
+	b.manager = nil
+	b.rec.note("--- the device manager has ended")
+}

@@ -1,0 +1,173 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/deviceplugin"
+)
+
+const (
+	prefers         = "prefer"
+	preferOffered   = "prefer-offered"
+	preferOnce      = "prefer-once"
+	preferWithMusts = "prefer-certain"
+)
+
+func preferenceChecks() []check {
+	needs := usable()
+	two := wants{plugin: true, devices: 2}
+	then := func(names ...string) []string {
+		return slices.Concat(needs, []string{prefers}, names)
+	}
+	const ignored = "such advice is not followed, and the pod gets other devices than the best; " +
+		"the kubelet rejects the pod when too few remain"
+	return []check{
+		{name: prefers, needs: needs, wants: two, words: words{
+			did:      "called GetPreferredAllocation, since the options offer it",
+			expected: "an answer for one container, without an error",
+			why:      "after an error the kubelet rejects the pod",
+			hint:     "implement it, or do not offer it in the options",
+		}, run: checkPrefer},
+		{name: preferOffered, needs: then(), wants: two, words: words{
+			did:      "asked for devices among some of those that are listed, in all sizes",
+			expected: "devices that were on offer",
+			why:      ignored,
+			hint:     "choose among AvailableDeviceIDs, and not among all devices",
+		}, run: checkPreferred(deviceplugin.FlawForeign)},
+		{name: preferOnce, needs: then(), wants: two, words: words{
+			did:      "asked for devices in all sizes",
+			expected: "each device once",
+			why:      ignored,
+			hint:     "take a device out of those that remain when it is chosen",
+		}, run: checkPreferred(deviceplugin.FlawRepeat)},
+		{name: preferWithMusts, needs: then(preferOffered, preferOnce), wants: two, words: words{
+			did:      "asked for devices beside some that the container is certain to get",
+			expected: "the certain ones among them",
+			why:      ignored,
+			hint:     "begin with MustIncludeDeviceIDs, and count them in",
+		}, run: checkPreferred(deviceplugin.FlawMust)},
+		{name: "prefer-size", needs: then(preferOffered, preferOnce, preferWithMusts), wants: two,
+			words: words{
+				did:      "asked for devices in all sizes",
+				expected: "as many as AllocationSize",
+				why:      ignored,
+				hint:     "AllocationSize counts the certain devices too",
+			}, run: checkPreferred(deviceplugin.FlawSize)},
+		{name: "prefer-again", needs: then(), wants: two, words: words{
+			did:      "asked the same twice",
+			expected: "the same answer",
+			why:      "what was forecast for a pod is not what it gets",
+			hint:     "sort what you iterate over; Go's maps have no order",
+		}, run: checkPreferAgain},
+	}
+}
+
+// prefer asks the plugin itself, so that all of its answer can be seen.
+func (b *bench) prefer(ctx context.Context, r deviceplugin.PreferredRequest) ([]string, error) {
+	client, err := b.client()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.Patience)
+	defer cancel()
+	resp, err := client.GetPreferredAllocation(ctx, &v1beta1.PreferredAllocationRequest{
+		ContainerRequests: []*v1beta1.ContainerPreferredAllocationRequest{{
+			AvailableDeviceIDs: r.Available, MustIncludeDeviceIDs: r.MustInclude,
+			AllocationSize: int32(r.Size),
+		}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if n := len(resp.GetContainerResponses()); n != 1 {
+		return nil, fmt.Errorf("it answered for %d containers where it was asked about one", n)
+	}
+	return resp.GetContainerResponses()[0].GetDeviceIDs(), nil
+}
+
+// questions are requests of all kinds: of the ids some are not on offer, and some are certain.
+func questions(ids []string) (out []deviceplugin.PreferredRequest) {
+	offered := ids
+	if len(ids) > 2 {
+		offered = slices.Concat(ids[:1], ids[2:])
+	}
+	n := len(offered)
+	sizes := []int{1, min(2, n), (n + 1) / 2, n}
+	slices.Sort(sizes)
+	for _, size := range slices.Compact(sizes) {
+		out = append(out, deviceplugin.PreferredRequest{Available: offered, Size: size})
+		if size > 1 {
+			out = append(out, deviceplugin.PreferredRequest{
+				Available: offered, MustInclude: offered[n-1:], Size: size,
+			})
+		}
+	}
+	return out
+}
+
+func checkPrefer(ctx context.Context, b *bench) outcome {
+	if !b.resource().Preferred {
+		return skipped("the options do not offer it")
+	}
+	for _, q := range questions(b.healthy()) {
+		if _, err := b.prefer(ctx, q); err != nil {
+			return failed("for %d of %d devices: %s", q.Size, len(q.Available), said(err))
+		}
+	}
+	return passed("it answered %d times", len(questions(b.healthy())))
+}
+
+// checkPreferred looks for one kind of flaw in all answers.
+func checkPreferred(kind deviceplugin.FlawKind) func(context.Context, *bench) outcome {
+	return func(ctx context.Context, b *bench) outcome {
+		if !b.resource().Preferred {
+			return skipped("the options do not offer it")
+		}
+		asked := questions(b.healthy())
+		for _, q := range asked {
+			ids, err := b.prefer(ctx, q)
+			if err != nil {
+				return failed("%s", said(err))
+			}
+			_, flaws := q.Judge(ids, b.resource())
+			for _, flaw := range flaws {
+				if flaw.Kind == kind {
+					return failed("asked for %d of %s, with %d certain (%s), it said %s: %s",
+						q.Size, deviceplugin.Few(q.Available), len(q.MustInclude),
+						strings.Join(q.MustInclude, ", "), deviceplugin.Few(ids), flaw.Found)
+				}
+			}
+		}
+		return passed("%d answers are good", len(asked))
+	}
+}
+
+func checkPreferAgain(ctx context.Context, b *bench) outcome {
+	if !b.resource().Preferred {
+		return skipped("the options do not offer it")
+	}
+	ids := b.healthy()
+	q := deviceplugin.PreferredRequest{Available: ids, Size: (len(ids) + 1) / 2}
+	first, err := b.prefer(ctx, q)
+	if err != nil {
+		return failed("%s", said(err))
+	}
+	for range 3 {
+		again, err := b.prefer(ctx, q)
+		if err != nil {
+			return failed("%s", said(err))
+		}
+		slices.Sort(first)
+		slices.Sort(again)
+		if !slices.Equal(first, again) {
+			return warned("first it said %s, then %s", deviceplugin.Few(first),
+				deviceplugin.Few(again))
+		}
+	}
+	return passed("it was")
+}

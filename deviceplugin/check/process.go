@@ -1,0 +1,135 @@
+package check
+
+import (
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/numalet/numalet/topology/oneline"
+)
+
+// process is a plugin that a command starts, in a process group of its own.
+type process struct {
+	command string
+	output  io.Writer
+	pulse   *pulse
+
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	done chan struct{}
+	end  *ending
+}
+
+// mostWords bounds what is kept of a plugin's last words: a panic comes with its stack.
+const mostWords = 32 << 10
+
+// start starts the command. The shell becomes it, so that a signal goes to the plugin itself.
+func (p *process) start(dirs Dirs) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.done != nil && p.end == nil {
+		return nil
+	}
+	line := strings.NewReplacer("{dir}", dirs.Plugins, "{registry}", dirs.Registry).
+		Replace(p.command)
+	words := &tail{}
+	cmd := exec.Command("/bin/sh", "-c", "exec "+line)
+	cmd.Stdout = io.MultiWriter(words, p.output)
+	cmd.Stderr = cmd.Stdout
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.WaitDelay = time.Second // for those that it left behind with its output
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the plugin: %w", err)
+	}
+	done := make(chan struct{})
+	p.cmd, p.done, p.end = cmd, done, nil
+	go func() {
+		defer close(done)
+		err := cmd.Wait()
+		p.ended(&ending{err: err, words: words.String()})
+	}()
+	return nil
+}
+
+func (p *process) ended(e *ending) {
+	p.mu.Lock()
+	p.end = e
+	p.mu.Unlock()
+	p.pulse.beat()
+}
+
+func (p *process) stop(most time.Duration) bool {
+	cmd, done := p.running()
+	if cmd == nil {
+		return true
+	}
+	_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended meanwhile
+	select {
+	case <-done:
+	case <-time.After(most):
+		p.kill()
+		return false
+	}
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it left behind
+	return true
+}
+
+func (p *process) kill() {
+	cmd, done := p.running()
+	if cmd == nil {
+		return
+	}
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // it may have ended meanwhile
+	<-done
+}
+
+// running is the command that runs and what is closed at its end; nil when none does.
+func (p *process) running() (*exec.Cmd, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil || p.end != nil {
+		return nil, nil
+	}
+	return p.cmd, p.done
+}
+
+func (p *process) can() abilities { return abilities{start: true, kill: true} }
+
+func (p *process) fate() *ending {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.end
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, p...)
+	if more := len(t.text) - mostWords; more > 0 {
+		t.text = append(t.text[:0], t.text[more:]...)
+	}
+	return len(p), nil
+}
+
+// String is the reason of a panic, if there was one, or the last lines.
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	lines := strings.Split(strings.TrimSpace(string(t.text)), "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+			return oneline.Of(strings.Join(lines[i:min(i+2, len(lines))], " / "))
+		}
+	}
+	return oneline.Of(strings.Join(lines[max(0, len(lines)-3):], " / "))
+}

@@ -1,0 +1,46 @@
+package check
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// pulse wakes those who wait for something to be so, whenever something has changed.
+type pulse struct {
+	mu   sync.Mutex
+	next chan struct{}
+}
+
+func newPulse() *pulse { return &pulse{next: make(chan struct{})} }
+
+// beat says that something has changed.
+func (p *pulse) beat() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.next)
+	p.next = make(chan struct{})
+}
+
+func (p *pulse) wait() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.next
+}
+
+// until waits for something to be so and reports whether it is; it gives up after a time.
+func (p *pulse) until(ctx context.Context, most time.Duration, holds func() bool) bool {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	for {
+		next := p.wait()
+		if holds() {
+			return true
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return holds()
+		}
+	}
+}

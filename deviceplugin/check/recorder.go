@@ -1,0 +1,170 @@
+package check
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/stats"
+	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+// recorder hears every message between the device manager, the checks and the plugin. It remembers
+// what checks ask for, and writes the transcript.
+type recorder struct {
+	pulse *pulse
+	began time.Time
+
+	mu sync.Mutex
+	// transcript has a line for each message, up to mostLines; dropped counts the rest.
+	transcript []Line
+	dropped    int
+	calls      []*call
+	// registrations are what plugins sent to Register, found is the last answer to GetInfo.
+	registrations []*v1beta1.RegisterRequest
+	found         *registerapi.PluginInfo
+}
+
+// Bounds of what is remembered.
+const (
+	mostLines = 20_000
+	mostCalls = 20_000
+)
+
+// call is one call, as far as it has come. Its fields are the recorder's.
+type call struct {
+	method string // without the service
+	by     side
+	to     string // the socket that is called; empty for calls of the plugin
+	began  time.Time
+	// answers counts messages that came in, repeats those that said what the one before said.
+	answers, repeats int
+	// last is the last message of ListAndWatch.
+	last  []byte
+	ended bool
+	err   error
+}
+
+// side is who calls whom.
+type side string
+
+const (
+	byManager side = "device manager"
+	byPlugin  side = "plugin"
+	byCheck   side = "check"
+)
+
+func newRecorder(p *pulse) *recorder { return &recorder{pulse: p, began: time.Now()} }
+
+// handler hears the connections of one side.
+func (r *recorder) handler(by side) stats.Handler { return handler{r, by} }
+
+type handler struct {
+	rec *recorder
+	by  side
+}
+
+type callKey struct{}
+
+// TagRPC implements stats.Handler.
+func (h handler) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
+	c := &call{method: bare(info.FullMethodName), by: h.by, began: time.Now()}
+	return context.WithValue(ctx, callKey{}, c)
+}
+
+// HandleRPC implements stats.Handler.
+func (h handler) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	c, ok := ctx.Value(callKey{}).(*call)
+	if !ok {
+		return
+	}
+	h.rec.hear(c, s)
+	h.rec.pulse.beat()
+}
+
+// TagConn implements stats.Handler.
+func (h handler) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+// HandleConn implements stats.Handler.
+func (h handler) HandleConn(context.Context, stats.ConnStats) {}
+
+func (r *recorder) hear(c *call, s stats.RPCStats) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch s := s.(type) {
+	case *stats.Begin:
+		if !s.Client { // the device manager is called, as Register is
+			c.by = byPlugin
+		}
+		if len(r.calls) < mostCalls {
+			r.calls = append(r.calls, c)
+		}
+	case *stats.OutHeader:
+		if s.Client && s.RemoteAddr != nil {
+			c.to = s.RemoteAddr.String()
+		}
+	case *stats.OutPayload:
+		r.write(c, s.Client, message{s.Payload, s.Length})
+	case *stats.InPayload:
+		r.take(c, s.Payload)
+		r.write(c, !s.Client, message{s.Payload, s.Length})
+	case *stats.End:
+		c.ended, c.err = true, s.Error
+		r.writeEnd(c)
+	}
+}
+
+// take remembers what checks ask for of a message that came in.
+func (r *recorder) take(c *call, message any) {
+	c.answers++
+	switch m := message.(type) {
+	case *v1beta1.RegisterRequest:
+		r.registrations = append(r.registrations, m)
+	case *registerapi.PluginInfo:
+		r.found = m
+	}
+	if raw := bytesOf(message); raw != nil && c.method == listCall {
+		if c.answers > 1 && bytes.Equal(raw, c.last) {
+			c.repeats++
+		}
+		c.last = bytes.Clone(raw)
+	}
+}
+
+// asked are copies of the calls of a method by a side, in order.
+func (r *recorder) asked(by side, method string) (out []call) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.calls {
+		if c.by == by && c.method == method {
+			out = append(out, *c)
+		}
+	}
+	return out
+}
+
+// newest is the last of asked.
+func (r *recorder) newest(by side, method string) (call, bool) {
+	all := r.asked(by, method)
+	if len(all) == 0 {
+		return call{}, false
+	}
+	return all[len(all)-1], true
+}
+
+// requests are what plugins sent to Register.
+func (r *recorder) requests() []*v1beta1.RegisterRequest {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.registrations)
+}
+
+// info is what a plugin of the plugin registry said about itself; nil if none was asked.
+func (r *recorder) info() *registerapi.PluginInfo {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.found
+}

@@ -1,0 +1,156 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/numalet/numalet/deviceplugin"
+)
+
+// Run makes all checks. The error says that the plugin could not be checked: it is not to be
+// started, ends before it registers, or another device manager serves its directory.
+func Run(ctx context.Context, cfg Config) (Report, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return Report{}, err
+	}
+	b, err := newBench(cfg)
+	if err != nil {
+		return Report{}, err
+	}
+	if cfg.Dir == "" {
+		defer os.RemoveAll(filepath.Dir(b.dirs.Plugins)) // of ours, with sockets only
+	}
+	defer b.close()
+	if err := b.begin(ctx); err != nil {
+		return Report{Transcript: b.rec.lines()}, err
+	}
+	return b.performAll(ctx), ctx.Err()
+}
+
+func newBench(cfg Config) (*bench, error) {
+	b := &bench{cfg: cfg, pulse: newPulse()}
+	b.rec = newRecorder(b.pulse)
+	switch {
+	case cfg.Dir != "":
+		b.subject = attached{}
+		b.dirs = Dirs{Plugins: cfg.Dir}
+		return b, vacant(cfg.Dir)
+	case cfg.Run != nil:
+		b.subject = &function{run: cfg.Run, pulse: b.pulse}
+	default:
+		b.subject = &process{command: cfg.Command, output: cfg.Output, pulse: b.pulse}
+	}
+	dir, err := os.MkdirTemp("", "npc") // short: there will be sockets below it
+	if err != nil {
+		return nil, err
+	}
+	b.dirs = Dirs{
+		Plugins:  filepath.Join(dir, "device-plugins"),
+		Registry: filepath.Join(dir, "plugins_registry"),
+	}
+	// Both are there before any plugin is, as on a node.
+	return b, errors.Join(os.Mkdir(b.dirs.Plugins, 0o750), os.Mkdir(b.dirs.Registry, 0o750))
+}
+
+// vacant wants a directory that no device manager serves.
+func vacant(dir string) error {
+	if _, err := os.Stat(dir); err != nil {
+		return fmt.Errorf("device plugin directory: %w: name the one that the plugin uses", err)
+	}
+	conn, err := net.Dial("unix", filepath.Join(dir, deviceplugin.SocketName))
+	if err != nil {
+		return nil
+	}
+	_ = conn.Close() // nothing was said
+	return fmt.Errorf("a device manager serves %s in %s: stop the kubelet or numalet there, or "+
+		"let the check start the plugin in a directory of its own", deviceplugin.SocketName, dir)
+}
+
+// begin starts the device manager, which is as strict as the kubelet, and the plugin, and waits for
+// it to register.
+func (b *bench) begin(ctx context.Context) error {
+	if err := b.serveAs(true); err != nil {
+		return err
+	}
+	if err := b.subject.start(b.dirs); err != nil {
+		return err
+	}
+	known := func() bool { _, known := b.introduction(); return known }
+	b.until(ctx, func() bool { return known() || b.ended() })
+	if end := b.subject.fate(); end != nil && !known() {
+		return fmt.Errorf("the plugin was started and did not register: %s", end)
+	}
+	return ctx.Err()
+}
+
+// performAll makes the checks of the table.
+func (b *bench) performAll(ctx context.Context) Report {
+	report := Report{Began: b.rec.began}
+	var failures []string
+	for _, g := range table() {
+		for _, c := range g.checks {
+			if ctx.Err() != nil {
+				break
+			}
+			result := b.perform(ctx, c, failures)
+			result.Group = g.name
+			if result.Verdict == Failed {
+				failures = append(failures, c.name)
+			}
+			if report.Devices == 0 {
+				report.Devices = len(b.resource().Devices)
+			}
+			report.Results = append(report.Results, result)
+			b.cfg.Told(result)
+		}
+	}
+	who, _ := b.introduction()
+	report.Resource, report.Way, report.Endpoint = who.resource, who.way, who.endpoint
+	report.Seconds = time.Since(b.rec.began).Seconds()
+	report.Transcript = b.rec.lines()
+	return report
+}
+
+// perform makes one check, if it can be made.
+func (b *bench) perform(ctx context.Context, c check, failures []string) Result {
+	began := time.Now()
+	o := outcome{verdict: Skipped, happened: c.hinder(ctx, b, failures)}
+	if o.happened == "" {
+		b.rec.note("--- check " + c.name)
+		o = c.run(ctx, b)
+		if end := b.untimely(ctx, c, o); end != nil {
+			b.deaths.blamed = end
+			o = failed("%s", end).advising("look for a panic or an exit in the plugin's own log: " +
+				"whatever it is asked, it should answer with an error and go on")
+		}
+	}
+	b.spoilt = b.spoilt || o.verdict == Failed
+	hint := c.hint
+	if o.hint != "" {
+		hint = o.hint
+	}
+	return Result{
+		Name: c.name, Verdict: o.verdict, Did: c.did, Expected: c.expected, Happened: o.happened,
+		Why: c.why, Hint: hint, Seconds: time.Since(began).Seconds(),
+	}
+}
+
+// dying is how long after a failed check a plugin that dies in it may take.
+const dying = 300 * time.Millisecond
+
+// untimely is how the plugin ended in a check that it should have survived, nil if it did not.
+func (b *bench) untimely(ctx context.Context, c check, o outcome) *ending {
+	if !c.wants.plugin || c.wants.start {
+		return nil
+	}
+	if o.verdict == Failed {
+		b.pulse.until(ctx, dying, b.ended)
+	}
+	return b.subject.fate()
+}

@@ -1,0 +1,44 @@
+package check
+
+import "context"
+
+func startChecks() []check {
+	needs := plus(usable(), allocates, allocateAgain)
+	one := wants{plugin: true, devices: 1}
+	const prestart = "pre-start"
+	return []check{
+		{name: prestart, needs: needs, wants: one, words: words{
+			did:      "called PreStartContainer after Allocate, since the options ask for it",
+			expected: "an answer",
+			why:      "the container is not started after an error, and tried again and again",
+			hint:     "implement it, or do not ask for it in the options",
+		}, run: checkPreStart(1)},
+		{name: "pre-start-again", needs: plus(needs, prestart), wants: one,
+			words: words{
+				did:      "called PreStartContainer again for the same devices",
+				expected: "an answer",
+				why:      "a container that crashes is started again, without another Allocate",
+				hint:     "reset the device each time, whatever its state",
+			}, run: checkPreStart(2)},
+	}
+}
+
+// checkPreStart starts a container so many times.
+func checkPreStart(times int) func(context.Context, *bench) outcome {
+	return func(ctx context.Context, b *bench) outcome {
+		if !b.resource().PreStart {
+			return skipped("the options do not ask for it")
+		}
+		who, _ := b.introduction()
+		ids := b.healthy()[:1]
+		if _, err := b.manager.Allocate(ctx, who.resource, ids); err != nil {
+			return failed("%v", err)
+		}
+		for range times {
+			if err := b.manager.PreStart(ctx, who.resource, ids); err != nil {
+				return failed("%v", err)
+			}
+		}
+		return passed("it answered")
+	}
+}

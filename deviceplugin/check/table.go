@@ -1,0 +1,117 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// check is one line of the table.
+type check struct {
+	name string
+	// needs are checks that say nothing new, or nothing, when they have failed.
+	needs []string
+	wants wants
+	words
+	run func(ctx context.Context, b *bench) outcome
+}
+
+// words are what a check says whatever happened.
+type words struct {
+	did, expected, why, hint string
+}
+
+// wants is what there has to be for a check.
+type wants struct {
+	// plugin: it is registered and lists devices; devices is how many of them are healthy.
+	plugin  bool
+	devices int
+	// start: the plugin is ours to start and stop, kill: to kill too.
+	start, kill bool
+	lever       Lever
+}
+
+// group is checks of one kind.
+type group struct {
+	name   string
+	checks []check
+}
+
+// table has all checks in the order in which they are made.
+func table() []group {
+	return []group{
+		{"registration", registrationChecks()},
+		{"list", listChecks()},
+		{"allocation", allocationChecks()},
+		{"preference", preferenceChecks()},
+		{"start", startChecks()},
+		{"changes", changeChecks()},
+		{"agent restarts", restartChecks()},
+		{"scale", scaleChecks()},
+		{"end", endChecks()},
+	}
+}
+
+// outcome is what happened in a check.
+type outcome struct {
+	verdict  Verdict
+	happened string
+	// hint is in place of the check's.
+	hint string
+}
+
+func passed(format string, args ...any) outcome {
+	return outcome{verdict: Passed, happened: fmt.Sprintf(format, args...)}
+}
+
+func failed(format string, args ...any) outcome {
+	return outcome{verdict: Failed, happened: fmt.Sprintf(format, args...)}
+}
+
+func warned(format string, args ...any) outcome {
+	return outcome{verdict: Warning, happened: fmt.Sprintf(format, args...)}
+}
+
+func skipped(format string, args ...any) outcome {
+	return outcome{verdict: Skipped, happened: fmt.Sprintf(format, args...)}
+}
+
+// advising gives the outcome a hint of its own.
+func (o outcome) advising(hint string) outcome {
+	if hint != "" {
+		o.hint = hint
+	}
+	return o
+}
+
+// hinder says why a check cannot be made; empty when it can.
+func (c check) hinder(ctx context.Context, b *bench, failures []string) string {
+	for _, name := range c.needs {
+		if slices.Contains(failures, name) {
+			return "not made, since " + name + " failed"
+		}
+	}
+	can := b.subject.can()
+	switch {
+	case c.wants.start && !can.start:
+		return "the plugin was started by somebody else, and is not ours to stop"
+	case c.wants.kill && !can.kill:
+		return "the plugin is in this process, and cannot be killed"
+	case c.wants.lever != "" && b.cfg.Levers[c.wants.lever] == nil:
+		return fmt.Sprintf("nobody gave a lever %q that brings it about", c.wants.lever)
+	}
+	if !c.wants.plugin {
+		return ""
+	}
+	if err := b.ready(ctx); err != nil {
+		return err.Error()
+	}
+	if n := len(b.healthy()); n < c.wants.devices {
+		return fmt.Sprintf("it needs %d healthy devices, and the plugin lists %d", c.wants.devices,
+			n)
+	}
+	return ""
+}
+
+// plus is the names with more of them.
+func plus(names []string, more ...string) []string { return slices.Concat(names, more) }

@@ -1,0 +1,258 @@
+package check
+
+import (
+	"bytes"
+	"context"
+	"encoding/xml"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+// nicety is a way in which a plugin could be better, and the check that warns of it.
+type nicety struct {
+	check string
+	make  func(p *plugin)
+	says  string
+}
+
+func niceties() map[string]nicety {
+	var calls atomic.Int64
+	return map[string]nicety{
+		"other options": {"options-agree", func(p *plugin) {
+			p.request = func(_ string, r *v1beta1.RegisterRequest) { r.Options = nil }
+		}, "pre_start_required"},
+		"an empty topology": {"empty-topology", func(p *plugin) {
+			p.devices[1].Topology = &v1beta1.TopologyInfo{}
+		}, "gpu-1"},
+		"no devices": {"devices", func(p *plugin) { p.devices = nil }, "none of 0"},
+		"chatters": {"list-pace", func(p *plugin) {
+			p.list = func(s *served, _ int, to lister) error {
+				for to.Context().Err() == nil {
+					devices, _ := s.state()
+					if err := to.Send(&v1beta1.ListAndWatchResponse{
+						Devices: devices,
+					}); err != nil {
+						return err
+					}
+					time.Sleep(50 * time.Millisecond)
+				}
+				return nil
+			}
+		}, "said what the one before said"},
+		"another answer": {"allocate-again", func(p *plugin) {
+			p.answers = func(a *v1beta1.AllocateResponse) {
+				for _, r := range a.GetContainerResponses() {
+					r.Envs = map[string]string{"N": fmt.Sprint(calls.Add(1))}
+				}
+			}
+		}, "it answered first"},
+		"answers anything": {"unlisted-id", func(p *plugin) {
+			p.allocate = func(context.Context, *served, []string) (
+				*v1beta1.ContainerAllocateResponse, error) {
+				return &v1beta1.ContainerAllocateResponse{}, nil
+			}
+		}, "as if nothing were wrong"},
+		"in no order": {"prefer-again", func(p *plugin) {
+			p.prefer = func(available, must []string, size int) ([]string, error) {
+				turned := slices.Clone(available)
+				n := int(calls.Add(1)) % len(turned)
+				return firsts(slices.Concat(turned[n:], turned[:n]), must, size)
+			}
+		}, "first it said"},
+	}
+}
+
+// What works in the field, and could be better, is a warning and no failure.
+func TestWarnings(t *testing.T) {
+	for name, tc := range niceties() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := good()
+			tc.make(p)
+			report, err := Run(t.Context(), Config{Run: p.run})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !report.Good() {
+				t.Errorf("it fails %q", namesOf(report, Failed))
+			}
+			if got := namesOf(report, Warning); !slices.Equal(got, []string{tc.check}) {
+				t.Errorf("it is warned of %q, want %q", got, tc.check)
+			}
+			if r := find(report, tc.check); !strings.Contains(r.Happened, tc.says) {
+				t.Errorf("%s says %q", tc.check, r.Happened)
+			}
+		})
+	}
+}
+
+// A plugin that never registers fails the check for that, and nothing else is checked.
+func TestNeverRegisters(t *testing.T) {
+	report, err := Run(t.Context(), Config{
+		Run: func(ctx context.Context, _ Dirs) error {
+			<-ctx.Done()
+			return nil
+		},
+		Patience: 100 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantFailed(t, report, registers, "nothing came in 100ms")
+	if n := report.Count(Skipped); n != len(report.Results)-1 {
+		t.Errorf("%d of %d are not made", n, len(report.Results))
+	}
+}
+
+// A plugin that ends by itself between checks is told of.
+func TestStays(t *testing.T) {
+	b := &bench{subject: attached{}, deaths: deaths{others: []*ending{{words: "bye"}}}}
+	if o := checkStays(t.Context(), b); o.verdict != Failed ||
+		o.happened != "it ended; its last words: bye, 1 times in all" {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestAnswerFlaws(t *testing.T) {
+	device := func(host, container, permissions string) *v1beta1.ContainerAllocateResponse {
+		return &v1beta1.ContainerAllocateResponse{Devices: []*v1beta1.DeviceSpec{{
+			HostPath: host, ContainerPath: container, Permissions: permissions,
+		}}}
+	}
+	mount := func(host, container string) *v1beta1.Mount {
+		return &v1beta1.Mount{HostPath: host, ContainerPath: container}
+	}
+	for name, tc := range map[string]struct {
+		answer *v1beta1.ContainerAllocateResponse
+		want   string
+	}{
+		"empty":        {&v1beta1.ContainerAllocateResponse{}, ""},
+		"good":         {device("/dev/a", "/dev/b", "rwm"), ""},
+		"permissions":  {device("/dev/a", "/dev/b", "rwx"), `"rwx" of device /dev/a are not`},
+		"none":         {device("/dev/a", "/dev/b", ""), `"" of device /dev/a are not`},
+		"no container": {device("/dev/a", "", "r"), `the container path "" of a device`},
+		"relative": {&v1beta1.ContainerAllocateResponse{Mounts: []*v1beta1.Mount{
+			mount("lib", "/lib"),
+		}}, `the host path "lib" of a mount is not absolute`},
+		"twice": {&v1beta1.ContainerAllocateResponse{Mounts: []*v1beta1.Mount{
+			mount("/a", "/c"), mount("/b", "/c"),
+		}}, `two mounts have the container path "/c"`},
+		"variable": {&v1beta1.ContainerAllocateResponse{Envs: map[string]string{"A=B": ""}},
+			`a variable has the name "A=B"`},
+		"cdi": {&v1beta1.ContainerAllocateResponse{CdiDevices: []*v1beta1.CDIDevice{
+			{Name: "nvidia.com/gpu=0"}, {Name: "gpu0"},
+		}}, `the CDI device "gpu0" is not named like vendor.com/class=name`},
+	} {
+		flaws := strings.Join(answerFlaws(tc.answer), "; ")
+		if tc.want == "" && flaws != "" || !strings.Contains(flaws, tc.want) {
+			t.Errorf("%s: %q, want %q", name, flaws, tc.want)
+		}
+	}
+}
+
+var said3 = Report{
+	Resource: gpu, Seconds: 1.5,
+	Results: []Result{
+		{Name: "a", Group: "one", Verdict: Passed, Happened: "it did"},
+		{Name: "b", Group: "one", Verdict: Failed, Happened: "<no>", Did: "asked", Expected: "yes",
+			Why: "pods", Hint: "say yes", Seconds: .25},
+		{Name: "c", Group: "two", Verdict: Skipped, Happened: "not made, since b failed"},
+		{Name: "d", Group: "two", Verdict: Warning, Happened: "slow", Did: "waited",
+			Expected: "soon", Why: "time", Hint: "hurry"},
+	},
+}
+
+func TestText(t *testing.T) {
+	var b strings.Builder
+	text := &Text{W: &b, Width: 60}
+	for _, r := range said3.Results {
+		if err := text.Result(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const want = `one
+  ok    a                       it did
+  FAIL  b                       <no>
+        did       asked
+        expected  yes
+        why       pods
+        hint      say yes
+two
+  -     c                       not made, since b failed
+  warn  d                       slow
+        did       waited
+        expected  soon
+        why       time
+        hint      hurry
+`
+	if got := b.String(); got != want {
+		t.Errorf("the text is\n%s\nwant\n%s", got, want)
+	}
+	if got := said3.Summary(); got != "example.com/gpu: 1 passed, 1 failed, 1 with warnings, "+
+		"1 not made, in 1.5 s" {
+		t.Error(got)
+	}
+}
+
+func TestJUnit(t *testing.T) {
+	var b bytes.Buffer
+	if err := WriteJUnit(&b, said3); err != nil {
+		t.Fatal(err)
+	}
+	var suite junitSuite
+	if err := xml.Unmarshal(b.Bytes(), &suite); err != nil {
+		t.Fatal(err)
+	}
+	if suite.Tests != 4 || suite.Failures != 1 || suite.Skipped != 1 || len(suite.Cases) != 4 {
+		t.Errorf("%+v", suite)
+	}
+	failure := suite.Cases[1].Failure
+	if failure == nil || failure.Message != "<no>" || !strings.Contains(failure.Text, "say yes") {
+		t.Errorf("the failure is %+v", failure)
+	}
+	if suite.Cases[3].Failure != nil || !strings.Contains(suite.Cases[3].Out, "warning: slow") {
+		t.Errorf("the warning is %+v", suite.Cases[3])
+	}
+}
+
+// tester is a *testing.T that only counts.
+type tester struct {
+	*testing.T
+	errors []string
+}
+
+func (t *tester) Errorf(format string, args ...any) {
+	t.errors = append(t.errors, fmt.Sprintf(format, args...))
+}
+
+// As a test of the plugin's own, each check that fails is an error.
+func TestInTests(t *testing.T) {
+	p := good()
+	p.devices[1].Health = "healthy"
+	counting := &tester{T: t}
+	report := Test(counting, Config{Run: p.run})
+	if len(counting.errors) != 1 || !strings.HasPrefix(counting.errors[0], "health-words: 1 have") {
+		t.Errorf("the errors are %q", counting.errors)
+	}
+	var b strings.Builder
+	if err := WriteTranscript(&b, report.Transcript); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"plugin -> device manager: Register {version:\"v1beta1\"",
+		"device manager -> plugin: GetDevicePluginOptions {}",
+		"plugin -> device manager: ListAndWatch {devices:{ID:\"gpu-0\"",
+		"--- check health-words",
+	} {
+		// The text of messages has one space or two, by the library's whim.
+		if !strings.Contains(strings.ReplaceAll(b.String(), "  ", " "), want) {
+			t.Errorf("the transcript does not have %q:\n%s", want, b.String())
+		}
+	}
+}
