@@ -49,6 +49,13 @@ var documented = map[string]struct {
 	"numalet plugin sim ctl --control /tmp/gpu.ctl unhealthy gpu-3":            {},
 	"numalet plugin sim ctl --control /tmp/gpu.ctl fault Allocate --delay 20s": {},
 
+	"bin/numalet plugin check --exec './widgets --dir {dir} --widgets /tmp/widgets'": {},
+	"bin/numalet plugin check --exec './widgets --dir {dir} --widgets /tmp/widgets' " +
+		"--lever 'sicken=echo broken >/tmp/widgets/a' --lever 'cure=echo >/tmp/widgets/a' " +
+		"--lever 'vanish=rm /tmp/widgets/b' --lever 'return=touch /tmp/widgets/b'": {},
+	"bin/numalet plugin check --exec './widgets --dir {dir} --widgets /tmp/widgets' " +
+		"-o junit --out check.xml --transcript calls.txt --plugin-log widgets.log": {},
+
 	"numalet bench topology": {add: few},
 	"numalet bench topology --topology-from fixture:playground --mix training": {add: few},
 	"numalet bench topology --topology-from machine.tar.gz --devices gpu=2 --mix inference " +
@@ -146,7 +153,9 @@ func newReader(t *testing.T) *reader {
 		"http://127.0.0.1:10255", running.URL(""),
 		"127.0.0.1:10255", strings.TrimPrefix(running.URL(""), "http://"),
 		"--dir DIR", "--dir "+filepath.Join(running.Root, "device-plugins"),
-		"/tmp/gpu.ctl", filepath.Join(dir, "gpu.ctl"))}
+		"/tmp/gpu.ctl", filepath.Join(dir, "gpu.ctl"),
+		"/tmp/widgets", filepath.Join(dir, "devices"))}
+	r.samplePlugin()
 	const policy = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" +
 		"cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\ntopologyManagerPolicy: "
 	for name, text := range map[string]string{
@@ -159,6 +168,25 @@ func newReader(t *testing.T) *reader {
 	}
 	r.end("setup", "numalet bench topology --pods 50 --write-trace trace.jsonl")
 	return r
+}
+
+// samplePlugin builds the plugin of the documentation, with its devices.
+func (r *reader) samplePlugin() {
+	r.t.Helper()
+	build := exec.CommandContext(r.t.Context(), "go", "build", "-o",
+		filepath.Join(r.dir, "widgets"), "../examples/plugin")
+	if out, err := build.CombinedOutput(); err != nil {
+		r.t.Fatalf("%v\n%s", err, out)
+	}
+	devices := filepath.Join(r.dir, "devices")
+	if err := os.Mkdir(devices, 0o755); err != nil {
+		r.t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		if err := os.WriteFile(filepath.Join(devices, name), nil, 0o644); err != nil {
+			r.t.Fatal(err)
+		}
+	}
 }
 
 // follow runs the commands of a block, one after the other.
@@ -182,8 +210,10 @@ func (r *reader) follow(file string, commands []string) {
 }
 
 func (r *reader) command(ctx context.Context, command string, add ...string) *exec.Cmd {
-	args := append(strings.Fields(r.places.Replace(command))[1:], add...)
-	cmd := exec.CommandContext(ctx, r.binary, args...)
+	_, args, _ := strings.Cut(r.places.Replace(command), " ")
+	script := "exec \"$0\" " + args + " \"$@\"" // of a shell, for commands have quotes
+	shell := append([]string{"-c", script, r.binary}, add...)
+	cmd := exec.CommandContext(ctx, "/bin/sh", shell...)
 	cmd.Dir = r.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	return cmd

@@ -17,10 +17,10 @@ import (
 func newPluginCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plugin",
-		Short: "Device plugins of our own, for numalet and for the stock kubelet",
+		Short: "Check a device plugin, or run one with invented devices",
 	}
 	onlyTools(cmd)
-	cmd.AddCommand(newPluginSimCommand())
+	cmd.AddCommand(newPluginCheckCommand(), newPluginSimCommand())
 	return cmd
 }
 

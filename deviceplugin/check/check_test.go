@@ -1,6 +1,7 @@
 package check
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -47,6 +48,10 @@ func namesOf(report Report, v Verdict) (names []string) {
 
 // Every check has a name of its own and all its words, and needs only checks that come before it.
 func TestTable(t *testing.T) {
+	page, err := os.ReadFile("../../docs/writing-device-plugins.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var names []string
 	for _, g := range table() {
 		for _, c := range g.checks {
@@ -62,6 +67,9 @@ func TestTable(t *testing.T) {
 				if !slices.Contains(names, need) {
 					t.Errorf("%s needs %q, which does not come before it", c.name, need)
 				}
+			}
+			if !strings.Contains(string(page), " "+c.name) {
+				t.Errorf("docs/writing-device-plugins.md does not name %s", c.name)
 			}
 			names = append(names, c.name)
 		}

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/numalet/numalet/deviceplugin/check"
+	"github.com/numalet/numalet/topology/oneline"
+)
+
+// Exit codes of "numalet plugin check".
+const (
+	exitFailedChecks = 1
+	exitUnchecked    = 2
+)
+
+// pluginCheckFlags are the flags of "numalet plugin check".
+type pluginCheckFlags struct {
+	cfg         check.Config
+	machine     string
+	levers      []string
+	format, out string
+	transcript  string
+	log         string
+	long        bool
+}
+
+func newPluginCheckCommand() *cobra.Command {
+	f := &pluginCheckFlags{}
+	cmd := &cobra.Command{
+		Use:   "check --exec COMMAND",
+		Short: "Check a device plugin: what a node does to it in months, in a few seconds",
+		Long: `Put a device plugin through what happens to it on nodes: it registers, lists and
+allocates under a real device manager in a directory of its own, the agent is
+restarted at bad moments, calls are odd, many or cancelled, and in the end it is
+stopped and killed. It takes no root, no cluster and no hardware, and a few seconds.
+
+--exec starts the plugin, as a shell would; {dir} in it stands for the directory
+with kubelet.sock, {registry} for the plugin registry. --dir checks one that runs
+already in a directory that no kubelet serves; it is not stopped then.
+
+What happens to hardware is up to you: --lever NAME=COMMAND runs a command when it
+should happen. Without a lever its checks are not made.
+
+  sicken    a healthy device becomes unhealthy
+  cure      and healthy again
+  vanish    a device goes
+  return    and comes back
+  multiply  there are 100,000 devices
+
+The exit code is 0 when no check failed, 1 when one did, and 2 when the plugin
+could not be checked. Warnings are no failures.`,
+		Example: `  numalet plugin check --exec "./my-plugin --dir {dir}"
+  numalet plugin check --exec "env DIR={dir} ./my-plugin" -o junit --out check.xml
+  numalet plugin check --dir /tmp/plugins --resource example.com/gpu --transcript calls.txt`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			good, err := f.run(cmd.Context(), cmd.OutOrStdout())
+			switch {
+			case err != nil:
+				return exit{err, exitUnchecked, false}
+			case !good:
+				return exit{errors.New("checks failed"), exitFailedChecks, true}
+			}
+			return nil
+		},
+	}
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return exit{suggestFlag(cmd, err), exitUnchecked, false}
+	})
+	f.add(cmd.Flags())
+	return cmd
+}
+
+func (f *pluginCheckFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.cfg.Command, "exec", "", "command that starts the plugin")
+	flags.StringVar(&f.cfg.Dir, "dir", "", "device plugin directory of a plugin that runs already")
+	flags.StringVar(&f.cfg.Resource, "resource", "",
+		"whose plugin to check, if several register (the first that does)")
+	flags.StringVar(&f.machine, "topology-from", "",
+		"the machine whose NUMA nodes devices may have: a snapshot, a YAML file or a fixture's "+
+			"name (this one)")
+	flags.StringArrayVar(&f.levers, "lever", nil,
+		"command that makes the hardware change, NAME=COMMAND; repeatable")
+	flags.DurationVar(&f.cfg.Patience, "patience", 10*time.Second,
+		"how long the plugin may take for anything")
+	choose(flags, &f.format, "output", "o", "how to print", "text", "json", "junit")
+	flags.StringVar(&f.out, "out", "", "file for --output; text goes to the terminal beside it")
+	flags.StringVar(&f.transcript, "transcript", "", "file for all gRPC messages")
+	flags.StringVar(&f.log, "plugin-log", "", "file for what the plugin of --exec writes")
+	flags.BoolVar(&f.long, "long", false, "say of checks that passed too what they did, and why")
+}
+
+// run makes the checks, prints what they say, and reports whether none failed.
+func (f *pluginCheckFlags) run(ctx context.Context, stdout io.Writer) (good bool, err error) {
+	if err := f.complete(); err != nil {
+		return false, err
+	}
+	files := &outFiles{}
+	defer func() { err = errors.Join(err, files.close()) }()
+	result, log := stdout, io.Discard
+	if f.out != "" {
+		result = files.create(f.out)
+	}
+	if f.log != "" {
+		log = files.create(f.log)
+	}
+	transcript := io.Discard
+	if f.transcript != "" {
+		transcript = files.create(f.transcript)
+	}
+	if files.err != nil {
+		return false, files.err
+	}
+	f.cfg.Output = log
+	text := &check.Text{W: stdout, Width: width(stdout), Long: f.long}
+	asText := f.format == "text" || f.out != ""
+	var untold error // of writing text
+	if asText {
+		f.cfg.Told = func(r check.Result) { untold = errors.Join(untold, text.Result(r)) }
+	}
+	report, err := check.Run(ctx, f.cfg)
+	err = errors.Join(err, check.WriteTranscript(transcript, report.Transcript))
+	if err != nil {
+		return false, err
+	}
+	if asText {
+		_, err := fmt.Fprintln(stdout, report.Summary())
+		untold = errors.Join(untold, err)
+	}
+	return report.Good(), errors.Join(untold, f.write(result, stdout, report))
+}
+
+// write writes a report in the format, unless that is the text that has been written.
+func (f *pluginCheckFlags) write(to, stdout io.Writer, report check.Report) error {
+	switch f.format {
+	case "json":
+		return writeJSON(to, report)
+	case "junit":
+		return check.WriteJUnit(to, report)
+	}
+	if to == stdout {
+		return nil
+	}
+	text := &check.Text{W: to, Width: noTerminal, Long: f.long}
+	for _, r := range report.Results {
+		if err := text.Result(r); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintln(to, report.Summary())
+	return err
+}
+
+// complete makes the configuration of what flags say.
+func (f *pluginCheckFlags) complete() error {
+	if f.cfg.Command == "" && f.cfg.Dir == "" {
+		return errors.New("start the plugin with --exec COMMAND, or name the directory of one that " +
+			"runs with --dir; numalet plugin check --help tells more")
+	}
+	if f.cfg.Command != "" && f.cfg.Dir != "" {
+		return errors.New("--exec and --dir: use --exec to start a plugin in a directory of its " +
+			"own, or --dir for one that runs")
+	}
+	machine, err := openMachine(f.machine)
+	if err != nil {
+		return err
+	}
+	f.cfg.Nodes = machine.NodeSet()
+	f.cfg.Levers = map[check.Lever]func(context.Context) error{}
+	for _, given := range f.levers {
+		name, command, found := strings.Cut(given, "=")
+		lever := check.Lever(name)
+		if !found || !slices.Contains(check.Levers(), lever) {
+			return fmt.Errorf("--lever %q: write NAME=COMMAND, where NAME is one of %v", given,
+				check.Levers())
+		}
+		f.cfg.Levers[lever] = func(ctx context.Context) error { return pullLever(ctx, command) }
+	}
+	return nil
+}
+
+// pullLever runs a command; the error has what it said.
+func pullLever(ctx context.Context, command string) error {
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", command)
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", command, err, oneline.Of(string(out)))
+	}
+	return nil
+}
+
+// outFiles are files that a command writes. The first error stays.
+type outFiles struct {
+	all []*os.File
+	err error
+}
+
+func (o *outFiles) create(path string) io.Writer {
+	f, err := os.Create(path)
+	if err != nil {
+		o.err = errors.Join(o.err, err)
+		return io.Discard
+	}
+	o.all = append(o.all, f)
+	return f
+}
+
+func (o *outFiles) close() error {
+	var err error
+	for _, f := range o.all {
+		err = errors.Join(err, f.Close())
+	}
+	return err
+}
