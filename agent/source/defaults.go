@@ -22,7 +22,7 @@ func setDefaults(pod *v1.Pod) {
 	unset(&s.TerminationGracePeriodSeconds, ptr.To(int64(v1.DefaultTerminationGracePeriodSeconds)))
 	unset(&s.EnableServiceLinks, ptr.To(v1.DefaultEnableServiceLinks))
 	unset(&s.SecurityContext, &v1.PodSecurityContext{})
-	for c := range podspec.Containers(pod) {
+	for c := range podspec.All(pod) {
 		defaultContainer(c, s.HostNetwork)
 	}
 	for i := range s.Volumes {

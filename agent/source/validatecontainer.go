@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 func validateContainers(s *v1.PodSpec, volumes sets.Set[string], at *field.Path) field.ErrorList {
@@ -27,10 +29,7 @@ func validateContainers(s *v1.PodSpec, volumes sets.Set[string], at *field.Path)
 	for i := range s.Containers {
 		c, at := &s.Containers[i], at.Child("containers").Index(i)
 		errs = append(errs, validateContainer(c, volumes, names, at)...)
-		if c.RestartPolicy != nil {
-			errs = append(errs, field.Forbidden(at.Child("restartPolicy"),
-				"only init containers may have one, and only Always"))
-		}
+		errs = append(errs, validateRestarts(c, at)...)
 		errs = append(errs, validateProbes(c, at)...)
 	}
 	return errs
@@ -39,11 +38,10 @@ func validateContainers(s *v1.PodSpec, volumes sets.Set[string], at *field.Path)
 // validateInit checks what only holds for init containers. With restart policy Always they are
 // sidecars, which may have what ordinary containers have.
 func validateInit(c *v1.Container, at *field.Path) field.ErrorList {
-	if c.RestartPolicy != nil {
-		errs := oneOf(at.Child("restartPolicy"), *c.RestartPolicy, v1.ContainerRestartPolicyAlways)
+	errs := validateRestarts(c, at)
+	if podspec.IsSidecar(c) {
 		return append(errs, validateProbes(c, at)...)
 	}
-	var errs field.ErrorList
 	for name, set := range map[string]bool{
 		"livenessProbe": c.LivenessProbe != nil, "readinessProbe": c.ReadinessProbe != nil,
 		"startupProbe": c.StartupProbe != nil, "lifecycle": c.Lifecycle != nil,
