@@ -97,6 +97,7 @@ func join(ctx context.Context, n node) (parts, error) {
 		{"housekeeping", newHousekeeping(n, p, l, c.volumes).Run},
 		{"pod sources", p.sources.Run},
 		{"syncLoop", announced(loop.Run)},
+		{"deadlines", newDeadlines(n, p, l).Run},
 	}
 	garbage, err := garbageParts(n, p)
 	p.then = slices.Concat(p.then, garbage, own.parts)

@@ -1,0 +1,87 @@
+// Package deadline ends pods that have been active for longer than spec.activeDeadlineSeconds,
+// counted from the start time in their status, so that a restart of the agent gives none more.
+package deadline
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/agent/status"
+)
+
+// Reason and Message are what the pod's status says then, as the kubelet's.
+const (
+	Reason  = "DeadlineExceeded"
+	Message = "Pod was active on the node longer than the specified deadline"
+)
+
+// Config is what a Keeper works with. All of it is required.
+type Config struct {
+	// Pods are those of the node with their statuses. Changed is published when there are others.
+	Pods    func() []*v1.Pod
+	Changed mailbox.Source
+	// Kill ends a pod. It is called once for each and must not block.
+	Kill func(*v1.Pod)
+}
+
+// Keeper ends pods at their deadlines.
+type Keeper struct {
+	cfg     Config
+	changed <-chan struct{}
+}
+
+// New returns a keeper.
+func New(cfg Config) *Keeper {
+	return &Keeper{cfg: cfg, changed: mailbox.Subscribe(cfg.Changed)}
+}
+
+// Run ends pods until ctx ends.
+func (k *Keeper) Run(ctx context.Context) error {
+	killed := map[types.UID]bool{}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case <-k.changed:
+		}
+		over, next := due(k.cfg.Pods(), time.Now())
+		still := map[types.UID]bool{}
+		for _, pod := range over {
+			if still[pod.UID] = true; !killed[pod.UID] {
+				k.cfg.Kill(pod)
+			}
+		}
+		killed = still
+		if next.IsZero() {
+			timer.Stop()
+		} else {
+			timer.Reset(time.Until(next))
+		}
+	}
+}
+
+// due are the pods that are over their deadline and have not ended, and when that changes by itself;
+// zero: never.
+func due(pods []*v1.Pod, now time.Time) (over []*v1.Pod, next time.Time) {
+	for _, pod := range pods {
+		seconds, start := pod.Spec.ActiveDeadlineSeconds, pod.Status.StartTime
+		if seconds == nil || start.IsZero() || status.Ended(pod.Status.Phase) {
+			continue
+		}
+		end := start.Add(time.Duration(*seconds) * time.Second)
+		switch {
+		case !end.After(now):
+			over = append(over, pod)
+		case next.IsZero() || end.Before(next):
+			next = end
+		}
+	}
+	return over, next
+}
