@@ -29,6 +29,9 @@ type ContainerOptions struct {
 	Placement Placement
 	Resources ResourceOptions
 	Security  SecurityOptions
+	// Target is the id of the container whose processes this one sees; "": only its own, or as the
+	// pod has it.
+	Target string
 }
 
 // ContainerConfig is the runtime's order for a container. It is a pure function; a *StartError
@@ -47,6 +50,10 @@ func ContainerConfig(
 	security, err := containerSecurity(pod, container, o.Image.User, o.Security)
 	if err != nil {
 		return nil, ConfigError(err)
+	}
+	if o.Target != "" {
+		security.NamespaceOptions.Pid = runtimeapi.NamespaceMode_TARGET
+		security.NamespaceOptions.TargetId = o.Target
 	}
 	signal, err := stopSignal(container)
 	if err != nil {

@@ -166,10 +166,15 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 		b.failed(of, reasonOf(err))
 		return err
 	}
+	target, err := targetOf(b.pod, observed, c.Name)
+	if err != nil {
+		b.warn("Failed", "Error: "+messageOf(err))
+		return err
+	}
 	facts := b.node.Facts
 	facts.PodIPs = sandbox.IPs
 	config, leave, err := b.order(ctx, c, cri.ContainerOptions{
-		Attempt: act.Attempt, Image: image,
+		Attempt: act.Attempt, Image: image, Target: target,
 		Facts: facts, Resources: b.node.Resources, Security: b.node.Security,
 	})
 	if err != nil {
@@ -183,6 +188,20 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 		}
 	}
 	return b.run(ctx, sandbox.ID, config, sandboxConfig)
+}
+
+// targetOf is the id of the container whose processes an ephemeral container is to see; "": it names
+// none.
+func targetOf(pod *v1.Pod, observed cri.Pod, ephemeral string) (string, error) {
+	name := podspec.Target(pod, ephemeral)
+	if name == "" {
+		return "", nil
+	}
+	target, ok := observed.Container(name)
+	if !ok {
+		return "", cri.ConfigError(fmt.Errorf("unable to find target container %q", name))
+	}
+	return target.ID, nil
 }
 
 // order is what the runtime is told of a container, with all that it needs in place; leave must be

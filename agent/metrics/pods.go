@@ -93,9 +93,13 @@ func (m *Metrics) Started(pod *v1.Pod, c *v1.Container, err error) {
 		}
 		return
 	}
-	kind := "container"
-	if _, is := podspec.Find(pod, c.Name); is != podspec.Regular {
-		kind = "init_container"
+	kind := "init_container"
+	switch _, is := podspec.Find(pod, c.Name); is {
+	case podspec.Regular:
+		kind = "container"
+	case podspec.Ephemeral:
+		kind = "ephemeral_container"
+	case podspec.Init, podspec.Sidecar:
 	}
 	m.pods.containers.WithLabelValues(kind).Inc()
 	var start *cri.StartError

@@ -53,7 +53,7 @@ func (r Reporter) Report(round podworker.Report) (v1.PodStatus, bool) {
 // messages are the termination messages of the containers that have exited, by id.
 func (r Reporter) messages(pod *v1.Pod, observed cri.Pod) map[string]string {
 	out, specs := map[string]string{}, map[string]*v1.Container{}
-	for c := range podspec.Containers(pod) {
+	for c := range podspec.All(pod) {
 		specs[c.Name] = c
 	}
 	for _, c := range observed.Containers {

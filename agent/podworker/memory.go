@@ -74,7 +74,7 @@ func (m *memory) learn(want Desired, observed cri.Pod, b BackOff) {
 	m.learnMade("", "", observed.ReadAt, b)
 	m.learnSandboxes(observed, b)
 	byName := observed.Records()
-	for c := range podspec.Containers(want.Pod) {
+	for c := range podspec.All(want.Pod) {
 		hash, records := cri.ContainerHash(c), byName[c.Name]
 		m.learnMade(c.Name, hash, observed.ReadAt, b)
 		if len(records) == 0 {

@@ -52,6 +52,23 @@ func (p *plan) startContainers() {
 			p.keep(&p.Pod.Spec.Containers[i], false)
 		}
 	}
+	for c, kind := range podspec.All(p.Pod) {
+		if kind == podspec.Ephemeral {
+			p.startOnce(c)
+		}
+	}
+}
+
+// startOnce starts an ephemeral container unless it was started before, in whatever sandbox. It comes
+// after all others, so that it holds nothing up.
+func (p *plan) startOnce(c *v1.Container) {
+	switch records := p.records[c.Name]; {
+	case len(records) == 0:
+		p.start(c, pause{})
+	case records[0].State == cri.ContainerCreated:
+		p.removeUnstarted(c)
+	default: // it runs, or has
+	}
 }
 
 // makeSandbox creates the pod's sandbox after what is left of an earlier one was stopped.
@@ -103,7 +120,7 @@ func (p *plan) allWait(message string) {
 // any, as nothing is started beside them.
 func (p *plan) stopStrays() bool {
 	known := map[string]bool{}
-	for c := range podspec.Containers(p.Pod) {
+	for c := range podspec.All(p.Pod) {
 		known[c.Name] = true
 	}
 	var ids []string

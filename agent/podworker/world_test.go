@@ -163,6 +163,9 @@ func (m *machine) create(a Action) error {
 // requireTurn checks independently of the code under test that everything has run that must run
 // before the container.
 func (m *machine) requireTurn(name string) {
+	if c, _ := podspec.Find(m.pod, name); c == nil {
+		return // an ephemeral container, which has no turn
+	}
 	for i := range m.pod.Spec.InitContainers {
 		c := &m.pod.Spec.InitContainers[i]
 		if c.Name == name {

@@ -60,6 +60,23 @@ func containerStatuses(in Input) []v1.ContainerStatus {
 	return out
 }
 
+// ephemeralStatuses are those of containers that somebody debugs the pod with: nobody waits for them,
+// so they are never ready.
+func ephemeralStatuses(in Input) []v1.ContainerStatus {
+	var out []v1.ContainerStatus
+	for c, kind := range podspec.All(in.Pod) {
+		if kind == podspec.Ephemeral {
+			s := containerStatus(in, c, attempts{records: in.records[c.Name]})
+			s.Ready, s.Started = false, nil
+			out = append(out, s)
+		}
+	}
+	slices.SortFunc(out, func(a, b v1.ContainerStatus) int {
+		return strings.Compare(a.Name, b.Name)
+	})
+	return out
+}
+
 // attempts are the records of one container, newest first. The first stands for its state, unless
 // stale: then it belongs to a sandbox that was replaced, and the container has yet to run.
 type attempts struct {
@@ -132,7 +149,8 @@ func terminated(in Input, record cri.Container) v1.ContainerState {
 	if m, ok := in.Messages[record.ID]; ok {
 		message = m
 	}
-	containers := len(in.Pod.Spec.Containers) + len(in.Pod.Spec.InitContainers)
+	containers := len(in.Pod.Spec.Containers) + len(in.Pod.Spec.InitContainers) +
+		len(in.Pod.Spec.EphemeralContainers)
 	return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 		ExitCode:    record.Exit.Code,
 		Reason:      record.Exit.Reason,
@@ -214,7 +232,9 @@ func lost(id, message string) v1.ContainerState {
 // byContainer has the statuses of containers by name.
 func byContainer(s *v1.PodStatus) map[string]*v1.ContainerStatus {
 	out := map[string]*v1.ContainerStatus{}
-	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
+	for _, list := range [][]v1.ContainerStatus{
+		s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses,
+	} {
 		for i := range list {
 			out[list[i].Name] = &list[i]
 		}

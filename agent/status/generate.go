@@ -58,6 +58,7 @@ func Generate(in Input) v1.PodStatus {
 	s.InitContainerStatuses = initStatuses(in)
 	s.ContainerStatuses = containerStatuses(in)
 	tellPodResources(in.Pod, &s)
+	s.EphemeralContainerStatuses = ephemeralStatuses(in)
 	s.PodIPs = podIPs(in)
 	if len(s.PodIPs) > 0 {
 		s.PodIP = s.PodIPs[0].IP
@@ -106,7 +107,6 @@ func base(in Input) v1.PodStatus {
 		Resize:                      in.Previous.Resize,
 		ResourceClaimStatuses:       in.Previous.ResourceClaimStatuses,
 		ExtendedResourceClaimStatus: in.Previous.ExtendedResourceClaimStatus,
-		EphemeralContainerStatuses:  in.Previous.EphemeralContainerStatuses,
 		NominatedNodeName:           in.Previous.NominatedNodeName,
 		VolumeHealth:                in.Previous.VolumeHealth,
 	}

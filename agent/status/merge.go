@@ -55,7 +55,6 @@ func Adopt(own, api v1.PodStatus) v1.PodStatus {
 	own.ResourceClaimStatuses = api.ResourceClaimStatuses
 	own.ExtendedResourceClaimStatus = api.ExtendedResourceClaimStatus
 	own.NodeAllocatableResourceClaimStatuses = api.NodeAllocatableResourceClaimStatuses
-	own.EphemeralContainerStatuses = api.EphemeralContainerStatuses
 	own.VolumeHealth = api.VolumeHealth
 	return own
 }

@@ -165,7 +165,7 @@ type used struct {
 // the spec. The error names all that are not supported.
 func usedVolumes(pod *v1.Pod) (out []used, err error) {
 	names := map[string]bool{}
-	for container := range podspec.Containers(pod) {
+	for container := range podspec.All(pod) {
 		for _, m := range container.VolumeMounts {
 			names[m.Name] = true
 		}
@@ -190,7 +190,7 @@ func check(pod *v1.Pod) error {
 	for _, volume := range pod.Spec.Volumes {
 		errs = append(errs, component("volume", volume.Name))
 	}
-	for container := range podspec.Containers(pod) {
+	for container := range podspec.All(pod) {
 		errs = append(errs, component("container", container.Name))
 	}
 	return errors.Join(errs...)

@@ -144,12 +144,7 @@ func oneUser(pod *v1.Pod) *int64 {
 		user = its
 		return true
 	}
-	for c := range podspec.Containers(pod) {
-		if !same(c.SecurityContext) {
-			return nil
-		}
-	}
-	for _, c := range pod.Spec.EphemeralContainers {
+	for c := range podspec.All(pod) {
 		if !same(c.SecurityContext) {
 			return nil
 		}

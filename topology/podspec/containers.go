@@ -14,10 +14,11 @@ const (
 	Init    Kind = iota // has ended before the next container starts
 	Sidecar             // an init container that runs for as long as the pod (KEP-753)
 	Regular
+	Ephemeral // added to a pod that runs; started once, and nobody waits for it
 )
 
-// String is "init", "sidecar" or "regular".
-func (k Kind) String() string { return [...]string{"init", "sidecar", "regular"}[k] }
+// String is "init", "sidecar", "regular" or "ephemeral".
+func (k Kind) String() string { return [...]string{"init", "sidecar", "regular", "ephemeral"}[k] }
 
 // IsSidecar reports whether an init container keeps running beside those after it. Of a regular
 // container it says nothing: that may have a restart policy too.
@@ -25,7 +26,8 @@ func IsSidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
-// Containers yields the containers in the order in which they start. They are the spec's own.
+// Containers yields the containers that the pod came with, in the order in which they start. They are
+// the spec's own. Ephemeral ones hold nothing of the node; All has them too.
 func Containers(pod *v1.Pod) iter.Seq2[*v1.Container, Kind] {
 	return func(yield func(*v1.Container, Kind) bool) {
 		for i := range pod.Spec.InitContainers {
@@ -45,9 +47,37 @@ func Containers(pod *v1.Pod) iter.Seq2[*v1.Container, Kind] {
 	}
 }
 
-// Find is the container of that name; nil when there is none.
+// All is Containers with the ephemeral ones after them.
+func All(pod *v1.Pod) iter.Seq2[*v1.Container, Kind] {
+	return func(yield func(*v1.Container, Kind) bool) {
+		for c, kind := range Containers(pod) {
+			if !yield(c, kind) {
+				return
+			}
+		}
+		for i := range pod.Spec.EphemeralContainers {
+			// The API has the same fields in both types, in the same order.
+			c := (*v1.Container)(&pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+			if !yield(c, Ephemeral) {
+				return
+			}
+		}
+	}
+}
+
+// Target is the container whose processes an ephemeral container sees; "": it is none, or names none.
+func Target(pod *v1.Pod, name string) string {
+	for _, c := range pod.Spec.EphemeralContainers {
+		if c.Name == name {
+			return c.TargetContainerName
+		}
+	}
+	return ""
+}
+
+// Find is the container of that name, among All; nil when there is none.
 func Find(pod *v1.Pod, name string) (*v1.Container, Kind) {
-	for c, kind := range Containers(pod) {
+	for c, kind := range All(pod) {
 		if c.Name == name {
 			return c, kind
 		}

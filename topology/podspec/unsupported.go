@@ -15,10 +15,11 @@ func WithoutEffect(pod *v1.Pod) []string {
 			out = append(out, fmt.Sprintf(format, args...))
 		}
 	}
-	s := &pod.Spec
-	add(s.ActiveDeadlineSeconds != nil, "spec.activeDeadlineSeconds")
-	for _, c := range s.EphemeralContainers {
-		out = append(out, fmt.Sprintf("spec.ephemeralContainers[%s]", c.Name))
+	for c := range Containers(pod) {
+		for _, rule := range c.RestartPolicyRules {
+			add(rule.Action == v1.ContainerRestartRuleActionRestartAllContainers,
+				"containers[%s].restartPolicyRules: action RestartAllContainers", c.Name)
+		}
 	}
 	return append(out, volumesWithoutEffect(pod)...)
 }

@@ -12,11 +12,15 @@ func TestWithoutEffect(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{
 		ActiveDeadlineSeconds: ptr.To[int64](1),
 		Containers: []v1.Container{{Name: "c", LivenessProbe: &v1.Probe{},
-			Lifecycle: &v1.Lifecycle{PreStop: &v1.LifecycleHandler{}}}},
+			Lifecycle: &v1.Lifecycle{PreStop: &v1.LifecycleHandler{}},
+			RestartPolicyRules: []v1.ContainerRestartRule{
+				{Action: v1.ContainerRestartRuleActionRestart},
+				{Action: v1.ContainerRestartRuleActionRestartAllContainers},
+			}}},
 		EphemeralContainers: []v1.EphemeralContainer{{
 			EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}},
 	}}
-	want := []string{"spec.activeDeadlineSeconds", "spec.ephemeralContainers[debug]"}
+	want := []string{"containers[c].restartPolicyRules: action RestartAllContainers"}
 	if diff := cmp.Diff(want, WithoutEffect(pod)); diff != "" {
 		t.Error("-want +got:\n", diff)
 	}

@@ -23,7 +23,7 @@ func references(pod *v1.Pod) iter.Seq[key] {
 				}
 			}
 		}
-		for c := range podspec.Containers(pod) {
+		for c := range podspec.All(pod) {
 			for k := range envReferences(pod.Namespace, c) {
 				if !yield(k) {
 					return

@@ -1,0 +1,42 @@
+package actuator
+
+import (
+	"errors"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/numalet/numalet/cri"
+)
+
+// A container with a target sees the processes of the newest container of that name.
+func TestTarget(t *testing.T) {
+	pod := &v1.Pod{}
+	for name, target := range map[string]string{"sees": "web", "lost": "gone", "alone": ""} {
+		pod.Spec.EphemeralContainers = append(pod.Spec.EphemeralContainers, v1.EphemeralContainer{
+			EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: name, Image: "img"},
+			TargetContainerName:      target})
+	}
+	observed := cri.Pod{Containers: []cri.Container{{ID: "new", Name: "web"}, {ID: "old", Name: "web"}}}
+	for name, want := range map[string]string{"sees": "new", "alone": "", "web": ""} {
+		if got, err := targetOf(pod, observed, name); got != want || err != nil {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	var why *cri.StartError
+	if _, err := targetOf(pod, observed, "lost"); !errors.As(err, &why) ||
+		why.Reason != cri.ReasonCreateContainerConfig ||
+		why.Message != `unable to find target container "gone"` {
+		t.Errorf("a target that is not there: %v", err)
+	}
+	config, err := cri.ContainerConfig(pod, &v1.Container{Name: "sees"},
+		cri.ContainerOptions{Target: "new"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns := config.Linux.SecurityContext.NamespaceOptions
+	if ns.Pid != runtimeapi.NamespaceMode_TARGET || ns.TargetId != "new" {
+		t.Errorf("namespaces %v", ns)
+	}
+}
