@@ -36,7 +36,7 @@ func TestRetention(t *testing.T) {
 		{Retention{Dead: 1, Age: 3 * time.Minute}, []string{"c1", "c0"}, 5 * time.Minute},
 		{Retention{Dead: 1, Age: time.Hour}, nil, time.Hour},
 	} {
-		p := &plan{input: input{observed: observed, now: now, memory: newMemory(),
+		p := &plan{input: input{observed: observed, now: now, memory: newMemory(nil),
 			retention: c.keep}}
 		p.prune()
 		var got []string

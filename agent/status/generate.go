@@ -53,7 +53,7 @@ type Stopping struct {
 // Generate is the pod's status.
 func Generate(in Input) v1.PodStatus {
 	in.records, in.was = in.Observed.Records(), byContainer(&in.Previous)
-	in.uninitialized = NextInit(in.Pod, in.Observed) < len(in.Pod.Spec.InitContainers)
+	in.uninitialized = NextInit(in.Pod, in.Facts) < len(in.Pod.Spec.InitContainers)
 	s := base(in)
 	s.InitContainerStatuses = initStatuses(in)
 	s.ContainerStatuses = containerStatuses(in)
