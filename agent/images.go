@@ -10,6 +10,7 @@ import (
 
 	"github.com/numalet/numalet/agent/gc"
 	"github.com/numalet/numalet/agent/images"
+	"github.com/numalet/numalet/agent/images/provider"
 	"github.com/numalet/numalet/cri"
 )
 
@@ -44,7 +45,7 @@ func keepRecords(r *images.Records, left []gc.Image, at time.Time) {
 }
 
 // newImages pulls images for containers.
-func newImages(n node, pulled func(cri.Pull)) *cri.Images {
+func newImages(n node, c contents, pulled func(cri.Pull)) (*cri.Images, error) {
 	k := &n.cfg.Kubelet
 	cfg := cri.ImagesConfig{
 		Serialize:   *k.SerializeImagePulls,
@@ -55,5 +56,16 @@ func newImages(n node, pulled func(cri.Pull)) *cri.Images {
 	if n.runtime.images != nil {
 		cfg.Records = n.runtime.images
 	}
-	return cri.NewImages(n.client.Images(), cfg)
+	if file := n.cfg.Cluster.CredentialProviderConfig; file != "" {
+		pc := provider.Config{File: file, Dir: n.cfg.Cluster.CredentialProviderDir}
+		if c.objects != nil {
+			pc.Accounts = c.objects
+		}
+		providers, err := provider.Open(pc)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Logins = providers.Logins
+	}
+	return cri.NewImages(n.client.Images(), cfg), nil
 }

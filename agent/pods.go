@@ -99,8 +99,12 @@ func newActuator(n node, p parts, c contents) (*actuator.Actuator, error) {
 	if err != nil {
 		return nil, err
 	}
+	images, err := newImages(n, c, p.metrics.Pulled)
+	if err != nil {
+		return nil, err
+	}
 	cfg := actuator.Config{
-		Runtime: n.client.Runtime(), Images: newImages(n, p.metrics.Pulled),
+		Runtime: n.client.Runtime(), Images: images,
 		Observer: p.observer, Volumes: c.volumes,
 		Cgroups: n.tree, Pool: p.pool, Plugins: p.plugins, State: n.store.State,
 		Hardware: n.hardware.Get,

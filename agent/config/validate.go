@@ -140,6 +140,11 @@ func validateImages(c *Config, p *problems) {
 			p.invalid("maxParallelImagePulls", *n, "must be 1 when serializeImagePulls is true")
 		}
 	}
+	const file, dir = "--image-credential-provider-config", "--image-credential-provider-bin-dir"
+	p.forbid(c.Cluster.CredentialProviderConfig != "" && c.Cluster.CredentialProviderDir == "",
+		file, "needs "+dir)
+	p.forbid(c.Cluster.CredentialProviderDir != "" && c.Cluster.CredentialProviderConfig == "",
+		dir, "needs "+file)
 	p.forbid(len(k.PreloadedImagesVerificationAllowlist) > 0 &&
 		k.ImagePullCredentialsVerificationPolicy != kubeletv1beta1.NeverVerifyAllowlistedImages,
 		"preloadedImagesVerificationAllowlist",

@@ -1,0 +1,88 @@
+package provider
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/distribution/reference"
+	credentialv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
+
+	"github.com/numalet/numalet/cri"
+)
+
+// maxCached bounds how many answers of one provider are kept; beyond it none is until one expires.
+const maxCached = 10_000
+
+// cache has a provider's answers. The zero value is ready.
+type cache struct {
+	mu      sync.Mutex
+	answers map[cacheKey]answer
+}
+
+// cacheKey is what an answer is good for: a kind of key, its value for an image, and for whom.
+type cacheKey struct {
+	kind       credentialv1.PluginCacheKeyType
+	value, who string
+}
+
+type answer struct {
+	logins []cri.Login
+	until  time.Time
+}
+
+// get is an answer that is good for the image, the most special one first.
+func (c *cache) get(image, who string, now time.Time) ([]cri.Login, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, kind := range []credentialv1.PluginCacheKeyType{
+		credentialv1.ImagePluginCacheKeyType, credentialv1.RegistryPluginCacheKeyType,
+		credentialv1.GlobalPluginCacheKeyType,
+	} {
+		value, err := valueFor(kind, image)
+		if err != nil {
+			continue
+		}
+		if a, ok := c.answers[cacheKey{kind, value, who}]; ok && now.Before(a.until) {
+			return a.logins, true
+		}
+	}
+	return nil, false
+}
+
+func (c *cache) put(k cacheKey, a answer, now time.Time) {
+	if !a.until.After(now) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.answers == nil {
+		c.answers = map[cacheKey]answer{}
+	}
+	if len(c.answers) >= maxCached {
+		maps.DeleteFunc(c.answers, func(_ cacheKey, a answer) bool { return !now.Before(a.until) })
+	}
+	if len(c.answers) < maxCached {
+		c.answers[k] = a
+	}
+}
+
+// valueFor is the value of a kind of key for an image.
+func valueFor(kind credentialv1.PluginCacheKeyType, image string) (string, error) {
+	switch kind {
+	case credentialv1.ImagePluginCacheKeyType:
+		named, err := reference.ParseNormalizedNamed(image)
+		if err != nil {
+			return "", err
+		}
+		return reference.TrimNamed(named).Name(), nil
+	case credentialv1.RegistryPluginCacheKeyType:
+		registry, _, _ := strings.Cut(image, "/")
+		return registry, nil
+	case credentialv1.GlobalPluginCacheKeyType:
+		return "", nil
+	}
+	return "", fmt.Errorf("its cacheKeyType %q is none of Image, Registry, Global", kind)
+}

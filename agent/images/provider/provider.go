@@ -1,0 +1,206 @@
+package provider
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubeletv1 "k8s.io/kubelet/config/v1"
+	credentialv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
+
+	"github.com/numalet/numalet/cri"
+)
+
+// Accounts are the service accounts of pods.
+type Accounts interface {
+	// ServiceAccount is the pod's, Token one of its tokens, bound to the pod, for an audience.
+	ServiceAccount(ctx context.Context, pod *v1.Pod) (*v1.ServiceAccount, error)
+	Token(ctx context.Context, pod *v1.Pod, want *v1.ServiceAccountTokenProjection) (
+		text []byte, renew time.Time, err error)
+}
+
+// Config says which providers there are.
+type Config struct {
+	// File is their configuration, or a directory of it, Dir where their programs are.
+	File, Dir string
+	// Accounts is nil where there is no API server; then no pod has a service account.
+	Accounts Accounts
+}
+
+// Providers are all of a node.
+type Providers struct {
+	all      []*provider
+	accounts Accounts
+}
+
+// provider is one of them.
+type provider struct {
+	kubeletv1.CredentialProvider
+	program program
+	cache   cache
+	calls   singleflight.Group // one at a time for the same question
+}
+
+// Open reads the configuration, and looks whether the programs are there.
+func Open(c Config) (*Providers, error) {
+	configured, err := load(c.File)
+	if err != nil {
+		return nil, fmt.Errorf("read --image-credential-provider-config: %w", err)
+	}
+	p := &Providers{accounts: c.Accounts}
+	for _, one := range configured {
+		path, err := exec.LookPath(filepath.Join(c.Dir, one.Name))
+		if err != nil {
+			return nil, fmt.Errorf("credential provider %s: %w; put its program into "+
+				"--image-credential-provider-bin-dir", one.Name, err)
+		}
+		run := program{path: path, apiVersion: one.APIVersion, args: one.Args}
+		for _, e := range one.Env {
+			run.env = append(run.env, e.Name+"="+e.Value)
+		}
+		p.all = append(p.all, &provider{CredentialProvider: one, program: run})
+	}
+	return p, nil
+}
+
+// Logins are those for an image that a pod is to have, a group for each provider that is asked, in
+// the order of the configuration. The error is of those that could not be had.
+func (p *Providers) Logins(ctx context.Context, pod *v1.Pod, image string) (
+	groups [][]cri.Login, err error) {
+	var errs []error
+	for _, one := range p.all {
+		if !slices.ContainsFunc(one.MatchImages, func(place string) bool {
+			return cri.Matches(place, image)
+		}) {
+			continue
+		}
+		found, err := one.logins(ctx, p.accounts, pod, image)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("credential provider %s: %w", one.Name, err))
+		}
+		groups = append(groups, found)
+	}
+	return groups, errors.Join(errs...)
+}
+
+// asker is for whom a provider is asked.
+type asker struct {
+	request credentialv1.CredentialProviderRequest
+	// who tells the askers apart whose answers must not be mixed up.
+	who    string
+	holder cri.Holder
+}
+
+func (p *provider) logins(ctx context.Context, accounts Accounts, pod *v1.Pod, image string) (
+	[]cri.Login, error) {
+	by := asker{}
+	if p.TokenAttributes != nil {
+		var err error
+		if by, err = p.asker(ctx, accounts, pod); err != nil {
+			return nil, err
+		}
+		if by.holder.Kind == "" && *p.TokenAttributes.RequireServiceAccount {
+			return nil, nil // it is not for this pod
+		}
+	}
+	if found, ok := p.cache.get(image, by.who, time.Now()); ok {
+		return found, nil
+	}
+	by.request.Image = image
+	// Whoever asks first may give up before the others.
+	result := p.calls.DoChan(by.who+" "+image, func() (any, error) {
+		return p.ask(context.WithoutCancel(ctx), by)
+	})
+	select {
+	case r := <-result:
+		found, _ := r.Val.([]cri.Login)
+		return found, r.Err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// ask asks the program and keeps what it answers.
+func (p *provider) ask(ctx context.Context, by asker) ([]cri.Login, error) {
+	response, err := p.program.ask(ctx, by.request)
+	if err != nil {
+		return nil, err
+	}
+	value, err := valueFor(response.CacheKeyType, by.request.Image)
+	if err != nil {
+		return nil, err
+	}
+	var out []cri.Login
+	for place, auth := range response.Auth {
+		if by.request.ServiceAccountToken != "" && auth.Password == by.request.ServiceAccountToken &&
+			p.TokenAttributes.CacheType != kubeletv1.TokenServiceAccountTokenCacheType {
+			return nil, errors.New("it returned the service account token as the password, which " +
+				"is not allowed when tokenAttributes.cacheType is not Token")
+		}
+		out = append(out, cri.Login{Place: place, Holder: by.holder, Auth: &runtimeapi.AuthConfig{
+			Username: auth.Username, Password: auth.Password,
+		}})
+	}
+	keep := p.DefaultCacheDuration.Duration
+	if response.CacheDuration != nil {
+		keep = response.CacheDuration.Duration
+	}
+	now := time.Now()
+	p.cache.put(cacheKey{response.CacheKeyType, value, by.who}, answer{out, now.Add(keep)}, now)
+	return out, nil
+}
+
+// asker is the pod's service account, with a token; a pod without one is asked for without.
+func (p *provider) asker(ctx context.Context, accounts Accounts, pod *v1.Pod) (a asker, err error) {
+	if accounts == nil || pod.Spec.ServiceAccountName == "" {
+		return a, nil
+	}
+	account, err := accounts.ServiceAccount(ctx, pod)
+	if err != nil {
+		return a, fmt.Errorf("service account %s: %w", pod.Spec.ServiceAccountName, err)
+	}
+	t := p.TokenAttributes
+	annotations := map[string]string{}
+	for _, key := range slices.Concat(t.RequiredServiceAccountAnnotationKeys,
+		t.OptionalServiceAccountAnnotationKeys) {
+		value, has := account.Annotations[key]
+		switch {
+		case has:
+			annotations[key] = value
+		case slices.Contains(t.RequiredServiceAccountAnnotationKeys, key):
+			return a, fmt.Errorf("service account %s has no annotation %s, which the provider needs",
+				account.Name, key)
+		}
+	}
+	token, _, err := accounts.Token(ctx, pod,
+		&v1.ServiceAccountTokenProjection{Audience: t.ServiceAccountTokenAudience})
+	if err != nil {
+		return a, fmt.Errorf("token of service account %s: %w", account.Name, err)
+	}
+	a.request.ServiceAccountToken, a.request.ServiceAccountAnnotations = string(token), annotations
+	a.holder = cri.Holder{Kind: cri.HolderServiceAccount, UID: string(account.UID),
+		Namespace: account.Namespace, Name: account.Name}
+	if t.CacheType != kubeletv1.TokenServiceAccountTokenCacheType {
+		token = nil // its answers are the same for all tokens
+	}
+	a.who, err = digest(a.holder, annotations, token)
+	return a, err
+}
+
+// digest tells askers apart without their secrets.
+func digest(parts ...any) (string, error) {
+	text, err := json.Marshal(parts)
+	if err != nil {
+		return "", fmt.Errorf("encode who asks: %w", err)
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(text)), nil
+}
