@@ -47,8 +47,8 @@ seccompDefault: true
 featureGates: {RotateKubeletServerCertificate: true}
 `
 
-// TestCISHardened: what the rules 4.2.1 to 4.2.14 want to be set is taken, and has an effect; but for
-// rule 4.2.6, about packet filters that are left alone here whatever is set.
+// TestCISHardened: what the rules 4.2.1 to 4.2.14 want to be set is taken, and has an effect; but
+// for rule 4.2.6, about packet filters that are left alone here whatever is set.
 func TestCISHardened(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"k.yaml": head + hardened})

@@ -35,8 +35,8 @@ func identity(node string) *x509.CertificateRequest {
 }
 
 // newManager makes what asks for the node's certificate and renews it in time. It asks with the
-// certificate that it has now, whatever the kubeconfig began with, and with the bootstrap kubeconfig
-// while there is none.
+// certificate that it has now, whatever the kubeconfig began with, and with the bootstrap
+// kubeconfig while there is none.
 func (c *Client) newManager(ctx context.Context, cfg Config, own, bootstrap *rest.Config,
 	failed certificate.Counter) (certificate.Manager, error) {
 	log := klog.FromContext(ctx)

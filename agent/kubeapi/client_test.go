@@ -153,8 +153,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestRenewedSince: a node whose certificate was renewed goes on with that, also when the one that its
-// kubeconfig has is over.
+// TestRenewedSince: a node whose certificate was renewed goes on with that, also when the one that
+// its kubeconfig has is over.
 func TestRenewedSince(t *testing.T) {
 	a, dir := newAPIServer(t), t.TempDir()
 	pki := filepath.Join(dir, "pki")

@@ -13,10 +13,10 @@ import (
 	"github.com/numalet/numalet/test/cluster/rig"
 )
 
-// testBenchmark looks whether the CIS Kubernetes Benchmark's rules for a worker node hold for what the
-// agent has written on a node that it bootstrapped, and for what its server lets through. Settings
-// are looked at beside the code, in agent/config. The rules 4.1.1 to 4.1.4 and 4.1.7 to 4.1.10 are about
-// files that others write; 4.3 is about kube-proxy.
+// testBenchmark looks whether the CIS Kubernetes Benchmark's rules for a worker node hold for what
+// the agent has written on a node that it bootstrapped, and for what its server lets through.
+// Settings are looked at beside the code, in agent/config. The rules 4.1.1 to 4.1.4 and 4.1.7 to
+// 4.1.10 are about files that others write; 4.3 is about kube-proxy.
 func testBenchmark(t *testing.T, n rig.Node, certificates string) {
 	t.Helper()
 	for file, rule := range map[string]string{

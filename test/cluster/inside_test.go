@@ -132,8 +132,9 @@ func believed(t *testing.T, c rig.Cluster, token string) error {
 	return nil
 }
 
-// agingTokens has the node's agent take tokens of service accounts for older than they are, so that
-// it replaces them when it has had them for some seconds: it reaches the API server through a proxy.
+// agingTokens has the node's agent take tokens of service accounts for older than they are, so
+// that it replaces them when it has had them for some seconds: it reaches the API server through a
+// proxy.
 func agingTokens(t *testing.T, n rig.Node) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", n.Kubeconfig)

@@ -68,10 +68,10 @@ type asker struct {
 	token  string
 }
 
-// TestRights: on every route of the node API, without credentials or with wrong ones 401; with those
-// of one without the right to it, or with the right for another verb, 403; and with each right that is
-// enough, an answer. Routes without a row fail the test: as rights are those of a path's first part, by
-// that.
+// TestRights: on every route of the node API, without credentials or with wrong ones 401; with
+// those of one without the right to it, or with the right for another verb, 403; and with each
+// right that is enough, an answer. Routes without a row fail the test: as rights are those of a
+// path's first part, by that.
 func TestRights(t *testing.T) {
 	c := rig.Start(t)
 	agent := harness.New(t)

@@ -27,9 +27,9 @@ import (
 )
 
 // TestCertificatesRotate: while kubectl exec and logs -f run, the node gets another client
-// certificate and its server another one. Streams stay, new ones are made, nothing is asked with the
-// old client certificate any more, and with a certificate that has ended nobody is let in. An agent
-// that starts again goes on with its own, whatever became of the one in the kubeconfig.
+// certificate and its server another one. Streams stay, new ones are made, nothing is asked with
+// the old client certificate any more, and with a certificate that has ended nobody is let in. An
+// agent that starts again goes on with its own, whatever became of the one in the kubeconfig.
 func TestCertificatesRotate(t *testing.T) {
 	c := rig.Start(t)
 	agent := harness.New(t)
@@ -146,8 +146,9 @@ func withoutApproval(t *testing.T, c rig.Cluster, n rig.Node) {
 		}
 	})
 	harness.Eventually(t, "the controllers may not approve", func() error {
+		// No is an error.
 		out, _ := c.Run("auth", "can-i", "create", "certificatesigningrequests",
-			"--subresource=selfnodeclient", "--as=system:node:"+n.Name, "--as-group=system:nodes") // no is an error
+			"--subresource=selfnodeclient", "--as=system:node:"+n.Name, "--as-group=system:nodes")
 		if out = strings.TrimSpace(out); out != "no" {
 			return errors.New(out)
 		}

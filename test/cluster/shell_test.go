@@ -24,8 +24,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// shellPod has containers that write to both streams, restart, and are typed to; another pod has one
-// that writes much. The first and the last wait for the file go.
+// shellPod has containers that write to both streams, restart, and are typed to; another pod has
+// one that writes much. The first and the last wait for the file go.
 const shellPod = `
 apiVersion: v1
 kind: Pod
@@ -156,7 +156,8 @@ func sameEverywhere(t *testing.T, c rig.Cluster, n rig.Node) (out []string) {
 }
 
 // ofOneRun are times and the runtime's ids.
-var ofOneRun = regexp.MustCompile(`[0-9a-f]{64}|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(Z|[+-]\d\d:\d\d)`)
+var ofOneRun = regexp.MustCompile(`[0-9a-f]{64}|` +
+	`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(Z|[+-]\d\d:\d\d)`)
 
 // testAttach types a line to a container, and reads what it makes of that.
 func testAttach(t *testing.T, c rig.Cluster) {
@@ -195,6 +196,11 @@ func (s sizes) Next() *remotecommand.TerminalSize {
 	return nil
 }
 
+// untilSizes waits until the terminal has one size, and then another.
+const untilSizes = `
+until [ "$(stty size 2>/dev/null)" = '30 100' ]; do usleep 10000; done; echo first
+until [ "$(stty size 2>/dev/null)" = '50 120' ]; do usleep 10000; done; echo second; exit 5`
+
 // testTerminal looks whether a command on a terminal learns how large that is, and becomes.
 func testTerminal(t *testing.T, c rig.Cluster) {
 	t.Helper()
@@ -205,9 +211,7 @@ func testTerminal(t *testing.T, c rig.Cluster) {
 	at := c.Client.CoreV1().RESTClient().Post().Resource("pods").Namespace(c.Namespace).
 		Name("shell").SubResource("exec").Param("container", "main").Param("stdin", "true").
 		Param("stdout", "true").Param("tty", "true").Param("command", "sh").
-		Param("command", "-c").Param("command",
-		"until [ \"$(stty size 2>/dev/null)\" = '30 100' ]; do usleep 10000; done; echo first; "+
-			"until [ \"$(stty size 2>/dev/null)\" = '50 120' ]; do usleep 10000; done; echo second; exit 5").URL()
+		Param("command", "-c").Param("command", untilSizes).URL()
 	executor, err := remotecommand.NewWebSocketExecutor(config, "GET", at.String())
 	if err != nil {
 		t.Fatal(err)

@@ -41,9 +41,9 @@ const takenPods = `
   metadata: {labels: {app: web}}, spec: {containers: [{MAIN}]}}}}
 `
 
-// TestTakenOver: a node with pods of the API server goes from the stock kubelet to numalet, and back.
-// No container notices, who watches pods and node sees nothing of it, and volumes go on being
-// updated.
+// TestTakenOver: a node with pods of the API server goes from the stock kubelet to numalet, and
+// back. No container notices, who watches pods and node sees nothing of it, and volumes go on
+// being updated.
 func TestTakenOver(t *testing.T) {
 	c := rig.Start(t)
 	n, d, _ := containerdrig.Node(t)
