@@ -18,39 +18,31 @@ import (
 // hears of that, and then end as any other; those that tolerate it are ready again and were never
 // started anew. The lease goes on.
 func TestEvictedMeanwhile(t *testing.T) {
-	t.Run("by a taint", func(t *testing.T) {
-		testEviction(t, func(s *faulty) {
-			s.c.MustRun("taint", "node", s.node.Name, "example.com/out=:NoExecute")
-		}, func(s *faulty) {
-			s.c.MustRun("taint", "node", s.node.Name, "example.com/out:NoExecute-")
-		})
-	})
-	t.Run("by silence", func(t *testing.T) {
-		if os.Getenv("NUMALET_FAULT_ROUNDS") == "" {
-			t.Skip("left out: takes more than a minute; NUMALET_FAULT_ROUNDS has it run")
+	t.Run("at once", func(t *testing.T) { testEviction(t, func(*faulty) {}) })
+	t.Run("after a minute", func(t *testing.T) {
+		if os.Getenv(roundsEnv) == "" || harness.Patience <= time.Minute {
+			t.Skip("left out: " + roundsEnv + " and NUMALET_PATIENCE=2m have it run")
 		}
-		harness.Patience *= 3 // the controller manager's patience is nearly one of ours
-		defer func() { harness.Patience /= 3 }()
-		testEviction(t, func(s *faulty) {
+		testEviction(t, func(s *faulty) { // the node is lost: its pods are no longer ready
 			await(t, s.c, s.c.Namespace, "stays", func(p *v1.Pod) bool { return !runs(p) })
-		}, func(*faulty) {})
+		})
 	})
 }
 
-// testEviction has the node silent, something done to it meanwhile, and undone.
-func testEviction(t *testing.T, do, undo func(*faulty)) {
-	s := newFaulty(t, 0, harness.New(t), nil, "")
+// testEviction has the node silent for a while, and then its pods evicted by a taint.
+func testEviction(t *testing.T, meanwhile func(*faulty)) {
+	s := newFaulty(t, harness.New(t), nil, "")
 	stays := bound(s.node.Name, "stays", "")
 	s.c.Apply(stays)
 	s.c.Apply(strings.NewReplacer(`"stays"`, `"goes"`, "name: stays", "name: goes",
-		"[{operator: Exists}]", "[{key: node.kubernetes.io/unreachable, operator: Exists, "+
-			"effect: NoExecute, tolerationSeconds: 0}]").Replace(stays))
+		"[{operator: Exists}]", "[]").Replace(stays))
 	before := await(t, s.c, s.c.Namespace, "stays", runs)
 	await(t, s.c, s.c.Namespace, "goes", runs)
 
 	s.proxy.Set(faults.Trouble{Share: 1, Hang: true})
 	s.proxy.Cut()
-	do(s)
+	meanwhile(s)
+	s.c.MustRun("taint", "node", s.node.Name, "example.com/out=:NoExecute")
 	await(t, s.c, s.c.Namespace, "goes", func(p *v1.Pod) bool { return p.DeletionTimestamp != nil })
 	if c, ok := s.node.Runtime.State().Container("goes", "main"); !ok || !c.Running() {
 		t.Errorf("before the node has heard of it the container is %+v", c)
@@ -64,15 +56,16 @@ func testEviction(t *testing.T, do, undo func(*faulty)) {
 		}
 		return nil
 	})
-	if c, there := s.node.Runtime.State().Container("goes", "main"); there {
-		t.Errorf("the runtime still has %s of it, %s", c.ID, c.State)
+	if c, _ := s.node.Runtime.State().Container("goes", "main"); c.Running() {
+		t.Error("its container runs")
 	}
+	s.node.AwaitGone("goes")
 	after := await(t, s.c, s.c.Namespace, "stays", runs)
 	a, b := identity(before.Status.ContainerStatuses[0]), identity(after.Status.ContainerStatuses[0])
 	if a != b {
 		t.Errorf("the container that stays was %q, and is %q", a, b)
 	}
-	undo(s)
+	s.c.MustRun("taint", "node", s.node.Name, "example.com/out:NoExecute-")
 	harness.Eventually(t, "the node is as before", func() error { return s.alive(heard) })
 	s.c.MustRun("delete", "pod", "stays", "--timeout=1m")
 }

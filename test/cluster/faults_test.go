@@ -5,6 +5,7 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,9 +23,12 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// faultRounds is how many accidents of each kind there are. NUMALET_FAULT_ROUNDS is another number,
-// NUMALET_FAULT_SEED repeats a run.
-const faultRounds = 1
+// Without NUMALET_FAULT_ROUNDS there is one accident of each kind, all on one node; with it so many of
+// each kind, on a node of its own. NUMALET_FAULT_SEED repeats a run.
+const (
+	roundsEnv = "NUMALET_FAULT_ROUNDS"
+	seedEnv   = "NUMALET_FAULT_SEED"
+)
 
 // telling is how often it is told why it is not quiet yet.
 const telling = 4 * time.Second
@@ -46,33 +50,35 @@ type faulty struct {
 	quiet     map[types.UID]map[string]string // what containers were when all was quiet, by UID
 }
 
-// TestFaults has accidents at random moments while pods come and go, one kind after the other.
-// After each what runs is what is wanted, everybody says the same of it, nothing is left of what is
+// TestFaults has accidents at random moments while pods come and go. After each what runs is what is wanted, everybody says the same of it, nothing is left of what is
 // gone, and what nobody touched goes on.
 func TestFaults(t *testing.T) {
-	seed := harness.Number(t, "NUMALET_FAULT_SEED", rand.Uint64())
-	t.Logf("NUMALET_FAULT_SEED=%d", seed)
+	rounds := int(harness.Number(t, roundsEnv, 0))
+	if rounds == 0 {
+		newFaulty(t, harness.New(t), nil, "").play(accidents)
+	}
 	for _, a := range accidents {
-		t.Run(a.name, func(t *testing.T) {
-			s := newFaulty(t, seed, harness.New(t), nil, "")
-			s.wants.direct = a.direct
-			s.play(a.plan)
-		})
+		if rounds > 0 {
+			t.Run(a.name, func(t *testing.T) {
+				newFaulty(t, harness.New(t), nil, "").play(slices.Repeat([]kindOfAccident{a}, rounds))
+			})
+		}
 	}
 }
 
 // TestFaultsOfContainers has accidents of the agent and of containerd.
 func TestFaultsOfContainers(t *testing.T) {
-	seed := harness.Number(t, "NUMALET_FAULT_SEED", rand.Uint64())
-	t.Logf("NUMALET_FAULT_SEED=%d", seed)
 	n, d, cgroup := containerdrig.Node(t)
-	newFaulty(t, seed, n, d, cgroup).play((*faulty).anyOnNode)
+	rounds := int(harness.Number(t, roundsEnv, 1))
+	newFaulty(t, n, d, cgroup).play(slices.Repeat(
+		[]kindOfAccident{{plan: (*faulty).anyOnNode}}, rounds))
 }
 
 // newFaulty makes a node behind a proxy; nothing is wanted of it yet.
-func newFaulty(t *testing.T, seed uint64, n *harness.Node, d *containerd.Daemon,
-	cgroup string) *faulty {
+func newFaulty(t *testing.T, n *harness.Node, d *containerd.Daemon, cgroup string) *faulty {
 	t.Helper()
+	seed := harness.Number(t, seedEnv, rand.Uint64())
+	t.Logf("%s=%d", seedEnv, seed)
 	sum := fnv.New64()
 	sum.Write([]byte(t.Name())) // so that one kind alone is repeated as well
 	random := rand.New(rand.NewPCG(seed, sum.Sum64()))
@@ -133,14 +139,20 @@ func (s *faulty) stand(seed uint64) {
 	}
 }
 
-// play has an accident a round, and removes all in the end.
-func (s *faulty) play(plan func(*faulty) accident) {
+// play has accidents of these kinds, one after the other, and removes all in the end.
+func (s *faulty) play(kinds []kindOfAccident) {
 	for range 5 {
 		s.wants.change()
 	}
 	s.settle("it begins")
-	for round := range int(harness.Number(s.t, "NUMALET_FAULT_ROUNDS", faultRounds)) {
-		a := plan(s)
+	for round, k := range kinds {
+		if k.direct && !s.wants.direct {
+			s.wants.drop(func(o *want) bool { return o.kind.indirect() })
+			s.settle("what others keep is removed")
+			s.t.Cleanup(s.restartOthers)
+		}
+		s.wants.direct = k.direct
+		a := k.plan(s)
 		what := fmt.Sprintf("round %d, %s", round, a.what)
 		s.t.Log(what)
 		began := time.Now()
@@ -148,9 +160,7 @@ func (s *faulty) play(plan func(*faulty) accident) {
 		s.settle(what)
 		s.t.Logf("all was quiet after %v", time.Since(began).Round(time.Millisecond))
 	}
-	for _, o := range s.wants.of {
-		o.gone = true
-	}
+	s.wants.drop(func(*want) bool { return true })
 	s.settle("all is removed")
 }
 

@@ -35,6 +35,9 @@ func (k kind) String() string {
 	return [...]string{"static", "bare", "deployment", "job"}[k]
 }
 
+// indirect reports whether others than the API server have to make its pods.
+func (k kind) indirect() bool { return k >= deployment }
+
 // want is something that a test desires of the cluster.
 type want struct {
 	name       string
@@ -77,7 +80,7 @@ type wants struct {
 	image   string
 	cpus    int      // how many CPUs pods may have alone, all together
 	scripts []script // of what does not end
-	// direct: there are only pods that need no other server than the API server, since the others
+	// direct: only pods come and go that need no other server than the API server, since the others
 	// take up to a minute to notice that it is back.
 	direct  bool
 	of      map[string]*want
@@ -137,7 +140,7 @@ func (w *wants) change() *want {
 		return w.invent()
 	}
 	o := w.of[names[w.random.IntN(len(names))]]
-	if o.gone {
+	if o.gone || w.direct && o.kind.indirect() {
 		return o
 	}
 	o.touched = true
@@ -154,6 +157,13 @@ func (w *wants) change() *want {
 		o.gone, o.force = true, w.random.IntN(2) == 0
 	}
 	return o
+}
+
+// drop has things removed.
+func (w *wants) drop(which func(*want) bool) {
+	for _, o := range w.of {
+		o.gone = o.gone || which(o)
+	}
 }
 
 // pods is how many pods there are of it when all is quiet.
