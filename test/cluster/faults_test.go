@@ -23,8 +23,8 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// Without NUMALET_FAULT_ROUNDS there is one accident of each kind, all on one node; with it so many of
-// each kind, on a node of its own. NUMALET_FAULT_SEED repeats a run.
+// Without NUMALET_FAULT_ROUNDS there is one accident of each kind, all on one node; with it so many
+// of each kind, on a node of its own. NUMALET_FAULT_SEED repeats a run.
 const (
 	roundsEnv = "NUMALET_FAULT_ROUNDS"
 	seedEnv   = "NUMALET_FAULT_SEED"
@@ -50,8 +50,9 @@ type faulty struct {
 	quiet     map[types.UID]map[string]string // what containers were when all was quiet, by UID
 }
 
-// TestFaults has accidents at random moments while pods come and go. After each what runs is what is wanted, everybody says the same of it, nothing is left of what is
-// gone, and what nobody touched goes on.
+// TestFaults has accidents at random moments while pods come and go. After each what runs is what
+// is wanted, everybody says the same of it, nothing is left of what is gone, and what nobody touched
+// goes on.
 func TestFaults(t *testing.T) {
 	rounds := int(harness.Number(t, roundsEnv, 0))
 	if rounds == 0 {
