@@ -1,0 +1,87 @@
+package beside
+
+// The tables say where what clients see is meant to differ, and why. docs/stats-and-metrics.md has
+// those of metrics and statistics.
+
+var statusDifferences = []difference{
+	{where: `\w+\.resources(\.limits\.memory)?`, sometimes: true,
+		why: "on cgroup v1 the kubelet tells of a pod without a limit what the kernel has there"},
+	{where: `noprogram\.containerStatuses\[main\]\.state\.terminated\.startedAt`,
+		why: "what never started has no time, and not 1970"},
+	{where: `nosecret\.containerStatuses\[main\]\.state\.waiting\.message`,
+		why: "which variable needs the secret is told too"},
+	{where: `novolume\.(message|reason|containerStatuses\[main\]\.state\.waiting\.message)`,
+		why: "what a pod waits for is in its status too"},
+	{where: `toolarge\.hostIPs?(\[0\]\.ip)?`,
+		why: "the node's address is told of a pod that is rejected too"},
+	{where: `crashes\.containerStatuses\[main\]\.(restartCount|state\.waiting\.message)`,
+		sometimes: true, why: "it may have been started once more when it is looked at"},
+}
+
+var nodeDifferences = []difference{
+	{where: `\.daemonEndpoints\.kubeletEndpoint\.Port`, why: "each node here has its own"},
+	{where: `\.nodeInfo\.kubeletVersion`, why: "it says that it is numalet"},
+	{where: `\.declaredFeatures\[\d\]`,
+		why: "resizes of pods that run, and what else is not there yet, is not declared"},
+	{where: `\.(capacity|allocatable)\.ephemeral-storage`, sometimes: true,
+		why: "the same amount is written another way, and what is free changes"},
+	{where: `\.capacity\.memory|\.allocatable\.memory`, sometimes: true,
+		why: "what is reserved for the hard eviction threshold"},
+}
+
+var eventDifferences = []difference{
+	{where: `Node NODE  Warning (InvalidDiskCapacity|ImageGCFailed|FreeDiskSpaceFailed): .*`,
+		sometimes: true, why: "when images are collected, and how full the disk is"},
+	{where: `Node NODE  Warning CgroupV1: .*`, why: "other words"},
+	{where: `Pod nosecret spec.containers\{main\} Warning Failed: .*`,
+		why: "which variable needs the secret is told too"},
+	{where: `Pod \w+  Warning FailedMount: .*(not registered|timed out waiting for the condition)`,
+		sometimes: true, why: "the kubelet begins before it knows the object, and tries again"},
+	{where: `Pod toolarge  Warning OutOfcpu: .*`, why: "what would fit is told too"},
+	{where: `Node NODE  Normal Node(NotReady|HasNoDiskPressure|HasSufficient\w+): .*`,
+		sometimes: true, why: "whether the node was ready at once when the agent began again"},
+}
+
+var metricDifferences = []difference{
+	{where: `/metrics (aggregator|apiserver|authentication|authorization|cardinality)_.*`,
+		sometimes: true, why: "of libraries, and of nobody's interest on a node"},
+	{where: `/metrics (rest_client|workqueue)_.*`, sometimes: true,
+		why: "which clients and queues there are"},
+	{where: `/metrics (numalet_.*|kubelet_cpu_manager_allocation_per_numa|kubelet_metrics_provider)`,
+		why: "numalet's own, and two of the kubelet's that it has under other settings"},
+	{where: `/metrics (dra_|kubelet_(graceful_shutdown|memory_qos|pod_in_progress_resizes|` +
+		`pod_level_resources_admission)).*`, why: "of what is not there yet"},
+	{where: `/metrics (force_cleaned_|reconstruct_|volume_operation_|volume_manager_|` +
+		`kubelet_orphan_pod_).*`,
+		why: "of the kubelet's volume manager: here storage_operation_duration_seconds tells"},
+	{where: `/metrics kubelet_(image_|imagemanager_|managed_ephemeral_|lifecycle_|sleep_|` +
+		`started_user_namespaced_).*`, sometimes: true, why: "of what is not measured yet"},
+	{where: `/metrics kubelet_pleg_discard_events`, why: "nothing is discarded"},
+	{where: `/metrics kubelet_(first_network_pod_start_sli_duration_seconds|` +
+		`pod_watch_events_dropped_total|container_log_filesystem_used_bytes|` +
+		`volume_metric_collection_duration_seconds)`,
+		why: "not measured: /stats/summary tells of logs and volumes"},
+	{where: `/metrics kubelet_(started_containers_errors_total|admission_rejections_total|` +
+		`http_.*|runtime_operations_errors_total|run_podsandbox_.*)`, sometimes: true,
+		why: "what had happened by then"},
+	{where: `/metrics/cadvisor (cadvisor_version_info|container_health_state|` +
+		`container_creation_time_seconds|container_ulimits_soft|machine_(nvm_.*|cpu_books|` +
+		`cpu_drawers))`, why: "cAdvisor's own, or of hardware that no node has"},
+	{where: `/metrics/cadvisor container_(fs_.*|cpu_cfs_burst_.*|memory_(events|file|pg|` +
+		`workingset)_?.*|spec_cpu_quota|spec_memory_reservation_limit_bytes|pressure_.*)`,
+		sometimes: true, why: "as far as the runtime has them; pressure where the kernel has it"},
+	{where: `/metrics/resource \w+_swap_\w+_bytes`, sometimes: true,
+		why: "on cgroup v1 the runtime tells nothing of swap"},
+}
+
+var summaryDifferences = []difference{
+	{where: `\.(node\.systemContainers\[(pods)?\]|pods\[\](\.containers\[\])?)\.(\w+\.psi\..*|` +
+		`io\.time|swap\..*)`, sometimes: true,
+		why: "pressure and swap as far as the runtime tells them: on cgroup v1 not"},
+	{where: `\.node\.(systemContainers\[(pods)?\]\.)?cpu\.usageNanoCores`, sometimes: true,
+		why: "the mean since the last reading, and there was none"},
+	{where: `\.node\.systemContainers\[\]\..*`, sometimes: true,
+		why: "the agent itself, which cAdvisor finds where it has a cgroup of its own"},
+	{where: `\.pods\[\]\.(network|process_stats|volume\[\])\..*`, sometimes: true,
+		why: "what was measured by then"},
+}

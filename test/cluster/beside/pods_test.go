@@ -1,0 +1,128 @@
+package beside
+
+import (
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/numalet/numalet/cri/containerd"
+)
+
+// pod is one that both agents are given.
+type pod struct {
+	// name is the pod's. A spec is without what all have.
+	name, spec string
+	// settled: the status is one that stays for a while.
+	settled func(*v1.Pod) bool
+	// event is the reason of one that comes of it, at last.
+	event string
+}
+
+// pods are what both agents are given.
+var pods = []pod{
+	{"plain", `{containers: [{name: main, image: WORK}]}`, ready, "Started"},
+	{"burstable", `{containers: [{name: b, image: WORK, resources: {
+  requests: {cpu: 250m, memory: 32Mi}, limits: {memory: 64Mi, ephemeral-storage: 1Gi}}},
+ {name: a, image: WORK, resources: {requests: {cpu: 1m}, limits: {cpu: 5m}}}]}`, ready, "Started"},
+	{"guaranteed", `{initContainers: [
+  {name: first, image: WORK, args: ["--exit=0"], resources: {limits: {cpu: 100m, memory: 32Mi}}},
+  {name: aside, image: WORK, restartPolicy: Always,
+   resources: {limits: {cpu: 100m, memory: 32Mi}}}],
+ containers: [{name: main, image: WORK, resources: {limits: {cpu: 500m, memory: 64Mi}}}]}`,
+		ready, "Started"},
+	{"device", `{containers: [{name: main, image: WORK,
+  resources: {limits: {example.com/gpu: 1}}}]}`, ready, "Started"},
+	{"volumes", `{automountServiceAccountToken: true, volumes: [{name: scratch, emptyDir: {}},
+  {name: words, configMap: {name: words}}, {name: host, hostPath: {path: /etc}}],
+ containers: [{name: main, image: WORK, volumeMounts: [
+  {name: scratch, mountPath: /scratch},
+  {name: words, mountPath: /words, readOnly: true},
+  {name: words, mountPath: /word, subPath: word},
+  {name: host, mountPath: /host, readOnly: true, recursiveReadOnly: IfPossible}]}]}`,
+		ready, "Started"},
+	{"user", `{securityContext: {runAsUser: 1001, runAsGroup: 2002, fsGroup: 3003,
+  supplementalGroups: [4004, 5005]}, containers: [{name: main, image: WORK},
+ {name: other, image: WORK, securityContext: {runAsUser: 7007}}]}`, ready, "Started"},
+	{"hostnetwork", `{hostNetwork: true, containers: [{name: main, image: WORK}]}`,
+		ready, "Started"},
+	{"succeeds", `{restartPolicy: Never, containers: [
+  {name: main, image: WORK, args: ["--exit=0"]}]}`, ended(v1.PodSucceeded), "Started"},
+	{"fails", `{restartPolicy: Never, containers: [
+  {name: main, image: WORK, args: ["--exit=3"]}, {name: other, image: WORK, args: ["--exit=0"]}]}`,
+		ended(v1.PodFailed), "Started"},
+	{"initfails", `{restartPolicy: Never, initContainers: [
+  {name: first, image: WORK, args: ["--exit=4"]}], containers: [{name: main, image: WORK}]}`,
+		ended(v1.PodFailed), "Started"},
+	{"crashes", `{containers: [{name: main, image: WORK, args: ["--exit=1"]}]}`,
+		waits("CrashLoopBackOff"), "BackOff"},
+	{"noimage", `{containers: [{name: main, image: "registry.numalet.test/none:1",
+  imagePullPolicy: IfNotPresent, resources: {limits: {memory: 32Mi}}}]}`,
+		waits("ImagePullBackOff"), "BackOff"},
+	{"never", `{containers: [{name: main, image: "registry.numalet.test/none:1",
+  imagePullPolicy: Never}]}`, waits("ErrImageNeverPull"), "ErrImageNeverPull"},
+	{"noprogram", `{restartPolicy: Never, containers: [{name: main, image: WORK,
+  command: [/none]}]}`, ended(v1.PodFailed), "Failed"},
+	{"nosecret", `{containers: [{name: main, image: WORK,
+  env: [{name: A, valueFrom: {secretKeyRef: {name: none, key: a}}}]}]}`,
+		waits("CreateContainerConfigError"), "Failed"},
+	{"novolume", `{volumes: [{name: words, configMap: {name: none}}],
+ containers: [{name: main, image: WORK, resources: {requests: {cpu: 10m}},
+  volumeMounts: [{name: words, mountPath: /words}]}]}`,
+		waits("ContainerCreating"), "FailedMount"},
+	{"toolarge", `{containers: [{name: main, image: WORK, resources: {requests: {cpu: 1k}}}]}`,
+		rejected, "OutOfcpu"},
+	{"gate", `{readinessGates: [{conditionType: example.com/gate}],
+ containers: [{name: main, image: WORK}]}`, condition(v1.ContainersReady), "Started"},
+}
+
+// object is the pod on a node, whatever the scheduler thinks of it.
+func (p pod) object(node string) (*v1.Pod, error) {
+	made := &v1.Pod{}
+	spec := strings.ReplaceAll(p.spec, "WORK", containerd.WorkImage)
+	if err := yaml.UnmarshalStrict([]byte(spec), &made.Spec); err != nil {
+		return nil, err
+	}
+	made.Name, made.Spec.NodeName = p.name, node
+	made.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
+	made.Spec.TerminationGracePeriodSeconds = new(int64)
+	*made.Spec.TerminationGracePeriodSeconds = 1
+	if made.Spec.AutomountServiceAccountToken == nil {
+		made.Spec.AutomountServiceAccountToken = new(bool)
+	}
+	return made, nil
+}
+
+func ready(p *v1.Pod) bool { return p.Status.Phase == v1.PodRunning && condition(v1.PodReady)(p) }
+
+func rejected(p *v1.Pod) bool { return p.Status.Phase == v1.PodFailed }
+
+// ended: the pod has ended like that, and its sandbox too.
+func ended(as v1.PodPhase) func(*v1.Pod) bool {
+	return func(p *v1.Pod) bool {
+		return p.Status.Phase == as && !condition(v1.PodReadyToStartContainers)(p)
+	}
+}
+
+func condition(want v1.PodConditionType) func(*v1.Pod) bool {
+	return func(p *v1.Pod) bool {
+		for _, c := range p.Status.Conditions {
+			if c.Type == want {
+				return c.Status == v1.ConditionTrue
+			}
+		}
+		return false
+	}
+}
+
+// waits: a container waits for that reason, in a pod that has got as far as it gets.
+func waits(reason string) func(*v1.Pod) bool {
+	return func(p *v1.Pod) bool {
+		for _, c := range p.Status.ContainerStatuses {
+			if c.State.Waiting != nil && c.State.Waiting.Reason == reason {
+				return p.Status.PodIP != "" || reason == "ContainerCreating"
+			}
+		}
+		return false
+	}
+}
