@@ -18,7 +18,8 @@ func TestTarget(t *testing.T) {
 			EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: name, Image: "img"},
 			TargetContainerName:      target})
 	}
-	observed := cri.Pod{Containers: []cri.Container{{ID: "new", Name: "web"}, {ID: "old", Name: "web"}}}
+	observed := cri.Pod{
+		Containers: []cri.Container{{ID: "new", Name: "web"}, {ID: "old", Name: "web"}}}
 	for name, want := range map[string]string{"sees": "new", "alone": "", "web": ""} {
 		if got, err := targetOf(pod, observed, name); got != want || err != nil {
 			t.Errorf("%s: %q, %v", name, got, err)

@@ -103,7 +103,8 @@ func TestHTTP(t *testing.T) {
 		for path, want := range map[string]string{
 			"/ok?a=b": "success: GET /ok?a=b host=" + u.Host +
 				` agent=kube-probe/1.37 accept=["*/*"] x=[]`,
-			"ok":                    "success: GET /ok host=" + u.Host + ` agent=kube-probe/1.37 accept=["*/*"] x=[]`,
+			"ok": "success: GET /ok host=" + u.Host +
+				` agent=kube-probe/1.37 accept=["*/*"] x=[]`,
 			"/status/204":           "success: ",
 			"/status/399":           "warning: Probe terminated redirects, Response body: secret",
 			"/status/404":           "failure: HTTP probe failed with statuscode: 404",
@@ -163,7 +164,8 @@ func TestHTTPBounds(t *testing.T) {
 		hops++
 		http.Redirect(w, r, "/again", http.StatusFound)
 	})
-	if got := ask(within(t, time.Minute), "/"); !strings.HasSuffix(got, "stopped after 10 redirects") ||
+	got := ask(within(t, time.Minute), "/")
+	if !strings.HasSuffix(got, "stopped after 10 redirects") ||
 		hops != maxRedirects {
 		t.Errorf("redirects without end: %q after %d", got, hops)
 	}
@@ -265,7 +267,8 @@ func TestExec(t *testing.T) {
 	}{
 		{"fine\n", "", nil, "success: fine\n"},
 		{"some", "what is wrong", exit, "failure: somewhat is wrong"},
-		{"", "", fmt.Errorf("%w: slow", criclient.ErrCommandTimedOut), "failure: command timed out: slow"},
+		{"", "", fmt.Errorf("%w: slow", criclient.ErrCommandTimedOut),
+			"failure: command timed out: slow"},
 		{"", "", errors.New("no such container"), "error: no such container"},
 		{strings.Repeat("o", maxOutput-1), "ee", nil,
 			"success: " + strings.Repeat("o", maxOutput-1) + "e"},
@@ -285,8 +288,9 @@ func TestExec(t *testing.T) {
 			t.Errorf("%q, want %q", got, tc.want)
 		}
 	}
-	if got := newTest().answer(t.Context(), v1.ProbeHandler{}, Target{
-		Container: &v1.Container{Name: "c"}}); !strings.HasPrefix(got, "error: the probe of container c") {
+	got := newTest().answer(t.Context(), v1.ProbeHandler{}, Target{
+		Container: &v1.Container{Name: "c"}})
+	if !strings.HasPrefix(got, "error: the probe of container c") {
 		t.Errorf("no handler: %q", got)
 	}
 }

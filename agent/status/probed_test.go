@@ -1,6 +1,7 @@
 package status
 
 import (
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,23 +15,25 @@ func TestProbed(t *testing.T) {
 			Name: "web", ContainerID: "sim://" + id, Started: &started, Ready: ready,
 		}}}
 	}
-	both := [2]bool{true, true}
+	both, only := [2]bool{true, true}, [2]bool{false, true}
+	yes := Probed{Startup: Passes, Readiness: Passes}
 	for name, tc := range map[string]struct {
-		has            [2]bool // a startup and a readiness probe
-		found          Probed
-		previous       v1.PodStatus
-		started, ready bool
+		has      [2]bool // a startup and a readiness probe
+		found    Probed
+		previous v1.PodStatus
+		want     string
 	}{
-		"no probes":                {started: true, ready: true},
-		"no answer":                {has: both},
-		"not ready yet":            {has: [2]bool{false, true}, started: true},
-		"ready, without startup":   {has: [2]bool{false, true}, found: Probed{Readiness: Passes}, started: true, ready: true},
-		"started":                  {has: both, found: Probed{Startup: Passes}, started: true},
-		"not started":              {has: both, found: Probed{Startup: Fails, Readiness: Passes}},
-		"ready":                    {has: both, found: Probed{Startup: Passes, Readiness: Passes}, started: true, ready: true},
-		"ready, as was told":       {has: both, previous: told("web", true, true), started: true, ready: true},
-		"told of another run":      {has: both, previous: told("web0", true, true)},
-		"told, and not any more":   {has: both, previous: told("web", true, true), found: Probed{Readiness: Fails}, started: true},
+		"no probes":              {want: "started, ready"},
+		"no answer":              {has: both},
+		"not ready yet":          {has: only, want: "started"},
+		"ready, without startup": {has: only, found: Probed{Readiness: Passes}, want: "started, ready"},
+		"started":                {has: both, found: Probed{Startup: Passes}, want: "started"},
+		"not started":            {has: both, found: Probed{Startup: Fails, Readiness: Passes}},
+		"ready":                  {has: both, found: yes, want: "started, ready"},
+		"ready, as was told":     {has: both, previous: told("web", true, true), want: "started, ready"},
+		"told of another run":    {has: both, previous: told("web0", true, true)},
+		"told, and not any more": {has: both, previous: told("web", true, true),
+			found: Probed{Readiness: Fails}, want: "started"},
 		"alive says nothing of it": {has: both, found: Probed{Liveness: Passes}},
 	} {
 		pod := makePod("Always web")
@@ -49,10 +52,17 @@ func TestProbed(t *testing.T) {
 		s := Generate(Input{Pod: pod, Previous: tc.previous, Now: at(50), Node: Node{Runtime: "sim"},
 			Facts: Facts{Observed: observed, Probed: map[string]Probed{id: tc.found}}})
 		c := s.ContainerStatuses[0]
-		if *c.Started != tc.started || c.Ready != tc.ready {
-			t.Errorf("%s: started %v, ready %v", name, *c.Started, c.Ready)
+		var got []string
+		if *c.Started {
+			got = append(got, "started")
 		}
-		if got := conditionOf(s, v1.PodReady).Status == v1.ConditionTrue; got != tc.ready {
+		if c.Ready {
+			got = append(got, "ready")
+		}
+		if strings.Join(got, ", ") != tc.want {
+			t.Errorf("%s: %q, want %s", name, got, tc.want)
+		}
+		if got := conditionOf(s, v1.PodReady).Status == v1.ConditionTrue; got != c.Ready {
 			t.Errorf("%s: the pod is ready: %v", name, got)
 		}
 	}

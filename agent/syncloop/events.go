@@ -117,7 +117,8 @@ func (l *Loop) runtimeOf(p *v1.Pod) pod.Runtime {
 	observed, recorded := l.cfg.Runtime(p.UID)
 	return pod.Runtime{
 		Recorded: recorded, Running: observed.Running(),
-		Ended: status.Ended(p.Status.Phase) || status.Ended(status.Phase(p, status.Facts{Observed: observed})),
+		Ended: status.Ended(p.Status.Phase) ||
+			status.Ended(status.Phase(p, status.Facts{Observed: observed})),
 	}
 }
 
