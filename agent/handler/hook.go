@@ -16,6 +16,14 @@ import (
 var errNoHook = errors.New("invalid handler: a hook has one of exec, httpGet, sleep; " +
 	"tcpSocket is not supported")
 
+// errBrokenOff is that of a sleep, in the kubelet's words.
+var errBrokenOff = errors.New("container terminated before sleep hook finished")
+
+// failed is in the kubelet's words why a hook failed.
+func failed(what string, t Target, err error) error {
+	return fmt.Errorf("%s for Container %q failed - error: %w", what, t.Container.Name, err)
+}
+
 // Run does what a hook says, to its end or that of the context. fallback is the address of a server
 // that was to be asked with TLS and answered only without; "": none was. The error says what did not
 // succeed; it may have secrets of the container's.
@@ -25,21 +33,19 @@ func (h *Handlers) Run(ctx context.Context, hook *v1.LifecycleHandler, t Target)
 	case hook.Exec != nil:
 		output, err := h.exec(ctx, t.ID, hook.Exec.Command, 0)
 		if err != nil {
-			return "", fmt.Errorf("Exec lifecycle hook (%v) for Container %q failed - error: %w, "+
-				"message: %q", hook.Exec.Command, t.Container.Name, err, output)
+			return "", fmt.Errorf("%w, message: %q",
+				failed(fmt.Sprintf("Exec lifecycle hook (%v)", hook.Exec.Command), t, err), output)
 		}
 		return "", nil
 	case hook.HTTPGet != nil:
 		if fallback, err = h.notify(ctx, hook.HTTPGet, t); err != nil {
-			return "", fmt.Errorf("HTTP lifecycle hook (%s) for Container %q failed - error: %w",
-				hook.HTTPGet.Path, t.Container.Name, err)
+			return "", failed(fmt.Sprintf("HTTP lifecycle hook (%s)", hook.HTTPGet.Path), t, err)
 		}
 		return fallback, nil
 	case hook.Sleep != nil:
 		if !sleep(ctx, time.Duration(hook.Sleep.Seconds)*time.Second) {
-			return "", fmt.Errorf("Sleep lifecycle hook (%d) for Container %q failed - error: "+
-				"container terminated before sleep hook finished",
-				hook.Sleep.Seconds, t.Container.Name)
+			return "", failed(fmt.Sprintf("Sleep lifecycle hook (%d)", hook.Sleep.Seconds), t,
+				errBrokenOff)
 		}
 		return "", nil
 	default:
