@@ -18,7 +18,7 @@ func TestContainerHooks(t *testing.T) {
 	quickRestarts(n)
 	n.Start()
 	n.Pod("good", manifest("good", "terminationGracePeriodSeconds: 30\n  containers: "+
-		"[{name: first, image: sim.local/app, lifecycle: {postStart: {exec: {command: [true]}}, "+
+		"[{name: first, image: sim.local/app, lifecycle: {postStart: {exec: {command: [\"true\"]}}, "+
 		"preStop: {exec: {command: [sh, -c, \"exit 3\"]}}}}, {name: second, image: sim.local/app}]"))
 	n.AwaitPhase("good-node", v1.PodRunning)
 	inOrder(t, n,
@@ -31,7 +31,7 @@ func TestContainerHooks(t *testing.T) {
 	awaitSaid(n, "FailedPreStopHook", "PreStopHook failed")
 
 	n.Pod("bad", manifest("bad", "containers: [{name: main, image: sim.local/app, lifecycle: "+
-		"{postStart: {exec: {command: [false]}}}}]"))
+		"{postStart: {exec: {command: [\"false\"]}}}}]"))
 	awaitContainer(n, "bad-node", "main", func(c sim.Container) error {
 		if c.Attempt < 2 {
 			return fmt.Errorf("attempt %d", c.Attempt)
