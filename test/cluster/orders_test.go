@@ -1,0 +1,293 @@
+package cluster_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/test/cluster/rig"
+	"github.com/numalet/numalet/test/harness"
+)
+
+// TestOrders: of the same pods the runtime is told the same by numalet as by the stock kubelet, and
+// the API server too. Each trait is in a pod of its own, and several together in pods by chance.
+func TestOrders(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	pods := traitPods(rand.New(rand.NewPCG(seed, 0)), 60)
+	var sides []*side
+	for _, agent := range agents {
+		sides = append(sides, newSide(t, agent))
+	}
+	for len(pods) > 0 { // some at a time: neither node takes more than 110 pods
+		some := pods[:min(len(pods), 40)]
+		pods = pods[len(some):]
+		compare(t, sides, some)
+	}
+}
+
+// traitPods are pods with one trait each, and others with several.
+func traitPods(random *rand.Rand, several int) (pods []*v1.Pod) {
+	all := slices.Concat(securityTraits(), lifeTraits(), contentTraits())
+	for _, one := range all {
+		pod := ordinaryPod(one.name)
+		one.set(pod)
+		pods = append(pods, pod)
+	}
+	for i := range several {
+		pod := ordinaryPod(fmt.Sprintf("several-%d", i))
+		names, refused := []string{}, false
+		for range 2 + random.IntN(4) {
+			one := all[random.IntN(len(all))]
+			if slices.Contains(names, one.name) || refused && one.refused {
+				continue // of two reasons to refuse a pod either agent says another one
+			}
+			refused = refused || one.refused
+			names = append(names, one.name)
+			one.set(pod)
+		}
+		pod.Annotations["example.com/traits"] = strings.Join(names, " ")
+		pods = append(pods, pod)
+	}
+	return pods
+}
+
+// side is a node of one agent, with a namespace for its pods.
+type side struct {
+	rig.Cluster
+	rig.Node
+}
+
+func newSide(t *testing.T, agent string) *side {
+	c := rig.Start(t)
+	n := harness.NewWith(t, sim.Config{
+		Images:     []string{rootImage, userImage, namedImage, doneImage, "sim.local/data:1"},
+		ImageUsers: map[string]string{userImage: "1000", namedImage: "web"},
+		Handlers:   []string{"heavy"},
+	})
+	n.Settings["cpuManagerPolicy"], n.Settings["topologyManagerPolicy"] = "none", "none"
+	n.Settings["allowedUnsafeSysctls"] = []string{"net.core.*"}
+	n.Settings["clusterDNS"], n.Settings["clusterDomain"] = []string{"10.96.0.10"}, "cluster.local"
+	n.Settings["seccompDefault"] = true
+	n.Args = slices.DeleteFunc(n.Args, func(arg string) bool { // both see this machine
+		return strings.HasPrefix(arg, "--topology-from=")
+	})
+	if agent == "kubelet" {
+		rig.StockKubelet(t, n)
+	}
+	n.Settings["evictionHard"] = map[string]string{"memory.available": "1Mi"}
+	s := &side{c, c.Join(n, agent)}
+	s.furnish(t)
+	s.Start()
+	s.AwaitReady(s.Name)
+	return s
+}
+
+// furnish makes what the pods use.
+func (s *side) furnish(t *testing.T) {
+	s.Apply(`{apiVersion: v1, kind: ConfigMap, metadata: {name: plain}, data: {k: v}}
+---
+{apiVersion: v1, kind: Secret, metadata: {name: plain}, stringData: {k: v}}
+`)
+	_, err := s.Client.NodeV1().RuntimeClasses().Create(t.Context(), &nodev1.RuntimeClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "heavy"}, Handler: "heavy",
+		Overhead: &nodev1.Overhead{PodFixed: list("20m", "10Mi")},
+	}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+}
+
+// make makes the pod; false: the API server takes no such pod.
+func (s *side) make(t *testing.T, pod *v1.Pod) bool {
+	t.Helper()
+	pod = pod.DeepCopy()
+	pod.Spec.NodeName = s.Name
+	_, err := s.Client.CoreV1().Pods(s.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
+		t.Fatal(err)
+	}
+	if err != nil {
+		t.Logf("%s (%s): %v", pod.Name, pod.Annotations["example.com/traits"], err)
+	}
+	return err == nil
+}
+
+// compare runs the pods on both sides until they differ in nothing.
+func compare(t *testing.T, sides []*side, pods []*v1.Pod) {
+	t.Helper()
+	pods = slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool {
+		taken := sides[0].make(t, pod)
+		return !taken || !sides[1].make(t, pod)
+	})
+	deadline := time.Now().Add(harness.Patience)
+	for len(pods) > 0 {
+		now := []map[string]any{sides[0].told(t), sides[1].told(t)}
+		var all []string
+		for _, pod := range pods {
+			is := differences(pod.Name, now[0][pod.Name], now[1][pod.Name])
+			all = append(all, is...)
+		}
+		if len(all) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("numalet and the kubelet differ:\n%s", strings.Join(all, "\n"))
+			break
+		}
+		time.Sleep(time.Second)
+	}
+	for _, s := range sides {
+		s.MustRun("delete", "pods", "--all", "--timeout=1m")
+	}
+}
+
+// told is what the runtime and the API server are told of each pod by now, as JSON that does not
+// say which side it is. A pod of which nothing is settled is not there.
+func (s *side) told(t *testing.T) map[string]any {
+	t.Helper()
+	list, err := s.Client.CoreV1().Pods(s.Namespace).List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, out := s.Runtime.State(), map[string]any{}
+	for i := range list.Items {
+		pod := &list.Items[i]
+		orders := map[string]any{"pod": words(pod)}
+		var ip string
+		for _, sandbox := range state.Sandboxes {
+			if sandbox.UID == string(pod.UID) {
+				orders["sandbox"], orders["handler"] = inOrder(sandbox.Config), sandbox.Handler
+				ip = sandbox.IP
+			}
+		}
+		for _, c := range state.Containers {
+			if c.UID == string(pod.UID) {
+				orders["container "+c.Subject.Container] = withoutOrder(c.Config)
+			}
+		}
+		out[pod.Name] = s.neutral(t, orders, pod, ip)
+	}
+	return out
+}
+
+// words are the parts of a status that say how the pod is.
+func words(pod *v1.Pod) map[string]any {
+	out := map[string]any{"phase": pod.Status.Phase, "reason": pod.Status.Reason,
+		"message": pod.Status.Message, "qos": pod.Status.QOSClass}
+	for _, of := range [][]v1.ContainerStatus{
+		pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses,
+	} {
+		for _, c := range of {
+			if w := c.State.Waiting; w != nil {
+				out["waiting "+c.Name] = w.Reason + ": " + w.Message
+			}
+		}
+	}
+	return out
+}
+
+// withoutOrder has the variables by name: those of services have no order.
+func withoutOrder(c *runtimeapi.ContainerConfig) *runtimeapi.ContainerConfig {
+	c = proto.CloneOf(c)
+	slices.SortStableFunc(c.Envs, func(a, b *runtimeapi.KeyValue) int {
+		return strings.Compare(a.Key, b.Key)
+	})
+	return c
+}
+
+// inOrder has the options of the resolver by name: the kubelet's have no order.
+func inOrder(c *runtimeapi.PodSandboxConfig) *runtimeapi.PodSandboxConfig {
+	c = proto.CloneOf(c)
+	slices.Sort(c.GetDnsConfig().GetOptions())
+	return c
+}
+
+var (
+	lastWords = regexp.MustCompile(`(/containers/[-a-z0-9]+)/[0-9a-f]{8}`)
+	taken     = regexp.MustCompile(`"host_id":[0-9]+`)
+	// What is in use depends on which pods came first.
+	inUse = regexp.MustCompile(`used: [0-9]+`)
+	// The kubelet does not say what is wrong with the file.
+	envFile = regexp.MustCompile(`: [^:]*: [^:]*: couldn't parse env file[^"]*"`)
+)
+
+// neutral is the JSON without what only tells the sides apart.
+func (s *side) neutral(t *testing.T, orders any, pod *v1.Pod, ip string) (out any) {
+	t.Helper()
+	raw, err := json.Marshal(orders)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pairs := []string{s.Root, "ROOT", s.Dir, "DIR", string(pod.UID), "UID", s.Namespace, "NAMESPACE",
+		`"` + s.Name + `"`, `"NODE"`}
+	if ip != "" {
+		pairs = append(pairs, ip, "IP")
+	}
+	text := strings.NewReplacer(pairs...).Replace(string(raw))
+	text = lastWords.ReplaceAllString(text, "$1/WORDS")
+	text = taken.ReplaceAllString(text, `"host_id":1`)
+	text = inUse.ReplaceAllString(text, "used: N")
+	text = envFile.ReplaceAllString(text, `: couldn't parse env file"`)
+	if err := json.Unmarshal([]byte(text), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// differences between the trees, a line for each leaf.
+func differences(at string, ours, theirs any) (out []string) {
+	if exempt(at) {
+		return nil
+	}
+	a, isMap := ours.(map[string]any)
+	b, areMaps := theirs.(map[string]any)
+	if isMap && areMaps {
+		keys := map[string]bool{}
+		for _, m := range []map[string]any{a, b} {
+			for key := range m {
+				keys[key] = true
+			}
+		}
+		for key := range keys {
+			out = append(out, differences(at+"."+key, a[key], b[key])...)
+		}
+		slices.Sort(out)
+		return out
+	}
+	la, isList := ours.([]any)
+	lb, areLists := theirs.([]any)
+	if isList && areLists && len(la) == len(lb) {
+		for i := range la {
+			out = append(out, differences(fmt.Sprintf("%s[%d]", at, i), la[i], lb[i])...)
+		}
+		return out
+	}
+	ta, _ := json.Marshal(ours)
+	tb, _ := json.Marshal(theirs)
+	if string(ta) == string(tb) {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s:\n\tnumalet %s\n\tkubelet %s", at, ta, tb)}
+}
+
+// exempt reports whether what stands there may differ; docs/pod-fields.md says why.
+func exempt(at string) bool {
+	return strings.Contains(at, "annotations.kubernetes.io/config.") ||
+		strings.Contains(at, "annotations.numalet.io/") ||
+		strings.HasSuffix(at, ".selinux_relabel")
+}
