@@ -174,6 +174,7 @@ func openRoutes(n node, p parts) []server.Route {
 		server.MetricsRoute(n.registry),
 		server.SLIRoute(),
 		server.JSONRoute("/placements", func() any { return placements(n, p) }),
+		server.JSONRoute("/plugins", func() any { return p.plugins.Peers() }),
 		server.JSONRoute("/problems", func() any {
 			return append(p.sources.List(), pluginProblems(p.plugins.Inventory())...)
 		}),

@@ -159,7 +159,7 @@ func (p *Plugins) call(ctx context.Context, rpc, resource string, deadline time.
 	c := call{ctx: ctx, rpc: rpc, deadline: deadline, client: l.client(), began: time.Now()}
 	c.done = func(err error) {
 		cancel()
-		p.metrics.called(resource, rpc, time.Since(c.began), err)
+		l.called(p.metrics, rpc, time.Since(c.began), err)
 		if l.callers.leave() {
 			l.close()
 		}

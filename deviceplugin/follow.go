@@ -20,7 +20,7 @@ import (
 func (l *link) session(ctx context.Context, s linkSettings) (listed bool, err error) {
 	began := time.Now()
 	options, err := l.askOptions(ctx, s.deadlines.Options)
-	s.metrics.called(l.resource, rpcOptions, time.Since(began), err)
+	l.called(s.metrics, rpcOptions, time.Since(began), err)
 	if err != nil {
 		return false, err
 	}
@@ -72,11 +72,11 @@ func (l *link) follow(ctx context.Context, s linkSettings, options pluginOptions
 		}
 		if !listed {
 			first.Stop()
-			s.metrics.called(l.resource, rpcList, time.Since(began), nil)
+			l.called(s.metrics, rpcList, time.Since(began), nil)
 		}
 		if changed || !listed {
 			l.tell(ctx, now)
-			l.kept = len(now.devices)
+			l.last.devices = len(now.devices)
 			s.report(ctx, event{kind: linkListed, link: l, options: options, list: now})
 		}
 		if !listed && len(now.devices) == 0 { // once the loop knows of the list
@@ -85,7 +85,7 @@ func (l *link) follow(ctx context.Context, s linkSettings, options pluginOptions
 				s.report(ctx, event{kind: linkSettled, link: l})
 			})
 		}
-		listed, l.refusing = true, false
+		listed, l.last.refused = true, false
 	}
 	switch {
 	case context.Cause(ctx) == late && !listed:
@@ -97,7 +97,7 @@ func (l *link) follow(ctx context.Context, s linkSettings, options pluginOptions
 		err = fmt.Errorf("ListAndWatch: %w", err)
 	}
 	if !listed && ctx.Err() == nil || errors.Is(err, context.DeadlineExceeded) {
-		s.metrics.called(l.resource, rpcList, time.Since(began), err)
+		l.called(s.metrics, rpcList, time.Since(began), err)
 	}
 	return listed, err
 }
@@ -137,12 +137,12 @@ func isTooLong(err error) bool {
 func (l *link) refuse(ctx context.Context, s linkSettings) string {
 	s.metrics.refused.WithLabelValues(l.resource).Inc()
 	told := RefusedList{
-		Resource: l.resource, Socket: l.socket, Kept: l.kept, Limit: s.maxList,
+		Resource: l.resource, Socket: l.socket, Kept: l.last.devices, Limit: s.maxList,
 	}
-	if l.refusing {
+	if l.last.refused {
 		return told.String()
 	}
-	l.refusing = true
+	l.last.refused = true
 	klog.FromContext(ctx).Error(nil, "Device plugin sends a list that is too long",
 		"limitBytes", told.Limit, "kept", told.Kept, "explanation", told.String())
 	s.refused(told)
@@ -152,10 +152,10 @@ func (l *link) refuse(ctx context.Context, s linkSettings) string {
 // tell logs what is wrong with a list, once for as long as it stays so.
 func (l *link) tell(ctx context.Context, now list) {
 	log := klog.FromContext(ctx)
-	if now.defects != l.told && now.defects != (defects{}) {
+	if now.defects != l.last.defects && now.defects != (defects{}) {
 		log.Info("Device plugin sends a list with errors", "devices", len(now.devices),
 			"errors", now.defects.String())
 	}
-	l.told = now.defects
+	l.last.defects = now.defects
 	log.V(2).Info("Device list", "devices", len(now.devices), "healthy", now.healthy)
 }

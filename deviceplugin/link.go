@@ -28,6 +28,8 @@ const maxAnswerBytes = 64 << 20
 type link struct {
 	resource string
 	socket   string // path; empty for a resource that is only known from before
+	way      Way
+	tally    tally
 	conn     *grpc.ClientConn
 	dialErr  atomic.Pointer[error] // of the last attempt to connect
 	callers  callers
@@ -36,15 +38,20 @@ type link struct {
 	life   context.Context    // of the connection; leave ends it and says why
 	leave  context.CancelCauseFunc
 	ended  chan struct{} // closed when the plugin is lost, not when it is superseded
-	told   defects       // of the last list
-	kept   int           // devices of the last list
-	// refusing: the last list was too long to be read.
-	refusing bool
+	last   lastList
+}
+
+// lastList is what is remembered of the last list, to tell each thing once.
+type lastList struct {
+	defects defects
+	devices int
+	// refused: the list after it was too long to be read.
+	refused bool
 }
 
 // newLink prepares the connection; nothing is dialled yet.
-func newLink(resource, path string, cfg Config) (*link, error) {
-	l := &link{resource: resource, socket: path, ended: make(chan struct{})}
+func newLink(resource, path string, way Way, cfg Config) (*link, error) {
+	l := &link{resource: resource, socket: path, way: way, ended: make(chan struct{})}
 	l.life, l.leave = context.WithCancelCause(context.Background())
 	conn, err := grpc.NewClient("passthrough:///"+path,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -240,6 +247,12 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
+// called counts a call that has come back.
+func (l *link) called(metrics *instruments, rpc string, took time.Duration, err error) {
+	metrics.called(l.resource, rpc, took, err)
+	l.tally.add(rpc, err)
+}
+
 // problem is an error of the plugin in words for people.
 func (l *link) problem(err error) string { return "plugin on " + l.name() + ": " + err.Error() }
 
@@ -263,8 +276,8 @@ func (l *link) tellEarly(ctx context.Context, s linkSettings) {
 	}
 	why := fmt.Sprintf("the plugin on %s registered before it served its socket (%v); it is "+
 		"served here, but the kubelet connects before it answers Register, and fails the call "+
-		"after 10s if it cannot: serve first, then register; --device-plugin-strict-registration does as "+
-		"the kubelet", l.name(), *refused)
+		"after 10s if it cannot: serve first, then register; "+
+		"--device-plugin-strict-registration does as the kubelet", l.name(), *refused)
 	klog.FromContext(ctx).Info("Device plugin registered before it served", "explanation", why)
 	s.report(ctx, event{kind: linkEarly, link: l, problem: why})
 }
@@ -274,7 +287,7 @@ func (l *link) dial(ctx context.Context, s linkSettings) error {
 	began := time.Now()
 	err := l.connect(ctx, s.deadlines.Dial)
 	if context.Cause(ctx) == nil {
-		s.metrics.called(l.resource, rpcDial, time.Since(began), err)
+		l.called(s.metrics, rpcDial, time.Since(began), err)
 	}
 	return err
 }

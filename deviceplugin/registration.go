@@ -112,7 +112,7 @@ func (p *Plugins) admit(ctx context.Context, l *link) error {
 	if p.cfg.Strict {
 		began := time.Now()
 		if err := l.connect(ctx, p.cfg.Deadlines.Dial); err != nil {
-			p.metrics.called(l.resource, rpcDial, time.Since(began), err)
+			l.called(p.metrics, rpcDial, time.Since(began), err)
 			l.hangUp()
 			return fmt.Errorf("%w; serve the socket before registering", err)
 		}
@@ -138,7 +138,8 @@ func (p *Plugins) accept(req *v1beta1.RegisterRequest) (*link, error) {
 	if err := CheckRequest(p.cfg.Dir, req); err != nil {
 		return nil, err
 	}
-	return newLink(req.GetResourceName(), filepath.Join(p.cfg.Dir, req.GetEndpoint()), p.cfg)
+	return newLink(req.GetResourceName(), filepath.Join(p.cfg.Dir, req.GetEndpoint()),
+		ByRegister, p.cfg)
 }
 
 // CheckRequest says what is wrong with a registration by Register in a directory, as a

@@ -78,7 +78,7 @@ func (p *Plugins) acceptFound(found watcher.Plugin) (*link, error) {
 	if err := CheckFound(found); err != nil {
 		return nil, err
 	}
-	return newLink(found.Name, filepath.Clean(found.Endpoint), p.cfg)
+	return newLink(found.Name, filepath.Clean(found.Endpoint), ByRegistry, p.cfg)
 }
 
 // CheckFound says what is wrong with what a plugin of the plugin registry says about itself, as a

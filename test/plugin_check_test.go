@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/deviceplugin/check"
 	"github.com/numalet/numalet/test/harness"
 	"github.com/numalet/numalet/test/scratch"
@@ -70,6 +71,25 @@ func TestPluginCheckOfGoodPlugin(t *testing.T) {
 		if err != nil || !strings.Contains(string(calls), "ListAndWatch {devices:{") {
 			t.Errorf("%s: %v; the transcript is\n%s", way, err, calls)
 		}
+	}
+}
+
+// An agent lists its plugins with the calls that it made.
+func TestPluginList(t *testing.T) {
+	s := newSite(t)
+	s.Start()
+	s.Plugin(gpu, "--devices=8")
+	s.want(user)
+	s.runs(user)
+	var peers []deviceplugin.Peer
+	if err := json.Unmarshal([]byte(s.Get("/plugins")), &peers); err != nil {
+		t.Fatal(err)
+	}
+	if len(peers) != 1 || peers[0].Resource != gpu || peers[0].Healthy != 8 ||
+		filepath.Base(peers[0].Endpoint) != "example.com_gpu.sock" ||
+		peers[0].Way != deviceplugin.ByRegister || peers[0].LastError != "" ||
+		peers[0].Calls["Allocate"].All == 0 {
+		t.Errorf("the plugins are %+v", peers)
 	}
 }
 

@@ -17,10 +17,10 @@ import (
 func newPluginCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plugin",
-		Short: "Check a device plugin, or run one with invented devices",
+		Short: "Check a device plugin, list those of an agent, or run one with invented devices",
 	}
 	onlyTools(cmd)
-	cmd.AddCommand(newPluginCheckCommand(), newPluginSimCommand())
+	cmd.AddCommand(newPluginCheckCommand(), newPluginListCommand(), newPluginSimCommand())
 	return cmd
 }
 

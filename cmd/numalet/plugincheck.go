@@ -165,8 +165,8 @@ func (f *pluginCheckFlags) write(to, stdout io.Writer, report check.Report) erro
 // complete makes the configuration of what flags say.
 func (f *pluginCheckFlags) complete() error {
 	if f.cfg.Command == "" && f.cfg.Dir == "" {
-		return errors.New("start the plugin with --exec COMMAND, or name the directory of one that " +
-			"runs with --dir; numalet plugin check --help tells more")
+		return errors.New("start the plugin with --exec COMMAND, or name the directory of one " +
+			"that runs with --dir; numalet plugin check --help tells more")
 	}
 	if f.cfg.Command != "" && f.cfg.Dir != "" {
 		return errors.New("--exec and --dir: use --exec to start a plugin in a directory of its " +

@@ -50,7 +50,7 @@ type direct struct {
 
 // introduced is how the plugin made itself known.
 type introduced struct {
-	way      Way
+	way      deviceplugin.Way
 	resource string
 	// endpoint is the path of its socket.
 	endpoint string
@@ -67,7 +67,8 @@ func (b *bench) introduction() (introduced, bool) {
 			continue
 		}
 		return introduced{
-			way: ByRegister, resource: req.GetResourceName(), options: req.GetOptions(),
+			way: deviceplugin.ByRegister, resource: req.GetResourceName(),
+			options:  req.GetOptions(),
 			endpoint: filepath.Join(b.dirs.Plugins, req.GetEndpoint()),
 			problem:  deviceplugin.CheckRequest(b.dirs.Plugins, req),
 		}, true
@@ -82,7 +83,7 @@ func (b *bench) introduction() (introduced, bool) {
 			found.Endpoint = asked.to
 		}
 		return introduced{
-			way: ByRegistry, resource: found.Name, endpoint: found.Endpoint,
+			way: deviceplugin.ByRegistry, resource: found.Name, endpoint: found.Endpoint,
 			problem: deviceplugin.CheckFound(found),
 		}, true
 	}

@@ -5,15 +5,17 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/numalet/numalet/deviceplugin"
 )
 
 // A good plugin passes all checks, whichever way it registers.
 func TestGoodPlugin(t *testing.T) {
-	for way, registry := range map[Way]bool{ByRegister: false, ByRegistry: true} {
+	for _, way := range []deviceplugin.Way{deviceplugin.ByRegister, deviceplugin.ByRegistry} {
 		t.Run(string(way), func(t *testing.T) {
 			t.Parallel()
 			p := good()
-			p.registry = registry
+			p.registry = way == deviceplugin.ByRegistry
 			report, err := Run(t.Context(), Config{Run: p.run, Levers: p.levers()})
 			if err != nil {
 				t.Fatal(err)
@@ -29,7 +31,7 @@ func TestGoodPlugin(t *testing.T) {
 				t.Errorf("the report is of %+v", report)
 			}
 			want := []string{"registry-notice", "starts-after-kill"}
-			if registry {
+			if p.registry {
 				want = []string{"options-agree", "socket-made-anew", "starts-after-kill"}
 			}
 			if got := namesOf(report, Skipped); !slices.Equal(got, want) {

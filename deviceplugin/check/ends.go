@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
+
+	"github.com/numalet/numalet/deviceplugin"
 )
 
 func endChecks() []check {
@@ -79,7 +81,7 @@ func checkSocketGone(_ context.Context, b *bench) outcome {
 	if _, err := os.Lstat(who.endpoint); err != nil {
 		return passed("it is")
 	}
-	if who.way == ByRegistry {
+	if who.way == deviceplugin.ByRegistry {
 		return failed("it is still there: %s", who.endpoint)
 	}
 	return warned("it is still there: %s", who.endpoint)

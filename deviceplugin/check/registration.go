@@ -120,7 +120,7 @@ func checkPart(part deviceplugin.RequestPart) func(context.Context, *bench) outc
 // manager goes on without being strict, so that the rest can be checked.
 func checkServesFirst(ctx context.Context, b *bench) outcome {
 	who, _ := b.introduction()
-	if who.way == ByRegistry {
+	if who.way == deviceplugin.ByRegistry {
 		return passed("a plugin of the plugin registry is found by its socket")
 	}
 	refused := func() string { return b.manager.Inventory().Refused[who.resource] }
@@ -181,7 +181,7 @@ func checkOptions(ctx context.Context, b *bench) outcome {
 
 func checkOptionsAgree(ctx context.Context, b *bench) outcome {
 	who, _ := b.introduction()
-	if who.way == ByRegistry {
+	if who.way == deviceplugin.ByRegistry {
 		return skipped("a plugin of the plugin registry is asked for them only")
 	}
 	said := who.options
@@ -223,7 +223,7 @@ func (b *bench) options(ctx context.Context) (*v1beta1.DevicePluginOptions, erro
 
 func checkNotice(ctx context.Context, b *bench) outcome {
 	who, _ := b.introduction()
-	if who.way != ByRegistry {
+	if who.way != deviceplugin.ByRegistry {
 		return skipped("the plugin registers by Register")
 	}
 	var notice call

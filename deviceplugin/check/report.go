@@ -3,6 +3,8 @@ package check
 import (
 	"fmt"
 	"time"
+
+	"github.com/numalet/numalet/deviceplugin"
 )
 
 // Verdict is the outcome of a check.
@@ -37,8 +39,8 @@ type Result struct {
 type Report struct {
 	Resource string `json:"resource"`
 	// Way is how the plugin registered, Endpoint the path of its socket.
-	Way      Way    `json:"way,omitempty"`
-	Endpoint string `json:"endpoint,omitempty"`
+	Way      deviceplugin.Way `json:"way,omitempty"`
+	Endpoint string           `json:"endpoint,omitempty"`
 	// Devices is how many it listed in the beginning.
 	Devices int       `json:"devices"`
 	Began   time.Time `json:"began"`
@@ -47,15 +49,6 @@ type Report struct {
 	// Transcript has every message; it is written by WriteTranscript.
 	Transcript []Line `json:"-"`
 }
-
-// Way is a way to register.
-type Way string
-
-// The ways to register.
-const (
-	ByRegister Way = "Register"
-	ByRegistry Way = "plugin registry"
-)
 
 // Count is how many checks had the verdict.
 func (r Report) Count(v Verdict) int {

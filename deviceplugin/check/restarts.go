@@ -159,7 +159,7 @@ func checkSickAfterRestart(ctx context.Context, b *bench) outcome {
 }
 
 func checkSocketMadeAnew(ctx context.Context, b *bench) outcome {
-	if who, _ := b.introduction(); who.way != ByRegister {
+	if who, _ := b.introduction(); who.way != deviceplugin.ByRegister {
 		return skipped("a plugin of the plugin registry does not look for it")
 	}
 	n := b.introductions()

@@ -171,7 +171,7 @@ func (p *plugin) list() (devices []*v1beta1.Device, err error) {
 	return devices, err
 }
 
-// Allocate implements v1beta1.DevicePluginServer: it says what containers get, and keeps no account.
+// Allocate implements v1beta1.DevicePluginServer: what containers get. It keeps no account.
 func (p *plugin) Allocate(_ context.Context, req *v1beta1.AllocateRequest) (
 	*v1beta1.AllocateResponse, error) {
 	resp := &v1beta1.AllocateResponse{}

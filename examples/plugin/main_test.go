@@ -39,8 +39,10 @@ func TestPlugin(t *testing.T) {
 		Levers: map[check.Lever]func(context.Context) error{
 			check.Sicken: func(context.Context) error { return say("a", "broken") },
 			check.Cure:   func(context.Context) error { return say("a", "fine") },
-			check.Vanish: func(context.Context) error { return os.Remove(filepath.Join(folder, "b")) },
 			check.Return: func(context.Context) error { return say("b", "fine") },
+			check.Vanish: func(context.Context) error {
+				return os.Remove(filepath.Join(folder, "b"))
+			},
 		},
 	})
 	if n := report.Count(check.Warning); n > 0 || report.Resource != resource {

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// Each plugin is a line: where it is, what it has, what it was called for, and what failed last.
+func TestPluginList(t *testing.T) {
+	address := agentWith(t, map[string]string{"/plugins": `[
+		{"resource": "a.com/gpu", "endpoint": "/d/gpu.sock", "way": "Register", "devices": 8,
+		 "healthy": 7, "calls": {"ListAndWatch": {"all": 1}, "Allocate": {"all": 4, "failed": 1}},
+		 "lastError": "Allocate: no luck", "lastErrorAt": "2026-01-01T00:00:00Z"},
+		{"resource": "a.com/nic", "problem": "no plugin has registered since the agent started"}
+	]`})
+	out, err := run(t, "plugin", "list", "--server", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(out, "\n")
+	for at, want := range [][]string{
+		{"RESOURCE", "LAST ERROR"},
+		{"a.com/gpu", " gpu.sock ", " Register ", " 7 of 8 ", " connected ",
+			"Allocate 4 (1 failed), ListAndWatch 1", " ago: Allocate: no luck"},
+		{"a.com/nic", " - ", " 0 of 0 ", "no plugin has registered since the agent started"},
+	} {
+		for _, text := range want {
+			if !strings.Contains(lines[at], text) {
+				t.Errorf("line %d has no %q: %s", at, text, lines[at])
+			}
+		}
+	}
+	out, err = run(t, "plugin", "list", "--server", address, "-o", "json")
+	if err != nil || !strings.Contains(out, `"healthy": 7`) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// What cannot be checked is said before anything is started.
+func TestPluginCheckFlags(t *testing.T) {
+	for _, tc := range []struct{ args, want string }{
+		{"", "start the plugin with --exec COMMAND"},
+		{"--exec true --dir /tmp", "use --exec to start a plugin in a directory of its own"},
+		{"--exec true --lever bend", "write NAME=COMMAND, where NAME is one of [sicken cure"},
+		{"--exec true --out /nowhere/x", "/nowhere/x"},
+		{"--exce true", "did you mean --exec?"},
+	} {
+		args := append([]string{"plugin", "check"}, strings.Fields(tc.args)...)
+		if _, err := run(t, args...); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want %q", tc.args, err, tc.want)
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package deviceplugin
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+// Of each plugin is told where it is, what it lists, and how its calls went.
+func TestPeers(t *testing.T) {
+	r := newRig(t, Config{Known: []string{nic}})
+	refuse := true
+	plugin := &authored{lists: lists(2)}
+	plugin.allocate = func() (*v1beta1.AllocateResponse, error) {
+		if refuse {
+			return nil, status.Error(codes.Internal, "no such\nluck")
+		}
+		return &v1beta1.AllocateResponse{
+			ContainerResponses: []*v1beta1.ContainerAllocateResponse{{}},
+		}, nil
+	}
+	r.author("p.sock", plugin)
+	if err := r.register("p.sock", gpu); err != nil {
+		t.Fatal(err)
+	}
+	r.untilConnected(gpu)
+	_, _ = r.Allocate(t.Context(), gpu, []string{"gpu-0"}) // fails
+	refuse = false
+	if _, err := r.Allocate(t.Context(), gpu, []string{"gpu-0"}); err != nil {
+		t.Fatal(err)
+	}
+	peers := r.Peers()
+	if len(peers) != 2 {
+		t.Fatalf("the plugins are %+v", peers)
+	}
+	p, gone := peers[0], peers[1]
+	if p.Resource != gpu || p.Endpoint != filepath.Join(r.dir, "p.sock") || p.Way != ByRegister ||
+		p.Problem != "" || p.Devices != 2 || p.Healthy != 2 {
+		t.Errorf("the plugin is %+v", p)
+	}
+	if p.Calls[rpcAllocate] != (Calls{All: 2, Failed: 1}) || p.Calls[rpcList] != (Calls{All: 1}) {
+		t.Errorf("the calls are %+v", p.Calls)
+	}
+	if !strings.HasPrefix(p.LastError, "Allocate: ") || p.LastErrorAt == nil ||
+		!strings.Contains(p.LastError, "no such luck") {
+		t.Errorf("the last error is %q at %v", p.LastError, p.LastErrorAt)
+	}
+	if gone.Resource != nic || gone.Endpoint != "" || gone.Problem == "" ||
+		gone.LastErrorAt != nil {
+		t.Errorf("one from before is %+v", gone)
+	}
+}
