@@ -42,9 +42,9 @@ type Config struct {
 	// Refused hears of a list that is too long to be read, once for as long as it stays so. It must
 	// not block. Nil is nobody.
 	Refused func(RefusedList)
-	// Stats hears of every message between the device manager and its plugins, in both directions.
+	// Stats is who hears of every message over connections to a socket, be it a plugin's or ours.
 	// Lists of devices come to it as they are on the wire. It must not block. Nil is nobody.
-	Stats stats.Handler
+	Stats func(socket string) stats.Handler
 	// Registry gets the metrics; nil for none.
 	Registry metrics.KubeRegistry
 }

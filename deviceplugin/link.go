@@ -73,7 +73,7 @@ func newLink(resource, path string, way Way, cfg Config) (*link, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)),
 		grpc.WithUnaryInterceptor(socket.ShortErrors),
 		grpc.WithStreamInterceptor(socket.ShortStreamErrors),
-		socket.Stats(cfg.Stats),
+		socket.Stats(cfg.Stats, path),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("failed to dial device plugin: %w", err)

@@ -42,7 +42,7 @@ func (p *Plugins) serveOn(ctx context.Context, s *socket.Listener) error {
 	defer cancel()
 	options := []grpc.ServerOption{grpc.WaitForHandlers(true)}
 	if p.cfg.Stats != nil {
-		options = append(options, grpc.StatsHandler(p.cfg.Stats))
+		options = append(options, grpc.StatsHandler(p.cfg.Stats(s.Path())))
 	}
 	server := grpc.NewServer(options...)
 	v1beta1.RegisterRegistrationServer(server, registrar{plugins: p, log: klog.FromContext(ctx)})

@@ -20,13 +20,15 @@ const (
 	allocates      = "allocate"
 	allocateAgain  = "allocate-again"
 	allocateReused = "allocate-reused"
+	cancelled      = "cancelled"
 )
 
 // Bounds of calls to Allocate.
 const (
-	slow          = 5 * time.Second // is told
-	mostParallel  = 8
-	cancellations = 5
+	slow         = 5 * time.Second // is told
+	mostParallel = 8
+	// cancellations come after 1 ms, 2 ms, 4 ms and so on.
+	cancellations = 7
 )
 
 func allocationChecks() []check {
@@ -118,7 +120,7 @@ func parallelChecks(then []string) []check {
 			hint: "keep nothing of a call in fields that calls share; run the plugin with " +
 				"-race",
 		}, run: checkParallel},
-		{name: "cancelled", needs: then, wants: wants{plugin: true, devices: 1}, words: words{
+		{name: cancelled, needs: then, wants: wants{plugin: true, devices: 1}, words: words{
 			did:      "cancelled calls of Allocate, then made one",
 			expected: "an answer to the one",
 			why: "a pod may be deleted while it starts; a lock that stays held hangs all later " +
@@ -282,7 +284,7 @@ func checkParallel(ctx context.Context, b *bench) outcome {
 func checkCancelled(ctx context.Context, b *bench) outcome {
 	ids := b.healthy()[:1]
 	for i := range cancellations {
-		hurried, cancel := context.WithTimeout(ctx, time.Duration(i)*time.Millisecond)
+		hurried, cancel := context.WithTimeout(ctx, time.Millisecond<<i)
 		_, _ = b.allocate(hurried, ids) // whatever it says
 		cancel()
 	}

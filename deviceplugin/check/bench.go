@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -11,7 +12,6 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/deviceplugin"
-	"github.com/numalet/numalet/deviceplugin/watcher"
 )
 
 // bench is what checks work on: a plugin, the device manager that serves it, and what was heard of
@@ -54,40 +54,72 @@ type introduced struct {
 	resource string
 	// endpoint is the path of its socket.
 	endpoint string
-	options  *v1beta1.DevicePluginOptions // of Register; nil when there were none
-	problem  error                        // a *deviceplugin.RequestError, if there is one
+	// found is the socket in the plugin registry, if it is there.
+	found   string
+	options *v1beta1.DevicePluginOptions // of Register; nil when there were none
+	problem error                        // a *deviceplugin.RequestError, if there is one
 }
 
 // introduction is the newest of the plugin; false while there is none.
 func (b *bench) introduction() (introduced, bool) {
-	requests := b.rec.requests()
-	for i := len(requests) - 1; i >= 0; i-- {
-		req := requests[i]
-		if b.cfg.Resource != "" && req.GetResourceName() != b.cfg.Resource {
-			continue
+	for _, req := range slices.Backward(b.rec.requests()) {
+		if b.concerns(req.GetResourceName()) {
+			return introduced{
+				way: deviceplugin.ByRegister, resource: req.GetResourceName(),
+				options:  req.GetOptions(),
+				endpoint: filepath.Join(b.dirs.Plugins, req.GetEndpoint()),
+				problem:  deviceplugin.CheckRequest(b.dirs.Plugins, req),
+			}, true
 		}
-		return introduced{
-			way: deviceplugin.ByRegister, resource: req.GetResourceName(),
-			options:  req.GetOptions(),
-			endpoint: filepath.Join(b.dirs.Plugins, req.GetEndpoint()),
-			problem:  deviceplugin.CheckRequest(b.dirs.Plugins, req),
-		}, true
 	}
-	asked, called := b.rec.newest(byManager, infoCall)
-	if info := b.rec.info(); called && info != nil {
-		found := watcher.Plugin{
-			Name: info.GetName(), Endpoint: info.GetEndpoint(),
-			Versions: info.GetSupportedVersions(),
+	for _, found := range slices.Backward(b.rec.introduced()) {
+		if b.concerns(found.Name) {
+			return introduced{
+				way: deviceplugin.ByRegistry, resource: found.Name, endpoint: found.Endpoint,
+				found: found.Socket, problem: deviceplugin.CheckFound(found),
+			}, true
 		}
-		if found.Endpoint == "" {
-			found.Endpoint = asked.to
-		}
-		return introduced{
-			way: deviceplugin.ByRegistry, resource: found.Name, endpoint: found.Endpoint,
-			problem: deviceplugin.CheckFound(found),
-		}, true
 	}
 	return introduced{}, false
+}
+
+// introductions counts how often the plugin has registered.
+func (b *bench) introductions() int {
+	n := 0
+	for _, req := range b.rec.requests() {
+		n += one(b.concerns(req.GetResourceName()))
+	}
+	for _, found := range b.rec.introduced() {
+		n += one(b.concerns(found.Name))
+	}
+	return n
+}
+
+// called is the device manager's newest call of a method of the plugin; false if there is none.
+func (b *bench) called(method string) (call, bool) {
+	who, _ := b.introduction()
+	to := who.endpoint
+	if method == notifyCall {
+		to = who.found
+	}
+	for _, c := range slices.Backward(b.rec.asked(byManager, method)) {
+		if c.to == to {
+			return c, true
+		}
+	}
+	return call{}, false
+}
+
+// concerns reports whether the plugin that is checked is the one of a resource.
+func (b *bench) concerns(resource string) bool {
+	return b.cfg.Resource == "" || b.cfg.Resource == resource
+}
+
+func one(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 // resource is what the device manager has of the plugin's resource.
@@ -154,7 +186,7 @@ func (b *bench) client() (v1beta1.DevicePluginClient, error) {
 		b.hangUp()
 		conn, err := grpc.NewClient("unix:"+who.endpoint, grpc.WithAuthority("localhost"),
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithStatsHandler(b.rec.handler(byCheck)))
+			grpc.WithStatsHandler(b.rec.handler(byCheck, who.endpoint)))
 		if err != nil {
 			return nil, err
 		}

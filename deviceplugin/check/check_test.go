@@ -1,10 +1,15 @@
 package check
 
 import (
+	"context"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/deviceplugin"
 )
@@ -38,6 +43,32 @@ func TestGoodPlugin(t *testing.T) {
 				t.Errorf("these are not made: %q, want %q", got, want)
 			}
 		})
+	}
+}
+
+// Of several plugins that register, one is checked.
+func TestOneOfSeveral(t *testing.T) {
+	t.Parallel()
+	p, other := good(), good()
+	other.socket, other.devices = "nic.sock", invented(2)
+	other.request = func(_ string, r *v1beta1.RegisterRequest) {
+		r.ResourceName = "example.com/nic"
+	}
+	report, err := Run(t.Context(), Config{
+		Resource: gpu, Patience: 20 * time.Second, // there are twice as many that are slow
+		Run: func(ctx context.Context, dirs Dirs) error {
+			var group errgroup.Group
+			group.Go(func() error { return p.run(ctx, dirs) })
+			group.Go(func() error { return other.run(ctx, dirs) })
+			return group.Wait()
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Resource != gpu || report.Devices != 4 || !report.Good() {
+		t.Errorf("of %d devices of %s these fail: %q", report.Devices, report.Resource,
+			namesOf(report, Failed))
 	}
 }
 

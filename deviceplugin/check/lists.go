@@ -113,7 +113,7 @@ func deviceChecks(listed []string) []check {
 
 // list is the newest list of the device manager's newest stream.
 func (b *bench) list() call {
-	asked, _ := b.rec.newest(byManager, listCall)
+	asked, _ := b.called(listCall)
 	return asked
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc/stats"
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/deviceplugin"
@@ -34,7 +35,9 @@ func (b *bench) serveAs(strict bool) error {
 			Registry: watcher.Deadlines{Dial: patience, Info: patience, Notify: patience},
 		},
 		Changed: b.pulse.beat,
-		Stats:   b.rec.handler(byManager),
+		Stats: func(socket string) stats.Handler {
+			return b.rec.handler(byManager, socket)
+		},
 	})
 	if err != nil {
 		return err

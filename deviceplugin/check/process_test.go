@@ -87,7 +87,7 @@ func TestProcesses(t *testing.T) {
 		"panics-without-ids": {failed: "no-ids", says: "index out of range"},
 		"deaf":               {failed: "stops", says: "still ran", patience: hangs},
 		"stale": {
-			failed: "starts-after-kill", says: "address already in use",
+			failed: "starts-after-kill", says: "p.sock: file exists",
 		},
 		"leaves": {warned: "socket-gone", says: "p.sock"},
 		"fails":  {warned: "stops", says: "exit status 3"},

@@ -2,6 +2,7 @@ package check
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -10,6 +11,8 @@ import (
 	"google.golang.org/grpc/stats"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/numalet/numalet/deviceplugin/watcher"
 )
 
 // recorder hears every message between the device manager, the checks and the plugin. It remembers
@@ -23,12 +26,12 @@ type recorder struct {
 	transcript []Line
 	dropped    int
 	calls      []*call
-	// registrations are what plugins sent to Register, found is the last answer to GetInfo.
+	// registrations are what plugins sent to Register, found is what they said to GetInfo.
 	registrations []*v1beta1.RegisterRequest
-	found         *registerapi.PluginInfo
+	found         []watcher.Plugin
 }
 
-// Bounds of what is remembered.
+// Bounds of what is remembered. Calls beyond it are not heard, so what they say is not either.
 const (
 	mostLines = 20_000
 	mostCalls = 20_000
@@ -38,8 +41,9 @@ const (
 type call struct {
 	method string // without the service
 	by     side
-	to     string // the socket that is called; empty for calls of the plugin
+	to     string // the path of the socket that is called
 	began  time.Time
+	heard  bool
 	// answers counts messages that came in, repeats those that said what the one before said.
 	answers, repeats int
 	// last is the last message of ListAndWatch.
@@ -59,19 +63,20 @@ const (
 
 func newRecorder(p *pulse) *recorder { return &recorder{pulse: p, began: time.Now()} }
 
-// handler hears the connections of one side.
-func (r *recorder) handler(by side) stats.Handler { return handler{r, by} }
+// handler hears the connections of one side to a socket.
+func (r *recorder) handler(by side, to string) stats.Handler { return handler{r, by, to} }
 
 type handler struct {
 	rec *recorder
 	by  side
+	to  string
 }
 
 type callKey struct{}
 
 // TagRPC implements stats.Handler.
 func (h handler) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
-	c := &call{method: bare(info.FullMethodName), by: h.by, began: time.Now()}
+	c := &call{method: bare(info.FullMethodName), by: h.by, to: h.to, began: time.Now()}
 	return context.WithValue(ctx, callKey{}, c)
 }
 
@@ -99,12 +104,8 @@ func (r *recorder) hear(c *call, s stats.RPCStats) {
 		if !s.Client { // the device manager is called, as Register is
 			c.by = byPlugin
 		}
-		if len(r.calls) < mostCalls {
+		if c.heard = len(r.calls) < mostCalls; c.heard {
 			r.calls = append(r.calls, c)
-		}
-	case *stats.OutHeader:
-		if s.Client && s.RemoteAddr != nil {
-			c.to = s.RemoteAddr.String()
 		}
 	case *stats.OutPayload:
 		r.write(c, s.Client, message{s.Payload, s.Length})
@@ -119,12 +120,18 @@ func (r *recorder) hear(c *call, s stats.RPCStats) {
 
 // take remembers what checks ask for of a message that came in.
 func (r *recorder) take(c *call, message any) {
+	if !c.heard {
+		return
+	}
 	c.answers++
 	switch m := message.(type) {
 	case *v1beta1.RegisterRequest:
 		r.registrations = append(r.registrations, m)
 	case *registerapi.PluginInfo:
-		r.found = m
+		r.found = append(r.found, watcher.Plugin{
+			Type: m.GetType(), Name: m.GetName(), Versions: m.GetSupportedVersions(),
+			Endpoint: cmp.Or(m.GetEndpoint(), c.to), Socket: c.to,
+		})
 	}
 	if raw := bytesOf(message); raw != nil && c.method == listCall {
 		if c.answers > 1 && bytes.Equal(raw, c.last) {
@@ -146,15 +153,6 @@ func (r *recorder) asked(by side, method string) (out []call) {
 	return out
 }
 
-// newest is the last of asked.
-func (r *recorder) newest(by side, method string) (call, bool) {
-	all := r.asked(by, method)
-	if len(all) == 0 {
-		return call{}, false
-	}
-	return all[len(all)-1], true
-}
-
 // requests are what plugins sent to Register.
 func (r *recorder) requests() []*v1beta1.RegisterRequest {
 	r.mu.Lock()
@@ -162,9 +160,9 @@ func (r *recorder) requests() []*v1beta1.RegisterRequest {
 	return slices.Clone(r.registrations)
 }
 
-// info is what a plugin of the plugin registry said about itself; nil if none was asked.
-func (r *recorder) info() *registerapi.PluginInfo {
+// introduced are what plugins of the plugin registry said about themselves.
+func (r *recorder) introduced() []watcher.Plugin {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.found
+	return slices.Clone(r.found)
 }

@@ -125,7 +125,7 @@ func checkServesFirst(ctx context.Context, b *bench) outcome {
 	}
 	refused := func() string { return b.manager.Inventory().Refused[who.resource] }
 	reached := func() bool {
-		_, asked := b.rec.newest(byManager, optionsCall)
+		_, asked := b.called(optionsCall)
 		return asked
 	}
 	b.pulse.until(ctx, 2*b.cfg.Patience, func() bool {
@@ -149,7 +149,7 @@ func checkServesFirst(ctx context.Context, b *bench) outcome {
 
 func checkReachable(ctx context.Context, b *bench) outcome {
 	called := func() bool {
-		_, asked := b.rec.newest(byManager, optionsCall)
+		_, asked := b.called(optionsCall)
 		return asked
 	}
 	if !b.until(ctx, func() bool { return called() || b.ended() }) || !called() {
@@ -165,7 +165,7 @@ func checkReachable(ctx context.Context, b *bench) outcome {
 func checkOptions(ctx context.Context, b *bench) outcome {
 	var asked call
 	b.until(ctx, func() bool {
-		asked, _ = b.rec.newest(byManager, optionsCall)
+		asked, _ = b.called(optionsCall)
 		return asked.ended
 	})
 	switch {
@@ -228,7 +228,7 @@ func checkNotice(ctx context.Context, b *bench) outcome {
 	}
 	var notice call
 	b.until(ctx, func() bool {
-		notice, _ = b.rec.newest(byManager, notifyCall)
+		notice, _ = b.called(notifyCall)
 		return notice.ended
 	})
 	if !notice.ended || notice.err != nil {

@@ -41,7 +41,7 @@ func restartChecks() []check {
 			hint: "send the whole list on each new stream, and make ids of what stays the same: " +
 				"a goroutine of the stream before may have taken what was meant for this one",
 		}, run: checkListsAgain},
-		{name: "restart-in-calls", needs: plus(then, allocates, allocateAgain, "lists-again"),
+		{name: "restart-in-calls", needs: plus(then, allocates, allocateAgain, cancelled, "lists-again"),
 			wants: wants{plugin: true, devices: 1}, words: words{
 				did: "restarted the device manager while Allocate was under way, and again " +
 					"before the plugin had sent its list",
@@ -71,22 +71,6 @@ func restartChecks() []check {
 			hint:     "register when kubelet.sock is made, and not on a timer",
 		}, run: checkRegisterPace},
 	}
-}
-
-// introductions counts how often the plugin has registered.
-func (b *bench) introductions() int {
-	n := 0
-	for _, req := range b.rec.requests() {
-		if b.cfg.Resource == "" || req.GetResourceName() == b.cfg.Resource {
-			n++
-		}
-	}
-	for _, asked := range b.rec.asked(byManager, infoCall) {
-		if asked.ended && asked.err == nil {
-			n++
-		}
-	}
-	return n
 }
 
 func checkRegistersAgain(ctx context.Context, b *bench) outcome {

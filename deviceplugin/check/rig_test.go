@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +17,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/numalet/numalet/deviceplugin/socket"
 )
 
 const gpu = "example.com/gpu"
@@ -27,7 +28,8 @@ type plugin struct {
 	request  func(dir string, req *v1beta1.RegisterRequest)
 	info     func(*registerapi.PluginInfo)
 	notice   error
-	registry bool // registers by the plugin registry
+	registry bool   // registers by the plugin registry
+	socket   string // its name
 	// late: serves after it has registered; nowhere: never; sessions is how often it registers at
 	// most; keep leaves its socket behind, and stale does not remove an old one.
 	late, nowhere, keep, stale bool
@@ -72,7 +74,7 @@ func good() *plugin {
 		options: &v1beta1.DevicePluginOptions{
 			GetPreferredAllocationAvailable: true, PreStartRequired: true,
 		},
-		devices: invented(4),
+		devices: invented(4), socket: "p.sock",
 	}
 }
 
@@ -127,7 +129,7 @@ func identity(path string) string {
 
 // session serves and registers until holds does not hold or ctx is done.
 func (s *served) session(ctx context.Context, dir string, holds func() bool) error {
-	path := filepath.Join(dir, "p.sock")
+	path := filepath.Join(dir, s.socket)
 	if !s.stale {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -143,11 +145,13 @@ func (s *served) session(ctx context.Context, dir string, holds func() bool) err
 		if s.nowhere {
 			return nil
 		}
-		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		l, err := socket.Listen(path)
 		if err != nil {
 			return err
 		}
-		l.SetUnlinkOnClose(!s.keep)
+		if s.keep {
+			l.Abandon()
+		}
 		go func() { _ = server.Serve(l) }()
 		return nil
 	}
@@ -181,7 +185,7 @@ func (s *served) register(ctx context.Context, dir string) error {
 	}
 	defer conn.Close()
 	req := &v1beta1.RegisterRequest{
-		Version: v1beta1.Version, Endpoint: "p.sock", ResourceName: gpu, Options: s.options,
+		Version: v1beta1.Version, Endpoint: s.socket, ResourceName: gpu, Options: s.options,
 	}
 	if s.request != nil {
 		s.request(dir, req)

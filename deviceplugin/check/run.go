@@ -86,6 +86,8 @@ func (b *bench) begin(ctx context.Context) error {
 	if end := b.subject.fate(); end != nil && !known() {
 		return fmt.Errorf("the plugin was started and did not register: %s", end)
 	}
+	who, _ := b.introduction()
+	b.cfg.Resource = who.resource // it may register others too
 	return ctx.Err()
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -25,7 +26,7 @@ type mistake struct {
 	patience time.Duration
 }
 
-const hangs = 4 * time.Second
+const hangs = 8 * time.Second
 
 var mistakes = []mistake{
 	{"another version", "version", func(p *plugin) {
@@ -281,7 +282,7 @@ func holding(ctx context.Context, s *served, ids []string) (*v1beta1.ContainerAl
 		return nil, ctx.Err()
 	}
 	select {
-	case <-time.After(20 * time.Millisecond):
+	case <-time.After(100 * time.Millisecond):
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -289,25 +290,34 @@ func holding(ctx context.Context, s *served, ids []string) (*v1beta1.ContainerAl
 	return plain(ctx, s, ids)
 }
 
+// atOnce is how many plugins are checked at once: they mostly wait.
+const atOnce = 16
+
 // Each plugin that is wrong in one way fails the check that is for it, and no other.
 func TestMistakes(t *testing.T) {
-	for _, m := range mistakes {
-		t.Run(m.name, func(t *testing.T) {
-			t.Parallel()
+	reports := make([]Report, len(mistakes))
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	for i, m := range mistakes {
+		group.Go(func() error {
 			p := good()
 			m.make(p)
 			levers := p.levers()
 			if m.check != "many" {
 				delete(levers, Multiply) // which takes long
 			}
-			report, err := Run(t.Context(), Config{
+			var err error
+			reports[i], err = Run(t.Context(), Config{
 				Run: p.run, Levers: levers, Patience: m.patience,
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			wantFailed(t, report, m.check, m.says)
+			return err
 		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for i, m := range mistakes {
+		t.Run(m.name, func(t *testing.T) { wantFailed(t, reports[i], m.check, m.says) })
 	}
 }
 

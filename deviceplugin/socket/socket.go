@@ -55,12 +55,12 @@ func Listen(path string) (*Listener, error) {
 	return l, nil
 }
 
-// Stats has a client's connection tell a handler what goes over it; nil is nobody.
-func Stats(handler stats.Handler) grpc.DialOption {
+// Stats has a client's connection to a socket tell what goes over it; nil is nobody.
+func Stats(handler func(path string) stats.Handler, path string) grpc.DialOption {
 	if handler == nil {
 		return grpc.EmptyDialOption{}
 	}
-	return grpc.WithStatsHandler(handler)
+	return grpc.WithStatsHandler(handler(path))
 }
 
 // beforehand is a name beside path, no longer than it, of a file that nobody looks for.

@@ -30,7 +30,7 @@ type socket struct {
 	handlers   map[string]Handler
 	firstPause time.Duration
 	deadlines  Deadlines
-	stats      stats.Handler
+	stats      func(socket string) stats.Handler
 	called     func(p Plugin, rpc string, took time.Duration, err error)
 	cancel     context.CancelFunc
 	done       chan struct{} // closed when the goroutine has ended
@@ -175,7 +175,7 @@ func (s *socket) dial(ctx context.Context) (*grpc.ClientConn, error) {
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
 		grpc.WithUnaryInterceptor(unixsocket.ShortErrors),
-		unixsocket.Stats(s.stats),
+		unixsocket.Stats(s.stats, s.path),
 		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", path)
 		}),

@@ -28,8 +28,9 @@ type Config struct {
 	FirstPause time.Duration
 	// Deadlines bounds the steps of a registration; zero fields get their default.
 	Deadlines Deadlines
-	// Stats hears of every message to and from plugins. It must not block. Nil is nobody.
-	Stats stats.Handler
+	// Stats is who hears of every message over connections to a plugin's socket. It must not block.
+	// Nil is nobody.
+	Stats func(socket string) stats.Handler
 	// Called hears of every call to a plugin, be it to connect: p is what the plugin had said about
 	// itself by then, in the beginning nothing. Nil is nobody.
 	Called func(p Plugin, rpc string, took time.Duration, err error)
