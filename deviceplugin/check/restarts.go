@@ -41,7 +41,8 @@ func restartChecks() []check {
 			hint: "send the whole list on each new stream, and make ids of what stays the same: " +
 				"a goroutine of the stream before may have taken what was meant for this one",
 		}, run: checkListsAgain},
-		{name: "restart-in-calls", needs: plus(then, allocates, allocateAgain, cancelled, "lists-again"),
+		{name: "restart-in-calls",
+			needs: plus(then, allocates, allocateAgain, cancelled, "lists-again"),
 			wants: wants{plugin: true, devices: 1}, words: words{
 				did: "restarted the device manager while Allocate was under way, and again " +
 					"before the plugin had sent its list",
