@@ -63,7 +63,10 @@ func (b *bench) stopServing() {
 		return
 	}
 	b.manager.cancel()
-	<-b.manager.done // an error of its end is no matter of the plugin
+	text := "--- the device manager has ended"
+	if err := <-b.manager.done; err != nil { // no matter of the plugin's
+		text += ": " + err.Error()
+	}
 	b.manager = nil
-	b.rec.note("--- the device manager has ended")
+	b.rec.note(text)
 }
