@@ -114,7 +114,8 @@ func TestLives(t *testing.T) {
 				c.Apply(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {
  automountServiceAccountToken: false, terminationGracePeriodSeconds: 2, nodeName: %s,
  dnsPolicy: Default,
- containers: [{name: main, image: "%s", %s}]}}`, life.name, n.Name, containerd.WorkImage, life.spec))
+ containers: [{name: main, image: "%s", %s}]}}`,
+					life.name, n.Name, containerd.WorkImage, life.spec))
 			}
 			for _, life := range lives {
 				await(t, c, c.Namespace, life.name, life.is)
