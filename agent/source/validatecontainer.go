@@ -77,9 +77,6 @@ func validateContainer(c *v1.Container, volumes, names sets.Set[string],
 		v1.PullAlways, v1.PullIfNotPresent, v1.PullNever)...)
 	errs = append(errs, oneOf(at.Child("terminationMessagePolicy"), c.TerminationMessagePolicy,
 		v1.TerminationMessageReadFile, v1.TerminationMessageFallbackToLogsOnError)...)
-	if len(c.RestartPolicyRules) > 0 {
-		errs = append(errs, field.Forbidden(at.Child("restartPolicyRules"), "are not supported"))
-	}
 	errs = append(errs, validatePorts(c.Ports, at.Child("ports"))...)
 	errs = append(errs, validateEnv(c, at)...)
 	errs = append(errs, validateMounts(c, volumes, at)...)
