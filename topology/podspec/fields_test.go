@@ -78,7 +78,10 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 		f := t.Field(i)
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name == "" {
-			maps.Copy(out, fieldsOf(f.Type))
+			// Ephemeral containers have what containers have, and stand with them.
+			if f.Type != reflect.TypeFor[v1.EphemeralContainerCommon]() {
+				maps.Copy(out, fieldsOf(f.Type))
+			}
 			continue
 		}
 		of := f.Type
@@ -122,6 +125,11 @@ func TestEveryFieldIsDocumented(t *testing.T) {
 		}
 	}
 	look(reflect.TypeFor[v1.PodSpec]())
+	for name := range fieldsOf(reflect.TypeFor[v1.EphemeralContainerCommon]()) {
+		if _, ok := sections["Container"][name]; !ok {
+			t.Errorf("ephemeral containers have %s, which containers have not", name)
+		}
+	}
 	for name := range sections {
 		if !reached[name] {
 			t.Errorf("docs/pod-fields.md has a section of %s, which no row leads to", name)

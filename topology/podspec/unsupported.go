@@ -21,7 +21,7 @@ func WithoutEffect(pod *v1.Pod) []string {
 				"containers[%s].restartPolicyRules: action RestartAllContainers", c.Name)
 		}
 	}
-	return append(out, volumesWithoutEffect(pod)...)
+	return append(out, fieldsWithoutEffect(pod)...)
 }
 
 // Awaited is what the pod needs to run at all that it cannot have yet; "": nothing.

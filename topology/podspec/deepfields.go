@@ -8,10 +8,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ignored are the fields of volumes and mounts that have no effect yet, by type and field.
+// ignored are the fields of volumes and containers that have no effect yet, by type and field.
 func ignored() map[string]bool {
 	return map[string]bool{
 		"VolumeMount.bindMountOptions": true,
+		"HTTPGetAction.protocol":       true,
+		"GRPCAction.mode":              true,
 
 		"EmptyDirVolumeSource.mode":           true,
 		"SecretVolumeSource.defaultUser":      true,
@@ -26,9 +28,9 @@ func ignored() map[string]bool {
 	}
 }
 
-// volumesWithoutEffect are the fields of the pod's volumes that have no effect yet, and of how its
-// containers mount them.
-func volumesWithoutEffect(pod *v1.Pod) []string {
+// fieldsWithoutEffect are the fields deep in the pod's volumes and containers that have no effect
+// yet.
+func fieldsWithoutEffect(pod *v1.Pod) []string {
 	w := ignoredFields{ignored: ignored()}
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
@@ -39,8 +41,7 @@ func volumesWithoutEffect(pod *v1.Pod) []string {
 		if kind != Regular {
 			list = "initContainers"
 		}
-		w.look(reflect.ValueOf(c.VolumeMounts),
-			fmt.Sprintf("spec.%s[%s].volumeMounts", list, c.Name))
+		w.look(reflect.ValueOf(*c), fmt.Sprintf("spec.%s[%s]", list, c.Name))
 	}
 	return w.found
 }

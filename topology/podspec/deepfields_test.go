@@ -8,7 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-func TestVolumesWithoutEffect(t *testing.T) {
+func TestFieldsWithoutEffect(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{
 		Volumes: []v1.Volume{
 			{Name: "e", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{
@@ -20,11 +20,14 @@ func TestVolumesWithoutEffect(t *testing.T) {
 			{Name: "plain", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
 		},
 		Containers: []v1.Container{{Name: "c", VolumeMounts: []v1.VolumeMount{
-			{Name: "plain"}, {Name: "e", BindMountOptions: []string{"noexec"}}}}},
+			{Name: "plain"}, {Name: "e", BindMountOptions: []string{"noexec"}}},
+			LivenessProbe: &v1.Probe{ProbeHandler: v1.ProbeHandler{
+				GRPC: &v1.GRPCAction{Port: 1, Mode: ptr.To(v1.GRPCProbeModeTLS)}}}}},
 	}}
 	want := []string{"spec.volumes[e].emptyDir.mode",
 		"spec.volumes[p].projected.sources[1].secret.items[0].user",
-		"spec.volumes[p].projected.defaultUser", "spec.containers[c].volumeMounts[1].bindMountOptions"}
+		"spec.volumes[p].projected.defaultUser", "spec.containers[c].volumeMounts[1].bindMountOptions",
+		"spec.containers[c].livenessProbe.grpc.mode"}
 	if got := WithoutEffect(pod); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
