@@ -109,7 +109,7 @@ func TestLives(t *testing.T) {
 			}
 			n := c.Join(agent, name)
 			n.Start()
-			awaitReady(t, c, n.Name)
+			c.AwaitReady(n.Name)
 			for _, life := range lives {
 				c.Apply(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {
  automountServiceAccountToken: false, terminationGracePeriodSeconds: 2, nodeName: %s,
