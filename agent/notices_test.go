@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/status"
@@ -20,19 +21,21 @@ func TestNotices(t *testing.T) {
 	}, nil)
 	plain := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
 	plain.Name, plain.UID = "plain", "1"
-	probed := plain.DeepCopy()
-	probed.Name, probed.UID = "probed", "2"
-	probed.Spec.Containers[0].LivenessProbe = &v1.Probe{}
-	debugged := probed.DeepCopy()
-	debugged.Spec.EphemeralContainers = []v1.EphemeralContainer{{
-		EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "sh"}}}
-	for _, pod := range []*v1.Pod{plain, probed, probed, probed.DeepCopy(), debugged} {
+	lacking := plain.DeepCopy()
+	lacking.Name, lacking.UID = "lacking", "2"
+	lacking.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{
+		Secret: &v1.SecretVolumeSource{DefaultUser: ptr.To[int64](1)}}}}
+	more := lacking.DeepCopy()
+	more.Spec.Containers[0].RestartPolicyRules = []v1.ContainerRestartRule{{
+		Action: v1.ContainerRestartRuleActionRestartAllContainers}}
+	for _, pod := range []*v1.Pod{plain, lacking, lacking, lacking.DeepCopy(), more} {
 		n.look(podworker.Report{Pod: pod})
 	}
 	const about = " Warning FieldsWithoutEffect Without effect in this version of numalet: "
 	want := []string{
-		"probed" + about + "spec.containers[c].livenessProbe",
-		"probed" + about + "spec.containers[c].livenessProbe, spec.ephemeralContainers[sh]",
+		"lacking" + about + "spec.volumes[v].secret.defaultUser",
+		"lacking" + about + "spec.containers[c].restartPolicyRules: action " +
+			"RestartAllContainers, spec.volumes[v].secret.defaultUser",
 	}
 	if !slices.Equal(told, want) {
 		t.Errorf("told %q, want %q", told, want)

@@ -17,6 +17,7 @@ import (
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // stoppable is a runtime that stops containers and runs the commands "good", "bad" and "hang".
@@ -68,6 +69,9 @@ func newHooked(t *testing.T) (*Actuator, *stoppable) {
 	r := &stoppable{}
 	return New(Config{Runtime: r, Volumes: volumes, Tell: Tell{
 		Event: func(_ *v1.Pod, eventType, reason, message string) {
+			r.note(eventType + " " + reason + ": " + message)
+		},
+		Container: func(_ podspec.Ref, eventType, reason, message string) {
 			r.note(eventType + " " + reason + ": " + message)
 		}}}), r
 }

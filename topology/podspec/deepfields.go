@@ -37,13 +37,17 @@ func fieldsWithoutEffect(pod *v1.Pod) []string {
 		w.look(reflect.ValueOf(v.VolumeSource), fmt.Sprintf("spec.volumes[%s]", v.Name))
 	}
 	for c, kind := range Containers(pod) {
-		list := "containers"
-		if kind != Regular {
-			list = "initContainers"
-		}
-		w.look(reflect.ValueOf(*c), fmt.Sprintf("spec.%s[%s]", list, c.Name))
+		w.look(reflect.ValueOf(*c), fmt.Sprintf("spec.%s[%s]", listOf(kind), c.Name))
 	}
 	return w.found
+}
+
+// listOf is the field of the pod's spec that has containers of a kind.
+func listOf(kind Kind) string {
+	if kind == Regular {
+		return "containers"
+	}
+	return "initContainers"
 }
 
 // ignoredFields finds fields that are set and have no effect.

@@ -15,10 +15,10 @@ func WithoutEffect(pod *v1.Pod) []string {
 			out = append(out, fmt.Sprintf(format, args...))
 		}
 	}
-	for c := range Containers(pod) {
+	for c, kind := range Containers(pod) {
 		for _, rule := range c.RestartPolicyRules {
 			add(rule.Action == v1.ContainerRestartRuleActionRestartAllContainers,
-				"containers[%s].restartPolicyRules: action RestartAllContainers", c.Name)
+				"spec.%s[%s].restartPolicyRules: action RestartAllContainers", listOf(kind), c.Name)
 		}
 	}
 	return append(out, fieldsWithoutEffect(pod)...)

@@ -20,7 +20,7 @@ func TestWithoutEffect(t *testing.T) {
 		EphemeralContainers: []v1.EphemeralContainer{{
 			EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}},
 	}}
-	want := []string{"containers[c].restartPolicyRules: action RestartAllContainers"}
+	want := []string{"spec.containers[c].restartPolicyRules: action RestartAllContainers"}
 	if diff := cmp.Diff(want, WithoutEffect(pod)); diff != "" {
 		t.Error("-want +got:\n", diff)
 	}
