@@ -132,14 +132,14 @@ func TestRuntimeAbsentAtStart(t *testing.T) {
 func TestOptionsWithoutEffect(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
-	n.Settings["imageMaximumGCAge"] = "1h"
-	n.Settings["imageMinimumGCAge"] = "3m"
+	n.Settings["evictionPressureTransitionPeriod"] = "1h"
+	n.Settings["shutdownGracePeriod"] = "3m"
 	n.Settings["featureGates"] = map[string]bool{"MemoryQoS": false}
 	n.Args = append(n.Args, "--max-open-files=4096", "--housekeeping-interval=1s")
 	n.Start()
 	const told = "Accepted without effect"
-	for _, name := range []string{"imageMaximumGCAge", "imageMinimumGCAge", "featureGates.MemoryQoS",
-		"--housekeeping-interval"} {
+	for _, name := range []string{"evictionPressureTransitionPeriod", "shutdownGracePeriod",
+		"featureGates.MemoryQoS", "--housekeeping-interval"} {
 		if got := logged(t, n, told, `"`+name); got != 1 {
 			t.Errorf("%s is reported %d times, want once", name, got)
 		}

@@ -245,15 +245,18 @@ func TestSandboxesDoNotPileUp(t *testing.T) {
 		}
 		return nil
 	})
-	left := 0
-	for _, s := range n.Runtime.State().Sandboxes {
-		if s.Config.GetMetadata().GetUid() == string(pod.UID) {
-			left++
+	n.Eventually("the last two sandboxes are left", func() error {
+		left := 0
+		for _, s := range n.Runtime.State().Sandboxes {
+			if s.Config.GetMetadata().GetUid() == string(pod.UID) {
+				left++
+			}
 		}
-	}
-	if left != 2 {
-		t.Errorf("%d sandboxes are left, want the last two", left)
-	}
+		if left != 2 {
+			return fmt.Errorf("%d are", left)
+		}
+		return nil
+	})
 }
 
 // A sandbox that dies behind the agent's back is replaced, with everything in it and with what its

@@ -3,7 +3,6 @@ package podworker
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -184,7 +183,7 @@ func (p *plan) keepRunning(c *v1.Container, record cri.Container, init bool) {
 		}
 		a.Message, a.Again = probeFailed(p.Pod, c, kind, init)
 		if own := probe.TerminationGracePeriodSeconds; own != nil {
-			grace = time.Duration(*own) * time.Second
+			grace = graceOf(*own)
 		}
 	}
 	a.Grace = StopGrace(grace)
