@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"flag"
+	"fmt"
 	"log"
 	"net"
 	"os"
@@ -48,7 +49,7 @@ func run(ctx context.Context, dir, folder string) error {
 	defer watcher.Close()
 	for _, path := range []string{dir, folder} {
 		if err := watcher.Add(path); err != nil {
-			return err
+			return fmt.Errorf("watch %s: %w", path, err)
 		}
 	}
 	p := &plugin{folder: folder, changed: make(chan struct{})}
