@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/cri/containerd"
 	"github.com/numalet/numalet/test/cluster/rig"
@@ -50,6 +51,7 @@ func TestTakenOver(t *testing.T) {
 	rig.StockKubelet(t, n)
 	node := c.Join(n, "taken")
 	s := switched{t, n, runtimeapi.NewRuntimeServiceClient(dial(t, d.Endpoint())), n.Program}
+	n.Settings["cpuManagerReconcilePeriod"] = "1s"
 	n.Settings["syncFrequency"] = "2s" // or the kubelet updates volumes after a minute and more
 	s.Plugin("example.com/gpu", "--devices=3", "--nodes=0")
 	seen := &witness{}
@@ -62,7 +64,7 @@ func TestTakenOver(t *testing.T) {
 			c.AwaitReady(node.Name)
 			s.awaitDevices()
 			names = runTaken(t, c)
-			before = s.await(names)
+			before = s.settled(names)
 			follow(t, c, "pods", c.Namespace, seen.pod)
 			follow(t, c, "nodes", "", seen.node)
 		}
@@ -85,6 +87,32 @@ func TestTakenOver(t *testing.T) {
 	for _, what := range seen.all() {
 		t.Error(what)
 	}
+}
+
+// settled waits until all pods run, and those without CPUs of their own have left those of others,
+// for which the kubelet takes its time.
+func (s switched) settled(names []string) (facts map[string]fact) {
+	s.t.Helper()
+	s.Eventually("exclusive CPUs are exclusive", func() (err error) {
+		if facts, err = s.facts(names); err != nil {
+			return err
+		}
+		for name, one := range facts {
+			allowed, err := cpuset.Parse(one.Allowed)
+			if err != nil {
+				return err
+			}
+			for other, has := range facts {
+				for _, cpu := range has.Own {
+					if other != name && allowed.Contains(int(cpu)) {
+						return fmt.Errorf("%s may run on CPU %d of %s", name, cpu, other)
+					}
+				}
+			}
+		}
+		return nil
+	})
+	return facts
 }
 
 // seesUpdates changes the config map to the agent's name and waits until the process in the
