@@ -59,10 +59,7 @@ func listImages(ctx context.Context, client *cri.Client) ([]gc.Image, error) {
 func imagesOf(pods []*v1.Pod) sets.Set[string] {
 	out := sets.New[string]()
 	for _, pod := range pods {
-		for c := range podspec.Containers(pod) {
-			out.Insert(c.Image, cri.FullName(c.Image))
-		}
-		for _, c := range pod.Spec.EphemeralContainers {
+		for c := range podspec.All(pod) {
 			out.Insert(c.Image, cri.FullName(c.Image))
 		}
 		for _, v := range pod.Spec.Volumes {

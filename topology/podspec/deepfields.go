@@ -44,10 +44,14 @@ func fieldsWithoutEffect(pod *v1.Pod) []string {
 
 // listOf is the field of the pod's spec that has containers of a kind.
 func listOf(kind Kind) string {
-	if kind == Regular {
+	switch kind {
+	case Regular:
 		return "containers"
+	case Ephemeral:
+		return "ephemeralContainers"
+	default:
+		return "initContainers"
 	}
-	return "initContainers"
 }
 
 // ignoredFields finds fields that are set and have no effect.

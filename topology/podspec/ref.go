@@ -10,17 +10,10 @@ type Ref struct {
 
 // FieldPath is where the container stands in the pod, in the words of events; "": nowhere.
 func (r Ref) FieldPath() string {
-	for i := range r.Pod.Spec.EphemeralContainers {
-		if r.Pod.Spec.EphemeralContainers[i].Name == r.Container {
-			return "spec.ephemeralContainers{" + r.Container + "}"
+	for c, kind := range All(r.Pod) {
+		if c.Name == r.Container {
+			return "spec." + listOf(kind) + "{" + c.Name + "}"
 		}
 	}
-	switch c, kind := Find(r.Pod, r.Container); {
-	case c == nil:
-		return ""
-	case kind == Regular:
-		return "spec.containers{" + r.Container + "}"
-	default:
-		return "spec.initContainers{" + r.Container + "}"
-	}
+	return ""
 }

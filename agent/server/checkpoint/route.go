@@ -18,6 +18,7 @@ import (
 
 	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // patience is how long a client may take over the answer.
@@ -97,17 +98,7 @@ func (c Config) checkpoint(ctx context.Context, uid types.UID, name string,
 }
 
 func has(pod *v1.Pod, name string) bool {
-	for _, c := range pod.Spec.Containers {
-		if c.Name == name {
-			return true
-		}
-	}
-	for _, c := range pod.Spec.InitContainers {
-		if c.Name == name {
-			return true
-		}
-	}
-	for _, c := range pod.Spec.EphemeralContainers {
+	for c := range podspec.All(pod) {
 		if c.Name == name {
 			return true
 		}
