@@ -4,9 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,7 +51,7 @@ func (f folder) write(about string, record any) error {
 
 // remove removes a record that may be gone.
 func (f folder) remove(about string) error {
-	if err := os.Remove(f.path(about)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := files.Remove(f.path(about)); err != nil {
 		return fmt.Errorf("remove record of %s: %w", about, err)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/files"
 )
 
 // Place is where a node has the logs of its pods.
@@ -33,9 +34,9 @@ func (p Place) Link(pod cri.Pod, container, id string) string {
 func (p Place) Remove(pod cri.Pod, c cri.Container) error {
 	path := filepath.Join(cri.PodLogDir(p.Dir, pod.Reference()),
 		cri.ContainerLogPath(c.Name, c.Attempt))
-	errs := []error{removed(path)}
+	errs := []error{files.Remove(path)}
 	if link := p.Link(pod, c.Name, c.ID); link != "" {
-		errs = append(errs, removed(link))
+		errs = append(errs, files.Remove(link))
 	}
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -43,19 +44,11 @@ func (p Place) Remove(pod cri.Pod, c cri.Container) error {
 	}
 	for _, e := range entries {
 		if name := e.Name(); Rotated(filepath.Base(path), strings.TrimSuffix(name, unfinished)) {
-			errs = append(errs, removed(filepath.Join(filepath.Dir(path), name)))
+			errs = append(errs, files.Remove(filepath.Join(filepath.Dir(path), name)))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove log of container %s: %w", c.Name, err)
-	}
-	return nil
-}
-
-// removed removes a file that may be gone.
-func removed(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/files"
 )
 
 // young is the age up to which a directory may be that of a pod that is about to be known.
@@ -97,7 +98,7 @@ func (s *Sweep) links(ctx context.Context, running sets.Set[string]) error {
 		if info, err := e.Info(); err != nil || time.Since(info.ModTime()) < young {
 			continue
 		}
-		if err := removed(link); err != nil {
+		if err := files.Remove(link); err != nil {
 			errs = append(errs, fmt.Errorf("remove a link to a log that is gone: %w", err))
 		}
 	}

@@ -2,11 +2,8 @@ package podresources
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net"
-	"os"
 	"strconv"
 	"time"
 
@@ -23,6 +20,7 @@ import (
 	"github.com/numalet/numalet/agent/podresources/watchv1"
 	"github.com/numalet/numalet/deviceplugin/socket"
 	"github.com/numalet/numalet/topology/bounded"
+	"github.com/numalet/numalet/topology/files"
 )
 
 // The kubelet's limit on calls, so that a client in a loop cannot keep the agent busy.
@@ -63,7 +61,7 @@ type Server struct {
 
 // New listens; nobody is answered before Run.
 func New(cfg Config) (*Server, error) {
-	if err := os.Remove(cfg.Socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := files.Remove(cfg.Socket); err != nil {
 		return nil, fmt.Errorf("replace the pod resources socket: %w", err)
 	}
 	m, err := newMeasures(cfg.Registry)

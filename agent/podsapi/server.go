@@ -2,9 +2,7 @@ package podsapi
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -23,6 +21,7 @@ import (
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/deviceplugin/socket"
 	"github.com/numalet/numalet/topology/bounded"
+	"github.com/numalet/numalet/topology/files"
 	"github.com/numalet/numalet/topology/metric"
 )
 
@@ -88,7 +87,7 @@ func New(c Config) (*Server, error) {
 	if err := os.MkdirAll(filepath.Dir(c.Socket), 0o750); err != nil {
 		return nil, fmt.Errorf("make the folder of the Pods API: %w", err)
 	}
-	if err := os.Remove(c.Socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := files.Remove(c.Socket); err != nil {
 		return nil, fmt.Errorf("replace the socket of the Pods API: %w", err)
 	}
 	var err error

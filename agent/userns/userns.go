@@ -114,7 +114,7 @@ func (r *Ranges) Release(pod types.UID) error {
 	if !ok {
 		return nil
 	}
-	if err := os.Remove(r.file(pod)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := files.Remove(r.file(pod)); err != nil {
 		return fmt.Errorf("release the ids of pod %s: %w", pod, err)
 	}
 	delete(r.pods, pod)

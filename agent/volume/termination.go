@@ -16,6 +16,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/numalet/numalet/topology/files"
 )
 
 const (
@@ -59,7 +61,7 @@ func (v *Volumes) terminationMount(
 		if err != nil {
 			return nil, err
 		}
-		if err := os.Remove(old); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := files.Remove(old); err != nil {
 			return nil, fmt.Errorf("remove old termination message: %w", err)
 		}
 	}
@@ -88,7 +90,7 @@ func makeTerminationFile(path string) error {
 		return err
 	}
 	// An earlier try at creating this attempt's container may have left one.
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := files.Remove(path); err != nil {
 		return err
 	}
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)

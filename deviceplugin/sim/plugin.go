@@ -19,6 +19,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/numalet/numalet/deviceplugin/socket"
+	"github.com/numalet/numalet/topology/files"
 )
 
 const (
@@ -241,7 +242,7 @@ func (p *Plugin) options() *v1beta1.DevicePluginOptions {
 
 // listen makes a unix socket in place of what an earlier process may have left.
 func listen(path string) (*socket.Listener, error) {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := files.Remove(path); err != nil {
 		return nil, fmt.Errorf("remove old socket: %w", err)
 	}
 	return socket.Listen(path)

@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/stats"
+
+	"github.com/numalet/numalet/topology/files"
 )
 
 // MaxPath is the longest path that a unix socket can have (sun_path in unix(7), without the closing
@@ -36,7 +38,7 @@ func Listen(path string) (*Listener, error) {
 			len(path), MaxPath)
 	}
 	before := beforehand(path)
-	if err := os.Remove(before); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := files.Remove(before); err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
 	unnamed, err := net.ListenUnix("unix", &net.UnixAddr{Name: before, Net: "unix"})
@@ -91,7 +93,7 @@ func (l *Listener) remove() error {
 	if err != nil || !os.SameFile(file, l.file) {
 		return nil
 	}
-	if err := os.Remove(l.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := files.Remove(l.path); err != nil {
 		return err
 	}
 	return nil
