@@ -11,15 +11,16 @@ import (
 
 // pullPace lets pulls begin at a rate. Who comes too early waits: a container's first start before
 // restarts, so that containers that crash all the time and are pulled each time keep no pod from
-// its first image, and then in the order of arrival. Restarts that have waited for mostWait come
-// before all.
+// its first image, and then in the order of arrival. Restarts that have waited for mostWait take
+// turns with first starts, so that many that become overdue together stop no pod either.
 type pullPace struct {
 	limiter flowcontrol.RateLimiter
 	every   time.Duration // between two pulls, when all waited for is that
 
-	mu      sync.Mutex // guards what follows
-	waiting []*pullTurn
-	pumping bool // somebody will look again
+	mu        sync.Mutex // guards what follows
+	waiting   []*pullTurn
+	restarted bool // the last turn was a restart's
+	pumping   bool // somebody will look again
 }
 
 // pullTurn is a pull that waits for its turn.
@@ -65,6 +66,7 @@ func (p *pullPace) wait(ctx context.Context, restart bool) error {
 func (p *pullPace) giveLocked() {
 	for len(p.waiting) > 0 && p.limiter.TryAccept() {
 		next := p.nextLocked(time.Now())
+		p.restarted = p.waiting[next].restart
 		close(p.waiting[next].comes)
 		p.waiting = slices.Delete(p.waiting, next, next+1)
 	}
@@ -82,8 +84,12 @@ func (p *pullPace) giveLocked() {
 
 // nextLocked is whose turn it is; somebody has to wait.
 func (p *pullPace) nextLocked(now time.Time) int {
-	next := slices.IndexFunc(p.waiting, func(t *pullTurn) bool {
-		return !t.restart || now.Sub(t.since) >= mostWait
+	first := slices.IndexFunc(p.waiting, func(t *pullTurn) bool { return !t.restart })
+	overdue := slices.IndexFunc(p.waiting, func(t *pullTurn) bool {
+		return t.restart && now.Sub(t.since) >= mostWait
 	})
-	return max(next, 0)
+	if first < 0 || overdue >= 0 && !p.restarted {
+		return max(overdue, 0)
+	}
+	return first
 }

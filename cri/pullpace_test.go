@@ -72,6 +72,30 @@ func TestPullPaceStarvesNobody(t *testing.T) {
 	})
 }
 
+// Restarts that are overdue together let a first start in after one of them.
+func TestPullPaceOverdueTogether(t *testing.T) {
+	now := time.Now()
+	old := now.Add(-2 * mostWait)
+	restart, first := &pullTurn{restart: true, since: old}, &pullTurn{since: now}
+	for _, c := range []struct {
+		name      string
+		waiting   []*pullTurn
+		restarted bool
+		want      int
+	}{
+		{"an overdue restart", []*pullTurn{restart, restart, first}, false, 0},
+		{"then the first start", []*pullTurn{restart, restart, first}, true, 2},
+		{"nobody starts first", []*pullTurn{restart, restart}, true, 0},
+		{"nobody is overdue", []*pullTurn{{restart: true, since: now}, first}, false, 1},
+		{"only restarts", []*pullTurn{{restart: true, since: now}}, true, 0},
+	} {
+		p := &pullPace{waiting: c.waiting, restarted: c.restarted}
+		if got := p.nextLocked(now); got != c.want {
+			t.Errorf("%s: the turn of %d, want %d", c.name, got, c.want)
+		}
+	}
+}
+
 // Who gives up leaves nothing behind.
 func TestPullPaceGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
