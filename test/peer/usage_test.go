@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -58,6 +59,39 @@ func (n *node) scrape(lasts time.Duration) {
 			}
 		}
 		time.Sleep(time.Until(next))
+	}
+}
+
+// metrics are the node's own.
+func (n *node) metrics() string {
+	n.t.Helper()
+	page, err := n.cluster.Client.CoreV1().RESTClient().Get().Resource("nodes").Name(n.Name).
+		SubResource("proxy").Suffix("metrics").Do(context.Background()).Raw()
+	n.must(err)
+	return string(page)
+}
+
+// inRuntime begins to sum the times that calls to the runtime take; what it returns has the sum.
+func (n *node) inRuntime(operations ...string) func() time.Duration {
+	n.t.Helper()
+	sum := func() (seconds float64) {
+		n.t.Helper()
+		for line := range strings.Lines(n.metrics()) {
+			what, value, _ := strings.Cut(strings.TrimSpace(line), "} ")
+			operation, is := strings.CutPrefix(what,
+				`kubelet_runtime_operations_duration_seconds_sum{operation_type="`)
+			if is && slices.Contains(operations, strings.TrimSuffix(operation, `"`)) {
+				took, err := strconv.ParseFloat(value, 64)
+				n.must(err)
+				seconds += took
+			}
+		}
+		return seconds
+	}
+	before := sum()
+	return func() time.Duration {
+		n.t.Helper()
+		return time.Duration((sum() - before) * float64(time.Second))
 	}
 }
 
