@@ -32,7 +32,7 @@ func newMetrics(n node) (*metrics.Metrics, error) {
 		Rules: func() metrics.Rules {
 			h := n.hardware.Get()
 			return metrics.Rules{
-				Policy: n.rules.policy, Scope: n.rules.scope, Machine: h.Machine,
+				Rules: n.rules, Machine: h.Machine,
 				WholeCores: h.CPUs != nil && h.CPUs.WholeCores(),
 			}
 		},
@@ -135,9 +135,9 @@ func newQueue(n node, p parts, object func() *v1.Node,
 // admissionConfig is what the configuration and the node say; where pods and plugins are is not.
 func admissionConfig(n node) admission.Config {
 	return admission.Config{
-		Hardware: n.hardware.Get, Policy: n.rules.policy, Scope: n.rules.scope,
+		Hardware: n.hardware.Get, Rules: n.rules,
 		Handlers: []admission.Handler{
-			flaws, admission.Sysctls(n.cfg.Kubelet.AllowedUnsafeSysctls),
+			flaws, admission.Placement(n.rules), admission.Sysctls(n.cfg.Kubelet.AllowedUnsafeSysctls),
 			admission.OS, admission.Affinity, admission.Ports, admission.Taints,
 		},
 		BootID: n.host.bootID, Wait: n.cfg.DeviceAdmissionWait,

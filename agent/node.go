@@ -29,7 +29,7 @@ type node struct {
 	name     string
 	host     host
 	kube     *kubeapi.Client // nil: standalone
-	rules    rules
+	rules    topology.Rules
 	hardware *machine.Current
 	client   *cri.Client
 	runtime  runtime
@@ -50,12 +50,6 @@ type runtime struct {
 	cri.RuntimeStatus
 	others *neighbours.Neighbours
 	images *images.Records // nil: whoever names one may
-}
-
-// rules are the topology manager's.
-type rules struct {
-	policy topology.Policy
-	scope  topology.Scope
 }
 
 // open settles who the node is, reads its machine and its state, and reaches the runtime.
@@ -115,10 +109,7 @@ func identify(cfg *config.Config) (n node, err error) {
 	if n.host.bootID, err = bootID(); err != nil {
 		return n, err
 	}
-	if n.rules.policy, err = topology.ParsePolicy(cfg.Kubelet.TopologyManagerPolicy); err != nil {
-		return n, err
-	}
-	n.rules.scope, err = topology.ParseScope(cfg.Kubelet.TopologyManagerScope)
+	n.rules, err = cfg.Rules()
 	return n, err
 }
 

@@ -71,12 +71,13 @@ func onOneNode(lists [][]Hint) [][]Hint {
 }
 
 func (o Options) best(nodes NodeSet, lists [][]Hint) Hint {
-	narrowest := order{distances: o.distances}
+	narrowest := order{distances: o.distances, places: o.places}
 	if set := preferredByAll(narrowest, nodes, lists); !set.IsEmpty() {
 		return Hint{Nodes: set, Preferred: true}
 	}
 	// What is left are picks that are not preferred.
-	around := order{width: max(1, neededWidth(lists)), distances: o.distances}
+	around := narrowest
+	around.width = max(1, neededWidth(lists))
 	if set := bestShared(around, nodes, lists); !set.IsEmpty() {
 		return Hint{Nodes: set}
 	}

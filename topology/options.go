@@ -9,6 +9,7 @@ import (
 // has none of them set. max-allowable-numa-nodes needs no place here: there is no limit to lift.
 type Options struct {
 	distances *distances // nil: not asked for
+	places    *places    // nil: the nodes' ids decide
 }
 
 // PreferClosest is the option prefer-closest-numa-nodes on machine m: between equally wide

@@ -8,6 +8,7 @@ type order struct {
 	// the widest first, then wider ones, the narrowest first. 0 and 1: the narrowest first.
 	width     int
 	distances *distances
+	places    *places // nil: those of the ids
 }
 
 // rank is the place of a node set in the order; the lowest is the best.
@@ -15,10 +16,13 @@ type rank struct {
 	away     int // from the width to aim at
 	distance int
 	set      NodeSet
+	places   NodeSet // the set's
 }
 
 func (o order) rank(set NodeSet) rank {
-	return rank{away: o.away(set.Len()), distance: o.distances.sum(set), set: set}
+	return rank{
+		away: o.away(set.Len()), distance: o.distances.sum(set), set: set, places: o.places.of(set),
+	}
 }
 
 // bound says what the subsets of set with at most this many nodes can come to: none of them has
@@ -30,6 +34,7 @@ func (o order) bound(set NodeSet, nodes int) rank {
 	}
 	return rank{
 		away: o.away(width), distance: o.distances.bound(width), set: set.lowest(width),
+		places: o.places.of(set).lowest(width),
 	}
 }
 
@@ -55,5 +60,5 @@ func (r rank) compare(other rank) int {
 	if r.distance != other.distance {
 		return cmp.Compare(r.distance, other.distance)
 	}
-	return r.set.Compare(other.set)
+	return r.places.Compare(other.places)
 }

@@ -165,10 +165,13 @@ func (w *world) configure(t *testing.T, c *Config, m *topology.Machine) {
 		},
 	})
 	c.Hardware = func() machine.Hardware { return h }
-	c.Policy = []topology.Policy{
+	c.Rules.Policy = []topology.Policy{
 		topology.None, topology.BestEffort, topology.Restricted, topology.SingleNUMANode,
 	}[w.IntN(4)]
-	c.Scope = []topology.Scope{topology.ContainerScope, topology.PodScope}[w.IntN(2)]
+	c.Rules.Scope = []topology.Scope{topology.ContainerScope, topology.PodScope}[w.IntN(2)]
+	c.Rules.Strategy = []topology.Strategy{
+		topology.LowestNodes, topology.Packed, topology.Spread,
+	}[w.IntN(3)]
 	c.Handlers = []Handler{Sysctls(nil)}
 	if w.IntN(2) == 0 {
 		c.Wait = 0

@@ -52,8 +52,7 @@ type Config struct {
 	Conditions func() []v1.NodeCondition
 	// Node is the node's object, for handlers, nil as long as it is not known; nil: it never is.
 	Node     func() *v1.Node
-	Policy   topology.Policy
-	Scope    topology.Scope
+	Rules    topology.Rules
 	Handlers []Handler // in order
 	Store    *allocation.Store
 	Plugins  Plugins

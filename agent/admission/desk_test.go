@@ -143,8 +143,8 @@ func open(t *testing.T, dir string, p *plugins, change func(*Config)) *desk {
 	}
 	cfg := Config{
 		Hardware: func() machine.Hardware { return hardware },
-		Policy:   topology.None, Scope: topology.ContainerScope,
-		Store: store, Plugins: p, BootID: "boot-1", Wait: 2 * time.Minute,
+		Rules:    topology.Rules{Policy: topology.None, Scope: topology.ContainerScope},
+		Store:    store, Plugins: p, BootID: "boot-1", Wait: 2 * time.Minute,
 		Report: func(r Result) {
 			if r.Outcome == Released {
 				d.released.Add(1)

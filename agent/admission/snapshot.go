@@ -18,8 +18,7 @@ import (
 // another one.
 type Snapshot struct {
 	view
-	policy   topology.Policy
-	scope    topology.Scope
+	rules    topology.Rules
 	handlers []Handler
 	ledger   allocation.Ledger
 	// ahead is what is only counted of the claims of the pods that came before.
@@ -49,7 +48,7 @@ func (c *Config) view() view {
 
 func (c *Config) snapshot(v view, l allocation.Ledger) Snapshot {
 	return Snapshot{
-		view: v, policy: c.Policy, scope: c.Scope, handlers: c.Handlers, ledger: l,
+		view: v, rules: c.Rules, handlers: c.Handlers, ledger: l,
 		ahead: l.Requests(allocation.Claims), patient: c.Wait > 0,
 	}
 }
@@ -75,7 +74,7 @@ type request struct {
 // terminating pods give back, as far as that goes, so that of the two only the greater counts.
 func (s *Snapshot) now(r *request) allocation.Room {
 	o := s.ledger.Beside(r.in, podspec.DeviceResources(r.pod))
-	room := s.room(o, r.own)
+	room := s.roomFor(r.pod, o, r.own)
 	room.Others = []v1.ResourceList{
 		o.Requests[allocation.Stays], greater(o.Requests[allocation.Goes], s.ahead),
 	}
@@ -88,7 +87,7 @@ func (s *Snapshot) now(r *request) allocation.Room {
 // later is the room when the terminating pods are gone. A claim is kept as long as it is good.
 func (s *Snapshot) later(r *request) allocation.Room {
 	o := s.ledger.BesideLasting(r.in, podspec.DeviceResources(r.pod))
-	room := s.room(o, r.own)
+	room := s.roomFor(r.pod, o, r.own)
 	room.Others = []v1.ResourceList{
 		o.Requests[allocation.Stays], o.Requests[allocation.Claims],
 	}
@@ -103,7 +102,7 @@ func (s *Snapshot) room(o allocation.Others, own allocation.Pod) allocation.Room
 	return allocation.Room{
 		View: allocation.View{
 			Machine: h.Machine, CPUs: h.CPUs, Memory: h.Memory,
-			Policy: s.policy, Scope: s.scope, Options: h.Options,
+			Rules: s.rules, Options: h.Options,
 			Inventory: s.inventory, Taken: o.Taken, Sharing: o.Sharing, Own: own,
 		},
 		Allocatable: h.Allocatable,

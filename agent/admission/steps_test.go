@@ -22,6 +22,7 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology"
 )
 
 // Steps in all, and in each walk.
@@ -245,8 +246,8 @@ func (w *walk) open() {
 	d.hardware.Store(&w.site.hardware)
 	queue := New(Config{
 		Hardware: func() machine.Hardware { return *d.hardware.Load() },
-		Policy:   w.site.policy, Scope: w.site.scope,
-		Store: store, Plugins: w.plugins, BootID: w.bootID(), Wait: w.wait,
+		Rules:    topology.Rules{Policy: w.site.policy, Scope: w.site.scope},
+		Store:    store, Plugins: w.plugins, BootID: w.bootID(), Wait: w.wait,
 		Report: func(r Result) {
 			d.mu.Lock()
 			defer d.mu.Unlock()

@@ -42,7 +42,8 @@ func TestPlanPrefersCloseNodes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := View{
-				Machine: m, CPUs: static, Policy: topology.Restricted, Options: test.options,
+				Machine: m, CPUs: static, Options: test.options,
+				Rules: topology.Rules{Policy: topology.Restricted},
 				Taken: TakenBy(),
 			}
 			if got := story(v.Plan(podOfContainers("main cpu=3"), nil)); got != test.want {

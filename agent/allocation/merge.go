@@ -45,14 +45,18 @@ func hintsOf(offers []offer) [][]topology.ResourceHints {
 // offered.
 func (d *draft) mergeOffers(offers []offer) topology.Result {
 	nodes, all := d.view.Machine.NodeSet(), hintsOf(offers)
-	merged := d.view.Options.Merge(d.view.Policy, nodes, all)
-	if nodes.Len() <= topology.EverySet || merged.Hint.Preferred ||
-		slices.ContainsFunc(slices.Concat(all...), isImpossible) {
-		return merged
-	}
 	var supplies []topology.Supply
 	for _, o := range offers {
 		supplies = append(supplies, o.supplies...)
+	}
+	options := d.view.Options
+	if order := d.view.Strategy.Order(nodes, supplies); order != nil {
+		options = options.Ordered(order)
+	}
+	merged := options.Merge(d.view.Policy, nodes, all)
+	if nodes.Len() <= topology.EverySet || merged.Hint.Preferred ||
+		slices.ContainsFunc(slices.Concat(all...), isImpossible) {
+		return merged
 	}
 	set := topology.Common(nodes, supplies)
 	if set.IsEmpty() {
@@ -66,7 +70,7 @@ func (d *draft) mergeOffers(offers []offer) topology.Result {
 			}
 		}
 	}
-	return d.view.Options.Merge(d.view.Policy, nodes, all)
+	return options.Merge(d.view.Policy, nodes, all)
 }
 
 func isImpossible(r topology.ResourceHints) bool { return r.Hints != nil && len(r.Hints) == 0 }

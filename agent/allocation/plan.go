@@ -18,9 +18,8 @@ type View struct {
 	// CPUs is the static CPU policy; nil: no container gets exclusive CPUs.
 	CPUs *cpumanager.Static
 	// Memory is the static memory policy; nil: no container gets memory of certain nodes.
-	Memory    *memory.Static
-	Policy    topology.Policy
-	Scope     topology.Scope
+	Memory *memory.Static
+	topology.Rules
 	Options   topology.Options
 	Inventory deviceplugin.Inventory
 	// Taken is what other pods hold or have reserved.

@@ -40,7 +40,7 @@ func rig(t *testing.T, policy topology.Policy, scope topology.Scope) View {
 		t.Fatal(err)
 	}
 	return View{
-		Machine: m, CPUs: static, Policy: policy, Scope: scope,
+		Machine: m, CPUs: static, Rules: topology.Rules{Policy: policy, Scope: scope},
 		Inventory: deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{
 			"example.com/gpu": gpus(0, 0, 1, 1),
 			"example.com/off": {Name: "example.com/off"},

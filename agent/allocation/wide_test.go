@@ -56,7 +56,7 @@ func wide(t testing.TB, nodes int, policy topology.Policy) View {
 		t.Fatal(err)
 	}
 	v := View{
-		Machine: m, CPUs: static, Policy: policy, Taken: TakenBy(),
+		Machine: m, CPUs: static, Rules: topology.Rules{Policy: policy}, Taken: TakenBy(),
 		Inventory: deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{}},
 	}
 	for name, list := range devices {

@@ -43,8 +43,7 @@ type Options struct {
 	NodeIP     string
 	NodeLabels map[string]string
 
-	LockFile             string
-	ExitOnLockContention bool
+	Lock LockFile
 
 	// TopologyFrom is a captured machine to use in place of the host's; empty: the host.
 	TopologyFrom string
@@ -53,9 +52,17 @@ type Options struct {
 	DevicePlugins       DevicePlugins
 	// RefuseUnknownFields refuses manifests with fields that the API does not have.
 	RefuseUnknownFields bool
+	Placement           Placement
 
 	Cluster        Cluster
 	DeadContainers DeadContainers
+}
+
+// LockFile is a file that only one agent has locked.
+type LockFile struct {
+	Path string // "": none
+	// ExitOnContention: the agent ends when another process wants the file.
+	ExitOnContention bool
 }
 
 // DeadContainers says which records of containers that have exited stay in the runtime.

@@ -9,7 +9,7 @@ import (
 // effects is the one table of what works, see effects.yaml: the notes by path, gate or flag.
 func effects() map[string]string {
 	table := table[map[string]string](effectsYAML)
-	for _, name := range new(DevicePlugins).names() {
+	for _, name := range append(new(DevicePlugins).names(), new(Placement).names()...) {
 		table["--"+name] = ""
 	}
 	return table

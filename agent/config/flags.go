@@ -51,6 +51,7 @@ func AddFlags(fs *pflag.FlagSet) *Flags {
 	})
 	f.addOptions(fs)
 	f.addDevicePlugins(fs)
+	f.Placement.add(fs)
 	f.addCluster(fs)
 	f.addLegacy(fs)
 	return f
@@ -77,8 +78,8 @@ func (f *Flags) addOptions(fs *pflag.FlagSet) {
 		"address of the node, or an IPv4 and an IPv6 address with a comma")
 	fs.Var(cliflag.NewMapStringString(&f.NodeLabels), "node-labels",
 		"labels of the node, key=value with commas")
-	fs.StringVar(&f.LockFile, "lock-file", "", "file to lock, so that only one agent runs")
-	fs.BoolVar(&f.ExitOnLockContention, "exit-on-lock-contention", false,
+	fs.StringVar(&f.Lock.Path, "lock-file", "", "file to lock, so that only one agent runs")
+	fs.BoolVar(&f.Lock.ExitOnContention, "exit-on-lock-contention", false,
 		"exit when another process wants the lock file")
 	fs.StringVar(&f.TopologyFrom, "topology-from", "",
 		"use this machine in place of the host: a ghw snapshot (archive or tree) or our YAML")
@@ -204,6 +205,7 @@ func (f *Flags) options() []string {
 	scratch := Flags{}
 	scratch.addOptions(optional)
 	scratch.addDevicePlugins(optional)
+	scratch.Placement.add(optional)
 	scratch.addCluster(optional)
 	scratch.addLegacy(optional)
 	var given []string

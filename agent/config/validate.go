@@ -174,6 +174,7 @@ func validateOptions(c *Config, p *problems) {
 		p.invalid("--device-admission-wait", c.DeviceAdmissionWait.String(), "must not be negative")
 	}
 	c.DevicePlugins.check(p)
+	c.Placement.check(p)
 	if c.RootDir == "" {
 		p.required("--root-dir", "give a directory")
 	}

@@ -36,8 +36,7 @@ type Case struct {
 func (c Case) Explain() Record {
 	r := Record{
 		UID: string(c.Pod.UID), Namespace: c.Pod.Namespace, Name: c.Pod.Name,
-		Policy: string(cmp.Or(c.Room.Policy, topology.None)),
-		Scope:  string(cmp.Or(c.Room.Scope, topology.ContainerScope)),
+		Rules: c.rules(),
 	}
 	exclusive, bytes := cpumanager.ExclusiveOf(c.Pod), memory.RequestsOf(c.Pod)
 	for container, kind := range podspec.Containers(c.Pod) {
@@ -53,6 +52,18 @@ func (c Case) Explain() Record {
 	}
 	r.Kept = c.Plan.Kept
 	r.Blocking = c.blocking(r)
+	return r
+}
+
+func (c Case) rules() Rules {
+	r := Rules{
+		Policy: string(cmp.Or(c.Room.Policy, topology.None)),
+		Scope:  string(cmp.Or(c.Room.Scope, topology.ContainerScope)),
+		Chosen: podspec.PlacementAnnotations(c.Pod),
+	}
+	if c.Room.Strategy != topology.LowestNodes {
+		r.Strategy = string(c.Room.Strategy)
+	}
 	return r
 }
 

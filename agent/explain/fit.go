@@ -96,17 +96,27 @@ func (s *search) weaker() (string, bool) {
 	if room.Scope == topology.PodScope {
 		room.Scope = topology.ContainerScope
 		if s.try(room, s.Pod) {
-			return asItIs + "with topologyManagerScope: container", true
+			return asItIs + "with " + s.setting(podspec.AnnotationScope, "topologyManagerScope") +
+				": container", true
 		}
 		room.Scope = topology.PodScope
 	}
 	for _, policy := range policies[slices.Index(policies, s.Room.Policy)+1:] {
 		room.Policy = policy
 		if s.try(room, s.Pod) {
-			return fmt.Sprintf("%swith topologyManagerPolicy: %s", asItIs, policy), true
+			return fmt.Sprintf("%swith %s: %s", asItIs,
+				s.setting(podspec.AnnotationPolicy, "topologyManagerPolicy"), policy), true
 		}
 	}
 	return "", false
+}
+
+// setting is what a rule comes from: the pod's annotation, or else the node's configuration.
+func (s *search) setting(annotation, field string) string {
+	if slices.Contains(podspec.PlacementAnnotations(s.Pod), annotation) {
+		return "the annotation " + annotation
+	}
+	return field
 }
 
 // empty tries without any other pod.

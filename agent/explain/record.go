@@ -12,9 +12,7 @@ type Record struct {
 	Name      string `json:"name"`
 	// DryRun: nothing was decided; the outcome is what it would be.
 	DryRun bool `json:"dryRun,omitempty"`
-	// Policy and Scope are the topology manager's.
-	Policy   string    `json:"policy"`
-	Scope    string    `json:"scope"`
+	Rules
 	Requests []Request `json:"requests"`
 	// Free is what was there for the pod, of each resource that is assigned and that it asks for.
 	Free   []Supply `json:"free,omitempty"`
@@ -24,6 +22,17 @@ type Record struct {
 	// WouldFit lists changes after any one of which the pod would have been placed.
 	WouldFit []string `json:"wouldFit,omitempty"`
 	Remarks
+}
+
+// Rules are those that the pod is placed by.
+type Rules struct {
+	// Policy and Scope are the topology manager's.
+	Policy string `json:"policy"`
+	Scope  string `json:"scope"`
+	// Strategy is the NUMA allocation strategy, unless it is the kubelet's.
+	Strategy string `json:"numaAllocation,omitempty"`
+	// Chosen are the pod's annotations that these come from.
+	Chosen []string `json:"chosenBy,omitempty"`
 }
 
 // Remarks are what else is to be said of how the place was chosen.

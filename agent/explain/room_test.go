@@ -45,7 +45,7 @@ func room(t testing.TB, policy topology.Policy, options cpumanager.Options) allo
 	one, two := topology.NewNodeSet(0), topology.NewNodeSet(1)
 	return allocation.Room{
 		View: allocation.View{
-			Machine: m, CPUs: static, Policy: policy, Scope: topology.ContainerScope,
+			Machine: m, CPUs: static, Rules: topology.Rules{Policy: policy, Scope: topology.ContainerScope},
 			Inventory: deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{
 				"example.com/gpu":  devices("gpu", one, one, two, two),
 				"example.com/nic":  devices("nic", two),

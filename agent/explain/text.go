@@ -26,9 +26,7 @@ func (r Record) Text() string {
 		fmt.Fprintf(&b, "  %s\n", s)
 	}
 	if len(r.Merges) > 0 {
-		fmt.Fprintf(&b,
-			"\nWhere it could go (topologyManagerPolicy: %s, topologyManagerScope: %s)\n",
-			r.Policy, r.Scope)
+		fmt.Fprintf(&b, "\nWhere it could go (%s)\n", r.Rules)
 	}
 	for _, m := range r.Merges {
 		m.write(&b)
@@ -48,6 +46,18 @@ func (r Record) Text() string {
 	bullets(&b, "Of what it had before", r.Kept)
 	bullets(&b, "Chosen without the device plugin's preference", r.Ignored)
 	return b.String()
+}
+
+// String names the settings.
+func (r Rules) String() string {
+	text := fmt.Sprintf("topologyManagerPolicy: %s, topologyManagerScope: %s", r.Policy, r.Scope)
+	if r.Strategy != "" {
+		text += ", NUMA allocation: " + r.Strategy
+	}
+	if len(r.Chosen) > 0 {
+		text += "; the pod chose by " + strings.Join(r.Chosen, ", ")
+	}
+	return text
 }
 
 // when is the time of what is free. That of a pod that waits is of the moment.

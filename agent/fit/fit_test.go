@@ -336,8 +336,8 @@ func live(t *testing.T, dir string, inventory deviceplugin.Inventory) (
 	}
 	queue := admission.New(admission.Config{
 		Hardware: func() machine.Hardware { return hardware },
-		Policy:   topology.None, Scope: topology.ContainerScope,
-		Store: store, Plugins: livePlugins{inventory}, BootID: "boot",
+		Rules:    topology.Rules{Policy: topology.None, Scope: topology.ContainerScope},
+		Store:    store, Plugins: livePlugins{inventory}, BootID: "boot",
 		Report: func(admission.Result) {},
 	})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -13,6 +13,7 @@ import (
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
 	"github.com/numalet/numalet/topology/metric"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // alignment counts what containers got within one NUMA node, one cache or whole cores, as far as
@@ -55,8 +56,7 @@ func (a alignment) expectNodes() {
 
 // Rules are those that a pod was placed by.
 type Rules struct {
-	Policy  topology.Policy
-	Scope   topology.Scope
+	topology.Rules
 	Machine *topology.Machine
 	// WholeCores: CPUs of a container's own come as whole cores only.
 	WholeCores bool
@@ -69,7 +69,9 @@ func (m *Metrics) Decided(r admission.Result) {
 		m.pods.rejections.WithLabelValues(reasonLabel(r.Reason)).Inc()
 	}
 	if r.Tried != nil {
-		m.placed(r, m.rules())
+		by := m.rules()
+		by.Rules, _ = podspec.Rules(r.Pod, by.Rules) // with an error none was tried
+		m.placed(r, by)
 	}
 }
 

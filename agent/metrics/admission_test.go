@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/cpuset"
 
@@ -35,7 +36,7 @@ func caches(t *testing.T) *topology.Machine {
 
 // tried is a result for a plan of these containers, by name.
 func tried(err error, containers map[string]allocation.Container) admission.Result {
-	r := admission.Result{Outcome: admission.Admit, Tried: &admission.Tried{
+	r := admission.Result{Pod: &v1.Pod{}, Outcome: admission.Admit, Tried: &admission.Tried{
 		Plan: allocation.Plan{Pod: allocation.Pod{Containers: containers}}, Err: err,
 	}}
 	if rejection := (*allocation.Rejection)(nil); errors.As(err, &rejection) {
@@ -65,17 +66,17 @@ func TestDecided(t *testing.T) {
 		count      = "kubelet_container_aligned_compute_resources_count"
 		failed     = "kubelet_container_aligned_compute_resources_failure_count"
 	)
-	single := Rules{Policy: topology.SingleNUMANode}
-	pod := Rules{Policy: topology.SingleNUMANode, Scope: topology.PodScope}
+	single := Rules{Rules: topology.Rules{Policy: topology.SingleNUMANode}}
+	pod := Rules{Rules: topology.Rules{Policy: topology.SingleNUMANode, Scope: topology.PodScope}}
 	for name, tc := range map[string]struct {
 		by     Rules
 		result admission.Result
 		want   []string
 	}{
 		"no plan": {single, admission.Result{Outcome: admission.Admit}, []string{requests + "0"}},
-		"policy none": {Rules{Policy: topology.None}, tried(refused, nil), []string{
+		"policy none": {Rules{Rules: topology.Rules{Policy: topology.None}}, tried(refused, nil), []string{
 			requests + "1", failures + "0"}},
-		"refused": {Rules{Policy: topology.BestEffort}, tried(refused, nil), []string{
+		"refused": {Rules{Rules: topology.Rules{Policy: topology.BestEffort}}, tried(refused, nil), []string{
 			requests + "1", failures + "1", pinning + "0",
 			count + `{boundary="numa_node",scope="container"} 0`,
 			count + `{boundary="numa_node",scope="pod"} 0`,
@@ -96,14 +97,16 @@ func TestDecided(t *testing.T) {
 			count + `{boundary="numa_node",scope="pod"} 1`}},
 		"no place in pod scope": {pod, tried(topo, nil), []string{
 			failures + "1", failed + `{boundary="numa_node",scope="pod"} 1`}},
-		"two caches": {Rules{Policy: topology.Restricted}, tried(nil, wide), []string{
+		"two caches": {Rules{Rules: topology.Rules{Policy: topology.Restricted}}, tried(nil, wide), []string{
 			pinning + "1", memPinning + "1",
 			count + `{boundary="uncore_cache",scope="container"} 0`}},
-		"whole cores": {Rules{Policy: topology.Restricted, WholeCores: true}, tried(nil, wide),
-			[]string{
+		"whole cores": {
+			Rules{Rules: topology.Rules{Policy: topology.Restricted}, WholeCores: true},
+			tried(nil, wide), []string{
 				count + `{boundary="physical_cpu",scope="container"} 1`,
 				failed + `{boundary="physical_cpu",scope="container"} 0`}},
-		"no whole cores": {Rules{Policy: topology.Restricted, WholeCores: true},
+		"no whole cores": {
+			Rules{Rules: topology.Rules{Policy: topology.Restricted}, WholeCores: true},
 			tried(shortage, nil),
 			[]string{
 				failures + "1", pinning + "1", pinErr + "1",

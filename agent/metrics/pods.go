@@ -114,7 +114,8 @@ func reasonLabel(reason string) string {
 	case short && podspec.IsExtended(resource):
 		return "OutOfExtendedResources"
 	case short, reason == allocation.ReasonUnexpected, reason == allocation.ReasonTopology,
-		reason == admission.ReasonSysctl, reason == cpumanager.ReasonSMTAlignment:
+		reason == admission.ReasonSysctl, reason == admission.ReasonPlacement,
+		reason == cpumanager.ReasonSMTAlignment:
 		return reason
 	}
 	return "Other"

@@ -18,6 +18,7 @@ type Policy struct {
 	Name     string
 	Topology topology.Policy
 	Scope    topology.Scope
+	Strategy topology.Strategy
 	// Closest is prefer-closest-numa-nodes.
 	Closest bool
 	// SharedCPUs: no container gets CPUs of its own (CPU manager policy none). Else it is static.
@@ -42,6 +43,7 @@ const maxPolicies = 64
 //
 //	none, best-effort, restricted, single-numa-node    topology manager policy
 //	container, pod                                     its scope
+//	lowest, packed, spread                             NUMA allocation strategy
 //	prefer-closest-numa-nodes                          its option
 //	cpu-static, cpu-none                               CPU manager policy
 //	memory-static, memory-none                         memory manager policy
@@ -149,6 +151,10 @@ func (p *Policy) read(word string, options map[string]string) (about string) {
 		p.Scope = scope
 		return "scope"
 	}
+	if strategy, err := topology.ParseStrategy(word); err == nil {
+		p.Strategy = strategy
+		return "strategy"
+	}
 	if slices.Contains(cpumanager.OptionNames(), word) {
 		options[word] = "true"
 		return word
@@ -161,6 +167,7 @@ func PolicyWords() []string {
 	return append([]string{
 		string(topology.None), string(topology.BestEffort), string(topology.Restricted),
 		string(topology.SingleNUMANode), string(topology.ContainerScope), string(topology.PodScope),
+		string(topology.LowestNodes), string(topology.Packed), string(topology.Spread),
 		"prefer-closest-numa-nodes", "cpu-static", "cpu-none", "memory-static", "memory-none",
 	}, cpumanager.OptionNames()...)
 }

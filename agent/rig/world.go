@@ -67,7 +67,8 @@ func newWorld(site *Site, p Policy) (*world, error) {
 		}
 	}
 	view := allocation.View{
-		Machine: site.Machine, Policy: p.Topology, Scope: p.Scope, Inventory: site.Inventory,
+		Machine: site.Machine, Inventory: site.Inventory,
+		Rules: topology.Rules{Policy: p.Topology, Scope: p.Scope, Strategy: p.Strategy},
 	}
 	if p.Closest {
 		view.Options = topology.PreferClosest(site.Machine)
@@ -103,7 +104,9 @@ func uidOf(arrival int) types.UID { return types.UID(strconv.Itoa(arrival)) }
 
 // plan decides on a pod. It changes nothing.
 func (w *world) plan(l *lot) (allocation.Plan, error) {
-	return w.room.Plan(l.Pod, nil)
+	room := w.room
+	room.Rules, _ = podspec.Rules(l.Pod, room.Rules) // what a pod may not choose is the policy's
+	return room.Plan(l.Pod, nil)
 }
 
 // admit lets the pod of an arrival have what was planned for it. The error says which rule the

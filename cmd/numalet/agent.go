@@ -66,7 +66,7 @@ func runAgent(ctx context.Context, cfg *config.Config) error {
 	if text, err := cfg.YAML(); err == nil {
 		log.V(1).Info("Configuration", "yaml", text)
 	}
-	watched, release, err := takeLock(ctx, cfg.LockFile, cfg.ExitOnLockContention)
+	watched, release, err := takeLock(ctx, cfg.Lock.Path, cfg.Lock.ExitOnContention)
 	if err != nil {
 		return unlessStopped(ctx, err)
 	}

@@ -1,0 +1,84 @@
+package test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/test/harness"
+)
+
+// TestPlacementAsked: pods of one node choose policies, scopes and strategies of their own, as far
+// as the node lets them.
+func TestPlacementAsked(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	n.Settings["topologyManagerPolicy"] = "restricted"
+	n.Args = append(n.Args, "--pod-topology-policies=none,single-numa-node",
+		"--numa-allocation=spread")
+	n.Start()
+	n.Plugin("example.com/nic", "--devices=4", "--nodes=0-3")
+	pod := func(name, limits, annotations string) {
+		n.Pod(name, strings.Replace(limited(name, limits), "\nspec:",
+			"\n  annotations: {"+annotations+"}\nspec:", 1))
+	}
+
+	// Two devices are on two nodes: no place for one that wants a single node.
+	const two = "cpu: 2, memory: 1Gi, example.com/nic: 2"
+	pod("strict", two, "numalet.io/topology-policy: single-numa-node")
+	n.AwaitPhase("strict-node", v1.PodFailed)
+	pod("anywhere", two, "numalet.io/topology-policy: none")
+	n.AwaitPhase("anywhere-node", v1.PodRunning)
+	pod("forbidden", two, "numalet.io/topology-policy: best-effort")
+	n.AwaitPhase("forbidden-node", v1.PodFailed)
+	pod("unknown", two, "numalet.io/numa-allocation: wide")
+	n.AwaitPhase("unknown-node", v1.PodFailed)
+
+	pods, err := n.Pods()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string][2]string{
+		"strict-node": {"TopologyAffinityError", "Resources cannot be allocated with Topology"},
+		"forbidden-node": {"PlacementForbidden", `"best-effort" may not be chosen on this node, ` +
+			`whose policy is "restricted"; a pod may choose one of ["none" "single-numa-node"]`},
+		"unknown-node": {"PlacementForbidden", `annotation numalet.io/numa-allocation: unknown NUMA ` +
+			`allocation strategy "wide": use one of lowest, packed, spread`},
+	} {
+		s := pods[name].Status
+		if s.Reason != want[0] || !strings.Contains(s.Message, want[1]) {
+			t.Errorf("%s: %s, %s; want %q", name, s.Reason, s.Message, want)
+		}
+	}
+
+	// Spread over nodes by default, packed if asked for.
+	at := func(name string) string {
+		rows, err := n.Placements()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rows[name+"-node/main"].NUMANodes
+	}
+	for i := range 2 {
+		pod(fmt.Sprint("apart", i), "cpu: 2, memory: 1Gi", "")
+		n.AwaitPhase(fmt.Sprintf("apart%d-node", i), v1.PodRunning)
+	}
+	if at("apart0") == at("apart1") {
+		t.Errorf("both pods are on node %s", at("apart0"))
+	}
+	for i := range 2 {
+		pod(fmt.Sprint("close", i), "cpu: 2, memory: 1Gi", "numalet.io/numa-allocation: packed")
+		n.AwaitPhase(fmt.Sprintf("close%d-node", i), v1.PodRunning)
+	}
+	if at("close0") != at("close1") {
+		t.Errorf("the pods are on nodes %s and %s", at("close0"), at("close1"))
+	}
+	text, err := explainPod(t, n, "close1-node")
+	const want = "(topologyManagerPolicy: restricted, topologyManagerScope: container, NUMA " +
+		"allocation: packed; the pod chose by numalet.io/numa-allocation)"
+	if err != nil || !strings.Contains(text, want) {
+		t.Errorf("%v; there is no %q in\n%s", err, want, text)
+	}
+}

@@ -1,0 +1,41 @@
+package topology
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Rules say how pods are placed.
+type Rules struct {
+	Policy   Policy
+	Scope    Scope
+	Strategy Strategy
+	// Choices are the policies that a pod may ask for in place of Policy.
+	Choices []Policy
+}
+
+// Asked is what one pod asks for in place of the rules; what is empty is up to them.
+type Asked struct {
+	Policy   Policy
+	Scope    Scope
+	Strategy Strategy
+}
+
+// For is the rules for a pod that asks for something else. The error says what it may not choose;
+// the rules are then as they were.
+func (r Rules) For(a Asked) (Rules, error) {
+	if a.Policy != "" && a.Policy != r.Policy && !slices.Contains(r.Choices, a.Policy) {
+		return r, fmt.Errorf("the topology manager policy %q may not be chosen on this node, "+
+			"whose policy is %q; a pod may choose one of %q", a.Policy, r.Policy, r.Choices)
+	}
+	if a.Policy != "" {
+		r.Policy = a.Policy
+	}
+	if a.Scope != "" {
+		r.Scope = a.Scope
+	}
+	if a.Strategy != "" {
+		r.Strategy = a.Strategy
+	}
+	return r, nil
+}
