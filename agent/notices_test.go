@@ -26,16 +26,16 @@ func TestNotices(t *testing.T) {
 	lacking.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{
 		Secret: &v1.SecretVolumeSource{DefaultUser: ptr.To[int64](1)}}}}
 	more := lacking.DeepCopy()
-	more.Spec.Containers[0].RestartPolicyRules = []v1.ContainerRestartRule{{
-		Action: v1.ContainerRestartRuleActionRestartAllContainers}}
+	more.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{
+		BindMountOptions: []string{"noexec"}}}
 	for _, pod := range []*v1.Pod{plain, lacking, lacking, lacking.DeepCopy(), more} {
 		n.look(podworker.Report{Pod: pod})
 	}
 	const about = " Warning FieldsWithoutEffect Without effect in this version of numalet: "
 	want := []string{
 		"lacking" + about + "spec.volumes[v].secret.defaultUser",
-		"lacking" + about + "spec.containers[c].restartPolicyRules: action " +
-			"RestartAllContainers, spec.volumes[v].secret.defaultUser",
+		"lacking" + about + "spec.volumes[v].secret.defaultUser, " +
+			"spec.containers[c].volumeMounts[0].bindMountOptions",
 	}
 	if !slices.Equal(told, want) {
 		t.Errorf("told %q, want %q", told, want)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/numalet/numalet/agent/actuator"
 	"github.com/numalet/numalet/agent/health"
+	"github.com/numalet/numalet/agent/logs"
 	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/podworker"
@@ -85,8 +86,17 @@ func newWorkers(n node, p parts, c contents, tell func(syncloop.Event)) (
 		},
 		BackOff: podworker.BackOff{Max: k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration},
 		Sync:    k.SyncFrequency.Duration, Due: c.volumes.Due,
-		Probed: p.probes.Probed, HooksPending: c.volumes.HooksPending,
+		Probed: p.probes.Probed, HooksPending: c.volumes.HooksPending, Attempt: nextAttempt(n, p),
 	}), nil
+}
+
+// nextAttempt is the one at a container that comes after all that the pod's status and logs tell of.
+func nextAttempt(n node, p parts) func(pod *v1.Pod, container string) uint32 {
+	written := logs.Place{Dir: n.cfg.Kubelet.PodLogsDir}
+	return func(pod *v1.Pod, container string) uint32 {
+		return max(written.Next(pod, container),
+			status.Attempt(p.statuses.Status(pod.UID), container))
+	}
 }
 
 func newActuator(n node, p parts, c contents) (*actuator.Actuator, error) {

@@ -159,7 +159,7 @@ func (a *Actuator) Do(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 	case podworker.RemoveSandboxes:
 		return a.removeSandboxes(ctx, act.IDs)
 	case podworker.RemoveContainers:
-		return a.removeContainers(ctx, observed, act.IDs)
+		return a.removeContainers(ctx, observed, act)
 	case podworker.CleanUp:
 		return a.cleanUp(ctx, pod, observed)
 	case podworker.RemovePod:
@@ -236,14 +236,15 @@ func (a *Actuator) removePod(ctx context.Context, pod *v1.Pod, observed cri.Pod)
 	if err := os.RemoveAll(cri.PodLogDir(a.cfg.Node.LogsDir, pod)); err != nil {
 		return fmt.Errorf("remove the logs of pod %s: %w", pod.UID, err)
 	}
-	var containers, sandboxes []string
+	var all podworker.Action
+	var sandboxes []string
 	for _, c := range observed.Containers {
-		containers = append(containers, c.ID)
+		all.IDs = append(all.IDs, c.ID)
 	}
 	for _, s := range observed.Sandboxes {
 		sandboxes = append(sandboxes, s.ID)
 	}
-	if err := a.removeContainers(ctx, observed, containers); err != nil {
+	if err := a.removeContainers(ctx, observed, all); err != nil {
 		return err
 	}
 	return a.removeSandboxes(ctx, sandboxes)
@@ -253,12 +254,14 @@ func (a *Actuator) removeSandboxes(ctx context.Context, ids []string) error {
 	return each(ids, func(id string) error { return a.cfg.Runtime.RemovePodSandbox(ctx, id) })
 }
 
-func (a *Actuator) removeContainers(ctx context.Context, observed cri.Pod, ids []string) error {
+func (a *Actuator) removeContainers(ctx context.Context, observed cri.Pod,
+	act podworker.Action) error {
 	records := gc.Records{
-		Runtime: a.cfg.Runtime,
-		Logs:    logs.Place{Dir: a.cfg.Node.LogsDir, Links: a.cfg.Node.LogLinks},
+		Runtime:  a.cfg.Runtime,
+		Logs:     logs.Place{Dir: a.cfg.Node.LogsDir, Links: a.cfg.Node.LogLinks},
+		KeepLogs: act.KeepLogs,
 	}
-	return each(ids, func(id string) error { return records.Remove(ctx, observed, id) })
+	return each(act.IDs, func(id string) error { return records.Remove(ctx, observed, id) })
 }
 
 // each calls f for every id side by side. An object that is gone is as f wants it.

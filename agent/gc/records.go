@@ -16,6 +16,8 @@ type Records struct {
 		RemoveContainer(ctx context.Context, id string) error
 	}
 	Logs logs.Place
+	// KeepLogs: what they logged stays.
+	KeepLogs bool
 }
 
 // Remove removes one of a pod's, which may be gone already.
@@ -25,7 +27,10 @@ func (r Records) Remove(ctx context.Context, pod cri.Pod, id string) error {
 		return err
 	}
 	for _, c := range pod.Containers {
-		if c.ID == id {
+		switch {
+		case c.ID == id && r.KeepLogs:
+			return r.Logs.Keep(pod, c)
+		case c.ID == id:
 			return r.Logs.Remove(pod, c)
 		}
 	}

@@ -272,6 +272,12 @@ func (s *Store) Get(uid types.UID) (*v1.Pod, bool) {
 	return e.pod, ok
 }
 
+// Status is the last status of a pod; the zero value if there is none.
+func (s *Store) Status(uid types.UID) v1.PodStatus {
+	e, _ := s.get(uid)
+	return e.status
+}
+
 // List is every pod with its status, ordered by namespace and name. The specs are shared and must
 // not be written to.
 func (s *Store) List() []*v1.Pod {

@@ -80,7 +80,8 @@ const (
 	StopContainers ActionKind = "StopContainers"
 	// StopSandboxes stops the sandboxes IDs.
 	StopSandboxes ActionKind = "StopSandboxes"
-	// RemoveContainers removes the records of the containers IDs, none of which runs.
+	// RemoveContainers removes the records of the containers IDs, none of which runs, and their logs
+	// unless KeepLogs.
 	RemoveContainers ActionKind = "RemoveContainers"
 	// RemoveSandboxes removes the records of the sandboxes IDs, none of which is ready or has a
 	// record of a container.
@@ -112,6 +113,8 @@ type Action struct {
 	Attempt uint32
 	IDs     []string
 	Hooks   []string
+	// KeepLogs is of RemoveContainers.
+	KeepLogs bool
 	// Grace is in whole seconds.
 	Grace time.Duration
 	// Message says why, where it is not plain from the kind.
@@ -132,6 +135,9 @@ func (a Action) String() string {
 	}
 	if len(a.Hooks) > 0 {
 		b.WriteString(" hooks " + strings.Join(a.Hooks, ","))
+	}
+	if a.KeepLogs {
+		b.WriteString(" but logs")
 	}
 	if a.Grace > 0 {
 		fmt.Fprintf(&b, " in %v", a.Grace)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/numalet/numalet/agent/status"
@@ -20,6 +21,8 @@ type memory struct {
 	failures map[key]failure
 	// first has, by container, the attempt from which crashes are counted.
 	first map[string]uint32
+	// attempts has, by container of which there is no record, which attempt is next.
+	attempts map[string]uint32
 	// made has, by container, what the worker made of late; of the sandbox, "", also what was made
 	// before.
 	made map[string]creations
@@ -57,7 +60,7 @@ type failure struct {
 func newMemory(pending map[string]uint32) *memory {
 	return &memory{
 		failures: map[key]failure{}, first: map[string]uint32{},
-		made: map[string]creations{}, again: map[string]Again{}, hooks: newHooks(pending),
+		attempts: map[string]uint32{}, made: map[string]creations{}, again: map[string]Again{}, hooks: newHooks(pending),
 	}
 }
 
@@ -78,10 +81,23 @@ func (m *memory) learn(want Desired, observed cri.Pod, b BackOff) {
 		hash, records := cri.ContainerHash(c), byName[c.Name]
 		m.learnMade(c.Name, hash, observed.ReadAt, b)
 		if len(records) == 0 {
-			delete(m.first, c.Name) // attempts begin at 0 again
+			m.first[c.Name] = m.attempts[c.Name] // it begins to count anew
 			continue
 		}
 		m.first[c.Name] = b.countFrom(m.first[c.Name], hash, records)
+	}
+}
+
+// learnAttempts asks for the next attempt of containers of which there is no record, once.
+func (m *memory) learnAttempts(pod *v1.Pod, observed cri.Pod,
+	next func(*v1.Pod, string) uint32) {
+	byName := observed.Records()
+	for c := range podspec.All(pod) {
+		if len(byName[c.Name]) > 0 {
+			delete(m.attempts, c.Name)
+		} else if _, asked := m.attempts[c.Name]; !asked && next != nil {
+			m.attempts[c.Name] = next(pod, c.Name)
+		}
 	}
 }
 

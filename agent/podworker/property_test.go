@@ -29,6 +29,26 @@ func drawPod(t *rapid.T) *v1.Pod {
 	return makePod(line.String())
 }
 
+// drawRestartsAll is drawPod with containers that have all of the pod restarted when they fail.
+func drawRestartsAll(t *rapid.T) *v1.Pod {
+	pod := drawPod(t)
+	for _, c := range listed(pod) {
+		if rapid.IntRange(0, 7).Draw(t, "all") == 0 {
+			restartsAllAt(c, 1)
+		}
+	}
+	return pod
+}
+
+// restartsAllAt has all containers of the pod restart when one exits with a code.
+func restartsAllAt(c *v1.Container, code int32) {
+	c.RestartPolicyRules = []v1.ContainerRestartRule{{
+		Action: v1.ContainerRestartRuleActionRestartAllContainers,
+		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{
+			Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{code}},
+	}}
+}
+
 // drawPrograms gives each container up to three failing or succeeding attempts and an end that
 // makes the pod settle: init containers succeed, regular ones stay or succeed.
 func drawPrograms(t *rapid.T, pod *v1.Pod) map[string][]run {
@@ -129,7 +149,7 @@ func drawFault(t *rapid.T, w *world) func(Action) (error, bool) {
 // turn, nothing runs twice and nothing that runs as it should is stopped.
 func TestConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		pod := drawPod(t)
+		pod := drawRestartsAll(t)
 		w := newWorld(pod)
 		w.programs = drawPrograms(t, pod)
 		w.fault = drawFault(t, w)
@@ -162,7 +182,7 @@ func TestConverges(t *testing.T) {
 // Whatever a runtime that answers at once says, nothing is made without end.
 func TestCreationsAreBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := newWorld(drawPod(t))
+		w := newWorld(drawRestartsAll(t))
 		w.programs = drawPrograms(t, w.pod)
 		lies := rapid.SliceOfN(rapid.IntRange(0, 9), 1, 20).Draw(t, "lies")
 		made := map[string]int{}

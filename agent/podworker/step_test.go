@@ -299,7 +299,7 @@ func TestStories(t *testing.T) {
 				1s TerminatingPod: StopSandboxes s1
 				1s TerminatedPod: CleanUp
 				1m0s SyncPod: CreateSandbox #0
-				1m0s SyncPod: StartContainer job #0
+				1m0s SyncPod: StartContainer job #1
 				1m1s TerminatingPod: StopSandboxes s3
 				1m1s TerminatedPod: CleanUp`,
 		},

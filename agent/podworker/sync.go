@@ -16,7 +16,7 @@ import (
 func (p *plan) sync() {
 	if problem := status.SandboxProblem(p.Pod, p.observed); problem != "" {
 		p.makeSandbox(problem)
-	} else if !p.stopStrays() {
+	} else if !p.stopStrays() && !p.restartAll() {
 		p.startContainers()
 	}
 	if p.d.Action == nil {
@@ -62,9 +62,9 @@ func (p *plan) startContainers() {
 // after all others, so that it holds nothing up.
 func (p *plan) startOnce(c *v1.Container) {
 	switch records := p.records[c.Name]; {
-	case len(records) == 0:
+	case len(records) == 0 && p.memory.attempts[c.Name] == 0:
 		p.start(c, pause{})
-	case records[0].State == cri.ContainerCreated:
+	case len(records) > 0 && records[0].State == cri.ContainerCreated:
 		p.removeUnstarted(c)
 	default: // it runs, or has
 	}
@@ -211,7 +211,7 @@ func (p *plan) start(c *v1.Container, after pause) {
 			after.delay, c.Name, p.Pod.Name, p.Pod.Namespace, p.Pod.UID)})
 		return
 	}
-	a := Action{Kind: StartContainer, Container: c.Name}
+	a := Action{Kind: StartContainer, Container: c.Name, Attempt: p.memory.attempts[c.Name]}
 	for _, record := range p.records[c.Name] {
 		a.Attempt = max(a.Attempt, record.Attempt+1)
 	}

@@ -218,6 +218,7 @@ func (w *Workers) mayAct(p *worker, pod *v1.Pod, a *Action) (ok bool, again time
 // decide is step with what surrounds it: what the memory learns, and a guard against a
 // runtime that reports success and does nothing.
 func (w *Workers) decide(l look, m *memory) Decision {
+	m.learnAttempts(l.Pod, l.observed, w.cfg.Attempt)
 	m.learn(l.Desired, l.observed, w.cfg.BackOff)
 	if l.retry {
 		m.retryObjects()

@@ -33,6 +33,9 @@ type Config struct {
 	// HooksPending are the attempts, by container, whose postStart hooks an earlier run of the agent
 	// did not bring to an end; nil: there are none.
 	HooksPending func(*v1.Pod) map[string]uint32
+	// Attempt is the one that a container is to be of which the runtime has no record, as statuses
+	// and logs tell of those before; nil: the first.
+	Attempt func(pod *v1.Pod, container string) uint32
 
 	BackOff BackOff // zero fields: the defaults
 	Keep    Retention

@@ -39,6 +39,8 @@ type machine struct {
 	// hook is what postStart hooks come to.
 	hook    error
 	cleaned bool
+	// next has, by container, the attempt after all that were made.
+	next map[string]uint32
 	// noAddress: a new sandbox gets none.
 	noAddress bool
 	broken    []string // what was asked and should not have been
@@ -48,7 +50,7 @@ func newMachine(pod *v1.Pod) *machine {
 	return &machine{
 		now: epoch, pod: pod, seen: cri.Pod{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name},
 		programs: map[string][]run{}, ends: map[string]time.Time{}, codes: map[string]int32{},
-		stopping: map[string]time.Duration{}, obeys: 143,
+		stopping: map[string]time.Duration{}, obeys: 143, next: map[string]uint32{},
 	}
 }
 
@@ -151,6 +153,8 @@ func (m *machine) create(a Action) error {
 		m.require(c.Attempt < a.Attempt, "%s #%d exists", a.Container, a.Attempt)
 	}
 	m.requireTurn(a.Container)
+	m.require(a.Attempt+1 >= m.next[a.Container], "%s #%d was made before", a.Container, a.Attempt)
+	m.next[a.Container] = max(m.next[a.Container], a.Attempt+1)
 	m.ids++
 	m.seen.Containers = slices.Insert(m.seen.Containers, 0, cri.Container{
 		ID: fmt.Sprintf("c%d", m.ids), Name: a.Container, SandboxID: m.seen.Sandboxes[0].ID,
@@ -214,6 +218,9 @@ func (m *machine) remove(ids []string) {
 	m.seen.Containers = slices.DeleteFunc(m.seen.Containers, func(c cri.Container) bool {
 		gone := slices.Contains(ids, c.ID)
 		m.require(!gone || !maybeRunning(c), "removed %s while it runs", c.Name)
+		if gone && c.State == cri.ContainerCreated {
+			m.next[c.Name] = c.Attempt // nothing tells that it was
+		}
 		return gone
 	})
 }
@@ -298,6 +305,9 @@ func newWorld(pod *v1.Pod) *world {
 func (w *world) round() bool {
 	seen := w.observe()
 	b := BackOff{}.withDefaults()
+	w.memory.learnAttempts(w.want.Pod, seen, func(_ *v1.Pod, container string) uint32 {
+		return w.next[container]
+	})
 	w.memory.learn(w.want, seen, b)
 	d := step(input{Desired: w.want, observed: seen, probed: w.probed, now: w.now,
 		memory: w.memory, backOff: b})
@@ -328,7 +338,8 @@ func (w *world) round() bool {
 
 // requireReason checks that no container is stopped that runs as the spec has it.
 func (w *world) requireReason(s State, seen cri.Pod, a Action) {
-	if s != SyncPod || a.Kind != StopContainers || status.SandboxProblem(w.pod, seen) != "" {
+	if s != SyncPod || a.Kind != StopContainers || status.SandboxProblem(w.pod, seen) != "" ||
+		status.RestartAll(w.pod, seen).Len() > 0 {
 		return
 	}
 	if a.Message == "FailedPostStartHook" {

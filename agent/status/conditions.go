@@ -23,7 +23,7 @@ const (
 func owned(t v1.PodConditionType) bool {
 	switch t {
 	case v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady,
-		v1.PodScheduled:
+		v1.PodScheduled, v1.AllContainersRestarting:
 		return true
 	default:
 		return false
@@ -34,10 +34,13 @@ func conditions(in Input, s v1.PodStatus) []v1.PodCondition {
 	containers := containersReady(in.Pod, s)
 	out := []v1.PodCondition{
 		sandboxReady(in),
-		initialized(in.Pod, s),
+		initialized(in, s),
 		podReady(in, containers),
 		containers,
 		{Type: v1.PodScheduled, Status: v1.ConditionTrue},
+	}
+	if c, has := restartingAll(in, s); has {
+		out = append(out, c)
 	}
 	for i := range out {
 		out[i].ObservedGeneration = in.Pod.Generation
@@ -62,7 +65,8 @@ func sandboxReady(in Input) v1.PodCondition {
 	return v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: v1.ConditionTrue}
 }
 
-func initialized(pod *v1.Pod, s v1.PodStatus) v1.PodCondition {
+// initialized stays true once it was: a pod whose init containers run again has been initialized.
+func initialized(in Input, s v1.PodStatus) v1.PodCondition {
 	c := v1.PodCondition{Type: v1.PodInitialized, Status: v1.ConditionTrue}
 	if s.Phase == v1.PodSucceeded {
 		c.Reason = reasonPodCompleted
@@ -73,7 +77,9 @@ func initialized(pod *v1.Pod, s v1.PodStatus) v1.PodCondition {
 			return c
 		}
 	}
-	if open := unready(s.InitContainerStatuses); len(open) > 0 && len(pod.Spec.InitContainers) > 0 {
+	was := conditionOf(in.Previous, v1.PodInitialized)
+	if open := unready(s.InitContainerStatuses); len(open) > 0 &&
+		(was == nil || was.Status != v1.ConditionTrue) {
 		c.Status, c.Reason = v1.ConditionFalse, reasonContainersUninit
 		c.Message = "containers with incomplete status: " + list(open)
 	}

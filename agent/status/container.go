@@ -31,7 +31,8 @@ func initStatuses(in Input) []v1.ContainerStatus {
 	for i := range in.Pod.Spec.InitContainers {
 		c := &in.Pod.Spec.InitContainers[i]
 		s := containerStatus(in, c, initRecords(in, c.Name))
-		if i < next && !podspec.IsSidecar(c) && s.State.Terminated == nil {
+		if i < next && !podspec.IsSidecar(c) && s.State.Terminated == nil &&
+			in.restarts.Len() == 0 {
 			// Its record is gone, but what came after it ran.
 			s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 				Reason: "Completed", ContainerID: s.ContainerID}}
@@ -98,7 +99,7 @@ func containerStatus(in Input, c *v1.Container, a attempts) v1.ContainerStatus {
 	newest := a.records[0]
 	s := v1.ContainerStatus{
 		Name:         c.Name,
-		RestartCount: int32(newest.Attempt),
+		RestartCount: max(int32(newest.Attempt), wasCount(in.was[c.Name])),
 		Image:        newest.From.Image,
 		ImageID:      newest.From.ImageRef,
 		ContainerID:  containerID(in, newest),
@@ -106,6 +107,8 @@ func containerStatus(in Input, c *v1.Container, a attempts) v1.ContainerStatus {
 	}
 	if len(a.records) > 1 {
 		s.LastTerminationState = terminated(in, a.records[1])
+	} else {
+		s.LastTerminationState = lastTold(in.was[c.Name], s.ContainerID)
 	}
 	tellApplied(in, &s, c, newest)
 	why, waits := in.Waiting[c.Name]
@@ -126,6 +129,26 @@ func containerStatus(in Input, c *v1.Container, a attempts) v1.ContainerStatus {
 	s.Started, s.Ready = &started, ready
 	settle(in, &s)
 	return s
+}
+
+func wasCount(was *v1.ContainerStatus) int32 {
+	if was == nil {
+		return 0
+	}
+	return was.RestartCount
+}
+
+// lastTold is the end before that of the container with an id, of which there is no record more, as
+// it was told.
+func lastTold(was *v1.ContainerStatus, id string) v1.ContainerState {
+	switch {
+	case was == nil:
+		return v1.ContainerState{}
+	case was.ContainerID != id && was.State.Terminated != nil:
+		return was.State
+	default:
+		return was.LastTerminationState
+	}
 }
 
 func stateOf(in Input, record cri.Container) v1.ContainerState {
@@ -187,6 +210,11 @@ func unseen(in Input, c *v1.Container) v1.ContainerStatus {
 	s.RestartCount = was.RestartCount
 	s.LastTerminationState = was.LastTerminationState
 	switch {
+	case was.State.Waiting == nil && restartsAll(in):
+		s.RestartCount++
+		s.State = waiting(in, Reason{reasonRestartingAll, messageRestartingAll})
+		s.LastTerminationState = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+			ExitCode: lostExitCode, Reason: reasonRestartingAll, Message: messageRestartingAll}}
 	case was.State.Terminated != nil:
 		carry(&s, was)
 		if _, waits := in.Waiting[c.Name]; waits {

@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/podspec"
@@ -30,6 +31,8 @@ type Input struct {
 	was     map[string]*v1.ContainerStatus
 	// uninitialized: not all init containers have done what comes before the others.
 	uninitialized bool
+	// restarts are the containers because of which all are started again.
+	restarts sets.Set[string]
 }
 
 // Node is what a pod's status repeats about the node.
@@ -54,6 +57,7 @@ type Stopping struct {
 func Generate(in Input) v1.PodStatus {
 	in.records, in.was = in.Observed.Records(), byContainer(&in.Previous)
 	in.uninitialized = NextInit(in.Pod, in.Facts) < len(in.Pod.Spec.InitContainers)
+	in.restarts = RestartAll(in.Pod, in.Observed)
 	s := base(in)
 	s.InitContainerStatuses = initStatuses(in)
 	s.ContainerStatuses = containerStatuses(in)
@@ -158,6 +162,8 @@ func phase(in Input) v1.PodPhase {
 		return v1.PodRunning
 	case running && Ended(now):
 		return was
+	case now == v1.PodPending && was == v1.PodRunning && begunBefore(in):
+		return was
 	case running || !in.Stop.Terminating:
 		return now
 	case in.Stop.Why.Reason == "" && allSucceeded(in):
@@ -165,6 +171,30 @@ func phase(in Input) v1.PodPhase {
 	default:
 		return v1.PodFailed
 	}
+}
+
+// begunBefore reports whether every regular container ran before, of some of which the runtime has no
+// record more, and no init container runs again by now.
+func begunBefore(in Input) bool {
+	lost := false
+	for i := range in.Pod.Spec.Containers {
+		name := in.Pod.Spec.Containers[i].Name
+		if len(in.records[name]) > 0 {
+			continue
+		}
+		if lost = true; Attempt(in.Previous, name) == 0 {
+			return false
+		}
+	}
+	for i := range in.Pod.Spec.InitContainers {
+		c := &in.Pod.Spec.InitContainers[i]
+		records := in.records[c.Name]
+		if !podspec.IsSidecar(c) && len(records) > 0 &&
+			records[0].State == cri.ContainerRunning {
+			return false
+		}
+	}
+	return lost
 }
 
 // allSucceeded reports whether every regular container's last exit was a success.

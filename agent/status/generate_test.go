@@ -145,7 +145,7 @@ func TestGenerate(t *testing.T) {
 				})
 			},
 			want: `
-				Pending
+				Running
 				web #1 waiting (ContainerCreating), before: exited 137 (ContainerStatusUnknown)
 				not Ready: ContainersNotReady: containers with unready status: [web]
 				not ContainersReady: ContainersNotReady: containers with unready status: [web]`,

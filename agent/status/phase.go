@@ -20,8 +20,9 @@ type Reason struct {
 // when no container runs and none will restart. Sidecars do not keep it from ending.
 func Phase(pod *v1.Pod, f Facts) v1.PodPhase {
 	next, observed := NextInit(pod, f), f.Observed
+	again := RestartAll(pod, observed).Len() > 0
 	if next < len(pod.Spec.InitContainers) {
-		if initFailed(pod, f, next) || outlived(pod, observed) {
+		if !again && (initFailed(pod, f, next) || outlived(pod, observed)) {
 			return v1.PodFailed
 		}
 		return v1.PodPending
@@ -31,11 +32,11 @@ func Phase(pod *v1.Pod, f Facts) v1.PodPhase {
 		count[ran.fateOf(pod, &pod.Spec.Containers[i], f.Waiting)]++
 	}
 	switch {
-	case count[neverRan] > 0 && outlived(pod, observed):
+	case count[neverRan] > 0 && !again && outlived(pod, observed):
 		return v1.PodFailed
 	case count[neverRan] > 0:
 		return v1.PodPending
-	case count[runs] > 0:
+	case count[runs] > 0, again:
 		return v1.PodRunning
 	case count[failed] > 0:
 		return v1.PodFailed

@@ -10,13 +10,17 @@ import (
 )
 
 // Restarts reports whether a regular container that exited with code is started again: a matching
-// rule of the container decides, else its own policy, else the pod's (KEP-5307).
+// rule of the container decides, alone or with all others, else its own policy, else the pod's
+// (KEP-5307, KEP-5532).
 func Restarts(pod *v1.Pod, c *v1.Container, code int32) bool {
+	if rule(c, code) != "" {
+		return true
+	}
 	switch policy(pod, c) {
 	case v1.ContainerRestartPolicyNever:
-		return ruled(c, code)
+		return false
 	case v1.ContainerRestartPolicyOnFailure:
-		return code != 0 || ruled(c, code)
+		return code != 0
 	default:
 		return true
 	}
@@ -41,14 +45,19 @@ func policy(pod *v1.Pod, c *v1.Container) v1.ContainerRestartPolicy {
 	return v1.ContainerRestartPolicy(pod.Spec.RestartPolicy)
 }
 
-func ruled(c *v1.Container, code int32) bool {
-	return slices.ContainsFunc(c.RestartPolicyRules, func(r v1.ContainerRestartRule) bool {
-		if r.Action != v1.ContainerRestartRuleActionRestart || r.ExitCodes == nil {
-			return false
+// rule is what the first of the container's rules that is about an exit with code asks for; "": none
+// is.
+func rule(c *v1.Container, code int32) v1.ContainerRestartRuleAction {
+	for _, r := range c.RestartPolicyRules {
+		if r.ExitCodes == nil {
+			continue
 		}
 		in := slices.Contains(r.ExitCodes.Values, code)
-		return in == (r.ExitCodes.Operator == v1.ContainerRestartRuleOnExitCodesOpIn)
-	})
+		if in == (r.ExitCodes.Operator == v1.ContainerRestartRuleOnExitCodesOpIn) {
+			return r.Action
+		}
+	}
+	return ""
 }
 
 // NextInit is the index of the init container that the pod still waits for: one that has not

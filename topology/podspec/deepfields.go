@@ -28,9 +28,9 @@ func ignored() map[string]bool {
 	}
 }
 
-// fieldsWithoutEffect are the fields deep in the pod's volumes and containers that have no effect
-// yet.
-func fieldsWithoutEffect(pod *v1.Pod) []string {
+// WithoutEffect are the fields deep in the pod's volumes and containers that have no effect yet, as
+// paths with the names of containers and volumes.
+func WithoutEffect(pod *v1.Pod) []string {
 	w := ignoredFields{ignored: ignored()}
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]

@@ -1,0 +1,95 @@
+package status
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+const (
+	// reasonRestartingAll is that of a container whose record was removed because all of its pod's
+	// are started again.
+	reasonRestartingAll  = "RestartingAllContainers"
+	messageRestartingAll = "The container is removed because RestartAllContainers in place"
+	// reasonRestartAll is that of the condition.
+	reasonRestartAll = "RestartAllContainersStarted"
+)
+
+// RestartAll are the containers whose last exit asks for a restart of all of the pod's (KEP-5532);
+// empty: there are none. All of them then have to run anew in the pod's sandbox, init containers
+// first. It is under way as long as one of the records that say so is there: they are removed last.
+func RestartAll(pod *v1.Pod, observed cri.Pod) sets.Set[string] {
+	out, seen := sets.New[string](), sets.New[string]()
+	specs := map[string]*v1.Container{}
+	for c := range podspec.Containers(pod) {
+		if mayRestartAll(c) {
+			specs[c.Name] = c
+		}
+	}
+	for _, record := range observed.Containers { // the newest first
+		c := specs[record.Name]
+		if c == nil || seen.Has(record.Name) {
+			continue
+		}
+		seen.Insert(record.Name)
+		if record.State == cri.ContainerExited &&
+			rule(c, record.Exit.Code) == v1.ContainerRestartRuleActionRestartAllContainers {
+			out.Insert(record.Name)
+		}
+	}
+	return out
+}
+
+func mayRestartAll(c *v1.Container) bool {
+	for _, r := range c.RestartPolicyRules {
+		if r.Action == v1.ContainerRestartRuleActionRestartAllContainers {
+			return true
+		}
+	}
+	return false
+}
+
+// restartingAll is the condition that a pod has of which a container may ask for a restart of all.
+func restartingAll(in Input, s v1.PodStatus) (c v1.PodCondition, has bool) {
+	for one := range podspec.Containers(in.Pod) {
+		has = has || mayRestartAll(one)
+	}
+	c = v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionFalse}
+	switch {
+	case s.Phase == v1.PodSucceeded:
+		c.Reason = reasonPodCompleted
+	case s.Phase == v1.PodFailed:
+		c.Reason = reasonPodFailed
+	case in.restarts.Len() > 0:
+		c.Status, c.Reason = v1.ConditionTrue, reasonRestartAll
+		c.Message = "container exited with restart policy rule"
+	}
+	return c, has
+}
+
+// restartsAll reports whether the pod's containers are started again together, or the status before
+// this one said so: of a container that then has no record more is told that this is why.
+func restartsAll(in Input) bool {
+	was := conditionOf(in.Previous, v1.AllContainersRestarting)
+	return in.restarts.Len() > 0 || was != nil && was.Status == v1.ConditionTrue
+}
+
+// Attempt is the one that a container without a record is to be, as its pod's status tells of those
+// before.
+func Attempt(s v1.PodStatus, container string) uint32 {
+	was := byContainer(&s)[container]
+	if was == nil {
+		return 0
+	}
+	last, count := was.LastTerminationState.Terminated, uint32(max(was.RestartCount, 0))
+	switch {
+	case was.State.Waiting == nil:
+		return count + 1
+	case last == nil, last.Reason == ReasonStatusUnknown, last.Reason == reasonRestartingAll:
+		return count // one that was lost has been counted
+	default:
+		return count + 1
+	}
+}
