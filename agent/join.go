@@ -58,7 +58,7 @@ func join(ctx context.Context, n node) (parts, error) {
 		return p, err
 	}
 	own := newOwnNode(n, p, l)
-	p.queue = newQueue(n, p, own.object, l.decisions.Put)
+	p.queue = newQueue(n, p, own.object, l)
 	c, err := newContents(n, p)
 	if err != nil {
 		return p, err

@@ -13,9 +13,12 @@ import (
 	"github.com/numalet/numalet/agent/cpupool"
 	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/metrics"
+	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/podcgroups"
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/stats/kernel"
+	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/agent/syncloop"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/deviceplugin"
 )
@@ -112,9 +115,11 @@ func newPool(n node, p parts) *cpupool.Pool {
 	return cpupool.New(c)
 }
 
-// newQueue makes admission, which looks at the node's object, and whose outcomes decided takes.
-func newQueue(n node, p parts, object func() *v1.Node,
-	decided func(admission.Result)) *admission.Queue {
+// messagePreempting is the kubelet's, of a pod that makes way.
+const messagePreempting = "Preempted in order to admit critical pod"
+
+// newQueue makes admission, which looks at the node's object, and whose outcomes go up.
+func newQueue(n node, p parts, object func() *v1.Node, l *links) *admission.Queue {
 	c := admissionConfig(n)
 	c.Store, c.Plugins, c.Reread, c.Node = n.store, p.plugins, n.hardware.Reread, object
 	c.Handlers = append(c.Handlers,
@@ -122,7 +127,13 @@ func newQueue(n node, p parts, object func() *v1.Node,
 		admission.AppArmor(enforcesAppArmor("/")))
 	c.Report = func(r admission.Result) {
 		p.metrics.Decided(r)
-		decided(r)
+		l.decisions.Put(r)
+	}
+	c.Preempt = func(one admission.Preemption) {
+		p.metrics.Preempted(string(one.Resource))
+		n.events.Pod(one.Victim, v1.EventTypeWarning, status.ReasonPreempting, messagePreempting)
+		l.events.Put(syncloop.Event{UID: one.Victim.UID, Event: pod.Event{Kind: pod.Killed,
+			Why: pod.Why{Reason: status.ReasonPreempting, Message: messagePreempting}}})
 	}
 	c.Unadvised = func(pod *v1.Pod, key allocation.AskKey, err error) {
 		n.events.Pod(pod, v1.EventTypeWarning, reasonPreferenceIgnored, fmt.Sprintf(

@@ -131,8 +131,12 @@ func (a *admitter) wait(e *entry, d Decision) {
 	// The message has numbers; that these go up and down is no news.
 	same := e.claims() && e.told.last.Reason == d.Reason && d.Reason != ReasonWaitPlugin
 	to := waiting
-	if d.kind == soon {
+	switch d.kind {
+	case soon:
 		to, same = brief, true
+	case preempting:
+		to = brief
+		a.preempt(d)
 	}
 	a.pods.give(e, to, reservation{claim, d.claim})
 	e.preferences = preferences{}

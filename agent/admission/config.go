@@ -62,6 +62,9 @@ type Config struct {
 	Wait time.Duration
 	// Report is told each outcome, from Run's goroutine. It must not block.
 	Report func(Result)
+	// Preempt has a pod ended that makes way for a critical one; nil: they do not end for it. It is
+	// called from Run's goroutine, once for each, and must not block.
+	Preempt func(Preemption)
 	// Unadvised is told of a plugin's preference that cannot be followed, or not in full, and why;
 	// nil: nobody is. It is called from other goroutines than Run's.
 	Unadvised func(pod *v1.Pod, key allocation.AskKey, err error)

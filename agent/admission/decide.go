@@ -4,9 +4,11 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/explain"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // ReasonAdopted is that of an Admit of a pod that runs already and lacks some of what it requests.
@@ -23,6 +25,8 @@ type Decision struct {
 	Case explain.Case
 	// Held is what a pod that is admitted would hold.
 	Held allocation.Pod
+	// Victims are the pods that make way for a critical one, which waits for their end.
+	Victims []types.UID
 	// Unasked are the resources whose plugins have a preference that was not asked for.
 	Unasked []string
 
@@ -49,11 +53,13 @@ const (
 	checked
 	// soon: the pod has a place once the releases that are being recorded are.
 	soon
+	// preempting: the pod is critical and has a place once others have gone, however long that takes.
+	preempting
 )
 
 // decide is the decision on a pod as things are. It is pure. A pod that runs is admitted. Another
 // one is if all handlers pass it and it has a place now; if it has none, it waits for one that it
-// will have, if the snapshot is patient.
+// will have, if the snapshot is patient, and a critical one for one that others make for it.
 func decide(s *Snapshot, r *request) Decision {
 	d := Decision{Pod: r.pod, Outcome: Admit}
 	room := s.now(r)
@@ -77,6 +83,9 @@ func decide(s *Snapshot, r *request) Decision {
 		d.refuse(Reject, d.rejection.Reason, d.rejection.Message)
 		if s.patient {
 			d.foresee(rooms{room, s.later(r)}, r)
+		}
+		if d.Outcome == Reject && podspec.IsCritical(r.pod) {
+			d.preempt(s, r)
 		}
 	}
 	return d

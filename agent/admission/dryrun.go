@@ -23,6 +23,7 @@ func Still(cfg Config) Snapshot {
 			resource.DecimalSI)
 		l = l.With(held.UID, allocation.Entry{
 			Assigned: allocation.TakenBy(held), Requests: requests,
+			Rank: podspec.Rank{Critical: true}, // for all that is known
 		})
 	}
 	return cfg.snapshot(cfg.view(), l)
@@ -86,7 +87,7 @@ func (s Snapshot) With(d Decision) Snapshot {
 	}
 	s.ledger = s.ledger.With(key, allocation.Entry{
 		Assigned: allocation.TakenBy(d.Held), Requests: pod.requests, Shares: pod.shares,
-		Ports: pod.ports,
+		Ports: pod.ports, Rank: pod.rank,
 	})
 	return s
 }

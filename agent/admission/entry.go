@@ -106,6 +106,7 @@ type demand struct {
 	requests v1.ResourceList
 	shares   bool // some of its containers share CPUs
 	ports    []podspec.HostPort
+	rank     podspec.Rank
 	// least is how many exclusive CPUs ("cpu") and devices it holds at once at least.
 	least map[string]int
 }
@@ -114,6 +115,7 @@ func demandOf(pod *v1.Pod) demand {
 	d := demand{
 		pod: pod, requests: podspec.Requests(pod), shares: cpumanager.Shares(pod),
 		least: podspec.AllDevices(pod), ports: podspec.HostPorts(pod),
+		rank: podspec.RankOf(pod),
 	}
 	d.least[string(v1.ResourceCPU)] = cpumanager.PodExclusive(pod)
 	return d

@@ -93,7 +93,7 @@ func (e *entry) accounted(stored allocation.Pod) (out allocation.Entry) {
 		out.Standing = allocation.Claims
 	}
 	if e.counts() {
-		out.Requests, out.Shares, out.Ports = e.requests, e.shares, e.ports
+		out.Requests, out.Shares, out.Ports, out.Rank = e.requests, e.shares, e.ports, e.rank
 	}
 	out.Assigned = allocation.TakenBy(e.has.pod, stored)
 	return out
@@ -114,6 +114,17 @@ func (p *pods) give(e *entry, to state, has reservation) {
 	p.move(e, to, has)
 	if counted && (!e.counts() || !reflect.DeepEqual(before, has.pod.Containers)) {
 		p.freed = true
+	}
+}
+
+// leave has the pod give back what it has: it terminates.
+func (p *pods) leave(e *entry) {
+	switch to := transition(e.state, leave); to {
+	case stay:
+	case withdrawn:
+		p.drop(e, to)
+	default:
+		p.move(e, to, e.has)
 	}
 }
 

@@ -45,6 +45,9 @@ const (
 
 // New returns a queue that knows no pods yet.
 func New(cfg Config) *Queue {
+	if cfg.Preempt == nil {
+		cfg.Preempt = func(Preemption) {}
+	}
 	if cfg.Unadvised == nil {
 		cfg.Unadvised = func(*v1.Pod, allocation.AskKey, error) {}
 	}
@@ -179,16 +182,8 @@ func (q *Queue) submitted(ctx context.Context, m message) {
 
 // left takes that a pod terminates. One that waits waits no more.
 func (q *Queue) left(uid types.UID) {
-	e := q.admitter.pods.find(uid)
-	if e == nil {
-		return
-	}
-	switch to := transition(e.state, leave); to {
-	case stay:
-	case withdrawn:
-		q.admitter.pods.drop(e, to)
-	default:
-		q.admitter.pods.move(e, to, e.has)
+	if e := q.admitter.pods.find(uid); e != nil {
+		q.admitter.pods.leave(e)
 	}
 }
 

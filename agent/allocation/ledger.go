@@ -32,6 +32,8 @@ type Entry struct {
 	Shares bool
 	// Ports are those that it takes of the host.
 	Ports []podspec.HostPort
+	// Rank says whether it makes way for a pod that is critical.
+	Rank podspec.Rank
 }
 
 // Ledger is what pods have of the node. It is a value: putting a pod in gives another ledger, which
@@ -163,7 +165,7 @@ func (l Ledger) Firm(uid types.UID, resource string) (n int) {
 // equal costs little beside making the sums anew.
 func (e *Entry) equal(o *Entry) bool {
 	return e.Standing == o.Standing && e.Shares == o.Shares && e.Assigned.equal(o.Assigned) &&
-		slices.Equal(e.Ports, o.Ports) &&
+		e.Rank == o.Rank && slices.Equal(e.Ports, o.Ports) &&
 		maps.EqualFunc(e.Requests, o.Requests, func(a, b resource.Quantity) bool {
 			return a.Cmp(b) == 0
 		})

@@ -20,6 +20,7 @@ import (
 type podMetrics struct {
 	desired, active             *metrics.GaugeVec
 	rejections, restarted       *metrics.CounterVec
+	preempted                   *metrics.CounterVec
 	containers, containerErrors *metrics.CounterVec
 	sandboxes, sandboxErrors    *metrics.Counter
 	orphaned                    *metrics.Counter
@@ -31,6 +32,9 @@ func newPodMetrics(s *metric.Set) podMetrics {
 		active:  s.Gauges("kubelet_active_pods", "Pods that hold resources of the node.", "static"),
 		rejections: s.Counters("kubelet_admission_rejections_total",
 			"Pods rejected, by reason.", "reason"),
+		preempted: s.Counters("kubelet_preemptions",
+			"Pods ended to make way for a critical one, by the resource that it lacked.",
+			"preemption_signal"),
 		restarted: s.Counters("kubelet_restarted_pods_total",
 			"Pods that were taken away and desired again under the same UID while they ran.",
 			"static"),
@@ -68,6 +72,9 @@ func fromAPI(pod *v1.Pod) bool {
 func (m *Metrics) Restarted(pod *v1.Pod) {
 	m.pods.restarted.WithLabelValues(staticLabel(pod)).Inc()
 }
+
+// Preempted counts a pod that made way for a critical one, which lacked a resource.
+func (m *Metrics) Preempted(resource string) { m.pods.preempted.WithLabelValues(resource).Inc() }
 
 // Pods counts the pods that are desired, and those that are active.
 func (m *Metrics) Pods(desired, active []*v1.Pod) {

@@ -95,14 +95,20 @@ type Shortage struct {
 	Requested, Used, Capacity int64
 }
 
+// OutOf is before the resource in a Shortage's reason.
+const OutOf = "OutOf"
+
 // Reason is the kubelet's rejection reason, "OutOfcpu".
-func (s Shortage) Reason() string { return "OutOf" + string(s.Resource) }
+func (s Shortage) Reason() string { return OutOf + string(s.Resource) }
 
 // Message is the kubelet's message.
 func (s Shortage) Message() string {
 	return fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, "+
 		"capacity: %d", s.Resource, s.Requested, s.Used, s.Capacity)
 }
+
+// Missing is how much more it would take.
+func (s Shortage) Missing() int64 { return s.Requested + s.Used - s.Capacity }
 
 // Fits compares the pod's requests with what the pods on the node leave over and lists what is
 // short: pods, cpu and memory first, then the others by name.
@@ -118,8 +124,8 @@ func Fits(requests v1.ResourceList, others []v1.ResourceList,
 		after := inUse.DeepCopy()
 		after.Add(want)
 		if after.Cmp(have) > 0 {
-			short = append(short, Shortage{name, amount(name, want), amount(name, inUse),
-				amount(name, have)})
+			short = append(short, Shortage{name, Amount(name, want), Amount(name, inUse),
+				Amount(name, have)})
 		}
 	}
 	slices.SortFunc(short, func(a, b Shortage) int {
@@ -128,7 +134,7 @@ func Fits(requests v1.ResourceList, others []v1.ResourceList,
 	return short
 }
 
-func amount(name v1.ResourceName, q resource.Quantity) int64 {
+func Amount(name v1.ResourceName, q resource.Quantity) int64 {
 	if name == v1.ResourceCPU {
 		return q.MilliValue()
 	}

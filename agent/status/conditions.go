@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -18,6 +19,17 @@ const (
 	reasonPodFailed              = "PodFailed"
 	reasonReadinessGatesNotReady = "ReadinessGatesNotReady"
 )
+
+// ReasonPreempting is that of a pod which made way for a critical one.
+const ReasonPreempting = "Preempting"
+
+// disrupted is the condition of a pod that the node ended for others' sake, once it has ended.
+func disrupted(s v1.PodStatus) (c v1.PodCondition, is bool) {
+	c = v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue,
+		Reason:  v1.PodReasonTerminationByKubelet,
+		Message: "Pod was preempted by Kubelet to accommodate a critical pod."}
+	return c, s.Reason == ReasonPreempting && s.Phase == v1.PodFailed
+}
 
 // owned tells the condition types that are the agent's; others stay as they are.
 func owned(t v1.PodConditionType) bool {
@@ -42,6 +54,9 @@ func conditions(in Input, s v1.PodStatus) []v1.PodCondition {
 	if c, has := restartingAll(in, s); has {
 		out = append(out, c)
 	}
+	if c, is := disrupted(s); is {
+		out = append(out, c)
+	}
 	for i := range out {
 		out[i].ObservedGeneration = in.Pod.Generation
 		out[i].LastTransitionTime = seconds(in.Now)
@@ -50,7 +65,8 @@ func conditions(in Input, s v1.PodStatus) []v1.PodCondition {
 		}
 	}
 	for _, was := range in.Previous.Conditions {
-		if !owned(was.Type) {
+		if !owned(was.Type) && !slices.ContainsFunc(out,
+			func(c v1.PodCondition) bool { return c.Type == was.Type }) {
 			out = append(out, was)
 		}
 	}

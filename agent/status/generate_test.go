@@ -127,6 +127,14 @@ func TestGenerate(t *testing.T) {
 				not ContainersReady: PodFailed`,
 		},
 		{
+			name: "made way for a critical pod, before it has stopped", pod: "Always web",
+			observed: "sandbox web",
+			edit: func(in *Input) {
+				in.Stop = Stopping{Terminating: true, Why: Reason{ReasonPreempting, "m"}}
+			},
+			want: "Running Preempting: m\nweb #0 running, ready",
+		},
+		{
 			name: "deleted before all ran", pod: "Always web db",
 			edit: func(in *Input) { in.Stop = Stopping{Terminating: true, Finished: true} },
 			want: `
@@ -236,6 +244,33 @@ func TestWhatIsKept(t *testing.T) {
 	if len(changed) != 6 || !changed[v1.PodScheduled].Equal(at(50)) ||
 		!changed[v1.PodReadyToStartContainers].Equal(at(60)) {
 		t.Errorf("conditions changed at %v", changed)
+	}
+}
+
+// A pod that was ended for others' sake says so once it has ended, and goes on to.
+func TestDisrupted(t *testing.T) {
+	in := Input{Pod: makePod("Always web"), Facts: Facts{Observed: observe("sandbox web")}, Now: t0,
+		Stop: Stopping{Terminating: true, Why: Reason{ReasonPreempting, "m"}}}
+	for i, want := range []bool{false, true, true} {
+		if i > 0 {
+			in.Observed = observe("sandbox! web=143")
+		}
+		if i > 1 {
+			in.Stop.Why = Reason{}
+		}
+		in.Previous = Generate(in)
+		if got := conditionOf(in.Previous, v1.DisruptionTarget) != nil; got != want {
+			t.Errorf("%d: disrupted %t, want %t", i, got, want)
+		}
+	}
+	count := 0
+	for _, c := range in.Previous.Conditions {
+		if c.Type == v1.DisruptionTarget {
+			count++
+		}
+	}
+	if count != 1 {
+		t.Errorf("it says so %d times", count)
 	}
 }
 

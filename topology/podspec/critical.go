@@ -26,3 +26,29 @@ func IsStatic(pod *v1.Pod) bool {
 func IsCritical(pod *v1.Pod) bool {
 	return IsStatic(pod) || ptr.Deref(pod.Spec.Priority, 0) >= criticalPriority
 }
+
+// Rank is what says which pods make way for which on a node that is full.
+type Rank struct {
+	Critical bool
+	// Priority is only known of pods that have one.
+	Priority    int32
+	Prioritized bool
+	QoS         v1.PodQOSClass
+}
+
+// RankOf is the pod's.
+func RankOf(pod *v1.Pod) Rank {
+	return Rank{
+		Critical: IsCritical(pod), Priority: ptr.Deref(pod.Spec.Priority, 0),
+		Prioritized: pod.Spec.Priority != nil, QoS: QOSClass(pod),
+	}
+}
+
+// Preempts reports whether a critical pod of that rank may take the place of another one: any that is
+// not critical, and a critical one of less priority.
+func (r Rank) Preempts(other Rank) bool {
+	if !r.Critical || !other.Critical {
+		return r.Critical
+	}
+	return r.Prioritized && other.Prioritized && r.Priority > other.Priority
+}

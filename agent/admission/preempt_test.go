@@ -1,0 +1,168 @@
+package admission
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// candidates are made of "uid/class cpu memory", with class g, b or e.
+func candidates(t *testing.T, words string) (out []candidate) {
+	for word := range strings.SplitSeq(words, ", ") {
+		fields := strings.Fields(word)
+		uid, class, _ := strings.Cut(fields[0], "/")
+		e := allocation.Entry{Requests: v1.ResourceList{v1.ResourcePods: resource.MustParse("1")}}
+		e.Rank.QoS = map[string]v1.PodQOSClass{"g": v1.PodQOSGuaranteed, "b": v1.PodQOSBurstable,
+			"e": v1.PodQOSBestEffort}[class]
+		if len(fields) == 3 {
+			e.Requests[v1.ResourceCPU] = resource.MustParse(fields[1])
+			e.Requests[v1.ResourceMemory] = resource.MustParse(fields[2])
+		}
+		out = append(out, candidate{types.UID(uid), &e})
+	}
+	return out
+}
+
+// As few pods go as will do, none of a better class than must, and of those that serve alike the
+// smaller.
+func TestVictims(t *testing.T) {
+	for _, tc := range []struct {
+		missing need
+		from    string
+		want    string // "none": there are not enough
+	}{
+		{need{{v1.ResourceCPU, 1000}}, "a/b 1 1Gi, b/b 2 1Gi, c/b 500m 1Gi", "a"},
+		{need{{v1.ResourceCPU, 1000}}, "a/b 1 2Gi, b/b 1 1Gi", "b"},
+		{need{{v1.ResourceCPU, 1000}}, "a/b 2 1Gi, b/b 1 1Gi", "b"},
+		{need{{v1.ResourceCPU, 1500}}, "a/b 1 1Gi, b/b 1 1Gi, c/b 500m 1Gi", "a c"},
+		{need{{v1.ResourceCPU, 1000}}, "g/g 1 1Gi, a/b 500m 1Gi, b/b 500m 1Gi", "a b"},
+		{need{{v1.ResourceCPU, 1000}}, "g/g 500m 1Gi, a/b 500m 1Gi, z/e", "a g"},
+		{need{{v1.ResourceCPU, 1000}}, "a/b 500m 1Gi, z/e", "none"},
+		{need{{v1.ResourcePods, 1}}, "g/g 1 1Gi, a/b 1 1Gi, z/e, y/e", "y"},
+		{need{{v1.ResourcePods, 2}}, "g/g 1 1Gi, a/b 1 1Gi, z/e", "a z"},
+		{need{{v1.ResourceCPU, 1000}, {v1.ResourceMemory, 1 << 30}},
+			"a/b 1 0, b/b 0 1Gi, c/b 900m 1000Mi", "a b c"},
+		{need{{v1.ResourceCPU, 1000}, {v1.ResourceMemory, 1 << 30}},
+			"a/b 1 0, b/b 0 1Gi, c/b 1 1Gi", "c"},
+		{nil, "a/b 1 1Gi", ""},
+	} {
+		victims, ok := victimsOf(tc.missing, candidates(t, tc.from))
+		got := strings.Trim(fmt.Sprint(victims), "[]")
+		if !ok {
+			got = "none"
+		}
+		if got != tc.want {
+			t.Errorf("%v of %s: %s, want %s", tc.missing, tc.from, got, tc.want)
+		}
+	}
+}
+
+func critical(uid, limits string, priority int32) *v1.Pod {
+	p := pod(uid, limits)
+	p.Spec.Priority = ptr.To(priority)
+	return p
+}
+
+// preemptions opens a desk where those who make way are told of.
+func preemptions(t *testing.T, dir string, change func(*Config)) *desk {
+	var d *desk
+	d = open(t, dir, &plugins{}, func(c *Config) {
+		c.Preempt = func(p Preemption) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.said = append(d.said, fmt.Sprintf("%s goes for %s: %s", p.Victim.UID, p.Critical.UID,
+				p.Resource))
+		}
+		if change != nil {
+			change(c)
+		}
+	})
+	return d
+}
+
+const unmet = "UnexpectedAdmissionError: Unexpected error while attempting to recover from admission " +
+	"failure: preemption: error finding a set of pods to preempt: no set of running pods found to " +
+	"reclaim resources: "
+
+const makeWay = "; pods that make way for it hold what is missing"
+
+// A critical pod has others end, once each, and waits until they are gone, also where no pod waits.
+func TestPreemption(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		d := preemptions(t, dir, func(c *Config) { c.Wait = 0 })
+		defer d.stop()
+		d.queue.Submit(pod("a", "cpu=3500m"), false)
+		d.queue.Submit(pod("b", "cpu=3500m"), false)
+		d.queue.Submit(critical("top", "cpu=4", 2_000_001_000), false)
+		const short = "OutOfcpu: Node didn't have enough resource: cpu, requested: 4000, used: "
+		d.expect("a Admit", "b Admit", "a goes for top: cpu", "b goes for top: cpu",
+			"top Wait: WaitingForResources: "+strings.TrimPrefix(short, "OutOfcpu: ")+
+				"7000, capacity: 7000"+makeWay)
+		d.queue.Leaving("a")
+		d.queue.Submit(pod("c", "cpu=3500m"), false)
+		d.queue.Leaving("b")
+		d.queue.Release("a")
+		d.expect("c Reject: OutOfcpu: Node didn't have enough resource: cpu, requested: 3500, " +
+			"used: 4000, capacity: 7000")
+		d.queue.Release("b")
+		d.expect("top Admit")
+	})
+}
+
+// Critical pods make way only for those of a higher priority, and nobody for a pod that is not
+// critical or would have no place even so.
+func TestNoPreemption(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		d := preemptions(t, dir, func(c *Config) { c.Wait = 0 })
+		defer d.stop()
+		d.queue.Submit(critical("a", "cpu=6500m", 2_000_000_000), false)
+		d.expect("a Admit")
+		for uid, want := range map[string]string{
+			"same": unmet + "[(res: cpu, q: 2000), ]", "huge": unmet + "[(res: cpu, q: 1500), ]",
+			"important": "OutOfcpu: Node didn't have enough resource: cpu, requested: 2500, used: " +
+				"6500, capacity: 7000",
+			"static": "OutOfcpu: Node didn't have enough resource: cpu, requested: 2500, used: " +
+				"6500, capacity: 7000",
+		} {
+			p := map[string]*v1.Pod{
+				"same":      critical("same", "cpu=2500m", 2_000_000_000),
+				"important": critical("important", "cpu=2500m", 1_000_000),
+				"huge":      critical("huge", "cpu=8500m", 2_000_001_000),
+				"static":    pod("static", "cpu=2500m"),
+			}[uid]
+			if uid == "static" {
+				p.Annotations = map[string]string{podspec.AnnotationSource: "file"}
+			}
+			d.queue.Submit(p, false)
+			d.expect(uid + " Reject: " + want)
+		}
+	})
+}
+
+// A pod that waits makes way too: it had a claim before the critical one.
+func TestPreemptionOfClaims(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		d := preemptions(t, dir, nil)
+		defer d.stop()
+		d.queue.Submit(pod("old", "cpu=5500m"), false)
+		d.expect("old Admit")
+		d.queue.Leaving("old")
+		d.queue.Submit(pod("waits", "cpu=5500m"), false)
+		d.expect("waits Wait: WaitingForResources: Node didn't have enough resource: cpu, " +
+			"requested: 5500, used: 5500, capacity: 7000; pods that are terminating hold what is " +
+			"missing")
+		d.queue.Submit(critical("top", "cpu=5500m", 2_000_001_000), false)
+		d.expect("waits goes for top: cpu", "top Wait: WaitingForResources: Node didn't have "+
+			"enough resource: cpu, requested: 5500, used: 5500, capacity: 7000"+makeWay)
+		d.queue.Release("old")
+		d.expect("top Admit")
+	})
+}
