@@ -13,6 +13,7 @@ import (
 	"github.com/numalet/numalet/agent/lifecycle"
 	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/metrics"
+	"github.com/numalet/numalet/agent/oom"
 	"github.com/numalet/numalet/agent/podcgroups"
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/podworker"
@@ -98,6 +99,7 @@ func join(ctx context.Context, n node) (parts, error) {
 		{"pod sources", p.sources.Run},
 		{"syncLoop", announced(loop.Run)},
 		{"deadlines", newDeadlines(n, p, l).Run},
+		{"oom watcher", oom.Watcher{Log: oom.KernelLog, Tell: n.events.OnNode}.Run},
 	}
 	garbage, err := garbageParts(n, p)
 	p.then = slices.Concat(p.then, garbage, own.parts)

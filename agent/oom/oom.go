@@ -1,0 +1,105 @@
+// Package oom tells what the kernel's OOM killer ends because the machine as a whole has no memory
+// left. What ends for the limit of its own cgroup is its container's affair: the runtime says
+// OOMKilled of it.
+package oom
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/numalet/numalet/topology/oneline"
+)
+
+// KernelLog is where the kernel tells, to root.
+const KernelLog = "/dev/kmsg"
+
+// maxRecord is more than the longest record of the kernel's log, which a read gives as a whole
+// (Documentation/ABI/testing/dev-kmsg).
+const maxRecord = 16 << 10
+
+// Watcher follows the kernel's log.
+type Watcher struct {
+	Log string // KernelLog, but for tests
+	// Tell is told events of the node.
+	Tell func(eventType, reason, message string)
+}
+
+// Run tells of what is killed until ctx ends. Without a log that can be read there is nothing to
+// tell; the agent goes on.
+func (w Watcher) Run(ctx context.Context) error {
+	log := klog.FromContext(ctx)
+	f, err := os.OpenFile(w.Log, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		log.Info("What the OOM killer ends is not told", "err", err)
+		return nil
+	}
+	defer func() { _ = f.Close() }()
+	_, _ = f.Seek(0, io.SeekEnd) // what was before has been told, or concerns nobody
+	defer context.AfterFunc(ctx, func() { _ = f.Close() })()
+	record := make([]byte, maxRecord)
+	for {
+		n, err := f.Read(record)
+		switch {
+		case errors.Is(err, unix.EPIPE): // records were overwritten before they were read
+			continue
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			log.Info("What the OOM killer ends is not told any more", "err", err)
+			return nil
+		}
+		if v, ok := parse(string(record[:n])); ok {
+			w.Tell(v1.EventTypeWarning, "SystemOOM", fmt.Sprintf(
+				"System OOM encountered, victim process: %s, pid: %d", v.process, v.pid))
+		}
+	}
+}
+
+// victim is a process that was killed.
+type victim struct {
+	process string
+	pid     int
+}
+
+// parse reads a record, "PRIORITY,NUMBER,TIME,FLAGS;TEXT". The kernel has one for each kill (since
+// 5.0), which says global_oom where the machine had no memory left:
+//
+//	oom-kill:constraint=CONSTRAINT_NONE,...,global_oom,task_memcg=/a,task=NAME,pid=1,uid=0
+//
+// Programs of root can write to the log too: those have another facility than the kernel's, which is
+// zero, in the bits of the priority above the lowest three.
+func parse(record string) (v victim, ok bool) {
+	head, text, _ := strings.Cut(record, ";")
+	priority, _, _ := strings.Cut(head, ",")
+	if p, err := strconv.Atoi(priority); err != nil || p>>3 != 0 {
+		return v, false
+	}
+	text, _, _ = strings.Cut(text, "\n")
+	rest, ok := strings.CutPrefix(text, "oom-kill:constraint=")
+	if !ok {
+		return v, false
+	}
+	// A process names itself, with commas too: what is told of it comes last.
+	constraint, task, ok := strings.Cut(rest, ",task=")
+	if !ok || !strings.Contains(constraint+",", ",global_oom,") {
+		return v, false
+	}
+	at := strings.LastIndex(task, ",pid=")
+	if at < 0 {
+		return v, false
+	}
+	pid, _, _ := strings.Cut(task[at+len(",pid="):], ",")
+	v.process = oneline.Of(task[:at])
+	v.pid, _ = strconv.Atoi(pid)
+	return v, v.pid > 0
+}
