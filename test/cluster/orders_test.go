@@ -26,17 +26,12 @@ import (
 )
 
 // TestOrders: of the same pods the runtime is told the same by numalet as by the stock kubelet, and
-// the API server too. Each trait is in a pod of its own, and several together in pods by chance:
-// always the same, or others with each NUMALET_ORDERS_SEED.
+// the API server too. Each trait is in a pod of its own, and several together in pods by chance,
+// NUMALET_ORDERS_PODS of them: always the same, or others with each NUMALET_ORDERS_SEED.
 func TestOrders(t *testing.T) {
-	seed := uint64(1795356351761480071)
-	if text := os.Getenv("NUMALET_ORDERS_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	pods := traitPods(rand.New(rand.NewPCG(seed, 0)), 60)
+	seed := fromEnvironment(t, "NUMALET_ORDERS_SEED", 1795356351761480071)
+	several := fromEnvironment(t, "NUMALET_ORDERS_PODS", 60)
+	pods := traitPods(rand.New(rand.NewPCG(seed, 0)), int(several))
 	var sides []*side
 	for _, agent := range agents {
 		sides = append(sides, newSide(t, agent))
@@ -46,6 +41,19 @@ func TestOrders(t *testing.T) {
 		pods = pods[len(some):]
 		compare(t, sides, some)
 	}
+}
+
+// fromEnvironment is a number that a variable may have.
+func fromEnvironment(t *testing.T, name string, otherwise uint64) uint64 {
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
 }
 
 // traitPods are pods with one trait each, and others with several.
