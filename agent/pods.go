@@ -131,7 +131,7 @@ func newActuator(n node, p parts, c contents) (*actuator.Actuator, error) {
 				SeccompDefault: *k.SeccompDefault,
 				SeccompRoot:    filepath.Join(n.cfg.RootDir, "seccomp"),
 			},
-			Users: users, Handlers: n.runtime.Handlers,
+			Users: users, Handlers: n.runtime.Handlers, Sysctls: k.DefaultPodSysctls,
 			PodCgroup: p.cgroups.Options,
 		},
 		Tell: actuator.Tell{

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/node/util/sysctl"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
 
@@ -36,6 +37,8 @@ type SandboxOptions struct {
 	// IDs are those of a pod with a user namespace.
 	IDs       *IDs
 	Resources ResourceOptions
+	// Sysctls are those of pods that do not say otherwise (defaultPodSysctls).
+	Sysctls map[string]string
 }
 
 // SandboxConfig is the runtime's order for a pod's sandbox. It is a pure function; a *StartError
@@ -149,12 +152,33 @@ func linuxSandbox(pod *v1.Pod, o SandboxOptions) *runtimeapi.LinuxPodSandboxConf
 	if len(pod.Spec.Overhead) > 0 {
 		out.Overhead = demand{pod.Spec.Overhead, pod.Spec.Overhead}.linux(o.Resources)
 	}
-	for _, sysctl := range shared.Sysctls {
-		if out.Sysctls == nil {
-			out.Sysctls = map[string]string{}
+	out.Sysctls = sysctls(pod, shared.Sysctls, o.Sysctls)
+	return out
+}
+
+// sysctls are the pod's own, and of the defaults those of namespaces that it does not share with the
+// host. Some write the path below /proc/sys.
+func sysctls(pod *v1.Pod, own []v1.Sysctl, defaults map[string]string) map[string]string {
+	if len(own)+len(defaults) == 0 {
+		return nil
+	}
+	out := map[string]string{}
+	for name, value := range defaults {
+		shared := true
+		switch namespace, _, _ := sysctl.GetNamespace(name); namespace {
+		case sysctl.IPCNamespace:
+			shared = pod.Spec.HostIPC
+		case sysctl.NetNamespace, sysctl.UTSNamespace:
+			shared = pod.Spec.HostNetwork
+		case sysctl.UserNamespace:
+			shared = !OwnUsers(pod)
 		}
-		// Some write the path below /proc/sys.
-		out.Sysctls[strings.ReplaceAll(sysctl.Name, "/", ".")] = sysctl.Value
+		if !shared {
+			out[sysctl.NormalizeName(name)] = value
+		}
+	}
+	for _, one := range own {
+		out[sysctl.NormalizeName(one.Name)] = one.Value
 	}
 	return out
 }

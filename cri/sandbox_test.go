@@ -2,6 +2,7 @@ package cri
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -129,5 +130,36 @@ func TestSandboxHostname(t *testing.T) {
 				t.Errorf("got %q, want %q", got.Hostname, tt.want)
 			}
 		})
+	}
+}
+
+// Defaults are those of namespaces that the pod has for itself, and its own words win.
+func TestDefaultSysctls(t *testing.T) {
+	defaults := map[string]string{"net/core/somaxconn": "1", "net.ipv4.tcp_syncookies": "1",
+		"kernel.shmmax": "1", "fs.mqueue.msg_max": "1", "user.max_user_namespaces": "1",
+		"kernel.domainname": "d", "vm.swappiness": "1"}
+	for want, edit := range map[string]func(*v1.PodSpec){
+		"map[fs.mqueue.msg_max:1 kernel.domainname:d kernel.shmmax:1 net.core.somaxconn:2 " +
+			"net.ipv4.tcp_syncookies:1]": func(*v1.PodSpec) {},
+		"map[fs.mqueue.msg_max:1 kernel.shmmax:1 net.core.somaxconn:2]": func(s *v1.PodSpec) {
+			s.HostNetwork = true
+		},
+		"map[kernel.domainname:d net.core.somaxconn:2 net.ipv4.tcp_syncookies:1]": func(s *v1.PodSpec) {
+			s.HostIPC = true
+		},
+		"map[fs.mqueue.msg_max:1 kernel.domainname:d kernel.shmmax:1 net.core.somaxconn:2 " +
+			"net.ipv4.tcp_syncookies:1 user.max_user_namespaces:1]": func(s *v1.PodSpec) {
+			s.HostUsers = ptr.To(false)
+		},
+	} {
+		pod := &v1.Pod{}
+		pod.Name = "pod"
+		pod.Spec.SecurityContext = &v1.PodSecurityContext{
+			Sysctls: []v1.Sysctl{{Name: "net.core.somaxconn", Value: "2"}}}
+		edit(&pod.Spec)
+		got, err := SandboxConfig(pod, SandboxOptions{Sysctls: defaults})
+		if err != nil || fmt.Sprint(got.Linux.Sysctls) != want {
+			t.Errorf("%v, %v, want %s", got.Linux.Sysctls, err, want)
+		}
 	}
 }

@@ -92,6 +92,8 @@ type Node struct {
 	// Users gives pods their user namespaces. Handlers are those of the runtime.
 	Users    *userns.Ranges
 	Handlers []cri.RuntimeHandler
+	// Sysctls are those of pods that do not say otherwise.
+	Sysctls map[string]string
 	// PodCgroup is what the cgroup of a pod is made with, besides what its spec says.
 	PodCgroup func(pod *v1.Pod) cgroups.PodOptions
 }

@@ -115,6 +115,7 @@ func (b build) sandboxConfig(attempt uint32) (
 		ExtraGroups:   b.node.Security.ExtraGroups,
 		IDs:           b.node.Security.IDs,
 		Resources:     b.node.Resources,
+		Sysctls:       b.node.Sysctls,
 	}
 	if b.cfg.Cgroups != nil {
 		o.CgroupParent = b.cfg.Cgroups.PodParent(b.pod)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/node/util/sysctl"
 )
 
 // ReasonSysctl is the kubelet's reason for a pod that sets a sysctl it may not set.
@@ -35,7 +36,7 @@ func Sysctls(unsafe []string) Handler {
 			return nil
 		}
 		for _, s := range pod.Spec.SecurityContext.Sysctls {
-			name := strings.ReplaceAll(s.Name, "/", ".")
+			name := sysctl.NormalizeName(s.Name)
 			if why := forbidden(name, allowed, pod); why != "" {
 				return &Refusal{
 					Reason:  ReasonSysctl,
@@ -54,23 +55,14 @@ func forbidden(name string, allowed []string, pod *v1.Pod) string {
 		prefix, wild := strings.CutSuffix(pattern, "*")
 		listed = listed || name == pattern || wild && strings.HasPrefix(name, prefix)
 	}
+	namespace, _, _ := sysctl.GetNamespace(name)
 	switch {
 	case !listed:
 		return "not allowlisted"
-	case pod.Spec.HostNetwork && strings.HasPrefix(name, "net."):
+	case pod.Spec.HostNetwork && namespace == sysctl.NetNamespace:
 		return "not allowed with host net enabled"
-	case pod.Spec.HostIPC && isIPC(name):
+	case pod.Spec.HostIPC && namespace == sysctl.IPCNamespace:
 		return "not allowed with host ipc enabled"
 	}
 	return ""
-}
-
-// isIPC reports whether the sysctl belongs to the IPC namespace (ipc_namespaces(7)).
-func isIPC(name string) bool {
-	for _, prefix := range []string{"kernel.shm", "kernel.msg", "fs.mqueue."} {
-		if strings.HasPrefix(name, prefix) {
-			return true
-		}
-	}
-	return name == "kernel.sem"
 }

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/component-helpers/node/util/sysctl"
 	"k8s.io/utils/cpuset"
 )
 
@@ -157,11 +158,8 @@ func validateSysctls(c *Config, p *problems) {
 	}
 	seen := map[string]bool{}
 	for name := range c.Kubelet.DefaultPodSysctls {
-		at, dotted := keyed("defaultPodSysctls", name), strings.ReplaceAll(name, "/", ".")
-		namespaced := slices.ContainsFunc(
-			[]string{"kernel.sem", "kernel.shm", "kernel.msg", "fs.mqueue.", "net."},
-			func(prefix string) bool { return strings.HasPrefix(dotted, prefix) })
-		if !namespaced {
+		at, dotted := keyed("defaultPodSysctls", name), sysctl.NormalizeName(name)
+		if of, _, _ := sysctl.GetNamespace(name); of == sysctl.UnknownNamespace {
 			p.invalid(at, name, "must belong to a namespace of the pod")
 		}
 		if seen[dotted] {
