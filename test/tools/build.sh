@@ -4,8 +4,8 @@
 # everything that decides its content.
 #
 #   bin=$(test/tools/build.sh)            containerd, its shim and ctr
-#   bin=$(test/tools/build.sh cluster)    etcd, what Kubernetes' control plane is made of, kubectl
-#                                         and the kubelet
+#   bin=$(test/tools/build.sh cluster)    etcd, what Kubernetes' control plane is made of, kubectl,
+#                                         metrics-server and the kubelet
 set -euo pipefail
 cd "$(dirname "$0")"
 script=$PWD/build.sh
@@ -70,7 +70,8 @@ build_cluster() {
         ldflags+=" -X $package.gitVersion=$v -X $package.gitMajor=$(cut -d. -f1 <<<"${v#v}")"
         ldflags+=" -X $package.gitMinor=$(cut -d. -f2 <<<"$v")"
     done
-    compile "$ldflags" '' $etcd $module/cmd/kube{-apiserver,-controller-manager,-scheduler,ctl,let}
+    compile "$ldflags" '' $etcd sigs.k8s.io/metrics-server/cmd/metrics-server \
+        $module/cmd/kube{-apiserver,-controller-manager,-scheduler,ctl,let}
     mv "$new/bin/server" "$new/bin/etcd" # go calls a command by the end of its path
 }
 

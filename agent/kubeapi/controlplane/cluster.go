@@ -29,7 +29,7 @@ type Cluster struct {
 	authority authority
 	token     bootstrapToken
 	port      int
-	held      int // a socket bound to port, so that it is ours while the API server is not there
+	held      []int // sockets bound to ports, so that they are ours while their server is not there
 	tunnel    *tunnel
 	servers   []*process
 }
@@ -39,7 +39,7 @@ func Start(ctx context.Context, config Config) (c *Cluster, err error) {
 	if err := config.check(); err != nil {
 		return nil, err
 	}
-	c = &Cluster{config: config, held: -1}
+	c = &Cluster{config: config}
 	defer func() {
 		if err != nil {
 			c.Stop()
@@ -69,7 +69,7 @@ func (c *Cluster) prepare() (err error) {
 		return err
 	}
 	c.token = newBootstrapToken()
-	if c.held, c.port, err = holdPort(); err != nil {
+	if c.port, err = c.holdPort(); err != nil {
 		return err
 	}
 	if c.tunnel, err = openTunnel(c.config.path(tunnelSocket)); err != nil {
@@ -108,10 +108,15 @@ func (c *Cluster) writeCertificates() error {
 	if err != nil {
 		return err
 	}
+	front, err := c.authority.client(frontClient)
+	if err != nil {
+		return err
+	}
 	for name, text := range map[string][]byte{
 		authorityFile: own.certificate, authorityKeyFile: own.key, accountsKeyFile: accountsKey,
 		serverFile + ".crt": server.certificate, serverFile + ".key": server.key,
 		kubeletFile + ".crt": client.certificate, kubeletFile + ".key": client.key,
+		frontFile + ".crt": front.certificate, frontFile + ".key": front.key,
 	} {
 		if err := os.WriteFile(c.config.path(name), text, 0o600); err != nil {
 			return err
@@ -120,24 +125,25 @@ func (c *Cluster) writeCertificates() error {
 	return nil
 }
 
-// holdPort takes a free port on loopback in a way that the API server can share, and nobody else.
-func holdPort() (socket, port int, err error) {
-	socket, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+// holdPort takes a free port on loopback in a way that a server of ours can share, and nobody else.
+func (c *Cluster) holdPort() (port int, err error) {
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return -1, 0, fmt.Errorf("hold a port: %w", err)
+		return 0, fmt.Errorf("hold a port: %w", err)
 	}
+	c.held = append(c.held, socket)
 	err = unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
 	if err == nil {
 		err = unix.Bind(socket, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
 	}
 	if err != nil {
-		return socket, 0, fmt.Errorf("hold a port: %w", err)
+		return 0, fmt.Errorf("hold a port: %w", err)
 	}
 	bound, err := unix.Getsockname(socket)
 	if err != nil {
-		return socket, 0, fmt.Errorf("hold a port: %w", err)
+		return 0, fmt.Errorf("hold a port: %w", err)
 	}
-	return socket, bound.(*unix.SockaddrInet4).Port, nil
+	return bound.(*unix.SockaddrInet4).Port, nil
 }
 
 func (c *Cluster) launch(servers ...*process) error {
@@ -192,10 +198,10 @@ func (c *Cluster) Stop() {
 		c.tunnel.stop()
 		c.tunnel = nil
 	}
-	if c.held >= 0 {
-		unix.Close(c.held)
-		c.held = -1
+	for _, socket := range c.held {
+		unix.Close(socket)
 	}
+	c.held = nil
 }
 
 // URL is where the API server is.
@@ -212,8 +218,10 @@ func (c *Cluster) Admin() (*rest.Config, error) {
 }
 
 // Client is one of the administrator.
-func (c *Cluster) Client() (kubernetes.Interface, error) {
-	config, err := c.Admin()
+func (c *Cluster) Client() (kubernetes.Interface, error) { return clientOf(c.AdminKubeconfig()) }
+
+func clientOf(kubeconfig string) (kubernetes.Interface, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, err
 	}

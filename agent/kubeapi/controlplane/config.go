@@ -10,7 +10,7 @@ import (
 // Config says what to start and where.
 type Config struct {
 	// Binaries is the folder of etcd, kube-apiserver, kube-controller-manager, kube-scheduler and
-	// kubectl.
+	// kubectl, and of metrics-server for AddMetrics.
 	Binaries string
 	// Dir is an existing empty folder with a short absolute path, for everything of the cluster.
 	Dir string
@@ -22,8 +22,10 @@ type Config struct {
 const (
 	authorityFile    = "ca.crt"
 	authorityKeyFile = "ca.key"
-	serverFile       = "apiserver" // .crt and .key, as those of the next
+	serverFile       = "apiserver" // .crt and .key, as those of the next three
 	kubeletFile      = "apiserver-kubelet-client"
+	frontFile        = "front-proxy-client"
+	metricsFile      = "metrics-server"
 	accountsKeyFile  = "sa.key"
 	egressFile       = "egress.yaml"
 	tunnelSocket     = "tunnel.sock"
@@ -91,6 +93,13 @@ func (c Config) apiServer(port int) *process {
 		"--kubelet-certificate-authority="+c.path(authorityFile),
 		"--kubelet-client-certificate="+c.path(kubeletFile+".crt"),
 		"--kubelet-client-key="+c.path(kubeletFile+".key"),
+		"--requestheader-client-ca-file="+c.path(authorityFile),
+		"--requestheader-allowed-names="+frontClient,
+		"--requestheader-username-headers=X-Remote-User",
+		"--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file="+c.path(frontFile+".crt"),
+		"--proxy-client-key-file="+c.path(frontFile+".key"),
 		"--kubelet-preferred-address-types=InternalIP",
 		"--egress-selector-config-file="+c.path(egressFile),
 		"--service-cluster-ip-range="+services,
@@ -111,6 +120,8 @@ func (c Config) controllerManager() *process {
 	return c.process("kube-controller-manager",
 		"--kubeconfig="+c.path(managerFile), "--use-service-account-credentials",
 		"--secure-port=0", "--leader-elect=false",
+		// Of 15 s, which is for thousands of workloads: here somebody waits for it.
+		"--horizontal-pod-autoscaler-sync-period=2s",
 		"--root-ca-file="+c.path(authorityFile),
 		"--service-account-private-key-file="+c.path(accountsKeyFile),
 		"--cluster-signing-cert-file="+c.path(authorityFile),

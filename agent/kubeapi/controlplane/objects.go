@@ -15,6 +15,8 @@ import (
 const (
 	// kubeletClient is who the API server is to nodes.
 	kubeletClient = "kube-apiserver-kubelet-client"
+	// frontClient is who the API server is to servers of further APIs: they believe it who asks.
+	frontClient = "front-proxy-client"
 	// bootstrappers are the group of those who have the bootstrap token.
 	bootstrappers = "system:bootstrappers:numalet"
 )

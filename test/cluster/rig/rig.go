@@ -34,10 +34,11 @@ func Main(m *testing.M) {
 // shared is what the tests of this process share.
 var shared struct {
 	sync.Mutex
-	dir   string
-	plane *controlplane.Cluster
-	err   error
-	audit bool
+	dir     string
+	plane   *controlplane.Cluster
+	err     error
+	audit   bool
+	metrics bool // metrics-server runs
 }
 
 // Audited has the API server of the tests that start it later log every request; see AuditLog.
@@ -78,6 +79,20 @@ func Start(t testing.TB) Cluster {
 	c := Cluster{Cluster: shared.plane, Client: client, t: t, binaries: binaries}
 	c.makeNamespace()
 	return c
+}
+
+// Metrics starts metrics-server, if no test has. It finds nodes that are called localhost.
+func (c Cluster) Metrics() {
+	c.t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.metrics {
+		return
+	}
+	if err := c.AddMetrics(c.t.Context()); err != nil {
+		c.t.Fatal(err)
+	}
+	shared.metrics = true
 }
 
 func start(binaries string) (err error) {

@@ -1,0 +1,105 @@
+package controlplane
+
+import (
+	"context"
+	_ "embed"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// metricsServer is the program and the user that it is to the API server and to nodes.
+const metricsServer = "metrics-server"
+
+//go:embed metrics.yaml
+var metricsObjects string
+
+// AddMetrics starts metrics-server, from which kubectl top and autoscalers learn what nodes and
+// pods use, and returns when it answers through the API server. It asks nodes itself, at their
+// host names, and not through the tunnel: only nodes that are called as an address of loopback, or
+// localhost, are reached.
+func (c *Cluster) AddMetrics(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	port, err := c.holdPort()
+	if err != nil {
+		return err
+	}
+	if err := c.certifyMetrics(); err != nil {
+		return fmt.Errorf("prepare metrics-server in %s: %w", c.config.Dir, err)
+	}
+	if err := c.registerMetrics(ctx, port); err != nil {
+		return err
+	}
+	own, err := clientOf(c.config.path(metricsFile + ".conf"))
+	if err != nil {
+		return err
+	}
+	if err := c.poll(ctx, "metrics-server has its rights", func() error {
+		_, err := own.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(
+			ctx, "extension-apiserver-authentication", metav1.GetOptions{})
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := c.launch(c.config.metricsServer(port)); err != nil {
+		return err
+	}
+	admin, err := c.Client()
+	if err != nil {
+		return err
+	}
+	return c.poll(ctx, "metrics-server answers", func() error {
+		return admin.Discovery().RESTClient().Get().AbsPath("/apis/metrics.k8s.io/v1beta1/nodes").
+			Do(ctx).Error()
+	})
+}
+
+// certifyMetrics writes what metrics-server shows the API server, and what it asks nodes with.
+func (c *Cluster) certifyMetrics() error {
+	server, err := c.authority.server(metricsServer, metricsServer+".kube-system.svc")
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		os.WriteFile(c.config.path(metricsFile+".crt"), server.certificate, 0o600),
+		os.WriteFile(c.config.path(metricsFile+".key"), server.key, 0o600),
+		c.Kubeconfig(c.config.path(metricsFile+".conf"), metricsServer))
+}
+
+func (c Config) metricsServer(port int) *process {
+	kubeconfig := c.path(metricsFile + ".conf")
+	return c.process(metricsServer,
+		"--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig,
+		"--authorization-kubeconfig="+kubeconfig,
+		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--permit-port-sharing",
+		"--tls-cert-file="+c.path(metricsFile+".crt"),
+		"--tls-private-key-file="+c.path(metricsFile+".key"),
+		"--kubelet-certificate-authority="+c.path(authorityFile),
+		"--kubelet-preferred-address-types=Hostname", "--kubelet-use-node-status-port",
+		"--metric-resolution=10s", // the least that it takes
+		"--kubelet-request-timeout=5s")
+}
+
+// registerMetrics makes the objects by which the API server finds metrics-server, and by which that
+// may ask.
+func (c *Cluster) registerMetrics(ctx context.Context, port int) error {
+	own, err := c.authority.pem()
+	if err != nil {
+		return err
+	}
+	objects := strings.NewReplacer("$PORT", fmt.Sprint(port),
+		"$CA", base64.StdEncoding.EncodeToString(own.certificate)).Replace(metricsObjects)
+	cmd := exec.CommandContext(ctx, c.config.program("kubectl"),
+		"--kubeconfig="+c.AdminKubeconfig(), "apply", "--filename=-")
+	cmd.Stdin = strings.NewReader(objects)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("make the objects of metrics-server: %w: %s", err, out)
+	}
+	return nil
+}
