@@ -102,8 +102,10 @@ func newOwnNode(n node, p parts, l *links) ownNode {
 		Tell: n.events.OnNode, Unanswered: n.kube.Reset, Restored: n.kube.Restored().Publish,
 		Again: mailbox.Subscribe(n.kube.Restored()),
 	})
+	zones := newTopology(n, p, kept, &l.inventory)
 	return ownNode{kept.Node, []part{
 		{"container runtime status", up.Run}, {"node", kept.Run},
+		{"NodeResourceTopology", zones.Run},
 	}}
 }
 

@@ -78,7 +78,8 @@ func New(cfg Config) *Store {
 	return &Store{cfg: cfg, entries: map[types.UID]entry{}}
 }
 
-// Changes are published when there are other pods than before, or others hold resources.
+// Changes are published when there are other pods than before, others hold resources, or a pod is in
+// another phase.
 func (s *Store) Changes() mailbox.Source { return &s.changed }
 
 // Pending begins with a pod, or begins with it anew, of which nothing is known but its spec.
@@ -231,7 +232,8 @@ func (s *Store) replace(uid types.UID, before, next entry) bool {
 		return false
 	}
 	s.putLocked(uid, next)
-	if next.active() != before.active() || next.pod != before.pod {
+	if next.active() != before.active() || next.pod != before.pod ||
+		next.status.Phase != before.status.Phase {
 		s.changed.Publish()
 	}
 	return true

@@ -31,7 +31,7 @@ func woken(c <-chan struct{}) bool {
 }
 
 // A pod goes through what admission and its node say of it; who watches is woken when other pods
-// hold resources of the node.
+// hold resources of the node, and when its phase is another.
 func TestStatusesInTurn(t *testing.T) {
 	var written []string
 	s := New(Config{
@@ -56,7 +56,7 @@ func TestStatusesInTurn(t *testing.T) {
 		{"cleared", func() { s.Cleared("u") }, v1.PodPending, "", true, false},
 		{"desired anew", func() { s.Pending(named("u", "b")) }, v1.PodPending, "", false, true},
 		{"rejected", func() { s.Rejected("u", status.Reason{Reason: "OutOfcpu"}) },
-			v1.PodFailed, "OutOfcpu", false, false},
+			v1.PodFailed, "OutOfcpu", false, true},
 	} {
 		step.do()
 		got := s.List()[0]

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/node"
 )
 
@@ -80,6 +81,9 @@ func (n *Nodes) Node() *v1.Node {
 	last, _ := n.seen.get()
 	return last
 }
+
+// Presence is published when the node came or went.
+func (n *Nodes) Presence() mailbox.Source { return &n.seen.present }
 
 // Run registers the node, and keeps it until ctx ends.
 func (n *Nodes) Run(ctx context.Context) error {

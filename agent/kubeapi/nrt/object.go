@@ -1,0 +1,165 @@
+package nrt
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/k8stopologyawareschedwg/noderesourcetopology-api/pkg/apis/topology/v1alpha2"
+	"github.com/k8stopologyawareschedwg/podfingerprint"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
+)
+
+// Attributes of the object, as NodeResourceTopologyMatch reads them.
+const (
+	policyAttribute = "topologyManagerPolicy"
+	scopeAttribute  = "topologyManagerScope"
+	nodesAttribute  = "topologyManagerMaxNUMANodes"
+)
+
+// usualNodes is the most NUMA nodes that schedulers take a node to have if it says nothing.
+const usualNodes = 8
+
+// Facts are what the object is made of.
+type Facts struct {
+	Machine *topology.Machine
+	Policy  topology.Policy
+	Scope   topology.Scope
+	// CPUs are those that containers can have for themselves, assigned or not; none with CPU
+	// manager policy none.
+	CPUs cpuset.CPUSet
+	// Memory is nil with memory manager policy None.
+	Memory    *memory.Static
+	Inventory deviceplugin.Inventory
+	// Held is what pods have of all that.
+	Held allocation.Taken
+	// Pods have their statuses.
+	Pods []*v1.Pod
+}
+
+// Object is the node's NodeResourceTopology. What no NUMA node has of its own is not in it:
+// schedulers find that in the Node.
+func Object(node *v1.Node, f Facts) *v1alpha2.NodeResourceTopology {
+	zones := make(v1alpha2.ZoneList, 0, len(f.Machine.Nodes()))
+	memories := f.memories()
+	for _, id := range f.Machine.NodeSet().IDs() {
+		resources := f.cpus(id)
+		resources = append(resources, memories[id]...)
+		resources = append(resources, f.devices(id)...)
+		zones = append(zones, v1alpha2.Zone{
+			Name: zone(id), Type: "Node", Costs: f.costs(id), Resources: resources,
+		})
+	}
+	return &v1alpha2.NodeResourceTopology{
+		TypeMeta: metav1.TypeMeta{
+			APIVersion: v1alpha2.SchemeGroupVersion.String(), Kind: "NodeResourceTopology",
+		},
+		ObjectMeta: metav1.ObjectMeta{Name: node.Name, OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID,
+		}}},
+		Zones: zones, Attributes: f.attributes(),
+	}
+}
+
+func zone(id topology.NodeID) string { return fmt.Sprintf("node-%d", id) }
+
+func (f Facts) attributes() v1alpha2.AttributeList {
+	return v1alpha2.AttributeList{
+		{Name: policyAttribute, Value: string(f.Policy)},
+		{Name: scopeAttribute, Value: string(f.Scope)},
+		{Name: nodesAttribute, Value: strconv.Itoa(max(usualNodes, len(f.Machine.Nodes())))},
+		{Name: podfingerprint.Attribute, Value: fingerprint(f.Pods)},
+		{Name: podfingerprint.AttributeMethod, Value: podfingerprint.MethodAll},
+	}
+}
+
+// fingerprint says which pods the amounts are beside: a scheduler that has sent more pods here than
+// these knows that less is available.
+func fingerprint(pods []*v1.Pod) string {
+	out := podfingerprint.NewFingerprint(len(pods))
+	for _, pod := range pods {
+		if pod.Status.Phase == v1.PodRunning { // as the scheduler counts
+			_ = out.Add(pod.Namespace, pod.Name) // never fails
+		}
+	}
+	return out.Sign()
+}
+
+// costs are the distances to all nodes, with its own.
+func (f Facts) costs(from topology.NodeID) (out v1alpha2.CostList) {
+	for _, to := range f.Machine.NodeSet().IDs() {
+		out = append(out, v1alpha2.CostInfo{
+			Name: zone(to), Value: int64(f.Machine.Distance(from, to)),
+		})
+	}
+	return out
+}
+
+// cpus counts the node's CPUs: all, those that containers can have for themselves, and those that
+// none has.
+func (f Facts) cpus(id topology.NodeID) v1alpha2.ResourceInfoList {
+	if f.CPUs.IsEmpty() {
+		return nil
+	}
+	own := f.Machine.CPUsOfNode(id)
+	can := own.Intersection(f.CPUs)
+	return v1alpha2.ResourceInfoList{amounts(string(v1.ResourceCPU), resource.DecimalSI,
+		[3]int{own.Size(), can.Size(), can.Difference(f.Held.CPUs).Size()})}
+}
+
+// memories are memory and huge pages by node.
+func (f Facts) memories() map[topology.NodeID]v1alpha2.ResourceInfoList {
+	if f.Memory == nil {
+		return nil
+	}
+	out := map[topology.NodeID]v1alpha2.ResourceInfoList{}
+	for _, u := range f.Memory.Usage(f.Held.Memory) {
+		for _, name := range slices.Sorted(maps.Keys(u.Total)) {
+			out[u.Node] = append(out[u.Node], amounts(string(name), resource.BinarySI,
+				[3]uint64{u.Total[name], u.Allocatable[name], u.Free[name]}))
+		}
+	}
+	return out
+}
+
+// devices counts those of each resource that the node has: all, the healthy ones, and of these those
+// that no pod has. One of several nodes counts on each of them.
+func (f Facts) devices(id topology.NodeID) (out v1alpha2.ResourceInfoList) {
+	for _, name := range slices.Sorted(maps.Keys(f.Inventory.Resources)) {
+		r := f.Inventory.Resources[name]
+		var all, healthy, free int
+		for _, d := range r.Devices {
+			if !d.Nodes.Has(id) {
+				continue
+			}
+			all++
+			if !d.Healthy || !r.Connected {
+				continue
+			}
+			healthy++
+			if !f.Held.Devices[name].Has(d.ID) {
+				free++
+			}
+		}
+		if all > 0 {
+			out = append(out, amounts(name, resource.DecimalSI, [3]int{all, healthy, free}))
+		}
+	}
+	return out
+}
+
+// amounts are the capacity, what of it is allocatable, and what of that is available.
+func amounts[N int | uint64](name string, as resource.Format, n [3]N) v1alpha2.ResourceInfo {
+	quantity := func(n N) resource.Quantity { return *resource.NewQuantity(int64(n), as) }
+	return v1alpha2.ResourceInfo{Name: name,
+		Capacity: quantity(n[0]), Allocatable: quantity(n[1]), Available: quantity(n[2])}
+}

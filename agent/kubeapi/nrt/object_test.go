@@ -1,0 +1,156 @@
+package nrt
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/k8stopologyawareschedwg/noderesourcetopology-api/pkg/apis/topology/v1alpha2"
+	"github.com/k8stopologyawareschedwg/podfingerprint"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/discover"
+	"github.com/numalet/numalet/topology/memory"
+)
+
+const gib = 1 << 30
+
+var owner = &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u"}}
+
+func device(id string, healthy bool, nodes ...topology.NodeID) *deviceplugin.Device {
+	return &deviceplugin.Device{ID: id, Healthy: healthy, Nodes: topology.NewNodeSet(nodes...)}
+}
+
+// known is what is known of the playground's machine: 4 nodes, each with 16 CPUs and 64 GiB.
+func known(t *testing.T) Facts {
+	t.Helper()
+	m, err := discover.Fixture("playground")
+	if err != nil {
+		t.Fatal(err)
+	}
+	static, err := memory.New(m, memory.Amounts{0: {v1.ResourceMemory: 2 * gib}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Facts{
+		Machine: m, Policy: topology.SingleNUMANode, Scope: topology.PodScope,
+		CPUs: m.Online().Difference(cpuset.New(0, 32)), Memory: static,
+		Inventory: deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{
+			"example.com/gpu": {Connected: true, Devices: []*deviceplugin.Device{
+				device("0", true, 0), device("1", true, 0), device("2", false, 0),
+				device("3", true, 2, 3), device("4", true),
+			}},
+			"example.com/away": {Devices: []*deviceplugin.Device{device("0", true, 1)}},
+		}},
+		Held: allocation.Taken{
+			CPUs: cpuset.New(1, 2, 33, 8),
+			Memory: []memory.Block{{
+				Nodes: topology.NewNodeSet(1), Resource: v1.ResourceMemory, Size: 3 * gib,
+			}},
+			Devices: map[string]sets.Set[string]{"example.com/gpu": sets.New("1", "3")},
+		},
+	}
+}
+
+// story is the object's zones in lines.
+func story(o *v1alpha2.NodeResourceTopology) string {
+	var out strings.Builder
+	for _, z := range o.Zones {
+		fmt.Fprintf(&out, "%s %s:", z.Name, z.Type)
+		for _, c := range z.Costs {
+			fmt.Fprintf(&out, " %s=%d", c.Name, c.Value)
+		}
+		for _, r := range z.Resources {
+			fmt.Fprintf(&out, "\n  %s %s %s %s", r.Name, r.Capacity.String(),
+				r.Allocatable.String(), r.Available.String())
+		}
+		out.WriteString("\n")
+	}
+	return out.String()
+}
+
+// TestZones: each NUMA node's capacity, allocatable and available amounts, and the distances.
+func TestZones(t *testing.T) {
+	const want = `node-0 Node: node-0=10 node-1=12 node-2=32 node-3=32
+  cpu 16 14 11
+  hugepages-1Gi 4Gi 4Gi 4Gi
+  hugepages-2Mi 1Gi 1Gi 1Gi
+  memory 64Gi 57Gi 57Gi
+  example.com/gpu 3 2 1
+node-1 Node: node-0=12 node-1=10 node-2=32 node-3=32
+  cpu 16 16 15
+  hugepages-1Gi 4Gi 4Gi 4Gi
+  hugepages-2Mi 1Gi 1Gi 1Gi
+  memory 64Gi 59Gi 56Gi
+  example.com/away 1 0 0
+node-2 Node: node-0=32 node-1=32 node-2=10 node-3=12
+  cpu 16 16 16
+  hugepages-1Gi 4Gi 4Gi 4Gi
+  hugepages-2Mi 1Gi 1Gi 1Gi
+  memory 64Gi 59Gi 59Gi
+  example.com/gpu 1 1 0
+node-3 Node: node-0=32 node-1=32 node-2=12 node-3=10
+  cpu 16 16 16
+  hugepages-1Gi 4Gi 4Gi 4Gi
+  hugepages-2Mi 1Gi 1Gi 1Gi
+  memory 64Gi 59Gi 59Gi
+  example.com/gpu 1 1 0
+`
+	f := known(t)
+	if got := story(Object(owner, f)); got != want {
+		t.Errorf("zones\n%s\nwant\n%s", got, want)
+	}
+	f.CPUs, f.Memory, f.Inventory = cpuset.New(), nil, deviceplugin.Inventory{}
+	for _, z := range Object(owner, f).Zones {
+		if len(z.Resources) != 0 {
+			t.Errorf("without managers and plugins %s has %v", z.Name, z.Resources)
+		}
+	}
+}
+
+// TestAttributes: the topology manager's rules, and which pods the amounts are beside; the object is
+// one that the API server takes, and goes with the Node.
+func TestAttributes(t *testing.T) {
+	f := known(t)
+	pod := func(name string, phase v1.PodPhase) *v1.Pod {
+		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name},
+			Status: v1.PodStatus{Phase: phase}}
+	}
+	f.Pods = []*v1.Pod{pod("x", v1.PodRunning), pod("y", v1.PodPending), pod("z", v1.PodRunning)}
+	running := podfingerprint.NewFingerprint(2)
+	for _, name := range []string{"z", "x"} {
+		if err := running.Add("a", name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	raw, err := json.Marshal(Object(owner, f))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		APIVersion, Kind string
+		Metadata         metav1.ObjectMeta
+		Attributes       []v1alpha2.AttributeInfo
+	}
+	if err := json.Unmarshal(raw, &got); err != nil {
+		t.Fatal(err)
+	}
+	want := "[{topologyManagerPolicy single-numa-node} {topologyManagerScope pod} " +
+		"{topologyManagerMaxNUMANodes 8} {nodeTopologyPodsFingerprint " + running.Sign() +
+		"} {nodeTopologyPodsFingerprintMethod all}]"
+	if text := fmt.Sprint(got.Attributes); text != want {
+		t.Errorf("attributes %s, want %s", text, want)
+	}
+	if of := got.Metadata.OwnerReferences; got.APIVersion != "topology.node.k8s.io/v1alpha2" ||
+		got.Kind != "NodeResourceTopology" || got.Metadata.Name != "n" || len(of) != 1 ||
+		of[0].Kind != "Node" || of[0].APIVersion != "v1" || of[0].Name != "n" || of[0].UID != "u" {
+		t.Errorf("the object begins %.300s", raw)
+	}
+}

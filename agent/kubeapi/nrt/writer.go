@@ -1,0 +1,165 @@
+package nrt
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/k8stopologyawareschedwg/noderesourcetopology-api/pkg/apis/topology/v1alpha2"
+	"golang.org/x/time/rate"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// gather is how long is waited for what changes together.
+	gather = 50 * time.Millisecond
+	// burst objects are written at once, and then one in every pace.
+	burst = 10
+	pace  = time.Second
+	// firstPause and lastPause are between two attempts to write that fail.
+	firstPause, lastPause = 5 * time.Second, 5 * time.Minute
+	// timeout bounds a request.
+	timeout = 30 * time.Second
+)
+
+// resources is where the API server has the objects.
+const resources = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
+
+// At is Config.Apply at an API server.
+func At(client kubernetes.Interface) func(context.Context, string, []byte) error {
+	return func(ctx context.Context, name string, object []byte) error {
+		return client.CoreV1().RESTClient().Patch(types.ApplyYAMLPatchType).
+			AbsPath(resources, name).Param("fieldManager", "numalet").Param("force", "true").
+			SetHeader("Accept", "application/json").Body(object).Do(ctx).Error()
+	}
+}
+
+// Config is whose object it is, and what is in it.
+type Config struct {
+	// Apply has the API server have this object, whatever it has; see At.
+	Apply func(ctx context.Context, name string, object []byte) error
+	// Node is the node as the API server has it; nil: there is none.
+	Node func() *v1.Node
+	// Facts are what the object is made of.
+	Facts func() Facts
+	// Changed has a value when the facts may be others, or the node came or went.
+	Changed <-chan struct{}
+	// Again has a value when what the API server has may be older than what was written.
+	Again <-chan struct{}
+	// Period is how often the object is written that did not change: somebody may have changed it.
+	Period time.Duration
+}
+
+// Writer keeps the node's NodeResourceTopology.
+type Writer struct {
+	cfg   Config
+	limit *rate.Limiter
+
+	// Run's own.
+	written []byte // nil: nothing was, or it may be another by now
+	failure string // of the last attempt
+	pause   time.Duration
+}
+
+// New returns a Writer that has written nothing.
+func New(c Config) *Writer {
+	return &Writer{cfg: c, limit: rate.NewLimiter(rate.Every(pace), burst)}
+}
+
+// Run writes the object whenever it is another, until ctx ends.
+func (w *Writer) Run(ctx context.Context) error {
+	due := time.NewTimer(0)
+	defer due.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-due.C:
+			w.written = nil
+		case <-w.cfg.Again:
+			w.written = nil
+		case <-w.cfg.Changed:
+			if w.pause > 0 {
+				continue // it is due when the pause is over
+			}
+		}
+		wait(ctx, gather)
+		if next := w.sync(ctx); next > 0 {
+			due.Reset(next)
+		}
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// sync writes the object if it is another than the one written, and returns how soon it is to be
+// written even if it stays as it is; 0: as soon as was said before.
+func (w *Writer) sync(ctx context.Context) time.Duration {
+	node := w.cfg.Node()
+	if node == nil {
+		w.written = nil // its object goes with it
+		return 0
+	}
+	if bytes.Equal(w.object(node), w.written) {
+		return 0
+	}
+	if err := w.limit.Wait(ctx); err != nil {
+		return lastPause // ctx has ended
+	}
+	text := w.object(node) // it may have changed meanwhile
+	asked, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if err := w.cfg.Apply(asked, node.Name, text); err != nil {
+		return w.failed(ctx, err)
+	}
+	if w.failure != "" {
+		klog.FromContext(ctx).Info("The node's NodeResourceTopology is written again")
+	}
+	w.written, w.failure, w.pause = text, "", 0
+	return w.cfg.Period
+}
+
+func (w *Writer) object(node *v1.Node) []byte {
+	text, err := json.Marshal(Object(node, w.cfg.Facts()))
+	if err != nil {
+		panic(err) // its types have a form in JSON
+	}
+	return text
+}
+
+// failed takes that the object could not be written, and returns how soon it is tried again.
+func (w *Writer) failed(ctx context.Context, err error) time.Duration {
+	w.written = nil
+	w.pause = min(max(2*w.pause, firstPause), lastPause)
+	why := explained(err)
+	if why != w.failure {
+		klog.FromContext(ctx).Info("The node's NodeResourceTopology is not written", "why", why)
+	}
+	w.failure = why
+	return w.pause
+}
+
+// explained says for people why the object could not be written, and what to do.
+func explained(err error) string {
+	group := v1alpha2.SchemeGroupVersion
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Sprintf("the cluster has no kind NodeResourceTopology of %s; schedulers that want "+
+			"it bring it as a CustomResourceDefinition", group)
+	case apierrors.IsForbidden(err):
+		return fmt.Sprintf("%v; give the group system:nodes the verbs create and patch on "+
+			"noderesourcetopologies.%s", err, group.Group)
+	}
+	return err.Error()
+}

@@ -1,0 +1,33 @@
+package agent
+
+import (
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/kubeapi/nodes"
+	"github.com/numalet/numalet/agent/kubeapi/nrt"
+	"github.com/numalet/numalet/agent/mailbox"
+)
+
+// newTopology tells schedulers what is free on which NUMA node.
+func newTopology(n node, p parts, own *nodes.Nodes, inventory mailbox.Source) *nrt.Writer {
+	return nrt.New(nrt.Config{
+		Apply: nrt.At(n.kube.Main()), Node: own.Node,
+		Facts: func() nrt.Facts {
+			h := n.hardware.Get()
+			f := nrt.Facts{
+				Machine: h.Machine, Policy: n.rules.policy, Scope: n.rules.scope,
+				Memory: h.Memory, Inventory: p.plugins.Inventory(),
+				Held: allocation.TakenBy(n.store.State().List()...), Pods: p.statuses.List(),
+			}
+			if h.CPUs != nil {
+				f.CPUs = h.CPUs.Free(cpuset.New())
+			}
+			return f
+		},
+		Changed: mailbox.Subscribe(n.store.Changes(), p.statuses.Changes(), inventory,
+			n.hardware.Changes(), own.Presence()),
+		Again:  mailbox.Subscribe(n.kube.Restored()),
+		Period: n.cfg.Kubelet.NodeStatusReportFrequency.Duration,
+	})
+}
