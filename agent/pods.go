@@ -136,7 +136,7 @@ func newActuator(n node, p parts, c contents) (*actuator.Actuator, error) {
 		},
 		Tell: actuator.Tell{
 			Event: n.events.Pod, Node: n.events.OnNode, Container: n.events.Container,
-			Started: p.metrics.Started,
+			Started: p.metrics.Started, Hooked: p.metrics.Hooked,
 		},
 	}
 	if c.objects != nil {

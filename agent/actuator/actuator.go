@@ -63,6 +63,9 @@ type Tell struct {
 	// Started is told the outcome of each start of a container, for metrics; c is nil for the
 	// sandbox of a pod.
 	Started func(pod *v1.Pod, c *v1.Container, err error)
+	// Hooked is told the outcome of each hook, for metrics; fallback: its server was asked without
+	// TLS at last. nil: nobody is told.
+	Hooked func(fallback bool, err error)
 }
 
 // Objects are what pods are made of at the API server, besides what their volumes are made of.

@@ -61,6 +61,9 @@ func (a *Actuator) preStop(ctx context.Context, pod *v1.Pod, observed cri.Pod, i
 func (a *Actuator) hook(ctx context.Context, pod *v1.Pod, hook *v1.LifecycleHandler,
 	t handler.Target) error {
 	fallback, err := a.hooks.Run(ctx, hook, t)
+	if a.cfg.Tell.Hooked != nil {
+		a.cfg.Tell.Hooked(fallback != "", err)
+	}
 	if fallback != "" {
 		a.cfg.Tell.Event(pod, v1.EventTypeWarning, "LifecycleHTTPFallback",
 			"request to HTTPS lifecycle hook "+fallback+

@@ -16,8 +16,8 @@ import (
 var errNoHook = errors.New("invalid handler: a hook has one of exec, httpGet, sleep; " +
 	"tcpSocket is not supported")
 
-// errBrokenOff is that of a sleep, in the kubelet's words.
-var errBrokenOff = errors.New("container terminated before sleep hook finished")
+// ErrBrokenOff is that of a sleep, in the kubelet's words.
+var ErrBrokenOff = errors.New("container terminated before sleep hook finished")
 
 // failed is in the kubelet's words why a hook failed.
 func failed(what string, t Target, err error) error {
@@ -45,7 +45,7 @@ func (h *Handlers) Run(ctx context.Context, hook *v1.LifecycleHandler, t Target)
 	case hook.Sleep != nil:
 		if !sleep(ctx, time.Duration(hook.Sleep.Seconds)*time.Second) {
 			return "", failed(fmt.Sprintf("Sleep lifecycle hook (%d)", hook.Sleep.Seconds), t,
-				errBrokenOff)
+				ErrBrokenOff)
 		}
 		return "", nil
 	default:

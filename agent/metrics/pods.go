@@ -22,8 +22,21 @@ type podMetrics struct {
 	rejections, restarted       *metrics.CounterVec
 	preempted                   *metrics.CounterVec
 	containers, containerErrors *metrics.CounterVec
-	sandboxes, sandboxErrors    *metrics.Counter
-	orphaned                    *metrics.Counter
+	// sandboxes are all, and users those of pods with user namespaces of their own.
+	sandboxes, users attempted
+	orphaned         *metrics.Counter
+	ephemeral        *metrics.Gauge
+	hooks            hookMetrics
+}
+
+// attempted counts what was begun, and what of it failed.
+type attempted struct{ total, failed *metrics.Counter }
+
+func (a attempted) count(err error) {
+	a.total.Inc()
+	if err != nil {
+		a.failed.Inc()
+	}
 }
 
 func newPodMetrics(s *metric.Set) podMetrics {
@@ -42,11 +55,21 @@ func newPodMetrics(s *metric.Set) podMetrics {
 			"Starts of containers.", "container_type"),
 		containerErrors: s.Counters("kubelet_started_containers_errors_total",
 			"Starts of containers that failed.", "container_type", "code"),
-		sandboxes: s.Counter("kubelet_started_pods_total", "Sandboxes made."),
-		sandboxErrors: s.Counter("kubelet_started_pods_errors_total",
-			"Sandboxes that could not be made."),
+		sandboxes: attempted{
+			s.Counter("kubelet_started_pods_total", "Sandboxes made."),
+			s.Counter("kubelet_started_pods_errors_total", "Sandboxes that could not be made."),
+		},
+		users: attempted{
+			s.Counter("kubelet_started_user_namespaced_pods_total",
+				"Sandboxes made with a user namespace of their own."),
+			s.Counter("kubelet_started_user_namespaced_pods_errors_total",
+				"Sandboxes with a user namespace of their own that could not be made."),
+		},
 		orphaned: s.Counter("kubelet_orphaned_runtime_pods_total",
 			"Pods that were found in the runtime and that nobody wants; they are ended."),
+		ephemeral: s.Gauge("kubelet_managed_ephemeral_containers",
+			"Ephemeral containers of the pods that sources desire on the node."),
+		hooks: newHookMetrics(s),
 	}
 }
 
@@ -89,14 +112,19 @@ func (m *Metrics) Pods(desired, active []*v1.Pod) {
 			vec.WithLabelValues(label).Set(float64(n))
 		}
 	}
+	ephemeral := 0
+	for _, pod := range desired {
+		ephemeral += len(pod.Spec.EphemeralContainers)
+	}
+	m.pods.ephemeral.Set(float64(ephemeral))
 }
 
 // Started counts a start of a container, or of a pod's sandbox when c is nil.
 func (m *Metrics) Started(pod *v1.Pod, c *v1.Container, err error) {
 	if c == nil {
-		m.pods.sandboxes.Inc()
-		if err != nil {
-			m.pods.sandboxErrors.Inc()
+		m.pods.sandboxes.count(err)
+		if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
+			m.pods.users.count(err)
 		}
 		return
 	}
