@@ -1,0 +1,91 @@
+package serve
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+// answers serves v1beta1.DevicePlugin for one session.
+type answers struct {
+	v1beta1.UnimplementedDevicePluginServer
+	plugin *Plugin
+	ended  <-chan struct{}
+}
+
+// GetDevicePluginOptions implements v1beta1.DevicePluginServer.
+func (a *answers) GetDevicePluginOptions(
+	context.Context, *v1beta1.Empty,
+) (*v1beta1.DevicePluginOptions, error) {
+	return a.plugin.options(), nil
+}
+
+// ListAndWatch implements v1beta1.DevicePluginServer: the list at once, and after each change.
+func (a *answers) ListAndWatch(
+	_ *v1beta1.Empty, stream grpc.ServerStreamingServer[v1beta1.ListAndWatchResponse],
+) error {
+	for {
+		devices, changed := a.plugin.list.get()
+		err := stream.Send(&v1beta1.ListAndWatchResponse{Devices: devices})
+		if err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-a.ended:
+			return nil
+		case <-stream.Context().Done():
+			return nil
+		}
+	}
+}
+
+// Allocate implements v1beta1.DevicePluginServer.
+func (a *answers) Allocate(
+	ctx context.Context, req *v1beta1.AllocateRequest,
+) (*v1beta1.AllocateResponse, error) {
+	resp := &v1beta1.AllocateResponse{}
+	for _, container := range req.GetContainerRequests() {
+		ids := container.GetDevicesIds()
+		if err := a.known(ids); err != nil {
+			return nil, err
+		}
+		answer, err := a.plugin.cfg.Allocate(ctx, ids)
+		if err != nil {
+			a.plugin.cfg.Log.Printf("%s: allocate %v: %v", a.plugin.cfg.Resource, ids, err)
+			return nil, status.Error(codes.FailedPrecondition, err.Error())
+		}
+		resp.ContainerResponses = append(resp.ContainerResponses, answer)
+	}
+	return resp, nil
+}
+
+// PreStartContainer implements v1beta1.DevicePluginServer.
+func (a *answers) PreStartContainer(
+	ctx context.Context, req *v1beta1.PreStartContainerRequest,
+) (*v1beta1.PreStartContainerResponse, error) {
+	ids := req.GetDevicesIds()
+	if err := a.known(ids); err != nil {
+		return nil, err
+	}
+	if prepare := a.plugin.cfg.Prepare; prepare != nil {
+		if err := prepare(ctx, ids); err != nil {
+			a.plugin.cfg.Log.Printf("%s: prepare %v: %v", a.plugin.cfg.Resource, ids, err)
+			return nil, status.Error(codes.FailedPrecondition, err.Error())
+		}
+	}
+	return &v1beta1.PreStartContainerResponse{}, nil
+}
+
+// known wants devices that are listed.
+func (a *answers) known(ids []string) error {
+	for _, id := range ids {
+		if !a.plugin.list.has(id) {
+			return status.Errorf(codes.NotFound, "there is no device %q", id)
+		}
+	}
+	return nil
+}

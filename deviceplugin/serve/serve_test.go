@@ -1,0 +1,70 @@
+package serve_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"sync/atomic"
+	"testing"
+
+	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/deviceplugin/check"
+	"github.com/numalet/numalet/deviceplugin/serve"
+	"github.com/numalet/numalet/topology"
+)
+
+// devices are so many, on two nodes; the first of them may be broken.
+func devices(n int, broken bool) (out []*v1beta1.Device) {
+	for i := range n {
+		out = append(out, &v1beta1.Device{ID: fmt.Sprint("d-", i), Health: v1beta1.Healthy,
+			Topology: &v1beta1.TopologyInfo{Nodes: []*v1beta1.NUMANode{{ID: int64(i % 2)}}}})
+	}
+	if broken {
+		out[0].Health = v1beta1.Unhealthy
+	}
+	return out
+}
+
+// A plugin that is served passes every check that can be made of it.
+func TestCheck(t *testing.T) {
+	const resource = "example.com/thing"
+	var plugin atomic.Pointer[serve.Plugin] // of the last run
+	set := func(n int, broken bool) func(context.Context) error {
+		return func(context.Context) error {
+			plugin.Load().SetDevices(devices(n, broken))
+			return nil
+		}
+	}
+	report := check.Test(t, check.Config{
+		Resource: resource, Nodes: topology.NewNodeSet(0, 1),
+		Run: func(ctx context.Context, dirs check.Dirs) error {
+			p := serve.New(serve.Config{
+				Dir: dirs.Plugins, Resource: resource, Log: log.New(io.Discard, "", 0),
+				Allocate: func(_ context.Context, ids []string) (
+					*v1beta1.ContainerAllocateResponse, error) {
+					return &v1beta1.ContainerAllocateResponse{
+						Envs: map[string]string{"THINGS": fmt.Sprint(ids)}}, nil
+				},
+				Prepare: func(context.Context, []string) error { return nil },
+			})
+			p.SetDevices(devices(4, false))
+			plugin.Store(p)
+			return p.Run(ctx)
+		},
+		Levers: map[check.Lever]func(context.Context) error{
+			check.Sicken: set(4, true), check.Cure: set(4, false),
+			check.Vanish: set(3, false), check.Return: set(4, false),
+			check.Multiply: set(100_000, false),
+		},
+	})
+	for _, r := range report.Results {
+		if r.Verdict == check.Warning {
+			t.Errorf("%s: %s", r.Name, r.Happened)
+		}
+	}
+	if report.Resource != resource || report.Devices != 4 {
+		t.Errorf("the report is of %+v", report)
+	}
+}
