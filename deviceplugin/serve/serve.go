@@ -25,6 +25,7 @@ const (
 	kubeletSocket    = "kubelet.sock"
 	registerDeadline = 10 * time.Second
 	registerAgain    = time.Second
+	answerDeadline   = 2 * time.Second
 )
 
 // Config says which devices are served, where, and what containers get with them.
@@ -96,8 +97,15 @@ func (p *Plugin) session(ctx context.Context, watcher *fsnotify.Watcher) error {
 	go func() { served <- server.Serve(listener) }()
 	err = p.await(ctx, watcher, listener, served)
 	cancel()
-	server.Stop() // its socket goes with it
+	stop(server)
 	return err
+}
+
+// stop ends a server, and its socket with it. Calls that are under way get their answers unless
+// that takes long.
+func stop(server *grpc.Server) {
+	defer time.AfterFunc(answerDeadline, server.Stop).Stop()
+	server.GracefulStop()
 }
 
 // await registers, and returns when the session is over; the error is one of serving.
