@@ -17,10 +17,11 @@ import (
 func newPluginCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plugin",
-		Short: "Check a device plugin, list those of an agent, or run one with invented devices",
+		Short: "Check a device plugin, list those of an agent, or run one",
 	}
 	onlyTools(cmd)
-	cmd.AddCommand(newPluginCheckCommand(), newPluginListCommand(), newPluginSimCommand())
+	cmd.AddCommand(newPluginCheckCommand(), newPluginListCommand(), newPluginSimCommand(),
+		newPluginENICommand())
 	return cmd
 }
 

@@ -1,0 +1,108 @@
+package eni
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+// Move says who puts an interface into a container.
+type Move string
+
+// The ways.
+const (
+	// ByNetwork is the pod network: a CNI plugin that reads the environment or device-info files.
+	ByNetwork Move = "network"
+	// ByRuntime is the container runtime, told by CDI.
+	ByRuntime Move = "runtime"
+)
+
+// answer is what a container gets that is given these interfaces of a resource.
+func answer(resource string, all []Interface, move Move) (*v1beta1.ContainerAllocateResponse,
+	error) {
+	out := &v1beta1.ContainerAllocateResponse{Envs: map[string]string{}}
+	var addresses, names, macs []string
+	about := map[string]any{}
+	nodes := map[string]bool{}
+	for _, i := range all {
+		names, macs = append(names, i.Link.State.Name), append(macs, i.Link.State.MAC)
+		if i.Hardware.PCI != "" {
+			addresses = append(addresses, i.Hardware.PCI)
+			about[i.Hardware.PCI] = info(i)
+		}
+		for _, node := range i.Hardware.Nodes {
+			nodes[node] = true
+		}
+		if move == ByRuntime {
+			out.CdiDevices = append(out.CdiDevices,
+				&v1beta1.CDIDevice{Name: resource + "=" + cdiName(i.ID)})
+		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(nodes)) {
+		out.Devices = append(out.Devices, &v1beta1.DeviceSpec{
+			HostPath: node, ContainerPath: node, Permissions: "rw",
+		})
+	}
+	out.Envs[envName("ENI", resource)+"_NAMES"] = strings.Join(names, ",")
+	out.Envs[envName("ENI", resource)+"_MACS"] = strings.Join(macs, ",")
+	if len(addresses) == 0 {
+		return out, nil
+	}
+	text, err := json.Marshal(about)
+	if err != nil {
+		return nil, err
+	}
+	out.Envs[envName("PCIDEVICE", resource)] = strings.Join(addresses, ",")
+	out.Envs[envName("PCIDEVICE", resource)+"_INFO"] = string(text)
+	return out, nil
+}
+
+// info is what PCIDEVICE_..._INFO says of a function, as the SR-IOV device plugin's does.
+func info(i Interface) map[string]map[string]string {
+	out := map[string]map[string]string{
+		"generic": {"deviceID": i.Hardware.PCI},
+		"netdev":  {"name": i.Link.State.Name, "mac": i.Link.State.MAC},
+	}
+	if len(i.Hardware.RDMA) > 0 {
+		rdma := map[string]string{"rdma_devices": strings.Join(i.Hardware.RDMA, ",")}
+		for _, node := range i.Hardware.Nodes {
+			base := node[strings.LastIndexByte(node, '/')+1:]
+			rdma[strings.TrimRight(base, "0123456789")] = node
+		}
+		out["rdma"] = rdma
+	}
+	return out
+}
+
+// envName is a variable's name for a resource: PCIDEVICE_EXAMPLE_COM_ENI.
+func envName(prefix, resource string) string {
+	return prefix + "_" + strings.ToUpper(strings.NewReplacer("/", "_", ".", "_", "-", "_").
+		Replace(resource))
+}
+
+// cdiName is an id as the name of a device in a CDI spec.
+func cdiName(id string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9',
+			strings.ContainsRune("_-.:", r):
+			return r
+		}
+		return '_'
+	}, id)
+}
+
+// device is how an interface is listed.
+func device(r Record, trouble string) *v1beta1.Device {
+	d := &v1beta1.Device{ID: r.Home.ID, Health: v1beta1.Healthy}
+	if trouble != "" {
+		d.Health = v1beta1.Unhealthy
+	}
+	if node := r.Home.Hardware.Node; node != nil {
+		d.Topology = &v1beta1.TopologyInfo{Nodes: []*v1beta1.NUMANode{{ID: int64(*node)}}}
+	}
+	return d
+}

@@ -1,0 +1,107 @@
+package eni
+
+import (
+	"testing"
+	"time"
+)
+
+// What becomes of a record, by who has the interface and where it is seen.
+func TestBook(t *testing.T) {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	nic := Interface{ID: "0000:01:00.0", Link: Link{State: State{Name: "eth1", MTU: 1500}}}
+	nic.Hardware.PCI = nic.ID
+	software := Interface{ID: "veth1", Link: Link{Kind: "veth", State: State{Name: "veth1"}}}
+	record := func(i Interface, p Phase, seen bool, since time.Duration) *Record {
+		return &Record{Resource: "a", Home: i, Phase: p, Seen: seen, Since: now.Add(-since)}
+	}
+	const home, away, unplugged = "home", "away", "unplugged"
+	held, none := map[string]bool{nic.ID: true, software.ID: true}, map[string]bool{}
+	for name, tt := range map[string]struct {
+		of      Interface
+		before  *Record
+		where   string
+		refused bool
+		held    map[string]bool
+		phase   Phase // "": there is no record
+		seen    bool
+		trouble string
+	}{
+		"offered": {nic, nil, home, false, nil, Free, false, ""},
+		"refused": {nic, nil, home, true, nil, "", false, ""},
+		"refused later": {nic, record(nic, Free, false, 0), home,
+			true, nil, "", false, ""},
+		"unplugged": {nic, record(nic, Free, false, 0), unplugged,
+			false, nil, "", false, ""},
+		"moved by somebody": {nic, record(nic, Free, false, 0), away,
+			false, nil, Free, false, "somebody has moved it into another network namespace"},
+		"software is gone": {software, record(software, Free, false, 0), away,
+			false, nil, "", false, ""},
+		"handed, not seen yet": {nic, record(nic, Handed, false, time.Minute), home,
+			false, none, Handed, false, ""},
+		"handed, refused": {nic, record(nic, Handed, false, time.Minute), home,
+			true, none, Handed, false, ""},
+		"handed, seen": {nic, record(nic, Handed, false, time.Minute), away,
+			false, held, Handed, true, ""},
+		"handed, nobody tells": {nic, record(nic, Handed, true, time.Hour), away,
+			false, nil, Handed, true, ""},
+		"its pod is gone": {nic, record(nic, Handed, true, time.Minute), away,
+			false, none, Returning, true, "it is being brought back from a container"},
+		"its pod never came": {nic, record(nic, Handed, false, time.Hour), home,
+			false, none, Returning, false, "it is being brought back from a container"},
+		"unplugged from a pod": {nic, record(nic, Handed, true, time.Hour), unplugged,
+			false, held, Handed, true, "the hardware is gone"},
+		"and its pod is gone": {nic, record(nic, Handed, true, time.Hour), unplugged,
+			false, none, "", false, ""},
+		"returning": {nic, record(nic, Returning, true, time.Hour), away,
+			false, none, Returning, true, "it is being brought back from a container"},
+		"software in a pod": {software, record(software, Handed, true, time.Hour), away,
+			false, held, Handed, true, ""},
+		"software, its pod is gone": {software, record(software, Handed, true, time.Hour), away,
+			false, none, Returning, true, "it is being brought back from a container"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			book, s := Book{}, sight{home: map[string]Interface{}, held: tt.held, now: now}
+			s.present = func(i Interface) bool {
+				return i.Hardware.PCI == "" || tt.where != unplugged
+			}
+			if tt.before != nil {
+				book[tt.of.ID] = *tt.before
+			}
+			if tt.where == home {
+				s.home[tt.of.ID] = tt.of
+				c := Choice{Interface: tt.of, Rule: Rule{Resource: "a"}}
+				if tt.refused {
+					c.Refusal = "no"
+				}
+				s.choices = append(s.choices, c)
+			}
+			after, has := book.next(s)[tt.of.ID]
+			if has != (tt.phase != "") || after.Phase != tt.phase || after.Seen != tt.seen {
+				t.Fatalf("the record is %+v, %t", after, has)
+			}
+			if got := after.health(s.home, s.present); has && got != tt.trouble {
+				t.Errorf("it is unhealthy because %q, want %q", got, tt.trouble)
+			}
+		})
+	}
+}
+
+// What an interface was is followed while nobody has it, and kept as soon as somebody does.
+func TestHomeIsKept(t *testing.T) {
+	nic := Interface{ID: "veth1", Link: Link{Index: 3, Carrier: true, State: State{MTU: 1500}}}
+	changed := nic
+	changed.Link.State.MTU = 9000
+	look := func(b Book, i Interface) Book {
+		return b.next(sight{choices: []Choice{{Interface: i}}, home: map[string]Interface{i.ID: i},
+			present: func(Interface) bool { return true }, now: time.Now()})
+	}
+	book := look(look(Book{}, nic), changed)
+	if got := book["veth1"].Home.Link; got.State.MTU != 9000 || got.Carrier {
+		t.Errorf("free, it is %+v", got)
+	}
+	r := book["veth1"]
+	r.Phase, r.Since = Handed, time.Now()
+	if got := look(Book{"veth1": r}, nic)["veth1"].Home.Link.State.MTU; got != 9000 {
+		t.Errorf("handed out, it was said to have had an MTU of %d", got)
+	}
+}

@@ -1,0 +1,134 @@
+package eni
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log"
+	"net/netip"
+	"os"
+	"slices"
+
+	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/topology/strictyaml"
+)
+
+// Config is what is offered, and where.
+type Config struct {
+	// Interfaces are offered by these rules, in their order. Counts are other resources.
+	Interfaces []Rule   `json:"interfaces,omitempty"`
+	Counts     []Count  `json:"counts,omitempty"`
+	Metadata   Metadata `json:"metadata,omitzero"`
+	// NodeIPs are the node's addresses, whose interfaces are never offered; nor are those of
+	// default routes.
+	NodeIPs []string `json:"nodeIPs,omitempty"`
+	// Move says who puts interfaces into containers.
+	Move Move `json:"move,omitempty"`
+	// Every is how often counts are asked for.
+	Every string `json:"every,omitempty"`
+
+	Places Places      `json:"-"`
+	Log    *log.Logger `json:"-"`
+	// Kernel and Mover are netlink, in the network namespace of the process, if they are nil.
+	Kernel Kernel `json:"-"`
+	Mover  Mover  `json:"-"`
+}
+
+// Places are where things are on the host.
+type Places struct {
+	// Plugins is the device manager's directory, PodResources its socket that tells who has what.
+	Plugins, PodResources string
+	// State is where records of interfaces are kept, CDI and Infos where specs and device-info
+	// files go.
+	State, CDI, Infos string
+	// Sysfs, Proc and Dev are the kernel's; Namespaces are folders of network namespaces.
+	Sysfs, Proc, Dev string
+	Namespaces       []string
+}
+
+const maxConfig = 1 << 20
+
+// ReadConfig reads a configuration file.
+func ReadConfig(path string) (Config, error) {
+	var cfg Config
+	text, err := files.ReadNamed(path, maxConfig)
+	if err == nil {
+		err = strictyaml.Unmarshal(text, &cfg)
+	}
+	if err != nil {
+		return cfg, fmt.Errorf("read configuration %s: %w", path, err)
+	}
+	return cfg, nil
+}
+
+// check says what is wrong with a configuration, all of it.
+func (c Config) check() error {
+	if len(c.Interfaces)+len(c.Counts) == 0 {
+		return errors.New("nothing is to be offered: give rules for interfaces, or counts")
+	}
+	var errs []error
+	for _, r := range c.Interfaces {
+		errs = append(errs, r.check())
+	}
+	counts := map[string]bool{}
+	for _, count := range c.Counts {
+		errs = append(errs, count.check(c.Metadata))
+		if counts[count.Resource] || slices.ContainsFunc(c.Interfaces, func(r Rule) bool {
+			return r.Resource == count.Resource
+		}) {
+			errs = append(errs, fmt.Errorf("resource %s: it is counted, and there twice",
+				count.Resource))
+		}
+		counts[count.Resource] = true
+	}
+	_, err := c.addresses()
+	errs = append(errs, err, c.Metadata.check())
+	if !slices.Contains([]Move{"", ByNetwork, ByRuntime}, c.Move) {
+		errs = append(errs, fmt.Errorf("move %q: it is %s or %s", c.Move, ByNetwork, ByRuntime))
+	}
+	_, err = c.every()
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return err
+	}
+	info, err := os.Stat(c.Places.Plugins)
+	if err != nil || !info.IsDir() {
+		return fmt.Errorf("%s: there is no such directory: start the kubelet or numalet, which "+
+			"makes it, or name the one of theirs by --dir", c.Places.Plugins)
+	}
+	return nil
+}
+
+func (c Config) addresses() (out []netip.Addr, err error) {
+	for _, text := range c.NodeIPs {
+		a, bad := netip.ParseAddr(text)
+		if bad != nil {
+			err = errors.Join(err, fmt.Errorf("node address %q: write an IP address", text))
+		}
+		out = append(out, a)
+	}
+	return out, err
+}
+
+func (c Config) withDefaults() Config {
+	p := &c.Places
+	for _, d := range []struct {
+		field *string
+		value string
+	}{
+		{&p.Plugins, "/var/lib/kubelet/device-plugins"},
+		{&p.PodResources, "/var/lib/kubelet/pod-resources/kubelet.sock"},
+		{&p.State, "/var/lib/numalet-eni"}, {&p.CDI, "/var/run/cdi"},
+		{&p.Infos, "/var/run/k8s.cni.cncf.io/devinfo/dp"},
+		{&p.Sysfs, "/sys"}, {&p.Proc, "/proc"}, {&p.Dev, "/dev"},
+	} {
+		*d.field = cmp.Or(*d.field, d.value)
+	}
+	if p.Namespaces == nil {
+		p.Namespaces = []string{"/run/netns", "/run/docker/netns"}
+	}
+	c.Move = cmp.Or(c.Move, ByNetwork)
+	if c.Log == nil {
+		c.Log = log.New(os.Stderr, "", log.LstdFlags)
+	}
+	return c
+}

@@ -1,0 +1,219 @@
+package eni
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/topology/oneline"
+)
+
+// Count is a resource of which a node has so many: addresses for pods, members of a trunk.
+type Count struct {
+	Resource string `json:"resource"`
+	// One of these says how many: a path below the metadata service's base URL, a file, a command.
+	// The text is a number, a JSON array, or a list with one item in each line.
+	Metadata string `json:"metadata,omitempty"`
+	File     string `json:"file,omitempty"`
+	Command  string `json:"command,omitempty"`
+	// Less is how many of them are the node's own, an interface's first address for one.
+	Less int `json:"less,omitempty"`
+}
+
+// Metadata is the metadata service of a cloud.
+type Metadata struct {
+	// URL is what paths are below.
+	URL string `json:"url,omitempty"`
+	// Token is where a token is to be had by PUT before each question, and TokenHeader the header
+	// that it goes into. Empty: none is needed.
+	Token       string `json:"token,omitempty"`
+	TokenHeader string `json:"tokenHeader,omitempty"`
+}
+
+const (
+	countDeadline = 10 * time.Second
+	maxCountText  = 4 << 20
+	maxCount      = 100_000
+)
+
+func (c Count) check(m Metadata) error {
+	if err := checkResource(c.Resource); err != nil {
+		return err
+	}
+	given := 0
+	for _, source := range []string{c.Metadata, c.File, c.Command} {
+		if source != "" {
+			given++
+		}
+	}
+	switch {
+	case given != 1:
+		return fmt.Errorf("resource %s: say how many there are by one of metadata, file and command",
+			c.Resource)
+	case c.Metadata != "" && m.URL == "":
+		return fmt.Errorf("resource %s: it is counted by the metadata service, whose URL is not "+
+			"given: give --metadata-url", c.Resource)
+	case c.Less < 0:
+		return fmt.Errorf("resource %s: less is %d, and cannot be negative", c.Resource, c.Less)
+	}
+	return nil
+}
+
+func (m Metadata) check() error {
+	for _, text := range []string{m.URL, m.Token} {
+		u, err := url.Parse(text)
+		if err != nil || text != "" && (u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+			return fmt.Errorf("metadata service %q: write a URL such as "+
+				"http://169.254.169.254/latest/meta-data/", text)
+		}
+	}
+	if (m.Token == "") != (m.TokenHeader == "") {
+		return errors.New("metadata service: token and tokenHeader belong together")
+	}
+	return nil
+}
+
+// ask asks how many there are now.
+func (c Count) ask(ctx context.Context, m Metadata) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, countDeadline)
+	defer cancel()
+	var text []byte
+	var err error
+	switch {
+	case c.Metadata != "":
+		text, err = m.get(ctx, c.Metadata)
+	case c.File != "":
+		text, err = files.ReadNamed(c.File, maxCountText)
+	default:
+		text, err = output(ctx, c.Command)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("count %s: %w", c.Resource, err)
+	}
+	n, err := parseCount(string(text))
+	if err != nil {
+		return 0, fmt.Errorf("count %s: %w", c.Resource, err)
+	}
+	return max(0, n-c.Less), nil
+}
+
+// parseCount reads a number, or counts what a text lists.
+func parseCount(text string) (n int, err error) {
+	text = strings.TrimSpace(text)
+	var list []json.RawMessage
+	if n, err = strconv.Atoi(text); err != nil {
+		n = 0
+		if json.Unmarshal([]byte(text), &list) == nil {
+			n = len(list)
+		} else {
+			for line := range strings.Lines(text) {
+				if strings.TrimSpace(line) != "" {
+					n++
+				}
+			}
+		}
+	}
+	switch {
+	case strings.HasPrefix(text, "<"), strings.HasPrefix(text, "{"):
+		return 0, fmt.Errorf("%q is no number and no list", oneline.Cut(text, 80))
+	case n < 0 || n > maxCount:
+		return 0, fmt.Errorf("there cannot be %d: it is 0 to %d", n, maxCount)
+	}
+	return n, nil
+}
+
+// get asks the metadata service.
+func (m Metadata) get(ctx context.Context, path string) ([]byte, error) {
+	header := http.Header{}
+	if m.Token != "" {
+		token, err := request(ctx, http.MethodPut, m.Token,
+			http.Header{m.TokenHeader + "-TTL-Seconds": {"60"}})
+		if err != nil {
+			return nil, err
+		}
+		header.Set(m.TokenHeader, strings.TrimSpace(string(token)))
+	}
+	return request(ctx, http.MethodGet, strings.TrimSuffix(m.URL, "/")+"/"+
+		strings.TrimPrefix(path, "/"), header)
+}
+
+func request(ctx context.Context, method, to string, header http.Header) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, to, nil)
+	if err != nil {
+		return nil, err
+	}
+	for name, values := range header {
+		req.Header.Set(name, values[0])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxCountText+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s %s: %w", method, to, err)
+	case resp.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("%s %s: %s: %s", method, to, resp.Status, oneline.Of(string(text)))
+	case len(text) > maxCountText:
+		return nil, fmt.Errorf("%s %s: the answer has more than %d bytes", method, to, maxCountText)
+	}
+	return text, nil
+}
+
+// output is what a command writes.
+func output(ctx context.Context, command string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", command)
+	cmd.WaitDelay = time.Second
+	out := &bounded{}
+	said := &bounded{}
+	cmd.Stdout, cmd.Stderr = out, said
+	err := cmd.Run()
+	switch {
+	case out.more:
+		return nil, fmt.Errorf("%s: it wrote more than %d bytes", command, maxCountText)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w: %s", command, cmp.Or(ctx.Err(), err),
+			oneline.Of(string(said.text)))
+	}
+	return out.text, nil
+}
+
+// bounded keeps the beginning of what is written, and takes no more.
+type bounded struct {
+	text []byte
+	more bool
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	room := maxCountText - len(b.text)
+	b.more = b.more || len(p) > room
+	b.text = append(b.text, p[:min(room, len(p))]...)
+	if b.more {
+		return 0, io.ErrShortWrite
+	}
+	return len(p), nil
+}
+
+// counted are so many devices of a resource. They are all alike.
+func counted(resource string, n int) (devices []*v1beta1.Device) {
+	_, kind, _ := strings.Cut(resource, "/")
+	for i := range n {
+		devices = append(devices, &v1beta1.Device{ID: fmt.Sprintf("%s-%d", kind, i),
+			Health: v1beta1.Healthy})
+	}
+	return devices
+}

@@ -1,0 +1,195 @@
+package eni
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/numalet/numalet/topology/strictyaml"
+)
+
+// simulated is a host as data: the files of sysfs, what netlink says, and where interfaces are that
+// are not at home.
+type simulated struct {
+	mu      sync.Mutex
+	links   []Link
+	routes  []int
+	away    []Link
+	applied []string
+	broken  error // what Apply says
+	changed func()
+}
+
+// Links implements Kernel.
+func (s *simulated) Links() ([]Link, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.links), nil
+}
+
+// Routes implements Kernel.
+func (s *simulated) Routes() ([]int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.routes), nil
+}
+
+// Watch implements Kernel.
+func (s *simulated) Watch(ctx context.Context, changed func()) error {
+	s.mu.Lock()
+	s.changed = changed
+	s.mu.Unlock()
+	changed()
+	<-ctx.Done()
+	return nil
+}
+
+// change changes the host, and tells of it.
+func (s *simulated) change(do func()) {
+	s.mu.Lock()
+	do()
+	changed := s.changed
+	s.mu.Unlock()
+	if changed != nil {
+		changed()
+	}
+}
+
+// Fetch implements Mover.
+func (s *simulated) Fetch(i Interface) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := slices.IndexFunc(s.away, i.same)
+	if at < 0 {
+		return errNowhere
+	}
+	s.links = append(s.links, s.away[at])
+	s.away = slices.Delete(s.away, at, at+1)
+	return nil
+}
+
+// Apply implements Mover.
+func (s *simulated) Apply(index int, step Step) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.applied = append(s.applied, step.String())
+	at := slices.IndexFunc(s.links, func(l Link) bool { return l.Index == index })
+	if at < 0 {
+		return errors.New("it is not at home")
+	}
+	if s.broken == nil {
+		s.links[at].State.apply(step)
+	}
+	return s.broken
+}
+
+func (s *State) apply(step Step) {
+	switch step.Op {
+	case SetUp, SetDown:
+		s.Up = step.Op == SetUp
+	case SetName:
+		s.Name = step.Text
+	case SetAlias:
+		s.Alias = step.Text
+	case SetMAC:
+		s.MAC = step.Text
+	case SetMTU:
+		s.MTU = step.Number
+	default:
+	}
+}
+
+// machine is a simulated host's file: its links, and the functions beneath them.
+type machine struct {
+	Routes []int `json:"routes"`
+	Links  []struct {
+		Link
+		// Sysfs is where the device beneath is, below /sys/devices, and Files what is there.
+		Sysfs string            `json:"sysfs"`
+		Files map[string]string `json:"files"`
+	} `json:"links"`
+}
+
+// open makes a simulated host of a file in testdata.
+func open(t *testing.T, name string) (*simulated, sysfs) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name+".yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m machine
+	if err := strictyaml.Unmarshal(text, &m); err != nil {
+		t.Fatal(err)
+	}
+	s, root := &simulated{routes: m.Routes}, t.TempDir()
+	for _, dir := range []string{"class/net", "bus/pci/devices"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, l := range m.Links {
+		s.links = append(s.links, l.Link)
+		if l.Sysfs == "" {
+			continue
+		}
+		device := filepath.Join(root, "devices", l.Sysfs)
+		for file, text := range l.Files {
+			put(t, filepath.Join(device, file), text)
+		}
+		put(t, filepath.Join(root, "class/net", l.State.Name, "dev_port"), "0")
+		link(t, device, filepath.Join(root, "class/net", l.State.Name, "device"))
+		for ; device != root; device = filepath.Dir(device) {
+			if pciAddress.MatchString(filepath.Base(device)) {
+				link(t, device, filepath.Join(root, "bus/pci/devices", filepath.Base(device)))
+				break
+			}
+		}
+	}
+	return s, sysfs{root, "/dev"}
+}
+
+// put writes a file, or a link if the text begins with "-> ".
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if to, is := strings.CutPrefix(text, "-> "); is {
+		link(t, to, path)
+		return
+	}
+	if err := os.WriteFile(path, []byte(text+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func link(t *testing.T, to, path string) {
+	t.Helper()
+	if err := os.Symlink(to, path); err != nil && !errors.Is(err, os.ErrExist) {
+		t.Fatal(err)
+	}
+}
+
+// pages is a log that a test reads.
+type pages struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (p *pages) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.Write(b)
+}
+
+func (p *pages) has(text string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Contains(p.text.String(), text)
+}

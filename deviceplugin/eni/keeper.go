@@ -1,0 +1,267 @@
+package eni
+
+import (
+	"errors"
+	"fmt"
+	"log"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+// keeper keeps the book: it looks at the host, hands interfaces out and brings them back. What it
+// does under its lock is asked of the kernel and the disk alone.
+type keeper struct {
+	host      Host
+	rules     []Rule
+	addresses []netip.Addr
+	move      Move
+	store     store
+	log       *log.Logger
+
+	mu   sync.Mutex
+	book Book
+	home map[string]Interface
+	// own is what the node has lived on since the plugin began: a default route that is gone for
+	// a moment makes no device of the node's interface.
+	own  Own
+	said map[string]string // by id, what was logged last
+}
+
+// offer is one resource's devices, and the interfaces that they are.
+type offer struct {
+	devices    []*v1beta1.Device
+	interfaces []Interface
+}
+
+// look follows what has changed. held are the ids that pods have, nil while that is not known.
+func (k *keeper) look(held map[string]bool) (map[string]offer, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.lookLocked(held); err != nil {
+		return nil, err
+	}
+	for _, id := range k.book.ids() {
+		if k.book[id].Phase == Returning {
+			k.returnLocked(id)
+		}
+	}
+	if err := k.lookLocked(nil); err != nil { // as what was brought back is now
+		return nil, err
+	}
+	return k.offersLocked(), nil
+}
+
+// resources are those that rules are for, each once.
+func (k *keeper) resources() (names []string) {
+	for _, r := range k.rules {
+		if !slices.Contains(names, r.Resource) {
+			names = append(names, r.Resource)
+		}
+	}
+	return names
+}
+
+// busy reports whether a container has an interface, or has left one.
+func (k *keeper) busy() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, r := range k.book {
+		if r.Phase != Free {
+			return true
+		}
+	}
+	return false
+}
+
+// lookLocked makes the book say what is seen.
+func (k *keeper) lookLocked(held map[string]bool) error {
+	facts, err := k.host.facts()
+	if err != nil {
+		return err
+	}
+	k.home = map[string]Interface{}
+	for _, i := range facts.Interfaces {
+		k.home[i.ID] = i
+	}
+	maps.Copy(k.own, ownOf(facts, k.addresses))
+	choices := Choose(facts, k.rules, k.own)
+	for _, c := range choices {
+		if c.Refusal != "" {
+			k.sayLocked(c.Interface, "is not offered: "+c.Refusal)
+		}
+	}
+	return k.keepLocked(k.book.next(sight{
+		choices: choices, home: k.home, present: k.host.present, held: held, now: time.Now(),
+	}))
+}
+
+// keepLocked writes a book down, and then believes it.
+func (k *keeper) keepLocked(next Book) error {
+	if reflect.DeepEqual(next, k.book) {
+		return nil
+	}
+	if err := k.store.save(next); err != nil {
+		return err
+	}
+	k.book = next
+	return nil
+}
+
+// offersLocked are the devices of each resource.
+func (k *keeper) offersLocked() map[string]offer {
+	offers := map[string]offer{}
+	for _, resource := range k.resources() {
+		offers[resource] = offer{}
+	}
+	for _, id := range k.book.ids() {
+		r := k.book[id]
+		trouble := r.health(k.home, k.host.present)
+		if trouble == "" {
+			k.sayLocked(r.Home, "is healthy, of "+r.Resource)
+		} else {
+			k.sayLocked(r.Home, "is unhealthy: "+trouble)
+		}
+		o, wanted := offers[r.Resource]
+		if !wanted {
+			continue // it was offered under another configuration, and is still in use
+		}
+		o.devices = append(o.devices, device(r, trouble))
+		o.interfaces = append(o.interfaces, r.Home)
+		offers[r.Resource] = o
+	}
+	return offers
+}
+
+// sayLocked logs what is new about an interface.
+func (k *keeper) sayLocked(i Interface, what string) {
+	if k.said[i.ID] != what {
+		k.said[i.ID] = what
+		k.log.Printf("%s (%s) %s", i.ID, i.Link.State.Name, what)
+	}
+}
+
+// allocate hands interfaces of a resource out. What their last container has left is removed first:
+// the agent gives devices away again when it is gone.
+func (k *keeper) allocate(resource string, ids []string) (*v1beta1.ContainerAllocateResponse,
+	error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.readyLocked(ids); err != nil {
+		return nil, err
+	}
+	next := maps.Clone(k.book)
+	var all []Interface
+	for _, id := range ids {
+		r := next[id]
+		r.Phase, r.Since, r.Seen = Handed, time.Now().UTC(), false
+		next[id] = r
+		all = append(all, r.Home)
+	}
+	if err := k.keepLocked(next); err != nil {
+		return nil, err
+	}
+	return answer(resource, all, k.move)
+}
+
+// prepare makes interfaces ready for a container that starts, maybe not for the first time: the one
+// before is gone, and what it had is in the pod's network namespace.
+func (k *keeper) prepare(ids []string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.readyLocked(ids)
+}
+
+// readyLocked brings interfaces back that are not free.
+func (k *keeper) readyLocked(ids []string) error {
+	for _, id := range ids {
+		r, known := k.book[id]
+		if !known {
+			return fmt.Errorf("interface %s is not there any more", id)
+		}
+		if r.Phase == Free {
+			continue
+		}
+		if err := k.bring(r); err != nil {
+			return fmt.Errorf("interface %s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+// returnLocked tries to bring back what no container has any more.
+func (k *keeper) returnLocked(id string) {
+	next := maps.Clone(k.book)
+	r := next[id]
+	err := k.bring(r)
+	switch {
+	case err == nil:
+		k.sayLocked(r.Home, "is back from a container, as it was before")
+		r.Phase, r.Seen, r.Since, r.Problem = Free, false, time.Time{}, ""
+		next[id] = r
+	case errors.Is(err, errNowhere) && r.Home.Hardware.PCI == "":
+		delete(next, id) // software's went with the network namespace
+	default:
+		r.Problem = err.Error()
+		next[id] = r
+	}
+	if err := k.keepLocked(next); err != nil {
+		k.log.Print(err)
+	}
+}
+
+// bring has an interface at home, as it was.
+func (k *keeper) bring(r Record) error {
+	now, names, err := k.find(r.Home)
+	if err == nil && now == nil {
+		if err = k.host.mover.Fetch(r.Home); err == nil {
+			now, names, err = k.find(r.Home)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if now == nil {
+		return errNowhere
+	}
+	holder, taken := names[r.Home.Link.State.Name]
+	for _, s := range steps(r.Home.Link.State, now.Link, taken && holder != now.Link.Index) {
+		err = errors.Join(err, k.host.mover.Apply(now.Link.Index, s))
+	}
+	return err
+}
+
+// find looks for an interface at home, and for who has which name there.
+func (k *keeper) find(i Interface) (*Interface, map[string]int, error) {
+	facts, err := k.host.facts()
+	if err != nil {
+		return nil, nil, err
+	}
+	names := map[string]int{}
+	for _, f := range facts.Interfaces {
+		names[f.Link.State.Name] = f.Link.Index
+	}
+	at := slices.IndexFunc(facts.Interfaces, func(f Interface) bool { return i.is(f) })
+	if at < 0 {
+		return nil, names, nil
+	}
+	return &facts.Interfaces[at], names, nil
+}
+
+// is reports whether an interface at home is this one.
+func (i Interface) is(f Interface) bool {
+	if i.Hardware.PCI != "" {
+		return i.ID == f.ID
+	}
+	return i.same(f.Link)
+}
+
+// present reports whether the hardware beneath an interface is there, if there is any.
+func (h Host) present(i Interface) bool {
+	return i.Hardware.PCI == "" || h.sysfs.present(i.Hardware.PCI)
+}

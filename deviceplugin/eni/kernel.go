@@ -1,0 +1,180 @@
+package eni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// kernel is netlink in one network namespace, where the interfaces are at home.
+type kernel struct {
+	home   netns.NsHandle
+	handle *netlink.Handle
+	// spaces is where else interfaces may be.
+	spaces namespaces
+}
+
+// newKernel is netlink in a network namespace.
+func newKernel(home netns.NsHandle, spaces namespaces) (*kernel, error) {
+	handle, err := netlink.NewHandleAt(home, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("talk to netlink: %w", err)
+	}
+	return &kernel{home: home, handle: handle, spaces: spaces}, nil
+}
+
+func (k *kernel) close() { k.handle.Close() }
+
+// Links implements Kernel.
+func (k *kernel) Links() ([]Link, error) { return linksOf(k.handle) }
+
+// linksOf are the links of a namespace, with their addresses; not the loopback.
+func linksOf(h *netlink.Handle) ([]Link, error) {
+	links, err := again(h.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	addresses, err := again(func() ([]netlink.Addr, error) {
+		return h.AddrList(nil, netlink.FAMILY_ALL)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	byIndex := map[int][]netip.Prefix{}
+	for _, a := range addresses {
+		ip, ok := netip.AddrFromSlice(a.IP)
+		ones, _ := a.Mask.Size()
+		if ok && a.Scope < unix.RT_SCOPE_LINK {
+			byIndex[a.LinkIndex] = append(byIndex[a.LinkIndex],
+				netip.PrefixFrom(ip.Unmap(), ones))
+		}
+	}
+	var out []Link
+	for _, l := range links {
+		if l.Attrs().Flags&net.FlagLoopback == 0 {
+			out = append(out, linkOf(l, byIndex[l.Attrs().Index]))
+		}
+	}
+	return out, nil
+}
+
+// again asks again when the kernel says that its answer was overtaken by a change.
+func again[T any](ask func() ([]T, error)) (all []T, err error) {
+	for range 5 {
+		if all, err = ask(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return all, err
+		}
+	}
+	return all, err
+}
+
+func linkOf(l netlink.Link, addresses []netip.Prefix) Link {
+	a := l.Attrs()
+	slices.SortFunc(addresses, netip.Prefix.Compare)
+	out := Link{
+		Index: a.Index, Permanent: a.PermHWAddr.String(), Parent: a.ParentDev,
+		Carrier: a.RawFlags&unix.IFF_LOWER_UP != 0, Master: a.MasterIndex,
+		State: State{
+			Name: a.Name, MAC: a.HardwareAddr.String(), Alias: a.Alias, MTU: a.MTU,
+			Queue: a.TxQLen, Up: a.RawFlags&unix.IFF_UP != 0,
+			Promisc:   a.RawFlags&unix.IFF_PROMISC != 0,
+			Multicast: a.RawFlags&unix.IFF_ALLMULTI != 0,
+			XDP:       a.Xdp != nil && a.Xdp.Attached, Addresses: addresses,
+		},
+	}
+	if l.Type() != "device" {
+		out.Kind = l.Type()
+	}
+	// Of other kinds, veth for one, it is the other end, maybe in another namespace.
+	if slices.Contains([]string{"vlan", "macvlan", "macvtap", "ipvlan", "ipvtap"}, out.Kind) {
+		out.Lower = a.ParentIndex
+	}
+	return out
+}
+
+// Routes implements Kernel. Default routes of other tables than the main one are of policies, for
+// secondary interfaces, and do not count.
+func (k *kernel) Routes() (indexes []int, err error) {
+	routes, err := again(func() ([]netlink.Route, error) {
+		return k.handle.RouteListFiltered(netlink.FAMILY_ALL,
+			&netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list routes: %w", err)
+	}
+	for _, r := range routes {
+		if ones := prefixLen(r.Dst); ones != 0 || r.Type == unix.RTN_UNREACHABLE {
+			continue
+		}
+		if r.LinkIndex != 0 {
+			indexes = append(indexes, r.LinkIndex)
+		}
+		for _, hop := range r.MultiPath {
+			indexes = append(indexes, hop.LinkIndex)
+		}
+	}
+	return indexes, nil
+}
+
+func prefixLen(n *net.IPNet) int {
+	if n == nil {
+		return 0
+	}
+	ones, _ := n.Mask.Size()
+	return ones
+}
+
+// Watch implements Kernel.
+func (k *kernel) Watch(ctx context.Context, changed func()) error {
+	done := make(chan struct{})
+	defer close(done)
+	ended := make(chan error, 3)
+	follow := func(what string, err error) {
+		select {
+		case ended <- fmt.Errorf("follow %s: %w", what, err):
+		default:
+		}
+	}
+	links, addresses := make(chan netlink.LinkUpdate), make(chan netlink.AddrUpdate)
+	routes := make(chan netlink.RouteUpdate)
+	err := errors.Join(
+		netlink.LinkSubscribeWithOptions(links, done, netlink.LinkSubscribeOptions{
+			Namespace: &k.home, ErrorCallback: func(err error) { follow("links", err) }}),
+		netlink.AddrSubscribeWithOptions(addresses, done, netlink.AddrSubscribeOptions{
+			Namespace: &k.home, ErrorCallback: func(err error) { follow("addresses", err) }}),
+		netlink.RouteSubscribeWithOptions(routes, done, netlink.RouteSubscribeOptions{
+			Namespace: &k.home, ErrorCallback: func(err error) { follow("routes", err) }}))
+	if err != nil {
+		return fmt.Errorf("follow changes of interfaces: %w", err)
+	}
+	defer func() { // what is delivered until the sockets are closed has no reader else
+		go drain(links)
+		go drain(addresses)
+		go drain(routes)
+	}()
+	changed() // what changed before this began
+	for {
+		select {
+		case <-links:
+		case <-addresses:
+		case <-routes:
+		case err := <-ended:
+			return err
+		case <-ctx.Done():
+			return nil
+		}
+		changed()
+	}
+}
+
+func drain[T any](c <-chan T) {
+	for range c { //nolint:revive // until it is closed
+	}
+}

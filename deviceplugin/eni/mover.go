@@ -1,0 +1,187 @@
+package eni
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// namespaces is where network namespaces are found: those with a name, and those of processes.
+type namespaces struct {
+	// Named are folders with a file for each, Proc is procfs.
+	Named []string
+	Proc  string
+}
+
+// maxProcesses bounds how many processes are looked at.
+const maxProcesses = 65536
+
+// each calls do with each namespace but home, once, until it returns true or an error.
+func (n namespaces) each(home netns.NsHandle, do func(netns.NsHandle) (bool, error)) error {
+	seen := map[string]bool{home.UniqueId(): true}
+	for _, path := range n.paths() {
+		ns, err := netns.GetFromPath(path)
+		if err != nil {
+			continue // it has just ended, or is no namespace
+		}
+		var done bool
+		if id := ns.UniqueId(); !seen[id] {
+			seen[id] = true
+			done, err = do(ns)
+		}
+		if err := errors.Join(err, ns.Close()); err != nil || done {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n namespaces) paths() (paths []string) {
+	for _, dir := range n.Named {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			continue // no runtime has made it
+		}
+		for _, e := range entries {
+			paths = append(paths, filepath.Join(dir, e.Name()))
+		}
+	}
+	f, err := os.Open(n.Proc)
+	if err != nil {
+		return paths
+	}
+	defer f.Close()
+	names, _ := f.Readdirnames(maxProcesses) // those that it has read before an error
+	for _, name := range names {
+		if _, err := strconv.Atoi(name); err == nil {
+			paths = append(paths, filepath.Join(n.Proc, name, "ns/net"))
+		}
+	}
+	return paths
+}
+
+// errNowhere says that an interface is in no namespace that can be seen.
+var errNowhere = errors.New("the interface is in no network namespace that can be seen here: " +
+	"run the plugin with the host's network and processes (hostNetwork, hostPID)")
+
+// Fetch implements Mover.
+func (k *kernel) Fetch(i Interface) error {
+	var found bool
+	err := k.spaces.each(k.home, func(ns netns.NsHandle) (bool, error) {
+		var err error
+		found, err = k.fetchFrom(ns, i)
+		return found, err
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("bring %s home: %w", i.Link.State.Name, err)
+	case !found:
+		return errNowhere
+	}
+	return nil
+}
+
+// fetchFrom moves the interface home if it is in a namespace. It gets a name there that nobody has
+// at home; steps gives it its own.
+func (k *kernel) fetchFrom(ns netns.NsHandle, i Interface) (bool, error) {
+	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
+	if err != nil {
+		return false, nil //nolint:nilerr // the namespace has just ended: it is not there any more
+	}
+	defer h.Close()
+	links, err := linksOf(h)
+	if err != nil {
+		return false, err
+	}
+	for _, l := range links {
+		if !i.same(l) {
+			continue
+		}
+		away := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: l.Index}}
+		return true, errors.Join(h.LinkSetDown(away),
+			h.LinkSetName(away, fmt.Sprintf("eni%08x", uint32(i.Link.Index))),
+			h.LinkSetNsFd(away, int(k.home)))
+	}
+	return false, nil
+}
+
+// Apply implements Mover.
+func (k *kernel) Apply(index int, s Step) error {
+	link := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}
+	var err error
+	switch s.Op {
+	case SetDown:
+		err = k.handle.LinkSetDown(link)
+	case SetUp:
+		err = k.handle.LinkSetUp(link)
+	case LeaveMaster:
+		err = k.handle.LinkSetNoMaster(link)
+	case SetName:
+		err = k.handle.LinkSetName(link, s.Text)
+	case SetAlias:
+		err = k.handle.LinkSetAlias(link, s.Text)
+	case SetMAC:
+		var mac net.HardwareAddr
+		if mac, err = net.ParseMAC(s.Text); err == nil {
+			err = k.handle.LinkSetHardwareAddr(link, mac)
+		}
+	case SetMTU:
+		err = k.handle.LinkSetMTU(link, s.Number)
+	case SetQueue:
+		err = k.handle.LinkSetTxQLen(link, s.Number)
+	case LeavePromisc:
+		err = k.handle.SetPromiscOff(link)
+	case LeaveMulticast:
+		err = k.handle.LinkSetAllmulticastOff(link)
+	case DetachXDP:
+		err = k.inHome(func() error { return netlink.LinkSetXdpFd(link, -1) })
+	case RemoveAddress:
+		err = unless(unix.EADDRNOTAVAIL, k.handle.AddrDel(link, addressOf(s.Address)))
+	case AddAddress:
+		err = unless(unix.EEXIST, k.handle.AddrAdd(link, addressOf(s.Address)))
+	default:
+		err = fmt.Errorf("there is no such step: %w", fs.ErrInvalid)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", s, err)
+	}
+	return nil
+}
+
+// unless forgets an error that says that nothing is left to do.
+func unless(done, err error) error {
+	if errors.Is(err, done) {
+		return nil
+	}
+	return err
+}
+
+// inHome does what netlink's library does only in the namespace of the thread.
+func (k *kernel) inHome(do func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before, err := netns.Get()
+	if err != nil {
+		return err
+	}
+	defer before.Close()
+	if err := netns.Set(k.home); err != nil {
+		return err
+	}
+	return errors.Join(do(), netns.Set(before))
+}
+
+func addressOf(p netip.Prefix) *netlink.Addr {
+	return &netlink.Addr{IPNet: &net.IPNet{IP: p.Addr().AsSlice(),
+		Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}}
+}

@@ -1,0 +1,240 @@
+package eni
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sync/errgroup"
+	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/deviceplugin/serve"
+)
+
+// How often things are looked at that tell nobody when they change.
+const (
+	lookEvery  = 30 * time.Second
+	heldEvery  = 5 * time.Second
+	countEvery = 30 * time.Second
+	// A burst of changes is looked at once.
+	pause = 100 * time.Millisecond
+	// watchAgain is the pause after netlink could not be followed.
+	watchAgain = time.Second
+)
+
+func (c Config) every() (time.Duration, error) {
+	if c.Every == "" {
+		return countEvery, nil
+	}
+	d, err := time.ParseDuration(c.Every)
+	if err != nil || d < time.Second {
+		return 0, fmt.Errorf("every %q: write how often to count, 1s or more, such as 30s", c.Every)
+	}
+	return d, nil
+}
+
+// plugin is everything that runs.
+type plugin struct {
+	cfg     Config
+	keeper  *keeper
+	outside *outside
+	served  map[string]*serve.Plugin // by resource
+	wake    chan struct{}
+	said    string // what is wrong, as it was logged
+}
+
+// Run offers what the configuration says until ctx is done.
+func Run(ctx context.Context, cfg Config) error {
+	cfg = cfg.withDefaults()
+	if err := cfg.check(); err != nil {
+		return err
+	}
+	if cfg.Kernel == nil {
+		home, err := netns.Get()
+		if err != nil {
+			return fmt.Errorf("find the network namespace: %w", err)
+		}
+		defer home.Close()
+		k, err := newKernel(home, namespaces{cfg.Places.Namespaces, cfg.Places.Proc})
+		if err != nil {
+			return err
+		}
+		defer k.close()
+		cfg.Kernel, cfg.Mover = k, k
+	}
+	p, err := newPlugin(cfg)
+	if err != nil {
+		return err
+	}
+	return p.run(ctx)
+}
+
+func newPlugin(cfg Config) (*plugin, error) {
+	addresses, err := cfg.addresses()
+	if err != nil {
+		return nil, err
+	}
+	k := &keeper{
+		host:  Host{cfg.Kernel, cfg.Mover, sysfs{cfg.Places.Sysfs, cfg.Places.Dev}},
+		rules: cfg.Interfaces, addresses: addresses, move: cfg.Move,
+		store: store{cfg.Places.State}, log: cfg.Log, own: Own{}, said: map[string]string{},
+	}
+	var aside *asideError
+	if k.book, err = k.store.load(); errors.As(err, &aside) {
+		cfg.Log.Print(err)
+	} else if err != nil {
+		return nil, err
+	}
+	p := &plugin{
+		cfg: cfg, keeper: k, served: map[string]*serve.Plugin{}, wake: make(chan struct{}, 1),
+		outside: &outside{cfg.Places.CDI, cfg.Places.Infos, cfg.Move, map[string]string{}},
+	}
+	for _, r := range cfg.Interfaces {
+		c := serve.Config{
+			Dir: cfg.Places.Plugins, Resource: r.Resource, Log: cfg.Log,
+			Allocate: func(_ context.Context, ids []string) (
+				*v1beta1.ContainerAllocateResponse, error) {
+				return k.allocate(r.Resource, ids)
+			},
+		}
+		if cfg.Move == ByRuntime {
+			c.Prepare = func(_ context.Context, ids []string) error { return k.prepare(ids) }
+		}
+		p.served[r.Resource] = serve.New(c)
+	}
+	for _, c := range cfg.Counts {
+		p.served[c.Resource] = serve.New(serve.Config{
+			Dir: cfg.Places.Plugins, Resource: c.Resource, Log: cfg.Log,
+			// The pod network takes one of what there is.
+			Allocate: func(context.Context, []string) (*v1beta1.ContainerAllocateResponse, error) {
+				return &v1beta1.ContainerAllocateResponse{}, nil
+			},
+		})
+	}
+	return p, nil
+}
+
+func (p *plugin) run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	serve := func(resource string) {
+		group.Go(func() error { return p.served[resource].Run(ctx) })
+	}
+	for _, c := range p.cfg.Counts {
+		group.Go(func() error {
+			n, err := p.count(ctx, c, nil)
+			serve(c.Resource) // with a list, if there is one
+			return p.recount(ctx, c, n, err)
+		})
+	}
+	if len(p.cfg.Interfaces) > 0 {
+		p.look(ctx)
+		for _, resource := range p.keeper.resources() {
+			serve(resource)
+		}
+		group.Go(func() error { return p.follow(ctx) })
+		group.Go(func() error {
+			p.watch(ctx)
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// watch wakes follow when netlink says that something has changed.
+func (p *plugin) watch(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := p.cfg.Kernel.Watch(ctx, func() {
+			select {
+			case p.wake <- struct{}{}:
+			default:
+			}
+		})
+		if err != nil {
+			p.cfg.Log.Print(err)
+		}
+		sleep(ctx, watchAgain)
+	}
+}
+
+// follow looks when it is woken, and from time to time: more often while a pod has an interface.
+func (p *plugin) follow(ctx context.Context) error {
+	for ctx.Err() == nil {
+		every := lookEvery
+		if p.keeper.busy() {
+			every = heldEvery
+		}
+		select {
+		case <-p.wake:
+			sleep(ctx, pause)
+		case <-time.After(every):
+		case <-ctx.Done():
+			return nil
+		}
+		p.look(ctx)
+	}
+	return nil
+}
+
+// look brings what is offered up to date. What goes wrong is logged once; it is tried again.
+func (p *plugin) look(ctx context.Context) {
+	var held map[string]bool
+	var err error
+	if p.keeper.busy() {
+		held, err = heldBy(ctx, p.cfg.Places.PodResources, p.cfg.Interfaces)
+	}
+	offers, lookErr := p.keeper.look(held)
+	if lookErr == nil {
+		for resource, o := range offers {
+			lookErr = errors.Join(lookErr, p.outside.write(resource, o.interfaces))
+			p.served[resource].SetDevices(o.devices)
+		}
+	}
+	text := ""
+	if err := errors.Join(err, lookErr); err != nil {
+		text = err.Error()
+	}
+	if text != p.said && ctx.Err() == nil {
+		p.said = text
+		p.cfg.Log.Print(cmp.Or(text, "what was wrong before is right again"))
+	}
+}
+
+// recount follows a count, which it keeps while it cannot be had.
+func (p *plugin) recount(ctx context.Context, c Count, n int, last error) error {
+	every, err := p.cfg.every()
+	if err != nil {
+		return err
+	}
+	for sleep(ctx, every); ctx.Err() == nil; sleep(ctx, every) {
+		now, err := p.count(ctx, c, last)
+		if err == nil && now != n {
+			p.cfg.Log.Printf("%s: there are %d now, there were %d", c.Resource, now, n)
+			n = now
+		}
+		last = err
+	}
+	return nil
+}
+
+// count asks for a count and offers it; an error is logged unless it is the last one.
+func (p *plugin) count(ctx context.Context, c Count, last error) (int, error) {
+	n, err := c.ask(ctx, p.cfg.Metadata)
+	if err != nil {
+		if ctx.Err() == nil && (last == nil || last.Error() != err.Error()) {
+			p.cfg.Log.Print(err)
+		}
+		return 0, err
+	}
+	p.served[c.Resource].SetDevices(counted(c.Resource, n))
+	return n, nil
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}

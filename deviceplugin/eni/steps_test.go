@@ -1,0 +1,69 @@
+package eni
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestSteps(t *testing.T) {
+	prefix := netip.MustParsePrefix
+	was := State{Name: "eth1", MAC: "02:00:00:00:00:03", MTU: 1500, Queue: 1000, Up: true,
+		Addresses: []netip.Prefix{prefix("10.0.1.5/24")}}
+	down := was
+	down.Up, down.Addresses = false, nil
+	for name, tt := range map[string]struct {
+		was   State
+		is    func(*Link)
+		taken bool
+		want  string
+	}{
+		"as it was":      {was: was, want: ""},
+		"down as it was": {was: down, want: ""},
+		"came home": {was: was, is: func(l *Link) { l.State.Up, l.State.Addresses = false, nil },
+			want: "set up, add address 10.0.1.5/24"},
+		"came home, down": {was: down, is: func(l *Link) { l.State.Name = "dev3" },
+			want: `name "eth1"`},
+		"another has its name": {was: was, taken: true, is: func(l *Link) { l.State.Name = "dev3" },
+			want: ""},
+		"everything": {was: was, is: func(l *Link) {
+			l.Master = 7
+			l.State = State{Name: "net1", MAC: "02:ff:00:00:00:03", Alias: "mine", MTU: 9000,
+				Queue: 10, Up: true, Promisc: true, Multicast: true, XDP: true,
+				Addresses: []netip.Prefix{prefix("192.168.0.1/24"), prefix("10.0.1.5/24")}}
+		}, want: `set down, leave its bridge or bond, name "eth1", detach the XDP program, ` +
+			`set alias "", set MAC address "02:00:00:00:00:03", set MTU 1500, ` +
+			`set queue length 1000, leave promiscuous mode, leave all-multicast mode, ` +
+			`remove address 192.168.0.1/24, set up`},
+		"addresses alone": {was: was, is: func(l *Link) {
+			l.State.Addresses = []netip.Prefix{prefix("10.0.1.6/24")}
+		}, want: "remove address 10.0.1.6/24, add address 10.0.1.5/24"},
+	} {
+		now := Link{State: tt.was}
+		if tt.is != nil {
+			tt.is(&now)
+		}
+		var got []string
+		for _, s := range steps(tt.was, now, tt.taken) {
+			got = append(got, s.String())
+		}
+		if text := strings.Join(got, ", "); text != tt.want {
+			t.Errorf("%s: %s\nwant %s", name, text, tt.want)
+		}
+	}
+}
+
+// An IPv6 address is lost when its interface is set down, and comes back.
+func TestStepsKeepIPv6(t *testing.T) {
+	was := State{Name: "eth1", Up: true, Addresses: []netip.Prefix{
+		netip.MustParsePrefix("10.0.1.5/24"), netip.MustParsePrefix("fd00::5/64")}}
+	now := Link{State: was}
+	now.State.Name = "net1"
+	all := steps(was, now, false)
+	last := all[len(all)-1]
+	if last.Op != AddAddress || last.Address != was.Addresses[1] ||
+		slices.ContainsFunc(all, func(s Step) bool { return s.Address == was.Addresses[0] }) {
+		t.Errorf("the steps are %v", all)
+	}
+}

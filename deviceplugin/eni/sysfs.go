@@ -1,0 +1,122 @@
+package eni
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/numalet/numalet/topology/files"
+)
+
+// sysfs is where sysfs is, and where device nodes are.
+type sysfs struct{ root, dev string }
+
+// pciAddress is the name of a function in sysfs.
+var pciAddress = regexp.MustCompile(`^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
+
+// pciID is the id of an interface of a PCI function.
+var pciID = regexp.MustCompile(`^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7](-[0-9]+)?$`)
+
+// text is what a file says, "" when there is none.
+func (s sysfs) text(elem ...string) string {
+	text, err := files.Read(filepath.Join(elem...), 4096)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// number is what a file says, 0 when it says none.
+func (s sysfs) number(elem ...string) int {
+	n, _ := strconv.Atoi(s.text(elem...)) // 0
+	return n
+}
+
+// hardware is what is beneath an interface of this network namespace.
+func (s sysfs) hardware(name string) Hardware {
+	at, err := filepath.EvalSymlinks(filepath.Join(s.root, "class/net", name, "device"))
+	if err != nil {
+		return Hardware{}
+	}
+	h := Hardware{Port: s.number(s.root, "class/net", name, "dev_port")}
+	for top := filepath.Clean(s.root); len(at) > len(top); at = filepath.Dir(at) {
+		if driver, err := os.Readlink(filepath.Join(at, "driver")); err == nil {
+			h.Drivers = append(h.Drivers, filepath.Base(driver))
+		}
+		if pciAddress.MatchString(filepath.Base(at)) {
+			s.function(at, &h)
+			return h
+		}
+	}
+	return Hardware{Drivers: h.Drivers} // on another bus
+}
+
+// function reads a PCI function.
+func (s sysfs) function(at string, h *Hardware) {
+	h.PCI = filepath.Base(at)
+	h.Vendor = strings.TrimPrefix(s.text(at, "vendor"), "0x")
+	h.Device = strings.TrimPrefix(s.text(at, "device"), "0x")
+	if node, err := strconv.Atoi(s.text(at, "numa_node")); err == nil && node >= 0 {
+		h.Node = &node
+	}
+	if physical, err := os.Readlink(filepath.Join(at, "physfn")); err == nil {
+		h.Physical = filepath.Base(physical)
+	}
+	h.Virtual = s.number(at, "sriov_numvfs")
+	h.RDMA = s.names(at, "infiniband")
+	for _, kind := range []string{"infiniband_verbs", "infiniband_mad"} {
+		for _, node := range s.names(at, kind) {
+			h.Nodes = append(h.Nodes, filepath.Join(s.dev, "infiniband", node))
+		}
+	}
+	// The connection manager is one for all.
+	if cm := filepath.Join(s.dev, "infiniband/rdma_cm"); len(h.RDMA) > 0 && exists(cm) {
+		h.Nodes = append(h.Nodes, cm)
+	}
+}
+
+// names are the entries of a folder, in order.
+func (s sysfs) names(elem ...string) (names []string) {
+	entries, err := os.ReadDir(filepath.Join(elem...))
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	slices.Sort(names)
+	return names
+}
+
+// present reports whether a PCI function is there, wherever its interface may be.
+func (s sysfs) present(address string) bool {
+	return exists(filepath.Join(s.root, "bus/pci/devices", address))
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// identify makes interfaces of links.
+func (s sysfs) identify(links []Link) (all []Interface) {
+	for _, l := range links {
+		i := Interface{ID: l.State.Name, Link: l}
+		if l.Kind == "" {
+			i.Hardware = s.hardware(l.State.Name)
+		}
+		if i.Hardware.PCI != "" {
+			i.ID = i.Hardware.PCI
+		}
+		if i.Hardware.Port > 0 {
+			i.ID += "-" + strconv.Itoa(i.Hardware.Port)
+		}
+		all = append(all, i)
+	}
+	return all
+}
