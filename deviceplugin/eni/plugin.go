@@ -17,7 +17,7 @@ import (
 // How often things are looked at that tell nobody when they change.
 const (
 	lookEvery  = 30 * time.Second
-	heldEvery  = 5 * time.Second
+	heldEvery  = 2 * time.Second
 	countEvery = 30 * time.Second
 	// A burst of changes is looked at once.
 	pause = 100 * time.Millisecond

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/numalet/numalet/deviceplugin/eni"
+)
+
+// Flags come on top of the file, and what they lack is the file's.
+func TestENIConfig(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "eni.yaml")
+	if err := os.WriteFile(file, []byte(`
+interfaces: [{resource: example.com/rdma, rdma: true}]
+nodeIPs: [192.0.2.1]
+move: runtime
+metadata: {url: "http://192.0.2.2/"}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]eni.Config{
+		"--config " + file: {Interfaces: []eni.Rule{{Resource: "example.com/rdma", RDMA: true}},
+			NodeIPs: []string{"192.0.2.1"}, Move: eni.ByRuntime,
+			Metadata: eni.Metadata{URL: "http://192.0.2.2/"}},
+		"--config " + file + " --move network --driver ena,igb --node-ip 192.0.2.3": {
+			Interfaces: []eni.Rule{
+				{Resource: "example.com/eni", Drivers: []string{"ena", "igb"}},
+				{Resource: "example.com/rdma", RDMA: true}},
+			NodeIPs: []string{"192.0.2.1", "192.0.2.3"}, Move: eni.ByNetwork,
+			Metadata: eni.Metadata{URL: "http://192.0.2.2/"}},
+		"--count a.b/c=metadata:ips --count a.b/d=exec:echo=1 --metadata-url http://x/": {
+			Counts: []eni.Count{{Resource: "a.b/c", Metadata: "ips"},
+				{Resource: "a.b/d", Command: "echo=1"}},
+			Move: eni.ByNetwork, Metadata: eni.Metadata{URL: "http://x/"}},
+	} {
+		f := &eniFlags{}
+		cmd := newPluginENICommand()
+		cmd.ResetFlags()
+		f.add(cmd.Flags())
+		if err := cmd.ParseFlags(strings.Fields(args)); err != nil {
+			t.Fatal(err)
+		}
+		got, err := f.config(cmd.Flags())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.Places = eni.Places{}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: want (-), got (+)\n%s", args, diff)
+		}
+	}
+}
+
+func TestENIMistakes(t *testing.T) {
+	for args, want := range map[string]string{
+		"":                              "nothing is to be offered: give rules for interfaces",
+		"--count a.b/c":                 `--count "a.b/c": write NAME=SOURCE, where SOURCE is`,
+		"--count a.b/c=file:/x --dir /": "a.b/c: it is counted, and there twice",
+		"--name eth1 --dir /none":       "/none: there is no such directory: start the kubelet",
+		"--name eth1 --node-ip node":    `node address "node": write an IP address`,
+	} {
+		if strings.HasPrefix(want, "a.b/c") {
+			args += " --count a.b/c=file:/y"
+		}
+		cmd := newPluginENICommand()
+		cmd.SilenceUsage, cmd.SilenceErrors = true, true
+		cmd.SetArgs(strings.Fields(args))
+		cmd.SetOut(io.Discard)
+		err := cmd.ExecuteContext(t.Context())
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", args, err, want)
+		}
+	}
+}

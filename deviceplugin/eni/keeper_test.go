@@ -1,0 +1,155 @@
+package eni
+
+import (
+	"errors"
+	"log"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// testKeeper is a keeper with a folder of its own.
+func testKeeper(t *testing.T, host Host, rules ...Rule) *keeper {
+	t.Helper()
+	return &keeper{host: host, rules: rules, move: ByNetwork, store: store{t.TempDir()},
+		log: log.New(&pages{}, "", 0), book: Book{}, own: Own{}, said: map[string]string{}}
+}
+
+// What cannot be made as it was stays unhealthy, says why, and is tried again.
+func TestCannotBeReset(t *testing.T) {
+	sim, sys := open(t, "rdma")
+	k := testKeeper(t, Host{sim, sim, sys}, Rule{Resource: "a", VirtualOf: []string{"ens8f0"}})
+	said := &pages{}
+	k.log = log.New(said, "", 0)
+	const id = "0000:81:00.1"
+	if _, err := k.look(nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.allocate("a", []string{id}); err != nil {
+		t.Fatal(err)
+	}
+	healthy := func(held map[string]bool) bool {
+		t.Helper()
+		offers, err := k.look(held)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range offers["a"].devices {
+			if d.GetID() == id {
+				return d.GetHealth() == "Healthy"
+			}
+		}
+		t.Fatalf("%s is not listed", id)
+		return false
+	}
+	sim.change(func() { // a container has it
+		for i, l := range sim.links {
+			if l.State.Name == "ens8f0v0" {
+				l.State.Name, l.State.MTU = "net1", 1400
+				sim.away = append(sim.away, l)
+				sim.links = append(sim.links[:i:i], sim.links[i+1:]...)
+			}
+		}
+		sim.broken = errors.New("no")
+	})
+	device, err := filepath.EvalSymlinks(filepath.Join(sys.root, "class/net/ens8f0v0/device"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(sys.root, "class/net/net1/device"), "-> "+device)
+	if !healthy(map[string]bool{id: true}) {
+		t.Error("it is unhealthy while a container has it")
+	}
+	if healthy(map[string]bool{}) || !said.has("is unhealthy: it is not as it was before a "+
+		"container had it: ") {
+		t.Error("it is healthy, or nobody was told, though it cannot be reset")
+	}
+	if _, err := k.allocate("a", []string{id}); err == nil {
+		t.Error("it is handed out as it is")
+	}
+	sim.change(func() { sim.broken = nil })
+	if !healthy(nil) || k.book[id].Phase != Free {
+		t.Errorf("it is not healthy again: %+v", k.book[id])
+	}
+	if !strings.Contains(strings.Join(sim.applied, ", "), `name "ens8f0v0"`) {
+		t.Errorf("these steps were made: %v", sim.applied)
+	}
+}
+
+// A plugin that begins again knows what containers have, and what it was before.
+func TestBeginsAgain(t *testing.T) {
+	sim, sys := open(t, "rdma")
+	rule := Rule{Resource: "a", VirtualOf: []string{"ens8f0"}}
+	k := testKeeper(t, Host{sim, sim, sys}, rule)
+	if _, err := k.look(nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.allocate("a", []string{"0000:81:00.1"}); err != nil {
+		t.Fatal(err)
+	}
+	sim.change(func() {
+		kept := sim.links[:0:0]
+		for _, l := range sim.links {
+			if l.State.Name != "ens8f0v0" {
+				kept = append(kept, l)
+			}
+		}
+		sim.links = kept
+	})
+	again := testKeeper(t, k.host, rule)
+	again.store = k.store
+	var err error
+	if again.book, err = again.store.load(); err != nil {
+		t.Fatal(err)
+	}
+	offers, err := again.look(map[string]bool{"0000:81:00.1": true})
+	if err != nil || len(offers["a"].devices) != 2 {
+		t.Errorf("offered are %v, %v; want both, also that which a container has",
+			offers["a"].devices, err)
+	}
+	r := again.book["0000:81:00.1"]
+	if r.Phase != Handed || r.Home.Link.State.Name != "ens8f0v0" {
+		t.Errorf("the book has %+v", r)
+	}
+}
+
+// A file that is of no use is moved aside.
+func TestBadState(t *testing.T) {
+	s := store{t.TempDir()}
+	put(t, filepath.Join(s.dir, stateFile), "{")
+	book, err := s.load()
+	var aside *asideError
+	if len(book) != 0 || !errors.As(err, &aside) || !exists(aside.aside) || exists(aside.path) {
+		t.Errorf("%v, %v", book, err)
+	}
+	if book, err = s.load(); err != nil || book == nil {
+		t.Errorf("the next time: %v, %v", book, err)
+	}
+}
+
+// While it is not known what the node lives on, and when the default route is gone for a moment,
+// the node's interface is not offered.
+func TestOwnIsKept(t *testing.T) {
+	sim, sys := open(t, "rdma")
+	k := testKeeper(t, Host{sim, sim, sys}, Rule{Resource: "a", Drivers: []string{"virtio_net"}})
+	count := func() int {
+		t.Helper()
+		offers, err := k.look(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(offers["a"].devices)
+	}
+	sim.change(func() { sim.routes = nil })
+	if n := count(); n != 0 {
+		t.Errorf("%d are offered while nothing is known", n)
+	}
+	sim.change(func() { sim.routes = []int{2} })
+	if n := count(); n != 1 {
+		t.Errorf("%d are offered, want one", n)
+	}
+	sim.change(func() { sim.routes = nil })
+	if n := count(); n != 1 {
+		t.Errorf("%d are offered without a default route, want one", n)
+	}
+}

@@ -1,0 +1,246 @@
+package eni
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// space is a network namespace of the test's own.
+type space struct {
+	t  *testing.T
+	ns netns.NsHandle
+	*netlink.Handle
+}
+
+// newSpace makes a network namespace, which ends with the test.
+func newSpace(t *testing.T) space {
+	t.Helper()
+	runtime.LockOSThread()
+	before, err := netns.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns, err := netns.New()
+	if errors.Is(err, unix.EPERM) {
+		runtime.UnlockOSThread()
+		leaveOut(t, "network namespaces need root")
+	}
+	// The thread stays locked, and ends with the test, if it cannot go back.
+	if err := errors.Join(err, netns.Set(before), before.Close()); err != nil {
+		t.Fatal(err)
+	}
+	runtime.UnlockOSThread()
+	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		h.Close()
+		_ = ns.Close() // nothing keeps it after that
+	})
+	return space{t, ns, h}
+}
+
+// leaveOut skips the test, or fails it where nothing may be left out.
+func leaveOut(t *testing.T, why string) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatal(why)
+	}
+	t.Skip("left out: " + why)
+}
+
+// must fails the test for errors.
+func (s space) must(errs ...error) {
+	s.t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s space) link(name string) netlink.Link {
+	s.t.Helper()
+	l, err := s.LinkByName(name)
+	s.must(err)
+	return l
+}
+
+// add makes a link that is up, with addresses.
+func (s space) add(l netlink.Link, addresses ...string) {
+	s.t.Helper()
+	s.must(s.LinkAdd(l), s.LinkSetUp(l))
+	for _, text := range addresses {
+		a, err := netlink.ParseAddr(text)
+		s.must(err, s.AddrAdd(s.link(l.Attrs().Name), a))
+	}
+}
+
+func named(name string) netlink.LinkAttrs {
+	a := netlink.NewLinkAttrs()
+	a.Name = name
+	return a
+}
+
+// newHome is a host's namespace: own0 has the default route, eth1 and eth2 are ends of pairs too,
+// and mac0 is on eth2.
+func newHome(t *testing.T) space {
+	t.Helper()
+	home := newSpace(t)
+	home.add(&netlink.Veth{LinkAttrs: named("own0"), PeerName: "pown0"}, "192.0.2.2/24")
+	home.must(home.LinkSetUp(home.link("pown0")), home.RouteAdd(&netlink.Route{LinkIndex: home.link("own0").Attrs().Index,
+		Gw: net.ParseIP("192.0.2.1")}))
+	for _, name := range []string{"eth1", "eth2"} {
+		home.add(&netlink.Veth{LinkAttrs: named(name), PeerName: "p" + name})
+		home.must(home.LinkSetUp(home.link("p" + name)))
+	}
+	a, err := netlink.ParseAddr("10.0.1.5/24")
+	home.must(err, home.AddrAdd(home.link("eth1"), a))
+	above := named("mac0")
+	above.ParentIndex = home.link("eth2").Attrs().Index
+	home.add(&netlink.Macvlan{LinkAttrs: above, Mode: netlink.MACVLAN_MODE_BRIDGE})
+	return home
+}
+
+// kernelIn is netlink in a namespace; others are found in a folder, in which each has a name.
+func kernelIn(t *testing.T, home space, others ...space) *kernel {
+	t.Helper()
+	dir := t.TempDir()
+	for i, o := range others {
+		link(t, fmt.Sprintf("/proc/self/fd/%d", int(o.ns)), filepath.Join(dir, fmt.Sprint(i)))
+	}
+	k, err := newKernel(home.ns, namespaces{Named: []string{dir, "/nowhere"}, Proc: "/nowhere"})
+	home.must(err)
+	t.Cleanup(k.close)
+	return k
+}
+
+// eventually waits until something is so.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it never came to this: %s", what)
+		}
+	}
+}
+
+// What the kernel says of real interfaces.
+func TestRealChoices(t *testing.T) {
+	home := newHome(t)
+	k := kernelIn(t, home)
+	host := Host{kernel: k, mover: k, sysfs: sysfs{t.TempDir(), "/dev"}}
+	f, err := host.facts()
+	home.must(err)
+	got := told(Choose(f, []Rule{{Resource: "a", Names: []string{"own*", "eth*"}},
+		{Resource: "b", Subnets: []string{"192.0.2.0/24"}, Names: []string{"*"}}}, ownOf(f, nil)))
+	want := "eth1 a; eth2 a: mac0 is on it; own0 a: it carries the default route"
+	if text := strings.Join(got, "; "); text != want {
+		t.Errorf("%s\nwant %s", text, want)
+	}
+	for _, i := range f.Interfaces {
+		if i.Link.State.Name == "eth1" && (i.Link.Kind != "veth" || !i.Link.Carrier ||
+			!i.Link.State.Up || i.Link.State.MTU != 1500 || len(i.Link.State.Addresses) != 1 ||
+			i.Link.State.Addresses[0] != netip.MustParsePrefix("10.0.1.5/24")) {
+			t.Errorf("eth1 is %+v", i.Link)
+		}
+	}
+	home.add(&netlink.Bridge{LinkAttrs: named("br0")})
+	home.must(home.LinkSetMaster(home.link("eth1"), home.link("br0")))
+	if f, err = host.facts(); err != nil {
+		t.Fatal(err)
+	}
+	got = told(Choose(f, []Rule{{Resource: "a", Names: []string{"eth1"}}}, ownOf(f, nil)))
+	if len(got) != 1 || got[0] != "eth1 a: it is part of a bridge or bond" {
+		t.Errorf("in a bridge it is: %q", got)
+	}
+}
+
+// An interface comes home from a namespace, whatever was done to it there, and is what it was.
+func TestRealReturn(t *testing.T) {
+	home, pod := newHome(t), newSpace(t)
+	k := kernelIn(t, home, newSpace(t), pod)
+	host := Host{kernel: k, mover: k, sysfs: sysfs{t.TempDir(), "/dev"}}
+	keeper := testKeeper(t, host, Rule{Resource: "example.com/eni", Names: []string{"eth1"}})
+	offers, err := keeper.look(nil)
+	home.must(err)
+	if d := offers["example.com/eni"].devices; len(d) != 1 || d[0].GetHealth() != "Healthy" {
+		t.Fatalf("offered are %v", d)
+	}
+	before := keeper.home["eth1"].Link
+	if _, err := keeper.allocate("example.com/eni", []string{"eth1"}); err != nil {
+		t.Fatal(err)
+	}
+	spoil(home, pod)
+	offers, err = keeper.look(map[string]bool{"eth1": true})
+	home.must(err)
+	if d := offers["example.com/eni"].devices; len(d) != 1 || d[0].GetHealth() != "Healthy" {
+		t.Errorf("while a pod has it these are offered: %v", d)
+	}
+	offers, err = keeper.look(map[string]bool{}) // its pod is gone
+	home.must(err)
+	if d := offers["example.com/eni"].devices; len(d) != 1 || d[0].GetHealth() != "Healthy" {
+		t.Errorf("afterwards these are offered: %v; the book has %+v", d, keeper.book)
+	}
+	after := keeper.home["eth1"].Link
+	before.Carrier, after.Carrier = false, false // it takes the kernel a moment
+	if fmt.Sprint(before) != fmt.Sprint(after) || keeper.book["eth1"].Phase != Free {
+		t.Errorf("before: %+v\nafter: %+v\nthe book has %+v", before, after, keeper.book)
+	}
+}
+
+// spoil moves eth1 into a pod, which does to it what it can.
+func spoil(home, pod space) {
+	home.t.Helper()
+	home.must(home.LinkSetNsFd(home.link("eth1"), int(pod.ns)))
+	l := pod.link("eth1")
+	mac, err := net.ParseMAC("02:00:00:00:00:99")
+	address, err2 := netlink.ParseAddr("172.16.0.1/24")
+	pod.must(err, err2, pod.LinkSetName(l, "net1"), pod.LinkSetHardwareAddr(l, mac),
+		pod.LinkSetMTU(l, 1400), pod.LinkSetAlias(l, "mine"), pod.LinkSetTxQLen(l, 7),
+		pod.SetPromiscOn(l), pod.LinkSetAllmulticastOn(l), pod.AddrAdd(l, address),
+		pod.LinkSetUp(l))
+	if _, err := home.LinkByName("eth1"); err == nil {
+		home.t.Fatal("the interface is still at home")
+	}
+}
+
+// An interface that another has taken the name of meanwhile comes home under another name, and one
+// that went with its namespace is not listed any more.
+func TestRealNameTaken(t *testing.T) {
+	home, pod := newHome(t), newSpace(t)
+	k := kernelIn(t, home, pod)
+	host := Host{kernel: k, mover: k, sysfs: sysfs{t.TempDir(), "/dev"}}
+	keeper := testKeeper(t, host, Rule{Resource: "a", MACs: []string{"*"}, Names: []string{"eth1"}})
+	if _, err := keeper.look(nil); err != nil {
+		t.Fatal(err)
+	}
+	index := home.link("eth1").Attrs().Index
+	if _, err := keeper.allocate("a", []string{"eth1"}); err != nil {
+		t.Fatal(err)
+	}
+	spoil(home, pod)
+	home.add(&netlink.Bridge{LinkAttrs: named("eth1")})
+	if err := keeper.prepare([]string{"eth1"}); err != nil {
+		t.Fatal(err)
+	}
+	l, err := home.LinkByIndex(index)
+	if err != nil || l.Attrs().Name == "eth1" || l.Attrs().MTU != 1500 {
+		t.Errorf("it is at home as %+v, %v", l, err)
+	}
+	home.must(home.LinkDel(l))
+	if err := keeper.prepare([]string{"eth1"}); !errors.Is(err, errNowhere) {
+		t.Errorf("what is nowhere is ready: %v", err)
+	}
+}
