@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
 
 	"github.com/numalet/numalet/deviceplugin/eni"
 )
@@ -75,5 +76,27 @@ func TestENIMistakes(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", args, err, want)
 		}
+	}
+}
+
+// The page names every flag, and its file can be read.
+func TestENIPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/eni-plugin.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	newPluginENICommand().Flags().VisitAll(func(f *pflag.Flag) {
+		if !strings.Contains(string(page), "`--"+f.Name) {
+			t.Errorf("docs/eni-plugin.md does not name --%s", f.Name)
+		}
+	})
+	_, text, _ := strings.Cut(string(page), "```yaml\n")
+	text, _, _ = strings.Cut(text, "```")
+	file := filepath.Join(t.TempDir(), "eni.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if cfg, err := eni.ReadConfig(file); err != nil || len(cfg.Interfaces) != 2 {
+		t.Errorf("the page's file: %+v, %v", cfg, err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 // testKeeper is a keeper with a folder of its own.
 func testKeeper(t *testing.T, host Host, rules ...Rule) *keeper {
 	t.Helper()
-	return &keeper{host: host, rules: rules, move: ByNetwork, store: store{t.TempDir()},
+	return &keeper{host: host, rules: rules, move: ByNetwork, store: store{filepath.Join(t.TempDir(), "made")},
 		log: log.New(&pages{}, "", 0), book: Book{}, own: Own{}, said: map[string]string{}}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -57,6 +58,9 @@ func (e *asideError) Error() string {
 
 func (s store) save(b Book) error {
 	raw, err := json.MarshalIndent(state{1, b}, "", " ")
+	if err == nil {
+		err = os.MkdirAll(s.dir, 0o755)
+	}
 	if err == nil {
 		err = files.ReplaceDurably(filepath.Join(s.dir, stateFile), raw)
 	}
