@@ -12,6 +12,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/deviceplugin/holder"
 	"github.com/numalet/numalet/topology/oneline"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -24,6 +25,8 @@ func (b build) devices(ctx context.Context, c *v1.Container) (
 	if err := unallocated(b.pod, c, held.Devices); err != nil {
 		return nil, err
 	}
+	whom := holder.Holder{Namespace: b.pod.Namespace, Pod: b.pod.Name, UID: string(b.pod.UID),
+		Container: c.Name}
 	var out []*pluginapi.ContainerAllocateResponse
 	for _, d := range held.Devices {
 		if d.Answer == nil {
@@ -37,7 +40,7 @@ func (b build) devices(ctx context.Context, c *v1.Container) (
 		}
 		out = append(out, answer)
 		if b.cfg.Plugins.Inventory().Resources[d.Resource].PreStart {
-			if err := b.cfg.Plugins.PreStart(ctx, d.Resource, d.IDs); err != nil {
+			if err := b.cfg.Plugins.PreStart(whom.Context(ctx), d.Resource, d.IDs); err != nil {
 				return nil, err
 			}
 		}

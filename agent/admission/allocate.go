@@ -20,6 +20,7 @@ import (
 	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
+	"github.com/numalet/numalet/deviceplugin/holder"
 )
 
 // calls has what takes time done, by a goroutine for each pod.
@@ -79,7 +80,9 @@ func (c *calls) wait() { c.work.Wait() }
 
 // ask gets a plugin's advice. It is only advice: without it the pod is placed all the same.
 func (c *calls) ask(ctx context.Context, pod *v1.Pod, a allocation.Ask) completion {
-	advice, err := c.cfg.Plugins.Preferred(ctx, a.PreferredRequest)
+	whom := holder.Holder{Namespace: pod.Namespace, Pod: pod.Name, UID: string(pod.UID),
+		Container: a.Container}
+	advice, err := c.cfg.Plugins.Preferred(whom.Context(ctx), a.PreferredRequest)
 	if err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Info("Going on without the device plugin's preference",
 			"pod", klog.KObj(pod), "container", a.Container, "resource", a.AskKey.Resource,
@@ -128,8 +131,10 @@ func (c *calls) allocateAll(ctx context.Context, p allocation.Pod) (
 			if d.Answer != nil {
 				continue
 			}
+			whom := holder.Holder{Namespace: p.Namespace, Pod: p.Name, UID: string(p.UID),
+				Container: name}
 			group.Go(func() error {
-				raw, err := c.allocate(ctx, d)
+				raw, err := c.allocate(whom.Context(ctx), d)
 				if err == nil {
 					got <- answer{allocation.AskKey{Container: name, Resource: d.Resource}, raw}
 				}

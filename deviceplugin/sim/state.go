@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/numalet/numalet/deviceplugin/holder"
 )
 
 // RPC names what can be told to misbehave.
@@ -76,12 +78,14 @@ func (f Fault) code() (codes.Code, error) {
 
 // State is what the plugin tells about itself.
 type State struct {
-	Resource   string        `json:"resource"`
-	Socket     string        `json:"socket"`
-	Registered int           `json:"registered"` // how often, successfully
-	Devices    []Device      `json:"devices"`
-	Calls      map[RPC]int   `json:"calls"`
-	Faults     map[RPC]Fault `json:"faults"`
+	Resource   string      `json:"resource"`
+	Socket     string      `json:"socket"`
+	Registered int         `json:"registered"` // how often, successfully
+	Devices    []Device    `json:"devices"`
+	Calls      map[RPC]int `json:"calls"`
+	// Holders say of each call whom the last one was for, as far as its metadata did.
+	Holders map[RPC]holder.Holder `json:"holders,omitempty"`
+	Faults  map[RPC]Fault         `json:"faults"`
 }
 
 // state is what the servers share.
@@ -91,6 +95,7 @@ type state struct {
 	version    int // grows with each change of devices
 	registered int
 	calls      map[RPC]int
+	holders    map[RPC]holder.Holder
 	faults     map[RPC]Fault
 	changed    chan struct{} // closed and replaced on each change of devices or faults
 }
@@ -98,7 +103,8 @@ type state struct {
 func newState(devices []Device) *state {
 	return &state{
 		devices: slices.Clone(devices), version: 1,
-		calls: map[RPC]int{}, faults: map[RPC]Fault{}, changed: make(chan struct{}),
+		calls: map[RPC]int{}, holders: map[RPC]holder.Holder{}, faults: map[RPC]Fault{},
+		changed: make(chan struct{}),
 	}
 }
 
@@ -167,7 +173,7 @@ func (s *state) tell() State {
 	defer s.mu.Unlock()
 	return State{
 		Registered: s.registered, Devices: slices.Clone(s.devices),
-		Calls: maps.Clone(s.calls), Faults: maps.Clone(s.faults),
+		Calls: maps.Clone(s.calls), Holders: maps.Clone(s.holders), Faults: maps.Clone(s.faults),
 	}
 }
 
@@ -191,6 +197,9 @@ func (s *state) use(rpc RPC) (Fault, <-chan struct{}) {
 func (s *state) called(ctx context.Context, rpc RPC) (Lie, error) {
 	s.mu.Lock()
 	s.calls[rpc]++
+	if h, known := holder.From(ctx); known {
+		s.holders[rpc] = h
+	}
 	s.mu.Unlock()
 	return s.misbehave(ctx, rpc)
 }

@@ -1,0 +1,64 @@
+// Package holder says which container a call to a device plugin is for, in the call's metadata
+// (headers): plugins that do not look there see the same calls as ever.
+package holder
+
+import (
+	"context"
+	"strings"
+
+	"google.golang.org/grpc/metadata"
+)
+
+// Holder is the container that gets the devices, or is asked about.
+type Holder struct {
+	Namespace string `json:"namespace"`
+	Pod       string `json:"pod"`
+	UID       string `json:"uid"`
+	Container string `json:"container"`
+}
+
+// The keys of the metadata.
+const (
+	namespaceKey = "numalet-pod-namespace"
+	podKey       = "numalet-pod-name"
+	uidKey       = "numalet-pod-uid"
+	containerKey = "numalet-container-name"
+)
+
+// Context has the calls that are made with it say whom they are for.
+func (h Holder) Context(ctx context.Context) context.Context {
+	var pairs []string
+	for _, f := range []struct{ key, value string }{
+		{namespaceKey, h.Namespace}, {podKey, h.Pod}, {uidKey, h.UID},
+		{containerKey, h.Container},
+	} {
+		if sendable(f.value) {
+			pairs = append(pairs, f.key, f.value)
+		}
+	}
+	return metadata.AppendToOutgoingContext(ctx, pairs...)
+}
+
+// maxValue bounds what goes into a header. Names have at most 253 bytes.
+const maxValue = 1024
+
+// sendable reports whether a header can have the value: a call with another one fails, and a UID in
+// a manifest may be any text.
+func sendable(value string) bool {
+	return value != "" && len(value) <= maxValue && !strings.ContainsFunc(value, func(r rune) bool {
+		return r < ' ' || r > '~'
+	})
+}
+
+// From is whom a call that was received is for. False: its metadata does not say.
+func From(ctx context.Context) (Holder, bool) {
+	md, _ := metadata.FromIncomingContext(ctx) // nil has no values
+	value := func(key string) string {
+		if all := md.Get(key); len(all) > 0 {
+			return all[0]
+		}
+		return ""
+	}
+	h := Holder{value(namespaceKey), value(podKey), value(uidKey), value(containerKey)}
+	return h, h != Holder{}
+}
