@@ -1,0 +1,2 @@
+// Package gpu is a device plugin for NVIDIA GPUs.
+package gpu

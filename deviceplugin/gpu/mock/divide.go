@@ -1,0 +1,65 @@
+package mock
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/numalet/numalet/deviceplugin/gpu"
+)
+
+// divide makes MIG devices in place of those that are there. One with the profile and the place of
+// one before keeps its UUID, as it does where the driver has not touched it.
+func divide(r *Rig, i int, args []string) error {
+	if !r.gpus[i].mig {
+		return fmt.Errorf("GPU %d is not in MIG mode: mig %d on", i, i)
+	}
+	var instances []gpu.Instance
+	left := r.machine.Model.Slices
+	for _, arg := range args {
+		p, count, err := r.profile(arg)
+		if err != nil {
+			return err
+		}
+		if left -= p.Slices * count; left < 0 || count > p.Most {
+			return fmt.Errorf("%s does not fit: the GPU has %d memory slices, and %s at most %d times",
+				strings.Join(args, " "), r.machine.Model.Slices, p.Name, p.Most)
+		}
+		for range count {
+			instances = append(instances, instance(i, len(instances), p.Name))
+		}
+	}
+	r.gpus[i].instances = instances
+	return nil
+}
+
+// profile reads "1g.10gb=7".
+func (r *Rig) profile(arg string) (Profile, int, error) {
+	name, number, _ := strings.Cut(arg, "=")
+	at := slices.IndexFunc(r.machine.Model.Profiles,
+		func(p Profile) bool { return p.Name == name })
+	count, err := strconv.ParseUint(number, 10, 8)
+	if at < 0 || err != nil {
+		var names []string
+		for _, p := range r.machine.Model.Profiles {
+			names = append(names, p.Name)
+		}
+		return Profile{}, 0, fmt.Errorf("%q: want PROFILE=COUNT with a profile of %s", arg,
+			strings.Join(names, ", "))
+	}
+	return r.machine.Model.Profiles[at], int(count), nil
+}
+
+func instance(at, number int, profile string) gpu.Instance {
+	minor := 3 + 135*at + 3*number // as the driver counts them, about
+	return gpu.Instance{
+		UUID: fmt.Sprintf("MIG-%08x-%04x-6d61-6c65-74%x", at, number,
+			fmt.Appendf(nil, "%-5.5s", profile)),
+		Profile: profile, GPU: number + 1, Compute: 0,
+		Nodes: []string{
+			fmt.Sprintf("/dev/nvidia-caps/nvidia-cap%d", minor),
+			fmt.Sprintf("/dev/nvidia-caps/nvidia-cap%d", minor+1),
+		},
+	}
+}

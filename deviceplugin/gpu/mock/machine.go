@@ -1,0 +1,185 @@
+// Package mock is GPU machines without GPUs: a driver for package gpu that says what a machine
+// described as data would say, and that things can be made to happen to. The machines that are
+// built in have the GPUs, PCI addresses, NUMA nodes, NVLinks and MIG profiles of what they are
+// named after; a file describes any other.
+package mock
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/topology/strictyaml"
+)
+
+//go:embed machines/*.yaml
+var builtIn embed.FS
+
+// maxFile bounds a description.
+const maxFile = 1 << 20
+
+// maxGPUs is how many GPUs a machine may have.
+const maxGPUs = 64
+
+// Machine is a machine as data.
+type Machine struct {
+	// Name is for people.
+	Name   string `json:"name"`
+	Driver string `json:"driver"`
+	Model  Model  `json:"model"`
+	NVLink NVLink `json:"nvlink,omitzero"`
+	GPUs   []GPU  `json:"gpus"`
+	Host   Host   `json:"host"`
+}
+
+// Model is what all GPUs of a machine are.
+type Model struct {
+	Name string `json:"name"`
+	// Device is the PCI device id, "0x2330".
+	Device string `json:"device"`
+	// Profiles are the MIG profiles; none where the GPU cannot be divided.
+	Profiles []Profile `json:"profiles,omitempty"`
+	// Slices are the memory slices that profiles share.
+	Slices int `json:"slices,omitempty"`
+}
+
+// Profile is one size of MIG devices.
+type Profile struct {
+	Name string `json:"name"`
+	// Slices of memory that one takes.
+	Slices int `json:"slices"`
+	// Most is how many a GPU can have at once.
+	Most int `json:"most"`
+}
+
+// NVLink says what NVLinks there are. Without links there are none.
+type NVLink struct {
+	// Links of each GPU, each with GBps one way.
+	Links int `json:"links"`
+	GBps  int `json:"gbps"`
+	// Pairs are the links between two GPUs, "0-3": 2. Without pairs all links of each GPU go to
+	// switches that join all.
+	Pairs map[string]int `json:"pairs,omitempty"`
+}
+
+// GPU is where one GPU is.
+type GPU struct {
+	Bus string `json:"bus"`
+	// At is the way to it from the root, "node/bridge" with a number for each switch after that:
+	// "0/1/0/2". Two GPUs are as far from one another as these are different.
+	At string `json:"at"`
+}
+
+// Host is the machine around the GPUs.
+type Host struct {
+	Sockets        int    `json:"sockets"`
+	NodesPerSocket int    `json:"nodesPerSocket"`
+	CoresPerNode   int    `json:"coresPerNode"`
+	ThreadsPerCore int    `json:"threadsPerCore"`
+	MemoryPerNode  string `json:"memoryPerNode"`
+}
+
+// Names lists the machines that are built in.
+func Names() (names []string) {
+	entries, err := builtIn.ReadDir("machines")
+	if err != nil {
+		panic(err) // it is compiled in
+	}
+	for _, e := range entries {
+		names = append(names, strings.TrimSuffix(e.Name(), ".yaml"))
+	}
+	return names
+}
+
+// Open returns the machine of that name, or that the file describes.
+func Open(name string) (*Machine, error) {
+	raw, err := read(name)
+	if err != nil {
+		return nil, err
+	}
+	m := &Machine{}
+	if err := strictyaml.Unmarshal(raw, m); err != nil {
+		return nil, fmt.Errorf("machine %s: %w", name, err)
+	}
+	if err := m.validate(); err != nil {
+		return nil, fmt.Errorf("machine %s: %w", name, err)
+	}
+	return m, nil
+}
+
+func read(name string) ([]byte, error) {
+	if slices.Contains(Names(), name) {
+		return builtIn.ReadFile(path.Join("machines", name+".yaml"))
+	}
+	raw, err := files.Read(name, maxFile)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("there is no machine %q: name a file that describes one, or one of %s",
+			name, strings.Join(Names(), ", "))
+	}
+	return raw, err
+}
+
+func (m *Machine) validate() error {
+	var errs []error
+	if n := len(m.GPUs); n == 0 || n > maxGPUs {
+		errs = append(errs, fmt.Errorf("gpus: there are %d, want 1 to %d", n, maxGPUs))
+	}
+	for n, g := range m.GPUs {
+		if _, err := g.place(); err != nil {
+			errs = append(errs, fmt.Errorf("gpus[%d]: %w", n, err))
+		}
+	}
+	for pair, links := range m.NVLink.Pairs {
+		if _, _, err := m.pair(pair); err != nil || links <= 0 || links > m.NVLink.Links {
+			errs = append(errs, fmt.Errorf("nvlink.pairs[%s]: %d: want two GPUs, like 0-3, and "+
+				"1 to %d links", pair, links, m.NVLink.Links))
+		}
+	}
+	for _, p := range m.Model.Profiles {
+		if p.Slices <= 0 || p.Slices > m.Model.Slices || p.Most <= 0 {
+			errs = append(errs, fmt.Errorf("model.profiles: %s takes %d of %d slices, at most %d "+
+				"times", p.Name, p.Slices, m.Model.Slices, p.Most))
+		}
+	}
+	if h := m.Host; min(h.Sockets, h.NodesPerSocket, h.CoresPerNode, h.ThreadsPerCore) <= 0 ||
+		h.Sockets*h.NodesPerSocket*h.CoresPerNode*h.ThreadsPerCore > 1<<16 {
+		errs = append(errs, errors.New("host: give sockets, nodesPerSocket, coresPerNode and "+
+			"threadsPerCore, 65536 CPUs at most"))
+	}
+	return errors.Join(errs...)
+}
+
+// place is the way to the GPU, the NUMA node first.
+func (g GPU) place() ([]int, error) {
+	var way []int
+	for _, step := range strings.Split(g.At, "/") {
+		n, err := strconv.Atoi(step)
+		if err != nil || n < 0 {
+			return nil, fmt.Errorf("at %q: want node/bridge or node/bridge/switch, as numbers", g.At)
+		}
+		way = append(way, n)
+	}
+	if len(way) < 2 {
+		return nil, fmt.Errorf("at %q: the host bridge is missing", g.At)
+	}
+	return way, nil
+}
+
+// pair is which GPUs a key of pairs names.
+func (m *Machine) pair(key string) (i, j int, err error) {
+	from, to, _ := strings.Cut(key, "-")
+	i, err = strconv.Atoi(from)
+	if err == nil {
+		j, err = strconv.Atoi(to)
+	}
+	if err == nil && (min(i, j) < 0 || max(i, j) >= len(m.GPUs) || i == j) {
+		err = fmt.Errorf("%s: there are %d GPUs", key, len(m.GPUs))
+	}
+	return i, j, err
+}

@@ -1,0 +1,188 @@
+package mock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/numalet/numalet/deviceplugin/gpu"
+	"github.com/numalet/numalet/topology"
+)
+
+// maxEvents is how many events wait for the plugin; a driver's queue has an end too.
+const maxEvents = 1024
+
+// Rig is a machine that things happen to. It implements gpu.Driver, and is safe for concurrent use.
+type Rig struct {
+	machine *Machine
+
+	mu     sync.Mutex
+	loaded bool
+	// loads counts how often the driver was loaded: a session ends with the load it began in.
+	loads  int
+	gpus   []state
+	events []gpu.Event
+	// stuck is open while the driver does not answer; nil when it does.
+	stuck chan struct{}
+	// wake has room for one: something has happened.
+	wake chan struct{}
+}
+
+// state is what has happened to one GPU.
+type state struct {
+	gone      bool // the driver does not list it
+	reading   gpu.Reading
+	mig       bool
+	instances []gpu.Instance
+}
+
+// New returns a rig with the driver loaded.
+func New(m *Machine) *Rig {
+	r := &Rig{machine: m, loaded: true, gpus: make([]state, len(m.GPUs)),
+		wake: make(chan struct{}, 1)}
+	for i := range r.gpus {
+		r.gpus[i].reading = r.healthy(i)
+	}
+	return r
+}
+
+// Machine is what the rig is made of.
+func (r *Rig) Machine() *Machine { return r.machine }
+
+func (r *Rig) healthy(i int) gpu.Reading {
+	return gpu.Reading{LinksUp: r.linksOf(i), Advises: true}
+}
+
+// linksOf is how many NVLinks the GPU has.
+func (r *Rig) linksOf(i int) int {
+	if r.machine.NVLink.Pairs == nil {
+		return r.machine.NVLink.Links
+	}
+	count := 0
+	for key, links := range r.machine.NVLink.Pairs {
+		if from, to, _ := r.machine.pair(key); from == i || to == i {
+			count += links
+		}
+	}
+	return count
+}
+
+// Open implements gpu.Driver.
+func (r *Rig) Open() (gpu.Session, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.loaded {
+		return nil, gpu.ErrNoDriver
+	}
+	return &session{rig: r, load: r.loads}, nil
+}
+
+// session is one load of the driver.
+type session struct {
+	rig  *Rig
+	load int
+}
+
+func (s *session) Close() {}
+
+// Read implements gpu.Session.
+func (s *session) Read() (gpu.Snapshot, error) {
+	if stuck := s.rig.stuckNow(); stuck != nil {
+		<-stuck
+	}
+	s.rig.mu.Lock()
+	defer s.rig.mu.Unlock()
+	if err := s.endedLocked(); err != nil {
+		return gpu.Snapshot{}, err
+	}
+	return s.rig.snapshotLocked(), nil
+}
+
+func (s *session) endedLocked() error {
+	if !s.rig.loaded || s.rig.loads != s.load {
+		return fmt.Errorf("%w: it was unloaded", gpu.ErrNoDriver)
+	}
+	return nil
+}
+
+// Wait implements gpu.Session.
+func (s *session) Wait(ctx context.Context, limit time.Duration) (gpu.Event, bool, error) {
+	deadline := time.NewTimer(limit)
+	defer deadline.Stop()
+	for {
+		event, found, err := s.next()
+		if found || err != nil {
+			return event, found, err
+		}
+		select {
+		case <-s.rig.wake:
+		case <-deadline.C:
+			return gpu.Event{}, false, nil
+		case <-ctx.Done():
+			return gpu.Event{}, false, nil
+		}
+	}
+}
+
+func (s *session) next() (gpu.Event, bool, error) {
+	s.rig.mu.Lock()
+	defer s.rig.mu.Unlock()
+	if err := s.endedLocked(); err != nil {
+		return gpu.Event{}, false, err
+	}
+	if len(s.rig.events) == 0 {
+		return gpu.Event{}, false, nil
+	}
+	event := s.rig.events[0]
+	s.rig.events = s.rig.events[1:]
+	return event, true, nil
+}
+
+func (r *Rig) stuckNow() chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stuck
+}
+
+func (r *Rig) snapshotLocked() gpu.Snapshot {
+	out := gpu.Snapshot{Driver: r.machine.Driver}
+	up := make([]int, len(r.gpus))
+	for i, s := range r.gpus {
+		up[i] = s.reading.LinksUp
+		if r.machine.NVLink.Pairs != nil && s.reading.LinksDown == 0 {
+			up[i] = r.machine.NVLink.Links
+		}
+	}
+	links := r.machine.links(up)
+	var there []int
+	for i, s := range r.gpus {
+		if s.gone {
+			continue
+		}
+		there = append(there, i)
+		out.GPUs = append(out.GPUs, r.gpuLocked(i))
+	}
+	for _, i := range there {
+		row := links[i][:0:0]
+		for _, j := range there {
+			row = append(row, links[i][j])
+		}
+		out.Links = append(out.Links, row)
+	}
+	return out
+}
+
+func (r *Rig) gpuLocked(i int) gpu.GPU {
+	way, _ := r.machine.GPUs[i].place()
+	s := r.gpus[i]
+	return gpu.GPU{
+		UUID: UUID(i), Name: r.machine.Model.Name, Index: i, Minor: i,
+		Bus: r.machine.GPUs[i].Bus, Node: topology.NodeID(way[0]),
+		MIG: s.mig, Instances: slices.Clone(s.instances), Reading: s.reading,
+	}
+}
+
+// UUID is that of the GPU at a position.
+func UUID(i int) string { return fmt.Sprintf("GPU-%08x-6e75-6d61-6c65-740000000000", i) }

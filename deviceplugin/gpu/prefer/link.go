@@ -1,0 +1,134 @@
+package prefer
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+)
+
+// Path is the way over PCIe between two GPUs, a shorter one first.
+type Path int
+
+// The paths, as nvidia-smi topo names them.
+const (
+	Board    Path = iota // on the same board
+	Switch               // PIX: one PCIe switch
+	Switches             // PXB: several PCIe switches, no host bridge
+	Bridge               // PHB: a host bridge
+	Node                 // NODE: host bridges of one NUMA node
+	System               // SYS: from one NUMA node to another
+)
+
+// String is nvidia-smi's abbreviation.
+func (p Path) String() string {
+	names := [...]string{"BRD", "PIX", "PXB", "PHB", "NODE", "SYS"}
+	if p < 0 || int(p) >= len(names) {
+		return fmt.Sprintf("Path(%d)", int(p))
+	}
+	return names[p]
+}
+
+// Link is what is between two GPUs.
+type Link struct {
+	// NVLink is the bandwidth of all NVLinks between the two, also through switches, in GB/s one
+	// way; 0 without any.
+	NVLink int
+	Path   Path
+}
+
+// Links is what is between each two of the GPUs of a machine: a square, by their positions.
+type Links [][]Link
+
+// symmetric is the worse of what both sides say.
+func (l Links) symmetric() Links {
+	out := make(Links, len(l))
+	for i := range l {
+		out[i] = make([]Link, len(l))
+		for j := range l {
+			a, b := l[i][j], l[j][i]
+			out[i][j] = Link{NVLink: min(a.NVLink, b.NVLink), Path: max(a.Path, b.Path)}
+		}
+	}
+	return out
+}
+
+// Quality says how good a group is; a greater one is better. Groups of different sizes do not
+// compare.
+type Quality struct {
+	// Weakest is the bandwidth of the pair with the least, NVLink that of all pairs.
+	Weakest, NVLink int
+	// Longest is the longest path of a pair, Paths the sum of all.
+	Longest Path
+	Paths   int
+}
+
+// alone is the quality of a single GPU.
+var alone = Quality{Weakest: math.MaxInt}
+
+// Compare is -1 if q is worse than o, 1 if it is better.
+func (q Quality) Compare(o Quality) int {
+	return cmp.Or(q.CompareNVLink(o), q.ComparePaths(o))
+}
+
+// CompareNVLink compares the NVLinks only.
+func (q Quality) CompareNVLink(o Quality) int {
+	return cmp.Or(cmp.Compare(q.Weakest, o.Weakest), cmp.Compare(q.NVLink, o.NVLink))
+}
+
+// ComparePaths compares the ways over PCIe only.
+func (q Quality) ComparePaths(o Quality) int {
+	return cmp.Or(cmp.Compare(o.Longest, q.Longest), cmp.Compare(o.Paths, q.Paths))
+}
+
+// String is for tables.
+func (q Quality) String() string {
+	if q == alone {
+		return "-"
+	}
+	if q.NVLink == 0 {
+		return fmt.Sprintf("%s %d", q.Longest, q.Paths)
+	}
+	return fmt.Sprintf("NVLink %d/%d, %s %d", q.Weakest, q.NVLink, q.Longest, q.Paths)
+}
+
+// with is the quality of the group with one more pair in it.
+func (q Quality) with(l Link) Quality {
+	return Quality{
+		Weakest: min(q.Weakest, l.NVLink), NVLink: q.NVLink + l.NVLink,
+		Longest: max(q.Longest, l.Path), Paths: q.Paths + int(l.Path),
+	}
+}
+
+// Of is how good the group of these positions is.
+func (l Links) Of(group []int) Quality {
+	return l.symmetric().of(group)
+}
+
+// alike reports whether the NVLinks between all of these are the same, none for example.
+func (l Links) alike(group []int) bool {
+	for _, i := range group {
+		for _, j := range group {
+			if i != j && l[i][j].NVLink != l[group[0]][group[1]].NVLink {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (l Links) of(group []int) Quality {
+	q := alone
+	for n, i := range group {
+		q = l.joined(q, group[:n], i)
+	}
+	return q
+}
+
+// joined is the quality of a group that i joins.
+func (l Links) joined(q Quality, group []int, i int) Quality {
+	row := l[i]
+	for _, j := range group {
+		q = q.with(row[j])
+	}
+	return q
+}
