@@ -16,7 +16,7 @@ func newTopology(n node, p parts, own *nodes.Nodes, inventory mailbox.Source) *n
 		Facts: func() nrt.Facts {
 			h := n.hardware.Get()
 			f := nrt.Facts{
-				Machine: h.Machine, Policy: n.rules.policy, Scope: n.rules.scope,
+				Machine: h.Machine, Policy: n.rules.Policy, Scope: n.rules.Scope,
 				Memory: h.Memory, Inventory: p.plugins.Inventory(),
 				Held: allocation.TakenBy(n.store.State().List()...), Pods: p.statuses.List(),
 			}
