@@ -9,11 +9,10 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// answers serves v1beta1.DevicePlugin for one session.
+// answers serves v1beta1.DevicePlugin of a Plugin.
 type answers struct {
 	v1beta1.UnimplementedDevicePluginServer
 	plugin *Plugin
-	ended  <-chan struct{}
 }
 
 // GetDevicePluginOptions implements v1beta1.DevicePluginServer.
@@ -35,8 +34,6 @@ func (a *answers) ListAndWatch(
 		}
 		select {
 		case <-changed:
-		case <-a.ended:
-			return nil
 		case <-stream.Context().Done():
 			return nil
 		}
