@@ -66,14 +66,18 @@ type Hardware struct {
 	Nodes []string `json:"nodes,omitempty"`
 }
 
-// same reports whether a link that was found elsewhere is this interface. Software interfaces keep
-// their index where it is not taken, and one of both in any case unless somebody changed it.
+// same reports whether a link that was found elsewhere is this interface. It must not take another
+// one for it: each namespace has indexes and names of its own, so that these say nothing. Of what
+// has no hardware only the MAC address is left.
 func (i Interface) same(l Link) bool {
-	if i.Link.Kind != l.Kind || i.Link.Parent != l.Parent {
+	switch was := i.Link; {
+	case was.Kind != l.Kind || was.Parent != l.Parent:
 		return false
+	case was.Permanent != "": // tells the ports of one function apart
+		return was.Permanent == l.Permanent
+	case was.Parent != "":
+		return true
+	default:
+		return was.State.MAC == l.State.MAC
 	}
-	if i.Link.Parent == "" {
-		return i.Link.Index == l.Index || i.Link.State.MAC == l.State.MAC
-	}
-	return i.Link.Permanent == l.Permanent // of the ports of one function
 }

@@ -39,22 +39,22 @@ type offer struct {
 	interfaces []Interface
 }
 
-// look follows what has changed. held are the ids that pods have, nil while that is not known.
+// look follows what has changed. held are the ids that pods have, nil while that is not known. What
+// is offered is told beside an error too, since the health of devices does not wait for a disk.
 func (k *keeper) look(held map[string]bool) (map[string]offer, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if err := k.lookLocked(held); err != nil {
-		return nil, err
+	err := k.lookLocked(held)
+	if k.home == nil {
+		return nil, err // nothing was seen yet
 	}
 	for _, id := range k.book.ids() {
 		if k.book[id].Phase == Returning {
 			k.returnLocked(id)
 		}
 	}
-	if err := k.lookLocked(nil); err != nil { // as what was brought back is now
-		return nil, err
-	}
-	return k.offersLocked(), nil
+	err = errors.Join(err, k.lookLocked(nil)) // as what was brought back is now
+	return k.offersLocked(), err
 }
 
 // resources are those that rules are for, each once.
@@ -253,12 +253,13 @@ func (k *keeper) find(i Interface) (*Interface, map[string]int, error) {
 	return &facts.Interfaces[at], names, nil
 }
 
-// is reports whether an interface at home is this one.
+// is reports whether an interface at home is this one. One that has no hardware has its index there,
+// unless that was taken when it came back.
 func (i Interface) is(f Interface) bool {
 	if i.Hardware.PCI != "" {
 		return i.ID == f.ID
 	}
-	return i.same(f.Link)
+	return i.Link.Kind == f.Link.Kind && i.Link.Index == f.Link.Index || i.same(f.Link)
 }
 
 // present reports whether the hardware beneath an interface is there, if there is any.

@@ -200,15 +200,66 @@ func TestRealReturn(t *testing.T) {
 	}
 }
 
+// What a container has changed at home, in the host's network, is put right too.
+func TestRealResetAtHome(t *testing.T) {
+	home := newHome(t)
+	k := kernelIn(t, home)
+	host := Host{kernel: k, mover: k, sysfs: sysfs{t.TempDir(), "/dev"}}
+	keeper := testKeeper(t, host, Rule{Resource: "a", Names: []string{"eth1"}})
+	if _, err := keeper.look(nil); err != nil {
+		t.Fatal(err)
+	}
+	before := keeper.home["eth1"].Link.State
+	if _, err := keeper.allocate("a", []string{"eth1"}); err != nil {
+		t.Fatal(err)
+	}
+	mac, err := net.ParseMAC("02:00:00:00:00:99")
+	home.add(&netlink.Bridge{LinkAttrs: named("br0")})
+	l := home.link("eth1")
+	home.must(err, home.LinkSetHardwareAddr(l, mac), home.LinkSetMaster(l, home.link("br0")),
+		home.LinkSetDown(l))
+	home.must(keeper.prepare([]string{"eth1"}))
+	if _, err := keeper.look(nil); err != nil {
+		t.Fatal(err)
+	}
+	now := keeper.home["eth1"].Link
+	if fmt.Sprint(now.State) != fmt.Sprint(before) || now.Master != 0 {
+		t.Errorf("before: %+v\nafter: %+v", before, now)
+	}
+}
+
+// An interface of another namespace that has the index and the name of ours is let be.
+func TestRealStranger(t *testing.T) {
+	home, pod := newHome(t), newSpace(t)
+	k := kernelIn(t, home, pod)
+	host := Host{kernel: k, mover: k, sysfs: sysfs{t.TempDir(), "/dev"}}
+	keeper := testKeeper(t, host, Rule{Resource: "a", Names: []string{"eth1"}})
+	if _, err := keeper.look(nil); err != nil {
+		t.Fatal(err)
+	}
+	l := home.link("eth1")
+	if _, err := keeper.allocate("a", []string{"eth1"}); err != nil {
+		t.Fatal(err)
+	}
+	home.must(home.LinkDel(l))
+	stranger := named("eth1")
+	stranger.Index = l.Attrs().Index
+	pod.add(&netlink.Veth{LinkAttrs: stranger, PeerName: "peth1"})
+	if err := keeper.prepare([]string{"eth1"}); !errors.Is(err, errNowhere) {
+		t.Errorf("preparing what is gone: %v", err)
+	}
+	if now := pod.link("eth1"); now.Attrs().Index != l.Attrs().Index {
+		t.Errorf("the stranger has index %d, which shows nothing", now.Attrs().Index)
+	}
+}
+
 // spoil moves eth1 into a pod, which does to it what it can.
 func spoil(home, pod space) {
 	home.t.Helper()
 	home.must(home.LinkSetNsFd(home.link("eth1"), int(pod.ns)))
 	l := pod.link("eth1")
-	mac, err := net.ParseMAC("02:00:00:00:00:99")
-	address, err2 := netlink.ParseAddr("172.16.0.1/24")
-	pod.must(err, err2, pod.LinkSetName(l, "net1"), pod.LinkSetHardwareAddr(l, mac),
-		pod.LinkSetMTU(l, 1400), pod.LinkSetAlias(l, "mine"), pod.LinkSetTxQLen(l, 7),
+	address, err := netlink.ParseAddr("172.16.0.1/24")
+	pod.must(err, pod.LinkSetName(l, "net1"), pod.LinkSetMTU(l, 1400), pod.LinkSetAlias(l, "mine"), pod.LinkSetTxQLen(l, 7),
 		pod.SetPromiscOn(l), pod.LinkSetAllmulticastOn(l), pod.AddrAdd(l, address),
 		pod.LinkSetUp(l))
 	if _, err := home.LinkByName("eth1"); err == nil {
@@ -237,7 +288,7 @@ func TestRealNameTaken(t *testing.T) {
 	}
 	l, err := home.LinkByIndex(index)
 	if err != nil || l.Attrs().Name == "eth1" || l.Attrs().MTU != 1500 {
-		t.Errorf("it is at home as %+v, %v", l, err)
+		t.Fatalf("it is at home as %+v, %v", l, err)
 	}
 	home.must(home.LinkDel(l))
 	if err := keeper.prepare([]string{"eth1"}); !errors.Is(err, errNowhere) {

@@ -45,7 +45,7 @@ func (o *outside) writeSpec(resource string, interfaces []Interface) error {
 				{HostInterfaceName: name, Name: name}}},
 		})
 	}
-	version, err := cdi.MinimumRequiredVersion(spec)
+	version, err := specs.MinimumRequiredVersion(spec)
 	if err != nil {
 		return fmt.Errorf("describe %s for the container runtime: %w", resource, err)
 	}

@@ -186,11 +186,9 @@ func (p *plugin) look(ctx context.Context) {
 		held, err = heldBy(ctx, p.cfg.Places.PodResources, p.cfg.Interfaces)
 	}
 	offers, lookErr := p.keeper.look(held)
-	if lookErr == nil {
-		for resource, o := range offers {
-			lookErr = errors.Join(lookErr, p.outside.write(resource, o.interfaces))
-			p.served[resource].SetDevices(o.devices)
-		}
+	for resource, o := range offers {
+		lookErr = errors.Join(lookErr, p.outside.write(resource, o.interfaces))
+		p.served[resource].SetDevices(o.devices)
 	}
 	text := ""
 	if err := errors.Join(err, lookErr); err != nil {

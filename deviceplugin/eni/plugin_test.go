@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/numalet/numalet/deviceplugin/check"
 	"github.com/numalet/numalet/topology"
@@ -47,7 +48,7 @@ func TestCheckInterfaces(t *testing.T) {
 	host.links = append(host.links, Link{Index: 20, Kind: "dummy", Carrier: true,
 		State: State{Name: "fake0", MAC: "02:00:00:00:01:00", Up: true}})
 	report := check.Test(t, check.Config{
-		Resource: resource, Nodes: topology.NewNodeSet(0, 1),
+		Patience: time.Minute, Resource: resource, Nodes: topology.NewNodeSet(0, 1),
 		Run: func(ctx context.Context, dirs check.Dirs) error {
 			return Run(ctx, Config{
 				Interfaces: []Rule{{Resource: resource, Drivers: []string{"virtio_net"}},
@@ -90,6 +91,7 @@ func TestCheckCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	report := check.Test(t, check.Config{
+		Patience: time.Minute, // counts are asked for from time to time
 		Run: func(ctx context.Context, dirs check.Dirs) error {
 			return Run(ctx, Config{
 				Counts: []Count{{Resource: "example.com/eni-ip", File: file}}, Every: "1s",

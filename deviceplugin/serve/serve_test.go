@@ -7,6 +7,7 @@ import (
 	"log"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
@@ -38,7 +39,7 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	report := check.Test(t, check.Config{
-		Resource: resource, Nodes: topology.NewNodeSet(0, 1),
+		Patience: time.Minute, Resource: resource, Nodes: topology.NewNodeSet(0, 1),
 		Run: func(ctx context.Context, dirs check.Dirs) error {
 			p := serve.New(serve.Config{
 				Dir: dirs.Plugins, Resource: resource, Log: log.New(io.Discard, "", 0),
