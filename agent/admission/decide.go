@@ -69,7 +69,7 @@ func decide(s *Snapshot, r *request) Decision {
 	}
 	if !r.runs {
 		if refusal := s.refused(r); refusal != nil {
-			return d.stopped(refusal, s.patient)
+			return d.stopped(refusal.orShort(room, r.pod), s.patient)
 		}
 	}
 	d.plan(room, r)

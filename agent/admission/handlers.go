@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Handler is one check that a pod has to pass before resources are looked at. It is pure; nil
@@ -30,6 +31,9 @@ type Refusal struct {
 	// Wait: the pod may pass later. It is checked again when the queue is poked, and rejected at
 	// its deadline. Meanwhile it has nothing of the node.
 	Wait bool
+	// Late: what the pod lacks of what is only counted is told of first. A critical pod lacks nothing
+	// in this sense: others make way for it.
+	Late bool
 }
 
 // refused asks the handlers.
@@ -52,4 +56,17 @@ func (s *Snapshot) others(but types.UID) iter.Seq[*allocation.Entry] {
 			}
 		}
 	}
+}
+
+// orShort is the refusal, or in its place what the pod lacks in the room if that is told of first. A
+// pod that may pass later waits for what it lacks after that.
+func (r *Refusal) orShort(room allocation.Room, pod *v1.Pod) *Refusal {
+	if !r.Late || r.Wait || podspec.IsCritical(pod) {
+		return r
+	}
+	short := room.Shortages(pod)
+	if len(short) == 0 {
+		return r
+	}
+	return &Refusal{Reason: short[0].Reason(), Message: short[0].Message()}
 }

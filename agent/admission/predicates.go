@@ -53,7 +53,7 @@ func Affinity(a Attempt) *Refusal {
 	if match && err == nil {
 		return nil
 	}
-	return &Refusal{Reason: ReasonNodeAffinity, Message: predicateNodeLabels}
+	return &Refusal{Reason: ReasonNodeAffinity, Message: predicateNodeLabels, Late: true}
 }
 
 // Taints refuses pods that a taint with the effect NoExecute would drive off. Static pods stay.
@@ -67,7 +67,7 @@ func Taints(a Attempt) *Refusal {
 	if !untolerated {
 		return nil
 	}
-	return &Refusal{Reason: ReasonTaints, Message: predicateTaints}
+	return &Refusal{Reason: ReasonTaints, Message: predicateTaints, Late: true}
 }
 
 // Ports refuses pods that take a port of the host which another pod has. If all of those go, the
@@ -85,7 +85,8 @@ func Ports(a Attempt) *Refusal {
 			continue
 		}
 		goes := other.Standing == allocation.Goes
-		refusal = &Refusal{Reason: ReasonNodePorts, Message: predicatePorts, Wait: goes}
+		refusal = &Refusal{
+			Reason: ReasonNodePorts, Message: predicatePorts, Wait: goes, Late: true}
 		if !goes {
 			break
 		}

@@ -177,3 +177,23 @@ func TestPortsOfSeveral(t *testing.T) {
 		}
 	}
 }
+
+// Of a pod that has no place by its ports and by what it requests the kubelet tells the latter, unless
+// others would make way for it.
+func TestTwoFaults(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		d := preemptions(t, dir, func(c *Config) { c.Wait, c.Handlers = 0, []Handler{Ports} })
+		defer d.stop()
+		withPort := func(p *v1.Pod) *v1.Pod {
+			p.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80}}
+			return p
+		}
+		d.queue.Submit(withPort(pod("a", "cpu=1500m")), false)
+		d.queue.Submit(withPort(pod("b", "cpu=6500m")), false)
+		d.queue.Submit(withPort(pod("c", "cpu=500m")), false)
+		d.queue.Submit(withPort(critical("d", "cpu=6500m", 2_000_001_000)), false)
+		const ports = " Reject: NodePorts: " + predicatePorts
+		d.expect("a Admit", "b Reject: OutOfcpu: Node didn't have enough resource: cpu, requested: "+
+			"6500, used: 1500, capacity: 7000", "c"+ports, "d"+ports)
+	})
+}
