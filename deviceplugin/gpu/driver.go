@@ -37,6 +37,9 @@ type Snapshot struct {
 	GPUs []GPU
 	// Links are between each two GPUs, by their positions in GPUs.
 	Links prefer.Links
+	// StandIn is a device node of the host that containers get in place of those of the GPUs, where
+	// these are invented; "" is none.
+	StandIn string
 }
 
 // GPU is one GPU.

@@ -147,7 +147,7 @@ func (r *Rig) stuckNow() chan struct{} {
 }
 
 func (r *Rig) snapshotLocked() gpu.Snapshot {
-	out := gpu.Snapshot{Driver: r.machine.Driver}
+	out := gpu.Snapshot{Driver: r.machine.Driver, StandIn: "/dev/null"}
 	up := make([]int, len(r.gpus))
 	for i, s := range r.gpus {
 		up[i] = s.reading.LinksUp

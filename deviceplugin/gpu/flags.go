@@ -1,0 +1,259 @@
+package gpu
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Flags are the command line of the plugin. Each flag of NVIDIA's plugin has its name and its
+// environment variable; what is set in several ways counts from the flag, then from the variable,
+// then from the file.
+type Flags struct {
+	set *pflag.FlagSet
+	env func(string) string
+}
+
+// option is a flag with its variable, and what the file has for it; "" is nothing.
+type option struct {
+	flag, env string
+	file      func(f file) string
+	apply     func(s *Settings, value string) error
+	usage     string
+}
+
+func text(p *string) string {
+	if p == nil {
+		return ""
+	}
+	return *p
+}
+
+func truth(p *bool) string {
+	if p == nil {
+		return ""
+	}
+	return strconv.FormatBool(*p)
+}
+
+func nothing(file) string { return "" }
+
+// options are all that there are but the file itself.
+func optionTable() []option {
+	return []option{
+		{"mig-strategy", "MIG_STRATEGY",
+			func(f file) string { return text(f.Flags.MIGStrategy) },
+			func(s *Settings, v string) error { s.MIG = MIGStrategy(v); return nil },
+			"how MIG devices are offered: none, single or mixed (none)"},
+		{"fail-on-init-error", "FAIL_ON_INIT_ERROR",
+			func(f file) string { return truth(f.Flags.FailOnInitError) },
+			func(s *Settings, v string) error { return parse(&s.FailOnInit, v) },
+			"end where there is no driver at the start, instead of waiting for it (false)"},
+		{"nvidia-dev-root", "NVIDIA_DEV_ROOT",
+			func(f file) string { return text(f.Flags.NvidiaDevRoot) },
+			func(s *Settings, v string) error { s.DevRoot = v; return nil },
+			"where /dev with the GPUs' device nodes is on the host (/)"},
+		{"pass-device-specs", "PASS_DEVICE_SPECS",
+			func(f file) string { return truth(f.Flags.Plugin.PassDeviceSpecs) },
+			func(s *Settings, v string) error { return parse(&s.PassDeviceSpecs, v) },
+			"name the device nodes in answers, as the CPU manager's nodes want (false)"},
+		{"device-list-strategy", "DEVICE_LIST_STRATEGY",
+			func(f file) string { return strings.Join(f.Flags.Plugin.DeviceListStrategy, ",") },
+			func(s *Settings, v string) error {
+				s.List = nil
+				for _, one := range strings.Split(v, ",") {
+					s.List = append(s.List, ListStrategy(strings.TrimSpace(one)))
+				}
+				return nil
+			},
+			"how containers get devices: envvar, volume-mounts, cdi-annotations, cdi-cri, or " +
+				"several of them (envvar)"},
+		{"device-id-strategy", "DEVICE_ID_STRATEGY",
+			func(f file) string { return text(f.Flags.Plugin.DeviceIDStrategy) },
+			func(s *Settings, v string) error { s.ID = IDStrategy(v); return nil },
+			"what names devices there: uuid or index (uuid)"},
+		{"cdi-annotation-prefix", "CDI_ANNOTATION_PREFIX",
+			func(f file) string { return text(f.Flags.Plugin.CDIAnnotationPrefix) },
+			func(s *Settings, v string) error { s.AnnotationPrefix = v; return nil },
+			"prefix of CDI's annotations (cdi.k8s.io/)"},
+		{"cdi-dir", "CDI_DIR", nothing,
+			func(s *Settings, v string) error { s.CDIDir = v; return nil },
+			"where the CDI spec is written (/var/run/cdi)"},
+		{"mps-root", "MPS_ROOT", func(f file) string { return text(f.Flags.MPSRoot) },
+			func(s *Settings, v string) error { s.MPSRoot = v; return nil },
+			"where the MPS control daemons have their pipes on the host (/run/nvidia/mps)"},
+		{"gdrcopy-enabled", "GDRCOPY_ENABLED",
+			func(f file) string { return truth(f.Flags.GDRCopyEnabled) }, switchOn("NVIDIA_GDRCOPY"),
+			"give containers GDRCopy (false)"},
+		{"gds-enabled", "GDS_ENABLED",
+			func(f file) string { return truth(f.Flags.GDSEnabled) }, switchOn("NVIDIA_GDS"),
+			"give containers GPUDirect Storage (false)"},
+		{"mofed-enabled", "MOFED_ENABLED",
+			func(f file) string { return truth(f.Flags.MOFEDEnabled) }, switchOn("NVIDIA_MOFED"),
+			"give containers MOFED's devices (false)"},
+		{"imex-channel-ids", "IMEX_CHANNEL_IDS", imexOf, imex,
+			"IMEX channels of containers; there is 0 (none)"},
+		{"health-recover-after", "HEALTH_RECOVER_AFTER", nothing,
+			func(s *Settings, v string) (err error) {
+				s.Health.RecoverAfter, err = time.ParseDuration(v)
+				return err
+			},
+			"how long an XID counts with drivers that do not say what they want done; 0 is until " +
+				"the GPU was reset (10m)"},
+		{"disable-healthchecks", "DP_DISABLE_HEALTHCHECKS", nothing, disabled,
+			"what does not count against a GPU: all, xids, or XIDs separated by commas (none)"},
+		{"enable-healthchecks", "DP_ENABLE_HEALTHCHECKS", nothing, enabled,
+			"XIDs that count though they are those of applications (none)"},
+	}
+}
+
+// AddFlags adds the plugin's flags.
+func AddFlags(set *pflag.FlagSet, env func(string) string) *Flags {
+	for _, o := range optionTable() {
+		set.String(o.flag, "", o.usage+" ["+o.env+"]")
+		if strings.HasSuffix(o.usage, "(false)") {
+			set.Lookup(o.flag).NoOptDefVal = "true"
+		}
+	}
+	set.String("config-file", "", "configuration file, as that of NVIDIA's plugin [CONFIG_FILE]")
+	set.String("kubelet-socket", "/var/lib/kubelet/device-plugins/kubelet.sock",
+		"the kubelet's socket for device plugins [KUBELET_SOCKET]")
+	for flag := range withoutEffect() {
+		set.String(flag, "", "as NVIDIA's plugin has it; has no effect here")
+		_ = set.MarkHidden(flag) // it is there
+	}
+	return &Flags{set: set, env: env}
+}
+
+// withoutEffect are flags of NVIDIA's plugin, with their variables, that a command line made for it
+// may have.
+func withoutEffect() map[string]string {
+	return map[string]string{
+		"nvidia-driver-root":        "NVIDIA_DRIVER_ROOT",
+		"container-driver-root":     "CONTAINER_DRIVER_ROOT",
+		"driver-root-ctr-path":      "DRIVER_ROOT_CTR_PATH",
+		"nvidia-ctk-path":           "NVIDIA_CTK_PATH",
+		"nvidia-cdi-hook-path":      "NVIDIA_CDI_HOOK_PATH",
+		"device-discovery-strategy": "DEVICE_DISCOVERY_STRATEGY",
+		"imex-required":             "IMEX_REQUIRED",
+		"use-node-feature-api":      "USE_NODE_FEATURE_API",
+		"cdi-feature-flags":         "CDI_FEATURE_FLAGS",
+	}
+}
+
+// value is what a flag or its variable says; "" is nothing.
+func (f *Flags) value(flag, env string) string {
+	if one := f.set.Lookup(flag); one.Changed || f.env(env) == "" {
+		return one.Value.String()
+	}
+	return f.env(env)
+}
+
+// Settings are what flags, environment and file say together, where the kubelet's directory is, and
+// what of the file has no effect.
+func (f *Flags) Settings() (s Settings, dir string, unused []string, err error) {
+	s = Defaults()
+	dir = filepath.Dir(f.value("kubelet-socket", "KUBELET_SOCKET"))
+	var from file
+	if name := f.value("config-file", "CONFIG_FILE"); name != "" {
+		if from, unused, err = readFile(name); err != nil {
+			return s, dir, nil, err
+		}
+		if s.Shared, err = from.sharing(); err != nil {
+			return s, dir, nil, fmt.Errorf("configuration %s: %w", name, err)
+		}
+	}
+	for flag, variable := range withoutEffect() {
+		if f.value(flag, variable) != "" {
+			unused = append(unused, "--"+flag)
+		}
+	}
+	slices.Sort(unused)
+	for _, o := range optionTable() {
+		value := f.value(o.flag, o.env)
+		if value == "" {
+			value = o.file(from)
+		}
+		if value == "" {
+			continue
+		}
+		if err := o.apply(&s, value); err != nil {
+			return s, dir, nil, fmt.Errorf("--%s (%s) %q: %w", o.flag, o.env, value, err)
+		}
+	}
+	return s, dir, unused, s.validate()
+}
+
+func parse(into *bool, value string) (err error) {
+	*into, err = strconv.ParseBool(value)
+	if err != nil {
+		return fmt.Errorf("want true or false")
+	}
+	return nil
+}
+
+// switchOn has NVIDIA's runtime give containers more.
+func switchOn(variable string) func(*Settings, string) error {
+	return func(s *Settings, value string) error {
+		var on bool
+		if err := parse(&on, value); err != nil || !on {
+			return err
+		}
+		return s.give(variable, "enabled")
+	}
+}
+
+func (s *Settings) give(variable, value string) error {
+	if s.Env == nil {
+		s.Env = map[string]string{}
+	}
+	s.Env[variable] = value
+	return nil
+}
+
+func imexOf(f file) string {
+	if len(f.IMEX.ChannelIDs) == 0 {
+		return ""
+	}
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(f.IMEX.ChannelIDs), " ", ","), "[]")
+}
+
+func imex(s *Settings, value string) error {
+	if value != "0" {
+		return fmt.Errorf("want 0, the only channel")
+	}
+	return s.give("NVIDIA_IMEX_CHANNELS", value)
+}
+
+func disabled(s *Settings, value string) (err error) {
+	switch strings.ToLower(value) {
+	case "all":
+		s.Health.Off = true
+	case "xids":
+		s.Health.NoXIDs = true
+	default:
+		s.Health.Ignored, err = numbers(value)
+	}
+	return err
+}
+
+func enabled(s *Settings, value string) (err error) {
+	s.Health.Counted, err = numbers(value)
+	return err
+}
+
+func numbers(value string) (out []uint64, err error) {
+	for _, one := range strings.Split(value, ",") {
+		n, err := strconv.ParseUint(strings.TrimSpace(one), 10, 16)
+		if err != nil {
+			return nil, fmt.Errorf("want XIDs, numbers separated by commas")
+		}
+		out = append(out, n)
+	}
+	return out, nil
+}

@@ -1,0 +1,186 @@
+package gpu
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/numalet/numalet/topology"
+)
+
+const (
+	// GPUResource is the resource of whole GPUs.
+	GPUResource = "nvidia.com/gpu"
+	migPrefix   = "nvidia.com/mig-"
+)
+
+// unit is a GPU or a MIG device: what can be given to one container, or shared.
+type unit struct {
+	// id is its UUID, index the driver's number: "0", or "0:1" for a MIG device of it.
+	id, index string
+	// gpu is the position of the GPU in the snapshot.
+	gpu      int
+	node     topology.NodeID
+	nodes    []node
+	mig      bool
+	troubles []Trouble
+}
+
+// node is a device node: where it is on the host, and in containers.
+type node struct{ host, container string }
+
+// nodesOf are device nodes of the same path in both; a stand-in takes the place of the host's.
+func nodesOf(standIn string, paths ...string) (nodes []node) {
+	for _, path := range paths {
+		nodes = append(nodes, node{cmp.Or(standIn, path), path})
+	}
+	return nodes
+}
+
+// device is what the kubelet is offered: a unit, or one of its replicas.
+type device struct {
+	id string
+	*unit
+}
+
+// offer is the devices of one resource.
+type offer struct {
+	devices []device
+	// shared is how; nil: each device is a unit of its own.
+	shared *Sharing
+}
+
+// offers is everything that is offered, by resource, and why something is not.
+type offers struct {
+	resources map[string]offer
+	refused   []string
+}
+
+// facts are what a snapshot does not have.
+type facts struct {
+	// health is what is wrong with a GPU, or with a MIG device of it.
+	health func(g GPU, instance *Instance) []Trouble
+	// mps reports whether a control daemon serves the resource.
+	mps func(resource string) bool
+}
+
+// offersOf is what a snapshot comes to. It is pure.
+func offersOf(s Snapshot, set Settings, f facts) offers {
+	units, refused := unitsOf(s, set.MIG, f.health)
+	out := offers{resources: map[string]offer{}, refused: refused}
+	for resource, all := range units {
+		share := set.sharing(resource)
+		whole, shared := offer{}, offer{shared: share}
+		for n, u := range all {
+			if share == nil || !share.covers(u, n) {
+				whole.devices = append(whole.devices, device{u.id, u})
+				continue
+			}
+			if share.MPS && !f.mps(share.As) {
+				u.troubles = append(u.troubles, Trouble{NoMPS, "no MPS control daemon has a pipe for " +
+					share.As + " in " + set.MPSRoot + "; start it"})
+			}
+			for replica := range share.Replicas {
+				shared.devices = append(shared.devices,
+					device{fmt.Sprintf("%s::%d", u.id, replica), u})
+			}
+		}
+		if len(whole.devices) > 0 {
+			out.resources[resource] = whole
+		}
+		if len(shared.devices) > 0 {
+			out.resources[share.As] = shared
+		}
+	}
+	return out
+}
+
+// covers reports whether the unit, the n-th of its resource, is shared.
+func (s *Sharing) covers(u *unit, n int) bool {
+	if s.Devices != nil {
+		return slices.Contains(s.Devices, u.id) || slices.Contains(s.Devices, u.index)
+	}
+	return s.Count == 0 || n < s.Count
+}
+
+// unitsOf sorts GPUs and MIG devices by resource.
+func unitsOf(s Snapshot, strategy MIGStrategy, health func(GPU, *Instance) []Trouble) (
+	map[string][]*unit, []string) {
+	if strategy == MIGSingle {
+		if why := notSingle(s); why != "" {
+			return nil, []string{why}
+		}
+	}
+	units := map[string][]*unit{}
+	var refused []string
+	for at, g := range s.GPUs {
+		if strategy == MIGNone || !g.MIG {
+			units[GPUResource] = append(units[GPUResource], wholeGPU(s, at, health(g, nil)))
+			continue
+		}
+		if len(g.Instances) == 0 {
+			refused = append(refused, fmt.Sprintf("GPU %d is in MIG mode and not divided: make MIG "+
+				"devices, or leave the mode", g.Index))
+		}
+		for n := range g.Instances {
+			instance := &g.Instances[n]
+			resource := GPUResource
+			if strategy == MIGMixed {
+				resource = migPrefix + strings.ReplaceAll(instance.Profile, "+", ".")
+			}
+			units[resource] = append(units[resource],
+				migDevice(s, at, n, health(g, instance)))
+		}
+	}
+	return units, refused
+}
+
+// notSingle says why MIG devices cannot be offered as GPUs.
+func notSingle(s Snapshot) string {
+	profiles, divided := map[string]bool{}, 0
+	for _, g := range s.GPUs {
+		if g.MIG {
+			divided++
+		}
+		for _, instance := range g.Instances {
+			profiles[instance.Profile] = true
+		}
+	}
+	switch {
+	case divided == 0:
+		return ""
+	case divided < len(s.GPUs):
+		return fmt.Sprintf("MIG strategy single: %d of %d GPUs are in MIG mode; all or none have to "+
+			"be, or use the strategy mixed", divided, len(s.GPUs))
+	case len(profiles) > 1:
+		return "MIG strategy single: the MIG devices have several profiles; make them equal, or " +
+			"use the strategy mixed"
+	}
+	return ""
+}
+
+func wholeGPU(s Snapshot, at int, troubles []Trouble) *unit {
+	g := s.GPUs[at]
+	return &unit{id: g.UUID, index: fmt.Sprint(g.Index), gpu: at, node: g.Node, troubles: troubles,
+		nodes: nodesOf(s.StandIn, fmt.Sprintf("/dev/nvidia%d", g.Minor))}
+}
+
+func migDevice(s Snapshot, at, number int, troubles []Trouble) *unit {
+	g, instance := s.GPUs[at], s.GPUs[at].Instances[number]
+	paths := append([]string{fmt.Sprintf("/dev/nvidia%d", g.Minor)}, instance.Nodes...)
+	return &unit{id: instance.UUID, index: fmt.Sprintf("%d:%d", g.Index, number), gpu: at,
+		node: g.Node, mig: true, troubles: troubles, nodes: nodesOf(s.StandIn, paths...)}
+}
+
+// same reports whether the kubelet would see no difference.
+func (o offer) same(other offer) bool {
+	return slices.EqualFunc(o.devices, other.devices, func(a, b device) bool {
+		return a.id == b.id && a.node == b.node && len(a.troubles) == 0 == (len(b.troubles) == 0)
+	})
+}
+
+// byIndex orders devices as the driver numbers them, for answers that read well.
+func byIndex(a, b *unit) int {
+	return cmp.Or(cmp.Compare(a.gpu, b.gpu), cmp.Compare(a.index, b.index))
+}

@@ -1,0 +1,171 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/component-base/metrics"
+)
+
+const (
+	openAgain = 2 * time.Second  // how often a driver is looked for
+	patience  = 30 * time.Second // how long the driver may take for a call
+)
+
+// Config is what New needs.
+type Config struct {
+	Driver   Driver
+	Settings Settings
+	// Dir is the kubelet's device plugin directory.
+	Dir string
+	// Interval is how often the GPUs are looked at; 10 s when 0. Events come at once.
+	Interval time.Duration
+	// Registry gets the plugin's metrics; nil for none.
+	Registry metrics.KubeRegistry
+	// Log gets a line for people on what happens.
+	Log func(format string, args ...any)
+}
+
+// Plugin offers the GPUs of a node.
+type Plugin struct {
+	cfg     Config
+	watch   *watch
+	serving *serving
+	metrics *counts
+}
+
+// New returns a plugin that Run serves.
+func New(cfg Config) (*Plugin, error) {
+	if err := cfg.Settings.validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Interval == 0 {
+		cfg.Interval = 10 * time.Second
+	}
+	if cfg.Log == nil {
+		cfg.Log = func(string, ...any) {}
+	}
+	counts := newCounts()
+	if err := counts.Register(cfg.Registry); err != nil {
+		return nil, err
+	}
+	return &Plugin{
+		cfg: cfg, metrics: counts, serving: newServing(cfg),
+		watch: &watch{rules: cfg.Settings.Health, log: cfg.Log, counts: counts,
+			histories: map[string]history{}},
+	}, nil
+}
+
+// Run offers GPUs until ctx is done. Where there is no driver it waits for one.
+func (p *Plugin) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	p.serving.begin(ctx, group)
+	group.Go(func() error {
+		defer p.serving.end()
+		return p.run(ctx)
+	})
+	return group.Wait()
+}
+
+func (p *Plugin) run(ctx context.Context) error {
+	said := ""
+	for first := true; ctx.Err() == nil; first = false {
+		err := p.session(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if first && p.cfg.Settings.FailOnInit && p.watch.never() {
+			return fmt.Errorf("%w; --fail-on-init-error=false waits for it", err)
+		}
+		if text := err.Error(); text != said {
+			p.cfg.Log("%s; looking again every %s", text, openAgain)
+			said = text
+		}
+		p.watch.gone(err)
+		p.publish()
+		select {
+		case <-time.After(openAgain):
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// session follows the driver until it is gone: the error says why.
+func (p *Plugin) session(ctx context.Context) error {
+	session, err := within(ctx, p, p.cfg.Driver.Open)
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	p.watch.begin()
+	for {
+		snapshot, err := within(ctx, p, session.Read)
+		if err != nil {
+			return err
+		}
+		p.watch.read(snapshot, time.Now())
+		p.publish()
+		next := time.Now().Add(p.cfg.Interval)
+		for due := false; !due; {
+			type outcome struct {
+				event Event
+				found bool
+			}
+			got, err := within(ctx, p, func() (outcome, error) {
+				event, found, err := session.Wait(ctx, max(0, time.Until(next)))
+				return outcome{event, found}, err
+			})
+			if err != nil {
+				return err
+			}
+			if got.found && p.watch.event(got.event, time.Now()) {
+				p.publish()
+			}
+			due = got.found || time.Until(next) <= 0 // an event is a reason to look
+		}
+	}
+}
+
+// publish offers what there is now.
+func (p *Plugin) publish() {
+	all, snapshot := p.watch.offers(p.cfg.Settings)
+	p.metrics.tell(all, p.watch.up())
+	if err := p.serving.publish(all, snapshot.Links); err != nil {
+		p.cfg.Log("%v", err)
+	}
+}
+
+var errHangs = errors.New("the driver does not answer")
+
+// within calls the driver, which may never answer. While it does not, GPUs are unhealthy; what it
+// says afterwards counts. A call that ctx ends is left alone: nobody can end it.
+func within[T any](ctx context.Context, p *Plugin, call func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := call()
+		done <- result{value, err}
+	}()
+	late := time.NewTimer(patience + p.cfg.Interval)
+	defer late.Stop()
+	for {
+		select {
+		case r := <-done:
+			return r.value, r.err
+		case <-late.C:
+			p.cfg.Log("%v for %s", errHangs, patience+p.cfg.Interval)
+			p.watch.gone(errHangs)
+			p.publish()
+		case <-ctx.Done():
+			var none T
+			return none, ctx.Err()
+		}
+	}
+}
