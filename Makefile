@@ -4,6 +4,8 @@ BIN := bin/numalet
 RUNTIME ?= sim
 # yes: the playground's agent is a node of a control plane of its own
 CLUSTER ?=
+# a machine whose GPUs are played with: dgxa100, dgxh100, dgxh200, dgxb200, gb200, pcie8 ...
+GPU ?=
 RUN_FLAGS ?=
 # for make bench, like -bench=Merge, -short, or -count=6 for benchstat to tell noise from change
 BENCH_FLAGS ?=
@@ -16,17 +18,21 @@ export CGO_ENABLED ?= 0
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## build bin/numalet
+build: ## build bin/numalet, and bin/numalet-gpu for NVIDIA's driver where a C compiler is
 	@mkdir -p bin
 	@[ -e $(BIN) ] || echo "the first build downloads and compiles everything: some minutes on two cores"
 	go build -trimpath -ldflags "-X $(VERSION_VAR)=$(VERSION)" -o $(BIN) ./cmd/numalet
+	@cgo=1; command -v $${CC:-gcc} >/dev/null || { cgo=0; echo "there is no C compiler ($${CC:-gcc}):" \
+	  "bin/numalet-gpu is built without NVIDIA's driver, for --mock only"; }; \
+	CGO_ENABLED=$$cgo CGO_CFLAGS="-O2 -Wno-deprecated-declarations" go build -trimpath \
+	  -ldflags "-X $(VERSION_VAR)=$(VERSION)" -o $(BIN)-gpu ./cmd/numalet-gpu
 
-run: build ## start the playground; RUNTIME=containerd (root) for real containers, CLUSTER=yes for a node
+run: build ## start the playground; RUNTIME=containerd (root), CLUSTER=yes for a node, GPU=dgxh100 for GPUs
 	@if [ "$(RUNTIME)" = containerd ]; then \
 	  test/tools/install.sh && tools=$$(test/tools/build.sh) && export NUMALET_TOOLS=$$tools || exit 1; \
 	fi; if [ "$(CLUSTER)" = yes ]; then \
 	  cluster=$$(test/tools/build.sh cluster) && set -- --cluster=$$cluster || exit 1; \
-	fi; exec $(BIN) playground --runtime=$(RUNTIME) "$$@" $(RUN_FLAGS)
+	fi; if [ -n "$(GPU)" ]; then set -- "$$@" --gpu=$(GPU); fi; exec $(BIN) playground --runtime=$(RUNTIME) "$$@" $(RUN_FLAGS)
 
 test: ## install what is missing and run every tier of tests
 	@test/run.sh unit sim containerd numa cluster

@@ -72,7 +72,18 @@ run_unit() { # long random walks are short here, and whole in CI
         short=()
     fi
     # shellcheck disable=SC2046 # package paths have no spaces
-    go test "${race[@]}" "${short[@]}" -timeout $limit $(go list ./... | grep -v '^github.com/numalet/numalet/test')
+    go test "${race[@]}" "${short[@]}" -timeout $limit $(go list ./... | grep -v '^github.com/numalet/numalet/test') &&
+        run_cgo
+}
+
+# run_cgo tests what speaks to NVIDIA's library, where it can be compiled.
+run_cgo() {
+    if ! command -v "${CC:-gcc}" >/dev/null; then
+        echo "LEFT OUT: deviceplugin/gpu/nvml: there is no C compiler"
+        return 0
+    fi
+    CGO_ENABLED=1 CGO_CFLAGS="-O2 -Wno-deprecated-declarations" \
+        go test "${race[@]}" -timeout $limit ./deviceplugin/gpu/nvml
 }
 
 run_sim() { # these tests mostly wait

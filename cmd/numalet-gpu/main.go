@@ -1,0 +1,146 @@
+// Command numalet-gpu is a device plugin for NVIDIA GPUs, in a binary of its own because NVIDIA's
+// library needs cgo. Built without, it has the GPUs of machines as data only.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/component-base/metrics"
+
+	"github.com/numalet/numalet/agent/version"
+	"github.com/numalet/numalet/deviceplugin/gpu"
+	"github.com/numalet/numalet/deviceplugin/gpu/mock"
+	"github.com/numalet/numalet/topology/discover"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := newCommand(os.Getenv).ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "numalet-gpu:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the flags beyond those of package gpu.
+type options struct {
+	mock, mockOrders string
+	metrics          string
+	printMachine     bool
+}
+
+func newCommand(env func(string) string) *cobra.Command {
+	var o options
+	var flags *gpu.Flags
+	cmd := &cobra.Command{
+		Use:   "numalet-gpu",
+		Short: "Device plugin for NVIDIA GPUs",
+		Long: `Offer the node's NVIDIA GPUs, MIG devices, or shares of both to the kubelet or numalet.
+Flags, environment variables and the configuration file are those of NVIDIA's plugin.
+
+With --mock it offers the GPUs of a machine as data, without a GPU or a driver. There
+are ` + strings.Join(mock.Names(), ", ") + `.`,
+		Example: `  numalet-gpu --mig-strategy mixed --pass-device-specs
+  numalet-gpu --mock dgxh100 --kubelet-socket /tmp/plugins/kubelet.sock`,
+		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true, Version: version.Short(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return run(cmd.Context(), flags, o, cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	flags = gpu.AddFlags(f, env)
+	f.StringVar(&o.mock, "mock", "", "offer the GPUs of this machine, a name or a YAML file")
+	f.StringVar(&o.mockOrders, "mock-orders", "",
+		"with --mock: listen on this unix socket for what is to happen, a line each:\n"+mock.Orders())
+	f.StringVar(&o.metrics, "metrics-address", "",
+		"serve /metrics and /healthz on this address (none)")
+	f.BoolVar(&o.printMachine, "print-machine", false,
+		"with --mock: print the machine for --topology-from, and end")
+	return cmd
+}
+
+func run(ctx context.Context, flags *gpu.Flags, o options, out io.Writer) error {
+	driver, rig, err := o.driver()
+	if err != nil {
+		return err
+	}
+	if o.printMachine {
+		machine, err := rig.Machine().Topology()
+		if err != nil {
+			return err
+		}
+		return discover.WriteYAML(out, machine)
+	}
+	settings, dir, unused, err := flags.Settings()
+	if err != nil {
+		return err
+	}
+	logger := log.New(out, "", log.LstdFlags)
+	if len(unused) > 0 {
+		logger.Printf("these have no effect: %s", strings.Join(unused, ", "))
+	}
+	registry := metrics.NewKubeRegistry()
+	plugin, err := gpu.New(gpu.Config{Driver: driver, Settings: settings, Dir: dir,
+		Registry: registry, Log: logger.Printf})
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return plugin.Run(ctx) })
+	if o.metrics != "" {
+		group.Go(func() error { return serveMetrics(ctx, o.metrics, registry) })
+	}
+	if o.mockOrders != "" {
+		group.Go(func() error { return rig.Serve(ctx, o.mockOrders) })
+	}
+	return group.Wait()
+}
+
+// driver is the real one, or that of a machine as data.
+func (o options) driver() (gpu.Driver, *mock.Rig, error) {
+	if o.mock == "" {
+		if o.printMachine || o.mockOrders != "" {
+			return nil, nil, errors.New("--print-machine and --mock-orders are for --mock")
+		}
+		driver, err := realDriver()
+		return driver, nil, err
+	}
+	machine, err := mock.Open(o.mock)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--mock: %w", err)
+	}
+	rig := mock.New(machine)
+	return rig, rig, nil
+}
+
+func serveMetrics(ctx context.Context, address string, registry metrics.KubeRegistry) error {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("--metrics-address: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", metrics.HandlerFor(registry, metrics.HandlerOpts{}))
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "ok\n")
+	})
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+package mock
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/numalet/numalet/deviceplugin/socket"
+	"github.com/numalet/numalet/topology/bounded"
+	"github.com/numalet/numalet/topology/files"
+)
+
+const (
+	maxClients = 8
+	maxLine    = 4096
+	idle       = time.Minute // after which who gives no orders is let go
+)
+
+// Serve takes orders on a unix socket until ctx is done: a line each, answered by "ok" or by what is
+// wrong with it.
+func (r *Rig) Serve(ctx context.Context, path string) error {
+	if err := files.Remove(path); err != nil { // an earlier process may have left it
+		return fmt.Errorf("listen for orders: %w", err)
+	}
+	listener, err := socket.Listen(path)
+	if err != nil {
+		return fmt.Errorf("listen for orders: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { _ = listener.Close() })()
+	var group errgroup.Group
+	clients := bounded.Listener(listener, maxClients)
+	for {
+		conn, err := clients.Accept()
+		if ctx.Err() != nil {
+			return group.Wait()
+		}
+		if err != nil {
+			return err
+		}
+		group.Go(func() error {
+			defer conn.Close()
+			defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+			r.obey(conn)
+			return nil
+		})
+	}
+}
+
+// obey ends when the client has gone, or says nothing for too long.
+func (r *Rig) obey(conn net.Conn) {
+	lines := bufio.NewScanner(conn)
+	lines.Buffer(nil, maxLine)
+	for {
+		_ = conn.SetDeadline(time.Now().Add(idle))
+		if !lines.Scan() {
+			return
+		}
+		answer := "ok"
+		if err := r.Do(lines.Text()); err != nil {
+			answer = err.Error()
+		}
+		if _, err := fmt.Fprintln(conn, answer); err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,140 @@
+//go:build cgo
+
+package nvml
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/numalet/numalet/deviceplugin/gpu"
+	"github.com/numalet/numalet/topology"
+)
+
+// errGone is a GPU of which not even the UUID can be read.
+var errGone = errors.New("the GPU is lost")
+
+// gpu reads one GPU. What a driver or a GPU does not know is left out.
+func (s *session) gpu(d nvml.Device, index int) (gpu.GPU, error) {
+	out := gpu.GPU{Index: index, Minor: index, Node: topology.NoNode}
+	uuid, ret := d.GetUUID()
+	if ret == nvml.ERROR_GPU_IS_LOST {
+		return out, errGone
+	}
+	if ret != nvml.SUCCESS {
+		return out, failed(fmt.Sprintf("read UUID of GPU %d", index), ret)
+	}
+	out.UUID = uuid
+	if name, ret := d.GetName(); ret == nvml.SUCCESS {
+		out.Name = name
+	}
+	if minor, ret := d.GetMinorNumber(); ret == nvml.SUCCESS {
+		out.Minor = minor
+	}
+	if pci, ret := d.GetPciInfo(); ret == nvml.SUCCESS {
+		out.Bus = busOf(pci)
+		out.Node = s.node(out.Bus)
+	}
+	if mode, _, ret := d.GetMigMode(); ret == nvml.SUCCESS && mode == nvml.DEVICE_MIG_ENABLE {
+		out.MIG = true
+		instances, err := s.instances(d, out.Minor)
+		if err != nil {
+			return out, err
+		}
+		out.Instances = instances
+	}
+	known := s.seen[uuid]
+	if known == nil {
+		known = &seen{}
+		s.seen[uuid] = known
+	}
+	s.hear(d, known)
+	out.Reading = read(d, known)
+	return out, nil
+}
+
+// hear registers for the GPU's events, once.
+func (s *session) hear(d nvml.Device, known *seen) {
+	if s.events == nil || known.listens {
+		return
+	}
+	known.listens = true // a GPU without events is not asked again
+	types, ret := d.GetSupportedEventTypes()
+	if ret != nvml.SUCCESS {
+		return
+	}
+	types &= nvml.EventTypeXidCriticalError | nvml.EventTypeDoubleBitEccError
+	d.RegisterEvents(types, s.events)
+}
+
+// read is the GPU's health.
+func read(d nvml.Device, known *seen) (out gpu.Reading) {
+	count, ret := d.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
+	switch ret {
+	case nvml.SUCCESS:
+		out.Uncorrected = count
+	case nvml.ERROR_GPU_IS_LOST:
+		return gpu.Reading{Lost: true}
+	}
+	if _, _, pending, failure, ret := d.GetRemappedRows(); ret == nvml.SUCCESS {
+		out.RemapPending, out.RemapFailed = pending, failure
+	}
+	for link := range nvml.NVLINK_MAX_LINKS {
+		if state, ret := d.GetNvLinkState(link); ret == nvml.SUCCESS &&
+			state == nvml.FEATURE_ENABLED {
+			out.LinksUp++
+		}
+	}
+	known.links = max(known.links, out.LinksUp)
+	out.LinksDown = known.links - out.LinksUp
+	fields := []nvml.FieldValue{{FieldId: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}}
+	if d.GetFieldValues(fields) == nvml.SUCCESS &&
+		nvml.Return(fields[0].NvmlReturn) == nvml.SUCCESS {
+		out.Advises = true
+		out.Action = actionOf(number(fields[0]))
+	}
+	return out
+}
+
+// number is a field's value; those read here are unsigned int.
+func number(field nvml.FieldValue) uint32 { return binary.NativeEndian.Uint32(field.Value[:4]) }
+
+func actionOf(code uint32) gpu.Action {
+	switch nvml.DeviceGpuRecoveryAction(code) {
+	case nvml.GPU_RECOVERY_ACTION_NONE:
+		return gpu.NoAction
+	case nvml.GPU_RECOVERY_ACTION_GPU_RESET:
+		return gpu.Reset
+	case nvml.GPU_RECOVERY_ACTION_NODE_REBOOT:
+		return gpu.Reboot
+	case nvml.GPU_RECOVERY_ACTION_DRAIN_P2P:
+		return gpu.DrainP2P
+	case nvml.GPU_RECOVERY_ACTION_DRAIN_AND_RESET:
+		return gpu.DrainAndReset
+	}
+	return gpu.Action(fmt.Sprintf("recovery action %d", code))
+}
+
+// busOf is the address as sysfs has it.
+func busOf(pci nvml.PciInfo) string {
+	return fmt.Sprintf("%04x:%02x:%02x.0", pci.Domain, pci.Bus, pci.Device)
+}
+
+// node is the NUMA node that sysfs has for a PCI device.
+func (s *session) node(bus string) topology.NodeID {
+	raw, err := os.ReadFile(filepath.Join("/", s.Root, "sys/bus/pci/devices", bus, "numa_node"))
+	if err != nil {
+		return topology.NoNode
+	}
+	id, err := strconv.Atoi(strings.TrimSpace(string(raw)))
+	if err != nil || id < 0 {
+		return topology.NoNode
+	}
+	return topology.NodeID(id)
+}

@@ -1,0 +1,190 @@
+//go:build cgo
+
+package nvml
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/numalet/numalet/deviceplugin/gpu"
+)
+
+const (
+	// waitSlice is how long the library is left to wait before it is seen whether we are to end.
+	waitSlice = time.Second
+	// noInstance stands for the whole GPU in the library's events.
+	noInstance = 0xFFFFFFFF
+)
+
+// Driver finds the library when it is opened.
+type Driver struct {
+	// Library is what go-nvml's New returns, or its mock.
+	Library nvml.Interface
+	// Root is where /sys and /proc are; "" is the machine's own.
+	Root string
+}
+
+// Open implements gpu.Driver.
+func (d Driver) Open() (gpu.Session, error) {
+	if ret := d.Library.Init(); ret != nvml.SUCCESS {
+		return nil, failed("initialize NVML", ret)
+	}
+	s := &session{Driver: d, seen: map[string]*seen{}}
+	if err := s.listen(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// failed is an error of the library. One that says that there is no driver is gpu.ErrNoDriver.
+func failed(what string, ret nvml.Return) error {
+	switch ret {
+	case nvml.ERROR_LIBRARY_NOT_FOUND, nvml.ERROR_DRIVER_NOT_LOADED, nvml.ERROR_UNINITIALIZED,
+		nvml.ERROR_LIB_RM_VERSION_MISMATCH:
+		return fmt.Errorf("%w: %s: %s", gpu.ErrNoDriver, what, ret.String())
+	}
+	return fmt.Errorf("%s: %s", what, ret.String())
+}
+
+// session is the library, initialized.
+type session struct {
+	Driver
+	events nvml.EventSet // nil: this driver has none
+	// seen are the GPUs of this session by UUID.
+	seen map[string]*seen
+}
+
+// seen is what does not change of a GPU as long as the driver is loaded.
+type seen struct {
+	// links is how many NVLinks were up at most.
+	links int
+	// listens: its events come.
+	listens bool
+}
+
+// listen opens the set of events. Drivers without any are fine: readings remain.
+func (s *session) listen() error {
+	set, ret := s.Library.EventSetCreate()
+	switch ret {
+	case nvml.SUCCESS:
+		s.events = set
+	case nvml.ERROR_NOT_SUPPORTED:
+	default:
+		return failed("create event set", ret)
+	}
+	return nil
+}
+
+// Close implements gpu.Session.
+func (s *session) Close() {
+	if s.events != nil {
+		s.events.Free()
+	}
+	s.Library.Shutdown()
+}
+
+// Wait implements gpu.Session.
+func (s *session) Wait(ctx context.Context, limit time.Duration) (gpu.Event, bool, error) {
+	deadline := time.Now().Add(limit)
+	for {
+		left := min(time.Until(deadline), waitSlice)
+		if ctx.Err() != nil || left <= 0 {
+			return gpu.Event{}, false, nil
+		}
+		event, found, err := s.wait(ctx, left)
+		if found || err != nil {
+			return event, found, err
+		}
+	}
+}
+
+func (s *session) wait(ctx context.Context, limit time.Duration) (gpu.Event, bool, error) {
+	if s.events == nil {
+		select {
+		case <-ctx.Done():
+		case <-time.After(limit):
+		}
+		return gpu.Event{}, false, nil
+	}
+	data, ret := s.events.Wait(uint32(max(1, limit.Milliseconds())))
+	switch ret {
+	case nvml.SUCCESS:
+		return eventOf(data), true, nil
+	case nvml.ERROR_TIMEOUT:
+		return gpu.Event{}, false, nil
+	case nvml.ERROR_GPU_IS_LOST: // the next reading says which; the set is of no use any more
+		time.Sleep(limit)
+		return gpu.Event{}, false, s.again()
+	default:
+		return gpu.Event{}, false, failed("wait for events", ret)
+	}
+}
+
+// again makes a new set of events. GPUs that are left are registered when they are read next.
+func (s *session) again() error {
+	s.events.Free()
+	s.events = nil
+	for _, known := range s.seen {
+		known.listens = false
+	}
+	return s.listen()
+}
+
+func eventOf(data nvml.EventData) gpu.Event {
+	out := gpu.Event{Instance: instanceOf(data.GpuInstanceId),
+		Compute: instanceOf(data.ComputeInstanceId), Kind: gpu.XIDEvent, XID: data.EventData}
+	if data.EventType == nvml.EventTypeDoubleBitEccError {
+		out.Kind, out.XID = gpu.DoubleBitEvent, 0
+	}
+	if data.Device != nil {
+		if uuid, ret := data.Device.GetUUID(); ret == nvml.SUCCESS {
+			out.GPU = uuid
+		}
+	}
+	return out
+}
+
+func instanceOf(id uint32) int {
+	if id == noInstance {
+		return gpu.NoInstance
+	}
+	return int(id)
+}
+
+// Read implements gpu.Session.
+func (s *session) Read() (gpu.Snapshot, error) {
+	version, ret := s.Library.SystemGetDriverVersion()
+	if ret != nvml.SUCCESS {
+		return gpu.Snapshot{}, failed("read driver version", ret)
+	}
+	count, ret := s.Library.DeviceGetCount()
+	if ret != nvml.SUCCESS {
+		return gpu.Snapshot{}, failed("count GPUs", ret)
+	}
+	out := gpu.Snapshot{Driver: version}
+	var handles []nvml.Device
+	for i := range count {
+		handle, ret := s.Library.DeviceGetHandleByIndex(i)
+		if ret == nvml.ERROR_GPU_IS_LOST || ret == nvml.ERROR_NOT_FOUND {
+			continue // the plugin misses it
+		}
+		if ret != nvml.SUCCESS {
+			return out, failed(fmt.Sprintf("open GPU %d", i), ret)
+		}
+		g, err := s.gpu(handle, i)
+		if errors.Is(err, errGone) {
+			continue
+		}
+		if err != nil {
+			return out, err
+		}
+		handles, out.GPUs = append(handles, handle), append(out.GPUs, g)
+	}
+	out.Links = linksOf(handles, out.GPUs)
+	return out, nil
+}

@@ -1,0 +1,106 @@
+//go:build cgo
+
+package nvml
+
+import (
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/numalet/numalet/deviceplugin/gpu"
+	"github.com/numalet/numalet/deviceplugin/gpu/prefer"
+)
+
+// ends are where the NVLinks of a GPU go that are up: how many to switches, and to each GPU, by its
+// PCI address.
+type ends struct {
+	switches int
+	gpus     map[string]int
+	gbps     int
+}
+
+// linksOf is what is between the GPUs.
+func linksOf(handles []nvml.Device, gpus []gpu.GPU) prefer.Links {
+	all := make([]ends, len(handles))
+	for i, d := range handles {
+		all[i] = endsOf(d)
+	}
+	out := make(prefer.Links, len(handles))
+	for i := range out {
+		out[i] = make([]prefer.Link, len(handles))
+		for j := range out[i] {
+			if i == j {
+				continue
+			}
+			direct := all[i].gpus[gpus[j].Bus]
+			through := min(all[i].switches, all[j].switches)
+			out[i][j] = prefer.Link{Path: pathOf(handles[i], handles[j]),
+				NVLink: (direct + through) * min(all[i].gbps, all[j].gbps)}
+		}
+	}
+	return out
+}
+
+func endsOf(d nvml.Device) ends {
+	out := ends{gpus: map[string]int{}}
+	for link := range nvml.NVLINK_MAX_LINKS {
+		state, ret := d.GetNvLinkState(link)
+		if ret != nvml.SUCCESS || state != nvml.FEATURE_ENABLED {
+			continue
+		}
+		remote, ret := d.GetNvLinkRemotePciInfo(link)
+		if ret != nvml.SUCCESS {
+			continue
+		}
+		switch kind, ret := d.GetNvLinkRemoteDeviceType(link); {
+		case ret == nvml.SUCCESS && kind == nvml.NVLINK_DEVICE_TYPE_SWITCH:
+			out.switches++
+		case ret == nvml.SUCCESS && kind == nvml.NVLINK_DEVICE_TYPE_GPU:
+			out.gpus[busOf(remote)]++
+		default:
+			continue
+		}
+		if out.gbps == 0 {
+			out.gbps = speedOf(d, link)
+		}
+	}
+	return out
+}
+
+// speedOf is what one NVLink carries, in GB/s one way.
+func speedOf(d nvml.Device, link int) int {
+	fields := []nvml.FieldValue{{FieldId: nvml.FI_DEV_NVLINK_SPEED_MBPS_COMMON}}
+	if d.GetFieldValues(fields) == nvml.SUCCESS &&
+		nvml.Return(fields[0].NvmlReturn) == nvml.SUCCESS {
+		if speed := number(fields[0]); speed > 0 {
+			return int(speed / 1000)
+		}
+	}
+	version, ret := d.GetNvLinkVersion(link)
+	switch {
+	case ret != nvml.SUCCESS || version == 1:
+		return 20
+	case version >= 5:
+		return 50
+	}
+	return 25
+}
+
+// pathOf is the way over PCIe; the longest where the driver does not say.
+func pathOf(a, b nvml.Device) prefer.Path {
+	level, ret := a.GetTopologyCommonAncestor(b)
+	if ret != nvml.SUCCESS {
+		return prefer.System
+	}
+	switch level {
+	case nvml.TOPOLOGY_INTERNAL:
+		return prefer.Board
+	case nvml.TOPOLOGY_SINGLE:
+		return prefer.Switch
+	case nvml.TOPOLOGY_MULTIPLE:
+		return prefer.Switches
+	case nvml.TOPOLOGY_HOSTBRIDGE:
+		return prefer.Bridge
+	case nvml.TOPOLOGY_NODE:
+		return prefer.Node
+	}
+	return prefer.System
+}

@@ -1,0 +1,106 @@
+//go:build cgo
+
+package nvml
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/numalet/numalet/deviceplugin/gpu"
+)
+
+// instances are the MIG devices of a GPU.
+func (s *session) instances(d nvml.Device, minor int) ([]gpu.Instance, error) {
+	most, ret := d.GetMaxMigDeviceCount()
+	if ret != nvml.SUCCESS {
+		return nil, failed("count MIG devices", ret)
+	}
+	memory, ret := d.GetMemoryInfo()
+	if ret != nvml.SUCCESS {
+		return nil, failed("read memory", ret)
+	}
+	caps := s.capabilities()
+	var out []gpu.Instance
+	for i := range most {
+		handle, ret := d.GetMigDeviceHandleByIndex(i)
+		if ret == nvml.ERROR_NOT_FOUND || ret == nvml.ERROR_INVALID_ARGUMENT {
+			continue // a place that is not used
+		}
+		if ret != nvml.SUCCESS {
+			return nil, failed(fmt.Sprintf("open MIG device %d", i), ret)
+		}
+		one, err := instance(handle, memory.Total)
+		if err != nil {
+			return nil, err
+		}
+		for _, access := range []string{
+			fmt.Sprintf("gpu%d/gi%d/access", minor, one.GPU),
+			fmt.Sprintf("gpu%d/gi%d/ci%d/access", minor, one.GPU, one.Compute),
+		} {
+			if number, known := caps[access]; known {
+				one.Nodes = append(one.Nodes, "/dev/nvidia-caps/nvidia-cap"+number)
+			}
+		}
+		out = append(out, one)
+	}
+	return out, nil
+}
+
+func instance(d nvml.Device, total uint64) (out gpu.Instance, err error) {
+	var ret nvml.Return
+	if out.UUID, ret = d.GetUUID(); ret != nvml.SUCCESS {
+		return out, failed("read UUID of a MIG device", ret)
+	}
+	if out.GPU, ret = d.GetGpuInstanceId(); ret != nvml.SUCCESS {
+		return out, failed("read GPU instance of "+out.UUID, ret)
+	}
+	if out.Compute, ret = d.GetComputeInstanceId(); ret != nvml.SUCCESS {
+		return out, failed("read compute instance of "+out.UUID, ret)
+	}
+	attributes, ret := d.GetAttributes()
+	if ret != nvml.SUCCESS {
+		return out, failed("read attributes of "+out.UUID, ret)
+	}
+	out.Profile = profileOf(attributes, total)
+	return out, nil
+}
+
+// profileOf is the profile's name: "1g.10gb", "1c.2g.20gb" for a part of a GPU instance, and "+me"
+// for one with media engines beyond its size. Memory is what the profile is sold as: eighths of the
+// GPU's, rounded up.
+func profileOf(a nvml.DeviceAttributes, total uint64) string {
+	const mib, gib = 1 << 20, 1 << 30
+	eighths := math.Ceil(float64(a.MemorySizeMB*mib) / float64(total) * 8)
+	gigabytes := math.Round(eighths / 8 * float64((total+gib-1)/gib))
+	name := fmt.Sprintf("%dg.%dgb", a.GpuInstanceSliceCount, int(gigabytes))
+	if a.ComputeInstanceSliceCount != a.GpuInstanceSliceCount {
+		name = fmt.Sprintf("%dc.%s", a.ComputeInstanceSliceCount, name)
+	}
+	if a.GpuInstanceSliceCount == 1 && a.SharedOfaCount > 0 && a.SharedJpegCount > 0 {
+		name += "+me"
+	}
+	return name
+}
+
+// capabilities are the minor numbers of /dev/nvidia-caps, by what they give access to.
+func (s *session) capabilities() map[string]string {
+	raw, err := os.ReadFile(filepath.Join("/", s.Root, "proc/driver/nvidia-caps/mig-minors"))
+	if err != nil {
+		return nil // containers get them from NVIDIA's runtime
+	}
+	out := map[string]string{}
+	lines := bufio.NewScanner(bytes.NewReader(raw))
+	for lines.Scan() {
+		if what, minor, found := strings.Cut(strings.TrimSpace(lines.Text()), " "); found {
+			out[what] = strings.TrimSpace(minor)
+		}
+	}
+	return out
+}
