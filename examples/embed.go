@@ -14,6 +14,11 @@ var Simulated embed.FS
 //go:embed containerd/*.yaml
 var Containerd embed.FS
 
+// GPU are the pods for a machine with NVIDIA's GPUs, in a folder of that name.
+//
+//go:embed gpu/*.yaml
+var GPU embed.FS
+
 // Cluster are the workloads for a node of a cluster, in a folder of that name; those for a real
 // containerd are in a folder of its name below that.
 //

@@ -22,7 +22,8 @@ With --runtime=containerd (root) the pods are real containers on this machine. W
 --cluster the agent is a node of a control plane of its own, and kubectl works.`,
 		Example: `  numalet playground
   numalet playground --once -o json
-  numalet playground --topology-from fixture:eight-node`,
+  numalet playground --topology-from fixture:eight-node
+  numalet playground --gpu dgxh100`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts.JSON, opts.Out = output == "json", cmd.OutOrStdout()
@@ -40,6 +41,8 @@ With --runtime=containerd (root) the pods are real containers on this machine. W
 		"folder of containerd's binaries (what test/tools/build.sh built)")
 	f.StringVar(&opts.Cluster, "cluster", "",
 		"folder of etcd, the API server and so on (what test/tools/build.sh cluster built)")
+	f.StringVar(&opts.GPU, "gpu", "",
+		"play on a machine of numalet-gpu, such as dgxh100, whose GPUs that plugin offers")
 	f.BoolVar(&opts.Once, "once", false, "print the table when every pod has settled, and end")
 	choose(f, &output, "output", "o", "how --once prints", "text", "json")
 	return cmd

@@ -47,6 +47,9 @@ type Options struct {
 	Cluster string
 	// Examples is a folder of manifests instead of our own; "none" starts without pods.
 	Examples string
+	// GPU is a machine of the GPU plugin: the playground is that machine, and the plugin offers its
+	// GPUs; "" is none.
+	GPU string
 	// Once prints the table when all pods have settled, and ends. JSON prints it as JSON.
 	Once, JSON bool
 	Out        io.Writer
@@ -96,7 +99,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 }
 
 func (p *Playground) run(ctx context.Context) error {
-	if err := p.prepare(); err != nil {
+	if err := errors.Join(p.prepare(), p.prepareGPU(ctx)); err != nil {
 		return err
 	}
 	endpoint, err := p.startRuntime(ctx)

@@ -1,6 +1,7 @@
 package playground
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 // plugin is a device plugin in a process of its own.
 type plugin struct {
 	resource string
+	binary   string // "" is our own
 	args     []string
 }
 
@@ -35,7 +37,7 @@ func (o plugin) run(ctx context.Context, log io.Writer) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, executable, o.args...)
+	cmd := exec.CommandContext(ctx, cmp.Or(o.binary, executable), o.args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 5 * time.Second

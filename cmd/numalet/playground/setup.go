@@ -39,6 +39,8 @@ func (o Options) examples() fs.FS {
 		return folder(examples.Cluster, "cluster")
 	case o.Runtime == Containerd:
 		return folder(examples.Containerd, "containerd")
+	case o.GPU != "":
+		return folder(examples.GPU, "gpu")
 	default:
 		return examples.Simulated
 	}
@@ -246,6 +248,9 @@ func (o Options) machine() string {
 // offers are the device plugins: one for GPUs and one for NICs. They offer the machine's PCI
 // devices; on a machine without, four invented ones spread over its nodes.
 func (p *Playground) offers() ([]plugin, error) {
+	if p.opts.GPU != "" {
+		return []plugin{p.offerGPUs()}, nil
+	}
 	m := p.agent.Machine()
 	if p.opts.Runtime == Containerd {
 		return []plugin{p.offer("example.com/gpu",
