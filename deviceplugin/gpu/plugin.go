@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,10 +11,8 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-const (
-	openAgain = 2 * time.Second  // how often a driver is looked for
-	patience  = 30 * time.Second // how long the driver may take for a call
-)
+// openAgain is how often a driver is looked for.
+const openAgain = 2 * time.Second
 
 // Config is what New needs.
 type Config struct {
@@ -23,6 +22,8 @@ type Config struct {
 	Dir string
 	// Interval is how often the GPUs are looked at; 10 s when 0. Events come at once.
 	Interval time.Duration
+	// Patience is how long the driver may take for a call before GPUs are unhealthy; 30 s when 0.
+	Patience time.Duration
 	// Registry gets the plugin's metrics; nil for none.
 	Registry metrics.KubeRegistry
 	// Log gets a line for people on what happens.
@@ -42,9 +43,8 @@ func New(cfg Config) (*Plugin, error) {
 	if err := cfg.Settings.validate(); err != nil {
 		return nil, err
 	}
-	if cfg.Interval == 0 {
-		cfg.Interval = 10 * time.Second
-	}
+	cfg.Interval = cmp.Or(cfg.Interval, 10*time.Second)
+	cfg.Patience = cmp.Or(cfg.Patience, 30*time.Second)
 	if cfg.Log == nil {
 		cfg.Log = func(string, ...any) {}
 	}
@@ -153,14 +153,14 @@ func within[T any](ctx context.Context, p *Plugin, call func() (T, error)) (T, e
 		value, err := call()
 		done <- result{value, err}
 	}()
-	late := time.NewTimer(patience + p.cfg.Interval)
+	late := time.NewTimer(p.cfg.Patience + p.cfg.Interval)
 	defer late.Stop()
 	for {
 		select {
 		case r := <-done:
 			return r.value, r.err
 		case <-late.C:
-			p.cfg.Log("%v for %s", errHangs, patience+p.cfg.Interval)
+			p.cfg.Log("%v for %s", errHangs, p.cfg.Patience+p.cfg.Interval)
 			p.watch.gone(errHangs)
 			p.publish()
 		case <-ctx.Done():

@@ -1,0 +1,119 @@
+package gpu
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+func settings(t *testing.T, file string, env map[string]string, args ...string) (Settings, string,
+	[]string, error) {
+	t.Helper()
+	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	flags := AddFlags(set, func(name string) string { return env[name] })
+	if file != "" {
+		name := filepath.Join(t.TempDir(), "config.yaml")
+		if err := os.WriteFile(name, []byte(file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, "--config-file", name)
+	}
+	if err := set.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return flags.Settings()
+}
+
+// A file as NVIDIA documents it.
+const nvidias = `
+version: v1
+flags:
+  migStrategy: mixed
+  failOnInitError: true
+  nvidiaDriverRoot: "/"
+  plugin:
+    passDeviceSpecs: true
+    deviceListStrategy: [envvar, cdi-cri]
+    deviceIDStrategy: index
+  gfd: {oneshot: false, sleepInterval: 60s}
+sharing:
+  timeSlicing:
+    renameByDefault: true
+    failRequestsGreaterThanOne: true
+    resources:
+    - {name: nvidia.com/gpu, replicas: 10}
+    - {name: nvidia.com/mig-1g.10gb, rename: nvidia.com/small, devices: [0, "1:2"], replicas: 2}
+`
+
+func TestFileOfNVIDIA(t *testing.T) {
+	got, dir, unused, err := settings(t, nvidias, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Defaults()
+	want.MIG, want.FailOnInit, want.PassDeviceSpecs, want.ID = MIGMixed, true, true, ByIndex
+	want.List = []ListStrategy{EnvVar, CDICRI}
+	want.Shared = []Sharing{
+		{Resource: "nvidia.com/gpu", As: "nvidia.com/gpu.shared", Replicas: 10, OnlyOne: true},
+		{Resource: "nvidia.com/mig-1g.10gb", As: "nvidia.com/small", Replicas: 2, OnlyOne: true,
+			Devices: []string{"0", "1:2"}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want\n%+v", got, want)
+	}
+	if dir != "/var/lib/kubelet/device-plugins" || !slices.Equal(unused, []string{"flags.gfd"}) {
+		t.Errorf("in %s, without effect: %q", dir, unused)
+	}
+}
+
+// A flag counts before its variable, that before the file.
+func TestPrecedence(t *testing.T) {
+	env := map[string]string{"MIG_STRATEGY": "single", "PASS_DEVICE_SPECS": "false",
+		"KUBELET_SOCKET": "/k/kubelet.sock", "DP_DISABLE_HEALTHCHECKS": "119,120",
+		"IMEX_CHANNEL_IDS": "0", "NVIDIA_DRIVER_ROOT": "/run/nvidia"}
+	got, dir, unused, err := settings(t, nvidias, env, "--mig-strategy=none", "--gds-enabled",
+		"--health-recover-after=1h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.MIG != MIGNone || got.PassDeviceSpecs || got.ID != ByIndex || dir != "/k" ||
+		!slices.Equal(got.Health.Ignored, []uint64{119, 120}) ||
+		got.Health.RecoverAfter != time.Hour || got.Env["NVIDIA_GDS"] != "enabled" ||
+		got.Env["NVIDIA_IMEX_CHANNELS"] != "0" || !slices.Contains(unused, "--nvidia-driver-root") {
+		t.Errorf("in %s %+v; unused %q", dir, got, unused)
+	}
+}
+
+func TestWrongSettings(t *testing.T) {
+	for _, c := range []struct{ file, arg, want string }{
+		{"version: v2", "", `version is "v2"`},
+		{"version: v1\nflagz: {}", "", "flagz"},
+		{"version: v1\nsharing: {timeSlicing: {resources: [{name: a, replicas: 0}]}}", "", "want 2 to"},
+		{"version: v1\nsharing: {timeSlicing: {}, mps: {}}", "", "choose one"},
+		{"version: v1\nsharing: {mps: {resources: [{name: a, replicas: 2, devices: few}]}}", "",
+			"want all, a number"},
+		{"version: v1\nsharing: {mps: {resources: [{name: a, replicas: 2, devices: 1}]}}", "",
+			"rename these"},
+		{"", "--mig-strategy=both", "none or single or mixed"},
+		{"", "--device-list-strategy=envvar,else", `"else"`},
+		{"", "--pass-device-specs=perhaps", "want true or false"},
+		{"", "--disable-healthchecks=some", "want XIDs"},
+		{"", "--imex-channel-ids=1", "the only channel"},
+		{"", "--config-file=/nonexistent", "/nonexistent"},
+	} {
+		var args []string
+		if c.arg != "" {
+			args = []string{c.arg}
+		}
+		if _, _, _, err := settings(t, c.file, nil, args...); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s %s: %v, want %q", c.file, c.arg, err, c.want)
+		}
+	}
+}
