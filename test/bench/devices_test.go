@@ -67,7 +67,8 @@ func admit(ctx context.Context, b *testing.B, manager *deviceplugin.Plugins,
 	}}}
 	begin := time.Now()
 	view := allocation.View{
-		Machine: machine, Policy: topology.Restricted, Inventory: manager.Inventory(),
+		Machine: machine, Inventory: manager.Inventory(),
+		Rules: topology.Rules{Policy: topology.Restricted},
 	}
 	plan, err := view.Plan(pod, nil)
 	must(b, err)
