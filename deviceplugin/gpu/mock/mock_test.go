@@ -234,3 +234,15 @@ func TestMachineFromFile(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// The page names every machine.
+func TestPageNamesMachines(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/gpu-plugin.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list := strings.Join(Names()[:len(Names())-1], ", "); !strings.Contains(
+		strings.Join(strings.Fields(string(page)), " "), list) {
+		t.Errorf("docs/gpu-plugin.md does not have %s", list)
+	}
+}

@@ -1,0 +1,68 @@
+package prefer_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/numalet/numalet/deviceplugin/gpu/mock"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the table of docs/gpu-plugin.md")
+
+// The page has the choices as they are.
+func TestPageHasTheChoices(t *testing.T) {
+	const file, begin, end = "../../../docs/gpu-plugin.md", "<!-- choices -->\n", "<!-- /choices -->"
+	page, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, _ := strings.Cut(string(page), begin)
+	_, after, found := strings.Cut(rest, end)
+	if !found {
+		t.Fatalf("%s has no %s", file, end)
+	}
+	want := before + begin + choices(t) + end + after
+	if want == string(page) {
+		return
+	}
+	if !*rewrite {
+		t.Fatalf("the table is another now: run this test with -rewrite\n%s", choices(t))
+	}
+	if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func choices(t *testing.T) string {
+	var out strings.Builder
+	out.WriteString("| machine | first 2 | next 2 | then 4 | these 4 | best 4 of the empty machine |\n" +
+		"|---|---|---|---|---|---|\n")
+	for _, name := range mock.Names() {
+		l := linksOf(t, name)
+		if len(l) < 2+2+4 {
+			continue
+		}
+		free := upTo(len(l))
+		var last []int
+		out.WriteString("| " + name)
+		for _, size := range []int{2, 2, 4} {
+			last = l.Choose(free, nil, size)
+			free = slices.DeleteFunc(free, func(i int) bool { return slices.Contains(last, i) })
+			fmt.Fprintf(&out, " | %s", strings.Trim(fmt.Sprint(last), "[]"))
+		}
+		best := naiveFour(t, name)
+		fmt.Fprintf(&out, " | %s | %s |\n", l.Of(last), best)
+	}
+	return out.String()
+}
+
+// naiveFour is how good the best four GPUs are, by a search of all groups.
+func naiveFour(t *testing.T, name string) string {
+	l := linksOf(t, name)
+	best, _ := naiveBest(l, 1<<len(l)-1, 4)
+	return best.String()
+}
