@@ -139,6 +139,17 @@ func (s *search) ties(must []int, size int, by order) (ties [][]int) {
 	return ties
 }
 
+// most is how good the best group of size is.
+func (s *search) most(size int) (best Quality) {
+	found := false
+	s.each(nil, size, func(_ []int, q Quality) {
+		if !found || q.Compare(best) > 0 {
+			best, found = q, true
+		}
+	})
+	return best
+}
+
 // best is the best group of size with must in it.
 func (s *search) best(available, must []int, size int) []int {
 	if s.links.alike(available) { // then nobody's NVLinks are at stake
@@ -224,7 +235,7 @@ func (s *search) left(available, group []int) (out rest) {
 	after := search{links: s.links, kinds: s.links.kinds(others, others)}
 	for n, size := range laterSizes {
 		if size <= len(others) {
-			out.groups[n] = s.links.of(after.ties(nil, size, Quality.Compare)[0])
+			out.groups[n] = after.most(size)
 		}
 	}
 	if !s.links.alike(others) && len(others) <= mesh && len(others) >= 2+4 {
@@ -242,7 +253,7 @@ func (s *search) left(available, group []int) (out rest) {
 // four is how good the best four of these are.
 func (s *search) four(of []int) Quality {
 	four := search{links: s.links, kinds: s.links.kinds(of, of)}
-	return s.links.of(four.ties(nil, 4, Quality.Compare)[0])
+	return four.most(4)
 }
 
 func without(all, some []int) []int {
