@@ -1,0 +1,42 @@
+package gpu
+
+import (
+	"testing"
+
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+)
+
+// The spec is found by runtimes, under the names of the answers, and goes when there is nothing.
+func TestCDISpec(t *testing.T) {
+	s := gpus(2, nil, []string{"1g.10gb"})
+	s.StandIn = "/dev/null"
+	set := Settings{MIG: MIGMixed, ID: ByIndex, DevRoot: t.TempDir()}
+	var units []*unit
+	for _, o := range offersOf(s, set, healthy()).resources {
+		for _, d := range o.devices {
+			units = append(units, d.unit)
+		}
+	}
+	dir := t.TempDir()
+	if err := writeCDI(dir, cdiSpec(units, set)); err != nil {
+		t.Fatal(err)
+	}
+	found := func(name string) *cdi.Device {
+		cache, err := cdi.NewCache(cdi.WithSpecDirs(dir), cdi.WithAutoRefresh(false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cache.GetDevice(cdiKind + "=" + name)
+	}
+	if d := found("0"); d == nil || len(d.ContainerEdits.DeviceNodes) != 1 ||
+		d.ContainerEdits.DeviceNodes[0].Path != "/dev/nvidia0" {
+		t.Errorf("GPU 0: %+v", d)
+	}
+	if d := found("1:0"); d == nil || len(d.ContainerEdits.DeviceNodes) != 2 ||
+		d.ContainerEdits.DeviceNodes[1].Path != "/dev/cap0" {
+		t.Errorf("the MIG device: %+v", d)
+	}
+	if err := writeCDI(dir, nil); err != nil || found("0") != nil {
+		t.Errorf("after it was taken away: %v, %v", err, found("0"))
+	}
+}
