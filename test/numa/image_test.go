@@ -18,8 +18,8 @@ import (
 func needs() map[string]string {
 	return map[string]string{
 		"qemu-system-x86_64": "qemu-system-x86", "mkfs.ext4": "e2fsprogs",
-		"busybox": "busybox-static",
-		"runc":    "runc", "/usr/lib/cni/ptp": "containernetworking-plugins",
+		"busybox": "busybox-static", "gcc": "gcc", "pkg-config": "pkg-config",
+		"/usr/lib/cni/ptp": "containernetworking-plugins",
 	}
 }
 
@@ -42,11 +42,16 @@ func makeDisk(t *testing.T, kernel string) string {
 	} {
 		install(t, from, filepath.Join(root, to))
 	}
+	runc := buildRunc(t)
+	install(t, runc, filepath.Join(root, "sbin/runc"))
 	for _, linked := range []string{
-		program(t, "runc"), "/usr/lib/cni/ptp", "/usr/lib/cni/host-local", "/usr/lib/cni/loopback",
+		runc, "/usr/lib/cni/ptp", "/usr/lib/cni/host-local", "/usr/lib/cni/loopback",
 	} {
-		for _, file := range append(libraries(t, linked), linked) {
+		for _, file := range libraries(t, linked) {
 			install(t, file, filepath.Join(root, file))
+		}
+		if linked != runc {
+			install(t, linked, filepath.Join(root, linked))
 		}
 	}
 	if err := errors.Join(
@@ -64,6 +69,18 @@ func makeDisk(t *testing.T, kernel string) string {
 	}
 	buildInto(t, filepath.Join(root, "numa"))
 	return format(t, root)
+}
+
+// buildRunc builds a runc that puts network interfaces into containers, as Debian's does not yet.
+func buildRunc(t *testing.T) string {
+	t.Helper()
+	cmd := exec.Command("../tools/runc.sh")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("build runc: %v", err)
+	}
+	return filepath.Join(strings.TrimSpace(string(out)), "runc")
 }
 
 // buildInto builds the agent, the test binaries, and an archive of images.

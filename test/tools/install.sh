@@ -14,6 +14,10 @@ if [ "${1:-}" = numa ]; then
 	wanted="$wanted
 qemu-system-x86:/usr/bin/qemu-system-x86_64
 e2fsprogs:/sbin/mkfs.ext4|/usr/sbin/mkfs.ext4
+gcc:/usr/bin/gcc
+libc6-dev:/usr/include/stdlib.h
+libseccomp-dev:/usr/include/seccomp.h
+pkg-config:/usr/bin/pkg-config
 "
 fi
 

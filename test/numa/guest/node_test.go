@@ -151,6 +151,8 @@ type ask struct {
 	cpu, memory string
 	huge        int // MiB of huge pages
 	nics, disks int
+	// enis are interfaces to be put into a network of the pod's own.
+	enis int
 }
 
 // create writes the manifest of a pod, whose limits are its requests.
@@ -162,7 +164,7 @@ func (g guest) create(name string, a ask) {
 		limits["cpu"], limits["memory"] = a.cpu, a.memory
 		args = append(args, fmt.Sprintf("--allocate=%d", allocated))
 	}
-	for resource, n := range map[string]int{nic: a.nics, disk: a.disks} {
+	for resource, n := range map[string]int{nic: a.nics, disk: a.disks, eniResource: a.enis} {
 		if n > 0 {
 			limits[resource] = fmt.Sprint(n)
 		}
@@ -174,7 +176,7 @@ func (g guest) create(name string, a ask) {
 	manifest, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name},
 		"spec": map[string]any{
-			"hostNetwork": true, // a network of its own takes the emulator seconds
+			"hostNetwork": a.enis == 0, // a network of its own takes the emulator seconds
 			"containers": []any{map[string]any{
 				"name": "main", "image": containerd.WorkImage, "args": args,
 				"resources": map[string]any{"limits": limits},

@@ -48,6 +48,7 @@ func TestSecondNode(t *testing.T) {
 			t.Errorf("the plugins were called %d times with Allocate, want 3", calls)
 		}
 	})
+	t.Run("interfaces", func(t *testing.T) { testInterfaces(g.as(t)) })
 }
 
 // startRuntime starts the containerd of the boot before, with the configuration and the data that
