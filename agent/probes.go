@@ -22,7 +22,7 @@ func newHandlers(n node) *handler.Handlers {
 // newProber probes containers; wake is told of pods of which something else was found than before.
 func newProber(n node, wake func(types.UID)) (*probe.Prober, error) {
 	return probe.New(probe.Config{
-		Ask: newHandlers(n).Probe, Tell: n.events.Pod, Wake: wake,
+		Ask: newHandlers(n).Probe, Tell: n.events.Container, Wake: wake,
 	})
 }
 

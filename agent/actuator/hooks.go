@@ -22,8 +22,8 @@ func (a *Actuator) postStart(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 		target := handler.Target{Container: c, ID: act.IDs[0], IP: a.address(pod, observed)}
 		if err := a.hook(ctx, pod, c.Lifecycle.PostStart, target); err != nil {
 			if ctx.Err() == nil {
-				a.cfg.Tell.Event(pod, v1.EventTypeWarning, "FailedPostStartHook",
-					"PostStartHook failed")
+				a.cfg.Tell.Container(podspec.Ref{Pod: pod, Container: act.Container},
+					v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 			}
 			return &cri.StartError{
 				Reason: cri.ReasonPostStartHook, Message: err.Error(), Err: err,
@@ -51,7 +51,8 @@ func (a *Actuator) preStop(ctx context.Context, pod *v1.Pod, observed cri.Pod, i
 		if err := a.hook(within, pod, hook, target); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).V(2).Info("A preStop hook did not succeed",
 				"containerName", c.Name, "err", err)
-			a.cfg.Tell.Event(pod, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+			a.cfg.Tell.Container(podspec.Ref{Pod: pod, Container: c.Name},
+				v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 		}
 		return
 	}

@@ -71,8 +71,8 @@ func newHooked(t *testing.T) (*Actuator, *stoppable) {
 		Event: func(_ *v1.Pod, eventType, reason, message string) {
 			r.note(eventType + " " + reason + ": " + message)
 		},
-		Container: func(_ podspec.Ref, eventType, reason, message string) {
-			r.note(eventType + " " + reason + ": " + message)
+		Container: func(of podspec.Ref, eventType, reason, message string) {
+			r.note(of.Container + " " + eventType + " " + reason + ": " + message)
 		}}}), r
 }
 
@@ -81,9 +81,9 @@ func newHooked(t *testing.T) (*Actuator, *stoppable) {
 func TestPreStop(t *testing.T) {
 	for command, want := range map[string][]string{
 		"good": {"good in w", "stop w in 3s", "stop d in 3s"},
-		"bad": {"bad in w", "Warning FailedPreStopHook: PreStopHook failed", "stop w in 3s",
+		"bad": {"bad in w", "web Warning FailedPreStopHook: PreStopHook failed", "stop w in 3s",
 			"stop d in 3s"},
-		"hang": {"hang in w", "stop d in 3s", "Warning FailedPreStopHook: PreStopHook failed",
+		"hang": {"hang in w", "stop d in 3s", "web Warning FailedPreStopHook: PreStopHook failed",
 			"stop w in 2s"},
 	} {
 		a, r := newHooked(t)
@@ -93,8 +93,8 @@ func TestPreStop(t *testing.T) {
 		if err := a.stopContainers(t.Context(), pod, observed, stop); err != nil {
 			t.Fatal(err)
 		}
-		want = append(want, "Normal Killing: Stopping container web",
-			"Normal Killing: Stopping container db")
+		want = append(want, "web Normal Killing: Stopping container web",
+			"db Normal Killing: Stopping container db")
 		slices.Sort(want)
 		slices.Sort(r.log)
 		if !slices.Equal(r.log, want) {
@@ -144,7 +144,7 @@ func TestPostStart(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	if got := strings.Join(r.log, ","); got !=
-		"bad in w,Warning FailedPostStartHook: PostStartHook failed" {
+		"bad in w,web Warning FailedPostStartHook: PostStartHook failed" {
 		t.Errorf("%q", got)
 	}
 	good, _ := hookedPod("good")

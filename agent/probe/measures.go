@@ -1,6 +1,8 @@
 package probe
 
 import (
+	"errors"
+	"math"
 	"net/http"
 
 	v1 "k8s.io/api/core/v1"
@@ -11,7 +13,7 @@ import (
 )
 
 // measures are the metrics of all probes. They have a registry and an address of their own, as they
-// are many.
+// are many: of a histogram there is the sum and the count only, as with the kubelet.
 type measures struct {
 	registry metrics.KubeRegistry
 	total    *metrics.CounterVec
@@ -26,10 +28,11 @@ func newMeasures() (measures, error) {
 			"Answers of containers to liveness, readiness and startup probes.",
 			"probe_type", "result", "container", "pod", "namespace", "pod_uid"),
 		duration: s.Histograms("prober_probe_duration_seconds",
-			"How long probes took that succeeded.", metrics.DefBuckets,
+			"How long probes took that succeeded.", []float64{math.Inf(1)},
 			"probe_type", "container", "pod", "namespace"),
 	}
-	return m, s.Register(m.registry)
+	return m, errors.Join(s.Register(m.registry),
+		metrics.RegisterProcessStartTime(m.registry.Register))
 }
 
 // series are those of one probe.

@@ -12,6 +12,7 @@ import (
 	"github.com/numalet/numalet/agent/handler"
 	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // maxAtOnce is how many probes of one pod are under way at most.
@@ -21,9 +22,9 @@ const maxAtOnce = 8
 type Config struct {
 	// Ask does a probe once; *handler.Handlers does.
 	Ask func(context.Context, *v1.Probe, handler.Target) (handler.Outcome, error)
-	// Tell is told what happens to a pod, Wake that what its probes have found is not what it was.
-	// Neither may block.
-	Tell func(pod *v1.Pod, eventType, reason, message string)
+	// Tell is told what happens to a container, Wake that what the probes of a pod have found is not
+	// what it was. Neither may block.
+	Tell func(of podspec.Ref, eventType, reason, message string)
 	Wake func(types.UID)
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/numalet/numalet/agent/handler"
 	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // world is a prober, the containers that it asks, and who is told.
@@ -41,7 +42,10 @@ func inWorld(t *testing.T, test func(*world)) {
 		var err error
 		w.Prober, err = New(Config{Ask: w.ask, Wake: func(uid types.UID) {
 			w.note("wake %s", uid)
-		}, Tell: func(pod *v1.Pod, kind, reason, message string) {
+		}, Tell: func(of podspec.Ref, kind, reason, message string) {
+			if of.FieldPath() == "" {
+				t.Errorf("%s is told of no container of its pod: %q", reason, of.Container)
+			}
 			w.note("%s %s: %s", kind, reason, message)
 		}})
 		if err != nil {

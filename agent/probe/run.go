@@ -11,6 +11,7 @@ import (
 	"github.com/numalet/numalet/agent/handler"
 	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // maxTries is how often a question is put that could not be asked.
@@ -85,21 +86,22 @@ func (p *Prober) ask(ctx context.Context, is *probe, q question) {
 	if !counts {
 		return
 	}
+	of := podspec.Ref{Pod: pod, Container: is.container}
 	switch {
 	case err != nil:
-		p.warn(pod, "Unhealthy", "%s probe errored and resulted in unknown state: %s", is.kind, err)
+		p.warn(of, "Unhealthy", "%s probe errored and resulted in unknown state: %s", is.kind, err)
 	case o.Result == handler.Failure:
-		p.warn(pod, "Unhealthy", "%s probe failed: %s", is.kind, o.Output)
+		p.warn(of, "Unhealthy", "%s probe failed: %s", is.kind, o.Output)
 	case o.Result == handler.Warning:
-		p.warn(pod, "ProbeWarning", "%s probe warning: %s", is.kind, o.Output)
+		p.warn(of, "ProbeWarning", "%s probe warning: %s", is.kind, o.Output)
 	}
 	if changed {
 		p.cfg.Wake(pod.UID)
 	}
 }
 
-func (p *Prober) warn(pod *v1.Pod, reason, format string, args ...any) {
-	p.cfg.Tell(pod, v1.EventTypeWarning, reason, fmt.Sprintf(format, args...))
+func (p *Prober) warn(of podspec.Ref, reason, format string, args ...any) {
+	p.cfg.Tell(of, v1.EventTypeWarning, reason, fmt.Sprintf(format, args...))
 }
 
 // answerOf asks once, for at most the probe's timeout. That of a command is the runtime's to keep.
