@@ -54,13 +54,12 @@ var metricDifferences = []difference{
 	{where: `/metrics (force_cleaned_|reconstruct_|volume_operation_|volume_manager_|` +
 		`kubelet_orphan_pod_).*`,
 		why: "of the kubelet's volume manager: here storage_operation_duration_seconds tells"},
-	{where: `/metrics kubelet_(image_|imagemanager_|managed_ephemeral_|lifecycle_|sleep_|` +
-		`started_user_namespaced_).*`, sometimes: true, why: "of what is not measured yet"},
+	{where: `/metrics kubelet_(image_|imagemanager_).*`, sometimes: true,
+		why: "of what is not measured yet"},
 	{where: `/metrics kubelet_pleg_discard_events`, why: "nothing is discarded"},
 	{where: `/metrics kubelet_(first_network_pod_start_sli_duration_seconds|` +
-		`pod_watch_events_dropped_total|container_log_filesystem_used_bytes|` +
-		`volume_metric_collection_duration_seconds)`,
-		why: "not measured: /stats/summary tells of logs and volumes"},
+		`pod_watch_events_dropped_total|volume_metric_collection_duration_seconds)`,
+		why: "not measured: /stats/summary tells of volumes"},
 	{where: `/metrics kubelet_(started_containers_errors_total|admission_rejections_total|` +
 		`http_.*|runtime_operations_errors_total|run_podsandbox_.*)`, sometimes: true,
 		why: "what had happened by then"},

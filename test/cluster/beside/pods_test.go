@@ -1,6 +1,7 @@
 package beside
 
 import (
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -46,6 +47,14 @@ var pods = []pod{
  {name: other, image: WORK, securityContext: {runAsUser: 7007}}]}`, ready, "Started"},
 	{"hostnetwork", `{hostNetwork: true, containers: [{name: main, image: WORK}]}`,
 		ready, "Started"},
+	{"probed", `{containers: [{name: main, image: WORK, readinessProbe: {periodSeconds: 1,
+  exec: {command: [PROGRAM, container, work, "--exit=0"]}, timeoutSeconds: 30}},
+ {name: other, image: WORK,
+  readinessProbe: {tcpSocket: {port: 81}, periodSeconds: 1, failureThreshold: 1}}]}`,
+		func(p *v1.Pod) bool {
+			return p.Status.Phase == v1.PodRunning && slices.ContainsFunc(p.Status.ContainerStatuses,
+				func(s v1.ContainerStatus) bool { return s.Ready })
+		}, "Unhealthy"},
 	{"succeeds", `{restartPolicy: Never, containers: [
   {name: main, image: WORK, args: ["--exit=0"]}]}`, ended(v1.PodSucceeded), "Started"},
 	{"fails", `{restartPolicy: Never, containers: [
@@ -79,7 +88,8 @@ var pods = []pod{
 // object is the pod on a node, whatever the scheduler thinks of it.
 func (p pod) object(node string) (*v1.Pod, error) {
 	made := &v1.Pod{}
-	spec := strings.ReplaceAll(p.spec, "WORK", containerd.WorkImage)
+	spec := strings.NewReplacer("WORK", containerd.WorkImage, "PROGRAM", containerd.Program).
+		Replace(p.spec)
 	if err := yaml.UnmarshalStrict([]byte(spec), &made.Spec); err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -46,16 +47,13 @@ func observe(t *testing.T, agent string) (r record) {
 	r.node = w.awaitNode()
 	w.start()
 	r.statuses = w.statuses()
-	r.metrics = map[string]string{}
-	for _, path := range []string{"/metrics", "/metrics/cadvisor", "/metrics/resource",
-		"/metrics/slis"} {
-		for name, is := range families(t, n.Get(path)) {
-			r.metrics[path+" "+name] = is
-		}
-	}
+	r.metrics = w.metrics()
 	r.summary = shape(t, n.Get("/stats/summary"))
 	c.MustRun("delete", "pod", "plain", "--timeout=1m")
 	n.Kill()
+	// When the agent begins again the machine has another boot id than the node had.
+	c.MustRun("patch", "node", w.node.Name, "--subresource=status", "--type=merge",
+		`--patch={"status":{"nodeInfo":{"bootID":"before"}}}`)
 	n.Start()
 	r.events = w.events()
 	return r
@@ -120,6 +118,30 @@ func (w recorder) statuses() map[string]string {
 	return out
 }
 
+// metrics are those of all paths, when probes have answered and logs were measured.
+func (w recorder) metrics() map[string]string {
+	w.Helper()
+	harness.Eventually(w, "probes have answered and logs were measured", func() error {
+		for path, name := range map[string]string{
+			"/metrics/probes": "prober_probe_duration_seconds_count{",
+			"/metrics":        "kubelet_container_log_filesystem_used_bytes{",
+		} {
+			if !strings.Contains(w.node.Get(path), name) {
+				return fmt.Errorf("%s has no %s", path, name)
+			}
+		}
+		return nil
+	})
+	out := map[string]string{}
+	for _, path := range []string{"/metrics", "/metrics/cadvisor", "/metrics/probes",
+		"/metrics/resource", "/metrics/slis"} {
+		for name, is := range families(w.T, w.node.Get(path)) {
+			out[path+" "+name] = is
+		}
+	}
+	return out
+}
+
 // events are those of the pods and of the node, when the last of them has come.
 func (w recorder) events() map[string]string {
 	w.Helper()
@@ -149,7 +171,8 @@ func (w recorder) events() map[string]string {
 				return fmt.Errorf("pod %s has no %s", p.name, p.event)
 			}
 		}
-		if !came["plain Killing"] || starts < 2 || !came[w.node.Name+" NodeReady"] {
+		if !came["plain Killing"] || starts < 2 || !came[w.node.Name+" NodeReady"] ||
+			!came[w.node.Name+" Rebooted"] {
 			return fmt.Errorf("%d starts, %v", starts, came)
 		}
 		return nil
