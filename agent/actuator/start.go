@@ -27,6 +27,8 @@ type build struct {
 	held     allocation.Pod // what is assigned to it
 	hardware machine.Hardware
 	node     Node // as the hardware has it
+	// images are the runtime's names of the images that volumes are made of, by volume.
+	images map[string]string
 }
 
 func (a *Actuator) build(pod *v1.Pod) build {
@@ -167,6 +169,11 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 		b.failed(of, reasonOf(err))
 		return err
 	}
+	volumes, err := b.imageVolumes(ctx, c, sandboxConfig)
+	if err != nil {
+		b.failed(of, messageOf(err))
+		return err
+	}
 	target, err := targetOf(b.pod, observed, c.Name)
 	if err != nil {
 		b.warn("Failed", "Error: "+messageOf(err))
@@ -174,6 +181,7 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 	}
 	facts := b.node.Facts
 	facts.PodIPs = sandbox.IPs
+	b.images = volumes
 	config, leave, err := b.order(ctx, c, cri.ContainerOptions{
 		Attempt: act.Attempt, Image: image, Target: target,
 		Facts: facts, Resources: b.node.Resources, Security: b.node.Security,
@@ -338,7 +346,7 @@ func (b build) mounts(c *v1.Container, o cri.ContainerOptions) ([]*runtimeapi.Mo
 		return nil, err
 	}
 	mounts, err := b.cfg.Volumes.Mounts(b.pod, c, volume.Start{
-		Attempt: o.Attempt, Env: env, PodIPs: o.Facts.PodIPs,
+		Attempt: o.Attempt, Env: env, PodIPs: o.Facts.PodIPs, Images: b.images,
 	})
 	if err != nil {
 		return nil, cri.ConfigError(err)

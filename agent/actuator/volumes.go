@@ -2,10 +2,13 @@ package actuator
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/cri"
 )
 
@@ -59,6 +62,37 @@ func (b build) warnOfVolumes(err error) {
 	for _, one := range errs {
 		b.warn("FailedMount", one.Error())
 	}
+}
+
+// imageVolumes sees to it that the images of the volumes that a container mounts are there, and says
+// what the runtime calls them, by volume.
+func (b build) imageVolumes(ctx context.Context, c *v1.Container,
+	sandbox *runtimeapi.PodSandboxConfig) (map[string]string, error) {
+	var out map[string]string
+	for _, v := range b.pod.Spec.Volumes {
+		mounts := func(m v1.VolumeMount) bool { return m.Name == v.Name }
+		if v.Image == nil || !slices.ContainsFunc(c.VolumeMounts, mounts) {
+			continue
+		}
+		image, err := b.cfg.Images.Ensure(ctx, cri.ImageRequest{
+			Pod: b.pod, Sandbox: sandbox, Secrets: b.pullSecrets(),
+			Container: &v1.Container{
+				Image: v.Image.Reference, ImagePullPolicy: v.Image.PullPolicy,
+			},
+			Pulls: func() { podworker.Yield(ctx) },
+			Report: func(eventType, reason, message string) {
+				b.cfg.Tell.Event(b.pod, eventType, reason, message)
+			},
+		})
+		if err != nil {
+			return nil, err
+		}
+		if out == nil {
+			out = map[string]string{}
+		}
+		out[v.Name] = image.Ref
+	}
+	return out, nil
 }
 
 // pullSecrets asks for the pod's image pull secrets; nil: it has none.

@@ -35,7 +35,7 @@ type Metrics struct {
 	// repairs are those of cgroups that something else had changed.
 	repairs map[cpupool.Repair]*metrics.Counter
 	unread  *metrics.Counter
-	mounts  *metrics.HistogramVec
+	volumes *volumeMetrics
 }
 
 // New registers the metrics.
@@ -55,7 +55,7 @@ func New(c Config) (*Metrics, error) {
 		repairs:   newRepairs(&s),
 		unread: s.Counter("numalet_cgroup_read_errors_total",
 			"Cgroups of containers and pods that are there and could not be read."),
-		mounts: newMounts(&s),
+		volumes: newVolumeMetrics(&s),
 	}
 	node := s.Gauges("kubelet_node_name", "The node's name; the value is always 1.", "node")
 	if err := s.Register(c.Registry); err != nil {

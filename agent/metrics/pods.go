@@ -137,6 +137,7 @@ func (m *Metrics) Started(pod *v1.Pod, c *v1.Container, err error) {
 	case podspec.Init, podspec.Sidecar:
 	}
 	m.pods.containers.WithLabelValues(kind).Inc()
+	m.volumes.started(pod, c, err)
 	var start *cri.StartError
 	if errors.As(err, &start) {
 		m.pods.containerErrors.WithLabelValues(kind, start.Reason).Inc()

@@ -21,6 +21,8 @@ type Start struct {
 	Env []*runtimeapi.KeyValue
 	// PodIPs go into /etc/hosts; a pod that has none and its own network gets no such file.
 	PodIPs []string
+	// Images are the runtime's names of the images that image volumes are made of, by volume.
+	Images map[string]string
 }
 
 // Mounts prepares what the container mounts and lists it: its volumes, /etc/hosts unless a volume
@@ -35,9 +37,8 @@ func (v *Volumes) Mounts(
 		return nil, err
 	}
 	var out []*runtimeapi.Mount
-	expand := cri.SubPathIn(start.Env)
 	for i := range container.VolumeMounts {
-		m, err := v.volumeMount(pod, container, i, expand)
+		m, err := v.volumeMount(pod, container, i, start)
 		if err != nil {
 			return nil, fmt.Errorf("container %q mounts volume %q at %s: %w", container.Name,
 				container.VolumeMounts[i].Name, container.VolumeMounts[i].MountPath, err)
@@ -70,7 +71,7 @@ func mountsAt(container *v1.Container, path string) bool {
 func absolute(path string) string { return filepath.Join("/", path) }
 
 func (v *Volumes) volumeMount(
-	pod *v1.Pod, container *v1.Container, index int, expand func(string) (string, error),
+	pod *v1.Pod, container *v1.Container, index int, start Start,
 ) (*runtimeapi.Mount, error) {
 	wanted := container.VolumeMounts[index]
 	position := slices.IndexFunc(pod.Spec.Volumes,
@@ -99,9 +100,14 @@ func (v *Volumes) volumeMount(
 	if out.RecursiveReadOnly, err = v.recursiveReadOnly(wanted); err != nil {
 		return nil, err
 	}
-	path, err := subPath(wanted, expand)
-	if err != nil || path == "" {
-		return out, err
+	path, err := subPath(wanted, cri.SubPathIn(start.Env))
+	switch {
+	case err != nil:
+		return nil, err
+	case volume.Image != nil:
+		return imageMount(out, volume, start.Images[volume.Name], path)
+	case path == "":
+		return out, nil
 	}
 	target := filepath.Join(podDir, subPathsDir, volume.Name, container.Name, fmt.Sprint(index))
 	out.HostPath, err = v.mountSubPath(out.HostPath, path, target)

@@ -41,6 +41,7 @@ type target struct {
 func plugins() []plugin {
 	return []plugin{
 		emptyDirs(), hostPaths(), configMaps(), secrets(), downwardAPIs(), projections(),
+		images(),
 	}
 }
 

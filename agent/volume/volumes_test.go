@@ -200,7 +200,7 @@ func TestSetUpRefuses(t *testing.T) {
 	}{
 		{"network", podWith(source(v1.VolumeSource{NFS: &v1.NFSVolumeSource{}})),
 			`volume "v": a volume of type nfs is not supported yet, and the pod waits for it; use ` +
-				`emptyDir, hostPath, configMap, secret, downwardAPI or projected`},
+				`emptyDir, hostPath, configMap, secret, downwardAPI, projected or image`},
 		{"two types", podWith(source(v1.VolumeSource{
 			NFS: &v1.NFSVolumeSource{}, Secret: &v1.SecretVolumeSource{},
 		})), "type secret+nfs"},

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	crierrors "k8s.io/cri-api/pkg/errors"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 )
 
@@ -54,8 +55,8 @@ func checkDevice(d *runtimeapi.Device) error {
 
 func checkMount(m *runtimeapi.Mount) error {
 	path := m.GetHostPath()
-	if m.GetImage().GetImage() != "" {
-		return nil
+	if m.GetImage() != nil {
+		return nil // see images.checkMounts
 	}
 	if err := checkRecursive(m); err != nil {
 		return err
@@ -66,6 +67,39 @@ func checkMount(m *runtimeapi.Mount) error {
 		return fmt.Errorf("failed to mkdir %q: mkdir : no such file or directory", path)
 	case err != nil && !os.IsNotExist(err):
 		return fmt.Errorf("failed to stat %q: %w", path, err)
+	}
+	return nil
+}
+
+// checkMounts refuses mounts of images that containerd refuses. Images have no content here, so any
+// directory in one is there.
+func (s *images) checkMounts(cfg *runtimeapi.ContainerConfig) error {
+	for _, m := range cfg.GetMounts() {
+		if m.GetImage() == nil {
+			continue
+		}
+		if err := s.checkImageMount(m); err != nil {
+			return status.Errorf(status.Code(err), "failed to mount image volume: %v: %s",
+				crierrors.ErrImageVolumeMountFailed, status.Convert(err).Message())
+		}
+	}
+	return nil
+}
+
+func (s *images) checkImageMount(m *runtimeapi.Mount) error {
+	ref := m.GetImage().GetImage()
+	switch _, has := s.find(ref); {
+	case m.GetHostPath() != "":
+		return fmt.Errorf("hostpath must be empty while mount image: %+v", m)
+	case !m.GetReadonly():
+		return fmt.Errorf("readonly must be true while mount image: %+v", m)
+	case ref == "":
+		return fmt.Errorf("image not specified in: %+v", m.GetImage())
+	case !has:
+		return status.Errorf(codes.NotFound, "failed to resolve image %q: not found", ref)
+	case m.GetImageSubPath() != "" && !filepath.IsLocal(m.GetImageSubPath()):
+		return fmt.Errorf("failed to ensure image subpath %q: path escapes from parent",
+			m.GetImageSubPath())
 	}
 	return nil
 }

@@ -122,6 +122,9 @@ func (r *runtimeService) CreateContainer(
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	id := newID()
+	if err := r.images.checkMounts(cfg); err != nil {
+		return nil, err
+	}
 	if err := checkSpec(id, cfg, r.cfg.CDIDirs); err != nil {
 		return nil, err
 	}

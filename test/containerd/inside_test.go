@@ -150,6 +150,7 @@ func testVolumes(t *testing.T, w world) {
   - {name: both, emptyDir: {}}
   - {name: memory, emptyDir: {medium: Memory, sizeLimit: 8Mi}}
   - {name: host, hostPath: {path: %s, type: Directory}}
+  - {name: image, image: {reference: IMAGE, pullPolicy: Never}}
   securityContext: {fsGroup: 4711}
   containers:
   - name: one
@@ -164,6 +165,8 @@ func testVolumes(t *testing.T, w world) {
     - {name: both, mountPath: /both, readOnly: true}
     - {name: memory, mountPath: /memory}
     - {name: host, mountPath: /host, subPath: sub}
+    - {name: image, mountPath: /image}
+    - {name: image, mountPath: /part, subPath: tmp}
   - name: three
     image: IMAGE
     args: [--out=/host/three]
@@ -179,6 +182,13 @@ func testVolumes(t *testing.T, w world) {
 	}
 	if line := mountOf(r, "/host"); !strings.Contains(line, "/sub ") {
 		t.Errorf("/host is %q, want the folder sub", line)
+	}
+	if line := mountOf(r, "/image"); !strings.Contains(line, " ro,") ||
+		!strings.Contains(line, "/ /image ") {
+		t.Errorf("/image is %q, want an image that cannot be written", line)
+	}
+	if line := mountOf(r, "/part"); !strings.Contains(line, "/tmp /part ") {
+		t.Errorf("/part is %q, want the image's folder tmp", line)
 	}
 	if mountOf(r, "/etc/hosts") == "" || mountOf(r, "/dev/termination-log") == "" {
 		t.Errorf("no hosts file or termination log in %q", r.Mounts)

@@ -69,6 +69,7 @@ func Run(t *testing.T, client *cri.Client, opts Options) {
 		{"lists filter by label, state and sandbox", filters},
 		{"resources are reported and updated", resources},
 		{"devices, mounts and CDI devices that cannot be had", wrongDevices},
+		{"a volume of an image that is not there", lacksImage},
 		{"what is not there is NotFound", notFound},
 		{"events arrive", events},
 		{"an absent image has no status", absentImage},

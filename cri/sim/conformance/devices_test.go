@@ -29,6 +29,14 @@ func mount(host, container string) asks {
 	return asks{mounts: []*runtimeapi.Mount{{HostPath: host, ContainerPath: container}}}
 }
 
+// imageRefused is what is said of images that cannot be mounted.
+const imageRefused = "create: failed to mount image volume: ImageVolumeMountFailed: "
+
+func imageMount(container, ref, path string) asks {
+	return asks{mounts: []*runtimeapi.Mount{{ContainerPath: container, Readonly: true,
+		Image: &runtimeapi.ImageSpec{Image: ref}, ImageSubPath: path}}}
+}
+
 // wrongDevices: what device plugins may answer and the host does not have fails where it does with
 // containerd, in its words.
 func wrongDevices(t *testing.T, s *suite) {
@@ -63,12 +71,34 @@ func wrongDevices(t *testing.T, s *suite) {
 			"create: failed to stat"},
 		{"a mount of nothing", mount("", "/x"), `create: failed to mkdir ""`},
 		{"a mount of a relative path", mount("relative/x", "/x"), "start: error mounting"},
+		{"an image", imageMount("/x", s.ref, ""), ""},
+		{"a path out of an image", imageMount("/x", s.ref, "../x"), imageRefused},
+		{"no image", imageMount("/x", "", ""), imageRefused},
+		{"a writable image", asks{mounts: []*runtimeapi.Mount{{ContainerPath: "/x",
+			Image: &runtimeapi.ImageSpec{Image: s.ref}}}}, imageRefused},
+		{"an image and a path", asks{mounts: []*runtimeapi.Mount{{ContainerPath: "/x",
+			HostPath: dir, Readonly: true, Image: &runtimeapi.ImageSpec{Image: s.ref}}}},
+			imageRefused},
 		{"a mount to nowhere", mount(dir, ""), "start: runc create failed"},
 	} {
 		if got := p.outcome(fmt.Sprint("c", i), tc.asks); got != tc.want &&
 			(tc.want == "" || !told(got, tc.want)) {
 			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
 		}
+	}
+}
+
+// lacksImage: a volume of an image that the runtime has not is NotFound.
+func lacksImage(t *testing.T, s *suite) {
+	ctx, cancel := s.context(t)
+	defer cancel()
+	p := s.sandbox(t)
+	config := p.containerConfig("c", p.opts.Forever)
+	config.Mounts = imageMount("/x", "registry.test/none:1", "").mounts
+	_, err := s.client.Runtime().CreateContainer(ctx, p.id, config, p.config)
+	wantCode(t, "create", err, codes.NotFound)
+	if got := status.Convert(err).Message(); !told("create: "+got, imageRefused) {
+		t.Errorf("refused with %q", got)
 	}
 }
 
