@@ -15,6 +15,15 @@
 //
 // What the types of volumes differ in is in a table, plugin.go, with a file for each type.
 //
+//	what the pod is to have ---.
+//	                            reconcile -> steps: make, update, remove; each with its reason
+//	what is in its directory --'
+//
+// Each pod's volumes are brought to what they are to be by its own worker: it reads the directory
+// (find), and a pure function of both lists says what to do (reconcile). What an earlier run of the
+// agent, or a kubelet, has made is found again that way. A file system that hangs holds up nobody
+// but the pods that use it: what may hang is called in a goroutine of its own (calls).
+//
 // A subPath names something in a directory that containers write to while we look, so it is
 // resolved by the kernel (openat2, RESOLVE_BENEATH: since 5.6): a relative symbolic link may lead
 // anywhere inside the volume; one that is absolute, or leaves the volume on its way, is refused.
@@ -26,6 +35,8 @@
 // following a link or entering a mount: the kernel refuses (RESOLVE_NO_XDEV), whatever a list
 // of mounts said before. The file system is the only record of all that; what is kept in memory is
 // when which files are to be written again (due), and after a restart they are compared once.
+// What is mounted is asked of the kernel place by place; its list of all mounts is read only when a
+// pod's directory is removed.
 //
 // Files that the agent writes are replaced all at once (replace): a reader has all of one time.
 package volume

@@ -26,66 +26,54 @@ const emptyDirMode = 0o777
 const emptyDirName = "kubernetes.io/empty-dir"
 
 func emptyDirs() plugin {
-	return plugin{field: "emptyDir", name: emptyDirName, relabel: true, path: below(emptyDirName),
+	return plugin{field: "emptyDir", name: emptyDirName, relabel: true,
+		mounted: func(u used) bool { return emptyDirSource(u).Medium != v1.StorageMediumDefault },
 		setUp: func(_ context.Context, v *Volumes, t target) (time.Time, error) {
-			source := ptr.Deref(t.volume.EmptyDir, v1.EmptyDirVolumeSource{})
-			return time.Time{}, v.makeEmptyDir(emptyDir{
-				pod: t.pod, source: source, path: emptyDirPath(t.podDir, t.volume.Name),
-				ready: readyFile(t.podDir, t.volume.Name),
-			})
+			return time.Time{}, v.makeEmptyDir(t, emptyDirSource(t.used), v.nodeMemory())
 		}}
 }
 
-func emptyDirPath(podDir, volume string) string {
-	return volumePath(podDir, emptyDirName, volume)
+// emptyDirSource is the volume's; one without any source is an emptyDir too.
+func emptyDirSource(u used) v1.EmptyDirVolumeSource {
+	return ptr.Deref(u.volume.EmptyDir, v1.EmptyDirVolumeSource{})
 }
 
-// readyFile says that an emptyDir is complete.
-func readyFile(podDir, name string) string {
-	return filepath.Join(podDir, "plugins", pathName(emptyDirName), name, "ready")
+func (v *Volumes) nodeMemory() int64 {
+	if v.cfg.Memory == nil {
+		return 0
+	}
+	return v.cfg.Memory()
 }
 
-// emptyDir is a directory that begins empty, and maybe with something mounted on it.
-type emptyDir struct {
-	pod         *v1.Pod
-	source      v1.EmptyDirVolumeSource
-	path, ready string
-}
-
-// makeEmptyDir makes the directory and mounts what its medium asks for. A complete one is left
-// alone, with whatever mode and owner containers gave it.
-func (v *Volumes) makeEmptyDir(e emptyDir) error {
-	mounted := true
-	if e.source.Medium != v1.StorageMediumDefault {
-		var err error
-		if mounted, err = v.isMounted(e.path); err != nil {
+// makeEmptyDir makes a directory that begins empty, and maybe with something mounted on it, whatever
+// an earlier try left of it. node is its memory in bytes, 0 if that is not known.
+func (f filesystems) makeEmptyDir(t target, source v1.EmptyDirVolumeSource, node int64) error {
+	path := t.path()
+	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
+		return fmt.Errorf("create emptyDir: %w", err)
+	}
+	if err := os.Mkdir(path, emptyDirMode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("create emptyDir: %w", err)
+	}
+	if source.Medium != v1.StorageMediumDefault && !t.have.mounted {
+		if err := f.mountMedium(t.pod, source, path, node); err != nil {
 			return err
 		}
 	}
-	if _, err := os.Stat(e.ready); err == nil && mounted {
-		if _, err := os.Stat(e.path); err == nil {
-			return nil
-		}
-	}
-	if err := os.MkdirAll(filepath.Dir(e.path), dirMode); err != nil {
-		return fmt.Errorf("create emptyDir: %w", err)
-	}
-	if err := os.Mkdir(e.path, emptyDirMode); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("create emptyDir: %w", err)
-	}
-	if !mounted {
-		if err := v.mountMedium(e.pod, e.source, e.path); err != nil {
-			return err
-		}
-	}
-	if err := own(e.pod, e.path, v.asRoot); err != nil {
+	if err := own(t.pod, path, f.asRoot); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(e.ready), dirMode); err != nil {
-		return fmt.Errorf("mark emptyDir as ready: %w", err)
+	return t.markReady()
+}
+
+// markReady says that the volume is complete.
+func (t target) markReady() error {
+	path := t.ready()
+	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
+		return fmt.Errorf("mark volume as ready: %w", err)
 	}
-	if err := os.WriteFile(e.ready, nil, 0o640); err != nil {
-		return fmt.Errorf("mark emptyDir as ready: %w", err)
+	if err := os.WriteFile(path, nil, 0o640); err != nil {
+		return fmt.Errorf("mark volume as ready: %w", err)
 	}
 	return nil
 }
@@ -109,31 +97,33 @@ func own(pod *v1.Pod, dir string, asRoot bool) error {
 }
 
 // mountMedium mounts memory or huge pages on dir.
-func (v *Volumes) mountMedium(pod *v1.Pod, source v1.EmptyDirVolumeSource, dir string) error {
+func (f filesystems) mountMedium(
+	pod *v1.Pod, source v1.EmptyDirVolumeSource, dir string, node int64,
+) error {
 	if source.Medium == v1.StorageMediumMemory {
-		return v.mountTmpfs(dir, v.memorySize(pod, source.SizeLimit))
+		return f.mountTmpfs(dir, memorySize(pod, source.SizeLimit, node))
 	}
 	size, err := hugePageSize(pod, source.Medium)
 	if err != nil {
 		return err
 	}
 	options := []string{fmt.Sprintf("pagesize=%d", size)}
-	if err := v.mounter.Mount("nodev", dir, "hugetlbfs", options); err != nil {
+	if err := f.mounter.Mount("nodev", dir, "hugetlbfs", options); err != nil {
 		return fmt.Errorf("mount emptyDir of medium %s: %w", source.Medium, err)
 	}
 	return nil
 }
 
 // mountTmpfs keeps the content out of swap where the kernel can (noswap, since 6.4).
-func (v *Volumes) mountTmpfs(dir string, size int64) error {
+func (f filesystems) mountTmpfs(dir string, size int64) error {
 	var options []string
 	if size > 0 {
 		options = append(options, fmt.Sprintf("size=%d", size))
 	}
-	if v.mounter.Mount("tmpfs", dir, "tmpfs", append(slices.Clone(options), "noswap")) == nil {
+	if f.mounter.Mount("tmpfs", dir, "tmpfs", append(slices.Clone(options), "noswap")) == nil {
 		return nil
 	}
-	if err := v.mounter.Mount("tmpfs", dir, "tmpfs", options); err != nil {
+	if err := f.mounter.Mount("tmpfs", dir, "tmpfs", options); err != nil {
 		return fmt.Errorf("mount emptyDir of medium Memory: %w", err)
 	}
 	return nil
@@ -141,11 +131,8 @@ func (v *Volumes) mountTmpfs(dir string, size int64) error {
 
 // memorySize is the size of a memory-backed emptyDir in bytes: the smallest of its own limit, the
 // pod's memory limit and the node's memory; 0 when there is none of them.
-func (v *Volumes) memorySize(pod *v1.Pod, limit *resource.Quantity) int64 {
-	size := int64(0)
-	if v.cfg.Memory != nil {
-		size = v.cfg.Memory()
-	}
+func memorySize(pod *v1.Pod, limit *resource.Quantity, node int64) int64 {
+	size := node
 	bound := func(n int64) {
 		if n > 0 && (size == 0 || n < size) {
 			size = n

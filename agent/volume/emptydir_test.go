@@ -15,6 +15,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
+func emptyDirPath(podDir, volume string) string { return place{emptyDirName, volume}.in(podDir) }
+
 // mediums shows what is mounted as "TYPE OPTIONS NAME".
 func mediums(m *mount.FakeMounter) []string {
 	var out []string

@@ -28,8 +28,7 @@ func (v *Volumes) EnvFile(pod *v1.Pod, name, path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	root, err := os.OpenFile(all[at].plugin.path(dir, all[at].volume),
-		unix.O_PATH|unix.O_DIRECTORY, 0)
+	root, err := os.OpenFile(all[at].path(dir), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -18,18 +18,18 @@ import (
 // run and has not succeeded. It tells that to the next run of the agent.
 const hookFile = "post-start"
 
-func (v *Volumes) hookFile(uid types.UID, container string) (string, error) {
+func (r records) hookFile(uid types.UID, container string) (string, error) {
 	if err := component("container", container); err != nil {
 		return "", err
 	}
-	dir, err := v.podDir(uid)
+	dir, err := r.podDir(uid)
 	return filepath.Join(dir, containersDir, container, hookFile), err
 }
 
 // HookPends notes, before an attempt at running a container is started, that its postStart hook is to
 // follow.
-func (v *Volumes) HookPends(uid types.UID, container string, attempt uint32) error {
-	path, err := v.hookFile(uid, container)
+func (r records) HookPends(uid types.UID, container string, attempt uint32) error {
+	path, err := r.hookFile(uid, container)
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(path), dirMode)
 	}
@@ -43,8 +43,8 @@ func (v *Volumes) HookPends(uid types.UID, container string, attempt uint32) err
 }
 
 // HookDone notes that the container's postStart hook has succeeded.
-func (v *Volumes) HookDone(uid types.UID, container string) error {
-	path, err := v.hookFile(uid, container)
+func (r records) HookDone(uid types.UID, container string) error {
+	path, err := r.hookFile(uid, container)
 	if err == nil {
 		err = os.Remove(path)
 	}
@@ -57,13 +57,13 @@ func (v *Volumes) HookDone(uid types.UID, container string) error {
 
 // HooksPending are the attempts, by container, whose postStart hooks an earlier run of the agent did
 // not bring to an end. A note that cannot be read is none.
-func (v *Volumes) HooksPending(pod *v1.Pod) map[string]uint32 {
+func (r records) HooksPending(pod *v1.Pod) map[string]uint32 {
 	var out map[string]uint32
 	for c := range podspec.Containers(pod) {
 		if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 			continue
 		}
-		path, err := v.hookFile(pod.UID, c.Name)
+		path, err := r.hookFile(pod.UID, c.Name)
 		if err != nil {
 			continue
 		}

@@ -18,7 +18,7 @@ func hostPaths() plugin {
 		setUp: func(_ context.Context, _ *Volumes, t target) (time.Time, error) {
 			return time.Time{}, checkHostPath(t.volume.HostPath)
 		},
-		path: func(_ string, volume v1.Volume) string { return volume.HostPath.Path },
+		path: func(u used) string { return u.volume.HostPath.Path },
 	}
 }
 

@@ -27,7 +27,7 @@ func (v *Volumes) hostsMount(pod *v1.Pod, ips []string) (*runtimeapi.Mount, erro
 	if err != nil {
 		return nil, err
 	}
-	text, err := v.hostsText(pod, ips)
+	text, err := v.cfg.hostsText(pod, ips)
 	if err != nil {
 		return nil, err
 	}
@@ -57,17 +57,17 @@ func writeInPlace(path string, content []byte) error {
 }
 
 // hostsText is the file's content. In the host's network it is the host's file.
-func (v *Volumes) hostsText(pod *v1.Pod, ips []string) ([]byte, error) {
+func (c Config) hostsText(pod *v1.Pod, ips []string) ([]byte, error) {
 	var b bytes.Buffer
 	if pod.Spec.HostNetwork {
-		host, err := os.ReadFile(v.cfg.HostsFile)
+		host, err := os.ReadFile(c.HostsFile)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("read the host's hosts file: %w", err)
 		}
 		b.WriteString("# Kubernetes-managed hosts file (host network).\n")
 		b.Write(host)
 	} else {
-		name, domain, err := cri.Hostname(pod, v.cfg.ClusterDomain)
+		name, domain, err := cri.Hostname(pod, c.ClusterDomain)
 		if err != nil {
 			return nil, err
 		}

@@ -81,6 +81,7 @@ func (v *Volumes) volumeMount(
 	}
 	volume := pod.Spec.Volumes[position]
 	plugin, err := pluginFor(volume)
+	u := used{volume, plugin}
 	if err != nil {
 		return nil, err
 	}
@@ -90,14 +91,14 @@ func (v *Volumes) volumeMount(
 	}
 	out := &runtimeapi.Mount{
 		ContainerPath:  absolute(wanted.MountPath),
-		HostPath:       plugin.path(podDir, volume),
+		HostPath:       u.path(podDir),
 		Readonly:       wanted.ReadOnly || plugin.written,
 		SelinuxRelabel: plugin.relabel,
 	}
 	if out.Propagation, err = propagation(wanted.MountPropagation); err != nil {
 		return nil, err
 	}
-	if out.RecursiveReadOnly, err = v.recursiveReadOnly(wanted); err != nil {
+	if out.RecursiveReadOnly, err = v.cfg.recursiveReadOnly(wanted); err != nil {
 		return nil, err
 	}
 	path, err := subPath(wanted, cri.SubPathIn(start.Env))
@@ -129,7 +130,7 @@ func propagation(mode *v1.MountPropagationMode) (runtimeapi.MountPropagation, er
 }
 
 // recursiveReadOnly decides whether mounts below the volume are read-only too (KEP-3857).
-func (v *Volumes) recursiveReadOnly(m v1.VolumeMount) (bool, error) {
+func (c Config) recursiveReadOnly(m v1.VolumeMount) (bool, error) {
 	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {
 		return false, nil
 	}
@@ -143,11 +144,11 @@ func (v *Volumes) recursiveReadOnly(m v1.VolumeMount) (bool, error) {
 	case m.MountPropagation != nil && *m.MountPropagation != v1.MountPropagationNone:
 		return false, fmt.Errorf("recursiveReadOnly %s cannot be had with mountPropagation %s",
 			mode, *m.MountPropagation)
-	case mode == v1.RecursiveReadOnlyEnabled && !v.cfg.RecursiveReadOnly:
+	case mode == v1.RecursiveReadOnlyEnabled && !c.RecursiveReadOnly:
 		return false, fmt.Errorf("recursiveReadOnly Enabled is not supported by the container " +
 			"runtime; use IfPossible")
 	}
-	return v.cfg.RecursiveReadOnly, nil
+	return c.RecursiveReadOnly, nil
 }
 
 // subPath is the path in the volume that is mounted, "" for all of it.

@@ -3,8 +3,8 @@ package volume
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,8 +22,10 @@ type plugin struct {
 	// setUp makes a volume, or brings it up to date. What containers made of it stays as it is. It
 	// says when that is to be done again although nothing changed; zero: never.
 	setUp func(ctx context.Context, v *Volumes, t target) (again time.Time, err error)
-	// path is where the volume is on the node once it is set up.
-	path func(podDir string, volume v1.Volume) string
+	// path is where the volume is on the node; nil: at its place in the pod's directory.
+	path func(u used) string
+	// mounted reports whether something is mounted on the volume's place; nil: never.
+	mounted func(u used) bool
 	// relabel: the files are the pod's, so they get its SELinux label.
 	relabel bool
 	// written: the files are the agent's, which writes them again when what they are made of
@@ -35,8 +37,24 @@ type plugin struct {
 type target struct {
 	pod    *v1.Pod
 	podDir string
-	volume v1.Volume
+	used
+	have found // what is there of it
 }
+
+// newTarget is the pod's volume of that place.
+func newTarget(pod *v1.Pod, podDir string, all []used, have []found, p place) target {
+	t := target{pod: pod, podDir: podDir, have: found{place: p}}
+	if i := slices.IndexFunc(all, func(u used) bool { return u.place() == p }); i >= 0 {
+		t.used = all[i]
+	}
+	if i := slices.IndexFunc(have, func(f found) bool { return f.place == p }); i >= 0 {
+		t.have = have[i]
+	}
+	return t
+}
+
+func (t target) path() string  { return t.used.path(t.podDir) }
+func (t target) ready() string { return t.place().ready(t.podDir, t.plugin.written) }
 
 func plugins() []plugin {
 	return []plugin{
@@ -45,19 +63,9 @@ func plugins() []plugin {
 	}
 }
 
-// pathName is a type's name as part of a path.
-func pathName(name string) string { return strings.ReplaceAll(name, "/", "~") }
-
-// volumePath is where a volume of a type of that name is.
-func volumePath(podDir, name, volume string) string {
-	return filepath.Join(podDir, "volumes", pathName(name), volume)
-}
-
-// below is where volumes of a type are that are in the pod's directory.
-func below(name string) func(podDir string, volume v1.Volume) string {
-	return func(podDir string, volume v1.Volume) string {
-		return volumePath(podDir, name, volume.Name)
-	}
+// isWritten reports whether the agent writes into volumes of the type of that name.
+func isWritten(name string) bool {
+	return slices.ContainsFunc(plugins(), func(p plugin) bool { return p.name == name && p.written })
 }
 
 // pluginFor picks the plugin by the volume's source. A volume without any is an emptyDir, as the
@@ -81,8 +89,8 @@ func pluginFor(volume v1.Volume) (plugin, error) {
 }
 
 // sourceKind is the field name of a volume's source, "" when it has none. VolumeSource is a struct
-// with a pointer for each.
-func sourceKind(source v1.VolumeSource) string {
+// with a pointer for each, and so is that of a persistent volume.
+func sourceKind[T v1.VolumeSource | v1.PersistentVolumeSource](source T) string {
 	var kinds []string
 	fields := reflect.ValueOf(source)
 	for i := range fields.NumField() {

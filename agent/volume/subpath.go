@@ -11,7 +11,7 @@ import (
 
 // mountSubPath makes path in the volume at root available to the runtime and returns where. A path
 // that does not exist becomes a directory with the volume's mode.
-func (v *Volumes) mountSubPath(root, path, target string) (at string, err error) {
+func (f filesystems) mountSubPath(root, path, target string) (at string, err error) {
 	defer wrap(&err, "subPath %q of %s", path, root)
 	volume, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -26,10 +26,10 @@ func (v *Volumes) mountSubPath(root, path, target string) (at string, err error)
 		return "", err
 	}
 	defer source.Close()
-	if !v.asRoot {
+	if !f.asRoot {
 		return os.Readlink(descriptor(source))
 	}
-	return target, v.bindTo(source, target)
+	return target, f.bindTo(source, target)
 }
 
 // descriptor is a path that leads to an open file whatever happens to its name. It works in a
@@ -109,8 +109,8 @@ func openat2(root *os.File, path string, flags, resolve uint64) (*os.File, error
 }
 
 // bindTo mounts source on target unless it is mounted there already.
-func (v *Volumes) bindTo(source *os.File, target string) error {
-	mounted, err := v.isMounted(target)
+func (f filesystems) bindTo(source *os.File, target string) error {
+	mounted, err := f.isMounted(target)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (v *Volumes) bindTo(source *os.File, target string) error {
 			return err
 		}
 		// The name means another file by now.
-		if err := v.mounter.Unmount(target); err != nil {
+		if err := f.mounter.Unmount(target); err != nil {
 			return fmt.Errorf("unmount what was there before: %w", err)
 		}
 	}
@@ -128,7 +128,7 @@ func (v *Volumes) bindTo(source *os.File, target string) error {
 		return fmt.Errorf("create mount point: %w", err)
 	}
 	// Without the flag mount(8) would resolve the name again, and find what is there by then.
-	if err := v.mounter.MountSensitiveWithoutSystemdWithMountFlags(descriptor(source), target, "",
+	if err := f.mounter.MountSensitiveWithoutSystemdWithMountFlags(descriptor(source), target, "",
 		[]string{"bind"}, nil, []string{"--no-canonicalize"}); err != nil {
 		return fmt.Errorf("bind mount: %w", err)
 	}

@@ -8,12 +8,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // TearDown removes the pod's directory with its volumes. It is safe to call again, also after it
@@ -78,63 +75,25 @@ func (v *Volumes) Clear(ctx context.Context, uid types.UID) (err error) {
 	return nil
 }
 
-// Orphans are the pods that have a directory and are not in live, ascending.
-func (v *Volumes) Orphans(live sets.Set[types.UID]) ([]types.UID, error) {
-	entries, err := os.ReadDir(filepath.Join(v.root, podsDir))
-	if err != nil {
-		return nil, fmt.Errorf("list directories of pods: %w", err)
-	}
-	var out []types.UID
-	for _, entry := range entries {
-		if uid := types.UID(entry.Name()); entry.IsDir() && !live.Has(uid) {
-			out = append(out, uid)
-		}
-	}
-	return out, nil
-}
-
-// isMounted reports whether something is mounted on path itself.
-func (v *Volumes) isMounted(path string) (bool, error) {
-	mounts, err := v.mountsBelow(filepath.Dir(path))
-	return slices.Contains(mounts, path), err
-}
-
-// mountsBelow are the mount points below dir, the deepest first; one that is mounted over twice
-// is there twice.
-func (v *Volumes) mountsBelow(dir string) ([]string, error) {
-	points, err := v.mounter.List()
-	if err != nil {
-		return nil, fmt.Errorf("list mounts: %w", err)
-	}
-	var out []string
-	// proc(5): the kernel writes these characters of a path in octal.
-	plain := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
-	for _, point := range points {
-		if path := plain.Replace(point.Path); strings.HasPrefix(path, dir+"/") {
-			out = append(out, path)
-		}
-	}
-	slices.Sort(out)
-	slices.Reverse(out)
-	return out, nil
-}
-
-// unmountBelow unmounts everything below dir, going on after a failure.
-func (v *Volumes) unmountBelow(ctx context.Context, dir string) error {
-	mounts, err := v.mountsBelow(dir)
+// removeVolume removes a volume with what is mounted there.
+func (f filesystems) removeVolume(ctx context.Context, path string) error {
+	mounted, err := f.isMounted(path)
 	if err != nil {
 		return err
 	}
-	var errs []error
-	for _, path := range mounts {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := v.mounter.Unmount(path); err != nil {
-			errs = append(errs, fmt.Errorf("unmount %s: %w", path, err))
-		}
+	errs := []error{f.unmountBelow(ctx, path)}
+	if mounted {
+		errs = append(errs, f.unmount(ctx, path))
 	}
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	parent, err := os.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	return removeTree(ctx, parent, filepath.Base(path))
 }
 
 // removeTree deletes name in parent and all that is below. It follows no link and enters no mount,

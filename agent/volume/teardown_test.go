@@ -198,7 +198,7 @@ func TestTearDownCancelled(t *testing.T) {
 // Mounts below a root whose name the kernel escapes are still found.
 func TestMountsOfAnOddRoot(t *testing.T) {
 	mounter := mount.NewFakeMounter([]mount.MountPoint{{Path: `/a\040b/pods/u/volumes/v`}})
-	v := &Volumes{root: "/a b", mounter: mounter}
+	v := filesystems{mounter: mounter}
 	got, err := v.mountsBelow("/a b/pods/u")
 	if err != nil || !slices.Equal(got, []string{"/a b/pods/u/volumes/v"}) {
 		t.Errorf("got %q, %v", got, err)

@@ -33,6 +33,9 @@ const (
 	keptMessages = 2
 )
 
+// records are what is kept of a pod's containers beside its volumes.
+type records struct{ layout }
+
 // Exit is how an attempt at running a container ended.
 type Exit struct {
 	Attempt uint32
@@ -43,13 +46,13 @@ type Exit struct {
 
 // terminationMount is an empty file for this attempt's termination message; nil when the
 // container names no place for it.
-func (v *Volumes) terminationMount(
+func (r records) terminationMount(
 	pod *v1.Pod, container *v1.Container, attempt uint32,
 ) (*runtimeapi.Mount, error) {
 	if container.TerminationMessagePath == "" {
 		return nil, nil
 	}
-	path, err := v.terminationFile(pod.UID, container.Name, attempt)
+	path, err := r.terminationFile(pod.UID, container.Name, attempt)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +60,7 @@ func (v *Volumes) terminationMount(
 		return nil, fmt.Errorf("create termination message file: %w", err)
 	}
 	if attempt >= keptMessages {
-		old, err := v.terminationFile(pod.UID, container.Name, attempt-keptMessages)
+		old, err := r.terminationFile(pod.UID, container.Name, attempt-keptMessages)
 		if err != nil {
 			return nil, err
 		}
@@ -74,13 +77,13 @@ func (v *Volumes) terminationMount(
 
 // terminationFile is where an attempt's message is. The name is the attempt, so that the file is
 // found without a record of it; the kubelet's are random.
-func (v *Volumes) terminationFile(
+func (r records) terminationFile(
 	uid types.UID, container string, attempt uint32,
 ) (string, error) {
 	if err := component("container", container); err != nil {
 		return "", err
 	}
-	dir, err := v.podDir(uid)
+	dir, err := r.podDir(uid)
 	return filepath.Join(dir, containersDir, container, fmt.Sprintf("%08x", attempt)), err
 }
 
@@ -102,12 +105,12 @@ func makeTerminationFile(path string) error {
 
 // TerminationMessage is what the container left at its terminationMessagePath. With the policy
 // FallbackToLogsOnError an attempt that failed without a word is represented by the end of its log.
-func (v *Volumes) TerminationMessage(
+func (r records) TerminationMessage(
 	pod *v1.Pod, container *v1.Container, exit Exit,
 ) (string, error) {
 	var message []byte
 	if container.TerminationMessagePath != "" {
-		path, err := v.terminationFile(pod.UID, container.Name, exit.Attempt)
+		path, err := r.terminationFile(pod.UID, container.Name, exit.Attempt)
 		if err != nil {
 			return "", err
 		}

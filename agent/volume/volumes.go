@@ -7,38 +7,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/mount-utils"
 
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-const (
-	podsDir = "pods"
-	// containersDir, below a pod's directory, has the termination messages.
-	containersDir = "containers"
-	subPathsDir   = "volume-subpaths"
-
-	dirMode = 0o750
-
-	// leastAgain is the least time after which files are made again for their age.
-	leastAgain = 10 * time.Second
-)
-
-// Mounter is what Volumes needs to mount; k8s.io/mount-utils has one for the host and one in
-// memory.
-type Mounter interface {
-	Mount(source, target, fstype string, options []string) error
-	MountSensitiveWithoutSystemdWithMountFlags(source, target, fstype string,
-		options, sensitiveOptions, mountFlags []string) error
-	Unmount(target string) error
-	List() ([]mount.MountPoint, error)
-}
+// leastAgain is the least time after which files are made again for their age.
+const leastAgain = 10 * time.Second
 
 // Config says where pods' files are and what the node offers them.
 type Config struct {
@@ -68,10 +47,9 @@ type Config struct {
 // calls for one pod come one after another.
 type Volumes struct {
 	due
-	cfg     Config
-	root    string // Root without symbolic links, as the kernel's list of mounts shows it
-	mounter Mounter
-	asRoot  bool // there are mounts, and files that others own
+	records
+	filesystems
+	cfg Config
 }
 
 // New creates the root directory when it is missing.
@@ -87,7 +65,8 @@ func New(cfg Config) (*Volumes, error) {
 		return nil, fmt.Errorf("resolve root directory: %w", err)
 	}
 	cfg.HostsFile = cmp.Or(cfg.HostsFile, "/etc/hosts")
-	v := &Volumes{cfg: cfg, root: root, mounter: cfg.Mounter, asRoot: os.Geteuid() == 0}
+	v := &Volumes{cfg: cfg, records: records{layout{root}},
+		filesystems: filesystems{mounter: cfg.Mounter, asRoot: os.Geteuid() == 0, calls: &calls{}}}
 	if v.mounter == nil {
 		v.mounter = mount.New("")
 	}
@@ -98,16 +77,17 @@ func New(cfg Config) (*Volumes, error) {
 // stays as it is, but for files that the agent writes: those are brought up to date. Nothing is
 // made if a volume is of a kind that is not supported. The error joins those of all volumes.
 func (v *Volumes) SetUp(ctx context.Context, pod *v1.Pod) error {
-	return v.setUp(ctx, pod, func(plugin) bool { return true })
+	return v.bring(ctx, pod, func(verb) bool { return true })
 }
 
 // Update brings the files up to date that the agent writes. The pod has been set up, maybe by an
 // earlier run of the agent.
 func (v *Volumes) Update(ctx context.Context, pod *v1.Pod) error {
-	return v.setUp(ctx, pod, func(p plugin) bool { return p.written })
+	return v.bring(ctx, pod, func(what verb) bool { return what == update })
 }
 
-func (v *Volumes) setUp(ctx context.Context, pod *v1.Pod, which func(plugin) bool) error {
+// bring does what of the steps towards the pod's volumes is to be done.
+func (v *Volumes) bring(ctx context.Context, pod *v1.Pod, which func(verb) bool) error {
 	dir, err := v.podDir(pod.UID)
 	if err != nil {
 		return err
@@ -116,19 +96,23 @@ func (v *Volumes) setUp(ctx context.Context, pod *v1.Pod, which func(plugin) boo
 	if err := errors.Join(check(pod), err); err != nil {
 		return err
 	}
-	for _, name := range []string{"volumes", "plugins"} {
+	for _, name := range []string{volumesDir, pluginsDir} {
 		if err := os.MkdirAll(filepath.Join(dir, name), dirMode); err != nil {
 			return fmt.Errorf("create pod directory: %w", err)
 		}
 	}
 	v.begin(pod)
+	have, err := v.find(dir)
+	if err != nil {
+		return err
+	}
 	var again time.Time
 	var errs []error
-	for _, u := range used {
-		if !which(u.plugin) {
+	for _, s := range reconcile(v.want(used), have) {
+		if !which(s.verb) {
 			continue
 		}
-		next, err := v.setUpOne(ctx, u.plugin, target{pod, dir, u.volume})
+		next, err := v.do(ctx, s, newTarget(pod, dir, used, have, s.place))
 		again, errs = earlier(again, next), append(errs, err)
 		if ctx.Err() != nil {
 			errs = append(errs, ctx.Err())
@@ -143,11 +127,41 @@ func (v *Volumes) setUp(ctx context.Context, pod *v1.Pod, which func(plugin) boo
 	return err
 }
 
-func (v *Volumes) setUpOne(ctx context.Context, p plugin, t target) (time.Time, error) {
+// find says what is in a pod's directory. It asks no file system that may hang.
+func (v *Volumes) find(podDir string) ([]found, error) {
+	all, err := places(podDir)
+	out := make([]found, len(all))
+	for i, p := range all {
+		mounted, e := v.isMounted(p.in(podDir))
+		_, incomplete := os.Stat(p.ready(podDir, isWritten(p.plugin)))
+		out[i] = found{place: p, mounted: mounted, complete: incomplete == nil}
+		err = errors.Join(err, e)
+	}
+	return out, err
+}
+
+// want says what a pod's volumes come to.
+func (v *Volumes) want(all []used) []wanted {
+	out := make([]wanted, len(all))
+	for i, u := range all {
+		out[i] = wanted{place: u.place(), outside: u.plugin.path != nil,
+			written: u.plugin.written, mounted: u.plugin.mounted != nil && u.plugin.mounted(u)}
+	}
+	return out
+}
+
+// do takes one step.
+func (v *Volumes) do(ctx context.Context, s step, t target) (again time.Time, err error) {
+	if s.verb == remove {
+		if err := v.removeVolume(ctx, s.place.in(t.podDir)); err != nil {
+			return again, fmt.Errorf("volume %v, which the pod does not use: %w", s.place, err)
+		}
+		return again, nil
+	}
 	began := time.Now()
-	again, err := p.setUp(ctx, v, t)
+	again, err = t.plugin.setUp(ctx, v, t)
 	if v.cfg.Done != nil {
-		v.cfg.Done(p.name, time.Since(began), err)
+		v.cfg.Done(t.plugin.name, time.Since(began), err)
 	}
 	if err != nil {
 		return again, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", t.volume.Name, err)
@@ -159,6 +173,16 @@ func (v *Volumes) setUpOne(ctx context.Context, p plugin, t target) (time.Time, 
 type used struct {
 	volume v1.Volume
 	plugin plugin
+}
+
+func (u used) place() place { return place{u.plugin.name, u.volume.Name} }
+
+// path is where the volume is on the node once it is set up.
+func (u used) path(podDir string) string {
+	if u.plugin.path != nil {
+		return u.plugin.path(u)
+	}
+	return u.place().in(podDir)
 }
 
 // usedVolumes are the pod's volumes that some container mounts or has as a device, in the order of
@@ -181,33 +205,4 @@ func usedVolumes(pod *v1.Pod) (out []used, err error) {
 		}
 	}
 	return out, errors.Join(errs...)
-}
-
-// check refuses names that would lead out of the pod's directory. Validation of manifests refuses
-// them too; here they become paths.
-func check(pod *v1.Pod) error {
-	var errs []error
-	for _, volume := range pod.Spec.Volumes {
-		errs = append(errs, component("volume", volume.Name))
-	}
-	for container := range podspec.All(pod) {
-		errs = append(errs, component("container", container.Name))
-	}
-	return errors.Join(errs...)
-}
-
-// component refuses a name that is not a single element of a path.
-func component(what, name string) error {
-	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
-		return fmt.Errorf("%s name %q cannot be part of a path", what, name)
-	}
-	return nil
-}
-
-// podDir is the directory of a pod's files.
-func (v *Volumes) podDir(uid types.UID) (string, error) {
-	if err := component("pod UID", string(uid)); err != nil {
-		return "", err
-	}
-	return filepath.Join(v.root, podsDir, string(uid)), nil
 }

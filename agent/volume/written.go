@@ -66,8 +66,7 @@ func (s sources) server() (Objects, error) {
 // written are volumes with what the agent writes into them, all files at once. Those that may have
 // secrets are in memory; without root, which could not mount that, they are on the disk.
 func written(field, name string, medium v1.StorageMedium, content maker) plugin {
-	path := below(name)
-	return plugin{field: field, name: name, relabel: true, written: true, path: path,
+	return plugin{field: field, name: name, relabel: true, written: true,
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
 			c, err := content(ctx, sources{v.cfg.Objects, v.cfg.Facts}, t)
 			if err != nil {
@@ -76,18 +75,17 @@ func written(field, name string, medium v1.StorageMedium, content maker) plugin 
 			if err := checkSize(c.files); err != nil {
 				return time.Time{}, err
 			}
-			dir := emptyDir{
-				pod: t.pod, source: v1.EmptyDirVolumeSource{Medium: medium},
-				path:  path(t.podDir, t.volume),
-				ready: readyFile(t.podDir, "wrapped_"+t.volume.Name),
-			}
+			dir := v1.EmptyDirVolumeSource{Medium: medium}
 			if !v.asRoot {
-				dir.source.Medium = v1.StorageMediumDefault
+				dir.Medium = v1.StorageMediumDefault
 			}
-			if err := v.makeEmptyDir(dir); err != nil {
-				return time.Time{}, err
+			bare := dir.Medium != v1.StorageMediumDefault && !t.have.mounted
+			if bare || !t.have.complete {
+				if err := v.makeEmptyDir(t, dir, v.nodeMemory()); err != nil {
+					return time.Time{}, err
+				}
 			}
-			return c.again, replace(dir.path, c.files, owner{v.asRoot, groupOf(t.pod)})
+			return c.again, replace(t.path(), c.files, owner{v.asRoot, groupOf(t.pod)})
 		}}
 }
 

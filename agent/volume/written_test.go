@@ -86,7 +86,7 @@ func contents(t *testing.T, v *Volumes, pod *v1.Pod) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := used[0].plugin.path(filepath.Join(v.root, "pods", string(pod.UID)), used[0].volume)
+	dir := used[0].path(filepath.Join(v.root, "pods", string(pod.UID)))
 	data, err := filepath.EvalSymlinks(filepath.Join(dir, dataLink))
 	if err != nil {
 		t.Fatal(err)
@@ -242,7 +242,8 @@ func TestWrittenLayout(t *testing.T) {
 		if _, err := os.Readlink(filepath.Join(at, "..data")); err != nil {
 			t.Errorf("%s: %v", field, err)
 		}
-		if _, err := os.Stat(readyFile(dir, "wrapped_v")); err != nil {
+		if _, err := os.Stat(filepath.Join(dir,
+			"plugins/kubernetes.io~empty-dir/wrapped_v/ready")); err != nil {
 			t.Errorf("%s: %v", field, err)
 		}
 		mounts := mounter.MountPoints

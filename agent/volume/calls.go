@@ -1,0 +1,62 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"sync"
+)
+
+// calls are those that a file system may let hang, and that nobody can end then. Each has a
+// goroutine of its own, which may outlive the agent's Run; of one name there is one at a time, so
+// that who tries again and again does not make them more. The zero value is ready.
+type calls struct {
+	mu      sync.Mutex
+	running map[string]*call
+}
+
+type call struct {
+	done chan struct{}
+	err  error
+}
+
+// do calls f and waits for it until ctx ends. While an earlier call of that name goes on, it is
+// that one which is waited for, and its outcome which counts.
+func (c *calls) do(ctx context.Context, name string, f func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	running := c.begin(name, f)
+	select {
+	case <-running.done:
+		return running.err
+	case <-ctx.Done():
+		select {
+		case <-running.done:
+			return running.err
+		default:
+			return fmt.Errorf("%s has not come back yet: %w", name, ctx.Err())
+		}
+	}
+}
+
+func (c *calls) begin(name string, f func() error) *call {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if earlier, is := c.running[name]; is {
+		return earlier
+	}
+	if c.running == nil {
+		c.running = map[string]*call{}
+	}
+	now := &call{done: make(chan struct{})}
+	c.running[name] = now
+	go func() {
+		err := f()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		now.err = err
+		delete(c.running, name)
+		close(now.done)
+	}()
+	return now
+}

@@ -1,0 +1,102 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/mount-utils"
+)
+
+// Mounter is what Volumes needs to mount; k8s.io/mount-utils has one for the host and one in
+// memory.
+type Mounter interface {
+	Mount(source, target, fstype string, options []string) error
+	MountSensitiveWithoutSystemdWithMountFlags(source, target, fstype string,
+		options, sensitiveOptions, mountFlags []string) error
+	Unmount(target string) error
+	// IsMountPoint reports whether something is mounted there, bind mounts included; the error is
+	// fs.ErrNotExist if nothing is there at all. It does not ask what is mounted.
+	IsMountPoint(path string) (bool, error)
+	List() ([]mount.MountPoint, error)
+}
+
+// filesystems is what the node's file systems are changed through.
+type filesystems struct {
+	mounter Mounter
+	asRoot  bool // there are mounts, and files that others own
+	calls   *calls
+}
+
+// isMounted reports whether something is mounted on path itself.
+func (f filesystems) isMounted(path string) (bool, error) {
+	mounted, err := f.mounter.IsMountPoint(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("see what is mounted on %s: %w", path, err)
+	}
+	return mounted, nil
+}
+
+// mountsBelow are the mount points below dir, the deepest first; one that is mounted over twice
+// is there twice.
+func (f filesystems) mountsBelow(dir string) ([]string, error) {
+	points, err := f.mounter.List()
+	if err != nil {
+		return nil, fmt.Errorf("list mounts: %w", err)
+	}
+	var out []string
+	// proc(5): the kernel writes these characters of a path in octal.
+	plain := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	for _, point := range points {
+		if path := plain.Replace(point.Path); strings.HasPrefix(path, dir+"/") {
+			out = append(out, path)
+		}
+	}
+	slices.Sort(out)
+	slices.Reverse(out)
+	return out, nil
+}
+
+// unmountBelow unmounts everything below dir, going on after a failure.
+func (f filesystems) unmountBelow(ctx context.Context, dir string) error {
+	mounts, err := f.mountsBelow(dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, path := range mounts {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := f.unmount(ctx, path); err != nil {
+			errs = append(errs, fmt.Errorf("unmount %s: %w", path, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+const (
+	// unmountWait is how long one who unmounts waits, and unmountPatience how long umount(8) has
+	// until it is asked to do it by force, which ends what hangs on a server that is gone.
+	unmountWait     = 30 * time.Second
+	unmountPatience = 10 * time.Second
+)
+
+// unmount waits for no file system that hangs.
+func (f filesystems) unmount(ctx context.Context, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, unmountWait)
+	defer cancel()
+	return f.calls.do(ctx, "unmount "+path, func() error {
+		if force, can := f.mounter.(mount.MounterForceUnmounter); can {
+			return force.UnmountWithForce(path, unmountPatience)
+		}
+		return f.mounter.Unmount(path)
+	})
+}

@@ -1,0 +1,126 @@
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+const (
+	podsDir = "pods"
+	// containersDir, below a pod's directory, has the termination messages.
+	containersDir = "containers"
+	volumesDir    = "volumes"
+	subPathsDir   = "volume-subpaths"
+	pluginsDir    = "plugins"
+
+	dirMode = 0o750
+)
+
+// layout says where pods' files are. It is a value.
+type layout struct {
+	root string // without symbolic links, as the kernel's list of mounts shows it
+}
+
+// podDir is the directory of a pod's files.
+func (l layout) podDir(uid types.UID) (string, error) {
+	if err := component("pod UID", string(uid)); err != nil {
+		return "", err
+	}
+	return filepath.Join(l.root, podsDir, string(uid)), nil
+}
+
+// Orphans are the pods that have a directory and are not in live, ascending.
+func (l layout) Orphans(live sets.Set[types.UID]) ([]types.UID, error) {
+	entries, err := os.ReadDir(filepath.Join(l.root, podsDir))
+	if err != nil {
+		return nil, fmt.Errorf("list directories of pods: %w", err)
+	}
+	var out []types.UID
+	for _, entry := range entries {
+		if uid := types.UID(entry.Name()); entry.IsDir() && !live.Has(uid) {
+			out = append(out, uid)
+		}
+	}
+	return out, nil
+}
+
+// place is where a volume is in a pod's directory.
+type place struct {
+	plugin string // its type's name
+	name   string
+}
+
+func (p place) String() string { return pathName(p.plugin) + "/" + p.name }
+
+func (p place) in(podDir string) string {
+	return filepath.Join(podDir, volumesDir, pathName(p.plugin), p.name)
+}
+
+// ready is the file that says that the volume is complete. That of an emptyDir, and of one beneath
+// what the agent writes, is where the kubelet has it.
+func (p place) ready(podDir string, written bool) string {
+	if written {
+		p = place{emptyDirName, "wrapped_" + p.name}
+	}
+	return filepath.Join(podDir, pluginsDir, pathName(p.plugin), p.name, "ready")
+}
+
+// pathName is a type's name as part of a path, and typeName the name of such a part.
+func pathName(name string) string { return strings.ReplaceAll(name, "/", "~") }
+func typeName(path string) string { return strings.ReplaceAll(path, "~", "/") }
+
+// places are the volumes that are in a pod's directory, in order. Nothing in them is looked at.
+func places(podDir string) (out []place, err error) {
+	names := func(dir string) []string {
+		entries, e := os.ReadDir(dir)
+		if e != nil && !errors.Is(e, os.ErrNotExist) {
+			err = errors.Join(err, fmt.Errorf("list volumes: %w", e))
+		}
+		var out []string
+		for _, entry := range entries {
+			if entry.IsDir() {
+				out = append(out, entry.Name())
+			}
+		}
+		slices.Sort(out)
+		return out
+	}
+	dir := filepath.Join(podDir, volumesDir)
+	for _, kind := range names(dir) {
+		for _, name := range names(filepath.Join(dir, kind)) {
+			out = append(out, place{typeName(kind), name})
+		}
+	}
+	return out, err
+}
+
+// check refuses names that would lead out of the pod's directory. Validation of manifests refuses
+// them too; here they become paths.
+func check(pod *v1.Pod) error {
+	var errs []error
+	for _, volume := range pod.Spec.Volumes {
+		errs = append(errs, component("volume", volume.Name))
+	}
+	for container := range podspec.All(pod) {
+		errs = append(errs, component("container", container.Name))
+	}
+	return errors.Join(errs...)
+}
+
+// component refuses a name that is not a single element of a path.
+func component(what, name string) error {
+	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
+		return fmt.Errorf("%s name %q cannot be part of a path", what, name)
+	}
+	return nil
+}
