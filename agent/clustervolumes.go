@@ -2,9 +2,12 @@ package agent
 
 import (
 	"context"
+	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/housekeeping"
 	"github.com/numalet/numalet/agent/kubeapi/objects"
 	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/podworker"
@@ -20,7 +23,7 @@ type contents struct {
 	changed *mailbox.Box[types.UID]
 }
 
-func newContents(n node, p parts) (c contents, err error) {
+func newContents(n node, p parts, own func() *v1.Node) (c contents, err error) {
 	c.changed = mailbox.New[types.UID]()
 	cfg := volume.Config{
 		Root: n.cfg.RootDir, ClusterDomain: n.cfg.Kubelet.ClusterDomain,
@@ -30,14 +33,21 @@ func newContents(n node, p parts) (c contents, err error) {
 		},
 		Facts: func() cri.Facts { return cri.Facts{Allocatable: n.hardware.Get().Allocatable} },
 		Done:  p.metrics.Mounted, RecursiveReadOnly: recursiveReadOnly(n.runtime.RuntimeStatus),
+		Labels: func() map[string]string {
+			if node := own(); node != nil {
+				return node.Labels
+			}
+			return nil // it is not known yet
+		},
+		Tell: n.events.Pod,
 	}
 	if n.kube != nil {
 		c.objects = objects.New(objects.Config{
 			Client:   n.kube.Main(),
 			Strategy: n.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy,
-			Changed:  c.changed.Put,
+			Changed:  c.changed.Put, Node: own, Tell: n.events.Pod,
 		})
-		cfg.Objects = c.objects
+		cfg.Objects, cfg.Claims = c.objects, c.objects
 	}
 	c.volumes, err = volume.New(cfg)
 	return c, err
@@ -64,6 +74,22 @@ func (c contents) parts(workers *podworker.Workers) []part {
 			}
 		}},
 	}
+}
+
+// measureParts measure the volumes of pods as often as volumeStatsAggPeriod says, negative: never.
+// It is a part of its own: file systems of others may take their time.
+func measureParts(n node, p parts, volumes *volume.Volumes) []part {
+	period := n.cfg.Kubelet.VolumeStatsAggPeriod.Duration
+	if period <= 0 {
+		return nil
+	}
+	return []part{{"room of volumes", housekeeping.New(housekeeping.Task{
+		Name: "room of volumes", Period: period, First: time.Second,
+		Run: func(ctx context.Context) error {
+			p.metrics.Volumes(volumes.Measure(ctx, p.statuses.Active(), p.metrics.VolumeLooked))
+			return nil
+		},
+	}).Run}}
 }
 
 // recursiveReadOnly reports whether the runtime's default handler makes such mounts.

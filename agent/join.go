@@ -60,7 +60,7 @@ func join(ctx context.Context, n node) (parts, error) {
 	}
 	own := newOwnNode(n, p, l)
 	p.queue = newQueue(n, p, own.object, l)
-	c, err := newContents(n, p)
+	c, err := newContents(n, p, own.object)
 	if err != nil {
 		return p, err
 	}
@@ -102,7 +102,7 @@ func join(ctx context.Context, n node) (parts, error) {
 		{"oom watcher", oom.Watcher{Log: oom.KernelLog, Tell: n.events.OnNode}.Run},
 	}
 	garbage, err := garbageParts(n, p)
-	p.then = slices.Concat(p.then, garbage, own.parts)
+	p.then = slices.Concat(p.then, garbage, own.parts, measureParts(n, p, c.volumes))
 	return p, err
 }
 

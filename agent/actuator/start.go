@@ -77,6 +77,7 @@ func (b build) makeSandbox(ctx context.Context, attempt uint32, handler string) 
 	if err := b.setUpVolumes(ctx); err != nil {
 		return sandboxError(err)
 	}
+	b.node.Security.ExtraGroups = b.cfg.Volumes.Groups(b.pod)
 	if err := os.MkdirAll(cri.PodLogDir(b.node.LogsDir, b.pod), 0o755); err != nil {
 		return sandboxError(err)
 	}
@@ -93,6 +94,10 @@ func (b build) makeSandbox(ctx context.Context, attempt uint32, handler string) 
 }
 
 func sandboxError(err error) error {
+	var why *cri.StartError
+	if errors.As(err, &why) {
+		return err
+	}
 	return &cri.StartError{Reason: cri.ReasonCreatePodSandbox, Message: err.Error(), Err: err}
 }
 
@@ -153,6 +158,7 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 	if err != nil {
 		return cri.ConfigError(err)
 	}
+	b.node.Security.ExtraGroups = b.cfg.Volumes.Groups(b.pod)
 	sandbox, of := observed.Sandboxes[0], podspec.Ref{Pod: b.pod, Container: c.Name}
 	sandboxConfig, _, err := b.sandboxConfig(sandbox.Attempt)
 	if err != nil {
@@ -228,7 +234,7 @@ func (b build) order(ctx context.Context, c *v1.Container, o cri.ContainerOption
 	if o.Devices, err = b.devices(ctx, c); err != nil {
 		return nil, nil, cri.ConfigError(err)
 	}
-	if o.Mounts, err = b.mounts(c, o); err != nil {
+	if o.Mounts, err = b.mounts(ctx, c, o); err != nil {
 		return nil, nil, err
 	}
 	if o.Placement, leave, err = b.enterPool(ctx, c); err != nil {
@@ -340,12 +346,13 @@ func (b build) containerConfig(c *v1.Container, o cri.ContainerOptions) (
 }
 
 // mounts prepares the container's volumes; subPathExpr may refer to its environment.
-func (b build) mounts(c *v1.Container, o cri.ContainerOptions) ([]*runtimeapi.Mount, error) {
+func (b build) mounts(ctx context.Context, c *v1.Container, o cri.ContainerOptions) (
+	[]*runtimeapi.Mount, error) {
 	env, err := cri.Env(b.pod, c, o)
 	if err != nil {
 		return nil, err
 	}
-	mounts, err := b.cfg.Volumes.Mounts(b.pod, c, volume.Start{
+	mounts, err := b.cfg.Volumes.Mounts(ctx, b.pod, c, volume.Start{
 		Attempt: o.Attempt, Env: env, PodIPs: o.Facts.PodIPs, Images: b.images,
 	})
 	if err != nil {

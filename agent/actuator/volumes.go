@@ -9,6 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cri"
 )
 
@@ -18,6 +19,9 @@ const (
 	// updateRetry is when the volumes of a pod that runs are looked at again that could not be
 	// brought up to date. What they lack wakes the pod when it comes.
 	updateRetry = time.Minute
+	// pollRetry is when a pod looks again whether its claims are bound and its certificates issued:
+	// nothing tells it.
+	pollRetry = 2 * time.Second
 )
 
 // setUpVolumes makes the pod's volumes. Each that cannot be made is an event.
@@ -32,6 +36,10 @@ func (b build) setUpVolumes(ctx context.Context) error {
 	}
 	err := b.cfg.Volumes.SetUp(ctx, b.pod)
 	b.warnOfVolumes(err)
+	if err != nil && volume.Polls(b.pod) {
+		return &cri.StartError{Reason: cri.ReasonCreatePodSandbox, Message: err.Error(), Err: err,
+			RetryAt: time.Now().Add(pollRetry)}
+	}
 	return err
 }
 

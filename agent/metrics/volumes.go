@@ -10,6 +10,8 @@ import (
 	"k8s.io/component-base/metrics"
 	crierrors "k8s.io/cri-api/pkg/errors"
 
+	"github.com/numalet/numalet/agent/stats/diskusage"
+	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/metric"
 )
@@ -21,6 +23,59 @@ var storageBuckets = []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300,
 type volumeMetrics struct {
 	setUp                              *metrics.HistogramVec
 	imagesWanted, imagesHad, imagesNot *metrics.Counter
+	total                              *metrics.GaugeVec
+	looks                              *metrics.HistogramVec
+	room                               []roomGauge
+}
+
+// roomGauge tells one number of the room of a claim.
+type roomGauge struct {
+	gauge *metrics.GaugeVec
+	of    func(diskusage.Room) uint64
+}
+
+func newRoomGauges(s *metric.Set) []roomGauge {
+	gauge := func(name, help string, of func(diskusage.Room) uint64) roomGauge {
+		return roomGauge{s.Gauges("kubelet_volume_stats_"+name, help, "namespace",
+			"persistentvolumeclaim"), of}
+	}
+	return []roomGauge{
+		gauge("capacity_bytes", "Bytes that the volume of a claim has.",
+			func(r diskusage.Room) uint64 { return r.Capacity }),
+		gauge("available_bytes", "Bytes that are free for everybody in the volume of a claim.",
+			func(r diskusage.Room) uint64 { return r.Available }),
+		gauge("used_bytes", "Bytes that are used in the volume of a claim.",
+			func(r diskusage.Room) uint64 { return r.Used }),
+		gauge("inodes", "Inodes that the volume of a claim has.",
+			func(r diskusage.Room) uint64 { return r.Inodes }),
+		gauge("inodes_free", "Inodes that are free in the volume of a claim.",
+			func(r diskusage.Room) uint64 { return r.InodesFree }),
+		gauge("inodes_used", "Inodes that are used in the volume of a claim.",
+			func(r diskusage.Room) uint64 { return r.InodesUsed }),
+	}
+}
+
+// Volumes takes what volumes there are.
+func (m *Metrics) Volumes(now volume.Measured) {
+	m.volumes.total.Reset()
+	for state, all := range map[string]map[string]int{
+		"desired_state_of_world": now.Desired, "actual_state_of_world": now.Actual,
+	} {
+		for plugin, n := range all {
+			m.volumes.total.WithLabelValues(plugin, state).Set(float64(n))
+		}
+	}
+	for _, g := range m.volumes.room {
+		g.gauge.Reset()
+		for _, c := range now.Claims {
+			g.gauge.WithLabelValues(c.Namespace, c.Claim).Set(float64(g.of(c.Room)))
+		}
+	}
+}
+
+// VolumeLooked takes how long it took to see the room of a volume.
+func (m *Metrics) VolumeLooked(plugin string, took time.Duration) {
+	m.volumes.looks.WithLabelValues(plugin).Observe(took.Seconds())
 }
 
 func newVolumeMetrics(s *metric.Set) *volumeMetrics {
@@ -28,6 +83,13 @@ func newVolumeMetrics(s *metric.Set) *volumeMetrics {
 		setUp: s.Histograms("storage_operation_duration_seconds",
 			"Seconds to set up a volume or to bring it up to date, by its type.", storageBuckets,
 			"volume_plugin", "operation_name", "status", "migrated"),
+		total: s.Gauges("volume_manager_total_volumes",
+			"Volumes that pods use, and those of them that are there, by type.",
+			"plugin_name", "state"),
+		looks: s.Histograms("kubelet_volume_metric_collection_duration_seconds",
+			"Seconds to see the room of a volume, by its type.", metrics.DefBuckets,
+			"metric_source"),
+		room: newRoomGauges(s),
 		imagesWanted: s.Counter("kubelet_image_volume_requested_total",
 			"Mounts of images that containers were to be created with."),
 		imagesHad: s.Counter("kubelet_image_volume_mounted_succeed_total",

@@ -9,6 +9,8 @@
 //	pods/UID/volumes/kubernetes.io~configmap/NAME       what the agent writes; also ~secret,
 //	                                                    ~downward-api and ~projected: tmpfs
 //	pods/UID/plugins/kubernetes.io~empty-dir/wrapped_NAME/ready  the like for these
+//	pods/UID/volumes/kubernetes.io~local-volume/PV      a persistent volume, mounted; also ~nfs
+//	pods/UID/numalet_claims                             what the pod's claims are bound to
 //	pods/UID/volume-subpaths/VOLUME/CONTAINER/INDEX     bind mounts of subPaths
 //	pods/UID/containers/CONTAINER/XXXXXXXX              termination messages, one per attempt
 //	pods/UID/etc-hosts                                  the pod's /etc/hosts
@@ -33,7 +35,8 @@
 //
 // Removing a pod's directory first unmounts what is below it and then deletes without ever
 // following a link or entering a mount: the kernel refuses (RESOLVE_NO_XDEV), whatever a list
-// of mounts said before. The file system is the only record of all that; what is kept in memory is
+// of mounts said before. The file system is the only record of all that, with what claims are bound
+// to, which is read once and held in memory too (claims). Besides, memory has
 // when which files are to be written again (due), and after a restart they are compared once.
 // What is mounted is asked of the kernel place by place; its list of all mounts is read only when a
 // pod's directory is removed.

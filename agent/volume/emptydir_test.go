@@ -2,6 +2,8 @@ package volume
 
 import (
 	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -127,7 +129,8 @@ func TestFailedMountIsTriedAgain(t *testing.T) {
 
 func TestTmpfsForReal(t *testing.T) {
 	requireRoot(t)
-	v, _ := newVolumes(t, Config{Mounter: mount.NewWithoutSystemd("")})
+	v, _ := newVolumes(t, Config{Mounter: hostMounter{
+		mount.NewWithoutSystemd("").(*mount.Mounter)}})
 	pod := podWith(empty("v", "Memory"))
 	pod.Spec.Volumes[0].EmptyDir.SizeLimit = ptr.To(resource.MustParse("1Mi"))
 	dir := emptyDirPath(filepath.Join(v.root, "pods", "u"), "v")
@@ -159,5 +162,39 @@ func TestTmpfsForReal(t *testing.T) {
 	}
 	if got := tree(t, filepath.Join(v.root, "pods")); len(got) > 0 {
 		t.Errorf("left behind: %q", got)
+	}
+}
+
+// Whether something is mounted is seen without a look at it, bind mounts and files included.
+func TestIsMountPoint(t *testing.T) {
+	requireRoot(t)
+	dir := t.TempDir()
+	write(t, dir+"/file", "")
+	write(t, dir+"/plain", "")
+	for _, name := range []string{"bound", "empty"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	symlink(t, dir+"/bound", dir+"/link")
+	for _, name := range []string{"bound", "file"} {
+		at := filepath.Join(dir, name)
+		if err := unix.Mount(at, at, "", unix.MS_BIND, ""); err != nil {
+			t.Skip("bind mounts cannot be had: ", err)
+		}
+		t.Cleanup(func() { unix.Unmount(at, unix.MNT_DETACH) })
+	}
+	for name, want := range map[string]bool{"bound": true, "file": true, "plain": false,
+		"empty": false, "link": false} {
+		if got, err := (hostMounter{}).IsMountPoint(filepath.Join(dir, name)); err != nil ||
+			got != want {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+	for _, name := range []string{"none", "none/below"} {
+		_, err := (hostMounter{}).IsMountPoint(filepath.Join(dir, name))
+		if !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

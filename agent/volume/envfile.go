@@ -16,7 +16,7 @@ import (
 // EnvFile reads a file of environment variables in a volume of the pod, which is set up. Containers
 // write there: a link leads nowhere else, and what is no file is not waited for.
 func (v *Volumes) EnvFile(pod *v1.Pod, name, path string) ([]byte, error) {
-	all, err := usedVolumes(pod)
+	all, err := v.usedNow(pod)
 	if err != nil {
 		return nil, err
 	}

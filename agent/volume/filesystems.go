@@ -32,6 +32,18 @@ type filesystems struct {
 	calls   *calls
 }
 
+// mount mounts without a systemd scope of its own: these mounts end with the pod.
+func (f filesystems) mount(source, target, fstype string, options []string) error {
+	return f.mounter.MountSensitiveWithoutSystemdWithMountFlags(source, target, fstype, options,
+		nil, nil)
+}
+
+// foreign makes a volume whose file system may hang: what others serve, or where it is not known.
+// Who waits for it has its time, and tries again.
+func (f filesystems) foreign(ctx context.Context, t target, setUp func() error) error {
+	return f.calls.do(ctx, "mount "+t.path(), setUp)
+}
+
 // isMounted reports whether something is mounted on path itself.
 func (f filesystems) isMounted(path string) (bool, error) {
 	mounted, err := f.mounter.IsMountPoint(path)

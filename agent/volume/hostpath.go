@@ -15,10 +15,13 @@ func hostPaths() plugin {
 	return plugin{
 		field: "hostPath", // whose files keep the label that the host gave them
 		name:  "kubernetes.io/host-path",
-		setUp: func(_ context.Context, _ *Volumes, t target) (time.Time, error) {
-			return time.Time{}, checkHostPath(t.volume.HostPath)
+		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
+			return time.Time{}, v.calls.do(ctx, "look at "+t.path(), func() error {
+				return checkHostPath(t.volume.HostPath)
+			})
 		},
-		path: func(u used) string { return u.volume.HostPath.Path },
+		persistent: true,
+		path:       func(u used) string { return u.volume.HostPath.Path },
 	}
 }
 

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -28,7 +29,7 @@ type Start struct {
 // Mounts prepares what the container mounts and lists it: its volumes, /etc/hosts unless a volume
 // is mounted there, and an empty termination message file. The pod has to be set up.
 func (v *Volumes) Mounts(
-	pod *v1.Pod, container *v1.Container, start Start,
+	ctx context.Context, pod *v1.Pod, container *v1.Container, start Start,
 ) ([]*runtimeapi.Mount, error) {
 	if len(container.VolumeDevices) > 0 {
 		return nil, fmt.Errorf("container %q: volumeDevices are not supported yet", container.Name)
@@ -36,9 +37,13 @@ func (v *Volumes) Mounts(
 	if err := check(pod); err != nil {
 		return nil, err
 	}
+	all, err := v.usedNow(pod)
+	if err != nil {
+		return nil, err
+	}
 	var out []*runtimeapi.Mount
 	for i := range container.VolumeMounts {
-		m, err := v.volumeMount(pod, container, i, start)
+		m, err := v.volumeMount(ctx, mounting{pod, container, all}, i, start)
 		if err != nil {
 			return nil, fmt.Errorf("container %q mounts volume %q at %s: %w", container.Name,
 				container.VolumeMounts[i].Name, container.VolumeMounts[i].MountPath, err)
@@ -70,30 +75,45 @@ func mountsAt(container *v1.Container, path string) bool {
 // absolute reads a path in a container, where relative ones start at the root.
 func absolute(path string) string { return filepath.Join("/", path) }
 
-func (v *Volumes) volumeMount(
-	pod *v1.Pod, container *v1.Container, index int, start Start,
-) (*runtimeapi.Mount, error) {
-	wanted := container.VolumeMounts[index]
-	position := slices.IndexFunc(pod.Spec.Volumes,
-		func(volume v1.Volume) bool { return volume.Name == wanted.Name })
-	if position < 0 {
-		return nil, fmt.Errorf("the pod has no volume of that name; add it to spec.volumes")
+// mounting is a container with the volumes of its pod.
+type mounting struct {
+	pod       *v1.Pod
+	container *v1.Container
+	volumes   []used
+}
+
+// find is the volume of that name.
+func (m mounting) find(name string) (used, error) {
+	at := slices.IndexFunc(m.volumes, func(u used) bool { return u.volume.Name == name })
+	if at >= 0 {
+		return m.volumes[at], nil
 	}
-	volume := pod.Spec.Volumes[position]
-	plugin, err := pluginFor(volume)
-	u := used{volume, plugin}
+	for _, v := range m.pod.Spec.Volumes {
+		if v.Name == name {
+			return used{}, fmt.Errorf("what its claim %q is bound to is not known yet",
+				claimOf(m.pod, v))
+		}
+	}
+	return used{}, fmt.Errorf("the pod has no volume of that name; add it to spec.volumes")
+}
+
+func (v *Volumes) volumeMount(
+	ctx context.Context, m mounting, index int, start Start,
+) (*runtimeapi.Mount, error) {
+	wanted := m.container.VolumeMounts[index]
+	u, err := m.find(wanted.Name)
 	if err != nil {
 		return nil, err
 	}
-	podDir, err := v.podDir(pod.UID)
+	podDir, err := v.podDir(m.pod.UID)
 	if err != nil {
 		return nil, err
 	}
 	out := &runtimeapi.Mount{
 		ContainerPath:  absolute(wanted.MountPath),
 		HostPath:       u.path(podDir),
-		Readonly:       wanted.ReadOnly || plugin.written,
-		SelinuxRelabel: plugin.relabel,
+		Readonly:       wanted.ReadOnly || u.plugin.written || u.readOnly,
+		SelinuxRelabel: u.plugin.relabel,
 	}
 	if out.Propagation, err = propagation(wanted.MountPropagation); err != nil {
 		return nil, err
@@ -105,14 +125,22 @@ func (v *Volumes) volumeMount(
 	switch {
 	case err != nil:
 		return nil, err
-	case volume.Image != nil:
-		return imageMount(out, volume, start.Images[volume.Name], path)
+	case u.volume.Image != nil:
+		return imageMount(out, u.volume, start.Images[u.volume.Name], path)
 	case path == "":
 		return out, nil
 	}
-	target := filepath.Join(podDir, subPathsDir, volume.Name, container.Name, fmt.Sprint(index))
-	out.HostPath, err = v.mountSubPath(out.HostPath, path, target)
-	return out, err
+	target := filepath.Join(podDir, subPathsDir, u.volume.Name, m.container.Name, fmt.Sprint(index))
+	for at := ""; at == ""; { // again if it was an earlier call that was waited for
+		if err := v.calls.do(ctx, "mount "+target, func() (err error) {
+			at, err = v.mountSubPath(u.path(podDir), path, target)
+			return err
+		}); err != nil {
+			return nil, err
+		}
+		out.HostPath = at
+	}
+	return out, nil
 }
 
 func propagation(mode *v1.MountPropagationMode) (runtimeapi.MountPropagation, error) {

@@ -26,6 +26,8 @@ type plugin struct {
 	path func(u used) string
 	// mounted reports whether something is mounted on the volume's place; nil: never.
 	mounted func(u used) bool
+	// persistent: persistent volumes can be of this type; options: with mount options.
+	persistent, options bool
 	// relabel: the files are the pod's, so they get its SELinux label.
 	relabel bool
 	// written: the files are the agent's, which writes them again when what they are made of
@@ -59,7 +61,7 @@ func (t target) ready() string { return t.place().ready(t.podDir, t.plugin.writt
 func plugins() []plugin {
 	return []plugin{
 		emptyDirs(), hostPaths(), configMaps(), secrets(), downwardAPIs(), projections(),
-		images(),
+		images(), nfs(),
 	}
 }
 
@@ -82,10 +84,30 @@ func pluginFor(volume v1.Volume) (plugin, error) {
 		}
 		known = append(known, p.field)
 	}
+	known = append(known, "persistentVolumeClaim")
+	return plugin{}, unsupported("volume", volume.Name, kind, known)
+}
+
+// persistentPlugin is the plugin for what a claim is bound to.
+func persistentPlugin(volume *v1.PersistentVolume) (plugin, error) {
+	kind := sourceKind(volume.Spec.PersistentVolumeSource)
+	var known []string
+	for _, p := range append(plugins(), locals()) {
+		if !p.persistent {
+			continue
+		}
+		if p.field == kind {
+			return p, nil
+		}
+		known = append(known, p.field)
+	}
+	return plugin{}, unsupported("persistent volume", volume.Name, kind, known)
+}
+
+func unsupported(what, name, kind string, known []string) error {
 	last := len(known) - 1
-	return plugin{}, fmt.Errorf("volume %q: a volume of type %s is not supported yet, and the pod "+
-		"waits for it; use %s or %s",
-		volume.Name, kind, strings.Join(known[:last], ", "), known[last])
+	return fmt.Errorf("%s %q: a volume of type %s is not supported yet, and the pod waits for it; "+
+		"use %s or %s", what, name, kind, strings.Join(known[:last], ", "), known[last])
 }
 
 // sourceKind is the field name of a volume's source, "" when it has none. VolumeSource is a struct

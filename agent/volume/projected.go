@@ -3,9 +3,9 @@ package volume
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -61,8 +61,7 @@ func (s sources) projection(
 	case source.ClusterTrustBundle != nil:
 		return s.trustFile(ctx, pod, source.ClusterTrustBundle, mode)
 	case source.PodCertificate != nil:
-		return c, fmt.Errorf("a projection of type podCertificate is not supported yet, and the " +
-			"pod waits for it; remove it")
+		return s.certificateFiles(ctx, pod, source.PodCertificate, mode)
 	default:
 		return c, nil // the API server has sources without any type, and they are nothing
 	}
@@ -80,6 +79,30 @@ func (s sources) tokenFile(
 		return content{}, err
 	}
 	return content{map[string]file{p.Path: credential(pod, token, mode)}, renew}, nil
+}
+
+// certificateFiles are the key and its certificates, in one file or each in its own.
+func (s sources) certificateFiles(
+	ctx context.Context, pod *v1.Pod, p *v1.PodCertificateProjection, mode fs.FileMode,
+) (content, error) {
+	objects, err := s.server()
+	if err != nil {
+		return content{}, err
+	}
+	key, chain, again, err := objects.Certificate(ctx, pod, p)
+	if err != nil {
+		return content{}, err
+	}
+	out := content{files: map[string]file{}, again: again}
+	for path, data := range map[string][]byte{
+		p.CredentialBundlePath: slices.Concat(key, chain), p.KeyPath: key,
+		p.CertificateChainPath: chain,
+	} {
+		if path != "" {
+			out.files[path] = credential(pod, data, mode)
+		}
+	}
+	return out, nil
 }
 
 func (s sources) trustFile(

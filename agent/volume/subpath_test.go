@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -46,7 +47,7 @@ func subPathed(t *testing.T, path string) (pod *v1.Pod, volume string) {
 
 // hostPathOf is where the container's only mount comes from.
 func hostPathOf(v *Volumes, pod *v1.Pod) (string, error) {
-	mounts, err := v.Mounts(pod, &pod.Spec.Containers[0], Start{
+	mounts, err := v.Mounts(context.Background(), pod, &pod.Spec.Containers[0], Start{
 		Env: []*runtimeapi.KeyValue{{Key: "POD", Value: []byte("web-1")}},
 	})
 	if err != nil {

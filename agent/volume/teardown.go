@@ -18,6 +18,11 @@ import (
 func (v *Volumes) TearDown(ctx context.Context, uid types.UID) (err error) {
 	defer wrap(&err, "remove files of pod %s", uid)
 	v.forget(uid)
+	defer func() {
+		if err == nil {
+			v.claims.forget(uid)
+		}
+	}()
 	dir, err := v.podDir(uid)
 	if err != nil {
 		return err
@@ -45,6 +50,11 @@ func wrap(err *error, doing string, args ...any) {
 func (v *Volumes) Clear(ctx context.Context, uid types.UID) (err error) {
 	defer wrap(&err, "remove volumes of pod %s", uid)
 	v.forget(uid)
+	defer func() {
+		if err == nil {
+			v.claims.forget(uid)
+		}
+	}()
 	path, err := v.podDir(uid)
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ func started(t *testing.T, v *Volumes, attempts ...uint32) (*v1.Pod, string) {
 	pod.Spec.Containers[0].TerminationMessagePath = "/dev/termination-log"
 	dir := filepath.Join(setUp(t, v, pod), "containers/c")
 	for _, attempt := range attempts {
-		_, err := v.Mounts(pod, &pod.Spec.Containers[0], Start{Attempt: attempt})
+		_, err := v.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{Attempt: attempt})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func TestTerminationMessage(t *testing.T) {
 		}
 	}
 	// A second try at creating the same attempt's container starts without a message.
-	if _, err := v.Mounts(pod, &pod.Spec.Containers[0], Start{Attempt: 2}); err != nil {
+	if _, err := v.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{Attempt: 2}); err != nil {
 		t.Fatal(err)
 	}
 	if got := message(t, v, pod, Exit{Attempt: 2}); got != "" {

@@ -41,6 +41,12 @@ type Config struct {
 	Done func(plugin string, took time.Duration, err error)
 	// RecursiveReadOnly: the runtime can make mounts read-only with all that is mounted below.
 	RecursiveReadOnly bool
+	// Claims are asked what persistent volume claims are bound to; nil: there is no API server.
+	Claims Claims
+	// Labels are the node's; nil: it has none.
+	Labels func() map[string]string
+	// Tell is told what happens to a pod's volumes; nil: nobody is. It must not block.
+	Tell func(pod *v1.Pod, eventType, reason, message string)
 }
 
 // Volumes looks after the files of pods. Methods may run at the same time for different pods;
@@ -49,7 +55,8 @@ type Volumes struct {
 	due
 	records
 	filesystems
-	cfg Config
+	claims *claims
+	cfg    Config
 }
 
 // New creates the root directory when it is missing.
@@ -68,26 +75,32 @@ func New(cfg Config) (*Volumes, error) {
 	v := &Volumes{cfg: cfg, records: records{layout{root}},
 		filesystems: filesystems{mounter: cfg.Mounter, asRoot: os.Geteuid() == 0, calls: &calls{}}}
 	if v.mounter == nil {
-		v.mounter = mount.New("")
+		host, ok := mount.New("").(*mount.Mounter)
+		if !ok {
+			return nil, errors.New("the host cannot mount")
+		}
+		v.mounter = hostMounter{host}
 	}
-	return v, nil
+	v.claims, err = newClaims(v.layout)
+	return v, err
 }
 
 // SetUp makes the pod's directory and every volume that a container uses. What is there already
 // stays as it is, but for files that the agent writes: those are brought up to date. Nothing is
 // made if a volume is of a kind that is not supported. The error joins those of all volumes.
 func (v *Volumes) SetUp(ctx context.Context, pod *v1.Pod) error {
-	return v.bring(ctx, pod, func(verb) bool { return true })
+	return v.bring(ctx, pod, false)
 }
 
 // Update brings the files up to date that the agent writes. The pod has been set up, maybe by an
 // earlier run of the agent.
 func (v *Volumes) Update(ctx context.Context, pod *v1.Pod) error {
-	return v.bring(ctx, pod, func(what verb) bool { return what == update })
+	return v.bring(ctx, pod, true)
 }
 
-// bring does what of the steps towards the pod's volumes is to be done.
-func (v *Volumes) bring(ctx context.Context, pod *v1.Pod, which func(verb) bool) error {
+// bring does the steps towards the pod's volumes, or only updates. It removes nothing as long as it
+// is not known what all of them are.
+func (v *Volumes) bring(ctx context.Context, pod *v1.Pod, updates bool) error {
 	dir, err := v.podDir(pod.UID)
 	if err != nil {
 		return err
@@ -108,8 +121,14 @@ func (v *Volumes) bring(ctx context.Context, pod *v1.Pod, which func(verb) bool)
 	}
 	var again time.Time
 	var errs []error
+	if updates {
+		used, _ = withClaims(used, nil)
+	} else {
+		used, errs = v.resolve(ctx, pod, used)
+	}
+	unknown := len(errs) > 0
 	for _, s := range reconcile(v.want(used), have) {
-		if !which(s.verb) {
+		if updates && s.verb != update || unknown && s.verb == remove {
 			continue
 		}
 		next, err := v.do(ctx, s, newTarget(pod, dir, used, have, s.place))
@@ -158,13 +177,16 @@ func (v *Volumes) do(ctx context.Context, s step, t target) (again time.Time, er
 		}
 		return again, nil
 	}
+	if err := v.cfg.persistentFits(t.used); err != nil {
+		return again, &cri.ObjectError{Err: err}
+	}
 	began := time.Now()
 	again, err = t.plugin.setUp(ctx, v, t)
 	if v.cfg.Done != nil {
 		v.cfg.Done(t.plugin.name, time.Since(began), err)
 	}
 	if err != nil {
-		return again, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", t.volume.Name, err)
+		return again, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", t.place().name, err)
 	}
 	return again, nil
 }
@@ -173,9 +195,19 @@ func (v *Volumes) do(ctx context.Context, s step, t target) (again time.Time, er
 type used struct {
 	volume v1.Volume
 	plugin plugin
+	// claim is the one that it names, and pv what that is bound to, of which volume then has the
+	// source. Until that is known there is no plugin.
+	claim    string
+	pv       *v1.PersistentVolume
+	readOnly bool // by the volume that names the claim
 }
 
-func (u used) place() place { return place{u.plugin.name, u.volume.Name} }
+func (u used) place() place {
+	if u.pv != nil {
+		return place{u.plugin.name, u.pv.Name}
+	}
+	return place{u.plugin.name, u.volume.Name}
+}
 
 // path is where the volume is on the node once it is set up.
 func (u used) path(podDir string) string {
@@ -199,10 +231,26 @@ func usedVolumes(pod *v1.Pod) (out []used, err error) {
 	}
 	var errs []error
 	for _, volume := range pod.Spec.Volumes {
-		if names[volume.Name] {
-			p, err := pluginFor(volume)
-			out, errs = append(out, used{volume, p}), append(errs, err)
+		if !names[volume.Name] {
+			continue
 		}
+		u, claim := used{volume: volume}, claimOf(pod, volume)
+		if u.claim = claim; claim == "" {
+			var err error
+			u.plugin, err = pluginFor(volume)
+			errs = append(errs, err)
+		}
+		out = append(out, u)
 	}
+	return out, errors.Join(errs...)
+}
+
+// usedNow are the pod's volumes as far as it is known what they are: it is set up.
+func (v *Volumes) usedNow(pod *v1.Pod) ([]used, error) {
+	all, err := usedVolumes(pod)
+	if err != nil {
+		return nil, err
+	}
+	out, errs := withClaims(all, v.claims.of(pod.UID))
 	return out, errors.Join(errs...)
 }

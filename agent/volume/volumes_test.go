@@ -198,25 +198,27 @@ func TestSetUpRefuses(t *testing.T) {
 		pod  *v1.Pod
 		want string
 	}{
-		{"network", podWith(source(v1.VolumeSource{NFS: &v1.NFSVolumeSource{}})),
-			`volume "v": a volume of type nfs is not supported yet, and the pod waits for it; use ` +
-				`emptyDir, hostPath, configMap, secret, downwardAPI, projected or image`},
+		{"network", podWith(source(v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{}})),
+			`volume "v": a volume of type iscsi is not supported yet, and the pod waits for it; ` +
+				`use emptyDir, hostPath, configMap, secret, downwardAPI, projected, image, nfs or ` +
+				`persistentVolumeClaim`},
 		{"two types", podWith(source(v1.VolumeSource{
-			NFS: &v1.NFSVolumeSource{}, Secret: &v1.SecretVolumeSource{},
-		})), "type secret+nfs"},
+			ISCSI: &v1.ISCSIVolumeSource{}, Secret: &v1.SecretVolumeSource{},
+		})), "type secret+iscsi"},
 		{"device", changed(func(p *v1.Pod) {
 			p.Spec.Volumes = []v1.Volume{source(v1.VolumeSource{
 				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "x"},
 			})}
 			p.Spec.Containers[0].VolumeMounts = nil
 			p.Spec.Containers[0].VolumeDevices = []v1.VolumeDevice{{Name: "v"}}
-		}), "type persistentVolumeClaim"},
+		}), "error processing PVC shop/x: there is no API server to get it from"},
 		{"no API server", podWith(source(v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}})),
 			`MountVolume.SetUp failed for volume "v" : there is no API server to get its content ` +
 				`from; run the agent with --kubeconfig`},
 		{"claim", podWith(source(v1.VolumeSource{
 			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "x"},
-		})), "type persistentVolumeClaim"},
+		})), "Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], " +
+			"failed to process volumes=[v]: error processing PVC shop/x: there is no API server"},
 		{"medium", podWith(empty("v", "Tape")), `volume "v" : medium "Tape" is not one of`},
 		{"UID", changed(func(p *v1.Pod) { p.UID = "../u" }), `pod UID name "../u"`},
 		{"no UID", changed(func(p *v1.Pod) { p.UID = "" }), `pod UID name ""`},
@@ -241,7 +243,7 @@ func TestSetUpRefuses(t *testing.T) {
 func TestRefusedPodLeavesNothing(t *testing.T) {
 	v, _ := newVolumes(t, Config{})
 	pod := podWith(empty("good", ""),
-		v1.Volume{Name: "bad", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}})
+		v1.Volume{Name: "bad", VolumeSource: v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{}}})
 	if err := v.SetUp(t.Context(), pod); err == nil {
 		t.Fatal("a network volume was accepted")
 	}

@@ -25,6 +25,10 @@ type Objects interface {
 	// TrustAnchors are certificates in PEM, and when to ask for them again.
 	TrustAnchors(ctx context.Context, want *v1.ClusterTrustBundleProjection) (
 		pem []byte, again time.Time, err error)
+	// Certificate is a key and the chain of certificates that a signer issued for it, in PEM, and
+	// when to ask again.
+	Certificate(ctx context.Context, pod *v1.Pod, want *v1.PodCertificateProjection) (
+		key, chain []byte, again time.Time, err error)
 }
 
 // maxContent is how many bytes the files of one volume have at most together. An object of the API

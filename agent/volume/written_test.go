@@ -56,6 +56,11 @@ func (s *server) TrustAnchors(context.Context, *v1.ClusterTrustBundleProjection)
 	return []byte("anchors"), time.Time{}, nil
 }
 
+func (s *server) Certificate(_ context.Context, _ *v1.Pod, want *v1.PodCertificateProjection) (
+	key, chain []byte, again time.Time, err error) {
+	return []byte("key "), []byte("chain of " + want.SignerName), s.renew, nil
+}
+
 func newServer() *server {
 	return &server{
 		maps: map[string]*v1.ConfigMap{"cfg": {
@@ -158,10 +163,16 @@ func TestWrittenContents(t *testing.T) {
 			v1.VolumeProjection{ConfigMap: &v1.ConfigMapProjection{
 				LocalObjectReference: named("none")}},
 			v1.VolumeProjection{Secret: &v1.SecretProjection{LocalObjectReference: named("no")}},
-			v1.VolumeProjection{PodCertificate: &v1.PodCertificateProjection{}}), nil,
-			`MountVolume.SetUp failed for volume "v" : configmap "none" not found` + "\n" +
-				`secret "no" not found` + "\n" + `a projection of type podCertificate is not ` +
-				`supported yet, and the pod waits for it; remove it`},
+			v1.VolumeProjection{Secret: &v1.SecretProjection{LocalObjectReference: named("not")}}),
+			nil, `MountVolume.SetUp failed for volume "v" : configmap "none" not found` + "\n" +
+				`secret "no" not found` + "\n" + `secret "not" not found`},
+		"certificates": {projectedVolume(
+			v1.VolumeProjection{PodCertificate: &v1.PodCertificateProjection{
+				SignerName: "a.test/x", CredentialBundlePath: "all.pem"}},
+			v1.VolumeProjection{PodCertificate: &v1.PodCertificateProjection{
+				SignerName: "b.test/x", KeyPath: "key.pem", CertificateChainPath: "chain.pem"}}),
+			[]string{"-rw-r--r-- all.pem key chain of a.test/x",
+				"-rw-r--r-- chain.pem chain of b.test/x", "-rw-r--r-- key.pem key "}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v, _ := newVolumes(t, Config{Objects: newServer()})
@@ -251,7 +262,7 @@ func TestWrittenLayout(t *testing.T) {
 			mounts[0].Path != at || mounts[0].Type != want.fstype) {
 			t.Errorf("%s: mounted %v, want %q on %s", field, mounts, want.fstype, at)
 		}
-		got, err := v.Mounts(pod, &pod.Spec.Containers[0], Start{})
+		got, err := v.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{})
 		if err != nil || !got[0].Readonly || got[0].HostPath != at || !got[0].SelinuxRelabel {
 			t.Errorf("%s: the container gets %v, %v", field, got, err)
 		}

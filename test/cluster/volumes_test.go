@@ -184,20 +184,20 @@ func TestMissingObjects(t *testing.T) {
 	await(t, c, c.Namespace, "lacks", runs)
 }
 
-// TestVolumesNotSupportedYet: a pod that claims what this version does not bring waits for it by
+// TestVolumesNotSupportedYet: a pod that asks for what this version does not bring waits for it by
 // name.
 func TestVolumesNotSupportedYet(t *testing.T) {
 	c, n := ours(t)
 	claims := strings.Replace(consumer(n.Name, "claims", ""),
 		"{name: maybe, configMap: {name: none, optional: true}}",
-		"{name: maybe, persistentVolumeClaim: {claimName: data}}", 1)
+		"{name: maybe, iscsi: {targetPortal: 192.0.2.1, iqn: iqn.2001-04.test:x, lun: 0}}", 1)
 	c.Apply(claims)
 	harness.Eventually(t, "kubectl describe says what it waits for", func() error {
 		text, err := c.Run("describe", "pod", "claims")
 		if err != nil {
 			return err
 		}
-		const want = `volume "maybe": a volume of type persistentVolumeClaim is not supported yet`
+		const want = `volume "maybe": a volume of type iscsi is not supported yet`
 		if !strings.Contains(text, want) {
 			return fmt.Errorf("it lacks %s: %s", want, text)
 		}

@@ -23,6 +23,7 @@ func ignored() map[string]bool {
 
 		"KeyToPath.user":                     true,
 		"DownwardAPIVolumeFile.user":         true,
+		"PodCertificateProjection.user":      true,
 		"ServiceAccountTokenProjection.user": true,
 		"ClusterTrustBundleProjection.user":  true,
 	}

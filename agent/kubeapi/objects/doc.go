@@ -1,6 +1,6 @@
 // Package objects has what pods are made of at the API server: the config maps and secrets that
-// they name, tokens of their service accounts, trust anchors, runtime classes, and the services
-// that their environment tells of.
+// they name, tokens of their service accounts, certificates, trust anchors, claims, runtime classes,
+// and the services that their environment tells of.
 //
 // A config map or a secret is followed from when the first pod of this node asks for it until the
 // last one is released, by one watch for all of them, as the Node authorizer allows it. One that is
@@ -13,4 +13,8 @@
 //
 // A token is asked for when a pod needs it, kept in memory only, replaced when it has passed 80 %
 // of its life or 24 hours, and forgotten with its pod.
+//
+// Of a claim and of what it is bound to nothing tells: they are read each time. The key of a
+// certificate is made here, a signer is asked for the certificate, and asked again in time; who asks
+// waits a moment for it and comes again.
 package objects

@@ -39,6 +39,10 @@ type Config struct {
 	// Changed is told of each pod that would get another answer now than it got before. It must not
 	// block.
 	Changed func(pod types.UID)
+	// Node is this node's object, nil as long as it is not known.
+	Node func() *v1.Node
+	// Tell is told what happens to a pod's certificates. It must not block.
+	Tell func(pod *v1.Pod, eventType, reason, message string)
 }
 
 // Objects has the objects of all pods of the node. Its methods may be called from anywhere, and
@@ -49,6 +53,8 @@ type Objects struct {
 	anchors  anchors
 	classes  classes
 	services *services
+	// certificates are those that signers issued for pods.
+	certificates podCertificates
 
 	mu      sync.Mutex // guards what follows, and the entries
 	ctx     context.Context
@@ -65,6 +71,12 @@ func New(cfg Config) *Objects {
 	cfg.Wait = cmp.Or(cfg.Wait, defaultWait)
 	if cfg.Changed == nil {
 		cfg.Changed = func(types.UID) {}
+	}
+	if cfg.Node == nil {
+		cfg.Node = func() *v1.Node { return nil }
+	}
+	if cfg.Tell == nil {
+		cfg.Tell = func(*v1.Pod, string, string, string) {}
 	}
 	return &Objects{
 		cfg: cfg, services: newServices(),
@@ -105,6 +117,7 @@ func (o *Objects) Begin(pod *v1.Pod) error {
 // Release says that nothing of the pod is left that uses objects.
 func (o *Objects) Release(pod types.UID) {
 	o.tokens.forget(pod)
+	o.certificates.forget(pod)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for k := range o.uses[pod] {

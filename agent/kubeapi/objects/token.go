@@ -9,7 +9,6 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -88,7 +87,7 @@ func (o *Objects) Token(
 	if has && now.Before(held.renew) {
 		return held.text, held.renew, nil
 	}
-	fresh, err := k.insist(ctx, o.cfg.Client, pod)
+	fresh, err := insist(ctx, func() (token, error) { return k.request(ctx, o.cfg.Client, pod) })
 	switch {
 	case err == nil:
 		o.tokens.put(pod.UID, k, fresh)
@@ -100,26 +99,6 @@ func (o *Objects) Token(
 		return held.text, now.Add(tokenRetry), nil
 	default:
 		return nil, time.Time{}, fmt.Errorf("failed to fetch token: %w", err)
-	}
-}
-
-// insist requests until the authorizer must have heard of the pod.
-func (k tokenKey) insist(
-	ctx context.Context, client kubernetes.Interface, pod *v1.Pod,
-) (token, error) {
-	heard := time.After(authorizerLag)
-	for {
-		got, err := k.request(ctx, client, pod)
-		if !apierrors.IsForbidden(err) {
-			return got, err
-		}
-		select {
-		case <-ctx.Done():
-			return got, err
-		case <-heard:
-			return got, err
-		case <-time.After(authorizerRetry):
-		}
 	}
 }
 

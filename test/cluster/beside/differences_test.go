@@ -51,15 +51,16 @@ var metricDifferences = []difference{
 		why: "numalet's own, and two of the kubelet's that it has under other settings"},
 	{where: `/metrics (dra_|kubelet_(graceful_shutdown|memory_qos|pod_in_progress_resizes|` +
 		`pod_level_resources_admission)).*`, why: "of what is not there yet"},
-	{where: `/metrics (force_cleaned_|reconstruct_|volume_operation_|volume_manager_|` +
+	{where: `/metrics (force_cleaned_|reconstruct_|volume_operation_|volume_manager_selinux_|` +
 		`kubelet_orphan_pod_).*`,
 		why: "of the kubelet's volume manager: here storage_operation_duration_seconds tells"},
+	{where: `/metrics volume_manager_total_volumes`, sometimes: true, why: "measured each minute"},
 	{where: `/metrics kubelet_(image_|imagemanager_).*`, sometimes: true,
 		why: "of what is not measured yet"},
 	{where: `/metrics kubelet_pleg_discard_events`, why: "nothing is discarded"},
 	{where: `/metrics kubelet_(first_network_pod_start_sli_duration_seconds|` +
 		`pod_watch_events_dropped_total|volume_metric_collection_duration_seconds)`,
-		why: "not measured: /stats/summary tells of volumes"},
+		why: "not measured, or only of claims: /stats/summary tells of volumes"},
 	{where: `/metrics kubelet_(started_containers_errors_total|admission_rejections_total|` +
 		`http_.*|runtime_operations_errors_total|run_podsandbox_.*)`, sometimes: true,
 		why: "what had happened by then"},

@@ -1,0 +1,52 @@
+package objects
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Claim is the persistent volume claim of that name. It is read each time: the Node authorizer lets
+// a node get the claims of its pods, and watch none.
+func (o *Objects) Claim(
+	ctx context.Context, namespace, name string,
+) (*v1.PersistentVolumeClaim, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.cfg.Wait)
+	defer cancel()
+	return insist(ctx, func() (*v1.PersistentVolumeClaim, error) {
+		return o.cfg.Client.CoreV1().PersistentVolumeClaims(namespace).
+			Get(ctx, name, metav1.GetOptions{})
+	})
+}
+
+// PersistentVolume is the one of that name, read each time.
+func (o *Objects) PersistentVolume(
+	ctx context.Context, name string,
+) (*v1.PersistentVolume, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.cfg.Wait)
+	defer cancel()
+	return insist(ctx, func() (*v1.PersistentVolume, error) {
+		return o.cfg.Client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+	})
+}
+
+// insist asks until the authorizer must have heard of the pod that it is asked for.
+func insist[T any](ctx context.Context, ask func() (T, error)) (T, error) {
+	heard := time.After(authorizerLag)
+	for {
+		got, err := ask()
+		if !apierrors.IsForbidden(err) {
+			return got, err
+		}
+		select {
+		case <-ctx.Done():
+			return got, err
+		case <-heard:
+			return got, err
+		case <-time.After(authorizerRetry):
+		}
+	}
+}

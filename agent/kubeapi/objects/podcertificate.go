@@ -1,0 +1,254 @@
+package objects
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/cri"
+)
+
+const (
+	// certificatePatience is how long one who asks waits for the signer; the pod asks again.
+	certificatePatience = 2 * time.Second
+	certificatePoll     = 200 * time.Millisecond
+	// certificateAgain is when a certificate is asked for again that was to be another by now.
+	certificateAgain = 10 * time.Second
+	// certificateOverdue is how late it is when that is told.
+	certificateOverdue = 10 * time.Minute
+)
+
+// podCertificates are those of the pods, with their keys, which are nowhere but here and in the
+// pods' volumes: the next run of the agent asks for others. The zero value is ready.
+type podCertificates struct {
+	mu   sync.Mutex
+	pods map[types.UID]map[string]*podCertificate // by the projection
+}
+
+// podCertificate is what a projection has. Its fields are its pod's goroutine's alone.
+//
+//	nothing -> asked for -> issued -> asked for the next -> issued ...
+//	               |                        |
+//	               `--> refused <-----------'
+type podCertificate struct {
+	key, chain     []byte // PEM; nil: none was issued yet
+	renew, expires time.Time
+	next           pendingCertificate // no name: nothing is asked for
+	refused        error              // for good
+	toldOverdue    bool
+	toldExpired    bool
+}
+
+// pendingCertificate is a request that the signer has yet to answer.
+type pendingCertificate struct {
+	name string
+	key  []byte
+}
+
+func (c *podCertificates) of(pod types.UID, projection string) *podCertificate {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pods == nil {
+		c.pods = map[types.UID]map[string]*podCertificate{}
+	}
+	if c.pods[pod] == nil {
+		c.pods[pod] = map[string]*podCertificate{}
+	}
+	held := c.pods[pod][projection]
+	if held == nil {
+		held = &podCertificate{}
+		c.pods[pod][projection] = held
+	}
+	return held
+}
+
+func (c *podCertificates) forget(pod types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.pods, pod)
+}
+
+// Certificate is a private key and the chain of certificates that the signer issued for it, both in
+// PEM, and when to ask again. Calls for one pod come one after another. One that cannot be replaced
+// in time stays, and that is told.
+func (o *Objects) Certificate(
+	ctx context.Context, pod *v1.Pod, want *v1.PodCertificateProjection,
+) (key, chain []byte, again time.Time, err error) {
+	id, err := json.Marshal(want)
+	if err != nil {
+		return nil, nil, time.Time{}, err
+	}
+	held, now := o.certificates.of(pod.UID, string(id)), time.Now()
+	if held.refused == nil && (held.chain == nil || !now.Before(held.renew)) {
+		err = o.renewCertificate(ctx, pod, want, held)
+	}
+	o.tellLate(pod, held, time.Now())
+	switch {
+	case held.refused != nil:
+		return nil, nil, time.Time{}, held.refused
+	case held.chain == nil && err == nil:
+		return nil, nil, time.Time{}, &cri.ObjectError{
+			Err: errors.New("credential bundle is not issued yet")}
+	case held.chain == nil:
+		return nil, nil, time.Time{}, &cri.ObjectError{Err: err}
+	case time.Now().Before(held.renew):
+		return held.key, held.chain, held.renew, nil
+	default:
+		return held.key, held.chain, time.Now().Add(certificateAgain), nil
+	}
+}
+
+// renewCertificate asks the signer, and waits for it a moment.
+func (o *Objects) renewCertificate(ctx context.Context, pod *v1.Pod,
+	want *v1.PodCertificateProjection, held *podCertificate) error {
+	ctx, cancel := context.WithTimeout(ctx, o.cfg.Wait)
+	defer cancel()
+	if held.next.name == "" {
+		next, err := o.requestCertificate(ctx, pod, want)
+		if err != nil {
+			return err
+		}
+		held.next = next
+	}
+	patient := time.After(certificatePatience)
+	for {
+		answer, err := o.cfg.Client.CertificatesV1().PodCertificateRequests(pod.Namespace).
+			Get(ctx, held.next.name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err): // somebody deleted it
+			held.next = pendingCertificate{}
+			return err
+		case err != nil && !apierrors.IsForbidden(err):
+			return err
+		case err == nil && held.learn(answer):
+			o.tellRefused(pod, answer)
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-patient:
+			return nil
+		case <-time.After(certificatePoll):
+		}
+	}
+}
+
+func (o *Objects) requestCertificate(ctx context.Context, pod *v1.Pod,
+	want *v1.PodCertificateProjection) (next pendingCertificate, err error) {
+	node := o.cfg.Node()
+	if node == nil {
+		return next, errors.New("the node's object is not known yet")
+	}
+	account, err := insist(ctx, func() (*v1.ServiceAccount, error) {
+		return o.cfg.Client.CoreV1().ServiceAccounts(pod.Namespace).
+			Get(ctx, pod.Spec.ServiceAccountName, metav1.GetOptions{})
+	})
+	if err != nil {
+		return next, fmt.Errorf("while fetching service account: %w", err)
+	}
+	key, stub, err := newKey(want.KeyType)
+	if err != nil {
+		return next, err
+	}
+	request := &certificatesv1.PodCertificateRequest{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, GenerateName: "req-",
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
+			},
+		},
+		Spec: certificatesv1.PodCertificateRequestSpec{
+			SignerName: want.SignerName, PodName: pod.Name, PodUID: pod.UID,
+			ServiceAccountName: account.Name, ServiceAccountUID: account.UID,
+			NodeName: types.NodeName(node.Name), NodeUID: node.UID,
+			MaxExpirationSeconds: want.MaxExpirationSeconds, StubPKCS10Request: stub,
+			UnverifiedUserAnnotations: want.UserAnnotations,
+		},
+	}
+	made, err := insist(ctx, func() (*certificatesv1.PodCertificateRequest, error) {
+		return o.cfg.Client.CertificatesV1().PodCertificateRequests(pod.Namespace).
+			Create(ctx, request, metav1.CreateOptions{})
+	})
+	if err != nil {
+		return next, fmt.Errorf("while creating PodCertificateRequest: %w", err)
+	}
+	return pendingCertificate{made.Name, key}, nil
+}
+
+// learn takes in what the signer answered, and reports whether it did.
+func (c *podCertificate) learn(answer *certificatesv1.PodCertificateRequest) bool {
+	for _, is := range answer.Status.Conditions {
+		why := fmt.Sprintf("reason=%q message=%q", is.Reason, is.Message)
+		switch is.Type {
+		case certificatesv1.PodCertificateRequestConditionTypeDenied:
+			c.refused = errors.New("PodCertificateRequest was permanently denied: " + why)
+		case certificatesv1.PodCertificateRequestConditionTypeFailed:
+			c.refused = errors.New("PodCertificateRequest was permanently failed: " + why)
+		case certificatesv1.PodCertificateRequestConditionTypeIssued:
+			s := answer.Status
+			if s.BeginRefreshAt == nil || s.NotAfter == nil {
+				continue
+			}
+			*c = podCertificate{key: c.next.key, chain: onlyCertificates(s.CertificateChain),
+				renew: s.BeginRefreshAt.Time, expires: s.NotAfter.Time}
+		default:
+			continue
+		}
+		c.next = pendingCertificate{}
+		return true
+	}
+	return false
+}
+
+// onlyCertificates drops what a signer wrote between and in the blocks.
+func onlyCertificates(chain string) []byte {
+	out := []byte{}
+	for rest := []byte(chain); ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			return out
+		}
+		out = append(out, pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})...)
+	}
+}
+
+func (o *Objects) tellRefused(pod *v1.Pod, answer *certificatesv1.PodCertificateRequest) {
+	for _, is := range answer.Status.Conditions {
+		name := answer.Namespace + "/" + answer.Name
+		switch is.Type {
+		case certificatesv1.PodCertificateRequestConditionTypeDenied:
+			o.cfg.Tell(pod, v1.EventTypeWarning, is.Type, fmt.Sprintf("PodCertificateRequest %s "+
+				"was denied, reason=%q, message=%q", name, is.Reason, is.Message))
+		case certificatesv1.PodCertificateRequestConditionTypeFailed:
+			o.cfg.Tell(pod, v1.EventTypeWarning, is.Type, fmt.Sprintf("PodCertificateRequest %s "+
+				"failed, reason=%q, message=%q", name, is.Reason, is.Message))
+		}
+	}
+}
+
+// tellLate tells once of each certificate that it should have been replaced, and that it expired.
+func (o *Objects) tellLate(pod *v1.Pod, held *podCertificate, now time.Time) {
+	if held.chain == nil {
+		return
+	}
+	if now.After(held.renew.Add(certificateOverdue)) && !held.toldOverdue {
+		held.toldOverdue = true
+		o.cfg.Tell(pod, v1.EventTypeWarning, "CertificateOverdueForRefresh",
+			"PodCertificate refresh overdue")
+	}
+	if now.After(held.expires) && !held.toldExpired {
+		held.toldExpired = true
+		o.cfg.Tell(pod, v1.EventTypeWarning, "CertificateExpired", "PodCertificate expired")
+	}
+}

@@ -1,0 +1,279 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/component-helpers/storage/ephemeral"
+	storagehelpers "k8s.io/component-helpers/storage/volume"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// Claims are the claims of pods at the API server, and what they are bound to.
+type Claims interface {
+	Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
+	PersistentVolume(ctx context.Context, name string) (*v1.PersistentVolume, error)
+}
+
+// pvcProtection is the finalizer of a claim that pods use: one that is being deleted stays for them.
+const pvcProtection = "kubernetes.io/pvc-protection"
+
+// gidAnnotation of a persistent volume names the group whose it is.
+const gidAnnotation = "pv.beta.kubernetes.io/gid"
+
+// claimOf is the claim that a volume names; "" if it is of another type. That of an ephemeral volume
+// was made for the pod.
+func claimOf(pod *v1.Pod, volume v1.Volume) string {
+	switch {
+	case volume.PersistentVolumeClaim != nil:
+		return volume.PersistentVolumeClaim.ClaimName
+	case volume.Ephemeral != nil:
+		return ephemeral.VolumeClaimName(pod, &volume)
+	default:
+		return ""
+	}
+}
+
+// Polls reports whether a volume of the pod depends on what nobody tells of: claims, which are bound
+// some time, and certificates, which are issued.
+func Polls(pod *v1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
+		return claimOf(pod, v) != "" || v.Projected != nil && slices.ContainsFunc(v.Projected.Sources,
+			func(p v1.VolumeProjection) bool { return p.PodCertificate != nil })
+	})
+}
+
+// unanswered says that the API server did not answer, so that what was known still counts.
+type unanswered struct{ error }
+
+// Unwrap is why.
+func (u unanswered) Unwrap() error { return u.error }
+
+// asked is the error of a request, nil for none.
+func asked(what string, err error) error {
+	err = fmt.Errorf("%s: %w", what, err)
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return err
+	}
+	return unanswered{err}
+}
+
+// resolve says what the pod's claims stand for, and leaves out those that cannot be had. The errors
+// are in the kubelet's words.
+func (v *Volumes) resolve(ctx context.Context, pod *v1.Pod, all []used) ([]used, []error) {
+	known, now := v.claims.of(pod.UID), map[string]Claimed{}
+	var failed, why []string
+	for _, u := range all {
+		if u.claim == "" {
+			continue
+		}
+		claimed, err := v.cfg.claimed(ctx, pod, u)
+		var away unanswered
+		if had, has := known[u.volume.Name]; has && errors.As(err, &away) {
+			claimed, err = had, nil
+		}
+		if err != nil {
+			failed, why = append(failed, u.volume.Name), append(why, err.Error())
+			continue
+		}
+		now[u.volume.Name] = claimed
+	}
+	var errs []error
+	if len(failed) > 0 {
+		errs = append(errs, &cri.ObjectError{Err: notProcessed{failed, why}})
+	}
+	if len(known)+len(now) > 0 {
+		taken, err := v.claims.hold(pod.UID, now)
+		if err != nil {
+			return nil, append(errs, err)
+		}
+		for _, name := range taken {
+			errs = append(errs, &cri.ObjectError{Err: fmt.Errorf("MountVolume.SetUp failed for "+
+				"volume %q : volume uses the ReadWriteOncePod access mode and is already in use by "+
+				"another pod", now[name].Volume.Name)})
+			delete(now, name)
+		}
+	}
+	out, more := withClaims(all, now)
+	return out, append(errs, more...)
+}
+
+// notProcessed says in the kubelet's words which volumes are not known yet, and why.
+type notProcessed struct{ volumes, why []string }
+
+// Error implements error.
+func (n notProcessed) Error() string {
+	return fmt.Sprintf("Unable to attach or mount volumes: unmounted volumes=%v, unattached "+
+		"volumes=[], failed to process volumes=%v: %s", n.volumes, n.volumes,
+		strings.Join(n.why, "; "))
+}
+
+// claimed asks what the claim of a volume is bound to.
+func (c Config) claimed(ctx context.Context, pod *v1.Pod, u used) (out Claimed, err error) {
+	defer wrap(&err, "error processing PVC %s/%s", pod.Namespace, u.claim)
+	if c.Claims == nil {
+		return out, errors.New("there is no API server to get it from; run the agent with " +
+			"--kubeconfig")
+	}
+	claim, err := c.Claims.Claim(ctx, pod.Namespace, u.claim)
+	if err != nil {
+		return out, asked("failed to fetch PVC from API server", err)
+	}
+	if err := claimUsable(pod, u.volume, claim); err != nil {
+		return out, err
+	}
+	volume, err := c.Claims.PersistentVolume(ctx, claim.Spec.VolumeName)
+	if err != nil {
+		return out, asked("failed to fetch PV "+claim.Spec.VolumeName+" from API server", err)
+	}
+	if err := boundTo(volume, claim); err != nil {
+		return out, err
+	}
+	if err := component("persistent volume", volume.Name); err != nil {
+		return out, err
+	}
+	if err := modeFits(pod, u.volume.Name, volume); err != nil {
+		return out, err
+	}
+	volume = volume.DeepCopy()
+	volume.ManagedFields = nil
+	source := ptr.Deref(u.volume.PersistentVolumeClaim, v1.PersistentVolumeClaimVolumeSource{})
+	return Claimed{Claim: u.claim, ReadOnly: source.ReadOnly, Volume: volume}, nil
+}
+
+// claimUsable reports whether the claim is bound and the pod may use it, in the kubelet's words.
+func claimUsable(pod *v1.Pod, volume v1.Volume, claim *v1.PersistentVolumeClaim) error {
+	switch {
+	case claim.DeletionTimestamp != nil && !slices.Contains(claim.Finalizers, pvcProtection):
+		return errors.New("PVC is being deleted")
+	case claim.Status.Phase != v1.ClaimBound:
+		return errors.New("PVC is not bound")
+	case claim.Spec.VolumeName == "":
+		return errors.New("PVC has empty pvc.Spec.VolumeName")
+	case volume.Ephemeral != nil:
+		return ephemeral.VolumeIsForPod(pod, claim)
+	}
+	return nil
+}
+
+// boundTo reports whether the volume is bound to the claim, as the claim is to it.
+func boundTo(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) error {
+	switch ref := volume.Spec.ClaimRef; {
+	case ref == nil:
+		return fmt.Errorf("found PV object %s but it has a nil pv.Spec.ClaimRef indicating it is "+
+			"not yet bound to the claim", volume.Name)
+	case ref.UID != claim.UID:
+		return fmt.Errorf("found PV object %s but its pv.Spec.ClaimRef.UID %s does not point to "+
+			"claim.UID %s", volume.Name, ref.UID, claim.UID)
+	}
+	return nil
+}
+
+// modeFits reports whether the pod's containers use the volume as what it is.
+func modeFits(pod *v1.Pod, name string, volume *v1.PersistentVolume) error {
+	mode := ptr.Deref(volume.Spec.VolumeMode, v1.PersistentVolumeFilesystem)
+	for c := range podspec.All(pod) {
+		mounts := slices.ContainsFunc(c.VolumeMounts,
+			func(m v1.VolumeMount) bool { return m.Name == name })
+		devices := slices.ContainsFunc(c.VolumeDevices,
+			func(d v1.VolumeDevice) bool { return d.Name == name })
+		switch {
+		case mounts && mode != v1.PersistentVolumeFilesystem:
+			return fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeMounts",
+				name, mode)
+		case devices && mode != v1.PersistentVolumeBlock:
+			return fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeDevices",
+				name, mode)
+		case devices:
+			return fmt.Errorf("volume %s: volumeMode Block is not supported yet, and the pod waits "+
+				"for it; use Filesystem and volumeMounts", name)
+		}
+	}
+	return nil
+}
+
+// withClaims gives the volumes with a claim that is known what that stands for, and leaves those out
+// whose claim is not. The errors name types that are not supported.
+func withClaims(all []used, known map[string]Claimed) (out []used, errs []error) {
+	for _, u := range all {
+		claimed, has := known[u.volume.Name]
+		if u.claim != "" {
+			if !has {
+				continue
+			}
+			p, err := persistentPlugin(claimed.Volume)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			u.plugin, u.pv, u.readOnly = p, claimed.Volume, claimed.ReadOnly
+			u.volume.VolumeSource = v1.VolumeSource{
+				HostPath: u.pv.Spec.HostPath, NFS: u.pv.Spec.NFS,
+			}
+		}
+		out = append(out, u)
+	}
+	return out, errs
+}
+
+// persistentFits reports whether what a claim stands for may be used on this node, in the kubelet's
+// words.
+func (c Config) persistentFits(u used) error {
+	if u.pv == nil {
+		return nil
+	}
+	var labels map[string]string
+	if c.Labels != nil {
+		labels = c.Labels()
+	}
+	if err := storagehelpers.CheckNodeAffinity(u.pv, labels); err != nil {
+		return fmt.Errorf("MountVolume.NodeAffinity check failed for volume %q : %w", u.pv.Name, err)
+	}
+	if len(u.mountOptions()) > 0 && !u.plugin.options {
+		return fmt.Errorf("MountVolume.MountOptionSupport check failed for volume %q : mount "+
+			"options are not supported for this volume type", u.pv.Name)
+	}
+	return nil
+}
+
+// Groups are those that the pod's persistent volumes grant to all of its processes, in order. The
+// pod is set up.
+func (v *Volumes) Groups(pod *v1.Pod) []int64 {
+	var out []int64
+	for _, claimed := range v.claims.of(pod.UID) {
+		text := claimed.Volume.Annotations[gidAnnotation]
+		if gid, err := strconv.ParseUint(text, 10, 32); err == nil {
+			out = append(out, int64(gid))
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// mountOptions are those of a persistent volume, each once and in order.
+func (u used) mountOptions(more ...string) []string {
+	var all []string
+	if u.pv != nil {
+		all = u.pv.Spec.MountOptions
+		if text, has := u.pv.Annotations[v1.MountOptionAnnotation]; has {
+			all = strings.Split(text, ",")
+		}
+	}
+	set := map[string]bool{}
+	for _, o := range slices.Concat(all, more) {
+		if o != "" {
+			set[o] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(set))
+}

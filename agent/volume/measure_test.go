@@ -1,0 +1,62 @@
+package volume
+
+import (
+	"maps"
+	"path/filepath"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Volumes are counted by type, those that are there apart, and the room of each claim is seen once.
+func TestMeasure(t *testing.T) {
+	s := bind(localAt(t.TempDir()))
+	v, _ := newVolumes(t, Config{Claims: s, Objects: newServer()})
+	var pods []*v1.Pod
+	for _, uid := range []types.UID{"a", "b", "c"} {
+		claim := claimVolume("data")
+		claim.Name = "claim"
+		pod := podWith(claim, empty("e", ""), host("h", "/", ""),
+			configMapVolume(v1.ConfigMapVolumeSource{LocalObjectReference: named("cfg")}))
+		pod.UID = uid
+		if pods = append(pods, pod); uid != "c" { // which was not made yet
+			setUp(t, v, pod)
+		}
+	}
+	looked := map[string]int{}
+	got := v.Measure(t.Context(), pods, func(plugin string, _ time.Duration) { looked[plugin]++ })
+	desired := map[string]int{"kubernetes.io/empty-dir": 3, "kubernetes.io/host-path": 3,
+		"kubernetes.io/configmap": 3, "kubernetes.io/local-volume": 2}
+	actual := map[string]int{"kubernetes.io/empty-dir": 2, "kubernetes.io/host-path": 2,
+		"kubernetes.io/configmap": 2, "kubernetes.io/local-volume": 2}
+	if !maps.Equal(got.Desired, desired) || !maps.Equal(got.Actual, actual) {
+		t.Errorf("desired %v, actual %v", got.Desired, got.Actual)
+	}
+	if len(got.Claims) != 1 || got.Claims[0].Namespace != "shop" ||
+		got.Claims[0].Claim != "data" || got.Claims[0].Room.Capacity == 0 ||
+		!maps.Equal(looked, map[string]int{"kubernetes.io/local-volume": 1}) {
+		t.Errorf("claims %+v, looked at %v", got.Claims, looked)
+	}
+}
+
+// A file system that hangs is left out, and looked at once.
+func TestMeasureOfWhatHangs(t *testing.T) {
+	v, _ := newVolumes(t, Config{Claims: bind(localAt(t.TempDir()))})
+	pod := podWith(claimVolume("data"))
+	dir := setUp(t, v, pod)
+	path := filepath.Join(dir, "volumes/kubernetes.io~local-volume/pv")
+	release := make(chan struct{})
+	defer close(release)
+	v.calls.begin("measure "+path, func() error {
+		<-release
+		return nil
+	})
+	got := v.Measure(t.Context(), []*v1.Pod{pod}, func(string, time.Duration) {
+		t.Error("it was looked at")
+	})
+	if len(got.Claims) != 0 || got.Actual["kubernetes.io/local-volume"] != 1 {
+		t.Errorf("got %+v", got)
+	}
+}

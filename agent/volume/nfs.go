@@ -1,0 +1,44 @@
+package volume
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"time"
+)
+
+// nfs are exports of a server, mounted by mount(8) and its helper mount.nfs. Whose the files are is
+// the server's to say: fsGroup changes nothing.
+func nfs() plugin {
+	return plugin{field: "nfs", name: "kubernetes.io/nfs", options: true, persistent: true,
+		mounted: always,
+		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
+			return time.Time{}, v.foreign(ctx, t, func() error {
+				if !t.have.mounted {
+					if err := v.mountNFS(t); err != nil {
+						return err
+					}
+				}
+				return t.markReady()
+			})
+		}}
+}
+
+func (f filesystems) mountNFS(t target) error {
+	source, readOnly := t.volume.NFS, t.volume.NFS.ReadOnly
+	if t.pv != nil {
+		readOnly = t.readOnly
+	}
+	server := source.Server
+	if ip, err := netip.ParseAddr(server); err == nil && ip.Is6() {
+		server = "[" + server + "]"
+	}
+	var options []string
+	if readOnly {
+		options = append(options, "ro")
+	}
+	if err := os.MkdirAll(t.path(), dirMode); err != nil {
+		return err
+	}
+	return f.mount(server+":"+source.Path, t.path(), "nfs", t.mountOptions(options...))
+}

@@ -1,0 +1,143 @@
+package cluster_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/test/cluster/rig"
+	"github.com/numalet/numalet/test/harness"
+)
+
+// claim makes the claim of that name, bound to nothing.
+func claim(c rig.Cluster, name string) {
+	c.Apply(fmt.Sprintf(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: %s}, spec: {
+ accessModes: [ReadWriteOncePod], storageClassName: "", volumeName: %s,
+ resources: {requests: {storage: 1Mi}}}}`, name, c.Namespace+"-"+name))
+}
+
+// bind makes a persistent volume with that source, and binds the claim to it as the controller does.
+func bind(c rig.Cluster, name, source string) {
+	uid := c.MustRun("get", "pvc", name, "-o", "jsonpath={.metadata.uid}")
+	volume := c.Namespace + "-" + name
+	c.Apply(fmt.Sprintf(`{apiVersion: v1, kind: PersistentVolume, metadata: {name: %s,
+  annotations: {pv.beta.kubernetes.io/gid: "4713"}}, spec: {
+ accessModes: [ReadWriteOncePod], capacity: {storage: 1Mi}, storageClassName: "",
+ persistentVolumeReclaimPolicy: Retain, %s,
+ nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [
+  {key: kubernetes.io/os, operator: In, values: [linux]}]}]}},
+ claimRef: {apiVersion: v1, kind: PersistentVolumeClaim, namespace: %s, name: %s, uid: %s}}}`,
+		volume, source, c.Namespace, name, strings.TrimSpace(uid)))
+	c.MustRun("patch", "pvc", name, "--subresource=status", "--patch",
+		`{"status": {"phase": "Bound", "accessModes": ["ReadWriteOncePod"],
+  "capacity": {"storage": "1Mi"}}}`)
+}
+
+// claimant is a pod that uses the claim.
+func claimant(n rig.Node, name, claim string) string {
+	return fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {
+ nodeName: %s, tolerations: [{operator: Exists}], terminationGracePeriodSeconds: 0,
+ automountServiceAccountToken: false, securityContext: {fsGroup: 4712},
+ volumes: [{name: data, persistentVolumeClaim: {claimName: %s}}],
+ containers: [{name: main, image: "registry.test/work:1",
+  volumeMounts: [{name: data, mountPath: /data}]}]}}`, name, n.Name, claim)
+}
+
+// awaitFailedMount waits until an event of the pod says that.
+func awaitFailedMount(t *testing.T, c rig.Cluster, pod, want string) {
+	t.Helper()
+	harness.Eventually(t, "an event says "+want, func() error {
+		text, err := c.Run("get", "events", "-o", "jsonpath={.items[*].message}",
+			"--field-selector=reason=FailedMount,involvedObject.name="+pod)
+		if err == nil && !strings.Contains(text, want) {
+			err = fmt.Errorf("they say %s", text)
+		}
+		return err
+	})
+}
+
+// isGiven checks that a file is fsGroup's.
+func isGiven(t *testing.T, path string) {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil || info.Sys().(*syscall.Stat_t).Gid != 4712 || info.Mode() != 0o660 {
+		t.Errorf("the file is %v, %v; want it fsGroup's", info, err)
+	}
+}
+
+// TestClaims: a pod waits until its claim is bound and then has a mount of its own of what it is bound
+// to, which stays while the agent is away; another pod cannot have it with ReadWriteOncePod until the
+// first is gone. What the volume has outlives them.
+func TestClaims(t *testing.T) {
+	onEach(t, func(t *testing.T, c rig.Cluster, n rig.Node) {
+		dir := filepath.Join(t.TempDir(), "disk")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "file"), []byte("kept"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			c.MustRun("delete", "pv", "--ignore-not-found", c.Namespace+"-disk", "--wait=false")
+		})
+		claim(c, "disk")
+		c.Apply(claimant(n, "first", "disk"))
+		awaitFailedMount(t, c, "first", "unmounted volumes=[data], unattached volumes=[], failed to "+
+			"process volumes=[data]: error processing PVC "+c.Namespace+"/disk: PVC is not bound")
+		bind(c, "disk", fmt.Sprintf("local: {path: %q}", dir))
+		first := await(t, c, c.Namespace, "first", runs)
+		volume := "kubernetes.io~local-volume/" + c.Namespace + "-disk"
+		sees := func(p *v1.Pod) {
+			t.Helper()
+			if got, err := fileIn(n, p, volume+"/file"); got != "kept" || err != nil {
+				t.Errorf("the pod's volume has %q, %v", got, err)
+			}
+		}
+		sees(first)
+		container, _ := n.Runtime.State().Container("first", "main")
+		at := filepath.Join(n.Root, "pods", string(first.UID), "volumes", volume)
+		mounted := ""
+		for _, m := range container.Config.GetMounts() {
+			if m.GetContainerPath() == "/data" {
+				mounted = m.GetHostPath()
+			}
+		}
+		if mounted != at {
+			t.Errorf("the container has %s, want %s", mounted, at)
+		}
+		groups := container.Config.GetLinux().GetSecurityContext().GetSupplementalGroups()
+		if !slices.Contains(groups, 4712) || !slices.Contains(groups, 4713) {
+			t.Errorf("the container has groups %v", groups)
+		}
+		isGiven(t, filepath.Join(dir, "file"))
+		c.Apply(claimant(n, "second", "disk"))
+		awaitFailedMount(t, c, "second", "volume uses the ReadWriteOncePod access mode and is "+
+			"already in use by another pod")
+		if n.Name != "kubelet" { // which is not always done with what it finds in time
+			n.Kill()
+			n.Start()
+			c.AwaitReady(n.Name)
+		}
+		sees(first)
+		c.MustRun("delete", "pod", "first", "--timeout=1m")
+		second := await(t, c, c.Namespace, "second", runs)
+		sees(second)
+		c.MustRun("delete", "pod", "second", "--timeout=1m")
+		harness.Eventually(t, "nothing of the pods is mounted", func() error {
+			mounts, err := os.ReadFile("/proc/self/mountinfo")
+			if err == nil && strings.Contains(string(mounts), n.Root+"/pods/") {
+				err = fmt.Errorf("there is %s", mounts)
+			}
+			return err
+		})
+		if _, err := os.Stat(filepath.Join(dir, "file")); err != nil {
+			t.Errorf("the volume's file went with its pods: %v", err)
+		}
+	})
+}

@@ -1,0 +1,89 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/test/harness"
+)
+
+// hangingMount is a mount(8) whose mounts of the server gone come back once there is a file release,
+// and mount an empty file system then.
+const hangingMount = `#!/bin/sh
+case "$*" in
+*gone:*) ;;
+*) exec /bin/mount "$@" ;;
+esac
+echo "$*" >>"$0.calls"
+while [ ! -e "$0.release" ]; do sleep 0.1; done
+for at; do :; done
+/bin/mount -t tmpfs numalet-test "$at" && echo done >>"$0.calls"
+`
+
+// TestNFSThatHangs: a mount of a server that is gone holds up its own pod and no other, nor the end of
+// the agent; when it comes back the pod runs, and with the pod it is unmounted.
+func TestNFSThatHangs(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("mounts need root")
+	}
+	n := harness.New(t)
+	binary, err := harness.Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	mount := filepath.Join(dir, "mount")
+	if err := os.WriteFile(mount, []byte(hangingMount), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	release := func() {
+		if err := os.WriteFile(mount+".release", nil, 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(release)
+	n.Program = []string{"env", "PATH=" + dir + ":" + os.Getenv("PATH"), binary}
+	n.Start()
+	calls := func(want int, what string) {
+		n.Eventually(fmt.Sprint(want, " lines of ", what), func() error {
+			text, err := os.ReadFile(mount + ".calls")
+			if got := strings.Count(string(text), what); err == nil && got != want {
+				err = fmt.Errorf("there are %d: %s", got, text)
+			}
+			return err
+		})
+	}
+	n.Pod("hangs", manifest("hangs", `containers: [{name: main, image: sim.local/app,
+   volumeMounts: [{name: v, mountPath: /v}]}]
+  volumes: [{name: v, nfs: {server: gone, path: /x, readOnly: true}}]`))
+	calls(1, "-t nfs -o ro gone:/x "+n.Root)
+	n.Pod("other", manifest("other", `containers: [{name: main, image: sim.local/app,
+   volumeMounts: [{name: v, mountPath: /v}]}]
+  volumes: [{name: v, emptyDir: {medium: Memory}}]`))
+	n.AwaitPhase("other-node", v1.PodRunning)
+	if err := n.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	n.Start()
+	calls(2, "gone:/x")
+	release()
+	calls(2, "done")
+	n.AwaitPhase("hangs-node", v1.PodRunning)
+	n.RemovePod("hangs")
+	n.AwaitGone("hangs-node")
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, n.Root) && strings.Contains(line, "~nfs") {
+			t.Errorf("still mounted: %s", line)
+		}
+	}
+}
