@@ -64,13 +64,13 @@ func (s *session) hear(d nvml.Device, known *seen) {
 	if s.events == nil || known.listens {
 		return
 	}
-	known.listens = true // a GPU without events is not asked again
 	types, ret := d.GetSupportedEventTypes()
-	if ret != nvml.SUCCESS {
-		return
+	if ret == nvml.SUCCESS {
+		types &= nvml.EventTypeXidCriticalError | nvml.EventTypeDoubleBitEccError
+		ret = d.RegisterEvents(types, s.events)
 	}
-	types &= nvml.EventTypeXidCriticalError | nvml.EventTypeDoubleBitEccError
-	d.RegisterEvents(types, s.events)
+	// A GPU without events is not asked again; what else has failed is tried with the next reading.
+	known.listens = ret == nvml.SUCCESS || ret == nvml.ERROR_NOT_SUPPORTED
 }
 
 // read is the GPU's health.

@@ -83,9 +83,9 @@ func (s *session) listen() error {
 // Close implements gpu.Session.
 func (s *session) Close() {
 	if s.events != nil {
-		s.events.Free()
+		_ = s.events.Free()
 	}
-	s.Library.Shutdown()
+	_ = s.Library.Shutdown() // what fails here, the next Open says
 }
 
 // Wait implements gpu.Session.
@@ -127,7 +127,7 @@ func (s *session) wait(ctx context.Context, limit time.Duration) (gpu.Event, boo
 
 // again makes a new set of events. GPUs that are left are registered when they are read next.
 func (s *session) again() error {
-	s.events.Free()
+	_ = s.events.Free() // it is of no use whether that succeeds or not
 	s.events = nil
 	for _, known := range s.seen {
 		known.listens = false

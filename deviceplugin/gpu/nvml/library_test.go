@@ -1,0 +1,225 @@
+//go:build cgo
+
+package nvml
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	nvmlmock "github.com/NVIDIA/go-nvml/pkg/nvml/mock"
+
+	"github.com/numalet/numalet/deviceplugin/gpu"
+	"github.com/numalet/numalet/deviceplugin/gpu/mock"
+	"github.com/numalet/numalet/deviceplugin/gpu/prefer"
+)
+
+// library is go-nvml's mock of what a rig would say.
+type library struct {
+	nvmlmock.Interface
+	rig     *mock.Rig
+	machine *mock.Machine
+	root    string
+	events  []nvml.EventData
+	waited  nvml.Return // what waiting for events returns without one
+}
+
+// newLibrary also lays out sysfs and proc as far as they are read.
+func newLibrary(t *testing.T, name string) *library {
+	t.Helper()
+	m, err := mock.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &library{rig: mock.New(m), machine: m, root: t.TempDir(), waited: nvml.ERROR_TIMEOUT}
+	for _, g := range l.read(t).GPUs {
+		write(t, filepath.Join(l.root, "sys/bus/pci/devices", g.Bus, "numa_node"),
+			strconv.Itoa(int(g.Node))+"\n")
+	}
+	l.InitFunc = func() nvml.Return { return nvml.SUCCESS }
+	l.ShutdownFunc = func() nvml.Return { return nvml.SUCCESS }
+	l.SystemGetDriverVersionFunc = func() (string, nvml.Return) { return m.Driver, nvml.SUCCESS }
+	l.DeviceGetCountFunc = func() (int, nvml.Return) { return len(m.GPUs), nvml.SUCCESS }
+	l.DeviceGetHandleByIndexFunc = func(i int) (nvml.Device, nvml.Return) {
+		for at, g := range l.read(t).GPUs {
+			if g.Index == i && !g.Reading.Lost {
+				return l.device(t, at), nvml.SUCCESS
+			}
+		}
+		return nil, nvml.ERROR_GPU_IS_LOST
+	}
+	l.EventSetCreateFunc = func() (nvml.EventSet, nvml.Return) {
+		return &nvmlmock.EventSet{
+			FreeFunc: func() nvml.Return { return nvml.SUCCESS },
+			WaitFunc: func(uint32) (nvml.EventData, nvml.Return) {
+				if len(l.events) == 0 {
+					return nvml.EventData{}, l.waited
+				}
+				event := l.events[0]
+				l.events = l.events[1:]
+				return event, nvml.SUCCESS
+			},
+		}, nvml.SUCCESS
+	}
+	return l
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// read is what the rig says.
+func (l *library) read(t *testing.T) gpu.Snapshot {
+	t.Helper()
+	session, err := l.rig.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := session.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// device is the GPU at a position of the rig's snapshot.
+func (l *library) device(t *testing.T, at int) *nvmlmock.Device {
+	s := l.read(t)
+	g := s.GPUs[at]
+	d := &nvmlmock.Device{
+		GetUUIDFunc:        func() (string, nvml.Return) { return g.UUID, nvml.SUCCESS },
+		GetNameFunc:        func() (string, nvml.Return) { return g.Name, nvml.SUCCESS },
+		GetMinorNumberFunc: func() (int, nvml.Return) { return g.Minor, nvml.SUCCESS },
+		GetPciInfoFunc:     func() (nvml.PciInfo, nvml.Return) { return pciOf(t, g.Bus), nvml.SUCCESS },
+		GetMigModeFunc: func() (int, int, nvml.Return) {
+			mode := 0
+			if g.MIG {
+				mode = nvml.DEVICE_MIG_ENABLE
+			}
+			return mode, mode, nvml.SUCCESS
+		},
+		GetTotalEccErrorsFunc: func(nvml.MemoryErrorType, nvml.EccCounterType) (uint64, nvml.Return) {
+			return g.Reading.Uncorrected, nvml.SUCCESS
+		},
+		GetRemappedRowsFunc: func() (int, int, bool, bool, nvml.Return) {
+			return 0, 0, g.Reading.RemapPending, g.Reading.RemapFailed, nvml.SUCCESS
+		},
+		GetSupportedEventTypesFunc: func() (uint64, nvml.Return) { return 0xFF, nvml.SUCCESS },
+		RegisterEventsFunc:         func(uint64, nvml.EventSet) nvml.Return { return nvml.SUCCESS },
+		GetTopologyCommonAncestorFunc: func(other nvml.Device) (nvml.GpuTopologyLevel, nvml.Return) {
+			uuid, _ := other.GetUUID()
+			for to, o := range s.GPUs {
+				if o.UUID == uuid {
+					return levelOf(s.Links[at][to].Path), nvml.SUCCESS
+				}
+			}
+			return 0, nvml.ERROR_INVALID_ARGUMENT
+		},
+		GetFieldValuesFunc: l.fields(g),
+	}
+	l.addLinks(t, d, s, at)
+	l.addInstances(d, g)
+	return d
+}
+
+func pciOf(t *testing.T, bus string) nvml.PciInfo {
+	t.Helper()
+	number := func(text string) uint32 {
+		n, err := strconv.ParseUint(text, 16, 32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return uint32(n)
+	}
+	return nvml.PciInfo{Domain: number(bus[:4]), Bus: number(bus[5:7]), Device: number(bus[8:10])}
+}
+
+func levelOf(p prefer.Path) nvml.GpuTopologyLevel {
+	return []nvml.GpuTopologyLevel{nvml.TOPOLOGY_INTERNAL, nvml.TOPOLOGY_SINGLE,
+		nvml.TOPOLOGY_MULTIPLE, nvml.TOPOLOGY_HOSTBRIDGE, nvml.TOPOLOGY_NODE,
+		nvml.TOPOLOGY_SYSTEM}[p]
+}
+
+func (l *library) fields(g gpu.GPU) func([]nvml.FieldValue) nvml.Return {
+	return func(fields []nvml.FieldValue) nvml.Return {
+		switch fields[0].FieldId {
+		case nvml.FI_DEV_GET_GPU_RECOVERY_ACTION:
+			fields[0].Value[0] = map[gpu.Action]byte{gpu.NoAction: 0, gpu.Reset: 1,
+				gpu.Reboot: 2}[g.Reading.Action]
+		case nvml.FI_DEV_NVLINK_SPEED_MBPS_COMMON:
+			speed := l.machine.NVLink.GBps * 1000
+			fields[0].Value[0], fields[0].Value[1] = byte(speed), byte(speed>>8)
+		default:
+			return nvml.ERROR_NOT_SUPPORTED
+		}
+		return nvml.SUCCESS
+	}
+}
+
+// addLinks gives the GPU its NVLinks, the first ones of which are down.
+func (l *library) addLinks(t *testing.T, d *nvmlmock.Device, s gpu.Snapshot, at int) {
+	reading := s.GPUs[at].Reading
+	total := reading.LinksUp + reading.LinksDown
+	var remote []nvml.PciInfo
+	if l.machine.NVLink.Pairs != nil {
+		for to, link := range s.Links[at] {
+			for range link.NVLink / l.machine.NVLink.GBps {
+				remote = append(remote, pciOf(t, s.GPUs[to].Bus))
+			}
+		}
+	}
+	d.GetNvLinkStateFunc = func(link int) (nvml.EnableState, nvml.Return) {
+		if link >= total {
+			return 0, nvml.ERROR_NOT_SUPPORTED
+		}
+		if link < reading.LinksDown {
+			return nvml.FEATURE_DISABLED, nvml.SUCCESS
+		}
+		return nvml.FEATURE_ENABLED, nvml.SUCCESS
+	}
+	d.GetNvLinkRemotePciInfoFunc = func(link int) (nvml.PciInfo, nvml.Return) {
+		if remote == nil {
+			return nvml.PciInfo{Bus: 0xf0}, nvml.SUCCESS
+		}
+		return remote[link], nvml.SUCCESS
+	}
+	d.GetNvLinkRemoteDeviceTypeFunc = func(int) (nvml.IntNvLinkDeviceType, nvml.Return) {
+		if remote == nil {
+			return nvml.NVLINK_DEVICE_TYPE_SWITCH, nvml.SUCCESS
+		}
+		return nvml.NVLINK_DEVICE_TYPE_GPU, nvml.SUCCESS
+	}
+}
+
+// addInstances gives the GPU its MIG devices, each second place of which is not used.
+func (l *library) addInstances(d *nvmlmock.Device, g gpu.GPU) {
+	d.GetMaxMigDeviceCountFunc = func() (int, nvml.Return) { return 14, nvml.SUCCESS }
+	d.GetMemoryInfoFunc = func() (nvml.Memory, nvml.Return) {
+		return nvml.Memory{Total: 80 << 30}, nvml.SUCCESS
+	}
+	d.GetMigDeviceHandleByIndexFunc = func(place int) (nvml.Device, nvml.Return) {
+		if place%2 == 1 || place/2 >= len(g.Instances) {
+			return nil, nvml.ERROR_NOT_FOUND
+		}
+		one := g.Instances[place/2]
+		slices, _ := strconv.Atoi(one.Profile[:1])
+		return &nvmlmock.Device{
+			GetUUIDFunc:              func() (string, nvml.Return) { return one.UUID, nvml.SUCCESS },
+			GetGpuInstanceIdFunc:     func() (int, nvml.Return) { return one.GPU, nvml.SUCCESS },
+			GetComputeInstanceIdFunc: func() (int, nvml.Return) { return one.Compute, nvml.SUCCESS },
+			GetAttributesFunc: func() (nvml.DeviceAttributes, nvml.Return) {
+				return nvml.DeviceAttributes{GpuInstanceSliceCount: uint32(slices),
+					ComputeInstanceSliceCount: uint32(slices),
+					MemorySizeMB:              uint64(slices) * 9728}, nvml.SUCCESS
+			},
+		}, nvml.SUCCESS
+	}
+}
