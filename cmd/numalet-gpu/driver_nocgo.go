@@ -9,6 +9,6 @@ import (
 )
 
 func realDriver() (gpu.Driver, error) {
-	return nil, errors.New("this binary was built without a C compiler and has no way to the NVIDIA " +
-		"driver: build it with CGO_ENABLED=1 and gcc, or name a machine with --mock")
+	return nil, errors.New("this binary was built without a C compiler and has no way to the " +
+		"NVIDIA driver: build it with CGO_ENABLED=1 and gcc, or name a machine with --mock")
 }

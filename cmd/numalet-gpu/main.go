@@ -49,8 +49,8 @@ func newCommand(env func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "numalet-gpu",
 		Short: "Device plugin for NVIDIA GPUs",
-		Long: `Offer the node's NVIDIA GPUs, MIG devices, or shares of both to the kubelet or numalet.
-Flags, environment variables and the configuration file are those of NVIDIA's plugin.
+		Long: `Offer the node's NVIDIA GPUs, MIG devices, or shares of both to the kubelet or
+numalet. Flags, environment variables and the configuration file are those of NVIDIA's plugin.
 
 With --mock it offers the GPUs of a machine as data, without a GPU or a driver. There
 are ` + strings.Join(mock.Names(), ", ") + `.`,
@@ -65,7 +65,8 @@ are ` + strings.Join(mock.Names(), ", ") + `.`,
 	flags = gpu.AddFlags(f, env)
 	f.StringVar(&o.mock, "mock", "", "offer the GPUs of this machine, a name or a YAML file")
 	f.StringVar(&o.mockOrders, "mock-orders", "",
-		"with --mock: listen on this unix socket for what is to happen, a line each:\n"+mock.Orders())
+		"with --mock: listen on this unix socket for what is to happen, a line each:\n"+
+			mock.Orders())
 	f.StringVar(&o.metrics, "metrics-address", "",
 		"serve /metrics and /healthz on this address (none)")
 	f.BoolVar(&o.printMachine, "print-machine", false,

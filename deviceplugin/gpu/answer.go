@@ -33,8 +33,8 @@ func controlNodes() []string {
 func (o offer) answer(resource string, devices []device, set Settings) (
 	*v1beta1.ContainerAllocateResponse, error) {
 	if o.shared != nil && o.shared.OnlyOne && len(devices) > 1 {
-		return nil, fmt.Errorf("%d of %s are asked for, which are shares of GPUs: more than one does "+
-			"not give more of a GPU; ask for 1", len(devices), resource)
+		return nil, fmt.Errorf("%d of %s are asked for, which are shares of GPUs: more than one "+
+			"does not give more of a GPU; ask for 1", len(devices), resource)
 	}
 	var units []*unit
 	for _, d := range devices {

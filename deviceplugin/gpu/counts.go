@@ -25,7 +25,8 @@ func newCounts() *counts {
 		"resource", "reason")
 	c.changes = c.Counters("numalet_gpu_health_changes_total",
 		"Changes of a device's health by reason, Recovered if it is healthy again", "reason")
-	c.xids = c.Counters("numalet_gpu_xids_total", "XID events by GPU and class", "gpu", "class", "xid")
+	c.xids = c.Counters("numalet_gpu_xids_total", "XID events by GPU and class",
+		"gpu", "class", "xid")
 	return c
 }
 

@@ -9,8 +9,8 @@
 //	   v
 //	serving: a server for each resource --- ListAndWatch, GetPreferredAllocation, Allocate
 //
-// A device is healthy as long as nothing is wrong that counts (health.go), and is healthy again when
-// that is over; both are said with the reason. What a driver that is away had offered is unhealthy
+// A device is healthy as long as nothing is wrong that counts (health.go), and is healthy again
+// when that is over; both are said with the reason. What a driver that is away had offered is unhealthy
 // until it is back. A resource that has no devices any more is offered without any, and then not at
 // all.
 package gpu

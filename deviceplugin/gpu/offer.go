@@ -78,8 +78,8 @@ func offersOf(s Snapshot, set Settings, f facts) offers {
 				continue
 			}
 			if share.MPS && !f.mps(share.As) {
-				u.troubles = append(u.troubles, Trouble{NoMPS, "no MPS control daemon has a pipe for " +
-					share.As + " in " + set.MPSRoot + "; start it"})
+				u.troubles = append(u.troubles, Trouble{NoMPS, "no MPS control daemon has a pipe " +
+					"for " + share.As + " in " + set.MPSRoot + "; start it"})
 			}
 			for replica := range share.Replicas {
 				shared.devices = append(shared.devices,
@@ -120,8 +120,8 @@ func unitsOf(s Snapshot, strategy MIGStrategy, health func(GPU, *Instance) []Tro
 			continue
 		}
 		if len(g.Instances) == 0 {
-			refused = append(refused, fmt.Sprintf("GPU %d is in MIG mode and not divided: make MIG "+
-				"devices, or leave the mode", g.Index))
+			refused = append(refused, fmt.Sprintf("GPU %d is in MIG mode and not divided: make "+
+				"MIG devices, or leave the mode", g.Index))
 		}
 		for n := range g.Instances {
 			instance := &g.Instances[n]
@@ -151,8 +151,8 @@ func notSingle(s Snapshot) string {
 	case divided == 0:
 		return ""
 	case divided < len(s.GPUs):
-		return fmt.Sprintf("MIG strategy single: %d of %d GPUs are in MIG mode; all or none have to "+
-			"be, or use the strategy mixed", divided, len(s.GPUs))
+		return fmt.Sprintf("MIG strategy single: %d of %d GPUs are in MIG mode; all or none "+
+			"have to be, or use the strategy mixed", divided, len(s.GPUs))
 	case len(profiles) > 1:
 		return "MIG strategy single: the MIG devices have several profiles; make them equal, or " +
 			"use the strategy mixed"

@@ -127,8 +127,8 @@ func (s *server) Allocate(_ context.Context, req *v1beta1.AllocateRequest) (
 		}
 		for _, d := range devices {
 			if len(d.troubles) > 0 {
-				return nil, status.Errorf(codes.FailedPrecondition, "device %s is unhealthy: %s", d.id,
-					describe(d.troubles))
+				return nil, status.Errorf(codes.FailedPrecondition, "device %s is unhealthy: %s",
+					d.id, describe(d.troubles))
 			}
 		}
 		if len(devices) == 0 {

@@ -15,7 +15,7 @@ type MIGStrategy string
 const (
 	MIGNone   MIGStrategy = "none"   // GPUs only
 	MIGSingle MIGStrategy = "single" // MIG devices of one profile in place of GPUs
-	MIGMixed  MIGStrategy = "mixed"  // a resource for each profile, and the GPUs that are not divided
+	MIGMixed  MIGStrategy = "mixed"  // a resource for each profile, and GPUs that are not divided
 )
 
 // ListStrategy says how a container runtime learns which devices a container has.
@@ -80,8 +80,8 @@ type Sharing struct {
 // Defaults are the settings of NVIDIA's plugin.
 func Defaults() Settings {
 	return Settings{
-		MIG: MIGNone, List: []ListStrategy{EnvVar}, ID: ByUUID, DevRoot: "/", CDIDir: "/var/run/cdi",
-		AnnotationPrefix: "cdi.k8s.io/", MPSRoot: "/run/nvidia/mps",
+		MIG: MIGNone, List: []ListStrategy{EnvVar}, ID: ByUUID, DevRoot: "/",
+		CDIDir: "/var/run/cdi", AnnotationPrefix: "cdi.k8s.io/", MPSRoot: "/run/nvidia/mps",
 		Health: HealthRules{RecoverAfter: 10 * time.Minute},
 	}
 }
@@ -114,7 +114,8 @@ func (s Settings) validate() error {
 		if names[share.Resource] {
 			errs = append(errs, fmt.Errorf("sharing of %s is given twice", share.Resource))
 		}
-		if partial := share.Devices != nil || share.Count > 0; partial && share.As == share.Resource {
+		partial := share.Devices != nil || share.Count > 0
+		if partial && share.As == share.Resource {
 			errs = append(errs, fmt.Errorf("sharing of %s: only some of its devices are shared; "+
 				"rename these, so that others can be told from them", share.Resource))
 		}

@@ -56,7 +56,8 @@ func (w *watch) read(s Snapshot, now time.Time) {
 	}
 	for _, g := range s.GPUs {
 		if w.wasLost(g.UUID) && !g.Reading.Lost { // it could not have come back without a reset
-			maps.DeleteFunc(w.histories, func(key string, _ history) bool { return isOf(key, g.UUID) })
+			maps.DeleteFunc(w.histories,
+				func(key string, _ history) bool { return isOf(key, g.UUID) })
 		}
 		for key, h := range w.histories {
 			if isOf(key, g.UUID) {

@@ -31,8 +31,8 @@ func (p *Playground) prepareGPU(ctx context.Context) error {
 		return nil
 	}
 	if p.opts.Machine != "" || p.opts.Runtime == Containerd {
-		return errors.New("--gpu brings a simulated machine of its own: leave out --topology-from " +
-			"and --runtime=containerd")
+		return errors.New("--gpu brings a simulated machine of its own: leave out " +
+			"--topology-from and --runtime=containerd")
 	}
 	binary, err := gpuBinary()
 	if err != nil {

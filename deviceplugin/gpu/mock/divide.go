@@ -23,7 +23,8 @@ func divide(r *Rig, i int, args []string) error {
 			return err
 		}
 		if left -= p.Slices * count; left < 0 || count > p.Most {
-			return fmt.Errorf("%s does not fit: the GPU has %d memory slices, and %s at most %d times",
+			return fmt.Errorf("%s does not fit: the GPU has %d memory slices, and %s at most %d "+
+				"times",
 				strings.Join(args, " "), r.machine.Model.Slices, p.Name, p.Most)
 		}
 		for range count {

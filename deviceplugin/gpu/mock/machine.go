@@ -119,7 +119,8 @@ func read(name string) ([]byte, error) {
 	}
 	raw, err := files.Read(name, maxFile)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("there is no machine %q: name a file that describes one, or one of %s",
+		return nil, fmt.Errorf("there is no machine %q: name a file that describes one, or one "+
+			"of %s",
 			name, strings.Join(Names(), ", "))
 	}
 	return raw, err
@@ -161,7 +162,8 @@ func (g GPU) place() ([]int, error) {
 	for _, step := range strings.Split(g.At, "/") {
 		n, err := strconv.Atoi(step)
 		if err != nil || n < 0 {
-			return nil, fmt.Errorf("at %q: want node/bridge or node/bridge/switch, as numbers", g.At)
+			return nil, fmt.Errorf("at %q: want node/bridge or node/bridge/switch, as numbers",
+				g.At)
 		}
 		way = append(way, n)
 	}

@@ -21,8 +21,8 @@ const (
 	idle       = time.Minute // after which who gives no orders is let go
 )
 
-// Serve takes orders on a unix socket until ctx is done: a line each, answered by "ok" or by what is
-// wrong with it.
+// Serve takes orders on a unix socket until ctx is done: a line each, answered by "ok" or by what
+// is wrong with it.
 func (r *Rig) Serve(ctx context.Context, path string) error {
 	if err := files.Remove(path); err != nil { // an earlier process may have left it
 		return fmt.Errorf("listen for orders: %w", err)

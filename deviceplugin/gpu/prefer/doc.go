@@ -5,8 +5,8 @@
 //
 //  1. whose weakest NVLink is the strongest: all members wait for the slowest pair in a collective
 //     operation; of these, those with the most NVLink bandwidth between all members,
-//  2. that leave the best NVLinks to others: the best group of 8 that can still be made, of 4, of 2,
-//     in a mesh the best 4 once a best pair was taken too, and all that is between those left,
+//  2. that leave the best NVLinks to others: the best group of 8 that can still be made, of 4, of
+//     2, in a mesh the best 4 once a best pair was taken too, and all that is between those left,
 //  3. whose longest PCIe path is the shortest, then those with the shortest paths,
 //  4. that leave the best groups to others, PCIe paths counted as well,
 //
