@@ -33,7 +33,7 @@ type object interface {
 // maxObject is how much data an object has at most, in bytes (MaxSecretSize of the API).
 const maxObject = 1 << 20
 
-// entry is an object that pods use. What is not in its key is guarded by Objects.mu.
+// entry is an object that pods use. What is not in its key is guarded by follower.mu.
 type entry struct {
 	key
 	settled chan struct{} // closed when known
@@ -58,16 +58,16 @@ func (e *entry) stopLocked() {
 }
 
 // settle takes in what the object is now, nil for none.
-func (o *Objects) settle(e *entry, now object) {
-	for _, pod := range o.take(e, now) {
-		o.cfg.Changed(pod)
+func (f *follower) settle(e *entry, now object) {
+	for _, pod := range f.take(e, now) {
+		f.cfg.Changed(pod)
 	}
 }
 
 // take returns the pods to tell.
-func (o *Objects) take(e *entry, now object) (tell []types.UID) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (f *follower) take(e *entry, now object) (tell []types.UID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	e.err = nil
 	if e.known && sameVersion(e.object, now) {
 		return nil
@@ -97,9 +97,9 @@ func (o *Objects) take(e *entry, now object) (tell []types.UID) {
 }
 
 // missed takes in that the object could not be read or watched.
-func (o *Objects) missed(e *entry, err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (f *follower) missed(e *entry, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	e.err = err
 }
 

@@ -24,44 +24,44 @@ const (
 )
 
 // followLocked begins to follow the object if Run works.
-func (o *Objects) followLocked(e *entry) {
-	if o.ctx == nil || o.ctx.Err() != nil || e.stop != nil {
+func (f *follower) followLocked(e *entry) {
+	if f.ctx == nil || f.ctx.Err() != nil || e.stop != nil {
 		return
 	}
 	var ctx context.Context
-	ctx, e.stop = context.WithCancel(o.ctx)
-	follow := o.poll
-	if o.cfg.Strategy == kubeletconfig.WatchChangeDetectionStrategy {
-		follow = o.watch
+	ctx, e.stop = context.WithCancel(f.ctx)
+	follow := f.poll
+	if f.cfg.Strategy == kubeletconfig.WatchChangeDetectionStrategy {
+		follow = f.watch
 	}
-	o.followers.Go(func() { follow(ctx, e) })
+	f.goroutines.Go(func() { follow(ctx, e) })
 }
 
 // watch follows the object by a watch of this one name.
-func (o *Objects) watch(ctx context.Context, e *entry) {
-	source, expected := o.listWatch(e)
+func (f *follower) watch(ctx context.Context, e *entry) {
+	source, expected := f.listWatch(e)
 	cache.NewReflectorWithOptions(
-		cache.ToListWatcherWithWatchListSemantics(source, o.cfg.Client), expected, sink{o, e},
+		cache.ToListWatcherWithWatchListSemantics(source, f.cfg.Client), expected, sink{f, e},
 		cache.ReflectorOptions{
 			Name: string(e.kind) + " " + e.namespace + "/" + e.name, MinWatchTimeout: minWatch,
 		}).RunWithContext(ctx)
 }
 
 // listWatch lists and watches the one object, and keeps why that does not work.
-func (o *Objects) listWatch(e *entry) (*cache.ListWatch, object) {
+func (f *follower) listWatch(e *entry) (*cache.ListWatch, object) {
 	list := func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-		return o.cfg.Client.CoreV1().Secrets(e.namespace).List(ctx, options)
+		return f.cfg.Client.CoreV1().Secrets(e.namespace).List(ctx, options)
 	}
 	follow := func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-		return o.cfg.Client.CoreV1().Secrets(e.namespace).Watch(ctx, options)
+		return f.cfg.Client.CoreV1().Secrets(e.namespace).Watch(ctx, options)
 	}
 	expected := object(&v1.Secret{})
 	if e.kind == configMaps {
 		list = func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			return o.cfg.Client.CoreV1().ConfigMaps(e.namespace).List(ctx, options)
+			return f.cfg.Client.CoreV1().ConfigMaps(e.namespace).List(ctx, options)
 		}
 		follow = func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return o.cfg.Client.CoreV1().ConfigMaps(e.namespace).Watch(ctx, options)
+			return f.cfg.Client.CoreV1().ConfigMaps(e.namespace).Watch(ctx, options)
 		}
 		expected = &v1.ConfigMap{}
 	}
@@ -72,7 +72,7 @@ func (o *Objects) listWatch(e *entry) (*cache.ListWatch, object) {
 			options.FieldSelector = only
 			found, err := list(ctx, options)
 			if err != nil {
-				o.missed(e, err)
+				f.missed(e, err)
 			}
 			return found, err
 		},
@@ -81,7 +81,7 @@ func (o *Objects) listWatch(e *entry) (*cache.ListWatch, object) {
 			options.FieldSelector = only
 			w, err := follow(ctx, options)
 			if err != nil {
-				o.missed(e, err)
+				f.missed(e, err)
 			}
 			return w, err
 		},
@@ -90,8 +90,8 @@ func (o *Objects) listWatch(e *entry) (*cache.ListWatch, object) {
 
 // sink takes what a reflector sees of one object.
 type sink struct {
-	objects *Objects
-	entry   *entry
+	follower *follower
+	entry    *entry
 }
 
 // Add implements cache.ReflectorStore.
@@ -100,7 +100,7 @@ func (s sink) Add(found any) error {
 	if !ok || o.GetName() != s.entry.name || o.GetNamespace() != s.entry.namespace {
 		return errors.New("the API server sent another object than was asked for")
 	}
-	s.objects.settle(s.entry, o)
+	s.follower.settle(s.entry, o)
 	return nil
 }
 
@@ -109,7 +109,7 @@ func (s sink) Update(found any) error { return s.Add(found) }
 
 // Delete implements cache.ReflectorStore.
 func (s sink) Delete(any) error {
-	s.objects.settle(s.entry, nil)
+	s.follower.settle(s.entry, nil)
 	return nil
 }
 
@@ -125,11 +125,11 @@ func (s sink) Replace(all []any, _ string) error {
 func (s sink) Resync() error { return nil }
 
 // poll follows the object by reading it again and again.
-func (o *Objects) poll(ctx context.Context, e *entry) {
+func (f *follower) poll(ctx context.Context, e *entry) {
 	retry := firstRetry
 	for ctx.Err() == nil {
-		next := o.cfg.Period + rand.N(o.cfg.Period/10+1)
-		if err := o.read(ctx, e); err != nil && !apierrors.IsNotFound(err) {
+		next := f.cfg.Period + rand.N(f.cfg.Period/10+1)
+		if err := f.read(ctx, e); err != nil && !apierrors.IsNotFound(err) {
 			next, retry = retry, min(2*retry, lastRetry)
 		} else {
 			retry = firstRetry
@@ -142,22 +142,22 @@ func (o *Objects) poll(ctx context.Context, e *entry) {
 }
 
 // read reads the object once.
-func (o *Objects) read(ctx context.Context, e *entry) (err error) {
+func (f *follower) read(ctx context.Context, e *entry) (err error) {
 	var found object
 	if e.kind == configMaps {
-		found, err = o.cfg.Client.CoreV1().ConfigMaps(e.namespace).
+		found, err = f.cfg.Client.CoreV1().ConfigMaps(e.namespace).
 			Get(ctx, e.name, metav1.GetOptions{})
 	} else {
-		found, err = o.cfg.Client.CoreV1().Secrets(e.namespace).
+		found, err = f.cfg.Client.CoreV1().Secrets(e.namespace).
 			Get(ctx, e.name, metav1.GetOptions{})
 	}
 	switch {
 	case err == nil:
-		o.settle(e, found)
+		f.settle(e, found)
 	case apierrors.IsNotFound(err):
-		o.settle(e, nil)
+		f.settle(e, nil)
 	default:
-		o.missed(e, err)
+		f.missed(e, err)
 	}
 	return err
 }

@@ -105,8 +105,8 @@ func TestOneWatchForAllPods(t *testing.T) {
 	o.Release(b.UID)
 	o.Release(b.UID)
 	eventually(t, "the watch ends with the last", func() bool { return s.watching("") == 0 })
-	if len(o.entries) != 0 || len(o.uses) != 0 {
-		t.Errorf("left are %v and %v", o.entries, o.uses)
+	if len(o.follower.entries) != 0 || len(o.follower.uses) != 0 {
+		t.Errorf("left are %v and %v", o.follower.entries, o.follower.uses)
 	}
 }
 
@@ -266,12 +266,12 @@ func TestTooManyObjects(t *testing.T) {
 	if err := o.Begin(pod); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	if len(o.entries) != maxPerPod {
-		t.Errorf("%d objects are followed", len(o.entries))
+	if len(o.follower.entries) != maxPerPod {
+		t.Errorf("%d objects are followed", len(o.follower.entries))
 	}
 	o.Release(pod.UID)
-	if len(o.entries) != 0 {
-		t.Errorf("%d objects are followed for nobody", len(o.entries))
+	if len(o.follower.entries) != 0 {
+		t.Errorf("%d objects are followed for nobody", len(o.follower.entries))
 	}
 }
 

@@ -29,9 +29,11 @@ const (
 )
 
 // podCertificates are those of the pods, with their keys, which are nowhere but here and in the
-// pods' volumes: the next run of the agent asks for others. The zero value is ready.
+// pods' volumes: the next run of the agent asks for others.
 type podCertificates struct {
-	mu   sync.Mutex
+	cfg Config
+
+	mu   sync.Mutex                               // guards what follows
 	pods map[types.UID]map[string]*podCertificate // by the projection
 }
 
@@ -90,9 +92,9 @@ func (o *Objects) Certificate(
 	}
 	held, now := o.certificates.of(pod.UID, string(id)), time.Now()
 	if held.refused == nil && (held.chain == nil || !now.Before(held.renew)) {
-		err = o.renewCertificate(ctx, pod, want, held)
+		err = o.certificates.renew(ctx, pod, want, held)
 	}
-	o.tellLate(pod, held, time.Now())
+	o.certificates.tellLate(pod, held, time.Now())
 	switch {
 	case held.refused != nil:
 		return nil, nil, time.Time{}, held.refused
@@ -109,12 +111,12 @@ func (o *Objects) Certificate(
 }
 
 // renewCertificate asks the signer, and waits for it a moment.
-func (o *Objects) renewCertificate(ctx context.Context, pod *v1.Pod,
+func (c *podCertificates) renew(ctx context.Context, pod *v1.Pod,
 	want *v1.PodCertificateProjection, held *podCertificate) error {
-	ctx, cancel := context.WithTimeout(ctx, o.cfg.Wait)
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Wait)
 	defer cancel()
 	if held.next.name == "" {
-		next, err := o.requestCertificate(ctx, pod, want)
+		next, err := c.request(ctx, pod, want)
 		if err != nil {
 			return err
 		}
@@ -122,7 +124,7 @@ func (o *Objects) renewCertificate(ctx context.Context, pod *v1.Pod,
 	}
 	patient := time.After(certificatePatience)
 	for {
-		answer, err := o.cfg.Client.CertificatesV1().PodCertificateRequests(pod.Namespace).
+		answer, err := c.cfg.Client.CertificatesV1().PodCertificateRequests(pod.Namespace).
 			Get(ctx, held.next.name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err): // somebody deleted it
@@ -131,7 +133,7 @@ func (o *Objects) renewCertificate(ctx context.Context, pod *v1.Pod,
 		case err != nil && !apierrors.IsForbidden(err):
 			return err
 		case err == nil && held.learn(answer):
-			o.tellRefused(pod, answer)
+			c.tellRefused(pod, answer)
 			return nil
 		}
 		select {
@@ -144,14 +146,14 @@ func (o *Objects) renewCertificate(ctx context.Context, pod *v1.Pod,
 	}
 }
 
-func (o *Objects) requestCertificate(ctx context.Context, pod *v1.Pod,
+func (c *podCertificates) request(ctx context.Context, pod *v1.Pod,
 	want *v1.PodCertificateProjection) (next pendingCertificate, err error) {
-	node := o.cfg.Node()
+	node := c.cfg.Node()
 	if node == nil {
 		return next, errors.New("the node's object is not known yet")
 	}
 	account, err := insist(ctx, func() (*v1.ServiceAccount, error) {
-		return o.cfg.Client.CoreV1().ServiceAccounts(pod.Namespace).
+		return c.cfg.Client.CoreV1().ServiceAccounts(pod.Namespace).
 			Get(ctx, pod.Spec.ServiceAccountName, metav1.GetOptions{})
 	})
 	if err != nil {
@@ -177,7 +179,7 @@ func (o *Objects) requestCertificate(ctx context.Context, pod *v1.Pod,
 		},
 	}
 	made, err := insist(ctx, func() (*certificatesv1.PodCertificateRequest, error) {
-		return o.cfg.Client.CertificatesV1().PodCertificateRequests(pod.Namespace).
+		return c.cfg.Client.CertificatesV1().PodCertificateRequests(pod.Namespace).
 			Create(ctx, request, metav1.CreateOptions{})
 	})
 	if err != nil {
@@ -223,32 +225,32 @@ func onlyCertificates(chain string) []byte {
 	}
 }
 
-func (o *Objects) tellRefused(pod *v1.Pod, answer *certificatesv1.PodCertificateRequest) {
+func (c *podCertificates) tellRefused(pod *v1.Pod, answer *certificatesv1.PodCertificateRequest) {
 	for _, is := range answer.Status.Conditions {
 		name := answer.Namespace + "/" + answer.Name
 		switch is.Type {
 		case certificatesv1.PodCertificateRequestConditionTypeDenied:
-			o.cfg.Tell(pod, v1.EventTypeWarning, is.Type, fmt.Sprintf("PodCertificateRequest %s "+
+			c.cfg.Tell(pod, v1.EventTypeWarning, is.Type, fmt.Sprintf("PodCertificateRequest %s "+
 				"was denied, reason=%q, message=%q", name, is.Reason, is.Message))
 		case certificatesv1.PodCertificateRequestConditionTypeFailed:
-			o.cfg.Tell(pod, v1.EventTypeWarning, is.Type, fmt.Sprintf("PodCertificateRequest %s "+
+			c.cfg.Tell(pod, v1.EventTypeWarning, is.Type, fmt.Sprintf("PodCertificateRequest %s "+
 				"failed, reason=%q, message=%q", name, is.Reason, is.Message))
 		}
 	}
 }
 
 // tellLate tells once of each certificate that it should have been replaced, and that it expired.
-func (o *Objects) tellLate(pod *v1.Pod, held *podCertificate, now time.Time) {
+func (c *podCertificates) tellLate(pod *v1.Pod, held *podCertificate, now time.Time) {
 	if held.chain == nil {
 		return
 	}
 	if now.After(held.renew.Add(certificateOverdue)) && !held.toldOverdue {
 		held.toldOverdue = true
-		o.cfg.Tell(pod, v1.EventTypeWarning, "CertificateOverdueForRefresh",
+		c.cfg.Tell(pod, v1.EventTypeWarning, "CertificateOverdueForRefresh",
 			"PodCertificate refresh overdue")
 	}
 	if now.After(held.expires) && !held.toldExpired {
 		held.toldExpired = true
-		o.cfg.Tell(pod, v1.EventTypeWarning, "CertificateExpired", "PodCertificate expired")
+		c.cfg.Tell(pod, v1.EventTypeWarning, "CertificateExpired", "PodCertificate expired")
 	}
 }

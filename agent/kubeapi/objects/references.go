@@ -86,7 +86,7 @@ func (o *Objects) Environment(
 		ConfigMaps: map[string]*v1.ConfigMap{}, Secrets: map[string]*v1.Secret{},
 	}
 	var err error
-	if out.Services, err = o.servicesFor(ctx, pod); err != nil {
+	if out.Services, err = o.services.forPod(ctx, pod); err != nil {
 		return nil, err
 	}
 	for k := range envReferences(pod.Namespace, c) {

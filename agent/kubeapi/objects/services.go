@@ -22,55 +22,55 @@ const apiService = "kubernetes"
 
 // services are those of the cluster that have an address, as far as an environment tells of them.
 type services struct {
-	wanted bool          // guarded by Objects.mu
-	synced chan struct{} // closed when they are known
+	client kubernetes.Interface
+	want   func()          // has them followed; may be called again
+	wanted <-chan struct{} // closed by want
+	synced chan struct{}   // closed when they are known
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards what follows
 	known bool
 	all   map[string]map[string]*v1.Service // by namespace and name
 }
 
-func newServices() *services {
-	return &services{synced: make(chan struct{})}
+func newServices(client kubernetes.Interface) *services {
+	wanted := make(chan struct{})
+	return &services{
+		client: client, want: sync.OnceFunc(func() { close(wanted) }), wanted: wanted,
+		synced: make(chan struct{}),
+	}
 }
 
-// servicesFor are those that the pod is told of. A static pod does not wait for them.
-func (o *Objects) servicesFor(ctx context.Context, pod *v1.Pod) ([]*v1.Service, error) {
+// run follows the services, from when somebody wants them, until ctx ends.
+func (s *services) run(ctx context.Context) {
+	select {
+	case <-s.wanted:
+		s.follow(ctx)
+	case <-ctx.Done():
+	}
+}
+
+// forPod are those that the pod is told of. A static pod does not wait for them.
+func (s *services) forPod(ctx context.Context, pod *v1.Pod) ([]*v1.Service, error) {
 	if pod.Spec.EnableServiceLinks == nil {
 		return nil, errors.New(
 			"nil pod.spec.enableServiceLinks encountered, cannot construct envvars")
 	}
-	o.wantServices()
+	s.want()
 	if pod.Annotations[source.AnnotationSource] == source.APISource {
 		select {
-		case <-o.services.synced:
+		case <-s.synced:
 		case <-ctx.Done():
 			return nil, errors.New(
 				"services have not yet been read at least once, cannot construct envvars")
 		}
 	}
-	return o.services.of(pod.Namespace, *pod.Spec.EnableServiceLinks), nil
+	return s.of(pod.Namespace, *pod.Spec.EnableServiceLinks), nil
 }
 
-func (o *Objects) wantServices() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.services.wanted {
-		o.services.wanted = true
-		o.followServicesLocked()
-	}
-}
-
-func (o *Objects) followServicesLocked() {
-	if ctx := o.ctx; ctx != nil && ctx.Err() == nil {
-		o.followers.Go(func() { o.services.follow(ctx, o.cfg.Client) })
-	}
-}
-
-func (s *services) follow(ctx context.Context, client kubernetes.Interface) {
+func (s *services) follow(ctx context.Context) {
 	// Those without an address have no variables.
 	only := fields.OneTermNotEqualSelector("spec.clusterIP", v1.ClusterIPNone)
-	all := kubeapi.Selected(client, client.CoreV1().Services(metav1.NamespaceAll), only)
+	all := kubeapi.Selected(s.client, s.client.CoreV1().Services(metav1.NamespaceAll), only)
 	cache.NewReflectorWithOptions(all, &v1.Service{}, s,
 		cache.ReflectorOptions{Name: "services"}).RunWithContext(ctx)
 }
