@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"image/color"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -127,15 +128,18 @@ func cpus(r placement.Row) string {
 	return fmt.Sprintf("shared (%d)", set.Size())
 }
 
+// uuid is one, of which the first group is enough to tell two devices apart.
+var uuid = regexp.MustCompile(`([0-9a-f]{8})(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+
 // devices shows ids without the resource where the ids tell it, and what is amiss with them:
-// "gpu-0 gpu-1 (unhealthy)".
+// "gpu-0 gpu-1 (unhealthy)". Of UUIDs there is the first group.
 func devices(r placement.Row) string {
 	var out []string
 	for _, resource := range slices.Sorted(maps.Keys(r.Devices)) {
 		_, name, _ := strings.Cut(resource, "/")
 		for _, id := range r.Devices[resource] {
-			text := oneline.Cut(id, 64)
-			if !strings.HasPrefix(id, name) {
+			text := uuid.ReplaceAllString(oneline.Cut(id, 64), "$1")
+			if !strings.HasPrefix(strings.ToLower(id), name) {
 				text = name + ":" + text
 			}
 			switch health := r.DeviceHealth[resource][id]; health {

@@ -137,4 +137,11 @@ func TestDeviceCells(t *testing.T) {
 	if got := Cells(r)[5]; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
+	r = placement.Row{Devices: map[string][]string{"nvidia.com/gpu": {
+		"GPU-8c2fa1b0-6e75-6d61-6c65-740000000001", "MIG-00000001-6e75-6d61-6c65-74000000000f::2",
+	}}}
+	const short = "GPU-8c2fa1b0 gpu:MIG-00000001::2"
+	if got := Cells(r)[5]; got != short {
+		t.Errorf("%q, want %q", got, short)
+	}
 }
