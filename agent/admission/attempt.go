@@ -19,6 +19,7 @@ type admitter struct {
 	pods         *pods
 	view         view
 	calls        calls
+	repeats      repeats
 	explanations explanations
 }
 
@@ -145,12 +146,35 @@ func (a *admitter) wait(e *entry, d Decision) {
 	}
 }
 
+// reject rejects the pod, or holds it back if others of its controller were rejected lately.
 func (a *admitter) reject(e *entry, r *allocation.Rejection) {
+	if a.hold(e, r, time.Now()) {
+		return
+	}
 	a.pods.drop(e, rejected)
 	if e.told.tried != nil {
 		e.told.tried.Err = r
 	}
 	a.say(e, Reject, r.Reason, r.Message)
+}
+
+// hold reports whether the pod is held back.
+func (a *admitter) hold(e *entry, r *allocation.Rejection, now time.Time) bool {
+	owner := ownerOf(e.pod)
+	until := a.repeats.until(owner, now)
+	if e.tries.held.After(now) {
+		until = e.tries.held // it was tried again before its time was over
+	}
+	if a.cfg.Wait <= 0 || !until.After(now) {
+		a.repeats.rejected(owner, now)
+		return false
+	}
+	a.pods.drop(e, heldBack)
+	e.due, e.tries.held = until, until
+	a.say(e, Wait, ReasonHeld, fmt.Sprintf("%s: %s; pods of its controller were rejected before, so "+
+		"that this one is held back until %s, or until it has a place", r.Reason, r.Message,
+		until.Format(time.TimeOnly)))
+	return true
 }
 
 // drop forgets an entry; what the store has of it is dropped first.
@@ -260,6 +284,9 @@ func (a *admitter) say(e *entry, outcome Outcome, reason, message string) {
 	r := Result{Pod: e.pod, Outcome: outcome, Reason: reason, Message: message}
 	r.Reworded = outcome == last.Outcome && reason == last.Reason
 	e.told.last = r
+	if outcome == Admit {
+		a.repeats.admitted(ownerOf(e.pod))
+	}
 	r.Explained = a.explanations.put(r, e.told.basis, e.preferences.ignored)
 	if outcome != Wait {
 		r.Tried, e.told.tried, e.told.basis = e.told.tried, nil, nil

@@ -94,7 +94,8 @@ func counter(b *testing.B, h machine.Hardware, devices int) (*Queue, *int) {
 	p.offer("example.com/gpu", devices)
 	q := New(Config{
 		Hardware: func() machine.Hardware { return h },
-		Rules:    topology.Rules{Policy: topology.BestEffort}, Store: store, Plugins: p, BootID: "boot", Wait: time.Hour,
+		Rules:    topology.Rules{Policy: topology.BestEffort},
+		Store:    store, Plugins: p, BootID: "boot", Wait: time.Hour,
 		Report: func(Result) {},
 		Handlers: []Handler{func(Attempt) *Refusal { // called once for each plan
 			planned++

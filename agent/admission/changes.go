@@ -103,6 +103,8 @@ func (a *admitter) concerns(c changes, f *free, e *entry) bool {
 		return all || e.wants(c.devices)
 	case deferred:
 		return all || c.poked || c.freed
+	case heldBack:
+		return all || c.freed || e.wants(c.devices)
 	case admitted:
 		return e.wants(c.devices) && e.isShort()
 	}

@@ -8,6 +8,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/explain"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
@@ -31,6 +32,7 @@ const (
 	ReasonWaitResources = "WaitingForResources"
 	ReasonWaitDevices   = "WaitingForHealthyDevices"
 	ReasonWaitStore     = "WaitingForStateFile"
+	ReasonHeld          = explain.ReasonHeld
 )
 
 // Plugins is what admission asks of the device plugins.

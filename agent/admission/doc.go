@@ -24,9 +24,11 @@
 //	|<----|------> waiting, brief              v
 //	|     |                                releasing -- dropped from the store --> Released
 //	|     | a handler says later             ^    |
-//	'<----|------> deferred                  |    v
-//	      |                                unreleased (the commit failed)
-//	      '------> rejected
+//	|<----|------> deferred                  |    v
+//	|     |                                unreleased (the commit failed)
+//	|     | no place
+//	|     |------> rejected
+//	'<----'------> heldBack    (others of its controller were rejected lately)
 //
 // The table of events, which is in transition:
 //
@@ -34,9 +36,9 @@
 //     is waited for: finishing, and then terminating or withdrawn.
 //   - Release drops what is recorded, from any state. What a goroutine has begun is ended and
 //     waited for before: canceling. A release that is under way is not begun again.
-//   - When the time of a state is over, a retrying pod is queued, an unreleased one released again,
-//     and a waiting one queued to be rejected. The deadline rejects those that are retrying or
-//     deferred.
+//   - When the time of a state is over, a retrying pod and one that is held back are queued, an
+//     unreleased one released again, and a waiting one queued to be rejected. The deadline rejects
+//     those that are retrying or deferred.
 //   - A change (something is free, a plugin, the machine, Poke) queues the pods that it may
 //     concern.
 //   - An answer of a goroutine counts if it is of the last call for the pod, in a state that has

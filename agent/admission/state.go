@@ -23,6 +23,9 @@ const (
 	retrying
 	// deferred: a handler has it wait; it has nothing.
 	deferred
+	// heldBack: it has no place and is not rejected yet, since other pods of its controller were; it has
+	// nothing.
+	heldBack
 	// admitted: it holds its assignment.
 	admitted
 	// rejected: it has nothing, and is remembered so that it is not decided on twice.
@@ -69,7 +72,7 @@ func transition(s state, ev event) state {
 		return [...]state{withdrawn, releasing, stay, queued}[ev]
 	case retrying:
 		return [...]state{withdrawn, releasing, queued, queued}[ev]
-	case deferred:
+	case deferred, heldBack:
 		return [...]state{withdrawn, releasing, queued, queued}[ev]
 	case admitted:
 		return [...]state{terminating, releasing, stay, queued}[ev]

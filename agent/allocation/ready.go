@@ -1,7 +1,11 @@
 package allocation
 
 import (
+	"maps"
+
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology/podspec"
@@ -39,12 +43,16 @@ func Without(pod *v1.Pod, resources []string) *v1.Pod {
 	if len(resources) == 0 {
 		return pod
 	}
+	gone := sets.New(resources...)
+	without := func(list v1.ResourceList) {
+		maps.DeleteFunc(list, func(name v1.ResourceName, _ resource.Quantity) bool {
+			return gone.Has(string(name))
+		})
+	}
 	pod = pod.DeepCopy()
-	for c := range podspec.Containers(pod) {
-		for _, name := range resources {
-			delete(c.Resources.Limits, v1.ResourceName(name))
-			delete(c.Resources.Requests, v1.ResourceName(name))
-		}
+	for c := range podspec.Containers(pod) { // they may name as many as there are containers
+		without(c.Resources.Limits)
+		without(c.Resources.Requests)
 	}
 	return pod
 }

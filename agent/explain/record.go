@@ -4,6 +4,9 @@ package explain
 
 import "time"
 
+// ReasonHeld is the reason of a pod that is not rejected yet, since others of its controller were.
+const ReasonHeld = "WaitingAfterRejections"
+
 // Record is the explanation of one decision.
 type Record struct {
 	Verdict

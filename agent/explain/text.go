@@ -34,11 +34,14 @@ func (r Record) Text() string {
 	if r.Blocking != nil {
 		fmt.Fprintf(&b, "\nWhat is in the way: %s\n", r.Blocking)
 	}
-	if r.Outcome == "Wait" && !r.DryRun {
+	switch {
+	case r.Reason == ReasonHeld:
+		b.WriteString("The pod is looked at again as soon as that changes, and rejected when its " +
+			"time is\nover: its controller would make another one at once.\n")
+	case r.Outcome == "Wait" && !r.DryRun:
 		b.WriteString("The pod is looked at again as soon as that changes, and rejected if " +
 			"it still\ncannot be had after --device-admission-wait.\n")
-	}
-	if r.Outcome == "Reject" && !r.DryRun {
+	case r.Outcome == "Reject" && !r.DryRun:
 		b.WriteString("A rejected pod is not looked at again: touch its manifest to have it tried " +
 			"anew.\n")
 	}

@@ -1,0 +1,91 @@
+package admission
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Pods of one controller are rejected with growing time between them, and those of all controllers
+// not more often than perMinute.
+const (
+	firstHold, longestHold = 10 * time.Second, 5 * time.Minute
+	perMinute              = 6
+	maxOwners              = 1000 // that are remembered
+)
+
+// repeats are the rejections of pods whose controllers replace them. A controller makes another pod
+// at once, which would be rejected as well: a full node would make hundreds of failed pods. So the
+// next one is held back for a while, in which room may appear.
+type repeats struct {
+	owners map[types.UID]repeated
+	// last are the times of the last rejections, the oldest first, perMinute of them at most.
+	last []time.Time
+}
+
+type repeated struct {
+	count int       // in a row
+	next  time.Time // when another pod may be rejected
+}
+
+// ownerOf is the controller that replaces the pod when it fails; "": there is none.
+func ownerOf(pod *v1.Pod) types.UID {
+	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind != "Node" {
+		return owner.UID
+	}
+	return ""
+}
+
+// until is when a pod of the owner may be rejected. It may be now, if that is not in the future.
+func (r *repeats) until(owner types.UID, now time.Time) time.Time {
+	if owner == "" {
+		return now
+	}
+	next := r.owners[owner].next
+	if len(r.last) == perMinute {
+		if room := r.last[0].Add(time.Minute); room.After(next) {
+			next = room
+		}
+	}
+	return next
+}
+
+// rejected takes in that a pod of the owner was.
+func (r *repeats) rejected(owner types.UID, now time.Time) {
+	if owner == "" {
+		return
+	}
+	if r.last = append(r.last, now); len(r.last) > perMinute {
+		r.last = r.last[1:]
+	}
+	o := r.owners[owner]
+	if now.Sub(o.next) > longestHold {
+		o.count = 0 // the last ones are long ago
+	}
+	o.next = now.Add(min(firstHold<<min(o.count, 10), longestHold))
+	o.count++
+	if r.owners == nil {
+		r.owners = map[types.UID]repeated{}
+	}
+	r.owners[owner] = o
+	r.forget()
+}
+
+// forget makes room for other owners: who may be rejected the soonest is not remembered.
+func (r *repeats) forget() {
+	if len(r.owners) <= maxOwners {
+		return
+	}
+	var soonest types.UID
+	for owner, o := range r.owners {
+		if soonest == "" || o.next.Before(r.owners[soonest].next) {
+			soonest = owner
+		}
+	}
+	delete(r.owners, soonest)
+}
+
+// admitted takes in that a pod of the owner has found room.
+func (r *repeats) admitted(owner types.UID) { delete(r.owners, owner) }
