@@ -299,6 +299,7 @@ func compareWithNaive(t *testing.T, w world, dir string, machines []*topology.Ma
 		}
 		h := machine.Hardware{Machine: m, CPUs: static, Allocatable: c.Hardware().Allocatable}
 		c.Hardware = func() machine.Hardware { return h }
+		c.Rules.Strategy = topology.LowestNodes
 		n.hardware, n.policy, n.scope = h, c.Rules.Policy, c.Rules.Scope
 	})
 	defer w.desk.stop()
