@@ -247,10 +247,11 @@ func TestLogPath(t *testing.T) {
 		t.Errorf("log path %q, want main/1.log", got)
 	}
 	dir := filepath.Join(n.Dir, "logs", "default_app-node_"+main.UID)
-	for _, name := range []string{"0.log", "1.log"} {
-		if _, err := os.Stat(filepath.Join(dir, "main", name)); err != nil {
-			t.Errorf("log of an attempt: %v", err)
-		}
+	for _, name := range []string{"0.log", "1.log"} { // the runtime makes it a moment later
+		n.Eventually("there is the log of an attempt", func() error {
+			_, err := os.Stat(filepath.Join(dir, "main", name))
+			return err
+		})
 	}
 }
 

@@ -63,7 +63,7 @@ func (a *admitter) decide(e *entry, ledger allocation.Ledger, t *turn) Decision 
 func (a *admitter) request(e *entry) request {
 	r := request{
 		pod: e.pod, in: e.pod.UID, own: a.pods.own(e), runs: e.runs,
-		advice: e.preferences.advice, silent: e.preferences.silent,
+		advice: e.preferences.advice, silent: e.preferences.silent, madeWay: e.tries.madeWay,
 	}
 	if e.claims() {
 		r.claimed, r.claim = true, e.has.pod
@@ -136,7 +136,7 @@ func (a *admitter) wait(e *entry, d Decision) {
 	case soon:
 		to, same = brief, true
 	case preempting:
-		to = brief
+		to, e.tries.madeWay = brief, true
 		a.preempt(d)
 	}
 	a.pods.give(e, to, reservation{claim, d.claim})

@@ -98,6 +98,8 @@ type tries struct {
 	reread  bool
 	// refusal is said if the pod may wait no longer for what failed last.
 	refusal *allocation.Rejection
+	// madeWay: other pods have made way for it.
+	madeWay bool
 	// held is until when it is held back; zero: it was not.
 	held time.Time
 }

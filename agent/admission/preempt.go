@@ -15,13 +15,13 @@ import (
 )
 
 // preempt has a critical pod wait for others that make way for it, if the node lacks nothing else
-// than what is only counted, and the pod has a place then. One that waits already goes on to as long
-// as it will have a place.
+// than what is only counted, and the pod has a place then. One for which others have made way goes
+// on to wait as long as it will have a place.
 func (d *Decision) preempt(s *Snapshot, r *request) {
 	later := s.later(r)
 	short := later.Shortages(r.pod)
 	counted := strings.HasPrefix(d.rejection.Reason, node.OutOf)
-	if !counted && (len(short) > 0 || !r.claimed) {
+	if !counted && (len(short) > 0 || !r.madeWay) {
 		return
 	}
 	missing, others := needOf(short), s.preemptable(r)
@@ -29,6 +29,9 @@ func (d *Decision) preempt(s *Snapshot, r *request) {
 	if !ok {
 		d.unmet(missing.after(others...))
 		return
+	}
+	if len(victims) == 0 && !r.madeWay {
+		return // those that terminate hold what is missing: it has waited for them
 	}
 	after := *s
 	for _, uid := range victims {

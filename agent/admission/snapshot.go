@@ -63,6 +63,8 @@ type request struct {
 	runs bool
 	// claimed: it has a claim, to that.
 	claimed bool
+	// madeWay: other pods have made way for it.
+	madeWay bool
 	claim   allocation.Pod
 	advice  allocation.Advice
 	// silent are the resources whose plugins are not asked.
