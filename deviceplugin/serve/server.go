@@ -172,12 +172,20 @@ func (s Server) register(ctx context.Context, said *string) (again <-chan time.T
 }
 
 func (s Server) registerOnce(ctx context.Context) error {
-	path := filepath.Join(s.Dir, kubeletSocket)
+	ctx, cancel := context.WithTimeout(ctx, registerDeadline)
+	defer cancel()
+	return Register(ctx, s.Dir, &v1beta1.RegisterRequest{
+		Version: v1beta1.Version, Endpoint: s.Socket, ResourceName: s.Resource, Options: s.Options,
+	})
+}
+
+// Register calls Register of the device manager of a directory, once. The error is fs.ErrNotExist
+// while it has no socket there.
+func Register(ctx context.Context, dir string, request *v1beta1.RegisterRequest) error {
+	path := filepath.Join(dir, kubeletSocket)
 	if _, err := os.Stat(path); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, registerDeadline)
-	defer cancel()
 	conn, err := grpc.NewClient("passthrough:///"+path,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
@@ -187,9 +195,7 @@ func (s Server) registerOnce(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	_, err = v1beta1.NewRegistrationClient(conn).Register(ctx, &v1beta1.RegisterRequest{
-		Version: v1beta1.Version, Endpoint: s.Socket, ResourceName: s.Resource, Options: s.Options,
-	})
+	_, err = v1beta1.NewRegistrationClient(conn).Register(ctx, request)
 	return err
 }
 

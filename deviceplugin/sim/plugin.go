@@ -6,18 +6,16 @@ import (
 	"fmt"
 	"io/fs"
 	"log"
-	"net"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/numalet/numalet/deviceplugin/serve"
 	"github.com/numalet/numalet/deviceplugin/socket"
 	"github.com/numalet/numalet/topology/files"
 )
@@ -209,28 +207,14 @@ func (p *Plugin) registerOnce(ctx context.Context) error {
 	if _, err := p.state.called(ctx, Register); err != nil {
 		return err
 	}
-	path := filepath.Join(p.cfg.Dir, kubeletSocket)
-	if _, err := os.Stat(path); err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(ctx, registerDeadline)
 	defer cancel()
-	conn, err := grpc.NewClient("passthrough:///"+path,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", path)
-		}))
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	_, err = v1beta1.NewRegistrationClient(conn).Register(ctx, &v1beta1.RegisterRequest{
+	return serve.Register(ctx, p.cfg.Dir, &v1beta1.RegisterRequest{
 		Version:      v1beta1.Version,
 		Endpoint:     p.cfg.Socket,
 		ResourceName: p.cfg.Resource,
 		Options:      p.options(),
 	})
-	return err
 }
 
 func (p *Plugin) options() *v1beta1.DevicePluginOptions {
