@@ -15,7 +15,7 @@ func patience() time.Duration {
 		return given
 	}
 	if raced {
-		return 4 * time.Minute
+		return 6 * time.Minute
 	}
-	return time.Minute
+	return 3 * time.Minute
 }

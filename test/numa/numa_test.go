@@ -20,7 +20,7 @@ import (
 
 // bootSeconds bounds each boot of the guest, with all that runs in it. It is long because an
 // emulated machine on a busy one is slow; no test measures time with it.
-const bootSeconds = 540
+const bootSeconds = 1200
 
 // TestNUMA boots the machine twice on the same disk: what the first boot leaves running, the
 // second has to bring back.

@@ -3,7 +3,7 @@
 # its results on the second serial port, and ends the guest.
 # GOMAXPROCS: with one for each of the guest's CPUs, Go programs have the few of the host spin.
 export PATH=/bin:/sbin:/usr/bin:/usr/sbin HOME=/root CI=true GOMAXPROCS=4
-export NUMALET_PATIENCE=3m
+export NUMALET_PATIENCE=6m
 [ -e /bin/sh ] || /bin/busybox --install -s /bin
 
 mount -t proc proc /proc
