@@ -20,12 +20,10 @@ const (
 	KeepAll
 )
 
-// keep is what a container keeps of what it holds, and whether that is all that it requests. What
-// was of an earlier policy stays as it is.
+// keep is what a container keeps of what it holds, and whether that is all that it requests: also
+// of one that wants nothing, for which no place is needed. What was of an earlier policy stays as
+// it is.
 func (a claimant) keep(own Container) (kept Container, whole bool) {
-	if own.isEmpty() {
-		return Container{}, false
-	}
 	whole = true
 	for _, one := range a.demands {
 		whole = one.keep(a.kind, own, &kept) && whole

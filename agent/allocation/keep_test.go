@@ -163,6 +163,11 @@ func TestKeepsWhatIsStillValid(t *testing.T) {
 			policy: topology.SingleNUMANode, own: main("5,13", "gpu-3"),
 			pod: podOfContainers("main cpu=2 gpu=1"), want: "main: cpus 5,13 gpu-3 (kept)",
 		},
+		"another container wants nothing: no place is looked for that the pod does not need": {
+			policy: topology.SingleNUMANode, scope: topology.PodScope,
+			own: main("3,5", "gpu-1", "gpu-2"), pod: podOfContainers("main cpu=2 gpu=2", "idle cpu=100m"),
+			want: "idle:; main: cpus 3,5 gpu-1,gpu-2 (kept)",
+		},
 		"there is no place at all": {
 			policy: topology.SingleNUMANode, own: main("5,13", "gpu-3"), change: taking("1-15"),
 			pod:  podOfContainers("main cpu=2 gpu=1"),
