@@ -24,11 +24,12 @@ type ContainerOptions struct {
 	File func(volume, path string) ([]byte, error)
 	// Devices are what device plugins answered for this container, in the order of its resources.
 	Devices []*v1beta1.ContainerAllocateResponse
-	// Mounts are the volumes; mounts of devices come before them.
-	Mounts    []*runtimeapi.Mount
-	Placement Placement
-	Resources ResourceOptions
-	Security  SecurityOptions
+	// Mounts and BlockDevices are the volumes; those of device plugins come before them.
+	Mounts       []*runtimeapi.Mount
+	BlockDevices []*runtimeapi.Device
+	Placement    Placement
+	Resources    ResourceOptions
+	Security     SecurityOptions
 	// Target is the id of the container whose processes this one sees; "": only its own, or as the
 	// pod has it.
 	Target string
@@ -70,7 +71,7 @@ func ContainerConfig(
 		WorkingDir:  container.WorkingDir,
 		Envs:        envs,
 		Mounts:      o.Security.IDs.mapped(append(devices.mounts, o.Mounts...)),
-		Devices:     devices.devices,
+		Devices:     append(devices.devices, o.BlockDevices...),
 		CDIDevices:  devices.cdi,
 		Labels:      containerLabels(pod, container),
 		Annotations: containerAnnotations(pod, container, o.Attempt, devices.annotations),

@@ -237,6 +237,9 @@ func (b build) order(ctx context.Context, c *v1.Container, o cri.ContainerOption
 	if o.Mounts, err = b.mounts(ctx, c, o); err != nil {
 		return nil, nil, err
 	}
+	if o.BlockDevices, err = b.cfg.Volumes.Devices(b.pod, c); err != nil {
+		return nil, nil, cri.ConfigError(err)
+	}
 	if o.Placement, leave, err = b.enterPool(ctx, c); err != nil {
 		return nil, nil, &cri.StartError{
 			Reason: cri.ReasonPreStartHook, Message: err.Error(), Err: err,

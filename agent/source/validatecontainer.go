@@ -267,6 +267,10 @@ func validateMounts(c *v1.Container, volumes sets.Set[string], at *field.Path) f
 			errs = append(errs, field.NotFound(at.Child("volumeDevices").Index(i).Child("name"),
 				d.Name))
 		}
+		if d.DevicePath == "" {
+			errs = append(errs, field.Required(at.Child("volumeDevices").Index(i).Child("devicePath"),
+				"where the container has the device"))
+		}
 	}
 	return errs
 }

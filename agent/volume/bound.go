@@ -194,9 +194,6 @@ func modeFits(pod *v1.Pod, name string, volume *v1.PersistentVolume) error {
 		case devices && mode != v1.PersistentVolumeBlock:
 			return fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeDevices",
 				name, mode)
-		case devices:
-			return fmt.Errorf("volume %s: volumeMode Block is not supported yet, and the pod waits "+
-				"for it; use Filesystem and volumeMounts", name)
 		}
 	}
 	return nil

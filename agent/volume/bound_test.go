@@ -139,8 +139,8 @@ func TestClaimsThatCannotBeUsed(t *testing.T) {
 			`supported for this volume type`},
 		"no directory": {func(_ *storage, _ *v1.PersistentVolumeClaim, p *v1.PersistentVolume) {
 			p.Spec.Local.Path = file
-		}, `MountVolume.SetUp failed for volume "pv" : local path ` + file + ` is no directory; a ` +
-			`block device is not supported yet, and the pod waits for it`},
+		}, `MountVolume.SetUp failed for volume "pv" : local path ` + file + ` is no directory ` +
+			`and no block device`},
 		"a path up": {func(_ *storage, _ *v1.PersistentVolumeClaim, p *v1.PersistentVolume) {
 			p.Spec.Local.Path = dir + "/../x"
 		}, `MountVolume.SetUp failed for volume "pv" : invalid path: ` + dir + `/../x must not ` +

@@ -10,6 +10,9 @@
 //	                                                    ~downward-api and ~projected: tmpfs
 //	pods/UID/plugins/kubernetes.io~empty-dir/wrapped_NAME/ready  the like for these
 //	pods/UID/volumes/kubernetes.io~local-volume/PV      a persistent volume, mounted; also ~nfs
+//	plugins/kubernetes.io/local-volume/mounts/PV        the file system of a persistent volume that is a
+//	                                                    block device, mounted once for all pods
+//	pods/UID/volumeDevices/kubernetes.io~local-volume/PV  a link to one that pods have as a device
 //	pods/UID/numalet_claims                             what the pod's claims are bound to
 //	pods/UID/volume-subpaths/VOLUME/CONTAINER/INDEX     bind mounts of subPaths
 //	pods/UID/containers/CONTAINER/XXXXXXXX              termination messages, one per attempt

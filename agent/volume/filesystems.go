@@ -64,10 +64,8 @@ func (f filesystems) mountsBelow(dir string) ([]string, error) {
 		return nil, fmt.Errorf("list mounts: %w", err)
 	}
 	var out []string
-	// proc(5): the kernel writes these characters of a path in octal.
-	plain := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 	for _, point := range points {
-		if path := plain.Replace(point.Path); strings.HasPrefix(path, dir+"/") {
+		if path := plainPath(point.Path); strings.HasPrefix(path, dir+"/") {
 			out = append(out, path)
 		}
 	}
@@ -75,6 +73,11 @@ func (f filesystems) mountsBelow(dir string) ([]string, error) {
 	slices.Reverse(out)
 	return out, nil
 }
+
+// octal are the characters of a path that the kernel writes otherwise in its list (proc(5)).
+var octal = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+func plainPath(listed string) string { return octal.Replace(listed) }
 
 // unmountBelow unmounts everything below dir, going on after a failure.
 func (f filesystems) unmountBelow(ctx context.Context, dir string) error {

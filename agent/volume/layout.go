@@ -75,6 +75,11 @@ func (p place) ready(podDir string, written bool) string {
 	return filepath.Join(podDir, pluginsDir, pathName(p.plugin), p.name, "ready")
 }
 
+// device is the link to a block volume that containers have as a device.
+func (p place) device(podDir string) string {
+	return filepath.Join(podDir, devicesDir, pathName(p.plugin), p.name)
+}
+
 // pathName is a type's name as part of a path, and typeName the name of such a part.
 func pathName(name string) string { return strings.ReplaceAll(name, "/", "~") }
 func typeName(path string) string { return strings.ReplaceAll(path, "~", "/") }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -12,19 +13,22 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// locals are directories of the host that persistent volumes name. A pod's is a mount of its own, so
-// that what it does to it is undone with it.
+// localName is the name of the type of local volumes.
+const localName = "kubernetes.io/local-volume"
+
+// locals are directories of the host, or file systems on its block devices, that persistent volumes
+// name. A pod's is a mount of its own, so that what it does to it is undone with it.
 func locals() plugin {
-	return plugin{field: "local", name: "kubernetes.io/local-volume", relabel: true, options: true,
+	return plugin{field: "local", name: localName, relabel: true, options: true,
 		persistent: true, mounted: always,
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
 			return time.Time{}, v.foreign(ctx, t, func() error {
 				shared := v.claims.elsewhere(t.pod.UID, t.pv.Name)
-				if shared {
-					v.tellShared(t)
-				}
 				if err := v.mountLocal(t); err != nil {
 					return err
+				}
+				if shared {
+					v.tellShared(t)
 				}
 				// Who came first has given it away.
 				if !shared && !t.readOnly && v.asRoot {
@@ -39,23 +43,30 @@ func locals() plugin {
 
 func always(used) bool { return true }
 
-func (f filesystems) mountLocal(t target) error {
+// isOnDevice reports whether a local volume is a block device, and else a directory.
+func (t target) isOnDevice() (bool, error) {
 	source := t.pv.Spec.Local.Path
 	if slices.Contains(strings.Split(source, "/"), "..") {
-		return fmt.Errorf("invalid path: %s must not contain '..'", source)
+		return false, fmt.Errorf("invalid path: %s must not contain '..'", source)
+	}
+	if source == "" {
+		return false, errors.New("the local volume has no path")
 	}
 	info, err := os.Stat(source)
-	switch {
-	case source == "":
-		return errors.New("the local volume has no path")
-	case err != nil:
-		return err
-	case !info.IsDir():
-		return fmt.Errorf("local path %s is no directory; a block device is not supported yet, "+
-			"and the pod waits for it", source)
+	if err != nil {
+		return false, err
 	}
-	if t.have.mounted {
-		return nil
+	isDevice := info.Mode()&fs.ModeType == fs.ModeDevice
+	if !isDevice && !info.IsDir() {
+		return false, fmt.Errorf("local path %s is no directory and no block device", source)
+	}
+	return isDevice, nil
+}
+
+func (v *Volumes) mountLocal(t target) error {
+	onDevice, err := t.isOnDevice()
+	if err != nil || t.have.mounted {
+		return err
 	}
 	if err := os.MkdirAll(t.path(), dirMode); err != nil {
 		return err
@@ -64,7 +75,13 @@ func (f filesystems) mountLocal(t target) error {
 	if t.readOnly {
 		options = append(options, "ro")
 	}
-	return f.mount(source, t.path(), "", t.mountOptions(options...))
+	bind := func(source string) error {
+		return v.mount(source, t.path(), "", t.mountOptions(options...))
+	}
+	if onDevice {
+		return v.devices.bind(t, bind)
+	}
+	return bind(t.pv.Spec.Local.Path)
 }
 
 // tellShared tells of a volume that other pods use with another group than this pod asks for.
@@ -73,7 +90,7 @@ func (v *Volumes) tellShared(t target) {
 	if group == nil || v.cfg.Tell == nil {
 		return
 	}
-	if gid, err := groupAt(t.pv.Spec.Local.Path); err == nil && gid != *group {
+	if gid, err := groupAt(t.path()); err == nil && gid != *group {
 		v.cfg.Tell(t.pod, v1.EventTypeWarning, "AlreadyMountedVolume", fmt.Sprintf("The requested "+
 			"fsGroup is %d, but the volume %s has GID %d. The volume may not be shareable.",
 			*group, t.pv.Name, gid))

@@ -31,9 +31,6 @@ type Start struct {
 func (v *Volumes) Mounts(
 	ctx context.Context, pod *v1.Pod, container *v1.Container, start Start,
 ) ([]*runtimeapi.Mount, error) {
-	if len(container.VolumeDevices) > 0 {
-		return nil, fmt.Errorf("container %q: volumeDevices are not supported yet", container.Name)
-	}
 	if err := check(pod); err != nil {
 		return nil, err
 	}

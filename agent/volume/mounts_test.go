@@ -125,16 +125,6 @@ func TestIfPossibleWithoutSupport(t *testing.T) {
 	}
 }
 
-func TestVolumeDevices(t *testing.T) {
-	v, _ := newVolumes(t, Config{})
-	pod := podWith()
-	pod.Spec.Containers[0].VolumeDevices = []v1.VolumeDevice{{Name: "disk"}}
-	_, err := v.Mounts(t.Context(), pod, &pod.Spec.Containers[0], Start{})
-	if err == nil || !strings.Contains(err.Error(), "volumeDevices") {
-		t.Errorf("got %v", err)
-	}
-}
-
 const managed = "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n" +
 	"::1\tlocalhost ip6-localhost ip6-loopback\nfe00::0\tip6-localnet\n" +
 	"fe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n"

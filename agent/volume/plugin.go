@@ -28,6 +28,8 @@ type plugin struct {
 	mounted func(u used) bool
 	// persistent: persistent volumes can be of this type; options: with mount options.
 	persistent, options bool
+	// block: containers have it as a device, and cannot mount it.
+	block bool
 	// relabel: the files are the pod's, so they get its SELinux label.
 	relabel bool
 	// written: the files are the agent's, which writes them again when what they are made of
@@ -92,8 +94,8 @@ func pluginFor(volume v1.Volume) (plugin, error) {
 func persistentPlugin(volume *v1.PersistentVolume) (plugin, error) {
 	kind := sourceKind(volume.Spec.PersistentVolumeSource)
 	var known []string
-	for _, p := range append(plugins(), locals()) {
-		if !p.persistent {
+	for _, p := range append(plugins(), locals(), blocks()) {
+		if !p.persistent || p.block != isBlock(volume) {
 			continue
 		}
 		if p.field == kind {
@@ -101,13 +103,20 @@ func persistentPlugin(volume *v1.PersistentVolume) (plugin, error) {
 		}
 		known = append(known, p.field)
 	}
-	return plugin{}, unsupported("persistent volume", volume.Name, kind, known)
+	what := "persistent volume"
+	if isBlock(volume) {
+		what = "persistent volume with volumeMode Block"
+	}
+	return plugin{}, unsupported(what, volume.Name, kind, known)
 }
 
 func unsupported(what, name, kind string, known []string) error {
-	last := len(known) - 1
+	words := strings.Join(known, ", ")
+	if at := strings.LastIndex(words, ", "); at >= 0 {
+		words = words[:at] + " or " + words[at+2:]
+	}
 	return fmt.Errorf("%s %q: a volume of type %s is not supported yet, and the pod waits for it; "+
-		"use %s or %s", what, name, kind, strings.Join(known[:last], ", "), known[last])
+		"use %s", what, name, kind, words)
 }
 
 // sourceKind is the field name of a volume's source, "" when it has none. VolumeSource is a struct

@@ -30,6 +30,9 @@ func (v *Volumes) TearDown(ctx context.Context, uid types.UID) (err error) {
 	if err := v.unmountBelow(ctx, dir); err != nil {
 		return err
 	}
+	if err := v.devices.releaseAll(ctx, dir); err != nil {
+		return err
+	}
 	pods, err := os.OpenFile(filepath.Dir(dir), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return err
@@ -60,6 +63,9 @@ func (v *Volumes) Clear(ctx context.Context, uid types.UID) (err error) {
 		return err
 	}
 	if err := v.unmountBelow(ctx, path); err != nil {
+		return err
+	}
+	if err := v.devices.releaseAll(ctx, path); err != nil {
 		return err
 	}
 	dir, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)

@@ -55,8 +55,9 @@ type Volumes struct {
 	due
 	records
 	filesystems
-	claims *claims
-	cfg    Config
+	devices *onDevices
+	claims  *claims
+	cfg     Config
 }
 
 // New creates the root directory when it is missing.
@@ -81,6 +82,7 @@ func New(cfg Config) (*Volumes, error) {
 		}
 		v.mounter = hostMounter{host}
 	}
+	v.devices = newOnDevices(v.layout, v.filesystems)
 	v.claims, err = newClaims(v.layout)
 	return v, err
 }
@@ -174,6 +176,9 @@ func (v *Volumes) do(ctx context.Context, s step, t target) (again time.Time, er
 	if s.verb == remove {
 		if err := v.removeVolume(ctx, s.place.in(t.podDir)); err != nil {
 			return again, fmt.Errorf("volume %v, which the pod does not use: %w", s.place, err)
+		}
+		if s.place.plugin == localName {
+			return again, v.devices.release(ctx, s.place.name)
 		}
 		return again, nil
 	}

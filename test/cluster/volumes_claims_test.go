@@ -15,11 +15,11 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// claim makes the claim of that name, bound to nothing.
-func claim(c rig.Cluster, name string) {
+// claim makes the claim of that name, bound to nothing; more is of its spec.
+func claim(c rig.Cluster, name, more string) {
 	c.Apply(fmt.Sprintf(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: %s}, spec: {
- accessModes: [ReadWriteOncePod], storageClassName: "", volumeName: %s,
- resources: {requests: {storage: 1Mi}}}}`, name, c.Namespace+"-"+name))
+ %s accessModes: [ReadWriteOncePod], storageClassName: "", volumeName: %s,
+ resources: {requests: {storage: 1Mi}}}}`, name, more, c.Namespace+"-"+name))
 }
 
 // bind makes a persistent volume with that source, and binds the claim to it as the controller does.
@@ -86,7 +86,7 @@ func TestClaims(t *testing.T) {
 		t.Cleanup(func() {
 			c.MustRun("delete", "pv", "--ignore-not-found", c.Namespace+"-disk", "--wait=false")
 		})
-		claim(c, "disk")
+		claim(c, "disk", "")
 		c.Apply(claimant(n, "first", "disk"))
 		awaitFailedMount(t, c, "first", "unmounted volumes=[data], unattached volumes=[], failed to "+
 			"process volumes=[data]: error processing PVC "+c.Namespace+"/disk: PVC is not bound")

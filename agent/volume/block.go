@@ -1,0 +1,93 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
+)
+
+// devicesDir, below a pod's directory, has a link to each block device that the pod has as it is.
+const devicesDir = "volumeDevices"
+
+// blocks are block devices of the host that persistent volumes name, for containers that have them
+// as they are.
+func blocks() plugin {
+	return plugin{field: "local", name: localName, persistent: true, block: true,
+		path: func(u used) string { return u.pv.Spec.Local.Path },
+		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
+			return time.Time{}, v.foreign(ctx, t, func() error {
+				isDevice, err := t.isOnDevice()
+				if err == nil && !isDevice {
+					err = fmt.Errorf("local path %s is no block device; volumeMode Filesystem takes "+
+						"a directory", t.pv.Spec.Local.Path)
+				}
+				if err != nil {
+					return err
+				}
+				return linkTo(t.pv.Spec.Local.Path, t.place().device(t.podDir))
+			})
+		}}
+}
+
+// isBlock reports whether containers have the volume as a device.
+func isBlock(volume *v1.PersistentVolume) bool {
+	return ptr.Deref(volume.Spec.VolumeMode, v1.PersistentVolumeFilesystem) ==
+		v1.PersistentVolumeBlock
+}
+
+// linkTo has a link at path lead to a device.
+func linkTo(device, path string) error {
+	if to, err := os.Readlink(path); err == nil && to == device {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.Symlink(device, path)
+}
+
+// Devices are the block volumes that the container has as devices. The pod has to be set up.
+func (v *Volumes) Devices(pod *v1.Pod, container *v1.Container) ([]*runtimeapi.Device, error) {
+	if len(container.VolumeDevices) == 0 {
+		return nil, nil
+	}
+	podDir, err := v.podDir(pod.UID)
+	if err != nil {
+		return nil, err
+	}
+	all, err := v.usedNow(pod)
+	if err != nil {
+		return nil, err
+	}
+	var out []*runtimeapi.Device
+	for _, d := range container.VolumeDevices {
+		u, err := mounting{pod, container, all}.find(d.Name)
+		if err == nil && !u.plugin.block {
+			err = errors.New("only a claim with volumeMode Block is a device; use volumeMounts")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("container %q has volume %q as device %s: %w", container.Name,
+				d.Name, d.DevicePath, err)
+		}
+		permissions := "mrw"
+		if u.readOnly {
+			permissions = "r"
+		}
+		out = append(out, &runtimeapi.Device{
+			ContainerPath: d.DevicePath, HostPath: u.place().device(podDir),
+			Permissions: permissions,
+		})
+	}
+	return out, nil
+}
