@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -11,6 +12,7 @@ import (
 	"github.com/numalet/numalet/agent/kubeapi/objects"
 	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/agent/stats"
 	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cri"
 )
@@ -78,7 +80,7 @@ func (c contents) parts(workers *podworker.Workers) []part {
 
 // measureParts measure the volumes of pods as often as volumeStatsAggPeriod says, negative: never.
 // It is a part of its own: file systems of others may take their time.
-func measureParts(n node, p parts, volumes *volume.Volumes) []part {
+func measureParts(n node, p parts, l *links, volumes *volume.Volumes) []part {
 	period := n.cfg.Kubelet.VolumeStatsAggPeriod.Duration
 	if period <= 0 {
 		return nil
@@ -86,10 +88,36 @@ func measureParts(n node, p parts, volumes *volume.Volumes) []part {
 	return []part{{"room of volumes", housekeeping.New(housekeeping.Task{
 		Name: "room of volumes", Period: period, First: time.Second,
 		Run: func(ctx context.Context) error {
-			p.metrics.Volumes(volumes.Measure(ctx, p.statuses.Active(), p.metrics.VolumeLooked))
+			found := volumes.Measure(ctx, p.statuses.Active(), p.metrics.VolumeLooked)
+			p.metrics.Volumes(found)
+			l.claims.put(found)
 			return nil
 		},
 	}).Run}}
+}
+
+// claimed is the room of the volumes that claims stand for, by pod, as it was measured last. The zero
+// value has none.
+type claimed struct {
+	now atomic.Pointer[map[types.UID][]stats.ClaimVolume]
+}
+
+func (c *claimed) put(found volume.Measured) {
+	now := map[types.UID][]stats.ClaimVolume{}
+	for _, one := range found.Claims {
+		for _, of := range one.Pods {
+			now[of.Pod] = append(now[of.Pod], stats.ClaimVolume{Volume: of.Volume,
+				Namespace: one.Namespace, Claim: one.Claim, Room: one.Room})
+		}
+	}
+	c.now.Store(&now)
+}
+
+func (c *claimed) get() map[types.UID][]stats.ClaimVolume {
+	if now := c.now.Load(); now != nil {
+		return *now
+	}
+	return nil
 }
 
 // recursiveReadOnly reports whether the runtime's default handler makes such mounts.

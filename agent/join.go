@@ -46,6 +46,7 @@ type links struct {
 	decisions *mailbox.Box[admission.Result]
 	events    *mailbox.Box[syncloop.Event]
 	told      told // the API server, of pods
+	claims    claimed
 }
 
 // join makes the parts and joins them. The order is that of the road of a pod, upwards: a part is
@@ -102,7 +103,7 @@ func join(ctx context.Context, n node) (parts, error) {
 		{"oom watcher", oom.Watcher{Log: oom.KernelLog, Tell: n.events.OnNode}.Run},
 	}
 	garbage, err := garbageParts(n, p)
-	p.then = slices.Concat(p.then, garbage, own.parts, measureParts(n, p, c.volumes))
+	p.then = slices.Concat(p.then, garbage, own.parts, measureParts(n, p, l, c.volumes))
 	return p, err
 }
 
@@ -141,7 +142,7 @@ func (p *parts) serve(ctx context.Context, n node, l *links, loop *syncloop.Loop
 	if err != nil {
 		return err
 	}
-	used, err := newStats(ctx, n, *p)
+	used, err := newStats(ctx, n, *p, l)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // newStats tells what the node and its pods use.
-func newStats(ctx context.Context, n node, p parts) (*stats.Collector, error) {
+func newStats(ctx context.Context, n node, p parts, l *links) (*stats.Collector, error) {
 	proc, err := kernel.NewProc("")
 	if err != nil {
 		return nil, err
@@ -31,6 +31,7 @@ func newStats(ctx context.Context, n node, p parts) (*stats.Collector, error) {
 		Groups: groups, Proc: proc,
 		Disks: stats.DisksConfig{
 			Root: n.cfg.RootDir, LogsDir: k.PodLogsDir, Volumes: k.VolumeStatsAggPeriod.Duration,
+			Claims: l.claims.get,
 		},
 	})
 }

@@ -24,6 +24,9 @@ type DisksConfig struct {
 	// Volumes is how often directories are walked through, volumeStatsAggPeriod; not positive:
 	// never.
 	Volumes time.Duration
+	// Claims are those of pods, as far as their room is known; nil: nobody looks. The map must not
+	// be changed.
+	Claims func() map[types.UID][]ClaimVolume
 }
 
 // filesystemsPeriod is how often the room on filesystems is asked for: that costs little.
@@ -39,6 +42,7 @@ var volumeKinds = []string{
 type Usage struct {
 	Root, Images, Containers *statsapi.FsStats // nil: not known
 	Pods                     map[types.UID]PodUsage
+	Claims                   map[types.UID][]ClaimVolume // of pods
 }
 
 // PodUsage is what a pod has on disks beside the writable layers of its containers.
@@ -70,7 +74,11 @@ func (d *Disks) Get() Usage {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.usage
+	u := d.usage
+	if d.cfg.Disks.Claims != nil {
+		u.Claims = d.cfg.Disks.Claims()
+	}
+	return u
 }
 
 // run measures when somebody asks: a pod that is new at once, the others if the last time is a

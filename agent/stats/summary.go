@@ -1,9 +1,31 @@
 package stats
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/numalet/numalet/agent/stats/diskusage"
 )
+
+// ClaimVolume is a volume of a pod that a claim stands for, with the room that it has.
+type ClaimVolume struct {
+	Volume           string // its name in the pod
+	Namespace, Claim string
+	Room             diskusage.Room
+}
+
+// claimStats are these volumes as the kubelet tells of them.
+func claimStats(all []ClaimVolume) []statsapi.VolumeStats {
+	var out []statsapi.VolumeStats
+	for _, c := range all {
+		used := diskusage.Usage{Bytes: c.Room.Used, Inodes: c.Room.InodesUsed}
+		out = append(out, statsapi.VolumeStats{Name: c.Volume, FsStats: *fsStats(c.Room, used),
+			PVCRef: &statsapi.PVCReference{Name: c.Claim, Namespace: c.Namespace}})
+	}
+	return out
+}
 
 // Summary is all that is known of the node and its pods, as the kubelet's /stats/summary.
 func Summary(s *Snapshot, u Usage) statsapi.Summary {
@@ -13,7 +35,7 @@ func Summary(s *Snapshot, u Usage) statsapi.Summary {
 	for _, p := range s.Pods {
 		used := u.Pods[types.UID(p.Stats.PodRef.UID)]
 		stats := p.Stats
-		stats.VolumeStats = used.Volumes
+		stats.VolumeStats = slices.Concat(used.Volumes, claimStats(u.Claims[types.UID(p.Stats.PodRef.UID)]))
 		stats.Containers = make([]statsapi.ContainerStats, 0, len(p.Containers))
 		for _, c := range p.Containers {
 			one := c.Stats

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/stats/diskusage"
 )
@@ -25,6 +26,13 @@ type Measured struct {
 type ClaimRoom struct {
 	Namespace, Claim string
 	Room             diskusage.Room
+	Pods             []PodVolume // that have it, in their order
+}
+
+// PodVolume is a volume of a pod, by the name that it has there.
+type PodVolume struct {
+	Pod    types.UID
+	Volume string
 }
 
 // Measure looks at the volumes of the pods. One whose file system does not answer is left out;
@@ -32,7 +40,7 @@ type ClaimRoom struct {
 func (v *Volumes) Measure(ctx context.Context, pods []*v1.Pod,
 	looked func(plugin string, took time.Duration)) Measured {
 	out := Measured{Desired: map[string]int{}, Actual: map[string]int{}}
-	seen := map[string]bool{"": true}
+	seen := map[string]int{"": -1} // where in Claims, negative: not there
 	for _, pod := range pods {
 		dir, err := v.podDir(pod.UID)
 		if err != nil {
@@ -52,14 +60,21 @@ func (v *Volumes) Measure(ctx context.Context, pods []*v1.Pod,
 			if u.claim != "" && u.plugin.path == nil {
 				id = pod.Namespace + "/" + u.claim
 			}
-			if seen[id] {
-				continue
+			at, known := seen[id]
+			if !known {
+				at = -1
+				began := time.Now()
+				if room, err := v.roomOf(ctx, u.path(dir)); err == nil {
+					looked(u.plugin.name, time.Since(began))
+					at = len(out.Claims)
+					out.Claims = append(out.Claims,
+						ClaimRoom{Namespace: pod.Namespace, Claim: u.claim, Room: room})
+				}
+				seen[id] = at
 			}
-			seen[id] = true
-			began := time.Now()
-			if room, err := v.roomOf(ctx, u.path(dir)); err == nil {
-				looked(u.plugin.name, time.Since(began))
-				out.Claims = append(out.Claims, ClaimRoom{pod.Namespace, u.claim, room})
+			if at >= 0 {
+				c := &out.Claims[at]
+				c.Pods = append(c.Pods, PodVolume{pod.UID, u.volume.Name})
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package volume
 import (
 	"maps"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -34,7 +35,8 @@ func TestMeasure(t *testing.T) {
 	if !maps.Equal(got.Desired, desired) || !maps.Equal(got.Actual, actual) {
 		t.Errorf("desired %v, actual %v", got.Desired, got.Actual)
 	}
-	if len(got.Claims) != 1 || got.Claims[0].Namespace != "shop" ||
+	has := []PodVolume{{"a", "claim"}, {"b", "claim"}}
+	if len(got.Claims) != 1 || !slices.Equal(got.Claims[0].Pods, has) || got.Claims[0].Namespace != "shop" ||
 		got.Claims[0].Claim != "data" || got.Claims[0].Room.Capacity == 0 ||
 		!maps.Equal(looked, map[string]int{"kubernetes.io/local-volume": 1}) {
 		t.Errorf("claims %+v, looked at %v", got.Claims, looked)

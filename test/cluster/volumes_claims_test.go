@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/numalet/numalet/test/cluster/rig"
 	"github.com/numalet/numalet/test/harness"
@@ -59,6 +61,31 @@ func awaitFailedMount(t *testing.T, c rig.Cluster, pod, want string) {
 			err = fmt.Errorf("they say %s", text)
 		}
 		return err
+	})
+}
+
+// awaitRoom waits until the node's summary has the room of the pod's volume data with its claim.
+func awaitRoom(t *testing.T, c rig.Cluster, n rig.Node, pod *v1.Pod, claim string) {
+	t.Helper()
+	harness.Eventually(t, "the summary has the claim's room", func() error {
+		text, err := c.Run("get", "--raw", "/api/v1/nodes/"+n.Name+"/proxy/stats/summary")
+		if err != nil {
+			return err
+		}
+		var summary statsapi.Summary
+		if err := json.Unmarshal([]byte(text), &summary); err != nil {
+			return err
+		}
+		want := statsapi.PVCReference{Name: claim, Namespace: pod.Namespace}
+		for _, p := range summary.Pods {
+			for _, v := range p.VolumeStats {
+				if p.PodRef.UID == string(pod.UID) && v.Name == "data" && v.PVCRef != nil &&
+					*v.PVCRef == want && *v.CapacityBytes > 0 {
+					return nil
+				}
+			}
+		}
+		return fmt.Errorf("it is %s", text)
 	})
 }
 
@@ -121,8 +148,10 @@ func TestClaims(t *testing.T) {
 			"already in use by another pod")
 		if n.Name != "kubelet" { // which is not always done with what it finds in time
 			n.Kill()
+			n.Settings["volumeStatsAggPeriod"] = "1s"
 			n.Start()
 			c.AwaitReady(n.Name)
+			awaitRoom(t, c, n, first, "disk")
 		}
 		sees(first)
 		c.MustRun("delete", "pod", "first", "--timeout=1m")
