@@ -13,7 +13,7 @@ VERSION ?= $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null)
 VERSION_VAR := github.com/numalet/numalet/agent/version.build
 export CGO_ENABLED ?= 0
 
-.PHONY: help build run test unit sim containerd numa cluster race fuzz soak bench peer proto check clean
+.PHONY: help build run test unit sim containerd numa cluster race fuzz soak bench peer schedulers proto check clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,11 @@ peer: ## numalet beside the stock kubelet, PEER_ROUNDS (3), on a quiet machine (
 	test/tools/install.sh && NUMALET_TOOLS=$$(test/tools/build.sh) NUMALET_PEER=$${PEER_ROUNDS:-3} \
 	NUMALET_CLUSTER=$$(test/tools/build.sh cluster) NUMALET_PEER_OUT=$(CURDIR)/bench/peer.json \
 	  go test ./test/peer -run TestPeer -count=1 -v -timeout 2h $(PEER_FLAGS)
+
+schedulers: ## 200 pods on four nodes by two schedulers, one of which reads NodeResourceTopology (root)
+	NUMALET_CLUSTER=$$(test/tools/build.sh cluster) \
+	NUMALET_SCHEDULER=$$(test/tools/build.sh schedulers)/scheduler \
+	  go test ./test/schedulers -count=1 -v -timeout 30m
 
 proto: ## generate Go code from agent/podresources/watchv1/watch.proto (needs protoc)
 	@agent/podresources/watchv1/generate.sh

@@ -15,10 +15,13 @@ func newTopology(n node, p parts, own *nodes.Nodes, inventory mailbox.Source) *n
 		Apply: nrt.At(n.kube.Main()), Node: own.Node,
 		Facts: func() nrt.Facts {
 			h := n.hardware.Get()
+			// In the order of a pod's road: what is said of a pod later counts more.
+			undecided, pods := p.statuses.Undecided(), p.statuses.List()
 			f := nrt.Facts{
 				Machine: h.Machine, Policy: n.rules.Policy, Scope: n.rules.Scope,
 				Memory: h.Memory, Inventory: p.plugins.Inventory(),
-				Held: allocation.TakenBy(n.store.State().List()...), Pods: p.statuses.List(),
+				Held: allocation.TakenBy(n.store.State().List()...), Pods: pods,
+				Undecided: undecided,
 			}
 			if h.CPUs != nil {
 				f.CPUs = h.CPUs.Free(cpuset.New())

@@ -301,6 +301,11 @@ func (s *Store) List() []*v1.Pod {
 // end.
 func (s *Store) Active() []*v1.Pod { return s.specs(entry.active) }
 
+// Undecided lists the specs of the pods that have yet to be admitted.
+func (s *Store) Undecided() []*v1.Pod {
+	return s.specs(func(e entry) bool { return !e.admitted && !status.Ended(e.status.Phase) })
+}
+
 // Specs lists the specs of all pods.
 func (s *Store) Specs() []*v1.Pod { return s.specs(func(entry) bool { return true }) }
 

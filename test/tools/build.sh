@@ -6,6 +6,7 @@
 #   bin=$(test/tools/build.sh)            containerd, its shim and ctr
 #   bin=$(test/tools/build.sh cluster)    etcd, what Kubernetes' control plane is made of, kubectl,
 #                                         metrics-server and the kubelet
+#   bin=$(test/tools/build.sh schedulers) the scheduler of sigs.k8s.io/scheduler-plugins
 set -euo pipefail
 cd "$(dirname "$0")"
 script=$PWD/build.sh
@@ -20,8 +21,13 @@ cluster)
     minutes=12
     cd kubernetes
     ;;
+schedulers)
+    kind=schedulers
+    minutes=5
+    cd schedulers
+    ;;
 *)
-    echo "tools: there is no $what to build: it is containerd (the default) or cluster" >&2
+    echo "tools: there is no $what to build: it is containerd (the default), cluster or schedulers" >&2
     exit 2
     ;;
 esac
@@ -73,6 +79,10 @@ build_cluster() {
     compile "$ldflags" '' $etcd sigs.k8s.io/metrics-server/cmd/metrics-server \
         $module/cmd/kube{-apiserver,-controller-manager,-scheduler,ctl,let}
     mv "$new/bin/server" "$new/bin/etcd" # go calls a command by the end of its path
+}
+
+build_schedulers() {
+    compile '' '' sigs.k8s.io/scheduler-plugins/cmd/scheduler
 }
 
 mkdir -p "$cache"

@@ -47,23 +47,33 @@ func New(m *topology.Machine, reserved Amounts) (*Static, error) {
 	if err := checkReservedOn(m, reserved); err != nil {
 		return nil, err
 	}
-	s := &Static{}
-	var backed []topology.NodeID
-	for _, of := range m.Nodes() {
-		n := newNode(of, reserved[of.ID])
-		s.nodes = append(s.nodes, n)
+	s := newStatic(m, reserved)
+	for _, n := range s.nodes {
 		for name, total := range n.total {
 			if r := n.reserved[name]; r > total {
 				return nil, fmt.Errorf("reserve %d bytes of %s on NUMA node %d: it has %d; "+
-					"lower reservedMemory of this node", r, name, of.ID, total)
+					"lower reservedMemory of this node", r, name, n.id, total)
 			}
 		}
+	}
+	return s, nil
+}
+
+// Unreserved is the memory of a machine of which nothing is reserved, for who tells of it; nothing
+// can be handed out of it (ErrNothingReserved).
+func Unreserved(m *topology.Machine) *Static { return newStatic(m, nil) }
+
+func newStatic(m *topology.Machine, reserved Amounts) *Static {
+	s := &Static{}
+	var backed []topology.NodeID
+	for _, of := range m.Nodes() {
+		s.nodes = append(s.nodes, newNode(of, reserved[of.ID]))
 		if of.MemoryBytes > 0 {
 			backed = append(backed, of.ID)
 		}
 	}
 	s.backed = topology.NewNodeSet(backed...)
-	return s, nil
+	return s
 }
 
 func checkReservedOn(m *topology.Machine, reserved Amounts) error {

@@ -44,10 +44,14 @@ type Facts struct {
 	Held allocation.Taken
 	// Pods have their statuses.
 	Pods []*v1.Pod
+	// Undecided are those that the amounts do not count yet: they are bound to the node and may be
+	// given something.
+	Undecided []*v1.Pod
 }
 
 // Object is the node's NodeResourceTopology. What no NUMA node has of its own is not in it:
-// schedulers find that in the Node.
+// schedulers find that in the Node. CPUs and memory always are: schedulers take a node without them
+// for one that has none.
 func Object(node *v1.Node, f Facts) *v1alpha2.NodeResourceTopology {
 	zones := make(v1alpha2.ZoneList, 0, len(f.Machine.Nodes()))
 	memories := f.memories()
@@ -77,19 +81,23 @@ func (f Facts) attributes() v1alpha2.AttributeList {
 		{Name: policyAttribute, Value: string(f.Policy)},
 		{Name: scopeAttribute, Value: string(f.Scope)},
 		{Name: nodesAttribute, Value: strconv.Itoa(max(usualNodes, len(f.Machine.Nodes())))},
-		{Name: podfingerprint.Attribute, Value: fingerprint(f.Pods)},
+		{Name: podfingerprint.Attribute, Value: f.fingerprint()},
 		{Name: podfingerprint.AttributeMethod, Value: podfingerprint.MethodAll},
 	}
 }
 
-// fingerprint says which pods the amounts are beside: a scheduler that has sent more pods here than
-// these knows that less is available.
-func fingerprint(pods []*v1.Pod) string {
-	out := podfingerprint.NewFingerprint(len(pods))
-	for _, pod := range pods {
+// fingerprint says which pods the amounts are beside. A scheduler that knows the same pods as running
+// believes the amounts, and forgets what it has sent here since; so while the amounts do not count a
+// pod of those it is among them, and the scheduler goes on with what it knows.
+func (f Facts) fingerprint() string {
+	out := podfingerprint.NewFingerprint(len(f.Pods) + len(f.Undecided))
+	for _, pod := range f.Pods {
 		if pod.Status.Phase == v1.PodRunning { // as the scheduler counts
 			_ = out.Add(pod.Namespace, pod.Name) // never fails
 		}
+	}
+	for _, pod := range f.Undecided {
+		_ = out.Add(pod.Namespace, pod.Name)
 	}
 	return out.Sign()
 }
@@ -107,22 +115,23 @@ func (f Facts) costs(from topology.NodeID) (out v1alpha2.CostList) {
 // cpus counts the node's CPUs: all, those that containers can have for themselves, and those that
 // none has.
 func (f Facts) cpus(id topology.NodeID) v1alpha2.ResourceInfoList {
-	if f.CPUs.IsEmpty() {
-		return nil
-	}
 	own := f.Machine.CPUsOfNode(id)
 	can := own.Intersection(f.CPUs)
+	if f.CPUs.IsEmpty() { // nobody has any for itself
+		can = own
+	}
 	return v1alpha2.ResourceInfoList{amounts(string(v1.ResourceCPU), resource.DecimalSI,
 		[3]int{own.Size(), can.Size(), can.Difference(f.Held.CPUs).Size()})}
 }
 
-// memories are memory and huge pages by node.
+// memories are memory and huge pages by node; without the manager nobody has any for itself.
 func (f Facts) memories() map[topology.NodeID]v1alpha2.ResourceInfoList {
-	if f.Memory == nil {
-		return nil
-	}
 	out := map[topology.NodeID]v1alpha2.ResourceInfoList{}
-	for _, u := range f.Memory.Usage(f.Held.Memory) {
+	static, held := f.Memory, f.Held.Memory
+	if static == nil {
+		static, held = memory.Unreserved(f.Machine), nil
+	}
+	for _, u := range static.Usage(held) {
 		for _, name := range slices.Sorted(maps.Keys(u.Total)) {
 			out[u.Node] = append(out[u.Node], amounts(string(name), resource.BinarySI,
 				[3]uint64{u.Total[name], u.Allocatable[name], u.Free[name]}))

@@ -108,10 +108,14 @@ node-3 Node: node-0=32 node-1=32 node-2=12 node-3=10
 		t.Errorf("zones\n%s\nwant\n%s", got, want)
 	}
 	f.CPUs, f.Memory, f.Inventory = cpuset.New(), nil, deviceplugin.Inventory{}
-	for _, z := range Object(owner, f).Zones {
-		if len(z.Resources) != 0 {
-			t.Errorf("without managers and plugins %s has %v", z.Name, z.Resources)
-		}
+	f.Held = allocation.Taken{}
+	if got, want := story(&v1alpha2.NodeResourceTopology{Zones: Object(owner, f).Zones[:1]}), `node-0 Node: node-0=10 node-1=12 node-2=32 node-3=32
+  cpu 16 16 16
+  hugepages-1Gi 4Gi 4Gi 4Gi
+  hugepages-2Mi 1Gi 1Gi 1Gi
+  memory 64Gi 59Gi 59Gi
+`; got != want {
+		t.Errorf("without managers and plugins\n%s\nwant\n%s", got, want)
 	}
 }
 
@@ -124,8 +128,9 @@ func TestAttributes(t *testing.T) {
 			Status: v1.PodStatus{Phase: phase}}
 	}
 	f.Pods = []*v1.Pod{pod("x", v1.PodRunning), pod("y", v1.PodPending), pod("z", v1.PodRunning)}
-	running := podfingerprint.NewFingerprint(2)
-	for _, name := range []string{"z", "x"} {
+	f.Undecided = []*v1.Pod{pod("w", "")}
+	running := podfingerprint.NewFingerprint(3)
+	for _, name := range []string{"w", "z", "x"} {
 		if err := running.Add("a", name); err != nil {
 			t.Fatal(err)
 		}
