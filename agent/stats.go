@@ -31,7 +31,7 @@ func newStats(ctx context.Context, n node, p parts, l *links) (*stats.Collector,
 		Groups: groups, Proc: proc,
 		Disks: stats.DisksConfig{
 			Root: n.cfg.RootDir, LogsDir: k.PodLogsDir, Volumes: k.VolumeStatsAggPeriod.Duration,
-			Claims: l.claims.get,
+			Claims: l.claims.get, Looked: p.metrics.VolumeLooked,
 		},
 	})
 }

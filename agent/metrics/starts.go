@@ -29,10 +29,12 @@ var (
 // when their worker starts are of an earlier run of the agent, and start no more.
 type starts struct {
 	running, sli, total, worker *metrics.Histogram
+	first                       *metrics.Gauge
 	pulls                       *metrics.HistogramVec
 
-	mu   sync.Mutex // guards what follows
-	pods map[types.UID]*start
+	mu      sync.Mutex // guards what follows
+	pods    map[types.UID]*start
+	network bool // a pod with a network of its own has started
 }
 
 // start is that of a pod of which not all containers have run yet.
@@ -54,6 +56,9 @@ func newStarts(s *metric.Set) *starts {
 				"outlive them.", startBuckets),
 		total: s.Histogram("kubelet_pod_start_total_duration_seconds",
 			"Seconds from when a pod was created until all its containers run.", startBuckets),
+		first: s.Gauge("kubelet_first_network_pod_start_sli_duration_seconds",
+			"Seconds that the first pod with a network of its own took to start, without the time "+
+				"to pull images and to run init containers."),
 		worker: s.Histogram("kubelet_pod_worker_start_duration_seconds",
 			"Seconds from when a pod was first seen until its worker starts.", metrics.DefBuckets),
 		pulls: s.Histograms("kubelet_image_pull_duration_seconds",
@@ -107,8 +112,13 @@ func (s *starts) startedLocked(pod *v1.Pod, as v1.PodStatus, now time.Time) {
 	delete(s.pods, pod.UID)
 	took := now.Sub(start.created)
 	s.total.Observe(took.Seconds())
+	own := max(0, took-start.pulling-initializing(as)).Seconds()
 	if !stateful(pod) {
-		s.sli.Observe(max(0, took-start.pulling-initializing(as)).Seconds())
+		s.sli.Observe(own)
+	}
+	if !s.network && !pod.Spec.HostNetwork {
+		s.network = true
+		s.first.Set(own)
 	}
 }
 

@@ -119,6 +119,16 @@ func TestPodStarts(t *testing.T) {
 				if [4]float64(got) != tc.want {
 					t.Errorf("started in %v s, want %v", got, tc.want)
 				}
+				want := 4.
+				if tc.ran {
+					want = 0
+				}
+				for _, f := range mustGather(t, registry) {
+					if f.GetName() == "kubelet_first_network_pod_start_sli_duration_seconds" &&
+						f.GetMetric()[0].GetGauge().GetValue() != want {
+						t.Errorf("of the first pod %v, want %v", f.GetMetric(), want)
+					}
+				}
 				if len(m.starts.pods) > 0 {
 					t.Error("a pod that has started is remembered")
 				}

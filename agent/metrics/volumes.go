@@ -73,9 +73,9 @@ func (m *Metrics) Volumes(now volume.Measured) {
 	}
 }
 
-// VolumeLooked takes how long it took to see the room of a volume.
-func (m *Metrics) VolumeLooked(plugin string, took time.Duration) {
-	m.volumes.looks.WithLabelValues(plugin).Observe(took.Seconds())
+// VolumeLooked takes how long it took to measure a volume, and by what: du, or statfs.
+func (m *Metrics) VolumeLooked(by string, took time.Duration) {
+	m.volumes.looks.WithLabelValues(by).Observe(took.Seconds())
 }
 
 func newVolumeMetrics(s *metric.Set) *volumeMetrics {
@@ -87,7 +87,7 @@ func newVolumeMetrics(s *metric.Set) *volumeMetrics {
 			"Volumes that pods use, and those of them that are there, by type.",
 			"plugin_name", "state"),
 		looks: s.Histograms("kubelet_volume_metric_collection_duration_seconds",
-			"Seconds to see the room of a volume, by its type.", metrics.DefBuckets,
+			"Seconds to measure a volume, by what it is measured with.", metrics.DefBuckets,
 			"metric_source"),
 		room: newRoomGauges(s),
 		imagesWanted: s.Counter("kubelet_image_volume_requested_total",

@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-base/metrics"
 	podsv1alpha1 "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 
 	"github.com/numalet/numalet/agent/podstatus"
@@ -22,6 +23,7 @@ type feed struct {
 	heard    bool       // every source of pods: only then it is known which pods there are
 	pods     map[types.UID]*v1.Pod
 	watchers map[*watcher]bool
+	dropped  *metrics.Counter // events that no watcher was let have
 }
 
 // watcher gets events until it is too slow: then the channel is closed.
@@ -29,8 +31,8 @@ type watcher struct {
 	events chan *podsv1alpha1.WatchPodsEvent
 }
 
-func newFeed() *feed {
-	return &feed{pods: map[types.UID]*v1.Pod{}, watchers: map[*watcher]bool{}}
+func newFeed(dropped *metrics.Counter) *feed {
+	return &feed{pods: map[types.UID]*v1.Pod{}, watchers: map[*watcher]bool{}, dropped: dropped}
 }
 
 func (f *feed) hear() {
@@ -76,6 +78,7 @@ func (f *feed) publishLocked(kind podsv1alpha1.EventType, pod *v1.Pod) {
 		select {
 		case w.events <- e:
 		default:
+			f.dropped.Inc()
 			delete(f.watchers, w)
 			close(w.events)
 		}

@@ -57,6 +57,7 @@ type Server struct {
 type measures struct {
 	metric.Set
 	all, list, get, watch *metrics.CounterVec
+	dropped               *metrics.Counter
 }
 
 func newMeasures() measures {
@@ -68,6 +69,8 @@ func newMeasures() measures {
 	m.list = counter("kubelet_pod_requests_list_total", "Calls of ListPods of the Pods API.")
 	m.get = counter("kubelet_pod_requests_get_total", "Calls of GetPod of the Pods API.")
 	m.watch = counter("kubelet_pod_requests_watch_total", "Calls of WatchPods of the Pods API.")
+	m.dropped = m.Counter("kubelet_pod_watch_events_dropped_total",
+		"Events that a watcher of the Pods API was too slow for, each its last.")
 	return m
 }
 
@@ -80,7 +83,8 @@ func (m *measures) count(call *metrics.CounterVec, err error) {
 
 // New listens; nobody is answered before Run.
 func New(c Config) (*Server, error) {
-	s := &Server{feed: newFeed(), requests: newMeasures()}
+	s := &Server{requests: newMeasures()}
+	s.feed = newFeed(s.requests.dropped)
 	if err := s.requests.Register(c.Registry); err != nil {
 		return nil, err
 	}

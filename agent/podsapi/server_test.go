@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/testutil"
 	podsv1alpha1 "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 
 	"github.com/numalet/numalet/agent/podstatus"
@@ -164,7 +165,11 @@ func TestWatch(t *testing.T) {
 
 // A watcher that is too slow is let go, and nobody waits for it.
 func TestSlowWatcher(t *testing.T) {
-	f := newFeed()
+	m := newMeasures()
+	if err := m.Register(metrics.NewKubeRegistry()); err != nil {
+		t.Fatal(err)
+	}
+	f := newFeed(m.dropped)
 	f.hear()
 	_, slow, _ := f.watch()
 	f.wrote(change("a", "", v1.PodPending))
@@ -177,6 +182,9 @@ func TestSlowWatcher(t *testing.T) {
 	}
 	if n != maxBehind || len(f.watchers) != 0 {
 		t.Errorf("%d events, %d watchers", n, len(f.watchers))
+	}
+	if got, err := testutil.GetCounterMetricValue(m.dropped); got != 1 || err != nil {
+		t.Errorf("%v events are counted as dropped, %v", got, err)
 	}
 	f.leave(slow)
 }

@@ -27,7 +27,7 @@ func TestMeasure(t *testing.T) {
 		}
 	}
 	looked := map[string]int{}
-	got := v.Measure(t.Context(), pods, func(plugin string, _ time.Duration) { looked[plugin]++ })
+	got := v.Measure(t.Context(), pods, func(by string, _ time.Duration) { looked[by]++ })
 	desired := map[string]int{"kubernetes.io/empty-dir": 3, "kubernetes.io/host-path": 3,
 		"kubernetes.io/configmap": 3, "kubernetes.io/local-volume": 2}
 	actual := map[string]int{"kubernetes.io/empty-dir": 2, "kubernetes.io/host-path": 2,
@@ -38,7 +38,7 @@ func TestMeasure(t *testing.T) {
 	has := []PodVolume{{"a", "claim"}, {"b", "claim"}}
 	if len(got.Claims) != 1 || !slices.Equal(got.Claims[0].Pods, has) || got.Claims[0].Namespace != "shop" ||
 		got.Claims[0].Claim != "data" || got.Claims[0].Room.Capacity == 0 ||
-		!maps.Equal(looked, map[string]int{"kubernetes.io/local-volume": 1}) {
+		!maps.Equal(looked, map[string]int{"statfs": 1}) {
 		t.Errorf("claims %+v, looked at %v", got.Claims, looked)
 	}
 }

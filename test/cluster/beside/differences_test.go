@@ -58,9 +58,6 @@ var metricDifferences = []difference{
 	{where: `/metrics kubelet_(image_|imagemanager_).*`, sometimes: true,
 		why: "of what is not measured yet"},
 	{where: `/metrics kubelet_pleg_discard_events`, why: "nothing is discarded"},
-	{where: `/metrics kubelet_(first_network_pod_start_sli_duration_seconds|` +
-		`pod_watch_events_dropped_total|volume_metric_collection_duration_seconds)`,
-		why: "not measured, or only of claims: /stats/summary tells of volumes"},
 	{where: `/metrics kubelet_(started_containers_errors_total|admission_rejections_total|` +
 		`http_.*|runtime_operations_errors_total|run_podsandbox_.*)`, sometimes: true,
 		why: "what had happened by then"},
