@@ -65,6 +65,7 @@ type work struct {
 	exit       int
 	after      time.Duration
 	ignoreTerm bool
+	counting   time.Duration
 	allocate   int
 	huge       int
 }
@@ -94,6 +95,7 @@ func workCommand() *cobra.Command {
 	f.DurationVar(&w.after, "after", 0, "exit after so long, not on SIGTERM only")
 	f.IntVar(&w.allocate, "allocate", 0, "use so many MiB of memory, from after the report on")
 	f.IntVar(&w.huge, "allocate-huge", 0, "the same, in huge pages of the usual size")
+	f.DurationVar(&w.counting, "count", 0, "write a line with its number each time so long is over")
 	f.BoolVar(&w.ignoreTerm, "ignore-term", false, "do not exit on SIGTERM")
 	return c
 }
@@ -118,16 +120,25 @@ func (w work) run(ctx context.Context, once bool) error {
 	if err := useHuge(w.huge << 20); err != nil {
 		return err
 	}
-	var end <-chan time.Time
+	var end, next <-chan time.Time
 	if once {
 		end = time.After(w.after)
 	}
-	select {
-	case <-end:
-	case <-term:
-	case <-ctx.Done():
+	if w.counting > 0 {
+		next = time.Tick(w.counting)
 	}
-	return nil
+	for n := 0; ; n++ {
+		select {
+		case <-next:
+			fmt.Println("line", n)
+		case <-end:
+			return nil
+		case <-term:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 // useHuge takes memory in huge pages for as long as the process lives.
