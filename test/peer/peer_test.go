@@ -83,4 +83,5 @@ func measure(t *testing.T, s settings, name string, into column) {
 	n.oneAtATime()
 	n.exits()
 	n.atOnce()
+	n.probed()
 }
