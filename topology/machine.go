@@ -65,6 +65,8 @@ type CPU struct {
 	L3     L3ID     `json:"l3"`
 	// Offline CPUs belong to the machine and to nobody's cpuset.
 	Offline bool `json:"offline,omitempty"`
+	// Isolated CPUs are those of isolcpus=: the kernel puts nothing on them by itself.
+	Isolated bool `json:"isolated,omitempty"`
 }
 
 // PCIDevice is one PCI function.
@@ -89,7 +91,9 @@ type Machine struct {
 	cpus    map[int]CPU
 	online  cpuset.CPUSet
 	offline cpuset.CPUSet
-	pci     []PCIDevice
+	// isolated are online or not.
+	isolated cpuset.CPUSet
+	pci      []PCIDevice
 
 	byNode   map[NodeID]cpuset.CPUSet // online CPUs only, as are the three below
 	bySocket map[SocketID]cpuset.CPUSet
@@ -120,11 +124,14 @@ func NewMachine(spec Spec) (*Machine, error) {
 }
 
 func (m *Machine) indexCPUs(cpus []CPU) {
-	var online, offline []int
+	var online, offline, isolated []int
 	node, socket := map[NodeID][]int{}, map[SocketID][]int{}
 	core, l3 := map[CoreID][]int{}, map[L3ID][]int{}
 	for _, c := range cpus {
 		m.cpus[c.ID] = c
+		if c.Isolated {
+			isolated = append(isolated, c.ID)
+		}
 		if c.Offline {
 			offline = append(offline, c.ID)
 			continue
@@ -136,6 +143,7 @@ func (m *Machine) indexCPUs(cpus []CPU) {
 		l3[c.L3] = append(l3[c.L3], c.ID)
 	}
 	m.online, m.offline = cpuset.New(online...), cpuset.New(offline...)
+	m.isolated = cpuset.New(isolated...)
 	m.byNode, m.bySocket, m.byCore, m.byL3 = sets(node), sets(socket), sets(core), sets(l3)
 }
 
@@ -200,6 +208,9 @@ func (m *Machine) Online() cpuset.CPUSet { return m.online }
 
 // Offline is the set of CPUs that are present but offline.
 func (m *Machine) Offline() cpuset.CPUSet { return m.offline }
+
+// Isolated is the set of CPUs, online or not, that the kernel was booted to leave alone (isolcpus=).
+func (m *Machine) Isolated() cpuset.CPUSet { return m.isolated }
 
 // CPU looks up one logical CPU, online or not.
 func (m *Machine) CPU(id int) (CPU, bool) {

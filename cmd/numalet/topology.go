@@ -83,8 +83,9 @@ func printIsolated(w io.Writer, from string) error {
 			continue
 		}
 		if _, err := fmt.Fprintf(w,
-			"The kernel's %s leaves CPUs %s alone. Pods may get them all the same: keep them off "+
-				"with reservedSystemCPUs and strict-cpu-reservation.\n",
+			"The kernel's %s leaves CPUs %s alone. Pods may get them all the same: keep them for "+
+				"those that ask with --isolated-cpus, or from all with reservedSystemCPUs and "+
+				"strict-cpu-reservation.\n",
 			of.what, of.cpus); err != nil {
 			return err
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 // draft is the CPUs of a machine file while its fields are read: nodes, then offline, sockets,
-// cores and l3 in this order, then finish.
+// cores, l3 and isolated in this order, then finish.
 type draft struct {
 	cpus    map[int]*topology.CPU
 	sockets map[int]bool // CPUs that sockets lists
@@ -123,6 +123,10 @@ func (d *draft) setL3(lists []scalar) error {
 		}
 	}
 	return nil
+}
+
+func (d *draft) setIsolated(list scalar) error {
+	return d.each("isolated", list, map[int]bool{}, func(cpu *topology.CPU) { cpu.Isolated = true })
 }
 
 // finish lists the CPUs by ascending id, all of them placed.

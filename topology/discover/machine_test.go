@@ -33,6 +33,8 @@ func rendered(spec topology.Spec) fstest.MapFS {
 	}
 	r.file(cpuDir+"/online", formatList(online))
 	r.file(cpuDir+"/present", formatList(present))
+	r.file(cpuDir+"/isolated", formatList(idsWhere(spec.CPUs,
+		func(c topology.CPU) bool { return c.Isolated })))
 	var total uint64
 	for _, n := range spec.Nodes {
 		nodes = append(nodes, int(n.ID))
@@ -230,7 +232,8 @@ func anyMachine(t *rapid.T) topology.Spec {
 				spec.CPUs = append(spec.CPUs, topology.CPU{
 					ID: id, Node: node, Socket: topology.SocketID(i / perSocket),
 					Core: topology.CoreID(threads[0]), L3: l3,
-					Offline: len(spec.CPUs) > 0 && rapid.IntRange(0, 4).Draw(t, "offline") == 0,
+					Offline:  len(spec.CPUs) > 0 && rapid.IntRange(0, 4).Draw(t, "offline") == 0,
+					Isolated: rapid.IntRange(0, 4).Draw(t, "isolated") == 0,
 				})
 			}
 		}

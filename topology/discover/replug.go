@@ -23,6 +23,9 @@ func OnlineCPUs(root string) (string, error) {
 // nohz_full=, in its list syntax, "" for none.
 type Isolated struct{ Scheduler, Ticks string }
 
+// nullList is how some kernels print a list of no CPU.
+const nullList = "(null)"
+
 // IsolatedCPUs reads it from the machine below root.
 func IsolatedCPUs(root string) (Isolated, error) {
 	var out Isolated
@@ -33,7 +36,7 @@ func IsolatedCPUs(root string) (Isolated, error) {
 		if err != nil && !absent(err) {
 			return out, fmt.Errorf("read isolated CPUs: %w", err)
 		}
-		if *to = strings.TrimSpace(string(raw)); *to == "(null)" { // as some kernels print none
+		if *to = strings.TrimSpace(string(raw)); *to == nullList {
 			*to = ""
 		}
 	}

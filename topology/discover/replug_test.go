@@ -97,4 +97,16 @@ func TestIsolatedCPUs(t *testing.T) {
 		err != nil {
 		t.Errorf("got %+v, %v", got, err)
 	}
+	m, err := Host(writeTree(t, files))
+	if err != nil || m.Isolated().String() != "2-3" {
+		t.Errorf("the machine isolates %s, %v", m.Isolated(), err)
+	}
+	files[cpuDir+"/isolated"] = &fstest.MapFile{Data: []byte(" (null)\n")}
+	if m, err := Host(writeTree(t, files)); err != nil || !m.Isolated().IsEmpty() {
+		t.Errorf("(null) isolates %s, %v", m.Isolated(), err)
+	}
+	files[cpuDir+"/isolated"] = &fstest.MapFile{Data: []byte("2-x\n")}
+	if m, err := Host(writeTree(t, files)); err == nil {
+		t.Errorf("2-x isolates %s", m.Isolated())
+	}
 }

@@ -41,7 +41,7 @@ func Snapshot(ctx context.Context, w io.Writer, root string) (err error) {
 func capturePatterns(ctx context.Context) ([]string, error) {
 	patterns := []string{
 		"/" + cpuDir + "/online", "/" + cpuDir + "/offline",
-		"/" + cpuDir + "/present", "/" + cpuDir + "/possible",
+		"/" + cpuDir + "/present", "/" + cpuDir + "/possible", "/" + cpuDir + "/isolated",
 		"/" + cpuDir + "/cpu*/online",
 		"/sys/kernel/mm/hugepages/hugepages-*/*",
 	}

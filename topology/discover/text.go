@@ -63,9 +63,16 @@ func (p picture) headline(b *strings.Builder) {
 		count(p.m.Online().Size(), "CPU"))
 	fmt.Fprintf(b, ", %s memory, %s\n",
 		memory(p.m.MemoryBytes()), count(len(p.spec.PCI), "PCI device"))
-	if off := p.m.Offline(); !off.IsEmpty() {
-		lines := wrap(strings.Split(off.String(), ","), ",", 80)
-		fmt.Fprintln(b, "offline CPUs "+strings.Join(lines, ",\n             "))
+	for _, of := range []struct {
+		what string
+		cpus cpuset.CPUSet
+	}{{"offline", p.m.Offline()}, {"isolated", p.m.Isolated()}} {
+		if of.cpus.IsEmpty() {
+			continue
+		}
+		title := of.what + " CPUs "
+		lines := wrap(strings.Split(of.cpus.String(), ","), ",", 80)
+		fmt.Fprintln(b, title+strings.Join(lines, ",\n"+strings.Repeat(" ", len(title))))
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 //	cores: ["0-7+8-15"]
 //	l3: ["0-1,8-9", "2-3,10-11"]
 //	offline: "11"
+//	isolated: "2-3"
 //	pci:
 //	- {address: "0000:3b:00.0", class: 0x030200, vendor: 0x10de, device: 0x2330, node: 0}
 //
@@ -37,6 +38,7 @@ import (
 //     and the second threads of four cores; an entry without "+", "0,8", is one core.
 //   - l3: online CPUs in no entry share one cache per socket.
 //   - offline: these CPUs are there but off; those that no node lists are on no node.
+//   - isolated: none. These are the CPUs of isolcpus=.
 //   - node of a PCI device: not known.
 type machineFile struct {
 	Name    string            `json:"name"`
@@ -45,7 +47,9 @@ type machineFile struct {
 	Cores   []scalar          `json:"cores"`
 	L3      []scalar          `json:"l3"`
 	Offline scalar            `json:"offline"`
-	PCI     []pciFields       `json:"pci"`
+	// Isolated CPUs are on nodes or offline.
+	Isolated scalar      `json:"isolated"`
+	PCI      []pciFields `json:"pci"`
 }
 
 type nodeFields struct {
@@ -171,6 +175,7 @@ func (f machineFile) spec() (topology.Spec, error) {
 		func() error { return draft.setSockets(f.Sockets) },
 		func() error { return draft.setCores(f.Cores) },
 		func() error { return draft.setL3(f.L3) },
+		func() error { return draft.setIsolated(f.Isolated) },
 	} {
 		if err := step(); err != nil {
 			return topology.Spec{}, err

@@ -78,6 +78,7 @@ nodes:
 cores: ["0+2", "1,3"]
 l3: ["0,2"]
 offline: 8
+isolated: "3,8"
 pci:
 - {address: 0000:01:00.0, class: 197120, vendor: "0x10DE"}
 `
@@ -95,9 +96,10 @@ pci:
 			{ID: 0, Core: 0, L3: 0},
 			{ID: 1, Core: 1, L3: 1},
 			{ID: 2, Core: 0, L3: 0},
-			{ID: 3, Core: 1, L3: 1},
+			{ID: 3, Core: 1, L3: 1, Isolated: true},
 			{ID: 4, Node: 5, Socket: 5, Core: 4, L3: 4},
-			{ID: 8, Node: topology.NoNode, Socket: noSocket, Core: 8, L3: 8, Offline: true},
+			{ID: 8, Node: topology.NoNode, Socket: noSocket, Core: 8, L3: 8, Offline: true,
+				Isolated: true},
 		},
 		PCI: []topology.PCIDevice{
 			{Address: "0000:01:00.0", Class: "0x030200", Vendor: "0x10de", Node: topology.NoNode},

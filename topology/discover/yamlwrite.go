@@ -36,10 +36,11 @@ func WriteYAML(w io.Writer, m *topology.Machine) error {
 	return text.Execute(w, struct {
 		topology.Spec
 		Sockets, Cores, L3 []string
-		Offline            string
+		Offline, Isolated  string
 	}{
 		spec, socketsYAML(spec.CPUs), coresYAML(spec.CPUs), cachesYAML(spec.CPUs),
 		list(func(c topology.CPU) bool { return c.Offline }),
+		list(func(c topology.CPU) bool { return c.Isolated }),
 	})
 }
 
