@@ -9,13 +9,16 @@ import (
 // Choose picks n CPUs from free and reusable, as doc.go describes: inside the nodes of hint as far
 // as these have enough, reusable ones (from init containers of the same pod) before free ones. The
 // same arguments give the same CPUs. CPUs that are not online are not picked. The error is a
-// *ShortageError or an *SMTAlignmentError.
+// *ShortageError, an *IsolatedShortageError or an *SMTAlignmentError.
 func (s *Static) Choose(
 	free, reusable cpuset.CPUSet, n int, hint topology.Hint,
 ) (cpuset.CPUSet, error) {
 	again := s.online.only(reusable)
 	pool := s.online.only(free).or(again)
 	n = max(n, 0)
+	if err := s.CheckIsolated(free, reusable, n); err != nil {
+		return cpuset.New(), err
+	}
 	if err := s.alignment(pool, n); err != nil {
 		return cpuset.New(), err
 	}

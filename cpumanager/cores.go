@@ -72,6 +72,25 @@ func (s *Static) Whole(cpus cpuset.CPUSet) bool {
 	return wholeCores(s.cores, set).size() == set.size()
 }
 
+// Padded is the number of CPUs that a container gets which asks for n while these are free: n, or
+// for a pod that asked for whole cores (For) the next larger number that some of the cores have
+// together. If the free ones have none, it is what all would have if nothing ran.
+func (s *Static) Padded(free cpuset.CPUSet, n int) int {
+	if n <= 0 || !s.pads {
+		return n
+	}
+	largest := max(1, s.sizes.largest())
+	for _, set := range []cpuset.CPUSet{free, s.allocatable} {
+		of := coreSizes(s.cores, s.online.only(set))
+		for m := n; m < n+largest && m <= of.total(); m++ {
+			if of.makeUp(m) {
+				return m
+			}
+		}
+	}
+	return (n + largest - 1) / largest * largest
+}
+
 // alignment is the reason why n CPUs cannot be had as whole cores of pool.
 func (s *Static) alignment(pool bitmap, n int) *SMTAlignmentError {
 	if !s.options.FullPCPUsOnly {

@@ -61,7 +61,7 @@ func (s *Static) Supply(free, reusable cpuset.CPUSet, n int) topology.Supply {
 func (s *Static) alignBySocket(supply *topology.Supply, r request) {
 	var sizes []int
 	for _, socket := range s.sockets {
-		sizes = append(sizes, socket.cpus.size())
+		sizes = append(sizes, s.all.count(socket.cpus))
 	}
 	few := fewest(sizes, r.n)
 	width := supply.Width
@@ -86,7 +86,7 @@ func (s *Static) alignBySocket(supply *topology.Supply, r request) {
 func (s *Static) narrowest(n int, unequal bool) int {
 	var sizes []int
 	for _, node := range s.nodes {
-		sizes = append(sizes, node.cpus.size())
+		sizes = append(sizes, s.all.count(node.cpus))
 	}
 	width := fewest(sizes, n)
 	if !unequal {
@@ -94,8 +94,9 @@ func (s *Static) narrowest(n int, unequal bool) int {
 	}
 	empty := request{n: n}
 	for _, node := range s.nodes {
-		empty.available = append(empty.available, node.sizes.total())
-		empty.cores = append(empty.cores, node.sizes)
+		whole := coreSizes(node.cores, s.all)
+		empty.available = append(empty.available, whole.total())
+		empty.cores = append(empty.cores, whole)
 	}
 	if found, sure := topology.Narrowest(len(s.nodes), width, len(s.nodes),
 		empty.satisfiedBy); sure {

@@ -17,11 +17,28 @@ var ErrNothingReserved = errors.New("[cpumanager] the static policy requires " +
 // Static is the static policy on one machine: an immutable value, safe for concurrent use.
 type Static struct {
 	*layout
-	// asked are the CPUs that were to be reserved, reserved those of them that are online, and
-	// allocatable the other ones that are.
-	asked, reserved, allocatable cpuset.CPUSet
+	// asked are the CPUs that were to be kept, online or not; partition is made of them.
+	asked struct{ reserved, isolated cpuset.CPUSet }
+	partition
+	pool
 
 	options Options
+	// pads: a number that is none of whole cores is padded, not refused.
+	pads bool
+}
+
+// partition is what becomes of the online CPUs: each is in one of the sets.
+type partition struct{ reserved, isolated, ordinary cpuset.CPUSet }
+
+// pool is where containers get CPUs of their own from.
+type pool struct {
+	// allocatable are given out.
+	allocatable cpuset.CPUSet
+	// all are what the pool is judged by when nothing runs: with the reserved ones, as the kubelet
+	// judges a machine.
+	all bitmap
+	// apart: they are the isolated ones, which nobody shares.
+	apart bool
 }
 
 // NewStatic makes the policy for machine m, where the reserved CPUs are never given out. Their
@@ -53,23 +70,36 @@ func NewStatic(m *topology.Machine, reserved cpuset.CPUSet, o Options) (*Static,
 }
 
 func newStatic(l *layout, reserved cpuset.CPUSet, o Options) *Static {
-	s := &Static{layout: l, asked: reserved, options: o}
-	s.reserve(reserved.Intersection(l.machine.Online()))
+	s := &Static{layout: l, options: o}
+	s.asked.reserved = reserved
+	s.divide(reserved, cpuset.New())
 	return s
 }
 
-func (s *Static) reserve(cpus cpuset.CPUSet) {
-	s.reserved, s.allocatable = cpus, s.machine.Online().Difference(cpus)
+// divide changes s: of the online CPUs it keeps these.
+func (s *Static) divide(reserved, isolated cpuset.CPUSet) {
+	online := s.machine.Online()
+	reserved = reserved.Intersection(online)
+	isolated = isolated.Intersection(online).Difference(reserved)
+	ordinary := online.Difference(reserved).Difference(isolated)
+	s.partition = partition{reserved: reserved, isolated: isolated, ordinary: ordinary}
+	s.pool = pool{allocatable: ordinary, all: s.online.minus(s.online.only(isolated))}
 }
 
 // On is the same policy after CPUs of the machine have gone offline or come online. What is
 // reserved does not move, since containers may have the other CPUs: it shrinks, and grows back.
 // Only when none of it is online, as many others are reserved instead.
 func (s *Static) On(m *topology.Machine) *Static {
-	next := newStatic(newLayout(m), s.asked, s.options)
+	next := newStatic(newLayout(m), s.asked.reserved, s.options)
+	next.asked = s.asked
+	isolated := s.asked.isolated
+	if m.Online().IsSubsetOf(isolated) {
+		isolated = cpuset.New() // else nothing would be left to share
+	}
+	next.divide(s.asked.reserved, isolated)
 	if next.reserved.IsEmpty() {
-		n := min(s.asked.Size(), m.Online().Size())
-		next.reserve(next.chosen(n))
+		n := min(s.asked.reserved.Size(), next.all.size())
+		next.divide(next.chosen(n), isolated)
 	}
 	return next
 }
@@ -78,22 +108,34 @@ func (s *Static) On(m *topology.Machine) *Static {
 // with these options does on an empty machine. But cores are split, and CPUs then packed, for a
 // number that full-pcpus-only would refuse. The error says that the machine has fewer.
 func Reserved(m *topology.Machine, milliCPU int64, o Options) (cpuset.CPUSet, error) {
+	return ReservedBeside(m, cpuset.New(), milliCPU, o)
+}
+
+// ReservedBeside is Reserved with none of the isolated CPUs.
+func ReservedBeside(m *topology.Machine, isolated cpuset.CPUSet, milliCPU int64, o Options) (
+	cpuset.CPUSet, error) {
 	n := int(max(0, milliCPU+999) / 1000)
-	if online := m.Online().Size(); n > online {
+	s := newStatic(newLayout(m), cpuset.New(), o)
+	s.divide(cpuset.New(), isolated)
+	switch have, online := s.all.size(), m.Online().Size(); {
+	case n > online:
 		return cpuset.New(), fmt.Errorf("reserve %d cpus: the machine has %d online; "+
 			"lower systemReserved.cpu or kubeReserved.cpu", n, online)
+	case n > have:
+		return cpuset.New(), fmt.Errorf("reserve %d cpus: the machine has %d online that are not "+
+			"isolated; isolate fewer or lower systemReserved.cpu or kubeReserved.cpu", n, have)
 	}
-	return newStatic(newLayout(m), cpuset.New(), o).chosen(n), nil
+	return s.chosen(n), nil
 }
 
 // chosen are n of the empty machine's CPUs, which has as many.
 func (s *Static) chosen(n int) cpuset.CPUSet {
-	if s.options.FullPCPUsOnly && !s.holds(s.online, n) {
-		o := s.options
-		o.FullPCPUsOnly, o.DistributeAcrossNUMA = false, false
-		s = newStatic(s.layout, cpuset.New(), o)
+	if s.options.FullPCPUsOnly && !s.holds(s.all, n) {
+		split := *s
+		split.options.FullPCPUsOnly, split.options.DistributeAcrossNUMA = false, false
+		s = &split
 	}
-	return s.pick(s.online, make(bitmap, len(s.online)), n, topology.Hint{Any: true})
+	return s.pick(s.all, make(bitmap, len(s.online)), n, topology.Hint{Any: true})
 }
 
 // Reserved is the set of CPUs that are never given out.
@@ -111,13 +153,13 @@ func (s *Static) Free(assigned cpuset.CPUSet) cpuset.CPUSet {
 }
 
 // Shared is the set of CPUs for all containers without CPUs of their own: the online ones that
-// are not assigned. Reserved CPUs are shared, unless strict-cpu-reservation is on: then the set may
-// be empty.
+// are neither assigned nor isolated. Reserved CPUs are shared, unless strict-cpu-reservation is on:
+// then the set may be empty.
 func (s *Static) Shared(assigned cpuset.CPUSet) cpuset.CPUSet {
 	if s.options.StrictReservation {
-		return s.allocatable.Difference(assigned)
+		return s.ordinary.Difference(assigned)
 	}
-	return s.machine.Online().Difference(assigned)
+	return s.ordinary.Union(s.reserved).Difference(assigned)
 }
 
 // EmptyPoolError says that no CPU would be left for containers that share CPUs, which can happen

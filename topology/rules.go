@@ -10,8 +10,17 @@ type Rules struct {
 	Policy   Policy
 	Scope    Scope
 	Strategy Strategy
+	CPURules
 	// Choices are the policies that a pod may ask for in place of Policy.
 	Choices []Policy
+}
+
+// CPURules say what a pod wants of the CPUs that its containers have for themselves.
+type CPURules struct {
+	// Isolated: they are CPUs that the node keeps for pods that ask for them.
+	Isolated bool
+	// WholeCores: they are whole cores. A number that is none is padded with CPUs that lie idle.
+	WholeCores bool
 }
 
 // Asked is what one pod asks for in place of the rules; what is empty is up to them.
@@ -19,6 +28,7 @@ type Asked struct {
 	Policy   Policy
 	Scope    Scope
 	Strategy Strategy
+	CPURules
 }
 
 // For is the rules for a pod that asks for something else. The error says what it may not choose;
@@ -37,5 +47,7 @@ func (r Rules) For(a Asked) (Rules, error) {
 	if a.Strategy != "" {
 		r.Strategy = a.Strategy
 	}
+	r.Isolated = r.Isolated || a.Isolated
+	r.WholeCores = r.WholeCores || a.WholeCores
 	return r, nil
 }

@@ -232,7 +232,7 @@ func (a *admitter) failed(e *entry, c completion) {
 	case !errors.Is(c.err, errCommit) && !mayPass(c.err), a.expired(e, now):
 		a.reject(e, refusal)
 		return
-	case !a.view.sound(c.reserved): // the machine changed meanwhile
+	case !a.view.sound(e.pod, c.reserved): // the machine changed meanwhile
 		a.pods.give(e, queued, reservation{kind: claim})
 		return
 	}

@@ -3,10 +3,12 @@ package admission
 import (
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // changes are what has happened since the pods that wait were looked at last.
@@ -117,7 +119,7 @@ func (a *admitter) concerns(c changes, f *free, e *entry) bool {
 // there are any.
 func (a *admitter) recheck() (found bool) {
 	for _, e := range a.pods.order {
-		if e.runs || a.view.sound(e.has.pod) {
+		if e.runs || a.view.sound(e.pod, e.has.pod) {
 			continue
 		}
 		switch e.state {
@@ -129,11 +131,20 @@ func (a *admitter) recheck() (found bool) {
 	return found
 }
 
-// sound reports whether each container might be given these CPUs on the machine as it is now.
-func (v view) sound(p allocation.Pod) bool {
-	cpus := v.hardware.CPUs
+// demandOf is what the pod requests of the node as it is.
+func (a *admitter) demandOf(pod *v1.Pod) demand {
+	return demandOf(pod, a.cfg.Hardware().CPUs)
+}
+
+// sound reports whether each container of the pod might be given these CPUs on the machine as it is
+// now.
+func (v view) sound(pod *v1.Pod, p allocation.Pod) bool {
+	if v.hardware.CPUs == nil {
+		return true
+	}
+	cpus := v.hardware.CPUs.For(podspec.CPURules(pod))
 	for _, c := range p.Containers {
-		if cpus != nil && !cpus.Whole(c.CPUs) {
+		if !cpus.Whole(c.CPUs) {
 			return false
 		}
 	}

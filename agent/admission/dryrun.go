@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/explain"
@@ -17,10 +18,14 @@ import (
 // what is assigned to them is known: they count for the CPUs that are their own.
 func Still(cfg Config) Snapshot {
 	var l allocation.Ledger
+	isolated := cpuset.New()
+	if h := cfg.Hardware(); h.CPUs != nil {
+		isolated = h.CPUs.Isolated()
+	}
 	for _, held := range cfg.Store.State().List() {
 		requests := podspec.Requests(held.Reference())
-		requests[v1.ResourceCPU] = *resource.NewQuantity(int64(held.CPUs().Size()),
-			resource.DecimalSI)
+		requests[v1.ResourceCPU] = *resource.NewQuantity(
+			int64(held.CPUs().Difference(isolated).Size()), resource.DecimalSI)
 		l = l.With(held.UID, allocation.Entry{
 			Assigned: allocation.TakenBy(held), Requests: requests,
 			Rank: podspec.Rank{Critical: true}, // for all that is known
@@ -79,7 +84,7 @@ func (d Decision) Record() explain.Record {
 
 // With is the snapshot once the pod has what was decided.
 func (s Snapshot) With(d Decision) Snapshot {
-	pod := demandOf(d.Pod)
+	pod := demandOf(d.Pod, s.hardware.CPUs)
 	// It is a pod by itself, even where one of that UID is in the ledger already.
 	key := types.UID("decided " + string(d.Pod.UID))
 	for _, taken := s.ledger.Get(key); taken; _, taken = s.ledger.Get(key) {

@@ -115,9 +115,10 @@ type demand struct {
 	least map[string]int
 }
 
-func demandOf(pod *v1.Pod) demand {
+// demandOf is what the pod requests of a node with this CPU policy, nil for none.
+func demandOf(pod *v1.Pod, node *cpumanager.Static) demand {
 	d := demand{
-		pod: pod, requests: podspec.Requests(pod), shares: cpumanager.Shares(pod),
+		pod: pod, requests: allocation.Requests(node, pod), shares: cpumanager.Shares(pod),
 		least: podspec.AllDevices(pod), ports: podspec.HostPorts(pod),
 		rank: podspec.RankOf(pod),
 	}

@@ -10,10 +10,11 @@ import (
 // free is what nobody holds or has a claim to, counted. It tells cheaply which of the pods that
 // wait may have a place at last.
 type free struct {
-	room    allocation.Room
-	ledger  allocation.Ledger
-	cpus    int
-	devices map[string]int
+	room   allocation.Room
+	ledger allocation.Ledger
+	// cpus are exclusive CPUs, isolated those of them that are for pods that ask for them.
+	cpus, isolated int
+	devices        map[string]int
 	// stays and goes are what pods of these standings request, claimed what those request that
 	// wait with a claim and were asked about.
 	stays, goes, claimed v1.ResourceList
@@ -27,6 +28,7 @@ func freeIn(s Snapshot) *free {
 	}
 	if f.room.CPUs != nil {
 		f.cpus = f.room.CPUs.Free(f.room.Taken.CPUs).Size()
+		f.isolated = f.room.CPUs.Isolated().Difference(f.room.Taken.CPUs).Size()
 	}
 	return f
 }
@@ -41,7 +43,11 @@ func (f *free) mayHold(e *entry) bool {
 	}
 	for name, n := range e.least {
 		if name == string(v1.ResourceCPU) {
-			if f.room.CPUs != nil && f.cpus+f.ledger.Firm(e.pod.UID, name) < n {
+			have := f.cpus
+			if podspec.CPURules(e.pod).Isolated {
+				have = f.isolated
+			}
+			if f.room.CPUs != nil && have+f.ledger.Firm(e.pod.UID, name) < n {
 				return false
 			}
 			continue
@@ -56,6 +62,7 @@ func (f *free) mayHold(e *entry) bool {
 
 // fits reports whether what is only counted suffices.
 func (f *free) fits(requests v1.ResourceList) bool {
+	counted := f.room.Counted()
 	for name, quantity := range requests {
 		used := f.goes[name]
 		if claimed := f.claimed[name]; claimed.Cmp(used) > 0 {
@@ -64,7 +71,7 @@ func (f *free) fits(requests v1.ResourceList) bool {
 		used = used.DeepCopy()
 		used.Add(f.stays[name])
 		used.Add(quantity)
-		if have := f.room.Allocatable[name]; !podspec.IsExtended(name) && used.Cmp(have) > 0 {
+		if have := counted[name]; !podspec.IsExtended(name) && used.Cmp(have) > 0 {
 			return false
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -21,6 +22,8 @@ type Attempt struct {
 	Conditions []v1.NodeCondition
 	// Node is the node's object, whose labels and taints count; nil: it is not known.
 	Node *v1.Node
+	// CPUs is the node's static CPU policy; nil: containers get no CPUs of their own.
+	CPUs *cpumanager.Static
 	// Others are what the other pods have of the node; nil: none is known.
 	Others iter.Seq[*allocation.Entry]
 }
@@ -38,7 +41,10 @@ type Refusal struct {
 
 // refused asks the handlers.
 func (s *Snapshot) refused(r *request) *Refusal {
-	a := Attempt{Pod: r.pod, Conditions: s.conditions, Node: s.node, Others: s.others(r.in)}
+	a := Attempt{
+		Pod: r.pod, Conditions: s.conditions, Node: s.node, CPUs: s.hardware.CPUs,
+		Others: s.others(r.in),
+	}
 	for _, h := range s.handlers {
 		if refusal := h(a); refusal != nil {
 			return refusal

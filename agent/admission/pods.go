@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/allocation"
@@ -43,10 +42,10 @@ func (p *pods) remove(e *entry) {
 	p.account(e.pod.UID)
 }
 
-// resubmit replaces the spec of a pod.
-func (p *pods) resubmit(e *entry, pod *v1.Pod) {
-	e.demand = demandOf(pod)
-	p.account(pod.UID)
+// resubmit replaces what a pod requests.
+func (p *pods) resubmit(e *entry, d demand) {
+	e.demand = d
+	p.account(d.pod.UID)
 }
 
 // follow takes over what was recorded since.

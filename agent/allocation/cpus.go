@@ -14,23 +14,46 @@ import (
 // exclusiveCPUs provides CPUs that one container has for itself. Without a static policy nobody
 // gets any, and who has some of an earlier policy keeps them.
 type exclusiveCPUs struct {
-	draft          *draft
-	static         *cpumanager.Static // nil: there is no policy
+	draft *draft
+	// static is the policy as the pod sees it; nil: there is none.
+	static         *cpumanager.Static
 	countOf        func(*v1.Container) int
 	free, reusable cpuset.CPUSet
 	given          []cpuset.CPUSet // to the pod's containers
 }
 
 func newCPUs(d *draft) provider {
-	p := &exclusiveCPUs{draft: d, static: d.view.CPUs, reusable: cpuset.New()}
+	p := &exclusiveCPUs{draft: d, static: d.view.Pool(), reusable: cpuset.New()}
 	if p.static == nil {
 		p.countOf = func(*v1.Container) int { return 0 }
 	} else {
-		p.countOf = cpumanager.ExclusiveOf(d.pod)
 		p.free = p.static.Free(d.view.Taken.CPUs)
+		asked := cpumanager.ExclusiveOf(d.pod)
+		free := p.free // of all that the pod may have: its containers are counted before any is placed
+		p.countOf = func(c *v1.Container) int { return p.static.Padded(free, asked(c)) }
 	}
 	return p
 }
+
+// Pool is the CPU policy as a pod by the view's rules sees it; nil: there is none.
+func (v View) Pool() *cpumanager.Static {
+	if v.CPUs == nil {
+		return nil
+	}
+	return v.CPUs.For(v.CPURules)
+}
+
+// CPUResource is how hints and explanations call the exclusive CPUs of a pod by the view's rules.
+func (v View) CPUResource() string {
+	if v.Isolated {
+		return ResourceIsolated
+	}
+	return string(v1.ResourceCPU)
+}
+
+// ResourceIsolated are isolated CPUs where there is need to tell them from others. Pods request them
+// as CPUs, with the annotation of that name.
+const ResourceIsolated = podspec.AnnotationIsolated
 
 func (p *exclusiveCPUs) ask(c *v1.Container) (demand, error) {
 	if c == nil {
@@ -55,7 +78,7 @@ func (p *exclusiveCPUs) take(container string, kind podspec.Kind) {
 
 // check reports whether those who share CPUs still have some beside the plan.
 func (p *exclusiveCPUs) check() error {
-	if p.static == nil || !p.free.IsEmpty() ||
+	if p.static == nil || !p.free.IsEmpty() && !p.draft.view.Isolated ||
 		!p.draft.view.Sharing && !cpumanager.Shares(p.draft.pod) {
 		return nil
 	}
@@ -112,7 +135,7 @@ func (d cpuDemand) offer(k fixed) offer {
 		must = kept
 	}
 	supply := d.from.static.Supply(free, must, d.n)
-	return offerOf(supply, supply.Hints(), string(v1.ResourceCPU))
+	return offerOf(supply, supply.Hints(), d.from.draft.view.CPUResource())
 }
 
 func (d cpuDemand) choose(later []Container, hint topology.Hint, got *Container) (err error) {
@@ -124,12 +147,16 @@ func (d cpuDemand) choose(later []Container, hint topology.Hint, got *Container)
 	return err
 }
 
-// refusal is that CPUs come as whole cores only; rather of a container's number than of the pod's.
+// refusal is that there are fewer isolated CPUs, or that CPUs come as whole cores only; rather of a
+// container's number than of the pod's.
 func (d cpuDemand) refusal(later []Container) error {
 	if d.n == 0 {
 		return nil
 	}
 	free, reusable := d.from.left(later)
+	if err := d.from.static.CheckIsolated(free, reusable, d.n); err != nil {
+		return err
+	}
 	if d.container == "" {
 		for c := range podspec.Containers(d.from.draft.pod) {
 			if err := d.from.static.CheckAlignment(free, reusable, d.from.countOf(c)); err != nil {

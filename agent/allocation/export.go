@@ -37,7 +37,7 @@ func ExportCPUs(dir string, state State, static *cpumanager.Static) error {
 	out := cpucheckpoint.State{Policy: "none"}
 	if static != nil {
 		out = cpucheckpoint.State{
-			Policy: "static", Default: static.Shared(state.CPUs()), Entries: exclusive(state),
+			Policy: "static", Default: static.KubeletDefault(state.CPUs()), Entries: exclusive(state),
 		}
 	}
 	content, err := cpucheckpoint.Encode(out)

@@ -5,6 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
@@ -41,17 +42,55 @@ func (r Room) Plan(pod *v1.Pod, advice Advice) (Plan, error) {
 // counting them again could only refuse a pod for devices that are unhealthy and held by pods that
 // run.
 func (r Room) Shortages(pod *v1.Pod) []node.Shortage {
-	requests := podspec.Requests(pod)
+	requests := Requests(r.CPUs, pod)
 	maps.DeleteFunc(requests, func(name v1.ResourceName, _ resource.Quantity) bool {
 		return podspec.IsExtended(name)
 	})
-	return node.Fits(requests, r.Others, r.Allocatable)
+	return node.Fits(requests, r.Others, r.Counted())
 }
 
-// Amount is the most exclusive CPUs (resource "cpu"), bytes of memory or huge pages, or devices
+// Counted is what of the node is only counted: Allocatable without the isolated CPUs, which are
+// given out one by one.
+func (r Room) Counted() v1.ResourceList {
+	if r.CPUs == nil || r.CPUs.Isolated().IsEmpty() {
+		return r.Allocatable
+	}
+	out := maps.Clone(r.Allocatable)
+	cpus := out[v1.ResourceCPU].DeepCopy()
+	cpus.Sub(*resource.NewQuantity(int64(r.CPUs.Isolated().Size()), resource.DecimalSI))
+	out[v1.ResourceCPU] = cpus
+	return out
+}
+
+// Requests is what the pod requests of what is counted on a node with this CPU policy (nil: none):
+// CPUs without isolated ones, and with those that pad others to whole cores.
+func Requests(node *cpumanager.Static, pod *v1.Pod) v1.ResourceList {
+	asked := podspec.CPURules(pod)
+	isolated := asked.Isolated && node != nil && !node.Isolated().IsEmpty()
+	if node == nil || !isolated && !asked.WholeCores {
+		return podspec.Requests(pod)
+	}
+	static := node.For(asked)
+	all := static.Free(cpuset.New())
+	exclusive := cpumanager.ExclusiveOf(pod)
+	counted := pod.DeepCopy()
+	for c := range podspec.Containers(counted) {
+		n := exclusive(c)
+		if n == 0 {
+			continue
+		}
+		if n = static.Padded(all, n); isolated {
+			n = 0
+		}
+		c.Resources.Requests[v1.ResourceCPU] = *resource.NewQuantity(int64(n), resource.DecimalSI)
+	}
+	return podspec.Requests(counted)
+}
+
+// Amount is the most exclusive CPUs (resource "cpu", or ResourceIsolated), bytes of memory or huge pages, or devices
 // that the pod holds at once.
 func Amount(pod *v1.Pod, name string) int {
-	if name == string(v1.ResourceCPU) {
+	if name == string(v1.ResourceCPU) || name == ResourceIsolated {
 		return cpumanager.PodExclusive(pod)
 	}
 	if bytes, ok := memory.PodRequests(pod)[v1.ResourceName(name)]; ok {

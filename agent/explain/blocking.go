@@ -74,11 +74,12 @@ func (c Case) unplaced() string {
 
 // refusedBy reads an allocator's error.
 func (c Case) refusedBy(err error, r Record) *Blocking {
-	b := &Blocking{Resource: cpu, Container: c.unplaced(), Why: err.Error()}
+	b := &Blocking{Resource: c.Room.CPUResource(), Container: c.unplaced(), Why: err.Error()}
 	var (
 		few       *deviceplugin.UnavailableError
 		unhealthy *deviceplugin.UnhealthyError
 		short     *cpumanager.ShortageError
+		isolated  *cpumanager.IsolatedShortageError
 		threads   *cpumanager.SMTAlignmentError
 		pool      *cpumanager.EmptyPoolError
 	)
@@ -93,22 +94,33 @@ func (c Case) refusedBy(err error, r Record) *Blocking {
 		}
 	case errors.As(err, &short):
 		b.Why = fmt.Sprintf("%d needed, %s", short.Requested, free(cpu, short.Available))
+	case errors.As(err, &isolated):
+		b.Why = fmt.Sprintf("%d needed, %s of the %d that the node isolates", isolated.Requested,
+			free(b.Resource, isolated.Available), isolated.Isolated.Size())
 	case errors.As(err, &threads) && !threads.Shortage:
-		b.Why = fmt.Sprintf("whole cores only are given out (full-pcpus-only), and %d CPUs are no "+
-			"number of whole cores, which have %d CPUs each", threads.Requested,
+		b.Why = fmt.Sprintf("whole cores only are given out (%s), and %d CPUs are no "+
+			"number of whole cores, which have %d CPUs each", c.wholeCoresBy(), threads.Requested,
 			threads.CPUsPerCore)
 	case errors.As(err, &threads):
-		b.Why = fmt.Sprintf("whole cores only are given out (full-pcpus-only): %d CPUs asked "+
-			"for, %s in cores that nobody uses a part of",
+		b.Why = fmt.Sprintf("whole cores only are given out (%s): %d CPUs asked "+
+			"for, %s in cores that nobody uses a part of", c.wholeCoresBy(),
 			threads.Requested, free(cpu, threads.Available))
 	case errors.As(err, &pool):
-		b.Container = ""
+		b.Resource, b.Container = cpu, ""
 		b.Why = "no CPU would be left for containers that share CPUs, which " +
 			"strict-cpu-reservation keeps off the reserved ones"
 	case memory.Refused(err):
 		return c.refusedMemory(err, r)
 	}
 	return b
+}
+
+// wholeCoresBy is what asks for whole cores: the pod, or the node.
+func (c Case) wholeCoresBy() string {
+	if c.Room.WholeCores {
+		return "the annotation " + podspec.AnnotationWholeCores
+	}
+	return cpumanager.OptionFullPCPUsOnly
 }
 
 // misaligned finds the resource with which the merge began to fail: by itself, or beside those
@@ -180,7 +192,7 @@ func (c Case) alone(d allocation.Decision, o topology.ResourceHints, r Record) s
 func (r Request) count(resource string) int {
 	for _, a := range r.Resources {
 		if a.Resource == resource {
-			return a.Count
+			return max(a.Count, a.PaddedTo)
 		}
 	}
 	return 0

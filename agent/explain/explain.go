@@ -123,9 +123,12 @@ func (c Case) request(container *v1.Container, cpus int,
 	if c.Err == nil {
 		got = c.Plan.Pod.Containers[container.Name]
 	}
-	if cpus > 0 && c.Room.CPUs != nil {
-		r.Resources = append(r.Resources,
-			Amount{Resource: cpu, Count: cpus, Got: got.CPUs.String()})
+	if pool := c.Room.Pool(); cpus > 0 && pool != nil {
+		a := Amount{Resource: c.Room.CPUResource(), Count: cpus, Got: got.CPUs.String()}
+		if n := cmp.Or(got.CPUs.Size(), pool.Padded(pool.Free(c.Room.Taken.CPUs), cpus)); n > cpus {
+			a.PaddedTo = n
+		}
+		r.Resources = append(r.Resources, a)
 	}
 	for _, d := range podspec.DeviceRequests(container) {
 		a := Amount{Resource: d.Resource, Count: d.Count}
@@ -193,5 +196,5 @@ func offer(r topology.ResourceHints) Offer {
 
 // disconnected reports whether the devices of a resource are not to be had at all for now.
 func disconnected(inventory deviceplugin.Inventory, resource string) bool {
-	return resource != cpu && !isMemory(resource) && !inventory.Resources[resource].Connected
+	return !isCPU(resource) && !isMemory(resource) && !inventory.Resources[resource].Connected
 }

@@ -49,6 +49,7 @@ func (c Case) WouldFit() []string {
 	if rejection.Reason == allocation.ReasonTopology {
 		add(s.weaker())
 	}
+	add(s.ordinary())
 	add(s.empty())
 	add(s.healthy())
 	found := len(out)
@@ -109,6 +110,16 @@ func (s *search) weaker() (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// ordinary tries CPUs that are not isolated.
+func (s *search) ordinary() (string, bool) {
+	room := s.Room
+	if !room.Isolated {
+		return "", false
+	}
+	room.Isolated = false
+	return asItIs + "without the annotation " + podspec.AnnotationIsolated, s.try(room, s.Pod)
 }
 
 // setting is what a rule comes from: the pod's annotation, or else the node's configuration.
@@ -247,8 +258,12 @@ func with(pod *v1.Pod, t target, n int) *v1.Pod {
 			continue
 		}
 		for _, list := range []v1.ResourceList{c.Resources.Limits, c.Resources.Requests} {
-			if _, ok := list[v1.ResourceName(t.resource)]; ok {
-				list[v1.ResourceName(t.resource)] = quantity(t.resource, n)
+			name := v1.ResourceName(t.resource)
+			if isCPU(t.resource) {
+				name = v1.ResourceCPU
+			}
+			if _, ok := list[name]; ok {
+				list[name] = quantity(t.resource, n)
 			}
 		}
 	}

@@ -24,6 +24,9 @@ func Free(room allocation.Room, resources []string) (out []Supply) {
 func Resources(room allocation.Room) (out []string) {
 	if room.CPUs != nil {
 		out = append(out, cpu)
+		if !room.CPUs.Isolated().IsEmpty() {
+			out = append(out, allocation.ResourceIsolated)
+		}
 	}
 	if room.Memory != nil {
 		sizes := map[v1.ResourceName]bool{}
@@ -49,7 +52,9 @@ func supply(room *allocation.Room, resource string) Supply {
 	}
 	switch {
 	case resource == cpu:
-		s.countCPUs(room, at)
+		s.countCPUs(room, room.CPUs.Free(cpuset.New()), at)
+	case resource == allocation.ResourceIsolated:
+		s.countCPUs(room, room.CPUs.Isolated(), at)
 	case isMemory(resource):
 		s.countMemory(room)
 	default:
@@ -59,9 +64,10 @@ func supply(room *allocation.Room, resource string) Supply {
 	return s
 }
 
-func (s *Supply) countCPUs(room *allocation.Room, at map[topology.NodeID]int) {
+// countCPUs counts those of all that may be given out.
+func (s *Supply) countCPUs(room *allocation.Room, all cpuset.CPUSet, at map[topology.NodeID]int) {
 	taken := room.Taken.CPUs
-	for _, id := range room.CPUs.Free(cpuset.New()).UnsortedList() {
+	for _, id := range all.UnsortedList() {
 		info, ok := room.Machine.CPU(id)
 		if !ok {
 			continue

@@ -66,12 +66,15 @@ type Request struct {
 	Resources []Amount `json:"resources,omitempty"`
 }
 
-// Amount is a number of exclusive CPUs (resource "cpu"), of devices, or of bytes of memory or huge
-// pages. Got names those it got.
+// Amount is a number of exclusive CPUs (resource "cpu", or that of isolated ones), of devices, or of
+// bytes of memory or huge pages. Got names those it got.
 type Amount struct {
 	Resource string `json:"resource"`
 	Count    int    `json:"count"`
 	Got      string `json:"got,omitempty"`
+	// PaddedTo is the number of CPUs with those that lie idle beside them, so that the cores are
+	// whole.
+	PaddedTo int `json:"paddedTo,omitempty"`
 }
 
 // Supply is what there is of one resource: CPUs that may be exclusive, healthy devices, bytes of

@@ -157,6 +157,9 @@ func (r Request) String() string {
 	var parts []string
 	for _, a := range r.Resources {
 		text := amount(a.Resource, a.Count)
+		if a.PaddedTo > 0 {
+			text += fmt.Sprintf(", padded to %d for whole cores", a.PaddedTo)
+		}
 		if a.Got != "" {
 			text += " (" + got(a) + ")"
 		}

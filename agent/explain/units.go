@@ -6,12 +6,17 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/numalet/numalet/agent/allocation"
 )
 
 // isMemory tells memory and huge pages, which are counted in bytes, from CPUs and devices.
 func isMemory(name string) bool {
 	return name == string(v1.ResourceMemory) || strings.HasPrefix(name, v1.ResourceHugePagesPrefix)
 }
+
+// isCPU tells exclusive CPUs, isolated ones or not, from the rest.
+func isCPU(name string) bool { return name == cpu || name == allocation.ResourceIsolated }
 
 // number is how many, or how much, of a resource.
 func number(name string, n int) string {
@@ -23,16 +28,19 @@ func number(name string, n int) string {
 
 // amount is a number with its resource: "1 exclusive CPU", "3 example.com/gpu", "2Gi memory".
 func amount(name string, n int) string {
-	if name == cpu && n == 1 {
-		return "1 exclusive CPU"
+	if isCPU(name) && n == 1 {
+		return strings.TrimSuffix("1 "+label(name), "s")
 	}
 	return number(name, n) + " " + label(name)
 }
 
 // label is a resource's name for people.
 func label(name string) string {
-	if name == cpu {
+	switch name {
+	case cpu:
 		return "exclusive CPUs"
+	case allocation.ResourceIsolated:
+		return "isolated CPUs"
 	}
 	return name
 }

@@ -87,7 +87,8 @@ func (m *Metrics) placed(r admission.Result, by Rules) {
 	}
 	m.pinned(r.Tried.Plan.Pod, by)
 	shortage, unaligned := (*cpumanager.ShortageError)(nil), (*cpumanager.SMTAlignmentError)(nil)
-	if errors.As(err, &shortage) || errors.As(err, &unaligned) {
+	isolated := (*cpumanager.IsolatedShortageError)(nil)
+	if errors.As(err, &shortage) || errors.As(err, &unaligned) || errors.As(err, &isolated) {
 		m.cpus.failed()
 		if by.WholeCores {
 			m.alignment.misaligned.WithLabelValues(scopeContainer, wholeCores).Inc()

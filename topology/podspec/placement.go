@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/oneline"
 )
 
 // Annotations by which a pod asks for a placement of its own. Whoever does not know them ignores
@@ -18,11 +19,19 @@ const (
 	AnnotationScope = "numalet.io/topology-scope"
 	// AnnotationStrategy is a NUMA allocation strategy.
 	AnnotationStrategy = "numalet.io/numa-allocation"
+	// AnnotationIsolated is "true" for exclusive CPUs that are isolated, and in no case others.
+	AnnotationIsolated = "numalet.io/isolated-cpus"
+	// AnnotationWholeCores is "true" for exclusive CPUs that are whole cores, padded where the
+	// number is none.
+	AnnotationWholeCores = "numalet.io/whole-cores"
 )
 
 // PlacementAnnotations are those of them that the pod has, in order.
 func PlacementAnnotations(pod *v1.Pod) (names []string) {
-	for _, name := range []string{AnnotationPolicy, AnnotationScope, AnnotationStrategy} {
+	for _, name := range []string{
+		AnnotationPolicy, AnnotationScope, AnnotationStrategy, AnnotationIsolated,
+		AnnotationWholeCores,
+	} {
 		if pod.Annotations[name] != "" {
 			names = append(names, name)
 		}
@@ -41,6 +50,7 @@ func Rules(pod *v1.Pod, node topology.Rules) (topology.Rules, error) {
 		annotation(pod, AnnotationPolicy, &asked.Policy, topology.ParsePolicy),
 		annotation(pod, AnnotationScope, &asked.Scope, topology.ParseScope),
 		annotation(pod, AnnotationStrategy, &asked.Strategy, topology.ParseStrategy),
+		readCPURules(pod, &asked.CPURules),
 	); err != nil {
 		return node, err
 	}
@@ -49,6 +59,30 @@ func Rules(pod *v1.Pod, node topology.Rules) (topology.Rules, error) {
 		err = fmt.Errorf("annotation %s: %w", AnnotationPolicy, err)
 	}
 	return rules, err
+}
+
+// CPURules are those that the pod asks for; with an annotation that cannot be read, which Rules
+// tells of, none.
+func CPURules(pod *v1.Pod) (r topology.CPURules) {
+	if len(pod.Annotations) > 0 && readCPURules(pod, &r) != nil {
+		return topology.CPURules{}
+	}
+	return r
+}
+
+func readCPURules(pod *v1.Pod, into *topology.CPURules) error {
+	return cmp.Or(
+		annotation(pod, AnnotationIsolated, &into.Isolated, parseBool),
+		annotation(pod, AnnotationWholeCores, &into.WholeCores, parseBool),
+	)
+}
+
+func parseBool(text string) (bool, error) {
+	switch text {
+	case "true", "false":
+		return text == "true", nil
+	}
+	return false, fmt.Errorf("%q is neither true nor false", oneline.Cut(text, 64))
 }
 
 // annotation reads one into what is asked, unless it is missing or empty.
