@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/agent/admission"
@@ -20,7 +21,9 @@ import (
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/agent/syncloop"
 	"github.com/numalet/numalet/cgroups"
+	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Reasons of events about device plugins. The kubelet has none.
@@ -98,7 +101,7 @@ func newPool(n node, p parts) *cpupool.Pool {
 		Hardware: n.hardware.Get, State: n.store.State,
 		Runtime: n.client.Runtime(), Observer: p.observer,
 		PodLimit: p.cgroups.CPULimit, Period: k.CPUManagerReconcilePeriod.Duration,
-		Repaired: p.metrics.Repaired, Unread: p.metrics.Unread,
+		Repaired: p.metrics.Repaired, Unread: p.metrics.Unread, Asked: askedCPUs(p.statuses),
 		Changed: mailbox.Subscribe(n.store.Changes(), n.hardware.Changes()),
 	}
 	if *k.CPUCFSQuota {
@@ -113,6 +116,20 @@ func newPool(n node, p parts) *cpupool.Pool {
 		c.Cgroups = n.tree
 	}
 	return cpupool.New(c)
+}
+
+// askedCPUs tells of containers whose CPUs are padded to whole cores how many they asked for.
+func askedCPUs(pods *podstatus.Store) func(types.UID, string) (cpus int, known bool) {
+	return func(uid types.UID, container string) (cpus int, known bool) {
+		pod, known := pods.Get(uid)
+		if !known || !podspec.CPURules(pod).WholeCores {
+			return 0, known
+		}
+		if c, _ := podspec.Find(pod, container); c != nil {
+			cpus = cpumanager.Exclusive(pod, c)
+		}
+		return cpus, true
+	}
 }
 
 // messagePreempting is the kubelet's, of a pod that makes way.

@@ -33,7 +33,8 @@ type ResourceOptions struct {
 type Placement struct {
 	// CPUs and Mems are cpuset.cpus and cpuset.mems in kernel list syntax; "" leaves them alone.
 	CPUs, Mems string
-	// Exclusive: the CPUs are the container's own, so no CPU quota may throttle it.
+	// Exclusive: the CPUs are the container's own, as many as it asked for, so no CPU quota may
+	// throttle it.
 	Exclusive bool
 }
 

@@ -1,11 +1,16 @@
 package config
 
 import (
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
+	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/oneline"
 )
 
 // Placement says what pods may ask of theirs, and which of equally good ones is taken.
@@ -15,11 +20,26 @@ type Placement struct {
 	// Policies are the topology manager policies that a pod may choose; nil: the node's own and the
 	// stricter ones.
 	Policies []string
+	// IsolatedCPUs are kept for pods that ask for them: none, auto (those that the kernel isolates)
+	// or a list.
+	IsolatedCPUs string
 }
 
-const strategyFlag, podPoliciesFlag = "numa-allocation", "pod-topology-policies"
+const (
+	strategyFlag    = "numa-allocation"
+	podPoliciesFlag = "pod-topology-policies"
+	isolatedFlag    = "isolated-cpus"
+)
 
-func (p *Placement) names() []string { return []string{strategyFlag, podPoliciesFlag} }
+// IsolatedCPUs of the flag that are no list.
+const (
+	isolatedNone = "none"
+	isolatedAuto = "auto"
+)
+
+func (p *Placement) names() []string {
+	return []string{strategyFlag, podPoliciesFlag, isolatedFlag}
+}
 
 func (p *Placement) add(fs *pflag.FlagSet) {
 	fs.StringVar(&p.Strategy, strategyFlag, string(topology.LowestNodes),
@@ -28,12 +48,49 @@ func (p *Placement) add(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&p.Policies, podPoliciesFlag, nil,
 		"topology manager policies that a pod may choose by an annotation, with commas; without "+
 			"the flag the node's own and the stricter ones")
+	fs.StringVar(&p.IsolatedCPUs, isolatedFlag, isolatedNone,
+		"CPUs that only pods get that ask for them by an annotation: auto (those of isolcpus=), a "+
+			"list like 2-7, or none (all CPUs are alike, as with the kubelet)")
+}
+
+// ParseIsolated reads --isolated-cpus; named: the CPUs are those of a list, not the kernel's.
+func ParseIsolated(text string) (cpus cpuset.CPUSet, named bool, err error) {
+	switch text {
+	case "", isolatedNone:
+		return cpus, true, nil
+	case isolatedAuto:
+		return cpus, false, nil
+	}
+	if cpus, err = parseCPUs(text); err != nil {
+		err = fmt.Errorf("%q: write %s, %s or a list like 2-7,18-23: %w", text, isolatedNone,
+			isolatedAuto, err)
+	}
+	return cpus, true, err
+}
+
+// maxCPUDigits bounds the ids of CPUs: a range is made up of all its members.
+const maxCPUDigits = 5
+
+func parseCPUs(text string) (cpus cpuset.CPUSet, err error) {
+	for id := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' || r == '-' }) {
+		if len(strings.TrimSpace(id)) > maxCPUDigits {
+			return cpus, fmt.Errorf("no machine has a CPU %s", oneline.Cut(id, 64))
+		}
+	}
+	cpus, err = cpuset.Parse(text)
+	if err == nil && cpus.IsEmpty() {
+		err = errors.New("no CPUs")
+	}
+	return cpus, err
 }
 
 // check wants the flags to have values that can be used.
 func (p *Placement) check(to *problems) {
 	if _, err := topology.ParseStrategy(p.Strategy); err != nil {
 		to.invalid("--"+strategyFlag, p.Strategy, "%v", err)
+	}
+	if _, _, err := ParseIsolated(p.IsolatedCPUs); err != nil {
+		to.invalid("--"+isolatedFlag, p.IsolatedCPUs, "%v", err)
 	}
 	for _, name := range p.Policies {
 		if _, err := topology.ParsePolicy(name); err != nil || name == "" {

@@ -175,6 +175,9 @@ func validateOptions(c *Config, p *problems) {
 	}
 	c.DevicePlugins.check(p)
 	c.Placement.check(p)
+	p.forbid(c.Placement.IsolatedCPUs != "" && c.Placement.IsolatedCPUs != isolatedNone &&
+		c.Kubelet.CPUManagerPolicy != "static",
+		"--"+isolatedFlag, "only cpuManagerPolicy static gives out CPUs; set that too")
 	if c.RootDir == "" {
 		p.required("--root-dir", "give a directory")
 	}

@@ -76,6 +76,9 @@ type Config struct {
 	// Limit is what limits a container to that many CPUs while they are not its own; nil: nothing
 	// does.
 	Limit func(cpus int) cgroups.CPULimit
+	// Asked is how many CPUs of its own a container asked for, 0 if it has no others than these; not
+	// known: its quota is left alone. nil: nobody has others.
+	Asked func(uid types.UID, container string) (cpus int, known bool)
 	// PodLimit is the CPU quota that the cgroup of a pod should have, zero: it is left alone; nil:
 	// all are. It is asked about pods in which a container has CPUs of its own.
 	PodLimit func(uid types.UID) cgroups.CPULimit
@@ -185,7 +188,18 @@ func (p *Pool) Enter(ctx context.Context, uid types.UID, container string) (
 	if err := p.join(ctx); err != nil {
 		return cri.Placement{}, nil, fmt.Errorf("free CPUs %s of other containers: %w", own, err)
 	}
-	return cri.Placement{CPUs: usable.String(), Exclusive: true}, func() {}, nil
+	return cri.Placement{
+		CPUs: usable.String(), Exclusive: !p.isPadded(uid, container, own.Size()),
+	}, func() {}, nil
+}
+
+// isPadded reports whether a container has more CPUs of its own than it asked for.
+func (p *Pool) isPadded(uid types.UID, container string, own int) bool {
+	if p.cfg.Asked == nil {
+		return false
+	}
+	asked, _ := p.cfg.Asked(uid, container)
+	return asked > 0 && asked < own
 }
 
 func (p *Pool) leave(c *creation) {
@@ -208,7 +222,7 @@ func (p *Pool) join(ctx context.Context) error {
 
 // enforce updates every container that has not what it should have. The error is about CPU sets.
 func (p *Pool) enforce(ctx context.Context) error {
-	want := newWanted(p.followMachine(ctx), p.cfg.State(), p.cfg.Limit)
+	want := newWanted(&p.cfg, p.followMachine(ctx), p.cfg.State())
 	if want.pinned {
 		if err := p.creations.await(ctx, want.shared, p.cfg.Observer); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package cpupool
 
 import (
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/allocation"
@@ -20,8 +21,11 @@ type wanted struct {
 	// of is the set of a container, by what the runtime was told of it, and the set's text; the
 	// empty set: it is left alone.
 	of func(c live, told string) (cpuset.CPUSet, string)
-	// limit is the CPU quota of a container that has CPUs of its own; zero: it is left alone.
-	limit func(own cpuset.CPUSet) cgroups.CPULimit
+	// limit is the CPU quota of a container that has CPUs of its own, as many as it asked for or
+	// more; zero: it is left alone.
+	limit func(asked int, more bool) cgroups.CPULimit
+	// asked is Config's.
+	asked func(uid types.UID, container string) (cpus int, known bool)
 }
 
 // shared is where containers without CPUs of their own run.
@@ -32,15 +36,18 @@ func shared(h machine.Hardware, state allocation.State) cpuset.CPUSet {
 	return h.Machine.Online()
 }
 
-// newWanted is what follows from the assignments on the hardware; limit is Config's.
-func newWanted(h machine.Hardware, state allocation.State,
-	limit func(cpus int) cgroups.CPULimit) wanted {
+// newWanted is what follows from the assignments on the hardware.
+func newWanted(cfg *Config, h machine.Hardware, state allocation.State) wanted {
 	w := wanted{
 		online: h.Machine.Online(), backed: h.Machine.MemoryNodes(), state: state,
-		shared: shared(h, state), pinned: h.CPUs != nil,
+		shared: shared(h, state), pinned: h.CPUs != nil, asked: cfg.Asked,
+	}
+	limit := cfg.Limit
+	if limit == nil {
+		limit = func(int) cgroups.CPULimit { return cgroups.CPULimit{} }
 	}
 	if w.pinned {
-		w.pin(h.CPUs)
+		w.pin(h.CPUs, limit)
 	} else {
 		w.open(limit)
 	}
@@ -48,8 +55,8 @@ func newWanted(h machine.Hardware, state allocation.State,
 }
 
 // pin: under the static policy one has one's own CPUs, for which no quota is needed, or the shared
-// pool.
-func (w *wanted) pin(static *cpumanager.Static) {
+// pool. Who has more than it asked for, so that its cores are whole, does no more than it asked for.
+func (w *wanted) pin(static *cpumanager.Static, limit func(cpus int) cgroups.CPULimit) {
 	online, shared, sharedText := static.Online(), w.shared, w.shared.String()
 	w.online = online
 	w.of = func(c live, _ string) (cpuset.CPUSet, string) {
@@ -59,7 +66,10 @@ func (w *wanted) pin(static *cpumanager.Static) {
 		}
 		return shared, sharedText
 	}
-	w.limit = func(cpuset.CPUSet) cgroups.CPULimit {
+	w.limit = func(asked int, more bool) cgroups.CPULimit {
+		if more {
+			return limit(asked)
+		}
 		return cgroups.CPULimit{Quota: cgroups.Unlimited}
 	}
 }
@@ -74,12 +84,7 @@ func (w *wanted) open(limit func(cpus int) cgroups.CPULimit) {
 		}
 		return online, text
 	}
-	w.limit = func(own cpuset.CPUSet) cgroups.CPULimit {
-		if limit == nil {
-			return cgroups.CPULimit{}
-		}
-		return limit(own.Size())
-	}
+	w.limit = func(asked int, _ bool) cgroups.CPULimit { return limit(asked) }
 }
 
 func (w *wanted) held(c live) allocation.Container {
@@ -88,11 +93,21 @@ func (w *wanted) held(c live) allocation.Container {
 
 // quota is the CPU quota of a container; zero: it is left alone, since it is that of its creation.
 func (w *wanted) quota(c live) cgroups.CPULimit {
-	own := w.held(c).CPUs
-	if own.IsEmpty() {
+	own := w.held(c).CPUs.Size()
+	if own == 0 {
 		return cgroups.CPULimit{}
 	}
-	return w.limit(own)
+	asked, known := own, true
+	if w.asked != nil {
+		asked, known = w.asked(c.pod.UID, c.Name)
+	}
+	switch {
+	case !known:
+		return cgroups.CPULimit{}
+	case asked > 0 && asked < own:
+		return w.limit(asked, true)
+	}
+	return w.limit(own, false)
 }
 
 // mems are the memory nodes of a container that was created with some: those that it holds memory

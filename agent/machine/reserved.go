@@ -99,8 +99,47 @@ func diskSize(dir string) (bytes int64, known bool) {
 	}
 }
 
+// staticPolicy is the CPU policy under the configuration, with the CPUs that it isolates.
 func staticPolicy(cfg *config.Config, m *topology.Machine, r node.Reservation) (
 	*cpumanager.Static, error) {
+	isolated, err := isolatedCPUs(cfg, m)
+	if err != nil {
+		return nil, err
+	}
+	static, err := unisolated(cfg, m, isolated, r)
+	if err != nil || isolated.IsEmpty() {
+		return static, err
+	}
+	if static, err = static.Isolating(isolated); err != nil {
+		err = fmt.Errorf("invalid configuration: --isolated-cpus %s: %w",
+			cfg.Placement.IsolatedCPUs, err)
+	}
+	return static, err
+}
+
+// isolatedCPUs are those of --isolated-cpus, but for reservedSystemCPUs. A list has none of these.
+func isolatedCPUs(cfg *config.Config, m *topology.Machine) (cpuset.CPUSet, error) {
+	var isolated cpuset.CPUSet
+	named, given, err := config.ParseIsolated(cfg.Placement.IsolatedCPUs)
+	if err != nil {
+		return isolated, fmt.Errorf("invalid configuration: --isolated-cpus: %w", err)
+	}
+	reserved, err := cpuset.Parse(cfg.Kubelet.ReservedSystemCPUs)
+	if err != nil {
+		return isolated, fmt.Errorf("invalid configuration: reservedSystemCPUs: %w", err)
+	}
+	if !given {
+		return m.Isolated().Difference(reserved), nil
+	}
+	if both := named.Intersection(reserved); !both.IsEmpty() {
+		return isolated, fmt.Errorf("invalid configuration: --isolated-cpus: CPUs %s are in "+
+			"reservedSystemCPUs too; name them in one place only", both)
+	}
+	return named, nil
+}
+
+func unisolated(cfg *config.Config, m *topology.Machine, isolated cpuset.CPUSet,
+	r node.Reservation) (*cpumanager.Static, error) {
 	options, err := cpumanager.ParseOptions(cfg.Kubelet.CPUManagerPolicyOptions)
 	if err != nil {
 		return nil, fmt.Errorf("invalid configuration: cpuManagerPolicyOptions: %w", err)
@@ -112,7 +151,7 @@ func staticPolicy(cfg *config.Config, m *topology.Machine, r node.Reservation) (
 		}
 		return cpumanager.NewStatic(m, reserved, options)
 	}
-	reserved, err := cpumanager.Reserved(m, r.Reserved.Cpu().MilliValue(), options)
+	reserved, err := cpumanager.ReservedBeside(m, isolated, r.Reserved.Cpu().MilliValue(), options)
 	if err != nil {
 		return nil, err
 	}
