@@ -30,6 +30,9 @@ func (s *Static) Isolating(cpus cpuset.CPUSet) (*Static, error) {
 // Isolated is the set of online CPUs that are for those who ask for them.
 func (s *Static) Isolated() cpuset.CPUSet { return s.isolated }
 
+// Isolates reports whether there are such CPUs, be they online or not.
+func (s *Static) Isolates() bool { return !s.asked.isolated.IsEmpty() }
+
 // For is the policy as a pod with these rules sees it: what it gives out is what the pod may have.
 // What is shared is the same for all pods.
 func (s *Static) For(r topology.CPURules) *Static {
@@ -59,7 +62,7 @@ const ReasonIsolatedShortage = "OutOfIsolatedCPUs"
 // IsolatedShortageError says that fewer isolated CPUs are free than were asked for.
 type IsolatedShortageError struct {
 	Requested, Available int
-	// Isolated are all that the node keeps.
+	// Isolated are all that the node keeps, online or not.
 	Isolated cpuset.CPUSet
 }
 
@@ -83,7 +86,7 @@ func (s *Static) CheckIsolated(free, reusable cpuset.CPUSet, n int) error {
 		return nil
 	}
 	if have := s.online.only(free).or(s.online.only(reusable)).size(); n > have {
-		return &IsolatedShortageError{Requested: n, Available: have, Isolated: s.isolated}
+		return &IsolatedShortageError{Requested: n, Available: have, Isolated: s.asked.isolated}
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func (a Attempt) checkCPUs(asked topology.CPURules) error {
 	case a.CPUs == nil:
 		return fmt.Errorf("annotation %s: no container gets CPUs of its own on this node, whose "+
 			"cpuManagerPolicy is none; choose another node, or set static", annotation)
-	case asked.Isolated && a.CPUs.Isolated().IsEmpty():
+	case asked.Isolated && !a.CPUs.Isolates():
 		return fmt.Errorf("annotation %s: this node keeps no CPUs isolated; choose another one, or "+
 			"set --isolated-cpus", annotation)
 	case cpumanager.PodExclusive(a.Pod) == 0:

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/topology"
 )
 
 // check compares the queue at rest, the store and the file with the model.
@@ -195,8 +197,22 @@ func (w *walk) free(held sums) {
 	}
 	if w.site.ownCPUs {
 		want := w.site.online() &^ w.site.reserved &^ held.cpus
-		if got := maskOf(room.CPUs.Free(room.Taken.CPUs)); got != want {
-			w.failf("CPUs %s are free to the next pod, want %s", got.set(), want.set())
+		isolated := room.CPUs.For(topology.CPURules{Isolated: true})
+		for _, pool := range []struct {
+			name   string
+			static *cpumanager.Static
+			want   mask
+		}{
+			{"free", room.CPUs, want &^ w.site.isolated},
+			{"isolated and free", isolated, want & w.site.isolated},
+		} {
+			if got := maskOf(pool.static.Free(room.Taken.CPUs)); got != pool.want {
+				w.failf("CPUs %s are %s to the next pod, want %s", got.set(), pool.name,
+					pool.want.set())
+			}
+		}
+		if both := maskOf(room.CPUs.Shared(room.Taken.CPUs)) & w.site.isolated; both != 0 {
+			w.failf("CPUs %s are isolated and shared", both.set())
 		}
 	}
 	n := 0

@@ -275,7 +275,7 @@ func (w *walk) steady() bool {
 			return false
 		}
 		if t.said == Admit && t.desired {
-			sum = sum.plus(t.total)
+			sum = sum.plus(t.total(w.site, false))
 			n++
 		}
 	}

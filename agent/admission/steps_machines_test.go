@@ -34,7 +34,7 @@ type site struct {
 	text     string
 
 	ownCPUs, ownMemory bool // the static policies
-	reserved           mask
+	reserved, isolated mask
 	kept               uint64 // bytes of memory of the first node
 	maxPods            int64
 }
@@ -52,7 +52,7 @@ func maskOf(cpus cpuset.CPUSet) (m mask) {
 func (m mask) has(cpu int) bool { return m>>cpu&1 == 1 }
 
 func newHull(r *rand.Rand) hull {
-	h := hull{nodes: 1 + r.IntN(4), threads: 1 << r.IntN(3)}
+	h := hull{nodes: 1 + r.IntN(4), threads: []int{2, 1, 4}[r.IntN(3)]}
 	h.cores = max(2, 8/h.threads/h.nodes+2*r.IntN(3))
 	for h.nodes*h.cores*h.threads > 32 {
 		h.nodes = max(1, h.nodes-1)
@@ -125,6 +125,12 @@ func newSite(t *testing.T, r *rand.Rand, h hull, epoch int) *site {
 		first++
 	}
 	s.reserved = 1 << first
+	if s.ownCPUs && r.IntN(2) == 0 {
+		s.isolated = mask(r.Uint64()&r.Uint64()) & s.online() &^ s.reserved
+		if s.online() == s.isolated|s.reserved {
+			s.isolated = 0
+		}
+	}
 	s.derive(t, nil, r.IntN(3) == 0)
 	return s
 }
@@ -146,6 +152,9 @@ func (s *site) derive(t *testing.T, at *cpumanager.Static, closest bool) {
 		if h.CPUs, err = cpumanager.NewStatic(m, s.reserved.set(), s.options); err != nil {
 			t.Fatal(err)
 		}
+		if h.CPUs, err = h.CPUs.Isolating(s.isolated.set()); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if s.ownMemory {
 		if h.Memory, err = memory.New(m,
@@ -162,9 +171,9 @@ func (s *site) derive(t *testing.T, at *cpumanager.Static, closest bool) {
 	})
 	s.hardware = h
 	s.text = fmt.Sprintf("%d nodes x %d cores x %d threads, offline %s, memory %v, pages %v, "+
-		"policy %s, scope %s, static CPUs %v %+v, static memory %v, %d pods", s.nodes, s.cores,
+		"policy %s, scope %s, static CPUs %v %+v isolated %s, static memory %v, %d pods", s.nodes, s.cores,
 		s.threads, s.offline.set(), s.memory, s.pages, s.policy, s.scope, s.ownCPUs, s.options,
-		s.ownMemory, s.maxPods)
+		s.isolated.set(), s.ownMemory, s.maxPods)
 }
 
 // hotplug is the site after CPUs have come or gone while the agent runs.
@@ -188,7 +197,7 @@ func (m mask) set() cpuset.CPUSet {
 
 // amount is what all pods may request together.
 func (s *site) amount() amount {
-	a := amount{milli: int64(popcount(s.online())-1) * 1000}
+	a := amount{milli: int64(popcount(s.online()&^s.isolated)-1) * 1000}
 	for n := range s.nodes {
 		a.memory += int64(s.memory[n])
 		a.pages += int64(s.pages[n]) << 21

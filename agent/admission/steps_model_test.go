@@ -138,9 +138,14 @@ func (w *walk) fresh(t *tenant, before *grant) {
 		if gone := g.cpus &^ (s.online() &^ s.reserved); gone != 0 && s.ownCPUs {
 			w.failf("%s got CPUs %s, which are offline or reserved", t.uid, gone.set())
 		}
-		if s.ownCPUs && s.options.FullPCPUsOnly && before == nil && t.epoch == s.epoch {
+		if s.ownCPUs && (s.options.FullPCPUsOnly || t.rules.WholeCores) && before == nil &&
+			t.epoch == s.epoch {
 			w.wholeCores(t, g)
 		}
+		if other := g.cpus &^ s.pool(t.rules.Isolated); other != 0 && s.ownCPUs {
+			w.failf("%s got CPUs %s, and isolated are %s", t.uid, other.set(), s.isolated.set())
+		}
+		w.seenPool(t, g)
 	}
 	for _, id := range g.devices {
 		held := before != nil && before.pod.BootID == w.bootID() &&
@@ -160,6 +165,37 @@ func (w *walk) fresh(t *tenant, before *grant) {
 	w.memoryFits(t, g)
 }
 
+// pool is the CPUs that a pod may get, isolated ones or not.
+func (s *site) pool(isolated bool) mask {
+	if isolated {
+		return s.isolated
+	}
+	return ^s.isolated
+}
+
+// padded reports whether so many CPUs are what whole cores make of fewer. While CPUs are offline
+// there are cores of several sizes.
+func (s *site) padded(asked, got int) bool {
+	if s.offline != 0 {
+		return got >= asked && got < asked+s.threads
+	}
+	return got == (asked+s.threads-1)/s.threads*s.threads
+}
+
+func (w *walk) seenPool(t *tenant, g *grant) {
+	if g.cpus == 0 || !w.site.ownCPUs {
+		return
+	}
+	if t.rules.Isolated {
+		w.seen["isolated CPUs"]++
+	}
+	for i := range t.wishes {
+		if popcount(g.parts[t.wishes[i].name].cpus) > t.exclusive(&t.wishes[i]) {
+			w.seen["padded CPUs"]++
+		}
+	}
+}
+
 // asked checks that a container has as much as it requests under the policies of the site.
 func (w *walk) asked(t *tenant, c *wish, g, before *grant) {
 	p, s := g.parts[c.name], w.site
@@ -175,7 +211,8 @@ func (w *walk) asked(t *tenant, c *wish, g, before *grant) {
 	}
 	// By the policy then.
 	earlier := !s.ownCPUs && before != nil && p.cpus == before.parts[c.name].cpus
-	if popcount(p.cpus) != cpus && !earlier {
+	if got := popcount(p.cpus); got != cpus && !earlier && !(t.rules.WholeCores && cpus > 0 &&
+		s.padded(cpus, got)) {
 		w.failf("%s of %s got CPUs %s, want %d", c.name, t.uid, p.cpus.set(), cpus)
 	}
 	if p.count != c.devices {

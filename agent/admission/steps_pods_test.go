@@ -4,11 +4,15 @@ import (
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
+	"strconv"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // stepResources are what the plugins of these tests serve.
@@ -44,7 +48,8 @@ type wish struct {
 	name string
 	role role
 	amount
-	devices [len(stepResources)]int
+	requested amount
+	devices   [len(stepResources)]int
 }
 
 // order is a pod as the model sees it.
@@ -52,9 +57,9 @@ type order struct {
 	number     int
 	uid        types.UID
 	guaranteed bool
+	rules      topology.CPURules
 	wishes     []wish
 	pod        *v1.Pod
-	total      amount // requested of the node
 }
 
 func (o *order) wants(resource int) bool {
@@ -78,6 +83,7 @@ func newOrder(r *rand.Rand, n int) *order {
 	o := &order{number: n, uid: types.UID(fmt.Sprint("p", n))}
 	quality := r.IntN(10)
 	o.guaranteed = quality < 7
+	o.rules = topology.CPURules{Isolated: r.IntN(5) == 0, WholeCores: r.IntN(4) == 0}
 	if r.IntN(3) == 0 {
 		for i := range 1 + r.IntN(2) {
 			o.wishes = append(o.wishes, newWish(r, fmt.Sprint("init", i), role(r.IntN(2)), quality))
@@ -111,19 +117,22 @@ func newWish(r *rand.Rand, name string, as role, quality int) wish {
 	return w
 }
 
-// build makes the pod of the wishes, and adds these up: an init container runs beside the sidecars
-// before it, all others beside each other.
+// build makes the pod of the wishes: an init container runs beside the sidecars before it, all
+// others beside each other.
 func (o *order) build(quality int) {
 	p := &v1.Pod{}
 	p.UID, p.Namespace, p.Name = o.uid, "default", string(o.uid)
-	var steady, most amount
+	p.Annotations = map[string]string{
+		podspec.AnnotationIsolated:   strconv.FormatBool(o.rules.Isolated),
+		podspec.AnnotationWholeCores: strconv.FormatBool(o.rules.WholeCores),
+	}
 	for i := range o.wishes {
 		w := &o.wishes[i]
-		c := v1.Container{Name: w.name, Resources: w.resources(quality)}
-		asks := w.amount
+		w.requested = w.amount
 		if quality == 7 || quality == 8 {
-			asks.milli = min(asks.milli, 250)
+			w.requested.milli = min(w.milli, 250)
 		}
+		c := v1.Container{Name: w.name, Resources: w.resources(quality)}
 		switch w.role {
 		case beside:
 			c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
@@ -133,13 +142,32 @@ func (o *order) build(quality int) {
 		default:
 			p.Spec.Containers = append(p.Spec.Containers, c)
 		}
+	}
+	o.pod = p
+}
+
+// total is what is requested of what the site only counts. Isolated CPUs are not counted. Padding
+// is, as much as it may be or, at least, as little.
+func (o *order) total(s *site, atLeast bool) amount {
+	var steady, most amount
+	for i := range o.wishes {
+		w := &o.wishes[i]
+		asks := w.requested
+		if n := o.exclusive(w); n > 0 && s.ownCPUs {
+			switch {
+			case o.rules.Isolated && s.isolated != 0:
+				asks.milli = 0
+			case o.rules.WholeCores && !atLeast:
+				asks.milli = int64(n+s.threads-1) / int64(s.threads) * int64(s.threads) * 1000
+			}
+		}
 		if w.role == starts {
 			most = most.max(steady.plus(asks))
 		} else {
 			steady = steady.plus(asks)
 		}
 	}
-	o.pod, o.total = p, most.max(steady)
+	return most.max(steady)
 }
 
 func (w *wish) resources(quality int) v1.ResourceRequirements {

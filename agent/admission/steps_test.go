@@ -98,7 +98,7 @@ func (y *tally) check(t *testing.T) {
 	for _, name := range []string{
 		"Admit", "Reject", "Wait " + ReasonWaitPlugin, "Wait " + ReasonWaitResources,
 		"Wait " + ReasonWaitDevices, "Wait " + ReasonWaitStore, "kept its own", "adopted",
-		"has CPUs", "has memory", "has devices", "commit torn",
+		"has CPUs", "isolated CPUs", "padded CPUs", "has memory", "has devices", "commit torn",
 	} {
 		if y.counts[name] < 10 {
 			t.Errorf("%d times %s are too few to mean anything", y.counts[name], name)
@@ -391,11 +391,11 @@ func (w *walk) fits(last *tenant) {
 	n := int64(0)
 	for _, t := range w.tenants {
 		if t.known && t.said == Admit {
-			sum = sum.plus(t.total)
+			sum = sum.plus(t.total(w.site, true))
 			n++
 		}
 	}
-	if !sum.within(w.site.amount(), last.total) || n > w.site.maxPods {
+	if !sum.within(w.site.amount(), last.total(w.site, true)) || n > w.site.maxPods {
 		w.failf("%d pods request %+v with %s, of %+v for %d", n, sum, last.uid, w.site.amount(),
 			w.site.maxPods)
 	}

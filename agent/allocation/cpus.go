@@ -16,21 +16,23 @@ import (
 type exclusiveCPUs struct {
 	draft *draft
 	// static is the policy as the pod sees it; nil: there is none.
-	static         *cpumanager.Static
-	countOf        func(*v1.Container) int
-	free, reusable cpuset.CPUSet
-	given          []cpuset.CPUSet // to the pod's containers
+	static *cpumanager.Static
+	// askedOf is what a container asks for, countOf that with what pads it to whole cores.
+	askedOf, countOf func(*v1.Container) int
+	free, reusable   cpuset.CPUSet
+	given            []cpuset.CPUSet // to the pod's containers
 }
 
 func newCPUs(d *draft) provider {
 	p := &exclusiveCPUs{draft: d, static: d.view.Pool(), reusable: cpuset.New()}
 	if p.static == nil {
-		p.countOf = func(*v1.Container) int { return 0 }
+		p.askedOf = func(*v1.Container) int { return 0 }
+		p.countOf = p.askedOf
 	} else {
 		p.free = p.static.Free(d.view.Taken.CPUs)
-		asked := cpumanager.ExclusiveOf(d.pod)
+		p.askedOf = cpumanager.ExclusiveOf(d.pod)
 		free := p.free // of all that the pod may have: its containers are counted before any is placed
-		p.countOf = func(c *v1.Container) int { return p.static.Padded(free, asked(c)) }
+		p.countOf = func(c *v1.Container) int { return p.static.Padded(free, p.askedOf(c)) }
 	}
 	return p
 }
@@ -57,9 +59,9 @@ const ResourceIsolated = podspec.AnnotationIsolated
 
 func (p *exclusiveCPUs) ask(c *v1.Container) (demand, error) {
 	if c == nil {
-		return cpuDemand{p, "", podspec.Peak(p.draft.pod, p.countOf)}, nil
+		return cpuDemand{from: p, n: podspec.Peak(p.draft.pod, p.countOf)}, nil
 	}
-	return cpuDemand{p, c.Name, p.countOf(c)}, nil
+	return cpuDemand{from: p, container: c.Name, asked: p.askedOf(c), n: p.countOf(c)}, nil
 }
 
 func (p *exclusiveCPUs) take(container string, kind podspec.Kind) {
@@ -107,6 +109,7 @@ func cpusOf(containers []Container) (all cpuset.CPUSet) {
 type cpuDemand struct {
 	from      *exclusiveCPUs
 	container string // "": the pod
+	asked     int    // before n was padded
 	n         int
 }
 
@@ -118,7 +121,8 @@ func (d cpuDemand) lacks(held Container) []string {
 }
 
 func (d cpuDemand) keep(_ podspec.Kind, own Container, kept *Container) bool {
-	if d.from.static != nil && (own.CPUs.Size() != d.n ||
+	// What is padded stays, though with other free cores it might be less.
+	if d.from.static != nil && (own.CPUs.Size() != d.from.static.Padded(own.CPUs, d.asked) ||
 		!own.CPUs.IsSubsetOf(d.from.free.Union(d.from.reusable))) {
 		return false
 	}

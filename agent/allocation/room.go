@@ -66,7 +66,7 @@ func (r Room) Counted() v1.ResourceList {
 // CPUs without isolated ones, and with those that pad others to whole cores.
 func Requests(node *cpumanager.Static, pod *v1.Pod) v1.ResourceList {
 	asked := podspec.CPURules(pod)
-	isolated := asked.Isolated && node != nil && !node.Isolated().IsEmpty()
+	isolated := asked.Isolated && node != nil && node.Isolates()
 	if node == nil || !isolated && !asked.WholeCores {
 		return podspec.Requests(pod)
 	}

@@ -24,7 +24,7 @@ func Free(room allocation.Room, resources []string) (out []Supply) {
 func Resources(room allocation.Room) (out []string) {
 	if room.CPUs != nil {
 		out = append(out, cpu)
-		if !room.CPUs.Isolated().IsEmpty() {
+		if room.CPUs.Isolates() {
 			out = append(out, allocation.ResourceIsolated)
 		}
 	}
