@@ -38,6 +38,7 @@ type node struct {
 	static   *cpumanager.Static
 	machine  *topology.Machine
 	limits   map[types.UID]cgroups.CPULimit // of pods
+	asked    map[types.UID]int              // of containers; nil: all pods are known
 	repaired int
 }
 
@@ -172,6 +173,13 @@ func (n *node) podLimit(uid types.UID) cgroups.CPULimit {
 	return n.limits[uid]
 }
 
+func (n *node) askedBy(uid types.UID, _ string) (cpus int, known bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	cpus, known = n.asked[uid]
+	return cpus, known || n.asked == nil
+}
+
 func (n *node) policy() *cpumanager.Static {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -222,7 +230,7 @@ func startNode(t *testing.T, k *kernel) (*node, *Pool) {
 		Limit: func(cpus int) cgroups.CPULimit {
 			return cgroups.CPULimit{Quota: int64(1000 * cpus), Period: 1000}
 		},
-		PodLimit: n.podLimit, Changed: n.changed,
+		PodLimit: n.podLimit, Changed: n.changed, Asked: n.askedBy,
 		Repaired: func(Repair) { n.lock(func() { n.repaired++ }) },
 	}
 	if k != nil {

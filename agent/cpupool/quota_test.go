@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/cgroups"
+	"github.com/numalet/numalet/cri"
 )
 
 var unlimited = cgroups.CPULimit{Quota: cgroups.Unlimited, Period: 1000}
@@ -92,5 +93,36 @@ func TestQuotasAreRepaired(t *testing.T) {
 		if got := n.repairs(); got != 2 {
 			t.Errorf("%d repairs are counted, want 2", got)
 		}
+	})
+}
+
+// A container with CPUs that only make its cores whole does no more than it asked for. Of one that
+// nobody knows yet the quota is left alone.
+func TestQuotaOfPaddedCPUs(t *testing.T) {
+	bothKernels(t, func(t *testing.T, k *kernel) {
+		n, pool := startNode(t, k)
+		three := cgroups.CPULimit{Quota: 3000, Period: 1000}
+		n.limits = map[types.UID]cgroups.CPULimit{"x": unlimited, "y": unlimited}
+		n.asked = map[types.UID]int{"x": 3}
+		n.assign("x", 2, 3, 4, 5)
+		n.assign("y", 6, 7)
+		n.runsReally("x", "2-5")
+		n.runsReally("y", "6-7")
+		for _, uid := range []types.UID{"x", "y"} {
+			k.limit(uid, k.pod, unlimited)
+			k.limit(uid, k.container, three)
+		}
+		pool.Wake()
+		expectUpdates(t, n, "as they were created", "")
+		k.limit("x", k.container, unlimited)
+		k.limit("y", k.container, cgroups.CPULimit{Quota: 100, Period: 1000})
+		pool.Wake()
+		expectUpdates(t, n, "changed by others", "x-c=:3000")
+
+		place, leave, err := pool.Enter(t.Context(), "x", "c")
+		if want := (cri.Placement{CPUs: "2-5"}); err != nil || place != want {
+			t.Errorf("x is created with %+v, %v; want %+v", place, err, want)
+		}
+		leave()
 	})
 }
