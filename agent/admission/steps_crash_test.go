@@ -266,12 +266,14 @@ func (w *walk) submitAll() {
 }
 
 // steady reports whether what pods have had is to be had again for certain: nothing has changed
-// since all of them were placed.
+// since all of them were placed, and of none the record was lost. Such a one may come first, wait,
+// and claim what a pod has that is not known yet.
 func (w *walk) steady() bool {
 	var sum amount
 	n := int64(0)
 	for _, t := range w.tenants {
-		if t.held != nil && t.held.epoch != w.site.epoch {
+		lost := t.held == nil && t.said == Admit && t.desired && !t.alive && w.site.assigns(t.order)
+		if lost || t.held != nil && t.held.epoch != w.site.epoch {
 			return false
 		}
 		if t.said == Admit && t.desired {
@@ -280,4 +282,19 @@ func (w *walk) steady() bool {
 		}
 	}
 	return sum.within(w.site.amount(), amount{1, 1, 1}) && n <= w.site.maxPods
+}
+
+// assigns reports whether a pod gets anything that is recorded.
+func (s *site) assigns(o *order) bool {
+	for i := range stepResources {
+		if o.wants(i) {
+			return true
+		}
+	}
+	for i := range o.wishes {
+		if s.ownCPUs && o.exclusive(&o.wishes[i]) > 0 {
+			return true
+		}
+	}
+	return o.guaranteed && s.ownMemory
 }

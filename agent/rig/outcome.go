@@ -31,6 +31,8 @@ type Settings struct {
 	MemoryManager   string   `json:"memoryManagerPolicy"`
 	// ReservedCPUs are never given out; empty: none are kept by number.
 	ReservedCPUs string `json:"reservedCPUs"`
+	// IsolatedCPUs are given to pods only that ask for them.
+	IsolatedCPUs string `json:"isolatedCPUs,omitempty"`
 	// AllocatableMillis and AllocatableBytes are what pods can request of CPUs and memory.
 	AllocatableMillis int64 `json:"allocatableCPUMillis"`
 	AllocatableBytes  int64 `json:"allocatableMemoryBytes"`

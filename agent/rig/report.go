@@ -27,7 +27,9 @@ type MachineInfo struct {
 	Cores   int    `json:"cores"`
 	CPUs    int    `json:"cpus"`
 	// ReservedCPUs are never given out.
-	ReservedCPUs string       `json:"reservedCPUs"`
+	ReservedCPUs string `json:"reservedCPUs"`
+	// IsolatedCPUs are given to pods only that ask for them.
+	IsolatedCPUs string       `json:"isolatedCPUs,omitempty"`
 	MemoryBytes  uint64       `json:"memoryBytes"`
 	Devices      []DeviceInfo `json:"devices"`
 	Nodes        []NodeInfo   `json:"nodes"`
@@ -66,7 +68,7 @@ func (s *Site) Describe(from string) MachineInfo {
 	info := MachineInfo{
 		From: from, Name: m.Name(), Sockets: len(m.Sockets()), Cores: len(m.Cores()),
 		CPUs: m.Online().Size(), ReservedCPUs: s.ReservedCPUs.String(),
-		MemoryBytes: m.MemoryBytes(),
+		IsolatedCPUs: s.IsolatedCPUs.String(), MemoryBytes: m.MemoryBytes(),
 	}
 	for _, name := range s.Resources() {
 		info.Devices = append(info.Devices,

@@ -89,7 +89,7 @@ func newRun(site *Site, p Policy, s Stream, o Options) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{options: o, stream: s, world: w, lots: newLots(s.Shapes), queue: newQueue()}
+	r := &run{options: o, stream: s, world: w, lots: newLots(s.Shapes, w.room.CPUs), queue: newQueue()}
 	r.stats = newStatistics(site, p, s, w.room.Memory)
 	return r, nil
 }

@@ -218,7 +218,7 @@ func TestBrokenPlans(t *testing.T) {
 		}
 		w.setIdle(cpuset.New(2), false)
 		w.room.Taken.Devices["example.com/gpu"] = sets.New("gpu-0")
-		l := newLots([]Shape{shape})[0]
+		l := newLots([]Shape{shape}, w.room.CPUs)[0]
 		err = w.admit(1, l, test.plan)
 		if test.want == "" && err != nil || test.want != "" && (err == nil ||
 			!strings.Contains(err.Error(), test.want)) {
@@ -249,7 +249,7 @@ func TestBooksThatDiffer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := newLots([]Shape{shape})[0]
+		l := newLots([]Shape{shape}, w.room.CPUs)[0]
 		plan, err := w.plan(l)
 		if err == nil {
 			err = w.admit(0, l, plan)

@@ -12,6 +12,7 @@ func (p Policy) settings(s *Site) Settings {
 		From: p.From, TopologyManager: string(p.Topology), Scope: string(p.Scope),
 		CPUManager: "static", MemoryManager: "None",
 		ReservedCPUs:      s.ReservedCPUs.String(),
+		IsolatedCPUs:      s.IsolatedCPUs.String(),
 		AllocatableMillis: s.capacity(string(v1.ResourceCPU)),
 		AllocatableBytes:  s.capacity(string(v1.ResourceMemory)),
 		MaxPods:           s.capacity(string(v1.ResourcePods)),

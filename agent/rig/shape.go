@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -24,8 +25,10 @@ type Shape struct {
 // PodSpec is a pod as mixes and traces write it: what containers ask for, and nothing else.
 // Resources may be written without a domain ("gpu").
 type PodSpec struct {
-	InitContainers []ContainerSpec `json:"initContainers,omitempty"`
-	Containers     []ContainerSpec `json:"containers,omitempty"`
+	// Annotations ask for a placement, as those of a pod do.
+	Annotations    map[string]string `json:"annotations,omitempty"`
+	InitContainers []ContainerSpec   `json:"initContainers,omitempty"`
+	Containers     []ContainerSpec   `json:"containers,omitempty"`
 }
 
 // ContainerSpec is one container. As in a pod, a limit is the request too where there is none.
@@ -62,6 +65,10 @@ func (s *Site) shape(name string, spec PodSpec) (Shape, error) {
 	}
 	pod := &v1.Pod{}
 	pod.Namespace, pod.Name, pod.UID = "default", name, "rig"
+	pod.Annotations = spec.Annotations
+	if err := checkAnnotations(pod); err != nil {
+		return Shape{}, err
+	}
 	for i, c := range spec.InitContainers {
 		made, err := s.container(fmt.Sprintf("init-%d", i), c)
 		if err != nil {
@@ -77,6 +84,20 @@ func (s *Site) shape(name string, spec PodSpec) (Shape, error) {
 		pod.Spec.Containers = append(pod.Spec.Containers, made)
 	}
 	return Shape{Name: name, Pod: pod}, nil
+}
+
+// checkAnnotations refuses annotations that ask for nothing that there is. What a pod may not choose
+// under a policy is left at that policy's.
+func checkAnnotations(pod *v1.Pod) error {
+	known := podspec.PlacementAnnotations(pod)
+	for _, name := range slices.Sorted(maps.Keys(pod.Annotations)) {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("annotations: %q asks for nothing here; only those for placement do, "+
+				"with a value", name)
+		}
+	}
+	_, err := podspec.Rules(pod, topology.Rules{Choices: topology.None.Strict()})
+	return err
 }
 
 func (s *Site) container(name string, spec ContainerSpec) (v1.Container, error) {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/cpuset"
 
+	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin"
@@ -33,6 +34,8 @@ type Site struct {
 type Kept struct {
 	// ReservedCPUs are never given out.
 	ReservedCPUs cpuset.CPUSet
+	// IsolatedCPUs are given to pods only that ask for them.
+	IsolatedCPUs cpuset.CPUSet
 	// ReservedMemory is kept from pods where memory is placed on nodes.
 	ReservedMemory memory.Amounts
 	// Allocatable is what all pods together may request, without devices.
@@ -58,6 +61,8 @@ type SiteConfig struct {
 	Devices []string
 	// ReservedCPUs is a list of CPUs; empty: one core.
 	ReservedCPUs string
+	// IsolatedCPUs is a list of CPUs, "auto" for those that the kernel isolates, or "none".
+	IsolatedCPUs string
 	// MaxPods bounds the pods that run together; 0: nothing does.
 	MaxPods int64
 }
@@ -81,7 +86,7 @@ func NewSite(cfg SiteConfig) (*Site, error) {
 		})
 	}
 	var err error
-	if s.ReservedCPUs, err = reservedCPUs(m, cfg.ReservedCPUs); err != nil {
+	if err = s.keepCPUs(cfg); err != nil {
 		return nil, err
 	}
 	kept := uint64(0)
@@ -103,18 +108,34 @@ func NewSite(cfg SiteConfig) (*Site, error) {
 	return s, nil
 }
 
-func reservedCPUs(m *topology.Machine, text string) (cpuset.CPUSet, error) {
-	if text == "" {
-		// The same ones for all policies, whatever their options, so that these can be compared.
-		return cpumanager.Reserved(m, 1000*int64(m.ThreadsPerCore()), cpumanager.Options{})
-	}
-	cpus, err := cpuset.Parse(text)
+// keepCPUs chooses the CPUs that are reserved and those that are isolated.
+func (s *Site) keepCPUs(cfg SiteConfig) error {
+	m := cfg.Machine
+	isolated, named, err := config.ParseIsolated(cfg.IsolatedCPUs)
 	if err != nil {
-		return cpus, fmt.Errorf("reserved CPUs %q: write a list like 0-1,32: %w", text, err)
+		return fmt.Errorf("isolated CPUs %w", err)
 	}
-	// The policy checks that they are there.
-	_, err = cpumanager.NewStatic(m, cpus, cpumanager.Options{})
-	return cpus, err
+	if !named {
+		isolated = m.Isolated()
+	}
+	if cfg.ReservedCPUs == "" {
+		// The same ones for all policies, whatever their options, so that these can be compared.
+		s.ReservedCPUs, err = cpumanager.ReservedBeside(m, isolated,
+			1000*int64(m.ThreadsPerCore()), cpumanager.Options{})
+	} else if s.ReservedCPUs, err = cpuset.Parse(cfg.ReservedCPUs); err != nil {
+		err = fmt.Errorf("reserved CPUs %q: write a list like 0-1,32: %w", cfg.ReservedCPUs, err)
+	}
+	if err != nil {
+		return err
+	}
+	static, err := cpumanager.NewStatic(m, s.ReservedCPUs, cpumanager.Options{})
+	if err == nil {
+		static, err = static.Isolating(isolated)
+	}
+	if err == nil {
+		s.IsolatedCPUs = static.Isolated()
+	}
+	return err
 }
 
 // kindOf is what pods may call a PCI function; "" for one that pods are not given.

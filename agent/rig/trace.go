@@ -308,6 +308,7 @@ func specOf(pod *v1.Pod) PodSpec {
 		return slices.Clip(out)
 	}
 	return PodSpec{
+		Annotations:    pod.Annotations,
 		InitContainers: specs(pod.Spec.InitContainers), Containers: specs(pod.Spec.Containers),
 	}
 }

@@ -44,10 +44,13 @@ type lot struct {
 	shares   bool
 }
 
-func newLots(shapes []Shape) []*lot {
+// newLots works that out for shapes on a node with this CPU policy, nil for none.
+func newLots(shapes []Shape, node *cpumanager.Static) []*lot {
 	out := make([]*lot, len(shapes))
 	for i, s := range shapes {
-		out[i] = &lot{Shape: s, requests: podspec.Requests(s.Pod), shares: cpumanager.Shares(s.Pod)}
+		out[i] = &lot{
+			Shape: s, requests: allocation.Requests(node, s.Pod), shares: cpumanager.Shares(s.Pod),
+		}
 	}
 	return out
 }
@@ -78,7 +81,9 @@ func newWorld(site *Site, p Policy) (*world, error) {
 		if err != nil {
 			return nil, err
 		}
-		view.CPUs = static
+		if view.CPUs, err = static.Isolating(site.IsolatedCPUs); err != nil {
+			return nil, err
+		}
 	}
 	if p.PlacedMemory {
 		static, err := memory.New(site.Machine, site.ReservedMemory)
@@ -150,6 +155,13 @@ func (w *world) checkPlan(l *lot, plan allocation.Plan) error {
 				l.Name, id)
 		}
 	}
+	isolated := w.site.IsolatedCPUs
+	if !podspec.CPURules(l.Pod).Isolated {
+		isolated = w.site.Machine.Online().Difference(isolated)
+	}
+	if others := cpus.Difference(isolated); !others.IsEmpty() {
+		return fmt.Errorf("%s got CPUs %s, and isolated are %s", l.Name, others, w.site.IsolatedCPUs)
+	}
 	for c := range podspec.Containers(l.Pod) {
 		if err := w.checkContainer(l.Pod, c, plan.Pod.Containers[c.Name]); err != nil {
 			return fmt.Errorf("%s: container %s: %w", l.Name, c.Name, err)
@@ -159,7 +171,7 @@ func (w *world) checkPlan(l *lot, plan allocation.Plan) error {
 }
 
 func (w *world) checkContainer(pod *v1.Pod, c *v1.Container, got allocation.Container) error {
-	if w.room.CPUs != nil && got.CPUs.Size() != cpumanager.Exclusive(pod, c) {
+	if w.room.CPUs != nil && !w.asAsked(pod, c, got.CPUs) {
 		return fmt.Errorf("it got %d CPUs and asked for %d", got.CPUs.Size(),
 			cpumanager.Exclusive(pod, c))
 	}
@@ -184,6 +196,16 @@ func (w *world) checkContainer(pod *v1.Pod, c *v1.Container, got allocation.Cont
 		}
 	}
 	return nil
+}
+
+// asAsked reports whether the CPUs are as many as the container asked for, or what makes their cores
+// whole if the pod wants that.
+func (w *world) asAsked(pod *v1.Pod, c *v1.Container, got cpuset.CPUSet) bool {
+	asked, rules := cpumanager.Exclusive(pod, c), podspec.CPURules(pod)
+	if asked == 0 || !rules.WholeCores {
+		return got.Size() == asked
+	}
+	return got.Size() == w.room.CPUs.For(rules).Padded(got, asked)
 }
 
 // checkBlocks compares a container's memory with its request. Of an init container's, those after

@@ -63,9 +63,13 @@ const interrupted = "INTERRUPTED: under each policy another number of pods has c
 
 // machine is one line of hardware, and one of devices if there are any.
 func machine(m rig.MachineInfo) []string {
-	lines := []string{fmt.Sprintf("%s, %s, %s, %s (%s reserved), %s memory",
+	kept := m.ReservedCPUs + " reserved"
+	if m.IsolatedCPUs != "" {
+		kept += ", " + m.IsolatedCPUs + " isolated"
+	}
+	lines := []string{fmt.Sprintf("%s, %s, %s, %s (%s), %s memory",
 		count(m.Sockets, "socket"), count(len(m.Nodes), "NUMA node"), count(m.Cores, "core"),
-		count(m.CPUs, "CPU"), m.ReservedCPUs, bytesOf(m.MemoryBytes))}
+		count(m.CPUs, "CPU"), kept, bytesOf(m.MemoryBytes))}
 	if len(m.Devices) > 0 {
 		var devices []string
 		for _, d := range m.Devices {
@@ -194,6 +198,9 @@ func settings(r rig.Report) table {
 		)
 		if s.ReservedCPUs != "" {
 			t.Rows = append(t.Rows, []string{o.Policy, "reserved CPUs", s.ReservedCPUs})
+		}
+		if s.IsolatedCPUs != "" {
+			t.Rows = append(t.Rows, []string{o.Policy, "isolated CPUs", s.IsolatedCPUs})
 		}
 	}
 	return t

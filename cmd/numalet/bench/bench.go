@@ -50,6 +50,7 @@ type Site struct {
 	Machine      string
 	Devices      []string
 	ReservedCPUs string
+	IsolatedCPUs string
 	MaxPods      int64
 }
 
@@ -101,7 +102,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	site, err := rig.NewSite(rig.SiteConfig{
 		Machine: machine, Devices: o.Site.Devices, ReservedCPUs: o.Site.ReservedCPUs,
-		MaxPods: o.Site.MaxPods,
+		IsolatedCPUs: o.Site.IsolatedCPUs, MaxPods: o.Site.MaxPods,
 	})
 	if err != nil {
 		return err

@@ -131,6 +131,7 @@ func policyOf(cfg *config.Config, m *topology.Machine) (rig.Policy, error) {
 	if hardware.CPUs == nil {
 		return p, nil
 	}
+	kept.IsolatedCPUs = hardware.CPUs.Isolated()
 	if k.ReservedSystemCPUs == "" {
 		kept.ReservedCPUs = hardware.CPUs.Reserved()
 	}
