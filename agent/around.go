@@ -119,7 +119,7 @@ func newPodResources(n node, p parts, inventory mailbox.Source) (*podresources.S
 				Inventory: p.plugins.Inventory(), Memory: h.Memory,
 			}
 			if h.CPUs != nil {
-				s.CPUs = h.CPUs.Free(cpuset.New())
+				s.CPUs = h.CPUs.Free(cpuset.New()).Union(h.CPUs.Isolated())
 			}
 			return s
 		},

@@ -137,6 +137,9 @@ func nodeFacts(n node, p parts, up *runtimeup.Follower,
 			},
 			NotReady: state.NotReady(now), DeclaredFeatures: declaredFeatures(n.cfg),
 		}
+		if h.CPUs != nil {
+			f.IsolatedCPUs = h.CPUs.Isolated().Size()
+		}
 		f.Info.ContainerRuntimeVersion = state.Name + "://" + plainVersion(state.Version)
 		if err := p.observer.Healthy(now); err != nil {
 			f.NotReady = append(f.NotReady, "PLEG is not healthy: "+err.Error())

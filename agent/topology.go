@@ -24,7 +24,7 @@ func newTopology(n node, p parts, own *nodes.Nodes, inventory mailbox.Source) *n
 				Undecided: undecided,
 			}
 			if h.CPUs != nil {
-				f.CPUs = h.CPUs.Free(cpuset.New())
+				f.CPUs, f.Isolated = h.CPUs.Free(cpuset.New()), h.CPUs.Isolated()
 			}
 			return f
 		},

@@ -17,8 +17,10 @@ type Facts struct {
 	Addresses []v1.NodeAddress
 	// Capacity and Allocatable are the machine's.
 	Capacity, Allocatable v1.ResourceList
-	Devices               Devices
-	Info                  v1.NodeSystemInfo
+	// IsolatedCPUs is how many online CPUs are for pods that ask for isolated ones.
+	IsolatedCPUs int
+	Devices      Devices
+	Info         v1.NodeSystemInfo
 	// Port is the kubelet API's; 0: there is none.
 	Port    int32
 	Runtime Runtime

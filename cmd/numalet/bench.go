@@ -150,6 +150,9 @@ func addBenchFlags(cmd *cobra.Command, o *bench.Options) {
 			"PCI device under another name); repeat for more")
 	f.StringVar(&o.Site.ReservedCPUs, "reserved-cpus", "",
 		"CPUs that no pod gets, like 0-1,32 (one core)")
+	f.StringVar(&o.Site.IsolatedCPUs, "isolated-cpus", "none",
+		"CPUs that only pods get that ask for them by an annotation: auto (those of isolcpus=), a "+
+			"list like 2-7, or none")
 	f.Int64Var(&o.Site.MaxPods, "max-pods", 0, "most pods at a time; 0 is no limit")
 	f.StringVar(&o.Policies.Words, "policies", rig.DefaultPolicies, "what to compare, see above")
 	f.StringArrayVar(&o.Policies.Configs, "config", nil,

@@ -128,6 +128,7 @@ func (n *Nodes) attempt(ctx context.Context, facts node.Facts) (*v1.Node, error)
 		return nodes.Get(ctx, made.Name, metav1.GetOptions{})
 	}
 	made.Status = node.Status(v1.NodeStatus{}, facts, metav1.Now())
+	advertise(made, facts)
 	created, refused := nodes.Create(ctx, made, metav1.CreateOptions{})
 	if refused == nil {
 		n.wrote(v1.NodeStatus{}, created.Status, facts)
@@ -189,12 +190,13 @@ func (n *Nodes) sync(ctx context.Context) {
 	}
 }
 
-// write writes the status that follows on the object's.
+// write writes the status, and the labels, that follow on the object's.
 func (n *Nodes) write(ctx context.Context, last *v1.Node) error {
 	facts := n.cfg.Facts()
 	next := last.DeepCopy()
 	next.Status = node.Status(last.Status, facts, metav1.Now())
-	changed := node.Changed(last.Status, next.Status)
+	changed := advertise(next, facts)
+	changed = node.Changed(last.Status, next.Status) || changed
 	if !changed && time.Now().Before(n.due) {
 		return nil
 	}

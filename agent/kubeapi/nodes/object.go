@@ -4,9 +4,13 @@ import (
 	"maps"
 	"runtime"
 	"slices"
+	"strconv"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Identity is what the node is registered as.
@@ -66,6 +70,31 @@ func reconciled() []string {
 		v1.LabelFailureDomainBetaZone, v1.LabelFailureDomainBetaRegion, v1.LabelInstanceType,
 		"beta.kubernetes.io/os", "beta.kubernetes.io/arch",
 	}
+}
+
+// LabelIsolated is how many CPUs the node has for pods that ask for isolated ones. A node without
+// any has no such label.
+const LabelIsolated = podspec.AnnotationIsolated
+
+// advertise brings the labels that say what pods may ask for in line with the facts, and reports
+// whether they were not.
+func advertise(n *v1.Node, f node.Facts) (changed bool) {
+	now := ""
+	if f.IsolatedCPUs > 0 {
+		now = strconv.Itoa(f.IsolatedCPUs)
+	}
+	if n.Labels[LabelIsolated] == now {
+		return false
+	}
+	n.Labels = maps.Clone(n.Labels)
+	delete(n.Labels, LabelIsolated)
+	if now != "" {
+		if n.Labels == nil {
+			n.Labels = map[string]string{}
+		}
+		n.Labels[LabelIsolated] = now
+	}
+	return true
 }
 
 // reconcile is the existing object brought in line with the one that would have been created.

@@ -37,6 +37,8 @@ type Facts struct {
 	// CPUs are those that containers can have for themselves, assigned or not; none with CPU
 	// manager policy none.
 	CPUs cpuset.CPUSet
+	// Isolated are those beside them that only containers can have that ask for isolated ones.
+	Isolated cpuset.CPUSet
 	// Memory is nil with memory manager policy None.
 	Memory    *memory.Static
 	Inventory deviceplugin.Inventory
@@ -113,15 +115,20 @@ func (f Facts) costs(from topology.NodeID) (out v1alpha2.CostList) {
 }
 
 // cpus counts the node's CPUs: all, those that containers can have for themselves, and those that
-// none has.
+// none has. Isolated ones are for other containers, and a resource of their own.
 func (f Facts) cpus(id topology.NodeID) v1alpha2.ResourceInfoList {
 	own := f.Machine.CPUsOfNode(id)
-	can := own.Intersection(f.CPUs)
+	can, apart := own.Intersection(f.CPUs), own.Intersection(f.Isolated)
 	if f.CPUs.IsEmpty() { // nobody has any for itself
 		can = own
 	}
-	return v1alpha2.ResourceInfoList{amounts(string(v1.ResourceCPU), resource.DecimalSI,
+	out := v1alpha2.ResourceInfoList{amounts(string(v1.ResourceCPU), resource.DecimalSI,
 		[3]int{own.Size(), can.Size(), can.Difference(f.Held.CPUs).Size()})}
+	if !apart.IsEmpty() {
+		out = append(out, amounts(allocation.ResourceIsolated, resource.DecimalSI,
+			[3]int{apart.Size(), apart.Size(), apart.Difference(f.Held.CPUs).Size()}))
+	}
+	return out
 }
 
 // memories are memory and huge pages by node; without the manager nobody has any for itself.

@@ -107,6 +107,13 @@ node-3 Node: node-0=32 node-1=32 node-2=12 node-3=10
 	if got := story(Object(owner, f)); got != want {
 		t.Errorf("zones\n%s\nwant\n%s", got, want)
 	}
+	f.Isolated = cpuset.New(1, 2, 3, 34)
+	f.CPUs = f.CPUs.Difference(f.Isolated)
+	apart := strings.Replace(want, "  cpu 16 14 11\n",
+		"  cpu 16 10 9\n  numalet.io/isolated-cpus 4 4 2\n", 1)
+	if got := story(Object(owner, f)); got != apart {
+		t.Errorf("with isolated CPUs, zones\n%s\nwant\n%s", got, apart)
+	}
 	f.CPUs, f.Memory, f.Inventory = cpuset.New(), nil, deviceplugin.Inventory{}
 	f.Held = allocation.Taken{}
 	if got, want := story(&v1alpha2.NodeResourceTopology{Zones: Object(owner, f).Zones[:1]}), `node-0 Node: node-0=10 node-1=12 node-2=32 node-3=32
