@@ -9,6 +9,8 @@
 //	Static.Shared             where all the other containers run
 //	Static.CheckAlignment     whether whole cores are what a request fails on
 //	Static.CheckShared        whether any CPU is left to share
+//	Static.Isolating, For     which CPUs are only for pods that ask for them
+//	Static.Padded             how many CPUs a request is that wants whole cores
 //	Plan                      which running containers have another CPU set than they should
 //
 // # Who gets CPUs of its own
@@ -104,6 +106,17 @@
 // core of a socket, the idlest cores first, then a second one; the socket with the fewest free CPUs
 // first. On purpose, the order is that of cores: the kubelet goes by the numbers of the CPUs, which
 // spreads nothing where siblings have neighbouring numbers, and overlooks which cores are in use.
+//
+// # What pods ask for
+//
+// Isolating keeps CPUs in a pool of their own, and For is the policy as a pod sees it: what it
+// gives out is the one pool or the other. Everything above holds for each of them, and how narrow
+// hints can be is judged by the pool's CPUs. Cores stay what they are: one with threads in both
+// pools is a whole core for nobody.
+//
+// For a pod that wants whole cores it is the policy with full-pcpus-only, but that a number of CPUs
+// that is none of whole cores is padded with as few as can be (Padded) and not refused, and without
+// distribute-cpus-across-cores, which would take the cores apart.
 //
 // The reserved CPUs, when only their number is given, are chosen by the same options.
 package cpumanager

@@ -114,7 +114,8 @@ node-3 Node: node-0=32 node-1=32 node-2=12 node-3=10
 	if got := story(Object(owner, f)); got != apart {
 		t.Errorf("with isolated CPUs, zones\n%s\nwant\n%s", got, apart)
 	}
-	f.CPUs, f.Memory, f.Inventory = cpuset.New(), nil, deviceplugin.Inventory{}
+	f.CPUs, f.Isolated, f.Memory = cpuset.New(), cpuset.New(), nil
+	f.Inventory = deviceplugin.Inventory{}
 	f.Held = allocation.Taken{}
 	if got, want := story(&v1alpha2.NodeResourceTopology{Zones: Object(owner, f).Zones[:1]}), `node-0 Node: node-0=10 node-1=12 node-2=32 node-3=32
   cpu 16 16 16
