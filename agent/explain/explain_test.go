@@ -21,6 +21,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
@@ -142,9 +143,46 @@ func situations() map[string]situation {
 				r.Sharing = true
 			}, pod: pod("main cpu=15")},
 		"dry-run": {policy: single, pod: pod("main cpu=2 gpu=1"), dry: true},
+		"isolated-and-whole": {policy: single,
+			change: isolating("4-6,12-14", topology.CPURules{Isolated: true, WholeCores: true}),
+			pod:    asking("main cpu=3 gpu=1", podspec.AnnotationIsolated, podspec.AnnotationWholeCores)},
+		"isolated-too-many": {policy: restricted,
+			change: both(taking("5,13"), isolating("4-6,12-14", topology.CPURules{Isolated: true})),
+			pod:    asking("main cpu=6", podspec.AnnotationIsolated)},
+		"isolated-beyond-a-node": {policy: single,
+			change: isolating("2-3,4-6", topology.CPURules{Isolated: true}),
+			pod:    asking("main cpu=4", podspec.AnnotationIsolated)},
+		"ordinary-beside-isolated": {policy: topology.None,
+			change: isolating("2-7,10-15", topology.CPURules{}), pod: pod("main cpu=4")},
+		"whole-cores-none-whole": {policy: topology.None,
+			change: both(taking("1-6"), isolating("", topology.CPURules{WholeCores: true})),
+			pod:    asking("main cpu=3", podspec.AnnotationWholeCores)},
 		"cpus-none-left": {policy: topology.None, change: taking("1-15"),
 			pod: pod("main cpu=2")},
 	}
+}
+
+// isolating has CPUs isolated, for a pod of these rules.
+func isolating(cpus string, rules topology.CPURules) func(*allocation.Room) {
+	return func(r *allocation.Room) {
+		set, err := cpuset.Parse(cpus)
+		if err == nil {
+			r.CPUs, err = r.CPUs.Isolating(set)
+		}
+		if err != nil {
+			panic(err)
+		}
+		r.CPURules = rules
+	}
+}
+
+func asking(container string, annotations ...string) *v1.Pod {
+	p := pod(container)
+	p.Annotations = map[string]string{}
+	for _, name := range annotations {
+		p.Annotations[name] = "true"
+	}
+	return p
 }
 
 func (s situation) explain(t *testing.T) (Case, Record) {

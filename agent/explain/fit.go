@@ -49,7 +49,9 @@ func (c Case) WouldFit() []string {
 	if rejection.Reason == allocation.ReasonTopology {
 		add(s.weaker())
 	}
-	add(s.ordinary())
+	add(s.unasked(podspec.AnnotationIsolated, func(r *topology.CPURules) *bool { return &r.Isolated }))
+	add(s.unasked(podspec.AnnotationWholeCores,
+		func(r *topology.CPURules) *bool { return &r.WholeCores }))
 	add(s.empty())
 	add(s.healthy())
 	found := len(out)
@@ -112,14 +114,15 @@ func (s *search) weaker() (string, bool) {
 	return "", false
 }
 
-// ordinary tries CPUs that are not isolated.
-func (s *search) ordinary() (string, bool) {
+// unasked tries without what the pod asks for by an annotation.
+func (s *search) unasked(annotation string, rule func(*topology.CPURules) *bool) (string, bool) {
 	room := s.Room
-	if !room.Isolated {
+	asked := rule(&room.CPURules)
+	if !*asked {
 		return "", false
 	}
-	room.Isolated = false
-	return asItIs + "without the annotation " + podspec.AnnotationIsolated, s.try(room, s.Pod)
+	*asked = false
+	return asItIs + "without the annotation " + annotation, s.try(room, s.Pod)
 }
 
 // setting is what a rule comes from: the pod's annotation, or else the node's configuration.
