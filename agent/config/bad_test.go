@@ -179,6 +179,11 @@ func TestBadCommandLines(t *testing.T) {
 		{[]string{"--register-with-taints=x"},
 			`invalid argument "x" for "--register-with-taints" flag: ` +
 				`taint "x": want key=value:Effect`},
+		{[]string{"--isolated-cpus=x", "--cpu-manager-policy=static", "--reserved-cpus=0"},
+			`invalid configuration: --isolated-cpus: Invalid value: "x": "x": write none, auto or a ` +
+				`list like 2-7,18-23: strconv.Atoi: parsing "x": invalid syntax`},
+		{[]string{"--isolated-cpus=auto"}, `invalid configuration: --isolated-cpus: Forbidden: ` +
+			`only cpuManagerPolicy static gives out CPUs; set that too`},
 		{[]string{"--device-plugin-allocate-timeout=0"}, `invalid configuration: ` +
 			`--device-plugin-allocate-timeout: Invalid value: "0s": must be more than 0`},
 		{[]string{"--plugin-registry-info-timeout=0"}, `invalid configuration: ` +

@@ -44,6 +44,23 @@ func TestRules(t *testing.T) {
 			chosen: []string{AnnotationPolicy, AnnotationScope, AnnotationStrategy},
 		},
 		{
+			name: "CPUs of a kind",
+			asks: map[string]string{AnnotationIsolated: "true", AnnotationWholeCores: "true"},
+			want: func(r *topology.Rules) {
+				r.CPURules = topology.CPURules{Isolated: true, WholeCores: true}
+			},
+			chosen: []string{AnnotationIsolated, AnnotationWholeCores},
+		},
+		{
+			name: "any CPUs", asks: map[string]string{AnnotationIsolated: "false"},
+			chosen: []string{AnnotationIsolated},
+		},
+		{
+			name: "CPUs of no kind", asks: map[string]string{AnnotationWholeCores: "1"},
+			err:    `annotation numalet.io/whole-cores: "1" is neither true nor false`,
+			chosen: []string{AnnotationWholeCores},
+		},
+		{
 			name: "what it may not", asks: map[string]string{AnnotationPolicy: "best-effort"},
 			err:    `annotation numalet.io/topology-policy: the topology manager policy "best-effort" `,
 			chosen: []string{AnnotationPolicy},
@@ -68,6 +85,9 @@ func TestRules(t *testing.T) {
 			}
 			if !reflect.DeepEqual(got, want) {
 				t.Errorf("%+v, want %+v", got, want)
+			}
+			if got := CPURules(pod); got != want.CPURules {
+				t.Errorf("CPUs %+v, want %+v", got, want.CPURules)
 			}
 			if got := PlacementAnnotations(pod); !slices.Equal(got, c.chosen) {
 				t.Errorf("annotations %q, want %q", got, c.chosen)
