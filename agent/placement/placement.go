@@ -29,6 +29,8 @@ type Row struct {
 	CPUs string `json:"cpus"`
 	// Exclusive: the CPUs are the container's own.
 	Exclusive bool `json:"exclusive"`
+	// Isolated: they are some of those that the node keeps for pods that ask for them.
+	Isolated bool `json:"isolated,omitempty"`
 	// MemoryNodes is where its memory may come from.
 	MemoryNodes string              `json:"memoryNodes"`
 	Devices     map[string][]string `json:"devices"`
@@ -106,6 +108,7 @@ func (in Input) place(r *Row, held allocation.Container, running bool) topology.
 	switch {
 	case !held.CPUs.IsEmpty():
 		r.CPUs, r.Exclusive = held.CPUs.String(), true
+		r.Isolated = held.CPUs.IsSubsetOf(in.Hardware.CPUs.Isolated())
 	case running:
 		r.CPUs = in.Shared.String()
 	}

@@ -93,6 +93,13 @@ func TestRows(t *testing.T) {
 		t.Errorf("rows:\n%s\nwant:\n%s", got, want)
 	}
 
+	if in.Hardware.CPUs, err = pinning.Isolating(cpuset.New(1)); err != nil {
+		t.Fatal(err)
+	}
+	if rows := Rows(in); !rows[0].Isolated || rows[1].Isolated || rows[2].Isolated {
+		t.Errorf("with an isolated CPU: %+v", rows)
+	}
+
 	// CPUs and memory of an earlier policy are nobody's own.
 	in.Hardware.CPUs, in.Hardware.Memory, in.Shared = nil, nil, m.Online()
 	own := Rows(in)[1]

@@ -118,6 +118,9 @@ func Cells(r placement.Row) []string {
 // cpus shows exclusive CPUs as they are and the shared pool, which is long and the same for
 // everybody, by its size.
 func cpus(r placement.Row) string {
+	if r.Isolated {
+		return r.CPUs + " (isolated)"
+	}
 	if r.Exclusive || r.CPUs == "" {
 		return cmp.Or(r.CPUs, "-")
 	}

@@ -46,6 +46,16 @@ func exampleRows() []placement.Row {
 	return []placement.Row{fpga, big, train, wide, web, side}
 }
 
+// Isolated CPUs are told from others.
+func TestIsolatedCell(t *testing.T) {
+	r := placement.Row{CPUs: "2-3", Exclusive: true}
+	for isolated, want := range map[bool]string{false: "2-3", true: "2-3 (isolated)"} {
+		if r.Isolated = isolated; Cells(r)[3] != want {
+			t.Errorf("isolated %v: %s, want %s", isolated, Cells(r)[3], want)
+		}
+	}
+}
+
 func TestTableGolden(t *testing.T) {
 	for _, width := range []int{0, 100, 80, 60} {
 		got := ansi.Strip(strings.Join(append([]string{Table(exampleRows(), width)},
