@@ -12,7 +12,7 @@ import (
 // supply counts what is free on each node, of CPUs, of every resource of devices, and of memory and
 // huge pages where they are placed.
 type supply struct {
-	nodeOfCPU map[int]int // places in cpus
+	nodeOfCPU map[int]int // places in cpus; isolated ones have none
 	cpus      shelf
 	devices   []deviceShelf // by resource
 	memory    []memoryShelf // by resource; empty: memory is only counted
@@ -51,7 +51,8 @@ func newSupply(site *Site, p Policy, shapes []Shape, devices []string) *supply {
 	s := &supply{nodeOfCPU: map[int]int{}, place: place}
 	for i, n := range site.Machine.Nodes() {
 		place[n.ID] = i
-		free := site.Machine.CPUsOfNode(n.ID).Difference(site.ReservedCPUs)
+		free := site.Machine.CPUsOfNode(n.ID).Difference(site.ReservedCPUs).
+			Difference(site.IsolatedCPUs) // not for pods that ask for any CPUs
 		for _, id := range free.UnsortedList() {
 			s.nodeOfCPU[id] = i
 		}
@@ -170,7 +171,9 @@ func (d *deviceShelf) stranded(cpus []int) float64 {
 // move takes what a pod holds (sign -1), or puts it back.
 func (s *supply) move(held allocation.Pod, sign int) {
 	for _, id := range held.CPUs().UnsortedList() {
-		s.cpus.free[s.nodeOfCPU[id]] += sign
+		if node, ordinary := s.nodeOfCPU[id]; ordinary {
+			s.cpus.free[node] += sign
+		}
 	}
 	seen := map[string]bool{}
 	for _, c := range held.Containers {
