@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/topology"
 )
 
 // Update is a change of a running container's CPU set, with the reason for people.
@@ -35,7 +37,7 @@ func Plan(want map[string]cpuset.CPUSet, observed map[string]string) []Update {
 		if !running || to.IsEmpty() {
 			continue
 		}
-		from, err := cpuset.Parse(strings.TrimSpace(seen))
+		from, err := topology.ParseCPUs(strings.TrimSpace(seen))
 		switch {
 		case err != nil:
 			updates = append(updates, Update{ContainerID: id, To: to,

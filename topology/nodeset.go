@@ -44,7 +44,7 @@ func newHighNodeSet(ids []NodeID) NodeSet {
 
 // ParseNodeSet reads the kernel's list syntax ("0-3,8"). Empty input is the empty set.
 func ParseNodeSet(s string) (NodeSet, error) {
-	set, err := cpuset.Parse(strings.TrimSpace(s))
+	set, err := ParseCPUs(strings.TrimSpace(s))
 	if err != nil {
 		return NodeSet{}, fmt.Errorf("parse node list %q: %w", s, err)
 	}

@@ -13,7 +13,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/memory"
@@ -248,7 +247,7 @@ func decodePod(fp filePod) (Pod, error) {
 }
 
 func decodeContainer(fc fileContainer) (Container, error) {
-	cpus, err := cpuset.Parse(fc.CPUs)
+	cpus, err := topology.ParseCPUs(fc.CPUs)
 	if err != nil {
 		return Container{}, fmt.Errorf("cpus %q: %w", fc.CPUs, err)
 	}

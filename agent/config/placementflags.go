@@ -77,7 +77,7 @@ func parseCPUs(text string) (cpus cpuset.CPUSet, err error) {
 			return cpus, fmt.Errorf("no machine has a CPU %s", oneline.Cut(id, 64))
 		}
 	}
-	cpus, err = cpuset.Parse(text)
+	cpus, err = topology.ParseCPUs(text)
 	if err == nil && cpus.IsEmpty() {
 		err = errors.New("no CPUs")
 	}

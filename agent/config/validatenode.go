@@ -9,7 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/component-helpers/node/util/sysctl"
-	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/topology"
 )
 
 func validateNode(c *Config, p *problems) {
@@ -70,7 +71,7 @@ func validateReserved(c *Config, p *problems) {
 	if k.ReservedSystemCPUs == "" {
 		return
 	}
-	if _, err := cpuset.Parse(k.ReservedSystemCPUs); err != nil {
+	if _, err := topology.ParseCPUs(k.ReservedSystemCPUs); err != nil {
 		p.invalid("reservedSystemCPUs", k.ReservedSystemCPUs,
 			`must be a list of CPUs such as "0-1,8"`)
 	}

@@ -103,7 +103,7 @@ func (c live) told() string {
 // matches reports whether a set lets a container run on the CPUs of want, which are online, and on
 // no others. Offline ones in it are cgroup v2's way to remember them.
 func matches(has string, want, online cpuset.CPUSet) bool {
-	set, err := cpuset.Parse(has)
+	set, err := topology.ParseCPUs(has)
 	return err == nil && !set.IsEmpty() && set.Intersection(online).Equals(want)
 }
 

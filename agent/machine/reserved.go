@@ -37,7 +37,7 @@ func reservation(cfg *config.Config, m *topology.Machine) (node.Reservation, err
 		}
 	}
 	if k.ReservedSystemCPUs != "" {
-		set, err := cpuset.Parse(k.ReservedSystemCPUs)
+		set, err := topology.ParseCPUs(k.ReservedSystemCPUs)
 		if err != nil {
 			return r, fmt.Errorf("invalid configuration: reservedSystemCPUs: %w", err)
 		}
@@ -124,7 +124,7 @@ func isolatedCPUs(cfg *config.Config, m *topology.Machine) (cpuset.CPUSet, error
 	if err != nil {
 		return isolated, fmt.Errorf("invalid configuration: --isolated-cpus: %w", err)
 	}
-	reserved, err := cpuset.Parse(cfg.Kubelet.ReservedSystemCPUs)
+	reserved, err := topology.ParseCPUs(cfg.Kubelet.ReservedSystemCPUs)
 	if err != nil {
 		return isolated, fmt.Errorf("invalid configuration: reservedSystemCPUs: %w", err)
 	}
@@ -145,7 +145,7 @@ func unisolated(cfg *config.Config, m *topology.Machine, isolated cpuset.CPUSet,
 		return nil, fmt.Errorf("invalid configuration: cpuManagerPolicyOptions: %w", err)
 	}
 	if text := cfg.Kubelet.ReservedSystemCPUs; text != "" {
-		reserved, err := cpuset.Parse(text)
+		reserved, err := topology.ParseCPUs(text)
 		if err != nil {
 			return nil, fmt.Errorf("invalid configuration: reservedSystemCPUs: %w", err)
 		}

@@ -20,6 +20,8 @@ import (
 	"fmt"
 
 	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/topology"
 )
 
 // FileName is the file's name in the kubelet's root directory.
@@ -145,14 +147,14 @@ func (f file) trusted() (fields, error) {
 }
 
 func (in fields) parse() (State, error) {
-	def, err := cpuset.Parse(in.Default)
+	def, err := topology.ParseCPUs(in.Default)
 	if err != nil {
 		return State{}, fmt.Errorf("defaultCpuSet %q: %w", in.Default, err)
 	}
 	s := State{Policy: in.Policy, Default: def}
 	for uid, containers := range in.Entries {
 		for name, text := range containers {
-			cpus, err := cpuset.Parse(text)
+			cpus, err := topology.ParseCPUs(text)
 			if err != nil {
 				return State{}, fmt.Errorf("pod %s container %s: cpus %q: %w", uid, name, text, err)
 			}
@@ -166,7 +168,7 @@ func (in fields) parse() (State, error) {
 		}
 	}
 	for uid, entry := range in.PodEntries {
-		cpus, err := cpuset.Parse(entry.CPUs)
+		cpus, err := topology.ParseCPUs(entry.CPUs)
 		if err != nil {
 			return State{}, fmt.Errorf("pod %s: cpus %q: %w", uid, entry.CPUs, err)
 		}

@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/utils/cpuset"
 	"k8s.io/utils/dump"
+
+	"github.com/numalet/numalet/topology"
 )
 
 // The types below are hashed with their names, the names, order and types of their fields: all of
@@ -40,7 +42,7 @@ func checksumV2(f fields) uint64 {
 func checksumV3(f fields) (uint64, error) {
 	pods := map[string]podCPUs{}
 	for uid, entry := range f.PodEntries {
-		cpus, err := cpuset.Parse(entry.CPUs)
+		cpus, err := topology.ParseCPUs(entry.CPUs)
 		if err != nil {
 			return 0, fmt.Errorf("pod %s: cpus %q: %w", uid, entry.CPUs, err)
 		}

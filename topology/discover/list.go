@@ -7,11 +7,9 @@ import (
 	"strings"
 
 	"k8s.io/utils/cpuset"
-)
 
-// maxID bounds the CPU and node ids that are believed: the kernel's largest NR_CPUS is 8192, and
-// a list such as 0-4000000000 must not be expanded.
-const maxID = 1<<16 - 1
+	"github.com/numalet/numalet/topology"
+)
 
 // parseList reads the kernel's list syntax ("0-3,8"): distinct ids in ascending order, none for an
 // empty list.
@@ -39,7 +37,7 @@ func parseList(s string) ([]int, error) {
 		for id := low; id <= high; id++ {
 			ids = append(ids, id)
 		}
-		if len(ids) > 4*maxID {
+		if len(ids) > 4*topology.MaxID {
 			return nil, fmt.Errorf("list %q: too long", shorten(s))
 		}
 	}
@@ -52,8 +50,8 @@ func parseID(s string) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("%q is not a number", shorten(s))
 	}
-	if id > maxID {
-		return 0, fmt.Errorf("%d is larger than %d, the largest id", id, maxID)
+	if id > topology.MaxID {
+		return 0, fmt.Errorf("%d is larger than %d, the largest id", id, topology.MaxID)
 	}
 	return int(id), nil
 }

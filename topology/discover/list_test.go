@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/topology"
 )
 
 func TestThreads(t *testing.T) {
@@ -38,7 +40,7 @@ func FuzzParseList(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if !slices.IsSorted(ids) || len(ids) > 0 && (ids[0] < 0 || ids[len(ids)-1] > maxID) {
+		if !slices.IsSorted(ids) || len(ids) > 0 && (ids[0] < 0 || ids[len(ids)-1] > topology.MaxID) {
 			t.Fatalf("parseList(%q) = %v", s, ids)
 		}
 		again, err := parseList(formatList(ids))

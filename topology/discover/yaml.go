@@ -231,13 +231,13 @@ func (f nodeFields) node(index int) (topology.Node, error) {
 // checkIDs bounds the ids of a topology.Spec as parseID bounds those of the other form.
 func checkIDs(spec topology.Spec) error {
 	for i, n := range spec.Nodes {
-		if n.ID > maxID {
-			return fmt.Errorf("nodes[%d].id: %d is larger than %d, the largest id", i, n.ID, maxID)
+		if n.ID > topology.MaxID {
+			return fmt.Errorf("nodes[%d].id: %d is larger than %d, the largest id", i, n.ID, topology.MaxID)
 		}
 	}
 	for i, c := range spec.CPUs {
-		if c.ID > maxID {
-			return fmt.Errorf("cpus[%d].id: %d is larger than %d, the largest id", i, c.ID, maxID)
+		if c.ID > topology.MaxID {
+			return fmt.Errorf("cpus[%d].id: %d is larger than %d, the largest id", i, c.ID, topology.MaxID)
 		}
 	}
 	return nil

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
-	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/machine"
@@ -125,7 +124,7 @@ func policyOf(cfg *config.Config, m *topology.Machine) (rig.Policy, error) {
 			return p, err
 		}
 	}
-	if kept.ReservedCPUs, err = cpuset.Parse(k.ReservedSystemCPUs); err != nil {
+	if kept.ReservedCPUs, err = topology.ParseCPUs(k.ReservedSystemCPUs); err != nil {
 		return p, err
 	}
 	if hardware.CPUs == nil {

@@ -12,9 +12,9 @@ import (
 	"charm.land/lipgloss/v2"
 	"charm.land/lipgloss/v2/table"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/oneline"
 )
 
@@ -124,7 +124,7 @@ func cpus(r placement.Row) string {
 	if r.Exclusive || r.CPUs == "" {
 		return cmp.Or(r.CPUs, "-")
 	}
-	set, err := cpuset.Parse(r.CPUs)
+	set, err := topology.ParseCPUs(r.CPUs)
 	if err != nil {
 		return r.CPUs
 	}

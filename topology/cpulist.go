@@ -1,0 +1,36 @@
+package topology
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"k8s.io/utils/cpuset"
+)
+
+// MaxID is the largest CPU or node id that is believed: the kernel's largest NR_CPUS is 8192.
+const MaxID = 1<<16 - 1
+
+// ParseCPUs reads a list of CPUs or nodes that somebody has written, like "0-3,8". One that names
+// ids beyond MaxID is refused before it takes memory, like "0-4000000000".
+func ParseCPUs(text string) (cpuset.CPUSet, error) {
+	count := 0
+	for part := range strings.SplitSeq(text, ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		low, lowErr := strconv.ParseUint(first, 10, 64)
+		high, highErr := strconv.ParseUint(last, 10, 64)
+		if lowErr != nil || highErr != nil || high < low {
+			continue // what follows refuses it
+		}
+		if high > MaxID {
+			return cpuset.New(), fmt.Errorf("%d is larger than %d, the largest id", high, MaxID)
+		}
+		if count += int(high-low) + 1; count > 4*MaxID {
+			return cpuset.New(), fmt.Errorf("more than %d ids", 4*MaxID)
+		}
+	}
+	return cpuset.Parse(text)
+}
