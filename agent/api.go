@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/agent/devices"
 	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/agent/server/access"
 	"github.com/numalet/numalet/agent/server/certificates"
@@ -149,7 +150,7 @@ func parseIPs(texts []string) []net.IP {
 // nodeRoutes are those that need rights of their own, and so are not on the read-only port.
 func nodeRoutes(n node, p parts) ([]server.Route, error) {
 	k := &n.cfg.Kubelet
-	out := []server.Route{debug.Configz(n.cfg.Shown())}
+	out := append(devices.Routes(deviceConfig(n, p)), debug.Configz(n.cfg.Shown()))
 	if n.cfg.Gates.Enabled("ComponentFlagz") {
 		out = append(out, debug.Flags(n.cfg.Flags())...)
 	}

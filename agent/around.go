@@ -16,6 +16,7 @@ import (
 
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/checkpoints"
+	"github.com/numalet/numalet/agent/devices"
 	"github.com/numalet/numalet/agent/fit"
 	"github.com/numalet/numalet/agent/health"
 	"github.com/numalet/numalet/agent/housekeeping"
@@ -127,8 +128,8 @@ func newPodResources(n node, p parts, inventory mailbox.Source) (*podresources.S
 }
 
 // newListeners are the healthz port, which has nothing but the health checks of every listener, and
-// the read-only port. Both are plain HTTP without authorization, and nothing there changes
-// anything.
+// the read-only port, which are plain HTTP without authorization, and where nothing changes anything;
+// and the socket of the node's administrator.
 func newListeners(n node, p parts, loop *syncloop.Loop, open []server.Route) server.Config {
 	k := &n.cfg.Kubelet
 	c := server.Config{Registry: n.registry, Checks: []healthz.HealthChecker{
@@ -164,7 +165,15 @@ func newListeners(n node, p parts, loop *syncloop.Loop, open []server.Route) ser
 			Routes:   open, Type: server.ReadOnly,
 		})
 	}
+	c.Listeners = append(c.Listeners, server.Listener{
+		Address: filepath.Join(n.cfg.RootDir, devices.Socket), Settings: "--root-dir",
+		Routes: slices.Concat(open, devices.Routes(deviceConfig(n, p))),
+	})
 	return c
+}
+
+func deviceConfig(n node, p parts) devices.Config {
+	return devices.Config{Plugins: p.plugins, State: n.store.State, Tell: n.events.OnNode}
 }
 
 // openRoutes change nothing, and are on the read-only port too.
@@ -178,6 +187,7 @@ func openRoutes(n node, p parts) []server.Route {
 		server.JSONRoute("/problems", func() any {
 			return append(p.sources.List(), pluginProblems(p.plugins.Inventory())...)
 		}),
+		devices.ListRoute(deviceConfig(n, p)),
 		n.events.Route(),
 		admission.FreeRoute(p.queue),
 		admission.Route(p.queue, n.name, p.knows,

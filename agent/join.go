@@ -112,7 +112,7 @@ func joinManagers(ctx context.Context, n node, l *links) (p parts, err error) {
 	if p.metrics, err = newMetrics(n); err != nil {
 		return p, err
 	}
-	if p.plugins, err = newPlugins(n, l.inventory.Publish); err != nil {
+	if p.plugins, err = newPlugins(ctx, n, l.inventory.Publish); err != nil {
 		return p, err
 	}
 	if p.observer, err = lifecycle.New(lifecycle.Config{

@@ -2,11 +2,14 @@ package agent
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/agent/admission"
@@ -23,13 +26,15 @@ import (
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/cordon"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Reasons of events about device plugins. The kubelet has none.
 const (
 	reasonPreferenceIgnored = "DevicePreferenceIgnored"
-	reasonListRefused       = "DevicePluginListRefused" // on the node
+	reasonListRefused       = "DevicePluginListRefused"    // on the node
+	reasonCordonsAside      = "CordonedDevicesQuarantined" // on the node
 )
 
 func newMetrics(n node) (*metrics.Metrics, error) {
@@ -59,11 +64,19 @@ func newMetrics(n node) (*metrics.Metrics, error) {
 }
 
 // newPlugins makes the device manager; changed is told of another inventory.
-func newPlugins(n node, changed func()) (*deviceplugin.Plugins, error) {
+func newPlugins(ctx context.Context, n node, changed func()) (*deviceplugin.Plugins, error) {
+	cordons, err := cordon.Open(filepath.Join(n.cfg.RootDir, cordon.FileName))
+	if errors.Is(err, cordon.ErrUnusable) {
+		klog.FromContext(ctx).Error(err, "No device is cordoned now")
+		n.events.OnNode(v1.EventTypeWarning, reasonCordonsAside, err.Error()+
+			"; no device is cordoned now: cordon them again")
+	} else if err != nil {
+		return nil, err
+	}
 	return deviceplugin.New(deviceplugin.Config{
 		Dir: deviceDir(n.cfg.RootDir), NodeIDs: n.hardware.Get().Machine.NodeSet(),
 		RegistryDir: filepath.Join(n.cfg.RootDir, "plugins_registry"),
-		Known:       resourcesOf(n.store.State()), Registry: n.registry,
+		Known:       resourcesOf(n.store.State()), Cordons: cordons, Registry: n.registry,
 		Deadlines: n.cfg.DevicePlugins.Deadlines, Graces: n.cfg.DevicePlugins.Graces,
 		Strict: n.cfg.DevicePlugins.Strict, Changed: changed,
 		Refused: func(r deviceplugin.RefusedList) {

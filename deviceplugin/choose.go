@@ -157,13 +157,14 @@ func (req Request) settle() (*settled, error) {
 
 	free := make([]int, 0, len(s.devices))
 	for i, d := range s.devices {
-		if d.Healthy && !req.Taken.Has(d.ID) && !s.has.Has(i) {
+		if d.Offered() && !req.Taken.Has(d.ID) && !s.has.Has(i) {
 			free = append(free, i)
 		}
 	}
 	if len(free) < s.missing() {
 		return nil, &UnavailableError{
 			Resource: req.Resource.Name, Requested: s.missing(), Available: len(free),
+			Cordoned: req.Resource.Cordoned(),
 		}
 	}
 	aligned, rest := s.byAffinity(free, req.Hint)

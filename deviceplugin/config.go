@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/stats"
 	"k8s.io/component-base/metrics"
 
+	"github.com/numalet/numalet/deviceplugin/cordon"
 	"github.com/numalet/numalet/deviceplugin/watcher"
 	"github.com/numalet/numalet/topology"
 )
@@ -29,6 +30,9 @@ type Config struct {
 	// Known lists resources that plugins served before the agent restarted. They are in the
 	// inventory without devices, not connected, until Graces.Capacity is over.
 	Known []string
+	// Cordons are the devices that new containers are not given; nil: there are none, and Cordon must
+	// not be called.
+	Cordons *cordon.Book
 	// Deadlines of calls to plugins; zero fields get their default.
 	Deadlines Deadlines
 	// Graces say what a plugin that goes away leaves behind; zero is nothing.

@@ -8,11 +8,18 @@ import "fmt"
 type UnavailableError struct {
 	Resource             string
 	Requested, Available int
+	// Cordoned is how many devices are not given out since somebody said so, of which the kubelet
+	// has no words.
+	Cordoned int
 }
 
 func (e *UnavailableError) Error() string {
-	return fmt.Sprintf("requested number of devices unavailable for %s. Requested: %d, "+
+	text := fmt.Sprintf("requested number of devices unavailable for %s. Requested: %d, "+
 		"Available: %d", e.Resource, e.Requested, e.Available)
+	if e.Cordoned > 0 {
+		text += fmt.Sprintf("; %d devices are cordoned", e.Cordoned)
+	}
+	return text
 }
 
 // UnhealthyError says that no device is healthy, or with Held, that one of those that the

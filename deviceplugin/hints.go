@@ -89,7 +89,7 @@ func newSearch(req Request) (s search, aligned bool) {
 		case reusable.Has(d.ID):
 			reuse.add(d)
 			usable++
-		case d.Healthy && !req.Taken.Has(d.ID):
+		case d.Offered() && !req.Taken.Has(d.ID):
 			free.add(d)
 			usable++
 		}

@@ -13,6 +13,9 @@ import (
 type Device struct {
 	ID      string
 	Healthy bool
+	// Cordoned: it is not given to new containers, which is people's word, not the plugin's. Who has
+	// it keeps it.
+	Cordoned bool
 	// NoNodes: the plugin gives the device a topology that names no node. The kubelet has such a
 	// device, and gives it out, but does not list it as allocatable in podresources.
 	NoNodes bool
@@ -21,13 +24,17 @@ type Device struct {
 	Nodes topology.NodeSet
 }
 
+// Offered reports whether containers that do not have the device can be given it.
+func (d *Device) Offered() bool { return d.Healthy && !d.Cordoned }
+
 // Resource is what the plugins say about one extended resource.
 type Resource struct {
 	Name string
 	// Devices lists all devices, healthy and not, in natural order of ids (CompareIDs). Successive
 	// inventories share those that have not changed: never write to them.
 	Devices []*Device
-	// Generation is another one for each list that a plugin sends. When its plugin goes away the
+	// Generation is another one for each list that a plugin sends, and when other devices than before
+	// are cordoned. When its plugin goes away the
 	// devices become unhealthy, and the generation stays.
 	Generation uint64
 	// Connected: a plugin is connected and has sent its first list.
@@ -47,7 +54,7 @@ type Resource struct {
 	// PreStart: the plugin wants PreStartContainer before each start.
 	PreStart bool
 	// Capacity and Allocatable are the numbers for the node's status. A plugin that goes away
-	// keeps them for its graces.
+	// keeps them for its graces. Cordoned devices are in the capacity alone.
 	Capacity, Allocatable int
 }
 

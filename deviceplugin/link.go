@@ -89,7 +89,8 @@ func (l *link) name() string { return filepath.Base(l.socket) }
 
 func (l *link) client() v1beta1.DevicePluginClient { return v1beta1.NewDevicePluginClient(l.conn) }
 
-// event is what a link reports to the loop; pluginRefused is of a resource, without a link.
+// event is what a link reports to the loop; pluginRefused and resourceRecordoned are of a resource,
+// without a link.
 type event struct {
 	kind     eventKind
 	link     *link
@@ -97,6 +98,7 @@ type event struct {
 	options  pluginOptions
 	list     list
 	problem  string
+	seen     chan struct{} // closed when readers see what became of it; nil: nobody waits for that
 }
 
 type eventKind int
@@ -113,6 +115,7 @@ const (
 	linkClosed
 	linkFaded
 	linkExpired
+	resourceRecordoned
 )
 
 // linkSettings are what links share.

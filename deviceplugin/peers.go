@@ -30,6 +30,8 @@ type Peer struct {
 	Problem string `json:"problem,omitempty"`
 	Devices int    `json:"devices"`
 	Healthy int    `json:"healthy"`
+	// Cordoned counts those that are not given to new containers, healthy or not.
+	Cordoned int `json:"cordoned,omitempty"`
 	// Calls are those that have come back, by their names; LastError is of the last that failed.
 	Calls       map[string]Calls `json:"calls,omitempty"`
 	LastError   string           `json:"lastError,omitempty"`
@@ -50,7 +52,7 @@ func (p *Plugins) Peers() []Peer {
 		l, r := v.links[name], v.inventory.Resources[name]
 		peer := Peer{
 			Resource: name, Endpoint: l.socket, Way: l.way, Problem: r.Problem,
-			Devices: len(r.Devices),
+			Devices: len(r.Devices), Cordoned: r.Cordoned(),
 		}
 		for _, d := range r.Devices {
 			peer.Healthy += count(d.Healthy)

@@ -84,7 +84,7 @@ func (p *Plugins) loop(ctx context.Context, group *errgroup.Group) {
 			return nil
 		})
 	}
-	t := &table{}
+	t := &table{cordons: p.cfg.Cordons}
 	for _, resource := range p.cfg.Known {
 		l := &link{resource: resource}
 		t.restored(l)
@@ -108,6 +108,9 @@ func (p *Plugins) loop(ctx context.Context, group *errgroup.Group) {
 				l.cancel()
 			}
 			p.publish(t, health)
+			if e.seen != nil {
+				close(e.seen)
+			}
 		}
 	}
 }
@@ -142,6 +145,9 @@ func (t *table) apply(e event) (superseded []*link) {
 		return t.closed(e.link, e.problem)
 	case linkExpired:
 		t.expired(e.link)
+		return nil
+	case resourceRecordoned:
+		t.recordoned(e.resource)
 		return nil
 	default:
 		return nil

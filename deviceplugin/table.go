@@ -1,6 +1,10 @@
 package deviceplugin
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/numalet/numalet/deviceplugin/cordon"
+)
 
 // table is what is known of every registration: facts that links reported. It has no lock and no
 // clock; the loop of Plugins owns it.
@@ -22,8 +26,9 @@ type table struct {
 	declined declined
 	// served has every resource that was ever in a view.
 	served map[string]bool
-	// lists counts those that plugins sent.
-	lists uint64
+	// lists counts those that plugins sent, and those that were cordoned otherwise than before.
+	lists   uint64
+	cordons *cordon.Book
 }
 
 // record is one registration.
@@ -35,11 +40,11 @@ type record struct {
 	listed  bool // list came from the plugin, be it an empty one
 	// generation is the number of the list among those of all plugins.
 	generation uint64
-	// allocatable is what counts while the record is shown and not serving.
-	allocatable int
-	problem     string
-	refusal     string // why the last list was not read, while it is listing
-	early       string // why the plugin could not be reached when it registered
+	// last is the list whose devices count as allocatable while the record is shown and not serving.
+	last    list
+	problem string
+	refusal string // why the last list was not read, while it is listing
+	early   string // why the plugin could not be reached when it registered
 	// first is what the stream began with, while the record is empty.
 	first firstList
 }
@@ -117,7 +122,7 @@ func (t *table) serve(r *record, options pluginOptions, devices list) (supersede
 	if r.state == listing {
 		return nil
 	}
-	r.state, r.listed, r.problem = listing, true, ""
+	r.state, r.listed, r.problem, r.last = listing, true, "", list{}
 	newer := false // records that registered after l
 	return t.drop(func(other *record) bool {
 		newer = newer || other == r
@@ -180,7 +185,7 @@ func (t *table) closed(l *link, problem string) (superseded []*link) {
 // leave takes a record out of service. A list that had nothing leaves nothing.
 func (r *record) leave(to linkState, problem string) {
 	if r.state == listing {
-		r.allocatable, r.list = r.list.healthy, r.list.down()
+		r.last, r.list = r.list, r.list.down()
 	}
 	r.state, r.problem, r.refusal = to, problem, ""
 }
@@ -188,7 +193,17 @@ func (r *record) leave(to linkState, problem string) {
 // faded ends the grace of a link's allocatable devices.
 func (t *table) faded(l *link) {
 	if r := t.find(l); r != nil && r.state != listing {
-		r.allocatable = 0
+		r.last = list{}
+	}
+}
+
+// recordoned has readers look at the devices of a resource again.
+func (t *table) recordoned(resource string) {
+	for _, r := range t.records {
+		if r.link.resource == resource {
+			t.lists++
+			r.generation = t.lists
+		}
 	}
 }
 

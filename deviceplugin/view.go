@@ -4,6 +4,8 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+
+	"github.com/numalet/numalet/deviceplugin/cordon"
 )
 
 // view is what readers see: the snapshot, and for each resource whom to call.
@@ -27,7 +29,7 @@ func (t *table) view(version uint64) *view {
 			r = t.shown(name)
 		}
 		v.links[name] = r.link
-		v.inventory.Resources[name] = r.resource(last)
+		v.inventory.Resources[name] = r.resource(last, t.cordons.Of(name))
 	}
 	v.inventory.Refused = t.declined.byResource()
 	if t.served == nil {
@@ -59,18 +61,20 @@ func (r Resource) shows(o Resource) bool {
 }
 
 // resource is what readers see of a record; what the newest one of the resource waits for is told
-// unless it serves.
-func (r *record) resource(newest *record) Resource {
+// unless it serves. Cordons are those of the resource, by id.
+func (r *record) resource(newest *record, cordons map[string]cordon.Cordon) Resource {
+	devices, _ := marked(r.list, cordons)
+	_, allocatable := marked(r.last, cordons)
 	out := Resource{
-		Name: r.link.resource, Devices: r.list.devices, Generation: r.generation,
+		Name: r.link.resource, Devices: devices, Generation: r.generation,
 		Complaint: r.complaint(), Early: newest.early,
 		Preferred: r.options.Preferred, PreStart: r.options.PreStart,
-		Capacity: len(r.list.devices), Allocatable: r.allocatable, Problem: newest.problem,
+		Capacity: len(r.list.devices), Allocatable: allocatable, Problem: newest.problem,
 		Arriving: newest.state == dialling || newest.state == empty,
 	}
 	if r.state == listing {
-		out.Connected, out.Problem, out.Allocatable = true, "", r.list.healthy
-		out.Arriving = false
+		_, out.Allocatable = marked(r.list, cordons)
+		out.Connected, out.Problem, out.Arriving = true, "", false
 	}
 	return out
 }

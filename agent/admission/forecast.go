@@ -86,7 +86,9 @@ func allHealthy(devices []*deviceplugin.Device) []*deviceplugin.Device {
 	devices = slices.Clone(devices)
 	for i, d := range devices {
 		if !d.Healthy {
-			devices[i] = &deviceplugin.Device{ID: d.ID, Healthy: true, Nodes: d.Nodes}
+			devices[i] = &deviceplugin.Device{
+				ID: d.ID, Healthy: true, Cordoned: d.Cordoned, Nodes: d.Nodes,
+			}
 		}
 	}
 	return devices

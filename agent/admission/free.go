@@ -78,14 +78,14 @@ func (f *free) fits(requests v1.ResourceList) bool {
 	return true
 }
 
-// count is the healthy devices that nobody has.
+// count is the devices on offer that nobody has.
 func (f *free) count(resource string) int {
 	n, counted := f.devices[resource]
 	if counted {
 		return n
 	}
 	for _, d := range f.room.Inventory.Resources[resource].Devices {
-		if d.Healthy && !f.room.Taken.Devices[resource].Has(d.ID) {
+		if d.Offered() && !f.room.Taken.Devices[resource].Has(d.ID) {
 			n++
 		}
 	}

@@ -87,6 +87,9 @@ func (c Case) refusedBy(err error, r Record) *Blocking {
 	case errors.As(err, &few):
 		b.Resource = few.Resource
 		b.Why = fmt.Sprintf("%d needed, %s", few.Requested, free(b.Resource, few.Available))
+		if few.Cordoned > 0 {
+			b.Why += fmt.Sprintf(", %d cordoned", few.Cordoned)
+		}
 	case errors.As(err, &unhealthy):
 		b.Resource, b.Why = unhealthy.Resource, "none of its devices is healthy"
 		if unhealthy.None {

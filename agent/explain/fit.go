@@ -54,6 +54,7 @@ func (c Case) WouldFit() []string {
 		func(r *topology.CPURules) *bool { return &r.WholeCores }))
 	add(s.empty())
 	add(s.healthy())
+	add(s.uncordoned())
 	found := len(out)
 	targets := s.targets()
 	for _, t := range targets {
@@ -146,25 +147,38 @@ func (s *search) empty() (string, bool) {
 
 // healthy tries with all devices of the resource that blocks healthy again.
 func (s *search) healthy() (string, bool) {
+	return s.mended("are healthy again", func(d *deviceplugin.Device) { d.Healthy = true })
+}
+
+// uncordoned tries with no device of the resource that blocks cordoned.
+func (s *search) uncordoned() (string, bool) {
+	return s.mended("are uncordoned (numalet device uncordon)",
+		func(d *deviceplugin.Device) { d.Cordoned = false })
+}
+
+// mended tries with all devices of the resource that blocks as mend makes them, if that makes others
+// of them.
+func (s *search) mended(how string, mend func(*deviceplugin.Device)) (string, bool) {
 	b := s.Explain().Blocking
 	if b == nil {
 		return "", false
 	}
-	r := s.Room.Inventory.Resources[b.Resource]
+	r, changed := s.Room.Inventory.Resources[b.Resource], false
 	devices := slices.Clone(r.Devices)
 	for i, d := range devices {
 		well := *d
-		well.Healthy = true
+		mend(&well)
+		changed = changed || well != *d
 		devices[i] = &well
 	}
-	if !slices.ContainsFunc(r.Devices, func(d *deviceplugin.Device) bool { return !d.Healthy }) {
+	if !changed {
 		return "", false
 	}
 	room := s.Room
 	room.Inventory.Resources = maps.Clone(room.Inventory.Resources)
 	r.Devices = devices
 	room.Inventory.Resources[b.Resource] = r
-	return asItIs + "once the devices of " + b.Resource + " are healthy again", s.try(room, s.Pod)
+	return asItIs + "once the devices of " + b.Resource + " " + how, s.try(room, s.Pod)
 }
 
 // target is a request that could be smaller.

@@ -89,6 +89,10 @@ func (s *Supply) countDevices(room *allocation.Room, at map[topology.NodeID]int)
 			s.Unhealthy++
 			continue
 		}
+		if d.Cordoned {
+			s.Cordoned++
+			continue
+		}
 		free := 1
 		if taken.Has(d.ID) {
 			free = 0

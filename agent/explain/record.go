@@ -77,13 +77,16 @@ type Amount struct {
 	PaddedTo int `json:"paddedTo,omitempty"`
 }
 
-// Supply is what there is of one resource: CPUs that may be exclusive, healthy devices, bytes of
+// Supply is what there is of one resource: CPUs that may be exclusive, healthy devices that are not
+// cordoned, bytes of
 // memory that containers may have.
 type Supply struct {
 	Resource  string `json:"resource"`
 	Free      int    `json:"free"`
 	Total     int    `json:"total"`
 	Unhealthy int    `json:"unhealthy,omitempty"`
+	// Cordoned counts the healthy devices that new containers are not given.
+	Cordoned int `json:"cordoned,omitempty"`
 	// Nodes has the machine's nodes in order. A device of several nodes counts on each of them.
 	Nodes []NodeSupply `json:"nodes"`
 	// Nowhere counts devices without a node.

@@ -188,6 +188,9 @@ func (s Supply) String() string {
 	if s.Unhealthy > 0 {
 		text += fmt.Sprintf("; %d more not healthy", s.Unhealthy)
 	}
+	if s.Cordoned > 0 {
+		text += fmt.Sprintf("; %d more cordoned", s.Cordoned)
+	}
 	for _, g := range s.Groups {
 		text += fmt.Sprintf("; other pods use nodes %s as one", g)
 	}

@@ -67,8 +67,8 @@ func (s Snapshot) container(name string,
 	return out
 }
 
-// allocatable has the healthy devices of connected plugins, given out or not, the CPUs and the
-// memory.
+// allocatable has the healthy devices of connected plugins that are not cordoned, given out or not,
+// the CPUs and the memory.
 func (s Snapshot) allocatable() *podresourcesv1.AllocatableResourcesResponse {
 	out := &podresourcesv1.AllocatableResourcesResponse{CpuIds: ids(s.CPUs)}
 	if s.Memory != nil {
@@ -87,7 +87,7 @@ func (s Snapshot) allocatable() *podresourcesv1.AllocatableResourcesResponse {
 
 // allocatable reports whether a device is told of before a container has it. As the kubelet does,
 // one with a topology that names no node is left out.
-func allocatable(d *deviceplugin.Device) bool { return d != nil && d.Healthy && !d.NoNodes }
+func allocatable(d *deviceplugin.Device) bool { return d != nil && d.Offered() && !d.NoNodes }
 
 // entries is a device as the API has it: once, or once for each of its nodes.
 func entries(resource string, d *deviceplugin.Device) []*podresourcesv1.ContainerDevices {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -17,7 +18,9 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/component-base/metrics"
 
+	"github.com/numalet/numalet/deviceplugin/socket"
 	"github.com/numalet/numalet/topology/bounded"
+	"github.com/numalet/numalet/topology/files"
 )
 
 // Config is what is served where. Handlers are called from many goroutines.
@@ -31,7 +34,9 @@ type Config struct {
 
 // Listener is one address and who is answered what there.
 type Listener struct {
-	Address string // host:port
+	// Address is host:port, or the path of a unix socket that nobody but the agent's user may use;
+	// one that is there is replaced.
+	Address string
 	// TLS has the certificates; nil: plain HTTP.
 	TLS *tls.Config
 	// Authorize wraps all that is served, /healthz too, and answers those who may not ask; nil:
@@ -100,7 +105,7 @@ func open(l Listener, health []Route, m *measures) (*endpoint, error) {
 	if l.Type != "" {
 		handler = m.count(l.Type, routes, handler)
 	}
-	listener, err := net.Listen("tcp", l.Address)
+	listener, err := listen(l.Address)
 	if err != nil { // says "listen tcp ADDRESS: why"
 		return nil, fmt.Errorf("%w: stop what uses it, or change %s", err, l.Settings)
 	}
@@ -111,6 +116,21 @@ func open(l Listener, health []Route, m *measures) (*endpoint, error) {
 		listener = tls.NewListener(listener, l.TLS)
 	}
 	return &endpoint{listener: listener, server: newHTTPServer(handler)}, nil
+}
+
+// listen listens on host:port, or on the path of a unix socket.
+func listen(address string) (net.Listener, error) {
+	if !filepath.IsAbs(address) {
+		return net.Listen("tcp", address)
+	}
+	if err := files.Remove(address); err != nil {
+		return nil, err
+	}
+	l, err := socket.ListenAs(address, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
 }
 
 // connection is the key of a request's connection in its context.

@@ -31,8 +31,9 @@ const maxAnswer = 256 << 20
 // filled in: node1 is http://node1:10255. Or the agent is reached through an API server, if a node
 // is named.
 type agentAddress struct {
-	url  *url.URL
-	node nodeProxy
+	url    *url.URL
+	socket string // that is asked instead of the URL's host; "": none
+	node   nodeProxy
 }
 
 // add registers the flag, and those of the way through an API server.
@@ -99,6 +100,9 @@ func (a *agentAddress) ask(ctx context.Context, q question, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	base, client := a.url, http.DefaultClient
+	if a.socket != "" {
+		client = overSocket(a.socket)
+	}
 	if a.node.name != "" {
 		var err error
 		if base, client, err = a.node.connect(); err != nil {
@@ -150,22 +154,35 @@ func (a *agentAddress) who() string {
 	if a.node.name != "" {
 		return "node " + a.node.name
 	}
+	if a.socket != "" {
+		return "the agent at " + a.socket
+	}
 	return "the agent at " + a.String()
 }
 
 // unreached says what to do when there was no answer.
 func (a *agentAddress) unreached(err error) error {
+	if a.socket != "" {
+		return fmt.Errorf("ask the agent: %w; start it, name its root directory with --root-dir, or "+
+			"its node with --node", cause(err))
+	}
 	if a.node.name == "" && errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("no agent answers at %s: set readOnlyPort (--read-only-port) of the "+
 			"agent, which is off by default, or name its address with --server, or its node with "+
 			"--node", a)
 	}
-	var failed *url.Error // names the whole request again
-	if errors.As(err, &failed) {
-		err = failed.Err
-	}
+	err = cause(err)
 	if a.node.name != "" {
 		return fmt.Errorf("ask the API server for node %s: %w; see --kubeconfig", a.node.name, err)
 	}
 	return fmt.Errorf("ask the agent at %s: %w; name its read-only port with --server", a, err)
+}
+
+// cause is an error without the request, which it would name again.
+func cause(err error) error {
+	var failed *url.Error
+	if errors.As(err, &failed) {
+		return failed.Err
+	}
+	return err
 }

@@ -45,6 +45,7 @@ func newCommand() *cobra.Command {
 		newBenchCommand(),
 		newPodResourcesCommand(),
 		newPluginCommand(),
+		newDeviceCommand(),
 		newCRISimCommand(),
 		newVersionCommand(),
 		workload.Command(), // of the images made from this executable; hidden

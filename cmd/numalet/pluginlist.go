@@ -56,8 +56,12 @@ func listPlugins(ctx context.Context, out io.Writer, server *agentAddress, forma
 		if p.Endpoint != "" {
 			socket = filepath.Base(p.Endpoint)
 		}
-		rows.add(p.Resource, socket, cmp.Or(string(p.Way), "-"), fmt.Sprintf("%d of %d", p.Healthy,
-			p.Devices), state, cmp.Or(callsOf(p), "-"), cmp.Or(lastError(p), "-"))
+		healthy := fmt.Sprintf("%d of %d", p.Healthy, p.Devices)
+		if p.Cordoned > 0 {
+			healthy += fmt.Sprintf(", %d cordoned", p.Cordoned)
+		}
+		rows.add(p.Resource, socket, cmp.Or(string(p.Way), "-"), healthy, state,
+			cmp.Or(callsOf(p), "-"), cmp.Or(lastError(p), "-"))
 	}
 	return rows.Flush()
 }

@@ -32,7 +32,11 @@ type Listener struct {
 // Listen makes a socket that accepts when its name can first be seen. A file that has the name
 // already stays, and is an error. What an earlier call left that did not come to its end is
 // removed.
-func Listen(path string) (*Listener, error) {
+func Listen(path string) (*Listener, error) { return ListenAs(path, 0) }
+
+// ListenAs is Listen of a socket that has the mode when its name can first be seen; 0: what the
+// umask leaves.
+func ListenAs(path string, mode fs.FileMode) (*Listener, error) {
 	if len(path) > MaxPath {
 		return nil, fmt.Errorf("listen on %s: the path has %d bytes, unix sockets allow %d", path,
 			len(path), MaxPath)
@@ -47,7 +51,13 @@ func Listen(path string) (*Listener, error) {
 	}
 	unnamed.SetUnlinkOnClose(false) // Close looks whose the name is
 	l := &Listener{UnixListener: unnamed, path: path}
-	if l.file, err = os.Lstat(before); err == nil {
+	if mode != 0 {
+		err = os.Chmod(before, mode)
+	}
+	if err == nil {
+		l.file, err = os.Lstat(before)
+	}
+	if err == nil {
 		err = unix.Renameat2(unix.AT_FDCWD, before, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
 	}
 	if err != nil {

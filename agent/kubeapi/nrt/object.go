@@ -147,27 +147,27 @@ func (f Facts) memories() map[topology.NodeID]v1alpha2.ResourceInfoList {
 	return out
 }
 
-// devices counts those of each resource that the node has: all, the healthy ones, and of these those
-// that no pod has. One of several nodes counts on each of them.
+// devices counts those of each resource that the node has: all, the healthy ones that are not
+// cordoned, and of these those that no pod has. One of several nodes counts on each of them.
 func (f Facts) devices(id topology.NodeID) (out v1alpha2.ResourceInfoList) {
 	for _, name := range slices.Sorted(maps.Keys(f.Inventory.Resources)) {
 		r := f.Inventory.Resources[name]
-		var all, healthy, free int
+		var all, offered, free int
 		for _, d := range r.Devices {
 			if !d.Nodes.Has(id) {
 				continue
 			}
 			all++
-			if !d.Healthy || !r.Connected {
+			if !d.Offered() || !r.Connected {
 				continue
 			}
-			healthy++
+			offered++
 			if !f.Held.Devices[name].Has(d.ID) {
 				free++
 			}
 		}
 		if all > 0 {
-			out = append(out, amounts(name, resource.DecimalSI, [3]int{all, healthy, free}))
+			out = append(out, amounts(name, resource.DecimalSI, [3]int{all, offered, free}))
 		}
 	}
 	return out

@@ -1,0 +1,102 @@
+package devices
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/cordon"
+)
+
+// HealthAbsent is that of a cordoned device that no plugin lists. The others are those of a pod's
+// status.
+const HealthAbsent = "Absent"
+
+// Row is a device of the node, or one that is cordoned.
+type Row struct {
+	Resource string `json:"resource"`
+	ID       string `json:"id"`
+	// Health is Healthy, Unhealthy, Unknown when no plugin is connected, or Absent.
+	Health string `json:"health"`
+	// Nodes are the NUMA nodes as a list, such as 0-1; empty when the plugin names none.
+	Nodes string `json:"nodes,omitempty"`
+	// HeldBy are containers as namespace/pod/container; an init container beside one that took over
+	// from it.
+	HeldBy []string `json:"heldBy,omitempty"`
+	Cordon *Cordon  `json:"cordon,omitempty"`
+}
+
+// Cordon says since when a device is cordoned, and why.
+type Cordon struct {
+	Reason string    `json:"reason,omitempty"`
+	Since  time.Time `json:"since"`
+}
+
+// device is a device of a resource.
+type device struct{ resource, id string }
+
+// List is the rows by resource and natural order of ids. Cordons and what is held are looked at when
+// their device is in the inventory, or is cordoned.
+func List(inventory deviceplugin.Inventory, state allocation.State, cordons []cordon.Cordon) []Row {
+	held := holders(state)
+	said := map[device]*Cordon{}
+	for _, c := range cordons {
+		said[device{c.Resource, c.ID}] = &Cordon{c.Reason, c.Since}
+	}
+	out := []Row{}
+	for _, name := range slices.Sorted(maps.Keys(inventory.Resources)) {
+		r := inventory.Resources[name]
+		for _, d := range r.Devices {
+			key := device{name, d.ID}
+			row := Row{
+				Resource: name, ID: d.ID, Health: string(health(r, d)), Nodes: d.Nodes.String(),
+				HeldBy: held[key], Cordon: said[key],
+			}
+			delete(said, key)
+			out = append(out, row)
+		}
+	}
+	for key, c := range said {
+		out = append(out, Row{
+			Resource: key.resource, ID: key.id, Health: HealthAbsent, HeldBy: held[key], Cordon: c,
+		})
+	}
+	slices.SortStableFunc(out, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(a.Resource, b.Resource), deviceplugin.CompareIDs(a.ID, b.ID))
+	})
+	return out
+}
+
+func health(r deviceplugin.Resource, d *deviceplugin.Device) v1.ResourceHealthStatus {
+	switch {
+	case !r.Connected:
+		return v1.ResourceHealthStatusUnknown
+	case d.Healthy:
+		return v1.ResourceHealthStatusHealthy
+	}
+	return v1.ResourceHealthStatusUnhealthy
+}
+
+// holders names the containers that hold devices.
+func holders(state allocation.State) map[device][]string {
+	out := map[device][]string{}
+	for _, p := range state.Pods {
+		for name, c := range p.Containers {
+			for _, set := range c.Devices {
+				for _, id := range set.IDs {
+					key := device{set.Resource, id}
+					out[key] = append(out[key], p.Namespace+"/"+p.Name+"/"+name)
+				}
+			}
+		}
+	}
+	for _, names := range out {
+		slices.Sort(names)
+	}
+	return out
+}

@@ -1,0 +1,158 @@
+package devices
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/server"
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/cordon"
+	"github.com/numalet/numalet/topology/oneline"
+	"github.com/numalet/numalet/topology/strictyaml"
+)
+
+// Reasons of the node's events. The kubelet has none.
+const (
+	reasonCordoned   = "DeviceCordoned"
+	reasonUncordoned = "DeviceUncordoned"
+)
+
+// Socket is the name of the unix socket, in the agent's root, on which the node's administrator asks.
+const Socket = "numalet.sock"
+
+// maxQuestion bounds a question in bytes: an id and a reason, each written as \u escapes.
+const maxQuestion = 64 << 10
+
+// Config is what devices are listed from, and who hears of cordons.
+type Config struct {
+	Plugins *deviceplugin.Plugins
+	State   func() allocation.State
+	// Tell records an event of the node.
+	Tell func(eventType, reason, message string)
+}
+
+// Question names a device. Reason is for a cordon.
+type Question struct {
+	Resource string `json:"resource"`
+	ID       string `json:"id"`
+	Reason   string `json:"reason,omitempty"`
+}
+
+// Answer says what became of a question.
+type Answer struct {
+	// Changed: it was not so before.
+	Changed bool `json:"changed"`
+	// Device is how it is now.
+	Device Row `json:"device"`
+}
+
+// ListRoute lists the devices; it changes nothing.
+func ListRoute(c Config) server.Route {
+	return server.JSONRoute("/devices", func() any { return c.list() })
+}
+
+// Routes change which devices are given out: POST of a Question, answered with an Answer.
+func Routes(c Config) []server.Route {
+	return []server.Route{
+		c.route("/devices/cordon", c.cordon), c.route("/devices/uncordon", c.uncordon),
+	}
+}
+
+func (c Config) list() []Row {
+	return List(c.Plugins.Inventory(), c.State(), c.Plugins.Cordons())
+}
+
+func (c Config) route(pattern string,
+	act func(context.Context, Question) (changed bool, err error)) server.Route {
+	return server.Route{Method: http.MethodPost, Pattern: pattern, Handler: http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) {
+			q, err := read(http.MaxBytesReader(w, r.Body, maxQuestion))
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
+			changed, err := act(r.Context(), q)
+			switch {
+			case errors.Is(err, cordon.ErrFull):
+				http.Error(w, err.Error(), http.StatusInsufficientStorage)
+			case err != nil:
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+			default:
+				server.WriteJSON(w, Answer{Changed: changed, Device: c.find(q)})
+			}
+		})}
+}
+
+// read is strict: a field that is not known might have named another device.
+func read(body io.Reader) (q Question, err error) {
+	raw, err := io.ReadAll(body)
+	if err != nil {
+		return q, fmt.Errorf("read the question: %w", err)
+	}
+	doc, err := strictyaml.Parse(raw)
+	if err != nil {
+		return q, fmt.Errorf("the question %w", err)
+	}
+	found := strictyaml.Check[Question](doc)
+	for _, wrong := range []string{
+		doc.Duplicates, found.Unknown.String(), found.Wrong.String(),
+	} {
+		if wrong != "" {
+			return q, errors.New("the question: " + wrong)
+		}
+	}
+	if err := json.Unmarshal(doc.JSON, &q); err != nil {
+		return q, fmt.Errorf("read the question: %w", err)
+	}
+	return q, cordon.Cordon{Resource: q.Resource, ID: q.ID, Reason: q.Reason}.Check()
+}
+
+func (c Config) cordon(ctx context.Context, q Question) (isNew bool, err error) {
+	isNew, err = c.Plugins.Cordon(ctx, cordon.Cordon{
+		Resource: q.Resource, ID: q.ID, Reason: oneline.Of(q.Reason), Since: time.Now().UTC(),
+	})
+	if err != nil || !isNew {
+		return isNew, err
+	}
+	message := fmt.Sprintf("Device %s of %s is not given to new containers", oneline.Of(q.ID),
+		q.Resource)
+	if row := c.find(q); len(row.HeldBy) > 0 {
+		message += "; " + strings.Join(row.HeldBy, ", ") + " keeps it"
+	}
+	if q.Reason != "" {
+		message += ": " + oneline.Of(q.Reason)
+	}
+	c.Tell(v1.EventTypeNormal, reasonCordoned, message)
+	return true, nil
+}
+
+func (c Config) uncordon(ctx context.Context, q Question) (was bool, err error) {
+	was, err = c.Plugins.Uncordon(ctx, q.Resource, q.ID)
+	if err == nil && was {
+		c.Tell(v1.EventTypeNormal, reasonUncordoned, fmt.Sprintf(
+			"Device %s of %s is given to new containers again", oneline.Of(q.ID), q.Resource))
+	}
+	return was, err
+}
+
+// find is the device's row; Absent when there is none.
+func (c Config) find(q Question) Row {
+	rows := c.list()
+	at := slices.IndexFunc(rows, func(r Row) bool {
+		return r.Resource == q.Resource && r.ID == q.ID
+	})
+	if at < 0 {
+		return Row{Resource: q.Resource, ID: q.ID, Health: HealthAbsent}
+	}
+	return rows[at]
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+
+	"github.com/numalet/numalet/agent/devices"
+)
+
+// agentSocket is the way to what an administrator alone may ask of an agent: the socket below its
+// root directory, or the API server of its cluster.
+type agentSocket struct {
+	root string
+	node nodeProxy
+}
+
+func (a *agentSocket) add(flags *pflag.FlagSet) {
+	flags.StringVar(&a.root, "root-dir", "/var/lib/kubelet",
+		"the agent's root directory, on this machine; its user's rights are needed there")
+	a.node.add(flags)
+}
+
+// address is who is asked.
+func (a *agentSocket) address() (*agentAddress, error) {
+	if a.node.name != "" {
+		return &agentAddress{node: a.node}, nil
+	}
+	path, err := filepath.Abs(filepath.Join(a.root, devices.Socket))
+	if err != nil {
+		return nil, err
+	}
+	return &agentAddress{url: &url.URL{Scheme: "http", Host: "localhost"}, socket: path}, nil
+}
+
+// overSocket has requests go to a unix socket, whatever their host.
+func overSocket(path string) *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+		},
+	}}
+}

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/numalet/numalet/agent/devices"
+)
+
+func newDeviceCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "device",
+		Short: "List the devices of an agent, and say which are not to be given out",
+	}
+	onlyTools(cmd)
+	cmd.AddCommand(newDeviceListCommand(), newCordonCommand(), newUncordonCommand())
+	return cmd
+}
+
+// newDeviceListCommand is "numalet device list".
+func newDeviceListCommand() *cobra.Command {
+	var at agentSocket
+	var format string
+	cmd := &cobra.Command{
+		Use:   "list [RESOURCE]",
+		Short: "List devices: their health, who has them, which are cordoned",
+		Long: `List the devices that plugins offer to a running agent, with their health, their
+NUMA nodes and the containers that have them, and the devices that are cordoned,
+also those that no plugin lists now.`,
+		Example: "  numalet device list example.com/gpu\n  numalet device list --node node1 -o json",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			rows, err := at.devices(cmd.Context(), strings.Join(args, ""))
+			if err != nil {
+				return err
+			}
+			if format == "json" {
+				return writeJSON(cmd.OutOrStdout(), rows)
+			}
+			return printDevices(cmd.OutOrStdout(), rows)
+		},
+		ValidArgsFunction: at.complete(1, nil),
+	}
+	choose(cmd.Flags(), &format, "output", "o", "how to print", "text", "json")
+	at.add(cmd.Flags())
+	return cmd
+}
+
+func printDevices(out io.Writer, all []devices.Row) error {
+	rows := newRows(out)
+	rows.add("RESOURCE", "ID", "HEALTH", "NODES", "HELD BY", "CORDONED")
+	for _, r := range all {
+		rows.add(r.Resource, r.ID, r.Health, cmp.Or(r.Nodes, "-"),
+			cmp.Or(strings.Join(r.HeldBy, ", "), "-"), cmp.Or(cordoned(r), "-"))
+	}
+	return rows.Flush()
+}
+
+// cordoned says since when a device is cordoned, and why.
+func cordoned(r devices.Row) string {
+	if r.Cordon == nil {
+		return ""
+	}
+	text := duration.HumanDuration(time.Since(r.Cordon.Since)) + " ago"
+	if r.Cordon.Reason != "" {
+		text += ": " + r.Cordon.Reason
+	}
+	return text
+}
+
+// newCordonCommand is "numalet device cordon RESOURCE ID".
+func newCordonCommand() *cobra.Command {
+	var at agentSocket
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "cordon RESOURCE ID",
+		Short: "Have a device not given to new containers",
+		Long: `Have a device not given to new containers, until it is uncordoned. A container that
+has it keeps it. This holds across restarts of the agent and of the plugin, and for a
+device that is not there now, should it come back under its id.`,
+		Example: "  numalet device cordon example.com/gpu gpu-3 --reason 'row remapping pending'",
+		Args:    oneDevice,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			answer, err := at.change(cmd.Context(), "cordon", devices.Question{
+				Resource: args[0], ID: args[1], Reason: reason,
+			})
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), saysCordoned(answer))
+			return err
+		},
+		ValidArgsFunction: at.complete(2, func(r devices.Row) bool { return r.Cordon == nil }),
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for those who read the list")
+	at.add(cmd.Flags())
+	return cmd
+}
+
+func saysCordoned(a devices.Answer) string {
+	d := a.Device
+	text := fmt.Sprintf("%s %s is cordoned", d.Resource, d.ID)
+	if !a.Changed {
+		text = fmt.Sprintf("%s %s was cordoned already", d.Resource, d.ID)
+	}
+	switch {
+	case len(d.HeldBy) > 0:
+		text += "; it stays with " + strings.Join(d.HeldBy, ", ")
+	case d.Health == devices.HealthAbsent:
+		text += "; no plugin lists it now (numalet device list), and it stays cordoned if one does"
+	}
+	return text
+}
+
+// newUncordonCommand is "numalet device uncordon RESOURCE ID".
+func newUncordonCommand() *cobra.Command {
+	var at agentSocket
+	cmd := &cobra.Command{
+		Use:     "uncordon RESOURCE ID",
+		Short:   "Have a device given to new containers again",
+		Long:    `Have a device that was cordoned given to new containers again.`,
+		Example: "  numalet device uncordon example.com/gpu gpu-3",
+		Args:    oneDevice,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			answer, err := at.change(cmd.Context(), "uncordon", devices.Question{
+				Resource: args[0], ID: args[1],
+			})
+			if err != nil {
+				return err
+			}
+			text := "is uncordoned"
+			if !answer.Changed {
+				text = "was not cordoned"
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), args[0], args[1], text)
+			return err
+		},
+		ValidArgsFunction: at.complete(2, func(r devices.Row) bool { return r.Cordon != nil }),
+	}
+	at.add(cmd.Flags())
+	return cmd
+}
+
+// oneDevice wants a resource and the id of one of its devices.
+func oneDevice(cmd *cobra.Command, args []string) error {
+	if len(args) == 2 {
+		return nil
+	}
+	return fmt.Errorf("%s takes a resource and the id of one device, such as example.com/gpu gpu-3; "+
+		"numalet device list has them", cmd.CommandPath())
+}
+
+// devices are those of a resource; "": of all.
+func (a *agentSocket) devices(ctx context.Context, resource string) ([]devices.Row, error) {
+	address, err := a.address()
+	if err != nil {
+		return nil, err
+	}
+	var rows []devices.Row
+	if err := address.get(ctx, &rows, "devices"); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(rows, func(r devices.Row) bool {
+		return resource != "" && r.Resource != resource
+	}), nil
+}
+
+// change has the agent cordon or uncordon a device.
+func (a *agentSocket) change(ctx context.Context, what string, q devices.Question) (
+	answer devices.Answer, err error) {
+	body, err := json.Marshal(q)
+	if err != nil {
+		return answer, fmt.Errorf("encode the question: %w", err)
+	}
+	address, err := a.address()
+	if err != nil {
+		return answer, err
+	}
+	err = address.ask(ctx, question{path: []string{"devices", what}, body: body}, &answer)
+	return answer, err
+}
+
+// complete offers resources as the first argument, and as the second, where there is one, the ids of
+// devices that are wanted.
+func (a *agentSocket) complete(most int, wanted func(devices.Row) bool) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) >= most {
+			return nil, noFiles
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+		defer cancel()
+		rows, err := a.devices(ctx, strings.Join(args, ""))
+		if err != nil {
+			return nil, noFiles
+		}
+		var out []string
+		for _, r := range rows {
+			switch {
+			case wanted != nil && !wanted(r):
+			case len(args) == 0:
+				out = append(out, r.Resource)
+			default:
+				out = append(out, r.ID)
+			}
+		}
+		return slices.Compact(out), noFiles
+	}
+}

@@ -1,0 +1,203 @@
+package cordon
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/topology/oneline"
+	"github.com/numalet/numalet/topology/strictyaml"
+)
+
+// FileName is the name of the book's file in the agent's root.
+const FileName = "numalet_device_cordons"
+
+// version is that of the file; one of another version cannot be used.
+const version = "v1"
+
+// maxFile bounds what is read and written.
+const maxFile = 16 << 20
+
+// ErrUnusable: the file could not be used and was moved aside.
+var ErrUnusable = errors.New("the file of cordoned devices cannot be used")
+
+// Book is all cordons, kept in a file. Reading it takes no lock. A nil Book has none.
+type Book struct {
+	path string
+	mu   sync.Mutex // held by the one who writes
+	now  atomic.Pointer[byResource]
+}
+
+// byResource has the cordons by resource and id. It is never written to once it is in a Book.
+type byResource map[string]map[string]Cordon
+
+// file is the book on the disk.
+type file struct {
+	Version string   `json:"version"`
+	Cordons []Cordon `json:"cordons"`
+}
+
+// Open reads the book's file. One that cannot be used is moved aside: there is an empty book then
+// beside an error that is ErrUnusable. Any other error comes without a book.
+func Open(path string) (*Book, error) {
+	b := &Book{path: path}
+	b.now.Store(&byResource{})
+	raw, err := files.Read(path, maxFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return b, nil
+	}
+	var all byResource
+	if err == nil {
+		all, err = parse(raw)
+	}
+	if err == nil {
+		b.now.Store(&all)
+		return b, nil
+	}
+	aside, moveErr := files.MoveAside(path, time.Now())
+	if moveErr != nil {
+		return nil, fmt.Errorf("read cordoned devices: %w", errors.Join(err, moveErr))
+	}
+	return b, fmt.Errorf("%w and was moved to %s: %w", ErrUnusable, aside, err)
+}
+
+// parse is strict: a cordon that was read in part might be of another device.
+func parse(raw []byte) (byResource, error) {
+	doc, err := strictyaml.Parse(raw)
+	if err != nil {
+		return nil, fmt.Errorf("it %w", err)
+	}
+	found := strictyaml.Check[file](doc)
+	for _, wrong := range []string{
+		doc.Duplicates, found.Unknown.String(), found.Wrong.String(),
+	} {
+		if wrong != "" {
+			return nil, errors.New(wrong)
+		}
+	}
+	var in file
+	if err := json.Unmarshal(doc.JSON, &in); err != nil {
+		return nil, errors.New(oneline.Of(err.Error()))
+	}
+	switch {
+	case in.Version != version:
+		return nil, fmt.Errorf("it is of version %q, and this agent reads %s", in.Version, version)
+	case len(in.Cordons) > maxCordons:
+		return nil, fmt.Errorf("it has %d cordons; at most %d are read", len(in.Cordons),
+			maxCordons)
+	}
+	all := byResource{}
+	for _, c := range in.Cordons {
+		if err := c.Check(); err != nil {
+			return nil, err
+		}
+		if all[c.Resource] == nil {
+			all[c.Resource] = map[string]Cordon{}
+		}
+		if _, twice := all[c.Resource][c.ID]; twice {
+			return nil, fmt.Errorf("%s %s is in it twice", c.Resource, oneline.Of(c.ID))
+		}
+		all[c.Resource][c.ID] = c
+	}
+	return all, nil
+}
+
+// Of has the cordons of a resource by id. Never write to it.
+func (b *Book) Of(resource string) map[string]Cordon {
+	if b == nil {
+		return nil
+	}
+	return (*b.now.Load())[resource]
+}
+
+// List is all cordons, by resource and id.
+func (b *Book) List() []Cordon {
+	if b == nil {
+		return nil
+	}
+	return b.now.Load().list()
+}
+
+// Put remembers a cordon, in place of one of the same device, whose Since it keeps. New: there was
+// none. On an error nothing has changed.
+func (b *Book) Put(c Cordon) (isNew bool, err error) {
+	if err := c.Check(); err != nil {
+		return false, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := *b.now.Load()
+	was, known := all[c.Resource][c.ID]
+	if known {
+		c.Since = was.Since
+	} else if all.count() >= maxCordons {
+		return false, ErrFull
+	}
+	of := maps.Clone(all[c.Resource])
+	if of == nil {
+		of = map[string]Cordon{}
+	}
+	of[c.ID] = c
+	return !known, b.write(all.with(c.Resource, of))
+}
+
+// Remove forgets the cordon of a device. Was: there was one. On an error nothing has changed.
+func (b *Book) Remove(resource, id string) (was bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := *b.now.Load()
+	if _, was = all[resource][id]; !was {
+		return false, nil
+	}
+	of := maps.Clone(all[resource])
+	delete(of, id)
+	return true, b.write(all.with(resource, of))
+}
+
+// write is durable first, and then seen.
+func (b *Book) write(next byResource) error {
+	raw, err := json.MarshalIndent(file{Version: version, Cordons: next.list()}, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode cordoned devices: %w", err)
+	}
+	raw = append(raw, '\n')
+	if len(raw) > maxFile {
+		return ErrFull
+	}
+	if err := files.ReplaceDurably(b.path, raw); err != nil {
+		return fmt.Errorf("remember cordoned devices: %w", err)
+	}
+	b.now.Store(&next)
+	return nil
+}
+
+func (all byResource) with(resource string, of map[string]Cordon) byResource {
+	next := maps.Clone(all)
+	if next[resource] = of; len(of) == 0 {
+		delete(next, resource)
+	}
+	return next
+}
+
+func (all byResource) count() (n int) {
+	for _, of := range all {
+		n += len(of)
+	}
+	return n
+}
+
+func (all byResource) list() []Cordon {
+	out := make([]Cordon, 0, all.count())
+	for _, of := range all {
+		out = append(out, slices.Collect(maps.Values(of))...)
+	}
+	slices.SortFunc(out, compare)
+	return out
+}

@@ -1,0 +1,117 @@
+package deviceplugin
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/numalet/numalet/deviceplugin/cordon"
+	"github.com/numalet/numalet/deviceplugin/sim"
+	"github.com/numalet/numalet/test/scratch"
+	"github.com/numalet/numalet/topology"
+)
+
+// numbers are capacity, allocatable and cordoned of GPUs.
+func (r *rig) numbers() [3]int {
+	g := r.Inventory().Resources[gpu]
+	return [3]int{g.Capacity, g.Allocatable, g.Cordoned()}
+}
+
+func TestCordon(t *testing.T) {
+	path := filepath.Join(scratch.Dir(t), cordon.FileName)
+	book, err := cordon.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, Config{Cordons: book})
+	// Before there is a plugin, and of an id that it will not have.
+	for _, id := range []string{"gpu-3", "gpu-99"} {
+		if isNew, err := r.Cordon(t.Context(), cordon.Cordon{Resource: gpu, ID: id}); !isNew ||
+			err != nil {
+			t.Fatalf("Cordon %s = %v, %v", id, isNew, err)
+		}
+	}
+	plugin := r.plugin(sim.Config{Resource: gpu})
+	r.untilConnected(gpu)
+	steps := []struct {
+		what string
+		do   func() error
+		want [3]int
+	}{
+		{"at the start", func() error { return nil }, [3]int{8, 7, 1}},
+		{"one more", func() error {
+			_, err := r.Cordon(t.Context(), cordon.Cordon{Resource: gpu, ID: "gpu-4"})
+			return err
+		}, [3]int{8, 6, 2}},
+		{"once more", func() error {
+			_, err := r.Cordon(t.Context(), cordon.Cordon{Resource: gpu, ID: "gpu-4"})
+			return err
+		}, [3]int{8, 6, 2}},
+		{"one less", func() error {
+			_, err := r.Uncordon(t.Context(), gpu, "gpu-3")
+			return err
+		}, [3]int{8, 7, 1}},
+	}
+	for _, s := range steps {
+		if err := s.do(); err != nil {
+			t.Fatalf("%s: %v", s.what, err)
+		}
+		if got := r.numbers(); got != s.want { // without waiting: Cordon returns when it is seen
+			t.Errorf("%s: %v, want %v", s.what, got, s.want)
+		}
+	}
+	// A cordoned device that is not healthy is missing once.
+	plugin.must(plugin.SetHealth(t.Context(), false, "gpu-4"))
+	r.until("the cordoned device is unhealthy", func(i Inventory) bool {
+		return i.Health(gpu, "gpu-4") == v1.ResourceHealthStatusUnhealthy
+	})
+	if got := r.numbers(); got != [3]int{8, 7, 1} {
+		t.Errorf("unhealthy too: %v", got)
+	}
+	plugin.must(plugin.SetHealth(t.Context(), true, "gpu-4"))
+	// A plugin that is away leaves as many as it had.
+	plugin.stop()
+	r.until("the plugin is away", func(i Inventory) bool { return !i.Resources[gpu].Connected })
+	if got := r.numbers(); got != [3]int{8, 7, 1} {
+		t.Errorf("away: %v", got)
+	}
+	r.stop()
+	if book, err = cordon.Open(path); err != nil {
+		t.Fatal(err)
+	}
+	again := newRig(t, Config{Dir: r.dir, Cordons: book})
+	again.plugin(sim.Config{Resource: gpu})
+	again.untilConnected(gpu)
+	if got := again.numbers(); got != [3]int{8, 7, 1} {
+		t.Errorf("after a restart: %v", got)
+	}
+}
+
+// A container that has a cordoned device keeps it, and one that has none is not given it, wherever
+// it would be best.
+func TestCordonedDevicesAreNotChosen(t *testing.T) {
+	r := Resource{Name: gpu, Connected: true, Devices: parseDevices(t, "a@0 b@0 c@1")}
+	r.Devices[0].Cordoned = true
+	req := Request{Resource: r, N: 2, Hint: topology.Hint{Any: true}}
+	if ids, err := Choose(req); err != nil || ids[0] != "b" || ids[1] != "c" {
+		t.Errorf("chosen %v, %v", ids, err)
+	}
+	for _, hint := range Hints(topology.NewNodeSet(0, 1), req) {
+		if hint.Nodes == topology.NewNodeSet(0) {
+			t.Error("node 0 is offered for two devices, and has one")
+		}
+	}
+	req.Reusable, req.Taken = []string{"a"}, sets.New("a")
+	if ids, err := Choose(req); err != nil || ids[0] != "a" {
+		t.Errorf("with one to be used again %v, %v", ids, err)
+	}
+	req.Reusable, req.N = nil, 3
+	_, err := Choose(req)
+	var few *UnavailableError
+	if !errors.As(err, &few) || few.Cordoned != 1 || few.Available != 2 {
+		t.Errorf("too many: %v", err)
+	}
+}
