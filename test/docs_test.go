@@ -23,7 +23,7 @@ var documented = map[string]struct {
 	// up is what the command shows, or the file that it makes, when it does what it is for. It is
 	// stopped at the end of its block. "" is a command that ends by itself.
 	up string
-	// add are arguments that make it shorter.
+	// add are arguments that make it shorter, or say where the agent is.
 	add []string
 	// cluster: it takes an API server, and the tests that have one run the like of it.
 	cluster bool
@@ -48,6 +48,10 @@ var documented = map[string]struct {
 	"numalet plugin sim ctl --control /tmp/gpu.ctl state":                      {},
 	"numalet plugin sim ctl --control /tmp/gpu.ctl unhealthy gpu-3":            {},
 	"numalet plugin sim ctl --control /tmp/gpu.ctl fault Allocate --delay 20s": {},
+
+	"numalet device list example.com/gpu": {add: atRoot},
+	"numalet device cordon example.com/gpu gpu-3 --reason 'row remapping pending'": {add: atRoot},
+	"numalet device uncordon example.com/gpu gpu-3":                                {add: atRoot},
 
 	"bin/numalet plugin check --exec './widgets --dir {dir} --widgets /tmp/widgets'": {},
 	"bin/numalet plugin check --exec './widgets --dir {dir} --widgets /tmp/widgets' " +
@@ -76,7 +80,10 @@ var documented = map[string]struct {
 		"--devices example.com/gpu=8@0-3": {},
 }
 
-var few = []string{"--pods", "100"}
+var (
+	few    = []string{"--pods", "100"}
+	atRoot = []string{"--root-dir=RUNNING"}
+)
 
 // TestDocumentedCommands runs the commands of all code blocks, in a folder with the files that they
 // name and with what they name elsewhere in a place of the test's own.
@@ -152,6 +159,7 @@ func newReader(t *testing.T) *reader {
 		"/var/lib/kubelet", other.Root,
 		"http://127.0.0.1:10255", running.URL(""),
 		"127.0.0.1:10255", strings.TrimPrefix(running.URL(""), "http://"),
+		"RUNNING", running.Root,
 		"--dir DIR", "--dir "+filepath.Join(running.Root, "device-plugins"),
 		"/tmp/gpu.ctl", filepath.Join(dir, "gpu.ctl"),
 		"/tmp/widgets", filepath.Join(dir, "devices"))}
@@ -212,7 +220,10 @@ func (r *reader) follow(file string, commands []string) {
 func (r *reader) command(ctx context.Context, command string, add ...string) *exec.Cmd {
 	_, args, _ := strings.Cut(r.places.Replace(command), " ")
 	script := "exec \"$0\" " + args + " \"$@\"" // of a shell, for commands have quotes
-	shell := append([]string{"-c", script, r.binary}, add...)
+	shell := []string{"-c", script, r.binary}
+	for _, arg := range add {
+		shell = append(shell, r.places.Replace(arg))
+	}
 	cmd := exec.CommandContext(ctx, "/bin/sh", shell...)
 	cmd.Dir = r.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}

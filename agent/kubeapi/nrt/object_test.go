@@ -167,3 +167,17 @@ func TestAttributes(t *testing.T) {
 		t.Errorf("the object begins %.300s", raw)
 	}
 }
+
+// TestCordonedDevices: they are of the capacity alone.
+func TestCordonedDevices(t *testing.T) {
+	f := known(t)
+	gpus := f.Inventory.Resources["example.com/gpu"]
+	for i, d := range gpus.Devices {
+		marked := *d
+		marked.Cordoned = true
+		gpus.Devices[i] = &marked
+	}
+	if got := story(Object(owner, f)); !strings.Contains(got, "example.com/gpu 3 0 0\nnode-1") {
+		t.Errorf("zones\n%s", got)
+	}
+}

@@ -1,0 +1,79 @@
+package devices
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/cordon"
+	"github.com/numalet/numalet/topology"
+)
+
+const gpu, nic = "example.com/gpu", "example.com/nic"
+
+func TestList(t *testing.T) {
+	inventory := deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{
+		nic: {Devices: []*deviceplugin.Device{{ID: "nic-0"}}},
+		gpu: {Connected: true, Devices: []*deviceplugin.Device{
+			{ID: "gpu-2", Healthy: true, Nodes: topology.NewNodeSet(0, 1)},
+			{ID: "gpu-10", Cordoned: true},
+		}},
+	}}
+	state := allocation.State{Pods: map[types.UID]allocation.Pod{"u": {
+		Namespace: "team", Name: "train", Containers: map[string]allocation.Container{
+			"init": {Devices: []allocation.DeviceSet{{Resource: gpu, IDs: []string{"gpu-10"}}}},
+			"main": {Devices: []allocation.DeviceSet{
+				{Resource: gpu, IDs: []string{"gpu-10", "gpu-11"}}}},
+		},
+	}}}
+	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	got := List(inventory, state, []cordon.Cordon{
+		{Resource: gpu, ID: "gpu-10", Reason: "hot", Since: since},
+		{Resource: gpu, ID: "gpu-11", Since: since},
+		{Resource: "example.com/away", ID: "a", Since: since},
+	})
+	const at = `"since":"2026-01-02T03:04:05Z"`
+	want := []string{
+		`{"resource":"example.com/away","id":"a","health":"Absent","cordon":{` + at + `}}`,
+		`{"resource":"example.com/gpu","id":"gpu-2","health":"Healthy","nodes":"0-1"}`,
+		`{"resource":"example.com/gpu","id":"gpu-10","health":"Unhealthy",` +
+			`"heldBy":["team/train/init","team/train/main"],"cordon":{"reason":"hot",` + at + `}}`,
+		`{"resource":"example.com/gpu","id":"gpu-11","health":"Absent",` +
+			`"heldBy":["team/train/main"],"cordon":{` + at + `}}`,
+		`{"resource":"example.com/nic","id":"nic-0","health":"Unknown"}`,
+	}
+	var lines []string
+	for _, row := range got {
+		text, err := json.Marshal(row)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, string(text))
+	}
+	if strings.Join(lines, "\n") != strings.Join(want, "\n") {
+		t.Errorf("listed\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// A question that does not say what is meant is not taken for another one.
+func TestQuestions(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"resource": "example.com/gpu", "id": "a"}`:               "",
+		`{"resource": "example.com/gpu", "id": "a", "ids": ["b"]}`: "ids: unknown field",
+		`{"resource": "example.com/gpu", "id": 1}`:                 "id: ",
+		`{"resource": "example.com/gpu", "id": "a", "id": "b"}`:    "duplicate field",
+		`{"id": "a"}`: "not the name of a resource",
+		``:            "is empty",
+		`[]`:          "the question ",
+	} {
+		_, err := read(strings.NewReader(text))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
