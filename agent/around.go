@@ -185,13 +185,15 @@ func openRoutes(n node, p parts) []server.Route {
 		server.JSONRoute("/placements", func() any { return placements(n, p) }),
 		server.JSONRoute("/plugins", func() any { return p.plugins.Peers() }),
 		server.JSONRoute("/problems", func() any {
-			return append(p.sources.List(), pluginProblems(p.plugins.Inventory())...)
+			return append(p.sources.List(), pluginProblems(p.plugins)...)
 		}),
 		devices.ListRoute(deviceConfig(n, p)),
 		n.events.Route(),
 		admission.FreeRoute(p.queue),
 		admission.Route(p.queue, n.name, p.knows,
-			func(namespace, name string) []string { return since(n, p, namespace, name) }),
+			func(namespace, name string) (since, plugins []string) {
+				return amiss(n, p, namespace, name)
+			}),
 		fit.Route(p.queue, p.plugins, n.cfg.RefuseUnknownFields),
 	}
 }

@@ -11,8 +11,10 @@ import (
 // pluginSource is the source of problems of device plugins; their names are those of resources.
 const pluginSource = "device-plugin"
 
-// pluginProblems lists what is wrong with device plugins, by resource.
-func pluginProblems(inventory deviceplugin.Inventory) (out []source.Problem) {
+// pluginProblems lists what is wrong with device plugins, by resource, and then the calls to them
+// that fail.
+func pluginProblems(plugins *deviceplugin.Plugins) (out []source.Problem) {
+	inventory := plugins.Inventory()
 	names := slices.Sorted(maps.Keys(inventory.Resources))
 	for name := range inventory.Refused {
 		names = append(names, name)
@@ -31,6 +33,13 @@ func pluginProblems(inventory deviceplugin.Inventory) (out []source.Problem) {
 					Source: pluginSource, Name: name, Reason: p.reason, Message: p.message,
 				})
 			}
+		}
+	}
+	for _, peer := range plugins.Peers() {
+		for _, message := range peer.Failing() {
+			out = append(out, source.Problem{
+				Source: pluginSource, Name: peer.Resource, Reason: "CallFailed", Message: message,
+			})
 		}
 	}
 	return out

@@ -8,17 +8,39 @@ import (
 
 	"github.com/numalet/numalet/agent/health"
 	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
-// since says what has gone wrong with a pod that was admitted: containers that cannot start, and
-// devices that are not healthy.
-func since(n node, p parts, namespace, name string) (out []string) {
+// amiss says what has gone wrong with a pod since it was admitted, containers that cannot start and
+// devices that are not healthy, and what is wrong now with the plugins of the devices it asks for.
+func amiss(n node, p parts, namespace, name string) (since, plugins []string) {
 	for _, pod := range p.statuses.List() {
-		if pod.Namespace != namespace || pod.Name != name || status.Ended(pod.Status.Phase) {
+		if pod.Namespace != namespace || pod.Name != name {
 			continue
 		}
-		out = append(out, stuck(pod)...)
-		out = append(out, health.Amiss(n.store.State().Pods[pod.UID], p.plugins.Inventory())...)
+		plugins = append(plugins, wrongPlugins(pod, p.plugins.Peers())...)
+		if status.Ended(pod.Status.Phase) {
+			continue
+		}
+		since = append(since, stuck(pod)...)
+		since = append(since, health.Amiss(n.store.State().Pods[pod.UID],
+			p.plugins.Inventory())...)
+	}
+	return since, plugins
+}
+
+// wrongPlugins says what is wrong with plugins beyond their not being connected, of which a pod that
+// waits for them tells.
+func wrongPlugins(pod *v1.Pod, peers []deviceplugin.Peer) (out []string) {
+	asked := podspec.AllDevices(pod)
+	for _, peer := range peers {
+		if asked[peer.Resource] == 0 {
+			continue
+		}
+		for _, wrong := range append(slices.Clone(peer.Complaints), peer.Failing()...) {
+			out = append(out, peer.Resource+": "+wrong)
+		}
 	}
 	return out
 }

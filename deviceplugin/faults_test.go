@@ -37,7 +37,7 @@ func TestHangingConnections(t *testing.T) {
 		sim.Serve: {Deadlines{Dial: 200 * time.Millisecond},
 			"failed to dial device plugin: no answer in 200ms: dial unix"},
 		sim.Options: {Deadlines{Options: 200 * time.Millisecond},
-			"GetDevicePluginOptions: rpc error: code = DeadlineExceeded"},
+			"GetDevicePluginOptions: it was not answered in time (200ms); a plugin has to"},
 		sim.List: {Deadlines{FirstList: 200 * time.Millisecond},
 			"ListAndWatch: no list of devices came in time (200ms)"},
 	} {

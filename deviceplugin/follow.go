@@ -34,8 +34,12 @@ func (l *link) askOptions(ctx context.Context, deadline time.Duration) (pluginOp
 	if status.Code(err) == codes.Unimplemented {
 		return pluginOptions{}, nil // a plugin of the API's first days
 	}
+	if status.Code(err) == codes.DeadlineExceeded { // whichever side noticed first
+		err = lateError(fmt.Sprintf("it was not answered in time (%s)", deadline))
+	}
 	if err != nil {
-		return pluginOptions{}, fmt.Errorf("GetDevicePluginOptions: %w", err)
+		return pluginOptions{}, fmt.Errorf("GetDevicePluginOptions: %w; a plugin has to answer it "+
+			"at once, before it is asked for its devices", err)
 	}
 	return pluginOptions{
 		Preferred: resp.GetGetPreferredAllocationAvailable(),
@@ -58,7 +62,8 @@ func (l *link) follow(ctx context.Context, s linkSettings, options pluginOptions
 	defer settling.Wait()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	late := lateError(fmt.Sprintf("no list of devices came in time (%s)", s.deadlines.FirstList))
+	late := lateError(fmt.Sprintf("no list of devices came in time (%s); a plugin has to "+
+		"send its list as soon as it is asked", s.deadlines.FirstList))
 	first := time.AfterFunc(s.deadlines.FirstList, func() { cancel(late) })
 	defer first.Stop()
 	began := time.Now()

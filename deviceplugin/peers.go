@@ -1,10 +1,18 @@
 package deviceplugin
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/numalet/numalet/topology/oneline"
 )
@@ -28,8 +36,10 @@ type Peer struct {
 	Way      Way    `json:"way,omitempty"`
 	// Problem says why it is not connected; empty when it is.
 	Problem string `json:"problem,omitempty"`
-	Devices int    `json:"devices"`
-	Healthy int    `json:"healthy"`
+	// Complaints say what was wrong with how the newest plugin registered, and with the last list.
+	Complaints []string `json:"complaints,omitempty"`
+	Devices    int      `json:"devices"`
+	Healthy    int      `json:"healthy"`
 	// Cordoned counts those that are not given to new containers, healthy or not.
 	Cordoned int `json:"cordoned,omitempty"`
 	// Calls are those that have come back, by their names; LastError is of the last that failed.
@@ -42,22 +52,63 @@ type Peer struct {
 type Calls struct {
 	All    int `json:"all"`
 	Failed int `json:"failed"`
+	// LastError is what the last one said; empty when it did not fail.
+	LastError string `json:"lastError,omitempty"`
 }
 
-// Peers are the plugins, in the order of their resources.
+// wants is what the protocol wants of a plugin that is called for a pod, by the names of calls.
+var wants = map[string]string{
+	rpcAllocate: "a plugin has to answer with one response for each container that it is asked " +
+		"about, in time, for any of its healthy devices and as often as it is asked",
+	rpcPreferred: "a plugin has to answer with as many devices as are asked for, of those on offer " +
+		"and with those that must be among them; or let it not set GetPreferredAllocationAvailable",
+	rpcPreStart: "a plugin has to answer, in time, when the devices can be used, before each start " +
+		"of a container; or let it not set PreStartRequired",
+}
+
+// Failing says, for people, which calls for pods failed the last time that they were made, by their
+// names: what the plugin did, and what the protocol wants.
+func (p Peer) Failing() (out []string) {
+	for _, rpc := range slices.Sorted(maps.Keys(wants)) {
+		if err := p.Calls[rpc].LastError; err != "" {
+			out = append(out, fmt.Sprintf("plugin on %s: %s: %s; %s", filepath.Base(p.Endpoint), rpc,
+				strings.TrimPrefix(err, rpc+": "), wants[rpc]))
+		}
+	}
+	return out
+}
+
+// Peers are the plugins, in the order of their resources; of a resource that none serves, the one
+// that was refused.
 func (p *Plugins) Peers() []Peer {
 	v := p.current.Load()
+	names := slices.AppendSeq(slices.Collect(maps.Keys(v.links)), maps.Keys(v.inventory.Refused))
+	slices.Sort(names)
 	out := []Peer{}
-	for _, name := range slices.Sorted(maps.Keys(v.links)) {
+	for _, name := range slices.Compact(names) {
 		l, r := v.links[name], v.inventory.Resources[name]
 		peer := Peer{
-			Resource: name, Endpoint: l.socket, Way: l.way, Problem: r.Problem,
-			Devices: len(r.Devices), Cordoned: r.Cordoned(),
+			Resource: name, Problem: r.Problem, Devices: len(r.Devices), Cordoned: r.Cordoned(),
 		}
 		for _, d := range r.Devices {
 			peer.Healthy += count(d.Healthy)
 		}
-		l.tally.tell(&peer)
+		if refused := v.inventory.Refused[name]; refused != "" {
+			peer.Complaints = append(peer.Complaints, "its registration was refused: "+refused)
+		}
+		if r.Early != "" {
+			peer.Complaints = append(peer.Complaints, r.Early)
+		}
+		if r.Complaint != "" {
+			peer.Complaints = append(peer.Complaints, "its list of devices (ListAndWatch): "+
+				r.Complaint)
+		}
+		if l == nil {
+			peer.Problem = "no plugin has registered"
+		} else {
+			peer.Endpoint, peer.Way = l.socket, l.way
+			l.tally.tell(&peer)
+		}
 		out = append(out, peer)
 	}
 	return out
@@ -80,9 +131,15 @@ func (t *tally) add(rpc string, err error) {
 	}
 	c := t.calls[rpc]
 	c.All++
-	if err != nil {
+	switch {
+	case err == nil:
+		c.LastError = ""
+	case errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled: // by who made it
 		c.Failed++
-		t.last, t.at = oneline.Of(rpc+": "+err.Error()), time.Now()
+	default:
+		c.Failed++
+		c.LastError = oneline.Of(err.Error())
+		t.last, t.at = oneline.Of(rpc+": "+strings.TrimPrefix(err.Error(), rpc+": ")), time.Now()
 	}
 	t.calls[rpc] = c
 }

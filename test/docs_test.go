@@ -49,7 +49,7 @@ var documented = map[string]struct {
 	"numalet plugin sim ctl --control /tmp/gpu.ctl unhealthy gpu-3":            {},
 	"numalet plugin sim ctl --control /tmp/gpu.ctl fault Allocate --delay 20s": {},
 
-	"numalet device list example.com/gpu": {add: atRoot},
+	"numalet device list example.com/gpu":                                          {add: atRoot},
 	"numalet device cordon example.com/gpu gpu-3 --reason 'row remapping pending'": {add: atRoot},
 	"numalet device uncordon example.com/gpu gpu-3":                                {add: atRoot},
 

@@ -15,14 +15,16 @@ type explained interface {
 }
 
 // Route answers why a pod was admitted, waits or was rejected on the node, and what has gone wrong
-// with it since. A pod that was not decided on may still be known to the agent.
+// with it since, and with its device plugins. A pod that was not decided on may still be known to the
+// agent.
 func Route(q explained, node string, known func(namespace, name string) bool,
-	since func(namespace, name string) []string) server.Route {
+	amiss func(namespace, name string) (since, plugins []string)) server.Route {
 	answer := func(w http.ResponseWriter, r *http.Request) {
 		namespace, name := r.PathValue("namespace"), r.PathValue("pod")
 		if record, ok := q.Explained(r.Context(), namespace, name); ok {
-			if record.Outcome == string(Admit) {
-				record.Since = since(namespace, name)
+			var since []string
+			if since, record.Plugins = amiss(namespace, name); record.Outcome == string(Admit) {
+				record.Since = since
 			}
 			server.WriteJSON(w, record)
 			return

@@ -24,8 +24,8 @@ func TestRoute(t *testing.T) {
 	waits.Name, waits.Outcome = "waits-node", "Wait"
 	route := Route(decided{"default/web-node": record, "default/waits-node": waits}, "node",
 		func(_, name string) bool { return name == "queued" },
-		func(namespace, name string) []string {
-			return []string{namespace + "/" + name + " broke"}
+		func(namespace, name string) (since, plugins []string) {
+			return []string{namespace + "/" + name + " broke"}, []string{name + "'s plugin is wrong"}
 		})
 	mux := http.NewServeMux()
 	mux.Handle(route.Pattern, route.Handler)
@@ -37,6 +37,7 @@ func TestRoute(t *testing.T) {
 		{"web-node", 200, `"web-node"`},
 		{"web-node", 200, `default/web-node broke`},
 		{"waits-node", 200, `"Wait"`},
+		{"waits-node", 200, `waits-node's plugin is wrong`},
 		{"web", 404, "the pod of that manifest is web-node"},
 		{"queued", 404, "still in the queue"},
 		{"other", 404, "/problems the manifests that were refused"},

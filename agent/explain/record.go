@@ -44,6 +44,8 @@ type Remarks struct {
 	Ignored []string `json:"ignored,omitempty"`
 	// Since says what has gone wrong with an admitted pod since.
 	Since []string `json:"since,omitempty"`
+	// Plugins says what is wrong now with the device plugins of what the pod asks for.
+	Plugins []string `json:"plugins,omitempty"`
 	// Kept says how much stays of what the pod had before, if not all.
 	Kept []string `json:"kept,omitempty"`
 }

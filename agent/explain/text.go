@@ -15,6 +15,7 @@ func (r Record) Text() string {
 	var b strings.Builder
 	r.writeVerdict(&b)
 	bullets(&b, "Since then", r.Since)
+	bullets(&b, "What is wrong with its device plugins", r.Plugins)
 	b.WriteString("\nIt asks for\n")
 	for _, request := range r.Requests {
 		fmt.Fprintf(&b, "  %s\n", request)

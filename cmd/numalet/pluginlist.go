@@ -53,6 +53,9 @@ func listPlugins(ctx context.Context, out io.Writer, server *agentAddress, forma
 		if p.Problem != "" {
 			state = p.Problem
 		}
+		if len(p.Complaints) > 0 {
+			state += "; " + strings.Join(p.Complaints, "; ")
+		}
 		if p.Endpoint != "" {
 			socket = filepath.Base(p.Endpoint)
 		}
