@@ -7,8 +7,8 @@ import (
 	"github.com/numalet/numalet/deviceplugin/cordon"
 )
 
-// Cordon has a device not given to containers that do not have it yet, also one that no plugin lists
-// now. It is durable, and in the inventory, when Cordon returns without an error. New: it was not
+// Cordon has a device not given to containers that do not have it yet, also one that no plugin
+// lists now. It is durable, and in the inventory, when Cordon returns without an error. New: it was not
 // cordoned before.
 func (p *Plugins) Cordon(ctx context.Context, c cordon.Cordon) (isNew bool, err error) {
 	if isNew, err = p.cfg.Cordons.Put(c); err != nil {

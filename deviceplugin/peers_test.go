@@ -29,6 +29,11 @@ func TestPeers(t *testing.T) {
 	}
 	r.untilConnected(gpu)
 	_, _ = r.Allocate(t.Context(), gpu, []string{"gpu-0"}) // fails
+	failing := r.Peers()[0].Failing()
+	if len(failing) != 1 || !strings.HasPrefix(failing[0], "plugin on p.sock: Allocate: rpc error") ||
+		!strings.Contains(failing[0], "no such luck; a plugin has to answer with one response") {
+		t.Errorf("failing are %q", failing)
+	}
 	refuse = false
 	if _, err := r.Allocate(t.Context(), gpu, []string{"gpu-0"}); err != nil {
 		t.Fatal(err)
@@ -38,6 +43,9 @@ func TestPeers(t *testing.T) {
 		t.Fatalf("the plugins are %+v", peers)
 	}
 	p, gone := peers[0], peers[1]
+	if failing := p.Failing(); len(failing) > 0 {
+		t.Errorf("after a call that did not fail, failing are %q", failing)
+	}
 	if p.Resource != gpu || p.Endpoint != filepath.Join(r.dir, "p.sock") || p.Way != ByRegister ||
 		p.Problem != "" || p.Devices != 2 || p.Healthy != 2 {
 		t.Errorf("the plugin is %+v", p)

@@ -172,9 +172,8 @@ func listEnds(how error) func(*wrongPlugin) {
 	}
 }
 
-// heard is what the places say of a plugin that is wrong. "" is a place that has nothing to say: the
-// kubelet has no event of a pod that waits, and nothing has failed yet where a pod has what it asked
-// for.
+// heard is what the places say of a plugin that is wrong. "" is a place that need not say anything:
+// there is no event of a pod that waits, and none of one that has what it asked for.
 type heard struct{ log, event, explain, list, problems string }
 
 // everywhere is one text in all places but the pod's events.
@@ -203,10 +202,11 @@ var wrongs = []struct {
 	{"endpoint", func(p *wrongPlugin) {
 		p.request = func(r *v1beta1.RegisterRequest) { r.Endpoint = "/tmp/p.sock" }
 	}, everywhere("without a path")},
-	{"nowhere", func(p *wrongPlugin) { p.nowhere = true }, everywhere("nowhere.sock: connect: no such file")},
+	{"nowhere", func(p *wrongPlugin) { p.nowhere = true },
+		everywhere("nowhere.sock: connect: no such file")},
 	{"options-fail", func(p *wrongPlugin) {
 		p.options = func(context.Context, *v1beta1.DevicePluginOptions) error { return errNoFile }
-	}, everywhere("GetDevicePluginOptions: rpc error: code = Unknown desc = no such file; a plugin has to")},
+	}, everywhere("code = Unknown desc = no such file; a plugin has to answer it at once")},
 	{"options-hang", func(p *wrongPlugin) {
 		p.options = func(ctx context.Context, _ *v1beta1.DevicePluginOptions) error {
 			return hang(ctx)
@@ -217,13 +217,18 @@ var wrongs = []struct {
 			return hang(to.Context())
 		}
 	}, everywhere("no list of devices came in time (2s); a plugin has to send its list")},
-	{"list-ends", listEnds(nil), everywhere("it ended its ListAndWatch stream; a plugin has to keep it open")},
-	{"list-fails", listEnds(status.Error(codes.Internal, "lost the driver")), heard{"lost the driver", "", "", "lost the driver", "ListAndWatch: rpc error"}},
-	{"no-devices", func(p *wrongPlugin) { p.devices = nil }, heard{"lists no devices", "lists no devices", "lists no devices", "", ""}},
+	{"list-ends", listEnds(nil),
+		everywhere("it ended its ListAndWatch stream; a plugin has to keep it open")},
+	{"list-fails", listEnds(status.Error(codes.Internal, "lost the driver")),
+		heard{"lost the driver", "", "", "lost the driver", "ListAndWatch: rpc error"}},
+	{"no-devices", func(p *wrongPlugin) { p.devices = nil },
+		heard{"lists no devices", "lists no devices", "lists no devices", "", ""}},
 	{"no-id", spoil(func(d *v1beta1.Device) { d.ID = "" }), everywhere("give every device an id")},
 	{"id-twice", spoil(func(d *v1beta1.Device) { d.ID = "dev-1" }), everywhere("list each id once")},
-	{"health-word", spoil(func(d *v1beta1.Device) { d.Health = "healthy" }), everywhere("send Healthy or Unhealthy")},
-	{"bad-node", spoil(func(d *v1beta1.Device) { d.Topology.Nodes[0].ID = -1 }), everywhere("as sysfs has it")},
+	{"health-word", spoil(func(d *v1beta1.Device) { d.Health = "healthy" }),
+		everywhere("send Healthy or Unhealthy")},
+	{"bad-node", spoil(func(d *v1beta1.Device) { d.Topology.Nodes[0].ID = -1 }),
+		everywhere("as sysfs has it")},
 	{"alloc-fails", func(p *wrongPlugin) {
 		p.allocate = func(context.Context, *v1beta1.AllocateResponse) error { return errNoFile }
 	}, calledFor("no such file", wantsAllocate)},
@@ -259,11 +264,11 @@ var wrongs = []struct {
 	}), heard{"does not list: dev-9", ownChoice, wantsPrefer, "does not list: dev-9", wantsPrefer}},
 	{"prefer-few", prefersBy(func(*v1beta1.ContainerPreferredAllocationRequest) ([]string, error) {
 		return nil, nil
-	}), heard{"0 of its devices can be used", ownChoice, wantsPrefer, "0 of its devices", wantsPrefer}},
+	}), heard{"0 of its devices", ownChoice, wantsPrefer, "0 of its devices", wantsPrefer}},
 	{"prefer-many", prefersBy(func(r *v1beta1.ContainerPreferredAllocationRequest) (
 		[]string, error) {
 		return slices.Clone(r.AvailableDeviceIDs), nil
-	}), heard{"3 of its devices can be used", ownChoice, wantsPrefer, "3 of its devices", wantsPrefer}},
+	}), heard{"3 of its devices", ownChoice, wantsPrefer, "3 of its devices", wantsPrefer}},
 	{"pre-start", func(p *wrongPlugin) {
 		p.preStart = func() error { return errors.New("no reset") }
 	}, calledFor("no reset", wantsPreStart)},

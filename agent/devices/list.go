@@ -40,8 +40,8 @@ type Cordon struct {
 // device is a device of a resource.
 type device struct{ resource, id string }
 
-// List is the rows by resource and natural order of ids. Cordons and what is held are looked at when
-// their device is in the inventory, or is cordoned.
+// List is the devices that plugins list, and those that are cordoned and that none lists, by resource
+// and in natural order of ids.
 func List(inventory deviceplugin.Inventory, state allocation.State, cordons []cordon.Cordon) []Row {
 	held := holders(state)
 	said := map[device]*Cordon{}

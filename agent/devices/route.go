@@ -27,7 +27,7 @@ const (
 	reasonUncordoned = "DeviceUncordoned"
 )
 
-// Socket is the name of the unix socket, in the agent's root, on which the node's administrator asks.
+// Socket is the name of the unix socket, in the agent's root, where the node's administrator asks.
 const Socket = "numalet.sock"
 
 // maxQuestion bounds a question in bytes: an id and a reason, each written as \u escapes.

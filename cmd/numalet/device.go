@@ -189,8 +189,8 @@ func (a *agentSocket) change(ctx context.Context, what string, q devices.Questio
 	return answer, err
 }
 
-// complete offers resources as the first argument, and as the second, where there is one, the ids of
-// devices that are wanted.
+// complete offers resources as the first argument, and as the second, where there is one, the ids
+// of devices that are wanted.
 func (a *agentSocket) complete(most int, wanted func(devices.Row) bool) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) >= most {
