@@ -171,3 +171,34 @@ func TestDeviceCordonIsRefused(t *testing.T) {
 		t.Error("something was cordoned")
 	}
 }
+
+// The node API, which the API server's proxy asks, takes a cordon of those whom it knows.
+func TestDeviceCordonOverNodeAPI(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	api := serveNodeAPI(t, n)
+	n.Start()
+	for _, tc := range []struct {
+		known bool
+		path  string
+		code  int
+	}{
+		{false, "/devices/cordon", http.StatusUnauthorized},
+		{true, "/devices/cordon", http.StatusOK},
+		{false, "/devices/uncordon", http.StatusUnauthorized},
+	} {
+		resp, err := api.client(tc.known).Post(api.url+tc.path, "application/yaml",
+			strings.NewReader(`{"resource": "example.com/gpu", "id": "gpu-5"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != tc.code {
+			t.Errorf("%s, known: %v: %s, want %d", tc.path, tc.known, resp.Status, tc.code)
+		}
+	}
+	if code, body := api.ask(true, "GET", "/devices"); code != http.StatusOK ||
+		!strings.Contains(body, `"gpu-5"`) {
+		t.Errorf("the list is %d %s", code, body)
+	}
+}
