@@ -13,6 +13,7 @@ import (
 	"github.com/numalet/numalet/agent/logs"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/topology/quantity"
 )
 
 // sweepPeriod is how often is looked for containers and logs that are not needed any more, which
@@ -59,7 +60,7 @@ func logPlace(n node) logs.Place {
 // newRotation keeps the logs of running containers at their size.
 func newRotation(n node, p parts) (*housekeeping.Housekeeping, error) {
 	k := &n.cfg.Kubelet
-	size, err := resource.ParseQuantity(k.ContainerLogMaxSize)
+	size, err := quantity.Parse(k.ContainerLogMaxSize)
 	if err != nil {
 		return nil, err
 	}

@@ -4,14 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/numalet/numalet/topology/podspec"
+	"github.com/numalet/numalet/topology/quantity"
 )
 
 // Unlimited is a quota without a bound.
@@ -50,7 +49,7 @@ func PodResources(pod *v1.Pod, o PodOptions) Resources {
 	r := Resources{Pids: max(o.Pids, 0), HugePages: map[int64]int64{}}
 	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
 	for name, q := range limits {
-		if size, ok := HugePageSize(name); ok {
+		if size, ok := quantity.PageSize(name); ok {
 			r.HugePages[size] = q.Value()
 		}
 	}
@@ -109,7 +108,7 @@ func NodeResources(capacity v1.ResourceList, pids int64, reserved ...v1.Resource
 		HugePages: map[int64]int64{},
 	}
 	for name, q := range left {
-		if size, ok := HugePageSize(name); ok {
+		if size, ok := quantity.PageSize(name); ok {
 			r.HugePages[size] = max(q.Value(), 0)
 		}
 	}
@@ -134,19 +133,6 @@ func QOSResources(pods []*v1.Pod, sizes []int64) map[v1.PodQOSClass]Resources {
 		v1.PodQOSBurstable:  {Shares: Shares(milliCPU), HugePages: unbound},
 		v1.PodQOSBestEffort: {Shares: MinShares, HugePages: maps.Clone(unbound)},
 	}
-}
-
-// HugePageSize is the page size in bytes of a resource such as hugepages-2Mi.
-func HugePageSize(name v1.ResourceName) (int64, bool) {
-	text, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
-	if !ok {
-		return 0, false
-	}
-	q, err := resource.ParseQuantity(text)
-	if err != nil || q.Sign() <= 0 {
-		return 0, false
-	}
-	return q.Value(), true
 }
 
 // PageSizeName is how the kernel names a page size in the files of the hugetlb controller

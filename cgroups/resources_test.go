@@ -160,12 +160,4 @@ func TestPageSizeName(t *testing.T) {
 			t.Errorf("PageSizeName(%d) = %s, want %s", size, got, want)
 		}
 	}
-	if size, ok := HugePageSize("hugepages-2Mi"); !ok || size != 2*mi {
-		t.Errorf("HugePageSize(hugepages-2Mi) = %d, %t", size, ok)
-	}
-	for _, name := range []v1.ResourceName{"memory", "hugepages-", "hugepages-big"} {
-		if _, ok := HugePageSize(name); ok {
-			t.Errorf("HugePageSize(%s) is a page size", name)
-		}
-	}
 }

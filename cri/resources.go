@@ -12,6 +12,7 @@ import (
 
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/topology/podspec"
+	"github.com/numalet/numalet/topology/quantity"
 )
 
 // ResourceOptions are the node's side of a container's resources.
@@ -115,9 +116,9 @@ func (d demand) linux(o ResourceOptions) *runtimeapi.LinuxContainerResources {
 
 // hugePages is the limit of pages of that size, in bytes; 0 when none are asked for.
 func (d demand) hugePages(size int64) uint64 {
-	for name, quantity := range d.limits {
-		if pages, ok := cgroups.HugePageSize(name); ok && pages == size {
-			return uint64(max(quantity.Value(), 0))
+	for name, limit := range d.limits {
+		if pages, ok := quantity.PageSize(name); ok && pages == size {
+			return uint64(max(limit.Value(), 0))
 		}
 	}
 	return 0

@@ -8,10 +8,11 @@ import (
 
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cliflag "k8s.io/component-base/cli/flag"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/numalet/numalet/topology/quantity"
 )
 
 // fieldAt is the field of an addressable struct at a path of json names. The path must exist:
@@ -175,7 +176,7 @@ func parseReservation(section string) (kubeletv1beta1.MemoryReservation, error) 
 	r.NumaNode = int32(node)
 	for item := range strings.SplitSeq(limits, ",") {
 		name, amount, _ := strings.Cut(strings.TrimSpace(item), "=")
-		q, err := resource.ParseQuantity(amount)
+		q, err := quantity.Parse(amount)
 		if err != nil || name == "" {
 			return r, fmt.Errorf("reserved memory %q: want type=quantity, such as memory=1Gi", item)
 		}

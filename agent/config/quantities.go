@@ -9,6 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/numalet/numalet/topology/quantity"
 )
 
 // ParseReserved reads kubeReserved or systemReserved: cpu, memory, ephemeral-storage, pid.
@@ -21,7 +23,7 @@ func ParseReserved(reserved map[string]string) (v1.ResourceList, error) {
 			return nil, fmt.Errorf("%s: cannot be reserved; "+
 				"want one of cpu, memory, ephemeral-storage, pid", name)
 		}
-		q, err := resource.ParseQuantity(reserved[name])
+		q, err := quantity.Parse(reserved[name])
 		if err != nil || q.Sign() < 0 {
 			return nil, fmt.Errorf("%s: want a quantity such as \"500m\" or \"2Gi\", found %q",
 				name, reserved[name])
@@ -48,7 +50,7 @@ func ParseThreshold(value string) (t Threshold, ok bool, err error) {
 		}
 		return Threshold{Part: p / 100}, p > 0 && p < 100, nil
 	}
-	q, err := resource.ParseQuantity(value)
+	q, err := quantity.Parse(value)
 	if err != nil || q.Sign() < 0 {
 		return Threshold{}, false, fmt.Errorf(
 			"want a quantity such as \"100Mi\" or a percentage such as \"10%%\", found %q", value)

@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -15,6 +14,8 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/numalet/numalet/topology/quantity"
 )
 
 // validate lists everything that is wrong, in one line with the path of each field.
@@ -159,7 +160,7 @@ func isSocket(endpoint string) bool {
 }
 
 func validateLogs(c *Config, p *problems) {
-	size, err := resource.ParseQuantity(c.Kubelet.ContainerLogMaxSize)
+	size, err := quantity.Parse(c.Kubelet.ContainerLogMaxSize)
 	if err != nil || size.Sign() <= 0 {
 		p.invalid("containerLogMaxSize", c.Kubelet.ContainerLogMaxSize,
 			`must be a quantity such as "10Mi"`)

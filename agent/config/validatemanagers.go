@@ -5,13 +5,13 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-base/featuregate"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/topology/quantity"
 )
 
 // cpuOption is a policy option of the CPU manager: the gate it needs (empty: none) and the
@@ -146,8 +146,9 @@ func validateMemory(c *Config, p *problems) {
 		}
 		for name, q := range r.Limits {
 			entry := keyed(at+"limits", string(name))
+			_, huge := quantity.PageSize(name)
 			switch {
-			case name != v1.ResourceMemory && !isHugePages(name):
+			case name != v1.ResourceMemory && !huge:
 				p.choose(entry, string(name), "memory", "hugepages-<size>")
 			case q.Sign() <= 0:
 				p.invalid(entry, q.String(), "must be more than 0")
@@ -162,9 +163,4 @@ func validateMemory(c *Config, p *problems) {
 	}
 	p.forbid(len(k.QOSReserved) > 0 && !c.Gates.Enabled("QOSReserved"), "qosReserved",
 		"needs feature gate QOSReserved")
-}
-
-func isHugePages(name v1.ResourceName) bool {
-	size, huge := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
-	return huge && size != ""
 }

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/numalet/numalet/agent/allocation"
+	units "github.com/numalet/numalet/topology/quantity"
 )
 
 // isMemory tells memory and huge pages, which are counted in bytes, from CPUs and devices.
@@ -52,10 +53,8 @@ func step(name string, count int) int {
 		return 1
 	}
 	unit := 1 << 20
-	if size, huge := strings.CutPrefix(name, v1.ResourceHugePagesPrefix); huge {
-		if q, err := resource.ParseQuantity(size); err == nil {
-			unit = int(q.Value())
-		}
+	if size, huge := units.PageSize(v1.ResourceName(name)); huge {
+		unit = int(size)
 	}
 	for count/unit >= 128 {
 		unit *= 2

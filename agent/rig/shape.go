@@ -14,6 +14,7 @@ import (
 
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/podspec"
+	"github.com/numalet/numalet/topology/quantity"
 )
 
 // Shape is what pods of one kind ask for. Pod is never written to.
@@ -156,7 +157,7 @@ func (s *Site) amounts(given map[string]Text) (v1.ResourceList, error) {
 func (s *Site) amount(name, text string) (resource.Quantity, error) {
 	percent, relative := strings.CutSuffix(text, "%")
 	if !relative {
-		q, err := resource.ParseQuantity(text)
+		q, err := quantity.Parse(text)
 		switch {
 		case err != nil:
 			return q, fmt.Errorf("%q is no amount; write 4, 500m, 8Gi or 50%%", text)
@@ -185,9 +186,8 @@ func (s *Site) share(name string, part float64) resource.Quantity {
 	case name == string(v1.ResourceMemory):
 		unit = 1 << 20
 	case strings.HasPrefix(name, v1.ResourceHugePagesPrefix):
-		size, err := resource.ParseQuantity(strings.TrimPrefix(name, v1.ResourceHugePagesPrefix))
-		if err == nil && size.Value() > 0 {
-			unit = size.Value()
+		if size, ok := quantity.PageSize(v1.ResourceName(name)); ok {
+			unit = size
 		}
 	default:
 		format = resource.DecimalSI

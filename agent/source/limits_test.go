@@ -51,6 +51,19 @@ func TestLimits(t *testing.T) {
 			`requests[memory]: Invalid value: "1e+30": must be at most 1Pi`,
 		fmt.Sprintf(c, "resources: {limits: {a.com/b: 10G}}"): "spec.containers[0].resources." +
 			`limits[a.com/b]: Invalid value: "10G": must be at most 1G`,
+		fmt.Sprintf(c, "resources: {requests: {memory: 1e1000000000}}"): "spec.containers[0]." +
+			"resources.requests.memory: want a quantity",
+		fmt.Sprintf(c, "resources: {limits: {cpu: \"12345678901234567890e999999\"}}"): "spec." +
+			"containers[0].resources.limits.cpu: want a quantity",
+		fmt.Sprintf(c, "env: [{name: A, valueFrom: {resourceFieldRef: {resource: limits.cpu, "+
+			"divisor: \"1e-1000000000\"}}}]"): "spec.containers[0].env[0].valueFrom." +
+			"resourceFieldRef.divisor: want a quantity",
+		fmt.Sprintf(c, "resources: {limits: {cpu: 1, hugepages-1e100: 1}}"): "spec.containers[0]." +
+			`resources.limits[hugepages-1e100]: Invalid value: "hugepages-1e100": must end in a page`,
+		fmt.Sprintf(c, "resources: {limits: {cpu: 1, hugepages-1e99: 1}}"): "spec.containers[0]." +
+			`resources.limits[hugepages-1e99]: Invalid value`,
+		fmt.Sprintf(c, "resources: {limits: {cpu: 1, hugepages-1n: 1}}"): "spec.containers[0]." +
+			`resources.limits[hugepages-1n]: Invalid value`,
 		`{spec: {resources: {limits: {cpu: 1e18}}}}`: "spec.resources.limits[cpu]: Invalid value",
 		`{spec: {overhead: {memory: 1e30}}}`:         "spec.overhead[memory]: Invalid value",
 		`{spec: {volumes: [{name: v, emptyDir: {sizeLimit: 1e30}}]}}`: "spec.volumes[0].emptyDir." +

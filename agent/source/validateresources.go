@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/numalet/numalet/topology/quantity"
 )
 
 func validateResources(r *v1.ResourceRequirements, at *field.Path) field.ErrorList {
@@ -79,14 +81,14 @@ func validateResourceName(name v1.ResourceName, at *field.Path) field.ErrorList 
 
 func validateHugePages(name v1.ResourceName, amount resource.Quantity,
 	at *field.Path) field.ErrorList {
-	size, err := resource.ParseQuantity(string(name[len(v1.ResourceHugePagesPrefix):]))
-	if err != nil || size.Sign() <= 0 {
+	size, ok := quantity.PageSize(name)
+	if !ok {
 		return field.ErrorList{field.Invalid(at, string(name),
 			"must end in a page size, such as hugepages-2Mi")}
 	}
-	if amount.Value()%size.Value() != 0 {
-		return field.ErrorList{field.Invalid(at, amount.String(),
-			fmt.Sprintf("must be a multiple of the page size %s", &size))}
+	if amount.Value()%size != 0 {
+		return field.ErrorList{field.Invalid(at, amount.String(), "must be a multiple of the page "+
+			"size "+strings.TrimPrefix(string(name), v1.ResourceHugePagesPrefix))}
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/cgroups"
+	"github.com/numalet/numalet/topology/quantity"
 )
 
 // emptyDirMode lets containers of any user write.
@@ -149,7 +150,7 @@ func memorySize(pod *v1.Pod, limit *resource.Quantity, node int64) int64 {
 // only one that the pod asks for.
 func hugePageSize(pod *v1.Pod, medium v1.StorageMedium) (int64, error) {
 	if text, ok := strings.CutPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix)); ok {
-		size, ok := cgroups.HugePageSize(v1.ResourceHugePagesPrefix + v1.ResourceName(text))
+		size, ok := quantity.PageSize(v1.ResourceHugePagesPrefix + v1.ResourceName(text))
 		if !ok {
 			return 0, fmt.Errorf("medium %q names no page size; write it as HugePages-2Mi", medium)
 		}

@@ -9,6 +9,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/numalet/numalet/topology/quantity"
 )
 
 // Findings is what Check saw, each list in the order of the paths.
@@ -106,11 +110,7 @@ func (w *walk) value(path string, v any, t reflect.Type, record bool) {
 	}
 	switch {
 	case own:
-		raw, err := json.Marshal(v)
-		if err == nil {
-			err = json.Unmarshal(raw, reflect.New(t).Interface())
-		}
-		if err != nil {
+		if !decodes(v, t) {
 			w.wrong(path, wanted(t), v)
 		}
 	case t.Kind() == reflect.Map:
@@ -126,6 +126,16 @@ func (w *walk) value(path string, v any, t reflect.Type, record bool) {
 	case !fits(v, t):
 		w.wrong(path, wanted(t), v)
 	}
+}
+
+// decodes reports whether v is what the decoder of type t takes. A quantity is not read before it is
+// known that reading it costs nothing.
+func decodes(v any, t reflect.Type) bool {
+	raw, err := json.Marshal(v)
+	if err == nil && t == reflect.TypeFor[resource.Quantity]() {
+		err = quantity.Check(strings.Trim(string(raw), `"`))
+	}
+	return err == nil && json.Unmarshal(raw, reflect.New(t).Interface()) == nil
 }
 
 func (w *walk) mapping(path string, v any, t reflect.Type) {

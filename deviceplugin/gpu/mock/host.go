@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/quantity"
 )
 
 // Distances between nodes, as firmware gives them.
@@ -16,7 +15,7 @@ const (
 
 // Topology is the machine around the GPUs, for whoever places pods on it.
 func (m *Machine) Topology() (*topology.Machine, error) {
-	memory, err := resource.ParseQuantity(m.Host.MemoryPerNode)
+	memory, err := quantity.Parse(m.Host.MemoryPerNode)
 	if err != nil {
 		return nil, fmt.Errorf("host: memoryPerNode %q: %w", m.Host.MemoryPerNode, err)
 	}

@@ -1,0 +1,32 @@
+package config
+
+import (
+	"strings"
+	"testing"
+)
+
+// A quantity with more digits than memory holds is refused before it is counted with.
+func TestQuantitiesWithoutEnd(t *testing.T) {
+	const digits = "12345678901234567890e1000000000"
+	for name, read := range map[string]func(string) error{
+		"kubeReserved": func(text string) error {
+			_, err := ParseReserved(map[string]string{"memory": text})
+			return err
+		},
+		"evictionHard": func(text string) error {
+			_, _, err := ParseThreshold(text)
+			return err
+		},
+		"--reserved-memory": func(text string) error {
+			_, err := parseReservation("0:memory=" + text)
+			return err
+		},
+	} {
+		if err := read("1Gi"); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := read(digits); err == nil || !strings.Contains(err.Error(), digits) {
+			t.Errorf("%s: error %v, want one that names %s", name, err, digits)
+		}
+	}
+}
