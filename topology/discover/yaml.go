@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/strictyaml"
 )
@@ -102,7 +100,7 @@ func ParseYAML(r io.Reader) (*topology.Machine, error) {
 	if len(data) > maxYAML {
 		return nil, fmt.Errorf("the file is larger than %d MiB: not a machine file", maxYAML>>20)
 	}
-	text, err := yaml.YAMLToJSONStrict(data)
+	text, err := strictyaml.ToJSON(data, true)
 	if err != nil {
 		return nil, fmt.Errorf("not YAML: %w", err)
 	}

@@ -15,7 +15,6 @@ import (
 
 	kjson "k8s.io/apimachinery/pkg/util/json"
 	strictjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 )
 
 // ErrEmpty: the file holds nothing but blanks and comments.
@@ -84,11 +83,14 @@ func toJSON(data []byte) (d Document, err error) {
 		return d, fmt.Errorf("is no valid JSON, and YAML of more than %d KiB is not read",
 			maxYAML>>10)
 	}
-	if d.JSON, err = yaml.YAMLToJSONStrict(data); err == nil {
+	if d.JSON, err = ToJSON(data, true); err == nil {
 		return d, nil
 	}
+	if errors.Is(err, errExpanded) || errors.Is(err, errCycle) {
+		return d, fmt.Errorf("is not read: %w", err)
+	}
 	d.Duplicates = yamlMessage(err)
-	if d.JSON, err = yaml.YAMLToJSON(data); err != nil {
+	if d.JSON, err = ToJSON(data, false); err != nil {
 		return d, fmt.Errorf("is not YAML or JSON: %s", yamlMessage(err))
 	}
 	return d, nil
@@ -152,7 +154,7 @@ func (d Document) Decode(into any) error {
 // Unmarshal fills into from YAML or JSON that is not worth a list of findings: the error is the
 // first field that into does not have, that is there twice, or whose value does not fit.
 func Unmarshal(data []byte, into any) error {
-	text, err := yaml.YAMLToJSONStrict(data)
+	text, err := ToJSON(data, true)
 	if err != nil {
 		return fmt.Errorf("not YAML: %w", err)
 	}
