@@ -53,6 +53,7 @@ type scope struct {
 // names in order. More than what the scope allows is never built: then the error is errNoRoom.
 func (s scope) expand(text string) (out string, missing []string, err error) {
 	var b strings.Builder
+	open := len(text) - (strings.LastIndexByte(text, ')') + 1)
 	for {
 		before, after, found := strings.Cut(text, "$")
 		if b.Len()+len(before) > s.most {
@@ -62,7 +63,7 @@ func (s scope) expand(text string) (out string, missing []string, err error) {
 		if !found {
 			return b.String(), missing, nil
 		}
-		value, rest, unknown := s.reference(after)
+		value, rest, unknown := s.reference(after, open)
 		if b.Len()+len(value) > s.most {
 			return "", nil, errNoRoom
 		}
@@ -75,18 +76,15 @@ func (s scope) expand(text string) (out string, missing []string, err error) {
 }
 
 // reference reads what follows a $: what stands for it, what comes after it, and the name if it is
-// unknown.
-func (s scope) reference(after string) (value, rest string, unknown *string) {
+// unknown. In the last open bytes nothing is closed: they are not searched for each $( again.
+func (s scope) reference(after string, open int) (value, rest string, unknown *string) {
 	switch {
 	case strings.HasPrefix(after, "$"):
 		return "$", after[1:], nil
-	case !strings.HasPrefix(after, "("):
+	case !strings.HasPrefix(after, "(") || len(after) <= open:
 		return "$", after, nil
 	}
-	name, rest, closed := strings.Cut(after[1:], ")")
-	if !closed {
-		return "$", after, nil
-	}
+	name, rest, _ := strings.Cut(after[1:], ")")
 	if value, ok := s.lookup(name); ok {
 		return value, rest, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -88,4 +89,22 @@ func slicesOf[T any](value T, n int) []T {
 		out[i] = value
 	}
 	return out
+}
+
+// References that are never closed are looked through once, not each to the end: that would be
+// minutes.
+func TestNeverClosed(t *testing.T) {
+	known := scope{func(name string) (string, bool) { return "a", name == "A" }, 1 << 21}
+	text := "$(A)" + strings.Repeat("$(", 1<<20-1)
+	began := time.Now()
+	out, missing, err := known.expand(text)
+	if out != "a"+text[len("$(A)"):] || len(missing) > 0 || err != nil {
+		t.Errorf("%d bytes, %d missing, error %v", len(out), len(missing), err)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("took %v", took)
+	}
+	if out, _, err := known.expand("$(A$(A)$$($(A)$("); out != "$(A$(A)$(a$(" || err != nil {
+		t.Errorf("%q, error %v", out, err)
+	}
 }
