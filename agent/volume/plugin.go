@@ -43,6 +43,7 @@ type target struct {
 	podDir string
 	used
 	have found // what is there of it
+	room *int  // how many bytes the pod's files may still have, of those that the agent writes
 }
 
 // newTarget is the pod's volume of that place.

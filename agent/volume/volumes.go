@@ -128,12 +128,14 @@ func (v *Volumes) bring(ctx context.Context, pod *v1.Pod, updates bool) error {
 	} else {
 		used, errs = v.resolve(ctx, pod, used)
 	}
-	unknown := len(errs) > 0
+	unknown, room := len(errs) > 0, maxPodContent
 	for _, s := range reconcile(v.want(used), have) {
 		if updates && s.verb != update || unknown && s.verb == remove {
 			continue
 		}
-		next, err := v.do(ctx, s, newTarget(pod, dir, used, have, s.place))
+		t := newTarget(pod, dir, used, have, s.place)
+		t.room = &room
+		next, err := v.do(ctx, s, t)
 		again, errs = earlier(again, next), append(errs, err)
 		if ctx.Err() != nil {
 			errs = append(errs, ctx.Err())

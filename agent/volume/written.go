@@ -31,9 +31,14 @@ type Objects interface {
 		key, chain []byte, again time.Time, err error)
 }
 
-// maxContent is how many bytes the files of one volume have at most together. An object of the API
-// has at most 1 MiB, and a volume is made of a few.
-const maxContent = 16 << 20
+const (
+	// maxContent is how many bytes the files of one volume have at most together. An object of the
+	// API has at most 1 MiB, and a volume is made of a few.
+	maxContent = 16 << 20
+	// maxPodContent is the same for all volumes of a pod: they are in memory that no limit of the
+	// pod's counts.
+	maxPodContent = 64 << 20
+)
 
 // content is what a volume is to have.
 type content struct {
@@ -76,7 +81,7 @@ func written(field, name string, medium v1.StorageMedium, content maker) plugin 
 			if err != nil {
 				return time.Time{}, err
 			}
-			if err := checkSize(c.files); err != nil {
+			if err := t.take(c.files); err != nil {
 				return time.Time{}, err
 			}
 			dir := v1.EmptyDirVolumeSource{Medium: medium}
@@ -93,7 +98,8 @@ func written(field, name string, medium v1.StorageMedium, content maker) plugin 
 		}}
 }
 
-func checkSize(files map[string]file) error {
+// take has the files count, and refuses them if they are too much.
+func (t target) take(files map[string]file) error {
 	size := 0
 	for _, f := range files {
 		size += len(f.data)
@@ -102,6 +108,11 @@ func checkSize(files map[string]file) error {
 		return fmt.Errorf("its files have %d bytes, and at most %d are taken; use fewer sources",
 			size, maxContent)
 	}
+	if size > *t.room {
+		return fmt.Errorf("its files have %d bytes, and of %d for all volumes of a pod %d are left; "+
+			"use fewer volumes", size, maxPodContent, *t.room)
+	}
+	*t.room -= size
 	return nil
 }
 

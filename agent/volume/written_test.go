@@ -351,6 +351,34 @@ func TestWrittenSize(t *testing.T) {
 	setUp(t, v, podWith(projectedVolume(sources[:4]...)))
 }
 
+// So have all volumes of a pod together, the first time and whenever they are brought up to date.
+func TestWrittenSizeOfPod(t *testing.T) {
+	s := newServer()
+	s.maps["big"] = &v1.ConfigMap{BinaryData: map[string][]byte{"x": make([]byte, maxContent)}}
+	var volumes []v1.Volume
+	for i := range maxPodContent/maxContent + 1 {
+		volume := configMapVolume(v1.ConfigMapVolumeSource{LocalObjectReference: named("big")})
+		volume.Name = fmt.Sprint("v", i)
+		volumes = append(volumes, volume)
+	}
+	v, _ := newVolumes(t, Config{Objects: s})
+	most := podWith(volumes[:len(volumes)-1]...)
+	setUp(t, v, most)
+	if err := v.Update(t.Context(), most); err != nil {
+		t.Errorf("update as much as there may be: %v", err)
+	}
+	const want = `for volume "v4" : its files have 16777216 bytes, and of 67108864 for all volumes ` +
+		"of a pod 0 are left"
+	over := podWith(volumes...)
+	for name, bring := range map[string]func(context.Context, *v1.Pod) error{
+		"set up": v.SetUp, "update": v.Update,
+	} {
+		if err := bring(t.Context(), over); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v\nwant %s", name, err, want)
+		}
+	}
+}
+
 // Due says when there is something to write: what changed since, what of the pod changed, what has
 // grown old, and after a restart all of it once.
 func TestDue(t *testing.T) {
