@@ -30,7 +30,7 @@ func takeRoot(ctx context.Context, root string) (release func(), err error) {
 		return nil, fmt.Errorf("another numalet runs with root directory %s: stop it first, or "+
 			"give this one its own with --root-dir", root)
 	}
-	if err := checkServed(root); err != nil {
+	if err := awaitUnserved(ctx, root); err != nil {
 		return nil, errors.Join(err, lock.Unlock())
 	}
 	return func() { _ = lock.Unlock() }, nil // the process ends next
@@ -55,6 +55,30 @@ func await(ctx context.Context, lock *flock.Flock) (bool, error) {
 		return false, nil
 	}
 	return locked, err
+}
+
+// awaitUnserved waits for the end of whoever serves the sockets of the root directory, and refuses
+// the directory if that does not come.
+func awaitUnserved(ctx context.Context, root string) error {
+	err := checkServed(root)
+	if err == nil {
+		return nil
+	}
+	klog.FromContext(ctx).Info("Another agent serves sockets of the root directory, waiting for its "+
+		"end", "path", root, "limit", endingWait)
+	limit := time.After(endingWait)
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-limit:
+			return err
+		case <-time.After(20 * time.Millisecond):
+		}
+		if err = checkServed(root); err == nil {
+			return nil
+		}
+	}
 }
 
 // checkServed refuses a root directory whose sockets somebody serves.

@@ -66,6 +66,29 @@ func TestEndingAgentIsWaitedFor(t *testing.T) {
 	}
 }
 
+// So is a kubelet, which has no lock, but sockets.
+func TestEndingKubeletIsWaitedFor(t *testing.T) {
+	root := t.TempDir()
+	if err := os.Mkdir(filepath.Join(root, "device-plugins"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", filepath.Join(root, "device-plugins/kubelet.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := takeRoot(ctx, root); !errors.Is(err, context.Canceled) {
+		t.Errorf("told to stop: %v", err)
+	}
+	defer time.AfterFunc(time.Second, func() { _ = l.Close() }).Stop()
+	release, err := takeRoot(t.Context(), root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+}
+
 // Whatever has the lock file's name, nobody waits for it, and a link is not followed.
 func TestLockFileOfAnotherKind(t *testing.T) {
 	dir := t.TempDir()
