@@ -198,6 +198,14 @@ func (s Supply) String() string {
 	return text
 }
 
+// Brief is how much there is, and not where.
+func (s Supply) Brief() string {
+	if s.Away {
+		return s.Resource + " none"
+	}
+	return s.Resource + " " + s.of(s.Free, s.Total)
+}
+
 func (s Supply) of(free, total int) string {
 	return fmt.Sprintf("%s of %s", number(s.Resource, free), number(s.Resource, total))
 }

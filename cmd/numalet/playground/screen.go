@@ -18,7 +18,7 @@ import (
 type screen struct {
 	look                func() picture
 	headline, manifests string
-	hints               []string
+	hints               []hint
 	width, height       int
 	now                 picture
 }
@@ -28,6 +28,7 @@ type picture struct {
 	rows    []placement.Row
 	wrong   []string // with manifests
 	free    []string // a line for each resource
+	brief   string   // the same in a few words
 	happens []v1.Event
 }
 
@@ -42,8 +43,13 @@ func (p *Playground) look() picture {
 	if err != nil {
 		return now
 	}
+	var brief []string
 	for _, supply := range free {
 		now.free = append(now.free, "free: "+supply.String())
+		brief = append(brief, supply.Brief())
+	}
+	if len(brief) > 0 {
+		now.brief = "free: " + strings.Join(brief, "; ")
 	}
 	return now
 }
@@ -79,36 +85,68 @@ func (s screen) View() tea.View {
 	return view
 }
 
+// The blocks of a page, from the top.
+const (
+	titleAt = iota
+	hintsAt
+	tableAt
+	notesAt
+	freeAt
+	eventsAt
+	footAt
+)
+
 // page lays out the picture. Where the height does not do for all, the reasons stay, which matter
-// most, then the table, then what is free, the hints, and what happened.
+// most, then what is free, in a few words, then the table, the hints, and what happened.
 func (s screen) page() string {
-	now, width, height := s.now, s.width, s.height
-	warn := lipgloss.NewStyle().Foreground(lipgloss.Red)
-	why := faint(Notes(now.rows), width)
-	for _, text := range now.wrong {
-		for line := range strings.SplitSeq(ansi.Wrap(text, width, ""), "\n") {
-			why = append(why, warn.Render(line))
+	blocks := s.blocks()
+	total := 0
+	for _, block := range blocks {
+		total += len(block)
+	}
+	if s.height > 0 && total-len(blocks[eventsAt]) > s.height {
+		blocks[freeAt] = nil
+		if s.now.brief != "" {
+			blocks[freeAt] = faint([]string{s.now.brief}, s.width)
 		}
-	}
-	title := strings.Split(ansi.Wrap(s.headline, width, ""), "\n")
-	for i, line := range title {
-		title[i] = lipgloss.NewStyle().Bold(true).Render(line)
-	}
-	const head, hint, table, notes, free, events, foot = 0, 1, 2, 3, 4, 5, 6
-	blocks := [][]string{
-		head: title, hint: faint(s.hints, width), table: strings.Split(Table(now.rows, width), "\n"),
-		notes: why, free: cut(faint(now.free, 0), width),
-		events: cut(happened(now.happens, max(height, 12)/3), width),
-		foot:   faint([]string{summary(now.rows) + "   q quits"}, width),
-	}
-	if height > 0 {
-		clip(blocks, []int{head, foot, notes, table, free, hint, events}, height)
+		t := blocks[tableAt] // without its outer borders
+		blocks[tableAt] = t[min(1, len(t)):max(1, len(t)-1)]
+		clip(blocks, []int{titleAt, footAt, notesAt, freeAt, tableAt, hintsAt, eventsAt}, s.height)
+	} else if s.height > 0 {
+		clip(blocks, []int{titleAt, footAt, notesAt, tableAt, freeAt, hintsAt, eventsAt}, s.height)
 	}
 	var all []string
 	for _, block := range blocks {
 		all = append(all, block...)
 	}
 	return strings.Join(all, "\n")
+}
+
+// blocks are what is shown where there is room for all.
+func (s screen) blocks() [][]string {
+	now, width := s.now, s.width
+	warn := lipgloss.NewStyle().Foreground(lipgloss.Red)
+	why := faint(Notes(now.rows), width)
+	for _, text := range now.wrong {
+		for _, line := range wrap(text, width) {
+			why = append(why, warn.Render(line))
+		}
+	}
+	title := wrap(s.headline, width)
+	for i, line := range title {
+		title[i] = lipgloss.NewStyle().Bold(true).Render(line)
+	}
+	var hints []string
+	for _, h := range s.hints {
+		hints = append(hints, faint(h.lines(width), 0)...)
+	}
+	return [][]string{
+		titleAt: title, hintsAt: hints,
+		tableAt: strings.Split(Table(now.rows, width), "\n"),
+		notesAt: why, freeAt: cut(faint(now.free, 0), width),
+		eventsAt: cut(happened(now.happens, max(s.height, 12)/3), width),
+		footAt:   faint([]string{summary(now.rows) + "   q quits"}, width),
+	}
 }
 
 // clip shortens the blocks until they have at most height lines together: those that come first in

@@ -91,7 +91,8 @@ func TestTableFits(t *testing.T) {
 func examplePicture() picture {
 	return picture{
 		rows: exampleRows(), wrong: []string{"refused: a.yaml: it has no containers"},
-		free: []string{"free: exclusive CPUs: 45 of 63 (14 of 15 on node 0, 31 of 48 on nodes 1-3)"},
+		free:  []string{"free: exclusive CPUs: 45 of 63 (14 of 15 on node 0, 31 of 48 on nodes 1-3)"},
+		brief: "free: cpu 45 of 63; memory 145180Mi of 240540Mi",
 		happens: []v1.Event{
 			{Reason: "Started", Message: "Container started", Count: 1},
 			{Reason: "BackOff", Message: "Back-off restarting failed container", Count: 3},
@@ -101,7 +102,8 @@ func examplePicture() picture {
 
 // Whatever the window, the picture is no larger, and the reasons are there before all else.
 func TestPageFits(t *testing.T) {
-	hints := []string{"drop a pod manifest into /tmp/numalet-1/manifests", "numalet explain POD"}
+	hints := []hint{{what: "drop a pod manifest into /tmp/numalet-1/manifests"},
+		{"to know why:", "numalet explain POD"}}
 	for width := 51; width < 130; width += 9 {
 		for height := 1; height < 50; height += 1 + height/8 {
 			text := screen{
@@ -114,8 +116,8 @@ func TestPageFits(t *testing.T) {
 			text = ansi.Strip(text)
 			if height >= 24 && width >= 80 {
 				for _, part := range []string{
-					"no device plugin has registered", "a.yaml: it has no containers", "train-node",
-					"q quits", "numalet-1/manifests",
+					"free: ", "45 of 63", "no device plugin has registered", "a.yaml: it has no containers", "train-node",
+					"q quits",
 				} {
 					if !strings.Contains(text, part) {
 						t.Fatalf("%dx%d: the page lacks %q:\n%s", width, height, part, text)

@@ -14,7 +14,6 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
-	"github.com/charmbracelet/x/ansi"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/placement"
@@ -44,10 +43,7 @@ func (p *Playground) print(rows []placement.Row) error {
 func faint(texts []string, width int) (out []string) {
 	style := lipgloss.NewStyle().Faint(true)
 	for _, text := range texts {
-		if width > 0 {
-			text = ansi.Wrap(text, width, "")
-		}
-		for line := range strings.SplitSeq(text, "\n") {
+		for _, line := range wrap(text, width) {
 			out = append(out, style.Render(line))
 		}
 	}
@@ -57,7 +53,12 @@ func faint(texts []string, width int) (out []string) {
 // lines prints a line whenever a container's row changes: for pipes and logs. A reader that has
 // gone ends it.
 func (p *Playground) lines(ctx context.Context) error {
-	_, err := fmt.Fprintf(p.opts.Out, "%s\n%s\n", p.headline(), strings.Join(p.hints(), "\n"))
+	_, err := fmt.Fprintln(p.opts.Out, p.headline())
+	for _, h := range p.hints() {
+		if err == nil {
+			_, err = fmt.Fprintln(p.opts.Out, h.lines(0)[0])
+		}
+	}
 	before, said := map[string]string{}, map[string]bool{}
 	ticker := time.NewTicker(refresh)
 	defer ticker.Stop()
@@ -66,6 +67,9 @@ func (p *Playground) lines(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
+		}
+		if readerGone(p.opts.Out) {
+			return nil
 		}
 		now := map[string]string{}
 		var news []string
@@ -115,22 +119,23 @@ func (p *Playground) headline() string {
 }
 
 // hints say what can be done, with commands that work where numalet was started.
-func (p *Playground) hints() []string {
+func (p *Playground) hints() []hint {
 	server := strings.TrimPrefix(p.server, "http://")
-	var hints []string
+	var hints []hint
 	if p.cluster != nil {
-		hints = []string{
-			fmt.Sprintf("export KUBECONFIG=%s; alias kubectl=%s", p.cluster.AdminKubeconfig(),
-				p.cluster.kubectl),
-			fmt.Sprintf("kubectl get pods --output wide; the workloads are in %s",
-				p.cluster.workloads),
+		hints = []hint{
+			{"for kubectl:", fmt.Sprintf("export KUBECONFIG=%s; alias kubectl=%s",
+				quoted(p.cluster.AdminKubeconfig()), quoted(quoted(p.cluster.kubectl)))},
+			{"the workloads are in " + quoted(p.cluster.workloads) + "; what runs where:",
+				"kubectl get pods --output wide"},
 		}
 	}
+	numalet := quoted(os.Args[0])
 	return append(hints,
-		fmt.Sprintf("drop a pod manifest into %s to start it, delete it to stop it; log: %s",
-			p.manifests, p.log.Name()),
-		fmt.Sprintf("to know why: %s explain POD --server %s", os.Args[0], server),
-		fmt.Sprintf("what happened: %s events --server %s", os.Args[0], server))
+		hint{what: fmt.Sprintf("drop a pod manifest into %s to start it, delete it to stop it; log: %s",
+			quoted(p.manifests), quoted(p.log.Name()))},
+		hint{"to know why:", fmt.Sprintf("%s explain POD --server %s", numalet, server)},
+		hint{"what happened:", fmt.Sprintf("%s events --server %s", numalet, server)})
 }
 
 // live shows the table in a terminal until the user quits.

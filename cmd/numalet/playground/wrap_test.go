@@ -1,0 +1,60 @@
+package playground
+
+import (
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"charm.land/lipgloss/v2"
+)
+
+// Words stay whole, also those with hyphens.
+func TestWrap(t *testing.T) {
+	const text = "crash-node: back-off 20s restarting failed container=main pod=crash-node_default"
+	for width := 28; width < 90; width++ {
+		lines := wrap(text, width)
+		if got := strings.Join(lines, " "); got != text {
+			t.Errorf("at %d: %q", width, lines)
+		}
+		for _, line := range lines {
+			if lipgloss.Width(line) > width {
+				t.Errorf("at %d: %q is wider", width, line)
+			}
+		}
+	}
+	if got := wrap("abcdefgh i", 5); !slices.Equal(got, []string{"abcde", "fgh i"}) {
+		t.Errorf("a word wider than the line: %q", got)
+	}
+}
+
+// A shell reads a command as it is shown, whatever the width and the names in it.
+func TestCommandsCanBePasted(t *testing.T) {
+	want := []string{"/tmp/with blank's/numalet", "explain", "POD", "--server", "127.0.0.1:1"}
+	h := hint{what: "to know why:", command: quoted(want[0]) + " explain POD --server 127.0.0.1:1"}
+	for _, width := range []int{40, 60, 80, 120} {
+		text := strings.TrimSpace(strings.TrimPrefix(strings.Join(h.lines(width), "\n"), h.what))
+		out, err := exec.Command("sh", "-c", `printf '%s\n' `+text).Output()
+		if got := strings.TrimSpace(string(out)); err != nil || got != strings.Join(want, "\n") {
+			t.Errorf("at %d: %v, %s", width, err, got)
+		}
+	}
+}
+
+// At the size that a terminal begins with the reasons and what is free are there.
+func TestSmallPage(t *testing.T) {
+	now := examplePicture()
+	now.wrong, now.happens = nil, nil
+	for i := range 6 {
+		now.free = append(now.free, fmt.Sprintf("free: resource%d: 1 of 1", i))
+	}
+	text := screen{headline: "numalet playground", width: 80, height: 24, now: now,
+		hints: []hint{{"to know why:", "numalet explain POD"}}}.page()
+	for _, part := range []string{"too-big-node: OutOfcpu", "free: cpu 45 of 63; memory", "q quits",
+		"shop/web-node", "train-node"} {
+		if !strings.Contains(text, part) {
+			t.Errorf("the page lacks %q:\n%s", part, text)
+		}
+	}
+}
