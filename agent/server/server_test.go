@@ -181,6 +181,21 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
+// Whoever has an address and is ending is waited for.
+func TestAddressSoonFree(t *testing.T) {
+	taken, err := net.Listen("tcp", anyPort)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := time.AfterFunc(500*time.Millisecond, func() { _ = taken.Close() })
+	defer ends.Stop()
+	s, err := New(Config{Listeners: []Listener{{Address: taken.Addr().String()}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.close()
+}
+
 func TestTwoHandlers(t *testing.T) {
 	_, err := New(Config{Listeners: []Listener{{Address: anyPort, Routes: []Route{
 		JSONRoute("/healthz", func() any { return nil }),
