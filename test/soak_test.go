@@ -59,7 +59,9 @@ func TestSoak(t *testing.T) {
 	troubles.Go(func() error { return evilManifests(ctx, t, n) })
 	troubles.Go(func() error { return evilClients(ctx, n) })
 	troubles.Go(func() error { return evilPlugin(ctx, t, n, ctl) })
+	before := cpuTimeNow(t)
 	took := goodPods(ctx, t, n, &ran)
+	stolen := cpuTimeNow(t).stolenSince(before)
 	cancel()
 	if err := troubles.Wait(); err != nil {
 		t.Error(err)
@@ -67,13 +69,19 @@ func TestSoak(t *testing.T) {
 
 	slices.Sort(took)
 	p99, peak := took[len(took)*99/100], n.MemoryMiB("VmHWM")
-	t.Logf("%d good pods: half ran after %v, 99 %% after %v, all after %v; at most %.0f MiB of memory",
-		len(took), took[len(took)/2], p99, took[len(took)-1], peak)
+	t.Logf("%d good pods: half ran after %v, 99 %% after %v, all after %v; at most %.0f MiB of memory; "+
+		"the host took %.1f %% of the CPUs' time",
+		len(took), took[len(took)/2], p99, took[len(took)-1], peak, 100*stolen)
 	if peak > 300 {
 		t.Errorf("the agent took %.0f MiB of memory, want at most 300", peak)
 	}
-	if long && p99 > time.Second {
-		t.Errorf("99 %% of the good pods ran after %v, want at most a second", p99)
+	limit := time.Second
+	if stolen > soakStolen {
+		limit *= 5
+		t.Logf("lenient, as the host took more than %.0f %%: 99 %% may take %v", 100*soakStolen, limit)
+	}
+	if long && p99 > limit {
+		t.Errorf("99 %% of the good pods ran after %v, want at most %v", p99, limit)
 	}
 }
 
