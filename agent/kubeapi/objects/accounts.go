@@ -16,7 +16,7 @@ func (o *Objects) ServiceAccount(ctx context.Context, pod *v1.Pod) (*v1.ServiceA
 	account, err := o.cfg.Client.CoreV1().ServiceAccounts(pod.Namespace).
 		Get(ctx, pod.Spec.ServiceAccountName, metav1.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("read service account: %w", err)
+		return nil, fmt.Errorf("read service account: %w", short(err))
 	}
 	return account, nil
 }

@@ -39,13 +39,13 @@ func insist[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	for {
 		got, err := ask()
 		if !apierrors.IsForbidden(err) {
-			return got, err
+			return got, short(err)
 		}
 		select {
 		case <-ctx.Done():
-			return got, err
+			return got, short(err)
 		case <-heard:
-			return got, err
+			return got, short(err)
 		case <-time.After(authorizerRetry):
 		}
 	}

@@ -100,7 +100,7 @@ func (f *follower) take(e *entry, now object) (tell []types.UID) {
 func (f *follower) missed(e *entry, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	e.err = err
+	e.err = short(err)
 }
 
 func sameVersion(a, b object) bool {

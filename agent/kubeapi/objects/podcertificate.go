@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/oneline"
 )
 
 const (
@@ -191,7 +192,8 @@ func (c *podCertificates) request(ctx context.Context, pod *v1.Pod,
 // learn takes in what the signer answered, and reports whether it did.
 func (c *podCertificate) learn(answer *certificatesv1.PodCertificateRequest) bool {
 	for _, is := range answer.Status.Conditions {
-		why := fmt.Sprintf("reason=%q message=%q", is.Reason, is.Message)
+		why := fmt.Sprintf("reason=%q message=%q", oneline.Cut(is.Reason, 64),
+			oneline.Cut(is.Message, oneline.Most/2))
 		switch is.Type {
 		case certificatesv1.PodCertificateRequestConditionTypeDenied:
 			c.refused = errors.New("PodCertificateRequest was permanently denied: " + why)
@@ -231,10 +233,12 @@ func (c *podCertificates) tellRefused(pod *v1.Pod, answer *certificatesv1.PodCer
 		switch is.Type {
 		case certificatesv1.PodCertificateRequestConditionTypeDenied:
 			c.cfg.Tell(pod, v1.EventTypeWarning, is.Type, fmt.Sprintf("PodCertificateRequest %s "+
-				"was denied, reason=%q, message=%q", name, is.Reason, is.Message))
+				"was denied, reason=%q, message=%q", name, oneline.Cut(is.Reason, 64),
+				oneline.Cut(is.Message, oneline.Most/2)))
 		case certificatesv1.PodCertificateRequestConditionTypeFailed:
 			c.cfg.Tell(pod, v1.EventTypeWarning, is.Type, fmt.Sprintf("PodCertificateRequest %s "+
-				"failed, reason=%q, message=%q", name, is.Reason, is.Message))
+				"failed, reason=%q, message=%q", name, oneline.Cut(is.Reason, 64),
+				oneline.Cut(is.Message, oneline.Most/2)))
 		}
 	}
 }
