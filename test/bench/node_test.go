@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,7 +37,10 @@ const (
 	machineCPUs  = 256
 )
 
-func startNode(b *testing.B) *node {
+func startNode(b *testing.B) *node { return startNodeWith(b, nil) }
+
+// startNodeWith is a node with some settings of its own.
+func startNodeWith(b *testing.B, settings map[string]any) *node {
 	dir := b.TempDir()
 	endpoint := "unix://" + filepath.Join(dir, "cri.sock")
 	n := &node{b: b, runtime: control.NewClient(filepath.Join(dir, "control.sock"))}
@@ -52,6 +56,7 @@ func startNode(b *testing.B) *node {
 	n.Node = harness.NewOn(b, endpoint)
 	n.Settings["maxPods"] = machineCPUs
 	n.Settings["topologyManagerPolicy"] = "restricted"
+	maps.Copy(n.Settings, settings)
 	machine := filepath.Join(dir, "machine.yaml")
 	must(b, os.WriteFile(machine, []byte(machineYAML()), 0o644))
 	n.Args = []string{
