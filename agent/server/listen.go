@@ -3,18 +3,37 @@ package server
 import (
 	"errors"
 	"net"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/deviceplugin/socket"
+	"github.com/numalet/numalet/topology/files"
 )
 
 // endingWait is how long whoever has an address is waited for: a kubelet that was told to stop may
 // have the ports of the agent until it has ended.
 const endingWait = 5 * time.Second
 
-// listen waits for an address that is in use.
+// listen listens on host:port, or on the path of a unix socket.
 func listen(address string) (net.Listener, error) {
+	if !filepath.IsAbs(address) {
+		return listenTCP(address)
+	}
+	if err := files.Remove(address); err != nil {
+		return nil, err
+	}
+	l, err := socket.ListenAs(address, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// listenTCP waits for an address that is in use.
+func listenTCP(address string) (net.Listener, error) {
 	deadline := time.Now().Add(endingWait)
 	l, err := net.Listen("tcp", address)
 	if errors.Is(err, unix.EADDRINUSE) {

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -18,9 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/component-base/metrics"
 
-	"github.com/numalet/numalet/deviceplugin/socket"
 	"github.com/numalet/numalet/topology/bounded"
-	"github.com/numalet/numalet/topology/files"
 )
 
 // Config is what is served where. Handlers are called from many goroutines.
@@ -116,21 +113,6 @@ func open(l Listener, health []Route, m *measures) (*endpoint, error) {
 		listener = tls.NewListener(listener, l.TLS)
 	}
 	return &endpoint{listener: listener, server: newHTTPServer(handler)}, nil
-}
-
-// listen listens on host:port, or on the path of a unix socket.
-func listen(address string) (net.Listener, error) {
-	if !filepath.IsAbs(address) {
-		return net.Listen("tcp", address)
-	}
-	if err := files.Remove(address); err != nil {
-		return nil, err
-	}
-	l, err := socket.ListenAs(address, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	return l, nil
 }
 
 // connection is the key of a request's connection in its context.
