@@ -43,6 +43,7 @@ func newCommand() *cobra.Command {
 		newEventsCommand(),
 		newFitCommand(),
 		newBenchCommand(),
+		newNodesCommand(),
 		newPodResourcesCommand(),
 		newPluginCommand(),
 		newDeviceCommand(),

@@ -117,7 +117,7 @@ func (r *runtimeService) CreateContainer(
 		return nil, status.Errorf(codes.NotFound,
 			"failed to resolve image %q: not found", cfg.GetImage().GetImage())
 	}
-	script, err := scriptFor(sb.config, cfg)
+	script, err := ScriptFor(sb.config, cfg)
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}

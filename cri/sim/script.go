@@ -99,8 +99,9 @@ func parseCode(v string) (int32, error) {
 	return int32(n), err
 }
 
-// scriptFor finds a container's behaviour: annotation, then command, then image.
-func scriptFor(pod *runtimeapi.PodSandboxConfig, c *runtimeapi.ContainerConfig) (Script, error) {
+// ScriptFor is what a container does: what the annotation of its pod says, else its command, else
+// its image. The error is of an annotation that cannot be read.
+func ScriptFor(pod *runtimeapi.PodSandboxConfig, c *runtimeapi.ContainerConfig) (Script, error) {
 	name, attempt := c.GetMetadata().GetName(), c.GetMetadata().GetAttempt()
 	if text, ok := pod.GetAnnotations()[AnnotationPrefix+name]; ok {
 		s, err := ParseScript(text)

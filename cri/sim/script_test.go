@@ -66,7 +66,7 @@ func TestScripts(t *testing.T) {
 			if c.command != "" {
 				ctr.Command = strings.Split(c.command, "|")
 			}
-			got, err := scriptFor(pod, ctr)
+			got, err := ScriptFor(pod, ctr)
 			if err != nil || got != c.want {
 				t.Errorf("got %+v, %v\nwant %+v", got, err, c.want)
 			}

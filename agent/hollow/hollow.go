@@ -1,0 +1,227 @@
+package hollow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/agent/kubeapi"
+)
+
+// Config is which nodes there are to be.
+type Config struct {
+	// Kubeconfig is of somebody who may act for all the nodes.
+	Kubeconfig string
+	// Root has a directory for each node. Nobody else may use it at the same time.
+	Root string
+	// Prefix begins the names of nodes: PREFIX, machine, number.
+	Prefix   string
+	Machines []Machines
+	// Devices are what every node offers; none: what its machine has.
+	Devices []Invented
+	Labels  map[string]string
+	Taints  []v1.Taint
+	// Agent are flags of the agent, for policies and reservations.
+	Agent []string
+	// Requests is how many a second all nodes may send together, besides leases and statuses of
+	// nodes; Pace is how many nodes begin in a second.
+	Requests, Pace int
+}
+
+// Nodes are the nodes of one process.
+type Nodes struct {
+	cfg  Config
+	kube *kubeapi.Client
+
+	mu      sync.Mutex // guards running
+	running []*node
+	all     []*node
+}
+
+// New reads the machines and the kubeconfig. It sends nothing, and runs nothing.
+func New(ctx context.Context, c Config) (*Nodes, error) {
+	bootID, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return nil, fmt.Errorf("read the boot id: %w", err)
+	}
+	out, numbers := &Nodes{cfg: c}, map[string]int{}
+	for _, m := range c.Machines {
+		s, err := newShape(c, m.From)
+		if err != nil {
+			return nil, err
+		}
+		machine := s.hardware.Get().Machine.Name()
+		for range m.Count {
+			n := &node{shape: s, bootID: strings.TrimSpace(string(bootID)),
+				name:    fmt.Sprintf("%s%s-%d", c.Prefix, machine, numbers[machine]),
+				address: address(nodeAddresses, uint32(len(out.all)))}
+			numbers[machine]++
+			if wrong := validation.IsDNS1123Subdomain(n.name); len(wrong) > 0 {
+				return nil, fmt.Errorf("node name %q: %s; give another --name-prefix, or the "+
+					"machine another name", n.name, wrong[0])
+			}
+			out.all = append(out.all, n)
+		}
+	}
+	if len(out.all) == 0 || len(out.all) > MaxNodes {
+		return nil, fmt.Errorf("%d nodes: give --machine, with 1 to %d nodes together",
+			len(out.all), MaxNodes)
+	}
+	return out, out.connect(ctx)
+}
+
+// connect makes the client that all nodes share.
+func (s *Nodes) connect(ctx context.Context) (err error) {
+	cfg := s.all[0].shape.cfg
+	k := cfg.Kubelet.DeepCopy()
+	qps := int32(s.cfg.Requests)
+	k.KubeAPIQPS, k.KubeAPIBurst = &qps, 2*qps
+	k.EventRecordQPS, k.EventBurst = &qps, 2*qps
+	k.RotateCertificates = false // the kubeconfig is no node's
+	s.kube, err = kubeapi.New(ctx, kubeapi.Config{
+		Cluster: config.Cluster{Kubeconfig: s.cfg.Kubeconfig}, Kubelet: k,
+	})
+	for _, n := range s.all {
+		n.kube = s.kube
+	}
+	return err
+}
+
+// The networks for benchmarks (RFC 2544): nobody is reached there.
+var (
+	nodeAddresses = netip.MustParseAddr("198.18.0.1")
+	podAddresses  = netip.MustParseAddr("198.19.0.1")
+)
+
+// address is one of the 65534 that begin there; of pods they come again.
+func address(first netip.Addr, number uint32) string {
+	b, at := first.As4(), number%65534+1
+	b[2], b[3] = byte(at>>8), byte(at)
+	return netip.AddrFrom4(b).String()
+}
+
+// Run runs the nodes until ctx ends or one of them cannot go on.
+func (s *Nodes) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.kube.Run(ctx) })
+	var pods atomic.Uint32
+	next := func() string { return address(podAddresses, pods.Add(1)-1) }
+	group.Go(func() error {
+		pace := time.NewTicker(time.Second / time.Duration(s.cfg.Pace))
+		defer pace.Stop()
+		for _, n := range s.all {
+			if err := n.join(ctx, s.cfg.Root, next); err != nil {
+				return err
+			}
+			group.Go(func() error { return n.live(ctx) })
+			s.mu.Lock()
+			s.running = append(s.running, n)
+			s.mu.Unlock()
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-pace.C:
+			}
+		}
+		return nil
+	})
+	return group.Wait()
+}
+
+// removals is how many nodes are deleted at the same time.
+const removals = 16
+
+// Remove deletes the nodes from the cluster, after Run. With them go their leases and
+// NodeResourceTopologies; what was bound to them the cluster takes away in its own time.
+func (s *Nodes) Remove(ctx context.Context) error {
+	var group errgroup.Group
+	group.SetLimit(removals)
+	var mu sync.Mutex
+	var failed []error
+	for _, n := range s.all {
+		group.Go(func() error {
+			err := s.kube.Main().CoreV1().Nodes().Delete(ctx, n.name, metav1.DeleteOptions{})
+			if err != nil && !apierrors.IsNotFound(err) {
+				mu.Lock()
+				defer mu.Unlock()
+				failed = append(failed, fmt.Errorf("delete node %s: %w", n.name, err))
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // which collects nothing
+	if len(failed) > 0 {
+		return fmt.Errorf("%d of %d nodes are left: %w", len(failed), len(s.all),
+			errors.Join(failed[:min(3, len(failed))]...))
+	}
+	return nil
+}
+
+// Counts are how many nodes and pods there are.
+type Counts struct {
+	// Nodes are to be, Ready of them are so at the API server.
+	Nodes, Ready int
+	// Pods are on the nodes, by phase.
+	Pods map[v1.PodPhase]int
+}
+
+// Counts counts now.
+func (s *Nodes) Counts() Counts {
+	s.mu.Lock()
+	running := s.running[:len(s.running):len(s.running)]
+	s.mu.Unlock()
+	out := Counts{Nodes: len(s.all), Pods: map[v1.PodPhase]int{}}
+	for _, n := range running {
+		if ready(n.kept.Node()) {
+			out.Ready++
+		}
+		for _, p := range n.statuses.List() {
+			out.Pods[p.Status.Phase]++
+		}
+	}
+	return out
+}
+
+func ready(n *v1.Node) bool {
+	if n == nil {
+		return false
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == v1.NodeReady {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// forward says of which pods something ended by itself, until ctx ends.
+func (r *runtime) forward(ctx context.Context, to chan<- types.UID) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.changed.Wake():
+		}
+		for _, uid := range r.changed.Take() {
+			select {
+			case <-ctx.Done():
+				return nil
+			case to <- uid:
+			}
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package hollow
+
+import (
+	goruntime "runtime"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/kubeapi/nodes"
+	"github.com/numalet/numalet/agent/mailbox"
+	nodestatus "github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/agent/version"
+)
+
+// runtimeName is what statuses say that containers run on.
+const runtimeName = "hollow"
+
+// orphansPeriod is how often pods are looked for that hold something and that nobody wants: those
+// that were deleted while the process did not run.
+const orphansPeriod = 30 * time.Second
+
+// keep makes what keeps the node's object and its lease.
+func (n *node) keep() *nodes.Nodes {
+	k := &n.shape.cfg.Kubelet
+	return nodes.New(nodes.Config{
+		Main: n.kube.Main(), Heartbeats: n.kube.Heartbeats(), Register: true,
+		Identity: nodes.Identity{
+			Name: n.name, Labels: n.shape.labels, Taints: n.shape.taints, Attach: true,
+		},
+		Periods: nodes.Periods{
+			Update: k.NodeStatusUpdateFrequency.Duration,
+			Report: k.NodeStatusReportFrequency.Duration,
+			Lease:  time.Duration(k.NodeLeaseDurationSeconds) * time.Second,
+		},
+		Facts:   n.facts,
+		Changed: mailbox.Subscribe(n.shape.hardware.Changes()),
+		Wrote:   func(f nodestatus.Facts) { n.owned.Wrote(f.Devices) },
+		Tell:    n.events.OnNode,
+		// The connections are those of all nodes, and HTTP/2 finds out by itself that one is dead.
+		Unanswered: func() {},
+		Restored:   n.kube.Restored().Publish,
+		Again:      mailbox.Subscribe(n.kube.Restored()),
+	})
+}
+
+// facts are what the node's status is made of.
+func (n *node) facts() nodestatus.Facts {
+	h := n.shape.hardware.Get()
+	return nodestatus.Facts{
+		Addresses: []v1.NodeAddress{
+			{Type: v1.NodeInternalIP, Address: n.address}, {Type: v1.NodeHostName, Address: n.name},
+		},
+		Capacity: h.Capacity, Allocatable: h.Allocatable,
+		Devices: n.owned.Devices(n.shape.devices.inventory),
+		Info: v1.NodeSystemInfo{
+			MachineID: n.name, SystemUUID: n.name, BootID: n.bootID, OSImage: h.Machine.Name(),
+			OperatingSystem: "linux", Architecture: goruntime.GOARCH,
+			KubeletVersion:          version.Get().GitVersion,
+			ContainerRuntimeVersion: runtimeName + "://0.0.0",
+		},
+	}
+}

@@ -1,0 +1,307 @@
+package hollow
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// exitKilled is how a process ends that is not asked.
+const exitKilled = 137
+
+// runtime is a container runtime without containers. It implements podworker.Actuator: pods have
+// what workers ask for, and containers end as sim.ScriptFor says.
+type runtime struct {
+	address func() string // of a pod that is made
+	host    string        // of pods in the host's network
+	changed *mailbox.Box[types.UID]
+
+	mu   sync.Mutex
+	pods map[types.UID]*hollowPod
+}
+
+// hollowPod is what there is of a pod; its slices are newest first and are replaced, not written to.
+type hollowPod struct {
+	seen cri.Pod
+	runs map[string]*run // by container id
+}
+
+// run is a container that was started.
+type run struct {
+	script sim.Script
+	timer  *time.Timer // of its own end; nil: none
+	ended  chan struct{}
+}
+
+func newRuntime(host string, address func() string) *runtime {
+	return &runtime{
+		address: address, host: host, changed: mailbox.New[types.UID](),
+		pods: map[types.UID]*hollowPod{},
+	}
+}
+
+// Observe implements podworker.Actuator.
+func (r *runtime) Observe(_ context.Context, uid types.UID) (cri.Pod, error) {
+	p, _ := r.get(uid)
+	p.UID, p.ReadAt = uid, time.Now()
+	return p, nil
+}
+
+// Recall implements podworker.Actuator: to observe costs nothing here.
+func (r *runtime) Recall(context.Context, types.UID, podworker.Action) (cri.Pod, bool) {
+	return cri.Pod{}, false
+}
+
+func (r *runtime) get(uid types.UID) (cri.Pod, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.pods[uid]
+	if p == nil {
+		return cri.Pod{}, false
+	}
+	return p.seen, true
+}
+
+// all are the pods that there is anything of.
+func (r *runtime) all() (out []cri.Pod) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.pods {
+		out = append(out, p.seen)
+	}
+	return out
+}
+
+// probed is what probes find: whatever runs passes all of them.
+func (r *runtime) probed(uid types.UID) map[string]status.Probed {
+	out := map[string]status.Probed{}
+	p, _ := r.get(uid)
+	for _, c := range p.Containers {
+		if c.State == cri.ContainerRunning {
+			out[c.ID] = status.Probed{
+				Startup: status.Passes, Liveness: status.Passes, Readiness: status.Passes,
+			}
+		}
+	}
+	return out
+}
+
+// Do implements podworker.Actuator.
+func (r *runtime) Do(ctx context.Context, pod *v1.Pod, _ cri.Pod, a podworker.Action) error {
+	switch a.Kind {
+	case podworker.CreateSandbox:
+		r.createSandbox(pod, a.Attempt)
+	case podworker.StartContainer:
+		return r.start(pod, a)
+	case podworker.StopContainers:
+		return r.stop(ctx, pod.UID, a)
+	case podworker.StopSandboxes:
+		r.change(pod.UID, func(p *hollowPod) { p.stopSandboxes(a.IDs) })
+	case podworker.RemoveContainers:
+		r.change(pod.UID, func(p *hollowPod) { p.removeContainers(a.IDs) })
+	case podworker.RemoveSandboxes:
+		r.change(pod.UID, func(p *hollowPod) {
+			p.seen.Sandboxes = slices.DeleteFunc(slices.Clone(p.seen.Sandboxes),
+				func(s cri.Sandbox) bool { return slices.Contains(a.IDs, s.ID) })
+		})
+	case podworker.RemovePod:
+		r.remove(pod.UID)
+	case podworker.PostStart, podworker.UpdateVolumes, podworker.CleanUp:
+		// There are no hooks and no volumes.
+	default:
+		return fmt.Errorf("action %q is not one that can be done", a.Kind)
+	}
+	return nil
+}
+
+// change writes to a pod that there is something of.
+func (r *runtime) change(uid types.UID, do func(*hollowPod)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.pods[uid]; p != nil {
+		do(p)
+	}
+}
+
+func (r *runtime) createSandbox(pod *v1.Pod, attempt uint32) {
+	s := cri.Sandbox{
+		ID: newID(), Attempt: attempt, Ready: true, HostNetwork: pod.Spec.HostNetwork,
+		CreatedAt: time.Now(),
+	}
+	if s.IPs = []string{r.host}; !s.HostNetwork {
+		s.IPs[0] = r.address()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.pods[pod.UID]
+	if p == nil {
+		p = &hollowPod{
+			seen: cri.Pod{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name},
+			runs: map[string]*run{},
+		}
+		r.pods[pod.UID] = p
+	}
+	p.seen.Sandboxes = append([]cri.Sandbox{s}, p.seen.Sandboxes...)
+}
+
+// start has a container run from now on.
+func (r *runtime) start(pod *v1.Pod, a podworker.Action) error {
+	spec, _ := podspec.Find(pod, a.Container)
+	if spec == nil {
+		return fmt.Errorf("start container %s: the pod has none of that name", a.Container)
+	}
+	script, err := sim.ScriptFor(&runtimeapi.PodSandboxConfig{Annotations: pod.Annotations},
+		&runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: spec.Name, Attempt: a.Attempt},
+			Command:  spec.Command, Args: spec.Args, Image: &runtimeapi.ImageSpec{Image: spec.Image},
+		})
+	if err == nil && script.StartError != "" {
+		err = fmt.Errorf("start container %s: %s", a.Container, script.StartError)
+	}
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	c := cri.Container{
+		ID: newID(), Name: spec.Name, State: cri.ContainerRunning, Attempt: a.Attempt,
+		CreatedAt: now, StartedAt: now, From: cri.Origin{
+			Hash: cri.ContainerHash(spec), Image: spec.Image, ImageRef: spec.Image,
+		},
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.pods[pod.UID]
+	if p == nil || len(p.seen.Sandboxes) == 0 || !p.seen.Sandboxes[0].Ready {
+		return fmt.Errorf("start container %s: the pod has no sandbox that is ready", a.Container)
+	}
+	c.SandboxID = p.seen.Sandboxes[0].ID
+	p.seen.Containers = append([]cri.Container{c}, p.seen.Containers...)
+	one := &run{script: script, ended: make(chan struct{})}
+	p.runs[c.ID] = one
+	if script.Exits {
+		one.timer = time.AfterFunc(script.After, func() { r.end(pod.UID, c.ID, script.Exit) })
+	}
+	return nil
+}
+
+// end has a container exited, if it runs.
+func (r *runtime) end(uid types.UID, id string, how sim.Exit) {
+	r.change(uid, func(p *hollowPod) {
+		if p.end(id, how) {
+			r.changed.Put(uid)
+		}
+	})
+}
+
+// stop asks containers to end, and returns when they have: after their grace they are killed.
+func (r *runtime) stop(ctx context.Context, uid types.UID, a podworker.Action) error {
+	var waits []*run
+	r.change(uid, func(p *hollowPod) {
+		for _, id := range a.IDs {
+			if one := p.runs[id]; one != nil {
+				waits = append(waits, one)
+				after, how := one.asked(a.Grace)
+				if after <= 0 {
+					p.end(id, how)
+					continue
+				}
+				time.AfterFunc(after, func() { r.end(uid, id, how) })
+			}
+		}
+	})
+	for _, one := range waits {
+		select {
+		case <-one.ended:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// asked is when a container ends that is asked to, and how.
+func (r *run) asked(grace time.Duration) (time.Duration, sim.Exit) {
+	if r.script.IgnoreTerm || r.script.TermAfter > grace {
+		return grace, sim.Exit{Code: exitKilled}
+	}
+	return r.script.TermAfter, sim.Exit{Code: r.script.TermCode}
+}
+
+// remove forgets a pod.
+func (r *runtime) remove(uid types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.pods[uid]; p != nil {
+		for id := range p.runs {
+			p.end(id, sim.Exit{Code: exitKilled})
+		}
+		delete(r.pods, uid)
+		r.changed.Put(uid)
+	}
+}
+
+// end has a container exited; false: it does not run.
+func (p *hollowPod) end(id string, how sim.Exit) bool {
+	one := p.runs[id]
+	if one == nil {
+		return false
+	}
+	if one.timer != nil {
+		one.timer.Stop()
+	}
+	close(one.ended)
+	delete(p.runs, id)
+	reason := "Completed"
+	if how.Code != 0 {
+		reason = "Error"
+	}
+	p.seen.Containers = slices.Clone(p.seen.Containers)
+	for i := range p.seen.Containers {
+		if c := &p.seen.Containers[i]; c.ID == id {
+			c.State, c.Exit = cri.ContainerExited, cri.Exit{
+				At: time.Now(), Code: how.Code, Reason: cmp.Or(how.Reason, reason),
+				Message: how.Message,
+			}
+		}
+	}
+	return true
+}
+
+// stopSandboxes has sandboxes not ready, and nothing run in them.
+func (p *hollowPod) stopSandboxes(ids []string) {
+	p.seen.Sandboxes = slices.Clone(p.seen.Sandboxes)
+	for i := range p.seen.Sandboxes {
+		if s := &p.seen.Sandboxes[i]; slices.Contains(ids, s.ID) {
+			s.Ready = false
+		}
+	}
+	for _, c := range p.seen.Containers {
+		if slices.Contains(ids, c.SandboxID) {
+			p.end(c.ID, sim.Exit{Code: exitKilled})
+		}
+	}
+}
+
+func (p *hollowPod) removeContainers(ids []string) {
+	p.seen.Containers = slices.DeleteFunc(slices.Clone(p.seen.Containers),
+		func(c cri.Container) bool {
+			return slices.Contains(ids, c.ID) && c.State == cri.ContainerExited
+		})
+}
+
+func newID() string { return string(uuid.NewUUID()) }

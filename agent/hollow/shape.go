@@ -1,0 +1,104 @@
+package hollow
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/agent/kubeapi/nrt"
+	"github.com/numalet/numalet/agent/machine"
+	"github.com/numalet/numalet/topology"
+)
+
+// MaxNodes bounds the nodes of one process, and with it their addresses.
+const MaxNodes = 10000
+
+// Machines are some nodes of one shape.
+type Machines struct {
+	// From is what --topology-from of the agent takes: fixture:NAME, a machine file, a snapshot.
+	From  string
+	Count int
+}
+
+// ParseMachines reads "fixture:epyc-nps4=400"; without a count it is one.
+func ParseMachines(text string) (Machines, error) {
+	m := Machines{From: text, Count: 1}
+	if at := strings.LastIndex(text, "="); at >= 0 {
+		n, err := strconv.Atoi(text[at+1:])
+		if err != nil || n < 1 || n > MaxNodes {
+			return m, fmt.Errorf("machine %q: %q is no number from 1 to %d; write "+
+				"fixture:epyc-nps4=400", text, text[at+1:], MaxNodes)
+		}
+		m.From, m.Count = text[:at], n
+	}
+	if m.From == "" {
+		return m, fmt.Errorf("machine %q: no machine is named; write fixture:epyc-nps4=400 or "+
+			"machine.yaml=400", text)
+	}
+	return m, nil
+}
+
+// ParseInvented reads "example.com/gpu=8".
+func ParseInvented(text string) (Invented, error) {
+	name, count, _ := strings.Cut(text, "=")
+	n, err := strconv.Atoi(count)
+	domain, kind, _ := strings.Cut(name, "/")
+	if err != nil || n < 1 || n > maxDevices || domain == "" || kind == "" {
+		return Invented{}, fmt.Errorf("device %q: write RESOURCE=COUNT with 1 to %d devices, as "+
+			"example.com/gpu=8", text, maxDevices)
+	}
+	return Invented{name, n}, nil
+}
+
+// shape is what nodes of the same machine share. It does not change.
+type shape struct {
+	cfg      *config.Config
+	rules    topology.Rules
+	hardware *machine.Current
+	devices  devices
+	labels   map[string]string
+	taints   []v1.Taint
+}
+
+// newShape reads a machine under the configuration that the agent's flags make.
+func newShape(c Config, from string) (*shape, error) {
+	set := pflag.NewFlagSet("nodes", pflag.ContinueOnError)
+	flags := config.AddFlags(set)
+	if err := set.Parse(append(c.Agent[:len(c.Agent):len(c.Agent)],
+		"--root-dir="+c.Root, "--topology-from="+from, "--kubeconfig="+c.Kubeconfig)); err != nil {
+		return nil, err
+	}
+	cfg, err := config.Load(set, flags)
+	if err != nil {
+		return nil, err
+	}
+	s := &shape{cfg: cfg, labels: c.Labels, taints: c.Taints}
+	if s.rules, err = cfg.Rules(); err != nil {
+		return nil, err
+	}
+	if s.hardware, err = machine.Open(cfg); err != nil {
+		return nil, fmt.Errorf("machine %s: %w", from, err)
+	}
+	inventory, err := offer(s.hardware.Get().Machine, c.Devices)
+	s.devices = devices{inventory}
+	return s, err
+}
+
+// zones are what schedulers are told of a node of this shape with these pods.
+func (s *shape) zones(held allocation.State, pods []*v1.Pod) nrt.Facts {
+	h := s.hardware.Get()
+	f := nrt.Facts{
+		Machine: h.Machine, Policy: s.rules.Policy, Scope: s.rules.Scope, Memory: h.Memory,
+		Inventory: s.devices.inventory, Held: allocation.TakenBy(held.List()...), Pods: pods,
+	}
+	if h.CPUs != nil {
+		f.CPUs = h.CPUs.Free(cpuset.New())
+	}
+	return f
+}
