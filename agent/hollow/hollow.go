@@ -35,8 +35,9 @@ type Config struct {
 	Devices []Invented
 	Labels  map[string]string
 	Taints  []v1.Taint
-	// Agent are flags of the agent, for policies and reservations.
-	Agent []string
+	// File is a KubeletConfiguration of the nodes, "": none. Settings are fields that come after it.
+	File     string
+	Settings map[string]any
 	// Requests is how many a second all nodes may send together, besides leases and statuses of
 	// nodes; Pace is how many nodes begin in a second.
 	Requests, Pace int
@@ -58,13 +59,17 @@ func New(ctx context.Context, c Config) (*Nodes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the boot id: %w", err)
 	}
+	args, err := c.write()
+	if err != nil {
+		return nil, err
+	}
 	out, numbers := &Nodes{cfg: c}, map[string]int{}
 	for _, m := range c.Machines {
-		s, err := newShape(c, m.From)
+		s, err := newShape(c, args, m.From)
 		if err != nil {
 			return nil, err
 		}
-		machine := s.hardware.Get().Machine.Name()
+		machine := m.name()
 		for range m.Count {
 			n := &node{shape: s, bootID: strings.TrimSpace(string(bootID)),
 				name:    fmt.Sprintf("%s%s-%d", c.Prefix, machine, numbers[machine]),
@@ -72,7 +77,7 @@ func New(ctx context.Context, c Config) (*Nodes, error) {
 			numbers[machine]++
 			if wrong := validation.IsDNS1123Subdomain(n.name); len(wrong) > 0 {
 				return nil, fmt.Errorf("node name %q: %s; give another --name-prefix, or the "+
-					"machine another name", n.name, wrong[0])
+					"machine's file another name", n.name, wrong[0])
 			}
 			out.all = append(out.all, n)
 		}

@@ -2,12 +2,16 @@ package hollow
 
 import (
 	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/cpuset"
+	"sigs.k8s.io/yaml"
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/config"
@@ -66,12 +70,52 @@ type shape struct {
 	taints   []v1.Taint
 }
 
-// newShape reads a machine under the configuration that the agent's flags make.
-func newShape(c Config, from string) (*shape, error) {
+// settingsDir has, below the root directory, the drop-in with what nodes are told beside their file.
+const settingsDir = "nodes.d"
+
+// write writes the nodes' settings, and returns the flags of an agent that reads them.
+func (c Config) write() ([]string, error) {
+	settings := maps.Clone(c.Settings)
+	if settings == nil {
+		settings = map[string]any{}
+	}
+	maps.Copy(settings, map[string]any{
+		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+		// Nobody listens there, nor is asked.
+		"containerRuntimeEndpoint": "unix:///nonexistent", "cgroupsPerQOS": false,
+		"enforceNodeAllocatable": []string{"none"}, "failSwapOn": false,
+	})
+	text, err := yaml.Marshal(settings)
+	if err != nil {
+		return nil, fmt.Errorf("settings of the nodes: %w", err)
+	}
+	dir := filepath.Join(c.Root, settingsDir)
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, fmt.Errorf("make directory: %w; give a writable one with --root-dir", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "nodes.conf"), text, 0o640); err != nil {
+		return nil, fmt.Errorf("write the settings of the nodes: %w", err)
+	}
+	args := []string{"--root-dir=" + c.Root, "--config-dir=" + dir, "--kubeconfig=" + c.Kubeconfig}
+	if c.File != "" {
+		args = append(args, "--config="+c.File)
+	}
+	return args, nil
+}
+
+// name is what names of nodes have of the machine: that of the fixture or file.
+func (m Machines) name() string {
+	name := filepath.Base(strings.TrimPrefix(m.From, "fixture:"))
+	name, _, _ = strings.Cut(name, ".")
+	return strings.ToLower(name)
+}
+
+// newShape reads a machine under the configuration that an agent's flags make.
+func newShape(c Config, args []string, from string) (*shape, error) {
 	set := pflag.NewFlagSet("nodes", pflag.ContinueOnError)
 	flags := config.AddFlags(set)
-	if err := set.Parse(append(c.Agent[:len(c.Agent):len(c.Agent)],
-		"--root-dir="+c.Root, "--topology-from="+from, "--kubeconfig="+c.Kubeconfig)); err != nil {
+	args = append(args[:len(args):len(args)], "--topology-from="+from)
+	if err := set.Parse(args); err != nil {
 		return nil, err
 	}
 	cfg, err := config.Load(set, flags)

@@ -35,7 +35,7 @@ when the command is started again.
 type nodesOptions struct {
 	hollow.Config
 	machines, devices, taints []string
-	policy, scope, file       string
+	policy, scope             string
 	cleanup                   bool
 }
 
@@ -68,7 +68,7 @@ func newNodesCommand() *cobra.Command {
 	f.StringVar(&o.policy, "topology-manager-policy", "", "policy of the nodes (default best-effort "+
 		"without --config)")
 	f.StringVar(&o.scope, "topology-manager-scope", "", "scope of the nodes, container or pod")
-	f.StringVar(&o.file, "config", "", "KubeletConfiguration of the nodes, for what places pods "+
+	f.StringVar(&o.File, "config", "", "KubeletConfiguration of the nodes, for what places pods "+
 		"(default: static CPUs of which one is the system's)")
 	f.IntVar(&o.Pace, "pace", 20, "how many nodes begin in a second")
 	f.IntVar(&o.Requests, "requests", 500, "how many requests a second all nodes may send "+
@@ -108,7 +108,7 @@ func (o *nodesOptions) read() error {
 		}
 		o.Taints = append(o.Taints, t)
 	}
-	o.Agent = o.agent()
+	o.Settings = o.settings()
 	if o.Root != "" {
 		return nil
 	}
@@ -120,23 +120,20 @@ func (o *nodesOptions) read() error {
 	return nil
 }
 
-// agent are the agent's flags.
-func (o *nodesOptions) agent() []string {
-	out := []string{"--config=" + o.file}
-	if o.file == "" {
-		out = []string{"--cpu-manager-policy=static", "--system-reserved=cpu=1"}
-		if o.policy == "" {
-			out = append(out, "--topology-manager-policy=best-effort")
-		}
+// settings are fields of the nodes' KubeletConfiguration.
+func (o *nodesOptions) settings() map[string]any {
+	out := map[string]any{}
+	if o.File == "" {
+		out["cpuManagerPolicy"], out["topologyManagerPolicy"] = "static", "best-effort"
+		out["systemReserved"] = map[string]string{"cpu": "1"}
 	}
 	if o.policy != "" {
-		out = append(out, "--topology-manager-policy="+o.policy)
+		out["topologyManagerPolicy"] = o.policy
 	}
 	if o.scope != "" {
-		out = append(out, "--topology-manager-scope="+o.scope)
+		out["topologyManagerScope"] = o.scope
 	}
-	return append(out, "--container-runtime-endpoint=unix:///nonexistent",
-		"--cgroups-per-qos=false", "--enforce-node-allocatable=none", "--fail-swap-on=false")
+	return out
 }
 
 // parseTaint reads "dedicated=hollow:NoSchedule".
