@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/hollow"
 )
@@ -22,7 +24,7 @@ Each is a Node with its lease, status and NodeResourceTopology. What is bound to
 as an agent would: exclusive CPUs and devices by NUMA node, or rejected with the kubelet's
 reasons. Containers run nothing: they end as sleep, exit, true and false in their commands say,
 or the pod annotation sim.numalet.io/<container>, for example "exit=0 after=30s". There are no
-volumes, no probes that fail and no streams.
+volumes, no probes that fail and no streams. If nodes do not become ready, --log says why.
 
 Nodes offer the GPUs and network interfaces that their machines have, as example.com/gpu and
 example.com/nic, or what --device says. With the same root directory pods keep what they hold
@@ -36,7 +38,7 @@ type nodesOptions struct {
 	hollow.Config
 	machines, devices, taints []string
 	policy, scope             string
-	cleanup                   bool
+	cleanup, log              bool
 }
 
 // newNodesCommand is "numalet nodes".
@@ -74,6 +76,7 @@ func newNodesCommand() *cobra.Command {
 	f.IntVar(&o.Requests, "requests", 500, "how many requests a second all nodes may send "+
 		"together, besides heartbeats")
 	f.BoolVar(&o.cleanup, "cleanup", false, "delete the nodes from the cluster at the end")
+	f.BoolVar(&o.log, "log", false, "write the nodes' log to standard error, and not only errors")
 	return cmd
 }
 
@@ -157,6 +160,10 @@ const removeWait = 2 * time.Minute
 // run is the nodes' life.
 func (o *nodesOptions) run(cmd *cobra.Command) error {
 	ctx := cmd.Context()
+	if !o.log {
+		klog.LogToStderr(false) // errors still go there
+		klog.SetOutput(io.Discard)
+	}
 	leave, err := takeRoot(ctx, o.Root)
 	if err != nil {
 		return unlessStopped(ctx, err)
@@ -197,7 +204,7 @@ func tellNodes(ctx context.Context, cmd *cobra.Command, nodes *hollow.Nodes) {
 		case <-tick.C:
 		}
 		c, now := nodes.Counts(), sentRequests()
-		cmd.Printf("%d of %d nodes ready; pods: %d running, %d pending, %d succeeded, %d failed; "+
+		fmt.Fprintf(cmd.OutOrStdout(), "%d of %d nodes ready; pods: %d running, %d pending, %d succeeded, %d failed; "+
 			"%.0f requests a minute\n", c.Ready, c.Nodes, c.Pods[v1.PodRunning],
 			c.Pods[v1.PodPending], c.Pods[v1.PodSucceeded], c.Pods[v1.PodFailed],
 			(now-before)*float64(time.Minute/tellPeriod))

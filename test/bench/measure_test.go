@@ -21,13 +21,13 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
-	"github.com/numalet/numalet/test/harness"
+	"github.com/numalet/numalet/test/cluster/rig"
 )
 
 func TestMain(m *testing.M) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
-	harness.Main(m)
+	rig.Main(m)
 }
 
 // times are those of one thing done again and again.

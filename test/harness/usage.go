@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 )
 
@@ -15,12 +16,18 @@ const cpuTick = 10 * time.Millisecond
 // CPU is the CPU time that the agent has used, with that of the programs that it waited for.
 func (n *Node) CPU() time.Duration {
 	n.t.Helper()
-	raw := n.proc("stat")
+	return CPU(n.t, n.PID())
+}
+
+// CPU is the CPU time that a process has used, with that of the programs that it waited for.
+func CPU(t testing.TB, pid int) time.Duration {
+	t.Helper()
+	raw := proc(t, pid, "stat")
 	// The name in parentheses may hold anything; state is the first field after it.
 	_, rest, _ := strings.Cut(raw, ") ")
 	fields := strings.Fields(rest)
 	if len(fields) < 15 {
-		n.t.Fatalf("%d fields in %s", len(fields), raw)
+		t.Fatalf("%d fields in %s", len(fields), raw)
 	}
 	var sum time.Duration
 	var failed error
@@ -30,7 +37,7 @@ func (n *Node) CPU() time.Duration {
 		sum += time.Duration(ticks) * cpuTick
 	}
 	if failed != nil {
-		n.t.Fatal(failed)
+		t.Fatal(failed)
 	}
 	return sum
 }
@@ -39,20 +46,26 @@ func (n *Node) CPU() time.Duration {
 // memory and VmHWM for the most that it ever had (proc_pid_status(5)).
 func (n *Node) MemoryMiB(line string) float64 {
 	n.t.Helper()
-	_, rest, _ := strings.Cut(n.proc("status"), line+":")
+	return MemoryMiB(n.t, n.PID(), line)
+}
+
+// MemoryMiB is Node.MemoryMiB of any process.
+func MemoryMiB(t testing.TB, pid int, line string) float64 {
+	t.Helper()
+	_, rest, _ := strings.Cut(proc(t, pid, "status"), line+":")
 	value, _, _ := strings.Cut(strings.TrimSpace(rest), " kB")
 	kib, err := strconv.ParseFloat(value, 64)
 	if err != nil {
-		n.t.Fatalf("%s of the agent: %v", line, err)
+		t.Fatalf("%s of process %d: %v", line, pid, err)
 	}
 	return kib / 1024
 }
 
-func (n *Node) proc(file string) string {
-	n.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", n.PID(), file))
+func proc(t testing.TB, pid int, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
 	if err != nil {
-		n.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return string(text)
 }
