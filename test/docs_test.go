@@ -34,6 +34,9 @@ var documented = map[string]struct {
 		"--kubeconfig=/etc/kubernetes/kubelet.conf --config=/var/lib/kubelet/config.yaml": {
 		cluster: true},
 	"numalet explain shop/web-0 --node node1 --kubeconfig ~/.kube/config": {cluster: true},
+	"numalet nodes --kubeconfig admin.conf --machine fixture:eight-node=600 " +
+		"--machine rack.yaml=400 --topology-manager-policy single-numa-node --label hollow=yes " +
+		"--taint hollow=yes:NoSchedule --cleanup": {cluster: true},
 
 	"bin/numalet playground --examples none":                   {up: "drop a pod manifest into"},
 	"numalet playground --topology-from machine.tar.gz":        {up: "drop a pod manifest into"},
