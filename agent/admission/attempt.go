@@ -95,6 +95,7 @@ func (a *admitter) admit(ctx context.Context, e *entry, d Decision) {
 	default:
 		reserved := plan.Pod
 		reserved.BootID = a.cfg.BootID
+		e.tries.unsound = !a.view.sound(e.pod, reserved)
 		a.pods.give(e, allocating, reservation{pod: reserved})
 		a.start(ctx, e, func(ctx context.Context) completion {
 			return a.calls.assign(ctx, reserved)
@@ -232,7 +233,7 @@ func (a *admitter) failed(e *entry, c completion) {
 	case !errors.Is(c.err, errCommit) && !mayPass(c.err), a.expired(e, now):
 		a.reject(e, refusal)
 		return
-	case !a.view.sound(e.pod, c.reserved): // the machine changed meanwhile
+	case !e.tries.unsound && !a.view.sound(e.pod, c.reserved): // the machine changed meanwhile
 		a.pods.give(e, queued, reservation{kind: claim})
 		return
 	}

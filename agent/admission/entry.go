@@ -98,6 +98,9 @@ type tries struct {
 	reread  bool
 	// refusal is said if the pod may wait no longer for what failed last.
 	refusal *allocation.Rejection
+	// unsound: it keeps CPUs that the machine would not give it when that was decided, so that this
+	// is no sign of a machine that has changed since.
+	unsound bool
 	// madeWay: other pods have made way for it.
 	madeWay bool
 	// held is until when it is held back; zero: it was not.
