@@ -119,8 +119,9 @@ func (i *Identities) lent(name types.NamespacedName, made types.UID, p *v1.Pod) 
 	delete(i.found, name)
 	was, remembered := i.known[name]
 	found = slices.DeleteFunc(found, func(o cri.Pod) bool {
-		if ours := o.Sandboxes[0].Annotations[AnnotationManifest]; ours != "" {
-			return ours != string(made)
+		says := o.Sandboxes[0].Annotations
+		if ours := says[AnnotationManifest]; ours != "" || says[cri.AnnotationRoot] != "" {
+			return ours != string(made) // none: it is ours, and its manifest said who it is
 		}
 		outdated := remembered && was.UID == o.UID && was.Manifest != made
 		return outdated || !safeUID.MatchString(string(o.UID)) || !cri.StartedFrom(p, o)

@@ -91,6 +91,8 @@ func TestIdentity(t *testing.T) {
 			map[string]string{AnnotationManifest: made})}, true},
 		{"ours, of another manifest", []cri.Pod{ran(t, p, lent, true,
 			map[string]string{AnnotationManifest: "another"})}, false},
+		{"ours, of a manifest with a UID", []cri.Pod{ran(t, p, lent, true,
+			map[string]string{cri.AnnotationRoot: "/r"})}, false},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
