@@ -265,8 +265,8 @@ func TestBadTrees(t *testing.T) {
 		{"distance row too short",
 			func(f fstest.MapFS) { set(f, nodeDir+"/node0/distance", "10 20") },
 			[]string{"node0/distance", "2 distances to 1 nodes"}},
-		{"no MemTotal", func(f fstest.MapFS) { set(f, nodeDir+"/node0/meminfo", "nothing") },
-			[]string{"node0/meminfo", "MemTotal"}},
+		{"no MemTotal", func(f fstest.MapFS) { set(f, "proc/meminfo", "nothing") },
+			[]string{"proc/meminfo", "MemTotal"}},
 		{"cpu on no node", func(f fstest.MapFS) {
 			set(f, nodeDir+"/node0/cpulist", "0")
 			delete(f, nodeDir+"/node0/cpu1")

@@ -84,13 +84,15 @@ func (t tree) nodeCPUs(dir string) ([]int, error) {
 	return parseList(formatList(append(linked, listed...)))
 }
 
-// nodeMemory is the memory of a node; snapshots of old have no meminfo for the only node.
+// nodeMemory is the memory of a node. An only node has all that the machine has: where memory is
+// plugged into a virtual machine the node's own number may lack it.
 func (t tree) nodeMemory(dir string, nodes int) (uint64, error) {
-	total, err := t.memTotal(dir + "/meminfo")
-	if absent(err) && nodes == 1 {
-		return t.memTotal("proc/meminfo")
+	if nodes == 1 {
+		if total, err := t.memTotal("proc/meminfo"); !absent(err) {
+			return total, err
+		}
 	}
-	return total, err
+	return t.memTotal(dir + "/meminfo")
 }
 
 // hugePages reads the pools below a directory with one hugepages-NkB each.
