@@ -79,8 +79,9 @@ schedulers: ## 200 pods on four nodes by two schedulers, one of which reads Node
 	NUMALET_SCHEDULER=$$(test/tools/build.sh schedulers)/scheduler \
 	  go test ./test/schedulers -count=1 -v -timeout 30m
 
-proto: ## generate Go code from agent/podresources/watchv1/watch.proto (needs protoc)
+proto: ## generate Go code from the .proto files (needs protoc)
 	@agent/podresources/watchv1/generate.sh
+	@deviceplugin/lifecyclev1/generate.sh
 
 check: ## gofmt, go vet and the linters of .golangci.yml
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these"; exit 1; }

@@ -130,6 +130,7 @@ type call struct {
 	ctx      context.Context
 	rpc      string
 	deadline time.Duration
+	conn     *grpc.ClientConn
 	client   v1beta1.DevicePluginClient
 	began    time.Time
 	done     func(error)
@@ -156,7 +157,10 @@ func (p *Plugins) call(ctx context.Context, rpc, resource string, deadline time.
 		return call{}, &StoppedError{Endpoint: cmp.Or(l.socket, resource)}
 	}
 	ctx, cancel := context.WithTimeout(ctx, deadline)
-	c := call{ctx: ctx, rpc: rpc, deadline: deadline, client: l.client(), began: time.Now()}
+	c := call{
+		ctx: ctx, rpc: rpc, deadline: deadline, conn: l.conn, client: l.client(),
+		began: time.Now(),
+	}
 	c.done = func(err error) {
 		cancel()
 		l.called(p.metrics, rpc, time.Since(c.began), err)

@@ -111,6 +111,8 @@ type Deadlines struct {
 	Allocate time.Duration
 	// PreStart is for PreStartContainer; the kubelet's 30 s.
 	PreStart time.Duration
+	// Released is for lifecyclev1's Released; 10 s.
+	Released time.Duration
 	// Registry bounds the steps of a registration by the plugin registry.
 	Registry watcher.Deadlines
 }
@@ -123,6 +125,7 @@ func (d Deadlines) withDefaults() Deadlines {
 		Preferred: cmp.Or(d.Preferred, 5*time.Second),
 		Allocate:  cmp.Or(d.Allocate, 30*time.Second),
 		PreStart:  cmp.Or(d.PreStart, 30*time.Second),
+		Released:  cmp.Or(d.Released, 10*time.Second),
 		Registry:  d.Registry.WithDefaults(),
 	}
 }

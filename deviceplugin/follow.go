@@ -24,6 +24,7 @@ func (l *link) session(ctx context.Context, s linkSettings) (listed bool, err er
 	if err != nil {
 		return false, err
 	}
+	options.Released = l.askReleased(ctx, s.deadlines.Options)
 	return l.follow(ctx, s, options)
 }
 

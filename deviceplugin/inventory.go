@@ -53,6 +53,8 @@ type Resource struct {
 	Preferred bool
 	// PreStart: the plugin wants PreStartContainer before each start.
 	PreStart bool
+	// Released: whether the plugin wants to be told which devices were released.
+	Released ReleasedWish
 	// Capacity and Allocatable are the numbers for the node's status. A plugin that goes away
 	// keeps them for its graces. Cordoned devices are in the capacity alone.
 	Capacity, Allocatable int

@@ -34,6 +34,7 @@ const (
 	rpcPreferred = "GetPreferredAllocation"
 	rpcAllocate  = "Allocate"
 	rpcPreStart  = "PreStartContainer"
+	rpcReleased  = "Released" // of lifecyclev1
 )
 
 func newInstruments() *instruments {

@@ -42,6 +42,8 @@ type Peer struct {
 	Healthy    int      `json:"healthy"`
 	// Cordoned counts those that are not given to new containers, healthy or not.
 	Cordoned int `json:"cordoned,omitempty"`
+	// Released: it is told which devices nobody has any more.
+	Released bool `json:"released,omitempty"`
 	// Calls are those that have come back, by their names; LastError is of the last that failed.
 	Calls       map[string]Calls `json:"calls,omitempty"`
 	LastError   string           `json:"lastError,omitempty"`
@@ -62,6 +64,9 @@ var wants = map[string]string{
 		"about, in time, for any of its healthy devices and as often as it is asked",
 	rpcPreferred: "a plugin has to answer with as many devices as are asked for, of those on offer " +
 		"and with those that must be among them; or let it not set GetPreferredAllocationAvailable",
+	rpcReleased: "a plugin that serves numalet.deviceplugin.v1.Lifecycle has to answer with success, " +
+		"in time and as often as it is told, also for devices that it lists no more; or let it " +
+		"not serve that",
 	rpcPreStart: "a plugin has to answer, in time, when the devices can be used, before each start " +
 		"of a container; or let it not set PreStartRequired",
 }
@@ -89,6 +94,7 @@ func (p *Plugins) Peers() []Peer {
 		l, r := v.links[name], v.inventory.Resources[name]
 		peer := Peer{
 			Resource: name, Problem: r.Problem, Devices: len(r.Devices), Cordoned: r.Cordoned(),
+			Released: r.Released == ReleasedWanted,
 		}
 		for _, d := range r.Devices {
 			peer.Healthy += count(d.Healthy)

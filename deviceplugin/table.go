@@ -65,8 +65,12 @@ const (
 	closed
 )
 
-// pluginOptions is what GetDevicePluginOptions says.
-type pluginOptions struct{ Preferred, PreStart bool }
+// pluginOptions is what GetDevicePluginOptions says, and which calls it has no word for the plugin
+// wants.
+type pluginOptions struct {
+	Preferred, PreStart bool
+	Released            ReleasedWish
+}
 
 // registered adds a link. Older ones of the same socket that have not come to a list yet are
 // superseded.

@@ -58,6 +58,9 @@ func (d *DevicePlugins) flags() []durationFlag {
 				"afterwards the pod waits and is tried again", &to.Allocate, usual.Allocate, false},
 		{"device-plugin-prestart-timeout", "how long a device plugin may take to answer " +
 			"PreStartContainer", &to.PreStart, usual.PreStart, false},
+		{"device-plugin-released-timeout", "how long a device plugin that wants to be told of " +
+			"released devices may take to answer; it is told again for 30s", &to.Released,
+			usual.Released, false},
 		{"plugin-registry-dial-timeout", "how long a plugin may take to serve its socket in the " +
 			"plugin registry", &r.Dial, registry.Dial, false},
 		{"plugin-registry-info-timeout", "how long a plugin of the plugin registry may take to " +
