@@ -41,13 +41,25 @@ type envelope struct {
 type fileState struct {
 	Generation uint64    `json:"generation"`
 	Pods       []filePod `json:"pods"`
+	// Owed: an agent that knows nothing of it gives these devices out at once, as the kubelet does.
+	Owed []fileOwed `json:"owed,omitempty"`
 }
 
-// fileChange has the pods that are another or new with this generation, and those that are gone.
+// fileChange has the pods that are another or new with this generation, those that are gone, and
+// what plugins are to hear of that; without ids they have heard of it.
 type fileChange struct {
 	Generation uint64      `json:"generation"`
 	Put        []filePod   `json:"put,omitempty"`
 	Drop       []types.UID `json:"drop,omitempty"`
+	Owed       []fileOwed  `json:"owed,omitempty"`
+}
+
+type fileOwed struct {
+	UID       types.UID `json:"uid"`
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	Resource  string    `json:"resource"`
+	IDs       []string  `json:"ids"`
 }
 
 type filePod struct {
@@ -87,14 +99,27 @@ func encode(s State) ([]byte, error) {
 	slices.SortFunc(out.Pods, func(a, b filePod) int {
 		return strings.Compare(string(a.UID), string(b.UID))
 	})
+	for _, o := range s.Owed {
+		out.Owed = append(out.Owed, fileOwed(o))
+	}
 	return encodeLine(fmt.Sprintf(`"version":%d,`, formatVersion), out)
 }
 
 // encodeChange renders what the changes made of the state before as a line of next's generation.
 func encodeChange(next State, changes []Change) ([]byte, error) {
 	out := fileChange{Generation: next.Version}
-	seen := sets.New[types.UID]()
+	seen, owed := sets.New[types.UID](""), sets.New[types.UID]()
 	for _, c := range changes {
+		if c.Settle.UID != "" {
+			c.Owe = append(slices.Clip(c.Owe), c.Settle)
+		}
+		for _, o := range c.Owe {
+			if !owed.Has(o.Entry()) {
+				owed.Insert(o.Entry())
+				o.IDs = next.findOwed(o).IDs
+				out.Owed = append(out.Owed, fileOwed(o))
+			}
+		}
 		uid := cmp.Or(c.Drop, c.Put.UID)
 		if seen.Has(uid) {
 			continue // next has the last of them
@@ -169,7 +194,7 @@ func decode(raw []byte) (State, error) {
 		return State{}, fmt.Errorf("corrupt state file: %w", err)
 	}
 	state := State{Version: in.Generation, Pods: make(map[types.UID]Pod, len(in.Pods))}
-	if err := state.putDecoded(in.Pods); err != nil {
+	if err := state.putDecoded(in.Pods, in.Owed); err != nil {
 		return State{}, err
 	}
 	for line := range bytes.Lines(rest) {
@@ -217,16 +242,22 @@ func (s *State) decodeChange(line []byte) error {
 	for _, uid := range in.Drop {
 		delete(s.Pods, uid)
 	}
-	return s.putDecoded(in.Put)
+	return s.putDecoded(in.Put, in.Owed)
 }
 
-func (s *State) putDecoded(pods []filePod) error {
+func (s *State) putDecoded(pods []filePod, owed []fileOwed) error {
 	for _, fp := range pods {
 		p, err := decodePod(fp)
 		if err != nil {
 			return fmt.Errorf("corrupt state file: pod %s: %w", fp.UID, err)
 		}
 		s.Pods[p.UID] = p
+	}
+	for _, o := range owed {
+		if o.UID == "" || o.Resource == "" {
+			return errors.New("corrupt state file: devices are owed to nobody's plugin")
+		}
+		s.putOwed(Owed(o), sets.New(o.IDs...))
 	}
 	return nil
 }

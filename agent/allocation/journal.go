@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/numalet/numalet/topology/files"
 )
@@ -47,14 +48,10 @@ func (j *journal) record(next State, changes []Change) error {
 }
 
 // durable reports whether the changes have to survive a power cut. That a pod holds nothing any
-// more need not: it follows again from there being no such pod.
+// more need not: it follows again from there being no such pod. That a plugin has heard of it need
+// not either: it hears of it again.
 func durable(changes []Change) bool {
-	for _, c := range changes {
-		if c.Drop == "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(changes, func(c Change) bool { return c.Put.UID != "" })
 }
 
 // ours reports whether the path is still the file that this process left there.

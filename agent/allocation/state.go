@@ -18,6 +18,8 @@ type State struct {
 	// Version grows with each commit.
 	Version uint64
 	Pods    map[types.UID]Pod
+	// Owed is what plugins are still to hear of, one for a resource of a pod, by these.
+	Owed []Owed
 }
 
 // Pod is what one pod holds.
@@ -154,23 +156,33 @@ func (t Taken) equal(o Taken) bool {
 
 // with is the state after the change: put entries replace or add, dropped ones go.
 func (s State) with(changes []Change) State {
-	next := State{Version: s.Version + 1, Pods: maps.Clone(s.Pods)}
+	next := State{Version: s.Version + 1, Pods: maps.Clone(s.Pods), Owed: s.Owed}
 	if next.Pods == nil {
 		next.Pods = map[types.UID]Pod{}
 	}
 	for _, c := range changes {
-		if c.Drop != "" {
+		switch {
+		case c.Drop != "":
 			delete(next.Pods, c.Drop)
-			continue
+		case c.Put.UID != "":
+			c.Put.Version = next.Version
+			next.Pods[c.Put.UID] = c.Put
 		}
-		c.Put.Version = next.Version
-		next.Pods[c.Put.UID] = c.Put
+		for _, o := range c.Owe {
+			next.owe(o)
+		}
+		if c.Settle.UID != "" {
+			next.settle(c.Settle)
+		}
 	}
 	return next
 }
 
-// Change is one step of a commit: Put a pod's assignment, or Drop that of a UID.
+// Change is one step of a commit: Put a pod's assignment, or Drop that of a UID, each with what
+// their plugins are to hear of that, or Settle what one has heard.
 type Change struct {
-	Put  Pod
-	Drop types.UID
+	Put    Pod
+	Drop   types.UID
+	Owe    []Owed
+	Settle Owed
 }

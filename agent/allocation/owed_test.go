@@ -1,0 +1,129 @@
+package allocation
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func every(string) bool { return true }
+
+func TestOwes(t *testing.T) {
+	a := examplePod("a")
+	less := examplePod("a")
+	less.Containers = map[string]Container{"main": {Devices: []DeviceSet{
+		{Resource: "example.com/gpu", IDs: []string{"gpu-1"}},
+	}}}
+	gpus := Owed{UID: "a", Namespace: "default", Name: "train-a", Resource: "example.com/gpu",
+		IDs: []string{"gpu-0", "gpu-1"}}
+	nics := gpus
+	nics.Resource, nics.IDs = "example.com/nic", []string{"nic-0"}
+	one := gpus
+	one.IDs = []string{"gpu-0"}
+	for name, tt := range map[string]struct {
+		before, after Pod
+		wants         func(string) bool
+		want          []Owed
+	}{
+		"gone":      {a, Pod{}, every, []Owed{gpus, nics}},
+		"unwanted":  {a, Pod{}, func(string) bool { return false }, nil},
+		"one wants": {a, Pod{}, func(r string) bool { return r == nics.Resource }, []Owed{nics}},
+		"less":      {a, less, every, []Owed{one, nics}},
+		"more":      {less, a, every, nil},
+		"the same":  {a, a, every, nil},
+		"the first": {Pod{}, a, every, nil},
+	} {
+		if diff := cmp.Diff(tt.want, Owes(tt.before, tt.after, tt.wants)); diff != "" {
+			t.Errorf("%s, -want +got:\n%s", name, diff)
+		}
+	}
+}
+
+// What is owed is in the state with the commit that takes the devices from the pod, whichever way
+// the file was written, until each of them is settled.
+func TestOwedSurvivesRestart(t *testing.T) {
+	dir := t.TempDir()
+	ctx := context.Background()
+	a := examplePod("a")
+	owed := Owes(a, Pod{}, every)
+	said := func(want ...Owed) {
+		t.Helper()
+		state, err := ReadState(filepath.Join(dir, FileName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, state.Owed); diff != "" {
+			t.Errorf("after a restart, -want +got:\n%s", diff)
+		}
+	}
+	commit := func(s *Store, changes ...Change) {
+		t.Helper()
+		if err := s.Commit(ctx, changes...); err != nil {
+			t.Fatal(err)
+		}
+		said(s.State().Owed...)
+	}
+	t.Run("one line after the other", func(t *testing.T) {
+		s := mustOpen(t, dir)
+		run(t, s)
+		commit(s, Change{Put: a}, Change{Put: examplePod("b")})
+		commit(s, Change{Drop: "a", Owe: owed})
+		said(owed...)
+		if _, held := s.State().Pods["a"]; held {
+			t.Error("the pod holds something")
+		}
+		// The pod comes and goes again before its plugin has answered.
+		more := owed[0]
+		more.IDs = []string{"gpu-7"}
+		commit(s, Change{Owe: []Owed{more}}, Change{Settle: owed[1]})
+		both := owed[0]
+		both.IDs = []string{"gpu-0", "gpu-1", "gpu-7"}
+		said(both)
+		commit(s, Change{Settle: owed[0]})
+		said(more)
+	})
+	t.Run("begun anew", func(t *testing.T) {
+		s := mustOpen(t, dir)
+		run(t, s)
+		if n := len(s.State().Owed); n != 1 {
+			t.Fatalf("%d are owed after a restart", n)
+		}
+		commit(s, Change{Owe: owed[1:]}) // the first of a process writes the whole state
+		last := s.State().Owed
+		commit(s, Change{Settle: last[0]}, Change{Settle: last[1]}, Change{Settle: last[1]})
+		said()
+	})
+}
+
+// A commit that fails owes nothing.
+func TestOwedIsAllOrNothing(t *testing.T) {
+	s := mustOpen(t, t.TempDir())
+	s.journal.sync = func(*os.File) error { return errors.New("no space") }
+	run(t, s)
+	a := examplePod("a")
+	if err := s.Commit(context.Background(), Change{Put: a}); err != nil {
+		t.Fatal(err) // a file that is begun is synced in another way
+	}
+	b := examplePod("b")
+	if err := s.Commit(context.Background(), Change{Put: b, Owe: Owes(a, Pod{}, every)}); err == nil {
+		t.Fatal("the disk is full, and nothing was said")
+	}
+	if owed := s.State().Owed; len(owed) != 0 {
+		t.Errorf("%+v is owed", owed)
+	}
+}
+
+func TestOwedThatIsNobodys(t *testing.T) {
+	line, err := encodeLine(`"version":3,`, fileState{Owed: []fileOwed{{IDs: []string{"gpu-0"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := decode(line); err == nil || !strings.Contains(err.Error(), "corrupt state file") {
+		t.Errorf("said %v", err)
+	}
+}
