@@ -96,6 +96,7 @@ func join(ctx context.Context, n node) (parts, error) {
 		{"cpu pool", p.pool.Run},
 		{"machine", n.hardware.Run},
 		{"checkpoints", p.checkpoints.Run},
+		{"released devices", newTeller(n, p, l).Run},
 		{"housekeeping", newHousekeeping(n, p, l, c.volumes).Run},
 		{"pod sources", p.sources.Run},
 		{"syncLoop", announced(loop.Run)},

@@ -20,6 +20,7 @@ import (
 	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/podcgroups"
 	"github.com/numalet/numalet/agent/podstatus"
+	"github.com/numalet/numalet/agent/released"
 	"github.com/numalet/numalet/agent/stats/kernel"
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/agent/syncloop"
@@ -35,6 +36,7 @@ const (
 	reasonPreferenceIgnored = "DevicePreferenceIgnored"
 	reasonListRefused       = "DevicePluginListRefused"    // on the node
 	reasonCordonsAside      = "CordonedDevicesQuarantined" // on the node
+	reasonReleaseUnanswered = "DeviceReleaseUnanswered"    // on the node
 )
 
 func newMetrics(n node) (*metrics.Metrics, error) {
@@ -81,6 +83,20 @@ func newPlugins(ctx context.Context, n node, changed func()) (*deviceplugin.Plug
 		Strict: n.cfg.DevicePlugins.Strict, Changed: changed,
 		Refused: func(r deviceplugin.RefusedList) {
 			n.events.OnNode(v1.EventTypeWarning, reasonListRefused, "Device "+r.String())
+		},
+	})
+}
+
+// newTeller makes what tells plugins which devices were released.
+func newTeller(n node, p parts, l *links) *released.Teller {
+	return released.New(released.Config{
+		Store: n.store, Plugins: p.plugins, Settled: p.queue.Poke,
+		Changed: mailbox.Subscribe(n.store.Changes(), &l.inventory),
+		GaveUp: func(o allocation.Owed, why error) {
+			n.events.OnNode(v1.EventTypeWarning, reasonReleaseUnanswered, fmt.Sprintf(
+				"Devices %s of %s, which pod %s/%s had, are given out again though their device "+
+					"plugin did not answer that it knows that they were released: %v",
+				deviceplugin.Few(o.IDs), o.Resource, o.Namespace, o.Name, why))
 		},
 	})
 }

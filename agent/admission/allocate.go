@@ -110,7 +110,10 @@ func (c *calls) assign(ctx context.Context, reserved allocation.Pod) completion 
 	}
 	reserved.Version = stored.Version
 	if err == nil && !reflect.DeepEqual(reserved, stored) {
-		if err = c.cfg.Store.Commit(ctx, allocation.Change{Put: reserved}); err != nil {
+		change := allocation.Change{
+			Put: reserved, Owe: allocation.Owes(stored, reserved, c.cfg.mayWant),
+		}
+		if err = c.cfg.Store.Commit(ctx, change); err != nil {
 			err = fmt.Errorf("%w: %w", errCommit, err)
 		}
 	}

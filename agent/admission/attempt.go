@@ -141,6 +141,9 @@ func (a *admitter) wait(e *entry, d Decision) {
 		a.preempt(d)
 	}
 	a.pods.give(e, to, reservation{claim, d.claim})
+	if d.kind == soon && e.due.IsZero() {
+		e.due = time.Now().Add(slowAnswer)
+	}
 	e.preferences = preferences{}
 	if !same {
 		a.say(e, Wait, d.Reason, a.naming(d))
@@ -180,15 +183,19 @@ func (a *admitter) hold(e *entry, r *allocation.Rejection, now time.Time) bool {
 
 // drop forgets an entry; what the store has of it is dropped first.
 func (a *admitter) drop(ctx context.Context, e *entry) {
-	if _, stored := a.pods.stored.Pods[e.pod.UID]; !stored {
+	stored, recorded := a.pods.stored.Pods[e.pod.UID]
+	if !recorded {
 		a.explanations.drop(e.pod.UID)
 		a.pods.remove(e)
 		a.cfg.Report(Result{Pod: e.pod, Outcome: Released})
 		return
 	}
 	a.pods.move(e, releasing, e.has)
+	change := allocation.Change{
+		Drop: e.pod.UID, Owe: allocation.Owes(stored, allocation.Pod{}, a.cfg.mayWant),
+	}
 	a.calls.start(ctx, e, time.Time{}, func(ctx context.Context) completion {
-		return completion{err: a.cfg.Store.Commit(ctx, allocation.Change{Drop: e.pod.UID})}
+		return completion{err: a.cfg.Store.Commit(ctx, change)}
 	})
 }
 
@@ -270,6 +277,14 @@ func (a *admitter) saySlow(e *entry) {
 			message += fmt.Sprintf("; it has %s for that", p.AllocateDeadline())
 		}
 		a.say(e, Wait, ReasonWaitPlugin, message)
+	}
+}
+
+// sayOwed tells of a plugin that takes its time to take note of a release. For as long as it may
+// take, pods wait for it that may not wait otherwise.
+func (a *admitter) sayOwed(e *entry) {
+	if owed := a.owed(e.has.pod); owed != "" {
+		a.say(e, Wait, ReasonWaitPlugin, owed)
 	}
 }
 

@@ -57,7 +57,14 @@ func audit(t testing.TB, q *Queue) {
 				q.recounted(e, func(o *entry) bool { return o != nil && !o.state.goes() }))
 		}
 	}
+	owed := sets.New[types.UID]()
+	for _, o := range q.admitter.pods.stored.Owed {
+		owed.Insert(o.Entry())
+	}
 	for uid := range q.admitter.pods.ledger.All() {
+		if owed.Has(uid) {
+			continue
+		}
 		if _, stored := q.admitter.pods.stored.Pods[uid]; q.admitter.pods.find(uid) == nil && !stored {
 			t.Errorf("pod %s is gone and in the ledger", uid)
 		}
@@ -79,7 +86,8 @@ func takenOnly(taken allocation.Taken) allocation.Room {
 	return allocation.Room{View: allocation.View{Taken: taken}}
 }
 
-// recounted asks every other pod that counts; nil is one that only the store knows.
+// recounted asks every other pod that counts; nil is one that only the store knows, be it as one
+// that is gone and of which plugins are to hear.
 func (q *Queue) recounted(e *entry, counts func(*entry) bool) allocation.Room {
 	room := q.counted(e, func(o *entry) bool { return counts(o) })
 	known := map[types.UID]bool{e.pod.UID: true}
@@ -99,6 +107,13 @@ func (q *Queue) recounted(e *entry, counts func(*entry) bool) allocation.Room {
 	for uid, p := range q.admitter.pods.stored.Pods {
 		if !known[uid] && counts(nil) {
 			held = append(held, p)
+		}
+	}
+	for _, o := range q.admitter.pods.stored.Owed {
+		if counts(nil) {
+			held = append(held, allocation.Pod{Containers: map[string]allocation.Container{
+				"gone": {Devices: []allocation.DeviceSet{{Resource: o.Resource, IDs: o.IDs}}},
+			}})
 		}
 	}
 	room.Taken = allocation.TakenBy(held...)

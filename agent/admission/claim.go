@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -91,14 +92,19 @@ func (a *admitter) reconsider(e *entry, d *Decision, t *turn) {
 }
 
 // soon is what a pod that may not wait gets as soon as the releases that are being recorded at this
-// moment are. The kubelet takes devices back in memory, as soon as a pod is no longer active: to it
-// they are free.
+// moment are, or as soon as their plugins have heard of them. The kubelet takes devices back in
+// memory, as soon as a pod is no longer active: to it they are free.
 func (a *admitter) soon(e *entry, t *turn) (held allocation.Pod, ok bool) {
 	goesNow := func(o *entry) bool { return o.state.goesNow() }
-	if a.cfg.Wait > 0 || !slices.ContainsFunc(a.pods.order, goesNow) {
+	owed := a.pods.stored.Owed
+	if a.cfg.Wait > 0 || len(owed) == 0 && !slices.ContainsFunc(a.pods.order, goesNow) {
 		return allocation.Pod{}, false
 	}
-	s, r := a.cfg.snapshot(a.view, t.settled.upTo(t.at, a.pods)), a.request(e)
+	ledger := t.settled.upTo(t.at, a.pods)
+	for _, o := range owed {
+		ledger = ledger.Without(o.Entry())
+	}
+	s, r := a.cfg.snapshot(a.view, ledger), a.request(e)
 	s.ahead, s.patient = t.ahead, false
 	s.inventory, _ = allocation.WithResources(s.inventory, e.pod,
 		func(r *deviceplugin.Resource) bool {
@@ -144,10 +150,34 @@ func (a *admitter) naming(d Decision) string {
 			names = append(names, klog.KObj(o.pod).String())
 		}
 	}
-	if len(names) == 0 {
-		return d.Message
+	message := d.Message
+	if len(names) > 0 {
+		message += "; being released: " + strings.Join(names[:min(len(names), 3)], ", ")
 	}
-	return d.Message + "; being released: " + strings.Join(names[:min(len(names), 3)], ", ")
+	if owed := a.owed(d.claim); owed != "" {
+		message += "; " + owed
+	}
+	return message
+}
+
+// owed says of which devices of a claim plugins are still to hear that they are released; empty: of
+// none.
+func (a *admitter) owed(claim allocation.Pod) string {
+	var names []string
+	wanted := allocation.TakenBy(claim).Devices
+	for _, o := range a.pods.stored.Owed {
+		for _, id := range o.IDs {
+			if wanted[o.Resource].Has(id) {
+				names = append(names, fmt.Sprintf("%s of %s, which %s/%s had", id, o.Resource,
+					o.Namespace, o.Name))
+			}
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "the device plugin has not answered yet that it knows of the release of " +
+		strings.Join(names[:min(len(names), 3)], ", ")
 }
 
 // overlap reports whether both cannot be had, or in the case of memory of the same node, whether

@@ -72,6 +72,12 @@ type Config struct {
 	Unadvised func(pod *v1.Pod, key allocation.AskKey, err error)
 }
 
+// mayWant reports whether a resource's plugin may want to hear what was released. One that has said
+// nothing since the agent started is asked when it is there.
+func (c *Config) mayWant(resource string) bool {
+	return c.Plugins.Inventory().WantsReleased(resource) != deviceplugin.ReleasedUnwanted
+}
+
 // Result is an outcome with the words for it; Admit has some only for a pod that lacks something.
 type Result struct {
 	// Pod is as it was submitted; of one that was not, Released has the UID.

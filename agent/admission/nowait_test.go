@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/deviceplugin"
 )
 
@@ -92,5 +93,80 @@ func TestNoWaitSaysNothingWhileAllocateRuns(t *testing.T) {
 		d.expect()
 		time.Sleep(2 * time.Second)
 		d.expect("a Admit")
+	})
+}
+
+// owing has a pod's two devices be released by a plugin that has not answered yet that it knows.
+func owing(t *testing.T, dir string, wait time.Duration) *desk {
+	t.Helper()
+	p := &plugins{}
+	p.offer("example.com/gpu", 2)
+	of := p.Inventory().Resources["example.com/gpu"]
+	of.Released = deviceplugin.ReleasedWanted
+	p.set(of)
+	d := open(t, dir, p, func(c *Config) { c.Wait = wait })
+	d.queue.Submit(pod("old", "example.com/gpu=2"), false)
+	d.expect("old Admit")
+	d.queue.Release("old")
+	synctest.Wait()
+	if n := d.released.Load(); n != 1 {
+		t.Fatalf("%d pods are released; a plugin holds up no pod's end", n)
+	}
+	return d
+}
+
+// heard has the plugin have heard of all releases.
+func (d *desk) heard() {
+	d.t.Helper()
+	for _, o := range d.store.State().Owed {
+		if err := d.store.Commit(d.t.Context(), allocation.Change{Settle: o}); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+	d.queue.Poke()
+}
+
+// A device of which the plugin has not heard that it is released is given to nobody. Pods wait for
+// that, also where they do not wait otherwise, and are told why when it takes long.
+func TestOwedDevicesAreNotGiven(t *testing.T) {
+	const why = "the device plugin has not answered yet that it knows of the release of d0 of " +
+		"example.com/gpu, which default/old had"
+	bubble(t, func(t *testing.T, dir string) {
+		d := owing(t, dir, 0)
+		defer d.stop()
+		d.queue.Submit(pod("new", "example.com/gpu=1"), false)
+		d.queue.Submit(pod("others", "cpu=2"), false)
+		d.expect("others Admit")
+		time.Sleep(slowAnswer)
+		d.expect("new Wait: WaitingForDevicePlugin: " + why)
+		d.heard()
+		d.expect("new Admit")
+	})
+	bubble(t, func(t *testing.T, dir string) {
+		d := owing(t, dir, time.Minute)
+		defer d.stop()
+		d.queue.Submit(pod("new", "example.com/gpu=1"), false)
+		d.expect("new Wait: WaitingForResources: Allocate failed due to requested number of devices " +
+			"unavailable for example.com/gpu. Requested: 1, Available: 0, which is unexpected; pods " +
+			"that are terminating hold what is missing; " + why)
+		d.heard()
+		d.expect("new Admit")
+	})
+}
+
+// What is owed is so after a restart, and more devices than there ever will be are refused at once.
+func TestOwedDevicesAfterRestart(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		d := owing(t, dir, 0)
+		d.stop()
+		d = open(t, dir, d.plugins, func(c *Config) { c.Wait = 0 })
+		defer d.stop()
+		d.queue.Submit(pod("many", "example.com/gpu=3"), false)
+		d.expect("many Reject: UnexpectedAdmissionError: Allocate failed due to requested number of " +
+			"devices unavailable for example.com/gpu. Requested: 3, Available: 0, which is unexpected")
+		d.queue.Submit(pod("new", "example.com/gpu=2"), false)
+		d.expect()
+		d.heard()
+		d.expect("new Admit")
 	})
 }

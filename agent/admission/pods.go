@@ -65,6 +65,23 @@ func (p *pods) follow(state allocation.State) {
 			p.account(uid)
 		}
 	}
+	p.followOwed(before.Owed, state.Owed)
+}
+
+// followOwed takes over what plugins are still to hear of: until then nobody is given it.
+func (p *pods) followOwed(before, now []allocation.Owed) {
+	if reflect.DeepEqual(before, now) {
+		return
+	}
+	for _, o := range before {
+		p.ledger = p.ledger.Without(o.Entry())
+	}
+	for _, o := range now {
+		p.ledger = p.ledger.With(o.Entry(), allocation.Entry{
+			Standing: allocation.Goes, Assigned: o.Taken(),
+		})
+	}
+	p.freed = true
 }
 
 // account brings the ledger up to date with a pod.

@@ -260,6 +260,8 @@ func (q *Queue) sweep(ctx context.Context) {
 		switch {
 		case e.state.underWay():
 			q.admitter.saySlow(e)
+		case e.state == brief:
+			q.admitter.sayOwed(e)
 		case e.state == unreleased:
 			q.admitter.drop(ctx, e)
 		default:

@@ -25,6 +25,7 @@ func (w *walk) check() {
 		w.failf("nothing is said of the release of %v", w.releasing)
 	}
 	free := w.ledger()
+	w.owed(&free)
 	w.entries(&free)
 	if state := w.desk.store.State(); w.stale || state.Version != w.checked {
 		w.compare("the store", state)
@@ -74,6 +75,40 @@ func (s *sums) add(g *grant) {
 	for _, b := range g.blocks {
 		s.memory[b.Nodes.String()+" "+string(b.Resource)] += b.Size
 	}
+}
+
+// owed checks that nobody is given what plugins are still to hear of, and that plugins that are well
+// have heard of it. It is not free.
+func (w *walk) owed(all *sums) {
+	for _, o := range w.desk.store.State().Owed {
+		at := slices.Index(stepResources[:], o.Resource)
+		of, known := w.plugins.Inventory().Resources[o.Resource]
+		well := known && of.Connected && !w.plugins.refuses[at].Load() && !w.broken &&
+			time.Since(w.plugins.recovered[at]) > 20*time.Second && !w.plugins.hangs[at].Load()
+		for _, id := range o.IDs {
+			all.devices[o.Resource+"/"+id] = true
+			if known && of.Connected {
+				w.seen["waited for a release"]++
+			}
+		}
+		if well {
+			w.failf("the plugin of %s is well and has not heard that %v of %s are released",
+				o.Resource, o.IDs, o.UID)
+		}
+		for _, e := range w.desk.queue.admitter.pods.order {
+			had := allocation.TakenBy(e.has.pod).Devices[o.Resource]
+			if had.HasAny(o.IDs...) && !e.claims() && !e.runs {
+				w.failf("%s is given %v of %s, which are owed to its plugin", e.pod.UID, had, o.Resource)
+			}
+		}
+	}
+}
+
+// owes reports whether a plugin is still to hear of devices that the pod may want.
+func (w *walk) owes(t *tenant) bool {
+	return slices.ContainsFunc(w.desk.store.State().Owed, func(o allocation.Owed) bool {
+		return t.wants(slices.Index(stepResources[:], o.Resource))
+	})
 }
 
 // entries checks that the queue knows those pods that it was told of and that only those who have
@@ -250,10 +285,14 @@ func (w *walk) decided(t *tenant) {
 	if !t.known || t.leaving || t.said == Admit || t.said == Reject {
 		return
 	}
-	if age := time.Since(t.since); age > w.wait+15*time.Second && !t.alive {
+	most := w.wait + 15*time.Second
+	if w.owes(t) {
+		most += time.Minute
+	}
+	if age := time.Since(t.since); age > most && !t.alive {
 		w.failf("%s waits for %v", t.uid, age)
 	}
-	if t.inflight && w.slow(t) {
+	if t.inflight && w.slow(t) || w.wait == 0 && w.owes(t) {
 		return // whatever was said of it before
 	}
 	if t.said == Wait {

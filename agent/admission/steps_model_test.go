@@ -323,8 +323,14 @@ func (w *walk) mayWait(t *tenant) (no string) {
 				return ""
 			}
 		}
+		if len(w.desk.store.State().Owed) > 0 {
+			return ""
+		}
 		return "nobody terminates"
 	case ReasonWaitDevices, ReasonWaitPlugin:
+		if w.owes(t) {
+			return ""
+		}
 		for i := range stepResources {
 			if t.wants(i) && w.plugins.ails(i, t.reason) {
 				return ""

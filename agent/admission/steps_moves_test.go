@@ -222,6 +222,7 @@ func (w *walk) refuse() bool {
 	refuses := !w.plugins.refuses[at].Load() && w.r.IntN(5) == 0
 	w.tell("  %s: %v", stepResources[at], refuses)
 	w.plugins.refuses[at].Store(refuses)
+	w.plugins.recovered[at] = time.Now()
 	return true
 }
 

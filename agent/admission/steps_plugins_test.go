@@ -16,7 +16,9 @@ import (
 	"google.golang.org/grpc/status"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/holder"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -28,6 +30,8 @@ type stepPlugins struct {
 	refuses   [len(stepResources)]atomic.Bool
 	recovered [len(stepResources)]time.Time // when it stopped hanging
 	asked     atomic.Int64                  // for preferences in this step
+	changed   mailbox.Topic                 // the inventory
+	released  atomic.Int64                  // calls that were answered
 }
 
 func (p *stepPlugins) Inventory() deviceplugin.Inventory { return *p.inventory.Load() }
@@ -63,26 +67,43 @@ func (p *stepPlugins) Preferred(ctx context.Context, q deviceplugin.PreferredReq
 
 func (p *stepPlugins) Allocate(ctx context.Context, resource string, ids []string) (
 	*pluginapi.ContainerAllocateResponse, error) {
-	at := slices.Index(stepResources[:], resource)
-	if !p.Inventory().Resources[resource].Connected {
-		return nil, status.Error(codes.Unavailable, "nobody is there")
-	}
-	if p.refuses[at].Load() {
-		return nil, errors.New("out of order")
-	}
-	if p.hangs[at].Load() {
-		timer := time.NewTimer(10 * time.Second)
-		defer timer.Stop()
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-timer.C:
-			return nil, context.DeadlineExceeded
-		}
+	if err := p.misbehave(ctx, resource); err != nil {
+		return nil, err
 	}
 	return &pluginapi.ContainerAllocateResponse{Envs: map[string]string{
 		"GIVEN": *p.boot.Load() + " " + strings.Join(ids, " "),
 	}}, nil
+}
+
+func (p *stepPlugins) Released(ctx context.Context, resource string, _ []string,
+	_ holder.Holder) error {
+	err := p.misbehave(ctx, resource)
+	if err == nil {
+		p.released.Add(1)
+	}
+	return err
+}
+
+// misbehave is the error, if any, of a call to a plugin.
+func (p *stepPlugins) misbehave(ctx context.Context, resource string) error {
+	at := slices.Index(stepResources[:], resource)
+	if !p.Inventory().Resources[resource].Connected {
+		return status.Error(codes.Unavailable, "nobody is there")
+	}
+	if p.refuses[at].Load() {
+		return errors.New("out of order")
+	}
+	if !p.hangs[at].Load() {
+		return nil
+	}
+	timer := time.NewTimer(10 * time.Second)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return context.DeadlineExceeded
+	}
 }
 
 // change replaces one resource; nil: it is not known any more.
@@ -98,12 +119,16 @@ func (p *stepPlugins) change(at int, r *deviceplugin.Resource) {
 		next.Resources[r.Name] = *r
 	}
 	p.inventory.Store(&next)
+	p.changed.Publish()
 }
 
 // offer has a plugin name new devices, some of them as before.
 func (p *stepPlugins) offer(r *rand.Rand, at, nodes int) {
 	of := deviceplugin.Resource{
 		Name: stepResources[at], Connected: true, Preferred: r.IntN(4) == 0,
+	}
+	if r.IntN(3) == 0 {
+		of.Released = deviceplugin.ReleasedWanted
 	}
 	for i := range 1 + r.IntN(6) {
 		d := &deviceplugin.Device{

@@ -1,0 +1,227 @@
+package released
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/deviceplugin/holder"
+)
+
+// Plugins are the device plugins.
+type Plugins interface {
+	Inventory() deviceplugin.Inventory
+	Released(ctx context.Context, resource string, ids []string, by holder.Holder) error
+}
+
+// Store has what plugins are to hear.
+type Store interface {
+	State() allocation.State
+	Commit(ctx context.Context, changes ...allocation.Change) error
+}
+
+// Config is what plugins are told with.
+type Config struct {
+	Store   Store
+	Plugins Plugins
+	// Changed has a value when the state or the inventory is another one.
+	Changed <-chan struct{}
+	// Settled is told that devices can be given out again. It must not block.
+	Settled func()
+	// GaveUp is told that devices are given out though their plugin never answered that it knows
+	// that they were released; why is what it answered last. It must not block.
+	GaveUp func(o allocation.Owed, why error)
+}
+
+// The pace of a plugin that does not answer with success. It is tried again after pause, and its
+// devices are given out all the same when that has gone on for patience. While it is away nothing
+// is tried, and its devices are not given out anyway.
+const (
+	pause    = time.Second
+	patience = 30 * time.Second
+)
+
+// Teller tells plugins.
+type Teller struct {
+	cfg  Config
+	done chan done
+	work sync.WaitGroup
+
+	// Owned by Run.
+	busy sets.Set[string]        // resources whose plugins are being told
+	due  map[string]time.Time    // when a resource's plugin is tried again
+	from map[types.UID]time.Time // when telling what is owed was first tried, by its entry
+}
+
+// done is what came of telling a plugin: what it answered to each, nil for success.
+type done struct {
+	resource string
+	owed     []allocation.Owed
+	answers  []error
+}
+
+// New returns a teller, for Run.
+func New(c Config) *Teller {
+	return &Teller{
+		cfg: c, done: make(chan done), busy: sets.New[string](), due: map[string]time.Time{},
+		from: map[types.UID]time.Time{},
+	}
+}
+
+// Run tells plugins until ctx ends. A plugin that does not answer holds up no other one.
+func (t *Teller) Run(ctx context.Context) error {
+	defer t.work.Wait()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.cfg.Changed:
+		case d := <-t.done:
+			t.busy.Delete(d.resource)
+			t.told(ctx, d)
+		case <-timer.C:
+		}
+		timer.Reset(t.pass(ctx))
+	}
+}
+
+// pass begins to tell the plugins that are there, and returns when to look again.
+func (t *Teller) pass(ctx context.Context) (next time.Duration) {
+	next = time.Hour
+	state := t.cfg.Store.State()
+	if len(state.Owed) == 0 {
+		return next
+	}
+	inventory, held := t.cfg.Plugins.Inventory(), allocation.TakenBy(state.List()...).Devices
+	var settled []allocation.Owed
+	for resource, owed := range byResource(state.Owed) {
+		if t.busy.Has(resource) {
+			continue
+		}
+		var left []allocation.Owed
+		for _, o := range owed {
+			// What runs may turn out to have a device that was given back.
+			theirs := held[resource].Intersection(sets.New(o.IDs...))
+			if theirs.Len() > 0 {
+				settled = append(settled, with(o, sets.List(theirs)))
+			}
+			if ids := sets.New(o.IDs...).Difference(theirs); ids.Len() > 0 {
+				left = append(left, with(o, sets.List(ids)))
+			}
+		}
+		wait := time.Until(t.due[resource])
+		switch r := inventory.Resources[resource]; {
+		case !r.Connected || len(left) == 0:
+		case r.Released == deviceplugin.ReleasedUnwanted:
+			settled = append(settled, left...)
+		case wait > 0:
+			next = min(next, wait)
+		default:
+			t.tell(ctx, resource, left)
+		}
+	}
+	if !t.settle(ctx, settled) {
+		next = min(next, pause)
+	}
+	return next
+}
+
+// tell has a goroutine tell a plugin.
+func (t *Teller) tell(ctx context.Context, resource string, owed []allocation.Owed) {
+	t.busy.Insert(resource)
+	for _, o := range owed {
+		if _, known := t.from[o.Entry()]; !known {
+			t.from[o.Entry()] = time.Now()
+		}
+	}
+	t.work.Go(func() {
+		d := done{resource: resource}
+		for _, o := range owed {
+			err := t.cfg.Plugins.Released(ctx, resource, o.IDs, holder.Holder{
+				Namespace: o.Namespace, Pod: o.Name, UID: string(o.UID),
+			})
+			d.owed, d.answers = append(d.owed, o), append(d.answers, err)
+			if ctx.Err() != nil || !t.cfg.Plugins.Inventory().Resources[resource].Connected {
+				break
+			}
+		}
+		select {
+		case t.done <- d:
+		case <-ctx.Done():
+		}
+	})
+}
+
+// told settles what a plugin knows, and what it had its time for.
+func (t *Teller) told(ctx context.Context, d done) {
+	now := time.Now()
+	var settled []allocation.Owed
+	for i, o := range d.owed {
+		err := d.answers[i]
+		switch {
+		case err == nil:
+		case now.Sub(t.from[o.Entry()]) >= patience:
+			klog.FromContext(ctx).Error(err, "Device plugin was not told that devices are released; "+
+				"they are given out all the same", "resource", o.Resource,
+				"devices", deviceplugin.Few(o.IDs), "pod", klog.KRef(o.Namespace, o.Name))
+			t.cfg.GaveUp(o, err)
+		default:
+			klog.FromContext(ctx).V(2).Info("Telling a device plugin of released devices is "+
+				"tried again", "resource", o.Resource, "devices", deviceplugin.Few(o.IDs),
+				"after", pause, "err", err)
+			t.due[d.resource] = now.Add(pause)
+			continue
+		}
+		settled = append(settled, o)
+	}
+	if !t.settle(ctx, settled) {
+		t.due[d.resource] = now.Add(pause) // it is told once more
+	}
+}
+
+// settle takes out of the state what plugins are to hear no more, and reports whether that worked.
+func (t *Teller) settle(ctx context.Context, owed []allocation.Owed) bool {
+	if len(owed) == 0 {
+		return true
+	}
+	var changes []allocation.Change
+	for _, o := range owed {
+		changes = append(changes, allocation.Change{Settle: o})
+	}
+	if err := t.cfg.Store.Commit(ctx, changes...); err != nil {
+		if ctx.Err() == nil {
+			klog.FromContext(ctx).Info("Released devices are not given out yet: the state cannot "+
+				"be written, which is tried again", "err", err)
+		}
+		return false
+	}
+	for _, o := range owed {
+		delete(t.from, o.Entry())
+	}
+	t.cfg.Settled()
+	return true
+}
+
+func byResource(all []allocation.Owed) map[string][]allocation.Owed {
+	out := map[string][]allocation.Owed{}
+	for _, o := range all {
+		out[o.Resource] = append(out[o.Resource], o)
+	}
+	return out
+}
+
+// with is what is owed with other ids.
+func with(o allocation.Owed, ids []string) allocation.Owed {
+	o.IDs = ids
+	slices.SortFunc(o.IDs, deviceplugin.CompareIDs)
+	return o
+}
