@@ -28,7 +28,10 @@ type Row struct {
 	// HeldBy are containers as namespace/pod/container; an init container beside one that took over
 	// from it.
 	HeldBy []string `json:"heldBy,omitempty"`
-	Cordon *Cordon  `json:"cordon,omitempty"`
+	// ReleasedBy is the pod, as namespace/name, that had it; its plugin has not answered yet that it
+	// knows, and nobody is given the device before.
+	ReleasedBy string  `json:"releasedBy,omitempty"`
+	Cordon     *Cordon `json:"cordon,omitempty"`
 }
 
 // Cordon says since when a device is cordoned, and why.
@@ -43,7 +46,7 @@ type device struct{ resource, id string }
 // List is the devices that plugins list, and those that are cordoned and that none lists, by resource
 // and in natural order of ids.
 func List(inventory deviceplugin.Inventory, state allocation.State, cordons []cordon.Cordon) []Row {
-	held := holders(state)
+	held, released := holders(state), releasers(state)
 	said := map[device]*Cordon{}
 	for _, c := range cordons {
 		said[device{c.Resource, c.ID}] = &Cordon{c.Reason, c.Since}
@@ -55,7 +58,7 @@ func List(inventory deviceplugin.Inventory, state allocation.State, cordons []co
 			key := device{name, d.ID}
 			row := Row{
 				Resource: name, ID: d.ID, Health: string(health(r, d)), Nodes: d.Nodes.String(),
-				HeldBy: held[key], Cordon: said[key],
+				HeldBy: held[key], ReleasedBy: released[key], Cordon: said[key],
 			}
 			delete(said, key)
 			out = append(out, row)
@@ -63,7 +66,8 @@ func List(inventory deviceplugin.Inventory, state allocation.State, cordons []co
 	}
 	for key, c := range said {
 		out = append(out, Row{
-			Resource: key.resource, ID: key.id, Health: HealthAbsent, HeldBy: held[key], Cordon: c,
+			Resource: key.resource, ID: key.id, Health: HealthAbsent, HeldBy: held[key],
+			ReleasedBy: released[key], Cordon: c,
 		})
 	}
 	slices.SortStableFunc(out, func(a, b Row) int {
@@ -80,6 +84,17 @@ func health(r deviceplugin.Resource, d *deviceplugin.Device) v1.ResourceHealthSt
 		return v1.ResourceHealthStatusHealthy
 	}
 	return v1.ResourceHealthStatusUnhealthy
+}
+
+// releasers names the pods that had devices of whose release plugins are still to hear.
+func releasers(state allocation.State) map[device]string {
+	out := map[device]string{}
+	for _, o := range state.Owed {
+		for _, id := range o.IDs {
+			out[device{o.Resource, id}] = o.Namespace + "/" + o.Name
+		}
+	}
+	return out
 }
 
 // holders names the containers that hold devices.

@@ -60,9 +60,17 @@ func printDevices(out io.Writer, all []devices.Row) error {
 	rows.add("RESOURCE", "ID", "HEALTH", "NODES", "HELD BY", "CORDONED")
 	for _, r := range all {
 		rows.add(r.Resource, r.ID, r.Health, cmp.Or(r.Nodes, "-"),
-			cmp.Or(strings.Join(r.HeldBy, ", "), "-"), cmp.Or(cordoned(r), "-"))
+			cmp.Or(heldBy(r), "-"), cmp.Or(cordoned(r), "-"))
 	}
 	return rows.Flush()
+}
+
+// heldBy names who has a device, or had it as long as its plugin has not heard that that is over.
+func heldBy(r devices.Row) string {
+	if len(r.HeldBy) == 0 && r.ReleasedBy != "" {
+		return "released by " + r.ReleasedBy + ", its plugin is being told"
+	}
+	return strings.Join(r.HeldBy, ", ")
 }
 
 // cordoned says since when a device is cordoned, and why.

@@ -84,6 +84,8 @@ whenever that is restarted. With --control it takes orders, see "numalet plugin 
 		"name devices for CDI too, as KIND=ID (vendor.example/gpu)")
 	f.BoolVar(&cfg.NoPreferred, "no-preferred", false, "do not offer GetPreferredAllocation")
 	f.BoolVar(&cfg.PreStart, "pre-start", false, "ask for PreStartContainer before each start")
+	f.BoolVar(&cfg.Released, "released", false,
+		"be told which devices nobody has any more (numalet.deviceplugin.v1.Lifecycle)")
 	flags.add(f)
 	cmd.AddCommand(newPluginCtlCommand())
 	return cmd

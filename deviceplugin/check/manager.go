@@ -31,7 +31,7 @@ func (b *bench) serveAs(strict bool) error {
 		Graces: deviceplugin.Graces{Capacity: time.Hour},
 		Deadlines: deviceplugin.Deadlines{
 			Dial: patience, Options: patience, FirstList: patience, Preferred: patience,
-			Allocate: patience, PreStart: patience,
+			Allocate: patience, PreStart: patience, Released: patience,
 			Registry: watcher.Deadlines{Dial: patience, Info: patience, Notify: patience},
 		},
 		Changed: b.pulse.beat,

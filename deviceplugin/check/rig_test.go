@@ -18,6 +18,7 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/numalet/numalet/deviceplugin/lifecyclev1"
 	"github.com/numalet/numalet/deviceplugin/socket"
 )
 
@@ -44,6 +45,7 @@ type plugin struct {
 	answers  func(*v1beta1.AllocateResponse)
 	prefer   func(available, must []string, size int) ([]string, error)
 	preStart func(times int) error
+	released func(s *served, ids []string) error // nil: that is not served
 	// deaf: changes of devices are not listed when they are of this kind.
 	deaf func(was, is []*v1beta1.Device) bool
 
@@ -141,6 +143,9 @@ func (s *served) session(ctx context.Context, dir string, holds func() bool) err
 	if s.registry {
 		registerapi.RegisterRegistrationServer(server, s)
 	}
+	if s.released != nil {
+		lifecyclev1.RegisterLifecycleServer(server, lifecycle{served: s})
+	}
 	serve := func() error {
 		if s.nowhere {
 			return nil
@@ -175,6 +180,17 @@ func (s *served) session(ctx context.Context, dir string, holds func() bool) err
 		time.Sleep(10 * time.Millisecond)
 	}
 	return nil
+}
+
+// lifecycle is a plugin's second service.
+type lifecycle struct {
+	lifecyclev1.UnimplementedLifecycleServer
+	*served
+}
+
+func (l lifecycle) Released(_ context.Context, req *lifecyclev1.ReleasedRequest) (
+	*lifecyclev1.ReleasedResponse, error) {
+	return &lifecyclev1.ReleasedResponse{}, l.served.released(l.served, req.GetDeviceIds())
 }
 
 func (s *served) register(ctx context.Context, dir string) error {

@@ -45,6 +45,7 @@ func table() []group {
 		{"allocation", allocationChecks()},
 		{"preference", preferenceChecks()},
 		{"start", startChecks()},
+		{"release", releasedChecks()},
 		{"changes", changeChecks()},
 		{"agent restarts", restartChecks()},
 		{"scale", scaleChecks()},

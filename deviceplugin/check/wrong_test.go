@@ -73,6 +73,32 @@ var mistakes = []mistake{
 			return to.Send(&v1beta1.ListAndWatchResponse{Devices: p.devices})
 		}
 	}, "it ended its ListAndWatch stream", 0},
+	{"a question is no release", hearsReleased, func(p *plugin) {
+		p.released = func(_ *served, ids []string) error { return releasesNothing(ids) }
+	}, "to the question", 0},
+	{"releases once", hearsReleased, func(p *plugin) {
+		p.released = func(s *served, ids []string) error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for _, id := range ids {
+				if s.account["released"] == id {
+					return fmt.Errorf("%s is free already", id)
+				}
+				s.account["released"] = id
+			}
+			return nil
+		}
+	}, "the second time", 0},
+	{"releases what it lists", hearsReleased, func(p *plugin) {
+		p.released = func(s *served, ids []string) error {
+			for _, id := range ids {
+				if !strings.HasPrefix(id, "gpu-") {
+					return fmt.Errorf("there is no %s", id)
+				}
+			}
+			return nil
+		}
+	}, "of a device that it does not list", 0},
 	{"Allocate fails", allocates, func(p *plugin) {
 		p.allocate = func(context.Context, *served, []string) (
 			*v1beta1.ContainerAllocateResponse, error) {
@@ -256,6 +282,13 @@ func inOneSet(_ context.Context, s *served, ids []string) (*v1beta1.ContainerAll
 		s.account[id] = set
 	}
 	return &v1beta1.ContainerAllocateResponse{}, nil
+}
+
+func releasesNothing(ids []string) error {
+	if len(ids) == 0 {
+		return errors.New("there are no devices in it")
+	}
+	return nil
 }
 
 // sharing keeps the ids of a call where others find them.

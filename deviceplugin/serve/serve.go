@@ -17,7 +17,10 @@ type Config struct {
 	Allocate func(ctx context.Context, ids []string) (*v1beta1.ContainerAllocateResponse, error)
 	// Prepare makes the devices ready before each start of their container. Nil: they always are.
 	Prepare func(ctx context.Context, ids []string) error
-	Log     *log.Logger
+	// Released hears which devices nobody has any more; the kubelet does not tell. Nil: it is not
+	// asked for.
+	Released Released
+	Log      *log.Logger
 }
 
 // Plugin is one resource's device plugin: a list of devices and what containers get with them.
@@ -42,7 +45,7 @@ func (p *Plugin) Devices() []*v1beta1.Device {
 func (p *Plugin) Run(ctx context.Context) error {
 	return Server{
 		Dir: p.cfg.Dir, Resource: p.cfg.Resource, Options: p.options(),
-		Answers: &answers{plugin: p}, Log: p.cfg.Log.Printf,
+		Answers: &answers{plugin: p}, Released: p.cfg.Released, Log: p.cfg.Log.Printf,
 	}.Run(ctx)
 }
 

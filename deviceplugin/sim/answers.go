@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/deviceplugin/holder"
 )
 
 // answers serves v1beta1.DevicePlugin for one session.
@@ -167,6 +169,16 @@ func (a answers) PreStartContainer(
 	}
 	a.plugin.log.Printf("made %s ready", strings.Join(req.GetDevicesIds(), ","))
 	return &v1beta1.PreStartContainerResponse{}, nil
+}
+
+// released takes that nobody has the devices any more. What it does not have now it may have had.
+func (a answers) released(ctx context.Context, ids []string, by holder.Holder) error {
+	if _, err := a.plugin.state.called(ctx, Released); err != nil {
+		return err
+	}
+	a.plugin.state.addRelease(Release{IDs: ids, By: by})
+	a.plugin.log.Printf("%s of pod %s/%s released", strings.Join(ids, ","), by.Namespace, by.Pod)
+	return nil
 }
 
 // broken is the id of an unhealthy device, "" when there is none.

@@ -41,6 +41,8 @@ type Config struct {
 	NoPreferred bool
 	// PreStart: ask for PreStartContainer.
 	PreStart bool
+	// Released: serve numalet.deviceplugin.v1.Lifecycle.
+	Released bool
 	// Out gets a line for people on each event; nil for none.
 	Out io.Writer
 }

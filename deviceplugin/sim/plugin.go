@@ -162,6 +162,9 @@ func (p *Plugin) serve(ctx context.Context, serving chan<- struct{}) error {
 	}
 	server := grpc.NewServer(grpc.WaitForHandlers(true))
 	v1beta1.RegisterDevicePluginServer(server, answers{plugin: p})
+	if p.cfg.Released {
+		serve.RegisterLifecycle(server, answers{plugin: p}.released)
+	}
 	if p.cfg.RegistryDir != "" {
 		registerapi.RegisterRegistrationServer(server, introduction{plugin: p})
 	}

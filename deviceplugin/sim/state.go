@@ -19,7 +19,7 @@ import (
 // RPC names what can be told to misbehave.
 type RPC string
 
-// The calls of v1beta1, and Serve: the moment at which the plugin begins to listen. With a fault
+// The calls of v1beta1 and of what numalet has beside it, and Serve: the moment at which the plugin begins to listen. With a fault
 // in Serve it registers first and listens later.
 const (
 	Register  RPC = "Register"
@@ -28,12 +28,13 @@ const (
 	Preferred RPC = "GetPreferredAllocation"
 	Allocate  RPC = "Allocate"
 	PreStart  RPC = "PreStartContainer"
+	Released  RPC = "Released" // of numalet.deviceplugin.v1.Lifecycle
 	Serve     RPC = "Serve"
 )
 
 // RPCs lists all of them.
 func RPCs() []RPC {
-	return []RPC{Register, Options, List, Preferred, Allocate, PreStart, Serve}
+	return []RPC{Register, Options, List, Preferred, Allocate, PreStart, Released, Serve}
 }
 
 // Lie is an answer that is well-formed and wrong.
@@ -86,7 +87,19 @@ type State struct {
 	// Holders say of each call whom the last one was for, as far as its metadata did.
 	Holders map[RPC]holder.Holder `json:"holders,omitempty"`
 	Faults  map[RPC]Fault         `json:"faults"`
+	// Released are the devices that it was told nobody has any more, in the order of the calls that
+	// it answered; the newest hundred of them.
+	Released []Release `json:"released,omitempty"`
 }
+
+// Release is one call of Released: devices, and the pod that had them.
+type Release struct {
+	IDs []string      `json:"ids"`
+	By  holder.Holder `json:"by"`
+}
+
+// mostReleases bounds State.Released.
+const mostReleases = 100
 
 // state is what the servers share.
 type state struct {
@@ -97,6 +110,7 @@ type state struct {
 	calls      map[RPC]int
 	holders    map[RPC]holder.Holder
 	faults     map[RPC]Fault
+	released   []Release
 	changed    chan struct{} // closed and replaced on each change of devices or faults
 }
 
@@ -174,7 +188,15 @@ func (s *state) tell() State {
 	return State{
 		Registered: s.registered, Devices: slices.Clone(s.devices),
 		Calls: maps.Clone(s.calls), Holders: maps.Clone(s.holders), Faults: maps.Clone(s.faults),
+		Released: slices.Clone(s.released),
 	}
+}
+
+func (s *state) addRelease(r Release) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.released = append(s.released, r)
+	s.released = s.released[max(0, len(s.released)-mostReleases):]
 }
 
 // use takes the fault that the next call of rpc has, if any, and counts it.
