@@ -1,6 +1,7 @@
 package eni
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log"
@@ -167,6 +168,33 @@ func (k *keeper) allocate(resource string, ids []string) (*v1beta1.ContainerAllo
 		return nil, err
 	}
 	return answer(resource, all, k.move)
+}
+
+// released brings interfaces back whose pod is gone, and says what is in the way of that. One that
+// is not handed out is back already.
+func (k *keeper) released(ids []string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var errs []error
+	for _, id := range ids {
+		r, known := k.book[id]
+		if !known || r.Phase == Free {
+			continue
+		}
+		next := maps.Clone(k.book)
+		r.Phase = Returning
+		next[id] = r
+		if err := k.keepLocked(next); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		k.returnLocked(id)
+		if r, known = k.book[id]; known && r.Phase != Free {
+			errs = append(errs, fmt.Errorf("interface %s: %s", id,
+				cmp.Or(r.Problem, "it could not be brought back")))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // prepare makes interfaces ready for a container that starts, maybe not for the first time: the one

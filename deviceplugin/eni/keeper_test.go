@@ -76,6 +76,43 @@ func TestCannotBeReset(t *testing.T) {
 	}
 }
 
+// What is released is back when that is answered, or the answer says why it is not.
+func TestReleased(t *testing.T) {
+	sim, sys := open(t, "rdma")
+	k := testKeeper(t, Host{sim, sim, sys}, Rule{Resource: "a", VirtualOf: []string{"ens8f0"}})
+	const id = "0000:81:00.1"
+	if _, err := k.look(nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.released([]string{id, "never-there"}); err != nil {
+		t.Errorf("what nobody has is released with %v", err)
+	}
+	if _, err := k.allocate("a", []string{id}); err != nil {
+		t.Fatal(err)
+	}
+	sim.change(func() { // a container has changed it
+		for i, l := range sim.links {
+			if l.State.Name == "ens8f0v0" {
+				sim.links[i].State.MTU = 1400
+			}
+		}
+		sim.broken = errors.New("no")
+	})
+	err := k.released([]string{id})
+	if err == nil || !strings.Contains(err.Error(), "interface "+id+": ") || k.book[id].Phase == Free {
+		t.Errorf("it cannot be reset, and the answer is %v: %+v", err, k.book[id])
+	}
+	sim.change(func() { sim.broken = nil })
+	for range 2 {
+		if err := k.released([]string{id}); err != nil || k.book[id].Phase != Free {
+			t.Errorf("it is not back: %v, %+v", err, k.book[id])
+		}
+	}
+	if !strings.HasSuffix(strings.Join(sim.applied, ", "), "set MTU 9000, set up") {
+		t.Errorf("these steps were made: %v", sim.applied)
+	}
+}
+
 // A plugin that begins again knows what containers have, and what it was before.
 func TestBeginsAgain(t *testing.T) {
 	sim, sys := open(t, "rdma")

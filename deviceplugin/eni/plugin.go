@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/numalet/numalet/deviceplugin/holder"
 	"github.com/numalet/numalet/deviceplugin/serve"
 )
 
@@ -99,6 +100,10 @@ func newPlugin(cfg Config) (*plugin, error) {
 				*v1beta1.ContainerAllocateResponse, error) {
 				return k.allocate(r.Resource, ids)
 			},
+			Released: func(_ context.Context, ids []string, _ holder.Holder) error {
+				defer p.awake() // who was unhealthy for as long as it was away is not any more
+				return k.released(ids)
+			},
 		}
 		if cfg.Move == ByRuntime {
 			c.Prepare = func(_ context.Context, ids []string) error { return k.prepare(ids) }
@@ -143,15 +148,18 @@ func (p *plugin) run(ctx context.Context) error {
 	return group.Wait()
 }
 
+// awake has follow look.
+func (p *plugin) awake() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
 // watch wakes follow when netlink says that something has changed.
 func (p *plugin) watch(ctx context.Context) {
 	for ctx.Err() == nil {
-		err := p.cfg.Kernel.Watch(ctx, func() {
-			select {
-			case p.wake <- struct{}{}:
-			default:
-			}
-		})
+		err := p.cfg.Kernel.Watch(ctx, p.awake)
 		if err != nil {
 			p.cfg.Log.Print(err)
 		}
