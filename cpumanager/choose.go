@@ -13,8 +13,8 @@ import (
 func (s *Static) Choose(
 	free, reusable cpuset.CPUSet, n int, hint topology.Hint,
 ) (cpuset.CPUSet, error) {
-	again := s.online.only(reusable)
-	pool := s.online.only(free).or(again)
+	again := s.layout.online.only(reusable)
+	pool := s.layout.online.only(free).or(again)
 	n = max(n, 0)
 	if err := s.CheckIsolated(free, reusable, n); err != nil {
 		return cpuset.New(), err
@@ -28,13 +28,19 @@ func (s *Static) Choose(
 	return s.pick(pool, again, n, hint), nil
 }
 
-// pick is Choose with bitmaps, where it is known that n CPUs can be had.
-func (s *Static) pick(pool, again bitmap, n int, hint topology.Hint) cpuset.CPUSet {
+// chooser chooses CPUs of a machine by a policy's options, whatever they are for.
+type chooser struct {
+	layout  *layout
+	options Options
+}
+
+// pick is Static.Choose with bitmaps, where it is known that n CPUs can be had.
+func (s chooser) pick(pool, again bitmap, n int, hint topology.Hint) cpuset.CPUSet {
 	if s.options.FullPCPUsOnly {
-		pool, again = wholeCores(s.cores, pool), wholeCores(s.cores, again)
+		pool, again = wholeCores(s.layout.cores, pool), wholeCores(s.layout.cores, again)
 	}
 	c := choice{policy: s, pool: pool, reusable: again, taken: make(bitmap, len(pool)), left: n}
-	for _, area := range []bitmap{s.area(hint), s.online} {
+	for _, area := range []bitmap{s.area(hint), s.layout.online} {
 		if c.left == 0 {
 			break
 		}
@@ -50,20 +56,20 @@ func (s *Static) pick(pool, again bitmap, n int, hint topology.Hint) cpuset.CPUS
 
 // area is the CPUs that the hint leads to: those of its nodes or, with align-by-socket, of their
 // sockets.
-func (s *Static) area(hint topology.Hint) bitmap {
+func (s chooser) area(hint topology.Hint) bitmap {
 	if hint.Any {
-		return s.online
+		return s.layout.online
 	}
-	area := make(bitmap, len(s.online))
+	area := make(bitmap, len(s.layout.online))
 	if s.options.AlignBySocket {
-		for _, socket := range s.sockets {
+		for _, socket := range s.layout.sockets {
 			if !socket.set.Intersect(hint.Nodes).IsEmpty() {
 				area.add(socket.cpus)
 			}
 		}
 		return area
 	}
-	for _, node := range s.nodes {
+	for _, node := range s.layout.nodes {
 		if hint.Nodes.Has(node.id) {
 			area.add(node.cpus)
 		}
@@ -72,9 +78,9 @@ func (s *Static) area(hint topology.Hint) bitmap {
 }
 
 // holds reports whether n CPUs can be had from pool.
-func (s *Static) holds(pool bitmap, n int) bool {
+func (s chooser) holds(pool bitmap, n int) bool {
 	if s.options.FullPCPUsOnly {
-		return coreSizes(s.cores, pool).makeUp(n)
+		return coreSizes(s.layout.cores, pool).makeUp(n)
 	}
 	return n <= pool.size()
 }
@@ -82,7 +88,7 @@ func (s *Static) holds(pool bitmap, n int) bool {
 // choice is a container's CPUs in the making. With full-pcpus-only, pool and reusable are made of
 // whole cores.
 type choice struct {
-	policy                *Static
+	policy                chooser
 	pool, reusable, taken bitmap
 	left                  int
 }
@@ -104,7 +110,7 @@ func (c *choice) take(area bitmap, n int) {
 		}
 		q.elsewhere = goal - q.left
 		if c.policy.options.FullPCPUsOnly {
-			q.whole = coreSizes(c.policy.cores, source.minus(c.taken))
+			q.whole = coreSizes(c.policy.layout.cores, source.minus(c.taken))
 		}
 		got := pack(c.policy.layout, stock{from, c.taken.and(c.reusable)}, q, c.policy.options)
 		c.taken = c.taken.or(got)

@@ -54,7 +54,7 @@ func (e *SMTAlignmentError) Reason() string { return ReasonSMTAlignment }
 // reusable: there are as many, but not in cores that would be the container's alone. The error is
 // an *SMTAlignmentError; without full-pcpus-only there is none.
 func (s *Static) CheckAlignment(free, reusable cpuset.CPUSet, n int) error {
-	pool := s.online.only(free).or(s.online.only(reusable))
+	pool := s.layout.online.only(free).or(s.layout.online.only(reusable))
 	err := s.alignment(pool, n)
 	if err == nil || err.Shortage && n > pool.size() {
 		return nil
@@ -68,8 +68,8 @@ func (s *Static) Whole(cpus cpuset.CPUSet) bool {
 	if !s.options.FullPCPUsOnly {
 		return true
 	}
-	set := s.online.only(cpus)
-	return wholeCores(s.cores, set).size() == set.size()
+	set := s.layout.online.only(cpus)
+	return wholeCores(s.layout.cores, set).size() == set.size()
 }
 
 // Padded is the number of CPUs that a container gets which asks for n while these are free: n, or
@@ -79,9 +79,9 @@ func (s *Static) Padded(free cpuset.CPUSet, n int) int {
 	if n <= 0 || !s.pads {
 		return n
 	}
-	largest := max(1, s.sizes.largest())
+	largest := max(1, s.layout.sizes.largest())
 	for _, set := range []cpuset.CPUSet{free, s.allocatable} {
-		of := coreSizes(s.cores, s.online.only(set))
+		of := coreSizes(s.layout.cores, s.layout.online.only(set))
 		for m := n; m < n+largest && m <= of.total(); m++ {
 			if of.makeUp(m) {
 				return m
@@ -96,13 +96,13 @@ func (s *Static) alignment(pool bitmap, n int) *SMTAlignmentError {
 	if !s.options.FullPCPUsOnly {
 		return nil
 	}
-	now := coreSizes(s.cores, pool)
+	now := coreSizes(s.layout.cores, pool)
 	if now.makeUp(n) {
 		return nil
 	}
-	e := &SMTAlignmentError{Requested: n, CPUsPerCore: s.sizes.largest()}
-	of := coreSizes(s.cores, s.online.only(s.allocatable))
-	if s.sizes.multiple(n) {
+	e := &SMTAlignmentError{Requested: n, CPUsPerCore: s.layout.sizes.largest()}
+	of := coreSizes(s.layout.cores, s.layout.online.only(s.allocatable))
+	if s.layout.sizes.multiple(n) {
 		e.Shortage, e.Available, of = true, now.total(), now
 	}
 	for m := min(n-1, of.total()); m > 0 && len(e.Fitting) == 0; m-- {

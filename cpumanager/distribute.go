@@ -17,21 +17,21 @@ type share struct {
 }
 
 // distribute divides n CPUs of pool among nodes, as doc.go describes; nil when no division fits.
-func (s *Static) distribute(pool bitmap, n int) []share {
+func (s chooser) distribute(pool bitmap, n int) []share {
 	d := division{n: n, step: 1, fits: func([]int) bool { return true }}
 	if s.options.FullPCPUsOnly {
-		d.step = max(1, coreSizes(s.cores, pool).largest())
+		d.step = max(1, coreSizes(s.layout.cores, pool).largest())
 	}
 	if n%d.step != 0 {
 		return nil
 	}
 	var nodes []bitmap
-	listed := s.nodesOf(pool)
+	listed := s.layout.nodesOf(pool)
 	for _, node := range listed {
 		nodes = append(nodes, pool.within(node.cpus))
 		d.room = append(d.room, nodes[len(nodes)-1].size())
 	}
-	if s.options.FullPCPUsOnly && s.sizes.only() == 0 {
+	if s.options.FullPCPUsOnly && s.layout.sizes.only() == 0 {
 		d.fits = func(parts []int) bool {
 			for i, n := range parts {
 				if !s.holds(nodes[i], n) {
@@ -42,7 +42,7 @@ func (s *Static) distribute(pool bitmap, n int) []share {
 		}
 	}
 	if s.options.AlignBySocket {
-		d.inOneSocket = func(set []int) bool { return s.inOneSocket(listed, set) }
+		d.inOneSocket = func(set []int) bool { return s.layout.inOneSocket(listed, set) }
 	}
 	for width := 1; width <= min(len(nodes), n/d.step); width++ {
 		if parts := d.among(width); parts != nil {
@@ -59,21 +59,21 @@ func (s *Static) distribute(pool bitmap, n int) []share {
 }
 
 // inOneSocket reports whether those of the nodes are.
-func (s *Static) inOneSocket(nodes []numaNode, set []int) bool {
-	return slices.ContainsFunc(s.sockets, func(socket socket) bool {
+func (l *layout) inOneSocket(nodes []numaNode, set []int) bool {
+	return slices.ContainsFunc(l.sockets, func(socket socket) bool {
 		return !slices.ContainsFunc(set, func(at int) bool { return !socket.set.Has(nodes[at].id) })
 	})
 }
 
 // nodesOf lists the nodes with CPUs of pool in the order in which the kubelet compares them: those
 // with the fewest first, but socket by socket where a socket has several nodes.
-func (s *Static) nodesOf(pool bitmap) (nodes []numaNode) {
+func (l *layout) nodesOf(pool bitmap) (nodes []numaNode) {
 	p := packing{free: pool, held: make(bitmap, len(pool))}
-	for _, u := range p.level(s.tree, s.nodeLevel) {
-		at := slices.IndexFunc(s.nodes, func(n numaNode) bool { return int(n.id) == u.id })
+	for _, u := range p.level(l.tree, l.nodeLevel) {
+		at := slices.IndexFunc(l.nodes, func(n numaNode) bool { return int(n.id) == u.id })
 		listed := func(n numaNode) bool { return int(n.id) == u.id }
 		if !slices.ContainsFunc(nodes, listed) { // a node on two sockets comes twice
-			nodes = append(nodes, s.nodes[at])
+			nodes = append(nodes, l.nodes[at])
 		}
 	}
 	return nodes

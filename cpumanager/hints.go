@@ -23,19 +23,19 @@ func (s *Static) Hints(free, reusable cpuset.CPUSet, n int) []topology.Hint {
 
 // Supply describes the node sets from which n CPUs of free and reusable can be taken.
 func (s *Static) Supply(free, reusable cpuset.CPUSet, n int) topology.Supply {
-	again := s.online.only(reusable)
-	pool := s.online.only(free).or(again)
+	again := s.layout.online.only(reusable)
+	pool := s.layout.online.only(free).or(again)
 	r := request{n: n}
-	unequal := s.options.FullPCPUsOnly && s.sizes.only() == 0
+	unequal := s.options.FullPCPUsOnly && s.layout.sizes.only() == 0
 	if s.options.FullPCPUsOnly {
-		pool = wholeCores(s.cores, pool)
+		pool = wholeCores(s.layout.cores, pool)
 	}
 	supply := topology.Supply{
 		Width: s.narrowest(n, unequal), Additive: !s.options.FullPCPUsOnly,
 		Holds: func(_ topology.NodeSet, at []int) bool { return r.satisfiedBy(at) },
 	}
 	amount := topology.Amount{Wanted: uint64(max(n, 0))}
-	for _, node := range s.nodes {
+	for _, node := range s.layout.nodes {
 		r.available = append(r.available, pool.count(node.cpus))
 		amount.Free = append(amount.Free, uint64(pool.count(node.cpus)))
 		supply.Nodes = append(supply.Nodes, node.id)
@@ -48,8 +48,8 @@ func (s *Static) Supply(free, reusable cpuset.CPUSet, n int) topology.Supply {
 	}
 	supply.Amounts = []topology.Amount{amount}
 	if supply.Least = fewest(r.available, n); pool.size() < n ||
-		s.options.FullPCPUsOnly && !s.sizes.multiple(n) {
-		supply.Least = len(s.nodes) + 1
+		s.options.FullPCPUsOnly && !s.layout.sizes.multiple(n) {
+		supply.Least = len(s.layout.nodes) + 1
 	}
 	if s.options.AlignBySocket {
 		s.alignBySocket(&supply, r)
@@ -60,21 +60,21 @@ func (s *Static) Supply(free, reusable cpuset.CPUSet, n int) topology.Supply {
 // alignBySocket prefers as few sockets as can be beside as few nodes.
 func (s *Static) alignBySocket(supply *topology.Supply, r request) {
 	var sizes []int
-	for _, socket := range s.sockets {
+	for _, socket := range s.layout.sockets {
 		sizes = append(sizes, s.all.count(socket.cpus))
 	}
 	few := fewest(sizes, r.n)
 	width := supply.Width
 	supply.Prefers = func(nodes topology.NodeSet) bool {
 		spanned := 0
-		for _, socket := range s.sockets {
+		for _, socket := range s.layout.sockets {
 			if !socket.set.Intersect(nodes).IsEmpty() {
 				spanned++
 			}
 		}
 		return nodes.Len() == width || spanned == few
 	}
-	for _, socket := range s.sockets {
+	for _, socket := range s.layout.sockets {
 		if supply.Least <= len(socket.nodes) && r.satisfiedBy(socket.nodes) {
 			supply.Sets = append(supply.Sets, socket.set)
 		}
@@ -85,7 +85,7 @@ func (s *Static) alignBySocket(supply *topology.Supply, r request) {
 // need more nodes than their number of CPUs says.
 func (s *Static) narrowest(n int, unequal bool) int {
 	var sizes []int
-	for _, node := range s.nodes {
+	for _, node := range s.layout.nodes {
 		sizes = append(sizes, s.all.count(node.cpus))
 	}
 	width := fewest(sizes, n)
@@ -93,12 +93,12 @@ func (s *Static) narrowest(n int, unequal bool) int {
 		return width
 	}
 	empty := request{n: n}
-	for _, node := range s.nodes {
+	for _, node := range s.layout.nodes {
 		whole := coreSizes(node.cores, s.all)
 		empty.available = append(empty.available, whole.total())
 		empty.cores = append(empty.cores, whole)
 	}
-	if found, sure := topology.Narrowest(len(s.nodes), width, len(s.nodes),
+	if found, sure := topology.Narrowest(len(s.layout.nodes), width, len(s.layout.nodes),
 		empty.satisfiedBy); sure {
 		return found
 	}

@@ -12,7 +12,7 @@ import (
 // neither given to others nor shared. Those that are reserved stay reserved; those that are offline
 // are isolated once they are online. The error says that none would be left for others.
 func (s *Static) Isolating(cpus cpuset.CPUSet) (*Static, error) {
-	m := s.machine
+	m := s.layout.machine
 	if missing := cpus.Difference(m.Online()).Difference(m.Offline()); !missing.IsEmpty() {
 		return nil, fmt.Errorf("isolate cpus %q: the machine has no %q; online are %q",
 			cpus, missing, m.Online())
@@ -41,7 +41,7 @@ func (s *Static) For(r topology.CPURules) *Static {
 	}
 	out := *s
 	if r.Isolated {
-		out.pool = pool{allocatable: s.isolated, all: s.online.only(s.isolated), apart: true}
+		out.pool = pool{allocatable: s.isolated, all: s.layout.online.only(s.isolated), apart: true}
 	}
 	if r.WholeCores {
 		out.options.FullPCPUsOnly, out.pads = true, true
@@ -85,7 +85,7 @@ func (s *Static) CheckIsolated(free, reusable cpuset.CPUSet, n int) error {
 	if !s.pool.apart {
 		return nil
 	}
-	if have := s.online.only(free).or(s.online.only(reusable)).size(); n > have {
+	if have := s.layout.online.only(free).or(s.layout.online.only(reusable)).size(); n > have {
 		return &IsolatedShortageError{Requested: n, Available: have, Isolated: s.asked.isolated}
 	}
 	return nil

@@ -16,13 +16,11 @@ var ErrNothingReserved = errors.New("[cpumanager] the static policy requires " +
 
 // Static is the static policy on one machine: an immutable value, safe for concurrent use.
 type Static struct {
-	*layout
+	chooser
 	// asked are the CPUs that were to be kept, online or not; partition is made of them.
 	asked struct{ reserved, isolated cpuset.CPUSet }
 	partition
 	pool
-
-	options Options
 	// pads: a number that is none of whole cores is padded, not refused.
 	pads bool
 }
@@ -70,7 +68,7 @@ func NewStatic(m *topology.Machine, reserved cpuset.CPUSet, o Options) (*Static,
 }
 
 func newStatic(l *layout, reserved cpuset.CPUSet, o Options) *Static {
-	s := &Static{layout: l, options: o}
+	s := &Static{chooser: chooser{l, o}}
 	s.asked.reserved = reserved
 	s.divide(reserved, cpuset.New())
 	return s
@@ -78,12 +76,12 @@ func newStatic(l *layout, reserved cpuset.CPUSet, o Options) *Static {
 
 // divide changes s: of the online CPUs it keeps these.
 func (s *Static) divide(reserved, isolated cpuset.CPUSet) {
-	online := s.machine.Online()
+	online := s.layout.machine.Online()
 	reserved = reserved.Intersection(online)
 	isolated = isolated.Intersection(online).Difference(reserved)
 	ordinary := online.Difference(reserved).Difference(isolated)
 	s.partition = partition{reserved: reserved, isolated: isolated, ordinary: ordinary}
-	s.pool = pool{allocatable: ordinary, all: s.online.minus(s.online.only(isolated))}
+	s.pool = pool{allocatable: ordinary, all: s.layout.online.minus(s.layout.online.only(isolated))}
 }
 
 // On is the same policy after CPUs of the machine have gone offline or come online. What is
@@ -130,12 +128,11 @@ func ReservedBeside(m *topology.Machine, isolated cpuset.CPUSet, milliCPU int64,
 
 // chosen are n of the empty machine's CPUs, which has as many.
 func (s *Static) chosen(n int) cpuset.CPUSet {
-	if s.options.FullPCPUsOnly && !s.holds(s.all, n) {
-		split := *s
-		split.options.FullPCPUsOnly, split.options.DistributeAcrossNUMA = false, false
-		s = &split
+	by := s.chooser
+	if by.options.FullPCPUsOnly && !by.holds(s.all, n) {
+		by.options.FullPCPUsOnly, by.options.DistributeAcrossNUMA = false, false
 	}
-	return s.pick(s.all, make(bitmap, len(s.online)), n, topology.Hint{Any: true})
+	return by.pick(s.all, make(bitmap, len(s.layout.online)), n, topology.Hint{Any: true})
 }
 
 // Reserved is the set of CPUs that are never given out.
@@ -145,7 +142,7 @@ func (s *Static) Reserved() cpuset.CPUSet { return s.reserved }
 func (s *Static) WholeCores() bool { return s.options.FullPCPUsOnly }
 
 // Online is the set of CPUs of the machine that containers can run on.
-func (s *Static) Online() cpuset.CPUSet { return s.machine.Online() }
+func (s *Static) Online() cpuset.CPUSet { return s.layout.machine.Online() }
 
 // Free is the set of CPUs that can be given out while the assigned ones are taken.
 func (s *Static) Free(assigned cpuset.CPUSet) cpuset.CPUSet {
