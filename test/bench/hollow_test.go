@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,7 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/test/cluster/rig"
 	"github.com/numalet/numalet/test/harness"
@@ -22,46 +27,143 @@ import (
 // CPU and its requests, over a minute. NUMALET_HOLLOW_NODES says how many there are, 20 without it.
 // It needs the servers of a cluster, in NUMALET_CLUSTER.
 func BenchmarkHollowNodes(b *testing.B) {
+	h := newHollow(b)
+	for range b.N {
+		h.start()
+		time.Sleep(20 * time.Second) // until what begins has settled
+		before := h.cpu()
+		time.Sleep(time.Minute)
+		used := h.cpu() - before
+		b.ReportMetric(100*used.Minutes()/float64(h.count), "%core/node")
+		b.ReportMetric(h.memory()/float64(h.count), "MiB/node")
+		b.ReportMetric(requests(b, h.out)/float64(h.count), "requests/node/min")
+		h.stop()
+	}
+}
+
+// BenchmarkHollowPods measures ten pods for each node of "numalet nodes", which a scheduler places:
+// how long it takes from the first to when all run, and until all are gone.
+func BenchmarkHollowPods(b *testing.B) {
+	h := newHollow(b)
+	pods := 10 * h.count
+	for range b.N {
+		h.start()
+		began := time.Now()
+		h.each(pods, func(ctx context.Context, name string) error {
+			_, err := h.Client.CoreV1().Pods(h.Namespace).Create(ctx, hollowPod(name),
+				metav1.CreateOptions{})
+			return err
+		})
+		h.await("all pods run", fmt.Sprintf("pods: %d running", pods))
+		b.ReportMetric(time.Since(began).Seconds(), "s/running")
+		b.ReportMetric(float64(pods)/time.Since(began).Seconds(), "pods/s")
+		b.ReportMetric(h.memory()/float64(h.count), "MiB/node")
+		began = time.Now()
+		h.each(pods, func(ctx context.Context, name string) error {
+			return h.Client.CoreV1().Pods(h.Namespace).Delete(ctx, name, metav1.DeleteOptions{})
+		})
+		h.await("all pods are gone", "pods: 0 running, 0 pending")
+		b.ReportMetric(time.Since(began).Seconds(), "s/gone")
+		h.stop()
+	}
+}
+
+// hollowPod is one whose containers share CPUs and that ends at once.
+func hollowPod(name string) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{
+		NodeSelector: map[string]string{"hollow": "yes"},
+		Tolerations:  []v1.Toleration{{Operator: v1.TolerationOpExists}},
+
+		TerminationGracePeriodSeconds: ptr.To[int64](1),
+		AutomountServiceAccountToken:  ptr.To(false),
+		Containers: []v1.Container{{Name: "main", Image: "sim.local/app",
+			Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
+				v1.ResourceCPU: resource.MustParse("100m"),
+			}},
+		}},
+	}}
+}
+
+// hollow is many nodes in a process.
+type hollow struct {
+	rig.Cluster
+	b        *testing.B
+	count    int
+	out, dir string
+	cmd      *exec.Cmd
+}
+
+func newHollow(b *testing.B) *hollow {
 	if os.Getenv("NUMALET_CLUSTER") == "" {
 		b.Skip("left out: NUMALET_CLUSTER does not name the servers (test/tools/build.sh cluster)")
 	}
-	c := rig.Start(b)
-	count := 20
+	h := &hollow{Cluster: rig.Start(b), b: b, count: 20}
 	if text := os.Getenv("NUMALET_HOLLOW_NODES"); text != "" {
 		var err error
-		if count, err = strconv.Atoi(text); err != nil {
+		if h.count, err = strconv.Atoi(text); err != nil {
 			b.Fatal("NUMALET_HOLLOW_NODES: ", err)
 		}
 	}
-	for range b.N {
-		dir := b.TempDir()
-		out := filepath.Join(dir, "out")
-		cmd := startHollow(b, c, out, "--root-dir="+filepath.Join(dir, "root"),
-			fmt.Sprintf("--machine=fixture:playground=%d", count))
-		harness.Eventually(b, "the nodes are ready", func() error {
-			want := fmt.Sprintf("%d of %d nodes ready", count, count)
-			if line := lastLine(b, out); !strings.HasPrefix(line, want) {
-				return fmt.Errorf("it says %q", line)
-			}
-			return nil
-		})
-		time.Sleep(20 * time.Second) // until what begins has settled
-		pid, before := cmd.Process.Pid, harness.CPU(b, cmd.Process.Pid)
-		time.Sleep(time.Minute)
-		used := harness.CPU(b, pid) - before
-		b.ReportMetric(100*used.Minutes()/float64(count), "%core/node")
-		b.ReportMetric(harness.MemoryMiB(b, pid, "VmRSS")/float64(count), "MiB/node")
-		b.ReportMetric(requests(b, out)/float64(count), "requests/node/min")
-		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			b.Fatal(err)
+	return h
+}
+
+// start starts the nodes and waits until all are ready.
+func (h *hollow) start() {
+	h.b.Helper()
+	h.dir = h.b.TempDir()
+	h.out = filepath.Join(h.dir, "out")
+	h.cmd = startHollow(h.b, h.Cluster, h.out, "--root-dir="+filepath.Join(h.dir, "root"),
+		"--label=hollow=yes", fmt.Sprintf("--machine=fixture:playground=%d", h.count))
+	h.await("the nodes are ready", fmt.Sprintf("%d of %d nodes ready", h.count, h.count))
+}
+
+// await waits for the last line to say that; it may take as long as a machine is slow.
+func (h *hollow) await(what, text string) {
+	h.b.Helper()
+	for range 10 {
+		if strings.Contains(lastLine(h.b, h.out), text) {
+			return
 		}
-		if err := cmd.Wait(); err != nil {
-			b.Fatalf("the nodes ended with %v: %s", err, lastLine(b, out))
-		}
+		time.Sleep(time.Duration(1+h.count/100) * time.Second)
 	}
-	list, err := c.Client.CoreV1().Nodes().List(b.Context(), metav1.ListOptions{})
+	harness.Eventually(h.b, what, func() error {
+		if line := lastLine(h.b, h.out); !strings.Contains(line, text) {
+			return fmt.Errorf("it says %q", line)
+		}
+		return nil
+	})
+}
+
+// each does something for so many names, some at once.
+func (h *hollow) each(count int, do func(ctx context.Context, name string) error) {
+	h.b.Helper()
+	group, ctx := errgroup.WithContext(h.b.Context())
+	group.SetLimit(16)
+	for i := range count {
+		group.Go(func() error { return do(ctx, fmt.Sprint("hollow-", i)) })
+	}
+	if err := group.Wait(); err != nil {
+		h.b.Fatal(err)
+	}
+}
+
+func (h *hollow) cpu() time.Duration { return harness.CPU(h.b, h.cmd.Process.Pid) }
+
+// memory is what is resident, in MiB.
+func (h *hollow) memory() float64 { return harness.MemoryMiB(h.b, h.cmd.Process.Pid, "VmRSS") }
+
+// stop ends the nodes, of which nothing is to be left.
+func (h *hollow) stop() {
+	h.b.Helper()
+	if err := h.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		h.b.Fatal(err)
+	}
+	if err := h.cmd.Wait(); err != nil {
+		h.b.Fatalf("the nodes ended with %v: %s", err, lastLine(h.b, h.out))
+	}
+	list, err := h.Client.CoreV1().Nodes().List(h.b.Context(), metav1.ListOptions{})
 	if err != nil || len(list.Items) > 0 {
-		b.Errorf("%d nodes are left: %v", len(list.Items), err)
+		h.b.Errorf("%d nodes are left: %v", len(list.Items), err)
 	}
 }
 
