@@ -145,11 +145,13 @@ func (n *node) atOnce() {
 	for i := range names {
 		names[i] = fmt.Sprintf("burst%d", i)
 	}
+	profiled := n.profile("burst.cpu", "profile", 15*time.Second)
 	cpu, written := n.CPU(), n.etcdReceived()
 	n.phase("burst60", "running", names, n.ready, func(name string) { n.create(n.pod(name)) })
 	time.Sleep(5 * time.Second) // for what comes behind
 	n.column.add("burst_cpu_s", (n.CPU() - cpu).Seconds())
 	n.column.add("burst_etcd_kib", (n.etcdReceived()-written)/1024)
+	profiled()
 
 	idle := n.settings.idle
 	before, cpu := n.requests(), n.CPU()
@@ -158,6 +160,8 @@ func (n *node) atOnce() {
 	n.column.add("api_requests_idle_per_min",
 		n.requests().since(before).all()/idle.Minutes())
 	n.column.add("rss_mib", n.MemoryMiB("VmRSS"))
+	n.column.add("rss_of_files_mib", n.MemoryMiB("RssFile"))
+	n.profile("idle.heap", "heap", 0)()
 
 	cpu = n.CPU()
 	n.scrape(idle)
