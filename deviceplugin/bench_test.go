@@ -148,7 +148,7 @@ func published(now list) *view {
 	t := &table{}
 	l := &link{resource: gpu, socket: "/a"}
 	t.registered(l)
-	t.listed(l, pluginOptions{Preferred: true}, now)
+	t.listed(l, Options{Preferred: true}, now)
 	return t.view(1)
 }
 

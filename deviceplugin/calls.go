@@ -104,7 +104,7 @@ func answerOf(resp *v1beta1.AllocateResponse) (*v1beta1.ContainerAllocateRespons
 	return a, nil
 }
 
-// PreStart calls PreStartContainer. Whether the plugin wants the call is Resource.PreStart.
+// PreStart calls PreStartContainer. Whether the plugin wants the call is Options.PreStart.
 func (p *Plugins) PreStart(ctx context.Context, resource string, ids []string) (err error) {
 	c, err := p.call(ctx, rpcPreStart, resource, p.cfg.Deadlines.PreStart)
 	if errors.Is(err, errUnknownPlugin) {

@@ -56,7 +56,7 @@ func Choose(req Request) ([]string, error) {
 // AdviceWanted reports whether the plugin should be asked which devices it prefers, and what to
 // ask: it announces that it answers, and there is a choice to make.
 func AdviceWanted(req Request) (PreferredRequest, bool) {
-	if !req.Resource.Preferred || !req.Resource.Connected {
+	if !req.Resource.Options.Preferred || !req.Resource.Connected {
 		return PreferredRequest{}, false
 	}
 	s, err := req.settle()

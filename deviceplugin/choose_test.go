@@ -108,7 +108,7 @@ func TestChoose(t *testing.T) {
 			req := Request{
 				Resource: Resource{
 					Name: gpu, Devices: parseDevices(t, tc.devices), Connected: true,
-					Preferred: true,
+					Options: Options{Preferred: true},
 				},
 				N: tc.n, Hint: tc.hint, Taken: sets.New(strings.Fields(tc.taken)...),
 				Reusable: strings.Fields(tc.reusable), MustInclude: strings.Fields(tc.must),
@@ -132,7 +132,7 @@ func TestChoose(t *testing.T) {
 			if asked != tc.asked {
 				t.Errorf("asked %q, want %q", asked, tc.asked)
 			}
-			req.Resource.Preferred = false
+			req.Resource.Options.Preferred = false
 			if _, wanted := AdviceWanted(req); wanted {
 				t.Error("a plugin that does not offer advice is asked")
 			}
@@ -143,7 +143,7 @@ func TestChoose(t *testing.T) {
 // requests draws requests with small numbers of everything, so that all kinds of shortage occur.
 func requests(t *rapid.T) Request {
 	req := Request{
-		Resource: Resource{Name: gpu, Connected: true, Preferred: true},
+		Resource: Resource{Name: gpu, Connected: true, Options: Options{Preferred: true}},
 		N:        rapid.IntRange(0, 6).Draw(t, "n"),
 		Taken:    sets.New[string](),
 		Hint:     topology.Hint{Any: rapid.Bool().Draw(t, "any")},

@@ -28,21 +28,21 @@ func (l *link) session(ctx context.Context, s linkSettings) (listed bool, err er
 	return l.follow(ctx, s, options)
 }
 
-func (l *link) askOptions(ctx context.Context, deadline time.Duration) (pluginOptions, error) {
+func (l *link) askOptions(ctx context.Context, deadline time.Duration) (Options, error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	resp, err := l.client().GetDevicePluginOptions(ctx, &v1beta1.Empty{})
 	if status.Code(err) == codes.Unimplemented {
-		return pluginOptions{}, nil // a plugin of the API's first days
+		return Options{}, nil // a plugin of the API's first days
 	}
 	if status.Code(err) == codes.DeadlineExceeded { // whichever side noticed first
 		err = lateError(fmt.Sprintf("it was not answered in time (%s)", deadline))
 	}
 	if err != nil {
-		return pluginOptions{}, fmt.Errorf("GetDevicePluginOptions: %w; a plugin has to answer it "+
+		return Options{}, fmt.Errorf("GetDevicePluginOptions: %w; a plugin has to answer it "+
 			"at once, before it is asked for its devices", err)
 	}
-	return pluginOptions{
+	return Options{
 		Preferred: resp.GetGetPreferredAllocationAvailable(),
 		PreStart:  resp.GetPreStartRequired(),
 	}, nil
@@ -57,7 +57,7 @@ func (e lateError) Error() string { return string(e) }
 func (e lateError) Is(target error) bool { return target == context.DeadlineExceeded }
 
 // follow reads ListAndWatch until the stream ends; listed reports whether a list came.
-func (l *link) follow(ctx context.Context, s linkSettings, options pluginOptions) (
+func (l *link) follow(ctx context.Context, s linkSettings, options Options) (
 	listed bool, err error) {
 	var settling sync.WaitGroup
 	defer settling.Wait()

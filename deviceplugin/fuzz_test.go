@@ -86,7 +86,7 @@ func FuzzAnswers(f *testing.F) {
 			}
 		}
 		req := Request{N: 2, Hint: topology.Hint{Any: true}, Resource: Resource{
-			Name: gpu, Connected: true, Preferred: true,
+			Name: gpu, Connected: true, Options: Options{Preferred: true},
 			Devices: parseDevices(t, "gpu-0 gpu-1 gpu-2 gpu-3! gpu-4"),
 		}}
 		ask, wanted := AdviceWanted(req)

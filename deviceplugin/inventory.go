@@ -49,15 +49,20 @@ type Resource struct {
 	// Complaint says, for people, what was wrong with the last list, or why it was not read and the
 	// one before it counts; empty when nothing was.
 	Complaint string
-	// Preferred: the plugin answers GetPreferredAllocation.
-	Preferred bool
-	// PreStart: the plugin wants PreStartContainer before each start.
-	PreStart bool
-	// Released: whether the plugin wants to be told which devices were released.
-	Released ReleasedWish
+	Options   Options
 	// Capacity and Allocatable are the numbers for the node's status. A plugin that goes away
 	// keeps them for its graces. Cordoned devices are in the capacity alone.
 	Capacity, Allocatable int
+}
+
+// Options say which calls a plugin wants.
+type Options struct {
+	// Preferred: it answers GetPreferredAllocation.
+	Preferred bool
+	// PreStart: it wants PreStartContainer before each start.
+	PreStart bool
+	// Released: whether it wants to be told which devices were released.
+	Released ReleasedWish
 }
 
 // Inventory is an immutable snapshot of every resource that plugins registered, with a version

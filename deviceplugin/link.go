@@ -95,7 +95,7 @@ type event struct {
 	kind     eventKind
 	link     *link
 	resource string
-	options  pluginOptions
+	options  Options
 	list     list
 	problem  string
 	seen     chan struct{} // closed when readers see what became of it; nil: nobody waits for that

@@ -94,7 +94,7 @@ func (p *Plugins) Peers() []Peer {
 		l, r := v.links[name], v.inventory.Resources[name]
 		peer := Peer{
 			Resource: name, Problem: r.Problem, Devices: len(r.Devices), Cordoned: r.Cordoned(),
-			Released: r.Released == ReleasedWanted,
+			Released: r.Options.Released == ReleasedWanted,
 		}
 		for _, d := range r.Devices {
 			peer.Healthy += count(d.Healthy)

@@ -33,7 +33,8 @@ func TestRegisterListAllocate(t *testing.T) {
 	res := r.untilConnected(gpu)
 	want := Resource{
 		Generation: 1,
-		Name:       gpu, Connected: true, Preferred: true, PreStart: true, Capacity: 8, Allocatable: 8,
+		Name:       gpu, Connected: true, Capacity: 8, Allocatable: 8,
+		Options: Options{Preferred: true, PreStart: true},
 	}
 	for i := range 8 {
 		want.Devices = append(want.Devices, &Device{

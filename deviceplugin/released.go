@@ -28,7 +28,7 @@ const (
 // WantsReleased is the wish of a resource's plugin.
 func (i Inventory) WantsReleased(resource string) ReleasedWish {
 	if r, known := i.Resources[resource]; known {
-		return r.Released
+		return r.Options.Released
 	}
 	return ReleasedUnknown
 }

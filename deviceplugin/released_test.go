@@ -15,8 +15,8 @@ import (
 func TestReleased(t *testing.T) {
 	r := newRig(t, Config{})
 	plugin := r.plugin(sim.Config{Resource: gpu, Released: true})
-	if res := r.untilConnected(gpu); res.Released != ReleasedWanted {
-		t.Errorf("its wish is %d", res.Released)
+	if res := r.untilConnected(gpu); res.Options.Released != ReleasedWanted {
+		t.Errorf("its wish is %d", res.Options.Released)
 	}
 	by := holder.Holder{Namespace: "team", Pod: "train", UID: "not \xff text"}
 	err := r.Released(t.Context(), gpu, []string{"gpu-10", "gpu-9"}, by)

@@ -35,7 +35,7 @@ type table struct {
 type record struct {
 	link    *link
 	state   linkState
-	options pluginOptions
+	options Options
 	list    list
 	listed  bool // list came from the plugin, be it an empty one
 	// generation is the number of the list among those of all plugins.
@@ -51,7 +51,7 @@ type record struct {
 
 // firstList is an empty list and what came with it.
 type firstList struct {
-	options pluginOptions
+	options Options
 	list    list
 }
 
@@ -64,13 +64,6 @@ const (
 	lost
 	closed
 )
-
-// pluginOptions is what GetDevicePluginOptions says, and which calls it has no word for the plugin
-// wants.
-type pluginOptions struct {
-	Preferred, PreStart bool
-	Released            ReleasedWish
-}
 
 // registered adds a link. Older ones of the same socket that have not come to a list yet are
 // superseded.
@@ -92,7 +85,7 @@ func (t *table) restored(l *link) {
 }
 
 // listed takes a list of devices.
-func (t *table) listed(l *link, options pluginOptions, devices list) (superseded []*link) {
+func (t *table) listed(l *link, options Options, devices list) (superseded []*link) {
 	r := t.find(l)
 	switch {
 	case r == nil || r.state == closed:
@@ -119,7 +112,7 @@ func (t *table) settled(l *link) (superseded []*link) {
 
 // serve takes a list that counts. With the first one the link takes over from older ones of the
 // same socket and from closed ones of the same resource.
-func (t *table) serve(r *record, options pluginOptions, devices list) (superseded []*link) {
+func (t *table) serve(r *record, options Options, devices list) (superseded []*link) {
 	l := r.link
 	t.lists++
 	r.list, r.options, r.refusal, r.generation = devices, options, "", t.lists

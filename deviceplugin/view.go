@@ -68,12 +68,12 @@ func (r *record) resource(newest *record, cordons map[string]cordon.Cordon) Reso
 	out := Resource{
 		Name: r.link.resource, Devices: devices, Generation: r.generation,
 		Complaint: r.complaint(), Early: newest.early,
-		Preferred: r.options.Preferred, PreStart: r.options.PreStart, Released: r.options.Released,
+		Options:  r.options,
 		Capacity: len(r.list.devices), Allocatable: allocatable, Problem: newest.problem,
 		Arriving: newest.state == dialling || newest.state == empty,
 	}
 	if !r.listed {
-		out.Released = ReleasedUnknown
+		out.Options.Released = ReleasedUnknown
 	}
 	if r.state == listing {
 		_, out.Allocatable = marked(r.list, cordons)

@@ -39,7 +39,7 @@ func (b build) devices(ctx context.Context, c *v1.Container) (
 			return nil, fmt.Errorf("decode the recorded answer of %s: %w", d.Resource, err)
 		}
 		out = append(out, answer)
-		if b.cfg.Plugins.Inventory().Resources[d.Resource].PreStart {
+		if b.cfg.Plugins.Inventory().Resources[d.Resource].Options.PreStart {
 			if err := b.cfg.Plugins.PreStart(whom.Context(ctx), d.Resource, d.IDs); err != nil {
 				return nil, err
 			}

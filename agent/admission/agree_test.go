@@ -185,7 +185,8 @@ func (w *world) inventory(m *topology.Machine) {
 		if w.IntN(6) == 0 {
 			continue
 		}
-		r := deviceplugin.Resource{Name: name, Connected: w.IntN(10) > 0, Preferred: w.IntN(3) == 0}
+		r := deviceplugin.Resource{Name: name, Connected: w.IntN(10) > 0,
+			Options: deviceplugin.Options{Preferred: w.IntN(3) == 0}}
 		for i := range 1 + w.IntN(8) {
 			d := deviceplugin.Device{
 				ID: fmt.Sprintf("%s-%d", name[12:], i), Healthy: w.IntN(10) > 0,

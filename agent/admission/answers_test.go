@@ -77,7 +77,7 @@ func TestAskingKeepsThePlaceInTheQueue(t *testing.T) {
 		}}
 		p.offer("example.com/gpu", 2)
 		r := p.Inventory().Resources["example.com/gpu"]
-		r.Preferred = true
+		r.Options.Preferred = true
 		p.set(r)
 		d := open(t, dir, p, nil)
 		defer d.stop()

@@ -53,16 +53,16 @@ func (a *admitter) attempt(ctx context.Context, e *entry, t *turn) {
 func (a *admitter) decide(e *entry, ledger allocation.Ledger, t *turn) Decision {
 	s := a.cfg.snapshot(a.view, ledger)
 	s.ahead, s.patient = t.ahead, !a.expired(e, t.now)
-	r := a.request(e)
+	r := a.pods.request(e)
 	began := time.Now()
 	d := decide(&s, &r)
 	e.told.decided(d, basisOf(s, r, d), time.Since(began))
 	return d
 }
 
-func (a *admitter) request(e *entry) request {
+func (p *pods) request(e *entry) request {
 	r := request{
-		pod: e.pod, in: e.pod.UID, own: a.pods.own(e), runs: e.runs,
+		pod: e.pod, in: e.pod.UID, own: p.own(e), runs: e.runs,
 		advice: e.preferences.advice, silent: e.preferences.silent, madeWay: e.tries.madeWay,
 	}
 	if e.claims() {
@@ -146,7 +146,7 @@ func (a *admitter) wait(e *entry, d Decision) {
 	}
 	e.preferences = preferences{}
 	if !same {
-		a.say(e, Wait, d.Reason, a.naming(d))
+		a.say(e, Wait, d.Reason, a.pods.naming(d))
 	}
 }
 
@@ -234,7 +234,7 @@ func (a *admitter) failed(e *entry, c completion) {
 	switch {
 	case e.runs:
 		a.pods.drop(e, queued)
-		s, r := a.cfg.snapshot(a.view, a.pods.ledger), a.request(e)
+		s, r := a.cfg.snapshot(a.view, a.pods.ledger), a.pods.request(e)
 		a.adopt(e, s.adopt(Decision{Pod: e.pod}, &r, c.err, adopted))
 		return
 	case !errors.Is(c.err, errCommit) && !mayPass(c.err), a.expired(e, now):
@@ -283,7 +283,7 @@ func (a *admitter) saySlow(e *entry) {
 // sayOwed tells of a plugin that takes its time to take note of a release. For as long as it may
 // take, pods wait for it that may not wait otherwise.
 func (a *admitter) sayOwed(e *entry) {
-	if owed := a.owed(e.has.pod); owed != "" {
+	if owed := a.pods.owed(e.has.pod); owed != "" {
 		a.say(e, Wait, ReasonWaitPlugin, owed)
 	}
 }

@@ -42,7 +42,7 @@ func differing(before, after deviceplugin.Inventory) sets.Set[string] {
 	for name, a := range after.Resources {
 		b, known := before.Resources[name]
 		if !known || a.Connected != b.Connected || a.Problem != b.Problem ||
-			a.Arriving != b.Arriving || a.Preferred != b.Preferred ||
+			a.Arriving != b.Arriving || a.Options.Preferred != b.Options.Preferred ||
 			a.Generation != b.Generation {
 			out.Insert(name)
 		}
@@ -132,8 +132,8 @@ func (a *admitter) recheck() (found bool) {
 }
 
 // demandOf is what the pod requests of the node as it is.
-func (a *admitter) demandOf(pod *v1.Pod) demand {
-	return demandOf(pod, a.cfg.Hardware().CPUs)
+func (c *Config) demandOf(pod *v1.Pod) demand {
+	return demandOf(pod, c.Hardware().CPUs)
 }
 
 // sound reports whether each container of the pod might be given these CPUs on the machine as it is

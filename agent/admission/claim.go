@@ -104,11 +104,11 @@ func (a *admitter) soon(e *entry, t *turn) (held allocation.Pod, ok bool) {
 	for _, o := range owed {
 		ledger = ledger.Without(o.Entry())
 	}
-	s, r := a.cfg.snapshot(a.view, ledger), a.request(e)
+	s, r := a.cfg.snapshot(a.view, ledger), a.pods.request(e)
 	s.ahead, s.patient = t.ahead, false
 	s.inventory, _ = allocation.WithResources(s.inventory, e.pod,
 		func(r *deviceplugin.Resource) bool {
-			r.Preferred = false // a claim is chosen without asking
+			r.Options.Preferred = false // a claim is chosen without asking
 			return true
 		})
 	d := decide(&s, &r)
@@ -136,16 +136,16 @@ func (a *admitter) displace(t *turn, by allocation.Pod) {
 
 // naming is the message of a pod that waits, with the names of the pods that are gone and hold some
 // of its claim until their release is recorded.
-func (a *admitter) naming(d Decision) string {
+func (p *pods) naming(d Decision) string {
 	if d.Reason != ReasonWaitResources {
 		return d.Message
 	}
 	var names []string
-	for _, o := range a.pods.order {
+	for _, o := range p.order {
 		if !o.state.goesNow() {
 			continue
 		}
-		held, _ := a.pods.ledger.Get(o.pod.UID)
+		held, _ := p.ledger.Get(o.pod.UID)
 		if d.claim.IsEmpty() || overlap(held.Assigned, allocation.TakenBy(d.claim)) {
 			names = append(names, klog.KObj(o.pod).String())
 		}
@@ -154,7 +154,7 @@ func (a *admitter) naming(d Decision) string {
 	if len(names) > 0 {
 		message += "; being released: " + strings.Join(names[:min(len(names), 3)], ", ")
 	}
-	if owed := a.owed(d.claim); owed != "" {
+	if owed := p.owed(d.claim); owed != "" {
 		message += "; " + owed
 	}
 	return message
@@ -162,10 +162,10 @@ func (a *admitter) naming(d Decision) string {
 
 // owed says of which devices of a claim plugins are still to hear that they are released; empty: of
 // none.
-func (a *admitter) owed(claim allocation.Pod) string {
+func (p *pods) owed(claim allocation.Pod) string {
 	var names []string
 	wanted := allocation.TakenBy(claim).Devices
-	for _, o := range a.pods.stored.Owed {
+	for _, o := range p.stored.Owed {
 		for _, id := range o.IDs {
 			if wanted[o.Resource].Has(id) {
 				names = append(names, fmt.Sprintf("%s of %s, which %s/%s had", id, o.Resource,

@@ -354,7 +354,7 @@ func TestASilentPluginIsAskedOnce(t *testing.T) {
 		p := hangs(0)
 		p.offer("example.com/gpu", 9)
 		r := p.Inventory().Resources["example.com/gpu"]
-		r.Preferred = true
+		r.Options.Preferred = true
 		p.set(r)
 		d := open(t, dir, p, nil)
 		defer d.stop()

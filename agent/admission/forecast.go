@@ -23,7 +23,7 @@ type rooms struct{ now, later allocation.Room }
 func (d *Decision) foresee(in rooms, r *request) {
 	in.later.Inventory, _ = allocation.WithResources(in.later.Inventory, r.pod,
 		func(r *deviceplugin.Resource) bool {
-			r.Preferred = false // a claim is chosen without asking
+			r.Options.Preferred = false // a claim is chosen without asking
 			return true
 		})
 	later, laterErr := in.later.Plan(r.pod, r.advice)

@@ -332,7 +332,7 @@ func (w *world) offer(n *naive, m *topology.Machine) {
 	w.inventory(m)
 	n.inventory = map[string]deviceplugin.Resource{}
 	for name, r := range w.plugins.Inventory().Resources {
-		r.Preferred = false
+		r.Options.Preferred = false
 		w.plugins.set(r)
 		if !r.Connected {
 			r.Devices = slices.Clone(r.Devices)

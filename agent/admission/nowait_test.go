@@ -102,7 +102,7 @@ func owing(t *testing.T, dir string, wait time.Duration) *desk {
 	p := &plugins{}
 	p.offer("example.com/gpu", 2)
 	of := p.Inventory().Resources["example.com/gpu"]
-	of.Released = deviceplugin.ReleasedWanted
+	of.Options.Released = deviceplugin.ReleasedWanted
 	p.set(of)
 	d := open(t, dir, p, func(c *Config) { c.Wait = wait })
 	d.queue.Submit(pod("old", "example.com/gpu=2"), false)

@@ -170,14 +170,14 @@ func (q *Queue) submitted(ctx context.Context, m message) {
 		held, stored := q.admitter.pods.stored.Pods[m.uid]
 		q.changes.stays = q.changes.stays || stored
 		q.admitter.pods.add(&entry{
-			demand: q.admitter.demandOf(m.pod), since: time.Now(),
+			demand: q.admitter.cfg.demandOf(m.pod), since: time.Now(),
 			runs: m.adopt && !q.admitter.pods.isVoid(held),
 		})
 	case e.state.goes():
 		klog.FromContext(ctx).Info("Ignored a pod that was submitted while it is being released",
 			"pod", klog.KObj(m.pod), "podUID", m.uid)
 	default:
-		q.admitter.pods.resubmit(e, q.admitter.demandOf(m.pod))
+		q.admitter.pods.resubmit(e, q.admitter.cfg.demandOf(m.pod))
 	}
 }
 
@@ -198,7 +198,7 @@ func (q *Queue) released(ctx context.Context, uid types.UID) {
 			return
 		}
 		e = &entry{
-			demand: q.admitter.demandOf(held.Reference()), since: time.Now(),
+			demand: q.admitter.cfg.demandOf(held.Reference()), since: time.Now(),
 			state: terminating, has: reservation{pod: held},
 		}
 		q.admitter.pods.add(e)

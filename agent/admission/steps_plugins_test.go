@@ -125,10 +125,11 @@ func (p *stepPlugins) change(at int, r *deviceplugin.Resource) {
 // offer has a plugin name new devices, some of them as before.
 func (p *stepPlugins) offer(r *rand.Rand, at, nodes int) {
 	of := deviceplugin.Resource{
-		Name: stepResources[at], Connected: true, Preferred: r.IntN(4) == 0,
+		Name: stepResources[at], Connected: true,
+		Options: deviceplugin.Options{Preferred: r.IntN(4) == 0},
 	}
 	if r.IntN(3) == 0 {
-		of.Released = deviceplugin.ReleasedWanted
+		of.Options.Released = deviceplugin.ReleasedWanted
 	}
 	for i := range 1 + r.IntN(6) {
 		d := &deviceplugin.Device{

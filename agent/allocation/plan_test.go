@@ -227,7 +227,7 @@ func TestPlan(t *testing.T) {
 			policy: topology.None,
 			change: func(v *View) {
 				r := gpus(0, 0, 1, 1)
-				r.Preferred = true
+				r.Options.Preferred = true
 				v.Inventory.Resources["example.com/gpu"] = r
 			},
 			pod:  podOfContainers("main gpu=2"),
@@ -286,7 +286,7 @@ func own(cpus, gpu string, answered bool) Pod {
 func TestAdviceIsFollowedAsFarAsItGoes(t *testing.T) {
 	v := rig(t, topology.None, topology.ContainerScope)
 	r := gpus(0, 0, 1, 1)
-	r.Preferred = true
+	r.Options.Preferred = true
 	v.Inventory.Resources["example.com/gpu"] = r
 	key := AskKey{Container: "main", Resource: "example.com/gpu"}
 	asking, err := v.Plan(podOfContainers("main cpu=1 gpu=2", "side cpu=1"), nil)

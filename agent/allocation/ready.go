@@ -15,7 +15,7 @@ import (
 // and without preferences, and the pod without what no plugin has registered, which is unknown.
 func (r Room) Ready(pod *v1.Pod) (ready Room, rest *v1.Pod, unknown []string) {
 	r.Inventory, unknown = WithResources(r.Inventory, pod, func(r *deviceplugin.Resource) bool {
-		r.Connected, r.Preferred = true, false
+		r.Connected, r.Options.Preferred = true, false
 		return true
 	})
 	return r, Without(pod, unknown), unknown

@@ -57,7 +57,8 @@ func pod(name string, containers ...string) *v1.Pod {
 
 // gpus is a resource with a device on each of the nodes; its plugin has preferences if it says so.
 func gpus(prefers bool, nodes ...topology.NodeID) deviceplugin.Inventory {
-	r := deviceplugin.Resource{Name: "example.com/gpu", Connected: true, Preferred: prefers}
+	r := deviceplugin.Resource{Name: "example.com/gpu", Connected: true,
+		Options: deviceplugin.Options{Preferred: prefers}}
 	for i, n := range nodes {
 		r.Devices = append(r.Devices, &deviceplugin.Device{
 			ID: fmt.Sprintf("gpu-%d", i), Healthy: true, Nodes: topology.NewNodeSet(n),

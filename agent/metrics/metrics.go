@@ -32,10 +32,15 @@ type Metrics struct {
 	cpus      cpuMetrics
 	memory    attempts
 	alignment alignment
-	// repairs are those of cgroups that something else had changed.
+	cgroups   cgroupMetrics
+	volumes   *volumeMetrics
+}
+
+// cgroupMetrics are about cgroups that are not as they should be.
+type cgroupMetrics struct {
+	// repairs are those that something else had changed.
 	repairs map[cpupool.Repair]*metrics.Counter
 	unread  *metrics.Counter
-	volumes *volumeMetrics
 }
 
 // New registers the metrics.
@@ -52,10 +57,8 @@ func New(c Config) (*Metrics, error) {
 		cpus:      newCPUMetrics(&s),
 		memory:    newMemoryMetrics(&s),
 		alignment: newAlignment(&s),
-		repairs:   newRepairs(&s),
-		unread: s.Counter("numalet_cgroup_read_errors_total",
-			"Cgroups of containers and pods that are there and could not be read."),
-		volumes: newVolumeMetrics(&s),
+		cgroups:   newCgroupMetrics(&s),
+		volumes:   newVolumeMetrics(&s),
 	}
 	node := s.Gauges("kubelet_node_name", "The node's name; the value is always 1.", "node")
 	if err := s.Register(c.Registry); err != nil {
@@ -73,8 +76,10 @@ func New(c Config) (*Metrics, error) {
 	return m, nil
 }
 
-func newRepairs(s *metric.Set) map[cpupool.Repair]*metrics.Counter {
-	return map[cpupool.Repair]*metrics.Counter{
+func newCgroupMetrics(s *metric.Set) (m cgroupMetrics) {
+	m.unread = s.Counter("numalet_cgroup_read_errors_total",
+		"Cgroups of containers and pods that are there and could not be read.")
+	m.repairs = map[cpupool.Repair]*metrics.Counter{
 		cpupool.CPUSet: s.Counter("numalet_cpu_set_repairs_total",
 			"CPU sets of containers put right that something else had changed."),
 		cpupool.MemoryNodes: s.Counter("numalet_memory_nodes_repairs_total",
@@ -82,10 +87,11 @@ func newRepairs(s *metric.Set) map[cpupool.Repair]*metrics.Counter {
 		cpupool.CPUQuota: s.Counter("numalet_cpu_quota_repairs_total",
 			"CPU quotas of containers and pods put right that something else had changed."),
 	}
+	return m
 }
 
 // Repaired counts what was put right in a cgroup.
-func (m *Metrics) Repaired(what cpupool.Repair) { m.repairs[what].Inc() }
+func (m *Metrics) Repaired(what cpupool.Repair) { m.cgroups.repairs[what].Inc() }
 
 // Unread counts a cgroup that could not be read although it is there.
-func (m *Metrics) Unread() { m.unread.Inc() }
+func (m *Metrics) Unread() { m.cgroups.unread.Inc() }

@@ -121,7 +121,7 @@ func (t *Teller) pass(ctx context.Context) (next time.Duration) {
 		wait := time.Until(t.due[resource])
 		switch r := inventory.Resources[resource]; {
 		case !r.Connected || len(left) == 0:
-		case r.Released == deviceplugin.ReleasedUnwanted:
+		case r.Options.Released == deviceplugin.ReleasedUnwanted:
 			settled = append(settled, left...)
 		case wait > 0:
 			next = min(next, wait)

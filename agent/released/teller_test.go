@@ -117,7 +117,9 @@ func (d *desk) drop(names ...string) {
 func (d *desk) offer(wish deviceplugin.ReleasedWish, resources ...string) {
 	inventory := deviceplugin.Inventory{Resources: map[string]deviceplugin.Resource{}}
 	for _, name := range resources {
-		inventory.Resources[name] = deviceplugin.Resource{Connected: true, Released: wish}
+		inventory.Resources[name] = deviceplugin.Resource{
+			Connected: true, Options: deviceplugin.Options{Released: wish},
+		}
 	}
 	d.plugins.mu.Lock()
 	d.plugins.inventory = inventory
@@ -248,7 +250,9 @@ func TestUnwritten(t *testing.T) {
 		}}}
 		p := &plugins{inventory: deviceplugin.Inventory{
 			Resources: map[string]deviceplugin.Resource{
-				gpu: {Connected: true, Released: deviceplugin.ReleasedWanted},
+				gpu: {Connected: true, Options: deviceplugin.Options{
+					Released: deviceplugin.ReleasedWanted,
+				}},
 			},
 		}}
 		ctx, cancel := context.WithCancel(context.Background())

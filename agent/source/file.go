@@ -41,9 +41,8 @@ type File struct {
 	lookAt  func(path string, watching bool) look
 	entries map[string]*fileEntry // by file name
 	isDir   bool                  // the path is a directory
-	// What is wrong with the path itself; "": nothing.
-	listing, missing, watching string
-	ledger                     ledger
+	wrong   pathProblems
+	ledger  ledger
 
 	done  chan outcome
 	stuck int // readings that nobody waits for
@@ -51,6 +50,9 @@ type File struct {
 	// lookingSince is since when the path has been looked at, in nanoseconds; 0: it is not.
 	lookingSince atomic.Int64
 }
+
+// pathProblems are what is wrong with the path itself; empty: nothing.
+type pathProblems struct{ listing, missing, watching string }
 
 // delivery is what was delivered since Run began.
 type delivery struct {
@@ -96,10 +98,10 @@ func (f *File) Run(ctx context.Context, deliver func([]*v1.Pod)) error {
 		if !ok {
 			break
 		}
-		f.watching = ""
+		f.wrong.watching = ""
 		absent := errors.Is(l.watchErr, fs.ErrNotExist)
 		if l.watchErr != nil && !absent {
-			f.watching = l.watchErr.Error() + "; looking every " + f.c.Every.String()
+			f.wrong.watching = l.watchErr.Error() + "; looking every " + f.c.Every.String()
 		}
 		f.tell(f.refreshAll(ctx, l))
 		switch {
@@ -116,7 +118,7 @@ func (f *File) Run(ctx context.Context, deliver func([]*v1.Pod)) error {
 
 // tell delivers the set if it changed, or if the one before was partial, and says what is wrong.
 func (f *File) tell(changed bool) {
-	if ended := f.told.partial && !f.isPartial(); f.listing == "" &&
+	if ended := f.told.partial && !f.isPartial(); f.wrong.listing == "" &&
 		(changed || ended || !f.told.delivered) {
 		pods := f.pods()
 		f.told.delivered, f.told.partial = true, f.isPartial()
@@ -310,7 +312,7 @@ func (f *File) refreshAll(ctx context.Context, l look) (changed bool) {
 func (f *File) findings() []finding {
 	var out []finding
 	for _, wrong := range []struct{ reason, message string }{
-		{Unreadable, f.listing}, {Absent, f.missing}, {Unreadable, f.watching},
+		{Unreadable, f.wrong.listing}, {Absent, f.wrong.missing}, {Unreadable, f.wrong.watching},
 	} {
 		if wrong.message != "" {
 			out = append(out, finding{Problem: Problem{Source: FileSource, Name: f.c.Path,

@@ -83,17 +83,17 @@ func (f *File) look(ctx context.Context, watching bool) (l look, ok bool) {
 	for {
 		select {
 		case l = <-looked:
-			f.isDir, f.listing, f.missing = l.isDir, "", ""
+			f.isDir, f.wrong.listing, f.wrong.missing = l.isDir, "", ""
 			if l.absent {
-				f.missing = "is not there, so no pods come from it: make the folder, or correct " +
+				f.wrong.missing = "is not there, so no pods come from it: make the folder, or correct " +
 					"staticPodPath in the configuration"
 			}
 			if l.err != nil {
-				f.listing = l.err.Error()
+				f.wrong.listing = l.err.Error()
 			}
 			return l, true
 		case <-slow.C:
-			f.listing = "the path does not answer; its manifests stay as they were"
+			f.wrong.listing = "the path does not answer; its manifests stay as they were"
 			f.ledger.now(f.findings())
 		case <-ctx.Done():
 			return look{}, false

@@ -153,7 +153,7 @@ func checkAllocate(ctx context.Context, b *bench) outcome {
 }
 
 func checkAnswer(ctx context.Context, b *bench) outcome {
-	resp, err := b.allocate(ctx, b.healthy()[:1])
+	resp, err := b.plugin().allocate(ctx, b.healthy()[:1])
 	if err != nil {
 		return failed("%s", said(err))
 	}
@@ -190,11 +190,11 @@ func checkAllocateAll(ctx context.Context, b *bench) outcome {
 
 func checkAllocateAgain(ctx context.Context, b *bench) outcome {
 	ids := b.healthy()[:1]
-	first, err := b.allocate(ctx, ids)
+	first, err := b.plugin().allocate(ctx, ids)
 	if err != nil {
 		return failed("the second time: %s", said(err))
 	}
-	second, err := b.allocate(ctx, ids)
+	second, err := b.plugin().allocate(ctx, ids)
 	if err != nil {
 		return failed("the third time: %s", said(err))
 	}
@@ -208,7 +208,7 @@ func checkAllocateAgain(ctx context.Context, b *bench) outcome {
 func checkAllocateReused(ctx context.Context, b *bench) outcome {
 	ids := b.healthy()
 	for _, these := range [][]string{ids[:2], ids[1:2], ids[:1]} {
-		if _, err := b.allocate(ctx, these); err != nil {
+		if _, err := b.plugin().allocate(ctx, these); err != nil {
 			return failed("for %s: %s", deviceplugin.Few(these), said(err))
 		}
 	}
@@ -220,11 +220,11 @@ func checkOdd(odd func(ids []string) []string, answered Verdict) func(
 	context.Context, *bench) outcome {
 	return func(ctx context.Context, b *bench) outcome {
 		ids := b.healthy()
-		_, refused := b.allocate(ctx, odd(ids))
+		_, refused := b.plugin().allocate(ctx, odd(ids))
 		if status.Code(refused) == codes.DeadlineExceeded {
 			return failed("no answer came in %s", b.cfg.Patience)
 		}
-		if _, err := b.allocate(ctx, ids[:1]); err != nil {
+		if _, err := b.plugin().allocate(ctx, ids[:1]); err != nil {
 			return failed("it said (%s) to that, and to the one after: %s", said(refused),
 				said(err))
 		}
@@ -237,7 +237,7 @@ func checkOdd(odd func(ids []string) []string, answered Verdict) func(
 
 func checkTwoContainers(ctx context.Context, b *bench) outcome {
 	ids := b.healthy()
-	resp, err := b.allocate(ctx, ids[:1], ids[1:2])
+	resp, err := b.plugin().allocate(ctx, ids[:1], ids[1:2])
 	if err != nil {
 		return failed("%s", said(err))
 	}
@@ -252,11 +252,11 @@ func checkParallel(ctx context.Context, b *bench) outcome {
 	ids = ids[:min(mostParallel, len(ids))]
 	alone := make([]*v1beta1.AllocateResponse, len(ids))
 	for i, id := range ids {
-		resp, err := b.allocate(ctx, []string{id})
+		resp, err := b.plugin().allocate(ctx, []string{id})
 		if err != nil {
 			return failed("alone, %s: %s", id, said(err))
 		}
-		again, err := b.allocate(ctx, []string{id})
+		again, err := b.plugin().allocate(ctx, []string{id})
 		if err == nil && sameAnswer(resp, again) {
 			alone[i] = resp // what differs each time cannot be compared
 		}
@@ -264,7 +264,7 @@ func checkParallel(ctx context.Context, b *bench) outcome {
 	var group errgroup.Group
 	for i, id := range ids {
 		group.Go(func() error {
-			resp, err := b.allocate(ctx, []string{id})
+			resp, err := b.plugin().allocate(ctx, []string{id})
 			switch {
 			case err != nil:
 				return fmt.Errorf("%s: %s", id, said(err))
@@ -285,10 +285,10 @@ func checkCancelled(ctx context.Context, b *bench) outcome {
 	ids := b.healthy()[:1]
 	for i := range cancellations {
 		hurried, cancel := context.WithTimeout(ctx, time.Millisecond<<i)
-		_, _ = b.allocate(hurried, ids) // whatever it says
+		_, _ = b.plugin().allocate(hurried, ids) // whatever it says
 		cancel()
 	}
-	if _, err := b.allocate(ctx, ids); err != nil {
+	if _, err := b.plugin().allocate(ctx, ids); err != nil {
 		return failed("%s", said(err))
 	}
 	return passed("it came")

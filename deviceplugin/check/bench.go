@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/deviceplugin"
@@ -30,7 +28,7 @@ type bench struct {
 	// before are the devices that were healthy before a lever was pulled.
 	before []string
 	deaths deaths
-	direct direct
+	direct *direct // nil: none was made
 	// spoilt: a check has failed, and what the plugin is like now says nothing about others.
 	spoilt bool
 }
@@ -40,12 +38,6 @@ type deaths struct {
 	// blamed is the last one that a check has told of, others are those that came between checks.
 	blamed *ending
 	others []*ending
-}
-
-// direct is the checks' own connection to a socket of the plugin.
-type direct struct {
-	to   string
-	conn *grpc.ClientConn
 }
 
 // introduced is how the plugin made itself known.
@@ -179,44 +171,20 @@ func (b *bench) ready(ctx context.Context) error {
 	return fmt.Errorf("the plugin is not registered any more: %s", b.resource().Problem)
 }
 
-// client is the checks' own connection to the plugin.
-func (b *bench) client() (v1beta1.DevicePluginClient, error) {
+// plugin is the checks' own connection to the plugin.
+func (b *bench) plugin() *direct {
 	who, _ := b.introduction()
-	if b.direct.conn == nil || b.direct.to != who.endpoint {
+	if b.direct == nil || b.direct.to != who.endpoint {
 		b.hangUp()
-		conn, err := grpc.NewClient("unix:"+who.endpoint, grpc.WithAuthority("localhost"),
-			grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithStatsHandler(b.rec.handler(byCheck, who.endpoint)))
-		if err != nil {
-			return nil, err
-		}
-		b.direct = direct{who.endpoint, conn}
+		b.direct = dial(who.endpoint, b.cfg.Patience, b.rec)
 	}
-	return v1beta1.NewDevicePluginClient(b.direct.conn), nil
+	return b.direct
 }
 
+// hangUp ends that connection, if there is one.
 func (b *bench) hangUp() {
-	if b.direct.conn != nil {
-		_ = b.direct.conn.Close() // the only error is that of closing twice
-		b.direct = direct{}
-	}
-}
-
-// allocate calls Allocate for containers with these ids.
-func (b *bench) allocate(ctx context.Context, containers ...[]string) (
-	*v1beta1.AllocateResponse, error) {
-	client, err := b.client()
-	if err != nil {
-		return nil, err
-	}
-	req := &v1beta1.AllocateRequest{}
-	for _, ids := range containers {
-		req.ContainerRequests = append(req.ContainerRequests,
-			&v1beta1.ContainerAllocateRequest{DevicesIds: ids})
-	}
-	ctx, cancel := context.WithTimeout(ctx, b.cfg.Patience)
-	defer cancel()
-	return client.Allocate(ctx, req, grpc.WaitForReady(true))
+	b.direct.hangUp()
+	b.direct = nil
 }
 
 // close ends everything.

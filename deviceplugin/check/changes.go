@@ -136,14 +136,14 @@ func checkMany(ctx context.Context, b *bench) outcome {
 		return skipped("none of them is healthy")
 	}
 	began = time.Now()
-	if b.resource().Preferred {
+	if b.resource().Options.Preferred {
 		q := deviceplugin.PreferredRequest{Available: ids, Size: min(8, len(ids))}
-		if _, err := b.prefer(ctx, q); err != nil {
+		if _, err := b.plugin().prefer(ctx, q); err != nil {
 			return failed("%s of %d devices: %s", preferredCall, len(ids), said(err))
 		}
 	}
 	preferred := time.Since(began)
-	if _, err := b.allocate(ctx, ids[len(ids)-1:]); err != nil {
+	if _, err := b.plugin().allocate(ctx, ids[len(ids)-1:]); err != nil {
 		return failed("%s of one of %d devices: %s", allocateCall, len(ids), said(err))
 	}
 	if size := len(b.list().last); size > kubeletList {

@@ -2,11 +2,9 @@ package check
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
-	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/deviceplugin"
 )
@@ -67,29 +65,6 @@ func preferenceChecks() []check {
 	}
 }
 
-// prefer asks the plugin itself, so that all of its answer can be seen.
-func (b *bench) prefer(ctx context.Context, r deviceplugin.PreferredRequest) ([]string, error) {
-	client, err := b.client()
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, b.cfg.Patience)
-	defer cancel()
-	resp, err := client.GetPreferredAllocation(ctx, &v1beta1.PreferredAllocationRequest{
-		ContainerRequests: []*v1beta1.ContainerPreferredAllocationRequest{{
-			AvailableDeviceIDs: r.Available, MustIncludeDeviceIDs: r.MustInclude,
-			AllocationSize: int32(r.Size),
-		}},
-	})
-	if err != nil {
-		return nil, err
-	}
-	if n := len(resp.GetContainerResponses()); n != 1 {
-		return nil, fmt.Errorf("it answered for %d containers where it was asked about one", n)
-	}
-	return resp.GetContainerResponses()[0].GetDeviceIDs(), nil
-}
-
 // questions are requests of all kinds: of the ids some are not on offer, and some are certain.
 func questions(ids []string) (out []deviceplugin.PreferredRequest) {
 	offered := ids
@@ -111,11 +86,11 @@ func questions(ids []string) (out []deviceplugin.PreferredRequest) {
 }
 
 func checkPrefer(ctx context.Context, b *bench) outcome {
-	if !b.resource().Preferred {
+	if !b.resource().Options.Preferred {
 		return skipped("the options do not offer it")
 	}
 	for _, q := range questions(b.healthy()) {
-		if _, err := b.prefer(ctx, q); err != nil {
+		if _, err := b.plugin().prefer(ctx, q); err != nil {
 			return failed("for %d of %d devices: %s", q.Size, len(q.Available), said(err))
 		}
 	}
@@ -125,12 +100,12 @@ func checkPrefer(ctx context.Context, b *bench) outcome {
 // checkPreferred looks for one kind of flaw in all answers.
 func checkPreferred(kind deviceplugin.FlawKind) func(context.Context, *bench) outcome {
 	return func(ctx context.Context, b *bench) outcome {
-		if !b.resource().Preferred {
+		if !b.resource().Options.Preferred {
 			return skipped("the options do not offer it")
 		}
 		asked := questions(b.healthy())
 		for _, q := range asked {
-			ids, err := b.prefer(ctx, q)
+			ids, err := b.plugin().prefer(ctx, q)
 			if err != nil {
 				return failed("%s", said(err))
 			}
@@ -148,17 +123,17 @@ func checkPreferred(kind deviceplugin.FlawKind) func(context.Context, *bench) ou
 }
 
 func checkPreferAgain(ctx context.Context, b *bench) outcome {
-	if !b.resource().Preferred {
+	if !b.resource().Options.Preferred {
 		return skipped("the options do not offer it")
 	}
 	ids := b.healthy()
 	q := deviceplugin.PreferredRequest{Available: ids, Size: (len(ids) + 1) / 2}
-	first, err := b.prefer(ctx, q)
+	first, err := b.plugin().prefer(ctx, q)
 	if err != nil {
 		return failed("%s", said(err))
 	}
 	for range 3 {
-		again, err := b.prefer(ctx, q)
+		again, err := b.plugin().prefer(ctx, q)
 		if err != nil {
 			return failed("%s", said(err))
 		}

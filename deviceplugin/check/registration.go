@@ -188,7 +188,7 @@ func checkOptionsAgree(ctx context.Context, b *bench) outcome {
 	if said == nil {
 		said = &v1beta1.DevicePluginOptions{}
 	}
-	asked, err := b.options(ctx)
+	asked, err := b.plugin().options(ctx)
 	if err != nil {
 		return failed("%v", err)
 	}
@@ -208,17 +208,6 @@ func told(o *v1beta1.DevicePluginOptions) string {
 		on = append(on, "get_preferred_allocation_available")
 	}
 	return strings.Join(on, ", ")
-}
-
-// options asks for them.
-func (b *bench) options(ctx context.Context) (*v1beta1.DevicePluginOptions, error) {
-	client, err := b.client()
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, b.cfg.Patience)
-	defer cancel()
-	return client.GetDevicePluginOptions(ctx, &v1beta1.Empty{})
 }
 
 func checkNotice(ctx context.Context, b *bench) outcome {

@@ -3,11 +3,8 @@ package check
 import (
 	"context"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/numalet/numalet/deviceplugin/lifecyclev1"
 )
 
 const hearsReleased = "released"
@@ -30,13 +27,13 @@ func releasedChecks() []check {
 
 func checkReleased(ctx context.Context, b *bench) outcome {
 	ids := b.healthy()[:1]
-	switch err := b.release(ctx); {
+	switch err := b.plugin().release(ctx); {
 	case status.Code(err) == codes.Unimplemented:
 		return skipped("it does not serve numalet.deviceplugin.v1.Lifecycle, which it need not")
 	case err != nil:
 		return failed("to the question: %s", said(err))
 	}
-	if _, err := b.allocate(ctx, ids); err != nil {
+	if _, err := b.plugin().allocate(ctx, ids); err != nil {
 		return failed("to Allocate: %s", said(err))
 	}
 	for _, told := range []struct {
@@ -46,26 +43,12 @@ func checkReleased(ctx context.Context, b *bench) outcome {
 		{"after Allocate", ids}, {"the second time", ids},
 		{"of a device that it does not list", []string{"numalet-never-listed"}},
 	} {
-		if err := b.release(ctx, told.ids...); err != nil {
+		if err := b.plugin().release(ctx, told.ids...); err != nil {
 			return failed("%s: %s", told.when, said(err))
 		}
 	}
-	if _, err := b.allocate(ctx, ids); err != nil {
+	if _, err := b.plugin().allocate(ctx, ids); err != nil {
 		return failed("to Allocate after it: %s", said(err))
 	}
 	return passed("it was told three times")
-}
-
-// release tells the plugin that a pod which had these devices is gone.
-func (b *bench) release(ctx context.Context, ids ...string) error {
-	if _, err := b.client(); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, b.cfg.Patience)
-	defer cancel()
-	_, err := lifecyclev1.NewLifecycleClient(b.direct.conn).Released(ctx,
-		&lifecyclev1.ReleasedRequest{DeviceIds: ids, Pod: &lifecyclev1.Pod{
-			Namespace: "default", Name: "numalet-plugin-check", Uid: "numalet-plugin-check",
-		}}, grpc.WaitForReady(true))
-	return err
 }

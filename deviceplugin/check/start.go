@@ -26,7 +26,7 @@ func startChecks() []check {
 // checkPreStart starts a container so many times.
 func checkPreStart(times int) func(context.Context, *bench) outcome {
 	return func(ctx context.Context, b *bench) outcome {
-		if !b.resource().PreStart {
+		if !b.resource().Options.PreStart {
 			return skipped("the options do not ask for it")
 		}
 		who, _ := b.introduction()
