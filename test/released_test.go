@@ -66,6 +66,17 @@ func TestReleased(t *testing.T) {
 		return nil
 	})
 
+	n.Eventually("/problems says what the plugin does wrong", func() error {
+		text := n.Get("/problems")
+		for _, want := range []string{"the switch is busy", "Released",
+			"numalet.deviceplugin.v1.Lifecycle has to answer with success"} {
+			if !strings.Contains(text, want) {
+				return fmt.Errorf("it says %s, want %s", text, want)
+			}
+		}
+		return nil
+	})
+
 	// Both die, and the plugin comes back only later.
 	n.Kill()
 	stop()
