@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-
 	"github.com/numalet/numalet/deviceplugin"
 )
 
