@@ -96,8 +96,9 @@ const (
 	footAt
 )
 
-// page lays out the picture. Where the height does not do for all, the reasons stay, which matter
-// most, then what is free, in a few words, then the table, the hints, and what happened.
+// page lays out the picture. Where the height does not do for all, texts are shortened, and the
+// reasons stay, which matter most, then what is free, what can be typed to know more, the table, and
+// what happened.
 func (s screen) page() string {
 	blocks := s.blocks()
 	total := 0
@@ -105,13 +106,8 @@ func (s screen) page() string {
 		total += len(block)
 	}
 	if s.height > 0 && total-len(blocks[eventsAt]) > s.height {
-		blocks[freeAt] = nil
-		if s.now.brief != "" {
-			blocks[freeAt] = faint([]string{s.now.brief}, s.width)
-		}
-		t := blocks[tableAt] // without its outer borders
-		blocks[tableAt] = t[min(1, len(t)):max(1, len(t)-1)]
-		clip(blocks, []int{titleAt, footAt, notesAt, freeAt, tableAt, hintsAt, eventsAt}, s.height)
+		s.shorten(blocks)
+		clip(blocks, []int{titleAt, footAt, notesAt, freeAt, hintsAt, tableAt, eventsAt}, s.height)
 	} else if s.height > 0 {
 		clip(blocks, []int{titleAt, footAt, notesAt, tableAt, freeAt, hintsAt, eventsAt}, s.height)
 	}
@@ -122,15 +118,67 @@ func (s screen) page() string {
 	return strings.Join(all, "\n")
 }
 
+// shorten says the same in fewer lines.
+func (s screen) shorten(blocks [][]string) {
+	blocks[titleAt] = cut(strings.Split(lipgloss.NewStyle().Bold(true).Render(s.headline), "\n"),
+		s.width)
+	blocks[notesAt] = nil
+	for _, note := range s.reasons() {
+		blocks[notesAt] = append(blocks[notesAt], note.lines(s.width, 2)...)
+	}
+	blocks[freeAt] = nil
+	if s.now.brief != "" {
+		blocks[freeAt] = reason{text: s.now.brief}.lines(s.width, 3)
+	}
+	blocks[hintsAt] = nil
+	for _, h := range s.hints {
+		if text := h.short(s.width); text != "" && len(blocks[hintsAt]) == 0 {
+			blocks[hintsAt] = faint([]string{text}, 0)
+		}
+	}
+	t := blocks[tableAt] // without its outer borders
+	blocks[tableAt] = t[min(1, len(t)):max(1, len(t)-1)]
+}
+
+// reason is why something is not as it was to be.
+type reason struct {
+	text  string
+	wrong bool // with a manifest, a plugin: to be mended
+}
+
+// reasons are those of pods and what is wrong beside them.
+func (s screen) reasons() (out []reason) {
+	for _, note := range Notes(s.now.rows) {
+		out = append(out, reason{text: note})
+	}
+	for _, text := range s.now.wrong {
+		out = append(out, reason{text, true})
+	}
+	return out
+}
+
+// lines are the reason in lines of width columns, at most so many; 0: as many as it takes.
+func (r reason) lines(width, most int) []string {
+	lines := wrap(r.text, width)
+	if most > 0 && len(lines) > most {
+		lines = append(lines[:most-1:most-1],
+			ansi.Truncate(strings.Join(lines[most-1:], " "), width, "..."))
+	}
+	if !r.wrong {
+		return faint(lines, 0)
+	}
+	for i, line := range lines {
+		lines[i] = lipgloss.NewStyle().Foreground(lipgloss.Red).Render(line)
+	}
+	return lines
+}
+
 // blocks are what is shown where there is room for all.
 func (s screen) blocks() [][]string {
 	now, width := s.now, s.width
-	warn := lipgloss.NewStyle().Foreground(lipgloss.Red)
-	why := faint(Notes(now.rows), width)
-	for _, text := range now.wrong {
-		for _, line := range wrap(text, width) {
-			why = append(why, warn.Render(line))
-		}
+	var why []string
+	for _, note := range s.reasons() {
+		why = append(why, note.lines(width, 0)...)
 	}
 	title := wrap(s.headline, width)
 	for i, line := range title {

@@ -114,6 +114,9 @@ func TestPageFits(t *testing.T) {
 				t.Fatalf("%dx%d: the page has %dx%d:\n%s", width, height, w, h, text)
 			}
 			text = ansi.Strip(text)
+			if height >= 20 && !strings.Contains(text, "explain POD") {
+				t.Fatalf("%dx%d: the page says nowhere how to know more:\n%s", width, height, text)
+			}
 			if height >= 24 && width >= 80 {
 				for _, part := range []string{
 					"free: ", "45 of 63", "no device plugin has registered", "a.yaml: it has no containers", "train-node",

@@ -53,6 +53,17 @@ func (h hint) lines(width int) []string {
 	return append(wrap(h.what, width), wrapWith(h.command, width, ` \`)...)
 }
 
+// short is a hint with a command in one line of width columns, if need be the command alone; empty
+// if there is none or the line does not do: half of a command is none.
+func (h hint) short(width int) string {
+	for _, text := range []string{h.what + " " + h.command, h.command} {
+		if h.command != "" && lipgloss.Width(text) <= width {
+			return text
+		}
+	}
+	return ""
+}
+
 // bare are words that a shell takes as they are.
 var bare = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"charm.land/lipgloss/v2"
+	"github.com/charmbracelet/x/ansi"
 )
 
 // Words stay whole, also those with hyphens.
@@ -56,5 +57,24 @@ func TestSmallPage(t *testing.T) {
 		if !strings.Contains(text, part) {
 			t.Errorf("the page lacks %q:\n%s", part, text)
 		}
+	}
+}
+
+// At the least size that people have, each reason has two lines, and the table has room beside them.
+func TestSmallestPage(t *testing.T) {
+	now := examplePicture()
+	now.wrong = []string{strings.Repeat("a manifest is wrong at great length ", 10)}
+	text := ansi.Strip(screen{headline: strings.Repeat("numalet playground ", 5), width: 60,
+		height: 20, now: now, hints: []hint{{"to know why:", "numalet explain POD"}}}.page())
+	for _, part := range []string{
+		"to know why: numalet explain POD", "too-big-node: OutOfcpu", "a manifest is wrong",
+		"train-node", "q quits", "free: cpu 45 of 63",
+	} {
+		if !strings.Contains(text, part) {
+			t.Errorf("the page lacks %q:\n%s", part, text)
+		}
+	}
+	if n := strings.Count(text, "a manifest is wrong"); n > 3 {
+		t.Errorf("one reason fills the page:\n%s", text)
 	}
 }
