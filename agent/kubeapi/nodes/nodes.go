@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"github.com/numalet/numalet/agent/kubeapi/requests"
 	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/node"
 )
@@ -110,7 +111,8 @@ func (n *Nodes) register(ctx context.Context) bool {
 			return true
 		}
 		if ctx.Err() == nil {
-			klog.FromContext(ctx).Info("The node is not registered yet", "err", err)
+			klog.FromContext(ctx).Info("The node is not registered yet", "err",
+				requests.Short(err))
 			n.failed(err)
 		}
 		select {
@@ -183,7 +185,8 @@ func (n *Nodes) sync(ctx context.Context) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		klog.FromContext(ctx).Info("The node's status was not written", "try", try+1, "err", err)
+		klog.FromContext(ctx).Info("The node's status was not written", "try", try+1, "err",
+			requests.Short(err))
 		if n.failed(err); apierrors.IsNotFound(err) {
 			return
 		}

@@ -6,6 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/numalet/numalet/agent/kubeapi/requests"
 )
 
 // ServiceAccount reads the pod's service account. It is not kept: who asks for it keeps what follows
@@ -16,7 +18,7 @@ func (o *Objects) ServiceAccount(ctx context.Context, pod *v1.Pod) (*v1.ServiceA
 	account, err := o.cfg.Client.CoreV1().ServiceAccounts(pod.Namespace).
 		Get(ctx, pod.Spec.ServiceAccountName, metav1.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("read service account: %w", short(err))
+		return nil, fmt.Errorf("read service account: %w", requests.Short(err))
 	}
 	return account, nil
 }

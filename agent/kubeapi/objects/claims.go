@@ -7,6 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/numalet/numalet/agent/kubeapi/requests"
 )
 
 // Claim is the persistent volume claim of that name. It is read each time: the Node authorizer lets
@@ -39,13 +41,13 @@ func insist[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	for {
 		got, err := ask()
 		if !apierrors.IsForbidden(err) {
-			return got, short(err)
+			return got, requests.Short(err)
 		}
 		select {
 		case <-ctx.Done():
-			return got, short(err)
+			return got, requests.Short(err)
 		case <-heard:
-			return got, short(err)
+			return got, requests.Short(err)
 		case <-time.After(authorizerRetry):
 		}
 	}

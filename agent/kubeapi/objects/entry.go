@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/agent/kubeapi/requests"
 )
 
 // kind is a kind of objects, as messages about them name it.
@@ -100,7 +102,7 @@ func (f *follower) take(e *entry, now object) (tell []types.UID) {
 func (f *follower) missed(e *entry, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	e.err = short(err)
+	e.err = requests.Short(err)
 }
 
 func sameVersion(a, b object) bool {

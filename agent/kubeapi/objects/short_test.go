@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
+	"github.com/numalet/numalet/agent/kubeapi/requests"
 	"github.com/numalet/numalet/topology/oneline"
 )
 
@@ -43,10 +44,10 @@ func TestShort(t *testing.T) {
 			t.Errorf("%s: %d bytes: %.80q", name, len(text), text)
 		}
 	}
-	if list := utilerrors.NewAggregate([]error{io.EOF, io.EOF}); short(list) == nil {
+	if list := utilerrors.NewAggregate([]error{io.EOF, io.EOF}); requests.Short(list) == nil {
 		t.Error("a list of errors became none")
 	}
-	if short(nil) != nil {
+	if requests.Short(nil) != nil {
 		t.Error("no error became one")
 	}
 }

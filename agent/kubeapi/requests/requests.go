@@ -101,7 +101,7 @@ func (q *Queue[K]) failed(ctx context.Context, key K, err error) {
 		log = klog.FromContext(ctx)
 	}
 	log.Info("The API server did not take a request, trying again", "request", q.what, "about", key,
-		"err", err)
+		"err", Short(err))
 	if seconds, says := apierrors.SuggestsClientDelay(err); says && seconds > 0 {
 		q.keys.AddAfter(key, time.Duration(seconds)*time.Second)
 		return

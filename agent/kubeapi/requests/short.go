@@ -1,4 +1,4 @@
-package objects
+package requests
 
 import (
 	"k8s.io/klog/v2"
@@ -6,9 +6,9 @@ import (
 	"github.com/numalet/numalet/topology/oneline"
 )
 
-// short is what the API server, or an admission webhook behind it, says is wrong, in one line: it
-// becomes a pod's status. The whole is logged at V(4). Its kind stays.
-func short(err error) error {
+// Short is what the API server, or an admission webhook behind it, says is wrong, in one line: it
+// comes into the log, and into a pod's status. The whole is logged at V(4). Its kind stays.
+func Short(err error) error {
 	line := oneline.Error(err)
 	if err != nil && line.Error() != err.Error() { // lists of errors cannot be compared
 		klog.Background().V(4).Info("What the API server says in full", "message", err.Error())
