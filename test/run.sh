@@ -76,14 +76,17 @@ run_unit() { # long random walks are short here, and whole in CI
         run_cgo
 }
 
-# run_cgo tests what speaks to NVIDIA's library, where it can be compiled.
+# run_cgo tests what speaks to NVIDIA's libraries, where they can be compiled. What is compared with
+# NVIDIA's choices is pure, and a module of its own.
 run_cgo() {
     if ! command -v "${CC:-gcc}" >/dev/null; then
         echo "LEFT OUT: deviceplugin/gpu/nvml: there is no C compiler"
         return 0
     fi
     CGO_ENABLED=1 CGO_CFLAGS="-O2 -Wno-deprecated-declarations" \
-        go test "${race[@]}" -timeout $limit ./deviceplugin/gpu/nvml
+        go test "${race[@]}" -timeout $limit ./deviceplugin/gpu/nvml &&
+        CGO_ENABLED=1 CGO_CFLAGS="-O2 -Wno-deprecated-declarations" \
+            go -C test/gpuallocator test -timeout $limit .
 }
 
 run_sim() { # these tests mostly wait
