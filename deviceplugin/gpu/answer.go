@@ -2,7 +2,6 @@ package gpu
 
 import (
 	"fmt"
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -16,8 +15,8 @@ const (
 	visibleDevices = "NVIDIA_VISIBLE_DEVICES"
 	// mountsDir is where NVIDIA's runtime looks for mounts that name devices.
 	mountsDir = "/var/run/nvidia-container-devices"
-	// cdiKind is what our CDI spec is of; NVIDIA's plugin uses the same.
-	cdiKind = "k8s.device-plugin.nvidia.com/gpu"
+	// cdiKind is what our CDI spec of GPUs is of.
+	cdiKind = cdiVendor + "/gpu"
 	// mpsDir is where a container has the pipe of the MPS control daemon.
 	mpsDir = "/mps"
 )
@@ -45,13 +44,19 @@ func (o offer) answer(resource string, devices []device, set Settings) (
 	slices.SortFunc(units, byIndex)
 	out := &v1beta1.ContainerAllocateResponse{Envs: map[string]string{},
 		Annotations: map[string]string{}}
-	maps.Copy(out.Envs, set.Env)
+	extras, err := set.extras()
+	if err != nil {
+		return nil, err
+	}
 	names := namesOf(units, set.ID)
 	for _, strategy := range set.List {
-		listed(out, strategy, names, set.AnnotationPrefix)
+		listed(out, strategy, names, extras, set.CDI.AnnotationPrefix)
 	}
 	if set.PassDeviceSpecs {
 		out.Devices = deviceSpecs(units, set.DevRoot)
+	}
+	for _, e := range extras {
+		e.addTo(out, set)
 	}
 	if o.shared != nil && o.shared.MPS {
 		pipe := path.Join(mpsDir, resource, "pipe")
@@ -76,10 +81,13 @@ func namesOf(units []*unit, by IDStrategy) (names []string) {
 
 // listed says in one of the ways which devices a container has.
 func listed(out *v1beta1.ContainerAllocateResponse, strategy ListStrategy, names []string,
-	prefix string) {
+	extras []Extra, prefix string) {
 	var qualified []string
 	for _, name := range names {
 		qualified = append(qualified, cdiKind+"="+name)
+	}
+	for _, e := range extras {
+		qualified = append(qualified, e.kind()+"="+e.parts().device)
 	}
 	switch strategy {
 	case EnvVar:
@@ -114,11 +122,15 @@ func deviceSpecs(units []*unit, root string) (specs []*v1beta1.DeviceSpec) {
 	}
 	for n, node := range all {
 		if !slices.Contains(all[:n], node) { // MIG devices of one GPU share its node
-			specs = append(specs, &v1beta1.DeviceSpec{HostPath: filepath.Join(root, node.host),
-				ContainerPath: node.container, Permissions: "rw"})
+			specs = append(specs, deviceSpec(node, root))
 		}
 	}
 	return specs
+}
+
+func deviceSpec(n node, root string) *v1beta1.DeviceSpec {
+	return &v1beta1.DeviceSpec{HostPath: filepath.Join(root, n.host),
+		ContainerPath: n.container, Permissions: "rw"}
 }
 
 // present are the control nodes that the host has.

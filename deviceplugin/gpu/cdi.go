@@ -9,20 +9,22 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 )
 
-// cdiFile is the name of our spec, without its ending.
-const cdiFile = "k8s.device-plugin.nvidia.com-gpu"
+// cdiFile is the name of our spec of a class, without its ending.
+func cdiFile(class string) string { return cdiVendor + "-" + class }
 
-// cdiSpec is what CDI is told of all units: their device nodes, and the control nodes with each. It
+// voidEdits are of all our specs: what NVIDIA's runtime would add by the variable is in them.
+func voidEdits() specs.ContainerEdits {
+	return specs.ContainerEdits{Env: []string{visibleDevices + "=void"}}
+}
+
+// cdiSpec is what CDI is told of all units: their device nodes, and with each the control nodes. It
 // is nil without units, which no spec can be.
 func cdiSpec(units []*unit, set Settings) *specs.Spec {
 	if len(units) == 0 {
 		return nil
 	}
-	spec := &specs.Spec{Kind: cdiKind, ContainerEdits: specs.ContainerEdits{
-		// What NVIDIA's runtime would add by the variable is in the spec.
-		Env:         []string{visibleDevices + "=void"},
-		DeviceNodes: cdiNodes(present(set.DevRoot), set.DevRoot),
-	}}
+	spec := &specs.Spec{Kind: cdiKind, ContainerEdits: voidEdits()}
+	spec.ContainerEdits.DeviceNodes = cdiNodes(present(set.DevRoot), set.DevRoot)
 	units = slices.Clone(units)
 	slices.SortFunc(units, byIndex)
 	names := namesOf(units, set.ID)
@@ -41,19 +43,20 @@ func cdiNodes(nodes []node, root string) (out []*specs.DeviceNode) {
 	return out
 }
 
-// writeCDI puts the spec where container runtimes find it; nil takes it away.
-func writeCDI(dir string, spec *specs.Spec) error {
+// writeCDI puts the spec of a class where container runtimes find it; nil takes it away.
+func writeCDI(dir, class string, spec *specs.Spec) error {
 	cache, err := cdi.NewCache(cdi.WithSpecDirs(dir), cdi.WithAutoRefresh(false))
 	if err != nil {
 		return fmt.Errorf("write CDI spec: %w", err)
 	}
 	if spec == nil {
-		return cache.RemoveSpec(cdiFile)
+		return cache.RemoveSpec(cdiFile(class))
 	}
-	if spec.Version, err = specs.MinimumRequiredVersion(spec); err != nil {
+	versioned := *spec
+	if versioned.Version, err = specs.MinimumRequiredVersion(spec); err != nil {
 		return fmt.Errorf("write CDI spec: %w", err)
 	}
-	if err := cache.WriteSpec(spec, cdiFile); err != nil {
+	if err := cache.WriteSpec(&versioned, cdiFile(class)); err != nil {
 		return fmt.Errorf("write CDI spec to %s: %w", dir, err)
 	}
 	return nil

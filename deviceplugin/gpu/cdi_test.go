@@ -18,7 +18,7 @@ func TestCDISpec(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	if err := writeCDI(dir, cdiSpec(units, set)); err != nil {
+	if err := writeCDI(dir, "gpu", cdiSpec(units, set)); err != nil {
 		t.Fatal(err)
 	}
 	found := func(name string) *cdi.Device {
@@ -36,7 +36,7 @@ func TestCDISpec(t *testing.T) {
 		d.ContainerEdits.DeviceNodes[1].Path != "/dev/cap0" {
 		t.Errorf("the MIG device: %+v", d)
 	}
-	if err := writeCDI(dir, nil); err != nil || found("0") != nil {
+	if err := writeCDI(dir, "gpu", nil); err != nil || found("0") != nil {
 		t.Errorf("after it was taken away: %v, %v", err, found("0"))
 	}
 }

@@ -79,26 +79,30 @@ func optionTable() []option {
 			"what names devices there: uuid or index (uuid)"},
 		{"cdi-annotation-prefix", "CDI_ANNOTATION_PREFIX",
 			func(f file) string { return text(f.Flags.Plugin.CDIAnnotationPrefix) },
-			func(s *Settings, v string) error { s.AnnotationPrefix = v; return nil },
+			func(s *Settings, v string) error { s.CDI.AnnotationPrefix = v; return nil },
 			"prefix of CDI's annotations (cdi.k8s.io/)"},
 		{"cdi-dir", "CDI_DIR", nothing,
-			func(s *Settings, v string) error { s.CDIDir = v; return nil },
-			"where the CDI spec is written (/var/run/cdi)"},
+			func(s *Settings, v string) error { s.CDI.Dir = v; return nil },
+			"where the CDI specs are written (/var/run/cdi)"},
 		{"mps-root", "MPS_ROOT", func(f file) string { return text(f.Flags.MPSRoot) },
 			func(s *Settings, v string) error { s.MPSRoot = v; return nil },
 			"where the MPS control daemons have their pipes on the host (/run/nvidia/mps)"},
 		{"gdrcopy-enabled", "GDRCOPY_ENABLED",
 			func(f file) string { return truth(f.Flags.GDRCopyEnabled) },
-			switchOn("NVIDIA_GDRCOPY"),
+			switchOn(GDRCopy),
 			"give containers GDRCopy (false)"},
 		{"gds-enabled", "GDS_ENABLED",
-			func(f file) string { return truth(f.Flags.GDSEnabled) }, switchOn("NVIDIA_GDS"),
+			func(f file) string { return truth(f.Flags.GDSEnabled) }, switchOn(GDS),
 			"give containers GPUDirect Storage (false)"},
 		{"mofed-enabled", "MOFED_ENABLED",
-			func(f file) string { return truth(f.Flags.MOFEDEnabled) }, switchOn("NVIDIA_MOFED"),
+			func(f file) string { return truth(f.Flags.MOFEDEnabled) }, switchOn(MOFED),
 			"give containers MOFED's devices (false)"},
 		{"imex-channel-ids", "IMEX_CHANNEL_IDS", imexOf, imex,
 			"IMEX channels of containers; there is 0 (none)"},
+		{"imex-required", "IMEX_REQUIRED",
+			func(f file) string { return truth(&f.IMEX.Required) },
+			func(s *Settings, v string) error { return parse(&s.IMEXRequired, v) },
+			"give nobody a GPU where the host has not the IMEX channels (false)"},
 		{"health-recover-after", "HEALTH_RECOVER_AFTER", nothing,
 			func(s *Settings, v string) (err error) {
 				s.Health.RecoverAfter, err = time.ParseDuration(v)
@@ -141,7 +145,6 @@ func withoutEffect() map[string]string {
 		"nvidia-ctk-path":           "NVIDIA_CTK_PATH",
 		"nvidia-cdi-hook-path":      "NVIDIA_CDI_HOOK_PATH",
 		"device-discovery-strategy": "DEVICE_DISCOVERY_STRATEGY",
-		"imex-required":             "IMEX_REQUIRED",
 		"use-node-feature-api":      "USE_NODE_FEATURE_API",
 		"cdi-feature-flags":         "CDI_FEATURE_FLAGS",
 	}
@@ -198,23 +201,16 @@ func parse(into *bool, value string) (err error) {
 	return nil
 }
 
-// switchOn has NVIDIA's runtime give containers more.
-func switchOn(variable string) func(*Settings, string) error {
+// switchOn gives containers more.
+func switchOn(e Extra) func(*Settings, string) error {
 	return func(s *Settings, value string) error {
 		var on bool
 		if err := parse(&on, value); err != nil || !on {
 			return err
 		}
-		return s.give(variable, "enabled")
+		s.Extras = append(s.Extras, e)
+		return nil
 	}
-}
-
-func (s *Settings) give(variable, value string) error {
-	if s.Env == nil {
-		s.Env = map[string]string{}
-	}
-	s.Env[variable] = value
-	return nil
 }
 
 func imexOf(f file) string {
@@ -228,7 +224,8 @@ func imex(s *Settings, value string) error {
 	if value != "0" {
 		return fmt.Errorf("want 0, the only channel")
 	}
-	return s.give("NVIDIA_IMEX_CHANNELS", value)
+	s.Extras = append(s.Extras, IMEX)
+	return nil
 }
 
 func disabled(s *Settings, value string) (err error) {

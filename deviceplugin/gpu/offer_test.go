@@ -159,7 +159,7 @@ func TestAnswers(t *testing.T) {
 	o := offersOf(s, Settings{}, healthy()).resources[GPUResource]
 	answer := func(set Settings, ids ...string) *v1beta1.ContainerAllocateResponse {
 		set.DevRoot = t.TempDir() // without control nodes
-		set.AnnotationPrefix = "cdi.k8s.io/"
+		set.CDI.AnnotationPrefix = "cdi.k8s.io/"
 		out, err := o.answer(GPUResource, pick(t, o, ids...), set)
 		if err != nil {
 			t.Fatal(err)
@@ -167,16 +167,16 @@ func TestAnswers(t *testing.T) {
 		return out
 	}
 	all := answer(Settings{List: []ListStrategy{EnvVar, CDIAnnotations, CDICRI},
-		PassDeviceSpecs: true, Env: map[string]string{"NVIDIA_GDS": "enabled"}}, "GPU-1", "GPU-0")
+		PassDeviceSpecs: true, Extras: []Extra{GDS}}, "GPU-1", "GPU-0")
 	if got := all.Envs; got[visibleDevices] != "GPU-0,GPU-1" || got["NVIDIA_GDS"] != "enabled" {
 		t.Errorf("variables: %v", got)
 	}
 	const kind = "k8s.device-plugin.nvidia.com/gpu="
 	if got := all.Annotations["cdi.k8s.io/nvidia-device-plugin_GPU-0"]; got != kind+"GPU-0,"+
-		kind+"GPU-1" {
+		kind+"GPU-1,k8s.device-plugin.nvidia.com/gds=all" {
 		t.Errorf("annotations: %v", all.Annotations)
 	}
-	if len(all.CdiDevices) != 2 || all.CdiDevices[1].Name != kind+"GPU-1" {
+	if len(all.CdiDevices) != 3 || all.CdiDevices[1].Name != kind+"GPU-1" {
 		t.Errorf("CDI: %v", all.CdiDevices)
 	}
 	if len(all.Devices) != 2 || all.Devices[1].ContainerPath != "/dev/nvidia1" {

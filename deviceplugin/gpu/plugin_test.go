@@ -90,7 +90,7 @@ func TestPlugin(t *testing.T) {
 			r := rig(t, c.machine)
 			do(t, r, c.orders...)
 			set := gpu.Defaults()
-			set.CDIDir = t.TempDir()
+			set.CDI.Dir = t.TempDir()
 			if c.set != nil {
 				c.set(&set)
 			}

@@ -2,9 +2,11 @@ package gpu
 
 import (
 	"context"
+	"reflect"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/numalet/numalet/deviceplugin/gpu/prefer"
 	"github.com/numalet/numalet/deviceplugin/serve"
@@ -16,7 +18,7 @@ type serving struct {
 	ctx   context.Context // of Run
 	group *errgroup.Group
 	all   map[string]*served
-	spec  []string // names in the CDI spec that was written
+	specs map[string]*specs.Spec // of CDI as they were written, by class
 }
 
 type served struct {
@@ -26,7 +28,9 @@ type served struct {
 	empty  bool // there was nothing when it was published last
 }
 
-func newServing(cfg Config) *serving { return &serving{cfg: cfg, all: map[string]*served{}} }
+func newServing(cfg Config) *serving {
+	return &serving{cfg: cfg, all: map[string]*served{}, specs: map[string]*specs.Spec{}}
+}
 
 func (s *serving) begin(ctx context.Context, group *errgroup.Group) { s.ctx, s.group = ctx, group }
 
@@ -34,7 +38,7 @@ func (s *serving) begin(ctx context.Context, group *errgroup.Group) { s.ctx, s.g
 // counts on it any more, and the next time no longer.
 func (s *serving) publish(all offers, links prefer.Links) error {
 	// Runtimes must find in the spec what the kubelet is offered.
-	err := s.writeSpec(all)
+	err := s.writeSpecs(all)
 	for resource, o := range all.resources {
 		if s.all[resource] == nil {
 			s.start(resource, o, links)
@@ -76,42 +80,36 @@ func (s *serving) start(resource string, o offer, links prefer.Links) {
 	})
 }
 
-func (s *serving) writeSpec(all offers) error {
-	if !s.cfg.Settings.usesCDI() {
+// writeSpecs writes those of CDI's specs that are not as they were written last.
+func (s *serving) writeSpecs(all offers) error {
+	set := s.cfg.Settings
+	if !set.usesCDI() {
 		return nil
 	}
 	var units []*unit
-	var names []string
 	seen := map[string]bool{}
 	for _, o := range all.resources {
 		for _, d := range o.devices {
 			if !seen[d.unit.id] {
-				units, names = append(units, d.unit), append(names, d.unit.id)
+				units = append(units, d.unit)
 			}
 			seen[d.unit.id] = true
 		}
 	}
-	if sameSet(names, s.spec) {
-		return nil
+	now := map[string]*specs.Spec{"gpu": cdiSpec(units, set)}
+	for _, e := range set.Extras {
+		now[string(e)] = e.spec(set.DevRoot)
 	}
-	if err := writeCDI(s.cfg.Settings.CDIDir, cdiSpec(units, s.cfg.Settings)); err != nil {
-		return err
-	}
-	s.spec = names
-	return nil
-}
-
-func sameSet(a, b []string) bool {
-	in := make(map[string]bool, len(a))
-	for _, one := range a {
-		in[one] = true
-	}
-	for _, one := range b {
-		if !in[one] {
-			return false
+	for class, spec := range now {
+		if reflect.DeepEqual(s.specs[class], spec) {
+			continue
 		}
+		if err := writeCDI(set.CDI.Dir, class, spec); err != nil {
+			return err
+		}
+		s.specs[class] = spec
 	}
-	return len(a) == len(b)
+	return nil
 }
 
 // end stops the servers. The CDI spec stays: a container that has its devices can be started again

@@ -49,14 +49,35 @@ type Settings struct {
 	PassDeviceSpecs bool
 	// FailOnInit ends the plugin where there is no driver when it starts.
 	FailOnInit bool
-	// DevRoot is where /dev is on the host, CDIDir where specs are written to.
-	DevRoot, CDIDir string
-	// AnnotationPrefix is of CDI's annotations.
-	AnnotationPrefix string
-	// Env is given to all containers with GPUs.
-	Env map[string]string
+	// DevRoot is where /dev is on the host.
+	DevRoot string
+	CDI     CDISettings
+	// Extras are given to all containers with GPUs. IMEXRequired refuses containers where the
+	// host has no IMEX channel.
+	Extras       []Extra
+	IMEXRequired bool
 	// MPSRoot is where the MPS control daemons have their pipes on the host.
 	MPSRoot string
+}
+
+// CDISettings are what CDI's specs have, and where.
+type CDISettings struct {
+	// Dir is where specs are written to.
+	Dir string
+	// AnnotationPrefix is of CDI's annotations.
+	AnnotationPrefix string
+	// Files has specs name the driver's files.
+	Files DriverFiles
+}
+
+// DriverFiles is where the driver's libraries and programs are found, for CDI.
+type DriverFiles struct {
+	// Wanted: they are looked for.
+	Wanted bool
+	// Root is the driver's root on the host, SeenAt where the plugin sees it; "" is the same.
+	Root, SeenAt string
+	// Hook is nvidia-cdi-hook, or nvidia-ctk, on the host.
+	Hook string
 }
 
 // Sharing offers each device of a resource several times.
@@ -81,8 +102,10 @@ type Sharing struct {
 func Defaults() Settings {
 	return Settings{
 		MIG: MIGNone, List: []ListStrategy{EnvVar}, ID: ByUUID, DevRoot: "/",
-		CDIDir: "/var/run/cdi", AnnotationPrefix: "cdi.k8s.io/", MPSRoot: "/run/nvidia/mps",
-		Health: HealthRules{RecoverAfter: 10 * time.Minute},
+		CDI: CDISettings{Dir: "/var/run/cdi", AnnotationPrefix: "cdi.k8s.io/",
+			Files: DriverFiles{Root: "/", Hook: "/usr/bin/nvidia-cdi-hook"}},
+		MPSRoot: "/run/nvidia/mps",
+		Health:  HealthRules{RecoverAfter: 10 * time.Minute},
 	}
 }
 
