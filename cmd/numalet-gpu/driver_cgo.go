@@ -9,4 +9,6 @@ import (
 	"github.com/numalet/numalet/deviceplugin/gpu/nvml"
 )
 
-func realDriver() (gpu.Driver, error) { return nvml.Driver{Library: library.New()}, nil }
+func realDriver(files gpu.DriverFiles) (gpu.Driver, error) {
+	return nvml.Driver{Library: library.New(), Files: files}, nil
+}

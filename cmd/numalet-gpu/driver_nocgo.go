@@ -8,7 +8,7 @@ import (
 	"github.com/numalet/numalet/deviceplugin/gpu"
 )
 
-func realDriver() (gpu.Driver, error) {
+func realDriver(gpu.DriverFiles) (gpu.Driver, error) {
 	return nil, errors.New("this binary was built without a C compiler and has no way to the " +
 		"NVIDIA driver: build it with CGO_ENABLED=1 and gcc, or name a machine with --mock")
 }

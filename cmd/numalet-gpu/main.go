@@ -75,7 +75,11 @@ are ` + strings.Join(mock.Names(), ", ") + `.`,
 }
 
 func run(ctx context.Context, flags *gpu.Flags, o options, out io.Writer) error {
-	driver, rig, err := o.driver()
+	settings, dir, unused, err := flags.Settings()
+	if err != nil {
+		return err
+	}
+	driver, rig, err := o.driver(settings.CDI.Files)
 	if err != nil {
 		return err
 	}
@@ -85,10 +89,6 @@ func run(ctx context.Context, flags *gpu.Flags, o options, out io.Writer) error 
 			return err
 		}
 		return discover.WriteYAML(out, machine)
-	}
-	settings, dir, unused, err := flags.Settings()
-	if err != nil {
-		return err
 	}
 	logger := log.New(out, "", log.LstdFlags)
 	if len(unused) > 0 {
@@ -112,12 +112,12 @@ func run(ctx context.Context, flags *gpu.Flags, o options, out io.Writer) error 
 }
 
 // driver is the real one, or that of a machine as data.
-func (o options) driver() (gpu.Driver, *mock.Rig, error) {
+func (o options) driver(files gpu.DriverFiles) (gpu.Driver, *mock.Rig, error) {
 	if o.mock == "" {
 		if o.printMachine || o.mockOrders != "" {
 			return nil, nil, errors.New("--print-machine and --mock-orders are for --mock")
 		}
-		driver, err := realDriver()
+		driver, err := realDriver(files)
 		return driver, nil, err
 	}
 	machine, err := mock.Open(o.mock)

@@ -17,13 +17,18 @@ func voidEdits() specs.ContainerEdits {
 	return specs.ContainerEdits{Env: []string{visibleDevices + "=void"}}
 }
 
-// cdiSpec is what CDI is told of all units: their device nodes, and with each the control nodes. It
-// is nil without units, which no spec can be.
-func cdiSpec(units []*unit, set Settings) *specs.Spec {
+// cdiSpec is what CDI is told of all units: their device nodes, and with each the control nodes and
+// the driver's files, if there are any. It is nil without units, which no spec can be.
+func cdiSpec(units []*unit, set Settings, files *specs.ContainerEdits) *specs.Spec {
 	if len(units) == 0 {
 		return nil
 	}
 	spec := &specs.Spec{Kind: cdiKind, ContainerEdits: voidEdits()}
+	if files != nil {
+		edits := &spec.ContainerEdits
+		edits.Env = append(edits.Env, files.Env...)
+		edits.Mounts, edits.Hooks = files.Mounts, files.Hooks
+	}
 	spec.ContainerEdits.DeviceNodes = cdiNodes(present(set.DevRoot), set.DevRoot)
 	units = slices.Clone(units)
 	slices.SortFunc(units, byIndex)

@@ -18,7 +18,7 @@ func TestCDISpec(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	if err := writeCDI(dir, "gpu", cdiSpec(units, set)); err != nil {
+	if err := writeCDI(dir, "gpu", cdiSpec(units, set, nil)); err != nil {
 		t.Fatal(err)
 	}
 	found := func(name string) *cdi.Device {

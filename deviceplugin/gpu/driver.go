@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
 	"github.com/numalet/numalet/deviceplugin/gpu/prefer"
 	"github.com/numalet/numalet/topology"
 )
@@ -37,6 +39,10 @@ type Snapshot struct {
 	GPUs []GPU
 	// Links are between each two GPUs, by their positions in GPUs.
 	Links prefer.Links
+	// Files are the driver's files, as CDI has them; nil: nobody has asked, or Warnings say why.
+	Files *specs.ContainerEdits
+	// Warnings are for people: what is not as it should be, and what follows.
+	Warnings []string
 	// StandIn is a device node of the host that containers get in place of those of the GPUs, where
 	// these are invented; "" is none.
 	StandIn string
@@ -50,6 +56,8 @@ type GPU struct {
 	// Bus is the PCI address as sysfs has it: "0000:1b:00.0".
 	Bus  string
 	Node topology.NodeID
+	// NodeDoubt says that the driver has the GPU on another node than Node; "" is nothing.
+	NodeDoubt string
 	// MIG is whether the GPU is in MIG mode, and Instances what it is divided into.
 	MIG       bool
 	Instances []Instance

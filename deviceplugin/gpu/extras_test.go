@@ -39,7 +39,7 @@ func TestExtras(t *testing.T) {
 	set.List = []ListStrategy{EnvVar, VolumeMounts, CDIAnnotations, CDICRI}
 	o := offersOf(gpus(1), set, healthy())
 	s := newServing(Config{Settings: set})
-	if err := s.writeSpecs(o); err != nil {
+	if err := s.writeSpecs(o, nil); err != nil {
 		t.Fatal(err)
 	}
 	got, err := o.resources[GPUResource].answer(GPUResource, o.resources[GPUResource].devices, set)
@@ -119,7 +119,7 @@ func TestSpecsFollow(t *testing.T) {
 		if err := step(); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.writeSpecs(o); err != nil {
+		if err := s.writeSpecs(o, nil); err != nil {
 			t.Fatal(err)
 		}
 		text, _ := os.ReadFile(file)

@@ -120,9 +120,6 @@ func readFile(name string) (f file, unused []string, err error) {
 		"resources": f.Resources != nil, "flags.gfd": f.Flags.GFD != nil,
 		"flags.useNodeFeatureAPI":       f.Flags.UseNodeFeatureAPI != nil,
 		"flags.deviceDiscoveryStrategy": f.Flags.DeviceDiscoveryStrategy != nil,
-		"flags.plugin.nvidiaCTKPath":    f.Flags.Plugin.NvidiaCTKPath != nil,
-		"flags.plugin.containerDriverRoot": f.Flags.Plugin.
-			ContainerDriverRoot != nil,
 	} {
 		if is {
 			unused = append(unused, what)

@@ -76,7 +76,8 @@ func TestFileOfNVIDIA(t *testing.T) {
 func TestPrecedence(t *testing.T) {
 	env := map[string]string{"MIG_STRATEGY": "single", "PASS_DEVICE_SPECS": "false",
 		"KUBELET_SOCKET": "/k/kubelet.sock", "DP_DISABLE_HEALTHCHECKS": "119,120",
-		"IMEX_CHANNEL_IDS": "0", "IMEX_REQUIRED": "true", "NVIDIA_DRIVER_ROOT": "/run/nvidia"}
+		"IMEX_CHANNEL_IDS": "0", "IMEX_REQUIRED": "true", "NVIDIA_DRIVER_ROOT": "/run/nvidia",
+		"USE_NODE_FEATURE_API": "true"}
 	got, dir, unused, err := settings(t, nvidias, env, "--mig-strategy=none", "--gds-enabled",
 		"--health-recover-after=1h")
 	if err != nil {
@@ -85,7 +86,8 @@ func TestPrecedence(t *testing.T) {
 	if got.MIG != MIGNone || got.PassDeviceSpecs || got.ID != ByIndex || dir != "/k" ||
 		!slices.Equal(got.Health.Ignored, []uint64{119, 120}) ||
 		got.Health.RecoverAfter != time.Hour || !slices.Equal(got.Extras, []Extra{GDS, IMEX}) || !got.IMEXRequired ||
-		!slices.Contains(unused, "--nvidia-driver-root") {
+		got.CDI.Files.Root != "/run/nvidia" ||
+		!slices.Contains(unused, "--use-node-feature-api") {
 		t.Errorf("in %s %+v; unused %q", dir, got, unused)
 	}
 }

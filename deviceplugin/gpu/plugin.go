@@ -134,7 +134,7 @@ func (p *Plugin) session(ctx context.Context) error {
 func (p *Plugin) publish() {
 	all, snapshot := p.watch.offers(p.cfg.Settings)
 	p.metrics.tell(all, p.watch.up())
-	if err := p.serving.publish(all, snapshot.Links); err != nil {
+	if err := p.serving.publish(all, snapshot); err != nil {
 		p.cfg.Log("%v", err)
 	}
 }

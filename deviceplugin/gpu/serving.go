@@ -36,9 +36,10 @@ func (s *serving) begin(ctx context.Context, group *errgroup.Group) { s.ctx, s.g
 
 // publish offers what there is. A resource that is gone is offered without devices, so that nobody
 // counts on it any more, and the next time no longer.
-func (s *serving) publish(all offers, links prefer.Links) error {
+func (s *serving) publish(all offers, snapshot Snapshot) error {
 	// Runtimes must find in the spec what the kubelet is offered.
-	err := s.writeSpecs(all)
+	err := s.writeSpecs(all, snapshot.Files)
+	links := snapshot.Links
 	for resource, o := range all.resources {
 		if s.all[resource] == nil {
 			s.start(resource, o, links)
@@ -81,7 +82,7 @@ func (s *serving) start(resource string, o offer, links prefer.Links) {
 }
 
 // writeSpecs writes those of CDI's specs that are not as they were written last.
-func (s *serving) writeSpecs(all offers) error {
+func (s *serving) writeSpecs(all offers, files *specs.ContainerEdits) error {
 	set := s.cfg.Settings
 	if !set.usesCDI() {
 		return nil
@@ -96,7 +97,7 @@ func (s *serving) writeSpecs(all offers) error {
 			seen[d.unit.id] = true
 		}
 	}
-	now := map[string]*specs.Spec{"gpu": cdiSpec(units, set)}
+	now := map[string]*specs.Spec{"gpu": cdiSpec(units, set, files)}
 	for _, e := range set.Extras {
 		now[string(e)] = e.spec(set.DevRoot)
 	}

@@ -161,6 +161,9 @@ func (w *watch) offers(set Settings) (offers, Snapshot) {
 			troubles = w.troubles(g, instance.GPU)
 		}
 		text := describe(troubles)
+		if text != "" && g.NodeDoubt != "" {
+			text += "; " + g.NodeDoubt
+		}
 		w.tell(what, w.said[key], text, reasonOf(troubles))
 		said[key] = text
 		return troubles
@@ -169,7 +172,7 @@ func (w *watch) offers(set Settings) (offers, Snapshot) {
 		_, err := os.Stat(filepath.Join(set.MPSRoot, resource, "pipe", "control"))
 		return err == nil
 	}})
-	for _, why := range all.refused {
+	for _, why := range append(all.refused, w.doubts()...) {
 		said[why] = why
 		if w.said[why] == "" {
 			w.log("%s", why)
@@ -177,6 +180,17 @@ func (w *watch) offers(set Settings) (offers, Snapshot) {
 	}
 	w.said = said
 	return all, *w.last
+}
+
+// doubts are what is odd and keeps nothing from working.
+func (w *watch) doubts() []string {
+	all := slices.Clone(w.last.Warnings)
+	for _, g := range w.last.GPUs {
+		if g.NodeDoubt != "" {
+			all = append(all, fmt.Sprintf("GPU %d (%s): %s", g.Index, g.UUID, g.NodeDoubt))
+		}
+	}
+	return all
 }
 
 // troubles are all that is wrong with a GPU, or with one instance of it.

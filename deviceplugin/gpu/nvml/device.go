@@ -40,6 +40,7 @@ func (s *session) gpu(d nvml.Device, index int) (gpu.GPU, error) {
 	if pci, ret := d.GetPciInfo(); ret == nvml.SUCCESS {
 		out.Bus = busOf(pci)
 		out.Node = s.node(out.Bus)
+		out.NodeDoubt = doubt(out.Node, nodesOf(d))
 	}
 	if mode, _, ret := d.GetMigMode(); ret == nvml.SUCCESS && mode == nvml.DEVICE_MIG_ENABLE {
 		out.MIG = true

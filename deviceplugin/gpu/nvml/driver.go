@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/numalet/numalet/deviceplugin/gpu"
 )
@@ -26,6 +27,8 @@ type Driver struct {
 	Library nvml.Interface
 	// Root is where /sys and /proc are; "" is the machine's own.
 	Root string
+	// Files are looked for where they are wanted.
+	Files gpu.DriverFiles
 }
 
 // Open implements gpu.Driver.
@@ -57,6 +60,8 @@ type session struct {
 	events nvml.EventSet // nil: this driver has none
 	// seen are the GPUs of this session by UUID.
 	seen map[string]*seen
+	// files are the driver's; nil until they were found.
+	files *specs.ContainerEdits
 }
 
 // seen is what does not change of a GPU as long as the driver is loaded.
@@ -157,7 +162,7 @@ func instanceOf(id uint32) int {
 }
 
 // Read implements gpu.Session.
-func (s *session) Read() (gpu.Snapshot, error) {
+func (s *session) Read() (out gpu.Snapshot, err error) {
 	version, ret := s.Library.SystemGetDriverVersion()
 	if ret != nvml.SUCCESS {
 		return gpu.Snapshot{}, failed("read driver version", ret)
@@ -166,7 +171,7 @@ func (s *session) Read() (gpu.Snapshot, error) {
 	if ret != nvml.SUCCESS {
 		return gpu.Snapshot{}, failed("count GPUs", ret)
 	}
-	out := gpu.Snapshot{Driver: version}
+	out.Driver = version
 	var handles []nvml.Device
 	for i := range count {
 		handle, ret := s.Library.DeviceGetHandleByIndex(i)
@@ -176,7 +181,8 @@ func (s *session) Read() (gpu.Snapshot, error) {
 		if ret != nvml.SUCCESS {
 			return out, failed(fmt.Sprintf("open GPU %d", i), ret)
 		}
-		g, err := s.gpu(handle, i)
+		var g gpu.GPU
+		g, err = s.gpu(handle, i)
 		if errors.Is(err, errGone) {
 			continue
 		}
@@ -186,5 +192,8 @@ func (s *session) Read() (gpu.Snapshot, error) {
 		handles, out.GPUs = append(handles, handle), append(out.GPUs, g)
 	}
 	out.Links = linksOf(handles, out.GPUs)
+	if out.Files, err = s.driverFiles(); err != nil {
+		out.Warnings = append(out.Warnings, err.Error())
+	}
 	return out, nil
 }

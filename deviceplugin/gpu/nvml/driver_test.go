@@ -195,6 +195,9 @@ func TestMachineOfGoNVML(t *testing.T) {
 		d.GetNvLinkStateFunc = func(int) (nvml.EnableState, nvml.Return) {
 			return 0, nvml.ERROR_NOT_SUPPORTED
 		}
+		d.GetMemoryAffinityFunc = func(int, nvml.AffinityScope) ([]uint, nvml.Return) {
+			return nil, nvml.ERROR_NOT_SUPPORTED
+		}
 		d.GetFieldValuesFunc = func([]nvml.FieldValue) nvml.Return { return nvml.ERROR_NOT_SUPPORTED }
 		d.GetTopologyCommonAncestorFunc = func(nvml.Device) (nvml.GpuTopologyLevel, nvml.Return) {
 			return 0, nvml.ERROR_NOT_SUPPORTED

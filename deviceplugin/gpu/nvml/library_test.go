@@ -23,7 +23,8 @@ type library struct {
 	machine *mock.Machine
 	root    string
 	events  []nvml.EventData
-	waited  nvml.Return // what waiting for events returns without one
+	waited  nvml.Return    // what waiting for events returns without one
+	near    map[string]int // NUMA nodes that the driver says, where they are not those of the PCI devices
 }
 
 // newLibrary also lays out sysfs and proc as far as they are read.
@@ -124,10 +125,20 @@ func (l *library) device(t *testing.T, at int) *nvmlmock.Device {
 			return 0, nvml.ERROR_INVALID_ARGUMENT
 		},
 		GetFieldValuesFunc: l.fields(g),
+		GetMemoryAffinityFunc: func(int, nvml.AffinityScope) ([]uint, nvml.Return) {
+			return []uint{1 << l.nearest(g), 0}, nvml.SUCCESS
+		},
 	}
 	l.addLinks(t, d, s, at)
 	l.addInstances(d, g)
 	return d
+}
+
+func (l *library) nearest(g gpu.GPU) int {
+	if node, told := l.near[g.UUID]; told {
+		return node
+	}
+	return int(g.Node)
 }
 
 func pciOf(t *testing.T, bus string) nvml.PciInfo {
