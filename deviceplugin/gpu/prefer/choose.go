@@ -87,9 +87,12 @@ func (s *search) groups(size int) int {
 	return ways[size]
 }
 
-// each calls f with every different group of size that has begin in it, and with its quality. The
-// slice is f's for the call only.
-func (s *search) each(begin []int, size int, f func([]int, Quality)) {
+// each calls f with every different group of size that has begin in it, and with its quality, but
+// for those of which f has seen a better one: it returns the best so far. The slice is f's for the
+// call only.
+func (s *search) each(begin []int, size int, f func([]int, Quality) Quality) {
+	more := s.links.more(size)
+	best, found := Quality{}, false
 	group := slices.Grow(slices.Clone(begin), size)
 	left := 0
 	for _, kind := range s.kinds {
@@ -100,9 +103,11 @@ func (s *search) each(begin []int, size int, f func([]int, Quality)) {
 		switch {
 		case len(group) == size:
 			s.tried++
-			f(group, q)
+			best, found = f(group, q), true
 			return
 		case kind == len(s.kinds) || left < size-len(group):
+			return
+		case found && !q.reaches(best, more[len(group)]):
 			return
 		}
 		before, of := len(group), s.kinds[kind]
@@ -124,7 +129,7 @@ type order func(a, b Quality) int
 // one if there are size GPUs.
 func (s *search) ties(must []int, size int, by order) (ties [][]int) {
 	var best Quality
-	s.each(must, size, func(group []int, q Quality) {
+	s.each(must, size, func(group []int, q Quality) Quality {
 		better := 1
 		if len(ties) > 0 {
 			better = by(q, best)
@@ -135,6 +140,7 @@ func (s *search) ties(must []int, size int, by order) (ties [][]int) {
 		if better >= 0 {
 			ties = append(ties, sorted(slices.Clone(group)))
 		}
+		return best
 	})
 	return ties
 }
@@ -142,10 +148,11 @@ func (s *search) ties(must []int, size int, by order) (ties [][]int) {
 // most is how good the best group of size is.
 func (s *search) most(size int) (best Quality) {
 	found := false
-	s.each(nil, size, func(_ []int, q Quality) {
+	s.each(nil, size, func(_ []int, q Quality) Quality {
 		if !found || q.Compare(best) > 0 {
 			best, found = q, true
 		}
+		return best
 	})
 	return best
 }

@@ -305,9 +305,18 @@ func BenchmarkChoose(b *testing.B) {
 		}
 	}
 	l := anyLinks(rand.New(rand.NewPCG(7, 8)), 16)
-	b.Run("any-links/8-of-16", func(b *testing.B) {
-		for b.Loop() {
-			l.Choose(upTo(16), nil, 8)
+	for _, links := range []string{"any-links", "any-paths"} {
+		for _, size := range []int{2, 4, 8} {
+			b.Run(fmt.Sprintf("%s/%d-of-16", links, size), func(b *testing.B) {
+				for b.Loop() {
+					l.Choose(upTo(16), nil, size)
+				}
+			})
 		}
-	})
+		for i := range l { // now without NVLinks
+			for j := range l[i] {
+				l[i][j].NVLink = 0
+			}
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Path is the way over PCIe between two GPUs, a shorter one first.
@@ -97,6 +98,38 @@ func (q Quality) with(l Link) Quality {
 		Weakest: min(q.Weakest, l.NVLink), NVLink: q.NVLink + l.NVLink,
 		Longest: max(q.Longest, l.Path), Paths: q.Paths + int(l.Path),
 	}
+}
+
+// reaches reports whether a group can become as good as best when its pairs get no more than this
+// bandwidth in addition. The weakest pair stays.
+func (q Quality) reaches(best Quality, more int) bool {
+	return q.Weakest > best.Weakest ||
+		q.Weakest == best.Weakest && q.NVLink+more >= best.NVLink
+}
+
+// more is how much bandwidth the pairs of a group that has n GPUs can get until it has size, at
+// most: each GPU that joins has its best links.
+func (l Links) more(size int) []int {
+	join := make([]int, size+1) // to a group of so many
+	for i := range l {
+		var row []int
+		for j, link := range l[i] {
+			if i != j {
+				row = append(row, link.NVLink)
+			}
+		}
+		slices.Sort(row)
+		sum := 0
+		for n := range min(size, len(row)) {
+			sum += row[len(row)-1-n]
+			join[n+1] = max(join[n+1], sum)
+		}
+	}
+	more := make([]int, size+1)
+	for n := size - 1; n >= 0; n-- {
+		more[n] = more[n+1] + join[n]
+	}
+	return more
 }
 
 // Of is how good the group of these positions is.
