@@ -88,11 +88,10 @@ func (s *search) groups(size int) int {
 }
 
 // each calls f with every different group of size that has begin in it, and with its quality, but
-// for those of which f has seen a better one: it returns the best so far. The slice is f's for the
-// call only.
-func (s *search) each(begin []int, size int, f func([]int, Quality) Quality) {
+// for those whose NVLinks are worse than those of floor, or of the best that f has seen, which it
+// returns. The slice is f's for the call only.
+func (s *search) each(begin []int, size int, floor Quality, f func([]int, Quality) Quality) {
 	more := s.links.more(size)
-	best, found := Quality{}, false
 	group := slices.Grow(slices.Clone(begin), size)
 	left := 0
 	for _, kind := range s.kinds {
@@ -103,11 +102,13 @@ func (s *search) each(begin []int, size int, f func([]int, Quality) Quality) {
 		switch {
 		case len(group) == size:
 			s.tried++
-			best, found = f(group, q), true
+			if best := f(group, q); best.CompareNVLink(floor) > 0 {
+				floor = best
+			}
 			return
 		case kind == len(s.kinds) || left < size-len(group):
 			return
-		case found && !q.reaches(best, more[len(group)]):
+		case !q.reaches(floor, more[len(group)]):
 			return
 		}
 		before, of := len(group), s.kinds[kind]
@@ -129,7 +130,7 @@ type order func(a, b Quality) int
 // one if there are size GPUs.
 func (s *search) ties(must []int, size int, by order) (ties [][]int) {
 	var best Quality
-	s.each(must, size, func(group []int, q Quality) Quality {
+	s.each(must, size, Quality{}, func(group []int, q Quality) Quality {
 		better := 1
 		if len(ties) > 0 {
 			better = by(q, best)
@@ -145,10 +146,11 @@ func (s *search) ties(must []int, size int, by order) (ties [][]int) {
 	return ties
 }
 
-// most is how good the best group of size is.
-func (s *search) most(size int) (best Quality) {
+// most is how good the best group of size is. Where its NVLinks are worse than those of floor it is
+// some quality of worse ones.
+func (s *search) most(size int, floor Quality) (best Quality) {
 	found := false
-	s.each(nil, size, func(_ []int, q Quality) Quality {
+	s.each(nil, size, floor, func(_ []int, q Quality) Quality {
 		if !found || q.Compare(best) > 0 {
 			best, found = q, true
 		}
@@ -164,7 +166,7 @@ func (s *search) best(available, must []int, size int) []int {
 	}
 	ties := s.ties(must, size, Quality.CompareNVLink)
 	ties = s.leaves(available, ties, rest.compareNVLink)
-	ties = bestBy(ties, func(group []int) Quality { return s.links.of(group) },
+	ties = bestBy(ties, func(group []int, _ Quality) Quality { return s.links.of(group) },
 		Quality.ComparePaths)
 	return s.leaves(available, ties, rest.compare)[0]
 }
@@ -172,22 +174,23 @@ func (s *search) best(available, must []int, size int) []int {
 // leaves are the groups that leave the most useful rest, in order.
 func (s *search) leaves(available []int, groups [][]int, by func(a, b rest) int) [][]int {
 	slices.SortFunc(groups, slices.Compare)
-	return bestBy(groups, func(group []int) rest {
+	return bestBy(groups, func(group []int, most rest) rest {
 		if s.tried > maxTried {
 			return rest{unseen: true}
 		}
-		return s.left(available, group)
+		return s.left(available, group, most)
 	}, by)
 }
 
-// bestBy are the groups of which none is better in something.
-func bestBy[T any](groups [][]int, of func([]int) T, by func(a, b T) int) (best [][]int) {
+// bestBy are the groups of which none is better in something. of is told the best so far, zero at
+// first.
+func bestBy[T any](groups [][]int, of func([]int, T) T, by func(a, b T) int) (best [][]int) {
 	if len(groups) == 1 {
 		return groups
 	}
 	var most T
 	for _, group := range groups {
-		got, better := of(group), 1
+		got, better := of(group, most), 1
 		if best != nil {
 			better = by(got, most)
 		}
@@ -236,13 +239,22 @@ func (r rest) compareBy(o rest, by order) int {
 	return cmp.Or(by(r.then, o.then), by(r.whole, o.whole))
 }
 
-func (s *search) left(available, group []int) (out rest) {
+// left is what a group leaves. Of what has worse NVLinks than most, no more than that is told.
+func (s *search) left(available, group []int, most rest) (out rest) {
 	others := without(available, group)
 	out.whole = s.links.of(others)
 	after := search{links: s.links, kinds: s.links.kinds(others, others)}
 	for n, size := range laterSizes {
-		if size <= len(others) {
-			out.groups[n] = after.most(size)
+		if size > len(others) {
+			continue
+		}
+		out.groups[n] = after.most(size, most.groups[n])
+		switch better := out.groups[n].CompareNVLink(most.groups[n]); {
+		case better > 0:
+			most = rest{} // the others do not decide
+		case better < 0:
+			s.tried += after.tried
+			return out
 		}
 	}
 	if !s.links.alike(others) && len(others) <= mesh && len(others) >= 2+4 {
@@ -260,7 +272,7 @@ func (s *search) left(available, group []int) (out rest) {
 // four is how good the best four of these are.
 func (s *search) four(of []int) Quality {
 	four := search{links: s.links, kinds: s.links.kinds(of, of)}
-	return four.most(4)
+	return four.most(4, Quality{})
 }
 
 func without(all, some []int) []int {
