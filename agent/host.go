@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/klog/v2"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/cgroups"
@@ -164,7 +165,18 @@ func cgroupTree(ctx context.Context, n *node) (*cgroups.Tree, error) {
 	}
 	return cgroups.New(cgroups.Config{
 		Root: cfg.Kubelet.CgroupRoot, Driver: cgroups.Driver(driver), Registry: n.registry,
+		MemoryQoS: memoryQoS(cfg),
 	})
+}
+
+func memoryQoS(cfg *config.Config) cgroups.MemoryQoS {
+	k := &cfg.Kubelet
+	return cgroups.MemoryQoS{
+		On: cfg.Gates.Enabled("MemoryQoS"),
+		Reserve: k.MemoryReservationPolicy ==
+			kubeletconfig.TieredReservationMemoryReservationPolicy,
+		Throttle: ptr.Deref(k.MemoryThrottlingFactor, 0),
+	}
 }
 
 // askDriver asks three times, two seconds apart: a runtime that has just started may need them.

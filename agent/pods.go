@@ -126,6 +126,7 @@ func newActuator(n node, p parts, c contents) (*actuator.Actuator, error) {
 				NoQuota: !*k.CPUCFSQuota, Period: k.CPUCFSQuotaPeriod.Duration,
 				OOMGroup: n.tree != nil && unified() && !ptr.Deref(k.SingleProcessOOMKill, false),
 				Swap:     hostSwap("/", k),
+				Memory:   cri.MemoryQoS{Unified: unified(), MemoryQoS: memoryQoS(n.cfg)},
 			},
 			Security: cri.SecurityOptions{
 				SeccompDefault: *k.SeccompDefault,

@@ -28,7 +28,10 @@ type Resources struct {
 	Period time.Duration
 	// Memory is the limit in bytes.
 	Memory int64
-	Pids   int64
+	// Protection and High, memory.high in bytes or Unlimited, are of cgroup v2 only.
+	Protection *Protection
+	High       int64
+	Pids       int64
 	// HugePages are limits in bytes by page size in bytes. Sizes of the host that are not in
 	// it are limited to 0.
 	HugePages map[int64]int64
@@ -116,8 +119,9 @@ func NodeResources(capacity v1.ResourceList, pids int64, reserved ...v1.Resource
 }
 
 // QOSResources are the values of the burstable and best-effort cgroups while these pods are
-// on the node. Huge pages are limited above and below them only.
-func QOSResources(pods []*v1.Pod, sizes []int64) map[v1.PodQOSClass]Resources {
+// on the node, and what is protected in the one above them, where the guaranteed pods are. Huge
+// pages are limited above and below them only.
+func QOSResources(pods []*v1.Pod, sizes []int64, m MemoryQoS) map[v1.PodQOSClass]Resources {
 	var milliCPU int64
 	for _, pod := range pods {
 		if podspec.QOSClass(pod) == v1.PodQOSBurstable {
@@ -129,8 +133,11 @@ func QOSResources(pods []*v1.Pod, sizes []int64) map[v1.PodQOSClass]Resources {
 	for _, size := range sizes {
 		unbound[size] = unboundHugePages
 	}
+	sum := m.classes(pods)
 	return map[v1.PodQOSClass]Resources{
-		v1.PodQOSBurstable:  {Shares: Shares(milliCPU), HugePages: unbound},
+		v1.PodQOSGuaranteed: {Protection: &Protection{Min: sum.Min + sum.Low, Low: sum.Low}},
+		v1.PodQOSBurstable: {Shares: Shares(milliCPU), HugePages: unbound,
+			Protection: &Protection{Low: sum.Low}},
 		v1.PodQOSBestEffort: {Shares: MinShares, HugePages: maps.Clone(unbound)},
 	}
 }

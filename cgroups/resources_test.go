@@ -111,11 +111,13 @@ func TestQOSResources(t *testing.T) {
 	full := list("cpu", "2", "memory", "1Gi")
 	got := QOSResources([]*v1.Pod{
 		pod(full, full), pod(nil, nil), pod(list("cpu", "1500m"), nil),
-		pod(list("cpu", "500m"), nil),
-	}, []int64{2 * mi})
+		pod(list("cpu", "500m", "memory", "256Mi"), nil),
+	}, []int64{2 * mi}, MemoryQoS{On: true, Reserve: true})
 	unbound := map[int64]int64{2 * mi: 1 << 62}
 	want := map[v1.PodQOSClass]Resources{
-		v1.PodQOSBurstable:  {Shares: 2048, HugePages: unbound},
+		v1.PodQOSGuaranteed: {Protection: &Protection{Min: gi + gi/4, Low: gi / 4}},
+		v1.PodQOSBurstable: {Shares: 2048, HugePages: unbound,
+			Protection: &Protection{Low: gi / 4}},
 		v1.PodQOSBestEffort: {Shares: 2, HugePages: unbound},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

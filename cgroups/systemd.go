@@ -133,8 +133,26 @@ func (s *systemd) values(r Resources) []dbus.Property {
 	} else if r.Memory > 0 {
 		p = append(p, property("MemoryLimit", uint64(r.Memory)))
 	}
+	if s.unified {
+		p = append(p, memoryValues(r)...)
+	}
 	if r.Pids > 0 {
 		p = append(p, property("TasksMax", uint64(r.Pids)))
+	}
+	return p
+}
+
+func memoryValues(r Resources) []dbus.Property {
+	var p []dbus.Property
+	if r.Protection != nil {
+		p = append(p, property("MemoryMin", uint64(r.Protection.Min)),
+			property("MemoryLow", uint64(r.Protection.Low)))
+	}
+	switch {
+	case r.High == Unlimited:
+		p = append(p, property("MemoryHigh", uint64(math.MaxUint64)))
+	case r.High > 0:
+		p = append(p, property("MemoryHigh", uint64(r.High)))
 	}
 	return p
 }

@@ -107,7 +107,8 @@ func TestSystemd(t *testing.T) {
 	if exists(dir) {
 		t.Error("pod cgroup is still there")
 	}
-	values := "CPUWeight=13 CPUQuotaPeriodUSec=100000 CPUQuotaPerSecUSec=340000"
+	values := "CPUWeight=13 CPUQuotaPeriodUSec=100000 CPUQuotaPerSecUSec=340000 " +
+		"MemoryMin=0 MemoryLow=0 MemoryHigh=18446744073709551615"
 	want := []string{
 		"start kubepods.slice CPUWeight=157 MemoryMax=1073741824",
 		"start kubepods-burstable.slice CPUWeight=1 Wants=[kubepods.slice]",

@@ -31,6 +31,8 @@ type Config struct {
 	// HugePages is the folder that lists the page sizes of the host; "" is
 	// /sys/kernel/mm/hugepages.
 	HugePages string
+	// MemoryQoS counts on cgroup v2 only.
+	MemoryQoS MemoryQoS
 	// Registry takes the metrics; nil: nothing is measured.
 	Registry metrics.KubeRegistry
 }
@@ -43,7 +45,11 @@ type Tree struct {
 	sizes   []int64 // huge page sizes of the host in bytes, ascending
 	kernel  hierarchy
 	systemd *systemd // nil unless it is the driver
+	unified bool     // cgroup v2
+	memory  MemoryQoS
 	took    *metrics.HistogramVec
+	// protected are the gauges of what pods' memory is protected by; none with the gate off.
+	protected struct{ min, low *metrics.Gauge }
 }
 
 // hierarchy is one version of the kernel's cgroup interface. Paths start below its mount point.
@@ -65,15 +71,25 @@ func New(c Config) (*Tree, error) {
 	c.Driver = cmp.Or(c.Driver, Cgroupfs)
 	c.Mount = cmp.Or(c.Mount, defaultMount)
 	c.HugePages = cmp.Or(c.HugePages, "/sys/kernel/mm/hugepages")
+	unified := isUnified(c.Mount)
+	if !unified {
+		c.MemoryQoS.Reserve = false
+	}
 	var s metric.Set
-	t := &Tree{driver: c.Driver, took: s.Histograms("kubelet_cgroup_manager_duration_seconds",
+	t := &Tree{driver: c.Driver, unified: unified, memory: c.MemoryQoS, took: s.Histograms("kubelet_cgroup_manager_duration_seconds",
 		"Duration in seconds of making (create), writing (update) and removing (destroy) cgroups.",
 		metrics.DefBuckets, "operation_type")}
+	if c.MemoryQoS.On {
+		t.protected.min = s.Gauge("kubelet_memory_qos_node_memory_min_bytes",
+			"Memory in bytes of guaranteed pods that is never reclaimed.")
+		t.protected.low = s.Gauge("kubelet_memory_qos_node_memory_low_bytes",
+			"Memory in bytes of burstable pods that is reclaimed only when no other is left.")
+	}
 	switch c.Driver {
 	case Cgroupfs:
 	case Systemd:
 		var err error
-		if t.systemd, err = newSystemd(isUnified(c.Mount)); err != nil {
+		if t.systemd, err = newSystemd(unified); err != nil {
 			return nil, err
 		}
 	default:
@@ -114,16 +130,44 @@ func (t *Tree) EnsureNode(ctx context.Context, node Resources) error {
 	if err := t.create(ctx, t.root.child(kubepods), node); err != nil {
 		return err
 	}
-	return t.UpdateQOS(ctx, nil)
+	values := QOSResources(nil, t.sizes, t.memory)
+	delete(values, v1.PodQOSGuaranteed)
+	for class, r := range values {
+		r.Protection = nil // that of pods which are not known yet stays
+		values[class] = r
+	}
+	return t.updateQOS(ctx, values)
 }
 
 // UpdateQOS brings the cgroups of the QoS classes in line with the pods on the node, which are
 // those that have or will have containers.
 func (t *Tree) UpdateQOS(ctx context.Context, pods []*v1.Pod) error {
-	values := QOSResources(pods, t.sizes)
+	values := QOSResources(pods, t.sizes, t.memory)
+	all, burstable := values[v1.PodQOSGuaranteed], values[v1.PodQOSBurstable]
+	if !t.unified {
+		delete(values, v1.PodQOSGuaranteed) // nothing else in kubepods follows from pods
+	}
+	if err := t.updateQOS(ctx, values); err != nil {
+		return err
+	}
+	if t.memory.On {
+		low := burstable.Protection.Low
+		t.protected.min.Set(float64(all.Protection.Min - low))
+		t.protected.low.Set(float64(low))
+	}
+	return nil
+}
+
+func (t *Tree) updateQOS(ctx context.Context, values map[v1.PodQOSClass]Resources) error {
 	defer t.done("update", time.Now())
-	for _, class := range []v1.PodQOSClass{v1.PodQOSBurstable, v1.PodQOSBestEffort} {
-		if err := t.ensure(ctx, qosGroup(t.root, class), values[class]); err != nil {
+	for _, class := range []v1.PodQOSClass{
+		v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort,
+	} {
+		r, ok := values[class]
+		if !ok {
+			continue
+		}
+		if err := t.ensure(ctx, qosGroup(t.root, class), r); err != nil {
 			return err
 		}
 	}
@@ -135,7 +179,9 @@ func (t *Tree) EnsurePod(ctx context.Context, pod *v1.Pod, o PodOptions) error {
 	if err := checkUID(pod.UID); err != nil {
 		return err
 	}
-	return t.create(ctx, podGroup(t.root, podspec.QOSClass(pod), pod.UID), PodResources(pod, o))
+	r := PodResources(pod, o)
+	t.memory.addPod(&r, pod)
+	return t.create(ctx, podGroup(t.root, podspec.QOSClass(pod), pod.UID), r)
 }
 
 // PodParent is the pod's cgroup in the form in which CRI takes a sandbox's cgroup_parent.
@@ -149,7 +195,9 @@ func (t *Tree) create(ctx context.Context, g group, r Resources) error {
 }
 
 func (t *Tree) ensure(ctx context.Context, g group, r Resources) error {
-	r.HugePages = everySize(r.HugePages, t.sizes)
+	if r.HugePages != nil {
+		r.HugePages = everySize(r.HugePages, t.sizes)
+	}
 	path := g.path(t.driver)
 	if t.systemd != nil {
 		if err := t.systemd.ensure(ctx, g, r); err != nil {

@@ -3,6 +3,7 @@ package cgroups
 import (
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -67,9 +68,7 @@ func (u *unified) resources(r Resources) *cgroup2.Resources {
 		}
 		v2.CPU.Max = cgroup2.NewCPUMax(quota, &period)
 	}
-	if r.Memory > 0 {
-		v2.Memory = &cgroup2.Memory{Max: &r.Memory}
-	}
+	v2.Memory = unifiedMemory(r)
 	if r.Pids > 0 && slices.Contains(u.controllers, "pids") {
 		v2.Pids = &cgroup2.Pids{Max: r.Pids}
 	}
@@ -83,6 +82,26 @@ func (u *unified) resources(r Resources) *cgroup2.Resources {
 		}
 	}
 	return v2
+}
+
+func unifiedMemory(r Resources) *cgroup2.Memory {
+	var m cgroup2.Memory
+	if r.Memory > 0 {
+		m.Max = &r.Memory
+	}
+	if r.Protection != nil {
+		m.Min, m.Low = &r.Protection.Min, &r.Protection.Low
+	}
+	if r.High == Unlimited {
+		r.High = math.MaxInt64 // "max", for the kernel
+	}
+	if r.High > 0 {
+		m.High = &r.High
+	}
+	if m == (cgroup2.Memory{}) {
+		return nil
+	}
+	return &m
 }
 
 func (u *unified) children(path string) ([]string, error) {

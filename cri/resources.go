@@ -28,6 +28,7 @@ type ResourceOptions struct {
 	// OOMGroup has the kernel kill all processes of a container together. Only for cgroup v2.
 	OOMGroup bool
 	Swap     Swap
+	Memory   MemoryQoS
 }
 
 // Placement is where a container may run.
@@ -71,6 +72,7 @@ func containerResources(
 		// Documentation/admin-guide/cgroup-v2.rst, memory.oom.group.
 		r.Unified = map[string]string{"memory.oom.group": "1"}
 	}
+	o.Memory.add(r, pod, container)
 	o.Swap.limit(r, o.NodeMemory, swapRequest(pod, container))
 	return r
 }

@@ -36,6 +36,7 @@ func (a *Actuator) build(pod *v1.Pod) build {
 		hardware: a.cfg.Hardware(), node: a.cfg.Node}
 	b.node.Facts.Allocatable = b.hardware.Allocatable
 	b.node.Resources.NodeMemory = int64(b.hardware.Machine.MemoryBytes())
+	b.node.Resources.Memory.Allocatable = b.hardware.Allocatable.Memory().Value()
 	b.node.Resources.HugePageSizes = b.hardware.HugePageSizes()
 	return b
 }

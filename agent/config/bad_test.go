@@ -48,6 +48,11 @@ func TestBadFiles(t *testing.T) {
 			"distribute-cpus-across-numa: \"true\"}\n",
 			`invalid configuration: cpuManagerPolicyOptions.prefer-align-cpus-by-uncorecache: ` +
 				`Forbidden: cannot be used with distribute-cpus-across-numa`},
+		"memory QoS without its gate": {head + "featureGates: {MemoryQoS: false}\n" +
+			"memoryThrottlingFactor: 0.8\nmemoryReservationPolicy: TieredReservation\n",
+			`invalid configuration: memoryReservationPolicy: Forbidden: ` +
+				`TieredReservation needs feature gate MemoryQoS; ` +
+				`memoryThrottlingFactor: Forbidden: needs feature gate MemoryQoS`},
 		"alpha option": {head + "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n" +
 			"cpuManagerPolicyOptions: {align-by-socket: \"true\"}\n",
 			`invalid configuration: cpuManagerPolicyOptions.align-by-socket: Forbidden: ` +

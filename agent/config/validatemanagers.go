@@ -161,6 +161,12 @@ func validateMemory(c *Config, p *problems) {
 	if f := k.MemoryThrottlingFactor; f != nil && !(*f > 0 && *f <= 1) {
 		p.invalid("memoryThrottlingFactor", *f, "must be more than 0, at most 1")
 	}
+	qos := c.Gates.Enabled("MemoryQoS")
+	const once = 0.9 // a default that it had, which files still say
+	p.forbid(k.MemoryThrottlingFactor != nil && *k.MemoryThrottlingFactor != once && !qos,
+		"memoryThrottlingFactor", "needs feature gate MemoryQoS")
+	p.forbid(k.MemoryReservationPolicy == kubeletv1beta1.TieredReservationMemoryReservationPolicy &&
+		!qos, "memoryReservationPolicy", "TieredReservation needs feature gate MemoryQoS")
 	p.forbid(len(k.QOSReserved) > 0 && !c.Gates.Enabled("QOSReserved"), "qosReserved",
 		"needs feature gate QOSReserved")
 }
