@@ -41,7 +41,7 @@ func newContents(n node, p parts, own func() *v1.Node) (c contents, err error) {
 			}
 			return nil // it is not known yet
 		},
-		Tell: n.events.Pod,
+		Tell: n.events.About,
 	}
 	if n.kube != nil {
 		c.objects = objects.New(objects.Config{

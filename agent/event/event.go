@@ -59,6 +59,18 @@ func (r *Recorder) Pod(pod *v1.Pod, eventType, reason, message string) {
 	r.record.Event(pod, eventType, reason, message)
 }
 
+// About records what happened to another object than a pod, or to a pod.
+func (r *Recorder) About(object runtime.Object, eventType, reason, message string) {
+	message = oneline.Cut(message, maxMessage)
+	name := klog.ObjectRef{}
+	if of, ok := object.(klog.KMetadata); ok {
+		name = klog.KObj(of)
+	}
+	klog.Background().V(1).Info("Event", "object", name, "type", eventType,
+		"reason", reason, "message", message)
+	r.record.Event(object, eventType, reason, message)
+}
+
 // Container records what happened to a container of a pod.
 func (r *Recorder) Container(of podspec.Ref, eventType, reason, message string) {
 	message = oneline.Cut(message, maxMessage)

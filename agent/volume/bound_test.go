@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/mount-utils"
 	"k8s.io/utils/ptr"
@@ -340,7 +341,7 @@ func TestFSGroupOfLocalVolumes(t *testing.T) {
 	s := bind(localAt(dir))
 	// What is mounted is looked at, so the mount is a link here.
 	v, _ := newVolumes(t, Config{Claims: s, Mounter: linking{mount.NewFakeMounter(nil)},
-		Tell: func(_ *v1.Pod, _, reason, message string) { told = append(told, reason+" "+message) }})
+		Tell: func(_ runtime.Object, _, reason, message string) { told = append(told, reason+" "+message) }})
 	pod := podWith(claimVolume("data"))
 	group := func(pod *v1.Pod, id int64, policy v1.PodFSGroupChangePolicy) {
 		pod.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: &id, FSGroupChangePolicy: &policy}

@@ -6,7 +6,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
@@ -18,35 +22,73 @@ const (
 	groupMayDir  = groupMayFile | 0o110 | fs.ModeSetgid
 )
 
-// giveTo gives a volume that outlives pods to the pod's fsGroup, with all that is in it, or only if
-// its root is not the group's already (OnRootMismatch). It follows no link.
-func giveTo(dir string, sc *v1.PodSecurityContext) (err error) {
+// giveToGroup gives a volume that outlives pods to the pod's fsGroup, with all that is in it, or
+// only if its root is not the group's already (OnRootMismatch). It tells of it if that takes long.
+func (v *Volumes) giveToGroup(t target) error {
+	sc := t.pod.Spec.SecurityContext
 	if sc == nil || sc.FSGroup == nil {
 		return nil
 	}
-	group := int(*sc.FSGroup)
-	defer wrap(&err, "give the volume to group %d of fsGroup", group)
 	policy := ptr.Deref(sc.FSGroupChangePolicy, v1.FSGroupChangeAlways)
-	if policy == v1.FSGroupChangeOnRootMismatch && isGroups(dir, group) {
+	if policy == v1.FSGroupChangeOnRootMismatch && isGroups(t.path(), int(*sc.FSGroup)) {
 		return nil
 	}
+	var given atomic.Int64
+	var telling sync.WaitGroup
+	defer telling.Wait()
+	done := make(chan struct{})
+	defer close(done)
+	if v.cfg.Tell != nil {
+		telling.Go(func() { v.tellGiving(t, &given, done) })
+	}
+	return giveTo(t.path(), int(*sc.FSGroup), &given)
+}
+
+// When a volume that is being given away is told of for the first time, and how often then, by the
+// kubelet too.
+const givingTold, givingToldAgain = 30 * time.Second, time.Minute
+
+// tellGiving tells of a volume of which so many files have been given away, until it is done.
+func (v *Volumes) tellGiving(t target, given *atomic.Int64, done <-chan struct{}) {
+	what := strings.TrimPrefix(t.path(), filepath.Dir(t.podDir)+"/")
+	message := fmt.Sprintf("Setting volume ownership for %s is taking longer than expected, "+
+		"consider using OnRootMismatch - https://kubernetes.io/docs/tasks/configure-pod-container/"+
+		"security-context/#configure-volume-permission-and-ownership-change-policy-for-pods", what)
+	for wait := givingTold; ; wait = givingToldAgain {
+		select {
+		case <-done:
+			return
+		case <-time.After(wait):
+		}
+		if wait == givingToldAgain {
+			message = fmt.Sprintf("Setting volume ownership for %s, processed %d files.", what,
+				given.Load())
+		}
+		v.cfg.Tell(t.pod, v1.EventTypeWarning, "VolumePermissionChangeInProgress", message)
+	}
+}
+
+// giveTo gives dir and all that is in it to a group, and counts it. It follows no link.
+func giveTo(dir string, group int, given *atomic.Int64) (err error) {
+	defer wrap(&err, "give the volume to group %d of fsGroup", group)
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
 	// The root comes last, so that one that was cut off is begun again.
-	if err := giveBelow(root, group); err != nil {
+	if err := giveBelow(root, group, given); err != nil {
 		return err
 	}
 	return give(root, ".", group)
 }
 
-func giveBelow(root *os.Root, group int) error {
+func giveBelow(root *os.Root, group int, given *atomic.Int64) error {
 	return fs.WalkDir(root.FS(), ".", func(at string, _ fs.DirEntry, err error) error {
 		if err != nil || at == "." {
 			return err
 		}
+		given.Add(1)
 		err = give(root, at, group)
 		if errors.Is(err, fs.ErrNotExist) { // it went meanwhile
 			return nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/mount-utils"
 )
 
 // localName is the name of the type of local volumes.
@@ -32,7 +33,7 @@ func locals() plugin {
 				}
 				// Who came first has given it away.
 				if !shared && !t.readOnly && v.asRoot {
-					if err := giveTo(t.path(), t.pod.Spec.SecurityContext); err != nil {
+					if err := v.giveToGroup(t); err != nil {
 						return err
 					}
 				}
@@ -79,9 +80,21 @@ func (v *Volumes) mountLocal(t target) error {
 		return v.mount(source, t.path(), "", t.mountOptions(options...))
 	}
 	if onDevice {
-		return v.devices.bind(t, bind)
+		err := v.devices.bind(t, bind)
+		v.tellMismatch(t, err)
+		return err
 	}
 	return bind(t.pv.Spec.Local.Path)
+}
+
+// tellMismatch tells of a device that could not be mounted as the file system that its volume names,
+// since it has another one.
+func (v *Volumes) tellMismatch(t target, err error) {
+	var failed mount.MountError
+	if v.cfg.Tell != nil && errors.As(err, &failed) && failed.Type == mount.FilesystemMismatch {
+		v.cfg.Tell(t.pv, v1.EventTypeWarning, "FailedMountOnFilesystemMismatch",
+			fmt.Sprintf("MountVolume failed for volume %q %v", t.pv.Name, err))
+	}
 }
 
 // tellShared tells of a volume that other pods use with another group than this pod asks for.

@@ -5,11 +5,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/mount-utils"
 	"k8s.io/utils/ptr"
@@ -79,6 +83,72 @@ func TestLocalVolumeOnDevice(t *testing.T) {
 	if want := []string{"xfs noatime"}; !slices.Equal(formatted, want) {
 		t.Errorf("mounted as %q, want %q", formatted, want)
 	}
+}
+
+// A device that has another file system than its volume names is told of, on the volume.
+func TestMismatchOfFilesystems(t *testing.T) {
+	device := blockDevice(t)
+	s := bind(localAt(device))
+	s.volumes["pv"].Spec.Local.FSType = ptr.To("xfs")
+	var told []string
+	v, _ := newVolumes(t, Config{Claims: s, Mounter: mount.NewFakeMounter(nil),
+		Tell: func(about runtime.Object, eventType, reason, message string) {
+			pv, _ := about.(*v1.PersistentVolume)
+			told = append(told, pv.GetName()+" "+eventType+" "+reason+" "+message)
+		}})
+	kind := mount.UnknownMountError
+	v.devices.format = func(string, string, string, []string) error {
+		return mount.NewMountError(kind, "wrong fs type")
+	}
+	for _, kind = range []mount.MountErrorType{mount.UnknownMountError, mount.FilesystemMismatch} {
+		if err := v.SetUp(t.Context(), podWith(claimVolume("data"))); err == nil {
+			t.Error("what cannot be mounted was set up")
+		}
+	}
+	want := []string{`pv Warning FailedMountOnFilesystemMismatch MountVolume failed for volume "pv" ` +
+		"mount the file system on " + device + ": wrong fs type"}
+	if diff := cmp.Diff(want, told); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+}
+
+// A volume that is given away for long is told of: first what to do about it, then how far it is.
+func TestGivingAwayIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		v := &Volumes{cfg: Config{Tell: func(about runtime.Object, eventType, reason, message string) {
+			pod, _ := about.(*v1.Pod)
+			told = append(told, pod.Name+" "+eventType+" "+reason+" "+message)
+		}}}
+		pod := podWith(claimVolume("data"))
+		path := "/r/pods/u/volumes/kubernetes.io~local-volume/pv"
+		at := newTarget(pod, "/r/pods/u", nil, nil, place{plugin: localName, name: "pv"})
+		at.plugin, at.pv = locals(), &v1.PersistentVolume{}
+		at.plugin.path = func(used) string { return path }
+		var given atomic.Int64
+		done, ended := make(chan struct{}), make(chan struct{})
+		go func() { defer close(ended); v.tellGiving(at, &given, done) }()
+		time.Sleep(givingTold - time.Second)
+		synctest.Wait()
+		if len(told) > 0 {
+			t.Errorf("told %q at once", told)
+		}
+		time.Sleep(2 * time.Second)
+		given.Store(7)
+		time.Sleep(givingToldAgain)
+		given.Store(9)
+		close(done)
+		<-ended
+		const begin = " Warning VolumePermissionChangeInProgress Setting volume ownership for " +
+			"u/volumes/kubernetes.io~local-volume/pv"
+		want := []string{pod.Name + begin + " is taking longer than expected, consider using " +
+			"OnRootMismatch - https://kubernetes.io/docs/tasks/configure-pod-container/" +
+			"security-context/#configure-volume-permission-and-ownership-change-policy-for-pods",
+			pod.Name + begin + ", processed 7 files."}
+		if diff := cmp.Diff(want, told); diff != "" {
+			t.Errorf("told (-want +got):\n%s", diff)
+		}
+	})
 }
 
 // A container has a block volume as a device, by a link in the pod's directory, and only as that.

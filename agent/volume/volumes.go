@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/mount-utils"
 
 	"github.com/numalet/numalet/cri"
@@ -45,8 +46,9 @@ type Config struct {
 	Claims Claims
 	// Labels are the node's; nil: it has none.
 	Labels func() map[string]string
-	// Tell is told what happens to a pod's volumes; nil: nobody is. It must not block.
-	Tell func(pod *v1.Pod, eventType, reason, message string)
+	// Tell is told what happens to a pod's volumes, or to a persistent volume itself; nil: nobody
+	// is. It must not block.
+	Tell func(about runtime.Object, eventType, reason, message string)
 }
 
 // Volumes looks after the files of pods. Methods may run at the same time for different pods;
