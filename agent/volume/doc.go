@@ -13,6 +13,7 @@
 //	plugins/kubernetes.io/local-volume/mounts/PV        the file system of a persistent volume that is a
 //	                                                    block device, mounted once for all pods
 //	pods/UID/volumeDevices/kubernetes.io~local-volume/PV  a link to one that pods have as a device
+//	plugins/kubernetes.io~local-volume/volumeDevices/PV/UID  a mount of such a device, by a kubelet
 //	pods/UID/numalet_claims                             what the pod's claims are bound to
 //	pods/UID/volume-subpaths/VOLUME/CONTAINER/INDEX     bind mounts of subPaths
 //	pods/UID/containers/CONTAINER/XXXXXXXX              termination messages, one per attempt

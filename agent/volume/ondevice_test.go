@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -149,6 +150,57 @@ func TestGivingAwayIsTold(t *testing.T) {
 			t.Errorf("told (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// What a kubelet mapped of a block volume goes with the pod that it is for, and the volume's
+// directory with the last one. A loop device on anything else stays.
+func TestWhatAKubeletMapped(t *testing.T) {
+	fake := mount.NewFakeMounter(nil)
+	v, _ := newVolumes(t, Config{Mounter: fake})
+	dir := v.root + "/plugins/kubernetes.io~local-volume/volumeDevices"
+	v.mapped.loops, v.mapped.nodes = t.TempDir(), t.TempDir()
+	for _, at := range []string{"pv/u", "pv/u2", "other/u"} {
+		write(t, dir+"/"+at, "")
+		if err := fake.Mount("/dev/sdx", dir+"/"+at, "", []string{"bind"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, v.mapped.loops+"/loop4/loop/backing_file", dir+"/pv/u2\n")
+	left := func(want ...string) {
+		t.Helper()
+		var got []string
+		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+			if err == nil && !e.IsDir() {
+				got = append(got, strings.TrimPrefix(path, dir+"/"))
+			}
+			return err
+		})
+		if err != nil || !slices.Equal(got, want) || len(fake.MountPoints) != len(want) {
+			t.Errorf("there are %q (%v), mounted %v; want %q", got, err, fake.MountPoints, want)
+		}
+	}
+	for range 2 {
+		if err := v.TearDown(t.Context(), "u"); err != nil {
+			t.Fatal(err)
+		}
+		left("pv/u2")
+	}
+	// A loop device that does not end keeps the rest for the next attempt.
+	if err := v.Clear(t.Context(), "u2"); err == nil ||
+		!strings.Contains(err.Error(), "end loop device loop4: open") {
+		t.Errorf("a loop device that cannot be ended: %v", err)
+	}
+	left("pv/u2")
+	if err := os.RemoveAll(v.mapped.loops + "/loop4"); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.Clear(t.Context(), "u2"); err != nil {
+		t.Fatal(err)
+	}
+	left()
+	if _, err := os.Stat(dir + "/pv"); !os.IsNotExist(err) {
+		t.Errorf("the volume's directory is left: %v", err)
+	}
 }
 
 // A container has a block volume as a device, by a link in the pod's directory, and only as that.

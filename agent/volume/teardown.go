@@ -30,7 +30,7 @@ func (v *Volumes) TearDown(ctx context.Context, uid types.UID) (err error) {
 	if err := v.unmountBelow(ctx, dir); err != nil {
 		return err
 	}
-	if err := v.devices.releaseAll(ctx, dir); err != nil {
+	if err := v.release(ctx, uid, dir); err != nil {
 		return err
 	}
 	pods, err := os.OpenFile(filepath.Dir(dir), unix.O_PATH|unix.O_DIRECTORY, 0)
@@ -39,6 +39,12 @@ func (v *Volumes) TearDown(ctx context.Context, uid types.UID) (err error) {
 	}
 	defer pods.Close()
 	return removeTree(ctx, pods, filepath.Base(dir))
+}
+
+// release takes back what was made for the pod outside its directory, of which nothing is mounted
+// any more.
+func (v *Volumes) release(ctx context.Context, uid types.UID, dir string) error {
+	return errors.Join(v.devices.releaseAll(ctx, dir), v.mapped.release(ctx, uid))
 }
 
 // wrap says of an error what was being done.
@@ -65,7 +71,7 @@ func (v *Volumes) Clear(ctx context.Context, uid types.UID) (err error) {
 	if err := v.unmountBelow(ctx, path); err != nil {
 		return err
 	}
-	if err := v.devices.releaseAll(ctx, path); err != nil {
+	if err := v.release(ctx, uid, path); err != nil {
 		return err
 	}
 	dir, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)

@@ -58,6 +58,7 @@ type Volumes struct {
 	records
 	filesystems
 	devices *onDevices
+	mapped  mapped
 	claims  *claims
 	cfg     Config
 }
@@ -85,6 +86,7 @@ func New(cfg Config) (*Volumes, error) {
 		v.mounter = hostMounter{host}
 	}
 	v.devices = newOnDevices(v.layout, v.filesystems)
+	v.mapped = mapped{v.layout, v.filesystems, "/sys/block", "/dev"}
 	v.claims, err = newClaims(v.layout)
 	return v, err
 }

@@ -56,6 +56,57 @@ func loopDevice(t *testing.T) string {
 	}
 }
 
+// TestMappedByTheKubelet: of a block volume that the stock kubelet gave a pod nothing is left when the
+// pod ends under numalet.
+func TestMappedByTheKubelet(t *testing.T) {
+	c := rig.Start(t)
+	agent := harness.New(t)
+	rig.StockKubelet(t, agent)
+	n := c.Join(agent, "switched")
+	n.Start()
+	c.AwaitReady(n.Name)
+	t.Cleanup(func() {
+		c.MustRun("delete", "pv", "--ignore-not-found", c.Namespace+"-raw", "--wait=false")
+	})
+	raw := loopDevice(t)
+	claim(c, "raw", "volumeMode: Block,")
+	bind(c, "raw", fmt.Sprintf("local: {path: %q}, volumeMode: Block", raw))
+	hasDevice(t, c, n, raw)
+	mapped := filepath.Join(n.Root, "plugins/kubernetes.io~local-volume/volumeDevices")
+	if !mountedBelow(t, mapped) || len(loopsBelow(t, mapped)) != 1 {
+		t.Fatalf("the kubelet has no mount and one loop device below %s: it does otherwise now",
+			mapped)
+	}
+	n.Kill()
+	n.Program = nil
+	n.Start()
+	c.AwaitReady(n.Name)
+	c.MustRun("delete", "pod", "has-raw", "--timeout=2m")
+	harness.Eventually(t, "what the kubelet mapped is gone", func() error {
+		left, err := filepath.Glob(mapped + "/*")
+		if loops := loopsBelow(t, mapped); mountedBelow(t, mapped) || len(loops)+len(left) > 0 {
+			err = fmt.Errorf("there are %q and %q, or something is mounted", left, loops)
+		}
+		return err
+	})
+}
+
+// loopsBelow are the files below dir that loop devices are on.
+func loopsBelow(t *testing.T, dir string) (out []string) {
+	t.Helper()
+	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, _ := os.ReadFile(file) // it may end meanwhile
+		if strings.HasPrefix(string(text), dir+"/") {
+			out = append(out, strings.TrimSpace(string(text)))
+		}
+	}
+	return out
+}
+
 // letGo ends loop devices on the device: the kubelet holds one that pods have as it is by that, also
 // when it was stopped before it was done with the pod.
 func letGo(t *testing.T, device *os.File) {

@@ -1,0 +1,110 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// mapped is what a kubelet makes of a block volume that a pod has as a device, beside the link in
+// the pod's directory: below the node's plugins/ a mount of the device with the pod's UID as its
+// name, and a loop device on that, which keeps the device from being replaced. We make neither; of
+// pods that a kubelet started they are taken back with the rest of the pod's volumes.
+type mapped struct {
+	layout
+	filesystems
+	loops string // /sys/block
+	nodes string // /dev
+}
+
+// dir has a directory for each persistent volume.
+func (m mapped) dir() string {
+	return filepath.Join(m.root, pluginsDir, pathName(localName), devicesDir)
+}
+
+// release takes back what is the pod's.
+func (m mapped) release(ctx context.Context, pod types.UID) (err error) {
+	defer wrap(&err, "take back what a kubelet mapped")
+	volumes, err := os.ReadDir(m.dir())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, volume := range volumes {
+		path := filepath.Join(m.dir(), volume.Name(), string(pod))
+		if _, err := os.Lstat(path); err == nil {
+			errs = append(errs, m.unmap(ctx, path))
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// unmap ends the loop device on path, what is mounted there, and its volume's directory when no
+// other pod is left in it.
+func (m mapped) unmap(ctx context.Context, path string) error {
+	if err := m.endLoops(path); err != nil {
+		return err
+	}
+	mounted, err := m.isMounted(path)
+	if err != nil {
+		return err
+	}
+	if mounted {
+		if err := m.unmount(ctx, path); err != nil {
+			return err
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		return err
+	}
+	err = os.Remove(filepath.Dir(path))
+	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// endLoops ends the loop devices on what is at path. One that others have open ends with them.
+func (m mapped) endLoops(path string) error {
+	backed, err := filepath.Glob(filepath.Join(m.loops, "loop*", "loop", "backing_file"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, file := range backed {
+		text, err := os.ReadFile(file)
+		if err != nil || strings.TrimSuffix(string(text), "\n") != path {
+			continue // it ended meanwhile, or is another's
+		}
+		name := filepath.Base(filepath.Dir(filepath.Dir(file)))
+		if err := endLoop(filepath.Join(m.nodes, name)); err != nil {
+			errs = append(errs, fmt.Errorf("end loop device %s: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func endLoop(device string) error {
+	f, err := os.OpenFile(device, os.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	err = unix.IoctlSetInt(int(f.Fd()), unix.LOOP_CLR_FD, 0)
+	if errors.Is(err, unix.ENXIO) { // it has ended
+		return nil
+	}
+	return err
+}
