@@ -11,6 +11,7 @@ import (
 	"github.com/numalet/numalet/agent/gc"
 	"github.com/numalet/numalet/agent/images"
 	"github.com/numalet/numalet/agent/images/provider"
+	"github.com/numalet/numalet/agent/metrics"
 	"github.com/numalet/numalet/cri"
 )
 
@@ -45,19 +46,20 @@ func keepRecords(r *images.Records, left []gc.Image, at time.Time) {
 }
 
 // newImages pulls images for containers.
-func newImages(n node, c contents, pulled func(cri.Pull)) (*cri.Images, error) {
+func newImages(n node, c contents, m *metrics.Metrics) (*cri.Images, error) {
 	k := &n.cfg.Kubelet
 	cfg := cri.ImagesConfig{
 		Serialize:   *k.SerializeImagePulls,
 		MaxParallel: int(ptr.Deref(k.MaxParallelImagePulls, 0)),
 		QPS:         float32(*k.RegistryPullQPS), Burst: int(k.RegistryBurst),
-		Pulled: pulled,
+		Pulled: m.Pulled, Asked: m.Asked,
 	}
 	if n.runtime.images != nil {
 		cfg.Records = n.runtime.images
 	}
 	if file := n.cfg.Cluster.CredentialProviderConfig; file != "" {
-		pc := provider.Config{File: file, Dir: n.cfg.Cluster.CredentialProviderDir}
+		pc := provider.Config{File: file, Dir: n.cfg.Cluster.CredentialProviderDir,
+			Registry: n.registry}
 		if c.objects != nil {
 			pc.Accounts = c.objects
 		}

@@ -109,7 +109,7 @@ func newActuator(n node, p parts, c contents) (*actuator.Actuator, error) {
 	if err != nil {
 		return nil, err
 	}
-	images, err := newImages(n, c, p.metrics.Pulled)
+	images, err := newImages(n, c, p.metrics)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	crierrors "k8s.io/cri-api/pkg/errors"
+	"k8s.io/utils/ptr"
 )
 
 // ImageService is what Images needs of the runtime.
@@ -36,8 +37,10 @@ type ImagesConfig struct {
 	Logins func(ctx context.Context, pod *v1.Pod, image string) ([][]Login, error)
 	// Records know with which logins images were pulled; nil: whoever names an image may use it.
 	Records PullRecords
-	// Pulled is told of every image that was pulled; nil: nobody is. It must not block.
+	// Pulled is told of every image that was pulled, Asked of every request; nil: nobody is. They
+	// must not block.
 	Pulled func(Pull)
+	Asked  func(Asked)
 }
 
 // PullRecords know with which logins images were pulled, and so which pods may use them. They may be
@@ -60,6 +63,14 @@ type Pull struct {
 	Size uint64        // of the image in bytes
 }
 
+// Asked is what became of a request for an image, as far as it came.
+type Asked struct {
+	Policy v1.PullPolicy
+	// Present says whether the runtime had the image, Pull whether it was to be pulled; nil: that
+	// was not found out.
+	Present, Pull *bool
+}
+
 // Images sees to it that images are present before containers are created. Its methods may
 // be called from any goroutine. No lock is held during a call to the runtime, and waiting for a
 // turn to pull ends with the context.
@@ -75,6 +86,9 @@ type Images struct {
 func NewImages(service ImageService, cfg ImagesConfig) *Images {
 	if cfg.Pulled == nil {
 		cfg.Pulled = func(Pull) {}
+	}
+	if cfg.Asked == nil {
+		cfg.Asked = func(Asked) {}
 	}
 	if cfg.Logins == nil {
 		cfg.Logins = func(context.Context, *v1.Pod, string) ([][]Login, error) { return nil, nil }
@@ -127,6 +141,9 @@ func (m *Images) Ensure(ctx context.Context, r ImageRequest) (ImageRef, error) {
 	if r.Report == nil {
 		r.Report = func(string, string, string) {}
 	}
+	policy := PullPolicy(r.Container)
+	asked := Asked{Policy: policy}
+	defer func() { m.cfg.Asked(asked) }()
 	name, err := taggedName(r.Container.Image)
 	if err != nil {
 		message := fmt.Sprintf("Failed to apply default image tag %q: %v", r.Container.Image, err)
@@ -134,27 +151,32 @@ func (m *Images) Ensure(ctx context.Context, r ImageRequest) (ImageRef, error) {
 	}
 	spec := &runtimeapi.ImageSpec{Image: name, Annotations: r.Pod.Annotations}
 
-	policy := PullPolicy(r.Container)
 	if policy != v1.PullAlways {
-		ref, err := m.present(ctx, spec, r, policy)
+		ref, err := m.present(ctx, spec, r, &asked)
 		if err != nil || ref.Ref != "" {
 			return ref, err
 		}
 	}
+	asked.Pull = ptr.To(true)
 	return m.pull(ctx, spec, r)
 }
 
-// present is the image if the runtime has it; without an error, an empty one asks for a pull.
+// present is the image if the runtime has it; without an error, an empty one asks for a pull. It
+// notes in asked what it found.
 func (m *Images) present(
-	ctx context.Context, spec *runtimeapi.ImageSpec, r ImageRequest, policy v1.PullPolicy,
+	ctx context.Context, spec *runtimeapi.ImageSpec, r ImageRequest, asked *Asked,
 ) (ImageRef, error) {
 	image, err := m.inspect(ctx, spec)
 	if err != nil {
 		message := fmt.Sprintf("Failed to inspect image %q: %v", spec.Image, err)
 		return ImageRef{}, r.uninspected(ReasonImageInspect, message, err)
 	}
+	asked.Present = ptr.To(image != nil)
+	if image != nil {
+		asked.Pull = ptr.To(!m.accessible(ctx, spec.Image, image.Id, r))
+	}
 	switch {
-	case image != nil && m.accessible(ctx, spec.Image, image.Id, r):
+	case image != nil && !*asked.Pull:
 		m.failures.forget(failureKey{r.Pod.UID, spec.Image})
 		message := fmt.Sprintf("Container image %q already present on machine", spec.Image)
 		if m.cfg.Records != nil {
@@ -162,7 +184,7 @@ func (m *Images) present(
 		}
 		r.Report(v1.EventTypeNormal, "Pulled", message)
 		return imageRef(image.Id, image), nil
-	case policy == v1.PullNever:
+	case asked.Policy == v1.PullNever:
 		message := fmt.Sprintf("Container image %q is not present with pull policy of Never",
 			spec.Image)
 		r.Report(v1.EventTypeWarning, ReasonImageNeverPull, message)

@@ -115,32 +115,40 @@ func TestEnsure(t *testing.T) {
 		service *registry
 		reason  string
 		message string
+		asked   string
 		events  []string
 	}{
-		{"absent", "img:1", "IfNotPresent", false, &registry{pull: slow}, "", "", pulled},
-		{"present", "img:1", "IfNotPresent", true, &registry{}, "", "", present},
-		{"present, always", "img:1", "Always", true, &registry{pull: slow}, "", "", pulled},
-		{"present, never", "img:1", "Never", true, &registry{}, "", "", present},
-		{"default policy of a tag", "img:1", "", true, &registry{}, "", "", present},
+		{"absent", "img:1", "IfNotPresent", false, &registry{pull: slow}, "", "",
+			"IfNotPresent false true", pulled},
+		{"present", "img:1", "IfNotPresent", true, &registry{}, "", "",
+			"IfNotPresent true false", present},
+		{"present, always", "img:1", "Always", true, &registry{pull: slow}, "", "",
+			"Always unknown true", pulled},
+		{"present, never", "img:1", "Never", true, &registry{}, "", "",
+			"Never true false", present},
+		{"default policy of a tag", "img:1", "", true, &registry{}, "", "",
+			"IfNotPresent true false", present},
 		{"absent, never", "img:1", "Never", false, &registry{}, "ErrImageNeverPull",
-			never, []string{"Warning ErrImageNeverPull " + never}},
+			never, "Never false unknown", []string{"Warning ErrImageNeverPull " + never}},
 		{"bad name", "Img:1", "IfNotPresent", false, &registry{}, "InvalidImageName",
-			badName, []string{"Warning InspectFailed " + badName}},
+			badName, "IfNotPresent unknown unknown", []string{"Warning InspectFailed " + badName}},
 		{"inspect fails", "img:1", "Never", false, &registry{inspect: errors.New("no disk")},
 			"ImageInspectError", `Failed to inspect image "img:1": no disk`,
-			[]string{`Warning InspectFailed Failed to inspect image "img:1": no disk`}},
+			"Never unknown unknown", []string{`Warning InspectFailed Failed to inspect image "img:1": no disk`}},
 		{"pull fails", "img:1", "Always", false, &registry{pull: fails("not found")},
-			"ErrImagePull", "not found", []string{`Normal Pulling Pulling image "img:1"`,
+			"ErrImagePull", "not found", "Always unknown true", []string{`Normal Pulling Pulling image "img:1"`,
 				`Warning Failed Failed to pull image "img:1": not found`}},
 		{"registry away", "img:1", "Always", false,
 			&registry{pull: fails("rpc error: RegistryUnavailable: 503")}, "RegistryUnavailable",
 			"image pull failed for img:1 because the registry is unavailable: 503",
+			"Always unknown true",
 			[]string{`Normal Pulling Pulling image "img:1"`,
 				`Warning Failed Failed to pull image "img:1": ` +
 					`rpc error: RegistryUnavailable: 503`}},
 		{"signature", "img:1", "Always", false, &registry{pull: fails("SignatureValidationFailed")},
 			"SignatureValidationFailed",
 			"image pull failed for img:1 because the signature validation failed",
+			"Always unknown true",
 			[]string{`Normal Pulling Pulling image "img:1"`,
 				`Warning Failed Failed to pull image "img:1": SignatureValidationFailed`}},
 	}
@@ -150,8 +158,14 @@ func TestEnsure(t *testing.T) {
 				if tt.here {
 					tt.service.addLocked(tt.image)
 				}
-				images := NewImages(tt.service, ImagesConfig{})
+				var asked []string
+				images := NewImages(tt.service, ImagesConfig{Asked: func(a Asked) {
+					asked = append(asked, a.text())
+				}})
 				f := ensure(t.Context(), images, "u", tt.image, tt.policy)
+				if diff := cmp.Diff([]string{tt.asked}, asked); diff != "" {
+					t.Error("asked -want +got:\n", diff)
+				}
 				if f.reason() != tt.reason {
 					t.Fatalf("got %v, want reason %q", f.err, tt.reason)
 				}
@@ -172,6 +186,19 @@ func TestEnsure(t *testing.T) {
 			})
 		})
 	}
+}
+
+// text is the policy, whether the image was there, and whether it was to be pulled.
+func (a Asked) text() string {
+	out := string(a.Policy)
+	for _, b := range []*bool{a.Present, a.Pull} {
+		if b == nil {
+			out += " unknown"
+		} else {
+			out += fmt.Sprint(" ", *b)
+		}
+	}
+	return out
 }
 
 // The delays are those of the kubelet; another pod or image is not held up.

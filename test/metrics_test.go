@@ -38,6 +38,8 @@ func TestMetricsAreTheKubelets(t *testing.T) {
 		`kubelet_pod_worker_duration_seconds_count{operation_type="create"} 1`,
 		"kubelet_containers_per_pod_count_sum 2",
 		`kubelet_image_pull_duration_seconds_count{image_size_in_bytes="0-10MB"} 2`,
+		`kubelet_image_manager_ensure_image_requests_total{present_locally="unknown",`+
+			`pull_policy="always",pull_required="true"} 2`,
 		`kubelet_runtime_operations_total{operation_type="run_podsandbox"} 1`,
 		`kubelet_runtime_operations_duration_seconds_count{operation_type="start_container"} 2`,
 		`kubelet_run_podsandbox_duration_seconds_count{runtime_handler=""} 1`,

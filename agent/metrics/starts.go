@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,6 +33,7 @@ type starts struct {
 	running, sli, total, worker *metrics.Histogram
 	first                       *metrics.Gauge
 	pulls                       *metrics.HistogramVec
+	asked                       *metrics.CounterVec
 
 	mu      sync.Mutex // guards what follows
 	pods    map[types.UID]*start
@@ -64,6 +67,9 @@ func newStarts(s *metric.Set) *starts {
 		pulls: s.Histograms("kubelet_image_pull_duration_seconds",
 			"Seconds to pull an image, with the time it waited for its turn, by its size.",
 			pullBuckets, "image_size_in_bytes"),
+		asked: s.Counters("kubelet_image_manager_ensure_image_requests_total",
+			"How often an image was asked for, by pull policy, whether it was there, and whether it "+
+				"was to be pulled.", "pull_policy", "present_locally", "pull_required"),
 		pods: map[types.UID]*start{},
 	}
 }
@@ -189,6 +195,18 @@ func (m *Metrics) Pulled(p cri.Pull) {
 	if pod, known := s.pods[p.Pod]; known {
 		pod.pulling += p.Took
 	}
+}
+
+// Asked takes that an image was asked for.
+func (m *Metrics) Asked(a cri.Asked) {
+	known := func(b *bool) string {
+		if b == nil {
+			return "unknown"
+		}
+		return strconv.FormatBool(*b)
+	}
+	m.starts.asked.WithLabelValues(strings.ToLower(string(a.Policy)), known(a.Present),
+		known(a.Pull)).Inc()
 }
 
 // sizeLabel is the range that an image's size in bytes is in.

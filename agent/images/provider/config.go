@@ -1,6 +1,8 @@
 package provider
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -24,8 +26,33 @@ const (
 )
 
 // load reads the configuration at path: a file, or a directory of files that are taken together in
-// the order of their names.
-func load(path string) (out []kubeletv1.CredentialProvider, err error) {
+// the order of their names. The digest is of all their text, the kubelet's for the same files.
+func load(path string) (out []kubeletv1.CredentialProvider, digest string, err error) {
+	names, err := list(path)
+	if err != nil {
+		return nil, "", err
+	}
+	sum := sha256.New()
+	for _, name := range names {
+		text, err := files.ReadNamed(name, maxConfig)
+		if err != nil {
+			return nil, "", fmt.Errorf("%s: %w", name, err)
+		}
+		sum.Write(binary.BigEndian.AppendUint64(nil, uint64(len(text))))
+		sum.Write(text)
+		found, err := parse(text)
+		if err != nil {
+			return nil, "", fmt.Errorf("%s: %w", name, err)
+		}
+		if out = append(out, found...); len(out) > maxProviders {
+			return nil, "", fmt.Errorf("%s: there are more than %d providers", name, maxProviders)
+		}
+	}
+	return out, fmt.Sprintf("sha256:%x", sum.Sum(nil)), validate(out)
+}
+
+// list is the files at path in the order in which they are read.
+func list(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -47,23 +74,10 @@ func load(path string) (out []kubeletv1.CredentialProvider, err error) {
 			return nil, fmt.Errorf("no file in %s ends in .json, .yaml or .yml", path)
 		}
 	}
-	for _, name := range names {
-		found, err := loadFile(name)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		if out = append(out, found...); len(out) > maxProviders {
-			return nil, fmt.Errorf("%s: there are more than %d providers", name, maxProviders)
-		}
-	}
-	return out, validate(out)
+	return names, nil
 }
 
-func loadFile(name string) ([]kubeletv1.CredentialProvider, error) {
-	text, err := files.ReadNamed(name, maxConfig)
-	if err != nil {
-		return nil, err
-	}
+func parse(text []byte) ([]kubeletv1.CredentialProvider, error) {
 	document, err := strictyaml.Parse(text)
 	if err != nil {
 		return nil, err

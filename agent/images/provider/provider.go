@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-base/metrics"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletv1 "k8s.io/kubelet/config/v1"
 	credentialv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
@@ -34,6 +35,8 @@ type Config struct {
 	File, Dir string
 	// Accounts is nil where there is no API server; then no pod has a service account.
 	Accounts Accounts
+	// Registry takes the metrics; nil: nothing is measured.
+	Registry metrics.KubeRegistry
 }
 
 // Providers are all of a node.
@@ -52,18 +55,23 @@ type provider struct {
 
 // Open reads the configuration, and looks whether the programs are there.
 func Open(c Config) (*Providers, error) {
-	configured, err := load(c.File)
+	configured, hash, err := load(c.File)
 	if err != nil {
 		return nil, fmt.Errorf("read --image-credential-provider-config: %w", err)
 	}
 	p := &Providers{accounts: c.Accounts}
+	measured, err := register(c.Registry, hash)
+	if err != nil {
+		return nil, err
+	}
 	for _, one := range configured {
 		path, err := exec.LookPath(filepath.Join(c.Dir, one.Name))
 		if err != nil {
 			return nil, fmt.Errorf("credential provider %s: %w; put its program into "+
 				"--image-credential-provider-bin-dir", one.Name, err)
 		}
-		run := program{path: path, apiVersion: one.APIVersion, args: one.Args}
+		run := program{name: one.Name, path: path, apiVersion: one.APIVersion, args: one.Args,
+			runs: measured}
 		for _, e := range one.Env {
 			run.env = append(run.env, e.Name+"="+e.Value)
 		}

@@ -2,6 +2,8 @@ package provider
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,8 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-base/metrics"
 )
 
 // plugin is a shell script: it notes what it is asked and answers with the file answer.
@@ -28,11 +32,54 @@ func node(t *testing.T, accounts Accounts, program, more string) (p *Providers, 
 	dir = t.TempDir()
 	write(t, dir, "p", program, 0o755)
 	write(t, dir, "config.yaml", config(more), 0o644)
-	p, err := Open(Config{File: filepath.Join(dir, "config.yaml"), Dir: dir, Accounts: accounts})
+	p, err := Open(Config{File: filepath.Join(dir, "config.yaml"), Dir: dir, Accounts: accounts,
+		Registry: metrics.NewKubeRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p, dir
+}
+
+// TestRunsAreMeasured: those that were made, not those that the cache spared.
+func TestRunsAreMeasured(t *testing.T) {
+	dir, registry := t.TempDir(), metrics.NewKubeRegistry()
+	write(t, dir, "p", "#!/bin/sh\ncat \"$0.answer\"\n", 0o755)
+	write(t, dir, "config.yaml", config(""), 0o644)
+	p, err := Open(Config{File: filepath.Join(dir, "config.yaml"), Dir: dir, Registry: registry})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := logins(t, p, &v1.Pod{}, "x.reg.test/a:1"); err == nil {
+		t.Error("a program that fails gave logins")
+	}
+	answers(t, dir, auth+`,"cacheKeyType":"Image"`)
+	for range 2 {
+		if _, err := logins(t, p, &v1.Pod{}, "x.reg.test/a:1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range families {
+		one := f.GetMetric()[0]
+		got = append(got, fmt.Sprintf("%s %s=%s %d", f.GetName(), one.GetLabel()[0].GetName(),
+			one.GetLabel()[0].GetValue(), int(one.GetGauge().GetValue()+
+				one.GetCounter().GetValue())+int(one.GetHistogram().GetSampleCount())))
+	}
+	text := config("")
+	size := binary.BigEndian.AppendUint64(nil, uint64(len(text)))
+	want := []string{
+		fmt.Sprintf("kubelet_credential_provider_config_info hash=sha256:%x 1",
+			sha256.Sum256(append(size, text...))),
+		"kubelet_credential_provider_plugin_duration plugin_name=p 2",
+		"kubelet_credential_provider_plugin_errors_total plugin_name=p 1",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
 }
 
 func config(more string) string {

@@ -25,8 +25,9 @@ const (
 
 // program is a plugin.
 type program struct {
-	path, apiVersion string
-	args, env        []string
+	name, path, apiVersion string
+	args, env              []string
+	runs                   runs
 }
 
 // ask runs the program once.
@@ -47,7 +48,10 @@ func (p program) ask(ctx context.Context, request credentialv1.CredentialProvide
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
-	if err := cmd.Run(); err != nil {
+	began := time.Now()
+	err = cmd.Run()
+	p.runs.done(p.name, began, err)
+	if err != nil {
 		if ctx.Err() != nil {
 			err = fmt.Errorf("it did not answer in time: %w", ctx.Err())
 		}
