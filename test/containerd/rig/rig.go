@@ -116,6 +116,19 @@ func Binaries(t *testing.T) string {
 	return strings.TrimSpace(string(out))
 }
 
+// NewRunc has the containerds of the test use what test/tools/runc.sh builds in place of the host's
+// runc, which may be too old for what the test is about.
+func NewRunc(t *testing.T) {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(moduleRoot(), "test/tools/runc.sh"))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		leaveOut(t, fmt.Sprintf("runc cannot be built: %v", err))
+	}
+	t.Setenv("PATH", strings.TrimSpace(string(out))+string(filepath.ListSeparator)+os.Getenv("PATH"))
+}
+
 // Program builds a small static program that does what numalet does in an image.
 func Program(t *testing.T) string {
 	t.Helper()
