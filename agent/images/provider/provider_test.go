@@ -228,7 +228,11 @@ func TestEnd(t *testing.T) {
 	write(t, dir, "p", "#!/bin/sh\nsleep 1000 & echo $! > \"$0.child\"\nwait", 0o755)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	_, err := program{path: filepath.Join(dir, "p")}.ask(ctx, asker{}.request)
+	measured, err := register(nil, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = program{path: filepath.Join(dir, "p"), runs: measured}.ask(ctx, asker{}.request)
 	if err == nil || !strings.Contains(err.Error(), "did not answer in time") {
 		t.Errorf("error %v", err)
 	}
