@@ -63,7 +63,7 @@ soak: ## good pods beside hostile manifests, clients and plugins, for SOAKTIME (
 
 bench: build ## measure the agent and its managers, beside the run before (bench/*.txt)
 	@mkdir -p bench; set -o pipefail; \
-	NUMALET_BINARY=$(CURDIR)/$(BIN) go test ./test/bench -run '^$$' -bench . -timeout 60m \
+	NUMALET_BINARY=$(CURDIR)/$(BIN) go test ./test/bench ./deviceplugin/gpu/prefer -run '^$$' -bench . -timeout 60m \
 	  $(BENCH_FLAGS) | tee bench/new.txt || exit 1; \
 	if [ -f bench/latest.txt ]; then mv bench/latest.txt bench/before.txt; fi; \
 	mv bench/new.txt bench/latest.txt
