@@ -59,9 +59,10 @@ func (p *Plugins) Allocate(ctx context.Context, resource string, ids []string) (
 	if err != nil {
 		return nil, err
 	}
+	var odd error // is wrong with an answer that can be used
 	defer func() {
 		p.metrics.allocations.WithLabelValues(resource).Observe(time.Since(c.began).Seconds())
-		c.done(err)
+		c.done(cmp.Or(err, odd))
 	}()
 	resp, err := c.client.Allocate(c.ctx, &v1beta1.AllocateRequest{
 		ContainerRequests: []*v1beta1.ContainerAllocateRequest{{DevicesIds: ids}},
@@ -77,6 +78,8 @@ func (p *Plugins) Allocate(ctx context.Context, resource string, ids []string) (
 		klog.FromContext(ctx).Info("Device plugin answered Allocate for more containers than the "+
 			"one that it was asked about; the first answer counts", "resource", resource,
 			"answers", n, "devices", Few(ids))
+		odd = &AnswerError{fmt.Sprintf("it answered for %d containers, and was asked about one; "+
+			"the first answer counts", n)}
 	}
 	return answerOf(resp)
 }
@@ -124,6 +127,14 @@ func (p *Plugins) PreStart(ctx context.Context, resource string, ids []string) (
 
 // AllocateDeadline is how long a plugin may take to answer Allocate.
 func (p *Plugins) AllocateDeadline() time.Duration { return p.cfg.Deadlines.Allocate }
+
+// Endpoint is the name of the socket of the plugin that serves a resource; "" if none does.
+func (p *Plugins) Endpoint(resource string) string {
+	if l := p.current.Load().links[resource]; l != nil {
+		return l.name()
+	}
+	return ""
+}
 
 // call is one call to a plugin, with its deadline. done must be called after it, with its outcome.
 type call struct {

@@ -173,8 +173,15 @@ func listEnds(how error) func(*wrongPlugin) {
 }
 
 // heard is what the places say of a plugin that is wrong. "" is a place that need not say anything:
-// there is no event of a pod that waits, and none of one that has what it asked for.
+// there is no event of a pod that has what it asked for.
 type heard struct{ log, event, explain, list, problems string }
+
+// waits is one text in all places but the pod's events, which say what the pod waits for.
+func waits(text string) heard {
+	h := everywhere(text)
+	h.event = "WaitingForDevicePlugin: "
+	return h
+}
 
 // everywhere is one text in all places but the pod's events.
 func everywhere(text string) heard { return heard{text, "", text, text, text} }
@@ -198,25 +205,25 @@ var wrongs = []struct {
 }{
 	{"version", func(p *wrongPlugin) {
 		p.request = func(r *v1beta1.RegisterRequest) { r.Version = "v1alpha" }
-	}, everywhere("v1alpha")},
+	}, waits("v1alpha")},
 	{"endpoint", func(p *wrongPlugin) {
 		p.request = func(r *v1beta1.RegisterRequest) { r.Endpoint = "/tmp/p.sock" }
-	}, everywhere("without a path")},
+	}, waits("without a path")},
 	{"nowhere", func(p *wrongPlugin) { p.nowhere = true },
-		everywhere("nowhere.sock: connect: no such file")},
+		waits("nowhere.sock: connect: no such file")},
 	{"options-fail", func(p *wrongPlugin) {
 		p.options = func(context.Context, *v1beta1.DevicePluginOptions) error { return errNoFile }
-	}, everywhere("code = Unknown desc = no such file; a plugin has to answer it at once")},
+	}, waits("code = Unknown desc = no such file; a plugin has to answer it at once")},
 	{"options-hang", func(p *wrongPlugin) {
 		p.options = func(ctx context.Context, _ *v1beta1.DevicePluginOptions) error {
 			return hang(ctx)
 		}
-	}, everywhere("GetDevicePluginOptions: it was not answered in time (2s); a plugin has to")},
+	}, waits("GetDevicePluginOptions: it was not answered in time (2s); a plugin has to")},
 	{"no-list", func(p *wrongPlugin) {
 		p.list = func(to grpc.ServerStreamingServer[v1beta1.ListAndWatchResponse]) error {
 			return hang(to.Context())
 		}
-	}, everywhere("no list of devices came in time (2s); a plugin has to send its list")},
+	}, waits("no list of devices came in time (2s); a plugin has to send its list")},
 	{"list-ends", listEnds(nil),
 		everywhere("it ended its ListAndWatch stream; a plugin has to keep it open")},
 	{"list-fails", listEnds(status.Error(codes.Internal, "lost the driver")),
@@ -231,12 +238,13 @@ var wrongs = []struct {
 		everywhere("as sysfs has it")},
 	{"alloc-fails", func(p *wrongPlugin) {
 		p.allocate = func(context.Context, *v1beta1.AllocateResponse) error { return errNoFile }
-	}, calledFor("no such file", wantsAllocate)},
+	}, heard{"no such file", "is unexpected; the call was Allocate of the device plugin of " +
+		"example.com/alloc-fails on alloc-fails.sock", wantsAllocate, "no such file", wantsAllocate}},
 	{"alloc-hangs", func(p *wrongPlugin) {
 		p.allocate = func(ctx context.Context, _ *v1beta1.AllocateResponse) error {
 			return hang(ctx)
 		}
-	}, heard{"within its deadline of 2s", "", wantsAllocate, "within its deadline of 2s",
+	}, heard{"within its deadline of 2s", "WaitingForDevicePlugin: ", wantsAllocate, "within its deadline of 2s",
 		wantsAllocate}},
 	{"alloc-none", func(p *wrongPlugin) {
 		p.allocate = func(_ context.Context, out *v1beta1.AllocateResponse) error {
@@ -249,7 +257,7 @@ var wrongs = []struct {
 			out.ContainerResponses = append(out.ContainerResponses, out.ContainerResponses[0])
 			return nil
 		}
-	}, heard{log: manyAnswers}},
+	}, heard{manyAnswers, "", wantsAllocate, "it answered for 2 containers", wantsAllocate}},
 	{"relative", spoilAnswer(func(a *v1beta1.ContainerAllocateResponse) {
 		a.Devices = []*v1beta1.DeviceSpec{{HostPath: "dev/null", ContainerPath: "/dev/null",
 			Permissions: "rw"}}

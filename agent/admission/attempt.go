@@ -159,7 +159,21 @@ func (a *admitter) reject(e *entry, r *allocation.Rejection) {
 	if e.told.tried != nil {
 		e.told.tried.Err = r
 	}
+	e.told.blamed = a.blame(r)
 	a.say(e, Reject, r.Reason, r.Message)
+}
+
+// blame says whose call a rejection comes of, which the kubelet's words leave out; "" if of none.
+func (a *admitter) blame(r *allocation.Rejection) string {
+	var call *callError
+	if !errors.As(r.Err, &call) {
+		return ""
+	}
+	text := "the call was Allocate of the device plugin of " + call.resource
+	if p, ok := a.cfg.Plugins.(interface{ Endpoint(resource string) string }); ok {
+		text += " on " + p.Endpoint(call.resource)
+	}
+	return text
 }
 
 // hold reports whether the pod is held back.
@@ -304,6 +318,9 @@ func (a *admitter) say(e *entry, outcome Outcome, reason, message string) {
 		a.repeats.admitted(ownerOf(e.pod))
 	}
 	r.Explained = a.explanations.put(r, e.told.basis, e.preferences.ignored)
+	if outcome == Reject && e.told.blamed != "" {
+		r.Explained = strings.TrimSuffix(e.told.blamed+"; "+r.Explained, "; ")
+	}
 	if outcome != Wait {
 		r.Tried, e.told.tried, e.told.basis = e.told.tried, nil, nil
 	}

@@ -18,6 +18,8 @@ type told struct {
 	basis *basis
 	// tried is the last plan, until it is reported.
 	tried *Tried
+	// blamed says whose call the rejection comes of.
+	blamed string
 }
 
 func (t *told) decided(d Decision, b *basis, took time.Duration) {
