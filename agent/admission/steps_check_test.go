@@ -285,11 +285,14 @@ func (w *walk) decided(t *tenant) {
 	if !t.known || t.leaving || t.said == Admit || t.said == Reject {
 		return
 	}
-	most := w.wait + 15*time.Second
 	if w.owes(t) {
-		most += time.Minute
+		t.owedAt = time.Now()
 	}
-	if age := time.Since(t.since); age > most && !t.alive {
+	began, most := t.since, w.wait+15*time.Second
+	if !t.owedAt.IsZero() && time.Since(t.owedAt) < 2*time.Minute {
+		began, most = t.owedAt, most+time.Minute // for the plugin to hear of it, and for Allocate
+	}
+	if age := time.Since(began); age > most && !t.alive {
 		w.failf("%s waits for %v", t.uid, age)
 	}
 	if t.inflight && w.slow(t) || w.wait == 0 && w.owes(t) {

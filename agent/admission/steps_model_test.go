@@ -25,7 +25,8 @@ type tenant struct {
 	said   Outcome
 	reason string
 	since  time.Time
-	epoch  int // of the site then
+	owedAt time.Time // when a plugin was seen last that was still to hear of what the pod wants
+	epoch  int       // of the site then
 	// held is what the store must have of it; nil: nothing. It changes only when the pod is
 	// admitted.
 	held *grant
