@@ -20,8 +20,9 @@ type turn struct {
 	at  int
 	// ahead is what is only counted of the claims of those who came before.
 	ahead v1.ResourceList
-	// front is the ledger without the claims of those behind, settled the one without the pods
-	// whose release is being recorded.
+	// front is the ledger without the claims of those behind, but for claims to what is recorded of a
+	// pod from before a reboot: nobody else gets that before it is dropped. settled is the one without
+	// the pods whose release is being recorded.
 	front, settled partial
 	// displaced: the pods behind look for a place again.
 	displaced bool
@@ -30,10 +31,11 @@ type turn struct {
 func newTurn(now time.Time) *turn {
 	return &turn{
 		now: now,
-		front: partial{out: func(e *entry, passed bool) bool {
-			return e.claims() && !passed
+		front: partial{out: func(of *pods, e *entry, passed bool) bool {
+			_, recorded := of.stored.Pods[e.pod.UID]
+			return e.claims() && !recorded && !passed
 		}},
-		settled: partial{out: func(e *entry, _ bool) bool { return e.state.goesNow() }},
+		settled: partial{out: func(_ *pods, e *entry, _ bool) bool { return e.state.goesNow() }},
 	}
 }
 
@@ -42,7 +44,7 @@ func newTurn(now time.Time) *turn {
 // the claims that displace takes.
 type partial struct {
 	// out leaves pods out; passed: the pod's turn has come.
-	out    func(e *entry, passed bool) bool
+	out    func(of *pods, e *entry, passed bool) bool
 	made   bool
 	at     int // the pod whose turn it was
 	ledger allocation.Ledger
@@ -53,14 +55,14 @@ func (p *partial) upTo(at int, of *pods) allocation.Ledger {
 	if !p.made {
 		p.made, p.at, p.ledger = true, at, of.ledger
 		for i, e := range of.order {
-			if p.out(e, i <= at) {
+			if p.out(of, e, i <= at) {
 				p.ledger = p.ledger.Without(e.pod.UID)
 			}
 		}
 	}
 	for _, e := range of.order[p.at : at+1] {
 		entry, known := of.ledger.Get(e.pod.UID)
-		if known && !p.out(e, true) {
+		if known && !p.out(of, e, true) {
 			p.ledger = p.ledger.With(e.pod.UID, entry)
 		} else {
 			p.ledger = p.ledger.Without(e.pod.UID)

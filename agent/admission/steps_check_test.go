@@ -289,7 +289,7 @@ func (w *walk) decided(t *tenant) {
 		t.owedAt = time.Now()
 	}
 	began, most := t.since, w.wait+15*time.Second
-	if !t.owedAt.IsZero() && time.Since(t.owedAt) < 2*time.Minute {
+	if t.owedAt.After(began) && time.Since(t.owedAt) < 2*time.Minute {
 		began, most = t.owedAt, most+time.Minute // for the plugin to hear of it, and for Allocate
 	}
 	if age := time.Since(began); age > most && !t.alive {
