@@ -21,12 +21,7 @@ type shortImages struct {
 
 // short is an error in one line. The whole is logged at V(4).
 func short(ctx context.Context, err error) error {
-	line := oneline.Error(err)
-	if err != nil && line.Error() != err.Error() { // lists of errors cannot be compared
-		klog.FromContext(ctx).V(4).Info("What the container runtime says in full",
-			"message", err.Error())
-	}
-	return line
+	return oneline.Logged(klog.FromContext(ctx), "the container runtime", err)
 }
 
 func (r shortRuntime) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig,

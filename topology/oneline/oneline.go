@@ -1,5 +1,6 @@
 // Package oneline makes texts that others wrote fit to be shown: plugins and runtimes may say
-// megabytes, with line breaks, where people look for one line. It is pure.
+// megabytes, with line breaks, where people look for one line. Only Logged
+// writes, to the log.
 package oneline
 
 import (
@@ -7,6 +8,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"k8s.io/klog/v2"
 )
 
 // Most is the most bytes of such a text. With some words around it, it is below the 1024 bytes that
@@ -70,6 +73,15 @@ func Error(err error) error {
 		return &cutError{line, err}
 	}
 	return err
+}
+
+// Logged is Error for what others said. The whole is logged at V(4); who is who said it.
+func Logged(log klog.Logger, who string, err error) error {
+	line := Error(err)
+	if err != nil && line.Error() != err.Error() { // lists of errors cannot be compared
+		log.V(4).Info("What "+who+" says in full", "message", err.Error())
+	}
+	return line
 }
 
 type cutError struct {

@@ -9,9 +9,5 @@ import (
 // Short is what the API server, or an admission webhook behind it, says is wrong, in one line: it
 // comes into the log, and into a pod's status. The whole is logged at V(4). Its kind stays.
 func Short(err error) error {
-	line := oneline.Error(err)
-	if err != nil && line.Error() != err.Error() { // lists of errors cannot be compared
-		klog.Background().V(4).Info("What the API server says in full", "message", err.Error())
-	}
-	return line
+	return oneline.Logged(klog.Background(), "the API server", err)
 }
