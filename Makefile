@@ -80,8 +80,7 @@ schedulers: ## 200 pods on four nodes by two schedulers, one of which reads Node
 	  go test ./test/schedulers -count=1 -v -timeout 30m
 
 proto: ## generate Go code from the .proto files (needs protoc)
-	@agent/podresources/watchv1/generate.sh
-	@deviceplugin/lifecyclev1/generate.sh
+	@test/tools/proto.sh
 
 check: ## gofmt, go vet and the linters of .golangci.yml
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these"; exit 1; }
