@@ -50,8 +50,8 @@ func (l *link) askReleased(ctx context.Context, deadline time.Duration) Released
 	return ReleasedUnwanted
 }
 
-// Released tells the plugin that nobody has these devices any more, and who had them. An error says
-// that it did not answer, or not with success.
+// Released tells the plugin that nobody has these devices any more, in whatever order, and who had
+// them. An error says that it did not answer, or not with success.
 func (p *Plugins) Released(ctx context.Context, resource string, ids []string,
 	by holder.Holder) (err error) {
 	c, err := p.call(ctx, rpcReleased, resource, p.cfg.Deadlines.Released)

@@ -10,7 +10,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology/memory"
 )
 
@@ -108,11 +107,7 @@ func (a *admitter) soon(e *entry, t *turn) (held allocation.Pod, ok bool) {
 	}
 	s, r := a.cfg.snapshot(a.view, ledger), a.pods.request(e)
 	s.ahead, s.patient = t.ahead, false
-	s.inventory, _ = allocation.WithResources(s.inventory, e.pod,
-		func(r *deviceplugin.Resource) bool {
-			r.Options.Preferred = false // a claim is chosen without asking
-			return true
-		})
+	s.inventory = unasked(s.inventory, e.pod)
 	d := decide(&s, &r)
 	return d.Held, d.Outcome == Admit
 }

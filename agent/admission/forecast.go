@@ -21,11 +21,7 @@ type rooms struct{ now, later allocation.Room }
 // pods are gone, and if not so, when plugins are back and devices healthy too? If neither, it stays
 // rejected.
 func (d *Decision) foresee(in rooms, r *request) {
-	in.later.Inventory, _ = allocation.WithResources(in.later.Inventory, r.pod,
-		func(r *deviceplugin.Resource) bool {
-			r.Options.Preferred = false // a claim is chosen without asking
-			return true
-		})
+	in.later.Inventory = unasked(in.later.Inventory, r.pod)
 	later, laterErr := in.later.Plan(r.pod, r.advice)
 	if laterErr == nil {
 		d.claim = later.Pod
@@ -49,6 +45,15 @@ func (d *Decision) foresee(in rooms, r *request) {
 		// From before a reboot: it keeps what it had, for its plugin to confirm.
 		d.claim = r.own
 	}
+}
+
+// unasked is the inventory that a claim is chosen from: without asking plugins what they prefer.
+func unasked(i deviceplugin.Inventory, pod *v1.Pod) deviceplugin.Inventory {
+	i, _ = allocation.WithResources(i, pod, func(r *deviceplugin.Resource) bool {
+		r.Options.Preferred = false
+		return true
+	})
+	return i
 }
 
 // hoped is the place that the pod has when terminating pods are gone, all devices healthy and the

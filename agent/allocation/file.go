@@ -42,7 +42,7 @@ type fileState struct {
 	Generation uint64    `json:"generation"`
 	Pods       []filePod `json:"pods"`
 	// Owed: an agent that knows nothing of it gives these devices out at once, as the kubelet does.
-	Owed []fileOwed `json:"owed,omitempty"`
+	Owed []Owed `json:"owed,omitempty"`
 }
 
 // fileChange has the pods that are another or new with this generation, those that are gone, and
@@ -51,15 +51,7 @@ type fileChange struct {
 	Generation uint64      `json:"generation"`
 	Put        []filePod   `json:"put,omitempty"`
 	Drop       []types.UID `json:"drop,omitempty"`
-	Owed       []fileOwed  `json:"owed,omitempty"`
-}
-
-type fileOwed struct {
-	UID       types.UID `json:"uid"`
-	Namespace string    `json:"namespace"`
-	Name      string    `json:"name"`
-	Resource  string    `json:"resource"`
-	IDs       []string  `json:"ids"`
+	Owed       []Owed      `json:"owed,omitempty"`
 }
 
 type filePod struct {
@@ -92,36 +84,23 @@ type fileDevice struct {
 
 // encode renders the state as the file's first line, the same bytes for the same state.
 func encode(s State) ([]byte, error) {
-	out := fileState{Generation: s.Version, Pods: []filePod{}}
+	out := fileState{Generation: s.Version, Pods: []filePod{}, Owed: s.Owed}
 	for _, p := range s.Pods {
 		out.Pods = append(out.Pods, encodePod(p))
 	}
 	slices.SortFunc(out.Pods, func(a, b filePod) int {
 		return strings.Compare(string(a.UID), string(b.UID))
 	})
-	for _, o := range s.Owed {
-		out.Owed = append(out.Owed, fileOwed(o))
-	}
 	return encodeLine(fmt.Sprintf(`"version":%d,`, formatVersion), out)
 }
 
 // encodeChange renders what the changes made of the state before as a line of next's generation.
 func encodeChange(next State, changes []Change) ([]byte, error) {
-	out := fileChange{Generation: next.Version}
-	seen, owed := sets.New[types.UID](""), sets.New[types.UID]()
+	out := fileChange{Generation: next.Version, Owed: next.owedBy(changes)}
+	seen := sets.New[types.UID]()
 	for _, c := range changes {
-		if c.Settle.UID != "" {
-			c.Owe = append(slices.Clip(c.Owe), c.Settle)
-		}
-		for _, o := range c.Owe {
-			if !owed.Has(o.Entry()) {
-				owed.Insert(o.Entry())
-				o.IDs = next.findOwed(o).IDs
-				out.Owed = append(out.Owed, fileOwed(o))
-			}
-		}
 		uid := cmp.Or(c.Drop, c.Put.UID)
-		if seen.Has(uid) {
+		if uid == "" || seen.Has(uid) {
 			continue // next has the last of them
 		}
 		seen.Insert(uid)
@@ -245,7 +224,7 @@ func (s *State) decodeChange(line []byte) error {
 	return s.putDecoded(in.Put, in.Owed)
 }
 
-func (s *State) putDecoded(pods []filePod, owed []fileOwed) error {
+func (s *State) putDecoded(pods []filePod, owed []Owed) error {
 	for _, fp := range pods {
 		p, err := decodePod(fp)
 		if err != nil {
@@ -257,7 +236,7 @@ func (s *State) putDecoded(pods []filePod, owed []fileOwed) error {
 		if o.UID == "" || o.Resource == "" {
 			return errors.New("corrupt state file: devices are owed to nobody's plugin")
 		}
-		s.putOwed(Owed(o), sets.New(o.IDs...))
+		s.putOwed(o, sets.New(o.IDs...))
 	}
 	return nil
 }

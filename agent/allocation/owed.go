@@ -15,10 +15,11 @@ import (
 // Until then nobody is given them. It is in the state from the commit on that takes them from the
 // pod.
 type Owed struct {
-	UID             types.UID
-	Namespace, Name string
-	Resource        string
-	IDs             []string // in natural order
+	UID       types.UID `json:"uid"`
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	Resource  string    `json:"resource"`
+	IDs       []string  `json:"ids"` // in natural order
 }
 
 // Entry is the Owed's name in a Ledger; no pod has that UID.
@@ -59,6 +60,26 @@ func (s *State) owe(o Owed) {
 // settle takes devices out of it.
 func (s *State) settle(o Owed) {
 	s.putOwed(o, sets.New(s.findOwed(o).IDs...).Delete(o.IDs...))
+}
+
+// owedBy is what the changes that led to the state owe or settle, as it is now; without ids nothing
+// is owed any more.
+func (s *State) owedBy(changes []Change) (out []Owed) {
+	seen := sets.New[types.UID]()
+	for _, c := range changes {
+		touched := c.Owe
+		if c.Settle.UID != "" {
+			touched = append(slices.Clip(touched), c.Settle)
+		}
+		for _, o := range touched {
+			if !seen.Has(o.Entry()) {
+				seen.Insert(o.Entry())
+				o.IDs = s.findOwed(o).IDs
+				out = append(out, o)
+			}
+		}
+	}
+	return out
 }
 
 // findOwed is what is owed of that pod and resource.

@@ -119,7 +119,7 @@ func TestOwedIsAllOrNothing(t *testing.T) {
 }
 
 func TestOwedThatIsNobodys(t *testing.T) {
-	line, err := encodeLine(`"version":3,`, fileState{Owed: []fileOwed{{IDs: []string{"gpu-0"}}}})
+	line, err := encodeLine(`"version":3,`, fileState{Owed: []Owed{{IDs: []string{"gpu-0"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package released
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -110,13 +109,10 @@ func (t *Teller) pass(ctx context.Context) (next time.Duration) {
 		var left []allocation.Owed
 		for _, o := range owed {
 			// What runs may turn out to have a device that was given back.
-			theirs := held[resource].Intersection(sets.New(o.IDs...))
-			if theirs.Len() > 0 {
-				settled = append(settled, with(o, sets.List(theirs)))
-			}
-			if ids := sets.New(o.IDs...).Difference(theirs); ids.Len() > 0 {
-				left = append(left, with(o, sets.List(ids)))
-			}
+			ids := sets.New(o.IDs...)
+			theirs := held[resource].Intersection(ids)
+			settled = append(settled, part(o, theirs)...)
+			left = append(left, part(o, ids.Difference(theirs))...)
 		}
 		wait := time.Until(t.due[resource])
 		switch r := inventory.Resources[resource]; {
@@ -219,9 +215,11 @@ func byResource(all []allocation.Owed) map[string][]allocation.Owed {
 	return out
 }
 
-// with is what is owed with other ids.
-func with(o allocation.Owed, ids []string) allocation.Owed {
-	o.IDs = ids
-	slices.SortFunc(o.IDs, deviceplugin.CompareIDs)
-	return o
+// part is what is owed of these ids, nothing without any.
+func part(o allocation.Owed, ids sets.Set[string]) []allocation.Owed {
+	if ids.Len() == 0 {
+		return nil
+	}
+	o.IDs = sets.List(ids)
+	return []allocation.Owed{o}
 }
