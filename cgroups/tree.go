@@ -76,9 +76,10 @@ func New(c Config) (*Tree, error) {
 		c.MemoryQoS.Reserve = false
 	}
 	var s metric.Set
-	t := &Tree{driver: c.Driver, unified: unified, memory: c.MemoryQoS, took: s.Histograms("kubelet_cgroup_manager_duration_seconds",
+	t := &Tree{driver: c.Driver, unified: unified, memory: c.MemoryQoS}
+	t.took = s.Histograms("kubelet_cgroup_manager_duration_seconds",
 		"Duration in seconds of making (create), writing (update) and removing (destroy) cgroups.",
-		metrics.DefBuckets, "operation_type")}
+		metrics.DefBuckets, "operation_type")
 	if c.MemoryQoS.On {
 		t.protected.min = s.Gauge("kubelet_memory_qos_node_memory_min_bytes",
 			"Memory in bytes of guaranteed pods that is never reclaimed.")

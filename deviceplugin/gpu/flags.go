@@ -45,6 +45,11 @@ func nothing(file) string { return "" }
 
 // options are all that there are but the file itself.
 func optionTable() []option {
+	return slices.Concat(deviceOptions(), cdiOptions(), extraOptions(), healthOptions())
+}
+
+// deviceOptions say which devices there are, and how containers get them.
+func deviceOptions() []option {
 	return []option{
 		{"mig-strategy", "MIG_STRATEGY",
 			func(f file) string { return text(f.Flags.MIGStrategy) },
@@ -77,6 +82,12 @@ func optionTable() []option {
 			func(f file) string { return text(f.Flags.Plugin.DeviceIDStrategy) },
 			func(s *Settings, v string) error { s.ID = IDStrategy(v); return nil },
 			"what names devices there: uuid or index (uuid)"},
+	}
+}
+
+// cdiOptions are of CDI's specs.
+func cdiOptions() []option {
+	return []option{
 		{"cdi-annotation-prefix", "CDI_ANNOTATION_PREFIX",
 			func(f file) string { return text(f.Flags.Plugin.CDIAnnotationPrefix) },
 			func(s *Settings, v string) error { s.CDI.AnnotationPrefix = v; return nil },
@@ -100,6 +111,12 @@ func optionTable() []option {
 			func(s *Settings, v string) error { s.CDI.Files.Hook = v; return nil },
 			"with --cdi-driver-files: nvidia-cdi-hook, or nvidia-ctk, on the host " +
 				"(/usr/bin/nvidia-cdi-hook)"},
+	}
+}
+
+// extraOptions are of what containers get beside GPUs.
+func extraOptions() []option {
+	return []option{
 		{"mps-root", "MPS_ROOT", func(f file) string { return text(f.Flags.MPSRoot) },
 			func(s *Settings, v string) error { s.MPSRoot = v; return nil },
 			"where the MPS control daemons have their pipes on the host (/run/nvidia/mps)"},
@@ -119,6 +136,12 @@ func optionTable() []option {
 			func(f file) string { return truth(&f.IMEX.Required) },
 			func(s *Settings, v string) error { return parse(&s.IMEXRequired, v) },
 			"give nobody a GPU where the host has not the IMEX channels (false)"},
+	}
+}
+
+// healthOptions say what counts against a GPU.
+func healthOptions() []option {
+	return []option{
 		{"health-recover-after", "HEALTH_RECOVER_AFTER", nothing,
 			func(s *Settings, v string) (err error) {
 				s.Health.RecoverAfter, err = time.ParseDuration(v)

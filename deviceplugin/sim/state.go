@@ -19,8 +19,8 @@ import (
 // RPC names what can be told to misbehave.
 type RPC string
 
-// The calls of v1beta1 and of what numalet has beside it, and Serve: the moment at which the plugin begins to listen. With a fault
-// in Serve it registers first and listens later.
+// The calls of v1beta1 and of what numalet has beside it, and Serve: the moment at which the plugin
+// begins to listen. With a fault in Serve it registers first and listens later.
 const (
 	Register  RPC = "Register"
 	Options   RPC = "GetDevicePluginOptions"

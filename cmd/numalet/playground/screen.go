@@ -120,8 +120,7 @@ func (s screen) page() string {
 
 // shorten says the same in fewer lines.
 func (s screen) shorten(blocks [][]string) {
-	blocks[titleAt] = cut(strings.Split(lipgloss.NewStyle().Bold(true).Render(s.headline), "\n"),
-		s.width)
+	blocks[titleAt] = cut([]string{lipgloss.NewStyle().Bold(true).Render(s.headline)}, s.width)
 	blocks[notesAt] = nil
 	for _, note := range s.reasons() {
 		blocks[notesAt] = append(blocks[notesAt], note.lines(s.width, 2)...)
@@ -132,8 +131,9 @@ func (s screen) shorten(blocks [][]string) {
 	}
 	blocks[hintsAt] = nil
 	for _, h := range s.hints {
-		if text := h.short(s.width); text != "" && len(blocks[hintsAt]) == 0 {
+		if text := h.short(s.width); text != "" {
 			blocks[hintsAt] = faint([]string{text}, 0)
+			break
 		}
 	}
 	t := blocks[tableAt] // without its outer borders

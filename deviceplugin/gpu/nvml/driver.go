@@ -162,7 +162,7 @@ func instanceOf(id uint32) int {
 }
 
 // Read implements gpu.Session.
-func (s *session) Read() (out gpu.Snapshot, err error) {
+func (s *session) Read() (gpu.Snapshot, error) {
 	version, ret := s.Library.SystemGetDriverVersion()
 	if ret != nvml.SUCCESS {
 		return gpu.Snapshot{}, failed("read driver version", ret)
@@ -171,7 +171,7 @@ func (s *session) Read() (out gpu.Snapshot, err error) {
 	if ret != nvml.SUCCESS {
 		return gpu.Snapshot{}, failed("count GPUs", ret)
 	}
-	out.Driver = version
+	out := gpu.Snapshot{Driver: version}
 	var handles []nvml.Device
 	for i := range count {
 		handle, ret := s.Library.DeviceGetHandleByIndex(i)
@@ -181,8 +181,7 @@ func (s *session) Read() (out gpu.Snapshot, err error) {
 		if ret != nvml.SUCCESS {
 			return out, failed(fmt.Sprintf("open GPU %d", i), ret)
 		}
-		var g gpu.GPU
-		g, err = s.gpu(handle, i)
+		g, err := s.gpu(handle, i)
 		if errors.Is(err, errGone) {
 			continue
 		}
@@ -192,8 +191,10 @@ func (s *session) Read() (out gpu.Snapshot, err error) {
 		handles, out.GPUs = append(handles, handle), append(out.GPUs, g)
 	}
 	out.Links = linksOf(handles, out.GPUs)
-	if out.Files, err = s.driverFiles(); err != nil {
+	files, err := s.driverFiles()
+	if err != nil {
 		out.Warnings = append(out.Warnings, err.Error())
 	}
+	out.Files = files
 	return out, nil
 }

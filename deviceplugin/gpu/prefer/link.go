@@ -100,8 +100,8 @@ func (q Quality) with(l Link) Quality {
 	}
 }
 
-// reaches reports whether the NVLinks of a group can become as good as those of best when its pairs get no more than this
-// bandwidth in addition. The weakest pair stays.
+// reaches reports whether the NVLinks of a group can become as good as those of best when its pairs
+// get no more than this bandwidth in addition. The weakest pair stays.
 func (q Quality) reaches(best Quality, more int) bool {
 	return q.Weakest > best.Weakest ||
 		q.Weakest == best.Weakest && q.NVLink+more >= best.NVLink
