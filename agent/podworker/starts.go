@@ -23,6 +23,10 @@ import (
 // one took at best, the more of the places only wait within the runtime. Critical and static pods
 // come first, then the oldest.
 //
+// Pods that have started before take their places from others of these (restarts), so that a
+// thousand crash loops leave the machine to a pod that comes. Who was served last is last there,
+// which starves nobody, and lets the pod that ran for a week go before the crash loops.
+//
 // A pod that waits for something else than the runtime gives its place back (Yield); one that keeps
 // it for long otherwise (a volume that hangs) goes on starting and is not counted any more. Its
 // methods may be called from anywhere.
@@ -34,11 +38,13 @@ type starts struct {
 	places map[*worker]time.Time
 	queue  []waiting        // first the one that is next
 	waits  map[*worker]bool // those in the queue
+	timed  bool             // places will be given when one ceases to count
 }
 
 // waiting is a worker that has no place yet.
 type waiting struct {
 	worker *worker
+	served time.Time // zero: never
 	urgent bool
 }
 
@@ -46,6 +52,8 @@ const (
 	// leastPlaces is the least number of pods that start at once, also where each takes long.
 	leastPlaces = 3
 	mostPlaces  = 256
+	// restartPlaces is the least number of pods of which containers start again at once.
+	restartPlaces = 8
 	// fewWaiting and manyWaiting are how many of the places may wait within the runtime before no
 	// more, and fewer, are given.
 	fewWaiting, manyWaiting = 1, 2
@@ -54,25 +62,35 @@ const (
 	leastStart, mostStart = time.Second, 10 * time.Second
 )
 
-func newStarts() *starts {
-	return &starts{limit: max(leastPlaces, runtime.NumCPU()), places: map[*worker]time.Time{},
+func newStarts(least int) *starts {
+	return &starts{limit: max(least, runtime.NumCPU()), places: map[*worker]time.Time{},
 		waits: map[*worker]bool{}}
 }
 
-// enter reports whether the worker has a place. If not it is woken when it may have one, and has to
-// ask again at the given time.
-func (s *starts) enter(p *worker, pod *v1.Pod, now time.Time) (ok bool, again time.Time) {
+// enter reports whether the worker has a place. If not it is woken when it has one.
+func (s *starts) enter(p *worker, pod *v1.Pod, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, has := s.places[p]; !has && !s.waits[p] {
 		s.waits[p] = true
-		w := waiting{worker: p, urgent: podspec.IsCritical(pod)}
+		w := waiting{worker: p, served: p.served, urgent: podspec.IsCritical(pod)}
 		at, _ := slices.BinarySearchFunc(s.queue, w, waiting.compare)
 		s.queue = slices.Insert(s.queue, at, w)
 	}
-	again = s.giveLocked(now)
-	_, ok = s.places[p]
-	return ok, again
+	s.giveLocked(now)
+	return s.hasLocked(p)
+}
+
+// has reports whether the worker has a place.
+func (s *starts) has(p *worker) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hasLocked(p)
+}
+
+func (s *starts) hasLocked(p *worker) bool {
+	_, has := s.places[p]
+	return has
 }
 
 // leave gives a place back, or does without one.
@@ -109,14 +127,14 @@ func (s *starts) took(d time.Duration, now time.Time) {
 	s.giveLocked(now)
 }
 
-// giveLocked gives places to those who are next, and says when the first place ceases to count.
-func (s *starts) giveLocked(now time.Time) (ceases time.Time) {
+// giveLocked gives places to those who are next, and sees to the next when a place ceases to count.
+func (s *starts) giveLocked(now time.Time) {
 	lasts := min(max(startsFor*s.usual, leastStart), mostStart)
-	counted := 0
+	counted, ceases := 0, now.Add(lasts)
 	for _, since := range s.places {
 		if end := since.Add(lasts); end.After(now) {
 			counted++
-			if ceases.IsZero() || end.Before(ceases) {
+			if end.Before(ceases) {
 				ceases = end
 			}
 		}
@@ -127,11 +145,17 @@ func (s *starts) giveLocked(now time.Time) (ceases time.Time) {
 		delete(s.waits, next)
 		s.places[next] = now
 		next.wakeUp()
-		if ceases.IsZero() {
-			ceases = now.Add(lasts)
-		}
 	}
-	return ceases
+	if len(s.queue) == 0 || s.timed {
+		return
+	}
+	s.timed = true
+	time.AfterFunc(ceases.Sub(now), func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.timed = false
+		s.giveLocked(time.Now())
+	})
 }
 
 // yieldKey is where the context of an action has what gives the place of its pod back.
@@ -145,7 +169,12 @@ func Yield(ctx context.Context) {
 	}
 }
 
+// compare has who was never served first, then critical pods, then the oldest; of the others who was
+// served last comes last.
 func (w waiting) compare(o waiting) int {
+	if byTurn := w.served.Compare(o.served); byTurn != 0 {
+		return byTurn
+	}
 	switch {
 	case w.urgent == o.urgent:
 		return cmp.Compare(w.worker.order, o.worker.order)

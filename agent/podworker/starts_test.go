@@ -37,16 +37,10 @@ func burst(t *testing.T, pods int, stuck func(context.Context, string) bool) []t
 	}
 	n.at(time.Minute)
 	var started []time.Duration
-	for _, line := range n.log {
-		at, _, _ := strings.Cut(line, " ")
-		d, err := time.ParseDuration(at)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.Contains(line, "StartContainer") {
-			started = append(started, d)
-		}
+	for _, at := range n.startsOf(t) {
+		started = append(started, at...)
 	}
+	slices.Sort(started)
 	return started
 }
 
@@ -101,10 +95,82 @@ func TestYield(t *testing.T) {
 	})
 }
 
+// TestCrashLoopsLeaveRoom: pods that end at once, more than a runtime that works on two things at a
+// time can start again as soon as they may, hold up no pod that comes and none that ran for long;
+// and each of them has its turns.
+func TestCrashLoopsLeaveRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const loops, takes = 300, 20 * time.Millisecond
+		n := newNode(t)
+		n.cfg.BackOff.Initial, n.cfg.BackOff.Max = time.Second, time.Second
+		works := make(chan struct{}, 2)
+		n.doing = func(context.Context, string) error {
+			works <- struct{}{}
+			defer func() { <-works }()
+			time.Sleep(takes)
+			return nil
+		}
+		come := func(name, container string) {
+			pod := podOf(name, "Always "+container)
+			pod.Name = name
+			n.Update(Desired{Pod: pod})
+		}
+		n.programs["crash"] = []run{{time.Millisecond, 1}}
+		n.programs["lasting"] = []run{{2 * time.Minute, 1}, {}}
+		come("old", "lasting")
+		n.at(time.Second)
+		for i := range loops {
+			come(fmt.Sprintf("loop%03d", i), "crash")
+		}
+		came := 110 * time.Second
+		n.at(came)
+		come("new", "lasting")
+		n.at(180 * time.Second)
+		starts := n.startsOf(t)
+		wanted := map[string]time.Duration{"new": came, "old": 2*time.Minute + 40*time.Millisecond}
+		for uid, from := range wanted {
+			if at := starts[uid]; len(at) == 0 {
+				t.Errorf("pod %s does not start", uid)
+			} else if late := at[len(at)-1] - from; late > 20*takes {
+				t.Errorf("pod %s starts after %v", uid, late)
+			}
+		}
+		for uid, at := range starts {
+			for i := range at {
+				if i > 0 && strings.HasPrefix(uid, "loop") && at[i]-at[i-1] > 2*loops*takes {
+					t.Fatalf("pod %s had no turn from %v to %v", uid, at[i-1], at[i])
+				}
+			}
+		}
+		if len(starts) != loops+2 {
+			t.Errorf("%d pods have started, want %d", len(starts), loops+2)
+		}
+	})
+}
+
+// startsOf are the times at which containers were started, by pod.
+func (n *node) startsOf(t *testing.T) map[string][]time.Duration {
+	t.Helper()
+	out := map[string][]time.Duration{}
+	for _, line := range n.log {
+		at, what, _ := strings.Cut(line, " ")
+		uid, action, _ := strings.Cut(what, ": ")
+		if !strings.HasPrefix(action, "StartContainer") {
+			continue
+		}
+		d, err := time.ParseDuration(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[uid] = append(out[uid], d)
+	}
+	return out
+}
+
 // TestTurns: critical and static pods come before others, and the oldest first; who leaves while it
 // waits takes no place.
 func TestTurns(t *testing.T) {
-	s := newStarts()
+	s := newStarts(leastPlaces)
 	s.limit = 1
 	now := epoch
 	var workers []*worker
@@ -116,8 +182,7 @@ func TestTurns(t *testing.T) {
 		case "static":
 			p.Annotations = map[string]string{source.AnnotationSource: source.FileSource}
 		}
-		ok, _ := s.enter(workers[i], p, now)
-		return ok
+		return s.enter(workers[i], p, now)
 	}
 	kinds := []string{"", "", "", "static", "critical", ""}
 	for i := range kinds {
@@ -149,7 +214,7 @@ func TestTurns(t *testing.T) {
 // TestPlacesFollowTheRuntime: there are more while its answers take as long as ever, and fewer when
 // they take longer; never less than a few.
 func TestPlacesFollowTheRuntime(t *testing.T) {
-	s := newStarts()
+	s := newStarts(leastPlaces)
 	start := s.limit
 	pod := podOf("x", "Always web")
 	for i := range 1000 {

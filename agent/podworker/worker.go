@@ -28,6 +28,7 @@ type worker struct {
 
 	memory *memory // the goroutine's own, as is the next; nil before the first round
 	looks  looks
+	served time.Time // when it last had its turn to start; likewise
 
 	// Guarded by Workers.mu.
 	desired Desired
@@ -157,7 +158,7 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 	if d.Action == nil {
 		p.looks.recall = &Action{}
 	}
-	mayAct, again := w.mayAct(p, l.Pod, d.Action)
+	mayAct := w.mayAct(p, l.Pod, d.Action)
 	switch {
 	case d.State == Finished && l.remove():
 		w.remove(p)
@@ -167,7 +168,7 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 		w.leaveQueue(p)
 		p.sleep(ctx, time.Time{})
 	case d.Action != nil && !mayAct:
-		p.sleep(ctx, again)
+		p.sleep(ctx, time.Now().Add(jitter(w.cfg.Sync)))
 	case d.Action != nil:
 		w.act(ctx, p, l, *d.Action)
 	case d.Wake.IsZero():
@@ -202,17 +203,34 @@ func (w *Workers) observe(ctx context.Context, p *worker, l look) (pod cri.Pod, 
 	return pod, err
 }
 
-// mayAct reports whether the pod may do the action now, or when to ask again if nothing comes
-// before: one that is about to start takes its turn.
-func (w *Workers) mayAct(p *worker, pod *v1.Pod, a *Action) (ok bool, again time.Time) {
-	now := time.Now()
-	switch {
-	case a != nil && a.Kind == CreateSandbox:
-		return w.starts.enter(p, pod, now)
-	case a == nil || a.Kind != StartContainer: // it has started, or does not
-		w.starts.leave(p, now)
+// mayAct reports whether the pod may do the action now: one that is about to start takes its turn,
+// and is woken when it comes.
+func (w *Workers) mayAct(p *worker, pod *v1.Pod, a *Action) bool {
+	now, turns := time.Now(), w.turns(p, a)
+	for _, s := range []*starts{w.starts, w.restarts} {
+		if s != turns {
+			s.leave(p, now)
+		}
 	}
-	return true, time.Time{}
+	if turns != nil && !turns.enter(p, pod, now) {
+		return false
+	}
+	if turns != nil {
+		p.served = now
+	}
+	return true
+}
+
+// turns are those in which the pod may do the action; nil: it needs none.
+func (w *Workers) turns(p *worker, a *Action) *starts {
+	switch {
+	case a == nil || a.Kind != CreateSandbox && a.Kind != StartContainer:
+		return nil // it has started, or does not
+	case a.Kind == CreateSandbox && p.served.IsZero() || w.starts.has(p):
+		return w.starts
+	default:
+		return w.restarts
+	}
 }
 
 // decide is step with what surrounds it: what the memory learns, and a guard against a
@@ -249,7 +267,10 @@ func (w *Workers) act(ctx context.Context, p *worker, l look, a Action) {
 	log.V(2).Info("Acting", "action", a.String(), "why", a.Message)
 	p.memory.started(a)
 	began := time.Now()
-	ctx = context.WithValue(ctx, yieldKey{}, func() { w.starts.leave(p, time.Now()) })
+	ctx = context.WithValue(ctx, yieldKey{}, func() {
+		w.starts.leave(p, time.Now())
+		w.restarts.leave(p, time.Now())
+	})
 	err := w.cfg.Actuator.Do(ctx, l.Pod, l.observed, a)
 	switch {
 	case err == nil:

@@ -56,8 +56,8 @@ type Retention struct {
 //
 // Pods of the same namespace and name run one at a time, in the order in which they arrived.
 type Workers struct {
-	cfg    Config
-	starts *starts
+	cfg              Config
+	starts, restarts *starts
 	// added wakes Run when a worker waits for its goroutine; capacity 1.
 	added chan struct{}
 
@@ -81,7 +81,7 @@ func New(cfg Config) *Workers {
 	cfg.BackOff = cfg.BackOff.withDefaults()
 	return &Workers{
 		cfg:    cfg,
-		starts: newStarts(),
+		starts: newStarts(leastPlaces), restarts: newStarts(restartPlaces),
 		added:  make(chan struct{}, 1),
 		pods:   map[types.UID]*worker{},
 		queues: map[types.NamespacedName][]types.UID{},
