@@ -4,8 +4,8 @@ import (
 	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
-	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/numalet/numalet/agent/kubeapi"
 	"github.com/numalet/numalet/agent/kubeapi/mirror"
 	"github.com/numalet/numalet/agent/kubeapi/statuses"
 	"github.com/numalet/numalet/agent/metrics"
@@ -89,6 +89,6 @@ func (t told) parts() (out []part) {
 // recordEvents has the API server have the node's events too.
 func recordEvents(n node) {
 	if n.kube != nil {
-		n.events.Send(&typedv1.EventSinkImpl{Interface: n.kube.Events().CoreV1().Events("")})
+		n.events.Send(kubeapi.EventSink(n.kube.Events()))
 	}
 }

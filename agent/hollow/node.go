@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/admission"
@@ -68,7 +67,7 @@ func (n *node) join(ctx context.Context, root string, podAddress func() string) 
 		log.Error(err, "Which resources are ours is not known", "node", n.name)
 	}
 	n.events = event.New(ctx, n.name)
-	n.events.Send(&typedv1.EventSinkImpl{Interface: n.kube.Events().CoreV1().Events("")})
+	n.events.Send(kubeapi.EventSink(n.kube.Events()))
 	n.runtime = newRuntime(n.address, podAddress)
 	told, err := statuses.New(statuses.Config{Client: n.kube.Main()})
 	if err != nil {
@@ -135,7 +134,7 @@ func (n *node) admission(report func(admission.Result),
 			admission.OS, admission.Affinity, admission.Ports, admission.Taints,
 		},
 		Store: n.store, Plugins: n.shape.devices, BootID: n.bootID,
-		Wait: n.shape.cfg.DeviceAdmissionWait, Report: report,
+		Wait: n.shape.cfg.DevicePlugins.Wait, Report: report,
 		Preempt: func(one admission.Preemption) {
 			const message = "Preempted in order to admit critical pod"
 			n.events.Pod(one.Victim, v1.EventTypeWarning, status.ReasonPreempting, message)

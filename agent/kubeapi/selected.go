@@ -9,6 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/numalet/numalet/agent/kubeapi/requests"
+	"github.com/numalet/numalet/topology/oneline"
 )
 
 // Resource is what can be listed and watched, such as client.CoreV1().Pods(namespace), with the type
@@ -18,20 +21,40 @@ type Resource[L runtime.Object] interface {
 	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
 }
 
-// Selected lists and watches the objects of a resource that a field selector picks.
+// Selected lists and watches the objects of a resource that a field selector picks. What it fails
+// with is one line, which a reflector logs, and is told to failed unless that is nil.
 func Selected[L runtime.Object](client kubernetes.Interface, resource Resource[L],
-	only fields.Selector) cache.ListerWatcher {
+	only fields.Selector, failed func(error)) cache.ListerWatcher {
 	selector := only.String()
+	short := func(err error) error {
+		if err != nil && failed != nil {
+			failed(err)
+		}
+		return requests.Short(err)
+	}
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object,
 			error) {
 			o.FieldSelector = selector
-			return resource.List(ctx, o)
+			found, err := resource.List(ctx, o)
+			return found, short(err)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface,
 			error) {
 			o.FieldSelector = selector
-			return resource.Watch(ctx, o)
+			w, err := resource.Watch(ctx, o)
+			if err != nil {
+				return nil, short(err)
+			}
+			return watch.Filter(w, shortEvent), nil
 		},
 	}, client)
+}
+
+// shortEvent cuts what the API server says when it ends a watch.
+func shortEvent(e watch.Event) (watch.Event, bool) {
+	if said, ok := e.Object.(*metav1.Status); ok {
+		said.Message = oneline.Of(said.Message)
+	}
+	return e, true
 }

@@ -80,7 +80,7 @@ func (n *Nodes) watch(ctx context.Context) {
 
 func (n *Nodes) own() cache.ListerWatcher {
 	me := fields.OneTermEqualSelector("metadata.name", n.cfg.Identity.Name)
-	return kubeapi.Selected(n.cfg.Main, n.cfg.Main.CoreV1().Nodes(), me)
+	return kubeapi.Selected(n.cfg.Main, n.cfg.Main.CoreV1().Nodes(), me, nil)
 }
 
 // saw takes the node that the watch told of.

@@ -10,10 +10,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/numalet/numalet/agent/kubeapi"
 )
 
 const (
@@ -40,52 +40,20 @@ func (f *follower) followLocked(e *entry) {
 // watch follows the object by a watch of this one name.
 func (f *follower) watch(ctx context.Context, e *entry) {
 	source, expected := f.listWatch(e)
-	cache.NewReflectorWithOptions(
-		cache.ToListWatcherWithWatchListSemantics(source, f.cfg.Client), expected, sink{f, e},
-		cache.ReflectorOptions{
-			Name: string(e.kind) + " " + e.namespace + "/" + e.name, MinWatchTimeout: minWatch,
-		}).RunWithContext(ctx)
+	cache.NewReflectorWithOptions(source, expected, sink{f, e}, cache.ReflectorOptions{
+		Name: string(e.kind) + " " + e.namespace + "/" + e.name, MinWatchTimeout: minWatch,
+	}).RunWithContext(ctx)
 }
 
 // listWatch lists and watches the one object, and keeps why that does not work.
-func (f *follower) listWatch(e *entry) (*cache.ListWatch, object) {
-	list := func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-		return f.cfg.Client.CoreV1().Secrets(e.namespace).List(ctx, options)
-	}
-	follow := func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-		return f.cfg.Client.CoreV1().Secrets(e.namespace).Watch(ctx, options)
-	}
-	expected := object(&v1.Secret{})
+func (f *follower) listWatch(e *entry) (cache.ListerWatcher, object) {
+	all, only := f.cfg.Client.CoreV1(), fields.OneTermEqualSelector("metadata.name", e.name)
+	missed := func(err error) { f.missed(e, err) }
 	if e.kind == configMaps {
-		list = func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			return f.cfg.Client.CoreV1().ConfigMaps(e.namespace).List(ctx, options)
-		}
-		follow = func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return f.cfg.Client.CoreV1().ConfigMaps(e.namespace).Watch(ctx, options)
-		}
-		expected = &v1.ConfigMap{}
+		return kubeapi.Selected(f.cfg.Client, all.ConfigMaps(e.namespace), only, missed),
+			&v1.ConfigMap{}
 	}
-	only := fields.OneTermEqualSelector("metadata.name", e.name).String()
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (
-			runtime.Object, error) {
-			options.FieldSelector = only
-			found, err := list(ctx, options)
-			if err != nil {
-				f.missed(e, err)
-			}
-			return found, err
-		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (
-			watch.Interface, error) {
-			options.FieldSelector = only
-			w, err := follow(ctx, options)
-			if err != nil {
-				f.missed(e, err)
-			}
-			return w, err
-		},
-	}, expected
+	return kubeapi.Selected(f.cfg.Client, all.Secrets(e.namespace), only, missed), &v1.Secret{}
 }
 
 // sink takes what a reflector sees of one object.

@@ -70,7 +70,8 @@ func (s *services) forPod(ctx context.Context, pod *v1.Pod) ([]*v1.Service, erro
 func (s *services) follow(ctx context.Context) {
 	// Those without an address have no variables.
 	only := fields.OneTermNotEqualSelector("spec.clusterIP", v1.ClusterIPNone)
-	all := kubeapi.Selected(s.client, s.client.CoreV1().Services(metav1.NamespaceAll), only)
+	all := kubeapi.Selected(s.client, s.client.CoreV1().Services(metav1.NamespaceAll), only,
+		nil)
 	cache.NewReflectorWithOptions(all, &v1.Service{}, s,
 		cache.ReflectorOptions{Name: "services"}).RunWithContext(ctx)
 }

@@ -104,7 +104,8 @@ func (f *Feed) follow(ctx context.Context) {
 
 func (f *Feed) pods() cache.ListerWatcher {
 	mine := fields.OneTermEqualSelector("spec.nodeName", f.cfg.Node)
-	return kubeapi.Selected(f.cfg.Client, f.cfg.Client.CoreV1().Pods(metav1.NamespaceAll), mine)
+	return kubeapi.Selected(f.cfg.Client, f.cfg.Client.CoreV1().Pods(metav1.NamespaceAll), mine,
+		nil)
 }
 
 // store is what the reflector keeps up to date. What it is given is the store's own.
