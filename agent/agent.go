@@ -67,12 +67,12 @@ func (a *Agent) Run(ctx context.Context) error {
 			})
 		}
 	}
-	start(a.parts.first)
+	start(a.parts.run.first)
 	group.Go(func() error {
 		if err := a.adopt(ctx); err != nil || ctx.Err() != nil {
 			return err
 		}
-		start(a.parts.then)
+		start(a.parts.run.then)
 		return nil
 	})
 	return errors.Join(group.Wait(), a.node.client.Close())

@@ -112,9 +112,9 @@ func newOwnNode(n node, p parts, l *links) ownNode {
 func nodeIdentity(cfg *config.Config, name string) nodes.Identity {
 	k := &cfg.Kubelet
 	return nodes.Identity{
-		Name: name, Labels: cfg.NodeLabels, Taints: k.RegisterWithTaints,
+		Name: name, Labels: cfg.Node.Labels, Taints: k.RegisterWithTaints,
 		ProviderID: k.ProviderID, External: cfg.Cluster.Provider == "external",
-		NodeIP: cfg.NodeIP, Attach: *k.EnableControllerAttachDetach,
+		NodeIP: cfg.Node.IP, Attach: *k.EnableControllerAttachDetach,
 	}
 }
 

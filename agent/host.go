@@ -6,15 +6,18 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"k8s.io/component-helpers/node/util/sysctl"
 	"k8s.io/klog/v2"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/config"
+	"github.com/numalet/numalet/agent/tunables"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
 )
@@ -177,6 +180,21 @@ func memoryQoS(cfg *config.Config) cgroups.MemoryQoS {
 			kubeletconfig.TieredReservationMemoryReservationPolicy,
 		Throttle: ptr.Deref(k.MemoryThrottlingFactor, 0),
 	}
+}
+
+// tuneKernel sees to the kernel's settings. An agent whose pods have a cgroup below another one is a
+// guest on the machine: it changes nothing there.
+func tuneKernel(ctx context.Context, k *kubeletconfig.KubeletConfiguration) error {
+	switch {
+	case !*k.CgroupsPerQOS: // containers are not the machine's
+	case k.ProtectKernelDefaults:
+		return tunables.Check(sysctl.New())
+	case path.Clean("/"+k.CgroupRoot) == "/":
+		if err := tunables.Set(sysctl.New()); err != nil {
+			klog.FromContext(ctx).Error(err, "Pods may find another kernel than elsewhere")
+		}
+	}
+	return nil
 }
 
 // askDriver asks three times, two seconds apart: a runtime that has just started may need them.

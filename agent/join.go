@@ -36,9 +36,12 @@ type parts struct {
 	workers     *podworker.Workers
 	sources     sources
 	checkpoints *checkpoints.Checkpoints
-	// first run from the start, then once what runs was adopted.
-	first, then []part
+	run         order
 }
+
+// order are the goroutines of the parts: the first run from the start, then once what runs was
+// adopted.
+type order struct{ first, then []part }
 
 // links are what the parts tell each other through that do not know each other.
 type links struct {
@@ -85,14 +88,14 @@ func join(ctx context.Context, n node) (parts, error) {
 	if err := p.serve(ctx, n, l, loop); err != nil {
 		return p, err
 	}
-	p.first = append(p.first,
+	p.run.first = append(p.run.first,
 		part{"assignment store", n.store.Run}, part{"device plugins", p.plugins.Run},
 		part{"runtime observer", p.observer.Run}, part{"admission", p.queue.Run},
 		part{"pod workers", p.workers.Run}, part{"probes", p.probes.Run})
-	p.first = slices.Concat(p.first, kubeParts(n), l.told.parts(), c.parts(p.workers))
+	p.run.first = slices.Concat(p.run.first, kubeParts(n), l.told.parts(), c.parts(p.workers))
 	// Before pods are adopted CPUs that containers have for themselves may look free, and the
 	// kubelet's files have not been read.
-	p.then = []part{
+	p.run.then = []part{
 		{"cpu pool", p.pool.Run},
 		{"machine", n.hardware.Run},
 		{"checkpoints", p.checkpoints.Run},
@@ -104,7 +107,7 @@ func join(ctx context.Context, n node) (parts, error) {
 		{"oom watcher", oom.Watcher{Log: oom.KernelLog, Tell: n.events.OnNode}.Run},
 	}
 	garbage, err := garbageParts(n, p)
-	p.then = slices.Concat(p.then, garbage, own.parts, measureParts(n, p, l, c.volumes))
+	p.run.then = slices.Concat(p.run.then, garbage, own.parts, measureParts(n, p, l, c.volumes))
 	return p, err
 }
 
@@ -129,9 +132,15 @@ func joinManagers(ctx context.Context, n node, l *links) (p parts, err error) {
 	if err = p.cgroups.Ensure(ctx); err != nil {
 		return p, err
 	}
+	enforced := func(message string) {
+		n.events.OnNode(v1.EventTypeNormal, "NodeAllocatableEnforced", message)
+	}
 	if n.tree != nil {
-		n.events.OnNode(v1.EventTypeNormal, "NodeAllocatableEnforced",
-			"Updated Node Allocatable limit across pods")
+		enforced("Updated Node Allocatable limit across pods")
+	}
+	if err = p.cgroups.EnforceReserved(ctx, enforced); err != nil {
+		n.events.OnNode(v1.EventTypeWarning, "FailedNodeAllocatableEnforcement", err.Error())
+		return p, err
 	}
 	p.pool = newPool(n, p)
 	return p, nil
@@ -159,7 +168,7 @@ func (p *parts) serve(ctx context.Context, n node, l *links, loop *syncloop.Loop
 	if err != nil {
 		return err
 	}
-	p.first = append(follow, part{"pod resources", resources.Run},
+	p.run.first = append(follow, part{"pod resources", resources.Run},
 		part{"statistics", used.Run}, part{"http server", listeners.Run})
 	return nil
 }

@@ -76,9 +76,12 @@ func newPlugins(ctx context.Context, n node, changed func()) (*deviceplugin.Plug
 		return nil, err
 	}
 	return deviceplugin.New(deviceplugin.Config{
-		Dir: deviceDir(n.cfg.RootDir), NodeIDs: n.hardware.Get().Machine.NodeSet(),
-		RegistryDir: filepath.Join(n.cfg.RootDir, "plugins_registry"),
-		Known:       resourcesOf(n.store.State()), Cordons: cordons, Registry: n.registry,
+		Dirs: deviceplugin.Dirs{
+			Plugins:  deviceDir(n.cfg.RootDir),
+			Registry: filepath.Join(n.cfg.RootDir, "plugins_registry"),
+		},
+		NodeIDs: n.hardware.Get().Machine.NodeSet(), Registry: n.registry,
+		Known: resourcesOf(n.store.State()), Cordons: cordons,
 		Deadlines: n.cfg.DevicePlugins.Deadlines, Graces: n.cfg.DevicePlugins.Graces,
 		Strict: n.cfg.DevicePlugins.Strict, Changed: changed,
 		Refused: func(r deviceplugin.RefusedList) {
@@ -197,6 +200,6 @@ func admissionConfig(n node) admission.Config {
 			flaws, admission.Placement(n.rules), admission.Sysctls(n.cfg.Kubelet.AllowedUnsafeSysctls),
 			admission.OS, admission.Affinity, admission.Ports, admission.Taints,
 		},
-		BootID: n.host.bootID, Wait: n.cfg.DeviceAdmissionWait,
+		BootID: n.host.bootID, Wait: n.cfg.DevicePlugins.Wait,
 	}
 }

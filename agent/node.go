@@ -103,7 +103,7 @@ func identify(cfg *config.Config) (n node, err error) {
 	if n.name, err = cfg.NodeName(); err != nil {
 		return n, err
 	}
-	if n.host.ips, err = hostIPs(cfg.NodeIP); err != nil {
+	if n.host.ips, err = hostIPs(cfg.Node.IP); err != nil {
 		return n, err
 	}
 	if n.host.bootID, err = bootID(); err != nil {
@@ -131,6 +131,8 @@ func (n *node) reach(ctx context.Context) (err error) {
 	}
 	log.Info("Connected to the container runtime", "name", n.runtime.Name,
 		"version", n.runtime.Version, "endpoint", n.cfg.Kubelet.ContainerRuntimeEndpoint)
-	n.tree, err = cgroupTree(ctx, n)
-	return err
+	if n.tree, err = cgroupTree(ctx, n); err != nil {
+		return err
+	}
+	return tuneKernel(ctx, &n.cfg.Kubelet)
 }

@@ -22,7 +22,7 @@ import (
 func Offline(cfg *config.Config, inventory deviceplugin.Inventory, state allocation.State) (
 	admission.Snapshot, error) {
 	own := *cfg
-	own.HostnameOverride, own.NodeIP = "node", "127.0.0.1" // they play no part
+	own.Node.HostnameOverride, own.Node.IP = "node", "127.0.0.1" // they play no part
 	n, err := identify(&own)
 	if err != nil {
 		return admission.Snapshot{}, err

@@ -56,6 +56,9 @@ type Tree struct {
 type hierarchy interface {
 	// apply creates the cgroup and those above it where they do not exist, and writes r.
 	apply(path string, r Resources) error
+	// existing is the hierarchy in which apply makes nothing of a cgroup that others have made, or
+	// the folder that is missing for r to be written to it.
+	existing(path string, r Resources) (h hierarchy, lacks string)
 	// children lists the cgroups directly in path, each once; none if path does not exist.
 	children(path string) ([]string, error)
 	// kill sends SIGKILL to every process in and below path and tells how many there were.
@@ -199,13 +202,17 @@ func (t *Tree) ensure(ctx context.Context, g group, r Resources) error {
 	if r.HugePages != nil {
 		r.HugePages = everySize(r.HugePages, t.sizes)
 	}
+	return t.write(ctx, t.kernel, g, r)
+}
+
+func (t *Tree) write(ctx context.Context, kernel hierarchy, g group, r Resources) error {
 	path := g.path(t.driver)
 	if t.systemd != nil {
 		if err := t.systemd.ensure(ctx, g, r); err != nil {
 			return fmt.Errorf("make cgroup %s: %w", path, err)
 		}
 	}
-	if err := t.kernel.apply(path, r); err != nil {
+	if err := kernel.apply(path, r); err != nil {
 		return fmt.Errorf("make cgroup %s: %w", path, err)
 	}
 	return nil

@@ -17,11 +17,7 @@ import (
 
 // Config is what New needs.
 type Config struct {
-	// Dir is the device plugin directory, <root>/device-plugins. It is created when missing.
-	Dir string
-	// RegistryDir is where plugins can register by a socket of their own, <root>/plugins_registry.
-	// It is created when missing; empty is off.
-	RegistryDir string
+	Dirs Dirs
 	// NodeIDs are the machine's NUMA nodes. Other nodes that a plugin names are left out.
 	NodeIDs topology.NodeSet
 	// Strict: a plugin that cannot be reached when it registers is refused, as by the kubelet,
@@ -51,6 +47,15 @@ type Config struct {
 	Stats func(socket string) stats.Handler
 	// Registry gets the metrics; nil for none.
 	Registry metrics.KubeRegistry
+}
+
+// Dirs are where plugins make themselves known. They are created when missing.
+type Dirs struct {
+	// Plugins is the device plugin directory, <root>/device-plugins, where kubelet.sock is.
+	Plugins string
+	// Registry is where plugins can register by a socket of their own, <root>/plugins_registry; "" is
+	// off.
+	Registry string
 }
 
 // RefusedList is a list of devices that was not read because it is too long.
@@ -131,8 +136,8 @@ func (d Deadlines) withDefaults() Deadlines {
 }
 
 func (c Config) withDefaults() (Config, error) {
-	if c.Dir == "" {
-		return c, errors.New("device plugins: Dir is empty: name the device-plugins directory")
+	if c.Dirs.Plugins == "" {
+		return c, errors.New("device plugins: Dirs.Plugins is empty: name the device-plugins directory")
 	}
 	c.Deadlines = c.Deadlines.withDefaults()
 	c.MaxListBytes = cmp.Or(c.MaxListBytes, 64<<20)

@@ -82,7 +82,7 @@ func TestCordon(t *testing.T) {
 	if book, err = cordon.Open(path); err != nil {
 		t.Fatal(err)
 	}
-	again := newRig(t, Config{Dir: r.dir, Cordons: book})
+	again := newRig(t, Config{Dirs: Dirs{Plugins: r.dir}, Cordons: book})
 	again.plugin(sim.Config{Resource: gpu})
 	again.untilConnected(gpu)
 	if got := again.numbers(); got != [3]int{8, 7, 1} {

@@ -43,7 +43,7 @@ func FuzzRegister(f *testing.F) {
 	f.Add(encoded(f, &v1beta1.RegisterRequest{
 		Version: "v1alpha", Endpoint: "a", ResourceName: "mykubernetes.io/x",
 	}))
-	p, err := New(Config{Dir: "/var/lib/plugins"})
+	p, err := New(Config{Dirs: Dirs{Plugins: "/var/lib/plugins"}})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func FuzzFoundPlugin(f *testing.F) {
 	}
 	f.Add("cpu", "/a", v1beta1.Version)
 	f.Add(gpu, "/a", "v1")
-	p, err := New(Config{Dir: "/var/lib/plugins"})
+	p, err := New(Config{Dirs: Dirs{Plugins: "/var/lib/plugins"}})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -47,10 +47,10 @@ func (p *Plugins) Ready() <-chan struct{} { return p.ready }
 // Run serves registration and follows plugins until ctx is done. It removes the sockets that are
 // in the directory, which plugins take as the sign to register again. Call it once.
 func (p *Plugins) Run(ctx context.Context) error {
-	if err := clearSockets(p.cfg.Dir); err != nil {
+	if err := clearSockets(p.cfg.Dirs.Plugins); err != nil {
 		return err
 	}
-	s, err := listen(p.cfg.Dir)
+	s, err := listen(p.cfg.Dirs.Plugins)
 	if err != nil {
 		return err
 	}

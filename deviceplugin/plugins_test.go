@@ -302,12 +302,12 @@ func TestAgentRestarts(t *testing.T) {
 		t.Errorf("the registration socket is still there: %v", err)
 	}
 
-	again := newRig(t, Config{Dir: r.dir, Known: []string{gpu}})
+	again := newRig(t, Config{Dirs: Dirs{Plugins: r.dir}, Known: []string{gpu}})
 	again.untilConnected(gpu) // the plugin saw the new socket
 	again.stop()
 	plugin.stop()
 
-	away := newRig(t, Config{Dir: r.dir, Known: []string{gpu}})
+	away := newRig(t, Config{Dirs: Dirs{Plugins: r.dir}, Known: []string{gpu}})
 	if res := away.Inventory().Resources[gpu]; res.Connected || res.Problem == "" {
 		t.Errorf("with the plugin away the resource is %+v", res)
 	}
@@ -331,7 +331,7 @@ func TestOldSocketsAreRemoved(t *testing.T) {
 		os.WriteFile(filepath.Join(dir, "kubelet_internal_checkpoint"), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	newRig(t, Config{Dir: dir})
+	newRig(t, Config{Dirs: Dirs{Plugins: dir}})
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,7 @@ import "testing"
 // front of.
 func TestOnlyWhatShowsIsNews(t *testing.T) {
 	changes := 0
-	p, err := New(Config{Dir: t.TempDir(), Changed: func() { changes++ }})
+	p, err := New(Config{Dirs: Dirs{Plugins: t.TempDir()}, Changed: func() { changes++ }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func (p *Plugins) serve(ctx context.Context, s *socket.Listener) error {
 		}
 		klog.FromContext(ctx).Info("Device plugin socket was removed and is made again",
 			"socket", s.Path())
-		s = listenAgain(ctx, p.cfg.Dir)
+		s = listenAgain(ctx, p.cfg.Dirs.Plugins)
 	}
 	return nil
 }
@@ -135,10 +135,10 @@ func (p *Plugins) tell(ctx context.Context, e event) error {
 
 // accept checks a registration and makes its link.
 func (p *Plugins) accept(req *v1beta1.RegisterRequest) (*link, error) {
-	if err := CheckRequest(p.cfg.Dir, req); err != nil {
+	if err := CheckRequest(p.cfg.Dirs.Plugins, req); err != nil {
 		return nil, err
 	}
-	return newLink(req.GetResourceName(), filepath.Join(p.cfg.Dir, req.GetEndpoint()),
+	return newLink(req.GetResourceName(), filepath.Join(p.cfg.Dirs.Plugins, req.GetEndpoint()),
 		ByRegister, p.cfg)
 }
 

@@ -88,7 +88,7 @@ func TestRunReportsABadDirectory(t *testing.T) {
 	if _, err := New(Config{}); err == nil {
 		t.Error("an empty directory is accepted")
 	}
-	p, err := New(Config{Dir: filepath.Join("/tmp", strings.Repeat("n", 120))})
+	p, err := New(Config{Dirs: Dirs{Plugins: filepath.Join("/tmp", strings.Repeat("n", 120))}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,8 +32,8 @@ type rig struct {
 // newRig starts a device manager; cfg.Dir may be that of an earlier one.
 func newRig(t *testing.T, cfg Config) *rig {
 	t.Helper()
-	if cfg.Dir == "" {
-		cfg.Dir = scratch.Dir(t)
+	if cfg.Dirs.Plugins == "" {
+		cfg.Dirs.Plugins = scratch.Dir(t)
 	}
 	if cfg.NodeIDs.IsEmpty() {
 		cfg.NodeIDs = topology.NewNodeSet(0, 1, 2, 3)
@@ -59,7 +59,7 @@ func newRig(t *testing.T, cfg Config) *rig {
 	case <-time.After(patience):
 		t.Fatal("the device manager is not ready")
 	}
-	return &rig{Plugins: plugins, t: t, dir: cfg.Dir, stop: stop, changed: changed}
+	return &rig{Plugins: plugins, t: t, dir: cfg.Dirs.Plugins, stop: stop, changed: changed}
 }
 
 // background runs f until the test ends or the returned function is called, and checks its error.

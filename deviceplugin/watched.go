@@ -27,14 +27,14 @@ var errSocketGone = errors.New("its socket in the plugin registry was removed")
 
 // watch takes in the device plugins of the plugin registry until ctx is done.
 func (p *Plugins) watch(ctx context.Context) error {
-	if p.cfg.RegistryDir == "" {
+	if p.cfg.Dirs.Registry == "" {
 		return nil
 	}
-	if err := announceRegistry(p.cfg.Dir); err != nil {
+	if err := announceRegistry(p.cfg.Dirs.Plugins); err != nil {
 		return err
 	}
 	w, err := watcher.New(watcher.Config{
-		Dir:       p.cfg.RegistryDir,
+		Dir:       p.cfg.Dirs.Registry,
 		Deadlines: p.cfg.Deadlines.Registry,
 		Stats:     p.cfg.Stats,
 		Handlers:  map[string]watcher.Handler{registerapi.DevicePlugin: p.takeIn},

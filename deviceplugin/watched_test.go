@@ -21,13 +21,13 @@ import (
 
 func (r *rig) registryPlugin(cfg sim.Config, end error) *simulated {
 	r.t.Helper()
-	cfg.RegistryDir = r.cfg.RegistryDir
+	cfg.RegistryDir = r.cfg.Dirs.Registry
 	return startPlugin(r.t, cfg, end)
 }
 
 func newRegistryRig(t *testing.T) *rig {
 	t.Helper()
-	return newRig(t, Config{RegistryDir: scratch.Dir(t), Registry: metrics.NewKubeRegistry()})
+	return newRig(t, Config{Dirs: Dirs{Registry: scratch.Dir(t)}, Registry: metrics.NewKubeRegistry()})
 }
 
 // What has the name of the announcement makes way, and nobody waits for it.
@@ -84,7 +84,7 @@ func TestRegistrySocketGoesAndReturns(t *testing.T) {
 	r.untilConnected(gpu)
 	plugin.untilRegistered(1)
 	// The plugin itself lives on: the socket is what says that it is registered.
-	if err := os.Remove(filepath.Join(r.cfg.RegistryDir, "example.com_gpu.sock")); err != nil {
+	if err := os.Remove(filepath.Join(r.cfg.Dirs.Registry, "example.com_gpu.sock")); err != nil {
 		t.Fatal(err)
 	}
 	res := r.untilDisconnected(gpu)
@@ -126,7 +126,7 @@ func TestAgentRestartsWithRegistry(t *testing.T) {
 	plugin := r.registryPlugin(sim.Config{Resource: gpu}, nil)
 	r.untilConnected(gpu)
 	r.stop()
-	again := newRig(t, Config{Dir: r.dir, RegistryDir: r.cfg.RegistryDir, Known: []string{gpu}})
+	again := newRig(t, Config{Dirs: Dirs{r.dir, r.cfg.Dirs.Registry}, Known: []string{gpu}})
 	again.untilConnected(gpu)
 	if n := plugin.calls(sim.Register); n != 2 {
 		t.Errorf("the plugin was asked %d times", n)
@@ -190,7 +190,7 @@ func TestRegistryEndpointElsewhere(t *testing.T) {
 	r := newRegistryRig(t)
 	elsewhere := scratch.Dir(t)
 	startPlugin(t, sim.Config{Resource: gpu, Dir: elsewhere, Socket: "work.sock"}, nil)
-	outcome := introduce(t, filepath.Join(r.cfg.RegistryDir, "gpu-reg.sock"),
+	outcome := introduce(t, filepath.Join(r.cfg.Dirs.Registry, "gpu-reg.sock"),
 		&registerapi.PluginInfo{
 			Type: registerapi.DevicePlugin, Name: gpu,
 			Endpoint:          filepath.Join(elsewhere, "work.sock"),
@@ -204,10 +204,10 @@ func TestRegistryEndpointElsewhere(t *testing.T) {
 
 func TestRegistryEndpointServesLate(t *testing.T) {
 	r := newRig(t, Config{
-		RegistryDir: scratch.Dir(t), Deadlines: Deadlines{Dial: 100 * time.Millisecond},
+		Dirs: Dirs{Registry: scratch.Dir(t)}, Deadlines: Deadlines{Dial: 100 * time.Millisecond},
 	})
 	elsewhere := scratch.Dir(t)
-	introduce(t, filepath.Join(r.cfg.RegistryDir, "gpu-reg.sock"), &registerapi.PluginInfo{
+	introduce(t, filepath.Join(r.cfg.Dirs.Registry, "gpu-reg.sock"), &registerapi.PluginInfo{
 		Type: registerapi.DevicePlugin, Name: gpu, Endpoint: filepath.Join(elsewhere, "work.sock"),
 		SupportedVersions: []string{"v1beta1"},
 	})
@@ -251,7 +251,7 @@ func TestRegistryRefusals(t *testing.T) {
 				`" is invalid: with the directory it has 108 bytes, unix sockets allow 107`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			socket := filepath.Join(r.cfg.RegistryDir, name+".sock")
+			socket := filepath.Join(r.cfg.Dirs.Registry, name+".sock")
 			outcome := introduce(t, socket, tc.info)
 			want := strings.ReplaceAll(tc.want, "SOCKET", socket)
 			if outcome.PluginRegistered || outcome.Error != want {

@@ -50,9 +50,8 @@ type Config struct {
 	// Reread has the machine looked at again; after it returns, Hardware has what was found. nil:
 	// there is nothing to look at.
 	Reread func(ctx context.Context)
-	// Conditions are the node's, for handlers; nil: none are known. After a change, Poke.
-	Conditions func() []v1.NodeCondition
 	// Node is the node's object, for handlers, nil as long as it is not known; nil: it never is.
+	// After a change, Poke.
 	Node     func() *v1.Node
 	Rules    topology.Rules
 	Handlers []Handler // in order

@@ -18,9 +18,7 @@ type Handler func(Attempt) *Refusal
 // Attempt is what a handler looks at.
 type Attempt struct {
 	Pod *v1.Pod
-	// Conditions are the node's now; nil: they are not known.
-	Conditions []v1.NodeCondition
-	// Node is the node's object, whose labels and taints count; nil: it is not known.
+	// Node is the node's object, whose labels, taints and conditions count; nil: it is not known.
 	Node *v1.Node
 	// CPUs is the node's static CPU policy; nil: containers get no CPUs of their own.
 	CPUs *cpumanager.Static
@@ -42,7 +40,7 @@ type Refusal struct {
 // refused asks the handlers.
 func (s *Snapshot) refused(r *request) *Refusal {
 	a := Attempt{
-		Pod: r.pod, Conditions: s.conditions, Node: s.node, CPUs: s.hardware.CPUs,
+		Pod: r.pod, Node: s.node, CPUs: s.hardware.CPUs,
 		Others: s.others(r.in),
 	}
 	for _, h := range s.handlers {

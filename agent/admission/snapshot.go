@@ -29,17 +29,13 @@ type Snapshot struct {
 
 // view is the node but for its pods.
 type view struct {
-	hardware   machine.Hardware
-	inventory  deviceplugin.Inventory
-	conditions []v1.NodeCondition
-	node       *v1.Node
+	hardware  machine.Hardware
+	inventory deviceplugin.Inventory
+	node      *v1.Node
 }
 
 func (c *Config) view() view {
 	v := view{hardware: c.Hardware(), inventory: c.Plugins.Inventory()}
-	if c.Conditions != nil {
-		v.conditions = c.Conditions()
-	}
 	if c.Node != nil {
 		v.node = c.Node()
 	}

@@ -34,7 +34,7 @@ func TestTransitions(t *testing.T) {
 // again at a poke and rejected at its deadline.
 func TestAHandlerHasAPodWait(t *testing.T) {
 	pressure := func(a Attempt) *Refusal {
-		for _, c := range a.Conditions {
+		for _, c := range a.Node.Status.Conditions {
 			if c.Type == v1.NodeDiskPressure && c.Status == v1.ConditionTrue {
 				return &Refusal{Reason: "NodeHadCondition", Message: "disk is short", Wait: true}
 			}
@@ -47,12 +47,14 @@ func TestAHandlerHasAPodWait(t *testing.T) {
 			conditions := make(chan v1.ConditionStatus, 1)
 			d := open(t, dir, &plugins{}, func(c *Config) {
 				c.Wait, c.Handlers = wait, []Handler{pressure}
-				c.Conditions = func() []v1.NodeCondition {
+				c.Node = func() *v1.Node {
 					select {
 					case status = <-conditions:
 					default:
 					}
-					return []v1.NodeCondition{{Type: v1.NodeDiskPressure, Status: status}}
+					return &v1.Node{Status: v1.NodeStatus{Conditions: []v1.NodeCondition{
+						{Type: v1.NodeDiskPressure, Status: status},
+					}}}
 				}
 			})
 			defer d.stop()

@@ -18,7 +18,7 @@ func TestCISBenchmark(t *testing.T) {
 		"4.2.4 the read-only port is off":           k.ReadOnlyPort == 0,
 		"4.2.5 streams do not idle for ever":        k.StreamingConnectionIdleTimeout.Duration > 0,
 		"4.2.6 the host's packet filter is kept":    *k.MakeIPTablesUtilChains,
-		"4.2.7 the host's name is the node's":       c.HostnameOverride == "",
+		"4.2.7 the host's name is the node's":       c.Node.HostnameOverride == "",
 		"4.2.8 events are limited":                  *k.EventRecordQPS > 0,
 		"4.2.11 serving certificates can be signed": c.Gates.Enabled("RotateKubeletServerCertificate"),
 		"profiling asks for rights":                 *k.Authentication.Webhook.Enabled,

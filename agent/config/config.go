@@ -28,7 +28,11 @@ type Config struct {
 	Kubelet kubeletv1beta1.KubeletConfiguration
 	// Gates answers for every gate the kubelet knows, and for the logging library's.
 	Gates featuregate.FeatureGate
+	given given
+}
 
+// given is what of the files and the command line others may want to see.
+type given struct {
 	unhonoured []string
 	flags      map[string]string
 }
@@ -37,25 +41,27 @@ type Config struct {
 type Options struct {
 	// RootDir holds the agent's state, plugin sockets and pod directories.
 	RootDir string
-	// HostnameOverride replaces the host's name as the node's name. See NodeName.
-	HostnameOverride string
-	// NodeIP is one address, or an IPv4 and an IPv6 address with a comma. May be empty.
-	NodeIP     string
-	NodeLabels map[string]string
-
-	Lock LockFile
+	Node    NodeOptions
+	Lock    LockFile
 
 	// TopologyFrom is a captured machine to use in place of the host's; empty: the host.
-	TopologyFrom string
-	// DeviceAdmissionWait bounds how long a pod waits for its devices; 0 rejects it at once.
-	DeviceAdmissionWait time.Duration
-	DevicePlugins       DevicePlugins
+	TopologyFrom  string
+	DevicePlugins DevicePlugins
 	// RefuseUnknownFields refuses manifests with fields that the API does not have.
 	RefuseUnknownFields bool
 	Placement           Placement
 
 	Cluster        Cluster
 	DeadContainers DeadContainers
+}
+
+// NodeOptions say which node the agent is.
+type NodeOptions struct {
+	// HostnameOverride replaces the host's name as the node's name. See NodeName.
+	HostnameOverride string
+	// IP is one address, or an IPv4 and an IPv6 address with a comma. May be empty.
+	IP     string
+	Labels map[string]string
 }
 
 // LockFile is a file that only one agent has locked.
@@ -86,7 +92,7 @@ type Cluster struct {
 
 // Unhonoured names what the user set, as a field path or a flag, that is accepted and has no
 // effect in this version, sorted. A part in parentheses tells what does work.
-func (c *Config) Unhonoured() []string { return slices.Clone(c.unhonoured) }
+func (c *Config) Unhonoured() []string { return slices.Clone(c.given.unhonoured) }
 
 // masked stands for what often carries credentials.
 const masked = "<masked>"
@@ -102,7 +108,7 @@ func (c *Config) Shown() *kubeletv1beta1.KubeletConfiguration {
 }
 
 // Flags are those of the command line with their values, for others to see, by name.
-func (c *Config) Flags() map[string]string { return maps.Clone(c.flags) }
+func (c *Config) Flags() map[string]string { return maps.Clone(c.given.flags) }
 
 // YAML is Shown for the log.
 func (c *Config) YAML() (string, error) {
@@ -115,7 +121,7 @@ func (c *Config) YAML() (string, error) {
 
 // NodeName is the node's name: the override or the host's name, trimmed and in lower case.
 func (c *Config) NodeName() (string, error) {
-	name := c.HostnameOverride
+	name := c.Node.HostnameOverride
 	if name == "" {
 		host, err := os.Hostname()
 		if err != nil {

@@ -68,7 +68,7 @@ func TestDefaultsWithoutFile(t *testing.T) {
 		t.Errorf("not the defaults from before the config file: %+v %+v %d",
 			k.Authentication, k.Authorization, k.ReadOnlyPort)
 	}
-	if c.RootDir != "/var/lib/kubelet" || c.DeviceAdmissionWait != 2*time.Minute {
+	if c.RootDir != "/var/lib/kubelet" || c.DevicePlugins.Wait != 2*time.Minute {
 		t.Errorf("options: %+v", c.Options)
 	}
 	if d := c.DevicePlugins; d.Deadlines != deviceplugin.DefaultDeadlines() ||
@@ -274,8 +274,8 @@ cpuCFSQuotaPeriod: 50ms
 	if k.CPUCFSQuotaPeriod.Duration != 50*time.Millisecond || k.Logging.Format != "text" {
 		t.Errorf("fields without flags changed: %v %q", k.CPUCFSQuotaPeriod, k.Logging.Format)
 	}
-	if len(k.Logging.VModule) != 1 || c.NodeLabels["x"] != "y" {
-		t.Errorf("vmodule %v, labels %v", k.Logging.VModule, c.NodeLabels)
+	if len(k.Logging.VModule) != 1 || c.Node.Labels["x"] != "y" {
+		t.Errorf("vmodule %v, labels %v", k.Logging.VModule, c.Node.Labels)
 	}
 	if c.Gates.Enabled("MemoryQoS") || !c.Gates.Enabled("CRIListStreaming") {
 		t.Error("gates differ from featureGates")
@@ -286,7 +286,7 @@ func TestUnhonoured(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"k.yaml": head + `
 maxPods: 5
-protectKernelDefaults: true
+volumePluginDir: /x
 authentication: {anonymous: {enabled: true}}
 evictionHard: {memory.available: 1Gi}
 enforceNodeAllocatable: [pods]
@@ -303,7 +303,7 @@ syncFrequency: null
 		"nothing is evicted)"
 	want := []string{"--eviction-hard" + note, "--housekeeping-interval", "evictionHard" + note,
 		"featureGates.DRAConsumableCapacity", "featureGates.NodeSwap",
-		"protectKernelDefaults"}
+		"volumePluginDir"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -338,11 +338,11 @@ func TestHelpAndVersion(t *testing.T) {
 }
 
 func TestNodeName(t *testing.T) {
-	c := &Config{Options: Options{HostnameOverride: " Node-A.example "}}
+	c := &Config{Options: Options{Node: NodeOptions{HostnameOverride: " Node-A.example "}}}
 	if got, err := c.NodeName(); got != "node-a.example" || err != nil {
 		t.Errorf("NodeName() = %q, %v", got, err)
 	}
-	c.HostnameOverride = "a_b"
+	c.Node.HostnameOverride = "a_b"
 	if _, err := c.NodeName(); err == nil {
 		t.Error("a_b is no node name")
 	}

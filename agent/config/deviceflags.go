@@ -12,6 +12,8 @@ import (
 type DevicePlugins struct {
 	Deadlines deviceplugin.Deadlines
 	Graces    deviceplugin.Graces
+	// Wait bounds how long a pod waits for its devices; 0 rejects it at once.
+	Wait time.Duration
 	// Strict: plugins have to serve before they register.
 	Strict bool
 }

@@ -18,11 +18,6 @@ func effects() map[string]string {
 // unhonoured lists what the files (by their paths) and the flags set without effect.
 func unhonoured(c *Config, given []string, flags *Flags) []string {
 	table := effects()
-	for _, what := range c.Kubelet.EnforceNodeAllocatable {
-		if what != "pods" && what != "none" {
-			table["enforceNodeAllocatable"] = "pods and none only"
-		}
-	}
 	without := map[string]bool{}
 	report := func(name, path string) {
 		note, ok := lookup(table, path)
@@ -45,7 +40,7 @@ func unhonoured(c *Config, given []string, flags *Flags) []string {
 	for _, row := range fieldFlags() {
 		paths[row.Flag] = row.Path
 	}
-	for name := range flags.raw {
+	for name := range flags.fields.raw {
 		switch path, ok := paths[name]; {
 		case name == "feature-gates": // reported one by one
 		case ok:

@@ -19,15 +19,20 @@ import (
 type Flags struct {
 	Options
 
-	configFile, configDir, print string
-
-	// shown is what the flags for configuration fields write to while parsing; its values are
-	// the defaults that --help prints. The real ones are written by apply.
-	shown kubeletv1beta1.KubeletConfiguration
-	// raw are the values given to each such flag, in order.
-	raw map[string][]string
+	files  struct{ config, dropIns string }
+	print  string
+	fields givenFields
 	// set is where the caller parses.
 	set *pflag.FlagSet
+}
+
+// givenFields are the flags for fields of the configuration, as parsed.
+type givenFields struct {
+	// shown is what they write to while parsing; its values are the defaults that --help prints. The
+	// real ones are written by apply.
+	shown kubeletv1beta1.KubeletConfiguration
+	// raw are the values given to each, in order.
+	raw map[string][]string
 }
 
 const deprecation = "set it in the file given with --config. See " +
@@ -35,15 +40,16 @@ const deprecation = "set it in the file given with --config. See " +
 
 // AddFlags registers the kubelet's flags and ours. Underscores in flag names count as dashes.
 func AddFlags(fs *pflag.FlagSet) *Flags {
-	f := &Flags{raw: map[string][]string{}, set: fs}
-	applyDefaults(&f.shown)
+	f := &Flags{set: fs}
+	f.fields.raw = map[string][]string{}
+	applyDefaults(&f.fields.shown)
 	fs.SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
 
 	own := pflag.NewFlagSet("fields", pflag.ContinueOnError)
-	bindFields(own, &f.shown)
-	bindLogging(own, &f.shown)
+	bindFields(own, &f.fields.shown)
+	bindLogging(own, &f.fields.shown)
 	own.VisitAll(func(flag *pflag.Flag) {
-		flag.Value = recorder{Value: flag.Value, name: flag.Name, into: f.raw}
+		flag.Value = recorder{Value: flag.Value, name: flag.Name, into: f.fields.raw}
 		if _, keep := currentFieldFlags()[flag.Name]; !keep {
 			flag.Deprecated = deprecation
 		}
@@ -66,24 +72,24 @@ func currentFieldFlags() map[string]struct{} {
 }
 
 func (f *Flags) addOptions(fs *pflag.FlagSet) {
-	fs.StringVar(&f.configFile, "config", "",
+	fs.StringVar(&f.files.config, "config", "",
 		"file with a KubeletConfiguration (kubelet.config.k8s.io/v1beta1); flags win over it")
-	fs.StringVar(&f.configDir, "config-dir", "",
+	fs.StringVar(&f.files.dropIns, "config-dir", "",
 		"directory of *.conf drop-ins, merged over --config in lexical order")
 	fs.StringVar(&f.RootDir, "root-dir", "/var/lib/kubelet",
 		"directory for state files, plugin sockets and pod directories")
-	fs.StringVar(&f.HostnameOverride, "hostname-override", "",
+	fs.StringVar(&f.Node.HostnameOverride, "hostname-override", "",
 		"node name to use in place of the host's name")
-	fs.StringVar(&f.NodeIP, "node-ip", "",
+	fs.StringVar(&f.Node.IP, "node-ip", "",
 		"address of the node, or an IPv4 and an IPv6 address with a comma")
-	fs.Var(cliflag.NewMapStringString(&f.NodeLabels), "node-labels",
+	fs.Var(cliflag.NewMapStringString(&f.Node.Labels), "node-labels",
 		"labels of the node, key=value with commas")
 	fs.StringVar(&f.Lock.Path, "lock-file", "", "file to lock, so that only one agent runs")
 	fs.BoolVar(&f.Lock.ExitOnContention, "exit-on-lock-contention", false,
 		"exit when another process wants the lock file")
 	fs.StringVar(&f.TopologyFrom, "topology-from", "",
 		"use this machine in place of the host: a ghw snapshot (archive or tree) or our YAML")
-	fs.DurationVar(&f.DeviceAdmissionWait, "device-admission-wait", 2*time.Minute,
+	fs.DurationVar(&f.DevicePlugins.Wait, "device-admission-wait", 2*time.Minute,
 		"how long a pod waits for its device plugin or devices; 0 rejects it at once")
 	fs.BoolVar(&f.RefuseUnknownFields, "refuse-unknown-fields", false,
 		"refuse manifests with fields that the API does not have or that are given twice; "+
@@ -150,14 +156,14 @@ func (f *Flags) apply(c *kubeletv1beta1.KubeletConfiguration) error {
 	bindFields(fs, c)
 	bindLogging(fs, c)
 	gates := maps.Clone(c.FeatureGates)
-	for name, values := range f.raw {
+	for name, values := range f.fields.raw {
 		for _, value := range values {
 			if err := fs.Lookup(name).Value.Set(value); err != nil {
 				return fmt.Errorf("flag --%s: %w", name, err)
 			}
 		}
 	}
-	if len(f.raw["feature-gates"]) > 0 { // merged, not replaced
+	if len(f.fields.raw["feature-gates"]) > 0 { // merged, not replaced
 		if gates == nil {
 			gates = map[string]bool{}
 		}

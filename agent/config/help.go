@@ -32,7 +32,7 @@ func (f *Flags) parts() []part {
 	logging := part{title: "The agent's log", file: true}
 	past := part{title: "Of the kubelet's past, which will go away"}
 	set := pflag.NewFlagSet("", 0)
-	bindLogging(set, f.shown.DeepCopy())
+	bindLogging(set, f.fields.shown.DeepCopy())
 	set.VisitAll(func(flag *pflag.Flag) { logging.flags = append(logging.flags, flag.Name) })
 	set = pflag.NewFlagSet("", 0)
 	new(Flags).addLegacy(set)

@@ -32,7 +32,7 @@ func Load(set *pflag.FlagSet, flags *Flags) (*Config, error) {
 		return nil, fmt.Errorf("unknown command %q; only flags are accepted, see --help",
 			set.Arg(0))
 	}
-	doc, err := readFiles(flags.configFile, flags.configDir)
+	doc, err := readFiles(flags.files.config, flags.files.dropIns)
 	if err != nil {
 		return nil, err
 	}
@@ -62,12 +62,12 @@ func Load(set *pflag.FlagSet, flags *Flags) (*Config, error) {
 	if err := validate(c); err != nil {
 		return nil, err
 	}
-	c.unhonoured = unhonoured(c, doc.given, flags)
-	c.flags = map[string]string{}
+	c.given.unhonoured = unhonoured(c, doc.given, flags)
+	c.given.flags = map[string]string{}
 	set.VisitAll(func(f *pflag.Flag) {
-		c.flags[f.Name] = f.Value.String()
+		c.given.flags[f.Name] = f.Value.String()
 		if f.Name == "manifest-url-header" && f.Changed {
-			c.flags[f.Name] = masked
+			c.given.flags[f.Name] = masked
 		}
 	})
 	return c, nil

@@ -171,8 +171,8 @@ func validateOptions(c *Config, p *problems) {
 	if c.Cluster.Provider != "" {
 		p.choose("--cloud-provider", c.Cluster.Provider, "external")
 	}
-	if c.DeviceAdmissionWait < 0 {
-		p.invalid("--device-admission-wait", c.DeviceAdmissionWait.String(), "must not be negative")
+	if c.DevicePlugins.Wait < 0 {
+		p.invalid("--device-admission-wait", c.DevicePlugins.Wait.String(), "must not be negative")
 	}
 	c.DevicePlugins.check(p)
 	c.Placement.check(p)
@@ -182,22 +182,22 @@ func validateOptions(c *Config, p *problems) {
 	if c.RootDir == "" {
 		p.required("--root-dir", "give a directory")
 	}
-	if name := strings.ToLower(strings.TrimSpace(c.HostnameOverride)); name != "" {
+	if name := strings.ToLower(strings.TrimSpace(c.Node.HostnameOverride)); name != "" {
 		for _, problem := range validation.IsDNS1123Subdomain(name) {
 			p.invalid("--hostname-override", name, "%s", problem)
 		}
 	}
-	if c.NodeIP != "" {
-		for ip := range strings.SplitSeq(c.NodeIP, ",") {
+	if c.Node.IP != "" {
+		for ip := range strings.SplitSeq(c.Node.IP, ",") {
 			p.address("--node-ip", ip)
 		}
 	}
-	for key := range c.NodeLabels {
+	for key := range c.Node.Labels {
 		p.forbid(!ownLabel(key), "--node-labels", key+" is not for a node to set: in the namespaces "+
 			"of kubernetes.io and k8s.io it may have those of kubelet.kubernetes.io and "+
 			"node.kubernetes.io, and "+strings.Join(wellKnownLabels(), ", "))
 	}
-	labels := metav1validation.ValidateLabels(c.NodeLabels, field.NewPath("--node-labels"))
+	labels := metav1validation.ValidateLabels(c.Node.Labels, field.NewPath("--node-labels"))
 	p.ErrorList = append(p.ErrorList, labels...)
 }
 

@@ -32,7 +32,10 @@ func (s *step) take(e Event) {
 	case Removed:
 		s.removed(e)
 	case Orphaned:
-		s.orphaned(e)
+		if s.State == None {
+			s.Record = Record{State: Removing, Pod: e.Pod, Hold: Held, OnNode: true, Orphan: true}
+			s.do(Effect{Kind: Remove, Orphan: true})
+		}
 	case Killed:
 		s.killed(e)
 	case Observed:
@@ -46,7 +49,10 @@ func (s *step) take(e Event) {
 	case Ended:
 		s.ended()
 	case Gone:
-		s.gone()
+		if s.State == Removing {
+			s.OnNode = false
+			s.leave()
+		}
 	default:
 		panic(fmt.Sprintf("pod: event %q", e.Kind))
 	}
@@ -252,14 +258,6 @@ func (s *step) leaving() {
 	}
 }
 
-func (s *step) orphaned(e Event) {
-	if s.State != None {
-		return
-	}
-	s.Record = Record{State: Removing, Pod: e.Pod, Hold: Held, OnNode: true, Orphan: true}
-	s.do(Effect{Kind: Remove, Orphan: true})
-}
-
 func (s *step) killed(e Event) {
 	switch s.State {
 	case Deciding, Running:
@@ -327,13 +325,6 @@ func (s *step) release() {
 	if s.Hold == Held {
 		s.Hold = Returning
 		s.do(Effect{Kind: Release})
-	}
-}
-
-func (s *step) gone() {
-	if s.State == Removing {
-		s.OnNode = false
-		s.leave()
 	}
 }
 

@@ -5,6 +5,7 @@ package podcgroups
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cgroups"
@@ -66,6 +68,37 @@ func (g *Groups) Ensure(ctx context.Context) error {
 	capacity := node.Capacity(h.Machine, h.Reservation.MaxPods)
 	// Pids of all pods together are not limited: podPidsLimit is each pod's.
 	return g.cfg.Tree.EnsureNode(ctx, cgroups.NodeResources(capacity, 0, reserved...))
+}
+
+// EnforceReserved limits the cgroups of daemons that enforceNodeAllocatable names to what is reserved
+// for them, and says of each that it was. It is done once: others own these cgroups.
+func (g *Groups) EnforceReserved(ctx context.Context, done func(message string)) error {
+	k := g.cfg.Kubelet
+	if g.cfg.Tree == nil {
+		return nil
+	}
+	for _, what := range k.EnforceNodeAllocatable {
+		whose, compressible := strings.CutSuffix(what, "-compressible")
+		var name string
+		var reserved map[string]string
+		switch whose {
+		case "system-reserved":
+			name, reserved = k.SystemReservedCgroup, k.SystemReserved
+		case "kube-reserved":
+			name, reserved = k.KubeReservedCgroup, k.KubeReserved
+		default:
+			continue
+		}
+		list, err := config.ParseReserved(reserved)
+		if err == nil {
+			err = g.cfg.Tree.EnforceReserved(ctx, name, cgroups.ReservedResources(list, compressible))
+		}
+		if err != nil {
+			return fmt.Errorf("enforceNodeAllocatable %s: %w", what, err)
+		}
+		done(fmt.Sprintf("Updated limits on the %s cgroup %s", whose, name))
+	}
+	return nil
 }
 
 // Update keeps the groups in line with the machine and the pods. The QoS groups are written when

@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -37,10 +38,7 @@ type Config struct {
 }
 
 // Dirs are where a plugin makes itself known.
-type Dirs struct {
-	// Plugins is where kubelet.sock is, Registry the plugin registry.
-	Plugins, Registry string
-}
+type Dirs = deviceplugin.Dirs
 
 // Lever is something that befalls hardware, which somebody has to bring about.
 type Lever string

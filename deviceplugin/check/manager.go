@@ -27,7 +27,7 @@ func (b *bench) serveAs(strict bool) error {
 	b.stopServing()
 	patience := b.cfg.Patience
 	plugins, err := deviceplugin.New(deviceplugin.Config{
-		Dir: b.dirs.Plugins, RegistryDir: b.dirs.Registry, NodeIDs: b.cfg.Nodes, Strict: strict,
+		Dirs: b.dirs, NodeIDs: b.cfg.Nodes, Strict: strict,
 		Graces: deviceplugin.Graces{Capacity: time.Hour},
 		Deadlines: deviceplugin.Deadlines{
 			Dial: patience, Options: patience, FirstList: patience, Preferred: patience,

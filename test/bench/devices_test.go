@@ -34,7 +34,7 @@ func BenchmarkDevices(b *testing.B) {
 			nodes := topology.NewNodeSet(0, 1, 2, 3, 4, 5, 6, 7)
 			var inventory mailbox.Topic
 			manager, err := deviceplugin.New(deviceplugin.Config{
-				Dir: dir, NodeIDs: nodes, Changed: inventory.Publish,
+				Dirs: deviceplugin.Dirs{Plugins: dir}, NodeIDs: nodes, Changed: inventory.Publish,
 			})
 			must(b, err)
 			runs(b, manager.Run)

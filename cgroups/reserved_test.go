@@ -1,0 +1,63 @@
+package cgroups
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestReservedResources(t *testing.T) {
+	all := list("cpu", "500m", "memory", "64Mi", "pid", "100", "ephemeral-storage", "1Gi")
+	want := Resources{Shares: 512, Memory: 64 << 20, Pids: 100}
+	if diff := cmp.Diff(want, ReservedResources(all, false)); diff != "" {
+		t.Errorf("all of it (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(Resources{Shares: 512}, ReservedResources(all, true)); diff != "" {
+		t.Errorf("what can be squeezed (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(Resources{}, ReservedResources(nil, false)); diff != "" {
+		t.Errorf("nothing (-want +got):\n%s", diff)
+	}
+}
+
+// TestEnforceReserved: the cgroup of daemons has what is reserved for them, with the kernel of this
+// machine; one that is not there is named, and not made.
+func TestEnforceReserved(t *testing.T) {
+	root, dirs := ownRoot(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	tree, err := New(Config{Root: root, MemoryQoS: MemoryQoS{On: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := ReservedResources(list("cpu", "500m", "memory", "64Mi", "pid", "100"), false)
+	daemons := root + "/daemons"
+	err = tree.EnforceReserved(ctx, daemons, r)
+	if err == nil || !strings.Contains(err.Error(), daemons) {
+		t.Errorf("a cgroup that is not there: %v", err)
+	}
+	if made := slices.ContainsFunc(dirs, func(dir string) bool {
+		return exists(filepath.Join(dir, "daemons"))
+	}); made {
+		t.Error("it was made")
+	}
+	if err := CreateRoot(daemons); err != nil {
+		t.Fatal(err)
+	}
+	if err := tree.EnforceReserved(ctx, daemons, r); err != nil {
+		t.Fatal(err)
+	}
+	if !tree.unified {
+		expect(t, defaultMount+"/cpu"+daemons, "cpu.shares", "512")
+		expect(t, defaultMount+"/memory"+daemons, "memory.limit_in_bytes", "67108864")
+		expect(t, defaultMount+"/pids"+daemons, "pids.max", "100")
+		return
+	}
+	expect(t, defaultMount+daemons, "cpu.weight", "20", "memory.max", "67108864",
+		"memory.min", "67108864", "pids.max", "100")
+}
