@@ -68,7 +68,7 @@ func TestSoak(t *testing.T) {
 	}
 
 	slices.Sort(took)
-	p99, peak := took[len(took)*99/100], n.MemoryMiB("VmHWM")
+	p99, peak := took[len(took)*99/100], harness.MemoryMiB(t, n.PID(), "VmHWM")
 	t.Logf("%d good pods: half ran after %v, 99 %% after %v, all after %v; at most %.0f MiB of memory; "+
 		"the host took %.1f %% of the CPUs' time",
 		len(took), took[len(took)/2], p99, took[len(took)-1], peak, 100*stolen)

@@ -71,12 +71,12 @@ func (c *container) runsLocked() bool {
 	return c.state == runtimeapi.ContainerState_CONTAINER_RUNNING
 }
 
-// statsLocked are those of the running containers in a ready sandbox, and of the sandbox.
-func (s *store) statsLocked(sb *sandbox) *runtimeapi.PodSandboxStats {
+// statsLocked are those of the running ones of its containers in a ready sandbox, and of the sandbox.
+func (sb *sandbox) statsLocked(all []*container) *runtimeapi.PodSandboxStats {
 	now := time.Now().UnixNano()
 	var sum usage
 	var containers []*runtimeapi.ContainerStats
-	for _, c := range s.inLocked(sb.id) {
+	for _, c := range all {
 		if c.runsLocked() {
 			one, u := c.statsLocked(now)
 			containers = append(containers, one)
@@ -130,7 +130,8 @@ func (r *runtimeService) PodSandboxStats(
 	}
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()
-	return &runtimeapi.PodSandboxStatsResponse{Stats: r.store.statsLocked(sb)}, nil
+	all := r.store.inLocked(sb.id)
+	return &runtimeapi.PodSandboxStatsResponse{Stats: sb.statsLocked(all)}, nil
 }
 
 // ListPodSandboxStats tells of ready sandboxes, filtered by id and labels.
@@ -146,7 +147,7 @@ func (r *runtimeService) ListPodSandboxStats(
 	defer s.mu.Unlock()
 	in := func(sb *sandbox) bool { return sb.ready && matchSandbox(f, sb) }
 	for _, sb := range oldest(s.sandboxes, in) {
-		out.Stats = append(out.Stats, s.statsLocked(sb))
+		out.Stats = append(out.Stats, sb.statsLocked(s.inLocked(sb.id)))
 	}
 	return out, nil
 }

@@ -50,7 +50,7 @@ func (s streams) http() *http.Server {
 // Exec says where the command's streams are. The command has not begun.
 func (r *runtimeService) Exec(_ context.Context, req *runtimeapi.ExecRequest) (
 	*runtimeapi.ExecResponse, error) {
-	if err := r.store.runs(req.GetContainerId()); err != nil {
+	if err := checkRuns(r.store, req.GetContainerId()); err != nil {
 		return nil, err
 	}
 	return r.streams.server.GetExec(req)
@@ -59,7 +59,7 @@ func (r *runtimeService) Exec(_ context.Context, req *runtimeapi.ExecRequest) (
 // Attach says where the container's streams are.
 func (r *runtimeService) Attach(_ context.Context, req *runtimeapi.AttachRequest) (
 	*runtimeapi.AttachResponse, error) {
-	if err := r.store.runs(req.GetContainerId()); err != nil {
+	if err := checkRuns(r.store, req.GetContainerId()); err != nil {
 		return nil, err
 	}
 	return r.streams.server.GetAttach(req)
@@ -77,7 +77,7 @@ func (r *runtimeService) PortForward(_ context.Context, req *runtimeapi.PortForw
 // ExecSync runs a command to its end.
 func (r *runtimeService) ExecSync(ctx context.Context, req *runtimeapi.ExecSyncRequest) (
 	*runtimeapi.ExecSyncResponse, error) {
-	if err := r.store.runs(req.GetContainerId()); err != nil {
+	if err := checkRuns(r.store, req.GetContainerId()); err != nil {
 		return nil, err
 	}
 	if limit := req.GetTimeout(); limit > 0 {
@@ -96,18 +96,14 @@ func (r *runtimeService) ExecSync(ctx context.Context, req *runtimeapi.ExecSyncR
 	}, nil
 }
 
-// runs is an error unless the container runs.
-func (s *store) runs(id string) error {
+// checkRuns is an error unless the container runs.
+func checkRuns(s *store, id string) error {
 	c, err := s.containerByID(id)
 	if err != nil {
 		return err
 	}
-	st, err := s.containerStatus(c.id)
-	if err != nil {
-		return err
-	}
-	if st.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
-		return status.Errorf(codes.Unknown, "container is in %s state", st.GetState())
+	if state, running := s.stateOf(c); !running {
+		return status.Errorf(codes.Unknown, "container is in %s state", state)
 	}
 	return nil
 }

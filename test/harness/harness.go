@@ -41,7 +41,7 @@ type Node struct {
 	// Runtime is the simulated runtime in this process; nil when the test brought its own.
 	Runtime *sim.Server
 
-	port  int
+	port  readOnlyPort
 	agent *exec.Cmd
 	ended chan error
 }
@@ -76,7 +76,7 @@ func NewOn(t testing.TB, endpoint string) *Node {
 	n := &Node{
 		t: t, Dir: dir, Manifests: filepath.Join(dir, "manifests"),
 		Root:     filepath.Join(dir, "root"),
-		Endpoint: endpoint, port: FreePort(t),
+		Endpoint: endpoint, port: readOnlyPort(FreePort(t)),
 	}
 	if err := os.Mkdir(n.Manifests, 0o755); err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ func (n *Node) Start() {
 		if exited, how := n.Exited(); exited {
 			n.t.Fatalf("the agent ended at once: %v\n%s", how, n.LogTail(20))
 		}
-		_, err := n.get("/healthz")
+		_, err := n.port.get("/healthz")
 		return err
 	})
 }
@@ -274,7 +274,7 @@ func (n *Node) RemovePod(name string) {
 // Pods are the node's pods by name, from /pods.
 func (n *Node) Pods() (map[string]v1.Pod, error) {
 	var list v1.PodList
-	if err := n.decode("/pods", &list); err != nil {
+	if err := n.port.decode("/pods", &list); err != nil {
 		return nil, err
 	}
 	out := map[string]v1.Pod{}
@@ -287,7 +287,7 @@ func (n *Node) Pods() (map[string]v1.Pod, error) {
 // Placements are the rows of /placements by "pod/container".
 func (n *Node) Placements() (map[string]placement.Row, error) {
 	var rows []placement.Row
-	if err := n.decode("/placements", &rows); err != nil {
+	if err := n.port.decode("/placements", &rows); err != nil {
 		return nil, err
 	}
 	out := map[string]placement.Row{}
@@ -297,8 +297,11 @@ func (n *Node) Placements() (map[string]placement.Row, error) {
 	return out, nil
 }
 
-func (n *Node) decode(path string, into any) error {
-	raw, err := n.get(path)
+// readOnlyPort is the agent's on this machine.
+type readOnlyPort int
+
+func (p readOnlyPort) decode(path string, into any) error {
+	raw, err := p.get(path)
 	if err == nil {
 		err = json.Unmarshal(raw, into)
 	}
@@ -308,7 +311,7 @@ func (n *Node) decode(path string, into any) error {
 // Get is the body that the read-only port answers to GET path.
 func (n *Node) Get(path string) string {
 	n.t.Helper()
-	raw, err := n.get(path)
+	raw, err := n.port.get(path)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -316,11 +319,13 @@ func (n *Node) Get(path string) string {
 }
 
 // URL is path on the read-only port.
-func (n *Node) URL(path string) string { return fmt.Sprintf("http://127.0.0.1:%d%s", n.port, path) }
+func (n *Node) URL(path string) string { return n.port.url(path) }
 
-func (n *Node) get(path string) ([]byte, error) {
+func (p readOnlyPort) url(path string) string { return fmt.Sprintf("http://127.0.0.1:%d%s", p, path) }
+
+func (p readOnlyPort) get(path string) ([]byte, error) {
 	client := http.Client{Timeout: 5 * time.Second}
-	resp, err := client.Get(n.URL(path))
+	resp, err := client.Get(p.url(path))
 	if err != nil {
 		return nil, err
 	}

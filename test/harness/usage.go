@@ -42,14 +42,8 @@ func CPU(t testing.TB, pid int) time.Duration {
 	return sum
 }
 
-// MemoryMiB is what a line of the agent's /proc/PID/status says, such as VmRSS for what it has in
+// MemoryMiB is what a line of a process's /proc/PID/status says, such as VmRSS for what it has in
 // memory and VmHWM for the most that it ever had (proc_pid_status(5)).
-func (n *Node) MemoryMiB(line string) float64 {
-	n.t.Helper()
-	return MemoryMiB(n.t, n.PID(), line)
-}
-
-// MemoryMiB is Node.MemoryMiB of any process.
 func MemoryMiB(t testing.TB, pid int, line string) float64 {
 	t.Helper()
 	_, rest, _ := strings.Cut(proc(t, pid, "status"), line+":")

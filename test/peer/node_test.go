@@ -14,6 +14,7 @@ import (
 
 	"github.com/numalet/numalet/cri/containerd"
 	"github.com/numalet/numalet/test/cluster/rig"
+	"github.com/numalet/numalet/test/harness"
 )
 
 // node is the agent that is being measured.
@@ -159,8 +160,8 @@ func (n *node) atOnce() {
 	n.column.add("idle_cpu_percent", percent(n.CPU()-cpu, idle))
 	n.column.add("api_requests_idle_per_min",
 		n.requests().since(before).all()/idle.Minutes())
-	n.column.add("rss_mib", n.MemoryMiB("VmRSS"))
-	n.column.add("rss_of_files_mib", n.MemoryMiB("RssFile"))
+	n.column.add("rss_mib", harness.MemoryMiB(n.t, n.PID(), "VmRSS"))
+	n.column.add("rss_of_files_mib", harness.MemoryMiB(n.t, n.PID(), "RssFile"))
 	n.profile("idle.heap", "heap", 0)()
 
 	cpu = n.CPU()

@@ -17,14 +17,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/charmbracelet/x/ansi"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent"
 	"github.com/numalet/numalet/agent/placement"
 	"github.com/numalet/numalet/agent/source"
-	"github.com/numalet/numalet/agent/terminal"
 	"github.com/numalet/numalet/cri/containerd"
 )
 
@@ -54,12 +52,6 @@ type Options struct {
 	Once, JSON bool
 	Out        io.Writer
 }
-
-// settleTimeout bounds how long Once waits.
-const settleTimeout = 60 * time.Second
-
-// quiet is how long nothing may have changed for the pods to count as settled.
-const quiet = time.Second
 
 // Playground is everything that was started.
 type Playground struct {
@@ -225,20 +217,9 @@ func (p *Playground) play(ctx context.Context, endpoint string) error {
 		shown, hide := context.WithCancel(alive)
 		defer context.AfterFunc(ctx, hide)()
 		defer hide()
-		return errors.Join(p.admitExamples(shown), p.view(shown), p.leave(alive))
+		return errors.Join(p.admitExamples(shown), p.viewer().show(shown), p.leave(alive))
 	})
 	return group.Wait()
-}
-
-func (p *Playground) view(ctx context.Context) error {
-	switch {
-	case p.opts.Once:
-		return p.once(ctx)
-	case terminal.Width(p.opts.Out) > 0:
-		return p.live(ctx)
-	default:
-		return p.lines(ctx)
-	}
 }
 
 // leave has the pods end before the runtime does, where that is a real one, and before the cluster
@@ -311,33 +292,6 @@ func rowSettled(r placement.Row, offers []plugin) bool {
 		return r.CPUs != "" // it runs
 	}
 	return true
-}
-
-// once waits until the pods have settled and prints the table.
-func (p *Playground) once(ctx context.Context) error {
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	deadline := time.After(settleTimeout)
-	var last string
-	since := time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return errInterrupted
-		case <-deadline:
-			return fmt.Errorf("the pods have not settled in %v:\n%s", settleTimeout,
-				ansi.Strip(Table(p.agent.Placements(), 0)))
-		case now := <-ticker.C:
-			rows := p.agent.Placements()
-			if text := Table(rows, 0); text != last || !p.settled(ctx) {
-				last, since = text, now
-				continue
-			}
-			if now.Sub(since) >= quiet {
-				return p.print(rows)
-			}
-		}
-	}
 }
 
 // lines are what is wrong with manifests, a line each: which are refused, or have fields that are

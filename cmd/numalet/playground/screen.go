@@ -33,13 +33,13 @@ type picture struct {
 }
 
 // look takes a picture. What the agent does not tell at once is left out.
-func (p *Playground) look() picture {
+func (v viewer) look() picture {
 	now := picture{
-		rows: p.agent.Placements(), wrong: lines(p.agent.Problems()), happens: p.agent.Events(),
+		rows: v.agent.Placements(), wrong: lines(v.agent.Problems()), happens: v.agent.Events(),
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), refresh)
 	defer cancel()
-	free, err := p.agent.Free(ctx)
+	free, err := v.agent.Free(ctx)
 	if err != nil {
 		return now
 	}

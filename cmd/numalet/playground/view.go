@@ -14,8 +14,10 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
+	"github.com/charmbracelet/x/ansi"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/numalet/numalet/agent"
 	"github.com/numalet/numalet/agent/placement"
 	"github.com/numalet/numalet/agent/terminal"
 )
@@ -23,19 +25,46 @@ import (
 // refresh is how often the views look.
 const refresh = 200 * time.Millisecond
 
+// settleTimeout bounds how long Once waits.
+const settleTimeout = 60 * time.Second
+
+// quiet is how long nothing may have changed for the pods to count as settled.
+const quiet = time.Second
+
+// viewer shows what happens to the pods.
+type viewer struct {
+	opts                Options
+	agent               *agent.Agent
+	headline, manifests string
+	hints               []hint
+	settled             func(ctx context.Context) bool
+}
+
+// show lasts until ctx ends, the user quits or nobody reads; with Once until the pods have settled.
+func (v viewer) show(ctx context.Context) error {
+	switch {
+	case v.opts.Once:
+		return v.once(ctx)
+	case terminal.Width(v.opts.Out) > 0:
+		return v.live(ctx)
+	default:
+		return v.lines(ctx)
+	}
+}
+
 // print writes the table for people or for programs.
-func (p *Playground) print(rows []placement.Row) error {
-	if !p.opts.JSON {
-		width := terminal.Width(p.opts.Out)
+func (v viewer) print(rows []placement.Row) error {
+	if !v.opts.JSON {
+		width := terminal.Width(v.opts.Out)
 		text := append([]string{Table(rows, width)}, faint(Notes(rows), width)...)
-		_, err := lipgloss.Fprintln(p.opts.Out, strings.Join(text, "\n"))
+		_, err := lipgloss.Fprintln(v.opts.Out, strings.Join(text, "\n"))
 		return err
 	}
 	raw, err := json.MarshalIndent(rows, "", "  ")
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(p.opts.Out, string(raw))
+	_, err = fmt.Fprintln(v.opts.Out, string(raw))
 	return err
 }
 
@@ -52,11 +81,11 @@ func faint(texts []string, width int) (out []string) {
 
 // lines prints a line whenever a container's row changes: for pipes and logs. A reader that has
 // gone ends it.
-func (p *Playground) lines(ctx context.Context) error {
-	_, err := fmt.Fprintln(p.opts.Out, p.headline())
-	for _, h := range p.hints() {
+func (v viewer) lines(ctx context.Context) error {
+	_, err := fmt.Fprintln(v.opts.Out, v.headline)
+	for _, h := range v.hints {
 		if err == nil {
-			_, err = fmt.Fprintln(p.opts.Out, h.lines(0)[0])
+			_, err = fmt.Fprintln(v.opts.Out, h.lines(0)[0])
 		}
 	}
 	before, said := map[string]string{}, map[string]bool{}
@@ -68,12 +97,12 @@ func (p *Playground) lines(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		if readerGone(p.opts.Out) {
+		if readerGone(v.opts.Out) {
 			return nil
 		}
 		now := map[string]string{}
 		var news []string
-		for _, r := range p.agent.Placements() {
+		for _, r := range v.agent.Placements() {
 			key := r.Namespace + "/" + r.Pod + " " + r.Container
 			now[key] = strings.TrimSpace(strings.Join(append(Cells(r)[2:], r.Message), "  "))
 			if now[key] != before[key] {
@@ -86,13 +115,13 @@ func (p *Playground) lines(ctx context.Context) error {
 			}
 		}
 		before = now
-		for _, line := range lines(p.agent.Problems()) {
+		for _, line := range lines(v.agent.Problems()) {
 			if !said[line] {
 				said[line] = true
 				news = append(news, line)
 			}
 		}
-		err = say(p.opts.Out, news)
+		err = say(v.opts.Out, news)
 	}
 	if errors.Is(err, syscall.EPIPE) {
 		return nil
@@ -109,6 +138,14 @@ func say(out io.Writer, news []string) error {
 		}
 	}
 	return nil
+}
+
+// viewer is for the pods of the agent that plays.
+func (p *Playground) viewer() viewer {
+	return viewer{
+		opts: p.opts, agent: p.agent, headline: p.headline(), manifests: p.manifests,
+		hints: p.hints(), settled: p.settled,
+	}
 }
 
 // headline says what there is.
@@ -139,16 +176,43 @@ func (p *Playground) hints() []hint {
 }
 
 // live shows the table in a terminal until the user quits.
-func (p *Playground) live(ctx context.Context) error {
+func (v viewer) live(ctx context.Context) error {
 	program := tea.NewProgram(screen{
-		look: p.look, headline: p.headline(), manifests: p.manifests, hints: p.hints(),
-	}, tea.WithContext(ctx), tea.WithOutput(p.opts.Out),
+		look: v.look, headline: v.headline, manifests: v.manifests, hints: v.hints,
+	}, tea.WithContext(ctx), tea.WithOutput(v.opts.Out),
 		tea.WithoutSignalHandler())
 	_, err := program.Run()
 	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
 		return nil // a signal ended it
 	}
 	return err
+}
+
+// once waits until the pods have settled and prints the table.
+func (v viewer) once(ctx context.Context) error {
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.After(settleTimeout)
+	var last string
+	since := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return errInterrupted
+		case <-deadline:
+			return fmt.Errorf("the pods have not settled in %v:\n%s", settleTimeout,
+				ansi.Strip(Table(v.agent.Placements(), 0)))
+		case now := <-ticker.C:
+			rows := v.agent.Placements()
+			if text := Table(rows, 0); text != last || !v.settled(ctx) {
+				last, since = text, now
+				continue
+			}
+			if now.Sub(since) >= quiet {
+				return v.print(rows)
+			}
+		}
+	}
 }
 
 // summary counts pods by phase.
