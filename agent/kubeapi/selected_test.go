@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/numalet/numalet/topology/oneline"
 )
@@ -51,20 +52,20 @@ func talker(t *testing.T) kubernetes.Interface {
 func TestAnswersAreShort(t *testing.T) {
 	client := talker(t)
 	var heard error
-	all := Selected(client, client.CoreV1().Pods(""), fields.Everything(),
-		func(err error) { heard = err })
+	all := cache.ToListerWatcherWithContext(Selected(client, client.CoreV1().Pods(""), fields.Everything(),
+		func(err error) { heard = err }))
 	short := func(what, text string, forbidden bool) {
 		if len(text) > oneline.Most+200 || strings.Contains(text, "\n") ||
 			!strings.Contains(text, "denied denied") || !forbidden {
 			t.Errorf("%s: %d bytes, forbidden %v: %.100q", what, len(text), forbidden, text)
 		}
 	}
-	_, err := all.List(metav1.ListOptions{})
+	_, err := all.ListWithContext(t.Context(), metav1.ListOptions{})
 	short("a list", err.Error(), apierrors.IsForbidden(err))
 	if !apierrors.IsForbidden(heard) {
 		t.Errorf("who asked heard %v", heard)
 	}
-	w, err := all.Watch(metav1.ListOptions{})
+	w, err := all.WatchWithContext(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
