@@ -75,7 +75,7 @@ func newHousekeeping(n node, p parts, l *links,
 	return housekeeping.New(
 		housekeeping.Task{
 			Name: "cgroups above the pods", Period: housekeepingPeriod,
-			On: []mailbox.Source{machine}, Run: p.cgroups.Update,
+			On: []mailbox.Source{machine, pods}, Run: p.cgroups.Update,
 		},
 		housekeeping.Task{
 			Name: "health of what pods hold", Period: time.Minute,

@@ -116,18 +116,15 @@ func hostSwap(root string, k *kubeletconfig.KubeletConfiguration) cri.Swap {
 	cgroups := filepath.Join(root, "sys/fs/cgroup")
 	_, err := os.Stat(filepath.Join(cgroups, "cgroup.controllers"))
 	out.Unified = err == nil
-	limit := filepath.Join(cgroups, "memory/memory.memsw.limit_in_bytes")
-	if out.Unified { // the root has no limits: the agent's own cgroup has them
-		own := ""
-		for line := range strings.Lines(readHost(filepath.Join(root, "proc/self/cgroup"))) {
-			if path, ok := strings.CutPrefix(line, "0::"); ok {
-				own = strings.TrimSpace(path)
-			}
-		}
-		limit = filepath.Join(cgroups, own, "memory.swap.max")
+	limits := []string{filepath.Join(cgroups, "memory/memory.memsw.limit_in_bytes")}
+	if out.Unified { // the machine's root has none; one that a container sees has
+		limits = []string{filepath.Join(cgroups, "memory.swap.max"),
+			filepath.Join(cgroups, "*", "memory.swap.max")}
 	}
-	_, err = os.Stat(limit)
-	out.Controlled = err == nil
+	for _, pattern := range limits {
+		found, _ := filepath.Glob(pattern) // it is well formed
+		out.Controlled = out.Controlled || len(found) > 0
+	}
 	if s := swap(filepath.Join(root, "proc/meminfo")); s != nil {
 		out.Bytes = *s.Capacity
 	}

@@ -12,12 +12,10 @@ import (
 
 // What the kernel limits is seen where its files are: of cgroup v2 in the agent's own cgroup.
 func TestHostSwap(t *testing.T) {
-	const own = "sys/fs/cgroup/system.slice/numalet.service/memory.swap.max"
 	var k kubeletconfig.KubeletConfiguration
 	k.MemorySwap.SwapBehavior = "LimitedSwap"
 	base := map[string]string{
-		"proc/meminfo":     "MemTotal: 8 kB\nSwapTotal:  2 kB\n",
-		"proc/self/cgroup": "1:name=x:/other\n0::/system.slice/numalet.service\n",
+		"proc/meminfo": "MemTotal: 8 kB\nSwapTotal:  2 kB\n",
 	}
 	for name, tt := range map[string]struct {
 		files []string
@@ -26,7 +24,11 @@ func TestHostSwap(t *testing.T) {
 		"none": {nil, cri.Swap{Limited: true, Bytes: 2048}},
 		"v1": {[]string{"sys/fs/cgroup/memory/memory.memsw.limit_in_bytes"},
 			cri.Swap{Controlled: true, Limited: true, Bytes: 2048}},
-		"v2": {[]string{"sys/fs/cgroup/cgroup.controllers", own},
+		"v2": {[]string{"sys/fs/cgroup/cgroup.controllers",
+			"sys/fs/cgroup/kubepods/memory.swap.max"},
+			cri.Swap{Controlled: true, Unified: true, Limited: true, Bytes: 2048}},
+		"v2 in a container": {[]string{"sys/fs/cgroup/cgroup.controllers",
+			"sys/fs/cgroup/memory.swap.max"},
 			cri.Swap{Controlled: true, Unified: true, Limited: true, Bytes: 2048}},
 		"v2 without accounting": {[]string{"sys/fs/cgroup/cgroup.controllers"},
 			cri.Swap{Unified: true, Limited: true, Bytes: 2048}},

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -68,14 +69,10 @@ func (b build) createSandbox(ctx context.Context, attempt uint32) error {
 
 // makeSandbox is createSandbox for a pod of which all that it needs to begin is known.
 func (b build) makeSandbox(ctx context.Context, attempt uint32, handler string) error {
-	if b.cfg.Cgroups != nil {
-		if err := b.cfg.Cgroups.EnsurePod(ctx, b.pod, b.node.PodCgroup(b.pod)); err != nil {
-			b.warn("FailedCreatePodContainer",
-				fmt.Sprintf("unable to ensure pod container exists: %v", err))
-			return sandboxError(err)
-		}
-	}
-	if err := b.setUpVolumes(ctx); err != nil {
+	var both errgroup.Group // the API server is asked while the kernel works
+	both.Go(func() error { return b.makeCgroup(ctx) })
+	both.Go(func() error { return b.setUpVolumes(ctx) })
+	if err := both.Wait(); err != nil {
 		return sandboxError(err)
 	}
 	b.node.Security.ExtraGroups = b.cfg.Volumes.Groups(b.pod)
@@ -92,6 +89,18 @@ func (b build) makeSandbox(ctx context.Context, attempt uint32, handler string) 
 		return sandboxError(err)
 	}
 	return nil
+}
+
+func (b build) makeCgroup(ctx context.Context) error {
+	if b.cfg.Cgroups == nil {
+		return nil
+	}
+	err := b.cfg.Cgroups.EnsurePod(ctx, b.pod, b.node.PodCgroup(b.pod))
+	if err != nil {
+		b.warn("FailedCreatePodContainer",
+			fmt.Sprintf("unable to ensure pod container exists: %v", err))
+	}
+	return err
 }
 
 func sandboxError(err error) error {

@@ -146,6 +146,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("some avg10=1.50 avg60=2.25 avg300=3.00 total=4000\nfull avg10=x total\n"))
 	f.Add([]byte("usage_usec 5\n\nbroken\nmany fields 1\n"))
 	f.Add([]byte(" 18446744073709551616 "))
+	f.Add([]byte(" 0"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		parsePressure(text)
 		parseNumber(text)

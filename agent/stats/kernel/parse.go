@@ -24,7 +24,7 @@ func eachPair(text []byte, f func(key []byte, value uint64)) {
 		var line []byte
 		line, text, _ = bytes.Cut(text, []byte{'\n'})
 		key, rest, found := bytes.Cut(line, []byte{' '})
-		if value, ok := parseNumber(rest); found && ok {
+		if value, ok := parseNumber(rest); found && ok && len(key) > 0 {
 			f(key, value)
 		}
 	}

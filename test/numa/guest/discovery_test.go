@@ -64,7 +64,7 @@ func testMachine(t *testing.T) {
 		there != "10 12 21 21" || back != "24 24 10 12" {
 		t.Error("this is another machine")
 	}
-	controllers := said(t, "/sys/fs/cgroup/cgroup.controllers")
+	controllers := said(t, cgroupDir, "cgroup.controllers")
 	row(t, "cgroup v2: %s", controllers)
 	for _, want := range []string{"cpuset", "cpu", "memory", "hugetlb", "pids"} {
 		if !slices.Contains(strings.Fields(controllers), want) {

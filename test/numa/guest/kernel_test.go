@@ -43,9 +43,10 @@ func saidNumber(t *testing.T, elem ...string) int {
 }
 
 const (
-	nodeDir = "/sys/devices/system/node"
-	cpuDir  = "/sys/devices/system/cpu"
-	pciDir  = "/sys/bus/pci/devices"
+	nodeDir   = "/sys/devices/system/node"
+	cpuDir    = "/sys/devices/system/cpu"
+	pciDir    = "/sys/bus/pci/devices"
+	cgroupDir = "/sys/fs/cgroup"
 )
 
 // nodeCPUs are a node's CPUs that are online.

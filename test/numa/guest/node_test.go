@@ -1,6 +1,7 @@
 package guest_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -153,16 +154,24 @@ type ask struct {
 	nics, disks int
 	// enis are interfaces to be put into a network of the pod's own.
 	enis int
+	// request is that for memory, where it is not the limit; uses are MiB, where it is not allocated.
+	request string
+	uses    int
+	// users: the pod has a user namespace of its own.
+	users bool
 }
 
-// create writes the manifest of a pod, whose limits are its requests.
+// create writes the manifest of a pod, whose limits are its requests but where it says otherwise.
 func (g guest) create(name string, a ask) {
 	g.t.Helper()
-	limits := map[string]any{}
+	limits, requests := map[string]any{}, map[string]any{}
 	args := []string{"--print"}
 	if a.cpu != "" {
 		limits["cpu"], limits["memory"] = a.cpu, a.memory
-		args = append(args, fmt.Sprintf("--allocate=%d", allocated))
+		args = append(args, fmt.Sprintf("--allocate=%d", cmp.Or(a.uses, allocated)))
+	}
+	if a.request != "" {
+		requests["memory"] = a.request
 	}
 	for resource, n := range map[string]int{nic: a.nics, disk: a.disks, eniResource: a.enis} {
 		if n > 0 {
@@ -176,10 +185,11 @@ func (g guest) create(name string, a ask) {
 	manifest, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name},
 		"spec": map[string]any{
-			"hostNetwork": a.enis == 0, // a network of its own takes the emulator seconds
+			// A network of its own takes the emulator seconds.
+			"hostNetwork": a.enis == 0 && !a.users, "hostUsers": !a.users,
 			"containers": []any{map[string]any{
 				"name": "main", "image": containerd.WorkImage, "args": args,
-				"resources": map[string]any{"limits": limits},
+				"resources": map[string]any{"limits": limits, "requests": requests},
 			}},
 		},
 	})

@@ -33,9 +33,8 @@ func (g guest) look(name string) lives {
 	g.t.Helper()
 	pod := g.running(name)
 	l := lives{name: name, pod: pod, report: g.report(pod)}
-	for _, pattern := range []string{"/sys/fs/cgroup/kubepods/pod*/",
-		"/sys/fs/cgroup/kubepods/*/pod*/"} {
-		found, err := filepath.Glob(pattern + id(pod))
+	for _, pattern := range []string{"kubepods/pod*/", "kubepods/*/pod*/"} {
+		found, err := filepath.Glob(filepath.Join(cgroupDir, pattern, id(pod)))
 		if err != nil {
 			g.t.Fatal(err)
 		}

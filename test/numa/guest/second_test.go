@@ -49,6 +49,9 @@ func TestSecondNode(t *testing.T) {
 		}
 	})
 	t.Run("interfaces", func(t *testing.T) { testInterfaces(g.as(t)) })
+	daemons := protect(t, g)
+	t.Run("memory QoS", func(t *testing.T) { testMemoryQoS(g.as(t), daemons) })
+	t.Run("users", func(t *testing.T) { testUsers(g.as(t)) })
 }
 
 // startRuntime starts the containerd of the boot before, with the configuration and the data that
