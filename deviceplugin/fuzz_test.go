@@ -52,7 +52,7 @@ func FuzzRegister(f *testing.F) {
 		if proto.Unmarshal(raw, req) != nil {
 			return
 		}
-		l, err := p.accept(req)
+		l, err := accept(p.cfg, req)
 		if err != nil {
 			if l != nil || err.Error() == "" {
 				t.Errorf("%v gives %v and %v", req, l, err)

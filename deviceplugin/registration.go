@@ -76,7 +76,7 @@ func (r registrar) Register(
 	log := r.log.WithValues("resource", oneline.Of(req.GetResourceName()),
 		"endpoint", oneline.Of(req.GetEndpoint()))
 	_, err := r.plugins.register(klog.NewContext(ctx, log), req.GetResourceName(),
-		func() (*link, error) { return r.plugins.accept(req) })
+		func() (*link, error) { return accept(r.plugins.cfg, req) })
 	if err != nil {
 		return nil, err
 	}
@@ -134,12 +134,12 @@ func (p *Plugins) tell(ctx context.Context, e event) error {
 }
 
 // accept checks a registration and makes its link.
-func (p *Plugins) accept(req *v1beta1.RegisterRequest) (*link, error) {
-	if err := CheckRequest(p.cfg.Dirs.Plugins, req); err != nil {
+func accept(cfg Config, req *v1beta1.RegisterRequest) (*link, error) {
+	dir := cfg.Dirs.Plugins
+	if err := CheckRequest(dir, req); err != nil {
 		return nil, err
 	}
-	return newLink(req.GetResourceName(), filepath.Join(p.cfg.Dirs.Plugins, req.GetEndpoint()),
-		ByRegister, p.cfg)
+	return newLink(req.GetResourceName(), filepath.Join(dir, req.GetEndpoint()), ByRegister, cfg)
 }
 
 // CheckRequest says what is wrong with a registration by Register in a directory, as a

@@ -114,10 +114,10 @@ func (a *admitter) adopt(e *entry, d Decision) {
 // start has a goroutine work for the pod. The first time it may take what it takes, trying again
 // ends at the pod's deadline.
 func (a *admitter) start(ctx context.Context, e *entry, f func(context.Context) completion) {
-	e.due = time.Now().Add(slowAnswer)
+	e.tries.due = time.Now().Add(slowAnswer)
 	var deadline time.Time
 	if e.tries.retries > 0 {
-		deadline = e.since.Add(a.cfg.Wait)
+		deadline = e.tries.since.Add(a.cfg.Wait)
 	}
 	a.calls.start(ctx, e, deadline, f)
 }
@@ -141,8 +141,8 @@ func (a *admitter) wait(e *entry, d Decision) {
 		a.preempt(d)
 	}
 	a.pods.give(e, to, reservation{claim, d.claim})
-	if d.kind == soon && e.due.IsZero() {
-		e.due = time.Now().Add(slowAnswer)
+	if d.kind == soon && e.tries.due.IsZero() {
+		e.tries.due = time.Now().Add(slowAnswer)
 	}
 	e.preferences = preferences{}
 	if !same {
@@ -188,7 +188,7 @@ func (a *admitter) hold(e *entry, r *allocation.Rejection, now time.Time) bool {
 		return false
 	}
 	a.pods.drop(e, heldBack)
-	e.due, e.tries.held = until, until
+	e.tries.due, e.tries.held = until, until
 	a.say(e, Wait, ReasonHeld, fmt.Sprintf("%s: %s; pods of its controller were rejected before, so "+
 		"that this one is held back until %s, or until it has a place", r.Reason, r.Message,
 		until.Format(time.TimeOnly)))
@@ -261,9 +261,9 @@ func (a *admitter) failed(e *entry, c completion) {
 	// The reservation is kept, with the answers that did come.
 	a.pods.move(e, retrying, reservation{pod: c.reserved})
 	e.tries.refusal = refusal
-	e.due = c.began.Add(min(time.Second<<min(e.tries.retries, 4), 10*time.Second))
-	if e.due.Before(now) {
-		e.due = now // the call took so long that the next one is the way to wait
+	e.tries.due = c.began.Add(min(time.Second<<min(e.tries.retries, 4), 10*time.Second))
+	if e.tries.due.Before(now) {
+		e.tries.due = now // the call took so long that the next one is the way to wait
 	}
 	e.tries.retries++
 	reason, message := ReasonWaitPlugin, c.err.Error()
@@ -328,5 +328,5 @@ func (a *admitter) say(e *entry, outcome Outcome, reason, message string) {
 }
 
 func (a *admitter) expired(e *entry, now time.Time) bool {
-	return now.Sub(e.since) >= a.cfg.Wait
+	return now.Sub(e.tries.since) >= a.cfg.Wait
 }

@@ -21,9 +21,7 @@ type entry struct {
 	// runs: its sandbox is alive and its record, if any, is of this boot. It keeps what it has and
 	// is admitted, whatever it lacks.
 	runs  bool
-	since time.Time
 	state state
-	due   time.Time // when the time that the state has is over; zero: it has none but the deadline
 
 	has         reservation
 	preferences preferences
@@ -89,6 +87,8 @@ func (p preferences) without(resource string) preferences {
 
 // tries is what was begun for the pod, and failed.
 type tries struct {
+	since time.Time
+	due   time.Time // when the time that the state has is over; zero: it has none but the deadline
 	// call is the number of the last goroutine; an answer of another one is late. cancel ends it.
 	call   int
 	cancel context.CancelFunc

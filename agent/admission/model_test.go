@@ -224,8 +224,8 @@ func (m *model) pointless(t *testing.T, e *entry) {
 		len(m.leaving) == 0 {
 		t.Errorf("pod %s waits for resources, and nobody is terminating", e.pod.UID)
 	}
-	if e.claims() && !e.state.goes() && time.Since(e.since) > 2*time.Minute {
-		t.Errorf("pod %s waits for %v", e.pod.UID, time.Since(e.since))
+	if e.claims() && !e.state.goes() && time.Since(e.tries.since) > 2*time.Minute {
+		t.Errorf("pod %s waits for %v", e.pod.UID, time.Since(e.tries.since))
 	}
 }
 

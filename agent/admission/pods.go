@@ -118,7 +118,7 @@ func (e *entry) accounted(stored allocation.Pod) (out allocation.Entry) {
 // move gives the pod another state and reservation.
 func (p *pods) move(e *entry, to state, has reservation) {
 	if to != e.state {
-		e.due = time.Time{}
+		e.tries.due = time.Time{}
 	}
 	e.state, e.has = to, has
 	p.account(e.pod.UID)

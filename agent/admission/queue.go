@@ -170,7 +170,7 @@ func (q *Queue) submitted(ctx context.Context, m message) {
 		held, stored := q.admitter.pods.stored.Pods[m.uid]
 		q.changes.stays = q.changes.stays || stored
 		q.admitter.pods.add(&entry{
-			demand: q.admitter.cfg.demandOf(m.pod), since: time.Now(),
+			demand: q.admitter.cfg.demandOf(m.pod), tries: tries{since: time.Now()},
 			runs: m.adopt && !q.admitter.pods.isVoid(held),
 		})
 	case e.state.goes():
@@ -198,7 +198,7 @@ func (q *Queue) released(ctx context.Context, uid types.UID) {
 			return
 		}
 		e = &entry{
-			demand: q.admitter.cfg.demandOf(held.Reference()), since: time.Now(),
+			demand: q.admitter.cfg.demandOf(held.Reference()), tries: tries{since: time.Now()},
 			state: terminating, has: reservation{pod: held},
 		}
 		q.admitter.pods.add(e)
@@ -233,7 +233,7 @@ func (q *Queue) finish(ctx context.Context) {
 			q.admitter.drop(ctx, e)
 		case e.state == releasing:
 			q.admitter.pods.move(e, unreleased, e.has)
-			e.due = time.Now().Add(time.Second)
+			e.tries.due = time.Now().Add(time.Second)
 			q.admitter.pods.freed = true // for those who wait for this release alone
 			if ctx.Err() == nil && !isStopped(c.err) {
 				klog.FromContext(ctx).Info("Releasing resources is retried",
@@ -253,10 +253,10 @@ func (q *Queue) sweep(ctx context.Context) {
 	q.admitter.pods.follow(q.admitter.cfg.Store.State())
 	q.changes.look(&q.admitter.view, q.admitter.cfg.view())
 	for _, e := range slices.Clone(q.admitter.pods.order) {
-		if e.due.IsZero() || now.Before(e.due) {
+		if e.tries.due.IsZero() || now.Before(e.tries.due) {
 			continue
 		}
-		e.due = time.Time{}
+		e.tries.due = time.Time{}
 		switch {
 		case e.state.underWay():
 			q.admitter.saySlow(e)
@@ -295,10 +295,10 @@ func (q *Queue) untilNext() time.Duration {
 	for _, e := range q.admitter.pods.order {
 		switch e.state {
 		case waiting, retrying, deferred:
-			next = min(next, time.Until(e.since.Add(q.admitter.cfg.Wait)))
+			next = min(next, time.Until(e.tries.since.Add(q.admitter.cfg.Wait)))
 		}
-		if !e.due.IsZero() {
-			next = min(next, time.Until(e.due))
+		if !e.tries.due.IsZero() {
+			next = min(next, time.Until(e.tries.due))
 		}
 	}
 	return max(next, 0)

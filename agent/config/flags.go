@@ -19,8 +19,8 @@ import (
 type Flags struct {
 	Options
 
-	files  struct{ config, dropIns string }
-	print  string
+	// own are neither options nor fields: where the files are, and --version.
+	own    struct{ config, dropIns, print string }
 	fields givenFields
 	// set is where the caller parses.
 	set *pflag.FlagSet
@@ -72,9 +72,9 @@ func currentFieldFlags() map[string]struct{} {
 }
 
 func (f *Flags) addOptions(fs *pflag.FlagSet) {
-	fs.StringVar(&f.files.config, "config", "",
+	fs.StringVar(&f.own.config, "config", "",
 		"file with a KubeletConfiguration (kubelet.config.k8s.io/v1beta1); flags win over it")
-	fs.StringVar(&f.files.dropIns, "config-dir", "",
+	fs.StringVar(&f.own.dropIns, "config-dir", "",
 		"directory of *.conf drop-ins, merged over --config in lexical order")
 	fs.StringVar(&f.RootDir, "root-dir", "/var/lib/kubelet",
 		"directory for state files, plugin sockets and pod directories")
@@ -94,7 +94,7 @@ func (f *Flags) addOptions(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.RefuseUnknownFields, "refuse-unknown-fields", false,
 		"refuse manifests with fields that the API does not have or that are given twice; "+
 			"else they are ignored and reported")
-	fs.StringVar(&f.print, "version", "false",
+	fs.StringVar(&f.own.print, "version", "false",
 		"print the version and exit; --version=raw prints all that is known of the build")
 	fs.Lookup("version").NoOptDefVal = "true"
 }
@@ -139,7 +139,7 @@ func (f *Flags) addLegacy(fs *pflag.FlagSet) {
 // PrintVersion answers --version: it reports whether the flag was given and then has printed.
 func (f *Flags) PrintVersion(w io.Writer, program string) (bool, error) {
 	var err error
-	switch f.print {
+	switch f.own.print {
 	case "false", "":
 		return false, nil
 	case "raw":

@@ -32,7 +32,7 @@ func Load(set *pflag.FlagSet, flags *Flags) (*Config, error) {
 		return nil, fmt.Errorf("unknown command %q; only flags are accepted, see --help",
 			set.Arg(0))
 	}
-	doc, err := readFiles(flags.files.config, flags.files.dropIns)
+	doc, err := readFiles(flags.own.config, flags.own.dropIns)
 	if err != nil {
 		return nil, err
 	}

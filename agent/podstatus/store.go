@@ -299,18 +299,19 @@ func (s *Store) List() []*v1.Pod {
 
 // Active lists the specs of the pods that hold resources of the node: admitted and not at their
 // end.
-func (s *Store) Active() []*v1.Pod { return s.specs(entry.active) }
+func (s *Store) Active() []*v1.Pod { return specs(s.all(), entry.active) }
 
 // Undecided lists the specs of the pods that have yet to be admitted.
 func (s *Store) Undecided() []*v1.Pod {
-	return s.specs(func(e entry) bool { return !e.admitted && !status.Ended(e.status.Phase) })
+	return specs(s.all(),
+		func(e entry) bool { return !e.admitted && !status.Ended(e.status.Phase) })
 }
 
 // Specs lists the specs of all pods.
-func (s *Store) Specs() []*v1.Pod { return s.specs(func(entry) bool { return true }) }
+func (s *Store) Specs() []*v1.Pod { return specs(s.all(), func(entry) bool { return true }) }
 
-func (s *Store) specs(of func(entry) bool) (out []*v1.Pod) {
-	for _, e := range s.all() {
+func specs(entries []entry, of func(entry) bool) (out []*v1.Pod) {
+	for _, e := range entries {
 		if of(e) {
 			out = append(out, e.pod)
 		}

@@ -32,7 +32,7 @@ func initStatuses(in Input) []v1.ContainerStatus {
 		c := &in.Pod.Spec.InitContainers[i]
 		s := containerStatus(in, c, initRecords(in, c.Name))
 		if i < next && !podspec.IsSidecar(c) && s.State.Terminated == nil &&
-			in.restarts.Len() == 0 {
+			in.derived.restarts.Len() == 0 {
 			// Its record is gone, but what came after it ran.
 			s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 				Reason: "Completed", ContainerID: s.ContainerID}}
@@ -51,7 +51,7 @@ func containerStatuses(in Input) []v1.ContainerStatus {
 	var out []v1.ContainerStatus
 	for i := range in.Pod.Spec.Containers {
 		c := &in.Pod.Spec.Containers[i]
-		s := containerStatus(in, c, attempts{records: in.records[c.Name]})
+		s := containerStatus(in, c, attempts{records: in.derived.records[c.Name]})
 		s.AllocatedResourcesStatus, s.VolumeMounts = devices(in, c.Name), volumeMounts(in, c)
 		out = append(out, s)
 	}
@@ -67,7 +67,7 @@ func ephemeralStatuses(in Input) []v1.ContainerStatus {
 	var out []v1.ContainerStatus
 	for c, kind := range podspec.All(in.Pod) {
 		if kind == podspec.Ephemeral {
-			s := containerStatus(in, c, attempts{records: in.records[c.Name]})
+			s := containerStatus(in, c, attempts{records: in.derived.records[c.Name]})
 			s.Ready, s.Started = false, nil
 			out = append(out, s)
 		}
@@ -86,7 +86,7 @@ type attempts struct {
 }
 
 func initRecords(in Input, name string) attempts {
-	out := attempts{records: in.records[name]}
+	out := attempts{records: in.derived.records[name]}
 	out.stale = len(out.records) > 0 && len(in.Observed.Sandboxes) > 0 &&
 		out.records[0].SandboxID != in.Observed.Sandboxes[0].ID
 	return out
@@ -99,7 +99,7 @@ func containerStatus(in Input, c *v1.Container, a attempts) v1.ContainerStatus {
 	newest := a.records[0]
 	s := v1.ContainerStatus{
 		Name:         c.Name,
-		RestartCount: max(int32(newest.Attempt), wasCount(in.was[c.Name])),
+		RestartCount: max(int32(newest.Attempt), wasCount(in.derived.was[c.Name])),
 		Image:        newest.From.Image,
 		ImageID:      newest.From.ImageRef,
 		ContainerID:  containerID(in, newest),
@@ -108,7 +108,7 @@ func containerStatus(in Input, c *v1.Container, a attempts) v1.ContainerStatus {
 	if len(a.records) > 1 {
 		s.LastTerminationState = terminated(in, a.records[1])
 	} else {
-		s.LastTerminationState = lastTold(in.was[c.Name], s.ContainerID)
+		s.LastTerminationState = lastTold(in.derived.was[c.Name], s.ContainerID)
 	}
 	tellApplied(in, &s, c, newest)
 	why, waits := in.Waiting[c.Name]
@@ -202,7 +202,7 @@ func unseen(in Input, c *v1.Container) v1.ContainerStatus {
 		Name: c.Name, Image: c.Image, Started: ptr.To(false),
 		State: waiting(in, in.Waiting[c.Name]),
 	}
-	was := in.was[c.Name]
+	was := in.derived.was[c.Name]
 	if was == nil {
 		settle(in, &s)
 		return s
@@ -240,7 +240,7 @@ func settle(in Input, s *v1.ContainerStatus) {
 	if !in.Stop.Finished || s.State.Terminated != nil {
 		return
 	}
-	if s.ContainerID == "" && s.LastTerminationState.Terminated == nil && in.uninitialized {
+	if s.ContainerID == "" && s.LastTerminationState.Terminated == nil && in.derived.uninitialized {
 		return // its turn never came
 	}
 	if s.State.Waiting != nil && s.LastTerminationState.Terminated != nil {

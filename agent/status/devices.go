@@ -8,7 +8,7 @@ func devices(in Input, container string) []v1.ResourceStatus {
 	if now, holds := in.Devices[container]; holds {
 		return now
 	}
-	if was := in.was[container]; was != nil {
+	if was := in.derived.was[container]; was != nil {
 		return was.AllocatedResourcesStatus
 	}
 	return nil

@@ -26,6 +26,11 @@ type Input struct {
 	Stop     Stopping
 	Now      time.Time
 
+	derived derived
+}
+
+// derived follows from what is given, and is worked out once.
+type derived struct {
 	// records has Observed's containers by name, newest first; was has Previous by container.
 	records map[string][]cri.Container
 	was     map[string]*v1.ContainerStatus
@@ -55,9 +60,11 @@ type Stopping struct {
 
 // Generate is the pod's status.
 func Generate(in Input) v1.PodStatus {
-	in.records, in.was = in.Observed.Records(), byContainer(&in.Previous)
-	in.uninitialized = NextInit(in.Pod, in.Facts) < len(in.Pod.Spec.InitContainers)
-	in.restarts = RestartAll(in.Pod, in.Observed)
+	in.derived = derived{
+		records: in.Observed.Records(), was: byContainer(&in.Previous),
+		uninitialized: NextInit(in.Pod, in.Facts) < len(in.Pod.Spec.InitContainers),
+		restarts:      RestartAll(in.Pod, in.Observed),
+	}
 	s := base(in)
 	s.InitContainerStatuses = initStatuses(in)
 	s.ContainerStatuses = containerStatuses(in)
@@ -179,7 +186,7 @@ func begunBefore(in Input) bool {
 	lost := false
 	for i := range in.Pod.Spec.Containers {
 		name := in.Pod.Spec.Containers[i].Name
-		if len(in.records[name]) > 0 {
+		if len(in.derived.records[name]) > 0 {
 			continue
 		}
 		if lost = true; Attempt(in.Previous, name) == 0 {
@@ -188,7 +195,7 @@ func begunBefore(in Input) bool {
 	}
 	for i := range in.Pod.Spec.InitContainers {
 		c := &in.Pod.Spec.InitContainers[i]
-		records := in.records[c.Name]
+		records := in.derived.records[c.Name]
 		if !podspec.IsSidecar(c) && len(records) > 0 &&
 			records[0].State == cri.ContainerRunning {
 			return false

@@ -35,7 +35,7 @@ type Probed struct{ Startup, Liveness, Readiness Answer }
 // restarted; else that it has neither started nor is ready.
 func (in Input) probed(c *v1.Container, id string) (started, ready bool) {
 	found, was := in.Probed[id], v1.ContainerStatus{}
-	if told := in.was[c.Name]; told != nil && told.ContainerID == in.Node.Runtime+"://"+id {
+	if told := in.derived.was[c.Name]; told != nil && told.ContainerID == in.Node.Runtime+"://"+id {
 		was = *told
 	}
 	started = answer(c.StartupProbe, found.Startup, ptr.Deref(was.Started, false))

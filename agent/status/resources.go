@@ -19,7 +19,7 @@ func tellApplied(in Input, s *v1.ContainerStatus, c *v1.Container, record cri.Co
 		s.User = &v1.ContainerUser{Linux: user}
 	}
 	granted := c.Resources
-	if was := in.was[c.Name]; was != nil && was.ContainerID == s.ContainerID &&
+	if was := in.derived.was[c.Name]; was != nil && was.ContainerID == s.ContainerID &&
 		was.Resources != nil {
 		granted = *was.Resources
 		granted.Requests = was.AllocatedResources

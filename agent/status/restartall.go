@@ -62,7 +62,7 @@ func restartingAll(in Input, s v1.PodStatus) (c v1.PodCondition, has bool) {
 		c.Reason = reasonPodCompleted
 	case s.Phase == v1.PodFailed:
 		c.Reason = reasonPodFailed
-	case in.restarts.Len() > 0:
+	case in.derived.restarts.Len() > 0:
 		c.Status, c.Reason = v1.ConditionTrue, reasonRestartAll
 		c.Message = "container exited with restart policy rule"
 	}
@@ -73,7 +73,7 @@ func restartingAll(in Input, s v1.PodStatus) (c v1.PodCondition, has bool) {
 // this one said so: of a container that then has no record more is told that this is why.
 func restartsAll(in Input) bool {
 	was := conditionOf(in.Previous, v1.AllContainersRestarting)
-	return in.restarts.Len() > 0 || was != nil && was.Status == v1.ConditionTrue
+	return in.derived.restarts.Len() > 0 || was != nil && was.Status == v1.ConditionTrue
 }
 
 // Attempt is the one that a container without a record is to be, as its pod's status tells of those

@@ -111,16 +111,16 @@ func (s *store) dump() State {
 func (c *container) dumpLocked() Container {
 	d := Container{
 		SandboxID: c.sandbox.id,
-		State:     strings.TrimPrefix(c.state.String(), "CONTAINER_"),
+		State:     strings.TrimPrefix(c.life.state.String(), "CONTAINER_"),
 		CPUs:      c.resources.GetCpusetCpus(),
 		Mems:      c.resources.GetCpusetMems(),
 		CreatedAt: time.Unix(0, c.created),
-		StartedAt: timeOf(c.started), FinishedAt: timeOf(c.finished),
+		StartedAt: timeOf(c.life.started), FinishedAt: timeOf(c.life.finished),
 		Resources: c.resources,
 		Config:    c.config,
 	}
-	if c.finished != 0 {
-		exit := c.exit
+	if c.life.finished != 0 {
+		exit := c.life.exit
 		d.Exit = &exit
 	}
 	d.pod(c.sandbox.config.GetMetadata())
@@ -140,5 +140,5 @@ func timeOf(ns int64) time.Time {
 func (s *store) stateOf(c *container) (state string, running bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return c.state.String(), c.state == runtimeapi.ContainerState_CONTAINER_RUNNING
+	return c.life.state.String(), c.life.state == runtimeapi.ContainerState_CONTAINER_RUNNING
 }

@@ -23,7 +23,7 @@ func (u *usage) add(o usage) {
 
 // usage is zero for a container that does not run.
 func (c *container) usageLocked(now int64) usage {
-	if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
+	if c.life.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return usage{}
 	}
 	h := fnv.New32a()
@@ -31,7 +31,7 @@ func (c *container) usageLocked(now int64) usage {
 	share := uint64(h.Sum32()%50 + 1)
 	memory := (share + 8) << 20
 	return usage{
-		nanos: uint64(max(now-c.started, 0)) * share / 1000, nanoCores: share * 1e6,
+		nanos: uint64(max(now-c.life.started, 0)) * share / 1000, nanoCores: share * 1e6,
 		memory: memory, rss: memory / 2, disk: share << 10,
 	}
 }
@@ -68,7 +68,7 @@ func (c *container) statsLocked(now int64) (*runtimeapi.ContainerStats, usage) {
 }
 
 func (c *container) runsLocked() bool {
-	return c.state == runtimeapi.ContainerState_CONTAINER_RUNNING
+	return c.life.state == runtimeapi.ContainerState_CONTAINER_RUNNING
 }
 
 // statsLocked are those of the running ones of its containers in a ready sandbox, and of the sandbox.

@@ -55,7 +55,7 @@ type container struct {
 	done     chan struct{} // closed on exit
 
 	resources *runtimeapi.LinuxContainerResources // replaced, never changed in place
-	life
+	life      life
 }
 
 type life struct {
@@ -83,9 +83,9 @@ func (s *store) close() {
 	defer s.mu.Unlock()
 	s.closed = true
 	for _, c := range s.containers {
-		if c.state == runtimeapi.ContainerState_CONTAINER_RUNNING {
+		if c.life.state == runtimeapi.ContainerState_CONTAINER_RUNNING {
 			close(c.done) // releases the waiting exits
-			c.state = runtimeapi.ContainerState_CONTAINER_UNKNOWN
+			c.life.state = runtimeapi.ContainerState_CONTAINER_UNKNOWN
 		}
 	}
 }
@@ -170,7 +170,7 @@ func (s *store) createContainer(c *container) error {
 		return err
 	}
 	c.created = s.clock.now()
-	c.state = runtimeapi.ContainerState_CONTAINER_CREATED
+	c.life.state = runtimeapi.ContainerState_CONTAINER_CREATED
 	s.containers[c.id] = c
 	s.tellLocked(c)
 	s.emitLocked(c.id, c.sandbox, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
@@ -180,16 +180,16 @@ func (s *store) createContainer(c *container) error {
 func (s *store) startContainer(c *container) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.state != runtimeapi.ContainerState_CONTAINER_CREATED {
+	if c.life.state != runtimeapi.ContainerState_CONTAINER_CREATED {
 		return status.Errorf(codes.Unknown,
 			"failed to set starting state for container %q: container is in %s state", c.id,
-			c.state)
+			c.life.state)
 	}
 	if !c.sandbox.ready {
 		return status.Errorf(codes.Unknown, "sandbox container %q is not running", c.sandbox.id)
 	}
-	c.started = s.clock.now()
-	c.state = runtimeapi.ContainerState_CONTAINER_RUNNING
+	c.life.started = s.clock.now()
+	c.life.state = runtimeapi.ContainerState_CONTAINER_RUNNING
 	s.tellLocked(c)
 	s.emitLocked(c.id, c.sandbox, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return nil
@@ -200,9 +200,9 @@ func (s *store) startContainer(c *container) error {
 func (s *store) claimEnd(c *container) (mine, running bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	running = c.state == runtimeapi.ContainerState_CONTAINER_RUNNING
-	mine = running && !c.ending
-	c.ending = c.ending || mine
+	running = c.life.state == runtimeapi.ContainerState_CONTAINER_RUNNING
+	mine = running && !c.life.ending
+	c.life.ending = c.life.ending || mine
 	return mine, running
 }
 
@@ -210,16 +210,16 @@ func (s *store) claimEnd(c *container) (mine, running bool) {
 func (s *store) exit(c *container, how Exit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
+	if c.life.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return
 	}
-	c.state = runtimeapi.ContainerState_CONTAINER_EXITED
-	c.finished = s.clock.now()
-	c.exit = how
-	if c.exit.Reason == "" {
-		c.exit.Reason = "Completed"
+	c.life.state = runtimeapi.ContainerState_CONTAINER_EXITED
+	c.life.finished = s.clock.now()
+	c.life.exit = how
+	if c.life.exit.Reason == "" {
+		c.life.exit.Reason = "Completed"
 		if how.Code != 0 {
-			c.exit.Reason = "Error"
+			c.life.exit.Reason = "Error"
 		}
 	}
 	close(c.done)
@@ -231,10 +231,10 @@ func (s *store) exit(c *container, how Exit) {
 func (s *store) terminate(c *container) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING || c.terminating {
+	if c.life.state != runtimeapi.ContainerState_CONTAINER_RUNNING || c.life.terminating {
 		return false
 	}
-	c.terminating = true
+	c.life.terminating = true
 	return true
 }
 
@@ -261,9 +261,9 @@ func (s *store) removeContainer(c *container) {
 	if s.containers[c.id] == nil {
 		return
 	}
-	if c.state == runtimeapi.ContainerState_CONTAINER_CREATED {
+	if c.life.state == runtimeapi.ContainerState_CONTAINER_CREATED {
 		close(c.done)
-		c.state = runtimeapi.ContainerState_CONTAINER_EXITED // a late start finds it gone
+		c.life.state = runtimeapi.ContainerState_CONTAINER_EXITED // a late start finds it gone
 	}
 	delete(s.containers, c.id)
 	delete(s.names, containerName(c.config.GetMetadata(), c.sandbox.config.GetMetadata()))

@@ -38,7 +38,7 @@ func matchSandbox(f *runtimeapi.PodSandboxFilter, sb *sandbox) bool {
 func matchContainer(f *runtimeapi.ContainerFilter, c *container) bool {
 	return (f.GetId() == "" || f.GetId() == c.id) &&
 		(f.GetPodSandboxId() == "" || f.GetPodSandboxId() == c.sandbox.id) &&
-		(f.GetState() == nil || f.GetState().GetState() == c.state) &&
+		(f.GetState() == nil || f.GetState().GetState() == c.life.state) &&
 		matchLabels(f.GetLabelSelector(), c.config.GetLabels())
 }
 
@@ -110,7 +110,7 @@ func (s *store) listContainers(f *runtimeapi.ContainerFilter) []*runtimeapi.Cont
 			Image:        c.config.GetImage(),
 			ImageRef:     c.imageRef,
 			ImageId:      c.imageRef,
-			State:        c.state,
+			State:        c.life.state,
 			CreatedAt:    c.created,
 			Labels:       c.config.GetLabels(),
 			Annotations:  c.config.GetAnnotations(),
@@ -133,15 +133,15 @@ func (c *container) statusLocked() *runtimeapi.ContainerStatus {
 	out := &runtimeapi.ContainerStatus{
 		Id:          c.id,
 		Metadata:    c.config.GetMetadata(),
-		State:       c.state,
+		State:       c.life.state,
 		CreatedAt:   c.created,
-		StartedAt:   c.started,
-		FinishedAt:  c.finished,
-		ExitCode:    c.exit.Code,
+		StartedAt:   c.life.started,
+		FinishedAt:  c.life.finished,
+		ExitCode:    c.life.exit.Code,
 		Image:       c.config.GetImage(),
 		ImageRef:    c.imageRef,
 		ImageId:     c.imageRef,
-		Reason:      c.exit.Reason,
+		Reason:      c.life.exit.Reason,
 		Labels:      c.config.GetLabels(),
 		Annotations: c.config.GetAnnotations(),
 		Mounts:      c.config.GetMounts(),

@@ -1,0 +1,79 @@
+package harness
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/placement"
+)
+
+// Pods are the node's pods by name, from /pods.
+func (n *Node) Pods() (map[string]v1.Pod, error) {
+	var list v1.PodList
+	if err := n.port.decode("/pods", &list); err != nil {
+		return nil, err
+	}
+	out := map[string]v1.Pod{}
+	for _, pod := range list.Items {
+		out[pod.Name] = pod
+	}
+	return out, nil
+}
+
+// Placements are the rows of /placements by "pod/container".
+func (n *Node) Placements() (map[string]placement.Row, error) {
+	var rows []placement.Row
+	if err := n.port.decode("/placements", &rows); err != nil {
+		return nil, err
+	}
+	out := map[string]placement.Row{}
+	for _, r := range rows {
+		out[r.Pod+"/"+r.Container] = r
+	}
+	return out, nil
+}
+
+// readOnlyPort is the agent's on this machine.
+type readOnlyPort int
+
+func (p readOnlyPort) decode(path string, into any) error {
+	raw, err := p.get(path)
+	if err == nil {
+		err = json.Unmarshal(raw, into)
+	}
+	return err
+}
+
+// Get is the body that the read-only port answers to GET path.
+func (n *Node) Get(path string) string {
+	n.t.Helper()
+	raw, err := n.port.get(path)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// URL is path on the read-only port.
+func (n *Node) URL(path string) string { return n.port.url(path) }
+
+func (p readOnlyPort) url(path string) string { return fmt.Sprintf("http://127.0.0.1:%d%s", p, path) }
+
+func (p readOnlyPort) get(path string) ([]byte, error) {
+	client := http.Client{Timeout: 5 * time.Second}
+	resp, err := client.Get(p.url(path))
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("GET %s: %s: %s", path, resp.Status, raw)
+	}
+	return raw, err
+}
