@@ -50,22 +50,6 @@ func protect(t *testing.T, g guest) (daemons string) {
 	return daemons
 }
 
-// shareOfSwap is what a container that requests so many bytes may swap (KEP-2400): as much of the
-// swap space as it requests of the memory, in whole pages.
-func shareOfSwap(t *testing.T, request int) int {
-	t.Helper()
-	var memory, swap float64
-	for line := range strings.Lines(said(t, "/proc/meminfo")) {
-		_, _ = fmt.Sscanf(line, "MemTotal: %f kB", &memory) // another line
-		_, _ = fmt.Sscanf(line, "SwapTotal: %f kB", &swap)
-	}
-	if memory == 0 || swap == 0 {
-		t.Fatalf("the machine has %f KiB of memory and %f KiB of swap space", memory, swap)
-	}
-	page := os.Getpagesize()
-	return int(float64(request)/memory*swap) / page * page
-}
-
 // testUsers: root in a pod with a user namespace is nobody outside.
 func testUsers(g guest) {
 	g.run(map[string]ask{"users": {users: true}})
@@ -106,14 +90,16 @@ func testMemoryQoS(g guest, daemons string) {
 		{throttled.cgroup, "memory.low", 32 * mib},
 		{throttled.cgroup, "memory.high", 64 * mib},
 		{throttled.cgroup, "memory.max", 96 * mib},
-		{throttled.cgroup, "memory.swap.max", shareOfSwap(g.t, 32*mib)},
-		{kept.cgroup, "memory.swap.max", 0},
+		{throttled.cgroup, "memory.swap.max", 0}, // static pods are critical ones, which do not swap
 		{filepath.Dir(throttled.cgroup), "memory.low", 32 * mib},
 		{filepath.Join(pods, "burstable"), "memory.low", 32 * mib},
 		{pods, "memory.min", (3*64 + 32) * mib}, // kept, near, pair and throttled
 		{pods, "memory.low", 32 * mib},
 		{daemons, "memory.min", 100 * mib},
 		{daemons, "memory.max", 100 * mib},
+		// The agent has the whole machine, and has set what pods expect of its kernel.
+		{"/proc/sys/vm", "overcommit_memory", 1},
+		{"/proc/sys/kernel", "panic", 10},
 	} {
 		g.Eventually(fmt.Sprintf("%s of %s is %d", want.file, want.dir, want.value), func() error {
 			if got := saidNumber(g.t, want.dir, want.file); got != want.value {
