@@ -1,0 +1,146 @@
+package cluster_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	containerdrig "github.com/numalet/numalet/test/containerd/rig"
+
+	"github.com/numalet/numalet/test/cluster/rig"
+	"github.com/numalet/numalet/test/harness"
+)
+
+// ownNetwork runs a command in the network namespace of a node with the address 192.0.2.2, and with
+// two interfaces beside.
+const ownNetwork = `set -e
+ip link add own0 type veth peer name pown0
+ip address add 192.0.2.2/24 dev own0
+ip link add eth1 type veth peer name peth1
+ip link add eth2 type veth peer name peth2
+for name in lo own0 pown0 eth1 peth1 eth2 peth2; do ip link set $name up; done
+exec "$@"`
+
+const eniResource = "example.com/eni"
+
+// TestSwitchENI: the plugin for network interfaces serves the stock kubelet, numalet, and the stock
+// kubelet again, as one process. Each gives a pod an interface that no other pod has, and knows
+// whose the others are.
+func TestSwitchENI(t *testing.T) {
+	n, d, _ := containerdrig.Node(t)
+	rig.StockKubelet(t, n)
+	s := switched{t, n, runtimeapi.NewRuntimeServiceClient(dial(t, d.Endpoint())), n.Program}
+	plugin := s.eniPlugin()
+	var names []string
+	given := map[string]string{} // interfaces by pod
+	run := func(name string) { // with a UID that both agents know it by
+		metadata := fmt.Sprintf("name: %s, uid: 3b1c7c0e-5b0e-4f0e-9d55-6c1f4a0f2c3%d", name, len(given))
+		s.Pod(name, podManifest(metadata, `{limits: {`+eniResource+`: "1"}}`))
+		names = append(names, name)
+		began := s.await(names)
+		given[name] = s.interfaceOf(began[name])
+	}
+	for i, agent := range []string{"kubelet", "numalet", "kubelet"} {
+		s.begin(agent)
+		s.awaitDevices()
+		switch i {
+		case 0:
+			run("first")
+		case 1:
+			run("second")
+		case 2: // takes what the first gives back
+			s.await(names)
+			names = slices.DeleteFunc(names, func(name string) bool { return name == "first" })
+			s.RemovePod("first")
+			s.AwaitGone("first-node")
+			run("third")
+		}
+		for name, f := range s.await(names) {
+			if got := s.interfaceOf(f); got != given[name] ||
+				!slices.Equal(f.Devices, []string{got}) {
+				t.Errorf("step %d, %s: pod %s has %q and is said to have %q, it got %q", i, agent,
+					name, got, f.Devices, given[name])
+			}
+		}
+		if err := s.Stop(); err != nil {
+			t.Errorf("%s stopped: %v", agent, err)
+		}
+	}
+	if given["first"] == given["second"] || given["third"] != given["first"] {
+		t.Errorf("interfaces: %v", given)
+	}
+	if err := plugin.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("the plugin has ended: %v", err)
+	}
+}
+
+// eniPlugin starts the plugin in a network namespace of its own, which ends with it.
+func (s switched) eniPlugin() *exec.Cmd {
+	s.t.Helper()
+	binary, err := harness.Binary()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	plugins := filepath.Join(s.Root, "device-plugins")
+	said, err := os.Create(filepath.Join(s.Dir, "eni.log"))
+	if err == nil {
+		err = os.MkdirAll(plugins, 0o750)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer said.Close()
+	cmd := exec.Command("unshare", "--net", "sh", "-c", ownNetwork, "eni", binary, "plugin", "eni",
+		"--resource="+eniResource, "--name=eth1,eth2", "--node-ip=192.0.2.2", "--dir="+plugins,
+		"--pod-resources="+filepath.Join(s.Root, "pod-resources", "kubelet.sock"),
+		"--state-dir="+filepath.Join(s.Dir, "eni"),
+		"--device-info-dir="+filepath.Join(s.Dir, "devinfo"), "--cdi-dir="+filepath.Join(s.Dir, "cdi"))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.Stdout, cmd.Stderr = said, said
+	if err := cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()
+		if s.t.Failed() {
+			text, _ := os.ReadFile(said.Name())
+			s.t.Logf("the plugin said\n%s", text)
+		}
+	})
+	s.Eventually("the plugin serves", func() error {
+		found, err := filepath.Glob(filepath.Join(plugins, "*eni*"))
+		if err == nil && found == nil {
+			err = fmt.Errorf("there is no socket in %s", plugins)
+		}
+		return err
+	})
+	return cmd
+}
+
+// interfaceOf is what the environment of a container's process says, once it has one: a process that
+// is being made has none yet.
+func (s switched) interfaceOf(f fact) (name string) {
+	s.t.Helper()
+	s.Eventually("the container has an interface", func() error {
+		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", f.PID))
+		if err != nil {
+			return err
+		}
+		for _, one := range strings.Split(string(raw), "\x00") {
+			var found bool
+			if name, found = strings.CutPrefix(one, "ENI_EXAMPLE_COM_ENI_NAMES="); found {
+				return nil
+			}
+		}
+		return fmt.Errorf("its environment is %q", raw)
+	})
+	return name
+}
