@@ -1,0 +1,231 @@
+package cluster_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	image "github.com/google/go-containerregistry/pkg/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/test/cluster/rig"
+	containerdrig "github.com/numalet/numalet/test/containerd/rig"
+	"github.com/numalet/numalet/test/harness"
+)
+
+// TestOrdersInside: containers of the same pods see the same of the machine from inside under numalet
+// as under the stock kubelet, each on a containerd and runc of its own, and come to the same; the API
+// server and events tell the same. Each trait is in a pod of its own, and several together in pods by
+// chance, NUMALET_INSIDE_PODS of them: always the same, or others with each NUMALET_ORDERS_SEED.
+func TestOrdersInside(t *testing.T) {
+	seed := fromEnvironment(t, "NUMALET_ORDERS_SEED", 1795356351761480071)
+	several := fromEnvironment(t, "NUMALET_INSIDE_PODS", 20)
+	containerdrig.NewRunc(t) // for user namespaces
+	var sides []*inside
+	for i, agent := range agents {
+		sides = append(sides, newInside(t, agent, i == 0))
+	}
+	traits := slices.Concat(securityTraits(), lifeTraits(), contentTraits(), insideTraits())
+	pods := traitPods(rand.New(rand.NewPCG(seed, 0)), traits, int(several))
+	for _, pod := range pods {
+		if pod.Spec.RuntimeClassName != nil {
+			pod.Spec.RuntimeClassName = ptr.To(realHandler)
+		}
+	}
+	for some := range slices.Chunk(pods, atOnce) {
+		compareInside(t, sides, some)
+	}
+}
+
+// realHandler is the one that containerd has.
+const realHandler = "runc"
+
+// inside is a side with real containers.
+type inside struct {
+	*side
+	// runtime is containerd's directory, cgroup the node's root.
+	runtime, cgroup string
+	// reports are what containers have told, by container ID: they tell it once.
+	reports map[string]any
+}
+
+func newInside(t *testing.T, agent string, first bool) *inside {
+	t.Helper()
+	c := rig.Start(t)
+	if first {
+		containerdrig.Require(t)
+		containerdrig.Alone(t)
+	}
+	n, d, cgroup := containerdrig.NodeBeside(t, agent)
+	run := []string{containerdrig.Witness}
+	containerdrig.ImportWitness(t, d, map[string]image.Config{
+		rootImage:  {Entrypoint: run, Env: []string{"PATH=/bin", "FROM=image"}, WorkingDir: "/tmp"},
+		userImage:  {Entrypoint: run, User: "1000"},
+		namedImage: {Entrypoint: run, User: "web"},
+		doneImage:  {Entrypoint: append(run, "--exit=0")},
+		dataImage:  {Entrypoint: run},
+	})
+	n.Settings["systemReserved"] = map[string]string{"cpu": "10m"} // all are to fit
+	n.Settings["podPidsLimit"] = 500
+	profiles := filepath.Join(n.Root, "seccomp", "profiles")
+	if err := os.MkdirAll(profiles, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(profiles, "a.json"),
+		[]byte(`{"defaultAction": "SCMP_ACT_ALLOW"}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return &inside{startSide(t, c, n, agent, realHandler), filepath.Dir(d.LogFile()), cgroup,
+		map[string]any{}}
+}
+
+// compareInside runs the pods on both sides until each of them has come to the same.
+func compareInside(t *testing.T, sides []*inside, pods []*v1.Pod) {
+	t.Helper()
+	pods = makeAll(t, []*side{sides[0].side, sides[1].side}, pods)
+	began := time.Now()
+	for left := pods; len(left) > 0; {
+		now := []map[string]any{sides[0].told(t), sides[1].told(t)}
+		var all []string
+		left = slices.DeleteFunc(slices.Clone(left), func(pod *v1.Pod) bool {
+			ours, theirs := now[0][pod.Name], now[1][pod.Name]
+			is := differences(pod.Name, ours, theirs)
+			if len(is) == 0 && ours == nil {
+				is = []string{pod.Name + ": nothing came of it on either side"}
+			}
+			all = append(all, is...)
+			return len(is) == 0
+		})
+		if len(left) > 0 && time.Since(began) > harness.Patience {
+			t.Errorf("numalet and the kubelet differ:\n%s", strings.Join(all, "\n"))
+			break
+		}
+		time.Sleep(time.Second)
+	}
+	t.Logf("%d pods came to the same in %v", len(pods), time.Since(began).Round(time.Second))
+	for _, s := range sides {
+		s.MustRun("delete", "pods", "--all", "--timeout=2m")
+	}
+}
+
+// told is what came of each pod, as JSON that does not say which side it is. A pod that is still on
+// its way is not there.
+func (s *inside) told(t *testing.T) map[string]any {
+	t.Helper()
+	list, err := s.Client.CoreV1().Pods(s.Namespace).List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, out := s.events(t), map[string]any{}
+	for i := range list.Items {
+		pod := &list.Items[i]
+		tree := map[string]any{"status": byName(&pod.Status), "events": events[pod.UID],
+			"cgroup": s.cgroupOf(t, pod)}
+		settled := true
+		for _, c := range statuses(pod) {
+			id, come := cameTo(c)
+			settled = settled && come
+			if id != "" {
+				report := s.report(pod.Name, c.Name, id)
+				settled = settled && report != nil
+				tree["inside "+c.Name] = report
+			}
+		}
+		if settled || isOver(pod) {
+			out[pod.Name] = s.neutral(t, tree, pod)
+		}
+	}
+	return out
+}
+
+func statuses(pod *v1.Pod) []v1.ContainerStatus {
+	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
+}
+
+func isOver(pod *v1.Pod) bool {
+	return pod.Status.Phase == v1.PodFailed || pod.Status.Phase == v1.PodSucceeded
+}
+
+// cameTo is the container that is, or was last, and whether it is not still on its way.
+func cameTo(c v1.ContainerStatus) (id string, come bool) {
+	switch s := c.State; {
+	case s.Running != nil:
+		return c.ContainerID, true
+	case s.Terminated != nil:
+		return s.Terminated.ContainerID, true
+	case s.Waiting != nil && c.LastTerminationState.Terminated != nil:
+		return c.LastTerminationState.Terminated.ContainerID, s.Waiting.Reason == "CrashLoopBackOff"
+	case s.Waiting != nil:
+		return "", s.Waiting.Reason != "ContainerCreating" && s.Waiting.Reason != "PodInitializing"
+	}
+	return "", false
+}
+
+// report is what a container has told; nil: nothing yet, or not all.
+func (s *inside) report(pod, container, id string) any {
+	if known, ok := s.reports[id]; ok {
+		return known
+	}
+	raw, err := s.Client.CoreV1().Pods(s.Namespace).GetLogs(pod,
+		&v1.PodLogOptions{Container: container}).Do(context.Background()).Raw()
+	var out any
+	if err != nil || json.Unmarshal(raw, &out) != nil {
+		return nil
+	}
+	s.reports[id] = out
+	return out
+}
+
+// events are the reasons of the events about each pod, and what of it they are about.
+func (s *inside) events(t *testing.T) map[types.UID]map[string]bool {
+	t.Helper()
+	list, err := s.Client.CoreV1().Events(s.Namespace).List(context.Background(),
+		metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[types.UID]map[string]bool{}
+	for _, e := range list.Items {
+		about := e.InvolvedObject
+		if out[about.UID] == nil {
+			out[about.UID] = map[string]bool{}
+		}
+		out[about.UID][strings.TrimSpace(e.Type+" "+e.Reason+" "+about.FieldPath)] = true
+	}
+	return out
+}
+
+// cgroupOf is what the pod's own cgroups are set to.
+func (s *inside) cgroupOf(t *testing.T, pod *v1.Pod) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for _, file := range []string{"cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.max",
+		"cpu.weight", "memory.limit_in_bytes", "memory.max", "memory.min", "memory.high", "pids.max",
+		"cpuset.cpus", "cpuset.mems", "hugetlb.*.limit_in_bytes", "hugetlb.*.max"} {
+		for _, base := range []string{"/sys/fs/cgroup/*", "/sys/fs/cgroup"} {
+			for _, class := range []string{"", "*"} {
+				found, err := filepath.Glob(filepath.Join(base, s.cgroup, "kubepods", class,
+					"pod"+string(pod.UID), file))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, path := range found {
+					raw, err := os.ReadFile(path)
+					out[strings.Replace(path, s.cgroup, "/NODE", 1)] = fmt.Sprint(
+						strings.TrimSpace(string(raw)), err)
+				}
+			}
+		}
+	}
+	return out
+}
