@@ -194,9 +194,13 @@ func TestRejectedAndWaiting(t *testing.T) {
 	if !strings.HasPrefix(got, want) {
 		t.Errorf("waiting: %q, want %q first", got, want)
 	}
-	if rejected.HostIP != "10.1.1.1" || rejected.QOSClass != v1.PodQOSBestEffort ||
+	if rejected.HostIP != "" || rejected.HostIPs != nil || rejected.QOSClass != v1.PodQOSBestEffort ||
 		!rejected.StartTime.Time.Equal(at(50)) {
 		t.Errorf("rejected: %+v", rejected)
+	}
+	in.Previous = v1.PodStatus{HostIP: "10.1.1.1"}
+	if now := Rejected(in, Reason{"OutOfcpu", "no CPU"}); now.HostIP != "10.1.1.1" {
+		t.Errorf("a pod that was on the host is rejected: %+v", now)
 	}
 }
 
