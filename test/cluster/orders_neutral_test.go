@@ -10,21 +10,30 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// byName is a status with conditions and containers by name, as JSON.
-func byName(status *v1.PodStatus) map[string]any {
+// comparableStatus is a status with conditions and containers by name, as JSON. What it leaves out differs,
+// and is meant to.
+func comparableStatus(pod *v1.Pod) map[string]any {
+	status := pod.Status.DeepCopy()
 	conditions, containers := map[string]any{}, map[string]any{}
 	for _, c := range status.Conditions {
 		conditions[string(c.Type)] = c
 	}
-	for _, c := range status.InitContainerStatuses {
-		containers["init "+c.Name] = c
-	}
-	for _, c := range status.ContainerStatuses {
+	for _, c := range statuses(pod) {
+		if on := c.State.Waiting; on != nil && isOnItsWay(on.Reason) {
+			on.Message = "" // we say what for
+		}
 		containers[c.Name] = c
 	}
-	rest := status.DeepCopy()
-	rest.Conditions, rest.InitContainerStatuses, rest.ContainerStatuses = nil, nil, nil
-	return map[string]any{"conditions": conditions, "containers": containers, "rest": rest}
+	status.Conditions, status.InitContainerStatuses, status.ContainerStatuses = nil, nil, nil
+	if status.Phase == v1.PodPending {
+		status.Reason, status.Message = "", "" // we say what it waits for
+	}
+	// The kubelet may look again, and says what cgroups say: with cgroups v1 no limit is a number.
+	status.Resources = nil
+	if pod.Spec.Overhead != nil {
+		status.AllocatedResources = nil // the kubelet adds the overhead, and so do its readers
+	}
+	return map[string]any{"conditions": conditions, "containers": containers, "pod": status}
 }
 
 // rule is what is of one run in a text, and what stands for it.
@@ -35,15 +44,26 @@ type rule struct {
 
 // ofOnePod are what no two pods have alike.
 var ofOnePod = []rule{
+	// A process that could not start: the kubelet says when the epoch began.
+	{regexp.MustCompile(`"1970-01-01T00:00:00Z"`), "null"},
 	{regexp.MustCompile(`[0-9a-f]{64}`), "ID"}, // of containers, sandboxes
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`), "TIME"},
 	{regexp.MustCompile(`\.\.\d{4}_\d\d_\d\d_\d\d_\d\d_\d\d\.\d+`), "..TIME"}, // of volumes' files
 	{regexp.MustCompile(`snapshots/\d+/`), "snapshots/N/"},                    // of containerd
+	{regexp.MustCompile(`ovl-idmapped\d+`), "ovl-idmappedN"},
+	{regexp.MustCompile(`"0 \d{5,} 65536"`), `"0 FIRST 65536"`}, // of user namespaces
+	{regexp.MustCompile(`([ug]id)=\d{6,}`), "$1=ONE"},           // of user namespaces
 	{regexp.MustCompile(`(pipe|socket):\[\d+\]`), "$1"},
 	{regexp.MustCompile(`/dev/pts/\d+`), "/dev/pts/N"},
 	{regexp.MustCompile(`ey[-\w]+\.[-\w]+\.[-\w]+`), "TOKEN"},
 	{regexp.MustCompile(`(/containers/[-a-z0-9]+)/[0-9a-f]{8}`), "$1/WORDS"},
+	{regexp.MustCompile(`kube-api-access-\w{5}`), "kube-api-access-X"},
 	{regexp.MustCompile(`used: [0-9]+`), "used: N"}, // by pods that came first
+	// We say what is wrong with the file, and where the path is.
+	{regexp.MustCompile(`container [^:]*: environment variable [^:]*: (couldn't parse env file)[^"]*`),
+		"$1"},
+	{regexp.MustCompile(`container [^:]*: subPathExpr [^:]*: the container has no environment ` +
+		`variable \\"(\w+)\\"`), "missing value for $1"},
 }
 
 // neutral is the JSON without what only tells the sides, or two runs, apart.
@@ -53,7 +73,7 @@ func (s *inside) neutral(t *testing.T, tree any, pod *v1.Pod) any {
 		"/NODE", string(pod.UID), "UID", s.Namespace, "NAMESPACE", `"`+s.Name+`"`, `"NODE"`)
 	rules := ofOnePod
 	if ip := pod.Status.PodIP; ip != "" {
-		rules = append([]rule{{regexp.MustCompile(`\b` + regexp.QuoteMeta(ip) + `\b`), "IP"}},
+		rules = append([]rule{{regexp.MustCompile(regexp.QuoteMeta(ip) + `\b`), "IP"}},
 			rules...)
 	}
 	rules = append(rules, namespaces(t)...)

@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -29,8 +27,8 @@ import (
 // the API server too. Each trait is in a pod of its own, and several together in pods by chance,
 // NUMALET_ORDERS_PODS of them: always the same, or others with each NUMALET_ORDERS_SEED.
 func TestOrders(t *testing.T) {
-	seed := fromEnvironment(t, "NUMALET_ORDERS_SEED", 1795356351761480071)
-	several := fromEnvironment(t, "NUMALET_ORDERS_PODS", 60)
+	seed := harness.Number(t, "NUMALET_ORDERS_SEED", 1795356351761480071)
+	several := harness.Number(t, "NUMALET_ORDERS_PODS", 60)
 	traits := slices.Concat(securityTraits(), lifeTraits(), contentTraits())
 	pods := traitPods(rand.New(rand.NewPCG(seed, 0)), traits, int(several))
 	var sides []*side
@@ -44,19 +42,6 @@ func TestOrders(t *testing.T) {
 
 // atOnce is how many pods run at a time: neither node takes more than 110.
 const atOnce = 40
-
-// fromEnvironment is a number that a variable may have.
-func fromEnvironment(t *testing.T, name string, otherwise uint64) uint64 {
-	text := os.Getenv(name)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	return n
-}
 
 // traitPods are pods with one trait each, and others with several.
 func traitPods(random *rand.Rand, all []trait, several int) (pods []*v1.Pod) {
