@@ -77,10 +77,10 @@ func Generate(in Input) v1.PodStatus {
 }
 
 // Rejected is the status of a pod that the node will not run. Of the input it needs the pod, the
-// previous status and the time. A pod that has not been on the host has none of its addresses.
+// previous status and the time. Such a pod has no address, not even the host's.
 func Rejected(in Input, why Reason) v1.PodStatus {
 	s := base(in)
-	s.HostIP, s.HostIPs = in.Previous.HostIP, in.Previous.HostIPs
+	s.HostIP, s.HostIPs = "", nil
 	s.Phase = v1.PodFailed
 	s.Reason, s.Message = why.Reason, "Pod was rejected: "+why.Message
 	for _, was := range in.Previous.Conditions {

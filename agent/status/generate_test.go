@@ -198,10 +198,6 @@ func TestRejectedAndWaiting(t *testing.T) {
 		!rejected.StartTime.Time.Equal(at(50)) {
 		t.Errorf("rejected: %+v", rejected)
 	}
-	in.Previous = v1.PodStatus{HostIP: "10.1.1.1"}
-	if now := Rejected(in, Reason{"OutOfcpu", "no CPU"}); now.HostIP != "10.1.1.1" {
-		t.Errorf("a pod that was on the host is rejected: %+v", now)
-	}
 }
 
 func TestContainerFields(t *testing.T) {
