@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -36,9 +37,6 @@ func TestOrdersInside(t *testing.T) {
 		sides = append(sides, newInside(t, agent, i == 0))
 	}
 	traits := slices.Concat(securityTraits(), lifeTraits(), contentTraits(), insideTraits())
-	if o := os.Getenv("ONLY"); o != "" {
-		traits = slices.DeleteFunc(traits, func(x trait) bool { return !slices.Contains(strings.Split(o, ","), x.name) })
-	}
 	pods := traitPods(rand.New(rand.NewPCG(seed, 0)), traits, int(several))
 	for _, pod := range pods {
 		if pod.Spec.RuntimeClassName != nil {
@@ -101,7 +99,7 @@ func compareInside(t *testing.T, sides []*inside, pods []*v1.Pod) {
 	pods = makeAll(t, []*side{sides[0].side, sides[1].side}, pods)
 	began := time.Now()
 	for left := pods; len(left) > 0; {
-		now := []map[string]any{sides[0].told(t), sides[1].told(t)}
+		now := []map[string]any{sides[0].told(t, left), sides[1].told(t, left)}
 		var all []string
 		left = slices.DeleteFunc(slices.Clone(left), func(pod *v1.Pod) bool {
 			ours, theirs := now[0][pod.Name], now[1][pod.Name]
@@ -120,13 +118,33 @@ func compareInside(t *testing.T, sides []*inside, pods []*v1.Pod) {
 	}
 	t.Logf("%d pods came to the same in %v", len(pods), time.Since(began).Round(time.Second))
 	for _, s := range sides {
-		s.MustRun("delete", "pods", "--all", "--timeout=2m")
+		s.deletePods(t)
+	}
+	harness.Eventually(t, "the pods are gone", func() error {
+		return errors.Join(sides[0].gone(), sides[1].gone())
+	})
+}
+
+func (s *inside) deletePods(t *testing.T) {
+	t.Helper()
+	err := s.Client.CoreV1().Pods(s.Namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{},
+		metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
-// told is what came of each pod, as JSON that does not say which side it is. A pod that is still on
-// its way is not there.
-func (s *inside) told(t *testing.T) map[string]any {
+func (s *inside) gone() error {
+	list, err := s.Client.CoreV1().Pods(s.Namespace).List(context.Background(), metav1.ListOptions{})
+	if err == nil && len(list.Items) > 0 {
+		err = fmt.Errorf("%s has %d", s.Name, len(list.Items))
+	}
+	return err
+}
+
+// told is what came of each of the pods, as JSON that does not say which side it is. A pod that is
+// still on its way is not there.
+func (s *inside) told(t *testing.T, of []*v1.Pod) map[string]any {
 	t.Helper()
 	list, err := s.Client.CoreV1().Pods(s.Namespace).List(context.Background(), metav1.ListOptions{})
 	if err != nil {
@@ -135,6 +153,9 @@ func (s *inside) told(t *testing.T) map[string]any {
 	events, out := s.events(t), map[string]any{}
 	for i := range list.Items {
 		pod := &list.Items[i]
+		if !slices.ContainsFunc(of, func(o *v1.Pod) bool { return o.Name == pod.Name }) {
+			continue
+		}
 		tree := map[string]any{"status": comparableStatus(pod), "events": events[pod.UID],
 			"cgroup": s.cgroupOf(t, pod)}
 		settled := true

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,7 +19,10 @@ func comparableStatus(pod *v1.Pod) map[string]any {
 	for _, c := range status.Conditions {
 		conditions[string(c.Type)] = c
 	}
-	for _, c := range statuses(pod) {
+	for i := range status.ContainerStatuses {
+		backedOff(pod, &status.ContainerStatuses[i])
+	}
+	for _, c := range slices.Concat(status.InitContainerStatuses, status.ContainerStatuses) {
 		if on := c.State.Waiting; on != nil && isOnItsWay(on.Reason) {
 			on.Message = "" // we say what for
 		}
@@ -34,6 +38,22 @@ func comparableStatus(pod *v1.Pod) map[string]any {
 		status.AllocatedResources = nil // the kubelet adds the overhead, and so do its readers
 	}
 	return map[string]any{"conditions": conditions, "containers": containers, "pod": status}
+}
+
+// backedOff has a container that is to start again wait for that. Until the kubelet looks again it
+// only tells how the container has ended.
+func backedOff(pod *v1.Pod, c *v1.ContainerStatus) {
+	const reason = "CrashLoopBackOff"
+	waiting := v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason}}
+	end, policy := c.State.Terminated, pod.Spec.RestartPolicy
+	switch {
+	case isOver(pod):
+	case c.State.Waiting != nil && c.State.Waiting.Reason == reason:
+		c.State = waiting
+	case end != nil && (policy == v1.RestartPolicyAlways ||
+		policy == v1.RestartPolicyOnFailure && end.ExitCode != 0):
+		c.State, c.LastTerminationState.Terminated = waiting, end
+	}
 }
 
 // rule is what is of one run in a text, and what stands for it.
