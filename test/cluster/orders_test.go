@@ -30,7 +30,8 @@ func TestOrders(t *testing.T) {
 	seed := harness.Number(t, "NUMALET_ORDERS_SEED", 1795356351761480071)
 	several := harness.Number(t, "NUMALET_ORDERS_PODS", 60)
 	traits := slices.Concat(securityTraits(), lifeTraits(), contentTraits())
-	pods := traitPods(rand.New(rand.NewPCG(seed, 0)), traits, int(several))
+	pods := slices.Concat(eachTrait(traits),
+		severalTraits(rand.New(rand.NewPCG(seed, 0)), traits, int(several)))
 	var sides []*side
 	for _, agent := range agents {
 		sides = append(sides, newSide(t, agent))
@@ -43,13 +44,21 @@ func TestOrders(t *testing.T) {
 // atOnce is how many pods run at a time: neither node takes more than 110.
 const atOnce = 40
 
-// traitPods are pods with one trait each, and others with several.
-func traitPods(random *rand.Rand, all []trait, several int) (pods []*v1.Pod) {
+// traitsNote is the annotation that says which traits a pod has.
+const traitsNote = "example.com/traits"
+
+// eachTrait are pods with one trait each.
+func eachTrait(all []trait) (pods []*v1.Pod) {
 	for _, one := range all {
 		pod := ordinaryPod(one.name)
 		one.set(pod)
 		pods = append(pods, pod)
 	}
+	return pods
+}
+
+// severalTraits are so many pods, with some traits each by chance.
+func severalTraits(random *rand.Rand, all []trait, several int) (pods []*v1.Pod) {
 	for i := range several {
 		pod := ordinaryPod(fmt.Sprintf("several-%d", i))
 		names, refused := []string{}, false
@@ -62,7 +71,7 @@ func traitPods(random *rand.Rand, all []trait, several int) (pods []*v1.Pod) {
 			names = append(names, one.name)
 			one.set(pod)
 		}
-		pod.Annotations["example.com/traits"] = strings.Join(names, " ")
+		pod.Annotations[traitsNote] = strings.Join(names, " ")
 		pods = append(pods, pod)
 	}
 	return pods
@@ -130,7 +139,7 @@ func (s *side) make(t *testing.T, pod *v1.Pod) bool {
 		t.Fatal(err)
 	}
 	if err != nil {
-		t.Logf("%s (%s): %v", pod.Name, pod.Annotations["example.com/traits"], err)
+		t.Logf("%s (%s): %v", pod.Name, pod.Annotations[traitsNote], err)
 	}
 	return err == nil
 }

@@ -9,6 +9,11 @@ import (
 // dataImage is one that is mounted.
 const dataImage = "sim.local/data:1"
 
+// lonely are traits that hide others in a pod, because no container runs or not for long, or that
+// others hide.
+var lonely = []string{"non-root", "non-root-by-root", "pod-non-root", "user-image", "named-image",
+	"init-fails", "not-there", "host-none", "part-named", "env-file", "fails-always"}
+
 // insideTraits are those that only real containers make anything of.
 func insideTraits() []trait {
 	plain := v1.LocalObjectReference{Name: "plain"}
