@@ -72,8 +72,8 @@ func look() tree {
 		"hostname": or(hostname, err), "first": os.Getpid() == 1,
 		"mounts": mounts(), "files": files(), "devices": devices(), "root": names("/"),
 		"namespaces": links("/proc/self/ns"),
-		"streams":    tree{"0": link("/proc/self/fd/0"), "1": link("/proc/self/fd/1"), "2": link("/proc/self/fd/2")},
-		"status":     status(), "limits": limits(), "cgroups": cgroups(),
+		"stdin":      link("/proc/self/fd/0"), "stdout": link("/proc/self/fd/1"),
+		"status": status(), "limits": limits(), "cgroups": cgroups(),
 		"values": values(), "sysctls": sysctls(),
 	}
 	for _, name := range []string{"oom_score_adj", "uid_map", "gid_map", "loginuid", "attr/current"} {
