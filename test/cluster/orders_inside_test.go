@@ -191,17 +191,17 @@ func (s *inside) told(t *testing.T, of []*v1.Pod) map[string]any {
 		}
 		tree := map[string]any{"status": comparableStatus(pod), "events": events[pod.UID],
 			"cgroup": s.cgroupOf(t, pod)}
-		settled := true
+		settled := isOver(pod) || len(pod.Status.ContainerStatuses) > 0
 		for _, c := range statuses(pod) {
 			id, come := cameTo(c)
-			settled = settled && (come || events[pod.UID][mountFailed])
+			settled = settled && (come || isOver(pod) || events[pod.UID][mountFailed])
 			if id != "" {
 				report := s.report(pod.Name, c.Name, id)
 				settled = settled && report != nil
 				tree["inside "+c.Name] = report
 			}
 		}
-		if settled || isOver(pod) {
+		if settled {
 			out[pod.Name] = s.neutral(t, tree, pod)
 		}
 	}
