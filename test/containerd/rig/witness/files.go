@@ -83,7 +83,8 @@ func files() tree {
 	return out
 }
 
-// file is its mode, owner and group, and what is in it: a text that everybody may read.
+// file is its mode, owner and group, and what is in it: a text that everybody may read. Of a link it is
+// the target: who owns the link does not count for those who follow it.
 func file(path string) string {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -92,7 +93,7 @@ func file(path string) string {
 	out := owned(info)
 	switch {
 	case info.Mode()&fs.ModeSymlink != 0:
-		return out + " -> " + link(path)
+		return "-> " + link(path)
 	case info.Mode().IsRegular() && info.Mode()&0o4 != 0 && info.Size() <= maxText:
 		raw, err := os.ReadFile(path)
 		return out + " " + or(string(raw), err)
