@@ -301,10 +301,12 @@ func pullError(image string, err error) *StartError {
 	return &StartError{Reason: ReasonImagePull, Message: err.Error(), Err: err}
 }
 
+// imageRef names root where the image names no user: a container of which the runtime is told no user
+// cannot have a group either.
 func imageRef(ref string, image *runtimeapi.Image) ImageRef {
 	out := ImageRef{Ref: ref, User: ImageUser{Username: image.GetUsername()}}
-	if uid := image.GetUid(); uid != nil {
-		out.User.UID = &uid.Value
+	if uid := image.GetUid(); uid != nil || out.User.Username == "" {
+		out.User.UID = ptr.To(uid.GetValue())
 	}
 	return out
 }

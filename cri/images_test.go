@@ -188,6 +188,21 @@ func TestEnsure(t *testing.T) {
 	}
 }
 
+func TestImageUser(t *testing.T) {
+	for _, tt := range []struct {
+		image *runtimeapi.Image
+		want  ImageUser
+	}{
+		{&runtimeapi.Image{}, ImageUser{UID: ptr.To[int64](0)}},
+		{&runtimeapi.Image{Username: "www"}, ImageUser{Username: "www"}},
+		{&runtimeapi.Image{Uid: &runtimeapi.Int64Value{Value: 7}}, ImageUser{UID: ptr.To[int64](7)}},
+	} {
+		if diff := cmp.Diff(tt.want, imageRef("r", tt.image).User); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", tt.image, diff)
+		}
+	}
+}
+
 // text is the policy, whether the image was there, and whether it was to be pulled.
 func (a Asked) text() string {
 	out := string(a.Policy)

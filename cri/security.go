@@ -22,7 +22,7 @@ type SecurityOptions struct {
 	IDs *IDs
 }
 
-// ImageUser is the user that an image names; neither field set means root.
+// ImageUser is the user that an image names, by number or by name.
 type ImageUser struct {
 	UID      *int64
 	Username string

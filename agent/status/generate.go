@@ -84,9 +84,10 @@ func Generate(in Input) v1.PodStatus {
 }
 
 // Rejected is the status of a pod that the node will not run. Of the input it needs the pod, the
-// node, the previous status and the time.
+// previous status and the time. Such a pod has no address, not even the host's.
 func Rejected(in Input, why Reason) v1.PodStatus {
 	s := base(in)
+	s.HostIP, s.HostIPs = "", nil
 	s.Phase = v1.PodFailed
 	s.Reason, s.Message = why.Reason, "Pod was rejected: "+why.Message
 	for _, was := range in.Previous.Conditions {

@@ -194,7 +194,7 @@ func TestRejectedAndWaiting(t *testing.T) {
 	if !strings.HasPrefix(got, want) {
 		t.Errorf("waiting: %q, want %q first", got, want)
 	}
-	if rejected.HostIP != "10.1.1.1" || rejected.QOSClass != v1.PodQOSBestEffort ||
+	if rejected.HostIP != "" || rejected.HostIPs != nil || rejected.QOSClass != v1.PodQOSBestEffort ||
 		!rejected.StartTime.Time.Equal(at(50)) {
 		t.Errorf("rejected: %+v", rejected)
 	}

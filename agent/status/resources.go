@@ -47,9 +47,10 @@ func tellApplied(in Input, s *v1.ContainerStatus, c *v1.Container, record cri.Co
 	}
 }
 
-// correct replaces an amount that there is, and is another one.
+// correct tells an amount if it is another one. A container that has limits, or requests, may run
+// with one more, which is the pod's; of one that has none it is not told.
 func correct(list v1.ResourceList, name v1.ResourceName, is *resource.Quantity) {
-	if told, ok := list[name]; ok && told.Cmp(*is) != 0 {
+	if told, ok := list[name]; list != nil && (!ok || told.Cmp(*is) != 0) {
 		list[name] = *is
 	}
 }

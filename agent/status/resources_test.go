@@ -67,6 +67,9 @@ func TestResources(t *testing.T) {
 			cri.ContainerRunning, exact, told,
 			"[cpu:250m example.com/gpu:1 memory:32Mi]", "[cpu:250m example.com/gpu:1 memory:32Mi]",
 			"[cpu:500m example.com/gpu:1 memory:64Mi]"},
+		"with a limit of the pod": {v1.ResourceRequirements{Requests: amounts("memory", "32Mi"),
+			Limits: amounts("cpu", "500m")}, cri.ContainerRunning, exact, nil,
+			"[memory:32Mi]", "[cpu:250m memory:32Mi]", "[cpu:500m memory:64Mi]"},
 		"nothing is asked for": {v1.ResourceRequirements{}, cri.ContainerRunning,
 			cri.Applied{Shares: 2, Quota: -1, Memory: 1 << 50}, nil, "[]", "[]", "[]"},
 	} {

@@ -21,7 +21,7 @@ import (
 )
 
 // emptyDirMode lets containers of any user write.
-const emptyDirMode = 0o777
+const emptyDirMode = fs.FileMode(0o777)
 
 // emptyDirName is the kubelet's name of the type.
 const emptyDirName = "kubernetes.io/empty-dir"
@@ -80,9 +80,14 @@ func (t target) markReady() error {
 }
 
 // own gives an empty directory its mode and, if the pod has an fsGroup, its group, which files made
-// inside then have as well. Without root it stays ours, as all of the pod does.
+// inside then have as well. Without root it stays ours, as all of the pod does. A tmpfs stays sticky,
+// as it is from its mount on: programs look for that where they keep temporary files.
 func own(pod *v1.Pod, dir string, asRoot bool) error {
-	mode := fs.FileMode(emptyDirMode)
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("set mode of emptyDir: %w", err)
+	}
+	mode := emptyDirMode | info.Mode()&fs.ModeSticky
 	if sc := pod.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
 		if asRoot {
 			if err := os.Lchown(dir, -1, int(*sc.FSGroup)); err != nil {

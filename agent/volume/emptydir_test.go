@@ -149,6 +149,10 @@ func TestTmpfsForReal(t *testing.T) {
 		t.Errorf("type %x, %d bytes; want a tmpfs of 1 MiB",
 			stat.Type, int64(stat.Blocks)*stat.Bsize)
 	}
+	info, err := os.Stat(dir)
+	if err != nil || info.Mode() != fs.ModeDir|fs.ModeSticky|0o777 {
+		t.Errorf("its mode is %v, %v; want all rights, and sticky", info.Mode(), err)
+	}
 	mounts, err := v.mountsBelow(v.root)
 	if err != nil || len(mounts) != 1 {
 		t.Errorf("mounted: %q, %v; want it once", mounts, err)

@@ -108,7 +108,7 @@ func (c Config) write(snapshotter string) error {
 	values := struct {
 		Config
 		Snapshotter, Network, Subnet, NetworkState string
-	}{c, snapshotter, c.network(), c.subnet(), c.path("cni.state")}
+	}{c, snapshotter, c.network(), c.Subnet(), c.path("cni.state")}
 	t, err := template.ParseFS(templates, "*")
 	if err != nil {
 		return err
@@ -127,9 +127,9 @@ func (c Config) write(snapshotter string) error {
 	return nil
 }
 
-// subnet is the pods' network, from the range for benchmarks (RFC 2544), which no real network
+// Subnet is the pods' network, from the range for benchmarks (RFC 2544), which no real network
 // should use. Two daemons at a time should not get the same one.
-func (c Config) subnet() string {
+func (c Config) Subnet() string {
 	sum := c.sum()
 	return fmt.Sprintf("198.%d.%d.0/24", 18+sum&1, sum>>1&0xff)
 }

@@ -52,10 +52,8 @@ func (i image) message() *runtimeapi.Image {
 	}
 	if uid, err := strconv.ParseInt(i.user, 10, 64); err == nil {
 		out.Uid = &runtimeapi.Int64Value{Value: uid}
-	} else if i.user != "" {
-		out.Username = i.user
 	} else {
-		out.Uid = &runtimeapi.Int64Value{}
+		out.Username = i.user // none is root, as containerd tells it
 	}
 	return out
 }

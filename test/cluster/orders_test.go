@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -29,41 +27,38 @@ import (
 // the API server too. Each trait is in a pod of its own, and several together in pods by chance,
 // NUMALET_ORDERS_PODS of them: always the same, or others with each NUMALET_ORDERS_SEED.
 func TestOrders(t *testing.T) {
-	seed := fromEnvironment(t, "NUMALET_ORDERS_SEED", 1795356351761480071)
-	several := fromEnvironment(t, "NUMALET_ORDERS_PODS", 60)
-	pods := traitPods(rand.New(rand.NewPCG(seed, 0)), int(several))
+	seed := harness.Number(t, "NUMALET_ORDERS_SEED", 1795356351761480071)
+	several := harness.Number(t, "NUMALET_ORDERS_PODS", 60)
+	traits := slices.Concat(securityTraits(), lifeTraits(), contentTraits())
+	pods := slices.Concat(eachTrait(traits),
+		severalTraits(rand.New(rand.NewPCG(seed, 0)), traits, int(several)))
 	var sides []*side
 	for _, agent := range agents {
 		sides = append(sides, newSide(t, agent))
 	}
-	for len(pods) > 0 { // some at a time: neither node takes more than 110 pods
-		some := pods[:min(len(pods), 40)]
-		pods = pods[len(some):]
+	for some := range slices.Chunk(pods, atOnce) {
 		compare(t, sides, some)
 	}
 }
 
-// fromEnvironment is a number that a variable may have.
-func fromEnvironment(t *testing.T, name string, otherwise uint64) uint64 {
-	text := os.Getenv(name)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	return n
-}
+// atOnce is how many pods run at a time: neither node takes more than 110.
+const atOnce = 40
 
-// traitPods are pods with one trait each, and others with several.
-func traitPods(random *rand.Rand, several int) (pods []*v1.Pod) {
-	all := slices.Concat(securityTraits(), lifeTraits(), contentTraits())
+// traitsNote is the annotation that says which traits a pod has.
+const traitsNote = "example.com/traits"
+
+// eachTrait are pods with one trait each.
+func eachTrait(all []trait) (pods []*v1.Pod) {
 	for _, one := range all {
 		pod := ordinaryPod(one.name)
 		one.set(pod)
 		pods = append(pods, pod)
 	}
+	return pods
+}
+
+// severalTraits are so many pods, with some traits each by chance.
+func severalTraits(random *rand.Rand, all []trait, several int) (pods []*v1.Pod) {
 	for i := range several {
 		pod := ordinaryPod(fmt.Sprintf("several-%d", i))
 		names, refused := []string{}, false
@@ -76,7 +71,7 @@ func traitPods(random *rand.Rand, several int) (pods []*v1.Pod) {
 			names = append(names, one.name)
 			one.set(pod)
 		}
-		pod.Annotations["example.com/traits"] = strings.Join(names, " ")
+		pod.Annotations[traitsNote] = strings.Join(names, " ")
 		pods = append(pods, pod)
 	}
 	return pods
@@ -95,32 +90,38 @@ func newSide(t *testing.T, agent string) *side {
 		ImageUsers: map[string]string{userImage: "1000", namedImage: "web"},
 		Handlers:   []string{"heavy"},
 	})
+	n.Args = slices.DeleteFunc(n.Args, func(arg string) bool { // both see this machine
+		return strings.HasPrefix(arg, "--topology-from=")
+	})
+	return startSide(t, c, n, agent, "heavy")
+}
+
+// startSide has the agent run on the node; handler is one of its runtime.
+func startSide(t *testing.T, c rig.Cluster, n *harness.Node, agent, handler string) *side {
+	t.Helper()
 	n.Settings["cpuManagerPolicy"], n.Settings["topologyManagerPolicy"] = "none", "none"
 	n.Settings["allowedUnsafeSysctls"] = []string{"net.core.*"}
 	n.Settings["clusterDNS"], n.Settings["clusterDomain"] = []string{"10.96.0.10"}, "cluster.local"
 	n.Settings["seccompDefault"] = true
-	n.Args = slices.DeleteFunc(n.Args, func(arg string) bool { // both see this machine
-		return strings.HasPrefix(arg, "--topology-from=")
-	})
 	if agent == "kubelet" {
 		rig.StockKubelet(t, n)
 	}
 	n.Settings["evictionHard"] = map[string]string{"memory.available": "1Mi"}
 	s := &side{c, c.Join(n, agent)}
-	s.furnish(t)
+	s.furnish(t, handler)
 	s.Start()
 	s.AwaitReady(s.Name)
 	return s
 }
 
 // furnish makes what the pods use.
-func (s *side) furnish(t *testing.T) {
+func (s *side) furnish(t *testing.T, handler string) {
 	s.Apply(`{apiVersion: v1, kind: ConfigMap, metadata: {name: plain}, data: {k: v}}
 ---
 {apiVersion: v1, kind: Secret, metadata: {name: plain}, stringData: {k: v}}
 `)
 	_, err := s.Client.NodeV1().RuntimeClasses().Create(t.Context(), &nodev1.RuntimeClass{
-		ObjectMeta: metav1.ObjectMeta{Name: "heavy"}, Handler: "heavy",
+		ObjectMeta: metav1.ObjectMeta{Name: handler}, Handler: handler,
 		Overhead: &nodev1.Overhead{PodFixed: list("20m", "10Mi")},
 	}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -138,18 +139,24 @@ func (s *side) make(t *testing.T, pod *v1.Pod) bool {
 		t.Fatal(err)
 	}
 	if err != nil {
-		t.Logf("%s (%s): %v", pod.Name, pod.Annotations["example.com/traits"], err)
+		t.Logf("%s (%s): %v", pod.Name, pod.Annotations[traitsNote], err)
 	}
 	return err == nil
+}
+
+// makeAll makes pods on both sides, and returns those that the API server takes.
+func makeAll(t *testing.T, sides []*side, pods []*v1.Pod) []*v1.Pod {
+	t.Helper()
+	return slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool {
+		taken := sides[0].make(t, pod)
+		return !taken || !sides[1].make(t, pod)
+	})
 }
 
 // compare runs the pods on both sides until they differ in nothing.
 func compare(t *testing.T, sides []*side, pods []*v1.Pod) {
 	t.Helper()
-	pods = slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool {
-		taken := sides[0].make(t, pod)
-		return !taken || !sides[1].make(t, pod)
-	})
+	pods = makeAll(t, sides, pods)
 	deadline := time.Now().Add(harness.Patience)
 	for len(pods) > 0 {
 		now := []map[string]any{sides[0].told(t), sides[1].told(t)}
@@ -245,21 +252,28 @@ var (
 // neutral is the JSON without what only tells the sides apart.
 func (s *side) neutral(t *testing.T, orders any, pod *v1.Pod, ip string) (out any) {
 	t.Helper()
-	raw, err := json.Marshal(orders)
-	if err != nil {
-		t.Fatal(err)
-	}
 	pairs := []string{s.Root, "ROOT", s.Dir, "DIR", string(pod.UID), "UID", s.Namespace, "NAMESPACE",
 		`"` + s.Name + `"`, `"NODE"`}
 	if ip != "" {
 		pairs = append(pairs, ip, "IP")
 	}
-	text := strings.NewReplacer(pairs...).Replace(string(raw))
-	text = lastWords.ReplaceAllString(text, "$1/WORDS")
-	text = taken.ReplaceAllString(text, `"host_id":1`)
-	text = inUse.ReplaceAllString(text, "used: N")
-	text = envFile.ReplaceAllString(text, `: couldn't parse env file"`)
-	if err := json.Unmarshal([]byte(text), &out); err != nil {
+	return rewritten(t, orders, func(text string) string {
+		text = strings.NewReplacer(pairs...).Replace(text)
+		text = lastWords.ReplaceAllString(text, "$1/WORDS")
+		text = taken.ReplaceAllString(text, `"host_id":1`)
+		text = inUse.ReplaceAllString(text, "used: N")
+		return envFile.ReplaceAllString(text, `: couldn't parse env file"`)
+	})
+}
+
+// rewritten is the JSON of a value after a change to its text.
+func rewritten(t *testing.T, value any, change func(string) string) (out any) {
+	t.Helper()
+	raw, err := json.Marshal(value)
+	if err == nil {
+		err = json.Unmarshal([]byte(change(string(raw))), &out)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	return out

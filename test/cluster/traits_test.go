@@ -92,6 +92,7 @@ func securityTraits() []trait {
 		secure("user-group", func(s *v1.SecurityContext) {
 			s.RunAsUser, s.RunAsGroup = ptr.To(int64(8)), ptr.To(int64(9))
 		}),
+		secure("group", func(s *v1.SecurityContext) { s.RunAsGroup = ptr.To(int64(10)) }),
 		secure("non-root-by-user", func(s *v1.SecurityContext) {
 			s.RunAsUser, s.RunAsNonRoot = ptr.To(int64(8)), ptr.To(true)
 		}),

@@ -36,7 +36,7 @@ func StockKubelet(t testing.TB, agent *harness.Node) {
 		}
 		t.Skip("left out: the kubelet needs root")
 	}
-	share(t, agent.Root)
+	Share(t, agent.Root)
 	agent.Program = []string{"unshare", "--mount", "--propagation=unchanged",
 		"sh", "-c", ownDevicePlugins, "kubelet", agent.Root, filepath.Join(Binaries(t), "kubelet")}
 	// Of a machine that is not this one.
@@ -53,9 +53,9 @@ func StockKubelet(t testing.TB, agent *harness.Node) {
 	agent.Settings["authorization"] = map[string]any{"mode": "AlwaysAllow"}
 }
 
-// share has what is mounted in dir seen in every mount namespace that has dir. It goes with the
-// node's other mounts.
-func share(t testing.TB, dir string) {
+// Share has what is mounted in dir, the root directory of a node, seen in every mount namespace that
+// has dir, as all is where systemd runs. It goes with the node's other mounts.
+func Share(t testing.TB, dir string) {
 	t.Helper()
 	if err := errors.Join(os.MkdirAll(dir, 0o750),
 		unix.Mount(dir, dir, "", unix.MS_BIND, ""),

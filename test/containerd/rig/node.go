@@ -14,7 +14,15 @@ import (
 // agent runs yet.
 func Node(t *testing.T) (n *harness.Node, d *containerd.Daemon, cgroup string) {
 	t.Helper()
-	cgroup = scratch.Cgroup("node")
+	Require(t)
+	Alone(t)
+	return NodeBeside(t, "node")
+}
+
+// NodeBeside is Node in a test that has one already; the name is of no other in the test.
+func NodeBeside(t *testing.T, name string) (n *harness.Node, d *containerd.Daemon, cgroup string) {
+	t.Helper()
+	cgroup = scratch.Cgroup(name)
 	made := false
 	t.Cleanup(func() { // after containerd has stopped
 		if !made {
@@ -24,7 +32,7 @@ func Node(t *testing.T) (n *harness.Node, d *containerd.Daemon, cgroup string) {
 			t.Error(err)
 		}
 	})
-	d = Containerd(t)
+	d = start(t)
 	made = true
 	if err := cgroups.CreateRoot(cgroup); err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/gofrs/flock"
@@ -31,13 +32,12 @@ func Containerd(t *testing.T) *containerd.Daemon {
 	t.Helper()
 	Require(t)
 	Alone(t)
-	dir := scratch.Dir(t)
-	t.Cleanup(func() {
-		if err := os.Remove(dir); err != nil { // Stop has left it empty
-			t.Error(err)
-		}
-	})
-	config := containerd.Config{Binaries: Binaries(t), Dir: dir, Pause: containerd.PauseImage}
+	return start(t)
+}
+
+func start(t *testing.T) *containerd.Daemon {
+	t.Helper()
+	config := configure(t)
 	d, err := containerd.Start(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
@@ -58,6 +58,27 @@ func Containerd(t *testing.T) *containerd.Daemon {
 		t.Fatal(err)
 	}
 	return d
+}
+
+// subnets are those of the containerds that run in this process.
+var subnets sync.Map
+
+// configure chooses a directory, which Stop leaves empty, and with it a subnet that no other has.
+func configure(t *testing.T) containerd.Config {
+	t.Helper()
+	dir := scratch.Dir(t)
+	c := containerd.Config{Binaries: Binaries(t), Dir: dir, Pause: containerd.PauseImage}
+	subnet := c.Subnet()
+	if _, taken := subnets.LoadOrStore(subnet, true); taken {
+		return configure(t)
+	}
+	t.Cleanup(func() {
+		subnets.Delete(subnet)
+		if err := os.Remove(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
 }
 
 // Require skips the test where a containerd cannot run; in CI it fails.
@@ -132,8 +153,14 @@ func NewRunc(t *testing.T) {
 // Program builds a small static program that does what numalet does in an image.
 func Program(t *testing.T) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "numalet")
-	cmd := exec.Command("go", "build", "-o", file, "./test/containerd/rig/inside")
+	return build(t, "inside")
+}
+
+// build builds the static program that is in a folder here.
+func build(t *testing.T, name string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", file, "./test/containerd/rig/"+name)
 	cmd.Dir = moduleRoot()
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -27,24 +27,31 @@ const ShellImage = "registry.numalet.test/shell:1"
 // ImportShell makes ShellImage, with the host's busybox, and gives it to d.
 func ImportShell(t *testing.T, d *containerd.Daemon) {
 	t.Helper()
-	image, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{
-		OS: "linux", Architecture: runtime.GOARCH,
-		Config: v1.Config{Cmd: []string{"sh"}, Env: []string{"PATH=/bin"}, WorkingDir: "/"},
-	})
-	if err != nil {
-		t.Fatal(err)
+	importImages(t, d, shellLayer(t), map[string]v1.Config{
+		ShellImage: {Cmd: []string{"sh"}, Env: []string{"PATH=/bin"}, WorkingDir: "/"}})
+}
+
+// importImages makes images of one layer, a tar, and gives them to d.
+func importImages(t *testing.T, d *containerd.Daemon, tar []byte, of map[string]v1.Config) {
+	t.Helper()
+	layer := static.NewLayer(tar, types.DockerUncompressedLayer)
+	images := map[name.Reference]v1.Image{}
+	for ref, config := range of {
+		tag, err := name.NewTag(ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		images[tag], err = mutate.ConfigFile(empty.Image, &v1.ConfigFile{
+			OS: "linux", Architecture: runtime.GOARCH, Config: config})
+		if err == nil {
+			images[tag], err = mutate.AppendLayers(images[tag], layer)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
-	image, err = mutate.AppendLayers(image,
-		static.NewLayer(shellLayer(t), types.DockerUncompressedLayer))
-	if err != nil {
-		t.Fatal(err)
-	}
-	tag, err := name.NewTag(ShellImage)
-	if err != nil {
-		t.Fatal(err)
-	}
-	archive := filepath.Join(t.TempDir(), "shell.tar")
-	if err := tarball.WriteToFile(archive, tag, image); err != nil {
+	archive := filepath.Join(t.TempDir(), "images.tar")
+	if err := tarball.MultiRefWriteToFile(archive, images); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Import(t.Context(), archive); err != nil {
@@ -67,22 +74,35 @@ func shellLayer(t *testing.T) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var buf bytes.Buffer
-	w := tar.NewWriter(&buf)
-	add := func(h tar.Header, text []byte) {
-		h.Size = int64(len(text))
-		if err := w.WriteHeader(&h); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write(text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	add(tar.Header{Name: "tmp/", Mode: 0o1777}, nil)
-	add(tar.Header{Name: "bin/busybox", Mode: 0o755}, program)
+	entries := []entry{{tar.Header{Name: "tmp/", Mode: 0o1777}, nil},
+		{tar.Header{Name: "bin/busybox", Mode: 0o755}, program}}
 	for _, c := range strings.Fields(string(commands)) {
 		if c != "busybox" {
-			add(tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + c, Linkname: "busybox"}, nil)
+			entries = append(entries, entry{tar.Header{Typeflag: tar.TypeSymlink,
+				Name: "bin/" + c, Linkname: "busybox"}, nil})
+		}
+	}
+	return layer(t, entries)
+}
+
+// entry is a file, folder or link of an image.
+type entry struct {
+	tar.Header
+	content []byte
+}
+
+// layer is a tar of the entries.
+func layer(t *testing.T, entries []entry) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	for _, e := range entries {
+		e.Size = int64(len(e.content))
+		if err := w.WriteHeader(&e.Header); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(e.content); err != nil {
+			t.Fatal(err)
 		}
 	}
 	if err := w.Close(); err != nil {
