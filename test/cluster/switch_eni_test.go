@@ -40,7 +40,7 @@ func TestSwitchENI(t *testing.T) {
 	plugin := s.eniPlugin()
 	var names []string
 	given := map[string]string{} // interfaces by pod
-	run := func(name string) { // with a UID that both agents know it by
+	run := func(name string) {   // with a UID that both agents know it by
 		metadata := fmt.Sprintf("name: %s, uid: 3b1c7c0e-5b0e-4f0e-9d55-6c1f4a0f2c3%d", name, len(given))
 		s.Pod(name, podManifest(metadata, `{limits: {`+eniResource+`: "1"}}`))
 		names = append(names, name)
