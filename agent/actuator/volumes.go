@@ -24,23 +24,29 @@ const (
 	pollRetry = 2 * time.Second
 )
 
+// mountFailed is the reason of a pod whose volumes are not as they should be, and of the events.
+const mountFailed = "FailedMount"
+
 // setUpVolumes makes the pod's volumes. Each that cannot be made is an event.
 func (b build) setUpVolumes(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, volumesWait)
 	defer cancel()
+	var err error
 	if b.cfg.Objects != nil {
-		if err := b.cfg.Objects.Begin(b.pod); err != nil {
-			b.warn("FailedMount", err.Error())
-			return err
-		}
+		err = b.cfg.Objects.Begin(b.pod)
 	}
-	err := b.cfg.Volumes.SetUp(ctx, b.pod)
+	if err == nil {
+		err = b.cfg.Volumes.SetUp(ctx, b.pod)
+	}
+	if err == nil {
+		return nil
+	}
 	b.warnOfVolumes(err)
-	if err != nil && volume.Polls(b.pod) {
-		return &cri.StartError{Reason: cri.ReasonCreatePodSandbox, Message: err.Error(), Err: err,
-			RetryAt: time.Now().Add(pollRetry)}
+	why := &cri.StartError{Reason: mountFailed, Message: err.Error(), Err: err}
+	if volume.Polls(b.pod) {
+		why.RetryAt = time.Now().Add(pollRetry)
 	}
-	return err
+	return why
 }
 
 // updateVolumes brings the volumes of a pod that runs up to date. What it cannot keeps what it has.
@@ -53,22 +59,19 @@ func (b build) updateVolumes(ctx context.Context) error {
 	}
 	b.warnOfVolumes(err)
 	return &cri.StartError{
-		Reason: "FailedMount", Message: err.Error(), Err: err,
+		Reason: mountFailed, Message: err.Error(), Err: err,
 		RetryAt: time.Now().Add(updateRetry),
 	}
 }
 
 // warnOfVolumes is an event for each of the errors that were joined.
 func (b build) warnOfVolumes(err error) {
-	if err == nil {
-		return
-	}
 	errs := []error{err}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		errs = joined.Unwrap()
 	}
 	for _, one := range errs {
-		b.warn("FailedMount", one.Error())
+		b.warn(mountFailed, one.Error())
 	}
 }
 

@@ -95,8 +95,8 @@ func TestVolumesThatCannotBeMade(t *testing.T) {
 		t.Errorf("cleaned up: %v, released %v", err, server.released)
 	}
 	server.refuse, events = errors.New("too many"), nil
-	if err := b.setUpVolumes(t.Context()); err == nil || len(events) != 1 ||
-		events[0] != "Warning FailedMount too many" {
+	if err := b.setUpVolumes(t.Context()); !errors.As(err, &why) || why.Reason != "FailedMount" ||
+		!slices.Equal(events, []string{"Warning FailedMount too many"}) {
 		t.Errorf("got %v and the events %q", err, events)
 	}
 }
