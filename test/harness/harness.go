@@ -93,13 +93,12 @@ func NewOn(t testing.TB, endpoint string) *Node {
 		if found := races(dir); found != "" {
 			t.Errorf("the race detector found this in the agent or a plugin:\n%s", found)
 		}
-		if t.Failed() {
-			t.Logf("files are kept in %s; the end of the log:\n%s", dir, n.LogTail(60))
-			return
-		}
 		// Volumes of pods that had not ended may be mounted there.
 		if err := containerd.UnmountBelow(dir); err != nil {
 			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("files are kept in %s; the end of the log:\n%s", dir, n.LogTail(60))
 			return
 		}
 		os.RemoveAll(dir)
