@@ -25,13 +25,20 @@ type Record struct {
 	// Since is when it was handed out. Seen: its pod was known to the agent since.
 	Since time.Time `json:"since,omitzero"`
 	Seen  bool      `json:"seen,omitempty"`
+	// Missed is since when the agent, asked again and again, has not known its pod.
+	Missed time.Time `json:"-"`
 	// Problem says why it could not be brought back.
 	Problem string `json:"-"`
 }
 
-// unseenFor is how long an interface stays handed out whose pod the agent never told of: it was not
-// admitted in the end.
-const unseenFor = 2 * time.Minute
+const (
+	// unseenFor is how long an interface stays handed out whose pod the agent never told of: it was
+	// not admitted in the end.
+	unseenFor = 2 * time.Minute
+	// missedFor is how long it stays so when the agent tells no longer of the pod. An agent that has
+	// just started does not know its pods yet.
+	missedFor = 30 * time.Second
+)
 
 // Book has a record for each interface that is offered, by id.
 type Book map[string]Record
@@ -43,9 +50,18 @@ type sight struct {
 	// present reports whether hardware is there, wherever its interface is; of software that it
 	// may be.
 	present func(Interface) bool
-	// held are the ids that pods have; nil while that is not known.
-	held map[string]bool
-	now  time.Time
+	pods    sightOfPods
+	// used reports whether processes may be in the network namespace where an interface is, away from
+	// home: the API server may be away for hours from a kubelet that was started without it.
+	used func(Interface) bool
+}
+
+// sightOfPods are the ids that pods have; nil while that is not known.
+type sightOfPods struct {
+	held  map[string]bool
+	asked time.Time
+	// missedFor is the constant, or less in tests.
+	missedFor time.Duration
 }
 
 // next is what the book says after a look; it leaves the book as it is.
@@ -72,7 +88,7 @@ func (b Book) next(s sight) Book {
 			delete(out, id) // nobody has it, and no rule is for it any more, or it is gone
 			continue
 		}
-		if r = r.next(s.held, s.now, id); r.Phase == Returning && !atHome && !s.present(r.Home) {
+		if r = r.next(s, id); r.Phase == Returning && !atHome && !s.present(r.Home) {
 			delete(out, id) // it was unplugged, and nobody has it any more
 			continue
 		}
@@ -81,13 +97,23 @@ func (b Book) next(s sight) Book {
 	return out
 }
 
-// next follows what pods have.
-func (r Record) next(held map[string]bool, now time.Time, id string) Record {
+// next follows what pods have. What was asked before it was handed out is about its last pod.
+func (r Record) next(s sight, id string) Record {
+	patience := s.pods.missedFor
+	if !r.Seen {
+		patience = unseenFor
+	}
+	asked := s.pods.asked
 	switch {
-	case r.Phase != Handed || held == nil:
-	case held[id]:
-		r.Seen = true
-	case r.Seen || now.Sub(r.Since) > unseenFor:
+	case r.Phase != Handed || s.pods.held == nil || asked.Before(r.Since):
+		return r
+	case s.pods.held[id]:
+		r.Seen, r.Missed = true, time.Time{}
+		return r
+	case r.Missed.IsZero():
+		r.Missed = asked
+	}
+	if asked.Sub(r.Missed) >= patience && !s.used(r.Home) {
 		r.Phase = Returning
 	}
 	return r

@@ -5,6 +5,16 @@ import (
 	"time"
 )
 
+// podsHave is that pods have these, asked now, of a plugin that does not wait longer for a pod to be told
+// of again.
+func podsHave(ids ...string) sightOfPods {
+	held := map[string]bool{}
+	for _, id := range ids {
+		held[id] = true
+	}
+	return sightOfPods{held: held, asked: time.Now()}
+}
+
 // What becomes of a record, by who has the interface and where it is seen.
 func TestBook(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -14,7 +24,12 @@ func TestBook(t *testing.T) {
 	record := func(i Interface, p Phase, seen bool, since time.Duration) *Record {
 		return &Record{Resource: "a", Home: i, Phase: p, Seen: seen, Since: now.Add(-since)}
 	}
-	const home, away, unplugged = "home", "away", "unplugged"
+	missed := func(r *Record, ago time.Duration) *Record {
+		r.Missed = now.Add(-ago)
+		return r
+	}
+	// Used is away, with a process.
+	const home, away, used, unplugged = "home", "away", "used", "unplugged"
 	held, none := map[string]bool{nic.ID: true, software.ID: true}, map[string]bool{}
 	for name, tt := range map[string]struct {
 		of      Interface
@@ -44,23 +59,35 @@ func TestBook(t *testing.T) {
 			false, held, Handed, true, ""},
 		"handed, nobody tells": {nic, record(nic, Handed, true, time.Hour), away,
 			false, nil, Handed, true, ""},
-		"its pod is gone": {nic, record(nic, Handed, true, time.Minute), away,
+		"an agent that has just started": {nic, record(nic, Handed, true, time.Hour), away,
+			false, none, Handed, true, ""},
+		"its pod is gone": {nic, missed(record(nic, Handed, true, time.Hour), time.Minute), away,
 			false, none, Returning, true, "it is being brought back from a container"},
-		"its pod never came": {nic, record(nic, Handed, false, time.Hour), home,
+		"told of again": {nic, missed(record(nic, Handed, true, time.Hour), time.Minute), away,
+			false, held, Handed, true, ""},
+		"an agent that knows no pod for long": {nic, missed(record(nic, Handed, true, 2*time.Hour),
+			time.Hour), used, false, none, Handed, true, ""},
+		"asked about its last pod": {nic, record(nic, Handed, false, -time.Second), home,
+			false, held, Handed, false, ""},
+		"its pod never came": {nic, missed(record(nic, Handed, false, time.Hour), time.Hour), home,
 			false, none, Returning, false, "it is being brought back from a container"},
+		"its pod may come yet": {nic, missed(record(nic, Handed, false, time.Hour), time.Minute), home,
+			false, none, Handed, false, ""},
 		"unplugged from a pod": {nic, record(nic, Handed, true, time.Hour), unplugged,
 			false, held, Handed, true, "the hardware is gone"},
-		"and its pod is gone": {nic, record(nic, Handed, true, time.Hour), unplugged,
+		"and its pod is gone": {nic, missed(record(nic, Handed, true, time.Hour), time.Minute), unplugged,
 			false, none, "", false, ""},
 		"returning": {nic, record(nic, Returning, true, time.Hour), away,
 			false, none, Returning, true, "it is being brought back from a container"},
 		"software in a pod": {software, record(software, Handed, true, time.Hour), away,
 			false, held, Handed, true, ""},
-		"software, its pod is gone": {software, record(software, Handed, true, time.Hour), away,
-			false, none, Returning, true, "it is being brought back from a container"},
+		"software, its pod is gone": {software, missed(record(software, Handed, true, time.Hour),
+			time.Minute), away, false, none, Returning, true, "it is being brought back from a container"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			book, s := Book{}, sight{home: map[string]Interface{}, held: tt.held, now: now}
+			book, s := Book{}, sight{home: map[string]Interface{}}
+			s.pods = sightOfPods{tt.held, now, missedFor}
+			s.used = func(Interface) bool { return tt.where == used }
 			s.present = func(i Interface) bool {
 				return i.Hardware.PCI == "" || tt.where != unplugged
 			}
@@ -93,7 +120,7 @@ func TestHomeIsKept(t *testing.T) {
 	changed.Link.State.MTU = 9000
 	look := func(b Book, i Interface) Book {
 		return b.next(sight{choices: []Choice{{Interface: i}}, home: map[string]Interface{i.ID: i},
-			present: func(Interface) bool { return true }, now: time.Now()})
+			present: func(Interface) bool { return true }})
 	}
 	book := look(look(Book{}, nic), changed)
 	if got := book["veth1"].Home.Link; got.State.MTU != 9000 || got.Carrier {

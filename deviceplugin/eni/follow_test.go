@@ -65,6 +65,7 @@ func TestRealFollow(t *testing.T) {
 	pods := serveAgent(t, cfg.Places.PodResources)
 	p, err := newPlugin(cfg.withDefaults())
 	home.must(err)
+	p.missedFor = 0
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- p.run(ctx) }()

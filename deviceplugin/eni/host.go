@@ -18,6 +18,9 @@ type Kernel interface {
 type Mover interface {
 	// Fetch moves an interface home that is in another network namespace.
 	Fetch(i Interface) error
+	// User is a process in the network namespace where an interface is, away from home; 0: there is
+	// none, or the interface is at home.
+	User(i Interface) (pid int, err error)
 	// Apply makes one change of an interface that is at home.
 	Apply(index int, s Step) error
 }

@@ -21,6 +21,7 @@ type simulated struct {
 	links   []Link
 	routes  []int
 	away    []Link
+	user    int // a process where they are
 	applied []string
 	broken  error // what Apply says
 	changed func()
@@ -72,6 +73,16 @@ func (s *simulated) Fetch(i Interface) error {
 	s.links = append(s.links, s.away[at])
 	s.away = slices.Delete(s.away, at, at+1)
 	return nil
+}
+
+// User implements Mover.
+func (s *simulated) User(i Interface) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.ContainsFunc(s.away, i.same) {
+		return s.user, nil
+	}
+	return 0, nil
 }
 
 // Apply implements Mover.

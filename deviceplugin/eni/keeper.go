@@ -31,7 +31,7 @@ type keeper struct {
 	// own is what the node has lived on since the plugin began: a default route that is gone for
 	// a moment makes no device of the node's interface.
 	own  Own
-	said map[string]string // by id, what was logged last
+	said map[string]string // by what it is about, what was logged last
 }
 
 // offer is one resource's devices, and the interfaces that they are.
@@ -40,12 +40,12 @@ type offer struct {
 	interfaces []Interface
 }
 
-// look follows what has changed. held are the ids that pods have, nil while that is not known. What
-// is offered is told beside an error too, since the health of devices does not wait for a disk.
-func (k *keeper) look(held map[string]bool) (map[string]offer, error) {
+// look follows what has changed. What is offered is told beside an error too, since the health of
+// devices does not wait for a disk.
+func (k *keeper) look(pods sightOfPods) (map[string]offer, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	err := k.lookLocked(held)
+	err := k.lookLocked(pods)
 	if k.home == nil {
 		return nil, err // nothing was seen yet
 	}
@@ -54,7 +54,7 @@ func (k *keeper) look(held map[string]bool) (map[string]offer, error) {
 			k.returnLocked(id)
 		}
 	}
-	err = errors.Join(err, k.lookLocked(nil)) // as what was brought back is now
+	err = errors.Join(err, k.lookLocked(sightOfPods{})) // as what was brought back is now
 	return k.offersLocked(), err
 }
 
@@ -81,7 +81,7 @@ func (k *keeper) busy() bool {
 }
 
 // lookLocked makes the book say what is seen.
-func (k *keeper) lookLocked(held map[string]bool) error {
+func (k *keeper) lookLocked(pods sightOfPods) error {
 	facts, err := k.host.facts()
 	if err != nil {
 		return err
@@ -98,8 +98,23 @@ func (k *keeper) lookLocked(held map[string]bool) error {
 		}
 	}
 	return k.keepLocked(k.book.next(sight{
-		choices: choices, home: k.home, present: k.host.present, held: held, now: time.Now(),
+		choices: choices, home: k.home, present: k.host.present, pods: pods, used: k.usedLocked,
 	}))
+}
+
+// usedLocked reports whether a container may use an interface of whose pod the agent does not tell.
+func (k *keeper) usedLocked(i Interface) bool {
+	pid, err := k.host.mover.User(i)
+	what := ""
+	switch {
+	case err != nil:
+		what = fmt.Sprintf("stays where it is: %v", err)
+	case pid != 0:
+		what = fmt.Sprintf("stays where it is, though the agent does not tell of its pod: process %d "+
+			"is in the same network namespace", pid)
+	}
+	k.sayOnceLocked(i, "use", what)
+	return what != ""
 }
 
 // keepLocked writes a book down, and then believes it.
@@ -140,10 +155,15 @@ func (k *keeper) offersLocked() map[string]offer {
 }
 
 // sayLocked logs what is new about an interface.
-func (k *keeper) sayLocked(i Interface, what string) {
-	if k.said[i.ID] != what {
-		k.said[i.ID] = what
-		k.log.Printf("%s (%s) %s", i.ID, i.Link.State.Name, what)
+func (k *keeper) sayLocked(i Interface, what string) { k.sayOnceLocked(i, "", what) }
+
+// sayOnceLocked logs what is new about something of an interface; empty: nothing is to be said.
+func (k *keeper) sayOnceLocked(i Interface, of, what string) {
+	if key := of + i.ID; k.said[key] != what {
+		k.said[key] = what
+		if what != "" {
+			k.log.Printf("%s (%s) %s", i.ID, i.Link.State.Name, what)
+		}
 	}
 }
 
@@ -160,7 +180,7 @@ func (k *keeper) allocate(resource string, ids []string) (*v1beta1.ContainerAllo
 	var all []Interface
 	for _, id := range ids {
 		r := next[id]
-		r.Phase, r.Since, r.Seen = Handed, time.Now().UTC(), false
+		r.Phase, r.Since, r.Seen, r.Missed = Handed, time.Now().UTC(), false, time.Time{}
 		next[id] = r
 		all = append(all, r.Home)
 	}
@@ -230,7 +250,7 @@ func (k *keeper) returnLocked(id string) {
 	switch {
 	case err == nil:
 		k.sayLocked(r.Home, "is back from a container, as it was before")
-		r.Phase, r.Seen, r.Since, r.Problem = Free, false, time.Time{}, ""
+		r = Record{Resource: r.Resource, Home: r.Home, Phase: Free}
 		next[id] = r
 	case errors.Is(err, errNowhere) && r.Home.Hardware.PCI == "":
 		delete(next, id) // software's went with the network namespace

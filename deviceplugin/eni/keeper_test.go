@@ -22,15 +22,15 @@ func TestCannotBeReset(t *testing.T) {
 	said := &pages{}
 	k.log = log.New(said, "", 0)
 	const id = "0000:81:00.1"
-	if _, err := k.look(nil); err != nil {
+	if _, err := k.look(sightOfPods{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := k.allocate("a", []string{id}); err != nil {
 		t.Fatal(err)
 	}
-	healthy := func(held map[string]bool) bool {
+	healthy := func(pods sightOfPods) bool {
 		t.Helper()
-		offers, err := k.look(held)
+		offers, err := k.look(pods)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,10 +57,10 @@ func TestCannotBeReset(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, filepath.Join(sys.root, "class/net/net1/device"), "-> "+device)
-	if !healthy(map[string]bool{id: true}) {
+	if !healthy(podsHave(id)) {
 		t.Error("it is unhealthy while a container has it")
 	}
-	if healthy(map[string]bool{}) || !said.has("is unhealthy: it is not as it was before a "+
+	if healthy(podsHave()) || !said.has("is unhealthy: it is not as it was before a "+
 		"container had it: ") {
 		t.Error("it is healthy, or nobody was told, though it cannot be reset")
 	}
@@ -68,7 +68,7 @@ func TestCannotBeReset(t *testing.T) {
 		t.Error("it is handed out as it is")
 	}
 	sim.change(func() { sim.broken = nil })
-	if !healthy(nil) || k.book[id].Phase != Free {
+	if !healthy(sightOfPods{}) || k.book[id].Phase != Free {
 		t.Errorf("it is not healthy again: %+v", k.book[id])
 	}
 	if !strings.Contains(strings.Join(sim.applied, ", "), `name "ens8f0v0"`) {
@@ -81,7 +81,7 @@ func TestReleased(t *testing.T) {
 	sim, sys := open(t, "rdma")
 	k := testKeeper(t, Host{sim, sim, sys}, Rule{Resource: "a", VirtualOf: []string{"ens8f0"}})
 	const id = "0000:81:00.1"
-	if _, err := k.look(nil); err != nil {
+	if _, err := k.look(sightOfPods{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := k.released([]string{id, "never-there"}); err != nil {
@@ -118,7 +118,7 @@ func TestBeginsAgain(t *testing.T) {
 	sim, sys := open(t, "rdma")
 	rule := Rule{Resource: "a", VirtualOf: []string{"ens8f0"}}
 	k := testKeeper(t, Host{sim, sim, sys}, rule)
-	if _, err := k.look(nil); err != nil {
+	if _, err := k.look(sightOfPods{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := k.allocate("a", []string{"0000:81:00.1"}); err != nil {
@@ -139,7 +139,7 @@ func TestBeginsAgain(t *testing.T) {
 	if again.book, err = again.store.load(); err != nil {
 		t.Fatal(err)
 	}
-	offers, err := again.look(map[string]bool{"0000:81:00.1": true})
+	offers, err := again.look(podsHave("0000:81:00.1"))
 	if err != nil || len(offers["a"].devices) != 2 {
 		t.Errorf("offered are %v, %v; want both, also that which a container has",
 			offers["a"].devices, err)
@@ -171,7 +171,7 @@ func TestOwnIsKept(t *testing.T) {
 	k := testKeeper(t, Host{sim, sim, sys}, Rule{Resource: "a", Drivers: []string{"virtio_net"}})
 	count := func() int {
 		t.Helper()
-		offers, err := k.look(nil)
+		offers, err := k.look(sightOfPods{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 
 	"github.com/vishvananda/netlink"
@@ -46,7 +47,9 @@ func (n namespaces) each(home netns.NsHandle, do func(netns.NsHandle) (bool, err
 	return nil
 }
 
-func (n namespaces) paths() (paths []string) {
+func (n namespaces) paths() []string { return append(n.named(), n.processes()...) }
+
+func (n namespaces) named() (paths []string) {
 	for _, dir := range n.Named {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
@@ -56,18 +59,41 @@ func (n namespaces) paths() (paths []string) {
 			paths = append(paths, filepath.Join(dir, e.Name()))
 		}
 	}
+	return paths
+}
+
+func (n namespaces) processes() (paths []string) {
 	f, err := os.Open(n.Proc)
 	if err != nil {
-		return paths
+		return nil
 	}
 	defer f.Close()
 	names, _ := f.Readdirnames(maxProcesses) // those that it has read before an error
 	for _, name := range names {
 		if _, err := strconv.Atoi(name); err == nil {
-			paths = append(paths, filepath.Join(n.Proc, name, "ns/net"))
+			paths = append(paths, n.of(name))
 		}
 	}
 	return paths
+}
+
+func (n namespaces) of(process string) string { return filepath.Join(n.Proc, process, "ns/net") }
+
+// user is a process in a namespace, 0 if there is none.
+func (n namespaces) user(of netns.NsHandle) (pid int) {
+	for _, path := range n.processes() {
+		ns, err := netns.GetFromPath(path)
+		if err != nil {
+			continue // it has just ended
+		}
+		is := ns.Equal(of)
+		_ = ns.Close() // it was only read
+		if is {
+			pid, _ = strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
+			return pid
+		}
+	}
+	return 0
 }
 
 // errNowhere says that an interface is in no namespace that can be seen.
@@ -91,28 +117,48 @@ func (k *kernel) Fetch(i Interface) error {
 	return nil
 }
 
+// User implements Mover.
+func (k *kernel) User(i Interface) (pid int, err error) {
+	err = k.spaces.each(k.home, func(ns netns.NsHandle) (bool, error) {
+		at, _, err := findIn(ns, i)
+		if at == nil || err != nil {
+			return false, err
+		}
+		at.Close()
+		pid = k.spaces.user(ns)
+		return true, nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("look for processes where %s is: %w", i.Link.State.Name, err)
+	}
+	return pid, nil
+}
+
+// findIn is netlink in a namespace and the interface's link there; nil if it is not there.
+func findIn(ns netns.NsHandle, i Interface) (*netlink.Handle, *netlink.Device, error) {
+	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, nil, nil //nolint:nilerr // the namespace has just ended: it is not there any more
+	}
+	links, err := linksOf(h)
+	if at := slices.IndexFunc(links, i.same); err == nil && at >= 0 {
+		return h, &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: links[at].Index}}, nil
+	}
+	h.Close()
+	return nil, nil, err
+}
+
 // fetchFrom moves the interface home if it is in a namespace. It gets a name there that nobody has
 // at home; steps gives it its own.
 func (k *kernel) fetchFrom(ns netns.NsHandle, i Interface) (bool, error) {
-	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
-	if err != nil {
-		return false, nil //nolint:nilerr // the namespace has just ended: it is not there any more
-	}
-	defer h.Close()
-	links, err := linksOf(h)
-	if err != nil {
+	h, away, err := findIn(ns, i)
+	if h == nil || err != nil {
 		return false, err
 	}
-	for _, l := range links {
-		if !i.same(l) {
-			continue
-		}
-		away := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: l.Index}}
-		return true, errors.Join(h.LinkSetDown(away),
-			h.LinkSetName(away, fmt.Sprintf("eni%08x", uint32(i.Link.Index))),
-			h.LinkSetNsFd(away, int(k.home)))
-	}
-	return false, nil
+	defer h.Close()
+	return true, errors.Join(h.LinkSetDown(away),
+		h.LinkSetName(away, fmt.Sprintf("eni%08x", uint32(i.Link.Index))),
+		h.LinkSetNsFd(away, int(k.home)))
 }
 
 // Apply implements Mover.

@@ -3,12 +3,15 @@ package eni
 import (
 	"errors"
 	"fmt"
+	"log"
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -173,7 +176,7 @@ func TestRealReturn(t *testing.T) {
 	k := kernelIn(t, home, newSpace(t), pod)
 	host := Host{kernel: k, mover: k, sysfs: sysfs{t.TempDir(), "/dev"}}
 	keeper := testKeeper(t, host, Rule{Resource: "example.com/eni", Names: []string{"eth1"}})
-	offers, err := keeper.look(nil)
+	offers, err := keeper.look(sightOfPods{})
 	home.must(err)
 	if d := offers["example.com/eni"].devices; len(d) != 1 || d[0].GetHealth() != "Healthy" {
 		t.Fatalf("offered are %v", d)
@@ -183,12 +186,12 @@ func TestRealReturn(t *testing.T) {
 		t.Fatal(err)
 	}
 	spoil(home, pod)
-	offers, err = keeper.look(map[string]bool{"eth1": true})
+	offers, err = keeper.look(podsHave("eth1"))
 	home.must(err)
 	if d := offers["example.com/eni"].devices; len(d) != 1 || d[0].GetHealth() != "Healthy" {
 		t.Errorf("while a pod has it these are offered: %v", d)
 	}
-	offers, err = keeper.look(map[string]bool{}) // its pod is gone
+	offers, err = keeper.look(podsHave()) // its pod is gone
 	home.must(err)
 	if d := offers["example.com/eni"].devices; len(d) != 1 || d[0].GetHealth() != "Healthy" {
 		t.Errorf("afterwards these are offered: %v; the book has %+v", d, keeper.book)
@@ -206,7 +209,7 @@ func TestRealResetAtHome(t *testing.T) {
 	k := kernelIn(t, home)
 	host := Host{kernel: k, mover: k, sysfs: sysfs{t.TempDir(), "/dev"}}
 	keeper := testKeeper(t, host, Rule{Resource: "a", Names: []string{"eth1"}})
-	if _, err := keeper.look(nil); err != nil {
+	if _, err := keeper.look(sightOfPods{}); err != nil {
 		t.Fatal(err)
 	}
 	before := keeper.home["eth1"].Link.State
@@ -219,7 +222,7 @@ func TestRealResetAtHome(t *testing.T) {
 	home.must(err, home.LinkSetHardwareAddr(l, mac), home.LinkSetMaster(l, home.link("br0")),
 		home.LinkSetDown(l))
 	home.must(keeper.prepare([]string{"eth1"}))
-	if _, err := keeper.look(nil); err != nil {
+	if _, err := keeper.look(sightOfPods{}); err != nil {
 		t.Fatal(err)
 	}
 	now := keeper.home["eth1"].Link
@@ -234,7 +237,7 @@ func TestRealStranger(t *testing.T) {
 	k := kernelIn(t, home, pod)
 	host := Host{kernel: k, mover: k, sysfs: sysfs{t.TempDir(), "/dev"}}
 	keeper := testKeeper(t, host, Rule{Resource: "a", Names: []string{"eth1"}})
-	if _, err := keeper.look(nil); err != nil {
+	if _, err := keeper.look(sightOfPods{}); err != nil {
 		t.Fatal(err)
 	}
 	l := home.link("eth1")
@@ -267,6 +270,44 @@ func spoil(home, pod space) {
 	}
 }
 
+// An interface is left to a container that runs, though an agent that was started without the API
+// server does not tell of its pod.
+func TestRealUse(t *testing.T) {
+	home, pod := newHome(t), newSpace(t)
+	k := kernelIn(t, home, pod)
+	k.spaces.Proc = "/proc"
+	host := Host{kernel: k, mover: k, sysfs: sysfs{t.TempDir(), "/dev"}}
+	keeper, said := testKeeper(t, host, Rule{Resource: "a", Names: []string{"eth1"}}), &pages{}
+	keeper.log = log.New(said, "", 0)
+	look := func(pods sightOfPods) Phase {
+		t.Helper()
+		_, err := keeper.look(pods)
+		home.must(err)
+		return keeper.book["eth1"].Phase
+	}
+	look(sightOfPods{})
+	_, err := keeper.allocate("a", []string{"eth1"})
+	home.must(err)
+	spoil(home, pod)
+	look(podsHave("eth1"))
+	container := exec.Command("nsenter", fmt.Sprintf("--net=/proc/%d/fd/%d", os.Getpid(), int(pod.ns)),
+		"sh", "-c", "echo; exec sleep 600")
+	container.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := container.StdoutPipe()
+	home.must(err, container.Start())
+	_, err = out.Read(make([]byte, 1)) // it is in the namespace
+	home.must(err)
+	if got := look(podsHave()); got != Handed || !said.has(fmt.Sprintf("eth1 (eth1) stays where it "+
+		"is, though the agent does not tell of its pod: process %d is in", container.Process.Pid)) {
+		t.Errorf("while a process uses it, it is %s; the log says %s", got, said.text.String())
+	}
+	home.must(container.Process.Kill())
+	_ = container.Wait() // it was killed
+	if got := look(podsHave()); got != Free {
+		t.Errorf("afterwards it is %s: %+v", got, keeper.book)
+	}
+}
+
 // An interface that another has taken the name of meanwhile comes home under another name, and one
 // that went with its namespace is not listed any more.
 func TestRealNameTaken(t *testing.T) {
@@ -274,7 +315,7 @@ func TestRealNameTaken(t *testing.T) {
 	k := kernelIn(t, home, pod)
 	host := Host{kernel: k, mover: k, sysfs: sysfs{t.TempDir(), "/dev"}}
 	keeper := testKeeper(t, host, Rule{Resource: "a", MACs: []string{"*"}, Names: []string{"eth1"}})
-	if _, err := keeper.look(nil); err != nil {
+	if _, err := keeper.look(sightOfPods{}); err != nil {
 		t.Fatal(err)
 	}
 	index := home.link("eth1").Attrs().Index

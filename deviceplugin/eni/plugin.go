@@ -45,6 +45,8 @@ type plugin struct {
 	served  map[string]*serve.Plugin // by resource
 	wake    chan struct{}
 	said    string // what is wrong, as it was logged
+	// missedFor is the constant, or less in tests.
+	missedFor time.Duration
 }
 
 // Run offers what the configuration says until ctx is done.
@@ -91,7 +93,8 @@ func newPlugin(cfg Config) (*plugin, error) {
 	}
 	p := &plugin{
 		cfg: cfg, keeper: k, served: map[string]*serve.Plugin{}, wake: make(chan struct{}, 1),
-		outside: &outside{cfg.Places.CDI, cfg.Places.Infos, cfg.Move, map[string]string{}},
+		missedFor: missedFor,
+		outside:   &outside{cfg.Places.CDI, cfg.Places.Infos, cfg.Move, map[string]string{}},
 	}
 	for _, r := range cfg.Interfaces {
 		c := serve.Config{
@@ -188,12 +191,12 @@ func (p *plugin) follow(ctx context.Context) error {
 
 // look brings what is offered up to date. What goes wrong is logged once; it is tried again.
 func (p *plugin) look(ctx context.Context) {
-	var held map[string]bool
+	pods := sightOfPods{asked: time.Now(), missedFor: p.missedFor}
 	var err error
 	if p.keeper.busy() {
-		held, err = heldBy(ctx, p.cfg.Places.PodResources, p.cfg.Interfaces)
+		pods.held, err = heldBy(ctx, p.cfg.Places.PodResources, p.cfg.Interfaces)
 	}
-	offers, lookErr := p.keeper.look(held)
+	offers, lookErr := p.keeper.look(pods)
 	for resource, o := range offers {
 		lookErr = errors.Join(lookErr, p.outside.write(resource, o.interfaces))
 		p.served[resource].SetDevices(o.devices)
