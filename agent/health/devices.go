@@ -80,15 +80,28 @@ func orNever(was, health v1.ResourceHealthStatus) v1.ResourceHealthStatus {
 	return health
 }
 
-// held is what the pods hold of which a source has spoken: of the others nobody can be told yet.
+// held is what containers hold that have not ended, of the pods of which a source has spoken: of the
+// others nobody can be told yet.
 func (h *devices) held() map[types.UID]allocation.Pod {
 	out := map[types.UID]allocation.Pod{}
-	for uid, pod := range h.cfg.State().Pods {
-		if _, known := h.cfg.Pod(uid); known {
-			out[uid] = pod
+	for uid, held := range h.cfg.State().Pods {
+		if pod, known := h.cfg.Pod(uid); known {
+			held.Containers = maps.Clone(held.Containers)
+			maps.DeleteFunc(held.Containers, func(name string, _ allocation.Container) bool {
+				return hasEnded(&pod.Status, name)
+			})
+			out[uid] = held
 		}
 	}
 	return out
+}
+
+// hasEnded reports whether a container does not run any more, nor is to run again.
+func hasEnded(status *v1.PodStatus, container string) bool {
+	all := [][]v1.ContainerStatus{status.ContainerStatuses, status.InitContainerStatuses}
+	return slices.ContainsFunc(slices.Concat(all...), func(c v1.ContainerStatus) bool {
+		return c.Name == container && c.State.Terminated != nil
+	})
 }
 
 func healthOf(held map[types.UID]allocation.Pod, inventory deviceplugin.Inventory) (

@@ -76,6 +76,36 @@ func TestDeviceHealthIsToldOnce(t *testing.T) {
 	}
 }
 
+// A plugin may call a device unhealthy while it makes it ready for the next pod: that is nothing to a
+// container that has ended.
+func TestHealthOfEndedContainers(t *testing.T) {
+	const gpu = "example.com/gpu"
+	held := allocation.Container{Devices: []allocation.DeviceSet{{Resource: gpu, IDs: []string{"a"}}}}
+	ended := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}
+	pod := &v1.Pod{}
+	pod.Status.InitContainerStatuses = []v1.ContainerStatus{{Name: "init", State: ended}}
+	pod.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "main"}, {Name: "done", State: ended}}
+	var told []string
+	h := &devices{cfg: Config{
+		Inventory: func() deviceplugin.Inventory { return inventoryOf("a!") },
+		State: func() allocation.State {
+			return allocation.State{Pods: map[types.UID]allocation.Pod{"p": {
+				Containers: map[string]allocation.Container{"init": held, "main": held, "done": held},
+			}}}
+		},
+		Pod:     func(types.UID) (*v1.Pod, bool) { return pod, true },
+		Refresh: func(types.UID) {},
+		Tell: func(_ *v1.Pod, _, _, message string) {
+			container, _, _ := strings.Cut(message, ":")
+			told = append(told, container)
+		},
+	}}
+	h.round(klog.Background())
+	if !slices.Equal(told, []string{"Container main"}) {
+		t.Errorf("told of %q", told)
+	}
+}
+
 func TestHealthChangeInWords(t *testing.T) {
 	c := healthChange{
 		container: "main", resource: "example.com/gpu", health: v1.ResourceHealthStatusUnhealthy,
