@@ -58,7 +58,6 @@ func TestUnusedImages(t *testing.T) {
 func TestOldImages(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
-	n.Settings["imageGCHighThresholdPercent"] = 100
 	n.Settings["imageMinimumGCAge"] = "1ms"
 	n.Settings["imageMaximumGCAge"] = "2ms"
 	n.Start()

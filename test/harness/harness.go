@@ -85,7 +85,8 @@ func NewOn(t testing.TB, endpoint string) *Node {
 		"systemReserved":         map[string]string{"cpu": "1"},
 		"enforceNodeAllocatable": []string{"none"}, "cgroupsPerQOS": false,
 		"failSwapOn": false, "failCgroupV1": false,
-		"healthzPort": 0, "readOnlyPort": n.port, "address": "127.0.0.1",
+		"imageGCHighThresholdPercent": 100, // how full the machine's disk is concerns no test
+		"healthzPort":                 0, "readOnlyPort": n.port, "address": "127.0.0.1",
 	}
 	n.Args = []string{"--root-dir=" + n.Root, "--hostname-override=node", "-v=4"}
 	t.Cleanup(func() {

@@ -12,8 +12,6 @@ var statusDifferences = []difference{
 		why: "which variable needs the secret is told too"},
 	{where: `novolume\.(message|reason|containerStatuses\[main\]\.state\.waiting\.message)`,
 		why: "what a pod waits for is in its status too"},
-	{where: `toolarge\.hostIPs?(\[0\]\.ip)?`,
-		why: "the node's address is told of a pod that is rejected too"},
 	{where: `crashes\.containerStatuses\[main\]\.(restartCount|state\.waiting\.message)`,
 		sometimes: true, why: "it may have been started once more when it is looked at"},
 }
