@@ -36,7 +36,7 @@ const housekeepingPeriod = 2 * time.Second
 func newHealth(n node, p parts) *health.Follower {
 	return health.New(health.Config{
 		Hardware: n.hardware.Get, State: n.store.State, Inventory: p.plugins.Inventory,
-		Pod: p.statuses.Get, Refresh: p.workers.Wake, Tell: n.events.Pod,
+		Pod: p.statuses.Get, Status: p.statuses.Status, Refresh: p.workers.Wake, Tell: n.events.Pod,
 		Devices: tellsDevices(n), Unified: unified(),
 	})
 }

@@ -140,6 +140,42 @@ func TestDeviceHealthReachesThePod(t *testing.T) {
 	}
 }
 
+// TestDeviceHealthOfTheEnded: a container that has ended hears nothing of the device that it had.
+func TestDeviceHealthOfTheEnded(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	n.Start()
+	ctl, _ := n.Plugin(theGPU, "--devices=2")
+	n.Pod("pair", `apiVersion: v1
+kind: Pod
+metadata: {name: pair, annotations: {sim.numalet.io/job: exit=0}}
+spec:
+  restartPolicy: OnFailure
+  containers:
+  - {name: job, image: x, resources: {limits: {example.com/gpu: 1}}}
+  - {name: main, image: x, resources: {limits: {example.com/gpu: 1}}}
+`)
+	n.Eventually("the job has ended", func() error {
+		pods, err := n.Pods()
+		if err != nil {
+			return err
+		}
+		for _, c := range pods["pair-node"].Status.ContainerStatuses {
+			if c.Name == "job" && c.State.Terminated != nil {
+				return nil
+			}
+		}
+		return fmt.Errorf("its pod is %+v", pods["pair-node"].Status)
+	})
+	if err := ctl.SetHealth(t.Context(), false, "gpu-0", "gpu-1"); err != nil {
+		t.Fatal(err)
+	}
+	awaitEvent(n, "pair-node", "DeviceUnhealthy", "Container main: ", 1)
+	if logged(t, n, "The health of devices in use changed", "Container job") != 0 {
+		t.Error("the container that has ended was told of")
+	}
+}
+
 // TestDeviceHealthGate: without the feature gate the status says nothing.
 func TestDeviceHealthGate(t *testing.T) {
 	t.Parallel()

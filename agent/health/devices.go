@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/deviceplugin"
 )
 
@@ -85,23 +86,19 @@ func orNever(was, health v1.ResourceHealthStatus) v1.ResourceHealthStatus {
 func (h *devices) held() map[types.UID]allocation.Pod {
 	out := map[types.UID]allocation.Pod{}
 	for uid, held := range h.cfg.State().Pods {
-		if pod, known := h.cfg.Pod(uid); known {
-			held.Containers = maps.Clone(held.Containers)
-			maps.DeleteFunc(held.Containers, func(name string, _ allocation.Container) bool {
-				return hasEnded(&pod.Status, name)
-			})
-			out[uid] = held
+		if _, known := h.cfg.Pod(uid); !known {
+			continue
 		}
+		last := h.cfg.Status(uid)
+		containers := status.ByContainer(&last)
+		held.Containers = maps.Clone(held.Containers)
+		maps.DeleteFunc(held.Containers, func(name string, _ allocation.Container) bool {
+			c := containers[name]
+			return c != nil && c.State.Terminated != nil
+		})
+		out[uid] = held
 	}
 	return out
-}
-
-// hasEnded reports whether a container does not run any more, nor is to run again.
-func hasEnded(status *v1.PodStatus, container string) bool {
-	all := [][]v1.ContainerStatus{status.ContainerStatuses, status.InitContainerStatuses}
-	return slices.ContainsFunc(slices.Concat(all...), func(c v1.ContainerStatus) bool {
-		return c.Name == container && c.State.Terminated != nil
-	})
 }
 
 func healthOf(held map[types.UID]allocation.Pod, inventory deviceplugin.Inventory) (

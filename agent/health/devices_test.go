@@ -50,6 +50,7 @@ func TestDeviceHealthIsToldOnce(t *testing.T) {
 				Inventory: func() deviceplugin.Inventory { return inventory },
 				State:     func() allocation.State { return state },
 				Pod:       func(types.UID) (*v1.Pod, bool) { return &v1.Pod{}, true },
+				Status:    func(types.UID) v1.PodStatus { return v1.PodStatus{} },
 				Refresh:   func(types.UID) { refreshed++ },
 				Tell: func(_ *v1.Pod, _, reason, message string) {
 					ids, _, _ := strings.Cut(message, " of example.com/gpu")
@@ -82,9 +83,10 @@ func TestHealthOfEndedContainers(t *testing.T) {
 	const gpu = "example.com/gpu"
 	held := allocation.Container{Devices: []allocation.DeviceSet{{Resource: gpu, IDs: []string{"a"}}}}
 	ended := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}
-	pod := &v1.Pod{}
-	pod.Status.InitContainerStatuses = []v1.ContainerStatus{{Name: "init", State: ended}}
-	pod.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "main"}, {Name: "done", State: ended}}
+	now := v1.PodStatus{
+		InitContainerStatuses: []v1.ContainerStatus{{Name: "init", State: ended}},
+		ContainerStatuses:     []v1.ContainerStatus{{Name: "main"}, {Name: "done", State: ended}},
+	}
 	var told []string
 	h := &devices{cfg: Config{
 		Inventory: func() deviceplugin.Inventory { return inventoryOf("a!") },
@@ -93,7 +95,8 @@ func TestHealthOfEndedContainers(t *testing.T) {
 				Containers: map[string]allocation.Container{"init": held, "main": held, "done": held},
 			}}}
 		},
-		Pod:     func(types.UID) (*v1.Pod, bool) { return pod, true },
+		Pod:     func(types.UID) (*v1.Pod, bool) { return &v1.Pod{}, true },
+		Status:  func(types.UID) v1.PodStatus { return now },
 		Refresh: func(types.UID) {},
 		Tell: func(_ *v1.Pod, _, _, message string) {
 			container, _, _ := strings.Cut(message, ":")

@@ -20,8 +20,9 @@ type Config struct {
 	Hardware  func() machine.Hardware
 	State     func() allocation.State
 	Inventory func() deviceplugin.Inventory
-	// Pod is a pod of which a source has spoken.
-	Pod func(types.UID) (*v1.Pod, bool)
+	// Pod is the spec of a pod of which a source has spoken, Status its last status here.
+	Pod    func(types.UID) (*v1.Pod, bool)
+	Status func(types.UID) v1.PodStatus
 	// Refresh makes the pod's status anew. It must not block, nor must Tell, which records an event.
 	Refresh func(types.UID)
 	Tell    func(pod *v1.Pod, eventType, reason, message string)

@@ -113,7 +113,7 @@ func containersReady(pod *v1.Pod, s v1.PodStatus) v1.PodCondition {
 		return c
 	}
 	open := unready(sidecarStatuses(pod, s))
-	statuses := byContainer(&s)
+	statuses := ByContainer(&s)
 	for i := range pod.Spec.Containers { // in the order of the spec
 		name := pod.Spec.Containers[i].Name
 		if status := statuses[name]; status == nil || !status.Ready {

@@ -257,8 +257,8 @@ func lost(id, message string) v1.ContainerState {
 		ExitCode: lostExitCode, Reason: ReasonStatusUnknown, Message: message, ContainerID: id}}
 }
 
-// byContainer has the statuses of containers by name.
-func byContainer(s *v1.PodStatus) map[string]*v1.ContainerStatus {
+// ByContainer has the statuses of containers, of whatever kind, by name. They are those of s.
+func ByContainer(s *v1.PodStatus) map[string]*v1.ContainerStatus {
 	out := map[string]*v1.ContainerStatus{}
 	for _, list := range [][]v1.ContainerStatus{
 		s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses,

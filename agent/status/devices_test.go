@@ -24,7 +24,7 @@ func TestDevicesOfAStatus(t *testing.T) {
 		for name, want := range map[string]v1.ResourceHealthStatus{
 			"init": "Healthy", "main": "Unhealthy",
 		} {
-			got := byContainer(&s)[name].AllocatedResourcesStatus
+			got := ByContainer(&s)[name].AllocatedResourcesStatus
 			if len(got) != 1 || got[0].Resources[0].Health != want {
 				t.Errorf("container %s has %+v, want %s", name, got, want)
 			}
@@ -33,7 +33,7 @@ func TestDevicesOfAStatus(t *testing.T) {
 	s := Generate(in)
 	check(s)
 	check(Generate(Input{Pod: pod, Previous: s})) // the pod has given back what it held
-	if s := Generate(Input{Pod: pod}); byContainer(&s)["main"].AllocatedResourcesStatus != nil {
+	if s := Generate(Input{Pod: pod}); ByContainer(&s)["main"].AllocatedResourcesStatus != nil {
 		t.Errorf("without devices there is %+v", s)
 	}
 }

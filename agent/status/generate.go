@@ -61,7 +61,7 @@ type Stopping struct {
 // Generate is the pod's status.
 func Generate(in Input) v1.PodStatus {
 	in.derived = derived{
-		records: in.Observed.Records(), was: byContainer(&in.Previous),
+		records: in.Observed.Records(), was: ByContainer(&in.Previous),
 		uninitialized: NextInit(in.Pod, in.Facts) < len(in.Pod.Spec.InitContainers),
 		restarts:      RestartAll(in.Pod, in.Observed),
 	}

@@ -85,7 +85,7 @@ func volumeMounts(in Input, c *v1.Container) (out []v1.VolumeMountStatus) {
 
 // tellPodResources tells those of the whole pod: what its containers have, or are to have.
 func tellPodResources(pod *v1.Pod, s *v1.PodStatus) {
-	has, options := byContainer(s), resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
+	has, options := ByContainer(s), resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
 	applied := outline(pod, func(c *v1.Container) v1.ResourceRequirements {
 		if of := has[c.Name]; of != nil && of.Resources != nil {
 			return *of.Resources

@@ -79,7 +79,7 @@ func restartsAll(in Input) bool {
 // Attempt is the one that a container without a record is to be, as its pod's status tells of those
 // before.
 func Attempt(s v1.PodStatus, container string) uint32 {
-	was := byContainer(&s)[container]
+	was := ByContainer(&s)[container]
 	if was == nil {
 		return 0
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/status"
 )
 
 // has reports whether the pod's spec has a container of that name, of whatever kind.
@@ -19,11 +21,11 @@ func has(pod *v1.Pod, name string) bool {
 // which is the id of the container, by the pod's status, whose log is meant: the one that runs, or
 // ran last; previous: the one before. The error says why there is no log.
 func which(pod *v1.Pod, name string, previous bool) (string, error) {
-	status, ok := statusOf(pod, name)
-	if !ok {
+	c := status.ByContainer(&pod.Status)[name]
+	if c == nil {
 		return "", fmt.Errorf("container %q in pod %q is not available", name, pod.Name)
 	}
-	state, last := status.State, status.LastTerminationState
+	state, last := c.State, c.LastTerminationState
 	switch {
 	case previous:
 		if last.Terminated == nil || last.Terminated.ContainerID == "" {
@@ -32,7 +34,7 @@ func which(pod *v1.Pod, name string, previous bool) (string, error) {
 		}
 		return bare(last.Terminated.ContainerID), nil
 	case state.Running != nil:
-		return bare(status.ContainerID), nil
+		return bare(c.ContainerID), nil
 	case state.Terminated != nil && state.Terminated.ContainerID != "":
 		return bare(state.Terminated.ContainerID), nil
 	case last.Terminated != nil && last.Terminated.ContainerID != "":
@@ -46,16 +48,6 @@ func which(pod *v1.Pod, name string, previous bool) (string, error) {
 		return "", fmt.Errorf("container %q in pod %q is waiting to start - no logs yet", name,
 			pod.Name)
 	}
-}
-
-func statusOf(pod *v1.Pod, name string) (v1.ContainerStatus, bool) {
-	for _, s := range slices.Concat(pod.Status.InitContainerStatuses,
-		pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses) {
-		if s.Name == name {
-			return s, true
-		}
-	}
-	return v1.ContainerStatus{}, false
 }
 
 // waits says in words what a container waits for.
