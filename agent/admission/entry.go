@@ -85,9 +85,9 @@ func (p preferences) without(resource string) preferences {
 	return p
 }
 
-// tries is what was begun for the pod, and failed.
+// tries is what was begun for the pod, and failed, and when it is tried again.
 type tries struct {
-	since time.Time
+	since time.Time // when the pod came
 	due   time.Time // when the time that the state has is over; zero: it has none but the deadline
 	// call is the number of the last goroutine; an answer of another one is late. cancel ends it.
 	call   int

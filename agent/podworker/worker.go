@@ -207,18 +207,24 @@ func (w *Workers) observe(ctx context.Context, p *worker, l look) (pod cri.Pod, 
 // and is woken when it comes.
 func (w *Workers) mayAct(p *worker, pod *v1.Pod, a *Action) bool {
 	now, turns := time.Now(), w.turns(p, a)
-	for _, s := range []*starts{w.starts, w.restarts} {
-		if s != turns {
-			s.leave(p, now)
-		}
+	w.leaveTurns(p, turns)
+	if turns == nil {
+		return true
 	}
-	if turns != nil && !turns.enter(p, pod, now) {
+	if !turns.enter(p, pod, now) {
 		return false
 	}
-	if turns != nil {
-		p.served = now
-	}
+	p.served = now
 	return true
+}
+
+// leaveTurns gives the pod's places back, but for one in turns.
+func (w *Workers) leaveTurns(p *worker, turns *starts) {
+	for _, s := range []*starts{w.starts, w.restarts} {
+		if s != turns {
+			s.leave(p, time.Now())
+		}
+	}
 }
 
 // turns are those in which the pod may do the action; nil: it needs none.
@@ -267,10 +273,7 @@ func (w *Workers) act(ctx context.Context, p *worker, l look, a Action) {
 	log.V(2).Info("Acting", "action", a.String(), "why", a.Message)
 	p.memory.started(a)
 	began := time.Now()
-	ctx = context.WithValue(ctx, yieldKey{}, func() {
-		w.starts.leave(p, time.Now())
-		w.restarts.leave(p, time.Now())
-	})
+	ctx = context.WithValue(ctx, yieldKey{}, func() { w.leaveTurns(p, nil) })
 	err := w.cfg.Actuator.Do(ctx, l.Pod, l.observed, a)
 	switch {
 	case err == nil:

@@ -47,9 +47,7 @@ func (n namespaces) each(home netns.NsHandle, do func(netns.NsHandle) (bool, err
 	return nil
 }
 
-func (n namespaces) paths() []string { return append(n.named(), n.processes()...) }
-
-func (n namespaces) named() (paths []string) {
+func (n namespaces) paths() (paths []string) {
 	for _, dir := range n.Named {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
@@ -59,10 +57,13 @@ func (n namespaces) named() (paths []string) {
 			paths = append(paths, filepath.Join(dir, e.Name()))
 		}
 	}
+	for _, pid := range n.processes() {
+		paths = append(paths, n.of(pid))
+	}
 	return paths
 }
 
-func (n namespaces) processes() (paths []string) {
+func (n namespaces) processes() (pids []int) {
 	f, err := os.Open(n.Proc)
 	if err != nil {
 		return nil
@@ -70,26 +71,25 @@ func (n namespaces) processes() (paths []string) {
 	defer f.Close()
 	names, _ := f.Readdirnames(maxProcesses) // those that it has read before an error
 	for _, name := range names {
-		if _, err := strconv.Atoi(name); err == nil {
-			paths = append(paths, n.of(name))
+		if pid, err := strconv.Atoi(name); err == nil {
+			pids = append(pids, pid)
 		}
 	}
-	return paths
+	return pids
 }
 
-func (n namespaces) of(process string) string { return filepath.Join(n.Proc, process, "ns/net") }
+func (n namespaces) of(pid int) string { return filepath.Join(n.Proc, strconv.Itoa(pid), "ns/net") }
 
 // user is a process in a namespace, 0 if there is none.
-func (n namespaces) user(of netns.NsHandle) (pid int) {
-	for _, path := range n.processes() {
-		ns, err := netns.GetFromPath(path)
+func (n namespaces) user(of netns.NsHandle) int {
+	for _, pid := range n.processes() {
+		ns, err := netns.GetFromPath(n.of(pid))
 		if err != nil {
 			continue // it has just ended
 		}
 		is := ns.Equal(of)
 		_ = ns.Close() // it was only read
 		if is {
-			pid, _ = strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
 			return pid
 		}
 	}

@@ -67,17 +67,17 @@ var subnets sync.Map
 func configure(t *testing.T) containerd.Config {
 	t.Helper()
 	dir := scratch.Dir(t)
+	t.Cleanup(func() {
+		if err := os.Remove(dir); err != nil {
+			t.Error(err)
+		}
+	})
 	c := containerd.Config{Binaries: Binaries(t), Dir: dir, Pause: containerd.PauseImage}
 	subnet := c.Subnet()
 	if _, taken := subnets.LoadOrStore(subnet, true); taken {
 		return configure(t)
 	}
-	t.Cleanup(func() {
-		subnets.Delete(subnet)
-		if err := os.Remove(dir); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { subnets.Delete(subnet) })
 	return c
 }
 
