@@ -45,18 +45,20 @@ type healthChange struct {
 	resource  string
 	health    v1.ResourceHealthStatus
 	ids       []string // in natural order
+	why       string   // for people, of an unknown health
 }
 
 // round compares what is with what was told.
 func (h *devices) round(log klog.Logger) {
-	now := healthOf(h.held(), h.cfg.Inventory())
+	inventory := h.cfg.Inventory()
+	now := healthOf(h.held(), inventory)
 	changed := map[types.UID]bool{}
 	for d, health := range now {
 		if was, known := h.told[d]; !known || was != orNever(was, health) {
 			changed[d.pod] = true
 		}
 	}
-	for _, c := range healthChanges(h.told, now) {
+	for _, c := range healthChanges(h.told, now, inventory) {
 		if pod, ok := h.cfg.Pod(c.pod); ok {
 			kind, reason, message := c.event()
 			log.Info("The health of devices in use changed", "pod", klog.KObj(pod),
@@ -120,7 +122,8 @@ func healthOf(held map[types.UID]allocation.Pod, inventory deviceplugin.Inventor
 // healthChanges are the changes worth telling, in order. What is healthy when it is first seen, or
 // first known after that, is no news: that is what it was given out for. Nor is it news that
 // nothing is known of a device yet.
-func healthChanges(told, now map[heldDevice]v1.ResourceHealthStatus) []healthChange {
+func healthChanges(told, now map[heldDevice]v1.ResourceHealthStatus,
+	inventory deviceplugin.Inventory) []healthChange {
 	byKind := map[heldDevice]map[v1.ResourceHealthStatus]*healthChange{}
 	for d, health := range now {
 		was := told[d]
@@ -135,6 +138,7 @@ func healthChanges(told, now map[heldDevice]v1.ResourceHealthStatus) []healthCha
 		if c == nil {
 			c = &healthChange{
 				pod: d.pod, container: d.container, resource: d.resource, health: health,
+				why: whyUnknown(inventory.Resources[d.resource]),
 			}
 			byKind[key][health] = c
 		}
@@ -161,7 +165,7 @@ func Amiss(pod allocation.Pod, inventory deviceplugin.Inventory) (out []string) 
 	for d := range now {
 		well[d] = v1.ResourceHealthStatusHealthy
 	}
-	for _, c := range healthChanges(well, now) {
+	for _, c := range healthChanges(well, now, inventory) {
 		_, _, message := c.event()
 		out = append(out, message)
 	}
@@ -180,10 +184,20 @@ func (c healthChange) event() (kind, reason, message string) {
 			"device plugin; the container keeps running on it, delete the pod to have another " +
 			"one chosen"
 	default:
-		return v1.EventTypeWarning, reasonDeviceUnknown, devices + ": health unknown, its device " +
-			"plugin is not connected or does not list it any more; the container keeps running " +
-			"on it"
+		return v1.EventTypeWarning, reasonDeviceUnknown, devices + ": health unknown, " + c.why +
+			"; the container keeps running on it"
 	}
+}
+
+// whyUnknown says, for people, why nothing is known of devices of a resource.
+func whyUnknown(r deviceplugin.Resource) string {
+	switch {
+	case r.Connected:
+		return "its device plugin does not list it any more"
+	case r.Problem != "":
+		return "its device plugin is disconnected: " + r.Problem
+	}
+	return "its device plugin is not connected"
 }
 
 // ResourceStatuses is the health of what a pod holds, by container, for its status.

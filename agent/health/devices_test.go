@@ -154,3 +154,27 @@ func TestResourceStatuses(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 }
+
+func TestWhyHealthIsUnknown(t *testing.T) {
+	pod := allocation.Pod{UID: "p", Containers: map[string]allocation.Container{"main": {
+		Devices: []allocation.DeviceSet{{Resource: "example.com/gpu", IDs: []string{"a"}}},
+	}}}
+	const before = "Container main: device a of example.com/gpu: health unknown, its device plugin "
+	const after = "; the container keeps running on it"
+	for _, c := range []struct {
+		r    deviceplugin.Resource
+		want string
+	}{
+		{deviceplugin.Resource{Connected: true}, "does not list it any more"},
+		{deviceplugin.Resource{}, "is not connected"},
+		{deviceplugin.Resource{Problem: "it ended its stream"},
+			"is disconnected: it ended its stream"},
+	} {
+		got := Amiss(pod, deviceplugin.Inventory{
+			Resources: map[string]deviceplugin.Resource{"example.com/gpu": c.r},
+		})
+		if want := []string{before + c.want + after}; !slices.Equal(got, want) {
+			t.Errorf("%+v: %q, want %q", c.r, got, want)
+		}
+	}
+}
