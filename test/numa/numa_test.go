@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -82,7 +83,7 @@ func leaveOut(t *testing.T, why string) {
 func run(t *testing.T, kernel, disk, programs string) *results {
 	t.Helper()
 	boot, err := bootArgs(kernel, disk, "NUMALET_RUN="+programs,
-		fmt.Sprintf("NUMALET_SECONDS=%d", bootSeconds-30))
+		fmt.Sprintf("NUMALET_SECONDS=%d", bootSeconds-120))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +93,7 @@ func run(t *testing.T, kernel, disk, programs string) *results {
 	for try := 1; ; try++ {
 		console := filepath.Join(t.TempDir(), "console.log")
 		results, err := emulate(t.Context(), console, args)
-		starved := errors.Is(err, errNotUp) || errors.Is(err, errStuck)
+		starved := errors.Is(err, errNotUp) || errors.Is(err, errStuck) || errors.Is(err, errSilent)
 		if (starved || errors.Is(err, errCrashed)) && try < tries {
 			fmt.Printf("try %d: %v\n", try, err)
 			copyDisk(t, before, disk)
@@ -120,17 +121,22 @@ func copyDisk(t *testing.T, from, to string) {
 }
 
 // An emulator with few CPUs now and then starves the kernel that it runs, for good: the CPUs of
-// the guest wait for each other and get no turn. That is no news of what is tested; the kernel
-// notices by itself when it is up (bootArgs), and by the time until then when it is not.
+// the guest wait for each other and get no turn, or all sleep and none is woken. That is no news of
+// what is tested. Until the kernel is up the time tells; then it notices CPUs that are stuck by
+// itself (bootArgs), and its first process says every 15 s that it is alive.
 const (
-	upWithin = 90 * time.Second
-	tries    = 3
-	stuck    = "Kernel panic - not syncing: softlockup"
+	upWithin     = 90 * time.Second
+	silentWithin = 3 * time.Minute
+	tries        = 3
+	stuck        = "Kernel panic - not syncing: softlockup"
+	up           = "init: the machine is up"
+	alive        = "init: alive"
 )
 
 var (
-	errNotUp = fmt.Errorf("the guest's kernel was not up within %v", upWithin)
-	errStuck = errors.New("the guest's CPUs were stuck")
+	errNotUp  = fmt.Errorf("the guest's kernel was not up within %v", upWithin)
+	errStuck  = errors.New("the guest's CPUs were stuck")
+	errSilent = fmt.Errorf("the guest's first process said nothing for %v", silentWithin)
 	// Nothing that a guest does may crash its emulator.
 	errCrashed = errors.New("the emulator crashed")
 )
@@ -153,13 +159,7 @@ func emulate(ctx context.Context, console string, args []string) (*results, erro
 	if err := qemu.Start(); err != nil {
 		return &results{}, err
 	}
-	watch := time.AfterFunc(upWithin, func() {
-		if text, _ := os.ReadFile(console); !bytes.Contains(text, []byte("init: the machine is "+
-			"up")) {
-			end(errNotUp)
-		}
-	})
-	defer watch.Stop()
+	go listen(ctx, console, end)
 	results, readErr := read(out)
 	waitErr := qemu.Wait()
 	if text, _ := os.ReadFile(console); bytes.Contains(text, []byte(stuck)) {
@@ -176,6 +176,28 @@ func emulate(ctx context.Context, console string, args []string) (*results, erro
 		waitErr = fmt.Errorf("%w: %s", waitErr, complaints.String())
 	}
 	return results, errors.Join(readErr, waitErr)
+}
+
+// listen ends a guest that is not up in time, and one that was up and falls silent, until ctx ends.
+func listen(ctx context.Context, console string, end func(error)) {
+	last, heard := 0, time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(5 * time.Second):
+		}
+		text, _ := os.ReadFile(console) // the emulator makes it
+		if len(text) > last && bytes.Contains(text, []byte(up)) {
+			last, heard = len(text), time.Now()
+		}
+		switch silence := time.Since(heard); {
+		case last == 0 && silence > upWithin:
+			end(errNotUp)
+		case silence > silentWithin:
+			end(errSilent)
+		}
+	}
 }
 
 // keep copies a file to where it stays, and returns its text.
@@ -196,7 +218,9 @@ func keep(t *testing.T, file string) string {
 	return string(text)
 }
 
+// tail is the last lines of a text, without those that say no more than that the guest is alive.
 func tail(text string, lines int) string {
-	all := strings.SplitAfter(text, "\n")
+	all := slices.DeleteFunc(strings.SplitAfter(text, "\n"),
+		func(line string) bool { return strings.TrimSpace(line) == alive })
 	return strings.Join(all[max(0, len(all)-lines):], "")
 }
