@@ -134,8 +134,9 @@ func (a *Agent) Free(ctx context.Context) ([]explain.Supply, error) {
 // Events are those that are remembered, the oldest first.
 func (a *Agent) Events() []v1.Event { return a.node.events.List() }
 
-// Problems lists what is wrong with manifests now, by source and name.
-func (a *Agent) Problems() []source.Problem { return a.parts.sources.List() }
+// Problems lists what is wrong with manifests now, by source and name, and then with device plugins,
+// by resource.
+func (a *Agent) Problems() []source.Problem { return problems(a.parts) }
 
 // Placements says where every container of the node's pods is.
 func (a *Agent) Placements() []placement.Row { return placements(a.node, a.parts) }

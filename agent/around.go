@@ -184,9 +184,7 @@ func openRoutes(n node, p parts) []server.Route {
 		server.SLIRoute(),
 		server.JSONRoute("/placements", func() any { return placements(n, p) }),
 		server.JSONRoute("/plugins", func() any { return p.plugins.Peers() }),
-		server.JSONRoute("/problems", func() any {
-			return append(p.sources.List(), pluginProblems(p.plugins)...)
-		}),
+		server.JSONRoute("/problems", func() any { return problems(p) }),
 		devices.ListRoute(deviceConfig(n, p)),
 		n.events.Route(),
 		admission.FreeRoute(p.queue),

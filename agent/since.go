@@ -38,8 +38,11 @@ func wrongPlugins(pod *v1.Pod, peers []deviceplugin.Peer) (out []string) {
 		if asked[peer.Resource] == 0 {
 			continue
 		}
-		for _, wrong := range append(slices.Clone(peer.Complaints), peer.Failing()...) {
-			out = append(out, peer.Resource+": "+wrong)
+		for _, wrong := range peer.Complaints {
+			out = append(out, peer.Resource+": "+wrong.Message)
+		}
+		for _, call := range peer.Failing() {
+			out = append(out, peer.Resource+": "+call)
 		}
 	}
 	return out

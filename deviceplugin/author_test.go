@@ -302,7 +302,7 @@ func TestRegisteredBeforeServing(t *testing.T) {
 		return l != nil && l.dialErr.Load() != nil
 	})
 	r.author("p.sock", &authored{lists: lists(1)})
-	const want = "the plugin on p.sock registered before it served its socket (dial unix "
+	const want = "it registered before it served its socket (dial unix "
 	if res := r.untilConnected(gpu); !strings.HasPrefix(res.Early, want) ||
 		!strings.Contains(res.Early, "--device-plugin-strict-registration") {
 		t.Errorf("is said: %q", res.Early)

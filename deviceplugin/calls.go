@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -81,7 +82,16 @@ func (p *Plugins) Allocate(ctx context.Context, resource string, ids []string) (
 		odd = &AnswerError{fmt.Sprintf("it answered for %d containers, and was asked about one; "+
 			"the first answer counts", n)}
 	}
-	return answerOf(resp)
+	if answer, err = answerOf(resp); err != nil {
+		return nil, err
+	}
+	if flaws := AnswerFlaws(answer); len(flaws) > 0 {
+		odd = &AnswerError{fmt.Sprintf("its answer for %s is given to the runtime as it is, and: %s",
+			Few(ids), oneline.Of(strings.Join(flaws, "; ")))}
+		klog.FromContext(ctx).Info("Device plugin answered Allocate with what runtimes refuse",
+			"resource", resource, "endpoint", p.Endpoint(resource), "explanation", odd.Error())
+	}
+	return answer, nil
 }
 
 // Bounds of an answer to Allocate. It is kept, written to disk and given to the runtime whole.

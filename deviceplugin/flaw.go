@@ -25,6 +25,7 @@ const (
 	FlawTwice  FlawKind = "twice"  // an id that comes again
 	FlawHealth FlawKind = "health" // one that is none of the API's
 	FlawNode   FlawKind = "node"   // one that the machine does not have
+	FlawNoNode FlawKind = "nodes"  // a topology that names none
 )
 
 // What is wrong with preferences.

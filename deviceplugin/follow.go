@@ -24,6 +24,10 @@ func (l *link) session(ctx context.Context, s linkSettings) (listed bool, err er
 	if err != nil {
 		return false, err
 	}
+	if l.way == ByRegister {
+		text, news := l.conduct.answered(options)
+		l.tellOf(ctx, text, news)
+	}
 	options.Released = l.askReleased(ctx, s.deadlines.Options)
 	return l.follow(ctx, s, options)
 }
@@ -73,9 +77,12 @@ func (l *link) follow(ctx context.Context, s linkSettings, options Options) (
 	for err == nil {
 		var now list
 		var changed bool
-		if now, changed, err = receive(stream, lister); err != nil {
+		var size int
+		if now, changed, size, err = receive(stream, lister); err != nil {
 			break
 		}
+		text, news := l.conduct.manners.Load().listed(time.Now(), size, listed && !changed)
+		l.tellOf(ctx, text, news)
 		if !listed {
 			first.Stop()
 			l.called(s.metrics, rpcList, time.Since(began), nil)
@@ -121,14 +128,15 @@ func (l *link) listAndWatch(ctx context.Context, most int) (grpc.ClientStream, e
 	return stream, stream.CloseSend()
 }
 
-// receive reads the next message.
-func receive(stream grpc.ClientStream, lister *lister) (now list, changed bool, err error) {
+// receive reads the next message, of so many bytes.
+func receive(stream grpc.ClientStream, lister *lister) (now list, changed bool, size int, err error) {
 	var f frame
 	if err := stream.RecvMsg(&f); err != nil {
-		return list{}, false, err
+		return list{}, false, 0, err
 	}
 	defer f.Free()
-	return lister.read(f.ReadOnlyData())
+	now, changed, err = lister.read(f.ReadOnlyData())
+	return now, changed, len(f.ReadOnlyData()), err
 }
 
 // isTooLong reports whether a list was refused for its length. gRPC has no better sign of that: a

@@ -29,7 +29,7 @@ type link struct {
 	resource string
 	socket   string // path; empty for a resource that is only known from before
 	way      Way
-	tally    tally
+	conduct  conduct
 	conn     *grpc.ClientConn
 	dialErr  atomic.Pointer[error] // of the last attempt to connect
 	callers  callers
@@ -52,6 +52,7 @@ type lastList struct {
 // newLink prepares the connection; nothing is dialled yet.
 func newLink(resource, path string, way Way, cfg Config) (*link, error) {
 	l := &link{resource: resource, socket: path, way: way, ended: make(chan struct{})}
+	l.conduct.manners.Store(&manners{})
 	l.life, l.leave = context.WithCancelCause(context.Background())
 	conn, err := grpc.NewClient("passthrough:///"+path,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -253,7 +254,15 @@ func sleep(ctx context.Context, d time.Duration) {
 // called counts a call that has come back.
 func (l *link) called(metrics *instruments, rpc string, took time.Duration, err error) {
 	metrics.called(l.resource, rpc, took, err)
-	l.tally.add(rpc, err)
+	l.conduct.tally.add(rpc, err)
+}
+
+// tellOf logs a habit of the plugin that is news.
+func (l *link) tellOf(ctx context.Context, text string, news bool) {
+	if news {
+		klog.FromContext(ctx).Info("Device plugin can do better", "resource", l.resource,
+			"socket", l.socket, "explanation", text)
+	}
 }
 
 // problem is an error of the plugin in words for people.
@@ -277,10 +286,10 @@ func (l *link) tellEarly(ctx context.Context, s linkSettings) {
 	if refused == nil {
 		return
 	}
-	why := fmt.Sprintf("the plugin on %s registered before it served its socket (%v); it is "+
+	why := fmt.Sprintf("it registered before it served its socket (%v); it is "+
 		"served here, but the kubelet connects before it answers Register, and fails the call "+
 		"after 10s if it cannot: serve first, then register; "+
-		"--device-plugin-strict-registration does as the kubelet", l.name(), *refused)
+		"--device-plugin-strict-registration does as the kubelet", *refused)
 	klog.FromContext(ctx).Info("Device plugin registered before it served", "explanation", why)
 	s.report(ctx, event{kind: linkEarly, link: l, problem: why})
 }

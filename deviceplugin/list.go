@@ -34,6 +34,8 @@ type defects struct {
 	// BadNodes counts NUMA nodes that the machine does not have; BadNode is the lowest of them.
 	BadNodes int
 	BadNode  int64
+	// NoNodes counts devices with a topology that names no node.
+	NoNodes int
 	// OddHealth counts devices whose health is none of the API's; Odd is the first of these words
 	// in order, cut.
 	OddHealth int
@@ -69,6 +71,8 @@ func (d defects) flaws() (out []Flaw) {
 	add(d.BadNodes, FlawNode, fmt.Sprintf("times a NUMA node that the machine does not have was "+
 		"left out, such as %d", d.BadNode),
 		"name the device's numa_node as sysfs has it, and no node where that is -1")
+	add(d.NoNodes, FlawNoNode, "have a topology that names no NUMA node, and podresources does not "+
+		"list them, as it does not with the kubelet", "leave Topology nil where there is no node")
 	return out
 }
 
@@ -163,7 +167,7 @@ func listOf(msg *v1beta1.ListAndWatchResponse, nodes topology.NodeSet) list {
 		found.missing(bad)
 		devices = append(devices, &Device{
 			ID: d.GetID(), Healthy: found.healthy(d.GetHealth()), Nodes: set,
-			NoNodes: d.GetTopology() != nil && len(d.GetTopology().GetNodes()) == 0,
+			NoNodes: found.noNodes(d.GetTopology() != nil && len(d.GetTopology().GetNodes()) == 0),
 		})
 	}
 	return newList(devices, found)
@@ -207,6 +211,12 @@ func (d *defects) missing(bad []int64) {
 		}
 		d.BadNodes++
 	}
+}
+
+// noNodes counts a device with a topology that names no node, if it is one.
+func (d *defects) noNodes(is bool) bool {
+	d.NoNodes += count(is)
+	return is
 }
 
 // nodesOf is the nodes of a device that the machine has, and those that it does not have.

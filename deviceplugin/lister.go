@@ -195,7 +195,7 @@ func (l *lister) decode(entry string, found *defects) (d Device, plain bool) {
 	found.missing(nodes.bad)
 	return Device{
 		ID: parts.id, Healthy: found.healthy(parts.health), Nodes: nodes.set,
-		NoNodes: parts.placed && nodes.set.IsEmpty() && len(nodes.bad) == 0,
+		NoNodes: found.noNodes(parts.placed && nodes.set.IsEmpty() && len(nodes.bad) == 0),
 	}, true
 }
 

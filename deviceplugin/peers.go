@@ -36,10 +36,11 @@ type Peer struct {
 	Way      Way    `json:"way,omitempty"`
 	// Problem says why it is not connected; empty when it is.
 	Problem string `json:"problem,omitempty"`
-	// Complaints say what was wrong with how the newest plugin registered, and with the last list.
-	Complaints []string `json:"complaints,omitempty"`
-	Devices    int      `json:"devices"`
-	Healthy    int      `json:"healthy"`
+	// Complaints say what was wrong with how the newest plugin registered and with the last list,
+	// and what it had better not do.
+	Complaints []Complaint `json:"complaints,omitempty"`
+	Devices    int         `json:"devices"`
+	Healthy    int         `json:"healthy"`
 	// Cordoned counts those that are not given to new containers, healthy or not.
 	Cordoned int `json:"cordoned,omitempty"`
 	// Released: it is told which devices nobody has any more.
@@ -49,6 +50,22 @@ type Peer struct {
 	LastError   string           `json:"lastError,omitempty"`
 	LastErrorAt *time.Time       `json:"lastErrorAt,omitempty"`
 }
+
+// Complaint is what a plugin does wrong beside calls, for people. In JSON it is its message alone.
+type Complaint struct {
+	Reason, Message string
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (c Complaint) MarshalText() ([]byte, error) { return []byte(c.Message), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (c *Complaint) UnmarshalText(text []byte) error {
+	c.Message = string(text)
+	return nil
+}
+
+func (c Complaint) String() string { return c.Message }
 
 // Calls counts calls of one kind.
 type Calls struct {
@@ -61,7 +78,8 @@ type Calls struct {
 // wants is what the protocol wants of a plugin that is called for a pod, by the names of calls.
 var wants = map[string]string{
 	rpcAllocate: "a plugin has to answer with one response for each container that it is asked " +
-		"about, in time, for any of its healthy devices and as often as it is asked",
+		"about, in time, for any of its healthy devices and as often as it is asked; with absolute " +
+		"paths, permissions of the letters r, w and m, and CDI devices like vendor.com/class=name",
 	rpcPreferred: "a plugin has to answer with as many devices as are asked for, of those on offer " +
 		"and with those that must be among them; or let it not set GetPreferredAllocationAvailable",
 	rpcReleased: "a plugin that serves numalet.deviceplugin.v1.Lifecycle has to answer with success, " +
@@ -71,12 +89,20 @@ var wants = map[string]string{
 		"of a container; or let it not set PreStartRequired",
 }
 
+// On begins a sentence about the plugin; empty of one that has no socket.
+func (p Peer) On() string {
+	if p.Endpoint == "" {
+		return ""
+	}
+	return "plugin on " + filepath.Base(p.Endpoint) + ": "
+}
+
 // Failing says, for people, which calls for pods failed the last time that they were made, by their
 // names: what the plugin did, and what the protocol wants.
 func (p Peer) Failing() (out []string) {
 	for _, rpc := range slices.Sorted(maps.Keys(wants)) {
 		if err := p.Calls[rpc].LastError; err != "" {
-			out = append(out, fmt.Sprintf("plugin on %s: %s: %s; %s", filepath.Base(p.Endpoint), rpc,
+			out = append(out, fmt.Sprintf("%s%s: %s; %s", p.On(), rpc,
 				strings.TrimPrefix(err, rpc+": "), wants[rpc]))
 		}
 	}
@@ -99,25 +125,36 @@ func (p *Plugins) Peers() []Peer {
 		for _, d := range r.Devices {
 			peer.Healthy += count(d.Healthy)
 		}
-		if refused := v.inventory.Refused[name]; refused != "" {
-			peer.Complaints = append(peer.Complaints, "its registration was refused: "+refused)
-		}
-		if r.Early != "" {
-			peer.Complaints = append(peer.Complaints, r.Early)
-		}
-		if r.Complaint != "" {
-			peer.Complaints = append(peer.Complaints, "its list of devices (ListAndWatch): "+
-				r.Complaint)
+		peer.complain("RegistrationRefused", "its registration was refused: ", v.inventory.Refused[name])
+		peer.complain("RegisteredBeforeServing", "", r.Early)
+		peer.complain("FaultyList", "its list of devices (ListAndWatch): ", r.Complaint)
+		if r.Connected && len(r.Devices) == 0 {
+			peer.complain("NoDevices", "", "it lists no devices (ListAndWatch)")
 		}
 		if l == nil {
 			peer.Problem = "no plugin has registered"
 		} else {
 			peer.Endpoint, peer.Way = l.socket, l.way
-			l.tally.tell(&peer)
+			l.conduct.tell(&peer)
 		}
 		out = append(out, peer)
 	}
 	return out
+}
+
+// complain takes a complaint, unless there is nothing to say.
+func (p *Peer) complain(reason, before, what string) {
+	if what != "" {
+		p.Complaints = append(p.Complaints, Complaint{reason, before + what})
+	}
+}
+
+// tell writes into a peer what is known of its conduct.
+func (c *conduct) tell(peer *Peer) {
+	c.tally.tell(peer)
+	if m := c.manners.Load(); m != nil {
+		peer.Complaints = append(peer.Complaints, m.complaints(time.Now())...)
+	}
 }
 
 // tally counts the calls to one plugin.

@@ -3,6 +3,7 @@ package deviceplugin
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
@@ -100,6 +101,8 @@ func (p *Plugins) loop(ctx context.Context, group *errgroup.Group) {
 		case e := <-p.events:
 			superseded := t.apply(e)
 			if e.kind == linkRegistered {
+				text, news := e.link.conduct.manners.Load().registered(time.Now())
+				e.link.tellOf(ctx, text, news)
 				start(e.link)
 			}
 			for _, l := range superseded {

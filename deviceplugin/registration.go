@@ -139,7 +139,12 @@ func accept(cfg Config, req *v1beta1.RegisterRequest) (*link, error) {
 	if err := CheckRequest(dir, req); err != nil {
 		return nil, err
 	}
-	return newLink(req.GetResourceName(), filepath.Join(dir, req.GetEndpoint()), ByRegister, cfg)
+	l, err := newLink(req.GetResourceName(), filepath.Join(dir, req.GetEndpoint()), ByRegister, cfg)
+	if err != nil {
+		return nil, err
+	}
+	l.conduct.introduced = req.GetOptions()
+	return l, nil
 }
 
 // CheckRequest says what is wrong with a registration by Register in a directory, as a

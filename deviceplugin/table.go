@@ -66,8 +66,13 @@ const (
 )
 
 // registered adds a link. Older ones of the same socket that have not come to a list yet are
-// superseded.
+// superseded. What they are known to do is known of it.
 func (t *table) registered(l *link) (superseded []*link) {
+	for _, before := range t.records {
+		if before.link.same(l) {
+			l.conduct.manners.Store(before.link.conduct.manners.Load())
+		}
+	}
 	superseded = t.drop(func(r *record) bool {
 		return r.link.same(l) && !r.listed && (r.state == dialling || r.state == empty)
 	})

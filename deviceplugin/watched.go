@@ -70,7 +70,13 @@ func (p *Plugins) takeIn(ctx context.Context, found watcher.Plugin) (*watcher.Me
 	if err != nil {
 		return nil, err
 	}
-	return &watcher.Membership{Leave: func() { l.leave(errSocketGone) }, Ended: l.ended}, nil
+	return &watcher.Membership{
+		Leave: func() { l.leave(errSocketGone) }, Ended: l.ended,
+		Unheard: func(err error) {
+			text, news := l.conduct.unheard(err)
+			l.tellOf(ctx, text, news)
+		},
+	}, nil
 }
 
 // acceptFound is accept for a plugin of the plugin registry.

@@ -3,9 +3,12 @@ package test
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/numalet/numalet/test/harness"
@@ -48,4 +51,53 @@ func TestPlaygroundInPipe(t *testing.T) {
 			t.Errorf("%v: %v, %v are left", examples, err, left)
 		}
 	}
+}
+
+// What is wrong with a plugin is told in the playground too, where its author looks at it.
+func TestPlaygroundTellsOfPlugins(t *testing.T) {
+	t.Parallel()
+	binary, err := harness.Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, "playground", "--examples=none")
+	dir, err := os.MkdirTemp("", "nl-") // a socket's path has little room
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait() // its output is not read to the end
+	})
+	socket := filepath.Join(dir, "*/root/device-plugins/kubelet.sock")
+	harness.Eventually(t, "plugins can register", func() error {
+		if found, _ := filepath.Glob(socket); len(found) == 0 {
+			return fmt.Errorf("there is no %s", socket)
+		}
+		return nil
+	})
+	found, _ := filepath.Glob(socket)
+	p := &wrongPlugin{devices: goodDevices()}
+	p.devices[0].ID = ""
+	p.begin(t, filepath.Dir(found[0]), "nameless.sock", "example.com/nameless")
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		text := lines.Text()
+		if strings.Contains(text, "example.com/nameless: plugin on nameless.sock: its list") &&
+			strings.Contains(text, "give every device an id") {
+			return
+		}
+	}
+	t.Errorf("the playground ended without a word of the plugin: %v", lines.Err())
 }

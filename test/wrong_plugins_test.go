@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/numalet/numalet/test/harness"
 )
@@ -25,7 +26,10 @@ import (
 // wrongPlugin is a device plugin of the test's process. What is nil is as it should be.
 type wrongPlugin struct {
 	v1beta1.UnimplementedDevicePluginServer
-	nowhere  bool // it registers, and serves nothing
+	nowhere  bool                         // it registers, and serves nothing
+	registry bool                         // it registers through the plugin registry, and does not want to know
+	times    int                          // that it registers beyond the first
+	says     *v1beta1.DevicePluginOptions // when it registers
 	request  func(*v1beta1.RegisterRequest)
 	options  func(context.Context, *v1beta1.DevicePluginOptions) error
 	devices  []*v1beta1.Device
@@ -94,10 +98,10 @@ func (p *wrongPlugin) PreStartContainer(context.Context, *v1beta1.PreStartContai
 	return &v1beta1.PreStartContainerResponse{}, p.preStart()
 }
 
-// begin serves the plugin and registers it, as a plugin does that is right but for its mistake.
-func (p *wrongPlugin) begin(t *testing.T, n *harness.Node, name, resource string) {
+// begin serves the plugin in a folder of device plugins and registers it, as a plugin does that is
+// right but for its mistake.
+func (p *wrongPlugin) begin(t *testing.T, dir, name, resource string) {
 	t.Helper()
-	dir := filepath.Join(n.Root, "device-plugins")
 	if !p.nowhere {
 		l, err := net.Listen("unix", filepath.Join(dir, name))
 		if err != nil {
@@ -124,15 +128,60 @@ func (p *wrongPlugin) begin(t *testing.T, n *harness.Node, name, resource string
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	request := &v1beta1.RegisterRequest{
-		Version: v1beta1.Version, Endpoint: name, ResourceName: resource,
+		Version: v1beta1.Version, Endpoint: name, ResourceName: resource, Options: p.says,
+	}
+	if p.registry {
+		p.announce(t, filepath.Join(dir, "..", "plugins_registry", name), &registerapi.PluginInfo{
+			Type: registerapi.DevicePlugin, Name: resource, Endpoint: filepath.Join(dir, name),
+			SupportedVersions: []string{v1beta1.Version},
+		})
+		return
 	}
 	if p.request != nil {
 		p.request(request)
 	}
-	_, err = v1beta1.NewRegistrationClient(conn).Register(ctx, request)
+	client := v1beta1.NewRegistrationClient(conn)
+	for range p.times {
+		if _, err := client.Register(ctx, request); err != nil {
+			t.Fatalf("Register: %v", err)
+		}
+	}
+	_, err = client.Register(ctx, request)
 	if (err != nil) != (p.request != nil) {
 		t.Fatalf("Register: %v", err)
 	}
+}
+
+// announce serves what the plugin says of itself in the plugin registry.
+func (p *wrongPlugin) announce(t *testing.T, socket string, info *registerapi.PluginInfo) {
+	t.Helper()
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	registerapi.RegisterRegistrationServer(server, stubborn{info: info})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(l) // until Stop
+	}()
+	t.Cleanup(func() {
+		server.Stop()
+		<-done
+	})
+}
+
+// stubborn is a plugin of the registry that does not want to know whether it is registered.
+type stubborn struct {
+	registerapi.UnimplementedRegistrationServer
+	info *registerapi.PluginInfo
+}
+
+// GetInfo implements registerapi.RegistrationServer.
+func (s stubborn) GetInfo(context.Context, *registerapi.InfoRequest) (
+	*registerapi.PluginInfo, error) {
+	return s.info, nil
 }
 
 var errNoFile = errors.New("no such file")
@@ -186,6 +235,12 @@ func waits(text string) heard {
 // everywhere is one text in all places but the pod's events.
 func everywhere(text string) heard { return heard{text, "", text, text, text} }
 
+// andEvent is the same with the pod's events.
+func (h heard) andEvent() heard {
+	h.event = h.log
+	return h
+}
+
 const (
 	manyAnswers   = "answered Allocate for more containers"
 	wantsAllocate = "has to answer with one response for each container"
@@ -229,7 +284,33 @@ var wrongs = []struct {
 	{"list-fails", listEnds(status.Error(codes.Internal, "lost the driver")),
 		heard{"lost the driver", "", "", "lost the driver", "ListAndWatch: rpc error"}},
 	{"no-devices", func(p *wrongPlugin) { p.devices = nil },
-		heard{"lists no devices", "lists no devices", "lists no devices", "", ""}},
+		heard{"lists no devices", "lists no devices", "lists no devices", "lists no devices",
+			"lists no devices"}},
+	{"no-node", spoil(func(d *v1beta1.Device) { d.Topology.Nodes = nil }),
+		everywhere("leave Topology nil")},
+	{"long-list", func(p *wrongPlugin) {
+		for i := range 2000 {
+			p.devices = append(p.devices, &v1beta1.Device{
+				ID: fmt.Sprintf("%03000d", i), Health: v1beta1.Healthy,
+			})
+		}
+	}, everywhere("has more than 4 MiB; it is read here, but the kubelet")},
+	{"repeats", func(p *wrongPlugin) {
+		p.list = func(to grpc.ServerStreamingServer[v1beta1.ListAndWatchResponse]) error {
+			for range 80 {
+				if err := to.Send(&v1beta1.ListAndWatchResponse{Devices: p.devices}); err != nil {
+					return err
+				}
+			}
+			return hang(to.Context())
+		}
+	}, everywhere("send the list when a device has changed")},
+	{"often", func(p *wrongPlugin) { p.times = 20 }, everywhere("and not on a timer")},
+	{"options-differ", func(p *wrongPlugin) {
+		p.says = &v1beta1.DevicePluginOptions{PreStartRequired: true}
+	}, everywhere("which count: say the same in both")},
+	{"notice", func(p *wrongPlugin) { p.registry = true },
+		everywhere("it does not take NotifyRegistrationStatus")},
 	{"no-id", spoil(func(d *v1beta1.Device) { d.ID = "" }), everywhere("give every device an id")},
 	{"id-twice", spoil(func(d *v1beta1.Device) { d.ID = "dev-1" }), everywhere("list each id once")},
 	{"health-word", spoil(func(d *v1beta1.Device) { d.Health = "healthy" }),
@@ -261,7 +342,7 @@ var wrongs = []struct {
 	{"relative", spoilAnswer(func(a *v1beta1.ContainerAllocateResponse) {
 		a.Devices = []*v1beta1.DeviceSpec{{HostPath: "dev/null", ContainerPath: "/dev/null",
 			Permissions: "rw"}}
-	}), heard{"lstat dev", "lstat dev", "lstat dev", "", ""}},
+	}), everywhere("of a device is not absolute").andEvent()},
 	{"prefer-fails", prefersBy(func(*v1beta1.ContainerPreferredAllocationRequest) (
 		[]string, error) {
 		return nil, errNoFile
@@ -294,7 +375,7 @@ func TestPluginsThatAreWrong(t *testing.T) {
 	for _, w := range wrongs {
 		p := &wrongPlugin{devices: goodDevices()}
 		w.make(p)
-		p.begin(t, n, w.name+".sock", "example.com/"+w.name)
+		p.begin(t, filepath.Join(n.Root, "device-plugins"), w.name+".sock", "example.com/"+w.name)
 		n.Pod(w.name, limited(w.name, "cpu: 10m, memory: 16Mi, example.com/"+w.name+": 1"))
 	}
 	for _, w := range wrongs {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/deviceplugin/holder"
 	"github.com/numalet/numalet/topology/oneline"
 	"github.com/numalet/numalet/topology/podspec"
@@ -80,4 +82,21 @@ func unallocated(pod *v1.Pod, c *v1.Container, held []allocation.DeviceSet) erro
 		}
 	}
 	return nil
+}
+
+// flaws says what of the plugins' answers for a container the runtime may have refused; empty when
+// there is nothing.
+func (b build) flaws(container string) (text string) {
+	for _, d := range b.held.Containers[container].Devices {
+		answer := &pluginapi.ContainerAllocateResponse{}
+		if err := proto.Unmarshal(d.Answer, answer); err != nil {
+			continue // it was decoded before
+		}
+		if flaws := deviceplugin.AnswerFlaws(answer); len(flaws) > 0 {
+			text += oneline.Of(fmt.Sprintf("; the device plugin of %s on %s answered Allocate with "+
+				"what runtimes refuse: %s", d.Resource, b.cfg.Plugins.Endpoint(d.Resource),
+				strings.Join(flaws, "; ")))
+		}
+	}
+	return text
 }

@@ -317,7 +317,7 @@ func (b build) run(ctx context.Context, sandboxID string, config *runtimeapi.Con
 
 // refused tells what the runtime has against a container, in its own words.
 func (b build) refused(of podspec.Ref, reason string, err error) error {
-	message := status.Convert(err).Message()
+	message := status.Convert(err).Message() + b.flaws(of.Container)
 	b.failed(of, message)
 	return &cri.StartError{Reason: reason, Message: message, Err: err}
 }

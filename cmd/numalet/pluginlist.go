@@ -53,8 +53,8 @@ func listPlugins(ctx context.Context, out io.Writer, server *agentAddress, forma
 		if p.Problem != "" {
 			state = p.Problem
 		}
-		if len(p.Complaints) > 0 {
-			state += "; " + strings.Join(p.Complaints, "; ")
+		for _, wrong := range p.Complaints {
+			state += "; " + wrong.Message
 		}
 		if p.Endpoint != "" {
 			socket = filepath.Base(p.Endpoint)

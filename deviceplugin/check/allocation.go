@@ -159,7 +159,7 @@ func checkAnswer(ctx context.Context, b *bench) outcome {
 	}
 	var flaws []string
 	for _, a := range resp.GetContainerResponses() {
-		flaws = append(flaws, answerFlaws(a)...)
+		flaws = append(flaws, deviceplugin.AnswerFlaws(a)...)
 	}
 	if len(flaws) > 0 {
 		return failed("%s", oneline.Of(strings.Join(flaws, "; ")))

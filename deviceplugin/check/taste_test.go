@@ -12,6 +12,8 @@ import (
 	"time"
 
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/deviceplugin"
 )
 
 // nicety is a way in which a plugin could be better, and the check that warns of it.
@@ -149,7 +151,7 @@ func TestAnswerFlaws(t *testing.T) {
 			{Name: "nvidia.com/gpu=0"}, {Name: "gpu0"},
 		}}, `the CDI device "gpu0" is not named like vendor.com/class=name`},
 	} {
-		flaws := strings.Join(answerFlaws(tc.answer), "; ")
+		flaws := strings.Join(deviceplugin.AnswerFlaws(tc.answer), "; ")
 		if tc.want == "" && flaws != "" || !strings.Contains(flaws, tc.want) {
 			t.Errorf("%s: %q, want %q", name, flaws, tc.want)
 		}

@@ -122,6 +122,10 @@ func (s *socket) register(ctx context.Context) (*Membership, error) {
 	}
 	if err != nil && ctx.Err() == nil {
 		// It serves, which is what counts.
+		if member.Unheard != nil {
+			member.Unheard(err)
+			return member, nil
+		}
 		klog.FromContext(ctx).Info("Plugin does not want to know that it is registered", "err", err)
 	}
 	return member, nil

@@ -74,6 +74,8 @@ type Handler func(ctx context.Context, p Plugin) (*Membership, error)
 
 // Membership is a plugin that was taken in.
 type Membership struct {
+	// Unheard hears that the plugin did not take the news of its registration; nil: nobody does.
+	Unheard func(error)
 	// Leave is called when the socket has gone or was made anew. It does not block.
 	Leave func()
 	// Ended is closed when the plugin no longer answers; it is then asked again.

@@ -268,7 +268,7 @@ func (p *Playground) settled(ctx context.Context) bool {
 	manifests, _ := filepath.Glob(filepath.Join(p.manifests, "*.yaml"))
 	refused := 0
 	for _, problem := range p.agent.Problems() {
-		if problem.Reason != source.IgnoredField {
+		if problem.Source != agent.PluginSource && problem.Reason != source.IgnoredField {
 			refused++
 		}
 	}
@@ -294,13 +294,16 @@ func rowSettled(r placement.Row, offers []plugin) bool {
 	return true
 }
 
-// lines are what is wrong with manifests, a line each: which are refused, or have fields that are
-// ignored.
+// lines are what is wrong, a line each: with manifests, which are refused or have fields that are
+// ignored, and with device plugins.
 func lines(problems []source.Problem) []string {
 	var out []string
 	for _, problem := range problems {
 		line := fmt.Sprintf("%s: %s", filepath.Base(problem.Name), problem.Message)
-		if problem.Reason != source.IgnoredField {
+		switch {
+		case problem.Source == agent.PluginSource:
+			line = fmt.Sprintf("%s: %s", problem.Name, problem.Message)
+		case problem.Reason != source.IgnoredField:
 			line = "refused: " + line
 		}
 		out = append(out, line)

@@ -26,7 +26,7 @@ type screen struct {
 // picture is what there is to see at a moment.
 type picture struct {
 	rows    []placement.Row
-	wrong   []string // with manifests
+	wrong   []string // with manifests and device plugins
 	free    []string // a line for each resource
 	brief   string   // the same in a few words
 	happens []v1.Event

@@ -115,12 +115,13 @@ func (v viewer) lines(ctx context.Context) error {
 			}
 		}
 		before = now
+		wrong := map[string]bool{}
 		for _, line := range lines(v.agent.Problems()) {
-			if !said[line] {
-				said[line] = true
+			if wrong[line] = true; !said[line] {
 				news = append(news, line)
 			}
 		}
+		said = wrong
 		err = say(v.opts.Out, news)
 	}
 	if errors.Is(err, syscall.EPIPE) {

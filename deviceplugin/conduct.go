@@ -1,0 +1,158 @@
+package deviceplugin
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/topology/oneline"
+)
+
+// conduct is how a plugin behaves: the calls to it, and what it does that works here but not with
+// every agent, or costs more than it has to.
+type conduct struct {
+	tally tally
+	// manners are those of all registrations from one socket; nil of a resource that is only known
+	// from before.
+	manners atomic.Pointer[manners]
+	// introduced are the options that it registered with; nil: with none.
+	introduced *v1beta1.DevicePluginOptions
+}
+
+// habit is something that a plugin does and had better not do.
+type habit int
+
+// The habits, in the order in which they are told.
+const (
+	registersOften habit = iota
+	optionsDiffer
+	refusesNotice
+	listsMuch
+	repeatsLists
+	habits
+)
+
+// reason is the habit as a reason of problems.
+func (h habit) reason() string {
+	return [habits]string{"RegistersOften", "OptionsDiffer", "NoticeRefused", "LongList",
+		"RepeatsLists"}[h]
+}
+
+// Those who register or repeat themselves more often than this within paceSpan do it too often.
+const (
+	mostRegistrations = 10
+	mostRepeats       = 60
+	paceSpan          = time.Minute
+	// kubeletList is the longest message that the kubelet reads, in bytes: gRPC's default.
+	kubeletList = 4 << 20
+)
+
+// manners are the habits of a plugin. What it does too often is forgotten when it has stopped.
+type manners struct {
+	mu   sync.Mutex
+	said [habits]struct {
+		text  string
+		until time.Time // zero: it stays
+	}
+	registrations, repeats pace
+}
+
+// pace counts what happens within spans.
+type pace struct {
+	began time.Time
+	n     int
+}
+
+func (p *pace) add(now time.Time) int {
+	if now.Sub(p.began) > paceSpan {
+		*p = pace{began: now}
+	}
+	p.n++
+	return p.n
+}
+
+// note remembers a habit, or with no text that the plugin does not have it, and reports whether that
+// is new.
+func (m *manners) note(h habit, text string, until time.Time) (news bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	is := &m.said[h]
+	news = text != "" && (is.text == "" || !is.until.IsZero() && time.Now().After(is.until))
+	is.text, is.until = text, until
+	return news
+}
+
+// registered counts a registration.
+func (m *manners) registered(now time.Time) (text string, news bool) {
+	m.mu.Lock()
+	n := m.registrations.add(now)
+	m.mu.Unlock()
+	if n <= mostRegistrations {
+		return "", false
+	}
+	text = fmt.Sprintf("it registered more than %d times in a minute, and each time its list is read "+
+		"anew: register when kubelet.sock is made, and not on a timer", mostRegistrations)
+	return text, m.note(registersOften, text, now.Add(2*paceSpan))
+}
+
+// listed takes the size of a list in bytes, and whether it says what the one before said.
+func (m *manners) listed(now time.Time, size int, again bool) (text string, news bool) {
+	if size > kubeletList {
+		text = fmt.Sprintf("its list of devices (ListAndWatch) has more than %d MiB; it is read here, "+
+			"but the kubelet reads no longer one, and has no devices then: list fewer devices, or "+
+			"shorter ids", kubeletList>>20)
+	}
+	if news = m.note(listsMuch, text, time.Time{}); news || !again {
+		return text, news
+	}
+	m.mu.Lock()
+	n := m.repeats.add(now)
+	m.mu.Unlock()
+	if n <= mostRepeats {
+		return "", false
+	}
+	text = fmt.Sprintf("it sent the list that it had sent before (ListAndWatch) more than %d times in a "+
+		"minute, and each is read and compared: send the list when a device has changed", mostRepeats)
+	return text, m.note(repeatsLists, text, now.Add(2*paceSpan))
+}
+
+// answered takes the options that a plugin that registered with others has given when it was asked.
+func (c *conduct) answered(asked Options) (text string, news bool) {
+	said := Options{
+		Preferred: c.introduced.GetGetPreferredAllocationAvailable(),
+		PreStart:  c.introduced.GetPreStartRequired(),
+	}
+	if asked.Released = said.Released; said != asked {
+		text = fmt.Sprintf("it registered with the options %s and answers GetDevicePluginOptions with "+
+			"%s, which count: say the same in both", said, asked)
+	}
+	return text, c.manners.Load().note(optionsDiffer, text, time.Time{})
+}
+
+// unheard takes the error of a plugin that was told that it is registered.
+func (c *conduct) unheard(err error) (text string, news bool) {
+	text = "it does not take NotifyRegistrationStatus (" + oneline.Of(err.Error()) + "); it is served " +
+		"here, but the kubelet takes that for a registration that failed, and begins anew with it: " +
+		"answer with &registerapi.RegistrationStatusResponse{}"
+	return text, c.manners.Load().note(refusesNotice, text, time.Time{})
+}
+
+func (o Options) String() string {
+	return fmt.Sprintf("{GetPreferredAllocationAvailable: %t, PreStartRequired: %t}", o.Preferred,
+		o.PreStart)
+}
+
+// complaints are the habits, in order.
+func (m *manners) complaints(now time.Time) (out []Complaint) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for h, is := range m.said {
+		if is.text != "" && (is.until.IsZero() || now.Before(is.until)) {
+			out = append(out, Complaint{habit(h).reason(), is.text})
+		}
+	}
+	return out
+}

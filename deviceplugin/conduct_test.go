@@ -1,0 +1,67 @@
+package deviceplugin
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+// What a plugin does too often is told once, and forgotten when it has stopped.
+func TestHabitsPass(t *testing.T) {
+	now := time.Now()
+	m := &manners{}
+	told := 0
+	for i := range 4 * mostRepeats {
+		if _, news := m.listed(now.Add(time.Duration(i)*time.Millisecond), 100, true); news {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("told %d times, want once", told)
+	}
+	if got := m.complaints(now.Add(paceSpan)); len(got) != 1 || got[0].Reason != "RepeatsLists" {
+		t.Errorf("complaints: %v", got)
+	}
+	if got := m.complaints(now.Add(4 * paceSpan)); len(got) > 0 {
+		t.Errorf("after it has stopped: %v", got)
+	}
+	slow := &manners{}
+	for i := range 4 * mostRepeats {
+		at := now.Add(time.Duration(i) * 2 * time.Second)
+		slow.listed(at, 100, true)
+		slow.registered(at.Add(time.Duration(i) * 10 * time.Second))
+		if got := slow.complaints(at); len(got) > 0 {
+			t.Fatalf("a list each 2 s, a registration each 12 s: %v", got)
+		}
+	}
+	if m.listed(now, kubeletList+1, false); len(m.complaints(now.Add(4*paceSpan))) != 1 {
+		t.Errorf("a long list is not told")
+	}
+	if m.listed(now, kubeletList, false); len(m.complaints(now.Add(4*paceSpan))) > 0 {
+		t.Errorf("a list that is long no more is told")
+	}
+}
+
+func TestOptionsAgree(t *testing.T) {
+	for _, c := range []struct {
+		said  *v1beta1.DevicePluginOptions
+		asked Options
+		want  string
+	}{
+		{nil, Options{}, ""},
+		{nil, Options{Released: ReleasedWanted}, ""},
+		{nil, Options{Preferred: true}, "{GetPreferredAllocationAvailable: false, " +
+			"PreStartRequired: false}"},
+		{&v1beta1.DevicePluginOptions{PreStartRequired: true}, Options{PreStart: true}, ""},
+	} {
+		var how conduct
+		how.manners.Store(&manners{})
+		how.introduced = c.said
+		text, _ := how.answered(c.asked)
+		if (text == "") != (c.want == "") || !strings.Contains(text, c.want) {
+			t.Errorf("%v, asked %v: %q", c.said, c.asked, text)
+		}
+	}
+}
