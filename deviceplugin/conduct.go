@@ -125,7 +125,7 @@ func (c *conduct) answered(asked Options) (text string, news bool) {
 		Preferred: c.introduced.GetGetPreferredAllocationAvailable(),
 		PreStart:  c.introduced.GetPreStartRequired(),
 	}
-	if asked.Released = said.Released; said != asked {
+	if asked.Released, asked.Reasons = said.Released, said.Reasons; said != asked {
 		text = fmt.Sprintf("it registered with the options %s and answers GetDevicePluginOptions with "+
 			"%s, which count: say the same in both", said, asked)
 	}

@@ -29,6 +29,7 @@ func (l *link) session(ctx context.Context, s linkSettings) (listed bool, err er
 		l.tellOf(ctx, text, news)
 	}
 	options.Released = l.askReleased(ctx, s.deadlines.Options)
+	options.Reasons = l.askReasons(ctx, s.deadlines.Options)
 	return l.follow(ctx, s, options)
 }
 
@@ -90,7 +91,13 @@ func (l *link) follow(ctx context.Context, s linkSettings, options Options) (
 		if changed || !listed {
 			l.tell(ctx, now)
 			l.last.devices = len(now.devices)
+			unhealthy := now.unhealthy(mostReasons)
+			now.unexplained = options.Reasons && len(unhealthy) > 0
 			s.report(ctx, event{kind: linkListed, link: l, options: options, list: now})
+			if now.unexplained {
+				now.reasons = l.reasons(ctx, s, unhealthy)
+				s.report(ctx, event{kind: linkExplained, link: l, list: now})
+			}
 		}
 		if !listed && len(now.devices) == 0 { // once the loop knows of the list
 			settling.Go(func() {

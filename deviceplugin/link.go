@@ -110,6 +110,7 @@ const (
 	linkEarly
 	linkTroubled
 	linkListed
+	linkExplained
 	linkSettled
 	linkLost
 	linkRefused

@@ -21,6 +21,19 @@ type list struct {
 	devices []*Device // in natural order of ids, each once
 	healthy int
 	defects defects
+	// reasons say why devices are unhealthy, by id; unexplained: the plugin is being asked.
+	reasons     map[string]string
+	unexplained bool
+}
+
+// unhealthy are the ids of unhealthy devices, at most so many.
+func (l list) unhealthy(most int) (ids []string) {
+	for _, d := range l.devices {
+		if !d.Healthy && len(ids) < most {
+			ids = append(ids, d.ID)
+		}
+	}
+	return ids
 }
 
 // defects are the parts of a list that were left out or read in the safe way.

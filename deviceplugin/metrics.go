@@ -34,7 +34,8 @@ const (
 	rpcPreferred = "GetPreferredAllocation"
 	rpcAllocate  = "Allocate"
 	rpcPreStart  = "PreStartContainer"
-	rpcReleased  = "Released" // of lifecyclev1
+	rpcReleased  = "Released" // of lifecyclev1, as Reasons
+	rpcReasons   = "Reasons"
 )
 
 func newInstruments() *instruments {

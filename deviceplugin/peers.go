@@ -85,6 +85,8 @@ var wants = map[string]string{
 	rpcReleased: "a plugin that serves numalet.deviceplugin.v1.Lifecycle has to answer with success, " +
 		"in time and as often as it is told, also for devices that it lists no more; or let it " +
 		"not serve that",
+	rpcReasons: "a plugin that serves Reasons of numalet.deviceplugin.v1.Lifecycle has to answer with " +
+		"success, within a second; or let it not serve that",
 	rpcPreStart: "a plugin has to answer, in time, when the devices can be used, before each start " +
 		"of a container; or let it not set PreStartRequired",
 }

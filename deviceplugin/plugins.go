@@ -130,6 +130,9 @@ func (t *table) apply(e event) (superseded []*link) {
 		return nil
 	case linkListed:
 		return t.listed(e.link, e.options, e.list)
+	case linkExplained:
+		t.explained(e.link, e.list.reasons)
+		return nil
 	case linkSettled:
 		return t.settled(e.link)
 	case linkTroubled:

@@ -106,6 +106,13 @@ func (t *table) listed(l *link, options Options, devices list) (superseded []*li
 	return t.serve(r, options, devices)
 }
 
+// explained takes why devices of the last list are unhealthy.
+func (t *table) explained(l *link, reasons map[string]string) {
+	if r := t.find(l); r != nil {
+		r.list.reasons, r.list.unexplained = reasons, false
+	}
+}
+
 // settled ends the grace of a list that was empty from the start: it means what it says.
 func (t *table) settled(l *link) (superseded []*link) {
 	r := t.find(l)

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/explain"
 	pluginsim "github.com/numalet/numalet/deviceplugin/sim"
@@ -138,6 +139,49 @@ func TestDeviceHealthReachesThePod(t *testing.T) {
 	if main.RestartCount != 0 {
 		t.Errorf("the container was restarted: %+v", main)
 	}
+}
+
+// TestWhyADeviceIsUnhealthy: what a plugin says of an unhealthy device stands wherever its health does,
+// until it is healthy again.
+func TestWhyADeviceIsUnhealthy(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	n.Start()
+	ctl, _ := n.Plugin(theGPU, "--devices=4")
+	n.Pod("train", limited("train", "cpu: 1, example.com/gpu: 2"))
+	n.AwaitPhase("train-node", v1.PodRunning)
+	const why = "XID 79: it has fallen off the bus"
+	if err := ctl.Sicken(t.Context(), why, "gpu-0", "gpu-1"); err != nil {
+		t.Fatal(err)
+	}
+	const said = "Container main: device gpu-0, gpu-1 of example.com/gpu: unhealthy, says the device " +
+		"plugin: " + why + "; the container keeps"
+	awaitEvent(n, "train-node", "DeviceUnhealthy", said, 1)
+	awaitExplained(n, "train-node", said)
+	message := func(want *string) {
+		t.Helper()
+		n.Eventually("the status says why", func() error {
+			for _, s := range n.AwaitPhase("train-node", v1.PodRunning).Status.ContainerStatuses {
+				for _, r := range s.AllocatedResourcesStatus {
+					for _, d := range r.Resources {
+						if !ptr.Equal(d.Message, want) {
+							return fmt.Errorf("%s: %q", d.ResourceID, ptr.Deref(d.Message, ""))
+						}
+					}
+				}
+			}
+			return nil
+		})
+	}
+	message(ptr.To(why))
+	if text := n.Get("/devices"); strings.Count(text, why) != 2 {
+		t.Errorf("the list of devices does not say why two are unhealthy: %s", text)
+	}
+	if err := ctl.SetHealth(t.Context(), true, "gpu-0", "gpu-1"); err != nil {
+		t.Fatal(err)
+	}
+	awaitHealth(n, "train-node", "gpu-0=Healthy gpu-1=Healthy")
+	message(nil)
 }
 
 // TestDeviceHealthOfTheEnded: a container that has ended hears nothing of the device that it had.

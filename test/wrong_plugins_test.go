@@ -20,6 +20,7 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/numalet/numalet/deviceplugin/lifecyclev1"
 	"github.com/numalet/numalet/test/harness"
 )
 
@@ -37,6 +38,7 @@ type wrongPlugin struct {
 	allocate func(context.Context, *v1beta1.AllocateResponse) error
 	prefer   func(*v1beta1.ContainerPreferredAllocationRequest) ([]string, error)
 	preStart func() error
+	reasons  func(context.Context) error // why devices are unhealthy
 }
 
 func goodDevices() (out []*v1beta1.Device) {
@@ -109,6 +111,9 @@ func (p *wrongPlugin) begin(t *testing.T, dir, name, resource string) {
 		}
 		server := grpc.NewServer()
 		v1beta1.RegisterDevicePluginServer(server, p)
+		if p.reasons != nil {
+			lifecyclev1.RegisterLifecycleServer(server, silent{asked: p.reasons})
+		}
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -170,6 +175,21 @@ func (p *wrongPlugin) announce(t *testing.T, socket string, info *registerapi.Pl
 		server.Stop()
 		<-done
 	})
+}
+
+// silent serves Reasons, and has none to tell.
+type silent struct {
+	lifecyclev1.UnimplementedLifecycleServer
+	asked func(context.Context) error
+}
+
+// Reasons implements lifecyclev1.LifecycleServer.
+func (s silent) Reasons(ctx context.Context, req *lifecyclev1.ReasonsRequest) (
+	*lifecyclev1.ReasonsResponse, error) {
+	if len(req.GetDeviceIds()) == 0 {
+		return &lifecyclev1.ReasonsResponse{}, nil
+	}
+	return nil, s.asked(ctx)
 }
 
 // stubborn is a plugin of the registry that does not want to know whether it is registered.
@@ -358,6 +378,10 @@ var wrongs = []struct {
 		[]string, error) {
 		return slices.Clone(r.AvailableDeviceIDs), nil
 	}), heard{"3 of its devices", ownChoice, wantsPrefer, "3 of its devices", wantsPrefer}},
+	{"reasons-hang", func(p *wrongPlugin) {
+		p.devices[0].Health, p.reasons = v1beta1.Unhealthy, hang
+	}, heard{"does not say why devices are unhealthy", "", "with success, within a second", "Reasons: ",
+		"with success, within a second"}},
 	{"pre-start", func(p *wrongPlugin) {
 		p.preStart = func() error { return errors.New("no reset") }
 	}, calledFor("no reset", wantsPreStart)},

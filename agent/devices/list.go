@@ -23,6 +23,8 @@ type Row struct {
 	ID       string `json:"id"`
 	// Health is Healthy, Unhealthy, Unknown when no plugin is connected, or Absent.
 	Health string `json:"health"`
+	// Reason is why it is unhealthy, if its plugin says.
+	Reason string `json:"reason,omitempty"`
 	// Nodes are the NUMA nodes as a list, such as 0-1; empty when the plugin names none.
 	Nodes string `json:"nodes,omitempty"`
 	// HeldBy are containers as namespace/pod/container; an init container beside one that took over
@@ -59,6 +61,7 @@ func List(inventory deviceplugin.Inventory, state allocation.State, cordons []co
 			row := Row{
 				Resource: name, ID: d.ID, Health: string(health(r, d)), Nodes: d.Nodes.String(),
 				HeldBy: held[key], ReleasedBy: released[key], Cordon: said[key],
+				Reason: r.Reasons[d.ID],
 			}
 			delete(said, key)
 			out = append(out, row)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,6 +14,7 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology/oneline"
 )
 
 // Reasons of events on pods whose devices change their health. The kubelet has none.
@@ -45,13 +47,18 @@ type healthChange struct {
 	resource  string
 	health    v1.ResourceHealthStatus
 	ids       []string // in natural order
-	why       string   // for people, of an unknown health
+	why       string   // for people, of one that is not healthy, as far as it is known
 }
 
 // round compares what is with what was told.
 func (h *devices) round(log klog.Logger) {
 	inventory := h.cfg.Inventory()
 	now := healthOf(h.held(), inventory)
+	for d, health := range now { // what is told soon is told with its reason
+		if health == v1.ResourceHealthStatusUnhealthy && inventory.Resources[d.resource].Unexplained {
+			now[d] = h.told[d]
+		}
+	}
 	changed := map[types.UID]bool{}
 	for d, health := range now {
 		if was, known := h.told[d]; !known || was != orNever(was, health) {
@@ -138,7 +145,6 @@ func healthChanges(told, now map[heldDevice]v1.ResourceHealthStatus,
 		if c == nil {
 			c = &healthChange{
 				pod: d.pod, container: d.container, resource: d.resource, health: health,
-				why: whyUnknown(inventory.Resources[d.resource]),
 			}
 			byKind[key][health] = c
 		}
@@ -148,6 +154,7 @@ func healthChanges(told, now map[heldDevice]v1.ResourceHealthStatus,
 	for _, kinds := range byKind {
 		for _, c := range kinds {
 			slices.SortFunc(c.ids, deviceplugin.CompareIDs)
+			c.why = c.because(inventory.Resources[c.resource])
 			out = append(out, *c)
 		}
 	}
@@ -181,17 +188,29 @@ func (c healthChange) event() (kind, reason, message string) {
 		return v1.EventTypeNormal, reasonDeviceHealthy, devices + ": healthy again"
 	case v1.ResourceHealthStatusUnhealthy:
 		return v1.EventTypeWarning, reasonDeviceUnhealthy, devices + ": unhealthy, says the " +
-			"device plugin; the container keeps running on it, delete the pod to have another " +
-			"one chosen"
+			"device plugin" + c.why + "; the container keeps running on it, delete the pod to " +
+			"have another one chosen"
 	default:
 		return v1.EventTypeWarning, reasonDeviceUnknown, devices + ": health unknown, " + c.why +
 			"; the container keeps running on it"
 	}
 }
 
-// whyUnknown says, for people, why nothing is known of devices of a resource.
-func whyUnknown(r deviceplugin.Resource) string {
+// because says, for people, why the devices are as they are: of unhealthy ones what the plugin says,
+// each reason once.
+func (c healthChange) because(r deviceplugin.Resource) string {
 	switch {
+	case c.health == v1.ResourceHealthStatusUnhealthy:
+		var reasons []string
+		for _, id := range c.ids {
+			if why := r.Reasons[id]; why != "" && !slices.Contains(reasons, why) {
+				reasons = append(reasons, why)
+			}
+		}
+		if len(reasons) == 0 {
+			return ""
+		}
+		return oneline.Of(": " + strings.Join(reasons, "; "))
 	case r.Connected:
 		return "its device plugin does not list it any more"
 	case r.Problem != "":
@@ -208,9 +227,13 @@ func ResourceStatuses(pod allocation.Pod,
 		for _, set := range c.Devices {
 			s := v1.ResourceStatus{Name: v1.ResourceName(set.Resource)}
 			for _, id := range set.IDs {
-				s.Resources = append(s.Resources, v1.ResourceHealth{
+				health := v1.ResourceHealth{
 					ResourceID: v1.ResourceID(id), Health: inventory.Health(set.Resource, id),
-				})
+				}
+				if why := inventory.Reason(set.Resource, id); why != "" {
+					health.Message = &why
+				}
+				s.Resources = append(s.Resources, health)
 			}
 			out[name] = append(out[name], s)
 		}

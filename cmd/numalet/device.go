@@ -59,7 +59,11 @@ func printDevices(out io.Writer, all []devices.Row) error {
 	rows := newRows(out)
 	rows.add("RESOURCE", "ID", "HEALTH", "NODES", "HELD BY", "CORDONED")
 	for _, r := range all {
-		rows.add(r.Resource, r.ID, r.Health, cmp.Or(r.Nodes, "-"),
+		health := r.Health
+		if r.Reason != "" {
+			health += ": " + r.Reason
+		}
+		rows.add(r.Resource, r.ID, health, cmp.Or(r.Nodes, "-"),
 			cmp.Or(heldBy(r), "-"), cmp.Or(cordoned(r), "-"))
 	}
 	return rows.Flush()

@@ -37,10 +37,7 @@ func newPluginCtlCommand() *cobra.Command {
 			func(ctx context.Context, p *sim.Client, ids []string) error {
 				return p.SetHealth(ctx, true, ids...)
 			}),
-		c.verb("unhealthy ID...", "Make devices unhealthy",
-			func(ctx context.Context, p *sim.Client, ids []string) error {
-				return p.SetHealth(ctx, false, ids...)
-			}),
+		c.unhealthyCommand(),
 		c.verb("remove ID...", "Remove devices",
 			func(ctx context.Context, p *sim.Client, ids []string) error {
 				return p.Remove(ctx, ids...)
@@ -64,6 +61,16 @@ func plainOrder(do func(*sim.Client, context.Context) error) simOrder {
 }
 
 // verb makes a subcommand; one whose use has "ID..." wants arguments, others take none.
+func (c *ctl) unhealthyCommand() *cobra.Command {
+	var reason string
+	cmd := c.verb("unhealthy ID...", "Make devices unhealthy",
+		func(ctx context.Context, p *sim.Client, ids []string) error {
+			return p.Sicken(ctx, reason, ids...)
+		})
+	cmd.Flags().StringVar(&reason, "reason", "", "what the plugin says of it when it is asked")
+	return cmd
+}
+
 func (c *ctl) verb(use, short string, do simOrder) *cobra.Command {
 	args := cobra.NoArgs
 	if strings.Contains(use, "...") {

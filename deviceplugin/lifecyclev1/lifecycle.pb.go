@@ -24,6 +24,96 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type ReasonsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The ids, in natural order; at most 256, if more are unhealthy.
+	DeviceIds     []string `protobuf:"bytes,1,rep,name=device_ids,json=deviceIds,proto3" json:"device_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReasonsRequest) Reset() {
+	*x = ReasonsRequest{}
+	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReasonsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReasonsRequest) ProtoMessage() {}
+
+func (x *ReasonsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReasonsRequest.ProtoReflect.Descriptor instead.
+func (*ReasonsRequest) Descriptor() ([]byte, []int) {
+	return file_deviceplugin_lifecyclev1_lifecycle_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ReasonsRequest) GetDeviceIds() []string {
+	if x != nil {
+		return x.DeviceIds
+	}
+	return nil
+}
+
+type ReasonsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A line for each device of which the reason is known, by its id. It is cut at 1 KiB.
+	Reasons       map[string]string `protobuf:"bytes,1,rep,name=reasons,proto3" json:"reasons,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReasonsResponse) Reset() {
+	*x = ReasonsResponse{}
+	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReasonsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReasonsResponse) ProtoMessage() {}
+
+func (x *ReasonsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReasonsResponse.ProtoReflect.Descriptor instead.
+func (*ReasonsResponse) Descriptor() ([]byte, []int) {
+	return file_deviceplugin_lifecyclev1_lifecycle_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ReasonsResponse) GetReasons() map[string]string {
+	if x != nil {
+		return x.Reasons
+	}
+	return nil
+}
+
 type ReleasedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The ids, in natural order, as the plugin listed them. It may list them no more.
@@ -35,7 +125,7 @@ type ReleasedRequest struct {
 
 func (x *ReleasedRequest) Reset() {
 	*x = ReleasedRequest{}
-	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[0]
+	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -47,7 +137,7 @@ func (x *ReleasedRequest) String() string {
 func (*ReleasedRequest) ProtoMessage() {}
 
 func (x *ReleasedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[0]
+	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -60,7 +150,7 @@ func (x *ReleasedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasedRequest.ProtoReflect.Descriptor instead.
 func (*ReleasedRequest) Descriptor() ([]byte, []int) {
-	return file_deviceplugin_lifecyclev1_lifecycle_proto_rawDescGZIP(), []int{0}
+	return file_deviceplugin_lifecyclev1_lifecycle_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ReleasedRequest) GetDeviceIds() []string {
@@ -89,7 +179,7 @@ type Pod struct {
 
 func (x *Pod) Reset() {
 	*x = Pod{}
-	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[1]
+	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -101,7 +191,7 @@ func (x *Pod) String() string {
 func (*Pod) ProtoMessage() {}
 
 func (x *Pod) ProtoReflect() protoreflect.Message {
-	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[1]
+	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -114,7 +204,7 @@ func (x *Pod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pod.ProtoReflect.Descriptor instead.
 func (*Pod) Descriptor() ([]byte, []int) {
-	return file_deviceplugin_lifecyclev1_lifecycle_proto_rawDescGZIP(), []int{1}
+	return file_deviceplugin_lifecyclev1_lifecycle_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Pod) GetNamespace() string {
@@ -146,7 +236,7 @@ type ReleasedResponse struct {
 
 func (x *ReleasedResponse) Reset() {
 	*x = ReleasedResponse{}
-	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[2]
+	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -158,7 +248,7 @@ func (x *ReleasedResponse) String() string {
 func (*ReleasedResponse) ProtoMessage() {}
 
 func (x *ReleasedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[2]
+	mi := &file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -171,14 +261,22 @@ func (x *ReleasedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleasedResponse.ProtoReflect.Descriptor instead.
 func (*ReleasedResponse) Descriptor() ([]byte, []int) {
-	return file_deviceplugin_lifecyclev1_lifecycle_proto_rawDescGZIP(), []int{2}
+	return file_deviceplugin_lifecyclev1_lifecycle_proto_rawDescGZIP(), []int{4}
 }
 
 var File_deviceplugin_lifecyclev1_lifecycle_proto protoreflect.FileDescriptor
 
 const file_deviceplugin_lifecyclev1_lifecycle_proto_rawDesc = "" +
 	"\n" +
-	"(deviceplugin/lifecyclev1/lifecycle.proto\x12\x17numalet.deviceplugin.v1\"`\n" +
+	"(deviceplugin/lifecyclev1/lifecycle.proto\x12\x17numalet.deviceplugin.v1\"/\n" +
+	"\x0eReasonsRequest\x12\x1d\n" +
+	"\n" +
+	"device_ids\x18\x01 \x03(\tR\tdeviceIds\"\x9e\x01\n" +
+	"\x0fReasonsResponse\x12O\n" +
+	"\areasons\x18\x01 \x03(\v25.numalet.deviceplugin.v1.ReasonsResponse.ReasonsEntryR\areasons\x1a:\n" +
+	"\fReasonsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"`\n" +
 	"\x0fReleasedRequest\x12\x1d\n" +
 	"\n" +
 	"device_ids\x18\x01 \x03(\tR\tdeviceIds\x12.\n" +
@@ -187,9 +285,10 @@ const file_deviceplugin_lifecyclev1_lifecycle_proto_rawDesc = "" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x03 \x01(\tR\x03uid\"\x12\n" +
-	"\x10ReleasedResponse2l\n" +
+	"\x10ReleasedResponse2\xca\x01\n" +
 	"\tLifecycle\x12_\n" +
-	"\bReleased\x12(.numalet.deviceplugin.v1.ReleasedRequest\x1a).numalet.deviceplugin.v1.ReleasedResponseB5Z3github.com/numalet/numalet/deviceplugin/lifecyclev1b\x06proto3"
+	"\bReleased\x12(.numalet.deviceplugin.v1.ReleasedRequest\x1a).numalet.deviceplugin.v1.ReleasedResponse\x12\\\n" +
+	"\aReasons\x12'.numalet.deviceplugin.v1.ReasonsRequest\x1a(.numalet.deviceplugin.v1.ReasonsResponseB5Z3github.com/numalet/numalet/deviceplugin/lifecyclev1b\x06proto3"
 
 var (
 	file_deviceplugin_lifecyclev1_lifecycle_proto_rawDescOnce sync.Once
@@ -203,21 +302,27 @@ func file_deviceplugin_lifecyclev1_lifecycle_proto_rawDescGZIP() []byte {
 	return file_deviceplugin_lifecyclev1_lifecycle_proto_rawDescData
 }
 
-var file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_deviceplugin_lifecyclev1_lifecycle_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_deviceplugin_lifecyclev1_lifecycle_proto_goTypes = []any{
-	(*ReleasedRequest)(nil),  // 0: numalet.deviceplugin.v1.ReleasedRequest
-	(*Pod)(nil),              // 1: numalet.deviceplugin.v1.Pod
-	(*ReleasedResponse)(nil), // 2: numalet.deviceplugin.v1.ReleasedResponse
+	(*ReasonsRequest)(nil),   // 0: numalet.deviceplugin.v1.ReasonsRequest
+	(*ReasonsResponse)(nil),  // 1: numalet.deviceplugin.v1.ReasonsResponse
+	(*ReleasedRequest)(nil),  // 2: numalet.deviceplugin.v1.ReleasedRequest
+	(*Pod)(nil),              // 3: numalet.deviceplugin.v1.Pod
+	(*ReleasedResponse)(nil), // 4: numalet.deviceplugin.v1.ReleasedResponse
+	nil,                      // 5: numalet.deviceplugin.v1.ReasonsResponse.ReasonsEntry
 }
 var file_deviceplugin_lifecyclev1_lifecycle_proto_depIdxs = []int32{
-	1, // 0: numalet.deviceplugin.v1.ReleasedRequest.pod:type_name -> numalet.deviceplugin.v1.Pod
-	0, // 1: numalet.deviceplugin.v1.Lifecycle.Released:input_type -> numalet.deviceplugin.v1.ReleasedRequest
-	2, // 2: numalet.deviceplugin.v1.Lifecycle.Released:output_type -> numalet.deviceplugin.v1.ReleasedResponse
-	2, // [2:3] is the sub-list for method output_type
-	1, // [1:2] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	5, // 0: numalet.deviceplugin.v1.ReasonsResponse.reasons:type_name -> numalet.deviceplugin.v1.ReasonsResponse.ReasonsEntry
+	3, // 1: numalet.deviceplugin.v1.ReleasedRequest.pod:type_name -> numalet.deviceplugin.v1.Pod
+	2, // 2: numalet.deviceplugin.v1.Lifecycle.Released:input_type -> numalet.deviceplugin.v1.ReleasedRequest
+	0, // 3: numalet.deviceplugin.v1.Lifecycle.Reasons:input_type -> numalet.deviceplugin.v1.ReasonsRequest
+	4, // 4: numalet.deviceplugin.v1.Lifecycle.Released:output_type -> numalet.deviceplugin.v1.ReleasedResponse
+	1, // 5: numalet.deviceplugin.v1.Lifecycle.Reasons:output_type -> numalet.deviceplugin.v1.ReasonsResponse
+	4, // [4:6] is the sub-list for method output_type
+	2, // [2:4] is the sub-list for method input_type
+	2, // [2:2] is the sub-list for extension type_name
+	2, // [2:2] is the sub-list for extension extendee
+	0, // [0:2] is the sub-list for field type_name
 }
 
 func init() { file_deviceplugin_lifecyclev1_lifecycle_proto_init() }
@@ -231,7 +336,7 @@ func file_deviceplugin_lifecyclev1_lifecycle_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_deviceplugin_lifecyclev1_lifecycle_proto_rawDesc), len(file_deviceplugin_lifecyclev1_lifecycle_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   3,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

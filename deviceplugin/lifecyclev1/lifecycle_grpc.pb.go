@@ -23,6 +23,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	Lifecycle_Released_FullMethodName = "/numalet.deviceplugin.v1.Lifecycle/Released"
+	Lifecycle_Reasons_FullMethodName  = "/numalet.deviceplugin.v1.Lifecycle/Reasons"
 )
 
 // LifecycleClient is the client API for Lifecycle service.
@@ -37,6 +38,12 @@ type LifecycleClient interface {
 	//
 	// A request without devices asks whether the plugin serves this. The answer is success.
 	Released(ctx context.Context, in *ReleasedRequest, opts ...grpc.CallOption) (*ReleasedResponse, error)
+	// Reasons asks why devices are unhealthy. It is called when ListAndWatch has sent a list with
+	// unhealthy devices, and has to be answered at once. What it says is for people: it stands in the
+	// events and statuses of the pods that have the devices, which wait for it, for a second at most.
+	//
+	// A request without devices asks whether the plugin serves this. The answer is success.
+	Reasons(ctx context.Context, in *ReasonsRequest, opts ...grpc.CallOption) (*ReasonsResponse, error)
 }
 
 type lifecycleClient struct {
@@ -57,6 +64,16 @@ func (c *lifecycleClient) Released(ctx context.Context, in *ReleasedRequest, opt
 	return out, nil
 }
 
+func (c *lifecycleClient) Reasons(ctx context.Context, in *ReasonsRequest, opts ...grpc.CallOption) (*ReasonsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReasonsResponse)
+	err := c.cc.Invoke(ctx, Lifecycle_Reasons_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // LifecycleServer is the server API for Lifecycle service.
 // All implementations must embed UnimplementedLifecycleServer
 // for forward compatibility.
@@ -69,6 +86,12 @@ type LifecycleServer interface {
 	//
 	// A request without devices asks whether the plugin serves this. The answer is success.
 	Released(context.Context, *ReleasedRequest) (*ReleasedResponse, error)
+	// Reasons asks why devices are unhealthy. It is called when ListAndWatch has sent a list with
+	// unhealthy devices, and has to be answered at once. What it says is for people: it stands in the
+	// events and statuses of the pods that have the devices, which wait for it, for a second at most.
+	//
+	// A request without devices asks whether the plugin serves this. The answer is success.
+	Reasons(context.Context, *ReasonsRequest) (*ReasonsResponse, error)
 	mustEmbedUnimplementedLifecycleServer()
 }
 
@@ -81,6 +104,9 @@ type UnimplementedLifecycleServer struct{}
 
 func (UnimplementedLifecycleServer) Released(context.Context, *ReleasedRequest) (*ReleasedResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Released not implemented")
+}
+func (UnimplementedLifecycleServer) Reasons(context.Context, *ReasonsRequest) (*ReasonsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Reasons not implemented")
 }
 func (UnimplementedLifecycleServer) mustEmbedUnimplementedLifecycleServer() {}
 func (UnimplementedLifecycleServer) testEmbeddedByValue()                   {}
@@ -121,6 +147,24 @@ func _Lifecycle_Released_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Lifecycle_Reasons_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReasonsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LifecycleServer).Reasons(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Lifecycle_Reasons_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LifecycleServer).Reasons(ctx, req.(*ReasonsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Lifecycle_ServiceDesc is the grpc.ServiceDesc for Lifecycle service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -131,6 +175,10 @@ var Lifecycle_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Released",
 			Handler:    _Lifecycle_Released_Handler,
+		},
+		{
+			MethodName: "Reasons",
+			Handler:    _Lifecycle_Reasons_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -13,14 +13,33 @@ import (
 // least once for each release, also of devices that are listed no more. An error is tried again.
 type Released func(ctx context.Context, ids []string, by holder.Holder) error
 
-// RegisterLifecycle serves lifecyclev1.Lifecycle beside a plugin's v1beta1.
-func RegisterLifecycle(s grpc.ServiceRegistrar, f Released) {
-	lifecyclev1.RegisterLifecycleServer(s, lifecycle{released: f})
+// Reasons says, for people, why devices are unhealthy, a line each by id. What it does not know is
+// left out. It has to answer at once.
+type Reasons func(ids []string) map[string]string
+
+// Lifecycle is what a plugin serves of lifecyclev1.Lifecycle; nil: not that.
+type Lifecycle struct {
+	Released Released
+	Reasons  Reasons
+}
+
+// Register serves it beside a plugin's v1beta1.
+func (l Lifecycle) Register(s grpc.ServiceRegistrar) {
+	lifecyclev1.RegisterLifecycleServer(s, lifecycle{serves: l})
 }
 
 type lifecycle struct {
 	lifecyclev1.UnimplementedLifecycleServer
-	released Released
+	serves Lifecycle
+}
+
+// Reasons implements lifecyclev1.LifecycleServer.
+func (l lifecycle) Reasons(ctx context.Context, req *lifecyclev1.ReasonsRequest) (
+	*lifecyclev1.ReasonsResponse, error) {
+	if l.serves.Reasons == nil {
+		return l.UnimplementedLifecycleServer.Reasons(ctx, req)
+	}
+	return &lifecyclev1.ReasonsResponse{Reasons: l.serves.Reasons(req.GetDeviceIds())}, nil
 }
 
 // Released implements lifecyclev1.LifecycleServer. Without devices it is the question whether the
@@ -28,10 +47,13 @@ type lifecycle struct {
 func (l lifecycle) Released(
 	ctx context.Context, req *lifecyclev1.ReleasedRequest,
 ) (*lifecyclev1.ReleasedResponse, error) {
+	if l.serves.Released == nil {
+		return l.UnimplementedLifecycleServer.Released(ctx, req)
+	}
 	if len(req.GetDeviceIds()) > 0 {
 		pod := req.GetPod()
 		by := holder.Holder{Namespace: pod.GetNamespace(), Pod: pod.GetName(), UID: pod.GetUid()}
-		if err := l.released(ctx, req.GetDeviceIds(), by); err != nil {
+		if err := l.serves.Released(ctx, req.GetDeviceIds(), by); err != nil {
 			return nil, err
 		}
 	}

@@ -20,7 +20,9 @@ type Config struct {
 	// Released hears which devices nobody has any more; the kubelet does not tell. Nil: it is not
 	// asked for.
 	Released Released
-	Log      *log.Logger
+	// Reasons says why devices are unhealthy. Nil: it is not asked for.
+	Reasons Reasons
+	Log     *log.Logger
 }
 
 // Plugin is one resource's device plugin: a list of devices and what containers get with them.
@@ -45,7 +47,8 @@ func (p *Plugin) Devices() []*v1beta1.Device {
 func (p *Plugin) Run(ctx context.Context) error {
 	return Server{
 		Dir: p.cfg.Dir, Resource: p.cfg.Resource, Options: p.options(),
-		Answers: &answers{plugin: p}, Released: p.cfg.Released, Log: p.cfg.Log.Printf,
+		Answers: &answers{plugin: p}, Log: p.cfg.Log.Printf,
+		Lifecycle: Lifecycle{Released: p.cfg.Released, Reasons: p.cfg.Reasons},
 	}.Run(ctx)
 }
 

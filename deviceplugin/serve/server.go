@@ -37,8 +37,8 @@ type Server struct {
 	Options     *v1beta1.DevicePluginOptions
 	// Answers are the plugin's. A stream's context is done when its session ends.
 	Answers v1beta1.DevicePluginServer
-	// Released hears which devices nobody has any more; nil: it is not asked for.
-	Released Released
+	// Lifecycle is what it serves beside that.
+	Lifecycle Lifecycle
 	// Log gets a line for people on what happens.
 	Log func(format string, args ...any)
 }
@@ -80,9 +80,7 @@ func (s Server) session(ctx context.Context, watcher *fsnotify.Watcher) error {
 	defer cancel()
 	server := grpc.NewServer(grpc.WaitForHandlers(true), grpc.StreamInterceptor(within(ctx)))
 	v1beta1.RegisterDevicePluginServer(server, s.Answers)
-	if s.Released != nil {
-		RegisterLifecycle(server, s.Released)
-	}
+	s.Lifecycle.Register(server)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	err = s.await(ctx, watcher, listener, served)

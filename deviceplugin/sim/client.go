@@ -24,6 +24,11 @@ func (c *Client) SetHealth(ctx context.Context, healthy bool, ids ...string) err
 	return c.to.Post(ctx, "/health", Health{IDs: ids, Healthy: healthy})
 }
 
+// Sicken makes devices unhealthy for a reason.
+func (c *Client) Sicken(ctx context.Context, reason string, ids ...string) error {
+	return c.to.Post(ctx, "/health", Health{IDs: ids, Reason: reason})
+}
+
 // Add adds devices.
 func (c *Client) Add(ctx context.Context, devices ...Device) error {
 	return c.to.Post(ctx, "/devices", Devices{Add: devices})

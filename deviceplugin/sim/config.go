@@ -52,6 +52,8 @@ type Device struct {
 	ID      string            `json:"id"`
 	Healthy bool              `json:"healthy"`
 	Nodes   []topology.NodeID `json:"nodes,omitempty"`
+	// Reason is why it is unhealthy, for people.
+	Reason string `json:"reason,omitempty"`
 }
 
 // Answer is what Allocate answers for each container.

@@ -16,6 +16,7 @@ import (
 type Health struct {
 	IDs     []string `json:"ids"`
 	Healthy bool     `json:"healthy"`
+	Reason  string   `json:"reason,omitempty"` // why not
 }
 
 // Devices is an order to add and to remove devices.
@@ -71,7 +72,7 @@ func (p *Plugin) setHealth(o Health) error {
 			if i < 0 {
 				return nil, fmt.Errorf("there is no device %q", id)
 			}
-			devices[i].Healthy = o.Healthy
+			devices[i].Healthy, devices[i].Reason = o.Healthy, o.Reason
 		}
 		return devices, nil
 	})

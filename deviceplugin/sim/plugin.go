@@ -162,9 +162,11 @@ func (p *Plugin) serve(ctx context.Context, serving chan<- struct{}) error {
 	}
 	server := grpc.NewServer(grpc.WaitForHandlers(true))
 	v1beta1.RegisterDevicePluginServer(server, answers{plugin: p})
+	lifecycle := serve.Lifecycle{Reasons: p.state.reasons}
 	if p.cfg.Released {
-		serve.RegisterLifecycle(server, answers{plugin: p}.released)
+		lifecycle.Released = answers{plugin: p}.released
 	}
+	lifecycle.Register(server)
 	if p.cfg.RegistryDir != "" {
 		registerapi.RegisterRegistrationServer(server, introduction{plugin: p})
 	}

@@ -192,6 +192,18 @@ func (s *state) tell() State {
 	}
 }
 
+// reasons say why devices are unhealthy, by id.
+func (s *state) reasons(ids []string) map[string]string {
+	devices, _, _ := s.list()
+	out := map[string]string{}
+	for _, d := range devices {
+		if d.Reason != "" && slices.Contains(ids, d.ID) {
+			out[d.ID] = d.Reason
+		}
+	}
+	return out
+}
+
 func (s *state) addRelease(r Release) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
