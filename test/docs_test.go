@@ -48,8 +48,9 @@ var documented = map[string]struct {
 
 	"numalet plugin sim --resource example.com/gpu --devices 8 --nodes 0-3 --dir DIR " +
 		"--control /tmp/gpu.ctl": {up: "gpu.ctl"},
-	"numalet plugin sim ctl --control /tmp/gpu.ctl state":                      {},
-	"numalet plugin sim ctl --control /tmp/gpu.ctl unhealthy gpu-3":            {},
+	"numalet plugin sim ctl --control /tmp/gpu.ctl state": {},
+	"numalet plugin sim ctl --control /tmp/gpu.ctl unhealthy gpu-3 --reason " +
+		`"XID 79: it has fallen off the bus"`: {},
 	"numalet plugin sim ctl --control /tmp/gpu.ctl fault Allocate --delay 20s": {},
 
 	"numalet device list example.com/gpu":                                          {add: atRoot},
