@@ -74,7 +74,49 @@ are ` + strings.Join(mock.Names(), ", ") + `.`,
 	return cmd
 }
 
+// run offers GPUs until ctx is done. SIGHUP has it begin anew with what the configuration file says
+// now, unless that is wrong.
 func run(ctx context.Context, flags *gpu.Flags, o options, out io.Writer) error {
+	again := make(chan os.Signal, 1)
+	signal.Notify(again, syscall.SIGHUP)
+	defer signal.Stop(again)
+	for {
+		round, end := context.WithCancel(ctx)
+		asked := make(chan struct{})
+		go func() {
+			defer close(asked)
+			await(round, end, again, flags, out)
+		}()
+		err := offer(round, flags, o, out)
+		renewed := round.Err() != nil && ctx.Err() == nil
+		end()
+		<-asked
+		if err != nil || !renewed {
+			return err
+		}
+	}
+}
+
+// await ends a round when it is to begin anew and can.
+func await(round context.Context, end func(), again <-chan os.Signal, flags *gpu.Flags,
+	out io.Writer) {
+	for {
+		select {
+		case <-round.Done():
+			return
+		case <-again:
+		}
+		if _, _, _, err := flags.Settings(); err != nil {
+			fmt.Fprintf(out, "SIGHUP: everything stays as it was: %v\n", err)
+			continue
+		}
+		fmt.Fprintln(out, "SIGHUP: beginning anew")
+		end()
+	}
+}
+
+// offer offers GPUs with the settings of the moment.
+func offer(ctx context.Context, flags *gpu.Flags, o options, out io.Writer) error {
 	settings, dir, unused, err := flags.Settings()
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 // cdiFile is the name of our spec of a class, without its ending.
 func cdiFile(class string) string { return cdiVendor + "-" + class }
 
-// voidEdits are of all our specs: what NVIDIA's runtime would add by the variable is in them.
+// voidEdits have NVIDIA's runtime add nothing to what a spec has.
 func voidEdits() specs.ContainerEdits {
 	return specs.ContainerEdits{Env: []string{visibleDevices + "=void"}}
 }
@@ -23,8 +23,9 @@ func cdiSpec(units []*unit, set Settings, files *specs.ContainerEdits) *specs.Sp
 	if len(units) == 0 {
 		return nil
 	}
-	spec := &specs.Spec{Kind: cdiKind, ContainerEdits: voidEdits()}
-	if files != nil {
+	spec := &specs.Spec{Kind: cdiKind}
+	if files != nil { // else the libraries are for NVIDIA's runtime to add
+		spec.ContainerEdits = voidEdits()
 		edits := &spec.ContainerEdits
 		edits.Env = append(edits.Env, files.Env...)
 		edits.Mounts, edits.Hooks = files.Mounts, files.Hooks

@@ -1,9 +1,11 @@
 package gpu
 
 import (
+	"slices"
 	"testing"
 
 	"tags.cncf.io/container-device-interface/pkg/cdi"
+	specs "tags.cncf.io/container-device-interface/specs-go"
 )
 
 // The spec is found by runtimes, under the names of the answers, and goes when there is nothing.
@@ -38,5 +40,27 @@ func TestCDISpec(t *testing.T) {
 	}
 	if err := writeCDI(dir, "gpu", nil); err != nil || found("0") != nil {
 		t.Errorf("after it was taken away: %v, %v", err, found("0"))
+	}
+}
+
+// NVIDIA's runtime is kept from adding the driver's files where the spec has them, and only there.
+func TestWhoAddsDriverFiles(t *testing.T) {
+	set := Settings{ID: ByIndex, DevRoot: t.TempDir(), List: []ListStrategy{CDICRI}}
+	var units []*unit
+	for _, d := range offersOf(gpus(1), set, healthy()).resources[GPUResource].devices {
+		units = append(units, d.unit)
+	}
+	const void = visibleDevices + "=void"
+	files := &specs.ContainerEdits{Env: []string{"A=b"}}
+	if env := cdiSpec(units, set, files).ContainerEdits.Env; !slices.Equal(env, []string{void, "A=b"}) {
+		t.Errorf("with the files: %q", env)
+	}
+	if env := cdiSpec(units, set, nil).ContainerEdits.Env; len(env) > 0 {
+		t.Errorf("without: %q", env)
+	}
+	for _, e := range []Extra{GDRCopy, GDS, MOFED, IMEX} {
+		if env := e.spec(set.DevRoot).ContainerEdits.Env; len(env) > 0 {
+			t.Errorf("%s: %q", e, env)
+		}
 	}
 }

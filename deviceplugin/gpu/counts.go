@@ -24,13 +24,17 @@ func newCounts() *counts {
 		"Devices by resource and reason for not being healthy, empty if they are",
 		"resource", "reason")
 	c.changes = c.Counters("numalet_gpu_health_changes_total",
-		"Changes of a device's health by reason, Recovered if it is healthy again", "reason")
+		"Changes of a device's health by its UUID and reason, Recovered if it is healthy again",
+		"gpu", "reason")
 	c.xids = c.Counters("numalet_gpu_xids_total", "XID events by GPU and class",
 		"gpu", "class", "xid")
 	return c
 }
 
-func (c *counts) changed(reason Reason) { c.changes.WithLabelValues(string(reason)).Inc() }
+// changed counts a change of a GPU or MIG device.
+func (c *counts) changed(uuid string, reason Reason) {
+	c.changes.WithLabelValues(uuid, string(reason)).Inc()
+}
 
 // xid counts an event. Codes that are not documented are one, so that their number has a bound.
 func (c *counts) xid(gpu string, xid uint64, class Class) {

@@ -37,6 +37,8 @@ type Snapshot struct {
 	Driver string
 	// GPUs that can be reached, or that the driver says have been lost.
 	GPUs []GPU
+	// Silent are those that the driver has and that cannot be read, by index: what it says instead.
+	Silent map[int]Silence
 	// Links are between each two GPUs, by their positions in GPUs.
 	Links prefer.Links
 	// Files are the driver's files, as CDI has them; nil: nobody has asked, or Warnings say why.
@@ -46,6 +48,14 @@ type Snapshot struct {
 	// StandIn is a device node of the host that containers get in place of those of the GPUs, where
 	// these are invented; "" is none.
 	StandIn string
+}
+
+// Silence is a GPU that does not answer.
+type Silence struct {
+	// Lost: it has fallen off the bus. Else the next reading may have it again.
+	Lost bool
+	// Said is the driver's error.
+	Said string
 }
 
 // GPU is one GPU.
@@ -80,6 +90,8 @@ type Instance struct {
 type Reading struct {
 	// Lost: the GPU does not answer, it has fallen off the bus.
 	Lost bool
+	// Silent is why the GPU cannot be read for now; "": it can.
+	Silent string
 	// Uncorrected counts uncorrectable memory errors since the last reset.
 	Uncorrected uint64
 	// RemapPending: a memory row waits for a reset to be replaced. RemapFailed: none was left.

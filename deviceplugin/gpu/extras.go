@@ -77,7 +77,7 @@ func (e Extra) spec(root string) *specs.Spec {
 				Options:       []string{"ro", "nosuid", "nodev", "rbind", "rprivate"}})
 		}
 	}
-	return &specs.Spec{Kind: e.kind(), ContainerEdits: voidEdits(),
+	return &specs.Spec{Kind: e.kind(),
 		Devices: []specs.Device{{Name: parts.device, ContainerEdits: edits}}}
 }
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	strictjson "sigs.k8s.io/json"
+
 	"github.com/numalet/numalet/topology/files"
 	"github.com/numalet/numalet/topology/strictyaml"
 )
@@ -101,8 +103,11 @@ func (d *devices) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// maxFile bounds the file.
-const maxFile = 1 << 20
+// maxFile bounds the file, mostUnknown how many of its fields that nobody knows are named.
+const (
+	maxFile     = 1 << 20
+	mostUnknown = 10
+)
 
 // readFile reads a configuration file. It also says what in it has no effect.
 func readFile(name string) (f file, unused []string, err error) {
@@ -110,10 +115,18 @@ func readFile(name string) (f file, unused []string, err error) {
 	if err != nil {
 		return f, nil, fmt.Errorf("read configuration: %w", err)
 	}
-	if err := strictyaml.Unmarshal(raw, &f); err != nil {
+	text, err := strictyaml.ToJSON(raw, true)
+	if err != nil {
+		return f, nil, fmt.Errorf("configuration %s: not YAML: %w", name, err)
+	}
+	unknown, err := strictjson.UnmarshalStrict(text, &f)
+	if err != nil {
 		return f, nil, fmt.Errorf("configuration %s: %w", name, err)
 	}
-	if f.Version != "v1" {
+	for _, field := range unknown[:min(len(unknown), mostUnknown)] { // of another version
+		unused = append(unused, field.Error())
+	}
+	if cmp.Or(f.Version, "v1") != "v1" {
 		return f, nil, fmt.Errorf("configuration %s: version is %q, want v1", name, f.Version)
 	}
 	for what, is := range map[string]bool{

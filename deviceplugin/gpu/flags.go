@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -74,6 +75,9 @@ func deviceOptions() []option {
 				for _, one := range strings.Split(v, ",") {
 					s.List = append(s.List, ListStrategy(strings.TrimSpace(one)))
 				}
+				slices.SortStableFunc(s.List, func(a, b ListStrategy) int { // whatever the order
+					return cmp.Compare(slices.Index(listOrder(), a), slices.Index(listOrder(), b))
+				})
 				return nil
 			},
 			"how containers get devices: envvar, volume-mounts, cdi-annotations, cdi-cri, or " +
@@ -97,7 +101,8 @@ func cdiOptions() []option {
 			"where the CDI specs are written (/var/run/cdi)"},
 		{"cdi-driver-files", "CDI_DRIVER_FILES", nothing,
 			func(s *Settings, v string) error { return parse(&s.CDI.Files.Wanted, v) },
-			"have the CDI spec name the driver's libraries and programs too (false)"},
+			"have the CDI spec name the driver's libraries and programs too; without them NVIDIA's " +
+				"container runtime has to add them (true with a CDI strategy)"},
 		{"nvidia-driver-root", "NVIDIA_DRIVER_ROOT",
 			func(f file) string { return text(f.Flags.NvidiaDriverRoot) },
 			func(s *Settings, v string) error { s.CDI.Files.Root = v; return nil },
@@ -159,8 +164,13 @@ func healthOptions() []option {
 // AddFlags adds the plugin's flags.
 func AddFlags(set *pflag.FlagSet, env func(string) string) *Flags {
 	for _, o := range optionTable() {
-		set.String(o.flag, "", o.usage+" ["+o.env+"]")
-		if strings.HasSuffix(o.usage, "(false)") {
+		usage := o.usage + " [" + o.env + "]"
+		if o.flag == "device-list-strategy" {
+			set.Var(&repeated{}, o.flag, usage)
+		} else {
+			set.String(o.flag, "", usage)
+		}
+		if strings.HasSuffix(o.usage, "(false)") || strings.Contains(o.usage, "(true with") {
 			set.Lookup(o.flag).NoOptDefVal = "true"
 		}
 	}
@@ -171,15 +181,46 @@ func AddFlags(set *pflag.FlagSet, env func(string) string) *Flags {
 		set.String(flag, "", "as NVIDIA's plugin has it; has no effect here")
 		_ = set.MarkHidden(flag) // it is there
 	}
+	for alias, as := range aliases() {
+		set.String(alias, "", "as --"+as.flag)
+		_ = set.MarkHidden(alias) // it is there
+	}
 	return &Flags{set: set, env: env}
+}
+
+// repeated is the value of a flag; what is given several times is a list, as with commas.
+type repeated struct{ text string }
+
+// String implements pflag.Value.
+func (r *repeated) String() string { return r.text }
+
+// Type implements pflag.Value.
+func (r *repeated) Type() string { return "string" }
+
+// Set implements pflag.Value.
+func (r *repeated) Set(text string) error {
+	if r.text != "" {
+		text = r.text + "," + text
+	}
+	r.text = text
+	return nil
+}
+
+// alias is the flag and the variable that another name stands for.
+type alias struct{ env, flag string }
+
+// aliases are other names that NVIDIA's plugin has for options.
+func aliases() map[string]alias {
+	return map[string]alias{
+		"driver-root-ctr-path": {"DRIVER_ROOT_CTR_PATH", "container-driver-root"},
+		"nvidia-ctk-path":      {"NVIDIA_CTK_PATH", "nvidia-cdi-hook-path"},
+	}
 }
 
 // withoutEffect are flags of NVIDIA's plugin, with their variables, that a command line made for it
 // may have.
 func withoutEffect() map[string]string {
 	return map[string]string{
-		"driver-root-ctr-path":      "DRIVER_ROOT_CTR_PATH",
-		"nvidia-ctk-path":           "NVIDIA_CTK_PATH",
 		"device-discovery-strategy": "DEVICE_DISCOVERY_STRATEGY",
 		"use-node-feature-api":      "USE_NODE_FEATURE_API",
 		"cdi-feature-flags":         "CDI_FEATURE_FLAGS",
@@ -192,6 +233,16 @@ func (f *Flags) value(flag, env string) string {
 		return one.Value.String()
 	}
 	return f.env(env)
+}
+
+// ofAlias is what another name of a flag says; "" is nothing.
+func (f *Flags) ofAlias(flag string) string {
+	for name, as := range aliases() {
+		if as.flag == flag {
+			return f.value(name, as.env)
+		}
+	}
+	return ""
 }
 
 // Settings are what flags, environment and file say together, where the kubelet's directory is, and
@@ -215,16 +266,16 @@ func (f *Flags) Settings() (s Settings, dir string, unused []string, err error) 
 	}
 	slices.Sort(unused)
 	for _, o := range optionTable() {
-		value := f.value(o.flag, o.env)
-		if value == "" {
-			value = o.file(from)
-		}
+		value := cmp.Or(f.value(o.flag, o.env), f.ofAlias(o.flag), o.file(from))
 		if value == "" {
 			continue
 		}
 		if err := o.apply(&s, value); err != nil {
 			return s, dir, nil, fmt.Errorf("--%s (%s) %q: %w", o.flag, o.env, value, err)
 		}
+	}
+	if f.value("cdi-driver-files", "CDI_DRIVER_FILES") == "" {
+		s.CDI.Files.Wanted = s.usesCDI()
 	}
 	return s, dir, unused, s.validate()
 }

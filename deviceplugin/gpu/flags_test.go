@@ -58,7 +58,7 @@ func TestFileOfNVIDIA(t *testing.T) {
 	}
 	want := Defaults()
 	want.MIG, want.FailOnInit, want.PassDeviceSpecs, want.ID = MIGMixed, true, true, ByIndex
-	want.List = []ListStrategy{EnvVar, CDICRI}
+	want.List, want.CDI.Files.Wanted = []ListStrategy{EnvVar, CDICRI}, true
 	want.Shared = []Sharing{
 		{Resource: "nvidia.com/gpu", As: "nvidia.com/gpu.shared", Replicas: 10, OnlyOne: true},
 		{Resource: "nvidia.com/mig-1g.10gb", As: "nvidia.com/small", Replicas: 2, OnlyOne: true,
@@ -95,7 +95,6 @@ func TestPrecedence(t *testing.T) {
 func TestWrongSettings(t *testing.T) {
 	for _, c := range []struct{ file, arg, want string }{
 		{"version: v2", "", `version is "v2"`},
-		{"version: v1\nflagz: {}", "", "flagz"},
 		{"version: v1\nsharing: {timeSlicing: {resources: [{name: a, replicas: 0}]}}", "", "want 2 to"},
 		{"version: v1\nsharing: {timeSlicing: {}, mps: {}}", "", "choose one"},
 		{"version: v1\nsharing: {mps: {resources: [{name: a, replicas: 2, devices: few}]}}", "",
@@ -116,6 +115,43 @@ func TestWrongSettings(t *testing.T) {
 		if _, _, _, err := settings(t, c.file, nil, args...); err == nil ||
 			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s %s: %v, want %q", c.file, c.arg, err, c.want)
+		}
+	}
+}
+
+// Command lines and files as NVIDIA's plugin takes them.
+func TestAsNVIDIAs(t *testing.T) {
+	for _, c := range []struct {
+		file string
+		args []string
+		env  map[string]string
+		is   func(s Settings, unused []string) bool
+	}{
+		{"", []string{"--device-list-strategy=volume-mounts", "--device-list-strategy=envvar"}, nil,
+			func(s Settings, _ []string) bool {
+				return slices.Equal(s.List, []ListStrategy{EnvVar, VolumeMounts}) && !s.CDI.Files.Wanted
+			}},
+		{"", []string{"--mig-strategy=none", "--mig-strategy=mixed"}, nil,
+			func(s Settings, _ []string) bool { return s.MIG == MIGMixed }},
+		{"flags: {migStrategy: mixed}", nil, nil,
+			func(s Settings, _ []string) bool { return s.MIG == MIGMixed }},
+		{"version: v1\nflags: {newer: true, migStrategy: mixed}", nil, nil,
+			func(s Settings, unused []string) bool {
+				return s.MIG == MIGMixed && len(unused) == 1 && strings.Contains(unused[0], "newer")
+			}},
+		{"", []string{"--nvidia-ctk-path=/ctk"}, map[string]string{"DRIVER_ROOT_CTR_PATH": "/driver-root"},
+			func(s Settings, unused []string) bool {
+				return s.CDI.Files.Hook == "/ctk" && s.CDI.Files.SeenAt == "/driver-root" &&
+					len(unused) == 0
+			}},
+		{"", []string{"--device-list-strategy=cdi-cri"}, nil,
+			func(s Settings, _ []string) bool { return s.CDI.Files.Wanted }},
+		{"", []string{"--device-list-strategy=cdi-cri", "--cdi-driver-files=false"}, nil,
+			func(s Settings, _ []string) bool { return !s.CDI.Files.Wanted }},
+	} {
+		got, _, unused, err := settings(t, c.file, c.env, c.args...)
+		if err != nil || !c.is(got, unused) {
+			t.Errorf("%q %q %v: %+v, without effect %q: %v", c.file, c.args, c.env, got, unused, err)
 		}
 	}
 }

@@ -16,6 +16,7 @@ const (
 	DriverGone     Reason = "DriverGone"
 	DriverHangs    Reason = "DriverHangs"
 	FellOffBus     Reason = "FellOffBus"
+	NoAnswer       Reason = "NoAnswer"
 	MemoryErrors   Reason = "UncorrectableMemoryErrors"
 	RemapPending   Reason = "RowRemapPending"
 	RemapFailed    Reason = "RowRemapFailed"
@@ -123,6 +124,11 @@ func (r Reading) troubles() (out []Trouble) {
 		add(true, FellOffBus, "the GPU does not answer; reboot the node")
 		return out
 	}
+	if r.Silent != "" {
+		add(true, NoAnswer, "the driver cannot read the GPU (%s); it is tried again, and if that "+
+			"lasts, reset the GPU", r.Silent)
+		return out
+	}
 	add(r.RemapFailed, RemapFailed, "no spare memory rows are left; replace the GPU")
 	add(r.RemapPending, RemapPending, "a memory row waits to be replaced; reset the GPU")
 	add(r.Uncorrected > 0, MemoryErrors, "%d uncorrectable since the last reset; reset the GPU",
@@ -137,7 +143,9 @@ func (r Reading) troubles() (out []Trouble) {
 func ailing(r Reading, h history, rules HealthRules) []Trouble {
 	all := r.troubles()
 	if rules.Off {
-		return slices.DeleteFunc(all, func(t Trouble) bool { return t.Reason != FellOffBus })
+		return slices.DeleteFunc(all, func(t Trouble) bool {
+			return t.Reason != FellOffBus && t.Reason != NoAnswer
+		})
 	}
 	return append(all, h.troubles()...)
 }

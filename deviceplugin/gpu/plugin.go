@@ -101,7 +101,6 @@ func (p *Plugin) session(ctx context.Context) error {
 		return err
 	}
 	defer session.Close()
-	p.watch.begin()
 	for {
 		snapshot, err := within(ctx, p, session.Read)
 		if err != nil {

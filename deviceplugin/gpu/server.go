@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 
@@ -86,6 +87,18 @@ func listing(o offer) *v1beta1.ListAndWatchResponse {
 			one.Topology = &v1beta1.TopologyInfo{Nodes: []*v1beta1.NUMANode{{ID: int64(d.node)}}}
 		}
 		out.Devices = append(out.Devices, one)
+	}
+	return out
+}
+
+// reasons are why devices are unhealthy, by id.
+func (s *server) reasons(ids []string) map[string]string {
+	o, _, _ := s.current()
+	out := map[string]string{}
+	for _, d := range o.devices {
+		if len(d.troubles) > 0 && slices.Contains(ids, d.id) {
+			out[d.id] = describe(d.troubles)
+		}
 	}
 	return out
 }

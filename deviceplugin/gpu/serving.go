@@ -72,7 +72,8 @@ func (s *serving) start(resource string, o offer, links prefer.Links) {
 	one.stop = stop
 	plugin := serve.Server{
 		Resource: resource, Dir: s.cfg.Dir, Options: options(), Answers: one.server, Log: s.cfg.Log,
-		Socket: "numalet-" + strings.ReplaceAll(resource, "/", "-") + ".sock",
+		Socket:    "numalet-" + strings.ReplaceAll(resource, "/", "-") + ".sock",
+		Lifecycle: serve.Lifecycle{Reasons: one.server.reasons},
 	}
 	s.all[resource] = one
 	s.group.Go(func() error {

@@ -29,6 +29,11 @@ const (
 	CDICRI         ListStrategy = "cdi-cri"
 )
 
+// listOrder is how strategies follow each other: volume-mounts have the last word on the variable.
+func listOrder() []ListStrategy {
+	return []ListStrategy{EnvVar, VolumeMounts, CDIAnnotations, CDICRI}
+}
+
 // IDStrategy says what names a device in the answers.
 type IDStrategy string
 

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,8 +20,12 @@ type watch struct {
 	log    func(format string, args ...any)
 	counts *counts
 
-	last  *Snapshot // nil before the first
-	fresh bool      // a session has begun: what is missing now is not lost, it is not there
+	last *Snapshot // nil before the first
+	// unloaded: the driver has gone since the last snapshot. One that was loaded anew has reset the
+	// GPUs, and those that are missing then are not lost, they are not there.
+	unloaded bool
+	// links is how many NVLinks of a GPU were up at most since the driver was loaded, by UUID.
+	links map[string]int
 	// histories are by a GPU's UUID, or by UUID/instance for one GPU instance of it.
 	histories map[string]history
 	// away is why nothing is known at the moment; nil when the driver answers.
@@ -33,12 +38,10 @@ func (w *watch) never() bool { return w.last == nil }
 
 func (w *watch) up() bool { return w.away == nil && w.last != nil }
 
-// begin is a new session with a driver.
-func (w *watch) begin() { w.fresh = true }
-
 // gone is a driver that is not there, or does not answer: what there was cannot be used.
 func (w *watch) gone(err error) {
 	w.away = &Trouble{DriverGone, err.Error()}
+	w.unloaded = w.unloaded || errors.Is(err, ErrNoDriver)
 	if errors.Is(err, errHangs) {
 		w.away = &Trouble{DriverHangs, err.Error()}
 	}
@@ -46,16 +49,18 @@ func (w *watch) gone(err error) {
 
 // read takes a snapshot.
 func (w *watch) read(s Snapshot, now time.Time) {
-	if w.fresh || w.last == nil { // a driver that was loaded has reset the GPUs
+	if w.last == nil || w.unloaded || w.last.Driver != s.Driver {
 		clear(w.histories)
+		w.links = map[string]int{}
 	} else {
 		s = carried(*w.last, s)
 	}
+	s.GPUs = w.linked(s.GPUs)
 	if w.last == nil || w.last.Driver != s.Driver {
 		w.log("driver %s: %d GPUs", s.Driver, len(s.GPUs))
 	}
 	for _, g := range s.GPUs {
-		if w.wasLost(g.UUID) && !g.Reading.Lost { // it could not have come back without a reset
+		if w.wasLost(g.UUID) && !g.Reading.Lost && g.Reading.Silent == "" { // it could not have come back without a reset
 			maps.DeleteFunc(w.histories,
 				func(key string, _ history) bool { return isOf(key, g.UUID) })
 		}
@@ -66,7 +71,19 @@ func (w *watch) read(s Snapshot, now time.Time) {
 		}
 	}
 	maps.DeleteFunc(w.histories, func(_ string, h history) bool { return len(h.xids) == 0 })
-	w.last, w.fresh, w.away = &s, false, nil
+	w.last, w.unloaded, w.away = &s, false, nil
+}
+
+// linked are GPUs with the NVLinks that are down, though the session that reads them has not seen
+// them up.
+func (w *watch) linked(gpus []GPU) []GPU {
+	out := slices.Clone(gpus)
+	for i, g := range out {
+		r := &out[i].Reading
+		w.links[g.UUID] = max(w.links[g.UUID], r.LinksUp)
+		r.LinksDown = max(r.LinksDown, w.links[g.UUID]-r.LinksUp)
+	}
+	return out
 }
 
 func (w *watch) wasLost(uuid string) bool {
@@ -74,13 +91,16 @@ func (w *watch) wasLost(uuid string) bool {
 		func(g GPU) bool { return g.UUID == uuid && g.Reading.Lost })
 }
 
-// carried adds the GPUs that have vanished, as lost.
+// carried adds the GPUs that have vanished: as lost, unless the driver says that it cannot read them.
 func carried(last, s Snapshot) Snapshot {
 	for _, g := range last.GPUs {
 		if slices.ContainsFunc(s.GPUs, func(o GPU) bool { return o.UUID == g.UUID }) {
 			continue
 		}
 		g.Reading = Reading{Lost: true}
+		if why, has := s.Silent[g.Index]; has && !why.Lost {
+			g.Reading = Reading{Silent: why.Said}
+		}
 		s.GPUs = append(slices.Clone(s.GPUs), g)
 		links := make(prefer.Links, len(s.GPUs))
 		for i := range links {
@@ -164,7 +184,10 @@ func (w *watch) offers(set Settings) (offers, Snapshot) {
 		if text != "" && g.NodeDoubt != "" {
 			text += "; " + g.NodeDoubt
 		}
-		w.tell(what, w.said[key], text, reasonOf(troubles))
+		w.tell(what, w.said[key], text)
+		if w.said[key] != text {
+			w.counts.changed(key, cmp.Or(reasonOf(troubles), "Recovered"))
+		}
 		said[key] = text
 		return troubles
 	}
@@ -185,6 +208,13 @@ func (w *watch) offers(set Settings) (offers, Snapshot) {
 // doubts are what is odd and keeps nothing from working.
 func (w *watch) doubts() []string {
 	all := slices.Clone(w.last.Warnings)
+	for index, why := range w.last.Silent {
+		if !slices.ContainsFunc(w.last.GPUs, func(g GPU) bool { return g.Index == index }) {
+			all = append(all, fmt.Sprintf("GPU %d of the driver is not offered, it does not answer: %s",
+				index, why.Said))
+		}
+	}
+	slices.Sort(all)
 	for _, g := range w.last.GPUs {
 		if g.NodeDoubt != "" {
 			all = append(all, fmt.Sprintf("GPU %d (%s): %s", g.Index, g.UUID, g.NodeDoubt))
@@ -205,14 +235,12 @@ func (w *watch) troubles(g GPU, instance int) []Trouble {
 	return all
 }
 
-func (w *watch) tell(what, before, now string, reason Reason) {
+func (w *watch) tell(what, before, now string) {
 	switch {
 	case before == now:
 	case now == "":
 		w.log("%s is healthy again, it was not because of %s", what, before)
-		w.counts.changed("Recovered")
 	default:
 		w.log("%s is unhealthy: %s", what, now)
-		w.counts.changed(reason)
 	}
 }

@@ -4,7 +4,6 @@ package nvml
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,18 +16,12 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// errGone is a GPU of which not even the UUID can be read.
-var errGone = errors.New("the GPU is lost")
-
 // gpu reads one GPU. What a driver or a GPU does not know is left out.
-func (s *session) gpu(d nvml.Device, index int) (gpu.GPU, error) {
+func (s *session) gpu(d nvml.Device, index int, warnings *[]string) (gpu.GPU, error) {
 	out := gpu.GPU{Index: index, Minor: index, Node: topology.NoNode}
 	uuid, ret := d.GetUUID()
-	if ret == nvml.ERROR_GPU_IS_LOST {
-		return out, errGone
-	}
-	if ret != nvml.SUCCESS {
-		return out, failed(fmt.Sprintf("read UUID of GPU %d", index), ret)
+	if err := errorOf("read its UUID", ret); err != nil {
+		return out, err
 	}
 	out.UUID = uuid
 	if name, ret := d.GetName(); ret == nvml.SUCCESS {
@@ -40,13 +33,18 @@ func (s *session) gpu(d nvml.Device, index int) (gpu.GPU, error) {
 	if pci, ret := d.GetPciInfo(); ret == nvml.SUCCESS {
 		out.Bus = busOf(pci)
 		out.Node = s.node(out.Bus)
-		out.NodeDoubt = doubt(out.Node, nodesOf(d))
+		if s.has(memoryAffinity) {
+			out.NodeDoubt = doubt(out.Node, nodesOf(d))
+		}
 	}
-	if mode, _, ret := d.GetMigMode(); ret == nvml.SUCCESS && mode == nvml.DEVICE_MIG_ENABLE {
+	if s.inMIGMode(d) {
 		out.MIG = true
-		instances, err := s.instances(d, out.Minor)
+		instances, doubts, err := s.instances(d, out.Minor)
 		if err != nil {
 			return out, err
+		}
+		for _, what := range doubts {
+			*warnings = append(*warnings, fmt.Sprintf("GPU %d (%s): %s", index, uuid, what))
 		}
 		out.Instances = instances
 	}
@@ -56,8 +54,16 @@ func (s *session) gpu(d nvml.Device, index int) (gpu.GPU, error) {
 		s.seen[uuid] = known
 	}
 	s.hear(d, known)
-	out.Reading = read(d, known)
+	out.Reading = s.read(d, known)
 	return out, nil
+}
+
+func (s *session) inMIGMode(d nvml.Device) bool {
+	if !s.has(migMode) {
+		return false
+	}
+	mode, _, ret := d.GetMigMode()
+	return ret == nvml.SUCCESS && mode == nvml.DEVICE_MIG_ENABLE
 }
 
 // hear registers for the GPU's events, once.
@@ -75,7 +81,7 @@ func (s *session) hear(d nvml.Device, known *seen) {
 }
 
 // read is the GPU's health.
-func read(d nvml.Device, known *seen) (out gpu.Reading) {
+func (s *session) read(d nvml.Device, known *seen) (out gpu.Reading) {
 	count, ret := d.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
 	switch ret {
 	case nvml.SUCCESS:
@@ -83,8 +89,10 @@ func read(d nvml.Device, known *seen) (out gpu.Reading) {
 	case nvml.ERROR_GPU_IS_LOST:
 		return gpu.Reading{Lost: true}
 	}
-	if _, _, pending, failure, ret := d.GetRemappedRows(); ret == nvml.SUCCESS {
-		out.RemapPending, out.RemapFailed = pending, failure
+	if s.has(remappedRows) {
+		if _, _, pending, failure, ret := d.GetRemappedRows(); ret == nvml.SUCCESS {
+			out.RemapPending, out.RemapFailed = pending, failure
+		}
 	}
 	for link := range nvml.NVLINK_MAX_LINKS {
 		if state, ret := d.GetNvLinkState(link); ret == nvml.SUCCESS &&
@@ -95,7 +103,7 @@ func read(d nvml.Device, known *seen) (out gpu.Reading) {
 	known.links = max(known.links, out.LinksUp)
 	out.LinksDown = known.links - out.LinksUp
 	fields := []nvml.FieldValue{{FieldId: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}}
-	if d.GetFieldValues(fields) == nvml.SUCCESS &&
+	if s.has(fieldValues) && d.GetFieldValues(fields) == nvml.SUCCESS &&
 		nvml.Return(fields[0].NvmlReturn) == nvml.SUCCESS {
 		out.Advises = true
 		out.Action = actionOf(number(fields[0]))

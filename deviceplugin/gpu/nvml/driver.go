@@ -37,6 +37,7 @@ func (d Driver) Open() (gpu.Session, error) {
 		return nil, failed("initialize NVML", ret)
 	}
 	s := &session{Driver: d, seen: map[string]*seen{}}
+	s.lookUp()
 	if err := s.listen(); err != nil {
 		s.Close()
 		return nil, err
@@ -54,12 +55,28 @@ func failed(what string, ret nvml.Return) error {
 	return fmt.Errorf("%s: %s", what, ret.String())
 }
 
+// errorOf is the error of a call about one GPU; nil when there is none.
+func errorOf(what string, ret nvml.Return) error {
+	switch ret {
+	case nvml.SUCCESS:
+		return nil
+	case nvml.ERROR_GPU_IS_LOST, nvml.ERROR_NOT_FOUND:
+		return fmt.Errorf("%w: %s: %s", errGone, what, ret.String())
+	}
+	return failed(what, ret)
+}
+
+// errGone is a GPU that has fallen off the bus.
+var errGone = errors.New("the GPU is lost")
+
 // session is the library, initialized.
 type session struct {
 	Driver
 	events nvml.EventSet // nil: this driver has none
 	// seen are the GPUs of this session by UUID.
 	seen map[string]*seen
+	// lacks has the functions that are not there.
+	lacks map[string]bool
 	// files are the driver's; nil until they were found.
 	files *specs.ContainerEdits
 }
@@ -171,26 +188,28 @@ func (s *session) Read() (gpu.Snapshot, error) {
 	if ret != nvml.SUCCESS {
 		return gpu.Snapshot{}, failed("count GPUs", ret)
 	}
-	out := gpu.Snapshot{Driver: version}
+	out := gpu.Snapshot{Driver: version, Warnings: s.lacking()}
 	var handles []nvml.Device
 	for i := range count {
 		handle, ret := s.Library.DeviceGetHandleByIndex(i)
-		if ret == nvml.ERROR_GPU_IS_LOST || ret == nvml.ERROR_NOT_FOUND {
-			continue // the plugin misses it
+		err := errorOf("open the GPU", ret)
+		var g gpu.GPU
+		if err == nil {
+			g, err = s.gpu(handle, i, &out.Warnings)
 		}
-		if ret != nvml.SUCCESS {
-			return out, failed(fmt.Sprintf("open GPU %d", i), ret)
-		}
-		g, err := s.gpu(handle, i)
-		if errors.Is(err, errGone) {
-			continue
-		}
-		if err != nil {
+		switch {
+		case errors.Is(err, gpu.ErrNoDriver):
 			return out, err
+		case err != nil: // what one GPU does is not the others' fault
+			if out.Silent == nil {
+				out.Silent = map[int]gpu.Silence{}
+			}
+			out.Silent[i] = gpu.Silence{Lost: errors.Is(err, errGone), Said: err.Error()}
+		default:
+			handles, out.GPUs = append(handles, handle), append(out.GPUs, g)
 		}
-		handles, out.GPUs = append(handles, handle), append(out.GPUs, g)
 	}
-	out.Links = linksOf(handles, out.GPUs)
+	out.Links = s.linksOf(handles, out.GPUs)
 	files, err := s.driverFiles()
 	if err != nil {
 		out.Warnings = append(out.Warnings, err.Error())

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	nvmlmock "github.com/NVIDIA/go-nvml/pkg/nvml/mock"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
 
 	"github.com/numalet/numalet/deviceplugin/gpu"
@@ -216,5 +217,116 @@ func TestMachineOfGoNVML(t *testing.T) {
 		if g.UUID != want.UUID || g.Minor != i || g.Node != -1 || g.Reading != (gpu.Reading{}) {
 			t.Errorf("GPU %d: %+v", i, g)
 		}
+	}
+}
+
+// What one GPU answers is not the others' fault, whatever it is; a driver that has gone is.
+func TestOneOddGPU(t *testing.T) {
+	for ret, lost := range map[nvml.Return]bool{
+		nvml.ERROR_GPU_IS_LOST: true, nvml.ERROR_NOT_FOUND: true, nvml.ERROR_UNKNOWN: false,
+		nvml.ERROR_IRQ_ISSUE: false, nvml.ERROR_INSUFFICIENT_POWER: false,
+		nvml.ERROR_NO_PERMISSION: false, nvml.ERROR_TIMEOUT: false,
+	} {
+		l := newLibrary(t, "dgxh100")
+		open := l.DeviceGetHandleByIndexFunc
+		l.DeviceGetHandleByIndexFunc = func(i int) (nvml.Device, nvml.Return) {
+			if i == 5 {
+				return nil, ret
+			}
+			d, opened := open(i)
+			if device, ok := d.(*nvmlmock.Device); ok && i == 3 {
+				device.GetUUIDFunc = func() (string, nvml.Return) { return "", ret }
+			}
+			return d, opened
+		}
+		session, err := Driver{Library: l, Root: l.root}.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := session.Read()
+		if err != nil || len(got.GPUs) != 6 || len(got.Links) != 6 || len(got.Silent) != 2 {
+			t.Errorf("%v: %d GPUs, %v: %v", ret, len(got.GPUs), got.Silent, err)
+		}
+		for _, index := range []int{3, 5} {
+			if why := got.Silent[index]; why.Lost != lost || why.Said == "" {
+				t.Errorf("%v: GPU %d is %+v", ret, index, why)
+			}
+		}
+	}
+	l := newLibrary(t, "dgxh100")
+	session, err := Driver{Library: l, Root: l.root}.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.DeviceGetHandleByIndexFunc = func(int) (nvml.Device, nvml.Return) {
+		return nil, nvml.ERROR_UNINITIALIZED
+	}
+	if _, err := session.Read(); !errors.Is(err, gpu.ErrNoDriver) {
+		t.Errorf("of a driver that has gone: %v", err)
+	}
+}
+
+// A MIG device that is deleted while it is read is left out, and the others are there.
+func TestMIGDeviceVanishes(t *testing.T) {
+	for ret, doubts := range map[nvml.Return]int{nvml.ERROR_NOT_FOUND: 0, nvml.ERROR_UNKNOWN: 1} {
+		l := newLibrary(t, "dgxh100")
+		for _, order := range []string{"mig 1 on", "divide 1 1g.10gb=3"} {
+			if err := l.rig.Do(order); err != nil {
+				t.Fatal(err)
+			}
+		}
+		open := l.DeviceGetHandleByIndexFunc
+		l.DeviceGetHandleByIndexFunc = func(i int) (nvml.Device, nvml.Return) {
+			d, opened := open(i)
+			if device, ok := d.(*nvmlmock.Device); ok {
+				place := device.GetMigDeviceHandleByIndexFunc
+				device.GetMigDeviceHandleByIndexFunc = func(n int) (nvml.Device, nvml.Return) {
+					one, opened := place(n)
+					if m, ok := one.(*nvmlmock.Device); ok && n == 2 {
+						m.GetAttributesFunc = func() (nvml.DeviceAttributes, nvml.Return) {
+							return nvml.DeviceAttributes{}, ret
+						}
+					}
+					return one, opened
+				}
+			}
+			return d, opened
+		}
+		session, err := Driver{Library: l, Root: l.root}.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := session.Read()
+		if err != nil || len(got.GPUs) != 8 || len(got.GPUs[1].Instances) != 2 ||
+			len(got.Warnings) != doubts {
+			t.Errorf("%v: %d GPUs, %d MIG devices, %q: %v", ret, len(got.GPUs),
+				len(got.GPUs[1].Instances), got.Warnings, err)
+		}
+	}
+}
+
+// The library of an older driver lacks functions, which must not be called.
+func TestOlderLibrary(t *testing.T) {
+	l := newLibrary(t, "dgxh100")
+	for name := range optional() {
+		l.lacks = append(l.lacks, name)
+	}
+	open := l.DeviceGetHandleByIndexFunc
+	l.DeviceGetHandleByIndexFunc = func(i int) (nvml.Device, nvml.Return) {
+		d, opened := open(i)
+		if device, ok := d.(*nvmlmock.Device); ok { // they panic when they are called
+			device.GetMigModeFunc, device.GetRemappedRowsFunc = nil, nil
+			device.GetMemoryAffinityFunc, device.GetNvLinkRemoteDeviceTypeFunc = nil, nil
+			device.GetFieldValuesFunc = nil
+		}
+		return d, opened
+	}
+	session, err := Driver{Library: l, Root: l.root}.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := session.Read()
+	if err != nil || len(got.GPUs) != 8 || len(got.Warnings) != len(optional()) {
+		t.Errorf("%d GPUs, said %q: %v", len(got.GPUs), got.Warnings, err)
 	}
 }

@@ -3,8 +3,10 @@
 package nvml
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -25,6 +27,7 @@ type library struct {
 	events  []nvml.EventData
 	waited  nvml.Return    // what waiting for events returns without one
 	near    map[string]int // NUMA nodes that the driver says, where they are not those of the PCI devices
+	lacks   []string       // functions that it does not have
 }
 
 // newLibrary also lays out sysfs and proc as far as they are read.
@@ -38,6 +41,14 @@ func newLibrary(t *testing.T, name string) *library {
 	for _, g := range l.read(t).GPUs {
 		write(t, filepath.Join(l.root, "sys/bus/pci/devices", g.Bus, "numa_node"),
 			strconv.Itoa(int(g.Node))+"\n")
+	}
+	l.ExtensionsFunc = func() nvml.ExtendedInterface {
+		return &nvmlmock.ExtendedInterface{LookupSymbolFunc: func(name string) error {
+			if slices.Contains(l.lacks, name) {
+				return errors.New("undefined symbol: " + name)
+			}
+			return nil
+		}}
 	}
 	l.InitFunc = func() nvml.Return { return nvml.SUCCESS }
 	l.ShutdownFunc = func() nvml.Return { return nvml.SUCCESS }

@@ -18,10 +18,10 @@ type ends struct {
 }
 
 // linksOf is what is between the GPUs.
-func linksOf(handles []nvml.Device, gpus []gpu.GPU) prefer.Links {
+func (s *session) linksOf(handles []nvml.Device, gpus []gpu.GPU) prefer.Links {
 	all := make([]ends, len(handles))
 	for i, d := range handles {
-		all[i] = endsOf(d)
+		all[i] = s.endsOf(d)
 	}
 	out := make(prefer.Links, len(handles))
 	for i := range out {
@@ -39,8 +39,11 @@ func linksOf(handles []nvml.Device, gpus []gpu.GPU) prefer.Links {
 	return out
 }
 
-func endsOf(d nvml.Device) ends {
+func (s *session) endsOf(d nvml.Device) ends {
 	out := ends{gpus: map[string]int{}}
+	if !s.has(remoteType) {
+		return out
+	}
 	for link := range nvml.NVLINK_MAX_LINKS {
 		state, ret := d.GetNvLinkState(link)
 		if ret != nvml.SUCCESS || state != nvml.FEATURE_ENABLED {
@@ -59,16 +62,16 @@ func endsOf(d nvml.Device) ends {
 			continue
 		}
 		if out.gbps == 0 {
-			out.gbps = speedOf(d, link)
+			out.gbps = s.speedOf(d, link)
 		}
 	}
 	return out
 }
 
 // speedOf is what one NVLink carries, in GB/s one way.
-func speedOf(d nvml.Device, link int) int {
+func (s *session) speedOf(d nvml.Device, link int) int {
 	fields := []nvml.FieldValue{{FieldId: nvml.FI_DEV_NVLINK_SPEED_MBPS_COMMON}}
-	if d.GetFieldValues(fields) == nvml.SUCCESS &&
+	if s.has(fieldValues) && d.GetFieldValues(fields) == nvml.SUCCESS &&
 		nvml.Return(fields[0].NvmlReturn) == nvml.SUCCESS {
 		if speed := number(fields[0]); speed > 0 {
 			return int(speed / 1000)

@@ -5,6 +5,7 @@ package nvml
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -16,29 +17,36 @@ import (
 	"github.com/numalet/numalet/deviceplugin/gpu"
 )
 
-// instances are the MIG devices of a GPU.
-func (s *session) instances(d nvml.Device, minor int) ([]gpu.Instance, error) {
+// instances are the MIG devices of a GPU. Those that cannot be read are left out: somebody may just
+// divide the GPU anew. doubts say which, unless they have gone.
+func (s *session) instances(d nvml.Device, minor int) (out []gpu.Instance, doubts []string, err error) {
 	most, ret := d.GetMaxMigDeviceCount()
-	if ret != nvml.SUCCESS {
-		return nil, failed("count MIG devices", ret)
+	if err := errorOf("count its MIG devices", ret); err != nil {
+		return nil, nil, err
 	}
 	memory, ret := d.GetMemoryInfo()
-	if ret != nvml.SUCCESS {
-		return nil, failed("read memory", ret)
+	if err := errorOf("read its memory", ret); err != nil {
+		return nil, nil, err
 	}
 	caps := s.capabilities()
-	var out []gpu.Instance
 	for i := range most {
 		handle, ret := d.GetMigDeviceHandleByIndex(i)
 		if ret == nvml.ERROR_NOT_FOUND || ret == nvml.ERROR_INVALID_ARGUMENT {
 			continue // a place that is not used
 		}
-		if ret != nvml.SUCCESS {
-			return nil, failed(fmt.Sprintf("open MIG device %d", i), ret)
+		err := errorOf(fmt.Sprintf("open MIG device %d", i), ret)
+		var one gpu.Instance
+		if err == nil {
+			one, err = instance(handle, memory.Total)
 		}
-		one, err := instance(handle, memory.Total)
-		if err != nil {
-			return nil, err
+		switch {
+		case errors.Is(err, gpu.ErrNoDriver):
+			return nil, nil, err
+		case errors.Is(err, errGone):
+			continue
+		case err != nil:
+			doubts = append(doubts, "a MIG device is not offered: "+err.Error())
+			continue
 		}
 		for _, access := range []string{
 			fmt.Sprintf("gpu%d/gi%d/access", minor, one.GPU),
@@ -50,23 +58,26 @@ func (s *session) instances(d nvml.Device, minor int) ([]gpu.Instance, error) {
 		}
 		out = append(out, one)
 	}
-	return out, nil
+	return out, doubts, nil
 }
 
 func instance(d nvml.Device, total uint64) (out gpu.Instance, err error) {
 	var ret nvml.Return
-	if out.UUID, ret = d.GetUUID(); ret != nvml.SUCCESS {
-		return out, failed("read UUID of a MIG device", ret)
+	out.UUID, ret = d.GetUUID()
+	if err := errorOf("read the UUID of a MIG device", ret); err != nil {
+		return out, err
 	}
-	if out.GPU, ret = d.GetGpuInstanceId(); ret != nvml.SUCCESS {
-		return out, failed("read GPU instance of "+out.UUID, ret)
+	out.GPU, ret = d.GetGpuInstanceId()
+	if err := errorOf("read the GPU instance of "+out.UUID, ret); err != nil {
+		return out, err
 	}
-	if out.Compute, ret = d.GetComputeInstanceId(); ret != nvml.SUCCESS {
-		return out, failed("read compute instance of "+out.UUID, ret)
+	out.Compute, ret = d.GetComputeInstanceId()
+	if err := errorOf("read the compute instance of "+out.UUID, ret); err != nil {
+		return out, err
 	}
 	attributes, ret := d.GetAttributes()
-	if ret != nvml.SUCCESS {
-		return out, failed("read attributes of "+out.UUID, ret)
+	if err := errorOf("read the attributes of "+out.UUID, ret); err != nil {
+		return out, err
 	}
 	out.Profile = profileOf(attributes, total)
 	return out, nil
