@@ -1,0 +1,178 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/test/harness"
+)
+
+const nvidiaGPU = "nvidia.com/gpu"
+
+// besideGPUPlugin is a folder with numalet and the GPU plugin, which knows machines as data only.
+func besideGPUPlugin(t *testing.T) string {
+	t.Helper()
+	binary, err := harness.Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "numalet-gpu"),
+		"github.com/numalet/numalet/cmd/numalet-gpu")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if out, err := exec.CommandContext(t.Context(), "cp", binary, filepath.Join(dir, "numalet")).
+		CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return dir
+}
+
+// The first look of whoever has no GPU: those of a DGX H100 are handed out, two, two and four, each
+// pod's together.
+func TestPlaygroundWithGPUs(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(besideGPUPlugin(t), "numalet"), "playground",
+		"--gpu=dgxh100", "--once", "--output=json")
+	scratch, err := os.MkdirTemp("", "nl-") // a socket's path has little room
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(scratch) }()
+	cmd.Env = append(os.Environ(), "TMPDIR="+scratch)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	var rows []placement.Row
+	if err := json.Unmarshal(out, &rows); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	given, counts := map[string]bool{}, map[int]int{}
+	for _, r := range rows {
+		ids := r.Devices[nvidiaGPU]
+		counts[len(ids)]++
+		for _, id := range ids {
+			given[id] = true
+		}
+		if r.Aligned == nil || !*r.Aligned || len(r.NUMANodes) != 1 {
+			t.Errorf("%s has %v on nodes %s", r.Pod, ids, r.NUMANodes)
+		}
+	}
+	if len(given) != 8 || counts[2] != 2 || counts[4] != 1 {
+		t.Errorf("%d GPUs were given, so many to so many pods: %v", len(given), counts)
+	}
+}
+
+// gpuPlugin runs the GPU plugin for a node, with the GPUs of a DGX H100; do tells it what happens.
+func gpuPlugin(t *testing.T, n *harness.Node, args ...string) (do func(order string)) {
+	t.Helper()
+	orders, out := filepath.Join(n.Dir, "orders.sock"), filepath.Join(n.Dir, "gpu.log")
+	log, err := os.Create(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := exec.Command(filepath.Join(besideGPUPlugin(t), "numalet-gpu"), append([]string{
+		"--mock=dgxh100", "--mock-orders=" + orders,
+		"--kubelet-socket=" + filepath.Join(n.Root, "device-plugins", "kubelet.sock"),
+	}, args...)...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the GPU plugin ended with %v", err)
+		}
+		if text, _ := os.ReadFile(out); t.Failed() {
+			t.Logf("the GPU plugin said:\n%s", text)
+		}
+	})
+	return func(order string) {
+		t.Helper()
+		harness.Eventually(t, "the plugin takes the order", func() error {
+			conn, err := net.Dial("unix", orders)
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			_, err = fmt.Fprintln(conn, order)
+			if write, ok := conn.(*net.UnixConn); ok {
+				err = errors.Join(err, write.CloseWrite())
+			}
+			said, _ := io.ReadAll(conn)
+			t.Logf("%s: %s", order, said)
+			return err
+		})
+	}
+}
+
+// Why a GPU is unhealthy is told where its pod is looked at, and in the plugin's metrics.
+func TestGPUsReasons(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	n.Start()
+	address := fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t))
+	do := gpuPlugin(t, n, "--metrics-address="+address)
+	n.Pod("train", limited("train", "cpu: 1, nvidia.com/gpu: 8"))
+	pod := n.AwaitPhase("train-node", v1.PodRunning)
+	if ids := pod.Status.ContainerStatuses[0].AllocatedResourcesStatus; len(ids) != 1 ||
+		len(ids[0].Resources) != 8 {
+		t.Fatalf("it has %v", ids)
+	}
+	do("lose 3")
+	awaitEvent(n, "train-node", "DeviceUnhealthy", "Container main: device "+
+		"GPU-00000003-6e75-6d61-6c65-740000000000 of nvidia.com/gpu: unhealthy, says the device "+
+		"plugin: FellOffBus: the GPU does not answer; reboot the node; the container keeps", 1)
+	do("return 3")
+	awaitEvent(n, "train-node", "DeviceHealthy", "", 1)
+	metrics := get(t, "http://"+address+"/metrics")
+	for _, want := range []string{
+		`numalet_gpu_health_changes_total{gpu="GPU-00000003-6e75-6d61-6c65-740000000000",reason="FellOffBus"} 1`,
+		`numalet_gpu_health_changes_total{gpu="GPU-00000003-6e75-6d61-6c65-740000000000",reason="Recovered"} 1`,
+		`numalet_gpu_devices{reason="",resource="nvidia.com/gpu"} 8`, "numalet_gpu_driver_up 1",
+	} {
+		if !slices.Contains(strings.Split(metrics, "\n"), want) {
+			t.Errorf("the metrics lack %s:\n%s", want, metrics)
+		}
+	}
+	if said := get(t, "http://"+address+"/healthz"); said != "ok\n" {
+		t.Errorf("/healthz says %q", said)
+	}
+}
+
+func get(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
