@@ -82,3 +82,35 @@ func TestPlacementAsked(t *testing.T) {
 		t.Errorf("%v; there is no %q in\n%s", err, want, text)
 	}
 }
+
+// TestScopeAsked: two containers that find a NUMA node each find none for both.
+func TestScopeAsked(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	n.Args = append(n.Args, "--pod-topology-policies=single-numa-node")
+	n.Start()
+	n.Plugin("example.com/nic", "--devices=4", "--nodes=0-3")
+	for scope, want := range map[string]v1.PodPhase{
+		"container": v1.PodRunning, "pod": v1.PodFailed,
+	} {
+		const one = "image: sim.local/app, resources: {limits: {cpu: 1, memory: 1Gi, " +
+			"example.com/nic: 1}}"
+		text := manifest(scope, "containers: [{name: a, "+one+"}, {name: b, "+one+"}]")
+		n.Pod(scope, strings.Replace(text, "\nspec:", "\n  annotations: {"+
+			"numalet.io/topology-policy: single-numa-node, numalet.io/topology-scope: "+scope+
+			"}\nspec:", 1))
+		n.AwaitPhase(scope+"-node", want)
+	}
+	pods, err := n.Pods()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := pods["pod-node"].Status; s.Reason != "TopologyAffinityError" {
+		t.Errorf("in scope pod: %s, %s", s.Reason, s.Message)
+	}
+	text, err := explainPod(t, n, "pod-node")
+	const said = "topologyManagerScope: pod"
+	if err != nil || !strings.Contains(text, said) {
+		t.Errorf("explain does not say %q: %s, %v", said, text, err)
+	}
+}

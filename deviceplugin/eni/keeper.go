@@ -154,6 +154,21 @@ func (k *keeper) offersLocked() map[string]offer {
 	return offers
 }
 
+// reasons are why interfaces are unhealthy, by id.
+func (k *keeper) reasons(ids []string) map[string]string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := map[string]string{}
+	for _, id := range ids {
+		if r, known := k.book[id]; known {
+			if trouble := r.health(k.home, k.host.present); trouble != "" {
+				out[id] = trouble
+			}
+		}
+	}
+	return out
+}
+
 // sayLocked logs what is new about an interface.
 func (k *keeper) sayLocked(i Interface, what string) { k.sayOnceLocked(i, "", what) }
 

@@ -107,6 +107,7 @@ func newPlugin(cfg Config) (*plugin, error) {
 				defer p.awake() // who was unhealthy for as long as it was away is not any more
 				return k.released(ids)
 			},
+			Reasons: k.reasons,
 		}
 		if cfg.Move == ByRuntime {
 			c.Prepare = func(_ context.Context, ids []string) error { return k.prepare(ids) }
