@@ -188,10 +188,17 @@ func checkListSize(_ context.Context, b *bench) outcome {
 }
 
 func checkStreamStays(ctx context.Context, b *bench) outcome {
-	began := b.list().began
+	began, registered := b.list().began, b.introductions()
+	anew := false // it has registered again: another stream takes the place of this one
 	if b.pulse.until(ctx, watched, func() bool {
 		now := b.list()
-		return now.ended || now.began != began || b.ended()
+		if n := b.introductions(); n != registered { // register-pace has a word on that
+			registered, anew = n, true
+		}
+		if anew && now.began != began {
+			began, anew = now.began, false
+		}
+		return !anew && (now.ended || now.began != began) || b.ended()
 	}) {
 		if end := b.subject.fate(); end != nil {
 			b.deaths.blamed = end

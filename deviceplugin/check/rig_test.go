@@ -35,6 +35,8 @@ type plugin struct {
 	// most; keep leaves its socket behind, and stale does not remove an old one.
 	late, nowhere, keep, stale bool
 	sessions                   int
+	looks                      time.Duration // how often it looks at kubelet.sock; 0: all the time
+	insists                    time.Duration // how often it registers again; 0: never
 	options                    *v1beta1.DevicePluginOptions
 	optionsErr                 error
 	// list is in place of what ListAndWatch does, with the number of the stream in this run.
@@ -176,8 +178,19 @@ func (s *served) session(ctx context.Context, dir string, holds func() bool) err
 			return err
 		}
 	}
-	for holds() && ctx.Err() == nil {
+	looked, registered := time.Now(), time.Now()
+	for ctx.Err() == nil {
 		time.Sleep(10 * time.Millisecond)
+		if s.insists > 0 && time.Since(registered) > s.insists {
+			registered = time.Now()
+			_ = s.register(ctx, dir) // the agent may just be away
+		}
+		if time.Since(looked) < s.looks {
+			continue
+		}
+		if looked = time.Now(); !holds() {
+			break
+		}
 	}
 	return nil
 }

@@ -32,6 +32,10 @@ func niceties() map[string]nicety {
 		"an empty topology": {"empty-topology", func(p *plugin) {
 			p.devices[1].Topology = &v1beta1.TopologyInfo{}
 		}, "gpu-1"},
+		"looks seldom": {"socket-made-anew", func(p *plugin) { p.looks = notices + time.Second },
+			"it did not in"},
+		"registers on a timer": {"register-pace", func(p *plugin) { p.insists = 40 * time.Millisecond },
+			"it registered"},
 		"no devices": {"devices", func(p *plugin) { p.devices = nil }, "none of 0"},
 		"chatters": {"list-pace", func(p *plugin) {
 			p.list = func(s *served, _ int, to lister) error {
