@@ -89,15 +89,7 @@ func (l *link) follow(ctx context.Context, s linkSettings, options Options) (
 			l.called(s.metrics, rpcList, time.Since(began), nil)
 		}
 		if changed || !listed {
-			l.tell(ctx, now)
-			l.last.devices = len(now.devices)
-			unhealthy := now.unhealthy(mostReasons)
-			now.unexplained = options.Reasons && len(unhealthy) > 0
-			s.report(ctx, event{kind: linkListed, link: l, options: options, list: now})
-			if now.unexplained {
-				now.reasons = l.reasons(ctx, s, unhealthy)
-				s.report(ctx, event{kind: linkExplained, link: l, list: now})
-			}
+			l.hand(ctx, s, options, now)
 		}
 		if !listed && len(now.devices) == 0 { // once the loop knows of the list
 			settling.Go(func() {
@@ -120,6 +112,19 @@ func (l *link) follow(ctx context.Context, s linkSettings, options Options) (
 		l.called(s.metrics, rpcList, time.Since(began), err)
 	}
 	return listed, err
+}
+
+// hand hands a list to the loop, and then why its unhealthy devices are so.
+func (l *link) hand(ctx context.Context, s linkSettings, options Options, now list) {
+	l.tell(ctx, now)
+	l.last.devices = len(now.devices)
+	unhealthy := now.unhealthy(mostReasons)
+	now.reasons.Awaited = options.Reasons && len(unhealthy) > 0
+	s.report(ctx, event{kind: linkListed, link: l, options: options, list: now})
+	if now.reasons.Awaited {
+		now.reasons = Reasons{ByID: l.reasons(ctx, s, unhealthy)}
+		s.report(ctx, event{kind: linkExplained, link: l, list: now})
+	}
 }
 
 // listAndWatch begins the stream, whose messages come undecoded and have at most so many bytes.

@@ -33,10 +33,8 @@ type Resource struct {
 	// Devices lists all devices, healthy and not, in natural order of ids (CompareIDs). Successive
 	// inventories share those that have not changed: never write to them.
 	Devices []*Device
-	// Reasons say, for people, why devices are unhealthy, by id, as far as the plugin says.
-	// Unexplained: the plugin is being asked for them.
-	Reasons     map[string]string
-	Unexplained bool
+	// Reasons are why devices are unhealthy, as far as the plugin says.
+	Reasons Reasons
 	// Generation is another one for each list that a plugin sends, and when other devices than before
 	// are cordoned. When its plugin goes away the
 	// devices become unhealthy, and the generation stays.

@@ -21,9 +21,7 @@ type list struct {
 	devices []*Device // in natural order of ids, each once
 	healthy int
 	defects defects
-	// reasons say why devices are unhealthy, by id; unexplained: the plugin is being asked.
-	reasons     map[string]string
-	unexplained bool
+	reasons Reasons
 }
 
 // unhealthy are the ids of unhealthy devices, at most so many.

@@ -18,8 +18,15 @@ const (
 	mostReasons     = 256
 )
 
+// Reasons say, for people, why devices are unhealthy, by id.
+type Reasons struct {
+	ByID map[string]string
+	// Awaited: the plugin is being asked.
+	Awaited bool
+}
+
 // Reason is why a plugin says that a device is unhealthy, for people; empty when it does not say.
-func (i Inventory) Reason(resource, id string) string { return i.Resources[resource].Reasons[id] }
+func (i Inventory) Reason(resource, id string) string { return i.Resources[resource].Reasons.ByID[id] }
 
 // askReasons asks whether the plugin serves lifecyclev1.Lifecycle's Reasons.
 func (l *link) askReasons(ctx context.Context, deadline time.Duration) bool {

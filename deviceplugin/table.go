@@ -107,9 +107,9 @@ func (t *table) listed(l *link, options Options, devices list) (superseded []*li
 }
 
 // explained takes why devices of the last list are unhealthy.
-func (t *table) explained(l *link, reasons map[string]string) {
+func (t *table) explained(l *link, reasons Reasons) {
 	if r := t.find(l); r != nil {
-		r.list.reasons, r.list.unexplained = reasons, false
+		r.list.reasons = reasons
 	}
 }
 

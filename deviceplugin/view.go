@@ -78,7 +78,7 @@ func (r *record) resource(newest *record, cordons map[string]cordon.Cordon) Reso
 	if r.state == listing {
 		_, out.Allocatable = marked(r.list, cordons)
 		out.Connected, out.Problem, out.Arriving = true, "", false
-		out.Reasons, out.Unexplained = r.list.reasons, r.list.unexplained
+		out.Reasons = r.list.reasons
 	}
 	return out
 }

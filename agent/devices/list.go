@@ -61,7 +61,7 @@ func List(inventory deviceplugin.Inventory, state allocation.State, cordons []co
 			row := Row{
 				Resource: name, ID: d.ID, Health: string(health(r, d)), Nodes: d.Nodes.String(),
 				HeldBy: held[key], ReleasedBy: released[key], Cordon: said[key],
-				Reason: r.Reasons[d.ID],
+				Reason: r.Reasons.ByID[d.ID],
 			}
 			delete(said, key)
 			out = append(out, row)

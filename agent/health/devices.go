@@ -55,7 +55,7 @@ func (h *devices) round(log klog.Logger) {
 	inventory := h.cfg.Inventory()
 	now := healthOf(h.held(), inventory)
 	for d, health := range now { // what is told soon is told with its reason
-		if health == v1.ResourceHealthStatusUnhealthy && inventory.Resources[d.resource].Unexplained {
+		if health == v1.ResourceHealthStatusUnhealthy && inventory.Resources[d.resource].Reasons.Awaited {
 			now[d] = h.told[d]
 		}
 	}
@@ -203,7 +203,7 @@ func (c healthChange) because(r deviceplugin.Resource) string {
 	case c.health == v1.ResourceHealthStatusUnhealthy:
 		var reasons []string
 		for _, id := range c.ids {
-			if why := r.Reasons[id]; why != "" && !slices.Contains(reasons, why) {
+			if why := r.Reasons.ByID[id]; why != "" && !slices.Contains(reasons, why) {
 				reasons = append(reasons, why)
 			}
 		}
