@@ -62,8 +62,8 @@ soak: ## good pods beside hostile manifests, clients and plugins, for SOAKTIME (
 	NUMALET_SOAK=$${SOAKTIME:-5m} go test ./test -run TestSoak -count=1 -v -timeout 2h
 
 bench: build ## measure the agent and its managers, beside the run before (bench/*.txt)
-	@mkdir -p bench; set -o pipefail; \
-	NUMALET_BINARY=$(CURDIR)/$(BIN) go test ./test/bench ./deviceplugin/gpu/prefer -run '^$$' -bench . -timeout 60m \
+	@mkdir -p bench; set -o pipefail; cluster=$$(test/tools/build.sh cluster) || exit 1; \
+	NUMALET_CLUSTER=$$cluster NUMALET_BINARY=$(CURDIR)/$(BIN) go test ./test/bench ./deviceplugin/gpu/prefer -run '^$$' -bench . -timeout 60m \
 	  $(BENCH_FLAGS) | tee bench/new.txt || exit 1; \
 	if [ -f bench/latest.txt ]; then mv bench/latest.txt bench/before.txt; fi; \
 	mv bench/new.txt bench/latest.txt
