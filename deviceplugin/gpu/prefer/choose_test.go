@@ -164,6 +164,34 @@ func compare(t *testing.T, o oracle, available, must uint, size int) {
 	}
 }
 
+// Of 16 GPUs too, for the sizes at which looking at all groups comes to an end: all of them free, and
+// some that are not.
+func TestAsExhaustiveOf16(t *testing.T) {
+	if testing.Short() {
+		t.Skip("all groups of 16 take a while")
+	}
+	for _, name := range mock.Names() {
+		l := linksOf(t, name)
+		if len(l) != 16 {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := asking(l)
+			const all = 1<<16 - 1
+			for size := 10; size <= 16; size++ {
+				compare(t, o, all, 0, size)
+			}
+			random := rand.New(rand.NewPCG(1, 16))
+			for range 40 {
+				available := random.UintN(1<<16) | random.UintN(1<<16)
+				free := bits.OnesCount(available)
+				compare(t, o, available, 0, free-random.IntN(min(free, 6)))
+			}
+		})
+	}
+}
+
 // On each machine of up to 8 GPUs every request of everything that may be free gets what looking at
 // all groups finds.
 func TestAsExhaustive(t *testing.T) {
