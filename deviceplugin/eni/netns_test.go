@@ -170,9 +170,46 @@ func TestRealChoices(t *testing.T) {
 	}
 }
 
-// An interface comes home from a namespace, whatever was done to it there, and is what it was.
+// An interface comes home from a namespace, whatever it is and was done to it there, and is what it
+// was.
 func TestRealReturn(t *testing.T) {
-	home, pod := newHome(t), newSpace(t)
+	for kind, of := range map[string]func(home space) netlink.Link{
+		"veth": nil,
+		"macvlan": func(home space) netlink.Link {
+			a := named("eth1")
+			a.ParentIndex = home.link("eth2").Attrs().Index
+			return &netlink.Macvlan{LinkAttrs: a, Mode: netlink.MACVLAN_MODE_BRIDGE}
+		},
+		"dummy": func(space) netlink.Link { return &netlink.Dummy{LinkAttrs: named("eth1")} },
+		"vlan": func(home space) netlink.Link {
+			a := named("eth1")
+			a.ParentIndex = home.link("eth2").Attrs().Index
+			return &netlink.Vlan{LinkAttrs: a, VlanId: 7, VlanProtocol: netlink.VLAN_PROTOCOL_8021Q}
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			home := newHome(t)
+			if of != nil {
+				home.must(home.LinkDel(home.link("eth1")))
+				made := of(home)
+				if err := home.LinkAdd(made); errors.Is(err, unix.EOPNOTSUPP) {
+					t.Skipf("left out: the kernel has no %s", kind)
+				} else if err != nil {
+					t.Fatal(err)
+				}
+				address, err := netlink.ParseAddr("10.0.1.5/24")
+				home.must(err, home.AddrAdd(home.link("eth1"), address), home.LinkSetUp(made))
+			}
+			if l := home.link("eth1"); l.Type() != kind {
+				t.Fatalf("eth1 is a %s", l.Type())
+			}
+			testReturn(t, home)
+		})
+	}
+}
+
+func testReturn(t *testing.T, home space) {
+	pod := newSpace(t)
 	k := kernelIn(t, home, newSpace(t), pod)
 	host := Host{kernel: k, mover: k, sysfs: sysfs{t.TempDir(), "/dev"}}
 	keeper := testKeeper(t, host, Rule{Resource: "example.com/eni", Names: []string{"eth1"}})
