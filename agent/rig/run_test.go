@@ -159,6 +159,24 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// Which of equally good nodes small pods get decides whether a large one finds a node afterwards.
+func TestStrategiesLeaveRoom(t *testing.T) {
+	const trace = `at,pod,lifetime,cpu,memory,gpu
+0,a,,1,1Gi,
+1,b,,1,1Gi,
+2,c,,4,1Gi,`
+	for policy, want := range map[string]string{
+		"single-numa-node+packed": "0s pod 1 admitted cpus 1\n1s pod 2 admitted cpus 2\n" +
+			"2s pod 3 admitted cpus 4-7",
+		"single-numa-node+spread": "0s pod 1 admitted cpus 4\n1s pod 2 admitted cpus 1\n" +
+			"2s pod 3 rejected: TopologyAffinityError cpu",
+	} {
+		if got := story(t, policy, trace, 0); got != want {
+			t.Errorf("%s: got\n%s\nwant\n%s", policy, got, want)
+		}
+	}
+}
+
 // A plan that breaks a rule ends the run.
 func TestBrokenPlans(t *testing.T) {
 	s := small(t)
