@@ -77,8 +77,11 @@ func TestSchedulers(t *testing.T) {
 			o := send(t, c, scheduler)
 			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\n", scheduler, o.running, o.pending, o.topology,
 				o.otherwise)
-			if scheduler == aware && o.topology > 0 {
+			switch {
+			case scheduler == aware && o.topology > 0:
 				t.Errorf("%d pods were rejected for their topology", o.topology)
+			case scheduler != aware && o.topology == 0:
+				t.Error("no pod was rejected for its topology: these pods show nothing")
 			}
 			if o.running == 0 || o.otherwise > 0 {
 				t.Errorf("it came to %+v", o)
