@@ -84,7 +84,8 @@ func TestPlaygroundWithGPUs(t *testing.T) {
 }
 
 // gpuPlugin runs the GPU plugin for a node, with the GPUs of a DGX H100; do tells it what happens.
-func gpuPlugin(t *testing.T, n *harness.Node, args ...string) (do func(order string)) {
+func gpuPlugin(t *testing.T, n *harness.Node, args ...string) (
+	process *os.Process, do func(order string)) {
 	t.Helper()
 	orders, out := filepath.Join(n.Dir, "orders.sock"), filepath.Join(n.Dir, "gpu.log")
 	log, err := os.Create(out)
@@ -110,7 +111,7 @@ func gpuPlugin(t *testing.T, n *harness.Node, args ...string) (do func(order str
 			t.Logf("the GPU plugin said:\n%s", text)
 		}
 	})
-	return func(order string) {
+	return cmd.Process, func(order string) {
 		t.Helper()
 		harness.Eventually(t, "the plugin takes the order", func() error {
 			conn, err := net.Dial("unix", orders)
@@ -135,7 +136,7 @@ func TestGPUsReasons(t *testing.T) {
 	n := harness.New(t)
 	n.Start()
 	address := fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t))
-	do := gpuPlugin(t, n, "--metrics-address="+address)
+	_, do := gpuPlugin(t, n, "--metrics-address="+address)
 	n.Pod("train", limited("train", "cpu: 1, nvidia.com/gpu: 8"))
 	pod := n.AwaitPhase("train-node", v1.PodRunning)
 	if ids := pod.Status.ContainerStatuses[0].AllocatedResourcesStatus; len(ids) != 1 ||
@@ -161,6 +162,50 @@ func TestGPUsReasons(t *testing.T) {
 	if said := get(t, "http://"+address+"/healthz"); said != "ok\n" {
 		t.Errorf("/healthz says %q", said)
 	}
+}
+
+// SIGHUP has the plugin begin anew with what its file says, unless that is wrong.
+func TestGPUsBeginAnew(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	n.Start()
+	file := filepath.Join(n.Dir, "gpus.yaml")
+	say := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await := func(what string, is func() bool) {
+		t.Helper()
+		n.Eventually(what, func() error {
+			if !is() {
+				return errors.New(n.Get("/plugins"))
+			}
+			return nil
+		})
+	}
+	say("version: v1")
+	process, _ := gpuPlugin(t, n, "--config-file="+file)
+	await("8 GPUs are offered", func() bool { return entryOf(n, "/plugins", nvidiaGPU) != "" })
+
+	say("version: v1\nsharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 1000000}]}}")
+	if err := process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	await("the plugin says what is wrong", func() bool {
+		said, _ := os.ReadFile(filepath.Join(n.Dir, "gpu.log"))
+		return strings.Contains(string(said), "SIGHUP: everything stays as it was") &&
+			strings.Contains(string(said), "want 2 to")
+	})
+	say("version: v1\nsharing: {timeSlicing: {renameByDefault: true, resources: [{name: nvidia.com/gpu, " +
+		"replicas: 4}]}}")
+	if err := process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	await("32 shares are offered", func() bool {
+		return strings.Contains(entryOf(n, "/plugins", nvidiaGPU+".shared"), "devices:32")
+	})
 }
 
 func get(t *testing.T, url string) string {
