@@ -103,6 +103,7 @@ func measure(n node, p parts) {
 		available = p.pool.Shared().Difference(h.CPUs.Reserved())
 	}
 	p.metrics.CPUs(h.Machine, exclusive, available)
+	p.metrics.Placed(n.store.State().List())
 	p.metrics.Pods(p.statuses.Specs(), p.statuses.Active())
 }
 

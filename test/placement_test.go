@@ -101,6 +101,17 @@ func TestScopeAsked(t *testing.T) {
 			"}\nspec:", 1))
 		n.AwaitPhase(scope+"-node", want)
 	}
+	rows, err := n.Placements()
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, two := rows["container-node/a"].NUMANodes, rows["container-node/b"].NUMANodes
+	if one == "" || one == two {
+		t.Errorf("the containers are on nodes %q and %q", one, two)
+	}
+	const devices = "numalet_device_allocation_per_numa{numa_nodes=%q,resource=\"example.com/nic\"} 1"
+	awaitMetrics(n, "devices are counted where they are", fmt.Sprintf(devices, one),
+		fmt.Sprintf(devices, two))
 	pods, err := n.Pods()
 	if err != nil {
 		t.Fatal(err)

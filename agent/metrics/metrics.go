@@ -31,6 +31,7 @@ type Metrics struct {
 	topology  topologyMetrics
 	cpus      cpuMetrics
 	memory    attempts
+	placement placedMetrics
 	alignment alignment
 	cgroups   cgroupMetrics
 	volumes   *volumeMetrics
@@ -56,6 +57,7 @@ func New(c Config) (*Metrics, error) {
 		topology:  newTopologyMetrics(&s),
 		cpus:      newCPUMetrics(&s),
 		memory:    newMemoryMetrics(&s),
+		placement: newPlacedMetrics(&s),
 		alignment: newAlignment(&s),
 		cgroups:   newCgroupMetrics(&s),
 		volumes:   newVolumeMetrics(&s),
