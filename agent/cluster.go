@@ -136,9 +136,10 @@ func nodeFacts(n node, p parts, up *runtimeup.Follower,
 				SupplementalGroupsPolicy: state.SupplementalGroupsPolicy,
 			},
 			NotReady: state.NotReady(now), DeclaredFeatures: declaredFeatures(n.cfg),
+			Placement: nodestatus.Placement{Rules: n.rules},
 		}
 		if h.CPUs != nil {
-			f.IsolatedCPUs = h.CPUs.Isolated().Size()
+			f.Placement.IsolatedCPUs = h.CPUs.Isolated().Size()
 		}
 		f.Info.ContainerRuntimeVersion = state.Name + "://" + plainVersion(state.Version)
 		if err := p.observer.Healthy(now); err != nil {

@@ -9,6 +9,8 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/numalet/numalet/topology"
 )
 
 // Facts are all that the status of a node is made of, besides the status that it had.
@@ -17,10 +19,9 @@ type Facts struct {
 	Addresses []v1.NodeAddress
 	// Capacity and Allocatable are the machine's.
 	Capacity, Allocatable v1.ResourceList
-	// IsolatedCPUs is how many online CPUs are for pods that ask for isolated ones.
-	IsolatedCPUs int
-	Devices      Devices
-	Info         v1.NodeSystemInfo
+	Placement             Placement
+	Devices               Devices
+	Info                  v1.NodeSystemInfo
 	// Port is the kubelet API's; 0: there is none.
 	Port    int32
 	Runtime Runtime
@@ -35,6 +36,14 @@ type Facts struct {
 	// mounted, so that nobody detaches them. No type of volume that there is attaches any: a type
 	// that does names those of its mounts and of the pods of podstatus.Store.Active.
 	VolumesInUse []v1.UniqueVolumeName
+}
+
+// Placement is what pods may ask for of where they are placed.
+type Placement struct {
+	// IsolatedCPUs is how many online CPUs are for pods that ask for isolated ones.
+	IsolatedCPUs int
+	// Rules are how pods are placed that ask for nothing else, and what they may choose.
+	Rules topology.Rules
 }
 
 // Devices are what device plugins offer.

@@ -28,6 +28,10 @@ func TestIsolatedCPUsLabel(t *testing.T) {
 	n.Start()
 	c.AwaitReady(n.Name)
 	label("3")
+	eventually(t, c, "best-effort container true", "get", "node", n.Name, // those of what pods may choose
+		`--output=jsonpath={.metadata.labels.numalet\.io/topology-policy} `+
+			`{.metadata.labels.numalet\.io/topology-scope} `+
+			`{.metadata.labels.numalet\.io/topology-policy\.restricted}`)
 	c.Apply(`{apiVersion: v1, kind: Pod, metadata: {name: packets, annotations: {
   numalet.io/isolated-cpus: "true"}}, spec: {nodeSelector: {numalet.io/isolated-cpus: "3"},
  automountServiceAccountToken: false, terminationGracePeriodSeconds: 1,

@@ -1,6 +1,8 @@
 package nodes
 
 import (
+	"maps"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/topology"
 )
 
 // The label says how many CPUs are isolated, and goes when none are; that somebody else changed it
@@ -16,7 +19,7 @@ import (
 func TestIsolatedCPUsAreAdvertised(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Identity{})
-		r.facts.IsolatedCPUs = 4
+		r.facts.Placement.IsolatedCPUs = 4
 		defer r.run()()
 		expect := func(want string) {
 			t.Helper()
@@ -37,9 +40,45 @@ func TestIsolatedCPUsAreAdvertised(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		expect("4")
-		r.change(func(f *node.Facts) { f.IsolatedCPUs = 3 })
+		r.change(func(f *node.Facts) { f.Placement.IsolatedCPUs = 3 })
 		expect("3")
-		r.change(func(f *node.Facts) { f.IsolatedCPUs = 0 })
+		r.change(func(f *node.Facts) { f.Placement.IsolatedCPUs = 0 })
 		expect("")
+	})
+}
+
+// Labels say by which policy and scope pods are placed, and a label for each policy that they may
+// choose; those of an agent with other settings go.
+func TestPoliciesAreAdvertised(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Identity{})
+		r.facts.Placement.Rules = topology.Rules{
+			Policy: topology.BestEffort, Scope: topology.ContainerScope,
+			Choices: []topology.Policy{topology.None, topology.SingleNUMANode},
+		}
+		defer r.run()()
+		expect := func(want map[string]string) {
+			t.Helper()
+			synctest.Wait()
+			got := maps.Clone(r.node().Labels)
+			maps.DeleteFunc(got, func(key, _ string) bool {
+				return !strings.HasPrefix(key, "numalet.io/")
+			})
+			if !maps.Equal(got, want) {
+				t.Errorf("the labels are %v, want %v", got, want)
+			}
+		}
+		expect(map[string]string{
+			"numalet.io/topology-policy": "best-effort", "numalet.io/topology-scope": "container",
+			"numalet.io/topology-policy.none": "true", "numalet.io/topology-policy.best-effort": "true",
+			"numalet.io/topology-policy.single-numa-node": "true",
+		})
+		r.change(func(f *node.Facts) {
+			f.Placement.Rules = topology.Rules{Policy: topology.SingleNUMANode, Scope: topology.PodScope}
+		})
+		expect(map[string]string{
+			"numalet.io/topology-policy": "single-numa-node", "numalet.io/topology-scope": "pod",
+			"numalet.io/topology-policy.single-numa-node": "true",
+		})
 	})
 }

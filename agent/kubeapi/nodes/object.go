@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -72,28 +73,55 @@ func reconciled() []string {
 	}
 }
 
-// LabelIsolated is how many CPUs the node has for pods that ask for isolated ones. A node without
-// any has no such label.
-const LabelIsolated = podspec.AnnotationIsolated
+// Labels that say what pods may ask for by the annotations of the same names, and what they get
+// without.
+const (
+	// LabelIsolated is how many CPUs the node has for pods that ask for isolated ones. A node without
+	// any has no such label.
+	LabelIsolated = podspec.AnnotationIsolated
+	// LabelPolicy and LabelScope are the node's own.
+	LabelPolicy = podspec.AnnotationPolicy
+	LabelScope  = podspec.AnnotationScope
+	// LabelChoice before a policy, with the value "true", says that pods may choose it: a selector
+	// finds no member of a list.
+	LabelChoice = podspec.AnnotationPolicy + "."
+)
+
+// advertised are these labels by the facts.
+func advertised(f node.Facts) map[string]string {
+	labels := map[string]string{}
+	if f.Placement.IsolatedCPUs > 0 {
+		labels[LabelIsolated] = strconv.Itoa(f.Placement.IsolatedCPUs)
+	}
+	if f.Placement.Rules.Policy == "" {
+		return labels // not known
+	}
+	labels[LabelPolicy], labels[LabelScope] = string(f.Placement.Rules.Policy), string(f.Placement.Rules.Scope)
+	for _, policy := range append(slices.Clone(f.Placement.Rules.Choices), f.Placement.Rules.Policy) {
+		labels[LabelChoice+string(policy)] = "true"
+	}
+	return labels
+}
+
+// advertises reports whether a label is of these.
+func advertises(key string) bool {
+	return key == LabelIsolated || key == LabelPolicy || key == LabelScope ||
+		strings.HasPrefix(key, LabelChoice)
+}
 
 // advertise brings the labels that say what pods may ask for in line with the facts, and reports
 // whether they were not.
 func advertise(n *v1.Node, f node.Facts) (changed bool) {
-	now := ""
-	if f.IsolatedCPUs > 0 {
-		now = strconv.Itoa(f.IsolatedCPUs)
+	labels := maps.Clone(n.Labels)
+	if labels == nil {
+		labels = map[string]string{}
 	}
-	if n.Labels[LabelIsolated] == now {
+	maps.DeleteFunc(labels, func(key, _ string) bool { return advertises(key) })
+	maps.Copy(labels, advertised(f))
+	if maps.Equal(labels, n.Labels) {
 		return false
 	}
-	n.Labels = maps.Clone(n.Labels)
-	delete(n.Labels, LabelIsolated)
-	if now != "" {
-		if n.Labels == nil {
-			n.Labels = map[string]string{}
-		}
-		n.Labels[LabelIsolated] = now
-	}
+	n.Labels = labels
 	return true
 }
 
