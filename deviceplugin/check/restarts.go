@@ -111,11 +111,20 @@ func checkRestartInCalls(ctx context.Context, b *bench) outcome {
 	ids := b.healthy()[:1]
 	b.before = b.healthy()
 	called := make(chan struct{})
-	first := b.manager
+	first, calls := b.manager, len(b.rec.asked(byManager, allocateCall))
 	go func() {
+		defer b.pulse.beat()
 		defer close(called)
 		_, _ = first.Allocate(ctx, who.resource, ids) // its agent goes away
 	}()
+	b.until(ctx, func() bool {
+		select {
+		case <-called:
+			return true
+		default:
+			return len(b.rec.asked(byManager, allocateCall)) > calls
+		}
+	})
 	before := b.introductions()
 	if err := b.serve(); err != nil {
 		return failed("%v", err)
