@@ -311,6 +311,7 @@ func TestDevicesChange(t *testing.T) {
 	s.settles()
 	s.runs(user)
 	mine := devicesOf(container(t, s.Node, user.node(), "main"), gpu)[0]
+	s.awaitHealthy(2) // the file has none at first, too
 	s.must(ctl.SetHealth(t.Context(), false, "gpu-0", "gpu-1"))
 	late := workload{name: "late", main: need{cpus: "300m", gpus: 1}}
 	s.awaitHealthy(0)

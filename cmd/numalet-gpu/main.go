@@ -75,7 +75,7 @@ are ` + strings.Join(mock.Names(), ", ") + `.`,
 }
 
 // run offers GPUs until ctx is done. SIGHUP has it begin anew with what the configuration file says
-// now, unless that is wrong.
+// now, unless that is wrong; with a driver that does not answer it ends instead.
 func run(ctx context.Context, flags *gpu.Flags, o options, out io.Writer) error {
 	again := make(chan os.Signal, 1)
 	signal.Notify(again, syscall.SIGHUP)
@@ -91,7 +91,10 @@ func run(ctx context.Context, flags *gpu.Flags, o options, out io.Writer) error 
 		renewed := round.Err() != nil && ctx.Err() == nil
 		end()
 		<-asked
-		if err != nil || !renewed {
+		switch {
+		case errors.Is(err, gpu.ErrAbandoned) && ctx.Err() != nil: // the process ends anyway
+			return nil
+		case err != nil || !renewed:
 			return err
 		}
 	}

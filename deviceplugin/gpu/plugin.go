@@ -74,6 +74,9 @@ func (p *Plugin) run(ctx context.Context) error {
 	said := ""
 	for first := true; ctx.Err() == nil; first = false {
 		err := p.session(ctx)
+		if errors.Is(err, ErrAbandoned) {
+			return err
+		}
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -95,12 +98,16 @@ func (p *Plugin) run(ctx context.Context) error {
 }
 
 // session follows the driver until it is gone: the error says why.
-func (p *Plugin) session(ctx context.Context) error {
+func (p *Plugin) session(ctx context.Context) (err error) {
 	session, err := within(ctx, p, p.cfg.Driver.Open)
 	if err != nil {
 		return err
 	}
-	defer session.Close()
+	defer func() {
+		if !errors.Is(err, ErrAbandoned) { // else somebody is in the driver
+			session.Close()
+		}
+	}()
 	for {
 		snapshot, err := within(ctx, p, session.Read)
 		if err != nil {
@@ -140,8 +147,17 @@ func (p *Plugin) publish() {
 
 var errHangs = errors.New("the driver does not answer")
 
+// ErrAbandoned says that the plugin has ended while the driver had not answered a call: this process
+// can have no other session with it.
+var ErrAbandoned = errors.New("the driver has not answered a call")
+
+// lastCall is how long a call may take to come back when the plugin ends. Waiting for events does not
+// take longer than a second.
+const lastCall = 3 * time.Second
+
 // within calls the driver, which may never answer. While it does not, GPUs are unhealthy; what it
-// says afterwards counts. A call that ctx ends is left alone: nobody can end it.
+// says afterwards counts. A call that does not come back when ctx ends is left alone, which is
+// ErrAbandoned: nobody can end it.
 func within[T any](ctx context.Context, p *Plugin, call func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -164,7 +180,12 @@ func within[T any](ctx context.Context, p *Plugin, call func() (T, error)) (T, e
 			p.publish()
 		case <-ctx.Done():
 			var none T
-			return none, ctx.Err()
+			select {
+			case <-done:
+				return none, ctx.Err()
+			case <-time.After(lastCall):
+				return none, ErrAbandoned
+			}
 		}
 	}
 }

@@ -37,7 +37,11 @@ func (s *session) gpu(d nvml.Device, index int, warnings *[]string) (gpu.GPU, er
 			out.NodeDoubt = doubt(out.Node, nodesOf(d))
 		}
 	}
-	if s.inMIGMode(d) {
+	divided, err := s.inMIGMode(d)
+	if err != nil {
+		return out, err
+	}
+	if divided {
 		out.MIG = true
 		instances, doubts, err := s.instances(d, out.Minor)
 		if err != nil {
@@ -54,16 +58,27 @@ func (s *session) gpu(d nvml.Device, index int, warnings *[]string) (gpu.GPU, er
 		s.seen[uuid] = known
 	}
 	s.hear(d, known)
-	out.Reading = s.read(d, known)
-	return out, nil
+	out.Reading, err = s.read(d, known)
+	return out, err
 }
 
-func (s *session) inMIGMode(d nvml.Device) bool {
+// inMIGMode reports whether the GPU can be divided. One of which that cannot be told must not be
+// offered as a whole.
+func (s *session) inMIGMode(d nvml.Device) (bool, error) {
 	if !s.has(migMode) {
-		return false
+		return false, nil
 	}
 	mode, _, ret := d.GetMigMode()
-	return ret == nvml.SUCCESS && mode == nvml.DEVICE_MIG_ENABLE
+	if unknown(ret) {
+		return false, nil
+	}
+	return mode == nvml.DEVICE_MIG_ENABLE, errorOf("read its MIG mode", ret)
+}
+
+// unknown reports whether an answer says that the GPU does not have what was asked for.
+func unknown(ret nvml.Return) bool {
+	return ret == nvml.ERROR_NOT_SUPPORTED || ret == nvml.ERROR_FUNCTION_NOT_FOUND ||
+		ret == nvml.ERROR_NO_PERMISSION
 }
 
 // hear registers for the GPU's events, once.
@@ -81,13 +96,17 @@ func (s *session) hear(d nvml.Device, known *seen) {
 }
 
 // read is the GPU's health.
-func (s *session) read(d nvml.Device, known *seen) (out gpu.Reading) {
+func (s *session) read(d nvml.Device, known *seen) (out gpu.Reading, err error) {
 	count, ret := d.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
 	switch ret {
 	case nvml.SUCCESS:
 		out.Uncorrected = count
 	case nvml.ERROR_GPU_IS_LOST:
-		return gpu.Reading{Lost: true}
+		return gpu.Reading{Lost: true}, nil
+	default:
+		if err := errorOf("read its memory errors", ret); err != nil && !unknown(ret) {
+			return out, err
+		}
 	}
 	if s.has(remappedRows) {
 		if _, _, pending, failure, ret := d.GetRemappedRows(); ret == nvml.SUCCESS {
@@ -108,7 +127,7 @@ func (s *session) read(d nvml.Device, known *seen) (out gpu.Reading) {
 		out.Advises = true
 		out.Action = actionOf(number(fields[0]))
 	}
-	return out
+	return out, nil
 }
 
 // number is a field's value; those read here are unsigned int.
