@@ -26,15 +26,21 @@ type look struct {
 
 // lookAt lists the files. It watches first, if asked to, so that no change is missed.
 func lookAt(path string, watching bool) (l look) {
-	info, err := os.Stat(path)
-	l.isDir = err == nil && info.IsDir()
-	if watching {
+	isDir, err := isFolder(path)
+	for try := 0; watching; try++ {
 		dir := path
-		if !l.isDir {
+		if !isDir {
 			dir = filepath.Dir(path)
 		}
 		l.watch, l.watchErr = newWatch(dir)
+		was := isDir
+		// What has come or gone before the watch was there is not told by it.
+		if isDir, err = isFolder(path); isDir == was || try == mostTries {
+			break
+		}
+		l.close()
 	}
+	l.isDir = isDir
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		l.absent = true
@@ -56,6 +62,14 @@ func lookAt(path string, watching bool) (l look) {
 		}
 	}
 	return l
+}
+
+// mostTries is how often a path is watched anew that is, or is not, a folder in turns.
+const mostTries = 3
+
+func isFolder(path string) (bool, error) {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir(), err
 }
 
 func (l look) close() {
