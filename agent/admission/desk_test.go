@@ -93,6 +93,9 @@ type desk struct {
 	// hardware is what the queue is given.
 	hardware func() machine.Hardware
 
+	// hold keeps Run where it asks for the hardware.
+	hold atomic.Pointer[func()]
+
 	mu       sync.Mutex
 	said     []string
 	reworded atomic.Int64
@@ -168,6 +171,9 @@ func open(t *testing.T, dir string, p *plugins, change func(*Config)) *desk {
 	d.hardware = cfg.Hardware
 	cfg.Hardware = func() machine.Hardware { // called in each round, by Run
 		audit(t, d.queue)
+		if hold := d.hold.Load(); hold != nil {
+			(*hold)()
+		}
 		return d.hardware()
 	}
 	d.queue = New(cfg)
@@ -181,6 +187,18 @@ func open(t *testing.T, dir string, p *plugins, change func(*Config)) *desk {
 		<-done
 	}
 	return d
+}
+
+// together calls f while Run is kept from its inbox: it finds all that f asks for in one round.
+func (d *desk) together(f func()) {
+	d.t.Helper()
+	hold, held := make(chan struct{}), make(chan struct{})
+	once := sync.OnceFunc(func() { close(held); <-hold })
+	d.hold.Store(&once)
+	d.queue.Poke()
+	<-held
+	f()
+	close(hold)
 }
 
 // expect waits until nothing moves and compares what was said since the last time.

@@ -79,9 +79,11 @@ func TestWaitsForAReleaseThatIsBeingRecorded(t *testing.T) {
 		d.queue.Submit(pod("old", "example.com/gpu=1"), false)
 		d.queue.Submit(pod("other", "cpu=1"), false)
 		d.now("old Admit, other Admit")
-		d.queue.Release("other")
-		d.queue.Release("old")
-		d.queue.Submit(pod("new", "example.com/gpu=1"), false)
+		d.together(func() {
+			d.queue.Release("other")
+			d.queue.Release("old")
+			d.queue.Submit(pod("new", "example.com/gpu=1"), false)
+		})
 		d.expect("new Wait: WaitingForResources: Allocate failed due to requested number of "+
 			"devices unavailable for example.com/gpu. Requested: 1, Available: 0, which is "+
 			"unexpected; pods that are terminating hold what is missing; being released: "+

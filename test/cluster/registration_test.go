@@ -88,7 +88,9 @@ func show(n *v1.Node) string {
 		lines = append(lines, fmt.Sprintf(format, args...))
 	}
 	for k, v := range n.Labels {
-		add("label %s=%s", k, v)
+		if !strings.HasPrefix(k, "numalet.io/") { // what the kubelet has none of
+			add("label %s=%s", k, v)
+		}
 	}
 	for k, v := range n.Annotations {
 		if !strings.HasPrefix(k, "node.alpha.kubernetes.io/ttl") {
