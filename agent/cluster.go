@@ -122,6 +122,7 @@ func nodeIdentity(cfg *config.Config, name string) nodes.Identity {
 func nodeFacts(n node, p parts, up *runtimeup.Follower,
 	owned *nodes.Owned) func() nodestatus.Facts {
 	info := systemInfo(context.Background(), "/", n)
+	declared := nodestatus.DeclaredFeatures(n.cfg.Gates)
 	var port int32
 	if *n.cfg.Kubelet.EnableServer {
 		port = n.cfg.Kubelet.Port
@@ -135,7 +136,7 @@ func nodeFacts(n node, p parts, up *runtimeup.Follower,
 				Images: state.Images, Handlers: handlers(state.Handlers),
 				SupplementalGroupsPolicy: state.SupplementalGroupsPolicy,
 			},
-			NotReady: state.NotReady(now), DeclaredFeatures: declaredFeatures(n.cfg),
+			NotReady: state.NotReady(now), DeclaredFeatures: declared,
 			Placement: nodestatus.Placement{Rules: n.rules},
 		}
 		if h.CPUs != nil {
@@ -147,15 +148,6 @@ func nodeFacts(n node, p parts, up *runtimeup.Follower,
 		}
 		return f
 	}
-}
-
-// declaredFeatures are those that pods may need of this node and find here (KEP-5328): of the
-// kubelet's, what resizes pods that run is missing.
-func declaredFeatures(cfg *config.Config) (out []string) {
-	if cfg.Gates.Enabled("ExtendWebSocketsToKubelet") {
-		out = append(out, "ExtendWebSocketsToKubelet")
-	}
-	return out
 }
 
 // nodeAddresses are the node's addresses and its name; nil: a cloud controller manager sets them.

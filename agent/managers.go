@@ -9,14 +9,17 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/klog/v2"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/cpupool"
 	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/metrics"
+	nodestatus "github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/podcgroups"
 	"github.com/numalet/numalet/agent/podstatus"
@@ -199,6 +202,8 @@ func admissionConfig(n node) admission.Config {
 		Handlers: []admission.Handler{
 			flaws, admission.Placement(n.rules), admission.Sysctls(n.cfg.Kubelet.AllowedUnsafeSysctls),
 			admission.OS, admission.Affinity, admission.Ports, admission.Taints,
+			admission.Features(nodestatus.DeclaredFeatures(n.cfg.Gates),
+				version.MustParseGeneric(config.KubeletVersion)),
 		},
 		BootID: n.host.bootID, Wait: n.cfg.DevicePlugins.Wait,
 	}

@@ -9,8 +9,8 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 )
 
-// kubeletVersion is the release whose gates and defaults these are.
-const kubeletVersion = "1.37"
+// KubeletVersion is the release whose gates and defaults these are.
+const KubeletVersion = "1.37"
 
 // newGates returns the gates at their defaults.
 func newGates() (featuregate.MutableVersionedFeatureGate, error) {
@@ -20,7 +20,7 @@ func newGates() (featuregate.MutableVersionedFeatureGate, error) {
 			specs[featuregate.Feature(name)] = group.Spec
 		}
 	}
-	gates := featuregate.NewVersionedFeatureGate(version.MustParseGeneric(kubeletVersion))
+	gates := featuregate.NewVersionedFeatureGate(version.MustParseGeneric(KubeletVersion))
 	if err := gates.Add(specs); err != nil {
 		return nil, fmt.Errorf("declare feature gates: %w", err)
 	}

@@ -16,14 +16,14 @@ import (
 
 // TestRestartAll: a container that exits with a code that asks for it has all containers of its pod
 // begin anew, in the same sandbox and with their logs kept; both agents tell the same of it in the
-// end.
+// end. The scheduler places the pod: only where the node declares that it can do this.
 func TestRestartAll(t *testing.T) {
 	told := map[string]string{}
 	for _, agent := range agents {
 		t.Run(agent, func(t *testing.T) {
 			s := newSide(t, agent)
 			s.Apply(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: again}, spec: {
- restartPolicy: Never, nodeName: %s, automountServiceAccountToken: false,
+ restartPolicy: Never, nodeSelector: {kubernetes.io/hostname: %s}, automountServiceAccountToken: false,
  initContainers: [{name: first, image: "%s", imagePullPolicy: IfNotPresent},
   {name: side, image: "%s", imagePullPolicy: IfNotPresent, restartPolicy: Always}],
  containers: [{name: db, image: "%[3]s", imagePullPolicy: IfNotPresent},

@@ -68,7 +68,11 @@ func (w words) flat(t testing.TB, value any) map[string]string {
 			}
 		case []any:
 			for i, one := range v {
-				walk(path+element(one, fmt.Sprint(i)), one)
+				at := fmt.Sprint(i)
+				if path == ".declaredFeatures" { // a set
+					at = fmt.Sprint(one)
+				}
+				walk(path+element(one, at), one)
 			}
 		default:
 			out[w.of(path)] = w.of(fmt.Sprint(v))
