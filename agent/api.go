@@ -112,7 +112,7 @@ func servingCertificate(n node) (certificates.Source, func(context.Context) erro
 	case k.ServerTLSBootstrap && n.kube != nil:
 		s, err := certificates.NewSigned(certificates.SignedConfig{
 			Node: n.name, Dir: n.cfg.Cluster.CertDir, Client: n.kube.Main(),
-			Addresses: func() []v1.NodeAddress { return addresses(n) },
+			Addresses: n.host.addresses.Known,
 			NamesOnly: n.cfg.Gates.Enabled("AllowDNSOnlyNodeCSR"), Registry: n.registry,
 		})
 		if err != nil {
@@ -120,7 +120,7 @@ func servingCertificate(n node) (certificates.Source, func(context.Context) erro
 		}
 		return s, s.Run, nil
 	default:
-		f, err := certificates.SelfSigned(n.cfg.Cluster.CertDir, n.name, parseIPs(n.host.ips))
+		f, err := certificates.SelfSigned(n.cfg.Cluster.CertDir, n.name, parseIPs(n.host.addresses.IPs()))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -128,21 +128,10 @@ func servingCertificate(n node) (certificates.Source, func(context.Context) erro
 	}
 }
 
-// addresses are those of the node.
-func addresses(n node) []v1.NodeAddress {
-	var out []v1.NodeAddress
-	for _, ip := range n.host.ips {
-		out = append(out, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip})
-	}
-	return append(out, v1.NodeAddress{Type: v1.NodeHostName, Address: n.name})
-}
-
 func parseIPs(texts []string) []net.IP {
 	var out []net.IP
 	for _, text := range texts {
-		if ip := net.ParseIP(text); ip != nil {
-			out = append(out, ip)
-		}
+		out = append(out, net.ParseIP(text))
 	}
 	return out
 }

@@ -93,8 +93,9 @@ func newOwnNode(n node, p parts, l *links) ownNode {
 			Report: k.NodeStatusReportFrequency.Duration,
 			Lease:  time.Duration(k.NodeLeaseDurationSeconds) * time.Second,
 		},
-		Facts:   facts,
-		Changed: mailbox.Subscribe(&l.inventory, n.hardware.Changes(), up.Changes()),
+		Facts: facts,
+		Changed: mailbox.Subscribe(&l.inventory, n.hardware.Changes(), up.Changes(),
+			n.host.addresses.Changes()),
 		Wrote: func(f nodestatus.Facts) {
 			owned.Wrote(f.Devices)
 			p.metrics.NodeWritten(len(f.NotReady) == 0)
@@ -102,6 +103,7 @@ func newOwnNode(n node, p parts, l *links) ownNode {
 		Tell: n.events.OnNode, Unanswered: n.kube.Reset, Restored: n.kube.Restored().Publish,
 		Again: mailbox.Subscribe(n.kube.Restored()),
 	})
+	n.host.addresses.Follow(kept.Node)
 	zones := newTopology(n, p, kept, &l.inventory)
 	return ownNode{kept.Node, []part{
 		{"container runtime status", up.Run}, {"node", kept.Run},
@@ -114,7 +116,7 @@ func nodeIdentity(cfg *config.Config, name string) nodes.Identity {
 	return nodes.Identity{
 		Name: name, Labels: cfg.Node.Labels, Taints: k.RegisterWithTaints,
 		ProviderID: k.ProviderID, External: cfg.Cluster.Provider == "external",
-		NodeIP: cfg.Node.IP, Attach: *k.EnableControllerAttachDetach,
+		NodeIP: providedIP(cfg), Attach: *k.EnableControllerAttachDetach,
 	}
 }
 
@@ -130,13 +132,14 @@ func nodeFacts(n node, p parts, up *runtimeup.Follower,
 	return func() nodestatus.Facts {
 		h, now, state := n.hardware.Get(), time.Now(), up.Get()
 		f := nodestatus.Facts{
-			Addresses: nodeAddresses(n), Capacity: h.Capacity, Allocatable: h.Allocatable,
+			Addresses: n.host.addresses.OfNode(), Capacity: h.Capacity, Allocatable: h.Allocatable,
 			Devices: owned.Devices(p.plugins.Inventory()), Info: info, Port: port,
 			Runtime: nodestatus.Runtime{
 				Images: state.Images, Handlers: handlers(state.Handlers),
 				SupplementalGroupsPolicy: state.SupplementalGroupsPolicy,
 			},
-			NotReady: state.NotReady(now), DeclaredFeatures: declared,
+			AddressesProvided: n.cfg.Cluster.Provider == "external",
+			NotReady:          state.NotReady(now), DeclaredFeatures: declared,
 			Placement: nodestatus.Placement{Rules: n.rules},
 		}
 		if h.CPUs != nil {
@@ -150,16 +153,17 @@ func nodeFacts(n node, p parts, up *runtimeup.Follower,
 	}
 }
 
-// nodeAddresses are the node's addresses and its name; nil: a cloud controller manager sets them.
-func nodeAddresses(n node) []v1.NodeAddress {
-	if n.cfg.Cluster.Provider == "external" {
-		return nil
+// providedIP is what a cloud controller manager is to choose the addresses by; empty: it may choose.
+func providedIP(cfg *config.Config) string {
+	asked := cfg.NodeIPs()
+	if len(asked) == 0 || asked[0].IsUnspecified() {
+		return ""
 	}
-	var out []v1.NodeAddress
-	for _, ip := range n.host.ips {
-		out = append(out, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip})
+	var out []string
+	for _, ip := range asked {
+		out = append(out, ip.String())
 	}
-	return append(out, v1.NodeAddress{Type: v1.NodeHostName, Address: n.name})
+	return strings.Join(out, ",")
 }
 
 func handlers(of []cri.RuntimeHandler) []v1.NodeRuntimeHandler {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path"
 	"path/filepath"
@@ -29,24 +28,6 @@ func bootID() (string, error) {
 		return "", fmt.Errorf("read the boot id: %w", err)
 	}
 	return strings.TrimSpace(string(raw)), nil
-}
-
-// hostIPs are the addresses of --node-ip, or the first global one of the interfaces that are up,
-// or the loopback address on a machine without network.
-func hostIPs(flag string) ([]string, error) {
-	if flag != "" {
-		return strings.Split(flag, ","), nil
-	}
-	addresses, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil, fmt.Errorf("list the host's addresses: %w; give --node-ip", err)
-	}
-	for _, a := range addresses {
-		if ip, ok := a.(*net.IPNet); ok && ip.IP.IsGlobalUnicast() && ip.IP.To4() != nil {
-			return []string{ip.IP.String()}, nil
-		}
-	}
-	return []string{"127.0.0.1"}, nil
 }
 
 // makeDirs makes the agent's directories with the kubelet's modes.

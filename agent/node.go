@@ -8,6 +8,7 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
+	"github.com/numalet/numalet/agent/addresses"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/checkpoints"
 	"github.com/numalet/numalet/agent/config"
@@ -41,8 +42,8 @@ type node struct {
 
 // host is what the machine is known by.
 type host struct {
-	ips    []string
-	bootID string
+	addresses *addresses.Addresses
+	bootID    string
 }
 
 // runtime is what the container runtime is, who else uses it, and who may use its images.
@@ -60,7 +61,7 @@ func open(ctx context.Context, cfg *config.Config) (node, error) {
 	if err := makeDirs(cfg); err != nil {
 		return node{}, err
 	}
-	n, err := identify(cfg)
+	n, err := identify(ctx, cfg)
 	if err != nil {
 		return n, err
 	}
@@ -98,17 +99,18 @@ func open(ctx context.Context, cfg *config.Config) (node, error) {
 }
 
 // identify settles who the node is.
-func identify(cfg *config.Config) (n node, err error) {
+func identify(ctx context.Context, cfg *config.Config) (n node, err error) {
 	n.cfg = cfg
 	if n.name, err = cfg.NodeName(); err != nil {
-		return n, err
-	}
-	if n.host.ips, err = hostIPs(cfg.Node.IP); err != nil {
 		return n, err
 	}
 	if n.host.bootID, err = bootID(); err != nil {
 		return n, err
 	}
+	n.host.addresses = addresses.New(ctx, addresses.Config{
+		Node: n.name, Asked: cfg.NodeIPs(), Standalone: cfg.Cluster.Kubeconfig == "",
+		Provided: cfg.Cluster.Provider == "external",
+	})
 	n.rules, err = cfg.Rules()
 	return n, err
 }

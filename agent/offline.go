@@ -23,7 +23,7 @@ func Offline(cfg *config.Config, inventory deviceplugin.Inventory, state allocat
 	admission.Snapshot, error) {
 	own := *cfg
 	own.Node.HostnameOverride, own.Node.IP = "node", "127.0.0.1" // they play no part
-	n, err := identify(&own)
+	n, err := identify(context.Background(), &own)
 	if err != nil {
 		return admission.Snapshot{}, err
 	}

@@ -7,7 +7,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"path/filepath"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,8 +30,9 @@ import (
 // tells of it at all.
 func newStatuses(n node, p parts, told told) *podstatus.Store {
 	c := podstatus.Config{
+		HostIPs: n.host.addresses.IPs,
 		Node: status.Node{
-			Runtime: n.runtime.Name, HostIPs: n.host.ips,
+			Runtime:           n.runtime.Name,
 			RecursiveReadOnly: recursiveReadOnly(n.runtime.RuntimeStatus),
 		},
 		Wrote: func(c podstatus.Change) {
@@ -121,7 +121,7 @@ func newActuator(n node, p parts, c contents) (*actuator.Actuator, error) {
 		Node: actuator.Node{
 			Root: n.runtime.others.Own(), LogsDir: k.PodLogsDir, LogLinks: logLinks(k.PodLogsDir),
 			ClusterDomain: k.ClusterDomain, DNS: dns,
-			Facts: cri.Facts{NodeName: n.name, HostIPs: n.host.ips},
+			HostIPs: n.host.addresses.IPs, Facts: cri.Facts{NodeName: n.name},
 			Resources: cri.ResourceOptions{
 				NoQuota: !*k.CPUCFSQuota, Period: k.CPUCFSQuotaPeriod.Duration,
 				OOMGroup: n.tree != nil && unified() && !ptr.Deref(k.SingleProcessOOMKill, false),
@@ -173,7 +173,7 @@ func readDNS(n node) (cri.DNS, error) {
 	k := &n.cfg.Kubelet
 	out := cri.DNS{
 		Servers: k.ClusterDNS, Domain: k.ClusterDomain,
-		IPv6: len(n.host.ips) > 0 && strings.Contains(n.host.ips[0], ":"),
+		IPv6: n.host.addresses.IPv6(),
 	}
 	if *k.ResolverConfig == "" {
 		return out, nil

@@ -89,9 +89,11 @@ type Node struct {
 	LogLinks      string
 	ClusterDomain string
 	DNS           cri.DNS
-	Facts         cri.Facts // PodIPs are each pod's own
-	Resources     cri.ResourceOptions
-	Security      cri.SecurityOptions
+	// HostIPs are the node's addresses now, the primary one first.
+	HostIPs   func() []string
+	Facts     cri.Facts // with HostIPs and each pod's own PodIPs
+	Resources cri.ResourceOptions
+	Security  cri.SecurityOptions
 	// Users gives pods their user namespaces. Handlers are those of the runtime.
 	Users    *userns.Ranges
 	Handlers []cri.RuntimeHandler
@@ -109,6 +111,9 @@ type Actuator struct {
 
 // New returns an actuator.
 func New(cfg Config) *Actuator {
+	if cfg.Node.HostIPs == nil {
+		cfg.Node.HostIPs = func() []string { return nil }
+	}
 	return &Actuator{cfg: cfg, hooks: handler.New(handler.Config{
 		Runtime: cfg.Runtime, Version: version.Short(),
 	})}

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/numalet/numalet/agent/addresses"
 	"github.com/numalet/numalet/agent/handler"
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/cri"
@@ -75,9 +76,9 @@ func (a *Actuator) hook(ctx context.Context, pod *v1.Pod, hook *v1.LifecycleHand
 
 // address is where the pod's containers are reached.
 func (a *Actuator) address(pod *v1.Pod, observed cri.Pod) string {
-	ips := a.cfg.Node.Facts.HostIPs
+	ips := a.cfg.Node.HostIPs()
 	if !pod.Spec.HostNetwork && len(observed.Sandboxes) > 0 {
-		ips = observed.Sandboxes[0].IPs
+		ips = addresses.OfPod(observed.Sandboxes[0].IPs, ips)
 	}
 	if len(ips) == 0 {
 		return ""

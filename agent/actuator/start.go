@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/numalet/numalet/agent/addresses"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/podworker"
@@ -35,6 +36,7 @@ type build struct {
 func (a *Actuator) build(pod *v1.Pod) build {
 	b := build{Actuator: a, pod: pod, held: a.cfg.State().Pods[pod.UID],
 		hardware: a.cfg.Hardware(), node: a.cfg.Node}
+	b.node.Facts.HostIPs = b.node.HostIPs()
 	b.node.Facts.Allocatable = b.hardware.Allocatable
 	b.node.Resources.NodeMemory = int64(b.hardware.Machine.MemoryBytes())
 	b.node.Resources.Memory.Allocatable = b.hardware.Allocatable.Memory().Value()
@@ -196,7 +198,7 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 		return err
 	}
 	facts := b.node.Facts
-	facts.PodIPs = sandbox.IPs
+	facts.PodIPs = addresses.OfPod(sandbox.IPs, facts.HostIPs)
 	b.images = volumes
 	config, leave, err := b.order(ctx, c, cri.ContainerOptions{
 		Attempt: act.Attempt, Image: image, Target: target,

@@ -178,6 +178,16 @@ func TestBadCommandLines(t *testing.T) {
 			`such as unix:///run/containerd/containerd.sock`},
 		{[]string{"--node-ip=1.2.3"},
 			`invalid configuration: --node-ip: Invalid value: "1.2.3": must be an IP address`},
+		{[]string{"--node-ip=10.0.0.1,10.0.0.2"}, `invalid configuration: --node-ip: Invalid value: ` +
+			`"10.0.0.1,10.0.0.2": must contain either a single IP or a dual-stack pair of IPs; ` +
+			`give one address, or one IPv4 and one IPv6 address with a comma`},
+		{[]string{"--node-ip=10.0.0.1,::"}, `invalid configuration: --node-ip: Invalid value: ` +
+			`"10.0.0.1,::": dual-stack node IP cannot include '0.0.0.0' or '::'; ` +
+			`give one address, or one IPv4 and one IPv6 address with a comma`},
+		{[]string{"--node-ip=fe80::1"}, `invalid configuration: --node-ip: Forbidden: fe80::1 is a ` +
+			`link-local address, at which other nodes do not find this one`},
+		{[]string{"--node-ip=ff02::1"}, `invalid configuration: --node-ip: Forbidden: ff02::1 is a ` +
+			`multicast address, which no node has`},
 		{[]string{"--reserved-memory=0:memory"},
 			`invalid argument "0:memory" for "--reserved-memory" flag: ` +
 				`reserved memory "memory": want type=quantity, such as memory=1Gi`},

@@ -59,7 +59,7 @@ type Options struct {
 type NodeOptions struct {
 	// HostnameOverride replaces the host's name as the node's name. See NodeName.
 	HostnameOverride string
-	// IP is one address, or an IPv4 and an IPv6 address with a comma. May be empty.
+	// IP is one address, or an IPv4 and an IPv6 address with a comma. May be empty. NodeIPs reads it.
 	IP     string
 	Labels map[string]string
 }

@@ -187,11 +187,7 @@ func validateOptions(c *Config, p *problems) {
 			p.invalid("--hostname-override", name, "%s", problem)
 		}
 	}
-	if c.Node.IP != "" {
-		for ip := range strings.SplitSeq(c.Node.IP, ",") {
-			p.address("--node-ip", ip)
-		}
-	}
+	validateNodeIP(c, p)
 	for key := range c.Node.Labels {
 		p.forbid(!ownLabel(key), "--node-labels", key+" is not for a node to set: in the namespaces "+
 			"of kubernetes.io and k8s.io it may have those of kubelet.kubernetes.io and "+

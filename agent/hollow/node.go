@@ -74,8 +74,9 @@ func (n *node) join(ctx context.Context, root string, podAddress func() string) 
 		return err
 	}
 	n.statuses = podstatus.New(podstatus.Config{
-		Node:  status.Node{Runtime: runtimeName, HostIPs: []string{n.address}},
-		Wrote: told.Wrote,
+		Node:    status.Node{Runtime: runtimeName},
+		HostIPs: func() []string { return []string{n.address} },
+		Wrote:   told.Wrote,
 	})
 	n.kept = n.keep()
 	mux := source.NewMux(source.MuxConfig{Feeds: []source.Feed{podsource.New(podsource.Config{

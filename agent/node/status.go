@@ -15,8 +15,10 @@ import (
 
 // Facts are all that the status of a node is made of, besides the status that it had.
 type Facts struct {
-	// Addresses are the node's; nil: somebody else sets them.
-	Addresses []v1.NodeAddress
+	// Addresses are the node's; nil: they stay as they are. AddressesProvided: a cloud controller
+	// manager sets them, so these are only for a node that has none yet.
+	Addresses         []v1.NodeAddress
+	AddressesProvided bool
 	// Capacity and Allocatable are the machine's.
 	Capacity, Allocatable v1.ResourceList
 	Placement             Placement
@@ -65,7 +67,7 @@ type Runtime struct {
 // Status is the status that follows on old. What neither the kubelet nor we set stays as it was.
 func Status(old v1.NodeStatus, f Facts, now metav1.Time) v1.NodeStatus {
 	s := *old.DeepCopy()
-	if f.Addresses != nil {
+	if f.Addresses != nil && !(f.AddressesProvided && len(old.Addresses) > 0) {
 		s.Addresses = f.Addresses
 	}
 	s.Capacity, s.Allocatable = resources(old, f)

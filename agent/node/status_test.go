@@ -143,10 +143,16 @@ func TestChanged(t *testing.T) {
 			t.Errorf("%s: not changed", name)
 		}
 	}
-	external := facts()
-	external.Addresses = nil
-	if s := Status(first, external, metav1.Now()); Changed(first, s) {
-		t.Error("addresses that somebody else sets were changed")
+	unknown, provided := facts(), facts()
+	unknown.Addresses = nil
+	provided.Addresses[0].Address, provided.AddressesProvided = "m", true
+	for name, f := range map[string]Facts{"unknown": unknown, "somebody else's": provided} {
+		if s := Status(first, f, metav1.Now()); Changed(first, s) {
+			t.Errorf("addresses that are %s were changed to %v", name, s.Addresses)
+		}
+	}
+	if s := Status(v1.NodeStatus{}, provided, metav1.Now()); len(s.Addresses) != 1 {
+		t.Errorf("until somebody else sets them the node has %v", s.Addresses)
 	}
 }
 

@@ -35,7 +35,7 @@ func woken(c <-chan struct{}) bool {
 func TestStatusesInTurn(t *testing.T) {
 	var written []string
 	s := New(Config{
-		Node: status.Node{HostIPs: []string{"10.0.0.1"}},
+		HostIPs: func() []string { return []string{"10.0.0.1"} },
 		Wrote: func(c Change) {
 			written = append(written, string(c.Before.Phase)+">"+string(c.After.Phase))
 		},

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/numalet/numalet/agent/addresses"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -223,24 +224,38 @@ func anyRunning(observed cri.Pod) bool {
 }
 
 // podIPs are the newest ready sandbox's, else those told before: a pod keeps its address in its
-// status until it has another.
+// status until it has another. In the host's network it keeps it even if the host gets another, and
+// gets that of the other family when the host does.
 func podIPs(in Input) []v1.PodIP {
 	var ips []string
 	for _, s := range in.Observed.Sandboxes {
 		if s.Ready {
 			ips = s.IPs
 			if in.Pod.Spec.HostNetwork {
-				ips = in.Node.HostIPs
+				ips = slices.Concat(told(in.Previous.PodIPs), in.Node.HostIPs)
 			}
 			break
 		}
 	}
+	primary := in.Node.HostIPs
+	if in.Pod.Spec.HostNetwork {
+		primary = ips
+	}
+	ips = addresses.OfPod(ips, primary)
 	if len(ips) == 0 {
 		return in.Previous.PodIPs
 	}
 	out := make([]v1.PodIP, 0, len(ips))
 	for _, ip := range ips {
 		out = append(out, v1.PodIP{IP: ip})
+	}
+	return out
+}
+
+func told(ips []v1.PodIP) []string {
+	out := make([]string, 0, len(ips))
+	for _, one := range ips {
+		out = append(out, one.IP)
 	}
 	return out
 }

@@ -293,6 +293,39 @@ func TestHostNetwork(t *testing.T) {
 	}
 }
 
+// TestPodIPs: one of each family, that of the node's first; a pod in the host's network keeps what it
+// had, and gets what the node got.
+func TestPodIPs(t *testing.T) {
+	for _, test := range []struct{ sandbox, previous, node, want string }{
+		{sandbox: "10.0.0.1", node: "10.1.1.1", want: "10.0.0.1"},
+		{sandbox: "10.0.0.1 10.0.0.2", node: "10.1.1.1", want: "10.0.0.1"},
+		{sandbox: "10.0.0.1 10.0.0.2 fd00::1", node: "fd00::9", want: "fd00::1 10.0.0.1"},
+		{sandbox: "fd00::1 10.0.0.1", node: "10.1.1.1", want: "10.0.0.1 fd00::1"},
+		{sandbox: "10.0.0.2", previous: "10.0.0.1", node: "10.1.1.1", want: "10.0.0.2"},
+		{previous: "10.0.0.1", node: "10.1.1.1", want: "10.0.0.1"},
+		{sandbox: "host", node: "10.1.1.1 fd00::9", want: "10.1.1.1 fd00::9"},
+		{sandbox: "host", previous: "10.1.1.1", node: "10.1.1.2", want: "10.1.1.1"},
+		{sandbox: "host", previous: "10.1.1.1", node: "10.1.1.2 fd00::9", want: "10.1.1.1 fd00::9"},
+		{sandbox: "host", previous: "10.1.1.1", node: "fd00::9 10.1.1.2", want: "10.1.1.1 fd00::9"},
+	} {
+		pod, observed := makePod("Always web"), observe("sandbox web")
+		observed.Sandboxes[0].IPs = strings.Fields(test.sandbox)
+		if pod.Spec.HostNetwork = test.sandbox == "host"; pod.Spec.HostNetwork {
+			observed.Sandboxes[0].HostNetwork, observed.Sandboxes[0].IPs = true, nil
+		}
+		in := Input{Pod: pod, Facts: Facts{Observed: observed}, Now: t0,
+			Node: Node{HostIPs: strings.Fields(test.node)}}
+		for _, ip := range strings.Fields(test.previous) {
+			in.Previous.PodIPs = append(in.Previous.PodIPs, v1.PodIP{IP: ip})
+		}
+		s := Generate(in)
+		got := strings.Join(told(s.PodIPs), " ")
+		if primary, _, _ := strings.Cut(test.want, " "); got != test.want || s.PodIP != primary {
+			t.Errorf("%+v: %q, first %q", test, got, s.PodIP)
+		}
+	}
+}
+
 // A container whose turn never came, since an init container failed, goes on waiting in the status
 // of the pod that has failed; one whose turn had come has an end that nobody saw.
 func TestContainersWithoutATurn(t *testing.T) {

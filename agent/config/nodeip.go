@@ -1,0 +1,34 @@
+package config
+
+import (
+	"net"
+
+	nodeutil "k8s.io/component-helpers/node/util"
+)
+
+// NodeIPs are the addresses of --node-ip, the primary one first: none, one, or one of each family. A
+// single unspecified one says which family is preferred.
+func (c *Config) NodeIPs() []net.IP {
+	ips, _, err := nodeutil.ParseNodeIPArgument(c.Node.IP, c.Cluster.Provider)
+	if err != nil { // it was validated
+		return nil
+	}
+	return ips
+}
+
+func validateNodeIP(c *Config, p *problems) {
+	const flag = "--node-ip"
+	ips, not, err := nodeutil.ParseNodeIPArgument(c.Node.IP, c.Cluster.Provider)
+	for _, text := range not {
+		p.invalid(flag, text, "must be an IP address")
+	}
+	if err != nil {
+		p.invalid(flag, c.Node.IP, "%v; give one address, or one IPv4 and one IPv6 address with a "+
+			"comma", err)
+	}
+	for _, ip := range ips {
+		p.forbid(ip.IsMulticast(), flag, ip.String()+" is a multicast address, which no node has")
+		p.forbid(ip.IsLinkLocalUnicast(), flag, ip.String()+" is a link-local address, at which "+
+			"other nodes do not find this one")
+	}
+}
