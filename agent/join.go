@@ -98,6 +98,7 @@ func join(ctx context.Context, n node) (parts, error) {
 	p.run.then = []part{
 		{"cpu pool", p.pool.Run},
 		{"machine", n.hardware.Run},
+		{"addresses", n.host.addresses.Run},
 		{"checkpoints", p.checkpoints.Run},
 		{"released devices", newTeller(n, p, l).Run},
 		{"housekeeping", newHousekeeping(n, p, l, c.volumes).Run},

@@ -141,8 +141,9 @@ func (a *Addresses) Run(ctx context.Context) error {
 func (a *Addresses) look(ctx context.Context, said string) string {
 	log := klog.FromContext(ctx)
 	var was []net.IP
-	if p := a.found.Load(); p != nil {
-		was = *p
+	before := a.found.Load()
+	if before != nil {
+		was = *before
 	}
 	found, err := a.cfg.find(ctx, a.host, was)
 	if err != nil {
@@ -150,8 +151,10 @@ func (a *Addresses) look(ctx context.Context, said string) string {
 	}
 	a.found.Store(&found)
 	if !slices.EqualFunc(was, found, net.IP.Equal) {
-		log.Info("The node's addresses", "addresses", texts(found), "before", texts(was))
 		a.changes.Publish()
+		if before != nil {
+			log.Info("The node's addresses are others", "addresses", texts(found), "were", texts(was))
+		}
 	}
 	if err == nil {
 		return ""
