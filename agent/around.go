@@ -128,6 +128,12 @@ func newPodResources(n node, p parts, inventory mailbox.Source) (*podresources.S
 	})
 }
 
+// comesRound is an error when the syncLoop is stuck.
+func comesRound(n node, loop *syncloop.Loop) error {
+	often := n.cfg.Kubelet.SyncFrequency.Duration
+	return loop.Healthy(time.Now(), max(2*often, 5*time.Minute))
+}
+
 // newListeners are the healthz port, which has nothing but the health checks of every listener, and
 // the read-only port, which are plain HTTP without authorization, and where nothing changes anything;
 // and the socket of the node's administrator.
@@ -135,7 +141,7 @@ func newListeners(n node, p parts, loop *syncloop.Loop, open []server.Route) ser
 	k := &n.cfg.Kubelet
 	c := server.Config{Registry: n.registry, Checks: []healthz.HealthChecker{
 		healthz.NamedCheck("syncloop", func(*http.Request) error {
-			return loop.Healthy(time.Now(), max(2*k.SyncFrequency.Duration, 5*time.Minute))
+			return comesRound(n, loop)
 		}),
 		healthz.NamedCheck("sources", func(*http.Request) error {
 			return p.sources.Healthy(time.Now(), time.Minute)

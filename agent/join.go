@@ -20,6 +20,7 @@ import (
 	"github.com/numalet/numalet/agent/probe"
 	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/agent/syncloop"
+	"github.com/numalet/numalet/agent/watchdog"
 	"github.com/numalet/numalet/deviceplugin"
 )
 
@@ -147,7 +148,7 @@ func joinManagers(ctx context.Context, n node, l *links) (p parts, err error) {
 	return p, nil
 }
 
-// serve listens for those who ask.
+// serve listens for those who ask, and tells systemd that the agent is well.
 func (p *parts) serve(ctx context.Context, n node, l *links, loop *syncloop.Loop) error {
 	resources, err := newPodResources(n, *p, &l.inventory)
 	if err != nil {
@@ -169,7 +170,11 @@ func (p *parts) serve(ctx context.Context, n node, l *links, loop *syncloop.Loop
 	if err != nil {
 		return err
 	}
-	p.run.first = append(follow, part{"pod resources", resources.Run},
+	guard, err := watchdog.New(func() error { return comesRound(n, loop) })
+	if err != nil {
+		return err
+	}
+	p.run.first = append(follow, part{"watchdog", guard.Run}, part{"pod resources", resources.Run},
 		part{"statistics", used.Run}, part{"http server", listeners.Run})
 	return nil
 }

@@ -308,6 +308,16 @@ func TestSystemdIsNotified(t *testing.T) {
 	if got := read(); got != "STOPPING=1" {
 		t.Errorf("the last notification is %q, want STOPPING=1", got)
 	}
+	t.Setenv("WATCHDOG_USEC", "3000000") // a unit with WatchdogSec=3s
+	n.Start()
+	for left := map[string]int{"READY=1": 1, "WATCHDOG=1": 3}; len(left) > 0; {
+		got := read()
+		if left[got]--; left[got] == 0 {
+			delete(left, got)
+		} else if left[got] < 0 && got != "WATCHDOG=1" {
+			t.Fatalf("told %q", got)
+		}
+	}
 }
 
 func TestJSONLogs(t *testing.T) {
