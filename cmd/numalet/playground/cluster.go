@@ -93,8 +93,9 @@ func (c *cluster) apply(ctx context.Context) error {
 	if names, err := filepath.Glob(filepath.Join(c.workloads, "*")); err != nil || len(names) == 0 {
 		return err // it begins without
 	}
-	cmd := exec.CommandContext(ctx, c.kubectl, "--kubeconfig="+c.AdminKubeconfig(), "apply",
-		"--filename="+c.workloads)
+	cmd := exec.CommandContext(ctx, c.kubectl, "--kubeconfig="+c.AdminKubeconfig(),
+		"--cache-dir="+filepath.Join(filepath.Dir(c.kubeconfig), "kubectl"), // not the user's
+		"apply", "--filename="+c.workloads)
 	cmd.WaitDelay = time.Second
 	if out, err := cmd.CombinedOutput(); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("kubectl apply: %w: %s", err, out)

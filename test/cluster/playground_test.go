@@ -1,0 +1,185 @@
+package cluster_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/numalet/numalet/test/cluster/rig"
+	containerdrig "github.com/numalet/numalet/test/containerd/rig"
+	"github.com/numalet/numalet/test/harness"
+	"github.com/numalet/numalet/test/scratch"
+)
+
+// nobody is who has no rights of its own on the machine.
+const nobody = 65534
+
+// TestPlaygroundOfACluster: a newcomer starts a cluster, without root on the simulated runtime and
+// with it on containerd, is told how to use kubectl, and finds a Deployment, a Job and a DaemonSet
+// that run on the node; when it ends nothing is left.
+func TestPlaygroundOfACluster(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("to be somebody else is root's")
+	}
+	for name, test := range map[string]struct {
+		user uint32
+		args []string
+	}{
+		"simulated":  {user: nobody},
+		"containerd": {args: []string{"--runtime=containerd", "--tools=" + containerdrig.Binaries(t)}},
+	} {
+		t.Run(name, func(t *testing.T) { testPlayground(t, test.user, test.args) })
+	}
+}
+
+func testPlayground(t *testing.T, user uint32, args []string) {
+	dir := scratch.Dir(t)
+	programs, temporary := filepath.Join(dir, "bin"), filepath.Join(dir, "t")
+	linkPrograms(t, programs)
+	for path, mode := range map[string]os.FileMode{dir: 0o755, temporary: 0o700} {
+		if err := errors.Join(os.MkdirAll(path, mode), os.Chmod(path, mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chown(temporary, int(user), int(user)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(filepath.Join(programs, "numalet"), append([]string{
+		"playground", "--cluster=" + programs}, args...)...)
+	cmd.Dir = temporary
+	cmd.Env = []string{"TMPDIR=" + temporary, "HOME=" + temporary, "PATH=" + os.Getenv("PATH")}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Pdeathsig: syscall.SIGTERM, Credential: &syscall.Credential{Uid: user, Gid: user},
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := &strings.Builder{}
+	cmd.Stderr = said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Signal(syscall.SIGTERM) }() // it has ended, if all is well
+	lines := bufio.NewScanner(out)
+	kubeconfig := kubeconfigOf(t, lines, said)
+	go func() { _, _ = io.Copy(io.Discard, out) }() // it goes on telling
+	awaitWorkloads(t, func(args ...string) (string, error) {
+		cmd := exec.Command(filepath.Join(programs, "kubectl"), args...)
+		cmd.Env = []string{"KUBECONFIG=" + kubeconfig, "HOME=" + dir}
+		text, err := cmd.CombinedOutput()
+		return string(text), err
+	})
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil || said.Len() > 0 {
+		t.Errorf("it ended with %v: %s", err, said)
+	}
+	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
+		t.Errorf("%v, left are %v", err, left)
+	}
+	if alive := processesOf(t, programs); len(alive) > 0 {
+		t.Errorf("processes are left: %q", alive)
+	}
+}
+
+// awaitWorkloads waits until the examples run, and looks at what they were given.
+func awaitWorkloads(t *testing.T, kubectl func(...string) (string, error)) {
+	t.Helper()
+	harness.Eventually(t, "the workloads run on the node", func() error {
+		text, err := kubectl("get", "pods", "--output=jsonpath={range .items[*]}"+
+			`{.metadata.ownerReferences[0].kind} {.spec.nodeName} {.status.phase}{"\n"}{end}`)
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, text)
+		}
+		got := slices.Sorted(strings.Lines(text))
+		want := []string{"DaemonSet numalet Running\n", "Job numalet Succeeded\n",
+			"Job numalet Succeeded\n", "Job numalet Succeeded\n", "Job numalet Succeeded\n",
+			"ReplicaSet numalet Running\n", "ReplicaSet numalet Running\n"}
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("there are %q", got)
+		}
+		return nil
+	})
+	text, err := kubectl("get", "--raw", "/api/v1/nodes/numalet/proxy/placements")
+	if err != nil || strings.Count(text, `"example.com/gpu"`) < 2 {
+		t.Errorf("%v: the node tells of placements %s", err, text)
+	}
+}
+
+// linkPrograms puts the agent and the servers where everybody may start them.
+func linkPrograms(t *testing.T, dir string) {
+	t.Helper()
+	agent, err := harness.Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs, err := filepath.Glob(filepath.Join(rig.Binaries(t), "*"))
+	if err == nil {
+		err = os.MkdirAll(dir, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	copyProgram(t, agent, filepath.Join(dir, "numalet"))
+	for _, from := range programs {
+		copyProgram(t, from, filepath.Join(dir, filepath.Base(from)))
+	}
+}
+
+// kubeconfigOf is what the playground says KUBECONFIG is, on its standard output.
+func kubeconfigOf(t *testing.T, lines *bufio.Scanner, said fmt.Stringer) string {
+	t.Helper()
+	export := regexp.MustCompile(`export KUBECONFIG=(\S+); alias kubectl=`)
+	var all []string
+	for lines.Scan() {
+		if match := export.FindStringSubmatch(lines.Text()); match != nil {
+			return match[1]
+		}
+		all = append(all, lines.Text())
+	}
+	t.Fatalf("it does not say how to use kubectl: %q %s", all, said)
+	return ""
+}
+
+// copyProgram makes a program at another place: as another name, or else as a copy.
+func copyProgram(t *testing.T, from, to string) {
+	t.Helper()
+	if os.Link(from, to) == nil {
+		return
+	}
+	text, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, text, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// processesOf are the command lines of what runs of the programs below dir.
+func processesOf(t *testing.T, dir string) (out []string) {
+	t.Helper()
+	entries, err := fs.Glob(os.DirFS("/proc"), "[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range entries {
+		text, err := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
+		if err == nil && strings.HasPrefix(string(text), dir) {
+			out = append(out, strings.ReplaceAll(string(text), "\x00", " "))
+		}
+	}
+	return out
+}
