@@ -30,6 +30,7 @@ const (
 	egressFile       = "egress.yaml"
 	tunnelSocket     = "tunnel.sock"
 	etcdSocket       = "etcd.sock"
+	etcdData         = "etcd"
 	peerSocket       = "peer.sock" // nobody is there: etcd has to have one
 	adminFile        = "admin.conf"
 	managerFile      = "controller-manager.conf"
@@ -67,7 +68,7 @@ func (c Config) check() error {
 func (c Config) etcd() *process {
 	client, peer := "unix://"+c.path(etcdSocket), "unix://"+c.path(peerSocket)
 	return c.process("etcd",
-		"--name=numalet", "--data-dir="+c.path("etcd"), "--unsafe-no-fsync",
+		"--name=numalet", "--data-dir="+c.path(etcdData), "--unsafe-no-fsync",
 		"--log-level=warn", "--enable-grpc-gateway=false",
 		"--listen-client-urls="+client, "--advertise-client-urls="+client,
 		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer,

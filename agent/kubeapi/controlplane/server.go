@@ -19,6 +19,9 @@ func (c *Cluster) Server(name string) (Server, error) {
 	return Server{}, fmt.Errorf("the control plane has no server %q", name)
 }
 
+// Data is the folder with all that etcd has, to be copied and put back while etcd does not run.
+func (c *Cluster) Data() string { return c.config.path(etcdData) }
+
 // Kill kills it, and returns when it has exited.
 func (s Server) Kill() { s.process.kill() }
 

@@ -65,13 +65,19 @@ func (n *Nodes) prepare(l *coordinationv1.Lease) error {
 			APIVersion: "v1", Kind: "Node", Name: last.Name, UID: last.UID,
 		}}
 	}
-	if older(l.ResourceVersion, n.renewed) {
+	n.compare(l.ResourceVersion, n.renewed)
+	n.renewed = l.ResourceVersion
+	return nil
+}
+
+// compare tells that the API server was restored from a backup if an object, the lease or the node,
+// is older now than it was before.
+func (n *Nodes) compare(now, before string) {
+	if older(now, before) {
 		klog.Background().Info("The API server's objects are older than they were: it was restored " +
 			"from a backup")
 		n.cfg.Restored()
 	}
-	n.renewed = l.ResourceVersion
-	return nil
 }
 
 // older reports whether version a is before version b of objects of one kind. Versions that cannot

@@ -215,6 +215,7 @@ func (n *Nodes) write(ctx context.Context, last *v1.Node) error {
 		n.due = n.due.Add(time.Duration((rand.Float64() - 0.5) * float64(n.cfg.Periods.Report)))
 	}
 	n.wrote(last.Status, updated.Status, facts)
+	n.compare(updated.ResourceVersion, last.ResourceVersion)
 	n.seen.put(updated)
 	return nil
 }

@@ -393,6 +393,25 @@ func TestRestoredFromABackup(t *testing.T) {
 	}
 }
 
+// TestRestoredSinceTheLease: a backup of after the lease's last renewal is seen by the node's version.
+func TestRestoredSinceTheLease(t *testing.T) {
+	for version, want := range map[string]int{"9": 1, "20": 0, "21": 0, "": 0} {
+		r := newRig(t, Identity{})
+		last := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "20"}}
+		r.PrependReactor("patch", "nodes", func(kubetesting.Action) (bool, runtime.Object, error) {
+			answer := last.DeepCopy()
+			answer.ResourceVersion = version
+			return true, answer, nil
+		})
+		if err := r.nodes.write(t.Context(), last); err != nil {
+			t.Fatal(err)
+		}
+		if r.restored != want {
+			t.Errorf("at version %q: restored %d times, want %d", version, r.restored, want)
+		}
+	}
+}
+
 // TestNewestCounts: answers and the watch come in any order.
 func TestNewestCounts(t *testing.T) {
 	s := newSeen()

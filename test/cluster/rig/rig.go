@@ -81,6 +81,29 @@ func Start(t testing.TB) Cluster {
 	return c
 }
 
+// Own returns a control plane that no other test uses, for what a test does to all of it.
+func Own(t testing.TB) Cluster {
+	t.Helper()
+	binaries := Binaries(t)
+	dir, err := os.MkdirTemp("", "nl-") // sockets' paths have little room
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	plane, err := controlplane.Start(t.Context(), controlplane.Config{Binaries: binaries, Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(plane.Stop)
+	client, err := plane.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Cluster{Cluster: plane, Client: client, t: t, binaries: binaries}
+	c.makeNamespace()
+	return c
+}
+
 // Metrics starts metrics-server, if no test has. It finds nodes that are called localhost.
 func (c Cluster) Metrics() {
 	c.t.Helper()
