@@ -9,11 +9,13 @@ GPU ?=
 RUN_FLAGS ?=
 # for make bench, like -bench=Merge, -short, or -count=6 for benchstat to tell noise from change
 BENCH_FLAGS ?=
+# for make faults
+ROUNDS ?= 200
 VERSION ?= $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null)
 VERSION_VAR := github.com/numalet/numalet/agent/version.build
 export CGO_ENABLED ?= 0
 
-.PHONY: help build run test unit sim containerd numa cluster race fuzz soak bench peer schedulers proto check clean
+.PHONY: help build run test unit sim containerd numa cluster race fuzz soak faults bench peer schedulers proto check clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +75,11 @@ peer: ## numalet beside the stock kubelet, PEER_ROUNDS (3), on a quiet machine (
 	test/tools/install.sh && NUMALET_TOOLS=$$(test/tools/build.sh) NUMALET_PEER=$${PEER_ROUNDS:-3} \
 	NUMALET_CLUSTER=$$(test/tools/build.sh cluster) NUMALET_PEER_OUT=$(CURDIR)/bench/peer.json \
 	  go test ./test/peer -run TestPeer -count=1 -v -timeout 2h $(PEER_FLAGS)
+
+faults: ## ROUNDS (200) accidents of each kind that befall a node of a cluster, for hours (root)
+	test/tools/install.sh && cluster=$$(test/tools/build.sh cluster) && tools=$$(test/tools/build.sh) && \
+	NUMALET_FAULT_ROUNDS=$(ROUNDS) NUMALET_CLUSTER=$$cluster NUMALET_TOOLS=$$tools \
+	  go test ./test/cluster -run 'TestFaults' -count=1 -v -timeout 8h
 
 schedulers: ## 200 pods on four nodes by two schedulers, one of which reads NodeResourceTopology (root)
 	NUMALET_CLUSTER=$$(test/tools/build.sh cluster) \

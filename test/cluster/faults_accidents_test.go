@@ -79,7 +79,7 @@ func (s *faulty) agentKilled() accident {
 }
 
 func (s *faulty) apiServerKilled() accident {
-	pause := s.shortly()
+	pause := s.lasting()
 	return accident{
 		what:  fmt.Sprintf("the API server is killed for %v", pause),
 		parts: []func() error{func() error { return s.restart("kube-apiserver", pause) }},
@@ -128,7 +128,7 @@ func (s *faulty) freeze(name string, pause time.Duration) error {
 }
 
 func (s *faulty) etcdGone() accident {
-	pause := s.shortly()
+	pause := s.lasting()
 	if s.random.IntN(2) == 0 {
 		return accident{
 			what:  fmt.Sprintf("etcd is frozen for %v", pause),
@@ -195,7 +195,7 @@ func (s *faulty) runtimeGone() accident {
 	if s.daemon != nil {
 		return s.containerdKilled()
 	}
-	pause := s.shortly()
+	pause := s.lasting()
 	if s.random.IntN(4) == 0 {
 		return s.sandboxDies()
 	}
@@ -278,7 +278,7 @@ func (s *faulty) sandboxDies() accident {
 }
 
 func (s *faulty) containerdKilled() accident {
-	pause := s.shortly()
+	pause := s.lasting()
 	return accident{
 		what: fmt.Sprintf("containerd is killed for %v", pause), reachable: true,
 		parts: []func() error{func() error {

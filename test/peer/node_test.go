@@ -186,8 +186,12 @@ func (n *node) phase(of, what string, names []string, at map[string]time.Time, d
 		took = append(took, n.when(what, at, name).Sub(began).Seconds())
 	}
 	slices.Sort(took)
-	n.column.add(of+"_first_"+what+"_s", took[0])
-	n.column.add(of+"_half_"+what+"_s", took[len(took)/2])
+	until := what + "_"
+	if what == "running" { // the columns are read under these names
+		until = ""
+	}
+	n.column.add(of+"_first_"+until+"s", took[0])
+	n.column.add(of+"_half_"+until+"s", took[len(took)/2])
 	n.column.add(of+"_"+what+"_s", took[len(took)-1])
 }
 
