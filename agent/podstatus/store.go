@@ -20,7 +20,7 @@ import (
 // Config is what statuses are made with.
 type Config struct {
 	Node status.Node
-	// HostIPs are the node's addresses now, the primary one first.
+	// HostIPs are the node's addresses now, the primary one first; nil: it has none.
 	HostIPs func() []string
 	// Devices is the health of the devices that a pod holds, by container; nil: it is not told.
 	Devices func(types.UID) map[string][]v1.ResourceStatus
@@ -195,7 +195,9 @@ func (s *Store) saw(round podworker.Report, of func(status.Input) v1.PodStatus) 
 
 func (s *Store) input(pod *v1.Pod, previous v1.PodStatus) status.Input {
 	in := status.Input{Pod: pod, Previous: previous, Node: s.cfg.Node, Now: time.Now()}
-	in.Node.HostIPs = s.cfg.HostIPs()
+	if s.cfg.HostIPs != nil {
+		in.Node.HostIPs = s.cfg.HostIPs()
+	}
 	if s.cfg.Devices != nil {
 		in.Devices = s.cfg.Devices(pod.UID)
 	}
