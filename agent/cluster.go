@@ -57,6 +57,19 @@ func flaws(a admission.Attempt) *admission.Refusal {
 	return nil
 }
 
+// followRuntime follows whether the runtime is ready and, for the node's object, its images.
+func followRuntime(n node) *runtimeup.Follower {
+	c := runtimeup.Config{
+		Status: n.client.Status, MaxImages: int(*n.cfg.Kubelet.NodeStatusMaxImages),
+	}
+	if n.kube != nil {
+		c.Images = func(ctx context.Context) ([]*runtimeapi.Image, error) {
+			return n.client.Images().ListImages(ctx, nil)
+		}
+	}
+	return runtimeup.New(c, n.runtime.RuntimeStatus)
+}
+
 // ownNode is the node's object, and what keeps it at the API server.
 type ownNode struct {
 	// object is nil as long as it is not known; on a standalone node it is what it would be.
@@ -69,18 +82,12 @@ func newOwnNode(n node, p parts, l *links) ownNode {
 		made := nodes.Object(nodeIdentity(n.cfg, n.name))
 		return ownNode{object: func() *v1.Node { return made }}
 	}
-	up := runtimeup.New(runtimeup.Config{
-		Status: n.client.Status, MaxImages: int(*n.cfg.Kubelet.NodeStatusMaxImages),
-		Images: func(ctx context.Context) ([]*runtimeapi.Image, error) {
-			return n.client.Images().ListImages(ctx, nil)
-		},
-	}, n.runtime.RuntimeStatus)
 	owned, err := nodes.OpenOwned(n.cfg.RootDir, n.cfg.DevicePlugins.Graces.Capacity)
 	if err != nil {
 		klog.Background().Error(err, "Which resources are ours is not known")
 	}
 	k := &n.cfg.Kubelet
-	gather := nodeFacts(n, p, up, owned)
+	gather := nodeFacts(n, p, owned)
 	facts := func() nodestatus.Facts {
 		p.metrics.Registering() // the first time
 		return gather()
@@ -94,7 +101,7 @@ func newOwnNode(n node, p parts, l *links) ownNode {
 			Lease:  time.Duration(k.NodeLeaseDurationSeconds) * time.Second,
 		},
 		Facts: facts,
-		Changed: mailbox.Subscribe(&l.inventory, n.hardware.Changes(), up.Changes(),
+		Changed: mailbox.Subscribe(&l.inventory, n.hardware.Changes(), n.runtime.up.Changes(),
 			n.host.addresses.Changes()),
 		Wrote: func(f nodestatus.Facts) {
 			owned.Wrote(f.Devices)
@@ -106,8 +113,7 @@ func newOwnNode(n node, p parts, l *links) ownNode {
 	n.host.addresses.Follow(kept.Node)
 	zones := newTopology(n, p, kept, &l.inventory)
 	return ownNode{kept.Node, []part{
-		{"container runtime status", up.Run}, {"node", kept.Run},
-		{"NodeResourceTopology", zones.Run},
+		{"node", kept.Run}, {"NodeResourceTopology", zones.Run},
 	}}
 }
 
@@ -121,8 +127,7 @@ func nodeIdentity(cfg *config.Config, name string) nodes.Identity {
 }
 
 // nodeFacts gathers what the node's status is made of.
-func nodeFacts(n node, p parts, up *runtimeup.Follower,
-	owned *nodes.Owned) func() nodestatus.Facts {
+func nodeFacts(n node, p parts, owned *nodes.Owned) func() nodestatus.Facts {
 	info := systemInfo(context.Background(), "/", n)
 	declared := nodestatus.DeclaredFeatures(n.cfg.Gates)
 	var port int32
@@ -130,7 +135,7 @@ func nodeFacts(n node, p parts, up *runtimeup.Follower,
 		port = n.cfg.Kubelet.Port
 	}
 	return func() nodestatus.Facts {
-		h, now, state := n.hardware.Get(), time.Now(), up.Get()
+		h, now, state := n.hardware.Get(), time.Now(), n.runtime.up.Get()
 		f := nodestatus.Facts{
 			Addresses: n.host.addresses.OfNode(), Capacity: h.Capacity, Allocatable: h.Allocatable,
 			Devices: owned.Devices(p.plugins.Inventory()), Info: info, Port: port,

@@ -99,6 +99,7 @@ func join(ctx context.Context, n node) (parts, error) {
 	p.run.then = []part{
 		{"cpu pool", p.pool.Run},
 		{"machine", n.hardware.Run},
+		{"container runtime status", n.runtime.up.Run},
 		{"addresses", n.host.addresses.Run},
 		{"checkpoints", p.checkpoints.Run},
 		{"released devices", newTeller(n, p, l).Run},

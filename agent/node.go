@@ -17,6 +17,7 @@ import (
 	"github.com/numalet/numalet/agent/kubeapi"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/neighbours"
+	"github.com/numalet/numalet/agent/runtimeup"
 	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
@@ -49,6 +50,7 @@ type host struct {
 // runtime is what the container runtime is, who else uses it, and who may use its images.
 type runtime struct {
 	cri.RuntimeStatus
+	up     *runtimeup.Follower
 	others *neighbours.Neighbours
 	images *images.Records // nil: whoever names one may
 }
@@ -131,6 +133,7 @@ func (n *node) reach(ctx context.Context) (err error) {
 	if n.runtime.RuntimeStatus, err = n.client.Status(ctx); err != nil {
 		return err
 	}
+	n.runtime.up = followRuntime(*n)
 	log.Info("Connected to the container runtime", "name", n.runtime.Name,
 		"version", n.runtime.Version, "endpoint", n.cfg.Kubelet.ContainerRuntimeEndpoint)
 	if n.tree, err = cgroupTree(ctx, n); err != nil {

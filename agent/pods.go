@@ -119,9 +119,13 @@ func newActuator(n node, p parts, c contents) (*actuator.Actuator, error) {
 		Cgroups: n.tree, Pool: p.pool, Plugins: p.plugins, State: n.store.State,
 		Hardware: n.hardware.Get,
 		Node: actuator.Node{
-			Root: n.runtime.others.Own(), LogsDir: k.PodLogsDir, LogLinks: logLinks(k.PodLogsDir),
+			Root:          n.runtime.others.Own(),
+			Logs:          logs.Place{Dir: k.PodLogsDir, Links: logLinks(k.PodLogsDir)},
 			ClusterDomain: k.ClusterDomain, DNS: dns,
-			HostIPs: n.host.addresses.IPs, Facts: cri.Facts{NodeName: n.name},
+			Network: actuator.Network{
+				IPs: n.host.addresses.IPs, Problem: func() string { return n.runtime.up.Get().NetworkProblem() },
+			},
+			Facts: cri.Facts{NodeName: n.name},
 			Resources: cri.ResourceOptions{
 				NoQuota: !*k.CPUCFSQuota, Period: k.CPUCFSQuotaPeriod.Duration,
 				OOMGroup: n.tree != nil && unified() && !ptr.Deref(k.SingleProcessOOMKill, false),
@@ -184,6 +188,9 @@ func readDNS(n node) (cri.DNS, error) {
 			"(--resolv-conf)", err)
 	}
 	out.Host, err = cri.ParseResolvConf(bytes.NewReader(text))
+	if problem := out.HostProblem(*k.ResolverConfig); problem != "" {
+		n.events.OnNode(v1.EventTypeWarning, "CheckLimitsForResolvConf", problem)
+	}
 	return out, err
 }
 

@@ -15,6 +15,8 @@ const (
 	maxNameservers   = 3
 	maxSearchDomains = 32
 	maxSearchChars   = 2048
+	// clusterSearches are the domains of a pod's namespace, of services and of the cluster.
+	clusterSearches = 3
 )
 
 // maxResolvConf is how much of a resolv.conf is read, in bytes.
@@ -71,6 +73,28 @@ func ParseResolvConf(r io.Reader) (*runtimeapi.DNSConfig, error) {
 		}
 	}
 	return out, nil
+}
+
+// HostProblem says, in the kubelet's words, what of the search line of the node's own resolver
+// configuration, at path, pods that ask the cluster cannot have beside the cluster's domains; "":
+// they have all of it.
+func (d DNS) HostProblem(path string) string {
+	if d.Host == nil {
+		return ""
+	}
+	most := maxSearchDomains
+	if d.Domain != "" {
+		most -= clusterSearches
+	}
+	file := fmt.Sprintf("Resolv.conf file '%s' contains search line ", path)
+	switch {
+	case len(d.Host.GetSearches()) > most:
+		return file + fmt.Sprintf("consisting of more than %d domains!", most)
+	case len(strings.Join(d.Host.GetSearches(), " ")) > maxSearchChars:
+		return file + fmt.Sprintf("which length is more than allowed %d chars!", maxSearchChars)
+	default:
+		return ""
+	}
 }
 
 // Config is the pod's resolver configuration by its dnsPolicy and dnsConfig

@@ -152,3 +152,27 @@ func TestParseResolvConf(t *testing.T) {
 		t.Error("a file without an end was read")
 	}
 }
+
+func TestHostProblem(t *testing.T) {
+	many, long := strings.Repeat("a ", 30), strings.Repeat(strings.Repeat("x", 250)+" ", 9)
+	for _, test := range []struct{ searches, domain, want string }{
+		{"a b", "cluster.local", ""},
+		{many, "", ""},
+		{many + "b c d", "", "consisting of more than 32 domains!"},
+		{many, "cluster.local", "consisting of more than 29 domains!"},
+		{long, "", "which length is more than allowed 2048 chars!"},
+	} {
+		d := DNS{Domain: test.domain,
+			Host: &runtimeapi.DNSConfig{Searches: strings.Fields(test.searches)}}
+		want := ""
+		if test.want != "" {
+			want = "Resolv.conf file '/r' contains search line " + test.want
+		}
+		if got := d.HostProblem("/r"); got != want {
+			t.Errorf("%d domains: %q, want %q", len(d.Host.Searches), got, want)
+		}
+	}
+	if got := (DNS{}).HostProblem("/r"); got != "" {
+		t.Errorf("without a file: %q", got)
+	}
+}

@@ -83,17 +83,14 @@ type Objects interface {
 
 // Node is the node's side of sandboxes and containers.
 type Node struct {
-	Root    string // what sandboxes carry as their agent's root directory
-	LogsDir string
-	// LogLinks gets a link to each container's log under its legacy name; "" gets none.
-	LogLinks      string
+	Root          string // what sandboxes carry as their agent's root directory
+	Logs          logs.Place
 	ClusterDomain string
 	DNS           cri.DNS
-	// HostIPs are the node's addresses now, the primary one first.
-	HostIPs   func() []string
-	Facts     cri.Facts // with HostIPs and each pod's own PodIPs
-	Resources cri.ResourceOptions
-	Security  cri.SecurityOptions
+	Network       Network
+	Facts         cri.Facts // without what Network tells, and each pod's own addresses
+	Resources     cri.ResourceOptions
+	Security      cri.SecurityOptions
 	// Users gives pods their user namespaces. Handlers are those of the runtime.
 	Users    *userns.Ranges
 	Handlers []cri.RuntimeHandler
@@ -101,6 +98,29 @@ type Node struct {
 	Sysctls map[string]string
 	// PodCgroup is what the cgroup of a pod is made with, besides what its spec says.
 	PodCgroup func(pod *v1.Pod) cgroups.PodOptions
+}
+
+// Network is the node's as it is now. Its functions do not block.
+type Network struct {
+	// IPs are the node's addresses, the primary one first; nil: it has none.
+	IPs func() []string
+	// Problem is why the runtime gives pods no network of their own, in the kubelet's words; "": it
+	// does. nil: it always does.
+	Problem func() string
+}
+
+func (n Network) ips() []string {
+	if n.IPs == nil {
+		return nil
+	}
+	return n.IPs()
+}
+
+func (n Network) problem() string {
+	if n.Problem == nil {
+		return ""
+	}
+	return n.Problem()
 }
 
 // Actuator implements podworker.Actuator.
@@ -111,9 +131,6 @@ type Actuator struct {
 
 // New returns an actuator.
 func New(cfg Config) *Actuator {
-	if cfg.Node.HostIPs == nil {
-		cfg.Node.HostIPs = func() []string { return nil }
-	}
 	return &Actuator{cfg: cfg, hooks: handler.New(handler.Config{
 		Runtime: cfg.Runtime, Version: version.Short(),
 	})}
@@ -147,6 +164,10 @@ func (a *Actuator) Do(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 	act podworker.Action) error {
 	switch act.Kind {
 	case podworker.CreateSandbox:
+		if len(observed.Sandboxes) > 0 {
+			a.cfg.Tell.Event(pod, v1.EventTypeNormal, "SandboxChanged",
+				"Pod sandbox changed, it will be killed and re-created.")
+		}
 		err := a.build(pod).createSandbox(ctx, act.Attempt)
 		a.cfg.Tell.Started(pod, nil, err)
 		return err
@@ -163,9 +184,11 @@ func (a *Actuator) Do(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 	defer a.cfg.Observer.Ending(pod.UID)()
 	switch act.Kind {
 	case podworker.StopContainers:
-		return a.stopContainers(ctx, pod, observed, act)
+		return a.killed(ctx, pod, a.stopContainers(ctx, pod, observed, act))
 	case podworker.StopSandboxes:
-		return each(act.IDs, func(id string) error { return a.cfg.Runtime.StopPodSandbox(ctx, id) })
+		return a.killed(ctx, pod, each(act.IDs, func(id string) error {
+			return a.cfg.Runtime.StopPodSandbox(ctx, id)
+		}))
 	case podworker.RemoveSandboxes:
 		return a.removeSandboxes(ctx, act.IDs)
 	case podworker.RemoveContainers:
@@ -177,6 +200,15 @@ func (a *Actuator) Do(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 	default:
 		return fmt.Errorf("action %q is not one that can be done", act.Kind)
 	}
+}
+
+// killed tells of what could not be stopped, unless nobody wants it to be stopped any more.
+func (a *Actuator) killed(ctx context.Context, pod *v1.Pod, err error) error {
+	if err != nil && ctx.Err() == nil {
+		a.cfg.Tell.Event(pod, v1.EventTypeWarning, "FailedKillPod",
+			fmt.Sprintf("error killing pod: %v", err))
+	}
+	return err
 }
 
 // stopContainers stops all side by side, since each may take its whole grace period. A container has
@@ -243,7 +275,7 @@ func (a *Actuator) removePod(ctx context.Context, pod *v1.Pod, observed cri.Pod)
 	if err := a.cfg.Volumes.TearDown(ctx, pod.UID); err != nil {
 		return fmt.Errorf("remove the directory of pod %s: %w", pod.UID, err)
 	}
-	if err := os.RemoveAll(cri.PodLogDir(a.cfg.Node.LogsDir, pod)); err != nil {
+	if err := os.RemoveAll(cri.PodLogDir(a.cfg.Node.Logs.Dir, pod)); err != nil {
 		return fmt.Errorf("remove the logs of pod %s: %w", pod.UID, err)
 	}
 	var all podworker.Action
@@ -268,7 +300,7 @@ func (a *Actuator) removeContainers(ctx context.Context, observed cri.Pod,
 	act podworker.Action) error {
 	records := gc.Records{
 		Runtime:  a.cfg.Runtime,
-		Logs:     logs.Place{Dir: a.cfg.Node.LogsDir, Links: a.cfg.Node.LogLinks},
+		Logs:     a.cfg.Node.Logs,
 		KeepLogs: act.KeepLogs,
 	}
 	return each(act.IDs, func(id string) error { return records.Remove(ctx, observed, id) })

@@ -76,7 +76,7 @@ func (a *Actuator) hook(ctx context.Context, pod *v1.Pod, hook *v1.LifecycleHand
 
 // address is where the pod's containers are reached.
 func (a *Actuator) address(pod *v1.Pod, observed cri.Pod) string {
-	ips := a.cfg.Node.HostIPs()
+	ips := a.cfg.Node.Network.ips()
 	if !pod.Spec.HostNetwork && len(observed.Sandboxes) > 0 {
 		ips = addresses.OfPod(observed.Sandboxes[0].IPs, ips)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/status"
@@ -36,7 +37,7 @@ type build struct {
 func (a *Actuator) build(pod *v1.Pod) build {
 	b := build{Actuator: a, pod: pod, held: a.cfg.State().Pods[pod.UID],
 		hardware: a.cfg.Hardware(), node: a.cfg.Node}
-	b.node.Facts.HostIPs = b.node.HostIPs()
+	b.node.Facts.HostIPs = b.node.Network.ips()
 	b.node.Facts.Allocatable = b.hardware.Allocatable
 	b.node.Resources.NodeMemory = int64(b.hardware.Machine.MemoryBytes())
 	b.node.Resources.Memory.Allocatable = b.hardware.Allocatable.Memory().Value()
@@ -48,8 +49,18 @@ func (b build) warn(reason, message string) {
 	b.cfg.Tell.Event(b.pod, v1.EventTypeWarning, reason, message)
 }
 
-// createSandbox makes cgroup, volumes and log directory, then the sandbox.
+// networkAgain is after how long a pod looks again whether there is a network for it.
+const networkAgain = time.Second
+
+// createSandbox makes cgroup, volumes and log directory, then the sandbox. A pod with a network of
+// its own waits for the runtime to have one: those in the host's network are what brings it.
 func (b build) createSandbox(ctx context.Context, attempt uint32) error {
+	if why := b.node.Network.problem(); why != "" && !b.pod.Spec.HostNetwork {
+		message := "network is not ready: " + why
+		b.warn("NetworkNotReady", message)
+		return &cri.StartError{Reason: cri.ReasonCreatePodSandbox, Message: message,
+			RetryAt: time.Now().Add(networkAgain)}
+	}
 	if what := podspec.Awaited(b.pod); what != "" && b.cfg.Objects != nil {
 		message := what + " is not supported yet, and the pod waits for it"
 		b.warn("FailedCreatePodSandBox", message)
@@ -78,7 +89,7 @@ func (b build) makeSandbox(ctx context.Context, attempt uint32, handler string) 
 		return sandboxError(err)
 	}
 	b.node.Security.ExtraGroups = b.cfg.Volumes.Groups(b.pod)
-	if err := os.MkdirAll(cri.PodLogDir(b.node.LogsDir, b.pod), 0o755); err != nil {
+	if err := os.MkdirAll(cri.PodLogDir(b.node.Logs.Dir, b.pod), 0o755); err != nil {
 		return sandboxError(err)
 	}
 	config, problems, err := b.sandboxConfig(attempt)
@@ -128,7 +139,7 @@ func (b build) sandboxConfig(attempt uint32) (
 	dns, problems := b.node.DNS.Config(b.pod)
 	o := cri.SandboxOptions{
 		Attempt:       attempt,
-		LogsDir:       b.node.LogsDir,
+		LogsDir:       b.node.Logs.Dir,
 		ClusterDomain: b.node.ClusterDomain,
 		DNS:           dns,
 		ExtraGroups:   b.node.Security.ExtraGroups,
@@ -333,10 +344,10 @@ func (b build) create(ctx context.Context, sandboxID string, config *runtimeapi.
 		return "", err
 	}
 	id, err := b.cfg.Runtime.CreateContainer(ctx, sandboxID, config, sandboxConfig)
-	if err != nil || b.node.LogLinks == "" {
+	if err != nil || b.node.Logs.Links == "" {
 		return id, err
 	}
-	link := filepath.Join(b.node.LogLinks, cri.LegacyLogName(b.pod, config.Metadata.Name, id))
+	link := filepath.Join(b.node.Logs.Links, cri.LegacyLogName(b.pod, config.Metadata.Name, id))
 	if err := os.Symlink(log, link); err != nil {
 		klog.FromContext(ctx).Info("A log has no link", "link", link, "err", err)
 	}

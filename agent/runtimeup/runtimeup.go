@@ -31,6 +31,7 @@ const (
 // Config says whom to ask.
 type Config struct {
 	Status func(context.Context) (cri.RuntimeStatus, error)
+	// Images lists them; nil: nobody wants to know.
 	Images func(context.Context) ([]*runtimeapi.Image, error)
 	// MaxImages is nodeStatusMaxImages: the largest count; negative: all.
 	MaxImages int
@@ -76,11 +77,18 @@ func (s State) NotReady(now time.Time) (why []string) {
 	if !s.Ready.OK {
 		why = append(why, "container runtime not ready: "+condition("RuntimeReady", s.Ready))
 	}
-	if !s.Network.OK {
-		why = append(why,
-			"container runtime network not ready: "+condition("NetworkReady", s.Network))
+	if problem := s.NetworkProblem(); problem != "" {
+		why = append(why, problem)
 	}
 	return why
+}
+
+// NetworkProblem says, in the kubelet's words, why pods get no network of their own; "": they do.
+func (s State) NetworkProblem() string {
+	if s.Network.OK {
+		return ""
+	}
+	return "container runtime network not ready: " + condition("NetworkReady", s.Network)
 }
 
 func condition(name string, c cri.Condition) string {
@@ -117,7 +125,7 @@ func (f *Follower) look(ctx context.Context, images bool) (other bool) {
 		return false
 	}
 	next := State{RuntimeStatus: now, Images: f.Get().Images, At: time.Now()}
-	if images {
+	if images && f.cfg.Images != nil {
 		list, err := f.cfg.Images(ctx)
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "The container runtime does not list its images")

@@ -1,0 +1,88 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/test/harness"
+)
+
+// awaitTold waits until a pod has an event that begins so.
+func awaitTold(n *harness.Node, pod, want string) {
+	n.Eventually(pod+" has the event "+want, func() error {
+		if text := eventsOf(n, pod); !strings.Contains("\n"+text, "\n"+want) {
+			return fmt.Errorf("it has\n%s", text)
+		}
+		return nil
+	})
+}
+
+// TestNetworkNotReady: while the runtime has no network for pods, those in the host's network start,
+// since one of them may bring it; the others wait, are told why, and start when it is there.
+func TestNetworkNotReady(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	n.Runtime.SetReady(sim.Ready{Runtime: true, Message: "cni plugin not initialized"})
+	for name, spec := range map[string]string{"plain": "", "brings": "hostNetwork: true, "} {
+		n.Pod(name, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {%s
+ containers: [{name: main, image: "registry.test/work:1"}]}}`, name, spec))
+	}
+	n.Start()
+	n.AwaitPhase("brings-node", v1.PodRunning)
+	awaitTold(n, "plain-node", "NetworkNotReady: network is not ready: container runtime network "+
+		"not ready: NetworkReady=false reason:")
+	for _, s := range n.Runtime.State().Sandboxes {
+		if s.Pod == "plain-node" {
+			t.Errorf("the pod has sandbox %s without a network", s.ID)
+		}
+	}
+	n.Runtime.SetReady(sim.Ready{Runtime: true, Network: true})
+	n.AwaitPhase("plain-node", v1.PodRunning)
+}
+
+// TestResolvConfBeyondLimits: a node whose resolver configuration pods cannot have as a whole says so.
+func TestResolvConfBeyondLimits(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	path := filepath.Join(n.Dir, "resolv.conf")
+	domains := strings.Repeat(" a.example", 33)
+	if err := os.WriteFile(path, []byte("search"+domains+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	n.Settings["resolvConf"] = path
+	n.Start()
+	awaitNoted(n, "CheckLimitsForResolvConf", "Resolv.conf file '"+path+
+		"' contains search line consisting of more than 32 domains!")
+}
+
+// TestEventsOfSandboxes: a sandbox that takes the place of one that died is an event, and so is what
+// cannot be stopped.
+func TestEventsOfSandboxes(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	n.Pod("app", `{apiVersion: v1, kind: Pod, metadata: {name: app}, spec: {
+ terminationGracePeriodSeconds: 1, containers: [{name: main, image: "registry.test/work:1"}]}}`)
+	n.Start()
+	n.AwaitPhase("app-node", v1.PodRunning)
+	if text := eventsOf(n, "app-node"); strings.Contains(text, "SandboxChanged") {
+		t.Errorf("the first sandbox is no change:\n%s", text)
+	}
+	if err := n.Runtime.KillSandbox("default/app-node"); err != nil {
+		t.Fatal(err)
+	}
+	awaitTold(n, "app-node", "SandboxChanged: Pod sandbox changed, it will be killed and re-created.")
+	n.AwaitPhase("app-node", v1.PodRunning)
+	if err := n.Runtime.SetFault(sim.Fault{Method: "StopContainer", Error: "no shim"}); err != nil {
+		t.Fatal(err)
+	}
+	n.RemovePod("app")
+	awaitTold(n, "app-node", "FailedKillPod: error killing pod: ")
+	n.Runtime.ClearFaults()
+	n.AwaitGone("app-node")
+}
