@@ -176,3 +176,28 @@ func TestHostProblem(t *testing.T) {
 		t.Errorf("without a file: %q", got)
 	}
 }
+
+// FuzzResolvConf: what is read of a file is within it, and pods get no more than the limits.
+func FuzzResolvConf(f *testing.F) {
+	f.Add("nameserver 10.0.0.1\nsearch a b. .\noptions ndots:5\n")
+	f.Add("domain x\nsearch\nnameserver\n#nameserver 1\n;search y")
+	f.Add("nameserver 1\nnameserver 2\nnameserver 3\nnameserver 4\nsearch " + strings.Repeat("a.b ", 50))
+	f.Fuzz(func(t *testing.T, text string) {
+		host, err := ParseResolvConf(strings.NewReader(text))
+		if err != nil {
+			return
+		}
+		for _, words := range [][]string{host.Servers, host.Searches, host.Options} {
+			for _, word := range words {
+				if !strings.Contains(text, word) || len(strings.Fields(word)) > 1 {
+					t.Errorf("%q is read of %q", word, text)
+				}
+			}
+		}
+		got, _ := DNS{Host: host}.Config(&v1.Pod{Spec: v1.PodSpec{DNSPolicy: v1.DNSDefault}})
+		if len(got.Servers) > maxNameservers || len(got.Searches) > maxSearchDomains ||
+			len(strings.Join(got.Searches, " ")) > maxSearchChars {
+			t.Errorf("a pod gets %v of %q", got, text)
+		}
+	})
+}

@@ -11,6 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
@@ -233,6 +234,61 @@ func TestConnections(t *testing.T) {
 	if got := h.Get("User-Agent"); !strings.HasPrefix(got, "numalet/v1.") {
 		t.Errorf("User-Agent: %s", got)
 	}
+}
+
+// TestRates: each client has the limits of its settings, and none slows down what says that the node
+// lives; what takes longer than the node may be silent has failed.
+func TestRates(t *testing.T) {
+	a, dir := newAPIServer(t), t.TempDir()
+	for name, test := range map[string]struct {
+		qps, eventQPS, burst, eventBurst int32
+		update                           time.Duration
+		main, events                     string
+		timeout                          time.Duration
+	}{
+		"each its own": {qps: 3, burst: 4, eventQPS: 5, eventBurst: 6, update: 10 * time.Second,
+			main: "3/s, 4 at once", events: "5/s, 6 at once", timeout: 10 * time.Second},
+		"events without limit": {qps: 3, burst: 4, eventBurst: 6, update: time.Minute,
+			main: "3/s, 4 at once", events: "no limit", timeout: 40 * time.Second},
+	} {
+		s := settings(false)
+		s.KubeAPIQPS, s.KubeAPIBurst = &test.qps, test.burst
+		s.EventRecordQPS, s.EventBurst = &test.eventQPS, test.eventBurst
+		s.NodeStatusUpdateFrequency.Duration = test.update
+		client := start(t, Config{Kubelet: s, Cluster: config.Cluster{
+			Kubeconfig: a.kubeconfig(t, dir, "kubelet.conf", "{token: abc}"),
+		}})
+		for of, one := range map[string]struct {
+			client kubernetes.Interface
+			want   string
+		}{
+			"all else":   {client.Main(), test.main},
+			"heartbeats": {client.Heartbeats(), "no limit"},
+			"events":     {client.Events(), test.events},
+		} {
+			if got := rate(one.client); got != one.want {
+				t.Errorf("%s: %s: %s, want %s", name, of, got, one.want)
+			}
+		}
+		beats, ok := client.Heartbeats().CoreV1().RESTClient().(*rest.RESTClient)
+		if !ok || beats.Client.Timeout != test.timeout {
+			t.Errorf("%s: heartbeats fail after %v, want %v", name, beats.Client.Timeout,
+				test.timeout)
+		}
+	}
+}
+
+// rate is what a client is held to, found by asking for as many requests at once as it allows.
+func rate(c kubernetes.Interface) string {
+	limit := c.CoreV1().RESTClient().GetRateLimiter()
+	if limit == nil {
+		return "no limit"
+	}
+	burst := 0
+	for limit.TryAccept() && burst < 1000 {
+		burst++
+	}
+	return fmt.Sprintf("%v/s, %d at once", limit.QPS(), burst)
 }
 
 func TestBadKubeconfig(t *testing.T) {

@@ -90,7 +90,9 @@ func (q *query) names(all []string) error {
 			if len(all) > 1 {
 				return fmt.Errorf("query: a file is asked for alone")
 			}
-			q.file = strings.TrimPrefix(name, "/")
+			if q.file = strings.TrimPrefix(name, "/"); q.file == "" {
+				return fmt.Errorf("query: %q names no file; /logs/ lists them", name)
+			}
 			return nil
 		}
 		if !service.MatchString(name) {

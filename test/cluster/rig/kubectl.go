@@ -17,7 +17,8 @@ import (
 func (c Cluster) Kubectl(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.binaries, "kubectl"),
 		append([]string{"--namespace=" + c.Namespace}, args...)...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.AdminKubeconfig(), "HOME="+shared.dir)
+	admin := c.AdminKubeconfig()
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+admin, "HOME="+filepath.Dir(admin)) // for its cache
 	return cmd
 }
 
