@@ -48,6 +48,7 @@ func New(ctx context.Context, cfg *config.Config) (*Agent, error) {
 	}
 	p, err := join(ctx, n)
 	if err != nil {
+		n.events.OnNode(v1.EventTypeWarning, "KubeletSetupFailed", err.Error())
 		return nil, errors.Join(err, n.client.Close())
 	}
 	return &Agent{n, p}, nil

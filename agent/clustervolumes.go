@@ -49,6 +49,9 @@ func newContents(n node, p parts, own func() *v1.Node) (c contents, err error) {
 			Strategy: n.cfg.Kubelet.ConfigMapAndSecretChangeDetectionStrategy,
 			Changed:  c.changed.Put, Node: own, Tell: n.events.Pod,
 		})
+		if err := c.objects.Register(n.registry); err != nil {
+			return c, err
+		}
 		cfg.Objects, cfg.Claims = c.objects, c.objects
 	}
 	c.volumes, err = volume.New(cfg)

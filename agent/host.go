@@ -10,13 +10,16 @@ import (
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/node/util/sysctl"
 	"k8s.io/klog/v2"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+	"k8s.io/mount-utils"
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/tunables"
+	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
 )
@@ -60,11 +63,11 @@ func makeDirs(cfg *config.Config) error {
 // checkHost refuses hosts that the configuration says to refuse.
 func checkHost(ctx context.Context, cfg *config.Config) error {
 	if *cfg.Kubelet.FailSwapOn {
-		raw, err := os.ReadFile("/proc/swaps")
+		on, err := swapOn(procSwaps)
 		if err != nil {
-			return fmt.Errorf("look for swap: %w", err)
+			return err
 		}
-		if strings.Count(strings.TrimSpace(string(raw)), "\n") > 0 {
+		if on {
 			return errors.New("running with swap on is not supported, please disable swap or " +
 				"set --fail-swap-on flag to false")
 		}
@@ -83,6 +86,33 @@ func checkHost(ctx context.Context, cfg *config.Config) error {
 	klog.FromContext(ctx).Info("The host has cgroup v1, which the kubelet no longer supports by " +
 		"default")
 	return nil
+}
+
+// procSwaps has a line for each swap space, and one before them (proc(5)).
+const procSwaps = "/proc/swaps"
+
+func swapOn(swaps string) (bool, error) {
+	raw, err := os.ReadFile(swaps)
+	if err != nil {
+		return false, fmt.Errorf("look for swap: %w", err)
+	}
+	return strings.Count(strings.TrimSpace(string(raw)), "\n") > 0, nil
+}
+
+// warnOfSwap tells of a host that swaps what volumes keep in memory, secrets among it.
+func warnOfSwap(swaps, dir string, m mount.Interface, tell func(eventType, reason, message string),
+) error {
+	on, err := swapOn(swaps)
+	if err != nil || !on {
+		return err
+	}
+	stays, err := volume.StaysInMemory(m, dir)
+	if err == nil && !stays {
+		tell(v1.EventTypeWarning, "PossibleMemoryBackedVolumesOnDisk", "The tmpfs noswap option is not "+
+			"supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) might be swapped to disk "+
+			"and should no longer be considered secure.")
+	}
+	return err
 }
 
 // unified reports whether the host has cgroup v2.

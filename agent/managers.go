@@ -202,9 +202,14 @@ func admissionConfig(n node) admission.Config {
 		Handlers: []admission.Handler{
 			flaws, admission.Placement(n.rules), admission.Sysctls(n.cfg.Kubelet.AllowedUnsafeSysctls),
 			admission.OS, admission.Affinity, admission.Ports, admission.Taints,
-			admission.Features(nodestatus.DeclaredFeatures(n.cfg.Gates),
-				version.MustParseGeneric(config.KubeletVersion)),
+			nodeFeatures(n).Refuse,
 		},
 		BootID: n.host.bootID, Wait: n.cfg.DevicePlugins.Wait,
 	}
+}
+
+// nodeFeatures are those that the node declares, as of the kubelet's release that it is like.
+func nodeFeatures(n node) admission.Features {
+	return admission.NewFeatures(nodestatus.DeclaredFeatures(n.cfg.Gates),
+		version.MustParseGeneric(config.KubeletVersion))
 }

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
+	"k8s.io/mount-utils"
 
 	"github.com/numalet/numalet/agent/addresses"
 	"github.com/numalet/numalet/agent/allocation"
@@ -78,6 +79,9 @@ func open(ctx context.Context, cfg *config.Config) (node, error) {
 	if !unified() {
 		n.events.OnNode(v1.EventTypeWarning, "CgroupV1", "cgroup v1 detected: it is deprecated in "+
 			"Kubernetes, and much of what limits pods is cgroup v2's alone; migrate to cgroup v2")
+	}
+	if err := warnOfSwap(procSwaps, cfg.RootDir, mount.New(""), n.events.OnNode); err != nil {
+		klog.FromContext(ctx).Error(err, "Memory-backed volumes may be swapped to disk")
 	}
 	n.runtime.others, err = neighbours.New(neighbours.Config{
 		Root: cfg.RootDir, Tell: func(message string) {

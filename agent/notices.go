@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,11 +18,24 @@ import (
 // reasonWithoutEffect is the reason of the event that names fields of a pod without effect.
 const reasonWithoutEffect = "FieldsWithoutEffect"
 
+// leastLate is how long after its end was ordered a pod of the shortest grace period is late.
+const leastLate = 10 * time.Second
+
+// noticesConfig is whom notices are told, and what they are made of.
+type noticesConfig struct {
+	pod       func(pod *v1.Pod, eventType, reason, message string)
+	container func(of podspec.Ref, eventType, reason, message string)
+	// lacking are the features of the node (KEP-5328) that it takes to change a pod from one into the
+	// other, and that the node does not have; nil: it has all.
+	lacking func(was, is *v1.Pod) []string
+}
+
 // notices tell of each pod once what of its spec has no effect yet, and again when that is more or
-// less; and of a container that it waits before it is started again, once each time that it ended.
+// less; of a change of it that the node cannot make; of a container that it waits before it is
+// started again, once each time that it ended; that the pod could not be looked at; and that it is
+// still there long after the node had ended it.
 type notices struct {
-	tell        func(pod *v1.Pod, eventType, reason, message string)
-	ofContainer func(of podspec.Ref, eventType, reason, message string)
+	cfg noticesConfig
 
 	mu   sync.Mutex
 	pods map[types.UID]notice
@@ -32,23 +46,55 @@ type notice struct {
 	pod     *v1.Pod
 	fields  string
 	backOff map[string]string // the ids of those that have ended, by container
+	late    *time.Timer       // nil: the node has not ended it
 }
 
-func newNotices(tell func(pod *v1.Pod, eventType, reason, message string),
-	ofContainer func(of podspec.Ref, eventType, reason, message string)) *notices {
-	return &notices{tell: tell, ofContainer: ofContainer, pods: map[types.UID]notice{}}
+func newNotices(c noticesConfig) *notices {
+	if c.lacking == nil {
+		c.lacking = func(_, _ *v1.Pod) []string { return nil }
+	}
+	return &notices{cfg: c, pods: map[types.UID]notice{}}
 }
 
 // look is called each time that a pod's worker looks at it.
 func (n *notices) look(r podworker.Report) {
-	if fields := n.changed(r.Pod); fields != "" {
-		n.tell(r.Pod, v1.EventTypeWarning, reasonWithoutEffect,
-			"Without effect in this version of numalet: "+fields)
+	warn := func(reason, message string) { n.cfg.pod(r.Pod, v1.EventTypeWarning, reason, message) }
+	fields, lacking := n.changed(r.Pod)
+	if fields != "" {
+		warn(reasonWithoutEffect, "Without effect in this version of numalet: "+fields)
 	}
+	if len(lacking) > 0 {
+		warn("FailedNodeDeclaredFeaturesCheck", "Pod requires node features that are not available: "+
+			strings.Join(lacking, ", "))
+	}
+	if r.Err != nil {
+		warn("FailedSync", "error determining status: "+r.Err.Error())
+		return
+	}
+	n.follow(r)
 	for _, container := range n.backOffs(r) {
-		n.ofContainer(podspec.Ref{Pod: r.Pod, Container: container}, v1.EventTypeWarning, "BackOff",
+		n.cfg.container(podspec.Ref{Pod: r.Pod, Container: container}, v1.EventTypeWarning, "BackOff",
 			fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", container,
 				r.Pod.Name, r.Pod.Namespace, r.Pod.UID))
+	}
+}
+
+// follow tells once of a pod that the node has ended and that is not gone half a grace period after the
+// end of that.
+func (n *notices) follow(r podworker.Report) {
+	ended := r.Stop != nil && r.Stop.Reason != ""
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	is := n.pods[r.Pod.UID]
+	switch {
+	case ended && r.Decision.State != podworker.Finished && is.late == nil:
+		is.late = time.AfterFunc(max(leastLate, r.Stop.Grace*3/2), func() {
+			n.cfg.pod(r.Pod, v1.EventTypeWarning, "ExceededGracePeriod",
+				"Container runtime did not kill the pod within specified grace period.")
+		})
+		n.pods[r.Pod.UID] = is
+	case is.late != nil && r.Decision.State == podworker.Finished:
+		is.late.Stop()
 	}
 }
 
@@ -75,24 +121,32 @@ func (n *notices) backOffs(r podworker.Report) (news []string) {
 	return news
 }
 
-// changed are the pod's fields without effect if there are any that were not told.
-func (n *notices) changed(pod *v1.Pod) string {
+// changed are, of a pod that was not seen as it is now, the fields without effect if there are any that
+// were not told, and what the node lacks for the change.
+func (n *notices) changed(pod *v1.Pod) (fields string, lacking []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	was := n.pods[pod.UID]
 	if was.pod == pod {
-		return ""
+		return "", nil
 	}
-	is := notice{pod, strings.Join(podspec.WithoutEffect(pod), ", "), was.backOff}
+	is := was
+	is.pod, is.fields = pod, strings.Join(podspec.WithoutEffect(pod), ", ")
 	n.pods[pod.UID] = is
-	if is.fields == was.fields {
-		return ""
+	if is.fields != was.fields {
+		fields = is.fields
 	}
-	return is.fields
+	if was.pod != nil {
+		lacking = n.cfg.lacking(was.pod, pod)
+	}
+	return fields, lacking
 }
 
 func (n *notices) gone(pod types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if late := n.pods[pod].late; late != nil {
+		late.Stop()
+	}
 	delete(n.pods, pod)
 }

@@ -1,10 +1,14 @@
 package agent
 
 import (
+	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/podworker"
@@ -16,9 +20,9 @@ import (
 // What of a pod has no effect is told once, and again when the pod gets more of it.
 func TestNotices(t *testing.T) {
 	var told []string
-	n := newNotices(func(pod *v1.Pod, eventType, reason, message string) {
+	n := newNotices(noticesConfig{pod: func(pod *v1.Pod, eventType, reason, message string) {
 		told = append(told, pod.Name+" "+eventType+" "+reason+" "+message)
-	}, nil)
+	}})
 	plain := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
 	plain.Name, plain.UID = "plain", "1"
 	lacking := plain.DeepCopy()
@@ -50,9 +54,9 @@ func TestNotices(t *testing.T) {
 // That a container waits since it ended is told once for each of its ends.
 func TestBackOffIsTold(t *testing.T) {
 	var told []string
-	n := newNotices(nil, func(of podspec.Ref, eventType, reason, message string) {
+	n := newNotices(noticesConfig{container: func(of podspec.Ref, eventType, reason, message string) {
 		told = append(told, of.Container+" "+eventType+" "+reason+" "+message)
-	})
+	}})
 	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a"}, {Name: "b"}}}}
 	pod.Name, pod.Namespace, pod.UID = "p", "shop", "1"
 	for _, step := range []struct{ id, reason string }{
@@ -69,4 +73,67 @@ func TestBackOffIsTold(t *testing.T) {
 	if !slices.Equal(told, []string{want, want}) {
 		t.Errorf("told %q", told)
 	}
+}
+
+// What cannot be seen of a pod, a change that the node cannot make, and that a pod which the node has
+// ended stays, are told.
+func TestWhatGoesWrongWithAPodIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		n := newNotices(noticesConfig{
+			pod: func(_ *v1.Pod, eventType, reason, message string) {
+				told = append(told, eventType+" "+reason+" "+message)
+			},
+			lacking: func(was, is *v1.Pod) []string { return []string{was.Name, is.Name} },
+		})
+		tells := func(why string, want ...string) {
+			t.Helper()
+			synctest.Wait()
+			if !slices.Equal(told, want) {
+				t.Errorf("%s: told %q, want %q", why, told, want)
+			}
+			told = nil
+		}
+		first, second := &v1.Pod{}, &v1.Pod{}
+		first.Name, second.Name = "first", "second"
+		n.look(podworker.Report{Pod: first, Err: errors.New("no answer")})
+		tells("unseen", "Warning FailedSync error determining status: no answer")
+		n.look(podworker.Report{Pod: second})
+		n.look(podworker.Report{Pod: second})
+		tells("changed", "Warning FailedNodeDeclaredFeaturesCheck Pod requires node features that are "+
+			"not available: first, second")
+
+		const late = "Warning ExceededGracePeriod Container runtime did not kill the pod within " +
+			"specified grace period."
+		pods := map[types.UID]*v1.Pod{}
+		end := func(uid types.UID, stop podworker.Stop, state podworker.State) {
+			pod := pods[uid]
+			if pod == nil {
+				pod = &v1.Pod{}
+				pod.UID, pods[uid] = uid, pod
+			}
+			r := podworker.Report{Pod: pod, Stop: &stop}
+			r.Decision.State = state
+			n.look(r)
+		}
+		end("evicted", podworker.Stop{Reason: "Evicted", Grace: time.Minute}, podworker.TerminatingPod)
+		end("deleted", podworker.Stop{Grace: time.Second}, podworker.TerminatingPod)
+		time.Sleep(80 * time.Second)
+		end("evicted", podworker.Stop{Reason: "Evicted", Grace: time.Minute}, podworker.TerminatingPod)
+		tells("in time")
+		time.Sleep(time.Minute)
+		tells("late", late)
+		for _, over := range []func(){
+			func() {
+				end("short", podworker.Stop{Reason: "Preempted", Grace: 1}, podworker.Finished)
+			}, func() { n.gone("short") },
+		} {
+			end("short", podworker.Stop{Reason: "Preempted", Grace: 1}, podworker.TerminatingPod)
+			time.Sleep(leastLate - 1)
+			over()
+			time.Sleep(time.Hour)
+			tells("over in time")
+			n.gone("short")
+		}
+	})
 }

@@ -62,7 +62,8 @@ func newWorkers(n node, p parts, c contents, tell func(syncloop.Event)) (
 	statuses := podstatus.Reporter{
 		Statuses: p.statuses, Terminations: c.volumes, LogsDir: k.PodLogsDir,
 	}
-	told := newNotices(n.events.Pod, n.events.Container)
+	told := newNotices(noticesConfig{pod: n.events.Pod, container: n.events.Container,
+		lacking: nodeFeatures(n).Lacking})
 	return podworker.New(podworker.Config{
 		Actuator: act, Keep: podworker.Retention{
 			Dead: int(n.cfg.DeadContainers.PerContainer), Age: n.cfg.DeadContainers.Age,

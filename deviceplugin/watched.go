@@ -37,6 +37,7 @@ func (p *Plugins) watch(ctx context.Context) error {
 		Dir:       p.cfg.Dirs.Registry,
 		Deadlines: p.cfg.Deadlines.Registry,
 		Stats:     p.cfg.Stats,
+		Registry:  p.cfg.Registry,
 		Handlers:  map[string]watcher.Handler{registerapi.DevicePlugin: p.takeIn},
 		Called: func(found watcher.Plugin, rpc string, took time.Duration, err error) {
 			if found.Type != "" && found.Type != registerapi.DevicePlugin {

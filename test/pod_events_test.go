@@ -1,6 +1,7 @@
 package test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -77,7 +78,14 @@ func TestEventsOfSandboxes(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitTold(n, "app-node", "SandboxChanged: Pod sandbox changed, it will be killed and re-created.")
-	n.AwaitPhase("app-node", v1.PodRunning)
+	n.Eventually("the container runs in the new sandbox", func() error {
+		for _, c := range n.Runtime.State().Containers {
+			if c.Pod == "app-node" && c.Running() {
+				return nil
+			}
+		}
+		return errors.New("none of the pod's containers runs")
+	})
 	if err := n.Runtime.SetFault(sim.Fault{Method: "StopContainer", Error: "no shim"}); err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package actuator
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -71,6 +72,11 @@ func (b build) warnOfVolumes(err error) {
 		errs = joined.Unwrap()
 	}
 	for _, one := range errs {
+		var device *volume.MapError
+		if errors.As(one, &device) {
+			b.warn("FailedMapVolume", one.Error())
+			continue
+		}
 		b.warn(mountFailed, one.Error())
 	}
 }

@@ -99,6 +99,12 @@ func TestVolumesThatCannotBeMade(t *testing.T) {
 		!slices.Equal(events, []string{"Warning FailedMount too many"}) {
 		t.Errorf("got %v and the events %q", err, events)
 	}
+	server.refuse, events = errors.Join(&volume.MapError{Volume: "pv", Err: errors.New("gone")}), nil
+	if err := b.setUpVolumes(t.Context()); !errors.As(err, &why) || why.Reason != "FailedMount" ||
+		!slices.Equal(events, []string{
+			`Warning FailedMapVolume MapVolume.MapBlockVolume failed for volume "pv" : gone`}) {
+		t.Errorf("a device: got %v and the events %q", err, events)
+	}
 }
 
 // A pod that needs what cannot be had yet waits for it by name; a static one is as it always was.

@@ -1,9 +1,11 @@
 package admission
 
 import (
+	"fmt"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/utils/ptr"
 )
@@ -33,17 +35,39 @@ func TestFeatures(t *testing.T) {
 			want:     "UserNamespacesHostNetworkSupport, VolumeBindMountOptions",
 		},
 	} {
-		check, want := Features(test.declared, version.MustParseGeneric("1.37")), Refusal{}
+		f, want := NewFeatures(test.declared, version.MustParseGeneric("1.37")), Refusal{}
 		if test.want != "" {
 			want = Refusal{Reason: "PodFeatureUnsupported",
 				Message: "Pod requires node features that are not available: " + test.want}
 		}
 		got := Refusal{}
-		if r := check(Attempt{Pod: &v1.Pod{Spec: test.spec}}); r != nil {
+		if r := f.Refuse(Attempt{Pod: &v1.Pod{Spec: test.spec}}); r != nil {
 			got = *r
 		}
 		if got != want {
 			t.Errorf("%s: %+v, want %+v", name, got, want)
+		}
+	}
+}
+
+// What a change of a pod takes is compared with the change alone.
+func TestFeaturesOfAChange(t *testing.T) {
+	was := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c",
+		Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
+			v1.ResourceCPU: resource.MustParse("1")}}}}}}
+	is := was.DeepCopy()
+	is.Spec.Resources = &v1.ResourceRequirements{
+		Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}}
+	was.Spec.Resources = &v1.ResourceRequirements{
+		Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}
+	const resizes = "InPlacePodLevelResourcesVerticalScaling"
+	for declared, want := range map[string]string{"": "[" + resizes + "]", resizes: "[]"} {
+		f := NewFeatures([]string{declared}, version.MustParseGeneric("1.37"))
+		if got := fmt.Sprint(f.Lacking(was, is)); got != want {
+			t.Errorf("with %q declared: %s, want %s", declared, got, want)
+		}
+		if got := f.Lacking(is, is.DeepCopy()); len(got) > 0 {
+			t.Errorf("with %q declared nothing changed, and %v is lacking", declared, got)
 		}
 	}
 }

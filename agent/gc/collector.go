@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/topology/metric"
+	"github.com/numalet/numalet/topology/oneline"
 )
 
 // Reasons of events of the node.
@@ -20,6 +22,7 @@ const (
 	reasonImageGC  = "ImageGCFailed"
 	reasonFree     = "FreeDiskSpaceFailed"
 	reasonCapacity = "InvalidDiskCapacity"
+	reasonImageID  = "InvalidImageID"
 )
 
 // Values of the metric's label.
@@ -89,6 +92,13 @@ func (g *Images) look(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list images: %w", err)
 	}
+	all = slices.DeleteFunc(all, func(i Image) bool {
+		if i.ID == "" {
+			g.cfg.Tell(v1.EventTypeWarning, reasonImageID, fmt.Sprintf("ImageID is not valid, skipping, "+
+				"image: %s", oneline.Of(strings.Join(i.Names, ", "))))
+		}
+		return i.ID == ""
+	})
 	inUse, err := g.cfg.InUse(ctx)
 	if err != nil {
 		return fmt.Errorf("find images in use: %w", err)

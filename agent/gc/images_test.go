@@ -133,6 +133,21 @@ func (s *store) looks(t *testing.T, after time.Duration, want ...string) error {
 	return err
 }
 
+// An image without an id cannot be removed: it is told of, and the others are looked at.
+func TestImageWithoutID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t, ImagePolicy{High: 10, Low: 5}, nil, "a")
+		s.images[""] = Image{Names: []string{"reg/x:1"}, Size: 100}
+		if err := s.looks(t, time.Minute, "a"); err == nil {
+			t.Error("there is room enough, it seems")
+		}
+		want := "InvalidImageID: ImageID is not valid, skipping, image: reg/x:1"
+		if len(s.events) == 0 || s.events[0] != want || len(s.left) != 0 {
+			t.Errorf("events %q, %v is left", s.events, s.left)
+		}
+	})
+}
+
 // TestImages tells of a node whose disk fills.
 func TestImages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

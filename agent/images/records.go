@@ -51,6 +51,11 @@ func Open(c Config) (*Records, error) {
 		checks: s.Counters("kubelet_imagemanager_image_mustpull_checks_total",
 			"How it was decided whether a pod may use an image that is there.", "result"),
 	}
+	s.Read("kubelet_imagemanager_ondisk_pullintents", "Records of pulls that have begun.", nil,
+		func(tell metric.Tell) { tell(float64(r.count(func() int { return len(r.intents) }))) })
+	s.Read("kubelet_imagemanager_ondisk_pulledrecords", "Records of with whose login images were "+
+		"pulled.", nil,
+		func(tell metric.Tell) { tell(float64(r.count(func() int { return len(r.known) }))) })
 	for _, f := range []folder{r.pulling, r.pulled} {
 		if err := f.make(); err != nil {
 			return nil, err
@@ -65,6 +70,12 @@ func Open(c Config) (*Records, error) {
 		return nil, err
 	}
 	return r, s.Register(c.Registry)
+}
+
+func (r *Records) count(of func() int) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return of()
 }
 
 // Pulling writes down that the image is about to be pulled.

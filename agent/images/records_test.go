@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/component-base/metrics"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/metric/metrictest"
 )
 
 func open(t *testing.T, dir string, p Policy) *Records {
@@ -120,12 +122,18 @@ func TestHolders(t *testing.T) {
 	check("no login, when none was needed", true)
 }
 
-// TestFormat: the files are the kubelet's.
+// TestFormat: the files are the kubelet's, and the metrics say how many there are.
 func TestFormat(t *testing.T) {
 	dir := t.TempDir()
-	r := open(t, dir, Policy{})
+	registry := metrics.NewKubeRegistry()
+	r, err := Open(Config{Dir: dir, Registry: registry})
+	if err != nil {
+		t.Fatal(err)
+	}
 	pull(t, r, "reg.example/app:1", "sha256:1", secret("a", "h1"))
 	pull(t, r, "reg.example/app:1", "sha256:1", account("robot"))
+	pull(t, r, "reg.example/other:1", "sha256:2", secret("a", "h1"))
+	r.Prune(sets.New("sha256:1"), time.Now().Add(time.Hour))
 	if err := r.Pulling("tool:2"); err != nil {
 		t.Fatal(err)
 	}
@@ -147,6 +155,12 @@ func TestFormat(t *testing.T) {
 		got := times.ReplaceAllString(string(text), "TIME")
 		if err != nil || got != want {
 			t.Errorf("%s is %s, %v; want %s", kind, got, err, want)
+		}
+	}
+	for _, name := range []string{"pullintents", "pulledrecords"} {
+		name = "kubelet_imagemanager_ondisk_" + name
+		if got := metrictest.Values(t, registry, name)[""]; got != 1 {
+			t.Errorf("%s is %v, want 1", name, got)
 		}
 	}
 	r.Failed("tool:2")

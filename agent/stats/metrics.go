@@ -12,6 +12,8 @@ func (c *Collector) register(r metrics.KubeRegistry) error {
 	version := s.Gauge("kubelet_cgroup_version", "Version of the kernel's control groups: 1 or 2.")
 	provider := s.Gauges("kubelet_metrics_provider",
 		"Where the metrics of containers come from; the value is always 1.", "provider")
+	s.Read("kubelet_container_log_filesystem_used_bytes", "Bytes that the logs of a container use.",
+		[]string{"uid", "namespace", "pod", "container"}, c.logSizes)
 	if r == nil {
 		return nil
 	}
@@ -20,28 +22,14 @@ func (c *Collector) register(r metrics.KubeRegistry) error {
 	}
 	version.Set(float64(c.cfg.Groups.Version()))
 	provider.WithLabelValues("cri").Set(1)
-	return r.CustomRegister(&logSizes{disks: c.disks})
+	return nil
 }
 
-// logSizes is a metric of the containers that there are: what was found of their logs.
-type logSizes struct {
-	metrics.BaseStableCollector
-	disks *Disks
-}
-
-var logSize = metrics.NewDesc("kubelet_container_log_filesystem_used_bytes",
-	"Bytes that the logs of a container use.",
-	[]string{"uid", "namespace", "pod", "container"}, nil, metrics.ALPHA, "")
-
-// DescribeWithStability has the one metric.
-func (*logSizes) DescribeWithStability(to chan<- *metrics.Desc) { to <- logSize }
-
-// CollectWithStability has a value for each container whose logs were measured.
-func (l *logSizes) CollectWithStability(to chan<- metrics.Metric) {
-	for _, p := range l.disks.Get().Pods {
+// logSizes tells of each container whose logs were measured.
+func (c *Collector) logSizes(tell metric.Tell) {
+	for _, p := range c.disks.Get().Pods {
 		for name, logs := range p.Logs {
-			to <- metrics.NewLazyConstMetric(logSize, metrics.GaugeValue,
-				float64(*logs.UsedBytes), p.Pod.UID, p.Pod.Namespace, p.Pod.Name, name)
+			tell(float64(*logs.UsedBytes), p.Pod.UID, p.Pod.Namespace, p.Pod.Name, name)
 		}
 	}
 }

@@ -32,10 +32,28 @@ func blocks() plugin {
 				if err != nil {
 					return err
 				}
-				return linkTo(t.pv.Spec.Local.Path, t.place().device(t.podDir))
+				link := t.place().device(t.podDir)
+				isNew, err := linkTo(t.pv.Spec.Local.Path, link)
+				if isNew && v.cfg.Tell != nil {
+					v.cfg.Tell(t.pod, v1.EventTypeNormal, "SuccessfulMountVolume", fmt.Sprintf(
+						"MapVolume.MapPodDevice succeeded for volume %q volumeMapPath %q", t.pv.Name, link))
+				}
+				return err
 			})
 		}}
 }
+
+// MapError says that a pod cannot have a volume as a device.
+type MapError struct {
+	Volume string // the persistent volume's name
+	Err    error
+}
+
+func (e *MapError) Error() string {
+	return fmt.Sprintf("MapVolume.MapBlockVolume failed for volume %q : %v", e.Volume, e.Err)
+}
+
+func (e *MapError) Unwrap() error { return e.Err }
 
 // isBlock reports whether containers have the volume as a device.
 func isBlock(volume *v1.PersistentVolume) bool {
@@ -43,18 +61,19 @@ func isBlock(volume *v1.PersistentVolume) bool {
 		v1.PersistentVolumeBlock
 }
 
-// linkTo has a link at path lead to a device.
-func linkTo(device, path string) error {
+// linkTo has a link at path lead to a device, and reports whether it did not before.
+func linkTo(device, path string) (isNew bool, err error) {
 	if to, err := os.Readlink(path); err == nil && to == device {
-		return nil
+		return false, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
-		return err
+		return false, err
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+		return false, err
 	}
-	return os.Symlink(device, path)
+	err = os.Symlink(device, path)
+	return err == nil, err
 }
 
 // Devices are the block volumes that the container has as devices. The pod has to be set up.

@@ -14,6 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/mount-utils"
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/cgroups"
@@ -118,6 +119,20 @@ func (f filesystems) mountMedium(
 		return fmt.Errorf("mount emptyDir of medium %s: %w", source.Medium, err)
 	}
 	return nil
+}
+
+// StaysInMemory reports whether the kernel can keep the content of memory-backed volumes out of swap
+// (noswap of tmpfs(5), since Linux 6.4). It mounts one for a moment, in a directory of its own below dir.
+func StaysInMemory(m mount.Interface, dir string) (bool, error) {
+	at, err := os.MkdirTemp(dir, "noswap-")
+	if err != nil {
+		return false, fmt.Errorf("see what tmpfs can: %w", err)
+	}
+	can := m.Mount("tmpfs", at, "tmpfs", []string{"noswap"}) == nil
+	if can {
+		err = m.Unmount(at)
+	}
+	return can, errors.Join(err, os.Remove(at))
 }
 
 // mountTmpfs keeps the content out of swap where the kernel can (noswap, since 6.4).

@@ -208,7 +208,11 @@ func TestBlockVolume(t *testing.T) {
 	device := blockDevice(t)
 	s := bind(localAt(device))
 	s.volumes["pv"].Spec.VolumeMode = ptr.To(v1.PersistentVolumeBlock)
-	v, _ := newVolumes(t, Config{Claims: s})
+	var told []string
+	v, _ := newVolumes(t, Config{Claims: s,
+		Tell: func(_ runtime.Object, eventType, reason, message string) {
+			told = append(told, eventType+" "+reason+" "+message)
+		}})
 	pod := podWith(claimVolume("data"))
 	c := &pod.Spec.Containers[0]
 	c.VolumeMounts, c.VolumeDevices = nil, []v1.VolumeDevice{{Name: "v", DevicePath: "/dev/x"}}
@@ -219,6 +223,10 @@ func TestBlockVolume(t *testing.T) {
 		t.Fatalf("got %v, %v", got, err)
 	}
 	link := v.root + "/pods/u/volumeDevices/kubernetes.io~local-volume/pv"
+	if want := `Normal SuccessfulMountVolume MapVolume.MapPodDevice succeeded for volume "pv" ` +
+		`volumeMapPath "` + link + `"`; !slices.Equal(told, []string{want}) {
+		t.Errorf("told %q, want %q", told, want)
+	}
 	if d := got[0]; d.HostPath != link || d.ContainerPath != "/dev/x" || d.Permissions != "mrw" {
 		t.Errorf("the container has %v", d)
 	}
@@ -235,6 +243,7 @@ func TestBlockVolume(t *testing.T) {
 	}
 	s.volumes["pv"].Spec.Local.Path = t.TempDir()
 	if err := v.SetUp(t.Context(), pod); err == nil ||
+		!strings.Contains(err.Error(), `MapVolume.MapBlockVolume failed for volume "pv" : local path`) ||
 		!strings.Contains(err.Error(), "is no block device; volumeMode Filesystem takes a directory") {
 		t.Errorf("got %v", err)
 	}

@@ -196,7 +196,10 @@ func (v *Volumes) do(ctx context.Context, s step, t target) (again time.Time, er
 	if v.cfg.Done != nil {
 		v.cfg.Done(t.plugin.name, time.Since(began), err)
 	}
-	if err != nil {
+	switch {
+	case err != nil && t.plugin.block:
+		return again, &MapError{t.place().name, err}
+	case err != nil:
 		return again, fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", t.place().name, err)
 	}
 	return again, nil

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/stats"
+	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
@@ -32,6 +33,7 @@ type socket struct {
 	deadlines  Deadlines
 	stats      func(socket string) stats.Handler
 	called     func(p Plugin, rpc string, took time.Duration, err error)
+	plugins    *metrics.GaugeVec
 	cancel     context.CancelFunc
 	done       chan struct{} // closed when the goroutine has ended
 }
@@ -56,11 +58,14 @@ func (s *socket) hasEnded() bool {
 func (s *socket) run(ctx context.Context) {
 	log := klog.FromContext(ctx).WithValues("socket", s.path)
 	ctx = klog.NewContext(ctx, log)
+	defer s.counts(isFound)()
 	for pause := s.firstPause; ctx.Err() == nil; pause = min(2*pause, lastPause) {
 		began := time.Now()
 		member, err := s.register(ctx)
 		if err == nil {
+			leave := s.counts(isRegistered)
 			err = member.last(ctx)
+			leave()
 		}
 		if ctx.Err() != nil {
 			return
@@ -75,6 +80,14 @@ func (s *socket) run(ctx context.Context) {
 		case <-ctx.Done():
 			again.Stop()
 		}
+	}
+}
+
+// counts counts the socket until the function it returns is called.
+func (s *socket) counts(state string) (until func()) {
+	s.plugins.WithLabelValues(s.path, state).Set(1)
+	return func() {
+		s.plugins.Delete(map[string]string{"socket_path": s.path, "state": state})
 	}
 }
 

@@ -11,7 +11,10 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"google.golang.org/grpc/stats"
+	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/topology/metric"
 )
 
 // Config is what New needs.
@@ -34,6 +37,8 @@ type Config struct {
 	// Called hears of every call to a plugin, be it to connect: p is what the plugin had said about
 	// itself by then, in the beginning nothing. Nil is nobody.
 	Called func(p Plugin, rpc string, took time.Duration, err error)
+	// Registry gets the metric of how many plugins there are; nil for none.
+	Registry metrics.KubeRegistry
 }
 
 // Deadlines bounds the steps of a registration. The defaults are the kubelet's.
@@ -85,9 +90,18 @@ type Membership struct {
 // Watcher follows one directory.
 type Watcher struct {
 	cfg Config
+	// plugins are the sockets that were found, and those of them that are registered.
+	plugins *metrics.GaugeVec
 }
 
-// New returns a watcher; Run lets it work. The error is that of an empty Dir.
+// States of a socket, by their names in the metric.
+const (
+	isFound      = "desired_state_of_world"
+	isRegistered = "actual_state_of_world"
+)
+
+// New returns a watcher; Run lets it work. The error is that of an empty Dir, or of metrics that are
+// registered twice.
 func New(cfg Config) (*Watcher, error) {
 	if cfg.Dir == "" {
 		return nil, errors.New("plugin watcher: Dir is empty: name the plugins_registry directory")
@@ -98,7 +112,11 @@ func New(cfg Config) (*Watcher, error) {
 	if cfg.Called == nil {
 		cfg.Called = func(Plugin, string, time.Duration, error) {}
 	}
-	return &Watcher{cfg: cfg}, nil
+	var s metric.Set
+	w := &Watcher{cfg: cfg, plugins: s.Gauges("plugin_manager_total_plugins",
+		"Sockets in the plugin registry, and those of them whose plugin is registered.",
+		"socket_path", "state")}
+	return w, s.Register(cfg.Registry)
 }
 
 // Run follows the directory until ctx is done. The error is that of a directory that cannot be
@@ -191,7 +209,7 @@ func (f *followed) follow(ctx context.Context, path string, id identity, before 
 	s := &socket{
 		path: path, id: id, handlers: f.watcher.cfg.Handlers, called: f.watcher.cfg.Called,
 		firstPause: f.watcher.cfg.FirstPause, deadlines: f.watcher.cfg.Deadlines,
-		stats:  f.watcher.cfg.Stats,
+		stats: f.watcher.cfg.Stats, plugins: f.watcher.plugins,
 		cancel: cancel, done: make(chan struct{}),
 	}
 	f.group.Go(func() {

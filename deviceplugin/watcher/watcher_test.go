@@ -4,19 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2/ktesting"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/numalet/numalet/test/scratch"
+	"github.com/numalet/numalet/topology/metric/metrictest"
 )
 
 // patience bounds what a test waits for; it is reached only by a test that fails.
@@ -289,14 +293,31 @@ func TestSocketMadeAnew(t *testing.T) {
 }
 
 func TestEndedPluginIsAskedAgain(t *testing.T) {
-	h := newHost(t, time.Hour)
+	registry := metrics.NewKubeRegistry()
+	h := newHost(t, time.Hour, func(c *Config) { c.Registry = registry })
+	counts := func(want ...string) {
+		t.Helper()
+		var got []string
+		for range int(patience / time.Millisecond) {
+			got = slices.Sorted(maps.Keys(
+				metrictest.Values(t, registry, "plugin_manager_total_plugins")))
+			if slices.Equal(got, want) {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+		t.Errorf("the metric counts %q, want %q", got, want)
+	}
+	path := filepath.Join(h.dir, "a.sock")
 	p := h.plugin("a", "a.sock")
 	next(t, "the outcome", p.outcomes)
+	counts(path+",actual_state_of_world", path+",desired_state_of_world")
 	close(next(t, "the membership", h.endings))
 	next(t, "the end", h.left)
 	next(t, "the second outcome", p.outcomes)
 	p.stop()
 	next(t, "the second end", h.left)
+	counts()
 }
 
 func TestDirectoryIsMade(t *testing.T) {

@@ -8,7 +8,10 @@ import (
 )
 
 // Set is the metrics of a part. They count only once they are registered.
-type Set struct{ all []metrics.Registerable }
+type Set struct {
+	all  []metrics.Registerable
+	read []*reading
+}
 
 // Register makes the metrics count; without a registry they never do.
 func (s *Set) Register(r metrics.KubeRegistry) error {
@@ -18,6 +21,11 @@ func (s *Set) Register(r metrics.KubeRegistry) error {
 	for _, one := range s.all {
 		if err := r.Register(one); err != nil {
 			return fmt.Errorf("register metric %s: %w", one.FQName(), err)
+		}
+	}
+	for _, one := range s.read {
+		if err := r.CustomRegister(one); err != nil {
+			return fmt.Errorf("register metric %s: %w", one.name, err)
 		}
 	}
 	return nil
@@ -41,6 +49,35 @@ func (s *Set) Gauge(name, help string) *metrics.Gauge {
 // Gauges adds one for each combination of the labels' values.
 func (s *Set) Gauges(name, help string, labels ...string) *metrics.GaugeVec {
 	return add(s, metrics.NewGaugeVec((*metrics.GaugeOpts)(opts(name, help)), labels))
+}
+
+// Tell takes the value of a gauge for one combination of its labels' values.
+type Tell func(value float64, labels ...string)
+
+// Read adds a gauge that is read when somebody asks for the metrics: read tells of every combination
+// of the labels' values that there is then, of each once. It may be called from several goroutines
+// and must not block.
+func (s *Set) Read(name, help string, labels []string, read func(Tell)) {
+	s.read = append(s.read, &reading{name: name, read: read,
+		about: metrics.NewDesc(name, help, labels, nil, metrics.ALPHA, "")})
+}
+
+// reading is a gauge that is read when somebody asks.
+type reading struct {
+	metrics.BaseStableCollector
+	name  string
+	about *metrics.Desc
+	read  func(Tell)
+}
+
+// DescribeWithStability has the one metric.
+func (r *reading) DescribeWithStability(to chan<- *metrics.Desc) { to <- r.about }
+
+// CollectWithStability has what is read now.
+func (r *reading) CollectWithStability(to chan<- metrics.Metric) {
+	r.read(func(value float64, labels ...string) {
+		to <- metrics.NewLazyConstMetric(r.about, metrics.GaugeValue, value, labels...)
+	})
 }
 
 // Histogram adds one.

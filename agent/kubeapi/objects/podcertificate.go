@@ -38,7 +38,8 @@ type podCertificates struct {
 	pods map[types.UID]map[string]*podCertificate // by the projection
 }
 
-// podCertificate is what a projection has. Its fields are its pod's goroutine's alone.
+// podCertificate is what a projection has. Its fields are its pod's goroutine's alone, but for shown,
+// which is guarded as the certificates of all.
 //
 //	nothing -> asked for -> issued -> asked for the next -> issued ...
 //	               |                        |
@@ -48,8 +49,10 @@ type podCertificate struct {
 	renew, expires time.Time
 	next           pendingCertificate // no name: nothing is asked for
 	refused        error              // for good
+	refusal        string             // the type of the condition that refused
 	toldOverdue    bool
 	toldExpired    bool
+	shown          certificateState
 }
 
 // pendingCertificate is a request that the signer has yet to answer.
@@ -58,7 +61,9 @@ type pendingCertificate struct {
 	key  []byte
 }
 
-func (c *podCertificates) of(pod types.UID, projection string) *podCertificate {
+func (c *podCertificates) of(
+	pod types.UID, projection, signer string,
+) *podCertificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.pods == nil {
@@ -69,7 +74,7 @@ func (c *podCertificates) of(pod types.UID, projection string) *podCertificate {
 	}
 	held := c.pods[pod][projection]
 	if held == nil {
-		held = &podCertificate{}
+		held = &podCertificate{shown: certificateState{signer: signer}}
 		c.pods[pod][projection] = held
 	}
 	return held
@@ -91,10 +96,11 @@ func (o *Objects) Certificate(
 	if err != nil {
 		return nil, nil, time.Time{}, err
 	}
-	held, now := o.certificates.of(pod.UID, string(id)), time.Now()
+	held, now := o.certificates.of(pod.UID, string(id), want.SignerName), time.Now()
 	if held.refused == nil && (held.chain == nil || !now.Before(held.renew)) {
 		err = o.certificates.renew(ctx, pod, want, held)
 	}
+	o.certificates.show(held)
 	o.certificates.tellLate(pod, held, time.Now())
 	switch {
 	case held.refused != nil:
@@ -197,15 +203,18 @@ func (c *podCertificate) learn(answer *certificatesv1.PodCertificateRequest) boo
 		switch is.Type {
 		case certificatesv1.PodCertificateRequestConditionTypeDenied:
 			c.refused = errors.New("PodCertificateRequest was permanently denied: " + why)
+			c.refusal = is.Type
 		case certificatesv1.PodCertificateRequestConditionTypeFailed:
 			c.refused = errors.New("PodCertificateRequest was permanently failed: " + why)
+			c.refusal = is.Type
 		case certificatesv1.PodCertificateRequestConditionTypeIssued:
 			s := answer.Status
 			if s.BeginRefreshAt == nil || s.NotAfter == nil {
 				continue
 			}
-			*c = podCertificate{key: c.next.key, chain: onlyCertificates(s.CertificateChain),
-				renew: s.BeginRefreshAt.Time, expires: s.NotAfter.Time}
+			c.key, c.chain = c.next.key, onlyCertificates(s.CertificateChain)
+			c.renew, c.expires = s.BeginRefreshAt.Time, s.NotAfter.Time
+			c.toldOverdue, c.toldExpired = false, false
 		default:
 			continue
 		}

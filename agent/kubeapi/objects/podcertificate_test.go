@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -20,8 +21,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/component-base/metrics"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/metric/metrictest"
 )
 
 // signer has the requests for certificates, and answers them as a test says.
@@ -151,6 +154,17 @@ func TestCertificateIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSigner()
 		o, pod := s.objects(), sellerPod()
+		registry := metrics.NewKubeRegistry()
+		if err := o.Register(registry); err != nil {
+			t.Fatal(err)
+		}
+		isNow := func(state string) {
+			t.Helper()
+			got := metrictest.Values(t, registry, "kubelet_podcertificate_states")
+			if want := map[string]float64{"a.test/x," + state: 1}; !maps.Equal(got, want) {
+				t.Errorf("the metric has %v, want %v", got, want)
+			}
+		}
 		want := &v1.PodCertificateProjection{SignerName: "a.test/x", KeyType: "ED25519"}
 		ask := func() (key, chain []byte, again time.Time, err error) {
 			return o.Certificate(context.Background(), pod, want)
@@ -162,8 +176,10 @@ func TestCertificateIsRenewed(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		}
+		isNow("not_yet_issued")
 		s.answer = issue
 		first, chain, again, err := ask()
+		isNow("fresh")
 		if err != nil || !bytes.Equal(chain, chainOf("req-0")) || len(s.made) != 1 {
 			t.Fatalf("got %s, %v after %d requests", chain, err, len(s.made))
 		}
@@ -173,8 +189,12 @@ func TestCertificateIsRenewed(t *testing.T) {
 			t.Errorf("got another too early, or %v", err)
 		}
 		time.Sleep(time.Second)
-		for _, later := range []time.Duration{0, certificateOverdue, 4 * time.Hour} {
-			time.Sleep(later)
+		for _, later := range []struct {
+			wait  time.Duration
+			state string
+		}{{0, "fresh"}, {certificateOverdue + 1, "overdue_for_refresh"}, {4 * time.Hour, "expired"}} {
+			time.Sleep(later.wait)
+			isNow(later.state)
 			key, chain, then, err := ask()
 			if err != nil || !bytes.Equal(key, first) || !bytes.Equal(chain, chainOf("req-0")) ||
 				time.Until(then) > certificateAgain {
@@ -192,7 +212,11 @@ func TestCertificateIsRenewed(t *testing.T) {
 			t.Errorf("renewed: got %s, %v after %d requests", chain, err, len(s.made))
 		}
 		// A request that somebody deleted is made again; a pod that is gone has nothing.
+		isNow("fresh")
 		o.Release(pod.UID)
+		if got := metrictest.Values(t, registry, "kubelet_podcertificate_states"); len(got) > 0 {
+			t.Errorf("of a pod that is gone the metric has %v", got)
+		}
 		s.answer = nil
 		_, _, _, err = ask()
 		s.made[2].Name = "gone"
@@ -215,13 +239,20 @@ func TestCertificateRefused(t *testing.T) {
 	} {
 		s := newSigner()
 		s.answer = refuse(kind)
-		o := s.objects()
+		o, registry := s.objects(), metrics.NewKubeRegistry()
+		if err := o.Register(registry); err != nil {
+			t.Fatal(err)
+		}
 		for range 2 {
 			_, _, _, err := o.Certificate(t.Context(), sellerPod(),
-				&v1.PodCertificateProjection{KeyType: "ED25519"})
+				&v1.PodCertificateProjection{SignerName: "a.test/x", KeyType: "ED25519"})
 			if err == nil || err.Error() != words[0] {
 				t.Errorf("got %v", err)
 			}
+		}
+		states := metrictest.Values(t, registry, "kubelet_podcertificate_states")
+		if states["a.test/x,"+strings.ToLower(kind)] != 1 {
+			t.Errorf("the metric has %v", states)
 		}
 		if len(s.made) != 1 || !slices.Equal(s.told, []string{words[1]}) {
 			t.Errorf("%d requests, told %q", len(s.made), s.told)

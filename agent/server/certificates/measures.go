@@ -37,24 +37,17 @@ func newMeasures() *measures {
 		"How long serving certificates lived, in seconds, before the next one was there.", lived)
 	m.failed = m.Counter("kubelet_server_expiration_renew_errors",
 		"Serving certificates that could not be renewed.")
+	m.Read("kubelet_certificate_manager_server_ttl_seconds", "How long the serving certificate is "+
+		"still valid, in seconds: less than 0 when it has ended, +Inf when there is none.", nil, m.left)
 	return m
 }
 
-func (m *measures) register(r metrics.KubeRegistry) error {
-	if err := m.Register(r); err != nil || r == nil {
-		return err
+// left tells how long the serving certificate is still valid.
+func (m *measures) left(tell metric.Tell) {
+	cert := m.certificate()
+	if cert == nil || cert.Leaf == nil {
+		tell(math.Inf(1))
+		return
 	}
-	r.RawMustRegister(metrics.NewGaugeFunc(&metrics.GaugeOpts{
-		Name: "kubelet_certificate_manager_server_ttl_seconds",
-		Help: "How long the serving certificate is still valid, in seconds: less than 0 when it " +
-			"has ended, +Inf when there is none.",
-		StabilityLevel: metrics.ALPHA,
-	}, func() float64 {
-		cert := m.certificate()
-		if cert == nil || cert.Leaf == nil {
-			return math.Inf(1)
-		}
-		return math.Trunc(time.Until(cert.Leaf.NotAfter).Seconds())
-	}))
-	return nil
+	tell(math.Trunc(time.Until(cert.Leaf.NotAfter).Seconds()))
 }

@@ -64,7 +64,7 @@ func NewSigned(c SignedConfig) (*Signed, error) {
 		return nil, fmt.Errorf("set up the serving certificate: %w", err)
 	}
 	m.certificate = manager.Current
-	if err := m.register(c.Registry); err != nil {
+	if err := m.Register(c.Registry); err != nil {
 		return nil, err
 	}
 	return &Signed{manager}, nil
