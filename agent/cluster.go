@@ -111,6 +111,7 @@ func newOwnNode(n node, p parts, l *links) ownNode {
 		Again: mailbox.Subscribe(n.kube.Restored()),
 	})
 	n.host.addresses.Follow(kept.Node)
+	n.events.Follow(kept.Node)
 	zones := newTopology(n, p, kept, &l.inventory)
 	return ownNode{kept.Node, []part{
 		{"node", kept.Run}, {"NodeResourceTopology", zones.Run},

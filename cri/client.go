@@ -52,6 +52,7 @@ type Config struct {
 type Client struct {
 	runtime internalapi.RuntimeService
 	images  internalapi.ImageManagerService
+	metrics *measures
 	foreign func(annotations map[string]string) bool
 }
 
@@ -84,7 +85,7 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 	}
 	return &Client{
 		runtime: shortRuntime{measuredRuntime{runtime, m}},
-		images:  shortImages{measuredImages{images, m}}, foreign: cfg.Foreign,
+		images:  shortImages{measuredImages{images, m}}, metrics: m, foreign: cfg.Foreign,
 	}, nil
 }
 
@@ -120,6 +121,7 @@ func (c *Client) Images() internalapi.ImageManagerService { return c.images }
 func (c *Client) CgroupDriver(ctx context.Context) (string, error) {
 	resp, err := c.runtime.RuntimeConfig(quiet(ctx))
 	if status.Code(err) == codes.Unimplemented {
+		c.metrics.losing.WithLabelValues(losesAt).Set(1)
 		return "", ErrNoRuntimeConfig
 	}
 	if err != nil {

@@ -9,11 +9,13 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
+	"k8s.io/component-base/metrics"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/cri/sim"
 	"github.com/numalet/numalet/cri/sim/simtest"
+	"github.com/numalet/numalet/topology/metric/metrictest"
 )
 
 func TestConnectSaysWhatToDo(t *testing.T) {
@@ -64,9 +66,19 @@ func TestCgroupDriver(t *testing.T) {
 			t.Errorf("driver is %q, %v, want %q", got, err, driver)
 		}
 	}
-	client := simtest.Connect(t, simtest.Start(t, sim.Config{CgroupDriver: "none"}))
+	registry := metrics.NewKubeRegistry()
+	client, err := cri.Connect(t.Context(), cri.Config{Registry: registry,
+		RuntimeEndpoint: simtest.Start(t, sim.Config{CgroupDriver: "none"}).Endpoint()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
 	if _, err := client.CgroupDriver(t.Context()); !errors.Is(err, cri.ErrNoRuntimeConfig) {
 		t.Errorf("error is %v, want %v", err, cri.ErrNoRuntimeConfig)
+	}
+	const losing = "kubelet_cri_losing_support"
+	if got := metrictest.Values(t, registry, losing); got["1.38.0"] != 1 {
+		t.Errorf("%s is %v", losing, got)
 	}
 }
 

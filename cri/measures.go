@@ -18,7 +18,11 @@ type measures struct {
 	took                 *metrics.HistogramVec
 	sandboxFailures      *metrics.CounterVec
 	sandboxTook          *metrics.HistogramVec
+	losing               *metrics.GaugeVec
 }
+
+// losesAt is the release of Kubernetes that needs a runtime which tells its cgroup driver (KEP-4033).
+const losesAt = "1.38.0"
 
 func newMeasures() *measures {
 	const operation, handler = "operation_type", "runtime_handler"
@@ -35,6 +39,8 @@ func newMeasures() *measures {
 		metrics.DefBuckets, handler)
 	m.sandboxFailures = m.Counters("kubelet_run_podsandbox_errors_total",
 		"Sandboxes that could not be made, by runtime handler; empty is the default one.", handler)
+	m.losing = m.Gauges("kubelet_cri_losing_support",
+		"The release of Kubernetes that needs a newer container runtime than this one.", "version")
 	return m
 }
 

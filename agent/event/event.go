@@ -5,6 +5,7 @@ package event
 
 import (
 	"context"
+	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,7 +24,9 @@ const maxMessage = 1024
 
 // Recorder records the events of one node, their messages in one line. It never blocks.
 type Recorder struct {
-	node   *v1.ObjectReference
+	node v1.ObjectReference
+	// known is the node's object, nil as long as it is not known; a nil function: it never is.
+	known  atomic.Pointer[func() *v1.Node]
 	all    record.EventBroadcaster
 	record record.EventRecorder
 	memory *memory
@@ -36,7 +39,7 @@ func New(ctx context.Context, node string) *Recorder {
 	all := record.NewBroadcaster(record.WithContext(ctx))
 	r := &Recorder{
 		all: all,
-		node: &v1.ObjectReference{
+		node: v1.ObjectReference{
 			APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node),
 		},
 		record: all.NewRecorder(kinds, v1.EventSource{Component: "kubelet", Host: node}),
@@ -83,12 +86,22 @@ func (r *Recorder) Container(of podspec.Ref, eventType, reason, message string) 
 	r.record.Event(about, eventType, reason, message)
 }
 
+// Follow says where the node's object is found, nil as long as it is not known. Events of the node have
+// its UID from then on; before they have its name in the place of that. It must not block.
+func (r *Recorder) Follow(node func() *v1.Node) { r.known.Store(&node) }
+
 // OnNode records what happened to the node.
 func (r *Recorder) OnNode(eventType, reason, message string) {
 	message = oneline.Cut(message, maxMessage)
 	klog.Background().V(1).Info("Event", "node", r.node.Name, "type", eventType,
 		"reason", reason, "message", message)
-	r.record.Event(r.node, eventType, reason, message)
+	about := r.node
+	if known := r.known.Load(); known != nil {
+		if node := (*known)(); node != nil && node.UID != "" {
+			about.UID = node.UID
+		}
+	}
+	r.record.Event(&about, eventType, reason, message)
 }
 
 // List is what is remembered, the oldest first.

@@ -53,6 +53,35 @@ func TestRemembered(t *testing.T) {
 	}
 }
 
+// The node's events have its UID once that is known; until then kubectl finds them by the name.
+func TestUIDOfTheNode(t *testing.T) {
+	r := New(t.Context(), "node1")
+	var node *v1.Node
+	about := func(reason string) (uid types.UID) {
+		r.OnNode(v1.EventTypeNormal, reason, "here")
+		eventually(t, "remembered", func() bool {
+			for _, e := range r.List() {
+				if e.Reason == reason {
+					uid = e.InvolvedObject.UID
+				}
+			}
+			return uid != ""
+		})
+		return uid
+	}
+	if got := about("Before"); got != "node1" {
+		t.Errorf("an event of before is about %q", got)
+	}
+	r.Follow(func() *v1.Node { return node })
+	if got := about("Unknown"); got != "node1" {
+		t.Errorf("before the node is known an event is about %q", got)
+	}
+	node = &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", UID: "u-1"}}
+	if got := about("Known"); got != "u-1" {
+		t.Errorf("an event is about %q", got)
+	}
+}
+
 // An event of a container says where in the pod that stands.
 func TestOfContainer(t *testing.T) {
 	r, p := New(t.Context(), "node1"), pod("a")

@@ -1,0 +1,139 @@
+package test
+
+import (
+	_ "embed"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+// kubeletEvents are the reasons of the events that kubelet 1.37 tells, one a line.
+//
+//go:embed testdata/kubelet-events.txt
+var kubeletEvents string
+
+// untold are the kubelet's reasons of events that are not told here, and why.
+var untold = map[string]string{
+	"Evicted": "nothing is evicted yet", "EvictionThresholdMet": "nothing is evicted yet",
+	"FailedAttachVolume": "no volume is attached yet", "SuccessfulAttachVolume": "the same",
+	"FailedPrepareDynamicResources": "there are no resource claims yet",
+	"FileSystemResizeFailed":        "no volume is resized yet",
+	"FileSystemResizeSuccessful":    "the same",
+	"VolumeResizeFailed":            "the same", "VolumeResizeSuccessful": "the same",
+	"ResizeStarted": "no pod is resized yet", "ResizeCompleted": "the same",
+	"ResizeDeferred": "the same", "ResizeInfeasible": "the same", "ResizeError": "the same",
+	"Shutdown":                "the shutdown of the node is not followed yet",
+	"FailedPodSandBoxStatus":  "FailedSync says it: a sandbox is looked at with its pod",
+	"HostIPsIPFamilyMismatch": "it cannot happen: pods have the addresses of the node's families",
+}
+
+// uncounted are the kubelet's metrics that are not there, by how their names begin, and why.
+var uncounted = map[string]string{
+	"csi_": "there are no CSI volumes yet", "dra_": "there are no resource claims yet",
+	"force_cleaned_":              "a volume that is left is removed as all others",
+	"reconstruct_":                "what is mounted is looked at, and not made up again",
+	"volume_operation_":           "storage_operation_duration_seconds tells",
+	"volume_manager_selinux_":     "the agent does not label volumes, the runtime does",
+	"kubelet_orphan_pod_cleaned_": "a pod that nobody desires ends as all others",
+	"kubelet_evict":               "nothing is evicted yet",
+	"kubelet_graceful_shutdown_":  "the shutdown of the node is not followed yet",
+	"kubelet_imagemanager_inmemory_": "all records are in memory: there is no cache that could be " +
+		"full",
+	"kubelet_pleg_discard_events":            "nothing is discarded",
+	"kubelet_container_requested_resizes":    "no pod is resized yet",
+	"kubelet_pod_deferred_":                  "no pod is resized yet",
+	"kubelet_pod_in_progress_resizes":        "no pod is resized yet",
+	"kubelet_pod_infeasible_resizes":         "no pod is resized yet",
+	"kubelet_pod_pending_resizes":            "no pod is resized yet",
+	"kubelet_pod_resize_":                    "no pod is resized yet",
+	"kubelet_pod_level_resources_admission_": "of a gate that is off",
+	"kubelet_resource_manager_":              "of a gate that is off",
+	"kubelet_started_host_process_":          "of Windows",
+}
+
+// literals are all texts in quotes in the code of the agent, tests left out.
+func literals(t *testing.T) sets.Set[string] {
+	t.Helper()
+	out := sets.New[string]()
+	visit := func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") ||
+			strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
+				text, err := strconv.Unquote(l.Value)
+				if err == nil {
+					out.Insert(text)
+				}
+			}
+			return true
+		})
+		return nil
+	}
+	for _, dir := range []string{"agent", "cgroups", "cpumanager", "cri", "deviceplugin", "topology"} {
+		if err := filepath.WalkDir(filepath.Join("..", dir), visit); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// Each reason of the kubelet's events is told here, or it is known why it is not.
+func TestReasonsOfEvents(t *testing.T) {
+	said := literals(t)
+	all := sets.New(strings.Fields(kubeletEvents)...)
+	for reason := range all {
+		if said.Has(reason) == (untold[reason] != "") {
+			t.Errorf("reason %s: in the code %t, not told here because %q", reason, said.Has(reason),
+				untold[reason])
+		}
+	}
+	for reason := range untold {
+		if !all.Has(reason) {
+			t.Errorf("%s is no reason of the kubelet's", reason)
+		}
+	}
+}
+
+// Each of the kubelet's metrics is there, or it is known why it is not.
+func TestNamesOfMetrics(t *testing.T) {
+	said := literals(t)
+	// Some names are made of two parts.
+	is := func(name string) bool {
+		for at := range name {
+			if said.Has(name[at:]) && (at == 0 || said.Has(name[:at])) {
+				return true
+			}
+		}
+		return false
+	}
+	all := []string{"plugin_manager_total_plugins", "prober_probe_duration_seconds",
+		"prober_probe_total", "storage_operation_duration_seconds", "volume_manager_total_volumes"}
+	for line := range strings.Lines(kubeletMetrics) {
+		name, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+		all = append(all, name)
+	}
+	for _, name := range all {
+		why := ""
+		for prefix, w := range uncounted {
+			if strings.HasPrefix(name, prefix) {
+				why = w
+			}
+		}
+		if is(name) == (why != "") {
+			t.Errorf("metric %s: in the code %t, not there because %q", name, is(name), why)
+		}
+	}
+}
