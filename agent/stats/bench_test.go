@@ -98,7 +98,7 @@ func BenchmarkScrape(b *testing.B) {
 	})
 	run("cadvisor from cgroups", func() int {
 		return len(cadvisorMetrics(cadvisorInput{Snapshot: r.Snapshot,
-			groups: readGroups(r.Snapshot, c.cfg.Groups, true)}))
+			groups: c.readGroups(r.Snapshot, true)}))
 	})
 	run("cadvisor from the runtime", func() int {
 		m, err := c.cfg.Runtime.Metrics(context.Background())
@@ -106,6 +106,6 @@ func BenchmarkScrape(b *testing.B) {
 			b.Fatal(err)
 		}
 		return len(cadvisorMetrics(cadvisorInput{Snapshot: r.Snapshot, runtime: m,
-			groups: readGroups(r.Snapshot, c.cfg.Groups, false)}))
+			groups: c.readGroups(r.Snapshot, false)}))
 	})
 }

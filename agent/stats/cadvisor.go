@@ -3,7 +3,6 @@ package stats
 import (
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/numalet/numalet/agent/stats/kernel"
@@ -19,10 +18,13 @@ type cadvisorInput struct {
 	groups map[string]group
 }
 
-// group is a cgroup; without counts where it was not read.
+// group is a cgroup; with nothing but its path where it was not read.
 type group struct {
 	path   string
 	counts *kernel.Counts
+	io     []kernel.DeviceIO
+	// interfaces are those of a pod that has a network of its own.
+	interfaces []kernel.Interface
 }
 
 // cadvisorMetrics have the names and labels that cAdvisor has. CPU time and memory come from the
@@ -35,7 +37,9 @@ func cadvisorMetrics(in cadvisorInput) []byte {
 	e.runtime(in)
 	e.owners(groupFamilies, all)
 	in.network(e)
+	in.traffic(e)
 	in.filesystems(e)
+	in.devices(e)
 	host := in.Machine.Host
 	machine := []owner{{machine: &in.Machine, labels: labels("boot_id", host.BootID,
 		"machine_id", host.MachineID, "system_uuid", host.SystemUUID)}}
@@ -156,37 +160,6 @@ func (in cadvisorInput) filesystems(e *exposition) {
 			}
 		}
 	}
-}
-
-// readGroups finds the cgroups of pods and containers, and reads them if what they count is not to
-// be had from the runtime.
-func readGroups(s *Snapshot, g Groups, counts bool) map[string]group {
-	out := map[string]group{}
-	if g.Paths == nil {
-		return out
-	}
-	reader := g.Reader()
-	one := func(path string) group {
-		if path == "" || !counts {
-			return group{path: path}
-		}
-		c, err := reader.Read(path)
-		if err != nil { // it has just gone
-			return group{path: path}
-		}
-		return group{path, &c}
-	}
-	for _, p := range s.Pods {
-		paths, err := g.Paths(types.UID(p.Stats.PodRef.UID))
-		if err != nil {
-			continue
-		}
-		out[p.Sandbox] = one(paths.Pod)
-		for _, c := range p.Containers {
-			out[c.ID] = one(paths.Container(c.ID))
-		}
-	}
-	return out
 }
 
 // epoch is a time as a metric's value.

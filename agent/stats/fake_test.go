@@ -70,12 +70,15 @@ func machine(t testing.TB) (Groups, kernel.Proc) {
 		"kubepods/podu1/id-main/cpu.max":        "20000 100000\n",
 		"kubepods/podu1/id-main/memory.current": "1000\n",
 		"kubepods/podu1/id-main/memory.max":     "8192\n",
+		"kubepods/podu1/id-main/cgroup.procs":   "9\n",
+		"kubepods/podu1/id-main/io.stat":        "999:0 rbytes=1 wbytes=2 rios=3 wios=4\n",
 	})
 	proc := write(t, map[string]string{
-		"stat":    "cpu  1 0 1 1 0 0 0 0 0 0\nbtime 1700000000\n",
-		"meminfo": "MemTotal: 10 kB\nMemFree: 4 kB\nSwapTotal: 4 kB\nSwapFree: 3 kB\n",
-		"net/dev": "a\nb\n  eth0: 10 1 2 0 0 0 0 0 30 1 4 0 0 0 0 0\n",
-		"loadavg": "0.20 0.18 0.12 1/80 11206\n", "sys/kernel/pid_max": "32768\n",
+		"stat":      "cpu  1 0 1 1 0 0 0 0 0 0\nbtime 1700000000\n",
+		"meminfo":   "MemTotal: 10 kB\nMemFree: 4 kB\nSwapTotal: 4 kB\nSwapFree: 3 kB\n",
+		"net/dev":   "a\nb\n  eth0: 10 1 2 0 0 0 0 0 30 1 4 0 0 0 0 0\n",
+		"9/net/dev": "a\nb\n  eth0: 5 6 7 8 0 0 0 0 9 10 11 12 0 0 0 0\n",
+		"loadavg":   "0.20 0.18 0.12 1/80 11206\n", "sys/kernel/pid_max": "32768\n",
 		"sys/kernel/threads-max": "4000\n", "7/cgroup": "0::/agent\n",
 		"pressure/cpu": "some avg10=1.00 avg60=0.00 avg300=0.00 total=5\n",
 	})

@@ -131,6 +131,8 @@ var groupFamilies = []family{
 		func(c *kernel.Counts) float64 { return float64(c.Memory.OutOfMemoryKillings) }),
 	inGroup("container_processes", gaugeType, "Processes and threads.",
 		func(c *kernel.Counts) float64 { return float64(c.Processes) }),
+	inGroup("container_threads", gaugeType, "Threads.",
+		func(c *kernel.Counts) float64 { return float64(c.Processes) }),
 	inGroup("container_spec_memory_limit_bytes", gaugeType, "Memory limit, 0: none.",
 		func(c *kernel.Counts) float64 { return float64(c.Memory.Limit) }),
 	inGroup("container_spec_memory_swap_limit_bytes", gaugeType, "Swap limit, 0: none.",

@@ -24,7 +24,8 @@ func (c *Collector) node(groups *kernel.Reader, s *Snapshot) error {
 		counts.Memory.Usage = memory.Total - min(memory.Total, memory.Free)
 	}
 	counts.Pressure = c.cfg.Proc.Pressure()
-	s.Machine = Machine{c.cfg.Host, c.cfg.CPUs(), memory.Total, memory.SwapTotal, counts}
+	interfaces, networkErr := c.cfg.Proc.Interfaces()
+	s.Machine = Machine{c.cfg.Host, c.cfg.CPUs(), memory.Total, memory.SwapTotal, counts, interfaces}
 	n := &s.Node
 	n.NodeName, n.StartTime = c.cfg.Node, metav1.NewTime(c.boot)
 	n.CPU, n.Memory, n.IO = cpuStats(counts), memoryStats(counts), ioStats(counts)
@@ -32,7 +33,6 @@ func (c *Collector) node(groups *kernel.Reader, s *Snapshot) error {
 	at := metav1.NewTime(s.At)
 	n.Swap = &statsapi.SwapStats{Time: at, SwapAvailableBytes: &memory.SwapFree,
 		SwapUsageBytes: ptr.To(memory.SwapTotal - min(memory.SwapTotal, memory.SwapFree))}
-	interfaces, networkErr := c.cfg.Proc.Interfaces()
 	n.Network = network(at, interfaces)
 	threads, limit, threadsErr := c.cfg.Proc.Threads()
 	n.Rlimit = &statsapi.RlimitStats{Time: at, MaxPID: &limit, NumOfRunningProcesses: &threads}
@@ -66,11 +66,14 @@ func (c *Collector) systemContainers(groups *kernel.Reader, err error) (
 	return out, errors.Join(err, ownErr)
 }
 
-func network(at metav1.Time, interfaces []statsapi.InterfaceStats) *statsapi.NetworkStats {
-	out := &statsapi.NetworkStats{Time: at, Interfaces: interfaces}
+func network(at metav1.Time, interfaces []kernel.Interface) *statsapi.NetworkStats {
+	out := &statsapi.NetworkStats{Time: at}
 	for _, i := range interfaces {
+		one := statsapi.InterfaceStats{Name: i.Name, RxBytes: &i.Rx.Bytes, RxErrors: &i.Rx.Errors,
+			TxBytes: &i.Tx.Bytes, TxErrors: &i.Tx.Errors}
+		out.Interfaces = append(out.Interfaces, one)
 		if i.Name == mainInterface {
-			out.InterfaceStats = i
+			out.InterfaceStats = one
 		}
 	}
 	return out

@@ -64,7 +64,7 @@ func (c *Collector) cadvisor(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	m, _ := c.metrics.get(r.Context()) // without, or with those of before, the rest is still true
-	groups := readGroups(s, c.cfg.Groups, len(m.Descriptors) == 0)
+	groups := c.readGroups(s, len(m.Descriptors) == 0)
 	writeMetrics(w, cadvisorMetrics(cadvisorInput{s, c.disks.Get(), m, groups}))
 }
 

@@ -23,6 +23,7 @@ type Machine struct {
 	CPUs         CPUs
 	Memory, Swap uint64 // bytes
 	Counts       kernel.Counts
+	Interfaces   []kernel.Interface
 }
 
 // Pod is a pod that has a sandbox.

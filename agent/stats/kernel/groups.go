@@ -80,8 +80,9 @@ func (g Groups) Reader() *Reader { return &Reader{Groups: g} }
 // Reader reads one cgroup after the other.
 type Reader struct {
 	Groups
-	fd  int // the open directory of a cgroup
-	buf [16 << 10]byte
+	fd    int               // the open directory of a cgroup
+	names map[string]string // of block devices, by number
+	buf   [16 << 10]byte
 }
 
 // Read reads the cgroup at path, which is below the mount point. The error is fs.ErrNotExist when

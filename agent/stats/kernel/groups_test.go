@@ -157,3 +157,41 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// Both versions of cgroups say in their own files what was read and written, and which processes are
+// there.
+func TestDevicesAndProcesses(t *testing.T) {
+	t.Parallel()
+	want := []DeviceIO{{"999:0", 1, 2, 3, 4}, {"999:1", 0, 0, 7, 0}}
+	for name, files := range map[string]map[string]string{
+		"v1": {
+			"blkio/pods/a/blkio.throttle.io_service_bytes_recursive": "999:0 Read 1\n999:0 Write 3\n" +
+				"999:0 Sync 4\n999:0 Total 4\n999:1 Write 7\nTotal 11\n",
+			"blkio/pods/a/blkio.throttle.io_serviced_recursive": "999:0 Read 2\n999:0 Write 4\nTotal 6\n",
+			"memory/pods/a/cgroup.procs":                        "17\n18\n",
+			"memory/pods/b/cgroup.procs":                        "",
+			"memory/pods/c/cgroup.procs":                        "0\n",
+		},
+		"v2": {
+			"cgroup.controllers": "io\n",
+			"pods/a/io.stat": "999:1 rbytes=0 wbytes=7 rios=0 wios=0 dbytes=0 dios=0\n" +
+				"999:0 rbytes=1 wbytes=3 rios=2 wios=4 dbytes=9 dios=9\n999:2\n",
+			"pods/a/cgroup.procs": "17\n18\n",
+			"pods/b/cgroup.procs": "",
+			"pods/c/cgroup.procs": "0\n",
+		},
+	} {
+		r := NewGroups(tree(t, files)).Reader()
+		if got := r.IO("/pods/a"); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, want %+v", name, got, want)
+		}
+		if got := r.IO("/pods/d"); len(got) > 0 {
+			t.Errorf("%s: a cgroup that does not exist did %+v", name, got)
+		}
+		for path, want := range map[string]int{"a": 17, "b": 0, "c": 0, "d": 0} {
+			if pid, ok := r.Process("/pods/" + path); pid != want || ok != (want > 0) {
+				t.Errorf("%s: %s has process %d, %t", name, path, pid, ok)
+			}
+		}
+	}
+}

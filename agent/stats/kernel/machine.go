@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -58,27 +57,6 @@ func (p Proc) Memory() (MachineMemory, error) {
 		value(m.MemTotalBytes), value(m.MemFreeBytes), value(m.SwapTotalBytes),
 		value(m.SwapFreeBytes),
 	}, nil
-}
-
-// Interfaces are the network interfaces of the machine by name, without those of the loopback, of
-// bridges that Docker made and of the host's ends of pods' interfaces.
-func (p Proc) Interfaces() ([]statsapi.InterfaceStats, error) {
-	all, err := p.fs.NetDev()
-	if err != nil {
-		return nil, fmt.Errorf("read network interfaces: %w", err)
-	}
-	var out []statsapi.InterfaceStats
-	for name, i := range all {
-		if name == "lo" || strings.HasPrefix(name, "veth") || strings.HasPrefix(name, "docker") {
-			continue
-		}
-		out = append(out, statsapi.InterfaceStats{Name: name, RxBytes: &i.RxBytes,
-			RxErrors: &i.RxErrors, TxBytes: &i.TxBytes, TxErrors: &i.TxErrors})
-	}
-	slices.SortFunc(out, func(a, b statsapi.InterfaceStats) int {
-		return strings.Compare(a.Name, b.Name)
-	})
-	return out, nil
 }
 
 // Pressure is that of the whole machine.

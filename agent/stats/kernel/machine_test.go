@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -16,6 +17,9 @@ func proc(t *testing.T) Proc {
 			"  eth1: 7 1 0 0 0 0 0 0 8 1 0 0 0 0 0 0\n" +
 			"  eth0: 10 1 2 0 0 0 0 0 30 1 4 0 0 0 0 0\n" +
 			"veth12: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n",
+		"7/net/dev": "a\nb\n lo: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n" +
+			" veth1: 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n" +
+			" eth0: 5 6 7 8 0 0 0 0 9 10 11 12 0 0 0 0\n",
 		"loadavg":                "0.20 0.18 0.12 1/80 11206\n",
 		"sys/kernel/pid_max":     "32768\n",
 		"sys/kernel/threads-max": "4000\n",
@@ -41,8 +45,16 @@ func TestMachine(t *testing.T) {
 	if err != nil || len(all) != 2 || all[0].Name != "eth0" || all[1].Name != "eth1" {
 		t.Fatalf("interfaces are %+v, %v, want eth0 and eth1", all, err)
 	}
-	if i := all[0]; *i.RxBytes != 10 || *i.RxErrors != 2 || *i.TxBytes != 30 || *i.TxErrors != 4 {
-		t.Errorf("eth0 has %d %d %d %d", *i.RxBytes, *i.RxErrors, *i.TxBytes, *i.TxErrors)
+	if want := (Interface{"eth0", Traffic{10, 1, 2, 0}, Traffic{30, 1, 4, 0}}); all[0] != want {
+		t.Errorf("got %+v, want %+v", all[0], want)
+	}
+	want7 := []Interface{{"eth0", Traffic{5, 6, 7, 8}, Traffic{9, 10, 11, 12}},
+		{Name: "veth1"}}
+	if all, err := p.InterfacesOf(7); err != nil || !slices.Equal(all, want7) {
+		t.Errorf("a process sees %+v, %v, want %+v", all, err, want7)
+	}
+	if all, err := p.InterfacesOf(8); err == nil {
+		t.Errorf("a process that is not there sees %+v", all)
 	}
 	current, limit, err := p.Threads()
 	if err != nil || current != 80 || limit != 4000 {

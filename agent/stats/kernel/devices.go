@@ -1,0 +1,129 @@
+package kernel
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// DeviceIO is what a cgroup with all below it has read from a block device and written to it.
+type DeviceIO struct {
+	Device                                 string // "/dev/sda"; "8:0" where it has no name
+	ReadBytes, Reads, WrittenBytes, Writes uint64
+}
+
+// IO is what the cgroup at path did with each block device, by the device's name. It is empty where
+// the kernel does not count it.
+func (d *Reader) IO(path string) []DeviceIO {
+	all := map[string]*DeviceIO{}
+	of := func(number []byte) *DeviceIO {
+		one := all[string(number)]
+		if one == nil {
+			one = &DeviceIO{Device: d.deviceName(string(number))}
+			all[string(number)] = one
+		}
+		return one
+	}
+	if d.unified {
+		d.unifiedIO(path, of)
+	} else {
+		d.legacyIO(path, of)
+	}
+	out := make([]DeviceIO, 0, len(all))
+	for _, one := range all {
+		out = append(out, *one)
+	}
+	slices.SortFunc(out, func(a, b DeviceIO) int { return strings.Compare(a.Device, b.Device) })
+	return out
+}
+
+// unifiedIO reads lines "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0".
+func (d *Reader) unifiedIO(path string, of func(number []byte) *DeviceIO) {
+	if d.open(filepath.Join(d.mount, path)) != nil {
+		return
+	}
+	defer d.close()
+	for line := range bytes.Lines(d.read("io.stat")) {
+		fields := bytes.Fields(line)
+		if len(fields) < 2 {
+			continue
+		}
+		one := of(fields[0])
+		for _, f := range fields[1:] {
+			key, text, _ := bytes.Cut(f, []byte{'='})
+			value, _ := parseNumber(text)
+			switch string(key) {
+			case "rbytes":
+				one.ReadBytes = value
+			case "wbytes":
+				one.WrittenBytes = value
+			case "rios":
+				one.Reads = value
+			case "wios":
+				one.Writes = value
+			}
+		}
+	}
+}
+
+// legacyIO reads lines "8:0 Read 1".
+func (d *Reader) legacyIO(path string, of func(number []byte) *DeviceIO) {
+	if d.open(filepath.Join(d.mount, "blkio", path)) != nil {
+		return
+	}
+	defer d.close()
+	each := func(name string, read, written func(*DeviceIO) *uint64) {
+		for line := range bytes.Lines(d.read(name)) {
+			fields := bytes.Fields(line)
+			if len(fields) != 3 {
+				continue
+			}
+			value, _ := parseNumber(fields[2])
+			switch string(fields[1]) {
+			case "Read":
+				*read(of(fields[0])) = value
+			case "Write":
+				*written(of(fields[0])) = value
+			}
+		}
+	}
+	each("blkio.throttle.io_service_bytes_recursive",
+		func(i *DeviceIO) *uint64 { return &i.ReadBytes },
+		func(i *DeviceIO) *uint64 { return &i.WrittenBytes })
+	each("blkio.throttle.io_serviced_recursive",
+		func(i *DeviceIO) *uint64 { return &i.Reads },
+		func(i *DeviceIO) *uint64 { return &i.Writes })
+}
+
+// deviceName is the path of a block device by its major and minor number.
+func (d *Reader) deviceName(number string) string {
+	if name, known := d.names[number]; known {
+		return name
+	}
+	name := number
+	if to, err := os.Readlink(filepath.Join("/sys/dev/block", filepath.Base(number))); err == nil {
+		name = "/dev/" + filepath.Base(to)
+	}
+	if d.names == nil {
+		d.names = map[string]string{}
+	}
+	d.names[number] = name
+	return name
+}
+
+// Process is a process in the cgroup at path, not in one below it, and whether there is one.
+func (d *Reader) Process(path string) (pid int, ok bool) {
+	controller := "memory"
+	if d.unified {
+		controller = ""
+	}
+	if d.open(filepath.Join(d.mount, controller, path)) != nil {
+		return 0, false
+	}
+	defer d.close()
+	first, _, _ := bytes.Cut(d.read("cgroup.procs"), []byte{'\n'})
+	n, ok := parseNumber(first)
+	return int(n), ok && n > 0 // 0 is one of another PID namespace
+}
