@@ -23,6 +23,7 @@ func safeSysctls() []string {
 		"net.ipv4.tcp_keepalive_time", "net.ipv4.tcp_keepalive_intvl",
 		"net.ipv4.tcp_keepalive_probes",
 		"net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem",
+		"net.ipv4.tcp_slow_start_after_idle", "net.ipv4.tcp_notsent_lowat",
 	}
 }
 

@@ -15,6 +15,8 @@ func TestSysctls(t *testing.T) {
 	}{
 		{sysctl: "net.ipv4.tcp_syncookies"},
 		{sysctl: "net/ipv4/tcp_syncookies"},
+		{sysctl: "net.ipv4.tcp_slow_start_after_idle"},
+		{sysctl: "net.ipv4.tcp_notsent_lowat"},
 		{sysctl: "kernel.msgmax"},
 		{sysctl: "net.core.somaxconn"},
 		{
