@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	goruntime "runtime"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/version"
+	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/files"
 )
 
@@ -129,4 +131,22 @@ func enforcesAppArmor(root string) bool {
 	}
 	enabled := readHost(filepath.Join(root, "sys/module/apparmor/parameters/enabled"))
 	return strings.HasPrefix(enabled, "Y")
+}
+
+// thermalPaths are where the CPUs of the host below root count how often they were throttled for their
+// heat. Virtual machines have none. A container that reads them learns what others compute.
+func thermalPaths(root string) []string {
+	const cpus = "/sys/devices/system/cpu"
+	possible, err := topology.ParseCPUs(firstOf(filepath.Join(root, cpus, "possible")))
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, cpu := range possible.List() {
+		path := fmt.Sprintf("%s/cpu%d/thermal_throttle", cpus, cpu)
+		if _, err := os.Stat(filepath.Join(root, path)); err == nil {
+			out = append(out, path)
+		}
+	}
+	return out
 }

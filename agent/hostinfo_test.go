@@ -3,6 +3,7 @@ package agent
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -42,5 +43,29 @@ func TestPlainVersion(t *testing.T) {
 		if got := plainVersion(text); got != want {
 			t.Errorf("%q is %q, want %q", text, got, want)
 		}
+	}
+}
+
+// CPUs that count how often they were throttled are found in the order of their numbers, and one that
+// is offline or no CPU is not.
+func TestThermalPaths(t *testing.T) {
+	root := t.TempDir()
+	cpus := filepath.Join(root, "sys/devices/system/cpu")
+	if got := thermalPaths(root); len(got) > 0 {
+		t.Errorf("without a sysfs: %q", got)
+	}
+	for _, dir := range []string{"cpu2/thermal_throttle", "cpu10/thermal_throttle", "cpu3/topology",
+		"cpu99/thermal_throttle", "cpufreq"} {
+		if err := os.MkdirAll(filepath.Join(cpus, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(cpus, "possible"), []byte("0-15\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"/sys/devices/system/cpu/cpu2/thermal_throttle",
+		"/sys/devices/system/cpu/cpu10/thermal_throttle"}
+	if got := thermalPaths(root); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

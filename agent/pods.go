@@ -136,6 +136,7 @@ func newActuator(n node, p parts, c contents) (*actuator.Actuator, error) {
 			Security: cri.SecurityOptions{
 				SeccompDefault: *k.SeccompDefault,
 				SeccompRoot:    filepath.Join(n.cfg.RootDir, "seccomp"),
+				Masked:         thermalPaths("/"),
 			},
 			Users: users, Handlers: n.runtime.Handlers, Sysctls: k.DefaultPodSysctls,
 			PodCgroup: p.cgroups.Options,

@@ -16,6 +16,9 @@ type SecurityOptions struct {
 	SeccompDefault bool
 	// SeccompRoot is the directory of Localhost profiles.
 	SeccompRoot string
+	// Masked are paths of this host that containers must not see when procMount is Default, besides
+	// those of every host.
+	Masked []string
 	// ExtraGroups are groups that volumes grant to every process of the pod.
 	ExtraGroups []int64
 	// IDs are those of a pod with a user namespace.
@@ -85,7 +88,7 @@ func containerSecurity(
 	if ptr.Deref(own.ProcMount, v1.DefaultProcMount) == v1.UnmaskedProcMount {
 		return out, nil
 	}
-	out.MaskedPaths, out.ReadonlyPaths = maskedPaths(), readonlyPaths()
+	out.MaskedPaths, out.ReadonlyPaths = append(maskedPaths(), o.Masked...), readonlyPaths()
 	return out, nil
 }
 

@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,6 +35,25 @@ func TestContainerSecurityDefaults(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Error("-want +got:\n", diff)
+	}
+}
+
+// What a host has beside the paths of every host is masked too, unless nothing is.
+func TestMaskedPathsOfTheHost(t *testing.T) {
+	const own = "/sys/devices/system/cpu/cpu0/thermal_throttle"
+	for mount, want := range map[v1.ProcMountType][]string{
+		v1.DefaultProcMount:  append(maskedPaths(), own),
+		v1.UnmaskedProcMount: nil,
+	} {
+		pod := secured(nil, &v1.SecurityContext{ProcMount: &mount})
+		got, err := containerSecurity(pod, &pod.Spec.Containers[0], ImageUser{},
+			SecurityOptions{Masked: []string{own}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got.MaskedPaths, want) {
+			t.Errorf("procMount %s: masked are %q, want %q", mount, got.MaskedPaths, want)
+		}
 	}
 }
 
