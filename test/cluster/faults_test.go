@@ -88,12 +88,13 @@ func newFaulty(t *testing.T, n *harness.Node, d *containerd.Daemon, cgroup strin
 		t: t, c: c, cgroup: cgroup, daemon: d, random: random,
 		wants: &wants{
 			random: random, of: map[string]*want{}, image: "registry.test/work:1", cpus: 24,
-			scripts: []script{obeys, slowly, ignores, crashes},
+			scripts: []script{obeys, slowly, ignores, crashes}, well: []string{"true"},
 		},
 	}
 	if d != nil {
 		s.wants.image, s.wants.cpus = containerd.WorkImage, 0
 		s.wants.scripts = []script{obeys, ignores}
+		s.wants.well = []string{containerd.Program, "container", "work", "--exit=0"}
 	} else {
 		s.monitor = watch(n)
 	}

@@ -47,6 +47,8 @@ type want struct {
 	cpus, gpus int // of its own
 	script     script
 	grace      int64
+	// attended: its containers have probes, hooks and a volume that is mounted.
+	attended bool
 
 	// uid is that of the bare pod that was made; "" while there is none of this generation.
 	uid types.UID
@@ -80,6 +82,7 @@ type wants struct {
 	image   string
 	cpus    int      // how many CPUs pods may have alone, all together
 	scripts []script // of what does not end
+	well    []string // a command that succeeds in containers
 	// direct: only pods come and go that need no other server than the API server, since the others
 	// take up to a minute to notice that it is back.
 	direct  bool
@@ -120,6 +123,7 @@ func (w *wants) invent() *want {
 	if k == job {
 		o.script = []script{succeeds, fails}[w.random.IntN(2)]
 	}
+	o.attended = k != job && o.script.crashes == 0 && w.counter%2 == 0
 	switch w.random.IntN(3) {
 	case 0:
 		o.gpus = 1 + w.random.IntN(2)
@@ -207,6 +211,9 @@ func (w *wants) template(o *want, node string) v1.PodTemplateSpec {
 			}},
 		},
 	}
+	if o.attended {
+		w.attend(&out.Spec)
+	}
 	if o.kind == job {
 		out.Spec.RestartPolicy = v1.RestartPolicyNever
 	}
@@ -219,4 +226,20 @@ func (w *wants) template(o *want, node string) v1.PodTemplateSpec {
 		out.Spec.NodeSelector = map[string]string{v1.LabelHostname: node}
 	}
 	return out
+}
+
+// attend gives the container of a pod probes and hooks that all succeed, as long as nobody has a hand in
+// it, and memory to write to. The probes are patient with a slow machine.
+func (w *wants) attend(spec *v1.PodSpec) {
+	well := &v1.ExecAction{Command: w.well}
+	probe := &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: well}, PeriodSeconds: 1,
+		TimeoutSeconds: 10, FailureThreshold: 10}
+	c := &spec.Containers[0]
+	c.StartupProbe, c.LivenessProbe, c.ReadinessProbe = probe, probe, probe
+	c.Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Exec: well},
+		PreStop: &v1.LifecycleHandler{Exec: well}}
+	spec.Volumes = append(spec.Volumes, v1.Volume{Name: "memory", VolumeSource: v1.VolumeSource{
+		EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory,
+			SizeLimit: ptr.To(resource.MustParse("1Mi"))}}})
+	c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: "memory", MountPath: "/memory"})
 }
