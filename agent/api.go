@@ -28,6 +28,7 @@ import (
 	"github.com/numalet/numalet/agent/server/nodelogs"
 	"github.com/numalet/numalet/agent/server/streaming"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // systemLogs is the host's folder of logs.
@@ -211,7 +212,8 @@ func patterns(routes []server.Route) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// podNamed is the pod of that name with its status; of several, one that has not ended.
+// podNamed is the pod of that name with its status; of several, one that has not ended, and rather the
+// one that the API server shows by that name than a static one.
 func (p parts) podNamed(namespace, name string) (*v1.Pod, bool) {
 	return p.podWith(namespace, name, "")
 }
@@ -222,7 +224,8 @@ func (p parts) podWith(namespace, name string, uid types.UID) (found *v1.Pod, ok
 		if pod.Namespace != namespace || pod.Name != name || uid != "" && pod.UID != uid {
 			continue
 		}
-		if found == nil || ended(found) && !ended(pod) {
+		if found == nil || ended(found) && !ended(pod) ||
+			ended(found) == ended(pod) && podspec.IsStatic(found) && !podspec.IsStatic(pod) {
 			found = pod
 		}
 	}

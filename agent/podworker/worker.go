@@ -20,8 +20,8 @@ var errNoEffect = errors.New("the runtime reported success but nothing changed")
 
 // worker is one pod's.
 type worker struct {
-	uid  types.UID
-	name types.NamespacedName
+	uid   types.UID
+	queue queue
 	// order is that of the workers' arrival.
 	order int
 	wake  chan struct{} // capacity 1

@@ -13,6 +13,7 @@ import (
 
 	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Config is what workers need. Actuator is required.
@@ -54,7 +55,8 @@ type Retention struct {
 
 // Workers runs one worker for each pod.
 //
-// Pods of the same namespace and name run one at a time, in the order in which they arrived.
+// Pods of the same namespace and name run one at a time, in the order in which they arrived. A static
+// one waits for no pod of the API server, which anybody might have made, nor that for it.
 type Workers struct {
 	cfg              Config
 	starts, restarts *starts
@@ -64,8 +66,14 @@ type Workers struct {
 	mu   sync.Mutex // guards what follows, and the workers' own fields
 	pods map[types.UID]*worker
 	come int // how many there have been
-	// queues has, by name, the pods that have not finished in order of arrival.
-	queues map[types.NamespacedName][]types.UID
+	// queues have the pods that have not finished in order of arrival.
+	queues map[queue][]types.UID
+}
+
+// queue is what pods stand in that run one at a time.
+type queue struct {
+	types.NamespacedName
+	static bool
 }
 
 // New returns workers that begin to work with Run.
@@ -84,7 +92,7 @@ func New(cfg Config) *Workers {
 		starts: newStarts(leastPlaces), restarts: newStarts(restartPlaces),
 		added:  make(chan struct{}, 1),
 		pods:   map[types.UID]*worker{},
-		queues: map[types.NamespacedName][]types.UID{},
+		queues: map[queue][]types.UID{},
 	}
 }
 
@@ -95,7 +103,7 @@ func (w *Workers) Run(ctx context.Context) error {
 	defer running.Wait()
 	for {
 		for _, p := range w.takeNew() {
-			log := klog.LoggerWithValues(klog.FromContext(ctx), "pod", p.name, "podUID", p.uid)
+			log := klog.LoggerWithValues(klog.FromContext(ctx), "pod", p.queue.NamespacedName, "podUID", p.uid)
 			running.Go(func() { w.work(klog.NewContext(ctx, log), p) })
 		}
 		select {
@@ -164,15 +172,16 @@ func (w *Workers) Known() []types.UID {
 
 func (w *Workers) addLocked(d Desired) {
 	w.come++
+	name := types.NamespacedName{Namespace: d.Pod.Namespace, Name: d.Pod.Name}
 	p := &worker{
 		order:   w.come,
 		uid:     d.Pod.UID,
-		name:    types.NamespacedName{Namespace: d.Pod.Namespace, Name: d.Pod.Name},
+		queue:   queue{name, podspec.IsStatic(d.Pod)},
 		wake:    make(chan struct{}, 1),
 		desired: d,
 	}
 	w.pods[p.uid] = p
-	w.queues[p.name] = append(w.queues[p.name], p.uid)
+	w.queues[p.queue] = append(w.queues[p.queue], p.uid)
 	mailbox.Signal(w.added)
 }
 
@@ -192,11 +201,11 @@ func (w *Workers) takeNew() []*worker {
 
 // behind is the pod that must finish before p may start; empty: none.
 func (w *Workers) behindLocked(p *worker) types.UID {
-	queue := w.queues[p.name]
-	if len(queue) == 0 || queue[0] == p.uid {
+	all := w.queues[p.queue]
+	if len(all) == 0 || all[0] == p.uid {
 		return ""
 	}
-	return queue[0]
+	return all[0]
 }
 
 // leaveQueue lets the next pod of that name start.
@@ -207,13 +216,13 @@ func (w *Workers) leaveQueue(p *worker) {
 }
 
 func (w *Workers) leaveQueueLocked(p *worker) {
-	queue := slices.DeleteFunc(w.queues[p.name], func(uid types.UID) bool { return uid == p.uid })
-	if len(queue) == 0 {
-		delete(w.queues, p.name)
+	left := slices.DeleteFunc(w.queues[p.queue], func(uid types.UID) bool { return uid == p.uid })
+	if len(left) == 0 {
+		delete(w.queues, p.queue)
 		return
 	}
-	w.queues[p.name] = queue
-	if next, ok := w.pods[queue[0]]; ok {
+	w.queues[p.queue] = left
+	if next, ok := w.pods[left[0]]; ok {
 		next.wakeUp()
 	}
 }

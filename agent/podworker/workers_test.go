@@ -11,7 +11,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 func TestWorkersBackOff(t *testing.T) {
@@ -101,6 +104,30 @@ func TestWorkersStopOvertakes(t *testing.T) {
 		n.Update(Desired{Pod: pod})
 		n.at(time.Minute)
 		n.expect(t, "0s a: CleanUp")
+	})
+}
+
+// A static pod waits for no pod of the API server of its name, nor that for it.
+func TestStaticPodOfTheSameName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		a, b, c := podOf("a", "Always web"), podOf("b", "Always web"), podOf("c", "Always web")
+		for _, static := range []*v1.Pod{b, c} {
+			static.Annotations = map[string]string{podspec.AnnotationSource: "file"}
+		}
+		for _, pod := range []*v1.Pod{a, b, c} {
+			n.Update(Desired{Pod: pod})
+		}
+		n.at(time.Minute)
+		want := "waiting for pod b of the same name to end"
+		if got := n.reports["c"].Decision.Waiting["web"].Message; got != want {
+			t.Errorf("a second static one waits: %q, want %q", got, want)
+		}
+		for _, uid := range []types.UID{"a", "b"} {
+			if waits := n.reports[uid].Decision.Waiting; len(waits) > 0 {
+				t.Errorf("%s waits: %v", uid, waits)
+			}
+		}
 	})
 }
 

@@ -77,6 +77,7 @@ func testShell(t *testing.T, c rig.Cluster, n rig.Node) []string {
 	testCopy(t, c)
 	testTerminal(t, c)
 	testForward(t, c)
+	testSPDY(t, c, n)
 	out := sameEverywhere(t, c, n)
 	c.MustRun("delete", "pod", "shell", "busy", "--timeout=1m")
 	return out
@@ -266,6 +267,36 @@ func testForward(t *testing.T, c rig.Cluster) {
 	}
 	if err := <-sent; err != nil {
 		t.Error(err)
+	}
+}
+
+// testSPDY does once more what kubectl does by WebSocket unless it is told not to, as older ones.
+func testSPDY(t *testing.T, c rig.Cluster, n rig.Node) {
+	t.Helper()
+	counted := func() (lines []string) {
+		all := c.MustRun("get", "--raw", "/api/v1/nodes/"+n.Name+"/proxy/metrics")
+		for line := range strings.Lines(all) {
+			if strings.HasPrefix(line, "kubelet_websocket_streaming_requests_total{") {
+				lines = append(lines, line)
+			}
+		}
+		return lines
+	}
+	before := counted()
+	if len(before) == 0 {
+		t.Error("nothing went by WebSocket yet")
+	}
+	old := c.With("KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false", "KUBECTL_PORT_FORWARD_WEBSOCKETS=false")
+	testAttach(t, old)
+	testForward(t, old)
+	out, err := old.RunWith("typed", "exec", "-i", "shell", "-c", "main", "--", "sh", "-c",
+		"cat; echo wrong >&2; exit 7")
+	if out != "typed" || err == nil || !strings.Contains(err.Error(), "exit status 7") ||
+		!strings.Contains(err.Error(), "wrong") {
+		t.Errorf("exec over SPDY: %q, %v", out, err)
+	}
+	if after := counted(); !slices.Equal(after, before) {
+		t.Errorf("over SPDY the node counts WebSockets: %q, before %q", after, before)
 	}
 }
 

@@ -156,6 +156,51 @@ func TestMirrorPods(t *testing.T) {
 	})
 }
 
+// TestStaticPodOfATakenName: a static pod runs although the API server has another pod of its name, which
+// runs too; that one is what the API server's clients see, and with its end the static one is shown.
+func TestStaticPodOfATakenName(t *testing.T) {
+	c, n := ours(t)
+	name := "static-" + n.Name
+	c.Apply(bound(n.Name, name, ""))
+	first := await(t, c, c.Namespace, name, runs)
+	n.Pod("static", strings.Replace(staticManifest, "name: static",
+		"namespace: "+c.Namespace+", name: static", 1))
+	running := func(want int) map[string]string {
+		out := map[string]string{}
+		n.Eventually(fmt.Sprintf("%d pods of that name run", want), func() error {
+			clear(out)
+			for _, c := range n.Runtime.State().Containers {
+				if c.Pod == name && c.Running() {
+					out[c.UID] = c.ID
+				}
+			}
+			if len(out) != want {
+				return fmt.Errorf("there are %v", out)
+			}
+			return nil
+		})
+		return out
+	}
+	both := running(2)
+	if !strings.Contains(containerOf(first), both[string(first.UID)]) {
+		t.Errorf("container %s is none of %v", containerOf(first), both)
+	}
+	shown := await(t, c, c.Namespace, name, runs)
+	if shown.UID != first.UID || containerOf(shown) != containerOf(first) {
+		t.Errorf("the API server shows pod %s with container %s", shown.UID, containerOf(shown))
+	}
+	c.MustRun("delete", "pod", name, "--timeout=1m")
+	mirror := await(t, c, c.Namespace, name, func(p *v1.Pod) bool {
+		return runs(p) && p.UID != first.UID
+	})
+	for uid, id := range running(1) {
+		if both[uid] != id || !strings.Contains(containerOf(mirror), id) {
+			t.Errorf("container %s of %s runs, shown is %s; before there were %v", id, uid,
+				containerOf(mirror), both)
+		}
+	}
+}
+
 func containerOf(p *v1.Pod) string { return p.Status.ContainerStatuses[0].ContainerID }
 
 // TestNothingIsWrittenAfterARestart: the statuses of the pods that run are as they were told before

@@ -305,6 +305,52 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
+// A node that loses its rights for a while tries again, ever more rarely, and then says and deletes all
+// that it has to.
+func TestForbidden(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, w := start(t, "a")
+		s.api.wantsDeleted(s.api.pods["a"])
+		w.Saw(s.set())
+		pods := v1.SchemeGroupVersion.WithResource("pods").GroupResource()
+		again, verbs, written := time.Now().Add(10*time.Minute), map[string]int{}, v1.PodStatus{}
+		s.trouble = func(verb string, pod *v1.Pod) error {
+			if verb == "delete" {
+				written = pod.Status
+			}
+			if time.Now().Before(again) {
+				verbs[verb]++
+				return apierrors.NewForbidden(pods, "a", errors.New("no relationship found"))
+			}
+			return nil
+		}
+		end := v1.PodStatus{Phase: v1.PodFailed, Message: strings.Repeat("x", 1000)}
+		s.says(w, "a", end, true)
+		time.Sleep(9 * time.Minute)
+		if got, requests := s.pod("a"); got == nil || verbs["patch"] < 3 || verbs["patch"] > 60 ||
+			verbs["delete"] > 0 {
+			t.Errorf("without rights there were %v: %s", verbs, requests)
+		}
+		again = time.Now() // the status may be written again, and the pod not yet deleted
+		deletions := 2
+		inner := s.trouble
+		s.trouble = func(verb string, pod *v1.Pod) error {
+			if verb == "delete" && deletions > 0 {
+				deletions--
+				return apierrors.NewForbidden(pods, "a", errors.New("a webhook says no"))
+			}
+			return inner(verb, pod)
+		}
+		time.Sleep(10 * time.Minute)
+		if got, requests := s.pod("a"); got != nil {
+			t.Fatalf("it is there still after %s", requests)
+		}
+		if written.Phase != v1.PodFailed || written.Message != end.Message {
+			t.Errorf("its last status is %+v", written)
+		}
+	})
+}
+
 // What an API server makes of a status that it was sent is how it wants it: it is not sent again
 // and again.
 func TestItKnowsBetter(t *testing.T) {

@@ -19,6 +19,7 @@ func (c Cluster) Kubectl(ctx context.Context, args ...string) *exec.Cmd {
 		append([]string{"--namespace=" + c.Namespace}, args...)...)
 	admin := c.AdminKubeconfig()
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+admin, "HOME="+filepath.Dir(admin)) // for its cache
+	cmd.Env = append(cmd.Env, c.env...)
 	return cmd
 }
 

@@ -57,6 +57,13 @@ type Cluster struct {
 
 	t        testing.TB
 	binaries string
+	env      []string // of kubectl, beside the test's own
+}
+
+// With is the cluster with variables, as "NAME=value", in the environment of kubectl.
+func (c Cluster) With(env ...string) Cluster {
+	c.env = env
+	return c
 }
 
 // Start returns the control plane, which the first test to ask for it starts. Where there are no
