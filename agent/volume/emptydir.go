@@ -166,20 +166,26 @@ func memorySize(pod *v1.Pod, limit *resource.Quantity, node int64) int64 {
 	return size
 }
 
-// hugePageSize is the page size in bytes of medium HugePages-SIZE, or for medium HugePages the
-// only one that the pod asks for.
+// hugePageSize is the page size in bytes of medium HugePages-SIZE, which the pod has to ask for, or
+// for medium HugePages the only one that it asks for.
 func hugePageSize(pod *v1.Pod, medium v1.StorageMedium) (int64, error) {
+	asked := cgroups.PodResources(pod, cgroups.PodOptions{}).HugePages
 	if text, ok := strings.CutPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix)); ok {
 		size, ok := quantity.PageSize(v1.ResourceHugePagesPrefix + v1.ResourceName(text))
 		if !ok {
 			return 0, fmt.Errorf("medium %q names no page size; write it as HugePages-2Mi", medium)
+		}
+		if asked[size] == 0 { // whoever wrote to it would be killed
+			return 0, fmt.Errorf("medium %s: hugePages storage requested, but there is no resource "+
+				"request for huge pages; add %s%s to the limits of a container", medium,
+				v1.ResourceHugePagesPrefix, text)
 		}
 		return size, nil
 	}
 	if medium != v1.StorageMediumHugePages {
 		return 0, fmt.Errorf("medium %q is not one of Memory, HugePages and HugePages-SIZE", medium)
 	}
-	sizes := slices.Collect(maps.Keys(cgroups.PodResources(pod, cgroups.PodOptions{}).HugePages))
+	sizes := slices.Collect(maps.Keys(asked))
 	if len(sizes) != 1 {
 		return 0, fmt.Errorf("medium HugePages: the pod's limits name %d page sizes, not one; "+
 			"write the medium as HugePages-2Mi", len(sizes))

@@ -53,7 +53,7 @@ func TestMediums(t *testing.T) {
 			[]string{"tmpfs size=4096,noswap v"}},
 		{"a limit above the pod's", 0, list("memory", "1Mi"), limited(empty("v", "Memory"), "2Mi"),
 			[]string{"tmpfs size=1048576,noswap v"}},
-		{"huge pages by name", 0, nil, empty("v", "HugePages-2Mi"),
+		{"huge pages by name", 0, list("hugepages-2Mi", "4Mi"), empty("v", "HugePages-2Mi"),
 			[]string{"hugetlbfs pagesize=2097152 v"}},
 		{"huge pages of the limits", 0, list("hugepages-1Gi", "1Gi"), empty("v", "HugePages"),
 			[]string{"hugetlbfs pagesize=1073741824 v"}},
@@ -74,11 +74,23 @@ func TestMediums(t *testing.T) {
 	}
 }
 
-func TestHugePagesAmbiguous(t *testing.T) {
-	v, _ := newVolumes(t, Config{})
-	err := v.SetUp(t.Context(), podWith(empty("v", "HugePages")))
-	if err == nil || !strings.Contains(err.Error(), "name 0 page sizes") {
-		t.Errorf("got %v", err)
+// Nothing is mounted of pages that the pod does not ask for.
+func TestHugePagesNotAskedFor(t *testing.T) {
+	for medium, want := range map[string]string{
+		"HugePages": "name 0 page sizes",
+		"HugePages-1Gi": "medium HugePages-1Gi: hugePages storage requested, but there is no resource " +
+			"request for huge pages; add hugepages-1Gi to the limits of a container",
+	} {
+		v, mounter := newVolumes(t, Config{})
+		pod := podWith(empty("v", v1.StorageMedium(medium)))
+		if medium != "HugePages" {
+			pod.Spec.Containers[0].Resources.Limits = v1.ResourceList{
+				v1.ResourceHugePagesPrefix + "2Mi": resource.MustParse("4Mi")}
+		}
+		err := v.SetUp(t.Context(), pod)
+		if err == nil || !strings.Contains(err.Error(), want) || len(mediums(mounter)) > 0 {
+			t.Errorf("%s: %v, mounted %q; want %s", medium, err, mediums(mounter), want)
+		}
 	}
 }
 
