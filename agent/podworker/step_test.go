@@ -338,3 +338,23 @@ func TestStories(t *testing.T) {
 		},
 	})
 }
+
+// The words in which it is told that a container's definition has changed are the kubelet's.
+func TestDefinitionChanged(t *testing.T) {
+	w := newWorld(makePod("Always side+ | web"))
+	w.until(time.Second)
+	changed := w.pod.DeepCopy()
+	changed.Spec.InitContainers[0].Image, changed.Spec.Containers[0].Image = "other", "other"
+	w.pod, w.want.Pod = changed, changed
+	var told []string
+	for w.round() {
+		if a := w.last.Action; a.Kind == StopContainers {
+			told = append(told, a.Message)
+		}
+	}
+	want := []string{"Init container side definition changed",
+		"Container web definition changed, will be restarted"}
+	if diff := cmp.Diff(want, told); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}

@@ -173,7 +173,7 @@ func (p *plan) keep(c *v1.Container, init bool) {
 func (p *plan) keepRunning(c *v1.Container, record cri.Container, init bool) {
 	a := Action{
 		Kind: StopContainers, Container: c.Name, IDs: []string{record.ID}, Again: AgainAtOnce,
-		Message: fmt.Sprintf("Container %s definition changed, will be restarted", c.Name),
+		Message: definitionChanged(c, init),
 	}
 	grace := p.grace()
 	if record.From.Hash == "" || record.From.Hash == cri.ContainerHash(c) {
@@ -188,6 +188,14 @@ func (p *plan) keepRunning(c *v1.Container, record cri.Container, init bool) {
 	}
 	a.Grace = StopGrace(grace)
 	p.propose(p.withHooks(a, a.IDs))
+}
+
+// definitionChanged says in the kubelet's words why a container is stopped that the spec has otherwise.
+func definitionChanged(c *v1.Container, init bool) string {
+	if init {
+		return fmt.Sprintf("Init container %s definition changed", c.Name)
+	}
+	return fmt.Sprintf("Container %s definition changed, will be restarted", c.Name)
 }
 
 // sinceExit is the wait before a container that exited may run again.
