@@ -74,13 +74,17 @@ func followRuntime(n node) *runtimeup.Follower {
 type ownNode struct {
 	// object is nil as long as it is not known; on a standalone node it is what it would be.
 	object func() *v1.Node
+	// reread has object be what the API server has now.
+	reread func(context.Context)
 	parts  []part
 }
 
 func newOwnNode(n node, p parts, l *links) ownNode {
 	if n.kube == nil {
 		made := nodes.Object(nodeIdentity(n.cfg, n.name))
-		return ownNode{object: func() *v1.Node { return made }}
+		return ownNode{
+			object: func() *v1.Node { return made }, reread: func(context.Context) {},
+		}
 	}
 	owned, err := nodes.OpenOwned(n.cfg.RootDir, n.cfg.DevicePlugins.Graces.Capacity)
 	if err != nil {
@@ -113,7 +117,7 @@ func newOwnNode(n node, p parts, l *links) ownNode {
 	n.host.addresses.Follow(kept.Node)
 	n.events.Follow(kept.Node)
 	zones := newTopology(n, p, kept, &l.inventory)
-	return ownNode{kept.Node, []part{
+	return ownNode{kept.Node, kept.Reread, []part{
 		{"node", kept.Run}, {"NodeResourceTopology", zones.Run},
 	}}
 }

@@ -64,7 +64,7 @@ func join(ctx context.Context, n node) (parts, error) {
 		return p, err
 	}
 	own := newOwnNode(n, p, l)
-	p.queue = newQueue(n, p, own.object, l)
+	p.queue = newQueue(n, p, own, l)
 	c, err := newContents(n, p, own.object)
 	if err != nil {
 		return p, err

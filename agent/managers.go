@@ -171,9 +171,16 @@ func askedCPUs(pods *podstatus.Store) func(types.UID, string) (cpus int, known b
 const messagePreempting = "Preempted in order to admit critical pod"
 
 // newQueue makes admission, which looks at the node's object, and whose outcomes go up.
-func newQueue(n node, p parts, object func() *v1.Node, l *links) *admission.Queue {
+func newQueue(n node, p parts, own ownNode, l *links) *admission.Queue {
 	c := admissionConfig(n)
-	c.Store, c.Plugins, c.Reread, c.Node = n.store, p.plugins, n.hardware.Reread, object
+	c.Store, c.Plugins, c.Node = n.store, p.plugins, own.object
+	c.Reread = func(ctx context.Context, what admission.Stale) {
+		if what == admission.StaleNode {
+			own.reread(ctx)
+			return
+		}
+		n.hardware.Reread(ctx)
+	}
 	c.Handlers = append(c.Handlers,
 		admission.GroupsPolicy(n.runtime.SupplementalGroupsPolicy),
 		admission.AppArmor(enforcesAppArmor("/")))

@@ -26,10 +26,10 @@ type admitter struct {
 // attempt decides on one pod with what is known now, and does what follows.
 func (a *admitter) attempt(ctx context.Context, e *entry, t *turn) {
 	d := a.decide(e, a.pods.ledger, t)
+	if a.reread(ctx, e, d.stale()) {
+		return
+	}
 	if d.kind == planned && d.Outcome != Admit {
-		if a.reread(ctx, e, d.Case.Err) {
-			return
-		}
 		a.reconsider(e, &d, t)
 	}
 	if log := klog.FromContext(ctx).V(4); log.Enabled() {

@@ -47,9 +47,9 @@ type Plugins interface {
 type Config struct {
 	// Hardware is the machine now, with the policies on it. After a change, Poke.
 	Hardware func() machine.Hardware
-	// Reread has the machine looked at again; after it returns, Hardware has what was found. nil:
-	// there is nothing to look at.
-	Reread func(ctx context.Context)
+	// Reread has the machine or the node's object looked at again; after it returns, Hardware or Node
+	// has what was found. nil: there is nothing to look at.
+	Reread func(ctx context.Context, what Stale)
 	// Node is the node's object, for handlers, nil as long as it is not known; nil: it never is.
 	// After a change, Poke.
 	Node     func() *v1.Node

@@ -92,10 +92,10 @@ type tries struct {
 	// call is the number of the last goroutine; an answer of another one is late. cancel ends it.
 	call   int
 	cancel context.CancelFunc
-	// retries counts the failures of plugins and of the store, reread is whether the machine was
-	// looked at again for it.
+	// retries counts the failures of plugins and of the store, reread is what was looked at again for
+	// it.
 	retries int
-	reread  bool
+	reread  Stale
 	// refusal is said if the pod may wait no longer for what failed last.
 	refusal *allocation.Rejection
 	// unsound: it keeps CPUs that the machine would not give it when that was decided, so that this

@@ -12,21 +12,46 @@ import (
 	"github.com/numalet/numalet/topology/memory"
 )
 
-// rereadTimeout is how long a pod waits for the machine to be looked at again.
+// rereadTimeout is how long a pod waits for what may be out of date to be looked at again.
 const rereadTimeout = time.Second
 
-// reread has the machine looked at again, once for each pod that would be refused for want of what
-// may be there by now. It returns false if the pod does not wait for that.
-func (a *admitter) reread(ctx context.Context, e *entry, err error) bool {
-	if a.cfg.Reread == nil || e.tries.reread || !mayHaveGrown(e.pod, err) {
+// Stale is what may be otherwise by now than it is known; several are or-ed together.
+type Stale int
+
+// What may be stale.
+const (
+	// StaleMachine: an administrator may have turned memory into huge pages, or back.
+	StaleMachine Stale = 1 << iota
+	// StaleNode: the scheduler may have seen labels of the node of which its watch has yet to tell.
+	StaleNode
+)
+
+// stale is what a pod would be refused for that may be otherwise by now; 0: nothing.
+func (d *Decision) stale() Stale {
+	switch {
+	case d.Outcome == Admit:
+		return 0
+	case d.Reason == ReasonNodeAffinity:
+		return StaleNode
+	case d.kind == planned && mayHaveGrown(d.Pod, d.Case.Err):
+		return StaleMachine
+	default:
+		return 0
+	}
+}
+
+// reread has that looked at again, once for each pod. It returns false if the pod does not wait for
+// it.
+func (a *admitter) reread(ctx context.Context, e *entry, what Stale) bool {
+	if a.cfg.Reread == nil || what == 0 || e.tries.reread&what != 0 {
 		return false
 	}
-	e.tries.reread = true
+	e.tries.reread |= what
 	a.pods.move(e, rereading, e.has)
 	a.start(ctx, e, func(ctx context.Context) completion {
 		ctx, cancel := context.WithTimeout(ctx, rereadTimeout)
 		defer cancel()
-		a.cfg.Reread(ctx)
+		a.cfg.Reread(ctx, what)
 		return completion{}
 	})
 	return true

@@ -49,7 +49,10 @@ func TestTheMachineIsLookedAtAgain(t *testing.T) {
 					cfg.Wait = 0
 					first := cfg.Hardware()
 					cfg.Hardware = func() machine.Hardware { return withPages(first, grown.Load()) }
-					cfg.Reread = func(ctx context.Context) {
+					cfg.Reread = func(ctx context.Context, what Stale) {
+						if what != StaleMachine {
+							t.Errorf("looked at %v", what)
+						}
 						asked.Add(1)
 						select {
 						case <-ctx.Done():
@@ -78,6 +81,44 @@ func TestTheMachineIsLookedAtAgain(t *testing.T) {
 				}
 				d.expect(tt.want)
 			})
+		})
+	}
+}
+
+// A pod that the node's labels refuse is refused only after the node was looked at again, once: the
+// scheduler may have seen them before the node's own watch.
+func TestTheNodeIsLookedAtAgain(t *testing.T) {
+	const refused = "a Reject: NodeAffinity: Predicate NodeAffinity failed: node(s) didn't match Pod's " +
+		"node affinity/selector"
+	for want, labels := range map[string]map[string]string{
+		"a Admit": {"gpu": "h100"}, refused: {"gpu": "none"},
+	} {
+		bubble(t, func(t *testing.T, dir string) {
+			var asked atomic.Int64
+			var node atomic.Pointer[v1.Node]
+			node.Store(&v1.Node{})
+			d := open(t, dir, &plugins{}, func(cfg *Config) {
+				cfg.Handlers = []Handler{Affinity}
+				cfg.Node = node.Load
+				cfg.Reread = func(_ context.Context, what Stale) {
+					if what != StaleNode {
+						t.Errorf("looked at %v", what)
+					}
+					asked.Add(1)
+					now := &v1.Node{}
+					now.Labels = labels
+					node.Store(now)
+				}
+			})
+			defer d.stop()
+			p := pod("a", "cpu=1")
+			p.Spec.NodeSelector = map[string]string{"gpu": "h100"}
+			d.queue.Submit(p, false)
+			synctest.Wait()
+			if asked.Load() != 1 {
+				t.Errorf("looked %d times", asked.Load())
+			}
+			d.expect(want)
 		})
 	}
 }

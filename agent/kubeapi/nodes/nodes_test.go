@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	kubetesting "k8s.io/client-go/testing"
 
 	"github.com/numalet/numalet/agent/mailbox"
@@ -348,6 +349,24 @@ func TestCordon(t *testing.T) {
 			t.Errorf("events %s", got)
 		}
 	})
+}
+
+// TestReread: what the watch has yet to tell of is known at once to whom asks; without an answer the node
+// stays as it was known.
+func TestReread(t *testing.T) {
+	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", ResourceVersion: "7",
+		Labels: map[string]string{"gpu": "h100"}}}
+	r := newRig(t, Identity{}, n)
+	r.nodes.seen.put(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", ResourceVersion: "5"}})
+	for _, refuse := range []bool{false, true} {
+		r.PrependReactor("get", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return refuse, nil, errors.New("no answer")
+		})
+		r.nodes.Reread(t.Context())
+		if got := r.nodes.Node().Labels["gpu"]; got != "h100" {
+			t.Errorf("refused %t: the label is %q", refuse, got)
+		}
+	}
 }
 
 // TestFlapping: facts that change without end do not become requests without end.

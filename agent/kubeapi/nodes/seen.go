@@ -5,12 +5,14 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/kubeapi"
+	"github.com/numalet/numalet/agent/kubeapi/requests"
 	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/node"
 )
@@ -98,6 +100,16 @@ func (n *Nodes) saw(obj any) {
 		n.cfg.Tell(e.Type, e.Reason, e.Message)
 	}
 	mailbox.Signal(n.seen.changed)
+}
+
+// Reread takes the node as the API server has it now. Without an answer it stays as it was.
+func (n *Nodes) Reread(ctx context.Context) {
+	now, err := n.cfg.Main.CoreV1().Nodes().Get(ctx, n.cfg.Identity.Name, metav1.GetOptions{})
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("The node was not looked at again", "err", requests.Short(err))
+		return
+	}
+	n.saw(now)
 }
 
 func (n *Nodes) deleted(ctx context.Context) {
