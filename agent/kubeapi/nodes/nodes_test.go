@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 	kubetesting "k8s.io/client-go/testing"
 
 	"github.com/numalet/numalet/agent/mailbox"
@@ -359,7 +358,7 @@ func TestReread(t *testing.T) {
 	r := newRig(t, Identity{}, n)
 	r.nodes.seen.put(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", ResourceVersion: "5"}})
 	for _, refuse := range []bool{false, true} {
-		r.PrependReactor("get", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		r.PrependReactor("get", "nodes", func(kubetesting.Action) (bool, runtime.Object, error) {
 			return refuse, nil, errors.New("no answer")
 		})
 		r.nodes.Reread(t.Context())
