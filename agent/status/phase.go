@@ -21,15 +21,18 @@ type Reason struct {
 func Phase(pod *v1.Pod, f Facts) v1.PodPhase {
 	next, observed := NextInit(pod, f), f.Observed
 	again := RestartAll(pod, observed).Len() > 0
-	if next < len(pod.Spec.InitContainers) {
+	count, ran := map[fate]int{}, Ran(observed)
+	for i := range pod.Spec.Containers {
+		count[ran.fateOf(pod, &pod.Spec.Containers[i], f.Waiting)]++
+	}
+	// Where all regular containers stay stopped, maybe since an earlier sandbox, there is nothing to
+	// initialize for, and no sidecar is started again.
+	over := count[neverRan] == 0 && count[runs] == 0 && !again
+	if next < len(pod.Spec.InitContainers) && !over {
 		if !again && (initFailed(pod, f, next) || outlived(pod, observed)) {
 			return v1.PodFailed
 		}
 		return v1.PodPending
-	}
-	count, ran := map[fate]int{}, Ran(observed)
-	for i := range pod.Spec.Containers {
-		count[ran.fateOf(pod, &pod.Spec.Containers[i], f.Waiting)]++
 	}
 	switch {
 	case count[neverRan] > 0 && !again && outlived(pod, observed):

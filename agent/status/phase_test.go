@@ -45,6 +45,20 @@ func TestPhase(t *testing.T) {
 		},
 		{pod: "Always init | web", observed: "sandbox init=0 sandbox! web=1", want: v1.PodRunning},
 
+		// It does not when nothing of what they are for will run again.
+		{
+			pod:      "Never side+ | web",
+			observed: "sandbox web- side=143 sandbox! web=143 side=143", want: v1.PodFailed,
+		},
+		{
+			pod:      "Never side+ | web",
+			observed: "sandbox side=143 sandbox! web=143 side=143", waiting: "web", want: v1.PodPending,
+		},
+		{
+			pod: "Never init | web", observed: "sandbox sandbox! web=0 init=0",
+			want: v1.PodSucceeded,
+		},
+
 		// A sidecar counts until it has started, and not for the end.
 		{pod: "Always side+ | web", observed: "sandbox side=1", want: v1.PodPending},
 		{pod: "Always side+ | web", observed: "sandbox web side=1", want: v1.PodRunning},
