@@ -77,7 +77,10 @@ func disturb(t *rapid.T, w *world) {
 	switch rapid.IntRange(0, 6).Draw(t, "disturbance") {
 	case 0:
 		w.loseSandbox()
-	case 1: // the agent died between create and start
+	case 1: // the agent died between create and start, of which there is none while all is to restart
+		if status.RestartAll(w.pod, w.seen).Len() > 0 {
+			return
+		}
 		c := rapid.SampledFrom(listed(w.pod)).Draw(t, "container")
 		if record, ok := w.seen.Container(c.Name); !ok || record.State == cri.ContainerExited {
 			if len(w.seen.Sandboxes) > 0 && w.seen.Sandboxes[0].Ready {
