@@ -41,7 +41,7 @@ func TestRealContainers(t *testing.T) {
 			testExec(t, c)
 			c.MustRun("delete", "pod", "work", "--timeout=1m")
 			testFiles(t, c)
-			said[name] = testShell(t, c, n)
+			said[name] = testShell(t, c, n, name == "numalet")
 		})
 	}
 	for i, ours := range said["numalet"] {
