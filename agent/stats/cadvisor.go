@@ -20,9 +20,9 @@ type cadvisorInput struct {
 
 // group is a cgroup; with nothing but its path where it was not read.
 type group struct {
-	path   string
-	counts *kernel.Counts
-	io     []kernel.DeviceIO
+	path    string
+	counts  *kernel.Counts
+	devices []kernel.DeviceIO
 	// interfaces are those of a pod that has a network of its own.
 	interfaces []kernel.Interface
 }
@@ -37,9 +37,9 @@ func cadvisorMetrics(in cadvisorInput) []byte {
 	e.runtime(in)
 	e.owners(groupFamilies, all)
 	in.network(e)
-	in.traffic(e)
+	traffic.write(e, all)
 	in.filesystems(e)
-	in.devices(e)
+	blockDevices.write(e, all)
 	host := in.Machine.Host
 	machine := []owner{{machine: &in.Machine, labels: labels("boot_id", host.BootID,
 		"machine_id", host.MachineID, "system_uuid", host.SystemUUID)}}
@@ -73,18 +73,18 @@ func (in cadvisorInput) containerLabels(p Pod, c Container) string {
 
 // owners are the machine, pods and containers.
 func (in cadvisorInput) owners() []owner {
-	n := in.Node
+	n, root := in.Node, in.groups[machineGroup]
+	root.counts = &in.Machine.Counts
 	out := []owner{{labels: names(identity{path: "/"}, statsapi.PodReference{}), cpu: n.CPU,
-		memory: n.Memory, io: n.IO, start: n.StartTime.Time, at: in.At,
-		counts: &in.Machine.Counts}}
+		memory: n.Memory, io: n.IO, start: n.StartTime.Time, at: in.At, group: root}}
 	for _, p := range in.Pods {
 		out = append(out, owner{labels: in.podLabels(p), cpu: p.Stats.CPU,
 			memory: p.Stats.Memory, io: p.Stats.IO, start: p.Stats.StartTime.Time, at: in.At,
-			counts: in.groups[p.Sandbox].counts})
+			group: in.groups[p.Sandbox]})
 		for _, c := range p.Containers {
 			out = append(out, owner{labels: in.containerLabels(p, c), cpu: c.Stats.CPU,
 				memory: c.Stats.Memory, io: c.Stats.IO, start: c.Stats.StartTime.Time, at: in.At,
-				counts: in.groups[c.ID].counts})
+				group: in.groups[c.ID]})
 		}
 	}
 	return out

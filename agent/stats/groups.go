@@ -2,7 +2,6 @@ package stats
 
 import (
 	"k8s.io/apimachinery/pkg/types"
-	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/numalet/numalet/agent/stats/kernel"
 )
@@ -27,10 +26,10 @@ func (c *Collector) readGroups(s *Snapshot, counts bool) map[string]group {
 		if err != nil { // it has just gone
 			return group{path: path}
 		}
-		return group{path: path, counts: &c, io: reader.IO(path)}
+		return group{path: path, counts: &c, devices: reader.IO(path)}
 	}
 	if counts {
-		out[machineGroup] = group{path: "/", io: reader.IO("/"), interfaces: s.Machine.Interfaces}
+		out[machineGroup] = group{path: "/", devices: reader.IO("/"), interfaces: s.Machine.Interfaces}
 	}
 	for _, p := range s.Pods {
 		paths, err := g.Paths(types.UID(p.Stats.PodRef.UID))
@@ -70,13 +69,42 @@ func (c *Collector) interfaces(r *kernel.Reader, p Pod, path func(id string) str
 	return nil
 }
 
+// countersOf are the counters of the things of one sort that an owner has several of, which are told
+// apart by a label.
+type countersOf[T any] struct {
+	label    string
+	of       func(owner) []T
+	name     func(T) string
+	families []countedBy[T]
+}
+
+type countedBy[T any] struct {
+	name, help string
+	of         func(T) uint64
+}
+
+// write writes those that were not written yet.
+func (c countersOf[T]) write(e *exposition, all []owner) {
+	for _, f := range c.families {
+		if e.families.Has(f.name) {
+			continue
+		}
+		e.family(f.name, counterType, f.help)
+		for _, o := range all {
+			for _, one := range c.of(o) {
+				e.sample(f.name,
+					point{o.labels, labels(c.label, c.name(one)), float64(f.of(one)), o.at})
+			}
+		}
+	}
+}
+
 // traffic has the counters of interfaces that the snapshot has not: what the runtime does not count
 // is read where the pod's processes see it.
-func (in cadvisorInput) traffic(e *exposition) {
-	for _, f := range []struct {
-		name, help string
-		of         func(kernel.Interface) uint64
-	}{
+var traffic = countersOf[kernel.Interface]{
+	label: "interface", of: func(o owner) []kernel.Interface { return o.interfaces },
+	name: func(i kernel.Interface) string { return i.Name },
+	families: []countedBy[kernel.Interface]{
 		{"container_network_receive_packets_total", "Packets received.",
 			func(i kernel.Interface) uint64 { return i.Rx.Packets }},
 		{"container_network_receive_packets_dropped_total", "Packets dropped while receiving.",
@@ -85,60 +113,19 @@ func (in cadvisorInput) traffic(e *exposition) {
 			func(i kernel.Interface) uint64 { return i.Tx.Packets }},
 		{"container_network_transmit_packets_dropped_total", "Packets dropped while sending.",
 			func(i kernel.Interface) uint64 { return i.Tx.Dropped }},
-	} {
-		if e.families.Has(f.name) {
-			continue
-		}
-		e.family(f.name, counterType, f.help)
-		for _, o := range in.measured() {
-			for _, i := range o.interfaces {
-				e.sample(f.name,
-					point{o.labels, labels("interface", i.Name), float64(f.of(i)), in.At})
-			}
-		}
-	}
+	},
 }
 
-// devices have what was read from block devices and written to them.
-func (in cadvisorInput) devices(e *exposition) {
-	for _, f := range []struct {
-		name, help string
-		of         func(kernel.DeviceIO) uint64
-	}{
+// blockDevices have what was read from block devices and written to them.
+var blockDevices = countersOf[kernel.DeviceIO]{
+	label: "device", of: func(o owner) []kernel.DeviceIO { return o.devices },
+	name: func(d kernel.DeviceIO) string { return d.Device },
+	families: []countedBy[kernel.DeviceIO]{
 		{"container_fs_reads_bytes_total", "Bytes read.",
 			func(d kernel.DeviceIO) uint64 { return d.ReadBytes }},
 		{"container_fs_reads_total", "Reads.", func(d kernel.DeviceIO) uint64 { return d.Reads }},
 		{"container_fs_writes_bytes_total", "Bytes written.",
 			func(d kernel.DeviceIO) uint64 { return d.WrittenBytes }},
 		{"container_fs_writes_total", "Writes.", func(d kernel.DeviceIO) uint64 { return d.Writes }},
-	} {
-		if e.families.Has(f.name) {
-			continue
-		}
-		e.family(f.name, counterType, f.help)
-		for _, o := range in.measured() {
-			for _, d := range o.io {
-				e.sample(f.name, point{o.labels, labels("device", d.Device), float64(f.of(d)), in.At})
-			}
-		}
-	}
-}
-
-// measuredGroup is a cgroup, with the labels of who has it.
-type measuredGroup struct {
-	labels string
-	group
-}
-
-// measured are the machine, pods and containers, with what was read of their cgroups.
-func (in cadvisorInput) measured() []measuredGroup {
-	out := []measuredGroup{
-		{names(identity{path: "/"}, statsapi.PodReference{}), in.groups[machineGroup]}}
-	for _, p := range in.Pods {
-		out = append(out, measuredGroup{in.podLabels(p), in.groups[p.Sandbox]})
-		for _, c := range p.Containers {
-			out = append(out, measuredGroup{in.containerLabels(p, c), in.groups[c.ID]})
-		}
-	}
-	return out
+	},
 }

@@ -4,8 +4,6 @@ import (
 	"time"
 
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
-
-	"github.com/numalet/numalet/agent/stats/kernel"
 )
 
 // owner is who uses something, and the labels that name it. Each metric looks at one of the others.
@@ -17,7 +15,7 @@ type owner struct {
 	swap    *statsapi.SwapStats
 	start   time.Time
 	at      time.Time // when it was seen
-	counts  *kernel.Counts
+	group             // its cgroup; empty for those that are only told of by the runtime
 	machine *Machine
 }
 
