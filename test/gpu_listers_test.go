@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	v1 "k8s.io/api/core/v1"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
@@ -44,13 +42,7 @@ func TestGPUsForListers(t *testing.T) {
 	n.Pod("shared", limited("shared", "cpu: 1, nvidia.com/gpu: 1"))
 	n.AwaitPhase("shared-node", v1.PodRunning)
 
-	conn, err := grpc.NewClient("unix://"+filepath.Join(n.Root, "pod-resources", "kubelet.sock"),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	client, ctx := podresourcesv1.NewPodResourcesListerClient(conn), context.Background()
+	client, ctx := podresourcesv1.NewPodResourcesListerClient(podResources(n, t)), context.Background()
 	list, err := client.List(ctx, &podresourcesv1.ListPodResourcesRequest{})
 	if err != nil {
 		t.Fatal(err)

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	v1 "k8s.io/api/core/v1"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
@@ -128,13 +126,7 @@ func TestMemory(t *testing.T) {
 
 func inPodResources(t *testing.T, n *harness.Node) {
 	t.Helper()
-	conn, err := grpc.NewClient("unix://"+filepath.Join(n.Root, "pod-resources", "kubelet.sock"),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	client := podresourcesv1.NewPodResourcesListerClient(conn)
+	client := podresourcesv1.NewPodResourcesListerClient(podResources(n, t))
 	got, err := client.Get(context.Background(), &podresourcesv1.GetPodResourcesRequest{
 		PodName: "wide-node", PodNamespace: "default",
 	})

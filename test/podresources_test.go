@@ -3,12 +3,9 @@ package test
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"testing"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	v1 "k8s.io/api/core/v1"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/utils/cpuset"
@@ -27,13 +24,7 @@ func TestPodResources(t *testing.T) {
 	n.AwaitPhase("own-node", v1.PodRunning)
 	n.AwaitPhase("shared-node", v1.PodRunning)
 
-	conn, err := grpc.NewClient("unix://"+filepath.Join(n.Root, "pod-resources", "kubelet.sock"),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	client := podresourcesv1.NewPodResourcesListerClient(conn)
+	client := podresourcesv1.NewPodResourcesListerClient(podResources(n, t))
 	list, err := client.List(context.Background(), &podresourcesv1.ListPodResourcesRequest{})
 	if err != nil {
 		t.Fatal(err)

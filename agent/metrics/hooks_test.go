@@ -3,13 +3,13 @@ package metrics
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-base/metrics"
 
 	"github.com/numalet/numalet/agent/handler"
+	"github.com/numalet/numalet/topology/metric/metrictest"
 )
 
 // TestHooksAndNamespaces: hooks that fell back to plain HTTP or had no time to sleep, sandboxes with
@@ -40,28 +40,18 @@ func TestHooksAndNamespaces(t *testing.T) {
 	own.Spec.EphemeralContainers = make([]v1.EphemeralContainer, 2)
 	m.Pods([]*v1.Pod{own, host}, []*v1.Pod{own})
 
-	for name, want := range map[string]string{
-		"kubelet_lifecycle_handler_http_fallbacks_total":    "2",
-		"kubelet_sleep_action_terminated_early_total":       "1",
-		"kubelet_started_user_namespaced_pods_total":        "2",
-		"kubelet_started_user_namespaced_pods_errors_total": "1",
-		"kubelet_started_pods_total":                        "4",
-		"kubelet_started_pods_errors_total":                 "2",
-		"kubelet_managed_ephemeral_containers":              "2",
+	for name, want := range map[string]float64{
+		"kubelet_lifecycle_handler_http_fallbacks_total":    2,
+		"kubelet_sleep_action_terminated_early_total":       1,
+		"kubelet_started_user_namespaced_pods_total":        2,
+		"kubelet_started_user_namespaced_pods_errors_total": 1,
+		"kubelet_started_pods_total":                        4,
+		"kubelet_started_pods_errors_total":                 2,
+		"kubelet_managed_ephemeral_containers":              2,
 	} {
-		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := "none"
-		for _, f := range families {
-			if f.GetName() == name {
-				one := f.GetMetric()[0]
-				got = fmt.Sprint(one.GetCounter().GetValue() + one.GetGauge().GetValue())
-			}
-		}
+		got := metrictest.Values(t, registry, name)[""]
 		if got != want {
-			t.Errorf("%s is %s, want %s", name, got, want)
+			t.Errorf("%s is %v, want %v", name, got, want)
 		}
 	}
 }
