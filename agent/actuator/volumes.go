@@ -72,12 +72,11 @@ func (b build) warnOfVolumes(err error) {
 		errs = joined.Unwrap()
 	}
 	for _, one := range errs {
-		var device *volume.MapError
+		reason, device := mountFailed, (*volume.MapError)(nil)
 		if errors.As(one, &device) {
-			b.warn("FailedMapVolume", one.Error())
-			continue
+			reason = "FailedMapVolume"
 		}
-		b.warn(mountFailed, one.Error())
+		b.warn(reason, one.Error())
 	}
 }
 
