@@ -22,6 +22,8 @@ type Record struct {
 	// Home is the interface as it was before it was handed out.
 	Home  Interface `json:"home"`
 	Phase Phase     `json:"phase"`
+	// Pod is the UID of the pod that has it, where the agent says that.
+	Pod string `json:"pod,omitempty"`
 	// Since is when it was handed out. Seen: its pod was known to the agent since.
 	Since time.Time `json:"since,omitzero"`
 	Seen  bool      `json:"seen,omitempty"`

@@ -96,7 +96,7 @@ func TestRealFollow(t *testing.T) {
 		t.Errorf("of a healthy one the agent is told %q", why)
 	}
 
-	_, err = p.keeper.allocate("example.com/eni", []string{"eth1"})
+	_, err = p.keeper.allocate("example.com/eni", []string{"eth1"}, "")
 	home.must(err)
 	pods.give("eth1")
 	spoil(home, pod)
@@ -142,7 +142,7 @@ func TestRealXDP(t *testing.T) {
 	if !now.State.XDP {
 		t.Fatalf("it is not seen: %+v", now)
 	}
-	for _, s := range steps(before.State, now, false) {
+	for _, s := range steps(before.State, now, func(string) bool { return false }) {
 		home.must(k.Apply(now.Index, s))
 	}
 	if after := eth1(); after.State.XDP || !after.State.Up {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -17,7 +18,8 @@ const (
 )
 
 // heldBy asks the agent, at its pod resources socket, which devices of the resources pods have.
-func heldBy(ctx context.Context, path string, rules []Rule) (map[string]bool, error) {
+func heldBy(ctx context.Context, path string, resources []string) (map[string]bool,
+	error) {
 	ctx, cancel := context.WithTimeout(ctx, heldDeadline)
 	defer cancel()
 	conn, err := grpc.NewClient("passthrough:///"+path,
@@ -35,18 +37,15 @@ func heldBy(ctx context.Context, path string, rules []Rule) (map[string]bool, er
 	if err != nil {
 		return nil, fmt.Errorf("ask %s which interfaces pods have: %w", path, err)
 	}
-	ours := map[string]bool{}
-	for _, r := range rules {
-		ours[r.Resource] = true
-	}
 	held := map[string]bool{}
 	for _, pod := range resp.GetPodResources() {
 		for _, container := range pod.GetContainers() {
 			for _, d := range container.GetDevices() {
+				if !slices.Contains(resources, d.GetResourceName()) {
+					continue
+				}
 				for _, id := range d.GetDeviceIds() {
-					if ours[d.GetResourceName()] {
-						held[id] = true
-					}
+					held[id] = true
 				}
 			}
 		}

@@ -32,16 +32,34 @@ type Link struct {
 
 // State is what is put right when an interface comes back.
 type State struct {
-	Name      string         `json:"name"`
-	MAC       string         `json:"mac,omitempty"`
-	Alias     string         `json:"alias,omitempty"`
-	MTU       int            `json:"mtu,omitempty"`
-	Queue     int            `json:"queue,omitempty"` // txqueuelen
-	Up        bool           `json:"up,omitempty"`
-	Promisc   bool           `json:"promisc,omitempty"`
-	Multicast bool           `json:"multicast,omitempty"` // all of it: IFF_ALLMULTI
-	XDP       bool           `json:"xdp,omitempty"`       // a program is attached
+	Name string `json:"name"`
+	// AltNames are other names of it (ip link property), sorted.
+	AltNames []string `json:"altNames,omitempty"`
+	MAC      string   `json:"mac,omitempty"`
+	Alias    string   `json:"alias,omitempty"`
+	MTU      int      `json:"mtu,omitempty"`
+	Queue    int      `json:"queue,omitempty"` // txqueuelen
+	Group    int      `json:"group,omitempty"`
+	Flags
+	Segments
 	Addresses []netip.Prefix `json:"addresses,omitempty"` // but those of the link's own scope
+}
+
+// Flags are what is on or off of an interface; what most interfaces have is false, but for Up.
+type Flags struct {
+	Up          bool `json:"up,omitempty"`
+	Promisc     bool `json:"promisc,omitempty"`
+	Multicast   bool `json:"multicast,omitempty"`   // all of it: IFF_ALLMULTI
+	NoMulticast bool `json:"noMulticast,omitempty"` // without IFF_MULTICAST
+	NoARP       bool `json:"noARP,omitempty"`
+	XDP         bool `json:"xdp,omitempty"` // a program is attached
+}
+
+// Segments bound what is sent and received as one; 0: not known.
+type Segments struct {
+	GSOSize int `json:"gsoSize,omitempty"` // bytes
+	GSOSegs int `json:"gsoSegs,omitempty"`
+	GROSize int `json:"groSize,omitempty"` // bytes
 }
 
 // Hardware is what sysfs says of what is beneath an interface. All of it is empty beneath those

@@ -28,6 +28,8 @@ type keeper struct {
 	mu   sync.Mutex
 	book Book
 	home map[string]Interface
+	// refused says why interfaces at home are not offered.
+	refused map[string]string
 	// own is what the node has lived on since the plugin began: a default route that is gone for
 	// a moment makes no device of the node's interface.
 	own  Own
@@ -58,9 +60,22 @@ func (k *keeper) look(pods sightOfPods) (map[string]offer, error) {
 	return k.offersLocked(), err
 }
 
-// resources are those that rules are for, each once.
-func (k *keeper) resources() (names []string) {
+// offered are the resources that rules are for, each once.
+func (k *keeper) offered() (names []string) {
 	for _, r := range k.rules {
+		if !slices.Contains(names, r.Resource) {
+			names = append(names, r.Resource)
+		}
+	}
+	return names
+}
+
+// resources are all that containers may have: what is offered, and what was when they got it.
+func (k *keeper) resources() []string {
+	names := k.offered()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, r := range k.book {
 		if !slices.Contains(names, r.Resource) {
 			names = append(names, r.Resource)
 		}
@@ -92,8 +107,10 @@ func (k *keeper) lookLocked(pods sightOfPods) error {
 	}
 	maps.Copy(k.own, ownOf(facts, k.addresses))
 	choices := Choose(facts, k.rules, k.own)
+	k.refused = map[string]string{}
 	for _, c := range choices {
 		if c.Refusal != "" {
+			k.refused[c.Interface.ID] = c.Refusal
 			k.sayLocked(c.Interface, "is not offered: "+c.Refusal)
 		}
 	}
@@ -132,7 +149,7 @@ func (k *keeper) keepLocked(next Book) error {
 // offersLocked are the devices of each resource.
 func (k *keeper) offersLocked() map[string]offer {
 	offers := map[string]offer{}
-	for _, resource := range k.resources() {
+	for _, resource := range k.offered() {
 		offers[resource] = offer{}
 	}
 	for _, id := range k.book.ids() {
@@ -183,149 +200,105 @@ func (k *keeper) sayOnceLocked(i Interface, of, what string) {
 }
 
 // allocate hands interfaces of a resource out. What their last container has left is removed first:
-// the agent gives devices away again when it is gone.
-func (k *keeper) allocate(resource string, ids []string) (*v1beta1.ContainerAllocateResponse,
-	error) {
+// the agent gives devices away again when it is gone. The pod is a UID, empty if it is not known.
+func (k *keeper) allocate(resource string, ids []string, pod string) (
+	*v1beta1.ContainerAllocateResponse, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if err := k.readyLocked(ids); err != nil {
+	for _, id := range ids {
+		if err := k.backLocked(id); err != nil {
+			return nil, err
+		}
+	}
+	// What was offered a moment ago may carry the default route now, or have another name.
+	if err := k.lookLocked(sightOfPods{}); err != nil {
 		return nil, err
 	}
-	next := maps.Clone(k.book)
-	var all []Interface
-	for _, id := range ids {
-		r := next[id]
-		r.Phase, r.Since, r.Seen, r.Missed = Handed, time.Now().UTC(), false, time.Time{}
-		next[id] = r
-		all = append(all, r.Home)
-	}
-	if err := k.keepLocked(next); err != nil {
+	all, err := k.handLocked(ids, pod)
+	if err != nil {
 		return nil, err
 	}
 	return answer(resource, all, k.move)
 }
 
+// handLocked writes down who has interfaces now; all of them are at home.
+func (k *keeper) handLocked(ids []string, pod string) (all []Interface, err error) {
+	next := maps.Clone(k.book)
+	for _, id := range ids {
+		r, known := next[id]
+		_, atHome := k.home[id]
+		switch {
+		case k.refused[id] != "":
+			return nil, fmt.Errorf("interface %s is not offered any more: %s", id, k.refused[id])
+		case !known:
+			return nil, fmt.Errorf("interface %s is not there any more", id)
+		case !atHome:
+			return nil, fmt.Errorf("interface %s: %s", id, r.health(k.home, k.host.present))
+		}
+		r.Phase, r.Pod, r.Since, r.Seen, r.Missed = Handed, pod, time.Now().UTC(), false, time.Time{}
+		next[id] = r
+		all = append(all, r.Home)
+	}
+	return all, k.keepLocked(next)
+}
+
 // released brings interfaces back whose pod is gone, and says what is in the way of that. One that
-// is not handed out is back already.
-func (k *keeper) released(ids []string) error {
+// is not handed out, or to another pod since, is back already.
+func (k *keeper) released(ids []string, pod string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var errs []error
 	for _, id := range ids {
-		r, known := k.book[id]
-		if !known || r.Phase == Free {
-			continue
-		}
-		next := maps.Clone(k.book)
-		r.Phase = Returning
-		next[id] = r
-		if err := k.keepLocked(next); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		k.returnLocked(id)
-		if r, known = k.book[id]; known && r.Phase != Free {
-			errs = append(errs, fmt.Errorf("interface %s: %s", id,
-				cmp.Or(r.Problem, "it could not be brought back")))
+		if has := k.book[id].Pod; pod == "" || has == "" || has == pod {
+			errs = append(errs, k.backLocked(id))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// prepare makes interfaces ready for a container that starts, maybe not for the first time: the one
-// before is gone, and what it had is in the pod's network namespace.
-func (k *keeper) prepare(ids []string) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.readyLocked(ids)
+// backLocked brings an interface back that is not free.
+func (k *keeper) backLocked(id string) error {
+	r, known := k.book[id]
+	if !known || r.Phase == Free {
+		return nil
+	}
+	next := maps.Clone(k.book)
+	r.Phase = Returning
+	next[id] = r
+	if err := k.keepLocked(next); err != nil {
+		return err
+	}
+	k.returnLocked(id)
+	if r, known = k.book[id]; known && r.Phase != Free {
+		return fmt.Errorf("interface %s: %s", id, cmp.Or(r.Problem, "it could not be brought back"))
+	}
+	return nil
 }
 
-// readyLocked brings interfaces back that are not free.
-func (k *keeper) readyLocked(ids []string) error {
+// prepare makes interfaces ready for a container that starts, maybe not for the first time: the one
+// before is gone, and what it had is in the pod's network namespace.
+func (k *keeper) prepare(ids []string, pod string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	for _, id := range ids {
 		r, known := k.book[id]
 		if !known {
 			return fmt.Errorf("interface %s is not there any more", id)
 		}
-		if r.Phase == Free {
+		if r.Phase == Free { // it was handed out by a plugin whose records are lost
+			if _, err := k.handLocked([]string{id}, pod); err != nil {
+				return err
+			}
 			continue
 		}
-		if err := k.bring(r); err != nil {
+		named, err := k.bring(r)
+		if err == nil && !named { // the runtime would take who has the name
+			err = fmt.Errorf("another interface is %s now: give that one another name",
+				r.Home.Link.State.Name)
+		}
+		if err != nil {
 			return fmt.Errorf("interface %s: %w", id, err)
 		}
 	}
 	return nil
-}
-
-// returnLocked tries to bring back what no container has any more.
-func (k *keeper) returnLocked(id string) {
-	next := maps.Clone(k.book)
-	r := next[id]
-	err := k.bring(r)
-	switch {
-	case err == nil:
-		k.sayLocked(r.Home, "is back from a container, as it was before")
-		r = Record{Resource: r.Resource, Home: r.Home, Phase: Free}
-		next[id] = r
-	case errors.Is(err, errNowhere) && r.Home.Hardware.PCI == "":
-		delete(next, id) // software's went with the network namespace
-	default:
-		r.Problem = err.Error()
-		next[id] = r
-	}
-	if err := k.keepLocked(next); err != nil {
-		k.log.Print(err)
-	}
-}
-
-// bring has an interface at home, as it was.
-func (k *keeper) bring(r Record) error {
-	now, names, err := k.find(r.Home)
-	if err == nil && now == nil {
-		if err = k.host.mover.Fetch(r.Home); err == nil {
-			now, names, err = k.find(r.Home)
-		}
-	}
-	if err != nil {
-		return err
-	}
-	if now == nil {
-		return errNowhere
-	}
-	holder, taken := names[r.Home.Link.State.Name]
-	for _, s := range steps(r.Home.Link.State, now.Link, taken && holder != now.Link.Index) {
-		err = errors.Join(err, k.host.mover.Apply(now.Link.Index, s))
-	}
-	return err
-}
-
-// find looks for an interface at home, and for who has which name there.
-func (k *keeper) find(i Interface) (*Interface, map[string]int, error) {
-	facts, err := k.host.facts()
-	if err != nil {
-		return nil, nil, err
-	}
-	names := map[string]int{}
-	for _, f := range facts.Interfaces {
-		names[f.Link.State.Name] = f.Link.Index
-	}
-	at := slices.IndexFunc(facts.Interfaces, func(f Interface) bool { return i.is(f) })
-	if at < 0 {
-		return nil, names, nil
-	}
-	return &facts.Interfaces[at], names, nil
-}
-
-// is reports whether an interface at home is this one. One that has no hardware has its index there,
-// unless that was taken when it came back.
-func (i Interface) is(f Interface) bool {
-	if i.Hardware.PCI != "" {
-		return i.ID == f.ID
-	}
-	return i.Link.Kind == f.Link.Kind && i.Link.Index == f.Link.Index || i.same(f.Link)
-}
-
-// present reports whether the hardware beneath an interface is there, if there is any.
-func (h Host) present(i Interface) bool {
-	return i.Hardware.PCI == "" || h.sysfs.present(i.Hardware.PCI)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -25,7 +26,7 @@ func TestCannotBeReset(t *testing.T) {
 	if _, err := k.look(sightOfPods{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := k.allocate("a", []string{id}); err != nil {
+	if _, err := k.allocate("a", []string{id}, ""); err != nil {
 		t.Fatal(err)
 	}
 	healthy := func(pods sightOfPods) bool {
@@ -64,7 +65,7 @@ func TestCannotBeReset(t *testing.T) {
 		"container had it: ") {
 		t.Error("it is healthy, or nobody was told, though it cannot be reset")
 	}
-	if _, err := k.allocate("a", []string{id}); err == nil {
+	if _, err := k.allocate("a", []string{id}, ""); err == nil {
 		t.Error("it is handed out as it is")
 	}
 	sim.change(func() { sim.broken = nil })
@@ -84,10 +85,10 @@ func TestReleased(t *testing.T) {
 	if _, err := k.look(sightOfPods{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.released([]string{id, "never-there"}); err != nil {
+	if err := k.released([]string{id, "never-there"}, ""); err != nil {
 		t.Errorf("what nobody has is released with %v", err)
 	}
-	if _, err := k.allocate("a", []string{id}); err != nil {
+	if _, err := k.allocate("a", []string{id}, ""); err != nil {
 		t.Fatal(err)
 	}
 	sim.change(func() { // a container has changed it
@@ -98,13 +99,13 @@ func TestReleased(t *testing.T) {
 		}
 		sim.broken = errors.New("no")
 	})
-	err := k.released([]string{id})
+	err := k.released([]string{id}, "")
 	if err == nil || !strings.Contains(err.Error(), "interface "+id+": ") || k.book[id].Phase == Free {
 		t.Errorf("it cannot be reset, and the answer is %v: %+v", err, k.book[id])
 	}
 	sim.change(func() { sim.broken = nil })
 	for range 2 {
-		if err := k.released([]string{id}); err != nil || k.book[id].Phase != Free {
+		if err := k.released([]string{id}, ""); err != nil || k.book[id].Phase != Free {
 			t.Errorf("it is not back: %v, %+v", err, k.book[id])
 		}
 	}
@@ -121,7 +122,7 @@ func TestBeginsAgain(t *testing.T) {
 	if _, err := k.look(sightOfPods{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := k.allocate("a", []string{"0000:81:00.1"}); err != nil {
+	if _, err := k.allocate("a", []string{"0000:81:00.1"}, ""); err != nil {
 		t.Fatal(err)
 	}
 	sim.change(func() {
@@ -150,17 +151,115 @@ func TestBeginsAgain(t *testing.T) {
 	}
 }
 
-// A file that is of no use is moved aside.
-func TestBadState(t *testing.T) {
-	s := store{t.TempDir()}
-	put(t, filepath.Join(s.dir, stateFile), "{")
-	book, err := s.load()
-	var aside *asideError
-	if len(book) != 0 || !errors.As(err, &aside) || !exists(aside.aside) || exists(aside.path) {
-		t.Errorf("%v, %v", book, err)
+// What the node has come to live on since it was offered is not handed out.
+func TestOwnIsNotHandedOut(t *testing.T) {
+	sim, sys := open(t, "rdma")
+	k := testKeeper(t, Host{sim, sim, sys}, Rule{Resource: "a", Names: []string{"eth1", "ens8f0v1"}})
+	if _, err := k.look(sightOfPods{}); err != nil {
+		t.Fatal(err)
 	}
-	if book, err = s.load(); err != nil || book == nil {
-		t.Errorf("the next time: %v, %v", book, err)
+	sim.change(func() { sim.routes = []int{2, 3} })
+	_, err := k.allocate("a", []string{"0000:00:06.0"}, "")
+	if err == nil || !strings.Contains(err.Error(), "interface 0000:00:06.0 is not offered any "+
+		"more: it carries the default route") {
+		t.Errorf("it is handed out: %v", err)
+	}
+	sim.change(func() { // somebody moves the other one
+		sim.links = slices.DeleteFunc(sim.links, func(l Link) bool { return l.State.Name == "ens8f0v1" })
+	})
+	if _, err = k.allocate("a", []string{"0000:81:00.2"}, ""); err == nil ||
+		!strings.Contains(err.Error(), "somebody has moved it") {
+		t.Errorf("the other one is handed out: %v", err)
+	}
+	for id, r := range k.book {
+		if r.Phase != Free {
+			t.Errorf("%s is %s", id, r.Phase)
+		}
+	}
+}
+
+// What a container got under another configuration is its own as long as its pod has it.
+func TestResourceOfBefore(t *testing.T) {
+	sim, sys := open(t, "rdma")
+	k := testKeeper(t, Host{sim, sim, sys}, Rule{Resource: "a", Names: []string{"eth1"}})
+	if _, err := k.look(sightOfPods{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.allocate("a", []string{"0000:00:06.0"}, ""); err != nil {
+		t.Fatal(err)
+	}
+	k.rules = []Rule{{Resource: "b", Names: []string{"eth1"}}}
+	if got := k.resources(); !slices.Equal(got, []string{"b", "a"}) {
+		t.Errorf("pods are asked about for having %q", got)
+	}
+	if offers, err := k.look(podsHave("0000:00:06.0")); err != nil ||
+		len(offers["b"].devices)+len(offers["a"].devices) > 0 {
+		t.Errorf("what a container has is offered: %v, %v", offers, err)
+	}
+}
+
+// A plugin that lost its records knows of what a container has from its next start on.
+func TestPreparedWithoutRecords(t *testing.T) {
+	sim, sys := open(t, "rdma")
+	k := testKeeper(t, Host{sim, sim, sys}, Rule{Resource: "a", Names: []string{"eth1"}})
+	k.move = ByRuntime
+	if _, err := k.look(sightOfPods{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.prepare([]string{"0000:00:06.0"}, "uid"); err != nil {
+		t.Fatal(err)
+	}
+	if r := k.book["0000:00:06.0"]; r.Phase != Handed || r.Pod != "uid" {
+		t.Errorf("the book has %+v", r)
+	}
+}
+
+// A release that is told again, when another pod has the interface, takes it from nobody.
+func TestReleasedLate(t *testing.T) {
+	sim, sys := open(t, "rdma")
+	k := testKeeper(t, Host{sim, sim, sys}, Rule{Resource: "a", Names: []string{"eth1"}})
+	if _, err := k.look(sightOfPods{}); err != nil {
+		t.Fatal(err)
+	}
+	ids := []string{"0000:00:06.0"}
+	for _, pod := range []string{"first", "second"} {
+		if _, err := k.allocate("a", ids, pod); err != nil {
+			t.Fatal(err)
+		}
+		if err := k.released(ids, "first"); err != nil {
+			t.Error(err)
+		}
+	}
+	if r := k.book[ids[0]]; r.Phase != Handed || r.Pod != "second" {
+		t.Errorf("the book has %+v", r)
+	}
+}
+
+// An interface that came home with the index of one that went with its namespace stays what it is.
+func TestIndexOfAnother(t *testing.T) {
+	own := Link{Index: 2, State: State{Name: "own0"}}
+	eth := func(index int, name, mac string) Link {
+		return Link{Index: index, Kind: "veth", State: State{Name: name, MAC: mac}}
+	}
+	sim := &simulated{routes: []int{2}, links: []Link{own,
+		eth(3, "eth1", "02:00:00:00:00:01"), eth(4, "eth2", "02:00:00:00:00:02")}}
+	k := testKeeper(t, Host{sim, sim, sysfs{t.TempDir(), "/dev"}},
+		Rule{Resource: "a", Names: []string{"eth*"}})
+	if _, err := k.look(sightOfPods{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.allocate("a", []string{"eth1", "eth2"}, ""); err != nil {
+		t.Fatal(err)
+	}
+	sim.change(func() { sim.links = []Link{own, eth(4, "net1", "02:00:00:00:00:01")} })
+	if err := k.released([]string{"eth2", "eth1"}, ""); err != nil {
+		t.Error(err)
+	}
+	if l := sim.links[1]; l.State.Name != "eth1" || l.State.MAC != "02:00:00:00:00:01" {
+		t.Errorf("it is %+v; these steps were made: %v", l, sim.applied)
+	}
+	if len(k.book) != 1 {
+		t.Errorf("the book has %+v", k.book)
 	}
 }
 

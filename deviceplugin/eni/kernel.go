@@ -82,11 +82,18 @@ func linkOf(l netlink.Link, addresses []netip.Prefix) Link {
 		Index: a.Index, Permanent: a.PermHWAddr.String(), Parent: a.ParentDev,
 		Carrier: a.RawFlags&unix.IFF_LOWER_UP != 0, Master: a.MasterIndex,
 		State: State{
-			Name: a.Name, MAC: a.HardwareAddr.String(), Alias: a.Alias, MTU: a.MTU,
-			Queue: a.TxQLen, Up: a.RawFlags&unix.IFF_UP != 0,
-			Promisc:   a.RawFlags&unix.IFF_PROMISC != 0,
-			Multicast: a.RawFlags&unix.IFF_ALLMULTI != 0,
-			XDP:       a.Xdp != nil && a.Xdp.Attached, Addresses: addresses,
+			Name: a.Name, AltNames: slices.Sorted(slices.Values(a.AltNames)),
+			MAC: a.HardwareAddr.String(), Alias: a.Alias, MTU: a.MTU, Queue: a.TxQLen,
+			Group: int(a.Group), Addresses: addresses,
+			Flags: Flags{
+				Up:          a.RawFlags&unix.IFF_UP != 0,
+				Promisc:     a.RawFlags&unix.IFF_PROMISC != 0,
+				Multicast:   a.RawFlags&unix.IFF_ALLMULTI != 0,
+				NoMulticast: a.RawFlags&unix.IFF_MULTICAST == 0,
+				NoARP:       a.RawFlags&unix.IFF_NOARP != 0,
+				XDP:         a.Xdp != nil && a.Xdp.Attached,
+			},
+			Segments: Segments{int(a.GSOMaxSize), int(a.GSOMaxSegs), int(a.GROMaxSize)},
 		},
 	}
 	if l.Type() != "device" {

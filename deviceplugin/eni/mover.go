@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -135,45 +136,90 @@ func (k *kernel) User(i Interface) (pid int, err error) {
 }
 
 // findIn is netlink in a namespace and the interface's link there; nil if it is not there.
-func findIn(ns netns.NsHandle, i Interface) (*netlink.Handle, *netlink.Device, error) {
+func findIn(ns netns.NsHandle, i Interface) (*netlink.Handle, *Link, error) {
 	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, nil, nil //nolint:nilerr // the namespace has just ended: it is not there any more
 	}
 	links, err := linksOf(h)
 	if at := slices.IndexFunc(links, i.same); err == nil && at >= 0 {
-		return h, &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: links[at].Index}}, nil
+		return h, &links[at], nil
 	}
 	h.Close()
 	return nil, nil, err
 }
 
-// fetchFrom moves the interface home if it is in a namespace. It gets a name there that nobody has
-// at home; steps gives it its own.
+// fetchFrom moves the interface home if it is in a namespace. It gets a name there that nobody has,
+// neither there nor at home, nor could foresee; steps gives it its own ones.
 func (k *kernel) fetchFrom(ns netns.NsHandle, i Interface) (bool, error) {
 	h, away, err := findIn(ns, i)
 	if h == nil || err != nil {
 		return false, err
 	}
 	defer h.Close()
-	return true, errors.Join(h.LinkSetDown(away),
-		h.LinkSetName(away, fmt.Sprintf("eni%08x", uint32(i.Link.Index))),
-		h.LinkSetNsFd(away, int(k.home)))
+	link := linkAt(away.Index)
+	for _, name := range away.State.AltNames { // one that is in use at home would hold it there
+		err = errors.Join(err, h.LinkDelAltName(link, name))
+	}
+	return true, errors.Join(err, h.LinkSetDown(link),
+		h.LinkSetName(link, fmt.Sprintf("eni%08x", rand.Uint32())),
+		h.LinkSetNsFd(link, int(k.home)))
+}
+
+// linkAt is a link as netlink's library wants it.
+func linkAt(index int) netlink.Link {
+	return &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}
+}
+
+// switches are the steps that have no value.
+var switches = map[Op]func(*netlink.Handle, netlink.Link) error{
+	SetDown:        (*netlink.Handle).LinkSetDown,
+	SetUp:          (*netlink.Handle).LinkSetUp,
+	LeaveMaster:    (*netlink.Handle).LinkSetNoMaster,
+	LeavePromisc:   (*netlink.Handle).SetPromiscOff,
+	LeaveMulticast: (*netlink.Handle).LinkSetAllmulticastOff,
+	MulticastOn:    (*netlink.Handle).LinkSetMulticastOn,
+	MulticastOff:   (*netlink.Handle).LinkSetMulticastOff,
+	ARPOn:          (*netlink.Handle).LinkSetARPOn,
+	ARPOff:         (*netlink.Handle).LinkSetARPOff,
+}
+
+// numbers are the steps that have a number.
+var numbers = map[Op]func(*netlink.Handle, netlink.Link, int) error{
+	SetMTU:     (*netlink.Handle).LinkSetMTU,
+	SetQueue:   (*netlink.Handle).LinkSetTxQLen,
+	SetGroup:   (*netlink.Handle).LinkSetGroup,
+	SetGSOSize: (*netlink.Handle).LinkSetGSOMaxSize,
+	SetGSOSegs: (*netlink.Handle).LinkSetGSOMaxSegs,
+	SetGROSize: (*netlink.Handle).LinkSetGROMaxSize,
 }
 
 // Apply implements Mover.
 func (k *kernel) Apply(index int, s Step) error {
-	link := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}
+	link := linkAt(index)
 	var err error
+	if do := switches[s.Op]; do != nil {
+		err = do(k.handle, link)
+	} else if do := numbers[s.Op]; do != nil {
+		err = do(k.handle, link, s.Number)
+	} else {
+		err = k.apply(link, s)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", s, err)
+	}
+	return nil
+}
+
+// apply makes a change to what is no number.
+func (k *kernel) apply(link netlink.Link, s Step) (err error) {
 	switch s.Op {
-	case SetDown:
-		err = k.handle.LinkSetDown(link)
-	case SetUp:
-		err = k.handle.LinkSetUp(link)
-	case LeaveMaster:
-		err = k.handle.LinkSetNoMaster(link)
 	case SetName:
 		err = k.handle.LinkSetName(link, s.Text)
+	case RemoveAltName:
+		err = k.handle.LinkDelAltName(link, s.Text)
+	case AddAltName:
+		err = k.handle.LinkAddAltName(link, s.Text)
 	case SetAlias:
 		err = k.handle.LinkSetAlias(link, s.Text)
 	case SetMAC:
@@ -181,14 +227,6 @@ func (k *kernel) Apply(index int, s Step) error {
 		if mac, err = net.ParseMAC(s.Text); err == nil {
 			err = k.handle.LinkSetHardwareAddr(link, mac)
 		}
-	case SetMTU:
-		err = k.handle.LinkSetMTU(link, s.Number)
-	case SetQueue:
-		err = k.handle.LinkSetTxQLen(link, s.Number)
-	case LeavePromisc:
-		err = k.handle.SetPromiscOff(link)
-	case LeaveMulticast:
-		err = k.handle.LinkSetAllmulticastOff(link)
 	case DetachXDP:
 		err = k.inHome(func() error { return netlink.LinkSetXdpFd(link, -1) })
 	case RemoveAddress:
@@ -198,10 +236,7 @@ func (k *kernel) Apply(index int, s Step) error {
 	default:
 		err = fmt.Errorf("there is no such step: %w", fs.ErrInvalid)
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", s, err)
-	}
-	return nil
+	return err
 }
 
 // unless forgets an error that says that nothing is left to do.

@@ -30,6 +30,20 @@ type space struct {
 // newSpace makes a network namespace, which ends with the test.
 func newSpace(t *testing.T) space {
 	t.Helper()
+	s := makeSpace(t)
+	t.Cleanup(s.end)
+	return s
+}
+
+// end ends a network namespace, unless somebody else keeps it.
+func (s space) end() {
+	s.Close()
+	_ = s.ns.Close() // it was only read
+}
+
+// makeSpace makes a network namespace, which whoever made it ends.
+func makeSpace(t *testing.T) space {
+	t.Helper()
 	runtime.LockOSThread()
 	before, err := netns.Get()
 	if err != nil {
@@ -49,10 +63,6 @@ func newSpace(t *testing.T) space {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		h.Close()
-		_ = ns.Close() // nothing keeps it after that
-	})
 	return space{t, ns, h}
 }
 
@@ -219,7 +229,7 @@ func testReturn(t *testing.T, home space) {
 		t.Fatalf("offered are %v", d)
 	}
 	before := keeper.home["eth1"].Link
-	if _, err := keeper.allocate("example.com/eni", []string{"eth1"}); err != nil {
+	if _, err := keeper.allocate("example.com/eni", []string{"eth1"}, ""); err != nil {
 		t.Fatal(err)
 	}
 	spoil(home, pod)
@@ -250,7 +260,7 @@ func TestRealResetAtHome(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := keeper.home["eth1"].Link.State
-	if _, err := keeper.allocate("a", []string{"eth1"}); err != nil {
+	if _, err := keeper.allocate("a", []string{"eth1"}, ""); err != nil {
 		t.Fatal(err)
 	}
 	mac, err := net.ParseMAC("02:00:00:00:00:99")
@@ -258,7 +268,7 @@ func TestRealResetAtHome(t *testing.T) {
 	l := home.link("eth1")
 	home.must(err, home.LinkSetHardwareAddr(l, mac), home.LinkSetMaster(l, home.link("br0")),
 		home.LinkSetDown(l))
-	home.must(keeper.prepare([]string{"eth1"}))
+	home.must(keeper.prepare([]string{"eth1"}, ""))
 	if _, err := keeper.look(sightOfPods{}); err != nil {
 		t.Fatal(err)
 	}
@@ -278,14 +288,14 @@ func TestRealStranger(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := home.link("eth1")
-	if _, err := keeper.allocate("a", []string{"eth1"}); err != nil {
+	if _, err := keeper.allocate("a", []string{"eth1"}, ""); err != nil {
 		t.Fatal(err)
 	}
 	home.must(home.LinkDel(l))
 	stranger := named("eth1")
 	stranger.Index = l.Attrs().Index
 	pod.add(&netlink.Veth{LinkAttrs: stranger, PeerName: "peth1"})
-	if err := keeper.prepare([]string{"eth1"}); !errors.Is(err, errNowhere) {
+	if err := keeper.prepare([]string{"eth1"}, ""); !errors.Is(err, errNowhere) {
 		t.Errorf("preparing what is gone: %v", err)
 	}
 	if now := pod.link("eth1"); now.Attrs().Index != l.Attrs().Index {
@@ -323,7 +333,7 @@ func TestRealUse(t *testing.T) {
 		return keeper.book["eth1"].Phase
 	}
 	look(sightOfPods{})
-	_, err := keeper.allocate("a", []string{"eth1"})
+	_, err := keeper.allocate("a", []string{"eth1"}, "")
 	home.must(err)
 	spoil(home, pod)
 	look(podsHave("eth1"))
@@ -356,20 +366,21 @@ func TestRealNameTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	index := home.link("eth1").Attrs().Index
-	if _, err := keeper.allocate("a", []string{"eth1"}); err != nil {
+	if _, err := keeper.allocate("a", []string{"eth1"}, ""); err != nil {
 		t.Fatal(err)
 	}
 	spoil(home, pod)
 	home.add(&netlink.Bridge{LinkAttrs: named("eth1")})
-	if err := keeper.prepare([]string{"eth1"}); err != nil {
-		t.Fatal(err)
+	if err := keeper.prepare([]string{"eth1"}, ""); err == nil ||
+		!strings.Contains(err.Error(), "another interface is eth1 now") {
+		t.Errorf("a runtime is given the bridge that has its name: %v", err)
 	}
 	l, err := home.LinkByIndex(index)
 	if err != nil || l.Attrs().Name == "eth1" || l.Attrs().MTU != 1500 {
 		t.Fatalf("it is at home as %+v, %v", l, err)
 	}
 	home.must(home.LinkDel(l))
-	if err := keeper.prepare([]string{"eth1"}); !errors.Is(err, errNowhere) {
+	if err := keeper.prepare([]string{"eth1"}, ""); !errors.Is(err, errNowhere) {
 		t.Errorf("what is nowhere is ready: %v", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/vishvananda/netns"
@@ -44,7 +45,8 @@ type plugin struct {
 	outside *outside
 	served  map[string]*serve.Plugin // by resource
 	wake    chan struct{}
-	said    string // what is wrong, as it was logged
+	telling sync.Mutex // of outside and said
+	said    string     // what is wrong, as it was logged
 	// missedFor is the constant, or less in tests.
 	missedFor time.Duration
 }
@@ -67,6 +69,16 @@ func Run(ctx context.Context, cfg Config) error {
 		}
 		defer k.close()
 		cfg.Kernel, cfg.Mover = k, k
+	}
+	if len(cfg.Interfaces) > 0 {
+		unlock, err := store{cfg.Places.State}.lock(ctx, cfg.Log)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		defer unlock()
 	}
 	p, err := newPlugin(cfg)
 	if err != nil {
@@ -99,18 +111,26 @@ func newPlugin(cfg Config) (*plugin, error) {
 	for _, r := range cfg.Interfaces {
 		c := serve.Config{
 			Dir: cfg.Places.Plugins, Resource: r.Resource, Log: cfg.Log,
-			Allocate: func(_ context.Context, ids []string) (
+			Allocate: func(ctx context.Context, ids []string) (
 				*v1beta1.ContainerAllocateResponse, error) {
-				return k.allocate(r.Resource, ids)
+				by, _ := holder.From(ctx) // the kubelet does not say
+				resp, err := k.allocate(r.Resource, ids, by.UID)
+				if err == nil && cfg.Move == ByRuntime {
+					p.tell(ctx, sightOfPods{}, nil) // the runtime reads names of what is handed out
+				}
+				return resp, err
 			},
-			Released: func(_ context.Context, ids []string, _ holder.Holder) error {
+			Released: func(_ context.Context, ids []string, by holder.Holder) error {
 				defer p.awake() // who was unhealthy for as long as it was away is not any more
-				return k.released(ids)
+				return k.released(ids, by.UID)
 			},
 			Reasons: k.reasons,
 		}
 		if cfg.Move == ByRuntime {
-			c.Prepare = func(_ context.Context, ids []string) error { return k.prepare(ids) }
+			c.Prepare = func(ctx context.Context, ids []string) error {
+				by, _ := holder.From(ctx) // the kubelet does not say
+				return k.prepare(ids, by.UID)
+			}
 		}
 		p.served[r.Resource] = serve.New(c)
 	}
@@ -140,7 +160,7 @@ func (p *plugin) run(ctx context.Context) error {
 	}
 	if len(p.cfg.Interfaces) > 0 {
 		p.look(ctx)
-		for _, resource := range p.keeper.resources() {
+		for _, resource := range p.keeper.offered() {
 			serve(resource)
 		}
 		group.Go(func() error { return p.follow(ctx) })
@@ -195,15 +215,22 @@ func (p *plugin) look(ctx context.Context) {
 	pods := sightOfPods{asked: time.Now(), missedFor: p.missedFor}
 	var err error
 	if p.keeper.busy() {
-		pods.held, err = heldBy(ctx, p.cfg.Places.PodResources, p.cfg.Interfaces)
+		pods.held, err = heldBy(ctx, p.cfg.Places.PodResources, p.keeper.resources())
 	}
+	p.tell(ctx, pods, err)
+}
+
+// tell looks, and tells of what it saw to who wants to know.
+func (p *plugin) tell(ctx context.Context, pods sightOfPods, problem error) {
+	p.telling.Lock()
+	defer p.telling.Unlock()
 	offers, lookErr := p.keeper.look(pods)
 	for resource, o := range offers {
 		lookErr = errors.Join(lookErr, p.outside.write(resource, o.interfaces))
 		p.served[resource].SetDevices(o.devices)
 	}
 	text := ""
-	if err := errors.Join(err, lookErr); err != nil {
+	if err := errors.Join(problem, lookErr); err != nil {
 		text = err.Error()
 	}
 	if text != p.said && ctx.Err() == nil {

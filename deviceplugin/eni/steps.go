@@ -15,12 +15,22 @@ const (
 	SetUp          Op = "set up"
 	LeaveMaster    Op = "leave its bridge or bond"
 	SetName        Op = "name"
+	RemoveAltName  Op = "remove altname"
+	AddAltName     Op = "add altname"
 	SetAlias       Op = "set alias"
 	SetMAC         Op = "set MAC address"
 	SetMTU         Op = "set MTU"
 	SetQueue       Op = "set queue length"
+	SetGroup       Op = "set group"
+	SetGSOSize     Op = "set GSO size"
+	SetGSOSegs     Op = "set GSO segments"
+	SetGROSize     Op = "set GRO size"
 	LeavePromisc   Op = "leave promiscuous mode"
 	LeaveMulticast Op = "leave all-multicast mode"
+	MulticastOn    Op = "turn multicast on"
+	MulticastOff   Op = "turn multicast off"
+	ARPOn          Op = "turn ARP on"
+	ARPOff         Op = "turn ARP off"
 	DetachXDP      Op = "detach the XDP program"
 	RemoveAddress  Op = "remove address"
 	AddAddress     Op = "add address"
@@ -36,9 +46,9 @@ type Step struct {
 
 func (s Step) String() string {
 	switch s.Op {
-	case SetName, SetAlias, SetMAC:
+	case SetName, RemoveAltName, AddAltName, SetAlias, SetMAC:
 		return fmt.Sprintf("%s %q", s.Op, s.Text)
-	case SetMTU, SetQueue:
+	case SetMTU, SetQueue, SetGroup, SetGSOSize, SetGSOSegs, SetGROSize:
 		return fmt.Sprintf("%s %d", s.Op, s.Number)
 	case RemoveAddress, AddAddress:
 		return fmt.Sprintf("%s %s", s.Op, s.Address)
@@ -46,38 +56,67 @@ func (s Step) String() string {
 	return string(s.Op)
 }
 
-// steps makes an interface that is at home what it was. The name is left as it is when another
-// interface has it meanwhile, taken.
-func steps(was State, now Link, taken bool) (steps []Step) {
+// steps makes an interface that is at home what it was. It does without names that other
+// interfaces have meanwhile.
+func steps(was State, now Link, taken func(name string) bool) []Step {
 	is := now.State
-	add := func(wanted bool, s Step) {
-		if wanted {
-			steps = append(steps, s)
-		}
-	}
-	rename := was.Name != is.Name && !taken
-	changes := rename || was.MAC != is.MAC || now.Master != 0 || is.XDP && !was.XDP ||
-		was.Up != is.Up
+	rename := was.Name != is.Name && !taken(was.Name)
+	restart := rename || was.MAC != is.MAC || now.Master != 0 || is.XDP && !was.XDP ||
+		was.Up != is.Up || was.MTU != is.MTU
+	var p plan
 	// Names and MAC addresses are changed of interfaces that are down, and what other programs have
 	// learned of it meanwhile goes with that.
-	add(is.Up && (changes || was.MTU != is.MTU), Step{Op: SetDown})
-	down := !is.Up || len(steps) > 0
-	add(now.Master != 0, Step{Op: LeaveMaster})
-	add(rename, Step{Op: SetName, Text: was.Name})
-	add(is.XDP && !was.XDP, Step{Op: DetachXDP})
-	add(was.Alias != is.Alias, Step{Op: SetAlias, Text: was.Alias})
-	add(was.MAC != is.MAC, Step{Op: SetMAC, Text: was.MAC})
-	add(was.MTU != is.MTU, Step{Op: SetMTU, Number: was.MTU})
-	add(was.Queue != is.Queue, Step{Op: SetQueue, Number: was.Queue})
-	add(is.Promisc && !was.Promisc, Step{Op: LeavePromisc})
-	add(is.Multicast && !was.Multicast, Step{Op: LeaveMulticast})
-	for _, a := range is.Addresses {
-		add(!slices.Contains(was.Addresses, a), Step{Op: RemoveAddress, Address: a})
+	p.add(is.Up && restart, Step{Op: SetDown})
+	down := !is.Up || len(p) > 0
+	p.add(now.Master != 0, Step{Op: LeaveMaster})
+	for _, name := range is.AltNames { // one of them may be its own name
+		p.add(!slices.Contains(was.AltNames, name), Step{Op: RemoveAltName, Text: name})
 	}
-	add(was.Up && down, Step{Op: SetUp})
+	p.add(rename, Step{Op: SetName, Text: was.Name})
+	for _, name := range was.AltNames {
+		p.add(!slices.Contains(is.AltNames, name) && !taken(name), Step{Op: AddAltName, Text: name})
+	}
+	p.settings(was, is)
+	for _, a := range is.Addresses {
+		p.add(!slices.Contains(was.Addresses, a), Step{Op: RemoveAddress, Address: a})
+	}
+	p.add(was.Up && down, Step{Op: SetUp})
 	for _, a := range was.Addresses { // last, since some are lost when an interface is set down
 		lost := down && a.Addr().Is6()
-		add(lost || !slices.Contains(is.Addresses, a), Step{Op: AddAddress, Address: a})
+		p.add(lost || !slices.Contains(is.Addresses, a), Step{Op: AddAddress, Address: a})
 	}
-	return steps
+	return p
+}
+
+// plan is steps, in their order.
+type plan []Step
+
+func (p *plan) add(wanted bool, s Step) {
+	if wanted {
+		*p = append(*p, s)
+	}
+}
+
+// settings adds the steps for what is one value each.
+func (p *plan) settings(was, is State) {
+	p.add(is.XDP && !was.XDP, Step{Op: DetachXDP})
+	p.add(was.Alias != is.Alias, Step{Op: SetAlias, Text: was.Alias})
+	p.add(was.MAC != is.MAC, Step{Op: SetMAC, Text: was.MAC})
+	for _, n := range []struct {
+		op      Op
+		was, is int
+	}{
+		{SetMTU, was.MTU, is.MTU}, {SetQueue, was.Queue, is.Queue}, {SetGroup, was.Group, is.Group},
+		{SetGSOSize, was.GSOSize, is.GSOSize}, {SetGSOSegs, was.GSOSegs, is.GSOSegs},
+		{SetGROSize, was.GROSize, is.GROSize},
+	} {
+		known := n.was != 0 || slices.Contains([]Op{SetQueue, SetGroup}, n.op)
+		p.add(known && n.was != n.is, Step{Op: n.op, Number: n.was})
+	}
+	p.add(is.Promisc && !was.Promisc, Step{Op: LeavePromisc})
+	p.add(is.Multicast && !was.Multicast, Step{Op: LeaveMulticast})
+	p.add(is.NoMulticast && !was.NoMulticast, Step{Op: MulticastOn})
+	p.add(!is.NoMulticast && was.NoMulticast, Step{Op: MulticastOff})
+	p.add(is.NoARP && !was.NoARP, Step{Op: ARPOn})
+	p.add(!is.NoARP && was.NoARP, Step{Op: ARPOff})
 }

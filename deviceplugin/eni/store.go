@@ -1,13 +1,20 @@
 package eni
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
+	"log"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
+
+	"github.com/gofrs/flock"
 
 	"github.com/numalet/numalet/topology/files"
 )
@@ -15,6 +22,7 @@ import (
 const (
 	stateFile = "interfaces.json"
 	maxState  = 16 << 20
+	lockEvery = 200 * time.Millisecond
 )
 
 // store keeps the book across restarts.
@@ -22,8 +30,10 @@ type store struct{ dir string }
 
 // state is what the file has.
 type state struct {
-	Version int  `json:"version"`
-	Records Book `json:"records"`
+	Version int `json:"version"`
+	// Sum is the CRC-32 of the records, as JSON without spaces. Files of before have none.
+	Sum     *uint32         `json:"sum,omitempty"`
+	Records json.RawMessage `json:"records"`
 }
 
 // load reads the book. A file that cannot be read as one is moved aside: the interfaces at home are
@@ -37,27 +47,78 @@ func (s store) load() (Book, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read records of interfaces: %w", err)
 	}
-	var read state
-	if err := json.Unmarshal(raw, &read); err == nil && read.Version == 1 && read.Records != nil {
-		return read.Records, nil
+	book, problem := decode(raw)
+	if problem == nil {
+		return book, nil
 	}
 	aside, err := files.MoveAside(path, time.Now())
 	if err != nil {
-		return nil, fmt.Errorf("%s has no records of interfaces: %w", path, err)
+		return nil, fmt.Errorf("%s has no records of interfaces: %w", path,
+			errors.Join(problem, err))
 	}
-	return Book{}, &asideError{path, aside}
+	return Book{}, &asideError{path, aside, problem}
+}
+
+// decode reads a file's content.
+func decode(raw []byte) (Book, error) {
+	var read state
+	if err := json.Unmarshal(raw, &read); err != nil {
+		return nil, err
+	}
+	if read.Version != 1 {
+		return nil, fmt.Errorf("it is of version %d, not 1", read.Version)
+	}
+	sum, err := sumOf(read.Records)
+	if err != nil {
+		return nil, err
+	}
+	if read.Sum != nil && *read.Sum != sum {
+		return nil, errors.New("its records have another checksum than it says")
+	}
+	var book Book
+	if err := json.Unmarshal(read.Records, &book); err != nil {
+		return nil, err
+	}
+	for id, r := range book {
+		if r.Home.ID != id || r.Home.Link.State.Name == "" || r.Resource == "" ||
+			!slices.Contains([]Phase{Free, Handed, Returning}, r.Phase) {
+			return nil, fmt.Errorf("the record of interface %q makes no sense", id)
+		}
+	}
+	if book == nil {
+		return nil, errors.New("it has no records")
+	}
+	return book, nil
+}
+
+func sumOf(records []byte) (uint32, error) {
+	var b bytes.Buffer
+	err := json.Compact(&b, records)
+	return crc32.ChecksumIEEE(b.Bytes()), err
 }
 
 // asideError says that the file was of no use, which is no reason not to go on.
-type asideError struct{ path, aside string }
+type asideError struct {
+	path, aside string
+	problem     error
+}
 
 func (e *asideError) Error() string {
-	return fmt.Sprintf("%s has no records of interfaces that can be read, and is %s now: "+
-		"interfaces that containers have are not known until they are back", e.path, e.aside)
+	return fmt.Sprintf("%s has no records of interfaces that can be read (%v), and is %s now: "+
+		"interfaces that containers have are not known until they are back", e.path, e.problem,
+		e.aside)
 }
 
 func (s store) save(b Book) error {
-	raw, err := json.MarshalIndent(state{1, b}, "", " ")
+	records, err := json.Marshal(b)
+	var sum uint32
+	if err == nil {
+		sum, err = sumOf(records)
+	}
+	var raw []byte
+	if err == nil {
+		raw, err = json.MarshalIndent(state{1, &sum, records}, "", " ")
+	}
 	if err == nil {
 		err = os.MkdirAll(s.dir, 0o755)
 	}
@@ -68,4 +129,22 @@ func (s store) save(b Book) error {
 		return fmt.Errorf("write records of interfaces: %w", err)
 	}
 	return nil
+}
+
+// lock waits until no other process has the folder: it would write what it knows over what this one
+// does, and hand out what this one has.
+func (s store) lock(ctx context.Context, log *log.Logger) (unlock func(), err error) {
+	if err := os.MkdirAll(s.dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make the folder for records of interfaces: %w", err)
+	}
+	lock := flock.New(s.dir, flock.SetFlag(os.O_RDONLY)) // of a directory
+	locked, err := lock.TryLock()
+	if err == nil && !locked {
+		log.Printf("another process keeps records of interfaces in %s: waiting for its end", s.dir)
+		_, err = lock.TryLockContext(ctx, lockEvery)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", s.dir, err)
+	}
+	return func() { _ = lock.Unlock() }, nil // the process ends next
 }
