@@ -32,12 +32,7 @@ func besideGPUPlugin(t *testing.T) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "numalet-gpu"),
-		"github.com/numalet/numalet/cmd/numalet-gpu")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	harness.GPUPlugin(t, dir)
 	if out, err := exec.CommandContext(t.Context(), "cp", binary, filepath.Join(dir, "numalet")).
 		CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -73,3 +73,16 @@ func shareRaceOptions() error {
 	}
 	return nil
 }
+
+// GPUPlugin builds the plugin for GPUs into a folder; it knows machines as data only.
+func GPUPlugin(t testing.TB, dir string) (path string) {
+	t.Helper()
+	path = filepath.Join(dir, "numalet-gpu")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", path,
+		"github.com/numalet/numalet/cmd/numalet-gpu")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return path
+}
