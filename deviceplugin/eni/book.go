@@ -29,6 +29,8 @@ type Record struct {
 	Seen  bool      `json:"seen,omitempty"`
 	// Missed is since when the agent, asked again and again, has not known its pod.
 	Missed time.Time `json:"-"`
+	// Prepared is when a container that the runtime gives it to was to start last.
+	Prepared time.Time `json:"-"`
 	// Problem says why it could not be brought back.
 	Problem string `json:"-"`
 }
@@ -40,6 +42,8 @@ const (
 	// missedFor is how long it stays so when the agent tells no longer of the pod. An agent that has
 	// just started does not know its pods yet.
 	missedFor = 30 * time.Second
+	// movedWithin is how long a runtime takes, at most, to move an interface into a container.
+	movedWithin = 10 * time.Second
 )
 
 // Book has a record for each interface that is offered, by id.

@@ -160,6 +160,7 @@ func (k *keeper) offersLocked() map[string]offer {
 		} else {
 			k.sayLocked(r.Home, "is unhealthy: "+trouble)
 		}
+		k.leftLocked(r)
 		o, wanted := offers[r.Resource]
 		if !wanted {
 			continue // it was offered under another configuration, and is still in use
@@ -169,6 +170,19 @@ func (k *keeper) offersLocked() map[string]offer {
 		offers[r.Resource] = o
 	}
 	return offers
+}
+
+// leftLocked says that the runtime has not moved an interface into a container that was to start.
+func (k *keeper) leftLocked(r Record) {
+	_, atHome := k.home[r.Home.ID]
+	what := ""
+	if r.Phase == Handed && atHome && !r.Prepared.IsZero() && time.Since(r.Prepared) > movedWithin {
+		what = fmt.Sprintf("is still on the host, though its container was to start %s ago: the "+
+			"container runtime has not moved it. That takes runc 1.4 (runc features shows "+
+			"netDevices), a runtime that knows CDI 1.1, and a pod without hostNetwork",
+			movedWithin)
+	}
+	k.sayOnceLocked(r.Home, "left", what)
 }
 
 // reasons are why interfaces are unhealthy, by id.
@@ -289,7 +303,7 @@ func (k *keeper) prepare(ids []string, pod string) error {
 			if _, err := k.handLocked([]string{id}, pod); err != nil {
 				return err
 			}
-			continue
+			r = k.book[id]
 		}
 		named, err := k.bring(r)
 		if err == nil && !named { // the runtime would take who has the name
@@ -298,6 +312,12 @@ func (k *keeper) prepare(ids []string, pod string) error {
 		}
 		if err != nil {
 			return fmt.Errorf("interface %s: %w", id, err)
+		}
+		next := maps.Clone(k.book)
+		r.Prepared = time.Now()
+		next[id] = r
+		if err := k.keepLocked(next); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -214,6 +214,36 @@ func TestPreparedWithoutRecords(t *testing.T) {
 	}
 }
 
+// A runtime that does not know of network devices leaves them where they are, and says nothing.
+func TestRuntimeLeavesIt(t *testing.T) {
+	sim, sys := open(t, "rdma")
+	k, said := testKeeper(t, Host{sim, sim, sys}, Rule{Resource: "a", Names: []string{"eth1"}}), &pages{}
+	k.move, k.log = ByRuntime, log.New(said, "", 0)
+	const id, text = "0000:00:06.0", "is still on the host, though its container was to start"
+	look := func() {
+		t.Helper()
+		if _, err := k.look(podsHave(id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look()
+	if _, err := k.allocate("a", []string{id}, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.prepare([]string{id}, ""); err != nil {
+		t.Fatal(err)
+	}
+	if look(); said.has(text) {
+		t.Errorf("at once it is said that %s", said.text.String())
+	}
+	r := k.book[id]
+	r.Prepared = r.Prepared.Add(-movedWithin)
+	k.book[id] = r
+	if look(); !said.has(id + " (eth1) " + text) {
+		t.Errorf("the log says %s", said.text.String())
+	}
+}
+
 // A release that is told again, when another pod has the interface, takes it from nobody.
 func TestReleasedLate(t *testing.T) {
 	sim, sys := open(t, "rdma")
