@@ -10,6 +10,7 @@ import (
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/checkpoints"
 	"github.com/numalet/numalet/agent/cpupool"
+	"github.com/numalet/numalet/agent/firewall"
 	"github.com/numalet/numalet/agent/lifecycle"
 	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/metrics"
@@ -177,5 +178,8 @@ func (p *parts) serve(ctx context.Context, n node, l *links, loop *syncloop.Loop
 	}
 	p.run.first = append(follow, part{"watchdog", guard.Run}, part{"pod resources", resources.Run},
 		part{"statistics", used.Run}, part{"http server", listeners.Run})
+	if *n.cfg.Kubelet.MakeIPTablesUtilChains {
+		p.run.first = append(p.run.first, part{"iptables chains", firewall.New().Run})
+	}
 	return nil
 }

@@ -84,7 +84,7 @@ func NewOn(t testing.TB, endpoint string) *Node {
 		"cpuManagerPolicy": "static", "topologyManagerPolicy": "best-effort",
 		"systemReserved":         map[string]string{"cpu": "1"},
 		"enforceNodeAllocatable": []string{"none"}, "cgroupsPerQOS": false,
-		"failSwapOn": false, "failCgroupV1": false,
+		"failSwapOn": false, "failCgroupV1": false, "makeIPTablesUtilChains": false,
 		"imageGCHighThresholdPercent": 100, // how full the machine's disk is concerns no test
 		"healthzPort":                 0, "readOnlyPort": n.port, "address": "127.0.0.1",
 	}

@@ -1,0 +1,161 @@
+// Package firewall keeps the iptables chains that a kubelet keeps on its host for others: by
+// KUBE-IPTABLES-HINT they see which kind of iptables is in use, and KUBE-FIREWALL drops what comes to
+// 127.0.0.0/8 from elsewhere, which kube-proxy's route_localnet would let in
+// (makeIPTablesUtilChains; section 4.2.6 of the CIS benchmark).
+package firewall
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/coreos/go-iptables/iptables"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// hint is the chain that tells others which kind of iptables the host has.
+	hint = "KUBE-IPTABLES-HINT"
+	// guard has the rule against packets from elsewhere.
+	guard = "KUBE-FIREWALL"
+	// canary is gone when somebody has flushed its table, and with it the other chains.
+	canary = "KUBE-KUBELET-CANARY"
+	// lookEvery is how often canaries are looked for, lockWait how long iptables waits for others
+	// who change the tables, in seconds.
+	lookEvery = time.Minute
+	lockWait  = 5
+)
+
+var canaryTables = []string{"mangle", "nat", "filter"}
+
+// localnet is what a packet is like that came to a loopback address and does not belong there.
+// kube-proxy has the same rule.
+var localnet = []string{
+	"-m", "comment", "--comment", "block incoming localnet connections",
+	"--dst", "127.0.0.0/8", "!", "--src", "127.0.0.0/8",
+	"-m", "conntrack", "!", "--ctstate", "RELATED,ESTABLISHED,DNAT", "-j", "DROP",
+}
+
+// Firewall keeps the chains of both families of addresses.
+type Firewall struct {
+	every time.Duration
+	said  string
+}
+
+// New does nothing yet.
+func New() *Firewall { return &Firewall{every: lookEvery} }
+
+// family is iptables for one family of addresses.
+type family struct {
+	name   string
+	tables *iptables.IPTables
+}
+
+// find looks for iptables. Where there is none nobody can miss the chains.
+func find(ctx context.Context) (all []family) {
+	for _, of := range []struct {
+		name     string
+		protocol iptables.Protocol
+	}{{"IPv4", iptables.ProtocolIPv4}, {"IPv6", iptables.ProtocolIPv6}} {
+		tables, err := iptables.New(iptables.IPFamily(of.protocol), iptables.Timeout(lockWait))
+		if err != nil {
+			klog.FromContext(ctx).Info("No iptables on this host, whose chains are not kept "+
+				"(makeIPTablesUtilChains)", "family", of.name, "why", err.Error())
+			continue
+		}
+		all = append(all, family{of.name, tables})
+	}
+	return all
+}
+
+// Run makes the chains, and makes them again when somebody has removed them, until ctx ends.
+func (f *Firewall) Run(ctx context.Context) error {
+	families := find(ctx)
+	if len(families) == 0 {
+		return nil
+	}
+	f.keep(ctx, families, family.make)
+	ticker := time.NewTicker(f.every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+			f.keep(ctx, families, family.mend)
+		}
+	}
+}
+
+// keep does something with the families. What fails is logged once.
+func (f *Firewall) keep(ctx context.Context, families []family, do func(family) error) {
+	var err error
+	for _, of := range families {
+		if failed := do(of); failed != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", of.name, failed))
+		}
+	}
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != f.said {
+		klog.FromContext(ctx).Info("The host's iptables chains (makeIPTablesUtilChains)", "missing",
+			text)
+	}
+	f.said = text
+}
+
+// mend makes the chains if a canary is gone, or they could not be made before.
+func (f family) mend() error {
+	for _, table := range canaryTables {
+		there, err := f.tables.ChainExists(table, canary)
+		if err != nil {
+			return err
+		}
+		if !there {
+			return f.make()
+		}
+	}
+	return nil
+}
+
+// make makes what is not there; canaries last.
+func (f family) make() error {
+	if err := f.chain("mangle", hint); err != nil {
+		return err
+	}
+	if f.tables.Proto() == iptables.ProtocolIPv4 { // there is no such danger with the other one
+		if err := f.guarded(); err != nil {
+			return err
+		}
+	}
+	for _, table := range canaryTables {
+		if err := f.chain(table, canary); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f family) guarded() error {
+	err := f.chain("filter", guard)
+	for _, from := range []string{"OUTPUT", "INPUT"} {
+		if err == nil {
+			err = f.tables.InsertUnique("filter", from, 1, "-j", guard)
+		}
+	}
+	if err == nil {
+		err = f.tables.AppendUnique("filter", guard, localnet...)
+	}
+	return err
+}
+
+func (f family) chain(table, name string) error {
+	there, err := f.tables.ChainExists(table, name)
+	if err != nil || there {
+		return err
+	}
+	return f.tables.NewChain(table, name)
+}
