@@ -44,7 +44,6 @@ type nic struct {
 	pod  *attackPod // who has it; nil: nobody
 	away bool       // its network has moved it
 	lost bool       // it was removed, or made unknowable, by its pod
-	done bool       // it has been home again, maybe under another name
 }
 
 // attackPod is a pod with a network namespace.
