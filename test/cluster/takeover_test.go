@@ -43,7 +43,7 @@ const takenPods = `
 `
 
 // TestTakenOver: a node with pods of the API server goes from the stock kubelet to numalet, and
-// back. No container notices, who watches pods and node sees nothing of it, and volumes go on
+// back, once with each killed and once with each stopped. No container notices, who watches pods and node sees nothing of it, and volumes go on
 // being updated.
 func TestTakenOver(t *testing.T) {
 	c := rig.Start(t)
@@ -57,7 +57,7 @@ func TestTakenOver(t *testing.T) {
 	seen := &witness{}
 	var names []string
 	var before map[string]fact
-	for i, agent := range []string{"kubelet", "numalet", "kubelet"} {
+	for i, agent := range []string{"kubelet", "numalet", "kubelet", "numalet", "kubelet"} {
 		seen.says(agent)
 		s.begin(agent)
 		if i == 0 {
@@ -77,7 +77,9 @@ func TestTakenOver(t *testing.T) {
 		if now, err := s.facts(names); err != nil || !reflect.DeepEqual(now, before) {
 			t.Errorf("step %d, %s: %v\nbefore: %+v\nnow:    %+v", i, agent, err, before, now)
 		}
-		if err := s.Stop(); err != nil {
+		if i < 2 {
+			s.Kill()
+		} else if err := s.Stop(); err != nil {
 			t.Errorf("%s stopped: %v", agent, err)
 		}
 	}
