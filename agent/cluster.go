@@ -29,7 +29,7 @@ func newKube(ctx context.Context, n node) (*kubeapi.Client, error) {
 	}
 	return kubeapi.New(ctx, kubeapi.Config{
 		Cluster: n.cfg.Cluster, Kubelet: &n.cfg.Kubelet, Node: n.name,
-		Registry: n.registry,
+		Registry: n.registry, Tell: n.events.OnNode,
 	})
 }
 

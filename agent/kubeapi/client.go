@@ -28,7 +28,12 @@ type Config struct {
 	// Node is the node's name.
 	Node     string
 	Registry metrics.KubeRegistry
+	// Tell records an event of the node; nil: nothing is told.
+	Tell func(eventType, reason, message string)
 }
+
+// ReasonLost is the reason of the event that a connection led nowhere and was given up.
+const ReasonLost = "APIServerConnectionLost"
 
 // Client reaches the API server. Its clients can be used before Run, and wait until the node has a
 // certificate if it is to get one.
@@ -38,6 +43,7 @@ type Client struct {
 	rotation                 *rotation // nil: the kubeconfig says who the node is, once for all
 	restored                 mailbox.Topic
 	ready                    chan struct{}
+	tell                     func(eventType, reason, message string) // nil: nothing is told
 }
 
 // New reads the kubeconfig. It sends nothing.
@@ -48,6 +54,7 @@ func New(ctx context.Context, c Config) (*Client, error) {
 	}
 	out := &Client{
 		connections: connrotation.NewConnectionTracker(), ready: make(chan struct{}),
+		tell: c.Tell,
 	}
 	if bootstrap != nil {
 		if err := out.rotate(ctx, c, own, bootstrap); err != nil {

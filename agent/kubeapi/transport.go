@@ -1,26 +1,41 @@
 package kubeapi
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
 	"time"
 
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/connrotation"
 )
 
-// dialTimeout and keepAlive are client-go's.
-const dialTimeout, keepAlive = 30 * time.Second, 30 * time.Second
+const (
+	// dialTimeout and keepAlive are client-go's.
+	dialTimeout, keepAlive = 30 * time.Second, 30 * time.Second
+	// quiet is after how long without a byte a connection is asked by a ping of HTTP/2 whether it
+	// still leads anywhere, and pingTimeout how long the answer may take: a server that is slow
+	// answers pings at once. client-go's 30 s and 15 s are more than what a lease leaves.
+	quiet, pingTimeout = 10 * time.Second, 5 * time.Second
+)
 
 // transport makes a connection that Reset closes, with the certificate that the node has when it
-// is made.
+// is made. One that leads nowhere is given up.
 func (c *Client) transport(cfg *rest.Config) (http.RoundTripper, error) {
 	cfg = rest.CopyConfig(cfg)
 	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}
-	cfg.Dial = connrotation.NewDialerWithTracker(dialer.DialContext, c.connections).DialContext
+	dial := connrotation.NewDialerWithTracker(dialer.DialContext, c.connections)
+	cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return newHeard(conn, c.lost), nil
+	}
 	if c.rotation != nil {
 		cfg.CertFile, cfg.KeyFile, cfg.CertData, cfg.KeyData = "", "", nil, nil
 		cfg.Wrap(c.whenReady)
@@ -38,7 +53,24 @@ func (c *Client) transport(cfg *rest.Config) (http.RoundTripper, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--kubeconfig: %w", err)
 	}
+	if t := innermost(rt); t != nil {
+		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: quiet, PingTimeout: pingTimeout}
+	}
 	return rt, nil
+}
+
+// innermost is the transport that all others wrap; nil: it is not of net/http.
+func innermost(rt http.RoundTripper) *http.Transport {
+	for {
+		switch is := rt.(type) {
+		case *http.Transport:
+			return is
+		case utilnet.RoundTripperWrapper:
+			rt = is.WrappedRoundTripper()
+		default:
+			return nil
+		}
+	}
 }
 
 // whenReady has requests wait until the node has its certificate: without one they would be
@@ -52,6 +84,10 @@ type waiting struct {
 	ready <-chan struct{}
 }
 
+// WrappedRoundTripper implements utilnet.RoundTripperWrapper.
+func (w waiting) WrappedRoundTripper() http.RoundTripper { return w.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
 func (w waiting) RoundTrip(r *http.Request) (*http.Response, error) {
 	select {
 	case <-w.ready:

@@ -106,7 +106,7 @@ func newFaulty(t *testing.T, n *harness.Node, d *containerd.Daemon, cgroup strin
 		n.Settings[name] = value
 	}
 	s.node = c.Join(n, "faulty")
-	s.stand(random.Uint64())
+	s.proxy = stand(t, c, s.node, random.Uint64())
 	s.runtime = runtimeapi.NewRuntimeServiceClient(dial(t, n.Endpoint))
 	s.resources = podresourcesv1.NewPodResourcesListerClient(
 		dial(t, "unix://"+filepath.Join(n.Root, "pod-resources", "kubelet.sock")))
@@ -115,30 +115,31 @@ func newFaulty(t *testing.T, n *harness.Node, d *containerd.Daemon, cgroup strin
 	return s
 }
 
-// stand puts a proxy before the API server of the node.
-func (s *faulty) stand(seed uint64) {
-	s.t.Helper()
-	certificate, key := filepath.Join(s.node.Dir, "p.crt"), filepath.Join(s.node.Dir, "p.key")
-	err := s.c.NodeCertificate(certificate, key, "proxy")
-	if err == nil {
-		s.proxy, err = faults.Start(faults.Config{
-			Kubeconfig: s.node.Kubeconfig, Certificate: certificate, Key: key,
-			Random: rand.New(rand.NewPCG(seed, 0)),
-		})
+// stand puts a proxy before the API server of a node that was not started.
+func stand(t *testing.T, c rig.Cluster, n rig.Node, seed uint64) *faults.Proxy {
+	t.Helper()
+	certificate, key := filepath.Join(n.Dir, "p.crt"), filepath.Join(n.Dir, "p.key")
+	if err := c.NodeCertificate(certificate, key, "proxy"); err != nil {
+		t.Fatal(err)
 	}
+	proxy, err := faults.Start(faults.Config{
+		Kubeconfig: n.Kubeconfig, Certificate: certificate, Key: key,
+		Random: rand.New(rand.NewPCG(seed, 0)),
+	})
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
-	s.t.Cleanup(s.proxy.Stop)
-	through, err := s.proxy.Redirect(s.node.Kubeconfig)
+	t.Cleanup(proxy.Stop)
+	through, err := proxy.Redirect(n.Kubeconfig)
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
-	for i, arg := range s.node.Args {
+	for i, arg := range n.Args {
 		if strings.HasPrefix(arg, "--kubeconfig=") {
-			s.node.Args[i] = "--kubeconfig=" + through
+			n.Args[i] = "--kubeconfig=" + through
 		}
 	}
+	return proxy
 }
 
 // play has accidents of these kinds, one after the other, and removes all in the end.

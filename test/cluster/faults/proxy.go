@@ -86,7 +86,7 @@ func Start(c Config) (*Proxy, error) {
 	}
 	go func() {
 		defer close(p.served)
-		_ = p.server.ServeTLS(p.listener, "", "") // until Stop
+		_ = p.server.ServeTLS(holes{p.listener}, "", "") // until Stop
 	}()
 	return p, nil
 }
@@ -134,13 +134,22 @@ func (p *Proxy) Cut() {
 
 // reset closes a connection as one does whose peer has died: without a word about it.
 func reset(c net.Conn) {
-	if under, ok := c.(*tls.Conn); ok {
-		c = under.NetConn()
+	c = under(c)
+	if h, ok := c.(*hole); ok {
+		c = h.Conn
 	}
 	if t, ok := c.(*net.TCPConn); ok {
 		_ = t.SetLinger(0) // it is closed in any case
 	}
 	c.Close()
+}
+
+// under is what a connection with TLS is made of.
+func under(c net.Conn) net.Conn {
+	if t, ok := c.(*tls.Conn); ok {
+		return t.NetConn()
+	}
+	return c
 }
 
 // connection is told what becomes of connections.

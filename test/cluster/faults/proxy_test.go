@@ -202,3 +202,34 @@ func TestHang(t *testing.T) {
 		t.Errorf("afterwards: %v", err)
 	}
 }
+
+// TestSwallow: a connection leads nowhere and stays, and one that is made then does its work.
+func TestSwallow(t *testing.T) {
+	client, p, calls := setup(t)
+	w := follow(t, client)
+	next(t, w)
+	before := calls.Load()
+	if count := p.Swallow(); count != 1 {
+		t.Errorf("%d connections lead nowhere, want that of the client", count)
+	}
+	if err := get(t, client, 300*time.Millisecond); err == nil || calls.Load() != before {
+		t.Errorf("a request over it: %v, %d calls came through", err, calls.Load()-before)
+	}
+	select {
+	case e := <-w.ResultChan():
+		t.Errorf("the watch has noticed: %+v", e)
+	default:
+	}
+	conn, err := tls.Dial("tcp", strings.TrimPrefix(p.URL(), "https://"),
+		&tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatalf("another connection: %v", err)
+	}
+	conn.Close()
+	p.Cut()
+	for e := next(t, w); e.Type != ""; e = next(t, w) { // it may say why
+		if e.Type != watch.Error {
+			t.Errorf("after the cut there came %+v", e)
+		}
+	}
+}

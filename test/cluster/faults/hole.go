@@ -1,0 +1,57 @@
+package faults
+
+import (
+	"net"
+	"sync/atomic"
+)
+
+// holes is a listener whose connections can be made to lead nowhere.
+type holes struct{ net.Listener }
+
+// Accept implements net.Listener.
+func (h holes) Accept() (net.Conn, error) {
+	c, err := h.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &hole{Conn: c}, nil
+}
+
+// hole is a connection that swallows what comes from either side once it leads nowhere. It stays
+// open, as one whose packets are dropped on the way.
+type hole struct {
+	net.Conn
+	nowhere atomic.Bool
+}
+
+// Read implements net.Conn.
+func (h *hole) Read(b []byte) (int, error) {
+	for {
+		n, err := h.Conn.Read(b)
+		if err != nil || !h.nowhere.Load() {
+			return n, err
+		}
+	}
+}
+
+// Write implements net.Conn.
+func (h *hole) Write(b []byte) (int, error) {
+	if h.nowhere.Load() {
+		return len(b), nil
+	}
+	return h.Conn.Write(b)
+}
+
+// Swallow has the connections that there are lead nowhere, without a word to either side. Those
+// that are made from now on are as they are to be.
+func (p *Proxy) Swallow() (count int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.open {
+		if h, ok := under(c).(*hole); ok {
+			h.nowhere.Store(true)
+			count++
+		}
+	}
+	return count
+}
