@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	credentialv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/oneline"
 )
 
 // maxCached bounds how many answers of one provider are kept; beyond it none is until one expires.
@@ -74,8 +76,8 @@ func valueFor(kind credentialv1.PluginCacheKeyType, image string) (string, error
 	switch kind {
 	case credentialv1.ImagePluginCacheKeyType:
 		named, err := reference.ParseNormalizedNamed(image)
-		if err != nil {
-			return "", err
+		if err != nil { // with the image as it was written
+			return "", errors.New(oneline.Cut(err.Error(), maxTold))
 		}
 		return reference.TrimNamed(named).Name(), nil
 	case credentialv1.RegistryPluginCacheKeyType:
@@ -84,5 +86,6 @@ func valueFor(kind credentialv1.PluginCacheKeyType, image string) (string, error
 	case credentialv1.GlobalPluginCacheKeyType:
 		return "", nil
 	}
-	return "", fmt.Errorf("its cacheKeyType %q is none of Image, Registry, Global", kind)
+	return "", fmt.Errorf("its cacheKeyType %q is none of Image, Registry, Global",
+		oneline.Cut(string(kind), maxTold))
 }

@@ -143,6 +143,12 @@ func (p *provider) ask(ctx context.Context, by asker) ([]cri.Login, error) {
 	if err != nil {
 		return nil, err
 	}
+	return p.take(by, response, time.Now())
+}
+
+// take keeps an answer, and is the logins that it has.
+func (p *provider) take(by asker, response credentialv1.CredentialProviderResponse, now time.Time) (
+	[]cri.Login, error) {
 	value, err := valueFor(response.CacheKeyType, by.request.Image)
 	if err != nil {
 		return nil, err
@@ -162,7 +168,6 @@ func (p *provider) ask(ctx context.Context, by asker) ([]cri.Login, error) {
 	if response.CacheDuration != nil {
 		keep = response.CacheDuration.Duration
 	}
-	now := time.Now()
 	p.cache.put(cacheKey{response.CacheKeyType, value, by.who}, answer{out, now.Add(keep)}, now)
 	return out, nil
 }

@@ -60,7 +60,12 @@ func (p program) ask(ctx context.Context, request credentialv1.CredentialProvide
 	if out.over {
 		return answer, fmt.Errorf("its answer has more than %d bytes", maxOutput)
 	}
-	if json.Unmarshal(out.text, &answer) != nil { // whose content is secret
+	return p.decode(out.text)
+}
+
+// decode reads what the program wrote, whose content is secret.
+func (p program) decode(text []byte) (answer credentialv1.CredentialProviderResponse, err error) {
+	if json.Unmarshal(text, &answer) != nil {
 		return answer, errors.New("its answer is not the JSON of a CredentialProviderResponse")
 	}
 	if answer.Kind != "CredentialProviderResponse" || answer.APIVersion != p.apiVersion {
