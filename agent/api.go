@@ -11,6 +11,7 @@ import (
 	goruntime "runtime"
 	"slices"
 	"strconv"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -173,7 +174,7 @@ func nodeRoutes(n node, p parts) ([]server.Route, error) {
 			SplitStreams: n.cfg.Gates.Enabled("PodLogsQuerySplitStreams"),
 			Patience:     k.StreamingConnectionIdleTimeout.Duration,
 		}),
-		{Method: http.MethodGet, Pattern: "/runningpods/", Handler: server.JSONRoute("",
+		{Method: http.MethodGet, Pattern: "/runningpods/{$}", Handler: server.JSONRoute("",
 			func() any { return runningPods(p.observer.All()) }).Handler},
 	}), nil
 }
@@ -207,7 +208,7 @@ func switchable(cfg *config.Config) (out []server.Route) {
 func patterns(routes []server.Route) []string {
 	all := map[string]bool{"/healthz": true}
 	for _, r := range routes {
-		all[r.Pattern] = true
+		all[strings.TrimSuffix(r.Pattern, "{$}")] = true
 	}
 	return slices.Sorted(maps.Keys(all))
 }

@@ -23,6 +23,8 @@ type Route struct {
 	// Pattern is one of http.ServeMux, without a method.
 	Pattern string
 	Handler http.Handler
+	// Slash: the path may end with a slash, as old clients write it.
+	Slash bool
 }
 
 // PodsRoute lists pods as a v1.PodList.
@@ -38,13 +40,15 @@ func PodsRoute(pods func() []*v1.Pod) Route {
 		text, err := json.Marshal(list)
 		answer(w, text, err)
 	}
-	return Route{http.MethodGet, "/pods", http.HandlerFunc(handler)}
+	return Route{
+		Method: http.MethodGet, Pattern: "/pods", Handler: http.HandlerFunc(handler), Slash: true,
+	}
 }
 
 // MetricsRoute has the metrics that are gathered, and those of the process and its libraries.
 func MetricsRoute(from metrics.Gatherer) Route {
-	return Route{http.MethodGet, "/metrics",
-		metrics.HandlerFor(withLibraries{from}, metrics.HandlerOpts{})}
+	return Route{Method: http.MethodGet, Pattern: "/metrics",
+		Handler: metrics.HandlerFor(withLibraries{from}, metrics.HandlerOpts{})}
 }
 
 // SLIRoute has the results of the health checks as metrics. There is one count of them in a process.
@@ -56,15 +60,16 @@ func SLIRoute() Route {
 
 // JSONRoute answers with a value of the moment.
 func JSONRoute(pattern string, value func() any) Route {
-	return Route{http.MethodGet, pattern, http.HandlerFunc(
+	return Route{Method: http.MethodGet, Pattern: pattern, Handler: http.HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) { WriteJSON(w, value()) })}
 }
 
 // DisabledRoute answers every request below a pattern with why there is nothing.
 func DisabledRoute(pattern, why string) Route {
-	return Route{"", pattern, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, why, http.StatusMethodNotAllowed)
-	})}
+	return Route{Pattern: pattern, Handler: http.HandlerFunc(
+		func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, why, http.StatusMethodNotAllowed)
+		})}
 }
 
 // WriteJSON answers with a value as indented JSON.
@@ -86,7 +91,7 @@ func answer(w http.ResponseWriter, text []byte, err error) {
 type routes []Route
 
 func (r *routes) Handle(pattern string, handler http.Handler) {
-	*r = append(*r, Route{http.MethodGet, pattern, handler})
+	*r = append(*r, Route{Method: http.MethodGet, Pattern: pattern, Handler: handler})
 }
 
 func healthRoutes(checks []healthz.HealthChecker) []Route {
@@ -111,21 +116,18 @@ func (m methods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	handler.ServeHTTP(w, r)
 }
 
-// join is one handler for all routes. Where there is none, only GET gets as far as a 404.
+// join is one handler for all routes. Where there is none, it is a 404 whatever the method.
 func join(all []Route) (http.Handler, error) {
 	patterns := map[string]methods{}
-	for _, r := range append(all, Route{http.MethodGet, "/", http.NotFoundHandler()}) {
-		m := patterns[r.Pattern]
-		if m == nil {
-			m = methods{}
-			patterns[r.Pattern] = m
+	for _, r := range append(all, Route{Pattern: "/", Handler: http.NotFoundHandler()}) {
+		if err := r.add(patterns, r.Pattern); err != nil {
+			return nil, err
 		}
-		if m[r.Method] != nil {
-			return nil, fmt.Errorf("serve %s %s: two handlers", r.Method, r.Pattern)
+		if !r.Slash {
+			continue
 		}
-		m[r.Method] = r.Handler
-		if r.Method == http.MethodGet {
-			m[http.MethodHead] = r.Handler
+		if err := r.add(patterns, r.Pattern+"/{$}"); err != nil {
+			return nil, err
 		}
 	}
 	mux := http.NewServeMux()
@@ -133,4 +135,21 @@ func join(all []Route) (http.Handler, error) {
 		mux.Handle(pattern, m)
 	}
 	return mux, nil
+}
+
+// add has the route answer at a pattern.
+func (r Route) add(patterns map[string]methods, pattern string) error {
+	m := patterns[pattern]
+	if m == nil {
+		m = methods{}
+		patterns[pattern] = m
+	}
+	if m[r.Method] != nil {
+		return fmt.Errorf("serve %s %s: two handlers", r.Method, pattern)
+	}
+	m[r.Method] = r.Handler
+	if r.Method == http.MethodGet {
+		m[http.MethodHead] = r.Handler
+	}
+	return nil
 }

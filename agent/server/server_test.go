@@ -80,7 +80,7 @@ func TestPorts(t *testing.T) {
 	registry.MustRegister(running)
 	running.Set(3)
 	text := func(method, pattern, text string) Route {
-		return Route{method, pattern, http.HandlerFunc(
+		return Route{Method: method, Pattern: pattern, Handler: http.HandlerFunc(
 			func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) })}
 	}
 	s, _ := start(t, Config{
@@ -130,7 +130,11 @@ func TestPorts(t *testing.T) {
 		{"PUT", readOnly, "/more", 405, ""},
 		{"POST", readOnly, "/ask", 200, "answer"},
 		{"GET", readOnly, "/ask", 405, ""},
-		{"POST", health, "/ask", 405, ""},
+		{"POST", health, "/ask", 404, ""},
+		{"BREW", readOnly, "/none", 404, ""},
+		{"GET", readOnly, "/pods/", 200, `"kind":"PodList"`},
+		{"GET", readOnly, "/pods/x", 404, ""},
+		{"GET", readOnly, "/more/", 404, ""},
 		{"GET", readOnly, "/both", 200, "got"},
 		{"POST", readOnly, "/both", 200, "taken"},
 		{"GET", readOnly, "/off/x", 405, "switched off"},
@@ -291,12 +295,13 @@ func TestTLSAndAuthorize(t *testing.T) {
 func TestShutdown(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	s, stop := start(t, Config{Listeners: []Listener{{Address: anyPort, Routes: []Route{
-		{"GET", "/slow", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			close(entered)
-			<-r.Context().Done() // the agent is stopping
-			<-leave
-			io.WriteString(w, "done")
-		})},
+		{Method: "GET", Pattern: "/slow", Handler: http.HandlerFunc(
+			func(w http.ResponseWriter, r *http.Request) {
+				close(entered)
+				<-r.Context().Done() // the agent is stopping
+				<-leave
+				io.WriteString(w, "done")
+			})},
 	}}}})
 	addr := s.Addrs()[0]
 	answer := make(chan string, 1)

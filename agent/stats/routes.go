@@ -13,8 +13,10 @@ const maxQuery = 64 << 10
 // Routes are the kubelet's: the summary, and metrics of what is used.
 func (c *Collector) Routes() []server.Route {
 	return []server.Route{
-		{Method: http.MethodGet, Pattern: "/stats/summary", Handler: http.HandlerFunc(c.summary)},
-		{Method: http.MethodPost, Pattern: "/stats/summary", Handler: http.HandlerFunc(c.summary)},
+		{Method: http.MethodGet, Pattern: "/stats/summary", Handler: http.HandlerFunc(c.summary),
+			Slash: true},
+		{Method: http.MethodPost, Pattern: "/stats/summary", Handler: http.HandlerFunc(c.summary),
+			Slash: true},
 		{Method: http.MethodGet, Pattern: "/metrics/resource",
 			Handler: http.HandlerFunc(c.resource)},
 		{Method: http.MethodGet, Pattern: "/metrics/cadvisor",

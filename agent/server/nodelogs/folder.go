@@ -20,6 +20,9 @@ func (f folder) Open(name string) (fs.File, error) {
 	if !fs.ValidPath(name) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
 	}
+	if strings.ContainsRune(name, 0) { // no file has such a name
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
 	inside, err := f.resolve(name)
 	if err != nil {
 		return nil, err

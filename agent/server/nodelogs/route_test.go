@@ -76,7 +76,7 @@ func TestRoute(t *testing.T) {
 		{"/logs/link.log", 200, "of a pod\n"},
 		{"/logs/none", 404, ""}, {"/logs/secret", 403, ""}, {"/logs/out/secret", 403, ""},
 		{"/logs/up/passwd", 403, ""}, {"/logs/../../etc/passwd", 404, ""},
-		{"/logs/pipe", 403, ""},
+		{"/logs/pipe", 403, ""}, {"/logs/x%00", 404, ""},
 
 		{"/logs/?query=known", 200, "--utc\n--no-pager\n--output=short-precise\n--unit=known\n"},
 		{"/logs/?query=known&query=other&tailLines=5&pattern=a.*b&boot=-1&" +

@@ -82,3 +82,20 @@ var summaryDifferences = []difference{
 	{where: `\.pods\[\]\.(network|process_stats|volume\[\])\..*`, sometimes: true,
 		why: "what was measured by then"},
 }
+
+// docs/node-api.md has those of answers.
+var answerDifferences = []difference{
+	{where: `GET /configz \.kubeletconfig\.(containerRuntimeEndpoint|podLogsDir|port|readOnlyPort|` +
+		`staticPodPath|tlsCertFile|tlsPrivateKeyFile)`, why: "each node here has its own"},
+	{where: `GET /configz \.kubeletconfig\.userNamespaces\.idsPerPod`,
+		why: "defaults that are in force are told too"},
+	{where: `HEAD /(pods/?|runningpods/|stats/summary/?|logs/|debug/pprof/|exec/|attach/|portForward/|` +
+		`containerLogs/).*`, why: "HEAD is answered wherever GET is"},
+	{where: `(POST|PUT|DELETE|OPTIONS) /(configz(\?.*)?|healthz(/ping)?|metrics|flagz|statusz)`,
+		why: "a method that means nothing there is refused"},
+	{where: `\w+ /debug/flags/v`, why: "405 is what HTTP has for a method that is not served"},
+	{where: `\w+ /debug/pprof/`, why: "the index of the profiles is there"},
+	{where: `\w+ /stats`, why: "it leads to /stats/, where nothing is"},
+	{where: `GET /logs/\?query=kubelet`, why: "that queries are switched off is told"},
+	{where: `GET /logs/FOLDER/outside`, why: "no link leads out of the folder"},
+}

@@ -16,6 +16,10 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
+// noEviction is that pods are not evicted for what else is on the machine.
+var noEviction = map[string]string{"memory.available": "1Mi", "nodefs.available": "0%",
+	"nodefs.inodesFree": "0%", "imagefs.available": "0%", "imagefs.inodesFree": "0%"}
+
 // record is what clients have seen of one agent, as lines to compare: what, and how it is.
 type record struct {
 	statuses, node, events, metrics, summary map[string]string
@@ -37,9 +41,7 @@ func observe(t *testing.T, agent string) (r record) {
 	if agent == "kubelet" {
 		rig.StockKubelet(t, n)
 	}
-	n.Settings["evictionHard"] = map[string]string{"memory.available": "1Mi",
-		"nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": "0%",
-		"imagefs.inodesFree": "0%"}
+	n.Settings["evictionHard"] = noEviction
 	w := recorder{t, c, c.Join(n, "beside-"+agent), nil}
 	w.plain = newWords(c.Namespace, w.node.Name)
 	n.Plugin("example.com/gpu", "--devices=2", "--nodes=0")
