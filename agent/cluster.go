@@ -104,9 +104,8 @@ func newOwnNode(n node, p parts, l *links) ownNode {
 			Report: k.NodeStatusReportFrequency.Duration,
 			Lease:  time.Duration(k.NodeLeaseDurationSeconds) * time.Second,
 		},
-		Facts: facts,
-		Changed: mailbox.Subscribe(&l.inventory, n.hardware.Changes(), n.runtime.up.Changes(),
-			n.host.addresses.Changes()),
+		Facts:   facts,
+		Changed: factsChanged(n, p, l),
 		Wrote: func(f nodestatus.Facts) {
 			owned.Wrote(f.Devices)
 			p.metrics.NodeWritten(len(f.NotReady) == 0)
@@ -120,6 +119,12 @@ func newOwnNode(n node, p parts, l *links) ownNode {
 	return ownNode{kept.Node, kept.Reread, []part{
 		{"node", kept.Run}, {"NodeResourceTopology", zones.Run},
 	}}
+}
+
+// factsChanged has a value when what the node's status is made of may be another.
+func factsChanged(n node, p parts, l *links) <-chan struct{} {
+	return mailbox.Subscribe(&l.inventory, n.hardware.Changes(), n.runtime.up.Changes(),
+		n.host.addresses.Changes(), p.observer.Health())
 }
 
 func nodeIdentity(cfg *config.Config, name string) nodes.Identity {

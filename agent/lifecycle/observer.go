@@ -13,6 +13,7 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
+	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/cri"
 )
 
@@ -91,6 +92,7 @@ func New(cfg Config) (*Observer, error) {
 
 // Run observes until ctx ends.
 func (o *Observer) Run(ctx context.Context) error {
+	defer o.schedule.end()
 	g, ctx := errgroup.WithContext(ctx)
 	for _, loop := range []func(context.Context){
 		o.relistLoop, o.eventLoop, o.readLoop, o.tellLoop,
@@ -129,6 +131,9 @@ func (o *Observer) Healthy(now time.Time) error {
 	}
 	return nil
 }
+
+// Health is published when Healthy has another answer.
+func (o *Observer) Health() mailbox.Source { return &o.schedule.health }
 
 // Observe reads a pod now, for the one who acts on it and whom Changes would tell. What it returns
 // is at least as new as the call.

@@ -15,9 +15,12 @@ type schedule struct {
 	kick        chan struct{} // capacity 1: look again at what is due
 
 	mu       sync.Mutex
-	last     time.Time // start of the last relist that succeeded
-	streamUp time.Time // start of the current event stream; zero: none
-	hurry    bool      // relist after quick, whatever the stream
+	last     time.Time   // start of the last relist that succeeded
+	streamUp time.Time   // start of the current event stream; zero: none
+	hurry    bool        // relist after quick, whatever the stream
+	stale    *time.Timer // publishes health when last is too old; nil: there was no relist
+
+	health mailbox.Topic // Healthy has another answer
 }
 
 func newSchedule(quick, slow time.Duration) *schedule {
@@ -69,13 +72,32 @@ func (s *schedule) setStream(up time.Time) {
 	s.streamUp = up
 }
 
-// relisted notes a relist that succeeded and returns the start of the one before.
+// relisted notes a relist that succeeded and returns the start of the one before. It tells that the
+// runtime is observed again, and at once when later it has not been for staleAfter.
 func (s *schedule) relisted(start time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.last
 	s.last = start
+	if time.Since(before) > staleAfter {
+		s.health.Publish()
+	}
+	left := time.Until(start.Add(staleAfter)) + time.Nanosecond
+	if s.stale == nil {
+		s.stale = time.AfterFunc(left, s.health.Publish)
+	} else {
+		s.stale.Reset(left)
+	}
 	return before
+}
+
+// end has nothing be told any more.
+func (s *schedule) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stale != nil {
+		s.stale.Stop()
+	}
 }
 
 func (s *schedule) lastRelist() time.Time {

@@ -115,9 +115,13 @@ func (f *Follower) Run(ctx context.Context) error {
 	}
 }
 
-// look asks the runtime, and reports whether it has other images.
+// look asks the runtime, and reports whether it has other images. One that hangs is not waited for
+// beyond the time from which on it counts as down.
 func (f *Follower) look(ctx context.Context, images bool) (other bool) {
-	now, err := f.cfg.Status(ctx)
+	patience := max(time.Until(f.Get().At.Add(window))+time.Nanosecond, period)
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	now, err := f.cfg.Status(within)
 	if err != nil {
 		if ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "The container runtime does not say how it is")

@@ -19,15 +19,22 @@ func ready() cri.RuntimeStatus {
 	return cri.RuntimeStatus{Ready: cri.Condition{OK: true}, Network: cri.Condition{OK: true}}
 }
 
-// TestStory: a runtime that does not answer counts as there for 30 s; what it says of itself counts
+// TestStory: a runtime that does not answer, or hangs, counts as there for 30 s; what it says of itself counts
 // at the next look; who subscribed is told when the reasons are others, and not else.
 func TestStory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		status, failed, images := ready(), error(nil), []*runtimeapi.Image{{Size: 1}}
+		hangs := false
 		f := New(Config{
 			MaxImages: -1,
-			Status:    func(context.Context) (cri.RuntimeStatus, error) { return status, failed },
-			Images:    func(context.Context) ([]*runtimeapi.Image, error) { return images, nil },
+			Status: func(ctx context.Context) (cri.RuntimeStatus, error) {
+				if hangs {
+					<-ctx.Done()
+					return cri.RuntimeStatus{}, ctx.Err()
+				}
+				return status, failed
+			},
+			Images: func(context.Context) ([]*runtimeapi.Image, error) { return images, nil },
 		}, ready())
 		changed := mailbox.Subscribe(f.Changes())
 		ctx, cancel := context.WithCancel(t.Context())
@@ -65,6 +72,11 @@ func TestStory(t *testing.T) {
 		expect(5*time.Second, true, "")
 		images = append(images, &runtimeapi.Image{Size: 2})
 		expect(30*time.Second, true, "")
+		hangs = true
+		expect(29*time.Second, false, "")
+		expect(2*time.Second, true, "container runtime is down")
+		hangs = false
+		expect(10*time.Second, true, "")
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
