@@ -34,32 +34,27 @@ type Link struct {
 type State struct {
 	Name string `json:"name"`
 	// AltNames are other names of it (ip link property), sorted.
-	AltNames []string `json:"altNames,omitempty"`
-	MAC      string   `json:"mac,omitempty"`
-	Alias    string   `json:"alias,omitempty"`
-	MTU      int      `json:"mtu,omitempty"`
-	Queue    int      `json:"queue,omitempty"` // txqueuelen
-	Group    int      `json:"group,omitempty"`
-	Flags
-	Segments
+	AltNames  []string       `json:"altNames,omitempty"`
+	MAC       string         `json:"mac,omitempty"`
+	Alias     string         `json:"alias,omitempty"`
+	MTU       int            `json:"mtu,omitempty"`
+	Queue     int            `json:"queue,omitempty"` // txqueuelen
+	Up        bool           `json:"up,omitempty"`
+	Promisc   bool           `json:"promisc,omitempty"`
+	Multicast bool           `json:"multicast,omitempty"` // all of it: IFF_ALLMULTI
+	XDP       bool           `json:"xdp,omitempty"`       // a program is attached
 	Addresses []netip.Prefix `json:"addresses,omitempty"` // but those of the link's own scope
+	Settings  Settings       `json:"settings,omitzero"`
 }
 
-// Flags are what is on or off of an interface; what most interfaces have is false, but for Up.
-type Flags struct {
-	Up          bool `json:"up,omitempty"`
-	Promisc     bool `json:"promisc,omitempty"`
-	Multicast   bool `json:"multicast,omitempty"`   // all of it: IFF_ALLMULTI
+// Settings are what few change of an interface. Sizes of 0 are not known.
+type Settings struct {
+	Group       int  `json:"group,omitempty"`
 	NoMulticast bool `json:"noMulticast,omitempty"` // without IFF_MULTICAST
 	NoARP       bool `json:"noARP,omitempty"`
-	XDP         bool `json:"xdp,omitempty"` // a program is attached
-}
-
-// Segments bound what is sent and received as one; 0: not known.
-type Segments struct {
-	GSOSize int `json:"gsoSize,omitempty"` // bytes
-	GSOSegs int `json:"gsoSegs,omitempty"`
-	GROSize int `json:"groSize,omitempty"` // bytes
+	GSOSize     int  `json:"gsoSize,omitempty"` // bytes that are sent as one
+	GSOSegs     int  `json:"gsoSegs,omitempty"` // the same in segments
+	GROSize     int  `json:"groSize,omitempty"` // bytes that are received as one
 }
 
 // Hardware is what sysfs says of what is beneath an interface. All of it is empty beneath those

@@ -84,16 +84,16 @@ func linkOf(l netlink.Link, addresses []netip.Prefix) Link {
 		State: State{
 			Name: a.Name, AltNames: slices.Sorted(slices.Values(a.AltNames)),
 			MAC: a.HardwareAddr.String(), Alias: a.Alias, MTU: a.MTU, Queue: a.TxQLen,
-			Group: int(a.Group), Addresses: addresses,
-			Flags: Flags{
-				Up:          a.RawFlags&unix.IFF_UP != 0,
-				Promisc:     a.RawFlags&unix.IFF_PROMISC != 0,
-				Multicast:   a.RawFlags&unix.IFF_ALLMULTI != 0,
+			Up:        a.RawFlags&unix.IFF_UP != 0,
+			Promisc:   a.RawFlags&unix.IFF_PROMISC != 0,
+			Multicast: a.RawFlags&unix.IFF_ALLMULTI != 0,
+			XDP:       a.Xdp != nil && a.Xdp.Attached, Addresses: addresses,
+			Settings: Settings{
+				Group:       int(a.Group),
 				NoMulticast: a.RawFlags&unix.IFF_MULTICAST == 0,
 				NoARP:       a.RawFlags&unix.IFF_NOARP != 0,
-				XDP:         a.Xdp != nil && a.Xdp.Attached,
+				GSOSize:     int(a.GSOMaxSize), GSOSegs: int(a.GSOMaxSegs), GROSize: int(a.GROMaxSize),
 			},
-			Segments: Segments{int(a.GSOMaxSize), int(a.GSOMaxSegs), int(a.GROMaxSize)},
 		},
 	}
 	if l.Type() != "device" {

@@ -47,7 +47,7 @@ func TestCheckInterfaces(t *testing.T) {
 	}
 	host.links = append(host.links, Link{Index: 20, Kind: "dummy", Carrier: true,
 		State: State{Name: "fake0", MAC: "02:00:00:00:01:00",
-			Flags: Flags{Up: true}}})
+			Up: true}})
 	report := check.Test(t, check.Config{
 		Patience: time.Minute, Resource: resource, Nodes: topology.NewNodeSet(0, 1),
 		Run: func(ctx context.Context, dirs check.Dirs) error {

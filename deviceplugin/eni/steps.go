@@ -76,7 +76,7 @@ func steps(was State, now Link, taken func(name string) bool) []Step {
 	for _, name := range was.AltNames {
 		p.add(!slices.Contains(is.AltNames, name) && !taken(name), Step{Op: AddAltName, Text: name})
 	}
-	p.settings(was, is)
+	p.values(was, is)
 	for _, a := range is.Addresses {
 		p.add(!slices.Contains(was.Addresses, a), Step{Op: RemoveAddress, Address: a})
 	}
@@ -97,24 +97,29 @@ func (p *plan) add(wanted bool, s Step) {
 	}
 }
 
-// settings adds the steps for what is one value each.
-func (p *plan) settings(was, is State) {
+// values adds the steps for what is one value each.
+func (p *plan) values(was, is State) {
 	p.add(is.XDP && !was.XDP, Step{Op: DetachXDP})
 	p.add(was.Alias != is.Alias, Step{Op: SetAlias, Text: was.Alias})
 	p.add(was.MAC != is.MAC, Step{Op: SetMAC, Text: was.MAC})
+	p.add(was.MTU != is.MTU && was.MTU != 0, Step{Op: SetMTU, Number: was.MTU})
+	p.add(was.Queue != is.Queue, Step{Op: SetQueue, Number: was.Queue})
+	p.add(is.Promisc && !was.Promisc, Step{Op: LeavePromisc})
+	p.add(is.Multicast && !was.Multicast, Step{Op: LeaveMulticast})
+	p.settings(was.Settings, is.Settings)
+}
+
+func (p *plan) settings(was, is Settings) {
+	p.add(was.Group != is.Group, Step{Op: SetGroup, Number: was.Group})
 	for _, n := range []struct {
 		op      Op
 		was, is int
 	}{
-		{SetMTU, was.MTU, is.MTU}, {SetQueue, was.Queue, is.Queue}, {SetGroup, was.Group, is.Group},
 		{SetGSOSize, was.GSOSize, is.GSOSize}, {SetGSOSegs, was.GSOSegs, is.GSOSegs},
 		{SetGROSize, was.GROSize, is.GROSize},
 	} {
-		known := n.was != 0 || slices.Contains([]Op{SetQueue, SetGroup}, n.op)
-		p.add(known && n.was != n.is, Step{Op: n.op, Number: n.was})
+		p.add(n.was != n.is && n.was != 0, Step{Op: n.op, Number: n.was})
 	}
-	p.add(is.Promisc && !was.Promisc, Step{Op: LeavePromisc})
-	p.add(is.Multicast && !was.Multicast, Step{Op: LeaveMulticast})
 	p.add(is.NoMulticast && !was.NoMulticast, Step{Op: MulticastOn})
 	p.add(!is.NoMulticast && was.NoMulticast, Step{Op: MulticastOff})
 	p.add(is.NoARP && !was.NoARP, Step{Op: ARPOn})

@@ -10,7 +10,7 @@ import (
 func TestSteps(t *testing.T) {
 	prefix := netip.MustParsePrefix
 	was := State{Name: "eth1", MAC: "02:00:00:00:00:03", AltNames: []string{"enp1s0"},
-		MTU: 1500, Queue: 1000, Flags: Flags{Up: true}, Segments: Segments{GSOSize: 65536, GROSize: 65536},
+		MTU: 1500, Queue: 1000, Up: true, Settings: Settings{GSOSize: 65536, GROSize: 65536},
 		Addresses: []netip.Prefix{prefix("10.0.1.5/24")}}
 	down := was
 	down.Up, down.Addresses = false, nil
@@ -31,20 +31,19 @@ func TestSteps(t *testing.T) {
 		"everything": {was: was, is: func(l *Link) {
 			l.Master = 7
 			l.State = State{Name: "net1", MAC: "02:ff:00:00:00:03", Alias: "mine", MTU: 9000,
-				Queue: 10, Group: 3, AltNames: []string{"a", "eth1"},
-				Flags:     Flags{true, true, true, true, true, true},
-				Segments:  Segments{20000, 7, 65536},
+				Queue: 10, AltNames: []string{"a", "eth1"}, Up: true, Promisc: true,
+				Multicast: true, XDP: true, Settings: Settings{3, true, true, 20000, 7, 65536},
 				Addresses: []netip.Prefix{prefix("192.168.0.1/24"), prefix("10.0.1.5/24")}}
 		}, want: `set down, leave its bridge or bond, remove altname "a", remove altname "eth1", ` +
 			`name "eth1", add altname "enp1s0", detach the XDP program, ` +
 			`set alias "", set MAC address "02:00:00:00:00:03", set MTU 1500, ` +
-			`set queue length 1000, set group 0, set GSO size 65536, leave promiscuous mode, ` +
-			`leave all-multicast mode, turn multicast on, turn ARP on, ` +
+			`set queue length 1000, leave promiscuous mode, leave all-multicast mode, ` +
+			`set group 0, set GSO size 65536, turn multicast on, turn ARP on, ` +
 			`remove address 192.168.0.1/24, set up`},
 		"another has its altname": {was: was, taken: "enp1s0",
 			is: func(l *Link) { l.State.AltNames = nil }, want: ""},
-		"had no ARP and no multicast": {was: State{Flags: Flags{NoMulticast: true, NoARP: true}},
-			is: func(l *Link) { l.State.Flags = Flags{} }, want: "turn multicast off, turn ARP off"},
+		"had no ARP and no multicast": {was: State{Settings: Settings{NoMulticast: true, NoARP: true}},
+			is: func(l *Link) { l.State.Settings = Settings{} }, want: "turn multicast off, turn ARP off"},
 		"addresses alone": {was: was, is: func(l *Link) {
 			l.State.Addresses = []netip.Prefix{prefix("10.0.1.6/24")}
 		}, want: "remove address 10.0.1.6/24, add address 10.0.1.5/24"},
@@ -65,7 +64,7 @@ func TestSteps(t *testing.T) {
 
 // An IPv6 address is lost when its interface is set down, and comes back.
 func TestStepsKeepIPv6(t *testing.T) {
-	was := State{Name: "eth1", Flags: Flags{Up: true}, Addresses: []netip.Prefix{
+	was := State{Name: "eth1", Up: true, Addresses: []netip.Prefix{
 		netip.MustParsePrefix("10.0.1.5/24"), netip.MustParsePrefix("fd00::5/64")}}
 	now := Link{State: was}
 	now.State.Name = "net1"
