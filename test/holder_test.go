@@ -1,6 +1,7 @@
 package test
 
 import (
+	"fmt"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -36,5 +37,38 @@ func TestCallsNameTheirPod(t *testing.T) {
 		if got, known := state.Holders[rpc]; known {
 			t.Errorf("%s was for %+v", rpc, got)
 		}
+	}
+}
+
+// Of pods that come at once each device's calls name the pod that has it.
+func TestCallsNameTheirPodsAtOnce(t *testing.T) {
+	t.Parallel()
+	const pods = 8
+	n := harness.New(t)
+	n.Start()
+	ctl, _ := n.Plugin("example.com/gpu", fmt.Sprintf("--devices=%d", pods), "--pre-start")
+	for i := range pods {
+		name := fmt.Sprintf("asks%d", i)
+		n.Pod(name, limited(name, "cpu: 1, example.com/gpu: 1"))
+	}
+	has := map[string]holder.Holder{}
+	for i := range pods {
+		pod := n.AwaitPhase(fmt.Sprintf("asks%d-node", i), v1.PodRunning)
+		for _, id := range pod.Status.ContainerStatuses[0].AllocatedResourcesStatus[0].Resources {
+			has[string(id.ResourceID)] = holder.Holder{Namespace: "default", Pod: pod.Name,
+				UID: string(pod.UID), Container: "main"}
+		}
+	}
+	state, err := ctl.State(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range has {
+		if got := state.Given[id]; got.Allocated != want || got.Prepared != want {
+			t.Errorf("%s is of %+v, and the plugin was told %+v", id, want, got)
+		}
+	}
+	if len(has) != pods {
+		t.Errorf("%d devices are held", len(has))
 	}
 }

@@ -152,6 +152,9 @@ func (a answers) Allocate(
 		if err != nil {
 			return nil, status.Error(codes.Internal, err.Error())
 		}
+		a.plugin.state.give(ctx, r.GetDevicesIds(), func(g *Given, to holder.Holder) {
+			g.Allocated = to
+		})
 		a.plugin.log.Printf("allocated %s", strings.Join(r.GetDevicesIds(), ","))
 		resp.ContainerResponses = append(resp.ContainerResponses, answer)
 	}
@@ -167,6 +170,9 @@ func (a answers) PreStartContainer(
 	if _, err := a.plugin.find(req.GetDevicesIds()); err != nil {
 		return nil, err
 	}
+	a.plugin.state.give(ctx, req.GetDevicesIds(), func(g *Given, to holder.Holder) {
+		g.Prepared = to
+	})
 	a.plugin.log.Printf("made %s ready", strings.Join(req.GetDevicesIds(), ","))
 	return &v1beta1.PreStartContainerResponse{}, nil
 }

@@ -86,10 +86,18 @@ type State struct {
 	Calls      map[RPC]int `json:"calls"`
 	// Holders say of each call whom the last one was for, as far as its metadata did.
 	Holders map[RPC]holder.Holder `json:"holders,omitempty"`
-	Faults  map[RPC]Fault         `json:"faults"`
+	// Given says of each device that was asked for whom it is, by id.
+	Given  map[string]Given `json:"given,omitempty"`
+	Faults map[RPC]Fault    `json:"faults"`
 	// Released are the devices that it was told nobody has any more, in the order of the calls that
 	// it answered; the newest hundred of them.
 	Released []Release `json:"released,omitempty"`
+}
+
+// Given is for which containers a device was allocated, and made ready, last.
+type Given struct {
+	Allocated holder.Holder `json:"allocated"`
+	Prepared  holder.Holder `json:"prepared,omitzero"`
 }
 
 // Release is one call of Released: devices, and the pod that had them.
@@ -109,6 +117,7 @@ type state struct {
 	registered int
 	calls      map[RPC]int
 	holders    map[RPC]holder.Holder
+	given      map[string]Given
 	faults     map[RPC]Fault
 	released   []Release
 	changed    chan struct{} // closed and replaced on each change of devices or faults
@@ -118,6 +127,7 @@ func newState(devices []Device) *state {
 	return &state{
 		devices: slices.Clone(devices), version: 1,
 		calls: map[RPC]int{}, holders: map[RPC]holder.Holder{}, faults: map[RPC]Fault{},
+		given:   map[string]Given{},
 		changed: make(chan struct{}),
 	}
 }
@@ -188,6 +198,7 @@ func (s *state) tell() State {
 	return State{
 		Registered: s.registered, Devices: slices.Clone(s.devices),
 		Calls: maps.Clone(s.calls), Holders: maps.Clone(s.holders), Faults: maps.Clone(s.faults),
+		Given:    maps.Clone(s.given),
 		Released: slices.Clone(s.released),
 	}
 }
@@ -236,6 +247,18 @@ func (s *state) called(ctx context.Context, rpc RPC) (Lie, error) {
 	}
 	s.mu.Unlock()
 	return s.misbehave(ctx, rpc)
+}
+
+// give notes for whom devices are that there are.
+func (s *state) give(ctx context.Context, ids []string, note func(*Given, holder.Holder)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	to, _ := holder.From(ctx) // whose metadata does not say is nobody
+	for _, id := range ids {
+		g := s.given[id]
+		note(&g, to)
+		s.given[id] = g
+	}
 }
 
 // misbehave does what the fault of rpc says: it waits, or returns an error, or the lie to tell.
