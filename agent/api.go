@@ -168,6 +168,9 @@ func nodeRoutes(n node, p parts) ([]server.Route, error) {
 	if err != nil {
 		return nil, err
 	}
+	if n.cfg.Gates.Enabled("KubeletAllocatedPodsEndpoint") {
+		out = append(out, server.AllocatedRoutes(p.statuses.List)...)
+	}
 	return slices.Concat(out, streams, switchable(n.cfg), []server.Route{
 		logs.Route(logs.Config{
 			Pod: p.podNamed, Observed: p.observer.Get,

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/prometheus/slis"
@@ -29,19 +31,52 @@ type Route struct {
 
 // PodsRoute lists pods as a v1.PodList.
 func PodsRoute(pods func() []*v1.Pod) Route {
-	handler := func(w http.ResponseWriter, _ *http.Request) {
-		list := v1.PodList{
-			TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"},
-			Items:    []v1.Pod{},
-		}
-		for _, pod := range pods() {
-			list.Items = append(list.Items, *pod)
-		}
-		text, err := json.Marshal(list)
-		answer(w, text, err)
+	return Route{Method: http.MethodGet, Pattern: "/pods", Slash: true, Handler: http.HandlerFunc(
+		func(w http.ResponseWriter, _ *http.Request) { answerList(w, pods()) })}
+}
+
+func answerList(w http.ResponseWriter, pods []*v1.Pod) {
+	list := v1.PodList{
+		TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"},
+		Items:    []v1.Pod{},
 	}
-	return Route{
-		Method: http.MethodGet, Pattern: "/pods", Handler: http.HandlerFunc(handler), Slash: true,
+	for _, pod := range pods {
+		list.Items = append(list.Items, *pod)
+	}
+	text, err := json.Marshal(list)
+	answer(w, text, err)
+}
+
+// AllocatedRoutes list the pods that have not ended as what they were admitted with, and have one of
+// them by its name, or by that and its UID (KubeletAllocatedPodsEndpoint). They have no statuses.
+func AllocatedRoutes(pods func() []*v1.Pod) []Route {
+	allocated := func() (out []*v1.Pod) {
+		for _, pod := range pods() {
+			if phase := pod.Status.Phase; phase != v1.PodSucceeded && phase != v1.PodFailed {
+				out = append(out, &v1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"},
+					ObjectMeta: pod.ObjectMeta, Spec: pod.Spec})
+			}
+		}
+		return out
+	}
+	one := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, pod := range allocated() {
+			uid := types.UID(cmp.Or(r.PathValue("uid"), string(pod.UID)))
+			if pod.Namespace == r.PathValue("namespace") && pod.Name == r.PathValue("pod") &&
+				pod.UID == uid {
+				text, err := json.Marshal(pod)
+				answer(w, text, err)
+				return
+			}
+		}
+		http.Error(w, "pod not found", http.StatusNotFound)
+	})
+	const all = "/allocatedPods"
+	return []Route{
+		{Method: http.MethodGet, Pattern: all, Slash: true, Handler: http.HandlerFunc(
+			func(w http.ResponseWriter, _ *http.Request) { answerList(w, allocated()) })},
+		{Method: http.MethodGet, Pattern: all + "/{namespace}/{pod}", Handler: one},
+		{Method: http.MethodGet, Pattern: all + "/{namespace}/{pod}/{uid}", Handler: one},
 	}
 }
 

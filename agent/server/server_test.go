@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -22,6 +23,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/component-base/metrics"
 
@@ -440,6 +442,31 @@ func TestRequestsAreCounted(t *testing.T) {
 	} {
 		if !strings.Contains(body, "\nkubelet_http_"+want+"\n") {
 			t.Errorf("no line %s", want)
+		}
+	}
+}
+
+// Pods that have not ended are listed as they were admitted, and found by name and UID.
+func TestAllocated(t *testing.T) {
+	named := func(name string, phase v1.PodPhase) *v1.Pod {
+		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, UID: types.UID("u-" + name)},
+			Spec: v1.PodSpec{NodeName: "node"}, Status: v1.PodStatus{Phase: phase}}
+	}
+	s, _ := start(t, Config{Listeners: []Listener{{Address: anyPort, Routes: AllocatedRoutes(
+		func() []*v1.Pod { return []*v1.Pod{named("a", v1.PodRunning), named("b", v1.PodFailed)} })}}})
+	const a = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"n","uid":"u-a"},` +
+		`"spec":{"containers":null,"nodeName":"node"},"status":{}}`
+	for path, want := range map[string]string{
+		"/allocatedPods":         `200 {"kind":"PodList","apiVersion":"v1","metadata":{},"items":[` + a + `]}`,
+		"/allocatedPods/n/a":     "200 " + a,
+		"/allocatedPods/n/a/u-a": "200 " + a,
+		"/allocatedPods/n/a/u-b": "404 pod not found\n",
+		"/allocatedPods/n/b":     "404 pod not found\n",
+		"/allocatedPods/m/a":     "404 pod not found\n",
+	} {
+		code, text := request(t, http.MethodGet, s.Addrs()[0], path)
+		if got := fmt.Sprintf("%d %s", code, text); got != want {
+			t.Errorf("%s: %s\nwant %s", path, got, want)
 		}
 	}
 }

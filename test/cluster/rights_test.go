@@ -26,7 +26,10 @@ import (
 var rights = map[string][]string{
 	"/healthz": {"healthz", "proxy"}, "/healthz/ping": {"healthz", "proxy"},
 	"/pods": {"pods", "proxy"}, "/runningpods/": {"pods", "proxy"},
-	"/configz": {"configz", "proxy"}, "/flagz": {"configz"}, "/statusz": {"statusz"},
+	"/allocatedPods":                         {"pods", "proxy"},
+	"/allocatedPods/{namespace}/{pod}":       {"pods", "proxy"},
+	"/allocatedPods/{namespace}/{pod}/{uid}": {"pods", "proxy"},
+	"/configz":                               {"configz", "proxy"}, "/flagz": {"configz"}, "/statusz": {"statusz"},
 	"/metrics": {"metrics"}, "/metrics/cadvisor": {"metrics"}, "/metrics/probes": {"metrics"},
 	"/metrics/resource": {"metrics"}, "/stats/summary": {"stats"}, "/logs/": {"log"},
 	"/checkpoint/{namespace}/{pod}/{container}":    {"checkpoint"},
@@ -82,6 +85,7 @@ func TestRights(t *testing.T) {
 	c := rig.Start(t)
 	agent := harness.New(t)
 	c.Join(agent, "rights-node")
+	agent.Settings["featureGates"] = map[string]bool{"KubeletAllocatedPodsEndpoint": true}
 	agent.Settings["kubeAPIQPS"], agent.Settings["kubeAPIBurst"] = 1000, 1000 // it asks much here
 	agent.Start()
 	server := fmt.Sprintf("https://127.0.0.1:%v", agent.Settings["port"])

@@ -35,6 +35,7 @@ import (
 var paths = map[string][]string{
 	"/healthz": {"healthz", "proxy"}, "/healthz/syncloop": {"healthz", "proxy"},
 	"/pods": {"pods", "proxy"}, "/runningpods/": {"pods", "proxy"},
+	"/allocatedPods": {"pods", "proxy"}, "/allocatedPods/a/b/c": {"pods", "proxy"},
 	"/configz": {"configz", "proxy"},
 	"/stats":   {"stats"}, "/stats/summary": {"stats"},
 	"/metrics": {"metrics"}, "/metrics/cadvisor": {"metrics"}, "/metrics/resource": {"metrics"},

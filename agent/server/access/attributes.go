@@ -14,16 +14,17 @@ const proxy = "proxy"
 // subresources are those of nodes by path: whoever may use one of them may ask. A path stands for
 // all below it; what is not here is proxy.
 var subresources = map[string][]string{
-	"/stats":       {"stats"},
-	"/metrics":     {"metrics"},
-	"/logs":        {"log"},
-	"/checkpoint":  {"checkpoint"},
-	"/statusz":     {"statusz"},
-	"/flagz":       {"configz"},
-	"/healthz":     {"healthz", proxy},
-	"/configz":     {"configz", proxy},
-	"/pods":        {"pods", proxy},
-	"/runningpods": {"pods", proxy},
+	"/stats":         {"stats"},
+	"/metrics":       {"metrics"},
+	"/logs":          {"log"},
+	"/checkpoint":    {"checkpoint"},
+	"/statusz":       {"statusz"},
+	"/flagz":         {"configz"},
+	"/healthz":       {"healthz", proxy},
+	"/configz":       {"configz", proxy},
+	"/pods":          {"pods", proxy},
+	"/runningpods":   {"pods", proxy},
+	"/allocatedPods": {"pods", proxy},
 }
 
 // verbs are those of RBAC by method; another method has none, which nobody is allowed by name.

@@ -17,7 +17,7 @@ func FuzzPath(f *testing.F) {
 		"/metrics/cadvisor", "/runningpods/", "/logs/", "/flagz", "/statusz", "/placements",
 		"/exec/{namespace}/{pod}/{container}", "/run/{namespace}/{pod}/{uid}/{container}",
 		"/containerLogs/{namespace}/{pod}/{container}", "/debug/pprof/", "/debug/flags/v",
-		"/checkpoint/{namespace}/{pod}/{container}",
+		"/checkpoint/{namespace}/{pod}/{container}", "/allocatedPods/{namespace}/{pod}",
 	} {
 		mux.HandleFunc(pattern, func(http.ResponseWriter, *http.Request) { reached = pattern })
 	}
