@@ -84,4 +84,5 @@ func measure(t *testing.T, s settings, name string, into column) {
 	n.exits()
 	n.atOnce()
 	n.probed()
+	n.answered()
 }

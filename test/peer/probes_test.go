@@ -5,11 +5,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 )
 
 // probed measures the CPU that it takes to probe pods: as many as in a burst, each with a startup
@@ -27,9 +29,9 @@ func (n *node) probed() {
 		names[i] = fmt.Sprintf("probed%d", i)
 		pod := n.pod(names[i])
 		c := &pod.Spec.Containers[0]
-		c.StartupProbe = probe(n.port(server.URL), true)
-		c.LivenessProbe = probe(n.port(server.URL), true)
-		c.ReadinessProbe = probe(n.port(server.URL), false)
+		c.StartupProbe = probe(n.port(server.URL), "/")
+		c.LivenessProbe = probe(n.port(server.URL), "/")
+		c.ReadinessProbe = probe(n.port(server.URL), "")
 		all.Go(func() { n.create(pod) })
 	}
 	all.Wait()
@@ -50,6 +52,81 @@ func (n *node) probed() {
 	}
 }
 
+// answered measures what it takes from the answer to a probe to what it brings about: a condition that
+// a watcher sees, and the end of a container, by the runtime.
+func (n *node) answered() {
+	n.t.Helper()
+	p := &prober{at: map[string]time.Time{}}
+	server := httptest.NewServer(p)
+	defer server.Close()
+	var names []string
+	for i := range n.settings.singles {
+		name := fmt.Sprintf("answered%d", i)
+		names = append(names, name)
+		pod := n.pod(name)
+		pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0)
+		c := &pod.Spec.Containers[0]
+		c.ReadinessProbe = probe(n.port(server.URL), "/ready/"+name)
+		c.LivenessProbe = probe(n.port(server.URL), "/live/"+name)
+		c.LivenessProbe.FailureThreshold = 1
+		n.create(pod)
+	}
+	time.Sleep(5 * time.Second) // all run, and none is ready
+	for _, of := range []struct {
+		figure, path, what string
+		seen               map[string]time.Time
+	}{
+		{"probe_to_ready_p50_ms", "/ready/", "ready", n.ready},
+		{"probe_to_stop_p50_ms", "/live/", "stopped", n.exit},
+	} {
+		p.turn()
+		var took []float64
+		for _, name := range names {
+			seen := n.when(of.what, of.seen, name)
+			took = append(took, ms(seen.Sub(p.when(of.path+name))))
+		}
+		n.column.add(of.figure, median(took))
+	}
+	for _, name := range names {
+		n.remove(name)
+	}
+	for _, name := range names {
+		n.when("gone", n.gone, name)
+	}
+}
+
+// prober answers the probes of pods that are alive and not ready at first, then ready, then dead.
+type prober struct {
+	mu    sync.Mutex
+	turns int
+	at    map[string]time.Time // when it gave the answer that changes something, by path
+}
+
+// ServeHTTP implements http.Handler.
+func (p *prober) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ready, dies := strings.HasPrefix(r.URL.Path, "/ready/"), p.turns > 1
+	if _, is := p.at[r.URL.Path]; !is && (ready && p.turns > 0 || !ready && dies) {
+		p.at[r.URL.Path] = time.Now()
+	}
+	if ready && p.turns == 0 || !ready && dies {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+}
+
+func (p *prober) turn() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.turns++
+}
+
+func (p *prober) when(path string) time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.at[path]
+}
+
 // port is where the server listens.
 func (n *node) port(server string) intstr.IntOrString {
 	n.t.Helper()
@@ -58,12 +135,12 @@ func (n *node) port(server string) intstr.IntOrString {
 	return intstr.Parse(at.Port())
 }
 
-// probe asks each second, by HTTP or else by TCP.
-func probe(port intstr.IntOrString, byHTTP bool) *v1.Probe {
+// probe asks each second, for a path by HTTP or, without one, by TCP.
+func probe(port intstr.IntOrString, path string) *v1.Probe {
 	p := &v1.Probe{PeriodSeconds: 1, TimeoutSeconds: 5, FailureThreshold: 10}
 	const host = "127.0.0.1"
-	if byHTTP {
-		p.HTTPGet = &v1.HTTPGetAction{Host: host, Port: port, Path: "/"}
+	if path != "" {
+		p.HTTPGet = &v1.HTTPGetAction{Host: host, Port: port, Path: path}
 	} else {
 		p.TCPSocket = &v1.TCPSocketAction{Host: host, Port: port}
 	}
