@@ -72,3 +72,33 @@ func TestHookAfterKill(t *testing.T) {
 		t.Errorf("%d containers were started, want one", len(got))
 	}
 }
+
+// Sidecars end after the containers, the last first, and wait for no hook but their own; the hooks of
+// all are run as soon as the pod is stopped.
+func TestSidecarsEndInTurn(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	n.Start()
+	sidecar := "{name: %s, image: sim.local/app, restartPolicy: Always, lifecycle: " +
+		"{preStop: {exec: {command: [sleep, \"%d\"]}}}}"
+	n.Pod("web", manifest("web", fmt.Sprintf("terminationGracePeriodSeconds: 60\n  "+
+		"initContainers: ["+sidecar+", "+sidecar+"]\n  "+
+		"containers: [{name: main, image: sim.local/app}]", "first", 5, "last", 0)))
+	n.AwaitPhase("web-node", v1.PodRunning)
+	n.RemovePod("web")
+	n.AwaitGone("web-node")
+	stopped := map[string]sim.Call{}
+	for _, name := range []string{"main", "first", "last"} {
+		stopped[name] = only(t, n, call{method: "StopContainer", pod: "web-node", container: name})
+	}
+	hook := only(t, n, call{method: "ExecSync", pod: "web-node", container: "first"})
+	inOrder(t, n,
+		call{method: "StopContainer", pod: "web-node", container: "main"},
+		call{method: "StopContainer", pod: "web-node", container: "last"},
+		call{method: "StopContainer", pod: "web-node", container: "first"},
+	)
+	if hook.Begin > stopped["last"].Begin || stopped["last"].End > hook.End ||
+		hook.End > stopped["first"].Begin {
+		t.Errorf("the hook of first was run at %d to %d, the stops at %+v", hook.Begin, hook.End, stopped)
+	}
+}

@@ -212,7 +212,7 @@ func (a *Actuator) killed(ctx context.Context, pod *v1.Pod, err error) error {
 }
 
 // stopContainers stops all side by side, since each may take its whole grace period. A container has
-// what its hook leaves of that.
+// what its hook, and the wait for its turn, leave of that.
 func (a *Actuator) stopContainers(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 	act podworker.Action) error {
 	for _, id := range act.IDs {
@@ -220,18 +220,21 @@ func (a *Actuator) stopContainers(ctx context.Context, pod *v1.Pod, observed cri
 		a.cfg.Tell.Container(podspec.Ref{Pod: pod, Container: name}, v1.EventTypeNormal, "Killing",
 			cmp.Or(act.Message, "Stopping container "+name))
 	}
-	stop, hooks := sets.New(act.IDs...), sets.New(act.Hooks...)
-	end := time.Now().Add(act.Grace)
-	return each(sets.List(stop.Union(hooks)), func(id string) error {
-		left := act.Grace
+	hooks, order, end := sets.New(act.Hooks...), newTurns(act), time.Now().Add(act.Grace)
+	return each(act.IDs, func(id string) error {
 		if hooks.Has(id) {
 			a.preStop(ctx, pod, observed, id, end)
-			left = podworker.StopGrace(time.Until(end))
 		}
-		if ctx.Err() != nil || !stop.Has(id) {
+		order.await(ctx, id, end)
+		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return a.cfg.Runtime.StopContainer(ctx, id, int64(left.Seconds()))
+		left := podworker.StopGrace(time.Until(end))
+		err := a.cfg.Runtime.StopContainer(ctx, id, int64(left.Seconds()))
+		if err == nil || status.Code(err) == codes.NotFound {
+			order.ended(id)
+		}
+		return err
 	})
 }
 

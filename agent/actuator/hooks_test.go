@@ -77,7 +77,7 @@ func newHooked(t *testing.T) (*Actuator, *stoppable) {
 }
 
 // A hook has the grace period, and what it takes of that the container has not; two seconds it always
-// has. A hook that fails changes nothing else; one of a container that is stopped later is run.
+// has. A hook that fails changes nothing else.
 func TestPreStop(t *testing.T) {
 	for command, want := range map[string][]string{
 		"good": {"good in w", "stop w in 3s", "stop d in 3s"},
@@ -100,17 +100,6 @@ func TestPreStop(t *testing.T) {
 		if !slices.Equal(r.log, want) {
 			t.Errorf("%s: %q, want %q", command, r.log, want)
 		}
-	}
-	a, r := newHooked(t)
-	pod, observed := hookedPod("good")
-	later := podworker.Action{Kind: podworker.StopContainers, IDs: []string{"d"},
-		Hooks: []string{"w"}, Grace: 3 * time.Second}
-	if err := a.stopContainers(t.Context(), pod, observed, later); err != nil {
-		t.Fatal(err)
-	}
-	if got := strings.Join(r.log, ","); strings.Contains(got, "stop w") ||
-		!strings.Contains(got, "good in w") {
-		t.Errorf("one that is stopped later: %q", got)
 	}
 }
 

@@ -208,14 +208,28 @@ func (r *runtime) end(uid types.UID, id string, how sim.Exit) {
 	})
 }
 
-// stop asks containers to end, and returns when they have: after their grace they are killed.
+// stop asks containers to end in their turns, and returns when they have: after their grace they are
+// killed.
 func (r *runtime) stop(ctx context.Context, uid types.UID, a podworker.Action) error {
-	var waits []*run
+	end := time.Now().Add(a.Grace)
+	waits := r.ask(uid, a.Aside(), a.Grace)
+	for _, turn := range a.Turns {
+		these := r.ask(uid, turn, podworker.StopGrace(time.Until(end)))
+		waits = append(waits, these...)
+		within, cancel := context.WithDeadline(ctx, end)
+		_ = await(within, these) // what has not ended by then holds up no other
+		cancel()
+	}
+	return await(ctx, waits)
+}
+
+// ask asks containers to end, and returns those that run.
+func (r *runtime) ask(uid types.UID, ids []string, grace time.Duration) (waits []*run) {
 	r.change(uid, func(p *hollowPod) {
-		for _, id := range a.IDs {
+		for _, id := range ids {
 			if one := p.runs[id]; one != nil {
 				waits = append(waits, one)
-				after, how := one.asked(a.Grace)
+				after, how := one.asked(grace)
 				if after <= 0 {
 					p.end(id, how)
 					continue
@@ -224,7 +238,12 @@ func (r *runtime) stop(ctx context.Context, uid types.UID, a podworker.Action) e
 			}
 		}
 	})
-	for _, one := range waits {
+	return waits
+}
+
+// await waits for the ends of containers.
+func await(ctx context.Context, all []*run) error {
+	for _, one := range all {
 		select {
 		case <-one.ended:
 		case <-ctx.Done():

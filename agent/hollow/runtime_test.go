@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -86,6 +87,33 @@ func TestStops(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("a stop that nobody waits for: %v", err)
 	}
+}
+
+// TestStopsInTurn: a container that is to be stopped after another one ends after it.
+func TestStopsInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, pod := started(t, "term=0 term-after=3s")
+		side := podworker.Action{Kind: podworker.StartContainer, Container: "side"}
+		pod.Spec.InitContainers = []v1.Container{{Name: "side", Image: "app"}}
+		if err := r.Do(t.Context(), pod, cri.Pod{}, side); err != nil {
+			t.Fatal(err)
+		}
+		ids := map[string]string{}
+		for _, c := range seen(t, r).Containers {
+			ids[c.Name] = c.ID
+		}
+		begun, stop := time.Now(), podworker.Action{Kind: podworker.StopContainers,
+			IDs:   []string{ids["side"], ids["main"]},
+			Turns: [][]string{{ids["main"]}, {ids["side"]}}, Grace: time.Minute}
+		if err := r.Do(t.Context(), pod, cri.Pod{}, stop); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range seen(t, r).Containers {
+			if after := c.Exit.At.Sub(begun); after != 3*time.Second {
+				t.Errorf("%s ended after %v", c.Name, after)
+			}
+		}
+	})
 }
 
 // TestRemoved: a sandbox that stops takes its containers along, and of a removed pod nothing stays.

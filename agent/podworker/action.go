@@ -3,6 +3,7 @@ package podworker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,9 +75,9 @@ const (
 	// UpdateVolumes brings the files in volumes up to date that the agent writes. It is done again
 	// when they are due again.
 	UpdateVolumes ActionKind = "UpdateVolumes"
-	// StopContainers stops the containers IDs together, each with Grace, and waits for their ends.
-	// Before, and within Grace, it runs the preStop hooks of the containers Hooks, of which some may
-	// be stopped only later.
+	// StopContainers stops the containers IDs within Grace and waits for their ends. First, all at
+	// once and within Grace, it runs the preStop hooks of those in Hooks. Those in one of Turns are
+	// stopped when those of the turn before have ended, or when Grace is over; all others at once.
 	StopContainers ActionKind = "StopContainers"
 	// StopSandboxes stops the sandboxes IDs.
 	StopSandboxes ActionKind = "StopSandboxes"
@@ -113,6 +114,7 @@ type Action struct {
 	Attempt uint32
 	IDs     []string
 	Hooks   []string
+	Turns   [][]string
 	// KeepLogs is of RemoveContainers.
 	KeepLogs bool
 	// Grace is in whole seconds.
@@ -133,6 +135,9 @@ func (a Action) String() string {
 	if len(a.IDs) > 0 {
 		b.WriteString(" " + strings.Join(a.IDs, ","))
 	}
+	for i, ids := range a.Turns {
+		fmt.Fprintf(&b, " %d: %s", i+1, strings.Join(ids, ","))
+	}
 	if len(a.Hooks) > 0 {
 		b.WriteString(" hooks " + strings.Join(a.Hooks, ","))
 	}
@@ -143,6 +148,15 @@ func (a Action) String() string {
 		fmt.Fprintf(&b, " in %v", a.Grace)
 	}
 	return b.String()
+}
+
+// Aside are those of IDs that are in none of Turns.
+func (a Action) Aside() []string {
+	return slices.DeleteFunc(slices.Clone(a.IDs), func(id string) bool {
+		return slices.ContainsFunc(a.Turns, func(turn []string) bool {
+			return slices.Contains(turn, id)
+		})
+	})
 }
 
 // key is what a failure of the action is remembered by.

@@ -105,16 +105,6 @@ func (p *plan) withHooks(stop Action, ids []string) Action {
 	return stop
 }
 
-// running are the ids of all containers that may run.
-func (p *plan) running() (ids []string) {
-	for _, c := range p.observed.Containers {
-		if maybeRunning(c) {
-			ids = append(ids, c.ID)
-		}
-	}
-	return ids
-}
-
 // awaited adds to the containers that wait those that run and whose hook has not succeeded.
 func (h hooks) awaited(observed cri.Pod, waiting map[string]status.Reason) {
 	for _, c := range observed.Containers {

@@ -67,33 +67,6 @@ func TestHooks(t *testing.T) {
 				10s SyncPod: RemoveContainers c2`,
 		},
 		{
-			name: "all preStop hooks begin with the end, and none is run twice",
-			pod:  "Always a+ b+ | web db",
-			play: func(w *world) {
-				hooked(w.pod.Spec.InitContainers, "a")
-				hooked(w.pod.Spec.Containers, "web")
-				w.memory = newMemory(nil)
-				w.until(time.Second)
-				w.want.Stop = &Stop{Grace: 20 * time.Second}
-				w.stopping["web"] = 5 * time.Second
-				w.until(time.Hour)
-			},
-			state: Finished,
-			want: `
-				0s SyncPod: CreateSandbox #0
-				0s SyncPod: StartContainer a #0
-				0s SyncPod: PostStart a c2
-				0s SyncPod: StartContainer b #0
-				0s SyncPod: StartContainer web #0
-				0s SyncPod: PostStart web c4
-				0s SyncPod: StartContainer db #0
-				1s TerminatingPod: StopContainers c5,c4 hooks c4,c2 in 20s
-				6s TerminatingPod: StopContainers c3 in 15s
-				6s TerminatingPod: StopContainers c2 in 15s
-				6s TerminatingPod: StopSandboxes s1
-				6s TerminatedPod: CleanUp`,
-		},
-		{
 			name: "a later run of the agent runs the hook that an earlier one left, and no other",
 			pod:  "Always web db",
 			play: func(w *world) {

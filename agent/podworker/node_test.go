@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -164,23 +163,23 @@ func (n *node) waitForStop(ctx context.Context, pod *v1.Pod, a Action) error {
 		return nil
 	}
 	select {
-	case <-time.After(min(n.slowest(pod.UID, a.IDs), a.Grace)):
+	case <-time.After(n.takes(pod.UID, a)):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (n *node) slowest(uid types.UID, ids []string) time.Duration {
+// takes is how long a stop takes.
+func (n *node) takes(uid types.UID, stop Action) time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	var out time.Duration
-	for _, c := range n.machines[uid].seen.Containers {
-		if slices.Contains(ids, c.ID) {
-			out = max(out, n.stopping[c.Name])
-		}
-	}
-	return out
+	m := *n.machines[uid]
+	m.now, m.stopping = time.Now(), n.stopping
+	m.seen = m.observe()
+	begun := m.now
+	m.stop(stop)
+	return m.now.Sub(begun)
 }
 
 // at sleeps until the time since the beginning and lets the workers settle.

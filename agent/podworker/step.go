@@ -7,7 +7,6 @@ import (
 
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/cri"
-	"github.com/numalet/numalet/topology/podspec"
 )
 
 const (
@@ -133,54 +132,6 @@ func (p *plan) waits(container string, why status.Reason) {
 		p.d.Waiting = map[string]status.Reason{}
 	}
 	p.d.Waiting[container] = why
-}
-
-// stopAll stops what is alive: first all regular containers together, then the sidecars one by
-// one in reverse order, within what is left of the grace, then the sandboxes. The preStop hooks of
-// all are run at the beginning.
-func (p *plan) stopAll() {
-	p.d.Deadline = p.now.Add(p.grace())
-	if was := p.memory.deadline; !was.IsZero() && was.Before(p.d.Deadline) {
-		p.d.Deadline = was
-	}
-	if ids := p.nextToStop(); len(ids) > 0 {
-		p.proposeForPod(p.withHooks(Action{Kind: StopContainers, IDs: ids,
-			Grace: StopGrace(p.d.Deadline.Sub(p.now))}, p.running()))
-		return
-	}
-	var ready []string
-	for _, s := range p.observed.Sandboxes {
-		if s.Ready {
-			ready = append(ready, s.ID)
-		}
-	}
-	p.proposeForPod(Action{Kind: StopSandboxes, IDs: ready})
-}
-
-// StopGrace is what one stop call gives of the time that is left: whole seconds, as CRI has it.
-func StopGrace(left time.Duration) time.Duration {
-	return max((left + time.Second - 1).Truncate(time.Second), minStop)
-}
-
-func (p *plan) nextToStop() []string {
-	sidecar := map[string]bool{}
-	for _, c := range p.Pod.Spec.InitContainers {
-		sidecar[c.Name] = podspec.IsSidecar(&c)
-	}
-	var ids []string
-	for _, c := range p.observed.Containers {
-		if maybeRunning(c) && !sidecar[c.Name] {
-			ids = append(ids, c.ID)
-		}
-	}
-	for i := len(p.Pod.Spec.InitContainers) - 1; i >= 0 && len(ids) == 0; i-- {
-		for _, c := range p.records[p.Pod.Spec.InitContainers[i].Name] {
-			if maybeRunning(c) {
-				ids = append(ids, c.ID)
-			}
-		}
-	}
-	return ids
 }
 
 // dispose takes back what a stopped pod holds. What the runtime has of it is removed last: as long

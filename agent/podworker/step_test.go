@@ -150,8 +150,7 @@ func TestStories(t *testing.T) {
 				0s SyncPod: StartContainer b #0
 				0s SyncPod: StartContainer job #0
 				30s SyncPod: StartContainer a #1
-				1m0s TerminatingPod: StopContainers c3 in 30s
-				1m10s TerminatingPod: StopContainers c5 in 20s
+				1m0s TerminatingPod: StopContainers c3,c5 1: c3 2: c5 in 30s
 				1m10s TerminatingPod: StopSandboxes s1
 				1m10s TerminatedPod: CleanUp`,
 		},
@@ -171,9 +170,7 @@ func TestStories(t *testing.T) {
 				0s SyncPod: StartContainer b #0
 				0s SyncPod: StartContainer web #0
 				0s SyncPod: StartContainer db #0
-				1m0s TerminatingPod: StopContainers c5,c4 in 20s
-				1m7s TerminatingPod: StopContainers c3 in 13s
-				1m20s TerminatingPod: StopContainers c2 in 2s
+				1m0s TerminatingPod: StopContainers c5,c4,c3,c2 1: c5,c4 2: c3 3: c2 in 20s
 				1m20s TerminatingPod: StopSandboxes s1
 				1m20s TerminatedPod: CleanUp
 				1m20s TerminatedPod: RemovePod`,

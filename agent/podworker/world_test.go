@@ -106,7 +106,7 @@ func (m *machine) do(a Action) error {
 	case UpdateVolumes:
 		m.require(alive(m.seen), "updated volumes of a pod that does not run")
 	case StopContainers:
-		m.stop(a.IDs, a.Grace)
+		m.stop(a)
 	case StopSandboxes:
 		m.eachSandbox(func(s *cri.Sandbox) {
 			s.Ready = s.Ready && !slices.Contains(a.IDs, s.ID)
@@ -194,24 +194,6 @@ func (m *machine) start(c *cri.Container) {
 	if r.lasts > 0 {
 		m.ends[c.ID], m.codes[c.ID] = m.now.Add(r.lasts), r.code
 	}
-}
-
-func (m *machine) stop(ids []string, grace time.Duration) {
-	m.require(grace >= minStop, "stopped with grace %v", grace)
-	var longest time.Duration
-	for i := range m.seen.Containers {
-		c := &m.seen.Containers[i]
-		if !slices.Contains(ids, c.ID) || !maybeRunning(*c) {
-			continue
-		}
-		code, takes := m.obeys, m.stopping[c.Name]
-		if takes > grace {
-			code, takes = 137, grace
-		}
-		m.exit(c, code, m.now.Add(takes))
-		longest = max(longest, takes)
-	}
-	m.now = m.now.Add(longest)
 }
 
 func (m *machine) remove(ids []string) {

@@ -1,0 +1,75 @@
+package podworker
+
+import (
+	"slices"
+	"time"
+
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// stopAll stops what is alive: the containers, whose preStop hooks are all run at the beginning, in
+// their order, then the sandboxes.
+func (p *plan) stopAll() {
+	p.d.Deadline = p.now.Add(p.grace())
+	if was := p.memory.deadline; !was.IsZero() && was.Before(p.d.Deadline) {
+		p.d.Deadline = was
+	}
+	if stop := p.stopInOrder(); len(stop.IDs) > 0 {
+		stop.Grace = StopGrace(p.d.Deadline.Sub(p.now))
+		p.proposeForPod(p.withHooks(stop, stop.IDs))
+		return
+	}
+	var ready []string
+	for _, s := range p.observed.Sandboxes {
+		if s.Ready {
+			ready = append(ready, s.ID)
+		}
+	}
+	p.proposeForPod(Action{Kind: StopSandboxes, IDs: ready})
+}
+
+// StopGrace is what one stop call gives of the time that is left: whole seconds, as CRI has it.
+func StopGrace(left time.Duration) time.Duration {
+	return max((left + time.Second - 1).Truncate(time.Second), minStop)
+}
+
+// stopInOrder stops all containers that may run: all at once but the sidecars, which wait for the
+// regular ones and then for each other, the last first. For an ephemeral container, or an init
+// container that was cut off, none waits.
+func (p *plan) stopInOrder() Action {
+	kinds := map[string]podspec.Kind{}
+	for c, kind := range podspec.All(p.Pod) {
+		kinds[c.Name] = kind
+	}
+	stop := Action{Kind: StopContainers}
+	var regular []string
+	for _, c := range p.observed.Containers {
+		kind := kinds[c.Name]
+		if !maybeRunning(c) || kind == podspec.Sidecar {
+			continue
+		}
+		stop.IDs = append(stop.IDs, c.ID)
+		if kind == podspec.Regular {
+			regular = append(regular, c.ID)
+		}
+	}
+	turns := [][]string{regular}
+	inits := p.Pod.Spec.InitContainers
+	for i := len(inits) - 1; i >= 0; i-- {
+		if !podspec.IsSidecar(&inits[i]) {
+			continue
+		}
+		var ids []string
+		for _, c := range p.records[inits[i].Name] {
+			if maybeRunning(c) {
+				ids = append(ids, c.ID)
+			}
+		}
+		turns, stop.IDs = append(turns, ids), append(stop.IDs, ids...)
+	}
+	turns = slices.DeleteFunc(turns, func(ids []string) bool { return len(ids) == 0 })
+	if len(turns) > 1 {
+		stop.Turns = turns
+	}
+	return stop
+}
