@@ -113,7 +113,7 @@ func TestContainerConfig(t *testing.T) {
 				},
 				RunAsUsername: "www",
 				Seccomp:       profile(runtimeapi.SecurityProfile_Unconfined),
-				MaskedPaths:   maskedPaths(), ReadonlyPaths: readonlyPaths(),
+				MaskedPaths:   wantMasked, ReadonlyPaths: wantReadonly,
 			},
 		},
 	}
