@@ -107,12 +107,9 @@ func podLabels(pod *v1.Pod) map[string]string {
 	return labels
 }
 
-// portMappings are the ports of regular and sidecar containers. Ports of the host's network
-// need no mapping.
+// portMappings are the ports of regular and sidecar containers. In the host's network the runtime maps
+// none of them, and is told all the same.
 func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
-	if pod.Spec.HostNetwork {
-		return nil
-	}
 	var out []*runtimeapi.PortMapping
 	for container, kind := range podspec.Containers(pod) {
 		if kind == podspec.Init {

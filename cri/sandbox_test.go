@@ -163,3 +163,19 @@ func TestDefaultSysctls(t *testing.T) {
 		}
 	}
 }
+
+// The runtime is told of the ports of a pod in the host's network too, as the kubelet tells it.
+func TestPortsOfTheHost(t *testing.T) {
+	pod := testPod()
+	pod.Spec.HostNetwork = true
+	pod.Spec.Containers = []v1.Container{
+		{Name: "main", Ports: []v1.ContainerPort{{ContainerPort: 80, HostPort: 80}}}}
+	got, err := SandboxConfig(pod, SandboxOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []*runtimeapi.PortMapping{{ContainerPort: 80, HostPort: 80}}
+	if diff := cmp.Diff(want, got.PortMappings, protocmp.Transform()); diff != "" {
+		t.Error("-want +got:\n", diff)
+	}
+}

@@ -237,7 +237,7 @@ func targetOf(pod *v1.Pod, observed cri.Pod, ephemeral string) (string, error) {
 	}
 	target, ok := observed.Container(name)
 	if !ok {
-		return "", cri.ConfigError(fmt.Errorf("unable to find target container %q", name))
+		return "", cri.ConfigError(fmt.Errorf("unable to find target container %s", name))
 	}
 	return target.ID, nil
 }

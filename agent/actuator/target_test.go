@@ -28,7 +28,7 @@ func TestTarget(t *testing.T) {
 	var why *cri.StartError
 	if _, err := targetOf(pod, observed, "lost"); !errors.As(err, &why) ||
 		why.Reason != cri.ReasonCreateContainerConfig ||
-		why.Message != `unable to find target container "gone"` {
+		why.Message != "unable to find target container gone" {
 		t.Errorf("a target that is not there: %v", err)
 	}
 	config, err := cri.ContainerConfig(pod, &v1.Container{Name: "sees"},
