@@ -158,7 +158,7 @@ func compareInside(t *testing.T, sides []*inside, pods []*v1.Pod) {
 	})
 }
 
-func (s *inside) deletePods(t *testing.T) {
+func (s *side) deletePods(t *testing.T) {
 	t.Helper()
 	err := s.Client.CoreV1().Pods(s.Namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{},
 		metav1.ListOptions{})
@@ -167,7 +167,7 @@ func (s *inside) deletePods(t *testing.T) {
 	}
 }
 
-func (s *inside) gone() error {
+func (s *side) gone() error {
 	list, err := s.Client.CoreV1().Pods(s.Namespace).List(context.Background(), metav1.ListOptions{})
 	if err == nil && len(list.Items) > 0 {
 		err = fmt.Errorf("%s has %d", s.Name, len(list.Items))

@@ -29,12 +29,17 @@ import (
 func TestOrders(t *testing.T) {
 	seed := harness.Number(t, "NUMALET_ORDERS_SEED", 1795356351761480071)
 	several := harness.Number(t, "NUMALET_ORDERS_PODS", 60)
-	traits := slices.Concat(securityTraits(), lifeTraits(), contentTraits())
+	port, servers := newAnswers(t, len(agents))
+	ask := asking{port}
+	traits := slices.Concat(securityTraits(), lifeTraits(), contentTraits(), ask.probeTraits(),
+		ask.hookTraits(), restartTraits(), addedTraits())
 	pods := slices.Concat(eachTrait(traits),
 		severalTraits(rand.New(rand.NewPCG(seed, 0)), traits, int(several)))
 	var sides []*side
-	for _, agent := range agents {
-		sides = append(sides, newSide(t, agent))
+	for i, agent := range agents {
+		s := newSide(t, agent)
+		s.answers = servers[i]
+		sides = append(sides, s)
 	}
 	for some := range slices.Chunk(pods, atOnce) {
 		compare(t, sides, some)
@@ -43,6 +48,9 @@ func TestOrders(t *testing.T) {
 
 // atOnce is how many pods run at a time: neither node takes more than 110.
 const atOnce = 40
+
+// firstProbes is by when each container was probed, or has run into what its traits make of it.
+const firstProbes = 3 * time.Second
 
 // traitsNote is the annotation that says which traits a pod has.
 const traitsNote = "example.com/traits"
@@ -81,6 +89,7 @@ func severalTraits(random *rand.Rand, all []trait, several int) (pods []*v1.Pod)
 type side struct {
 	rig.Cluster
 	rig.Node
+	answers *answers // nil: pods ask nobody
 }
 
 func newSide(t *testing.T, agent string) *side {
@@ -93,6 +102,9 @@ func newSide(t *testing.T, agent string) *side {
 	n.Args = slices.DeleteFunc(n.Args, func(arg string) bool { // both see this machine
 		return strings.HasPrefix(arg, "--topology-from=")
 	})
+	n.Settings["featureGates"] = map[string]bool{"DefaultPodSysctls": true}
+	n.Settings["defaultPodSysctls"] = map[string]string{"net.ipv4.ip_unprivileged_port_start": "80",
+		"net/ipv4/tcp_syncookies": "1", "kernel.shm_rmid_forced": "0"}
 	return startSide(t, c, n, agent, "heavy")
 }
 
@@ -107,7 +119,7 @@ func startSide(t *testing.T, c rig.Cluster, n *harness.Node, agent, handler stri
 		rig.StockKubelet(t, n)
 	}
 	n.Settings["evictionHard"] = map[string]string{"memory.available": "1Mi"}
-	s := &side{c, c.Join(n, agent)}
+	s := &side{Cluster: c, Node: c.Join(n, agent)}
 	s.furnish(t, handler)
 	s.Start()
 	s.AwaitReady(s.Name)
@@ -129,40 +141,24 @@ func (s *side) furnish(t *testing.T, handler string) {
 	}
 }
 
-// make makes the pod; false: the API server takes no such pod.
-func (s *side) make(t *testing.T, pod *v1.Pod) bool {
-	t.Helper()
-	pod = pod.DeepCopy()
-	pod.Spec.NodeName = s.Name
-	_, err := s.Client.CoreV1().Pods(s.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
-		t.Fatal(err)
-	}
-	if err != nil {
-		t.Logf("%s (%s): %v", pod.Name, pod.Annotations[traitsNote], err)
-	}
-	return err == nil
-}
-
-// makeAll makes pods on both sides, and returns those that the API server takes.
-func makeAll(t *testing.T, sides []*side, pods []*v1.Pod) []*v1.Pod {
-	t.Helper()
-	return slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool {
-		taken := sides[0].make(t, pod)
-		return !taken || !sides[1].make(t, pod)
-	})
-}
-
 // compare runs the pods on both sides until they differ in nothing.
 func compare(t *testing.T, sides []*side, pods []*v1.Pod) {
 	t.Helper()
 	pods = makeAll(t, sides, pods)
+	time.Sleep(firstProbes)
 	deadline := time.Now().Add(harness.Patience)
 	for len(pods) > 0 {
 		now := []map[string]any{sides[0].told(t), sides[1].told(t)}
 		var all []string
 		for _, pod := range pods {
-			is := differences(pod.Name, now[0][pod.Name], now[1][pod.Name])
+			ours, theirs := now[0][pod.Name], now[1][pod.Name]
+			is := differences(pod.Name, ours, theirs)
+			if len(is) == 0 && ours == nil {
+				is = []string{pod.Name + ": nothing came of it on either side"}
+			}
+			if len(is) > 0 {
+				all = append(all, fmt.Sprintf("%s (%s)", pod.Name, pod.Annotations[traitsNote]))
+			}
 			all = append(all, is...)
 		}
 		if len(all) == 0 {
@@ -180,7 +176,7 @@ func compare(t *testing.T, sides []*side, pods []*v1.Pod) {
 }
 
 // told is what the runtime and the API server are told of each pod by now, as JSON that does not
-// say which side it is. A pod of which nothing is settled is not there.
+// say which side it is. A pod that is not settled is not there.
 func (s *side) told(t *testing.T) map[string]any {
 	t.Helper()
 	list, err := s.Client.CoreV1().Pods(s.Namespace).List(context.Background(), metav1.ListOptions{})
@@ -190,38 +186,74 @@ func (s *side) told(t *testing.T) map[string]any {
 	state, out := s.Runtime.State(), map[string]any{}
 	for i := range list.Items {
 		pod := &list.Items[i]
+		if !isSettled(pod) {
+			continue
+		}
 		orders := map[string]any{"pod": words(pod)}
 		var ip string
 		for _, sandbox := range state.Sandboxes {
 			if sandbox.UID == string(pod.UID) {
-				orders["sandbox"], orders["handler"] = inOrder(sandbox.Config), sandbox.Handler
+				config := inOrder(sandbox.Config)
+				if remade(pod) {
+					config.Metadata.Attempt = 0
+				}
+				orders["sandbox"], orders["handler"] = config, sandbox.Handler
 				ip = sandbox.IP
 			}
 		}
+		pairs, newest := []string{ip, "IP"}, map[string]uint32{}
 		for _, c := range state.Containers {
-			if c.UID == string(pod.UID) {
-				orders["container "+c.Subject.Container] = withoutOrder(c.Config)
+			name := c.Subject.Container
+			if c.UID != string(pod.UID) {
+				continue
+			}
+			pairs = append(pairs, c.ID, "ID of "+name)
+			if newest[name] <= c.Attempt {
+				newest[name] = c.Attempt
+				orders["container "+name] = withoutOrder(c.Config)
 			}
 		}
-		out[pod.Name] = s.neutral(t, orders, pod, ip)
+		if s.answers != nil {
+			orders["asked"] = s.answers.about(pod.Name)
+			pairs = append(pairs, s.answers.address, "ANSWERS")
+		}
+		out[pod.Name] = s.neutral(t, orders, pod, pairs)
 	}
 	return out
+}
+
+// remade reports whether the kubelet may make another sandbox for the pod because its only container
+// failed a probe: it looks at the container's rules when all of the pod has been stopped.
+func remade(pod *v1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Containers, func(c v1.Container) bool {
+		return c.LivenessProbe != nil && len(c.RestartPolicyRules) > 0
+	})
 }
 
 // words are the parts of a status that say how the pod is.
 func words(pod *v1.Pod) map[string]any {
 	out := map[string]any{"phase": pod.Status.Phase, "reason": pod.Status.Reason,
 		"message": pod.Status.Message, "qos": pod.Status.QOSClass}
-	for _, of := range [][]v1.ContainerStatus{
-		pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses,
-	} {
-		for _, c := range of {
-			if w := c.State.Waiting; w != nil {
-				out["waiting "+c.Name] = w.Reason + ": " + w.Message
-			}
+	for _, c := range pod.Status.Conditions {
+		out["condition "+string(c.Type)] = fmt.Sprint(c.Status, " ", c.Reason)
+	}
+	for _, c := range slices.Concat(statuses(pod), pod.Status.EphemeralContainerStatuses) {
+		if w := c.State.Waiting; w != nil {
+			out["waiting "+c.Name] = w.Reason + ": " + w.Message
 		}
+		out["ended "+c.Name] = []string{end(c.State), end(c.LastTerminationState)}
+		out["is "+c.Name] = map[string]any{"ready": c.Ready, "started": c.Started,
+			"restarts": c.RestartCount, "signal": c.StopSignal}
 	}
 	return out
+}
+
+// end says how a container has ended.
+func end(s v1.ContainerState) string {
+	if s.Terminated == nil {
+		return ""
+	}
+	return fmt.Sprint(s.Terminated.Reason, " ", s.Terminated.ExitCode, " ", s.Terminated.Message)
 }
 
 // withoutOrder has the variables by name: those of services have no order.
@@ -250,12 +282,14 @@ var (
 )
 
 // neutral is the JSON without what only tells the sides apart.
-func (s *side) neutral(t *testing.T, orders any, pod *v1.Pod, ip string) (out any) {
+func (s *side) neutral(t *testing.T, orders any, pod *v1.Pod, more []string) (out any) {
 	t.Helper()
 	pairs := []string{s.Root, "ROOT", s.Dir, "DIR", string(pod.UID), "UID", s.Namespace, "NAMESPACE",
 		`"` + s.Name + `"`, `"NODE"`}
-	if ip != "" {
-		pairs = append(pairs, ip, "IP")
+	for i := 0; i < len(more); i += 2 {
+		if more[i] != "" {
+			pairs = append(pairs, more[i:i+2]...)
+		}
 	}
 	return rewritten(t, orders, func(text string) string {
 		text = strings.NewReplacer(pairs...).Replace(text)

@@ -205,8 +205,7 @@ func lifeTraits() []trait {
 			c.TerminationMessagePolicy = v1.TerminationMessageFallbackToLogsOnError
 		}),
 		main("pre-stop", func(c *v1.Container) {
-			c.Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{
-				Sleep: &v1.SleepAction{Seconds: 1}}}
+			lifecycle(c).PreStop = &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 1}}
 		}),
 		main("ports", func(c *v1.Container) {
 			c.Ports = []v1.ContainerPort{{Name: "web", ContainerPort: 80}, {ContainerPort: 53,
