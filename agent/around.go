@@ -18,6 +18,7 @@ import (
 	"github.com/numalet/numalet/agent/checkpoints"
 	"github.com/numalet/numalet/agent/devices"
 	"github.com/numalet/numalet/agent/fit"
+	"github.com/numalet/numalet/agent/footprint"
 	"github.com/numalet/numalet/agent/health"
 	"github.com/numalet/numalet/agent/housekeeping"
 	"github.com/numalet/numalet/agent/mailbox"
@@ -83,6 +84,7 @@ func newHousekeeping(n node, p parts, l *links,
 			Run: newHealth(n, p).Look,
 		},
 		housekeeping.Task{Name: "orphaned pods", Period: housekeepingPeriod, Run: orphans.Find},
+		housekeeping.Task{Name: "memory of the agent", Period: time.Minute, Run: footprint.LetGo},
 		housekeeping.Task{
 			Name: "gauges", Period: time.Minute,
 			On: []mailbox.Source{machine, pods, n.store.Changes()},

@@ -1,0 +1,85 @@
+package footprint
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+const told = `00400000-02c3d000 r-xp 00000000 fe:00 77 /usr/bin/numalet
+Size:              41204 kB
+Rss:               39000 kB
+Anonymous:             0 kB
+VmFlags: rd ex mr mw me
+02c3d000-04f00000 r--p 0283d000 fe:00 77 /usr/bin/numalet
+Rss:               20000 kB
+Anonymous:             4 kB
+04f00000-05000000 rw-p 04b00000 fe:00 77 /usr/bin/numalet
+Anonymous:             0 kB
+05000000-05001000 r--p 04c00000 fe:00 77 /usr/bin/numalet
+Anonymous:             0 kB
+7f0000000000-7f0000001000 r-xp 00000000 fe:00 78 /usr/lib/usr/bin/numalet
+Anonymous:             0 kB
+7f0000002000-7f0000003000 r--p 00000000 00:00 0
+Anonymous:             0 kB
+`
+
+// Only what is as it is in the program's file is let go: not data, nor code that a debugger changed.
+func TestUntouched(t *testing.T) {
+	got, err := untouched(strings.NewReader(told), "/usr/bin/numalet")
+	want := []mapping{{0x400000, 0x2c3d000}, {0x5000000, 0x5001000}}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%#x, %v, want %#x", got, err, want)
+	}
+	if got, err = untouched(strings.NewReader("nonsense\n"), "x"); err != nil || got != nil {
+		t.Errorf("of nonsense: %v, %v", got, err)
+	}
+}
+
+// ofFiles is how much of its memory this process has from files, in KiB.
+func ofFiles(t *testing.T) (size int) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "RssFile:")
+	if _, err := fmt.Sscanf(rest, "%d kB", &size); err != nil {
+		t.Fatal(err)
+	}
+	return size
+}
+
+// The process goes on with less memory.
+func TestLetGo(t *testing.T) {
+	program, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(smaps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	all, err := untouched(f, program)
+	if err != nil || len(all) == 0 {
+		t.Fatalf("mappings: %v, %v", all, err)
+	}
+	for _, m := range all {
+		if _, _, e := unix.Syscall(unix.SYS_MADVISE, m.from, m.to-m.from, unix.MADV_POPULATE_READ); e != 0 {
+			t.Skipf("left out: this kernel maps nothing when it is told to: %v", e)
+		}
+	}
+	before := ofFiles(t)
+	if err := LetGo(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if after := ofFiles(t); after >= before { // which begins to come back at once
+		t.Errorf("%d KiB of files before, %d after", before, after)
+	}
+}
