@@ -147,14 +147,15 @@ func nodeFacts(n node, p parts, owned *nodes.Owned) func() nodestatus.Facts {
 	return func() nodestatus.Facts {
 		h, now, state := n.hardware.Get(), time.Now(), n.runtime.up.Get()
 		f := nodestatus.Facts{
-			Addresses: n.host.addresses.OfNode(), Capacity: h.Capacity, Allocatable: h.Allocatable,
+			Capacity: h.Capacity, Allocatable: h.Allocatable,
 			Devices: owned.Devices(p.plugins.Inventory()), Info: info, Port: port,
 			Runtime: nodestatus.Runtime{
 				Images: state.Images, Handlers: handlers(state.Handlers),
 				SupplementalGroupsPolicy: state.SupplementalGroupsPolicy,
 			},
-			AddressesProvided: n.cfg.Cluster.Provider == "external",
-			NotReady:          state.NotReady(now), DeclaredFeatures: declared,
+			Addresses: nodestatus.Addresses{All: n.host.addresses.OfNode(),
+				Provided: n.cfg.Cluster.Provider == "external"},
+			NotReady: state.NotReady(now), DeclaredFeatures: declared,
 			Placement: nodestatus.Placement{Rules: n.rules},
 		}
 		if h.CPUs != nil {

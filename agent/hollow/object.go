@@ -47,9 +47,9 @@ func (n *node) keep() *nodes.Nodes {
 func (n *node) facts() nodestatus.Facts {
 	h := n.shape.hardware.Get()
 	return nodestatus.Facts{
-		Addresses: []v1.NodeAddress{
+		Addresses: nodestatus.Addresses{All: []v1.NodeAddress{
 			{Type: v1.NodeInternalIP, Address: n.address}, {Type: v1.NodeHostName, Address: n.name},
-		},
+		}},
 		Capacity: h.Capacity, Allocatable: h.Allocatable,
 		Devices: n.owned.Devices(n.shape.devices.inventory),
 		Info: v1.NodeSystemInfo{

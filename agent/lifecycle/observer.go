@@ -58,10 +58,8 @@ type Observer struct {
 	changes  chan types.UID
 	endings  *endings
 	metrics  *measures
-	synced   chan struct{}
-
-	mu     sync.Mutex
-	unread map[types.UID]bool // what the first picture lacks; nil before the first relist
+	first    *firstPicture
+	counting sync.Mutex // of metrics: older counts never come last
 }
 
 // New returns an Observer that knows nothing yet; Run makes it look.
@@ -82,7 +80,7 @@ func New(cfg Config) (*Observer, error) {
 		changes:  make(chan types.UID),
 		endings:  newEndings(),
 		metrics:  newMeasures(),
-		synced:   make(chan struct{}),
+		first:    newFirstPicture(),
 	}
 	if err := o.metrics.Register(cfg.Registry); err != nil {
 		return nil, err
@@ -118,7 +116,7 @@ func (o *Observer) All() []cri.Pod { return o.cache.all() }
 func (o *Observer) Changes() <-chan types.UID { return o.changes }
 
 // Synced is closed once the runtime was listed and each pod of that list was read.
-func (o *Observer) Synced() <-chan struct{} { return o.synced }
+func (o *Observer) Synced() <-chan struct{} { return o.first.complete }
 
 // Healthy is an error when the runtime has not been listed for three minutes.
 func (o *Observer) Healthy(now time.Time) error {
@@ -170,17 +168,17 @@ func (o *Observer) readBy(ctx context.Context, uid types.UID,
 	}
 	o.metrics.podRead.Observe(time.Since(began).Seconds())
 	newest, changed = o.cache.commit(r, pod)
-	o.wasRead(uid)
+	o.first.read(uid)
 	if changed {
 		o.count()
 	}
 	return newest, changed, nil
 }
 
-// count brings the metrics up to date; under the lock, so that older counts never come last.
+// count brings the metrics up to date.
 func (o *Observer) count() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	o.counting.Lock()
+	defer o.counting.Unlock()
 	o.metrics.pods(o.cache.counts())
 }
 
@@ -236,34 +234,5 @@ func (o *Observer) tellLoop(ctx context.Context) {
 			return
 		}
 		o.changed.done(uid)
-	}
-}
-
-// toRead remembers which pods make the first picture complete.
-func (o *Observer) toRead(uids []types.UID) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.unread == nil {
-		o.unread = map[types.UID]bool{}
-		for _, uid := range uids {
-			o.unread[uid] = true
-		}
-		o.syncedLocked()
-	}
-}
-
-func (o *Observer) wasRead(uid types.UID) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.unread[uid] {
-		delete(o.unread, uid)
-		o.syncedLocked()
-	}
-}
-
-// syncedLocked runs at most once with nothing unread: unread is filled once and only shrinks.
-func (o *Observer) syncedLocked() {
-	if len(o.unread) == 0 {
-		close(o.synced)
 	}
 }

@@ -50,7 +50,7 @@ func (o *Observer) relist(ctx context.Context, start time.Time) error {
 		readAt = pods[0].ReadAt
 	}
 	outdated := o.cache.outdated(seq, readAt, pods)
-	o.toRead(outdated)
+	o.first.lacks(outdated)
 	for _, uid := range outdated {
 		o.reads.add(uid, time.Now())
 	}

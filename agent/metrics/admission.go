@@ -18,7 +18,10 @@ import (
 
 // alignment counts what containers got within one NUMA node, one cache or whole cores, as far as
 // that is promised.
-type alignment struct{ aligned, misaligned *metrics.CounterVec }
+type alignment struct {
+	rules               func() Rules
+	aligned, misaligned *metrics.CounterVec
+}
 
 // Labels of alignment, the kubelet's.
 const (
@@ -30,8 +33,9 @@ const (
 	wholeCores  = "physical_cpu"
 )
 
-func newAlignment(s *metric.Set) alignment {
+func newAlignment(s *metric.Set, rules func() Rules) alignment {
 	return alignment{
+		rules: rules,
 		aligned: s.Counters("kubelet_container_aligned_compute_resources_count",
 			"Containers, or pods, whose resources are aligned.", "scope", "boundary"),
 		misaligned: s.Counters("kubelet_container_aligned_compute_resources_failure_count",
@@ -69,7 +73,7 @@ func (m *Metrics) Decided(r admission.Result) {
 		m.pods.rejections.WithLabelValues(reasonLabel(r.Reason)).Inc()
 	}
 	if r.Tried != nil {
-		by := m.rules()
+		by := m.alignment.rules()
 		by.Rules, _ = podspec.Rules(r.Pod, by.Rules) // with an error none was tried
 		m.placed(r, by)
 	}

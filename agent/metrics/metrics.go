@@ -22,7 +22,6 @@ type Config struct {
 
 // Metrics are the agent's.
 type Metrics struct {
-	rules     func() Rules
 	pods      podMetrics
 	starts    *starts
 	startup   *startup
@@ -48,7 +47,6 @@ type cgroupMetrics struct {
 func New(c Config) (*Metrics, error) {
 	var s metric.Set
 	m := &Metrics{
-		rules:     c.Rules,
 		pods:      newPodMetrics(&s),
 		starts:    newStarts(&s),
 		startup:   newStartup(&s),
@@ -58,7 +56,7 @@ func New(c Config) (*Metrics, error) {
 		cpus:      newCPUMetrics(&s),
 		memory:    newMemoryMetrics(&s),
 		placement: newPlacedMetrics(&s),
-		alignment: newAlignment(&s),
+		alignment: newAlignment(&s, c.Rules),
 		cgroups:   newCgroupMetrics(&s),
 		volumes:   newVolumeMetrics(&s),
 	}

@@ -15,10 +15,7 @@ import (
 
 // Facts are all that the status of a node is made of, besides the status that it had.
 type Facts struct {
-	// Addresses are the node's; nil: they stay as they are. AddressesProvided: a cloud controller
-	// manager sets them, so these are only for a node that has none yet.
-	Addresses         []v1.NodeAddress
-	AddressesProvided bool
+	Addresses Addresses
 	// Capacity and Allocatable are the machine's.
 	Capacity, Allocatable v1.ResourceList
 	Placement             Placement
@@ -38,6 +35,13 @@ type Facts struct {
 	// mounted, so that nobody detaches them. No type of volume that there is attaches any: a type
 	// that does names those of its mounts and of the pods of podstatus.Store.Active.
 	VolumesInUse []v1.UniqueVolumeName
+}
+
+// Addresses are those of the node.
+type Addresses struct {
+	All []v1.NodeAddress // nil: they stay as they are
+	// Provided: a cloud controller manager sets them, so these are only for a node that has none yet.
+	Provided bool
 }
 
 // Placement is what pods may ask for of where they are placed.
@@ -67,8 +71,8 @@ type Runtime struct {
 // Status is the status that follows on old. What neither the kubelet nor we set stays as it was.
 func Status(old v1.NodeStatus, f Facts, now metav1.Time) v1.NodeStatus {
 	s := *old.DeepCopy()
-	if f.Addresses != nil && !(f.AddressesProvided && len(old.Addresses) > 0) {
-		s.Addresses = f.Addresses
+	if f.Addresses.All != nil && !(f.Addresses.Provided && len(old.Addresses) > 0) {
+		s.Addresses = f.Addresses.All
 	}
 	s.Capacity, s.Allocatable = resources(old, f)
 	s.NodeInfo = f.Info

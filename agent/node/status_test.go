@@ -33,7 +33,7 @@ func text(l v1.ResourceList) string {
 
 func facts() Facts {
 	return Facts{
-		Addresses:   []v1.NodeAddress{{Type: v1.NodeHostName, Address: "n"}},
+		Addresses:   Addresses{All: []v1.NodeAddress{{Type: v1.NodeHostName, Address: "n"}}},
 		Capacity:    amounts("cpu=4", "memory=8Gi", "pods=110", "hugepages-2Mi=1Gi"),
 		Allocatable: amounts("cpu=3", "memory=6Gi", "pods=110", "hugepages-2Mi=1Gi"),
 		Info:        v1.NodeSystemInfo{BootID: "b1"}, Port: 10250,
@@ -131,7 +131,7 @@ func TestChanged(t *testing.T) {
 	for name, change := range map[string]func(*Facts){
 		"device":    func(f *Facts) { f.Devices.Capacity = amounts("x.io/y=1") },
 		"not ready": func(f *Facts) { f.NotReady = []string{"x"} },
-		"address":   func(f *Facts) { f.Addresses[0].Address = "m" },
+		"address":   func(f *Facts) { f.Addresses.All[0].Address = "m" },
 		"image":     func(f *Facts) { f.Runtime.Images = []v1.ContainerImage{{SizeBytes: 1}} },
 		"boot":      func(f *Facts) { f.Info.BootID = "b2" },
 		"volume":    func(f *Facts) { f.VolumesInUse = []v1.UniqueVolumeName{"v"} },
@@ -144,8 +144,8 @@ func TestChanged(t *testing.T) {
 		}
 	}
 	unknown, provided := facts(), facts()
-	unknown.Addresses = nil
-	provided.Addresses[0].Address, provided.AddressesProvided = "m", true
+	unknown.Addresses.All = nil
+	provided.Addresses.All[0].Address, provided.Addresses.Provided = "m", true
 	for name, f := range map[string]Facts{"unknown": unknown, "somebody else's": provided} {
 		if s := Status(first, f, metav1.Now()); Changed(first, s) {
 			t.Errorf("addresses that are %s were changed to %v", name, s.Addresses)

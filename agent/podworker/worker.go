@@ -141,7 +141,7 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 			klog.FromContext(ctx).Info("Cannot observe pod, trying again", "err", err)
 			w.cfg.Report(Report{Pod: l.Pod, Stop: l.Stop, Err: err, Begun: begun})
 		}
-		p.sleep(ctx, time.Now().Add(jitter(w.lookAgain(p.looks.blind))))
+		p.sleep(ctx, time.Now().Add(jitter(w.cfg.lookAgain(p.looks.blind))))
 		p.looks.blind++
 		return false
 	}
@@ -254,7 +254,7 @@ func (w *Workers) decide(l look, m *memory) Decision {
 	}
 	d := step(in)
 	if d.Action != nil && m.done.same(*d.Action) {
-		m.failed(*d.Action, errNoEffect, w.retryAt())
+		m.failed(*d.Action, errNoEffect, w.cfg.retryAt())
 		d = step(in)
 	}
 	m.deadline = d.Deadline
@@ -287,7 +287,7 @@ func (w *Workers) act(ctx context.Context, p *worker, l look, a Action) {
 		log.V(2).Info("Interrupted", "action", a.String(), "err", err)
 	default:
 		log.Info("Action did not succeed, trying again", "action", a.String(), "err", err)
-		p.memory.failed(a, err, w.retryAt())
+		p.memory.failed(a, err, w.cfg.retryAt())
 	}
 }
 
@@ -307,12 +307,12 @@ func (w *Workers) end(p *worker) {
 	p.cancel = nil
 }
 
-func (w *Workers) retryAt() time.Time { return time.Now().Add(jitter(w.cfg.Retry)) }
+func (c Config) retryAt() time.Time { return time.Now().Add(jitter(c.Retry)) }
 
 // lookAgain is the time to the next look at a pod after so many that failed: a runtime that
 // restarts is back in a moment, one that is broken is not asked all the time.
-func (w *Workers) lookAgain(failed int) time.Duration {
-	return min(time.Second<<min(failed, 10), w.cfg.Retry)
+func (c Config) lookAgain(failed int) time.Duration {
+	return min(time.Second<<min(failed, 10), c.Retry)
 }
 
 // sleep waits for t (zero: for ever), a wake-up or the end.

@@ -55,7 +55,7 @@ type Event struct {
 
 // Config is what a loop works with.
 type Config struct {
-	Inputs
+	Inputs Inputs
 	// Runtime is the newest observation of a pod.
 	Runtime   func(types.UID) (cri.Pod, bool)
 	Admission Admission
@@ -108,20 +108,20 @@ func (l *Loop) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case u := <-l.cfg.Updates:
+		case u := <-l.cfg.Inputs.Updates:
 			l.update(ctx, u)
-		case uid := <-l.cfg.Observed:
+		case uid := <-l.cfg.Inputs.Observed:
 			l.feed(uid, pod.Event{Kind: pod.Observed, Runtime: l.observed(uid)})
 			l.cfg.Workers.Wake(uid)
-		case <-l.cfg.Decisions.Wake():
-			for _, r := range l.cfg.Decisions.Take() {
+		case <-l.cfg.Inputs.Decisions.Wake():
+			for _, r := range l.cfg.Inputs.Decisions.Take() {
 				l.decided(ctx, r)
 			}
-		case <-l.cfg.Events.Wake():
-			for _, e := range l.cfg.Events.Take() {
+		case <-l.cfg.Inputs.Events.Wake():
+			for _, e := range l.cfg.Inputs.Events.Take() {
 				l.event(ctx, e)
 			}
-		case <-l.cfg.Capacity:
+		case <-l.cfg.Inputs.Capacity:
 			l.cfg.Admission.Poke()
 		case <-tick.C: // the round itself is what Healthy looks for
 			l.hearing()
