@@ -203,6 +203,9 @@ func sysctls() tree {
 		"kernel/msg*", "kernel/sem", "kernel/hostname", "kernel/domainname", "fs/mqueue/*"} {
 		found, _ := filepath.Glob("/proc/sys/" + pattern) // the pattern is right
 		for _, file := range found {
+			if filepath.Base(file) == "ip_forward" {
+				continue // a namespace begins with the machine's, which network plugins turn on
+			}
 			if info, err := os.Stat(file); err == nil && !info.IsDir() {
 				out[strings.TrimPrefix(file, "/proc/sys/")] = text(file)
 			}
