@@ -125,7 +125,7 @@ func (r *restart) running() (row placement.Row) {
 	r.t.Helper()
 	r.Eventually("the container runs", func() error {
 		rows, err := r.Placements()
-		if row = rows[held]; err == nil && (row.Phase != v1.PodRunning || row.Reason != "") {
+		if row = rows[held]; err == nil && (row.State.Phase != v1.PodRunning || row.State.Reason != "") {
 			err = fmt.Errorf("its row is %+v", row)
 		}
 		return err

@@ -8,23 +8,39 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/cpuset"
+	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/machine"
-	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/flatjson"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Row is one container. It has more fields than other structs: as JSON it is flat.
+// Row is one container. As JSON it is flat.
 type Row struct {
+	Key
+	State State
+	Place
+}
+
+// Key names a container.
+type Key struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
 	Container string `json:"container"`
+}
+
+// State says how far a container and its pod have come.
+type State struct {
 	// Phase is the pod's phase.
 	Phase v1.PodPhase `json:"phase"`
 	// Reason says why the container waits, or why its pod does or was rejected; "" else.
 	Reason  string `json:"reason"`
 	Message string `json:"message,omitempty"`
+}
+
+// Place is where a container is.
+type Place struct {
 	// CPUs is where the container may run, in the kernel's list syntax; "" while it has no place.
 	CPUs string `json:"cpus"`
 	// Exclusive: the CPUs are the container's own.
@@ -40,6 +56,14 @@ type Row struct {
 	NUMANodes string `json:"numaNodes"`
 	// Aligned: all of these are on one NUMA node; null when it has none with a place.
 	Aligned *bool `json:"aligned"`
+}
+
+// MarshalJSON writes the row as one object.
+func (r Row) MarshalJSON() ([]byte, error) { return flatjson.Marshal(r.Key, r.State, r.Place) }
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (r *Row) UnmarshalJSON(text []byte) error {
+	return flatjson.Unmarshal(text, &r.Key, &r.State, &r.Place)
 }
 
 // Input is what the rows are computed from.
@@ -71,66 +95,67 @@ func Rows(in Input) []Row {
 			statuses[s.Name] = s.State
 		}
 		for c := range podspec.Containers(pod) {
-			rows = append(rows, in.row(pod, c.Name, statuses[c.Name]))
+			state := statuses[c.Name]
+			rows = append(rows, Row{
+				Key:   Key{Namespace: pod.Namespace, Pod: pod.Name, Container: c.Name},
+				State: stateOf(pod, state),
+				Place: in.place(in.Assigned.Pods[pod.UID].Containers[c.Name], state.Running != nil),
+			})
 		}
 	}
 	return rows
 }
 
-func (in Input) row(pod *v1.Pod, container string, state v1.ContainerState) Row {
-	r := Row{
-		Namespace: pod.Namespace, Pod: pod.Name, Container: container,
+func stateOf(pod *v1.Pod, container v1.ContainerState) State {
+	s := State{
 		Phase: pod.Status.Phase, Reason: pod.Status.Reason, Message: pod.Status.Message,
-		Devices: map[string][]string{},
 	}
-	if w := state.Waiting; w != nil && r.Reason == "" {
-		r.Reason, r.Message = w.Reason, w.Message
+	if w := container.Waiting; w != nil && s.Reason == "" {
+		s.Reason, s.Message = w.Reason, w.Message
 	}
-	if t := state.Terminated; t != nil && r.Reason == "" {
-		r.Reason, r.Message = t.Reason, t.Message
+	if t := container.Terminated; t != nil && s.Reason == "" {
+		s.Reason, s.Message = t.Reason, t.Message
 	}
-	held := in.Assigned.Pods[pod.UID].Containers[container]
-	nodes := in.place(&r, held, state.Running != nil)
-	r.NUMANodes = nodes.String()
-	if nodes.Len() > 0 {
-		aligned := nodes.Len() == 1
-		r.Aligned = &aligned
-	}
-	return r
+	return s
 }
 
-// place fills in CPUs, memory and devices and returns the nodes of what is the container's own.
-func (in Input) place(r *Row, held allocation.Container, running bool) topology.NodeSet {
+// place is where a container is that has been given what is held, and runs or does not.
+func (in Input) place(held allocation.Container, running bool) Place {
 	if in.Hardware.CPUs == nil {
 		held.CPUs = cpuset.New() // of an earlier policy
 	}
+	p := Place{Devices: map[string][]string{}}
 	nodes, memory := in.Hardware.Machine.NodesOf(held.CPUs), in.Hardware.MemoryNodes(held.Memory)
 	switch {
 	case !held.CPUs.IsEmpty():
-		r.CPUs, r.Exclusive = held.CPUs.String(), true
-		r.Isolated = held.CPUs.IsSubsetOf(in.Hardware.CPUs.Isolated())
+		p.CPUs, p.Exclusive = held.CPUs.String(), true
+		p.Isolated = held.CPUs.IsSubsetOf(in.Hardware.CPUs.Isolated())
 	case running:
-		r.CPUs = in.Shared.String()
+		p.CPUs = in.Shared.String()
 	}
 	switch {
 	case !memory.IsEmpty():
-		r.MemoryNodes = memory.String()
+		p.MemoryNodes = memory.String()
 		nodes = nodes.Union(memory)
-	case r.CPUs != "":
-		r.MemoryNodes = in.Hardware.Machine.MemoryNodes().String()
+	case p.CPUs != "":
+		p.MemoryNodes = in.Hardware.Machine.MemoryNodes().String()
 	}
 	for _, d := range held.Devices {
-		r.Devices[d.Resource] = d.IDs
+		p.Devices[d.Resource] = d.IDs
 		for i, id := range d.IDs {
 			nodes = nodes.Union(d.NodesOf(i))
-			in.tellHealth(r, d.Resource, id)
+			in.tellHealth(&p, d.Resource, id)
 		}
 	}
-	return nodes
+	p.NUMANodes = nodes.String()
+	if nodes.Len() > 0 {
+		p.Aligned = ptr.To(nodes.Len() == 1)
+	}
+	return p
 }
 
 // tellHealth notes a device that is not healthy.
-func (in Input) tellHealth(r *Row, resource, id string) {
+func (in Input) tellHealth(p *Place, resource, id string) {
 	if in.Health == nil {
 		return
 	}
@@ -138,11 +163,11 @@ func (in Input) tellHealth(r *Row, resource, id string) {
 	if health == v1.ResourceHealthStatusHealthy {
 		return
 	}
-	if r.DeviceHealth == nil {
-		r.DeviceHealth = map[string]map[string]v1.ResourceHealthStatus{}
+	if p.DeviceHealth == nil {
+		p.DeviceHealth = map[string]map[string]v1.ResourceHealthStatus{}
 	}
-	if r.DeviceHealth[resource] == nil {
-		r.DeviceHealth[resource] = map[string]v1.ResourceHealthStatus{}
+	if p.DeviceHealth[resource] == nil {
+		p.DeviceHealth[resource] = map[string]v1.ResourceHealthStatus{}
 	}
-	r.DeviceHealth[resource][id] = health
+	p.DeviceHealth[resource][id] = health
 }

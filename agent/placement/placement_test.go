@@ -2,6 +2,7 @@ package placement
 
 import (
 	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -81,6 +82,10 @@ func TestRows(t *testing.T) {
 		raw, err := json.Marshal(r)
 		if err != nil {
 			t.Fatal(err)
+		}
+		var back Row
+		if err := json.Unmarshal(raw, &back); err != nil || !reflect.DeepEqual(back, r) {
+			t.Errorf("%s was read as %+v, %v", raw, back, err)
 		}
 		lines = append(lines, string(raw))
 	}

@@ -60,19 +60,19 @@ func TestPlaygroundOnce(t *testing.T) {
 	for _, r := range rows {
 		got[r.Pod] = r
 	}
-	if r := got["exclusive-node"]; r.Phase != v1.PodRunning || !r.Exclusive || r.CPUs == "" ||
+	if r := got["exclusive-node"]; r.State.Phase != v1.PodRunning || !r.Exclusive || r.CPUs == "" ||
 		strings.ContainsAny(r.CPUs, ",-") || len(r.Devices["example.com/gpu"]) != 1 ||
 		r.Aligned == nil || !*r.Aligned {
 		t.Errorf("exclusive: %+v", r)
 	}
-	if r := got["shared-node"]; r.Phase != v1.PodRunning || r.Exclusive || r.CPUs == "" ||
+	if r := got["shared-node"]; r.State.Phase != v1.PodRunning || r.Exclusive || r.CPUs == "" ||
 		len(r.Devices["example.com/gpu"]) != 1 {
 		t.Errorf("shared: %+v", r)
 	}
-	if r := got["batch-node"]; r.Phase != v1.PodSucceeded {
+	if r := got["batch-node"]; r.State.Phase != v1.PodSucceeded {
 		t.Errorf("batch: %+v", r)
 	}
-	if r := got["crash-node"]; r.Phase != v1.PodRunning || r.Reason != "CrashLoopBackOff" {
+	if r := got["crash-node"]; r.State.Phase != v1.PodRunning || r.State.Reason != "CrashLoopBackOff" {
 		t.Errorf("crash: %+v", r)
 	}
 	if len(rows) != 4 {
@@ -109,7 +109,7 @@ func TestPlaygroundOfPlainBuild(t *testing.T) {
 	cmd := playground(t, dir, "--once", "-o", "json")
 	cmd.Path = binary
 	for _, r := range once(t, cmd, dir) {
-		if r.Pod == "exclusive-node" && (r.Phase != v1.PodRunning || !r.Exclusive) {
+		if r.Pod == "exclusive-node" && (r.State.Phase != v1.PodRunning || !r.Exclusive) {
 			t.Errorf("exclusive: %+v", r)
 		}
 	}

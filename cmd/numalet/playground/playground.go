@@ -283,11 +283,11 @@ func (p *Playground) settled(ctx context.Context) bool {
 }
 
 func rowSettled(r placement.Row, offers []plugin) bool {
-	switch r.Reason {
+	switch r.State.Reason {
 	case "ContainerCreating", "PodInitializing":
 		return false
 	case "WaitingForDevicePlugin":
-		return !slices.ContainsFunc(offers, func(o plugin) bool { return o.isNamedIn(r.Message) })
+		return !slices.ContainsFunc(offers, func(o plugin) bool { return o.isNamedIn(r.State.Message) })
 	case "":
 		return r.CPUs != "" // it runs
 	}

@@ -95,10 +95,11 @@ func samePod(a, b placement.Row) bool { return a.Pod == b.Pod && a.Namespace == 
 func Notes(rows []placement.Row) []string {
 	var out []string
 	for i, r := range rows {
-		if r.Message == "" || i > 0 && samePod(rows[i-1], r) && rows[i-1].Message == r.Message {
+		said := r.State.Message
+		if said == "" || i > 0 && samePod(rows[i-1], r) && rows[i-1].State.Message == said {
 			continue
 		}
-		out = append(out, fmt.Sprintf("%s: %s: %s", r.Pod, r.Reason, r.Message))
+		out = append(out, fmt.Sprintf("%s: %s: %s", r.Pod, r.State.Reason, said))
 	}
 	return out
 }
@@ -110,8 +111,8 @@ func Cells(r placement.Row) []string {
 		pod = r.Namespace + "/" + r.Pod
 	}
 	return []string{
-		pod, r.Container, string(r.Phase), cpus(r), cmp.Or(r.MemoryNodes, "-"), devices(r),
-		cmp.Or(r.NUMANodes, "-"), aligned(r.Aligned), r.Reason,
+		pod, r.Container, string(r.State.Phase), cpus(r), cmp.Or(r.MemoryNodes, "-"), devices(r),
+		cmp.Or(r.NUMANodes, "-"), aligned(r.Aligned), r.State.Reason,
 	}
 }
 
@@ -174,7 +175,7 @@ func shade(r placement.Row, column string) color.Color {
 		lipgloss.BrightBlack
 	switch column {
 	case "PHASE":
-		switch r.Phase {
+		switch r.State.Phase {
 		case v1.PodRunning:
 			return green
 		case v1.PodPending:

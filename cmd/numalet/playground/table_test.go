@@ -20,7 +20,10 @@ var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 
 func exampleRows() []placement.Row {
 	row := func(pod, container string, phase v1.PodPhase) placement.Row {
-		return placement.Row{Namespace: "default", Pod: pod, Container: container, Phase: phase}
+		return placement.Row{
+			Key:   placement.Key{Namespace: "default", Pod: pod, Container: container},
+			State: placement.State{Phase: phase},
+		}
 	}
 	train := row("train-node", "trainer", v1.PodRunning)
 	train.CPUs, train.Exclusive, train.MemoryNodes = "1-2,33-34", true, "0-3"
@@ -37,18 +40,18 @@ func exampleRows() []placement.Row {
 	side := web
 	side.Container = "side"
 	fpga := row("fpga-node", "main", v1.PodPending)
-	fpga.Reason = "WaitingForDevicePlugin"
-	fpga.Message = "no device plugin has registered example.com/fpga"
+	fpga.State.Reason = "WaitingForDevicePlugin"
+	fpga.State.Message = "no device plugin has registered example.com/fpga"
 	big := row("too-big-node", "main", v1.PodFailed)
-	big.Reason = "OutOfcpu"
-	big.Message = "Pod was rejected: Node didn't have enough resource: cpu, requested: 500000, " +
-		"used: 2500, capacity: 63000"
+	big.State.Reason = "OutOfcpu"
+	big.State.Message = "Pod was rejected: Node didn't have enough resource: cpu, " +
+		"requested: 500000, used: 2500, capacity: 63000"
 	return []placement.Row{fpga, big, train, wide, web, side}
 }
 
 // Isolated CPUs are told from others.
 func TestIsolatedCell(t *testing.T) {
-	r := placement.Row{CPUs: "2-3", Exclusive: true}
+	r := placement.Row{Place: placement.Place{CPUs: "2-3", Exclusive: true}}
 	for isolated, want := range map[bool]string{false: "2-3", true: "2-3 (isolated)"} {
 		if r.Isolated = isolated; Cells(r)[3] != want {
 			t.Errorf("isolated %v: %s, want %s", isolated, Cells(r)[3], want)
@@ -142,17 +145,17 @@ func TestPageFits(t *testing.T) {
 
 // Devices of containers that are not healthy are told so, and ids keep to their cell.
 func TestDeviceCells(t *testing.T) {
-	r := placement.Row{
+	r := placement.Row{Place: placement.Place{
 		Devices: map[string][]string{"example.com/gpu": {"gpu-0", "gpu-1", "a\nb"}},
 		DeviceHealth: map[string]map[string]v1.ResourceHealthStatus{"example.com/gpu": {
 			"gpu-1": v1.ResourceHealthStatusUnhealthy, "a\nb": v1.ResourceHealthStatusUnknown,
 		}},
-	}
+	}}
 	const want = "gpu-0 gpu-1 (unhealthy) gpu:a b (health unknown)"
 	if got := Cells(r)[5]; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	r = placement.Row{Devices: map[string][]string{"nvidia.com/gpu": {
+	r.Place = placement.Place{Devices: map[string][]string{"nvidia.com/gpu": {
 		"GPU-8c2fa1b0-6e75-6d61-6c65-740000000001", "MIG-00000001-6e75-6d61-6c65-74000000000f::2",
 	}}}
 	const short = "GPU-8c2fa1b0 gpu:MIG-00000001::2"

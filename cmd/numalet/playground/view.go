@@ -104,7 +104,7 @@ func (v viewer) lines(ctx context.Context) error {
 		var news []string
 		for _, r := range v.agent.Placements() {
 			key := r.Namespace + "/" + r.Pod + " " + r.Container
-			now[key] = strings.TrimSpace(strings.Join(append(Cells(r)[2:], r.Message), "  "))
+			now[key] = strings.TrimSpace(strings.Join(append(Cells(r)[2:], r.State.Message), "  "))
 			if now[key] != before[key] {
 				news = append(news, key+"  "+now[key])
 			}
@@ -222,7 +222,7 @@ func summary(rows []placement.Row) string {
 	for _, r := range rows {
 		if key := r.Namespace + "/" + r.Pod; !seen[key] {
 			seen[key] = true
-			count[r.Phase]++
+			count[r.State.Phase]++
 		}
 	}
 	var parts []string
