@@ -50,7 +50,7 @@ func awaitExplained(n *harness.Node, pod, want string) {
 		if err := json.Unmarshal([]byte(text), &record); err != nil {
 			return err
 		}
-		if got := strings.Join(record.Since, "\n"); !strings.HasPrefix(got, want) ||
+		if got := strings.Join(record.Remarks.Since, "\n"); !strings.HasPrefix(got, want) ||
 			want == "" && got != "" {
 			return fmt.Errorf("it says %q", got)
 		}

@@ -68,7 +68,8 @@ func TestFitAsksTheAgent(t *testing.T) {
 
 	first := limited("first", "cpu: 4, memory: 1Gi, example.com/nic: 1")
 	before := ask(first, "--ask-plugins").Pods[0]
-	if before.Outcome != "Admit" || len(before.Containers) != 1 || !*before.Containers[0].Aligned {
+	if before.Record.Outcome != "Admit" || len(before.Containers) != 1 ||
+		!*before.Containers[0].Aligned {
 		t.Fatalf("%+v", before)
 	}
 	n.Pod("first", first)
@@ -91,7 +92,7 @@ func TestFitAsksTheAgent(t *testing.T) {
 		t.Errorf("four copies: %+v", a)
 	}
 	torn := limited("torn", "cpu: 2, memory: 1Gi, example.com/nic: 2")
-	foretold := ask(torn).Pods[0]
+	foretold := ask(torn).Pods[0].Record
 	n.Pod("torn", torn)
 	status := n.AwaitPhase("torn-node", v1.PodFailed).Status
 	if foretold.Outcome != "Reject" || foretold.Reason != status.Reason ||
@@ -182,7 +183,7 @@ func TestFitWithoutAnAgent(t *testing.T) {
 	a := answers(t, strings.Repeat(large+"\n---\n", 5)+pod, with("--devices=example.com/gpu=1")...)
 	var outcomes []string
 	for _, p := range a.Pods {
-		outcomes = append(outcomes, p.Outcome)
+		outcomes = append(outcomes, p.Record.Outcome)
 	}
 	if got := strings.Join(outcomes, " "); got != "Admit Admit Admit Admit Reject Admit" || a.Fits {
 		t.Errorf("five large pods and a small one: %s", got)

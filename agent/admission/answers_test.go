@@ -96,9 +96,9 @@ func TestAskingKeepsThePlaceInTheQueue(t *testing.T) {
 		d.expect("a Admit")
 		record, _ := d.queue.Explained(t.Context(), "default", "a")
 		want := "example.com/gpu of container main: context deadline exceeded"
-		if len(record.Ignored) != 1 || record.Ignored[0] != want ||
+		if len(record.Remarks.Ignored) != 1 || record.Remarks.Ignored[0] != want ||
 			!strings.Contains(record.Text(), want) {
-			t.Errorf("the record says that %q was ignored, want %q", record.Ignored, want)
+			t.Errorf("the record says that %q was ignored, want %q", record.Remarks.Ignored, want)
 		}
 	})
 }

@@ -33,7 +33,7 @@ func (a *admitter) attempt(ctx context.Context, e *entry, t *turn) {
 		a.reconsider(e, &d, t)
 	}
 	if log := klog.FromContext(ctx).V(4); log.Enabled() {
-		for _, m := range d.Case.Explain().Merges {
+		for _, m := range d.Case.Attempt().Merges {
 			log.Info("Merged topology hints", "pod", klog.KObj(e.pod),
 				"container", m.Container, "offers", m.Offers, "merged", m.Merged,
 				"admit", m.Admitted)

@@ -78,7 +78,7 @@ func (d Decision) Record() explain.Record {
 	r := d.Case.Judged(explain.Verdict{
 		Outcome: string(d.Outcome), Reason: d.Reason, Message: d.Message,
 	})
-	r.DryRun = true
+	r.Subject.DryRun = true
 	return r
 }
 

@@ -55,7 +55,7 @@ func (b *basis) record(v explain.Verdict, ignored []string) explain.Record {
 	} else {
 		r = c.Judged(v)
 	}
-	r.Ignored = slices.Concat(ignored, b.ignored)
+	r.Remarks.Ignored = slices.Concat(ignored, b.ignored)
 	return r
 }
 

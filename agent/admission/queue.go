@@ -104,7 +104,7 @@ func (q *Queue) Explained(ctx context.Context, namespace, name string) (explain.
 	for _, was := range r.Free {
 		resources = append(resources, was.Resource)
 	}
-	r.Free = explain.Free(s.beside(types.UID(r.UID), resources), resources)
+	r.Free = explain.Free(s.beside(types.UID(r.Subject.UID), resources), resources)
 	return r, ok
 }
 

@@ -23,8 +23,8 @@ func Route(q explained, node string, known func(namespace, name string) bool,
 		namespace, name := r.PathValue("namespace"), r.PathValue("pod")
 		if record, ok := q.Explained(r.Context(), namespace, name); ok {
 			var since []string
-			if since, record.Plugins = amiss(namespace, name); record.Outcome == string(Admit) {
-				record.Since = since
+			if since, record.Remarks.Plugins = amiss(namespace, name); record.Outcome == string(Admit) {
+				record.Remarks.Since = since
 			}
 			server.WriteJSON(w, record)
 			return

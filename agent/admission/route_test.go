@@ -19,9 +19,9 @@ func (d decided) Explained(_ context.Context, namespace, name string) (explain.R
 
 func TestRoute(t *testing.T) {
 	record := explain.Record{}
-	record.Name, record.Outcome = "web-node", "Admit"
+	record.Subject.Name, record.Outcome = "web-node", "Admit"
 	waits := explain.Record{}
-	waits.Name, waits.Outcome = "waits-node", "Wait"
+	waits.Subject.Name, waits.Outcome = "waits-node", "Wait"
 	route := Route(decided{"default/web-node": record, "default/waits-node": waits}, "node",
 		func(_, name string) bool { return name == "queued" },
 		func(namespace, name string) (since, plugins []string) {

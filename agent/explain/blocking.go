@@ -19,7 +19,7 @@ import (
 const outOf = "OutOf" // the kubelet's reasons for what is only counted begin so
 
 // blocking finds the first resource that the pod could not have.
-func (c Case) blocking(r Record) *Blocking {
+func (c Case) blocking(tried Attempt) *Blocking {
 	var rejection *allocation.Rejection
 	var unready *allocation.Unready
 	switch {
@@ -28,9 +28,9 @@ func (c Case) blocking(r Record) *Blocking {
 	case !errors.As(c.Err, &rejection):
 		return nil
 	case rejection.Err != nil:
-		return c.refusedBy(rejection.Err, r)
+		return c.refusedBy(rejection.Err, tried)
 	case rejection.Reason == allocation.ReasonTopology:
-		return c.misaligned(r)
+		return c.misaligned(tried)
 	case strings.HasPrefix(rejection.Reason, outOf):
 		return c.outOf(strings.TrimPrefix(rejection.Reason, outOf), rejection.Message)
 	}
@@ -73,7 +73,7 @@ func (c Case) unplaced() string {
 }
 
 // refusedBy reads an allocator's error.
-func (c Case) refusedBy(err error, r Record) *Blocking {
+func (c Case) refusedBy(err error, tried Attempt) *Blocking {
 	b := &Blocking{Resource: c.Room.CPUResource(), Container: c.unplaced(), Why: err.Error()}
 	var (
 		few       *deviceplugin.UnavailableError
@@ -113,7 +113,7 @@ func (c Case) refusedBy(err error, r Record) *Blocking {
 		b.Why = "no CPU would be left for containers that share CPUs, which " +
 			"strict-cpu-reservation keeps off the reserved ones"
 	case memory.Refused(err):
-		return c.refusedMemory(err, r)
+		return c.refusedMemory(err, tried)
 	}
 	return b
 }
@@ -128,14 +128,14 @@ func (c Case) wholeCoresBy() string {
 
 // misaligned finds the resource with which the merge began to fail: by itself, or beside those
 // before it.
-func (c Case) misaligned(r Record) *Blocking {
+func (c Case) misaligned(tried Attempt) *Blocking {
 	if len(c.Plan.Decisions) == 0 {
 		return nil
 	}
 	d := c.Plan.Decisions[len(c.Plan.Decisions)-1]
 	for _, o := range d.Offers {
 		if !c.agree(o) {
-			return &Blocking{Resource: o.Resource, Container: d.Container, Why: c.alone(d, o, r)}
+			return &Blocking{Resource: o.Resource, Container: d.Container, Why: c.alone(d, o, tried)}
 		}
 	}
 	for i := range d.Offers {
@@ -155,16 +155,16 @@ func (c Case) agree(offers ...topology.ResourceHints) bool {
 }
 
 // alone says why a resource finds no place that the policy allows, whatever the others do.
-func (c Case) alone(d allocation.Decision, o topology.ResourceHints, r Record) string {
+func (c Case) alone(d allocation.Decision, o topology.ResourceHints, tried Attempt) string {
 	need := allocation.Amount(c.Pod, o.Resource)
-	for _, request := range r.Requests {
+	for _, request := range tried.Requests {
 		if request.Container == d.Container {
 			need = request.count(o.Resource)
 		}
 	}
 	offered := offer(o)
 	sets := append(offered.Preferred, offered.Possible...)
-	supply := r.supply(o.Resource)
+	supply := tried.supply(o.Resource)
 	asked := number(o.Resource, need)
 	if len(sets) == 0 && supply.Free < need {
 		return asked + " asked for, " + free(o.Resource, supply.Free)

@@ -34,25 +34,30 @@ type Case struct {
 // Explain says all but the verdict, which is admission's, and what would fit, which takes time
 // (Case.WouldFit).
 func (c Case) Explain() Record {
-	r := Record{
-		UID: string(c.Pod.UID), Namespace: c.Pod.Namespace, Name: c.Pod.Name,
-		Rules: c.rules(),
+	return Record{
+		Subject: Subject{
+			UID: string(c.Pod.UID), Namespace: c.Pod.Namespace, Name: c.Pod.Name,
+		},
+		Rules: c.rules(), Attempt: c.Attempt(), Remarks: Remarks{Kept: c.Plan.Kept},
 	}
+}
+
+// Attempt is how the plan was made, without what would fit.
+func (c Case) Attempt() (a Attempt) {
 	exclusive, bytes := cpumanager.ExclusiveOf(c.Pod), memory.RequestsOf(c.Pod)
 	for container, kind := range podspec.Containers(c.Pod) {
 		asked := c.request(container, exclusive(container), bytes(container))
 		asked.Kind = kind.String()
-		r.Requests = append(r.Requests, asked)
+		a.Requests = append(a.Requests, asked)
 	}
-	r.Free = Free(c.Room, resourcesOf(r.Requests))
+	a.Free = Free(c.Room, resourcesOf(a.Requests))
 	for _, d := range c.Plan.Decisions {
 		if len(d.Offers) > 0 {
-			r.Merges = append(r.Merges, merge(d))
+			a.Merges = append(a.Merges, merge(d))
 		}
 	}
-	r.Kept = c.Plan.Kept
-	r.Blocking = c.blocking(r)
-	return r
+	a.Blocking = c.blocking(a)
+	return a
 }
 
 func (c Case) rules() Rules {
@@ -74,7 +79,7 @@ func (c Case) Judged(v Verdict) Record {
 		r.WouldFit = c.WouldFit()
 	}
 	if v.Outcome == rejected {
-		c.despitePlugins(&r)
+		c.despitePlugins(&r.Attempt)
 	}
 	r.Verdict = v
 	return r
@@ -85,7 +90,7 @@ const rejected = "Reject"
 
 // despitePlugins names what the pod of a plugin that is away would lack with the plugin as well: it
 // is not the plugin that it was rejected for.
-func (c Case) despitePlugins(r *Record) {
+func (c Case) despitePlugins(a *Attempt) {
 	var unready *allocation.Unready
 	if !errors.As(c.Err, &unready) {
 		return
@@ -97,12 +102,12 @@ func (c Case) despitePlugins(r *Record) {
 	if with.Err == nil {
 		return
 	}
-	blocking := with.Explain().Blocking
+	blocking := with.Attempt().Blocking
 	if blocking == nil || disconnected(c.Room.Inventory, blocking.Resource) {
 		return
 	}
 	blocking.Why += "; besides, " + unready.Error()
-	r.Blocking, r.WouldFit = blocking, with.WouldFit()
+	a.Blocking, a.WouldFit = blocking, with.WouldFit()
 }
 
 // unforeseen are the resources of the pod of which no device was ever known.

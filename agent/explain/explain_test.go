@@ -207,7 +207,7 @@ func (s situation) explain(t *testing.T) (Case, Record) {
 		}
 	}
 	record := c.Judged(verdict)
-	record.DryRun = s.dry
+	record.Subject.DryRun = s.dry
 	return c, record
 }
 
@@ -233,7 +233,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// A rejected pod is told what to do, and a record survives its JSON.
+// A rejected pod is told what to do, and a record survives its JSON, which is that of all parts.
 func TestRecords(t *testing.T) {
 	for name, s := range situations() {
 		c, record := s.explain(t)
@@ -243,6 +243,16 @@ func TestRecords(t *testing.T) {
 		raw, err := json.Marshal(record)
 		if err != nil {
 			t.Fatal(err)
+		}
+		flat, err := json.Marshal(struct {
+			Verdict
+			Subject
+			Rules
+			Attempt
+			Remarks
+		}{record.Verdict, record.Subject, record.Rules, record.Attempt, record.Remarks})
+		if err != nil || string(raw) != string(flat) {
+			t.Errorf("%s: JSON is %s, %v; want %s", name, raw, err, flat)
 		}
 		var back Record
 		if err := json.Unmarshal(raw, &back); err != nil {

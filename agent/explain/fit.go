@@ -40,7 +40,7 @@ func (c Case) WouldFit() []string {
 			out = append(out, found)
 		}
 	}
-	for _, r := range resourcesOf(c.Explain().Requests) {
+	for _, r := range resourcesOf(c.Attempt().Requests) {
 		if disconnected(c.Room.Inventory, r) { // no plan is possible
 			add(s.counted())
 			return out
@@ -159,7 +159,7 @@ func (s *search) uncordoned() (string, bool) {
 // mended tries with all devices of the resource that blocks as mend makes them, if that makes others
 // of them.
 func (s *search) mended(how string, mend func(*deviceplugin.Device)) (string, bool) {
-	b := s.Explain().Blocking
+	b := s.Attempt().Blocking
 	if b == nil {
 		return "", false
 	}
@@ -194,14 +194,14 @@ func (t target) change(n int) string {
 
 // targets lists the requests of the pod, those that block first.
 func (s *search) targets() []target {
-	r := s.Explain()
+	tried := s.Attempt()
 	var out []target
-	for _, request := range r.Requests {
+	for _, request := range tried.Requests {
 		for _, a := range request.Resources {
 			out = append(out, target{request.Container, a.Resource, a.Count})
 		}
 	}
-	b := r.Blocking
+	b := tried.Blocking
 	if b == nil {
 		return nil
 	}
@@ -252,7 +252,7 @@ func (s *search) fewer(t target) (string, bool) {
 // has it free, and one more.
 func (s *search) both(targets []target) (string, bool) {
 	blocking := targets[0]
-	most, _ := s.Explain().supply(blocking.resource).most()
+	most, _ := s.Attempt().supply(blocking.resource).most()
 	n := min(most, blocking.count-1)
 	if n < 1 {
 		return "", false

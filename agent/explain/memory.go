@@ -60,21 +60,22 @@ func (s *Supply) countMemory(room *allocation.Room) {
 }
 
 // refusedMemory reads the memory manager's error.
-func (c Case) refusedMemory(err error, r Record) *Blocking {
+func (c Case) refusedMemory(err error, tried Attempt) *Blocking {
 	b := &Blocking{Resource: string(v1.ResourceMemory), Container: c.unplaced()}
 	need := 0
-	for _, request := range r.Requests {
+	for _, request := range tried.Requests {
 		if request.Container != b.Container {
 			continue
 		}
 		for _, a := range request.Resources {
-			if s := r.supply(a.Resource); isMemory(a.Resource) && (need == 0 || s.Free < a.Count) {
+			short := need == 0 || tried.supply(a.Resource).Free < a.Count
+			if isMemory(a.Resource) && short {
 				b.Resource, need = a.Resource, a.Count
 			}
 		}
 	}
 	text := number(b.Resource, need) + " asked for, "
-	switch s := r.supply(b.Resource); {
+	switch s := tried.supply(b.Resource); {
 	case s.Free < need:
 		b.Why = text + free(b.Resource, s.Free)
 	case errors.Is(err, memory.ErrNotPreferred), errors.Is(err, memory.ErrExtendedNotPreferred):
@@ -87,8 +88,8 @@ func (c Case) refusedMemory(err error, r Record) *Blocking {
 	return b
 }
 
-func (r Record) supply(resource string) Supply {
-	for _, s := range r.Free {
+func (a Attempt) supply(resource string) Supply {
+	for _, s := range a.Free {
 		if s.Resource == resource {
 			return s
 		}

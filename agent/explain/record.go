@@ -2,20 +2,45 @@
 // free, what each resource could offer, what came of it and what would have fitted. It is pure.
 package explain
 
-import "time"
+import (
+	"time"
+
+	"github.com/numalet/numalet/topology/flatjson"
+)
 
 // ReasonHeld is the reason of a pod that is not rejected yet, since others of its controller were.
 const ReasonHeld = "WaitingAfterRejections"
 
-// Record is the explanation of one decision.
+// Record is the explanation of one decision. As JSON it is flat.
 type Record struct {
 	Verdict
+	Subject Subject
+	Rules   Rules
+	Attempt
+	Remarks Remarks
+}
+
+// MarshalJSON writes the record as one object.
+func (r Record) MarshalJSON() ([]byte, error) {
+	return flatjson.Marshal(r.Verdict, r.Subject, r.Rules, r.Attempt, r.Remarks)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (r *Record) UnmarshalJSON(text []byte) error {
+	return flatjson.Unmarshal(text, &r.Verdict, &r.Subject, &r.Rules, &r.Attempt, &r.Remarks)
+}
+
+// Subject is the pod of a decision.
+type Subject struct {
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// DryRun: nothing was decided; the outcome is what it would be.
+	// DryRun: nothing was decided on it; the outcome is what it would be.
 	DryRun bool `json:"dryRun,omitempty"`
-	Rules
+}
+
+// Attempt is how a place for the pod was looked for.
+type Attempt struct {
 	Requests []Request `json:"requests"`
 	// Free is what was there for the pod, of each resource that is assigned and that it asks for.
 	Free   []Supply `json:"free,omitempty"`
@@ -24,7 +49,6 @@ type Record struct {
 	Blocking *Blocking `json:"blocking,omitempty"`
 	// WouldFit lists changes after any one of which the pod would have been placed.
 	WouldFit []string `json:"wouldFit,omitempty"`
-	Remarks
 }
 
 // Rules are those that the pod is placed by.

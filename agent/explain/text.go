@@ -14,8 +14,8 @@ import (
 func (r Record) Text() string {
 	var b strings.Builder
 	r.writeVerdict(&b)
-	bullets(&b, "Since then", r.Since)
-	bullets(&b, "What is wrong with its device plugins", r.Plugins)
+	bullets(&b, "Since then", r.Remarks.Since)
+	bullets(&b, "What is wrong with its device plugins", r.Remarks.Plugins)
 	b.WriteString("\nIt asks for\n")
 	for _, request := range r.Requests {
 		fmt.Fprintf(&b, "  %s\n", request)
@@ -39,16 +39,16 @@ func (r Record) Text() string {
 	case r.Reason == ReasonHeld:
 		b.WriteString("The pod is looked at again as soon as that changes, and rejected when its " +
 			"time is\nover: its controller would make another one at once.\n")
-	case r.Outcome == "Wait" && !r.DryRun:
+	case r.Outcome == "Wait" && !r.Subject.DryRun:
 		b.WriteString("The pod is looked at again as soon as that changes, and rejected if " +
 			"it still\ncannot be had after --device-admission-wait.\n")
-	case r.Outcome == "Reject" && !r.DryRun:
+	case r.Outcome == "Reject" && !r.Subject.DryRun:
 		b.WriteString("A rejected pod is not looked at again: touch its manifest to have it tried " +
 			"anew.\n")
 	}
 	bullets(&b, "Any one of these changes would make it fit", r.WouldFit)
-	bullets(&b, "Of what it had before", r.Kept)
-	bullets(&b, "Chosen without the device plugin's preference", r.Ignored)
+	bullets(&b, "Of what it had before", r.Remarks.Kept)
+	bullets(&b, "Chosen without the device plugin's preference", r.Remarks.Ignored)
 	return b.String()
 }
 
@@ -66,7 +66,7 @@ func (r Rules) String() string {
 
 // when is the time of what is free. That of a pod that waits is of the moment.
 func (r Record) when() string {
-	if r.DryRun || r.Outcome == "Wait" || r.At.IsZero() {
+	if r.Subject.DryRun || r.Outcome == "Wait" || r.At.IsZero() {
 		return "now"
 	}
 	return "when that was decided"
@@ -83,12 +83,12 @@ func bullets(b *strings.Builder, title string, lines []string) {
 
 func (r Record) writeVerdict(b *strings.Builder) {
 	words := map[string]string{"Admit": "admitted", "Wait": "waiting", "Reject": "rejected"}
-	if r.DryRun {
+	if r.Subject.DryRun {
 		words = map[string]string{
 			"Admit": "would be admitted", "Wait": "would wait", "Reject": "would be rejected",
 		}
 	}
-	fmt.Fprintf(b, "Pod %s/%s: %s", r.Namespace, r.Name, words[r.Outcome])
+	fmt.Fprintf(b, "Pod %s/%s: %s", r.Subject.Namespace, r.Subject.Name, words[r.Outcome])
 	if r.Reason != "" {
 		fmt.Fprintf(b, ", %s", r.Reason)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/numalet/numalet/agent/explain"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/placement"
+	"github.com/numalet/numalet/topology/flatjson"
 )
 
 // MaxCopies is the most copies that may be asked for.
@@ -62,9 +63,9 @@ type Answer struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Pod is what would become of one pod.
+// Pod is what would become of one pod. As JSON the record is part of it.
 type Pod struct {
-	explain.Record
+	Record explain.Record `json:"-"`
 	// Copy counts from 1.
 	Copy int `json:"copy"`
 	// Containers that would have anything of their own.
@@ -73,6 +74,17 @@ type Pod struct {
 	Notes []string `json:"notes,omitempty"`
 	// Text is the same for people.
 	Text string `json:"text"`
+}
+
+// besides is a pod without its record.
+type besides Pod
+
+// MarshalJSON writes the pod as one object.
+func (p Pod) MarshalJSON() ([]byte, error) { return flatjson.Marshal(p.Record, besides(p)) }
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (p *Pod) UnmarshalJSON(text []byte) error {
+	return flatjson.Unmarshal(text, &p.Record, (*besides)(p))
 }
 
 // Container is what one container would hold.
@@ -201,7 +213,7 @@ func (a Answer) writeEach(b *strings.Builder) {
 			b.WriteString("\n---\n\n")
 		}
 		b.WriteString(p.Text)
-		if p.Outcome == string(admission.Admit) {
+		if p.Record.Outcome == string(admission.Admit) {
 			admitted++
 		}
 	}
@@ -228,7 +240,8 @@ func (a Answer) writeCopies(b *strings.Builder) {
 	}
 	for _, p := range a.Pods {
 		if p.Copy <= a.Copies {
-			fmt.Fprintf(b, "  copy %d of %s/%s: %s\n", p.Copy, p.Namespace, p.Name, p.inShort())
+			pod := p.Record.Subject
+			fmt.Fprintf(b, "  copy %d of %s/%s: %s\n", p.Copy, pod.Namespace, pod.Name, p.inShort())
 		}
 	}
 	if last := a.ending(); last != nil {
@@ -250,16 +263,16 @@ func (a Answer) writeCopies(b *strings.Builder) {
 
 // Blocked is the resource that the pod could not have, "" where none is named.
 func (p Pod) Blocked() string {
-	if p.Blocking == nil {
+	if p.Record.Blocking == nil {
 		return ""
 	}
-	return p.Blocking.Resource
+	return p.Record.Blocking.Resource
 }
 
 // ending is the first pod that has no place.
 func (a Answer) ending() *Pod {
 	for i, p := range a.Pods {
-		if p.Outcome != string(admission.Admit) {
+		if p.Record.Outcome != string(admission.Admit) {
 			return &a.Pods[i]
 		}
 	}

@@ -2,6 +2,7 @@ package fit_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -109,7 +110,8 @@ func place(t *testing.T, s admission.Snapshot, q fit.Question) fit.Answer {
 func brief(a fit.Answer) string {
 	words := []string{fmt.Sprintf("fits=%v %d/%d", a.Fits, a.Copies, a.Asked)}
 	for _, p := range a.Pods {
-		text := fmt.Sprintf("%d:%s=%s%s", p.Copy, p.Name, p.Outcome, p.Reason)
+		r := p.Record
+		text := fmt.Sprintf("%d:%s=%s%s", p.Copy, r.Subject.Name, r.Outcome, r.Reason)
 		for _, c := range p.Containers {
 			text += fmt.Sprintf("[%s %s %v @%s %v]", c.Name, c.CPUs, c.Devices["example.com/gpu"],
 				c.NUMANodes, c.Aligned != nil && *c.Aligned)
@@ -222,11 +224,12 @@ topologyManagerScope: pod
 		"2:torn=RejectTopologyAffinityError"; got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	if p := a.Pods[0]; p.Policy != "restricted" || p.Scope != "pod" || !p.DryRun {
-		t.Errorf("decided under %s, scope %s, dry run %v", p.Policy, p.Scope, p.DryRun)
+	r := a.Pods[0].Record
+	if r.Rules.Policy != "restricted" || r.Rules.Scope != "pod" || !r.Subject.DryRun {
+		t.Errorf("decided under %s, dry run %v", r.Rules, r.Subject.DryRun)
 	}
 	small := fit.Question{Pods: []*v1.Pod{pod("small", "main cpu=100m")}, Copies: 2}
-	if a := place(t, s, small); a.Copies != 1 || a.Pods[1].Reason != "OutOfpods" {
+	if a := place(t, s, small); a.Copies != 1 || a.Pods[1].Record.Reason != "OutOfpods" {
 		t.Errorf("beyond maxPods: %s", brief(a))
 	}
 }
@@ -349,5 +352,24 @@ func live(t *testing.T, dir string, inventory deviceplugin.Inventory) (
 		cancel()
 		<-done
 		<-done
+	}
+}
+
+// What is said of a pod is one JSON object that begins as its record does, and can be read again.
+func TestPodJSON(t *testing.T) {
+	s := offline(t, deviceplugin.Inventory{}, allocation.State{})
+	for _, one := range []*v1.Pod{pod("fits", "a cpu=2"), pod("big", "a cpu=2000")} {
+		p := place(t, s, fit.Question{Pods: []*v1.Pod{one}}).Pods[0]
+		record, _ := json.Marshal(p.Record)
+		begins := strings.TrimSuffix(string(record), "}") + `,"copy":1,`
+		got, err := json.Marshal(p)
+		if err != nil || !strings.HasPrefix(string(got), begins) {
+			t.Errorf("%s: %s, %v; want %s...", one.Name, got, err, begins)
+		}
+		var back fit.Pod
+		err = json.Unmarshal(got, &back)
+		if again, _ := json.Marshal(back); err != nil || string(again) != string(got) {
+			t.Errorf("%s: read as %s, %v; want %s", one.Name, again, err, got)
+		}
 	}
 }

@@ -101,8 +101,8 @@ func TestWhatIsInTheWayWithoutDevices(t *testing.T) {
 		"only devices":   {"main cpu=2 example.com/gpu=1", "Wait", "example.com/gpu"},
 	} {
 		a := place(t, s, fit.Question{Pods: []*v1.Pod{pod("p", tt.ask)}})
-		if p := a.Pods[0]; p.Outcome != tt.outcome || p.Blocked() != tt.blocked {
-			t.Errorf("%s: %s, blocked by %q: %s", name, p.Outcome, p.Blocked(), p.Text)
+		if p := a.Pods[0]; p.Record.Outcome != tt.outcome || p.Blocked() != tt.blocked {
+			t.Errorf("%s: %s, blocked by %q: %s", name, p.Record.Outcome, p.Blocked(), p.Text)
 		}
 	}
 }

@@ -196,7 +196,7 @@ func reasonOf(c explain.Case) (reason Reason, ok bool) {
 		return Reason{}, false
 	}
 	reason.Reason = rejection.Reason
-	if blocking := c.Explain().Blocking; blocking != nil && !blocking.Apart {
+	if blocking := c.Attempt().Blocking; blocking != nil && !blocking.Apart {
 		reason.Of = blocking.Resource
 	}
 	return reason, true

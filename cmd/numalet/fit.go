@@ -212,7 +212,9 @@ func (f *fitFlags) place(cmd *cobra.Command, manifest []byte,
 	}
 	answer.Warnings = read.Warnings
 	for _, p := range answer.Pods {
-		if p.Outcome == string(admission.Wait) && p.Reason == admission.ReasonWaitPlugin {
+		decided := p.Record.Verdict
+		if decided.Outcome == string(admission.Wait) &&
+			decided.Reason == admission.ReasonWaitPlugin {
 			answer.Warnings = append(answer.Warnings,
 				"no agent was asked, so that there are no devices but those of --devices, such "+
 					"as --devices "+p.Blocked()+"=4")
