@@ -58,7 +58,7 @@ func TestUserNamespaceIsKept(t *testing.T) {
 	if other := first("b-node"); other == before || before < 65536 || before%65536 != 0 {
 		t.Errorf("the pods have ids from %d and %d on", before, other)
 	}
-	id := container(t, n, "a-node", "main").ID
+	id := container(t, n, "a-node", "main").Subject.ID
 	n.Kill()
 	n.Start()
 	if err := n.Runtime.KillSandbox("default/a-node"); err != nil {
@@ -66,7 +66,7 @@ func TestUserNamespaceIsKept(t *testing.T) {
 	}
 	n.Eventually("the pod has another container", func() error {
 		now, ok := n.Runtime.State().Container("a-node", "main")
-		if !ok || now.ID == id || !now.Running() {
+		if !ok || now.Subject.ID == id || !now.Running() {
 			return fmt.Errorf("it has %+v", now.Subject)
 		}
 		return nil

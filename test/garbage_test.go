@@ -85,7 +85,7 @@ func TestLogRotation(t *testing.T) {
 // exits are the records that the runtime has of exits of a pod's container.
 func exits(n *harness.Node, pod string) (out []sim.Container) {
 	for _, c := range n.Runtime.State().Containers {
-		if c.Pod == pod && c.State == "EXITED" {
+		if c.Subject.Pod == pod && c.State == "EXITED" {
 			out = append(out, c)
 		}
 	}

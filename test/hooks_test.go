@@ -33,8 +33,8 @@ func TestContainerHooks(t *testing.T) {
 	n.Pod("bad", manifest("bad", "containers: [{name: main, image: sim.local/app, lifecycle: "+
 		"{postStart: {exec: {command: [\"false\"]}}}}]"))
 	awaitContainer(n, "bad-node", "main", func(c sim.Container) error {
-		if c.Attempt < 2 {
-			return fmt.Errorf("attempt %d", c.Attempt)
+		if c.Subject.Attempt < 2 {
+			return fmt.Errorf("attempt %d", c.Subject.Attempt)
 		}
 		return nil
 	})

@@ -178,7 +178,7 @@ func TestRestartWhileCPUsAreOffline(t *testing.T) {
 	n.AwaitPhase("own-node", v1.PodRunning)
 	awaitEvent(n, "own-node", "CPUOffline",
 		"CPUs 5 of container main are offline: it runs on 1 alone", 1)
-	if now := container(t, n, "own-node", "main"); now.ID != before.ID {
+	if now := container(t, n, "own-node", "main"); now.Subject.ID != before.Subject.ID {
 		t.Errorf("the container was restarted: %+v, was %+v", now, before)
 	}
 	n.Pod("other", limited("other", "cpu: 2, memory: 1Gi"))

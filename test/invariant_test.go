@@ -200,21 +200,21 @@ func (m *monitor) leaveAlone(pod string, alone bool) {
 func (m *monitor) told(c sim.Container) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	_, ran := m.live[c.ID]
+	_, ran := m.live[c.Subject.ID]
 	if !c.Running() {
-		delete(m.live, c.ID)
-		if ran && m.alone[c.Pod] {
+		delete(m.live, c.Subject.ID)
+		if ran && m.alone[c.Subject.Pod] {
 			m.foundLocked("%s ended (%s) though nobody touched its pod", nameOf(c), c.State)
 		}
 		return
 	}
-	m.live[c.ID] = c
+	m.live[c.Subject.ID] = c
 	m.has(c)
 	if m.memory {
 		m.remembersLocked()
 	}
 	for _, other := range m.live {
-		if other.ID != c.ID {
+		if other.Subject.ID != c.Subject.ID {
 			m.compare(c, other)
 		}
 	}
@@ -309,7 +309,7 @@ func settled(t testing.TB, n *harness.Node, want []workload) error {
 func runs(w workload, state sim.State, given allocation.Pod) error {
 	for name, n := range w.running() {
 		c, ok := state.Container(w.node(), name)
-		if !ok || !c.Running() || c.UID != string(given.UID) && given.UID != "" {
+		if !ok || !c.Running() || c.Subject.UID != string(given.UID) && given.UID != "" {
 			return fmt.Errorf("container %s does not run", name)
 		}
 		if got := c.Config.GetImage().GetUserSpecifiedImage(); got != w.image() {

@@ -33,7 +33,7 @@ func TestPodComesAndGoes(t *testing.T) {
 		t.Errorf("status of a running pod: %+v", pod.Status)
 	}
 	main := container(t, n, "web-node", "main")
-	want := "numalet-sim://" + main.ID
+	want := "numalet-sim://" + main.Subject.ID
 	if got := statusOf(t, pod, "main").ContainerID; got != want {
 		t.Errorf("the container's id is %q, want %q", got, want)
 	}
@@ -140,8 +140,8 @@ func TestFailedInitContainer(t *testing.T) {
 	}
 	// The third attempt runs on: the pod stays in initialization.
 	awaitContainer(n, "again-node", "init", func(c sim.Container) error {
-		if c.Attempt < 2 || !c.Running() {
-			return fmt.Errorf("attempt %d is %s", c.Attempt, c.State)
+		if c.Subject.Attempt < 2 || !c.Running() {
+			return fmt.Errorf("attempt %d is %s", c.Subject.Attempt, c.State)
 		}
 		return nil
 	})

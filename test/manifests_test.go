@@ -237,8 +237,8 @@ func TestLogPath(t *testing.T) {
 	n.Start()
 	n.Pod("app", plain("app", "main: exit=1 after=1ms attempts=1"))
 	awaitContainer(n, "app-node", "main", func(c sim.Container) error {
-		if c.Attempt != 1 || !c.Running() {
-			return fmt.Errorf("attempt %d is %s", c.Attempt, c.State)
+		if c.Subject.Attempt != 1 || !c.Running() {
+			return fmt.Errorf("attempt %d is %s", c.Subject.Attempt, c.State)
 		}
 		return nil
 	})
@@ -246,7 +246,7 @@ func TestLogPath(t *testing.T) {
 	if got := main.Config.GetLogPath(); got != "main/1.log" {
 		t.Errorf("log path %q, want main/1.log", got)
 	}
-	dir := filepath.Join(n.Dir, "logs", "default_app-node_"+main.UID)
+	dir := filepath.Join(n.Dir, "logs", "default_app-node_"+main.Subject.UID)
 	for _, name := range []string{"0.log", "1.log"} { // the runtime makes it a moment later
 		n.Eventually("there is the log of an attempt", func() error {
 			_, err := os.Stat(filepath.Join(dir, "main", name))

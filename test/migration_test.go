@@ -275,7 +275,7 @@ func (m *migrant) inPlace() error {
 	for _, c := range m.Runtime.State().Running() {
 		want, own := shared, cpuset.New()
 		for uid, pod := range state.Pods {
-			if string(uid) == c.UID {
+			if string(uid) == c.Subject.UID {
 				own = pod.Containers[c.Subject.Container].CPUs
 			}
 		}

@@ -80,7 +80,7 @@ func TestEventsOfSandboxes(t *testing.T) {
 	awaitTold(n, "app-node", "SandboxChanged: Pod sandbox changed, it will be killed and re-created.")
 	n.Eventually("the container runs in the new sandbox", func() error {
 		for _, c := range n.Runtime.State().Containers {
-			if c.Pod == "app-node" && c.Running() {
+			if c.Subject.Pod == "app-node" && c.Running() {
 				return nil
 			}
 		}

@@ -101,8 +101,8 @@ func TestReadiness(t *testing.T) {
 	awaitReady(n, "web-node", true)
 	server.code.Store(http.StatusInternalServerError)
 	awaitReady(n, "web-node", false)
-	if c := container(t, n, "web-node", "main"); c.Attempt != 0 {
-		t.Errorf("a container that was not ready was restarted: attempt %d", c.Attempt)
+	if c := container(t, n, "web-node", "main"); c.Subject.Attempt != 0 {
+		t.Errorf("a container that was not ready was restarted: attempt %d", c.Subject.Attempt)
 	}
 }
 
@@ -128,8 +128,8 @@ func TestLiveness(t *testing.T) {
 	}
 	server.code.Store(http.StatusOK)
 	awaitContainer(n, "web-node", "main", func(c sim.Container) error {
-		if c.Attempt < 2 || !c.Running() {
-			return fmt.Errorf("attempt %d", c.Attempt)
+		if c.Subject.Attempt < 2 || !c.Running() {
+			return fmt.Errorf("attempt %d", c.Subject.Attempt)
 		}
 		return nil
 	})

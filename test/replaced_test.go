@@ -34,7 +34,7 @@ func TestReplacedPod(t *testing.T) {
 				}
 				return nil
 			})
-			if got := container(t, n, "app-node", "main"); got.UID == string(old.UID) {
+			if got := container(t, n, "app-node", "main"); got.Subject.UID == string(old.UID) {
 				t.Errorf("the container is still the old pod's")
 			}
 			sandboxes := calls(n, call{method: "RunPodSandbox", pod: "app-node"})
@@ -130,7 +130,7 @@ func TestDesiredWhileItsRemainsAreRemoved(t *testing.T) {
 		}
 		return nil
 	})
-	if now := container(t, n, "app-node", "main"); now.ID == old.ID {
+	if now := container(t, n, "app-node", "main"); now.Subject.ID == old.Subject.ID {
 		t.Error("it is the old container")
 	}
 	// Another pod, decided on after that, shows that the CPUs are still the first one's.

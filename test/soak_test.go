@@ -127,7 +127,7 @@ func (s *started) await(pod string) <-chan time.Time {
 }
 
 func (s *started) see(c sim.Container) {
-	if w := s.waits.Load(); w != nil && c.Running() && c.Pod == w.pod {
+	if w := s.waits.Load(); w != nil && c.Running() && c.Subject.Pod == w.pod {
 		select {
 		case w.at <- time.Now():
 		default:

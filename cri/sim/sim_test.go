@@ -102,34 +102,6 @@ func (r *rig) state() sim.State {
 	return state
 }
 
-func TestStateTellsWhatWasAskedFor(t *testing.T) {
-	r := newRig(t, sim.Config{})
-	_, id := r.start(sandboxConfig("p"), containerConfig("c"))
-	r.must(r.run.UpdateContainerResources(r.ctx, id, &runtimeapi.ContainerResources{
-		Linux: &runtimeapi.LinuxContainerResources{CpusetCpus: "1"},
-	}))
-	c, ok := r.state().Container("p", "c")
-	if !ok || !c.Running() || c.ID != id || c.CPUs != "1" || c.UID != "uid-p" {
-		t.Errorf("container is %+v", c)
-	}
-	if c.Resources.GetCpuShares() != 512 {
-		t.Errorf("shares are %d after an update of the cpuset, want 512",
-			c.Resources.GetCpuShares())
-	}
-	if got := c.Env()["NAME"]; got != "c" {
-		t.Errorf("env NAME is %q", got)
-	}
-	r.must(r.order("/exit",
-		fields{"container": "p/c", "code": 3, "reason": "OOMKilled"}))
-	c, _ = r.state().Container("p", "c")
-	if c.Running() || c.Exit == nil || c.Exit.Code != 3 || c.Exit.Reason != "OOMKilled" {
-		t.Errorf("after exit: %+v", c)
-	}
-	if err := r.order("/exit", fields{"container": "p/c"}); err == nil {
-		t.Error("a container exited twice")
-	}
-}
-
 func TestJournalOrdersCalls(t *testing.T) {
 	r := newRig(t, sim.Config{})
 	_, id := r.start(sandboxConfig("p"), containerConfig("c"))

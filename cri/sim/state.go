@@ -5,6 +5,8 @@ import (
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/numalet/numalet/topology/flatjson"
 )
 
 // State is everything the runtime holds, at one moment. Its messages are shared: read only.
@@ -26,10 +28,10 @@ type Sandbox struct {
 	Config    *runtimeapi.PodSandboxConfig `json:"config"`
 }
 
-// Container is one container. Subject.Attempt is the container's.
+// Container is one container. Subject.Attempt is the container's. As JSON it is flat.
 type Container struct {
-	Subject
-	SandboxID string `json:"sandboxID"`
+	Subject   Subject `json:"-"`
+	SandboxID string  `json:"sandboxID"`
 	// State is CREATED, RUNNING, EXITED.
 	State string `json:"state"`
 	// CPUs and Mems are the sets in force, after updates.
@@ -41,6 +43,17 @@ type Container struct {
 	FinishedAt time.Time                           `json:"finishedAt,omitzero"`
 	Resources  *runtimeapi.LinuxContainerResources `json:"resources"`
 	Config     *runtimeapi.ContainerConfig         `json:"config"`
+}
+
+// besides is a container without its subject.
+type besides Container
+
+// MarshalJSON writes the container as one object.
+func (c Container) MarshalJSON() ([]byte, error) { return flatjson.Marshal(c.Subject, besides(c)) }
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (c *Container) UnmarshalJSON(text []byte) error {
+	return flatjson.Unmarshal(text, &c.Subject, (*besides)(c))
 }
 
 // Running reports whether the container runs.
@@ -69,7 +82,7 @@ func (s State) Running() []Container {
 // Container is the newest container of that pod and name.
 func (s State) Container(pod, name string) (Container, bool) {
 	for i := len(s.Containers) - 1; i >= 0; i-- {
-		if c := s.Containers[i]; c.Pod == pod && c.Subject.Container == name {
+		if c := s.Containers[i]; c.Subject.Pod == pod && c.Subject.Container == name {
 			return c, true
 		}
 	}
@@ -123,10 +136,10 @@ func (c *container) dumpLocked() Container {
 		exit := c.life.exit
 		d.Exit = &exit
 	}
-	d.pod(c.sandbox.config.GetMetadata())
-	d.container(c.config.GetMetadata())
-	d.ID = c.id
-	d.Image = c.config.GetImage().GetImage()
+	d.Subject.pod(c.sandbox.config.GetMetadata())
+	d.Subject.container(c.config.GetMetadata())
+	d.Subject.ID = c.id
+	d.Subject.Image = c.config.GetImage().GetImage()
 	return d
 }
 

@@ -16,7 +16,7 @@ func TestWatchTellsEveryChangeInOrder(t *testing.T) {
 	var told []string
 	r.server.Watch(func(c sim.Container) {
 		told = append(told,
-			fmt.Sprintf("%s/%s %s on %s", c.Pod, c.Subject.Container, c.State, c.CPUs))
+			fmt.Sprintf("%s/%s %s on %s", c.Subject.Pod, c.Subject.Container, c.State, c.CPUs))
 	})
 	_, id := r.start(sandboxConfig("late"), containerConfig("c"))
 	for _, err := range []error{

@@ -96,7 +96,7 @@ func (s *side) allRun() error {
 	runs := map[string]int{}
 	for _, c := range s.Runtime.State().Containers {
 		if c.Running() {
-			runs[c.Pod]++
+			runs[c.Subject.Pod]++
 		}
 	}
 	var errs []error

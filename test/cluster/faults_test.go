@@ -325,14 +325,14 @@ func watch(n *harness.Node) *watcher {
 func (w *watcher) told(c sim.Container) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.live, c.ID)
+	delete(w.live, c.Subject.ID)
 	if !c.Running() {
 		return
 	}
 	for _, other := range w.live {
 		w.broken = append(w.broken, harness.Clashes(c, other, gpu)...)
 	}
-	w.live[c.ID] = c
+	w.live[c.Subject.ID] = c
 }
 
 // check reports what was found.

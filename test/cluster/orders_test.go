@@ -204,7 +204,7 @@ func (s *side) told(t *testing.T) map[string]any {
 		pairs, newest := []string{ip, "IP"}, map[string]uint32{}
 		for _, c := range state.Containers {
 			name := c.Subject.Container
-			if c.UID != string(pod.UID) {
+			if c.Subject.UID != string(pod.UID) {
 				continue
 			}
 			pairs = append(pairs, c.ID, "ID of "+name)

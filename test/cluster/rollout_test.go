@@ -214,25 +214,25 @@ func (o *owners) told(c sim.Container) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !c.Running() {
-		delete(o.live, c.ID)
+		delete(o.live, c.Subject.ID)
 		return
 	}
-	o.live[c.ID] = c
+	o.live[c.Subject.ID] = c
 	used := 0
 	for id, other := range o.live {
 		devices := devicesOf(other)
 		used += len(devices)
-		if id == c.ID {
+		if id == c.Subject.ID {
 			continue
 		}
 		for _, d := range devices {
 			if slices.Contains(devicesOf(c), d) {
-				o.foundLocked("%s and %s both have device %s", c.Pod, other.Pod, d)
+				o.foundLocked("%s and %s both have device %s", c.Subject.Pod, other.Subject.Pod, d)
 			}
 		}
 		both := cpusOf(c).Intersection(cpusOf(other))
 		if (alone(c) || alone(other)) && !both.IsEmpty() {
-			o.foundLocked("%s and %s both run on CPUs %s", c.Pod, other.Pod, both)
+			o.foundLocked("%s and %s both run on CPUs %s", c.Subject.Pod, other.Subject.Pod, both)
 		}
 	}
 	o.used = max(o.used, used)

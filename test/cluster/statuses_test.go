@@ -170,8 +170,8 @@ func TestStaticPodOfATakenName(t *testing.T) {
 		n.Eventually(fmt.Sprintf("%d pods of that name run", want), func() error {
 			clear(out)
 			for _, c := range n.Runtime.State().Containers {
-				if c.Pod == name && c.Running() {
-					out[c.UID] = c.ID
+				if c.Subject.Pod == name && c.Running() {
+					out[c.Subject.UID] = c.Subject.ID
 				}
 			}
 			if len(out) != want {

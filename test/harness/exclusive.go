@@ -24,7 +24,7 @@ const AssignableCPUs = 63
 const AloneEnv = "CHECK_CPUS"
 
 // NameOf is how a container is called in what a test says.
-func NameOf(c sim.Container) string { return c.Pod + "/" + c.Subject.Container }
+func NameOf(c sim.Container) string { return c.Subject.Pod + "/" + c.Subject.Container }
 
 // Alone is how many CPUs of its own a container wants.
 func Alone(c sim.Container) int {
@@ -60,9 +60,9 @@ func DevicesOf(c sim.Container, resource string) []string {
 // Clashes tells what two running containers may not both have: a name, CPUs that one of them has
 // alone, a device of these resources.
 func Clashes(a, b sim.Container, resources ...string) (found []string) {
-	if a.UID == b.UID && a.Subject.Container == b.Subject.Container {
+	if a.Subject.UID == b.Subject.UID && a.Subject.Container == b.Subject.Container {
 		found = append(found, fmt.Sprintf("%s runs twice, attempts %d and %d", NameOf(a),
-			a.Attempt, b.Attempt))
+			a.Subject.Attempt, b.Subject.Attempt))
 	}
 	shared := CPUsOf(a).Intersection(CPUsOf(b))
 	if Alone(a)+Alone(b) > 0 && !shared.IsEmpty() {
