@@ -207,7 +207,7 @@ func (s *side) told(t *testing.T) map[string]any {
 			if c.Subject.UID != string(pod.UID) {
 				continue
 			}
-			pairs = append(pairs, c.ID, "ID of "+name)
+			pairs = append(pairs, c.Subject.ID, "ID of "+name)
 			if newest[name] <= c.Attempt {
 				newest[name] = c.Attempt
 				orders["container "+name] = withoutOrder(c.Config)
