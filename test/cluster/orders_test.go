@@ -208,8 +208,8 @@ func (s *side) told(t *testing.T) map[string]any {
 				continue
 			}
 			pairs = append(pairs, c.Subject.ID, "ID of "+name)
-			if newest[name] <= c.Attempt {
-				newest[name] = c.Attempt
+			if newest[name] <= c.Subject.Attempt {
+				newest[name] = c.Subject.Attempt
 				orders["container "+name] = withoutOrder(c.Config)
 			}
 		}
