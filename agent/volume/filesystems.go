@@ -32,8 +32,13 @@ type filesystems struct {
 	calls   *calls
 }
 
-// mount mounts without a systemd scope of its own: these mounts end with the pod.
+// mount mounts without a systemd scope of its own: these mounts end with the pod. Pods name sources,
+// and mount(8) would take one that begins like an option for one: with its -T, which reads what is to
+// be mounted from a file, a pod could have any of the host's directories.
 func (f filesystems) mount(source, target, fstype string, options []string) error {
+	if strings.HasPrefix(source, "-") {
+		return fmt.Errorf("mount %s: what is mounted cannot begin with '-'", source)
+	}
 	return f.mounter.MountSensitiveWithoutSystemdWithMountFlags(source, target, fstype, options,
 		nil, nil)
 }

@@ -25,16 +25,13 @@ func nfs() plugin {
 }
 
 func (f filesystems) mountNFS(t target) error {
-	source, readOnly := t.volume.NFS, t.volume.NFS.ReadOnly
-	if t.pv != nil {
-		readOnly = t.readOnly
-	}
+	source := t.volume.NFS
 	server := source.Server
 	if ip, err := netip.ParseAddr(server); err == nil && ip.Is6() {
 		server = "[" + server + "]"
 	}
 	var options []string
-	if readOnly {
+	if t.readOnly {
 		options = append(options, "ro")
 	}
 	if err := os.MkdirAll(t.path(), dirMode); err != nil {

@@ -213,7 +213,7 @@ type used struct {
 	// source. Until that is known there is no plugin.
 	claim    string
 	pv       *v1.PersistentVolume
-	readOnly bool // by the volume that names the claim
+	readOnly bool // by the volume itself, which names the claim or the export
 }
 
 func (u used) place() place {
@@ -249,6 +249,7 @@ func usedVolumes(pod *v1.Pod) (out []used, err error) {
 			continue
 		}
 		u, claim := used{volume: volume}, claimOf(pod, volume)
+		u.readOnly = volume.NFS != nil && volume.NFS.ReadOnly
 		if u.claim = claim; claim == "" {
 			var err error
 			u.plugin, err = pluginFor(volume)
