@@ -43,8 +43,8 @@ type Holder struct {
 	Hash string
 }
 
-// loginsFor are the logins for an image. Those of the first group come first, and of a group those
-// of the longest place.
+// loginsFor are the logins for an image, named as a whole and without tag and digest. Those of the
+// first group come first, and of a group those of the longest place.
 func loginsFor(image string, groups ...[]Login) (out []Login) {
 	for _, group := range groups {
 		out = append(out, best(image, group)...)

@@ -38,6 +38,9 @@ func TestCredentials(t *testing.T) {
 		{"app:1", `{"index.docker.io":` + user("hub") + `}`, "hub"},
 		{"docker.io/team/app", `{"https://index.docker.io/v1/":` + user("hub") + `}`, "hub"},
 		{"registry.example/app", `{"https://index.docker.io/v1/":` + user("x") + `}`, ""},
+		{"app:1", `{"docker.io":` + user("io") + `,"docker.io/library":` + user("own") + `}`,
+			"own io"},
+		{"registry.example/app:1", `{"registry.example/app:1":` + user("x") + `}`, ""},
 		{"registry.example/app", `{"registry.example":{"auth":"` +
 			base64.StdEncoding.EncodeToString([]byte("me:with:colon")) + `"}}`, "me"},
 		{"registry.example/app", `{"registry.example":{"auth":"no base64"}}`, ""},
@@ -46,7 +49,7 @@ func TestCredentials(t *testing.T) {
 	} {
 		logins, err := secretLogins([]*v1.Secret{dockerConfig(test.auths)})
 		var names []string
-		for _, l := range loginsFor(test.image, logins) {
+		for _, l := range loginsFor(Repository(test.image), logins) {
 			names = append(names, l.Auth.Username)
 		}
 		if got := strings.Join(names, " "); got != test.want || err != nil {

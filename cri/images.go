@@ -32,8 +32,8 @@ type ImagesConfig struct {
 	QPS   float32
 	Burst int
 	// Logins are those of the node for an image that a pod is to have, in groups: those of the
-	// first come first, after the pod's own. The error does not make the rest useless. nil: it has
-	// none.
+	// first come first, after the pod's own. It gets the image's whole name, with the registry and
+	// without tag and digest. The error does not make the rest useless. nil: the node has none.
 	Logins func(ctx context.Context, pod *v1.Pod, image string) ([][]Login, error)
 	// Records know with which logins images were pulled; nil: whoever names an image may use it.
 	Records PullRecords
@@ -321,6 +321,15 @@ func taggedName(image string) (string, error) {
 		image += ":latest"
 	}
 	return image, nil
+}
+
+// Repository is the full name of an image, with its registry and without its tag and digest.
+func Repository(image string) string {
+	named, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return image
+	}
+	return named.Name()
 }
 
 // PullPolicy is the container's pull policy; the default is Always for the tag "latest",

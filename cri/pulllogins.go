@@ -18,12 +18,14 @@ type credentials struct {
 	err     error    // what else cannot be
 }
 
-// credentials of the pod come before those of the node.
+// credentials of the pod come before those of the node. They are for the image's whole name: who
+// writes busybox:1 means docker.io/library/busybox, and has its logins.
 func (m *Images) credentials(ctx context.Context, image string, r ImageRequest) (c credentials) {
 	own, unread := r.secretLogins(ctx, &c.missing)
-	groups, err := m.cfg.Logins(ctx, r.Pod, image)
+	repository := Repository(image)
+	groups, err := m.cfg.Logins(ctx, r.Pod, repository)
 	c.err = errors.Join(unread, err)
-	c.logins = append(loginsFor(image, own), loginsFor(image, groups...)...)
+	c.logins = append(loginsFor(repository, own), loginsFor(repository, groups...)...)
 	return c
 }
 

@@ -97,3 +97,27 @@ func TestRecords(t *testing.T) {
 		}
 	}
 }
+
+// TestWholeNames: logins are asked for by what an image's name stands for, without tag and digest.
+func TestWholeNames(t *testing.T) {
+	for image, want := range map[string]string{
+		"app":                      "docker.io/library/app",
+		"team/app:2":               "docker.io/team/app",
+		"registry.example:5000/a":  "registry.example:5000/a",
+		"registry.example/b/c:1.0": "registry.example/b/c",
+		"registry.example/d@sha256:" + strings.Repeat("0", 64): "registry.example/d",
+	} {
+		var got string
+		m := NewImages(&registry{}, ImagesConfig{
+			Logins: func(_ context.Context, _ *v1.Pod, name string) ([][]Login, error) {
+				got = name
+				return nil, nil
+			},
+		})
+		_, err := m.Ensure(t.Context(), ImageRequest{
+			Pod: &v1.Pod{}, Container: &v1.Container{Image: image}})
+		if got != want || err != nil {
+			t.Errorf("%s: asked for %s, %v; want %s", image, got, err, want)
+		}
+	}
+}

@@ -4,8 +4,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/distribution/reference"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/numalet/numalet/cri"
 )
 
 // Policy says for which images it is verified that a pod may use them.
@@ -24,22 +25,13 @@ func (p Policy) verifies(image string, pulled bool) bool {
 	case kubeletv1beta1.NeverVerifyPreloadedImages, "":
 		return pulled
 	case kubeletv1beta1.NeverVerifyAllowlistedImages:
-		name := repository(image)
+		name := cri.Repository(image)
 		return pulled || !slices.ContainsFunc(p.Allowed, func(allowed string) bool {
 			prefix, wild := strings.CutSuffix(allowed, "/*")
-			prefix = repository(prefix)
+			prefix = cri.Repository(prefix)
 			return name == prefix && !wild || wild && strings.HasPrefix(name, prefix+"/")
 		})
 	default: // AlwaysVerify
 		return true
 	}
-}
-
-// repository is the full name of an image without its tag and digest.
-func repository(image string) string {
-	named, err := reference.ParseNormalizedNamed(image)
-	if err != nil {
-		return image
-	}
-	return reference.TrimNamed(named).Name()
 }

@@ -114,7 +114,7 @@ func (r *Records) endedLocked(image string) {
 func (r *Records) Pulled(image, id string, by cri.Holder) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.addLocked(repository(image), id, by); err != nil {
+	if err := r.addLocked(cri.Repository(image), id, by); err != nil {
 		// The image must be pulled again by whoever wants it: the intent stays, and says that it
 		// was not there before.
 		klog.Background().Error(err, "It is not recorded with which login an image was pulled",
@@ -206,7 +206,7 @@ func (r *Records) accessible(image, id string, held func() []cri.Holder) (bool, 
 	if !r.policy.verifies(image, pulled) {
 		return true, "credentialPolicyAllowed"
 	}
-	has, ok := record.CredentialMapping[repository(image)]
+	has, ok := record.CredentialMapping[cri.Repository(image)]
 	switch {
 	case !ok:
 		return false, "mustAuthenticate"
@@ -255,7 +255,7 @@ func (r *Records) learn(image, id string, by cri.Holder) {
 	if _, known := r.known[id]; !known {
 		return
 	}
-	if err := r.addLocked(repository(image), id, by); err != nil {
+	if err := r.addLocked(cri.Repository(image), id, by); err != nil {
 		klog.Background().Error(err, "It is not recorded who may use an image", "image", image)
 	}
 }

@@ -1,11 +1,14 @@
 package cluster_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/numalet/numalet/test/cluster/rig"
 	"github.com/numalet/numalet/test/harness"
@@ -15,14 +18,31 @@ import (
 const provider = `#!/bin/sh
 cat >> "$0.asked"
 echo '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1",
-"cacheKeyType":"Registry","auth":{"private.test":{"username":"u","password":"p"}}}'
+"cacheKeyType":"Registry","auth":{"private.test":{"username":"u","password":"p"},
+"docker.io":{"username":"u","password":"p"}}}'
 `
 
 // TestCredentialProvider: a provider is asked with a token of the pod's service account and its
-// annotations, and an image that was pulled with what it answered is for pods of that account.
+// annotations, and an image that was pulled with what it answered is for pods of that account. Both
+// agents ask the same.
 func TestCredentialProvider(t *testing.T) {
+	asked := map[string][]map[string]any{}
+	for _, agent := range agents {
+		t.Run(agent, func(t *testing.T) { asked[agent] = askedProvider(t, agent) })
+	}
+	if diff := cmp.Diff(asked["kubelet"], asked["numalet"]); diff != "" {
+		t.Errorf("-kubelet +numalet\n%s", diff)
+	}
+}
+
+// askedProvider is what a provider is asked by an agent for the images of three pods. A token is
+// replaced by the word token.
+func askedProvider(t *testing.T, name string) (requests []map[string]any) {
 	c := rig.Start(t)
 	agent := harness.New(t)
+	if name == "kubelet" {
+		rig.StockKubelet(t, agent)
+	}
 	write := func(name, text string, mode os.FileMode) string {
 		path := filepath.Join(agent.Dir, name)
 		if err := os.WriteFile(path, []byte(text), mode); err != nil {
@@ -31,14 +51,14 @@ func TestCredentialProvider(t *testing.T) {
 		return path
 	}
 	program := write("cloud", provider, 0o755)
-	file := write("providers.yaml", `{apiVersion: kubelet.config.k8s.io/v1,
-kind: CredentialProviderConfig, providers: [{name: cloud, matchImages: [private.test],
+	config := write("providers.yaml", `{apiVersion: kubelet.config.k8s.io/v1,
+kind: CredentialProviderConfig, providers: [{name: cloud, matchImages: [private.test, docker.io],
 defaultCacheDuration: 1h, apiVersion: credentialprovider.kubelet.k8s.io/v1,
 tokenAttributes: {serviceAccountTokenAudience: cloud.test, cacheType: ServiceAccount,
 requireServiceAccount: true, requiredServiceAccountAnnotationKeys: [cloud.test/role]}}]}`, 0o644)
-	agent.Args = append(agent.Args, "--image-credential-provider-config="+file,
+	agent.Args = append(agent.Args, "--image-credential-provider-config="+config,
 		"--image-credential-provider-bin-dir="+agent.Dir)
-	n := c.Join(agent, "providers")
+	n := c.Join(agent, "providers-"+name)
 	c.Apply(fmt.Sprintf(`
 {apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: audience-%[1]s}, rules: [
  {apiGroups: [""], resources: [cloud.test], verbs: [request-serviceaccounts-token-audience]}]}
@@ -57,32 +77,48 @@ requireServiceAccount: true, requiredServiceAccountAnnotationKeys: [cloud.test/r
 	n.Start()
 	c.AwaitReady(n.Name)
 	pods := 0
-	run := func(account string) {
+	run := func(account, image string) {
 		pods++
-		name := fmt.Sprint("pod", pods)
+		pod := fmt.Sprint("pod", pods)
 		c.Apply(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {
  nodeName: %s, tolerations: [{operator: Exists}], terminationGracePeriodSeconds: 0,
  automountServiceAccountToken: false, serviceAccountName: %s,
- containers: [{name: main, image: "private.test/app:1", imagePullPolicy: IfNotPresent}]}}`,
-			name, n.Name, account))
-		await(t, c, c.Namespace, name, runs)
+ containers: [{name: main, image: "%s", imagePullPolicy: IfNotPresent}]}}`,
+			pod, n.Name, account, image))
+		await(t, c, c.Namespace, pod, runs)
 	}
 	for i, account := range []string{"robot", "robot", "other"} {
-		run(account)
+		run(account, "private.test/app:1")
 		want := []int{1, 1, 2}[i]
 		if got := n.Runtime.State().Calls["PullImage"]; got != want {
 			t.Errorf("%d pulls after pod %d, want %d", got, i+1, want)
 		}
 	}
-	text, err := os.ReadFile(program + ".asked")
+	run("other", "app:1")
+	file, err := os.Open(program + ".asked")
 	if err != nil {
 		t.Fatal(err)
 	}
-	requests := strings.Split(strings.TrimPrefix(string(text), "{"), "}{")
-	if len(requests) != 2 || !strings.Contains(requests[0], `"serviceAccountToken":"ey`) ||
-		!strings.Contains(requests[0], `"cloud.test/role":"r1"`) ||
-		!strings.Contains(requests[1], `"cloud.test/role":"r2"`) ||
-		!strings.Contains(requests[0], `"image":"private.test/app:1"`) {
-		t.Errorf("asked %q", requests)
+	defer file.Close()
+	for all := json.NewDecoder(file); all.More(); {
+		one := map[string]any{}
+		if err := all.Decode(&one); err != nil {
+			t.Fatal(err)
+		}
+		if token, _ := one["serviceAccountToken"].(string); strings.HasPrefix(token, "ey") {
+			one["serviceAccountToken"] = "token"
+		}
+		requests = append(requests, one)
 	}
+	want := func(image, role string) map[string]any {
+		return map[string]any{"kind": "CredentialProviderRequest",
+			"apiVersion": "credentialprovider.kubelet.k8s.io/v1", "image": image,
+			"serviceAccountToken":       "token",
+			"serviceAccountAnnotations": map[string]any{"cloud.test/role": role}}
+	}
+	if diff := cmp.Diff([]map[string]any{want("private.test/app", "r1"),
+		want("private.test/app", "r2"), want("docker.io/library/app", "r2")}, requests); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	return requests
 }

@@ -1,14 +1,12 @@
 package provider
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/distribution/reference"
 	credentialv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 
 	"github.com/numalet/numalet/cri"
@@ -71,15 +69,11 @@ func (c *cache) put(k cacheKey, a answer, now time.Time) {
 	}
 }
 
-// valueFor is the value of a kind of key for an image.
+// valueFor is the value of a kind of key for an image, which has neither tag nor digest.
 func valueFor(kind credentialv1.PluginCacheKeyType, image string) (string, error) {
 	switch kind {
 	case credentialv1.ImagePluginCacheKeyType:
-		named, err := reference.ParseNormalizedNamed(image)
-		if err != nil { // with the image as it was written
-			return "", errors.New(oneline.Cut(err.Error(), maxTold))
-		}
-		return reference.TrimNamed(named).Name(), nil
+		return image, nil
 	case credentialv1.RegistryPluginCacheKeyType:
 		registry, _, _ := strings.Cut(image, "/")
 		return registry, nil

@@ -26,7 +26,7 @@ func FuzzAnswer(f *testing.F) {
 		`"cacheKeyType":"Image","auth":{"x":{"password":7}}`, `"auth":[]`,
 	} {
 		f.Add([]byte(`{"kind":"CredentialProviderResponse","apiVersion":"`+group+`v1",`+rest+`}`),
-			"x.reg.test/a:1")
+			"x.reg.test/a")
 	}
 	f.Add([]byte(`{"kind":"CredentialProviderResponse","apiVersion":"`+group+`v1","cacheKeyType":"`+
 		strings.Repeat("x", 4*maxTold)+`"}`), "a")

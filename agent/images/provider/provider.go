@@ -81,7 +81,8 @@ func Open(c Config) (*Providers, error) {
 }
 
 // Logins are those for an image that a pod is to have, a group for each provider that is asked, in
-// the order of the configuration. The error is of those that could not be had.
+// the order of the configuration. Of the image it is the whole name, without tag and digest. The error
+// is of those that could not be had.
 func (p *Providers) Logins(ctx context.Context, pod *v1.Pod, image string) (
 	groups [][]cri.Login, err error) {
 	var errs []error
