@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -25,6 +26,9 @@ const (
 	certificatePoll     = 200 * time.Millisecond
 	// certificateAgain is when a certificate is asked for again that was to be another by now.
 	certificateAgain = 10 * time.Second
+	// certificateSpread bounds by how much later than its signer says a certificate is replaced: those
+	// of pods that were made together are not asked for together. Signers leave ten minutes at least.
+	certificateSpread = 5 * time.Minute
 	// certificateOverdue is how late it is when that is told.
 	certificateOverdue = 10 * time.Minute
 )
@@ -213,7 +217,7 @@ func (c *podCertificate) learn(answer *certificatesv1.PodCertificateRequest) boo
 				continue
 			}
 			c.key, c.chain = c.next.key, onlyCertificates(s.CertificateChain)
-			c.renew, c.expires = s.BeginRefreshAt.Time, s.NotAfter.Time
+			c.renew, c.expires = s.BeginRefreshAt.Add(rand.N(certificateSpread)), s.NotAfter.Time
 			c.toldOverdue, c.toldExpired = false, false
 		default:
 			continue

@@ -183,6 +183,9 @@ func TestCertificateIsRenewed(t *testing.T) {
 		if err != nil || !bytes.Equal(chain, chainOf("req-0")) || len(s.made) != 1 {
 			t.Fatalf("got %s, %v after %d requests", chain, err, len(s.made))
 		}
+		if late := time.Until(again) - 20*time.Hour; late < 0 || late >= certificateSpread {
+			t.Errorf("it is replaced %v after the time that the signer says", late)
+		}
 		s.answer = nil
 		time.Sleep(time.Until(again) - time.Second)
 		if key, _, then, err := ask(); err != nil || !then.Equal(again) || !bytes.Equal(key, first) {
