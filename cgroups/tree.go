@@ -137,7 +137,10 @@ func (t *Tree) EnsureNode(ctx context.Context, node Resources) error {
 	values := QOSResources(nil, t.sizes, t.memory)
 	delete(values, v1.PodQOSGuaranteed)
 	for class, r := range values {
-		r.Protection = nil // that of pods which are not known yet stays
+		// What the pods have that run already stays until it is known which these are.
+		if r.Protection = nil; class == v1.PodQOSBurstable {
+			r.Shares = 0
+		}
 		values[class] = r
 	}
 	return t.updateQOS(ctx, values)

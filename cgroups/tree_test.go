@@ -133,6 +133,12 @@ func TestUnified(t *testing.T) {
 	}
 	expect(t, h.mount+"/kubepods/burstable/podb1", "cpu.max", "max 100000")
 
+	// Another run of the agent does not know the pods yet.
+	if err := tree.EnsureNode(ctx, node); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, h.mount+"/kubepods/burstable", "cpu.weight", "20")
+
 	if got := orphans(t, tree); got != "b1" {
 		t.Errorf("Orphans() = %s", got)
 	}
