@@ -37,60 +37,42 @@ func (f *follower) followLocked(e *entry) {
 	f.goroutines.Go(func() { follow(ctx, e) })
 }
 
-// watch follows the object by a watch of this one name.
+// watch follows the object by a watch of this one name, and keeps why that does not work.
 func (f *follower) watch(ctx context.Context, e *entry) {
-	source, expected := f.listWatch(e)
-	cache.NewReflectorWithOptions(source, expected, sink{f, e}, cache.ReflectorOptions{
-		Name: string(e.kind) + " " + e.namespace + "/" + e.name, MinWatchTimeout: minWatch,
-	}).RunWithContext(ctx)
-}
-
-// listWatch lists and watches the one object, and keeps why that does not work.
-func (f *follower) listWatch(e *entry) (cache.ListerWatcher, object) {
 	all, only := f.cfg.Client.CoreV1(), fields.OneTermEqualSelector("metadata.name", e.name)
 	missed := func(err error) { f.missed(e, err) }
 	if e.kind == configMaps {
-		return kubeapi.Selected(f.cfg.Client, all.ConfigMaps(e.namespace), only, missed),
-			&v1.ConfigMap{}
+		f.reflect(ctx, e, &v1.ConfigMap{},
+			kubeapi.Selected(f.cfg.Client, all.ConfigMaps(e.namespace), only, missed))
+	} else {
+		f.reflect(ctx, e, &v1.Secret{},
+			kubeapi.Selected(f.cfg.Client, all.Secrets(e.namespace), only, missed))
 	}
-	return kubeapi.Selected(f.cfg.Client, all.Secrets(e.namespace), only, missed), &v1.Secret{}
 }
 
-// sink takes what a reflector sees of one object.
-type sink struct {
-	follower *follower
-	entry    *entry
-}
-
-// Add implements cache.ReflectorStore.
-func (s sink) Add(found any) error {
-	o, ok := found.(object)
-	if !ok || o.GetName() != s.entry.name || o.GetNamespace() != s.entry.namespace {
-		return errors.New("the API server sent another object than was asked for")
+func (f *follower) reflect(ctx context.Context, e *entry, kind object, of cache.ListerWatcher) {
+	put := func(found object) error {
+		if found.GetName() != e.name || found.GetNamespace() != e.namespace {
+			return errors.New("the API server sent another object than was asked for")
+		}
+		f.settle(e, found)
+		return nil
 	}
-	s.follower.settle(s.entry, o)
-	return nil
-}
-
-// Update implements cache.ReflectorStore.
-func (s sink) Update(found any) error { return s.Add(found) }
-
-// Delete implements cache.ReflectorStore.
-func (s sink) Delete(any) error {
-	s.follower.settle(s.entry, nil)
-	return nil
-}
-
-// Replace implements cache.ReflectorStore.
-func (s sink) Replace(all []any, _ string) error {
-	if len(all) == 0 {
-		return s.Delete(nil)
+	gone := func(object) error {
+		f.settle(e, nil)
+		return nil
 	}
-	return s.Add(all[0])
+	all := func(found []object) error {
+		if len(found) == 0 {
+			return gone(nil)
+		}
+		return put(found[0])
+	}
+	store := kubeapi.Store[object]{Put: put, Drop: gone, All: all}
+	cache.NewReflectorWithOptions(of, kind, store, cache.ReflectorOptions{
+		Name: string(e.kind) + " " + e.namespace + "/" + e.name, MinWatchTimeout: minWatch,
+	}).RunWithContext(ctx)
 }
-
-// Resync implements cache.ReflectorStore.
-func (s sink) Resync() error { return nil }
 
 // poll follows the object by reading it again and again.
 func (f *follower) poll(ctx context.Context, e *entry) {

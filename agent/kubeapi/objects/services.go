@@ -10,7 +10,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/numalet/numalet/agent/kubeapi"
@@ -25,18 +27,18 @@ type services struct {
 	client kubernetes.Interface
 	want   func()          // has them followed; may be called again
 	wanted <-chan struct{} // closed by want
-	synced chan struct{}   // closed when they are known
-
-	mu    sync.Mutex // guards what follows
-	known bool
-	all   map[string]map[string]*v1.Service // by namespace and name
+	know   func()          // closes synced; may be called again
+	synced <-chan struct{} // closed when they are known
+	all    cache.Indexer   // by namespace
 }
 
 func newServices(client kubernetes.Interface) *services {
-	wanted := make(chan struct{})
+	wanted, synced := make(chan struct{}), make(chan struct{})
 	return &services{
 		client: client, want: sync.OnceFunc(func() { close(wanted) }), wanted: wanted,
-		synced: make(chan struct{}),
+		know: sync.OnceFunc(func() { close(synced) }), synced: synced,
+		all: cache.NewIndexer(cache.MetaNamespaceKeyFunc,
+			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
 	}
 }
 
@@ -70,90 +72,43 @@ func (s *services) forPod(ctx context.Context, pod *v1.Pod) ([]*v1.Service, erro
 func (s *services) follow(ctx context.Context) {
 	// Those without an address have no variables.
 	only := fields.OneTermNotEqualSelector("spec.clusterIP", v1.ClusterIPNone)
-	all := kubeapi.Selected(s.client, s.client.CoreV1().Services(metav1.NamespaceAll), only,
-		nil)
-	cache.NewReflectorWithOptions(all, &v1.Service{}, s,
-		cache.ReflectorOptions{Name: "services"}).RunWithContext(ctx)
+	all := kubeapi.Selected(s.client, s.client.CoreV1().Services(metav1.NamespaceAll), only, nil)
+	cache.NewReflectorWithOptions(all, &v1.Service{}, kubeapi.Store[*v1.Service]{
+		Put:  func(one *v1.Service) error { return s.all.Update(small(one)) },
+		Drop: func(one *v1.Service) error { return s.all.Delete(one) },
+		All:  s.replace,
+	}, cache.ReflectorOptions{Name: "services"}).RunWithContext(ctx)
+}
+
+func (s *services) replace(found []*v1.Service) error {
+	all := make([]any, len(found))
+	for i, one := range found {
+		all[i] = small(one)
+	}
+	defer s.know()
+	return s.all.Replace(all, "")
+}
+
+// small is what is kept of a service. The rest may be large, and nobody looks at it.
+func small(service *v1.Service) *v1.Service {
+	return &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: service.Namespace, Name: service.Name},
+		Spec:       v1.ServiceSpec{ClusterIP: service.Spec.ClusterIP, Ports: service.Spec.Ports},
+	}
 }
 
 // of are the services of a namespace if the pod has links, and that of the API server.
 func (s *services) of(namespace string, links bool) (out []*v1.Service) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	// The lister fails with what is not there alone.
+	lister := corelisters.NewServiceLister(s.all)
 	if links {
-		for _, service := range s.all[namespace] {
-			out = append(out, service)
-		}
+		out, _ = lister.Services(namespace).List(labels.Everything())
 	}
-	_, own := s.all[namespace][apiService]
-	if api, has := s.all[metav1.NamespaceDefault][apiService]; has && !(links && own) {
+	_, none := lister.Services(namespace).Get(apiService)
+	api, err := lister.Services(metav1.NamespaceDefault).Get(apiService)
+	if own := none == nil; err == nil && !(links && own) {
 		out = append(out, api)
 	}
 	slices.SortFunc(out, func(a, b *v1.Service) int { return cmp.Compare(a.Name, b.Name) })
 	return out
 }
-
-// Add implements cache.ReflectorStore.
-func (s *services) Add(found any) error {
-	service, ok := found.(*v1.Service)
-	if !ok {
-		return errors.New("the API server sent something else than a service")
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.addLocked(service)
-	return nil
-}
-
-func (s *services) addLocked(service *v1.Service) {
-	if s.all == nil {
-		s.all = map[string]map[string]*v1.Service{}
-	}
-	if s.all[service.Namespace] == nil {
-		s.all[service.Namespace] = map[string]*v1.Service{}
-	}
-	// The rest may be large, and nobody looks at it.
-	small := &v1.Service{Spec: v1.ServiceSpec{
-		ClusterIP: service.Spec.ClusterIP, Ports: service.Spec.Ports,
-	}}
-	small.Namespace, small.Name = service.Namespace, service.Name
-	s.all[service.Namespace][service.Name] = small
-}
-
-// Update implements cache.ReflectorStore.
-func (s *services) Update(found any) error { return s.Add(found) }
-
-// Delete implements cache.ReflectorStore.
-func (s *services) Delete(found any) error {
-	service, ok := found.(*v1.Service)
-	if !ok {
-		return errors.New("the API server sent something else than a service")
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.all[service.Namespace], service.Name)
-	if len(s.all[service.Namespace]) == 0 {
-		delete(s.all, service.Namespace)
-	}
-	return nil
-}
-
-// Replace implements cache.ReflectorStore.
-func (s *services) Replace(found []any, _ string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all = nil
-	for _, one := range found {
-		if service, ok := one.(*v1.Service); ok {
-			s.addLocked(service)
-		}
-	}
-	if !s.known {
-		s.known = true
-		close(s.synced)
-	}
-	return nil
-}
-
-// Resync implements cache.ReflectorStore.
-func (s *services) Resync() error { return nil }

@@ -14,8 +14,6 @@ package podsource
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -97,15 +95,12 @@ func (f *Feed) Run(ctx context.Context, deliver func([]*v1.Pod)) error {
 // history than the last one.
 func (f *Feed) follow(ctx context.Context) {
 	f.store.distrust()
-	cache.NewReflectorWithOptions(f.pods(), &v1.Pod{}, f.store, cache.ReflectorOptions{
-		Name: "pods of the node", Backoff: retries(),
-	}).RunWithContext(ctx)
-}
-
-func (f *Feed) pods() cache.ListerWatcher {
 	mine := fields.OneTermEqualSelector("spec.nodeName", f.cfg.Node)
-	return kubeapi.Selected(f.cfg.Client, f.cfg.Client.CoreV1().Pods(metav1.NamespaceAll), mine,
-		nil)
+	all := f.cfg.Client.CoreV1().Pods(metav1.NamespaceAll)
+	cache.NewReflectorWithOptions(kubeapi.Selected(f.cfg.Client, all, mine, nil), &v1.Pod{},
+		kubeapi.Store[*v1.Pod]{Put: f.store.put, Drop: f.store.drop, All: f.store.replace},
+		cache.ReflectorOptions{Name: "pods of the node", Backoff: retries()},
+	).RunWithContext(ctx)
 }
 
 // store is what the reflector keeps up to date. What it is given is the store's own.
@@ -115,8 +110,6 @@ type store struct {
 	doubted bool // a resource version does not say what a pod is
 	changed chan struct{}
 }
-
-var errNoPod = errors.New("the API server sent something that is no pod")
 
 // distrust has the next list taken as it is: it is of another history.
 func (s *store) distrust() {
@@ -138,16 +131,13 @@ func (s *store) of(node string) []*v1.Pod {
 	return out
 }
 
-// Replace takes a whole list. Pods that are as they were stay the same values.
-func (s *store) Replace(list []any, _ string) error {
+// replace takes a whole list. Pods that are as they were stay the same values.
+func (s *store) replace(list []*v1.Pod) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pods := make(map[types.NamespacedName]*v1.Pod, len(list))
-	for _, obj := range list {
-		p, name, err := own(obj)
-		if err != nil {
-			return err
-		}
+	for _, p := range list {
+		name := own(p)
 		if was := s.pods[name]; !s.doubted && was != nil && was.UID == p.UID &&
 			was.ResourceVersion == p.ResourceVersion && p.ResourceVersion != "" {
 			p = was
@@ -159,15 +149,9 @@ func (s *store) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Add implements cache.ReflectorStore.
-func (s *store) Add(obj any) error { return s.Update(obj) }
-
-// Update implements cache.ReflectorStore.
-func (s *store) Update(obj any) error {
-	p, name, err := own(obj)
-	if err != nil {
-		return err
-	}
+// put takes a pod that is new or another now.
+func (s *store) put(p *v1.Pod) error {
+	name := own(p)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pods[name] = p
@@ -175,29 +159,18 @@ func (s *store) Update(obj any) error {
 	return nil
 }
 
-// Delete implements cache.ReflectorStore.
-func (s *store) Delete(obj any) error {
-	_, name, err := own(obj)
-	if err != nil {
-		return err
-	}
+// drop takes that a pod is gone.
+func (s *store) drop(p *v1.Pod) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.pods, name)
+	delete(s.pods, own(p))
 	mailbox.Signal(s.changed)
 	return nil
 }
 
-// Resync implements cache.ReflectorStore.
-func (*store) Resync() error { return nil }
-
-// own takes what the reflector gives. Nobody on a node asks who manages which field, which is a
-// third of a pod.
-func own(obj any) (*v1.Pod, types.NamespacedName, error) {
-	p, ok := obj.(*v1.Pod)
-	if !ok || p == nil {
-		return nil, types.NamespacedName{}, fmt.Errorf("%w: %T", errNoPod, obj)
-	}
+// own makes what the reflector gives the store's. Nobody on a node asks who manages which field,
+// which is a third of a pod.
+func own(p *v1.Pod) types.NamespacedName {
 	p.ManagedFields = nil
-	return p, types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, nil
+	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 }

@@ -1,0 +1,53 @@
+package kubeapi
+
+import (
+	"fmt"
+
+	"k8s.io/client-go/tools/cache"
+)
+
+// Store takes what a reflector sees of the objects of one type: it is the reflector's store for one
+// who keeps them in its own way. All functions are required.
+type Store[T any] struct {
+	// Put takes an object that is new or another now, and Drop one that is gone.
+	Put, Drop func(T) error
+	// All takes all that there are, which may be none.
+	All func([]T) error
+}
+
+var _ cache.ReflectorStore = Store[any]{}
+
+// Add implements cache.ReflectorStore.
+func (s Store[T]) Add(obj any) error { return give(obj, s.Put) }
+
+// Update implements cache.ReflectorStore.
+func (s Store[T]) Update(obj any) error { return give(obj, s.Put) }
+
+// Delete implements cache.ReflectorStore.
+func (s Store[T]) Delete(obj any) error { return give(obj, s.Drop) }
+
+// Replace implements cache.ReflectorStore.
+func (s Store[T]) Replace(found []any, _ string) error {
+	all := make([]T, 0, len(found))
+	take := func(one T) error {
+		all = append(all, one)
+		return nil
+	}
+	for _, obj := range found {
+		if err := give(obj, take); err != nil {
+			return err
+		}
+	}
+	return s.All(all)
+}
+
+// Resync implements cache.ReflectorStore.
+func (Store[T]) Resync() error { return nil }
+
+func give[T any](obj any, to func(T) error) error {
+	one, ok := obj.(T)
+	if !ok {
+		return fmt.Errorf("the API server sent a %T where a %T belongs", obj, one)
+	}
+	return to(one)
+}
