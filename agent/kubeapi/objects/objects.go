@@ -36,7 +36,7 @@ type Config struct {
 // answer once Run works.
 type Objects struct {
 	cfg      Config
-	tokens   tokens
+	tokens   perPod[tokenKey, token]
 	anchors  anchors
 	classes  classes
 	services *services

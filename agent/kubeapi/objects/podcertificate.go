@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
+	"strings"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -36,10 +36,8 @@ const (
 // podCertificates are those of the pods, with their keys, which are nowhere but here and in the
 // pods' volumes: the next run of the agent asks for others.
 type podCertificates struct {
-	cfg Config
-
-	mu   sync.Mutex                               // guards what follows
-	pods map[types.UID]map[string]*podCertificate // by the projection
+	cfg                             Config
+	perPod[string, *podCertificate] // by the projection
 }
 
 // podCertificate is what a projection has. Its fields are its pod's goroutine's alone, but for shown,
@@ -65,29 +63,16 @@ type pendingCertificate struct {
 	key  []byte
 }
 
+// of is what the projection of a pod has. Calls for one pod come one after another.
 func (c *podCertificates) of(
 	pod types.UID, projection, signer string,
 ) *podCertificate {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.pods == nil {
-		c.pods = map[types.UID]map[string]*podCertificate{}
-	}
-	if c.pods[pod] == nil {
-		c.pods[pod] = map[string]*podCertificate{}
-	}
-	held := c.pods[pod][projection]
-	if held == nil {
+	held, has := c.get(pod, projection)
+	if !has {
 		held = &podCertificate{shown: certificateState{signer: signer}}
-		c.pods[pod][projection] = held
+		c.put(pod, projection, held)
 	}
 	return held
-}
-
-func (c *podCertificates) forget(pod types.UID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.pods, pod)
 }
 
 // Certificate is a private key and the chain of certificates that the signer issued for it, both in
@@ -143,8 +128,7 @@ func (c *podCertificates) renew(ctx context.Context, pod *v1.Pod,
 			return err
 		case err != nil && !apierrors.IsForbidden(err):
 			return err
-		case err == nil && held.learn(answer):
-			c.tellRefused(pod, answer)
+		case err == nil && c.learn(pod, held, answer):
 			return nil
 		}
 		select {
@@ -199,30 +183,36 @@ func (c *podCertificates) request(ctx context.Context, pod *v1.Pod,
 	return pendingCertificate{made.Name, key}, nil
 }
 
-// learn takes in what the signer answered, and reports whether it did.
-func (c *podCertificate) learn(answer *certificatesv1.PodCertificateRequest) bool {
+// refusals are the conditions by which a signer refuses for good, in a sentence.
+var refusals = map[string]string{
+	certificatesv1.PodCertificateRequestConditionTypeDenied: "was denied",
+	certificatesv1.PodCertificateRequestConditionTypeFailed: "failed",
+}
+
+// learn takes in what the signer answered, and reports whether it did. A refusal is told.
+func (c *podCertificates) learn(pod *v1.Pod, held *podCertificate,
+	answer *certificatesv1.PodCertificateRequest) bool {
 	for _, is := range answer.Status.Conditions {
-		why := fmt.Sprintf("reason=%q message=%q", oneline.Cut(is.Reason, 64),
-			oneline.Cut(is.Message, oneline.Most/2))
-		switch is.Type {
-		case certificatesv1.PodCertificateRequestConditionTypeDenied:
-			c.refused = errors.New("PodCertificateRequest was permanently denied: " + why)
-			c.refusal = is.Type
-		case certificatesv1.PodCertificateRequestConditionTypeFailed:
-			c.refused = errors.New("PodCertificateRequest was permanently failed: " + why)
-			c.refusal = is.Type
-		case certificatesv1.PodCertificateRequestConditionTypeIssued:
-			s := answer.Status
-			if s.BeginRefreshAt == nil || s.NotAfter == nil {
-				continue
-			}
-			c.key, c.chain = c.next.key, onlyCertificates(s.CertificateChain)
-			c.renew, c.expires = s.BeginRefreshAt.Add(rand.N(certificateSpread)), s.NotAfter.Time
-			c.toldOverdue, c.toldExpired = false, false
+		reason, message := oneline.Cut(is.Reason, 64), oneline.Cut(is.Message, oneline.Most/2)
+		did, refused := refusals[is.Type]
+		s := answer.Status
+		switch {
+		case refused:
+			held.refusal, held.refused = is.Type, fmt.Errorf(
+				"PodCertificateRequest was permanently %s: reason=%q message=%q",
+				strings.ToLower(is.Type), reason, message)
+			c.cfg.Tell(pod, v1.EventTypeWarning, is.Type, fmt.Sprintf("PodCertificateRequest %s/%s "+
+				"%s, reason=%q, message=%q", answer.Namespace, answer.Name, did, reason, message))
+		case is.Type == certificatesv1.PodCertificateRequestConditionTypeIssued &&
+			s.BeginRefreshAt != nil && s.NotAfter != nil:
+			held.key, held.chain = held.next.key, onlyCertificates(s.CertificateChain)
+			held.renew = s.BeginRefreshAt.Add(rand.N(certificateSpread))
+			held.expires = s.NotAfter.Time
+			held.toldOverdue, held.toldExpired = false, false
 		default:
 			continue
 		}
-		c.next = pendingCertificate{}
+		held.next = pendingCertificate{}
 		return true
 	}
 	return false
@@ -237,22 +227,6 @@ func onlyCertificates(chain string) []byte {
 			return out
 		}
 		out = append(out, pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})...)
-	}
-}
-
-func (c *podCertificates) tellRefused(pod *v1.Pod, answer *certificatesv1.PodCertificateRequest) {
-	for _, is := range answer.Status.Conditions {
-		name := answer.Namespace + "/" + answer.Name
-		switch is.Type {
-		case certificatesv1.PodCertificateRequestConditionTypeDenied:
-			c.cfg.Tell(pod, v1.EventTypeWarning, is.Type, fmt.Sprintf("PodCertificateRequest %s "+
-				"was denied, reason=%q, message=%q", name, oneline.Cut(is.Reason, 64),
-				oneline.Cut(is.Message, oneline.Most/2)))
-		case certificatesv1.PodCertificateRequestConditionTypeFailed:
-			c.cfg.Tell(pod, v1.EventTypeWarning, is.Type, fmt.Sprintf("PodCertificateRequest %s "+
-				"failed, reason=%q, message=%q", name, oneline.Cut(is.Reason, 64),
-				oneline.Cut(is.Message, oneline.Most/2)))
-		}
 	}
 }
 

@@ -4,13 +4,11 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
@@ -32,12 +30,6 @@ const (
 	defaultTokenSeconds = 3600
 )
 
-// tokens are those of the pods' service accounts. The zero value is ready.
-type tokens struct {
-	mu   sync.Mutex
-	pods map[types.UID]map[tokenKey]token
-}
-
 // tokenKey is what tells the tokens of one pod apart.
 type tokenKey struct {
 	audience string
@@ -47,31 +39,6 @@ type tokenKey struct {
 type token struct {
 	text           []byte
 	renew, expires time.Time
-}
-
-func (t *tokens) get(pod types.UID, k tokenKey) (token, bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	held, ok := t.pods[pod][k]
-	return held, ok
-}
-
-func (t *tokens) put(pod types.UID, k tokenKey, held token) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.pods == nil {
-		t.pods = map[types.UID]map[tokenKey]token{}
-	}
-	if t.pods[pod] == nil {
-		t.pods[pod] = map[tokenKey]token{}
-	}
-	t.pods[pod][k] = held
-}
-
-func (t *tokens) forget(pod types.UID) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.pods, pod)
 }
 
 // Token is a token of the pod's service account that is bound to the pod, and when to ask again.
