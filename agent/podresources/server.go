@@ -3,40 +3,16 @@ package podresources
 import (
 	"context"
 	"fmt"
-	"net"
 	"strconv"
-	"time"
 
-	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 	"k8s.io/component-base/metrics"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 	podresourcesv1alpha1 "k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
+	"github.com/numalet/numalet/agent/nodesocket"
 	"github.com/numalet/numalet/agent/podresources/watchv1"
-	"github.com/numalet/numalet/deviceplugin/socket"
-	"github.com/numalet/numalet/topology/bounded"
-	"github.com/numalet/numalet/topology/files"
-)
-
-// The kubelet's limit on calls, so that a client in a loop cannot keep the agent busy.
-const (
-	maxQPS   = 100
-	maxBurst = 10
-)
-
-// maxStreams bounds the calls of one connection that are under way: a watch that was ended stays
-// one until its client has read that.
-const maxStreams = 250
-
-// A client that does not answer pings is disconnected.
-const (
-	pingAfter   = time.Minute
-	pingTimeout = 20 * time.Second
 )
 
 // Config is where the services are and what they answer from.
@@ -54,68 +30,36 @@ type Config struct {
 // Server serves both versions of the API.
 type Server struct {
 	cfg      Config
-	listener net.Listener
+	listener *nodesocket.Socket
 	measures *measures
 	feed     *feed
 }
 
 // New listens; nobody is answered before Run.
 func New(cfg Config) (*Server, error) {
-	if err := files.Remove(cfg.Socket); err != nil {
-		return nil, fmt.Errorf("replace the pod resources socket: %w", err)
-	}
 	m, err := newMeasures(cfg.Registry)
 	if err != nil {
 		return nil, err
 	}
-	l, err := socket.Listen(cfg.Socket)
+	l, err := nodesocket.Listen("pod resources", cfg.Socket)
 	if err != nil {
-		return nil, fmt.Errorf("serve pod resources: %w; a shorter --root-dir may help", err)
+		return nil, err
 	}
 	return &Server{cfg: cfg, listener: l, measures: m, feed: newFeed(cfg.Snapshot)}, nil
 }
 
 // Run serves until ctx ends, then removes the socket.
 func (s *Server) Run(ctx context.Context) error {
-	limiter := rate.NewLimiter(maxQPS, maxBurst)
-	limit := func() error {
-		if !limiter.Allow() {
-			return status.Error(codes.ResourceExhausted, "rejected by rate limit")
-		}
-		return nil
-	}
-	server := grpc.NewServer(grpc.WaitForHandlers(true), grpc.MaxConcurrentStreams(maxStreams),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
-		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo,
-			handler grpc.UnaryHandler) (any, error) {
-			if err := limit(); err != nil {
-				return nil, err
-			}
-			return handler(ctx, req)
-		}),
-		grpc.StreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo,
-			handler grpc.StreamHandler) error {
-			if err := limit(); err != nil {
-				return err
-			}
-			return handler(srv, stream)
-		}))
 	w := &watcher{feed: s.feed, measures: s.measures}
-	podresourcesv1.RegisterPodResourcesListerServer(server, &lister{Server: s})
-	podresourcesv1alpha1.RegisterPodResourcesListerServer(server, &oldLister{Server: s})
-	watchv1.RegisterPodResourcesWatcherServer(server, w)
-
 	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(ctx, server.Stop)
-	defer stop()
 	w.senders.Go(func() { s.publish(ctx) })
 	defer w.senders.Wait()
 	defer cancel()
-	err := server.Serve(bounded.Listener(s.listener, bounded.Connections()))
-	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("serve pod resources on %s: %w", s.cfg.Socket, err)
-	}
-	return nil
+	return s.listener.Serve(ctx, func(server grpc.ServiceRegistrar) {
+		podresourcesv1.RegisterPodResourcesListerServer(server, &lister{Server: s})
+		podresourcesv1alpha1.RegisterPodResourcesListerServer(server, &oldLister{Server: s})
+		watchv1.RegisterPodResourcesWatcherServer(server, w)
+	}, s.listener.LimitStreams())
 }
 
 // publish follows the changes while somebody watches. Answers are up to date without it.

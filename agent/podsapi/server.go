@@ -3,39 +3,20 @@ package podsapi
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
-	"time"
 
-	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-base/metrics"
 	podsv1alpha1 "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 
+	"github.com/numalet/numalet/agent/nodesocket"
 	"github.com/numalet/numalet/agent/podstatus"
-	"github.com/numalet/numalet/deviceplugin/socket"
-	"github.com/numalet/numalet/topology/bounded"
-	"github.com/numalet/numalet/topology/files"
 	"github.com/numalet/numalet/topology/metric"
-)
-
-// The kubelet's limit on calls, but for watches; and how many calls one connection may have.
-const (
-	maxQPS     = 100
-	maxBurst   = 10
-	maxStreams = 250
-)
-
-// A client that does not answer pings is disconnected.
-const (
-	pingAfter   = time.Minute
-	pingTimeout = 20 * time.Second
 )
 
 // Config is where the service is.
@@ -48,7 +29,7 @@ type Config struct {
 
 // Server serves the API from what it is told of pods.
 type Server struct {
-	listener net.Listener
+	listener *nodesocket.Socket
 	feed     *feed
 	requests measures
 }
@@ -91,14 +72,9 @@ func New(c Config) (*Server, error) {
 	if err := os.MkdirAll(filepath.Dir(c.Socket), 0o750); err != nil {
 		return nil, fmt.Errorf("make the folder of the Pods API: %w", err)
 	}
-	if err := files.Remove(c.Socket); err != nil {
-		return nil, fmt.Errorf("replace the socket of the Pods API: %w", err)
-	}
 	var err error
-	if s.listener, err = socket.Listen(c.Socket); err != nil {
-		return nil, fmt.Errorf("serve the Pods API: %w; a shorter --root-dir may help", err)
-	}
-	return s, nil
+	s.listener, err = nodesocket.Listen("the Pods API", c.Socket)
+	return s, err
 }
 
 // Wrote takes what was written of a pod, one after the other for one pod. It never blocks.
@@ -109,24 +85,9 @@ func (s *Server) Heard() { s.feed.hear() }
 
 // Run serves until ctx ends, then removes the socket.
 func (s *Server) Run(ctx context.Context) error {
-	limiter := rate.NewLimiter(maxQPS, maxBurst)
-	server := grpc.NewServer(grpc.WaitForHandlers(true), grpc.MaxConcurrentStreams(maxStreams),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
-		grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo,
-			handler grpc.UnaryHandler) (any, error) {
-			if !limiter.Allow() {
-				return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
-			}
-			return handler(ctx, req)
-		}))
-	podsv1alpha1.RegisterPodsServer(server, &service{Server: s})
-	stop := context.AfterFunc(ctx, server.Stop)
-	defer stop()
-	err := server.Serve(bounded.Listener(s.listener, bounded.Connections()))
-	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("serve the Pods API on %s: %w", s.listener.Addr(), err)
-	}
-	return nil
+	return s.listener.Serve(ctx, func(server grpc.ServiceRegistrar) {
+		podsv1alpha1.RegisterPodsServer(server, &service{Server: s})
+	})
 }
 
 // service is the API.
