@@ -18,15 +18,14 @@ func downwardAPIs() plugin {
 		func(_ context.Context, from sources, t target) (content, error) {
 			s := t.volume.DownwardAPI
 			mode := modeOf(s.DefaultMode, fs.FileMode(v1.DownwardAPIVolumeSourceDefaultMode))
-			files, err := from.downwardFiles(t.pod, s.Items, mode)
-			return content{files: files}, err
+			return from.downwardAPI(t.pod, s.Items, mode)
 		})
 }
 
-// downwardFiles say about the pod what the items ask for. They need no API server.
-func (s sources) downwardFiles(
+// downwardAPI says about the pod what the items ask for. It needs no API server.
+func (s sources) downwardAPI(
 	pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode fs.FileMode,
-) (map[string]file, error) {
+) (content, error) {
 	var facts cri.Facts
 	if s.facts != nil {
 		facts = s.facts()
@@ -38,7 +37,7 @@ func (s sources) downwardFiles(
 		errs = append(errs, err)
 		files[item.Path] = file{data: []byte(text), mode: modeOf(item.Mode, mode)}
 	}
-	return files, errors.Join(errs...)
+	return content{files: files}, errors.Join(errs...)
 }
 
 func downwardText(pod *v1.Pod, item v1.DownwardAPIVolumeFile, facts cri.Facts) (string, error) {

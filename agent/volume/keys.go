@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,9 +16,7 @@ func configMaps() plugin {
 		func(ctx context.Context, from sources, t target) (content, error) {
 			s := t.volume.ConfigMap
 			mode := modeOf(s.DefaultMode, fs.FileMode(v1.ConfigMapVolumeSourceDefaultMode))
-			files, err := from.configMapFiles(ctx, t.pod, s.Name,
-				keys{items: s.Items, mode: mode, optional: ptr.Deref(s.Optional, false)})
-			return content{files: files}, err
+			return from.configMap(ctx, t.pod, s.Name, keys{s.Items, mode, s.Optional})
 		})
 }
 
@@ -26,9 +25,7 @@ func secrets() plugin {
 		func(ctx context.Context, from sources, t target) (content, error) {
 			s := t.volume.Secret
 			mode := modeOf(s.DefaultMode, fs.FileMode(v1.SecretVolumeSourceDefaultMode))
-			files, err := from.secretFiles(ctx, t.pod, s.SecretName,
-				keys{items: s.Items, mode: mode, optional: ptr.Deref(s.Optional, false)})
-			return content{files: files}, err
+			return from.secret(ctx, t.pod, s.SecretName, keys{s.Items, mode, s.Optional})
 		})
 }
 
@@ -36,70 +33,64 @@ func secrets() plugin {
 type keys struct {
 	items    []v1.KeyToPath // none: all keys under their own names
 	mode     fs.FileMode
-	optional bool // what is missing is left out
-	// lacking is what is said of a key that is missing.
-	lacking string
+	optional *bool // what is missing is left out
 }
 
-func (s sources) configMapFiles(
+func (s sources) configMap(
 	ctx context.Context, pod *v1.Pod, name string, k keys,
-) (map[string]file, error) {
+) (content, error) {
 	objects, err := s.server()
 	if err != nil {
-		return nil, err
+		return content{}, err
 	}
 	c, err := objects.ConfigMap(ctx, pod, name)
-	if k.optional && apierrors.IsNotFound(err) {
-		return nil, nil
-	}
 	if err != nil {
-		return nil, err
+		return content{}, k.missing(err)
 	}
 	data := make(map[string][]byte, len(c.Data)+len(c.BinaryData))
 	for key, text := range c.Data {
 		data[key] = []byte(text)
 	}
-	for key, bytes := range c.BinaryData {
-		data[key] = bytes
-	}
-	k.lacking = "configmap references non-existent config key"
-	return k.files(data)
+	maps.Copy(data, c.BinaryData)
+	return k.files(data, "configmap references non-existent config key")
 }
 
-func (s sources) secretFiles(
-	ctx context.Context, pod *v1.Pod, name string, k keys,
-) (map[string]file, error) {
+func (s sources) secret(ctx context.Context, pod *v1.Pod, name string, k keys) (content, error) {
 	objects, err := s.server()
 	if err != nil {
-		return nil, err
+		return content{}, err
 	}
 	found, err := objects.Secret(ctx, pod, name)
-	if k.optional && apierrors.IsNotFound(err) {
-		return nil, nil
-	}
 	if err != nil {
-		return nil, err
+		return content{}, k.missing(err)
 	}
-	k.lacking = "references non-existent secret key"
-	return k.files(found.Data)
+	return k.files(found.Data, "references non-existent secret key")
 }
 
-func (k keys) files(data map[string][]byte) (map[string]file, error) {
+// missing is the error of an object that could not be had; nil if it may be missing and is.
+func (k keys) missing(err error) error {
+	if ptr.Deref(k.optional, false) && apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// files are those of the keys. lacking is what is said of a key that is missing.
+func (k keys) files(data map[string][]byte, lacking string) (content, error) {
 	out := map[string]file{}
 	if len(k.items) == 0 {
 		for key, bytes := range data {
 			out[key] = file{data: bytes, mode: k.mode}
 		}
-		return out, nil
 	}
 	for _, item := range k.items {
 		bytes, has := data[item.Key]
 		switch {
 		case has:
 			out[item.Path] = file{data: bytes, mode: modeOf(item.Mode, k.mode)}
-		case !k.optional:
-			return nil, fmt.Errorf("%s: %s", k.lacking, item.Key)
+		case !ptr.Deref(k.optional, false):
+			return content{}, fmt.Errorf("%s: %s", lacking, item.Key)
 		}
 	}
-	return out, nil
+	return content{files: out}, nil
 }

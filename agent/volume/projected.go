@@ -9,7 +9,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 )
 
 func projections() plugin {
@@ -41,21 +40,16 @@ func earlier(a, b time.Time) time.Time {
 
 func (s sources) projection(
 	ctx context.Context, pod *v1.Pod, source v1.VolumeProjection, mode fs.FileMode,
-) (c content, err error) {
+) (content, error) {
 	switch {
 	case source.ConfigMap != nil:
 		p := source.ConfigMap
-		c.files, err = s.configMapFiles(ctx, pod, p.Name,
-			keys{items: p.Items, mode: mode, optional: ptr.Deref(p.Optional, false)})
-		return c, err
+		return s.configMap(ctx, pod, p.Name, keys{p.Items, mode, p.Optional})
 	case source.Secret != nil:
 		p := source.Secret
-		c.files, err = s.secretFiles(ctx, pod, p.Name,
-			keys{items: p.Items, mode: mode, optional: ptr.Deref(p.Optional, false)})
-		return c, err
+		return s.secret(ctx, pod, p.Name, keys{p.Items, mode, p.Optional})
 	case source.DownwardAPI != nil:
-		c.files, err = s.downwardFiles(pod, source.DownwardAPI.Items, mode)
-		return c, err
+		return s.downwardAPI(pod, source.DownwardAPI.Items, mode)
 	case source.ServiceAccountToken != nil:
 		return s.tokenFile(ctx, pod, source.ServiceAccountToken, mode)
 	case source.ClusterTrustBundle != nil:
@@ -63,7 +57,7 @@ func (s sources) projection(
 	case source.PodCertificate != nil:
 		return s.certificateFiles(ctx, pod, source.PodCertificate, mode)
 	default:
-		return c, nil // the API server has sources without any type, and they are nothing
+		return content{}, nil // the API server has sources without any type, and they are nothing
 	}
 }
 
