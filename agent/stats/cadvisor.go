@@ -4,6 +4,7 @@ import (
 	"time"
 
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/stats/kernel"
 	"github.com/numalet/numalet/cri"
@@ -36,9 +37,9 @@ func cadvisorMetrics(in cadvisorInput) []byte {
 	e.owners(exactFamilies, all)
 	e.runtime(in)
 	e.owners(groupFamilies, all)
-	in.network(e)
+	network.write(e, all)
 	traffic.write(e, all)
-	in.filesystems(e)
+	filesystems.write(e, all)
 	blockDevices.write(e, all)
 	host := in.Machine.Host
 	machine := []owner{{machine: &in.Machine, labels: labels("boot_id", host.BootID,
@@ -75,91 +76,24 @@ func (in cadvisorInput) containerLabels(p Pod, c Container) string {
 func (in cadvisorInput) owners() []owner {
 	n, root := in.Node, in.groups[machineGroup]
 	root.counts = &in.Machine.Counts
-	out := []owner{{labels: names(identity{path: "/"}, statsapi.PodReference{}), cpu: n.CPU,
-		memory: n.Memory, io: n.IO, start: n.StartTime.Time, at: in.At, group: root}}
+	node := consumed(n.CPU, n.Memory, n.Swap)
+	node.io, node.network = ptr.Deref(n.IO, node.io), ptr.Deref(n.Network, node.network)
+	out := []owner{{labels: names(identity{path: "/"}, statsapi.PodReference{}), consumption: node,
+		start: n.StartTime.Time, at: in.At, group: root}}
 	for _, p := range in.Pods {
-		out = append(out, owner{labels: in.podLabels(p), cpu: p.Stats.CPU,
-			memory: p.Stats.Memory, io: p.Stats.IO, start: p.Stats.StartTime.Time, at: in.At,
-			group: in.groups[p.Sandbox]})
+		of := consumed(p.Stats.CPU, p.Stats.Memory, p.Stats.Swap)
+		of.io, of.network = ptr.Deref(p.Stats.IO, of.io), ptr.Deref(p.Stats.Network, of.network)
+		out = append(out, owner{labels: in.podLabels(p), consumption: of,
+			start: p.Stats.StartTime.Time, at: in.At, group: in.groups[p.Sandbox]})
 		for _, c := range p.Containers {
-			out = append(out, owner{labels: in.containerLabels(p, c), cpu: c.Stats.CPU,
-				memory: c.Stats.Memory, io: c.Stats.IO, start: c.Stats.StartTime.Time, at: in.At,
-				group: in.groups[c.ID]})
+			of := consumed(c.Stats.CPU, c.Stats.Memory, c.Stats.Swap)
+			of.io = ptr.Deref(c.Stats.IO, of.io)
+			of.disk = ptr.Deref(on(in.usage.Containers, c.Stats.Rootfs), of.disk)
+			out = append(out, owner{labels: in.containerLabels(p, c), consumption: of,
+				start: c.Stats.StartTime.Time, at: in.At, group: in.groups[c.ID]})
 		}
 	}
 	return out
-}
-
-// network has the counters of pods' interfaces, and of the machine's.
-func (in cadvisorInput) network(e *exposition) {
-	for _, f := range []struct {
-		name, help string
-		of         func(statsapi.InterfaceStats) *uint64
-	}{
-		{"container_network_receive_bytes_total", "Bytes received.",
-			func(i statsapi.InterfaceStats) *uint64 { return i.RxBytes }},
-		{"container_network_receive_errors_total", "Errors while receiving.",
-			func(i statsapi.InterfaceStats) *uint64 { return i.RxErrors }},
-		{"container_network_transmit_bytes_total", "Bytes sent.",
-			func(i statsapi.InterfaceStats) *uint64 { return i.TxBytes }},
-		{"container_network_transmit_errors_total", "Errors while sending.",
-			func(i statsapi.InterfaceStats) *uint64 { return i.TxErrors }},
-	} {
-		if e.families.Has(f.name) {
-			continue
-		}
-		e.family(f.name, counterType, f.help)
-		of := func(base string, n *statsapi.NetworkStats) {
-			if n == nil {
-				return
-			}
-			for _, i := range n.Interfaces {
-				if value := f.of(i); value != nil {
-					e.sample(f.name, point{
-						base, labels("interface", i.Name), float64(*value), n.Time.Time,
-					})
-				}
-			}
-		}
-		of(names(identity{path: "/"}, statsapi.PodReference{}), in.Node.Network)
-		for _, p := range in.Pods {
-			of(in.podLabels(p), p.Stats.Network)
-		}
-	}
-}
-
-// filesystems have what containers use of that of writable layers, and the room there.
-func (in cadvisorInput) filesystems(e *exposition) {
-	for _, f := range []struct {
-		name, help string
-		of         func(statsapi.FsStats) *uint64
-	}{
-		{"container_fs_usage_bytes", "Bytes that the container's writable layer uses.",
-			func(s statsapi.FsStats) *uint64 { return s.UsedBytes }},
-		{"container_fs_limit_bytes", "Bytes of the filesystem.",
-			func(s statsapi.FsStats) *uint64 { return s.CapacityBytes }},
-		{"container_fs_inodes_total", "Inodes of the filesystem.",
-			func(s statsapi.FsStats) *uint64 { return s.Inodes }},
-		{"container_fs_inodes_free", "Free inodes of the filesystem.",
-			func(s statsapi.FsStats) *uint64 { return s.InodesFree }},
-	} {
-		if e.families.Has(f.name) {
-			continue
-		}
-		e.family(f.name, gaugeType, f.help)
-		for _, p := range in.Pods {
-			for _, c := range p.Containers {
-				used := on(in.usage.Containers, c.Stats.Rootfs)
-				if used == nil {
-					continue
-				}
-				if value := f.of(*used); value != nil {
-					e.sample(f.name, point{in.containerLabels(p, c), labels("device", ""),
-						float64(*value), used.Time.Time})
-				}
-			}
-		}
-	}
 }
 
 // epoch is a time as a metric's value.

@@ -13,21 +13,21 @@ var exactFamilies = []family{
 	{"container_cpu_usage_seconds_total", counterType, "CPU time used, in seconds.",
 		[]string{"cpu", "total"}, cpuSeconds},
 	{"container_memory_usage_bytes", gaugeType, "Memory used, with all caches, in bytes.", nil,
-		ofMemory(func(m *statsapi.MemoryStats) *uint64 { return m.UsageBytes })},
+		ofMemory(func(m statsapi.MemoryStats) *uint64 { return m.UsageBytes })},
 	{"container_memory_working_set_bytes", gaugeType,
 		"Memory that the kernel cannot easily take back, in bytes.", nil, workingSet},
 	{"container_memory_rss", gaugeType, "Memory that is of no file, in bytes.", nil,
-		ofMemory(func(m *statsapi.MemoryStats) *uint64 { return m.RSSBytes })},
+		ofMemory(func(m statsapi.MemoryStats) *uint64 { return m.RSSBytes })},
 	{failures, counterType, faults, []string{"failure_type", "pgfault", "scope", "container"},
-		ofMemory(func(m *statsapi.MemoryStats) *uint64 { return m.PageFaults })},
+		ofMemory(func(m statsapi.MemoryStats) *uint64 { return m.PageFaults })},
 	{failures, counterType, faults, []string{"failure_type", "pgmajfault", "scope", "container"},
-		ofMemory(func(m *statsapi.MemoryStats) *uint64 { return m.MajorPageFaults })},
+		ofMemory(func(m statsapi.MemoryStats) *uint64 { return m.MajorPageFaults })},
 	{"container_start_time_seconds", gaugeType, "Start, in seconds since the epoch.", nil,
-		func(o owner) (float64, time.Time, bool) {
+		func(o *owner) (float64, time.Time, bool) {
 			return epoch(o.start), time.Time{}, o.start.Unix() > 0
 		}},
 	{"container_last_seen", gaugeType, "When it was last seen, in seconds since the epoch.", nil,
-		func(o owner) (float64, time.Time, bool) { return epoch(o.at), o.at, true }},
+		func(o *owner) (float64, time.Time, bool) { return epoch(o.at), o.at, true }},
 	pressured("cpu_stalled", "no process could run for lack of CPUs", cpuPressure, full),
 	pressured("cpu_waiting", "processes waited for a CPU", cpuPressure, some),
 	pressured("memory_stalled", "no process could run for lack of memory", memoryPressure, full),
@@ -41,13 +41,8 @@ const (
 	faults   = "Page faults, and those for which the kernel had to read."
 )
 
-func ofMemory(field func(*statsapi.MemoryStats) *uint64) valueOf {
-	return func(o owner) (float64, time.Time, bool) {
-		if o.memory == nil || field(o.memory) == nil {
-			return 0, time.Time{}, false
-		}
-		return float64(*field(o.memory)), o.memory.Time.Time, true
-	}
+func ofMemory(field func(statsapi.MemoryStats) *uint64) valueOf {
+	return func(o *owner) (float64, time.Time, bool) { return told(field(o.memory), o.memory.Time) }
 }
 
 func full(s *statsapi.PSIStats) uint64 { return s.Full.Total }
@@ -55,32 +50,19 @@ func some(s *statsapi.PSIStats) uint64 { return s.Some.Total }
 
 // cpuPressure, memoryPressure and ioPressure are nil where the kernel does not tell.
 
-func cpuPressure(o owner) (*statsapi.PSIStats, time.Time) {
-	if o.cpu == nil {
-		return nil, time.Time{}
-	}
-	return o.cpu.PSI, o.cpu.Time.Time
-}
+func cpuPressure(o *owner) (*statsapi.PSIStats, time.Time) { return o.cpu.PSI, o.cpu.Time.Time }
 
-func memoryPressure(o owner) (*statsapi.PSIStats, time.Time) {
-	if o.memory == nil {
-		return nil, time.Time{}
-	}
+func memoryPressure(o *owner) (*statsapi.PSIStats, time.Time) {
 	return o.memory.PSI, o.memory.Time.Time
 }
 
-func ioPressure(o owner) (*statsapi.PSIStats, time.Time) {
-	if o.io == nil {
-		return nil, time.Time{}
-	}
-	return o.io.PSI, o.io.Time.Time
-}
+func ioPressure(o *owner) (*statsapi.PSIStats, time.Time) { return o.io.PSI, o.io.Time.Time }
 
-func pressured(what, help string, of func(owner) (*statsapi.PSIStats, time.Time),
+func pressured(what, help string, of func(*owner) (*statsapi.PSIStats, time.Time),
 	total func(*statsapi.PSIStats) uint64) family {
 	return family{"container_pressure_" + what + "_seconds_total", counterType,
 		"Time in which " + help + ", in seconds.", nil,
-		func(o owner) (float64, time.Time, bool) {
+		func(o *owner) (float64, time.Time, bool) {
 			psi, at := of(o)
 			if psi == nil {
 				return 0, at, false
@@ -147,7 +129,7 @@ func swapCounts(c *kernel.Counts) kernel.Swap {
 }
 
 func inGroup(name, kind, help string, of func(*kernel.Counts) float64) family {
-	return family{name, kind, help, nil, func(o owner) (float64, time.Time, bool) {
+	return family{name, kind, help, nil, func(o *owner) (float64, time.Time, bool) {
 		if o.counts == nil {
 			return 0, time.Time{}, false
 		}
@@ -159,7 +141,7 @@ func inGroup(name, kind, help string, of func(*kernel.Counts) float64) family {
 func quota(name, kind, help string, of func(*kernel.Counts) float64) family {
 	f := inGroup(name, kind, help, of)
 	all := f.of
-	f.of = func(o owner) (float64, time.Time, bool) {
+	f.of = func(o *owner) (float64, time.Time, bool) {
 		if o.counts == nil || o.counts.CPU.Quota == 0 {
 			return 0, time.Time{}, false
 		}
@@ -182,7 +164,7 @@ var machineFamilies = []family{
 }
 
 func machineHas(name, help string, of func(*Machine) float64) family {
-	return family{name, gaugeType, help, nil, func(o owner) (float64, time.Time, bool) {
+	return family{name, gaugeType, help, nil, func(o *owner) (float64, time.Time, bool) {
 		return of(o.machine), time.Time{}, true
 	}}
 }

@@ -1,7 +1,10 @@
 package stats
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/numalet/numalet/agent/stats/kernel"
 )
@@ -69,63 +72,105 @@ func (c *Collector) interfaces(r *kernel.Reader, p Pod, path func(id string) str
 	return nil
 }
 
-// countersOf are the counters of the things of one sort that an owner has several of, which are told
+// thingsOf are the metrics of the things of one sort that an owner has several of, which are told
 // apart by a label.
-type countersOf[T any] struct {
-	label    string
-	of       func(owner) []T
-	name     func(T) string
-	families []countedBy[T]
+type thingsOf[T any] struct {
+	kind, label string
+	of          func(*owner) ([]T, time.Time)
+	name        func(T) string
+	families    []thingFamily[T]
 }
 
-type countedBy[T any] struct {
+type thingFamily[T any] struct {
 	name, help string
-	of         func(T) uint64
+	of         func(T) *uint64 // nil: it is not known
 }
 
 // write writes those that were not written yet.
-func (c countersOf[T]) write(e *exposition, all []owner) {
-	for _, f := range c.families {
+func (t thingsOf[T]) write(e *exposition, all []owner) {
+	for _, f := range t.families {
 		if e.families.Has(f.name) {
 			continue
 		}
-		e.family(f.name, counterType, f.help)
-		for _, o := range all {
-			for _, one := range c.of(o) {
-				e.sample(f.name,
-					point{o.labels, labels(c.label, c.name(one)), float64(f.of(one)), o.at})
+		e.family(f.name, t.kind, f.help)
+		for i := range all {
+			things, at := t.of(&all[i])
+			for _, one := range things {
+				if value := f.of(one); value != nil {
+					e.sample(f.name,
+						point{all[i].labels, labels(t.label, t.name(one)), float64(*value), at})
+				}
 			}
 		}
 	}
 }
 
+// network has the counters of pods' interfaces, and of the machine's.
+var network = thingsOf[statsapi.InterfaceStats]{
+	kind: counterType, label: "interface", of: func(o *owner) ([]statsapi.InterfaceStats, time.Time) {
+		return o.network.Interfaces, o.network.Time.Time
+	},
+	name: func(i statsapi.InterfaceStats) string { return i.Name },
+	families: []thingFamily[statsapi.InterfaceStats]{
+		{"container_network_receive_bytes_total", "Bytes received.",
+			func(i statsapi.InterfaceStats) *uint64 { return i.RxBytes }},
+		{"container_network_receive_errors_total", "Errors while receiving.",
+			func(i statsapi.InterfaceStats) *uint64 { return i.RxErrors }},
+		{"container_network_transmit_bytes_total", "Bytes sent.",
+			func(i statsapi.InterfaceStats) *uint64 { return i.TxBytes }},
+		{"container_network_transmit_errors_total", "Errors while sending.",
+			func(i statsapi.InterfaceStats) *uint64 { return i.TxErrors }},
+	},
+}
+
 // traffic has the counters of interfaces that the snapshot has not: what the runtime does not count
 // is read where the pod's processes see it.
-var traffic = countersOf[kernel.Interface]{
-	label: "interface", of: func(o owner) []kernel.Interface { return o.interfaces },
+var traffic = thingsOf[kernel.Interface]{
+	kind: counterType, label: "interface",
+	of:   func(o *owner) ([]kernel.Interface, time.Time) { return o.interfaces, o.at },
 	name: func(i kernel.Interface) string { return i.Name },
-	families: []countedBy[kernel.Interface]{
+	families: []thingFamily[kernel.Interface]{
 		{"container_network_receive_packets_total", "Packets received.",
-			func(i kernel.Interface) uint64 { return i.Rx.Packets }},
+			func(i kernel.Interface) *uint64 { return &i.Rx.Packets }},
 		{"container_network_receive_packets_dropped_total", "Packets dropped while receiving.",
-			func(i kernel.Interface) uint64 { return i.Rx.Dropped }},
+			func(i kernel.Interface) *uint64 { return &i.Rx.Dropped }},
 		{"container_network_transmit_packets_total", "Packets sent.",
-			func(i kernel.Interface) uint64 { return i.Tx.Packets }},
+			func(i kernel.Interface) *uint64 { return &i.Tx.Packets }},
 		{"container_network_transmit_packets_dropped_total", "Packets dropped while sending.",
-			func(i kernel.Interface) uint64 { return i.Tx.Dropped }},
+			func(i kernel.Interface) *uint64 { return &i.Tx.Dropped }},
+	},
+}
+
+// filesystems have what containers use of that of writable layers, and the room there.
+var filesystems = thingsOf[statsapi.FsStats]{
+	kind: gaugeType, label: "device",
+	of: func(o *owner) ([]statsapi.FsStats, time.Time) {
+		return []statsapi.FsStats{o.disk}, o.disk.Time.Time
+	},
+	name: func(statsapi.FsStats) string { return "" },
+	families: []thingFamily[statsapi.FsStats]{
+		{"container_fs_usage_bytes", "Bytes that the container's writable layer uses.",
+			func(s statsapi.FsStats) *uint64 { return s.UsedBytes }},
+		{"container_fs_limit_bytes", "Bytes of the filesystem.",
+			func(s statsapi.FsStats) *uint64 { return s.CapacityBytes }},
+		{"container_fs_inodes_total", "Inodes of the filesystem.",
+			func(s statsapi.FsStats) *uint64 { return s.Inodes }},
+		{"container_fs_inodes_free", "Free inodes of the filesystem.",
+			func(s statsapi.FsStats) *uint64 { return s.InodesFree }},
 	},
 }
 
 // blockDevices have what was read from block devices and written to them.
-var blockDevices = countersOf[kernel.DeviceIO]{
-	label: "device", of: func(o owner) []kernel.DeviceIO { return o.devices },
+var blockDevices = thingsOf[kernel.DeviceIO]{
+	kind: counterType, label: "device",
+	of:   func(o *owner) ([]kernel.DeviceIO, time.Time) { return o.devices, o.at },
 	name: func(d kernel.DeviceIO) string { return d.Device },
-	families: []countedBy[kernel.DeviceIO]{
+	families: []thingFamily[kernel.DeviceIO]{
 		{"container_fs_reads_bytes_total", "Bytes read.",
-			func(d kernel.DeviceIO) uint64 { return d.ReadBytes }},
-		{"container_fs_reads_total", "Reads.", func(d kernel.DeviceIO) uint64 { return d.Reads }},
+			func(d kernel.DeviceIO) *uint64 { return &d.ReadBytes }},
+		{"container_fs_reads_total", "Reads.", func(d kernel.DeviceIO) *uint64 { return &d.Reads }},
 		{"container_fs_writes_bytes_total", "Bytes written.",
-			func(d kernel.DeviceIO) uint64 { return d.WrittenBytes }},
-		{"container_fs_writes_total", "Writes.", func(d kernel.DeviceIO) uint64 { return d.Writes }},
+			func(d kernel.DeviceIO) *uint64 { return &d.WrittenBytes }},
+		{"container_fs_writes_total", "Writes.", func(d kernel.DeviceIO) *uint64 { return &d.Writes }},
 	},
 }

@@ -33,7 +33,7 @@ func (c *Collector) node(groups *kernel.Reader, s *Snapshot) error {
 	at := metav1.NewTime(s.At)
 	n.Swap = &statsapi.SwapStats{Time: at, SwapAvailableBytes: &memory.SwapFree,
 		SwapUsageBytes: ptr.To(memory.SwapTotal - min(memory.SwapTotal, memory.SwapFree))}
-	n.Network = network(at, interfaces)
+	n.Network = networkStats(at, interfaces)
 	threads, limit, threadsErr := c.cfg.Proc.Threads()
 	n.Rlimit = &statsapi.RlimitStats{Time: at, MaxPID: &limit, NumOfRunningProcesses: &threads}
 	n.SystemContainers, err = c.systemContainers(groups, err)
@@ -66,7 +66,7 @@ func (c *Collector) systemContainers(groups *kernel.Reader, err error) (
 	return out, errors.Join(err, ownErr)
 }
 
-func network(at metav1.Time, interfaces []kernel.Interface) *statsapi.NetworkStats {
+func networkStats(at metav1.Time, interfaces []kernel.Interface) *statsapi.NetworkStats {
 	out := &statsapi.NetworkStats{Time: at}
 	for _, i := range interfaces {
 		one := statsapi.InterfaceStats{Name: i.Name, RxBytes: &i.Rx.Bytes, RxErrors: &i.Rx.Errors,

@@ -3,20 +3,34 @@ package stats
 import (
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	"k8s.io/utils/ptr"
 )
 
 // owner is who uses something, and the labels that name it. Each metric looks at one of the others.
 type owner struct {
-	labels  string
-	cpu     *statsapi.CPUStats
-	memory  *statsapi.MemoryStats
-	io      *statsapi.IOStats
-	swap    *statsapi.SwapStats
+	labels string
+	consumption
 	start   time.Time
 	at      time.Time // when it was seen
 	group             // its cgroup; empty for those that are only told of by the runtime
 	machine *Machine
+}
+
+// consumption is what an owner uses; zero where it is not known.
+type consumption struct {
+	cpu     statsapi.CPUStats
+	memory  statsapi.MemoryStats
+	io      statsapi.IOStats
+	swap    statsapi.SwapStats
+	network statsapi.NetworkStats
+	disk    statsapi.FsStats // what a container writes
+}
+
+func consumed(c *statsapi.CPUStats, m *statsapi.MemoryStats, s *statsapi.SwapStats) consumption {
+	return consumption{cpu: ptr.Deref(c, statsapi.CPUStats{}), memory: ptr.Deref(m, statsapi.MemoryStats{}),
+		swap: ptr.Deref(s, statsapi.SwapStats{})}
 }
 
 // family is a metric; several in a row may be the same with other extra labels.
@@ -27,7 +41,7 @@ type family struct {
 }
 
 // valueOf is the value of a metric, the time at which it was true, and whether the owner has it.
-type valueOf func(o owner) (value float64, at time.Time, ok bool)
+type valueOf func(o *owner) (value float64, at time.Time, ok bool)
 
 // resourceMetrics are the kubelet's /metrics/resource: nothing more, since metrics-server and
 // autoscalers read it often. A nil snapshot has but the error.
@@ -38,14 +52,14 @@ func resourceMetrics(s *Snapshot, failed bool) []byte {
 		for _, p := range s.Pods {
 			ref := p.Stats.PodRef
 			pods = append(pods, owner{labels: labels("namespace", ref.Namespace, "pod", ref.Name),
-				cpu: p.Stats.CPU, memory: p.Stats.Memory, swap: p.Stats.Swap})
+				consumption: consumed(p.Stats.CPU, p.Stats.Memory, p.Stats.Swap)})
 			for _, c := range p.Containers {
 				containers = append(containers, owner{labels: labels("container", c.Stats.Name,
-					"namespace", ref.Namespace, "pod", ref.Name), cpu: c.Stats.CPU,
-					memory: c.Stats.Memory, swap: c.Stats.Swap, start: c.Stats.StartTime.Time})
+					"namespace", ref.Namespace, "pod", ref.Name), start: c.Stats.StartTime.Time,
+					consumption: consumed(c.Stats.CPU, c.Stats.Memory, c.Stats.Swap)})
 			}
 		}
-		node := []owner{{cpu: s.Node.CPU, memory: s.Node.Memory, swap: s.Node.Swap}}
+		node := []owner{{consumption: consumed(s.Node.CPU, s.Node.Memory, s.Node.Swap)}}
 		e.owners(containerFamilies, containers)
 		e.owners(nodeFamilies, node)
 		e.owners(podFamilies, pods)
@@ -69,7 +83,8 @@ func (e *exposition) owners(families []family, all []owner) {
 			continue
 		}
 		extra := labels(f.extra...)
-		for _, o := range all {
+		for i := range all {
+			o := &all[i]
 			value, at, ok := f.of(o)
 			if !ok {
 				continue
@@ -89,7 +104,7 @@ var (
 	containerFamilies = append(use("container"),
 		family{"container_start_time_seconds", gaugeType,
 			"[STABLE] When the container was started, in seconds since the epoch.", nil,
-			func(o owner) (float64, time.Time, bool) {
+			func(o *owner) (float64, time.Time, bool) {
 				return seconds(o.start), time.Time{}, o.start.Unix() > 0
 			}},
 		family{"container_swap_limit_bytes", gaugeType,
@@ -108,32 +123,28 @@ func use(of string) []family {
 	}
 }
 
-func cpuSeconds(o owner) (float64, time.Time, bool) {
-	if o.cpu == nil || o.cpu.UsageCoreNanoSeconds == nil {
-		return 0, time.Time{}, false
-	}
-	return float64(*o.cpu.UsageCoreNanoSeconds) / 1e9, o.cpu.Time.Time, true
+// told is a number as a metric's value, if it is known.
+func told(n *uint64, at metav1.Time) (float64, time.Time, bool) {
+	return float64(ptr.Deref(n, 0)), at.Time, n != nil
 }
 
-func workingSet(o owner) (float64, time.Time, bool) {
-	if o.memory == nil || o.memory.WorkingSetBytes == nil {
-		return 0, time.Time{}, false
-	}
-	return float64(*o.memory.WorkingSetBytes), o.memory.Time.Time, true
+func cpuSeconds(o *owner) (float64, time.Time, bool) {
+	nanos, at, ok := told(o.cpu.UsageCoreNanoSeconds, o.cpu.Time)
+	return nanos / 1e9, at, ok
 }
 
-func swapUsage(o owner) (float64, time.Time, bool) {
-	if o.swap == nil || o.swap.SwapUsageBytes == nil {
-		return 0, time.Time{}, false
-	}
-	return float64(*o.swap.SwapUsageBytes), o.swap.Time.Time, true
+func workingSet(o *owner) (float64, time.Time, bool) {
+	return told(o.memory.WorkingSetBytes, o.memory.Time)
 }
 
-func swapLimit(o owner) (float64, time.Time, bool) {
-	if o.swap == nil || o.swap.SwapUsageBytes == nil || o.swap.SwapAvailableBytes == nil {
-		return 0, time.Time{}, false
-	}
-	return float64(*o.swap.SwapUsageBytes + *o.swap.SwapAvailableBytes), o.swap.Time.Time, true
+func swapUsage(o *owner) (float64, time.Time, bool) {
+	return told(o.swap.SwapUsageBytes, o.swap.Time)
+}
+
+func swapLimit(o *owner) (float64, time.Time, bool) {
+	used, _, _ := told(o.swap.SwapUsageBytes, o.swap.Time)
+	left, at, ok := told(o.swap.SwapAvailableBytes, o.swap.Time)
+	return used + left, at, ok && o.swap.SwapUsageBytes != nil
 }
 
 func seconds(at time.Time) float64 { return float64(at.UnixMilli()) / 1000 }

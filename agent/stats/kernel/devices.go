@@ -51,19 +51,11 @@ func (d *Reader) unifiedIO(path string, of func(number []byte) *DeviceIO) {
 			continue
 		}
 		one := of(fields[0])
+		to := values{"rbytes": &one.ReadBytes, "wbytes": &one.WrittenBytes, "rios": &one.Reads,
+			"wios": &one.Writes}
 		for _, f := range fields[1:] {
-			key, text, _ := bytes.Cut(f, []byte{'='})
-			value, _ := parseNumber(text)
-			switch string(key) {
-			case "rbytes":
-				one.ReadBytes = value
-			case "wbytes":
-				one.WrittenBytes = value
-			case "rios":
-				one.Reads = value
-			case "wios":
-				one.Writes = value
-			}
+			key, value, _ := bytes.Cut(f, []byte{'='})
+			to.take(key, value)
 		}
 	}
 }
@@ -74,27 +66,19 @@ func (d *Reader) legacyIO(path string, of func(number []byte) *DeviceIO) {
 		return
 	}
 	defer d.close()
-	each := func(name string, read, written func(*DeviceIO) *uint64) {
+	each := func(name string, counts func(*DeviceIO) values) {
 		for line := range bytes.Lines(d.read(name)) {
-			fields := bytes.Fields(line)
-			if len(fields) != 3 {
-				continue
-			}
-			value, _ := parseNumber(fields[2])
-			switch string(fields[1]) {
-			case "Read":
-				*read(of(fields[0])) = value
-			case "Write":
-				*written(of(fields[0])) = value
+			if fields := bytes.Fields(line); len(fields) == 3 {
+				counts(of(fields[0])).take(fields[1], fields[2])
 			}
 		}
 	}
-	each("blkio.throttle.io_service_bytes_recursive",
-		func(i *DeviceIO) *uint64 { return &i.ReadBytes },
-		func(i *DeviceIO) *uint64 { return &i.WrittenBytes })
-	each("blkio.throttle.io_serviced_recursive",
-		func(i *DeviceIO) *uint64 { return &i.Reads },
-		func(i *DeviceIO) *uint64 { return &i.Writes })
+	each("blkio.throttle.io_service_bytes_recursive", func(i *DeviceIO) values {
+		return values{"Read": &i.ReadBytes, "Write": &i.WrittenBytes}
+	})
+	each("blkio.throttle.io_serviced_recursive", func(i *DeviceIO) values {
+		return values{"Read": &i.Reads, "Write": &i.Writes}
+	})
 }
 
 // deviceName is the path of a block device by its major and minor number.

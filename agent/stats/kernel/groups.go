@@ -137,5 +137,8 @@ func (d *Reader) number(name string) uint64 {
 	return value
 }
 
+// pairs takes the numbers of a file of lines "key value".
+func (d *Reader) pairs(name string, to values) { to.pairs(d.read(name)) }
+
 // pressure is a file of pressure stall information.
 func (d *Reader) pressure(name string) *statsapi.PSIStats { return parsePressure(d.read(name)) }

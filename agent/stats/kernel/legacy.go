@@ -36,31 +36,13 @@ func (d *Reader) legacyMemory(c *Counts) {
 	m.Usage, m.Peak = d.number("memory.usage_in_bytes"), d.number("memory.max_usage_in_bytes")
 	m.Limit, m.Failures = limit(d.number("memory.limit_in_bytes")), d.number("memory.failcnt")
 	m.Kernel = d.number("memory.kmem.usage_in_bytes")
-	eachPair(d.read("memory.oom_control"), func(key []byte, value uint64) {
-		if string(key) == "oom_kill" {
-			m.OutOfMemoryKillings = value
-		}
-	})
+	d.pairs("memory.oom_control", values{"oom_kill": &m.OutOfMemoryKillings})
 	var swapped uint64
-	eachPair(d.read("memory.stat"), func(key []byte, value uint64) {
-		switch string(key) {
-		case "total_rss":
-			m.RSS = value
-		case "total_cache":
-			m.Cache = value
-		case "total_mapped_file":
-			m.Mapped = value
-		case "total_active_file":
-			m.ActiveFile = value
-		case "total_inactive_file":
-			m.InactiveFile = value
-		case "total_pgfault":
-			m.Faults.All = value
-		case "total_pgmajfault":
-			m.Faults.Major = value
-		case "total_swap":
-			swapped = value
-		}
+	d.pairs("memory.stat", values{
+		"total_rss": &m.RSS, "total_cache": &m.Cache, "total_mapped_file": &m.Mapped,
+		"total_active_file": &m.ActiveFile, "total_inactive_file": &m.InactiveFile,
+		"total_pgfault": &m.Faults.All, "total_pgmajfault": &m.Faults.Major,
+		"total_swap": &swapped,
 	})
 	both, ok := parseNumber(d.read("memory.memsw.limit_in_bytes"))
 	if !ok {
@@ -81,14 +63,8 @@ func limit(bytes uint64) uint64 {
 
 func (d *Reader) legacyTime(c *Counts) {
 	c.CPU.Usage = d.number("cpuacct.usage")
-	eachPair(d.read("cpuacct.stat"), func(key []byte, value uint64) {
-		switch string(key) {
-		case "user":
-			c.CPU.User = value * tick
-		case "system":
-			c.CPU.System = value * tick
-		}
-	})
+	d.pairs("cpuacct.stat", values{"user": &c.CPU.User, "system": &c.CPU.System})
+	c.CPU.User, c.CPU.System = c.CPU.User*tick, c.CPU.System*tick
 }
 
 func (d *Reader) legacyQuota(c *Counts) {
@@ -96,16 +72,8 @@ func (d *Reader) legacyQuota(c *Counts) {
 	if c.CPU.Quota = d.number("cpu.cfs_quota_us"); c.CPU.Quota > 0 {
 		c.CPU.Period = d.number("cpu.cfs_period_us")
 	}
-	eachPair(d.read("cpu.stat"), func(key []byte, value uint64) {
-		switch string(key) {
-		case "nr_periods":
-			c.CPU.Periods = value
-		case "nr_throttled":
-			c.CPU.Throttled = value
-		case "throttled_time":
-			c.CPU.ThrottledTime = value
-		}
-	})
+	d.pairs("cpu.stat", values{"nr_periods": &c.CPU.Periods, "nr_throttled": &c.CPU.Throttled,
+		"throttled_time": &c.CPU.ThrottledTime})
 }
 
 func (d *Reader) processes(c *Counts) { c.Processes = d.number("pids.current") }

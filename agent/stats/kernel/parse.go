@@ -18,15 +18,23 @@ func parseNumber(text []byte) (n uint64, ok bool) {
 	return n, ok
 }
 
-// eachPair calls f with the key and the value of each line "key value".
-func eachPair(text []byte, f func(key []byte, value uint64)) {
-	for len(text) > 0 {
-		var line []byte
-		line, text, _ = bytes.Cut(text, []byte{'\n'})
-		key, rest, found := bytes.Cut(line, []byte{' '})
-		if value, ok := parseNumber(rest); found && ok && len(key) > 0 {
-			f(key, value)
+// values are where numbers go, by the keys that they have in a file. What a file lacks stays.
+type values map[string]*uint64
+
+// take takes a number if somebody wants it.
+func (v values) take(key, text []byte) {
+	if to := v[string(key)]; to != nil {
+		if n, ok := parseNumber(text); ok {
+			*to = n
 		}
+	}
+}
+
+// pairs takes the numbers of a file of lines "key value".
+func (v values) pairs(text []byte) {
+	for line := range bytes.Lines(text) {
+		key, value, _ := bytes.Cut(line, []byte{' '})
+		v.take(key, value)
 	}
 }
 

@@ -34,53 +34,22 @@ func (d *Reader) unifiedCPU(c *CPU) {
 		c.Quota = n
 		c.Period, _ = parseNumber(period)
 	}
-	eachPair(d.read("cpu.stat"), func(key []byte, value uint64) {
-		switch string(key) {
-		case "usage_usec":
-			c.Usage = value * 1000
-		case "user_usec":
-			c.User = value * 1000
-		case "system_usec":
-			c.System = value * 1000
-		case "nr_periods":
-			c.Periods = value
-		case "nr_throttled":
-			c.Throttled = value
-		case "throttled_usec":
-			c.ThrottledTime = value * 1000
-		}
+	d.pairs("cpu.stat", values{
+		"usage_usec": &c.Usage, "user_usec": &c.User, "system_usec": &c.System,
+		"nr_periods": &c.Periods, "nr_throttled": &c.Throttled, "throttled_usec": &c.ThrottledTime,
 	})
+	for _, micros := range []*uint64{&c.Usage, &c.User, &c.System, &c.ThrottledTime} {
+		*micros *= 1000
+	}
 }
 
 func (d *Reader) unifiedMemory(m *Memory) {
 	m.Usage, m.Peak = d.number("memory.current"), d.number("memory.peak")
 	m.Limit = d.number("memory.max")
-	eachPair(d.read("memory.events"), func(key []byte, value uint64) {
-		switch string(key) {
-		case "max":
-			m.Failures = value
-		case "oom_kill":
-			m.OutOfMemoryKillings = value
-		}
-	})
-	eachPair(d.read("memory.stat"), func(key []byte, value uint64) {
-		switch string(key) {
-		case "anon":
-			m.RSS = value
-		case "file":
-			m.Cache = value
-		case "kernel":
-			m.Kernel = value
-		case "file_mapped":
-			m.Mapped = value
-		case "active_file":
-			m.ActiveFile = value
-		case "inactive_file":
-			m.InactiveFile = value
-		case "pgfault":
-			m.Faults.All = value
-		case "pgmajfault":
-			m.Faults.Major = value
-		}
+	d.pairs("memory.events", values{"max": &m.Failures, "oom_kill": &m.OutOfMemoryKillings})
+	d.pairs("memory.stat", values{
+		"anon": &m.RSS, "file": &m.Cache, "kernel": &m.Kernel, "file_mapped": &m.Mapped,
+		"active_file": &m.ActiveFile, "inactive_file": &m.InactiveFile,
+		"pgfault": &m.Faults.All, "pgmajfault": &m.Faults.Major,
 	})
 }
