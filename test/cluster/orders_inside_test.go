@@ -36,7 +36,7 @@ func TestOrdersInside(t *testing.T) {
 	for i, agent := range agents {
 		sides = append(sides, newInside(t, agent, i == 0))
 	}
-	kinds := [][]trait{securityTraits(), lifeTraits(), contentTraits(), insideTraits()}
+	kinds := realTraits()
 	each := together(kinds)
 	chance := severalTraits(rand.New(rand.NewPCG(seed, 0)), slices.Concat(kinds...), int(several))
 	for some := range slices.Chunk(slices.Concat(each, chance), atOnce) {
@@ -47,6 +47,11 @@ func TestOrdersInside(t *testing.T) {
 		}
 		compareInside(t, sides, some)
 	}
+}
+
+// realTraits are those that real containers make something of, by their kinds.
+func realTraits() [][]trait {
+	return [][]trait{securityTraits(), lifeTraits(), contentTraits(), insideTraits(), furtherTraits()}
 }
 
 // together are pods that have each trait once, as few as can be: in a pod are traits of different

@@ -30,9 +30,7 @@ func TestOrders(t *testing.T) {
 	seed := harness.Number(t, "NUMALET_ORDERS_SEED", 1795356351761480071)
 	several := harness.Number(t, "NUMALET_ORDERS_PODS", 60)
 	port, servers := newAnswers(t, len(agents))
-	ask := asking{port}
-	traits := slices.Concat(securityTraits(), lifeTraits(), contentTraits(), ask.probeTraits(),
-		ask.hookTraits(), restartTraits(), addedTraits())
+	traits := simTraits(asking{port})
 	pods := slices.Concat(eachTrait(traits),
 		severalTraits(rand.New(rand.NewPCG(seed, 0)), traits, int(several)))
 	var sides []*side
@@ -44,6 +42,12 @@ func TestOrders(t *testing.T) {
 	for some := range slices.Chunk(pods, atOnce) {
 		compare(t, sides, some)
 	}
+}
+
+// simTraits are those that the simulated runtime makes something of.
+func simTraits(ask asking) []trait {
+	return slices.Concat(securityTraits(), lifeTraits(), contentTraits(), furtherTraits(),
+		ask.probeTraits(), ask.hookTraits(), restartTraits(), addedTraits(), pullTraits())
 }
 
 // atOnce is how many pods run at a time: neither node takes more than 110.
@@ -131,6 +135,8 @@ func (s *side) furnish(t *testing.T, handler string) {
 	s.Apply(`{apiVersion: v1, kind: ConfigMap, metadata: {name: plain}, data: {k: v}}
 ---
 {apiVersion: v1, kind: Secret, metadata: {name: plain}, stringData: {k: v}}
+---
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: ` + otherAccount + `}}
 `)
 	_, err := s.Client.NodeV1().RuntimeClasses().Create(t.Context(), &nodev1.RuntimeClass{
 		ObjectMeta: metav1.ObjectMeta{Name: handler}, Handler: handler,

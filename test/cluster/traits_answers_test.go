@@ -74,6 +74,18 @@ func (a asking) probeTraits() []trait {
 		a.ready("ready-tcp-refused", tcp(1)),
 		a.ready("ready-command", func(*v1.Pod) v1.ProbeHandler { return commanded("true") }),
 		a.ready("ready-command-fails", func(*v1.Pod) v1.ProbeHandler { return commanded("false") }),
+		{name: "ready-patiently", set: func(p *v1.Pod) {
+			probe := often(v1.ProbeHandler{HTTPGet: a.get(p, "/ok/")})
+			probe.SuccessThreshold, probe.TimeoutSeconds = 2, 2
+			p.Spec.Containers[0].ReadinessProbe = probe
+		}},
+		a.ready("ready-grpc-refused", func(*v1.Pod) v1.ProbeHandler {
+			return v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: 1, Service: ptr.To("s")}}
+		}),
+		main("live-grace", func(c *v1.Container) {
+			c.LivenessProbe = often(commanded("true"))
+			c.LivenessProbe.TerminationGracePeriodSeconds = ptr.To(int64(7))
+		}),
 		{name: "live-once", set: func(p *v1.Pod) {
 			c := firstEnds(p)
 			c.LivenessProbe = often(v1.ProbeHandler{HTTPGet: a.get(p, "/once-fails/")})
@@ -218,6 +230,12 @@ func addedTraits() []trait {
 				Capabilities: &v1.Capabilities{Add: []v1.Capability{"SYS_PTRACE"}}}
 		}),
 		ephemeral("debug-ends", func(c *v1.EphemeralContainer) { c.Image = doneImage }),
+		ephemeral("debug-words", func(c *v1.EphemeralContainer) {
+			c.Command, c.Args, c.WorkingDir = []string{"sleep"}, []string{"$(T)"}, "/w"
+			c.Env = []v1.EnvVar{{Name: "T", Value: "1d"}}
+			c.TerminationMessagePath = "/words"
+			c.TerminationMessagePolicy = v1.TerminationMessageFallbackToLogsOnError
+		}),
 		ephemeral("debug-target", func(c *v1.EphemeralContainer) { c.TargetContainerName = "main" }),
 		huge.asRefused(),
 	}

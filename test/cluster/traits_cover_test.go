@@ -1,0 +1,112 @@
+package cluster_test
+
+import (
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// notMade are honoured fields that no trait sets, and why not.
+func notMade() map[string]string {
+	out := map[string]string{
+		"PodSpec.nodeName": "every pod has it",
+		"PodSpec.priority": "the API server sets it by priorityClassName",
+		"PodSpec.overhead": "the API server sets it by runtimeClassName",
+	}
+	for why, fields := range map[string][]string{
+		"TestNFS runs both agents": {"NFSVolumeSource", "server", "path", "readOnly"},
+		"TestClaims and TestNFS run both agents": {"PersistentVolumeClaimVolumeSource",
+			"claimName", "readOnly"},
+		"TestBlockVolumes runs both agents": {"VolumeDevice", "name", "devicePath"},
+		"TestPodCertificates runs both agents": {"PodCertificateProjection", "signerName",
+			"keyType", "credentialBundlePath", "keyPath", "certificateChainPath"},
+		"it is for the signer": {"PodCertificateProjection", "maxExpirationSeconds",
+			"userAnnotations"},
+	} {
+		for _, field := range fields[1:] {
+			out[fields[0]+"."+field] = why
+		}
+	}
+	return out
+}
+
+// TestTraitsCoverPods: of every field that docs/pod-fields.md says is honoured there is a trait, so
+// that it is compared with the kubelet.
+func TestTraitsCoverPods(t *testing.T) {
+	made, exempt := map[string]bool{}, notMade()
+	for _, one := range append(simTraits(asking{80}), insideTraits()...) {
+		pod := ordinaryPod("one")
+		one.set(pod)
+		fieldsSet(reflect.ValueOf(pod.Spec), made)
+	}
+	for _, field := range honoured(t) {
+		if made[field] == (exempt[field] != "") {
+			t.Errorf("%s: a trait sets it: %v; why none does: %q", field, made[field], exempt[field])
+		}
+		delete(exempt, field)
+	}
+	for field := range exempt {
+		t.Errorf("%s is no field that is honoured", field)
+	}
+}
+
+// honoured are the fields that the page says are honoured, as Type.field.
+func honoured(t *testing.T) (out []string) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/pod-fields.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	heading := regexp.MustCompile("^## .*`([A-Za-z]+)`$")
+	row := regexp.MustCompile("^\\| `([A-Za-z]+)` \\| honoured \\|")
+	of := ""
+	for line := range strings.Lines(string(text)) {
+		if m := heading.FindStringSubmatch(strings.TrimSpace(line)); m != nil {
+			of = m[1]
+		} else if m := row.FindStringSubmatch(line); m != nil {
+			out = append(out, of+"."+m[1])
+		}
+	}
+	if len(out) == 0 {
+		t.Fatal("the page has no field that is honoured")
+	}
+	return out
+}
+
+// fieldsSet notes the fields of types of the API that are set in a value, as Type.field.
+func fieldsSet(v reflect.Value, into map[string]bool) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			fieldsSet(v.Elem(), into)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			fieldsSet(v.Index(i), into)
+		}
+	case reflect.Struct:
+		if v.Type().PkgPath() == "k8s.io/api/core/v1" {
+			fieldsOf(v, v.Type().Name(), into)
+		}
+	}
+}
+
+// fieldsOf notes those of a struct that is, or is part of, the type of that name.
+func fieldsOf(v reflect.Value, of string, into map[string]bool) {
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case !f.IsExported() || v.Field(i).IsZero():
+		case name == "" && f.Type != reflect.TypeFor[v1.EphemeralContainerCommon]():
+			fieldsOf(v.Field(i), of, into)
+		default:
+			into[of+"."+name] = true
+			fieldsSet(v.Field(i), into)
+		}
+	}
+}
