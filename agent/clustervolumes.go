@@ -34,7 +34,7 @@ func newContents(n node, p parts, own func() *v1.Node) (c contents, err error) {
 			return h.Allocatable.Memory().Value()
 		},
 		Facts: func() cri.Facts { return cri.Facts{Allocatable: n.hardware.Get().Allocatable} },
-		Done:  p.metrics.Mounted, RecursiveReadOnly: recursiveReadOnly(n.runtime.RuntimeStatus),
+		Done:  p.metrics.Mounted,
 		Labels: func() map[string]string {
 			if node := own(); node != nil {
 				return node.Labels
@@ -121,14 +121,4 @@ func (c *claimed) get() map[types.UID][]stats.ClaimVolume {
 		return *now
 	}
 	return nil
-}
-
-// recursiveReadOnly reports whether the runtime's default handler makes such mounts.
-func recursiveReadOnly(s cri.RuntimeStatus) bool {
-	for _, h := range s.Handlers {
-		if h.Name == "" {
-			return h.RecursiveReadOnlyMounts
-		}
-	}
-	return false
 }

@@ -31,10 +31,7 @@ import (
 func newStatuses(n node, p parts, told told) *podstatus.Store {
 	c := podstatus.Config{
 		HostIPs: n.host.addresses.IPs,
-		Node: status.Node{
-			Runtime:           n.runtime.Name,
-			RecursiveReadOnly: recursiveReadOnly(n.runtime.RuntimeStatus),
-		},
+		Node:    status.Node{Runtime: n.runtime.Name, Handlers: n.runtime.Handlers},
 		Wrote: func(c podstatus.Change) {
 			p.metrics.Status(c)
 			told.wrote(c)

@@ -201,6 +201,7 @@ func fromListedSandbox(s *runtimeapi.PodSandbox) Sandbox {
 		CreatedAt: fromNanos(s.GetCreatedAt()),
 
 		Annotations: s.GetAnnotations(),
+		Handler:     s.GetRuntimeHandler(),
 	}
 }
 
@@ -212,6 +213,7 @@ func fromSandboxStatus(s *runtimeapi.PodSandboxStatus) Sandbox {
 		CreatedAt: fromNanos(s.GetCreatedAt()),
 
 		Annotations: s.GetAnnotations(),
+		Handler:     s.GetRuntimeHandler(),
 	}
 	// A nil option message reads as POD, the zero value.
 	network := s.GetLinux().GetNamespaces().GetOptions().GetNetwork()

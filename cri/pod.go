@@ -49,6 +49,7 @@ type Sandbox struct {
 	IPs         []string
 	CreatedAt   time.Time
 	Annotations map[string]string
+	Handler     string // the runtime handler that it was made with; "": the default one
 }
 
 // ContainerState is the runtime's state of a container.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/cri"
@@ -34,10 +35,28 @@ func (b build) withUsers() (build, error) {
 	return b, err
 }
 
+// can reports whether the runtime has that handler, and it can do that.
+func (n Node) can(handler string, what func(cri.RuntimeHandler) bool) bool {
+	return slices.ContainsFunc(n.Handlers,
+		func(h cri.RuntimeHandler) bool { return h.Name == handler && what(h) })
+}
+
+// recursiveReadOnly reports whether the container's mounts can be read-only with all that is mounted
+// below; false, too, if none is to be.
+func (b build) recursiveReadOnly(ctx context.Context, c *v1.Container) (bool, error) {
+	if !slices.ContainsFunc(c.VolumeMounts,
+		func(m v1.VolumeMount) bool { return m.RecursiveReadOnly != nil }) {
+		return false, nil
+	}
+	handler, err := b.handler(ctx)
+	return err == nil && b.node.can(handler,
+		func(h cri.RuntimeHandler) bool { return h.RecursiveReadOnlyMounts }), err
+}
+
 // checkUsers refuses a user namespace that the handler cannot make.
 func (b build) checkUsers(handler string) error {
-	if !cri.OwnUsers(b.pod) || slices.ContainsFunc(b.node.Handlers,
-		func(h cri.RuntimeHandler) bool { return h.Name == handler && h.UserNamespaces }) {
+	if !cri.OwnUsers(b.pod) || b.node.can(handler,
+		func(h cri.RuntimeHandler) bool { return h.UserNamespaces }) {
 		return nil
 	}
 	if handler == "" {

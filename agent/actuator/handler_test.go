@@ -69,3 +69,32 @@ func TestHandler(t *testing.T) {
 		}
 	}
 }
+
+// Whether mounts can be read-only recursively is the handler's, which is asked for only if one is to be.
+func TestRecursiveReadOnly(t *testing.T) {
+	a := New(Config{Objects: &none{}, Node: Node{Handlers: []cri.RuntimeHandler{
+		{RecursiveReadOnlyMounts: true}, {Name: "runsc"}}}})
+	for _, tt := range []struct {
+		class  string
+		wanted bool
+		can    bool
+		lacks  string
+	}{
+		{"", true, true, ""}, {"gvisor", true, false, ""}, {"none", false, false, ""},
+		{"none", true, false, "no such class"},
+	} {
+		pod, c := &v1.Pod{}, v1.Container{VolumeMounts: []v1.VolumeMount{{}}}
+		if tt.class != "" {
+			pod.Spec.RuntimeClassName = &tt.class
+		}
+		if tt.wanted {
+			c.VolumeMounts[0].RecursiveReadOnly = ptr.To(v1.RecursiveReadOnlyIfPossible)
+		}
+		b := build{Actuator: a, pod: pod, node: a.cfg.Node}
+		can, err := b.recursiveReadOnly(t.Context(), &c)
+		if can != tt.can || (err != nil) != (tt.lacks != "") ||
+			err != nil && !strings.Contains(err.Error(), tt.lacks) {
+			t.Errorf("%+v: %v, %v", tt, can, err)
+		}
+	}
+}

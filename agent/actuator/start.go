@@ -378,8 +378,13 @@ func (b build) mounts(ctx context.Context, c *v1.Container, o cri.ContainerOptio
 	if err != nil {
 		return nil, err
 	}
+	recursive, err := b.recursiveReadOnly(ctx, c)
+	if err != nil {
+		return nil, cri.ConfigError(err)
+	}
 	mounts, err := b.cfg.Volumes.Mounts(ctx, b.pod, c, volume.Start{
 		Attempt: o.Attempt, Env: env, PodIPs: o.Facts.PodIPs, Images: b.images,
+		RecursiveReadOnly: recursive,
 	})
 	if err != nil {
 		return nil, cri.ConfigError(err)

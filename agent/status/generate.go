@@ -45,8 +45,8 @@ type derived struct {
 type Node struct {
 	Runtime string   // name of the container runtime: the scheme of container ids
 	HostIPs []string // primary first
-	// RecursiveReadOnly: see volume.Config.
-	RecursiveReadOnly bool
+	// Handlers are those of the runtime.
+	Handlers []cri.RuntimeHandler
 }
 
 // Stopping says how far the pod's end has come, and why it ends.

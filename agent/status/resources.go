@@ -2,6 +2,7 @@ package status
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -61,20 +62,28 @@ func carry(s *v1.ContainerStatus, was *v1.ContainerStatus) {
 	s.AllocatedResources, s.Resources = was.AllocatedResources, was.Resources
 }
 
+// recursiveReadOnly reports whether the pod's handler makes mounts read-only with all that is mounted
+// below. Which handler that is is known with the sandbox, and before of a pod without a class.
+func (in Input) recursiveReadOnly() bool {
+	handler := ""
+	if len(in.Observed.Sandboxes) > 0 {
+		handler = in.Observed.Sandboxes[0].Handler
+	} else if in.Pod.Spec.RuntimeClassName != nil {
+		return false
+	}
+	return slices.ContainsFunc(in.Node.Handlers, func(h cri.RuntimeHandler) bool {
+		return h.Name == handler && h.RecursiveReadOnlyMounts
+	})
+}
+
 // volumeMounts are the mounts of a container as they are made, or will be (KEP-3857).
 func volumeMounts(in Input, c *v1.Container) (out []v1.VolumeMountStatus) {
 	for _, m := range c.VolumeMounts {
 		s := v1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
 		if m.ReadOnly {
 			mode := v1.RecursiveReadOnlyDisabled
-			if wanted := m.RecursiveReadOnly; wanted != nil {
-				mode = *wanted
-			}
-			if mode == v1.RecursiveReadOnlyIfPossible {
-				mode = v1.RecursiveReadOnlyDisabled
-				if in.Node.RecursiveReadOnly {
-					mode = v1.RecursiveReadOnlyEnabled
-				}
+			if wanted := m.RecursiveReadOnly; wanted != nil && *wanted != mode && in.recursiveReadOnly() {
+				mode = v1.RecursiveReadOnlyEnabled
 			}
 			s.RecursiveReadOnly = &mode
 		}

@@ -135,7 +135,8 @@ func TestPodResources(t *testing.T) {
 // gone; mounts are told before there is a container.
 func TestUserAndMounts(t *testing.T) {
 	mode := func(m v1.RecursiveReadOnlyMode) *v1.RecursiveReadOnlyMode { return &m }
-	in := Input{Node: Node{Runtime: "r", RecursiveReadOnly: true}, Pod: &v1.Pod{Spec: v1.PodSpec{
+	in := Input{Node: Node{Runtime: "r", Handlers: []cri.RuntimeHandler{
+		{RecursiveReadOnlyMounts: true}, {Name: "heavy"}}}, Pod: &v1.Pod{Spec: v1.PodSpec{
 		Containers: []v1.Container{{Name: "main", VolumeMounts: []v1.VolumeMount{
 			{Name: "a", MountPath: "/a"}, {Name: "b", MountPath: "/b", ReadOnly: true},
 			{Name: "c", MountPath: "/c", ReadOnly: true,
@@ -151,9 +152,13 @@ func TestUserAndMounts(t *testing.T) {
 	if got := mounts(Generate(in)); got != want+"Enabled;" {
 		t.Errorf("mounts %s", got)
 	}
-	in.Node.RecursiveReadOnly = false
+	in.Observed.Sandboxes = []cri.Sandbox{{Handler: "heavy"}}
 	if got := mounts(Generate(in)); got != want+"Disabled;" {
-		t.Errorf("mounts of a runtime without recursion: %s", got)
+		t.Errorf("mounts of a handler without recursion: %s", got)
+	}
+	in.Observed.Sandboxes[0].Handler = ""
+	if got := mounts(Generate(in)); got != want+"Enabled;" {
+		t.Errorf("mounts of the default handler: %s", got)
 	}
 	in.Observed.Containers = []cri.Container{{ID: "1", Name: "main", State: cri.ContainerRunning,
 		Applied: cri.Applied{User: &v1.LinuxContainerUser{UID: 7, SupplementalGroups: []int64{8}}}}}

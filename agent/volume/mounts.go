@@ -22,6 +22,9 @@ type Start struct {
 	Env []*runtimeapi.KeyValue
 	// PodIPs go into /etc/hosts; a pod that has none and its own network gets no such file.
 	PodIPs []string
+	// RecursiveReadOnly: the pod's runtime handler can make mounts read-only with all that is mounted
+	// below.
+	RecursiveReadOnly bool
 	// Images are the runtime's names of the images that image volumes are made of, by volume.
 	Images map[string]string
 }
@@ -115,7 +118,7 @@ func (v *Volumes) volumeMount(
 	if out.Propagation, err = propagation(wanted.MountPropagation); err != nil {
 		return nil, err
 	}
-	if out.RecursiveReadOnly, err = v.cfg.recursiveReadOnly(wanted); err != nil {
+	if out.RecursiveReadOnly, err = start.recursiveReadOnly(wanted); err != nil {
 		return nil, err
 	}
 	path, err := subPath(wanted, cri.SubPathIn(start.Env))
@@ -155,7 +158,7 @@ func propagation(mode *v1.MountPropagationMode) (runtimeapi.MountPropagation, er
 }
 
 // recursiveReadOnly decides whether mounts below the volume are read-only too (KEP-3857).
-func (c Config) recursiveReadOnly(m v1.VolumeMount) (bool, error) {
+func (s Start) recursiveReadOnly(m v1.VolumeMount) (bool, error) {
 	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {
 		return false, nil
 	}
@@ -169,11 +172,11 @@ func (c Config) recursiveReadOnly(m v1.VolumeMount) (bool, error) {
 	case m.MountPropagation != nil && *m.MountPropagation != v1.MountPropagationNone:
 		return false, fmt.Errorf("recursiveReadOnly %s cannot be had with mountPropagation %s",
 			mode, *m.MountPropagation)
-	case mode == v1.RecursiveReadOnlyEnabled && !c.RecursiveReadOnly:
+	case mode == v1.RecursiveReadOnlyEnabled && !s.RecursiveReadOnly:
 		return false, fmt.Errorf("recursiveReadOnly Enabled is not supported by the container " +
 			"runtime; use IfPossible")
 	}
-	return c.RecursiveReadOnly, nil
+	return s.RecursiveReadOnly, nil
 }
 
 // subPath is the path in the volume that is mounted, "" for all of it.

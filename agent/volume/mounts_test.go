@@ -16,7 +16,7 @@ import (
 )
 
 func TestMounts(t *testing.T) {
-	v, _ := newVolumes(t, Config{RecursiveReadOnly: true})
+	v, _ := newVolumes(t, Config{})
 	pod := podWith(empty("scratch", ""), host("etc", "/etc", ""))
 	container := &pod.Spec.Containers[0]
 	container.TerminationMessagePath = "/dev/termination-log"
@@ -33,7 +33,8 @@ func TestMounts(t *testing.T) {
 		},
 	}
 	dir := setUp(t, v, pod)
-	got, err := v.Mounts(t.Context(), pod, container, Start{Attempt: 3, PodIPs: []string{"10.0.0.7"}})
+	got, err := v.Mounts(t.Context(), pod, container, Start{Attempt: 3,
+		PodIPs: []string{"10.0.0.7"}, RecursiveReadOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}

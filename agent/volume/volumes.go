@@ -40,8 +40,6 @@ type Config struct {
 	// Done is told of each volume that was set up, or was not, with its type's name; nil: nobody
 	// is. It must not block.
 	Done func(plugin string, took time.Duration, err error)
-	// RecursiveReadOnly: the runtime can make mounts read-only with all that is mounted below.
-	RecursiveReadOnly bool
 	// Claims are asked what persistent volume claims are bound to; nil: there is no API server.
 	Claims Claims
 	// Labels are the node's; nil: it has none.

@@ -54,13 +54,13 @@ func (r *runtimeService) Status(
 	}, nil
 }
 
-// handlers are the default one, which has no name, and those that the configuration adds. All can
-// do the same.
+// handlers are the default one, which has no name, and those that the configuration adds, which do
+// not make mounts read-only recursively, as those that are machines cannot.
 func (r *runtimeService) handlers() (out []*runtimeapi.RuntimeHandler) {
 	for _, name := range append([]string{""}, r.cfg.Handlers...) {
 		out = append(out, &runtimeapi.RuntimeHandler{
 			Name: name, Features: &runtimeapi.RuntimeHandlerFeatures{
-				RecursiveReadOnlyMounts: true, UserNamespaces: true,
+				RecursiveReadOnlyMounts: name == "", UserNamespaces: true,
 			},
 		})
 	}

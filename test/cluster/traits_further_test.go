@@ -64,6 +64,11 @@ func furtherTraits() []trait {
 func furtherVolumes() []trait {
 	missing := v1.LocalObjectReference{Name: "missing"}
 	return []trait{
+		{name: "class-read-only", set: func(p *v1.Pod) { // the class's handler cannot
+			p.Spec.RuntimeClassName = ptr.To("heavy")
+			mounted("", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}, v1.VolumeMount{
+				ReadOnly: true, RecursiveReadOnly: ptr.To(v1.RecursiveReadOnlyIfPossible)}).set(p)
+		}},
 		mounted("image-if-not-present", v1.VolumeSource{Image: &v1.ImageVolumeSource{
 			Reference: dataImage, PullPolicy: v1.PullIfNotPresent}}, v1.VolumeMount{}),
 		mounted("config-map-missing", v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{
