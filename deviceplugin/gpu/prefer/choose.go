@@ -1,9 +1,6 @@
 package prefer
 
-import (
-	"cmp"
-	"slices"
-)
+import "slices"
 
 const (
 	// maxGroups bounds how many groups of one size are tried; 16 GPUs that all differ have 12,870.
@@ -11,6 +8,8 @@ const (
 	// maxTried bounds how many are looked at in all. What others that tie would leave is not looked
 	// at after that.
 	maxTried = 1 << 20
+	// mostGPUs is how many GPUs a machine may have of which groups are tried at all.
+	mostGPUs = 64
 )
 
 // mesh is how many GPUs are joined by NVLinks without switches, at most. Only there can a pair that
@@ -32,7 +31,7 @@ func (l Links) Choose(available, must []int, size int) []int {
 	l = l.symmetric()
 	s := search{links: l, kinds: l.kinds(others, available)}
 	for _, of := range append(laterSizes[:], size-len(must)) {
-		if s.groups(of) > maxGroups {
+		if len(l) > mostGPUs || s.groups(of) > maxGroups {
 			return l.grow(available, must, size)
 		}
 	}
@@ -88,8 +87,8 @@ func (s *search) groups(size int) int {
 }
 
 // each calls f with every different group of size that has begin in it, and with its quality, but
-// for those whose NVLinks are worse than those of floor, or of the best that f has seen, which it
-// returns. The slice is f's for the call only.
+// for those that are worse than floor, or than the floor that f returns. The slice is f's for the
+// call only.
 func (s *search) each(begin []int, size int, floor Quality, f func([]int, Quality) Quality) {
 	more := s.links.more(size)
 	group := slices.Grow(slices.Clone(begin), size)
@@ -102,8 +101,8 @@ func (s *search) each(begin []int, size int, floor Quality, f func([]int, Qualit
 		switch {
 		case len(group) == size:
 			s.tried++
-			if best := f(group, q); best.CompareNVLink(floor) > 0 {
-				floor = best
+			if next := f(group, q); next.Compare(floor) > 0 {
+				floor = next
 			}
 			return
 		case kind == len(s.kinds) || left < size-len(group):
@@ -123,17 +122,14 @@ func (s *search) each(begin []int, size int, floor Quality, f func([]int, Qualit
 	next(0, left, s.links.of(begin))
 }
 
-// order compares two groups of the same size.
-type order func(a, b Quality) int
-
 // ties are the different groups of size, with must in them, that no other is better than. There is
 // one if there are size GPUs.
 func (s *search) ties(must []int, size int, by order) (ties [][]int) {
 	var best Quality
-	s.each(must, size, Quality{}, func(group []int, q Quality) Quality {
+	s.each(must, size, worst, func(group []int, q Quality) Quality {
 		better := 1
 		if len(ties) > 0 {
-			better = by(q, best)
+			better = by.compare(q, best)
 		}
 		if better > 0 {
 			ties, best = ties[:0], q
@@ -141,18 +137,17 @@ func (s *search) ties(must []int, size int, by order) (ties [][]int) {
 		if better >= 0 {
 			ties = append(ties, sorted(slices.Clone(group)))
 		}
-		return best
+		return by.floor(best)
 	})
 	return ties
 }
 
-// most is how good the best group of size is. Where its NVLinks are worse than those of floor it is
-// some quality of worse ones.
-func (s *search) most(size int, floor Quality) (best Quality) {
-	found := false
+// most is how good the best group of size is. Where it is worse than floor it is something worse.
+func (s *search) most(size int, floor Quality) Quality {
+	best := worst
 	s.each(nil, size, floor, func(_ []int, q Quality) Quality {
-		if !found || q.Compare(best) > 0 {
-			best, found = q, true
+		if q.Compare(best) > 0 {
+			best = q
 		}
 		return best
 	})
@@ -162,37 +157,128 @@ func (s *search) most(size int, floor Quality) (best Quality) {
 // best is the best group of size with must in it.
 func (s *search) best(available, must []int, size int) []int {
 	if s.links.alike(available) { // then nobody's NVLinks are at stake
-		return s.leaves(available, s.ties(must, size, Quality.Compare), rest.compare)[0]
+		return s.leaves(available, s.ties(must, size, byAll), byAll)[0]
 	}
-	ties := s.ties(must, size, Quality.CompareNVLink)
-	ties = s.leaves(available, ties, rest.compareNVLink)
-	ties = bestBy(ties, func(group []int, _ Quality) Quality { return s.links.of(group) },
-		Quality.ComparePaths)
-	return s.leaves(available, ties, rest.compare)[0]
+	ties := s.ties(must, size, byNVLink)
+	ties = s.leaves(available, ties, byNVLink)
+	ties = bestBy(ties, s.links.of, byAll) // their NVLinks are the same
+	return s.leaves(available, ties, byAll)[0]
 }
 
-// leaves are the groups that leave the most useful rest, in order.
-func (s *search) leaves(available []int, groups [][]int, by func(a, b rest) int) [][]int {
+// leaves are the groups that leave the most useful rest, in order: the best group for others, the
+// largest first, and what the rest has in common, which is the more the better, however weak a
+// single pair is.
+func (s *search) leaves(available []int, groups [][]int, by order) [][]int {
 	slices.SortFunc(groups, slices.Compare)
-	return bestBy(groups, func(group []int, most rest) rest {
-		if s.tried > maxTried {
-			return rest{unseen: true}
+	for _, size := range laterSizes {
+		if size <= len(available)-len(groups[0]) {
+			groups = s.leaving(available, groups, size, by)
 		}
-		return s.left(available, group, most)
+	}
+	groups = bestBy(groups, func(group []int) Quality {
+		return s.then(without(available, group))
+	}, by)
+	return bestBy(groups, func(group []int) Quality {
+		whole := s.links.of(without(available, group))
+		whole.Weakest, whole.Longest = 0, 0
+		return whole
 	}, by)
 }
 
-// bestBy are the groups of which none is better in something. of is told the best so far, zero at
-// first.
-func bestBy[T any](groups [][]int, of func([]int, T) T, by func(a, b T) int) (best [][]int) {
+// leaving are the groups that leave the best group of a size. All are asked together which of the
+// groups of that size they leave, or each what is best of its rest, whichever is less to look at.
+func (s *search) leaving(available []int, groups [][]int, size int, by order) [][]int {
+	first := s.rest(available, groups[0])
+	switch {
+	case len(groups) == 1 || s.tried > maxTried:
+		return groups
+	case len(groups)*first.groups(size) > s.groups(size):
+		return s.disjoint(groups, size, by)
+	}
+	floor := worst
+	return bestBy(groups, func(group []int) Quality {
+		rest := s.rest(available, group)
+		q := rest.most(size, floor)
+		s.tried += rest.tried
+		if next := by.floor(q); next.Compare(floor) > 0 {
+			floor = next
+		}
+		return q
+	}, by)
+}
+
+// rest is a search among what a group leaves.
+func (s *search) rest(available, group []int) search {
+	others := without(available, group)
+	return search{links: s.links, kinds: s.links.kinds(others, others)}
+}
+
+// disjoint are those of the groups beside which the best group of a size is possible. They have the
+// first GPUs of each kind; what is looked for is made of the last ones, so that two groups are
+// possible together when they have no GPU in common.
+func (s *search) disjoint(groups [][]int, size int, by order) (beside [][]int) {
+	taken := make([]uint64, len(groups))
+	for n, group := range groups {
+		taken[n] = maskOf(group)
+	}
+	last := search{links: s.links, kinds: make([][]int, len(s.kinds))}
+	for n, kind := range s.kinds {
+		last.kinds[n] = slices.Clone(kind)
+		slices.Reverse(last.kinds[n])
+	}
+	var best Quality
+	var ties []uint64
+	apart := func(from []uint64, mask uint64) bool {
+		at := slices.IndexFunc(from, func(other uint64) bool { return other&mask == 0 })
+		s.tried += max(at, 0)
+		return at >= 0
+	}
+	last.each(nil, size, worst, func(group []int, q Quality) Quality {
+		better := 1
+		if ties != nil {
+			better = by.compare(q, best)
+		}
+		mask := maskOf(group)
+		switch {
+		case better == 0:
+			ties = append(ties, mask)
+		case better > 0 && apart(taken, mask):
+			ties, best = append(ties[:0], mask), q
+		}
+		if ties == nil {
+			return worst
+		}
+		return by.floor(best)
+	})
+	s.tried += last.tried
+	for n, group := range groups {
+		if s.tried > maxTried && beside != nil {
+			break
+		}
+		if apart(ties, taken[n]) {
+			beside = append(beside, group)
+		}
+	}
+	return beside
+}
+
+func maskOf(group []int) (mask uint64) {
+	for _, i := range group {
+		mask |= 1 << i
+	}
+	return mask
+}
+
+// bestBy are the groups of which none is better in something.
+func bestBy(groups [][]int, of func([]int) Quality, by order) (best [][]int) {
 	if len(groups) == 1 {
 		return groups
 	}
-	var most T
+	var most Quality
 	for _, group := range groups {
-		got, better := of(group, most), 1
+		got, better := of(group), 1
 		if best != nil {
-			better = by(got, most)
+			better = by.compare(got, most)
 		}
 		if better > 0 {
 			best, most = nil, got
@@ -204,75 +290,20 @@ func bestBy[T any](groups [][]int, of func([]int, T) T, by func(a, b T) int) (be
 	return best
 }
 
-// rest says how useful the GPUs are that a group leaves.
-type rest struct {
-	groups [len(laterSizes)]Quality // the best group of each size; zero where there is none
-	// then is the best group of four once a best pair has been taken too.
-	then   Quality
-	whole  Quality
-	unseen bool
-}
-
-func (r rest) compare(o rest) int {
-	return r.compareBy(o, Quality.Compare)
-}
-
-func (r rest) compareNVLink(o rest) int {
-	return r.compareBy(o, Quality.CompareNVLink)
-}
-
-func (r rest) compareBy(o rest, by order) int {
-	switch {
-	case r.unseen:
-		return -1
-	case o.unseen:
-		return 1
+// then is how good the best group of four of these is once a best pair has been taken too, where
+// that is at stake; else zero.
+func (s *search) then(others []int) (best Quality) {
+	if len(others) > mesh || len(others) < 2+4 || s.links.alike(others) {
+		return best
 	}
-	for n, q := range r.groups {
-		if better := by(q, o.groups[n]); better != 0 {
-			return better
+	pairs := search{links: s.links, kinds: s.links.kinds(others, others)}
+	for n, pair := range pairs.ties(nil, 2, byNVLink) {
+		fours := pairs.rest(others, pair)
+		if four := fours.most(4, worst); n == 0 || four.Compare(best) > 0 {
+			best = four
 		}
 	}
-	// What the rest has in common is the more the better, however weak a single pair is.
-	r.whole.Weakest, r.whole.Longest = 0, 0
-	o.whole.Weakest, o.whole.Longest = 0, 0
-	return cmp.Or(by(r.then, o.then), by(r.whole, o.whole))
-}
-
-// left is what a group leaves. Of what has worse NVLinks than most, no more than that is told.
-func (s *search) left(available, group []int, most rest) (out rest) {
-	others := without(available, group)
-	out.whole = s.links.of(others)
-	after := search{links: s.links, kinds: s.links.kinds(others, others)}
-	for n, size := range laterSizes {
-		if size > len(others) {
-			continue
-		}
-		out.groups[n] = after.most(size, most.groups[n])
-		switch better := out.groups[n].CompareNVLink(most.groups[n]); {
-		case better > 0:
-			most = rest{} // the others do not decide
-		case better < 0:
-			s.tried += after.tried
-			return out
-		}
-	}
-	if !s.links.alike(others) && len(others) <= mesh && len(others) >= 2+4 {
-		for n, pair := range after.ties(nil, 2, Quality.CompareNVLink) {
-			four := s.four(without(others, pair))
-			if n == 0 || four.Compare(out.then) > 0 {
-				out.then = four
-			}
-		}
-	}
-	s.tried += after.tried
-	return out
-}
-
-// four is how good the best four of these are.
-func (s *search) four(of []int) Quality {
-	four := search{links: s.links, kinds: s.links.kinds(of, of)}
-	return four.most(4, Quality{})
+	return best
 }
 
 func without(all, some []int) []int {

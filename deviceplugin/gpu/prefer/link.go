@@ -63,8 +63,11 @@ type Quality struct {
 	Paths   int
 }
 
-// alone is the quality of a single GPU.
-var alone = Quality{Weakest: math.MaxInt}
+// alone is the quality of a single GPU. Nothing is worse than worst.
+var (
+	alone = Quality{Weakest: math.MaxInt}
+	worst = Quality{Longest: math.MaxInt, Paths: math.MaxInt}
+)
 
 // Compare is -1 if q is worse than o, 1 if it is better.
 func (q Quality) Compare(o Quality) int {
@@ -79,6 +82,29 @@ func (q Quality) CompareNVLink(o Quality) int {
 // ComparePaths compares the ways over PCIe only.
 func (q Quality) ComparePaths(o Quality) int {
 	return cmp.Or(cmp.Compare(o.Longest, q.Longest), cmp.Compare(o.Paths, q.Paths))
+}
+
+// order compares two groups of the same size.
+type order int
+
+const (
+	byAll order = iota
+	byNVLink
+)
+
+func (by order) compare(a, b Quality) int {
+	if by == byNVLink {
+		return a.CompareNVLink(b)
+	}
+	return a.Compare(b)
+}
+
+// floor is the worst that ties with q.
+func (by order) floor(q Quality) Quality {
+	if by == byNVLink {
+		q.Longest, q.Paths = worst.Longest, worst.Paths
+	}
+	return q
 }
 
 // String is for tables.
@@ -100,11 +126,11 @@ func (q Quality) with(l Link) Quality {
 	}
 }
 
-// reaches reports whether the NVLinks of a group can become as good as those of best when its pairs
-// get no more than this bandwidth in addition. The weakest pair stays.
+// reaches reports whether a group can become as good as best when its pairs get no more than this
+// bandwidth in addition. The weakest pair and the longest path stay.
 func (q Quality) reaches(best Quality, more int) bool {
-	return q.Weakest > best.Weakest ||
-		q.Weakest == best.Weakest && q.NVLink+more >= best.NVLink
+	q.NVLink += more
+	return q.Compare(best) >= 0
 }
 
 // more is how much bandwidth the pairs of a group that has n GPUs can get until it has size, at
