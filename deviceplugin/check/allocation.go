@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -71,6 +70,13 @@ func allocationChecks() []check {
 			why:      "a pod may ask for all devices of a node",
 			hint:     "set no limit on the ids of a request",
 		}, run: checkAllocateAll},
+		{name: "several-devices", needs: plus(then, "answer"), wants: two, words: words{
+			did:      "called Allocate for two devices, and for each of them alone",
+			expected: "another answer than for one, with a place for each",
+			why:      "a container that asks for two devices gets one, and nobody notices",
+			hint: "make the answer in a loop over DevicesIds; two devices at one path in the " +
+				"container are one",
+		}, run: checkSeveral},
 	}
 	return slices.Concat(ordinary, oddAllocationChecks(then), parallelChecks(then))
 }
@@ -101,7 +107,7 @@ func oddAllocationChecks(then []string) []check {
 		}, run: checkOdd(func([]string) []string { return nil }, Passed)},
 		{name: "two-containers", needs: then, wants: two, words: words{
 			did:      "called Allocate with requests for two containers",
-			expected: "two answers",
+			expected: "two answers, each what the container gets alone",
 			why: "the API has a list of requests, and the answers are told apart by their " +
 				"place",
 			hint: "make an answer in a loop over ContainerRequests",
@@ -163,6 +169,9 @@ func checkAnswer(ctx context.Context, b *bench) outcome {
 	}
 	if len(flaws) > 0 {
 		return failed("%s", oneline.Of(strings.Join(flaws, "; ")))
+	}
+	if absent := absent(resp); len(absent) > 0 {
+		return warned("this machine does not have %s", deviceplugin.Few(absent))
 	}
 	return passed("%s", contents(resp))
 }
@@ -233,52 +242,6 @@ func checkOdd(odd func(ids []string) []string, answered Verdict) func(
 		}
 		return passed("it said %s", said(refused))
 	}
-}
-
-func checkTwoContainers(ctx context.Context, b *bench) outcome {
-	ids := b.healthy()
-	resp, err := b.plugin().allocate(ctx, ids[:1], ids[1:2])
-	if err != nil {
-		return failed("%s", said(err))
-	}
-	if n := len(resp.GetContainerResponses()); n != 2 {
-		return failed("it answered for %d", n)
-	}
-	return passed("there were two")
-}
-
-func checkParallel(ctx context.Context, b *bench) outcome {
-	ids := b.healthy()
-	ids = ids[:min(mostParallel, len(ids))]
-	alone := make([]*v1beta1.AllocateResponse, len(ids))
-	for i, id := range ids {
-		resp, err := b.plugin().allocate(ctx, []string{id})
-		if err != nil {
-			return failed("alone, %s: %s", id, said(err))
-		}
-		again, err := b.plugin().allocate(ctx, []string{id})
-		if err == nil && sameAnswer(resp, again) {
-			alone[i] = resp // what differs each time cannot be compared
-		}
-	}
-	var group errgroup.Group
-	for i, id := range ids {
-		group.Go(func() error {
-			resp, err := b.plugin().allocate(ctx, []string{id})
-			switch {
-			case err != nil:
-				return fmt.Errorf("%s: %s", id, said(err))
-			case alone[i] != nil && !sameAnswer(alone[i], resp):
-				return fmt.Errorf("%s got {%s}, and alone {%s}", id,
-					oneline.Cut(resp.String(), 256), oneline.Cut(alone[i].String(), 256))
-			}
-			return nil
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return failed("%v", err)
-	}
-	return passed("%d calls at the same time had theirs", len(ids))
 }
 
 func checkCancelled(ctx context.Context, b *bench) outcome {

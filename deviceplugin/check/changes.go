@@ -36,7 +36,7 @@ func changeChecks() []check {
 				why:      "the device is given out and is not there",
 				hint:     "list only what is there, or list it as Unhealthy",
 			}, run: checkVanished},
-		{name: "returns", needs: plus(needs, "vanishes"), wants: wants{plugin: true, lever: Return},
+		{name: "returns", needs: plus(needs, "unhealthy", "vanishes"), wants: wants{plugin: true, lever: Return},
 			words: words{
 				did:      "brought the device back and waited for the list",
 				expected: "a list with it, healthy, under its id",
@@ -85,10 +85,24 @@ func (b *bench) missing() []string {
 	return slices.DeleteFunc(slices.Clone(b.before), func(id string) bool { return now[id] })
 }
 
+// unlisted are those of the devices that were healthy before that are not even listed now.
+func (b *bench) unlisted() []string {
+	now := map[string]bool{}
+	for _, d := range b.resource().Devices {
+		now[d.ID] = true
+	}
+	return slices.DeleteFunc(slices.Clone(b.before), func(id string) bool { return now[id] })
+}
+
 func checkSick(ctx context.Context, b *bench) outcome {
 	b.before = b.healthy()
 	if done, o := b.pull(ctx, Sicken, func() bool { return len(b.missing()) > 0 }); !done {
 		return o
+	}
+	if gone := b.unlisted(); len(gone) > 0 && len(gone) < len(b.missing()) {
+		return failed("%s are not in the list any more", deviceplugin.Few(gone)).advising(
+			"send all devices each time, also those that have not changed: a list takes the place " +
+				"of the one before")
 	}
 	return passed("%s", deviceplugin.Few(b.missing()))
 }

@@ -35,9 +35,10 @@ func TestGoodPlugin(t *testing.T) {
 			if report.Way != way || report.Resource != gpu || report.Devices != 4 {
 				t.Errorf("the report is of %+v", report)
 			}
-			want := []string{"registry-notice", hearsReleased, "starts-after-kill"}
+			want := []string{"registry-notice", hearsReleased, "starts-after-kill", "ids-stay"}
 			if p.registry {
-				want = []string{"options-agree", hearsReleased, "socket-made-anew", "starts-after-kill"}
+				want = []string{"options-agree", hearsReleased, "socket-made-anew",
+					"starts-after-kill", "ids-stay"}
 			}
 			if got := namesOf(report, Skipped); !slices.Equal(got, want) {
 				t.Errorf("these are not made: %q, want %q", got, want)

@@ -42,6 +42,15 @@ func endChecks() []check {
 					"use",
 				hint: "remove the old socket before you listen",
 			}, run: checkStartsAfterKill},
+		{name: "ids-stay", needs: plus(needs, "starts-after-kill"),
+			wants: wants{plugin: true, devices: 1, start: true, kill: true}, words: words{
+				did:      "compared the ids of the devices with those of before the plugin was killed",
+				expected: "the same",
+				why: "pods have their devices by id: under new ids the same hardware is free, and " +
+					"is given to others too",
+				hint: "make ids of what stays the same, such as a serial number, a UUID or a PCI " +
+					"address",
+			}, run: checkIDsStay},
 	}
 }
 
@@ -88,6 +97,7 @@ func checkSocketGone(_ context.Context, b *bench) outcome {
 }
 
 func checkStartsAfterKill(ctx context.Context, b *bench) outcome {
+	b.before = b.healthy()
 	b.subject.kill()
 	b.until(ctx, func() bool { return !b.connected() })
 	n := b.introductions()
@@ -102,4 +112,17 @@ func checkStartsAfterKill(ctx context.Context, b *bench) outcome {
 		return failed("it did not come back in %s: %s", b.cfg.Patience, b.resource().Problem)
 	}
 	return passed("it did")
+}
+
+// checkIDsStay fails when no id is left: a single device may have gone in the meantime.
+func checkIDsStay(ctx context.Context, b *bench) outcome {
+	if len(b.before) >= many {
+		return skipped("the devices were made many, and are few again")
+	}
+	stayed := func() bool { return len(b.missing()) < len(b.before) }
+	if len(b.before) > 0 && !b.pulse.until(ctx, min(b.cfg.Patience, notices), stayed) {
+		return failed("it listed %s, and now %s", deviceplugin.Few(b.before),
+			deviceplugin.Few(b.healthy()))
+	}
+	return passed("they are")
 }

@@ -23,9 +23,10 @@ const (
 	// kubeletList is the longest list that the kubelet can read, the default of gRPC.
 	kubeletList = 4 << 20
 	// watched is how long a plugin is watched that should do nothing, and mostRepeats how often it
-	// may say the same meanwhile.
+	// may say the same meanwhile, and mostLists how often anything.
 	watched     = time.Second
 	mostRepeats = 2
+	mostLists   = 6
 )
 
 // usable are the checks without which nothing is known of the devices.
@@ -214,6 +215,11 @@ func checkListPace(_ context.Context, b *bench) outcome {
 	if list.repeats > mostRepeats {
 		return warned("%d lists in %.1f s said what the one before said", list.repeats,
 			time.Since(list.began).Seconds())
+	}
+	if list.answers > mostLists {
+		return warned("%d lists came in %.1f s, and nothing was done to the devices", list.answers,
+			time.Since(list.began).Seconds()).advising("send the list again only when a device has " +
+			"changed, and the devices in an order that stays")
 	}
 	return passed("%d lists came in all", list.answers)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/numalet/numalet/deviceplugin"
 )
@@ -89,8 +90,13 @@ func checkPrefer(ctx context.Context, b *bench) outcome {
 		return skipped("the options do not offer it")
 	}
 	for _, q := range questions(b.healthy()) {
+		began := time.Now()
 		if _, err := b.plugin().prefer(ctx, q); err != nil {
 			return failed("for %d of %d devices: %s", q.Size, len(q.Available), said(err))
+		}
+		if took := time.Since(began); took > slow {
+			return warned("the answer for %d of %d devices came after %.1f s; pods wait so long",
+				q.Size, len(q.Available), took.Seconds())
 		}
 	}
 	return passed("it answered %d times", len(questions(b.healthy())))

@@ -50,7 +50,12 @@ func be(act string, dirs Dirs) error {
 	case "panics-without-ids":
 		p.allocate = func(ctx context.Context, s *served, ids []string) (
 			*v1beta1.ContainerAllocateResponse, error) {
-			return plain(ctx, s, []string{ids[0]})
+			return plain(ctx, s, append([]string{ids[0]}, ids[1:]...))
+		}
+	case "renames":
+		p.devices = invented(4)
+		for _, d := range p.devices {
+			d.ID = fmt.Sprint(d.GetID(), "-", os.Getpid())
 		}
 	case "deaf":
 		ctx = context.Background()
@@ -84,13 +89,14 @@ func TestProcesses(t *testing.T) {
 	}{
 		"good":               {},
 		"panics":             {failed: "unlisted-id", says: "no such device"},
-		"panics-without-ids": {failed: "no-ids", says: "index out of range"},
+		"panics-without-ids": {failed: "no-ids", says: "out of range"},
 		"deaf":               {failed: "stops", says: "still ran", patience: hangs},
 		"stale": {
 			failed: "starts-after-kill", says: "p.sock: file exists",
 		},
-		"leaves": {warned: "socket-gone", says: "p.sock"},
-		"fails":  {warned: "stops", says: "exit status 3"},
+		"renames": {failed: "ids-stay", says: "it listed gpu-0-"},
+		"leaves":  {warned: "socket-gone", says: "p.sock"},
+		"fails":   {warned: "stops", says: "exit status 3"},
 	} {
 		t.Run(act, func(t *testing.T) {
 			t.Parallel()

@@ -25,6 +25,7 @@ type nicety struct {
 
 func niceties() map[string]nicety {
 	var calls atomic.Int64
+	var slept atomic.Bool
 	return map[string]nicety{
 		"other options": {"options-agree", func(p *plugin) {
 			p.request = func(_ string, r *v1beta1.RegisterRequest) { r.Options = nil }
@@ -51,6 +52,36 @@ func niceties() map[string]nicety {
 				return nil
 			}
 		}, "said what the one before said"},
+		"lists in no order": {"list-pace", func(p *plugin) {
+			p.list = func(s *served, _ int, to lister) error {
+				for n := 0; to.Context().Err() == nil; n++ {
+					devices, _ := s.state()
+					at := n % len(devices)
+					if err := to.Send(&v1beta1.ListAndWatchResponse{
+						Devices: slices.Concat(devices[at:], devices[:at]),
+					}); err != nil {
+						return err
+					}
+					time.Sleep(50 * time.Millisecond)
+				}
+				return nil
+			}
+		}, "nothing was done to the devices"},
+		"not on this machine": {"answer", func(p *plugin) {
+			p.answers = func(a *v1beta1.AllocateResponse) {
+				for _, r := range a.GetContainerResponses() {
+					r.Mounts = []*v1beta1.Mount{{HostPath: "/nowhere/lib", ContainerPath: "/lib"}}
+				}
+			}
+		}, "this machine does not have /nowhere/lib"},
+		"slow to prefer": {"prefer", func(p *plugin) {
+			p.prefer = func(available, must []string, size int) ([]string, error) {
+				if slept.CompareAndSwap(false, true) {
+					time.Sleep(slow + 100*time.Millisecond)
+				}
+				return firsts(available, must, size)
+			}
+		}, "pods wait so long"},
 		"another answer": {"allocate-again", func(p *plugin) {
 			p.answers = func(a *v1beta1.AllocateResponse) {
 				for _, r := range a.GetContainerResponses() {

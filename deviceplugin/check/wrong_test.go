@@ -120,9 +120,11 @@ var mistakes = []mistake{
 		"belongs to", 0},
 	{"a relative path", "answer", func(p *plugin) {
 		p.answers = func(a *v1beta1.AllocateResponse) {
-			a.ContainerResponses[0].Devices = []*v1beta1.DeviceSpec{{
-				HostPath: "dev/null", ContainerPath: "/dev/null", Permissions: "rw",
-			}}
+			for _, r := range a.GetContainerResponses() {
+				r.Devices = []*v1beta1.DeviceSpec{{
+					HostPath: "dev/null", ContainerPath: "/dev/null", Permissions: "rw",
+				}}
+			}
 		}
 	}, `"dev/null"`, 0},
 	{"few at once", "allocate-all", func(p *plugin) {
@@ -134,6 +136,14 @@ var mistakes = []mistake{
 			return plain(ctx, s, ids)
 		}
 	}, "too many", 0},
+	{"answers for the first only", "several-devices", func(p *plugin) {
+		p.allocate = func(ctx context.Context, s *served, ids []string) (
+			*v1beta1.ContainerAllocateResponse, error) {
+			return plain(ctx, s, ids[:min(1, len(ids))])
+		}
+	}, "as for gpu-0 alone", 0},
+	{"all at one place", "several-devices", func(p *plugin) { p.allocate = atOnePlace },
+		`two devices have the container path "/dev/gpu"`, 0},
 	{"locks each id", "repeated-id", func(p *plugin) {
 		p.allocate = func(ctx context.Context, s *served, ids []string) (
 			*v1beta1.ContainerAllocateResponse, error) {
@@ -149,6 +159,9 @@ var mistakes = []mistake{
 			a.ContainerResponses = a.GetContainerResponses()[:1]
 		}
 	}, "for 1", 0},
+	{"answers in another order", "two-containers", func(p *plugin) {
+		p.answers = func(a *v1beta1.AllocateResponse) { slices.Reverse(a.ContainerResponses) }
+	}, "and alone", 0},
 	{"calls share a field", "parallel", func(p *plugin) { p.allocate = sharing }, "and alone", 0},
 	{"keeps its lock when a call is cancelled", "cancelled", func(p *plugin) {
 		p.allocate = holding
@@ -193,6 +206,8 @@ var mistakes = []mistake{
 	{"does not tell of sick devices", "unhealthy", func(p *plugin) {
 		p.deaf = func(_, is []*v1beta1.Device) bool { return is[0].GetHealth() != v1beta1.Healthy }
 	}, "nothing of it", hangs},
+	{"lists what has changed only", "unhealthy", func(p *plugin) { p.list = listChanged },
+		"are not in the list any more", 0},
 	{"sick for ever", "recovers", func(p *plugin) {
 		p.deaf = func(was, is []*v1beta1.Device) bool {
 			return was[0].GetHealth() != v1beta1.Healthy && is[0].GetHealth() == v1beta1.Healthy
@@ -267,6 +282,40 @@ func once(ctx context.Context, s *served, ids []string) (*v1beta1.ContainerAlloc
 		s.account[id] = id
 	}
 	return &v1beta1.ContainerAllocateResponse{}, nil
+}
+
+// atOnePlace gives every device the same path in the container.
+func atOnePlace(ctx context.Context, s *served, ids []string) (*v1beta1.ContainerAllocateResponse,
+	error) {
+	a, err := plain(ctx, s, ids)
+	for range len(ids) {
+		if err == nil {
+			a.Devices = append(a.Devices, &v1beta1.DeviceSpec{
+				HostPath: "/dev/null", ContainerPath: "/dev/gpu", Permissions: "rw",
+			})
+		}
+	}
+	return a, err
+}
+
+// listChanged sends all devices first, and then those that are others than before.
+func listChanged(s *served, _ int, to lister) error {
+	var last []*v1beta1.Device
+	for {
+		devices, changed := s.state()
+		send := slices.DeleteFunc(slices.Clone(devices), func(d *v1beta1.Device) bool {
+			return slices.Contains(last, d)
+		})
+		if err := to.Send(&v1beta1.ListAndWatchResponse{Devices: send}); err != nil {
+			return err
+		}
+		last = devices
+		select {
+		case <-changed:
+		case <-to.Context().Done():
+			return nil
+		}
+	}
 }
 
 // inOneSet allocates each device with those only with which it was allocated first.
