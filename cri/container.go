@@ -52,9 +52,10 @@ func ContainerConfig(
 	if err != nil {
 		return nil, ConfigError(err)
 	}
-	if o.Target != "" {
-		security.NamespaceOptions.Pid = runtimeapi.NamespaceMode_TARGET
-		security.NamespaceOptions.TargetId = o.Target
+	// In a pod that shares processes, with the host or among its containers, all are seen anyway.
+	if ns := security.NamespaceOptions; o.Target != "" &&
+		ns.Pid == runtimeapi.NamespaceMode_CONTAINER {
+		ns.Pid, ns.TargetId = runtimeapi.NamespaceMode_TARGET, o.Target
 	}
 	signal, err := stopSignal(container)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/cri"
 )
@@ -31,13 +32,19 @@ func TestTarget(t *testing.T) {
 		why.Message != "unable to find target container gone" {
 		t.Errorf("a target that is not there: %v", err)
 	}
-	config, err := cri.ContainerConfig(pod, &v1.Container{Name: "sees"},
-		cri.ContainerOptions{Target: "new"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns := config.Linux.SecurityContext.NamespaceOptions
-	if ns.Pid != runtimeapi.NamespaceMode_TARGET || ns.TargetId != "new" {
-		t.Errorf("namespaces %v", ns)
+	for mode, spec := range map[runtimeapi.NamespaceMode]v1.PodSpec{
+		runtimeapi.NamespaceMode_TARGET: {},
+		runtimeapi.NamespaceMode_POD:    {ShareProcessNamespace: ptr.To(true)},
+		runtimeapi.NamespaceMode_NODE:   {HostPID: true},
+	} {
+		config, err := cri.ContainerConfig(&v1.Pod{Spec: spec}, &v1.Container{Name: "sees"},
+			cri.ContainerOptions{Target: "new"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ns := config.Linux.SecurityContext.NamespaceOptions
+		if ns.Pid != mode || (ns.TargetId == "new") != (mode == runtimeapi.NamespaceMode_TARGET) {
+			t.Errorf("namespaces %v, want %v", ns, mode)
+		}
 	}
 }
