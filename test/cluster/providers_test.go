@@ -51,11 +51,13 @@ func askedProvider(t *testing.T, name string) (requests []map[string]any) {
 		return path
 	}
 	program := write("cloud", provider, 0o755)
-	config := write("providers.yaml", `{apiVersion: kubelet.config.k8s.io/v1,
-kind: CredentialProviderConfig, providers: [{name: cloud, matchImages: [private.test, docker.io],
-defaultCacheDuration: 1h, apiVersion: credentialprovider.kubelet.k8s.io/v1,
-tokenAttributes: {serviceAccountTokenAudience: cloud.test, cacheType: ServiceAccount,
-requireServiceAccount: true, requiredServiceAccountAnnotationKeys: [cloud.test/role]}}]}`, 0o644)
+	config := write("providers.yaml", `apiVersion: kubelet.config.k8s.io/v1
+kind: CredentialProviderConfig
+providers: [{name: cloud, matchImages: [private.test, docker.io],
+ defaultCacheDuration: 1h, apiVersion: credentialprovider.kubelet.k8s.io/v1,
+ tokenAttributes: {serviceAccountTokenAudience: cloud.test, cacheType: ServiceAccount,
+  requireServiceAccount: true, requiredServiceAccountAnnotationKeys: [cloud.test/role]}}]
+`, 0o644)
 	agent.Args = append(agent.Args, "--image-credential-provider-config="+config,
 		"--image-credential-provider-bin-dir="+agent.Dir)
 	n := c.Join(agent, "providers-"+name)

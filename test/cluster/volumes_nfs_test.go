@@ -100,15 +100,13 @@ func toldOfNFS(t *testing.T, name string) (out []string) {
 		}
 	}
 	c.MustRun("delete", "pods", "--all", "--timeout=1m")
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, n.Root) && strings.Contains(line, "~nfs") {
-			t.Errorf("still mounted: %s", line)
+	harness.Eventually(t, "nothing of the pods is mounted", func() error {
+		mounts, err := os.ReadFile("/proc/self/mountinfo")
+		if err == nil && strings.Contains(string(mounts), n.Root+"/pods/") {
+			err = fmt.Errorf("there is %s", mounts)
 		}
-	}
+		return err
+	})
 	slices.Sort(out)
 	return out
 }
