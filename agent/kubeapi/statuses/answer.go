@@ -51,6 +51,7 @@ func (b *Book) Answered(uid types.UID, q Request, got *v1.Pod, err error, now ti
 func (r *remote) answered(q Request, got *v1.Pod, now time.Time) {
 	if q.Verb == Patch {
 		r.sent, r.got, r.contested = &q.Status, &got.Status, false
+		r.repeats.wrote(q.own, now)
 		if older(got, r.pod) {
 			return
 		}

@@ -71,6 +71,7 @@ type remote struct {
 	contested bool
 	// sent is the last status that was written, and got what became of it; nil: nothing was.
 	sent, got *v1.PodStatus
+	repeats   repeats
 }
 
 // NewBook returns an empty book.
@@ -226,6 +227,9 @@ func (b *Book) Next(uid types.UID, now time.Time) (q Request, again time.Time) {
 	switch {
 	case p.First && r.pod.Status.StartTime != nil: // it says no more than what is there
 	case !same(want, r.pod.Status) && !r.refuses(want):
+		if due := r.repeats.due(p.version); now.Before(due) {
+			return Request{}, earlier(r.ask, due)
+		}
 		return Request{Verb: Patch, Pod: r.pod, Status: want, own: p.version}, r.ask
 	default:
 		p.since = time.Time{}

@@ -6,7 +6,8 @@
 // answers. One patch brings the one to the other; nothing is sent where both are the same, whoever
 // wrote it, so that a restart of the agent writes nothing. A patch holds for one version of the pod
 // only: an older one that comes late changes nothing, and a request of which nobody knows what came
-// is followed by a look. So an end that was told is never taken back.
+// is followed by a look. So an end that was told is never taken back. Whom somebody else contradicts,
+// such as another node of the same name, repeats itself at once and then each 10 s, not endlessly.
 //
 // A pod is deleted for good when the API server wants it deleted, has its last status, and nothing
 // of it runs or is held on the node (podstatus.Change.Cleared); this UID and version of it, so that

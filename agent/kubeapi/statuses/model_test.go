@@ -249,6 +249,10 @@ func (w *world) others() {
 		} else {
 			w.api.put(&released)
 		}
+	case w.rand.IntN(2) == 0: // another node of that name
+		other := *pod
+		other.Status.Message = "of another node"
+		w.api.put(&other)
 	case !status.Ended(pod.Status.Phase) && w.rand.IntN(4) == 0:
 		lost := *pod
 		lost.Status.Phase, lost.Status.Reason = v1.PodFailed, "NodeLost"

@@ -403,3 +403,48 @@ func TestAnotherPodOfTheName(t *testing.T) {
 		}
 	})
 }
+
+// A status that somebody else overwrites, such as another node of the same name, is written again at
+// once, and then ever again with pauses: two nodes do not keep an API server busy. What is new is
+// told at once.
+func TestContradicted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, w := start(t, "a")
+		running := v1.PodStatus{Phase: v1.PodRunning, HostIP: "10.0.0.1"}
+		s.says(w, "a", running, false)
+		contradict := func() {
+			synctest.Wait()
+			s.mu.Lock()
+			if other := s.api.pods["a"].DeepCopy(); other.Status.HostIP != "10.0.0.2" {
+				other.Status.HostIP = "10.0.0.2"
+				s.api.put(other)
+			}
+			s.mu.Unlock()
+			w.Saw(s.set())
+		}
+		contradict()
+		if got, requests := s.pod("a"); requests != "patch a, patch a" ||
+			got.Status.HostIP != "10.0.0.1" {
+			t.Errorf("%s made it %+v", requests, got.Status)
+		}
+		for range 6000 {
+			contradict()
+			time.Sleep(10 * time.Millisecond)
+		}
+		if _, requests := s.pod("a"); strings.Count(requests, "patch") < 5 ||
+			strings.Count(requests, "patch") > 7 {
+			t.Errorf("in a minute of contradictions: %s", requests)
+		}
+		contradict()
+		running.Message = "new"
+		s.says(w, "a", running, false)
+		if got, _ := s.pod("a"); got.Status.Message != "new" || got.Status.HostIP != "10.0.0.1" {
+			t.Errorf("what is new waits: %+v", got.Status)
+		}
+		time.Sleep(time.Minute)
+		contradict()
+		if got, _ := s.pod("a"); got.Status.HostIP != "10.0.0.1" {
+			t.Error("after a minute of peace it is not put right at once")
+		}
+	})
+}
