@@ -69,12 +69,15 @@ type Nodes struct {
 	pace *rate.Limiter
 
 	due     time.Time // when a status is reported that did not change; Run's
+	rival   rival     // who else writes; Run's
 	renewed string    // the lease's version; the lease's
 }
 
 // New returns one that has not registered.
 func New(c Config) *Nodes {
-	return &Nodes{cfg: c, seen: newSeen(), pace: rate.NewLimiter(1, 20)}
+	return &Nodes{
+		cfg: c, seen: newSeen(), pace: rate.NewLimiter(1, 20), rival: newRival(c.Periods.Update),
+	}
 }
 
 // Node is the node as the API server has it, as far as is known; nil: it is not registered.
@@ -203,6 +206,13 @@ func (n *Nodes) write(ctx context.Context, last *v1.Node) error {
 	if !changed && time.Now().Before(n.due) {
 		return nil
 	}
+	if message := n.rival.sees(n.cfg.Identity.Name, last.Status, next.Status); message != "" {
+		klog.FromContext(ctx).Error(nil, message)
+		n.cfg.Tell(v1.EventTypeWarning, ReasonNameShared, message)
+	}
+	if changed && n.rival.waits(next.Status) {
+		return nil // Periods.Update tells when to look again
+	}
 	if err := n.pace.Wait(ctx); err != nil {
 		return err
 	}
@@ -222,6 +232,9 @@ func (n *Nodes) write(ctx context.Context, last *v1.Node) error {
 
 // wrote tells what is different for people.
 func (n *Nodes) wrote(old, now v1.NodeStatus, facts node.Facts) {
+	if n.rival.wrote(now) { // no boot is in the life of an agent
+		old.NodeInfo.BootID = now.NodeInfo.BootID
+	}
 	for _, e := range node.Events(n.cfg.Identity.Name, old, now) {
 		n.cfg.Tell(e.Type, e.Reason, e.Message)
 	}

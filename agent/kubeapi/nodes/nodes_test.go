@@ -389,6 +389,51 @@ func TestFlapping(t *testing.T) {
 	})
 }
 
+// TestTwoMachinesOfOneName: they contradict each other each period and no more often, and both tell.
+// Nobody has rebooted. What is new is told at once.
+func TestTwoMachinesOfOneName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Identity{})
+		r.facts.Info.BootID = "ours"
+		defer r.run()()
+		time.Sleep(time.Second)
+		contradict := func() {
+			n := r.node()
+			if n.Status.NodeInfo.BootID == "theirs" {
+				return
+			}
+			n.Status.NodeInfo.BootID = "theirs"
+			if _, err := r.CoreV1().Nodes().UpdateStatus(t.Context(), n,
+				metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		contradict()
+		if got := r.node().Status.NodeInfo.BootID; got != "ours" {
+			t.Errorf("the first time it is not put right at once: %q", got)
+		}
+		r.ClearActions()
+		for range 6000 {
+			contradict()
+			time.Sleep(10 * time.Millisecond)
+		}
+		if got := r.made("patch", "nodes"); got < 6 || got > 9 {
+			t.Errorf("%d statuses in a minute", got)
+		}
+		r.change(func(f *node.Facts) { f.Port = 77 })
+		synctest.Wait()
+		if got := r.node().Status; got.NodeInfo.BootID != "ours" ||
+			got.DaemonEndpoints.KubeletEndpoint.Port != 77 {
+			t.Errorf("what is new waits: %+v", got)
+		}
+		got := strings.Join(r.events, ", ")
+		if strings.Count(got, ReasonNameShared) != 1 || strings.Contains(got, "Rebooted") {
+			t.Errorf("events %s", got)
+		}
+	})
+}
+
 // TestRestoredFromABackup is seen by the version of the lease, once.
 func TestRestoredFromABackup(t *testing.T) {
 	r := newRig(t, Identity{})
