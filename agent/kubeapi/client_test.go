@@ -3,6 +3,7 @@ package kubeapi
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -310,6 +311,31 @@ func TestBadKubeconfig(t *testing.T) {
 		})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+	}
+}
+
+// answers is a transport that answers with a header.
+type answers http.Header
+
+func (a answers) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{Header: http.Header(a).Clone()}, nil
+}
+
+// TestRetryAfter: an API server that wants to be left alone for long is asked after a minute.
+func TestRetryAfter(t *testing.T) {
+	for says, want := range map[string]string{
+		"5": "5", "60": "60", "61": "60", "86400": "60", "9223372036854775807": "60",
+		"-1": "-1", "soon": "soon", "": "",
+	} {
+		header := answers{}
+		if says != "" {
+			header["Retry-After"] = []string{says}
+		}
+		got, err := hurried{header}.RoundTrip(nil)
+		if err != nil || got.Header.Get("Retry-After") != want {
+			t.Errorf("Retry-After %q became %q, want %q (%v)", says, got.Header.Get("Retry-After"),
+				want, err)
 		}
 	}
 }

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
 	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/connrotation"
+
+	"github.com/numalet/numalet/agent/kubeapi/requests"
 )
 
 const (
@@ -36,6 +39,7 @@ func (c *Client) transport(cfg *rest.Config) (http.RoundTripper, error) {
 		}
 		return newHeard(conn, c.lost), nil
 	}
+	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return hurried{rt} })
 	if c.rotation != nil {
 		cfg.CertFile, cfg.KeyFile, cfg.CertData, cfg.KeyData = "", "", nil, nil
 		cfg.Wrap(c.whenReady)
@@ -71,6 +75,28 @@ func innermost(rt http.RoundTripper) *http.Transport {
 			return nil
 		}
 	}
+}
+
+// hurried shortens what the API server, or a proxy before it, wants to be left alone for:
+// client-go waits as long as it is told, and a list of pods with nothing else to end it.
+type hurried struct{ http.RoundTripper }
+
+// WrappedRoundTripper implements utilnet.RoundTripperWrapper.
+func (h hurried) WrappedRoundTripper() http.RoundTripper { return h.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (h hurried) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := h.RoundTripper.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	const name = "Retry-After"
+	most := requests.LongestPause
+	if seconds, err := strconv.ParseInt(answer.Header.Get(name), 10, 64); err == nil &&
+		seconds > int64(most/time.Second) {
+		answer.Header.Set(name, strconv.Itoa(int(most/time.Second)))
+	}
+	return answer, nil
 }
 
 // whenReady has requests wait until the node has its certificate: without one they would be

@@ -23,6 +23,8 @@ const (
 	// firstRetry and lastRetry are the times between tries.
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 10 * time.Second
+	// LongestPause is the longest that is waited because an API server wants it.
+	LongestPause = time.Minute
 )
 
 // Next makes the next request about a thing, if one is due. done: none was. again: when one will
@@ -94,7 +96,7 @@ func (q *Queue[K]) work(ctx context.Context) bool {
 	return true
 }
 
-// failed has the thing looked at again, not before the API server wants that.
+// failed has the thing looked at again, not before the API server wants that, if it wants it soon.
 func (q *Queue[K]) failed(ctx context.Context, key K, err error) {
 	log := klog.FromContext(ctx).V(2)
 	if q.keys.NumRequeues(key) == 0 {
@@ -103,7 +105,7 @@ func (q *Queue[K]) failed(ctx context.Context, key K, err error) {
 	log.Info("The API server did not take a request, trying again", "request", q.what, "about", key,
 		"err", Short(err))
 	if seconds, says := apierrors.SuggestsClientDelay(err); says && seconds > 0 {
-		q.keys.AddAfter(key, time.Duration(seconds)*time.Second)
+		q.keys.AddAfter(key, min(time.Duration(seconds)*time.Second, LongestPause))
 		return
 	}
 	q.keys.AddRateLimited(key)

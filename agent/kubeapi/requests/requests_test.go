@@ -82,7 +82,7 @@ func TestHungRequests(t *testing.T) {
 }
 
 // A thing is looked at until there is nothing to request, later where that is said, and after a
-// failure again and again, ever later, but not before the API server wants it.
+// failure again and again, ever later, but not before the API server wants it, up to a minute.
 func TestAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &counts{of: map[string]int{}}
@@ -98,10 +98,12 @@ func TestAgain(t *testing.T) {
 				return false, time.Time{}, errors.New("no")
 			case key == "throttled" && n == 1:
 				return false, time.Time{}, apierrors.NewTooManyRequests("slow down", 30)
+			case key == "for a day" && n == 1:
+				return false, time.Time{}, apierrors.NewTooManyRequests("come back tomorrow", 86400)
 			}
 			return true, time.Time{}, nil
 		})
-		for _, key := range []string{"three requests", "later", "fails", "throttled"} {
+		for _, key := range []string{"three requests", "later", "fails", "throttled", "for a day"} {
 			q.Add(key)
 		}
 		expect := func(when string, want map[string]int) {
@@ -121,9 +123,11 @@ func TestAgain(t *testing.T) {
 		})
 		time.Sleep(29 * time.Second)
 		// At 0.2, 0.6, 1.4, 3, 6.2, 12.6, then each 10 s.
-		expect("after 29 s", map[string]int{"later": 1, "fails": 8, "throttled": 1})
+		expect("after 29 s", map[string]int{"later": 1, "fails": 8, "throttled": 1, "for a day": 1})
 		time.Sleep(32 * time.Second)
-		expect("after a minute", map[string]int{"later": 2, "fails": 11, "throttled": 2})
+		expect("after a minute", map[string]int{
+			"later": 2, "fails": 11, "throttled": 2, "for a day": 2,
+		})
 	})
 }
 
