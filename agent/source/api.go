@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/numalet/numalet/topology/strictyaml"
+	"github.com/numalet/numalet/topology/oneline"
 )
 
 // maxAPIPods is how many pods the API server has for this node at most, those that have ended among
@@ -53,7 +53,7 @@ func (s *Screen) Pass(pods []*v1.Pod) []*v1.Pod {
 		}
 		if v.why != "" {
 			wrong = append(wrong, finding{Problem: Problem{Source: APISource,
-				Name:   strictyaml.OneLine(p.Namespace + "/" + p.Name),
+				Name:   oneline.Of(p.Namespace + "/" + p.Name),
 				Reason: FailedValidation, Message: v.why}})
 		}
 		if v.pass {

@@ -16,6 +16,8 @@ import (
 
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/numalet/numalet/topology/oneline"
 )
 
 // readOnlyPort is the kubelet's usual one.
@@ -134,7 +136,10 @@ func (a *agentAddress) ask(ctx context.Context, q question, answer any) error {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s says: %s", a.who(), said(raw))
 	}
-	if err := json.Unmarshal(raw, answer); err != nil {
+	if raw, err = withoutControls(raw); err == nil {
+		err = json.Unmarshal(raw, answer)
+	}
+	if err != nil {
 		return fmt.Errorf("read the agent's answer: %w", err)
 	}
 	return nil
@@ -144,9 +149,9 @@ func (a *agentAddress) ask(ctx context.Context, q question, answer any) error {
 func said(raw []byte) string {
 	var status metav1.Status
 	if json.Unmarshal(raw, &status) == nil && status.Kind == "Status" && status.Message != "" {
-		return status.Message
+		return oneline.Of(status.Message)
 	}
-	return strings.TrimSpace(string(raw))
+	return oneline.Of(strings.TrimSpace(string(raw)))
 }
 
 // who is asked.

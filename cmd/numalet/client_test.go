@@ -60,6 +60,32 @@ func TestExplainFlags(t *testing.T) {
 	}
 }
 
+// What an agent says is shown, and does not rule the terminal of who asks.
+func TestAnswersRuleNoTerminal(t *testing.T) {
+	address := agentWith(t, map[string]string{
+		"/events": `{"items":[{"metadata":{"name":"a"},"count":1,"type":"Warning",
+"reason":"Bad\u001b[2J","involvedObject":{"kind":"Pod","namespace":"n","name":"p\u009b31m"},
+"message":"first\nsecond \u001b]0;title\u0007 done"}]}`,
+	})
+	for _, format := range []string{"text", "json"} {
+		out, err := run(t, "events", "--server", address, "-o", format)
+		if err != nil || !strings.Contains(out, "title") {
+			t.Errorf("%s: %v\n%q", format, err, out)
+		}
+		if strings.ContainsAny(out, "\x1b\x07\u009b") || strings.Contains(out, `\u001b`) {
+			t.Errorf("%s: %q", format, out)
+		}
+	}
+	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "no \x1b[2J way", http.StatusForbidden)
+	}))
+	t.Cleanup(refusing.Close)
+	if _, err := run(t, "events", "--server", refusing.URL); err == nil ||
+		strings.Contains(err.Error(), "\x1b") || !strings.Contains(err.Error(), "way") {
+		t.Errorf("a refusal: %q", err)
+	}
+}
+
 // The shell completes machines, workloads, policies, formats and the pods of an agent.
 func TestCompletion(t *testing.T) {
 	address := agentWith(t, map[string]string{"/pods": `{"items":[

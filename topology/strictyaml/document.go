@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode"
 
 	kjson "k8s.io/apimachinery/pkg/util/json"
 	strictjson "sigs.k8s.io/json"
@@ -259,9 +260,11 @@ func yamlMessage(err error) string {
 // longest is how many characters a line of the log has.
 const longest = 400
 
-// OneLine folds line breaks and runs of blanks, and cuts what is longer than a log line.
+// OneLine folds line breaks, runs of blanks and what a terminal would obey, and cuts what is longer
+// than a log line.
 func OneLine(s string) string {
-	s = strings.ToValidUTF8(strings.Join(strings.Fields(s), " "), "?")
+	words := strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) })
+	s = strings.ToValidUTF8(strings.Join(words, " "), "?")
 	if r := []rune(s); len(r) > longest {
 		s = string(r[:longest]) + "..."
 	}

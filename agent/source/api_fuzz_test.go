@@ -1,0 +1,52 @@
+package source
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// FuzzScreen: whatever an API server sends as a pod, nothing crashes; what is handed out can be the
+// name of a directory, what is wrong with it is told in a line, and is the same each time.
+func FuzzScreen(f *testing.F) {
+	for _, text := range []string{
+		`{"metadata":{"uid":"u","name":"a","namespace":"b"},"spec":{"containers":[{"name":"c","image":"i"}]}}`,
+		`{"metadata":{"uid":"../../x","name":"a","namespace":"b"}}`, `{}`,
+		`{"metadata":{"uid":"u","name":"a","namespace":"b"},"spec":{"volumes":[{"name":"v"},{"name":"v",
+"hostPath":null,"projected":{"sources":[{"downwardAPI":{"items":[{"path":"..","fieldRef":null}]}}]}}],
+"initContainers":[{"name":"c","restartPolicy":"Always"}],"containers":[{"name":"c","env":[{"name":"A",
+"valueFrom":{}}],"ports":[{"hostPort":-1}],"resources":{"limits":{"cpu":"-1"}}}]},
+"status":{"phase":"Running","conditions":[{}]}}`,
+		`{"metadata":{"uid":"u","name":"a\u001b","namespace":"b/c"},"status":{"phase":"Failed"}}`,
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		pod := &v1.Pod{}
+		if json.Unmarshal(data, pod) != nil {
+			return
+		}
+		var told []Problem
+		screen := NewScreen(func(p Problem) { told = append(told, p) })
+		passed := screen.Pass([]*v1.Pod{pod})
+		for _, p := range passed {
+			if strings.ContainsAny(string(p.UID)+p.Name+p.Namespace, "/\\\x00 ") || p.UID == "" ||
+				strings.Trim(string(p.UID), ".") == "" {
+				t.Errorf("unsafe: %q %q %q", p.UID, p.Name, p.Namespace)
+			}
+			if first, again := Flaw(p), Flaw(p.DeepCopy()); first != again {
+				t.Errorf("%q, and then %q", first, again)
+			}
+		}
+		if len(passed) == 0 && len(told) == 0 {
+			t.Error("it is left out without a word")
+		}
+		for _, p := range told {
+			if strings.ContainsAny(p.Name+p.Message, "\n\r\x1b") {
+				t.Errorf("several lines: %q", p)
+			}
+		}
+	})
+}
