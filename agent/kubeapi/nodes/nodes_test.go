@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -385,6 +386,37 @@ func TestFlapping(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		if got := r.node().Status.DaemonEndpoints.KubeletEndpoint.Port; got != 5999 {
 			t.Errorf("the last port is %d", got)
+		}
+	})
+}
+
+// TestLeaseDeleted: a lease that somebody deletes is there again with the next renewal, and so is one
+// that the API server does not give for a while; it goes with the node.
+func TestLeaseDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Identity{})
+		defer r.run()()
+		leases := r.CoordinationV1().Leases(v1.NamespaceNodeLease)
+		var refused atomic.Bool
+		r.PrependReactor("*", "leases", func(kubetesting.Action) (bool, runtime.Object, error) {
+			return refused.Load(), nil, apierrors.NewInternalError(errors.New("etcd is away"))
+		})
+		for _, refuse := range []bool{false, true} {
+			time.Sleep(11 * time.Second)
+			if err := leases.Delete(t.Context(), "n", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if refuse {
+				refused.Store(true)
+				time.Sleep(time.Minute)
+				refused.Store(false)
+			}
+			time.Sleep(11 * time.Second)
+			l, err := leases.Get(t.Context(), "n", metav1.GetOptions{})
+			if err != nil || len(l.OwnerReferences) != 1 || l.OwnerReferences[0].Name != "n" ||
+				time.Since(l.Spec.RenewTime.Time) > 11*time.Second {
+				t.Errorf("refused %t: %+v, %v", refuse, l, err)
+			}
 		}
 	})
 }
