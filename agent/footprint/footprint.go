@@ -5,6 +5,9 @@
 // needs a third of that later. Pages of the file that are let go cost a minor fault when they are
 // needed again, and until then the kernel may take them for something else without looking for who
 // maps them.
+//
+// What a burst of pods had the heap grow to, the Go runtime gives back within many minutes, and not all of
+// it. It is collected and given back at once, which takes the time of one garbage collection.
 package footprint
 
 import (
@@ -13,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -24,8 +28,10 @@ const smaps = "/proc/self/smaps"
 // mapping is a range of addresses.
 type mapping struct{ from, to uintptr }
 
-// LetGo unmaps the pages of the program's own file. What comes back by itself is what is used.
+// LetGo gives back the heap's garbage and unmaps the pages of the program's own file. What comes back
+// by itself is what is used.
 func LetGo(context.Context) error {
+	debug.FreeOSMemory()
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {
 		return err

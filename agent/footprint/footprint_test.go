@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -41,14 +42,14 @@ func TestUntouched(t *testing.T) {
 	}
 }
 
-// ofFiles is how much of its memory this process has from files, in KiB.
-func ofFiles(t *testing.T) (size int) {
+// resident is how much memory this process has of a kind (RssFile, RssAnon), in KiB.
+func resident(t *testing.T, kind string) (size int) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(text), "RssFile:")
+	_, rest, _ := strings.Cut(string(text), kind+":")
 	if _, err := fmt.Sscanf(rest, "%d kB", &size); err != nil {
 		t.Fatal(err)
 	}
@@ -75,11 +76,28 @@ func TestLetGo(t *testing.T) {
 			t.Skipf("left out: this kernel maps nothing when it is told to: %v", e)
 		}
 	}
-	before := ofFiles(t)
+	before := resident(t, "RssFile")
 	if err := LetGo(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if after := ofFiles(t); after >= before { // which begins to come back at once
+	if after := resident(t, "RssFile"); after >= before { // which begins to come back at once
 		t.Errorf("%d KiB of files before, %d after", before, after)
+	}
+}
+
+// What the heap had for a while is given back.
+func TestLetGoOfGarbage(t *testing.T) {
+	const size = 64 << 20
+	garbage := make([]byte, size)
+	for i := 0; i < size; i += os.Getpagesize() {
+		garbage[i] = 1
+	}
+	before := resident(t, "RssAnon")
+	runtime.KeepAlive(garbage)
+	if err := LetGo(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if after := resident(t, "RssAnon"); before-after < size>>11 {
+		t.Errorf("%d KiB of anonymous memory before, %d after", before, after)
 	}
 }
