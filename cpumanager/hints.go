@@ -25,7 +25,8 @@ func (s *Static) Hints(free, reusable cpuset.CPUSet, n int) []topology.Hint {
 func (s *Static) Supply(free, reusable cpuset.CPUSet, n int) topology.Supply {
 	again := s.layout.online.only(reusable)
 	pool := s.layout.online.only(free).or(again)
-	r := request{n: n}
+	nodes := len(s.layout.nodes)
+	r := request{n: n, available: make([]int, 0, nodes)}
 	unequal := s.options.FullPCPUsOnly && s.layout.sizes.only() == 0
 	if s.options.FullPCPUsOnly {
 		pool = wholeCores(s.layout.cores, pool)
@@ -33,11 +34,13 @@ func (s *Static) Supply(free, reusable cpuset.CPUSet, n int) topology.Supply {
 	supply := topology.Supply{
 		Width: s.narrowest(n, unequal), Additive: !s.options.FullPCPUsOnly,
 		Holds: func(_ topology.NodeSet, at []int) bool { return r.satisfiedBy(at) },
+		Nodes: make([]topology.NodeID, 0, nodes),
 	}
-	amount := topology.Amount{Wanted: uint64(max(n, 0))}
+	amount := topology.Amount{Wanted: uint64(max(n, 0)), Free: make([]uint64, 0, nodes)}
 	for _, node := range s.layout.nodes {
-		r.available = append(r.available, pool.count(node.cpus))
-		amount.Free = append(amount.Free, uint64(pool.count(node.cpus)))
+		free := pool.count(node.cpus)
+		r.available = append(r.available, free)
+		amount.Free = append(amount.Free, uint64(free))
 		supply.Nodes = append(supply.Nodes, node.id)
 		if again.count(node.cpus) > 0 {
 			supply.Must = supply.Must.Union(node.set)
@@ -49,7 +52,7 @@ func (s *Static) Supply(free, reusable cpuset.CPUSet, n int) topology.Supply {
 	supply.Amounts = []topology.Amount{amount}
 	if supply.Least = fewest(r.available, n); pool.size() < n ||
 		s.options.FullPCPUsOnly && !s.layout.sizes.multiple(n) {
-		supply.Least = len(s.layout.nodes) + 1
+		supply.Least = nodes + 1
 	}
 	if s.options.AlignBySocket {
 		s.alignBySocket(&supply, r)

@@ -82,15 +82,15 @@ func (s Supply) prefers(set NodeSet) bool {
 // narrow lists the sets that have room by their number of nodes, until too many have been looked
 // at: then all is false, and sets of width nodes and more may be missing.
 func (s Supply) narrow() (hints []Hint, width int, all bool) {
-	hints = []Hint{}
 	if !s.Must.SubsetOf(NewNodeSet(s.Nodes...)) {
-		return hints, 0, true
+		return []Hint{}, 0, true
 	}
-	tried := 0
+	hints = make([]Hint, 0, min(maxSets, 1<<min(len(s.Nodes), EverySet)))
+	sets, tried := enumerate(s.Nodes), 0
 	for width = max(1, s.Least, s.Must.Len()); width <= len(s.Nodes); width++ {
 		narrower := len(hints)
 		complete := tried+choose(len(s.Nodes), width) < maxSets
-		s.each(width, complete, func(set NodeSet, at []int) bool {
+		sets.each(width, complete, func(set NodeSet, at []int) bool {
 			if s.Must.SubsetOf(set) && s.Holds(set, at) {
 				hints = append(hints, Hint{Nodes: set})
 			}
@@ -109,35 +109,48 @@ func (s Supply) narrow() (hints []Hint, width int, all bool) {
 	return hints, width, true
 }
 
+// enumeration goes through the sets that can be made of some nodes. All but single is scratch.
+type enumeration struct {
+	single     []NodeSet // of one node each
+	chosen, at []int
+	// prefix[i] is the set of the first i of those chosen: from one choice to the next little
+	// changes.
+	prefix []NodeSet
+}
+
+func enumerate(nodes []NodeID) *enumeration {
+	e := &enumeration{
+		single: make([]NodeSet, len(nodes)), prefix: make([]NodeSet, len(nodes)+1),
+		chosen: make([]int, len(nodes)), at: make([]int, len(nodes)),
+	}
+	for i, id := range nodes {
+		e.single[i] = NewNodeSet(id)
+	}
+	return e
+}
+
 // each visits the sets of width nodes until visit returns false: those of the first nodes first, or
-// backwards from the set with the highest value as a binary number.
-func (s Supply) each(width int, backwards bool, visit func(set NodeSet, at []int) bool) {
-	last := len(s.Nodes) - 1
-	single := make([]NodeSet, len(s.Nodes))
-	for i, id := range s.Nodes {
-		single[i] = NewNodeSet(id)
+// backwards from the set with the highest value as a binary number. The positions are only valid
+// during the call.
+func (e *enumeration) each(width int, backwards bool, visit func(set NodeSet, at []int) bool) {
+	for i := range width {
+		e.chosen[i] = -1
 	}
-	if backwards {
-		slices.Reverse(single)
-	}
-	// prefix[i] is the set of the first i of those chosen before: from one choice to the next
-	// little changes.
-	prefix, mirrored := make([]NodeSet, width+1), make([]int, width)
-	chosen := slices.Repeat([]int{-1}, width)
-	Combinations(len(s.Nodes), width, func(at []int) bool {
+	Combinations(len(e.single), width, func(choice []int) bool {
 		same := 0
-		for same < width && chosen[same] == at[same] {
+		for same < width && e.chosen[same] == choice[same] {
 			same++
 		}
 		for i := same; i < width; i++ {
-			chosen[i] = at[i]
-			prefix[i+1] = prefix[i].Union(single[at[i]])
-			mirrored[width-1-i] = last - at[i]
+			e.chosen[i] = choice[i]
+			node, at := choice[i], i
+			if backwards {
+				node, at = len(e.single)-1-node, width-1-i
+			}
+			e.at[at] = node
+			e.prefix[i+1] = e.prefix[i].Union(e.single[node])
 		}
-		if backwards {
-			at = mirrored
-		}
-		return visit(prefix[width], at)
+		return visit(e.prefix[width], e.at[:width])
 	})
 }
 
