@@ -38,7 +38,7 @@ func (o *Objects) PersistentVolume(
 // insist asks until the authorizer must have heard of the pod that it is asked for.
 func insist[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	heard := time.After(authorizerLag)
-	for {
+	for again := firstInsist; ; again = min(2*again, lastInsist) {
 		got, err := ask()
 		if !apierrors.IsForbidden(err) {
 			return got, requests.Short(err)
@@ -48,7 +48,7 @@ func insist[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 			return got, requests.Short(err)
 		case <-heard:
 			return got, requests.Short(err)
-		case <-time.After(authorizerRetry):
+		case <-time.After(again):
 		}
 	}
 }

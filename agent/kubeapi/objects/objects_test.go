@@ -478,7 +478,7 @@ func TestTokenOfANewPod(t *testing.T) {
 	s := newServer(t)
 	o := s.start(Config{})
 	s.cut(http.StatusForbidden)
-	defer time.AfterFunc(5*authorizerRetry, func() { s.cut(0) }).Stop()
+	defer time.AfterFunc(5*firstInsist, func() { s.cut(0) }).Stop()
 	text, _, err := o.Token(t.Context(), podNamed("a"), &v1.ServiceAccountTokenProjection{})
 	if err != nil || string(text) != "token 1" {
 		t.Errorf("got %q, %v", text, err)

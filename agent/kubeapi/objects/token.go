@@ -24,8 +24,10 @@ const (
 	// tokenRetry is when a token is asked for again that could not be replaced.
 	tokenRetry = time.Minute
 	// authorizerLag is how much later than the node the API server's node authorizer may hear that
-	// a pod is the node's; it refuses until then, and is asked again after authorizerRetry.
-	authorizerLag, authorizerRetry = time.Second, 20 * time.Millisecond
+	// a pod is the node's. It refuses until then, and mostly that is a few milliseconds: it is asked
+	// again after firstInsist, and each time after twice as long, up to lastInsist.
+	authorizerLag           = time.Second
+	firstInsist, lastInsist = 4 * time.Millisecond, 64 * time.Millisecond
 	// defaultTokenSeconds is the API's default.
 	defaultTokenSeconds = 3600
 )
