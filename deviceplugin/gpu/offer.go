@@ -114,9 +114,19 @@ func unitsOf(s Snapshot, strategy MIGStrategy, health func(GPU, *Instance) []Tro
 	}
 	units := map[string][]*unit{}
 	var refused []string
+	ids := map[string]bool{"": true}
+	add := func(resource, id string, unit func() *unit) {
+		if ids[id] {
+			refused = append(refused, fmt.Sprintf("a device of %s is not offered: the driver gives "+
+				"it the UUID %q, by which nothing or another one is known", resource, id))
+			return
+		}
+		ids[id] = true
+		units[resource] = append(units[resource], unit())
+	}
 	for at, g := range s.GPUs {
 		if strategy == MIGNone || !g.MIG {
-			units[GPUResource] = append(units[GPUResource], wholeGPU(s, at, health(g, nil)))
+			add(GPUResource, g.UUID, func() *unit { return wholeGPU(s, at, health(g, nil)) })
 			continue
 		}
 		if len(g.Instances) == 0 {
@@ -129,8 +139,9 @@ func unitsOf(s Snapshot, strategy MIGStrategy, health func(GPU, *Instance) []Tro
 			if strategy == MIGMixed {
 				resource = migPrefix + strings.ReplaceAll(instance.Profile, "+", ".")
 			}
-			units[resource] = append(units[resource],
-				migDevice(s, at, n, health(g, instance)))
+			add(resource, instance.UUID, func() *unit {
+				return migDevice(s, at, n, health(g, instance))
+			})
 		}
 	}
 	return units, refused

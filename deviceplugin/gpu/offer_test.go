@@ -207,3 +207,20 @@ func TestAnswersOfShares(t *testing.T) {
 		t.Errorf("two are given: %v", err)
 	}
 }
+
+// Devices that the driver gives one UUID, or none, cannot be told apart: the first of them is offered.
+func TestSameUUID(t *testing.T) {
+	s := gpus(4, []string{"1g.10gb", "1g.10gb", "1g.10gb"})
+	s.GPUs[2].UUID, s.GPUs[3].UUID = s.GPUs[1].UUID, ""
+	s.GPUs[0].Instances[2].UUID = s.GPUs[0].Instances[0].UUID
+	set := Defaults()
+	set.MIG = MIGMixed
+	all := offersOf(s, set, facts{health: func(GPU, *Instance) []Trouble { return nil }})
+	whole, parts := all.resources[GPUResource].devices, all.resources["nvidia.com/mig-1g.10gb"].devices
+	if len(whole) != 1 || len(parts) != 2 {
+		t.Errorf("%d GPUs and %d MIG devices are offered", len(whole), len(parts))
+	}
+	if len(all.refused) != 3 {
+		t.Errorf("it says %q", all.refused)
+	}
+}

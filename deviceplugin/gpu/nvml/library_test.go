@@ -135,7 +135,8 @@ func (l *library) device(t *testing.T, at int) *nvmlmock.Device {
 			}
 			return 0, nvml.ERROR_INVALID_ARGUMENT
 		},
-		GetFieldValuesFunc: l.fields(g),
+		GetFieldValuesFunc:   l.fields(g),
+		GetNvLinkVersionFunc: func(int) (uint32, nvml.Return) { return 4, nvml.SUCCESS },
 		GetMemoryAffinityFunc: func(int, nvml.AffinityScope) ([]uint, nvml.Return) {
 			return []uint{1 << l.nearest(g), 0}, nvml.SUCCESS
 		},

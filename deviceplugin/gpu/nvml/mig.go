@@ -28,6 +28,9 @@ func (s *session) instances(d nvml.Device, minor int) (out []gpu.Instance, doubt
 	if err := errorOf("read its memory", ret); err != nil {
 		return nil, nil, err
 	}
+	if memory.Total == 0 { // profiles are named by their part of it
+		return nil, nil, errors.New("read its memory: it is said to have none")
+	}
 	caps := s.capabilities()
 	for i := range most {
 		handle, ret := d.GetMigDeviceHandleByIndex(i)
