@@ -136,6 +136,10 @@ func (d *Daemon) Endpoint() string { return "unix://" + d.config.path(socketFile
 // CDIDir is where it looks for CDI specs.
 func (d *Daemon) CDIDir() string { return d.config.path("cdi") }
 
+// NetworkFile configures the pods' network. Of several in its folder containerd takes the first by
+// name.
+func (d *Daemon) NetworkFile() string { return d.config.path(networkFile) }
+
 // LogFile is where it logs to, until Stop.
 func (d *Daemon) LogFile() string { return d.config.path(logFile) }
 

@@ -1,6 +1,9 @@
 package eni
 
-import "context"
+import (
+	"context"
+	"io"
+)
 
 // Kernel is what netlink is needed for. What it says is of the network namespace where interfaces
 // are at home.
@@ -23,6 +26,13 @@ type Mover interface {
 	User(i Interface) (pid int, err error)
 	// Apply makes one change of an interface that is at home.
 	Apply(index int, s Step) error
+}
+
+// Network is the kernel, until it is closed.
+type Network interface {
+	Kernel
+	Mover
+	io.Closer
 }
 
 // Host is what the plugin knows of its machine.

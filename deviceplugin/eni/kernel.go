@@ -32,6 +32,29 @@ func newKernel(home netns.NsHandle, spaces namespaces) (*kernel, error) {
 
 func (k *kernel) close() { k.handle.Close() }
 
+// network is a kernel with a home of its own.
+type network struct{ *kernel }
+
+// Close implements Network.
+func (n network) Close() error {
+	n.close()
+	return n.home.Close()
+}
+
+// Netlink is netlink in the network namespace of the process. Other namespaces are looked for in
+// the places.
+func Netlink(p Places) (Network, error) {
+	home, err := netns.Get()
+	if err != nil {
+		return nil, fmt.Errorf("find the network namespace: %w", err)
+	}
+	k, err := newKernel(home, namespaces{p.Namespaces, p.Proc})
+	if err != nil {
+		return nil, errors.Join(err, home.Close())
+	}
+	return network{k}, nil
+}
+
 // Links implements Kernel.
 func (k *kernel) Links() ([]Link, error) { return linksOf(k.handle) }
 

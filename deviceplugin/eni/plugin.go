@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vishvananda/netns"
 	"golang.org/x/sync/errgroup"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
@@ -58,16 +57,11 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	if cfg.Kernel == nil {
-		home, err := netns.Get()
-		if err != nil {
-			return fmt.Errorf("find the network namespace: %w", err)
-		}
-		defer home.Close()
-		k, err := newKernel(home, namespaces{cfg.Places.Namespaces, cfg.Places.Proc})
+		k, err := Netlink(cfg.Places)
 		if err != nil {
 			return err
 		}
-		defer k.close()
+		defer k.Close()
 		cfg.Kernel, cfg.Mover = k, k
 	}
 	if len(cfg.Interfaces) > 0 {

@@ -72,7 +72,8 @@ func configure(t *testing.T) containerd.Config {
 			t.Error(err)
 		}
 	})
-	c := containerd.Config{Binaries: Binaries(t), Dir: dir, Pause: containerd.PauseImage}
+	c := containerd.Config{Binaries: Binaries(t), Dir: dir, Pause: containerd.PauseImage,
+		CNI: os.Getenv(networkPlugins)}
 	subnet := c.Subnet()
 	if _, taken := subnets.LoadOrStore(subnet, true); taken {
 		return configure(t)
@@ -141,13 +142,34 @@ func Binaries(t *testing.T) string {
 // runc, which may be too old for what the test is about.
 func NewRunc(t *testing.T) {
 	t.Helper()
-	cmd := exec.Command(filepath.Join(moduleRoot(), "test/tools/runc.sh"))
+	t.Setenv("PATH", tool(t, "runc")+string(filepath.ListSeparator)+os.Getenv("PATH"))
+}
+
+// tool is the folder with what a script of its own in test/tools builds.
+func tool(t *testing.T, name string) string {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(moduleRoot(), "test/tools", name+".sh"))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
-		leaveOut(t, fmt.Sprintf("runc cannot be built: %v", err))
+		leaveOut(t, fmt.Sprintf("%s cannot be built: %v", name, err))
 	}
-	t.Setenv("PATH", strings.TrimSpace(string(out))+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	return strings.TrimSpace(string(out))
+}
+
+// networkPlugins is a variable with the folder of network plugins, where that is not the host's.
+const networkPlugins = "NUMALET_TEST_NETWORK_PLUGINS"
+
+// NetworkPlugins has the containerds of the test use the network plugins in a folder.
+func NetworkPlugins(t *testing.T, dir string) {
+	t.Helper()
+	t.Setenv(networkPlugins, dir)
+}
+
+// Multus builds the network plugin Multus.
+func Multus(t *testing.T) string {
+	t.Helper()
+	return filepath.Join(tool(t, "multus"), "multus")
 }
 
 // Program builds a small static program that does what numalet does in an image.
