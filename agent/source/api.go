@@ -66,7 +66,7 @@ func (s *Screen) Pass(pods []*v1.Pod) []*v1.Pod {
 }
 
 func judge(p *v1.Pod) verdict {
-	if errs := validateUID(p, nil); len(errs) > 0 {
+	if !safeUID.MatchString(string(p.UID)) {
 		return verdict{why: "metadata.uid is not safe as the name of a directory"}
 	}
 	if len(validation.IsDNS1123Subdomain(p.Name)) > 0 ||

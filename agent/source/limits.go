@@ -22,20 +22,21 @@ const (
 	maxBytes, maxCount = 1 << 50, 1_000_000_000
 )
 
-// validateAmount bounds what is asked for of a resource.
-func validateAmount(name v1.ResourceName, amount resource.Quantity,
-	at *field.Path) field.ErrorList {
+// validateAmount bounds what is asked for of a resource, and reports whether that is within.
+func validateAmount(name v1.ResourceName, amount resource.Quantity, at place) bool {
 	most := resource.NewQuantity(maxBytes, resource.BinarySI)
 	if name == v1.ResourceCPU || podspec.IsExtended(name) {
 		most = resource.NewQuantity(maxCount, resource.DecimalSI)
 	}
 	switch {
 	case amount.Sign() < 0:
-		return field.ErrorList{field.Invalid(at, amount.String(), "must not be negative")}
+		at.invalid(amount.String(), "must not be negative")
 	case amount.Cmp(*most) > 0:
-		return field.ErrorList{field.Invalid(at, amount.String(), "must be at most "+most.String())}
+		at.invalid(amount.String(), "must be at most %s", most)
+	default:
+		return true
 	}
-	return nil
+	return false
 }
 
 // validateSize bounds what a pod makes others do, before anything else looks at it. It stops at the

@@ -18,23 +18,23 @@ import (
 // validatePod checks the rules that the API has for new pods, as far as the node relies on them.
 // The pod has its defaults. Errors carry paths from the root of the pod.
 func validatePod(pod *v1.Pod) field.ErrorList {
-	meta, spec := field.NewPath("metadata"), field.NewPath("spec")
-	if errs := validateSize(pod, spec); len(errs) > 0 {
+	if errs := validateSize(pod, field.NewPath("spec")); len(errs) > 0 {
 		return errs
 	}
+	meta := field.NewPath("metadata")
 	errs := apivalidation.ValidateObjectMeta(&pod.ObjectMeta, true,
 		apivalidation.NameIsDNSSubdomain, meta)
-	errs = append(errs, validateUID(pod, meta.Child("uid"))...)
-	volumes, volumeErrs := validateVolumes(pod.Spec.Volumes, spec.Child("volumes"))
-	errs = append(errs, volumeErrs...)
-	errs = append(errs, validateContainers(&pod.Spec, volumes, spec)...)
-	errs = append(errs, validateHostPorts(&pod.Spec, spec)...)
-	errs = append(errs, validateSpec(&pod.Spec, spec)...)
-	errs = append(errs, validateDNS(&pod.Spec, spec)...)
-	errs = append(errs, validatePodSecurity(&pod.Spec, spec)...)
-	errs = append(errs, validateAmounts(pod.Spec.Overhead, spec.Child("overhead"))...)
+	validateUID(pod, place{meta.Child("uid"), &errs})
+	spec := place{field.NewPath("spec"), &errs}
+	volumes := validateVolumes(pod.Spec.Volumes, spec.child("volumes"))
+	validateContainers(&pod.Spec, volumes, spec)
+	validateHostPorts(&pod.Spec, spec)
+	validateSpec(&pod.Spec, spec)
+	validateDNS(&pod.Spec, spec)
+	validatePodSecurity(&pod.Spec, spec)
+	validateAmounts(pod.Spec.Overhead, spec.child("overhead"))
 	if pod.Spec.Resources != nil {
-		errs = append(errs, validateResources(pod.Spec.Resources, spec.Child("resources"))...)
+		validateResources(pod.Spec.Resources, spec.child("resources"))
 	}
 	slices.SortStableFunc(errs, func(a, b *field.Error) int {
 		return strings.Compare(a.Field, b.Field)
@@ -46,214 +46,166 @@ func validatePod(pod *v1.Pod) field.ErrorList {
 var safeUID = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9]{0,126}[A-Za-z0-9])?$`)
 
 // validateUID allows what is safe as the name of a directory and of a cgroup.
-func validateUID(pod *v1.Pod, at *field.Path) field.ErrorList {
-	if safeUID.MatchString(string(pod.UID)) {
-		return nil
+func validateUID(pod *v1.Pod, at place) {
+	if !safeUID.MatchString(string(pod.UID)) {
+		at.invalid(string(pod.UID),
+			"must be letters, digits and dashes, at most 128; leave it out to have one made")
 	}
-	return field.ErrorList{field.Invalid(at, string(pod.UID),
-		"must be letters, digits and dashes, at most 128; leave it out to have one made")}
 }
 
-// oneOf checks a field that has a few possible values.
-func oneOf[T ~string](at *field.Path, value T, allowed ...T) field.ErrorList {
-	if slices.Contains(allowed, value) {
-		return nil
-	}
-	return field.ErrorList{field.NotSupported(at, value, allowed)}
-}
-
-// texts makes an error of each message that a check of a string gives.
-func texts(at *field.Path, value string, messages []string) field.ErrorList {
-	var errs field.ErrorList
-	for _, m := range messages {
-		errs = append(errs, field.Invalid(at, value, m))
-	}
-	return errs
-}
-
-func between(at *field.Path, value, low, high int64) field.ErrorList {
-	if value >= low && value <= high {
-		return nil
-	}
-	return field.ErrorList{field.Invalid(at, value, fmt.Sprintf("must be %d to %d", low, high))}
-}
-
-func validateSpec(s *v1.PodSpec, at *field.Path) field.ErrorList {
-	errs := oneOf(at.Child("restartPolicy"), s.RestartPolicy,
-		v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever)
-	errs = append(errs, between(at.Child("terminationGracePeriodSeconds"),
-		*s.TerminationGracePeriodSeconds, 0, math.MaxInt64)...)
+func validateSpec(s *v1.PodSpec, at place) {
+	oneOf(at.child("restartPolicy"), s.RestartPolicy, v1.RestartPolicyAlways,
+		v1.RestartPolicyOnFailure, v1.RestartPolicyNever)
+	at.child("terminationGracePeriodSeconds").between(*s.TerminationGracePeriodSeconds, 0,
+		math.MaxInt64)
 	if s.ActiveDeadlineSeconds != nil {
-		errs = append(errs, between(at.Child("activeDeadlineSeconds"),
-			*s.ActiveDeadlineSeconds, 1, math.MaxInt32)...)
+		at.child("activeDeadlineSeconds").between(*s.ActiveDeadlineSeconds, 1, math.MaxInt32)
 	}
 	for name, value := range map[string]string{"hostname": s.Hostname, "subdomain": s.Subdomain} {
 		if value != "" {
-			errs = append(errs, texts(at.Child(name), value, validation.IsDNS1123Label(value))...)
+			at.child(name).texts(value, validation.IsDNS1123Label(value))
 		}
 	}
 	for name, value := range map[string]*string{
 		"priorityClassName": &s.PriorityClassName, "runtimeClassName": s.RuntimeClassName,
 	} {
 		if value != nil && *value != "" {
-			errs = append(errs,
-				texts(at.Child(name), *value, validation.IsDNS1123Subdomain(*value))...)
+			at.child(name).texts(*value, validation.IsDNS1123Subdomain(*value))
 		}
 	}
 	// Above this only the system's own classes are.
 	const highestUserPriority = 1000000000
 	if p := s.Priority; p != nil && *p > highestUserPriority &&
 		!strings.HasPrefix(s.PriorityClassName, "system-") {
-		errs = append(errs, field.Forbidden(at.Child("priority"), fmt.Sprintf(
+		at.child("priority").forbid(fmt.Sprintf(
 			"above %d needs priorityClassName system-node-critical or system-cluster-critical",
-			highestUserPriority)))
+			highestUserPriority))
 	}
 	if len(s.EphemeralContainers) > 0 {
-		errs = append(errs, field.Forbidden(at.Child("ephemeralContainers"),
-			"a new pod cannot have them"))
+		at.child("ephemeralContainers").forbid("a new pod cannot have them")
 	}
 	if len(s.SchedulingGates) > 0 {
-		errs = append(errs, field.Forbidden(at.Child("schedulingGates"),
-			"the pod is on its node already"))
+		at.child("schedulingGates").forbid("the pod is on its node already")
 	}
-	return append(errs, validateTolerations(s.Tolerations, at.Child("tolerations"))...)
+	validateTolerations(s.Tolerations, at.child("tolerations"))
 }
 
-func validateTolerations(tolerations []v1.Toleration, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
+func validateTolerations(tolerations []v1.Toleration, at place) {
 	for i, t := range tolerations {
-		at := at.Index(i)
-		errs = append(errs, oneOf(at.Child("operator"), t.Operator, "", v1.TolerationOpEqual,
-			v1.TolerationOpExists)...)
-		errs = append(errs, oneOf(at.Child("effect"), t.Effect, "", v1.TaintEffectNoSchedule,
-			v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute)...)
+		at := at.index(i)
+		oneOf(at.child("operator"), t.Operator, "", v1.TolerationOpEqual, v1.TolerationOpExists)
+		oneOf(at.child("effect"), t.Effect, "", v1.TaintEffectNoSchedule,
+			v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute)
 		if t.Key == "" && t.Operator != v1.TolerationOpExists {
-			errs = append(errs, field.Invalid(at.Child("operator"), string(t.Operator),
-				"must be Exists when key is empty"))
+			at.child("operator").invalid(string(t.Operator), "must be Exists when key is empty")
 		}
 		if t.TolerationSeconds != nil && t.Effect != v1.TaintEffectNoExecute {
-			errs = append(errs, field.Invalid(at.Child("effect"), string(t.Effect),
-				"must be NoExecute when tolerationSeconds is set"))
+			at.child("effect").invalid(string(t.Effect),
+				"must be NoExecute when tolerationSeconds is set")
 		}
 	}
-	return errs
 }
 
-func validateDNS(s *v1.PodSpec, at *field.Path) field.ErrorList {
-	errs := oneOf(at.Child("dnsPolicy"), s.DNSPolicy, v1.DNSClusterFirst, v1.DNSDefault,
+func validateDNS(s *v1.PodSpec, at place) {
+	oneOf(at.child("dnsPolicy"), s.DNSPolicy, v1.DNSClusterFirst, v1.DNSDefault,
 		v1.DNSClusterFirstWithHostNet, v1.DNSNone)
-	servers := at.Child("dnsConfig", "nameservers")
+	servers := at.child("dnsConfig", "nameservers")
 	if s.DNSPolicy == v1.DNSNone && (s.DNSConfig == nil || len(s.DNSConfig.Nameservers) == 0) {
-		errs = append(errs, field.Required(servers, "dnsPolicy None needs at least one"))
+		servers.required("dnsPolicy None needs at least one")
 	}
 	if s.DNSConfig != nil {
 		for i, ip := range s.DNSConfig.Nameservers {
-			errs = append(errs, validateIP(servers.Index(i), ip)...)
+			validateIP(servers.index(i), ip)
 		}
 		if n := len(s.DNSConfig.Nameservers); n > 3 {
-			errs = append(errs, field.TooMany(servers, n, 3))
+			servers.tooMany(n, 3)
 		}
 	}
 	for i, alias := range s.HostAliases {
-		at := at.Child("hostAliases").Index(i)
-		errs = append(errs, validateIP(at.Child("ip"), alias.IP)...)
+		at := at.child("hostAliases").index(i)
+		validateIP(at.child("ip"), alias.IP)
 		for j, name := range alias.Hostnames {
-			errs = append(errs, texts(at.Child("hostnames").Index(j), name,
-				validation.IsDNS1123Subdomain(name))...)
+			at.child("hostnames").index(j).texts(name, validation.IsDNS1123Subdomain(name))
 		}
 	}
-	return errs
 }
 
-func validateIP(at *field.Path, ip string) field.ErrorList {
+func validateIP(at place, ip string) {
 	if net.ParseIP(ip) == nil {
-		return field.ErrorList{field.Invalid(at, ip, "must be an IP address")}
+		at.invalid(ip, "must be an IP address")
 	}
-	return nil
 }
 
-func validatePodSecurity(s *v1.PodSpec, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
+func validatePodSecurity(s *v1.PodSpec, at place) {
 	if s.HostPID && s.ShareProcessNamespace != nil && *s.ShareProcessNamespace {
-		errs = append(errs, field.Forbidden(at.Child("shareProcessNamespace"),
-			"cannot be true together with hostPID"))
+		at.child("shareProcessNamespace").forbid("cannot be true together with hostPID")
 	}
 	if s.HostUsers != nil && !*s.HostUsers && (s.HostNetwork || s.HostPID || s.HostIPC) {
-		errs = append(errs, field.Forbidden(at.Child("hostUsers"),
-			"cannot be false together with hostNetwork, hostPID or hostIPC"))
+		at.child("hostUsers").forbid("cannot be false together with hostNetwork, hostPID or hostIPC")
 	}
-	sc, at := s.SecurityContext, at.Child("securityContext")
-	errs = append(errs, validateIDs(at, sc.RunAsUser, sc.RunAsGroup)...)
+	sc, at := s.SecurityContext, at.child("securityContext")
+	validateIDs(at, sc.RunAsUser, sc.RunAsGroup)
 	if sc.FSGroup != nil {
-		errs = append(errs, between(at.Child("fsGroup"), *sc.FSGroup, 0, math.MaxInt32)...)
+		at.child("fsGroup").between(*sc.FSGroup, 0, math.MaxInt32)
 	}
 	for i, group := range sc.SupplementalGroups {
-		errs = append(errs,
-			between(at.Child("supplementalGroups").Index(i), group, 0, math.MaxInt32)...)
+		at.child("supplementalGroups").index(i).between(group, 0, math.MaxInt32)
 	}
-	errs = append(errs, validateSeccomp(sc.SeccompProfile, at.Child("seccompProfile"))...)
-	return append(errs, validateSysctls(sc.Sysctls, at.Child("sysctls"))...)
+	validateSeccomp(sc.SeccompProfile, at.child("seccompProfile"))
+	validateSysctls(sc.Sysctls, at.child("sysctls"))
 }
 
-func validateIDs(at *field.Path, user, group *int64) field.ErrorList {
-	var errs field.ErrorList
+func validateIDs(at place, user, group *int64) {
 	if user != nil {
-		errs = append(errs, between(at.Child("runAsUser"), *user, 0, math.MaxInt32)...)
+		at.child("runAsUser").between(*user, 0, math.MaxInt32)
 	}
 	if group != nil {
-		errs = append(errs, between(at.Child("runAsGroup"), *group, 0, math.MaxInt32)...)
+		at.child("runAsGroup").between(*group, 0, math.MaxInt32)
 	}
-	return errs
 }
 
-func validateSeccomp(p *v1.SeccompProfile, at *field.Path) field.ErrorList {
+func validateSeccomp(p *v1.SeccompProfile, at place) {
 	if p == nil {
-		return nil
+		return
 	}
-	errs := oneOf(at.Child("type"), p.Type, v1.SeccompProfileTypeUnconfined,
+	oneOf(at.child("type"), p.Type, v1.SeccompProfileTypeUnconfined,
 		v1.SeccompProfileTypeRuntimeDefault, v1.SeccompProfileTypeLocalhost)
-	file := at.Child("localhostProfile")
+	file := at.child("localhostProfile")
 	switch {
 	case p.Type != v1.SeccompProfileTypeLocalhost && p.LocalhostProfile != nil:
-		errs = append(errs, field.Forbidden(file, "needs type Localhost"))
+		file.forbid("needs type Localhost")
 	case p.Type != v1.SeccompProfileTypeLocalhost:
 	case p.LocalhostProfile == nil || *p.LocalhostProfile == "":
-		errs = append(errs, field.Required(file, "type Localhost needs it"))
+		file.required("type Localhost needs it")
 	default:
-		errs = append(errs, validateInside(file, *p.LocalhostProfile)...)
+		validateInside(file, *p.LocalhostProfile)
 	}
-	return errs
 }
 
 // validateInside wants a relative path that does not leave where it starts.
-func validateInside(at *field.Path, p string) field.ErrorList {
+func validateInside(at place, p string) {
 	switch {
 	case path.IsAbs(p):
-		return field.ErrorList{field.Invalid(at, p, "must be a relative path")}
+		at.invalid(p, "must be a relative path")
 	case slices.Contains(strings.Split(p, "/"), ".."):
-		return field.ErrorList{field.Invalid(at, p, "must not contain '..'")}
-	default:
-		return nil
+		at.invalid(p, "must not contain '..'")
 	}
 }
 
-func validateSysctls(sysctls []v1.Sysctl, at *field.Path) field.ErrorList {
+func validateSysctls(sysctls []v1.Sysctl, at place) {
 	// Segments of lower case letters, digits, dashes and underscores between dots or slashes.
 	const segment = `[a-z0-9]([-_a-z0-9]*[a-z0-9])?`
 	form := regexp.MustCompile("^" + segment + "([./]" + segment + ")*$")
-	var errs field.ErrorList
 	seen := map[string]bool{}
 	for i, sysctl := range sysctls {
-		at := at.Index(i).Child("name")
+		at := at.index(i).child("name")
 		name := strings.ReplaceAll(sysctl.Name, "/", ".")
 		switch {
 		case !form.MatchString(sysctl.Name) || len(sysctl.Name) > 253:
-			errs = append(errs, field.Invalid(at, sysctl.Name,
-				"must be the name of a sysctl, such as net.core.somaxconn"))
+			at.invalid(sysctl.Name, "must be the name of a sysctl, such as net.core.somaxconn")
 		case seen[name]:
-			errs = append(errs, field.Duplicate(at, sysctl.Name))
+			at.duplicate(sysctl.Name)
 		}
 		seen[name] = true
 	}
-	return errs
 }

@@ -2,7 +2,6 @@ package source
 
 import (
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // Bounds of a container's restart rules.
@@ -12,39 +11,37 @@ const (
 )
 
 // validateRestarts checks a container's own restart policy, and its rules, which need one (KEP-5307).
-func validateRestarts(c *v1.Container, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
+func validateRestarts(c *v1.Container, at place) {
 	if c.RestartPolicy != nil {
-		errs = oneOf(at.Child("restartPolicy"), *c.RestartPolicy, v1.ContainerRestartPolicyAlways,
+		oneOf(at.child("restartPolicy"), *c.RestartPolicy, v1.ContainerRestartPolicyAlways,
 			v1.ContainerRestartPolicyOnFailure, v1.ContainerRestartPolicyNever)
 	} else if len(c.RestartPolicyRules) > 0 {
-		errs = append(errs, field.Required(at.Child("restartPolicy"),
-			"a container with restartPolicyRules needs one"))
+		at.child("restartPolicy").required("a container with restartPolicyRules needs one")
 	}
-	rules := at.Child("restartPolicyRules")
+	rules := at.child("restartPolicyRules")
 	if n := len(c.RestartPolicyRules); n > maxRestartRules {
-		return append(errs, field.TooMany(rules, n, maxRestartRules))
+		rules.tooMany(n, maxRestartRules)
+		return
 	}
 	for i, rule := range c.RestartPolicyRules {
-		errs = append(errs, validateRestartRule(rule, rules.Index(i))...)
+		validateRestartRule(rule, rules.index(i))
 	}
-	return errs
 }
 
-func validateRestartRule(rule v1.ContainerRestartRule, at *field.Path) field.ErrorList {
-	errs := oneOf(at.Child("action"), rule.Action, v1.ContainerRestartRuleActionRestart,
+func validateRestartRule(rule v1.ContainerRestartRule, at place) {
+	oneOf(at.child("action"), rule.Action, v1.ContainerRestartRuleActionRestart,
 		v1.ContainerRestartRuleActionRestartAllContainers)
-	codes := at.Child("exitCodes")
+	codes := at.child("exitCodes")
 	if rule.ExitCodes == nil {
-		return append(errs, field.Required(codes, "a rule is about exit codes"))
+		codes.required("a rule is about exit codes")
+		return
 	}
-	errs = append(errs, oneOf(codes.Child("operator"), rule.ExitCodes.Operator,
-		v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn)...)
+	oneOf(codes.child("operator"), rule.ExitCodes.Operator, v1.ContainerRestartRuleOnExitCodesOpIn,
+		v1.ContainerRestartRuleOnExitCodesOpNotIn)
 	switch n := len(rule.ExitCodes.Values); {
 	case n == 0:
-		errs = append(errs, field.Required(codes.Child("values"), "name at least one"))
+		codes.child("values").required("name at least one")
 	case n > maxExitCodes:
-		errs = append(errs, field.TooMany(codes.Child("values"), n, maxExitCodes))
+		codes.child("values").tooMany(n, maxExitCodes)
 	}
-	return errs
 }
