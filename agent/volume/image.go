@@ -21,17 +21,17 @@ func images() plugin {
 	}
 }
 
-// imageMount makes m a mount of an image, of which the runtime has the path in it, if any. ref is the
+// imageMount makes m a mount of an image, of which the runtime knows the path in it, if any. ref is the
 // runtime's own name of the image.
 func imageMount(
-	m *runtimeapi.Mount, volume v1.Volume, ref, path string,
+	m *runtimeapi.Mount, pod *v1.Pod, volume v1.Volume, ref string,
 ) (*runtimeapi.Mount, error) {
 	if ref == "" {
 		return nil, fmt.Errorf("image %q is not there yet", volume.Image.Reference)
 	}
-	m.HostPath, m.ImageSubPath, m.Readonly = "", path, true
+	m.HostPath, m.Readonly = "", true
 	m.Image = &runtimeapi.ImageSpec{
-		Image: ref, UserSpecifiedImage: volume.Image.Reference,
+		Image: ref, UserSpecifiedImage: volume.Image.Reference, Annotations: pod.Annotations,
 	}
 	return m, nil
 }

@@ -126,7 +126,8 @@ func (v *Volumes) volumeMount(
 	case err != nil:
 		return nil, err
 	case u.volume.Image != nil:
-		return imageMount(out, u.volume, start.Images[u.volume.Name], path)
+		out.ImageSubPath = path
+		return imageMount(out, m.pod, u.volume, start.Images[u.volume.Name])
 	case path == "":
 		return out, nil
 	}

@@ -14,7 +14,8 @@ import (
 func TestImageVolumes(t *testing.T) {
 	onEach(t, func(t *testing.T, c rig.Cluster, n rig.Node) {
 		pod := func(name, image string) {
-			c.Apply(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {
+			c.Apply(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s,
+ annotations: {example.com/a: b}}, spec: {
  nodeName: %s, tolerations: [{operator: Exists}], terminationGracePeriodSeconds: 0,
  automountServiceAccountToken: false, volumes: [{name: data, image: %s}],
  containers: [{name: main, image: "registry.test/work:1", volumeMounts: [
@@ -33,7 +34,7 @@ func TestImageVolumes(t *testing.T) {
 		for at, path := range map[string]string{"/all": "", "/part": "some/path"} {
 			m := mounts[at]
 			if m.GetImage().GetImage() == "" || m.GetHostPath() != "" || !m.GetReadonly() ||
-				m.GetImageSubPath() != path ||
+				m.GetImageSubPath() != path || m.GetImage().GetAnnotations()["example.com/a"] != "b" ||
 				m.GetImage().GetUserSpecifiedImage() != "registry.test/data:1" {
 				t.Errorf("%s is mounted as %v", at, m)
 			}
