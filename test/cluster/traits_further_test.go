@@ -17,7 +17,10 @@ func furtherTraits() []trait {
 	return append([]trait{
 		whole("account-named", func(s *v1.PodSpec) { s.ServiceAccountName = otherAccount }),
 		whole("account-as-before", func(s *v1.PodSpec) { s.DeprecatedServiceAccount = otherAccount }),
-		whole("deadline", func(s *v1.PodSpec) { s.ActiveDeadlineSeconds = ptr.To(int64(8)) }),
+		// The kubelet tells of a deadline in place of a refusal that came before it.
+		whole("deadline", func(s *v1.PodSpec) {
+			s.ActiveDeadlineSeconds = ptr.To(int64(8))
+		}).asRefused(),
 		whole("tolerates", func(s *v1.PodSpec) {
 			s.Tolerations = []v1.Toleration{{Key: "example.com/a", Operator: v1.TolerationOpEqual,
 				Value: "b", Effect: v1.TaintEffectNoExecute, TolerationSeconds: ptr.To(int64(1))}}

@@ -12,7 +12,7 @@ const dataImage = "sim.local/data:1"
 // lonely are traits that hide others in a pod, because no container runs or not for long, that others
 // hide, or that cannot be with many.
 var lonely = []string{"non-root", "non-root-by-root", "pod-non-root", "user-image", "named-image",
-	"init-fails", "not-there", "host-none", "part-named", "env-file", "fails-always", "both-ways", "deadline"}
+	"init-fails", "not-there", "host-none", "part-named", "env-file", "fails-always", "both-ways"}
 
 // insideTraits are those that only real containers make anything of.
 func insideTraits() []trait {
