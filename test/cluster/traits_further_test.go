@@ -17,7 +17,7 @@ func furtherTraits() []trait {
 	return append([]trait{
 		whole("account-named", func(s *v1.PodSpec) { s.ServiceAccountName = otherAccount }),
 		whole("account-as-before", func(s *v1.PodSpec) { s.DeprecatedServiceAccount = otherAccount }),
-		// The kubelet tells of a deadline in place of a refusal that came before it.
+		// The kubelet tells of a deadline in place of a refusal that came before it; see docs/pod-fields.md.
 		whole("deadline", func(s *v1.PodSpec) {
 			s.ActiveDeadlineSeconds = ptr.To(int64(8))
 		}).asRefused(),
