@@ -31,8 +31,8 @@ func newLegacy(mount, root string) (*legacy, error) {
 	l := &legacy{mount: mount}
 	for _, s := range subsystems(mount) {
 		dir := filepath.Join(mount, string(s.Name()))
-		if !exists(dir) {
-			continue
+		if !exists(dir) || apart(mount, string(cgroup1.Cpu)) && !apart(mount, string(s.Name())) {
+			continue // systemd leaves folders of controllers that it could not mount
 		}
 		if s.Name() != hybrid && !exists(filepath.Join(dir, root)) {
 			return nil, rootMissing(root, filepath.Join(dir, root))
@@ -40,6 +40,13 @@ func newLegacy(mount, root string) (*legacy, error) {
 		l.subsystems = append(l.subsystems, s)
 	}
 	return l, nil
+}
+
+// apart reports whether something is mounted at the folder name of mount.
+func apart(mount, name string) bool {
+	var above, here syscall.Stat_t
+	return syscall.Stat(mount, &above) == nil && syscall.Stat(filepath.Join(mount, name), &here) == nil &&
+		above.Dev != here.Dev
 }
 
 func rootMissing(root, dir string) error {

@@ -23,6 +23,8 @@ type Config struct {
 	CNI string
 	// Pause is the image of the sandboxes. It must be imported before the first one.
 	Pause string
+	// Systemd has systemd make the cgroups of containers.
+	Systemd bool
 }
 
 // maxDir is what a path may have at most, so that a shim's socket, a hash of 64 digits in a folder

@@ -51,6 +51,13 @@ func TestSwitch(t *testing.T) {
 	})
 }
 
+// TestSwitchSystemd is TestSwitch with the cgroup driver systemd.
+func TestSwitchSystemd(t *testing.T) {
+	if containerdrig.Systemd(t) {
+		testSwitch(t, "")
+	}
+}
+
 // testSwitch gives the pods metadata.uid, if it is not empty, with a digit at the end. Then one
 // begins under numalet, too (without, a kubelet does not find it again), and agents are killed.
 func testSwitch(t *testing.T, uid string) {

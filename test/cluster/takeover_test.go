@@ -43,9 +43,19 @@ const takenPods = `
 `
 
 // TestTakenOver: a node with pods of the API server goes from the stock kubelet to numalet, and
-// back, once with each killed and once with each stopped. No container notices, who watches pods and node sees nothing of it, and volumes go on
-// being updated.
-func TestTakenOver(t *testing.T) {
+// back, once with each killed and once with each stopped. No container notices, who watches pods and
+// node sees nothing of it, and volumes go on being updated.
+func TestTakenOver(t *testing.T) { testTakenOver(t) }
+
+// TestTakenOverSystemd is TestTakenOver with the cgroup driver systemd.
+func TestTakenOverSystemd(t *testing.T) {
+	if containerdrig.Systemd(t) {
+		testTakenOver(t)
+	}
+}
+
+func testTakenOver(t *testing.T) {
+	t.Helper()
 	c := rig.Start(t)
 	n, d, _ := containerdrig.Node(t)
 	rig.StockKubelet(t, n)

@@ -7,6 +7,7 @@ set -eu
 wanted="
 runc:/usr/sbin/runc
 strace:/usr/bin/strace
+systemd:/lib/systemd/systemd
 iptables:/usr/sbin/iptables
 containernetworking-plugins:/usr/lib/cni/bridge
 busybox-static:/usr/share/doc/busybox-static

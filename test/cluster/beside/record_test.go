@@ -2,11 +2,14 @@ package beside
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -134,6 +137,7 @@ func (w recorder) metrics() map[string]string {
 		}
 		return nil
 	})
+	w.stranger()
 	out := map[string]string{}
 	for _, path := range []string{"/metrics", "/metrics/cadvisor", "/metrics/probes",
 		"/metrics/resource", "/metrics/slis"} {
@@ -142,6 +146,29 @@ func (w recorder) metrics() map[string]string {
 		}
 	}
 	return out
+}
+
+// stranger asks with a token, which the API server is asked about, and what its owner may.
+func (w recorder) stranger() {
+	w.Helper()
+	token := strings.TrimSpace(w.cluster.MustRun("create", "token", "default"))
+	r, err := http.NewRequestWithContext(w.Context(), http.MethodGet,
+		fmt.Sprintf("https://127.0.0.1:%v/metrics", w.node.Settings["port"]), nil)
+	if err != nil {
+		w.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	client := &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // who answers is known
+	}, Timeout: time.Minute}
+	defer client.CloseIdleConnections()
+	answer, err := client.Do(r)
+	if err != nil {
+		w.Fatal(err)
+	}
+	if answer.Body.Close(); answer.StatusCode != http.StatusForbidden {
+		w.Fatalf("a stranger gets %s", answer.Status)
+	}
 }
 
 // events are those of the pods and of the node, when the last of them has come.

@@ -19,9 +19,16 @@ func Node(t *testing.T) (n *harness.Node, d *containerd.Daemon, cgroup string) {
 	return NodeBeside(t, "node")
 }
 
-// NodeBeside is Node in a test that has one already; the name is of no other in the test.
+// NodeBeside is Node in a test that has one already; the name is of no other in the test. By systemd
+// there is one at a time, with all cgroups for itself.
 func NodeBeside(t *testing.T, name string) (n *harness.Node, d *containerd.Daemon, cgroup string) {
 	t.Helper()
+	if systemdRuns() {
+		d = start(t)
+		n = harness.NewOn(t, d.Endpoint())
+		n.Settings["cgroupsPerQOS"], n.Settings["cgroupDriver"] = true, "systemd"
+		return n, d, "/"
+	}
 	cgroup = scratch.Cgroup(name)
 	made := false
 	t.Cleanup(func() { // after containerd has stopped

@@ -73,7 +73,7 @@ func configure(t *testing.T) containerd.Config {
 		}
 	})
 	c := containerd.Config{Binaries: Binaries(t), Dir: dir, Pause: containerd.PauseImage,
-		CNI: os.Getenv(networkPlugins)}
+		CNI: os.Getenv(networkPlugins), Systemd: systemdRuns()}
 	subnet := c.Subnet()
 	if _, taken := subnets.LoadOrStore(subnet, true); taken {
 		return configure(t)
