@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -87,8 +88,8 @@ func (a asking) probeTraits() []trait {
 			c.LivenessProbe.TerminationGracePeriodSeconds = ptr.To(int64(7))
 		}),
 		{name: "live-once", set: func(p *v1.Pod) {
-			c := firstEnds(p)
-			c.LivenessProbe = often(v1.ProbeHandler{HTTPGet: a.get(p, "/once-fails/")})
+			c := &p.Spec.Containers[0]
+			c.LivenessProbe = often(v1.ProbeHandler{HTTPGet: a.get(p, onceFails)})
 			c.LivenessProbe.InitialDelaySeconds = 3 // not with what ends by itself
 		}},
 		{name: "starts", set: func(p *v1.Pod) {
@@ -130,7 +131,8 @@ func (a asking) hookTraits() []trait {
 				{Name: "X-B", Value: "y"}}
 		}),
 		{name: "post-start-once", set: func(p *v1.Pod) {
-			lifecycle(firstEnds(p)).PostStart = &v1.LifecycleHandler{HTTPGet: a.get(p, "/once-garbles/")}
+			lifecycle(&p.Spec.Containers[0]).PostStart = &v1.LifecycleHandler{
+				HTTPGet: a.get(p, onceGarbles)}
 		}},
 		{name: "stop-signal", set: func(p *v1.Pod) {
 			p.Spec.OS = &v1.PodOS{Name: v1.Linux}
@@ -139,19 +141,29 @@ func (a asking) hookTraits() []trait {
 	}
 }
 
-// endsNote is the annotation of pods whose first container ends, once at least.
-const endsNote = "example.com/ends"
+// What is answered so that a container ends once.
+const onceFails, onceGarbles = "/once-fails/", "/once-garbles/"
 
-// firstEnds is the first container of a pod, which is one that ends.
-func firstEnds(p *v1.Pod) *v1.Container {
-	p.Annotations[endsNote] = "true"
-	return &p.Spec.Containers[0]
-}
+// exitsOnce is what the simulated runtime is told of a container that exits once, before the code.
+const exitsOnce = "after=1s attempts=1 exit="
 
 // exits has the first container exit once with a code; it runs on when it is started again.
 func exits(p *v1.Pod, code string) *v1.Container {
-	p.Annotations[sim.AnnotationPrefix+"main"] = "exit=" + code + " after=1s attempts=1"
-	return firstEnds(p)
+	p.Annotations[sim.AnnotationPrefix+"main"] = exitsOnce + code
+	return &p.Spec.Containers[0]
+}
+
+// ends reports whether the first container ends, once at least. Of two traits that say what its hook
+// or its probe is, the later counts.
+func ends(p *v1.Pod) bool {
+	c := p.Spec.Containers[0]
+	asks := func(get *v1.HTTPGetAction, path string) bool {
+		return get != nil && strings.HasPrefix(get.Path, path)
+	}
+	return strings.HasPrefix(p.Annotations[sim.AnnotationPrefix+"main"], exitsOnce) ||
+		c.LivenessProbe != nil && asks(c.LivenessProbe.HTTPGet, onceFails) ||
+		c.Lifecycle != nil && c.Lifecycle.PostStart != nil &&
+			asks(c.Lifecycle.PostStart.HTTPGet, onceGarbles)
 }
 
 // isSettled reports whether the pod is over, or has all that its traits make of it: what ends has, and
@@ -162,7 +174,7 @@ func isSettled(pod *v1.Pod) bool {
 		if w := c.State.Waiting; w != nil && !isOnItsWay(w.Reason) {
 			return true
 		}
-		if c.Name == "main" && pod.Annotations[endsNote] != "" {
+		if c.Name == "main" && ends(pod) {
 			settled = settled && (c.State.Terminated != nil || c.LastTerminationState.Terminated != nil)
 		}
 	}
