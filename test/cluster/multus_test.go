@@ -239,11 +239,11 @@ func (a asHardware) Links() ([]eni.Link, error) {
 	return links, err
 }
 
-func (a asHardware) Fetch(i eni.Interface) error { return a.Network.Fetch(real(i)) }
+func (a asHardware) Fetch(i eni.Interface) error { return a.Network.Fetch(asVeth(i)) }
 
-func (a asHardware) User(i eni.Interface) (int, error) { return a.Network.User(real(i)) }
+func (a asHardware) User(i eni.Interface) (int, error) { return a.Network.User(asVeth(i)) }
 
-func real(i eni.Interface) eni.Interface {
+func asVeth(i eni.Interface) eni.Interface {
 	i.Link.Kind = "veth"
 	return i
 }
