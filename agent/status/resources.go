@@ -63,17 +63,23 @@ func carry(s *v1.ContainerStatus, was *v1.ContainerStatus) {
 }
 
 // recursiveReadOnly reports whether the pod's handler makes mounts read-only with all that is mounted
-// below. Which handler that is is known with the sandbox, and before of a pod without a class.
+// below. As long as it is not known which one that is, each that it may be must.
 func (in Input) recursiveReadOnly() bool {
-	handler := ""
-	if len(in.Observed.Sandboxes) > 0 {
-		handler = in.Observed.Sandboxes[0].Handler
-	} else if in.Pod.Spec.RuntimeClassName != nil {
-		return false
-	}
-	return slices.ContainsFunc(in.Node.Handlers, func(h cri.RuntimeHandler) bool {
-		return h.Name == handler && h.RecursiveReadOnlyMounts
+	its := slices.DeleteFunc(slices.Clone(in.Node.Handlers), func(h cri.RuntimeHandler) bool {
+		return !in.mayHave(h.Name)
 	})
+	return len(its) > 0 && !slices.ContainsFunc(its, func(h cri.RuntimeHandler) bool {
+		return !h.RecursiveReadOnlyMounts
+	})
+}
+
+// mayHave reports whether the pod may have that handler: which one a class stands for is known with
+// the sandbox.
+func (in Input) mayHave(handler string) bool {
+	if len(in.Observed.Sandboxes) > 0 {
+		return handler == in.Observed.Sandboxes[0].Handler
+	}
+	return handler == "" || in.Pod.Spec.RuntimeClassName != nil
 }
 
 // volumeMounts are the mounts of a container as they are made, or will be (KEP-3857).

@@ -160,6 +160,17 @@ func TestUserAndMounts(t *testing.T) {
 	if got := mounts(Generate(in)); got != want+"Enabled;" {
 		t.Errorf("mounts of the default handler: %s", got)
 	}
+	class := in
+	class.Pod, class.Observed = in.Pod.DeepCopy(), cri.Pod{}
+	class.Pod.Spec.RuntimeClassName = ptr.To("some")
+	if got := mounts(Generate(class)); got != want+"Disabled;" {
+		t.Errorf("mounts of one of two handlers: %s", got)
+	}
+	class.Node.Handlers = []cri.RuntimeHandler{
+		{RecursiveReadOnlyMounts: true}, {Name: "runc", RecursiveReadOnlyMounts: true}}
+	if got := mounts(Generate(class)); got != want+"Enabled;" {
+		t.Errorf("mounts of any handler: %s", got)
+	}
 	in.Observed.Containers = []cri.Container{{ID: "1", Name: "main", State: cri.ContainerRunning,
 		Applied: cri.Applied{User: &v1.LinuxContainerUser{UID: 7, SupplementalGroups: []int64{8}}}}}
 	in.Previous = Generate(in)
