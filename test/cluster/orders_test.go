@@ -103,18 +103,11 @@ func newSide(t *testing.T, agent string) *side {
 		ImageUsers: map[string]string{userImage: "1000", namedImage: "web"},
 		Handlers:   []string{"heavy"},
 	})
-	seesThisMachine(n)
+	rig.ThisMachine(n)
 	n.Settings["featureGates"] = map[string]bool{"DefaultPodSysctls": true}
 	n.Settings["defaultPodSysctls"] = map[string]string{"net.ipv4.ip_unprivileged_port_start": "80",
 		"net/ipv4/tcp_syncookies": "1", "kernel.shm_rmid_forced": "0"}
 	return startSide(t, c, n, agent, "heavy")
-}
-
-// seesThisMachine has an agent look at the machine that a kubelet beside it sees.
-func seesThisMachine(n *harness.Node) {
-	n.Args = slices.DeleteFunc(n.Args, func(arg string) bool {
-		return strings.HasPrefix(arg, "--topology-from=")
-	})
 }
 
 // startSide has the agent run on the node; handler is one of its runtime.

@@ -51,7 +51,7 @@ func TestNodeObject(t *testing.T) {
 	shown := map[string]string{}
 	for _, name := range []string{"numalet", "kubelet"} {
 		agent := harness.New(t)
-		seesThisMachine(agent)
+		rig.ThisMachine(agent)
 		if name == "kubelet" {
 			rig.StockKubelet(t, agent)
 		}

@@ -39,10 +39,7 @@ func StockKubelet(t testing.TB, agent *harness.Node) {
 	Share(t, agent.Root)
 	agent.Program = []string{"unshare", "--mount", "--propagation=unchanged",
 		"sh", "-c", ownDevicePlugins, "kubelet", agent.Root, filepath.Join(Binaries(t), "kubelet")}
-	// Of a machine that is not this one.
-	agent.Args = slices.DeleteFunc(slices.Clone(agent.Args), func(arg string) bool {
-		return strings.HasPrefix(arg, "--topology-from=")
-	})
+	ThisMachine(agent)
 	// Or it evicts pods for what else is on this machine.
 	agent.Settings["evictionHard"] = map[string]string{
 		"memory.available": "1Mi", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
@@ -51,6 +48,13 @@ func StockKubelet(t testing.TB, agent *harness.Node) {
 	agent.Settings["port"] = harness.FreePort(t)
 	agent.Settings["authentication"] = map[string]any{"webhook": map[string]any{"enabled": false}}
 	agent.Settings["authorization"] = map[string]any{"mode": "AlwaysAllow"}
+}
+
+// ThisMachine has an agent look at the machine that it runs on, as a kubelet does.
+func ThisMachine(agent *harness.Node) {
+	agent.Args = slices.DeleteFunc(slices.Clone(agent.Args), func(arg string) bool {
+		return strings.HasPrefix(arg, "--topology-from=")
+	})
 }
 
 // Share has what is mounted in dir, the root directory of a node, seen in every mount namespace that
