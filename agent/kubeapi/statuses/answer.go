@@ -21,8 +21,11 @@ func (b *Book) Answered(uid types.UID, q Request, got *v1.Pod, err error, now ti
 	if r == nil { // it was delivered that it is gone
 		return 0, nil
 	}
+	notThere := err == nil && (q.Verb == Delete || got.UID != q.Pod.UID) || apierrors.IsNotFound(err)
 	switch {
-	case err == nil && (q.Verb == Delete || got.UID != q.Pod.UID), apierrors.IsNotFound(err):
+	case notThere && q.Pod != r.pod: // delivered since: others' finalizers may keep it there
+		r.ask = now
+	case notThere:
 		r.gone, r.ask = true, time.Time{}
 	case err == nil:
 		r.answered(q, got, now)

@@ -6,7 +6,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/agent/podstatus"
 )
 
 // An API server that is interrupted while it deletes a pod for good leaves it marked: it is asked
@@ -65,4 +68,45 @@ func TestFinalizer(t *testing.T) {
 			t.Errorf("it is %+v, after it was deleted there came %s", got, requests)
 		}
 	})
+}
+
+// What was delivered of a pod before the answer to its deletion came is newer than the answer: a pod
+// that is held back by a finalizer is not taken for gone, and its status is kept.
+func TestDeliveredBeforeTheAnswer(t *testing.T) {
+	now := time.Unix(1, 0)
+	api, book := newFakeAPI(), NewBook()
+	held := examplePod("a")
+	held.Finalizers = []string{"example.com/held"}
+	pod, err := api.create(held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := v1.PodStatus{Phase: v1.PodSucceeded, StartTime: ptr.To(metav1.NewTime(now))}
+	pod.Status = ended
+	api.wantsDeleted(pod)
+	book.Saw([]*v1.Pod{api.pods["a"]}, now)
+	book.Wrote(podstatus.Change{Pod: api.pods["a"], After: ended, Cleared: true}, now)
+	deletion, _ := book.Next(pod.UID, now)
+	if deletion.Verb != Delete {
+		t.Fatalf("the first request is %q", deletion.Verb)
+	}
+	if err := api.delete(deletion.Pod, deletion.Pod.ResourceVersion); err != nil {
+		t.Fatal(err)
+	}
+	other := *api.pods["a"]
+	other.Status.Message = "of another node"
+	book.Saw([]*v1.Pod{api.put(&other)}, now)
+	if _, err := book.Answered(pod.UID, deletion, nil, nil, now); err != nil {
+		t.Fatal(err)
+	}
+	q, _ := book.Next(pod.UID, now)
+	if q.Verb != Get {
+		t.Fatalf("after the answer comes %q, want a get", q.Verb)
+	}
+	if _, err := book.Answered(pod.UID, q, api.pods["a"], nil, now); err != nil {
+		t.Fatal(err)
+	}
+	if q, _ = book.Next(pod.UID, now); q.Verb != Patch || q.Status.Message != "" {
+		t.Errorf("then comes %q of message %q, want a patch without one", q.Verb, q.Status.Message)
+	}
 }
