@@ -28,8 +28,14 @@ const refresh = 200 * time.Millisecond
 // settleTimeout bounds how long Once waits.
 const settleTimeout = 60 * time.Second
 
-// quiet is how long nothing may have changed for the pods to count as settled.
-const quiet = time.Second
+// How long nothing may have changed for the pods to count as settled: as long as the longest time
+// between two changes before it, within these bounds. A machine that is busy takes seconds for what
+// others do at once, and real containers take longer than simulated ones.
+const (
+	minQuiet           = time.Second
+	minQuietContainerd = 3 * time.Second
+	maxQuiet           = 10 * time.Second
+)
 
 // viewer shows what happens to the pods.
 type viewer struct {
@@ -195,7 +201,10 @@ func (v viewer) once(ctx context.Context) error {
 	defer ticker.Stop()
 	deadline := time.After(settleTimeout)
 	var last string
-	since := time.Now()
+	since, quiet := time.Now(), minQuiet
+	if v.opts.Runtime == Containerd {
+		quiet = minQuietContainerd
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -205,11 +214,11 @@ func (v viewer) once(ctx context.Context) error {
 				ansi.Strip(Table(v.agent.Placements(), 0)))
 		case now := <-ticker.C:
 			rows := v.agent.Placements()
-			if text := Table(rows, 0); text != last || !v.settled(ctx) {
+			if text := Table(rows, 0); text != last {
+				quiet = min(max(quiet, now.Sub(since)), maxQuiet)
 				last, since = text, now
-				continue
 			}
-			if now.Sub(since) >= quiet {
+			if v.settled(ctx) && now.Sub(since) >= quiet {
 				return v.print(rows)
 			}
 		}
