@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -65,30 +66,32 @@ func TestRolloutUnderLoad(t *testing.T) {
 	})
 	c.Apply(greedy)
 	c.MustRun("rollout", "status", "deployment/greedy", "--timeout=1m")
-	stop := churn(t, c, n.Name)
-	for i := 2; i <= 3; i++ {
-		c.MustRun("set", "image", "deployment/greedy", fmt.Sprintf("main=registry.test/work:%d", i))
+	times, stop := churn(t, c, n.Name)
+	image := ""
+	for i := 2; i <= 3 || times() < 5 && i < 20; i++ {
+		image = fmt.Sprintf("registry.test/work:%d", i)
+		c.MustRun("set", "image", "deployment/greedy", "main="+image)
 		c.MustRun("rollout", "status", "deployment/greedy", "--timeout=2m")
 	}
-	if times := stop(); times < 5 {
-		t.Errorf("other pods came and went %d times: not much of a load", times)
+	if stop(); times() < 5 {
+		t.Errorf("other pods came and went %d times: not much of a load", times())
 	}
-	eventually(t, c, strings.TrimSpace(strings.Repeat("registry.test/work:3 ", 8)), "get", "pods",
+	eventually(t, c, strings.TrimSpace(strings.Repeat(image+" ", 8)), "get", "pods",
 		"-l", "app=greedy", "-o", "jsonpath={.items[*].spec.containers[0].image}")
 	if owned.most() != 8 {
 		t.Errorf("at most %d devices were used at once", owned.most())
 	}
 }
 
-// churn has small pods come to the node and go again, until stop, which says how often.
-func churn(t *testing.T, c rig.Cluster, node string) (stop func() int) {
+// churn has small pods come to the node and go again, until stop. times says how often they did.
+func churn(t *testing.T, c rig.Cluster, node string) (times func() int, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	var times [2]int
+	var count atomic.Int32
 	var work sync.WaitGroup
-	for i := range times {
+	for i := range 2 {
 		work.Go(func() {
-			for ; ctx.Err() == nil; times[i]++ {
-				name := fmt.Sprintf("small-%d-%d", i, times[i])
+			for n := 0; ctx.Err() == nil; n++ {
+				name := fmt.Sprintf("small-%d-%d", i, n)
 				_, err := c.RunWith(bound(node, name, ""), "apply", "-f", "-")
 				if err == nil {
 					_, err = c.Run("wait", "--for=condition=Ready", "pod/"+name, "--timeout=1m")
@@ -100,16 +103,16 @@ func churn(t *testing.T, c rig.Cluster, node string) (stop func() int) {
 					t.Error(err)
 					return
 				}
+				count.Add(1)
 			}
 		})
 	}
-	stop = sync.OnceValue(func() int {
+	stop = func() {
 		cancel()
 		work.Wait()
-		return times[0] + times[1]
-	})
-	t.Cleanup(func() { stop() })
-	return stop
+	}
+	t.Cleanup(stop)
+	return func() int { return int(count.Load()) }, stop
 }
 
 // owners looks, at each change of the runtime and each change that the agent tells, whether
