@@ -89,9 +89,8 @@ schedulers: ## 200 pods on four nodes by two schedulers, one of which reads Node
 proto: ## generate Go code from the .proto files (needs protoc)
 	@test/tools/proto.sh
 
-check: ## gofmt, go vet and the linters of .golangci.yml
+check: ## gofmt and the linters of .golangci.yml, go vet among them
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these"; exit 1; }
-	go vet ./...
 	@echo "golangci-lint: the first time it is downloaded and built, some minutes on two cores, and" \
 	  "looks at everything, some minutes more; later it takes less than one"
 	@go tool -modfile=test/lint/go.mod golangci-lint run --allow-parallel-runners ./...

@@ -20,6 +20,11 @@ if [ "${1:-}" = --race ]; then
     parallel=3 # such an agent needs several times the CPU and memory
 fi
 
+vet=()
+if [ "${CI:-}" = true ]; then
+    vet=(-vet=off) # the linters have said all of it, about everything
+fi
+
 failed=0
 summary=()
 job= # the process group of the tier that runs
@@ -72,7 +77,7 @@ run_unit() { # long random walks are short here, and whole in CI
         short=()
     fi
     # shellcheck disable=SC2046 # package paths have no spaces
-    go test "${race[@]}" "${short[@]}" -timeout $limit $(go list ./... | grep -v '^github.com/numalet/numalet/test') &&
+    go test "${race[@]}" "${vet[@]}" "${short[@]}" -timeout $limit $(go list ./... | grep -v '^github.com/numalet/numalet/test') &&
         run_cgo
 }
 
@@ -84,25 +89,25 @@ run_cgo() {
         return 0
     fi
     CGO_ENABLED=1 CGO_CFLAGS="-O2 -Wno-deprecated-declarations" \
-        go test "${race[@]}" -timeout $limit ./deviceplugin/gpu/nvml &&
+        go test "${race[@]}" "${vet[@]}" -timeout $limit ./deviceplugin/gpu/nvml &&
         CGO_ENABLED=1 CGO_CFLAGS="-O2 -Wno-deprecated-declarations" \
-            go -C test/gpuallocator test -timeout $limit .
+            go -C test/gpuallocator test "${vet[@]}" -timeout $limit .
 }
 
 run_sim() { # these tests mostly wait
-    go test "${race[@]}" -count=1 -timeout $limit -parallel $parallel ./test/ ./test/harness/...
+    go test "${race[@]}" "${vet[@]}" -count=1 -timeout $limit -parallel $parallel ./test/ ./test/harness/...
 }
 
 run_containerd() {
-    go test "${race[@]}" -count=1 -timeout $limit ./test/containerd/...
+    go test "${race[@]}" "${vet[@]}" -count=1 -timeout $limit ./test/containerd/...
 }
 
 run_numa() { # in its folder, so that its table is shown when it passes too
-    (cd test/numa && go test -count=1 -timeout 45m)
+    (cd test/numa && go test "${vet[@]}" -count=1 -timeout 45m)
 }
 
 run_cluster() {
-    go test -count=1 -timeout $limit ./test/cluster/...
+    go test "${vet[@]}" -count=1 -timeout $limit ./test/cluster/...
 }
 
 # prepare gets what tests with a real containerd need; some of them are beside the code. lacking
