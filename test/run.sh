@@ -106,8 +106,16 @@ run_numa() { # in its folder, so that its table is shown when it passes too
     (cd test/numa && go test "${vet[@]}" -count=1 -timeout 45m)
 }
 
+# run_cluster runs the tests that start real containers or the stock kubelet beside all others, each
+# with a control plane of its own: both mostly wait.
 run_cluster() {
-    go test "${vet[@]}" -count=1 -timeout $limit ./test/cluster/...
+    local real='^Test(RealContainers|FaultsOfContainers|Lives|Multus|Orders|Switch|TakenOver|UserNamespaces|MappedByTheKubelet)'
+    local flags=("${vet[@]}" -count=1 -timeout $limit) others
+    go test "${flags[@]}" -skip "$real" ./test/cluster/... &
+    others=$!
+    go test "${flags[@]}" -run "$real" ./test/cluster
+    local result=$?
+    wait $others && return $result
 }
 
 # prepare gets what tests with a real containerd need; some of them are beside the code. lacking
