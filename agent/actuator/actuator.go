@@ -172,7 +172,11 @@ func (a *Actuator) Do(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 		a.cfg.Tell.Started(pod, nil, err)
 		return err
 	case podworker.StartContainer:
-		err := a.build(pod).startContainer(ctx, observed, act)
+		b := a.build(pod)
+		err := b.completeVolumes(ctx)
+		if err == nil {
+			err = b.startContainer(ctx, observed, act)
+		}
 		c, _ := podspec.Find(pod, act.Container)
 		a.cfg.Tell.Started(pod, c, err)
 		return err

@@ -52,8 +52,8 @@ func (b build) warn(reason, message string) {
 // networkAgain is after how long a pod looks again whether there is a network for it.
 const networkAgain = time.Second
 
-// createSandbox makes cgroup, volumes and log directory, then the sandbox. A pod with a network of
-// its own waits for the runtime to have one: those in the host's network are what brings it.
+// createSandbox makes all that comes before the first container. A pod with a network of its own waits
+// for the runtime to have one: those in the host's network are what brings it.
 func (b build) createSandbox(ctx context.Context, attempt uint32) error {
 	if why := b.node.Network.problem(); why != "" && !b.pod.Spec.HostNetwork {
 		message := "network is not ready: " + why
@@ -80,28 +80,60 @@ func (b build) createSandbox(ctx context.Context, attempt uint32) error {
 	return b.makeSandbox(ctx, attempt, handler)
 }
 
-// makeSandbox is createSandbox for a pod of which all that it needs to begin is known.
+// makeSandbox is createSandbox for a pod of which all that it needs to begin is known. The API server
+// is asked for what volumes are made of while the kernel works and, if it is nothing that may be
+// missing, while the runtime makes the sandbox.
 func (b build) makeSandbox(ctx context.Context, attempt uint32, handler string) error {
-	var both errgroup.Group // the API server is asked while the kernel works
-	both.Go(func() error { return b.makeCgroup(ctx) })
-	both.Go(func() error { return b.setUpVolumes(ctx) })
-	if err := both.Wait(); err != nil {
-		return sandboxError(err)
-	}
-	b.node.Security.ExtraGroups = b.cfg.Volumes.Groups(b.pod)
-	if err := os.MkdirAll(cri.PodLogDir(b.node.Logs.Dir, b.pod), 0o755); err != nil {
-		return sandboxError(err)
-	}
-	config, problems, err := b.sandboxConfig(attempt)
-	if err != nil {
+	beside, sandbox := b.cfg.Volumes.Beside(b.pod), ""
+	var both errgroup.Group
+	both.Go(func() (err error) {
+		if err = b.makeCgroup(ctx); err == nil && beside {
+			sandbox, err = b.runSandbox(ctx, attempt, handler)
+		}
 		return err
+	})
+	both.Go(func() error { return b.setUpVolumes(ctx) })
+	err := both.Wait()
+	switch {
+	case err == nil && !beside:
+		b.node.Security.ExtraGroups = b.cfg.Volumes.Groups(b.pod)
+		_, err = b.runSandbox(ctx, attempt, handler)
+	case err != nil && sandbox != "": // pods have none as long as their volumes are not there
+		b.takeBack(ctx, sandbox)
 	}
-	b.tellDNS(problems)
-	if _, err := b.cfg.Runtime.RunPodSandbox(ctx, config, handler); err != nil {
-		b.warn("FailedCreatePodSandBox", fmt.Sprintf("Failed to create pod sandbox: %v", err))
+	if err != nil {
 		return sandboxError(err)
 	}
 	return nil
+}
+
+// runSandbox has the runtime make the sandbox, and returns its id.
+func (b build) runSandbox(ctx context.Context, attempt uint32, handler string) (string, error) {
+	if err := os.MkdirAll(cri.PodLogDir(b.node.Logs.Dir, b.pod), 0o755); err != nil {
+		return "", err
+	}
+	config, problems, err := b.sandboxConfig(attempt)
+	if err != nil {
+		return "", err
+	}
+	b.tellDNS(problems)
+	id, err := b.cfg.Runtime.RunPodSandbox(ctx, config, handler)
+	if err != nil {
+		b.warn("FailedCreatePodSandBox", fmt.Sprintf("Failed to create pod sandbox: %v", err))
+	}
+	return id, err
+}
+
+// takeBack stops and removes a sandbox in which nothing was started. One that stays all the same is
+// the pod's, and its volumes are made before its first container.
+func (a *Actuator) takeBack(ctx context.Context, sandbox string) {
+	err := a.cfg.Runtime.StopPodSandbox(ctx, sandbox)
+	if err == nil {
+		err = a.cfg.Runtime.RemovePodSandbox(ctx, sandbox)
+	}
+	if err != nil {
+		klog.FromContext(ctx).Info("A sandbox without volumes stays", "sandbox", sandbox, "err", err)
+	}
 }
 
 func (b build) makeCgroup(ctx context.Context) error {

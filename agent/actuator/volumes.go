@@ -50,6 +50,19 @@ func (b build) setUpVolumes(ctx context.Context) error {
 	return why
 }
 
+// completeVolumes makes what is missing of the volumes of a pod with a sandbox.
+func (b build) completeVolumes(ctx context.Context) error {
+	missing, err := b.cfg.Volumes.Incomplete(b.pod)
+	switch {
+	case err != nil:
+		return cri.ConfigError(err)
+	case missing:
+		return b.setUpVolumes(ctx)
+	default:
+		return nil
+	}
+}
+
 // updateVolumes brings the volumes of a pod that runs up to date. What it cannot keeps what it has.
 func (b build) updateVolumes(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, volumesWait)

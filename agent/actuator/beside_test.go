@@ -1,0 +1,157 @@
+package actuator
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	internalapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/mount-utils"
+
+	"github.com/numalet/numalet/agent/volume"
+	"github.com/numalet/numalet/cri"
+)
+
+// tokens is an API server that has tokens when token says so.
+type tokens struct {
+	none
+	token func(ctx context.Context) error
+}
+
+func (s *tokens) Token(ctx context.Context, _ *v1.Pod, _ *v1.ServiceAccountTokenProjection) (
+	[]byte, time.Time, error) {
+	return []byte("token"), time.Time{}, s.token(ctx)
+}
+
+// sandboxes is a runtime of which only calls about sandboxes are made.
+type sandboxes struct {
+	internalapi.RuntimeService
+	mu    sync.Mutex
+	calls []string
+	ran   chan struct{} // closed by the first sandbox
+}
+
+func (s *sandboxes) call(what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = append(s.calls, what)
+}
+
+func (s *sandboxes) RunPodSandbox(context.Context, *runtimeapi.PodSandboxConfig, string) (
+	string, error) {
+	s.call("run")
+	select {
+	case <-s.ran:
+	default:
+		close(s.ran)
+	}
+	return "s", nil
+}
+
+func (s *sandboxes) StopPodSandbox(_ context.Context, id string) error {
+	s.call("stop " + id)
+	return nil
+}
+
+func (s *sandboxes) RemovePodSandbox(_ context.Context, id string) error {
+	s.call("remove " + id)
+	return nil
+}
+
+// withToken is a pod with what every pod of an API server mounts.
+func withToken() *v1.Pod {
+	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{
+		Name: "c", VolumeMounts: []v1.VolumeMount{{Name: "api", MountPath: "/api"}}}}}}
+	pod.UID, pod.Name, pod.Namespace = "u", "p", "n"
+	v := v1.Volume{Name: "api"}
+	v.Projected = &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+		{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}}}}
+	pod.Spec.Volumes = append(pod.Spec.Volumes, v)
+	return pod
+}
+
+// beside is an actuator that knows an API server and a runtime, with an empty root directory.
+func beside(t *testing.T, server *tokens, runtime *sandboxes) build {
+	t.Helper()
+	root := filepath.Join(t.TempDir(), "root")
+	volumes, err := volume.New(volume.Config{Root: root, Objects: server,
+		Mounter: mount.NewFakeMounter(nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime.ran = make(chan struct{})
+	a := New(Config{Volumes: volumes, Objects: server, Runtime: runtime,
+		Tell: Tell{Event: func(*v1.Pod, string, string, string) {},
+			Node: func(string, string, string) {}}})
+	b := build{Actuator: a, pod: withToken()}
+	b.node.Logs.Dir = filepath.Join(root, "logs")
+	return b
+}
+
+// The sandbox is made while the API server has a token made.
+func TestSandboxBesideVolumes(t *testing.T) {
+	runtime := &sandboxes{}
+	server := &tokens{token: func(ctx context.Context) error {
+		select {
+		case <-runtime.ran:
+			return nil
+		case <-ctx.Done():
+			return errors.New("there is no sandbox while the token is made")
+		}
+	}}
+	b := beside(t, server, runtime)
+	if err := b.makeSandbox(t.Context(), 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	if missing, err := b.cfg.Volumes.Incomplete(b.pod); missing || err != nil {
+		t.Errorf("volumes are missing: %t, %v", missing, err)
+	}
+	if !slices.Equal(runtime.calls, []string{"run"}) {
+		t.Errorf("the runtime was asked to %q", runtime.calls)
+	}
+}
+
+// No pod has a sandbox without volumes: it is taken back, and then waits for them.
+func TestSandboxIsTakenBack(t *testing.T) {
+	runtime, refused := &sandboxes{}, errors.New("no such account")
+	server := &tokens{token: func(context.Context) error { return refused }}
+	b := beside(t, server, runtime)
+	for range 2 {
+		var why *cri.StartError
+		if err := b.makeSandbox(t.Context(), 0, ""); !errors.As(err, &why) ||
+			why.Reason != mountFailed {
+			t.Fatalf("got %v, want that a volume failed", err)
+		}
+	}
+	if want := []string{"run", "stop s", "remove s"}; !slices.Equal(runtime.calls, want) {
+		t.Errorf("the runtime was asked to %q, want %q", runtime.calls, want)
+	}
+	refused = nil
+	if err := b.makeSandbox(t.Context(), 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(runtime.calls); n != 4 {
+		t.Errorf("the runtime was asked to %q at last", runtime.calls[3:])
+	}
+}
+
+// An agent that ended in between left a sandbox without volumes: they are made before a container.
+func TestVolumesOfASandboxAreCompleted(t *testing.T) {
+	asked := 0
+	server := &tokens{token: func(context.Context) error { asked++; return nil }}
+	b := beside(t, server, &sandboxes{})
+	for range 2 {
+		if err := b.completeVolumes(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if missing, err := b.cfg.Volumes.Incomplete(b.pod); missing || err != nil || asked != 1 {
+		t.Errorf("volumes are missing: %t, %v; %d tokens were asked for", missing, err, asked)
+	}
+}
