@@ -19,6 +19,7 @@ import (
 	"github.com/numalet/numalet/agent/version"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // Agent is a node agent. New makes it and changes nothing but directories and sockets of its own;
@@ -83,10 +84,8 @@ func (a *Agent) Run(ctx context.Context) error {
 // anything is decided: pods that run are adopted.
 func (a *Agent) adopt(ctx context.Context) error {
 	for _, ready := range []<-chan struct{}{a.parts.observer.Synced(), a.parts.plugins.Ready()} {
-		select {
-		case <-ctx.Done():
+		if !await.On(ctx, ready) {
 			return nil
-		case <-ready:
 		}
 	}
 	if err := a.parts.checkpoints.Rebuild(ctx); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/numalet/numalet/agent/stats"
 	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // contents are what pods are made of besides their containers.
@@ -66,17 +67,13 @@ func (c contents) parts(workers *podworker.Workers) []part {
 	return []part{
 		{"objects of pods", c.objects.Run},
 		{"changes of objects", func(ctx context.Context) error {
-			for {
-				select {
-				case <-ctx.Done():
-					return nil
-				case <-c.changed.Wake():
-				}
+			for await.On(ctx, c.changed.Wake()) {
 				for _, pod := range c.changed.Take() {
 					c.volumes.Changed(pod)
 					workers.Retry(pod)
 				}
 			}
+			return nil
 		}},
 	}
 }

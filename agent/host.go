@@ -22,6 +22,7 @@ import (
 	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // bootID tells one boot of the kernel from another (proc_sys_kernel(5), random/boot_id).
@@ -208,12 +209,8 @@ func tuneKernel(ctx context.Context, k *kubeletconfig.KubeletConfiguration) erro
 // askDriver asks three times, two seconds apart: a runtime that has just started may need them.
 func askDriver(ctx context.Context, client *cri.Client) (driver string, err error) {
 	for try := range 3 {
-		if try > 0 {
-			select {
-			case <-ctx.Done():
-				return "", ctx.Err()
-			case <-time.After(2 * time.Second):
-			}
+		if try > 0 && !await.For(ctx, 2*time.Second) {
+			return "", ctx.Err()
 		}
 		driver, err = client.CgroupDriver(ctx)
 		if err == nil || errors.Is(err, cri.ErrNoRuntimeConfig) {

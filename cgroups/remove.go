@@ -12,6 +12,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 // killEvery is how often processes that are being killed are looked for again.
@@ -79,11 +81,9 @@ func (t *Tree) killAll(ctx context.Context, where string) error {
 		if err != nil || left == 0 {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !await.For(ctx, killEvery) {
 			return fmt.Errorf("%d killed processes in %s have not exited: %w", left, where,
 				context.Cause(ctx))
-		case <-time.After(killEvery):
 		}
 	}
 }

@@ -12,6 +12,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	crierrors "k8s.io/cri-api/pkg/errors"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 // ImageService is what Images needs of the runtime.
@@ -271,12 +273,10 @@ func (m *Images) turn(ctx context.Context, r ImageRequest) (done func(), err err
 	if m.turns == nil {
 		return func() {}, nil
 	}
-	select {
-	case m.turns <- struct{}{}:
-		return func() { <-m.turns }, nil
-	case <-ctx.Done():
+	if !await.Send(ctx, m.turns, struct{}{}) {
 		return nil, ctx.Err()
 	}
+	return func() { <-m.turns }, nil
 }
 
 // pullError names the reason of a failed pull. Runtimes put theirs in front of the message.

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 // pullPace lets pulls begin at a rate. Who comes too early waits: a container's first start before
@@ -51,15 +53,13 @@ func (p *pullPace) wait(ctx context.Context, restart bool) error {
 	p.waiting = append(p.waiting, turn)
 	p.giveLocked()
 	p.mu.Unlock()
-	select {
-	case <-turn.comes:
-		return nil
-	case <-ctx.Done():
+	if !await.On(ctx, turn.comes) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.waiting = slices.DeleteFunc(p.waiting, func(t *pullTurn) bool { return t == turn })
 		return ctx.Err()
 	}
+	return nil
 }
 
 // giveLocked gives the turns that the rate allows, and sees to the next.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/numalet/numalet/deviceplugin/cordon"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // Cordon has a device not given to containers that do not have it yet, also one that no plugin
@@ -31,13 +32,11 @@ func (p *Plugins) Uncordon(ctx context.Context, resource, id string) (was bool, 
 // recordon waits until readers see which devices of a resource are cordoned.
 func (p *Plugins) recordon(ctx context.Context, resource string) error {
 	seen := make(chan struct{})
-	select {
-	case p.events <- event{kind: resourceRecordoned, resource: resource, seen: seen}:
-		<-seen // the loop waits for nobody
-		return nil
-	case <-ctx.Done():
+	if !await.Send(ctx, p.events, event{kind: resourceRecordoned, resource: resource, seen: seen}) {
 		return ctx.Err()
 	}
+	<-seen // the loop waits for nobody
+	return nil
 }
 
 // marked is the devices of a list with those that are cordoned marked, and how many of them all are

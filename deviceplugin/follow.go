@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/klog/v2"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 // session asks for the options and follows the list; listed reports whether a list came.
@@ -93,7 +95,7 @@ func (l *link) follow(ctx context.Context, s linkSettings, options Options) (
 		}
 		if !listed && len(now.devices) == 0 { // once the loop knows of the list
 			settling.Go(func() {
-				sleep(ctx, s.graces.Empty)
+				await.For(ctx, s.graces.Empty)
 				s.report(ctx, event{kind: linkSettled, link: l})
 			})
 		}

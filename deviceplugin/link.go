@@ -18,6 +18,7 @@ import (
 
 	"github.com/numalet/numalet/deviceplugin/socket"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // maxAnswerBytes bounds the answers of a plugin. Lists of devices have a bound of their own.
@@ -152,9 +153,9 @@ func (l *link) run(ctx context.Context, s linkSettings) {
 		s.report(ctx, event{kind: linkClosed, link: l, problem: l.problem(err)})
 		close(l.ended)
 	}
-	sleep(ctx, min(s.graces.Allocatable, s.graces.Capacity)-time.Since(since))
+	await.For(ctx, min(s.graces.Allocatable, s.graces.Capacity)-time.Since(since))
 	s.report(ctx, event{kind: linkFaded, link: l})
-	sleep(ctx, s.graces.Capacity-time.Since(since))
+	await.For(ctx, s.graces.Capacity-time.Since(since))
 	s.report(ctx, event{kind: linkExpired, link: l})
 }
 
@@ -162,10 +163,7 @@ func (s linkSettings) report(ctx context.Context, e event) {
 	if ctx.Err() != nil {
 		return
 	}
-	select {
-	case s.events <- e:
-	case <-ctx.Done():
-	}
+	await.Send(ctx, s.events, e)
 }
 
 // serve follows the plugin until it goes away; the error says why it did, and last is the end of
@@ -242,15 +240,6 @@ const (
 	firstPause = time.Second
 	lastPause  = 10 * time.Second
 )
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
 
 // called counts a call that has come back.
 func (l *link) called(metrics *instruments, rpc string, took time.Duration, err error) {

@@ -15,6 +15,7 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/deviceplugin/socket"
+	"github.com/numalet/numalet/topology/await"
 	"github.com/numalet/numalet/topology/bounded"
 	"github.com/numalet/numalet/topology/oneline"
 	"github.com/numalet/numalet/topology/podspec"
@@ -125,12 +126,10 @@ func (p *Plugins) admit(ctx context.Context, l *link) error {
 }
 
 func (p *Plugins) tell(ctx context.Context, e event) error {
-	select {
-	case p.events <- e:
-		return nil
-	case <-ctx.Done():
+	if !await.Send(ctx, p.events, e) {
 		return ctx.Err()
 	}
+	return nil
 }
 
 // accept checks a registration and makes its link.

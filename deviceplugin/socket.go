@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/deviceplugin/socket"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // SocketName is the name of the registration socket in the device plugin directory.
@@ -102,7 +103,7 @@ func listenAgain(ctx context.Context, dir string) *socket.Listener {
 			trouble = err.Error()
 			klog.FromContext(ctx).Info("Device plugin socket cannot be made", "err", err)
 		}
-		sleep(ctx, socketPeriod)
+		await.For(ctx, socketPeriod)
 	}
 	return nil
 }

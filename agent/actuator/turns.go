@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // turns are those of containers that are stopped one after the other.
@@ -34,9 +35,7 @@ func (t turns) await(ctx context.Context, id string, end time.Time) {
 	within, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
 	for _, before := range t.before[id] {
-		select {
-		case <-t.ends[before]:
-		case <-within.Done():
+		if !await.On(within, t.ends[before]) {
 			return
 		}
 	}

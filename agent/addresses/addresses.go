@@ -14,6 +14,7 @@ import (
 	netutils "k8s.io/utils/net"
 
 	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // Config says what is known of the node's addresses.
@@ -126,14 +127,10 @@ func (a *Addresses) Run(ctx context.Context) error {
 	ticker := time.NewTicker(10 * time.Second)
 	defer ticker.Stop()
 	said := ""
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-			said = a.look(ctx, said)
-		}
+	for await.On(ctx, ticker.C) {
+		said = a.look(ctx, said)
 	}
+	return nil
 }
 
 // look looks for the addresses, says what is new, and returns what is wrong. It is silent about what

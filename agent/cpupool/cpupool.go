@@ -43,10 +43,10 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/machine"
-	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/await"
 	"github.com/numalet/numalet/topology/memory"
 )
 
@@ -156,7 +156,7 @@ func (p *Pool) Run(ctx context.Context) error {
 }
 
 // Wake has Run do a round soon.
-func (p *Pool) Wake() { mailbox.Signal(p.wake) }
+func (p *Pool) Wake() { await.Wake(p.wake) }
 
 // Shared is where containers without CPUs of their own run now.
 func (p *Pool) Shared() cpuset.CPUSet { return shared(p.cfg.Hardware(), p.cfg.State()) }
@@ -212,12 +212,10 @@ func (p *Pool) leave(c *creation) {
 func (p *Pool) join(ctx context.Context) error {
 	r := p.rounds.join()
 	p.Wake()
-	select {
-	case <-r.done:
-		return r.err
-	case <-ctx.Done():
+	if !await.On(ctx, r.done) {
 		return ctx.Err()
 	}
+	return r.err
 }
 
 // enforce updates every container that has not what it should have. The error is about CPU sets.

@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 // creations are the containers of the shared pool that are being created, and the pods whose last
@@ -67,9 +69,7 @@ func (c *creations) outdateLocked(uid types.UID) {
 // observer see those that were created since it looked.
 func (c *creations) await(ctx context.Context, shared cpuset.CPUSet, observer Observer) error {
 	for _, n := range c.older(shared) {
-		select {
-		case <-n.done:
-		case <-ctx.Done():
+		if !await.On(ctx, n.done) {
 			return ctx.Err()
 		}
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/coreos/go-iptables/iptables"
 	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 const (
@@ -78,14 +80,10 @@ func (f *Firewall) Run(ctx context.Context) error {
 	f.keep(ctx, families, family.make)
 	ticker := time.NewTicker(f.every)
 	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-			f.keep(ctx, families, family.mend)
-		}
+	for await.On(ctx, ticker.C) {
+		f.keep(ctx, families, family.mend)
 	}
+	return nil
 }
 
 // keep does something with the families. What fails is logged once.

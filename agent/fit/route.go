@@ -15,6 +15,7 @@ import (
 	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // Bounds of a question: it takes time that the node's pods need, too.
@@ -118,12 +119,10 @@ func (h *handler) asker(ctx context.Context) admission.Ask {
 }
 
 func (h *handler) answer(ctx context.Context, q Question) (Answer, error) {
-	select {
-	case h.turn <- struct{}{}:
-		defer func() { <-h.turn }()
-	case <-ctx.Done():
+	if !await.Send(ctx, h.turn, struct{}{}) {
 		return Answer{}, fmt.Errorf("wait for other questions: %w", ctx.Err())
 	}
+	defer func() { <-h.turn }()
 	snapshot, err := h.queue.Snapshot(ctx)
 	if err != nil {
 		return Answer{}, err

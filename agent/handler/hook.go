@@ -10,6 +10,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 // errNoHook: the API server takes such a hook, and says that it fails when it is due.
@@ -43,25 +45,13 @@ func (h *Handlers) Run(ctx context.Context, hook *v1.LifecycleHandler, t Target)
 		}
 		return fallback, nil
 	case hook.Sleep != nil:
-		if !sleep(ctx, time.Duration(hook.Sleep.Seconds)*time.Second) {
+		if !await.For(ctx, time.Duration(hook.Sleep.Seconds)*time.Second) {
 			return "", failed(fmt.Sprintf("Sleep lifecycle hook (%d)", hook.Sleep.Seconds), t,
 				ErrBrokenOff)
 		}
 		return "", nil
 	default:
 		return "", errNoHook
-	}
-}
-
-// sleep reports whether the whole time passed.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

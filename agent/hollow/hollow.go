@@ -20,6 +20,7 @@ import (
 
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/kubeapi"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // Config is which nodes there are to be.
@@ -136,10 +137,8 @@ func (s *Nodes) Run(ctx context.Context) error {
 			s.mu.Lock()
 			s.running = append(s.running, n)
 			s.mu.Unlock()
-			select {
-			case <-ctx.Done():
+			if !await.On(ctx, pace.C) {
 				return nil
-			case <-pace.C:
 			}
 		}
 		return nil
@@ -215,18 +214,12 @@ func ready(n *v1.Node) bool {
 
 // forward says of which pods something ended by itself, until ctx ends.
 func (r *runtime) forward(ctx context.Context, to chan<- types.UID) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-r.changed.Wake():
-		}
+	for await.On(ctx, r.changed.Wake()) {
 		for _, uid := range r.changed.Take() {
-			select {
-			case <-ctx.Done():
+			if !await.Send(ctx, to, uid) {
 				return nil
-			case to <- uid:
 			}
 		}
 	}
+	return nil
 }

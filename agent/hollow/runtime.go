@@ -18,6 +18,7 @@ import (
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/topology/await"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -217,10 +218,10 @@ func (r *runtime) stop(ctx context.Context, uid types.UID, a podworker.Action) e
 		these := r.ask(uid, turn, podworker.StopGrace(time.Until(end)))
 		waits = append(waits, these...)
 		within, cancel := context.WithDeadline(ctx, end)
-		_ = await(within, these) // what has not ended by then holds up no other
+		_ = awaitAll(within, these) // what has not ended by then holds up no other
 		cancel()
 	}
-	return await(ctx, waits)
+	return awaitAll(ctx, waits)
 }
 
 // ask asks containers to end, and returns those that run.
@@ -241,12 +242,10 @@ func (r *runtime) ask(uid types.UID, ids []string, grace time.Duration) (waits [
 	return waits
 }
 
-// await waits for the ends of containers.
-func await(ctx context.Context, all []*run) error {
+// awaitAll waits for the ends of containers.
+func awaitAll(ctx context.Context, all []*run) error {
 	for _, one := range all {
-		select {
-		case <-one.ended:
-		case <-ctx.Done():
+		if !await.On(ctx, one.ended) {
 			return ctx.Err()
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // Task is something to do every Period, for the first time after First or, if that is 0, one Period,
@@ -63,10 +64,8 @@ func (h *Housekeeping) Run(ctx context.Context) error {
 		case <-h.changed:
 		}
 		next.Stop()
-		select {
-		case <-ctx.Done():
+		if !await.For(ctx, rest) {
 			return nil
-		case <-time.After(rest):
 		}
 	}
 }

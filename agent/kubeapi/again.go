@@ -1,6 +1,10 @@
 package kubeapi
 
-import "context"
+import (
+	"context"
+
+	"github.com/numalet/numalet/topology/await"
+)
 
 // Again has run follow objects of the API server until ctx ends. When restored says that these are
 // older than they were, run is ended and begins anew: versions that it knows mean nothing then.
@@ -12,10 +16,7 @@ func Again(ctx context.Context, restored <-chan struct{}, run func(context.Conte
 			defer close(done)
 			run(inner)
 		}()
-		select {
-		case <-ctx.Done():
-		case <-restored:
-		}
+		await.On(ctx, restored)
 		cancel()
 		<-done
 	}

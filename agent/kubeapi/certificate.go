@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/util/certificate"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 const (
@@ -95,10 +97,8 @@ func (r *rotation) run(ctx context.Context) error {
 		if r.last == nil {
 			every = firstLook
 		}
-		select {
-		case <-ctx.Done():
+		if !await.For(ctx, every) {
 			return nil
-		case <-time.After(every):
 		}
 		now := r.manager.Current()
 		switch {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/util/connrotation"
 
 	"github.com/numalet/numalet/agent/kubeapi/requests"
+	"github.com/numalet/numalet/topology/await"
 )
 
 const (
@@ -120,10 +121,8 @@ func (w waiting) RoundTrip(r *http.Request) (*http.Response, error) {
 		return w.RoundTripper.RoundTrip(r)
 	default:
 	}
-	select {
-	case <-w.ready:
-		return w.RoundTripper.RoundTrip(r)
-	case <-r.Context().Done():
+	if !await.On(r.Context(), w.ready) {
 		return nil, fmt.Errorf("the node has no client certificate yet: %w", r.Context().Err())
 	}
+	return w.RoundTripper.RoundTrip(r)
 }

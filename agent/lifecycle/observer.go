@@ -15,6 +15,7 @@ import (
 
 	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // staleAfter is how long the runtime may go unlisted before the node is unhealthy (the kubelet's
@@ -189,13 +190,11 @@ func (o *Observer) readLoop(ctx context.Context) {
 	for {
 		uid, asked, ok := o.reads.take()
 		if !ok {
-			select {
-			case <-o.reads.wake:
-				continue
-			case <-ctx.Done():
+			if !await.On(ctx, o.reads.wake) {
 				_ = readers.Wait() // readers return no errors
 				return
 			}
+			continue
 		}
 		readers.Go(func() error {
 			defer o.reads.done(uid)
@@ -221,16 +220,12 @@ func (o *Observer) tellLoop(ctx context.Context) {
 	for {
 		uid, _, ok := o.changed.take()
 		if !ok {
-			select {
-			case <-o.changed.wake:
-				continue
-			case <-ctx.Done():
+			if !await.On(ctx, o.changed.wake) {
 				return
 			}
+			continue
 		}
-		select {
-		case o.changes <- uid:
-		case <-ctx.Done():
+		if !await.Send(ctx, o.changes, uid) {
 			return
 		}
 		o.changed.done(uid)

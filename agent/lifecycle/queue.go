@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // queue holds each pod at most once, in the order in which it was first added. A pod that is taken
@@ -31,7 +31,7 @@ func newQueue() *queue {
 
 func (q *queue) add(uid types.UID, now time.Time) {
 	q.put(uid, now)
-	mailbox.Signal(q.wake)
+	await.Wake(q.wake)
 }
 
 func (q *queue) put(uid types.UID, now time.Time) {
@@ -61,7 +61,7 @@ func (q *queue) take() (uid types.UID, added time.Time, ok bool) {
 
 func (q *queue) done(uid types.UID) {
 	q.release(uid)
-	mailbox.Signal(q.wake)
+	await.Wake(q.wake)
 }
 
 func (q *queue) release(uid types.UID) {

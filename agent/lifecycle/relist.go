@@ -8,6 +8,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/await"
 )
 
 const (
@@ -85,14 +86,7 @@ func (o *Observer) eventLoop(ctx context.Context) {
 			wait = noEventsRetry
 		}
 		backoff = min(2*backoff, maxBackoff)
-		sleep(ctx, wait)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
+		await.For(ctx, wait)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // schedule says when the next relist is due: after quick, or after slow while an event stream is
@@ -56,7 +57,7 @@ func (s *schedule) wait(ctx context.Context, start time.Time) {
 // soon makes the next relist due as if there were no events.
 func (s *schedule) soon() {
 	s.setHurry(true)
-	mailbox.Signal(s.kick)
+	await.Wake(s.kick)
 }
 
 func (s *schedule) setHurry(hurry bool) {

@@ -13,6 +13,7 @@ import (
 	"github.com/numalet/numalet/agent/node"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/await"
 	"github.com/numalet/numalet/topology/memory"
 )
 
@@ -96,15 +97,10 @@ func (c *Current) Reread(ctx context.Context) {
 		return
 	}
 	looked := make(chan struct{})
-	select {
-	case c.asks <- looked:
-	case <-ctx.Done():
+	if !await.Send(ctx, c.asks, looked) {
 		return
 	}
-	select {
-	case <-looked:
-	case <-ctx.Done():
-	}
+	await.On(ctx, looked)
 }
 
 // Run follows the machine until ctx ends.

@@ -1,7 +1,11 @@
 // Package mailbox hands values from goroutines that must not block to one that reads when it can.
 package mailbox
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/numalet/numalet/topology/await"
+)
 
 // Box is an ordered mailbox without a bound; its readers drain it whole. Bound what is put in:
 // one value per pod, not one per event.
@@ -18,7 +22,7 @@ func New[T any]() *Box[T] { return &Box[T]{wake: make(chan struct{}, 1)} }
 // Put appends v and wakes the reader. It never blocks.
 func (b *Box[T]) Put(v T) {
 	b.append(v)
-	Signal(b.wake)
+	await.Wake(b.wake)
 }
 
 func (b *Box[T]) append(v T) {

@@ -1,6 +1,10 @@
 package mailbox
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/numalet/numalet/topology/await"
+)
 
 // Topic tells all its subscribers that something is another than it was; what, they read where it
 // is kept. The zero Topic has no subscribers.
@@ -33,15 +37,6 @@ func (t *Topic) Publish() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range t.subscribers {
-		Signal(c)
-	}
-}
-
-// Signal puts a value into a channel of capacity 1 unless there is one already: the reader is going
-// to look anyway.
-func Signal(wake chan<- struct{}) {
-	select {
-	case wake <- struct{}{}:
-	default:
+		await.Wake(c)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/numalet/numalet/agent/nodesocket"
 	"github.com/numalet/numalet/agent/podresources/watchv1"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // Config is where the services are and what they answer from.
@@ -64,14 +65,9 @@ func (s *Server) Run(ctx context.Context) error {
 
 // publish follows the changes while somebody watches. Answers are up to date without it.
 func (s *Server) publish(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.cfg.Changed:
-			if s.feed.watched() {
-				s.feed.refresh()
-			}
+	for await.On(ctx, s.cfg.Changed) {
+		if s.feed.watched() {
+			s.feed.refresh()
 		}
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // errNoEffect is what an action failed with that was done without error but is still to be done.
@@ -48,7 +48,7 @@ type looks struct {
 	readAt time.Time
 }
 
-func (p *worker) wakeUp() { mailbox.Signal(p.wake) }
+func (p *worker) wakeUp() { await.Wake(p.wake) }
 
 func (p *worker) updateLocked(d Desired) {
 	was := p.desired.Stop

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/topology/await"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -106,10 +106,8 @@ func (w *Workers) Run(ctx context.Context) error {
 			log := klog.LoggerWithValues(klog.FromContext(ctx), "pod", p.queue.NamespacedName, "podUID", p.uid)
 			running.Go(func() { w.work(klog.NewContext(ctx, log), p) })
 		}
-		select {
-		case <-ctx.Done():
+		if !await.On(ctx, w.added) {
 			return nil
-		case <-w.added:
 		}
 	}
 }
@@ -182,7 +180,7 @@ func (w *Workers) addLocked(d Desired) {
 	}
 	w.pods[p.uid] = p
 	w.queues[p.queue] = append(w.queues[p.queue], p.uid)
-	mailbox.Signal(w.added)
+	await.Wake(w.added)
 }
 
 // takeNew are the workers that have no goroutine yet; the caller gives them one.

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/handler"
-	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/topology/await"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -171,7 +171,7 @@ func (p *Prober) scheduleLocked(is *probe, due time.Time) {
 	is.state, is.due = scheduled, due
 	p.schedule.add(is)
 	if is.at == 0 {
-		mailbox.Signal(p.wake)
+		await.Wake(p.wake)
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/handler"
-	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/topology/await"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -151,7 +151,7 @@ func (p *Prober) dequeueLocked(one *pod, now time.Time) {
 		one.queue = one.queue[1:]
 		if is.state == queued {
 			p.scheduleLocked(is, now)
-			mailbox.Signal(p.wake)
+			await.Wake(p.wake)
 			return
 		}
 	}

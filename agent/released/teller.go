@@ -12,6 +12,7 @@ import (
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/deviceplugin/holder"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // Plugins are the device plugins.
@@ -150,10 +151,7 @@ func (t *Teller) tell(ctx context.Context, resource string, owed []allocation.Ow
 				break
 			}
 		}
-		select {
-		case t.done <- d:
-		case <-ctx.Done():
-		}
+		await.Send(ctx, t.done, d)
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/await"
 )
 
 const (
@@ -107,10 +108,8 @@ func (f *Follower) Run(ctx context.Context) error {
 			f.changes.Publish()
 		}
 		said = why
-		select {
-		case <-ctx.Done():
+		if !await.On(ctx, tick.C) {
 			return nil
-		case <-tick.C:
 		}
 	}
 }

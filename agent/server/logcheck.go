@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 // The log is flushed this often, and counts as blocked when it has not come back for so long.
@@ -36,15 +38,11 @@ func (l *logCheck) mark() {
 func (l *logCheck) run(ctx context.Context) error {
 	tick := time.NewTicker(flushEvery)
 	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			l.flush()
-			l.mark()
-		}
+	for await.On(ctx, tick.C) {
+		l.flush()
+		l.mark()
 	}
+	return nil
 }
 
 func (l *logCheck) check(*http.Request) error {

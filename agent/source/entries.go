@@ -11,6 +11,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 // fileEntry is what is known of one file.
@@ -75,10 +77,7 @@ func (f *File) begin(ctx context.Context, r reading) *reading {
 	r.known, e.reading = e.sum, &r
 	go func() {
 		o := f.reader.read(&r)
-		select {
-		case f.done <- o:
-		case <-ctx.Done():
-		}
+		await.Send(ctx, f.done, o)
 	}()
 	return &r
 }

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/topology/await"
 	"github.com/numalet/numalet/topology/strictyaml"
 )
 
@@ -94,9 +95,7 @@ func (h *HTTP) Run(ctx context.Context, deliver func([]*v1.Pod)) error {
 			deliver(pods)
 		}
 		h.ledger.now(h.findings())
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+		if !await.On(ctx, tick.C) {
 			return nil
 		}
 	}

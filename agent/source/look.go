@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 // look is what there is at the path of manifests.
@@ -86,9 +88,7 @@ func (f *File) look(ctx context.Context, watching bool) (l look, ok bool) {
 	defer f.lookingSince.Store(0)
 	go func() {
 		l := f.lookAt(f.c.Path, watching)
-		select {
-		case looked <- l:
-		case <-ctx.Done():
+		if !await.Send(ctx, looked, l) {
 			l.close()
 		}
 	}()

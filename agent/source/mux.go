@@ -9,6 +9,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 // MuxConfig says what to merge.
@@ -109,10 +111,7 @@ func (m *Mux) Run(ctx context.Context) error {
 		name := f.Name()
 		deliver := func(pods []*v1.Pod) {
 			h, ok := f.(hesitant)
-			select {
-			case m.sets <- set{name, pods, ok && h.Partial()}:
-			case <-ctx.Done():
-			}
+			await.Send(ctx, m.sets, set{name, pods, ok && h.Partial()})
 		}
 		g.Go(func() error { return f.Run(ctx, deliver) })
 	}
@@ -154,9 +153,7 @@ func (m *Mux) merge(ctx context.Context) {
 			members[name] = next
 			ledgers[name].now(append(clashes, left...))
 			for _, u := range updates {
-				select {
-				case m.updates <- u:
-				case <-ctx.Done():
+				if !await.Send(ctx, m.updates, u) {
 					return
 				}
 			}

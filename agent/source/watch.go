@@ -9,6 +9,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 // watch reports changes of the entries of one directory, not of those below.
@@ -68,9 +70,7 @@ func (w *watch) run(ctx context.Context, bursts chan<- []dirEvent) error {
 			return fmt.Errorf("read inotify: %w", err)
 		}
 		events := parseEvents(buffer[:n])
-		select {
-		case bursts <- events:
-		case <-ctx.Done():
+		if !await.Send(ctx, bursts, events) {
 			return nil
 		}
 		for _, e := range events {

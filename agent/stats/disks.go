@@ -16,6 +16,7 @@ import (
 
 	"github.com/numalet/numalet/agent/stats/diskusage"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // DisksConfig is what is measured on disks, and how often.
@@ -70,10 +71,7 @@ func newDisks(c Config) *Disks { return &Disks{cfg: c, asked: make(chan struct{}
 
 // Get is what was found last, and has it measured again if that is long ago.
 func (d *Disks) Get() Usage {
-	select {
-	case d.asked <- struct{}{}:
-	default:
-	}
+	await.Wake(d.asked)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	u := d.usage
@@ -86,14 +84,10 @@ func (d *Disks) Get() Usage {
 // run measures when somebody asks: a pod that is new at once, the others if the last time is a
 // period ago.
 func (d *Disks) run(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-d.asked:
-			d.round(ctx)
-		}
+	for await.On(ctx, d.asked) {
+		d.round(ctx)
 	}
+	return nil
 }
 
 func (d *Disks) round(ctx context.Context) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 const (
@@ -41,10 +43,7 @@ func (l *latest[T]) get(ctx context.Context) (T, error) {
 	}
 	others := l.reading
 	l.mu.Unlock()
-	select {
-	case <-others:
-	case <-ctx.Done():
-	}
+	await.On(ctx, others)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.value, l.err

@@ -9,6 +9,8 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 // shortest is the shortest period of a watchdog that a busy machine does not break.
@@ -51,10 +53,8 @@ func (w Watchdog) Run(ctx context.Context) error {
 		} else if _, err := daemon.SdNotify(false, daemon.SdNotifyWatchdog); err != nil {
 			log.Error(err, "systemd's watchdog was not told that the agent is well")
 		}
-		select {
-		case <-ctx.Done():
+		if !await.On(ctx, ticker.C) {
 			return nil
-		case <-ticker.C:
 		}
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/numalet/numalet/agent/version"
 	"github.com/numalet/numalet/deviceplugin/gpu"
 	"github.com/numalet/numalet/deviceplugin/gpu/mock"
+	"github.com/numalet/numalet/topology/await"
 	"github.com/numalet/numalet/topology/discover"
 )
 
@@ -85,7 +86,7 @@ func run(ctx context.Context, flags *gpu.Flags, o options, out io.Writer) error 
 		asked := make(chan struct{})
 		go func() {
 			defer close(asked)
-			await(round, end, again, flags, out)
+			renew(round, end, again, flags, out)
 		}()
 		err := offer(round, flags, o, out)
 		renewed := round.Err() != nil && ctx.Err() == nil
@@ -100,15 +101,10 @@ func run(ctx context.Context, flags *gpu.Flags, o options, out io.Writer) error 
 	}
 }
 
-// await ends a round when it is to begin anew and can.
-func await(round context.Context, end func(), again <-chan os.Signal, flags *gpu.Flags,
+// renew ends a round when it is to begin anew and can.
+func renew(round context.Context, end func(), again <-chan os.Signal, flags *gpu.Flags,
 	out io.Writer) {
-	for {
-		select {
-		case <-round.Done():
-			return
-		case <-again:
-		}
+	for await.On(round, again) {
 		if _, _, _, err := flags.Settings(); err != nil {
 			fmt.Fprintf(out, "SIGHUP: everything stays as it was: %v\n", err)
 			continue

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 // eventsFlags are the flags of "numalet events".
@@ -58,10 +60,8 @@ func (f *eventsFlags) run(ctx context.Context, out io.Writer, pod string) error 
 		if err := f.print(out, news); err != nil || !f.watch {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !await.For(ctx, time.Second) {
 			return nil
-		case <-time.After(time.Second):
 		}
 	}
 }

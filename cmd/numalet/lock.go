@@ -24,7 +24,7 @@ func takeLock(ctx context.Context, path string, watch bool) (context.Context, fu
 	// Whatever has the path's name, nobody waits for it and no link is followed.
 	lock := flock.New(path, flock.SetFlag(
 		os.O_CREATE|os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK))
-	locked, err := await(ctx, lock)
+	locked, err := awaitLock(ctx, lock)
 	if err != nil {
 		return nil, nil, fmt.Errorf("lock %s: %w; give another --lock-file", path, err)
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/hollow"
+	"github.com/numalet/numalet/topology/await"
 )
 
 const nodesHelp = `Have this process be many nodes of a cluster, on machines that are data.
@@ -198,10 +199,8 @@ func tellNodes(ctx context.Context, cmd *cobra.Command, nodes *hollow.Nodes) {
 	tick := time.NewTicker(tellPeriod)
 	defer tick.Stop()
 	for before := sentRequests(); ; {
-		select {
-		case <-ctx.Done():
+		if !await.On(ctx, tick.C) {
 			return
-		case <-tick.C:
 		}
 		c, now := nodes.Counts(), sentRequests()
 		fmt.Fprintf(cmd.OutOrStdout(), "%d of %d nodes ready; pods: %d running, %d pending, %d succeeded, %d failed; "+

@@ -25,6 +25,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/podresources/watchv1"
+	"github.com/numalet/numalet/topology/await"
 )
 
 const (
@@ -202,10 +203,8 @@ func keepWatching(ctx context.Context, problems io.Writer,
 				"answers\n", why)
 			told = why
 		}
-		select {
-		case <-ctx.Done():
+		if !await.For(ctx, rewatchDelay) {
 			return nil
-		case <-time.After(rewatchDelay):
 		}
 	}
 }

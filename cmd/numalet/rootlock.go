@@ -21,7 +21,7 @@ func takeRoot(ctx context.Context, root string) (release func(), err error) {
 		return nil, fmt.Errorf("make directory: %w; give a writable one with --root-dir", err)
 	}
 	lock := flock.New(root, flock.SetFlag(os.O_RDONLY)) // of a directory
-	locked, err := await(ctx, lock)
+	locked, err := awaitLock(ctx, lock)
 	if err != nil {
 		return nil, fmt.Errorf("lock the root directory %s: %w; give another one with --root-dir",
 			root, err)
@@ -40,8 +40,8 @@ func takeRoot(ctx context.Context, root string) (release func(), err error) {
 // let go of what a killed process had, and one that was told to stop finishes what it does.
 const endingWait = 5 * time.Second
 
-// await takes the lock, and waits for whoever holds it. It reports whether it got the lock.
-func await(ctx context.Context, lock *flock.Flock) (bool, error) {
+// awaitLock takes the lock, and waits for whoever holds it. It reports whether it got the lock.
+func awaitLock(ctx context.Context, lock *flock.Flock) (bool, error) {
 	locked, err := lock.TryLock()
 	if locked || err != nil {
 		return locked, err

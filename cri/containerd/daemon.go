@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 const (
@@ -191,9 +193,7 @@ func (d *Daemon) Kill() error { return d.cmd.Process.Kill() }
 // Restart starts containerd again when it has exited, and returns when it can run pods. Those from
 // before are still there. Nothing else may be called meanwhile; ctx is for starting only.
 func (d *Daemon) Restart(ctx context.Context) error {
-	select {
-	case <-d.exited:
-	case <-ctx.Done():
+	if !await.On(ctx, d.exited) {
 		return fmt.Errorf("wait for containerd to exit: %w", context.Cause(ctx))
 	}
 	before := d.exited

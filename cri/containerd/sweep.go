@@ -12,10 +12,11 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/mount-utils"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 const forwardSetting = "/proc/sys/net/ipv4/ip_forward"
@@ -53,10 +54,8 @@ func killProcesses(ctx context.Context, c Config) error {
 				return fmt.Errorf("kill process %d: %w", pid, err)
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if !await.For(ctx, pollEvery) {
 			return fmt.Errorf("wait for killed processes %v: %w", pids, context.Cause(ctx))
-		case <-time.After(pollEvery):
 		}
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 // Fault is something that goes wrong with matching calls: they are delayed, then hang, then fail,
@@ -120,12 +122,8 @@ func suffer(ctx context.Context, hit []Fault, after bool, cleared <-chan struct{
 		if err := pause(ctx, f.Delay.Duration); err != nil {
 			return err
 		}
-		if f.Hang {
-			select {
-			case <-ctx.Done():
-				return status.FromContextError(ctx.Err()).Err()
-			case <-cleared:
-			}
+		if f.Hang && !await.On(ctx, cleared) {
+			return status.FromContextError(ctx.Err()).Err()
 		}
 		if f.Error != "" {
 			code, _ := f.code() // validated when it was set
@@ -136,15 +134,10 @@ func suffer(ctx context.Context, hit []Fault, after bool, cleared <-chan struct{
 }
 
 func pause(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil
-	}
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
+	if d > 0 && !await.For(ctx, d) {
 		return status.FromContextError(ctx.Err()).Err()
 	}
+	return nil
 }
 
 // unary is around every call: journal, the runtime's own slowness, faults, the call, faults.

@@ -20,6 +20,8 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	utilexec "k8s.io/utils/exec"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 // streams are where clients exec, attach and forward ports, on a port of the loopback.
@@ -214,10 +216,7 @@ func (p *process) statement(words []string) (code int, last bool) {
 		if err != nil {
 			return 1, false
 		}
-		select {
-		case <-time.After(d):
-		case <-p.ctx.Done():
-		}
+		await.For(p.ctx, d)
 	case "exit":
 		n, err := strconv.ParseUint(words[len(words)-1], 10, 8)
 		if err != nil {

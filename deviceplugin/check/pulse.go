@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 // pulse wakes those who wait for something to be so, whenever something has changed.
@@ -37,9 +39,7 @@ func (p *pulse) until(ctx context.Context, most time.Duration, holds func() bool
 		if holds() {
 			return true
 		}
-		select {
-		case <-next:
-		case <-ctx.Done():
+		if !await.On(ctx, next) {
 			return holds()
 		}
 	}

@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/component-base/metrics"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 // openAgain is how often a driver is looked for.
@@ -89,10 +91,7 @@ func (p *Plugin) run(ctx context.Context) error {
 		}
 		p.watch.gone(err)
 		p.publish()
-		select {
-		case <-time.After(openAgain):
-		case <-ctx.Done():
-		}
+		await.For(ctx, openAgain)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/numalet/numalet/deviceplugin/gpu/prefer"
 	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // server serves v1beta1 for one resource.
@@ -68,9 +69,7 @@ func (s *server) ListAndWatch(_ *v1beta1.Empty,
 		if err := stream.Send(listing(o)); err != nil {
 			return err
 		}
-		select {
-		case <-changed:
-		case <-stream.Context().Done():
+		if !await.On(stream.Context(), changed) {
 			return nil
 		}
 	}

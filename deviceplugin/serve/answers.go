@@ -7,6 +7,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 // answers serves v1beta1.DevicePlugin of a Plugin.
@@ -32,9 +34,7 @@ func (a *answers) ListAndWatch(
 		if err != nil {
 			return err
 		}
-		select {
-		case <-changed:
-		case <-stream.Context().Done():
+		if !await.On(stream.Context(), changed) {
 			return nil
 		}
 	}

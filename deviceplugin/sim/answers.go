@@ -11,6 +11,7 @@ import (
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/deviceplugin/holder"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // answers serves v1beta1.DevicePlugin for one session.
@@ -48,9 +49,7 @@ func (a answers) ListAndWatch(
 			}
 			sent = version
 		}
-		select {
-		case <-changed:
-		case <-stream.Context().Done():
+		if !await.On(stream.Context(), changed) {
 			return nil
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/numalet/numalet/deviceplugin/sim/control"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // Health is an order to set the health of devices.
@@ -57,9 +58,7 @@ func (p *Plugin) serveControl(ctx context.Context, listener net.Listener) error 
 // begin is a handler that ends the session; it answers when that is under way.
 func (p *Plugin) begin(why error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case p.orders <- why:
-		case <-r.Context().Done():
+		if !await.Send(r.Context(), p.orders, why) {
 			http.Error(w, "the plugin is stopping", http.StatusServiceUnavailable)
 		}
 	}

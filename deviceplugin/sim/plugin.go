@@ -17,6 +17,7 @@ import (
 
 	"github.com/numalet/numalet/deviceplugin/serve"
 	"github.com/numalet/numalet/deviceplugin/socket"
+	"github.com/numalet/numalet/topology/await"
 	"github.com/numalet/numalet/topology/files"
 )
 
@@ -111,12 +112,8 @@ func (p *Plugin) session(ctx context.Context, watcher *fsnotify.Watcher) error {
 	late := p.state.hasFault(Serve)
 	group.Go(func() error { return p.serve(ctx, serving) })
 	group.Go(func() error {
-		if !late {
-			select {
-			case <-serving:
-			case <-ctx.Done():
-				return nil
-			}
+		if !late && !await.On(ctx, serving) {
+			return nil
 		}
 		if p.cfg.RegistryDir == "" {
 			p.register(ctx)
@@ -200,9 +197,7 @@ func (p *Plugin) register(ctx context.Context) {
 			return // its creation begins a new session
 		}
 		p.log.Printf("registering: %v; trying again in %s", err, registerAgain)
-		select {
-		case <-time.After(registerAgain):
-		case <-ctx.Done():
+		if !await.For(ctx, registerAgain) {
 			return
 		}
 	}

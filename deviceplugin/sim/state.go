@@ -7,13 +7,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/numalet/numalet/deviceplugin/holder"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // RPC names what can be told to misbehave.
@@ -265,12 +265,8 @@ func (s *state) give(ctx context.Context, ids []string, note func(*Given, holder
 // A call that hangs goes on when the fault is cleared or replaced.
 func (s *state) misbehave(ctx context.Context, rpc RPC) (Lie, error) {
 	f, changed := s.use(rpc)
-	if f.Delay.Duration > 0 {
-		select {
-		case <-time.After(f.Delay.Duration):
-		case <-ctx.Done():
-			return "", status.FromContextError(ctx.Err()).Err()
-		}
+	if f.Delay.Duration > 0 && !await.For(ctx, f.Delay.Duration) {
+		return "", status.FromContextError(ctx.Err()).Err()
 	}
 	if f.Hang {
 		if err := s.hang(ctx, rpc, changed); err != nil {
@@ -286,17 +282,13 @@ func (s *state) misbehave(ctx context.Context, rpc RPC) (Lie, error) {
 
 // hang waits until the fault that hangs rpc is gone.
 func (s *state) hang(ctx context.Context, rpc RPC, changed <-chan struct{}) error {
-	for {
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return status.FromContextError(ctx.Err()).Err()
-		}
+	for await.On(ctx, changed) {
 		var still bool
 		if still, changed = s.hangs(rpc); !still {
 			return nil
 		}
 	}
+	return status.FromContextError(ctx.Err()).Err()
 }
 
 func (s *state) hangs(rpc RPC) (bool, <-chan struct{}) {

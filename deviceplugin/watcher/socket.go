@@ -18,6 +18,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	unixsocket "github.com/numalet/numalet/deviceplugin/socket"
+	"github.com/numalet/numalet/topology/await"
 	"github.com/numalet/numalet/topology/oneline"
 )
 
@@ -74,12 +75,7 @@ func (s *socket) run(ctx context.Context) {
 			pause = s.firstPause
 		}
 		log.Info("Plugin is asked again", "after", pause, "reason", err.Error())
-		again := time.NewTimer(pause)
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			again.Stop()
-		}
+		await.For(ctx, pause)
 	}
 }
 
@@ -96,12 +92,10 @@ var errEnded = errors.New("the plugin no longer answers")
 // last returns when the socket has gone or the plugin has ended.
 func (m *Membership) last(ctx context.Context) error {
 	defer m.Leave()
-	select {
-	case <-ctx.Done():
+	if !await.On(ctx, m.Ended) {
 		return ctx.Err()
-	case <-m.Ended:
-		return errEnded
 	}
+	return errEnded
 }
 
 // register asks who the plugin is, has it taken in, and tells it the outcome.

@@ -13,6 +13,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/keyutil"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 const (
@@ -179,11 +181,9 @@ func (c *Cluster) poll(ctx context.Context, what string, check func() error) err
 				return died
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if !await.For(ctx, pollEvery) {
 			return fmt.Errorf("waited in vain until %s: %w; logs are in %s", what, err,
 				c.config.Dir)
-		case <-time.After(pollEvery):
 		}
 	}
 }

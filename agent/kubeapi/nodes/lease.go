@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // renewals is how many times a lease is renewed in its duration.
@@ -33,10 +34,7 @@ func (n *Nodes) live(ctx context.Context) {
 				n.newLease().Run(inner)
 			}
 		}()
-		select {
-		case <-ctx.Done():
-		case <-changed:
-		}
+		await.On(ctx, changed)
 		cancel()
 		<-done
 		if ctx.Err() != nil {

@@ -25,6 +25,7 @@ import (
 	"github.com/numalet/numalet/agent/kubeapi/requests"
 	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // Config is which node it is, and what is known of it.
@@ -118,10 +119,8 @@ func (n *Nodes) register(ctx context.Context) bool {
 				requests.Short(err))
 			n.failed(err)
 		}
-		select {
-		case <-ctx.Done():
+		if !await.For(ctx, pause) {
 			return false
-		case <-time.After(pause):
 		}
 	}
 }

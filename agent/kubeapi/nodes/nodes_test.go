@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
 
-	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // rig is a node at an API server in memory, in virtual time.
@@ -104,7 +104,7 @@ func (r *rig) change(f func(*node.Facts)) {
 	r.mu.Lock()
 	f(&r.facts)
 	r.mu.Unlock()
-	mailbox.Signal(r.changed)
+	await.Wake(r.changed)
 }
 
 func (r *rig) node() *v1.Node {

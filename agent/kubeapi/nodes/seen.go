@@ -15,6 +15,7 @@ import (
 	"github.com/numalet/numalet/agent/kubeapi/requests"
 	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/node"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // seen is the node as it was last seen at the API server: answers to requests and the watch tell of
@@ -99,7 +100,7 @@ func (n *Nodes) saw(obj any) {
 		e := node.Schedulable(now.Name, !now.Spec.Unschedulable)
 		n.cfg.Tell(e.Type, e.Reason, e.Message)
 	}
-	mailbox.Signal(n.seen.changed)
+	await.Wake(n.seen.changed)
 }
 
 // Reread takes the node as the API server has it now. Without an answer it stays as it was.

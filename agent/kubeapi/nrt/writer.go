@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 const (
@@ -89,17 +91,10 @@ func (w *Writer) Run(ctx context.Context) error {
 				continue // it is due when the pause is over
 			}
 		}
-		wait(ctx, gather)
+		await.For(ctx, gather)
 		if next := w.sync(ctx); next > 0 {
 			due.Reset(next)
 		}
-	}
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
 	}
 }
 

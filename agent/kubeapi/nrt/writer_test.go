@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
-	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // rig is a writer, and an API server that keeps one object, in virtual time.
@@ -72,7 +72,7 @@ func (r *rig) do(change func()) {
 	r.mu.Lock()
 	change()
 	r.mu.Unlock()
-	mailbox.Signal(r.changed)
+	await.Wake(r.changed)
 }
 
 // take has other pods hold n CPUs.
@@ -114,7 +114,7 @@ func TestWritten(t *testing.T) {
 		r.expect(0, "after none")
 		time.Sleep(5 * time.Minute)
 		r.expect(1, "after the period")
-		mailbox.Signal(r.again)
+		await.Wake(r.again)
 		time.Sleep(time.Second)
 		r.expect(1, "after the API server was restored")
 	})

@@ -14,6 +14,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/numalet/numalet/agent/kubeapi"
+	"github.com/numalet/numalet/topology/await"
 )
 
 const (
@@ -84,10 +85,7 @@ func (f *follower) poll(ctx context.Context, e *entry) {
 		} else {
 			retry = firstRetry
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(next):
-		}
+		await.For(ctx, next)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/numalet/numalet/agent/kubeapi"
 	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // apiService is the service of the API server, in the namespace default. Every pod is told of it.
@@ -44,10 +45,8 @@ func newServices(client kubernetes.Interface) *services {
 
 // run follows the services, from when somebody wants them, until ctx ends.
 func (s *services) run(ctx context.Context) {
-	select {
-	case <-s.wanted:
+	if await.On(ctx, s.wanted) {
 		s.follow(ctx)
-	case <-ctx.Done():
 	}
 }
 
@@ -58,13 +57,9 @@ func (s *services) forPod(ctx context.Context, pod *v1.Pod) ([]*v1.Service, erro
 			"nil pod.spec.enableServiceLinks encountered, cannot construct envvars")
 	}
 	s.want()
-	if pod.Annotations[source.AnnotationSource] == source.APISource {
-		select {
-		case <-s.synced:
-		case <-ctx.Done():
-			return nil, errors.New(
-				"services have not yet been read at least once, cannot construct envvars")
-		}
+	if pod.Annotations[source.AnnotationSource] == source.APISource && !await.On(ctx, s.synced) {
+		return nil, errors.New(
+			"services have not yet been read at least once, cannot construct envvars")
 	}
 	return s.of(pod.Namespace, *pod.Spec.EnableServiceLinks), nil
 }

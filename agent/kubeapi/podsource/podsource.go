@@ -26,8 +26,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/numalet/numalet/agent/kubeapi"
-	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/source"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // retries are the pauses after lists and watches that failed. An API server that is back is asked
@@ -81,14 +81,10 @@ func (f *Feed) Run(ctx context.Context, deliver func([]*v1.Pod)) error {
 		kubeapi.Again(ctx, f.cfg.Restored, f.follow)
 	}()
 	defer func() { <-followed }()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-f.store.changed:
-			deliver(f.cfg.Saw(f.screen.Pass(f.store.of(f.cfg.Node))))
-		}
+	for await.On(ctx, f.store.changed) {
+		deliver(f.cfg.Saw(f.screen.Pass(f.store.of(f.cfg.Node))))
 	}
+	return nil
 }
 
 // follow lists and watches until ctx ends. The first list is taken as it is: it may be of another
@@ -145,7 +141,7 @@ func (s *store) replace(list []*v1.Pod) error {
 		pods[name] = p
 	}
 	s.pods, s.doubted = pods, false
-	mailbox.Signal(s.changed)
+	await.Wake(s.changed)
 	return nil
 }
 
@@ -155,7 +151,7 @@ func (s *store) put(p *v1.Pod) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pods[name] = p
-	mailbox.Signal(s.changed)
+	await.Wake(s.changed)
 	return nil
 }
 
@@ -164,7 +160,7 @@ func (s *store) drop(p *v1.Pod) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.pods, own(p))
-	mailbox.Signal(s.changed)
+	await.Wake(s.changed)
 	return nil
 }
 

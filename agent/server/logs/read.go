@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"time"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 // maxLine is how much of a file's line is held in memory: runtimes break lines at 16 KiB. What is
@@ -197,10 +199,8 @@ func (r *reading) follow(ctx context.Context) ([]segment, error) {
 		if err := r.printer.out.Flush(); err != nil {
 			return nil, err
 		}
-		select {
-		case <-ctx.Done():
+		if !await.On(ctx, tick.C) {
 			return nil, ctx.Err()
-		case <-tick.C:
 		}
 	}
 }

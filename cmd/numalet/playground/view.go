@@ -20,6 +20,7 @@ import (
 	"github.com/numalet/numalet/agent"
 	"github.com/numalet/numalet/agent/placement"
 	"github.com/numalet/numalet/agent/terminal"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // refresh is how often the views look.
@@ -98,10 +99,8 @@ func (v viewer) lines(ctx context.Context) error {
 	ticker := time.NewTicker(refresh)
 	defer ticker.Stop()
 	for err == nil {
-		select {
-		case <-ctx.Done():
+		if !await.On(ctx, ticker.C) {
 			return nil
-		case <-ticker.C:
 		}
 		if readerGone(v.opts.Out) {
 			return nil

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/numalet/numalet/deviceplugin/gpu"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // order is something that can be made to happen. Those to a GPU have its number as first argument.
@@ -69,10 +70,7 @@ func (r *Rig) Do(text string) error {
 	if err := o.do(r, at, args); err != nil {
 		return fmt.Errorf("%s %s: %w", words[0], o.args, err)
 	}
-	select {
-	case r.wake <- struct{}{}:
-	default: // it is due already
-	}
+	await.Wake(r.wake)
 	return nil
 }
 

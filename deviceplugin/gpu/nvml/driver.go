@@ -12,6 +12,7 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/numalet/numalet/deviceplugin/gpu"
+	"github.com/numalet/numalet/topology/await"
 )
 
 const (
@@ -127,10 +128,7 @@ func (s *session) Wait(ctx context.Context, limit time.Duration) (gpu.Event, boo
 
 func (s *session) wait(ctx context.Context, limit time.Duration) (gpu.Event, bool, error) {
 	if s.events == nil {
-		select {
-		case <-ctx.Done():
-		case <-time.After(limit):
-		}
+		await.For(ctx, limit)
 		return gpu.Event{}, false, nil
 	}
 	data, ret := s.events.Wait(uint32(max(1, limit.Milliseconds())))

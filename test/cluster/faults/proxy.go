@@ -19,6 +19,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 // Proxy is an HTTPS server that passes requests on to the API server as the user of a kubeconfig,
@@ -178,7 +180,7 @@ func (p *Proxy) draw(watch bool) (t Trouble, over <-chan struct{}) {
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	watch := r.URL.Query().Get("watch") != ""
 	t, over := p.draw(watch)
-	if t.Hang && !wait(r.Context(), over) {
+	if t.Hang && !await.On(r.Context(), over) {
 		panic(http.ErrAbortHandler)
 	}
 	if t.Answer == 0 {
@@ -202,15 +204,6 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, t Trouble, over <-c
 		r = r.WithContext(ctx)
 	}
 	p.upstream.ServeHTTP(w, r)
-}
-
-func wait(ctx context.Context, over <-chan struct{}) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-over:
-		return true
-	}
 }
 
 // discarded is an answer that nobody gets.
