@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -115,11 +117,7 @@ func deviceDir(root string) string {
 // resourcesOf lists the device resources that pods hold, so that they are known before their
 // plugins have come back.
 func resourcesOf(s allocation.State) []string {
-	var out []string
-	for name := range allocation.TakenBy(s.List()...).Devices {
-		out = append(out, name)
-	}
-	return out
+	return slices.Collect(maps.Keys(allocation.TakenBy(s.List()...).Devices))
 }
 
 func newCgroups(n node, statuses *podstatus.Store) *podcgroups.Groups {

@@ -319,22 +319,14 @@ func (p *Pod) name(labels map[string]string) {
 
 // sandbox is the listed sandbox, if it was read in the state that it is in.
 func (p Pod) sandbox(listed Sandbox) (Sandbox, bool) {
-	for _, s := range p.Sandboxes {
-		if s.ID == listed.ID && s.Ready == listed.Ready {
-			return s, true
-		}
-	}
-	return Sandbox{}, false
+	return find(p.Sandboxes,
+		func(s Sandbox) bool { return s.ID == listed.ID && s.Ready == listed.Ready })
 }
 
 // exited is a container of that id that was already seen exited.
 func (p Pod) exited(id string) (Container, bool) {
-	for _, c := range p.Containers {
-		if c.ID == id && c.State == ContainerExited && !c.Exit.At.IsZero() {
-			return c, true
-		}
-	}
-	return Container{}, false
+	c, known := p.ContainerOf(id)
+	return c, known && c.State == ContainerExited && !c.Exit.At.IsZero()
 }
 
 // sort puts the newest first; a total order, so that equal facts compare equal.

@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -109,17 +110,9 @@ type Applied struct {
 
 // Running reports whether any container of the pod runs, or any sandbox is ready.
 func (p Pod) Running() bool {
-	for _, c := range p.Containers {
-		if c.State == ContainerRunning {
-			return true
-		}
-	}
-	for _, s := range p.Sandboxes {
-		if s.Ready {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Containers,
+		func(c Container) bool { return c.State == ContainerRunning }) ||
+		slices.ContainsFunc(p.Sandboxes, func(s Sandbox) bool { return s.Ready })
 }
 
 // Reference is the pod as its labels name it, without a spec.
@@ -141,10 +134,17 @@ func (p Pod) Records() map[string][]Container {
 
 // Container is the newest container of that name.
 func (p Pod) Container(name string) (Container, bool) {
-	for _, c := range p.Containers {
-		if c.Name == name {
-			return c, true
-		}
+	return find(p.Containers, func(c Container) bool { return c.Name == name })
+}
+
+// ContainerOf is the container with that id.
+func (p Pod) ContainerOf(id string) (Container, bool) {
+	return find(p.Containers, func(c Container) bool { return c.ID == id })
+}
+
+func find[T any](all []T, is func(T) bool) (found T, ok bool) {
+	if i := slices.IndexFunc(all, is); i >= 0 {
+		return all[i], true
 	}
-	return Container{}, false
+	return found, false
 }

@@ -1,6 +1,7 @@
 package deviceplugin
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/numalet/numalet/topology"
@@ -94,11 +95,7 @@ func (t counts) fewest(n int) int {
 			byNode[id] += o.count
 		}
 	}
-	var counts []int
-	for _, count := range byNode {
-		counts = append(counts, count)
-	}
-	slices.Sort(counts)
+	counts := slices.Sorted(maps.Values(byNode))
 	width := 0
 	for ; n > 0 && width < len(counts); width++ {
 		n -= counts[len(counts)-1-width]

@@ -28,12 +28,9 @@ func (u *update) limitPods(ctx context.Context, state allocation.State, known re
 }
 
 func pinnedAndAlive(held allocation.Pod, pod cri.Pod) bool {
-	for _, c := range pod.Containers {
-		if !held.Containers[c.Name].CPUs.IsEmpty() && alive(pod, c.ID) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(pod.Containers, func(c cri.Container) bool {
+		return !held.Containers[c.Name].CPUs.IsEmpty() && alive(pod, c.ID)
+	})
 }
 
 func (u *update) limitPod(ctx context.Context, uid types.UID, known *record) {

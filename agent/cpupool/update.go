@@ -169,10 +169,6 @@ func (u *update) tell(ctx context.Context, reason string, l lack) {
 }
 
 func alive(pod cri.Pod, containerID string) bool {
-	for _, c := range pod.Containers {
-		if c.ID == containerID {
-			return c.State == cri.ContainerRunning || c.State == cri.ContainerCreated
-		}
-	}
-	return false
+	c, _ := pod.ContainerOf(containerID)
+	return c.State == cri.ContainerRunning || c.State == cri.ContainerCreated
 }

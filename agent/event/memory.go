@@ -3,6 +3,7 @@ package event
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"slices"
 	"sync"
 
@@ -68,14 +69,9 @@ func (m *memory) forgetOldestLocked() {
 }
 
 func (m *memory) sortedLocked() []*v1.Event {
-	out := make([]*v1.Event, 0, len(m.events))
-	for _, e := range m.events {
-		out = append(out, e)
-	}
-	slices.SortFunc(out, func(a, b *v1.Event) int {
+	return slices.SortedFunc(maps.Values(m.events), func(a, b *v1.Event) int {
 		return cmp.Or(a.LastTimestamp.Compare(b.LastTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
-	return out
 }
 
 // list is a copy in order of time.

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"k8s.io/component-base/metrics"
@@ -142,10 +143,6 @@ func (m *Metrics) pinned(pod allocation.Pod, by Rules) {
 }
 
 func inOneCache(m *topology.Machine, cpus cpuset.CPUSet) bool {
-	for _, id := range m.L3s() {
-		if cpus.IsSubsetOf(m.CPUsOfL3(id)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.L3s(),
+		func(id topology.L3ID) bool { return cpus.IsSubsetOf(m.CPUsOfL3(id)) })
 }

@@ -2,6 +2,7 @@ package podsapi
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 
@@ -93,12 +94,8 @@ func (f *feed) list() ([]*v1.Pod, bool) {
 }
 
 func (f *feed) listLocked() []*v1.Pod {
-	out := make([]*v1.Pod, 0, len(f.pods))
-	for _, pod := range f.pods {
-		out = append(out, pod)
-	}
-	slices.SortFunc(out, func(a, b *v1.Pod) int { return cmp.Compare(a.UID, b.UID) })
-	return out
+	return slices.SortedFunc(maps.Values(f.pods),
+		func(a, b *v1.Pod) int { return cmp.Compare(a.UID, b.UID) })
 }
 
 // watch is list, and what changes of it from then on.

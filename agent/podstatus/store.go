@@ -4,6 +4,7 @@ package podstatus
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -327,11 +328,7 @@ func specs(entries []entry, of func(entry) bool) (out []*v1.Pod) {
 func (s *Store) all() []entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]entry, 0, len(s.entries))
-	for _, e := range s.entries {
-		out = append(out, e)
-	}
-	return out
+	return slices.Collect(maps.Values(s.entries))
 }
 
 func (e entry) active() bool { return e.admitted && !status.Ended(e.status.Phase) }

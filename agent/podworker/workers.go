@@ -3,6 +3,7 @@ package podworker
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -160,12 +161,7 @@ func (w *Workers) Retry(uid types.UID) {
 func (w *Workers) Known() []types.UID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	out := make([]types.UID, 0, len(w.pods))
-	for uid := range w.pods {
-		out = append(out, uid)
-	}
-	slices.Sort(out)
-	return out
+	return slices.Sorted(maps.Keys(w.pods))
 }
 
 func (w *Workers) addLocked(d Desired) {

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -44,10 +45,7 @@ func (p *Problems) Report(problem Problem) {
 func (p *Problems) List() []Problem {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := make([]Problem, 0, len(p.now))
-	for _, problem := range p.now {
-		out = append(out, problem)
-	}
+	out := slices.AppendSeq(make([]Problem, 0, len(p.now)), maps.Values(p.now))
 	slices.SortFunc(out, func(a, b Problem) int {
 		return strings.Compare(a.Source+"\x00"+a.Name, b.Source+"\x00"+b.Name)
 	})

@@ -1,6 +1,8 @@
 package status
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -43,12 +45,9 @@ func RestartAll(pod *v1.Pod, observed cri.Pod) sets.Set[string] {
 }
 
 func mayRestartAll(c *v1.Container) bool {
-	for _, r := range c.RestartPolicyRules {
-		if r.Action == v1.ContainerRestartRuleActionRestartAllContainers {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.RestartPolicyRules, func(r v1.ContainerRestartRule) bool {
+		return r.Action == v1.ContainerRestartRuleActionRestartAllContainers
+	})
 }
 
 // restartingAll is the condition that a pod has of which a container may ask for a restart of all.

@@ -17,12 +17,14 @@ import (
 // failed half way, and for pods that never were here. What hostPath volumes show is not touched.
 func (v *Volumes) TearDown(ctx context.Context, uid types.UID) (err error) {
 	defer wrap(&err, "remove files of pod %s", uid)
+	return v.emptied(ctx, uid, removePath)
+}
+
+// emptied calls remove for the pod's directory once nothing is mounted there and nothing that was
+// made for the pod elsewhere is left. The pod's claims are forgotten when that has worked.
+func (v *Volumes) emptied(ctx context.Context, uid types.UID,
+	remove func(context.Context, string) error) error {
 	v.forget(uid)
-	defer func() {
-		if err == nil {
-			v.claims.forget(uid)
-		}
-	}()
 	dir, err := v.podDir(uid)
 	if err != nil {
 		return err
@@ -33,12 +35,11 @@ func (v *Volumes) TearDown(ctx context.Context, uid types.UID) (err error) {
 	if err := v.release(ctx, uid, dir); err != nil {
 		return err
 	}
-	pods, err := os.OpenFile(filepath.Dir(dir), unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
+	if err := remove(ctx, dir); err != nil {
 		return err
 	}
-	defer pods.Close()
-	return removeTree(ctx, pods, filepath.Base(dir))
+	v.claims.forget(uid)
+	return nil
 }
 
 // release takes back what was made for the pod outside its directory, of which nothing is mounted
@@ -58,22 +59,11 @@ func wrap(err *error, doing string, args ...any) {
 // records of the containers that left them.
 func (v *Volumes) Clear(ctx context.Context, uid types.UID) (err error) {
 	defer wrap(&err, "remove volumes of pod %s", uid)
-	v.forget(uid)
-	defer func() {
-		if err == nil {
-			v.claims.forget(uid)
-		}
-	}()
-	path, err := v.podDir(uid)
-	if err != nil {
-		return err
-	}
-	if err := v.unmountBelow(ctx, path); err != nil {
-		return err
-	}
-	if err := v.release(ctx, uid, path); err != nil {
-		return err
-	}
+	return v.emptied(ctx, uid, removeVolumes)
+}
+
+// removeVolumes removes all that is in a pod's directory but the termination messages.
+func removeVolumes(ctx context.Context, path string) error {
 	dir, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -110,6 +100,11 @@ func (f filesystems) removeVolume(ctx context.Context, path string) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
+	return removePath(ctx, path)
+}
+
+// removePath deletes what is at a path of the agent's own, as removeTree does.
+func removePath(ctx context.Context, path string) error {
 	parent, err := os.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -152,12 +153,8 @@ func (s *images) setMissing(patterns []string) {
 func (s *images) list() []image {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]image, 0, len(s.pulled))
-	for _, img := range s.pulled {
-		out = append(out, img)
-	}
-	slices.SortFunc(out, func(a, b image) int { return strings.Compare(a.name, b.name) })
-	return out
+	return slices.SortedFunc(maps.Values(s.pulled),
+		func(a, b image) int { return strings.Compare(a.name, b.name) })
 }
 
 // imageService is the ImageService on the wire.

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -53,12 +54,8 @@ func changes(method string) bool {
 	case "Version", "Status", "RuntimeConfig", "GetContainerEvents", "ImageStatus", "ImageFsInfo":
 		return false
 	}
-	for _, reads := range []string{"List", "ContainerSta", "PodSandboxSta", "Stream"} {
-		if strings.HasPrefix(method, reads) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc([]string{"List", "ContainerSta", "PodSandboxSta", "Stream"},
+		func(reads string) bool { return strings.HasPrefix(method, reads) })
 }
 
 // begin notes a call and gives the ticket for end.

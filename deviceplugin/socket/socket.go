@@ -103,8 +103,5 @@ func (l *Listener) remove() error {
 	if err != nil || !os.SameFile(file, l.file) {
 		return nil
 	}
-	if err := files.Remove(l.path); err != nil {
-		return err
-	}
-	return nil
+	return files.Remove(l.path)
 }

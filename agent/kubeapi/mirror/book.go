@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -69,10 +70,7 @@ func (b *Book) Heard() (look []types.NamespacedName) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.heard = true
-	for name := range b.names {
-		look = append(look, name)
-	}
-	return look
+	return slices.Collect(maps.Keys(b.names))
 }
 
 // Wrote takes what was written of a pod of the node. look: its name is to be looked at.

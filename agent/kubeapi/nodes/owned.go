@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -108,10 +109,7 @@ func (o *Owned) Wrote(d node.Devices) {
 }
 
 func (o *Owned) writeLocked() {
-	names := make([]v1.ResourceName, 0, len(o.names))
-	for name := range o.names {
-		names = append(names, name)
-	}
+	names := slices.AppendSeq(make([]v1.ResourceName, 0, len(o.names)), maps.Keys(o.names))
 	slices.Sort(names)
 	raw, err := json.Marshal(names)
 	if err == nil {

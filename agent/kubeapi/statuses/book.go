@@ -1,6 +1,7 @@
 package statuses
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -119,20 +120,11 @@ func (b *Book) forgetLocked(uid types.UID) {
 	}
 	delete(b.pods, uid)
 	if name := nameOf(p.Pod); mirror.IsStatic(p.Pod) {
-		b.static[name] = without(b.static[name], uid)
+		b.static[name] = slices.DeleteFunc(b.static[name], func(u types.UID) bool { return u == uid })
 		if len(b.static[name]) == 0 {
 			delete(b.static, name)
 		}
 	}
-}
-
-func without(uids []types.UID, uid types.UID) (out []types.UID) {
-	for _, u := range uids {
-		if u != uid {
-			out = append(out, u)
-		}
-	}
-	return out
 }
 
 // Saw takes all pods that the API server has for the node, as delivered at a time, and returns the

@@ -133,10 +133,5 @@ func (c Config) log(pod *v1.Pod, name string, previous bool) (Log, error) {
 
 func (c Config) container(uid types.UID, id string) (cri.Container, bool) {
 	pod, _ := c.Observed(uid)
-	for _, found := range pod.Containers {
-		if found.ID == id {
-			return found, true
-		}
-	}
-	return cri.Container{}, false
+	return pod.ContainerOf(id)
 }

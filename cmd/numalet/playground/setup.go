@@ -284,12 +284,9 @@ func (p *Playground) machineFile() (string, error) {
 }
 
 func hasClass(m *topology.Machine, class string) bool {
-	for _, d := range m.PCI() {
-		if strings.HasPrefix(strings.TrimPrefix(d.Class, "0x"), class) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.PCI(), func(d topology.PCIDevice) bool {
+		return strings.HasPrefix(strings.TrimPrefix(d.Class, "0x"), class)
+	})
 }
 
 func invented(m *topology.Machine) []string {
