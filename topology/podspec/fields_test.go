@@ -32,6 +32,8 @@ const (
 	others   = "others'"
 )
 
+var states = []string{honoured, see, waits, refused, noEffect, nothing, others}
+
 // readPage reads the sections, each with the rows of one type of the API, and says what is wrong
 // with their form.
 func readPage(t *testing.T) map[string]map[string]row {
@@ -49,7 +51,7 @@ func readPage(t *testing.T) map[string]map[string]row {
 		if m := heading.FindStringSubmatch(line); m != nil {
 			in = m[1]
 			if sections[in] != nil {
-				t.Errorf("%s has two sections", in)
+				t.Errorf("%s has two sections: make one of them", in)
 			}
 			sections[in] = map[string]row{}
 			continue
@@ -57,13 +59,14 @@ func readPage(t *testing.T) map[string]map[string]row {
 		m := entry.FindStringSubmatch(line)
 		switch {
 		case m == nil && strings.HasPrefix(line, "| `"):
-			t.Errorf("not a row of four columns: %s", line)
+			t.Errorf("not a row of four columns, which is | `field` | state | how | tests | with a space "+
+				"on both sides of what is in a column: %s", line)
 		case m == nil:
 		case in == "":
 			t.Errorf("in no section: %s", line)
 		default:
 			if _, twice := sections[in][m[1]]; twice {
-				t.Errorf("%s.%s has two rows", in, m[1])
+				t.Errorf("%s.%s has two rows: remove one", in, m[1])
 			}
 			sections[in][m[1]] = row{m[2], strings.TrimSpace(m[3]), strings.TrimSpace(m[4])}
 		}
@@ -108,7 +111,8 @@ func TestEveryFieldIsDocumented(t *testing.T) {
 			is, ok := sections[of.Name()][name]
 			at := of.Name() + "." + name
 			if !ok {
-				t.Errorf("docs/pod-fields.md lacks %s", at)
+				t.Errorf("docs/pod-fields.md lacks %s: add a row to the section of %s that says what "+
+					"becomes of the field, and name the tests of that", at, of.Name())
 				continue
 			}
 			for _, wrong := range is.wrong(fields[name]) {
@@ -120,25 +124,29 @@ func TestEveryFieldIsDocumented(t *testing.T) {
 		}
 		for name := range sections[of.Name()] {
 			if _, is := fields[name]; !is {
-				t.Errorf("docs/pod-fields.md has %s.%s, which is no field", of.Name(), name)
+				t.Errorf("docs/pod-fields.md has %s.%s, which is no field of the API: correct its name, "+
+					"or remove the row", of.Name(), name)
 			}
 		}
 	}
 	look(reflect.TypeFor[v1.PodSpec]())
 	for name := range fieldsOf(reflect.TypeFor[v1.EphemeralContainerCommon]()) {
 		if _, ok := sections["Container"][name]; !ok {
-			t.Errorf("ephemeral containers have %s, which containers have not", name)
+			t.Errorf("ephemeral containers have %s, which containers have not: have it stand in the "+
+				"section of EphemeralContainer", name)
 		}
 	}
 	for name := range sections {
 		if !reached[name] {
-			t.Errorf("docs/pod-fields.md has a section of %s, which no row leads to", name)
+			t.Errorf("docs/pod-fields.md has a section of %s, which no row leads to: have the row of a "+
+				"field of that type say %q, or remove the section", name, see)
 		}
 	}
 }
 
 // wrong says what is wrong with the row of a field of that type.
 func (r row) wrong(of reflect.Type) (out []string) {
+	const noTest = "no test is named: write the folder and the name of one, as \"cri: TestDNS\""
 	add := func(wrong bool, format string, args ...any) {
 		if wrong {
 			out = append(out, fmt.Sprintf(format, args...))
@@ -150,25 +158,27 @@ func (r row) wrong(of reflect.Type) (out []string) {
 	case honoured:
 		// Tolerations and node selectors are read by the scheduler's own code.
 		add(compound && of.Name() != "Toleration" && of.Name() != "NodeSelector",
-			"a %s has fields of its own: they need a section", of.Name())
-		add(r.tests == "", "no test is named")
+			"a %s has fields of its own: say %q here, and give them a section", of.Name(), see)
+		add(r.tests == "", noTest)
 	case see:
-		add(!compound, "a %s has no fields of its own", of)
-		add(!strings.Contains(r.text, "`"+of.Name()+"`"), "it does not name its type, %s", of.Name())
+		add(!compound, "a %s has no fields of its own: say here what becomes of it", of)
+		add(!strings.Contains(r.text, "`"+of.Name()+"`"), "it does not name its type: write `%s`",
+			of.Name())
 	case waits, refused:
-		add(!quoted, "it does not say with which words")
-		add(r.tests == "", "no test is named")
+		add(!quoted, "it does not say with which words: quote them")
+		add(r.tests == "", noTest)
 	case noEffect:
 		add(r.text == "", "it does not say what follows")
-		add(r.tests == "", "no test is named")
+		add(r.tests == "", noTest)
 	case nothing, others:
 		add(r.text == "", "it does not say why")
 	default:
-		add(true, "%q is not what can become of a field", r.state)
+		add(true, "%q is not what can become of a field: it is one of %q", r.state, states)
 	}
 	for _, test := range strings.FieldsFunc(r.tests, func(c rune) bool { return c == ';' }) {
 		folder, name, ok := strings.Cut(strings.TrimSpace(test), ": ")
-		add(!ok || !hasTest(folder, name), "there is no test %s", test)
+		add(!ok || !hasTest(folder, name), "there is no test %q: tests are named as \"cri: TestDNS\", "+
+			"with their folder, and \"; \" between two", strings.TrimSpace(test))
 	}
 	return out
 }
@@ -190,8 +200,8 @@ func TestNoEffectIsTold(t *testing.T) {
 	for of, rows := range readPage(t) {
 		for name, is := range rows {
 			if told := toldOf(of, name); told != (is.state == noEffect) {
-				t.Errorf("%s.%s: the page says %q, and the event names it: %v", of, name, is.state,
-					told)
+				t.Errorf("%s.%s: the page says %q, and the event FieldsWithoutEffect names it: %v; "+
+					"correct the page or WithoutEffect", of, name, is.state, told)
 			}
 		}
 	}
