@@ -279,6 +279,8 @@ func inOrder(c *runtimeapi.PodSandboxConfig) *runtimeapi.PodSandboxConfig {
 var (
 	lastWords = regexp.MustCompile(`(/containers/[-a-z0-9]+)/[0-9a-f]{8}`)
 	taken     = regexp.MustCompile(`"host_id":[0-9]+`)
+	// A container that is gone, since its rules have all of the pod made anew.
+	goneTarget = regexp.MustCompile(`"target_id":"[0-9a-f]{64}"`)
 	// What is in use depends on which pods came first.
 	inUse = regexp.MustCompile(`used: [0-9]+`)
 	// The kubelet does not say what is wrong with the file.
@@ -299,6 +301,7 @@ func (s *side) neutral(t *testing.T, orders any, pod *v1.Pod, more []string) (ou
 		text = strings.NewReplacer(pairs...).Replace(text)
 		text = lastWords.ReplaceAllString(text, "$1/WORDS")
 		text = taken.ReplaceAllString(text, `"host_id":1`)
+		text = goneTarget.ReplaceAllString(text, `"target_id":"GONE"`)
 		text = inUse.ReplaceAllString(text, "used: N")
 		return envFile.ReplaceAllString(text, `: couldn't parse env file"`)
 	})
