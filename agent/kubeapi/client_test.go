@@ -1,8 +1,13 @@
 package kubeapi
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -10,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -314,6 +320,70 @@ func TestBadKubeconfig(t *testing.T) {
 		}
 	}
 }
+
+// TestBadAuthority: what is wrong with the authority of the API server is said with its place and
+// what it has to be, and nothing waits for it.
+func TestBadAuthority(t *testing.T) {
+	a, dir := newAPIServer(t), t.TempDir()
+	path := a.kubeconfig(t, dir, "kubelet.conf", "{token: abc}")
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "empty"), nil)
+	write(t, filepath.Join(dir, "garbage"), []byte("no certificate"))
+	if err := unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for field, want := range map[string]string{
+		"certificate-authority: none":        dir + "/none of cluster c: ",
+		"certificate-authority: empty":       dir + "/empty of cluster c: ",
+		"certificate-authority: garbage":     dir + "/garbage of cluster c: ",
+		"certificate-authority: pipe":        "pipe is not a regular file",
+		"certificate-authority: .":           "not a regular file",
+		"certificate-authority: /dev/zero":   "not a regular file",
+		"certificate-authority-data: YQo=":   "certificate-authority-data of cluster c: ",
+		"certificate-authority: 'ca\\0.crt'": "ca",
+	} {
+		write(t, path, bytes.Replace(good, []byte("certificate-authority: ca.crt"), []byte(field), 1))
+		_, err := New(t.Context(), Config{
+			Kubelet: settings(false), Cluster: config.Cluster{Kubeconfig: path}, Node: "n",
+		})
+		if err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "it has to be the certificate") ||
+			!strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v, want %q", field, err, want)
+		}
+	}
+}
+
+// TestDisbelieved: when the API server's certificate is not believed it is said what to look at:
+// the authority, or the clock if the certificate is not valid now.
+func TestDisbelieved(t *testing.T) {
+	a, dir := newAPIServer(t), t.TempDir()
+	path := a.kubeconfig(t, dir, "kubelet.conf", "{token: abc}")
+	write(t, filepath.Join(dir, "ca.crt"), encode("CERTIFICATE", newAPIServer(t).ca.Raw))
+	client := start(t, Config{Kubelet: settings(false), Cluster: config.Cluster{Kubeconfig: path}})
+	_, err := client.Main().CoreV1().Nodes().Get(t.Context(), "n", metav1.GetOptions{})
+	if err == nil || !strings.Contains(err.Error(), "; the certificate-authority in --kubeconfig") {
+		t.Errorf("by another authority: %v", err)
+	}
+	expired := x509.CertificateInvalidError{Reason: x509.Expired}
+	for said, want := range map[error]string{
+		&tls.CertificateVerificationError{Err: expired}: "; compare this machine's clock",
+		io.ErrUnexpectedEOF:                             io.ErrUnexpectedEOF.Error(),
+	} {
+		_, err := advised{fails{said}}.RoundTrip(nil)
+		if !errors.Is(err, said) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", said, err, want)
+		}
+	}
+}
+
+// fails is a transport that does.
+type fails struct{ error }
+
+func (f fails) RoundTrip(*http.Request) (*http.Response, error) { return nil, f.error }
 
 // answers is a transport that answers with a header.
 type answers http.Header

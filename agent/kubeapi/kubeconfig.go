@@ -57,11 +57,41 @@ func restConfig(flag, path string) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkAuthority(cfg); err != nil {
+		return nil, fmt.Errorf("%s %s: %w", flag, path, err)
+	}
 	out, err := clientcmd.NewDefaultClientConfig(*cfg, nil).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", flag, path, err)
 	}
 	return out, nil
+}
+
+// checkAuthority says what is wrong with the authority of the API server in the current context, if
+// one is named: client-go would wait for a pipe, and say of what is no certificate not where it is.
+func checkAuthority(cfg *api.Config) error {
+	context := cfg.Contexts[cfg.CurrentContext]
+	if context == nil || cfg.Clusters[context.Cluster] == nil {
+		return nil // client-go says that
+	}
+	cluster := cfg.Clusters[context.Cluster]
+	raw, field := cluster.CertificateAuthorityData, "certificate-authority-data"
+	var err error
+	if len(raw) == 0 {
+		if cluster.CertificateAuthority == "" {
+			return nil
+		}
+		field = "certificate-authority " + cluster.CertificateAuthority
+		raw, err = readFile(cluster.CertificateAuthority)
+	}
+	if err == nil {
+		_, err = certutil.ParseCertsPEM(raw)
+	}
+	if err != nil {
+		return fmt.Errorf("%s of cluster %s: %w; it has to be the certificate, as PEM, of the "+
+			"authority that signed the API server's", field, context.Cluster, err)
+	}
+	return nil
 }
 
 // hasCertificate reports whether a client certificate is what the node is known by.
@@ -101,8 +131,9 @@ func renewed(dir string, now time.Time) bool {
 func current(chain []*x509.Certificate, now time.Time) error {
 	for _, c := range chain {
 		if now.After(c.NotAfter) {
-			return fmt.Errorf("the client certificate of %s has expired on %s",
-				c.Subject.CommonName, c.NotAfter.Format(time.RFC3339))
+			return fmt.Errorf("the client certificate of %s has expired on %s, and this machine's "+
+				"clock says %s: set the clock if it is wrong, or have a new certificate made",
+				c.Subject.CommonName, c.NotAfter.Format(time.RFC3339), now.Format(time.RFC3339))
 		}
 	}
 	return nil

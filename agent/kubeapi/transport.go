@@ -3,6 +3,8 @@ package kubeapi
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -40,7 +42,7 @@ func (c *Client) transport(cfg *rest.Config) (http.RoundTripper, error) {
 		}
 		return newHeard(conn, c.lost), nil
 	}
-	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return hurried{rt} })
+	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return hurried{advised{rt}} })
 	if c.rotation != nil {
 		cfg.CertFile, cfg.KeyFile, cfg.CertData, cfg.KeyData = "", "", nil, nil
 		cfg.Wrap(c.whenReady)
@@ -98,6 +100,28 @@ func (h hurried) RoundTrip(r *http.Request) (*http.Response, error) {
 		answer.Header.Set(name, strconv.Itoa(int(most/time.Second)))
 	}
 	return answer, nil
+}
+
+// advised says what to do about a certificate of the API server that is not believed.
+type advised struct{ http.RoundTripper }
+
+// WrappedRoundTripper implements utilnet.RoundTripperWrapper.
+func (a advised) WrappedRoundTripper() http.RoundTripper { return a.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (a advised) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := a.RoundTripper.RoundTrip(r)
+	var invalid x509.CertificateInvalidError
+	var unknown x509.UnknownAuthorityError
+	switch {
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		err = fmt.Errorf("%w; compare this machine's clock with the API server's, and renew the "+
+			"certificate of the API server if both are right", err)
+	case errors.As(err, &unknown):
+		err = fmt.Errorf("%w; the certificate-authority in --kubeconfig has to be that of the API "+
+			"server", err)
+	}
+	return answer, err
 }
 
 // whenReady has requests wait until the node has its certificate: without one they would be

@@ -17,13 +17,19 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	authentication "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorization "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/topology/files"
 )
 
 // reviewTimeout bounds what a request waits for the API server's word.
 const reviewTimeout = 30 * time.Second
+
+// maxBundle is how large a bundle of authorities may be.
+const maxBundle = 1 << 20
 
 // ErrNobody says that no request could be allowed: the server is of no use to anybody.
 var ErrNobody = errors.New("nobody could be allowed to ask")
@@ -65,16 +71,29 @@ func New(c Config) (*Access, error) {
 		return nil, fmt.Errorf("set up authorization: %w", err)
 	}
 	if file := c.Authentication.X509.ClientCAFile; file != "" {
-		a.clientCAs, err = dynamiccertificates.NewDynamicCAContentFromFile("client-ca", file)
-		if err != nil {
-			return nil, fmt.Errorf("read authentication.x509.clientCAFile "+
-				"(--client-ca-file): %w", err)
+		if a.clientCAs, err = bundle(file); err != nil {
+			return nil, fmt.Errorf("read authentication.x509.clientCAFile (--client-ca-file) %s: %w; "+
+				"name a file with the certificates, as PEM, of the authorities of your clients", file,
+				err)
 		}
 	}
 	if a.who, err = newAuthenticator(c, a.clientCAs); err != nil {
 		return nil, fmt.Errorf("set up authentication: %w", err)
 	}
 	return a, nil
+}
+
+// bundle is the file's certificates, and follows it. What it reads has no bound, and so what can be
+// read is looked at before.
+func bundle(file string) (*dynamiccertificates.DynamicFileCAContent, error) {
+	raw, err := files.ReadNamed(file, maxBundle)
+	if err == nil {
+		_, err = cert.ParseCertsPEM(raw)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return dynamiccertificates.NewDynamicCAContentFromFile("client-ca", file)
 }
 
 // nobody says why no request could be allowed; "": some could.

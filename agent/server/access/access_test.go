@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/client-go/kubernetes"
@@ -239,6 +240,31 @@ func TestNobody(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		case tc.want != "" && (!errors.Is(err, ErrNobody) || !strings.Contains(err.Error(), tc.want)):
 			t.Errorf("%s: %v, want ErrNobody with %s", name, err, tc.want)
+		}
+	}
+}
+
+// TestBadBundle: of a bundle of authorities that cannot be used it is said which file it is and
+// what to name instead, and nothing waits for it or reads without end.
+func TestBadBundle(t *testing.T) {
+	server, _ := apiServer(t, nil)
+	dir := t.TempDir()
+	for name, text := range map[string]string{"empty": "", "garbage": "no certificate"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{dir + "/none", dir + "/empty", dir + "/garbage", dir + "/pipe", dir,
+		"/dev/zero"} {
+		c := config(server)
+		c.Authentication.X509.ClientCAFile = file
+		_, err := New(c)
+		if err == nil || !strings.Contains(err.Error(), "clientCAFile (--client-ca-file) "+file+": ") ||
+			!strings.Contains(err.Error(), "; name a file with the certificates") {
+			t.Errorf("%s: %v", file, err)
 		}
 	}
 }
