@@ -30,10 +30,10 @@ func (i *IDs) options() *runtimeapi.UserNamespace {
 	}
 }
 
-// mapped has what is mounted from the host show its owners as the pod's ids.
+// mapped has what is mounted, images as well, show its owners as the pod's ids.
 func (i *IDs) mapped(mounts []*runtimeapi.Mount) []*runtimeapi.Mount {
 	for _, m := range mounts {
-		if i != nil && m.Image == nil {
+		if i != nil {
 			m.UidMappings, m.GidMappings = i.mapping(), i.mapping()
 		}
 	}

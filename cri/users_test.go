@@ -9,8 +9,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A user namespace is the same in the sandbox and its containers, and what is mounted from the host
-// shows its owners as the pod's ids; an image's volume has its own.
+// A user namespace is the same in the sandbox and its containers, and what is mounted, images as
+// well, shows its owners as the pod's ids.
 func TestUserNamespace(t *testing.T) {
 	ids := &IDs{First: 196608, Length: 65536}
 	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
@@ -41,7 +41,7 @@ func TestUserNamespace(t *testing.T) {
 	}
 	mounts := []*runtimeapi.Mount{
 		{HostPath: "/h", UidMappings: mapping, GidMappings: mapping},
-		{Image: &runtimeapi.ImageSpec{Image: "i"}},
+		{Image: &runtimeapi.ImageSpec{Image: "i"}, UidMappings: mapping, GidMappings: mapping},
 	}
 	if diff := cmp.Diff(mounts, container.Mounts, protocmp.Transform()); diff != "" {
 		t.Error("-want +got:\n", diff)
