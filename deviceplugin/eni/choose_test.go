@@ -3,6 +3,7 @@ package eni
 import (
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -157,6 +158,33 @@ func TestHardware(t *testing.T) {
 	}
 	if h := byID["veth1234"].Hardware; h.PCI != "" || h.Drivers != nil {
 		t.Errorf("software: %+v", h)
+	}
+}
+
+// RDMA that software makes over an interface is not beneath its hardware: netlink tells of it.
+func TestRDMAOverInterface(t *testing.T) {
+	s, sys := open(t, "rdma")
+	put(t, filepath.Join(sys.root, "class/infiniband/rxe0/node_type"), "1: CA")
+	put(t, filepath.Join(sys.root, "class/infiniband_verbs/uverbs7/ibdev"), "rxe0")
+	s.rdma = map[int][]string{3: {"rxe0"}, 6: {"mlx5_1"}}
+	f, err := Host{kernel: s, mover: s, sysfs: sys}.facts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]string{}
+	for _, c := range Choose(f, []Rule{{Resource: "a.b/rdma", RDMA: true}}, ownOf(f, nil)) {
+		if c.Refusal == "" {
+			got[c.Interface.Link.State.Name] = append(c.Interface.Hardware.RDMA,
+				c.Interface.Hardware.Nodes...)
+		}
+	}
+	want := map[string][]string{
+		"eth1": {"rxe0", "/dev/infiniband/uverbs7"},
+		"ens8f0v0": {"mlx5_1", "/dev/infiniband/uverbs1", "/dev/infiniband/issm1",
+			"/dev/infiniband/umad1"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("want (-), got (+)\n%s", diff)
 	}
 }
 

@@ -12,6 +12,9 @@ type Kernel interface {
 	Links() ([]Link, error)
 	// Routes are the indexes of the interfaces that default routes lead over.
 	Routes() ([]int, error)
+	// RDMA are the names of the RDMA devices that have an interface beneath one of their ports, by
+	// the interface's index.
+	RDMA() (map[int][]string, error)
 	// Watch calls changed once it watches, and whenever something may have changed; it must not
 	// block. It returns when ctx is done, or cannot be relied on any more.
 	Watch(ctx context.Context, changed func()) error
@@ -47,6 +50,15 @@ func (h Host) facts() (Facts, error) {
 	links, err := h.kernel.Links()
 	if err != nil {
 		return Facts{}, err
+	}
+	if h.sysfs.rdma() {
+		ports, err := h.kernel.RDMA()
+		if err != nil {
+			return Facts{}, err
+		}
+		for at := range links {
+			links[at].RDMA = ports[links[at].Index]
+		}
 	}
 	routes, err := h.kernel.Routes()
 	return Facts{Interfaces: h.sysfs.identify(links), Routes: routes}, err

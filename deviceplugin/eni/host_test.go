@@ -20,6 +20,7 @@ type simulated struct {
 	mu      sync.Mutex
 	links   []Link
 	routes  []int
+	rdma    map[int][]string
 	away    []Link
 	user    int // a process where they are
 	applied []string
@@ -39,6 +40,13 @@ func (s *simulated) Routes() ([]int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.routes), nil
+}
+
+// RDMA implements Kernel.
+func (s *simulated) RDMA() (map[int][]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rdma, nil
 }
 
 // Watch implements Kernel.
@@ -152,6 +160,13 @@ func open(t *testing.T, name string) (*simulated, sysfs) {
 		device := filepath.Join(root, "devices", l.Sysfs)
 		for file, text := range l.Files {
 			put(t, filepath.Join(device, file), text)
+			if parts := strings.Split(file, "/"); len(parts) == 3 { // infiniband/mlx5_0/node_type
+				class := filepath.Join(root, "class", parts[0])
+				if err := os.MkdirAll(class, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				link(t, filepath.Join(device, parts[0], parts[1]), filepath.Join(class, parts[1]))
+			}
 		}
 		put(t, filepath.Join(root, "class/net", l.State.Name, "dev_port"), "0")
 		link(t, device, filepath.Join(root, "class/net", l.State.Name, "device"))

@@ -26,6 +26,9 @@ type Link struct {
 	// indexes, 0 for none.
 	Master int `json:"master,omitempty"`
 	Lower  int `json:"lower,omitempty"`
+	// RDMA are the RDMA devices that have it beneath one of their ports. Not all are of its hardware:
+	// rxe is of any interface.
+	RDMA []string `json:"rdma,omitempty"`
 	// State is what whoever has the interface can change.
 	State State `json:"state"`
 }
@@ -57,8 +60,8 @@ type Settings struct {
 	GROSize     int  `json:"groSize,omitempty"` // bytes that are received as one
 }
 
-// Hardware is what sysfs says of what is beneath an interface. All of it is empty beneath those
-// that software made.
+// Hardware is what sysfs says of what is beneath an interface. Beneath those that software made
+// all of it is empty but RDMA devices, which software can make too.
 type Hardware struct {
 	// PCI is the function's address, Vendor and Device its ids without 0x.
 	PCI    string `json:"pci,omitempty"`
@@ -74,7 +77,7 @@ type Hardware struct {
 	// this one has.
 	Physical string `json:"physical,omitempty"`
 	Virtual  int    `json:"virtual,omitempty"`
-	// RDMA are its RDMA devices (mlx5_0), Nodes their device nodes.
+	// RDMA are the RDMA devices of the function (mlx5_0) and the interface, Nodes their device nodes.
 	RDMA  []string `json:"rdma,omitempty"`
 	Nodes []string `json:"nodes,omitempty"`
 }

@@ -69,15 +69,25 @@ func (s sysfs) function(at string, h *Hardware) {
 	}
 	h.Virtual = s.number(at, "sriov_numvfs")
 	h.RDMA = s.names(at, "infiniband")
+}
+
+// rdma reports whether there are RDMA devices. To ask netlink for them loads the kernel's modules.
+func (s sysfs) rdma() bool { return len(s.names(s.root, "class/infiniband")) > 0 }
+
+// nodes are the device nodes of RDMA devices: verbs, management, and the connection manager, which
+// is one for all.
+func (s sysfs) nodes(devices []string) (nodes []string) {
 	for _, kind := range []string{"infiniband_verbs", "infiniband_mad"} {
-		for _, node := range s.names(at, kind) {
-			h.Nodes = append(h.Nodes, filepath.Join(s.dev, "infiniband", node))
+		for _, node := range s.names(s.root, "class", kind) {
+			if slices.Contains(devices, s.text(s.root, "class", kind, node, "ibdev")) {
+				nodes = append(nodes, filepath.Join(s.dev, "infiniband", node))
+			}
 		}
 	}
-	// The connection manager is one for all.
-	if cm := filepath.Join(s.dev, "infiniband/rdma_cm"); len(h.RDMA) > 0 && exists(cm) {
-		h.Nodes = append(h.Nodes, cm)
+	if cm := filepath.Join(s.dev, "infiniband/rdma_cm"); len(nodes) > 0 && exists(cm) {
+		nodes = append(nodes, cm)
 	}
+	return nodes
 }
 
 // names are the entries of a folder, in order.
@@ -109,6 +119,14 @@ func (s sysfs) identify(links []Link) (all []Interface) {
 		i := Interface{ID: l.State.Name, Link: l}
 		if l.Kind == "" {
 			i.Hardware = s.hardware(l.State.Name)
+		}
+		for _, device := range l.RDMA {
+			if !slices.Contains(i.Hardware.RDMA, device) {
+				i.Hardware.RDMA = append(i.Hardware.RDMA, device)
+			}
+		}
+		if len(i.Hardware.RDMA) > 0 {
+			i.Hardware.Nodes = s.nodes(i.Hardware.RDMA)
 		}
 		if i.Hardware.PCI != "" {
 			i.ID = i.Hardware.PCI
