@@ -2,6 +2,7 @@ package numa_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -26,27 +27,42 @@ func distances() [nodes][nodes]int {
 	}
 }
 
-// functions are the PCI functions behind each node's bridge. None for disks 0 and 2: devices are
-// not spread evenly.
-func functions() [nodes][]string {
-	const nic, disk = "virtio-net-pci", "virtio-blk-pci"
-	return [nodes][]string{{nic}, {nic, disk}, {nic, nic}, {nic, disk}}
-}
+// The PCI functions that there may be. Those of igb can have virtual ones.
+const (
+	nic      = "virtio-net-pci"
+	disk     = "virtio-blk-pci"
+	physical = "igb"
+)
+
+// functions are the PCI functions behind each node's bridge.
+type functions [nodes][]string
+
+// None for disks 0 and 2: devices are not spread evenly.
+func usual() functions { return functions{{nic}, {nic, disk}, {nic, nic}, {nic, disk}} }
+
+func withPhysical() functions { return functions{{nic}, {physical}, {disk}, {physical}} }
+
+// sockets are how the guest's CPUs are put together. A die is a node; newer emulators, which have
+// igb, abort on dies of an old CPU model, and there each node is a socket.
+const (
+	twoSockets  = "16,sockets=2,dies=2,cores=2,threads=2"
+	fourSockets = "16,sockets=4,cores=2,threads=2"
+)
 
 // machineArgs describe the machine to qemu.
-func machineArgs() []string {
+func machineArgs(m machine) []string {
 	args := strings.Fields("-nodefaults -no-user-config -no-reboot -display none " +
 		// Nehalem: AMD's models have no threads without KVM, later ones of Intel ask for what
 		// software emulation does not have.
 		"-accel tcg,thread=multi -machine q35 -cpu Nehalem " +
-		"-smp 16,sockets=2,dies=2,cores=2,threads=2")
+		"-smp " + m.sockets)
 	args = append(args, "-m", fmt.Sprint(nodes*nodeMemory))
 	for node := range nodes {
 		args = append(args,
 			"-object", fmt.Sprintf("memory-backend-ram,id=mem%d,size=%dM", node, nodeMemory),
 			"-numa",
 			fmt.Sprintf("node,nodeid=%[1]d,memdev=mem%[1]d,cpus=%d-%d", node, 4*node, 4*node+3))
-		args = append(args, pciArgs(node)...)
+		args = append(args, pciArgs(node, m.functions[node])...)
 	}
 	for from, row := range distances() {
 		for to, distance := range row {
@@ -60,19 +76,19 @@ func machineArgs() []string {
 }
 
 // pciArgs is a PCI bus of the node's own, with its functions at one slot.
-func pciArgs(node int) []string {
+func pciArgs(node int, functions []string) []string {
 	args := []string{
 		"-device", fmt.Sprintf("pxb-pcie,id=bus%d,bus=pcie.0,bus_nr=%d,numa_node=%d",
 			node, 32*(node+1), node),
 		"-device", fmt.Sprintf("pcie-root-port,id=port%d,bus=bus%[1]d,chassis=%d", node, node+1),
 	}
-	for i, function := range functions()[node] {
+	for i, function := range functions {
 		backend := fmt.Sprintf("back%d.%d", node, i)
 		device := fmt.Sprintf("%s,bus=port%d,addr=0.%d", function, node, i)
-		if i == 0 {
+		if i == 0 && len(functions) > 1 {
 			device += ",multifunction=on"
 		}
-		if function == "virtio-net-pci" {
+		if function != disk {
 			args = append(args, "-netdev", "user,restrict=on,id="+backend, "-device",
 				device+",netdev="+backend)
 			continue
@@ -81,6 +97,11 @@ func pciArgs(node int) []string {
 			"-device", device+",drive="+backend)
 	}
 	return args
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
 }
 
 // bootArgs boot the kernel with the disk as its root. settings become the environment of the first
@@ -97,9 +118,13 @@ func bootArgs(kernel, disk string, settings ...string) ([]string, error) {
 		"softlockup_panic=1", "watchdog_thresh=20",
 		"NUMALET_HUGE=" + hugePages,
 	}, settings...)
-	return []string{
+	args := []string{
 		"-blockdev", "driver=file,node-name=root,filename=" + disk,
 		"-device", "nvme,serial=root,drive=root,bus=pcie.0",
 		"-kernel", slices.Max(images), "-append", strings.Join(line, " "),
-	}, nil
+	}
+	if initrd := filepath.Join(kernel, "boot/initrd"); exists(initrd) {
+		args = append(args, "-initrd", initrd)
+	}
+	return args, nil
 }

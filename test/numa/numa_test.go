@@ -36,7 +36,8 @@ func TestNUMA(t *testing.T) {
 	} {
 		if !t.Run(boot.name, func(t *testing.T) {
 			began := time.Now()
-			results := run(t, kernel, disk, boot.run)
+			m := machine{[]string{"qemu-system-x86_64"}, kernel, disk, twoSockets, usual()}
+			results := run(t, m, boot.run)
 			results.print(os.Stdout,
 				fmt.Sprintf("%s, %.0f s", boot.name, time.Since(began).Seconds()))
 			results.subtests(t)
@@ -46,8 +47,53 @@ func TestNUMA(t *testing.T) {
 	}
 }
 
+// TestFunctions boots a machine that has network functions with virtual ones, with a kernel that
+// knows them, and RDMA over any interface.
+func TestFunctions(t *testing.T) {
+	needed(t)
+	m := machine{
+		emulator: strings.Fields(tool(t, "qemu.sh")), kernel: tool(t, "kernel.sh", "full"),
+		sockets: fourSockets, functions: withPhysical(),
+	}
+	m.disk = makeDisk(t, m.kernel)
+	began := time.Now()
+	results := run(t, m, "guest:^TestFunctionsNode")
+	results.print(os.Stdout, fmt.Sprintf("virtual functions, %.0f s", time.Since(began).Seconds()))
+	results.subtests(t)
+}
+
+// machine is an emulated machine: the emulator's command, the folder of the kernel, the disk.
+type machine struct {
+	emulator     []string
+	kernel, disk string
+	sockets      string
+	functions    functions
+}
+
 // require is the folder of the kernel, if all is there that the tests need.
 func require(t *testing.T) string {
+	t.Helper()
+	needed(t)
+	if given := os.Getenv("NUMALET_KERNEL"); given != "" {
+		return given
+	}
+	return tool(t, "kernel.sh")
+}
+
+// tool is what a script prints that gets something the machine is made of.
+func tool(t *testing.T, script string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("../tools/"+script, args...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		leaveOut(t, fmt.Sprintf("%s: %v", script, err))
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// needed leaves the test out where what it takes is missing.
+func needed(t *testing.T) {
 	t.Helper()
 	if runtime.GOARCH != "amd64" {
 		leaveOut(t, "the guest's kernel and programs are for amd64")
@@ -57,16 +103,6 @@ func require(t *testing.T) string {
 			leaveOut(t, fmt.Sprintf("%v: test/tools/install.sh numa installs %s", err, from))
 		}
 	}
-	if given := os.Getenv("NUMALET_KERNEL"); given != "" {
-		return given
-	}
-	cmd := exec.Command("../tools/kernel.sh")
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		leaveOut(t, fmt.Sprintf("there is no kernel: %v", err))
-	}
-	return strings.TrimSpace(string(out))
 }
 
 // leaveOut skips the test, or fails it where nothing may be left out.
@@ -80,23 +116,23 @@ func leaveOut(t *testing.T, why string) {
 
 // run boots the guest and returns what its tests have to say when it has ended. The console's log
 // is kept when the test fails.
-func run(t *testing.T, kernel, disk, programs string) *results {
+func run(t *testing.T, m machine, programs string) *results {
 	t.Helper()
-	boot, err := bootArgs(kernel, disk, "NUMALET_RUN="+programs,
+	boot, err := bootArgs(m.kernel, m.disk, "NUMALET_RUN="+programs,
 		fmt.Sprintf("NUMALET_SECONDS=%d", bootSeconds-120))
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := append(machineArgs(), boot...)
-	before := disk + ".before"
-	copyDisk(t, disk, before)
+	args := slices.Concat(m.emulator, machineArgs(m), boot)
+	before := m.disk + ".before"
+	copyDisk(t, m.disk, before)
 	for try := 1; ; try++ {
 		console := filepath.Join(t.TempDir(), "console.log")
 		results, err := emulate(t.Context(), console, args)
 		starved := errors.Is(err, errNotUp) || errors.Is(err, errStuck) || errors.Is(err, errSilent)
 		if (starved || errors.Is(err, errCrashed)) && try < tries {
 			fmt.Printf("try %d: %v\n", try, err)
-			copyDisk(t, before, disk)
+			copyDisk(t, before, m.disk)
 			continue
 		}
 		if err != nil {
@@ -141,14 +177,14 @@ var (
 	errCrashed = errors.New("the emulator crashed")
 )
 
-// emulate runs the emulator until the guest has ended, was too slow, or ctx ends.
+// emulate runs the emulator's command until the guest has ended, was too slow, or ctx ends.
 func emulate(ctx context.Context, console string, args []string) (*results, error) {
 	ctx, cancel := context.WithTimeout(ctx, bootSeconds*time.Second)
 	defer cancel()
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	qemu := exec.CommandContext(ctx, "qemu-system-x86_64",
-		append(args, "-serial", "file:"+console, "-serial", "stdio")...)
+	qemu := exec.CommandContext(ctx, args[0],
+		append(args[1:], "-serial", "file:"+console, "-serial", "stdio")...)
 	qemu.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var complaints bytes.Buffer
 	qemu.Stderr = &complaints

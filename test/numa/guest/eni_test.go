@@ -17,6 +17,8 @@ import (
 
 const (
 	eniResource = "example.com/eni"
+	// infoDir has what network plugins are told of interfaces.
+	infoDir = home + "/devinfo"
 	// nodeIP is on the interface that the node lives on.
 	nodeIP = "192.0.2.9"
 )
@@ -27,14 +29,8 @@ func withENI() ask { return ask{cpu: "2", memory: "64Mi", enis: 1} }
 // testInterfaces: a container has the interface of its own node, moved in by the runtime, also when
 // it was started again; after the pod it is back, as it was.
 func testInterfaces(g guest) {
-	own := interfaceOf(g.t, functionOn(g.t, 0))
-	for _, args := range []string{"addr add " + nodeIP + "/24 dev " + own, "link set " + own + " up"} {
-		out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput()
-		if err != nil {
-			g.t.Fatalf("ip %s: %v: %s", args, err, out)
-		}
-	}
-	startENI(g.t, g.Root)
+	own := settle(g.t)
+	startENI(g.t, g.Root, "eni", "--resource="+eniResource, "--driver=virtio_net", "--move=runtime")
 	g.run(map[string]ask{"eni": withENI()})
 	l, address, name, mac := g.moved("eni")
 	if name == own || pciNode(g.t, address) == 0 {
@@ -54,6 +50,29 @@ func testInterfaces(g guest) {
 		g.t.Errorf("it had %s, and has %s", address, again)
 	}
 	g.remove("eni")
+	g.awaitBack(address, name, mac)
+}
+
+// settle has the node live on the interface of its first NUMA node.
+func settle(t *testing.T) (own string) {
+	t.Helper()
+	own = interfaceOf(t, functionOn(t, 0))
+	ip(t, "addr add "+nodeIP+"/24 dev "+own)
+	ip(t, "link set "+own+" up")
+	return own
+}
+
+func ip(t *testing.T, args string) {
+	t.Helper()
+	out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("ip %s: %v: %s", args, err, out)
+	}
+}
+
+// awaitBack waits until an interface is the host's again, as it was.
+func (g guest) awaitBack(address, name, mac string) {
+	g.t.Helper()
 	g.Eventually("interface "+name+" is back and free", func() error {
 		back, err := net.InterfaceByName(name)
 		if err != nil {
@@ -92,15 +111,14 @@ func (g guest) moved(name string) (l lives, address, interfaceName, mac string) 
 	return l, address, interfaceName, mac
 }
 
-// startENI offers all interfaces of virtio but the node's. The runtime moves them.
-func startENI(t *testing.T, root string) {
+// startENI offers interfaces that the flags choose, but the node's. name is that of its folder.
+func startENI(t *testing.T, root, name string, flags ...string) {
 	t.Helper()
-	cmd := exec.Command(dir+"/numalet", "plugin", "eni", "--resource="+eniResource,
-		"--driver=virtio_net", "--node-ip="+nodeIP, "--move=runtime",
-		"--dir="+filepath.Join(root, "device-plugins"),
-		"--pod-resources="+filepath.Join(root, "pod-resources/kubelet.sock"),
-		"--cdi-dir="+filepath.Join(runtimeDir, "cdi"), "--state-dir="+filepath.Join(home, "eni"),
-		"--device-info-dir="+filepath.Join(home, "devinfo"))
+	cmd := exec.Command(dir+"/numalet", append([]string{"plugin", "eni", "--node-ip=" + nodeIP,
+		"--dir=" + filepath.Join(root, "device-plugins"),
+		"--pod-resources=" + filepath.Join(root, "pod-resources/kubelet.sock"),
+		"--cdi-dir=" + filepath.Join(runtimeDir, "cdi"), "--state-dir=" + filepath.Join(home, name),
+		"--device-info-dir=" + infoDir}, flags...)...)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -148,9 +166,16 @@ func functionOn(t *testing.T, node int) string {
 // interfaceOf is the name of the interface that a function is.
 func interfaceOf(t *testing.T, address string) string {
 	t.Helper()
-	found, err := filepath.Glob(filepath.Join(pciDir, address, "virtio*/net/*"))
-	if err != nil || len(found) != 1 {
-		t.Fatalf("interfaces of %s: %v %v", address, found, err)
+	var all []string
+	for _, pattern := range []string{"net/*", "virtio*/net/*"} {
+		found, err := filepath.Glob(filepath.Join(pciDir, address, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, found...)
 	}
-	return filepath.Base(found[0])
+	if len(all) != 1 {
+		t.Fatalf("interfaces of %s: %v", address, all)
+	}
+	return filepath.Base(all[0])
 }

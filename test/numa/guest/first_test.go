@@ -25,24 +25,7 @@ func wider() ask { return ask{cpu: "8", memory: "800Mi"} }
 // TestFirstNode runs pods on the machine, under each policy and through changes and accidents, and
 // leaves some running for the next boot.
 func TestFirstNode(t *testing.T) {
-	if err := os.MkdirAll(runtimeDir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	config := containerd.Config{Binaries: "/bin", Dir: runtimeDir, Pause: containerd.PauseImage}
-	d, err := containerd.Start(t.Context(), config) // it ends with the guest
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("containerd's log:\n%s", logTail(d.LogFile()))
-		}
-	})
-	if err := d.Import(t.Context(), dir+"/images.tar"); err != nil {
-		t.Fatal(err)
-	}
-	describeDisks(t, d.CDIDir())
-	g := newGuest(t, d.Endpoint())
+	g := firstGuest(t)
 	policy := func(name string, options map[string]string) func() {
 		return func() {
 			g.Settings["topologyManagerPolicy"] = name
@@ -72,6 +55,29 @@ func TestFirstNode(t *testing.T) {
 		}
 	}
 	g.remember("near", "pair", "shared")
+}
+
+// firstGuest is a node on a disk that no node has been on.
+func firstGuest(t *testing.T) guest {
+	t.Helper()
+	if err := os.MkdirAll(runtimeDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	config := containerd.Config{Binaries: "/bin", Dir: runtimeDir, Pause: containerd.PauseImage}
+	d, err := containerd.Start(t.Context(), config) // it ends with the guest
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("containerd's log:\n%s", logTail(d.LogFile()))
+		}
+	})
+	if err := d.Import(t.Context(), dir+"/images.tar"); err != nil {
+		t.Fatal(err)
+	}
+	describeDisks(t, d.CDIDir())
+	return newGuest(t, d.Endpoint())
 }
 
 // testKilled: pods outlive the agent, and are adopted as they are. g is the original.

@@ -154,6 +154,8 @@ type ask struct {
 	nics, disks int
 	// enis are interfaces to be put into a network of the pod's own.
 	enis int
+	// rdmas are interfaces whose RDMA devices it has, in the host's network.
+	rdmas int
 	// request is that for memory, where it is not the limit; uses are MiB, where it is not allocated.
 	request string
 	uses    int
@@ -173,7 +175,8 @@ func (g guest) create(name string, a ask) {
 	if a.request != "" {
 		requests["memory"] = a.request
 	}
-	for resource, n := range map[string]int{nic: a.nics, disk: a.disks, eniResource: a.enis} {
+	for resource, n := range map[string]int{nic: a.nics, disk: a.disks, eniResource: a.enis,
+		rdmaResource: a.rdmas} {
 		if n > 0 {
 			limits[resource] = fmt.Sprint(n)
 		}
