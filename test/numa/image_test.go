@@ -24,8 +24,8 @@ func needs() map[string]string {
 }
 
 // makeDisk makes a disk image with everything the guest needs: the programs, the kernel's modules,
-// and the test binaries in /numa.
-func makeDisk(t *testing.T, kernel string) string {
+// and the test binaries in /numa. more are further files, by where they are to be.
+func makeDisk(t *testing.T, kernel string, more map[string]string) string {
 	t.Helper()
 	root := filepath.Join(t.TempDir(), "root")
 	for _, dir := range strings.Fields("proc sys dev run tmp root etc sbin var/lib/cni numa") {
@@ -40,6 +40,9 @@ func makeDisk(t *testing.T, kernel string) string {
 		"bin/ctr":                     filepath.Join(bin, "ctr"),
 		"bin/containerd-shim-runc-v2": filepath.Join(bin, "containerd-shim-runc-v2"),
 	} {
+		install(t, from, filepath.Join(root, to))
+	}
+	for to, from := range more {
 		install(t, from, filepath.Join(root, to))
 	}
 	runc := buildRunc(t)

@@ -28,7 +28,7 @@ const bootSeconds = 1200
 func TestNUMA(t *testing.T) {
 	kernel := require(t)
 	began := time.Now()
-	disk := makeDisk(t, kernel)
+	disk := makeDisk(t, kernel, nil)
 	fmt.Printf("the disk was made in %.0f s\n", time.Since(began).Seconds())
 	for _, boot := range []struct{ name, run string }{
 		{"first boot", "cgroups:^TestHost|^TestUnifiedKill|^TestDeleteRoot,guest:^TestFirst"},
@@ -36,7 +36,7 @@ func TestNUMA(t *testing.T) {
 	} {
 		if !t.Run(boot.name, func(t *testing.T) {
 			began := time.Now()
-			m := machine{[]string{"qemu-system-x86_64"}, kernel, disk, twoSockets, usual()}
+			m := usualMachine(kernel, disk)
 			results := run(t, m, boot.run)
 			results.print(os.Stdout,
 				fmt.Sprintf("%s, %.0f s", boot.name, time.Since(began).Seconds()))
@@ -55,7 +55,7 @@ func TestFunctions(t *testing.T) {
 		emulator: strings.Fields(tool(t, "qemu.sh")), kernel: tool(t, "kernel.sh", "full"),
 		sockets: fourSockets, functions: withPhysical(),
 	}
-	m.disk = makeDisk(t, m.kernel)
+	m.disk = makeDisk(t, m.kernel, nil)
 	began := time.Now()
 	results := run(t, m, "guest:^TestFunctionsNode")
 	results.print(os.Stdout, fmt.Sprintf("virtual functions, %.0f s", time.Since(began).Seconds()))
@@ -68,6 +68,12 @@ type machine struct {
 	kernel, disk string
 	sockets      string
 	functions    functions
+	more         []string // further arguments of the emulator
+}
+
+func usualMachine(kernel, disk string) machine {
+	return machine{emulator: []string{"qemu-system-x86_64"}, kernel: kernel, disk: disk,
+		sockets: twoSockets, functions: usual()}
 }
 
 // require is the folder of the kernel, if all is there that the tests need.
@@ -119,11 +125,11 @@ func leaveOut(t *testing.T, why string) {
 func run(t *testing.T, m machine, programs string) *results {
 	t.Helper()
 	boot, err := bootArgs(m.kernel, m.disk, "NUMALET_RUN="+programs,
-		fmt.Sprintf("NUMALET_SECONDS=%d", bootSeconds-120))
+		fmt.Sprintf("NUMALET_SECONDS=%d", bootSeconds-120), "NUMALET_MAC="+hostMAC)
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := slices.Concat(m.emulator, machineArgs(m), boot)
+	args := slices.Concat(m.emulator, machineArgs(m), boot, m.more)
 	before := m.disk + ".before"
 	copyDisk(t, m.disk, before)
 	for try := 1; ; try++ {

@@ -60,11 +60,19 @@ func TestFirstNode(t *testing.T) {
 // firstGuest is a node on a disk that no node has been on.
 func firstGuest(t *testing.T) guest {
 	t.Helper()
+	d := newRuntime(t)
+	describeDisks(t, d.CDIDir())
+	return newGuest(t, d.Endpoint())
+}
+
+// newRuntime starts a containerd with the images of the disk. It ends with the guest.
+func newRuntime(t *testing.T) *containerd.Daemon {
+	t.Helper()
 	if err := os.MkdirAll(runtimeDir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	config := containerd.Config{Binaries: "/bin", Dir: runtimeDir, Pause: containerd.PauseImage}
-	d, err := containerd.Start(t.Context(), config) // it ends with the guest
+	d, err := containerd.Start(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,8 +84,7 @@ func firstGuest(t *testing.T) guest {
 	if err := d.Import(t.Context(), dir+"/images.tar"); err != nil {
 		t.Fatal(err)
 	}
-	describeDisks(t, d.CDIDir())
-	return newGuest(t, d.Endpoint())
+	return d
 }
 
 // testKilled: pods outlive the agent, and are adopted as they are. g is the original.

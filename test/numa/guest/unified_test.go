@@ -13,15 +13,9 @@ import (
 // swapSpace is how many MiB of its disk the machine gets to swap to.
 const swapSpace = 64
 
-// protect starts the agent anew with all that cgroup v2 can do for memory, for pods and for the
-// system's daemons, and returns the cgroup of these. The machine has swap space from then on.
-func protect(t *testing.T, g guest) (daemons string) {
+// addSwap gives the machine its swap space.
+func addSwap(t *testing.T) {
 	t.Helper()
-	const name = "daemons"
-	daemons = filepath.Join(cgroupDir, name)
-	if err := os.Mkdir(daemons, 0o755); err != nil {
-		t.Fatal(err)
-	}
 	file := filepath.Join(home, "swap")
 	if err := os.WriteFile(file, make([]byte, swapSpace<<20), 0o600); err != nil {
 		t.Fatal(err)
@@ -31,6 +25,18 @@ func protect(t *testing.T, g guest) (daemons string) {
 			t.Fatalf("%s: %v: %s", program, err, out)
 		}
 	}
+}
+
+// protect starts the agent anew with all that cgroup v2 can do for memory, for pods and for the
+// system's daemons, and returns the cgroup of these. The machine has swap space from then on.
+func protect(t *testing.T, g guest) (daemons string) {
+	t.Helper()
+	const name = "daemons"
+	daemons = filepath.Join(cgroupDir, name)
+	if err := os.Mkdir(daemons, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	addSwap(t)
 	for setting, value := range map[string]any{
 		"failSwapOn":              false,
 		"memorySwap":              map[string]string{"swapBehavior": "LimitedSwap"},
