@@ -134,7 +134,7 @@ func run(t *testing.T, m machine, programs string) *results {
 	copyDisk(t, m.disk, before)
 	for try := 1; ; try++ {
 		console := filepath.Join(t.TempDir(), "console.log")
-		results, err := emulate(t.Context(), console, args)
+		results, err := emulate(t.Context(), console, args, time.Duration(try)*upWithin)
 		starved := errors.Is(err, errNotUp) || errors.Is(err, errStuck) || errors.Is(err, errSilent)
 		if (starved || errors.Is(err, errCrashed)) && try < tries {
 			fmt.Printf("try %d: %v\n", try, err)
@@ -167,7 +167,7 @@ func copyDisk(t *testing.T, from, to string) {
 // what is tested. Until the kernel is up the time tells; then it notices CPUs that are stuck by
 // itself (bootArgs), and its first process says every 15 s that it is alive.
 const (
-	upWithin     = 90 * time.Second
+	upWithin     = 90 * time.Second // longer with each try: others may be busy here
 	silentWithin = 3 * time.Minute
 	tries        = 3
 	stuck        = "Kernel panic - not syncing: softlockup"
@@ -176,15 +176,17 @@ const (
 )
 
 var (
-	errNotUp  = fmt.Errorf("the guest's kernel was not up within %v", upWithin)
+	errNotUp  = errors.New("the guest's kernel was not up")
 	errStuck  = errors.New("the guest's CPUs were stuck")
 	errSilent = fmt.Errorf("the guest's first process said nothing for %v", silentWithin)
 	// Nothing that a guest does may crash its emulator.
 	errCrashed = errors.New("the emulator crashed")
 )
 
-// emulate runs the emulator's command until the guest has ended, was too slow, or ctx ends.
-func emulate(ctx context.Context, console string, args []string) (*results, error) {
+// emulate runs the emulator's command until the guest has ended, its kernel is not up within a time,
+// it was too slow otherwise, or ctx ends.
+func emulate(ctx context.Context, console string, args []string, within time.Duration) (
+	*results, error) {
 	ctx, cancel := context.WithTimeout(ctx, bootSeconds*time.Second)
 	defer cancel()
 	ctx, end := context.WithCancelCause(ctx)
@@ -201,7 +203,7 @@ func emulate(ctx context.Context, console string, args []string) (*results, erro
 	if err := qemu.Start(); err != nil {
 		return &results{}, err
 	}
-	go listen(ctx, console, end)
+	go listen(ctx, console, within, end)
 	results, readErr := read(out)
 	waitErr := qemu.Wait()
 	if text, _ := os.ReadFile(console); bytes.Contains(text, []byte(stuck)) {
@@ -221,7 +223,7 @@ func emulate(ctx context.Context, console string, args []string) (*results, erro
 }
 
 // listen ends a guest that is not up in time, and one that was up and falls silent, until ctx ends.
-func listen(ctx context.Context, console string, end func(error)) {
+func listen(ctx context.Context, console string, within time.Duration, end func(error)) {
 	last, heard := 0, time.Now()
 	for {
 		select {
@@ -234,8 +236,8 @@ func listen(ctx context.Context, console string, end func(error)) {
 			last, heard = len(text), time.Now()
 		}
 		switch silence := time.Since(heard); {
-		case last == 0 && silence > upWithin:
-			end(errNotUp)
+		case last == 0 && silence > within:
+			end(fmt.Errorf("%w within %v", errNotUp, within))
 		case silence > silentWithin:
 			end(errSilent)
 		}
