@@ -15,7 +15,7 @@ VERSION ?= $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null)
 VERSION_VAR := github.com/numalet/numalet/agent/version.build
 export CGO_ENABLED ?= 0
 
-.PHONY: help build run test unit sim containerd numa cluster race fuzz soak faults bench peer schedulers proto check clean
+.PHONY: help build run test unit sim containerd numa cluster race fuzz guests soak faults bench peer schedulers proto check clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ containerd: ## only the built binary on a real containerd (root)
 
 numa: ## only the built binary in an emulated NUMA machine with a real kernel
 	@test/run.sh numa
+
+guests: ## more emulated machines: network functions with virtual ones, RDMA, shares of swap
+	@test/run.sh guests
 
 cluster: ## only the built binary as a node of a real control plane (all of it as root)
 	@test/run.sh cluster

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs tiers of tests: unit, sim, containerd, numa, cluster. Installs what a tier needs. A tier that
+# Runs tiers of tests: unit, sim, containerd, numa, guests, cluster. Installs what a tier needs. A tier that
 # cannot run here is left out with one line that says why; in CI (CI=true) that is a failure.
 # With --race before the tiers the race detector watches the test programs, and the agents and device
 # plugins that they start (not numa, cluster); it needs gcc and takes several times as long.
@@ -102,8 +102,15 @@ run_containerd() {
     go test "${race[@]}" "${vet[@]}" -count=1 -timeout $limit ./test/containerd/...
 }
 
+# more_guests are tests that boot machines of their own, for some minutes each: the tier guests.
+more_guests='^Test(Functions|Swap)$'
+
 run_numa() { # in its folder, so that its table is shown when it passes too
-    (cd test/numa && go test "${vet[@]}" -count=1 -timeout 45m)
+    (cd test/numa && go test "${vet[@]}" -count=1 -timeout 45m -skip "$more_guests")
+}
+
+run_guests() {
+    (cd test/numa && go test "${vet[@]}" -count=1 -timeout 45m -run "$more_guests")
 }
 
 # run_cluster runs the tests that start real containers or the stock kubelet beside all others, each
@@ -177,7 +184,7 @@ trap interrupted INT TERM HUP
 scratch_enter
 echo "== go downloads and compiles what has changed: the first time some minutes on two cores" >&2
 case " $* " in *" unit "* | *" containerd "* | *" cluster "*) prepare ;; esac
-case " $* " in *" numa "*) prepare_numa ;; esac
+case " $* " in *" numa "* | *" guests "*) prepare_numa ;; esac
 case " $* " in *" cluster "*) prepare_cluster ;; esac
 
 for name in "$@"; do
@@ -191,11 +198,11 @@ for name in "$@"; do
             tier containerd run_containerd
         fi
         ;;
-    numa)
+    numa | guests)
         if [ -n "$lacking_numa" ]; then
-            leave_out numa "$lacking_numa"
+            leave_out "$name" "$lacking_numa"
         else
-            tier numa run_numa
+            tier "$name" "run_$name"
         fi
         ;;
     cluster)
@@ -208,7 +215,7 @@ for name in "$@"; do
         ;;
     *)
         scratch_leave
-        echo "unknown tier $name; there are unit, sim, containerd, numa, cluster" >&2
+        echo "unknown tier $name; there are unit, sim, containerd, numa, guests, cluster" >&2
         exit 2
         ;;
     esac

@@ -149,10 +149,11 @@ func (l lives) rdma() map[string]uint64 {
 	return out
 }
 
-// testGone: virtual functions that are removed are not offered any more.
+// testGone: virtual functions that are removed are not offered any more, until they are made again.
 func testGone(g guest, physical string) {
 	setVirtual(g.t, physical, 0)
 	g.awaitOffered(eniResource, 1)
+	g.awaitOffered(eniResource, 1, makeVirtual(g.t, physical, 2)...)
 }
 
 // offered are the devices of a resource as the agent has them.
@@ -177,7 +178,7 @@ func (g guest) awaitOffered(resource string, node int, ids ...string) {
 	g.Eventually(fmt.Sprintf("%s is %v", resource, ids), func() error {
 		var got []string
 		for _, r := range g.offered(resource) {
-			if r.Health != "Healthy" || r.Nodes != fmt.Sprint(node) || pciNode(g.t, r.ID) != node {
+			if r.Health != "Healthy" || r.Nodes != fmt.Sprint(node) {
 				return fmt.Errorf("%s is %s: %s, on node %s", r.ID, r.Health, r.Reason, r.Nodes)
 			}
 			got = append(got, r.ID)
@@ -187,5 +188,8 @@ func (g guest) awaitOffered(resource string, node int, ids ...string) {
 		}
 		return nil
 	})
+	for _, id := range ids {
+		equal(g.t, node, pciNode(g.t, id))
+	}
 	row(g.t, "%s: %v on node %d", resource, ids, node)
 }
