@@ -117,8 +117,7 @@ func swap(path string) *v1.NodeSwapStatus {
 		if err != nil || kib == 0 {
 			return nil
 		}
-		bytes := kib << 10
-		return &v1.NodeSwapStatus{Capacity: &bytes}
+		return &v1.NodeSwapStatus{Capacity: new(kib << 10)}
 	}
 	return nil
 }

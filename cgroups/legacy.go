@@ -90,8 +90,7 @@ func (l *legacy) apply(path string, r Resources) error {
 		spec.CPU.Shares = &r.Shares
 	}
 	if r.Quota != 0 {
-		period := uint64(r.Period.Microseconds())
-		spec.CPU.Quota, spec.CPU.Period = &r.Quota, &period
+		spec.CPU.Quota, spec.CPU.Period = &r.Quota, new(uint64(r.Period.Microseconds()))
 	}
 	if r.Memory > 0 {
 		spec.Memory = &specs.LinuxMemory{Limit: &r.Memory}

@@ -57,8 +57,7 @@ func (u *unified) apply(path string, r Resources) error {
 func (u *unified) resources(r Resources) *cgroup2.Resources {
 	v2 := &cgroup2.Resources{CPU: &cgroup2.CPU{}}
 	if r.Shares > 0 {
-		weight := Weight(r.Shares)
-		v2.CPU.Weight = &weight
+		v2.CPU.Weight = new(Weight(r.Shares))
 	}
 	if r.Quota != 0 {
 		period := uint64(r.Period.Microseconds())

@@ -64,8 +64,7 @@ func environment(
 	}
 	for i, variable := range container.Env {
 		if err := all.addVariable(pod, container, i, o); err != nil {
-			var long *TooLongError
-			if errors.As(err, &long) {
+			if _, long := errors.AsType[*TooLongError](err); long {
 				return nil, 0, err
 			}
 			return nil, 0, fmt.Errorf("environment variable %q: %w", variable.Name, err)

@@ -270,8 +270,7 @@ func (a *admitter) failed(e *entry, c completion) {
 	if errors.Is(c.err, errCommit) {
 		reason = ReasonWaitStore
 	}
-	var call *callError
-	if errors.As(c.err, &call) {
+	if call, ok := errors.AsType[*callError](c.err); ok {
 		message = fmt.Sprintf("the device plugin of %s failed: %v", call.resource, call.error)
 	}
 	a.say(e, Wait, reason, message)

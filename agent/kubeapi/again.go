@@ -2,22 +2,20 @@ package kubeapi
 
 import (
 	"context"
+	"sync"
 
 	"github.com/numalet/numalet/topology/await"
 )
 
-// Again has run follow objects of the API server until ctx ends. When restored says that these are
-// older than they were, run is ended and begins anew: versions that it knows mean nothing then.
-func Again(ctx context.Context, restored <-chan struct{}, run func(context.Context)) {
+// Again has run go on until ctx ends. Whenever changed has a value, run is ended and begins anew:
+// what it knows, the versions of objects for example, means nothing then.
+func Again(ctx context.Context, changed <-chan struct{}, run func(context.Context)) {
 	for ctx.Err() == nil {
 		inner, cancel := context.WithCancel(ctx)
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			run(inner)
-		}()
-		await.On(ctx, restored)
+		var running sync.WaitGroup
+		running.Go(func() { run(inner) })
+		await.On(ctx, changed)
 		cancel()
-		<-done
+		running.Wait()
 	}
 }

@@ -138,8 +138,7 @@ func (m *Metrics) Started(pod *v1.Pod, c *v1.Container, err error) {
 	}
 	m.pods.containers.WithLabelValues(kind).Inc()
 	m.volumes.started(pod, c, err)
-	var start *cri.StartError
-	if errors.As(err, &start) {
+	if start, ok := errors.AsType[*cri.StartError](err); ok {
 		m.pods.containerErrors.WithLabelValues(kind, start.Reason).Inc()
 	}
 }

@@ -43,8 +43,7 @@ func (h *history) lost(generation uint64) bool { return generation < h.known }
 // after is the change that follows a generation that is not lost; nil when there is none yet.
 func (h *history) after(generation uint64) *change {
 	if i := generation - h.known; i < uint64(len(h.changes)) {
-		c := h.changes[i]
-		return &c
+		return new(h.changes[i])
 	}
 	return nil
 }

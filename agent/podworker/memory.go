@@ -177,8 +177,7 @@ func (m *memory) failed(a Action, err error, retry time.Time) {
 		why:   status.Reason{Reason: defaultReason(a.Kind), Message: err.Error()},
 		retry: retry,
 	}
-	var start *cri.StartError
-	if errors.As(err, &start) {
+	if start, ok := errors.AsType[*cri.StartError](err); ok {
 		f.why = status.Reason{Reason: start.Reason, Message: start.Message}
 		if !start.RetryAt.IsZero() {
 			f.retry = start.RetryAt

@@ -119,8 +119,7 @@ func (m *meter) result() ([]ResourceUse, Series) {
 			continue
 		}
 		series.Lines = append(series.Lines, Line{Name: name, Values: m.gauges.line(i)})
-		value := m.gauges.mean(i)
-		mean[name] = &value
+		mean[name] = new(m.gauges.mean(i))
 	}
 	var out []ResourceUse
 	for _, name := range m.resources {

@@ -187,8 +187,7 @@ func (s *statistics) timing(wall time.Duration) *Timing {
 // enough of each resource, but not on the same nodes, no resource is short.
 func reasonOf(c explain.Case) (reason Reason, ok bool) {
 	err := c.Err
-	var unready *allocation.Unready
-	if errors.As(err, &unready) {
+	if unready, ok := errors.AsType[*allocation.Unready](err); ok {
 		return Reason{Reason: "OutOf" + unready.Resource, Of: unready.Resource}, true
 	}
 	var rejection *allocation.Rejection

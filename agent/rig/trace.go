@@ -276,21 +276,16 @@ func WriteTrace(w io.Writer, s Stream) error {
 		count[a.Shape]++
 		name := s.Shapes[a.Shape].Name
 		line := traceLine{
-			Template: name, At: inSeconds(a.At), Arrive: name + "-" + strconv.Itoa(count[a.Shape]),
+			Template: name, At: new(a.At.Seconds()), Arrive: name + "-" + strconv.Itoa(count[a.Shape]),
 		}
 		if a.Lifetime > 0 {
-			line.Lifetime = inSeconds(a.Lifetime)
+			line.Lifetime = new(a.Lifetime.Seconds())
 		}
 		if err := encoder.Encode(line); err != nil {
 			return err
 		}
 	}
 	return out.Flush()
-}
-
-func inSeconds(d time.Duration) *float64 {
-	s := d.Seconds()
-	return &s
 }
 
 // specOf is what the pod's containers ask for, in full.

@@ -24,8 +24,7 @@ import (
 func (t *traceReader) csvLine(text string) (*traceLine, error) {
 	fields, err := csv.NewReader(strings.NewReader(text)).Read()
 	if err != nil {
-		var parse *csv.ParseError
-		if errors.As(err, &parse) {
+		if parse, ok := errors.AsType[*csv.ParseError](err); ok {
 			err = parse.Err
 		}
 		return nil, fmt.Errorf("neither JSON nor CSV: %w", err)

@@ -30,10 +30,7 @@ func newLogCheck() *logCheck {
 	return l
 }
 
-func (l *logCheck) mark() {
-	now := time.Now()
-	l.flushed.Store(&now)
-}
+func (l *logCheck) mark() { l.flushed.Store(new(time.Now())) }
 
 func (l *logCheck) run(ctx context.Context) error {
 	tick := time.NewTicker(flushEvery)

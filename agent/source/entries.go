@@ -115,8 +115,7 @@ func (f *File) take(o outcome) (changed bool) {
 	e.touched = o.touched
 	if o.same {
 		if again && e.pod != nil {
-			pod := *e.pod
-			e.pod = &pod // as it was, given anew
+			e.pod = new(*e.pod) // as it was, given anew
 		}
 		return again && e.pod != nil
 	}

@@ -176,8 +176,7 @@ func oneLine(errs field.ErrorList) string {
 func (o origin) problem(name string, err error) Problem {
 	p := Problem{Source: o.source, Name: name, Reason: Unreadable,
 		Message: strictyaml.OneLine(err.Error())}
-	var r refusal
-	if errors.As(err, &r) {
+	if r, ok := errors.AsType[refusal](err); ok {
 		p.Reason = r.reason
 	}
 	return p

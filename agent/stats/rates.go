@@ -39,8 +39,7 @@ func (s sample) until(now sample) *uint64 {
 	case now.nanos < s.nanos:
 		return nil
 	}
-	rate := uint64(float64(now.nanos-s.nanos) / took.Seconds())
-	return &rate
+	return new(uint64(float64(now.nanos-s.nanos) / took.Seconds()))
 }
 
 // counter is a counter of CPU time.

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -83,15 +84,12 @@ func run(ctx context.Context, flags *gpu.Flags, o options, out io.Writer) error 
 	defer signal.Stop(again)
 	for {
 		round, end := context.WithCancel(ctx)
-		asked := make(chan struct{})
-		go func() {
-			defer close(asked)
-			renew(round, end, again, flags, out)
-		}()
+		var listening sync.WaitGroup
+		listening.Go(func() { renew(round, end, again, flags, out) })
 		err := offer(round, flags, o, out)
 		renewed := round.Err() != nil && ctx.Err() == nil
 		end()
-		<-asked
+		listening.Wait()
 		switch {
 		case errors.Is(err, gpu.ErrAbandoned) && ctx.Err() != nil: // the process ends anyway
 			return nil

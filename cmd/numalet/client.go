@@ -185,8 +185,7 @@ func (a *agentAddress) unreached(err error) error {
 
 // cause is an error without the request, which it would name again.
 func cause(err error) error {
-	var failed *url.Error
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*url.Error](err); ok {
 		return failed.Err
 	}
 	return err

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -175,14 +176,11 @@ func (o *nodesOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	telling, stop := context.WithCancel(ctx)
-	told := make(chan struct{})
-	go func() {
-		defer close(told)
-		tellNodes(telling, cmd, nodes)
-	}()
+	var teller sync.WaitGroup
+	teller.Go(func() { tellNodes(telling, cmd, nodes) })
 	err = nodes.Run(ctx)
 	stop()
-	<-told
+	teller.Wait()
 	if !o.cleanup {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/topology/files"
 )
 
 const (
@@ -62,7 +63,7 @@ func Start(ctx context.Context, c Config) (*Daemon, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if err := d.ready(ctx); err != nil {
-		err = fmt.Errorf("%w; the end of its log:\n%s", err, d.logTail())
+		err = fmt.Errorf("%w; the end of its log:\n%s", err, files.Tail(d.LogFile(), 10))
 		return nil, errors.Join(err, d.Stop(context.WithoutCancel(ctx)))
 	}
 	return d, nil
@@ -232,16 +233,6 @@ func (d *Daemon) removePods(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func (d *Daemon) logTail() string {
-	const lines = 10
-	text, err := os.ReadFile(d.LogFile())
-	if err != nil {
-		return err.Error()
-	}
-	all := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
 // overlays reports whether overlayfs works in dir; it does not on another overlay.

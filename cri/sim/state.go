@@ -133,8 +133,7 @@ func (c *container) dumpLocked() Container {
 		Config:    c.config,
 	}
 	if c.life.finished != 0 {
-		exit := c.life.exit
-		d.Exit = &exit
+		d.Exit = new(c.life.exit)
 	}
 	d.Subject.pod(c.sandbox.config.GetMetadata())
 	d.Subject.container(c.config.GetMetadata())

@@ -108,8 +108,7 @@ func checkRegisters(_ context.Context, b *bench) outcome {
 func checkPart(part deviceplugin.RequestPart) func(context.Context, *bench) outcome {
 	return func(_ context.Context, b *bench) outcome {
 		who, _ := b.introduction()
-		var wrong *deviceplugin.RequestError
-		if errors.As(who.problem, &wrong) && wrong.Part == part {
+		if wrong, ok := errors.AsType[*deviceplugin.RequestError](who.problem); ok && wrong.Part == part {
 			return failed("the plugin is refused: %s", wrong.What)
 		}
 		return passed("the %s is good", part)

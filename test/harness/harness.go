@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"github.com/numalet/numalet/cri/containerd"
 	"github.com/numalet/numalet/cri/sim"
 	"github.com/numalet/numalet/cri/sim/simtest"
+	"github.com/numalet/numalet/topology/files"
 )
 
 // Node is an agent with a directory, a runtime and device plugins of its own.
@@ -325,10 +325,5 @@ func (n *Node) AwaitGone(pod string) {
 
 // LogTail is the end of the agent's log.
 func (n *Node) LogTail(lines int) string {
-	raw, err := os.ReadFile(filepath.Join(n.Dir, "log"))
-	if err != nil {
-		return err.Error()
-	}
-	all := strings.Split(strings.TrimSpace(string(raw)), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
+	return files.Tail(filepath.Join(n.Dir, "log"), lines)
 }

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -101,6 +102,16 @@ func readAll(f *os.File, raw []byte, limit int64) ([]byte, error) {
 		}
 	}
 	return raw, nil
+}
+
+// Tail is the last lines of a text that a process of ours wrote, for people; or why there is none.
+func Tail(path string, lines int) string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
 // Replace puts content in the path's place in one step: whoever opens it finds the old content or

@@ -5,9 +5,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
+
+	"github.com/numalet/numalet/topology/files"
 )
 
 // stopTimeout is how long a server may take to exit after SIGTERM.
@@ -70,18 +71,9 @@ func (p *process) kill() {
 func (p *process) died() error {
 	select {
 	case <-p.exited:
-		return fmt.Errorf("%s exited; the end of its log, %s:\n%s", p.name(), p.log, p.logTail())
+		return fmt.Errorf("%s exited; the end of its log, %s:\n%s", p.name(), p.log,
+			files.Tail(p.log, 10))
 	default:
 		return nil
 	}
-}
-
-func (p *process) logTail() string {
-	const lines = 10
-	text, err := os.ReadFile(p.log)
-	if err != nil {
-		return err.Error()
-	}
-	all := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }

@@ -13,8 +13,8 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/numalet/numalet/agent/kubeapi"
 	"github.com/numalet/numalet/agent/mailbox"
-	"github.com/numalet/numalet/topology/await"
 )
 
 // renewals is how many times a lease is renewed in its duration.
@@ -24,23 +24,11 @@ var errNoNode = errors.New("the node is not registered; its lease waits")
 
 // live renews the lease while the node is there: the lease of one that is not is deleted with it.
 func (n *Nodes) live(ctx context.Context) {
-	changed := mailbox.Subscribe(&n.seen.present)
-	for {
-		inner, cancel := context.WithCancel(ctx)
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			if _, there := n.seen.get(); there {
-				n.newLease().Run(inner)
-			}
-		}()
-		await.On(ctx, changed)
-		cancel()
-		<-done
-		if ctx.Err() != nil {
-			return
+	kubeapi.Again(ctx, mailbox.Subscribe(&n.seen.present), func(ctx context.Context) {
+		if _, there := n.seen.get(); there {
+			n.newLease().Run(ctx)
 		}
-	}
+	})
 }
 
 // newLease keeps the node's lease, which says that the node lives.

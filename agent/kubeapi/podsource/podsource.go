@@ -75,12 +75,9 @@ func (*Feed) Name() string { return source.APISource }
 
 // Run implements source.Feed.
 func (f *Feed) Run(ctx context.Context, deliver func([]*v1.Pod)) error {
-	followed := make(chan struct{})
-	go func() {
-		defer close(followed)
-		kubeapi.Again(ctx, f.cfg.Restored, f.follow)
-	}()
-	defer func() { <-followed }()
+	var following sync.WaitGroup
+	following.Go(func() { kubeapi.Again(ctx, f.cfg.Restored, f.follow) })
+	defer following.Wait()
 	for await.On(ctx, f.store.changed) {
 		deliver(f.cfg.Saw(f.screen.Pass(f.store.of(f.cfg.Node))))
 	}

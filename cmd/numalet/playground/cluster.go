@@ -127,8 +127,7 @@ func (c *cluster) clear(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	background := metav1.DeletePropagationBackground
-	options := metav1.DeleteOptions{PropagationPolicy: &background}
+	options := metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}
 	const here = metav1.NamespaceDefault
 	for what, remove := range map[string]func(context.Context, metav1.DeleteOptions,
 		metav1.ListOptions) error{
