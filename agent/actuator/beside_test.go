@@ -146,10 +146,20 @@ func TestVolumesOfASandboxAreCompleted(t *testing.T) {
 	asked := 0
 	server := &tokens{token: func(context.Context) error { asked++; return nil }}
 	b := beside(t, server, &sandboxes{})
-	for range 2 {
+	none := b
+	none.pod = &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
+	none.pod.UID = "none"
+	for _, b := range []build{b, b, none} {
+		before, err := b.cfg.Volumes.Incomplete(b.pod)
+		if err != nil || before != (asked == 0 || b.pod == none.pod) {
+			t.Errorf("volumes of pod %s are missing: %t, %v", b.pod.UID, before, err)
+		}
 		if err := b.completeVolumes(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if missing, err := b.cfg.Volumes.Incomplete(none.pod); missing || err != nil {
+		t.Errorf("of a pod without any volumes are missing: %t, %v", missing, err)
 	}
 	if missing, err := b.cfg.Volumes.Incomplete(b.pod); missing || err != nil || asked != 1 {
 		t.Errorf("volumes are missing: %t, %v; %d tokens were asked for", missing, err, asked)

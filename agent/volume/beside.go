@@ -1,6 +1,10 @@
 package volume
 
 import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -18,8 +22,8 @@ func (v *Volumes) Beside(pod *v1.Pod) bool {
 	return !tried && usual(pod)
 }
 
-// Incomplete reports whether volumes of a pod with a sandbox are not there, because the agent ended
-// while both were made.
+// Incomplete reports whether volumes of a pod with a sandbox are not there, or the directory that it
+// has without any, because the agent ended while both were made.
 func (v *Volumes) Incomplete(pod *v1.Pod) (bool, error) {
 	if !usual(pod) {
 		return false, nil
@@ -27,6 +31,9 @@ func (v *Volumes) Incomplete(pod *v1.Pod) (bool, error) {
 	dir, err := v.podDir(pod.UID)
 	if err != nil {
 		return false, err
+	}
+	if _, err := os.Stat(filepath.Join(dir, pluginsDir)); errors.Is(err, fs.ErrNotExist) {
+		return true, nil // it is made before the volumes, if there are any
 	}
 	all, err := usedVolumes(pod)
 	if err != nil {
