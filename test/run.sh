@@ -113,16 +113,8 @@ run_guests() {
     (cd test/numa && go test "${vet[@]}" -count=1 -timeout 45m -run "$more_guests")
 }
 
-# run_cluster runs the tests that start real containers or the stock kubelet beside all others, each
-# with a control plane of its own: both mostly wait.
 run_cluster() {
-    local real='^Test(RealContainers|FaultsOfContainers|Lives|Multus|Orders|Switch|TakenOver|UserNamespaces|MappedByTheKubelet)'
-    local flags=("${vet[@]}" -count=1 -timeout $limit) others
-    go test "${flags[@]}" -skip "$real" ./test/cluster/... &
-    others=$!
-    go test "${flags[@]}" -run "$real" ./test/cluster
-    local result=$?
-    wait $others && return $result
+    go test "${vet[@]}" -count=1 -timeout $limit ./test/cluster/...
 }
 
 # prepare gets what tests with a real containerd need; some of them are beside the code. lacking
