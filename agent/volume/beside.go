@@ -16,10 +16,7 @@ const rootCA = "kube-root-ca.crt"
 // Beside reports whether the pod's volumes may be made while its sandbox is: all of them can be had
 // for any pod, so that hardly ever a sandbox waits for them in vain, and none was missing before.
 func (v *Volumes) Beside(pod *v1.Pod) bool {
-	v.mu.Lock()
-	_, tried := v.due.pods[pod.UID]
-	v.mu.Unlock()
-	return !tried && usual(pod)
+	return !v.begun(pod.UID) && usual(pod)
 }
 
 // Incomplete reports whether volumes of a pod with a sandbox are not there, or the directory that it

@@ -40,6 +40,13 @@ func (d *due) begin(pod *v1.Pod) {
 	d.pods[pod.UID] = &upToDate{pod: pod, written: true}
 }
 
+// begun reports whether this run of the agent has begun to make a pod's files.
+func (d *due) begun(uid types.UID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.pods[uid] != nil
+}
+
 // done says whether they were made, and when they shall be again.
 func (d *due) done(uid types.UID, again time.Time, err error) {
 	d.mu.Lock()

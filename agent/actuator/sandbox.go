@@ -1,0 +1,170 @@
+package actuator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// networkAgain is after how long a pod looks again whether there is a network for it.
+const networkAgain = time.Second
+
+// createSandbox makes all that comes before the first container. A pod with a network of its own waits
+// for the runtime to have one: those in the host's network are what brings it.
+func (b build) createSandbox(ctx context.Context, attempt uint32) error {
+	if why := b.node.Network.problem(); why != "" && !b.pod.Spec.HostNetwork {
+		message := "network is not ready: " + why
+		b.warn("NetworkNotReady", message)
+		return &cri.StartError{Reason: cri.ReasonCreatePodSandbox, Message: message,
+			RetryAt: time.Now().Add(networkAgain)}
+	}
+	if what := podspec.Awaited(b.pod); what != "" && b.cfg.Objects != nil {
+		message := what + " is not supported yet, and the pod waits for it"
+		b.warn("FailedCreatePodSandBox", message)
+		return sandboxError(errors.New(message))
+	}
+	handler, err := b.handler(ctx)
+	if err == nil {
+		err = b.checkUsers(handler)
+	}
+	if err == nil {
+		b, err = b.withUsers()
+	}
+	if err != nil {
+		b.warn("FailedCreatePodSandBox", fmt.Sprintf("Failed to create pod sandbox: %v", err))
+		return sandboxError(err)
+	}
+	return b.makeSandbox(ctx, attempt, handler)
+}
+
+// makeSandbox is createSandbox for a pod of which all that it needs to begin is known. The API server
+// is asked for what volumes are made of while the kernel works and, if it is nothing that may be
+// missing, while the runtime makes the sandbox.
+func (b build) makeSandbox(ctx context.Context, attempt uint32, handler string) error {
+	beside, sandbox := b.cfg.Volumes.Beside(b.pod), ""
+	var both errgroup.Group
+	both.Go(func() (err error) {
+		if err = b.makeCgroup(ctx); err == nil && beside {
+			sandbox, err = b.runSandbox(ctx, attempt, handler)
+		}
+		return err
+	})
+	both.Go(func() error { return b.setUpVolumes(ctx) })
+	err := both.Wait()
+	switch {
+	case err == nil && !beside:
+		b.node.Security.ExtraGroups = b.cfg.Volumes.Groups(b.pod)
+		_, err = b.runSandbox(ctx, attempt, handler)
+	case err != nil && sandbox != "": // pods have none as long as their volumes are not there
+		b.takeBack(ctx, sandbox)
+	}
+	if err != nil {
+		return sandboxError(err)
+	}
+	return nil
+}
+
+// runSandbox has the runtime make the sandbox, and returns its id.
+func (b build) runSandbox(ctx context.Context, attempt uint32, handler string) (string, error) {
+	if err := os.MkdirAll(cri.PodLogDir(b.node.Logs.Dir, b.pod), 0o755); err != nil {
+		return "", err
+	}
+	config, problems, err := b.sandboxConfig(attempt)
+	if err != nil {
+		return "", err
+	}
+	b.tellDNS(problems)
+	id, err := b.cfg.Runtime.RunPodSandbox(ctx, config, handler)
+	if err != nil {
+		b.warn("FailedCreatePodSandBox", fmt.Sprintf("Failed to create pod sandbox: %v", err))
+	}
+	return id, err
+}
+
+// takeBack stops and removes a sandbox in which nothing was started. One that stays all the same is
+// the pod's, and its volumes are made before its first container.
+func (a *Actuator) takeBack(ctx context.Context, sandbox string) {
+	err := a.cfg.Runtime.StopPodSandbox(ctx, sandbox)
+	if err == nil {
+		err = a.cfg.Runtime.RemovePodSandbox(ctx, sandbox)
+	}
+	if err != nil {
+		klog.FromContext(ctx).Info("A sandbox without volumes stays", "sandbox", sandbox, "err", err)
+	}
+}
+
+func (b build) makeCgroup(ctx context.Context) error {
+	if b.cfg.Cgroups == nil {
+		return nil
+	}
+	err := b.cfg.Cgroups.EnsurePod(ctx, b.pod, b.node.PodCgroup(b.pod))
+	if err != nil {
+		b.warn("FailedCreatePodContainer",
+			fmt.Sprintf("unable to ensure pod container exists: %v", err))
+	}
+	return err
+}
+
+func sandboxError(err error) error {
+	var why *cri.StartError
+	if errors.As(err, &why) {
+		return err
+	}
+	return &cri.StartError{Reason: cri.ReasonCreatePodSandbox, Message: err.Error(), Err: err}
+}
+
+// tellDNS tells what of the pod's resolver configuration is not as it asks for.
+func (b build) tellDNS(problems []cri.DNSProblem) {
+	for _, p := range problems {
+		b.warn(p.Reason, p.Message)
+		if p.Node != "" {
+			b.cfg.Tell.Node(v1.EventTypeWarning, p.Reason, p.Node)
+		}
+	}
+}
+
+func (b build) sandboxConfig(attempt uint32) (
+	*runtimeapi.PodSandboxConfig, []cri.DNSProblem, error) {
+	dns, problems := b.node.DNS.Config(b.pod)
+	o := cri.SandboxOptions{
+		Attempt:       attempt,
+		LogsDir:       b.node.Logs.Dir,
+		ClusterDomain: b.node.ClusterDomain,
+		DNS:           dns,
+		ExtraGroups:   b.node.Security.ExtraGroups,
+		IDs:           b.node.Security.IDs,
+		Resources:     b.node.Resources,
+		Sysctls:       b.node.Sysctls,
+	}
+	if b.cfg.Cgroups != nil {
+		o.CgroupParent = b.cfg.Cgroups.PodParent(b.pod)
+	}
+	config, err := cri.SandboxConfig(b.pod, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	text, err := allocation.DescribePod(b.pod, b.held)
+	if err != nil {
+		return nil, nil, sandboxError(err)
+	}
+	if config.Annotations == nil {
+		config.Annotations = map[string]string{}
+	}
+	config.Annotations[cri.AnnotationRoot] = b.node.Root
+	delete(config.Annotations, allocation.Annotation) // the pod's own words are not ours
+	if text != "" {
+		config.Annotations[allocation.Annotation] = text
+	}
+	return config, problems, nil
+}
