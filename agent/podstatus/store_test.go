@@ -146,3 +146,39 @@ func TestReport(t *testing.T) {
 		t.Errorf("the container ended as %+v", end)
 	}
 }
+
+// What keeps the node from clearing up after a pod is told while the pod has not ended, and is never
+// the reason for which it has.
+func TestProblemsPass(t *testing.T) {
+	s := New(Config{})
+	r := Reporter{Statuses: s, Terminations: lastWords{}}
+	p := named("u", "a")
+	p.Spec.RestartPolicy = v1.RestartPolicyNever
+	s.Pending(p)
+	for _, step := range []struct {
+		state cri.ContainerState
+		in    podworker.State
+		want  string
+	}{
+		{cri.ContainerRunning, podworker.SyncPod, "KillPodSandboxError"},
+		{cri.ContainerExited, podworker.TerminatingPod, ""},
+		{cri.ContainerExited, podworker.Finished, ""},
+	} {
+		problem := status.Reason{Reason: "KillPodSandboxError", Message: "it runs on"}
+		if step.in == podworker.Finished {
+			problem = status.Reason{}
+		}
+		r.Report(podworker.Report{
+			Pod: p,
+			Observed: cri.Pod{
+				UID: "u", Sandboxes: []cri.Sandbox{{ID: "s", Ready: true}},
+				Containers: []cri.Container{{ID: "c", Name: "main", SandboxID: "s", State: step.state}},
+			},
+			Decision: podworker.Decision{State: step.in, Problem: problem},
+		})
+		if got := s.List()[0].Status; got.Reason != step.want {
+			t.Errorf("%s with the container %s: reason %q (%s), want %q", step.in, step.state, got.Reason,
+				got.Message, step.want)
+		}
+	}
+}

@@ -44,6 +44,8 @@ type node struct {
 	due func() time.Time
 	// stale: nobody has read anything since the worker did.
 	stale bool
+	// late: the runtime's lists have sandboxes as ready that were stopped.
+	late bool
 }
 
 func newNode(t *testing.T) *node {
@@ -120,7 +122,11 @@ func (n *node) Observe(_ context.Context, uid types.UID) (cri.Pod, error) {
 		return cri.Pod{UID: uid}, nil
 	}
 	m.now = time.Now()
-	return m.observe(), nil
+	pod := m.observe()
+	for i := range pod.Sandboxes {
+		pod.Sandboxes[i].Ready = pod.Sandboxes[i].Ready || n.late
+	}
+	return pod, nil
 }
 
 func (n *node) Do(ctx context.Context, pod *v1.Pod, _ cri.Pod, a Action) error {

@@ -41,7 +41,8 @@ type worker struct {
 
 // looks are what is remembered of those at the pod so far.
 type looks struct {
-	blind int // looks in a row at which the pod could not be observed
+	blind  int  // looks in a row at which the pod could not be observed
+	ending bool // the pod was on its way to its end, or there
 	// recall is what was done since the pod was observed, if that is known for certain; readAt is
 	// when it was.
 	recall *Action
@@ -155,6 +156,7 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 		Pod: l.Pod, Stop: l.Stop, Observed: l.observed, Probed: l.probed, Decision: d,
 		Begun: begun,
 	})
+	p.looks.ending = d.State != SyncPod
 	if d.Action == nil {
 		p.looks.recall = &Action{}
 	}
@@ -187,14 +189,16 @@ func (w *Workers) hooksPending(pod *v1.Pod) map[string]uint32 {
 }
 
 // observe looks at the pod. What somebody else has just read of a pod for which nothing was done
-// since is not read again. One that is to end is not read in full at each step, since nobody else
-// makes anything for it, but after the last one.
+// since is not read again. One that ends is not read in full at each step, since nobody else makes
+// anything for it, but after the last one; and what was done to it is believed, since a runtime may
+// answer before its lists say the same.
 func (w *Workers) observe(ctx context.Context, p *worker, l look) (pod cri.Pod, err error) {
 	done, known := p.looks.recall, false
 	p.looks.recall = nil
-	if done != nil && !p.memory.removed && (l.Stop != nil || done.Kind == None) {
+	ends := l.Stop != nil || p.looks.ending && done != nil && done.Kind != None
+	if done != nil && !p.memory.removed && (ends || done.Kind == None) {
 		pod, known = w.cfg.Actuator.Recall(ctx, p.uid, *done)
-		known = known && (l.Stop != nil || pod.ReadAt.After(p.looks.readAt))
+		known = known && (ends || pod.ReadAt.After(p.looks.readAt))
 	}
 	if !known {
 		pod, err = w.cfg.Actuator.Observe(ctx, p.uid)

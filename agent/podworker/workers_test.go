@@ -274,6 +274,27 @@ func TestWorkersCompleted(t *testing.T) {
 	})
 }
 
+// A runtime may answer that a sandbox was stopped before its lists say so: of a pod that has ended
+// that is no failure.
+func TestWorkersBelieveAStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.programs["job"] = []run{{time.Second, 1}}
+		n.Update(Desired{Pod: podOf("a", "Never job")})
+		n.at(500 * time.Millisecond)
+		n.late = true
+		n.at(time.Minute)
+		if r := n.reports["a"]; r.Decision.State != Finished || r.Decision.Problem.Reason != "" {
+			t.Errorf("last report %+v", r)
+		}
+		n.expect(t,
+			"0s a: CreateSandbox #0",
+			"0s a: StartContainer job #0",
+			"1s a: StopSandboxes s1",
+			"1s a: CleanUp")
+	})
+}
+
 func TestWorkersTryAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
