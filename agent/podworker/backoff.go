@@ -87,5 +87,8 @@ type pause struct {
 
 func (p pause) end() time.Time { return p.since.Add(p.delay) }
 
-// lasts reports whether the wait is not over.
-func (p pause) lasts(now time.Time) bool { return p.delay > 0 && p.end().After(now) }
+// lasts reports whether the wait is not over. One that begins later than now is none: the machine's
+// clock, by which the runtime says when a container exited, was set back since, perhaps by hours.
+func (p pause) lasts(now time.Time) bool {
+	return p.delay > 0 && p.end().After(now) && !p.since.After(now)
+}

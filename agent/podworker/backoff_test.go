@@ -80,3 +80,21 @@ func TestDelay(t *testing.T) {
 		t.Errorf("the most is below the default first delay: delay %v", got)
 	}
 }
+
+// A clock that was set back by an hour does not make a container that crashed wait for that hour, nor
+// is it started without a pause from then on.
+func TestClockSetBack(t *testing.T) {
+	w := newWorld(makePod("Always web"))
+	w.programs["web"] = []run{{time.Second, 1}}
+	w.until(20 * time.Second) // the fourth attempt is due in some seconds
+	before, _ := w.seen.Container("web")
+	for i := range w.seen.Containers {
+		c := &w.seen.Containers[i]
+		c.StartedAt, c.Exit.At = c.StartedAt.Add(time.Hour), c.Exit.At.Add(time.Hour)
+	}
+	w.until(6 * time.Minute)
+	after, _ := w.seen.Container("web")
+	if n := after.Attempt - before.Attempt; n < 3 || n > 6 {
+		t.Errorf("%d attempts in six minutes", n)
+	}
+}

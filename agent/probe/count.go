@@ -62,9 +62,12 @@ func period(p *v1.Probe) time.Duration {
 }
 
 // first is when a container that started at a time is asked first: after the initial delay. One
-// for which that is over is asked now, or if it keeps its times, at the next of them.
+// for which that is over is asked now, or if it keeps its times, at the next of them. When it started
+// is known by the machine's clock, which may have been set since and may be set again; the times
+// from here on are as steady as now is.
 func first(p *v1.Probe, started, now time.Time, keeps bool) time.Time {
-	at := started.Add(time.Duration(p.InitialDelaySeconds) * time.Second)
+	since := max(now.Sub(started), 0)
+	at := now.Add(time.Duration(p.InitialDelaySeconds)*time.Second - since)
 	switch {
 	case !at.Before(now):
 		return at

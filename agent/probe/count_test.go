@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -55,6 +56,19 @@ func TestWhenDue(t *testing.T) {
 	for now, want := range map[float64]float64{0: 5, 5: 5, 6: 15, 31.5: 35} {
 		if got := first(spec, start, at(now), true); !got.Equal(at(want)) {
 			t.Errorf("first, keeping its times, at %v: %v, want %v", now, got.Sub(start), want)
+		}
+	}
+	// The clock was set back since the container started, and may be set again.
+	for _, keeps := range []bool{false, true} {
+		if got := first(spec, start, at(-3600), keeps); !got.Equal(at(-3595)) {
+			t.Errorf("first, an hour before the start: %v", got.Sub(start))
+		}
+		wall := time.Now().Add(-time.Minute).Round(0)
+		for name, due := range map[string]time.Time{"first": first(spec, wall, time.Now(), keeps),
+			"next": next(spec, first(spec, wall, time.Now(), keeps), time.Now())} {
+			if !strings.Contains(due.String(), " m=") {
+				t.Errorf("%s is %v, which moves when the clock is set", name, due)
+			}
 		}
 	}
 	for now, want := range map[float64]float64{15: 25, 15.2: 25, 24.9: 25, 25: 35, 61: 65, 3: 25} {
