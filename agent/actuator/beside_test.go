@@ -89,7 +89,7 @@ func beside(t *testing.T, server *tokens, runtime *sandboxes) build {
 	a := New(Config{Volumes: volumes, Objects: server, Runtime: runtime,
 		Tell: Tell{Event: func(*v1.Pod, string, string, string) {},
 			Node: func(string, string, string) {}}})
-	b := build{Actuator: a, pod: withToken()}
+	b := build{Actuator: a, pod: withToken(), say: about{withToken(), a.cfg.Tell}}
 	b.node.Logs.Dir = filepath.Join(root, "logs")
 	return b
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
@@ -25,13 +24,13 @@ const networkAgain = time.Second
 func (b build) createSandbox(ctx context.Context, attempt uint32) error {
 	if why := b.node.Network.problem(); why != "" && !b.pod.Spec.HostNetwork {
 		message := "network is not ready: " + why
-		b.warn("NetworkNotReady", message)
+		b.say.warn("NetworkNotReady", message)
 		return &cri.StartError{Reason: cri.ReasonCreatePodSandbox, Message: message,
 			RetryAt: time.Now().Add(networkAgain)}
 	}
 	if what := podspec.Awaited(b.pod); what != "" && b.cfg.Objects != nil {
 		message := what + " is not supported yet, and the pod waits for it"
-		b.warn("FailedCreatePodSandBox", message)
+		b.say.warn("FailedCreatePodSandBox", message)
 		return sandboxError(errors.New(message))
 	}
 	handler, err := b.handler(ctx)
@@ -42,7 +41,7 @@ func (b build) createSandbox(ctx context.Context, attempt uint32) error {
 		b, err = b.withUsers()
 	}
 	if err != nil {
-		b.warn("FailedCreatePodSandBox", fmt.Sprintf("Failed to create pod sandbox: %v", err))
+		b.say.warn("FailedCreatePodSandBox", fmt.Sprintf("Failed to create pod sandbox: %v", err))
 		return sandboxError(err)
 	}
 	return b.makeSandbox(ctx, attempt, handler)
@@ -84,10 +83,10 @@ func (b build) runSandbox(ctx context.Context, attempt uint32, handler string) (
 	if err != nil {
 		return "", err
 	}
-	b.tellDNS(problems)
+	b.say.dns(problems)
 	id, err := b.cfg.Runtime.RunPodSandbox(ctx, config, handler)
 	if err != nil {
-		b.warn("FailedCreatePodSandBox", fmt.Sprintf("Failed to create pod sandbox: %v", err))
+		b.say.warn("FailedCreatePodSandBox", fmt.Sprintf("Failed to create pod sandbox: %v", err))
 	}
 	return id, err
 }
@@ -110,7 +109,7 @@ func (b build) makeCgroup(ctx context.Context) error {
 	}
 	err := b.cfg.Cgroups.EnsurePod(ctx, b.pod, b.node.PodCgroup(b.pod))
 	if err != nil {
-		b.warn("FailedCreatePodContainer",
+		b.say.warn("FailedCreatePodContainer",
 			fmt.Sprintf("unable to ensure pod container exists: %v", err))
 	}
 	return err
@@ -122,16 +121,6 @@ func sandboxError(err error) error {
 		return err
 	}
 	return &cri.StartError{Reason: cri.ReasonCreatePodSandbox, Message: err.Error(), Err: err}
-}
-
-// tellDNS tells what of the pod's resolver configuration is not as it asks for.
-func (b build) tellDNS(problems []cri.DNSProblem) {
-	for _, p := range problems {
-		b.warn(p.Reason, p.Message)
-		if p.Node != "" {
-			b.cfg.Tell.Node(v1.EventTypeWarning, p.Reason, p.Node)
-		}
-	}
 }
 
 func (b build) sandboxConfig(attempt uint32) (

@@ -2,12 +2,10 @@ package actuator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 
-	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
@@ -28,23 +26,20 @@ type build struct {
 	held     allocation.Pod // what is assigned to it
 	hardware machine.Hardware
 	node     Node // as the hardware has it
+	say      about
 	// images are the runtime's names of the images that volumes are made of, by volume.
 	images map[string]string
 }
 
 func (a *Actuator) build(pod *v1.Pod) build {
 	b := build{Actuator: a, pod: pod, held: a.cfg.State().Pods[pod.UID],
-		hardware: a.cfg.Hardware(), node: a.cfg.Node}
+		hardware: a.cfg.Hardware(), node: a.cfg.Node, say: about{pod, a.cfg.Tell}}
 	b.node.Facts.HostIPs = b.node.Network.ips()
 	b.node.Facts.Allocatable = b.hardware.Allocatable
 	b.node.Resources.NodeMemory = int64(b.hardware.Machine.MemoryBytes())
 	b.node.Resources.Memory.Allocatable = b.hardware.Allocatable.Memory().Value()
 	b.node.Resources.HugePageSizes = b.hardware.HugePageSizes()
 	return b
-}
-
-func (b build) warn(reason, message string) {
-	b.cfg.Tell.Event(b.pod, v1.EventTypeWarning, reason, message)
 }
 
 // startContainer creates and starts one container in the newest sandbox.
@@ -73,17 +68,17 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 		},
 	})
 	if err != nil {
-		b.failed(of, reasonOf(err))
+		b.say.failed(of, reasonOf(err))
 		return err
 	}
 	volumes, err := b.imageVolumes(ctx, c, sandboxConfig)
 	if err != nil {
-		b.failed(of, messageOf(err))
+		b.say.failed(of, messageOf(err))
 		return err
 	}
 	target, err := targetOf(b.pod, observed, c.Name)
 	if err != nil {
-		b.warn("Failed", "Error: "+messageOf(err))
+		b.say.warn("Failed", "Error: "+messageOf(err))
 		return err
 	}
 	facts := b.node.Facts
@@ -94,7 +89,7 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 		Facts: facts, Resources: b.node.Resources, Security: b.node.Security,
 	})
 	if err != nil {
-		b.failed(of, messageOf(err))
+		b.say.failed(of, messageOf(err))
 		return err
 	}
 	defer leave()
@@ -153,29 +148,6 @@ func (b build) order(ctx context.Context, c *v1.Container, o cri.ContainerOption
 	return config, leave, nil
 }
 
-// failed tells why a container was not started.
-func (b build) failed(of podspec.Ref, why string) {
-	b.cfg.Tell.Container(of, v1.EventTypeWarning, "Failed", "Error: "+why)
-}
-
-// reasonOf is the reason that the status shows for an error.
-func reasonOf(err error) string {
-	var why *cri.StartError
-	if errors.As(err, &why) {
-		return why.Reason
-	}
-	return err.Error()
-}
-
-// messageOf is an error without the reason that the status shows beside it.
-func messageOf(err error) string {
-	var why *cri.StartError
-	if errors.As(err, &why) {
-		return why.Message
-	}
-	return err.Error()
-}
-
 // enterPool says where the container may run; leave must be called when it has started or could
 // not.
 func (b build) enterPool(ctx context.Context, c *v1.Container) (
@@ -196,21 +168,14 @@ func (b build) run(ctx context.Context, sandboxID string, config *runtimeapi.Con
 	id, err := b.create(ctx, sandboxID, config, sandboxConfig)
 	of := podspec.Ref{Pod: b.pod, Container: config.Metadata.Name}
 	if err != nil {
-		return b.refused(of, cri.ReasonCreateContainer, err)
+		return b.say.refused(of, cri.ReasonCreateContainer, err, b.flaws(of.Container))
 	}
 	b.cfg.Tell.Container(of, v1.EventTypeNormal, "Created", "Container created")
 	if err := b.cfg.Runtime.StartContainer(ctx, id); err != nil {
-		return b.refused(of, cri.ReasonRunContainer, err)
+		return b.say.refused(of, cri.ReasonRunContainer, err, b.flaws(of.Container))
 	}
 	b.cfg.Tell.Container(of, v1.EventTypeNormal, "Started", "Container started")
 	return nil
-}
-
-// refused tells what the runtime has against a container, in its own words.
-func (b build) refused(of podspec.Ref, reason string, err error) error {
-	message := status.Convert(err).Message() + b.flaws(of.Container)
-	b.failed(of, message)
-	return &cri.StartError{Reason: reason, Message: message, Err: err}
 }
 
 // create makes the container with a place for its log and, where log collectors look for one, a

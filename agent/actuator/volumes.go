@@ -2,7 +2,6 @@ package actuator
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -25,9 +24,6 @@ const (
 	pollRetry = 2 * time.Second
 )
 
-// mountFailed is the reason of a pod whose volumes are not as they should be, and of the events.
-const mountFailed = "FailedMount"
-
 // setUpVolumes makes the pod's volumes. Each that cannot be made is an event.
 func (b build) setUpVolumes(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, volumesWait)
@@ -42,7 +38,7 @@ func (b build) setUpVolumes(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	b.warnOfVolumes(err)
+	b.say.volumes(err)
 	why := &cri.StartError{Reason: mountFailed, Message: err.Error(), Err: err}
 	if volume.Polls(b.pod) {
 		why.RetryAt = time.Now().Add(pollRetry)
@@ -71,25 +67,10 @@ func (b build) updateVolumes(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	b.warnOfVolumes(err)
+	b.say.volumes(err)
 	return &cri.StartError{
 		Reason: mountFailed, Message: err.Error(), Err: err,
 		RetryAt: time.Now().Add(updateRetry),
-	}
-}
-
-// warnOfVolumes is an event for each of the errors that were joined.
-func (b build) warnOfVolumes(err error) {
-	errs := []error{err}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		errs = joined.Unwrap()
-	}
-	for _, one := range errs {
-		reason, device := mountFailed, (*volume.MapError)(nil)
-		if errors.As(one, &device) {
-			reason = "FailedMapVolume"
-		}
-		b.warn(reason, one.Error())
 	}
 }
 

@@ -79,18 +79,18 @@ func (in cadvisorInput) owners() []owner {
 	node := consumed(n.CPU, n.Memory, n.Swap)
 	node.io, node.network = ptr.Deref(n.IO, node.io), ptr.Deref(n.Network, node.network)
 	out := []owner{{labels: names(identity{path: "/"}, statsapi.PodReference{}), consumption: node,
-		start: n.StartTime.Time, at: in.At, group: root}}
+		start: n.StartTime.Time, at: in.At, cgroup: root}}
 	for _, p := range in.Pods {
 		of := consumed(p.Stats.CPU, p.Stats.Memory, p.Stats.Swap)
 		of.io, of.network = ptr.Deref(p.Stats.IO, of.io), ptr.Deref(p.Stats.Network, of.network)
 		out = append(out, owner{labels: in.podLabels(p), consumption: of,
-			start: p.Stats.StartTime.Time, at: in.At, group: in.groups[p.Sandbox]})
+			start: p.Stats.StartTime.Time, at: in.At, cgroup: in.groups[p.Sandbox]})
 		for _, c := range p.Containers {
 			of := consumed(c.Stats.CPU, c.Stats.Memory, c.Stats.Swap)
 			of.io = ptr.Deref(c.Stats.IO, of.io)
 			of.disk = ptr.Deref(on(in.usage.Containers, c.Stats.Rootfs), of.disk)
 			out = append(out, owner{labels: in.containerLabels(p, c), consumption: of,
-				start: c.Stats.StartTime.Time, at: in.At, group: in.groups[c.ID]})
+				start: c.Stats.StartTime.Time, at: in.At, cgroup: in.groups[c.ID]})
 		}
 	}
 	return out

@@ -130,10 +130,10 @@ func swapCounts(c *kernel.Counts) kernel.Swap {
 
 func inGroup(name, kind, help string, of func(*kernel.Counts) float64) family {
 	return family{name, kind, help, nil, func(o *owner) (float64, time.Time, bool) {
-		if o.counts == nil {
+		if o.cgroup.counts == nil {
 			return 0, time.Time{}, false
 		}
-		return of(o.counts), o.counts.At, true
+		return of(o.cgroup.counts), o.cgroup.counts.At, true
 	}}
 }
 
@@ -142,7 +142,7 @@ func quota(name, kind, help string, of func(*kernel.Counts) float64) family {
 	f := inGroup(name, kind, help, of)
 	all := f.of
 	f.of = func(o *owner) (float64, time.Time, bool) {
-		if o.counts == nil || o.counts.CPU.Quota == 0 {
+		if o.cgroup.counts == nil || o.cgroup.counts.CPU.Quota == 0 {
 			return 0, time.Time{}, false
 		}
 		return all(o)

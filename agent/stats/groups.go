@@ -127,7 +127,7 @@ var network = thingsOf[statsapi.InterfaceStats]{
 // is read where the pod's processes see it.
 var traffic = thingsOf[kernel.Interface]{
 	kind: counterType, label: "interface",
-	of:   func(o *owner) ([]kernel.Interface, time.Time) { return o.interfaces, o.at },
+	of:   func(o *owner) ([]kernel.Interface, time.Time) { return o.cgroup.interfaces, o.at },
 	name: func(i kernel.Interface) string { return i.Name },
 	families: []thingFamily[kernel.Interface]{
 		{"container_network_receive_packets_total", "Packets received.",
@@ -163,7 +163,7 @@ var filesystems = thingsOf[statsapi.FsStats]{
 // blockDevices have what was read from block devices and written to them.
 var blockDevices = thingsOf[kernel.DeviceIO]{
 	kind: counterType, label: "device",
-	of:   func(o *owner) ([]kernel.DeviceIO, time.Time) { return o.devices, o.at },
+	of:   func(o *owner) ([]kernel.DeviceIO, time.Time) { return o.cgroup.devices, o.at },
 	name: func(d kernel.DeviceIO) string { return d.Device },
 	families: []thingFamily[kernel.DeviceIO]{
 		{"container_fs_reads_bytes_total", "Bytes read.",

@@ -14,7 +14,7 @@ type owner struct {
 	consumption
 	start   time.Time
 	at      time.Time // when it was seen
-	group             // its cgroup; empty for those that are only told of by the runtime
+	cgroup  group     // empty for those that are only told of by the runtime
 	machine *Machine
 }
 

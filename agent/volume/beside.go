@@ -40,10 +40,10 @@ func (v *Volumes) Incomplete(pod *v1.Pod) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return slices.ContainsFunc(all, func(u used) bool {
-		return !slices.ContainsFunc(have, func(f found) bool {
-			return f.place == u.place() && f.complete
-		})
+	there := byPlace(have)
+	return slices.ContainsFunc(want(all), func(w wanted) bool {
+		f, is := there[w.place]
+		return w.flaw(f, is) != ""
 	}), nil
 }
 

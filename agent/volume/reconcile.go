@@ -24,6 +24,28 @@ type found struct {
 	mounted  bool
 }
 
+// flaw says what is wrong with a volume as it is there, if it is; empty: nothing.
+func (w wanted) flaw(f found, is bool) string {
+	switch {
+	case !is:
+		return "it is not there"
+	case w.mounted && !f.mounted:
+		return "nothing is mounted there"
+	case !f.complete:
+		return "it is not complete"
+	default:
+		return ""
+	}
+}
+
+func byPlace(have []found) map[place]found {
+	out := make(map[place]found, len(have))
+	for _, f := range have {
+		out[f.place] = f
+	}
+	return out
+}
+
 type verb string
 
 const (
@@ -45,26 +67,19 @@ func (s step) String() string { return fmt.Sprintf("%s %v: %s", s.verb, s.place,
 // first; the rest comes in the order in which it is wanted. Whatever was done of the steps before a
 // crash, the steps that follow from what is there then lead to the same end.
 func reconcile(want []wanted, have []found) (out []step) {
-	there := map[place]found{}
-	for _, f := range have {
-		there[f.place] = f
-	}
+	there := byPlace(have)
 	var steps []step
 	for _, w := range want {
 		f, is := there[w.place]
 		delete(there, w.place)
 		do := func(v verb, why string) { steps = append(steps, step{v, w.place, why}) }
-		switch {
+		switch why := w.flaw(f, is); {
 		case w.written:
 			do(update, "its content may have changed")
 		case w.outside:
 			do(makeIt, "it is looked at each time")
-		case !is:
-			do(makeIt, "it is not there")
-		case w.mounted && !f.mounted:
-			do(makeIt, "nothing is mounted there")
-		case !f.complete:
-			do(makeIt, "it is not complete")
+		case why != "":
+			do(makeIt, why)
 		}
 	}
 	byName := func(a, b place) int { return strings.Compare(a.String(), b.String()) }

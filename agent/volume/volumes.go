@@ -131,7 +131,7 @@ func (v *Volumes) bring(ctx context.Context, pod *v1.Pod, updates bool) error {
 		used, errs = v.resolve(ctx, pod, used)
 	}
 	unknown, room := len(errs) > 0, maxPodContent
-	for _, s := range reconcile(v.want(used), have) {
+	for _, s := range reconcile(want(used), have) {
 		if updates && s.verb != update || unknown && s.verb == remove {
 			continue
 		}
@@ -166,7 +166,7 @@ func (v *Volumes) find(podDir string) ([]found, error) {
 }
 
 // want says what a pod's volumes come to.
-func (v *Volumes) want(all []used) []wanted {
+func want(all []used) []wanted {
 	out := make([]wanted, len(all))
 	for i, u := range all {
 		out[i] = wanted{place: u.place(), outside: u.plugin.path != nil,

@@ -3,11 +3,7 @@ package check
 import (
 	"context"
 	"fmt"
-	"path/filepath"
-	"slices"
 	"time"
-
-	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/deviceplugin"
 )
@@ -15,10 +11,10 @@ import (
 // bench is what checks work on: a plugin, the device manager that serves it, and what was heard of
 // both. One goroutine uses it.
 type bench struct {
-	cfg     Config
-	dirs    Dirs
-	pulse   *pulse
-	rec     *recorder
+	cfg   Config
+	dirs  Dirs
+	pulse *pulse
+	heard
 	subject subject
 	manager *manager
 	made    int // how often kubelet.sock was made
@@ -38,80 +34,6 @@ type deaths struct {
 	// blamed is the last one that a check has told of, others are those that came between checks.
 	blamed *ending
 	others []*ending
-}
-
-// introduced is how the plugin made itself known.
-type introduced struct {
-	way      deviceplugin.Way
-	resource string
-	// endpoint is the path of its socket.
-	endpoint string
-	// found is the socket in the plugin registry, if it is there.
-	found   string
-	options *v1beta1.DevicePluginOptions // of Register; nil when there were none
-	problem error                        // a *deviceplugin.RequestError, if there is one
-}
-
-// introduction is the newest of the plugin; false while there is none.
-func (b *bench) introduction() (introduced, bool) {
-	for _, req := range slices.Backward(b.rec.requests()) {
-		if b.concerns(req.GetResourceName()) {
-			return introduced{
-				way: deviceplugin.ByRegister, resource: req.GetResourceName(),
-				options:  req.GetOptions(),
-				endpoint: filepath.Join(b.dirs.Plugins, req.GetEndpoint()),
-				problem:  deviceplugin.CheckRequest(b.dirs.Plugins, req),
-			}, true
-		}
-	}
-	for _, found := range slices.Backward(b.rec.introduced()) {
-		if b.concerns(found.Name) {
-			return introduced{
-				way: deviceplugin.ByRegistry, resource: found.Name, endpoint: found.Endpoint,
-				found: found.Socket, problem: deviceplugin.CheckFound(found),
-			}, true
-		}
-	}
-	return introduced{}, false
-}
-
-// introductions counts how often the plugin has registered.
-func (b *bench) introductions() int {
-	n := 0
-	for _, req := range b.rec.requests() {
-		n += one(b.concerns(req.GetResourceName()))
-	}
-	for _, found := range b.rec.introduced() {
-		n += one(b.concerns(found.Name))
-	}
-	return n
-}
-
-// called is the device manager's newest call of a method of the plugin; false if there is none.
-func (b *bench) called(method string) (call, bool) {
-	who, _ := b.introduction()
-	to := who.endpoint
-	if method == notifyCall {
-		to = who.found
-	}
-	for _, c := range slices.Backward(b.rec.asked(byManager, method)) {
-		if c.to == to {
-			return c, true
-		}
-	}
-	return call{}, false
-}
-
-// concerns reports whether the plugin that is checked is the one of a resource.
-func (b *bench) concerns(resource string) bool {
-	return b.cfg.Resource == "" || b.cfg.Resource == resource
-}
-
-func one(yes bool) int {
-	if yes {
-		return 1
-	}
-	return 0
 }
 
 // resource is what the device manager has of the plugin's resource.

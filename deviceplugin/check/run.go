@@ -35,7 +35,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 
 func newBench(cfg Config) (*bench, error) {
 	b := &bench{cfg: cfg, pulse: newPulse()}
-	b.rec = newRecorder(b.pulse)
+	b.heard = heard{rec: newRecorder(b.pulse), resource: cfg.Resource, plugins: cfg.Dir}
 	switch {
 	case cfg.Dir != "":
 		b.subject = attached{}
@@ -54,6 +54,7 @@ func newBench(cfg Config) (*bench, error) {
 		Plugins:  filepath.Join(dir, "device-plugins"),
 		Registry: filepath.Join(dir, "plugins_registry"),
 	}
+	b.heard.plugins = b.dirs.Plugins
 	// Both are there before any plugin is, as on a node.
 	return b, errors.Join(os.Mkdir(b.dirs.Plugins, 0o750), os.Mkdir(b.dirs.Registry, 0o750))
 }
@@ -87,7 +88,7 @@ func (b *bench) begin(ctx context.Context) error {
 		return fmt.Errorf("the plugin was started and did not register: %s", end)
 	}
 	who, _ := b.introduction()
-	b.cfg.Resource = who.resource // it may register others too
+	b.heard.resource = who.resource // it may register others too
 	return ctx.Err()
 }
 

@@ -1,0 +1,92 @@
+package check
+
+import (
+	"path/filepath"
+	"slices"
+
+	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/deviceplugin"
+)
+
+// heard is what was heard of the plugin that is checked, of which it finds the newest.
+type heard struct {
+	rec *recorder
+	// resource is the plugin's; "" until it has registered, if nobody names it.
+	resource string
+	plugins  string // the device plugin directory
+}
+
+// introduced is how the plugin made itself known.
+type introduced struct {
+	way      deviceplugin.Way
+	resource string
+	// endpoint is the path of its socket.
+	endpoint string
+	// found is the socket in the plugin registry, if it is there.
+	found   string
+	options *v1beta1.DevicePluginOptions // of Register; nil when there were none
+	problem error                        // a *deviceplugin.RequestError, if there is one
+}
+
+// introduction is the newest of the plugin; false while there is none.
+func (h *heard) introduction() (introduced, bool) {
+	for _, req := range slices.Backward(h.rec.requests()) {
+		if h.concerns(req.GetResourceName()) {
+			return introduced{
+				way: deviceplugin.ByRegister, resource: req.GetResourceName(),
+				options:  req.GetOptions(),
+				endpoint: filepath.Join(h.plugins, req.GetEndpoint()),
+				problem:  deviceplugin.CheckRequest(h.plugins, req),
+			}, true
+		}
+	}
+	for _, found := range slices.Backward(h.rec.introduced()) {
+		if h.concerns(found.Name) {
+			return introduced{
+				way: deviceplugin.ByRegistry, resource: found.Name, endpoint: found.Endpoint,
+				found: found.Socket, problem: deviceplugin.CheckFound(found),
+			}, true
+		}
+	}
+	return introduced{}, false
+}
+
+// introductions counts how often the plugin has registered.
+func (h *heard) introductions() int {
+	n := 0
+	for _, req := range h.rec.requests() {
+		n += one(h.concerns(req.GetResourceName()))
+	}
+	for _, found := range h.rec.introduced() {
+		n += one(h.concerns(found.Name))
+	}
+	return n
+}
+
+// called is the device manager's newest call of a method of the plugin; false if there is none.
+func (h *heard) called(method string) (call, bool) {
+	who, _ := h.introduction()
+	to := who.endpoint
+	if method == notifyCall {
+		to = who.found
+	}
+	for _, c := range slices.Backward(h.rec.asked(byManager, method)) {
+		if c.to == to {
+			return c, true
+		}
+	}
+	return call{}, false
+}
+
+// concerns reports whether the plugin that is checked is the one of a resource.
+func (h *heard) concerns(resource string) bool {
+	return h.resource == "" || h.resource == resource
+}
+
+func one(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
+}
