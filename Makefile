@@ -14,6 +14,8 @@ ROUNDS ?= 200
 VERSION ?= $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null)
 VERSION_VAR := github.com/numalet/numalet/agent/version.build
 export CGO_ENABLED ?= 0
+# All is built alike, the servers of tests too, so that what it shares is compiled once.
+export GOFLAGS ?= -trimpath
 
 .PHONY: help build run test unit sim containerd numa cluster race fuzz guests soak faults bench peer schedulers proto check clean
 
@@ -23,10 +25,10 @@ help: ## list the targets
 build: ## build bin/numalet, and bin/numalet-gpu for NVIDIA's driver where a C compiler is
 	@mkdir -p bin
 	@[ -e $(BIN) ] || echo "the first build downloads and compiles everything: some minutes on two cores"
-	go build -trimpath -ldflags "-X $(VERSION_VAR)=$(VERSION)" -o $(BIN) ./cmd/numalet
+	go build -ldflags "-X $(VERSION_VAR)=$(VERSION)" -o $(BIN) ./cmd/numalet
 	@cgo=1; command -v $${CC:-gcc} >/dev/null || { cgo=0; echo "there is no C compiler ($${CC:-gcc}):" \
 	  "bin/numalet-gpu is built without NVIDIA's driver, for --mock only"; }; \
-	CGO_ENABLED=$$cgo CGO_CFLAGS="-O2 -Wno-deprecated-declarations" go build -trimpath \
+	CGO_ENABLED=$$cgo CGO_CFLAGS="-O2 -Wno-deprecated-declarations" go build \
 	  -ldflags "-X $(VERSION_VAR)=$(VERSION)" -o $(BIN)-gpu ./cmd/numalet-gpu
 
 run: build ## start the playground; RUNTIME=containerd (root), CLUSTER=yes for a node, GPU=dgxh100 for GPUs

@@ -9,6 +9,8 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 source test/scratch.sh
 export CGO_ENABLED=0
+# As the servers are built and the linters look at the code, so that what they share is compiled once.
+export GOFLAGS="-trimpath ${GOFLAGS:-}"
 race=()
 limit=40m # of a package: a busy machine takes several times as long as a quiet one
 parallel=6
@@ -81,17 +83,17 @@ run_unit() { # long random walks are short here, and whole in CI
         run_cgo
 }
 
-# run_cgo tests what speaks to NVIDIA's libraries, where they can be compiled. What is compared with
-# NVIDIA's choices is pure, and a module of its own.
+# run_cgo tests what speaks to NVIDIA's libraries, where they can be compiled; with these tags nothing
+# else is compiled anew for it. What is compared with NVIDIA's choices is pure, and a module of its own.
 run_cgo() {
     if ! command -v "${CC:-gcc}" >/dev/null; then
         echo "LEFT OUT: deviceplugin/gpu/nvml: there is no C compiler"
         return 0
     fi
     CGO_ENABLED=1 CGO_CFLAGS="-O2 -Wno-deprecated-declarations" \
-        go test "${race[@]}" "${vet[@]}" -timeout $limit ./deviceplugin/gpu/nvml &&
+        go test "${race[@]}" "${vet[@]}" -tags netgo,osusergo -timeout $limit ./deviceplugin/gpu/nvml &&
         CGO_ENABLED=1 CGO_CFLAGS="-O2 -Wno-deprecated-declarations" \
-            go -C test/gpuallocator test "${vet[@]}" -timeout $limit .
+            go -C test/gpuallocator test "${vet[@]}" -tags netgo,osusergo -timeout $limit .
 }
 
 run_sim() { # these tests mostly wait
@@ -178,6 +180,10 @@ echo "== go downloads and compiles what has changed: the first time some minutes
 case " $* " in *" unit "* | *" containerd "* | *" cluster "*) prepare ;; esac
 case " $* " in *" numa "* | *" guests "*) prepare_numa ;; esac
 case " $* " in *" cluster "*) prepare_cluster ;; esac
+
+if [ ${#race[@]} = 0 ] && [ "$*" != unit ]; then # the agent that tests run, once for all of them
+    go build -o "$TMPDIR/numalet" ./cmd/numalet && export NUMALET_BINARY=$TMPDIR/numalet
+fi
 
 for name in "$@"; do
     case $name in

@@ -31,7 +31,7 @@ scratch_clear() { # FAILED
     left=$(find "$TMPDIR" -mindepth 2 -maxdepth 4 -name config.toml 2>/dev/null
         find /sys/fs/cgroup -mindepth 1 -maxdepth 2 -name "${TMPDIR##*/}-*" 2>/dev/null)
     if [ -n "$left" ]; then
-        GOFLAGS='' go run ./test/scratch/sweep 8<&- || echo "== left as it is: $left" >&2
+        GOFLAGS=-trimpath go run ./test/scratch/sweep 8<&- || echo "== left as it is: $left" >&2
     fi
     local keep=(! -name 'nl-*')
     if [ "${1:-0}" = 0 ]; then

@@ -30,7 +30,7 @@ import (
 // others, NUMALET_INSIDE_PODS of them: always the same, or others with each NUMALET_ORDERS_SEED.
 func TestOrdersInside(t *testing.T) {
 	seed := harness.Number(t, "NUMALET_ORDERS_SEED", 1795356351761480071)
-	several := harness.Number(t, "NUMALET_INSIDE_PODS", 12)
+	several := harness.Number(t, "NUMALET_INSIDE_PODS", 20)
 	containerdrig.NewRunc(t) // for user namespaces
 	var sides []*inside
 	for i, agent := range agents {

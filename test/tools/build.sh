@@ -71,7 +71,7 @@ build_containerd() {
 
 build_cluster() {
     local module=k8s.io/kubernetes etcd=go.etcd.io/etcd/server/v3 v package ldflags=
-    v=$(version $module) # v1.37.1
+    v=$(version $module) # v1.37.2
     for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
         ldflags+=" -X $package.gitVersion=$v -X $package.gitMajor=$(cut -d. -f1 <<<"${v#v}")"
         ldflags+=" -X $package.gitMinor=$(cut -d. -f2 <<<"$v")"

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/numalet/numalet/agent/kubeapi/controlplane"
 	"github.com/numalet/numalet/test/harness"
+	"github.com/numalet/numalet/test/scratch"
 )
 
 // Main is for TestMain of packages that use Start: it runs the tests, stops what they share and
@@ -141,8 +140,7 @@ func Binaries(t testing.TB) string {
 	if dir := os.Getenv("NUMALET_CLUSTER"); dir != "" {
 		return dir
 	}
-	_, file, _, _ := runtime.Caller(0)
-	cmd := exec.Command(filepath.Join(filepath.Dir(file), "../../tools/build.sh"), "cluster")
+	cmd := exec.Command(scratch.File(t, "test/tools/build.sh"), "cluster")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err == nil {

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -129,7 +128,7 @@ func Binaries(t *testing.T) string {
 	if dir := os.Getenv("NUMALET_TOOLS"); dir != "" {
 		return dir
 	}
-	cmd := exec.Command(filepath.Join(moduleRoot(), "test/tools/build.sh"))
+	cmd := exec.Command(scratch.File(t, "test/tools/build.sh"))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -148,7 +147,7 @@ func NewRunc(t *testing.T) {
 // tool is the folder with what a script of its own in test/tools builds.
 func tool(t *testing.T, name string) string {
 	t.Helper()
-	cmd := exec.Command(filepath.Join(moduleRoot(), "test/tools", name+".sh"))
+	cmd := exec.Command(scratch.File(t, "test/tools/"+name+".sh"))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -183,7 +182,7 @@ func build(t *testing.T, name string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
 	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", file, "./test/containerd/rig/"+name)
-	cmd.Dir = moduleRoot()
+	cmd.Dir = scratch.File(t, ".")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build the program for images: %v\n%s", err, out)
@@ -220,10 +219,4 @@ func leaveOut(t *testing.T, why string) {
 		t.Fatalf("real containerd: %s", why)
 	}
 	t.Skipf("left out, real containerd: %s", why)
-}
-
-// moduleRoot is where this module's sources are.
-func moduleRoot() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "../../..")
 }
