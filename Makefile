@@ -17,7 +17,7 @@ export CGO_ENABLED ?= 0
 # All is built alike, the servers of tests too, so that what it shares is compiled once.
 export GOFLAGS ?= -trimpath
 
-.PHONY: help build run test unit sim containerd numa cluster race fuzz guests soak faults bench peer schedulers proto check clean
+.PHONY: help build run test unit sim containerd numa cluster race fuzz guests soak walk faults bench peer schedulers proto check clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ fuzz: ## each fuzz target for FUZZTIME (10s); FUZZKEEP=N keeps N inputs of each
 
 soak: ## good pods beside hostile manifests, clients and plugins, for SOAKTIME (5m), on a quiet machine
 	NUMALET_SOAK=$${SOAKTIME:-5m} go test ./test -run TestSoak -count=1 -v -timeout 2h
+
+walk: ## the random walk through admission of which make test goes a part, WALKSTEPS (1000000)
+	NUMALET_STEPS=$${WALKSTEPS:-1000000} go test ./agent/admission -run TestRandomSteps -count=1 -v -timeout 2h
 
 bench: build ## measure the agent and its managers, beside the run before (bench/*.txt)
 	@mkdir -p bench; set -o pipefail; cluster=$$(test/tools/build.sh cluster) || exit 1; \
