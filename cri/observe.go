@@ -329,14 +329,15 @@ func (p Pod) exited(id string) (Container, bool) {
 	return c, known && c.State == ContainerExited && !c.Exit.At.IsZero()
 }
 
-// sort puts the newest first; a total order, so that equal facts compare equal.
+// sort puts the newest first; a total order, so that equal facts compare equal. Each attempt at a
+// container or a sandbox has a higher number than those before it, whatever the machine's clock said.
 func (p *Pod) sort() {
 	slices.SortFunc(p.Sandboxes, func(a, b Sandbox) int {
-		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.Attempt, a.Attempt),
+		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), b.CreatedAt.Compare(a.CreatedAt),
 			cmp.Compare(a.ID, b.ID))
 	})
 	slices.SortFunc(p.Containers, func(a, b Container) int {
-		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.Attempt, a.Attempt),
+		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), b.CreatedAt.Compare(a.CreatedAt),
 			cmp.Compare(a.ID, b.ID))
 	})
 }

@@ -66,7 +66,7 @@ func (c Containers) excess(pods []cri.Pod, now time.Time) []record {
 				continue
 			}
 			dead++
-			if (ended || !last) && now.Sub(one.CreatedAt) >= c.Age {
+			if (ended || !last) && max(now.Sub(one.CreatedAt), 0) >= c.Age {
 				out = append(out, record{one, pod, last})
 			}
 		}

@@ -253,7 +253,7 @@ func (p *plan) prune() {
 		if p.retention.Dead < 0 || seen[c.Name] <= 1+max(p.retention.Dead, 1) || maybeRunning(c) {
 			continue
 		}
-		if due := c.CreatedAt.Add(p.retention.Age); due.After(p.now) {
+		if due := c.CreatedAt.Add(p.retention.Age); due.After(p.now) && p.retention.Age > 0 {
 			p.wakeAt(due)
 			continue
 		}
