@@ -168,11 +168,11 @@ func (a *Actuator) Do(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 			a.cfg.Tell.Event(pod, v1.EventTypeNormal, "SandboxChanged",
 				"Pod sandbox changed, it will be killed and re-created.")
 		}
-		err := a.build(pod).createSandbox(ctx, act.Attempt)
+		err := a.build(ctx, pod).createSandbox(ctx, act.Attempt)
 		a.cfg.Tell.Started(pod, nil, err)
 		return err
 	case podworker.StartContainer:
-		b := a.build(pod)
+		b := a.build(ctx, pod)
 		err := b.completeVolumes(ctx)
 		if err == nil {
 			err = b.startContainer(ctx, observed, act)
@@ -183,7 +183,7 @@ func (a *Actuator) Do(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 	case podworker.PostStart:
 		return a.postStart(ctx, pod, observed, act)
 	case podworker.UpdateVolumes:
-		return a.build(pod).updateVolumes(ctx)
+		return a.build(ctx, pod).updateVolumes(ctx)
 	}
 	defer a.cfg.Observer.Ending(pod.UID)()
 	switch act.Kind {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -89,7 +90,7 @@ func beside(t *testing.T, server *tokens, runtime *sandboxes) build {
 	a := New(Config{Volumes: volumes, Objects: server, Runtime: runtime,
 		Tell: Tell{Event: func(*v1.Pod, string, string, string) {},
 			Node: func(string, string, string) {}}})
-	b := build{Actuator: a, pod: withToken(), say: about{withToken(), a.cfg.Tell}}
+	b := build{Actuator: a, pod: withToken(), say: about{withToken(), a.cfg.Tell, t.Context().Err}}
 	b.node.Logs.Dir = filepath.Join(root, "logs")
 	return b
 }
@@ -138,6 +139,25 @@ func TestSandboxIsTakenBack(t *testing.T) {
 	}
 	if n := len(runtime.calls); n != 4 {
 		t.Errorf("the runtime was asked to %q at last", runtime.calls[3:])
+	}
+}
+
+// What fails since the pod was stopped meanwhile is not told as a failure.
+func TestStoppedMeanwhile(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	server := &tokens{token: func(ctx context.Context) error {
+		stop()
+		return ctx.Err()
+	}}
+	b := beside(t, server, &sandboxes{})
+	b.cfg.Tell.Event = func(_ *v1.Pod, _, reason, message string) {
+		if strings.HasPrefix(reason, "Failed") {
+			t.Errorf("told %s: %s", reason, message)
+		}
+	}
+	b.say = about{b.pod, b.cfg.Tell, ctx.Err}
+	if err := b.makeSandbox(ctx, 0, ""); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -44,7 +44,7 @@ func TestHandler(t *testing.T) {
 		if tt.class != "" {
 			pod.Spec.RuntimeClassName = ptr.To(tt.class)
 		}
-		b := build{Actuator: a, pod: pod, node: a.cfg.Node, say: about{pod, a.cfg.Tell}}
+		b := build{Actuator: a, pod: pod, node: a.cfg.Node, say: about{pod, a.cfg.Tell, t.Context().Err}}
 		handler, err := b.handler(t.Context())
 		if err == nil {
 			err = b.checkUsers(handler)
@@ -90,7 +90,7 @@ func TestRecursiveReadOnly(t *testing.T) {
 		if tt.wanted {
 			c.VolumeMounts[0].RecursiveReadOnly = ptr.To(v1.RecursiveReadOnlyIfPossible)
 		}
-		b := build{Actuator: a, pod: pod, node: a.cfg.Node, say: about{pod, a.cfg.Tell}}
+		b := build{Actuator: a, pod: pod, node: a.cfg.Node, say: about{pod, a.cfg.Tell, t.Context().Err}}
 		can, err := b.recursiveReadOnly(t.Context(), &c)
 		if can != tt.can || (err != nil) != (tt.lacks != "") ||
 			err != nil && !strings.Contains(err.Error(), tt.lacks) {

@@ -31,9 +31,9 @@ type build struct {
 	images map[string]string
 }
 
-func (a *Actuator) build(pod *v1.Pod) build {
+func (a *Actuator) build(ctx context.Context, pod *v1.Pod) build {
 	b := build{Actuator: a, pod: pod, held: a.cfg.State().Pods[pod.UID],
-		hardware: a.cfg.Hardware(), node: a.cfg.Node, say: about{pod, a.cfg.Tell}}
+		hardware: a.cfg.Hardware(), node: a.cfg.Node, say: about{pod, a.cfg.Tell, ctx.Err}}
 	b.node.Facts.HostIPs = b.node.Network.ips()
 	b.node.Facts.Allocatable = b.hardware.Allocatable
 	b.node.Resources.NodeMemory = int64(b.hardware.Machine.MemoryBytes())

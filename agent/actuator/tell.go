@@ -18,15 +18,21 @@ const mountFailed = "FailedMount"
 type about struct {
 	pod  *v1.Pod
 	tell Tell
+	// over is why what is made is not wanted any more, if so: what fails then is not told.
+	over func() error
 }
 
 func (a about) warn(reason, message string) {
-	a.tell.Event(a.pod, v1.EventTypeWarning, reason, message)
+	if a.over() == nil {
+		a.tell.Event(a.pod, v1.EventTypeWarning, reason, message)
+	}
 }
 
 // failed tells why a container was not started.
 func (a about) failed(of podspec.Ref, why string) {
-	a.tell.Container(of, v1.EventTypeWarning, "Failed", "Error: "+why)
+	if a.over() == nil {
+		a.tell.Container(of, v1.EventTypeWarning, "Failed", "Error: "+why)
+	}
 }
 
 // refused tells what the runtime has against a container, in its own words, and what may be the

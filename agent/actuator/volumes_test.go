@@ -76,7 +76,7 @@ func TestVolumesThatCannotBeMade(t *testing.T) {
 		`Warning FailedMount MountVolume.SetUp failed for volume "b" : configmap "b" not found`,
 	}
 	var lacks *cri.ObjectError
-	b := build{Actuator: a, pod: pod, say: about{pod, a.cfg.Tell}}
+	b := build{Actuator: a, pod: pod, say: about{pod, a.cfg.Tell, t.Context().Err}}
 	if err := b.setUpVolumes(t.Context()); !errors.As(err, &lacks) || !slices.Equal(events, want) {
 		t.Errorf("got %v and the events %q", err, events)
 	}
@@ -115,7 +115,7 @@ func TestAwaited(t *testing.T) {
 			events = append(events, reason+" "+message)
 		}}})
 	pod := &v1.Pod{Spec: v1.PodSpec{ResourceClaims: []v1.PodResourceClaim{{Name: "gpu"}}}}
-	err := build{Actuator: a, pod: pod, say: about{pod, a.cfg.Tell}}.createSandbox(t.Context(), 0)
+	err := build{Actuator: a, pod: pod, say: about{pod, a.cfg.Tell, t.Context().Err}}.createSandbox(t.Context(), 0)
 	const want = `spec.resourceClaims: resource claim "gpu" is not supported yet, and the pod ` +
 		`waits for it`
 	var why *cri.StartError
@@ -136,7 +136,7 @@ func TestDNSIsTold(t *testing.T) {
 		Node: func(_, reason, message string) {
 			told = append(told, "node "+reason+" "+message)
 		},
-	}}.dns([]cri.DNSProblem{
+	}, t.Context().Err}.dns([]cri.DNSProblem{
 		{Reason: "DNSConfigForming", Message: "x"},
 		{Reason: "MissingClusterDNS", Message: "p", Node: "n"},
 	})
