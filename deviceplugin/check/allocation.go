@@ -146,7 +146,7 @@ func said(err error) string {
 // checkAllocate goes the way of a pod, through the device manager.
 func checkAllocate(ctx context.Context, b *bench) outcome {
 	began := time.Now()
-	who, _ := b.introduction()
+	who, _ := b.heard.introduction()
 	_, err := b.manager.Allocate(ctx, who.resource, b.healthy()[:1])
 	took := time.Since(began)
 	switch {
@@ -189,7 +189,7 @@ func contents(resp *v1beta1.AllocateResponse) string {
 }
 
 func checkAllocateAll(ctx context.Context, b *bench) outcome {
-	who, _ := b.introduction()
+	who, _ := b.heard.introduction()
 	ids := b.healthy()
 	if _, err := b.manager.Allocate(ctx, who.resource, ids); err != nil {
 		return failed("of %d devices: %s", len(ids), oneline.Of(err.Error()))

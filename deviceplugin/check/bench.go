@@ -11,10 +11,10 @@ import (
 // bench is what checks work on: a plugin, the device manager that serves it, and what was heard of
 // both. One goroutine uses it.
 type bench struct {
-	cfg   Config
-	dirs  Dirs
-	pulse *pulse
-	heard
+	cfg     Config
+	dirs    Dirs
+	pulse   *pulse
+	heard   heard
 	subject subject
 	manager *manager
 	made    int // how often kubelet.sock was made
@@ -38,7 +38,7 @@ type deaths struct {
 
 // resource is what the device manager has of the plugin's resource.
 func (b *bench) resource() deviceplugin.Resource {
-	who, _ := b.introduction()
+	who, _ := b.heard.introduction()
 	if b.manager == nil {
 		return deviceplugin.Resource{}
 	}
@@ -95,10 +95,10 @@ func (b *bench) ready(ctx context.Context) error {
 
 // plugin is the checks' own connection to the plugin.
 func (b *bench) plugin() *direct {
-	who, _ := b.introduction()
+	who, _ := b.heard.introduction()
 	if b.direct == nil || b.direct.to != who.endpoint {
 		b.hangUp()
-		b.direct = dial(who.endpoint, b.cfg.Patience, b.rec)
+		b.direct = dial(who.endpoint, b.cfg.Patience, b.heard.rec)
 	}
 	return b.direct
 }

@@ -86,7 +86,7 @@ func signalled(exit *exec.ExitError) bool {
 }
 
 func checkSocketGone(_ context.Context, b *bench) outcome {
-	who, _ := b.introduction()
+	who, _ := b.heard.introduction()
 	if _, err := os.Lstat(who.endpoint); err != nil {
 		return passed("it is")
 	}
@@ -100,11 +100,11 @@ func checkStartsAfterKill(ctx context.Context, b *bench) outcome {
 	b.before = b.healthy()
 	b.subject.kill()
 	b.until(ctx, func() bool { return !b.connected() })
-	n := b.introductions()
+	n := b.heard.introductions()
 	if err := b.subject.start(b.dirs); err != nil {
 		return failed("%v", err)
 	}
-	b.until(ctx, func() bool { return b.ended() || b.introductions() > n && b.connected() })
+	b.until(ctx, func() bool { return b.ended() || b.heard.introductions() > n && b.connected() })
 	if end := b.subject.fate(); end != nil {
 		return failed("%s", end)
 	}

@@ -114,7 +114,7 @@ func deviceChecks(listed []string) []check {
 
 // list is the newest list of the device manager's newest stream.
 func (b *bench) list() call {
-	asked, _ := b.called(listCall)
+	asked, _ := b.heard.called(listCall)
 	return asked
 }
 
@@ -189,11 +189,11 @@ func checkListSize(_ context.Context, b *bench) outcome {
 }
 
 func checkStreamStays(ctx context.Context, b *bench) outcome {
-	began, registered := b.list().began, b.introductions()
+	began, registered := b.list().began, b.heard.introductions()
 	anew := false // it has registered again: another stream takes the place of this one
 	if b.pulse.until(ctx, watched, func() bool {
 		now := b.list()
-		if n := b.introductions(); n != registered { // register-pace has a word on that
+		if n := b.heard.introductions(); n != registered { // register-pace has a word on that
 			registered, anew = n, true
 		}
 		if anew && now.began != began {

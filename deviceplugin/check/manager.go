@@ -36,7 +36,7 @@ func (b *bench) serveAs(strict bool) error {
 		},
 		Changed: b.pulse.beat,
 		Stats: func(socket string) stats.Handler {
-			return b.rec.handler(byManager, socket)
+			return b.heard.rec.handler(byManager, socket)
 		},
 	})
 	if err != nil {
@@ -53,7 +53,7 @@ func (b *bench) serveAs(strict bool) error {
 	}
 	b.manager = &manager{plugins, cancel, done}
 	b.made++
-	b.rec.note("--- the device manager serves " + deviceplugin.SocketName)
+	b.heard.rec.note("--- the device manager serves " + deviceplugin.SocketName)
 	return nil
 }
 
@@ -68,5 +68,5 @@ func (b *bench) stopServing() {
 		text += ": " + err.Error()
 	}
 	b.manager = nil
-	b.rec.note(text)
+	b.heard.rec.note(text)
 }

@@ -97,7 +97,7 @@ func connectionChecks() []check {
 }
 
 func checkRegisters(_ context.Context, b *bench) outcome {
-	who, known := b.introduction()
+	who, known := b.heard.introduction()
 	if !known {
 		return failed("nothing came in %s", b.cfg.Patience)
 	}
@@ -107,7 +107,7 @@ func checkRegisters(_ context.Context, b *bench) outcome {
 // checkPart checks one part of a registration; another one may be wrong too.
 func checkPart(part deviceplugin.RequestPart) func(context.Context, *bench) outcome {
 	return func(_ context.Context, b *bench) outcome {
-		who, _ := b.introduction()
+		who, _ := b.heard.introduction()
 		if wrong, ok := errors.AsType[*deviceplugin.RequestError](who.problem); ok && wrong.Part == part {
 			return failed("the plugin is refused: %s", wrong.What)
 		}
@@ -118,13 +118,13 @@ func checkPart(part deviceplugin.RequestPart) func(context.Context, *bench) outc
 // checkServesFirst waits for the outcome of a strict registration. After a refusal the device
 // manager goes on without being strict, so that the rest can be checked.
 func checkServesFirst(ctx context.Context, b *bench) outcome {
-	who, _ := b.introduction()
+	who, _ := b.heard.introduction()
 	if who.way == deviceplugin.ByRegistry {
 		return passed("a plugin of the plugin registry is found by its socket")
 	}
 	refused := func() string { return b.manager.Inventory().Refused[who.resource] }
 	reached := func() bool {
-		_, asked := b.called(optionsCall)
+		_, asked := b.heard.called(optionsCall)
 		return asked
 	}
 	b.pulse.until(ctx, 2*b.cfg.Patience, func() bool {
@@ -148,7 +148,7 @@ func checkServesFirst(ctx context.Context, b *bench) outcome {
 
 func checkReachable(ctx context.Context, b *bench) outcome {
 	called := func() bool {
-		_, asked := b.called(optionsCall)
+		_, asked := b.heard.called(optionsCall)
 		return asked
 	}
 	if !b.until(ctx, func() bool { return called() || b.ended() }) || !called() {
@@ -164,7 +164,7 @@ func checkReachable(ctx context.Context, b *bench) outcome {
 func checkOptions(ctx context.Context, b *bench) outcome {
 	var asked call
 	b.until(ctx, func() bool {
-		asked, _ = b.called(optionsCall)
+		asked, _ = b.heard.called(optionsCall)
 		return asked.ended
 	})
 	switch {
@@ -179,7 +179,7 @@ func checkOptions(ctx context.Context, b *bench) outcome {
 }
 
 func checkOptionsAgree(ctx context.Context, b *bench) outcome {
-	who, _ := b.introduction()
+	who, _ := b.heard.introduction()
 	if who.way == deviceplugin.ByRegistry {
 		return skipped("a plugin of the plugin registry is asked for them only")
 	}
@@ -210,13 +210,13 @@ func told(o *v1beta1.DevicePluginOptions) string {
 }
 
 func checkNotice(ctx context.Context, b *bench) outcome {
-	who, _ := b.introduction()
+	who, _ := b.heard.introduction()
 	if who.way != deviceplugin.ByRegistry {
 		return skipped("the plugin registers by Register")
 	}
 	var notice call
 	b.until(ctx, func() bool {
-		notice, _ = b.called(notifyCall)
+		notice, _ = b.heard.called(notifyCall)
 		return notice.ended
 	})
 	if !notice.ended || notice.err != nil {

@@ -77,12 +77,12 @@ func restartChecks() []check {
 
 func checkRegistersAgain(ctx context.Context, b *bench) outcome {
 	b.before = b.healthy()
-	n := b.introductions()
+	n := b.heard.introductions()
 	began := time.Now()
 	if err := b.serve(); err != nil {
 		return failed("%v", err)
 	}
-	if !b.until(ctx, func() bool { return b.introductions() > n || b.ended() }) {
+	if !b.until(ctx, func() bool { return b.heard.introductions() > n || b.ended() }) {
 		return failed("nothing came in %s", b.cfg.Patience).advising(lateHint(b))
 	}
 	return passed("it registered after %d ms", time.Since(began).Milliseconds())
@@ -107,11 +107,11 @@ func checkListsAgain(ctx context.Context, b *bench) outcome {
 }
 
 func checkRestartInCalls(ctx context.Context, b *bench) outcome {
-	who, _ := b.introduction()
+	who, _ := b.heard.introduction()
 	ids := b.healthy()[:1]
 	b.before = b.healthy()
 	called := make(chan struct{})
-	first, calls := b.manager, len(b.rec.asked(byManager, allocateCall))
+	first, calls := b.manager, len(b.heard.rec.asked(byManager, allocateCall))
 	go func() {
 		defer b.pulse.beat()
 		defer close(called)
@@ -122,15 +122,15 @@ func checkRestartInCalls(ctx context.Context, b *bench) outcome {
 		case <-called:
 			return true
 		default:
-			return len(b.rec.asked(byManager, allocateCall)) > calls
+			return len(b.heard.rec.asked(byManager, allocateCall)) > calls
 		}
 	})
-	before := b.introductions()
+	before := b.heard.introductions()
 	if err := b.serve(); err != nil {
 		return failed("%v", err)
 	}
 	<-called
-	b.until(ctx, func() bool { return b.introductions() > before || b.ended() })
+	b.until(ctx, func() bool { return b.heard.introductions() > before || b.ended() })
 	if err := b.serve(); err != nil {
 		return failed("%v", err)
 	}
@@ -138,7 +138,7 @@ func checkRestartInCalls(ctx context.Context, b *bench) outcome {
 	// It may have registered with the second manager because of the first, and makes its socket anew
 	// when it sees the second.
 	if errors.As(err, new(*deviceplugin.CallError)) &&
-		b.until(ctx, func() bool { return b.introductions() > n || b.ended() }) {
+		b.until(ctx, func() bool { return b.heard.introductions() > n || b.ended() }) {
 		_, err = b.allocateBack(ctx, who.resource, ids)
 	}
 	if err != nil {
@@ -152,7 +152,7 @@ func (b *bench) allocateBack(ctx context.Context, resource string, ids []string)
 	if !b.until(ctx, func() bool { return b.connected() || b.ended() }) || b.ended() {
 		return 0, fmt.Errorf("it did not come back in %s: %s", b.cfg.Patience, b.resource().Problem)
 	}
-	n = b.introductions()
+	n = b.heard.introductions()
 	_, err = b.manager.Allocate(ctx, resource, ids)
 	return n, err
 }
@@ -168,16 +168,16 @@ func checkSickAfterRestart(ctx context.Context, b *bench) outcome {
 }
 
 func checkSocketMadeAnew(ctx context.Context, b *bench) outcome {
-	if who, _ := b.introduction(); who.way != deviceplugin.ByRegister {
+	if who, _ := b.heard.introduction(); who.way != deviceplugin.ByRegister {
 		return skipped("a plugin of the plugin registry does not look for it")
 	}
-	n := b.introductions()
+	n := b.heard.introductions()
 	b.made++
 	if err := os.Remove(filepath.Join(b.dirs.Plugins, deviceplugin.SocketName)); err != nil {
 		return skipped("%v", err)
 	}
 	if !b.pulse.until(ctx, min(b.cfg.Patience, notices), func() bool {
-		return b.introductions() > n || b.ended()
+		return b.heard.introductions() > n || b.ended()
 	}) {
 		return warned("it did not in %s", min(b.cfg.Patience, notices))
 	}
@@ -186,7 +186,7 @@ func checkSocketMadeAnew(ctx context.Context, b *bench) outcome {
 
 func checkRegisterPace(_ context.Context, b *bench) outcome {
 	made := b.made
-	n := b.introductions()
+	n := b.heard.introductions()
 	if n > mostIntroductions*made {
 		return warned("it registered %d times, and kubelet.sock was made %d times", n, made)
 	}

@@ -28,7 +28,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	}
 	defer b.close()
 	if err := b.begin(ctx); err != nil {
-		return Report{Transcript: b.rec.lines()}, err
+		return Report{Transcript: b.heard.rec.lines()}, err
 	}
 	return b.performAll(ctx), ctx.Err()
 }
@@ -82,19 +82,19 @@ func (b *bench) begin(ctx context.Context) error {
 	if err := b.subject.start(b.dirs); err != nil {
 		return err
 	}
-	known := func() bool { _, known := b.introduction(); return known }
+	known := func() bool { _, known := b.heard.introduction(); return known }
 	b.until(ctx, func() bool { return known() || b.ended() })
 	if end := b.subject.fate(); end != nil && !known() {
 		return fmt.Errorf("the plugin was started and did not register: %s", end)
 	}
-	who, _ := b.introduction()
+	who, _ := b.heard.introduction()
 	b.heard.resource = who.resource // it may register others too
 	return ctx.Err()
 }
 
 // performAll makes the checks of the table.
 func (b *bench) performAll(ctx context.Context) Report {
-	report := Report{Began: b.rec.began}
+	report := Report{Began: b.heard.rec.began}
 	var failures []string
 	for _, g := range table() {
 		for _, c := range g.checks {
@@ -113,10 +113,10 @@ func (b *bench) performAll(ctx context.Context) Report {
 			b.cfg.Told(result)
 		}
 	}
-	who, _ := b.introduction()
+	who, _ := b.heard.introduction()
 	report.Resource, report.Way, report.Endpoint = who.resource, who.way, who.endpoint
-	report.Seconds = time.Since(b.rec.began).Seconds()
-	report.Transcript = b.rec.lines()
+	report.Seconds = time.Since(b.heard.rec.began).Seconds()
+	report.Transcript = b.heard.rec.lines()
 	return report
 }
 
@@ -125,7 +125,7 @@ func (b *bench) perform(ctx context.Context, c check, failures []string) Result 
 	began := time.Now()
 	o := outcome{verdict: Skipped, happened: c.hinder(ctx, b, failures)}
 	if o.happened == "" {
-		b.rec.note("--- check " + c.name)
+		b.heard.rec.note("--- check " + c.name)
 		o = c.run(ctx, b)
 		if end := b.untimely(ctx, c, o); end != nil {
 			b.deaths.blamed = end

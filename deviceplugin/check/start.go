@@ -29,7 +29,7 @@ func checkPreStart(times int) func(context.Context, *bench) outcome {
 		if !b.resource().Options.PreStart {
 			return skipped("the options do not ask for it")
 		}
-		who, _ := b.introduction()
+		who, _ := b.heard.introduction()
 		ids := b.healthy()[:1]
 		if _, err := b.manager.Allocate(ctx, who.resource, ids); err != nil {
 			return failed("%v", err)
