@@ -196,7 +196,7 @@ func TestExitOnLockContention(t *testing.T) {
 func TestPorts(t *testing.T) {
 	t.Parallel()
 	n := harness.New(t)
-	healthz := freePort(t)
+	healthz := harness.FreePort(t)
 	n.Settings["healthzPort"] = healthz
 	n.Settings["healthzBindAddress"] = "127.0.0.1"
 	n.Start()
@@ -246,16 +246,6 @@ func TestPorts(t *testing.T) {
 	if resp.StatusCode != http.StatusNotFound {
 		t.Errorf("GET /nothing/here: %s, want 404", resp.Status)
 	}
-}
-
-func freePort(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 func TestPortInUse(t *testing.T) {

@@ -102,6 +102,8 @@ func TestBadFiles(t *testing.T) {
 			`invalid configuration: imageGCLowThresholdPercent: Invalid value: 80: must be less ` +
 				`than imageGCHighThresholdPercent, 80; oomScoreAdj: Invalid value: 1001: must be ` +
 				`-1000 to 1000; readOnlyPort: Invalid value: -1: must be 0 to 65535`},
+		"one port for two": {head + "readOnlyPort: 10250\n",
+			`invalid configuration: readOnlyPort: Invalid value: 10250: must not be that of port`},
 		"gate": {head + "featureGates: {Nope: true}\n",
 			`invalid configuration: featureGates: unrecognized feature gate: Nope`},
 		"locked gate": {head + "featureGates: {NodeSwap: false}\n",

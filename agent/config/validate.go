@@ -97,6 +97,9 @@ func validateServer(c *Config, p *problems) {
 		"serverTLSBootstrap", "needs feature gate RotateKubeletServerCertificate")
 	p.forbid(*k.EnableSystemLogQuery && !*k.EnableSystemLogHandler, "enableSystemLogQuery",
 		"needs enableSystemLogHandler")
+	if k.ReadOnlyPort > 0 && k.ReadOnlyPort == k.Port { // both are on address
+		p.invalid("readOnlyPort", k.ReadOnlyPort, "must not be that of port")
+	}
 }
 
 func validateSources(c *Config, p *problems) {

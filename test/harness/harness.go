@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -107,12 +108,18 @@ func NewOn(t testing.TB, endpoint string) *Node {
 	return n
 }
 
+// taken are the ports that FreePort has given out: who got one may not listen yet.
+var taken sync.Map
+
 // FreePort is a port below those that Linux gives out by itself (ip_local_port_range), so that
 // nobody takes it while the agent is restarted.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {
 		port := 10_000 + rand.IntN(22_000)
+		if _, is := taken.LoadOrStore(port, true); is {
+			continue
+		}
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
 			continue
