@@ -15,7 +15,7 @@ if [ ! -e "$bin/multus" ]; then
     new=$(mktemp -d "$cache/new.XXXXXX")
     trap 'rm -rf "$new"' EXIT
     trap 'exit 130' INT TERM HUP
-    echo "multus: downloaded and built, once: about two minutes on two cores" >&2
+    echo "multus: downloaded and built, once: seconds where the servers are built, two minutes else" >&2
     CGO_ENABLED=0 GOFLAGS='' nice go build -trimpath -buildvcs=false -ldflags '-s -w' \
         -o "$new/multus" gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus >&2
     chmod 755 "$new"
