@@ -82,7 +82,7 @@ func (p *Plugin) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if first && p.cfg.Settings.FailOnInit && p.watch.never() {
+		if first && p.cfg.Settings.FailOnInit && p.watch.last == nil {
 			return fmt.Errorf("%w; --fail-on-init-error=false waits for it", err)
 		}
 		if text := err.Error(); text != said {
