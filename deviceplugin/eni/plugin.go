@@ -103,7 +103,7 @@ func newPlugin(cfg Config) (*plugin, error) {
 	}
 	for _, r := range cfg.Interfaces {
 		c := serve.Config{
-			Dir: cfg.Places.Plugins, Resource: r.Resource, Log: cfg.Log,
+			Dir: cfg.Places.Plugins, Resource: r.Resource, Log: cfg.Log.Printf,
 			Allocate: func(ctx context.Context, ids []string) (
 				*v1beta1.ContainerAllocateResponse, error) {
 				by, _ := holder.From(ctx) // the kubelet does not say
@@ -129,7 +129,7 @@ func newPlugin(cfg Config) (*plugin, error) {
 	}
 	for _, c := range cfg.Counts {
 		p.served[c.Resource] = serve.New(serve.Config{
-			Dir: cfg.Places.Plugins, Resource: c.Resource, Log: cfg.Log,
+			Dir: cfg.Places.Plugins, Resource: c.Resource, Log: cfg.Log.Printf,
 			// The pod network takes one of what there is.
 			Allocate: func(context.Context, []string) (*v1beta1.ContainerAllocateResponse, error) {
 				return &v1beta1.ContainerAllocateResponse{}, nil
