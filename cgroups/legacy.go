@@ -10,6 +10,7 @@ import (
 
 	"github.com/containerd/cgroups/v3/cgroup1"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // legacy is cgroup v1: one hierarchy per controller, each in a folder of the mount point.
@@ -109,17 +110,15 @@ func (l *legacy) apply(path string, r Resources) error {
 }
 
 func (l *legacy) children(path string) ([]string, error) {
-	seen := map[string]bool{}
+	seen := sets.New[string]()
 	for _, s := range l.subsystems {
 		names, err := childDirs(filepath.Join(l.mount, string(s.Name()), path))
 		if err != nil {
 			return nil, err
 		}
-		for _, name := range names {
-			seen[name] = true
-		}
+		seen.Insert(names...)
 	}
-	return slices.Sorted(maps.Keys(seen)), nil
+	return sets.List(seen), nil
 }
 
 func (l *legacy) kill(path string) (int, error) {

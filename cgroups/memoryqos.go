@@ -65,15 +65,3 @@ func (m MemoryQoS) addPod(r *Resources, pod *v1.Pod) {
 		}
 	}
 }
-
-// classes is what the pods of each class keep together: Min of the guaranteed ones, Low of the
-// burstable ones.
-func (m MemoryQoS) classes(pods []*v1.Pod) Protection {
-	var sum Protection
-	for _, pod := range pods {
-		requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-		p := m.Protect(podspec.QOSClass(pod), requests.Memory().Value())
-		sum.Min, sum.Low = sum.Min+p.Min, sum.Low+p.Low
-	}
-	return sum
-}

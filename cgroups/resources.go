@@ -123,17 +123,20 @@ func NodeResources(capacity v1.ResourceList, pids int64, reserved ...v1.Resource
 // pages are limited above and below them only.
 func QOSResources(pods []*v1.Pod, sizes []int64, m MemoryQoS) map[v1.PodQOSClass]Resources {
 	var milliCPU int64
+	var sum Protection // Min of the guaranteed pods, Low of the burstable ones
 	for _, pod := range pods {
-		if podspec.QOSClass(pod) == v1.PodQOSBurstable {
-			requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+		class := podspec.QOSClass(pod)
+		requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+		if class == v1.PodQOSBurstable {
 			milliCPU += requests.Cpu().MilliValue()
 		}
+		p := m.Protect(class, requests.Memory().Value())
+		sum.Min, sum.Low = sum.Min+p.Min, sum.Low+p.Low
 	}
 	unbound := map[int64]int64{}
 	for _, size := range sizes {
 		unbound[size] = unboundHugePages
 	}
-	sum := m.classes(pods)
 	return map[v1.PodQOSClass]Resources{
 		v1.PodQOSGuaranteed: {Protection: &Protection{Min: sum.Min + sum.Low, Low: sum.Low}},
 		v1.PodQOSBurstable: {Shares: Shares(milliCPU), HugePages: unbound,

@@ -58,7 +58,7 @@ func (s *systemd) ensure(ctx context.Context, g group, r Resources) error {
 	}
 	done := make(chan string, 1)
 	_, err = conn.StartTransientUnitContext(ctx, g.slice(), "replace", properties, done)
-	if unitExists(err) {
+	if isBusError(err, "org.freedesktop.systemd1.UnitExists") {
 		if len(values) == 0 {
 			return nil
 		}
@@ -171,8 +171,6 @@ func quotaPerSecond(r Resources) uint64 {
 func property(name string, value any) dbus.Property {
 	return dbus.Property{Name: name, Value: godbus.MakeVariant(value)}
 }
-
-func unitExists(err error) bool { return isBusError(err, "org.freedesktop.systemd1.UnitExists") }
 
 func isBusError(err error, name string) bool {
 	var e godbus.Error

@@ -89,18 +89,16 @@ func New(c Config) (*Tree, error) {
 		t.protected.low = s.Gauge("kubelet_memory_qos_node_memory_low_bytes",
 			"Memory in bytes of burstable pods that is reclaimed only when no other is left.")
 	}
+	var err error
 	switch c.Driver {
 	case Cgroupfs:
 	case Systemd:
-		var err error
 		if t.systemd, err = newSystemd(unified); err != nil {
 			return nil, err
 		}
 	default:
 		return nil, fmt.Errorf("cgroup driver %q: want %s or %s", c.Driver, Cgroupfs, Systemd)
 	}
-
-	var err error
 	if t.root, err = rootGroup(c.Driver, c.Root); err != nil {
 		return nil, err
 	}
@@ -167,15 +165,11 @@ func (t *Tree) UpdateQOS(ctx context.Context, pods []*v1.Pod) error {
 
 func (t *Tree) updateQOS(ctx context.Context, values map[v1.PodQOSClass]Resources) error {
 	defer t.done("update", time.Now())
-	for _, class := range []v1.PodQOSClass{
-		v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort,
-	} {
-		r, ok := values[class]
-		if !ok {
-			continue
-		}
-		if err := t.ensure(ctx, qosGroup(t.root, class), r); err != nil {
-			return err
+	for _, class := range classes() {
+		if r, ok := values[class]; ok {
+			if err := t.ensure(ctx, qosGroup(t.root, class), r); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -68,25 +68,21 @@ func (b bitmap) size() int {
 }
 
 func (b bitmap) and(o bitmap) bitmap {
-	out := make(bitmap, len(b))
-	for at := range b {
-		out[at] = b[at] & o[at]
-	}
-	return out
+	return b.combine(o, func(x, y uint64) uint64 { return x & y })
 }
 
 func (b bitmap) or(o bitmap) bitmap {
-	out := make(bitmap, len(b))
-	for at := range b {
-		out[at] = b[at] | o[at]
-	}
-	return out
+	return b.combine(o, func(x, y uint64) uint64 { return x | y })
 }
 
 func (b bitmap) minus(o bitmap) bitmap {
+	return b.combine(o, func(x, y uint64) uint64 { return x &^ y })
+}
+
+func (b bitmap) combine(o bitmap, op func(x, y uint64) uint64) bitmap {
 	out := make(bitmap, len(b))
 	for at := range b {
-		out[at] = b[at] &^ o[at]
+		out[at] = op(b[at], o[at])
 	}
 	return out
 }
@@ -140,12 +136,4 @@ func (b bitmap) within(m mask) bitmap {
 		out[w.at] = b[w.at] & w.bits
 	}
 	return out
-}
-
-func (m mask) size() int {
-	n := 0
-	for _, w := range m {
-		n += bits.OnesCount64(w.bits)
-	}
-	return n
 }

@@ -95,7 +95,7 @@ type division struct {
 // among divides the CPUs among that many nodes; nil if that is not possible.
 func (d *division) among(width int) []int {
 	units := d.n / d.step
-	sets, subsets := choices(len(d.room), width), 1
+	sets, subsets := topology.Choices(len(d.room), width, maxSets), 1
 	if units%width > 0 {
 		subsets = 1 << min(width, 20)
 	}
@@ -221,16 +221,4 @@ func roomiest(room []int, width int) []int {
 	order = order[:width]
 	slices.Sort(order)
 	return order
-}
-
-// choices is the number of sets of k out of n, or some number above maxSets.
-func choices(n, k int) int {
-	count := 1
-	for i := range min(k, n-k) {
-		count = count * (n - i) / (i + 1)
-		if count > maxSets {
-			return count
-		}
-	}
-	return count
 }

@@ -4,7 +4,7 @@
 //	Exclusive, PodExclusive   how many CPUs of its own a container (or pod) gets
 //	Reserved                  which CPUs are kept for the system
 //	Static.Free               which CPUs can be given out
-//	Static.Hints              from which NUMA nodes a request could be served
+//	Static.Supply             from which NUMA nodes a request could be served
 //	Static.Choose             which CPUs it gets
 //	Static.Shared             where all the other containers run
 //	Static.CheckAlignment     whether whole cores are what a request fails on

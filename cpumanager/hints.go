@@ -1,27 +1,16 @@
 package cpumanager
 
 import (
-	"slices"
-
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/topology"
 )
 
-// Hints lists the node sets from which n CPUs of free and reusable can be taken, as doc.go
-// describes, always in the same order. It is nil if n is 0 (no preference), and
-// empty but not nil if no set has room.
+// Supply describes the node sets from which n CPUs of free and reusable can be taken, as doc.go
+// describes.
 //
 // For a container that has its CPUs already, pass these as free and none as reusable: the hints
 // then repeat what it has.
-func (s *Static) Hints(free, reusable cpuset.CPUSet, n int) []topology.Hint {
-	if n <= 0 {
-		return nil
-	}
-	return s.Supply(free, reusable, n).Hints()
-}
-
-// Supply describes the node sets from which n CPUs of free and reusable can be taken.
 func (s *Static) Supply(free, reusable cpuset.CPUSet, n int) topology.Supply {
 	again := s.layout.online.only(reusable)
 	pool := s.layout.online.only(free).or(again)
@@ -50,7 +39,7 @@ func (s *Static) Supply(free, reusable cpuset.CPUSet, n int) topology.Supply {
 		}
 	}
 	supply.Amounts = []topology.Amount{amount}
-	if supply.Least = fewest(r.available, n); pool.size() < n ||
+	if supply.Least = topology.Fewest(r.available, n); pool.size() < n ||
 		s.options.FullPCPUsOnly && !s.layout.sizes.multiple(n) {
 		supply.Least = nodes + 1
 	}
@@ -66,7 +55,7 @@ func (s *Static) alignBySocket(supply *topology.Supply, r request) {
 	for _, socket := range s.layout.sockets {
 		sizes = append(sizes, s.all.count(socket.cpus))
 	}
-	few := fewest(sizes, r.n)
+	few := topology.Fewest(sizes, r.n)
 	width := supply.Width
 	supply.Prefers = func(nodes topology.NodeSet) bool {
 		spanned := 0
@@ -91,7 +80,7 @@ func (s *Static) narrowest(n int, unequal bool) int {
 	for _, node := range s.layout.nodes {
 		sizes = append(sizes, s.all.count(node.cpus))
 	}
-	width := fewest(sizes, n)
+	width := topology.Fewest(sizes, n)
 	if !unequal {
 		return width
 	}
@@ -113,16 +102,6 @@ type request struct {
 	n         int
 	available []int   // CPUs free or reusable
 	cores     []sizes // their whole cores, when these differ and no other CPUs count
-}
-
-// fewest is how many of the sizes, the largest first, hold n together; all of them if they do not.
-func fewest(sizes []int, n int) int {
-	ascending, total, count := slices.Sorted(slices.Values(sizes)), 0, 0
-	for count < len(sizes) && total < n {
-		count++
-		total += ascending[len(sizes)-count]
-	}
-	return count
 }
 
 // satisfiedBy reports whether the nodes have room for the request.

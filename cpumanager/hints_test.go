@@ -43,7 +43,7 @@ func TestHints(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := newMachine(t, c.spec)
-			got := newStatic(t, m, cpuset.New(0)).Hints(cpus(t, c.free), cpus(t, c.reusable), c.n)
+			got := newStatic(t, m, cpuset.New(0)).Supply(cpus(t, c.free), cpus(t, c.reusable), c.n).Hints()
 			if got == nil {
 				t.Fatal("nil is no preference, but this is a request")
 			}
@@ -51,13 +51,6 @@ func TestHints(t *testing.T) {
 				t.Errorf("got %s, want %s", hintStrings(got), c.want)
 			}
 		})
-	}
-}
-
-func TestHintsNoRequest(t *testing.T) {
-	s := newStatic(t, twoNodes.machine(t), cpuset.New(0))
-	if got := s.Hints(cpus(t, "1-15"), cpuset.New(), 0); got != nil {
-		t.Errorf("no request, but %v", got)
 	}
 }
 
@@ -79,7 +72,7 @@ func TestHintsAreAllSetsWithRoom(t *testing.T) {
 			reusable = someOf(t, m.Online(), "reusable")
 		}
 		n := rapid.IntRange(1, m.Online().Size()+1).Draw(t, "n")
-		got := newStatic(t, m, cpuset.New(0)).Hints(free, reusable, n)
+		got := newStatic(t, m, cpuset.New(0)).Supply(free, reusable, n).Hints()
 
 		// The oracle: the kubelet's rule applied to every set of nodes.
 		ids := m.NodeSet().IDs()
@@ -135,7 +128,7 @@ func TestHintsManyNodes(t *testing.T) {
 			pool = free.Union(cpuset.New(c.reusable))
 		}
 		reusable := pool.Difference(free)
-		hints := s.Hints(free, reusable, c.n)
+		hints := s.Supply(free, reusable, c.n).Hints()
 		if len(hints) == 0 || len(hints) > c.most {
 			t.Errorf("%d cpus: %d hints", c.n, len(hints))
 		}

@@ -91,7 +91,7 @@ func TestPlacesOfIsolatedCPUs(t *testing.T) {
 		if err != nil || got.Size() != n || !got.IsSubsetOf(free) {
 			t.Fatalf("%d of %s are %s, %v", n, free, got, err)
 		}
-		for _, hint := range s.Hints(free, cpuset.New(), n) {
+		for _, hint := range s.Supply(free, cpuset.New(), n).Hints() {
 			if m.CPUsOfNodes(hint.Nodes).Intersection(free).Size() < n {
 				t.Fatalf("nodes %s have no %d of %s", hint.Nodes, n, free)
 			}
@@ -229,11 +229,11 @@ func TestIsolatedCPUsGoAndCome(t *testing.T) {
 
 func TestReservedBesideIsolated(t *testing.T) {
 	m := twoNodes.machine(t)
-	got, err := cpumanager.ReservedBeside(m, cpus(t, "0-1,8-9"), 2000, cpumanager.Options{})
+	got, err := cpumanager.Reserved(m, cpus(t, "0-1,8-9"), 2000, cpumanager.Options{})
 	if err != nil || got.String() != "2,10" {
 		t.Errorf("reserved are %s, %v", got, err)
 	}
-	_, err = cpumanager.ReservedBeside(m, cpus(t, "0-14"), 2000, cpumanager.Options{})
+	_, err = cpumanager.Reserved(m, cpus(t, "0-14"), 2000, cpumanager.Options{})
 	if err == nil || !strings.Contains(err.Error(), "1 online that are not isolated") {
 		t.Error(err)
 	}

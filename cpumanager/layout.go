@@ -36,7 +36,6 @@ type numaNode struct {
 	set   topology.NodeSet // of this one only
 	cpus  mask
 	cores []*unit
-	sizes sizes // of the cores
 }
 
 type socket struct {
@@ -94,7 +93,6 @@ func (l *layout) index() {
 				n.cores = append(n.cores, core)
 			}
 		}
-		n.sizes = coreSizes(n.cores, l.online)
 		l.nodes = append(l.nodes, n)
 	}
 	for _, id := range m.Sockets() {

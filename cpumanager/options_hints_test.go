@@ -53,7 +53,7 @@ func TestHintsWithOptions(t *testing.T) {
 		free := drawPool(t, m)
 		n := rapid.IntRange(1, m.Online().Size()).Draw(t, "n")
 		s := newStaticWith(t, m, cpuset.New(m.Online().List()[0]), o)
-		got := s.Hints(free, cpuset.New(), n)
+		got := s.Supply(free, cpuset.New(), n).Hints()
 
 		ids := m.NodesOf(m.Online()).IDs()
 		room := func(set topology.NodeSet, pool cpuset.CPUSet) bool {
@@ -120,7 +120,7 @@ func TestAlignBySocketManyNodes(t *testing.T) {
 		m := c.machine.machine(t)
 		s := newStaticWith(t, m, cpuset.New(0), cpumanager.Options{AlignBySocket: true})
 		times := map[topology.Hint]int{}
-		for _, hint := range s.Hints(m.Online(), cpuset.New(), c.n) {
+		for _, hint := range s.Supply(m.Online(), cpuset.New(), c.n).Hints() {
 			times[hint]++
 		}
 		for _, id := range m.Sockets() {

@@ -224,7 +224,7 @@ func TestHintsOfWholeCores(t *testing.T) {
 		{cpumanager.Options{FullPCPUsOnly: true}, "1 preferred; 0-1"},
 	} {
 		s := newStaticWith(t, twoNodes.machine(t), cpus(t, "7"), c.options)
-		got := hintStrings(s.Hints(cpus(t, "0-5,12-13"), cpuset.New(), 4))
+		got := hintStrings(s.Supply(cpus(t, "0-5,12-13"), cpuset.New(), 4).Hints())
 		if got != c.want {
 			t.Errorf("%+v: got %s, want %s", c.options, got, c.want)
 		}
@@ -237,7 +237,7 @@ func TestHintsUnequalCores(t *testing.T) {
 	for n, want := range map[int]string{
 		3: "1 preferred; 0-1", 4: "0 preferred; 0-1", 7: "0-1 preferred", 5: "",
 	} {
-		got := newStaticWith(t, m, cpuset.New(0), whole).Hints(m.Online(), cpuset.New(), n)
+		got := newStaticWith(t, m, cpuset.New(0), whole).Supply(m.Online(), cpuset.New(), n).Hints()
 		if hintStrings(got) != want {
 			t.Errorf("%d cpus: got %s, want %s", n, hintStrings(got), want)
 		}

@@ -102,15 +102,11 @@ func (s *Static) On(m *topology.Machine) *Static {
 	return next
 }
 
-// Reserved chooses the CPUs to keep for the system: milliCPU/1000 of them, rounded up, as Choose
-// with these options does on an empty machine. But cores are split, and CPUs then packed, for a
-// number that full-pcpus-only would refuse. The error says that the machine has fewer.
-func Reserved(m *topology.Machine, milliCPU int64, o Options) (cpuset.CPUSet, error) {
-	return ReservedBeside(m, cpuset.New(), milliCPU, o)
-}
-
-// ReservedBeside is Reserved with none of the isolated CPUs.
-func ReservedBeside(m *topology.Machine, isolated cpuset.CPUSet, milliCPU int64, o Options) (
+// Reserved chooses the CPUs to keep for the system, none of the isolated ones: milliCPU/1000 of
+// them, rounded up, as Choose with these options does on an empty machine. But cores are split, and
+// CPUs then packed, for a number that full-pcpus-only would refuse. The error says that the machine
+// has fewer.
+func Reserved(m *topology.Machine, isolated cpuset.CPUSet, milliCPU int64, o Options) (
 	cpuset.CPUSet, error) {
 	n := int(max(0, milliCPU+999) / 1000)
 	s := newStatic(newLayout(m), cpuset.New(), o)

@@ -148,7 +148,8 @@ func TestReserved(t *testing.T) {
 		{machine: twoNodes, milliCPU: 11000, want: "0-5,8-12", options: evenWhole},
 		{machine: twoNodes, milliCPU: 3000, want: "0-1,8", options: whole},
 	} {
-		got, err := cpumanager.Reserved(c.machine.machine(t), c.milliCPU, c.options)
+		got, err := cpumanager.Reserved(c.machine.machine(t), cpuset.New(), c.milliCPU,
+			c.options)
 		if c.err != "" {
 			if err == nil || !strings.Contains(err.Error(), c.err) {
 				t.Errorf("%dm of %v: error %v, want %q", c.milliCPU, c.machine, err, c.err)

@@ -15,12 +15,7 @@ func (r PreferredRequest) sift(preferred []string, resource Resource) ([]string,
 	if len(flaws) == 0 {
 		return usable, nil
 	}
-	var wrong []string
-	for _, flaw := range flaws {
-		wrong = append(wrong, flaw.String())
-	}
-	return usable, &AnswerError{"its preference is not followed in full: " +
-		strings.Join(wrong, "; ")}
+	return usable, &AnswerError{"its preference is not followed in full: " + inWords(flaws)}
 }
 
 // Judge sorts out the ids of a preference that can be followed, in the order given, each once, and

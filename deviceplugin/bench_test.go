@@ -161,7 +161,7 @@ func BenchmarkAdmission(b *testing.B) {
 			N: min(1000, n/4), Resource: published(now).inventory.Resources[gpu],
 		}
 		for b.Loop() {
-			hints := Hints(eightNodes(), req)
+			hints := hintsOf(eightNodes(), req)
 			req.Hint = hints[0]
 			if ask, wanted := AdviceWanted(req); wanted {
 				req.Advice, _ = ask.sift(ask.Available[:req.N], req.Resource)

@@ -44,12 +44,7 @@ func Choose(req Request) ([]string, error) {
 		return nil, err
 	}
 	s.follow(req.Advice)
-	s.take(s.open)
-	if s.missing() > 0 {
-		// settle has counted the free devices, so this is unreachable; the text is the kubelet's.
-		return nil, fmt.Errorf("unexpectedly allocated less resources than required. "+
-			"Requested: %d, Got: %d", req.N, len(s.chosen))
-	}
+	s.take(s.open) // there are as many, settle has counted them
 	return s.ids(s.chosen), nil
 }
 
@@ -118,9 +113,7 @@ func (s *settled) follow(advice []string) {
 func (s *settled) find(ids []string) []int {
 	var out []int
 	for _, id := range ids {
-		at, found := slices.BinarySearchFunc(s.devices, id,
-			func(d *Device, id string) int { return CompareIDs(d.ID, id) })
-		if found && s.devices[at].Healthy {
+		if at, found := lookUp(s.devices, id); found && s.devices[at].Healthy {
 			out = append(out, at)
 		}
 	}

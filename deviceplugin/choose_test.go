@@ -26,7 +26,8 @@ func parseDevices(t *testing.T, text string) []*Device {
 		devices = append(devices,
 			&Device{ID: id, Healthy: !strings.HasSuffix(word, "!"), Nodes: set})
 	}
-	return newList(devices, defects{}).devices
+	l, _ := arrange(devices, defects{})
+	return l.devices
 }
 
 func TestChoose(t *testing.T) {

@@ -48,8 +48,7 @@ func marked(l list, cordons map[string]cordon.Cordon) (devices []*Device, offere
 	}
 	devices = slices.Clone(devices)
 	for id := range cordons {
-		at, found := slices.BinarySearchFunc(devices, id,
-			func(d *Device, id string) int { return CompareIDs(d.ID, id) })
+		at, found := lookUp(devices, id)
 		if !found {
 			continue
 		}

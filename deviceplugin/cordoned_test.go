@@ -99,7 +99,7 @@ func TestCordonedDevicesAreNotChosen(t *testing.T) {
 	if ids, err := Choose(req); err != nil || ids[0] != "b" || ids[1] != "c" {
 		t.Errorf("chosen %v, %v", ids, err)
 	}
-	for _, hint := range Hints(topology.NewNodeSet(0, 1), req) {
+	for _, hint := range hintsOf(topology.NewNodeSet(0, 1), req) {
 		if hint.Nodes == topology.NewNodeSet(0) {
 			t.Error("node 0 is offered for two devices, and has one")
 		}

@@ -95,12 +95,7 @@ func (t counts) fewest(n int) int {
 			byNode[id] += o.count
 		}
 	}
-	counts := slices.Sorted(maps.Values(byNode))
-	width := 0
-	for ; n > 0 && width < len(counts); width++ {
-		n -= counts[len(counts)-1-width]
-	}
-	return width
+	return topology.Fewest(slices.Collect(maps.Values(byNode)), n)
 }
 
 // extend adds to mask the node with the most devices that mask has none of yet; of several the

@@ -1,9 +1,6 @@
 package deviceplugin
 
-import (
-	"maps"
-	"slices"
-)
+import "slices"
 
 // mostDeclined bounds declined.
 const mostDeclined = 64
@@ -29,11 +26,9 @@ func (d *declined) drop(resource string) {
 }
 
 func (d *declined) byResource() map[string]string {
-	return maps.Collect(func(yield func(string, string) bool) {
-		for _, p := range d.list {
-			if !yield(p.resource, p.why) {
-				return
-			}
-		}
-	})
+	out := map[string]string{}
+	for _, p := range d.list {
+		out[p.resource] = p.why
+	}
+	return out
 }

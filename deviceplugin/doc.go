@@ -40,7 +40,7 @@
 //
 // # Choosing
 //
-// [Hints], [AdviceWanted] and [Choose] are pure. They work on one [Request]: an offer is
+// [Supply], [AdviceWanted] and [Choose] are pure. They work on one [Request]: an offer is
 // computed, the plugin may be asked for advice in between, and the choice is made from the same
 // values.
 package deviceplugin

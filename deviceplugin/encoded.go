@@ -1,7 +1,5 @@
 package deviceplugin
 
-import "slices"
-
 // encodedList is a list of devices as the last message encoded it. The next one is compared with
 // it, whatever its order: each device is looked for where it would come if the order were that of
 // the last message, and by its id where it is not there.
@@ -175,7 +173,10 @@ func (c *comparison) find(id []byte) int32 {
 	}
 	if c.list.places == nil {
 		if c.searched++; c.searched <= len(c.list.devices)/64+1 {
-			return placeIn(c.list.devices, string(id))
+			if at, found := lookUp(c.list.devices, string(id)); found {
+				return int32(at)
+			}
+			return nowhere
 		}
 		c.list.places = make(map[string]int32, len(c.list.devices))
 		for i, d := range c.list.devices {
@@ -186,15 +187,6 @@ func (c *comparison) find(id []byte) int32 {
 		return place
 	}
 	return nowhere
-}
-
-func placeIn(devices []*Device, id string) int32 {
-	at, found := slices.BinarySearchFunc(devices, id,
-		func(d *Device, id string) int { return CompareIDs(d.ID, id) })
-	if !found {
-		return nowhere
-	}
-	return int32(at)
 }
 
 // encodedDevice is a device and its encoding.
@@ -217,8 +209,7 @@ func (s *encodedList) with(gone []int32, added []encodedDevice) *encodedList {
 	for len(gone)+len(added) > 0 {
 		at := len(s.devices) // where the first of added comes
 		if len(added) > 0 {
-			at, _ = slices.BinarySearchFunc(s.devices, added[0].device.ID,
-				func(d *Device, id string) int { return CompareIDs(d.ID, id) })
+			at, _ = lookUp(s.devices, added[0].device.ID)
 		}
 		if len(gone) > 0 && int(gone[0]) < at {
 			copyTo(int(gone[0]))

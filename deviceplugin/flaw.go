@@ -1,6 +1,10 @@
 package deviceplugin
 
-import "github.com/numalet/numalet/topology"
+import (
+	"strings"
+
+	"github.com/numalet/numalet/topology"
+)
 
 // Flaw is something that is wrong with what a plugin says, for people: what was found, and what its
 // author should do, if that is not the same said the other way round.
@@ -14,6 +18,15 @@ func (f Flaw) String() string {
 		return f.Found
 	}
 	return f.Found + ": " + f.Advice
+}
+
+// inWords is all flaws in one line.
+func inWords(flaws []Flaw) string {
+	parts := make([]string, len(flaws))
+	for i, f := range flaws {
+		parts[i] = f.String()
+	}
+	return strings.Join(parts, "; ")
 }
 
 // FlawKind is what a flaw is about.

@@ -8,26 +8,16 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// Hints lists the sets of NUMA nodes from which req can be met, narrow ones first. Source: KEP-693.
+// Supply describes the sets of NUMA nodes from which req can be met; ok is false if no device has a
+// node: there is no preference. A request that cannot be met has no set. Source: KEP-693.
 //
 // A set holds a device that has any of its nodes in it. Reusable devices must all be in the set.
-// Preferred are the sets of the least width that could hold N devices if none were taken. If no
-// device has a node the answer is nil: no preference. If the request cannot be met it is empty.
-// A container that holds devices already (MustInclude) is offered the sets that hold these.
+// Preferred are the sets of the least width that could hold N devices if none were taken. A container
+// that holds devices already (MustInclude) is offered the sets that hold these.
 //
 // On machines of more than eight nodes only the narrowest sets that meet the request are offered,
 // and the set of all nodes. Where there are too many of them to look at, one around each node is
 // made of the nodes with the most free devices.
-func Hints(nodes topology.NodeSet, req Request) []topology.Hint {
-	supply, ok := Supply(nodes, req)
-	if !ok {
-		return nil
-	}
-	return supply.Hints()
-}
-
-// Supply describes the sets of nodes from which req can be met; ok is false if there is no
-// preference. A request that cannot be met has no set.
 func Supply(nodes topology.NodeSet, req Request) (supply topology.Supply, ok bool) {
 	s, aligned := newSearch(req)
 	if !aligned || s.impossible {

@@ -12,6 +12,14 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
+// hintsOf are the hints that a request comes to; nil: no preference.
+func hintsOf(nodes topology.NodeSet, req Request) []topology.Hint {
+	if supply, ok := Supply(nodes, req); ok {
+		return supply.Hints()
+	}
+	return nil
+}
+
 func format(hints []topology.Hint) string {
 	if hints == nil {
 		return "no preference"
@@ -62,7 +70,7 @@ func TestHints(t *testing.T) {
 		"held, another amount": {devices: "a@0 b@1 c@1", n: 2, taken: "b", must: "b", want: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := Hints(topology.NewNodeSet(0, 1), Request{
+			got := hintsOf(topology.NewNodeSet(0, 1), Request{
 				Resource: Resource{Name: gpu, Devices: parseDevices(t, tc.devices)}, N: tc.n,
 				Taken: sets.New(strings.Fields(tc.taken)...), Reusable: strings.Fields(tc.reusable),
 				MustInclude: strings.Fields(tc.must),
@@ -126,7 +134,7 @@ func TestHintsAgainstNaive(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		req := requests(t)
 		req.MustInclude = nil
-		got := Hints(nodes, req)
+		got := hintsOf(nodes, req)
 		if !slices.ContainsFunc(req.Resource.Devices,
 			func(d *Device) bool { return !d.Nodes.IsEmpty() }) {
 			if got != nil {
@@ -160,7 +168,7 @@ func TestHintsOfWideMachines(t *testing.T) {
 		req.MustInclude = nil
 		req.N = max(1, req.N)
 		want := naiveHints(ids, req)
-		got := Hints(nodes, req)
+		got := hintsOf(nodes, req)
 		if got == nil {
 			return
 		}
@@ -199,7 +207,7 @@ func TestHintsOf64NodesEnd(t *testing.T) {
 			Nodes: topology.NewNodeSet(topology.NodeID(i)),
 		})
 	}
-	hints := Hints(topology.NewNodeSet(ids...), req)
+	hints := hintsOf(topology.NewNodeSet(ids...), req)
 	if len(hints) == 0 || hints[len(hints)-1].Nodes.Len() != 64 {
 		t.Errorf("%d hints", len(hints))
 	}
@@ -216,7 +224,7 @@ func TestHintsOf64NodesEnd(t *testing.T) {
 		t.Errorf("hints around %s, and %v", around, hints[len(hints)-1])
 	}
 	req.N = 1
-	hints = Hints(topology.NewNodeSet(ids...), req)
+	hints = hintsOf(topology.NewNodeSet(ids...), req)
 	if len(hints) != 65 || !hints[63].Preferred || hints[64].Preferred {
 		t.Errorf("for one device: %s", format(hints))
 	}

@@ -30,6 +30,12 @@ func CompareIDs(a, b string) int {
 	return strings.Compare(a, b)
 }
 
+// lookUp is the place of a device in a list in natural order, or where it would be.
+func lookUp(devices []*Device, id string) (at int, found bool) {
+	return slices.BinarySearchFunc(devices, id,
+		func(d *Device, id string) int { return CompareIDs(d.ID, id) })
+}
+
 // sortedIDs is ids in natural order, each once.
 func sortedIDs(ids []string) []string {
 	out := slices.Clone(ids)

@@ -1,8 +1,6 @@
 package deviceplugin
 
 import (
-	"slices"
-
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -83,8 +81,7 @@ type Inventory struct {
 
 // Find is the device of that id.
 func (r Resource) Find(id string) (*Device, bool) {
-	at, found := slices.BinarySearchFunc(r.Devices, id,
-		func(d *Device, id string) int { return CompareIDs(d.ID, id) })
+	at, found := lookUp(r.Devices, id)
 	if !found {
 		return nil, false
 	}

@@ -10,14 +10,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/credentials/insecure"
 	"k8s.io/klog/v2"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/deviceplugin/socket"
-	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/await"
 )
 
@@ -55,9 +52,7 @@ func newLink(resource, path string, way Way, cfg Config) (*link, error) {
 	l := &link{resource: resource, socket: path, way: way, ended: make(chan struct{})}
 	l.conduct.manners.Store(&manners{})
 	l.life, l.leave = context.WithCancelCause(context.Background())
-	conn, err := grpc.NewClient("passthrough:///"+path,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithAuthority("localhost"),
+	conn, err := socket.PluginClient(path, cfg.Deadlines.Dial, cfg.Stats,
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 			if err != nil {
@@ -65,18 +60,7 @@ func newLink(resource, path string, way Way, cfg Config) (*link, error) {
 			}
 			return conn, err
 		}),
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff: backoff.Config{
-				BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2,
-				MaxDelay: time.Second,
-			},
-			MinConnectTimeout: cfg.Deadlines.Dial,
-		}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)),
-		grpc.WithUnaryInterceptor(socket.ShortErrors),
-		grpc.WithStreamInterceptor(socket.ShortStreamErrors),
-		socket.Stats(cfg.Stats, path),
-	)
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)))
 	if err != nil {
 		return nil, fmt.Errorf("failed to dial device plugin: %w", err)
 	}
@@ -123,13 +107,9 @@ const (
 
 // linkSettings are what links share.
 type linkSettings struct {
-	deadlines Deadlines
-	graces    Graces
-	nodes     topology.NodeSet
-	maxList   int // bytes
-	refused   func(RefusedList)
-	events    chan<- event
-	metrics   *instruments
+	Config
+	events  chan<- event
+	metrics *instruments
 }
 
 // run takes the link through its life, until it is superseded or the agent stops.
@@ -153,9 +133,9 @@ func (l *link) run(ctx context.Context, s linkSettings) {
 		s.report(ctx, event{kind: linkClosed, link: l, problem: l.problem(err)})
 		close(l.ended)
 	}
-	await.For(ctx, min(s.graces.Allocatable, s.graces.Capacity)-time.Since(since))
+	await.For(ctx, min(s.Graces.Allocatable, s.Graces.Capacity)-time.Since(since))
 	s.report(ctx, event{kind: linkFaded, link: l})
-	await.For(ctx, s.graces.Capacity-time.Since(since))
+	await.For(ctx, s.Graces.Capacity-time.Since(since))
 	s.report(ctx, event{kind: linkExpired, link: l})
 }
 
@@ -171,7 +151,7 @@ func (s linkSettings) report(ctx context.Context, e event) {
 // grace after its last list: it takes itself for registered, and will not register again.
 func (l *link) serve(ctx context.Context, s linkSettings) (last time.Time, err error) {
 	defer l.hangUp()
-	t := trial{until: time.Now().Add(s.graces.Capacity)}
+	t := trial{until: time.Now().Add(s.Graces.Capacity)}
 	for first := true; ; first = false {
 		if err := l.dial(ctx, s); err != nil {
 			return last, err
@@ -186,7 +166,7 @@ func (l *link) serve(ctx context.Context, s linkSettings) (last time.Time, err e
 		if listed || tooLong {
 			last = now
 		}
-		pause, again := t.next(now.Sub(began), now, s.graces.Capacity)
+		pause, again := t.next(now.Sub(began), now, s.Graces.Capacity)
 		if ctx.Err() != nil || !again {
 			return last, err
 		}
@@ -287,7 +267,7 @@ func (l *link) tellEarly(ctx context.Context, s linkSettings) {
 // dial connects, with retries until the deadline.
 func (l *link) dial(ctx context.Context, s linkSettings) error {
 	began := time.Now()
-	err := l.connect(ctx, s.deadlines.Dial)
+	err := l.connect(ctx, s.Deadlines.Dial)
 	if context.Cause(ctx) == nil {
 		l.called(s.metrics, rpcDial, time.Since(began), err)
 	}
@@ -297,19 +277,12 @@ func (l *link) dial(ctx context.Context, s linkSettings) error {
 func (l *link) connect(ctx context.Context, deadline time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	for {
-		state := l.conn.GetState()
-		if state == connectivity.Ready {
-			return nil
-		}
-		l.conn.Connect()
-		if l.conn.WaitForStateChange(ctx, state) {
-			continue
-		}
-		err := lateError(fmt.Sprintf("no answer in %s", deadline))
-		if last := l.dialErr.Load(); last != nil {
-			return fmt.Errorf("failed to dial device plugin: %w: %w", err, *last)
-		}
-		return fmt.Errorf("failed to dial device plugin: %w", err)
+	if socket.Ready(ctx, l.conn) {
+		return nil
 	}
+	err := lateError(fmt.Sprintf("no answer in %s", deadline))
+	if last := l.dialErr.Load(); last != nil {
+		return fmt.Errorf("failed to dial device plugin: %w: %w", err, *last)
+	}
+	return fmt.Errorf("failed to dial device plugin: %w", err)
 }

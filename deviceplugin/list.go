@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"unicode/utf8"
 
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -54,13 +53,7 @@ type defects struct {
 }
 
 // String says what is wrong and what the plugin's author should do; empty when nothing is.
-func (d defects) String() string {
-	var parts []string
-	for _, flaw := range d.flaws() {
-		parts = append(parts, flaw.String())
-	}
-	return strings.Join(parts, "; ")
-}
+func (d defects) String() string { return inWords(d.flaws()) }
 
 // flaws are the defects in words.
 func (d defects) flaws() (out []Flaw) {
@@ -87,14 +80,8 @@ func (d defects) flaws() (out []Flaw) {
 	return out
 }
 
-// newList puts devices into natural order, each once.
-func newList(devices []*Device, found defects) list {
-	l, _ := arrange(devices, found)
-	return l
-}
-
-// arrange is newList; order tells where the devices of the list were, for a list that has all of
-// them, and is nil when they were in order.
+// arrange puts devices into natural order, each once; order tells where the devices of the list
+// were, for a list that has all of them, and is nil when they were in order.
 func arrange(devices []*Device, found defects) (l list, order []int32) {
 	l = list{devices: devices, defects: found}
 	if !ordered(devices) {
@@ -181,7 +168,8 @@ func listOf(msg *v1beta1.ListAndWatchResponse, nodes topology.NodeSet) list {
 			NoNodes: found.noNodes(d.GetTopology() != nil && len(d.GetTopology().GetNodes()) == 0),
 		})
 	}
-	return newList(devices, found)
+	l, _ := arrange(devices, found)
+	return l
 }
 
 // accepts reports whether an id can be used, and counts it if not.

@@ -20,7 +20,6 @@ import (
 // Way is a way to register.
 type Way string
 
-// The ways to register.
 const (
 	ByRegister Way = "Register"
 	ByRegistry Way = "plugin registry"

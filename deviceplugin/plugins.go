@@ -67,15 +67,7 @@ func (p *Plugins) Run(ctx context.Context) error {
 
 // loop owns the table and starts the goroutines of links in group. It never waits for a plugin.
 func (p *Plugins) loop(ctx context.Context, group *errgroup.Group) {
-	settings := linkSettings{
-		deadlines: p.cfg.Deadlines,
-		graces:    p.cfg.Graces,
-		nodes:     p.cfg.NodeIDs,
-		maxList:   p.cfg.MaxListBytes,
-		refused:   p.cfg.Refused,
-		events:    p.events,
-		metrics:   p.metrics,
-	}
+	settings := linkSettings{p.cfg, p.events, p.metrics}
 	start := func(l *link) {
 		linkCtx, cancel := context.WithCancel(ctx)
 		l.cancel = cancel
@@ -124,40 +116,30 @@ func (t *table) apply(e event) (superseded []*link) {
 		return t.registered(e.link)
 	case pluginRefused:
 		t.declined.add(e.resource, e.problem)
-		return nil
 	case linkEarly:
 		t.early(e.link, e.problem)
-		return nil
 	case linkListed:
 		return t.listed(e.link, e.options, e.list)
 	case linkExplained:
 		t.explained(e.link, e.list.reasons)
-		return nil
 	case linkSettled:
 		return t.settled(e.link)
 	case linkTroubled:
 		t.troubled(e.link, e.problem)
-		return nil
 	case linkLost:
 		t.lost(e.link, e.problem)
-		return nil
 	case linkRefused:
 		t.refused(e.link, e.problem)
-		return nil
 	case linkFaded:
 		t.faded(e.link)
-		return nil
 	case linkClosed:
 		return t.closed(e.link, e.problem)
 	case linkExpired:
 		t.expired(e.link)
-		return nil
 	case resourceRecordoned:
 		t.recordoned(e.resource)
-		return nil
-	default:
-		return nil
 	}
+	return nil
 }
 
 // publish shows readers the table and wakes them, unless they would see what they see already: what

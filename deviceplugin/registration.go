@@ -74,10 +74,8 @@ type registrar struct {
 func (r registrar) Register(
 	ctx context.Context, req *v1beta1.RegisterRequest,
 ) (*v1beta1.Empty, error) {
-	log := r.log.WithValues("resource", oneline.Of(req.GetResourceName()),
-		"endpoint", oneline.Of(req.GetEndpoint()))
-	_, err := r.plugins.register(klog.NewContext(ctx, log), req.GetResourceName(),
-		func() (*link, error) { return accept(r.plugins.cfg, req) })
+	_, err := r.plugins.register(klog.NewContext(ctx, r.log), req.GetResourceName(),
+		req.GetEndpoint(), func() (*link, error) { return accept(r.plugins.cfg, req) })
 	if err != nil {
 		return nil, err
 	}
@@ -85,9 +83,10 @@ func (r registrar) Register(
 }
 
 // register takes a plugin of a resource in, whose link accept makes, or refuses it.
-func (p *Plugins) register(ctx context.Context, resource string, accept func() (*link, error)) (
-	*link, error) {
-	log := klog.FromContext(ctx)
+func (p *Plugins) register(ctx context.Context, resource, endpoint string,
+	accept func() (*link, error)) (*link, error) {
+	log := klog.FromContext(ctx).WithValues("resource", oneline.Of(resource),
+		"endpoint", oneline.Of(endpoint))
 	known := podspec.IsExtended(resource)
 	if known { // any other name would stay in memory for nothing
 		p.metrics.registrations.WithLabelValues(resource).Inc()

@@ -3,7 +3,6 @@ package deviceplugin
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -59,10 +58,8 @@ func (p *Plugins) Released(ctx context.Context, resource string, ids []string,
 		return err
 	}
 	defer func() { c.done(err) }()
-	sorted := slices.Clone(ids)
-	slices.SortFunc(sorted, CompareIDs)
 	_, err = lifecyclev1.NewLifecycleClient(c.conn).Released(c.ctx, &lifecyclev1.ReleasedRequest{
-		DeviceIds: sorted,
+		DeviceIds: sortedIDs(ids),
 		Pod: &lifecyclev1.Pod{
 			Namespace: valid(by.Namespace), Name: valid(by.Pod), Uid: valid(by.UID),
 		},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/numalet/numalet/deviceplugin/socket"
 	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/topology/files"
 )
 
 // SocketName is the name of the registration socket in the device plugin directory.
@@ -37,8 +38,7 @@ func clearSockets(dir string) error {
 		if entry.Type()&fs.ModeSocket == 0 {
 			continue
 		}
-		err := os.Remove(filepath.Join(dir, entry.Name()))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := files.Remove(filepath.Join(dir, entry.Name())); err != nil {
 			return fmt.Errorf("remove old device plugin socket: %w", err)
 		}
 	}

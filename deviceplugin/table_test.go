@@ -26,7 +26,8 @@ func someDevices(n int) list {
 	for i := range n {
 		out = append(out, &Device{ID: fmt.Sprint(i), Healthy: true})
 	}
-	return newList(out, defects{})
+	l, _ := arrange(out, defects{})
+	return l
 }
 
 // Each story is a list of steps "link does: what the resource is then; links superseded".

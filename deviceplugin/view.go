@@ -1,6 +1,7 @@
 package deviceplugin
 
 import (
+	"cmp"
 	"maps"
 	"reflect"
 	"slices"
@@ -24,10 +25,7 @@ func (t *table) view(version uint64) *view {
 		newest[r.link.resource] = r
 	}
 	for name, last := range newest {
-		r := t.serving(name)
-		if r == nil {
-			r = t.shown(name)
-		}
+		r := cmp.Or(t.serving(name), t.shown(name))
 		v.links[name] = r.link
 		v.inventory.Resources[name] = r.resource(last, t.cordons.Of(name))
 	}

@@ -8,13 +8,11 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/klog/v2"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/numalet/numalet/deviceplugin/watcher"
 	"github.com/numalet/numalet/topology/files"
-	"github.com/numalet/numalet/topology/oneline"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -64,9 +62,7 @@ func announceRegistry(dir string) error {
 
 // takeIn registers a plugin that the watcher found. As with Register, it is dialled afterwards.
 func (p *Plugins) takeIn(ctx context.Context, found watcher.Plugin) (*watcher.Membership, error) {
-	log := klog.FromContext(ctx).WithValues("resource", oneline.Of(found.Name),
-		"endpoint", oneline.Of(found.Endpoint))
-	l, err := p.register(klog.NewContext(ctx, log), found.Name,
+	l, err := p.register(ctx, found.Name, found.Endpoint,
 		func() (*link, error) { return p.acceptFound(found) })
 	if err != nil {
 		return nil, err

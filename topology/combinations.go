@@ -1,5 +1,16 @@
 package topology
 
+// Choices is the number of ways to choose k of n, or some number above most if there are more.
+func Choices(n, k, most int) int {
+	ways := 1
+	for i := range min(k, n-k) {
+		if ways = ways * (n - i) / (i + 1); ways > most {
+			break
+		}
+	}
+	return ways
+}
+
 // Combinations calls visit with each ascending choice of k of the numbers below n, in
 // lexicographic order, until it returns false. The slice is only valid during the call. There is
 // none when k is more than n.

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -79,19 +80,14 @@ func newCommonSearch(nodes NodeSet, supplies []Supply, width int) *commonSearch 
 				useful = useful && (supply.Prefers != nil || known && a.Free[at] > 0)
 			}
 		}
+		if s.must.Has(id) {
+			shares[id] = math.Inf(1) // these come first
+		}
 		if useful || s.must.Has(id) {
 			s.ids = append(s.ids, id)
 		}
 	}
-	slices.SortStableFunc(s.ids, func(a, b NodeID) int {
-		if s.must.Has(a) != s.must.Has(b) {
-			if s.must.Has(a) {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Compare(shares[b], shares[a])
-	})
+	slices.SortStableFunc(s.ids, func(a, b NodeID) int { return cmp.Compare(shares[b], shares[a]) })
 	for _, supply := range supplies {
 		for _, a := range supply.Amounts {
 			of := make([]uint64, len(s.ids))

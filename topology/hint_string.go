@@ -1,8 +1,5 @@
 package topology
 
-// Allows reports whether resources of node n fit the hint.
-func (h Hint) Allows(n NodeID) bool { return h.Any || h.Nodes.Has(n) }
-
 // String is the hint for people: "0-1 preferred", "3", "any preferred", "no node".
 func (h Hint) String() string {
 	s := h.Nodes.String()

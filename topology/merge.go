@@ -13,11 +13,6 @@ type Result struct {
 // Merge finds the best placement that the hints of all providers agree on, under policy. nodes are
 // all nodes of the machine. providers holds one list of resources for each provider; their order
 // does not matter. doc.go has the rules; they are KEP-693's as the kubelet applies them.
-func Merge(policy Policy, nodes NodeSet, providers [][]ResourceHints) Result {
-	return Options{}.Merge(policy, nodes, providers)
-}
-
-// Merge is the function of that name with options.
 func (o Options) Merge(policy Policy, nodes NodeSet, providers [][]ResourceHints) Result {
 	if policy == None {
 		return Result{Hint: Hint{Any: true}, Admit: true}

@@ -23,7 +23,7 @@ func TestMergeDifferential(t *testing.T) {
 		m := randomMachine(t, r)
 		nodes, offers, closest := m.NodeSet(), randomOffers(m, r), topology.PreferClosest(m)
 		for _, policy := range policies {
-			got, want := topology.Merge(policy, nodes, offers),
+			got, want := topology.Options{}.Merge(policy, nodes, offers),
 				exhaustive.Merge(policy, nodes, offers, nil)
 			if got != want {
 				t.Fatalf("case %d, %s on %v: got %v, going through all picks gives %v\n%v",

@@ -150,7 +150,7 @@ func TestMerge(t *testing.T) {
 			}
 			offers := [][]topology.ResourceHints{nil, provider(t, c.lists...), {}}
 			for i, policy := range policies[1:] {
-				r := topology.Merge(policy, nodes, offers)
+				r := topology.Options{}.Merge(policy, nodes, offers)
 				got := r.Hint.String()
 				if !r.Admit {
 					got = "!" + got
@@ -168,7 +168,7 @@ func TestMerge(t *testing.T) {
 
 func TestMergePolicyNone(t *testing.T) {
 	offers := [][]topology.ResourceHints{provider(t, "impossible", "0")}
-	got := topology.Merge(topology.None, topology.NewNodeSet(0, 1), offers)
+	got := topology.Options{}.Merge(topology.None, topology.NewNodeSet(0, 1), offers)
 	if want := (topology.Result{Hint: topology.Hint{Any: true}, Admit: true}); got != want {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -206,7 +206,7 @@ func TestMergeAgreesWithAllPicks(t *testing.T) {
 		}
 		nodes := topology.NewNodeSet(members...)
 		for _, policy := range policies {
-			got, want := topology.Merge(policy, nodes, offers),
+			got, want := topology.Options{}.Merge(policy, nodes, offers),
 				exhaustive.Merge(policy, nodes, offers, nil)
 			if got != want {
 				t.Fatalf("%s on %v: got %v, going through all picks gives %v",
@@ -238,11 +238,11 @@ func TestMergeManyHints(t *testing.T) {
 		}
 		return out
 	}
-	got := topology.Merge(topology.Restricted, nodes, offers(preferred))
+	got := topology.Options{}.Merge(topology.Restricted, nodes, offers(preferred))
 	if got.Hint.String() != "0-1 preferred" {
 		t.Errorf("all prefer pairs: got %v", got)
 	}
-	got = topology.Merge(topology.BestEffort, nodes, offers(not))
+	got = topology.Options{}.Merge(topology.BestEffort, nodes, offers(not))
 	if got.Hint.String() != "0" {
 		t.Errorf("one prefers nothing: got %v", got)
 	}

@@ -110,10 +110,8 @@ func (s NodeSet) Intersect(o NodeSet) NodeSet {
 	if s.high == "" || o.high == "" {
 		return NodeSet{low: s.low & o.low}
 	}
-	return s.combine(o, and)
+	return s.combine(o, func(a, b uint64) uint64 { return a & b })
 }
-
-func and(a, b uint64) uint64 { return a & b }
 
 // Union is the set of the members of either.
 func (s NodeSet) Union(o NodeSet) NodeSet {
@@ -157,9 +155,6 @@ func (s NodeSet) lowest(n int) NodeSet {
 }
 
 func (s NodeSet) combine(o NodeSet, op func(a, b uint64) uint64) NodeSet {
-	if s.high == "" && o.high == "" {
-		return NodeSet{low: op(s.low, o.low)}
-	}
 	a, b := s.words(), o.words()
 	out := make(nodeBits, max(len(a), len(b)))
 	for i := range out {

@@ -54,11 +54,6 @@ func (o order) away(width int) int {
 }
 
 func (r rank) compare(other rank) int {
-	if r.away != other.away {
-		return cmp.Compare(r.away, other.away)
-	}
-	if r.distance != other.distance {
-		return cmp.Compare(r.distance, other.distance)
-	}
-	return r.places.Compare(other.places)
+	return cmp.Or(cmp.Compare(r.away, other.away), cmp.Compare(r.distance, other.distance),
+		r.places.Compare(other.places))
 }

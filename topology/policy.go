@@ -9,7 +9,6 @@ import (
 // of KubeletConfiguration.
 type Policy string
 
-// The policies.
 const (
 	None           Policy = "none"
 	BestEffort     Policy = "best-effort"

@@ -39,14 +39,3 @@ func TestParseScope(t *testing.T) {
 		t.Error("ParseScope accepts an unknown scope")
 	}
 }
-
-func TestHintAllows(t *testing.T) {
-	one := topology.Hint{Nodes: topology.NewNodeSet(1)}
-	if !one.Allows(1) || one.Allows(0) || one.Allows(topology.NoNode) {
-		t.Errorf("%v allows the wrong nodes", one)
-	}
-	anywhere := topology.Hint{Any: true}
-	if !anywhere.Allows(0) || !anywhere.Allows(topology.NoNode) {
-		t.Error("a hint of any node forbids some")
-	}
-}

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -38,15 +39,9 @@ func (r Rules) For(a Asked) (Rules, error) {
 		return r, fmt.Errorf("the topology manager policy %q may not be chosen on this node, "+
 			"whose policy is %q; a pod may choose one of %q", a.Policy, r.Policy, r.Choices)
 	}
-	if a.Policy != "" {
-		r.Policy = a.Policy
-	}
-	if a.Scope != "" {
-		r.Scope = a.Scope
-	}
-	if a.Strategy != "" {
-		r.Strategy = a.Strategy
-	}
+	r.Policy = cmp.Or(a.Policy, r.Policy)
+	r.Scope = cmp.Or(a.Scope, r.Scope)
+	r.Strategy = cmp.Or(a.Strategy, r.Strategy)
 	r.Isolated = r.Isolated || a.Isolated
 	r.WholeCores = r.WholeCores || a.WholeCores
 	return r, nil

@@ -3,7 +3,6 @@ package topology
 // Scope is what gets one placement: topologyManagerScope of KubeletConfiguration.
 type Scope string
 
-// The scopes.
 const (
 	// ContainerScope places each container on its own.
 	ContainerScope Scope = "container"

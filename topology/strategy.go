@@ -1,11 +1,13 @@
 package topology
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Strategy says which of equally good placements is taken.
 type Strategy string
 
-// The strategies.
 const (
 	// LowestNodes takes the nodes with the lowest ids, as the kubelet does.
 	LowestNodes Strategy = "lowest"
@@ -82,13 +84,7 @@ func (s Strategy) Order(nodes NodeSet, supplies []Supply) []NodeID {
 		if s == Spread {
 			a, b = b, a
 		}
-		switch {
-		case left[a] < left[b]:
-			return -1
-		case left[a] > left[b]:
-			return 1
-		}
-		return 0
+		return cmp.Compare(left[a], left[b])
 	})
 	return ids
 }

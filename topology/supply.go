@@ -89,7 +89,7 @@ func (s Supply) narrow() (hints []Hint, width int, all bool) {
 	sets, tried := enumerate(s.Nodes), 0
 	for width = max(1, s.Least, s.Must.Len()); width <= len(s.Nodes); width++ {
 		narrower := len(hints)
-		complete := tried+choose(len(s.Nodes), width) < maxSets
+		complete := tried+Choices(len(s.Nodes), width, maxSets) < maxSets
 		sets.each(width, complete, func(set NodeSet, at []int) bool {
 			if s.Must.SubsetOf(set) && s.Holds(set, at) {
 				hints = append(hints, Hint{Nodes: set})
@@ -154,17 +154,6 @@ func (e *enumeration) each(width int, backwards bool, visit func(set NodeSet, at
 	})
 }
 
-// choose is the number of ways to choose k of n, or maxSets if there are more.
-func choose(n, k int) int {
-	ways := 1
-	for i := range min(k, n-k) {
-		if ways = ways * (n - i) / (i + 1); ways >= maxSets {
-			return maxSets
-		}
-	}
-	return ways
-}
-
 // around lists for each node, and each of the sets, the narrowest set with room, of width nodes or
 // more, that contains it and the roomiest others.
 func (s Supply) around(width int, sets []NodeSet) (found []NodeSet) {
@@ -221,6 +210,16 @@ func (s Supply) serves(set NodeSet) bool {
 	}
 	at, ok := s.positions(set)
 	return ok && s.Holds(set, at) || slices.Contains(s.Sets, set)
+}
+
+// Fewest is how many of the sizes, the largest first, come to what is wanted; all if they do not.
+func Fewest[N int | uint64](sizes []N, wanted N) (count int) {
+	ascending, sum := slices.Sorted(slices.Values(sizes)), N(0)
+	for count < len(sizes) && sum < wanted {
+		count++
+		sum += ascending[len(sizes)-count]
+	}
+	return count
 }
 
 // Narrowest is the least number of nodes, from one number up to another, of which some set out of n

@@ -224,13 +224,15 @@ func (w *naiveWork) align(counts map[string]int, cpus int) (topology.Hint, error
 	nodes := w.hardware.Machine.NodeSet()
 	offers := make([][]topology.ResourceHints, 2)
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
-		offers[0] = append(offers[0], topology.ResourceHints{
-			Resource: name, Hints: deviceplugin.Hints(nodes, w.request(name, counts[name])),
-		})
+		if supply, ok := deviceplugin.Supply(nodes, w.request(name, counts[name])); ok {
+			offers[0] = append(offers[0], topology.ResourceHints{
+				Resource: name, Hints: supply.Hints(),
+			})
+		}
 	}
 	if cpus > 0 {
 		offers[1] = append(offers[1], topology.ResourceHints{
-			Resource: "cpu", Hints: w.hardware.CPUs.Hints(w.free, w.reused, cpus),
+			Resource: "cpu", Hints: w.hardware.CPUs.Supply(w.free, w.reused, cpus).Hints(),
 		})
 	}
 	merged := exhaustive.Merge(w.policy, nodes, offers, nil)

@@ -151,7 +151,7 @@ func unisolated(cfg *config.Config, m *topology.Machine, isolated cpuset.CPUSet,
 		}
 		return cpumanager.NewStatic(m, reserved, options)
 	}
-	reserved, err := cpumanager.ReservedBeside(m, isolated, r.Reserved.Cpu().MilliValue(), options)
+	reserved, err := cpumanager.Reserved(m, isolated, r.Reserved.Cpu().MilliValue(), options)
 	if err != nil {
 		return nil, err
 	}

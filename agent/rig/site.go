@@ -120,7 +120,7 @@ func (s *Site) keepCPUs(cfg SiteConfig) error {
 	}
 	if cfg.ReservedCPUs == "" {
 		// The same ones for all policies, whatever their options, so that these can be compared.
-		s.ReservedCPUs, err = cpumanager.ReservedBeside(m, isolated,
+		s.ReservedCPUs, err = cpumanager.Reserved(m, isolated,
 			1000*int64(m.ThreadsPerCore()), cpumanager.Options{})
 	} else if s.ReservedCPUs, err = topology.ParseCPUs(cfg.ReservedCPUs); err != nil {
 		err = fmt.Errorf("reserved CPUs %q: write a list like 0-1,32: %w", cfg.ReservedCPUs, err)

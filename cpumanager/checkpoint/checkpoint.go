@@ -66,12 +66,9 @@ type file struct {
 
 // Encode returns a file of version 4, the same bytes for the same state.
 func Encode(s State) ([]byte, error) {
-	out := fields{Policy: s.Policy, Default: s.Default.String()}
+	out := fields{Policy: s.Policy, Default: s.Default.String(), Entries: entries{}}
 	for uid, containers := range s.Entries {
 		for name, cpus := range containers {
-			if out.Entries == nil {
-				out.Entries = entries{}
-			}
 			if out.Entries[uid] == nil {
 				out.Entries[uid] = map[string]string{}
 			}
@@ -128,11 +125,11 @@ func (f file) trusted() (fields, error) {
 	if f.Policy == "" {
 		return fields{}, fmt.Errorf("%w: it names no policy", ErrCorrupt)
 	}
-	// The kubelet accepts a file of version 2 without a checksum, and so do we.
-	if f.Checksum == 0 && len(f.PodEntries) == 0 {
-		return f.fields, nil
+	if f.Entries == nil {
+		f.Entries = entries{} // the kubelet hashes an empty map where the file has none
 	}
-	if f.Checksum == checksumV2(f.fields) && len(f.PodEntries) == 0 {
+	// The kubelet accepts a file of version 2 without a checksum, and so do we.
+	if len(f.PodEntries) == 0 && (f.Checksum == 0 || f.Checksum == checksumV2(f.fields)) {
 		return f.fields, nil
 	}
 	sum, err := checksumV3(f.fields)
@@ -151,15 +148,12 @@ func (in fields) parse() (State, error) {
 	if err != nil {
 		return State{}, fmt.Errorf("defaultCpuSet %q: %w", in.Default, err)
 	}
-	s := State{Policy: in.Policy, Default: def}
+	s := State{Policy: in.Policy, Default: def, Entries: map[string]map[string]cpuset.CPUSet{}}
 	for uid, containers := range in.Entries {
 		for name, text := range containers {
 			cpus, err := topology.ParseCPUs(text)
 			if err != nil {
 				return State{}, fmt.Errorf("pod %s container %s: cpus %q: %w", uid, name, text, err)
-			}
-			if s.Entries == nil {
-				s.Entries = map[string]map[string]cpuset.CPUSet{}
 			}
 			if s.Entries[uid] == nil {
 				s.Entries[uid] = map[string]cpuset.CPUSet{}

@@ -35,7 +35,7 @@ type podCPUs struct {
 
 func checksumV2(f fields) uint64 {
 	return sum(kubelets(dump.ForHash(checkpointV2{
-		PolicyName: f.Policy, DefaultCPUSet: f.Default, Entries: filled(f.Entries),
+		PolicyName: f.Policy, DefaultCPUSet: f.Default, Entries: f.Entries,
 	})))
 }
 
@@ -49,8 +49,7 @@ func checksumV3(f fields) (uint64, error) {
 		pods[uid] = podCPUs{CPUSet: cpus}
 	}
 	text := dump.ForHash(checkpointV3{
-		PolicyName: f.Policy, DefaultCPUSet: f.Default, Entries: filled(f.Entries),
-		PodEntries: pods,
+		PolicyName: f.Policy, DefaultCPUSet: f.Default, Entries: f.Entries, PodEntries: pods,
 	})
 	text = replaceLast(text, "PodEntries:(map[string]checkpoint.podCPUs)",
 		"PodEntries:(state.PodCPUAssignments)")
@@ -58,14 +57,6 @@ func checksumV3(f fields) (uint64, error) {
 }
 
 func checksumData(data string) uint64 { return sum(dump.ForHash(data)) }
-
-// filled: the kubelet hashes an empty map where the file has none.
-func filled(e entries) entries {
-	if e == nil {
-		return entries{}
-	}
-	return e
-}
 
 // kubelets turns the rendering of one of our types into that of the kubelet's: a pointer to
 // CPUManagerCheckpoint of package state, whose last field has a type of its own.

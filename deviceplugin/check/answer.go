@@ -15,10 +15,7 @@ func sameAnswer(a, b *v1beta1.AllocateResponse) bool {
 
 // inOrder is a copy with the parts of each answer sorted.
 func inOrder(resp *v1beta1.AllocateResponse) *v1beta1.AllocateResponse {
-	out, ok := proto.Clone(resp).(*v1beta1.AllocateResponse)
-	if !ok {
-		return nil // a clone has the type of what it is of
-	}
+	out := proto.CloneOf(resp)
 	for _, a := range out.GetContainerResponses() {
 		slices.SortFunc(a.GetMounts(), func(x, y *v1beta1.Mount) int {
 			return cmp.Compare(x.GetContainerPath(), y.GetContainerPath())

@@ -78,18 +78,18 @@ func (b *bench) pull(ctx context.Context, lever Lever, holds func() bool) (bool,
 
 // missing are those of the devices that were healthy before that are not now.
 func (b *bench) missing() []string {
-	now := map[string]bool{}
-	for _, id := range b.healthy() {
-		now[id] = true
-	}
-	return slices.DeleteFunc(slices.Clone(b.before), func(id string) bool { return now[id] })
+	return b.lost(func(d *deviceplugin.Device) bool { return d.Healthy })
 }
 
 // unlisted are those of the devices that were healthy before that are not even listed now.
 func (b *bench) unlisted() []string {
+	return b.lost(func(*deviceplugin.Device) bool { return true })
+}
+
+func (b *bench) lost(still func(*deviceplugin.Device) bool) []string {
 	now := map[string]bool{}
 	for _, d := range b.resource().Devices {
-		now[d.ID] = true
+		now[d.ID] = still(d)
 	}
 	return slices.DeleteFunc(slices.Clone(b.before), func(id string) bool { return now[id] })
 }

@@ -59,25 +59,15 @@ const (
 func Levers() []Lever { return []Lever{Sicken, Cure, Vanish, Return, Multiply} }
 
 func (c Config) withDefaults() (Config, error) {
-	given := 0
-	for _, is := range []bool{c.Command != "", c.Run != nil, c.Dir != ""} {
-		if is {
-			given++
-		}
-	}
-	if given != 1 {
+	if one(c.Command != "")+one(c.Run != nil)+one(c.Dir != "") != 1 {
 		return c, errors.New("plugin check: give a command that starts the plugin, or the device " +
 			"plugin directory of one that runs, and not both")
 	}
 	c.Patience = cmp.Or(c.Patience, 10*time.Second)
-	if c.Nodes.IsEmpty() {
-		c.Nodes = topology.NewNodeSet(0)
-	}
+	c.Nodes = cmp.Or(c.Nodes, topology.NewNodeSet(0))
+	c.Output = cmp.Or[io.Writer](c.Output, io.Discard)
 	if c.Told == nil {
 		c.Told = func(Result) {}
-	}
-	if c.Output == nil {
-		c.Output = io.Discard
 	}
 	return c, nil
 }

@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/deviceplugin/lifecyclev1"
+	"github.com/numalet/numalet/deviceplugin/socket"
 )
 
 // direct is the checks' own connection to a socket of the plugin, so that all of an answer can be
@@ -23,9 +23,7 @@ type direct struct {
 }
 
 func dial(to string, patience time.Duration, rec *recorder) *direct {
-	conn, err := grpc.NewClient("unix:"+to, grpc.WithAuthority("localhost"),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithStatsHandler(rec.handler(byCheck, to)))
+	conn, err := socket.Client(to, grpc.WithStatsHandler(rec.handler(byCheck, to)))
 	return &direct{to, patience, conn, err}
 }
 

@@ -16,12 +16,8 @@ import (
 type process struct {
 	command string
 	output  io.Writer
-	pulse   *pulse
-
-	mu   sync.Mutex
-	cmd  *exec.Cmd
-	done chan struct{}
-	end  *ending
+	life
+	cmd *exec.Cmd // under its lock
 }
 
 // mostWords bounds what is kept of a plugin's last words: a panic comes with its stack.
@@ -31,7 +27,7 @@ const mostWords = 32 << 10
 func (p *process) start(dirs Dirs) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.done != nil && p.end == nil {
+	if p.runsLocked() {
 		return nil
 	}
 	line := strings.NewReplacer("{dir}", dirs.Plugins, "{registry}", dirs.Registry).
@@ -45,21 +41,12 @@ func (p *process) start(dirs Dirs) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the plugin: %w", err)
 	}
-	done := make(chan struct{})
-	p.cmd, p.done, p.end = cmd, done, nil
-	go func() {
-		defer close(done)
+	p.cmd = cmd
+	p.beginLocked(func() *ending {
 		err := cmd.Wait()
-		p.ended(&ending{err: err, words: words.String()})
-	}()
+		return &ending{err: err, words: words.String()}
+	})
 	return nil
-}
-
-func (p *process) ended(e *ending) {
-	p.mu.Lock()
-	p.end = e
-	p.mu.Unlock()
-	p.pulse.beat()
 }
 
 func (p *process) stop(most time.Duration) bool {
@@ -91,19 +78,13 @@ func (p *process) kill() {
 func (p *process) running() (*exec.Cmd, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cmd == nil || p.end != nil {
+	if !p.runsLocked() {
 		return nil, nil
 	}
 	return p.cmd, p.done
 }
 
 func (p *process) can() abilities { return abilities{start: true, kill: true} }
-
-func (p *process) fate() *ending {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.end
-}
 
 // tail keeps the end of what is written to it.
 type tail struct {

@@ -167,7 +167,7 @@ func TestCannotBeChecked(t *testing.T) {
 // A plugin that somebody else has started is checked where it is, and goes on afterwards.
 func TestRunningPlugin(t *testing.T) {
 	dir := scratch.Dir(t)
-	p := &process{command: command(t, "good"), output: &tail{}, pulse: newPulse()}
+	p := &process{command: command(t, "good"), output: &tail{}, life: life{pulse: newPulse()}}
 	if err := p.start(Dirs{Plugins: dir}); err != nil {
 		t.Fatal(err)
 	}

@@ -2,8 +2,8 @@ package check
 
 import (
 	"bytes"
-	"cmp"
 	"context"
+	"path"
 	"slices"
 	"sync"
 	"time"
@@ -61,8 +61,6 @@ const (
 	byCheck   side = "check"
 )
 
-func newRecorder(p *pulse) *recorder { return &recorder{pulse: p, began: time.Now()} }
-
 // handler hears the connections of one side to a socket.
 func (r *recorder) handler(by side, to string) stats.Handler { return handler{r, by, to} }
 
@@ -76,7 +74,7 @@ type callKey struct{}
 
 // TagRPC implements stats.Handler.
 func (h handler) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
-	c := &call{method: bare(info.FullMethodName), by: h.by, to: h.to, began: time.Now()}
+	c := &call{method: path.Base(info.FullMethodName), by: h.by, to: h.to, began: time.Now()}
 	return context.WithValue(ctx, callKey{}, c)
 }
 
@@ -128,16 +126,13 @@ func (r *recorder) take(c *call, message any) {
 	case *v1beta1.RegisterRequest:
 		r.registrations = append(r.registrations, m)
 	case *registerapi.PluginInfo:
-		r.found = append(r.found, watcher.Plugin{
-			Type: m.GetType(), Name: m.GetName(), Versions: m.GetSupportedVersions(),
-			Endpoint: cmp.Or(m.GetEndpoint(), c.to), Socket: c.to,
-		})
+		r.found = append(r.found, watcher.PluginAt(c.to, m))
 	}
 	if raw := bytesOf(message); raw != nil && c.method == listCall {
 		if c.answers > 1 && bytes.Equal(raw, c.last) {
 			c.repeats++
 		}
-		c.last = bytes.Clone(raw)
+		c.last = raw
 	}
 }
 

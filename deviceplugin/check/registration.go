@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -123,14 +124,10 @@ func checkServesFirst(ctx context.Context, b *bench) outcome {
 		return passed("a plugin of the plugin registry is found by its socket")
 	}
 	refused := func() string { return b.manager.Inventory().Refused[who.resource] }
-	reached := func() bool {
-		_, asked := b.heard.called(optionsCall)
-		return asked
-	}
 	b.pulse.until(ctx, 2*b.cfg.Patience, func() bool {
-		return reached() || refused() != "" || b.ended()
+		return b.reached() || refused() != "" || b.ended()
 	})
-	if reached() {
+	if b.reached() {
 		return passed("it does")
 	}
 	b.early = refused()
@@ -140,23 +137,21 @@ func checkServesFirst(ctx context.Context, b *bench) outcome {
 			return failed("%v", err)
 		}
 	}
-	if err := b.ready(ctx); err != nil && !reached() {
+	if err := b.ready(ctx); err != nil && !b.reached() {
 		return skipped("it cannot be reached afterwards either, see " + reachable)
 	}
 	return failed("%s", b.early)
 }
 
+// reached reports whether the device manager has come as far as to ask the plugin something.
+func (b *bench) reached() bool {
+	_, asked := b.heard.called(optionsCall)
+	return asked
+}
+
 func checkReachable(ctx context.Context, b *bench) outcome {
-	called := func() bool {
-		_, asked := b.heard.called(optionsCall)
-		return asked
-	}
-	if !b.until(ctx, func() bool { return called() || b.ended() }) || !called() {
-		why := b.resource().Problem
-		if why == "" {
-			why = b.early
-		}
-		return failed("%s", why)
+	if !b.until(ctx, func() bool { return b.reached() || b.ended() }) || !b.reached() {
+		return failed("%s", cmp.Or(b.resource().Problem, b.early))
 	}
 	return passed("it answers")
 }
@@ -183,10 +178,7 @@ func checkOptionsAgree(ctx context.Context, b *bench) outcome {
 	if who.way == deviceplugin.ByRegistry {
 		return skipped("a plugin of the plugin registry is asked for them only")
 	}
-	said := who.options
-	if said == nil {
-		said = &v1beta1.DevicePluginOptions{}
-	}
+	said := cmp.Or(who.options, &v1beta1.DevicePluginOptions{})
 	asked, err := b.plugin().options(ctx)
 	if err != nil {
 		return failed("%v", err)

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,16 +36,19 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 
 func newBench(cfg Config) (*bench, error) {
 	b := &bench{cfg: cfg, pulse: newPulse()}
-	b.heard = heard{rec: newRecorder(b.pulse), resource: cfg.Resource, plugins: cfg.Dir}
+	rec := &recorder{pulse: b.pulse, began: time.Now()}
+	b.heard = heard{rec: rec, resource: cfg.Resource, plugins: cfg.Dir}
 	switch {
 	case cfg.Dir != "":
 		b.subject = attached{}
 		b.dirs = Dirs{Plugins: cfg.Dir}
 		return b, vacant(cfg.Dir)
 	case cfg.Run != nil:
-		b.subject = &function{run: cfg.Run, pulse: b.pulse}
+		b.subject = &function{run: cfg.Run, life: life{pulse: b.pulse}}
 	default:
-		b.subject = &process{command: cfg.Command, output: cfg.Output, pulse: b.pulse}
+		b.subject = &process{
+			command: cfg.Command, output: cfg.Output, life: life{pulse: b.pulse},
+		}
 	}
 	dir, err := os.MkdirTemp("", "npc") // short: there will be sockets below it
 	if err != nil {
@@ -134,13 +138,9 @@ func (b *bench) perform(ctx context.Context, c check, failures []string) Result 
 		}
 	}
 	b.spoilt = b.spoilt || o.verdict == Failed
-	hint := c.hint
-	if o.hint != "" {
-		hint = o.hint
-	}
 	return Result{
 		Name: c.name, Verdict: o.verdict, Did: c.did, Expected: c.expected, Happened: o.happened,
-		Why: c.why, Hint: hint, Seconds: time.Since(began).Seconds(),
+		Why: c.why, Hint: cmp.Or(o.hint, c.hint), Seconds: time.Since(began).Seconds(),
 	}
 }
 

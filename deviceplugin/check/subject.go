@@ -42,6 +42,37 @@ func (e *ending) String() string {
 	return text
 }
 
+// life is from a start to the end after it, which the pulse tells of.
+type life struct {
+	pulse *pulse
+
+	mu   sync.Mutex
+	done chan struct{}
+	end  *ending
+}
+
+func (l *life) runsLocked() bool { return l.done != nil && l.end == nil }
+
+// beginLocked begins a life that lasts until last returns, which is how it ended.
+func (l *life) beginLocked(last func() *ending) {
+	done := make(chan struct{})
+	l.done, l.end = done, nil
+	go func() {
+		defer close(done)
+		end := last()
+		l.mu.Lock()
+		l.end = end
+		l.mu.Unlock()
+		l.pulse.beat()
+	}()
+}
+
+func (l *life) fate() *ending {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.end
+}
+
 // attached is a plugin that somebody else has started.
 type attached struct{}
 
@@ -56,40 +87,27 @@ const killing = 5 * time.Second
 
 // function is a plugin in this process.
 type function struct {
-	run   func(context.Context, Dirs) error
-	pulse *pulse
-
-	mu     sync.Mutex
-	cancel context.CancelFunc
-	done   chan struct{}
-	end    *ending
+	run func(context.Context, Dirs) error
+	life
+	cancel context.CancelFunc // under its lock
 }
 
 func (f *function) start(dirs Dirs) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.done != nil && f.end == nil {
+	if f.runsLocked() {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	f.cancel, f.done, f.end = cancel, done, nil
-	go func() {
-		defer close(done)
+	f.cancel = cancel
+	f.beginLocked(func() *ending {
 		err := f.run(ctx, dirs)
 		if errors.Is(err, context.Canceled) {
 			err = nil
 		}
-		f.ended(&ending{err: err})
-	}()
+		return &ending{err: err}
+	})
 	return nil
-}
-
-func (f *function) ended(e *ending) {
-	f.mu.Lock()
-	f.end = e
-	f.mu.Unlock()
-	f.pulse.beat()
 }
 
 func (f *function) stop(most time.Duration) bool {
@@ -110,9 +128,3 @@ func (f *function) stop(most time.Duration) bool {
 
 func (f *function) kill()          { f.stop(killing) }
 func (f *function) can() abilities { return abilities{start: true} }
-
-func (f *function) fate() *ending {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.end
-}

@@ -57,7 +57,7 @@ func table() []group {
 type outcome struct {
 	verdict  Verdict
 	happened string
-	// hint is in place of the check's.
+	// hint is in place of the check's, unless it is empty.
 	hint string
 }
 
@@ -79,9 +79,7 @@ func skipped(format string, args ...any) outcome {
 
 // advising gives the outcome a hint of its own.
 func (o outcome) advising(hint string) outcome {
-	if hint != "" {
-		o.hint = hint
-	}
+	o.hint = hint
 	return o
 }
 

@@ -3,7 +3,6 @@ package check
 import (
 	"fmt"
 	"io"
-	"path"
 	"slices"
 	"time"
 
@@ -16,14 +15,11 @@ import (
 
 // The calls by their names.
 const (
-	registerCall  = "Register"
-	infoCall      = "GetInfo"
 	notifyCall    = "NotifyRegistrationStatus"
 	optionsCall   = "GetDevicePluginOptions"
 	listCall      = "ListAndWatch"
 	preferredCall = "GetPreferredAllocation"
 	allocateCall  = "Allocate"
-	preStartCall  = "PreStartContainer"
 )
 
 // Line is one line of the transcript.
@@ -132,6 +128,3 @@ func bytesOf(message any) []byte {
 	}
 	return nil
 }
-
-// bare is the method without its service.
-func bare(fullMethod string) string { return path.Base(fullMethod) }

@@ -58,11 +58,7 @@ type file struct {
 // resource.
 func Encode(entries []PodDevicesEntry, registered map[string][]string) ([]byte, error) {
 	f := file{Data: checkpointData{PodDeviceEntries: entries, RegisteredDevices: registered}}
-	sum, err := f.Data.checksum()
-	if err != nil {
-		return nil, err
-	}
-	f.Checksum = sum
+	f.Checksum = f.Data.checksum()
 	data, err := json.Marshal(f)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", FileName, err)
@@ -76,23 +72,17 @@ func Decode(data []byte) ([]PodDevicesEntry, map[string][]string, error) {
 	if err := json.Unmarshal(data, &f); err != nil {
 		return nil, nil, fmt.Errorf("decode %s: %w", FileName, err)
 	}
-	sum, err := f.Data.checksum()
-	if err != nil {
-		return nil, nil, err
-	}
-	if sum != f.Checksum {
+	if sum := f.Data.checksum(); sum != f.Checksum {
 		return nil, nil, fmt.Errorf("decode %s: %w: the data has checksum %d, the file says %d",
 			FileName, ErrCorrupt, sum, f.Checksum)
 	}
 	return f.Data.PodDeviceEntries, f.Data.RegisteredDevices, nil
 }
 
-func (d checkpointData) checksum() (uint64, error) {
+func (d checkpointData) checksum() uint64 {
 	hash := fnv.New32a()
-	if _, err := io.WriteString(hash, dump.ForHash(d)); err != nil {
-		return 0, fmt.Errorf("checksum of %s: %w", FileName, err)
-	}
-	return uint64(hash.Sum32()), nil
+	_, _ = io.WriteString(hash, dump.ForHash(d)) // a hash never fails
+	return uint64(hash.Sum32())
 }
 
 // IDs lists the devices of all nodes, sorted, each once.

@@ -1,6 +1,7 @@
 package cordon
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -83,8 +84,8 @@ func parse(raw []byte) (byResource, error) {
 		}
 	}
 	var in file
-	if err := json.Unmarshal(doc.JSON, &in); err != nil {
-		return nil, errors.New(oneline.Of(err.Error()))
+	if err := doc.Decode(&in); err != nil {
+		return nil, err
 	}
 	switch {
 	case in.Version != version:
@@ -198,6 +199,8 @@ func (all byResource) list() []Cordon {
 	for _, of := range all {
 		out = append(out, slices.Collect(maps.Values(of))...)
 	}
-	slices.SortFunc(out, compare)
+	slices.SortFunc(out, func(a, b Cordon) int {
+		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.ID, b.ID))
+	})
 	return out
 }

@@ -1,7 +1,6 @@
 package cordon
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -57,8 +56,4 @@ func (c Cordon) Check() error {
 		return errors.New("the reason is not UTF-8")
 	}
 	return nil
-}
-
-func compare(a, b Cordon) int {
-	return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.ID, b.ID))
 }

@@ -2,17 +2,15 @@ package eni
 
 import (
 	"encoding/json"
-	"maps"
-	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
 // Move says who puts an interface into a container.
 type Move string
 
-// The ways.
 const (
 	// ByNetwork is the pod network: a CNI plugin that reads the environment or device-info files.
 	ByNetwork Move = "network"
@@ -26,22 +24,20 @@ func answer(resource string, all []Interface, move Move) (*v1beta1.ContainerAllo
 	out := &v1beta1.ContainerAllocateResponse{Envs: map[string]string{}}
 	var addresses, names, macs []string
 	about := map[string]any{}
-	nodes := map[string]bool{}
+	nodes := sets.New[string]()
 	for _, i := range all {
 		names, macs = append(names, i.Link.State.Name), append(macs, i.Link.State.MAC)
 		if i.Hardware.PCI != "" {
 			addresses = append(addresses, i.Hardware.PCI)
 			about[i.Hardware.PCI] = info(i)
 		}
-		for _, node := range i.Hardware.Nodes {
-			nodes[node] = true
-		}
+		nodes.Insert(i.Hardware.Nodes...)
 		if move == ByRuntime {
 			out.CdiDevices = append(out.CdiDevices,
 				&v1beta1.CDIDevice{Name: resource + "=" + cdiName(i.ID)})
 		}
 	}
-	for _, node := range slices.Sorted(maps.Keys(nodes)) {
+	for _, node := range sets.List(nodes) {
 		out.Devices = append(out.Devices, &v1beta1.DeviceSpec{
 			HostPath: node, ContainerPath: node, Permissions: "rw",
 		})

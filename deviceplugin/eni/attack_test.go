@@ -95,7 +95,7 @@ func newAttack(t *testing.T, seed uint64) *attack {
 	var err error
 	a.kernel, err = newKernel(a.home.ns, namespaces{Named: []string{a.named}, Proc: "/nowhere"})
 	a.home.must(err)
-	t.Cleanup(a.kernel.close)
+	t.Cleanup(a.kernel.handle.Close)
 	a.begin()
 	for _, n := range a.nics {
 		n.was = a.keeper.home[n.id].Link.State

@@ -111,24 +111,16 @@ func (c Config) addresses() (out []netip.Addr, err error) {
 
 func (c Config) withDefaults() Config {
 	p := &c.Places
-	for _, d := range []struct {
-		field *string
-		value string
-	}{
-		{&p.Plugins, "/var/lib/kubelet/device-plugins"},
-		{&p.PodResources, "/var/lib/kubelet/pod-resources/kubelet.sock"},
-		{&p.State, "/var/lib/numalet-eni"}, {&p.CDI, "/var/run/cdi"},
-		{&p.Infos, "/var/run/k8s.cni.cncf.io/devinfo/dp"},
-		{&p.Sysfs, "/sys"}, {&p.Proc, "/proc"}, {&p.Dev, "/dev"},
-	} {
-		*d.field = cmp.Or(*d.field, d.value)
-	}
+	p.Plugins = cmp.Or(p.Plugins, "/var/lib/kubelet/device-plugins")
+	p.PodResources = cmp.Or(p.PodResources, "/var/lib/kubelet/pod-resources/kubelet.sock")
+	p.State = cmp.Or(p.State, "/var/lib/numalet-eni")
+	p.CDI = cmp.Or(p.CDI, "/var/run/cdi")
+	p.Infos = cmp.Or(p.Infos, "/var/run/k8s.cni.cncf.io/devinfo/dp")
+	p.Sysfs, p.Proc, p.Dev = cmp.Or(p.Sysfs, "/sys"), cmp.Or(p.Proc, "/proc"), cmp.Or(p.Dev, "/dev")
 	if p.Namespaces == nil {
 		p.Namespaces = []string{"/run/netns", "/run/docker/netns"}
 	}
 	c.Move = cmp.Or(c.Move, ByNetwork)
-	if c.Log == nil {
-		c.Log = log.New(os.Stderr, "", log.LstdFlags)
-	}
+	c.Log = cmp.Or(c.Log, log.New(os.Stderr, "", log.LstdFlags))
 	return c
 }

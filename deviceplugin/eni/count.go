@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -52,14 +53,9 @@ func (c Count) check(m Metadata) error {
 	if err := checkResource(c.Resource); err != nil {
 		return err
 	}
-	given := 0
-	for _, source := range []string{c.Metadata, c.File, c.Command} {
-		if source != "" {
-			given++
-		}
-	}
+	none := func(source string) bool { return source == "" }
 	switch {
-	case given != 1:
+	case len(slices.DeleteFunc([]string{c.Metadata, c.File, c.Command}, none)) != 1:
 		return fmt.Errorf("resource %s: say how many there are by one of metadata, file and command",
 			c.Resource)
 	case c.Metadata != "" && m.URL == "":
@@ -99,10 +95,10 @@ func (c Count) ask(ctx context.Context, m Metadata) (int, error) {
 	default:
 		text, err = output(ctx, c.Command)
 	}
-	if err != nil {
-		return 0, fmt.Errorf("count %s: %w", c.Resource, err)
+	n := 0
+	if err == nil {
+		n, err = parseCount(string(text))
 	}
-	n, err := parseCount(string(text))
 	if err != nil {
 		return 0, fmt.Errorf("count %s: %w", c.Resource, err)
 	}

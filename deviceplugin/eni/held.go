@@ -3,13 +3,13 @@ package eni
 import (
 	"context"
 	"fmt"
-	"net"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
+	"k8s.io/apimachinery/pkg/util/sets"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/numalet/numalet/deviceplugin/socket"
 )
 
 const (
@@ -18,16 +18,12 @@ const (
 )
 
 // heldBy asks the agent, at its pod resources socket, which devices of the resources pods have.
-func heldBy(ctx context.Context, path string, resources []string) (map[string]bool,
+func heldBy(ctx context.Context, path string, resources sets.Set[string]) (map[string]bool,
 	error) {
 	ctx, cancel := context.WithTimeout(ctx, heldDeadline)
 	defer cancel()
-	conn, err := grpc.NewClient("passthrough:///"+path,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxHeld)),
-		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", path)
-		}))
+	conn, err := socket.Client(path,
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxHeld)))
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +37,7 @@ func heldBy(ctx context.Context, path string, resources []string) (map[string]bo
 	for _, pod := range resp.GetPodResources() {
 		for _, container := range pod.GetContainers() {
 			for _, d := range container.GetDevices() {
-				if !slices.Contains(resources, d.GetResourceName()) {
+				if !resources.Has(d.GetResourceName()) {
 					continue
 				}
 				for _, id := range d.GetDeviceIds() {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
@@ -71,14 +72,12 @@ func (k *keeper) offered() (names []string) {
 }
 
 // resources are all that containers may have: what is offered, and what was when they got it.
-func (k *keeper) resources() []string {
-	names := k.offered()
+func (k *keeper) resources() sets.Set[string] {
+	names := sets.New(k.offered()...)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, r := range k.book {
-		if !slices.Contains(names, r.Resource) {
-			names = append(names, r.Resource)
-		}
+		names.Insert(r.Resource)
 	}
 	return names
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // testKeeper is a keeper with a folder of its own.
@@ -189,7 +191,7 @@ func TestResourceOfBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.rules = []Rule{{Resource: "b", Names: []string{"eth1"}}}
-	if got := k.resources(); !slices.Equal(got, []string{"b", "a"}) {
+	if got := k.resources(); !got.Equal(sets.New("a", "b")) {
 		t.Errorf("pods are asked about for having %q", got)
 	}
 	if offers, err := k.look(podsHave("0000:00:06.0")); err != nil ||

@@ -30,15 +30,10 @@ func newKernel(home netns.NsHandle, spaces namespaces) (*kernel, error) {
 	return &kernel{home: home, handle: handle, spaces: spaces}, nil
 }
 
-func (k *kernel) close() { k.handle.Close() }
-
-// network is a kernel with a home of its own.
-type network struct{ *kernel }
-
-// Close implements Network.
-func (n network) Close() error {
-	n.close()
-	return n.home.Close()
+// Close implements Network. The home is closed too.
+func (k *kernel) Close() error {
+	k.handle.Close()
+	return k.home.Close()
 }
 
 // Netlink is netlink in the network namespace of the process. Other namespaces are looked for in
@@ -52,7 +47,7 @@ func Netlink(p Places) (Network, error) {
 	if err != nil {
 		return nil, errors.Join(err, home.Close())
 	}
-	return network{k}, nil
+	return k, nil
 }
 
 // Links implements Kernel.
@@ -140,7 +135,11 @@ func (k *kernel) Routes() (indexes []int, err error) {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}
 	for _, r := range routes {
-		if ones := prefixLen(r.Dst); ones != 0 || r.Type == unix.RTN_UNREACHABLE {
+		ones := 0
+		if r.Dst != nil {
+			ones, _ = r.Dst.Mask.Size()
+		}
+		if ones != 0 || r.Type == unix.RTN_UNREACHABLE {
 			continue
 		}
 		if r.LinkIndex != 0 {
@@ -151,14 +150,6 @@ func (k *kernel) Routes() (indexes []int, err error) {
 		}
 	}
 	return indexes, nil
-}
-
-func prefixLen(n *net.IPNet) int {
-	if n == nil {
-		return 0
-	}
-	ones, _ := n.Mask.Size()
-	return ones
 }
 
 // Watch implements Kernel.

@@ -135,7 +135,7 @@ func kernelIn(t *testing.T, home space, others ...space) *kernel {
 	}
 	k, err := newKernel(home.ns, namespaces{Named: []string{dir, "/nowhere"}, Proc: "/nowhere"})
 	home.must(err)
-	t.Cleanup(k.close)
+	t.Cleanup(k.handle.Close)
 	return k
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/numalet/numalet/deviceplugin/holder"
 	"github.com/numalet/numalet/deviceplugin/serve"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // How often things are looked at that tell nobody when they change.
@@ -82,15 +83,13 @@ func Run(ctx context.Context, cfg Config) error {
 }
 
 func newPlugin(cfg Config) (*plugin, error) {
-	addresses, err := cfg.addresses()
-	if err != nil {
-		return nil, err
-	}
+	addresses, _ := cfg.addresses() // as they were checked
 	k := &keeper{
 		host:  Host{cfg.Kernel, cfg.Mover, sysfs{cfg.Places.Sysfs, cfg.Places.Dev}},
 		rules: cfg.Interfaces, addresses: addresses, move: cfg.Move,
 		store: store{cfg.Places.State}, log: cfg.Log, own: Own{}, said: map[string]string{},
 	}
+	var err error
 	var aside *asideError
 	if k.book, err = k.store.load(); errors.As(err, &aside) {
 		cfg.Log.Print(err)
@@ -104,7 +103,7 @@ func newPlugin(cfg Config) (*plugin, error) {
 	}
 	for _, r := range cfg.Interfaces {
 		c := serve.Config{
-			Dir: cfg.Places.Plugins, Resource: r.Resource, Log: cfg.Log,
+			Dir: cfg.Places.Plugins, Resource: r.Resource, Log: cfg.Log.Printf,
 			Allocate: func(ctx context.Context, ids []string) (
 				*v1beta1.ContainerAllocateResponse, error) {
 				by, _ := holder.From(ctx) // the kubelet does not say
@@ -130,7 +129,7 @@ func newPlugin(cfg Config) (*plugin, error) {
 	}
 	for _, c := range cfg.Counts {
 		p.served[c.Resource] = serve.New(serve.Config{
-			Dir: cfg.Places.Plugins, Resource: c.Resource, Log: cfg.Log,
+			Dir: cfg.Places.Plugins, Resource: c.Resource, Log: cfg.Log.Printf,
 			// The pod network takes one of what there is.
 			Allocate: func(context.Context, []string) (*v1beta1.ContainerAllocateResponse, error) {
 				return &v1beta1.ContainerAllocateResponse{}, nil
@@ -149,7 +148,8 @@ func (p *plugin) run(ctx context.Context) error {
 		group.Go(func() error {
 			n, err := p.count(ctx, c, nil)
 			serve(c.Resource) // with a list, if there is one
-			return p.recount(ctx, c, n, err)
+			p.recount(ctx, c, n, err)
+			return nil
 		})
 	}
 	if len(p.cfg.Interfaces) > 0 {
@@ -167,12 +167,7 @@ func (p *plugin) run(ctx context.Context) error {
 }
 
 // awake has follow look.
-func (p *plugin) awake() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
+func (p *plugin) awake() { await.Wake(p.wake) }
 
 // watch wakes follow when netlink says that something has changed.
 func (p *plugin) watch(ctx context.Context) {
@@ -181,7 +176,7 @@ func (p *plugin) watch(ctx context.Context) {
 		if err != nil {
 			p.cfg.Log.Print(err)
 		}
-		sleep(ctx, watchAgain)
+		await.For(ctx, watchAgain)
 	}
 }
 
@@ -194,7 +189,7 @@ func (p *plugin) follow(ctx context.Context) error {
 		}
 		select {
 		case <-p.wake:
-			sleep(ctx, pause)
+			await.For(ctx, pause)
 		case <-time.After(every):
 		case <-ctx.Done():
 			return nil
@@ -234,12 +229,9 @@ func (p *plugin) tell(ctx context.Context, pods sightOfPods, problem error) {
 }
 
 // recount follows a count, which it keeps while it cannot be had.
-func (p *plugin) recount(ctx context.Context, c Count, n int, last error) error {
-	every, err := p.cfg.every()
-	if err != nil {
-		return err
-	}
-	for sleep(ctx, every); ctx.Err() == nil; sleep(ctx, every) {
+func (p *plugin) recount(ctx context.Context, c Count, n int, last error) {
+	every, _ := p.cfg.every() // as it was checked
+	for await.For(ctx, every) {
 		now, err := p.count(ctx, c, last)
 		if err == nil && now != n {
 			p.cfg.Log.Printf("%s: there are %d now, there were %d", c.Resource, now, n)
@@ -247,7 +239,6 @@ func (p *plugin) recount(ctx context.Context, c Count, n int, last error) error 
 		}
 		last = err
 	}
-	return nil
 }
 
 // count asks for a count and offers it; an error is logged unless it is the last one.
@@ -261,11 +252,4 @@ func (p *plugin) count(ctx context.Context, c Count, last error) (int, error) {
 	}
 	p.served[c.Resource].SetDevices(counted(c.Resource, n))
 	return n, nil
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }

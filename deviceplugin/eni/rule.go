@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/util/validation"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Rule chooses interfaces for a resource: those that meet each field that is given, with any of its
@@ -57,9 +57,7 @@ func (r Rule) check() error {
 
 // checkResource wants the name of an extended resource.
 func checkResource(name string) error {
-	domain, _, found := strings.Cut(name, "/")
-	problems := validation.IsQualifiedName(name)
-	if !found || len(problems) > 0 || strings.HasSuffix(domain, "kubernetes.io") {
+	if !podspec.IsExtended(name) {
 		return fmt.Errorf("resource %q: write the name of an extended resource, such as "+
 			"example.com/eni", name)
 	}

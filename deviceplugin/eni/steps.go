@@ -9,7 +9,6 @@ import (
 // Op is one change of an interface.
 type Op string
 
-// The changes.
 const (
 	SetDown        Op = "set down"
 	SetUp          Op = "set up"

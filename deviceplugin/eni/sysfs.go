@@ -1,6 +1,7 @@
 package eni
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -99,7 +100,6 @@ func (s sysfs) names(elem ...string) (names []string) {
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	slices.Sort(names)
 	return names
 }
 
@@ -128,9 +128,7 @@ func (s sysfs) identify(links []Link) (all []Interface) {
 		if len(i.Hardware.RDMA) > 0 {
 			i.Hardware.Nodes = s.nodes(i.Hardware.RDMA)
 		}
-		if i.Hardware.PCI != "" {
-			i.ID = i.Hardware.PCI
-		}
+		i.ID = cmp.Or(i.Hardware.PCI, i.ID)
 		if i.Hardware.Port > 0 {
 			i.ID += "-" + strconv.Itoa(i.Hardware.Port)
 		}

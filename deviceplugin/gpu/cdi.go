@@ -12,11 +12,6 @@ import (
 // cdiFile is the name of our spec of a class, without its ending.
 func cdiFile(class string) string { return cdiVendor + "-" + class }
 
-// voidEdits have NVIDIA's runtime add nothing to what a spec has.
-func voidEdits() specs.ContainerEdits {
-	return specs.ContainerEdits{Env: []string{visibleDevices + "=void"}}
-}
-
 // cdiSpec is what CDI is told of all units: their device nodes, and with each the control nodes and
 // the driver's files, if there are any. It is nil without units, which no spec can be.
 func cdiSpec(units []*unit, set Settings, files *specs.ContainerEdits) *specs.Spec {
@@ -25,10 +20,10 @@ func cdiSpec(units []*unit, set Settings, files *specs.ContainerEdits) *specs.Sp
 	}
 	spec := &specs.Spec{Kind: cdiKind}
 	if files != nil { // else the libraries are for NVIDIA's runtime to add
-		spec.ContainerEdits = voidEdits()
-		edits := &spec.ContainerEdits
-		edits.Env = append(edits.Env, files.Env...)
-		edits.Mounts, edits.Hooks = files.Mounts, files.Hooks
+		nothingMore := []string{visibleDevices + "=void"} // than the spec has
+		spec.ContainerEdits = specs.ContainerEdits{
+			Env: append(nothingMore, files.Env...), Mounts: files.Mounts, Hooks: files.Hooks,
+		}
 	}
 	spec.ContainerEdits.DeviceNodes = cdiNodes(present(set.DevRoot), set.DevRoot)
 	units = slices.Clone(units)

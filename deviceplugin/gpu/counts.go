@@ -39,7 +39,7 @@ func (c *counts) changed(uuid string, reason Reason) {
 // xid counts an event. Codes that are not documented are one, so that their number has a bound.
 func (c *counts) xid(gpu string, xid uint64, class Class) {
 	code := "other"
-	if _, known := xids()[xid]; known {
+	if _, known := xids[xid]; known {
 		code = strconv.FormatUint(xid, 10)
 	}
 	c.xids.WithLabelValues(gpu, string(class), code).Inc()

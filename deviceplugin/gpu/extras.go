@@ -14,7 +14,6 @@ import (
 // names it.
 type Extra string
 
-// The extras.
 const (
 	GDRCopy Extra = "gdrcopy"
 	GDS     Extra = "gds"

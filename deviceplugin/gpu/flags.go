@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/utils/ptr"
 )
 
 // Flags are the command line of the plugin. Each flag of NVIDIA's plugin has its name and its
@@ -26,13 +27,6 @@ type option struct {
 	file      func(f file) string
 	apply     func(s *Settings, value string) error
 	usage     string
-}
-
-func text(p *string) string {
-	if p == nil {
-		return ""
-	}
-	return *p
 }
 
 func truth(p *bool) string {
@@ -53,7 +47,7 @@ func optionTable() []option {
 func deviceOptions() []option {
 	return []option{
 		{"mig-strategy", "MIG_STRATEGY",
-			func(f file) string { return text(f.Flags.MIGStrategy) },
+			func(f file) string { return ptr.Deref(f.Flags.MIGStrategy, "") },
 			func(s *Settings, v string) error { s.MIG = MIGStrategy(v); return nil },
 			"how MIG devices are offered: none, single or mixed (none)"},
 		{"fail-on-init-error", "FAIL_ON_INIT_ERROR",
@@ -61,7 +55,7 @@ func deviceOptions() []option {
 			func(s *Settings, v string) error { return parse(&s.FailOnInit, v) },
 			"end where there is no driver at the start, instead of waiting for it (false)"},
 		{"nvidia-dev-root", "NVIDIA_DEV_ROOT",
-			func(f file) string { return text(f.Flags.NvidiaDevRoot) },
+			func(f file) string { return ptr.Deref(f.Flags.NvidiaDevRoot, "") },
 			func(s *Settings, v string) error { s.DevRoot = v; return nil },
 			"where /dev with the GPUs' device nodes is on the host (/)"},
 		{"pass-device-specs", "PASS_DEVICE_SPECS",
@@ -83,7 +77,7 @@ func deviceOptions() []option {
 			"how containers get devices: envvar, volume-mounts, cdi-annotations, cdi-cri, or " +
 				"several of them (envvar)"},
 		{"device-id-strategy", "DEVICE_ID_STRATEGY",
-			func(f file) string { return text(f.Flags.Plugin.DeviceIDStrategy) },
+			func(f file) string { return ptr.Deref(f.Flags.Plugin.DeviceIDStrategy, "") },
 			func(s *Settings, v string) error { s.ID = IDStrategy(v); return nil },
 			"what names devices there: uuid or index (uuid)"},
 	}
@@ -93,7 +87,7 @@ func deviceOptions() []option {
 func cdiOptions() []option {
 	return []option{
 		{"cdi-annotation-prefix", "CDI_ANNOTATION_PREFIX",
-			func(f file) string { return text(f.Flags.Plugin.CDIAnnotationPrefix) },
+			func(f file) string { return ptr.Deref(f.Flags.Plugin.CDIAnnotationPrefix, "") },
 			func(s *Settings, v string) error { s.CDI.AnnotationPrefix = v; return nil },
 			"prefix of CDI's annotations (cdi.k8s.io/)"},
 		{"cdi-dir", "CDI_DIR", nothing,
@@ -104,15 +98,15 @@ func cdiOptions() []option {
 			"have the CDI spec name the driver's libraries and programs too; without them NVIDIA's " +
 				"container runtime has to add them (true with a CDI strategy)"},
 		{"nvidia-driver-root", "NVIDIA_DRIVER_ROOT",
-			func(f file) string { return text(f.Flags.NvidiaDriverRoot) },
+			func(f file) string { return ptr.Deref(f.Flags.NvidiaDriverRoot, "") },
 			func(s *Settings, v string) error { s.CDI.Files.Root = v; return nil },
 			"with --cdi-driver-files: the driver's root on the host (/)"},
 		{"container-driver-root", "CONTAINER_DRIVER_ROOT",
-			func(f file) string { return text(f.Flags.Plugin.ContainerDriverRoot) },
+			func(f file) string { return ptr.Deref(f.Flags.Plugin.ContainerDriverRoot, "") },
 			func(s *Settings, v string) error { s.CDI.Files.SeenAt = v; return nil },
 			"with --cdi-driver-files: where the plugin sees that root (the same)"},
 		{"nvidia-cdi-hook-path", "NVIDIA_CDI_HOOK_PATH",
-			func(f file) string { return text(f.Flags.Plugin.NvidiaCTKPath) },
+			func(f file) string { return ptr.Deref(f.Flags.Plugin.NvidiaCTKPath, "") },
 			func(s *Settings, v string) error { s.CDI.Files.Hook = v; return nil },
 			"with --cdi-driver-files: nvidia-cdi-hook, or nvidia-ctk, on the host " +
 				"(/usr/bin/nvidia-cdi-hook)"},
@@ -122,7 +116,7 @@ func cdiOptions() []option {
 // extraOptions are of what containers get beside GPUs.
 func extraOptions() []option {
 	return []option{
-		{"mps-root", "MPS_ROOT", func(f file) string { return text(f.Flags.MPSRoot) },
+		{"mps-root", "MPS_ROOT", func(f file) string { return ptr.Deref(f.Flags.MPSRoot, "") },
 			func(s *Settings, v string) error { s.MPSRoot = v; return nil },
 			"where the MPS control daemons have their pipes on the host (/run/nvidia/mps)"},
 		{"gdrcopy-enabled", "GDRCOPY_ENABLED",

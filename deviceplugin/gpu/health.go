@@ -11,7 +11,6 @@ import (
 // Reason is why a device is not healthy, in one word.
 type Reason string
 
-// The reasons.
 const (
 	DriverGone     Reason = "DriverGone"
 	DriverHangs    Reason = "DriverHangs"
@@ -61,37 +60,32 @@ func (r HealthRules) counts(xid uint64) bool {
 	}
 }
 
-// history is what has happened to one GPU, or to one MIG device, that cannot be read: an immutable
-// value.
-type history struct {
-	xids map[uint64]time.Time // when each came last
-}
+// history is what has happened to one GPU, or to one MIG device, that cannot be read: when each XID
+// came last. It is never written to.
+type history map[uint64]time.Time
 
 // with is the history with one event more.
 func (h history) with(xid uint64, now time.Time) history {
-	next := history{xids: map[uint64]time.Time{xid: now}}
-	for old, at := range h.xids {
-		if old != xid {
-			next.xids[old] = at
-		}
-	}
+	next := history{}
+	maps.Copy(next, h)
+	next[xid] = now
 	return next
 }
 
 // settled is what is left of the history after a reading. An XID is over when the driver wants
 // nothing done any more, when what it was about can be read and is fine, or after some time.
 func (h history) settled(r Reading, rules HealthRules, now time.Time) history {
-	next := history{xids: maps.Clone(h.xids)}
 	if len(r.troubles()) > 0 {
-		return next
+		return h
 	}
-	for xid, at := range h.xids {
+	next := maps.Clone(h)
+	for xid, at := range h {
 		class, _ := classOf(xid)
 		quiet := now.Sub(at)
 		switch {
 		case quiet < settleTime:
 		case class == Readable, r.Advises, rules.RecoverAfter > 0 && quiet >= rules.RecoverAfter:
-			delete(next.xids, xid)
+			delete(next, xid)
 		}
 	}
 	return next
@@ -102,7 +96,7 @@ const settleTime = 5 * time.Second
 
 // troubles are what is wrong by the events.
 func (h history) troubles() (out []Trouble) {
-	for _, xid := range slices.Sorted(maps.Keys(h.xids)) {
+	for _, xid := range slices.Sorted(maps.Keys(h)) {
 		class, text := classOf(xid)
 		help := "it is healthy again when the driver wants no recovery"
 		if class == Fatal {

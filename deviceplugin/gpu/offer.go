@@ -184,13 +184,6 @@ func migDevice(s Snapshot, at, number int, troubles []Trouble) *unit {
 		node: g.Node, mig: true, troubles: troubles, nodes: nodesOf(s.StandIn, paths...)}
 }
 
-// same reports whether the kubelet would see no difference.
-func (o offer) same(other offer) bool {
-	return slices.EqualFunc(o.devices, other.devices, func(a, b device) bool {
-		return a.id == b.id && a.node == b.node && len(a.troubles) == 0 == (len(b.troubles) == 0)
-	})
-}
-
 // byIndex orders devices as the driver numbers them, for answers that read well.
 func byIndex(a, b *unit) int {
 	return cmp.Or(cmp.Compare(a.gpu, b.gpu), cmp.Compare(a.index, b.index))

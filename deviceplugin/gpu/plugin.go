@@ -64,7 +64,7 @@ func New(cfg Config) (*Plugin, error) {
 // Run offers GPUs until ctx is done. Where there is no driver it waits for one.
 func (p *Plugin) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	p.serving.begin(ctx, group)
+	p.serving.ctx, p.serving.group = ctx, group
 	group.Go(func() error {
 		defer p.serving.end()
 		return p.run(ctx)
@@ -82,7 +82,7 @@ func (p *Plugin) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if first && p.cfg.Settings.FailOnInit && p.watch.never() {
+		if first && p.cfg.Settings.FailOnInit && p.watch.last == nil {
 			return fmt.Errorf("%w; --fail-on-init-error=false waits for it", err)
 		}
 		if text := err.Error(); text != said {

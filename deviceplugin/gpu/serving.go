@@ -3,13 +3,11 @@ package gpu
 import (
 	"context"
 	"reflect"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/numalet/numalet/deviceplugin/gpu/prefer"
-	"github.com/numalet/numalet/deviceplugin/serve"
 )
 
 // serving has a server for each resource that there is.
@@ -31,8 +29,6 @@ type served struct {
 func newServing(cfg Config) *serving {
 	return &serving{cfg: cfg, all: map[string]*served{}, specs: map[string]*specs.Spec{}}
 }
-
-func (s *serving) begin(ctx context.Context, group *errgroup.Group) { s.ctx, s.group = ctx, group }
 
 // publish offers what there is. A resource that is gone is offered without devices, so that nobody
 // counts on it any more, and the next time no longer.
@@ -65,20 +61,13 @@ func (s *serving) publish(all offers, snapshot Snapshot) error {
 }
 
 func (s *serving) start(resource string, o offer, links prefer.Links) {
-	one := &served{server: newServer(resource, s.cfg.Settings, s.cfg.Log),
-		done: make(chan struct{})}
-	one.server.publish(o, links)
 	ctx, stop := context.WithCancel(s.ctx)
-	one.stop = stop
-	plugin := serve.Server{
-		Resource: resource, Dir: s.cfg.Dir, Options: options(), Answers: one.server, Log: s.cfg.Log,
-		Socket:    "numalet-" + strings.ReplaceAll(resource, "/", "-") + ".sock",
-		Lifecycle: serve.Lifecycle{Reasons: one.server.reasons},
-	}
+	one := &served{server: newServer(resource, s.cfg), stop: stop, done: make(chan struct{})}
+	one.server.publish(o, links)
 	s.all[resource] = one
 	s.group.Go(func() error {
 		defer close(one.done)
-		return plugin.Run(ctx)
+		return one.server.Run(ctx)
 	})
 }
 

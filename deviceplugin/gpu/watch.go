@@ -34,8 +34,6 @@ type watch struct {
 	said map[string]string
 }
 
-func (w *watch) never() bool { return w.last == nil }
-
 func (w *watch) up() bool { return w.away == nil && w.last != nil }
 
 // gone is a driver that is not there, or does not answer: what there was cannot be used.
@@ -70,7 +68,7 @@ func (w *watch) read(s Snapshot, now time.Time) {
 			}
 		}
 	}
-	maps.DeleteFunc(w.histories, func(_ string, h history) bool { return len(h.xids) == 0 })
+	maps.DeleteFunc(w.histories, func(_ string, h history) bool { return len(h) == 0 })
 	w.last, w.unloaded, w.away = &s, false, nil
 }
 
@@ -125,22 +123,15 @@ func (w *watch) event(e Event, now time.Time) bool {
 	}
 	class, text := classOf(xid)
 	w.counts.xid(e.GPU, xid, class)
-	counts := w.rules.counts(xid)
-	if !counts {
-		w.log("GPU %s: XID %d, %s: it does not count against the GPU", name(e.GPU), xid, text)
+	if !w.rules.counts(xid) {
+		w.log("GPU %s: XID %d, %s: it does not count against the GPU",
+			cmp.Or(e.GPU, "(not known which)"), xid, text)
 		return false
 	}
 	for _, uuid := range w.whose(e) {
 		w.histories[uuid] = w.histories[uuid].with(xid, now)
 	}
 	return true
-}
-
-func name(uuid string) string {
-	if uuid == "" {
-		return "(not known which)"
-	}
-	return uuid
 }
 
 // whose are the histories that an event belongs to: all, if nobody knows.

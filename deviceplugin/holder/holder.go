@@ -3,6 +3,7 @@
 package holder
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
@@ -53,12 +54,7 @@ func sendable(value string) bool {
 // From is whom a call that was received is for. False: its metadata does not say.
 func From(ctx context.Context) (Holder, bool) {
 	md, _ := metadata.FromIncomingContext(ctx) // nil has no values
-	value := func(key string) string {
-		if all := md.Get(key); len(all) > 0 {
-			return all[0]
-		}
-		return ""
-	}
+	value := func(key string) string { return cmp.Or(md.Get(key)...) }
 	h := Holder{value(namespaceKey), value(podKey), value(uidKey), value(containerKey)}
 	return h, h != Holder{}
 }

@@ -29,7 +29,7 @@ func (a *answers) ListAndWatch(
 	_ *v1beta1.Empty, stream grpc.ServerStreamingServer[v1beta1.ListAndWatchResponse],
 ) error {
 	for {
-		devices, changed := a.plugin.list.get()
+		devices, changed := a.plugin.current()
 		err := stream.Send(&v1beta1.ListAndWatchResponse{Devices: devices})
 		if err != nil {
 			return err
@@ -38,6 +38,26 @@ func (a *answers) ListAndWatch(
 			return nil
 		}
 	}
+}
+
+// GetPreferredAllocation implements v1beta1.DevicePluginServer.
+func (a *answers) GetPreferredAllocation(
+	ctx context.Context, req *v1beta1.PreferredAllocationRequest,
+) (*v1beta1.PreferredAllocationResponse, error) {
+	if a.plugin.cfg.Prefer == nil {
+		return a.UnimplementedDevicePluginServer.GetPreferredAllocation(ctx, req)
+	}
+	resp := &v1beta1.PreferredAllocationResponse{}
+	for _, r := range req.GetContainerRequests() {
+		ids, err := a.plugin.cfg.Prefer(r.GetAvailableDeviceIDs(), r.GetMustIncludeDeviceIDs(),
+			int(r.GetAllocationSize()))
+		if err != nil {
+			return nil, err
+		}
+		resp.ContainerResponses = append(resp.ContainerResponses,
+			&v1beta1.ContainerPreferredAllocationResponse{DeviceIDs: ids})
+	}
+	return resp, nil
 }
 
 // Allocate implements v1beta1.DevicePluginServer.
@@ -52,8 +72,7 @@ func (a *answers) Allocate(
 		}
 		answer, err := a.plugin.cfg.Allocate(ctx, ids)
 		if err != nil {
-			a.plugin.cfg.Log.Printf("%s: allocate %v: %v", a.plugin.cfg.Resource, ids, err)
-			return nil, status.Error(codes.FailedPrecondition, err.Error())
+			return nil, a.failed("allocate", ids, err)
 		}
 		resp.ContainerResponses = append(resp.ContainerResponses, answer)
 	}
@@ -70,17 +89,26 @@ func (a *answers) PreStartContainer(
 	}
 	if prepare := a.plugin.cfg.Prepare; prepare != nil {
 		if err := prepare(ctx, ids); err != nil {
-			a.plugin.cfg.Log.Printf("%s: prepare %v: %v", a.plugin.cfg.Resource, ids, err)
-			return nil, status.Error(codes.FailedPrecondition, err.Error())
+			return nil, a.failed("prepare", ids, err)
 		}
 	}
 	return &v1beta1.PreStartContainerResponse{}, nil
 }
 
+// failed logs an error of the plugin and is what the agent is told: a status as it is, any other as
+// a precondition that does not hold.
+func (a *answers) failed(what string, ids []string, err error) error {
+	a.plugin.cfg.Log("%s: %s %v: %v", a.plugin.cfg.Resource, what, ids, err)
+	if _, is := status.FromError(err); is {
+		return err
+	}
+	return status.Error(codes.FailedPrecondition, err.Error())
+}
+
 // known wants devices that are listed.
 func (a *answers) known(ids []string) error {
 	for _, id := range ids {
-		if !a.plugin.list.has(id) {
+		if !a.plugin.has(id) {
 			return status.Errorf(codes.NotFound, "there is no device %q", id)
 		}
 	}

@@ -3,8 +3,6 @@ package serve_test
 import (
 	"context"
 	"fmt"
-	"io"
-	"log"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -42,7 +40,7 @@ func TestCheck(t *testing.T) {
 		Patience: time.Minute, Resource: resource, Nodes: topology.NewNodeSet(0, 1),
 		Run: func(ctx context.Context, dirs check.Dirs) error {
 			p := serve.New(serve.Config{
-				Dir: dirs.Plugins, Resource: resource, Log: log.New(io.Discard, "", 0),
+				Dir: dirs.Plugins, Resource: resource, Log: func(string, ...any) {},
 				Allocate: func(_ context.Context, ids []string) (
 					*v1beta1.ContainerAllocateResponse, error) {
 					return &v1beta1.ContainerAllocateResponse{

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/deviceplugin/socket"
@@ -27,71 +25,52 @@ const (
 	answerDeadline   = 2 * time.Second
 )
 
-// Server has a device plugin answer on a socket of its own, and registers it.
-type Server struct {
-	// Resource is the extended resource, example.com/eni.
-	Resource string
-	// Dir is the device manager's directory, where kubelet.sock is or will be. Socket is the name of
-	// the plugin's own socket in it; "": SocketName of the resource.
-	Dir, Socket string
-	Options     *v1beta1.DevicePluginOptions
-	// Answers are the plugin's. A stream's context is done when its session ends.
-	Answers v1beta1.DevicePluginServer
-	// Lifecycle is what it serves beside that.
-	Lifecycle Lifecycle
-	// Log gets a line for people on what happens.
-	Log func(format string, args ...any)
-}
-
-// Run serves until ctx is done, and leaves no socket behind. It registers whenever kubelet.sock is
-// made. The error is one of the directory or of the socket in it.
-func (s Server) Run(ctx context.Context) error {
-	if s.Socket == "" {
-		s.Socket = SocketName(s.Resource)
-	}
+// Run serves the plugin until ctx is done, and leaves no socket behind. It registers whenever
+// kubelet.sock is made. The error is one of the directory or of the socket in it.
+func (p *Plugin) Run(ctx context.Context) error {
 	// Watching begins before the first registration, so that no new socket is missed.
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("watch device plugin directory: %w", err)
 	}
 	defer watcher.Close()
-	if err := watcher.Add(s.Dir); err != nil {
-		return fmt.Errorf("watch device plugin directory %s: %w", s.Dir, err)
+	if err := watcher.Add(p.cfg.Dir); err != nil {
+		return fmt.Errorf("watch device plugin directory %s: %w", p.cfg.Dir, err)
 	}
 	for ctx.Err() == nil {
-		if err := s.session(ctx, watcher); err != nil {
-			return fmt.Errorf("device plugin %s: %w", s.Resource, err)
+		if err := p.session(ctx, watcher); err != nil {
+			return fmt.Errorf("device plugin %s: %w", p.cfg.Resource, err)
 		}
 	}
 	return nil
 }
 
 // session serves on a new socket and registers it, until ctx is done or another session is due.
-func (s Server) session(ctx context.Context, watcher *fsnotify.Watcher) error {
-	path := filepath.Join(s.Dir, s.Socket)
-	if err := files.Remove(path); err != nil { // an earlier process may have left it
-		return err
-	}
-	listener, err := listen(path)
+func (p *Plugin) session(ctx context.Context, watcher *fsnotify.Watcher) error {
+	listener, err := Listen(filepath.Join(p.cfg.Dir, p.cfg.Socket))
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	server := grpc.NewServer(grpc.WaitForHandlers(true), grpc.StreamInterceptor(within(ctx)))
-	v1beta1.RegisterDevicePluginServer(server, s.Answers)
-	s.Lifecycle.Register(server)
+	v1beta1.RegisterDevicePluginServer(server, &answers{plugin: p})
+	Lifecycle{Released: p.cfg.Released, Reasons: p.cfg.Reasons}.Register(server)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	err = s.await(ctx, watcher, listener, served)
+	err = p.await(ctx, watcher, listener, served)
 	cancel()
 	stop(server)
 	return err
 }
 
-// listen tries again when a device manager that starts removes all sockets, and with them the one
-// that is being made. It does so once.
-func listen(path string) (l *socket.Listener, err error) {
+// Listen makes a plugin's socket in place of what an earlier process may have left. It tries again
+// when a device manager that starts removes all sockets, and with them the one that is being made,
+// which it does once.
+func Listen(path string) (l *socket.Listener, err error) {
+	if err := files.Remove(path); err != nil {
+		return nil, fmt.Errorf("remove old socket: %w", err)
+	}
 	for range 3 {
 		if l, err = socket.Listen(path); !errors.Is(err, fs.ErrNotExist) {
 			break
@@ -127,14 +106,14 @@ func stop(server *grpc.Server) {
 }
 
 // await registers, and returns when the session is over; the error is one of serving.
-func (s Server) await(
+func (p *Plugin) await(
 	ctx context.Context, watcher *fsnotify.Watcher, listener *socket.Listener, served <-chan error,
 ) error {
 	due, said := time.After(0), ""
 	for {
 		select {
 		case <-due:
-			due = s.register(ctx, &said)
+			due = p.register(ctx, &said)
 		case event := <-watcher.Events:
 			if event.Has(fsnotify.Create) && filepath.Base(event.Name) == kubeletSocket {
 				return nil
@@ -143,7 +122,7 @@ func (s Server) await(
 				return nil
 			}
 		case err := <-watcher.Errors:
-			s.Log("%s: watching %s: %v", s.Resource, s.Dir, err)
+			p.cfg.Log("%s: watching %s: %v", p.cfg.Resource, p.cfg.Dir, err)
 		case err := <-served:
 			return err
 		case <-ctx.Done():
@@ -154,31 +133,33 @@ func (s Server) await(
 
 // register tells the device manager of the plugin. When that failed it returns when to try again,
 // and said has what was logged, which is not repeated.
-func (s Server) register(ctx context.Context, said *string) (again <-chan time.Time) {
-	err := s.registerOnce(ctx)
-	text := fmt.Sprintf("%s: registering: %v; trying again every %s", s.Resource, err,
+func (p *Plugin) register(ctx context.Context, said *string) (again <-chan time.Time) {
+	err := p.registerOnce(ctx)
+	text := fmt.Sprintf("%s: registering: %v; trying again every %s", p.cfg.Resource, err,
 		registerAgain)
 	switch {
 	case err == nil:
-		s.Log("%s: registered, serving on %s", s.Resource, s.Socket)
+		p.cfg.Log("%s: registered, serving on %s", p.cfg.Resource, p.cfg.Socket)
 		return nil
 	case ctx.Err() != nil:
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
-		text = fmt.Sprintf("%s: waiting for %s to appear in %s", s.Resource, kubeletSocket, s.Dir)
+		text = fmt.Sprintf("%s: waiting for %s to appear in %s", p.cfg.Resource, kubeletSocket,
+			p.cfg.Dir)
 	}
 	if text != *said {
 		*said = text
-		s.Log("%s", text)
+		p.cfg.Log("%s", text)
 	}
 	return time.After(registerAgain)
 }
 
-func (s Server) registerOnce(ctx context.Context) error {
+func (p *Plugin) registerOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, registerDeadline)
 	defer cancel()
-	return Register(ctx, s.Dir, &v1beta1.RegisterRequest{
-		Version: v1beta1.Version, Endpoint: s.Socket, ResourceName: s.Resource, Options: s.Options,
+	return Register(ctx, p.cfg.Dir, &v1beta1.RegisterRequest{
+		Version: v1beta1.Version, Endpoint: p.cfg.Socket, ResourceName: p.cfg.Resource,
+		Options: p.options(),
 	})
 }
 
@@ -189,11 +170,7 @@ func Register(ctx context.Context, dir string, request *v1beta1.RegisterRequest)
 	if _, err := os.Stat(path); err != nil {
 		return err
 	}
-	conn, err := grpc.NewClient("passthrough:///"+path,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", path)
-		}))
+	conn, err := socket.Client(path)
 	if err != nil {
 		return err
 	}
@@ -202,7 +179,8 @@ func Register(ctx context.Context, dir string, request *v1beta1.RegisterRequest)
 	return err
 }
 
-// SocketName is the name of a resource's socket in the device manager's directory.
+// SocketName is the name of a resource's socket in the device manager's directory, if it has no
+// other.
 func SocketName(resource string) string {
 	return strings.ReplaceAll(resource, "/", "_") + ".sock"
 }

@@ -9,11 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/numalet/numalet/deviceplugin/serve"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -74,13 +75,11 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("resource %q: an extended resource is named like example.com/gpu",
 			c.Resource)
 	}
-	if c.RegistryDir != "" {
-		c.Dir = c.RegistryDir
-	}
+	c.Dir = cmp.Or(c.RegistryDir, c.Dir)
 	if c.Dir == "" {
 		return c, errors.New("the device plugin directory is not given")
 	}
-	c.Socket = cmp.Or(c.Socket, strings.ReplaceAll(c.Resource, "/", "_")+".sock")
+	c.Socket = cmp.Or(c.Socket, serve.SocketName(c.Resource))
 	if filepath.Base(c.Socket) != c.Socket {
 		return c, fmt.Errorf("socket %q: give a file name, the socket is made in %s",
 			c.Socket, c.Dir)
@@ -163,12 +162,9 @@ func FromMachine(m *topology.Machine, class, prefix string) ([]Device, error) {
 
 // classes lists the PCI classes that a machine has.
 func classes(m *topology.Machine) string {
-	found := map[string]bool{}
+	found := sets.New[string]()
 	for _, pci := range m.PCI() {
-		found[pci.Class] = true
+		found.Insert(pci.Class)
 	}
-	if len(found) == 0 {
-		return "none"
-	}
-	return strings.Join(slices.Sorted(maps.Keys(found)), ", ")
+	return cmp.Or(strings.Join(sets.List(found), ", "), "none")
 }

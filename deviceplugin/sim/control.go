@@ -30,9 +30,7 @@ type Devices struct {
 func (p *Plugin) serveControl(ctx context.Context, listener net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) {
-		state := p.state.tell()
-		state.Resource, state.Socket = p.cfg.Resource, p.cfg.Socket
-		control.Answer(w, state)
+		control.Answer(w, p.state.tell())
 	})
 	mux.HandleFunc("POST /health", control.Order(p.setHealth))
 	mux.HandleFunc("POST /devices", control.Order(p.setDevices))

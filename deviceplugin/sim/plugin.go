@@ -16,9 +16,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/numalet/numalet/deviceplugin/serve"
-	"github.com/numalet/numalet/deviceplugin/socket"
 	"github.com/numalet/numalet/topology/await"
-	"github.com/numalet/numalet/topology/files"
 )
 
 const (
@@ -51,7 +49,7 @@ func New(cfg Config) (*Plugin, error) {
 	if err != nil {
 		return nil, fmt.Errorf("simulated device plugin: %w", err)
 	}
-	state := newState(cfg.Devices)
+	state := newState(cfg)
 	for _, f := range cfg.Faults {
 		if err := state.setFault(f); err != nil {
 			return nil, fmt.Errorf("simulated device plugin: %w", err)
@@ -79,7 +77,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	if p.cfg.Control != "" {
-		listener, err := listen(p.cfg.Control)
+		listener, err := serve.Listen(p.cfg.Control)
 		if err != nil {
 			return err
 		}
@@ -153,7 +151,7 @@ func (p *Plugin) serve(ctx context.Context, serving chan<- struct{}) error {
 		return err
 	}
 	path := filepath.Join(p.cfg.Dir, p.cfg.Socket)
-	listener, err := listen(path)
+	listener, err := serve.Listen(path)
 	if err != nil {
 		return err
 	}
@@ -222,12 +220,4 @@ func (p *Plugin) options() *v1beta1.DevicePluginOptions {
 		PreStartRequired:                p.cfg.PreStart,
 		GetPreferredAllocationAvailable: !p.cfg.NoPreferred,
 	}
-}
-
-// listen makes a unix socket in place of what an earlier process may have left.
-func listen(path string) (*socket.Listener, error) {
-	if err := files.Remove(path); err != nil {
-		return nil, fmt.Errorf("remove old socket: %w", err)
-	}
-	return socket.Listen(path)
 }

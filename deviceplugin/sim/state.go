@@ -111,24 +111,20 @@ const mostReleases = 100
 
 // state is what the servers share.
 type state struct {
-	mu         sync.Mutex
-	devices    []Device
-	version    int // grows with each change of devices
-	registered int
-	calls      map[RPC]int
-	holders    map[RPC]holder.Holder
-	given      map[string]Given
-	faults     map[RPC]Fault
-	released   []Release
-	changed    chan struct{} // closed and replaced on each change of devices or faults
+	mu      sync.Mutex
+	now     State
+	version int           // grows with each change of devices
+	changed chan struct{} // closed and replaced on each change of devices or faults
 }
 
-func newState(devices []Device) *state {
+func newState(cfg Config) *state {
 	return &state{
-		devices: slices.Clone(devices), version: 1,
-		calls: map[RPC]int{}, holders: map[RPC]holder.Holder{}, faults: map[RPC]Fault{},
-		given:   map[string]Given{},
-		changed: make(chan struct{}),
+		now: State{
+			Resource: cfg.Resource, Socket: cfg.Socket, Devices: slices.Clone(cfg.Devices),
+			Calls: map[RPC]int{}, Holders: map[RPC]holder.Holder{}, Faults: map[RPC]Fault{},
+			Given: map[string]Given{},
+		},
+		version: 1, changed: make(chan struct{}),
 	}
 }
 
@@ -141,11 +137,11 @@ func (s *state) wakeLocked() {
 func (s *state) change(apply func([]Device) ([]Device, error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next, err := apply(slices.Clone(s.devices))
+	next, err := apply(slices.Clone(s.now.Devices))
 	if err != nil {
 		return err
 	}
-	s.devices = next
+	s.now.Devices = next
 	s.version++
 	s.wakeLocked()
 	return nil
@@ -160,7 +156,7 @@ func (s *state) setFault(f Fault) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.faults[f.RPC] = f
+	s.now.Faults[f.RPC] = f
 	s.wakeLocked()
 	return nil
 }
@@ -168,39 +164,38 @@ func (s *state) setFault(f Fault) error {
 func (s *state) clearFaults() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clear(s.faults)
+	clear(s.now.Faults)
 	s.wakeLocked()
 }
 
 func (s *state) hasFault(rpc RPC) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, has := s.faults[rpc]
+	_, has := s.now.Faults[rpc]
 	return has
 }
 
 func (s *state) setRegistered() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.registered++
+	s.now.Registered++
 }
 
 // list is the devices, their version, and a channel that closes when they or the faults change.
 func (s *state) list() ([]Device, int, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.devices, s.version, s.changed
+	return s.now.Devices, s.version, s.changed
 }
 
 func (s *state) tell() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return State{
-		Registered: s.registered, Devices: slices.Clone(s.devices),
-		Calls: maps.Clone(s.calls), Holders: maps.Clone(s.holders), Faults: maps.Clone(s.faults),
-		Given:    maps.Clone(s.given),
-		Released: slices.Clone(s.released),
-	}
+	out := s.now
+	out.Devices, out.Released = slices.Clone(out.Devices), slices.Clone(out.Released)
+	out.Calls, out.Holders = maps.Clone(out.Calls), maps.Clone(out.Holders)
+	out.Faults, out.Given = maps.Clone(out.Faults), maps.Clone(out.Given)
+	return out
 }
 
 // reasons say why devices are unhealthy, by id.
@@ -218,22 +213,22 @@ func (s *state) reasons(ids []string) map[string]string {
 func (s *state) addRelease(r Release) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.released = append(s.released, r)
-	s.released = s.released[max(0, len(s.released)-mostReleases):]
+	s.now.Released = append(s.now.Released, r)
+	s.now.Released = s.now.Released[max(0, len(s.now.Released)-mostReleases):]
 }
 
 // use takes the fault that the next call of rpc has, if any, and counts it.
 func (s *state) use(rpc RPC) (Fault, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := s.faults[rpc]
+	f := s.now.Faults[rpc]
 	if f.Count > 1 {
 		left := f
 		left.Count--
-		s.faults[rpc] = left
+		s.now.Faults[rpc] = left
 	}
 	if f.Count == 1 {
-		delete(s.faults, rpc)
+		delete(s.now.Faults, rpc)
 	}
 	return f, s.changed
 }
@@ -241,9 +236,9 @@ func (s *state) use(rpc RPC) (Fault, <-chan struct{}) {
 // called counts a call, and misbehaves.
 func (s *state) called(ctx context.Context, rpc RPC) (Lie, error) {
 	s.mu.Lock()
-	s.calls[rpc]++
+	s.now.Calls[rpc]++
 	if h, known := holder.From(ctx); known {
-		s.holders[rpc] = h
+		s.now.Holders[rpc] = h
 	}
 	s.mu.Unlock()
 	return s.misbehave(ctx, rpc)
@@ -255,9 +250,9 @@ func (s *state) give(ctx context.Context, ids []string, note func(*Given, holder
 	defer s.mu.Unlock()
 	to, _ := holder.From(ctx) // whose metadata does not say is nobody
 	for _, id := range ids {
-		g := s.given[id]
+		g := s.now.Given[id]
 		note(&g, to)
-		s.given[id] = g
+		s.now.Given[id] = g
 	}
 }
 
@@ -294,5 +289,5 @@ func (s *state) hang(ctx context.Context, rpc RPC, changed <-chan struct{}) erro
 func (s *state) hangs(rpc RPC) (bool, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.faults[rpc].Hang, s.changed
+	return s.now.Faults[rpc].Hang, s.changed
 }

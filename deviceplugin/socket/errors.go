@@ -10,15 +10,15 @@ import (
 	"github.com/numalet/numalet/topology/oneline"
 )
 
-// ShortErrors is an interceptor that makes one line of what the other side says is wrong. The whole
+// shortErrors is an interceptor that makes one line of what the other side says is wrong. The whole
 // is logged at V(4).
-func ShortErrors(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+func shortErrors(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
 	call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	return short(ctx, method, call(ctx, method, req, reply, conn, opts...))
 }
 
-// ShortStreamErrors is ShortErrors for what is received of streams.
-func ShortStreamErrors(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn,
+// shortStreamErrors is shortErrors for what is received of streams.
+func shortStreamErrors(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn,
 	method string, begin grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	stream, err := begin(ctx, desc, conn, method, opts...)
 	if err != nil {

@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/stats"
 
 	"github.com/numalet/numalet/topology/files"
 )
@@ -65,14 +63,6 @@ func ListenAs(path string, mode fs.FileMode) (*Listener, error) {
 			os.Remove(before))
 	}
 	return l, nil
-}
-
-// Stats has a client's connection to a socket tell what goes over it; nil is nobody.
-func Stats(handler func(path string) stats.Handler, path string) grpc.DialOption {
-	if handler == nil {
-		return grpc.EmptyDialOption{}
-	}
-	return grpc.WithStatsHandler(handler(path))
 }
 
 // beforehand is a name beside path, no longer than it, of a file that nobody looks for.

@@ -38,7 +38,7 @@ func FuzzPluginInfo(f *testing.F) {
 			return
 		}
 		var taken []Plugin
-		s := &socket{path: "/registry/a.sock", handlers: map[string]Handler{
+		handlers := map[string]Handler{
 			registerapi.DevicePlugin: func(_ context.Context, p Plugin) (*Membership, error) {
 				if p.Name == "refused" {
 					return nil, errors.New(p.Name + " " + p.Endpoint)
@@ -46,8 +46,9 @@ func FuzzPluginInfo(f *testing.F) {
 				taken = append(taken, p)
 				return &Membership{}, nil
 			},
-		}}
-		p := s.plugin(info)
+		}
+		s := &socket{path: "/registry/a.sock", watcher: &Watcher{cfg: Config{Handlers: handlers}}}
+		p := PluginAt(s.path, info)
 		member, err := s.takeIn(t.Context(), p)
 		in := info.GetType() == registerapi.DevicePlugin && info.GetName() != "refused"
 		if (member != nil) != in || (err == nil) != in || len(taken) > 0 != in {

@@ -5,15 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/stats"
-	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
@@ -27,16 +21,11 @@ const lastPause = 2*time.Minute + 2*time.Second
 
 // socket is one socket in the directory; its goroutine, run, asks the plugin behind it in.
 type socket struct {
-	path       string
-	id         identity // of Run's loop; the zero value once the socket was seen to go
-	handlers   map[string]Handler
-	firstPause time.Duration
-	deadlines  Deadlines
-	stats      func(socket string) stats.Handler
-	called     func(p Plugin, rpc string, took time.Duration, err error)
-	plugins    *metrics.GaugeVec
-	cancel     context.CancelFunc
-	done       chan struct{} // closed when the goroutine has ended
+	watcher *Watcher
+	path    string
+	id      identity // of Run's loop; the zero value once the socket was seen to go
+	cancel  context.CancelFunc
+	done    chan struct{} // closed when the goroutine has ended
 }
 
 // end says that the socket has gone. Whatever is found under its name is another one.
@@ -60,7 +49,7 @@ func (s *socket) run(ctx context.Context) {
 	log := klog.FromContext(ctx).WithValues("socket", s.path)
 	ctx = klog.NewContext(ctx, log)
 	defer s.counts(isFound)()
-	for pause := s.firstPause; ctx.Err() == nil; pause = min(2*pause, lastPause) {
+	for pause := s.watcher.cfg.FirstPause; ctx.Err() == nil; pause = min(2*pause, lastPause) {
 		began := time.Now()
 		member, err := s.register(ctx)
 		if err == nil {
@@ -72,7 +61,7 @@ func (s *socket) run(ctx context.Context) {
 			return
 		}
 		if time.Since(began) > lastPause {
-			pause = s.firstPause
+			pause = s.watcher.cfg.FirstPause
 		}
 		log.Info("Plugin is asked again", "after", pause, "reason", err.Error())
 		await.For(ctx, pause)
@@ -81,9 +70,9 @@ func (s *socket) run(ctx context.Context) {
 
 // counts counts the socket until the function it returns is called.
 func (s *socket) counts(state string) (until func()) {
-	s.plugins.WithLabelValues(s.path, state).Set(1)
+	s.watcher.plugins.WithLabelValues(s.path, state).Set(1)
 	return func() {
-		s.plugins.Delete(map[string]string{"socket_path": s.path, "state": state})
+		s.watcher.plugins.Delete(map[string]string{"socket_path": s.path, "state": state})
 	}
 }
 
@@ -119,7 +108,7 @@ func (s *socket) register(ctx context.Context) (*Membership, error) {
 	if refused != nil {
 		outcome.Error = refused.Error()
 	}
-	notifyCtx, cancel := context.WithTimeout(ctx, s.deadlines.Notify)
+	notifyCtx, cancel := context.WithTimeout(ctx, s.watcher.cfg.Deadlines.Notify)
 	defer cancel()
 	began = time.Now()
 	_, err = client.NotifyRegistrationStatus(notifyCtx, outcome)
@@ -141,33 +130,31 @@ func (s *socket) register(ctx context.Context) (*Membership, error) {
 // tell tells of a call, unless the socket has gone meanwhile.
 func (s *socket) tell(ctx context.Context, p Plugin, rpc string, began time.Time, err error) {
 	if ctx.Err() == nil {
-		s.called(p, rpc, time.Since(began), err)
+		s.watcher.cfg.Called(p, rpc, time.Since(began), err)
 	}
 }
 
 func (s *socket) ask(ctx context.Context, client registerapi.RegistrationClient) (Plugin, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.deadlines.Info)
+	ctx, cancel := context.WithTimeout(ctx, s.watcher.cfg.Deadlines.Info)
 	defer cancel()
 	info, err := client.GetInfo(ctx, &registerapi.InfoRequest{})
 	if err != nil {
 		return Plugin{}, fmt.Errorf("get plugin info at socket %s: %w", s.path, err)
 	}
-	return s.plugin(info), nil
+	return PluginAt(s.path, info), nil
 }
 
-// plugin is who the plugin behind the socket says it is.
-func (s *socket) plugin(info *registerapi.PluginInfo) Plugin {
-	p := Plugin{
-		Type: info.GetType(), Name: info.GetName(), Endpoint: info.GetEndpoint(),
-		Versions: info.GetSupportedVersions(), Socket: s.path,
+// PluginAt is who the plugin behind a socket says it is.
+func PluginAt(path string, info *registerapi.PluginInfo) Plugin {
+	return Plugin{
+		Type: info.GetType(), Name: info.GetName(), Versions: info.GetSupportedVersions(),
+		Endpoint: cmp.Or(info.GetEndpoint(), path), Socket: path,
 	}
-	p.Endpoint = cmp.Or(p.Endpoint, s.path)
-	return p
 }
 
 // takeIn gives the plugin to the handler of its type. The texts are the kubelet's.
 func (s *socket) takeIn(ctx context.Context, p Plugin) (*Membership, error) {
-	handler := s.handlers[p.Type]
+	handler := s.watcher.cfg.Handlers[p.Type]
 	if handler == nil {
 		return nil, fmt.Errorf("RegisterPlugin error -- no handler registered for plugin type: "+
 			"%s at socket %s", oneline.Cut(p.Type, 64), s.path)
@@ -180,34 +167,17 @@ func (s *socket) takeIn(ctx context.Context, p Plugin) (*Membership, error) {
 	return member, nil
 }
 
-// dial connects. A plugin may make its socket a moment before it listens, so there are retries.
+// dial connects.
 func (s *socket) dial(ctx context.Context) (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient("passthrough:///"+s.path,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithAuthority("localhost"),
-		grpc.WithUnaryInterceptor(unixsocket.ShortErrors),
-		unixsocket.Stats(s.stats, s.path),
-		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", path)
-		}),
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff: backoff.Config{
-				BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2,
-				MaxDelay: time.Second,
-			},
-			MinConnectTimeout: s.deadlines.Dial,
-		}))
+	conn, err := unixsocket.PluginClient(s.path, s.watcher.cfg.Deadlines.Dial, s.watcher.cfg.Stats)
 	if err != nil {
 		return nil, fmt.Errorf("dial plugin at socket %s: %w", s.path, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.deadlines.Dial)
+	ctx, cancel := context.WithTimeout(ctx, s.watcher.cfg.Deadlines.Dial)
 	defer cancel()
-	for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
-		conn.Connect()
-		if !conn.WaitForStateChange(ctx, state) {
-			return nil, errors.Join(
-				fmt.Errorf("dial plugin at socket %s: %w", s.path, ctx.Err()), conn.Close())
-		}
+	if !unixsocket.Ready(ctx, conn) {
+		return nil, errors.Join(fmt.Errorf("dial plugin at socket %s: %w", s.path, ctx.Err()),
+			conn.Close())
 	}
 	return conn, nil
 }

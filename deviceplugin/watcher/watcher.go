@@ -207,10 +207,7 @@ func (f *followed) reconcile(ctx context.Context) {
 func (f *followed) follow(ctx context.Context, path string, id identity, before *socket) *socket {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &socket{
-		path: path, id: id, handlers: f.watcher.cfg.Handlers, called: f.watcher.cfg.Called,
-		firstPause: f.watcher.cfg.FirstPause, deadlines: f.watcher.cfg.Deadlines,
-		stats: f.watcher.cfg.Stats, plugins: f.watcher.plugins,
-		cancel: cancel, done: make(chan struct{}),
+		watcher: f.watcher, path: path, id: id, cancel: cancel, done: make(chan struct{}),
 	}
 	f.group.Go(func() {
 		defer close(s.done)

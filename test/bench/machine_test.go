@@ -71,7 +71,7 @@ func ask(b *testing.B, m *topology.Machine, providers int, r *rand.Rand) questio
 	free := cpus.Free(some(m.Online(), taken, r))
 	want := uint64(1+r.IntN(3)) * nodeMemory / 2
 	q := question{nodes: m.NodeSet(), offers: [][]topology.ResourceHints{
-		{{Resource: "cpu", Hints: cpus.Hints(free, cpuset.New(), 1+r.IntN(8))}},
+		{{Resource: "cpu", Hints: cpus.Supply(free, cpuset.New(), 1+r.IntN(8)).Hints()}},
 		mem.Hints(nil, nil, map[v1.ResourceName]uint64{v1.ResourceMemory: want}),
 	}}
 	for kind := range providers - 2 {
@@ -86,8 +86,9 @@ func ask(b *testing.B, m *topology.Machine, providers int, r *rand.Rand) questio
 			}
 		}
 		req := deviceplugin.Request{Resource: resource, N: 1 + r.IntN(2)}
+		supply, _ := deviceplugin.Supply(q.nodes, req) // all devices have nodes
 		q.offers = append(q.offers, []topology.ResourceHints{
-			{Resource: resource.Name, Hints: deviceplugin.Hints(q.nodes, req)},
+			{Resource: resource.Name, Hints: supply.Hints()},
 		})
 	}
 	return q

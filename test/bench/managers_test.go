@@ -56,7 +56,7 @@ func exhaust(b *testing.B, questions []question) {
 		naive += timed(func() {
 			exhaustive.Merge(topology.Restricted, q.nodes, q.offers, nil)
 		})
-		ours += timed(func() { topology.Merge(topology.Restricted, q.nodes, q.offers) })
+		ours += timed(func() { topology.Options{}.Merge(topology.Restricted, q.nodes, q.offers) })
 	}
 	b.ReportMetric(0, "ns/op") // has both in it
 	b.ReportMetric(float64(naive)/float64(b.N), "mean-ns")
@@ -96,7 +96,7 @@ func chooseCPUs(b *testing.B, size int, o cpumanager.Options) {
 	}
 	none := cpuset.New()
 	loop(b, len(free), func(i int) {
-		offers := static.Hints(free[i], none, size/4)
+		offers := static.Supply(free[i], none, size/4).Hints()
 		hint := topology.Hint{Any: true}
 		if len(offers) > 0 {
 			hint = offers[0]

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // The bounds of a listener: most connections, and fewer where the process has few file descriptors,
@@ -30,7 +31,7 @@ func Connections() int {
 // Listener accepts for ever: when there are limit connections, the one over which nothing has gone
 // for the longest time is closed for the next one, of those that are not kept if there is any.
 func Listener(l net.Listener, limit int) net.Listener {
-	return &listener{Listener: l, limit: limit, open: map[*conn]state{}}
+	return &listener{Listener: l, limit: limit, open: sets.New[*conn]()}
 }
 
 // Keep has a connection of a Listener, which may be under TLS, be closed after those of clients that
@@ -40,22 +41,10 @@ func Keep(c net.Conn) {
 		c = under.NetConn()
 	}
 	if own, ok := c.(*conn); ok {
-		own.of.keep(own)
+		own.of.mu.Lock()
+		defer own.of.mu.Unlock()
+		own.kept = true
 	}
-}
-
-// state is what is known of an open connection.
-type state struct {
-	moved time.Time // when something last went over it
-	kept  bool
-}
-
-// before reports whether a connection goes before another one.
-func (s state) before(other state) bool {
-	if s.kept != other.kept {
-		return !s.kept
-	}
-	return s.moved.Before(other.moved)
 }
 
 type listener struct {
@@ -63,7 +52,7 @@ type listener struct {
 	limit int
 
 	mu   sync.Mutex
-	open map[*conn]state
+	open sets.Set[*conn]
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -71,7 +60,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{Conn: accepted, of: l}
+	c := &conn{Conn: accepted, of: l, moved: time.Now()}
 	if idle := l.add(c); idle != nil {
 		_ = idle.Close() // its client hears of it
 	}
@@ -83,61 +72,58 @@ func (l *listener) add(c *conn) (idle *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.open) >= l.limit {
-		for other, is := range l.open {
-			if idle == nil || is.before(l.open[idle]) {
+		for other := range l.open {
+			if idle == nil || other.before(idle) {
 				idle = other
 			}
 		}
-		delete(l.open, idle)
+		l.open.Delete(idle)
 	}
-	l.open[c] = state{moved: time.Now()}
+	l.open.Insert(c)
 	return idle
-}
-
-// moved notes that something went over the connection.
-func (l *listener) moved(c *conn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if is, open := l.open[c]; open {
-		is.moved = time.Now()
-		l.open[c] = is
-	}
-}
-
-func (l *listener) keep(c *conn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if is, open := l.open[c]; open {
-		is.kept = true
-		l.open[c] = is
-	}
 }
 
 func (l *listener) remove(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.open, c)
+	l.open.Delete(c)
 }
 
 type conn struct {
 	net.Conn
 	of *listener
+	// The listener's lock guards when something last went over it, and whether it is kept.
+	moved time.Time
+	kept  bool
+}
+
+// before reports whether a connection goes before another one.
+func (c *conn) before(other *conn) bool {
+	if c.kept != other.kept {
+		return !c.kept
+	}
+	return c.moved.Before(other.moved)
 }
 
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if n > 0 {
-		c.of.moved(c)
-	}
+	c.went(n)
 	return n, err
 }
 
 func (c *conn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
-	if n > 0 {
-		c.of.moved(c)
-	}
+	c.went(n)
 	return n, err
+}
+
+// went notes that so many bytes went over the connection.
+func (c *conn) went(n int) {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	if n > 0 {
+		c.moved = time.Now()
+	}
 }
 
 func (c *conn) Close() error {

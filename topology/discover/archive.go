@@ -35,7 +35,9 @@ func unpack(dir string, r io.Reader) error {
 	for range maxEntries {
 		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
-			return drain(zipped)
+			// What follows the tar is read for gzip's checksum at the end.
+			_, err := io.Copy(io.Discard, io.LimitReader(zipped, maxUnpacked))
+			return damaged(err)
 		}
 		if err != nil {
 			return damaged(err)
@@ -49,14 +51,6 @@ func unpack(dir string, r io.Reader) error {
 		}
 	}
 	return fmt.Errorf("more than %d entries: not a snapshot of a machine", maxEntries)
-}
-
-// drain reads what follows the tar, for gzip's checksum at the end.
-func drain(zipped io.Reader) error {
-	if _, err := io.Copy(io.Discard, io.LimitReader(zipped, maxUnpacked)); err != nil {
-		return damaged(err)
-	}
-	return nil
 }
 
 func unpackEntry(root *os.Root, header *tar.Header, content io.Reader) error {
@@ -93,10 +87,8 @@ func writeFile(root *os.Root, name string, content io.Reader) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	if _, err := io.Copy(f, content); err != nil {
-		return damaged(err)
-	}
-	return nil
+	_, err = io.Copy(f, content)
+	return damaged(err)
 }
 
 func entryError(header *tar.Header, err error) error {
@@ -107,5 +99,8 @@ func entryError(header *tar.Header, err error) error {
 }
 
 func damaged(err error) error {
+	if err == nil {
+		return nil
+	}
 	return fmt.Errorf("the archive is damaged or cut short (%w); copy or make it again", err)
 }

@@ -15,8 +15,9 @@ func (t tree) cpus(nodeOf map[int]topology.NodeID) ([]topology.CPU, error) {
 	if err != nil {
 		return nil, err
 	}
-	isolated, err := t.isolatedCPUs()
-	if err != nil {
+	// Old kernels do not say which are those of isolcpus=, and captures of old agents neither.
+	isolated, err := t.list(cpuDir + "/isolated")
+	if err != nil && !absent(err) {
 		return nil, err
 	}
 	cpus := make([]topology.CPU, 0, len(ids))
@@ -47,24 +48,6 @@ const (
 	// noL3 marks CPUs for groupWithoutCache.
 	noL3 topology.L3ID = -1
 )
-
-// isolatedCPUs lists the CPUs of isolcpus=. Old kernels do not say, and captures of old agents
-// neither.
-func (t tree) isolatedCPUs() ([]int, error) {
-	path := cpuDir + "/isolated"
-	text, err := t.text(path)
-	if absent(err) || text == nullList {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	ids, err := parseList(text)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
-	}
-	return ids, nil
-}
 
 // presentCPUs lists the CPUs that are there, and which of them are online. The whole-machine lists
 // are the kernel's word; snapshots may have only the per-CPU files, or neither.

@@ -9,26 +9,18 @@ import (
 	"github.com/numalet/numalet/topology"
 )
 
-// draft is the CPUs of a machine file while its fields are read: nodes, then offline, sockets,
-// cores, l3 and isolated in this order, then finish.
-type draft struct {
-	cpus    map[int]*topology.CPU
-	sockets map[int]bool // CPUs that sockets lists
-	cores   map[int]bool // CPUs that cores lists
-}
-
-func newDraft() *draft {
-	return &draft{cpus: map[int]*topology.CPU{}, sockets: map[int]bool{}, cores: map[int]bool{}}
-}
+// draft is the CPUs of a machine file by id, while its fields are read: nodes, then offline,
+// sockets, cores, l3 and isolated in this order, then finish.
+type draft map[int]*topology.CPU
 
 // addNode adds the CPUs of a node; until sockets says more, the node is a socket.
-func (d *draft) addNode(node topology.NodeID, path string, list scalar) error {
+func (d draft) addNode(node topology.NodeID, path string, list scalar) error {
 	ids, err := cpuList(path, list)
 	if err != nil {
 		return err
 	}
 	for _, id := range ids {
-		if other, ok := d.cpus[id]; ok {
+		if other, ok := d[id]; ok {
 			return fmt.Errorf("%s: cpu %d is on node %d too; leave it out of one",
 				path, id, other.Node)
 		}
@@ -37,20 +29,20 @@ func (d *draft) addNode(node topology.NodeID, path string, list scalar) error {
 	return nil
 }
 
-func (d *draft) add(id int, node topology.NodeID) *topology.CPU {
-	d.cpus[id] = &topology.CPU{
+func (d draft) add(id int, node topology.NodeID) *topology.CPU {
+	d[id] = &topology.CPU{
 		ID: id, Node: node, Socket: topology.SocketID(node), Core: topology.CoreID(id), L3: noL3,
 	}
-	return d.cpus[id]
+	return d[id]
 }
 
-func (d *draft) setOffline(list scalar) error {
+func (d draft) setOffline(list scalar) error {
 	ids, err := cpuList("offline", list)
 	if err != nil {
 		return err
 	}
 	for _, id := range ids {
-		cpu, ok := d.cpus[id]
+		cpu, ok := d[id]
 		if !ok {
 			cpu = d.add(id, topology.NoNode)
 		}
@@ -59,13 +51,14 @@ func (d *draft) setOffline(list scalar) error {
 	return nil
 }
 
-func (d *draft) setSockets(lists map[string]scalar) error {
+func (d draft) setSockets(lists map[string]scalar) error {
 	if len(lists) == 0 {
 		return nil
 	}
-	for _, cpu := range d.cpus {
+	for _, cpu := range d {
 		cpu.Socket = noSocket
 	}
+	taken := map[int]bool{}
 	for _, key := range slices.Sorted(maps.Keys(lists)) {
 		path := fmt.Sprintf("sockets[%s]", key)
 		socket, err := strconv.ParseUint(key, 10, 31)
@@ -73,22 +66,23 @@ func (d *draft) setSockets(lists map[string]scalar) error {
 			return fmt.Errorf("sockets: %q is not a number; write {0: \"0-3\", 1: \"4-7\"}",
 				shorten(key))
 		}
-		err = d.each(path, lists[key], d.sockets, func(cpu *topology.CPU) {
+		err = d.each(path, lists[key], taken, func(cpu *topology.CPU) {
 			cpu.Socket = topology.SocketID(socket)
 		})
 		if err != nil {
 			return err
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(d.cpus)) {
-		if cpu := d.cpus[id]; cpu.Socket == noSocket && !cpu.Offline {
+	for _, id := range slices.Sorted(maps.Keys(d)) {
+		if cpu := d[id]; cpu.Socket == noSocket && !cpu.Offline {
 			return fmt.Errorf("sockets: cpu %d is in none; add it to one, or leave sockets out", id)
 		}
 	}
 	return nil
 }
 
-func (d *draft) setCores(entries []scalar) error {
+func (d draft) setCores(entries []scalar) error {
+	taken := map[int]bool{}
 	for i, entry := range entries {
 		path := fmt.Sprintf("cores[%d]", i)
 		cores, err := parseThreads(string(entry))
@@ -97,7 +91,7 @@ func (d *draft) setCores(entries []scalar) error {
 		}
 		for _, threads := range cores {
 			slices.Sort(threads)
-			err := d.eachOf(path, threads, d.cores, func(cpu *topology.CPU) {
+			err := d.eachOf(path, threads, taken, func(cpu *topology.CPU) {
 				cpu.Core = topology.CoreID(threads[0])
 			})
 			if err != nil {
@@ -108,7 +102,7 @@ func (d *draft) setCores(entries []scalar) error {
 	return nil
 }
 
-func (d *draft) setL3(lists []scalar) error {
+func (d draft) setL3(lists []scalar) error {
 	taken := map[int]bool{}
 	for i, list := range lists {
 		lowest := noL3
@@ -125,22 +119,22 @@ func (d *draft) setL3(lists []scalar) error {
 	return nil
 }
 
-func (d *draft) setIsolated(list scalar) error {
+func (d draft) setIsolated(list scalar) error {
 	return d.each("isolated", list, map[int]bool{}, func(cpu *topology.CPU) { cpu.Isolated = true })
 }
 
 // finish lists the CPUs by ascending id, all of them placed.
-func (d *draft) finish() []topology.CPU {
+func (d draft) finish() []topology.CPU {
 	var cpus []topology.CPU
-	for _, id := range slices.Sorted(maps.Keys(d.cpus)) {
-		cpus = append(cpus, *d.cpus[id])
+	for _, id := range slices.Sorted(maps.Keys(d)) {
+		cpus = append(cpus, *d[id])
 	}
 	groupWithoutCache(cpus)
 	return cpus
 }
 
 // each calls set for the CPUs of a list by ascending id.
-func (d *draft) each(path string, list scalar, taken map[int]bool, set func(*topology.CPU)) error {
+func (d draft) each(path string, list scalar, taken map[int]bool, set func(*topology.CPU)) error {
 	ids, err := cpuList(path, list)
 	if err != nil {
 		return err
@@ -148,9 +142,9 @@ func (d *draft) each(path string, list scalar, taken map[int]bool, set func(*top
 	return d.eachOf(path, ids, taken, set)
 }
 
-func (d *draft) eachOf(path string, ids []int, taken map[int]bool, set func(*topology.CPU)) error {
+func (d draft) eachOf(path string, ids []int, taken map[int]bool, set func(*topology.CPU)) error {
 	for _, id := range ids {
-		cpu, ok := d.cpus[id]
+		cpu, ok := d[id]
 		if !ok {
 			return fmt.Errorf("%s: cpu %d is in no node; add it to the cpus of one", path, id)
 		}

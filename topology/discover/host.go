@@ -15,46 +15,43 @@ import (
 // mount point of the host's file systems in a container, or an unpacked snapshot.
 func Host(root string) (*topology.Machine, error) {
 	root = cmp.Or(root, "/")
-	dir, err := os.OpenRoot(root)
-	if err != nil {
-		return nil, fmt.Errorf("read machine: %w", err)
-	}
-	defer dir.Close()
-	spec, err := tree{dir.FS()}.spec()
-	if err != nil {
-		return nil, fmt.Errorf("read machine below %s: %w", root, err)
-	}
-	namePCI(spec.PCI, root)
-	m, err := topology.NewMachine(spec)
-	if err != nil {
-		return nil, fmt.Errorf("read machine below %s: %w", root, err)
-	}
-	return m, nil
+	return read(root, "", func(t tree) (topology.Spec, error) {
+		spec, err := t.spec()
+		namePCI(spec.PCI, root)
+		return spec, err
+	})
 }
 
 // Refresh reads anew what may change while a machine runs: its nodes with their memory and huge
 // pages, its CPUs. It is m itself if nothing did. The PCI functions are m's, and so are the places
 // of CPUs that have gone offline.
 func Refresh(root string, m *topology.Machine) (*topology.Machine, error) {
-	root = cmp.Or(root, "/")
-	dir, err := os.OpenRoot(root)
-	if err != nil {
-		return nil, fmt.Errorf("read machine again: %w", err)
-	}
-	defer dir.Close()
 	before := m.Spec()
-	now, err := tree{dir.FS()}.again(before)
-	if err != nil {
-		return nil, fmt.Errorf("read machine below %s again: %w", root, err)
-	}
-	after, err := topology.NewMachine(now)
-	if err != nil {
-		return nil, fmt.Errorf("read machine below %s again: %w", root, err)
-	}
-	if reflect.DeepEqual(after.Spec(), before) {
+	after, err := read(cmp.Or(root, "/"), " again", func(t tree) (topology.Spec, error) {
+		return t.again(before)
+	})
+	if err == nil && reflect.DeepEqual(after.Spec(), before) {
 		return m, nil
 	}
-	return after, nil
+	return after, err
+}
+
+// read makes a machine of what is found below root; again is "", or " again" for errors to say so.
+func read(root, again string, find func(tree) (topology.Spec, error)) (
+	m *topology.Machine, err error) {
+	dir, err := os.OpenRoot(root)
+	if err != nil {
+		return nil, fmt.Errorf("read machine%s: %w", again, err)
+	}
+	defer dir.Close()
+	spec, err := find(tree{dir.FS()})
+	if err == nil {
+		m, err = topology.NewMachine(spec)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read machine below %s%s: %w", root, again, err)
+	}
+	return m, nil
 }
 
 func (t tree) spec() (spec topology.Spec, err error) {

@@ -1,6 +1,7 @@
 package discover
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -50,22 +51,19 @@ func openFile(path string) (*topology.Machine, error) {
 		return nil, err
 	}
 	defer f.Close()
-	head := make([]byte, 512)
-	n, err := io.ReadFull(f, head)
-	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+	content := bufio.NewReader(f)
+	head, err := content.Peek(512)
+	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return nil, err
-	}
-	switch head = head[:n]; {
+	switch {
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
-		return openArchive(f)
+		return openArchive(content)
 	case bytes.IndexByte(head, 0) >= 0:
 		return nil, errors.New("neither a ghw snapshot (.tar.gz) nor a machine file in YAML; " +
 			"make one with: numalet topology snapshot -o FILE")
 	}
-	return ParseYAML(f)
+	return ParseYAML(content)
 }
 
 // openArchive unpacks a snapshot to a temporary directory, which is gone when it returns.

@@ -28,10 +28,10 @@ func Snapshot(ctx context.Context, w io.Writer, root string) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	patterns, err := capturePatterns(ctx)
-	if err != nil {
-		return fmt.Errorf("capture machine: %w", err)
+	if err == nil {
+		err = snapshot.CopyFilesInto(ctx, patterns, dir, nil)
 	}
-	if err := snapshot.CopyFilesInto(ctx, patterns, dir, nil); err != nil {
+	if err != nil {
 		return fmt.Errorf("capture machine: %w", err)
 	}
 	return pack(ctx, w, dir)

@@ -49,7 +49,7 @@ func (t tree) number(path string) (int, error) {
 // list is the content of a file in the kernel's list syntax.
 func (t tree) list(path string) ([]int, error) {
 	text, err := t.text(path)
-	if err != nil {
+	if err != nil || text == nullList {
 		return nil, err
 	}
 	ids, err := parseList(text)

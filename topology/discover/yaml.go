@@ -153,7 +153,7 @@ func (f machineFile) spec() (topology.Spec, error) {
 			"nodes: empty; list at least one, like {id: 0, cpus: \"0-3\", memory: 8Gi}")
 	}
 	spec := topology.Spec{Name: f.Name}
-	draft := newDraft()
+	draft := draft{}
 	for i, fields := range f.Nodes {
 		node, err := fields.node(i)
 		if err != nil {
@@ -168,16 +168,9 @@ func (f machineFile) spec() (topology.Spec, error) {
 	if err := checkDistances(spec.Nodes); err != nil {
 		return topology.Spec{}, err
 	}
-	for _, step := range []func() error{
-		func() error { return draft.setOffline(f.Offline) },
-		func() error { return draft.setSockets(f.Sockets) },
-		func() error { return draft.setCores(f.Cores) },
-		func() error { return draft.setL3(f.L3) },
-		func() error { return draft.setIsolated(f.Isolated) },
-	} {
-		if err := step(); err != nil {
-			return topology.Spec{}, err
-		}
+	if err := cmp.Or(draft.setOffline(f.Offline), draft.setSockets(f.Sockets),
+		draft.setCores(f.Cores), draft.setL3(f.L3), draft.setIsolated(f.Isolated)); err != nil {
+		return topology.Spec{}, err
 	}
 	spec.CPUs = draft.finish()
 	for i, fields := range f.PCI {
@@ -193,14 +186,13 @@ func (f machineFile) spec() (topology.Spec, error) {
 func (f nodeFields) node(index int) (topology.Node, error) {
 	path := fmt.Sprintf("nodes[%d]", index)
 	id := index
+	var err error
 	if f.ID != "" {
-		var err error
 		if id, err = parseID(string(f.ID)); err != nil {
 			return topology.Node{}, fmt.Errorf("%s.id: %w", path, err)
 		}
 	}
 	node := topology.Node{ID: topology.NodeID(id)}
-	var err error
 	if f.Memory != "" {
 		if node.MemoryBytes, err = parseBytes(string(f.Memory)); err != nil {
 			return topology.Node{}, fmt.Errorf("%s.memory: %w", path, err)

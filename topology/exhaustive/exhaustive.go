@@ -1,17 +1,16 @@
 // Package exhaustive merges hints by the words of KEP-693 and KEP-3545: every pick of one hint per
-// resource, one after the other, and the best of them. It is what topology.Merge is compared with,
+// resource, one after the other, and the best of them. It is what topology's Merge is compared with,
 // in tests and in benchmarks; the time it takes grows with the product of the numbers of hints.
 package exhaustive
 
 import (
-	"maps"
 	"math/bits"
 	"slices"
 
 	"github.com/numalet/numalet/topology"
 )
 
-// Merge is topology.Merge. distance is nil without prefer-closest-numa-nodes. Together the nodes
+// Merge is topology's. distance is nil without prefer-closest-numa-nodes. Together the nodes
 // and hints may name 64 nodes.
 func Merge(
 	policy topology.Policy, nodes topology.NodeSet, providers [][]topology.ResourceHints,
@@ -104,15 +103,13 @@ func (n search) best(single bool) hint {
 				return !h.preferred || !h.any && bits.OnesCount64(h.mask) != 1
 			})
 		}
-		narrowest := map[int]bool{}
+		narrowest := -1
 		for _, h := range lists[i] {
-			if !h.any {
-				narrowest[bits.OnesCount64(h.mask)] = true
+			if w := bits.OnesCount64(h.mask); !h.any && (narrowest < 0 || w < narrowest) {
+				narrowest = w
 			}
 		}
-		if len(narrowest) > 0 {
-			needed = max(needed, slices.Min(slices.Collect(maps.Keys(narrowest))))
-		}
+		needed = max(needed, narrowest)
 	}
 	best := hint{mask: n.machine}
 	found := false

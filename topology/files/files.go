@@ -4,6 +4,7 @@
 package files
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -72,36 +73,18 @@ func read(f *os.File, path string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var raw []byte
+	var raw bytes.Buffer
 	if info.Size() <= limit {
-		raw = make([]byte, 0, info.Size()+1)
-		raw, err = readAll(f, raw, limit)
+		raw.Grow(int(info.Size()) + bytes.MinRead) // so that it need not grow again
+		_, err = raw.ReadFrom(io.LimitReader(f, limit+1))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
-	if info.Size() > limit || int64(len(raw)) > limit { // the size may say less than can be read
+	if info.Size() > limit || int64(raw.Len()) > limit { // the size may say less than can be read
 		return nil, fmt.Errorf("%s is larger than %d MiB", path, limit>>20)
 	}
-	return raw, nil
-}
-
-// readAll appends what can be read to raw, and stops beyond limit.
-func readAll(f *os.File, raw []byte, limit int64) ([]byte, error) {
-	for int64(len(raw)) <= limit {
-		if len(raw) == cap(raw) {
-			raw = append(raw, 0)[:len(raw)]
-		}
-		n, err := f.Read(raw[len(raw):cap(raw)])
-		raw = raw[:len(raw)+n]
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return raw, nil
+	return raw.Bytes(), nil
 }
 
 // Tail is the last lines of a text that a process of ours wrote, for people; or why there is none.
@@ -125,11 +108,11 @@ func ReplaceDurably(path string, content []byte) error {
 		return err
 	}
 	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return fmt.Errorf("sync directory of %s: %w", path, err)
+	if err == nil {
+		defer d.Close()
+		err = d.Sync()
 	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
+	if err != nil {
 		return fmt.Errorf("sync directory of %s: %w", path, err)
 	}
 	return nil

@@ -67,8 +67,8 @@ func (q question) place(hint topology.Hint) (topology.NodeSet, error) {
 		}
 		return best.Nodes, nil
 	}
-	set := q.positions(hint.Nodes)
-	nodes := q.nodeSet(set) // the hint's, but for those without memory
+	nodes := hint.Nodes.Intersect(q.backed)
+	set := q.positions(nodes)
 	allowed := len(set) > 0 && q.allows(set, nodes)
 	if len(set) > 0 && q.hasRoom(set, nodes) {
 		if allowed {

@@ -5,7 +5,7 @@
 // more or less after a reboot.
 //
 //	Requests  what a container of a Guaranteed pod gets: its memory and huge page limits
-//	Hints     the sets of nodes that could give it, for topology.Merge
+//	Hints     the sets of nodes that could give it, for topology's Merge
 //	Choose    one Block for each resource, all on the same set of nodes, which Mems
 //	          makes into cpuset.mems
 //	Reuse     what is left of the blocks of init containers that the pod takes over

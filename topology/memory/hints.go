@@ -65,7 +65,8 @@ func Again(blocks []Block, requests map[v1.ResourceName]uint64) []topology.Resou
 // question is a request on a machine in use. Sets of nodes are ascending positions in nodes.
 type question struct {
 	wanted []uint64 // by resource
-	nodes  []place  // those that have any memory, ascending
+	backed topology.NodeSet
+	nodes  []place // of those that have any memory, ascending
 	reuse  map[topology.NodeSet][]uint64
 }
 
@@ -80,7 +81,7 @@ type place struct {
 
 func (s *Static) question(held, reusable []Block, requests map[v1.ResourceName]uint64) question {
 	names := sortedKeys(requests)
-	q := question{reuse: map[topology.NodeSet][]uint64{}}
+	q := question{backed: s.backed, reuse: map[topology.NodeSet][]uint64{}}
 	for _, name := range names {
 		q.wanted = append(q.wanted, requests[name])
 	}
@@ -164,31 +165,23 @@ func (q question) allows(set []int, nodes topology.NodeSet) bool {
 // hasRoom reports whether the nodes have all that is wanted free, or reusable by the pod. nodes is
 // the set once more.
 func (q question) hasRoom(set []int, nodes topology.NodeSet) bool {
-	var reuse []uint64
-	if len(q.reuse) > 0 {
-		reuse = q.reuse[nodes]
-	}
-	for r, wanted := range q.wanted {
-		sum := uint64(0)
-		if reuse != nil {
-			sum = reuse[r]
-		}
-		for _, at := range set {
-			sum += q.nodes[at].free[r]
-		}
-		if sum < wanted {
-			return false
-		}
-	}
-	return true
+	return q.have(set, q.reuse[nodes], func(p *place) []uint64 { return p.free })
 }
 
 // couldHold is hasRoom on the empty machine.
 func (q question) couldHold(set []int) bool {
+	return q.have(set, nil, func(p *place) []uint64 { return p.allocatable })
+}
+
+// have reports whether the sizes of the nodes come to all that is wanted, together with more, if any.
+func (q question) have(set []int, more []uint64, sizes func(*place) []uint64) bool {
 	for r, wanted := range q.wanted {
 		sum := uint64(0)
+		if more != nil {
+			sum = more[r]
+		}
 		for _, at := range set {
-			sum += q.nodes[at].allocatable[r]
+			sum += sizes(&q.nodes[at])[r]
 		}
 		if sum < wanted {
 			return false
@@ -205,13 +198,7 @@ func (q question) atLeast() int {
 		for at, p := range q.nodes {
 			sizes[at] = p.allocatable[r]
 		}
-		slices.Sort(sizes)
-		n, sum := 0, uint64(0)
-		for n < len(sizes) && sum < wanted {
-			n++
-			sum += sizes[len(sizes)-n]
-		}
-		most = max(most, n)
+		most = max(most, topology.Fewest(sizes, wanted))
 	}
 	return most
 }
@@ -222,13 +209,6 @@ func (q question) atLeast() int {
 func (q question) narrowest() int {
 	width, _ := topology.Narrowest(len(q.nodes), q.atLeast(), len(q.nodes), q.couldHold)
 	return width
-}
-
-func (q question) nodeSet(set []int) (nodes topology.NodeSet) {
-	for _, at := range set {
-		nodes = nodes.Union(topology.NewNodeSet(q.nodes[at].id))
-	}
-	return nodes
 }
 
 func (q question) positions(nodes topology.NodeSet) (set []int) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -64,15 +65,10 @@ func New(m *topology.Machine, reserved Amounts) (*Static, error) {
 func Unreserved(m *topology.Machine) *Static { return newStatic(m, nil) }
 
 func newStatic(m *topology.Machine, reserved Amounts) *Static {
-	s := &Static{}
-	var backed []topology.NodeID
+	s := &Static{backed: m.MemoryNodes()}
 	for _, of := range m.Nodes() {
 		s.nodes = append(s.nodes, newNode(of, reserved[of.ID]))
-		if of.MemoryBytes > 0 {
-			backed = append(backed, of.ID)
-		}
 	}
-	s.backed = topology.NewNodeSet(backed...)
 	return s
 }
 
@@ -117,7 +113,7 @@ func newNode(of topology.Node, reserved map[v1.ResourceName]uint64) node {
 		if name == v1.ResourceMemory {
 			taken += inPages
 		}
-		n.allocatable[name] = minus(total, taken)
+		n.allocatable[name] = total - min(total, taken)
 	}
 	return n
 }
@@ -167,14 +163,4 @@ func (s *Static) Mems(blocks []Block) topology.NodeSet {
 	return nodes.Intersect(s.backed)
 }
 
-// minus is a-b, 0 if b is larger.
-func minus(a, b uint64) uint64 { return a - min(a, b) }
-
-func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
-	keys := make([]K, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

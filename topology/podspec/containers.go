@@ -9,7 +9,6 @@ import (
 // Kind tells for how long a container runs.
 type Kind int
 
-// The kinds of containers.
 const (
 	Init    Kind = iota // has ended before the next container starts
 	Sidecar             // an init container that runs for as long as the pod (KEP-753)

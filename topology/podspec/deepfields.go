@@ -9,30 +9,28 @@ import (
 )
 
 // ignored are the fields of volumes and containers that have no effect yet, by type and field.
-func ignored() map[string]bool {
-	return map[string]bool{
-		"VolumeMount.bindMountOptions": true,
-		"HTTPGetAction.protocol":       true,
-		"GRPCAction.mode":              true,
+var ignored = map[string]bool{
+	"VolumeMount.bindMountOptions": true,
+	"HTTPGetAction.protocol":       true,
+	"GRPCAction.mode":              true,
 
-		"EmptyDirVolumeSource.mode":           true,
-		"SecretVolumeSource.defaultUser":      true,
-		"ConfigMapVolumeSource.defaultUser":   true,
-		"DownwardAPIVolumeSource.defaultUser": true,
-		"ProjectedVolumeSource.defaultUser":   true,
+	"EmptyDirVolumeSource.mode":           true,
+	"SecretVolumeSource.defaultUser":      true,
+	"ConfigMapVolumeSource.defaultUser":   true,
+	"DownwardAPIVolumeSource.defaultUser": true,
+	"ProjectedVolumeSource.defaultUser":   true,
 
-		"KeyToPath.user":                     true,
-		"DownwardAPIVolumeFile.user":         true,
-		"PodCertificateProjection.user":      true,
-		"ServiceAccountTokenProjection.user": true,
-		"ClusterTrustBundleProjection.user":  true,
-	}
+	"KeyToPath.user":                     true,
+	"DownwardAPIVolumeFile.user":         true,
+	"PodCertificateProjection.user":      true,
+	"ServiceAccountTokenProjection.user": true,
+	"ClusterTrustBundleProjection.user":  true,
 }
 
 // WithoutEffect are the fields deep in the pod's volumes and containers that have no effect yet, as
 // paths with the names of containers and volumes.
 func WithoutEffect(pod *v1.Pod) []string {
-	w := ignoredFields{ignored: ignored()}
+	var w ignoredFields
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		w.look(reflect.ValueOf(v.VolumeSource), fmt.Sprintf("spec.volumes[%s]", v.Name))
@@ -56,10 +54,7 @@ func listOf(kind Kind) string {
 }
 
 // ignoredFields finds fields that are set and have no effect.
-type ignoredFields struct {
-	ignored map[string]bool
-	found   []string
-}
+type ignoredFields struct{ found []string }
 
 func (w *ignoredFields) look(v reflect.Value, at string) {
 	switch v.Kind() {
@@ -80,7 +75,7 @@ func (w *ignoredFields) look(v reflect.Value, at string) {
 				inside += "." + name
 			}
 			switch {
-			case w.ignored[v.Type().Name()+"."+name] && !v.Field(i).IsZero():
+			case ignored[v.Type().Name()+"."+name] && !v.Field(i).IsZero():
 				w.found = append(w.found, inside)
 			case f.IsExported():
 				w.look(v.Field(i), inside)

@@ -1,6 +1,10 @@
 package podspec
 
-import v1 "k8s.io/api/core/v1"
+import (
+	"cmp"
+
+	v1 "k8s.io/api/core/v1"
+)
 
 // HostPort is a port of the host; without an address it is one of all addresses.
 type HostPort struct {
@@ -19,10 +23,7 @@ func HostPorts(pod *v1.Pod) (out []HostPort) {
 			if p.HostPort <= 0 {
 				continue
 			}
-			h := HostPort{p.Protocol, p.HostIP, p.HostPort}
-			if h.Protocol == "" {
-				h.Protocol = v1.ProtocolTCP
-			}
+			h := HostPort{cmp.Or(p.Protocol, v1.ProtocolTCP), p.HostIP, p.HostPort}
 			if h.IP == "0.0.0.0" || h.IP == "::" {
 				h.IP = ""
 			}

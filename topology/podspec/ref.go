@@ -10,10 +10,8 @@ type Ref struct {
 
 // FieldPath is where the container stands in the pod, in the words of events; "": nowhere.
 func (r Ref) FieldPath() string {
-	for c, kind := range All(r.Pod) {
-		if c.Name == r.Container {
-			return "spec." + listOf(kind) + "{" + c.Name + "}"
-		}
+	if c, kind := Find(r.Pod, r.Container); c != nil {
+		return "spec." + listOf(kind) + "{" + c.Name + "}"
 	}
 	return ""
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/agnivade/levenshtein"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/numalet/numalet/topology/quantity"
@@ -196,10 +197,7 @@ func fits(v any, t reflect.Type) bool {
 	case reflect.Bool:
 		_, ok := v.(bool)
 		return ok
-	case reflect.String:
-		_, ok := v.(string)
-		return ok
-	case reflect.Slice: // bytes, in base64
+	case reflect.String, reflect.Slice: // of bytes, in base64
 		_, ok := v.(string)
 		return ok
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
@@ -272,35 +270,14 @@ func nearest(key string, fields map[string]reflect.Type) string {
 		if strings.EqualFold(name, key) {
 			return name
 		}
-		if d := editDistance(name, key, distance); d < distance && d < len(name)/2 {
+		if len(key) >= len(name)+distance { // it may have megabytes
+			continue
+		}
+		if d := levenshtein.ComputeDistance(name, key); d < distance && d < len(name)/2 {
 			best, distance = name, d
 		}
 	}
 	return best
-}
-
-// editDistance is Levenshtein's, or limit when it is limit or more.
-func editDistance(a, b string, limit int) int {
-	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
-		return limit
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j+1]+1, row[j]+1)
-		}
-	}
-	return min(row[len(b)], limit)
 }
 
 // join appends a key to a path. Keys that hold dots or are odd are put in brackets.

@@ -12,10 +12,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"unicode"
 
 	kjson "k8s.io/apimachinery/pkg/util/json"
 	strictjson "sigs.k8s.io/json"
+
+	"github.com/numalet/numalet/topology/oneline"
 )
 
 // ErrEmpty: the file holds nothing but blanks and comments.
@@ -73,14 +74,12 @@ const (
 
 // toJSON is the document but for its root.
 func toJSON(data []byte) (d Document, err error) {
-	if json.Valid(data) && values(data) > maxValues {
-		d.JSON = data // it will be refused
-		return d, nil
-	}
-	if json.Valid(data) {
+	switch valid := json.Valid(data); {
+	case valid && values(data) > maxValues:
+		return Document{JSON: data}, nil // it will be refused
+	case valid:
 		return jsonDocument(data)
-	}
-	if len(data) > maxYAML {
+	case len(data) > maxYAML:
 		return d, fmt.Errorf("is no valid JSON, and YAML of more than %d KiB is not read",
 			maxYAML>>10)
 	}
@@ -257,16 +256,11 @@ func yamlMessage(err error) string {
 	return s
 }
 
-// longest is how many characters a line of the log has.
+// longest is how many bytes a line of the log has.
 const longest = 400
 
 // OneLine folds line breaks, runs of blanks and what a terminal would obey, and cuts what is longer
 // than a log line.
 func OneLine(s string) string {
-	words := strings.FieldsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) })
-	s = strings.ToValidUTF8(strings.Join(words, " "), "?")
-	if r := []rune(s); len(r) > longest {
-		s = string(r[:longest]) + "..."
-	}
-	return s
+	return oneline.Cut(s, longest)
 }

@@ -145,8 +145,8 @@ func FuzzCheck(f *testing.F) {
 // What is shown of what others wrote is one line, and obeyed by no terminal.
 func TestOneLine(t *testing.T) {
 	for text, want := range map[string]string{
-		"a  b\n c": "a b c", "a\x1b[2Jb": "a [2Jb", "\x00": "", "a\xffb": "a?b", "ü\u009bx": "ü x",
-		strings.Repeat("x", longest+1): strings.Repeat("x", longest) + "...",
+		"a  b\n c": "a b c", "a\x1b[2Jb": "a [2Jb", "\x00": "", "a\xffb": "a\ufffdb", "ü\u009bx": "ü x",
+		strings.Repeat("x", longest+1): strings.Repeat("x", longest-22) + "... (401 bytes in all)",
 	} {
 		if got := OneLine(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)

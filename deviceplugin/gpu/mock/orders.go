@@ -18,30 +18,28 @@ type order struct {
 }
 
 // orders are all that there are, by name.
-func orders() map[string]order {
-	return map[string]order{
-		"unload": {does: "unload the driver", do: unload},
-		"load":   {does: "load the driver", do: load},
-		"hang":   {does: "the driver does not answer until resume", do: hang},
-		"resume": {does: "the driver answers again", do: resume},
-		"xid":    {"GPU CODE", "the driver reports an XID", true, xid},
-		"lose":   {"GPU", "the GPU falls off the bus", true, lose},
-		"remove": {"GPU", "the driver does not list the GPU any more", true, remove},
-		"return": {"GPU", "a lost or removed GPU is back", true, reset},
-		"reset":  {"GPU", "the GPU is reset: errors that a reset cures are gone", true, reset},
-		"ecc":    {"GPU COUNT", "uncorrectable memory errors", true, ecc},
-		"remap":  {"GPU pending|failed|done", "a row is to be replaced, or cannot be", true, remap},
-		"links":  {"GPU COUNT", "so many NVLinks are down", true, links},
-		"action": {"GPU none|reset|reboot", "what the driver wants done", true, action},
-		"mig":    {"GPU on|off", "MIG mode; off removes what it was divided into", true, mig},
-		"divide": {"GPU [PROFILE=COUNT ...]", "MIG devices in place of all before", true, divide},
-	}
+var orders = map[string]order{
+	"unload": {does: "unload the driver", do: unload},
+	"load":   {does: "load the driver", do: load},
+	"hang":   {does: "the driver does not answer until resume", do: hang},
+	"resume": {does: "the driver answers again", do: resume},
+	"xid":    {"GPU CODE", "the driver reports an XID", true, xid},
+	"lose":   {"GPU", "the GPU falls off the bus", true, lose},
+	"remove": {"GPU", "the driver does not list the GPU any more", true, remove},
+	"return": {"GPU", "a lost or removed GPU is back", true, reset},
+	"reset":  {"GPU", "the GPU is reset: errors that a reset cures are gone", true, reset},
+	"ecc":    {"GPU COUNT", "uncorrectable memory errors", true, ecc},
+	"remap":  {"GPU pending|failed|done", "a row is to be replaced, or cannot be", true, remap},
+	"links":  {"GPU COUNT", "so many NVLinks are down", true, links},
+	"action": {"GPU none|reset|reboot", "what the driver wants done", true, action},
+	"mig":    {"GPU on|off", "MIG mode; off removes what it was divided into", true, mig},
+	"divide": {"GPU [PROFILE=COUNT ...]", "MIG devices in place of all before", true, divide},
 }
 
 // Orders is help for people: a line for each order.
 func Orders() string {
 	var lines []string
-	for name, o := range orders() {
+	for name, o := range orders {
 		lines = append(lines, fmt.Sprintf("  %-32s %s", strings.TrimSpace(name+" "+o.args), o.does))
 	}
 	slices.Sort(lines)
@@ -54,7 +52,7 @@ func (r *Rig) Do(text string) error {
 	if len(words) == 0 {
 		return fmt.Errorf("the order is empty; there are\n%s", Orders())
 	}
-	o, known := orders()[words[0]]
+	o, known := orders[words[0]]
 	if !known {
 		return fmt.Errorf("there is no order %q; there are\n%s", words[0], Orders())
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -27,12 +26,9 @@ func (r *Rig) Serve(ctx context.Context, path string) error {
 	if err := files.Remove(path); err != nil { // an earlier process may have left it
 		return fmt.Errorf("listen for orders: %w", err)
 	}
-	listener, err := socket.Listen(path)
+	listener, err := socket.ListenAs(path, 0o600)
 	if err != nil {
 		return fmt.Errorf("listen for orders: %w", err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return err
 	}
 	defer context.AfterFunc(ctx, func() { _ = listener.Close() })()
 	var group errgroup.Group

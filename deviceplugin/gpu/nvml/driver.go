@@ -186,7 +186,7 @@ func (s *session) Read() (gpu.Snapshot, error) {
 	if ret != nvml.SUCCESS {
 		return gpu.Snapshot{}, failed("count GPUs", ret)
 	}
-	out := gpu.Snapshot{Driver: version, Warnings: s.lacking()}
+	out := gpu.Snapshot{Driver: version, Silent: map[int]gpu.Silence{}, Warnings: s.lacking()}
 	var handles []nvml.Device
 	for i := range count {
 		handle, ret := s.Library.DeviceGetHandleByIndex(i)
@@ -199,9 +199,6 @@ func (s *session) Read() (gpu.Snapshot, error) {
 		case errors.Is(err, gpu.ErrNoDriver):
 			return out, err
 		case err != nil: // what one GPU does is not the others' fault
-			if out.Silent == nil {
-				out.Silent = map[int]gpu.Silence{}
-			}
 			out.Silent[i] = gpu.Silence{Lost: errors.Is(err, errGone), Said: err.Error()}
 		default:
 			handles, out.GPUs = append(handles, handle), append(out.GPUs, g)

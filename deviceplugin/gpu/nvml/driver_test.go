@@ -324,7 +324,7 @@ func TestMIGDeviceVanishes(t *testing.T) {
 // The library of an older driver lacks functions, which must not be called.
 func TestOlderLibrary(t *testing.T) {
 	l := newLibrary(t, "dgxh100")
-	for name := range optional() {
+	for name := range optional {
 		l.lacks = append(l.lacks, name)
 	}
 	open := l.DeviceGetHandleByIndexFunc
@@ -342,7 +342,7 @@ func TestOlderLibrary(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := session.Read()
-	if err != nil || len(got.GPUs) != 8 || len(got.Warnings) != len(optional()) {
+	if err != nil || len(got.GPUs) != 8 || len(got.Warnings) != len(optional) {
 		t.Errorf("%d GPUs, said %q: %v", len(got.GPUs), got.Warnings, err)
 	}
 }

@@ -15,20 +15,18 @@ const (
 )
 
 // optional are those that are called of each GPU, and what is not known without them.
-func optional() map[string]string {
-	return map[string]string{
-		migMode:        "GPUs are not seen as divided",
-		remappedRows:   "replaced memory rows are not seen",
-		memoryAffinity: "the driver's own NUMA nodes are not compared",
-		remoteType:     "NVLinks are not seen",
-		fieldValues:    "the speed of NVLinks and the driver's advice are not known",
-	}
+var optional = map[string]string{
+	migMode:        "GPUs are not seen as divided",
+	remappedRows:   "replaced memory rows are not seen",
+	memoryAffinity: "the driver's own NUMA nodes are not compared",
+	remoteType:     "NVLinks are not seen",
+	fieldValues:    "the speed of NVLinks and the driver's advice are not known",
 }
 
 // lookUp finds which of the optional functions this driver's library has.
 func (s *session) lookUp() {
 	s.lacks = map[string]bool{}
-	for name := range optional() {
+	for name := range optional {
 		s.lacks[name] = s.Library.Extensions().LookupSymbol(name) != nil
 	}
 }
@@ -38,7 +36,7 @@ func (s *session) has(name string) bool { return !s.lacks[name] }
 
 // lacking says, for people, what is not known of GPUs with this driver.
 func (s *session) lacking() (out []string) {
-	for name, without := range optional() {
+	for name, without := range optional {
 		if s.lacks[name] {
 			out = append(out, "the driver's library has no "+name+": "+without)
 		}

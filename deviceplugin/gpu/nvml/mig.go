@@ -3,8 +3,6 @@
 package nvml
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -110,9 +108,8 @@ func (s *session) capabilities() map[string]string {
 		return nil // containers get them from NVIDIA's runtime
 	}
 	out := map[string]string{}
-	lines := bufio.NewScanner(bytes.NewReader(raw))
-	for lines.Scan() {
-		if what, minor, found := strings.Cut(strings.TrimSpace(lines.Text()), " "); found {
+	for line := range strings.Lines(string(raw)) {
+		if what, minor, found := strings.Cut(strings.TrimSpace(line), " "); found {
 			out[what] = strings.TrimSpace(minor)
 		}
 	}

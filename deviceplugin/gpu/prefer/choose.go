@@ -125,12 +125,9 @@ func (s *search) each(begin []int, size int, floor Quality, f func([]int, Qualit
 // ties are the different groups of size, with must in them, that no other is better than. There is
 // one if there are size GPUs.
 func (s *search) ties(must []int, size int, by order) (ties [][]int) {
-	var best Quality
+	best := worst
 	s.each(must, size, worst, func(group []int, q Quality) Quality {
-		better := 1
-		if len(ties) > 0 {
-			better = by.compare(q, best)
-		}
+		better := by.compare(q, best)
 		if better > 0 {
 			ties, best = ties[:0], q
 		}
@@ -226,7 +223,7 @@ func (s *search) disjoint(groups [][]int, size int, by order) (beside [][]int) {
 		last.kinds[n] = slices.Clone(kind)
 		slices.Reverse(last.kinds[n])
 	}
-	var best Quality
+	best := worst
 	var ties []uint64
 	apart := func(from []uint64, mask uint64) bool {
 		at := slices.IndexFunc(from, func(other uint64) bool { return other&mask == 0 })
@@ -234,19 +231,12 @@ func (s *search) disjoint(groups [][]int, size int, by order) (beside [][]int) {
 		return at >= 0
 	}
 	last.each(nil, size, worst, func(group []int, q Quality) Quality {
-		better := 1
-		if ties != nil {
-			better = by.compare(q, best)
-		}
-		mask := maskOf(group)
+		better, mask := by.compare(q, best), maskOf(group)
 		switch {
-		case better == 0:
+		case better == 0 && ties != nil:
 			ties = append(ties, mask)
-		case better > 0 && apart(taken, mask):
+		case better >= 0 && apart(taken, mask):
 			ties, best = append(ties[:0], mask), q
-		}
-		if ties == nil {
-			return worst
 		}
 		return by.floor(best)
 	})
@@ -274,12 +264,10 @@ func bestBy(groups [][]int, of func([]int) Quality, by order) (best [][]int) {
 	if len(groups) == 1 {
 		return groups
 	}
-	var most Quality
+	most := worst
 	for _, group := range groups {
-		got, better := of(group), 1
-		if best != nil {
-			better = by.compare(got, most)
-		}
+		got := of(group)
+		better := by.compare(got, most)
 		if better > 0 {
 			best, most = nil, got
 		}

@@ -162,12 +162,10 @@ func (c Contents) verifyOld(want uint64) error {
 	old := c.old()
 	without := sumOld(&old)
 	with := sumOfPods(c)
-	switch {
-	case want == 0 && len(c.PodEntries) == 0, want == with:
+	switch pods := len(c.PodEntries) > 0; {
+	case want == with, !pods && (want == 0 || want == without):
 		return nil
-	case want == without && len(c.PodEntries) == 0:
-		return nil
-	case len(c.PodEntries) > 0:
+	case pods:
 		return corrupt(with, want)
 	}
 	return corrupt(without, want)
