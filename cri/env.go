@@ -110,11 +110,7 @@ func (v *variables) addVariable(
 	pod *v1.Pod, container *v1.Container, index int, o ContainerOptions,
 ) error {
 	variable := container.Env[index]
-	known := func(name string) (string, bool) {
-		value, ok := v.known[name]
-		return value, ok
-	}
-	value, is, err := o.variable(pod, container, variable, scope{known, int(v.left)})
+	value, is, err := o.variable(pod, container, variable, scope{v.known, int(v.left)})
 	if err == nil && !is {
 		return nil
 	}
