@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 
 	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/topology/child"
 )
 
 const (
@@ -33,7 +35,7 @@ type Cluster struct {
 	port      int
 	held      []int // sockets bound to ports, so that they are ours while their server is not there
 	tunnel    *tunnel
-	servers   []*process
+	servers   []*child.Server
 }
 
 // Start starts the servers and returns when pods can be made. ctx is for starting only.
@@ -148,9 +150,9 @@ func (c *Cluster) holdPort() (port int, err error) {
 	return bound.(*unix.SockaddrInet4).Port, nil
 }
 
-func (c *Cluster) launch(servers ...*process) error {
+func (c *Cluster) launch(servers ...*child.Server) error {
 	for _, s := range servers {
-		if err := s.start(); err != nil {
+		if err := s.Start(); err != nil {
 			return err
 		}
 		c.servers = append(c.servers, s)
@@ -177,7 +179,7 @@ func (c *Cluster) poll(ctx context.Context, what string, check func() error) err
 			return nil
 		}
 		for _, s := range c.servers {
-			if died := s.died(); died != nil {
+			if died := s.Died(); died != nil {
 				return died
 			}
 		}
@@ -190,8 +192,8 @@ func (c *Cluster) poll(ctx context.Context, what string, check func() error) err
 
 // Stop ends the servers, the last started first. Their files stay.
 func (c *Cluster) Stop() {
-	for i := len(c.servers) - 1; i >= 0; i-- {
-		c.servers[i].stop()
+	for _, s := range slices.Backward(c.servers) {
+		s.Stop()
 	}
 	c.servers = nil
 	if c.tunnel != nil {
@@ -203,6 +205,20 @@ func (c *Cluster) Stop() {
 	}
 	c.held = nil
 }
+
+// Server returns the server of that name, to have accidents with, one at a time: etcd,
+// kube-apiserver, kube-controller-manager or kube-scheduler.
+func (c *Cluster) Server(name string) (*child.Server, error) {
+	for _, s := range c.servers {
+		if s.Name() == name {
+			return s, nil
+		}
+	}
+	return nil, fmt.Errorf("the control plane has no server %q", name)
+}
+
+// Data is the folder with all that etcd has, to be copied and put back while etcd does not run.
+func (c *Cluster) Data() string { return c.config.path(etcdData) }
 
 // URL is where the API server is.
 func (c *Cluster) URL() string {

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/numalet/numalet/topology/child"
 )
 
 // metricsServer is the program and the user that it is to the API server and to nodes.
@@ -72,7 +74,7 @@ func (c *Cluster) certifyMetrics() error {
 		c.Kubeconfig(c.config.path(metricsFile+".conf"), metricsServer))
 }
 
-func (c Config) metricsServer(port int) *process {
+func (c Config) metricsServer(port int) *child.Server {
 	kubeconfig := c.path(metricsFile + ".conf")
 	return c.process(metricsServer,
 		"--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig,
