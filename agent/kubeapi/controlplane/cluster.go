@@ -91,10 +91,6 @@ func (c *Cluster) prepare() (err error) {
 }
 
 func (c *Cluster) writeCertificates() error {
-	own, err := c.authority.pem()
-	if err != nil {
-		return err
-	}
 	accounts, err := newKey()
 	if err != nil {
 		return err
@@ -103,30 +99,22 @@ func (c *Cluster) writeCertificates() error {
 	if err != nil {
 		return err
 	}
-	server, err := c.authority.server("kube-apiserver", "127.0.0.1", "localhost",
+	server, serverErr := c.authority.server("kube-apiserver", "127.0.0.1", "localhost",
 		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.96.0.1")
-	if err != nil {
+	client, clientErr := c.authority.client(kubeletClient)
+	front, frontErr := c.authority.client(frontClient)
+	if err := errors.Join(serverErr, clientErr, frontErr); err != nil {
 		return err
 	}
-	client, err := c.authority.client(kubeletClient)
-	if err != nil {
-		return err
-	}
-	front, err := c.authority.client(frontClient)
-	if err != nil {
-		return err
-	}
-	for name, text := range map[string][]byte{
-		authorityFile: own.certificate, authorityKeyFile: own.key, accountsKeyFile: accountsKey,
-		serverFile + ".crt": server.certificate, serverFile + ".key": server.key,
-		kubeletFile + ".crt": client.certificate, kubeletFile + ".key": client.key,
-		frontFile + ".crt": front.certificate, frontFile + ".key": front.key,
-	} {
-		if err := os.WriteFile(c.config.path(name), text, 0o600); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(
+		os.WriteFile(c.config.path(accountsKeyFile), accountsKey, 0o600),
+		c.authority.own.write(c.config.path(authorityFile), c.config.path(authorityKeyFile)),
+		c.write(server, serverFile), c.write(client, kubeletFile), c.write(front, frontFile))
+}
+
+// write writes a pair to NAME.crt and NAME.key.
+func (c *Cluster) write(p pair, name string) error {
+	return p.write(c.config.path(name+".crt"), c.config.path(name+".key"))
 }
 
 // holdPort takes a free port on loopback in a way that a server of ours can share, and nobody else.
@@ -140,10 +128,10 @@ func (c *Cluster) holdPort() (port int, err error) {
 	if err == nil {
 		err = unix.Bind(socket, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
 	}
-	if err != nil {
-		return 0, fmt.Errorf("hold a port: %w", err)
+	var bound unix.Sockaddr
+	if err == nil {
+		bound, err = unix.Getsockname(socket)
 	}
-	bound, err := unix.Getsockname(socket)
 	if err != nil {
 		return 0, fmt.Errorf("hold a port: %w", err)
 	}

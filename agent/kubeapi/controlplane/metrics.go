@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
 
@@ -69,8 +68,7 @@ func (c *Cluster) certifyMetrics() error {
 		return err
 	}
 	return errors.Join(
-		os.WriteFile(c.config.path(metricsFile+".crt"), server.certificate, 0o600),
-		os.WriteFile(c.config.path(metricsFile+".key"), server.key, 0o600),
+		c.write(server, metricsFile),
 		c.Kubeconfig(c.config.path(metricsFile+".conf"), metricsServer))
 }
 
@@ -91,12 +89,8 @@ func (c Config) metricsServer(port int) *child.Server {
 // registerMetrics makes the objects by which the API server finds metrics-server, and by which that
 // may ask.
 func (c *Cluster) registerMetrics(ctx context.Context, port int) error {
-	own, err := c.authority.pem()
-	if err != nil {
-		return err
-	}
 	objects := strings.NewReplacer("$PORT", fmt.Sprint(port),
-		"$CA", base64.StdEncoding.EncodeToString(own.certificate)).Replace(metricsObjects)
+		"$CA", base64.StdEncoding.EncodeToString(c.authority.own.certificate)).Replace(metricsObjects)
 	cmd := exec.CommandContext(ctx, c.config.program("kubectl"),
 		"--kubeconfig="+c.AdminKubeconfig(), "apply", "--filename=-")
 	cmd.Stdin = strings.NewReader(objects)
