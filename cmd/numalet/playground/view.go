@@ -168,15 +168,16 @@ func (p *Playground) hints() []hint {
 	if p.cluster != nil {
 		hints = []hint{
 			{"for kubectl:", fmt.Sprintf("export KUBECONFIG=%s; alias kubectl=%s",
-				quoted(p.cluster.AdminKubeconfig()), quoted(quoted(p.cluster.kubectl)))},
-			{"the workloads are in " + quoted(p.cluster.workloads) + "; what runs where:",
+				terminal.Quoted(p.cluster.AdminKubeconfig()),
+				terminal.Quoted(terminal.Quoted(p.cluster.kubectl)))},
+			{"the workloads are in " + terminal.Quoted(p.cluster.workloads) + "; what runs where:",
 				"kubectl get pods --output wide"},
 		}
 	}
-	numalet := quoted(os.Args[0])
+	numalet := terminal.Quoted(os.Args[0])
 	return append(hints,
 		hint{what: fmt.Sprintf("drop a pod manifest into %s to start it, delete it to stop it; log: %s",
-			quoted(p.manifests), quoted(p.log.Name()))},
+			terminal.Quoted(p.manifests), terminal.Quoted(p.log.Name()))},
 		hint{"to know why:", fmt.Sprintf("%s explain POD --server %s", numalet, server)},
 		hint{"what happened:", fmt.Sprintf("%s events --server %s", numalet, server)})
 }
