@@ -40,11 +40,11 @@ const (
 
 // viewer shows what happens to the pods.
 type viewer struct {
-	opts                Options
-	agent               *agent.Agent
-	headline, manifests string
-	hints               []hint
-	settled             func(ctx context.Context) bool
+	opts     Options
+	agent    *agent.Agent
+	headline string
+	hints    []hint
+	settled  func(ctx context.Context) bool
 }
 
 // show lasts until ctx ends, the user quits or nobody reads; with Once until the pods have settled.
@@ -149,8 +149,7 @@ func say(out io.Writer, news []string) error {
 // viewer is for the pods of the agent that plays.
 func (p *Playground) viewer() viewer {
 	return viewer{
-		opts: p.opts, agent: p.agent, headline: p.headline(), manifests: p.manifests,
-		hints: p.hints(), settled: p.settled,
+		opts: p.opts, agent: p.agent, headline: p.headline(), hints: p.hints(), settled: p.settled,
 	}
 }
 
@@ -184,10 +183,8 @@ func (p *Playground) hints() []hint {
 
 // live shows the table in a terminal until the user quits.
 func (v viewer) live(ctx context.Context) error {
-	program := tea.NewProgram(screen{
-		look: v.look, headline: v.headline, manifests: v.manifests, hints: v.hints,
-	}, tea.WithContext(ctx), tea.WithOutput(v.opts.Out),
-		tea.WithoutSignalHandler())
+	program := tea.NewProgram(screen{look: v.look, headline: v.headline, hints: v.hints},
+		tea.WithContext(ctx), tea.WithOutput(v.opts.Out), tea.WithoutSignalHandler())
 	_, err := program.Run()
 	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
 		return nil // a signal ended it
