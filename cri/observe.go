@@ -269,17 +269,14 @@ func imageName(s *runtimeapi.ImageSpec) string {
 	return cmp.Or(s.GetUserSpecifiedImage(), s.GetImage())
 }
 
+var containerStates = map[runtimeapi.ContainerState]ContainerState{
+	runtimeapi.ContainerState_CONTAINER_CREATED: ContainerCreated,
+	runtimeapi.ContainerState_CONTAINER_RUNNING: ContainerRunning,
+	runtimeapi.ContainerState_CONTAINER_EXITED:  ContainerExited,
+}
+
 func containerState(s runtimeapi.ContainerState) ContainerState {
-	switch s {
-	case runtimeapi.ContainerState_CONTAINER_CREATED:
-		return ContainerCreated
-	case runtimeapi.ContainerState_CONTAINER_RUNNING:
-		return ContainerRunning
-	case runtimeapi.ContainerState_CONTAINER_EXITED:
-		return ContainerExited
-	default:
-		return ContainerUnknown
-	}
+	return cmp.Or(containerStates[s], ContainerUnknown)
 }
 
 // fromNanos reads CRI's "zero or nanoseconds since the epoch".

@@ -150,12 +150,17 @@ func (c *Cluster) launch(servers ...*child.Server) error {
 
 // AwaitReady waits until the API server says that it is ready.
 func (c *Cluster) AwaitReady(ctx context.Context) error {
+	return c.awaitPath(ctx, "the API server is ready", "/readyz")
+}
+
+// awaitPath waits until the API server answers to GET path.
+func (c *Cluster) awaitPath(ctx context.Context, what, path string) error {
 	client, err := c.Client()
 	if err != nil {
 		return err
 	}
-	return c.poll(ctx, "the API server is ready", func() error {
-		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	return c.poll(ctx, what, func() error {
+		return client.Discovery().RESTClient().Get().AbsPath(path).Do(ctx).Error()
 	})
 }
 

@@ -51,14 +51,7 @@ func (c *Cluster) AddMetrics(ctx context.Context) error {
 	if err := c.launch(c.config.metricsServer(port)); err != nil {
 		return err
 	}
-	admin, err := c.Client()
-	if err != nil {
-		return err
-	}
-	return c.poll(ctx, "metrics-server answers", func() error {
-		return admin.Discovery().RESTClient().Get().AbsPath("/apis/metrics.k8s.io/v1beta1/nodes").
-			Do(ctx).Error()
-	})
+	return c.awaitPath(ctx, "metrics-server answers", "/apis/metrics.k8s.io/v1beta1/nodes")
 }
 
 // certifyMetrics writes what metrics-server shows the API server, and what it asks nodes with.
