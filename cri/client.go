@@ -84,8 +84,8 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 			connectError("image service", imageEndpoint, err), runtime.Close(quiet(ctx)))
 	}
 	return &Client{
-		runtime: shortRuntime{measuredRuntime{runtime, m}},
-		images:  shortImages{measuredImages{images, m}}, metrics: m, foreign: cfg.Foreign,
+		runtime: measuredRuntime{runtime, m}, images: measuredImages{images, m},
+		metrics: m, foreign: cfg.Foreign,
 	}, nil
 }
 

@@ -1,7 +1,6 @@
 package cri
 
 import (
-	"iter"
 	"maps"
 	"slices"
 
@@ -20,26 +19,27 @@ type Conflict struct {
 	First, Other  int
 }
 
-// setting is one thing that an answer asks for.
-type setting struct{ message, name string }
+// setting is one thing that an answer asks for. The message is what a conflict about it is called.
+type setting struct{ message, name, value string }
 
 // Conflicts lists what answers say against one before them, by answer and name.
 func Conflicts(answers []*v1beta1.ContainerAllocateResponse) (out []Conflict) {
+	type key struct{ message, name string }
 	type said struct {
 		value  string
 		answer int
 	}
-	first := map[setting]said{}
+	first := map[key]said{}
 	for i, answer := range answers {
-		for s, value := range settingsOf(answer) {
-			before, again := first[s]
+		for _, s := range settingsOf(answer) {
+			before, again := first[key{s.message, s.name}]
 			switch {
 			case !again:
-				first[s] = said{value, i}
-			case before.value != value:
+				first[key{s.message, s.name}] = said{s.value, i}
+			case before.value != s.value:
 				out = append(out, Conflict{
 					Message: s.message, Name: s.name,
-					Kept: before.value, Dropped: value, First: before.answer, Other: i,
+					Kept: before.value, Dropped: s.value, First: before.answer, Other: i,
 				})
 			}
 		}
@@ -48,29 +48,20 @@ func Conflicts(answers []*v1beta1.ContainerAllocateResponse) (out []Conflict) {
 }
 
 // settingsOf is what one answer asks for, in the same order each time.
-func settingsOf(a *v1beta1.ContainerAllocateResponse) iter.Seq2[setting, string] {
-	return func(yield func(setting, string) bool) {
-		for _, name := range slices.Sorted(maps.Keys(a.GetEnvs())) {
-			if !yield(setting{"Environment variable has conflicting setting", name}, a.Envs[name]) {
-				return
-			}
-		}
-		for _, d := range a.GetDevices() {
-			const message = "Container device has conflicting mapping host devices"
-			if !yield(setting{message, d.GetContainerPath()}, d.GetHostPath()) {
-				return
-			}
-		}
-		for _, m := range a.GetMounts() {
-			const message = "Container mount has conflicting mapping host mounts"
-			if !yield(setting{message, m.GetContainerPath()}, m.GetHostPath()) {
-				return
-			}
-		}
-		for _, name := range slices.Sorted(maps.Keys(a.GetAnnotations())) {
-			if !yield(setting{"Annotation has conflicting setting", name}, a.Annotations[name]) {
-				return
-			}
-		}
+func settingsOf(a *v1beta1.ContainerAllocateResponse) (out []setting) {
+	for _, name := range slices.Sorted(maps.Keys(a.GetEnvs())) {
+		out = append(out, setting{"Environment variable has conflicting setting", name, a.Envs[name]})
 	}
+	for _, d := range a.GetDevices() {
+		out = append(out, setting{"Container device has conflicting mapping host devices",
+			d.GetContainerPath(), d.GetHostPath()})
+	}
+	for _, m := range a.GetMounts() {
+		out = append(out, setting{"Container mount has conflicting mapping host mounts",
+			m.GetContainerPath(), m.GetHostPath()})
+	}
+	for _, name := range slices.Sorted(maps.Keys(a.GetAnnotations())) {
+		out = append(out, setting{"Annotation has conflicting setting", name, a.Annotations[name]})
+	}
+	return out
 }

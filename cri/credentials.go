@@ -99,12 +99,12 @@ func secretLogins(secrets []*v1.Secret) (out []Login, err error) {
 
 // login is an entry of docker's configuration file.
 type login struct {
-	Username      string `json:"username"`
-	Password      string `json:"password"`
-	Email         string `json:"email"`
-	Auth          string `json:"auth"` // base64 of USERNAME:PASSWORD; it wins
-	IdentityToken string `json:"identitytoken"`
-	RegistryToken string `json:"registrytoken"`
+	Username      string `json:"username,omitempty"`
+	Password      string `json:"password,omitempty"`
+	Email         string `json:"email,omitempty"`
+	Auth          string `json:"auth,omitempty"` // base64 of USERNAME:PASSWORD; it wins
+	IdentityToken string `json:"identitytoken,omitempty"`
+	RegistryToken string `json:"registrytoken,omitempty"`
 }
 
 // DockerConfig reads docker's configuration file, config.json.
@@ -144,15 +144,10 @@ func logins(all map[string]login) (out []Login) {
 }
 
 // hash tells logins apart. It is the kubelet's, so that either agent knows what the other pulled
-// with.
+// with: it covers the user and the password that Auth stands for, and not how that is written.
 func (l login) hash() string {
-	text, err := json.Marshal(struct {
-		Username      string `json:"username,omitempty"`
-		Password      string `json:"password,omitempty"`
-		Email         string `json:"email,omitempty"`
-		IdentityToken string `json:"identitytoken,omitempty"`
-		RegistryToken string `json:"registrytoken,omitempty"`
-	}{l.Username, l.Password, l.Email, l.IdentityToken, l.RegistryToken})
+	l.Auth = ""
+	text, err := json.Marshal(l)
 	if err != nil {
 		return "" // text cannot fail to be encoded
 	}

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // StartedFrom reports whether the runtime's pod may have been started from the definition, by
@@ -18,24 +20,17 @@ func StartedFrom(pod *v1.Pod, observed Pod) bool {
 		return false
 	}
 	defined := map[string]*v1.Container{}
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			defined[list[i].Name] = &list[i]
-		}
+	for c := range podspec.Containers(pod) {
+		defined[c.Name] = c
 	}
-	seen := map[string]bool{}
-	for _, c := range observed.Containers { // newest first
-		if seen[c.Name] {
-			continue
-		}
-		seen[c.Name] = true
-		if defined[c.Name] == nil {
+	for name, attempts := range observed.Records() {
+		if defined[name] == nil {
 			return false
 		}
-		want := containerAnnotations(pod, defined[c.Name], 0, map[string]string{})
+		want := containerAnnotations(pod, defined[name], 0, map[string]string{})
 		delete(want, AnnotationRestartCount)
 		for key, value := range want {
-			if c.Annotations[key] != value {
+			if attempts[0].Annotations[key] != value {
 				return false
 			}
 		}

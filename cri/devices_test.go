@@ -58,7 +58,7 @@ func (w wordy) RunPodSandbox(context.Context, *runtimeapi.PodSandboxConfig, stri
 // What a runtime says is one line, with its code and its beginning.
 func TestRuntimeErrorsAreOneLine(t *testing.T) {
 	whole := status.Error(codes.NotFound, "no such\n\tcontainer\n"+strings.Repeat("x", 1<<20))
-	r := shortRuntime{wordy{err: whole}}
+	r := measuredRuntime{wordy{err: whole}, newMeasures()}
 	_, sandbox := r.RunPodSandbox(t.Context(), nil, "")
 	for _, err := range []error{r.StartContainer(t.Context(), "c"), sandbox} {
 		if text := err.Error(); len(text) > 1024 || strings.Contains(text, "\n") ||
@@ -67,7 +67,7 @@ func TestRuntimeErrorsAreOneLine(t *testing.T) {
 			t.Errorf("the error is %q", text)
 		}
 	}
-	if err := (shortRuntime{wordy{}}).StartContainer(t.Context(), "c"); err != nil {
+	if err := (measuredRuntime{wordy{}, newMeasures()}).StartContainer(t.Context(), "c"); err != nil {
 		t.Errorf("without an error: %v", err)
 	}
 }

@@ -197,15 +197,8 @@ func withOptions(options []string, own []v1.PodDNSConfigOption) []string {
 
 // once keeps each text the first time.
 func once(list []string) []string {
-	var out []string
-	seen := map[string]bool{}
-	for _, text := range list {
-		if !seen[text] {
-			out = append(out, text)
-		}
-		seen[text] = true
-	}
-	return out
+	var seen firsts
+	return slices.DeleteFunc(slices.Clone(list), func(text string) bool { return !seen.first(text) })
 }
 
 // withinLimits keeps as many search domains as fit.

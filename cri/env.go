@@ -59,7 +59,7 @@ func environment(
 				argumentsBound}
 		}
 	}
-	if err := all.addObjects(pod, container, o.Objects); err != nil {
+	if err := all.addObjects(container, o.Objects); err != nil {
 		return nil, 0, err
 	}
 	for i, variable := range container.Env {
@@ -74,7 +74,7 @@ func environment(
 }
 
 // addObjects adds services and what envFrom names, each variable once: the last one counts.
-func (v *variables) addObjects(pod *v1.Pod, container *v1.Container, o *Objects) error {
+func (v *variables) addObjects(container *v1.Container, o *Objects) error {
 	var names []string
 	add := func(name, value string) {
 		if _, twice := v.known[name]; !twice {
@@ -88,7 +88,7 @@ func (v *variables) addObjects(pod *v1.Pod, container *v1.Container, o *Objects)
 		}
 	}
 	for _, from := range container.EnvFrom {
-		data, err := o.data(pod, from)
+		data, err := o.data(from)
 		if err != nil {
 			return fmt.Errorf("envFrom: %w", err)
 		}
@@ -110,11 +110,7 @@ func (v *variables) addVariable(
 	pod *v1.Pod, container *v1.Container, index int, o ContainerOptions,
 ) error {
 	variable := container.Env[index]
-	known := func(name string) (string, bool) {
-		value, ok := v.known[name]
-		return value, ok
-	}
-	value, is, err := o.variable(pod, container, variable, scope{known, int(v.left)})
+	value, is, err := o.variable(pod, container, variable, scope{v.known, int(v.left)})
 	if err == nil && !is {
 		return nil
 	}

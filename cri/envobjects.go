@@ -12,7 +12,7 @@ import (
 )
 
 // data is what envFrom names, by key; nothing of what is missing and optional.
-func (o *Objects) data(pod *v1.Pod, from v1.EnvFromSource) (map[string]string, error) {
+func (o *Objects) data(from v1.EnvFromSource) (map[string]string, error) {
 	switch {
 	case from.ConfigMapRef != nil:
 		c, err := o.configMap(from.ConfigMapRef.Name, from.ConfigMapRef.Optional)

@@ -31,6 +31,13 @@ const (
 	EventDeleted EventType = "Deleted"
 )
 
+var eventTypes = map[runtimeapi.ContainerEventType]EventType{
+	runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT: EventCreated,
+	runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT: EventStarted,
+	runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT: EventStopped,
+	runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT: EventDeleted,
+}
+
 // Event is a hint that a pod is worth reading again; it carries no state to believe.
 type Event struct {
 	// PodUID is empty when the runtime does not know the pod any more.
@@ -77,25 +84,11 @@ func eventsError(err error) error {
 func fromEvent(e *runtimeapi.ContainerEventResponse) Event {
 	uid := e.GetPodSandboxStatus().GetLabels()[LabelPodUID]
 	uid = cmp.Or(uid, e.GetPodSandboxStatus().GetMetadata().GetUid())
+	of := e.GetContainerEventType()
 	return Event{
 		PodUID:      types.UID(uid),
 		ContainerID: e.GetContainerId(),
-		Type:        eventType(e.GetContainerEventType()),
+		Type:        cmp.Or(eventTypes[of], EventType(of.String())),
 		At:          time.Unix(0, e.GetCreatedAt()),
-	}
-}
-
-func eventType(t runtimeapi.ContainerEventType) EventType {
-	switch t {
-	case runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT:
-		return EventCreated
-	case runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT:
-		return EventStarted
-	case runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT:
-		return EventStopped
-	case runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT:
-		return EventDeleted
-	default:
-		return EventType(t.String())
 	}
 }

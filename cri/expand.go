@@ -44,12 +44,12 @@ var errNoRoom = errors.New("the expanded text is too long")
 
 // scope is what $(NAME) may refer to, and how long a text becomes at most.
 type scope struct {
-	lookup func(string) (string, bool)
-	most   int
+	known map[string]string
+	most  int
 }
 
-// expand replaces $(NAME) by lookup(NAME) in text and $$ by a single $. A name that lookup
-// does not know stays as written, and so does a $( that is never closed; missing lists the unknown
+// expand replaces $(NAME) by the value of NAME in text and $$ by a single $. A name that is not
+// known stays as written, and so does a $( that is never closed; missing lists the unknown
 // names in order. More than what the scope allows is never built: then the error is errNoRoom.
 func (s scope) expand(text string) (out string, missing []string, err error) {
 	var b strings.Builder
@@ -85,7 +85,7 @@ func (s scope) reference(after string, open int) (value, rest string, unknown *s
 		return "$", after, nil
 	}
 	name, rest, _ := strings.Cut(after[1:], ")")
-	if value, ok := s.lookup(name); ok {
+	if value, ok := s.known[name]; ok {
 		return value, rest, nil
 	}
 	return "$" + after[:len(name)+len("()")], rest, &name
@@ -94,10 +94,10 @@ func (s scope) reference(after string, open int) (value, rest string, unknown *s
 // commandLine expands command and arguments by the whole environment.
 func commandLine(container *v1.Container, envs []*runtimeapi.KeyValue, left room) (
 	command, args []string, err error) {
-	lookup := lookupIn(envs)
+	known := valuesOf(envs)
 	expand := func(field string, list []string) (out []string, err error) {
 		for i, text := range list {
-			value, _, err := scope{lookup, int(left)}.expand(text)
+			value, _, err := scope{known, int(left)}.expand(text)
 			if err != nil || !left.take(len(value)) {
 				return nil, &TooLongError{Field: fmt.Sprintf("%s[%d]", field, i),
 					Why: "with it " + argumentsBound}
@@ -124,21 +124,18 @@ func StaticCommand(container *v1.Container, command []string) ([]string, error) 
 	return out, err
 }
 
-// lookupIn finds names in envs; as in a process's environment, the last of several wins.
-func lookupIn(envs []*runtimeapi.KeyValue) func(string) (string, bool) {
+// valuesOf are those in envs by name; as in a process's environment, the last of several wins.
+func valuesOf(envs []*runtimeapi.KeyValue) map[string]string {
 	values := make(map[string]string, len(envs))
 	for _, env := range envs {
 		values[env.Key] = string(env.Value)
 	}
-	return func(name string) (string, bool) {
-		value, ok := values[name]
-		return value, ok
-	}
+	return values
 }
 
 // SubPathIn expands subPathExpr by a container's environment.
 func SubPathIn(envs []*runtimeapi.KeyValue) func(expr string) (string, error) {
-	known := scope{lookupIn(envs), MaxPath}
+	known := scope{valuesOf(envs), MaxPath}
 	return func(expr string) (string, error) {
 		path, missing, err := known.expand(expr)
 		switch {

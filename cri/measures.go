@@ -7,8 +7,10 @@ import (
 	"k8s.io/component-base/metrics"
 	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/topology/metric"
+	"github.com/numalet/numalet/topology/oneline"
 )
 
 // measures are the kubelet's metrics of calls to the runtime.
@@ -44,12 +46,14 @@ func newMeasures() *measures {
 	return m
 }
 
-// called counts a call that has come back; it is deferred with the time of the call.
-func (m *measures) called(operation string, at time.Time, err *error) {
+// called counts a call that has come back; it is deferred with the time of the call. Runtimes hand on
+// what runc and registries wrote: the error becomes one line, and the whole is logged at V(4).
+func (m *measures) called(ctx context.Context, operation string, at time.Time, err *error) {
 	m.operations.WithLabelValues(operation).Inc()
 	m.took.WithLabelValues(operation).Observe(time.Since(at).Seconds())
 	if *err != nil {
 		m.failures.WithLabelValues(operation).Inc()
+		*err = oneline.Logged(klog.FromContext(ctx), "the container runtime", *err)
 	}
 }
 
@@ -61,33 +65,33 @@ type measuredRuntime struct {
 
 func (r measuredRuntime) Version(ctx context.Context, api string) (
 	_ *runtimeapi.VersionResponse, err error) {
-	defer r.m.called("version", time.Now(), &err)
+	defer r.m.called(ctx, "version", time.Now(), &err)
 	return r.RuntimeService.Version(ctx, api)
 }
 
 func (r measuredRuntime) Status(ctx context.Context, verbose bool) (
 	_ *runtimeapi.StatusResponse, err error) {
-	defer r.m.called("status", time.Now(), &err)
+	defer r.m.called(ctx, "status", time.Now(), &err)
 	return r.RuntimeService.Status(ctx, verbose)
 }
 
 func (r measuredRuntime) RuntimeConfig(ctx context.Context) (
 	_ *runtimeapi.RuntimeConfigResponse, err error) {
-	defer r.m.called("runtime_config", time.Now(), &err)
+	defer r.m.called(ctx, "runtime_config", time.Now(), &err)
 	return r.RuntimeService.RuntimeConfig(ctx)
 }
 
 func (r measuredRuntime) GetContainerEvents(ctx context.Context,
 	to chan *runtimeapi.ContainerEventResponse,
 	connected func(runtimeapi.RuntimeService_GetContainerEventsClient)) (err error) {
-	defer r.m.called("get_container_events", time.Now(), &err)
+	defer r.m.called(ctx, "get_container_events", time.Now(), &err)
 	return r.RuntimeService.GetContainerEvents(ctx, to, connected)
 }
 
 func (r measuredRuntime) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig,
 	handler string) (_ string, err error) {
 	at := time.Now()
-	defer r.m.called("run_podsandbox", at, &err)
+	defer r.m.called(ctx, "run_podsandbox", at, &err)
 	defer func() {
 		r.m.sandboxTook.WithLabelValues(handler).Observe(time.Since(at).Seconds())
 		if err != nil {
@@ -98,87 +102,87 @@ func (r measuredRuntime) RunPodSandbox(ctx context.Context, config *runtimeapi.P
 }
 
 func (r measuredRuntime) StopPodSandbox(ctx context.Context, id string) (err error) {
-	defer r.m.called("stop_podsandbox", time.Now(), &err)
+	defer r.m.called(ctx, "stop_podsandbox", time.Now(), &err)
 	return r.RuntimeService.StopPodSandbox(ctx, id)
 }
 
 func (r measuredRuntime) RemovePodSandbox(ctx context.Context, id string) (err error) {
-	defer r.m.called("remove_podsandbox", time.Now(), &err)
+	defer r.m.called(ctx, "remove_podsandbox", time.Now(), &err)
 	return r.RuntimeService.RemovePodSandbox(ctx, id)
 }
 
 func (r measuredRuntime) PodSandboxStatus(ctx context.Context, id string, verbose bool) (
 	_ *runtimeapi.PodSandboxStatusResponse, err error) {
-	defer r.m.called("podsandbox_status", time.Now(), &err)
+	defer r.m.called(ctx, "podsandbox_status", time.Now(), &err)
 	return r.RuntimeService.PodSandboxStatus(ctx, id, verbose)
 }
 
 func (r measuredRuntime) ListPodSandbox(ctx context.Context, of *runtimeapi.PodSandboxFilter) (
 	_ []*runtimeapi.PodSandbox, err error) {
-	defer r.m.called("list_podsandbox", time.Now(), &err)
+	defer r.m.called(ctx, "list_podsandbox", time.Now(), &err)
 	return r.RuntimeService.ListPodSandbox(ctx, of)
 }
 
 func (r measuredRuntime) CreateContainer(ctx context.Context, sandbox string,
 	config *runtimeapi.ContainerConfig, in *runtimeapi.PodSandboxConfig) (_ string, err error) {
-	defer r.m.called("create_container", time.Now(), &err)
+	defer r.m.called(ctx, "create_container", time.Now(), &err)
 	return r.RuntimeService.CreateContainer(ctx, sandbox, config, in)
 }
 
 func (r measuredRuntime) StartContainer(ctx context.Context, id string) (err error) {
-	defer r.m.called("start_container", time.Now(), &err)
+	defer r.m.called(ctx, "start_container", time.Now(), &err)
 	return r.RuntimeService.StartContainer(ctx, id)
 }
 
 func (r measuredRuntime) StopContainer(ctx context.Context, id string, grace int64) (err error) {
-	defer r.m.called("stop_container", time.Now(), &err)
+	defer r.m.called(ctx, "stop_container", time.Now(), &err)
 	return r.RuntimeService.StopContainer(ctx, id, grace)
 }
 
 func (r measuredRuntime) RemoveContainer(ctx context.Context, id string) (err error) {
-	defer r.m.called("remove_container", time.Now(), &err)
+	defer r.m.called(ctx, "remove_container", time.Now(), &err)
 	return r.RuntimeService.RemoveContainer(ctx, id)
 }
 
 func (r measuredRuntime) ContainerStatus(ctx context.Context, id string, verbose bool) (
 	_ *runtimeapi.ContainerStatusResponse, err error) {
-	defer r.m.called("container_status", time.Now(), &err)
+	defer r.m.called(ctx, "container_status", time.Now(), &err)
 	return r.RuntimeService.ContainerStatus(ctx, id, verbose)
 }
 
 func (r measuredRuntime) ListContainers(ctx context.Context, of *runtimeapi.ContainerFilter) (
 	_ []*runtimeapi.Container, err error) {
-	defer r.m.called("list_containers", time.Now(), &err)
+	defer r.m.called(ctx, "list_containers", time.Now(), &err)
 	return r.RuntimeService.ListContainers(ctx, of)
 }
 
 func (r measuredRuntime) UpdateContainerResources(ctx context.Context, id string,
 	to *runtimeapi.ContainerResources) (err error) {
-	defer r.m.called("update_container", time.Now(), &err)
+	defer r.m.called(ctx, "update_container", time.Now(), &err)
 	return r.RuntimeService.UpdateContainerResources(ctx, id, to)
 }
 
 func (r measuredRuntime) ListPodSandboxStats(ctx context.Context,
 	of *runtimeapi.PodSandboxStatsFilter) (_ []*runtimeapi.PodSandboxStats, err error) {
-	defer r.m.called("list_podsandbox_stats", time.Now(), &err)
+	defer r.m.called(ctx, "list_podsandbox_stats", time.Now(), &err)
 	return r.RuntimeService.ListPodSandboxStats(ctx, of)
 }
 
 func (r measuredRuntime) ListContainerStats(ctx context.Context,
 	of *runtimeapi.ContainerStatsFilter) (_ []*runtimeapi.ContainerStats, err error) {
-	defer r.m.called("list_container_stats", time.Now(), &err)
+	defer r.m.called(ctx, "list_container_stats", time.Now(), &err)
 	return r.RuntimeService.ListContainerStats(ctx, of)
 }
 
 func (r measuredRuntime) ListMetricDescriptors(ctx context.Context) (
 	_ []*runtimeapi.MetricDescriptor, err error) {
-	defer r.m.called("list_metric_descriptors", time.Now(), &err)
+	defer r.m.called(ctx, "list_metric_descriptors", time.Now(), &err)
 	return r.RuntimeService.ListMetricDescriptors(ctx)
 }
 
 func (r measuredRuntime) ListPodSandboxMetrics(ctx context.Context) (
 	_ []*runtimeapi.PodSandboxMetrics, err error) {
-	defer r.m.called("list_podsandbox_metrics", time.Now(), &err)
+	defer r.m.called(ctx, "list_podsandbox_metrics", time.Now(), &err)
 	return r.RuntimeService.ListPodSandboxMetrics(ctx)
 }
 
@@ -190,18 +194,18 @@ type measuredImages struct {
 
 func (i measuredImages) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec,
 	verbose bool) (_ *runtimeapi.ImageStatusResponse, err error) {
-	defer i.m.called("image_status", time.Now(), &err)
+	defer i.m.called(ctx, "image_status", time.Now(), &err)
 	return i.ImageManagerService.ImageStatus(ctx, image, verbose)
 }
 
 func (i measuredImages) PullImage(ctx context.Context, image *runtimeapi.ImageSpec,
 	auth *runtimeapi.AuthConfig, in *runtimeapi.PodSandboxConfig) (_ string, err error) {
-	defer i.m.called("pull_image", time.Now(), &err)
+	defer i.m.called(ctx, "pull_image", time.Now(), &err)
 	return i.ImageManagerService.PullImage(ctx, image, auth, in)
 }
 
 func (i measuredImages) ImageFsInfo(ctx context.Context) (
 	_ *runtimeapi.ImageFsInfoResponse, err error) {
-	defer i.m.called("image_fs_info", time.Now(), &err)
+	defer i.m.called(ctx, "image_fs_info", time.Now(), &err)
 	return i.ImageManagerService.ImageFsInfo(ctx)
 }

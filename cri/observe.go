@@ -79,32 +79,42 @@ func (c *Client) Refresh(ctx context.Context, last Pod) (Pod, error) {
 			pod.Sandboxes = append(pod.Sandboxes, known)
 			continue
 		}
-		full, err := c.sandbox(ctx, s)
+		resp, err := c.runtime.PodSandboxStatus(ctx, s.GetId(), false)
 		switch {
 		case isNotFound(err):
 			continue
 		case err != nil:
 			return Pod{}, fmt.Errorf("read pod %s: sandbox %s: %w", last.UID, s.GetId(), err)
 		}
-		pod.Sandboxes = append(pod.Sandboxes, full)
+		pod.Sandboxes = append(pod.Sandboxes, fromSandboxStatus(resp.GetStatus()))
 	}
 	for _, ctr := range l.containers {
 		pod.name(ctr.GetLabels())
-		if known, ok := last.exited(ctr.GetId()); ok {
-			pod.Containers = append(pod.Containers, known)
-			continue
+		if err := c.readContainer(ctx, &pod, last, ctr.GetId(), ctr.GetPodSandboxId()); err != nil {
+			return Pod{}, err
 		}
-		full, err := c.container(ctx, ctr)
-		switch {
-		case isNotFound(err):
-			continue
-		case err != nil:
-			return Pod{}, fmt.Errorf("read pod %s: container %s: %w", last.UID, ctr.GetId(), err)
-		}
-		pod.Containers = append(pod.Containers, full)
 	}
 	pod.sort()
 	return pod, nil
+}
+
+// readContainer adds a container to the pod: as it was in last, where it had exited.
+func (c *Client) readContainer(ctx context.Context, pod *Pod, last Pod, id, sandbox string) error {
+	if known, final := last.exited(id); final {
+		pod.Containers = append(pod.Containers, known)
+		return nil
+	}
+	resp, err := c.runtime.ContainerStatus(ctx, id, false)
+	switch {
+	case isNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("read pod %s: container %s: %w", last.UID, id, err)
+	}
+	full := fromContainerStatus(resp.GetStatus())
+	full.SandboxID = sandbox
+	pod.Containers = append(pod.Containers, full)
+	return nil
 }
 
 // Recheck asks by their ids for the containers of last that had not exited, and takes all else from
@@ -114,20 +124,9 @@ func (c *Client) Recheck(ctx context.Context, last Pod) (Pod, error) {
 	pod := last
 	pod.ReadAt, pod.Containers = time.Now(), nil
 	for _, was := range last.Containers {
-		if _, final := last.exited(was.ID); final {
-			pod.Containers = append(pod.Containers, was)
-			continue
+		if err := c.readContainer(ctx, &pod, last, was.ID, was.SandboxID); err != nil {
+			return Pod{}, err
 		}
-		resp, err := c.runtime.ContainerStatus(ctx, was.ID, false)
-		switch {
-		case isNotFound(err):
-			continue
-		case err != nil:
-			return Pod{}, fmt.Errorf("read pod %s: container %s: %w", last.UID, was.ID, err)
-		}
-		full := fromContainerStatus(resp.GetStatus())
-		full.SandboxID = was.SandboxID
-		pod.Containers = append(pod.Containers, full)
 	}
 	return pod, nil
 }
@@ -173,24 +172,6 @@ func (l *listing) leaveOut(foreign func(annotations map[string]string) bool) {
 	l.containers = slices.DeleteFunc(l.containers, func(ctr *runtimeapi.Container) bool {
 		return others.Has(ctr.GetPodSandboxId())
 	})
-}
-
-func (c *Client) sandbox(ctx context.Context, s *runtimeapi.PodSandbox) (Sandbox, error) {
-	resp, err := c.runtime.PodSandboxStatus(ctx, s.GetId(), false)
-	if err != nil {
-		return Sandbox{}, err
-	}
-	return fromSandboxStatus(resp.GetStatus()), nil
-}
-
-func (c *Client) container(ctx context.Context, ctr *runtimeapi.Container) (Container, error) {
-	resp, err := c.runtime.ContainerStatus(ctx, ctr.GetId(), false)
-	if err != nil {
-		return Container{}, err
-	}
-	out := fromContainerStatus(resp.GetStatus())
-	out.SandboxID = ctr.GetPodSandboxId()
-	return out, nil
 }
 
 func fromListedSandbox(s *runtimeapi.PodSandbox) Sandbox {
@@ -288,17 +269,14 @@ func imageName(s *runtimeapi.ImageSpec) string {
 	return cmp.Or(s.GetUserSpecifiedImage(), s.GetImage())
 }
 
+var containerStates = map[runtimeapi.ContainerState]ContainerState{
+	runtimeapi.ContainerState_CONTAINER_CREATED: ContainerCreated,
+	runtimeapi.ContainerState_CONTAINER_RUNNING: ContainerRunning,
+	runtimeapi.ContainerState_CONTAINER_EXITED:  ContainerExited,
+}
+
 func containerState(s runtimeapi.ContainerState) ContainerState {
-	switch s {
-	case runtimeapi.ContainerState_CONTAINER_CREATED:
-		return ContainerCreated
-	case runtimeapi.ContainerState_CONTAINER_RUNNING:
-		return ContainerRunning
-	case runtimeapi.ContainerState_CONTAINER_EXITED:
-		return ContainerExited
-	default:
-		return ContainerUnknown
-	}
+	return cmp.Or(containerStates[s], ContainerUnknown)
 }
 
 // fromNanos reads CRI's "zero or nanoseconds since the epoch".

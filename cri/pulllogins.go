@@ -21,21 +21,16 @@ type credentials struct {
 // credentials of the pod come before those of the node. They are for the image's whole name: who
 // writes busybox:1 means docker.io/library/busybox, and has its logins.
 func (m *Images) credentials(ctx context.Context, image string, r ImageRequest) (c credentials) {
-	own, unread := r.secretLogins(ctx, &c.missing)
+	var secrets []*v1.Secret
+	if r.Secrets != nil {
+		secrets, c.missing = r.Secrets(ctx)
+	}
+	own, unread := secretLogins(secrets)
 	repository := Repository(image)
 	groups, err := m.cfg.Logins(ctx, r.Pod, repository)
 	c.err = errors.Join(unread, err)
 	c.logins = append(loginsFor(repository, own), loginsFor(repository, groups...)...)
 	return c
-}
-
-func (r ImageRequest) secretLogins(ctx context.Context, missing *[]string) ([]Login, error) {
-	if r.Secrets == nil {
-		return nil, nil
-	}
-	secrets, lacking := r.Secrets(ctx)
-	*missing = lacking
-	return secretLogins(secrets)
 }
 
 // accessible reports whether the pod may use an image that is there.

@@ -3,7 +3,6 @@ package cri
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -68,13 +67,10 @@ func (c *Client) ImageFilesystems(ctx context.Context) (
 		return nil, nil, fmt.Errorf("ask for the filesystem of images: %w", err)
 	}
 	first := func(all []*runtimeapi.FilesystemUsage) *runtimeapi.FilesystemUsage {
-		i := slices.IndexFunc(all, func(f *runtimeapi.FilesystemUsage) bool {
+		found, _ := find(all, func(f *runtimeapi.FilesystemUsage) bool {
 			return f.GetFsId().GetMountpoint() != ""
 		})
-		if i < 0 {
-			return nil
-		}
-		return all[i]
+		return found
 	}
 	images = first(resp.GetImageFilesystems())
 	if containers = first(resp.GetContainerFilesystems()); containers == nil {

@@ -25,6 +25,16 @@ const (
 	maxFile = 10 << 20
 )
 
+// FromArgs is the configuration of an agent that is started with these arguments.
+func FromArgs(args []string) (*Config, error) {
+	set := pflag.NewFlagSet("numalet", pflag.ContinueOnError)
+	flags := AddFlags(set)
+	if err := set.Parse(args); err != nil {
+		return nil, err
+	}
+	return Load(set, flags)
+}
+
 // Load reads the files that the parsed flags name and returns the effective configuration. Errors
 // are one line each, name the file and the field, and say what would be right.
 func Load(set *pflag.FlagSet, flags *Flags) (*Config, error) {

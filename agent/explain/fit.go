@@ -292,17 +292,16 @@ func (s *search) counted() (string, bool) {
 	var parts []string
 	for _, short := range s.Room.Shortages(s.Pod) {
 		left := short.Capacity - short.Used
-		switch {
-		case left <= 0 || short.Resource == v1.ResourcePods:
+		if left <= 0 || short.Resource == v1.ResourcePods {
 			return "", false
 		}
 		name := string(short.Resource)
 		what := name
-		if name == cpu {
-			what = "CPUs"
-		}
-		if what == "CPUs" && left == 1000 {
+		switch {
+		case name == cpu && left == 1000:
 			what = "CPU"
+		case name == cpu:
+			what = "CPUs"
 		}
 		parts = append(parts, counted(name, left)+" "+what)
 	}

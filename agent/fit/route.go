@@ -25,28 +25,18 @@ const (
 	questionTimeout = 30 * time.Second
 )
 
-// snapshots shows what admission decides on.
-type snapshots interface {
-	Snapshot(ctx context.Context) (admission.Snapshot, error)
-}
-
-// advisers are device plugins with a preference.
-type advisers interface {
-	Preferred(ctx context.Context, req deviceplugin.PreferredRequest) ([]string, error)
-}
-
 // handler answers which of the pods in a request's body would be admitted as things are, one
 // request at a time.
 type handler struct {
-	queue   snapshots
-	plugins advisers
+	queue   *admission.Queue
+	plugins *deviceplugin.Plugins
 	strict  bool          // manifests with unknown fields are refused
 	turn    chan struct{} // capacity 1
 }
 
 // Route takes questions about pods, which are too long for a URL. They change nothing. strict:
 // unknown fields are refused, as those of manifests are.
-func Route(queue snapshots, plugins advisers, strict bool) server.Route {
+func Route(queue *admission.Queue, plugins *deviceplugin.Plugins, strict bool) server.Route {
 	return server.Route{
 		Method: http.MethodPost, Pattern: "/debug/fit",
 		Handler: &handler{
@@ -105,17 +95,12 @@ func (h *handler) read(ctx context.Context, body []byte, options url.Values) (
 			return q, nil, fmt.Errorf("ask-plugins=%s: want true or false", text)
 		}
 		if ask {
-			q.Ask = h.asker(ctx)
+			q.Ask = func(a allocation.Ask) ([]string, error) { // as admission does
+				return h.plugins.Preferred(ctx, a.PreferredRequest)
+			}
 		}
 	}
 	return q, manifest.Warnings, nil
-}
-
-// asker asks plugins for their preference, as admission does.
-func (h *handler) asker(ctx context.Context) admission.Ask {
-	return func(a allocation.Ask) ([]string, error) {
-		return h.plugins.Preferred(ctx, a.PreferredRequest)
-	}
 }
 
 func (h *handler) answer(ctx context.Context, q Question) (Answer, error) {

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	nodeutil "k8s.io/component-helpers/node/util"
 
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/kubeapi"
@@ -204,12 +205,8 @@ func ready(n *v1.Node) bool {
 	if n == nil {
 		return false
 	}
-	for _, c := range n.Status.Conditions {
-		if c.Type == v1.NodeReady {
-			return c.Status == v1.ConditionTrue
-		}
-	}
-	return false
+	_, is := nodeutil.GetNodeCondition(&n.Status, v1.NodeReady)
+	return is != nil && is.Status == v1.ConditionTrue
 }
 
 // forward says of which pods something ended by itself, until ctx ends.

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/cpuset"
 	"sigs.k8s.io/yaml"
@@ -112,13 +111,7 @@ func (m Machines) name() string {
 
 // newShape reads a machine under the configuration that an agent's flags make.
 func newShape(c Config, args []string, from string) (*shape, error) {
-	set := pflag.NewFlagSet("nodes", pflag.ContinueOnError)
-	flags := config.AddFlags(set)
-	args = append(args[:len(args):len(args)], "--topology-from="+from)
-	if err := set.Parse(args); err != nil {
-		return nil, err
-	}
-	cfg, err := config.Load(set, flags)
+	cfg, err := config.FromArgs(append(args[:len(args):len(args)], "--topology-from="+from))
 	if err != nil {
 		return nil, err
 	}

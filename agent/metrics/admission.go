@@ -82,10 +82,10 @@ func (m *Metrics) Decided(r admission.Result) {
 
 func (m *Metrics) placed(r admission.Result, by Rules) {
 	err := r.Tried.Err
-	m.topology.requests.Inc()
+	m.topology.all.Inc()
 	m.topology.took.Observe(float64(r.Tried.Took.Microseconds()) / 1000)
 	if err != nil && by.Policy != topology.None && !strings.HasPrefix(r.Reason, "OutOf") {
-		m.topology.errors.Inc()
+		m.topology.failed.Inc()
 	}
 	if by.Policy == topology.SingleNUMANode {
 		m.withinNode(r, by.Scope)
@@ -94,13 +94,13 @@ func (m *Metrics) placed(r admission.Result, by Rules) {
 	shortage, unaligned := (*cpumanager.ShortageError)(nil), (*cpumanager.SMTAlignmentError)(nil)
 	isolated := (*cpumanager.IsolatedShortageError)(nil)
 	if errors.As(err, &shortage) || errors.As(err, &unaligned) || errors.As(err, &isolated) {
-		m.cpus.failed()
+		m.cpus.count(err)
 		if by.WholeCores {
 			m.alignment.misaligned.WithLabelValues(scopeContainer, wholeCores).Inc()
 		}
 	}
 	if memory.Refused(err) {
-		m.memory.failed()
+		m.memory.count(err)
 	}
 }
 
@@ -127,12 +127,12 @@ func (m *Metrics) withinNode(r admission.Result, scope topology.Scope) {
 func (m *Metrics) pinned(pod allocation.Pod, by Rules) {
 	for _, c := range pod.Containers {
 		if len(c.Memory) > 0 {
-			m.memory.requests.Inc()
+			m.memory.count(nil)
 		}
 		if c.CPUs.IsEmpty() {
 			continue
 		}
-		m.cpus.requests.Inc()
+		m.cpus.count(nil)
 		if by.WholeCores {
 			m.alignment.aligned.WithLabelValues(scopeContainer, wholeCores).Inc()
 		}

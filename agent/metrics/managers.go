@@ -65,18 +65,19 @@ func newMemoryMetrics(s *metric.Set) attempts {
 		"Requests for memory of NUMA nodes that were refused.")
 }
 
-// attempts are a manager's requests, and those of them that were refused.
-type attempts struct{ requests, errors *metrics.Counter }
+// attempts are all, and those that failed: what was begun, or a manager's requests.
+type attempts struct{ all, failed *metrics.Counter }
 
 func newAttempts(s *metric.Set, of, requests, refused string) attempts {
 	return attempts{
-		requests: s.Counter(of+"_requests_total", requests),
-		errors:   s.Counter(of+"_errors_total", refused),
+		all:    s.Counter(of+"_requests_total", requests),
+		failed: s.Counter(of+"_errors_total", refused),
 	}
 }
 
-// failed counts a request that was refused.
-func (a attempts) failed() {
-	a.requests.Inc()
-	a.errors.Inc()
+func (a attempts) count(err error) {
+	a.all.Inc()
+	if err != nil {
+		a.failed.Inc()
+	}
 }

@@ -23,20 +23,10 @@ type podMetrics struct {
 	preempted                   *metrics.CounterVec
 	containers, containerErrors *metrics.CounterVec
 	// sandboxes are all, and users those of pods with user namespaces of their own.
-	sandboxes, users attempted
+	sandboxes, users attempts
 	orphaned         *metrics.Counter
 	ephemeral        *metrics.Gauge
 	hooks            hookMetrics
-}
-
-// attempted counts what was begun, and what of it failed.
-type attempted struct{ total, failed *metrics.Counter }
-
-func (a attempted) count(err error) {
-	a.total.Inc()
-	if err != nil {
-		a.failed.Inc()
-	}
 }
 
 func newPodMetrics(s *metric.Set) podMetrics {
@@ -55,11 +45,11 @@ func newPodMetrics(s *metric.Set) podMetrics {
 			"Starts of containers.", "container_type"),
 		containerErrors: s.Counters("kubelet_started_containers_errors_total",
 			"Starts of containers that failed.", "container_type", "code"),
-		sandboxes: attempted{
+		sandboxes: attempts{
 			s.Counter("kubelet_started_pods_total", "Sandboxes made."),
 			s.Counter("kubelet_started_pods_errors_total", "Sandboxes that could not be made."),
 		},
-		users: attempted{
+		users: attempts{
 			s.Counter("kubelet_started_user_namespaced_pods_total",
 				"Sandboxes made with a user namespace of their own."),
 			s.Counter("kubelet_started_user_namespaced_pods_errors_total",

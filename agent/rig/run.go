@@ -2,7 +2,6 @@ package rig
 
 import (
 	"cmp"
-	"container/heap"
 	"context"
 	"fmt"
 	"maps"
@@ -79,7 +78,7 @@ type run struct {
 	lots    []*lot
 	world   *world
 	stats   *statistics
-	leaving departures
+	leaving []departure // the next one last
 	queue   queue
 }
 
@@ -106,8 +105,8 @@ func (r *run) clock() time.Duration {
 func (r *run) until(to time.Duration) error {
 	for {
 		next, freed := to+1, false
-		if len(r.leaving) > 0 {
-			next = r.leaving[0].at
+		if n := len(r.leaving); n > 0 {
+			next = r.leaving[n-1].at
 		}
 		first, waits := r.queue.next(nil)
 		if waits {
@@ -116,11 +115,11 @@ func (r *run) until(to time.Duration) error {
 		if next > to {
 			return nil
 		}
-		for len(r.leaving) > 0 && r.leaving[0].at == next {
-			if err := r.leave(heap.Pop(&r.leaving).(departure)); err != nil {
+		for n := len(r.leaving); n > 0 && r.leaving[n-1].at == next; n-- {
+			if err := r.leave(r.leaving[n-1]); err != nil {
 				return err
 			}
-			freed = true
+			r.leaving, freed = r.leaving[:n-1], true
 		}
 		for ; waits && r.deadline(first) <= next; first, waits = r.queue.next(nil) {
 			reason := r.queue.remove(r.stream.Arrivals[first].Shape)
@@ -226,7 +225,9 @@ func (r *run) try(at time.Duration, i int) (*Reason, error) {
 	}
 	r.stats.admitted(a.Shape, tenant{l, plan.Pod})
 	if a.Lifetime > 0 {
-		heap.Push(&r.leaving, departure{at + a.Lifetime, i})
+		d := departure{at + a.Lifetime, i}
+		place, _ := slices.BinarySearchFunc(r.leaving, d, later)
+		r.leaving = slices.Insert(r.leaving, place, d)
 	}
 	return nil, r.tell(Decision{At: at, Arrival: i, Kind: Admitted}, plan.Pod)
 }
@@ -280,23 +281,7 @@ type departure struct {
 	arrival int
 }
 
-// departures is a heap: the next one first, those at one time in the order of arrival.
-type departures []departure
-
-func (d departures) Len() int { return len(d) }
-
-func (d departures) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(d[i].at, d[j].at), cmp.Compare(d[i].arrival, d[j].arrival)) < 0
-}
-
-func (d departures) Swap(i, j int) { d[i], d[j] = d[j], d[i] }
-
-// Push is for container/heap.
-func (d *departures) Push(x any) { *d = append(*d, x.(departure)) }
-
-// Pop is for container/heap.
-func (d *departures) Pop() any {
-	last := (*d)[len(*d)-1]
-	*d = (*d)[:len(*d)-1]
-	return last
+// later has the last one first, of those at one time the one that came last.
+func later(a, b departure) int {
+	return cmp.Or(cmp.Compare(b.at, a.at), cmp.Compare(b.arrival, a.arrival))
 }

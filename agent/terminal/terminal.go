@@ -1,4 +1,4 @@
-// Package terminal says how wide text for people may be, and breaks it there.
+// Package terminal says how wide text for people may be, breaks it there, and quotes words for shells.
 package terminal
 
 import (

@@ -50,3 +50,14 @@ func TestWrapKeepsTheWords(t *testing.T) {
 		}
 	})
 }
+
+func TestQuoted(t *testing.T) {
+	for word, want := range map[string]string{
+		"a/b-c.d:1,e=f+g@h%i_j": "a/b-c.d:1,e=f+g@h%i_j", "": "''", "a b": "'a b'",
+		"it's": `'it'\''s'`, "größe": "größe",
+	} {
+		if got := Quoted(word); got != want {
+			t.Errorf("%q is quoted as %s, want %s", word, got, want)
+		}
+	}
+}

@@ -7,12 +7,12 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/numalet/numalet/agent/rig"
+	"github.com/numalet/numalet/agent/terminal"
 	"github.com/numalet/numalet/agent/version"
 	"github.com/numalet/numalet/cmd/numalet/bench"
 )
@@ -104,12 +104,6 @@ const exitInterrupted = 130
 // it is made and shown.
 func benchCommandLine(cmd *cobra.Command, o bench.Options) string {
 	words := []string{cmd.CommandPath()}
-	add := func(name, value string) {
-		if !plainWord(value) {
-			value = "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
-		}
-		words = append(words, "--"+name, value)
-	}
 	always := []string{"policies"}
 	if o.Workload.Trace == "" {
 		always = append(always, "mix", "pods", "seed")
@@ -127,17 +121,10 @@ func benchCommandLine(cmd *cobra.Command, o bench.Options) string {
 			values = list.GetSlice()
 		}
 		for _, value := range values {
-			add(f.Name, value)
+			words = append(words, "--"+f.Name, terminal.Quoted(value))
 		}
 	})
 	return strings.Join(words, " ")
-}
-
-// plainWord reports whether a shell takes the text as it is.
-func plainWord(text string) bool {
-	return text != "" && strings.IndexFunc(text, func(r rune) bool {
-		return !strings.ContainsRune("-_./:,=+@%", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
-	}) < 0
 }
 
 func addBenchFlags(cmd *cobra.Command, o *bench.Options) {

@@ -29,11 +29,27 @@ type exit struct {
 	quiet bool
 }
 
-// Exit codes of "numalet fit".
+// Exit codes of commands that answer a question: no, and without an answer.
 const (
-	exitUnfit = 1
+	exitNo    = 1
 	exitError = 2
 )
+
+// answers has the command end with exitNo if what it says is no, and with exitError if it cannot say.
+func answers(cmd *cobra.Command, no string, ask func(*cobra.Command) (yes bool, err error)) {
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return exit{suggestFlag(cmd, err), exitError, false}
+	})
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		switch yes, err := ask(cmd); {
+		case err != nil:
+			return exit{err, exitError, false}
+		case !yes:
+			return exit{errors.New(no), exitNo, true}
+		}
+		return nil
+	}
+}
 
 // fitFlags are the flags of "numalet fit" beside the agent's.
 type fitFlags struct {
@@ -82,20 +98,10 @@ The exit code is 0 when all fit, 1 when not, 2 when there is no answer.`,
 		flag.Deprecated = "" // as the agent's flags; a question is asked once
 	})
 	f.add(cmd.Flags())
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return exit{suggestFlag(cmd, err), exitError, false}
-	})
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	answers(cmd, "not all fit", func(cmd *cobra.Command) (bool, error) {
 		offline := func() (admission.Snapshot, error) { return f.offline(cmd.Flags(), agentFlags) }
-		fits, err := f.run(cmd, offline, own)
-		switch {
-		case err != nil:
-			return exit{err, exitError, false}
-		case !fits:
-			return exit{errors.New("not all fit"), exitUnfit, true}
-		}
-		return nil
-	}
+		return f.run(cmd, offline, own)
+	})
 	return cmd
 }
 

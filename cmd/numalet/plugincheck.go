@@ -18,12 +18,6 @@ import (
 	"github.com/numalet/numalet/topology/oneline"
 )
 
-// Exit codes of "numalet plugin check".
-const (
-	exitFailedChecks = 1
-	exitUnchecked    = 2
-)
-
 // pluginCheckFlags are the flags of "numalet plugin check".
 type pluginCheckFlags struct {
 	cfg         check.Config
@@ -64,19 +58,9 @@ could not be checked. Warnings are no failures.`,
   numalet plugin check --exec "env DIR={dir} ./my-plugin" -o junit --out check.xml
   numalet plugin check --dir /tmp/plugins --resource example.com/gpu --transcript calls.txt`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			good, err := f.run(cmd.Context(), cmd.OutOrStdout())
-			switch {
-			case err != nil:
-				return exit{err, exitUnchecked, false}
-			case !good:
-				return exit{errors.New("checks failed"), exitFailedChecks, true}
-			}
-			return nil
-		},
 	}
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return exit{suggestFlag(cmd, err), exitUnchecked, false}
+	answers(cmd, "checks failed", func(cmd *cobra.Command) (bool, error) {
+		return f.run(cmd.Context(), cmd.OutOrStdout())
 	})
 	f.add(cmd.Flags())
 	return cmd

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,14 +17,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/topology/child"
 	"github.com/numalet/numalet/topology/files"
 )
 
 const (
 	// startTimeout is how long containerd may take to be ready.
 	startTimeout = time.Minute
-	// stopTimeout is how long it may take to exit after SIGTERM.
-	stopTimeout = 10 * time.Second
 	// pollEvery is how often a condition outside of our process is looked at.
 	pollEvery = 20 * time.Millisecond
 )
@@ -34,9 +32,7 @@ const (
 type Daemon struct {
 	config      Config
 	snapshotter string
-	cmd         *exec.Cmd
-	// exited is closed when the process has exited and been waited for.
-	exited chan struct{}
+	server      child.Server
 }
 
 // Start starts containerd and returns when it can run pods. What an earlier one left in the same
@@ -49,7 +45,11 @@ func Start(ctx context.Context, c Config) (*Daemon, error) {
 	if err := Sweep(ctx, c); err != nil {
 		return nil, fmt.Errorf("clean up %s: %w", c.Dir, err)
 	}
-	d := &Daemon{config: c, snapshotter: "native", exited: make(chan struct{})}
+	d := &Daemon{config: c, snapshotter: "native", server: child.Server{
+		Program: filepath.Join(c.Binaries, "containerd"), Args: []string{"--config", c.path(configFile)},
+		Env: []string{"PATH=" + c.Binaries + ":" + os.Getenv("PATH")}, Log: c.path(logFile),
+		Outlives: true, // as its pods do, until Sweep
+	}}
 	if overlays(c.Dir) {
 		d.snapshotter = "overlayfs"
 	}
@@ -57,7 +57,7 @@ func Start(ctx context.Context, c Config) (*Daemon, error) {
 		return nil, errors.Join(fmt.Errorf("write containerd's configuration: %w", err),
 			Sweep(ctx, c))
 	}
-	if err := d.launch(); err != nil {
+	if err := d.server.Start(); err != nil {
 		return nil, errors.Join(err, Sweep(ctx, c))
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
@@ -67,29 +67,6 @@ func Start(ctx context.Context, c Config) (*Daemon, error) {
 		return nil, errors.Join(err, d.Stop(context.WithoutCancel(ctx)))
 	}
 	return d, nil
-}
-
-func (d *Daemon) launch() error {
-	log, err := os.OpenFile(d.config.path(logFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	cmd := exec.Command(filepath.Join(d.config.Binaries, "containerd"),
-		"--config", d.config.path(configFile))
-	cmd.Env = append(os.Environ(), "PATH="+d.config.Binaries+":"+os.Getenv("PATH"))
-	cmd.Stdout, cmd.Stderr = log, log
-	// A group of its own: Ctrl-C at the terminal is for us, who then stop it in order.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start containerd: %w", err)
-	}
-	d.cmd = cmd
-	go func() {
-		defer close(d.exited)
-		_ = cmd.Wait() // how it went is in its log
-	}()
-	return nil
 }
 
 // ready waits until the runtime and its network say that they are ready.
@@ -109,7 +86,7 @@ func (d *Daemon) ready(ctx context.Context) error {
 			}
 		}
 		select {
-		case <-d.exited:
+		case <-d.server.Exited():
 			return errors.New("containerd exited while starting")
 		case <-ctx.Done():
 			return fmt.Errorf("containerd is not ready: %s: %w", state, context.Cause(ctx))
@@ -147,7 +124,7 @@ func (d *Daemon) NetworkFile() string { return d.config.path(networkFile) }
 func (d *Daemon) LogFile() string { return d.config.path(logFile) }
 
 // Exited is closed when containerd has exited, of its own accord or because of Stop.
-func (d *Daemon) Exited() <-chan struct{} { return d.exited }
+func (d *Daemon) Exited() <-chan struct{} { return d.server.Exited() }
 
 // Import makes the images of an archive available to pods.
 func (d *Daemon) Import(ctx context.Context, archive string) error {
@@ -175,32 +152,24 @@ func (d *Daemon) UseRegistry(host, url string) error {
 // the folder. It can be called again, also after an error.
 func (d *Daemon) Stop(ctx context.Context) error {
 	podsErr := d.removePods(ctx)
-	_ = d.cmd.Process.Signal(syscall.SIGTERM) // an error means that it has exited
-	select {
-	case <-d.exited:
-	case <-time.After(stopTimeout):
-		_ = d.cmd.Process.Kill()
-		<-d.exited
-	}
+	d.server.Stop()
 	if err := Sweep(ctx, d.config); err != nil {
 		return errors.Join(podsErr, err)
 	}
 	return nil // Sweep has removed what removePods could not
 }
 
-// Kill kills containerd itself, as an accident would; pods go on running. Stop is still needed.
-func (d *Daemon) Kill() error { return d.cmd.Process.Kill() }
+// Kill kills containerd itself, as an accident would, and returns when it has exited; pods go on
+// running. Stop is still needed.
+func (d *Daemon) Kill() { d.server.Kill() }
 
 // Restart starts containerd again when it has exited, and returns when it can run pods. Those from
 // before are still there. Nothing else may be called meanwhile; ctx is for starting only.
 func (d *Daemon) Restart(ctx context.Context) error {
-	if !await.On(ctx, d.exited) {
+	if !await.On(ctx, d.server.Exited()) {
 		return fmt.Errorf("wait for containerd to exit: %w", context.Cause(ctx))
 	}
-	before := d.exited
-	d.exited = make(chan struct{})
-	if err := d.launch(); err != nil {
-		d.exited = before
+	if err := d.server.Start(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)

@@ -34,13 +34,20 @@ func WriteArchive(file, executable string) error {
 	if err != nil {
 		return err
 	}
+	return WriteImages(file, layer, map[string]v1.Config{
+		PauseImage: running("pause"), WorkImage: running("work"),
+	})
+}
+
+// WriteImages writes images of one layer, by their names, to a file that Import takes.
+func WriteImages(file string, layer v1.Layer, of map[string]v1.Config) error {
 	images := map[name.Reference]v1.Image{}
-	for ref, command := range map[string]string{PauseImage: "pause", WorkImage: "work"} {
+	for ref, config := range of {
 		tag, err := name.NewTag(ref)
 		if err != nil {
 			return err
 		}
-		if images[tag], err = image(layer, command); err != nil {
+		if images[tag], err = image(layer, config); err != nil {
 			return err
 		}
 	}
@@ -56,17 +63,20 @@ func Image(executable, command string) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	return image(layer, command)
+	return image(layer, running(command))
 }
 
-func image(layer v1.Layer, command string) (v1.Image, error) {
+func running(command string) v1.Config {
+	return v1.Config{
+		Entrypoint: []string{Program, "container", command},
+		Env:        []string{"PATH=/"},
+		WorkingDir: "/",
+	}
+}
+
+func image(layer v1.Layer, config v1.Config) (v1.Image, error) {
 	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{
-		OS: "linux", Architecture: runtime.GOARCH,
-		Config: v1.Config{
-			Entrypoint: []string{Program, "container", command},
-			Env:        []string{"PATH=/"},
-			WorkingDir: "/",
-		},
+		OS: "linux", Architecture: runtime.GOARCH, Config: config,
 	})
 	if err != nil {
 		return nil, err
@@ -80,29 +90,12 @@ func layerOf(executable string) (v1.Layer, error) {
 	if err != nil {
 		return nil, err
 	}
-	var buf bytes.Buffer
-	w := tar.NewWriter(&buf)
-	add := func(name string, mode int64, text []byte) error {
-		header := &tar.Header{Name: name, Mode: mode, Size: int64(len(text))}
-		if err := w.WriteHeader(header); err != nil {
-			return err
-		}
-		_, err := w.Write(text)
-		return err
-	}
-	for _, f := range []struct {
-		name string
-		mode int64
-		text string
-	}{
-		{"etc/", 0o755, ""},
-		{"etc/passwd", 0o644, "root:x:0:0::/:\nnobody:x:65534:65534::/:\n"},
-		{"etc/group", 0o644, "root:x:0:\nnogroup:x:65534:\n"},
-		{"tmp/", 0o1777, ""},
-	} {
-		if err := add(f.name, f.mode, []byte(f.text)); err != nil {
-			return nil, err
-		}
+	entries := []Entry{
+		{tar.Header{Name: "etc/", Mode: 0o755}, nil},
+		{tar.Header{Name: "etc/passwd", Mode: 0o644},
+			[]byte("root:x:0:0::/:\nnobody:x:65534:65534::/:\n")},
+		{tar.Header{Name: "etc/group", Mode: 0o644}, []byte("root:x:0:\nnogroup:x:65534:\n")},
+		{tar.Header{Name: "tmp/", Mode: 0o1777}, nil},
 	}
 	files := map[string]string{Program: executable}
 	for _, file := range needed {
@@ -110,10 +103,30 @@ func layerOf(executable string) (v1.Layer, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		text, err := os.ReadFile(files[name])
-		if err == nil {
-			err = add(name[1:], 0o755, text)
-		}
 		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, Entry{tar.Header{Name: name[1:], Mode: 0o755}, text})
+	}
+	return Layer(entries)
+}
+
+// Entry is a file, folder or link of an image.
+type Entry struct {
+	tar.Header
+	Content []byte
+}
+
+// Layer is one of these entries.
+func Layer(entries []Entry) (v1.Layer, error) {
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	for _, e := range entries {
+		e.Size = int64(len(e.Content))
+		if err := w.WriteHeader(&e.Header); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(e.Content); err != nil {
 			return nil, err
 		}
 	}

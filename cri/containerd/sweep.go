@@ -9,10 +9,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 	"k8s.io/mount-utils"
 
@@ -62,24 +62,18 @@ func killProcesses(ctx context.Context, c Config) error {
 
 // processes are containerd and shims whose arguments name a file in the folder.
 func processes(c Config) ([]int, error) {
-	entries, err := os.ReadDir("/proc")
+	all, err := procfs.AllProcs()
 	if err != nil {
 		return nil, err
 	}
 	var pids []int
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		// No arguments: a kernel thread, or a process that has exited.
-		text, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
-		args := strings.Split(string(text), "\x00")
-		ours := slices.ContainsFunc(args[1:], func(arg string) bool {
-			return strings.HasPrefix(arg, c.Dir+"/")
-		})
-		if ours && strings.HasPrefix(filepath.Base(args[0]), "containerd") {
-			pids = append(pids, pid)
+	for _, p := range all {
+		args, _ := p.CmdLine() // none: a kernel thread, or a process that has exited
+		if len(args) > 0 && strings.HasPrefix(filepath.Base(args[0]), "containerd") &&
+			slices.ContainsFunc(args[1:], func(arg string) bool {
+				return strings.HasPrefix(arg, c.Dir+"/")
+			}) {
+			pids = append(pids, p.PID)
 		}
 	}
 	return pids, nil

@@ -3,7 +3,7 @@ package sim
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
+	"fmt"
 	"maps"
 	"path"
 	"slices"
@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/distribution/reference"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -23,22 +24,19 @@ type image struct {
 	user string // uid or user name the image runs as; "" is root
 }
 
-func (i image) digest() string {
-	sum := sha256.Sum256([]byte(i.name))
-	return "sha256:" + hex.EncodeToString(sum[:])
-}
+func digestOf(text string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(text))) }
+
+func (i image) digest() string { return digestOf(i.name) }
 
 // id differs from the digest, as a config's digest differs from a manifest's.
-func (i image) id() string {
-	sum := sha256.Sum256([]byte("config of " + i.name))
-	return "sha256:" + hex.EncodeToString(sum[:])
-}
+func (i image) id() string { return digestOf("config of " + i.name) }
 
 func (i image) repository() string {
-	base := path.Base(i.name)
-	repo, _, _ := strings.Cut(base, "@")
-	repo, _, _ = strings.Cut(repo, ":")
-	return strings.TrimSuffix(i.name, base) + repo
+	named, err := reference.ParseNormalizedNamed(i.name)
+	if err != nil {
+		return i.name
+	}
+	return named.Name()
 }
 
 func (i image) message() *runtimeapi.Image {
@@ -59,19 +57,13 @@ func (i image) message() *runtimeapi.Image {
 	return out
 }
 
-// normalize gives an image name its registry and tag, as a pull does.
+// normalize gives an image name its registry and tag, as a pull does; what is no name stays.
 func normalize(name string) string {
-	first, _, found := strings.Cut(name, "/")
-	switch {
-	case !found:
-		name = "docker.io/library/" + name
-	case !strings.ContainsAny(first, ".:") && first != "localhost":
-		name = "docker.io/" + name
+	named, err := reference.ParseNormalizedNamed(name)
+	if err != nil {
+		return name
 	}
-	if !strings.ContainsAny(path.Base(name), ":@") {
-		name += ":latest"
-	}
-	return name
+	return reference.TagNameOnly(named).String()
 }
 
 // images is the image store.

@@ -89,7 +89,11 @@ func (r *runtimeService) RemovePodSandbox(
 func (r *runtimeService) PodSandboxStatus(
 	_ context.Context, req *runtimeapi.PodSandboxStatusRequest,
 ) (*runtimeapi.PodSandboxStatusResponse, error) {
-	return r.store.sandboxStatus(req.GetPodSandboxId())
+	sb, err := r.store.sandboxByID(req.GetPodSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	return r.store.sandboxStatus(sb), nil
 }
 
 // ListPodSandbox filters by id, state and labels.
@@ -243,11 +247,10 @@ func (r *runtimeService) ContainerStatus(
 	if err != nil {
 		return nil, err
 	}
-	out := &runtimeapi.ContainerStatusResponse{}
-	if out.Status, err = r.store.containerStatus(c.id); err != nil || !req.GetVerbose() {
-		return out, err
+	out := &runtimeapi.ContainerStatusResponse{Status: r.store.containerStatus(c)}
+	if req.GetVerbose() {
+		out.Info, err = inspect(c)
 	}
-	out.Info, err = inspect(c)
 	return out, err
 }
 

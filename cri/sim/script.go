@@ -135,12 +135,8 @@ func commandScript(words []string) (Script, bool) {
 	if len(words) == 0 {
 		return Script{}, false
 	}
-	statements := [][]string{words}
-	if len(words) >= 3 && strings.HasSuffix(path.Base(words[0]), "sh") && words[1] == "-c" {
-		statements = splitShell(words[2])
-	}
 	s := Script{Exits: true, TermCode: exitTerminated}
-	for _, st := range statements {
+	for _, st := range statements(words) {
 		done, ok := s.run(st)
 		if !ok {
 			return Script{}, false
@@ -152,9 +148,12 @@ func commandScript(words []string) (Script, bool) {
 	return s, true
 }
 
-func splitShell(text string) [][]string {
-	text = strings.NewReplacer("&&", ";", "\n", ";").Replace(text)
-	var out [][]string
+// statements are those of a shell's -c, or the command itself.
+func statements(words []string) (out [][]string) {
+	if len(words) < 3 || !strings.HasSuffix(path.Base(words[0]), "sh") || words[1] != "-c" {
+		return [][]string{words}
+	}
+	text := strings.NewReplacer("&&", ";", "\n", ";").Replace(words[2])
 	for _, st := range strings.Split(text, ";") {
 		words := strings.Fields(st)
 		if len(words) > 0 && words[0] == "exec" {

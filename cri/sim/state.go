@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -81,8 +82,8 @@ func (s State) Running() []Container {
 
 // Container is the newest container of that pod and name.
 func (s State) Container(pod, name string) (Container, bool) {
-	for i := len(s.Containers) - 1; i >= 0; i-- {
-		if c := s.Containers[i]; c.Subject.Pod == pod && c.Subject.Container == name {
+	for _, c := range slices.Backward(s.Containers) {
+		if c.Subject.Pod == pod && c.Subject.Container == name {
 			return c, true
 		}
 	}

@@ -3,7 +3,6 @@ package sim
 import (
 	"cmp"
 	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"sync"
@@ -93,7 +92,7 @@ func (s *store) close() {
 func newID() string {
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
+	return fmt.Sprintf("%x", b)
 }
 
 func sandboxName(m *runtimeapi.PodSandboxMetadata) string {

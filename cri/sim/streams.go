@@ -175,12 +175,8 @@ type process struct {
 // run knows echo, cat, sleep, size (which prints the terminal's size as it changes), false, true,
 // exit, and sh -c with a list of these. It returns the exit code.
 func (p *process) run(words []string) int {
-	statements := [][]string{words}
-	if len(words) >= 3 && strings.HasSuffix(path.Base(words[0]), "sh") && words[1] == "-c" {
-		statements = splitShell(words[2])
-	}
 	code := 0
-	for _, st := range statements {
+	for _, st := range statements(words) {
 		var last bool
 		if code, last = p.statement(st); last || p.ctx.Err() != nil {
 			break

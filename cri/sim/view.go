@@ -58,18 +58,14 @@ func (sb *sandbox) state() runtimeapi.PodSandboxState {
 	return runtimeapi.PodSandboxState_SANDBOX_NOTREADY
 }
 
-func (s *store) sandboxStatus(id string) (*runtimeapi.PodSandboxStatusResponse, error) {
+func (s *store) sandboxStatus(sb *sandbox) *runtimeapi.PodSandboxStatusResponse {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sb, ok := s.sandboxes[id]
-	if !ok {
-		return nil, notFound("sandbox", id)
-	}
 	return &runtimeapi.PodSandboxStatusResponse{
 		Status:             sb.statusLocked(),
 		ContainersStatuses: statuses(s.inLocked(sb.id)),
 		Timestamp:          s.clock.now(),
-	}, nil
+	}
 }
 
 func (sb *sandbox) statusLocked() *runtimeapi.PodSandboxStatus {
@@ -119,14 +115,10 @@ func (s *store) listContainers(f *runtimeapi.ContainerFilter) []*runtimeapi.Cont
 	return out
 }
 
-func (s *store) containerStatus(id string) (*runtimeapi.ContainerStatus, error) {
+func (s *store) containerStatus(c *container) *runtimeapi.ContainerStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c, ok := s.containers[id]
-	if !ok {
-		return nil, notFound("container", id)
-	}
-	return c.statusLocked(), nil
+	return c.statusLocked()
 }
 
 func (c *container) statusLocked() *runtimeapi.ContainerStatus {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -120,11 +121,11 @@ func (s *faulty) freeze(name string, pause time.Duration) error {
 	if err != nil {
 		return err
 	}
-	if err := server.Freeze(); err != nil {
+	if err := server.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
 	time.Sleep(pause)
-	return server.Thaw()
+	return server.Signal(syscall.SIGCONT)
 }
 
 func (s *faulty) etcdGone() accident {
@@ -282,9 +283,7 @@ func (s *faulty) containerdKilled() accident {
 	return accident{
 		what: fmt.Sprintf("containerd is killed for %v", pause), reachable: true,
 		parts: []func() error{func() error {
-			if err := s.daemon.Kill(); err != nil {
-				return err
-			}
+			s.daemon.Kill()
 			time.Sleep(pause)
 			return s.daemon.Restart(context.Background())
 		}},

@@ -1,7 +1,9 @@
 package scratch
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -25,4 +27,26 @@ func File(t testing.TB, name string) string {
 		}
 		dir = filepath.Dir(dir)
 	}
+}
+
+// Build is the folder with what a script in test/tools builds, which may take minutes the first time.
+// The test is left out where that cannot be.
+func Build(t testing.TB, what, script string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(File(t, "test/tools/"+script), args...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		LeaveOut(t, fmt.Sprintf("%s cannot be built: %v", what, err))
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// LeaveOut skips the test, or fails it in CI, where nothing may be left out.
+func LeaveOut(t testing.TB, why string) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatal(why)
+	}
+	t.Skip("left out: " + why)
 }

@@ -7,9 +7,12 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
+	"os"
 	"time"
 
 	"k8s.io/client-go/util/cert"
@@ -23,11 +26,24 @@ const certificateLife = 365 * 24 * time.Hour
 type authority struct {
 	certificate *x509.Certificate
 	key         crypto.Signer
+	own         pair      // the same as PEM
 	end         time.Time // of what it signs; zero: in certificateLife
 }
 
 // pair is a certificate with its key, both as PEM.
 type pair struct{ certificate, key []byte }
+
+func newPair(certificate []byte, key crypto.Signer) (p pair, err error) {
+	p.certificate = pem.EncodeToMemory(
+		&pem.Block{Type: cert.CertificateBlockType, Bytes: certificate})
+	p.key, err = keyutil.MarshalPrivateKeyToPEM(key)
+	return p, err
+}
+
+func (p pair) write(certFile, keyFile string) error {
+	return errors.Join(os.WriteFile(keyFile, p.key, 0o600),
+		os.WriteFile(certFile, p.certificate, 0o644))
+}
 
 func newAuthority() (authority, error) {
 	key, err := newKey()
@@ -38,7 +54,8 @@ func newAuthority() (authority, error) {
 	if err != nil {
 		return authority{}, fmt.Errorf("make the cluster's certificate authority: %w", err)
 	}
-	return authority{certificate: certificate, key: key}, nil
+	own, err := newPair(certificate.Raw, key)
+	return authority{certificate: certificate, key: key, own: own}, err
 }
 
 func newKey() (*ecdsa.PrivateKey, error) {
@@ -47,20 +64,6 @@ func newKey() (*ecdsa.PrivateKey, error) {
 		return nil, fmt.Errorf("make a key: %w", err)
 	}
 	return key, nil
-}
-
-// pem is the authority's certificate and its key.
-func (a authority) pem() (p pair, err error) {
-	p.key, err = keyutil.MarshalPrivateKeyToPEM(a.key)
-	return pair{a.encode(a.certificate), p.key}, err
-}
-
-func (authority) encode(c *x509.Certificate) []byte {
-	out, err := cert.EncodeCertificates(c)
-	if err != nil {
-		panic(err) // it writes to memory only
-	}
-	return out
 }
 
 // client makes what a user proves who they are with.
@@ -106,10 +109,5 @@ func (a authority) issue(template *x509.Certificate) (p pair, err error) {
 	if err != nil {
 		return p, fmt.Errorf("sign the certificate of %s: %w", template.Subject.CommonName, err)
 	}
-	signed, err := x509.ParseCertificate(raw)
-	if err != nil {
-		return p, err
-	}
-	p.key, err = keyutil.MarshalPrivateKeyToPEM(key)
-	return pair{a.encode(signed), p.key}, err
+	return newPair(raw, key)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 
 	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/topology/child"
 )
 
 const (
@@ -33,7 +35,7 @@ type Cluster struct {
 	port      int
 	held      []int // sockets bound to ports, so that they are ours while their server is not there
 	tunnel    *tunnel
-	servers   []*process
+	servers   []*child.Server
 }
 
 // Start starts the servers and returns when pods can be made. ctx is for starting only.
@@ -89,10 +91,6 @@ func (c *Cluster) prepare() (err error) {
 }
 
 func (c *Cluster) writeCertificates() error {
-	own, err := c.authority.pem()
-	if err != nil {
-		return err
-	}
 	accounts, err := newKey()
 	if err != nil {
 		return err
@@ -101,30 +99,22 @@ func (c *Cluster) writeCertificates() error {
 	if err != nil {
 		return err
 	}
-	server, err := c.authority.server("kube-apiserver", "127.0.0.1", "localhost",
+	server, serverErr := c.authority.server("kube-apiserver", "127.0.0.1", "localhost",
 		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.96.0.1")
-	if err != nil {
+	client, clientErr := c.authority.client(kubeletClient)
+	front, frontErr := c.authority.client(frontClient)
+	if err := errors.Join(serverErr, clientErr, frontErr); err != nil {
 		return err
 	}
-	client, err := c.authority.client(kubeletClient)
-	if err != nil {
-		return err
-	}
-	front, err := c.authority.client(frontClient)
-	if err != nil {
-		return err
-	}
-	for name, text := range map[string][]byte{
-		authorityFile: own.certificate, authorityKeyFile: own.key, accountsKeyFile: accountsKey,
-		serverFile + ".crt": server.certificate, serverFile + ".key": server.key,
-		kubeletFile + ".crt": client.certificate, kubeletFile + ".key": client.key,
-		frontFile + ".crt": front.certificate, frontFile + ".key": front.key,
-	} {
-		if err := os.WriteFile(c.config.path(name), text, 0o600); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(
+		os.WriteFile(c.config.path(accountsKeyFile), accountsKey, 0o600),
+		c.authority.own.write(c.config.path(authorityFile), c.config.path(authorityKeyFile)),
+		c.write(server, serverFile), c.write(client, kubeletFile), c.write(front, frontFile))
+}
+
+// write writes a pair to NAME.crt and NAME.key.
+func (c *Cluster) write(p pair, name string) error {
+	return p.write(c.config.path(name+".crt"), c.config.path(name+".key"))
 }
 
 // holdPort takes a free port on loopback in a way that a server of ours can share, and nobody else.
@@ -138,19 +128,19 @@ func (c *Cluster) holdPort() (port int, err error) {
 	if err == nil {
 		err = unix.Bind(socket, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
 	}
-	if err != nil {
-		return 0, fmt.Errorf("hold a port: %w", err)
+	var bound unix.Sockaddr
+	if err == nil {
+		bound, err = unix.Getsockname(socket)
 	}
-	bound, err := unix.Getsockname(socket)
 	if err != nil {
 		return 0, fmt.Errorf("hold a port: %w", err)
 	}
 	return bound.(*unix.SockaddrInet4).Port, nil
 }
 
-func (c *Cluster) launch(servers ...*process) error {
+func (c *Cluster) launch(servers ...*child.Server) error {
 	for _, s := range servers {
-		if err := s.start(); err != nil {
+		if err := s.Start(); err != nil {
 			return err
 		}
 		c.servers = append(c.servers, s)
@@ -160,12 +150,17 @@ func (c *Cluster) launch(servers ...*process) error {
 
 // AwaitReady waits until the API server says that it is ready.
 func (c *Cluster) AwaitReady(ctx context.Context) error {
+	return c.awaitPath(ctx, "the API server is ready", "/readyz")
+}
+
+// awaitPath waits until the API server answers to GET path.
+func (c *Cluster) awaitPath(ctx context.Context, what, path string) error {
 	client, err := c.Client()
 	if err != nil {
 		return err
 	}
-	return c.poll(ctx, "the API server is ready", func() error {
-		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	return c.poll(ctx, what, func() error {
+		return client.Discovery().RESTClient().Get().AbsPath(path).Do(ctx).Error()
 	})
 }
 
@@ -177,7 +172,7 @@ func (c *Cluster) poll(ctx context.Context, what string, check func() error) err
 			return nil
 		}
 		for _, s := range c.servers {
-			if died := s.died(); died != nil {
+			if died := s.Died(); died != nil {
 				return died
 			}
 		}
@@ -190,8 +185,8 @@ func (c *Cluster) poll(ctx context.Context, what string, check func() error) err
 
 // Stop ends the servers, the last started first. Their files stay.
 func (c *Cluster) Stop() {
-	for i := len(c.servers) - 1; i >= 0; i-- {
-		c.servers[i].stop()
+	for _, s := range slices.Backward(c.servers) {
+		s.Stop()
 	}
 	c.servers = nil
 	if c.tunnel != nil {
@@ -203,6 +198,20 @@ func (c *Cluster) Stop() {
 	}
 	c.held = nil
 }
+
+// Server returns the server of that name, to have accidents with, one at a time: etcd,
+// kube-apiserver, kube-controller-manager or kube-scheduler.
+func (c *Cluster) Server(name string) (*child.Server, error) {
+	for _, s := range c.servers {
+		if s.Name() == name {
+			return s, nil
+		}
+	}
+	return nil, fmt.Errorf("the control plane has no server %q", name)
+}
+
+// Data is the folder with all that etcd has, to be copied and put back while etcd does not run.
+func (c *Cluster) Data() string { return c.config.path(etcdData) }
 
 // URL is where the API server is.
 func (c *Cluster) URL() string {

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/numalet/numalet/topology/child"
 )
 
 // Config says what to start and where.
@@ -65,7 +67,7 @@ func (c Config) check() error {
 }
 
 // etcd keeps everything in memory as far as the kernel does: nothing has to outlive the machine.
-func (c Config) etcd() *process {
+func (c Config) etcd() *child.Server {
 	client, peer := "unix://"+c.path(etcdSocket), "unix://"+c.path(peerSocket)
 	return c.process("etcd",
 		"--name=numalet", "--data-dir="+c.path(etcdData), "--unsafe-no-fsync",
@@ -82,7 +84,7 @@ omitStages: [RequestReceived, ResponseStarted]
 rules: [{level: Metadata}]
 `
 
-func (c Config) apiServer(port int) *process {
+func (c Config) apiServer(port int) *child.Server {
 	out := c.process("kube-apiserver",
 		"--etcd-servers=unix://"+c.path(etcdSocket),
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--permit-port-sharing",
@@ -111,13 +113,13 @@ func (c Config) apiServer(port int) *process {
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--allow-privileged")
 	if c.Audit {
-		out.args = append(out.args, "--audit-policy-file="+c.path(auditPolicyFile),
+		out.Args = append(out.Args, "--audit-policy-file="+c.path(auditPolicyFile),
 			"--audit-log-path="+c.path(auditFile))
 	}
 	return out
 }
 
-func (c Config) controllerManager() *process {
+func (c Config) controllerManager() *child.Server {
 	return c.process("kube-controller-manager",
 		"--kubeconfig="+c.path(managerFile), "--use-service-account-credentials",
 		"--secure-port=0", "--leader-elect=false",
@@ -129,13 +131,13 @@ func (c Config) controllerManager() *process {
 		"--cluster-signing-key-file="+c.path(authorityKeyFile))
 }
 
-func (c Config) scheduler() *process {
+func (c Config) scheduler() *child.Server {
 	return c.process("kube-scheduler",
 		"--kubeconfig="+c.path(schedulerFile), "--secure-port=0", "--leader-elect=false")
 }
 
-func (c Config) process(name string, args ...string) *process {
-	return &process{program: c.program(name), args: args, log: c.path(name + ".log")}
+func (c Config) process(name string, args ...string) *child.Server {
+	return &child.Server{Program: c.program(name), Args: args, Log: c.path(name + ".log")}
 }
 
 // egress has the API server reach the nodes through the tunnel.

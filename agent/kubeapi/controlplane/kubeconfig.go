@@ -3,7 +3,6 @@ package controlplane
 import (
 	"fmt"
 	"net"
-	"os"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -41,14 +40,10 @@ func (c *Cluster) BootstrapKubeconfig(file string) error {
 }
 
 func (c *Cluster) writeKubeconfig(file string, user *api.AuthInfo) error {
-	own, err := c.authority.pem()
-	if err != nil {
-		return err
-	}
 	const name = "numalet"
 	return clientcmd.WriteToFile(api.Config{
 		Clusters: map[string]*api.Cluster{
-			name: {Server: c.URL(), CertificateAuthorityData: own.certificate},
+			name: {Server: c.URL(), CertificateAuthorityData: c.authority.own.certificate},
 		},
 		AuthInfos:      map[string]*api.AuthInfo{name: user},
 		Contexts:       map[string]*api.Context{name: {Cluster: name, AuthInfo: name}},
@@ -73,8 +68,19 @@ func (c *Cluster) NodeCertificate(certFile, keyFile, node string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(keyFile, p.key, 0o600); err != nil {
-		return err
+	return p.write(certFile, keyFile)
+}
+
+// NodeSettings are fields of the KubeletConfiguration of a node whose server is at this port, with
+// these files, and lets in whom the cluster does.
+func (c *Cluster) NodeSettings(port int, certFile, keyFile string) map[string]any {
+	return map[string]any{
+		"port": port, "tlsCertFile": certFile, "tlsPrivateKeyFile": keyFile,
+		"authentication": map[string]any{
+			"anonymous": map[string]any{"enabled": false},
+			"webhook":   map[string]any{"enabled": true},
+			"x509":      map[string]any{"clientCAFile": c.CAFile()},
+		},
+		"authorization": map[string]any{"mode": "Webhook"},
 	}
-	return os.WriteFile(certFile, p.certificate, 0o644)
 }

@@ -6,11 +6,12 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/numalet/numalet/topology/child"
 )
 
 // metricsServer is the program and the user that it is to the API server and to nodes.
@@ -50,14 +51,7 @@ func (c *Cluster) AddMetrics(ctx context.Context) error {
 	if err := c.launch(c.config.metricsServer(port)); err != nil {
 		return err
 	}
-	admin, err := c.Client()
-	if err != nil {
-		return err
-	}
-	return c.poll(ctx, "metrics-server answers", func() error {
-		return admin.Discovery().RESTClient().Get().AbsPath("/apis/metrics.k8s.io/v1beta1/nodes").
-			Do(ctx).Error()
-	})
+	return c.awaitPath(ctx, "metrics-server answers", "/apis/metrics.k8s.io/v1beta1/nodes")
 }
 
 // certifyMetrics writes what metrics-server shows the API server, and what it asks nodes with.
@@ -67,12 +61,11 @@ func (c *Cluster) certifyMetrics() error {
 		return err
 	}
 	return errors.Join(
-		os.WriteFile(c.config.path(metricsFile+".crt"), server.certificate, 0o600),
-		os.WriteFile(c.config.path(metricsFile+".key"), server.key, 0o600),
+		c.write(server, metricsFile),
 		c.Kubeconfig(c.config.path(metricsFile+".conf"), metricsServer))
 }
 
-func (c Config) metricsServer(port int) *process {
+func (c Config) metricsServer(port int) *child.Server {
 	kubeconfig := c.path(metricsFile + ".conf")
 	return c.process(metricsServer,
 		"--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig,
@@ -89,12 +82,8 @@ func (c Config) metricsServer(port int) *process {
 // registerMetrics makes the objects by which the API server finds metrics-server, and by which that
 // may ask.
 func (c *Cluster) registerMetrics(ctx context.Context, port int) error {
-	own, err := c.authority.pem()
-	if err != nil {
-		return err
-	}
 	objects := strings.NewReplacer("$PORT", fmt.Sprint(port),
-		"$CA", base64.StdEncoding.EncodeToString(own.certificate)).Replace(metricsObjects)
+		"$CA", base64.StdEncoding.EncodeToString(c.authority.own.certificate)).Replace(metricsObjects)
 	cmd := exec.CommandContext(ctx, c.config.program("kubectl"),
 		"--kubeconfig="+c.AdminKubeconfig(), "apply", "--filename=-")
 	cmd.Stdin = strings.NewReader(objects)

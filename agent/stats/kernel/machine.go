@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/procfs"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	"k8s.io/utils/ptr"
 )
 
 // Proc reads what /proc tells of the machine.
@@ -47,15 +48,9 @@ func (p Proc) Memory() (MachineMemory, error) {
 	if err != nil {
 		return MachineMemory{}, fmt.Errorf("read memory of the machine: %w", err)
 	}
-	value := func(bytes *uint64) uint64 {
-		if bytes == nil {
-			return 0
-		}
-		return *bytes
-	}
 	return MachineMemory{
-		value(m.MemTotalBytes), value(m.MemFreeBytes), value(m.SwapTotalBytes),
-		value(m.SwapFreeBytes),
+		ptr.Deref(m.MemTotalBytes, 0), ptr.Deref(m.MemFreeBytes, 0),
+		ptr.Deref(m.SwapTotalBytes, 0), ptr.Deref(m.SwapFreeBytes, 0),
 	}, nil
 }
 

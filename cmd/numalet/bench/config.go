@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/spf13/pflag"
-
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/rig"
@@ -80,18 +78,13 @@ func nodeConfigs(files, dirs []string) (out []nodeConfig, err error) {
 
 // policy reads the configuration as the agent does, and works out what it means on the machine.
 func (c nodeConfig) policy(m *topology.Machine) (rig.Policy, error) {
-	set := pflag.NewFlagSet("bench", pflag.ContinueOnError)
-	flags := config.AddFlags(set)
 	var args, from []string
 	for _, given := range []struct{ flag, path string }{{"config", c.file}, {"config-dir", c.dir}} {
 		if given.path != "" {
 			args, from = append(args, "--"+given.flag+"="+given.path), append(from, given.path)
 		}
 	}
-	if err := set.Parse(args); err != nil {
-		return rig.Policy{}, err
-	}
-	cfg, err := config.Load(set, flags)
+	cfg, err := config.FromArgs(args)
 	if err != nil {
 		return rig.Policy{}, err
 	}

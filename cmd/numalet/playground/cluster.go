@@ -3,6 +3,7 @@ package playground
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -71,20 +72,10 @@ func (c *cluster) settings(into map[string]any) error {
 	if err != nil {
 		return err
 	}
-	for name, value := range map[string]any{
-		"address": "127.0.0.1", "port": port,
-		"tlsCertFile": c.certificate, "tlsPrivateKeyFile": c.key,
-		"authentication": map[string]any{
-			"anonymous": map[string]any{"enabled": false},
-			"webhook":   map[string]any{"enabled": true},
-			"x509":      map[string]any{"clientCAFile": c.CAFile()},
-		},
-		"authorization": map[string]any{"mode": "Webhook"},
-		// Nobody answers there; a cluster has one, and pods are told.
-		"clusterDNS": []string{"10.96.0.10"}, "clusterDomain": "cluster.local",
-	} {
-		into[name] = value
-	}
+	maps.Copy(into, c.NodeSettings(port, c.certificate, c.key))
+	into["address"] = "127.0.0.1"
+	// Nobody answers there; a cluster has one, and pods are told.
+	into["clusterDNS"], into["clusterDomain"] = []string{"10.96.0.10"}, "cluster.local"
 	return nil
 }
 

@@ -95,13 +95,9 @@ func (p *Playground) run(ctx context.Context) error {
 		return err
 	}
 	endpoint, err := p.startRuntime(ctx)
-	if ctx.Err() != nil {
-		return errInterrupted
+	if err == nil && ctx.Err() == nil {
+		err = p.startCluster(ctx)
 	}
-	if err != nil {
-		return err
-	}
-	err = p.startCluster(ctx)
 	if ctx.Err() != nil {
 		return errInterrupted
 	}

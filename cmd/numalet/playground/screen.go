@@ -16,11 +16,11 @@ import (
 
 // screen is the terminal view.
 type screen struct {
-	look                func() picture
-	headline, manifests string
-	hints               []hint
-	width, height       int
-	now                 picture
+	look          func() picture
+	headline      string
+	hints         []hint
+	width, height int
+	now           picture
 }
 
 // picture is what there is to see at a moment.

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 
 	"github.com/numalet/numalet/agent/config"
@@ -197,12 +196,7 @@ func (p *Playground) config(endpoint string) (*config.Config, error) {
 	if machine := p.opts.machine(); machine != "" {
 		args = append(args, "--topology-from="+machine)
 	}
-	set := pflag.NewFlagSet("playground", pflag.ContinueOnError)
-	flags := config.AddFlags(set)
-	if err := set.Parse(args); err != nil {
-		return nil, err
-	}
-	return config.Load(set, flags)
+	return config.FromArgs(args)
 }
 
 // node is the node's name.

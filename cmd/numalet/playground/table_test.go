@@ -110,8 +110,8 @@ func TestPageFits(t *testing.T) {
 	for width := 51; width < 130; width += 9 {
 		for height := 1; height < 50; height += 1 + height/8 {
 			text := screen{
-				headline: "numalet playground: a machine", manifests: "/tmp/numalet-1/manifests",
-				hints: hints, now: examplePicture(), width: width, height: height,
+				headline: "numalet playground: a machine",
+				hints:    hints, now: examplePicture(), width: width, height: height,
 			}.page()
 			if w, h := lipgloss.Size(text); w > width || h > height {
 				t.Fatalf("%dx%d: the page has %dx%d:\n%s", width, height, w, h, text)

@@ -40,11 +40,11 @@ const (
 
 // viewer shows what happens to the pods.
 type viewer struct {
-	opts                Options
-	agent               *agent.Agent
-	headline, manifests string
-	hints               []hint
-	settled             func(ctx context.Context) bool
+	opts     Options
+	agent    *agent.Agent
+	headline string
+	hints    []hint
+	settled  func(ctx context.Context) bool
 }
 
 // show lasts until ctx ends, the user quits or nobody reads; with Once until the pods have settled.
@@ -149,8 +149,7 @@ func say(out io.Writer, news []string) error {
 // viewer is for the pods of the agent that plays.
 func (p *Playground) viewer() viewer {
 	return viewer{
-		opts: p.opts, agent: p.agent, headline: p.headline(), manifests: p.manifests,
-		hints: p.hints(), settled: p.settled,
+		opts: p.opts, agent: p.agent, headline: p.headline(), hints: p.hints(), settled: p.settled,
 	}
 }
 
@@ -168,25 +167,24 @@ func (p *Playground) hints() []hint {
 	if p.cluster != nil {
 		hints = []hint{
 			{"for kubectl:", fmt.Sprintf("export KUBECONFIG=%s; alias kubectl=%s",
-				quoted(p.cluster.AdminKubeconfig()), quoted(quoted(p.cluster.kubectl)))},
-			{"the workloads are in " + quoted(p.cluster.workloads) + "; what runs where:",
+				terminal.Quoted(p.cluster.AdminKubeconfig()),
+				terminal.Quoted(terminal.Quoted(p.cluster.kubectl)))},
+			{"the workloads are in " + terminal.Quoted(p.cluster.workloads) + "; what runs where:",
 				"kubectl get pods --output wide"},
 		}
 	}
-	numalet := quoted(os.Args[0])
+	numalet := terminal.Quoted(os.Args[0])
 	return append(hints,
 		hint{what: fmt.Sprintf("drop a pod manifest into %s to start it, delete it to stop it; log: %s",
-			quoted(p.manifests), quoted(p.log.Name()))},
+			terminal.Quoted(p.manifests), terminal.Quoted(p.log.Name()))},
 		hint{"to know why:", fmt.Sprintf("%s explain POD --server %s", numalet, server)},
 		hint{"what happened:", fmt.Sprintf("%s events --server %s", numalet, server)})
 }
 
 // live shows the table in a terminal until the user quits.
 func (v viewer) live(ctx context.Context) error {
-	program := tea.NewProgram(screen{
-		look: v.look, headline: v.headline, manifests: v.manifests, hints: v.hints,
-	}, tea.WithContext(ctx), tea.WithOutput(v.opts.Out),
-		tea.WithoutSignalHandler())
+	program := tea.NewProgram(screen{look: v.look, headline: v.headline, hints: v.hints},
+		tea.WithContext(ctx), tea.WithOutput(v.opts.Out), tea.WithoutSignalHandler())
 	_, err := program.Run()
 	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
 		return nil // a signal ended it

@@ -1,7 +1,6 @@
 package playground
 
 import (
-	"regexp"
 	"strings"
 
 	"charm.land/lipgloss/v2"
@@ -62,15 +61,4 @@ func (h hint) short(width int) string {
 		}
 	}
 	return ""
-}
-
-// bare are words that a shell takes as they are.
-var bare = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
-
-// quoted is a word as a shell reads it.
-func quoted(word string) string {
-	if bare.MatchString(word) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

@@ -9,6 +9,8 @@ import (
 
 	"charm.land/lipgloss/v2"
 	"github.com/charmbracelet/x/ansi"
+
+	"github.com/numalet/numalet/agent/terminal"
 )
 
 // Words stay whole, also those with hyphens.
@@ -33,7 +35,7 @@ func TestWrap(t *testing.T) {
 // A shell reads a command as it is shown, whatever the width and the names in it.
 func TestCommandsCanBePasted(t *testing.T) {
 	want := []string{"/tmp/with blank's/numalet", "explain", "POD", "--server", "127.0.0.1:1"}
-	h := hint{what: "to know why:", command: quoted(want[0]) + " explain POD --server 127.0.0.1:1"}
+	h := hint{what: "to know why:", command: terminal.Quoted(want[0]) + " explain POD --server 127.0.0.1:1"}
 	for _, width := range []int{40, 60, 80, 120} {
 		text := strings.TrimSpace(strings.TrimPrefix(strings.Join(h.lines(width), "\n"), h.what))
 		out, err := exec.Command("sh", "-c", `printf '%s\n' `+text).Output()

@@ -3,10 +3,12 @@ package rig
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	nodeutil "k8s.io/component-helpers/node/util"
 
 	"github.com/numalet/numalet/test/harness"
 )
@@ -40,17 +42,7 @@ func (c Cluster) Join(agent *harness.Node, name string) Node {
 		}
 	}
 	agent.Args = append(agent.Args, "--kubeconfig="+n.Kubeconfig, "--hostname-override="+name)
-	for setting, value := range map[string]any{
-		"port": harness.FreePort(c.t), "tlsCertFile": certificate, "tlsPrivateKeyFile": key,
-		"authentication": map[string]any{
-			"anonymous": map[string]any{"enabled": false},
-			"webhook":   map[string]any{"enabled": true},
-			"x509":      map[string]any{"clientCAFile": c.CAFile()},
-		},
-		"authorization": map[string]any{"mode": "Webhook"},
-	} {
-		agent.Settings[setting] = value
-	}
+	maps.Copy(agent.Settings, c.NodeSettings(harness.FreePort(c.t), certificate, key))
 	c.t.Cleanup(n.leave)
 	return n
 }
@@ -69,11 +61,9 @@ func (c Cluster) AwaitReady(node string) {
 		if err != nil {
 			return err
 		}
-		for _, cond := range n.Status.Conditions {
-			if cond.Type == v1.NodeReady && cond.Status == v1.ConditionTrue &&
-				len(n.Spec.Taints) == 0 {
-				return nil
-			}
+		_, is := nodeutil.GetNodeCondition(&n.Status, v1.NodeReady)
+		if is != nil && is.Status == v1.ConditionTrue && len(n.Spec.Taints) == 0 {
+			return nil
 		}
 		return fmt.Errorf("conditions %+v, taints %+v", n.Status.Conditions, n.Spec.Taints)
 	})

@@ -3,10 +3,7 @@ package rig
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"os/exec"
-	"strings"
 	"sync"
 	"testing"
 
@@ -78,11 +75,17 @@ func Start(t testing.TB) Cluster {
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
-	client, err := shared.plane.Client()
+	return as(t, shared.plane, binaries)
+}
+
+// as is the control plane as the test sees it.
+func as(t testing.TB, plane *controlplane.Cluster, binaries string) Cluster {
+	t.Helper()
+	client, err := plane.Client()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := Cluster{Cluster: shared.plane, Client: client, t: t, binaries: binaries}
+	c := Cluster{Cluster: plane, Client: client, t: t, binaries: binaries}
 	c.makeNamespace()
 	return c
 }
@@ -101,13 +104,7 @@ func Own(t testing.TB) Cluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(plane.Stop)
-	client, err := plane.Client()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := Cluster{Cluster: plane, Client: client, t: t, binaries: binaries}
-	c.makeNamespace()
-	return c
+	return as(t, plane, binaries)
 }
 
 // Metrics starts metrics-server, if no test has. It finds nodes that are called localhost.
@@ -140,16 +137,5 @@ func Binaries(t testing.TB) string {
 	if dir := os.Getenv("NUMALET_CLUSTER"); dir != "" {
 		return dir
 	}
-	cmd := exec.Command(scratch.File(t, "test/tools/build.sh"), "cluster")
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err == nil {
-		return strings.TrimSpace(string(out))
-	}
-	why := fmt.Sprintf("the servers of a cluster cannot be built: %v", err)
-	if os.Getenv("CI") == "true" {
-		t.Fatal(why)
-	}
-	t.Skip("left out: " + why)
-	return ""
+	return scratch.Build(t, "the servers of a cluster", "build.sh", "cluster")
 }

@@ -3,7 +3,6 @@ package rig
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log"
 	"net/http/httptest"
@@ -85,11 +84,11 @@ func configure(t *testing.T) containerd.Config {
 func Require(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		leaveOut(t, "needs root")
+		scratch.LeaveOut(t, "a real containerd needs root")
 	}
 	config := containerd.Config{Binaries: Binaries(t), Dir: "/tmp", Pause: containerd.PauseImage}
 	if err := config.Check(); err != nil {
-		leaveOut(t, err.Error())
+		scratch.LeaveOut(t, err.Error())
 	}
 }
 
@@ -128,32 +127,14 @@ func Binaries(t *testing.T) string {
 	if dir := os.Getenv("NUMALET_TOOLS"); dir != "" {
 		return dir
 	}
-	cmd := exec.Command(scratch.File(t, "test/tools/build.sh"))
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		leaveOut(t, fmt.Sprintf("containerd cannot be built: %v", err))
-	}
-	return strings.TrimSpace(string(out))
+	return scratch.Build(t, "containerd", "build.sh")
 }
 
 // NewRunc has the containerds of the test use what test/tools/runc.sh builds in place of the host's
 // runc, which may be too old for what the test is about.
 func NewRunc(t *testing.T) {
 	t.Helper()
-	t.Setenv("PATH", tool(t, "runc")+string(filepath.ListSeparator)+os.Getenv("PATH"))
-}
-
-// tool is the folder with what a script of its own in test/tools builds.
-func tool(t *testing.T, name string) string {
-	t.Helper()
-	cmd := exec.Command(scratch.File(t, "test/tools/"+name+".sh"))
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		leaveOut(t, fmt.Sprintf("%s cannot be built: %v", name, err))
-	}
-	return strings.TrimSpace(string(out))
+	t.Setenv("PATH", scratch.Build(t, "runc", "runc.sh")+string(filepath.ListSeparator)+os.Getenv("PATH"))
 }
 
 // networkPlugins is a variable with the folder of network plugins, where that is not the host's.
@@ -168,7 +149,7 @@ func NetworkPlugins(t *testing.T, dir string) {
 // Multus builds the network plugin Multus.
 func Multus(t *testing.T) string {
 	t.Helper()
-	return filepath.Join(tool(t, "multus"), "multus")
+	return filepath.Join(scratch.Build(t, "multus", "multus.sh"), "multus")
 }
 
 // Program builds a small static program that does what numalet does in an image.
@@ -210,13 +191,4 @@ func Registry(t *testing.T, d *containerd.Daemon, host string) func(ref string, 
 			t.Fatal(err)
 		}
 	}
-}
-
-// leaveOut skips the test, or fails it where nothing may be left out.
-func leaveOut(t *testing.T, why string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatalf("real containerd: %s", why)
-	}
-	t.Skipf("left out, real containerd: %s", why)
 }

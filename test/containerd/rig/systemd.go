@@ -50,7 +50,7 @@ func Systemd(t *testing.T) (inside bool) {
 	}
 	Require(t)
 	if _, err := os.Stat("/lib/systemd/systemd"); err != nil {
-		leaveOut(t, "needs systemd (apt-get install systemd)")
+		scratch.LeaveOut(t, "needs systemd (apt-get install systemd)")
 	}
 	dir, group := scratch.Dir(t), strings.TrimPrefix(scratch.Cgroup("systemd"), "/")
 	out := filepath.Join(dir, "out")

@@ -21,13 +21,13 @@ func ImportWitness(t *testing.T, d *containerd.Daemon, images map[string]v1.Conf
 	if err != nil {
 		t.Fatal(err)
 	}
-	importImages(t, d, layer(t, []entry{
-		{tar.Header{Name: "tmp/", Mode: 0o1777}, nil},
-		{tar.Header{Name: "etc/passwd", Mode: 0o644},
-			[]byte("root:x:0:0::/:\nweb:x:1001:1002::/home:\n")},
-		{tar.Header{Name: "etc/group", Mode: 0o644},
-			[]byte("root:x:0:\nweb:x:1002:\nmore:x:1003:web\n")},
-		{tar.Header{Name: Witness[1:], Mode: 0o755}, program},
-		{tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/sleep", Linkname: "witness"}, nil},
-	}), images)
+	importImages(t, d, []containerd.Entry{
+		{Header: tar.Header{Name: "tmp/", Mode: 0o1777}},
+		{Header: tar.Header{Name: "etc/passwd", Mode: 0o644},
+			Content: []byte("root:x:0:0::/:\nweb:x:1001:1002::/home:\n")},
+		{Header: tar.Header{Name: "etc/group", Mode: 0o644},
+			Content: []byte("root:x:0:\nweb:x:1002:\nmore:x:1003:web\n")},
+		{Header: tar.Header{Name: Witness[1:], Mode: 0o755}, Content: program},
+		{Header: tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/sleep", Linkname: "witness"}},
+	}, images)
 }

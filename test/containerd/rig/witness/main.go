@@ -10,6 +10,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -63,6 +64,15 @@ func fatal(err error) {
 
 // tree is what was seen, by name; what could not be seen is there as the error.
 type tree map[string]any
+
+// lines are those of a file; without it the tree has the error.
+func (t tree) lines(file string) iter.Seq[string] {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t["error"] = err.Error()
+	}
+	return strings.Lines(string(raw))
+}
 
 func look() tree {
 	hostname, err := os.Hostname()
@@ -130,11 +140,7 @@ func environment() tree {
 // status are the lines about rights and places where it may run.
 func status() tree {
 	out := tree{}
-	raw, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		out["error"] = err.Error()
-	}
-	for line := range strings.Lines(string(raw)) {
+	for line := range out.lines("/proc/self/status") {
 		name, value, _ := strings.Cut(line, ":")
 		switch name {
 		case "Umask", "Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb",
@@ -148,11 +154,7 @@ func status() tree {
 
 func limits() tree {
 	out := tree{}
-	raw, err := os.ReadFile("/proc/self/limits")
-	if err != nil {
-		out["error"] = err.Error()
-	}
-	for line := range strings.Lines(string(raw)) {
+	for line := range out.lines("/proc/self/limits") {
 		const name = 26 // its column is so wide
 		if len(line) > name {
 			out[strings.TrimSpace(line[:name])] = strings.Join(strings.Fields(line[name:]), " ")
@@ -164,11 +166,7 @@ func limits() tree {
 // cgroups are the process' own, by controllers.
 func cgroups() tree {
 	out := tree{}
-	raw, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		out["error"] = err.Error()
-	}
-	for line := range strings.Lines(string(raw)) {
+	for line := range out.lines("/proc/self/cgroup") {
 		if parts := strings.SplitN(strings.TrimSpace(line), ":", 3); len(parts) == 3 {
 			out[parts[1]] = parts[2]
 		}
