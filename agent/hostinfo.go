@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -91,9 +90,8 @@ func systemUUID(at func(string) string) string {
 
 // osImage is PRETTY_NAME of os-release(5).
 func osImage(paths ...string) string {
-	lines := bufio.NewScanner(strings.NewReader(firstOf(paths...)))
-	for lines.Scan() {
-		value, ok := strings.CutPrefix(lines.Text(), "PRETTY_NAME=")
+	for line := range strings.Lines(firstOf(paths...)) {
+		value, ok := strings.CutPrefix(strings.TrimRight(line, "\r\n"), "PRETTY_NAME=")
 		if !ok {
 			continue
 		}
@@ -107,9 +105,8 @@ func osImage(paths ...string) string {
 
 // swap is SwapTotal of proc_meminfo(5); nil: there is none.
 func swap(path string) *v1.NodeSwapStatus {
-	lines := bufio.NewScanner(strings.NewReader(readHost(path)))
-	for lines.Scan() {
-		fields := strings.Fields(lines.Text())
+	for line := range strings.Lines(readHost(path)) {
+		fields := strings.Fields(line)
 		if len(fields) < 2 || fields[0] != "SwapTotal:" {
 			continue
 		}

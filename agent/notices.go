@@ -26,7 +26,7 @@ type noticesConfig struct {
 	pod       func(pod *v1.Pod, eventType, reason, message string)
 	container func(of podspec.Ref, eventType, reason, message string)
 	// lacking are the features of the node (KEP-5328) that it takes to change a pod from one into the
-	// other, and that the node does not have; nil: it has all.
+	// other, and that the node does not have.
 	lacking func(was, is *v1.Pod) []string
 }
 
@@ -50,9 +50,6 @@ type notice struct {
 }
 
 func newNotices(c noticesConfig) *notices {
-	if c.lacking == nil {
-		c.lacking = func(_, _ *v1.Pod) []string { return nil }
-	}
 	return &notices{cfg: c, pods: map[types.UID]notice{}}
 }
 

@@ -20,7 +20,8 @@ import (
 // What of a pod has no effect is told once, and again when the pod gets more of it.
 func TestNotices(t *testing.T) {
 	var told []string
-	n := newNotices(noticesConfig{pod: func(pod *v1.Pod, eventType, reason, message string) {
+	n := newNotices(noticesConfig{lacking: func(_, _ *v1.Pod) []string { return nil }, pod: func(
+		pod *v1.Pod, eventType, reason, message string) {
 		told = append(told, pod.Name+" "+eventType+" "+reason+" "+message)
 	}})
 	plain := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
@@ -54,7 +55,8 @@ func TestNotices(t *testing.T) {
 // That a container waits since it ended is told once for each of its ends.
 func TestBackOffIsTold(t *testing.T) {
 	var told []string
-	n := newNotices(noticesConfig{container: func(of podspec.Ref, eventType, reason, message string) {
+	n := newNotices(noticesConfig{lacking: func(_, _ *v1.Pod) []string { return nil }, container: func(
+		of podspec.Ref, eventType, reason, message string) {
 		told = append(told, of.Container+" "+eventType+" "+reason+" "+message)
 	}})
 	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a"}, {Name: "b"}}}}

@@ -227,7 +227,7 @@ func TestIsolatedCPUsGoAndCome(t *testing.T) {
 	}
 }
 
-func TestReservedBesideIsolated(t *testing.T) {
+func TestReservedIsolated(t *testing.T) {
 	m := twoNodes.machine(t)
 	got, err := cpumanager.Reserved(m, cpus(t, "0-1,8-9"), 2000, cpumanager.Options{})
 	if err != nil || got.String() != "2,10" {

@@ -5,12 +5,10 @@ package actuator
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
@@ -32,6 +30,7 @@ import (
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology/await"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -64,7 +63,7 @@ type Tell struct {
 	// sandbox of a pod.
 	Started func(pod *v1.Pod, c *v1.Container, err error)
 	// Hooked is told the outcome of each hook, for metrics; fallback: its server was asked without
-	// TLS at last. nil: nobody is told.
+	// TLS at last.
 	Hooked func(fallback bool, err error)
 }
 
@@ -102,25 +101,11 @@ type Node struct {
 
 // Network is the node's as it is now. Its functions do not block.
 type Network struct {
-	// IPs are the node's addresses, the primary one first; nil: it has none.
+	// IPs are the node's addresses, the primary one first.
 	IPs func() []string
 	// Problem is why the runtime gives pods no network of their own, in the kubelet's words; "": it
-	// does. nil: it always does.
+	// does.
 	Problem func() string
-}
-
-func (n Network) ips() []string {
-	if n.IPs == nil {
-		return nil
-	}
-	return n.IPs()
-}
-
-func (n Network) problem() string {
-	if n.Problem == nil {
-		return ""
-	}
-	return n.Problem()
 }
 
 // Actuator implements podworker.Actuator.
@@ -220,7 +205,8 @@ func (a *Actuator) killed(ctx context.Context, pod *v1.Pod, err error) error {
 func (a *Actuator) stopContainers(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 	act podworker.Action) error {
 	for _, id := range act.IDs {
-		name := nameOf(observed, id)
+		c, _ := observed.ContainerOf(id)
+		name := cmp.Or(c.Name, id)
 		a.cfg.Tell.Container(podspec.Ref{Pod: pod, Container: name}, v1.EventTypeNormal, "Killing",
 			cmp.Or(act.Message, "Stopping container "+name))
 	}
@@ -240,15 +226,6 @@ func (a *Actuator) stopContainers(ctx context.Context, pod *v1.Pod, observed cri
 		}
 		return err
 	})
-}
-
-func nameOf(observed cri.Pod, id string) string {
-	for _, c := range observed.Containers {
-		if c.ID == id {
-			return c.Name
-		}
-	}
-	return id
 }
 
 // cleanUp takes back cgroup and volumes, in this order: processes left in the cgroup are killed,
@@ -315,16 +292,10 @@ func (a *Actuator) removeContainers(ctx context.Context, observed cri.Pod,
 
 // each calls f for every id side by side. An object that is gone is as f wants it.
 func each(ids []string, f func(id string) error) error {
-	var group errgroup.Group
-	errs := make([]error, len(ids))
-	for i, id := range ids {
-		group.Go(func() error {
-			if err := f(id); status.Code(err) != codes.NotFound {
-				errs[i] = err
-			}
-			return nil
-		})
-	}
-	_ = group.Wait() // every error is in errs
-	return errors.Join(errs...)
+	return await.Each(ids, -1, func(id string) error {
+		if err := f(id); status.Code(err) != codes.NotFound {
+			return err
+		}
+		return nil
+	})
 }

@@ -13,9 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	"k8s.io/mount-utils"
 
-	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cri"
 )
 
@@ -81,17 +79,13 @@ func withToken() *v1.Pod {
 func beside(t *testing.T, server *tokens, runtime *sandboxes) build {
 	t.Helper()
 	root := filepath.Join(t.TempDir(), "root")
-	volumes, err := volume.New(volume.Config{Root: root, Objects: server,
-		Mounter: mount.NewFakeMounter(nil)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	volumes := newVolumes(t, root, server)
 	runtime.ran = make(chan struct{})
 	a := New(Config{Volumes: volumes, Objects: server, Runtime: runtime,
 		Tell: Tell{Event: func(*v1.Pod, string, string, string) {},
 			Node: func(string, string, string) {}}})
 	b := build{Actuator: a, pod: withToken(), say: about{withToken(), a.cfg.Tell, t.Context().Err}}
-	b.node.Logs.Dir = filepath.Join(root, "logs")
+	b.node.Logs.Dir, b.node.Network = filepath.Join(root, "logs"), up
 	return b
 }
 

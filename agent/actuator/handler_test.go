@@ -22,7 +22,7 @@ func TestHandler(t *testing.T) {
 	server := &none{}
 	a := New(Config{
 		Objects: server,
-		Node: Node{Users: users, Handlers: []cri.RuntimeHandler{
+		Node: Node{Network: up, Users: users, Handlers: []cri.RuntimeHandler{
 			{Name: "", UserNamespaces: true}, {Name: "runsc"}}},
 		Tell: Tell{Event: func(_ *v1.Pod, _, reason, message string) {
 			events = append(events, reason+" "+message)
@@ -72,7 +72,7 @@ func TestHandler(t *testing.T) {
 
 // Whether mounts can be read-only recursively is the handler's, which is asked for only if one is to be.
 func TestRecursiveReadOnly(t *testing.T) {
-	a := New(Config{Objects: &none{}, Node: Node{Handlers: []cri.RuntimeHandler{
+	a := New(Config{Objects: &none{}, Node: Node{Network: up, Handlers: []cri.RuntimeHandler{
 		{RecursiveReadOnlyMounts: true}, {Name: "runsc"}}}})
 	for _, tt := range []struct {
 		class  string

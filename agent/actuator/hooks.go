@@ -40,22 +40,17 @@ func (a *Actuator) preStop(ctx context.Context, pod *v1.Pod, observed cri.Pod, i
 	end time.Time) {
 	within, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
-	for _, c := range observed.Containers {
-		if c.ID != id {
-			continue
-		}
-		spec, hook := cri.PreStop(pod, c)
-		if hook == nil {
-			return
-		}
-		target := handler.Target{Container: spec, ID: id, IP: a.address(pod, observed)}
-		if err := a.hook(within, pod, hook, target); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).V(2).Info("A preStop hook did not succeed",
-				"containerName", c.Name, "err", err)
-			a.cfg.Tell.Container(podspec.Ref{Pod: pod, Container: c.Name},
-				v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
-		}
+	c, _ := observed.ContainerOf(id)
+	spec, hook := cri.PreStop(pod, c)
+	if hook == nil {
 		return
+	}
+	target := handler.Target{Container: spec, ID: id, IP: a.address(pod, observed)}
+	if err := a.hook(within, pod, hook, target); err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).V(2).Info("A preStop hook did not succeed",
+			"containerName", c.Name, "err", err)
+		a.cfg.Tell.Container(podspec.Ref{Pod: pod, Container: c.Name},
+			v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 	}
 }
 
@@ -63,9 +58,7 @@ func (a *Actuator) preStop(ctx context.Context, pod *v1.Pod, observed cri.Pod, i
 func (a *Actuator) hook(ctx context.Context, pod *v1.Pod, hook *v1.LifecycleHandler,
 	t handler.Target) error {
 	fallback, err := a.hooks.Run(ctx, hook, t)
-	if a.cfg.Tell.Hooked != nil {
-		a.cfg.Tell.Hooked(fallback != "", err)
-	}
+	a.cfg.Tell.Hooked(fallback != "", err)
 	if fallback != "" {
 		a.cfg.Tell.Event(pod, v1.EventTypeWarning, "LifecycleHTTPFallback",
 			"request to HTTPS lifecycle hook "+fallback+
@@ -76,7 +69,7 @@ func (a *Actuator) hook(ctx context.Context, pod *v1.Pod, hook *v1.LifecycleHand
 
 // address is where the pod's containers are reached.
 func (a *Actuator) address(pod *v1.Pod, observed cri.Pod) string {
-	ips := a.cfg.Node.Network.ips()
+	ips := a.cfg.Node.Network.IPs()
 	if !pod.Spec.HostNetwork && len(observed.Sandboxes) > 0 {
 		ips = addresses.OfPod(observed.Sandboxes[0].IPs, ips)
 	}

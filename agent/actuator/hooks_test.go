@@ -12,10 +12,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	internalapi "k8s.io/cri-api/pkg/apis"
-	"k8s.io/mount-utils"
 
 	"github.com/numalet/numalet/agent/podworker"
-	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -61,13 +59,10 @@ func hookedPod(command string) (*v1.Pod, cri.Pod) {
 }
 
 func newHooked(t *testing.T) (*Actuator, *stoppable) {
-	volumes, err := volume.New(volume.Config{
-		Root: filepath.Join(t.TempDir(), "root"), Mounter: mount.NewFakeMounter(nil)})
-	if err != nil {
-		t.Fatal(err)
-	}
 	r := &stoppable{}
-	return New(Config{Runtime: r, Volumes: volumes, Tell: Tell{
+	volumes := newVolumes(t, filepath.Join(t.TempDir(), "root"), nil)
+	return New(Config{Runtime: r, Volumes: volumes, Node: Node{Network: up}, Tell: Tell{
+		Hooked: func(bool, error) {},
 		Event: func(_ *v1.Pod, eventType, reason, message string) {
 			r.note(eventType + " " + reason + ": " + message)
 		},

@@ -22,7 +22,7 @@ const networkAgain = time.Second
 // createSandbox makes all that comes before the first container. A pod with a network of its own waits
 // for the runtime to have one: those in the host's network are what brings it.
 func (b build) createSandbox(ctx context.Context, attempt uint32) error {
-	if why := b.node.Network.problem(); why != "" && !b.pod.Spec.HostNetwork {
+	if why := b.node.Network.Problem(); why != "" && !b.pod.Spec.HostNetwork {
 		message := "network is not ready: " + why
 		b.say.warn("NetworkNotReady", message)
 		return &cri.StartError{Reason: cri.ReasonCreatePodSandbox, Message: message,
@@ -116,8 +116,7 @@ func (b build) makeCgroup(ctx context.Context) error {
 }
 
 func sandboxError(err error) error {
-	var why *cri.StartError
-	if errors.As(err, &why) {
+	if _, known := errors.AsType[*cri.StartError](err); known {
 		return err
 	}
 	return &cri.StartError{Reason: cri.ReasonCreatePodSandbox, Message: err.Error(), Err: err}

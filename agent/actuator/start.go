@@ -34,7 +34,7 @@ type build struct {
 func (a *Actuator) build(ctx context.Context, pod *v1.Pod) build {
 	b := build{Actuator: a, pod: pod, held: a.cfg.State().Pods[pod.UID],
 		hardware: a.cfg.Hardware(), node: a.cfg.Node, say: about{pod, a.cfg.Tell, ctx.Err}}
-	b.node.Facts.HostIPs = b.node.Network.ips()
+	b.node.Facts.HostIPs = b.node.Network.IPs()
 	b.node.Facts.Allocatable = b.hardware.Allocatable
 	b.node.Resources.NodeMemory = int64(b.hardware.Machine.MemoryBytes())
 	b.node.Resources.Memory.Allocatable = b.hardware.Allocatable.Memory().Value()

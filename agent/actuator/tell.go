@@ -60,8 +60,8 @@ func (a about) volumes(err error) {
 		errs = joined.Unwrap()
 	}
 	for _, one := range errs {
-		reason, device := mountFailed, (*volume.MapError)(nil)
-		if errors.As(one, &device) {
+		reason := mountFailed
+		if _, device := errors.AsType[*volume.MapError](one); device {
 			reason = "FailedMapVolume"
 		}
 		a.warn(reason, one.Error())
@@ -70,8 +70,7 @@ func (a about) volumes(err error) {
 
 // reasonOf is the reason that the status shows for an error.
 func reasonOf(err error) string {
-	var why *cri.StartError
-	if errors.As(err, &why) {
+	if why, ok := errors.AsType[*cri.StartError](err); ok {
 		return why.Reason
 	}
 	return err.Error()
@@ -79,8 +78,7 @@ func reasonOf(err error) string {
 
 // messageOf is an error without the reason that the status shows beside it.
 func messageOf(err error) string {
-	var why *cri.StartError
-	if errors.As(err, &why) {
+	if why, ok := errors.AsType[*cri.StartError](err); ok {
 		return why.Message
 	}
 	return err.Error()

@@ -74,7 +74,9 @@ func TestStopsInTurn(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := &slow{begun: time.Now(), takes: c.takes, broken: c.broken}
-			a := New(Config{Runtime: r, Tell: Tell{Container: func(podspec.Ref, string, string, string) {}}})
+			a := New(Config{Runtime: r, Node: Node{Network: up}, Tell: Tell{
+				Container: func(podspec.Ref, string, string, string) {},
+				Hooked:    func(bool, error) {}}})
 			err := a.stopContainers(t.Context(), pod, observed, stop)
 			if failed := name == "not stopped"; failed != (err != nil) {
 				t.Errorf("%s: %v", name, err)
@@ -91,7 +93,9 @@ func TestStopsInTurn(t *testing.T) {
 func TestTurnHastened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &slow{begun: time.Now(), takes: map[string]time.Duration{"web": time.Minute}}
-		a := New(Config{Runtime: r, Tell: Tell{Container: func(podspec.Ref, string, string, string) {}}})
+		a := New(Config{Runtime: r, Node: Node{Network: up}, Tell: Tell{
+			Container: func(podspec.Ref, string, string, string) {},
+			Hooked:    func(bool, error) {}}})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		err := a.stopContainers(ctx, &v1.Pod{}, cri.Pod{}, podworker.Action{

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/mount-utils"
 
@@ -51,11 +52,7 @@ func (n *none) RuntimeHandler(_ context.Context, class string) (string, error) {
 // Each volume that cannot be made is an event of its own, and what is missing is known as such.
 func TestVolumesThatCannotBeMade(t *testing.T) {
 	server := &none{}
-	volumes, err := volume.New(volume.Config{Root: filepath.Join(t.TempDir(), "root"),
-		Objects: server, Mounter: mount.NewFakeMounter(nil)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	volumes := newVolumes(t, filepath.Join(t.TempDir(), "root"), server)
 	var events []string
 	a := New(Config{Volumes: volumes, Objects: server, Tell: Tell{
 		Event: func(_ *v1.Pod, eventType, reason, message string) {
@@ -85,7 +82,7 @@ func TestVolumesThatCannotBeMade(t *testing.T) {
 	}
 	events = nil
 	var why *cri.StartError
-	err = b.updateVolumes(t.Context())
+	err := b.updateVolumes(t.Context())
 	if !errors.As(err, &why) || !errors.As(err, &lacks) || !slices.Equal(events, want) ||
 		time.Until(why.RetryAt) < updateRetry/2 {
 		t.Errorf("an update: got %v and the events %q", err, events)
@@ -115,7 +112,8 @@ func TestAwaited(t *testing.T) {
 			events = append(events, reason+" "+message)
 		}}})
 	pod := &v1.Pod{Spec: v1.PodSpec{ResourceClaims: []v1.PodResourceClaim{{Name: "gpu"}}}}
-	err := build{Actuator: a, pod: pod, say: about{pod, a.cfg.Tell, t.Context().Err}}.createSandbox(t.Context(), 0)
+	err := build{Actuator: a, pod: pod, node: Node{Network: up},
+		say: about{pod, a.cfg.Tell, t.Context().Err}}.createSandbox(t.Context(), 0)
 	const want = `spec.resourceClaims: resource claim "gpu" is not supported yet, and the pod ` +
 		`waits for it`
 	var why *cri.StartError
@@ -144,4 +142,23 @@ func TestDNSIsTold(t *testing.T) {
 	if !slices.Equal(told, want) {
 		t.Errorf("told %q", told)
 	}
+}
+
+// up is a network that the runtime gives, on a node without addresses.
+var up = Network{IPs: func() []string { return nil }, Problem: func() string { return "" }}
+
+// newVolumes mounts nothing, and tells nobody.
+func newVolumes(t *testing.T, root string, objects volume.Objects) *volume.Volumes {
+	t.Helper()
+	volumes, err := volume.New(volume.Config{
+		Root: root, Objects: objects, Mounter: mount.NewFakeMounter(nil),
+		Memory: func() int64 { return 0 }, Facts: func() cri.Facts { return cri.Facts{} },
+		Done:   func(string, time.Duration, error) {},
+		Labels: func() map[string]string { return nil },
+		Tell:   func(runtime.Object, string, string, string) {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return volumes
 }

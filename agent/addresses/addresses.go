@@ -124,10 +124,9 @@ func hostIPs(of []v1.NodeAddress) []net.IP {
 
 // Run looks again each ten seconds until ctx ends.
 func (a *Addresses) Run(ctx context.Context) error {
-	ticker := time.NewTicker(10 * time.Second)
-	defer ticker.Stop()
+	tick := time.Tick(10 * time.Second)
 	said := ""
-	for await.On(ctx, ticker.C) {
+	for await.On(ctx, tick) {
 		said = a.look(ctx, said)
 	}
 	return nil

@@ -123,12 +123,9 @@ func (c *calls) assign(ctx context.Context, reserved allocation.Pod) completion 
 // allocateAll calls the plugins side by side and returns the answers got, also on error.
 func (c *calls) allocateAll(ctx context.Context, p allocation.Pod) (
 	map[allocation.AskKey][]byte, error) {
-	type answer struct {
-		key allocation.AskKey
-		raw []byte
-	}
 	var group errgroup.Group
-	got := make(chan answer, countDevices(p))
+	var mu sync.Mutex // guards answers
+	answers := map[allocation.AskKey][]byte{}
 	for name, container := range p.Containers {
 		for _, d := range container.Devices {
 			if d.Answer != nil {
@@ -138,19 +135,17 @@ func (c *calls) allocateAll(ctx context.Context, p allocation.Pod) (
 				Container: name}
 			group.Go(func() error {
 				raw, err := c.allocate(whom.Context(ctx), d)
-				if err == nil {
-					got <- answer{allocation.AskKey{Container: name, Resource: d.Resource}, raw}
+				if err != nil {
+					return err
 				}
-				return err
+				mu.Lock()
+				defer mu.Unlock()
+				answers[allocation.AskKey{Container: name, Resource: d.Resource}] = raw
+				return nil
 			})
 		}
 	}
 	err := group.Wait()
-	close(got)
-	answers := map[allocation.AskKey][]byte{}
-	for a := range got {
-		answers[a.key] = a.raw
-	}
 	return answers, err
 }
 
@@ -169,21 +164,11 @@ func (c *calls) allocate(ctx context.Context, d allocation.DeviceSet) ([]byte, e
 	return raw, nil
 }
 
-func countDevices(p allocation.Pod) (n int) {
-	for _, c := range p.Containers {
-		n += len(c.Devices)
-	}
-	return n
-}
-
-// isStopped reports whether an error says that the store has stopped.
-func isStopped(err error) bool { return errors.Is(err, allocation.ErrStopped) }
-
 // mayPass reports whether an error says that the plugin is away or too slow, as opposed to an
 // answer that is no.
 func mayPass(err error) bool {
-	var stopped *deviceplugin.StoppedError
-	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &stopped) {
+	if _, stopped := errors.AsType[*deviceplugin.StoppedError](err); stopped ||
+		errors.Is(err, context.DeadlineExceeded) {
 		return true
 	}
 	switch status.Code(err) {

@@ -165,8 +165,8 @@ func (a *admitter) reject(e *entry, r *allocation.Rejection) {
 
 // blame says whose call a rejection comes of, which the kubelet's words leave out; "" if of none.
 func (a *admitter) blame(r *allocation.Rejection) string {
-	var call *callError
-	if !errors.As(r.Err, &call) {
+	call, ok := errors.AsType[*callError](r.Err)
+	if !ok {
 		return ""
 	}
 	text := "the call was Allocate of the device plugin of " + call.resource
@@ -244,7 +244,7 @@ func (a *admitter) completed(e *entry, c completion) {
 // failed decides what an error of a plugin or of the store means for the pod.
 func (a *admitter) failed(e *entry, c completion) {
 	now := time.Now()
-	refusal := unexpected(c.err)
+	refusal := allocation.Unexpected(c.err)
 	switch {
 	case e.runs:
 		a.pods.drop(e, queued)

@@ -2,7 +2,6 @@ package admission
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -104,27 +103,27 @@ func allHealthy(devices []*deviceplugin.Device) []*deviceplugin.Device {
 // have devices is unregistered, and any other one is none of its device manager's, only something
 // that the node has none of.
 func rejection(room allocation.Room, pod *v1.Pod, err error) *allocation.Rejection {
-	var r *allocation.Rejection
-	if errors.As(err, &r) {
+	if r, ok := errors.AsType[*allocation.Rejection](err); ok {
 		return r
 	}
-	var unready *allocation.Unready
-	if !errors.As(err, &unready) {
+	unready, ok := errors.AsType[*allocation.Unready](err)
+	if !ok {
 		return &allocation.Rejection{Reason: allocation.ReasonUnexpected, Message: err.Error()}
 	}
 	ready, rest, unknown := room.Ready(pod)
-	if _, err := ready.Plan(rest, nil); errors.As(err, &r) {
-		var none *deviceplugin.UnhealthyError
-		if errors.As(err, &none) && none.None &&
+	_, err = ready.Plan(rest, nil)
+	if r, ok := errors.AsType[*allocation.Rejection](err); ok {
+		if none, ok := errors.AsType[*deviceplugin.UnhealthyError](err); ok && none.None &&
 			!room.Inventory.Resources[none.Resource].Connected {
-			return unexpected(&deviceplugin.UnhealthyError{Resource: none.Resource}) // who knows
+			// Who knows.
+			return allocation.Unexpected(&deviceplugin.UnhealthyError{Resource: none.Resource})
 		}
 		return r
 	}
 	slices.Sort(unknown)
 	for _, resource := range unknown {
 		if held(room, resource) {
-			return unexpected(&deviceplugin.UnregisteredError{Resource: resource})
+			return allocation.Unexpected(&deviceplugin.UnregisteredError{Resource: resource})
 		}
 	}
 	for _, resource := range unknown {
@@ -134,19 +133,11 @@ func rejection(room allocation.Room, pod *v1.Pod, err error) *allocation.Rejecti
 		return &allocation.Rejection{Reason: short.Reason(), Message: short.Message()}
 	}
 	// Its devices are away, and were its own before.
-	return unexpected(&deviceplugin.UnhealthyError{Resource: unready.Resource})
+	return allocation.Unexpected(&deviceplugin.UnhealthyError{Resource: unready.Resource})
 }
 
 // held reports whether pods have devices of a resource, this one or others.
 func held(room allocation.Room, resource string) bool {
 	return room.Taken.Devices[resource].Len() > 0 ||
 		allocation.TakenBy(room.Own).Devices[resource].Len() > 0
-}
-
-// unexpected is the rejection for an error that a manager of the kubelet would have.
-func unexpected(err error) *allocation.Rejection {
-	return &allocation.Rejection{
-		Reason:  allocation.ReasonUnexpected,
-		Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err), Err: err,
-	}
 }

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -235,7 +236,7 @@ func (q *Queue) finish(ctx context.Context) {
 			q.admitter.pods.move(e, unreleased, e.has)
 			e.tries.due = time.Now().Add(time.Second)
 			q.admitter.pods.freed = true // for those who wait for this release alone
-			if ctx.Err() == nil && !isStopped(c.err) {
+			if ctx.Err() == nil && !errors.Is(c.err, allocation.ErrStopped) {
 				klog.FromContext(ctx).Info("Releasing resources is retried",
 					"pod", klog.KObj(e.pod), "err", c.err)
 			}

@@ -60,8 +60,8 @@ func (a *admitter) reread(ctx context.Context, e *entry, what Stale) bool {
 // mayHaveGrown reports whether the pod lacks memory or huge pages, which an administrator can turn
 // into each other.
 func mayHaveGrown(pod *v1.Pod, err error) bool {
-	var r *allocation.Rejection
-	if !errors.As(err, &r) {
+	r, ok := errors.AsType[*allocation.Rejection](err)
+	if !ok {
 		return false
 	}
 	if r.Reason == allocation.ReasonTopology {

@@ -62,22 +62,16 @@ const stay state = -1
 func transition(s state, ev event) state {
 	switch s {
 	//                         leave        release     timeUp     change
-	case queued:
+	case queued, rejected:
 		return [...]state{withdrawn, releasing, stay, stay}[ev]
 	case asking, rereading, allocating:
 		return [...]state{finishing, canceling, stay, stay}[ev]
-	case waiting:
+	case waiting, retrying, deferred, heldBack:
 		return [...]state{withdrawn, releasing, queued, queued}[ev]
 	case brief:
 		return [...]state{withdrawn, releasing, stay, queued}[ev]
-	case retrying:
-		return [...]state{withdrawn, releasing, queued, queued}[ev]
-	case deferred, heldBack:
-		return [...]state{withdrawn, releasing, queued, queued}[ev]
 	case admitted:
 		return [...]state{terminating, releasing, stay, queued}[ev]
-	case rejected:
-		return [...]state{withdrawn, releasing, stay, stay}[ev]
 	case terminating, withdrawn:
 		return [...]state{stay, releasing, stay, stay}[ev]
 	case finishing:

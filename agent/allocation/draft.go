@@ -159,9 +159,13 @@ func rejected(err error) *Rejection {
 	})(nil); errors.As(err, &own) {
 		return &Rejection{Reason: own.Reason(), Message: own.Error(), Err: err}
 	}
+	return Unexpected(err)
+}
+
+// Unexpected is the rejection for an error that a manager of the kubelet would have.
+func Unexpected(err error) *Rejection {
 	return &Rejection{
 		Reason:  ReasonUnexpected,
-		Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err),
-		Err:     err,
+		Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err), Err: err,
 	}
 }

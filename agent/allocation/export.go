@@ -25,10 +25,7 @@ import (
 // node that goes back to the kubelet.
 func Export(dir string, state State, inventory deviceplugin.Inventory) error {
 	content, err := checkpoint.Encode(entries(state), healthy(inventory))
-	if err != nil {
-		return fmt.Errorf("export %s: %w", checkpoint.FileName, err)
-	}
-	return export(filepath.Join(dir, checkpoint.FileName), content)
+	return export(dir, checkpoint.FileName, content, err)
 }
 
 // ExportCPUs writes the kubelet's cpu_manager_state into dir, likewise. Without a static policy
@@ -37,14 +34,12 @@ func ExportCPUs(dir string, state State, static *cpumanager.Static) error {
 	out := cpucheckpoint.State{Policy: "none"}
 	if static != nil {
 		out = cpucheckpoint.State{
-			Policy: "static", Default: static.KubeletDefault(state.CPUs()), Entries: exclusive(state),
+			Policy: "static", Default: static.KubeletDefault(state.CPUs()),
+			Entries: holdings(state, exclusive),
 		}
 	}
 	content, err := cpucheckpoint.Encode(out)
-	if err != nil {
-		return fmt.Errorf("export %s: %w", cpucheckpoint.FileName, err)
-	}
-	return export(filepath.Join(dir, cpucheckpoint.FileName), content)
+	return export(dir, cpucheckpoint.FileName, content, err)
 }
 
 // ExportMemory writes the kubelet's memory_manager_state into dir, likewise.
@@ -54,64 +49,55 @@ func ExportMemory(dir string, state State, static *memory.Static) error {
 		out = memorystate.Contents{
 			PolicyName:   kubeletconfig.StaticMemoryManagerPolicy,
 			MachineState: memorystate.Machine(static.Usage(state.Blocks())),
-			Entries:      memoryEntries(state),
+			Entries:      holdings(state, memoryEntry),
 		}
 	}
 	content, err := memorystate.Encode(out)
+	return export(dir, memorystate.FileName, content, err)
+}
+
+// export replaces a file in dir by content, unless that could not be made. One that is right already
+// is left alone, and what is no file is moved aside. It is not synced: it is made from the state,
+// which is, and made again at the next start.
+func export(dir, name string, content []byte, err error) error {
 	if err != nil {
-		return fmt.Errorf("export %s: %w", memorystate.FileName, err)
+		return fmt.Errorf("export %s: %w", name, err)
 	}
-	return export(filepath.Join(dir, memorystate.FileName), content)
-}
-
-// memoryEntries has the blocks of every container that has some.
-func memoryEntries(state State) memorystate.ContainerMemoryAssignments {
-	out := memorystate.ContainerMemoryAssignments{}
-	for uid, pod := range state.Pods {
-		for name, c := range pod.Containers {
-			if len(c.Memory) == 0 {
-				continue
-			}
-			if out[string(uid)] == nil {
-				out[string(uid)] = map[string][]memorystate.Block{}
-			}
-			out[string(uid)][name] = memorystate.Entry(c.Memory)
-		}
-	}
-	return out
-}
-
-// export replaces path by content. A file that is right already is left alone, and what is no file
-// is moved aside. It is not synced: it is made from the state, which is, and made again at the next
-// start.
-func export(path string, content []byte) error {
+	path := filepath.Join(dir, name)
 	old, err := files.Read(path, int64(len(content)))
 	if err == nil && bytes.Equal(old, content) {
 		return nil
 	}
 	if errors.Is(err, files.ErrNotRegular) {
 		if _, err := files.MoveAside(path, time.Now()); err != nil {
-			return fmt.Errorf("export %s: %w", filepath.Base(path), err)
+			return fmt.Errorf("export %s: %w", name, err)
 		}
 	}
 	return files.Replace(path, content)
 }
 
-// exclusive has the CPUs of every container that has some of its own.
-func exclusive(state State) map[string]map[string]cpuset.CPUSet {
-	out := map[string]map[string]cpuset.CPUSet{}
+// holdings has, by pod and container, what of gives of those for which it gives something.
+func holdings[T any](state State, of func(Container) (T, bool)) map[string]map[string]T {
+	out := map[string]map[string]T{}
 	for uid, pod := range state.Pods {
 		for name, c := range pod.Containers {
-			if c.CPUs.IsEmpty() {
+			one, has := of(c)
+			if !has {
 				continue
 			}
 			if out[string(uid)] == nil {
-				out[string(uid)] = map[string]cpuset.CPUSet{}
+				out[string(uid)] = map[string]T{}
 			}
-			out[string(uid)][name] = c.CPUs
+			out[string(uid)][name] = one
 		}
 	}
 	return out
+}
+
+func exclusive(c Container) (cpuset.CPUSet, bool) { return c.CPUs, !c.CPUs.IsEmpty() }
+
+func memoryEntry(c Container) ([]memorystate.Block, bool) {
+	return memorystate.Entry(c.Memory), len(c.Memory) > 0
 }
 
 // entries lists every device set, ordered by pod, container and resource.

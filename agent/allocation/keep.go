@@ -1,6 +1,7 @@
 package allocation
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,7 +43,8 @@ func (d *draft) sayKept(name string, own, kept Container) {
 	})
 	d.plan.Kept = append(d.plan.Kept,
 		fmt.Sprintf("container %s keeps %s; no longer valid, or not as requested: %s",
-			name, listed(stays), listed(goes)))
+			name, cmp.Or(strings.Join(stays, ", "), "nothing"),
+			cmp.Or(strings.Join(goes, ", "), "nothing")))
 }
 
 // parts says for people what the container holds, resource by resource.
@@ -57,13 +59,6 @@ func (c Container) parts() (out []string) {
 		out = append(out, fmt.Sprintf("%s on node %s", b.Resource, b.Nodes))
 	}
 	return out
-}
-
-func listed(texts []string) string {
-	if len(texts) == 0 {
-		return "nothing"
-	}
-	return strings.Join(texts, ", ")
 }
 
 // keptLater is what containers keep that start after one of them.

@@ -34,31 +34,23 @@ type Kubelet struct {
 // say is good all the same.
 func ReadKubelet(root, deviceDir string, now time.Time) (Kubelet, error) {
 	var k Kubelet
-	cpuErr := readIfThere(filepath.Join(root, cpucheckpoint.FileName), now,
-		func(raw []byte) (err error) {
-			k.CPUs, err = cpucheckpoint.Decode(raw)
-			return err
-		})
-	memoryErr := readIfThere(filepath.Join(root, memorystate.FileName), now,
-		func(raw []byte) (err error) {
-			k.Memory, err = memorystate.Decode(raw)
-			return err
-		})
-	deviceErr := readIfThere(filepath.Join(deviceDir, checkpoint.FileName), now,
-		func(raw []byte) (err error) {
-			k.Devices, _, err = checkpoint.Decode(raw)
-			return err
-		})
-	return k, errors.Join(cpuErr, memoryErr, deviceErr)
+	devices := func(raw []byte) ([]checkpoint.PodDevicesEntry, error) {
+		entries, _, err := checkpoint.Decode(raw)
+		return entries, err
+	}
+	return k, errors.Join(
+		readInto(&k.CPUs, filepath.Join(root, cpucheckpoint.FileName), now, cpucheckpoint.Decode),
+		readInto(&k.Memory, filepath.Join(root, memorystate.FileName), now, memorystate.Decode),
+		readInto(&k.Devices, filepath.Join(deviceDir, checkpoint.FileName), now, devices))
 }
 
-func readIfThere(path string, now time.Time, decode func([]byte) error) error {
+func readInto[T any](into *T, path string, now time.Time, decode func([]byte) (T, error)) error {
 	raw, err := files.Read(path, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err == nil {
-		err = decode(raw)
+		*into, err = decode(raw)
 	}
 	if err == nil {
 		return nil
@@ -107,19 +99,12 @@ func (k Kubelet) On(online cpuset.CPUSet, nodes topology.NodeSet) Account {
 // share gives what a pod has as a whole, less what containers of it have, to the others that there
 // are. The first of them has the memory, and the others are on its nodes.
 func share(out map[string]Container, observed cri.Pod, whole Container) {
-	var names []string
 	left := whole
-	for _, c := range observed.Containers {
-		if !slices.Contains(names, c.Name) {
-			names = append(names, c.Name)
-		}
-	}
-	slices.Sort(names)
 	for _, c := range out {
 		left.CPUs = left.CPUs.Difference(c.CPUs)
 		left.Memory = memory.Reuse(left.Memory, c.Memory)
 	}
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(observed.Records())) {
 		c := out[name]
 		if c.CPUs.IsEmpty() && !left.CPUs.IsEmpty() {
 			c.CPUs = left.CPUs

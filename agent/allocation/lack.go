@@ -12,12 +12,9 @@ import (
 // memory of its own where the view has a policy that gives these out.
 func (v View) Needs(pod *v1.Pod) bool {
 	v.Own = Pod{}
-	for _, a := range newDraft(v, pod, nil).containers {
-		if len(a.lacks(Container{})) > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(newDraft(v, pod, nil).containers, func(a claimant) bool {
+		return len(a.lacks(Container{})) > 0
+	})
 }
 
 // Lacks names what containers of the pod request for as long as it runs and Own does not have:

@@ -2,6 +2,7 @@ package allocation
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -12,21 +13,8 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// blocks are those of all containers, in no order.
-func (p Pod) blocks() (out []memory.Block) {
-	for _, c := range p.Containers {
-		out = append(out, c.Memory...)
-	}
-	return out
-}
-
 // Blocks are the memory that all containers hold, in no order.
-func (s State) Blocks() (out []memory.Block) {
-	for _, p := range s.Pods {
-		out = append(out, p.blocks()...)
-	}
-	return out
-}
+func (s State) Blocks() []memory.Block { return memoryOf(s.List()) }
 
 // memoryOf has the blocks of all pods, in no order. A pod may be listed as it is recorded and as it
 // is reserved: what both have of a container counts once.
@@ -193,12 +181,7 @@ func (d memoryDemand) offer(k fixed) offer {
 	hints = slices.DeleteFunc(hints, func(h topology.Hint) bool {
 		return !must.SubsetOf(h.Nodes)
 	})
-	var names []string
-	for name := range d.bytes {
-		names = append(names, string(name))
-	}
-	slices.Sort(names)
-	return offerOf(supply, hints, names...)
+	return offerOf(supply, hints, slices.Sorted(maps.Keys(d.bytes))...)
 }
 
 func (d memoryDemand) choose(later []Container, hint topology.Hint, got *Container) (err error) {

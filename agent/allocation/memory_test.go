@@ -270,7 +270,7 @@ func promisedOnce(t *rapid.T, v View, pods map[types.UID]Pod, specs map[types.UI
 	var blocks []memory.Block
 	for uid, p := range pods {
 		sum := map[v1.ResourceName]uint64{}
-		for _, b := range p.blocks() {
+		for _, b := range TakenBy(p).Memory {
 			blocks = append(blocks, b)
 			held[b.Resource] += b.Size
 			sum[b.Resource] += b.Size

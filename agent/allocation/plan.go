@@ -117,8 +117,8 @@ const (
 // whole or not at all (not in pod scope), and if that is no place either, all is placed anew.
 func (v View) Plan(pod *v1.Pod, advice Advice) (Plan, error) {
 	plan, err := v.planOnce(pod, advice)
-	var around *Rejection
-	if v.Keep != KeepParts || v.Own.IsEmpty() || !errors.As(err, &around) {
+	around, refused := errors.AsType[*Rejection](err)
+	if v.Keep != KeepParts || v.Own.IsEmpty() || !refused {
 		return plan, err
 	}
 	whole, anew := v, v

@@ -52,10 +52,10 @@ type offer struct {
 }
 
 // offerOf has the same hints for all the resources.
-func offerOf(s topology.Supply, hints []topology.Hint, resources ...string) offer {
+func offerOf[S ~string](s topology.Supply, hints []topology.Hint, resources ...S) offer {
 	out := offer{supplies: []topology.Supply{s}}
 	for _, name := range resources {
-		out.hints = append(out.hints, topology.ResourceHints{Resource: name, Hints: hints})
+		out.hints = append(out.hints, topology.ResourceHints{Resource: string(name), Hints: hints})
 	}
 	return out
 }

@@ -77,18 +77,18 @@ func (p Pod) IsEmpty() bool {
 }
 
 // CPUs is the union of the exclusive CPUs of the pod's containers.
-func (p Pod) CPUs() cpuset.CPUSet { return union(p.cpus(nil)) }
+func (p Pod) CPUs() cpuset.CPUSet { return exclusiveOf([]Pod{p}) }
 
-// cpus appends the sets of the containers.
-func (p Pod) cpus(all []cpuset.CPUSet) []cpuset.CPUSet {
-	for _, c := range p.Containers {
-		all = append(all, c.CPUs)
+// exclusiveOf makes one set of all at once: a union of two copies both.
+func exclusiveOf(pods []Pod) cpuset.CPUSet {
+	all := make([]cpuset.CPUSet, 0, len(pods))
+	for _, p := range pods {
+		for _, c := range p.Containers {
+			all = append(all, c.CPUs)
+		}
 	}
-	return all
+	return cpuset.New().Union(all...)
 }
-
-// union makes one set of many at once: a union of two copies both.
-func union(all []cpuset.CPUSet) cpuset.CPUSet { return cpuset.New().Union(all...) }
 
 func (c Container) isEmpty() bool {
 	return c.CPUs.IsEmpty() && len(c.Memory) == 0 && len(c.Devices) == 0
@@ -106,13 +106,7 @@ func (c Container) device(resource string) (DeviceSet, bool) {
 }
 
 // CPUs is the union of all exclusive CPUs.
-func (s State) CPUs() cpuset.CPUSet {
-	all := make([]cpuset.CPUSet, 0, len(s.Pods))
-	for _, p := range s.Pods {
-		all = p.cpus(all)
-	}
-	return union(all)
-}
+func (s State) CPUs() cpuset.CPUSet { return exclusiveOf(s.List()) }
 
 // List is every pod's assignment, in no order.
 func (s State) List() []Pod { return slices.Collect(maps.Values(s.Pods)) }
@@ -127,17 +121,16 @@ type Taken struct {
 
 // TakenBy sums up what the pods hold.
 func TakenBy(pods ...Pod) Taken {
-	t := Taken{Memory: memoryOf(pods), Devices: map[string]sets.Set[string]{}}
-	cpus := make([]cpuset.CPUSet, 0, len(pods))
+	t := Taken{
+		CPUs: exclusiveOf(pods), Memory: memoryOf(pods), Devices: map[string]sets.Set[string]{},
+	}
 	for _, p := range pods {
-		cpus = p.cpus(cpus)
 		for _, c := range p.Containers {
 			for _, d := range c.Devices {
 				t.add(d)
 			}
 		}
 	}
-	t.CPUs = union(cpus)
 	return t
 }
 

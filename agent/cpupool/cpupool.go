@@ -77,17 +77,17 @@ type Config struct {
 	// does.
 	Limit func(cpus int) cgroups.CPULimit
 	// Asked is how many CPUs of its own a container asked for, 0 if it has no others than these; not
-	// known: its quota is left alone. nil: nobody has others.
+	// known: its quota is left alone.
 	Asked func(uid types.UID, container string) (cpus int, known bool)
-	// PodLimit is the CPU quota that the cgroup of a pod should have, zero: it is left alone; nil:
-	// all are. It is asked about pods in which a container has CPUs of its own.
+	// PodLimit is the CPU quota that the cgroup of a pod should have, zero: it is left alone. It is
+	// asked about pods in which a container has CPUs of its own.
 	PodLimit func(uid types.UID) cgroups.CPULimit
 	// Changed has a value when State or Hardware is another; nil: never.
 	Changed <-chan struct{}
 	// Period is cpuManagerReconcilePeriod.
 	Period time.Duration
 	// Repaired is told of what somebody else had changed in a cgroup, Unread of each cgroup that
-	// could not be read although it is there, both from several goroutines; nil: nobody is.
+	// could not be read although it is there, both from several goroutines.
 	Repaired func(Repair)
 	Unread   func()
 }
@@ -122,24 +122,17 @@ type policies struct {
 
 // New returns a pool; Run keeps it.
 func New(cfg Config) *Pool {
-	if cfg.Repaired == nil {
-		cfg.Repaired = func(Repair) {}
-	}
-	if cfg.Unread == nil {
-		cfg.Unread = func() {}
-	}
 	return &Pool{cfg: cfg, wake: make(chan struct{}, 1)}
 }
 
 // Run does a round each period, after each Wake and after each change, until ctx ends.
 func (p *Pool) Run(ctx context.Context) error {
-	ticker := time.NewTicker(p.cfg.Period)
-	defer ticker.Stop()
+	tick := time.Tick(p.cfg.Period)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-ticker.C:
+		case <-tick:
 		case <-p.wake:
 		case <-p.cfg.Changed:
 		}
@@ -195,9 +188,6 @@ func (p *Pool) Enter(ctx context.Context, uid types.UID, container string) (
 
 // isPadded reports whether a container has more CPUs of its own than it asked for.
 func (p *Pool) isPadded(uid types.UID, container string, own int) bool {
-	if p.cfg.Asked == nil {
-		return false
-	}
 	asked, _ := p.cfg.Asked(uid, container)
 	return asked > 0 && asked < own
 }

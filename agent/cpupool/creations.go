@@ -73,13 +73,12 @@ func (c *creations) await(ctx context.Context, shared cpuset.CPUSet, observer Ob
 			return ctx.Err()
 		}
 	}
-	outdated := c.outdated(observer)
-	return parallel(len(outdated), func(i int) error {
-		if _, err := observer.Reread(ctx, outdated[i].uid); err != nil {
-			return err
+	return await.Each(c.outdated(observer), parallelCalls, func(s stalePod) error {
+		_, err := observer.Reread(ctx, s.uid)
+		if err == nil {
+			c.observed(s)
 		}
-		c.observed(outdated[i])
-		return nil
+		return err
 	})
 }
 

@@ -342,7 +342,8 @@ func BenchmarkSteadyRound(b *testing.B) {
 	}
 	pool := New(Config{
 		Hardware: n.hardware, State: n.state, Runtime: n, Observer: n, Cgroups: k,
-		Period: time.Hour,
+		Period: time.Hour, PodLimit: n.podLimit, Asked: n.askedBy,
+		Repaired: func(Repair) {}, Unread: func() {},
 	})
 	for b.Loop() {
 		if err := pool.enforce(b.Context()); err != nil {

@@ -231,7 +231,7 @@ func startNode(t *testing.T, k *kernel) (*node, *Pool) {
 			return cgroups.CPULimit{Quota: int64(1000 * cpus), Period: 1000}
 		},
 		PodLimit: n.podLimit, Changed: n.changed, Asked: n.askedBy,
-		Repaired: func(Repair) { n.lock(func() { n.repaired++ }) },
+		Repaired: func(Repair) { n.lock(func() { n.repaired++ }) }, Unread: func() {},
 	}
 	if k != nil {
 		cfg.Cgroups = k

@@ -17,7 +17,7 @@ import (
 // limitPods gives running pods in which containers have CPUs of their own the CPU quota that they
 // should have. Their cgroups are the agent's, so that no runtime is asked.
 func (u *update) limitPods(ctx context.Context, state allocation.State, known records) {
-	if u.cfg.Cgroups == nil || u.cfg.PodLimit == nil {
+	if u.cfg.Cgroups == nil {
 		return
 	}
 	for _, uid := range slices.Sorted(maps.Keys(state.Pods)) {

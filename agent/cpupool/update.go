@@ -2,13 +2,11 @@ package cpupool
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // parallelCalls bounds how many calls of the runtime a round has under way at once.
@@ -74,23 +73,8 @@ func shrinkingFirst(updates []cpumanager.Update) [][]cpumanager.Update {
 
 // all applies updates side by side. A container that is gone needs none.
 func (u *update) all(ctx context.Context, updates []cpumanager.Update) error {
-	return parallel(len(updates), func(i int) error { return u.one(ctx, updates[i]) })
-}
-
-// parallel calls f for 0 to n-1, some at a time, and returns each error: one container's must not
-// hide another's.
-func parallel(n int, f func(i int) error) error {
-	var group errgroup.Group
-	group.SetLimit(parallelCalls)
-	errs := make([]error, n)
-	for i := range n {
-		group.Go(func() error {
-			errs[i] = f(i)
-			return nil
-		})
-	}
-	_ = group.Wait() // each error is in errs
-	return errors.Join(errs...)
+	return await.Each(updates, parallelCalls,
+		func(one cpumanager.Update) error { return u.one(ctx, one) })
 }
 
 // one gives a container what it lacks in one call.

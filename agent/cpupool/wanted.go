@@ -97,11 +97,7 @@ func (w *wanted) quota(c live) cgroups.CPULimit {
 	if own == 0 {
 		return cgroups.CPULimit{}
 	}
-	asked, known := own, true
-	if w.asked != nil {
-		asked, known = w.asked(c.pod.UID, c.Name)
-	}
-	switch {
+	switch asked, known := w.asked(c.pod.UID, c.Name); {
 	case !known:
 		return cgroups.CPULimit{}
 	case asked > 0 && asked < own:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/topology/await"
 )
 
 // Reason and Message are what the pod's status says then, as the kubelet's.
@@ -42,13 +43,12 @@ func New(cfg Config) *Keeper {
 // Run ends pods until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
 	killed := map[types.UID]bool{}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	again := time.After(0)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-timer.C:
+		case <-again:
 		case <-k.changed:
 		}
 		over, next := due(k.cfg.Pods(), time.Now())
@@ -59,11 +59,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 			}
 		}
 		killed = still
-		if next.IsZero() {
-			timer.Stop()
-		} else {
-			timer.Reset(time.Until(next))
-		}
+		again = await.At(next)
 	}
 }
 
@@ -79,8 +75,8 @@ func due(pods []*v1.Pod, now time.Time) (over []*v1.Pod, next time.Time) {
 		switch {
 		case !end.After(now):
 			over = append(over, pod)
-		case next.IsZero() || end.Before(next):
-			next = end
+		default:
+			next = await.Earlier(next, end)
 		}
 	}
 	return over, next

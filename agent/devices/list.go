@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/deviceplugin/cordon"
@@ -59,7 +57,8 @@ func List(inventory deviceplugin.Inventory, state allocation.State, cordons []co
 		for _, d := range r.Devices {
 			key := device{name, d.ID}
 			row := Row{
-				Resource: name, ID: d.ID, Health: string(health(r, d)), Nodes: d.Nodes.String(),
+				Resource: name, ID: d.ID, Health: string(inventory.Health(name, d.ID)),
+				Nodes:  d.Nodes.String(),
 				HeldBy: held[key], ReleasedBy: released[key], Cordon: said[key],
 				Reason: r.Reasons.ByID[d.ID],
 			}
@@ -77,16 +76,6 @@ func List(inventory deviceplugin.Inventory, state allocation.State, cordons []co
 		return cmp.Or(cmp.Compare(a.Resource, b.Resource), deviceplugin.CompareIDs(a.ID, b.ID))
 	})
 	return out
-}
-
-func health(r deviceplugin.Resource, d *deviceplugin.Device) v1.ResourceHealthStatus {
-	switch {
-	case !r.Connected:
-		return v1.ResourceHealthStatusUnknown
-	case d.Healthy:
-		return v1.ResourceHealthStatusHealthy
-	}
-	return v1.ResourceHealthStatusUnhealthy
 }
 
 // releasers names the pods that had devices of whose release plugins are still to hear.

@@ -78,9 +78,8 @@ func (f *Firewall) Run(ctx context.Context) error {
 		return nil
 	}
 	f.keep(ctx, families, family.make)
-	ticker := time.NewTicker(f.every)
-	defer ticker.Stop()
-	for await.On(ctx, ticker.C) {
+	tick := time.Tick(f.every)
+	for await.On(ctx, tick) {
 		f.keep(ctx, families, family.mend)
 	}
 	return nil

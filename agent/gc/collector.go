@@ -41,8 +41,7 @@ type ImagesConfig struct {
 	Disk func(context.Context) (Disk, error)
 	// Remove removes an image by its id.
 	Remove func(ctx context.Context, id string) error
-	// Left is told after each look which images are left of those that there were at a time; nil:
-	// nobody is.
+	// Left is told after each look which images are left of those that there were at a time.
 	Left func(left []Image, at time.Time)
 	// Tell is told events of the node.
 	Tell     func(eventType, reason, message string)
@@ -62,9 +61,6 @@ type Images struct {
 
 // NewImages removes nothing yet.
 func NewImages(c ImagesConfig) (*Images, error) {
-	if c.Left == nil {
-		c.Left = func([]Image, time.Time) {}
-	}
 	var s metric.Set
 	g := &Images{cfg: c, known: map[string]usage{}, removed: s.Counters(
 		"kubelet_image_garbage_collected_total", "Images removed that nothing used, by why.",

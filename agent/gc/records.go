@@ -26,13 +26,12 @@ func (r Records) Remove(ctx context.Context, pod cri.Pod, id string) error {
 	if err != nil && status.Code(err) != codes.NotFound {
 		return err
 	}
-	for _, c := range pod.Containers {
-		switch {
-		case c.ID == id && r.KeepLogs:
-			return r.Logs.Keep(pod, c)
-		case c.ID == id:
-			return r.Logs.Remove(pod, c)
-		}
+	c, known := pod.ContainerOf(id)
+	switch {
+	case !known:
+		return nil
+	case r.KeepLogs:
+		return r.Logs.Keep(pod, c)
 	}
-	return nil
+	return r.Logs.Remove(pod, c)
 }

@@ -38,8 +38,8 @@ func (c *cpus) round() {
 		}
 	}
 	for _, change := range c.known.update(held, h.Machine.Online()) {
-		c.cfg.Tell(pods[change.pod], change.eventType(), change.reason(),
-			change.message(c.cfg.Unified))
+		kind, reason := change.event()
+		c.cfg.Tell(pods[change.pod], kind, reason, change.message(c.cfg.Unified))
 	}
 }
 
@@ -90,18 +90,11 @@ func (c cpuChange) lost() bool { return !c.now.IsSubsetOf(c.before) }
 
 func (c cpuChange) regained() bool { return !c.before.IsSubsetOf(c.now) }
 
-func (c cpuChange) eventType() string {
+func (c cpuChange) event() (kind, reason string) {
 	if c.lost() {
-		return v1.EventTypeWarning
+		return v1.EventTypeWarning, reasonOffline
 	}
-	return v1.EventTypeNormal
-}
-
-func (c cpuChange) reason() string {
-	if c.lost() {
-		return reasonOffline
-	}
-	return reasonOnline
+	return v1.EventTypeNormal, reasonOnline
 }
 
 // message says what it means for the container. On cgroup v1 processes that lost their last CPU are

@@ -1,7 +1,6 @@
 package health
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 
@@ -68,8 +67,8 @@ func TestOfflineCPUs(t *testing.T) {
 		}
 		var got []string
 		for _, c := range known.update(now, parseCPUs(t, step.online)) {
-			got = append(got,
-				fmt.Sprint(c.eventType(), " ", c.reason(), " ", c.message(step.unified)))
+			kind, reason := c.event()
+			got = append(got, kind+" "+reason+" "+c.message(step.unified))
 		}
 		if !slices.Equal(got, step.want) {
 			t.Errorf("%s: got\n%q, want\n%q", step.what, got, step.want)

@@ -40,14 +40,18 @@ type heldDevice struct {
 	resource, id string
 }
 
-// healthChange is a change of some devices of one container to the same health.
+// changeKey names the changes of one container's devices of a resource to the same health.
+type changeKey struct {
+	pod                 types.UID
+	container, resource string
+	health              v1.ResourceHealthStatus
+}
+
+// healthChange is such a change.
 type healthChange struct {
-	pod       types.UID
-	container string
-	resource  string
-	health    v1.ResourceHealthStatus
-	ids       []string // in natural order
-	why       string   // for people, of one that is not healthy, as far as it is known
+	changeKey
+	ids []string // in natural order
+	why string   // for people, of one that is not healthy, as far as it is known
 }
 
 // round compares what is with what was told.
@@ -131,32 +135,21 @@ func healthOf(held map[types.UID]allocation.Pod, inventory deviceplugin.Inventor
 // nothing is known of a device yet.
 func healthChanges(told, now map[heldDevice]v1.ResourceHealthStatus,
 	inventory deviceplugin.Inventory) []healthChange {
-	byKind := map[heldDevice]map[v1.ResourceHealthStatus]*healthChange{}
+	changed := map[changeKey][]string{}
 	for d, health := range now {
 		was := told[d]
 		if was == health || was == "" && health != v1.ResourceHealthStatusUnhealthy {
 			continue
 		}
-		key := heldDevice{pod: d.pod, container: d.container, resource: d.resource}
-		if byKind[key] == nil {
-			byKind[key] = map[v1.ResourceHealthStatus]*healthChange{}
-		}
-		c := byKind[key][health]
-		if c == nil {
-			c = &healthChange{
-				pod: d.pod, container: d.container, resource: d.resource, health: health,
-			}
-			byKind[key][health] = c
-		}
-		c.ids = append(c.ids, d.id)
+		key := changeKey{d.pod, d.container, d.resource, health}
+		changed[key] = append(changed[key], d.id)
 	}
 	var out []healthChange
-	for _, kinds := range byKind {
-		for _, c := range kinds {
-			slices.SortFunc(c.ids, deviceplugin.CompareIDs)
-			c.why = c.because(inventory.Resources[c.resource])
-			out = append(out, *c)
-		}
+	for key, ids := range changed {
+		slices.SortFunc(ids, deviceplugin.CompareIDs)
+		c := healthChange{changeKey: key, ids: ids}
+		c.why = c.because(inventory.Resources[c.resource])
+		out = append(out, c)
 	}
 	slices.SortFunc(out, func(a, b healthChange) int {
 		return cmp.Or(cmp.Compare(a.pod, b.pod), cmp.Compare(a.container, b.container),

@@ -110,9 +110,9 @@ func TestHealthOfEndedContainers(t *testing.T) {
 }
 
 func TestHealthChangeInWords(t *testing.T) {
-	c := healthChange{
+	c := healthChange{changeKey: changeKey{
 		container: "main", resource: "example.com/gpu", health: v1.ResourceHealthStatusUnhealthy,
-	}
+	}}
 	for i := range 10 {
 		c.ids = append(c.ids, fmt.Sprintf("gpu-%d", i))
 	}

@@ -57,13 +57,12 @@ func (h *Housekeeping) Run(ctx context.Context) error {
 		h.tasks[i].due = time.Now().Add(cmp.Or(h.tasks[i].First, h.tasks[i].Period))
 	}
 	for {
-		next := time.NewTimer(time.Until(h.round(ctx)))
+		next := await.At(h.round(ctx))
 		select {
 		case <-ctx.Done():
-		case <-next.C:
+		case <-next:
 		case <-h.changed:
 		}
-		next.Stop()
 		if !await.For(ctx, rest) {
 			return nil
 		}
@@ -85,9 +84,7 @@ func (h *Housekeeping) round(ctx context.Context) (next time.Time) {
 				klog.FromContext(ctx).Info("Housekeeping failed", "task", t.Name, "err", err)
 			}
 		}
-		if next.IsZero() || t.due.Before(next) {
-			next = t.due
-		}
+		next = await.Earlier(next, t.due)
 	}
 	return next
 }

@@ -31,13 +31,6 @@ func (f folder) path(about string) string {
 	return filepath.Join(f.dir(), prefix+hex.EncodeToString(sum[:]))
 }
 
-func (f folder) make() error {
-	if err := os.MkdirAll(f.dir(), 0o700); err != nil {
-		return fmt.Errorf("make directory for records of images: %w", err)
-	}
-	return nil
-}
-
 func (f folder) write(about string, record any) error {
 	text, err := json.Marshal(record)
 	if err != nil {
@@ -57,8 +50,12 @@ func (f folder) remove(about string) error {
 	return nil
 }
 
-// read reads all records of a folder, but for those that cannot be read.
+// read reads all records of a folder, which it makes if there is none, but for those that cannot be
+// read.
 func read[T any](f folder, take func(T)) error {
+	if err := os.MkdirAll(f.dir(), 0o700); err != nil {
+		return fmt.Errorf("make directory for records of images: %w", err)
+	}
 	entries, err := os.ReadDir(f.dir())
 	if err != nil {
 		return fmt.Errorf("list records of images: %w", err)

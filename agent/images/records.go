@@ -56,11 +56,6 @@ func Open(c Config) (*Records, error) {
 	s.Read("kubelet_imagemanager_ondisk_pulledrecords", "Records of with whose login images were "+
 		"pulled.", nil,
 		func(tell metric.Tell) { tell(float64(r.count(func() int { return len(r.known) }))) })
-	for _, f := range []folder{r.pulling, r.pulled} {
-		if err := f.make(); err != nil {
-			return nil, err
-		}
-	}
 	err := read(r.pulling, func(i kubeletv1beta1.ImagePullIntent) { r.intents[i.Image] = 0 })
 	if err != nil {
 		return nil, err

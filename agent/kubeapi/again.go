@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
 	"github.com/numalet/numalet/topology/await"
 )
 
@@ -18,4 +20,11 @@ func Again(ctx context.Context, changed <-chan struct{}, run func(context.Contex
 		cancel()
 		running.Wait()
 	}
+}
+
+// Older reports whether version a is before version b of objects of one kind. Versions that cannot be
+// compared are not.
+func Older(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && order < 0
 }

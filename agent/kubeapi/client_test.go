@@ -373,7 +373,7 @@ func TestDisbelieved(t *testing.T) {
 		&tls.CertificateVerificationError{Err: expired}: "; compare this machine's clock",
 		io.ErrUnexpectedEOF:                             io.ErrUnexpectedEOF.Error(),
 	} {
-		_, err := advised{fails{said}}.RoundTrip(nil)
+		_, err := advised(fails{said}, nil)
 		if !errors.Is(err, said) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", said, err, want)
 		}
@@ -402,7 +402,7 @@ func TestRetryAfter(t *testing.T) {
 		if says != "" {
 			header["Retry-After"] = []string{says}
 		}
-		got, err := hurried{header}.RoundTrip(nil)
+		got, err := hurried(header, nil)
 		if err != nil || got.Header.Get("Retry-After") != want {
 			t.Errorf("Retry-After %q became %q, want %q (%v)", says, got.Header.Get("Retry-After"),
 				want, err)

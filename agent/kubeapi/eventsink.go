@@ -41,8 +41,8 @@ func (s eventSink) Patch(e *v1.Event, change []byte) (*v1.Event, error) {
 // shortAnswer keeps the type of what an API server answered: the recorder tries again unless the
 // error is a StatusError itself.
 func shortAnswer(err error) error {
-	var said *apierrors.StatusError
-	if !errors.As(err, &said) {
+	said, ok := errors.AsType[*apierrors.StatusError](err)
+	if !ok {
 		return err
 	}
 	out := *said

@@ -42,10 +42,12 @@ func (c *Client) transport(cfg *rest.Config) (http.RoundTripper, error) {
 		}
 		return newHeard(conn, c.lost), nil
 	}
-	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return hurried{advised{rt}} })
+	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+		return wrapped{wrapped{rt, advised}, hurried}
+	})
 	if c.rotation != nil {
 		cfg.CertFile, cfg.KeyFile, cfg.CertData, cfg.KeyData = "", "", nil, nil
-		cfg.Wrap(c.whenReady)
+		cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return wrapped{rt, c.whenReady} })
 	}
 	tc, err := cfg.TransportConfig()
 	if err != nil {
@@ -80,16 +82,24 @@ func innermost(rt http.RoundTripper) *http.Transport {
 	}
 }
 
-// hurried shortens what the API server, or a proxy before it, wants to be left alone for:
-// client-go waits as long as it is told, and a list of pods with nothing else to end it.
-type hurried struct{ http.RoundTripper }
+// wrapped is a transport around which something is done.
+type wrapped struct {
+	http.RoundTripper
+	do func(rt http.RoundTripper, r *http.Request) (*http.Response, error)
+}
 
 // WrappedRoundTripper implements utilnet.RoundTripperWrapper.
-func (h hurried) WrappedRoundTripper() http.RoundTripper { return h.RoundTripper }
+func (w wrapped) WrappedRoundTripper() http.RoundTripper { return w.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
-func (h hurried) RoundTrip(r *http.Request) (*http.Response, error) {
-	answer, err := h.RoundTripper.RoundTrip(r)
+func (w wrapped) RoundTrip(r *http.Request) (*http.Response, error) {
+	return w.do(w.RoundTripper, r)
+}
+
+// hurried shortens what the API server, or a proxy before it, wants to be left alone for:
+// client-go waits as long as it is told, and a list of pods with nothing else to end it.
+func hurried(rt http.RoundTripper, r *http.Request) (*http.Response, error) {
+	answer, err := rt.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
@@ -103,21 +113,15 @@ func (h hurried) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // advised says what to do about a certificate of the API server that is not believed.
-type advised struct{ http.RoundTripper }
-
-// WrappedRoundTripper implements utilnet.RoundTripperWrapper.
-func (a advised) WrappedRoundTripper() http.RoundTripper { return a.RoundTripper }
-
-// RoundTrip implements http.RoundTripper.
-func (a advised) RoundTrip(r *http.Request) (*http.Response, error) {
-	answer, err := a.RoundTripper.RoundTrip(r)
-	var invalid x509.CertificateInvalidError
-	var unknown x509.UnknownAuthorityError
+func advised(rt http.RoundTripper, r *http.Request) (*http.Response, error) {
+	answer, err := rt.RoundTrip(r)
+	invalid, isInvalid := errors.AsType[x509.CertificateInvalidError](err)
+	_, isUnknown := errors.AsType[x509.UnknownAuthorityError](err)
 	switch {
-	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+	case isInvalid && invalid.Reason == x509.Expired:
 		err = fmt.Errorf("%w; compare this machine's clock with the API server's, and renew the "+
 			"certificate of the API server if both are right", err)
-	case errors.As(err, &unknown):
+	case isUnknown:
 		err = fmt.Errorf("%w; the certificate-authority in --kubeconfig has to be that of the API "+
 			"server", err)
 	}
@@ -126,27 +130,14 @@ func (a advised) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // whenReady has requests wait until the node has its certificate: without one they would be
 // refused, and whoever asked would come back later than need be.
-func (c *Client) whenReady(rt http.RoundTripper) http.RoundTripper {
-	return waiting{rt, c.ready}
-}
-
-type waiting struct {
-	http.RoundTripper
-	ready <-chan struct{}
-}
-
-// WrappedRoundTripper implements utilnet.RoundTripperWrapper.
-func (w waiting) WrappedRoundTripper() http.RoundTripper { return w.RoundTripper }
-
-// RoundTrip implements http.RoundTripper.
-func (w waiting) RoundTrip(r *http.Request) (*http.Response, error) {
+func (c *Client) whenReady(rt http.RoundTripper, r *http.Request) (*http.Response, error) {
 	select {
-	case <-w.ready:
-		return w.RoundTripper.RoundTrip(r)
+	case <-c.ready:
+		return rt.RoundTrip(r)
 	default:
 	}
-	if !await.On(r.Context(), w.ready) {
+	if !await.On(r.Context(), c.ready) {
 		return nil, fmt.Errorf("the node has no client certificate yet: %w", r.Context().Err())
 	}
-	return w.RoundTripper.RoundTrip(r)
+	return rt.RoundTrip(r)
 }

@@ -47,7 +47,7 @@ func (o *Observer) Ending(uid types.UID) (done func()) {
 // Recheck is Observe for the one who has stopped all containers that the pod had when it was last
 // read. It asks for these alone, without a list; anything else there may be is not found.
 func (o *Observer) Recheck(ctx context.Context, uid types.UID) (cri.Pod, error) {
-	newest, _, err := o.readBy(ctx, uid, o.cfg.Client.Recheck)
+	newest, _, err := o.read(ctx, uid, o.cfg.Client.Recheck)
 	return newest, err
 }
 

@@ -137,25 +137,20 @@ func (o *Observer) Health() mailbox.Source { return &o.schedule.health }
 // Observe reads a pod now, for the one who acts on it and whom Changes would tell. What it returns
 // is at least as new as the call.
 func (o *Observer) Observe(ctx context.Context, uid types.UID) (cri.Pod, error) {
-	newest, _, err := o.read(ctx, uid)
+	newest, _, err := o.read(ctx, uid, o.cfg.Client.Refresh)
 	return newest, err
 }
 
 // Reread is Observe for everybody else.
 func (o *Observer) Reread(ctx context.Context, uid types.UID) (cri.Pod, error) {
-	newest, changed, err := o.read(ctx, uid)
+	newest, changed, err := o.read(ctx, uid, o.cfg.Client.Refresh)
 	if changed {
 		o.changed.add(uid, time.Now())
 	}
 	return newest, err
 }
 
-func (o *Observer) read(ctx context.Context, uid types.UID) (
-	newest cri.Pod, changed bool, err error) {
-	return o.readBy(ctx, uid, o.cfg.Client.Refresh)
-}
-
-func (o *Observer) readBy(ctx context.Context, uid types.UID,
+func (o *Observer) read(ctx context.Context, uid types.UID,
 	read func(context.Context, cri.Pod) (cri.Pod, error)) (
 	newest cri.Pod, changed bool, err error) {
 	r, began := o.cache.begin(uid), time.Now()

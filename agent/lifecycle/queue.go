@@ -30,17 +30,13 @@ func newQueue() *queue {
 }
 
 func (q *queue) add(uid types.UID, now time.Time) {
-	q.put(uid, now)
-	await.Wake(q.wake)
-}
-
-func (q *queue) put(uid types.UID, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if _, ok := q.added[uid]; !ok {
 		q.order = append(q.order, uid)
 	}
 	q.added[uid] = now
+	await.Wake(q.wake)
 }
 
 // take gives the first pod that nobody holds and when it was last added.
@@ -60,12 +56,8 @@ func (q *queue) take() (uid types.UID, added time.Time, ok bool) {
 }
 
 func (q *queue) done(uid types.UID) {
-	q.release(uid)
-	await.Wake(q.wake)
-}
-
-func (q *queue) release(uid types.UID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.taken, uid)
+	await.Wake(q.wake)
 }

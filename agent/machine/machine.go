@@ -109,20 +109,17 @@ func (c *Current) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	ticker := time.NewTicker(c.cfg.Period)
-	defer ticker.Stop()
+	tick := time.Tick(c.cfg.Period)
 	var signs <-chan time.Time // nil: never
 	if c.cfg.Sign != nil {
-		glance := time.NewTicker(signPeriod)
-		defer glance.Stop()
-		signs = glance.C
+		signs = time.Tick(signPeriod)
 		c.look(ctx) // the machine was read before there was a sign
 	}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-ticker.C:
+		case <-tick:
 		case looked := <-c.asks:
 			c.lookFor(ctx, looked)
 			continue

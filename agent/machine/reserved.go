@@ -102,11 +102,26 @@ func diskSize(dir string) (bytes int64, known bool) {
 // staticPolicy is the CPU policy under the configuration, with the CPUs that it isolates.
 func staticPolicy(cfg *config.Config, m *topology.Machine, r node.Reservation) (
 	*cpumanager.Static, error) {
-	isolated, err := isolatedCPUs(cfg, m)
+	text := cfg.Kubelet.ReservedSystemCPUs
+	reserved, err := topology.ParseCPUs(text)
+	if err != nil {
+		return nil, fmt.Errorf("invalid configuration: reservedSystemCPUs: %w", err)
+	}
+	isolated, err := isolatedCPUs(cfg, m, reserved)
 	if err != nil {
 		return nil, err
 	}
-	static, err := unisolated(cfg, m, isolated, r)
+	options, err := cpumanager.ParseOptions(cfg.Kubelet.CPUManagerPolicyOptions)
+	if err != nil {
+		return nil, fmt.Errorf("invalid configuration: cpuManagerPolicyOptions: %w", err)
+	}
+	if text == "" {
+		reserved, err = cpumanager.Reserved(m, isolated, r.Reserved.Cpu().MilliValue(), options)
+		if err != nil {
+			return nil, err
+		}
+	}
+	static, err := cpumanager.NewStatic(m, reserved, options)
 	if err != nil || isolated.IsEmpty() {
 		return static, err
 	}
@@ -117,16 +132,13 @@ func staticPolicy(cfg *config.Config, m *topology.Machine, r node.Reservation) (
 	return static, err
 }
 
-// isolatedCPUs are those of --isolated-cpus, but for reservedSystemCPUs. A list has none of these.
-func isolatedCPUs(cfg *config.Config, m *topology.Machine) (cpuset.CPUSet, error) {
+// isolatedCPUs are those of --isolated-cpus, but for reserved ones. A list has none of these.
+func isolatedCPUs(cfg *config.Config, m *topology.Machine, reserved cpuset.CPUSet) (
+	cpuset.CPUSet, error) {
 	var isolated cpuset.CPUSet
 	named, given, err := config.ParseIsolated(cfg.Placement.IsolatedCPUs)
 	if err != nil {
 		return isolated, fmt.Errorf("invalid configuration: --isolated-cpus: %w", err)
-	}
-	reserved, err := topology.ParseCPUs(cfg.Kubelet.ReservedSystemCPUs)
-	if err != nil {
-		return isolated, fmt.Errorf("invalid configuration: reservedSystemCPUs: %w", err)
 	}
 	if !given {
 		return m.Isolated().Difference(reserved), nil
@@ -136,24 +148,4 @@ func isolatedCPUs(cfg *config.Config, m *topology.Machine) (cpuset.CPUSet, error
 			"reservedSystemCPUs too; name them in one place only", both)
 	}
 	return named, nil
-}
-
-func unisolated(cfg *config.Config, m *topology.Machine, isolated cpuset.CPUSet,
-	r node.Reservation) (*cpumanager.Static, error) {
-	options, err := cpumanager.ParseOptions(cfg.Kubelet.CPUManagerPolicyOptions)
-	if err != nil {
-		return nil, fmt.Errorf("invalid configuration: cpuManagerPolicyOptions: %w", err)
-	}
-	if text := cfg.Kubelet.ReservedSystemCPUs; text != "" {
-		reserved, err := topology.ParseCPUs(text)
-		if err != nil {
-			return nil, fmt.Errorf("invalid configuration: reservedSystemCPUs: %w", err)
-		}
-		return cpumanager.NewStatic(m, reserved, options)
-	}
-	reserved, err := cpumanager.Reserved(m, isolated, r.Reserved.Cpu().MilliValue(), options)
-	if err != nil {
-		return nil, err
-	}
-	return cpumanager.NewStatic(m, reserved, options)
 }

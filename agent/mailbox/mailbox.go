@@ -21,14 +21,10 @@ func New[T any]() *Box[T] { return &Box[T]{wake: make(chan struct{}, 1)} }
 
 // Put appends v and wakes the reader. It never blocks.
 func (b *Box[T]) Put(v T) {
-	b.append(v)
-	await.Wake(b.wake)
-}
-
-func (b *Box[T]) append(v T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.values = append(b.values, v)
+	await.Wake(b.wake)
 }
 
 // Wake receives after a Put; one wake-up may stand for many.

@@ -7,7 +7,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/numalet/numalet/topology"
@@ -94,22 +93,20 @@ func Status(old v1.NodeStatus, f Facts, now metav1.Time) v1.NodeStatus {
 // many there are, and all of them may be requested.
 func resources(old v1.NodeStatus, f Facts) (capacity, allocatable v1.ResourceList) {
 	foreign := func(of v1.ResourceList) v1.ResourceList {
-		of = maps.Clone(of)
-		maps.DeleteFunc(of, func(name v1.ResourceName, _ resource.Quantity) bool {
-			return native(name) || slices.Contains(f.Devices.Dead, name)
-		})
-		return of
+		out := v1.ResourceList{}
+		for name, quantity := range of {
+			if !native(name) && !slices.Contains(f.Devices.Dead, name) {
+				out[name] = quantity
+			}
+		}
+		return out
 	}
-	capacity, allocatable = v1.ResourceList{}, v1.ResourceList{}
-	maps.Copy(capacity, foreign(old.Capacity))
-	maps.Copy(allocatable, foreign(old.Allocatable))
+	capacity, allocatable = foreign(old.Capacity), foreign(old.Allocatable)
 	maps.Copy(allocatable, capacity)
-	for _, of := range []v1.ResourceList{f.Capacity, f.Devices.Capacity} {
-		maps.Copy(capacity, of)
-	}
-	for _, of := range []v1.ResourceList{f.Allocatable, f.Devices.Allocatable} {
-		maps.Copy(allocatable, of)
-	}
+	maps.Copy(capacity, f.Capacity)
+	maps.Copy(capacity, f.Devices.Capacity)
+	maps.Copy(allocatable, f.Allocatable)
+	maps.Copy(allocatable, f.Devices.Allocatable)
 	return capacity, allocatable
 }
 

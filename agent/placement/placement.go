@@ -3,7 +3,6 @@
 package placement
 
 import (
-	"cmp"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/machine"
+	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/topology/flatjson"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -81,21 +81,11 @@ type Input struct {
 
 // Rows lists all containers by namespace, pod and place in the spec.
 func Rows(in Input) []Row {
-	pods := slices.SortedFunc(slices.Values(in.Pods), func(a, b *v1.Pod) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
-			cmp.Compare(a.UID, b.UID))
-	})
 	rows := []Row{}
-	for _, pod := range pods {
-		statuses := map[string]v1.ContainerState{}
-		for _, s := range pod.Status.InitContainerStatuses {
-			statuses[s.Name] = s.State
-		}
-		for _, s := range pod.Status.ContainerStatuses {
-			statuses[s.Name] = s.State
-		}
+	for _, pod := range slices.SortedFunc(slices.Values(in.Pods), podspec.Compare) {
+		statuses := status.ByContainer(&pod.Status)
 		for c := range podspec.Containers(pod) {
-			state := statuses[c.Name]
+			state := ptr.Deref(statuses[c.Name], v1.ContainerStatus{}).State
 			rows = append(rows, Row{
 				Key:   Key{Namespace: pod.Namespace, Pod: pod.Name, Container: c.Name},
 				State: stateOf(pod, state),

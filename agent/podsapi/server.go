@@ -64,17 +64,18 @@ func (m *measures) count(call *metrics.CounterVec, err error) {
 
 // New listens; nobody is answered before Run.
 func New(c Config) (*Server, error) {
-	s := &Server{requests: newMeasures()}
-	s.feed = newFeed(s.requests.dropped)
-	if err := s.requests.Register(c.Registry); err != nil {
+	requests := newMeasures()
+	if err := requests.Register(c.Registry); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(filepath.Dir(c.Socket), 0o750); err != nil {
 		return nil, fmt.Errorf("make the folder of the Pods API: %w", err)
 	}
-	var err error
-	s.listener, err = nodesocket.Listen("the Pods API", c.Socket)
-	return s, err
+	listener, err := nodesocket.Listen("the Pods API", c.Socket)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{listener: listener, feed: newFeed(requests.dropped), requests: requests}, nil
 }
 
 // Wrote takes what was written of a pod, one after the other for one pod. It never blocks.

@@ -3,7 +3,6 @@
 package podstatus
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Config is what statuses are made with.
@@ -162,7 +162,10 @@ func (s *Store) Admitted(uid types.UID) {
 
 // Waiting takes why the pod has no place yet, Rejected why it gets none.
 func (s *Store) Waiting(uid types.UID, why status.Reason) {
-	s.generate(uid, func(in status.Input) v1.PodStatus { return status.Waiting(in, why) })
+	s.update(uid, func(e entry) entry {
+		e.status, e.first = status.Waiting(s.input(e.pod, e.status), why), false
+		return e
+	})
 }
 
 // Rejected takes why the pod is not admitted.
@@ -173,15 +176,7 @@ func (s *Store) Rejected(uid types.UID, why status.Reason) {
 	})
 }
 
-// generate replaces the status of a pod that the store has.
-func (s *Store) generate(uid types.UID, of func(status.Input) v1.PodStatus) {
-	s.update(uid, func(e entry) entry {
-		e.status, e.first = of(s.input(e.pod, e.status)), false
-		return e
-	})
-}
-
-// saw is generate with what a worker saw of the pod, and returns its status. An end that was told
+// saw makes the status anew of what a worker saw of the pod, and returns it. An end that was told
 // without anything to see stays as it was told while there is nothing to see.
 func (s *Store) saw(round podworker.Report, of func(status.Input) v1.PodStatus) (
 	v1.PodStatus, bool) {
@@ -296,10 +291,7 @@ func (s *Store) List() []*v1.Pod {
 		pod.Status = e.status
 		out = append(out, &pod)
 	}
-	slices.SortFunc(out, func(a, b *v1.Pod) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
-			cmp.Compare(a.UID, b.UID))
-	})
+	slices.SortFunc(out, podspec.Compare)
 	return out
 }
 

@@ -183,8 +183,7 @@ func (m *memory) failed(a Action, err error, retry time.Time) {
 			f.retry = start.RetryAt
 		}
 	}
-	var lacks *cri.ObjectError
-	f.object = errors.As(err, &lacks)
+	_, f.object = errors.AsType[*cri.ObjectError](err)
 	m.failures[a.key()] = f
 	m.done = Action{}
 	if a.Kind == PostStart {

@@ -1,12 +1,14 @@
 package podworker
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/await"
 )
 
 const (
@@ -115,11 +117,7 @@ func (p *plan) proposeForPod(a Action) {
 	}
 }
 
-func (p *plan) wakeAt(t time.Time) {
-	if p.d.Wake.IsZero() || t.Before(p.d.Wake) {
-		p.d.Wake = t
-	}
-}
+func (p *plan) wakeAt(t time.Time) { p.d.Wake = await.Earlier(p.d.Wake, t) }
 
 // sinceMade is the wait before a container, or the sandbox (""), may be made again.
 func (p *plan) sinceMade(name string) pause {
@@ -146,12 +144,7 @@ func (p *plan) dispose() {
 
 // alive reports whether the pod may do something: a container runs or a sandbox is ready.
 func alive(observed cri.Pod) bool {
-	for _, c := range observed.Containers {
-		if maybeRunning(c) {
-			return true
-		}
-	}
-	return observed.Running()
+	return observed.Running() || slices.ContainsFunc(observed.Containers, maybeRunning)
 }
 
 // maybeRunning: a container in an unknown state is stopped before anything else happens to it.

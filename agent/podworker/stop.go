@@ -4,16 +4,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/numalet/numalet/topology/await"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
 // stopAll stops what is alive: the containers, whose preStop hooks are all run at the beginning, in
 // their order, then the sandboxes.
 func (p *plan) stopAll() {
-	p.d.Deadline = p.now.Add(p.grace())
-	if was := p.memory.deadline; !was.IsZero() && was.Before(p.d.Deadline) {
-		p.d.Deadline = was
-	}
+	p.d.Deadline = await.Earlier(p.memory.deadline, p.now.Add(p.grace()))
 	if stop := p.stopInOrder(); len(stop.IDs) > 0 {
 		stop.Grace = StopGrace(p.d.Deadline.Sub(p.now))
 		p.proposeForPod(p.withHooks(stop, stop.IDs))
@@ -37,14 +35,10 @@ func StopGrace(left time.Duration) time.Duration {
 // regular ones and then for each other, the last first. For an ephemeral container, or an init
 // container that was cut off, none waits.
 func (p *plan) stopInOrder() Action {
-	kinds := map[string]podspec.Kind{}
-	for c, kind := range podspec.All(p.Pod) {
-		kinds[c.Name] = kind
-	}
 	stop := Action{Kind: StopContainers}
 	var regular []string
 	for _, c := range p.observed.Containers {
-		kind := kinds[c.Name]
+		_, kind := podspec.Find(p.Pod, c.Name)
 		if !maybeRunning(c) || kind == podspec.Sidecar {
 			continue
 		}

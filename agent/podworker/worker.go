@@ -321,15 +321,9 @@ func (c Config) lookAgain(failed int) time.Duration {
 
 // sleep waits for t (zero: for ever), a wake-up or the end.
 func (p *worker) sleep(ctx context.Context, t time.Time) {
-	var due <-chan time.Time
-	if !t.IsZero() {
-		timer := time.NewTimer(time.Until(t))
-		defer timer.Stop()
-		due = timer.C
-	}
 	select {
 	case <-ctx.Done():
-	case <-due:
+	case <-await.At(t):
 	case <-p.wake:
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// Config is what workers need. Actuator is required.
+// Config is what workers need. Actuator, Report and Gone are required.
 type Config struct {
 	Actuator Actuator
 	// Report receives every round's outcome, before its action is done; Gone, once, that nothing is
@@ -79,12 +79,6 @@ type queue struct {
 
 // New returns workers that begin to work with Run.
 func New(cfg Config) *Workers {
-	if cfg.Report == nil {
-		cfg.Report = func(Report) {}
-	}
-	if cfg.Gone == nil {
-		cfg.Gone = func(types.UID) {}
-	}
 	cfg.Retry = cmp.Or(cfg.Retry, DefaultRetry)
 	cfg.Sync = cmp.Or(cfg.Sync, DefaultSync)
 	cfg.BackOff = cfg.BackOff.withDefaults()
@@ -166,11 +160,10 @@ func (w *Workers) Known() []types.UID {
 
 func (w *Workers) addLocked(d Desired) {
 	w.come++
-	name := types.NamespacedName{Namespace: d.Pod.Namespace, Name: d.Pod.Name}
 	p := &worker{
 		order:   w.come,
 		uid:     d.Pod.UID,
-		queue:   queue{name, podspec.IsStatic(d.Pod)},
+		queue:   queue{podspec.Name(d.Pod), podspec.IsStatic(d.Pod)},
 		wake:    make(chan struct{}, 1),
 		desired: d,
 	}

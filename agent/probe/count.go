@@ -18,17 +18,11 @@ const (
 	Readiness Kind = "Readiness"
 )
 
-// specs are the container's probes by kind.
+// specs are the container's probes by kind; nil: it has none of that kind.
 func specs(c *v1.Container) map[Kind]*v1.Probe {
-	out := map[Kind]*v1.Probe{}
-	for kind, spec := range map[Kind]*v1.Probe{
+	return map[Kind]*v1.Probe{
 		Startup: c.StartupProbe, Liveness: c.LivenessProbe, Readiness: c.ReadinessProbe,
-	} {
-		if spec != nil {
-			out[kind] = spec
-		}
 	}
-	return out
 }
 
 // run is how often in a row a container gave the same answer.

@@ -21,16 +21,15 @@ const maxTries = 3
 func (p *Prober) Run(ctx context.Context) error {
 	var under sync.WaitGroup
 	defer under.Wait()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	due := time.After(0)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-timer.C:
+		case <-due:
 		case <-p.wake:
 		}
-		then := p.begin(time.Now(), func(is *probe) {
+		due = await.At(p.begin(time.Now(), func(is *probe) {
 			ctx, cancel := context.WithCancel(ctx)
 			is.cancel = cancel
 			asked := question{is.spec, is.target}
@@ -38,12 +37,7 @@ func (p *Prober) Run(ctx context.Context) error {
 				defer cancel()
 				p.ask(ctx, is, asked)
 			})
-		})
-		if then.IsZero() {
-			timer.Stop()
-		} else {
-			timer.Reset(time.Until(then))
-		}
+		}))
 	}
 }
 

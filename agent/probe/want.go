@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/handler"
+	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -25,23 +26,16 @@ type want struct {
 // wanted are the probes of the pod's containers that run.
 func wanted(pod *v1.Pod, s v1.PodStatus, ending bool) map[key]want {
 	out := map[key]want{}
-	running := map[string]*v1.ContainerStatus{}
-	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
-		for i := range list {
-			if list[i].State.Running != nil {
-				running[list[i].Name] = &list[i]
-			}
-		}
-	}
+	statuses := status.ByContainer(&s)
 	for c, kind := range podspec.Containers(pod) {
-		now, runs := running[c.Name]
-		if !runs || kind == podspec.Init {
+		now := statuses[c.Name]
+		if now == nil || now.State.Running == nil || kind == podspec.Init {
 			continue
 		}
 		started := ptr.Deref(now.Started, false)
 		_, id, _ := strings.Cut(now.ContainerID, "://")
 		for kind, spec := range specs(c) {
-			if ending && kind != Readiness {
+			if spec == nil || ending && kind != Readiness {
 				continue
 			}
 			out[key{c.Name, kind}] = want{

@@ -98,8 +98,7 @@ func condition(name string, c cri.Condition) string {
 
 // Run asks until ctx ends.
 func (f *Follower) Run(ctx context.Context) error {
-	tick := time.NewTicker(period)
-	defer tick.Stop()
+	tick := time.Tick(period)
 	said := f.Get().NotReady(time.Now())
 	for n := 0; ; n++ {
 		images := f.look(ctx, n%imagesEvery == 0)
@@ -108,7 +107,7 @@ func (f *Follower) Run(ctx context.Context) error {
 			f.changes.Publish()
 		}
 		said = why
-		if !await.On(ctx, tick.C) {
+		if !await.On(ctx, tick) {
 			return nil
 		}
 	}

@@ -33,9 +33,8 @@ func newLogCheck() *logCheck {
 func (l *logCheck) mark() { l.flushed.Store(new(time.Now())) }
 
 func (l *logCheck) run(ctx context.Context) error {
-	tick := time.NewTicker(flushEvery)
-	defer tick.Stop()
-	for await.On(ctx, tick.C) {
+	tick := time.Tick(flushEvery)
+	for await.On(ctx, tick) {
 		l.flush()
 		l.mark()
 	}

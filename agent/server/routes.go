@@ -88,7 +88,7 @@ func MetricsRoute(from metrics.Gatherer) Route {
 
 // SLIRoute has the results of the health checks as metrics. There is one count of them in a process.
 func SLIRoute() Route {
-	var out routes
+	var out Installed
 	slis.SLIMetrics{}.Install(&out)
 	return out[0]
 }
@@ -122,15 +122,31 @@ func answer(w http.ResponseWriter, text []byte, err error) {
 	_, _ = w.Write(text) // an error means that the client is gone
 }
 
-// routes collects what healthz installs.
-type routes []Route
+// Refusal is the answer, in plain text, to a request of which nothing comes.
+type Refusal struct {
+	Code int
+	Text string
+}
 
-func (r *routes) Handle(pattern string, handler http.Handler) {
+func (r *Refusal) Error() string { return r.Text }
+
+// Answer sends it.
+func (r *Refusal) Answer(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(r.Code)
+	_, _ = w.Write([]byte(r.Text)) // an error means that the client is gone
+}
+
+// Installed collects the routes that a library installs.
+type Installed []Route
+
+// Handle takes one.
+func (r *Installed) Handle(pattern string, handler http.Handler) {
 	*r = append(*r, Route{Method: http.MethodGet, Pattern: pattern, Handler: handler})
 }
 
 func healthRoutes(checks []healthz.HealthChecker) []Route {
-	var out routes
+	var out Installed
 	healthz.InstallHandler(&out, checks...)
 	return out
 }

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/numalet/numalet/topology/oneline"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // maxAPIPods is how many pods the API server has for this node at most, those that have ended among
@@ -38,7 +39,7 @@ func NewScreen(report func(Problem)) *Screen {
 func (s *Screen) Pass(pods []*v1.Pod) []*v1.Pod {
 	pods = slices.SortedFunc(slices.Values(pods), func(a, b *v1.Pod) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
-			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+			podspec.Compare(a, b))
 	})
 	judged, passed := make(map[*v1.Pod]verdict, len(pods)), pods[:0]
 	var wrong []finding

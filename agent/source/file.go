@@ -90,8 +90,7 @@ func (*File) Name() string { return FileSource }
 
 // Run implements Feed.
 func (f *File) Run(ctx context.Context, deliver func([]*v1.Pod)) error {
-	tick := time.NewTicker(f.c.Every)
-	defer tick.Stop()
+	tick := time.Tick(f.c.Every)
 	f.told = delivery{began: time.Now(), deliver: deliver}
 	for ctx.Err() == nil {
 		l, ok := f.look(ctx, true)
@@ -106,7 +105,7 @@ func (f *File) Run(ctx context.Context, deliver func([]*v1.Pod)) error {
 		f.tell(f.refreshAll(ctx, l))
 		switch {
 		case l.watchErr == nil:
-			f.follow(ctx, l, tick.C)
+			f.follow(ctx, l, tick)
 		case absent:
 			f.pause(ctx, absentRetry)
 		default:

@@ -30,8 +30,6 @@ type HTTPConfig struct {
 	Strict bool
 	// Report receives problems; nil ignores them. It must not block.
 	Report func(Problem)
-	// Transport is for tests; nil is net/http's.
-	Transport http.RoundTripper
 }
 
 // requestTimeout bounds one request, from dialing to the end of the body.
@@ -64,9 +62,6 @@ func NewHTTP(c HTTPConfig) *HTTP {
 	if c.Report == nil {
 		c.Report = func(Problem) {}
 	}
-	if c.Transport == nil {
-		c.Transport = http.DefaultTransport.(*http.Transport).Clone()
-	}
 	shown := c.URL
 	if u, err := url.Parse(c.URL); err == nil {
 		shown = u.Redacted()
@@ -78,7 +73,9 @@ func NewHTTP(c HTTPConfig) *HTTP {
 		}
 	}
 	c.Header = header
-	client := &http.Client{Transport: c.Transport, Timeout: requestTimeout}
+	client := &http.Client{
+		Transport: http.DefaultTransport.(*http.Transport).Clone(), Timeout: requestTimeout,
+	}
 	return &HTTP{c: c, client: client, shown: shown, ledger: ledger{report: c.Report}}
 }
 
@@ -88,14 +85,13 @@ func (*HTTP) Name() string { return HTTPSource }
 // Run implements Feed.
 func (h *HTTP) Run(ctx context.Context, deliver func([]*v1.Pod)) error {
 	defer h.client.CloseIdleConnections()
-	tick := time.NewTicker(h.c.Every)
-	defer tick.Stop()
+	tick := time.Tick(h.c.Every)
 	for {
 		if pods, changed := h.look(ctx); changed {
 			deliver(pods)
 		}
 		h.ledger.now(h.findings())
-		if !await.On(ctx, tick.C) {
+		if !await.On(ctx, tick) {
 			return nil
 		}
 	}

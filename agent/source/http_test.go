@@ -85,13 +85,14 @@ func TestHTTPFollowsAnswers(t *testing.T) {
 		var sets [][]string
 		h := NewHTTP(HTTPConfig{
 			URL: "http://u:secret@host/x", Node: "node", Every: 20 * time.Second,
-			Transport: &server, Report: func(p Problem) {
+			Report: func(p Problem) {
 				reasons = append(reasons, p.Reason)
 				if strings.Contains(p.Name+p.Message, "secret") {
 					t.Errorf("the password is told: %+v", p)
 				}
 			},
 		})
+		h.client.Transport = &server
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		for i, tt := range tests {

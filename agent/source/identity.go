@@ -14,6 +14,7 @@ import (
 
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/topology/podspec"
 	"github.com/numalet/numalet/topology/strictyaml"
 )
 
@@ -66,7 +67,7 @@ func (i *Identities) Of(pods []*v1.Pod) []*v1.Pod {
 	i.begin()
 	out, changed := slices.Clone(pods), false
 	for n, p := range out {
-		name := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+		name := podspec.Name(p)
 		made := types.UID(p.Annotations[AnnotationManifest])
 		if made == "" { // its manifest says who it is
 			delete(i.found, name)
@@ -130,10 +131,8 @@ func (i *Identities) lent(name types.NamespacedName, made types.UID, p *v1.Pod) 
 		return "", false
 	}
 	best := slices.MaxFunc(found, func(a, b cri.Pod) int {
-		if a.Running() != b.Running() {
-			return cmp.Compare(btoi(a.Running()), btoi(b.Running()))
-		}
-		return a.Sandboxes[0].CreatedAt.Compare(b.Sandboxes[0].CreatedAt)
+		return cmp.Or(cmp.Compare(btoi(a.Running()), btoi(b.Running())),
+			a.Sandboxes[0].CreatedAt.Compare(b.Sandboxes[0].CreatedAt))
 	})
 	return best.UID, best.Running()
 }

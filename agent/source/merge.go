@@ -1,7 +1,6 @@
 package source
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/pod"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // member is a pod of a source: as the feed gave it, and as it was handed out.
@@ -25,7 +25,7 @@ func merge(source string, old map[types.UID]member, pods []*v1.Pod, now time.Tim
 	names := make(map[types.NamespacedName]bool, len(pods))
 	byOp := map[Op][]*v1.Pod{}
 	for _, given := range pods {
-		name := types.NamespacedName{Namespace: given.Namespace, Name: given.Name}
+		name := podspec.Name(given)
 		_, sameUID := next[given.UID]
 		if why := clash(names[name], sameUID, given); why != "" {
 			left = append(left, finding{Problem: Problem{Source: source, Name: name.String(),
@@ -57,10 +57,7 @@ func merge(source string, old map[types.UID]member, pods []*v1.Pod, now time.Tim
 			byOp[REMOVE] = append(byOp[REMOVE], was.pod)
 		}
 	}
-	slices.SortFunc(byOp[REMOVE], func(a, b *v1.Pod) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
-			cmp.Compare(a.UID, b.UID))
-	})
+	slices.SortFunc(byOp[REMOVE], podspec.Compare)
 	for _, op := range []Op{REMOVE, ADD, UPDATE, DELETE, RETRY, RECONCILE} {
 		first := op == ADD && old == nil
 		if len(byOp[op]) > 0 || first {

@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -96,12 +97,9 @@ func (m *Mux) Sources() []string {
 func (m *Mux) SeenAll(handled func(source string) bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, f := range m.feeds {
-		if !m.seen[f.Name()] || !handled(f.Name()) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(m.feeds, func(f Feed) bool {
+		return !m.seen[f.Name()] || !handled(f.Name())
+	})
 }
 
 // Run feeds and merges until ctx ends, then joins all feeds. The error is a feed's.

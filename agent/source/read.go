@@ -3,6 +3,7 @@ package source
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -117,9 +118,7 @@ func dig(at map[string]any, path []string) map[string]any {
 // mapsWith is the object with one more field, unless there is no value for it.
 func mapsWith(m map[string]any, key string, value any) map[string]any {
 	out := map[string]any{}
-	for k, v := range m {
-		out[k] = v
-	}
+	maps.Copy(out, m)
 	if value != nil {
 		out[key] = value
 	}

@@ -97,7 +97,7 @@ func initialized(in Input, s v1.PodStatus) v1.PodCondition {
 	if open := unready(s.InitContainerStatuses); len(open) > 0 &&
 		(was == nil || was.Status != v1.ConditionTrue) {
 		c.Status, c.Reason = v1.ConditionFalse, reasonContainersUninit
-		c.Message = "containers with incomplete status: " + list(open)
+		c.Message = fmt.Sprint("containers with incomplete status: ", open)
 	}
 	return c
 }
@@ -125,7 +125,7 @@ func containersReady(pod *v1.Pod, s v1.PodStatus) v1.PodCondition {
 		return c
 	}
 	c.Reason = reasonContainersNotReady
-	c.Message = "containers with unready status: " + list(open)
+	c.Message = fmt.Sprint("containers with unready status: ", open)
 	return c
 }
 
@@ -177,8 +177,6 @@ func unready(statuses []v1.ContainerStatus) []string {
 	}
 	return out
 }
-
-func list(names []string) string { return "[" + strings.Join(names, " ") + "]" }
 
 func conditionOf(s v1.PodStatus, t v1.PodConditionType) *v1.PodCondition {
 	for i := range s.Conditions {

@@ -8,7 +8,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // update takes a change of what sources desire.
@@ -87,22 +87,15 @@ func (l *Loop) removeNamesake(ctx context.Context, p *v1.Pod, op source.Op) {
 // inOrder is the order in which pods that come together are decided on: those that run already,
 // whose place is taken, then the older ones first.
 func (l *Loop) inOrder(pods []*v1.Pod) []*v1.Pod {
-	running := sets.New[types.UID]()
+	rank := map[types.UID]int{} // below zero: it runs
 	for _, p := range pods {
 		if l.observed(p.UID).Running {
-			running.Insert(p.UID)
+			rank[p.UID] = -1
 		}
-	}
-	rank := func(p *v1.Pod) int {
-		if running.Has(p.UID) {
-			return 0
-		}
-		return 1
 	}
 	return slices.SortedStableFunc(slices.Values(pods), func(a, b *v1.Pod) int {
-		return cmp.Or(rank(a)-rank(b), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
-			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
-			cmp.Compare(a.UID, b.UID))
+		return cmp.Or(rank[a.UID]-rank[b.UID], a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+			podspec.Compare(a, b))
 	})
 }
 

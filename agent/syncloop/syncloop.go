@@ -101,8 +101,7 @@ const period = time.Second
 
 // Run handles events until ctx ends.
 func (l *Loop) Run(ctx context.Context) error {
-	tick := time.NewTicker(period)
-	defer tick.Stop()
+	tick := time.Tick(period)
 	for {
 		l.entered.Store(time.Now().UnixNano())
 		select {
@@ -123,7 +122,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			}
 		case <-l.cfg.Inputs.Capacity:
 			l.cfg.Admission.Poke()
-		case <-tick.C: // the round itself is what Healthy looks for
+		case <-tick: // the round itself is what Healthy looks for
 			l.hearing()
 		}
 	}

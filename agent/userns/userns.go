@@ -187,10 +187,11 @@ func (r *Ranges) write(pod types.UID, ids cri.IDs) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(r.file(pod)), 0o750); err != nil {
-		return fmt.Errorf("write the ids of a pod: %w", err)
+	err = os.MkdirAll(filepath.Dir(r.file(pod)), 0o750)
+	if err == nil {
+		err = files.ReplaceDurably(r.file(pod), raw)
 	}
-	if err := files.ReplaceDurably(r.file(pod), raw); err != nil {
+	if err != nil {
 		return fmt.Errorf("write the ids of a pod: %w", err)
 	}
 	return nil

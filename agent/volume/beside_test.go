@@ -40,7 +40,7 @@ func TestBeside(t *testing.T) {
 				VolumeMounts: []v1.VolumeMount{{Name: "v", MountPath: "/v"}}}},
 		}}
 		pod.UID = "u"
-		v, err := New(Config{Root: t.TempDir()})
+		v, err := New(alone(Config{Root: t.TempDir()}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -12,6 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/topology/files"
 )
 
 // devicesDir, below a pod's directory, has a link to each block device that the pod has as it is.
@@ -34,7 +35,7 @@ func blocks() plugin {
 				}
 				link := t.place().device(t.podDir)
 				isNew, err := linkTo(t.pv.Spec.Local.Path, link)
-				if isNew && v.cfg.Tell != nil {
+				if isNew {
 					v.cfg.Tell(t.pod, v1.EventTypeNormal, "SuccessfulMountVolume", fmt.Sprintf(
 						"MapVolume.MapPodDevice succeeded for volume %q volumeMapPath %q", t.pv.Name, link))
 				}
@@ -69,7 +70,7 @@ func linkTo(device, path string) (isNew bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
 		return false, err
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := files.Remove(path); err != nil {
 		return false, err
 	}
 	err = os.Symlink(device, path)

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/component-helpers/storage/ephemeral"
 	storagehelpers "k8s.io/component-helpers/storage/volume"
 	"k8s.io/utils/ptr"
@@ -229,11 +229,7 @@ func (c Config) persistentFits(u used) error {
 	if u.pv == nil {
 		return nil
 	}
-	var labels map[string]string
-	if c.Labels != nil {
-		labels = c.Labels()
-	}
-	if err := storagehelpers.CheckNodeAffinity(u.pv, labels); err != nil {
+	if err := storagehelpers.CheckNodeAffinity(u.pv, c.Labels()); err != nil {
 		return fmt.Errorf("MountVolume.NodeAffinity check failed for volume %q : %w", u.pv.Name, err)
 	}
 	if len(u.mountOptions()) > 0 && !u.plugin.options {
@@ -266,11 +262,5 @@ func (u used) mountOptions(more ...string) []string {
 			all = strings.Split(text, ",")
 		}
 	}
-	set := map[string]bool{}
-	for _, o := range slices.Concat(all, more) {
-		if o != "" {
-			set[o] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(set))
+	return sets.List(sets.New(slices.Concat(all, more)...).Delete(""))
 }

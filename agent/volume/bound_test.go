@@ -211,7 +211,7 @@ func TestPersistentVolumes(t *testing.T) {
 			}
 			// The next run of the agent knows it, also while the API server is away.
 			s.away = true
-			again, err := New(Config{Root: v.root, Mounter: mounter, Claims: s})
+			again, err := New(alone(Config{Root: v.root, Mounter: mounter, Claims: s}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -280,7 +280,7 @@ func TestReadWriteOncePod(t *testing.T) {
 		first, second := podWith(claimVolume("data")), podWith(claimVolume("data"))
 		second.UID = "u2"
 		setUp(t, v, first)
-		again, err := New(Config{Root: v.root, Mounter: mounter, Claims: s})
+		again, err := New(alone(Config{Root: v.root, Mounter: mounter, Claims: s}))
 		if err != nil {
 			t.Fatal(err)
 		}

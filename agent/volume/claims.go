@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -126,9 +125,7 @@ func (c *claims) hold(pod types.UID, all map[string]Claimed) (taken []string, er
 		return taken, nil
 	}
 	if len(mine) == 0 {
-		if err = os.Remove(path); errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
+		err = files.Remove(path)
 	} else {
 		err = files.Replace(path, text)
 	}

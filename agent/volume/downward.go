@@ -26,14 +26,10 @@ func downwardAPIs() plugin {
 func (s sources) downwardAPI(
 	pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode fs.FileMode,
 ) (content, error) {
-	var facts cri.Facts
-	if s.facts != nil {
-		facts = s.facts()
-	}
 	files := map[string]file{}
 	var errs []error
 	for _, item := range items {
-		text, err := downwardText(pod, item, facts)
+		text, err := downwardText(pod, item, s.facts)
 		errs = append(errs, err)
 		files[item.Path] = file{data: []byte(text), mode: modeOf(item.Mode, mode)}
 	}

@@ -31,20 +31,13 @@ func emptyDirs() plugin {
 	return plugin{field: "emptyDir", name: emptyDirName, relabel: true,
 		mounted: func(u used) bool { return emptyDirSource(u).Medium != v1.StorageMediumDefault },
 		setUp: func(_ context.Context, v *Volumes, t target) (time.Time, error) {
-			return time.Time{}, v.makeEmptyDir(t, emptyDirSource(t.used), v.nodeMemory())
+			return time.Time{}, v.makeEmptyDir(t, emptyDirSource(t.used), v.cfg.Memory())
 		}}
 }
 
 // emptyDirSource is the volume's; one without any source is an emptyDir too.
 func emptyDirSource(u used) v1.EmptyDirVolumeSource {
 	return ptr.Deref(u.volume.EmptyDir, v1.EmptyDirVolumeSource{})
-}
-
-func (v *Volumes) nodeMemory() int64 {
-	if v.cfg.Memory == nil {
-		return 0
-	}
-	return v.cfg.Memory()
 }
 
 // makeEmptyDir makes a directory that begins empty, and maybe with something mounted on it, whatever
@@ -89,10 +82,10 @@ func own(pod *v1.Pod, dir string, asRoot bool) error {
 		return fmt.Errorf("set mode of emptyDir: %w", err)
 	}
 	mode := emptyDirMode | info.Mode()&fs.ModeSticky
-	if sc := pod.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
+	if group := groupOf(pod); group != nil {
 		if asRoot {
-			if err := os.Lchown(dir, -1, int(*sc.FSGroup)); err != nil {
-				return fmt.Errorf("give emptyDir to group %d of fsGroup: %w", *sc.FSGroup, err)
+			if err := os.Lchown(dir, -1, int(*group)); err != nil {
+				return fmt.Errorf("give emptyDir to group %d of fsGroup: %w", *group, err)
 			}
 		}
 		mode |= fs.ModeSetgid

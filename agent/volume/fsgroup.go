@@ -38,9 +38,7 @@ func (v *Volumes) giveToGroup(t target) error {
 	defer telling.Wait()
 	done := make(chan struct{})
 	defer close(done)
-	if v.cfg.Tell != nil {
-		telling.Go(func() { v.tellGiving(t, &given, done) })
-	}
+	telling.Go(func() { v.tellGiving(t, &given, done) })
 	return giveTo(t.path(), int(*sc.FSGroup), &given)
 }
 

@@ -1,9 +1,7 @@
 package volume
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/topology/files"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -46,9 +45,9 @@ func (r records) HookPends(uid types.UID, container string, attempt uint32) erro
 func (r records) HookDone(uid types.UID, container string) error {
 	path, err := r.hookFile(uid, container)
 	if err == nil {
-		err = os.Remove(path)
+		err = files.Remove(path)
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil {
 		return fmt.Errorf("note that the postStart hook of container %s is done: %w",
 			container, err)
 	}

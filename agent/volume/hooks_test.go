@@ -12,7 +12,7 @@ import (
 func TestHooksPending(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "root")
 	open := func() *Volumes {
-		v, err := New(Config{Root: root, Mounter: mount.NewFakeMounter(nil)})
+		v, err := New(alone(Config{Root: root, Mounter: mount.NewFakeMounter(nil)}))
 		if err != nil {
 			t.Fatal(err)
 		}

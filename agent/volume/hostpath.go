@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 func hostPaths() plugin {
@@ -28,10 +29,7 @@ func hostPaths() plugin {
 // checkHostPath sees to it that the path is what the volume's type says, creating it for the types
 // that ask for that. Without a type anything goes, even a path that does not exist.
 func checkHostPath(source *v1.HostPathVolumeSource) error {
-	kind := v1.HostPathUnset
-	if source.Type != nil {
-		kind = *source.Type
-	}
+	kind := ptr.Deref(source.Type, v1.HostPathUnset)
 	if kind == v1.HostPathUnset {
 		return nil
 	}

@@ -16,7 +16,9 @@ func configMaps() plugin {
 		func(ctx context.Context, from sources, t target) (content, error) {
 			s := t.volume.ConfigMap
 			mode := modeOf(s.DefaultMode, fs.FileMode(v1.ConfigMapVolumeSourceDefaultMode))
-			return from.configMap(ctx, t.pod, s.Name, keys{s.Items, mode, s.Optional})
+			return from.projection(ctx, t.pod, v1.VolumeProjection{ConfigMap: &v1.ConfigMapProjection{
+				LocalObjectReference: s.LocalObjectReference, Items: s.Items, Optional: s.Optional,
+			}}, mode)
 		})
 }
 
@@ -25,7 +27,9 @@ func secrets() plugin {
 		func(ctx context.Context, from sources, t target) (content, error) {
 			s := t.volume.Secret
 			mode := modeOf(s.DefaultMode, fs.FileMode(v1.SecretVolumeSourceDefaultMode))
-			return from.secret(ctx, t.pod, s.SecretName, keys{s.Items, mode, s.Optional})
+			return from.projection(ctx, t.pod, v1.VolumeProjection{Secret: &v1.SecretProjection{
+				LocalObjectReference: v1.LocalObjectReference{Name: s.SecretName},
+				Items:                s.Items, Optional: s.Optional}}, mode)
 		})
 }
 
@@ -37,13 +41,10 @@ type keys struct {
 }
 
 func (s sources) configMap(
-	ctx context.Context, pod *v1.Pod, name string, k keys,
+	ctx context.Context, pod *v1.Pod, p *v1.ConfigMapProjection, mode fs.FileMode,
 ) (content, error) {
-	objects, err := s.server()
-	if err != nil {
-		return content{}, err
-	}
-	c, err := objects.ConfigMap(ctx, pod, name)
+	k := keys{p.Items, mode, p.Optional}
+	c, err := s.objects.ConfigMap(ctx, pod, p.Name)
 	if err != nil {
 		return content{}, k.missing(err)
 	}
@@ -55,12 +56,11 @@ func (s sources) configMap(
 	return k.files(data, "configmap references non-existent config key")
 }
 
-func (s sources) secret(ctx context.Context, pod *v1.Pod, name string, k keys) (content, error) {
-	objects, err := s.server()
-	if err != nil {
-		return content{}, err
-	}
-	found, err := objects.Secret(ctx, pod, name)
+func (s sources) secret(
+	ctx context.Context, pod *v1.Pod, p *v1.SecretProjection, mode fs.FileMode,
+) (content, error) {
+	k := keys{p.Items, mode, p.Optional}
+	found, err := s.objects.Secret(ctx, pod, p.Name)
 	if err != nil {
 		return content{}, k.missing(err)
 	}

@@ -90,8 +90,8 @@ func (v *Volumes) mountLocal(t target) error {
 // tellMismatch tells of a device that could not be mounted as the file system that its volume names,
 // since it has another one.
 func (v *Volumes) tellMismatch(t target, err error) {
-	var failed mount.MountError
-	if v.cfg.Tell != nil && errors.As(err, &failed) && failed.Type == mount.FilesystemMismatch {
+	failed, is := errors.AsType[mount.MountError](err)
+	if is && failed.Type == mount.FilesystemMismatch {
 		v.cfg.Tell(t.pv, v1.EventTypeWarning, "FailedMountOnFilesystemMismatch",
 			fmt.Sprintf("MountVolume failed for volume %q %v", t.pv.Name, err))
 	}
@@ -100,7 +100,7 @@ func (v *Volumes) tellMismatch(t target, err error) {
 // tellShared tells of a volume that other pods use with another group than this pod asks for.
 func (v *Volumes) tellShared(t target) {
 	group := groupOf(t.pod)
-	if group == nil || v.cfg.Tell == nil {
+	if group == nil {
 		return
 	}
 	if gid, err := groupAt(t.path()); err == nil && gid != *group {

@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
 	"k8s.io/mount-utils"
 	"k8s.io/utils/exec"
+	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/topology/files"
 )
 
 // onDevices are the file systems on block devices that local persistent volumes name. Each is
@@ -60,13 +63,10 @@ func (d *onDevices) bind(t target, bind func(source string) error) error {
 		if err := os.MkdirAll(path, dirMode); err != nil {
 			return err
 		}
-		fstype := ""
-		if wanted := t.pv.Spec.Local.FSType; wanted != nil {
-			fstype = *wanted
-		}
-		err := d.format(t.pv.Spec.Local.Path, path, fstype, t.mountOptions())
+		local := t.pv.Spec.Local
+		err := d.format(local.Path, path, ptr.Deref(local.FSType, ""), t.mountOptions())
 		if err != nil {
-			return fmt.Errorf("mount the file system on %s: %w", t.pv.Spec.Local.Path, err)
+			return fmt.Errorf("mount the file system on %s: %w", local.Path, err)
 		}
 	}
 	return bind(path)
@@ -91,10 +91,7 @@ func (d *onDevices) release(ctx context.Context, volume string) (err error) {
 			return err
 		}
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return files.Remove(path)
 }
 
 // releaseAll releases the local volumes among what is in a pod's directory, of which nothing is
@@ -123,10 +120,7 @@ func (d *onDevices) isUsed(path string) (bool, error) {
 		}
 	}
 	pods := filepath.Join(d.root, podsDir) + string(filepath.Separator)
-	for _, p := range points {
-		if p.Device == device && strings.HasPrefix(plainPath(p.Path), pods) {
-			return true, nil
-		}
-	}
-	return false, nil
+	return slices.ContainsFunc(points, func(p mount.MountPoint) bool {
+		return p.Device == device && strings.HasPrefix(plainPath(p.Path), pods)
+	}), nil
 }

@@ -6,9 +6,10 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 func projections() plugin {
@@ -25,65 +26,45 @@ func project(ctx context.Context, from sources, t target) (content, error) {
 		c, err := from.projection(ctx, t.pod, source, mode)
 		errs = append(errs, err)
 		maps.Copy(out.files, c.files)
-		out.again = earlier(out.again, c.again)
+		out.again = await.Earlier(out.again, c.again)
 	}
 	return out, errors.Join(errs...)
 }
 
-// earlier is the first of two times; zero is never.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
-}
-
+// projection has the files of one source. With an error they count for nothing.
 func (s sources) projection(
 	ctx context.Context, pod *v1.Pod, source v1.VolumeProjection, mode fs.FileMode,
 ) (content, error) {
 	switch {
-	case source.ConfigMap != nil:
-		p := source.ConfigMap
-		return s.configMap(ctx, pod, p.Name, keys{p.Items, mode, p.Optional})
-	case source.Secret != nil:
-		p := source.Secret
-		return s.secret(ctx, pod, p.Name, keys{p.Items, mode, p.Optional})
+	case source == v1.VolumeProjection{}:
+		return content{}, nil // the API server has sources without any type, and they are nothing
 	case source.DownwardAPI != nil:
 		return s.downwardAPI(pod, source.DownwardAPI.Items, mode)
+	case s.objects == nil:
+		return content{}, errors.New("there is no API server to get its content from; " +
+			"run the agent with --kubeconfig")
+	case source.ConfigMap != nil:
+		return s.configMap(ctx, pod, source.ConfigMap, mode)
+	case source.Secret != nil:
+		return s.secret(ctx, pod, source.Secret, mode)
 	case source.ServiceAccountToken != nil:
-		return s.tokenFile(ctx, pod, source.ServiceAccountToken, mode)
+		p := source.ServiceAccountToken
+		token, renew, err := s.objects.Token(ctx, pod, p)
+		return content{map[string]file{p.Path: credential(pod, token, mode)}, renew}, err
 	case source.ClusterTrustBundle != nil:
-		return s.trustFile(ctx, pod, source.ClusterTrustBundle, mode)
-	case source.PodCertificate != nil:
-		return s.certificateFiles(ctx, pod, source.PodCertificate, mode)
+		p := source.ClusterTrustBundle
+		pem, again, err := s.objects.TrustAnchors(ctx, p)
+		return content{map[string]file{p.Path: credential(pod, pem, mode)}, again}, err
 	default:
-		return content{}, nil // the API server has sources without any type, and they are nothing
+		return s.certificateFiles(ctx, pod, source.PodCertificate, mode)
 	}
-}
-
-func (s sources) tokenFile(
-	ctx context.Context, pod *v1.Pod, p *v1.ServiceAccountTokenProjection, mode fs.FileMode,
-) (content, error) {
-	objects, err := s.server()
-	if err != nil {
-		return content{}, err
-	}
-	token, renew, err := objects.Token(ctx, pod, p)
-	if err != nil {
-		return content{}, err
-	}
-	return content{map[string]file{p.Path: credential(pod, token, mode)}, renew}, nil
 }
 
 // certificateFiles are the key and its certificates, in one file or each in its own.
 func (s sources) certificateFiles(
 	ctx context.Context, pod *v1.Pod, p *v1.PodCertificateProjection, mode fs.FileMode,
 ) (content, error) {
-	objects, err := s.server()
-	if err != nil {
-		return content{}, err
-	}
-	key, chain, again, err := objects.Certificate(ctx, pod, p)
+	key, chain, again, err := s.objects.Certificate(ctx, pod, p)
 	if err != nil {
 		return content{}, err
 	}
@@ -97,18 +78,4 @@ func (s sources) certificateFiles(
 		}
 	}
 	return out, nil
-}
-
-func (s sources) trustFile(
-	ctx context.Context, pod *v1.Pod, p *v1.ClusterTrustBundleProjection, mode fs.FileMode,
-) (content, error) {
-	objects, err := s.server()
-	if err != nil {
-		return content{}, err
-	}
-	pem, again, err := objects.TrustAnchors(ctx, p)
-	if err != nil {
-		return content{}, err
-	}
-	return content{map[string]file{p.Path: credential(pod, pem, mode)}, again}, nil
 }

@@ -186,7 +186,7 @@ func TestFoundAgain(t *testing.T) {
 	if err := mounter.Mount("tmpfs", stray, "tmpfs", nil); err != nil {
 		t.Fatal(err)
 	}
-	again, err := New(Config{Root: v.root, Mounter: mounter})
+	again, err := New(alone(Config{Root: v.root, Mounter: mounter}))
 	if err != nil {
 		t.Fatal(err)
 	}

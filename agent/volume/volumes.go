@@ -14,6 +14,7 @@ import (
 	"k8s.io/mount-utils"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/await"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -31,21 +32,21 @@ type Config struct {
 	// HostsFile is what pods in the host's network see as /etc/hosts; "" means /etc/hosts.
 	HostsFile string
 	// Memory is the largest memory-backed emptyDir in bytes, the node's allocatable memory at the
-	// moment; 0 or a nil function leaves the size of those without a limit to the kernel.
+	// moment; 0 leaves the size of those without a limit to the kernel.
 	Memory func() int64
 	// Objects are what some volumes are made of; nil: there is no API server.
 	Objects Objects
 	// Facts are what files tell of the node; their addresses are not looked at.
 	Facts func() cri.Facts
-	// Done is told of each volume that was set up, or was not, with its type's name; nil: nobody
-	// is. It must not block.
+	// Done is told of each volume that was set up, or was not, with its type's name. It must not
+	// block.
 	Done func(plugin string, took time.Duration, err error)
 	// Claims are asked what persistent volume claims are bound to; nil: there is no API server.
 	Claims Claims
-	// Labels are the node's; nil: it has none.
+	// Labels are the node's.
 	Labels func() map[string]string
-	// Tell is told what happens to a pod's volumes, or to a persistent volume itself; nil: nobody
-	// is. It must not block.
+	// Tell is told what happens to a pod's volumes, or to a persistent volume itself. It must not
+	// block.
 	Tell func(about runtime.Object, eventType, reason, message string)
 }
 
@@ -138,7 +139,7 @@ func (v *Volumes) bring(ctx context.Context, pod *v1.Pod, updates bool) error {
 		t := newTarget(pod, dir, used, have, s.place)
 		t.room = &room
 		next, err := v.do(ctx, s, t)
-		again, errs = earlier(again, next), append(errs, err)
+		again, errs = await.Earlier(again, next), append(errs, err)
 		if ctx.Err() != nil {
 			errs = append(errs, ctx.Err())
 			break
@@ -191,9 +192,7 @@ func (v *Volumes) do(ctx context.Context, s step, t target) (again time.Time, er
 	}
 	began := time.Now()
 	again, err = t.plugin.setUp(ctx, v, t)
-	if v.cfg.Done != nil {
-		v.cfg.Done(t.plugin.name, time.Since(began), err)
-	}
+	v.cfg.Done(t.plugin.name, time.Since(began), err)
 	switch {
 	case err != nil && t.plugin.block:
 		return again, &MapError{t.place().name, err}

@@ -9,13 +9,17 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/mount-utils"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/cri"
 )
 
 // newVolumes has its root in a new directory and mounts in memory only.
@@ -26,11 +30,31 @@ func newVolumes(t *testing.T, cfg Config) (*Volumes, *mount.FakeMounter) {
 		cfg.Mounter = mounter
 	}
 	cfg.Root = filepath.Join(t.TempDir(), "root")
-	v, err := New(cfg)
+	v, err := New(alone(cfg))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return v, mounter
+}
+
+// alone has nobody told, and nothing known of the node, as far as the configuration says no more.
+func alone(c Config) Config {
+	if c.Memory == nil {
+		c.Memory = func() int64 { return 0 }
+	}
+	if c.Facts == nil {
+		c.Facts = func() cri.Facts { return cri.Facts{} }
+	}
+	if c.Done == nil {
+		c.Done = func(string, time.Duration, error) {}
+	}
+	if c.Labels == nil {
+		c.Labels = func() map[string]string { return nil }
+	}
+	if c.Tell == nil {
+		c.Tell = func(runtime.Object, string, string, string) {}
+	}
+	return c
 }
 
 // podWith is a pod with UID u and one container, c, that mounts each of the volumes.

@@ -2,7 +2,6 @@ package volume
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"time"
@@ -59,17 +58,8 @@ type maker func(ctx context.Context, from sources, t target) (content, error)
 
 // sources are what contents are made from.
 type sources struct {
-	objects Objects          // nil: there is no API server
-	facts   func() cri.Facts // nil: nothing is known
-}
-
-// server are the objects of the API server, if there is one.
-func (s sources) server() (Objects, error) {
-	if s.objects == nil {
-		return nil, errors.New("there is no API server to get its content from; " +
-			"run the agent with --kubeconfig")
-	}
-	return s.objects, nil
+	objects Objects // nil: there is no API server
+	facts   cri.Facts
 }
 
 // written are volumes with what the agent writes into them, all files at once. Those that may have
@@ -77,7 +67,7 @@ func (s sources) server() (Objects, error) {
 func written(field, name string, medium v1.StorageMedium, content maker) plugin {
 	return plugin{field: field, name: name, relabel: true, written: true,
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
-			c, err := content(ctx, sources{v.cfg.Objects, v.cfg.Facts}, t)
+			c, err := content(ctx, sources{v.cfg.Objects, v.cfg.Facts()}, t)
 			if err != nil {
 				return time.Time{}, err
 			}
@@ -90,7 +80,7 @@ func written(field, name string, medium v1.StorageMedium, content maker) plugin 
 			}
 			bare := dir.Medium != v1.StorageMediumDefault && !t.have.mounted
 			if bare || !t.have.complete {
-				if err := v.makeEmptyDir(t, dir, v.nodeMemory()); err != nil {
+				if err := v.makeEmptyDir(t, dir, v.cfg.Memory()); err != nil {
 					return time.Time{}, err
 				}
 			}

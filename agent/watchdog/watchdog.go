@@ -45,15 +45,14 @@ func (w Watchdog) Run(ctx context.Context) error {
 	}
 	log := klog.FromContext(ctx)
 	log.Info("systemd watches over the agent", "period", w.period)
-	ticker := time.NewTicker(w.period / 2)
-	defer ticker.Stop()
+	tick := time.Tick(w.period / 2)
 	for {
 		if err := w.healthy(); err != nil {
 			log.Error(err, "The agent is not well; systemd's watchdog is not told that it is")
 		} else if _, err := daemon.SdNotify(false, daemon.SdNotifyWatchdog); err != nil {
 			log.Error(err, "systemd's watchdog was not told that the agent is well")
 		}
-		if !await.On(ctx, ticker.C) {
+		if !await.On(ctx, tick) {
 			return nil
 		}
 	}

@@ -1,9 +1,11 @@
 package podspec
 
 import (
+	"cmp"
 	"iter"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Kind tells for how long a container runs.
@@ -62,6 +64,17 @@ func All(pod *v1.Pod) iter.Seq2[*v1.Container, Kind] {
 			}
 		}
 	}
+}
+
+// Name is the pod's name with its namespace.
+func Name(pod *v1.Pod) types.NamespacedName {
+	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+}
+
+// Compare orders pods by namespace, name and UID.
+func Compare(a, b *v1.Pod) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+		cmp.Compare(a.UID, b.UID))
 }
 
 // Target is the container whose processes an ephemeral container sees; "": it is none, or names none.

@@ -10,26 +10,17 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/kubeapi/requests"
 	"github.com/numalet/numalet/agent/podstatus"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // patience is how long an answer counts more than a set that says otherwise: a watch is behind.
 const patience = 10 * time.Second
 
-// Verb is what a Request does.
-type Verb string
-
-// The verbs. None: there is nothing to request.
-const (
-	None   Verb = ""
-	Get    Verb = "get"
-	Create Verb = "create"
-	Delete Verb = "delete"
-)
-
 // Request is one to the API server about a mirror pod.
 type Request struct {
-	Verb Verb
+	Verb requests.Verb
 	// Pod is the static pod whose mirror pod is to be created, or the pod to delete, which has to
 	// have that UID still.
 	Pod *v1.Pod
@@ -39,8 +30,8 @@ type Request struct {
 // requests nothing itself and has no clock. All methods may be called from anywhere; of one name
 // only one request may be under way.
 type Book struct {
-	mu    sync.Mutex // guards what follows
-	names map[types.NamespacedName]*line
+	mu    sync.Mutex                     // guards what follows
+	names map[types.NamespacedName]*line // which a static pod and its mirror pod have in common
 	heard bool
 }
 
@@ -75,7 +66,7 @@ func (b *Book) Heard() (look []types.NamespacedName) {
 
 // Wrote takes what was written of a pod of the node. look: its name is to be looked at.
 func (b *Book) Wrote(c podstatus.Change) (name types.NamespacedName, look bool) {
-	if name = nameOf(c.Pod); !IsStatic(c.Pod) {
+	if name = podspec.Name(c.Pod); !podspec.IsStatic(c.Pod) {
 		return name, false
 	}
 	b.mu.Lock()
@@ -119,7 +110,7 @@ func (b *Book) Saw(all []*v1.Pod) (look []types.NamespacedName) {
 	defer b.mu.Unlock()
 	there := make(map[types.NamespacedName]bool, len(all))
 	for _, pod := range all {
-		name := nameOf(pod)
+		name := podspec.Name(pod)
 		l, known := b.names[name]
 		if there[name] || !known && !Is(pod) {
 			continue // none of our business
@@ -182,13 +173,13 @@ func (b *Book) Next(name types.NamespacedName, now time.Time) (r Request, again 
 	has := l.has()
 	switch {
 	case l.doubt:
-		r.Verb = Get
+		r.Verb = requests.Get
 	case has == nil && len(l.static) > 0:
-		r = Request{Create, l.static[0]}
+		r = Request{requests.Create, l.static[0]}
 	case has == nil, !Is(has), HeldBack(has): // another pod has the name, or there is nothing to do
 	case len(l.static) == 0 && b.heard,
 		len(l.static) > 0 && (!IsOf(has, l.static[0]) || has.DeletionTimestamp != nil):
-		r = Request{Delete, has}
+		r = Request{requests.Delete, has}
 	}
 	return r, again
 }
@@ -205,16 +196,17 @@ func (b *Book) Answered(name types.NamespacedName, r Request, got *v1.Pod, err e
 	switch {
 	case err == nil:
 		l.doubt, l.untold, l.answer = false, false, &answer{got, now}
-	case r.Verb != Create && apierrors.IsNotFound(err):
+	case r.Verb != requests.Create && apierrors.IsNotFound(err):
 		l.doubt, l.answer = false, &answer{nil, now}
-	case r.Verb == Create && apierrors.IsAlreadyExists(err):
+	case r.Verb == requests.Create && apierrors.IsAlreadyExists(err):
 		l.doubt = true
 		if l.untold { // it would not tell again at once
 			return err
 		}
-	case r.Verb == Delete && apierrors.IsConflict(err): // it has another UID
+	case r.Verb == requests.Delete && apierrors.IsConflict(err): // it has another UID
 		l.doubt = true
-	case r.Verb == Get && apierrors.IsForbidden(err): // there is none, or it is no pod of this node
+	case r.Verb == requests.Get && apierrors.IsForbidden(err):
+		// There is none, or it is no pod of this node.
 		l.doubt, l.untold = false, true
 		return err
 	default:

@@ -10,10 +10,10 @@ package mirror
 
 import (
 	"maps"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/source"
@@ -23,12 +23,6 @@ import (
 func Is(pod *v1.Pod) bool {
 	_, is := pod.Annotations[source.AnnotationMirror]
 	return is
-}
-
-// IsStatic reports whether a pod of the node is a static one, which has a mirror pod.
-func IsStatic(pod *v1.Pod) bool {
-	from := pod.Annotations[source.AnnotationSource]
-	return from == source.FileSource || from == source.HTTPSource
 }
 
 // IsOf reports whether a pod of the API server's is the mirror pod of a static one.
@@ -47,15 +41,7 @@ func HeldBack(pod *v1.Pod) bool {
 
 // Split returns the pods that are to run, of all that the API server has for the node: those that
 // are no mirror pods.
-func Split(all []*v1.Pod) (run []*v1.Pod) {
-	run = make([]*v1.Pod, 0, len(all))
-	for _, pod := range all {
-		if !Is(pod) {
-			run = append(run, pod)
-		}
-	}
-	return run
-}
+func Split(all []*v1.Pod) (run []*v1.Pod) { return slices.DeleteFunc(slices.Clone(all), Is) }
 
 // of is the mirror pod of a static pod, to be created.
 func of(static *v1.Pod, node metav1.OwnerReference) *v1.Pod {
@@ -70,9 +56,4 @@ func of(static *v1.Pod, node metav1.OwnerReference) *v1.Pod {
 	delete(m.Annotations, source.AnnotationManifest)
 	m.Annotations[source.AnnotationMirror] = static.Annotations[source.AnnotationHash]
 	return m
-}
-
-// nameOf is what a static pod and its mirror pod have in common.
-func nameOf(pod *v1.Pod) types.NamespacedName {
-	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 }

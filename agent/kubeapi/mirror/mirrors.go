@@ -72,7 +72,7 @@ func (m *Mirrors) add(names []types.NamespacedName) {
 func (m *Mirrors) next(ctx context.Context, name types.NamespacedName) (done bool,
 	again time.Time, err error) {
 	r, again := m.book.Next(name, time.Now())
-	if r.Verb == None {
+	if r.Verb == requests.None {
 		return true, again, nil
 	}
 	klog.FromContext(ctx).V(2).Info("Keeping a mirror pod", "pod", name, "verb", r.Verb)
@@ -85,15 +85,15 @@ func (m *Mirrors) request(ctx context.Context, name types.NamespacedName, r Requ
 	error) {
 	pods := m.cfg.Client.CoreV1().Pods(name.Namespace)
 	switch r.Verb {
-	case Get:
+	case requests.Get:
 		return pods.Get(ctx, name.Name, metav1.GetOptions{})
-	case Create:
+	case requests.Create:
 		node, err := m.owner(ctx)
 		if err != nil {
 			return nil, err
 		}
 		return pods.Create(ctx, of(r.Pod, node), metav1.CreateOptions{})
-	case Delete:
+	case requests.Delete:
 		return nil, pods.Delete(ctx, name.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: ptr.To[int64](0), Preconditions: metav1.NewUIDPreconditions(
 				string(r.Pod.UID))})

@@ -8,7 +8,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/component-helpers/apimachinery/lease"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -59,16 +58,9 @@ func (n *Nodes) prepare(l *coordinationv1.Lease) error {
 // compare tells that the API server was restored from a backup if an object, the lease or the node,
 // is older now than it was before.
 func (n *Nodes) compare(now, before string) {
-	if older(now, before) {
+	if kubeapi.Older(now, before) {
 		klog.Background().Info("The API server's objects are older than they were: it was restored " +
 			"from a backup")
 		n.cfg.Restored()
 	}
-}
-
-// older reports whether version a is before version b of objects of one kind. Versions that cannot
-// be compared are not.
-func older(a, b string) bool {
-	order, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && order < 0
 }

@@ -154,14 +154,13 @@ func (n *Nodes) attempt(ctx context.Context, facts node.Facts) (*v1.Node, error)
 
 // keep writes the status whenever it is to be written.
 func (n *Nodes) keep(ctx context.Context) {
-	tick := time.NewTicker(n.cfg.Periods.Update)
-	defer tick.Stop()
+	tick := time.Tick(n.cfg.Periods.Update)
 	for {
 		n.sync(ctx)
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
 		case <-n.cfg.Changed:
 		case <-n.seen.changed:
 		}

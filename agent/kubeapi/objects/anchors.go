@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -29,12 +28,7 @@ const (
 	maxAnchors, maxBundles = 256, 500
 )
 
-// anchors are trust anchors that were asked for of late. The zero value is ready.
-type anchors struct {
-	mu   sync.Mutex
-	kept map[anchorsKey]bundle
-}
-
+// anchorsKey is what trust anchors were asked for by.
 type anchorsKey struct {
 	name, signer, labels string
 	nothing              bool // is selected
@@ -57,14 +51,15 @@ func (o *Objects) TrustAnchors(
 	if err != nil {
 		return nil, time.Time{}, err
 	}
-	found, ok := o.anchors.get(k)
-	if !ok {
+	kept, _ := o.anchors.Get(k)
+	found, _ := kept.(bundle)
+	if len(found.pem) == 0 || time.Since(found.read) >= anchorsAge {
 		bundles, err := k.bundles(ctx, o.cfg.Client)
 		if err != nil {
 			return nil, time.Time{}, &cri.ObjectError{Err: err}
 		}
 		found = bundle{certificates(bundles), time.Now()}
-		o.anchors.put(k, found)
+		o.anchors.Add(k, found)
 	}
 	if len(found.pem) == 0 && !ptr.Deref(want.Optional, false) {
 		return nil, time.Time{}, &cri.ObjectError{Err: k.missing()}
@@ -146,20 +141,4 @@ func certificates(bundles []certificatesv1.ClusterTrustBundle) []byte {
 		out.Write(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	}
 	return out.Bytes()
-}
-
-func (a *anchors) get(k anchorsKey) (bundle, bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	found, ok := a.kept[k]
-	return found, ok && len(found.pem) > 0 && time.Since(found.read) < anchorsAge
-}
-
-func (a *anchors) put(k anchorsKey, found bundle) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.kept == nil || len(a.kept) >= maxAnchors {
-		a.kept = map[anchorsKey]bundle{}
-	}
-	a.kept[k] = found
 }

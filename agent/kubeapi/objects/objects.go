@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/lru"
 
 	"github.com/numalet/numalet/cri"
 )
@@ -37,8 +38,8 @@ type Config struct {
 type Objects struct {
 	cfg      Config
 	tokens   perPod[tokenKey, token]
-	anchors  anchors
-	classes  classes
+	anchors  *lru.Cache // of bundle by anchorsKey
+	classes  *lru.Cache // of class by name
 	services *services
 	follower *follower // of config maps and secrets
 	// certificates are those that signers issued for pods.
@@ -50,17 +51,9 @@ func New(cfg Config) *Objects {
 	cfg.Strategy = cmp.Or(cfg.Strategy, kubeletconfig.WatchChangeDetectionStrategy)
 	cfg.Period = cmp.Or(cfg.Period, defaultPeriod)
 	cfg.Wait = cmp.Or(cfg.Wait, defaultWait)
-	if cfg.Changed == nil {
-		cfg.Changed = func(types.UID) {}
-	}
-	if cfg.Node == nil {
-		cfg.Node = func() *v1.Node { return nil }
-	}
-	if cfg.Tell == nil {
-		cfg.Tell = func(*v1.Pod, string, string, string) {}
-	}
 	return &Objects{
 		cfg: cfg, services: newServices(cfg.Client), follower: newFollower(cfg),
+		anchors: lru.New(maxAnchors), classes: lru.New(maxClasses),
 		certificates: podCertificates{cfg: cfg},
 	}
 }

@@ -293,6 +293,9 @@ func (s *server) trust(w http.ResponseWriter, r *http.Request, parts []string) {
 // start runs objects of the server until the test ends.
 func (s *server) start(cfg Config) *Objects {
 	cfg.Client = s.client
+	if cfg.Changed == nil {
+		cfg.Changed = func(types.UID) {}
+	}
 	o := New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)

@@ -28,6 +28,7 @@ import (
 	"github.com/numalet/numalet/agent/kubeapi"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // retries are the pauses after lists and watches that failed. An API server that is back is asked
@@ -165,5 +166,5 @@ func (s *store) drop(p *v1.Pod) error {
 // which is a third of a pod.
 func own(p *v1.Pod) types.NamespacedName {
 	p.ManagedFields = nil
-	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+	return podspec.Name(p)
 }

@@ -27,6 +27,18 @@ const (
 	LongestPause = time.Minute
 )
 
+// Verb is what a request does.
+type Verb string
+
+// The verbs. None: there is nothing to request.
+const (
+	None   Verb = ""
+	Get    Verb = "get"
+	Create Verb = "create"
+	Patch  Verb = "patch"
+	Delete Verb = "delete"
+)
+
 // Next makes the next request about a thing, if one is due. done: none was. again: when one will
 // be although nothing happens; zero: not. An error has Next called again after a while, which the
 // API server may lengthen.

@@ -21,7 +21,8 @@ func (b *Book) Answered(uid types.UID, q Request, got *v1.Pod, err error, now ti
 	if r == nil { // it was delivered that it is gone
 		return 0, nil
 	}
-	notThere := err == nil && (q.Verb == Delete || got.UID != q.Pod.UID) || apierrors.IsNotFound(err)
+	notThere := apierrors.IsNotFound(err) ||
+		err == nil && (q.Verb == requests.Delete || got.UID != q.Pod.UID)
 	switch {
 	case notThere && q.Pod != r.pod: // delivered since: others' finalizers may keep it there
 		r.ask = now
@@ -29,7 +30,7 @@ func (b *Book) Answered(uid types.UID, q Request, got *v1.Pod, err error, now ti
 		r.gone, r.ask = true, time.Time{}
 	case err == nil:
 		r.answered(q, got, now)
-		if p != nil && q.Verb == Patch && p.version == q.own {
+		if p != nil && q.Verb == requests.Patch && p.version == q.own {
 			took, p.since = max(1, now.Sub(p.since)), time.Time{}
 		}
 	case apierrors.IsConflict(err): // another version, or another pod
@@ -38,7 +39,7 @@ func (b *Book) Answered(uid types.UID, q Request, got *v1.Pod, err error, now ti
 			return 0, err
 		}
 		r.contested = true
-	case q.Verb == Patch && p != nil && p.cut.more(err):
+	case q.Verb == requests.Patch && p != nil && p.cut.more(err):
 	case requests.MayHaveTakenEffect(err):
 		r.ask = now
 		return 0, err
@@ -52,7 +53,7 @@ func (b *Book) Answered(uid types.UID, q Request, got *v1.Pod, err error, now ti
 // one that was delivered while the answer was on its way may be newer, and then it is asked again.
 // What was written is not older than what has been delivered since.
 func (r *remote) answered(q Request, got *v1.Pod, now time.Time) {
-	if q.Verb == Patch {
+	if q.Verb == requests.Patch {
 		r.sent, r.got, r.contested = &q.Status, &got.Status, false
 		r.repeats.wrote(q.own, now)
 		if older(got, r.pod) {

@@ -8,31 +8,23 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
+	"github.com/numalet/numalet/agent/kubeapi"
 	"github.com/numalet/numalet/agent/kubeapi/mirror"
+	"github.com/numalet/numalet/agent/kubeapi/requests"
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // patience is how long an answer counts more than a delivered version that is older: a watch is
 // behind. After it the API server is asked: it may have been put back to an earlier state.
 const patience = 10 * time.Second
 
-// Verb is what a Request does.
-type Verb string
-
-// The verbs. None: there is nothing to request.
-const (
-	None   Verb = ""
-	Get    Verb = "get"
-	Patch  Verb = "patch"
-	Delete Verb = "delete"
-)
-
 // Request is one to the API server about a pod.
 type Request struct {
-	Verb Verb
+	Verb requests.Verb
 	// Pod is what the API server has, as far as is known: a Patch and a Delete are of this version.
 	Pod *v1.Pod
 	// Status is what a Patch makes of its status.
@@ -84,10 +76,6 @@ func NewBook() *Book {
 	}
 }
 
-func nameOf(pod *v1.Pod) types.NamespacedName {
-	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
-}
-
 // Wrote takes what was written of a pod of the node, at a time.
 func (b *Book) Wrote(c podstatus.Change, now time.Time) {
 	b.mu.Lock()
@@ -101,7 +89,7 @@ func (b *Book) Wrote(c podstatus.Change, now time.Time) {
 	if p == nil {
 		p = &local{}
 		b.pods[uid] = p
-		if name := nameOf(c.Pod); mirror.IsStatic(c.Pod) {
+		if name := podspec.Name(c.Pod); podspec.IsStatic(c.Pod) {
 			b.static[name] = append(b.static[name], uid)
 		}
 	}
@@ -119,7 +107,7 @@ func (b *Book) forgetLocked(uid types.UID) {
 		return
 	}
 	delete(b.pods, uid)
-	if name := nameOf(p.Pod); mirror.IsStatic(p.Pod) {
+	if name := podspec.Name(p.Pod); podspec.IsStatic(p.Pod) {
 		b.static[name] = slices.DeleteFunc(b.static[name], func(u types.UID) bool { return u == uid })
 		if len(b.static[name]) == 0 {
 			delete(b.static, name)
@@ -148,13 +136,13 @@ func (b *Book) Saw(all []*v1.Pod, now time.Time) (look []types.UID) {
 			look = append(look, pod.UID)
 			continue
 		}
-		b.mirrors[nameOf(pod)] = pod.UID
-		look = append(look, b.static[nameOf(pod)]...)
+		b.mirrors[podspec.Name(pod)] = pod.UID
+		look = append(look, b.static[podspec.Name(pod)]...)
 	}
 	for uid, r := range b.remotes {
 		if !there[uid] {
 			delete(b.remotes, uid)
-			if name := nameOf(r.pod); b.mirrors[name] == uid {
+			if name := podspec.Name(r.pod); b.mirrors[name] == uid {
 				delete(b.mirrors, name)
 			}
 		}
@@ -182,16 +170,15 @@ func (r *remote) take(pod *v1.Pod) { r.pod, r.ask, r.gone = pod, time.Time{}, fa
 // older reports whether a is a version before b. Versions that cannot be compared are taken as they
 // come.
 func older(a, b *v1.Pod) bool {
-	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
-	return err == nil && order < 0
+	return kubeapi.Older(a.ResourceVersion, b.ResourceVersion)
 }
 
 // remoteLocked is the pod in the API server that has the status of a pod here; nil: none is known.
 func (b *Book) remoteLocked(p *local) *remote {
-	if !mirror.IsStatic(p.Pod) {
+	if !podspec.IsStatic(p.Pod) {
 		return b.remotes[p.Pod.UID]
 	}
-	r := b.remotes[b.mirrors[nameOf(p.Pod)]]
+	r := b.remotes[b.mirrors[podspec.Name(p.Pod)]]
 	if r == nil || !mirror.IsOf(r.pod, p.Pod) {
 		return nil
 	}
@@ -211,7 +198,7 @@ func (b *Book) Next(uid types.UID, now time.Time) (q Request, again time.Time) {
 	case r == nil:
 		return Request{}, time.Time{}
 	case !r.ask.IsZero() && !now.Before(r.ask):
-		return Request{Verb: Get, Pod: r.pod}, time.Time{}
+		return Request{Verb: requests.Get, Pod: r.pod}, time.Time{}
 	case r.gone:
 		return Request{}, r.ask
 	}
@@ -220,14 +207,14 @@ func (b *Book) Next(uid types.UID, now time.Time) (q Request, again time.Time) {
 	case p.First && r.pod.Status.StartTime != nil: // it says no more than what is there
 	case !same(want, r.pod.Status) && !r.refuses(want):
 		if due := r.repeats.due(p.version); now.Before(due) {
-			return Request{}, earlier(r.ask, due)
+			return Request{}, await.Earlier(r.ask, due)
 		}
-		return Request{Verb: Patch, Pod: r.pod, Status: want, own: p.version}, r.ask
+		return Request{Verb: requests.Patch, Pod: r.pod, Status: want, own: p.version}, r.ask
 	default:
 		p.since = time.Time{}
 	}
-	if p.Cleared && !mirror.IsStatic(p.Pod) && deletable(r.pod) {
-		return Request{Verb: Delete, Pod: r.pod}, r.ask
+	if p.Cleared && !podspec.IsStatic(p.Pod) && deletable(r.pod) {
+		return Request{Verb: requests.Delete, Pod: r.pod}, r.ask
 	}
 	return Request{}, r.ask
 }

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/numalet/numalet/agent/kubeapi/requests"
 	"github.com/numalet/numalet/agent/podstatus"
 )
 
@@ -87,7 +88,7 @@ func TestDeliveredBeforeTheAnswer(t *testing.T) {
 	book.Saw([]*v1.Pod{api.pods["a"]}, now)
 	book.Wrote(podstatus.Change{Pod: api.pods["a"], After: ended, Cleared: true}, now)
 	deletion, _ := book.Next(pod.UID, now)
-	if deletion.Verb != Delete {
+	if deletion.Verb != requests.Delete {
 		t.Fatalf("the first request is %q", deletion.Verb)
 	}
 	if err := api.delete(deletion.Pod, deletion.Pod.ResourceVersion); err != nil {
@@ -100,13 +101,13 @@ func TestDeliveredBeforeTheAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	q, _ := book.Next(pod.UID, now)
-	if q.Verb != Get {
+	if q.Verb != requests.Get {
 		t.Fatalf("after the answer comes %q, want a get", q.Verb)
 	}
 	if _, err := book.Answered(pod.UID, q, api.pods["a"], nil, now); err != nil {
 		t.Fatal(err)
 	}
-	if q, _ = book.Next(pod.UID, now); q.Verb != Patch || q.Status.Message != "" {
+	if q, _ = book.Next(pod.UID, now); q.Verb != requests.Patch || q.Status.Message != "" {
 		t.Errorf("then comes %q of message %q, want a patch without one", q.Verb, q.Status.Message)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/numalet/numalet/agent/kubeapi/mirror"
+	"github.com/numalet/numalet/agent/kubeapi/requests"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/agent/status"
 )
@@ -26,7 +27,7 @@ func (w *world) send(k key) {
 	if !again.IsZero() {
 		w.later[k] = again
 	}
-	if c.write.Verb != None || c.keep.Verb != mirror.None {
+	if c.write.Verb != requests.None || c.keep.Verb != requests.None {
 		w.calls[k] = c
 	}
 }
@@ -34,25 +35,25 @@ func (w *world) send(k key) {
 // carryOut has the API server do what is asked.
 func (w *world) carryOut(c *call) {
 	switch c.write.Verb {
-	case Get:
+	case requests.Get:
 		c.got, c.err = w.api.tell(c.write.Pod.Name)
-	case Patch:
+	case requests.Patch:
 		c.got, c.err = w.api.patch(c.write)
-	case Delete:
+	case requests.Delete:
 		w.mayDelete(c.write.Pod)
 		c.err = w.api.delete(c.write.Pod, c.write.Pod.ResourceVersion)
 	}
 	switch c.keep.Verb {
-	case mirror.Get, mirror.Create:
+	case requests.Get, requests.Create:
 		c.got, c.err = w.mirrorCall(c.keep, c)
-	case mirror.Delete:
+	case requests.Delete:
 		c.err = w.api.delete(c.keep.Pod, "")
 	}
 	c.done = true
 }
 
 func (w *world) mirrorCall(q mirror.Request, c *call) (*v1.Pod, error) {
-	if q.Verb == mirror.Create {
+	if q.Verb == requests.Create {
 		made := *q.Pod
 		made.Annotations = map[string]string{
 			source.AnnotationMirror: q.Pod.Annotations[source.AnnotationHash],

@@ -13,6 +13,7 @@ import (
 
 	"github.com/numalet/numalet/agent/kubeapi/mirror"
 	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // rest lets everything arrive, until nobody has anything to do.
@@ -54,7 +55,7 @@ func (w *world) settled() error {
 	for _, uid := range w.order {
 		p := w.pods[uid]
 		there := w.api.pods[p.Pod.Name]
-		if mirror.IsStatic(p.Pod) {
+		if podspec.IsStatic(p.Pod) {
 			if mirrored[p.Pod.Name] || there != nil && !mirror.Is(there) {
 				continue // another one is before it, or has its name
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // key is a pod of which a status is written, or a name of which a mirror pod is kept.
@@ -134,7 +135,7 @@ func (w *world) deliver(set []*v1.Pod) {
 		}
 	}
 	for _, uid := range slices.Clone(w.order) {
-		if p := w.pods[uid]; !there[uid] && !mirror.IsStatic(p.Pod) {
+		if p := w.pods[uid]; !there[uid] && !podspec.IsStatic(p.Pod) {
 			w.end(uid)
 		}
 	}
@@ -174,13 +175,13 @@ func (w *world) static() {
 	name := "s" + strconv.Itoa(w.rand.IntN(2))
 	var last *here
 	for _, uid := range w.order {
-		if p := w.pods[uid]; p.Pod.Name == name && mirror.IsStatic(p.Pod) {
+		if p := w.pods[uid]; p.Pod.Name == name && podspec.IsStatic(p.Pod) {
 			last = p
 		}
 	}
 	if last != nil && w.rand.IntN(2) == 0 { // the oldest of the name goes first
 		for _, uid := range w.order {
-			if p := w.pods[uid]; p.Pod.Name == name && mirror.IsStatic(p.Pod) {
+			if p := w.pods[uid]; p.Pod.Name == name && podspec.IsStatic(p.Pod) {
 				w.end(uid)
 				return
 			}

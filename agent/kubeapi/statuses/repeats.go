@@ -30,11 +30,3 @@ func (r *repeats) due(version int) time.Time {
 	}
 	return r.at.Add(repeated)
 }
-
-// earlier is the earlier one of two times, of which zero is none.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
-}

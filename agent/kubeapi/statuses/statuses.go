@@ -65,7 +65,7 @@ func (w *Statuses) Saw(all []*v1.Pod) {
 func (w *Statuses) next(ctx context.Context, uid types.UID) (done bool, again time.Time,
 	err error) {
 	q, again := w.book.Next(uid, time.Now())
-	if q.Verb == None {
+	if q.Verb == requests.None {
 		return true, again, nil
 	}
 	klog.FromContext(ctx).V(2).Info("Telling the API server of a pod", "pod", klog.KObj(q.Pod),
@@ -82,16 +82,16 @@ func (w *Statuses) next(ctx context.Context, uid types.UID) (done bool, again ti
 func (w *Statuses) request(ctx context.Context, q Request) (*v1.Pod, error) {
 	pods, name := w.client.CoreV1().Pods(q.Pod.Namespace), q.Pod.Name
 	switch q.Verb {
-	case Get:
+	case requests.Get:
 		return pods.Get(ctx, name, metav1.GetOptions{})
-	case Patch:
+	case requests.Patch:
 		patch, err := q.patch()
 		if err != nil {
 			return nil, err
 		}
 		return pods.Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{},
 			"status")
-	case Delete:
+	case requests.Delete:
 		return nil, pods.Delete(ctx, name, metav1.DeleteOptions{
 			GracePeriodSeconds: ptr.To[int64](0),
 			Preconditions: &metav1.Preconditions{

@@ -22,6 +22,7 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
 
+	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/topology/files"
 )
 
@@ -181,22 +182,15 @@ func (a *Access) ClientCAs() *x509.CertPool {
 func (a *Access) Authorize(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if refused := a.refuse(r); refused != nil {
-			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-			w.WriteHeader(refused.code)
-			_, _ = w.Write([]byte(refused.text))
+			refused.Answer(w)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// refusal is the answer to a request that is not let through.
-type refusal struct {
-	code int
-	text string
-}
-
-func (a *Access) refuse(r *http.Request) *refusal {
+// refuse is the answer to a request that is not let through; nil: it is.
+func (a *Access) refuse(r *http.Request) *server.Refusal {
 	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
 	defer cancel()
 	log := klog.FromContext(ctx)
@@ -206,7 +200,7 @@ func (a *Access) refuse(r *http.Request) *refusal {
 			log.V(2).Info("A request was not let in", "path", r.URL.Path, "from", r.RemoteAddr,
 				"err", err)
 		}
-		return &refusal{http.StatusUnauthorized, "Unauthorized"}
+		return &server.Refusal{Code: http.StatusUnauthorized, Text: "Unauthorized"}
 	}
 	var asked []string
 	verb := ""
@@ -216,7 +210,7 @@ func (a *Access) refuse(r *http.Request) *refusal {
 		if err != nil {
 			log.Error(err, "Whether a request is allowed could not be found out",
 				"user", who.User.GetName(), "verb", verb, "subresource", what.GetSubresource())
-			return &refusal{http.StatusInternalServerError, fmt.Sprintf(
+			return &server.Refusal{Code: http.StatusInternalServerError, Text: fmt.Sprintf(
 				"Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)",
 				who.User.GetName(), verb, what.GetSubresource())}
 		}
@@ -224,7 +218,7 @@ func (a *Access) refuse(r *http.Request) *refusal {
 			return nil
 		}
 	}
-	return &refusal{http.StatusForbidden, fmt.Sprintf(
+	return &server.Refusal{Code: http.StatusForbidden, Text: fmt.Sprintf(
 		"Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)\n",
 		who.User.GetName(), verb, asked)}
 }

@@ -40,11 +40,9 @@ type Config struct {
 // Route takes checkpoints.
 func Route(c Config) server.Route {
 	handler := func(w http.ResponseWriter, r *http.Request) {
-		file, code, err := c.take(r)
-		if err != nil {
-			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-			w.WriteHeader(code)
-			_, _ = w.Write([]byte(err.Error())) // an error means that the client is gone
+		file, refused := c.take(r)
+		if refused != nil {
+			refused.Answer(w)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
@@ -56,31 +54,33 @@ func Route(c Config) server.Route {
 	}
 }
 
-// take returns the file, or an error with the status that says it.
-func (c Config) take(r *http.Request) (string, int, error) {
+// take returns the file, or why there is none.
+func (c Config) take(r *http.Request) (string, *server.Refusal) {
 	namespace, name := r.PathValue("namespace"), r.PathValue("pod")
 	container := r.PathValue("container")
 	pod, ok := c.Pod(namespace, name)
 	if !ok {
-		return "", http.StatusNotFound, fmt.Errorf("pod does not exist")
+		return "", &server.Refusal{Code: http.StatusNotFound, Text: "pod does not exist"}
 	}
-	if !has(pod, container) {
-		return "", http.StatusNotFound, fmt.Errorf("container %s does not exist", container)
+	if spec, _ := podspec.Find(pod, container); spec == nil {
+		return "", &server.Refusal{Code: http.StatusNotFound,
+			Text: fmt.Sprintf("container %s does not exist", container)}
 	}
 	request := &runtimeapi.CheckpointContainerRequest{}
 	if all := r.URL.Query()["timeout"]; len(all) > 0 {
 		var err error
 		if request.Timeout, err = strconv.ParseInt(all[len(all)-1], 10, 64); err != nil {
-			return "", http.StatusNotFound, fmt.Errorf("cannot parse value of timeout parameter")
+			return "", &server.Refusal{Code: http.StatusNotFound,
+				Text: "cannot parse value of timeout parameter"}
 		}
 	}
 	request.Location = filepath.Join(c.Dir, fmt.Sprintf("checkpoint-%s_%s-%s-%s.tar", name,
 		namespace, container, time.Now().Format(time.RFC3339)))
 	if err := c.checkpoint(r.Context(), pod.UID, container, request); err != nil {
-		return "", http.StatusInternalServerError, fmt.Errorf("checkpointing of %s/%s/%s failed "+
-			"(%w)", namespace, name, container, err)
+		return "", &server.Refusal{Code: http.StatusInternalServerError, Text: fmt.Sprintf(
+			"checkpointing of %s/%s/%s failed (%v)", namespace, name, container, err)}
 	}
-	return request.Location, 0, nil
+	return request.Location, nil
 }
 
 func (c Config) checkpoint(ctx context.Context, uid types.UID, name string,
@@ -95,13 +95,4 @@ func (c Config) checkpoint(ctx context.Context, uid types.UID, name string,
 		return err
 	}
 	return c.Runtime.CheckpointContainer(ctx, request)
-}
-
-func has(pod *v1.Pod, name string) bool {
-	for c := range podspec.All(pod) {
-		if c.Name == name {
-			return true
-		}
-	}
-	return false
 }

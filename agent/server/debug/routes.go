@@ -63,16 +63,9 @@ func LogLevel() server.Route {
 	}
 }
 
-// pages collects what zpages install.
-type pages []server.Route
-
-func (p *pages) Handle(path string, handler http.Handler) {
-	*p = append(*p, server.Route{Method: http.MethodGet, Pattern: path, Handler: handler})
-}
-
 // Status is statusz: the build, since when it runs, and where more is told.
 func Status(paths []string) []server.Route {
-	var out pages
+	var out server.Installed
 	build := compatibility.NewEffectiveVersionFromString(version.Get().GitVersion, "", "")
 	statusz.Install(&out, component, statusz.NewRegistry(build, statusz.WithListedPaths(paths)))
 	return out
@@ -80,7 +73,7 @@ func Status(paths []string) []server.Route {
 
 // Flags is flagz: the command line's flags with their values.
 func Flags(values map[string]string) []server.Route {
-	var out pages
+	var out server.Installed
 	flagz.Install(&out, component, flags(values))
 	return out
 }

@@ -2,6 +2,7 @@ package logs
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"io"
 	"time"
@@ -67,7 +68,7 @@ func (p *printer) print(r record, more bool) error {
 // rest writes the next piece of a record's content.
 func (p *printer) rest(r record, piece []byte, more bool) error {
 	if !more {
-		piece = trimNewline(piece)
+		piece = bytes.TrimSuffix(piece, []byte{'\n'})
 	}
 	if err := p.write(piece); err != nil || more {
 		return err
@@ -83,13 +84,6 @@ func (p *printer) rest(r record, piece []byte, more bool) error {
 		return errEnough
 	}
 	return nil
-}
-
-func trimNewline(b []byte) []byte {
-	if n := len(b); n > 0 && b[n-1] == '\n' {
-		return b[:n-1]
-	}
-	return b
 }
 
 func (p *printer) write(b []byte) error {

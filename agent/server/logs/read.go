@@ -179,8 +179,7 @@ func (r *reading) follow(ctx context.Context) ([]segment, error) {
 	if r.file == nil {
 		return nil, nil
 	}
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
+	tick := time.Tick(lookEvery)
 	for {
 		running := r.log.Running() // before the last look: what it wrote is there by then
 		replaced, err := r.replaced()
@@ -199,7 +198,7 @@ func (r *reading) follow(ctx context.Context) ([]segment, error) {
 		if err := r.printer.out.Flush(); err != nil {
 			return nil, err
 		}
-		if !await.On(ctx, tick.C) {
+		if !await.On(ctx, tick) {
 			return nil, ctx.Err()
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/numalet/numalet/agent/server"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Config is what logs are found by.
@@ -33,7 +34,7 @@ func Route(c Config) server.Route {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		wanted, log, bad := c.find(r)
 		if bad != nil {
-			bad.answer(w)
+			bad.Answer(w)
 			return
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -44,7 +45,7 @@ func Route(c Config) server.Route {
 				"was written yet")
 		}
 		if err != nil && body.n == 0 {
-			(&refusal{http.StatusBadRequest, err.Error()}).answer(w)
+			(&server.Refusal{Code: http.StatusBadRequest, Text: err.Error()}).Answer(w)
 		}
 	}
 	return server.Route{
@@ -65,48 +66,36 @@ func (c *counted) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// refusal is the answer to a request of which nothing comes.
-type refusal struct {
-	code int
-	text string
-}
-
-func (r *refusal) answer(w http.ResponseWriter) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.WriteHeader(r.code)
-	_, _ = w.Write([]byte(r.text)) // an error means that the client is gone
-}
-
 // find is what a request wants of which log.
-func (c Config) find(r *http.Request) (Options, Log, *refusal) {
+func (c Config) find(r *http.Request) (Options, Log, *server.Refusal) {
 	o, err := query(r.URL.Query())
 	if err != nil {
-		return Options{}, Log{}, &refusal{http.StatusBadRequest,
-			`{"message": "Unable to decode query."}`}
+		return Options{}, Log{}, &server.Refusal{Code: http.StatusBadRequest,
+			Text: `{"message": "Unable to decode query."}`}
 	}
 	if !sane(o) {
-		return Options{}, Log{}, &refusal{http.StatusUnprocessableEntity,
-			`{"message": "Invalid request."}`}
+		return Options{}, Log{}, &server.Refusal{Code: http.StatusUnprocessableEntity,
+			Text: `{"message": "Invalid request."}`}
 	}
 	name, container := r.PathValue("pod"), r.PathValue("container")
 	pod, ok := c.Pod(r.PathValue("namespace"), name)
 	if !ok {
-		return Options{}, Log{}, &refusal{http.StatusNotFound,
-			fmt.Sprintf("pod %q does not exist", name)}
+		return Options{}, Log{}, &server.Refusal{Code: http.StatusNotFound,
+			Text: fmt.Sprintf("pod %q does not exist", name)}
 	}
-	if !has(pod, container) {
-		return Options{}, Log{}, &refusal{http.StatusNotFound,
-			fmt.Sprintf("container %q not found in pod %q", container, name)}
+	if spec, _ := podspec.Find(pod, container); spec == nil {
+		return Options{}, Log{}, &server.Refusal{Code: http.StatusNotFound,
+			Text: fmt.Sprintf("container %q not found in pod %q", container, name)}
 	}
 	if stream := ptr.Deref(o.Stream, v1.LogStreamAll); stream != v1.LogStreamAll &&
 		!c.SplitStreams {
-		return Options{}, Log{}, &refusal{http.StatusBadRequest, fmt.Sprintf("unable to return "+
-			"the given log stream: %q. Please enable PodLogsQuerySplitStreams feature gate in "+
-			"kubelet", stream)}
+		return Options{}, Log{}, &server.Refusal{Code: http.StatusBadRequest, Text: fmt.Sprintf(
+			"unable to return the given log stream: %q. Please enable PodLogsQuerySplitStreams "+
+				"feature gate in kubelet", stream)}
 	}
 	log, err := c.log(pod, container, o.Previous)
 	if err != nil {
-		return Options{}, Log{}, &refusal{http.StatusBadRequest, err.Error()}
+		return Options{}, Log{}, &server.Refusal{Code: http.StatusBadRequest, Text: err.Error()}
 	}
 	return options(o, time.Now()), log, nil
 }

@@ -2,21 +2,12 @@ package logs
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/agent/status"
 )
-
-// has reports whether the pod's spec has a container of that name, of whatever kind.
-func has(pod *v1.Pod, name string) bool {
-	return slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers),
-		func(c v1.Container) bool { return c.Name == name }) ||
-		slices.ContainsFunc(pod.Spec.EphemeralContainers,
-			func(c v1.EphemeralContainer) bool { return c.Name == name })
-}
 
 // which is the id of the container, by the pod's status, whose log is meant: the one that runs, or
 // ran last; previous: the one before. The error says why there is no log.

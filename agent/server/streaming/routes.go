@@ -81,19 +81,11 @@ func Routes(c Config) ([]server.Route, error) {
 	return out, nil
 }
 
-// failure is an error with the status that a client is given.
-type failure struct {
-	code int
-	text string
-}
-
-func (f *failure) Error() string { return f.text }
-
 // observed is what the runtime has of the request's pod.
 func (s *streams) observed(r *http.Request) (*v1.Pod, cri.Pod, error) {
 	pod, ok := s.Pod(r.PathValue("namespace"), r.PathValue("pod"), types.UID(r.PathValue("uid")))
 	if !ok {
-		return nil, cri.Pod{}, &failure{http.StatusNotFound, "pod does not exist"}
+		return nil, cri.Pod{}, &server.Refusal{Code: http.StatusNotFound, Text: "pod does not exist"}
 	}
 	found, _ := s.Observed(pod.UID)
 	return pod, found, nil
@@ -108,8 +100,8 @@ func (s *streams) container(r *http.Request) (string, error) {
 	name := r.PathValue("container")
 	c, ok := pod.Container(name)
 	if !ok {
-		return "", &failure{http.StatusInternalServerError,
-			fmt.Sprintf("container not found (%q)", name)}
+		return "", &server.Refusal{Code: http.StatusInternalServerError,
+			Text: fmt.Sprintf("container not found (%q)", name)}
 	}
 	return c.ID, nil
 }
@@ -125,6 +117,6 @@ func (s *streams) sandbox(r *http.Request) (string, error) {
 			return sb.ID, nil
 		}
 	}
-	return "", &failure{http.StatusInternalServerError,
-		fmt.Sprintf("no sandbox of pod %s/%s runs", named.Namespace, named.Name)}
+	return "", &server.Refusal{Code: http.StatusInternalServerError,
+		Text: fmt.Sprintf("no sandbox of pod %s/%s runs", named.Namespace, named.Name)}
 }

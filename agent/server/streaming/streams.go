@@ -13,6 +13,8 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"github.com/numalet/numalet/agent/server"
 )
 
 func (s *streams) exec(w http.ResponseWriter, r *http.Request) {
@@ -39,7 +41,7 @@ func (s *streams) command(w http.ResponseWriter, r *http.Request, subresource st
 	open func(id string, o *remotecommand.Options) (string, error)) {
 	options, err := remotecommand.NewOptions(r)
 	if err != nil {
-		fail(w, &failure{http.StatusBadRequest, err.Error()})
+		fail(w, &server.Refusal{Code: http.StatusBadRequest, Text: err.Error()})
 		return
 	}
 	id, err := s.container(r)
@@ -69,7 +71,7 @@ func (s *streams) portForward(w http.ResponseWriter, r *http.Request) {
 	if !tunnel {
 		options, err := portforward.NewV4Options(r)
 		if err != nil {
-			fail(w, &failure{http.StatusBadRequest, err.Error()})
+			fail(w, &server.Refusal{Code: http.StatusBadRequest, Text: err.Error()})
 			return
 		}
 		if options != nil {
@@ -105,7 +107,7 @@ func (s *streams) run(w http.ResponseWriter, r *http.Request) {
 	stdout, stderr, err := s.Runtime.ExecSync(r.Context(), id,
 		strings.Split(r.URL.Query().Get("cmd"), " "), 0)
 	if err != nil {
-		fail(w, &failure{http.StatusInternalServerError, err.Error()})
+		fail(w, &server.Refusal{Code: http.StatusInternalServerError, Text: err.Error()})
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -134,12 +136,9 @@ func (refused) Error(w http.ResponseWriter, _ *http.Request, err error) {
 
 // fail answers with an error, one of the runtime with the status that it means.
 func fail(w http.ResponseWriter, err error) {
-	var known *failure
-	if !errors.As(err, &known) {
-		_ = cristreaming.WriteError(err, w) // an error means that the client is gone
+	if known, ok := errors.AsType[*server.Refusal](err); ok {
+		known.Answer(w)
 		return
 	}
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.WriteHeader(known.code)
-	_, _ = w.Write([]byte(known.text))
+	_ = cristreaming.WriteError(err, w) // an error means that the client is gone
 }
