@@ -25,6 +25,7 @@ func TestSecondNode(t *testing.T) {
 	startRuntime(t)
 	g := newGuest(t, "unix://"+filepath.Join(runtimeDir, "containerd.sock"))
 	g.Settings["topologyManagerPolicy"] = "single-numa-node"
+	g.Settings["crashLoopBackOff"] = map[string]any{"maxContainerRestartPeriod": "1s"}
 	g.Start()
 	t.Run("pods", func(t *testing.T) {
 		g := g.as(t)
@@ -48,6 +49,7 @@ func TestSecondNode(t *testing.T) {
 			t.Errorf("the plugins were called %d times with Allocate, want 3", calls)
 		}
 	})
+	t.Run("clock", func(t *testing.T) { testClock(g.as(t)) })
 	t.Run("interfaces", func(t *testing.T) { testInterfaces(g.as(t)) })
 	daemons := protect(t, g)
 	t.Run("memory QoS", func(t *testing.T) { testMemoryQoS(g.as(t), daemons) })
