@@ -2,7 +2,6 @@ package podworker
 
 import (
 	"maps"
-	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -91,9 +90,12 @@ func (p *plan) awaitHook(c *v1.Container, record cri.Container) bool {
 
 // withHooks adds to a stop the preStop hooks of those of the containers that have one to be run.
 func (p *plan) withHooks(stop Action, ids []string) Action {
+	of := map[string]bool{}
+	for _, id := range ids {
+		of[id] = true
+	}
 	for _, c := range p.observed.Containers {
-		if !slices.Contains(ids, c.ID) || c.State != cri.ContainerRunning ||
-			p.memory.hooks.begun[c.ID] {
+		if !of[c.ID] || c.State != cri.ContainerRunning || p.memory.hooks.begun[c.ID] {
 			continue
 		}
 		if _, hook := cri.PreStop(p.Pod, c); hook != nil {

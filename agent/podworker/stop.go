@@ -35,10 +35,14 @@ func StopGrace(left time.Duration) time.Duration {
 // regular ones and then for each other, the last first. For an ephemeral container, or an init
 // container that was cut off, none waits.
 func (p *plan) stopInOrder() Action {
+	kinds := map[string]podspec.Kind{}
+	for c, kind := range podspec.All(p.Pod) {
+		kinds[c.Name] = kind
+	}
 	stop := Action{Kind: StopContainers}
 	var regular []string
 	for _, c := range p.observed.Containers {
-		_, kind := podspec.Find(p.Pod, c.Name)
+		kind := kinds[c.Name]
 		if !maybeRunning(c) || kind == podspec.Sidecar {
 			continue
 		}

@@ -118,10 +118,13 @@ func (p *plan) allWait(message string) {
 // attempts, those in an earlier sandbox, those in an unknown state. It reports whether there are
 // any, as nothing is started beside them.
 func (p *plan) stopStrays() bool {
+	known := map[string]bool{}
+	for c := range podspec.All(p.Pod) {
+		known[c.Name] = true
+	}
 	var ids []string
 	for _, c := range p.observed.Containers {
-		spec, _ := podspec.Find(p.Pod, c.Name)
-		stray := c.State == cri.ContainerUnknown || spec == nil ||
+		stray := c.State == cri.ContainerUnknown || !known[c.Name] ||
 			c.ID != p.records[c.Name][0].ID ||
 			c.SandboxID != p.observed.Sandboxes[0].ID
 		if stray && maybeRunning(c) {
