@@ -21,7 +21,7 @@ import (
 // session asks for the options and follows the list; listed reports whether a list came.
 func (l *link) session(ctx context.Context, s linkSettings) (listed bool, err error) {
 	began := time.Now()
-	options, err := l.askOptions(ctx, s.Deadlines.Options)
+	options, err := l.askOptions(ctx, s.cfg.Deadlines.Options)
 	l.called(s.metrics, rpcOptions, time.Since(began), err)
 	if err != nil {
 		return false, err
@@ -30,8 +30,8 @@ func (l *link) session(ctx context.Context, s linkSettings) (listed bool, err er
 		text, news := l.conduct.answered(options)
 		l.tellOf(ctx, text, news)
 	}
-	options.Released = l.askReleased(ctx, s.Deadlines.Options)
-	options.Reasons = l.askReasons(ctx, s.Deadlines.Options)
+	options.Released = l.askReleased(ctx, s.cfg.Deadlines.Options)
+	options.Reasons = l.askReasons(ctx, s.cfg.Deadlines.Options)
 	return l.follow(ctx, s, options)
 }
 
@@ -71,12 +71,12 @@ func (l *link) follow(ctx context.Context, s linkSettings, options Options) (
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	late := lateError(fmt.Sprintf("no list of devices came in time (%s); a plugin has to "+
-		"send its list as soon as it is asked", s.Deadlines.FirstList))
-	first := time.AfterFunc(s.Deadlines.FirstList, func() { cancel(late) })
+		"send its list as soon as it is asked", s.cfg.Deadlines.FirstList))
+	first := time.AfterFunc(s.cfg.Deadlines.FirstList, func() { cancel(late) })
 	defer first.Stop()
 	began := time.Now()
-	lister := newLister(s.NodeIDs)
-	stream, err := l.listAndWatch(ctx, s.MaxListBytes)
+	lister := newLister(s.cfg.NodeIDs)
+	stream, err := l.listAndWatch(ctx, s.cfg.MaxListBytes)
 	for err == nil {
 		var now list
 		var changed bool
@@ -95,7 +95,7 @@ func (l *link) follow(ctx context.Context, s linkSettings, options Options) (
 		}
 		if !listed && len(now.devices) == 0 { // once the loop knows of the list
 			settling.Go(func() {
-				await.For(ctx, s.Graces.Empty)
+				await.For(ctx, s.cfg.Graces.Empty)
 				s.report(ctx, event{kind: linkSettled, link: l})
 			})
 		}
@@ -165,7 +165,7 @@ func isTooLong(err error) bool {
 func (l *link) refuse(ctx context.Context, s linkSettings) string {
 	s.metrics.refused.WithLabelValues(l.resource).Inc()
 	told := RefusedList{
-		Resource: l.resource, Socket: l.socket, Kept: l.last.devices, Limit: s.MaxListBytes,
+		Resource: l.resource, Socket: l.socket, Kept: l.last.devices, Limit: s.cfg.MaxListBytes,
 	}
 	if l.last.refused {
 		return told.String()
@@ -173,7 +173,7 @@ func (l *link) refuse(ctx context.Context, s linkSettings) string {
 	l.last.refused = true
 	klog.FromContext(ctx).Error(nil, "Device plugin sends a list that is too long",
 		"limitBytes", told.Limit, "kept", told.Kept, "explanation", told.String())
-	s.Refused(told)
+	s.cfg.Refused(told)
 	return told.String()
 }
 

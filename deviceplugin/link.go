@@ -107,7 +107,7 @@ const (
 
 // linkSettings are what links share.
 type linkSettings struct {
-	Config
+	cfg     Config
 	events  chan<- event
 	metrics *instruments
 }
@@ -133,9 +133,9 @@ func (l *link) run(ctx context.Context, s linkSettings) {
 		s.report(ctx, event{kind: linkClosed, link: l, problem: l.problem(err)})
 		close(l.ended)
 	}
-	await.For(ctx, min(s.Graces.Allocatable, s.Graces.Capacity)-time.Since(since))
+	await.For(ctx, min(s.cfg.Graces.Allocatable, s.cfg.Graces.Capacity)-time.Since(since))
 	s.report(ctx, event{kind: linkFaded, link: l})
-	await.For(ctx, s.Graces.Capacity-time.Since(since))
+	await.For(ctx, s.cfg.Graces.Capacity-time.Since(since))
 	s.report(ctx, event{kind: linkExpired, link: l})
 }
 
@@ -151,7 +151,7 @@ func (s linkSettings) report(ctx context.Context, e event) {
 // grace after its last list: it takes itself for registered, and will not register again.
 func (l *link) serve(ctx context.Context, s linkSettings) (last time.Time, err error) {
 	defer l.hangUp()
-	t := trial{until: time.Now().Add(s.Graces.Capacity)}
+	t := trial{until: time.Now().Add(s.cfg.Graces.Capacity)}
 	for first := true; ; first = false {
 		if err := l.dial(ctx, s); err != nil {
 			return last, err
@@ -166,7 +166,7 @@ func (l *link) serve(ctx context.Context, s linkSettings) (last time.Time, err e
 		if listed || tooLong {
 			last = now
 		}
-		pause, again := t.next(now.Sub(began), now, s.Graces.Capacity)
+		pause, again := t.next(now.Sub(began), now, s.cfg.Graces.Capacity)
 		if ctx.Err() != nil || !again {
 			return last, err
 		}
@@ -267,7 +267,7 @@ func (l *link) tellEarly(ctx context.Context, s linkSettings) {
 // dial connects, with retries until the deadline.
 func (l *link) dial(ctx context.Context, s linkSettings) error {
 	began := time.Now()
-	err := l.connect(ctx, s.Deadlines.Dial)
+	err := l.connect(ctx, s.cfg.Deadlines.Dial)
 	if context.Cause(ctx) == nil {
 		l.called(s.metrics, rpcDial, time.Since(began), err)
 	}

@@ -45,6 +45,9 @@ func (p pair) write(certFile, keyFile string) error {
 		os.WriteFile(certFile, p.certificate, 0o644))
 }
 
+// writeAs writes NAME.crt and NAME.key.
+func (p pair) writeAs(name string) error { return p.write(name+".crt", name+".key") }
+
 func newAuthority() (authority, error) {
 	key, err := newKey()
 	if err != nil {

@@ -109,12 +109,8 @@ func (c *Cluster) writeCertificates() error {
 	return errors.Join(
 		os.WriteFile(c.config.path(accountsKeyFile), accountsKey, 0o600),
 		c.authority.own.write(c.config.path(authorityFile), c.config.path(authorityKeyFile)),
-		c.write(server, serverFile), c.write(client, kubeletFile), c.write(front, frontFile))
-}
-
-// write writes a pair to NAME.crt and NAME.key.
-func (c *Cluster) write(p pair, name string) error {
-	return p.write(c.config.path(name+".crt"), c.config.path(name+".key"))
+		server.writeAs(c.config.path(serverFile)), client.writeAs(c.config.path(kubeletFile)),
+		front.writeAs(c.config.path(frontFile)))
 }
 
 // holdPort takes a free port on loopback in a way that a server of ours can share, and nobody else.

@@ -72,14 +72,14 @@ func (c *Cluster) NodeCertificate(certFile, keyFile, node string) error {
 }
 
 // NodeSettings are fields of the KubeletConfiguration of a node whose server is at this port, with
-// these files, and lets in whom the cluster does.
-func (c *Cluster) NodeSettings(port int, certFile, keyFile string) map[string]any {
+// these files, and lets in whom the cluster with this CA file does.
+func NodeSettings(port int, certFile, keyFile, caFile string) map[string]any {
 	return map[string]any{
 		"port": port, "tlsCertFile": certFile, "tlsPrivateKeyFile": keyFile,
 		"authentication": map[string]any{
 			"anonymous": map[string]any{"enabled": false},
 			"webhook":   map[string]any{"enabled": true},
-			"x509":      map[string]any{"clientCAFile": c.CAFile()},
+			"x509":      map[string]any{"clientCAFile": caFile},
 		},
 		"authorization": map[string]any{"mode": "Webhook"},
 	}

@@ -61,7 +61,7 @@ func (c *Cluster) certifyMetrics() error {
 		return err
 	}
 	return errors.Join(
-		c.write(server, metricsFile),
+		server.writeAs(c.config.path(metricsFile)),
 		c.Kubeconfig(c.config.path(metricsFile+".conf"), metricsServer))
 }
 

@@ -72,7 +72,7 @@ func (c *cluster) settings(into map[string]any) error {
 	if err != nil {
 		return err
 	}
-	maps.Copy(into, c.NodeSettings(port, c.certificate, c.key))
+	maps.Copy(into, controlplane.NodeSettings(port, c.certificate, c.key, c.CAFile()))
 	into["address"] = "127.0.0.1"
 	// Nobody answers there; a cluster has one, and pods are told.
 	into["clusterDNS"], into["clusterDomain"] = []string{"10.96.0.10"}, "cluster.local"

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	nodeutil "k8s.io/component-helpers/node/util"
 
+	"github.com/numalet/numalet/agent/kubeapi/controlplane"
 	"github.com/numalet/numalet/test/harness"
 )
 
@@ -42,7 +43,8 @@ func (c Cluster) Join(agent *harness.Node, name string) Node {
 		}
 	}
 	agent.Args = append(agent.Args, "--kubeconfig="+n.Kubeconfig, "--hostname-override="+name)
-	maps.Copy(agent.Settings, c.NodeSettings(harness.FreePort(c.t), certificate, key))
+	maps.Copy(agent.Settings, controlplane.NodeSettings(
+		harness.FreePort(c.t), certificate, key, c.CAFile()))
 	c.t.Cleanup(n.leave)
 	return n
 }
