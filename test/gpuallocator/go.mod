@@ -29,6 +29,7 @@ require (
 
 require (
 	github.com/NVIDIA/go-nvlib v0.8.1 // indirect
+	github.com/agnivade/levenshtein v1.2.1 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/blang/semver/v4 v4.0.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
