@@ -65,7 +65,8 @@ func TestWhenDue(t *testing.T) {
 		}
 		wall := time.Now().Add(-time.Minute).Round(0)
 		for name, due := range map[string]time.Time{"first": first(spec, wall, time.Now(), keeps),
-			"next": next(spec, first(spec, wall, time.Now(), keeps), time.Now())} {
+			"next": next(spec, first(spec, wall, time.Now(), keeps), time.Now()),
+			"wake": wakeFor(time.Now().Add(time.Second))} {
 			if !strings.Contains(due.String(), " m=") {
 				t.Errorf("%s is %v, which moves when the clock is set", name, due)
 			}
@@ -79,4 +80,12 @@ func TestWhenDue(t *testing.T) {
 	if got := next(&v1.Probe{}, start, start); !got.Equal(at(1)) {
 		t.Errorf("without a period: %v", got.Sub(start))
 	}
+}
+
+// wakeFor is when somebody looks for a probe that is due at a time to come.
+func wakeFor(due time.Time) time.Time {
+	var s schedule
+	s.add(&probe{due: due})
+	_, then := s.take(time.Now())
+	return then
 }

@@ -47,7 +47,8 @@ func (s *schedule) take(now time.Time) (p *probe, then time.Time) {
 		return nil, time.Time{}
 	}
 	if due := (*s)[0].due; due.After(now) {
-		return nil, due.Add(tick - 1).Truncate(tick)
+		// Truncate drops the monotonic clock's reading, by which it is waited: the machine's may be set.
+		return nil, due.Add(due.Add(tick - 1).Truncate(tick).Sub(due))
 	}
 	return heap.Pop(s).(*probe), time.Time{}
 }
