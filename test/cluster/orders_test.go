@@ -194,7 +194,7 @@ func (s *side) told(t *testing.T) map[string]any {
 			continue
 		}
 		orders := map[string]any{"pod": words(pod)}
-		var ip string
+		pairs := []string{pod.Status.PodIP, "IP"} // a sandbox that was stopped has none any more
 		for _, sandbox := range state.Sandboxes {
 			if sandbox.UID == string(pod.UID) {
 				config := inOrder(sandbox.Config)
@@ -202,10 +202,10 @@ func (s *side) told(t *testing.T) map[string]any {
 					config.Metadata.Attempt = 0
 				}
 				orders["sandbox"], orders["handler"] = config, sandbox.Handler
-				ip = sandbox.IP
+				pairs = append(pairs, sandbox.IP, "IP")
 			}
 		}
-		pairs, newest := []string{ip, "IP"}, map[string]uint32{}
+		newest := map[string]uint32{}
 		for _, c := range state.Containers {
 			name := c.Subject.Container
 			if c.Subject.UID != string(pod.UID) {
