@@ -79,7 +79,7 @@ var ofOnePod = []rule{
 	{regexp.MustCompile(`ey[-\w]+\.[-\w]+\.[-\w]+`), "TOKEN"},
 	{regexp.MustCompile(`(/containers/[-a-z0-9]+)/[0-9a-f]{8}`), "$1/WORDS"},
 	{regexp.MustCompile(`kube-api-access-\w{5}`), "kube-api-access-X"},
-	{regexp.MustCompile(`used: [0-9]+`), "used: N"}, // by pods that came first
+	{regexp.MustCompile(`\b(used|q): [0-9]+`), "$1: N"}, // by pods that came first
 	// We say what is wrong with the file, and where the path is.
 	{regexp.MustCompile(`container [^:]*: environment variable [^:]*: (couldn't parse env file)[^"]*`),
 		"$1"},

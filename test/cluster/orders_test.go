@@ -281,8 +281,8 @@ var (
 	taken     = regexp.MustCompile(`"host_id":[0-9]+`)
 	// A container that is gone, since its rules have all of the pod made anew.
 	goneTarget = regexp.MustCompile(`"target_id":"[0-9a-f]{64}"`)
-	// What is in use depends on which pods came first.
-	inUse = regexp.MustCompile(`used: [0-9]+`)
+	// What is in use, and so what is missing, depends on which pods came first.
+	inUse = regexp.MustCompile(`\b(used|q): [0-9]+`)
 	// The kubelet does not say what is wrong with the file.
 	envFile = regexp.MustCompile(`: [^:]*: [^:]*: couldn't parse env file[^"]*"`)
 )
@@ -302,7 +302,7 @@ func (s *side) neutral(t *testing.T, orders any, pod *v1.Pod, more []string) (ou
 		text = lastWords.ReplaceAllString(text, "$1/WORDS")
 		text = taken.ReplaceAllString(text, `"host_id":1`)
 		text = goneTarget.ReplaceAllString(text, `"target_id":"GONE"`)
-		text = inUse.ReplaceAllString(text, "used: N")
+		text = inUse.ReplaceAllString(text, "$1: N")
 		return envFile.ReplaceAllString(text, `: couldn't parse env file"`)
 	})
 }
