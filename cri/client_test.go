@@ -96,9 +96,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// runPod runs a pod with the named containers, each with its own script.
-func runPod(t *testing.T, client *cri.Client, uid string, scripts map[string]string) string {
-	t.Helper()
+// sandboxOf is what a pod's sandbox is made from.
+func sandboxOf(uid string) *runtimeapi.PodSandboxConfig {
 	cfg := &runtimeapi.PodSandboxConfig{
 		Metadata:    &runtimeapi.PodSandboxMetadata{Name: "pod", Namespace: "ns", Uid: uid},
 		Labels:      map[string]string{},
@@ -109,6 +108,13 @@ func runPod(t *testing.T, client *cri.Client, uid string, scripts map[string]str
 			cri.LabelPodUID: uid, cri.LabelPodName: "pod", cri.LabelPodNamespace: "ns",
 		}
 	}
+	return cfg
+}
+
+// runPod runs a pod with the named containers, each with its own script.
+func runPod(t *testing.T, client *cri.Client, uid string, scripts map[string]string) string {
+	t.Helper()
+	cfg := sandboxOf(uid)
 	for name, script := range scripts {
 		cfg.Annotations[sim.AnnotationPrefix+name] = script
 	}
@@ -117,23 +123,31 @@ func runPod(t *testing.T, client *cri.Client, uid string, scripts map[string]str
 		t.Fatal(err)
 	}
 	for name := range scripts {
-		ctr, err := client.Runtime().CreateContainer(t.Context(), id, &runtimeapi.ContainerConfig{
-			Metadata: &runtimeapi.ContainerMetadata{Name: name, Attempt: 2},
-			Image:    &runtimeapi.ImageSpec{Image: "app", UserSpecifiedImage: "app:1"},
-			Labels:   cfg.Labels,
-			LogPath:  name + "/2.log",
-			Linux: &runtimeapi.LinuxContainerConfig{Resources: &runtimeapi.LinuxContainerResources{
-				CpusetCpus: "2-3", CpusetMems: "1",
-			}},
-		}, cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := client.Runtime().StartContainer(t.Context(), ctr); err != nil {
-			t.Fatal(err)
-		}
+		start(t, client, id, name, cfg)
 	}
 	return id
+}
+
+// start runs a container in a sandbox, and returns its id.
+func start(t *testing.T, client *cri.Client, sandbox, name string,
+	cfg *runtimeapi.PodSandboxConfig) string {
+	t.Helper()
+	ctr, err := client.Runtime().CreateContainer(t.Context(), sandbox, &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: name, Attempt: 2},
+		Image:    &runtimeapi.ImageSpec{Image: "app", UserSpecifiedImage: "app:1"},
+		Labels:   cfg.Labels,
+		LogPath:  name + "/2.log",
+		Linux: &runtimeapi.LinuxContainerConfig{Resources: &runtimeapi.LinuxContainerResources{
+			CpusetCpus: "2-3", CpusetMems: "1",
+		}},
+	}, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Runtime().StartContainer(t.Context(), ctr); err != nil {
+		t.Fatal(err)
+	}
+	return ctr
 }
 
 func TestListAndRead(t *testing.T) {

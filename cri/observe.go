@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
@@ -79,14 +80,9 @@ func (c *Client) Refresh(ctx context.Context, last Pod) (Pod, error) {
 			pod.Sandboxes = append(pod.Sandboxes, known)
 			continue
 		}
-		resp, err := c.runtime.PodSandboxStatus(ctx, s.GetId(), false)
-		switch {
-		case isNotFound(err):
-			continue
-		case err != nil:
-			return Pod{}, fmt.Errorf("read pod %s: sandbox %s: %w", last.UID, s.GetId(), err)
+		if err := c.readSandbox(ctx, &pod, s.GetId()); err != nil {
+			return Pod{}, err
 		}
-		pod.Sandboxes = append(pod.Sandboxes, fromSandboxStatus(resp.GetStatus()))
 	}
 	for _, ctr := range l.containers {
 		pod.name(ctr.GetLabels())
@@ -117,18 +113,60 @@ func (c *Client) readContainer(ctx context.Context, pod *Pod, last Pod, id, sand
 	return nil
 }
 
-// Recheck asks by their ids for the containers of last that had not exited, and takes all else from
-// it: what else the runtime has of the pod meanwhile is not seen.
-func (c *Client) Recheck(ctx context.Context, last Pod) (Pod, error) {
+// Made is what a pod was just given in the runtime, by ids: a sandbox, or a container and the sandbox
+// that it is in. It is empty when the pod was given nothing.
+type Made struct{ Sandbox, Container string }
+
+// Recheck asks by their ids for the containers of last that had not exited and for what was made
+// since, and takes all else from last: what else the runtime has of the pod meanwhile is not seen.
+func (c *Client) Recheck(ctx context.Context, last Pod, made Made) (Pod, error) {
 	ctx = quiet(ctx)
 	pod := last
-	pod.ReadAt, pod.Containers = time.Now(), nil
-	for _, was := range last.Containers {
-		if err := c.readContainer(ctx, &pod, last, was.ID, was.SandboxID); err != nil {
-			return Pod{}, err
-		}
+	pod.ReadAt, pod.Sandboxes, pod.Containers = time.Now(), slices.Clone(last.Sandboxes), nil
+	containers := slices.Clone(last.Containers)
+	if made.Container != "" {
+		containers = append(containers, Container{ID: made.Container, SandboxID: made.Sandbox})
 	}
+	var both errgroup.Group
+	both.Go(func() error { return c.recheckSandbox(ctx, &pod, made.Sandbox) })
+	inside := Pod{UID: last.UID}
+	both.Go(func() error {
+		for _, was := range containers {
+			if err := c.readContainer(ctx, &inside, last, was.ID, was.SandboxID); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err := both.Wait(); err != nil {
+		return Pod{}, err
+	}
+	pod.Containers = inside.Containers
+	pod.sort()
 	return pod, nil
+}
+
+// recheckSandbox reads one of the pod's sandboxes anew, or adds it; "": none.
+func (c *Client) recheckSandbox(ctx context.Context, pod *Pod, id string) error {
+	if id == "" {
+		return nil
+	}
+	pod.Sandboxes = slices.DeleteFunc(pod.Sandboxes, func(s Sandbox) bool { return s.ID == id })
+	return c.readSandbox(ctx, pod, id)
+}
+
+// readSandbox adds a sandbox to the pod, unless it is gone.
+func (c *Client) readSandbox(ctx context.Context, pod *Pod, id string) error {
+	resp, err := c.runtime.PodSandboxStatus(ctx, id, false)
+	switch {
+	case isNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("read pod %s: sandbox %s: %w", pod.UID, id, err)
+	}
+	pod.name(resp.GetStatus().GetLabels())
+	pod.Sandboxes = append(pod.Sandboxes, fromSandboxStatus(resp.GetStatus()))
+	return nil
 }
 
 // listing is the runtime's answer to one pair of list calls.

@@ -126,14 +126,13 @@ func (a *Actuator) Observe(ctx context.Context, uid types.UID) (cri.Pod, error) 
 	return a.cfg.Observer.Observe(ctx, uid)
 }
 
-// Recall is what is known of a pod after an action that ends it, without a list of what the runtime
-// has: the pod's containers were all seen before the first such action, and after the last one it
-// is read in full.
-func (a *Actuator) Recall(ctx context.Context, uid types.UID, done podworker.Action) (
-	cri.Pod, bool) {
+// Recall is what is known of a pod after an action that gave it something or ends it, without a list
+// of what the runtime has: the pod's containers were all seen before the first such action, and after
+// the last one it is read in full.
+func (a *Actuator) Recall(ctx context.Context, uid types.UID, done podworker.Done) (cri.Pod, bool) {
 	switch done.Kind {
-	case podworker.StopContainers:
-		pod, err := a.cfg.Observer.Recheck(ctx, uid)
+	case podworker.CreateSandbox, podworker.StartContainer, podworker.StopContainers:
+		pod, err := a.cfg.Observer.Recheck(ctx, uid, done.Made)
 		return pod, err == nil
 	case podworker.StopSandboxes:
 		return a.cfg.Observer.Stopped(uid, done.IDs), true
@@ -146,30 +145,35 @@ func (a *Actuator) Recall(ctx context.Context, uid types.UID, done podworker.Act
 
 // Do carries out one action.
 func (a *Actuator) Do(ctx context.Context, pod *v1.Pod, observed cri.Pod,
-	act podworker.Action) error {
+	act podworker.Action) (made cri.Made, err error) {
 	switch act.Kind {
 	case podworker.CreateSandbox:
 		if len(observed.Sandboxes) > 0 {
 			a.cfg.Tell.Event(pod, v1.EventTypeNormal, "SandboxChanged",
 				"Pod sandbox changed, it will be killed and re-created.")
 		}
-		err := a.build(ctx, pod).createSandbox(ctx, act.Attempt)
+		made.Sandbox, err = a.build(ctx, pod).createSandbox(ctx, act.Attempt)
 		a.cfg.Tell.Started(pod, nil, err)
-		return err
 	case podworker.StartContainer:
 		b := a.build(ctx, pod)
-		err := b.completeVolumes(ctx)
-		if err == nil {
-			err = b.startContainer(ctx, observed, act)
+		if err = b.completeVolumes(ctx); err == nil {
+			made, err = b.startContainer(ctx, observed, act)
 		}
 		c, _ := podspec.Find(pod, act.Container)
 		a.cfg.Tell.Started(pod, c, err)
-		return err
 	case podworker.PostStart:
-		return a.postStart(ctx, pod, observed, act)
+		err = a.postStart(ctx, pod, observed, act)
 	case podworker.UpdateVolumes:
-		return a.build(ctx, pod).updateVolumes(ctx)
+		err = a.build(ctx, pod).updateVolumes(ctx)
+	default:
+		err = a.takeAway(ctx, pod, observed, act)
 	}
+	return made, err
+}
+
+// takeAway carries out one action that stops or removes something of the pod.
+func (a *Actuator) takeAway(ctx context.Context, pod *v1.Pod, observed cri.Pod,
+	act podworker.Action) error {
 	defer a.cfg.Observer.Ending(pod.UID)()
 	switch act.Kind {
 	case podworker.StopContainers:

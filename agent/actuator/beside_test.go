@@ -101,7 +101,7 @@ func TestSandboxBesideVolumes(t *testing.T) {
 		}
 	}}
 	b := beside(t, server, runtime)
-	if err := b.makeSandbox(t.Context(), 0, ""); err != nil {
+	if _, err := b.makeSandbox(t.Context(), 0, ""); err != nil {
 		t.Fatal(err)
 	}
 	if missing, err := b.cfg.Volumes.Incomplete(b.pod); missing || err != nil {
@@ -119,7 +119,7 @@ func TestSandboxIsTakenBack(t *testing.T) {
 	b := beside(t, server, runtime)
 	for range 2 {
 		var why *cri.StartError
-		if err := b.makeSandbox(t.Context(), 0, ""); !errors.As(err, &why) ||
+		if _, err := b.makeSandbox(t.Context(), 0, ""); !errors.As(err, &why) ||
 			why.Reason != mountFailed {
 			t.Fatalf("got %v, want that a volume failed", err)
 		}
@@ -128,7 +128,7 @@ func TestSandboxIsTakenBack(t *testing.T) {
 		t.Errorf("the runtime was asked to %q, want %q", runtime.calls, want)
 	}
 	refused = nil
-	if err := b.makeSandbox(t.Context(), 0, ""); err != nil {
+	if _, err := b.makeSandbox(t.Context(), 0, ""); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(runtime.calls); n != 4 {
@@ -150,7 +150,7 @@ func TestStoppedMeanwhile(t *testing.T) {
 		}
 	}
 	b.say = about{b.pod, b.cfg.Tell, ctx.Err}
-	if err := b.makeSandbox(ctx, 0, ""); !errors.Is(err, context.Canceled) {
+	if _, err := b.makeSandbox(ctx, 0, ""); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }

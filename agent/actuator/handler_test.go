@@ -54,7 +54,7 @@ func TestHandler(t *testing.T) {
 				t.Errorf("%+v: %v", tt, err)
 			}
 			events = nil
-			if err := b.createSandbox(t.Context(), 0); err == nil || len(events) != 1 ||
+			if _, err := b.createSandbox(t.Context(), 0); err == nil || len(events) != 1 ||
 				!strings.HasPrefix(events[0], "FailedCreatePodSandBox ") {
 				t.Errorf("%+v: %v and the events %q", tt, err, events)
 			}

@@ -121,7 +121,7 @@ func TestPostStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := podworker.Action{Kind: podworker.PostStart, Container: "web", IDs: []string{"w"}}
-	err := a.Do(t.Context(), bad, observed, run)
+	_, err := a.Do(t.Context(), bad, observed, run)
 	var why *cri.StartError
 	if !errors.As(err, &why) || why.Reason != cri.ReasonPostStartHook ||
 		!strings.Contains(why.Message, "secret") {
@@ -135,7 +135,7 @@ func TestPostStart(t *testing.T) {
 	if got := a.cfg.Volumes.HooksPending(good); got["web"] != 3 {
 		t.Errorf("pending %v", got)
 	}
-	if err := a.Do(t.Context(), good, observed, run); err != nil {
+	if _, err := a.Do(t.Context(), good, observed, run); err != nil {
 		t.Error(err)
 	}
 	if got := a.cfg.Volumes.HooksPending(good); len(got) != 0 {

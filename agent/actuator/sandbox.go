@@ -21,17 +21,17 @@ const networkAgain = time.Second
 
 // createSandbox makes all that comes before the first container. A pod with a network of its own waits
 // for the runtime to have one: those in the host's network are what brings it.
-func (b build) createSandbox(ctx context.Context, attempt uint32) error {
+func (b build) createSandbox(ctx context.Context, attempt uint32) (id string, err error) {
 	if why := b.node.Network.Problem(); why != "" && !b.pod.Spec.HostNetwork {
 		message := "network is not ready: " + why
 		b.say.warn("NetworkNotReady", message)
-		return &cri.StartError{Reason: cri.ReasonCreatePodSandbox, Message: message,
+		return "", &cri.StartError{Reason: cri.ReasonCreatePodSandbox, Message: message,
 			RetryAt: time.Now().Add(networkAgain)}
 	}
 	if what := podspec.Awaited(b.pod); what != "" && b.cfg.Objects != nil {
 		message := what + " is not supported yet, and the pod waits for it"
 		b.say.warn("FailedCreatePodSandBox", message)
-		return sandboxError(errors.New(message))
+		return "", sandboxError(errors.New(message))
 	}
 	handler, err := b.handler(ctx)
 	if err == nil {
@@ -42,7 +42,7 @@ func (b build) createSandbox(ctx context.Context, attempt uint32) error {
 	}
 	if err != nil {
 		b.say.warn("FailedCreatePodSandBox", fmt.Sprintf("Failed to create pod sandbox: %v", err))
-		return sandboxError(err)
+		return "", sandboxError(err)
 	}
 	return b.makeSandbox(ctx, attempt, handler)
 }
@@ -50,8 +50,9 @@ func (b build) createSandbox(ctx context.Context, attempt uint32) error {
 // makeSandbox is createSandbox for a pod of which all that it needs to begin is known. The API server
 // is asked for what volumes are made of while the kernel works and, if it is nothing that may be
 // missing, while the runtime makes the sandbox.
-func (b build) makeSandbox(ctx context.Context, attempt uint32, handler string) error {
-	beside, sandbox := b.cfg.Volumes.Beside(b.pod), ""
+func (b build) makeSandbox(ctx context.Context, attempt uint32, handler string) (
+	sandbox string, err error) {
+	beside := b.cfg.Volumes.Beside(b.pod)
 	var both errgroup.Group
 	both.Go(func() (err error) {
 		if err = b.makeCgroup(ctx); err == nil && beside {
@@ -60,18 +61,18 @@ func (b build) makeSandbox(ctx context.Context, attempt uint32, handler string) 
 		return err
 	})
 	both.Go(func() error { return b.setUpVolumes(ctx) })
-	err := both.Wait()
+	err = both.Wait()
 	switch {
 	case err == nil && !beside:
 		b.node.Security.ExtraGroups = b.cfg.Volumes.Groups(b.pod)
-		_, err = b.runSandbox(ctx, attempt, handler)
+		sandbox, err = b.runSandbox(ctx, attempt, handler)
 	case err != nil && sandbox != "": // pods have none as long as their volumes are not there
 		b.takeBack(ctx, sandbox)
 	}
 	if err != nil {
-		return sandboxError(err)
+		return "", sandboxError(err)
 	}
-	return nil
+	return sandbox, nil
 }
 
 // runSandbox has the runtime make the sandbox, and returns its id.

@@ -44,21 +44,21 @@ func (a *Actuator) build(ctx context.Context, pod *v1.Pod) build {
 
 // startContainer creates and starts one container in the newest sandbox.
 func (b build) startContainer(ctx context.Context, observed cri.Pod,
-	act podworker.Action) error {
+	act podworker.Action) (made cri.Made, err error) {
 	c, _ := podspec.Find(b.pod, act.Container)
 	if c == nil || len(observed.Sandboxes) == 0 {
-		return fmt.Errorf("start container %s: pod %s has no such container, or no sandbox",
+		return made, fmt.Errorf("start container %s: pod %s has no such container, or no sandbox",
 			act.Container, b.pod.UID)
 	}
-	b, err := b.withUsers()
+	b, err = b.withUsers()
 	if err != nil {
-		return cri.ConfigError(err)
+		return made, cri.ConfigError(err)
 	}
 	b.node.Security.ExtraGroups = b.cfg.Volumes.Groups(b.pod)
 	sandbox, of := observed.Sandboxes[0], podspec.Ref{Pod: b.pod, Container: c.Name}
 	sandboxConfig, _, err := b.sandboxConfig(sandbox.Attempt)
 	if err != nil {
-		return err
+		return made, err
 	}
 	image, err := b.cfg.Images.Ensure(ctx, cri.ImageRequest{
 		Pod: b.pod, Container: c, Sandbox: sandboxConfig, Secrets: b.pullSecrets(),
@@ -69,17 +69,17 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 	})
 	if err != nil {
 		b.say.failed(of, reasonOf(err))
-		return err
+		return made, err
 	}
 	volumes, err := b.imageVolumes(ctx, c, sandboxConfig)
 	if err != nil {
 		b.say.failed(of, messageOf(err))
-		return err
+		return made, err
 	}
 	target, err := targetOf(b.pod, observed, c.Name)
 	if err != nil {
 		b.say.warn("Failed", "Error: "+messageOf(err))
-		return err
+		return made, err
 	}
 	facts := b.node.Facts
 	facts.PodIPs = addresses.OfPod(sandbox.IPs, facts.HostIPs)
@@ -90,12 +90,12 @@ func (b build) startContainer(ctx context.Context, observed cri.Pod,
 	})
 	if err != nil {
 		b.say.failed(of, messageOf(err))
-		return err
+		return made, err
 	}
 	defer leave()
 	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
 		if err := b.cfg.Volumes.HookPends(b.pod.UID, c.Name, act.Attempt); err != nil {
-			return cri.ConfigError(err)
+			return made, cri.ConfigError(err)
 		}
 	}
 	return b.run(ctx, sandbox.ID, config, sandboxConfig)
@@ -164,18 +164,18 @@ func (b build) enterPool(ctx context.Context, c *v1.Container) (
 
 // run creates the container and starts it.
 func (b build) run(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig,
-	sandboxConfig *runtimeapi.PodSandboxConfig) error {
+	sandboxConfig *runtimeapi.PodSandboxConfig) (made cri.Made, err error) {
 	id, err := b.create(ctx, sandboxID, config, sandboxConfig)
 	of := podspec.Ref{Pod: b.pod, Container: config.Metadata.Name}
 	if err != nil {
-		return b.say.refused(of, cri.ReasonCreateContainer, err, b.flaws(of.Container))
+		return made, b.say.refused(of, cri.ReasonCreateContainer, err, b.flaws(of.Container))
 	}
 	b.cfg.Tell.Container(of, v1.EventTypeNormal, "Created", "Container created")
 	if err := b.cfg.Runtime.StartContainer(ctx, id); err != nil {
-		return b.say.refused(of, cri.ReasonRunContainer, err, b.flaws(of.Container))
+		return made, b.say.refused(of, cri.ReasonRunContainer, err, b.flaws(of.Container))
 	}
 	b.cfg.Tell.Container(of, v1.EventTypeNormal, "Started", "Container started")
-	return nil
+	return cri.Made{Sandbox: sandboxID, Container: id}, nil
 }
 
 // create makes the container with a place for its log and, where log collectors look for one, a

@@ -112,7 +112,7 @@ func TestAwaited(t *testing.T) {
 			events = append(events, reason+" "+message)
 		}}})
 	pod := &v1.Pod{Spec: v1.PodSpec{ResourceClaims: []v1.PodResourceClaim{{Name: "gpu"}}}}
-	err := build{Actuator: a, pod: pod, node: Node{Network: up},
+	_, err := build{Actuator: a, pod: pod, node: Node{Network: up},
 		say: about{pod, a.cfg.Tell, t.Context().Err}}.createSandbox(t.Context(), 0)
 	const want = `spec.resourceClaims: resource claim "gpu" is not supported yet, and the pod ` +
 		`waits for it`

@@ -64,7 +64,7 @@ func (r *runtime) Observe(_ context.Context, uid types.UID) (cri.Pod, error) {
 }
 
 // Recall implements podworker.Actuator: to observe costs nothing here.
-func (r *runtime) Recall(context.Context, types.UID, podworker.Action) (cri.Pod, bool) {
+func (r *runtime) Recall(context.Context, types.UID, podworker.Done) (cri.Pod, bool) {
 	return cri.Pod{}, false
 }
 
@@ -103,7 +103,12 @@ func (r *runtime) probed(uid types.UID) map[string]status.Probed {
 }
 
 // Do implements podworker.Actuator.
-func (r *runtime) Do(ctx context.Context, pod *v1.Pod, _ cri.Pod, a podworker.Action) error {
+func (r *runtime) Do(ctx context.Context, pod *v1.Pod, _ cri.Pod, a podworker.Action) (
+	cri.Made, error) {
+	return cri.Made{}, r.do(ctx, pod, a)
+}
+
+func (r *runtime) do(ctx context.Context, pod *v1.Pod, a podworker.Action) error {
 	switch a.Kind {
 	case podworker.CreateSandbox:
 		r.createSandbox(pod, a.Attempt)

@@ -25,11 +25,11 @@ func started(t *testing.T, script string) (*runtime, *v1.Pod) {
 		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: "app"}}},
 	}
 	act := podworker.Action{Kind: podworker.StartContainer, Container: "main"}
-	if err := r.Do(t.Context(), pod, cri.Pod{}, act); err == nil {
+	if err := r.do(t.Context(), pod, act); err == nil {
 		t.Error("a container starts without a sandbox")
 	}
 	for _, a := range []podworker.Action{{Kind: podworker.CreateSandbox}, act} {
-		if err := r.Do(t.Context(), pod, cri.Pod{}, a); err != nil {
+		if err := r.do(t.Context(), pod, a); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -69,7 +69,7 @@ func TestStops(t *testing.T) {
 		id := before.Containers[0].ID
 		stop := podworker.Action{Kind: podworker.StopContainers, IDs: []string{id},
 			Grace: 20 * time.Millisecond}
-		if err := r.Do(t.Context(), pod, before, stop); err != nil {
+		if err := r.do(t.Context(), pod, stop); err != nil {
 			t.Fatal(err)
 		}
 		if c := seen(t, r).Containers[0]; c.State != cri.ContainerExited || c.Exit.Code != want {
@@ -82,7 +82,7 @@ func TestStops(t *testing.T) {
 	r, pod := started(t, "term=ignore")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := r.Do(ctx, pod, cri.Pod{}, podworker.Action{Kind: podworker.StopContainers,
+	err := r.do(ctx, pod, podworker.Action{Kind: podworker.StopContainers,
 		IDs: []string{seen(t, r).Containers[0].ID}, Grace: time.Hour})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("a stop that nobody waits for: %v", err)
@@ -95,7 +95,7 @@ func TestStopsInTurn(t *testing.T) {
 		r, pod := started(t, "term=0 term-after=3s")
 		side := podworker.Action{Kind: podworker.StartContainer, Container: "side"}
 		pod.Spec.InitContainers = []v1.Container{{Name: "side", Image: "app"}}
-		if err := r.Do(t.Context(), pod, cri.Pod{}, side); err != nil {
+		if err := r.do(t.Context(), pod, side); err != nil {
 			t.Fatal(err)
 		}
 		ids := map[string]string{}
@@ -105,7 +105,7 @@ func TestStopsInTurn(t *testing.T) {
 		begun, stop := time.Now(), podworker.Action{Kind: podworker.StopContainers,
 			IDs:   []string{ids["side"], ids["main"]},
 			Turns: [][]string{{ids["main"]}, {ids["side"]}}, Grace: time.Minute}
-		if err := r.Do(t.Context(), pod, cri.Pod{}, stop); err != nil {
+		if err := r.do(t.Context(), pod, stop); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range seen(t, r).Containers {
@@ -123,14 +123,14 @@ func TestRemoved(t *testing.T) {
 	for _, a := range []podworker.Action{
 		{Kind: podworker.StopSandboxes, IDs: []string{p.Sandboxes[0].ID}}, {Kind: podworker.CleanUp},
 	} {
-		if err := r.Do(t.Context(), pod, p, a); err != nil {
+		if err := r.do(t.Context(), pod, a); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if p = seen(t, r); p.Running() || p.Containers[0].Exit.Code != exitKilled {
 		t.Errorf("after its sandbox was stopped: %+v", p)
 	}
-	if err := r.Do(t.Context(), pod, p, podworker.Action{Kind: podworker.RemovePod}); err != nil {
+	if err := r.do(t.Context(), pod, podworker.Action{Kind: podworker.RemovePod}); err != nil {
 		t.Fatal(err)
 	}
 	if _, found := r.get("a"); found || len(r.all()) != 0 {

@@ -45,9 +45,12 @@ func (o *Observer) Ending(uid types.UID) (done func()) {
 }
 
 // Recheck is Observe for the one who has stopped all containers that the pod had when it was last
-// read. It asks for these alone, without a list; anything else there may be is not found.
-func (o *Observer) Recheck(ctx context.Context, uid types.UID) (cri.Pod, error) {
-	newest, _, err := o.read(ctx, uid, o.cfg.Client.Recheck)
+// read, or has given it what is made. It asks for these alone, without a list; anything else there
+// may be is not found.
+func (o *Observer) Recheck(ctx context.Context, uid types.UID, made cri.Made) (cri.Pod, error) {
+	newest, _, err := o.read(ctx, uid, func(ctx context.Context, last cri.Pod) (cri.Pod, error) {
+		return o.cfg.Client.Recheck(ctx, last, made)
+	})
 	return newest, err
 }
 

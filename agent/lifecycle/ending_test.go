@@ -18,7 +18,7 @@ func TestEventsOfAPodThatIsEnded(t *testing.T) {
 		want      int // reads
 	}{
 		"he reads it": {func(_ *fake, o *Observer) {
-			if _, err := o.Recheck(context.Background(), "p"); err != nil {
+			if _, err := o.Recheck(context.Background(), "p", cri.Made{}); err != nil {
 				t.Error(err)
 			}
 		}, 1},

@@ -91,7 +91,7 @@ func (f *fake) Refresh(ctx context.Context, last cri.Pod) (cri.Pod, error) {
 	return pod, nil
 }
 
-func (f *fake) Recheck(ctx context.Context, last cri.Pod) (cri.Pod, error) {
+func (f *fake) Recheck(ctx context.Context, last cri.Pod, _ cri.Made) (cri.Pod, error) {
 	now, err := f.Refresh(ctx, last)
 	last.ReadAt, last.Containers = now.ReadAt, now.Containers
 	return last, err

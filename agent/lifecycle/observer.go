@@ -28,8 +28,9 @@ type Runtime interface {
 	Pods(ctx context.Context) ([]cri.Pod, error)
 	// Refresh reads one pod in full, taking what cannot have changed from last.
 	Refresh(ctx context.Context, last cri.Pod) (cri.Pod, error)
-	// Recheck asks for the containers of last that had not exited and takes the rest from it.
-	Recheck(ctx context.Context, last cri.Pod) (cri.Pod, error)
+	// Recheck asks for the containers of last that had not exited and for what was made since, and
+	// takes the rest from last.
+	Recheck(ctx context.Context, last cri.Pod, made cri.Made) (cri.Pod, error)
 	// Events calls fn for each event until the stream ends, and returns why it did.
 	Events(ctx context.Context, connected func(), fn func(cri.Event)) error
 }

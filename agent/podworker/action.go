@@ -225,9 +225,16 @@ type Actuator interface {
 	Observe(ctx context.Context, uid types.UID) (cri.Pod, error)
 	// Recall is what is known of a pod after the action done, which took effect, and with nobody
 	// else acting on the pod since it was observed; false: it has to be observed. Of a pod that is
-	// not to end it is asked for after None only.
-	Recall(ctx context.Context, uid types.UID, done Action) (cri.Pod, bool)
-	// Do returns when the action has taken effect. Its context ends when the pod is to stop, or
-	// to stop sooner, or when the agent stops. A *cri.StartError says what the status shall say.
-	Do(ctx context.Context, pod *v1.Pod, observed cri.Pod, a Action) error
+	// not to end it is asked for after None, and after what made something.
+	Recall(ctx context.Context, uid types.UID, done Done) (cri.Pod, bool)
+	// Do returns when the action has taken effect, with what it made. Its context ends when the pod
+	// is to stop, or to stop sooner, or when the agent stops. A *cri.StartError says what the status
+	// shall say.
+	Do(ctx context.Context, pod *v1.Pod, observed cri.Pod, a Action) (cri.Made, error)
+}
+
+// Done is an action that took effect, with what it made.
+type Done struct {
+	Action
+	Made cri.Made
 }

@@ -60,17 +60,23 @@ func TestWorkersHasten(t *testing.T) {
 // after all of it was removed. One for which something was under way is read first.
 func TestEndingPodIsReadOnce(t *testing.T) {
 	for name, at := range map[string]struct {
-		stop time.Duration
-		want int
-	}{"idle": {30 * time.Second, 1}, "under way": {0, 2}} {
+		stop        time.Duration
+		interrupted bool
+		want        int
+	}{"idle": {stop: 30 * time.Second, want: 1}, "just made": {want: 1},
+		"under way": {interrupted: true, want: 2}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := newNode(t)
 				entered := make(chan struct{})
-				n.before = func(_ context.Context, a Action) error {
-					if a.Kind == StartContainer {
-						close(entered)
-						time.Sleep(time.Second)
+				n.before = func(ctx context.Context, a Action) error {
+					if a.Kind != StartContainer {
+						return nil
+					}
+					close(entered)
+					time.Sleep(time.Second)
+					if at.interrupted {
+						return ctx.Err()
 					}
 					return nil
 				}
@@ -97,8 +103,8 @@ func TestEndingPodIsReadOnce(t *testing.T) {
 func TestIdleWorkerTakesWhatWasRead(t *testing.T) {
 	for name, test := range map[string]struct {
 		stale bool
-		want  int // full reads for an exit that was read, and for the start after it
-	}{"read since": {false, 1}, "not read since": {true, 2}} {
+		want  int // full reads for an exit that was read, and none for the start after it
+	}{"read since": {false, 0}, "not read since": {true, 1}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := newNode(t)

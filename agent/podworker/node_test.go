@@ -88,17 +88,17 @@ func (n *node) isGone(uid types.UID) {
 	n.gone = append(n.gone, uid)
 }
 
-func (n *node) Recall(_ context.Context, uid types.UID, done Action) (cri.Pod, bool) {
+func (n *node) Recall(_ context.Context, uid types.UID, done Done) (cri.Pod, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	m, ok := n.machines[uid]
 	switch done.Kind {
-	case None, StopContainers, StopSandboxes, CleanUp:
+	case None, CreateSandbox, StartContainer, StopContainers, StopSandboxes, CleanUp:
 		if ok {
 			m.now = time.Now()
 			n.recalled++
 			pod := m.observe()
-			if n.stale {
+			if n.stale && done.Kind == None {
 				pod.ReadAt = time.Time{}
 			}
 			return pod, true
@@ -129,25 +129,25 @@ func (n *node) Observe(_ context.Context, uid types.UID) (cri.Pod, error) {
 	return pod, nil
 }
 
-func (n *node) Do(ctx context.Context, pod *v1.Pod, _ cri.Pod, a Action) error {
+func (n *node) Do(ctx context.Context, pod *v1.Pod, _ cri.Pod, a Action) (cri.Made, error) {
 	if n.before != nil {
 		if err := n.before(ctx, a); err != nil {
-			return err
+			return cri.Made{}, err
 		}
 	}
 	if n.doing != nil {
 		if err := n.doing(ctx, string(pod.UID)); err != nil {
-			return err
+			return cri.Made{}, err
 		}
 	}
 	if err := n.waitForStop(ctx, pod, a); err != nil {
-		return err
+		return cri.Made{}, err
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.log = append(n.log, fmt.Sprintf("%v %s: %s", time.Since(n.begun), pod.UID, a))
 	if n.lying {
-		return nil
+		return cri.Made{}, nil
 	}
 	m, ok := n.machines[pod.UID]
 	if !ok {
@@ -160,7 +160,11 @@ func (n *node) Do(ctx context.Context, pod *v1.Pod, _ cri.Pod, a Action) error {
 	if next := m.tick(); !next.IsZero() {
 		time.AfterFunc(time.Until(next), func() { n.Wake(pod.UID) })
 	}
-	return err
+	var made cri.Made
+	if a.Kind == CreateSandbox || a.Kind == StartContainer {
+		made.Sandbox = m.seen.Sandboxes[0].ID
+	}
+	return made, err
 }
 
 // waitForStop takes the time that the containers need to obey a stop, or their grace.

@@ -45,7 +45,7 @@ type looks struct {
 	ending bool // the pod was on its way to its end, or there
 	// recall is what was done since the pod was observed, if that is known for certain; readAt is
 	// when it was.
-	recall *Action
+	recall *Done
 	readAt time.Time
 }
 
@@ -158,7 +158,7 @@ func (w *Workers) round(ctx context.Context, p *worker) bool {
 	})
 	p.looks.ending = d.State != SyncPod
 	if d.Action == nil {
-		p.looks.recall = &Action{}
+		p.looks.recall = &Done{}
 	}
 	mayAct := w.mayAct(p, l.Pod, d.Action)
 	switch {
@@ -189,16 +189,16 @@ func (w *Workers) hooksPending(pod *v1.Pod) map[string]uint32 {
 }
 
 // observe looks at the pod. What somebody else has just read of a pod for which nothing was done
-// since is not read again. One that ends is not read in full at each step, since nobody else makes
-// anything for it, but after the last one; and what was done to it is believed, since a runtime may
-// answer before its lists say the same.
+// since is not read again, and where something was made that alone is asked for. One that ends is
+// not read in full at each step, since nobody else makes anything for it, but after the last one;
+// and what was done to it is believed, since a runtime may answer before its lists say the same.
 func (w *Workers) observe(ctx context.Context, p *worker, l look) (pod cri.Pod, err error) {
 	done, known := p.looks.recall, false
 	p.looks.recall = nil
 	ends := l.Stop != nil || p.looks.ending && done != nil && done.Kind != None
-	if done != nil && !p.memory.removed && (ends || done.Kind == None) {
+	if done != nil && !p.memory.removed && (ends || done.Kind == None || done.Made != cri.Made{}) {
 		pod, known = w.cfg.Actuator.Recall(ctx, p.uid, *done)
-		known = known && (ends || pod.ReadAt.After(p.looks.readAt))
+		known = known && (ends || done.Kind != None || pod.ReadAt.After(p.looks.readAt))
 	}
 	if !known {
 		pod, err = w.cfg.Actuator.Observe(ctx, p.uid)
@@ -278,12 +278,12 @@ func (w *Workers) act(ctx context.Context, p *worker, l look, a Action) {
 	p.memory.started(a)
 	began := time.Now()
 	ctx = context.WithValue(ctx, yieldKey{}, func() { w.leaveTurns(p, nil) })
-	err := w.cfg.Actuator.Do(ctx, l.Pod, l.observed, a)
+	made, err := w.cfg.Actuator.Do(ctx, l.Pod, l.observed, a)
 	switch {
 	case err == nil:
 		now := time.Now()
 		p.memory.succeeded(a, now)
-		p.looks.recall = &a
+		p.looks.recall = &Done{a, made}
 		if a.Kind == CreateSandbox {
 			w.starts.took(now.Sub(began), now)
 		}
