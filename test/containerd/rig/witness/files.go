@@ -56,10 +56,11 @@ const (
 	maxText  = 1024
 )
 
-// files are those of volumes, and those that the runtime mounts.
+// files are those of volumes, and those that the runtime mounts. What is mounted inside another mount
+// is told as that of its own, or not at all: in /dev/shm may be what others on the machine do.
 func files() tree {
-	out := tree{}
-	for point := range mounts() {
+	out, points := tree{}, mounts()
+	for point := range points {
 		if point == "/" || strings.HasPrefix(point, "/proc") || strings.HasPrefix(point, "/sys") ||
 			strings.HasPrefix(point, "/dev/") && point != "/dev/termination-log" {
 			continue
@@ -71,7 +72,8 @@ func files() tree {
 			}
 			out[path] = file(path)
 			depth := strings.Count(strings.TrimPrefix(path, point), "/")
-			if err == nil && e.IsDir() && depth == maxDepth {
+			_, mounted := points[path]
+			if err == nil && e.IsDir() && (depth == maxDepth || mounted && path != point) {
 				return fs.SkipDir
 			}
 			return nil
