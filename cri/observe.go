@@ -124,7 +124,7 @@ func (c *Client) Recheck(ctx context.Context, last Pod, made Made) (Pod, error) 
 	pod := last
 	pod.ReadAt, pod.Sandboxes, pod.Containers = time.Now(), slices.Clone(last.Sandboxes), nil
 	containers := slices.Clone(last.Containers)
-	if made.Container != "" {
+	if _, known := last.ContainerOf(made.Container); made.Container != "" && !known {
 		containers = append(containers, Container{ID: made.Container, SandboxID: made.Sandbox})
 	}
 	var both errgroup.Group

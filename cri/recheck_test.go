@@ -47,6 +47,7 @@ func TestRecheckOfWhatWasMade(t *testing.T) {
 	pod = recheck(pod, cri.Made{Sandbox: sandbox, Container: first})
 	second := start(t, client, sandbox, "second", sandboxOf("a"))
 	pod = recheck(pod, cri.Made{Sandbox: sandbox, Container: second})
+	pod = recheck(pod, cri.Made{Sandbox: sandbox, Container: second}) // others have seen it meanwhile
 	if len(pod.Sandboxes) != 1 || len(pod.Containers) != 2 {
 		t.Errorf("pod is %+v", pod)
 	}
