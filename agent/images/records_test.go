@@ -183,7 +183,12 @@ func TestKilledWhilePulling(t *testing.T) {
 	if may(r, "tool:2", "id") {
 		t.Error("it may be used before it is known")
 	}
-	err := r.Recover([]Image{{ID: "id", Names: []string{"docker.io/library/tool:2"}}})
+	pull(t, r, "tool:1", "older", secret("a", "h1"))
+	err := r.Recover([]Image{
+		{ID: "id", Names: []string{"docker.io/library/tool:2"}},
+		{ID: "older", Names: []string{"docker.io/library/tool:2"}},
+		{ID: "loaded", Names: []string{"reg.example/loaded:1"}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,6 +198,9 @@ func TestKilledWhilePulling(t *testing.T) {
 		}
 		if !may(r, "reg.example/gone:1", "loaded") {
 			t.Error("what was not pulled is no image that was there")
+		}
+		if !may(r, "tool:1", "older", secret("a", "h1")) {
+			t.Error("it is not known any more with whose login another image was pulled")
 		}
 	}
 	pull(t, r, "tool:2", "id", secret("a", "h1"))

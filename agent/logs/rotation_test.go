@@ -338,3 +338,23 @@ func TestElsewhere(t *testing.T) {
 		t.Errorf("files %q", got)
 	}
 }
+
+// TestRotated: what somebody else put beside a log under a name like its own is none of its files.
+func TestRotated(t *testing.T) {
+	for name, want := range map[string]bool{
+		"0.log.20260102-030405":    true,
+		"0.log.20260102-030405.gz": true,
+		"0.log":                    false,
+		"1.log.20260102-030405":    false,
+		"0.log.20260102-0304050":   false,
+		"0.log.202601020030405":    false,
+		"0.log.for-support.zip":    false,
+		"0.log.20260102-by-hand":   false,
+		"0.log.saved by-me too":    false,
+		"0.log.yyyymmdd-hhmmss":    false,
+	} {
+		if got := Rotated("0.log", name); got != want {
+			t.Errorf("%s: %t, want %t", name, got, want)
+		}
+	}
+}

@@ -97,3 +97,40 @@ func TestGenerationAfterTheEnd(t *testing.T) {
 		t.Errorf("generation %d was observed", got)
 	}
 }
+
+// What others write into the status of a pod is taken beside what is known here, and said as far as
+// anything follows from it.
+func TestReconcile(t *testing.T) {
+	condition := func(kind v1.PodConditionType) []v1.PodCondition {
+		return []v1.PodCondition{{Type: kind, Status: v1.ConditionTrue}}
+	}
+	for name, test := range map[string]struct {
+		api   v1.PodStatus
+		want  Reconciled
+		taken int // conditions of others
+	}{
+		"nothing":           {v1.PodStatus{Phase: v1.PodRunning}, Nothing, 0},
+		"a note":            {v1.PodStatus{Conditions: condition("example.com/note")}, Nothing, 1},
+		"a gate":            {v1.PodStatus{Conditions: condition("example.com/gate")}, Gates, 1},
+		"one that is ours":  {v1.PodStatus{Conditions: condition(v1.PodReady)}, Nothing, 0},
+		"that it has ended": {v1.PodStatus{Phase: v1.PodFailed}, Ended, 0},
+	} {
+		s, p := New(Config{}), named("u", "a")
+		if got := s.Reconcile(p); got != Nothing {
+			t.Errorf("%s of a pod that is not known: %v", name, got)
+		}
+		p.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: "example.com/gate"}}
+		s.Pending(p)
+		before := s.Status("u")
+		changed := p.DeepCopy()
+		changed.Status = test.api
+		if got := s.Reconcile(changed); got != test.want {
+			t.Errorf("%s: %v, want %v", name, got, test.want)
+		}
+		after := s.Status("u")
+		if got := len(after.Conditions) - len(before.Conditions); got != test.taken ||
+			after.Phase != v1.PodPending {
+			t.Errorf("%s: %d conditions more, want %d, in %s", name, got, test.taken, after.Phase)
+		}
+	}
+}

@@ -71,6 +71,9 @@ func TestStatusesInTurn(t *testing.T) {
 		t.Errorf("the spec is that of %v", p)
 	}
 	s.Forget("u")
+	if !woken(changed) {
+		t.Error("a pod was forgotten, and who watches sleeps on")
+	}
 	s.Rejected("u", status.Reason{Reason: "late"})
 	if len(s.List()) > 0 {
 		t.Error("a pod that was forgotten is listed")

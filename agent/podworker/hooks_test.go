@@ -89,6 +89,28 @@ func TestHooks(t *testing.T) {
 				0s SyncPod: PostStart db c3
 				0s SyncPod: PostStart db c3`,
 		},
+		{
+			name: "a container that exits during its postStart hook is not waited for",
+			pod:  "Never web", programs: map[string][]run{"web": {{time.Second, 0}}},
+			play: func(w *world) {
+				hooked(w.pod.Spec.Containers, "web")
+				w.fault = func(a Action) (error, bool) {
+					if a.Kind != PostStart {
+						return nil, true
+					}
+					w.now = w.now.Add(2 * time.Second)
+					return errors.New("it runs no more"), false
+				}
+				w.until(time.Hour)
+			},
+			state: Finished,
+			want: `
+				0s SyncPod: CreateSandbox #0
+				0s SyncPod: StartContainer web #0
+				0s SyncPod: PostStart web c2
+				2s TerminatingPod: StopSandboxes s1
+				2s TerminatedPod: CleanUp`,
+		},
 	})
 }
 

@@ -83,6 +83,28 @@ func TestSandboxStories(t *testing.T) {
 				5m10s SyncPod: RemoveSandboxes s5`,
 		},
 		{
+			name: "after a sandbox that lasted the back-off begins anew",
+			pod:  "Always web",
+			play: func(w *world) {
+				w.noAddress = true
+				w.until(time.Minute)
+				w.noAddress = false
+				w.until(time.Hour)
+				w.eachSandbox(func(s *cri.Sandbox) { s.IPs = nil })
+				w.noAddress, w.log = true, nil
+				w.until(time.Hour + 15*time.Second)
+			},
+			state: SyncPod,
+			want: `
+				1h0m0s SyncPod: StopContainers c6 in 30s
+				1h0m0s SyncPod: StopSandboxes s5
+				1h0m0s SyncPod: CreateSandbox #5
+				1h0m0s SyncPod: StopSandboxes s7
+				1h0m0s SyncPod: RemoveSandboxes s4
+				1h0m10s SyncPod: CreateSandbox #6
+				1h0m10s SyncPod: StopSandboxes s8`,
+		},
+		{
 			name: "a sandbox that lost its address is replaced with all that runs in it",
 			pod:  "Always web",
 			play: func(w *world) {

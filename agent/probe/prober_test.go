@@ -219,6 +219,8 @@ func TestEnding(t *testing.T) {
 		w.Follow(pod, runs(pod, w.begun, true), true)
 		check(t, "ending", w.after(time.Second), "500ms wake u", "1s ask ready of c0")
 		w.Forget("u")
+		w.Forget("u")
+		w.Follow(pod, v1.PodStatus{Phase: v1.PodFailed}, true)
 		check(t, "gone", w.after(time.Minute))
 	})
 }

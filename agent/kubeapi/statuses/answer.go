@@ -30,7 +30,7 @@ func (b *Book) Answered(uid types.UID, q Request, got *v1.Pod, err error, now ti
 		r.gone, r.ask = true, time.Time{}
 	case err == nil:
 		r.answered(q, got, now)
-		if p != nil && q.Verb == requests.Patch && p.version == q.own {
+		if p != nil && q.Verb == requests.Patch && p.version == q.own && !p.since.IsZero() {
 			took, p.since = max(1, now.Sub(p.since)), time.Time{}
 		}
 	case apierrors.IsConflict(err): // another version, or another pod

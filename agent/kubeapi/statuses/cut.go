@@ -97,7 +97,9 @@ func shortened(s v1.PodStatus, n int) v1.PodStatus {
 			c.Message = short(c.Message)
 		}
 	}
-	for _, list := range []*[]v1.ContainerStatus{&s.InitContainerStatuses, &s.ContainerStatuses} {
+	for _, list := range []*[]v1.ContainerStatus{
+		&s.InitContainerStatuses, &s.ContainerStatuses, &s.EphemeralContainerStatuses,
+	} {
 		*list = slices.Clone(*list)
 		for i := range *list {
 			c := &(*list)[i]

@@ -282,10 +282,10 @@ func TestTooLarge(t *testing.T) {
 					}
 					return test.refuse
 				}
+				said := []v1.ContainerStatus{{Name: "main", State: v1.ContainerState{
+					Terminated: &v1.ContainerStateTerminated{Message: long}}}}
 				s.says(w, "a", v1.PodStatus{Phase: v1.PodFailed,
-					ContainerStatuses: []v1.ContainerStatus{{Name: "main",
-						State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-							Message: long}}}}}, true)
+					ContainerStatuses: said, EphemeralContainerStatuses: said}, true)
 				time.Sleep(time.Minute)
 				if got, requests := s.pod("a"); got != nil {
 					t.Fatalf("it is there still after %s", requests)
@@ -294,9 +294,9 @@ func TestTooLarge(t *testing.T) {
 					written.Phase != v1.PodFailed {
 					t.Fatalf("its last status is %+v", written)
 				}
-				if test.statuses > 0 {
-					end := written.ContainerStatuses[0].State.Terminated
-					if end.Message != test.message {
+				for _, c := range append(written.ContainerStatuses,
+					written.EphemeralContainerStatuses...) {
+					if end := c.State.Terminated; end.Message != test.message {
 						t.Errorf("the message is %q", end.Message)
 					}
 				}

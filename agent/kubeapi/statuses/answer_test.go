@@ -1,0 +1,91 @@
+package statuses
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/kubeapi/requests"
+	"github.com/numalet/numalet/agent/podstatus"
+)
+
+// How long the API server did not have a status is told of one that changed here, and not of one
+// that is only put right there.
+func TestTook(t *testing.T) {
+	b, now := NewBook(), time.Now()
+	pod := examplePod("a")
+	pod.UID = types.UID("a")
+	answered := func() time.Duration {
+		q, _ := b.Next(pod.UID, now)
+		if q.Pod == nil {
+			t.Fatal("there is nothing to request")
+		}
+		got := q.Pod.DeepCopy()
+		got.Status = q.Status
+		took, err := b.Answered(pod.UID, q, got, nil, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return took
+	}
+	b.Saw([]*v1.Pod{pod}, now)
+	b.Wrote(podstatus.Change{Pod: pod, After: v1.PodStatus{Phase: v1.PodRunning}}, now)
+	now = now.Add(3 * time.Second)
+	if took := answered(); took != 3*time.Second {
+		t.Errorf("a change took %v", took)
+	}
+	b.Saw([]*v1.Pod{pod.DeepCopy()}, now) // somebody else wrote what was there before
+	if took := answered(); took != 0 {
+		t.Errorf("what was put right took %v", took)
+	}
+}
+
+// waits is a book with a pod whose container waits, of which the API server has nothing yet.
+func waits(message string, now time.Time) (*Book, types.UID) {
+	b, pod := NewBook(), examplePod("a")
+	pod.UID = types.UID("a")
+	b.Saw([]*v1.Pod{pod}, now)
+	b.Wrote(podstatus.Change{Pod: pod, After: v1.PodStatus{Phase: v1.PodPending,
+		ContainerStatuses: []v1.ContainerStatus{{Name: "main", State: v1.ContainerState{
+			Waiting: &v1.ContainerStateWaiting{Reason: "ErrImagePull", Message: message}}}}}}, now)
+	return b, pod.UID
+}
+
+// A status that is too large also without all that can be left out is tried again with pauses.
+func TestAlwaysTooLarge(t *testing.T) {
+	now := time.Now()
+	b, uid := waits(strings.Repeat("x", 1000), now)
+	tooLarge := apierrors.NewRequestEntityTooLargeError("limit is 3145728")
+	for _, length := range []int{1000, shortMessage, 0} {
+		q, _ := b.Next(uid, now)
+		got := q.Status.ContainerStatuses[0].State.Waiting
+		if got.Reason != "ErrImagePull" || len(got.Message) != length {
+			t.Errorf("%d bytes of a message for %s, want %d", len(got.Message), got.Reason, length)
+		}
+		if _, err := b.Answered(uid, q, nil, tooLarge, now); err != nil {
+			t.Errorf("less could be said, and it waits: %v", err)
+		}
+	}
+	q, _ := b.Next(uid, now)
+	if _, err := b.Answered(uid, q, nil, tooLarge, now); err == nil {
+		t.Error("there is nothing more to leave out, and it is tried again at once")
+	}
+}
+
+// A pod that the API server does not have any more is told nothing, whenever the watch says so.
+func TestNotFound(t *testing.T) {
+	now := time.Now()
+	b, uid := waits("", now)
+	q, _ := b.Next(uid, now)
+	_, err := b.Answered(uid, q, nil, apierrors.NewNotFound(v1.Resource("pods"), "a"), now)
+	if err != nil {
+		t.Errorf("it is tried again: %v", err)
+	}
+	if q, again := b.Next(uid, now); q.Verb != requests.None || !again.IsZero() {
+		t.Errorf("then %s is requested, and again at %v", q.Verb, again)
+	}
+}
