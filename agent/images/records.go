@@ -35,10 +35,13 @@ type Records struct {
 	checks          *metrics.CounterVec
 
 	mu sync.Mutex // guards what follows
-	// intents counts the pulls under way, by the image's name; those that an earlier run of the
-	// agent left are there with 0.
-	intents map[string]int
-	known   map[string]kubeletv1beta1.ImagePulledRecord // by the runtime's id
+	// intents counts the pulls under way, by the image's name. In unsettled are those of images of
+	// which it is not known with whose login they were pulled: an earlier run of the agent left the
+	// intent, or the record of a pull could not be written. They stay, with 0, when no pull is under
+	// way.
+	intents   map[string]int
+	unsettled sets.Set[string]
+	known     map[string]kubeletv1beta1.ImagePulledRecord // by the runtime's id
 }
 
 // Open reads the records there are. Files that cannot be read are left out, and logged: their
@@ -47,7 +50,7 @@ func Open(c Config) (*Records, error) {
 	var s metric.Set
 	r := &Records{
 		policy: c.Policy, pulling: folder{c.Dir, "pulling"}, pulled: folder{c.Dir, "pulled"},
-		intents: map[string]int{}, known: map[string]kubeletv1beta1.ImagePulledRecord{},
+		intents: map[string]int{}, unsettled: sets.New[string](), known: map[string]kubeletv1beta1.ImagePulledRecord{},
 		checks: s.Counters("kubelet_imagemanager_image_mustpull_checks_total",
 			"How it was decided whether a pod may use an image that is there.", "result"),
 	}
@@ -56,7 +59,10 @@ func Open(c Config) (*Records, error) {
 	s.Read("kubelet_imagemanager_ondisk_pulledrecords", "Records of with whose login images were "+
 		"pulled.", nil,
 		func(tell metric.Tell) { tell(float64(r.count(func() int { return len(r.known) }))) })
-	err := read(r.pulling, func(i kubeletv1beta1.ImagePullIntent) { r.intents[i.Image] = 0 })
+	err := read(r.pulling, func(i kubeletv1beta1.ImagePullIntent) {
+		r.intents[i.Image] = 0
+		r.unsettled.Insert(i.Image)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +102,7 @@ func (r *Records) Failed(image string) {
 }
 
 func (r *Records) endedLocked(image string) {
-	if r.intents[image]--; r.intents[image] > 0 {
+	if r.intents[image]--; r.intents[image] > 0 || r.unsettled.Has(image) {
 		return
 	}
 	delete(r.intents, image)
@@ -114,8 +120,9 @@ func (r *Records) Pulled(image, id string, by cri.Holder) {
 		// was not there before.
 		klog.Background().Error(err, "It is not recorded with which login an image was pulled",
 			"image", image)
-		r.intents[image] = max(r.intents[image]-1, 0)
-		return
+		r.unsettled.Insert(image)
+	} else {
+		r.unsettled.Delete(image)
 	}
 	r.endedLocked(image)
 }
@@ -280,6 +287,7 @@ func (r *Records) Recover(all []Image) error {
 			}
 		}
 		delete(r.intents, image)
+		r.unsettled.Delete(image)
 		if err := r.pulling.remove(image); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package images
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -206,6 +207,37 @@ func TestKilledWhilePulling(t *testing.T) {
 	pull(t, r, "tool:2", "id", secret("a", "h1"))
 	if !may(r, "tool:2", "id", secret("a", "h1")) {
 		t.Error("it may not be used by whom has pulled it")
+	}
+}
+
+// TestRecordNotWritten: of an image whose record could not be written nobody knows whose login it was,
+// whatever becomes of later pulls, until one of them is recorded.
+func TestRecordNotWritten(t *testing.T) {
+	dir := t.TempDir()
+	r := open(t, dir, Policy{})
+	pulled := filepath.Join(dir, "pulled")
+	if err := errors.Join(os.RemoveAll(pulled), os.WriteFile(pulled, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	pull(t, r, "tool:1", "id", secret("a", "h1"))
+	if err := r.Pulling("tool:1"); err != nil {
+		t.Fatal(err)
+	}
+	r.Failed("tool:1")
+	if err := errors.Join(os.Remove(pulled), os.Mkdir(pulled, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for name, r := range map[string]*Records{"now": r, "after a restart": open(t, dir, Policy{})} {
+		if may(r, "tool:1", "id") {
+			t.Errorf("%s: everybody may use it", name)
+		}
+	}
+	pull(t, r, "tool:1", "id", secret("a", "h1"))
+	if may(r, "tool:1", "id") || !may(r, "tool:1", "id", secret("a", "h1")) {
+		t.Error("it is not the image of whom has pulled it")
+	}
+	if names, _ := filepath.Glob(filepath.Join(dir, "pulling", "*")); len(names) != 0 {
+		t.Errorf("a pull that is over is still recorded: %q", names)
 	}
 }
 
