@@ -2,6 +2,7 @@ package cpupool
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,6 +46,12 @@ func (l lack) String() string {
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+// asks reports whether the runtime is asked for that.
+func (l lack) asks(what Repair) bool {
+	return what == CPUQuota && !l.cpus.IsEmpty() ||
+		slices.ContainsFunc(l.gaps, func(g gap) bool { return g.what == what })
 }
 
 // compare finds the containers that have not what they should.

@@ -176,6 +176,28 @@ func TestGroupsAboveGetMemoryNodes(t *testing.T) {
 	})
 }
 
+// What somebody changes while something else is being put right is put right at the next look, and
+// counts as a repair of its own.
+func TestMemoryNodesChangedDuringARepair(t *testing.T) {
+	bothKernels(t, func(t *testing.T, k *kernel) {
+		n, pool := startNode(t, k)
+		n.memoryNodes(pool, 0, 1, 2, 3)
+		n.createdOn("own", "1")
+		n.before = func() {
+			n.before = nil
+			k.write(k.container("own", "cpuset.mems"), "0")
+		}
+		k.set("own", "0")
+		time.Sleep(11 * time.Second)
+		expectUpdates(t, n, "of the CPUs", "own-c=0-7")
+		time.Sleep(10 * time.Second)
+		expectUpdates(t, n, "at the next look", "own-c=@1")
+		if got := n.repairs(); got != 2 {
+			t.Errorf("%d repairs are counted, want 2", got)
+		}
+	})
+}
+
 // Memory nodes that a container does not take keep nobody from its CPUs.
 func TestMemoryNodesThatAreNotTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -113,8 +113,9 @@ func (u *update) one(ctx context.Context, to cpumanager.Update) error {
 	return nil
 }
 
-// verify looks whether the kernel has what the runtime says that it has set. The error is about the
-// CPU set, where one was set: others wait for that.
+// verify looks whether the kernel has what the runtime says that it has set. What else somebody has
+// changed meanwhile is for the next look. The error is about the CPU set, where one was set: others
+// wait for that.
 func (u *update) verify(ctx context.Context, l lack) error {
 	now := l.live
 	if !l.mems.IsEmpty() {
@@ -122,6 +123,7 @@ func (u *update) verify(ctx context.Context, l lack) error {
 	}
 	now.kernel = u.reader.look(ctx, now, u.want)
 	left := now.lacks(u.want)
+	left.gaps = slices.DeleteFunc(left.gaps, func(g gap) bool { return !l.asks(g.what) })
 	if len(left.gaps) == 0 {
 		l.record.unmoved = unmoved{}
 		return nil
