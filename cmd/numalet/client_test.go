@@ -101,6 +101,7 @@ func TestCompletion(t *testing.T) {
 		{"explain --server " + address + " ", "web-node"},
 		{"explain --server " + address + " ", "shop/till-node"},
 		{"comp", "completion"},
+		{"nodes --machine ", "fixture:dgx-h100"},
 	} {
 		args := append([]string{"__complete"}, strings.Split(tt.typed, " ")...)
 		out, err := run(t, args...)

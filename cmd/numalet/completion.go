@@ -16,15 +16,10 @@ const completionTimeout = 2 * time.Second
 
 // completions are what flags take beside files, by the flag's name, in whichever command.
 var completions = map[string]cobra.CompletionFunc{
-	"topology-from": func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		var out []string
-		for _, name := range discover.FixtureNames() {
-			out = append(out, "fixture:"+name)
-		}
-		return out, cobra.ShellCompDirectiveDefault
-	},
-	"mix":      words(rig.MixNames(), cobra.ShellCompDirectiveDefault),
-	"policies": completePolicies,
+	"topology-from": completeMachines,
+	"machine":       completeMachines,
+	"mix":           words(rig.MixNames(), cobra.ShellCompDirectiveDefault),
+	"policies":      completePolicies,
 }
 
 const noFiles = cobra.ShellCompDirectiveNoFileComp
@@ -33,6 +28,15 @@ func words(of []string, directive cobra.ShellCompDirective) cobra.CompletionFunc
 	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return of, directive
 	}
+}
+
+// completeMachines lists the machines that are built in.
+func completeMachines(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	var out []string
+	for _, name := range discover.FixtureNames() {
+		out = append(out, "fixture:"+name)
+	}
+	return out, cobra.ShellCompDirectiveDefault
 }
 
 // completePolicies completes the last word of sets of policies.
