@@ -159,15 +159,13 @@ func (t *Teller) tell(ctx context.Context, resource string, owed []allocation.Ow
 func (t *Teller) told(ctx context.Context, d done) {
 	now := time.Now()
 	var settled []allocation.Owed
+	late := map[int]bool{}
 	for i, o := range d.owed {
 		err := d.answers[i]
 		switch {
 		case err == nil:
 		case now.Sub(t.from[o.Entry()]) >= patience:
-			klog.FromContext(ctx).Error(err, "Device plugin was not told that devices are released; "+
-				"they are given out all the same", "resource", o.Resource,
-				"devices", deviceplugin.Few(o.IDs), "pod", klog.KRef(o.Namespace, o.Name))
-			t.cfg.GaveUp(o, err)
+			late[i] = true
 		default:
 			klog.FromContext(ctx).V(2).Info("Telling a device plugin of released devices is "+
 				"tried again", "resource", o.Resource, "devices", deviceplugin.Few(o.IDs),
@@ -179,7 +177,21 @@ func (t *Teller) told(ctx context.Context, d done) {
 	}
 	if !t.settle(ctx, settled) {
 		t.due[d.resource] = now.Add(pause) // it is told once more
+		return
 	}
+	for i, o := range d.owed {
+		if late[i] {
+			t.gaveUp(ctx, o, d.answers[i])
+		}
+	}
+}
+
+// gaveUp says that devices are given out of which their plugin has not been told.
+func (t *Teller) gaveUp(ctx context.Context, o allocation.Owed, why error) {
+	klog.FromContext(ctx).Error(why, "Device plugin was not told that devices are released; "+
+		"they are given out all the same", "resource", o.Resource,
+		"devices", deviceplugin.Few(o.IDs), "pod", klog.KRef(o.Namespace, o.Name))
+	t.cfg.GaveUp(o, why)
 }
 
 // settle takes out of the state what plugins are to hear no more, and reports whether that worked.
