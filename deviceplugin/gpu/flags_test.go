@@ -72,11 +72,12 @@ func TestFileOfNVIDIA(t *testing.T) {
 	}
 }
 
-// NVIDIA's plugin adds the domain of a resource that is named without one.
+// NVIDIA's plugin adds the domain of a resource that is named without one. One replica is no sharing.
 func TestNamesWithoutDomain(t *testing.T) {
 	got, _, _, err := settings(t, "version: v1\nsharing: {timeSlicing: {resources: [\n"+
 		"{name: gpu, rename: slices, replicas: 2, devices: null},\n"+
-		"{name: mig-1g.10gb, rename: example.com/small, replicas: 3}]}}", nil)
+		"{name: mig-1g.10gb, rename: example.com/small, replicas: 3},\n"+
+		"{name: mig-2g.20gb, replicas: 1}]}}", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
