@@ -10,7 +10,7 @@ import (
 
 // Cordon has a device not given to containers that do not have it yet, also one that no plugin
 // lists now. It is durable, and in the inventory, when Cordon returns without an error. New: it was not
-// cordoned before.
+// cordoned before, and is now; beside an error it is durable and may not be in the inventory yet.
 func (p *Plugins) Cordon(ctx context.Context, c cordon.Cordon) (isNew bool, err error) {
 	if isNew, err = p.cfg.Cordons.Put(c); err != nil {
 		return false, err
