@@ -55,9 +55,12 @@ type Teller struct {
 	work sync.WaitGroup
 
 	// Owned by Run.
-	busy sets.Set[string]        // resources whose plugins are being told
-	due  map[string]time.Time    // when a resource's plugin is tried again
-	from map[types.UID]time.Time // when telling what is owed was first tried, by its entry
+	busy sets.Set[string]     // resources whose plugins are being told
+	due  map[string]time.Time // when a resource's plugin is tried again
+	// from is when telling what is owed was first tried, by its entry; later by the time for which its
+	// plugin was away since.
+	from map[types.UID]time.Time
+	away map[string]time.Time // since when a resource's plugin is away
 }
 
 // done is what came of telling a plugin: what it answered to each, nil for success.
@@ -71,7 +74,7 @@ type done struct {
 func New(c Config) *Teller {
 	return &Teller{
 		cfg: c, done: make(chan done), busy: sets.New[string](), due: map[string]time.Time{},
-		from: map[types.UID]time.Time{},
+		from: map[types.UID]time.Time{}, away: map[string]time.Time{},
 	}
 }
 
@@ -115,6 +118,7 @@ func (t *Teller) pass(ctx context.Context) (next time.Duration) {
 			settled = append(settled, part(o, theirs)...)
 			left = append(left, part(o, ids.Difference(theirs))...)
 		}
+		t.follow(resource, inventory.Resources[resource].Connected, owed)
 		wait := time.Until(t.due[resource])
 		switch r := inventory.Resources[resource]; {
 		case !r.Connected || len(left) == 0:
@@ -130,6 +134,22 @@ func (t *Teller) pass(ctx context.Context) (next time.Duration) {
 		next = min(next, pause)
 	}
 	return next
+}
+
+// follow notes whether a plugin is there. The time for which it was away does not count against it.
+func (t *Teller) follow(resource string, connected bool, owed []allocation.Owed) {
+	since, away := t.away[resource]
+	switch {
+	case !connected && !away:
+		t.away[resource] = time.Now()
+	case connected && away:
+		delete(t.away, resource)
+		for _, o := range owed {
+			if from, tried := t.from[o.Entry()]; tried {
+				t.from[o.Entry()] = from.Add(time.Since(since))
+			}
+		}
+	}
 }
 
 // tell has a goroutine tell a plugin.

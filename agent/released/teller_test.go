@@ -206,6 +206,26 @@ func TestRefused(t *testing.T) {
 	})
 }
 
+// A plugin that is away, as while it is updated, has its whole time when it is back.
+func TestAwayDoesNotCount(t *testing.T) {
+	bubble(t, func(d *desk) {
+		d.plugins.answer = func(context.Context, string) error { return errors.New("not now") }
+		d.offer(deviceplugin.ReleasedWanted, gpu)
+		d.drop("a")
+		d.is(tellsA, "a [gpu-0 gpu-1]")
+		d.offer(deviceplugin.ReleasedWanted)
+		time.Sleep(10 * time.Minute)
+		d.offer(deviceplugin.ReleasedWanted, gpu)
+		d.is(tellsA, "a [gpu-0 gpu-1]")
+		time.Sleep(patience + pause)
+		synctest.Wait()
+		d.plugins.told = nil
+		if d.is(""); len(d.gaveUp) != 1 {
+			t.Errorf("given up: %q", d.gaveUp)
+		}
+	})
+}
+
 // A plugin that hangs holds up no other one.
 func TestHung(t *testing.T) {
 	bubble(t, func(d *desk) {
