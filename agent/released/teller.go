@@ -42,7 +42,7 @@ type Config struct {
 
 // The pace of a plugin that does not answer with success. It is tried again after pause, and its
 // devices are given out all the same when that has gone on for patience. While it is away nothing
-// is tried, and its devices are not given out anyway.
+// is tried, and its devices are not given out anyway, so that this time does not count.
 const (
 	pause    = time.Second
 	patience = 30 * time.Second
