@@ -134,22 +134,22 @@ func (l *link) run(ctx context.Context, s linkSettings) {
 		s.report(ctx, event{kind: linkClosed, link: l, problem: l.problem(err)})
 		close(l.ended)
 	}
-	l.fade(ctx, s, since)
+	s.fade(ctx, l, since)
 	await.For(ctx, s.cfg.Graces.Capacity-time.Since(since))
 	s.report(ctx, event{kind: linkExpired, link: l})
 }
 
 // fade reports that the grace of the allocatable devices is over, which began at a time.
-func (l *link) fade(ctx context.Context, s linkSettings, since time.Time) {
+func (s linkSettings) fade(ctx context.Context, l *link, since time.Time) {
 	await.For(ctx, min(s.cfg.Graces.Allocatable, s.cfg.Graces.Capacity)-time.Since(since))
 	s.report(ctx, event{kind: linkFaded, link: l})
 }
 
 // fadeLater is fade beside a link that tries again; stop ends it, and waits for that.
-func (l *link) fadeLater(ctx context.Context, s linkSettings, since time.Time) (stop func()) {
+func (s linkSettings) fadeLater(ctx context.Context, l *link, since time.Time) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var fading sync.WaitGroup
-	fading.Go(func() { l.fade(ctx, s, since) })
+	fading.Go(func() { s.fade(ctx, l, since) })
 	return func() {
 		cancel()
 		fading.Wait()
@@ -200,7 +200,7 @@ func (l *link) serve(ctx context.Context, s linkSettings) (last time.Time, err e
 		}
 		unfaded()
 		s.report(ctx, e)
-		unfaded = l.fadeLater(ctx, s, last)
+		unfaded = s.fadeLater(ctx, l, last)
 		l.rest(ctx, s, pause)
 	}
 }
