@@ -2,6 +2,7 @@ package cgroups
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"strconv"
@@ -93,14 +94,29 @@ func parseCPULimit(text string) (CPULimit, error) {
 	return l, nil
 }
 
+// setLimit leaves the limit that there was where the kernel refuses the new one.
 func (c cpuGroup) setLimit(l CPULimit) error {
 	if c.unified {
 		return writeExisting(c.dir, maxFile, l.String())
 	}
-	// The kernel compares each value with the quotas of the groups inside. Without a quota any
-	// period will do.
-	err := writeExisting(c.dir, quotaFile, strconv.Itoa(Unlimited))
-	if err == nil && l.Period > 0 {
+	before, err := c.limit()
+	if err != nil {
+		return err
+	}
+	if err := c.setLegacy(l); err != nil {
+		return errors.Join(err, c.setLegacy(before))
+	}
+	return nil
+}
+
+// setLegacy sets it on cgroup v1. The kernel compares each value with the quotas of the groups
+// inside. Without a quota any period will do.
+func (c cpuGroup) setLegacy(l CPULimit) error {
+	has, err := c.limit()
+	if err == nil {
+		err = writeExisting(c.dir, quotaFile, strconv.Itoa(Unlimited))
+	}
+	if err == nil && l.Period > 0 && l.Period != has.Period {
 		err = writeExisting(c.dir, periodFile, strconv.FormatInt(l.Period, 10))
 	}
 	if err == nil && l.Quota != Unlimited {

@@ -83,6 +83,29 @@ func testCPULimits(t *testing.T, tree *Tree, period int64) {
 	}
 }
 
+// A limit that the kernel of cgroup v1 refuses in part leaves the one before, and not none.
+func TestRefusedCPULimit(t *testing.T) {
+	pod := podGroup(nil, v1.PodQOSGuaranteed, "a-b").path(Cgroupfs)
+	h := newHost(t).legacy("cpu", "cpuacct", "cpuset", "memory")
+	h.file("/cpu"+pod+"/cpu.cfs_quota_us", "20000")
+	const readOnly = "/proc/sys/kernel/ngroups_max" // has a number, and refuses to be written
+	if err := os.Symlink(readOnly, filepath.Join(h.mount, "cpu", pod, periodFile)); err != nil {
+		t.Fatal(err)
+	}
+	found, err := h.treeOf(Cgroupfs).FindPod("a-b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := found.CPULimit()
+	if err != nil || before.Quota != 20000 {
+		t.Fatalf("the pod has the quota %v, %v", before, err)
+	}
+	if err := found.SetCPULimit(t.Context(), CPULimit{10000, before.Period + 1}); err == nil {
+		t.Error("nobody was told that the limit was refused")
+	}
+	expectLimit(t, "the pod", found.CPULimit, before)
+}
+
 // systemd would set back what it was not told.
 func TestCPULimitThroughSystemd(t *testing.T) {
 	h := newHost(t).unified(allControllers)

@@ -44,6 +44,24 @@ func TestHabitsPass(t *testing.T) {
 	}
 }
 
+// Habits are those of a socket, however often its plugin registers.
+func TestHabitsOutliveARegistration(t *testing.T) {
+	table := &table{}
+	register := func(socket string) *manners {
+		l := &link{resource: gpu, socket: socket}
+		l.conduct.manners.Store(&manners{})
+		table.apply(event{kind: linkRegistered, link: l})
+		return l.conduct.manners.Load()
+	}
+	first := register("/a")
+	if other := register("/b"); other == first {
+		t.Error("another plugin has the habits of the first one")
+	}
+	if again := register("/a"); again != first {
+		t.Error("a plugin that registers again has no habits")
+	}
+}
+
 func TestOptionsAgree(t *testing.T) {
 	for _, c := range []struct {
 		said  *v1beta1.DevicePluginOptions

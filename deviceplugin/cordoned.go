@@ -10,7 +10,7 @@ import (
 
 // Cordon has a device not given to containers that do not have it yet, also one that no plugin
 // lists now. It is durable, and in the inventory, when Cordon returns without an error. New: it was not
-// cordoned before.
+// cordoned before, and is now; beside an error it is durable and may not be in the inventory yet.
 func (p *Plugins) Cordon(ctx context.Context, c cordon.Cordon) (isNew bool, err error) {
 	if isNew, err = p.cfg.Cordons.Put(c); err != nil {
 		return false, err
@@ -21,12 +21,13 @@ func (p *Plugins) Cordon(ctx context.Context, c cordon.Cordon) (isNew bool, err 
 // Cordons is all cordons, by resource and id, those of devices that no plugin lists among them.
 func (p *Plugins) Cordons() []cordon.Cordon { return p.cfg.Cordons.List() }
 
-// Uncordon ends what Cordon began. Was: the device was cordoned.
+// Uncordon ends what Cordon began. Was: the device was cordoned. Readers may see it so still if it was
+// not, when the one who asked before went away in between.
 func (p *Plugins) Uncordon(ctx context.Context, resource, id string) (was bool, err error) {
-	if was, err = p.cfg.Cordons.Remove(resource, id); err != nil || !was {
-		return was, err
+	if was, err = p.cfg.Cordons.Remove(resource, id); err != nil {
+		return false, err
 	}
-	return true, p.recordon(ctx, resource)
+	return was, p.recordon(ctx, resource)
 }
 
 // recordon waits until readers see which devices of a resource are cordoned.

@@ -90,6 +90,29 @@ func TestCordon(t *testing.T) {
 	}
 }
 
+// Who goes away before readers see what was asked can ask again.
+func TestUncordonIsAskedAgain(t *testing.T) {
+	book, err := cordon.Open(filepath.Join(scratch.Dir(t), cordon.FileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, Config{Cordons: book})
+	r.plugin(sim.Config{Resource: gpu})
+	r.untilConnected(gpu)
+	if _, err := r.Cordon(t.Context(), cordon.Cordon{Resource: gpu, ID: "gpu-3"}); err != nil {
+		t.Fatal(err)
+	}
+	if was, err := book.Remove(gpu, "gpu-3"); !was || err != nil { // what the first one came to
+		t.Fatalf("Remove = %v, %v", was, err)
+	}
+	if was, err := r.Uncordon(t.Context(), gpu, "gpu-3"); was || err != nil {
+		t.Errorf("Uncordon = %v, %v", was, err)
+	}
+	if got := r.numbers(); got != [3]int{8, 8, 0} {
+		t.Errorf("asked again: %v", got)
+	}
+}
+
 // A container that has a cordoned device keeps it, and one that has none is not given it, wherever
 // it would be best.
 func TestCordonedDevicesAreNotChosen(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -133,10 +134,26 @@ func (l *link) run(ctx context.Context, s linkSettings) {
 		s.report(ctx, event{kind: linkClosed, link: l, problem: l.problem(err)})
 		close(l.ended)
 	}
-	await.For(ctx, min(s.cfg.Graces.Allocatable, s.cfg.Graces.Capacity)-time.Since(since))
-	s.report(ctx, event{kind: linkFaded, link: l})
+	s.fade(ctx, l, since)
 	await.For(ctx, s.cfg.Graces.Capacity-time.Since(since))
 	s.report(ctx, event{kind: linkExpired, link: l})
+}
+
+// fade reports that the grace of the allocatable devices is over, which began at a time.
+func (s linkSettings) fade(ctx context.Context, l *link, since time.Time) {
+	await.For(ctx, min(s.cfg.Graces.Allocatable, s.cfg.Graces.Capacity)-time.Since(since))
+	s.report(ctx, event{kind: linkFaded, link: l})
+}
+
+// fadeLater is fade beside a link that tries again; stop ends it, and waits for that.
+func (s linkSettings) fadeLater(ctx context.Context, l *link, since time.Time) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var fading sync.WaitGroup
+	fading.Go(func() { s.fade(ctx, l, since) })
+	return func() {
+		cancel()
+		fading.Wait()
+	}
 }
 
 func (s linkSettings) report(ctx context.Context, e event) {
@@ -151,6 +168,8 @@ func (s linkSettings) report(ctx context.Context, e event) {
 // grace after its last list: it takes itself for registered, and will not register again.
 func (l *link) serve(ctx context.Context, s linkSettings) (last time.Time, err error) {
 	defer l.hangUp()
+	unfaded := func() {}
+	defer func() { unfaded() }()
 	t := trial{until: time.Now().Add(s.cfg.Graces.Capacity)}
 	for first := true; ; first = false {
 		if err := l.dial(ctx, s); err != nil {
@@ -179,7 +198,9 @@ func (l *link) serve(ctx context.Context, s linkSettings) (last time.Time, err e
 		case listed:
 			e.kind = linkLost
 		}
+		unfaded()
 		s.report(ctx, e)
+		unfaded = s.fadeLater(ctx, l, last)
 		l.rest(ctx, s, pause)
 	}
 }

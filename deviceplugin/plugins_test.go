@@ -166,6 +166,23 @@ func TestGraceEnds(t *testing.T) {
 	})
 }
 
+// A plugin that lives and sends no list any more leaves its devices allocatable for no longer than
+// one that has ended.
+func TestGraceEndsWhileThePluginIsTriedAgain(t *testing.T) {
+	r := newRig(t, Config{Graces: Graces{Capacity: time.Hour, Allocatable: time.Millisecond}})
+	plugin := r.plugin(sim.Config{Resource: gpu})
+	r.untilConnected(gpu)
+	plugin.must(plugin.Fault(t.Context(), sim.Fault{RPC: sim.List, Code: "UNAVAILABLE"}))
+	r.until("the devices not to be allocatable", func(inv Inventory) bool {
+		res := inv.Resources[gpu]
+		return !res.Connected && res.Capacity == 8 && res.Allocatable == 0
+	})
+	plugin.must(plugin.ClearFaults(t.Context()))
+	if res := r.untilConnected(gpu); res.Allocatable != 8 {
+		t.Errorf("after the return the resource is %+v", res)
+	}
+}
+
 func TestRestartOfThePlugin(t *testing.T) {
 	r := newRig(t, Config{})
 	plugin := r.plugin(sim.Config{Resource: gpu})

@@ -251,6 +251,10 @@ func after(phase eventKind, e event) eventKind {
 			return linkListed
 		}
 		return phase
+	case linkFaded:
+		if phase != linkClosed { // it is tried again
+			return phase
+		}
 	}
 	return e.kind
 }
@@ -265,7 +269,7 @@ func follows(before, now eventKind) bool {
 	case linkLost:
 		return before == linkListed || before == linkEarly
 	case linkFaded:
-		return before == linkClosed
+		return before <= linkClosed
 	case linkExpired:
 		return before == linkFaded
 	}
@@ -307,6 +311,11 @@ func TestCapacityStories(t *testing.T) {
 		"the graces end one after the other": {
 			{linkRegistered, 0, "0 of 0"}, {linkListed, 3, "3 of 3"}, {linkClosed, 0, "3 of 3"},
 			{linkFaded, 0, "0 of 3"}, {linkExpired, 0, "0 of 0, gone"},
+		},
+		"a grace ends while the plugin is tried again": {
+			{linkRegistered, 0, "0 of 0"}, {linkListed, 3, "3 of 3"}, {linkLost, 0, "3 of 3"},
+			{linkFaded, 0, "0 of 3"}, {linkTroubled, 0, "0 of 3"}, {linkListed, 3, "3 of 3"},
+			{linkFaded, 0, "3 of 3"}, {linkLost, 0, "3 of 3"},
 		},
 		"an empty first list is no list until its grace is over": {
 			{linkRegistered, 0, "0 of 0"}, {linkListed, 0, "0 of 0"}, {linkListed, 3, "3 of 3"},

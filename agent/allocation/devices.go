@@ -106,8 +106,16 @@ func (p *devices) request(r deviceRequest, later []Container) deviceplugin.Reque
 		taken, reusable = taken.Union(ids), reusable.Difference(ids)
 	}
 	return deviceplugin.Request{
-		Resource: r.resource, N: r.count, Taken: taken, Reusable: sets.List(reusable),
+		Resource: r.resource, N: r.count, Taken: taken, Reusable: healthyOf(r.resource, reusable),
 	}
+}
+
+// healthyOf leaves out devices that an init container has kept and that nobody else is given now.
+func healthyOf(r deviceplugin.Resource, ids sets.Set[string]) []string {
+	return slices.DeleteFunc(sets.List(ids), func(id string) bool {
+		d, found := r.Find(id)
+		return !found || !d.Healthy
+	})
 }
 
 // around is a request whose nodes must have the devices that are kept. A plugin that is away need

@@ -37,7 +37,7 @@ func (j *journal) record(next State, changes []Change) error {
 	if err != nil {
 		return err
 	}
-	if !j.ours() || j.size+int64(len(line)) > 2*j.begun+journalSlack {
+	if !j.ours() || j.size+int64(len(line)) > longestOf(j.begun) {
 		return j.begin(next, durable(changes))
 	}
 	if err := j.append(line, durable(changes)); err != nil {
@@ -46,6 +46,10 @@ func (j *journal) record(next State, changes []Change) error {
 	j.size += int64(len(line))
 	return nil
 }
+
+// longestOf is how long a file may become that was begun with so many bytes. One that was begun with
+// more than a state may have, which shrinks, does not grow beyond what can be read.
+func longestOf(begun int64) int64 { return 2*min(begun, maxState) + journalSlack }
 
 // durable reports whether the changes have to survive a power cut. That a pod holds nothing any
 // more need not: it follows again from there being no such pod. That a plugin has heard of it need

@@ -313,22 +313,6 @@ func TestFailedSyncIsTakenBack(t *testing.T) {
 	}
 }
 
-// More than can be read again is not written; what makes it less always is.
-func TestStateHasABound(t *testing.T) {
-	r := newRecorder(t, t.TempDir())
-	r.commit(Change{Put: smallPod("a", 1)})
-	change := Change{Put: smallPod("b", maxState)}
-	err := r.record(r.state.with([]Change{change}), []Change{change})
-	if err == nil || !strings.Contains(err.Error(), "at most 64 MiB are kept: remove pods") {
-		t.Errorf("a state too large: %v", err)
-	}
-	r.check()
-	r.state = r.state.with([]Change{change})
-	r.close()
-	r.commit(Change{Drop: "a"})
-	r.check()
-}
-
 // Whatever stands in the state file's place at the start is moved aside, and the agent goes on.
 func TestNoFileInTheStatesPlace(t *testing.T) {
 	for name, intrude := range map[string]func(path string) error{

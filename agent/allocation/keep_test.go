@@ -131,6 +131,15 @@ func TestKeepsWhatIsStillValid(t *testing.T) {
 			why: "container a keeps example.com/gpu gpu-2; no longer valid, or not as " +
 				"requested: CPUs 4,12",
 		},
+		"what an init container kept and is not healthy any more is for nobody after it": {
+			policy: topology.SingleNUMANode,
+			own:    owning(map[string]Container{"first": had(t, "", "gpu-0")}),
+			change: func(v *View) {
+				v.Inventory.Resources["example.com/gpu"].Devices[0].Healthy = false
+			},
+			pod:  podOfContainers("first! gpu=1", "main gpu=2"),
+			want: "first: gpu-0 (kept); main: gpu-2,gpu-3",
+		},
 		"a container that cannot keep a part does not cost the other what it has": {
 			policy: topology.SingleNUMANode,
 			own: owning(map[string]Container{

@@ -116,6 +116,27 @@ func TestFailedWriteChangesNothing(t *testing.T) {
 	}
 }
 
+// More than can be read again is not written; what makes it less always is.
+func TestStateHasABound(t *testing.T) {
+	r := newRecorder(t, t.TempDir())
+	tooLarge := func(c Change) {
+		t.Helper()
+		err := r.record(r.state.with([]Change{c}), []Change{c})
+		if err == nil || !strings.Contains(err.Error(), "at most 64 MiB are kept: remove pods") {
+			t.Errorf("a state too large: %v", err)
+		}
+	}
+	r.commit(Change{Put: smallPod("a", 1)})
+	change := Change{Put: smallPod("b", maxState)}
+	tooLarge(change)
+	r.check()
+	r.state = r.state.with([]Change{change})
+	r.close()
+	r.commit(Change{Drop: "a"})
+	tooLarge(Change{Put: smallPod("c", maxState)}) // nor in a file that was begun with too much
+	r.check()
+}
+
 // Changed tells after the new state is there, and once for many.
 func TestChanged(t *testing.T) {
 	s := mustOpen(t, t.TempDir())

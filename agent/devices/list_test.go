@@ -1,7 +1,9 @@
 package devices
 
 import (
+	"context"
 	"encoding/json"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +24,7 @@ func TestList(t *testing.T) {
 		gpu: {Connected: true, Devices: []*deviceplugin.Device{
 			{ID: "gpu-2", Healthy: true, Nodes: topology.NewNodeSet(0, 1)},
 			{ID: "gpu-10", Cordoned: true},
-		}},
+		}, Reasons: deviceplugin.Reasons{ByID: map[string]string{"gpu-10": "no power"}}},
 	}}
 	state := allocation.State{Pods: map[types.UID]allocation.Pod{"u": {
 		Namespace: "team", Name: "train", Containers: map[string]allocation.Container{
@@ -30,7 +32,9 @@ func TestList(t *testing.T) {
 			"main": {Devices: []allocation.DeviceSet{
 				{Resource: gpu, IDs: []string{"gpu-10", "gpu-11"}}}},
 		},
-	}}}
+	}}, Owed: []allocation.Owed{
+		{Namespace: "team", Name: "gone", Resource: nic, IDs: []string{"nic-0"}},
+	}}
 	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	got := List(inventory, state, []cordon.Cordon{
 		{Resource: gpu, ID: "gpu-10", Reason: "hot", Since: since},
@@ -42,10 +46,11 @@ func TestList(t *testing.T) {
 		`{"resource":"example.com/away","id":"a","health":"Absent","cordon":{` + at + `}}`,
 		`{"resource":"example.com/gpu","id":"gpu-2","health":"Healthy","nodes":"0-1"}`,
 		`{"resource":"example.com/gpu","id":"gpu-10","health":"Unhealthy",` +
-			`"heldBy":["team/train/init","team/train/main"],"cordon":{"reason":"hot",` + at + `}}`,
+			`"reason":"no power","heldBy":["team/train/init","team/train/main"],"cordon":{"reason":"hot",` + at + `}}`,
 		`{"resource":"example.com/gpu","id":"gpu-11","health":"Absent",` +
 			`"heldBy":["team/train/main"],"cordon":{` + at + `}}`,
-		`{"resource":"example.com/nic","id":"nic-0","health":"Unknown"}`,
+		`{"resource":"example.com/nic","id":"nic-0","health":"Unknown",` +
+			`"releasedBy":"team/gone"}`,
 	}
 	var lines []string
 	for _, row := range got {
@@ -57,6 +62,43 @@ func TestList(t *testing.T) {
 	}
 	if strings.Join(lines, "\n") != strings.Join(want, "\n") {
 		t.Errorf("listed\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// What was written down is told, also when who asked has gone before readers see it.
+func TestToldWhenNobodyWaits(t *testing.T) {
+	dir := t.TempDir()
+	book, err := cordon.Open(filepath.Join(dir, cordon.FileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plugins, err := deviceplugin.New(deviceplugin.Config{
+		Dirs: deviceplugin.Dirs{Plugins: dir}, Cordons: book,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	c := Config{
+		Plugins: plugins, State: func() allocation.State { return allocation.State{} },
+		Tell: func(_, reason, message string) { told = append(told, reason+": "+message) },
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 2 {
+		_, err := c.cordon(gone, Question{Resource: gpu, ID: "gpu-0", Reason: "hot"})
+		_, uncordonErr := c.uncordon(gone, Question{Resource: nic, ID: "never"})
+		if err == nil || uncordonErr == nil {
+			t.Error("readers cannot have seen it")
+		}
+	}
+	if _, err := c.uncordon(gone, Question{Resource: gpu, ID: "gpu-0"}); err == nil {
+		t.Error("readers cannot have seen it")
+	}
+	want := "DeviceCordoned: Device gpu-0 of example.com/gpu is not given to new containers: hot\n" +
+		"DeviceUncordoned: Device gpu-0 of example.com/gpu is given to new containers again"
+	if got := strings.Join(told, "\n"); got != want {
+		t.Errorf("told\n%s\nwant\n%s", got, want)
 	}
 }
 

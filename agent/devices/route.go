@@ -117,12 +117,13 @@ func read(body io.Reader) (q Question, err error) {
 	return q, cordon.Cordon{Resource: q.Resource, ID: q.ID, Reason: q.Reason}.Check()
 }
 
+// cordon tells of it beside an error, too: who asked may have gone when it was written down.
 func (c Config) cordon(ctx context.Context, q Question) (isNew bool, err error) {
 	isNew, err = c.Plugins.Cordon(ctx, cordon.Cordon{
 		Resource: q.Resource, ID: q.ID, Reason: oneline.Of(q.Reason), Since: time.Now().UTC(),
 	})
-	if err != nil || !isNew {
-		return isNew, err
+	if !isNew {
+		return false, err
 	}
 	message := fmt.Sprintf("Device %s of %s is not given to new containers", oneline.Of(q.ID),
 		q.Resource)
@@ -133,12 +134,12 @@ func (c Config) cordon(ctx context.Context, q Question) (isNew bool, err error) 
 		message += ": " + oneline.Of(q.Reason)
 	}
 	c.Tell(v1.EventTypeNormal, reasonCordoned, message)
-	return true, nil
+	return true, err
 }
 
 func (c Config) uncordon(ctx context.Context, q Question) (was bool, err error) {
 	was, err = c.Plugins.Uncordon(ctx, q.Resource, q.ID)
-	if err == nil && was {
+	if was {
 		c.Tell(v1.EventTypeNormal, reasonUncordoned, fmt.Sprintf(
 			"Device %s of %s is given to new containers again", oneline.Of(q.ID), q.Resource))
 	}

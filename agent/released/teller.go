@@ -42,7 +42,7 @@ type Config struct {
 
 // The pace of a plugin that does not answer with success. It is tried again after pause, and its
 // devices are given out all the same when that has gone on for patience. While it is away nothing
-// is tried, and its devices are not given out anyway.
+// is tried, and its devices are not given out anyway, so that this time does not count.
 const (
 	pause    = time.Second
 	patience = 30 * time.Second
@@ -55,9 +55,12 @@ type Teller struct {
 	work sync.WaitGroup
 
 	// Owned by Run.
-	busy sets.Set[string]        // resources whose plugins are being told
-	due  map[string]time.Time    // when a resource's plugin is tried again
-	from map[types.UID]time.Time // when telling what is owed was first tried, by its entry
+	busy sets.Set[string]     // resources whose plugins are being told
+	due  map[string]time.Time // when a resource's plugin is tried again
+	// from is when telling what is owed was first tried, by its entry; later by the time for which its
+	// plugin was away since.
+	from map[types.UID]time.Time
+	away map[string]time.Time // since when a resource's plugin is away
 }
 
 // done is what came of telling a plugin: what it answered to each, nil for success.
@@ -71,7 +74,7 @@ type done struct {
 func New(c Config) *Teller {
 	return &Teller{
 		cfg: c, done: make(chan done), busy: sets.New[string](), due: map[string]time.Time{},
-		from: map[types.UID]time.Time{},
+		from: map[types.UID]time.Time{}, away: map[string]time.Time{},
 	}
 }
 
@@ -115,6 +118,7 @@ func (t *Teller) pass(ctx context.Context) (next time.Duration) {
 			settled = append(settled, part(o, theirs)...)
 			left = append(left, part(o, ids.Difference(theirs))...)
 		}
+		t.follow(resource, inventory.Resources[resource].Connected, owed)
 		wait := time.Until(t.due[resource])
 		switch r := inventory.Resources[resource]; {
 		case !r.Connected || len(left) == 0:
@@ -130,6 +134,22 @@ func (t *Teller) pass(ctx context.Context) (next time.Duration) {
 		next = min(next, pause)
 	}
 	return next
+}
+
+// follow notes whether a plugin is there. The time for which it was away does not count against it.
+func (t *Teller) follow(resource string, connected bool, owed []allocation.Owed) {
+	since, away := t.away[resource]
+	switch {
+	case !connected && !away:
+		t.away[resource] = time.Now()
+	case connected && away:
+		delete(t.away, resource)
+		for _, o := range owed {
+			if from, tried := t.from[o.Entry()]; tried {
+				t.from[o.Entry()] = from.Add(time.Since(since))
+			}
+		}
+	}
 }
 
 // tell has a goroutine tell a plugin.
@@ -159,15 +179,13 @@ func (t *Teller) tell(ctx context.Context, resource string, owed []allocation.Ow
 func (t *Teller) told(ctx context.Context, d done) {
 	now := time.Now()
 	var settled []allocation.Owed
+	late := map[int]bool{}
 	for i, o := range d.owed {
 		err := d.answers[i]
 		switch {
 		case err == nil:
 		case now.Sub(t.from[o.Entry()]) >= patience:
-			klog.FromContext(ctx).Error(err, "Device plugin was not told that devices are released; "+
-				"they are given out all the same", "resource", o.Resource,
-				"devices", deviceplugin.Few(o.IDs), "pod", klog.KRef(o.Namespace, o.Name))
-			t.cfg.GaveUp(o, err)
+			late[i] = true
 		default:
 			klog.FromContext(ctx).V(2).Info("Telling a device plugin of released devices is "+
 				"tried again", "resource", o.Resource, "devices", deviceplugin.Few(o.IDs),
@@ -179,7 +197,21 @@ func (t *Teller) told(ctx context.Context, d done) {
 	}
 	if !t.settle(ctx, settled) {
 		t.due[d.resource] = now.Add(pause) // it is told once more
+		return
 	}
+	for i, o := range d.owed {
+		if late[i] {
+			t.gaveUp(ctx, o, d.answers[i])
+		}
+	}
+}
+
+// gaveUp says that devices are given out of which their plugin has not been told.
+func (t *Teller) gaveUp(ctx context.Context, o allocation.Owed, why error) {
+	klog.FromContext(ctx).Error(why, "Device plugin was not told that devices are released; "+
+		"they are given out all the same", "resource", o.Resource,
+		"devices", deviceplugin.Few(o.IDs), "pod", klog.KRef(o.Namespace, o.Name))
+	t.cfg.GaveUp(o, why)
 }
 
 // settle takes out of the state what plugins are to hear no more, and reports whether that worked.

@@ -206,6 +206,26 @@ func TestRefused(t *testing.T) {
 	})
 }
 
+// A plugin that is away, as while it is updated, has its whole time when it is back.
+func TestAwayDoesNotCount(t *testing.T) {
+	bubble(t, func(d *desk) {
+		d.plugins.answer = func(context.Context, string) error { return errors.New("not now") }
+		d.offer(deviceplugin.ReleasedWanted, gpu)
+		d.drop("a")
+		d.is(tellsA, "a [gpu-0 gpu-1]")
+		d.offer(deviceplugin.ReleasedWanted)
+		time.Sleep(10 * time.Minute)
+		d.offer(deviceplugin.ReleasedWanted, gpu)
+		d.is(tellsA, "a [gpu-0 gpu-1]")
+		time.Sleep(patience + pause)
+		synctest.Wait()
+		d.plugins.told = nil
+		if d.is(""); len(d.gaveUp) != 1 {
+			t.Errorf("given up: %q", d.gaveUp)
+		}
+	})
+}
+
 // A plugin that hangs holds up no other one.
 func TestHung(t *testing.T) {
 	bubble(t, func(d *desk) {
@@ -242,39 +262,56 @@ func TestHeldBySomebody(t *testing.T) {
 	})
 }
 
-// As long as the state cannot be written nothing counts as settled, and the plugin may be told again.
+// As long as the state cannot be written nothing counts as settled: a plugin that wants to hear of it
+// may be told again, and what nobody wants to hear is tried again too. Nor is anything given up.
 func TestUnwritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		broken := &unwritten{state: allocation.State{Owed: []allocation.Owed{
-			{UID: "u", Name: "a", Resource: gpu, IDs: []string{"gpu-0"}},
-		}}}
-		p := &plugins{inventory: deviceplugin.Inventory{
-			Resources: map[string]deviceplugin.Resource{
-				gpu: {Connected: true, Options: deviceplugin.Options{
-					Released: deviceplugin.ReleasedWanted,
-				}},
-			},
-		}}
-		ctx, cancel := context.WithCancel(context.Background())
-		defer cancel()
-		settled := 0
-		teller := New(Config{Store: broken, Plugins: p, Settled: func() { settled++ }})
-		go func() { _ = teller.Run(ctx) }()
-		time.Sleep(10*pause + pause/2)
-		synctest.Wait()
-		if settled > 0 || len(p.told) < 5 {
-			t.Errorf("settled %d times, told %d times", settled, len(p.told))
-		}
-		cancel()
-		synctest.Wait()
-	})
+	for _, c := range []struct {
+		wish   deviceplugin.ReleasedWish
+		answer error
+		tells  bool
+	}{
+		{deviceplugin.ReleasedWanted, nil, true},
+		{deviceplugin.ReleasedWanted, errors.New("not now"), true},
+		{deviceplugin.ReleasedUnwanted, nil, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			broken := &unwritten{state: allocation.State{Owed: []allocation.Owed{
+				{UID: "u", Name: "a", Resource: gpu, IDs: []string{"gpu-0"}},
+			}}}
+			p := &plugins{inventory: deviceplugin.Inventory{
+				Resources: map[string]deviceplugin.Resource{
+					gpu: {Connected: true, Options: deviceplugin.Options{Released: c.wish}},
+				},
+			}, answer: func(context.Context, string) error { return c.answer }}
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			settled := 0
+			teller := New(Config{
+				Store: broken, Plugins: p, Settled: func() { settled++ },
+				GaveUp: func(allocation.Owed, error) { settled++ },
+			})
+			go func() { _ = teller.Run(ctx) }()
+			time.Sleep(patience + 10*pause + pause/2)
+			synctest.Wait()
+			if settled > 0 || broken.commits < 5 || c.tells != (len(p.told) > 5) {
+				t.Errorf("%v: settled %d times, written %d times, told %d times", c, settled,
+					broken.commits, len(p.told))
+			}
+			cancel()
+			synctest.Wait()
+		})
+	}
 }
 
 // unwritten is a store that cannot write.
-type unwritten struct{ state allocation.State }
+type unwritten struct {
+	state   allocation.State
+	commits int // that were tried
+}
 
 func (u *unwritten) State() allocation.State { return u.state }
 
 func (u *unwritten) Commit(context.Context, ...allocation.Change) error {
+	u.commits++
 	return errors.New("the disk is full")
 }

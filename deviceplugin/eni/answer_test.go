@@ -135,6 +135,10 @@ func TestDeviceInfos(t *testing.T) {
 		[]string{"example.com-eni-0000:81:00.2-device.json", other}) {
 		t.Errorf("then there are %q", got)
 	}
+	put(t, filepath.Join(dir, name, "in", "the way"), "")
+	if err := o.write("example.com/eni", find(t, "0000:81:00.1")); err == nil {
+		t.Error("nobody is told that a file cannot be written")
+	}
 }
 
 func names(t *testing.T, dir string) (names []string) {

@@ -122,7 +122,8 @@ func parseCount(text string) (n int, err error) {
 		}
 	}
 	switch {
-	case strings.HasPrefix(text, "<"), strings.HasPrefix(text, "{"):
+	case strings.HasPrefix(text, "<"), strings.HasPrefix(text, "{"),
+		strings.HasPrefix(text, "[") && list == nil: // its lines are not items
 		return 0, fmt.Errorf("%q is no number and no list", oneline.Cut(text, 80))
 	case n < 0 || n > maxCount:
 		return 0, fmt.Errorf("there cannot be %d: it is 0 to %d", n, maxCount)

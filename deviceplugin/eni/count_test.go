@@ -18,6 +18,7 @@ func TestParseCount(t *testing.T) {
 		"-1":            "there cannot be -1: it is 0 to 100000",
 		"100001":        "there cannot be 100001: it is 0 to 100000",
 		"<html></html>": `"<html></html>" is no number and no list`,
+		"[\n1,\n2\n":    `"[ 1, 2" is no number and no list`,
 		`{"error": 1}`:  `"{\"error\": 1}" is no number and no list`,
 	} {
 		n, err := parseCount(text)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	strictjson "sigs.k8s.io/json"
 
@@ -89,7 +90,13 @@ type devices struct {
 // UnmarshalJSON implements json.Unmarshaler.
 func (d *devices) UnmarshalJSON(text []byte) error {
 	var all string
-	if json.Unmarshal(text, &all) == nil && all == "all" || json.Unmarshal(text, &d.count) == nil {
+	if json.Unmarshal(text, &all) == nil && all == "all" || string(text) == "null" {
+		return nil
+	}
+	if json.Unmarshal(text, &d.count) == nil {
+		if d.count < 1 {
+			return fmt.Errorf("devices %s: want a number of 1 or more", text)
+		}
 		return nil
 	}
 	var list []any
@@ -155,8 +162,9 @@ func (f file) sharing() (out []Sharing, err error) {
 		return nil, nil
 	}
 	for _, r := range all.Resources {
+		name := resourceName(r.Name)
 		one := Sharing{
-			Resource: r.Name, As: cmp.Or(r.Rename, r.Name), Replicas: r.Replicas,
+			Resource: name, As: cmp.Or(resourceName(r.Rename), name), Replicas: r.Replicas,
 			Devices: r.Devices.list, Count: r.Devices.count, MPS: mps, OnlyOne: mps,
 		}
 		if all.RenameByDefault && r.Rename == "" {
@@ -171,4 +179,12 @@ func (f file) sharing() (out []Sharing, err error) {
 		out = append(out, one)
 	}
 	return out, nil
+}
+
+// resourceName is the name of a resource in full: NVIDIA's may be given without the domain.
+func resourceName(name string) string {
+	if name == "" || strings.Contains(name, "/") {
+		return name
+	}
+	return vendor + name
 }

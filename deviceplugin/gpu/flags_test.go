@@ -72,6 +72,24 @@ func TestFileOfNVIDIA(t *testing.T) {
 	}
 }
 
+// NVIDIA's plugin adds the domain of a resource that is named without one. One replica is no sharing.
+func TestNamesWithoutDomain(t *testing.T) {
+	got, _, _, err := settings(t, "version: v1\nsharing: {timeSlicing: {resources: [\n"+
+		"{name: gpu, rename: slices, replicas: 2, devices: null},\n"+
+		"{name: mig-1g.10gb, rename: example.com/small, replicas: 3},\n"+
+		"{name: mig-2g.20gb, replicas: 1}]}}", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Sharing{
+		{Resource: "nvidia.com/gpu", As: "nvidia.com/slices", Replicas: 2},
+		{Resource: "nvidia.com/mig-1g.10gb", As: "example.com/small", Replicas: 3},
+	}
+	if !reflect.DeepEqual(got.Shared, want) {
+		t.Errorf("%+v, want\n%+v", got.Shared, want)
+	}
+}
+
 // A flag counts before its variable, that before the file.
 func TestPrecedence(t *testing.T) {
 	env := map[string]string{"MIG_STRATEGY": "single", "PASS_DEVICE_SPECS": "false",
@@ -101,6 +119,11 @@ func TestWrongSettings(t *testing.T) {
 			"want all, a number"},
 		{"version: v1\nsharing: {mps: {resources: [{name: a, replicas: 2, devices: 1}]}}", "",
 			"rename these"},
+		{"version: v1\nsharing: {mps: {resources: [{name: a, replicas: 2, devices: 0}]}}", "",
+			"1 or more"},
+		{"version: v1\nsharing: {mps: {resources: [{replicas: 2}]}}", "", `"" is no name`},
+		{"version: v1\nsharing: {mps: {resources: [{name: a, rename: b_, replicas: 2}]}}", "",
+			`"nvidia.com/b_" is no name`},
 		{"", "--mig-strategy=both", "none or single or mixed"},
 		{"", "--device-list-strategy=envvar,else", `"else"`},
 		{"", "--pass-device-specs=perhaps", "want true or false"},

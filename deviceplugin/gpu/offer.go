@@ -10,9 +10,10 @@ import (
 )
 
 const (
+	vendor = "nvidia.com/"
 	// GPUResource is the resource of whole GPUs.
-	GPUResource = "nvidia.com/gpu"
-	migPrefix   = "nvidia.com/mig-"
+	GPUResource = vendor + "gpu"
+	migPrefix   = vendor + "mig-"
 )
 
 // unit is a GPU or a MIG device: what can be given to one container, or shared.

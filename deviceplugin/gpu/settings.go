@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // MIGStrategy says how MIG devices are offered.
@@ -135,6 +137,13 @@ func (s Settings) validate() error {
 	}
 	names := map[string]bool{}
 	for _, share := range s.Shared {
+		for _, name := range []string{share.Resource, share.As} {
+			if !podspec.IsExtended(name) {
+				errs = append(errs, fmt.Errorf("sharing of %s: %q is no name of a resource: write "+
+					"one such as %s", share.Resource, name, GPUResource))
+				break
+			}
+		}
 		if share.Replicas < 2 || share.Replicas > maxReplicas {
 			errs = append(errs, fmt.Errorf("sharing of %s: replicas is %d, want 2 to %d",
 				share.Resource, share.Replicas, maxReplicas))

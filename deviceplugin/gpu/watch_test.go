@@ -89,6 +89,12 @@ func TestWhoseEvent(t *testing.T) {
 			t.Errorf("instance %d: %v, want %d", instance, got, want)
 		}
 	}
+	all, _ := w.offers(Settings{MIG: MIGMixed})
+	for n, d := range all.resources[migPrefix+"1g.10gb"].devices {
+		if sick := len(d.troubles) > 0; sick != (n == 1) {
+			t.Errorf("MIG device %s is sick: %t", d.id, sick)
+		}
+	}
 	w.event(Event{Instance: NoInstance, Kind: DoubleBitEvent}, now)
 	if got := w.ails(); got != "CriticalXID,CriticalXID" {
 		t.Errorf("after an event of an unknown GPU: %s", got)
