@@ -2,6 +2,7 @@ package cgroups
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ type fakeBus struct {
 	units  map[string]bool
 	calls  []string
 	result string
+	broken error // what is said to every call for a unit that is there
 }
 
 func (b *fakeBus) connect(context.Context) (bus, error) { return b, nil }
@@ -39,13 +41,16 @@ func (b *fakeBus) SetUnitPropertiesContext(_ context.Context, name string, _ boo
 	properties ...dbus.Property,
 ) error {
 	b.record("set", name, properties)
-	return nil
+	return b.broken
 }
 
 func (b *fakeBus) StopUnitContext(_ context.Context, name, _ string, done chan<- string,
 ) (int, error) {
 	if !b.units[name] {
 		return 0, godbus.Error{Name: "org.freedesktop.systemd1.NoSuchUnit"}
+	}
+	if b.broken != nil {
+		return 0, b.broken
 	}
 	delete(b.units, name)
 	b.record("stop", name, nil)
@@ -132,6 +137,25 @@ func TestSystemdRefuses(t *testing.T) {
 	}
 	if exists(h.mount + "/kubepods.slice") {
 		t.Error("a slice that systemd did not start was made beside it")
+	}
+}
+
+// What systemd refuses of a slice that is there is told, and its cgroup is not removed behind its back.
+func TestSystemdRefusesLater(t *testing.T) {
+	h := newHost(t).unified(allControllers, "/kubepods.slice/kubepods-poda.slice")
+	tree, b := newSystemdTree(t, h)
+	b.units["kubepods-poda.slice"], b.broken = true, errors.New("no")
+	two := list("cpu", "2", "memory", "64Mi")
+	err := tree.EnsurePod(t.Context(), testPod("a", two, two), PodOptions{})
+	if err == nil || !strings.Contains(err.Error(), "set properties of kubepods-poda.slice: no") {
+		t.Errorf("EnsurePod: %v", err)
+	}
+	err = tree.RemovePod(t.Context(), "a")
+	if err == nil || !strings.Contains(err.Error(), "stop kubepods-poda.slice: no") {
+		t.Errorf("RemovePod: %v", err)
+	}
+	if !exists(h.mount + "/kubepods.slice/kubepods-poda.slice") {
+		t.Error("the cgroup was removed though systemd has its slice")
 	}
 }
 
