@@ -179,13 +179,13 @@ func (t *Teller) tell(ctx context.Context, resource string, owed []allocation.Ow
 func (t *Teller) told(ctx context.Context, d done) {
 	now := time.Now()
 	var settled []allocation.Owed
-	late := map[int]bool{}
+	var late []int // of those owed
 	for i, o := range d.owed {
 		err := d.answers[i]
 		switch {
 		case err == nil:
 		case now.Sub(t.from[o.Entry()]) >= patience:
-			late[i] = true
+			late = append(late, i)
 		default:
 			klog.FromContext(ctx).V(2).Info("Telling a device plugin of released devices is "+
 				"tried again", "resource", o.Resource, "devices", deviceplugin.Few(o.IDs),
@@ -199,10 +199,8 @@ func (t *Teller) told(ctx context.Context, d done) {
 		t.due[d.resource] = now.Add(pause) // it is told once more
 		return
 	}
-	for i, o := range d.owed {
-		if late[i] {
-			t.gaveUp(ctx, o, d.answers[i])
-		}
+	for _, i := range late {
+		t.gaveUp(ctx, d.owed[i], d.answers[i])
 	}
 }
 

@@ -77,9 +77,9 @@ var ofOnePod = []rule{
 	{regexp.MustCompile(`(pipe|socket):\[\d+\]`), "$1"},
 	{regexp.MustCompile(`/dev/pts/\d+`), "/dev/pts/N"},
 	{regexp.MustCompile(`ey[-\w]+\.[-\w]+\.[-\w]+`), "TOKEN"},
-	{regexp.MustCompile(`(/containers/[-a-z0-9]+)/[0-9a-f]{8}`), "$1/WORDS"},
+	{lastWords, "$1/WORDS"},
 	{regexp.MustCompile(`kube-api-access-\w{5}`), "kube-api-access-X"},
-	{regexp.MustCompile(`\b(used|q): [0-9]+`), "$1: N"}, // by pods that came first
+	{inUse, "$1: N"},
 	// We say what is wrong with the file, and where the path is.
 	{regexp.MustCompile(`container [^:]*: environment variable [^:]*: (couldn't parse env file)[^"]*`),
 		"$1"},
