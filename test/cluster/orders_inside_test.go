@@ -113,6 +113,10 @@ func newInside(t *testing.T, agent string, first bool) *inside {
 	})
 	if agent == "numalet" {
 		rig.Share(t, n.Root) // as StockKubelet does
+	} else {
+		// It tells of a container that could not be started, and of its back-off when it looks again:
+		// often enough for one of the looks to be before the next try.
+		n.Settings["syncFrequency"] = "3s"
 	}
 	n.Settings["systemReserved"] = map[string]string{"cpu": "10m"} // all are to fit
 	n.Settings["podPidsLimit"] = 500
