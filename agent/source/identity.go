@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,6 +26,9 @@ const IdentitiesFile = "numalet_identities"
 // maxIdentitiesFile bounds what is read: some hundred bytes for a pod.
 const maxIdentitiesFile = 4 << 20
 
+// saveAgain is how long after a write that failed the next one is tried.
+const saveAgain = 10 * time.Second
+
 // Identities gives static pods that came without metadata.uid the UID that another agent gave them,
 // so that a node is handed over, in both directions, without a restart. Until then such a pod's UID
 // is the one made of its manifest (AnnotationManifest).
@@ -40,10 +44,11 @@ type Identities struct {
 	running func() []cri.Pod
 	report  func(Problem)
 
-	begun bool
-	found map[types.NamespacedName][]cri.Pod // at the start, until a manifest has asked
-	known map[types.NamespacedName]identity
-	asked map[types.NamespacedName]bool // of those known
+	begun   bool
+	unsaved bool                               // the file says something else than what is known
+	found   map[types.NamespacedName][]cri.Pod // at the start, until a manifest has asked
+	known   map[types.NamespacedName]identity
+	asked   map[types.NamespacedName]bool // of those known
 }
 
 // identity is the UID that the pod of a manifest has from another agent.
@@ -65,7 +70,7 @@ func NewIdentities(path string, running func() []cri.Pod, report func(Problem)) 
 // Of returns the pods with the UIDs that they are to have. Those that get another one are copies.
 func (i *Identities) Of(pods []*v1.Pod) []*v1.Pod {
 	i.begin()
-	out, changed := slices.Clone(pods), false
+	out := slices.Clone(pods)
 	for n, p := range out {
 		name := podspec.Name(p)
 		made := types.UID(p.Annotations[AnnotationManifest])
@@ -73,18 +78,24 @@ func (i *Identities) Of(pods []*v1.Pod) []*v1.Pod {
 			delete(i.found, name)
 			continue
 		}
-		uid, other := i.choose(name, made, p)
-		changed = changed || other
+		uid, changed := i.choose(name, made, p)
+		i.unsaved = i.unsaved || changed
 		if uid != p.UID {
 			p = p.DeepCopy()
 			p.UID, p.Annotations[AnnotationHash] = uid, string(uid)
 			out[n] = p
 		}
 	}
-	if changed {
-		i.save()
-	}
+	i.save()
 	return out
+}
+
+// retry is when to call save again: never while the file is up to date.
+func (i *Identities) retry() <-chan time.Time {
+	if i == nil || !i.unsaved {
+		return nil
+	}
+	return time.After(saveAgain)
 }
 
 // choose is the UID for a pod. changed: something else is to be remembered than before.
@@ -121,6 +132,9 @@ func (i *Identities) lent(name types.NamespacedName, made types.UID, p *v1.Pod) 
 	was, remembered := i.known[name]
 	found = slices.DeleteFunc(found, func(o cri.Pod) bool {
 		says := o.Sandboxes[0].Annotations
+		if says[AnnotationSource] == APISource { // what else it carries somebody there may have written
+			return true
+		}
 		if ours := says[AnnotationManifest]; ours != "" || says[cri.AnnotationRoot] != "" {
 			return ours != string(made) // none: it is ours, and its manifest said who it is
 		}
@@ -188,9 +202,12 @@ func readIdentities(path string) ([]identity, error) {
 	return list, nil
 }
 
-// save writes what is remembered. What no manifest asked for since the start goes when there is
-// more than a source has pods.
+// save writes what is remembered, unless the file has it. What no manifest asked for since the start
+// goes when there is more than a source has pods.
 func (i *Identities) save() {
+	if !i.unsaved {
+		return
+	}
 	if len(i.known) > maxPods {
 		maps.DeleteFunc(i.known, func(name types.NamespacedName, _ identity) bool {
 			return !i.asked[name]
@@ -203,6 +220,7 @@ func (i *Identities) save() {
 	if err == nil {
 		err = files.ReplaceDurably(i.path, append(raw, '\n'))
 	}
+	i.unsaved = err != nil
 	problem := Problem{Source: FileSource, Name: i.path}
 	if err != nil {
 		problem.Reason = Unreadable

@@ -1,10 +1,12 @@
 package source
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -87,6 +89,8 @@ func TestIdentity(t *testing.T) {
 			[]cri.Pod{ran(t, p, lent, true, map[string]string{"x": "y"})}, false},
 		{"other name", []cri.Pod{otherName}, false},
 		{"no UID", []cri.Pod{strange}, false},
+		{"a pod of the API server", []cri.Pod{ran(t, p, lent, true, map[string]string{
+			AnnotationManifest: made, AnnotationSource: APISource})}, false},
 		{"ours, of this manifest", []cri.Pod{ran(t, p, lent, true,
 			map[string]string{AnnotationManifest: made})}, true},
 		{"ours, of another manifest", []cri.Pod{ran(t, p, lent, true,
@@ -195,6 +199,44 @@ func TestIdentitiesFile(t *testing.T) {
 			t.Errorf("%s: told %q", content, told)
 		}
 	}
+}
+
+// An identity that could not be written is written as soon as that is possible, without anything
+// else happening.
+func TestIdentitiesAreWrittenAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "missing", "f")
+		p, problems := written(t, "1"), NewProblems()
+		f := fakeFeed{FileSource, make(chan []*v1.Pod)}
+		m := NewMux(MuxConfig{Feeds: []Feed{f}, Identities: NewIdentities(path,
+			func() []cri.Pod { return []cri.Pod{ran(t, p, lent, true, nil)} }, problems.Report)})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- m.Run(ctx) }()
+		f.sets <- []*v1.Pod{p}
+		if u := <-m.Updates(); u.Pods[0].UID != lent {
+			t.Errorf("UID %s, want %s", u.Pods[0].UID, lent)
+		}
+		time.Sleep(2 * saveAgain)
+		if got := problems.List(); len(got) != 1 || got[0].Name != path {
+			t.Errorf("problems %+v, want one of the file", got)
+		}
+		if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * saveAgain)
+		synctest.Wait()
+		if list, err := readIdentities(path); err != nil || len(list) != 1 || list[0].UID != lent {
+			t.Errorf("the file has %+v, %v", list, err)
+		}
+		if got := problems.List(); len(got) > 0 {
+			t.Errorf("problems %+v, want none any more", got)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestLasting: what another agent finds is what a manifest has, with a UID that is not of our

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"strings"
 
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/numalet/numalet/topology/podspec"
 	"github.com/numalet/numalet/topology/strictyaml"
 )
 
@@ -125,7 +127,8 @@ func (o origin) pod(p *v1.Pod) error {
 		p.Annotations = map[string]string{}
 	}
 	delete(p.Annotations, AnnotationMirror)
-	delete(p.Annotations, AnnotationManifest)
+	maps.DeleteFunc(p.Annotations,
+		func(name, _ string) bool { return podspec.IsAgentAnnotation(name) })
 	if !given {
 		p.Annotations[AnnotationManifest] = string(made)
 	}

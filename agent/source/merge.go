@@ -80,7 +80,9 @@ func clash(sameName, sameUID bool, pod *v1.Pod) string {
 	}
 }
 
-// local is the pod with the annotations of this node. It keeps when the pod was first seen.
+// local is the pod with the annotations of this node. It keeps when the pod was first seen. A pod
+// of the API server loses the annotations that are the agent's to write: who may patch a pod there
+// must not speak for the agent here.
 func local(source string, given, was *v1.Pod, now time.Time) *v1.Pod {
 	seen := now.Format(time.RFC3339Nano)
 	if was != nil {
@@ -90,6 +92,10 @@ func local(source string, given, was *v1.Pod, now time.Time) *v1.Pod {
 	pod.Annotations = maps.Clone(given.Annotations)
 	if pod.Annotations == nil {
 		pod.Annotations = map[string]string{}
+	}
+	if source == APISource {
+		maps.DeleteFunc(pod.Annotations,
+			func(name, _ string) bool { return podspec.IsAgentAnnotation(name) })
 	}
 	pod.Annotations[AnnotationSource] = source
 	pod.Annotations[AnnotationSeen] = seen

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -15,6 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -361,6 +367,63 @@ func TestOneUIDInTwoSources(t *testing.T) {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// A pod of the API server is the one that the API server says, whatever its annotations claim:
+// anybody who may patch a pod there can write them.
+func TestAPIPodsSpeakForThemselvesOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := fakeFeed{FileSource, make(chan []*v1.Pod)}
+		api := fakeFeed{APISource, make(chan []*v1.Pod)}
+		path := filepath.Join(t.TempDir(), IdentitiesFile)
+		m := NewMux(MuxConfig{Feeds: []Feed{file, api}, Identities: identities(t, path)})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- m.Run(ctx) }()
+		static, victim, thief := written(t, "1"), testPod("victim"), testPod("thief")
+		file.sets <- []*v1.Pod{static}
+		<-m.Updates()
+		api.sets <- []*v1.Pod{victim, thief}
+		<-m.Updates()
+
+		claims := func(uid types.UID) *v1.Pod {
+			p := thief.DeepCopy()
+			p.Annotations = map[string]string{
+				AnnotationManifest: string(uid), cri.AnnotationRoot: "/var/lib/kubelet",
+				allocation.Annotation: "{}", AnnotationSource: FileSource, AnnotationSeen: "never",
+				AnnotationHash: string(uid), "numalet.io/of-another-version": "x",
+				podspec.AnnotationScope: "pod", "numalet.io": "theirs", "example.com/own": "y",
+			}
+			return p
+		}
+		for _, uid := range []types.UID{victim.UID, static.UID, "new"} {
+			api.sets <- []*v1.Pod{victim, claims(uid)}
+			api.sets <- []*v1.Pod{victim, thief} // back, so that the next one is an update too
+			u := <-m.Updates()
+			<-m.Updates()
+			if u.Op != UPDATE || len(u.Pods) != 1 || u.Pods[0].UID != thief.UID {
+				t.Fatalf("a claim on UID %s led to %s", uid, story([]Update{u}))
+			}
+			got := u.Pods[0].Annotations
+			if got[AnnotationSource] != APISource || got[AnnotationSeen] == "never" {
+				t.Errorf("source %q, seen %q", got[AnnotationSource], got[AnnotationSeen])
+			}
+			delete(got, AnnotationSource)
+			delete(got, AnnotationSeen)
+			want := map[string]string{AnnotationHash: string(uid), podspec.AnnotationScope: "pod",
+				"numalet.io": "theirs", "example.com/own": "y"}
+			if !maps.Equal(got, want) {
+				t.Errorf("it has the annotations %v, want %v", got, want)
+			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if raw, err := os.ReadFile(path); err == nil {
+			t.Errorf("identities were written: %s", raw)
 		}
 	})
 }

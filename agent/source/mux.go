@@ -17,7 +17,8 @@ import (
 // MuxConfig says what to merge.
 type MuxConfig struct {
 	Feeds []Feed
-	// Identities gives pods their UIDs; nil leaves them as their feeds have them.
+	// Identities gives pods of manifests their UIDs; nil leaves them as their feeds have them. A
+	// pod of the API server has its UID from there.
 	Identities *Identities
 	// Report receives the pods that are left out; nil ignores them. It must not block.
 	Report func(Problem)
@@ -132,11 +133,14 @@ func (m *Mux) merge(ctx context.Context) {
 		var s set
 		select {
 		case s = <-m.sets:
+		case <-m.known.retry():
+			m.known.save()
+			continue
 		case <-ctx.Done():
 			return
 		}
 		sets[s.source] = s.pods
-		if m.known != nil {
+		if m.known != nil && s.source != APISource {
 			sets[s.source] = m.known.Of(s.pods)
 		}
 		taken := map[types.UID]string{}

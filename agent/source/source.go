@@ -50,7 +50,7 @@ const (
 	AnnotationHash   = "kubernetes.io/config.hash"
 	AnnotationMirror = "kubernetes.io/config.mirror"
 	// AnnotationManifest is the UID made of the manifest of a pod that came without one. The pod
-	// has another UID if another agent started it (Identities).
+	// has another UID if another agent started it (Identities). Only pods of files and URLs have it.
 	AnnotationManifest = "numalet.io/manifest"
 )
 

@@ -3,6 +3,8 @@ package podspec
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -26,12 +28,20 @@ const (
 	AnnotationWholeCores = "numalet.io/whole-cores"
 )
 
+var placementAnnotations = []string{
+	AnnotationPolicy, AnnotationScope, AnnotationStrategy, AnnotationIsolated,
+	AnnotationWholeCores,
+}
+
+// IsAgentAnnotation reports whether only the agent may write an annotation: all of our own but
+// those by which a pod asks for a placement. In a pod that others wrote it means nothing.
+func IsAgentAnnotation(name string) bool {
+	return strings.HasPrefix(name, "numalet.io/") && !slices.Contains(placementAnnotations, name)
+}
+
 // PlacementAnnotations are those of them that the pod has, in order.
 func PlacementAnnotations(pod *v1.Pod) (names []string) {
-	for _, name := range []string{
-		AnnotationPolicy, AnnotationScope, AnnotationStrategy, AnnotationIsolated,
-		AnnotationWholeCores,
-	} {
+	for _, name := range placementAnnotations {
 		if pod.Annotations[name] != "" {
 			names = append(names, name)
 		}
