@@ -131,7 +131,7 @@ func joinManagers(ctx context.Context, n node, l *links) (p parts, err error) {
 	if l.told, err = newTold(n, p.metrics); err != nil {
 		return p, err
 	}
-	p.statuses = newStatuses(n, p, l.told)
+	p.statuses = newStatuses(n, p, l)
 	p.cgroups = newCgroups(n, p.statuses)
 	if err = p.cgroups.Ensure(ctx); err != nil {
 		return p, err

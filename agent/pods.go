@@ -28,13 +28,14 @@ import (
 
 // newStatuses makes the store of pods' statuses, in which the health of devices is told if the node
 // tells of it at all.
-func newStatuses(n node, p parts, told told) *podstatus.Store {
+func newStatuses(n node, p parts, l *links) *podstatus.Store {
 	c := podstatus.Config{
+		Ending:  func(uid types.UID) { l.events.Put(syncloop.Ending(uid)) },
 		HostIPs: n.host.addresses.IPs,
 		Node:    status.Node{Runtime: n.runtime.Name, Handlers: n.runtime.Handlers},
 		Wrote: func(c podstatus.Change) {
 			p.metrics.Status(c)
-			told.wrote(c)
+			l.told.wrote(c)
 		},
 	}
 	if tellsDevices(n) {

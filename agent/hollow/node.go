@@ -73,9 +73,11 @@ func (n *node) join(ctx context.Context, root string, podAddress func() string) 
 	if err != nil {
 		return err
 	}
+	pods := mailbox.New[syncloop.Event]()
 	n.statuses = podstatus.New(podstatus.Config{
 		Node:    status.Node{Runtime: runtimeName},
 		HostIPs: func() []string { return []string{n.address} },
+		Ending:  func(uid types.UID) { pods.Put(syncloop.Ending(uid)) },
 		Wrote:   told.Wrote,
 	})
 	n.kept = n.keep()
@@ -89,13 +91,13 @@ func (n *node) join(ctx context.Context, root string, podAddress func() string) 
 		Restored: mailbox.Subscribe(n.kube.Restored()),
 	})}})
 	n.run = append(n.run, n.store.Run, told.Run, n.kept.Run, n.topology().Run, mux.Run)
-	n.joinPods(mux)
+	n.joinPods(mux, pods)
 	return nil
 }
 
 // joinPods makes what decides on the node's pods and what runs them.
-func (n *node) joinPods(mux *source.Mux) {
-	decisions, events := mailbox.New[admission.Result](), mailbox.New[syncloop.Event]()
+func (n *node) joinPods(mux *source.Mux, events *mailbox.Box[syncloop.Event]) {
+	decisions := mailbox.New[admission.Result]()
 	queue := admission.New(n.admission(decisions.Put, events.Put))
 	workers := podworker.New(n.workers(events.Put))
 	observed := make(chan types.UID)

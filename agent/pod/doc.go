@@ -17,6 +17,8 @@
 //
 //   - whatever may run has a record;
 //   - nothing is released while something of the pod may run;
+//   - admission hears that a pod has come to its end before anybody else does, so that a pod that
+//     was given its room elsewhere waits for it here;
 //   - a pod is not submitted, and not run, before what it was earlier is gone and released;
 //   - a pod that was killed does not run again as long as its record lasts;
 //   - of several specs the last one that was desired counts;

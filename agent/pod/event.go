@@ -9,7 +9,7 @@ import (
 // EventKind is a kind of Event.
 type EventKind string
 
-// The events. All but the first six are answers to effects.
+// The events. All but the first seven are answers to effects.
 const (
 	// Desired: a source wants Pod to run; also when its spec changed. Runtime is what the runtime
 	// has of it.
@@ -26,6 +26,9 @@ const (
 	Orphaned EventKind = "Orphaned"
 	// Killed: the node ends the pod for Why, within Grace.
 	Killed EventKind = "Killed"
+	// Ending: the pod has come to its end by itself, and others are about to hear of it. Something
+	// of it may still run.
+	Ending EventKind = "Ending"
 	// Observed: the runtime has of the pod what Runtime says.
 	Observed EventKind = "Observed"
 

@@ -38,6 +38,10 @@ func (s *step) take(e Event) {
 		}
 	case Killed:
 		s.killed(e)
+	case Ending:
+		if s.State == Running {
+			s.leaving()
+		}
 	case Observed:
 		s.observed(e)
 	case Admitted:
@@ -96,6 +100,9 @@ func (s *step) desired(e Event) {
 		s.follow(e.Pod)
 	case Running:
 		s.follow(e.Pod)
+		if e.Runtime.Ended { // by somebody else's word, which its worker has yet to follow
+			s.leaving()
+		}
 		s.do(Effect{Kind: Run})
 	case Terminating, Terminated:
 		s.desiredAtItsEnd(e.Pod)
@@ -139,6 +146,7 @@ func (s *step) begin(pod *v1.Pod, runtime Runtime) {
 // its own is released then.
 func (s *step) submit(runtime Runtime) {
 	if runtime.Ended {
+		s.leaving()
 		s.run()
 		return
 	}
@@ -251,7 +259,7 @@ func (s *step) remove() {
 	s.do(Effect{Kind: Remove})
 }
 
-// leaving has others wait for what the pod holds.
+// leaving has others wait for what the pod holds. Said again it changes nothing.
 func (s *step) leaving() {
 	if s.Hold == Held {
 		s.do(Effect{Kind: Leave})

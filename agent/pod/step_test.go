@@ -48,7 +48,7 @@ func TestTransitions(t *testing.T) {
 			{Kind: Waits, Why: Why{Reason: "Waiting"}},
 			{Kind: Waits, Why: Why{Reason: "Waiting", Silent: true}},
 			{Kind: Refused, Why: Why{Reason: "OutOfcpu"}},
-			{Kind: Released}, {Kind: Ended}, {Kind: Gone},
+			{Kind: Released}, {Kind: Ending}, {Kind: Ended}, {Kind: Gone},
 		} {
 			e.Pod = &v1.Pod{}
 			if e.Kind == Deleted {

@@ -22,8 +22,9 @@ type node struct {
 	deleted bool
 	killed  bool // and desired without a break since
 
-	// admission's: asked and not answered; has an entry; a release under way.
-	asked, entered, returning bool
+	// admission's: asked and not answered; has an entry; knows that the pod ends; a release under
+	// way.
+	asked, entered, leaves, returning bool
 	// late are answers of admission and of the worker on their way to the record, in order.
 	late []Event
 
@@ -65,6 +66,10 @@ func (n *node) feed(e Event) error {
 			return fmt.Errorf("%s: %w", f.Kind, err)
 		}
 	}
+	ends := e.Kind == Ending || e.Kind == Desired && e.Runtime.Ended
+	if ends && n.record.State == Running && n.record.Hold == Held && !n.leaves {
+		return fmt.Errorf("others hear of its end, and admission does not")
+	}
 	return n.check()
 }
 
@@ -74,7 +79,9 @@ func (n *node) carryOut(f Effect) error {
 		if n.returning {
 			return fmt.Errorf("a release is under way")
 		}
-		n.asked, n.entered = n.asked || !n.entered, true
+		n.asked, n.entered, n.leaves = n.asked || !n.entered, true, false
+	case Leave:
+		n.leaves = true
 	case Release:
 		if n.returning {
 			return fmt.Errorf("it was asked for already")
@@ -222,8 +229,10 @@ func (n *node) work() bool {
 	case n.worker == removing:
 		n.worker, n.runs, n.recorded = noWorker, false, false
 		n.late = append(n.late, Event{Kind: Gone})
-	case n.worker == running && n.recorded, n.worker == completed:
+	case n.worker == running && n.recorded:
 		n.worker, n.runs, n.cleaned = completed, false, true
+		n.late = append(n.late, Event{Kind: Ending}, Event{Kind: Ended})
+	case n.worker == completed:
 		n.late = append(n.late, Event{Kind: Ended}) // in each round
 	case n.worker == terminating:
 		n.runs, n.cleaned = false, true
@@ -306,7 +315,7 @@ func TestRandomWalk(t *testing.T) {
 	for _, s := range []State{
 		None, Deciding, Rejected, Running, Completed, Terminating, Terminated, Removing, Releasing,
 	} {
-		if seen[s] < steps/1000 {
+		if seen[s] < steps/2000 {
 			t.Errorf("state %q was seen %d times: the walk does not go there", s, seen[s])
 		}
 	}

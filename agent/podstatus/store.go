@@ -25,8 +25,12 @@ type Config struct {
 	HostIPs func() []string
 	// Devices is the health of the devices that a pod holds, by container; nil: it is not told.
 	Devices func(types.UID) map[string][]v1.ResourceStatus
-	// Wrote is told of every status that is written, one after the other for one pod; nil: nobody
-	// is. It must not block.
+	// Ending is told that an admitted pod has come to its end, before anybody can see its final
+	// phase: what follows from the phase finds that the node knows of the end. nil: nobody is. It
+	// must not block, nor call the store.
+	Ending func(types.UID)
+	// Wrote is told of every status that is written, in the order in which they were; nil: nobody
+	// is. It must not block, nor write to the store.
 	Wrote func(Change)
 }
 
@@ -49,12 +53,15 @@ func (c Change) Ends() bool { return c.After.Phase == "" }
 // Store has the pods of the node with their last statuses. A status stays until Forget, also when
 // nothing of its pod is left. All methods may be called from anywhere.
 //
-// Of a pod only one goroutine writes at a time: the syncLoop, and between its words Run and gone
-// the pod's worker. A status is made without the lock; one that came between is seen and the
-// status made again.
+// The syncLoop and the pod's worker write the same pod. A status is made without a lock; if another
+// one was written meanwhile, it is made again.
 type Store struct {
 	cfg     Config
 	changed mailbox.Topic
+
+	// telling is held from a write until Wrote has returned, so that nobody is told of an older
+	// status after a newer one. It comes before mu.
+	telling sync.Mutex
 
 	mu      sync.Mutex // guards the fields below
 	entries map[types.UID]entry
@@ -75,6 +82,9 @@ type entry struct {
 
 // New returns a store without pods.
 func New(cfg Config) *Store {
+	if cfg.Ending == nil {
+		cfg.Ending = func(types.UID) {}
+	}
 	if cfg.Wrote == nil {
 		cfg.Wrote = func(Change) {}
 	}
@@ -88,7 +98,10 @@ func (s *Store) Changes() mailbox.Source { return &s.changed }
 // Pending begins with a pod, or begins with it anew, of which nothing is known but its spec.
 func (s *Store) Pending(pod *v1.Pod) {
 	first := status.First(s.input(pod, v1.PodStatus{}))
+	s.telling.Lock()
+	defer s.telling.Unlock()
 	s.put(pod.UID, entry{pod: pod, first: true, told: status.Ended(first.Phase), status: first})
+	s.changed.Publish()
 	s.cfg.Wrote(Change{Pod: pod, After: first, First: true})
 }
 
@@ -209,9 +222,6 @@ func (s *Store) update(uid types.UID, change func(entry) entry) (v1.PodStatus, b
 			return v1.PodStatus{}, false
 		}
 		if after := change(before); s.replace(uid, before, after) {
-			s.cfg.Wrote(Change{
-				after.pod, before.status, after.status, after.first, after.cleared,
-			})
 			return after.status, true
 		}
 	}
@@ -224,30 +234,29 @@ func (s *Store) get(uid types.UID) (entry, bool) {
 	return e, ok
 }
 
-// replace reports whether before was still the pod's entry.
+// replace writes next and tells of it, if before is still the pod's entry; it reports whether it is.
 func (s *Store) replace(uid types.UID, before, next entry) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now, ok := s.entries[uid]
-	if !ok || now.version != before.version {
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	if now, ok := s.get(uid); !ok || now.version != before.version {
 		return false
 	}
-	s.putLocked(uid, next)
+	if before.active() && status.Ended(next.status.Phase) {
+		s.cfg.Ending(uid)
+	}
+	s.put(uid, next)
 	if next.active() != before.active() || next.pod != before.pod ||
 		next.status.Phase != before.status.Phase {
 		s.changed.Publish()
 	}
+	s.cfg.Wrote(Change{next.pod, before.status, next.status, next.first, next.cleared})
 	return true
 }
 
+// put is called with telling held.
 func (s *Store) put(uid types.UID, e entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.putLocked(uid, e)
-	s.changed.Publish()
-}
-
-func (s *Store) putLocked(uid types.UID, e entry) {
 	s.version++
 	e.version = s.version
 	s.entries[uid] = e
@@ -255,6 +264,8 @@ func (s *Store) putLocked(uid types.UID, e entry) {
 
 // Forget drops a pod and its status.
 func (s *Store) Forget(uid types.UID) {
+	s.telling.Lock()
+	defer s.telling.Unlock()
 	if e, ok := s.take(uid); ok {
 		s.cfg.Wrote(Change{Pod: e.pod, Before: e.status})
 	}

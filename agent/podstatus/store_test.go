@@ -4,6 +4,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -106,6 +107,71 @@ func TestWritersMeet(t *testing.T) {
 	writers.Wait()
 	if got, _ := s.get("u"); got.status.ObservedGeneration != 100 {
 		t.Errorf("%d of 100 changes are there", got.status.ObservedGeneration)
+	}
+}
+
+// Who is told of statuses is told of the newest one last, however writers meet.
+func TestToldInOrder(t *testing.T) {
+	held, started := make(chan struct{}), make(chan struct{})
+	var told []Change
+	s := New(Config{Wrote: func(c Change) {
+		if len(told) == 1 { // of the worker's first status
+			close(started)
+			<-held
+		}
+		told = append(told, c)
+	}})
+	saw := func(phase v1.PodPhase) {
+		s.update("u", func(e entry) entry {
+			e.status.Phase = phase
+			return e
+		})
+	}
+	s.Pending(named("u", "first"))
+	var writers sync.WaitGroup
+	writers.Go(func() { saw(v1.PodRunning) })
+	<-started
+	writers.Go(func() {
+		s.Follow(named("u", "second"))
+		saw(v1.PodSucceeded)
+	})
+	time.Sleep(20 * time.Millisecond) // in which one that does not wait for its turn would be told of
+	close(held)
+	writers.Wait()
+	last := told[len(told)-1]
+	if len(told) != 4 || last.Pod.Name != "second" || last.After.Phase != v1.PodSucceeded {
+		t.Errorf("of %d the last one told is %s %s", len(told), last.Pod.Name, last.After.Phase)
+	}
+	for i, c := range told[1:] {
+		if c.Before.Phase != told[i].After.Phase {
+			t.Errorf("%s was told after %s", c.Before.Phase, told[i].After.Phase)
+		}
+	}
+}
+
+// The end of a pod that holds something is told to the node before anybody can see it, once.
+func TestEndingComesFirst(t *testing.T) {
+	var told []string
+	var s *Store
+	s = New(Config{
+		Ending: func(uid types.UID) {
+			told = append(told, "ending "+string(s.entries[uid].status.Phase))
+		},
+		Wrote: func(c Change) { told = append(told, string(c.After.Phase)) },
+	})
+	s.Pending(named("u", "a"))
+	s.Admitted("u")
+	for _, phase := range []v1.PodPhase{v1.PodRunning, v1.PodSucceeded, v1.PodSucceeded} {
+		s.update("u", func(e entry) entry {
+			e.status.Phase = phase
+			return e
+		})
+	}
+	s.Pending(named("v", "b"))
+	s.Rejected("v", status.Reason{Reason: "OutOfcpu"}) // it holds nothing
+	if got := strings.Join(told, ", "); got != "Pending, Pending, Running, ending Running, "+
+		"Succeeded, Succeeded, Pending, Failed" {
+		t.Errorf("told were %s", got)
 	}
 }
 

@@ -58,7 +58,8 @@ func merge(source string, old map[types.UID]member, pods []*v1.Pod, now time.Tim
 		}
 	}
 	slices.SortFunc(byOp[REMOVE], podspec.Compare)
-	for _, op := range []Op{REMOVE, ADD, UPDATE, DELETE, RETRY, RECONCILE} {
+	// What gives room comes before what may have been promised it.
+	for _, op := range []Op{REMOVE, DELETE, RECONCILE, ADD, UPDATE, RETRY} {
 		first := op == ADD && old == nil
 		if len(byOp[op]) > 0 || first {
 			updates = append(updates, Update{Op: op, Source: source, Pods: byOp[op]})

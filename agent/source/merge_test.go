@@ -69,7 +69,7 @@ func TestMerge(t *testing.T) {
 		"all operations": {
 			pods: []*v1.Pod{testPod("new"), testPod("b", hostname("x")), testPod("c", deleted),
 				testPod("d", phase)},
-			want: []string{"REMOVE a", "ADD new", "UPDATE b", "DELETE c", "RECONCILE d"}},
+			want: []string{"REMOVE a", "DELETE c", "RECONCILE d", "ADD new", "UPDATE b"}},
 		"emptied": {want: []string{"REMOVE a b c d"}},
 		"local annotations": {pods: []*v1.Pod{testPod("a", annotate(AnnotationSource, "x")),
 			testPod("b", annotate(AnnotationHash, "x")),

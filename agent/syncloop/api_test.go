@@ -1,6 +1,7 @@
 package syncloop
 
 import (
+	"context"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -8,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/source"
@@ -34,7 +36,7 @@ func TestEndedByTheAPIServer(t *testing.T) {
 		StartTime: &metav1.Time{},
 	}
 	l.apiSays(t, source.ADD, said(failed))
-	told.expect(t, "it ended before", "run u")
+	told.expect(t, "it ended before", "leaving u", "run u")
 	l.hears(t, pod.Ended)
 	told.expect(t, "its worker saw that", "release u")
 	if got := l.cfg.Statuses.List()[0].Status; !equality.Semantic.DeepEqual(got, failed) {
@@ -78,7 +80,7 @@ func TestReconcile(t *testing.T) {
 
 	open.Phase = v1.PodFailed
 	l.apiSays(t, source.RECONCILE, gated(open))
-	told.expect(t, "its end", "run u")
+	told.expect(t, "its end", "leaving u", "run u")
 }
 
 // A pod that the API server has no more was deleted by force, and its grace period is the least
@@ -133,5 +135,34 @@ func TestHeard(t *testing.T) {
 		if l.hearing(); heard != 1 {
 			t.Errorf("told %d times", heard)
 		}
+	}
+}
+
+// What the node found out of a pod is handled before an update that came after it: the API server
+// may have promised the pod's room to another one.
+func TestEndsComeBeforeUpdates(t *testing.T) {
+	updates := make(chan source.Update)
+	for range 20 { // select chooses at random
+		l, told := newTestLoop(cri.Pod{})
+		l.apiSays(t, source.ADD, examplePod())
+		l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: admission.Admit})
+		told.told = nil
+		l.cfg.Inputs = Inputs{
+			Updates: updates, Events: mailbox.New[Event](),
+			Decisions: mailbox.New[admission.Result](),
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ran := make(chan error)
+		l.cfg.Inputs.Events.Put(Ending("u"))
+		go func() { ran <- l.Run(ctx) }()
+		next := examplePod()
+		next.UID, next.Name = "next", "b"
+		updates <- source.Update{Op: source.ADD, Source: source.APISource, Pods: []*v1.Pod{next}}
+		updates <- source.Update{Source: source.APISource, Op: source.ADD} // the first was handled
+		cancel()
+		if err := <-ran; err != nil {
+			t.Fatal(err)
+		}
+		told.expect(t, "a pod that came after the end", "leaving u", "submit next adopt=false")
 	}
 }

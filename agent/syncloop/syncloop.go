@@ -53,6 +53,9 @@ type Event struct {
 	pod.Event
 }
 
+// Ending is that a pod has come to its end, of which others are about to hear.
+func Ending(uid types.UID) Event { return Event{UID: uid, Event: pod.Event{Kind: pod.Ending}} }
+
 // Config is what a loop works with.
 type Config struct {
 	Inputs Inputs
@@ -108,6 +111,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case u := <-l.cfg.Inputs.Updates:
+			l.takeEvents(ctx) // the update may follow from what others were told of these
 			l.update(ctx, u)
 		case uid := <-l.cfg.Inputs.Observed:
 			l.feed(uid, pod.Event{Kind: pod.Observed, Runtime: l.observed(uid)})
@@ -117,14 +121,18 @@ func (l *Loop) Run(ctx context.Context) error {
 				l.decided(ctx, r)
 			}
 		case <-l.cfg.Inputs.Events.Wake():
-			for _, e := range l.cfg.Inputs.Events.Take() {
-				l.event(ctx, e)
-			}
+			l.takeEvents(ctx)
 		case <-l.cfg.Inputs.Capacity:
 			l.cfg.Admission.Poke()
 		case <-tick: // the round itself is what Healthy looks for
 			l.hearing()
 		}
+	}
+}
+
+func (l *Loop) takeEvents(ctx context.Context) {
+	for _, e := range l.cfg.Inputs.Events.Take() {
+		l.event(ctx, e)
 	}
 }
 
