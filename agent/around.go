@@ -117,9 +117,13 @@ func newPodResources(n node, p parts, inventory mailbox.Source) (*podresources.S
 		Changed: mailbox.Subscribe(p.statuses.Changes(), n.store.Changes(), inventory,
 			n.hardware.Changes()),
 		Snapshot: func() podresources.Snapshot {
-			h := n.hardware.Get()
+			h, state := n.hardware.Get(), n.store.State()
 			s := podresources.Snapshot{
-				Pods: p.statuses.Active(), Assigned: n.store.State(),
+				Pods: p.statuses.Holding(func(uid types.UID) bool {
+					_, has := state.Pods[uid]
+					return has
+				}),
+				Assigned:  state,
 				Inventory: p.plugins.Inventory(), Memory: h.Memory,
 			}
 			if h.CPUs != nil {

@@ -319,7 +319,7 @@ func (w *world) compare(t *testing.T, pod *v1.Pod, seen map[string]int) {
 // disturb lets pods terminate and end, and devices fail.
 func (w *world) disturb(m *topology.Machine) {
 	if len(w.alive) > 0 && w.IntN(3) == 0 {
-		w.desk.queue.Leaving(w.alive[w.IntN(len(w.alive))])
+		w.desk.queue.Leaving(w.alive[w.IntN(len(w.alive))], false)
 	}
 	if len(w.alive) > 0 && w.IntN(4) == 0 {
 		i := w.IntN(len(w.alive))

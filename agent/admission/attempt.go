@@ -29,7 +29,7 @@ func (a *admitter) attempt(ctx context.Context, e *entry, t *turn) {
 	if a.reread(ctx, e, d.stale()) {
 		return
 	}
-	if d.kind == planned && d.Outcome != Admit {
+	if (d.kind == planned || d.kind == checked) && d.Outcome != Admit {
 		a.reconsider(e, &d, t)
 	}
 	if log := klog.FromContext(ctx).V(4); log.Enabled() {

@@ -59,7 +59,7 @@ func crowded(b *testing.B, pods int) (*Queue, *int) {
 	}
 	settle(b.Context(), q)
 	for _, e := range q.admitter.pods.order {
-		q.left(e.pod.UID)
+		q.left(message{uid: e.pod.UID})
 	}
 	wait(b, q, pods, "cpu=500m memory=1Mi example.com/gpu=1")
 	return q, planned

@@ -21,7 +21,7 @@ type turn struct {
 	ahead v1.ResourceList
 	// front is the ledger without the claims of those behind, but for claims to what is recorded of a
 	// pod from before a reboot: nobody else gets that before it is dropped. settled is the one without
-	// the pods whose release is being recorded.
+	// the pods that hold nothing any more to the kubelet.
 	front, settled partial
 	// displaced: the pods behind look for a place again.
 	displaced bool
@@ -34,7 +34,7 @@ func newTurn(now time.Time) *turn {
 			_, recorded := of.stored.Pods[e.pod.UID]
 			return e.claims() && !recorded && !passed
 		}},
-		settled: partial{out: func(_ *pods, e *entry, _ bool) bool { return e.state.goesNow() }},
+		settled: partial{out: func(_ *pods, e *entry, _ bool) bool { return e.goesNow() }},
 	}
 }
 
@@ -81,7 +81,7 @@ func (a *admitter) reconsider(e *entry, d *Decision, t *turn) {
 		if held, ok := a.soon(e, t); ok {
 			d.Outcome, d.kind, d.claim = Wait, soon, held
 		}
-	case e.claims():
+	case d.kind == planned && e.claims():
 		*d = a.decide(e, t.front.upTo(t.at, a.pods), t)
 		switch d.Outcome {
 		case Admit:
@@ -92,11 +92,11 @@ func (a *admitter) reconsider(e *entry, d *Decision, t *turn) {
 	}
 }
 
-// soon is what a pod that may not wait gets as soon as the releases that are being recorded at this
-// moment are, or as soon as their plugins have heard of them. The kubelet takes devices back in
-// memory, as soon as a pod is no longer active: to it they are free.
+// soon is what a pod that may not wait gets as soon as pods that have ended are cleared away and
+// their releases recorded, and plugins have heard of them. The kubelet takes devices back in memory,
+// as soon as a pod is no longer active: to it they are free.
 func (a *admitter) soon(e *entry, t *turn) (held allocation.Pod, ok bool) {
-	goesNow := func(o *entry) bool { return o.state.goesNow() }
+	goesNow := func(o *entry) bool { return o.goesNow() }
 	owed := a.pods.stored.Owed
 	if a.cfg.Wait > 0 || len(owed) == 0 && !slices.ContainsFunc(a.pods.order, goesNow) {
 		return allocation.Pod{}, false

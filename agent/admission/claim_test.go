@@ -75,8 +75,8 @@ func TestABigPodIsNotStarvedBySmallOnes(t *testing.T) {
 		d.queue.Submit(pod("old-1", "cpu=2"), false)
 		d.queue.Submit(pod("old-2", "cpu=2"), false)
 		d.now("old-1 Admit, old-2 Admit")
-		d.queue.Leaving("old-1")
-		d.queue.Leaving("old-2")
+		d.queue.Leaving("old-1", false)
+		d.queue.Leaving("old-2", false)
 		d.queue.Submit(pod("big", "cpu=6"), false) // of seven
 		d.now("big " + forResources)
 		d.queue.Submit(pod("small-1", "cpu=1"), false) // the seventh is nobody's
@@ -99,8 +99,8 @@ func TestMemoryGoesToWhoCameFirst(t *testing.T) {
 		d.queue.Submit(pod("old-1", "memory=6Gi"), false)
 		d.queue.Submit(pod("old-2", "memory=8Gi"), false)
 		d.now("old-1 Admit, old-2 Admit")
-		d.queue.Leaving("old-1")
-		d.queue.Leaving("old-2")
+		d.queue.Leaving("old-1", false)
+		d.queue.Leaving("old-2", false)
 		d.queue.Submit(pod("big", "memory=10Gi"), false) // of 16
 		d.queue.Submit(pod("small", "memory=4Gi"), false)
 		d.queue.Submit(pod("more", "memory=3Gi"), false)
@@ -188,7 +188,7 @@ func TestABrokenClaimIsReplacedInOrder(t *testing.T) {
 		defer d.stop()
 		d.queue.Submit(pod("old", "example.com/gpu=3"), false)
 		d.now("old Admit")
-		d.queue.Leaving("old")
+		d.queue.Leaving("old", false)
 		d.queue.Submit(pod("first", "example.com/gpu=2"), false)
 		d.queue.Submit(pod("second", "example.com/gpu=1"), false)
 		d.now("first " + forResources + ", second " + forResources)
@@ -209,10 +209,10 @@ func TestWhatIsFreeSoonerIsTaken(t *testing.T) {
 		d.queue.Submit(pod("slow", "cpu=3"), false)
 		d.queue.Submit(pod("quick", "cpu=4"), false)
 		d.now("slow Admit, quick Admit")
-		d.queue.Leaving("slow")
+		d.queue.Leaving("slow", false)
 		d.queue.Submit(pod("new", "cpu=3"), false)
 		d.now("new " + forResources)
-		d.queue.Leaving("quick")
+		d.queue.Leaving("quick", false)
 		d.queue.Release("quick")
 		d.now("new Admit")
 		d.queue.Submit(pod("next", "cpu=4"), false)
@@ -226,7 +226,7 @@ func TestWhatIsFreeSoonerIsTaken(t *testing.T) {
 func TestAClaimEndsWithItsPod(t *testing.T) {
 	for name, end := range map[string]func(d *desk){
 		"withdrawn": func(d *desk) { d.queue.Release("big") },
-		"leaving":   func(d *desk) { d.queue.Leaving("big") },
+		"leaving":   func(d *desk) { d.queue.Leaving("big", false) },
 		"deadline": func(d *desk) {
 			time.Sleep(time.Minute)
 		},
@@ -238,8 +238,8 @@ func TestAClaimEndsWithItsPod(t *testing.T) {
 				d.queue.Submit(pod("old-1", "cpu=3"), false)
 				d.queue.Submit(pod("old-2", "cpu=3"), false)
 				d.now("old-1 Admit, old-2 Admit")
-				d.queue.Leaving("old-1")
-				d.queue.Leaving("old-2")
+				d.queue.Leaving("old-1", false)
+				d.queue.Leaving("old-2", false)
 				d.queue.Submit(pod("big", "cpu=5"), false)
 				d.now("big " + forResources)
 				time.Sleep(time.Minute)
@@ -287,7 +287,7 @@ func TestAdmittedWithinAMomentOfTheCause(t *testing.T) {
 				defer d.stop()
 				d.queue.Submit(pod("old", "cpu=4"), false)
 				d.now("old Admit")
-				d.queue.Leaving("old")
+				d.queue.Leaving("old", false)
 				d.queue.Submit(pod("new", test.request), false)
 				if said := d.outcomes()["new"]; !strings.HasPrefix(said, "Wait ") {
 					t.Fatalf("said %q, want new to wait", said)

@@ -20,7 +20,9 @@ type entry struct {
 	demand
 	// runs: its sandbox is alive and its record, if any, is of this boot. It keeps what it has and
 	// is admitted, whatever it lacks.
-	runs  bool
+	runs bool
+	// ended: it came to its end by itself, and others know that.
+	ended bool
 	state state
 
 	has         reservation
@@ -137,6 +139,11 @@ func (d demand) wants(resources sets.Set[string]) bool {
 		}
 	}
 	return false
+}
+
+// goesNow reports whether to the kubelet the pod holds nothing any more.
+func (e *entry) goesNow() bool {
+	return e.state.goesNow() || e.ended && e.state == terminating
 }
 
 // claims reports whether the pod waits with a claim, or did until now.

@@ -49,7 +49,7 @@ func TestExplanationFollowsTheOutcome(t *testing.T) {
 			t.Errorf("the explanation outlives its pod:\n%s", got)
 		}
 
-		d.queue.Leaving("a")
+		d.queue.Leaving("a", false)
 		d.queue.Submit(pod("c", "cpu=1 example.com/gpu=2"), false)
 		synctest.Wait()
 		expectParts(t, d.explained("c"), "Pod default/c: waiting, WaitingForResources",
@@ -117,8 +117,8 @@ func TestFreeIsOfTheMomentForWhoWaits(t *testing.T) {
 			d.queue.Submit(pod(name, "cpu=1 example.com/gpu=1"), false)
 		}
 		synctest.Wait()
-		d.queue.Leaving("a")
-		d.queue.Leaving("b")
+		d.queue.Leaving("a", false)
+		d.queue.Leaving("b", false)
 		d.queue.Submit(pod("waits", "cpu=1 example.com/gpu=2"), false)
 		synctest.Wait()
 		expectParts(t, d.explained("waits"), "waiting", "Free now", "gpu: 1 of 4")

@@ -53,8 +53,8 @@ func TestIsolatedCPUsAreCountedApart(t *testing.T) {
 		d.expect("four Reject: OutOfIsolatedCPUs: not enough isolated cpus available to satisfy " +
 			"request: requested=4, available=1; the node isolates 3 (5-7)")
 
-		d.queue.Leaving("shares") // gives back nothing of what b waits for
-		d.queue.Leaving("a")
+		d.queue.Leaving("shares", false) // gives back nothing of what b waits for
+		d.queue.Leaving("a", false)
 		d.queue.Submit(isolated("b", "cpu=3"), false)
 		synctest.Wait()
 		said := d.hear()

@@ -320,7 +320,7 @@ func compareWithNaive(t *testing.T, w world, dir string, machines []*topology.Ma
 				break
 			}
 			leaving.Insert(uid)
-			w.desk.queue.Leaving(uid)
+			w.desk.queue.Leaving(uid, false)
 		default:
 			w.submitBoth(t, n, w.pod(types.UID(fmt.Sprint("p", i))), seen)
 		}

@@ -115,7 +115,7 @@ func (m *model) step(uid types.UID) {
 		if all := m.with(Admit); len(all) > 0 {
 			gone := all[m.IntN(len(all))]
 			m.leaving = append(m.leaving, gone)
-			m.desk.queue.Leaving(gone)
+			m.desk.queue.Leaving(gone, false)
 		}
 	case n < 16:
 		if len(m.leaving) > 0 {

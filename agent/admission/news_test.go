@@ -22,7 +22,7 @@ func TestNothingIsPlannedInVain(t *testing.T) {
 		defer d.stop()
 		d.queue.Submit(pod("old", "example.com/gpu=4"), false)
 		d.now("old Admit")
-		d.queue.Leaving("old")
+		d.queue.Leaving("old", false)
 		d.queue.Submit(pod("new", "example.com/gpu=2"), false)
 		d.now("new " + forResources)
 		for what, change := range map[string]func(){

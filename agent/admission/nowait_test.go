@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/deviceplugin"
 )
@@ -49,13 +51,46 @@ func TestNoWaitDoesNotWaitForTerminatingPods(t *testing.T) {
 		d.queue.Submit(pod("stops", "cpu=4"), false)
 		d.queue.Submit(pod("gone", "cpu=2"), false)
 		d.now("stops Admit, gone Admit")
-		d.queue.Leaving("stops")
+		d.queue.Leaving("stops", false)
 		d.queue.Release("gone")
 		d.queue.Submit(pod("new", "cpu=5"), false)
 		synctest.Wait()
 		if said := d.hear(); len(said) != 1 || !strings.HasPrefix(said[0], "new Reject: ") {
 			t.Errorf("said %q, want that new is rejected", said)
 		}
+	})
+}
+
+// What a pod holds that has come to its end by itself is as good as free, whatever it is, though the
+// runtime still stops its sandbox: so it is to the kubelet.
+func TestNoWaitWaitsForPodsThatHaveEnded(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		p := &plugins{}
+		p.offer("example.com/gpu", 2)
+		d := open(t, dir, p, func(c *Config) { c.Wait, c.Handlers = 0, []Handler{Ports} })
+		defer d.stop()
+		port := func(uid string) *v1.Pod {
+			p := pod(uid, "cpu=1")
+			p.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80}}
+			return p
+		}
+		d.queue.Submit(pod("old", "cpu=5 example.com/gpu=2"), false)
+		d.expect("old Admit")
+		d.queue.Submit(port("web"), false)
+		d.expect("web Admit")
+		d.queue.Leaving("old", true)
+		d.queue.Leaving("web", true)
+		d.queue.Submit(pod("new", "cpu=4 example.com/gpu=1"), false)
+		d.queue.Submit(port("next"), false)
+		d.queue.Submit(pod("shared", "cpu=3"), false) // nothing is left for it
+		synctest.Wait()
+		if said := d.outcomes(); len(said) != 1 || said["shared"] != "Reject" {
+			t.Errorf("while both end: %v, want that shared is rejected", said)
+		}
+		d.queue.Release("old")
+		d.expect("new Admit")
+		d.queue.Release("web")
+		d.expect("next Admit")
 	})
 }
 

@@ -142,7 +142,7 @@ func TestPorts(t *testing.T) {
 			"for the requested pod ports"
 		d.queue.Submit(with("c", 80), false)
 		d.expect("c Reject: " + refused)
-		d.queue.Leaving("a")
+		d.queue.Leaving("a", false)
 		d.queue.Submit(with("d", 80), false)
 		d.expect("d Wait: " + refused)
 		d.queue.Release("a")

@@ -106,9 +106,9 @@ func TestPreemption(t *testing.T) {
 		d.expect("a Admit", "b Admit", "a goes for top: cpu", "b goes for top: cpu",
 			"top Wait: WaitingForResources: "+strings.TrimPrefix(short, "OutOfcpu: ")+
 				"7000, capacity: 7000"+makeWay)
-		d.queue.Leaving("a")
+		d.queue.Leaving("a", false)
 		d.queue.Submit(pod("c", "cpu=3500m"), false)
-		d.queue.Leaving("b")
+		d.queue.Leaving("b", false)
 		d.queue.Release("a")
 		d.expect("c Reject: OutOfcpu: Node didn't have enough resource: cpu, requested: 3500, " +
 			"used: 4000, capacity: 7000")
@@ -154,7 +154,7 @@ func TestPreemptionOfClaims(t *testing.T) {
 		defer d.stop()
 		d.queue.Submit(pod("old", "cpu=5500m"), false)
 		d.expect("old Admit")
-		d.queue.Leaving("old")
+		d.queue.Leaving("old", false)
 		d.queue.Submit(pod("waits", "cpu=5500m"), false)
 		d.expect("waits Wait: WaitingForResources: Node didn't have enough resource: cpu, " +
 			"requested: 5500, used: 5500, capacity: 7000; pods that are terminating hold what is " +

@@ -31,6 +31,7 @@ type message struct {
 	pod   *v1.Pod
 	uid   types.UID
 	adopt bool
+	ended bool            // of a pod that leaves
 	reply chan<- Snapshot // of a look
 }
 
@@ -65,8 +66,12 @@ func (q *Queue) Submit(pod *v1.Pod, adopt bool) {
 	q.inbox.Put(message{kind: submitPod, pod: pod, uid: pod.UID, adopt: adopt})
 }
 
-// Leaving says that the pod has begun to terminate: pods may wait for what it holds.
-func (q *Queue) Leaving(uid types.UID) { q.inbox.Put(message{kind: leavePod, uid: uid}) }
+// Leaving says that the pod has begun to terminate: pods may wait for what it holds. ended: it has
+// come to its end by itself. To the kubelet what such a pod holds is free, so that pods wait for it
+// that do not wait otherwise.
+func (q *Queue) Leaving(uid types.UID, ended bool) {
+	q.inbox.Put(message{kind: leavePod, uid: uid, ended: ended})
+}
 
 // Release gives back what the pod holds and forgets it. For a pod that still waits it withdraws
 // the request. A uid that only the store knows is dropped there. Once nothing of the pod is
@@ -144,7 +149,7 @@ func (q *Queue) read(ctx context.Context) {
 		case submitPod:
 			q.submitted(ctx, m)
 		case leavePod:
-			q.left(m.uid)
+			q.left(m)
 		case releasePod:
 			q.released(ctx, m.uid)
 		case poke:
@@ -183,8 +188,9 @@ func (q *Queue) submitted(ctx context.Context, m message) {
 }
 
 // left takes that a pod terminates. One that waits waits no more.
-func (q *Queue) left(uid types.UID) {
-	if e := q.admitter.pods.find(uid); e != nil {
+func (q *Queue) left(m message) {
+	if e := q.admitter.pods.find(m.uid); e != nil {
+		e.ended = e.ended || m.ended
 		q.admitter.pods.leave(e)
 	}
 }

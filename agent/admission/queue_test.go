@@ -89,7 +89,7 @@ func TestReleaseIsTold(t *testing.T) {
 		d.queue.Submit(pod("a", "cpu=2"), false)
 		d.queue.Submit(pod("b", "example.com/gpu=1"), false)
 		d.now("a Admit, b " + forPlugin)
-		d.queue.Leaving("a")
+		d.queue.Leaving("a", false)
 		d.queue.Submit(pod("a", "cpu=3"), false)
 		d.expect()
 		for i, uid := range []types.UID{"a", "b", "c"} {
@@ -123,7 +123,7 @@ func TestAnAnswerAfterTheReleaseDoesNoHarm(t *testing.T) {
 		defer d.stop()
 		d.queue.Submit(pod("a", "cpu=7 example.com/gpu=1"), false)
 		synctest.Wait()
-		d.queue.Leaving("a")
+		d.queue.Leaving("a", false)
 		d.queue.Release("a")
 		d.queue.Release("a")
 		synctest.Wait()

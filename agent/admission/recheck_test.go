@@ -68,7 +68,7 @@ func TestAClaimOnAThreadBreaksWhenTheOtherComesOnline(t *testing.T) {
 		defer d.stop()
 		d.queue.Submit(pod("old", "cpu=1"), false)
 		d.now("old Admit")
-		d.queue.Leaving("old")
+		d.queue.Leaving("old", false)
 		d.queue.Submit(pod("new", "cpu=1"), false)
 		d.now("new " + forResources)
 		if claim := d.queue.admitter.pods.find("new").has.pod.CPUs(); !claim.Equals(cpuset.New(1)) {

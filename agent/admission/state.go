@@ -16,8 +16,8 @@ const (
 	allocating
 	// waiting: it has a claim, and no place until something changes.
 	waiting
-	// brief: as waiting, whatever its deadline: for releases that are being recorded, since to the
-	// kubelet what those pods held is free, or for pods that make way for one that is critical.
+	// brief: as waiting, whatever its deadline: for pods that have ended, since to the kubelet what
+	// they held is free, or for pods that make way for one that is critical.
 	brief
 	// retrying: a plugin or the store failed and is tried again; it keeps its reservation.
 	retrying

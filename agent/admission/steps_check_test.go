@@ -288,6 +288,11 @@ func (w *walk) decided(t *tenant) {
 	if w.owes(t) {
 		t.owedAt = time.Now()
 	}
+	ended := func(o *tenant) bool { return o.known && o.leaving && o.ended }
+	if w.wait == 0 && slices.ContainsFunc(w.tenants, ended) {
+		t.since = time.Now()
+		return // to the kubelet what that one holds is free, so that this one may wait for it
+	}
 	began, most := t.since, w.wait+15*time.Second
 	if t.owedAt.After(began) && time.Since(t.owedAt) < 2*time.Minute {
 		began, most = t.owedAt, most+time.Minute // for the plugin to hear of it, and for Allocate

@@ -29,7 +29,7 @@ func (w *walk) fall(all bool) {
 	for _, t := range slices.Clone(w.tenants) {
 		t.alive = t.alive && !all && w.r.IntN(8) > 0
 		t.desired = t.desired && (!t.leaving && t.said != Reject || t.again)
-		t.known, t.leaving, t.again, t.going = false, false, false, false
+		t.known, t.leaving, t.ended, t.again, t.going = false, false, false, false, false
 		t.keeps = false
 		if t.held == nil && !t.desired {
 			w.drop(t)

@@ -18,9 +18,9 @@ import (
 type tenant struct {
 	*order
 	// desired by a source, known to the queue of this run of the agent, leaving: it terminates,
-	// going: released while nothing can be written, again: desired anew before it was released.
-	desired, known, leaving, going, again bool
-	alive                                 bool // its sandbox
+	// maybe since it has ended by itself, going: released while nothing can be written, again: desired anew before it was released.
+	desired, known, leaving, ended, going, again bool
+	alive                                        bool // its sandbox
 	// said is admission's last word, since when it has been asked.
 	said   Outcome
 	reason string

@@ -103,8 +103,8 @@ func (w *walk) leave() bool {
 	if t == nil {
 		return false
 	}
-	t.leaving = true
-	w.desk.queue.Leaving(t.uid)
+	t.leaving, t.ended = true, w.r.IntN(2) == 0
+	w.desk.queue.Leaving(t.uid, t.ended)
 	return true
 }
 

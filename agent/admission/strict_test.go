@@ -48,7 +48,7 @@ func TestExclusiveCPUsLeaveSome(t *testing.T) {
 		d.queue.Submit(pod("all", "cpu=7"), false)
 		synctest.Wait()
 		refused(d, "all")
-		d.queue.Leaving("shares")
+		d.queue.Leaving("shares", false)
 		d.queue.Submit(pod("next", "cpu=7"), false)
 		synctest.Wait()
 		said := d.hear()

@@ -30,7 +30,7 @@ func TestDecisionsComeWithOnePlan(t *testing.T) {
 		defer d.stop()
 		d.queue.Submit(pod("old", "cpu=2 example.com/gpu=2"), false)
 		d.now("old Admit")
-		d.queue.Leaving("old")
+		d.queue.Leaving("old", false)
 		d.queue.Submit(pod("new", "cpu=2 example.com/gpu=1"), false)
 		d.now("new " + forResources)
 		for range 3 {

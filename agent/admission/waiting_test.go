@@ -11,7 +11,7 @@ func TestWaitsForWhatTerminatingPodsHold(t *testing.T) {
 		defer d.stop()
 		d.queue.Submit(pod("old", "cpu=6"), false)
 		d.expect("old Admit")
-		d.queue.Leaving("old")
+		d.queue.Leaving("old", false)
 		d.queue.Submit(pod("new", "cpu=4"), false)
 		d.expect("new Wait: WaitingForResources: Allocate failed due to not enough cpus " +
 			"available to satisfy request: requested=4, available=1, which is unexpected; pods " +
@@ -54,7 +54,7 @@ func TestWaitsForAPluginBesideATerminatingPod(t *testing.T) {
 		defer d.stop()
 		d.queue.Submit(pod("old", "example.com/gpu=1"), false)
 		d.expect("old Admit")
-		d.queue.Leaving("old")
+		d.queue.Leaving("old", false)
 		d.queue.Submit(pod("new", "example.com/gpu=1 example.com/nic=1"), false)
 		d.expect(
 			"new Wait: WaitingForDevicePlugin: no device plugin has registered example.com/nic")

@@ -86,7 +86,8 @@ type EffectKind string
 const (
 	// Submit asks admission for Pod; Adopt says that it runs already.
 	Submit EffectKind = "Submit"
-	// Leave tells admission that the pod has begun to end.
+	// Leave tells admission that the pod has begun to end, or with Ended that it has come to its end
+	// by itself.
 	Leave EffectKind = "Leave"
 	// Release asks admission to give back what the pod holds.
 	Release EffectKind = "Release"
@@ -131,6 +132,7 @@ type Effect struct {
 	Kind   EffectKind
 	Pod    *v1.Pod
 	Adopt  bool // of Submit
+	Ended  bool // of Leave
 	Orphan bool // of Remove
 	// Grace is that of Terminate when the node ends the pod; zero: the pod's own.
 	Grace   time.Duration

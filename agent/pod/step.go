@@ -40,7 +40,7 @@ func (s *step) take(e Event) {
 		s.killed(e)
 	case Ending:
 		if s.State == Running {
-			s.leaving()
+			s.ending()
 		}
 	case Observed:
 		s.observed(e)
@@ -101,7 +101,7 @@ func (s *step) desired(e Event) {
 	case Running:
 		s.follow(e.Pod)
 		if e.Runtime.Ended { // by somebody else's word, which its worker has yet to follow
-			s.leaving()
+			s.ending()
 		}
 		s.do(Effect{Kind: Run})
 	case Terminating, Terminated:
@@ -146,7 +146,7 @@ func (s *step) begin(pod *v1.Pod, runtime Runtime) {
 // its own is released then.
 func (s *step) submit(runtime Runtime) {
 	if runtime.Ended {
-		s.leaving()
+		s.ending()
 		s.run()
 		return
 	}
@@ -260,9 +260,14 @@ func (s *step) remove() {
 }
 
 // leaving has others wait for what the pod holds. Said again it changes nothing.
-func (s *step) leaving() {
+func (s *step) leaving() { s.goes(false) }
+
+// ending is leaving for a pod that has come to its end by itself.
+func (s *step) ending() { s.goes(true) }
+
+func (s *step) goes(ended bool) {
 	if s.Hold == Held {
-		s.do(Effect{Kind: Leave})
+		s.do(Effect{Kind: Leave, Ended: ended})
 	}
 }
 

@@ -105,7 +105,7 @@ func describeEvent(e Event) string {
 
 func describeEffect(f Effect) string {
 	s := note(string(f.Kind), f.Status != "", string(f.Status))
-	s = note(note(s, f.Adopt, "adopt"), f.Orphan, "orphan")
+	s = note(note(note(s, f.Adopt, "adopt"), f.Orphan, "orphan"), f.Ended, "after its end")
 	return note(note(s, f.Warning, "warning"), f.Why.Reason != "", f.Why.Reason)
 }
 

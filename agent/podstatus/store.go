@@ -310,6 +310,14 @@ func (s *Store) List() []*v1.Pod {
 // end.
 func (s *Store) Active() []*v1.Pod { return specs(s.all(), entry.active) }
 
+// Holding lists Active, and the pods that have ended of which something is assigned still: the
+// resources of these are not free yet.
+func (s *Store) Holding(assigned func(types.UID) bool) []*v1.Pod {
+	return specs(s.all(), func(e entry) bool {
+		return e.active() || e.admitted && assigned(e.pod.UID)
+	})
+}
+
 // Undecided lists the specs of the pods that have yet to be admitted.
 func (s *Store) Undecided() []*v1.Pod {
 	return specs(s.all(),

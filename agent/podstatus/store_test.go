@@ -1,6 +1,7 @@
 package podstatus
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -172,6 +173,31 @@ func TestEndingComesFirst(t *testing.T) {
 	if got := strings.Join(told, ", "); got != "Pending, Pending, Running, ending Running, "+
 		"Succeeded, Succeeded, Pending, Failed" {
 		t.Errorf("told were %s", got)
+	}
+}
+
+// A pod that has ended is listed among those that hold resources as long as it has any.
+func TestHolding(t *testing.T) {
+	s := New(Config{})
+	for _, uid := range []string{"runs", "ended", "released", "undecided"} {
+		s.Pending(named(uid, uid))
+	}
+	for _, uid := range []types.UID{"runs", "ended", "released"} {
+		s.Admitted(uid)
+	}
+	for _, uid := range []types.UID{"ended", "released"} {
+		s.update(uid, func(e entry) entry {
+			e.status.Phase = v1.PodSucceeded
+			return e
+		})
+	}
+	var got []string
+	for _, p := range s.Holding(func(uid types.UID) bool { return uid != "released" }) {
+		got = append(got, p.Name)
+	}
+	slices.Sort(got)
+	if want := []string{"ended", "runs"}; !slices.Equal(got, want) {
+		t.Errorf("%q hold resources, want %q", got, want)
 	}
 }
 

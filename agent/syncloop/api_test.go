@@ -36,7 +36,7 @@ func TestEndedByTheAPIServer(t *testing.T) {
 		StartTime: &metav1.Time{},
 	}
 	l.apiSays(t, source.ADD, said(failed))
-	told.expect(t, "it ended before", "leaving u", "run u")
+	told.expect(t, "it ended before", "leaving u, it has ended", "run u")
 	l.hears(t, pod.Ended)
 	told.expect(t, "its worker saw that", "release u")
 	if got := l.cfg.Statuses.List()[0].Status; !equality.Semantic.DeepEqual(got, failed) {
@@ -80,7 +80,7 @@ func TestReconcile(t *testing.T) {
 
 	open.Phase = v1.PodFailed
 	l.apiSays(t, source.RECONCILE, gated(open))
-	told.expect(t, "its end", "leaving u", "run u")
+	told.expect(t, "its end", "leaving u, it has ended", "run u")
 }
 
 // A pod that the API server has no more was deleted by force, and its grace period is the least
@@ -163,6 +163,7 @@ func TestEndsComeBeforeUpdates(t *testing.T) {
 		if err := <-ran; err != nil {
 			t.Fatal(err)
 		}
-		told.expect(t, "a pod that came after the end", "leaving u", "submit next adopt=false")
+		told.expect(t, "a pod that came after the end", "leaving u, it has ended",
+			"submit next adopt=false")
 	}
 }

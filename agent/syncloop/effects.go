@@ -18,7 +18,7 @@ func (l *Loop) carryOut(f pod.Effect) {
 	case pod.Submit:
 		l.cfg.Admission.Submit(f.Pod, f.Adopt)
 	case pod.Leave:
-		l.cfg.Admission.Leaving(f.Pod.UID)
+		l.cfg.Admission.Leaving(f.Pod.UID, f.Ended)
 	case pod.Release:
 		l.cfg.Admission.Release(f.Pod.UID)
 	case pod.Run:

@@ -24,7 +24,7 @@ import (
 // Admission decides on pods; *admission.Queue does. Nothing blocks.
 type Admission interface {
 	Submit(pod *v1.Pod, adopt bool)
-	Leaving(uid types.UID)
+	Leaving(uid types.UID, ended bool)
 	Release(uid types.UID)
 	Poke()
 }

@@ -24,10 +24,15 @@ func (n *notes) note(format string, args ...any) {
 }
 
 func (n *notes) Submit(p *v1.Pod, adopt bool) { n.note("submit %s adopt=%t", p.UID, adopt) }
-func (n *notes) Leaving(uid types.UID)        { n.note("leaving %s", uid) }
-func (n *notes) Release(uid types.UID)        { n.note("release %s", uid) }
-func (n *notes) Poke()                        { n.note("poke") }
-func (n *notes) Wake(uid types.UID)           { n.note("wake %s", uid) }
+func (n *notes) Leaving(uid types.UID, ended bool) {
+	if n.note("leaving %s", uid); ended {
+		n.told[len(n.told)-1] += ", it has ended"
+	}
+}
+
+func (n *notes) Release(uid types.UID) { n.note("release %s", uid) }
+func (n *notes) Poke()                 { n.note("poke") }
+func (n *notes) Wake(uid types.UID)    { n.note("wake %s", uid) }
 
 func (n *notes) Update(d podworker.Desired) { n.note("%s", desired(d)) }
 func (n *notes) Hasten(d podworker.Desired) { n.note("hasten %s", desired(d)) }

@@ -1,0 +1,150 @@
+package cluster_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/test/cluster/rig"
+	"github.com/numalet/numalet/test/harness"
+)
+
+// stopDelays are how long the runtime takes to stop a sandbox.
+var stopDelays = []time.Duration{
+	time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond, 300 * time.Millisecond,
+	time.Second, 3 * time.Second,
+}
+
+// roomy is a node that the scheduler fills with pods of one kind.
+type roomy struct {
+	rig.Cluster
+	name     string
+	runtime  *sim.Server
+	at       int    // how many pods fit at a time
+	template string // the spec of one, with its command to be set
+
+	mu      sync.Mutex // guards what follows
+	refused []string
+	waited  int
+}
+
+// TestRoomOfEndedPods: the scheduler gives the room of pods that have ended by themselves to the
+// next ones while the runtime still stops their sandboxes. No pod is rejected, whatever it is that
+// they have no room of.
+func TestRoomOfEndedPods(t *testing.T) {
+	for _, kind := range []struct {
+		name, resources string
+		at              int
+	}{
+		{"port", "ports: [{containerPort: 80, hostPort: 8080}], resources: {}", 1},
+		{"memory", "resources: {limits: {cpu: 1, memory: %d}}", 4},
+		{"exclusive", "resources: {limits: {cpu: %d, memory: 16Mi}}", 4},
+		{"shared", "resources: {requests: {cpu: %dm}}", 12},
+	} {
+		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
+			c := rig.Start(t)
+			agent := harness.New(t)
+			n := c.Join(agent, "room-"+kind.name)
+			n.Start()
+			c.AwaitReady(n.Name)
+			r := &roomy{Cluster: c, name: n.Name, runtime: agent.Runtime, at: kind.at}
+			r.template = r.specOf(t, kind.resources)
+			follow(t, c, "pods", c.Namespace, r.saw)
+			for i, delay := range stopDelays {
+				r.wave(t, fmt.Sprint("w", i), delay)
+			}
+			r.job(t, 3*time.Second)
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if len(r.refused) > 0 {
+				t.Errorf("refused were:\n%s", strings.Join(r.refused, "\n"))
+			}
+			if r.waited == 0 {
+				t.Error("no pod waited for room: the test does not test what it is for")
+			}
+		})
+	}
+}
+
+// specOf is the spec of pods of which the node has room for so many.
+func (r *roomy) specOf(t *testing.T, resources string) string {
+	t.Helper()
+	node, err := r.Client.CoreV1().Nodes().Get(t.Context(), r.name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	has, at := node.Status.Allocatable, int64(r.at)
+	switch {
+	case strings.Contains(resources, "memory: %d"):
+		resources = fmt.Sprintf(resources, has.Memory().Value()/at)
+	case strings.Contains(resources, "cpu: %dm"):
+		resources = fmt.Sprintf(resources, has.Cpu().MilliValue()/at)
+	case strings.Contains(resources, "%d"):
+		resources = fmt.Sprintf(resources, has.Cpu().Value()/at)
+	}
+	return fmt.Sprintf(`{restartPolicy: Never, automountServiceAccountToken: false,
+ nodeSelector: {kubernetes.io/hostname: %s}, terminationGracePeriodSeconds: 1,
+ containers: [{name: main, image: sim.local/app, command: [sh, -c, "sleep 3; exit CODE"], %s}]}`,
+		r.name, resources)
+}
+
+func (r *roomy) saw(p *v1.Pod, gone bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case gone:
+	case p.Status.Phase == v1.PodFailed && p.Status.Reason != "":
+		r.refused = append(r.refused, p.Name+": "+p.Status.Reason+": "+p.Status.Message)
+	case p.Status.Reason == "WaitingForResources" || p.Status.Reason == "NodePorts":
+		r.waited++
+	}
+}
+
+func (r *roomy) delay(t *testing.T, delay time.Duration) {
+	t.Helper()
+	r.runtime.ClearFaults()
+	err := r.runtime.SetFault(sim.Fault{
+		Method: "StopPodSandbox", Delay: metav1.Duration{Duration: delay},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wave fills the node twice: the second half is bound when the first has ended, of which every
+// second pod fails.
+func (r *roomy) wave(t *testing.T, name string, delay time.Duration) {
+	t.Helper()
+	r.delay(t, delay)
+	half := func(which string, is func(*v1.Pod) bool) {
+		t.Helper()
+		for i := range r.at {
+			r.Apply(fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s-%s-%d}, spec: %s}",
+				name, which, i, strings.Replace(r.template, "CODE", fmt.Sprint(i%2), 1)))
+		}
+		for i := range r.at {
+			await(t, r.Cluster, r.Namespace, fmt.Sprintf("%s-%s-%d", name, which, i), is)
+		}
+	}
+	half("first", func(p *v1.Pod) bool { return p.Status.Phase != v1.PodPending })
+	half("second", func(p *v1.Pod) bool { return ended(*p) })
+	r.MustRun("delete", "pods", "--all", "--timeout=1m")
+}
+
+// job has a controller make the pods that come next.
+func (r *roomy) job(t *testing.T, delay time.Duration) {
+	t.Helper()
+	r.delay(t, delay)
+	r.Apply(fmt.Sprintf(`{apiVersion: batch/v1, kind: Job, metadata: {name: job}, spec: {
+ parallelism: %d, completions: %d, template: {spec: %s}}}`,
+		r.at, 2*r.at, strings.Replace(r.template, "CODE", "0", 1)))
+	eventually(t, r.Cluster, fmt.Sprint(2*r.at), "get", "job", "job", "-o",
+		"jsonpath={.status.succeeded}")
+}
