@@ -169,7 +169,7 @@ func nodeRoutes(n node, p parts) ([]server.Route, error) {
 		return nil, err
 	}
 	if n.cfg.Gates.Enabled("KubeletAllocatedPodsEndpoint") {
-		out = append(out, server.AllocatedRoutes(p.statuses.List)...)
+		out = append(out, server.AllocatedRoutes(p.statuses.Allocated)...)
 	}
 	return slices.Concat(out, streams, switchable(n.cfg), []server.Route{
 		logs.Route(logs.Config{

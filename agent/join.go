@@ -82,7 +82,7 @@ func join(ctx context.Context, n node) (parts, error) {
 			Updates: p.sources.Updates(), Observed: p.observer.Changes(), Decisions: l.decisions,
 			Events: l.events, Capacity: mailbox.Subscribe(&l.inventory, n.hardware.Changes()),
 		},
-		Runtime: p.observer.Get, Admission: p.queue, Workers: p.workers, Statuses: p.statuses,
+		Runtime: p.observer.Get, Admitted: admittedBefore(ctx, n).Of, Admission: p.queue, Workers: p.workers, Statuses: p.statuses,
 		Tell: n.events.Pod, SeenAll: p.sources.SeenAll, Heard: l.told.heard,
 		Restarted: p.metrics.Restarted,
 	})

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/actuator"
@@ -18,6 +19,7 @@ import (
 	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/agent/resize"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/agent/syncloop"
@@ -30,6 +32,10 @@ import (
 // tells of it at all.
 func newStatuses(n node, p parts, l *links) *podstatus.Store {
 	c := podstatus.Config{
+		Infeasible: resize.Policies{
+			StaticCPUs:   n.cfg.Kubelet.CPUManagerPolicy == "static",
+			StaticMemory: n.cfg.Kubelet.MemoryManagerPolicy == "Static",
+		}.Infeasible,
 		Ending:  func(uid types.UID) { l.events.Put(syncloop.Ending(uid)) },
 		HostIPs: n.host.addresses.IPs,
 		Node:    status.Node{Runtime: n.runtime.Name, Handlers: n.runtime.Handlers},
@@ -226,4 +232,13 @@ func newSources(n node, running func() []cri.Pod, told told) sources {
 				filepath.Join(n.cfg.RootDir, source.IdentitiesFile), running, problems.Report),
 		}), problems,
 	}
+}
+
+// admittedBefore knows what pods that run already were admitted with.
+func admittedBefore(ctx context.Context, n node) resize.Admitted {
+	admitted, err := resize.Open(n.cfg.RootDir)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "What a kubelet admitted pods with is not known")
+	}
+	return admitted
 }

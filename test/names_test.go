@@ -28,7 +28,7 @@ var untold = map[string]string{
 	"FileSystemResizeSuccessful":    "the same",
 	"VolumeResizeFailed":            "the same", "VolumeResizeSuccessful": "the same",
 	"ResizeStarted": "no pod is resized yet", "ResizeCompleted": "the same",
-	"ResizeDeferred": "the same", "ResizeInfeasible": "the same", "ResizeError": "the same",
+	"ResizeDeferred": "the same", "ResizeError": "the same",
 	"Shutdown":                "the shutdown of the node is not followed yet",
 	"FailedPodSandBoxStatus":  "FailedSync says it: a sandbox is looked at with its pod",
 	"HostIPsIPFamilyMismatch": "it cannot happen: pods have the addresses of the node's families",

@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/resize"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -151,6 +152,9 @@ func (b build) sandboxConfig(attempt uint32) (
 		config.Annotations = map[string]string{}
 	}
 	config.Annotations[cri.AnnotationRoot] = b.node.Root
+	if text := resize.Describe(b.pod); text != "" {
+		config.Annotations[resize.Annotation] = text
+	}
 	delete(config.Annotations, allocation.Annotation) // the pod's own words are not ours
 	if text != "" {
 		config.Annotations[allocation.Annotation] = text

@@ -25,6 +25,7 @@ import (
 	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/agent/resize"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/agent/syncloop"
@@ -75,10 +76,11 @@ func (n *node) join(ctx context.Context, root string, podAddress func() string) 
 	}
 	pods := mailbox.New[syncloop.Event]()
 	n.statuses = podstatus.New(podstatus.Config{
-		Node:    status.Node{Runtime: runtimeName},
-		HostIPs: func() []string { return []string{n.address} },
-		Ending:  func(uid types.UID) { pods.Put(syncloop.Ending(uid)) },
-		Wrote:   told.Wrote,
+		Node:       status.Node{Runtime: runtimeName},
+		HostIPs:    func() []string { return []string{n.address} },
+		Infeasible: resize.Policies{StaticCPUs: true}.Infeasible,
+		Ending:     func(uid types.UID) { pods.Put(syncloop.Ending(uid)) },
+		Wrote:      told.Wrote,
 	})
 	n.kept = n.keep()
 	mux := source.NewMux(source.MuxConfig{Feeds: []source.Feed{podsource.New(podsource.Config{

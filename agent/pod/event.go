@@ -4,6 +4,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // EventKind is a kind of Event.
@@ -68,6 +70,9 @@ type Runtime struct {
 	// Ended: by its records, or by what the API server says, the pod has come to its end and must
 	// not run again.
 	Ended bool
+	// Admitted are the resources that an earlier run of the agent admitted it with; nil: that is not
+	// known.
+	Admitted *podspec.Resources
 }
 
 // Why is a reason in CamelCase and a message for people.
@@ -106,6 +111,8 @@ const (
 	// gone, and it holds nothing. One that the API server wants deleted it may forget, once it has
 	// its last status.
 	Clear EffectKind = "Clear"
+	// Infeasible tells that the pod is not given the resources of Wanted.
+	Infeasible EffectKind = "Infeasible"
 	// Forget drops the status of the pod.
 	Forget EffectKind = "Forget"
 	// Tell records an event of Kubernetes, a warning or a normal one, with Why.
@@ -129,10 +136,13 @@ const (
 
 // Effect is something to be done for a pod.
 type Effect struct {
-	Kind   EffectKind
-	Pod    *v1.Pod
-	Adopt  bool // of Submit
-	Ended  bool // of Leave
+	Kind  EffectKind
+	Pod   *v1.Pod
+	Adopt bool // of Submit
+	Ended bool // of Leave
+	// Wanted is the pod as its source has it, if it was admitted with other resources: of Write and
+	// Infeasible.
+	Wanted *v1.Pod
 	Orphan bool // of Remove
 	// Grace is that of Terminate when the node ends the pod; zero: the pod's own.
 	Grace   time.Duration

@@ -71,8 +71,11 @@ func Same(a, b *v1.Pod) bool {
 type Record struct {
 	State State
 	// Pod is the newest spec of the pod that runs or is being ended. Of an orphan it has what the
-	// runtime's labels say.
+	// runtime's labels say. Once it was admitted it keeps the resources that it was admitted with.
 	Pod *v1.Pod
+	// Wanted is the pod as its source has it, if that asks for other resources than Pod; nil: it does
+	// not.
+	Wanted *v1.Pod
 	// Next is the pod, desired again before it was gone; nil: it is not.
 	Next *v1.Pod
 	// Hold is what admission has of it.

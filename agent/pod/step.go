@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Step is the next record of a pod after an event, and what is to be done, in order. An event that
@@ -76,6 +78,9 @@ type step struct {
 func (s *step) do(e Effect) {
 	if e.Pod == nil {
 		e.Pod = s.Pod
+		if e.Kind == Write || e.Kind == Infeasible {
+			e.Wanted = s.Wanted
+		}
 	}
 	s.effects = append(s.effects, e)
 }
@@ -91,21 +96,21 @@ func (s *step) desired(e Event) {
 	}
 	switch s.State {
 	case None:
-		s.begin(e.Pod, e.Runtime)
+		s.begin(e)
 	case Deciding:
 		s.observed(e)
-		s.follow(e.Pod)
+		s.follow(e)
 		s.submit(e.Runtime)
 	case Rejected, Completed:
-		s.follow(e.Pod)
+		s.follow(e)
 	case Running:
-		s.follow(e.Pod)
+		s.follow(e)
 		if e.Runtime.Ended { // by somebody else's word, which its worker has yet to follow
 			s.ending()
 		}
 		s.do(Effect{Kind: Run})
 	case Terminating, Terminated:
-		s.desiredAtItsEnd(e.Pod)
+		s.desiredAtItsEnd(e)
 	case Removing, Releasing:
 		s.again(e.Pod)
 	default:
@@ -135,10 +140,42 @@ func (s *step) again(pod *v1.Pod) {
 }
 
 // begin makes the record of a pod that is desired and of which nothing is under way.
-func (s *step) begin(pod *v1.Pod, runtime Runtime) {
-	s.Record = Record{State: Deciding, Pod: pod, Hold: Held, OnNode: runtime.Recorded}
+func (s *step) begin(e Event) {
+	s.Record = Record{State: Deciding, Hold: Held, OnNode: e.Runtime.Recorded}
+	resized := s.accept(e)
 	s.do(Effect{Kind: Write, Status: StatusPending})
-	s.submit(runtime)
+	s.infeasible(resized)
+	s.submit(e.Runtime)
+}
+
+// accept takes the spec of an event, but for resources of which the pod was admitted with others. It
+// reports whether the spec asks for others than before.
+func (s *step) accept(e Event) (resized bool) {
+	admitted, was := e.Runtime.Admitted, s.Pod
+	switch s.State {
+	case None, Deciding, Rejected:
+	default:
+		own := podspec.ResourcesOf(s.Pod)
+		admitted = &own
+	}
+	if s.Wanted != nil {
+		was = s.Wanted
+	}
+	s.Pod, s.Wanted = e.Pod, nil
+	if admitted == nil {
+		return false
+	}
+	if s.Pod = admitted.In(e.Pod); s.Pod == e.Pod {
+		return false
+	}
+	s.Wanted = e.Pod
+	return was == nil || podspec.ResourcesOf(was).In(e.Pod) != e.Pod
+}
+
+func (s *step) infeasible(resized bool) {
+	if resized {
+		s.do(Effect{Kind: Infeasible})
+	}
 }
 
 // submit asks admission for the pod. One that has ended, under an earlier run of the agent or by
@@ -160,19 +197,20 @@ func (s *step) run() {
 }
 
 // follow takes another spec of the same pod.
-func (s *step) follow(pod *v1.Pod) {
-	s.Pod = pod
+func (s *step) follow(e Event) {
+	resized := s.accept(e)
 	s.do(Effect{Kind: Write, Status: StatusKept})
+	s.infeasible(resized)
 }
 
 // desiredAtItsEnd: a pod that its source wanted ended and wants to run again is a new one; a pod
 // that the node killed stays ended.
-func (s *step) desiredAtItsEnd(pod *v1.Pod) {
+func (s *step) desiredAtItsEnd(e Event) {
 	if s.Killed {
-		s.follow(pod)
+		s.follow(e)
 		return
 	}
-	s.Next = pod
+	s.Next = e.Pod
 	s.remove()
 }
 
@@ -183,21 +221,22 @@ func (s *step) deleted(e Event) {
 	}
 	switch s.State {
 	case None:
-		s.Record = Record{Pod: e.Pod, Hold: Held, OnNode: e.Runtime.Recorded}
+		s.Record = Record{Hold: Held, OnNode: e.Runtime.Recorded}
+		s.accept(e)
 		s.do(Effect{Kind: Write, Status: StatusPending})
 		s.end(Effect{})
 	case Deciding, Rejected, Running:
-		s.follow(e.Pod)
+		s.follow(e)
 		s.end(Effect{})
 	case Completed:
-		s.follow(e.Pod)
+		s.follow(e)
 		s.State = Terminated
 		s.release()
 	case Terminating:
-		s.follow(e.Pod)
+		s.follow(e)
 		s.do(Effect{Kind: Terminate})
 	case Terminated:
-		s.follow(e.Pod)
+		s.follow(e)
 	case Removing, Releasing:
 		s.again(e.Pod)
 	default:
@@ -225,12 +264,12 @@ func (s *step) removed(e Event) {
 	switch s.State {
 	case None: // it was never desired here
 	case Deciding, Rejected, Running, Completed, Terminating, Terminated:
-		s.Pod = e.Pod
+		s.accept(e)
 		s.remove()
 	case Removing:
 		s.withdrawn()
 		if !s.Orphan {
-			s.Pod = e.Pod
+			s.accept(e)
 			s.do(Effect{Kind: Hasten})
 		}
 	case Releasing:

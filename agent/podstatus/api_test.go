@@ -27,9 +27,9 @@ func TestEndsThatWereTold(t *testing.T) {
 		Decision: podworker.Decision{State: podworker.Finished}, Stop: &podworker.Stop{},
 	}
 	for name, begin := range map[string]func(s *Store, p *v1.Pod){
-		"told before": func(s *Store, p *v1.Pod) { s.Pending(p) },
+		"told before": func(s *Store, p *v1.Pod) { s.Pending(p, nil) },
 		"rejected": func(s *Store, p *v1.Pod) {
-			s.Pending(named("u", "a"))
+			s.Pending(named("u", "a"), nil)
 			s.Rejected("u", status.Reason{Reason: "OutOfcpu", Message: "m"})
 		},
 	} {
@@ -69,15 +69,15 @@ func TestFirstAndCleared(t *testing.T) {
 		do             func()
 		first, cleared bool
 	}{
-		{"desired", func() { s.Pending(p) }, true, false},
+		{"desired", func() { s.Pending(p, nil) }, true, false},
 		{"admitted", func() { s.Admitted("u") }, true, false},
 		{"seen", func() {
 			r.Report(podworker.Report{
 				Pod: p, Decision: podworker.Decision{State: podworker.SyncPod}})
 		}, false, false},
 		{"cleared", func() { s.Cleared("u") }, false, true},
-		{"another spec", func() { s.Follow(p) }, false, true},
-		{"desired anew", func() { s.Pending(p) }, true, false},
+		{"another spec", func() { s.Follow(p, nil) }, false, true},
+		{"desired anew", func() { s.Pending(p, nil) }, true, false},
 		{"waits", func() { s.Waiting("u", status.Reason{Reason: "Waiting"}) }, false, false},
 	} {
 		if step.do(); last.First != step.first || last.Cleared != step.cleared {
@@ -89,10 +89,10 @@ func TestFirstAndCleared(t *testing.T) {
 // A spec that changes after the pod's end is one that its status is of: nobody takes it up.
 func TestGenerationAfterTheEnd(t *testing.T) {
 	s := New(Config{})
-	s.Pending(told(v1.PodSucceeded, ""))
+	s.Pending(told(v1.PodSucceeded, ""), nil)
 	changed := told(v1.PodSucceeded, "")
 	changed.Generation = 4
-	s.Follow(changed)
+	s.Follow(changed, nil)
 	if got := s.List()[0].Status.ObservedGeneration; got != 4 {
 		t.Errorf("generation %d was observed", got)
 	}
@@ -120,7 +120,7 @@ func TestReconcile(t *testing.T) {
 			t.Errorf("%s of a pod that is not known: %v", name, got)
 		}
 		p.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: "example.com/gate"}}
-		s.Pending(p)
+		s.Pending(p, nil)
 		before := s.Status("u")
 		changed := p.DeepCopy()
 		changed.Status = test.api

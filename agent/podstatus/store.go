@@ -3,6 +3,7 @@
 package podstatus
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -25,6 +26,9 @@ type Config struct {
 	HostIPs func() []string
 	// Devices is the health of the devices that a pod holds, by container; nil: it is not told.
 	Devices func(types.UID) map[string][]v1.ResourceStatus
+	// Infeasible says why a pod is not given the resources that wanted, the same pod as its source has
+	// it, asks for; nil: nothing is said.
+	Infeasible func(pod, wanted *v1.Pod) string
 	// Ending is told that an admitted pod has come to its end, before anybody can see its final
 	// phase: what follows from the phase finds that the node knows of the end. nil: nobody is. It
 	// must not block, nor call the store.
@@ -36,6 +40,7 @@ type Config struct {
 
 // Change is what was written of a pod.
 type Change struct {
+	// Pod is as its source has it: its resources may be others than it was admitted with.
 	Pod           *v1.Pod
 	Before, After v1.PodStatus // zero: none
 	// First: After says no more than that the pod is desired, or what the API server said of it.
@@ -71,6 +76,7 @@ type Store struct {
 // entry is replaced as a whole.
 type entry struct {
 	pod      *v1.Pod
+	wanted   *v1.Pod // as its source has it, if that asks for other resources; nil: it does not
 	admitted bool
 	first    bool // nothing was found out of the pod yet
 	cleared  bool
@@ -82,6 +88,9 @@ type entry struct {
 
 // New returns a store without pods.
 func New(cfg Config) *Store {
+	if cfg.Infeasible == nil {
+		cfg.Infeasible = func(*v1.Pod, *v1.Pod) string { return "" }
+	}
 	if cfg.Ending == nil {
 		cfg.Ending = func(types.UID) {}
 	}
@@ -95,20 +104,23 @@ func New(cfg Config) *Store {
 // another phase.
 func (s *Store) Changes() mailbox.Source { return &s.changed }
 
-// Pending begins with a pod, or begins with it anew, of which nothing is known but its spec.
-func (s *Store) Pending(pod *v1.Pod) {
-	first := status.First(s.input(pod, v1.PodStatus{}))
+// Pending begins with a pod, or begins with it anew, of which nothing is known but its spec. wanted
+// is the pod as its source has it, if that asks for other resources; nil: it does not.
+func (s *Store) Pending(pod, wanted *v1.Pod) {
+	e := entry{pod: pod, wanted: wanted, first: true}
+	e.status = status.First(s.input(e))
+	e.told = status.Ended(e.status.Phase)
 	s.telling.Lock()
 	defer s.telling.Unlock()
-	s.put(pod.UID, entry{pod: pod, first: true, told: status.Ended(first.Phase), status: first})
+	s.put(pod.UID, e)
 	s.changed.Publish()
-	s.cfg.Wrote(Change{Pod: pod, After: first, First: true})
+	s.cfg.Wrote(Change{Pod: e.shown(), After: e.status, First: true})
 }
 
-// Follow takes another spec of the pod.
-func (s *Store) Follow(pod *v1.Pod) {
+// Follow takes another spec of the pod; wanted is as with Pending.
+func (s *Store) Follow(pod, wanted *v1.Pod) {
 	s.update(pod.UID, func(e entry) entry {
-		e.pod = pod
+		e.pod, e.wanted = pod, wanted
 		if pod.Status.StartTime != nil {
 			e.status = status.Adopt(e.status, pod.Status)
 		}
@@ -176,7 +188,7 @@ func (s *Store) Admitted(uid types.UID) {
 // Waiting takes why the pod has no place yet, Rejected why it gets none.
 func (s *Store) Waiting(uid types.UID, why status.Reason) {
 	s.update(uid, func(e entry) entry {
-		e.status, e.first = status.Waiting(s.input(e.pod, e.status), why), false
+		e.status, e.first = status.Waiting(s.input(e), why), false
 		return e
 	})
 }
@@ -184,7 +196,7 @@ func (s *Store) Waiting(uid types.UID, why status.Reason) {
 // Rejected takes why the pod is not admitted.
 func (s *Store) Rejected(uid types.UID, why status.Reason) {
 	s.update(uid, func(e entry) entry {
-		e.status, e.first, e.told = status.Rejected(s.input(e.pod, e.status), why), false, true
+		e.status, e.first, e.told = status.Rejected(s.input(e), why), false, true
 		return e
 	})
 }
@@ -196,19 +208,22 @@ func (s *Store) saw(round podworker.Report, of func(status.Input) v1.PodStatus) 
 	return s.update(round.Pod.UID, func(e entry) entry {
 		seen := len(round.Observed.Sandboxes) > 0 || len(round.Observed.Containers) > 0
 		if e.first = false; seen || !e.told {
-			e.status, e.told = of(s.input(e.pod, e.status)), false
+			e.status, e.told = of(s.input(e)), false
 		}
 		return e
 	})
 }
 
-func (s *Store) input(pod *v1.Pod, previous v1.PodStatus) status.Input {
-	in := status.Input{Pod: pod, Previous: previous, Node: s.cfg.Node, Now: time.Now()}
+func (s *Store) input(e entry) status.Input {
+	in := status.Input{Pod: e.pod, Previous: e.status, Node: s.cfg.Node, Now: time.Now()}
+	if e.wanted != nil {
+		in.Infeasible = s.cfg.Infeasible(e.pod, e.wanted)
+	}
 	if s.cfg.HostIPs != nil {
 		in.Node.HostIPs = s.cfg.HostIPs()
 	}
 	if s.cfg.Devices != nil {
-		in.Devices = s.cfg.Devices(pod.UID)
+		in.Devices = s.cfg.Devices(e.pod.UID)
 	}
 	return in
 }
@@ -245,11 +260,11 @@ func (s *Store) replace(uid types.UID, before, next entry) bool {
 		s.cfg.Ending(uid)
 	}
 	s.put(uid, next)
-	if next.active() != before.active() || next.pod != before.pod ||
+	if next.active() != before.active() || next.shown() != before.shown() ||
 		next.status.Phase != before.status.Phase {
 		s.changed.Publish()
 	}
-	s.cfg.Wrote(Change{next.pod, before.status, next.status, next.first, next.cleared})
+	s.cfg.Wrote(Change{next.shown(), before.status, next.status, next.first, next.cleared})
 	return true
 }
 
@@ -267,7 +282,7 @@ func (s *Store) Forget(uid types.UID) {
 	s.telling.Lock()
 	defer s.telling.Unlock()
 	if e, ok := s.take(uid); ok {
-		s.cfg.Wrote(Change{Pod: e.pod, Before: e.status})
+		s.cfg.Wrote(Change{Pod: e.shown(), Before: e.status})
 	}
 }
 
@@ -279,6 +294,9 @@ func (s *Store) take(uid types.UID) (entry, bool) {
 	s.changed.Publish()
 	return e, ok
 }
+
+// Infeasible says why a pod is not given the resources that wanted asks for.
+func (s *Store) Infeasible(pod, wanted *v1.Pod) string { return s.cfg.Infeasible(pod, wanted) }
 
 // Get is the spec of a pod.
 func (s *Store) Get(uid types.UID) (*v1.Pod, bool) {
@@ -292,13 +310,18 @@ func (s *Store) Status(uid types.UID) v1.PodStatus {
 	return e.status
 }
 
-// List is every pod with its status, ordered by namespace and name. The specs are shared and must
-// not be written to.
-func (s *Store) List() []*v1.Pod {
+// List is every pod, as its source has it, with its status, ordered by namespace and name. The specs
+// are shared and must not be written to.
+func (s *Store) List() []*v1.Pod { return s.list(entry.shown) }
+
+// Allocated is List with the resources that the pods were admitted with.
+func (s *Store) Allocated() []*v1.Pod { return s.list(func(e entry) *v1.Pod { return e.pod }) }
+
+func (s *Store) list(of func(entry) *v1.Pod) []*v1.Pod {
 	all := s.all()
 	out := make([]*v1.Pod, 0, len(all))
 	for _, e := range all {
-		pod := *e.pod
+		pod := *of(e)
 		pod.Status = e.status
 		out = append(out, &pod)
 	}
@@ -341,5 +364,8 @@ func (s *Store) all() []entry {
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.entries))
 }
+
+// shown is the pod that others are told of.
+func (e entry) shown() *v1.Pod { return cmp.Or(e.wanted, e.pod) }
 
 func (e entry) active() bool { return e.admitted && !status.Ended(e.status.Phase) }

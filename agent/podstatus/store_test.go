@@ -50,13 +50,13 @@ func TestStatusesInTurn(t *testing.T) {
 		reason        string
 		active, woken bool
 	}{
-		{"desired", func() { s.Pending(named("u", "a")) }, v1.PodPending, "", false, true},
+		{"desired", func() { s.Pending(named("u", "a"), nil) }, v1.PodPending, "", false, true},
 		{"waits", func() { s.Waiting("u", status.Reason{Reason: "Waiting"}) },
 			v1.PodPending, "Waiting", false, false},
 		{"admitted", func() { s.Admitted("u") }, v1.PodPending, "", true, true},
-		{"another spec", func() { s.Follow(named("u", "b")) }, v1.PodPending, "", true, true},
+		{"another spec", func() { s.Follow(named("u", "b"), nil) }, v1.PodPending, "", true, true},
 		{"cleared", func() { s.Cleared("u") }, v1.PodPending, "", true, false},
-		{"desired anew", func() { s.Pending(named("u", "b")) }, v1.PodPending, "", false, true},
+		{"desired anew", func() { s.Pending(named("u", "b"), nil) }, v1.PodPending, "", false, true},
 		{"rejected", func() { s.Rejected("u", status.Reason{Reason: "OutOfcpu"}) },
 			v1.PodFailed, "OutOfcpu", false, true},
 	} {
@@ -89,10 +89,10 @@ func TestStatusesInTurn(t *testing.T) {
 // Writers that meet lose nothing, and a pod that was forgotten and came again is another one.
 func TestWritersMeet(t *testing.T) {
 	s := New(Config{})
-	s.Pending(named("u", "a"))
+	s.Pending(named("u", "a"), nil)
 	before, _ := s.get("u")
 	s.Forget("u")
-	s.Pending(named("u", "a"))
+	s.Pending(named("u", "a"), nil)
 	if s.replace("u", before, before) {
 		t.Error("what was made of the earlier pod replaced the new one's")
 	}
@@ -128,12 +128,12 @@ func TestToldInOrder(t *testing.T) {
 			return e
 		})
 	}
-	s.Pending(named("u", "first"))
+	s.Pending(named("u", "first"), nil)
 	var writers sync.WaitGroup
 	writers.Go(func() { saw(v1.PodRunning) })
 	<-started
 	writers.Go(func() {
-		s.Follow(named("u", "second"))
+		s.Follow(named("u", "second"), nil)
 		saw(v1.PodSucceeded)
 	})
 	time.Sleep(20 * time.Millisecond) // in which one that does not wait for its turn would be told of
@@ -160,7 +160,7 @@ func TestEndingComesFirst(t *testing.T) {
 		},
 		Wrote: func(c Change) { told = append(told, string(c.After.Phase)) },
 	})
-	s.Pending(named("u", "a"))
+	s.Pending(named("u", "a"), nil)
 	s.Admitted("u")
 	for _, phase := range []v1.PodPhase{v1.PodRunning, v1.PodSucceeded, v1.PodSucceeded} {
 		s.update("u", func(e entry) entry {
@@ -168,7 +168,7 @@ func TestEndingComesFirst(t *testing.T) {
 			return e
 		})
 	}
-	s.Pending(named("v", "b"))
+	s.Pending(named("v", "b"), nil)
 	s.Rejected("v", status.Reason{Reason: "OutOfcpu"}) // it holds nothing
 	if got := strings.Join(told, ", "); got != "Pending, Pending, Running, ending Running, "+
 		"Succeeded, Succeeded, Pending, Failed" {
@@ -180,7 +180,7 @@ func TestEndingComesFirst(t *testing.T) {
 func TestHolding(t *testing.T) {
 	s := New(Config{})
 	for _, uid := range []string{"runs", "ended", "released", "undecided"} {
-		s.Pending(named(uid, uid))
+		s.Pending(named(uid, uid), nil)
 	}
 	for _, uid := range []types.UID{"runs", "ended", "released"} {
 		s.Admitted(uid)
@@ -212,7 +212,7 @@ func TestReport(t *testing.T) {
 	s := New(Config{})
 	r := Reporter{Statuses: s, Terminations: lastWords{}}
 	p := named("u", "a")
-	s.Pending(p)
+	s.Pending(p, nil)
 	round := podworker.Report{
 		Pod: p,
 		Observed: cri.Pod{
@@ -249,7 +249,7 @@ func TestProblemsPass(t *testing.T) {
 	r := Reporter{Statuses: s, Terminations: lastWords{}}
 	p := named("u", "a")
 	p.Spec.RestartPolicy = v1.RestartPolicyNever
-	s.Pending(p)
+	s.Pending(p, nil)
 	for _, step := range []struct {
 		state cri.ContainerState
 		in    podworker.State

@@ -35,11 +35,19 @@ func disrupted(s v1.PodStatus) (c v1.PodCondition, is bool) {
 func owned(t v1.PodConditionType) bool {
 	switch t {
 	case v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady,
-		v1.PodScheduled, v1.AllContainersRestarting:
+		v1.PodScheduled, v1.AllContainersRestarting, v1.PodResizePending:
 		return true
 	default:
 		return false
 	}
+}
+
+// TellsOfResize reports whether the pod's status says already that it is not resized to what it asks
+// for now, and why.
+func TellsOfResize(pod *v1.Pod, why string) bool {
+	c := conditionOf(pod.Status, v1.PodResizePending)
+	return c != nil && c.Reason == v1.PodReasonInfeasible && c.Message == why &&
+		c.ObservedGeneration == pod.Generation
 }
 
 func conditions(in Input, s v1.PodStatus) []v1.PodCondition {
@@ -53,6 +61,10 @@ func conditions(in Input, s v1.PodStatus) []v1.PodCondition {
 	}
 	if c, has := restartingAll(in, s); has {
 		out = append(out, c)
+	}
+	if in.Infeasible != "" && !Ended(s.Phase) {
+		out = append(out, v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue,
+			Reason: v1.PodReasonInfeasible, Message: in.Infeasible})
 	}
 	if c, is := disrupted(s); is {
 		out = append(out, c)

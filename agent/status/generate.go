@@ -17,6 +17,9 @@ import (
 type Input struct {
 	Pod *v1.Pod
 	Facts
+	// Infeasible is why the pod is not given the resources that its source has it ask for; empty: it
+	// has them.
+	Infeasible string
 	// Devices has, by container, the health of the devices that it holds.
 	Devices map[string][]v1.ResourceStatus
 	// Previous is the status before this one; the zero value when there is none.

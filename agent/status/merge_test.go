@@ -29,14 +29,14 @@ func TestMerge(t *testing.T) {
 				ResourceClaimStatuses: []v1.PodResourceClaimStatus{{Name: "c"}},
 				Conditions: []v1.PodCondition{
 					condition("example.com/gate", v1.ConditionTrue, early),
-					condition(v1.PodResizePending, v1.ConditionTrue, early)}},
+					condition(v1.DisruptionTarget, v1.ConditionTrue, early)}},
 			own: conditions(condition("example.com/gate", v1.ConditionFalse, late)),
 			want: v1.PodStatus{Phase: v1.PodRunning, Resize: v1.PodResizeStatusDeferred,
 				NominatedNodeName:     "n",
 				ResourceClaimStatuses: []v1.PodResourceClaimStatus{{Name: "c"}},
 				Conditions: []v1.PodCondition{
 					condition("example.com/gate", v1.ConditionTrue, early),
-					condition(v1.PodResizePending, v1.ConditionTrue, early)}},
+					condition(v1.DisruptionTarget, v1.ConditionTrue, early)}},
 		},
 		"a condition of others that is gone is gone": {
 			api: v1.PodStatus{}, own: conditions(condition("x", v1.ConditionTrue, late)),

@@ -9,6 +9,7 @@ import (
 	"github.com/numalet/numalet/agent/explain"
 	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/podworker"
+	"github.com/numalet/numalet/agent/resize"
 	"github.com/numalet/numalet/agent/status"
 )
 
@@ -31,6 +32,8 @@ func (l *Loop) carryOut(f pod.Effect) {
 		l.write(f)
 	case pod.Clear:
 		l.cfg.Statuses.Cleared(f.Pod.UID)
+	case pod.Infeasible:
+		l.infeasible(f)
 	case pod.Forget:
 		l.cfg.Statuses.Forget(f.Pod.UID)
 	case pod.Tell:
@@ -45,6 +48,14 @@ func (l *Loop) carryOut(f pod.Effect) {
 }
 
 // ending is what a worker is told that ends a pod.
+// infeasible tells that a pod is not resized, unless its status said so before the agent was started.
+func (l *Loop) infeasible(f pod.Effect) {
+	why := l.cfg.Statuses.Infeasible(f.Pod, f.Wanted)
+	if why != "" && !status.TellsOfResize(f.Wanted, why) {
+		l.cfg.Tell(f.Wanted, v1.EventTypeWarning, "ResizeInfeasible", resize.Event(f.Wanted, why))
+	}
+}
+
 func ending(f pod.Effect) podworker.Desired {
 	return podworker.Desired{Pod: f.Pod, Stop: &podworker.Stop{
 		Grace:  cmp.Or(f.Grace, podworker.Grace(f.Pod)),
@@ -58,9 +69,9 @@ func (l *Loop) write(f pod.Effect) {
 	uid, why := f.Pod.UID, status.Reason{Reason: f.Why.Reason, Message: f.Why.Message}
 	switch f.Status {
 	case pod.StatusKept:
-		l.cfg.Statuses.Follow(f.Pod)
+		l.cfg.Statuses.Follow(f.Pod, f.Wanted)
 	case pod.StatusPending:
-		l.cfg.Statuses.Pending(f.Pod)
+		l.cfg.Statuses.Pending(f.Pod, f.Wanted)
 	case pod.StatusAdmitted:
 		l.cfg.Statuses.Admitted(uid)
 	case pod.StatusWaiting:

@@ -16,6 +16,7 @@ import (
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/agent/status"
+	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -109,9 +110,19 @@ func (l *Loop) observed(uid types.UID) pod.Runtime {
 func (l *Loop) runtimeOf(p *v1.Pod) pod.Runtime {
 	observed, recorded := l.cfg.Runtime(p.UID)
 	return pod.Runtime{
-		Recorded: recorded, Running: observed.Running(),
+		Recorded: recorded, Running: observed.Running(), Admitted: l.admitted(observed),
 		Ended: status.Ended(p.Status.Phase) ||
 			status.Ended(status.Phase(p, status.Facts{Observed: observed})),
+	}
+}
+
+// admitted are the resources that an earlier run of the agent admitted a pod with.
+func (l *Loop) admitted(observed cri.Pod) *podspec.Resources {
+	switch l.records[observed.UID].State {
+	case pod.None, pod.Deciding, pod.Rejected:
+		return l.cfg.Admitted(observed)
+	default: // its record knows
+		return nil
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Admission decides on pods; *admission.Queue does. Nothing blocks.
@@ -60,7 +61,10 @@ func Ending(uid types.UID) Event { return Event{UID: uid, Event: pod.Event{Kind:
 type Config struct {
 	Inputs Inputs
 	// Runtime is the newest observation of a pod.
-	Runtime   func(types.UID) (cri.Pod, bool)
+	Runtime func(types.UID) (cri.Pod, bool)
+	// Admitted are the resources that a pod of the runtime was admitted with by an earlier run of
+	// the agent, nil for one of which that is not known; a nil function: of none it is.
+	Admitted  func(cri.Pod) *podspec.Resources
 	Admission Admission
 	Workers   Workers
 	Statuses  *podstatus.Store
@@ -90,6 +94,9 @@ type Loop struct {
 
 // New returns a loop that knows no pods yet.
 func New(cfg Config) *Loop {
+	if cfg.Admitted == nil {
+		cfg.Admitted = func(cri.Pod) *podspec.Resources { return nil }
+	}
 	if cfg.Restarted == nil {
 		cfg.Restarted = func(*v1.Pod) {}
 	}

@@ -1,0 +1,180 @@
+// Package resize knows what resources pods were admitted with, whatever their specs ask for since.
+//
+// numalet does not resize pods yet. A pod that was admitted keeps its resources: agent/pod holds on
+// to them while the agent runs, and each sandbox carries them, for the next run of the agent. Of a
+// sandbox that a kubelet made, the kubelet's file of allocated pods tells.
+package resize
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/dump"
+
+	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// Annotation is on every sandbox: the resources that its pod was admitted with.
+const Annotation = "numalet.io/resources"
+
+// longest bounds an annotation, in bytes: some hundred containers. A pod with more of them is taken
+// after a restart as its spec is then.
+const longest = 32 << 10
+
+// KubeletFile is the name of the kubelet's file, in its root.
+const KubeletFile = "allocated_pods_state"
+
+const maxKubeletFile = 64 << 20
+
+// Describe is the value of Annotation for a pod as it was admitted, "" if it would be too long.
+func Describe(admitted *v1.Pod) string {
+	raw, err := json.Marshal(podspec.ResourcesOf(admitted))
+	if err != nil || len(raw) > longest {
+		return ""
+	}
+	return string(raw)
+}
+
+// Admitted knows what the pods were admitted with that run when the agent starts.
+type Admitted struct {
+	kubelet map[types.UID]podspec.Resources
+}
+
+// Open reads the file that a kubelet may have left in the root. A file that cannot be read counts
+// for nothing: its error says for whom that matters.
+func Open(root string) (Admitted, error) {
+	path := filepath.Join(root, KubeletFile)
+	raw, err := files.Read(path, maxKubeletFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Admitted{}, nil
+	}
+	var a Admitted
+	if err == nil {
+		a.kubelet, err = decode(raw)
+	}
+	if err != nil {
+		return a, fmt.Errorf("read %s: %w; pods that a kubelet started, and that were to be resized "+
+			"since, count with what their specs say now; remove the file to be told no more", path, err)
+	}
+	return a, nil
+}
+
+// decode reads the kubelet's format: JSON text, with an FNV-32a checksum of Go's rendering of it.
+func decode(raw []byte) (map[types.UID]podspec.Resources, error) {
+	var file struct {
+		Data     string `json:"data"`
+		Checksum uint64 `json:"checksum"`
+	}
+	var data struct {
+		Entries map[types.UID]struct {
+			ContainerResources map[string]v1.ResourceRequirements
+			PodLevelResources  *v1.ResourceRequirements
+		} `json:"entries"`
+	}
+	if err := json.Unmarshal(raw, &file); err != nil {
+		return nil, err
+	}
+	sum := fnv.New32a()
+	fmt.Fprint(sum, dump.ForHash(file.Data))
+	if uint64(sum.Sum32()) != file.Checksum {
+		return nil, fmt.Errorf("its checksum is %d and not %d", sum.Sum32(), file.Checksum)
+	}
+	if err := json.Unmarshal([]byte(file.Data), &data); err != nil {
+		return nil, err
+	}
+	out := make(map[types.UID]podspec.Resources, len(data.Entries))
+	for uid, e := range data.Entries {
+		out[uid] = podspec.Resources{Pod: e.PodLevelResources, Containers: e.ContainerResources}
+	}
+	return out, nil
+}
+
+// Of is what the pod of the runtime was admitted with, as its newest sandbox says, or else a kubelet;
+// nil: nobody does.
+func (a Admitted) Of(observed cri.Pod) *podspec.Resources {
+	if len(observed.Sandboxes) == 0 {
+		return nil
+	}
+	if text := observed.Sandboxes[0].Annotations[Annotation]; text != "" {
+		var r podspec.Resources
+		err := json.Unmarshal([]byte(text), &r)
+		if err == nil {
+			return &r
+		}
+		klog.Background().Error(err, "What a pod was admitted with cannot be read; its spec counts",
+			"pod", klog.KRef(observed.Namespace, observed.Name), "podUID", observed.UID,
+			"sandbox", observed.Sandboxes[0].ID, "annotation", Annotation)
+	}
+	if r, known := a.kubelet[observed.UID]; known {
+		return &r
+	}
+	return nil
+}
+
+// Policies are whether the node's CPUs and memory are exclusive to containers that ask for them.
+type Policies struct{ StaticCPUs, StaticMemory bool }
+
+// Infeasible says, where it can in the kubelet's words, why a pod that was admitted is not given the
+// resources that it is to have since.
+func (p Policies) Infeasible(admitted, wanted *v1.Pod) string {
+	guaranteed := podspec.QOSClass(admitted) == v1.PodQOSGuaranteed
+	switch {
+	case guaranteed && p.StaticCPUs && changes(admitted, wanted, v1.ResourceCPU):
+		return `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`
+	case guaranteed && p.StaticMemory && changes(admitted, wanted, v1.ResourceMemory):
+		return `Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"`
+	default:
+		return "this version of numalet does not resize pods that run: delete the pod and create it " +
+			"again with these resources"
+	}
+}
+
+// Event is the message of the event that a pod is not resized, in the kubelet's form: JSON of what it
+// is to have, and why it has not.
+func Event(wanted *v1.Pod, why string) string {
+	type container struct {
+		Name      string                  `json:"name"`
+		Resources v1.ResourceRequirements `json:"resources"`
+	}
+	said := struct {
+		InitContainers []container              `json:"initContainers,omitempty"`
+		Containers     []container              `json:"containers,omitempty"`
+		Pod            *v1.ResourceRequirements `json:"resources,omitempty"`
+		Generation     int64                    `json:"generation"`
+		Error          string                   `json:"error"`
+	}{Pod: wanted.Spec.Resources, Generation: wanted.Generation, Error: why}
+	for c, kind := range podspec.Containers(wanted) {
+		if kind == podspec.Regular {
+			said.Containers = append(said.Containers, container{c.Name, c.Resources})
+		} else {
+			said.InitContainers = append(said.InitContainers, container{c.Name, c.Resources})
+		}
+	}
+	raw, err := json.Marshal(said)
+	if err != nil {
+		return why
+	}
+	return "Pod resize Infeasible: " + string(raw)
+}
+
+// changes reports whether a container's request or limit of the resource is another one.
+func changes(a, b *v1.Pod, name v1.ResourceName) bool {
+	was := podspec.ResourcesOf(a).Containers
+	for container, now := range podspec.ResourcesOf(b).Containers {
+		if !equality.Semantic.DeepEqual(was[container].Requests[name], now.Requests[name]) ||
+			!equality.Semantic.DeepEqual(was[container].Limits[name], now.Limits[name]) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,101 @@
+package cluster_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/test/cluster/rig"
+	"github.com/numalet/numalet/test/harness"
+)
+
+// TestResizeIsInfeasible: a pod with exclusive CPUs that is resized says in the kubelet's words that
+// it is not, keeps what it was admitted with over a restart of the agent, and no other pod is
+// admitted to what it holds. numalet says so of every resize.
+func TestResizeIsInfeasible(t *testing.T) {
+	told := map[string]string{}
+	for _, agent := range agents {
+		t.Run(agent, func(t *testing.T) {
+			c := rig.Start(t)
+			n := harness.New(t)
+			rig.ThisMachine(n)
+			if agent == "kubelet" {
+				rig.StockKubelet(t, n)
+			}
+			n.Settings["topologyManagerPolicy"] = "none"
+			s := &side{Cluster: c, Node: c.Join(n, "resize-"+agent)}
+			s.Start()
+			s.AwaitReady(s.Name)
+			pod := func(name, cpu string) {
+				t.Helper()
+				s.Apply(fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s}, spec: {
+ nodeName: %s, automountServiceAccountToken: false, terminationGracePeriodSeconds: 1,
+ initContainers: [{name: first, image: "sim.local/exit:0", resources: {limits: {cpu: %[3]s,
+   memory: 64Mi}}}],
+ containers: [{name: main, image: sim.local/app, resources: {limits: {cpu: %[3]s, memory: 64Mi}}}]}}`,
+					name, s.Name, cpu))
+			}
+			pod("exclusive", "1")
+			await(t, c, c.Namespace, "exclusive", runs)
+			told[agent] = s.resize(t, "exclusive", `{"cpu":"500m"}`)
+			s.Kill()
+			s.Start()
+			pod("greedy", "1") // of two CPUs one is reserved
+			refused := await(t, c, c.Namespace, "greedy", func(p *v1.Pod) bool {
+				return p.Status.Phase == v1.PodFailed
+			})
+			told[agent] += fmt.Sprintln(refused.Status.Reason) + allocatedCPU(t, s, "exclusive")
+			if agent == "numalet" {
+				s.MustRun("delete", "pods", "--all", "--timeout=1m")
+				pod("shared", "500m")
+				await(t, c, c.Namespace, "shared", runs)
+				if said := s.resize(t, "shared", `{"memory":"96Mi"}`); !strings.Contains(said,
+					"does not resize pods") {
+					t.Errorf("of more memory it says\n%s", said)
+				}
+			}
+			s.MustRun("delete", "pods", "--all", "--timeout=1m")
+		})
+	}
+	if diff := cmp.Diff(told["kubelet"], told["numalet"]); diff != "" {
+		t.Errorf("-kubelet +numalet:\n%s", diff)
+	}
+}
+
+// resize has the pod's container be resized, and returns what the agent says of it.
+func (s *side) resize(t *testing.T, name, limits string) string {
+	t.Helper()
+	s.MustRun("patch", "pod", name, "--subresource=resize", "--type=strategic", "-p", fmt.Sprintf(
+		`{"spec":{"containers":[{"name":"main","resources":{"limits":%s,"requests":%s}}]}}`,
+		limits, limits))
+	var said v1.PodCondition
+	await(t, s.Cluster, s.Namespace, name, func(p *v1.Pod) bool {
+		for _, c := range p.Status.Conditions {
+			if c.Type == v1.PodResizePending {
+				said = c
+			}
+		}
+		return said.Type != "" && p.Status.ObservedGeneration == p.Generation
+	})
+	return fmt.Sprintln(said.Status, said.Reason, said.Message, said.ObservedGeneration) +
+		eventsOf(t, s, name, "ResizeInfeasible") + "\n"
+}
+
+func allocatedCPU(t *testing.T, s *side, name string) string {
+	t.Helper()
+	p, err := get(t, s.Cluster, s.Namespace, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pending string
+	for _, c := range p.Status.Conditions {
+		if c.Type == v1.PodResizePending {
+			pending = c.Message
+		}
+	}
+	c := p.Status.ContainerStatuses[0]
+	return fmt.Sprintln(c.AllocatedResources.Cpu(), c.Resources.Limits.Cpu(), c.RestartCount, pending)
+}

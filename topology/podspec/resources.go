@@ -1,0 +1,62 @@
+package podspec
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// Resources are the requests and limits of a pod that a resize may change.
+type Resources struct {
+	// Pod are those of the pod as a whole; nil: it has none.
+	Pod *v1.ResourceRequirements `json:"pod,omitempty"`
+	// Containers has those of init and regular containers by name.
+	Containers map[string]v1.ResourceRequirements `json:"containers,omitempty"`
+}
+
+// ResourcesOf are the pod's.
+func ResourcesOf(pod *v1.Pod) Resources {
+	r := Resources{Pod: pod.Spec.Resources, Containers: map[string]v1.ResourceRequirements{}}
+	for c := range Containers(pod) {
+		r.Containers[c.Name] = c.Resources
+	}
+	return r
+}
+
+// In is the pod with these resources: the pod itself if it has them, else a copy. Containers that r
+// does not have stay as they are.
+func (r Resources) In(pod *v1.Pod) *v1.Pod {
+	init, changed := r.in(pod.Spec.InitContainers)
+	regular, also := r.in(pod.Spec.Containers)
+	if !changed && !also && sameAmounts(r.Pod, pod.Spec.Resources) {
+		return pod
+	}
+	out := *pod
+	out.Spec.InitContainers, out.Spec.Containers, out.Spec.Resources = init, regular, r.Pod
+	return &out
+}
+
+func (r Resources) in(containers []v1.Container) (out []v1.Container, changed bool) {
+	out = containers
+	for i := range containers {
+		has, known := r.Containers[containers[i].Name]
+		if !known || sameAmounts(&has, &containers[i].Resources) {
+			continue
+		}
+		if !changed {
+			out, changed = slices.Clone(containers), true
+		}
+		out[i].Resources = has
+	}
+	return out, changed
+}
+
+// sameAmounts compares requests and limits.
+func sameAmounts(a, b *v1.ResourceRequirements) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return equality.Semantic.DeepEqual(a.Requests, b.Requests) &&
+		equality.Semantic.DeepEqual(a.Limits, b.Limits)
+}

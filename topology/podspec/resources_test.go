@@ -1,0 +1,44 @@
+package podspec
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+func sized(cpu string) *v1.Pod {
+	of := func(amount string) v1.ResourceRequirements {
+		return v1.ResourceRequirements{Limits: v1.ResourceList{
+			v1.ResourceCPU: resource.MustParse(amount)}}
+	}
+	return &v1.Pod{Spec: v1.PodSpec{
+		InitContainers: []v1.Container{{Name: "i", Resources: of("1")}},
+		Containers:     []v1.Container{{Name: "a", Resources: of(cpu)}, {Name: "b"}},
+	}}
+}
+
+// A pod with other resources is a copy, and one with the same amounts, however written, itself.
+func TestResourcesIn(t *testing.T) {
+	admitted := ResourcesOf(sized("2"))
+	same := sized("2000m")
+	if got := admitted.In(same); got != same {
+		t.Error("the same amounts make another pod")
+	}
+	wanted := sized("4")
+	wanted.Generation = 7
+	wanted.Spec.Containers = append(wanted.Spec.Containers, v1.Container{Name: "new"})
+	got := admitted.In(wanted)
+	if cpu := got.Spec.Containers[0].Resources.Limits.Cpu(); cpu.Value() != 2 ||
+		len(got.Spec.Containers) != 3 || got.Generation != 7 {
+		t.Errorf("it has %v CPUs and %d containers", cpu, len(got.Spec.Containers))
+	}
+	if wanted.Spec.Containers[0].Resources.Limits.Cpu().Value() != 4 {
+		t.Error("the pod itself was changed")
+	}
+	whole := sized("2")
+	whole.Spec.Resources = &v1.ResourceRequirements{}
+	if got := admitted.In(whole); got == whole || got.Spec.Resources != nil {
+		t.Error("resources of the pod as a whole stay")
+	}
+}
