@@ -29,6 +29,7 @@ import (
 	"github.com/numalet/numalet/agent/stats/kernel"
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/agent/syncloop"
+	"github.com/numalet/numalet/agent/volume"
 	"github.com/numalet/numalet/cgroups"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin"
@@ -179,6 +180,9 @@ func newQueue(n node, p parts, own ownNode, l *links) *admission.Queue {
 		}
 		n.hardware.Reread(ctx)
 	}
+	if n.kube != nil {
+		c.Handlers = append(c.Handlers, admission.Claims) // of static pods they have no effect
+	}
 	c.Handlers = append(c.Handlers,
 		admission.GroupsPolicy(n.runtime.SupplementalGroupsPolicy),
 		admission.AppArmor(enforcesAppArmor("/")))
@@ -207,7 +211,7 @@ func admissionConfig(n node) admission.Config {
 		Handlers: []admission.Handler{
 			flaws, admission.Placement(n.rules), admission.Sysctls(n.cfg.Kubelet.AllowedUnsafeSysctls),
 			admission.OS, admission.Affinity, admission.Ports, admission.Taints,
-			nodeFeatures(n).Refuse,
+			nodeFeatures(n).Refuse, admission.Volumes(volume.Unsupported),
 		},
 		BootID: n.host.bootID, Wait: n.cfg.DevicePlugins.Wait,
 	}

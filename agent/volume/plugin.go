@@ -91,6 +91,13 @@ func pluginFor(volume v1.Volume) (plugin, error) {
 	return plugin{}, unsupported("volume", volume.Name, kind, known)
 }
 
+// Unsupported names the volumes that containers of the pod use and whose types this version does not
+// bring; nil: there are none. What claims are bound to is not looked at.
+func Unsupported(pod *v1.Pod) error {
+	_, err := usedVolumes(pod)
+	return err
+}
+
 // persistentPlugin is the plugin for what a claim is bound to.
 func persistentPlugin(volume *v1.PersistentVolume) (plugin, error) {
 	kind := sourceKind(volume.Spec.PersistentVolumeSource)

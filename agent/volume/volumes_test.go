@@ -210,6 +210,26 @@ func TestFSGroup(t *testing.T) {
 	}
 }
 
+// Of a pod's volumes those are named that a container uses and that cannot be had.
+func TestUnsupported(t *testing.T) {
+	csi := v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{}}}
+	if err := Unsupported(podWith(csi)); err == nil || !strings.Contains(err.Error(),
+		`volume "v": a volume of type csi is not supported yet`) {
+		t.Errorf("of an inline CSI volume: %v", err)
+	}
+	unused := podWith(csi)
+	unused.Spec.Containers[0].VolumeMounts = nil
+	claim := podWith(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{
+		PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "x"}}})
+	for name, pod := range map[string]*v1.Pod{
+		"unused": unused, "claim": claim, "scratch": podWith(empty("v", "")),
+	} {
+		if err := Unsupported(pod); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestSetUpRefuses(t *testing.T) {
 	source := func(s v1.VolumeSource) v1.Volume { return v1.Volume{Name: "v", VolumeSource: s} }
 	changed := func(change func(*v1.Pod)) *v1.Pod {

@@ -1,0 +1,37 @@
+package admission
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// Reasons of pods that ask for what this version does not bring.
+const (
+	ReasonNoVolume = "VolumeNotSupported"
+	ReasonNoClaim  = "ResourceClaimNotSupported"
+)
+
+// Claims has pods with resource claims wait without anything of the node: there are none yet, and
+// what such a pod held others could not have.
+func Claims(a Attempt) *Refusal {
+	what := podspec.Awaited(a.Pod)
+	if what == "" {
+		return nil
+	}
+	return &Refusal{
+		Reason: ReasonNoClaim, Wait: true,
+		Message: what + " is not supported yet; a pod without resource claims would be admitted",
+	}
+}
+
+// Volumes has pods wait without anything of the node whose volumes cannot be had; unsupported says
+// which and why, nil if all of a pod's can be.
+func Volumes(unsupported func(*v1.Pod) error) Handler {
+	return func(a Attempt) *Refusal {
+		if err := unsupported(a.Pod); err != nil {
+			return &Refusal{Reason: ReasonNoVolume, Wait: true, Message: err.Error()}
+		}
+		return nil
+	}
+}
