@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -15,10 +16,15 @@ import (
 	"github.com/numalet/numalet/test/harness"
 )
 
-// stopDelays are how long the runtime takes to stop a sandbox.
-var stopDelays = []time.Duration{
-	time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond, 300 * time.Millisecond,
-	time.Second, 3 * time.Second,
+// stopDelays are how long the runtime takes to stop a sandbox; with NUMALET_ROOM=all these are more.
+func stopDelays() []time.Duration {
+	if os.Getenv("NUMALET_ROOM") != "all" {
+		return []time.Duration{10 * time.Millisecond, 300 * time.Millisecond}
+	}
+	return []time.Duration{
+		time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond, 300 * time.Millisecond,
+		time.Second, 3 * time.Second,
+	}
 }
 
 // roomy is a node that the scheduler fills with pods of one kind.
@@ -46,20 +52,25 @@ func TestRoomOfEndedPods(t *testing.T) {
 		{"memory", "resources: {limits: {cpu: 1, memory: %d}}", 4},
 		{"exclusive", "resources: {limits: {cpu: %d, memory: 16Mi}}", 4},
 		{"shared", "resources: {requests: {cpu: %dm}}", 12},
+		{"places", "resources: {}", 4},
 	} {
 		t.Run(kind.name, func(t *testing.T) {
 			t.Parallel()
 			c := rig.Start(t)
 			agent := harness.New(t)
+			if kind.name == "places" {
+				agent.Settings["maxPods"] = kind.at
+			}
 			n := c.Join(agent, "room-"+kind.name)
 			n.Start()
 			c.AwaitReady(n.Name)
 			r := &roomy{Cluster: c, name: n.Name, runtime: agent.Runtime, at: kind.at}
 			r.template = r.specOf(t, kind.resources)
 			follow(t, c, "pods", c.Namespace, r.saw)
-			for i, delay := range stopDelays {
+			for i, delay := range stopDelays() {
 				r.wave(t, fmt.Sprint("w", i), delay)
 			}
+			r.patched(t, time.Second)
 			r.job(t, 3*time.Second)
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -102,7 +113,7 @@ func (r *roomy) saw(p *v1.Pod, gone bool) {
 	case gone:
 	case p.Status.Phase == v1.PodFailed && p.Status.Reason != "":
 		r.refused = append(r.refused, p.Name+": "+p.Status.Reason+": "+p.Status.Message)
-	case p.Status.Reason == "WaitingForResources" || p.Status.Reason == "NodePorts":
+	case p.Status.Phase == v1.PodPending && p.Status.Reason != "":
 		r.waited++
 	}
 }
@@ -118,6 +129,16 @@ func (r *roomy) delay(t *testing.T, delay time.Duration) {
 	}
 }
 
+// start makes as many pods as there is room for.
+func (r *roomy) start(name string, spec func(i int) string) {
+	var all []string
+	for i := range r.at {
+		all = append(all, fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s-%d}, spec: %s}",
+			name, i, spec(i)))
+	}
+	r.Apply(strings.Join(all, "\n---\n"))
+}
+
 // wave fills the node twice: the second half is bound when the first has ended, of which every
 // second pod fails.
 func (r *roomy) wave(t *testing.T, name string, delay time.Duration) {
@@ -125,16 +146,41 @@ func (r *roomy) wave(t *testing.T, name string, delay time.Duration) {
 	r.delay(t, delay)
 	half := func(which string, is func(*v1.Pod) bool) {
 		t.Helper()
-		for i := range r.at {
-			r.Apply(fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s-%s-%d}, spec: %s}",
-				name, which, i, strings.Replace(r.template, "CODE", fmt.Sprint(i%2), 1)))
-		}
+		r.start(name+"-"+which, func(i int) string {
+			return strings.Replace(r.template, "CODE", fmt.Sprint(i%2), 1)
+		})
 		for i := range r.at {
 			await(t, r.Cluster, r.Namespace, fmt.Sprintf("%s-%s-%d", name, which, i), is)
 		}
 	}
 	half("first", func(p *v1.Pod) bool { return p.Status.Phase != v1.PodPending })
 	half("second", func(p *v1.Pod) bool { return ended(*p) })
+	r.MustRun("delete", "pods", "--all", "--timeout=1m")
+}
+
+// patched has somebody else say of pods that run that they have failed.
+func (r *roomy) patched(t *testing.T, delay time.Duration) {
+	t.Helper()
+	r.delay(t, delay)
+	lasting := strings.Replace(r.template, "sleep 3; exit CODE", "sleep 600", 1)
+	for _, half := range []string{"said", "next"} {
+		r.start(half, func(int) string { return lasting })
+		for i := range r.at {
+			name := fmt.Sprintf("%s-%d", half, i)
+			await(t, r.Cluster, r.Namespace, name, func(p *v1.Pod) bool {
+				return p.Status.Phase == v1.PodRunning || half == "next" && len(p.Status.Conditions) > 0
+			})
+		}
+	}
+	for i := range r.at {
+		r.MustRun("patch", "pod", fmt.Sprint("said-", i), "--subresource=status", "-p",
+			`{"status":{"phase":"Failed"}}`)
+	}
+	for i := range r.at {
+		await(t, r.Cluster, r.Namespace, fmt.Sprint("next-", i), func(p *v1.Pod) bool {
+			return p.Status.Phase == v1.PodRunning || ended(*p)
+		})
+	}
 	r.MustRun("delete", "pods", "--all", "--timeout=1m")
 }
 
