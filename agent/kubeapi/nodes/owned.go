@@ -32,8 +32,9 @@ type Owned struct {
 	grace time.Duration
 	began time.Time
 
-	mu    sync.Mutex // guards names
-	names map[v1.ResourceName]bool
+	mu      sync.Mutex // guards the fields below
+	names   map[v1.ResourceName]bool
+	unsaved bool // the file has others
 }
 
 // OpenOwned reads what earlier runs had. A plugin of theirs has grace to come back. The error says
@@ -63,7 +64,8 @@ func OpenOwned(root string, grace time.Duration) (*Owned, error) {
 }
 
 // Devices is what the node's status is to say of an inventory. What is new in it is ours, and is on
-// the disk before anybody else is told of it.
+// the disk before anybody else is told of it, if it can be written. A write that failed is tried again
+// with each call: the status is made every few seconds.
 func (o *Owned) Devices(inventory deviceplugin.Inventory) node.Devices {
 	d := node.Devices{Capacity: v1.ResourceList{}, Allocatable: v1.ResourceList{}}
 	inventory.Count(d.Capacity, d.Allocatable)
@@ -76,14 +78,11 @@ func (o *Owned) Devices(inventory deviceplugin.Inventory) node.Devices {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	fresh := false
 	for name := range d.Capacity {
-		fresh = fresh || !o.names[name]
+		o.unsaved = o.unsaved || !o.names[name]
 		o.names[name] = true
 	}
-	if fresh {
-		o.writeLocked()
-	}
+	o.saveLocked()
 	for name := range o.names {
 		_, live := d.Capacity[name]
 		gone := slices.Contains(inventory.Gone, string(name))
@@ -103,20 +102,25 @@ func (o *Owned) Wrote(d node.Devices) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, name := range d.Dead {
+		o.unsaved = o.unsaved || o.names[name]
 		delete(o.names, name)
 	}
-	o.writeLocked()
+	o.saveLocked()
 }
 
-func (o *Owned) writeLocked() {
+func (o *Owned) saveLocked() {
+	if !o.unsaved {
+		return
+	}
 	names := slices.AppendSeq(make([]v1.ResourceName, 0, len(o.names)), maps.Keys(o.names))
 	slices.Sort(names)
 	raw, err := json.Marshal(names)
 	if err == nil {
 		err = files.ReplaceDurably(o.path, raw)
 	}
-	if err != nil {
-		klog.Background().Error(err, "Which resources are ours is not on the disk; after a "+
-			"restart those of plugins that are gone stay on the node")
+	if o.unsaved = err != nil; err != nil {
+		klog.Background().Error(err, "Which resources are ours is not on the disk and is written "+
+			"again with the next status; after a restart those of plugins that are gone would stay on "+
+			"the node", "file", o.path)
 	}
 }

@@ -89,3 +89,43 @@ func TestDamagedFile(t *testing.T) {
 		t.Errorf("moved aside: %v", left)
 	}
 }
+
+// What could not be written is written with a later status that has nothing new.
+func TestOwnedIsWrittenAgain(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "missing")
+	o, err := OpenOwned(root, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := func() []v1.ResourceName {
+		t.Helper()
+		again, err := OpenOwned(root, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return again.Devices(deviceplugin.Inventory{}).Dead
+	}
+	o.Devices(offering("x.io/gpu"))
+	if err := os.Mkdir(root, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(); len(got) > 0 {
+		t.Fatalf("%v are on the disk, which could not be written", got)
+	}
+	o.Devices(offering("x.io/gpu"))
+	if got := names(); !slices.Equal(got, []v1.ResourceName{"x.io/gpu"}) {
+		t.Errorf("%v are on the disk", got)
+	}
+	if err := os.RemoveAll(root); err != nil {
+		t.Fatal(err)
+	}
+	gone := o.Devices(deviceplugin.Inventory{Gone: []string{"x.io/gpu"}})
+	o.Wrote(gone)
+	if err := os.Mkdir(root, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	o.Devices(deviceplugin.Inventory{})
+	if raw, err := os.ReadFile(filepath.Join(root, OwnedFile)); err != nil || string(raw) != "[]" {
+		t.Errorf("after the last has gone the file has %q, %v", raw, err)
+	}
+}
