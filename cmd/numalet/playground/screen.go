@@ -97,8 +97,7 @@ const (
 )
 
 // page lays out the picture. Where the height does not do for all, texts are shortened, and the
-// reasons stay, which matter most, then what is free, what can be typed to know more, the table, and
-// what happened.
+// table gives way to what can be typed, the reasons and what is free; what happened goes first.
 func (s screen) page() string {
 	blocks := s.blocks()
 	total := 0
@@ -107,7 +106,7 @@ func (s screen) page() string {
 	}
 	if s.height > 0 && total-len(blocks[eventsAt]) > s.height {
 		s.shorten(blocks)
-		clip(blocks, []int{titleAt, footAt, notesAt, freeAt, hintsAt, tableAt, eventsAt}, s.height)
+		clip(blocks, []int{titleAt, footAt, hintsAt, notesAt, freeAt, tableAt, eventsAt}, s.height)
 	} else if s.height > 0 {
 		clip(blocks, []int{titleAt, footAt, notesAt, tableAt, freeAt, hintsAt, eventsAt}, s.height)
 	}
@@ -130,11 +129,16 @@ func (s screen) shorten(blocks [][]string) {
 		blocks[freeAt] = reason{text: s.now.brief}.lines(s.width, 3)
 	}
 	blocks[hintsAt] = nil
+	asks := "" // the first command that fits
 	for _, h := range s.hints {
-		if text := h.short(s.width); text != "" {
-			blocks[hintsAt] = faint([]string{text}, 0)
-			break
+		if h.brief != "" {
+			blocks[hintsAt] = append(blocks[hintsAt], faint([]string{h.brief}, s.width)...)
+		} else if asks == "" {
+			asks = h.short(s.width)
 		}
+	}
+	if asks != "" {
+		blocks[hintsAt] = append(blocks[hintsAt], faint([]string{asks}, 0)...)
 	}
 	t := blocks[tableAt] // without its outer borders
 	blocks[tableAt] = t[min(1, len(t)):max(1, len(t)-1)]

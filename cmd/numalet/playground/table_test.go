@@ -105,8 +105,9 @@ func examplePicture() picture {
 
 // Whatever the window, the picture is no larger, and the reasons are there before all else.
 func TestPageFits(t *testing.T) {
-	hints := []hint{{what: "drop a pod manifest into /tmp/numalet-1/manifests"},
-		{"to know why:", "numalet explain POD"}}
+	hints := []hint{{what: "drop a pod manifest into /tmp/numalet-1/manifests to start it",
+		brief: "manifests: /tmp/numalet-1/manifests"},
+		{what: "to know why:", command: "numalet explain POD"}}
 	for width := 51; width < 130; width += 9 {
 		for height := 1; height < 50; height += 1 + height/8 {
 			text := screen{
@@ -122,6 +123,7 @@ func TestPageFits(t *testing.T) {
 			}
 			if height >= 24 && width >= 80 {
 				for _, part := range []string{
+					"/tmp/numalet-1/manifests",
 					"free: ", "45 of 63", "no device plugin has registered", "a.yaml: it has no containers", "train-node",
 					"q quits",
 				} {

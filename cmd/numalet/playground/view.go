@@ -166,19 +166,28 @@ func (p *Playground) hints() []hint {
 	var hints []hint
 	if p.cluster != nil {
 		hints = []hint{
-			{"for kubectl:", fmt.Sprintf("export KUBECONFIG=%s; alias kubectl=%s",
-				terminal.Quoted(p.cluster.AdminKubeconfig()),
-				terminal.Quoted(terminal.Quoted(p.cluster.kubectl)))},
-			{"the workloads are in " + terminal.Quoted(p.cluster.workloads) + "; what runs where:",
-				"kubectl get pods --output wide"},
+			{
+				what: "for kubectl:",
+				command: fmt.Sprintf("export KUBECONFIG=%s; alias kubectl=%s",
+					terminal.Quoted(p.cluster.AdminKubeconfig()),
+					terminal.Quoted(terminal.Quoted(p.cluster.kubectl))),
+				brief: "export KUBECONFIG=" + terminal.Quoted(p.cluster.AdminKubeconfig()),
+			},
+			{
+				what:    "the workloads are in " + terminal.Quoted(p.cluster.workloads) + "; what runs where:",
+				command: "kubectl get pods --output wide",
+			},
 		}
 	}
 	numalet := terminal.Quoted(os.Args[0])
 	return append(hints,
-		hint{what: fmt.Sprintf("drop a pod manifest into %s to start it, delete it to stop it; log: %s",
-			terminal.Quoted(p.manifests), terminal.Quoted(p.log.Name()))},
-		hint{"to know why:", fmt.Sprintf("%s explain POD --server %s", numalet, server)},
-		hint{"what happened:", fmt.Sprintf("%s events --server %s", numalet, server)})
+		hint{
+			what: fmt.Sprintf("drop a pod manifest into %s to start it, delete it to stop it; log: %s",
+				terminal.Quoted(p.manifests), terminal.Quoted(p.log.Name())),
+			brief: "manifests: " + terminal.Quoted(p.manifests),
+		},
+		hint{what: "to know why:", command: fmt.Sprintf("%s explain POD --server %s", numalet, server)},
+		hint{what: "what happened:", command: fmt.Sprintf("%s events --server %s", numalet, server)})
 }
 
 // live shows the table in a terminal until the user quits.

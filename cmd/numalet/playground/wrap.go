@@ -36,8 +36,9 @@ func wrapWith(text string, width int, more string) []string {
 	return append(out, line)
 }
 
-// hint is what can be done, with a command for a shell if there is one.
-type hint struct{ what, command string }
+// hint is what can be done, with a command for a shell if there is one. brief is what of it is shown
+// where there is no room for all; empty: it may be left out there.
+type hint struct{ what, command, brief string }
 
 // lines are the hint in lines of width columns. A command is broken only where a shell goes on
 // reading, so that it can be pasted.

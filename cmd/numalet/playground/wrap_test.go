@@ -53,8 +53,15 @@ func TestSmallPage(t *testing.T) {
 		now.free = append(now.free, fmt.Sprintf("free: resource%d: 1 of 1", i))
 	}
 	text := screen{headline: "numalet playground", width: 80, height: 24, now: now,
-		hints: []hint{{"to know why:", "numalet explain POD"}}}.page()
-	for _, part := range []string{"too-big-node: OutOfcpu", "free: cpu 45 of 63; memory", "q quits",
+		hints: []hint{
+			{what: "for kubectl:", command: "export KUBECONFIG=/tmp/k; alias kubectl=/usr/bin/kubectl",
+				brief: "export KUBECONFIG=/tmp/k"},
+			{what: "drop a pod manifest into /tmp/m to start it, delete it to stop it; log: /tmp/l",
+				brief: "manifests: /tmp/m"},
+			{what: "to know why:", command: "numalet explain POD"},
+		}}.page()
+	for _, part := range []string{"export KUBECONFIG=/tmp/k", "manifests: /tmp/m",
+		"numalet explain POD", "too-big-node: OutOfcpu", "free: cpu 45 of 63; memory", "q quits",
 		"shop/web-node", "train-node"} {
 		if !strings.Contains(text, part) {
 			t.Errorf("the page lacks %q:\n%s", part, text)
@@ -67,7 +74,7 @@ func TestSmallestPage(t *testing.T) {
 	now := examplePicture()
 	now.wrong = []string{strings.Repeat("a manifest is wrong at great length ", 10)}
 	text := ansi.Strip(screen{headline: strings.Repeat("numalet playground ", 5), width: 60,
-		height: 20, now: now, hints: []hint{{"to know why:", "numalet explain POD"}}}.page())
+		height: 20, now: now, hints: []hint{{what: "to know why:", command: "numalet explain POD"}}}.page())
 	for _, part := range []string{
 		"to know why: numalet explain POD", "too-big-node: OutOfcpu", "a manifest is wrong",
 		"train-node", "q quits", "free: cpu 45 of 63",
