@@ -23,26 +23,34 @@ type Facts struct {
 	Allocatable v1.ResourceList
 }
 
-// Field is the value of a fieldRef.
+// Field is the value of a fieldRef. Only what is asked for is made: pods ask thousands of times.
 func (f Facts) Field(pod *v1.Pod, ref *v1.ObjectFieldSelector) (string, error) {
 	if ref.APIVersion != "" && ref.APIVersion != "v1" {
 		return "", fmt.Errorf("fieldRef: apiVersion %q is not v1", ref.APIVersion)
 	}
-	known := map[string]string{
-		"metadata.name":           pod.Name,
-		"metadata.namespace":      pod.Namespace,
-		"metadata.uid":            string(pod.UID),
-		"metadata.labels":         formatMap(pod.Labels),
-		"metadata.annotations":    formatMap(pod.Annotations),
-		"spec.nodeName":           f.NodeName,
-		"spec.serviceAccountName": pod.Spec.ServiceAccountName,
-		"status.hostIP":           first(f.HostIPs),
-		"status.hostIPs":          strings.Join(f.HostIPs, ","),
-		"status.podIP":            first(f.podIPs(pod)),
-		"status.podIPs":           strings.Join(f.podIPs(pod), ","),
-	}
-	if value, ok := known[ref.FieldPath]; ok {
-		return value, nil
+	switch ref.FieldPath {
+	case "metadata.name":
+		return pod.Name, nil
+	case "metadata.namespace":
+		return pod.Namespace, nil
+	case "metadata.uid":
+		return string(pod.UID), nil
+	case "metadata.labels":
+		return formatMap(pod.Labels), nil
+	case "metadata.annotations":
+		return formatMap(pod.Annotations), nil
+	case "spec.nodeName":
+		return f.NodeName, nil
+	case "spec.serviceAccountName":
+		return pod.Spec.ServiceAccountName, nil
+	case "status.hostIP":
+		return first(f.HostIPs), nil
+	case "status.hostIPs":
+		return strings.Join(f.HostIPs, ","), nil
+	case "status.podIP":
+		return first(f.podIPs(pod)), nil
+	case "status.podIPs":
+		return strings.Join(f.podIPs(pod), ","), nil
 	}
 	if key, ok := subscript(ref.FieldPath, "metadata.labels"); ok {
 		return pod.Labels[key], nil

@@ -73,12 +73,30 @@ func environment(
 	return all.list, all.left, nil
 }
 
-// addObjects adds services and what envFrom names, each variable once: the last one counts.
+// maxRead is how many bytes of services and envFrom are looked at for a container: of variables that
+// come again and again only the last counts, and the others take no room.
+const maxRead = 16 * MaxArguments
+
+// addObjects adds services and what envFrom names, each variable once: the last one counts. What is
+// too much is not kept.
 func (v *variables) addObjects(container *v1.Container, o *Objects) error {
 	var names []string
+	var long error
+	kept, read := v.left, room(maxRead)
 	add := func(name, value string) {
-		if _, twice := v.known[name]; !twice {
+		if long != nil {
+			return
+		}
+		if was, twice := v.known[name]; twice {
+			kept += room(len(was) - len(value))
+		} else {
 			names = append(names, name)
+			kept.take(len(name) + len("=") + len(value))
+		}
+		if !read.take(len(name)+len(value)) || kept < 0 {
+			long = &TooLongError{Field: "envFrom", Why: "with variable " + strconv.Quote(name) +
+				" of a service or of envFrom " + argumentsBound}
+			return
 		}
 		v.known[name] = value
 	}
@@ -95,12 +113,15 @@ func (v *variables) addObjects(container *v1.Container, o *Objects) error {
 		for _, key := range slices.Sorted(maps.Keys(data)) {
 			add(from.Prefix+key, data[key])
 		}
+		if long != nil {
+			return long
+		}
+	}
+	if long != nil {
+		return long
 	}
 	for _, name := range names {
-		if !v.add(name, v.known[name]) {
-			return &TooLongError{Field: "envFrom", Why: "with variable " + strconv.Quote(name) +
-				" of a service or of envFrom " + argumentsBound}
-		}
+		v.add(name, v.known[name])
 	}
 	return nil
 }

@@ -2,6 +2,8 @@ package cri
 
 import (
 	"errors"
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -138,5 +140,53 @@ func TestEnvOfLargeObjects(t *testing.T) {
 	c.EnvFrom[0].ConfigMapRef.Name = "none"
 	if _, err := Env(&v1.Pod{}, c, ContainerOptions{Objects: o}); err != nil {
 		t.Error(err)
+	}
+}
+
+// What is too much is never in memory, however often a pod asks for it: each variable is taken with
+// the room that it needs, and what only takes the place of others is looked at up to a bound too.
+func TestEnvIsBoundedWhileItIsMade(t *testing.T) {
+	const many = 9000
+	o := testObjects()
+	o.ConfigMaps["big"] = &v1.ConfigMap{Data: map[string]string{}}
+	o.Secrets["big"] = &v1.Secret{Data: map[string][]byte{}}
+	for i := range 5000 {
+		o.ConfigMaps["big"].Data[fmt.Sprint("K", i)] = "v"
+		o.Secrets["big"].Data[fmt.Sprint("K", i)] = []byte("v")
+	}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Annotations: map[string]string{"a": strings.Repeat("x", 250<<10)}}}
+	var prefixed, same, secrets v1.Container
+	var names, annotations v1.Container
+	for i := range many {
+		prefixed.EnvFrom = append(prefixed.EnvFrom, fromMap(fmt.Sprint("P", i), "big", false))
+		same.EnvFrom = append(same.EnvFrom, fromMap("", "big", false))
+		secrets.EnvFrom = append(secrets.EnvFrom, fromSecret("big", false))
+		names.Env = append(names.Env, field(fmt.Sprint("N", i), "metadata.name"))
+		annotations.Env = append(annotations.Env, field(fmt.Sprint("N", i), "metadata.annotations"))
+	}
+	for name, test := range map[string]struct {
+		container v1.Container
+		long      string // the field that is too long; "": none
+	}{
+		"a config map under many prefixes":    {prefixed, "envFrom"},
+		"a config map again and again":        {same, "envFrom"},
+		"a secret again and again":            {secrets, "envFrom"},
+		"small fields beside big annotations": {names, ""},
+		"all annotations again and again":     {annotations, "env[4]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := Env(pod, &test.container, ContainerOptions{Objects: o})
+			runtime.ReadMemStats(&after)
+			var long *TooLongError
+			if errors.As(err, &long) != (test.long != "") || long != nil && long.Field != test.long {
+				t.Errorf("got %v", err)
+			}
+			if all := after.TotalAlloc - before.TotalAlloc; all > 8*maxRead {
+				t.Errorf("%d MiB were made for it", all>>20)
+			}
+		})
 	}
 }

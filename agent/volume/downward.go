@@ -22,7 +22,8 @@ func downwardAPIs() plugin {
 		})
 }
 
-// downwardAPI says about the pod what the items ask for. It needs no API server.
+// downwardAPI says about the pod what the items ask for, as long as there is room. It needs no API
+// server.
 func (s sources) downwardAPI(
 	pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode fs.FileMode,
 ) (content, error) {
@@ -31,6 +32,9 @@ func (s sources) downwardAPI(
 	for _, item := range items {
 		text, err := downwardText(pod, item, s.facts)
 		errs = append(errs, err)
+		if err := s.room.take(item.Path, len(text)); err != nil {
+			return content{}, err
+		}
 		files[item.Path] = file{data: []byte(text), mode: modeOf(item.Mode, mode)}
 	}
 	return content{files: files}, errors.Join(errs...)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"maps"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -48,12 +47,8 @@ func (s sources) configMap(
 	if err != nil {
 		return content{}, k.missing(err)
 	}
-	data := make(map[string][]byte, len(c.Data)+len(c.BinaryData))
-	for key, text := range c.Data {
-		data[key] = []byte(text)
-	}
-	maps.Copy(data, c.BinaryData)
-	return k.files(data, "configmap references non-existent config key")
+	return k.files(s.room, values{c.Data, c.BinaryData},
+		"configmap references non-existent config key")
 }
 
 func (s sources) secret(
@@ -64,7 +59,7 @@ func (s sources) secret(
 	if err != nil {
 		return content{}, k.missing(err)
 	}
-	return k.files(found.Data, "references non-existent secret key")
+	return k.files(s.room, values{bytes: found.Data}, "references non-existent secret key")
 }
 
 // missing is the error of an object that could not be had; nil if it may be missing and is.
@@ -75,19 +70,57 @@ func (k keys) missing(err error) error {
 	return err
 }
 
-// files are those of the keys. lacking is what is said of a key that is missing.
-func (k keys) files(data map[string][]byte, lacking string) (content, error) {
-	out := map[string]file{}
-	if len(k.items) == 0 {
-		for key, bytes := range data {
-			out[key] = file{data: bytes, mode: k.mode}
+// values are an object's, by key, as the object has them: they are copied only into files.
+type values struct {
+	text  map[string]string
+	bytes map[string][]byte
+}
+
+// size is how many bytes the value of a key has.
+func (v values) size(key string) (size int, has bool) {
+	if data, has := v.bytes[key]; has {
+		return len(data), true
+	}
+	text, has := v.text[key]
+	return len(text), has
+}
+
+func (v values) of(key string) []byte {
+	if data, has := v.bytes[key]; has {
+		return data
+	}
+	return []byte(v.text[key])
+}
+
+// all has each key become a file of its own name.
+func (v values) all() []v1.KeyToPath {
+	out := make([]v1.KeyToPath, 0, len(v.text)+len(v.bytes))
+	for key := range v.bytes {
+		out = append(out, v1.KeyToPath{Key: key, Path: key})
+	}
+	for key := range v.text {
+		if _, twice := v.bytes[key]; !twice {
+			out = append(out, v1.KeyToPath{Key: key, Path: key})
 		}
 	}
-	for _, item := range k.items {
-		bytes, has := data[item.Key]
+	return out
+}
+
+// files are those of the keys. lacking is what is said of a key that is missing.
+func (k keys) files(left *room, data values, lacking string) (content, error) {
+	items := k.items
+	if len(items) == 0 {
+		items = data.all()
+	}
+	out := map[string]file{}
+	for _, item := range items {
+		size, has := data.size(item.Key)
 		switch {
 		case has:
-			out[item.Path] = file{data: bytes, mode: modeOf(item.Mode, k.mode)}
+			if err := left.take(item.Path, size); err != nil {
+				return content{}, err
+			}
+			out[item.Path] = file{data: data.of(item.Key), mode: modeOf(item.Mode, k.mode)}
 		case !ptr.Deref(k.optional, false):
 			return content{}, fmt.Errorf("%s: %s", lacking, item.Key)
 		}

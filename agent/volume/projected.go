@@ -25,6 +25,9 @@ func project(ctx context.Context, from sources, t target) (content, error) {
 	for _, source := range s.Sources {
 		c, err := from.projection(ctx, t.pod, source, mode)
 		errs = append(errs, err)
+		if from.room.over {
+			break
+		}
 		maps.Copy(out.files, c.files)
 		out.again = await.Earlier(out.again, c.again)
 	}
@@ -50,11 +53,17 @@ func (s sources) projection(
 	case source.ServiceAccountToken != nil:
 		p := source.ServiceAccountToken
 		token, renew, err := s.objects.Token(ctx, pod, p)
-		return content{map[string]file{p.Path: credential(pod, token, mode)}, renew}, err
+		if err != nil {
+			return content{}, err
+		}
+		return s.alone(p.Path, credential(pod, token, mode), renew)
 	case source.ClusterTrustBundle != nil:
 		p := source.ClusterTrustBundle
 		pem, again, err := s.objects.TrustAnchors(ctx, p)
-		return content{map[string]file{p.Path: credential(pod, pem, mode)}, again}, err
+		if err != nil {
+			return content{}, err
+		}
+		return s.alone(p.Path, credential(pod, pem, mode), again)
 	default:
 		return s.certificateFiles(ctx, pod, source.PodCertificate, mode)
 	}
@@ -73,9 +82,13 @@ func (s sources) certificateFiles(
 		p.CredentialBundlePath: slices.Concat(key, chain), p.KeyPath: key,
 		p.CertificateChainPath: chain,
 	} {
-		if path != "" {
-			out.files[path] = credential(pod, data, mode)
+		if path == "" {
+			continue
 		}
+		if err := s.room.take(path, len(data)); err != nil {
+			return content{}, err
+		}
+		out.files[path] = credential(pod, data, mode)
 	}
 	return out, nil
 }

@@ -11,7 +11,10 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // The files of a volume that the agent writes are in a directory that is named after the time, to
@@ -41,8 +44,8 @@ type owner struct {
 }
 
 // replace gives the directory these files in place of those that it has: a reader has all of the
-// old ones or all of the new ones. What is there already is not written again, and what an earlier
-// call left half done is finished.
+// old ones or all of the new ones. Only what changed is written: a file that is as it was is linked
+// into the new version. What an earlier call left half done is finished.
 func replace(dir string, named map[string]file, o owner) error {
 	files := make(map[string]file, len(named))
 	for _, name := range slices.Sorted(maps.Keys(named)) {
@@ -50,6 +53,9 @@ func replace(dir string, named map[string]file, o owner) error {
 			return err
 		}
 		files[path.Clean(name)] = named[name]
+	}
+	if err := checkNested(files); err != nil {
+		return err
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -60,8 +66,12 @@ func replace(dir string, named map[string]file, o owner) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if current == "" || !holds(root, current, files) {
-		if current, err = newVersion(root, files, o); err != nil {
+	have := holding{same: map[string]bool{}}
+	if current != "" {
+		have = holds(root, current, files, o)
+	}
+	if current == "" || have.others || len(have.same) != len(files) {
+		if current, err = newVersion(root, current, have, files, o); err != nil {
 			return err
 		}
 		if err := lead(root, dataLink, current); err != nil {
@@ -69,6 +79,19 @@ func replace(dir string, named map[string]file, o owner) error {
 		}
 	}
 	return tidy(root, current, files)
+}
+
+// checkNested refuses a file that is to be a directory for another one too.
+func checkNested(files map[string]file) error {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+			if _, is := files[dir]; is {
+				return fmt.Errorf("invalid paths %q and %q: the first is a file, and cannot be the "+
+					"directory of the second; change one of them", dir, name)
+			}
+		}
+	}
+	return nil
 }
 
 // checkPath refuses what is not a place in the volume, or would stand in our way.
@@ -96,30 +119,59 @@ func checkPath(name string) error {
 	return nil
 }
 
-// holds reports whether a version has these files and no others.
-func holds(root *os.Root, version string, files map[string]file) bool {
-	seen := 0
-	err := fs.WalkDir(root.FS(), version, func(at string, entry fs.DirEntry, err error) error {
+// holding is what a version has of the files that are wanted.
+type holding struct {
+	// same are those with the wanted bytes, and true where mode and owner are as wanted too.
+	same   map[string]bool
+	others bool // there are others, or what is there cannot be read
+}
+
+// holds looks at all files of a version.
+func holds(root *os.Root, version string, files map[string]file, o owner) holding {
+	out := holding{same: make(map[string]bool, len(files))}
+	top, err := root.OpenRoot(version)
+	if err != nil {
+		return holding{others: true}
+	}
+	defer top.Close()
+	err = fs.WalkDir(top.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		f, wanted := files[strings.TrimPrefix(at, version+"/")]
+		f, wanted := files[name]
 		info, err := entry.Info()
-		if err != nil || !wanted || info.Size() != int64(len(f.data)) {
-			return fs.ErrInvalid
+		if err != nil {
+			return err
 		}
-		data, err := root.ReadFile(at)
-		if err != nil || !bytes.Equal(data, f.data) {
-			return fs.ErrInvalid
+		if !wanted || !info.Mode().IsRegular() {
+			out.others = true
+			return nil
 		}
-		seen++
-		return nil
+		if info.Size() != int64(len(f.data)) {
+			return nil
+		}
+		data, err := top.ReadFile(name)
+		if err == nil && bytes.Equal(data, f.data) {
+			out.same[name] = o.has(info, f)
+		}
+		return err
 	})
-	return err == nil && seen == len(files)
+	out.others = out.others || err != nil
+	return out
 }
 
-// newVersion writes the files into a new directory.
-func newVersion(root *os.Root, files map[string]file, o owner) (version string, err error) {
+// has reports whether a file has the mode and the owner that file would give it.
+func (o owner) has(info fs.FileInfo, f file) bool {
+	user, group, mode := o.of(f)
+	is, ok := info.Sys().(*syscall.Stat_t)
+	return ok && info.Mode() == mode && (!o.can ||
+		(user < 0 || user == int(is.Uid)) && (group < 0 || group == int(is.Gid)))
+}
+
+// newVersion makes a new directory with the files. Those of the version before that are the same are
+// linked.
+func newVersion(root *os.Root, before string, have holding, files map[string]file, o owner) (
+	version string, err error) {
 	for {
 		version = time.Now().UTC().Format(versionForm) + fmt.Sprint(rand.Uint32())
 		if err = root.Mkdir(version, versionMode); !errors.Is(err, fs.ErrExist) {
@@ -132,15 +184,46 @@ func newVersion(root *os.Root, files map[string]file, o owner) (version string, 
 	if err := o.directory(root, version); err != nil {
 		return "", err
 	}
-	for name, f := range files {
+	linked, err := linkSame(root, before, version, have)
+	if err != nil {
+		return "", err
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if linked[name] {
+			continue
+		}
 		if err := o.directories(root, version, path.Dir(name)); err != nil {
 			return "", err
 		}
-		if err := o.file(root, path.Join(version, name), f); err != nil {
+		if err := o.file(root, path.Join(version, name), files[name]); err != nil {
 			return "", fmt.Errorf("write %s: %w", name, err)
 		}
 	}
 	return version, nil
+}
+
+// linkSame links files of the version before into a new one. It leaves out those in directories: there
+// are few, as keys of objects have no directories.
+func linkSame(root *os.Root, before, version string, have holding) (map[string]bool, error) {
+	linked := make(map[string]bool, len(have.same))
+	if len(have.same) == 0 {
+		return linked, nil
+	}
+	from, err := root.Open(before)
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close()
+	to, err := root.Open(version)
+	if err != nil {
+		return nil, err
+	}
+	defer to.Close()
+	for name, all := range have.same {
+		linked[name] = all && !strings.Contains(name, "/") &&
+			unix.Linkat(int(from.Fd()), name, int(to.Fd()), name, 0) == nil
+	}
+	return linked, nil
 }
 
 // directories makes those on the way to a file.
@@ -176,13 +259,9 @@ func (o owner) directory(root *os.Root, at string) error {
 	return root.Chmod(at, mode)
 }
 
-func (o owner) file(root *os.Root, at string, f file) error {
-	out, err := root.OpenFile(at, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = out.Write(f.data)
-	user, group, mode := -1, -1, f.mode&fs.ModePerm
+// of is whose a file is, less than 0: the agent's own, and its mode.
+func (o owner) of(f file) (user, group int, mode fs.FileMode) {
+	user, group, mode = -1, -1, f.mode&fs.ModePerm
 	if f.user != nil {
 		user = int(*f.user)
 	}
@@ -190,6 +269,16 @@ func (o owner) file(root *os.Root, at string, f file) error {
 		group = int(*o.group)
 		mode |= groupFiles
 	}
+	return user, group, mode
+}
+
+func (o owner) file(root *os.Root, at string, f file) error {
+	out, err := root.OpenFile(at, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(f.data)
+	user, group, mode := o.of(f)
 	if err == nil && o.can && (user >= 0 || group >= 0) {
 		err = out.Chown(user, group)
 	}
@@ -236,7 +325,7 @@ func tidy(root *os.Root, version string, files map[string]file) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(links)) {
-		if err := lead(root, name, links[name]); err != nil {
+		if err := root.Symlink(links[name], name); err != nil { // nothing has that name any more
 			return err
 		}
 	}

@@ -88,6 +88,60 @@ func TestReplaceWritesOnlyWhatChanged(t *testing.T) {
 	}
 }
 
+// A file that did not change stays the same file in the next version, with all that was written of
+// it; one with another mode, owner or content is a new one.
+func TestReplaceLinksWhatIsTheSame(t *testing.T) {
+	dir := t.TempDir()
+	inode := func(name string) uint64 {
+		t.Helper()
+		var s unix.Stat_t
+		if err := unix.Stat(filepath.Join(dir, name), &s); err != nil {
+			t.Fatal(err)
+		}
+		if s.Nlink != 1 {
+			t.Errorf("%s has %d names: the version before is left", name, s.Nlink)
+		}
+		return s.Ino
+	}
+	before := map[string]file{"a": text("1"), "b": text("2"), "d/c": text("3"), "m": text("4")}
+	mustReplace(t, dir, before)
+	was := map[string]uint64{}
+	for name := range before {
+		was[name] = inode(name)
+	}
+	after := map[string]file{"a": text("1"), "b": text("3"), "d/c": text("3"),
+		"m": {data: []byte("4"), mode: 0o400}}
+	mustReplace(t, dir, after)
+	isExactly(t, dir, after)
+	for name, same := range map[string]bool{"a": true, "b": false, "m": false} {
+		if now := inode(name); (now == was[name]) != same {
+			t.Errorf("%s is inode %d after %d", name, now, was[name])
+		}
+	}
+	if info, err := os.Stat(filepath.Join(dir, "m")); err != nil || info.Mode() != 0o400 {
+		t.Errorf("m: %v, %v", info, err)
+	}
+}
+
+// A file that is to be a directory of another one too is refused by both names, always in the same
+// words, before anything is written.
+func TestReplaceRefusesNestedPaths(t *testing.T) {
+	for range 20 {
+		dir := t.TempDir()
+		files := map[string]file{"a": text("1"), "x": text("1"), "x/y": text("2"), "x/z": text("3")}
+		err := replace(dir, files, owner{})
+		const want = `invalid paths "x" and "x/y": the first is a file, and cannot be the directory ` +
+			"of the second; change one of them"
+		if err == nil || err.Error() != want {
+			t.Fatalf("got %v", err)
+		}
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+			t.Fatalf("%v were made, %v", entries, err)
+		}
+	}
+	mustReplace(t, t.TempDir(), map[string]file{"x": text("1"), "xy/z": text("2"), "x.y": text("3")})
+}
+
 // A crash at any point, or somebody else's files, leaves nothing that the next call does not mend.
 func TestReplaceMends(t *testing.T) {
 	want := map[string]file{"a": text("1"), "d/b": text("2")}

@@ -31,9 +31,11 @@ type Objects interface {
 }
 
 const (
-	// maxContent is how many bytes the files of one volume have at most together. An object of the
-	// API has at most 1 MiB, and a volume is made of a few.
+	// maxContent is how many bytes the files of one volume take at most together, with their names.
+	// An object of the API has at most 1 MiB, and a volume is made of a few.
 	maxContent = 16 << 20
+	// perFile is what a file takes beside its name and its bytes.
+	perFile = 64
 	// maxPodContent is the same for all volumes of a pod: they are in memory that no limit of the
 	// pod's counts.
 	maxPodContent = 64 << 20
@@ -44,6 +46,32 @@ type content struct {
 	files map[string]file // by path in the volume
 	// again is when it is to be made again although nothing changed; zero: never.
 	again time.Time
+}
+
+// room is how much may still be made for a volume, and for all volumes of its pod. It is taken before
+// a file is kept, so that what is too much is never in memory; what fails gives nothing back, so that
+// a pod's volumes together cost no more than its room.
+type room struct {
+	volume int
+	pod    *int
+	over   bool // there was none for a file
+}
+
+// take takes the room of a file.
+func (r *room) take(path string, data int) error {
+	need := perFile + len(path) + data
+	r.over = r.over || need > r.volume || need > *r.pod
+	switch {
+	case need > r.volume:
+		return fmt.Errorf("its files, with their names, take more than %d bytes; use fewer sources",
+			maxContent)
+	case need > *r.pod:
+		return fmt.Errorf("its files, with their names, take more than what other volumes leave of "+
+			"the %d bytes for all volumes of a pod; use fewer volumes", maxPodContent)
+	}
+	r.volume -= need
+	*r.pod -= need
+	return nil
 }
 
 // file is one that the agent writes into a volume.
@@ -60,6 +88,12 @@ type maker func(ctx context.Context, from sources, t target) (content, error)
 type sources struct {
 	objects Objects // nil: there is no API server
 	facts   cri.Facts
+	room    *room
+}
+
+// alone is the content of one file.
+func (s sources) alone(path string, f file, again time.Time) (content, error) {
+	return content{map[string]file{path: f}, again}, s.room.take(path, len(f.data))
 }
 
 // written are volumes with what the agent writes into them, all files at once. Those that may have
@@ -67,11 +101,9 @@ type sources struct {
 func written(field, name string, medium v1.StorageMedium, content maker) plugin {
 	return plugin{field: field, name: name, relabel: true, written: true,
 		setUp: func(ctx context.Context, v *Volumes, t target) (time.Time, error) {
-			c, err := content(ctx, sources{v.cfg.Objects, v.cfg.Facts()}, t)
+			c, err := content(ctx, sources{v.cfg.Objects, v.cfg.Facts(),
+				&room{volume: maxContent, pod: t.room}}, t)
 			if err != nil {
-				return time.Time{}, err
-			}
-			if err := t.take(c.files); err != nil {
 				return time.Time{}, err
 			}
 			dir := v1.EmptyDirVolumeSource{Medium: medium}
@@ -86,24 +118,6 @@ func written(field, name string, medium v1.StorageMedium, content maker) plugin 
 			}
 			return c.again, replace(t.path(), c.files, owner{v.asRoot, groupOf(t.pod)})
 		}}
-}
-
-// take has the files count, and refuses them if they are too much.
-func (t target) take(files map[string]file) error {
-	size := 0
-	for _, f := range files {
-		size += len(f.data)
-	}
-	if size > maxContent {
-		return fmt.Errorf("its files have %d bytes, and at most %d are taken; use fewer sources",
-			size, maxContent)
-	}
-	if size > *t.room {
-		return fmt.Errorf("its files have %d bytes, and of %d for all volumes of a pod %d are left; "+
-			"use fewer volumes", size, maxPodContent, *t.room)
-	}
-	*t.room -= size
-	return nil
 }
 
 // groupOf is the pod's fsGroup, if any.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +15,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/mount-utils"
 	"k8s.io/utils/ptr"
 
@@ -333,10 +333,15 @@ func TestTokenOwners(t *testing.T) {
 	}
 }
 
-// A volume of many sources has a bound on what is written for it.
+// big is a config map whose one file takes that much room.
+func big(room int) *v1.ConfigMap {
+	return &v1.ConfigMap{BinaryData: map[string][]byte{"x": make([]byte, room-perFile-len("x"))}}
+}
+
+// A volume of many sources has a bound on what is made for it, of whatever it is made.
 func TestWrittenSize(t *testing.T) {
 	s := newServer()
-	s.maps["big"] = &v1.ConfigMap{BinaryData: map[string][]byte{"x": make([]byte, maxContent/4)}}
+	s.maps["big"] = big(maxContent / 4)
 	var sources []v1.VolumeProjection
 	for i := range 5 {
 		sources = append(sources, v1.VolumeProjection{ConfigMap: &v1.ConfigMapProjection{
@@ -345,16 +350,68 @@ func TestWrittenSize(t *testing.T) {
 	}
 	v, _ := newVolumes(t, Config{Objects: s})
 	err := v.SetUp(t.Context(), podWith(projectedVolume(sources...)))
-	if err == nil || !strings.Contains(err.Error(), "its files have 20971520 bytes") {
+	const want = "its files, with their names, take more than 16777216 bytes; use fewer sources"
+	if err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("got %v", err)
 	}
 	setUp(t, v, podWith(projectedVolume(sources[:4]...)))
 }
 
+// What is too much is never in memory: the pod's volumes together cost the agent no more than their
+// bound, whatever they are made of and how often its pod asks for it.
+func TestWrittenSizeIsBoundedWhileItIsMade(t *testing.T) {
+	const many = 9000
+	large := strings.Repeat("x", 200<<10)
+	s := newServer()
+	s.maps["big"] = &v1.ConfigMap{Data: map[string]string{"k": strings.Repeat("y", 1<<20)}}
+	s.secrets["big"] = &v1.Secret{Data: map[string][]byte{}}
+	for i := range 10_000 {
+		s.secrets["big"].Data[fmt.Sprint("k", i)] = nil
+	}
+	volumes := map[string]v1.Volume{}
+	var annotations []v1.DownwardAPIVolumeFile
+	var projected, maps, secrets []v1.VolumeProjection
+	for i := range many {
+		path := fmt.Sprint(i)
+		item := v1.DownwardAPIVolumeFile{Path: path,
+			FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.annotations"}}
+		annotations = append(annotations, item)
+		projected = append(projected, v1.VolumeProjection{DownwardAPI: &v1.DownwardAPIProjection{
+			Items: []v1.DownwardAPIVolumeFile{item}}})
+		maps = append(maps, v1.VolumeProjection{ConfigMap: &v1.ConfigMapProjection{
+			LocalObjectReference: named("big"),
+			Items:                []v1.KeyToPath{{Key: "k", Path: path}}}})
+		secrets = append(secrets, v1.VolumeProjection{Secret: &v1.SecretProjection{
+			LocalObjectReference: named("big")}})
+	}
+	volumes["downward API"] = v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{
+		DownwardAPI: &v1.DownwardAPIVolumeSource{Items: annotations}}}
+	volumes["projected downward API"] = projectedVolume(projected...)
+	volumes["keys of a config map"] = projectedVolume(maps...)
+	volumes["all keys of a secret"] = projectedVolume(secrets...)
+	for name, volume := range volumes {
+		t.Run(name, func(t *testing.T) {
+			v, _ := newVolumes(t, Config{Objects: s})
+			pod := podWith(volume)
+			pod.Annotations = map[string]string{"a": large}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			err := v.SetUp(t.Context(), pod)
+			runtime.ReadMemStats(&after)
+			if err == nil || !strings.Contains(err.Error(), "use fewer sources") {
+				t.Errorf("got %.200v", err)
+			}
+			if all := after.TotalAlloc - before.TotalAlloc; all > 10*maxContent {
+				t.Errorf("%d MiB were made for it", all>>20)
+			}
+		})
+	}
+}
+
 // So have all volumes of a pod together, the first time and whenever they are brought up to date.
 func TestWrittenSizeOfPod(t *testing.T) {
 	s := newServer()
-	s.maps["big"] = &v1.ConfigMap{BinaryData: map[string][]byte{"x": make([]byte, maxContent)}}
+	s.maps["big"] = big(maxContent)
 	var volumes []v1.Volume
 	for i := range maxPodContent/maxContent + 1 {
 		volume := configMapVolume(v1.ConfigMapVolumeSource{LocalObjectReference: named("big")})
@@ -367,8 +424,8 @@ func TestWrittenSizeOfPod(t *testing.T) {
 	if err := v.Update(t.Context(), most); err != nil {
 		t.Errorf("update as much as there may be: %v", err)
 	}
-	const want = `for volume "v4" : its files have 16777216 bytes, and of 67108864 for all volumes ` +
-		"of a pod 0 are left"
+	const want = `for volume "v4" : its files, with their names, take more than what other volumes ` +
+		"leave of the 67108864 bytes for all volumes of a pod; use fewer volumes"
 	over := podWith(volumes...)
 	for name, bring := range map[string]func(context.Context, *v1.Pod) error{
 		"set up": v.SetUp, "update": v.Update,
@@ -376,114 +433,5 @@ func TestWrittenSizeOfPod(t *testing.T) {
 		if err := bring(t.Context(), over); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v\nwant %s", name, err, want)
 		}
-	}
-}
-
-// Due says when there is something to write: what changed since, what of the pod changed, what has
-// grown old, and after a restart all of it once.
-func TestDue(t *testing.T) {
-	s := newServer()
-	now := time.Now()
-	v, _ := newVolumes(t, Config{Objects: s})
-	volume := configMapVolume(v1.ConfigMapVolumeSource{LocalObjectReference: named("cfg")})
-	pod := podWith(volume)
-	is := func(when string, want bool, pod *v1.Pod) {
-		t.Helper()
-		if got := v.Due(pod, now); got.IsZero() == want {
-			t.Errorf("%s: due %v, want %v", when, got, want)
-		}
-	}
-	is("before the first time", true, pod)
-	setUp(t, v, pod)
-	is("set up", false, pod)
-	v.Changed("other")
-	is("another pod's", false, pod)
-	v.Changed(types.UID("u"))
-	is("changed", true, pod)
-	s.maps["cfg"] = &v1.ConfigMap{Data: map[string]string{"a": "new"}}
-	if err := v.Update(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
-	is("updated", false, pod)
-	if got := contents(t, v, pod); len(got) != 1 || got[0] != "-rw-r--r-- a new" {
-		t.Errorf("got %q", got)
-	}
-	status := pod.DeepCopy()
-	status.Status.Phase = v1.PodRunning
-	is("another status", false, status)
-	labels := pod.DeepCopy()
-	labels.Labels = map[string]string{"a": "b"}
-	is("another label", true, labels)
-
-	s.asked = func() { v.Changed("u") }
-	if err := v.Update(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
-	is("changed while it was read", true, pod)
-	s.asked = nil
-	delete(s.maps, "cfg")
-	if err := v.Update(t.Context(), pod); err == nil {
-		t.Error("a config map that is gone was written")
-	}
-	is("failed", true, pod)
-	if got := contents(t, v, pod); len(got) != 1 || got[0] != "-rw-r--r-- a new" {
-		t.Errorf("without its config map the volume has %q", got)
-	}
-	if err := v.TearDown(t.Context(), "u"); err != nil {
-		t.Fatal(err)
-	}
-	if len(v.pods) != 0 {
-		t.Error("a pod is remembered that is gone")
-	}
-	is("without such volumes", false, podWith(empty("v", "")))
-	is("not supported", false, podWith(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{
-		NFS: &v1.NFSVolumeSource{}}}))
-}
-
-// A token that is old at once is not asked for without end.
-func TestDueOfTokens(t *testing.T) {
-	s := newServer()
-	v, _ := newVolumes(t, Config{Objects: s})
-	pod := podWith(projectedVolume(v1.VolumeProjection{
-		ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}}))
-	later := time.Now().Add(time.Hour)
-	s.renew = later
-	setUp(t, v, pod)
-	if got := v.Due(pod, time.Now()); !got.Equal(later) {
-		t.Errorf("due %v, want %v", got, later)
-	}
-	began := time.Now()
-	s.renew = began.Add(-time.Hour)
-	setUp(t, v, pod)
-	if got := v.Due(pod, time.Now()); got.Before(began.Add(leastAgain)) {
-		t.Errorf("due %v after it was asked for", got.Sub(began))
-	}
-}
-
-// An update of a pod that runs touches what the agent writes and nothing else.
-func TestUpdateIsOfWrittenVolumes(t *testing.T) {
-	v, _ := newVolumes(t, Config{Objects: newServer()})
-	pod := podWith(host("h", filepath.Join(t.TempDir(), "gone"), v1.HostPathDirectory),
-		configMapVolume(v1.ConfigMapVolumeSource{LocalObjectReference: named("cfg")}))
-	if err := v.Update(t.Context(), pod); err != nil {
-		t.Error(err)
-	}
-	if err := v.SetUp(t.Context(), pod); err == nil {
-		t.Error("a hostPath that is not there was set up")
-	}
-}
-
-// Each volume that was set up is told of, with how it ended.
-func TestDone(t *testing.T) {
-	var told []string
-	v, _ := newVolumes(t, Config{Objects: newServer(),
-		Done: func(plugin string, _ time.Duration, err error) {
-			told = append(told, fmt.Sprint(plugin, " ", err == nil))
-		}})
-	scratch, gone := empty("e", ""), secretVolume(v1.SecretVolumeSource{SecretName: "none"})
-	_ = v.SetUp(t.Context(), podWith(scratch, gone))
-	want := []string{"kubernetes.io/empty-dir true", "kubernetes.io/secret false"}
-	if diff := cmp.Diff(want, told); diff != "" {
-		t.Error("-want +got:\n", diff)
 	}
 }
