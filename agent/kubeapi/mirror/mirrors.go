@@ -69,15 +69,15 @@ func (m *Mirrors) add(names []types.NamespacedName) {
 }
 
 // next makes the next request about a name.
-func (m *Mirrors) next(ctx context.Context, name types.NamespacedName) (done bool,
-	again time.Time, err error) {
+func (m *Mirrors) next(ctx context.Context, name types.NamespacedName) (
+	made requests.Verb, again time.Time, err error) {
 	r, again := m.book.Next(name, time.Now())
 	if r.Verb == requests.None {
-		return true, again, nil
+		return requests.None, again, nil
 	}
 	klog.FromContext(ctx).V(2).Info("Keeping a mirror pod", "pod", name, "verb", r.Verb)
 	got, err := m.request(ctx, name, r)
-	return false, time.Time{}, m.book.Answered(name, r, got, err, time.Now())
+	return r.Verb, time.Time{}, m.book.Answered(name, r, got, err, time.Now())
 }
 
 // request makes a request, and returns what the API server has of the name then.

@@ -18,8 +18,8 @@ func TestFailuresAreLoggedInALine(t *testing.T) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	ctx, cancel := context.WithTimeout(klog.NewContext(t.Context(), logger), 10*time.Second)
 	defer cancel()
-	q := New("test", func(context.Context, string) (bool, time.Time, error) {
-		return false, time.Time{}, errors.New(strings.Repeat("denied\n", 100_000))
+	q := New("test", func(context.Context, string) (Verb, time.Time, error) {
+		return Patch, time.Time{}, errors.New(strings.Repeat("denied\n", 100_000))
 	})
 	q.Add("a")
 	defer q.keys.ShutDown()

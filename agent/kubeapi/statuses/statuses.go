@@ -62,11 +62,11 @@ func (w *Statuses) Saw(all []*v1.Pod) {
 }
 
 // next makes the next request about a pod.
-func (w *Statuses) next(ctx context.Context, uid types.UID) (done bool, again time.Time,
-	err error) {
+func (w *Statuses) next(ctx context.Context, uid types.UID) (made requests.Verb,
+	again time.Time, err error) {
 	q, again := w.book.Next(uid, time.Now())
 	if q.Verb == requests.None {
-		return true, again, nil
+		return requests.None, again, nil
 	}
 	klog.FromContext(ctx).V(2).Info("Telling the API server of a pod", "pod", klog.KObj(q.Pod),
 		"podUID", q.Pod.UID, "verb", q.Verb, "phase", q.Status.Phase)
@@ -75,7 +75,7 @@ func (w *Statuses) next(ctx context.Context, uid types.UID) (done bool, again ti
 	if took > 0 {
 		w.took.Observe(took.Seconds())
 	}
-	return false, time.Time{}, err
+	return q.Verb, time.Time{}, err
 }
 
 // request makes a request, and returns what the API server has of the pod then.
