@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
@@ -34,15 +35,28 @@ func newKube(ctx context.Context, n node) (*kubeapi.Client, error) {
 }
 
 // apiFeeds is the feed of pods that the API server has for the node; none on a standalone node.
-// saw takes all pods and returns those that are to run.
-func apiFeeds(n node, report func(source.Problem), saw func([]*v1.Pod) []*v1.Pod) []source.Feed {
+// saw takes all pods and returns those that are to run; running are those that the runtime has.
+func apiFeeds(n node, running func() []cri.Pod, report func(source.Problem),
+	saw func([]*v1.Pod) []*v1.Pod) []source.Feed {
 	if n.kube == nil {
 		return nil
 	}
 	return []source.Feed{podsource.New(podsource.Config{
 		Client: n.kube.Main(), Node: n.name, Report: report, Saw: saw,
 		Restored: mailbox.Subscribe(n.kube.Restored()),
+		Running:  func() []types.UID { return fromAPI(running()) },
 	})}
+}
+
+// fromAPI are the pods of the API server that run, as their sandboxes tell.
+func fromAPI(all []cri.Pod) (out []types.UID) {
+	for _, p := range all {
+		if p.Running() && len(p.Sandboxes) > 0 &&
+			p.Sandboxes[0].Annotations[source.AnnotationSource] == source.APISource {
+			out = append(out, p.UID)
+		}
+	}
+	return out
 }
 
 // flaws refuses pods of the API server that are against a rule that the node relies on. Manifests

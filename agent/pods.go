@@ -224,7 +224,7 @@ func newSources(n node, running func() []cri.Pod, told told) sources {
 			Report: problems.Report,
 		}))
 	}
-	feeds = append(feeds, apiFeeds(n, problems.Report, told.saw)...)
+	feeds = append(feeds, apiFeeds(n, running, problems.Report, told.saw)...)
 	return sources{
 		source.NewMux(source.MuxConfig{
 			Feeds: feeds, Report: problems.Report,

@@ -2,7 +2,9 @@ package kubeapi
 
 import (
 	"context"
+	"errors"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -37,6 +39,9 @@ func Selected[L runtime.Object](client kubernetes.Interface, resource Resource[L
 			error) {
 			o.FieldSelector = selector
 			found, err := resource.List(ctx, o)
+			if err == nil {
+				err = checkList(found)
+			}
 			return found, short(err)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface,
@@ -49,6 +54,23 @@ func Selected[L runtime.Object](client kubernetes.Interface, resource Resource[L
 			return watch.Filter(w, shortEvent), nil
 		},
 	}, client)
+}
+
+// checkList refuses what is no list: a client makes an empty one of "{}", and of an object of another
+// kind. Whoever took that for what there is would end all that there was.
+func checkList(found runtime.Object) error {
+	list, err := meta.ListAccessor(found)
+	if err != nil {
+		return err
+	}
+	return checkVersion(list.GetResourceVersion())
+}
+
+func checkVersion(of string) error {
+	if of == "" {
+		return errors.New("the API server's answer is no list: it has no resource version")
+	}
+	return nil
 }
 
 // shortEvent cuts what the API server says when it ends a watch.

@@ -27,7 +27,10 @@ func (s Store[T]) Update(obj any) error { return give(obj, s.Put) }
 func (s Store[T]) Delete(obj any) error { return give(obj, s.Drop) }
 
 // Replace implements cache.ReflectorStore.
-func (s Store[T]) Replace(found []any, _ string) error {
+func (s Store[T]) Replace(found []any, version string) error {
+	if err := checkVersion(version); err != nil {
+		return err
+	}
 	all := make([]T, 0, len(found))
 	take := func(one T) error {
 		all = append(all, one)

@@ -18,7 +18,7 @@ func (o *Objects) Claim(
 ) (*v1.PersistentVolumeClaim, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.cfg.Wait)
 	defer cancel()
-	return insist(ctx, func() (*v1.PersistentVolumeClaim, error) {
+	return insist(ctx, apierrors.IsForbidden, func() (*v1.PersistentVolumeClaim, error) {
 		return o.cfg.Client.CoreV1().PersistentVolumeClaims(namespace).
 			Get(ctx, name, metav1.GetOptions{})
 	})
@@ -30,17 +30,18 @@ func (o *Objects) PersistentVolume(
 ) (*v1.PersistentVolume, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.cfg.Wait)
 	defer cancel()
-	return insist(ctx, func() (*v1.PersistentVolume, error) {
+	return insist(ctx, apierrors.IsForbidden, func() (*v1.PersistentVolume, error) {
 		return o.cfg.Client.CoreV1().PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
 	})
 }
 
-// insist asks until the authorizer must have heard of the pod that it is asked for.
-func insist[T any](ctx context.Context, ask func() (T, error)) (T, error) {
+// insist asks until the API server must have heard of the pod that it is asked for; early says of an
+// error that it may have not.
+func insist[T any](ctx context.Context, early func(error) bool, ask func() (T, error)) (T, error) {
 	heard := time.After(authorizerLag)
 	for again := firstInsist; ; again = min(2*again, lastInsist) {
 		got, err := ask()
-		if !apierrors.IsForbidden(err) {
+		if !early(err) {
 			return got, requests.Short(err)
 		}
 		select {

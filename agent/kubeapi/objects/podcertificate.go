@@ -147,7 +147,7 @@ func (c *podCertificates) request(ctx context.Context, pod *v1.Pod,
 	if node == nil {
 		return next, errors.New("the node's object is not known yet")
 	}
-	account, err := insist(ctx, func() (*v1.ServiceAccount, error) {
+	account, err := insist(ctx, apierrors.IsForbidden, func() (*v1.ServiceAccount, error) {
 		return c.cfg.Client.CoreV1().ServiceAccounts(pod.Namespace).
 			Get(ctx, pod.Spec.ServiceAccountName, metav1.GetOptions{})
 	})
@@ -173,7 +173,7 @@ func (c *podCertificates) request(ctx context.Context, pod *v1.Pod,
 			UnverifiedUserAnnotations: want.UserAnnotations,
 		},
 	}
-	made, err := insist(ctx, func() (*certificatesv1.PodCertificateRequest, error) {
+	made, err := insist(ctx, apierrors.IsForbidden, func() (*certificatesv1.PodCertificateRequest, error) {
 		return c.cfg.Client.CertificatesV1().PodCertificateRequests(pod.Namespace).
 			Create(ctx, request, metav1.CreateOptions{})
 	})

@@ -21,7 +21,7 @@ func TestShort(t *testing.T) {
 	said := errors.New(strings.Repeat("denied by a webhook\n", 100_000))
 	for name, ask := range map[string]func() error{
 		"asked once": func() error {
-			_, err := insist(t.Context(), func() (*v1.Secret, error) {
+			_, err := insist(t.Context(), apierrors.IsForbidden, func() (*v1.Secret, error) {
 				return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
 					Message: said.Error(), Code: http.StatusNotFound,
 					Reason: metav1.StatusReasonNotFound}}

@@ -8,6 +8,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
@@ -23,9 +24,10 @@ const (
 	tokenJitter = 10 * time.Second
 	// tokenRetry is when a token is asked for again that could not be replaced.
 	tokenRetry = time.Minute
-	// authorizerLag is how much later than the node the API server's node authorizer may hear that
-	// a pod is the node's. It refuses until then, and mostly that is a few milliseconds: it is asked
-	// again after firstInsist, and each time after twice as long, up to lastInsist.
+	// authorizerLag is how much later than the node parts of the API server may hear that a pod is the
+	// node's: its node authorizer refuses until then, and tokens are not made for a pod that is not
+	// found. Mostly that is a few milliseconds: it is asked again after firstInsist, and each time
+	// after twice as long, up to lastInsist.
 	authorizerLag           = time.Second
 	firstInsist, lastInsist = 4 * time.Millisecond, 64 * time.Millisecond
 	// defaultTokenSeconds is the API's default.
@@ -56,7 +58,9 @@ func (o *Objects) Token(
 	if has && now.Before(held.renew) {
 		return held.text, held.renew, nil
 	}
-	fresh, err := insist(ctx, func() (token, error) { return k.request(ctx, o.cfg.Client, pod) })
+	fresh, err := insist(ctx, unheard, func() (token, error) {
+		return k.request(ctx, o.cfg.Client, pod)
+	})
 	switch {
 	case err == nil:
 		o.tokens.put(pod.UID, k, fresh)
@@ -70,6 +74,10 @@ func (o *Objects) Token(
 		return nil, time.Time{}, fmt.Errorf("failed to fetch token: %w", err)
 	}
 }
+
+// unheard reports whether the API server may only not have heard of the pod yet: its authorizer refuses
+// then, and what makes tokens does not find the pod.
+func unheard(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) }
 
 func (k tokenKey) request(
 	ctx context.Context, client kubernetes.Interface, pod *v1.Pod,

@@ -1,8 +1,9 @@
 // Package podsource is the feed "api": the pods that the API server has for this node. It lists
 // them and watches what becomes of them.
 //
-// Nothing is said of the pods before the first list was taken, and while the API server does not
-// answer they stay as they were. However often a watch ends, is too old or is cut, and whatever is
+// Only a PodList with a resource version is a list, and one that would end all that runs is asked
+// for a second time. Nothing is said of the pods before the first list was taken, and while the API
+// server does not answer they stay as they were. However often a watch ends, is too old or is cut, and whatever is
 // listed anew, source.Mux is given whole sets and finds what differs: a pod that is as it was is
 // not touched. The feed does not wait for the node's own object, as the kubelet does: no decision
 // on a pod depends on it, and a pod that is bound to the node is to run.
@@ -18,7 +19,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/numalet/numalet/agent/kubeapi"
+	"github.com/numalet/numalet/agent/kubeapi/requests"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/topology/await"
 	"github.com/numalet/numalet/topology/podspec"
@@ -49,6 +50,9 @@ type Config struct {
 	// Saw takes all pods that the API server has for the node, whenever one changed, and returns
 	// those that are to run. It must not block, nor change any.
 	Saw func(all []*v1.Pod) []*v1.Pod
+	// Running are the pods of the API server that run here, by their UIDs. A list that has none of
+	// them is not believed at once. nil: nothing runs.
+	Running func() []types.UID
 	// Restored has a value when the API server's objects are older than they were: nothing that is
 	// known of them holds.
 	Restored <-chan struct{}
@@ -90,9 +94,15 @@ func (f *Feed) Run(ctx context.Context, deliver func([]*v1.Pod)) error {
 func (f *Feed) follow(ctx context.Context) {
 	f.store.distrust()
 	mine := fields.OneTermEqualSelector("spec.nodeName", f.cfg.Node)
-	all := f.cfg.Client.CoreV1().Pods(metav1.NamespaceAll)
+	all := newPods(f.cfg.Client)
+	take := func(list []*v1.Pod) error {
+		if err := f.believe(ctx, all, list); err != nil {
+			return requests.Short(err)
+		}
+		return f.store.replace(list)
+	}
 	cache.NewReflectorWithOptions(kubeapi.Selected(f.cfg.Client, all, mine, nil), &v1.Pod{},
-		kubeapi.Store[*v1.Pod]{Put: f.store.put, Drop: f.store.drop, All: f.store.replace},
+		kubeapi.Store[*v1.Pod]{Put: f.store.put, Drop: f.store.drop, All: take},
 		cache.ReflectorOptions{Name: "pods of the node", Backoff: retries()},
 	).RunWithContext(ctx)
 }

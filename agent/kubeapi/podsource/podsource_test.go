@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/source"
 )
@@ -29,10 +30,14 @@ type site struct {
 	sets int
 }
 
-func newSite(t *testing.T, a *api) *site {
+func newSite(t *testing.T, a *api) *site { return siteWith(t, a, nil) }
+
+// siteWith is a site where those pods run.
+func siteWith(t *testing.T, a *api, running []types.UID) *site {
 	s := &site{api: a, t: t, problems: source.NewProblems(), restored: make(chan struct{}, 1)}
 	s.feed = New(Config{
 		Client: a.client(t), Node: "n", Report: s.problems.Report, Restored: s.restored,
+		Running: func() []types.UID { return running },
 		Saw: func(all []*v1.Pod) []*v1.Pod {
 			s.mu.Lock()
 			defer s.mu.Unlock()

@@ -34,6 +34,7 @@ type api struct {
 	refuse  []int         // status codes of the next requests
 	lists   int
 	watches int
+	bodies  []string // of the answers to the next lists
 }
 
 type logged struct {
@@ -157,6 +158,12 @@ func (a *api) list(w http.ResponseWriter) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.lists++
+	if len(a.bodies) > 0 {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(a.bodies[0]))
+		a.bodies = a.bodies[1:]
+		return
+	}
 	out := v1.PodList{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"},
 		ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(a.version)},
