@@ -27,6 +27,9 @@ type Route struct {
 	Handler http.Handler
 	// Slash: the path may end with a slash, as old clients write it.
 	Slash bool
+	// Stream: the answer is sent as it is made, and goes on for as long as it takes. Others are made
+	// in memory first, one for all who ask for the same at the same time.
+	Stream bool
 }
 
 // PodsRoute lists pods as a v1.PodList.
@@ -168,9 +171,13 @@ func (m methods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // join is one handler for all routes. Where there is none, it is a 404 whatever the method.
-func join(all []Route) (http.Handler, error) {
+func join(all []Route, under *underWay) (http.Handler, error) {
 	patterns := map[string]methods{}
 	for _, r := range append(all, Route{Pattern: "/", Handler: http.NotFoundHandler()}) {
+		if !r.Stream {
+			r.Handler = newWhole(r.Handler, under)
+		}
+		r.Handler = used(r.Handler, r.Stream)
 		if err := r.add(patterns, r.Pattern); err != nil {
 			return nil, err
 		}

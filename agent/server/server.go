@@ -75,12 +75,13 @@ func New(c Config) (*Server, error) {
 		healthz.PingHealthz,
 		healthz.NamedCheck("log", s.log.check),
 	}, c.Checks...))
+	under := newUnderWay(maxUnderWay)
 	m := newMeasures()
 	if err := m.Register(c.Registry); err != nil {
 		return nil, err
 	}
 	for _, l := range c.Listeners {
-		e, err := open(l, health, m)
+		e, err := open(l, health, under, m)
 		if err != nil {
 			s.close()
 			return nil, err
@@ -90,15 +91,16 @@ func New(c Config) (*Server, error) {
 	return s, nil
 }
 
-func open(l Listener, health []Route, m *measures) (*endpoint, error) {
+func open(l Listener, health []Route, under *underWay, m *measures) (*endpoint, error) {
 	routes := slices.Concat(health, l.Routes)
-	handler, err := join(routes)
+	handler, err := join(routes, under)
 	if err != nil {
 		return nil, err
 	}
 	if l.Authorize != nil {
-		handler = l.Authorize(known(handler))
+		handler = l.Authorize(handler)
 	}
+	handler = patient(handler)
 	if l.Type != "" {
 		handler = m.count(l.Type, routes, handler)
 	}
@@ -115,19 +117,6 @@ func open(l Listener, health []Route, m *measures) (*endpoint, error) {
 	return &endpoint{listener: listener, server: newHTTPServer(handler)}, nil
 }
 
-// connection is the key of a request's connection in its context.
-type connection struct{}
-
-// known has the connections of clients that may do something stay when there are too many.
-func known(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c, ok := r.Context().Value(connection{}).(net.Conn); ok {
-			bounded.Keep(c)
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
 func newHTTPServer(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           handler,
@@ -135,9 +124,8 @@ func newHTTPServer(handler http.Handler) *http.Server {
 		IdleTimeout:       idleTimeout,
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      requestTimeout,
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, connection{}, c)
-		},
+		ConnContext:       withClient,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 	}
 }
 

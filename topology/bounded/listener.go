@@ -28,23 +28,26 @@ func Connections() int {
 	return int(max(least, min(most, files.Cur/2/listeners)))
 }
 
-// Listener accepts for ever: when there are limit connections, the one over which nothing has gone
-// for the longest time is closed for the next one, of those that are not kept if there is any.
+// Listener accepts for ever: when there are limit connections, one is closed for the next. Those of
+// strangers go first, then idle ones, those with a request under way, and streams last; of the same
+// kind one of the user who has the most, over which nothing has gone for the longest time.
 func Listener(l net.Listener, limit int) net.Listener {
 	return &listener{Listener: l, limit: limit, open: sets.New[*conn]()}
 }
 
-// Keep has a connection of a Listener, which may be under TLS, be closed after those of clients that
-// did not get as far: an exec over which nothing goes is not to go for a hundred strangers.
-func Keep(c net.Conn) {
+// Use says that a request of a user, who is known, goes over a connection of a Listener, which may be
+// under TLS, until done is called; stream: its answer is one that goes on. Each call of Use has one of
+// done.
+func Use(c net.Conn, user string, stream bool) (done func()) {
 	if under, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = under.NetConn()
 	}
-	if own, ok := c.(*conn); ok {
-		own.of.mu.Lock()
-		defer own.of.mu.Unlock()
-		own.kept = true
+	own, ok := c.(*conn)
+	if !ok {
+		return func() {}
 	}
+	own.use(user, stream, 1)
+	return func() { own.use(user, stream, -1) }
 }
 
 type listener struct {
@@ -72,8 +75,12 @@ func (l *listener) add(c *conn) (idle *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.open) >= l.limit {
+		of := map[string]int{}
 		for other := range l.open {
-			if idle == nil || other.before(idle) {
+			of[other.user]++
+		}
+		for other := range l.open {
+			if idle == nil || other.before(idle, of) {
 				idle = other
 			}
 		}
@@ -92,15 +99,44 @@ func (l *listener) remove(c *conn) {
 type conn struct {
 	net.Conn
 	of *listener
-	// The listener's lock guards when something last went over it, and whether it is kept.
-	moved time.Time
-	kept  bool
+	// The listener's lock guards what follows.
+	moved             time.Time // when something last went over it
+	known             bool      // it has had a request of a user
+	user              string
+	requests, streams int // under way
 }
 
-// before reports whether a connection goes before another one.
-func (c *conn) before(other *conn) bool {
-	if c.kept != other.kept {
-		return !c.kept
+func (c *conn) use(user string, stream bool, more int) {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	c.known, c.user = true, user
+	c.requests += more
+	if stream {
+		c.streams += more
+	}
+}
+
+// rank is the greater, the later a connection goes.
+func (c *conn) rank() int {
+	switch {
+	case c.streams > 0:
+		return 3
+	case c.requests > 0:
+		return 2
+	case c.known:
+		return 1
+	default:
+		return 0
+	}
+}
+
+// before reports whether a connection goes before another one; of is how many each user has.
+func (c *conn) before(other *conn, of map[string]int) bool {
+	if a, b := c.rank(), other.rank(); a != b {
+		return a < b
+	}
+	if a, b := of[c.user], of[other.user]; a != b {
+		return a > b
 	}
 	return c.moved.Before(other.moved)
 }

@@ -2,7 +2,6 @@ package bounded
 
 import (
 	"crypto/tls"
-	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -99,46 +98,73 @@ func TestIdleConnectionsMakeWay(t *testing.T) {
 	}
 }
 
-// A connection that is to be kept outlives those that are not, however idle it is; of kept ones the
-// one over which nothing went for the longest time goes.
-func TestKeptConnectionsStay(t *testing.T) {
-	const limit = 5
-	l, dial := echo(t, limit)
-	keep := func() net.Conn {
-		c := dial()
-		if !asks(t, c) {
-			t.Fatal("not answered")
+// serve is a listener whose connections the test has, with what accepts one.
+func serve(t *testing.T, limit int) (accept func() (client, server net.Conn)) {
+	t.Helper()
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := Listener(inner, limit)
+	t.Cleanup(func() { _ = l.Close() })
+	return func() (client, server net.Conn) {
+		t.Helper()
+		client, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
 		}
-		l.mu.Lock()
-		all := slices.Collect(maps.Keys(l.open))
-		l.mu.Unlock()
-		for _, open := range all {
-			if open.RemoteAddr().String() == c.LocalAddr().String() {
-				Keep(tls.Server(open, nil))
+		server, err = l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _, _ = client.Close(), server.Close() })
+		return client, server
+	}
+}
+
+func closed(c net.Conn) bool {
+	_, err := c.Write([]byte{1})
+	return err != nil
+}
+
+// Which connections make way, in order: those of strangers, idle ones, those with a request under way,
+// streams; of the same kind those of the user who has the most of them, so that nobody's many streams
+// cut another one's.
+func TestWhoMakesWay(t *testing.T) {
+	accept := serve(t, 8)
+	names, all := []string{}, map[string]net.Conn{}
+	begin := func(name, user string, requests, streams int, ends bool) {
+		_, c := accept()
+		names, all[name] = append(names, name), c
+		for i := range requests + streams {
+			// TLS lies between the server and its connections.
+			if done := Use(tls.Server(c, nil), user, i < streams); ends {
+				done()
 			}
 		}
-		return c
 	}
-	first := keep()
-	for range 5 * limit {
-		if !asks(t, dial()) {
-			t.Fatal("a stranger was not answered")
+	begin("stream of one", "one", 0, 1, false)
+	begin("first stream of many", "many", 0, 1, false)
+	begin("second stream of many", "many", 1, 1, false)
+	begin("request of many", "many", 1, 0, false)
+	begin("first idle of many", "many", 3, 0, true)
+	begin("second idle of many", "many", 0, 1, true)
+	begin("idle of one", "one", 1, 0, true)
+	begin("stranger", "", 0, 0, true)
+	var went []string
+	for range 20 { // from the sixth on new has more streams than many, and makes way itself
+		_, next := accept()
+		Use(next, "new", true)
+		for _, name := range names {
+			if closed(all[name]) && !slices.Contains(went, name) {
+				went = append(went, name)
+			}
 		}
 	}
-	if !asks(t, first) {
-		t.Error("the connection that was to be kept was closed for strangers")
-	}
-	var others []net.Conn
-	for range limit {
-		others = append(others, keep())
-	}
-	if asks(t, first) {
-		t.Error("the oldest of kept connections was not closed for another one")
-	}
-	for i, c := range others {
-		if !asks(t, c) {
-			t.Errorf("the %d. was closed", i)
-		}
+	want := []string{"stranger", "first idle of many", "second idle of many", "idle of one",
+		"request of many"}
+	if !slices.Equal(went, want) {
+		t.Errorf("in this order went %q, want %q", went, want)
 	}
 }
 

@@ -11,9 +11,11 @@ import (
 	"k8s.io/component-helpers/apimachinery/lease"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/kubeapi"
 	"github.com/numalet/numalet/agent/mailbox"
+	"github.com/numalet/numalet/topology/oneline"
 )
 
 // renewals is how many times a lease is renewed in its duration.
@@ -38,8 +40,9 @@ func (n *Nodes) newLease() lease.Controller {
 		v1.NamespaceNodeLease, n.prepare)
 }
 
-// prepare completes a lease before it is created or renewed: it goes with the node. The versions of
-// a lease grow with each renewal: one that is smaller than the last is of another history.
+// prepare completes a lease before it is created or renewed: it goes with the node, and is held by it,
+// whatever somebody else wrote there. The versions of a lease grow with each renewal: one that is
+// smaller than the last is of another history.
 func (n *Nodes) prepare(l *coordinationv1.Lease) error {
 	last, _ := n.seen.get()
 	if last == nil {
@@ -50,6 +53,12 @@ func (n *Nodes) prepare(l *coordinationv1.Lease) error {
 			APIVersion: "v1", Kind: "Node", Name: last.Name, UID: last.UID,
 		}}
 	}
+	if holder := ptr.Deref(l.Spec.HolderIdentity, ""); holder != last.Name && holder != "" {
+		klog.Background().Info("The node's lease is held by another name; it is renewed with the node's",
+			"holder", oneline.Of(holder), "node", last.Name)
+	}
+	l.Spec.HolderIdentity = &last.Name
+	l.Spec.LeaseDurationSeconds = ptr.To(int32(n.cfg.Periods.Lease / time.Second))
 	n.compare(l.ResourceVersion, n.renewed)
 	n.renewed = l.ResourceVersion
 	return nil

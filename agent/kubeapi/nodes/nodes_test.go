@@ -390,6 +390,25 @@ func TestFlapping(t *testing.T) {
 	})
 }
 
+// TestLeaseOfAForeignHolder: a lease that somebody else wrote another holder and another duration into
+// is the node's with the next renewal.
+func TestLeaseOfAForeignHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		holder, long := "somebody", int32(86400)
+		r := newRig(t, Identity{}, &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: v1.NamespaceNodeLease, Name: "n"},
+			Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &long},
+		})
+		defer r.run()()
+		time.Sleep(11 * time.Second)
+		l, err := r.CoordinationV1().Leases(v1.NamespaceNodeLease).Get(t.Context(), "n",
+			metav1.GetOptions{})
+		if err != nil || *l.Spec.HolderIdentity != "n" || *l.Spec.LeaseDurationSeconds != 40 {
+			t.Errorf("renewed as %+v, %v", l, err)
+		}
+	})
+}
+
 // TestLeaseDeleted: a lease that somebody deletes is there again with the next renewal, and so is one
 // that the API server does not give for a while; it goes with the node.
 func TestLeaseDeleted(t *testing.T) {

@@ -181,16 +181,17 @@ func (a *Access) ClientCAs() *x509.CertPool {
 // Authorize lets requests through to next that are allowed, and answers the others.
 func (a *Access) Authorize(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if refused := a.refuse(r); refused != nil {
+		user, refused := a.admit(r)
+		if refused != nil {
 			refused.Answer(w)
 			return
 		}
-		next.ServeHTTP(w, r)
+		next.ServeHTTP(w, server.WithUser(r, user))
 	})
 }
 
-// refuse is the answer to a request that is not let through; nil: it is.
-func (a *Access) refuse(r *http.Request) *server.Refusal {
+// admit is who makes a request, or the answer if it is not let through.
+func (a *Access) admit(r *http.Request) (user string, refused *server.Refusal) {
 	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
 	defer cancel()
 	log := klog.FromContext(ctx)
@@ -200,7 +201,7 @@ func (a *Access) refuse(r *http.Request) *server.Refusal {
 			log.V(2).Info("A request was not let in", "path", r.URL.Path, "from", r.RemoteAddr,
 				"err", err)
 		}
-		return &server.Refusal{Code: http.StatusUnauthorized, Text: "Unauthorized"}
+		return "", &server.Refusal{Code: http.StatusUnauthorized, Text: "Unauthorized"}
 	}
 	var asked []string
 	verb := ""
@@ -210,15 +211,15 @@ func (a *Access) refuse(r *http.Request) *server.Refusal {
 		if err != nil {
 			log.Error(err, "Whether a request is allowed could not be found out",
 				"user", who.User.GetName(), "verb", verb, "subresource", what.GetSubresource())
-			return &server.Refusal{Code: http.StatusInternalServerError, Text: fmt.Sprintf(
+			return "", &server.Refusal{Code: http.StatusInternalServerError, Text: fmt.Sprintf(
 				"Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)",
 				who.User.GetName(), verb, what.GetSubresource())}
 		}
 		if decision == authorizer.DecisionAllow {
-			return nil
+			return who.User.GetName(), nil
 		}
 	}
-	return &server.Refusal{Code: http.StatusForbidden, Text: fmt.Sprintf(
+	return "", &server.Refusal{Code: http.StatusForbidden, Text: fmt.Sprintf(
 		"Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)\n",
 		who.User.GetName(), verb, asked)}
 }

@@ -187,6 +187,21 @@ func TestTLS(t *testing.T) {
 		CipherSuites: only(weak)}); err == nil {
 		t.Error("a weak cipher is spoken by default")
 	}
+	const cbc = "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA"
+	if err := connect(plain, &tls.Config{MaxVersion: tls.VersionTLS12,
+		CipherSuites: only(cbc, "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA")}); err == nil {
+		t.Error("CBC is spoken by default")
+	}
+	if !slices.Contains(defaultSuites(), tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256) ||
+		slices.Contains(defaultSuites(), tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA) {
+		t.Errorf("suites by default: %v", defaultSuites())
+	}
+	named := &kubeletv1beta1.KubeletConfiguration{TLSCipherSuites: []string{cbc, strong}}
+	if config, err := TLS(named, source, nil); err != nil ||
+		!slices.Equal(config.CipherSuites, []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA,
+			tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384}) {
+		t.Errorf("of suites that are named there are %v, %v", config, err)
+	}
 	if asked == 0 {
 		t.Error("the authorities are not asked for with each connection")
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"strings"
 
 	cliflag "k8s.io/component-base/cli/flag"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
@@ -13,6 +14,17 @@ import (
 // and must not block.
 type Source interface {
 	Certificate() (*tls.Certificate, error)
+}
+
+// defaultSuites are Go's own for TLS 1.2 without those that do not authenticate what they encrypt in
+// one (CBC). The ones of TLS 1.3 are not chosen.
+func defaultSuites() (out []uint16) {
+	for _, s := range tls.CipherSuites() {
+		if !strings.Contains(s.Name, "_CBC_") {
+			out = append(out, s.ID)
+		}
+	}
+	return out
 }
 
 // TLS is what handshakes are made with. Clients are asked for a certificate and may do without;
@@ -26,6 +38,9 @@ func TLS(k *kubeletv1beta1.KubeletConfiguration, from Source, clientCAs func() *
 	suites, err := cliflag.TLSCipherSuites(k.TLSCipherSuites)
 	if err != nil {
 		return nil, fmt.Errorf("tlsCipherSuites: %w", err)
+	}
+	if len(suites) == 0 {
+		suites = defaultSuites()
 	}
 	curves, err := cliflag.TLSCurvePreferences(k.TLSCurvePreferences)
 	if err != nil {

@@ -50,6 +50,7 @@ func Route(c Config) server.Route {
 	}
 	return server.Route{
 		Method: http.MethodPost, Pattern: "/checkpoint/{namespace}/{pod}/{container}",
+		Stream:  true,
 		Handler: server.Long(http.HandlerFunc(handler), patience),
 	}
 }

@@ -30,7 +30,8 @@ func Configz(configuration any) server.Route {
 // Profiles are pprof's. A profile over time has to end within the server's limit, a minute.
 func Profiles() []server.Route {
 	out := []server.Route{
-		{Method: http.MethodGet, Pattern: "/debug/pprof/", Handler: http.HandlerFunc(pprof.Index)},
+		{Method: http.MethodGet, Pattern: "/debug/pprof/", Handler: http.HandlerFunc(pprof.Index),
+			Stream: true},
 		{Method: http.MethodPost, Pattern: "/debug/pprof/symbol",
 			Handler: http.HandlerFunc(pprof.Symbol)},
 	}
@@ -39,7 +40,7 @@ func Profiles() []server.Route {
 		"/debug/pprof/symbol": pprof.Symbol, "/debug/pprof/trace": pprof.Trace,
 	} {
 		out = append(out, server.Route{
-			Method: http.MethodGet, Pattern: pattern, Handler: handler,
+			Method: http.MethodGet, Pattern: pattern, Handler: handler, Stream: true,
 		})
 	}
 	return out

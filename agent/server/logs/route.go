@@ -50,6 +50,7 @@ func Route(c Config) server.Route {
 	}
 	return server.Route{
 		Method: http.MethodGet, Pattern: "/containerLogs/{namespace}/{pod}/{container}",
+		Stream:  true,
 		Handler: server.Long(http.HandlerFunc(handler), c.Patience),
 	}
 }

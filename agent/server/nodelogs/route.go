@@ -43,7 +43,7 @@ func Route(c Config) server.Route {
 		c.show(w, r, q)
 	}
 	return server.Route{
-		Method: http.MethodGet, Pattern: "/logs/",
+		Method: http.MethodGet, Pattern: "/logs/", Stream: true,
 		Handler: server.Long(http.HandlerFunc(handler), c.Patience),
 	}
 }

@@ -68,14 +68,17 @@ func Routes(c Config) ([]server.Route, error) {
 		{"/portForward/{namespace}/{pod}", s.portForward},
 		{"/portForward/{namespace}/{pod}/{uid}", s.portForward},
 	} {
-		out = append(out, server.Route{Method: http.MethodGet, Pattern: in.path, Handler: in.handler},
-			server.Route{Method: http.MethodPost, Pattern: in.path, Handler: in.handler})
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			out = append(out, server.Route{Method: method, Pattern: in.path, Handler: in.handler,
+				Stream: true})
+		}
 	}
 	for _, path := range []string{
 		"/run/{namespace}/{pod}/{container}", "/run/{namespace}/{pod}/{uid}/{container}",
 	} {
 		out = append(out, server.Route{
 			Method: http.MethodPost, Pattern: path, Handler: http.HandlerFunc(s.run),
+			Stream: true,
 		})
 	}
 	return out, nil
