@@ -20,6 +20,10 @@ func ContainerLogPath(container string, attempt uint32) string {
 	return filepath.Join(container, fmt.Sprintf("%d.log", attempt))
 }
 
+// LogsDirOf is the node's pod log root of a container's log file. The directories below it are made by
+// agents and runtimes, and none is a link.
+func LogsDirOf(path string) string { return filepath.Dir(filepath.Dir(filepath.Dir(path))) }
+
 // LegacyLogName is the file name of the link to a container's log in /var/log/containers.
 func LegacyLogName(pod *v1.Pod, container, containerID string) string {
 	const suffix = ".log"

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -22,7 +21,12 @@ const keptAttempts = 5
 
 // Next is the attempt that comes after all those at a container that have a log.
 func (p Place) Next(pod *v1.Pod, container string) uint32 {
-	attempts, _, err := p.attempts(pod, container)
+	dir, err := p.open(pod, container)
+	if dir == nil || err != nil {
+		return 0
+	}
+	defer dir.Close()
+	attempts, _, err := attempts(dir)
 	if err != nil || len(attempts) == 0 {
 		return 0
 	}
@@ -32,13 +36,18 @@ func (p Place) Next(pod *v1.Pod, container string) uint32 {
 // Keep takes that a container whose record was removed keeps its log: only those of the oldest
 // attempts at it go, if there are too many.
 func (p Place) Keep(pod cri.Pod, c cri.Container) error {
-	attempts, names, err := p.attempts(pod.Reference(), c.Name)
+	dir, err := p.open(pod.Reference(), c.Name)
+	if dir == nil {
+		return err
+	}
+	defer dir.Close()
+	attempts, names, err := attempts(dir)
 	errs := []error{err}
 	for _, old := range attempts[:max(len(attempts)-keptAttempts, 0)] {
 		prefix := strconv.FormatUint(uint64(old), 10) + ".log"
 		for _, name := range names {
 			if name == prefix || Rotated(prefix, strings.TrimSuffix(name, unfinished)) {
-				errs = append(errs, files.Remove(filepath.Join(p.dir(pod.Reference(), c.Name), name)))
+				errs = append(errs, remove(dir, name))
 			}
 		}
 	}
@@ -48,20 +57,25 @@ func (p Place) Keep(pod cri.Pod, c cri.Container) error {
 	return nil
 }
 
-func (p Place) dir(pod *v1.Pod, container string) string {
-	return filepath.Dir(filepath.Join(cri.PodLogDir(p.Dir, pod), cri.ContainerLogPath(container, 0)))
+// open opens the directory with the logs of a container; nil: there is none.
+func (p Place) open(pod *v1.Pod, container string) (*files.Folder, error) {
+	dir, err := files.OpenFolder(p.Dir, filepath.Dir(
+		filepath.Join(cri.PodLogDir(p.Dir, pod), cri.ContainerLogPath(container, 0))))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return dir, err
 }
 
-// attempts are those at a container that have a log, in order, and all files in its directory.
-func (p Place) attempts(pod *v1.Pod, container string) (out []uint32, names []string, err error) {
-	entries, err := os.ReadDir(p.dir(pod, container))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, nil
-	}
+func remove(dir *files.Folder, name string) error { return files.Remove(dir.Path(name)) }
+
+// attempts are those that have a log in a container's directory, in order, and all files there.
+func attempts(dir *files.Folder) (out []uint32, names []string, err error) {
+	names, err = dir.Names(-1)
+	slices.Sort(names)
 	all := sets.New[uint32]()
-	for _, e := range entries {
-		names = append(names, e.Name())
-		number, _, _ := strings.Cut(e.Name(), ".log")
+	for _, name := range names {
+		number, _, _ := strings.Cut(name, ".log")
 		if n, err := strconv.ParseUint(number, 10, 31); err == nil {
 			all.Insert(uint32(n))
 		}

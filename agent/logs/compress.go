@@ -31,8 +31,9 @@ func moveNew(from, to string) error {
 
 // compress puts a compressed file in the place of a plain one: at every moment one of them is
 // whole.
-func compress(ctx context.Context, path string) (err error) {
-	from, err := files.Open(path, os.O_RDONLY)
+func compress(ctx context.Context, dir *files.Folder, base string) (err error) {
+	path := dir.Path(base)
+	from, err := dir.Open(base)
 	if err != nil {
 		return err
 	}

@@ -3,8 +3,6 @@ package logs
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -32,19 +30,21 @@ func (p Place) Link(pod cri.Pod, container, id string) string {
 // Remove removes the log of a container that the runtime has no more, with what it was rotated to,
 // and the link to it.
 func (p Place) Remove(pod cri.Pod, c cri.Container) error {
-	path := filepath.Join(cri.PodLogDir(p.Dir, pod.Reference()),
-		cri.ContainerLogPath(c.Name, c.Attempt))
-	errs := []error{files.Remove(path)}
+	var errs []error
 	if link := p.Link(pod, c.Name, c.ID); link != "" {
 		errs = append(errs, files.Remove(link))
 	}
-	entries, err := os.ReadDir(filepath.Dir(path))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	dir, err := p.open(pod.Reference(), c.Name)
+	errs = append(errs, err)
+	if dir != nil {
+		defer dir.Close()
+		names, err := dir.Names(-1)
 		errs = append(errs, err)
-	}
-	for _, e := range entries {
-		if name := e.Name(); Rotated(filepath.Base(path), strings.TrimSuffix(name, unfinished)) {
-			errs = append(errs, files.Remove(filepath.Join(filepath.Dir(path), name)))
+		base := filepath.Base(cri.ContainerLogPath(c.Name, c.Attempt))
+		for _, name := range names {
+			if name == base || Rotated(base, strings.TrimSuffix(name, unfinished)) {
+				errs = append(errs, remove(dir, name))
+			}
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/files"
 )
 
 // patience is how long the runtime may take to open a log again.
@@ -112,7 +113,7 @@ func (r *Rotation) due() (out []log, err error) {
 				out = append(out, log{container: c.ID, path: path, missing: true})
 			case err != nil:
 				errs = append(errs, err)
-			case info.Mode().IsRegular() && info.Size() >= r.cfg.MaxSize:
+			case files.Sole(info) && info.Size() >= r.cfg.MaxSize:
 				out = append(out, log{container: c.ID, path: path})
 			}
 		}
@@ -125,19 +126,25 @@ func (r *Rotation) rotate(ctx context.Context, l log) error {
 	if l.missing {
 		return r.reopen(ctx, l)
 	}
-	old := l.path + "." + time.Now().Format(stampFormat)
-	if err := moveNew(l.path, old); err != nil {
+	dir, err := files.OpenFolder(r.cfg.LogsDir, filepath.Dir(l.path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	base := filepath.Base(l.path)
+	now, old := dir.Path(base), dir.Path(base+"."+time.Now().Format(stampFormat))
+	if err := moveNew(now, old); err != nil {
 		return err
 	}
 	if err := r.reopen(ctx, l); err != nil {
 		// Unless the runtime did open it, and only its answer is missing.
-		back := moveNew(old, l.path)
+		back := moveNew(old, now)
 		if errors.Is(back, fs.ErrExist) {
 			back = nil
 		}
 		return errors.Join(err, back)
 	}
-	return r.tidy(ctx, l.path)
+	return r.tidy(ctx, dir, base)
 }
 
 // reopen has the runtime open the log. A container that is gone needs none.
@@ -152,23 +159,19 @@ func (r *Rotation) reopen(ctx context.Context, l log) error {
 }
 
 // tidy leaves as many files of the log as there may be.
-func (r *Rotation) tidy(ctx context.Context, path string) error {
-	dir := filepath.Dir(path)
-	entries, err := os.ReadDir(dir)
+func (r *Rotation) tidy(ctx context.Context, dir *files.Folder, base string) error {
+	names, err := dir.Names(-1)
 	if err != nil {
 		return err
 	}
-	var names []string
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	t := tidy(filepath.Base(path), names, r.cfg.MaxFiles-1)
+	slices.Sort(names)
+	t := tidy(base, names, r.cfg.MaxFiles-1)
 	var errs []error
 	for _, name := range t.remove {
-		errs = append(errs, os.Remove(filepath.Join(dir, name)))
+		errs = append(errs, os.Remove(dir.Path(name)))
 	}
 	for _, name := range t.compress {
-		errs = append(errs, compress(ctx, filepath.Join(dir, name)))
+		errs = append(errs, compress(ctx, dir, name))
 	}
 	return errors.Join(errs...)
 }

@@ -1,6 +1,7 @@
 package logs
 
 import (
+	"bytes"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/files"
 )
 
 // runtime has containers that write to their logs, as one does: to the file that it opened,
@@ -206,7 +208,12 @@ func TestCrash(t *testing.T) {
 			if err != nil {
 				run.t.Fatal(err)
 			}
-			if err := compress(run.t.Context(), old); err != nil {
+			dir, err := files.OpenFolder(run.dir, filepath.Dir(old))
+			if err != nil {
+				run.t.Fatal(err)
+			}
+			defer dir.Close()
+			if err := compress(run.t.Context(), dir, filepath.Base(old)); err != nil {
 				run.t.Fatal(err)
 			}
 			put(run, ".19990101-000000", string(text))
@@ -336,6 +343,52 @@ func TestElsewhere(t *testing.T) {
 	}
 	if got := run.names("a"); len(got) != 1 {
 		t.Errorf("files %q", got)
+	}
+}
+
+// TestForeignFiles: what a link to another folder or a hard link lets look like a log, or like a rotated
+// one, is neither renamed, nor compressed, nor removed.
+func TestForeignFiles(t *testing.T) {
+	run := newRuntime(t, "a", "b", "c")
+	other := t.TempDir()
+	secret := filepath.Join(other, "0.log")
+	linked := filepath.Join(other, "linked")
+	for _, name := range []string{secret, secret + ".20000101-000000", secret + ".20000102-000000",
+		linked} {
+		if err := os.WriteFile(name, bytes.Repeat([]byte("secret\n"), 100), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := list(t, other)
+	soft, hard, old := filepath.Dir(run.path("a")), run.path("b"), run.path("c")+".20000101-000000"
+	run.write("c", 12)
+	for _, err := range []error{
+		os.RemoveAll(soft), os.Symlink(other, soft), os.Remove(hard), os.Link(linked, hard),
+		os.Link(linked, old), os.WriteFile(run.path("c")+".20000102-000000", nil, 0o600),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := run.rotation().Look(t.Context()); err == nil {
+			t.Error("nothing is said of a folder that is a link")
+		}
+	}
+	place, pod := Place{Dir: run.dir}, cri.Pod{Namespace: "n", Name: "pod", UID: "uid"}
+	a := cri.Container{Name: "a"}
+	if place.Remove(pod, a) == nil || place.Keep(pod, a) == nil ||
+		place.Next(pod.Reference(), "a") != 0 {
+		t.Error("a folder that is a link counts as one of logs")
+	}
+	if got := list(t, other); !slices.Equal(got, before) {
+		t.Errorf("of %q are left %q", before, got)
+	}
+	if got := run.names("b"); len(got) != 1 {
+		t.Errorf("a hard link became %q", got)
+	}
+	if _, err := os.Lstat(old + ".gz"); err == nil {
+		t.Error("what a hard link leads to was compressed, into a file that has one name")
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/files"
 )
 
@@ -124,7 +125,7 @@ func (r records) TerminationMessage(
 	}
 	fallback := container.TerminationMessagePolicy == v1.TerminationMessageFallbackToLogsOnError
 	if len(message) == 0 && fallback && exit.Code != 0 && exit.LogPath != "" {
-		tail, err := readEnd(exit.LogPath, logWindow)
+		tail, err := readLogEnd(exit.LogPath)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return "", fmt.Errorf("read log of container %q: %w", container.Name, err)
 		}
@@ -158,6 +159,20 @@ func readForeignMessage(dir string) ([]byte, error) {
 	return readEnd(filepath.Join(dir, newest.Name()), maxMessage)
 }
 
+// readLogEnd reads the end of a container's log.
+func readLogEnd(path string) ([]byte, error) {
+	dir, err := files.OpenFolder(cri.LogsDirOf(path), filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	file, err := dir.Open(filepath.Base(path))
+	if err != nil {
+		return nil, err
+	}
+	return endOf(file, logWindow)
+}
+
 // readEnd reads the last n bytes of a regular file at most. It neither follows a link nor waits
 // for a pipe.
 func readEnd(path string, n int64) ([]byte, error) {
@@ -165,13 +180,18 @@ func readEnd(path string, n int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return endOf(file, n)
+}
+
+// endOf reads the last n bytes of a regular file at most, and closes it.
+func endOf(file *os.File, n int64) ([]byte, error) {
 	defer file.Close()
 	info, err := file.Stat()
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
+		return nil, fmt.Errorf("%s is not a regular file", file.Name())
 	}
 	start := max(info.Size()-n, 0)
 	return io.ReadAll(io.NewSectionReader(file, start, n))

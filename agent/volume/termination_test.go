@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -108,6 +109,28 @@ func TestTerminationMessageOfAdopted(t *testing.T) {
 	}
 	if got := message(t, v, pod, Exit{Attempt: 7}); got != "" {
 		t.Errorf("our own attempt has message %q", got)
+	}
+}
+
+// What a link to another folder or a hard link shows in place of a log is no message.
+func TestFallbackToForeignFiles(t *testing.T) {
+	v, _ := newVolumes(t, Config{})
+	pod, _ := started(t, v, 0)
+	pod.Spec.Containers[0].TerminationMessagePolicy = v1.TerminationMessageFallbackToLogsOnError
+	logs, other := t.TempDir(), t.TempDir()
+	secret := filepath.Join(other, "0.log")
+	write(t, secret, "2026-01-02T03:04:05.678901234Z stdout F secret\n")
+	if err := errors.Join(os.MkdirAll(filepath.Join(logs, "pod/hard"), 0o755),
+		os.Link(secret, filepath.Join(logs, "pod/hard/0.log")),
+		os.Symlink(other, filepath.Join(logs, "pod/soft"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"hard", "soft"} {
+		exit := Exit{Code: 1, LogPath: filepath.Join(logs, "pod", name, "0.log")}
+		if got, err := v.TerminationMessage(pod, &pod.Spec.Containers[0], exit); err == nil ||
+			strings.Contains(got, "secret") {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
 	}
 }
 

@@ -397,7 +397,7 @@ func TestLeaseOfAForeignHolder(t *testing.T) {
 		holder, long := "somebody", int32(86400)
 		r := newRig(t, Identity{}, &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Namespace: v1.NamespaceNodeLease, Name: "n"},
-			Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &long},
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &long},
 		})
 		defer r.run()()
 		time.Sleep(11 * time.Second)

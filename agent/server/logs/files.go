@@ -13,13 +13,16 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/logs"
+	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/files"
 )
 
 // maxFiles bounds how many files one log may have: a hundred times what anybody rotates to.
 const maxFiles = 1000
 
-// segment is one file of a log.
+// segment is one file of a log. Its directory is below LogsDirOf, and neither it nor what is on the way
+// there is a link, nor has the file other names: a pod that may write among logs is not to have others'
+// files shown.
 type segment struct {
 	path string
 	info fs.FileInfo // of when it was found
@@ -29,12 +32,13 @@ func (s segment) compressed() bool { return strings.HasSuffix(s.path, ".gz") }
 
 // segments are the files of the log at path that there are now, the oldest first.
 func segments(path string) ([]segment, error) {
-	dir, err := os.Open(filepath.Dir(path))
+	dir, err := files.OpenFolder(cri.LogsDirOf(path), filepath.Dir(path))
 	if err != nil {
 		return nil, err
 	}
-	names, err := dir.Readdirnames(maxFiles)
-	if err = errors.Join(err, dir.Close()); err != nil && !errors.Is(err, io.EOF) {
+	defer dir.Close()
+	names, err := dir.Names(maxFiles)
+	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	base := filepath.Base(path)
@@ -45,15 +49,14 @@ func segments(path string) ([]segment, error) {
 	})
 	var out []segment
 	for _, name := range append(names, base) {
-		one := filepath.Join(filepath.Dir(path), name)
-		info, err := os.Lstat(one)
+		info, err := os.Lstat(dir.Path(name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // it was rotated, or removed, meanwhile
 		}
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, segment{one, info})
+		out = append(out, segment{filepath.Join(filepath.Dir(path), name), info})
 	}
 	return out, nil
 }
@@ -61,7 +64,12 @@ func segments(path string) ([]segment, error) {
 // open opens a segment for reading; what it reads is the text. The file is what is read of. Of
 // compressed text that is damaged there is what can be read.
 func (s segment) open() (io.Reader, *os.File, error) {
-	f, err := files.Open(s.path, os.O_RDONLY)
+	dir, err := files.OpenFolder(cri.LogsDirOf(s.path), filepath.Dir(s.path))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer dir.Close()
+	f, err := dir.Open(filepath.Base(s.path))
 	if err != nil || !s.compressed() {
 		return f, f, err
 	}

@@ -8,11 +8,14 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/numalet/numalet/topology/files"
 )
 
 // folder is a file system of the regular files below a folder of the host. A link is followed if it
 // leads to another place below it: the kubelet's and ours to containers' logs do. Pipes and devices
-// are not opened: they could block, or never end.
+// are not opened: they could block, or never end. Nor are files with other names (hard links), which
+// may be of anywhere else.
 type folder struct{ path string }
 
 // Open is fs.FS's.
@@ -38,7 +41,7 @@ func (f folder) Open(name string) (fs.File, error) {
 		return nil, err
 	}
 	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+	if err == nil && !info.IsDir() && !files.Sole(info) {
 		err = &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
 	}
 	if err != nil {

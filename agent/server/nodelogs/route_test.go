@@ -38,6 +38,9 @@ func aFolder(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
+	if err := os.Link(filepath.Join(outside, "secret"), filepath.Join(root, "hard")); err != nil {
+		t.Fatal(err)
+	}
 	if err := syscall.Mkfifo(filepath.Join(root, "pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -76,6 +79,7 @@ func TestRoute(t *testing.T) {
 		{"/logs/link.log", 200, "of a pod\n"},
 		{"/logs/none", 404, ""}, {"/logs/secret", 403, ""}, {"/logs/out/secret", 403, ""},
 		{"/logs/up/passwd", 403, ""}, {"/logs/../../etc/passwd", 404, ""},
+		{"/logs/hard", 403, ""}, {"/logs/?query=hard", 404, "no logs of hard"},
 		{"/logs/pipe", 403, ""}, {"/logs/x%00", 404, ""},
 
 		{"/logs/?query=known", 200, "--utc\n--no-pager\n--output=short-precise\n--unit=known\n"},

@@ -1,0 +1,83 @@
+package files
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Folder is a directory to which no link leads. Whoever exchanges what is on the way to it changes
+// nothing for those who have it open.
+type Folder struct{ f *os.File }
+
+// OpenFolder opens a directory below root. Root may be a link, nothing below it may.
+func OpenFolder(root, path string) (*Folder, error) {
+	within, err := filepath.Rel(root, path)
+	if err != nil || !filepath.IsLocal(within) {
+		return nil, fmt.Errorf("%s is not below %s", path, root)
+	}
+	at, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	name := root
+	for part := range strings.SplitSeq(within, "/") {
+		name = filepath.Join(name, part)
+		fd, err := unix.Openat(int(at.Fd()), part,
+			unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+			err = fmt.Errorf("is no directory but a link or a file; remove it: %w", err)
+		}
+		if closed := at.Close(); err == nil {
+			err = closed
+		}
+		if err != nil {
+			return nil, fmt.Errorf("open %s: %w", name, err)
+		}
+		at = os.NewFile(uintptr(fd), name)
+	}
+	return &Folder{at}, nil
+}
+
+// Close closes it.
+func (d *Folder) Close() error { return d.f.Close() }
+
+// Path leads to a file in the directory, wherever that is by now.
+func (d *Folder) Path(name string) string {
+	return fmt.Sprintf("/proc/self/fd/%d/%s", d.f.Fd(), name)
+}
+
+// Names are those of at most so many entries.
+func (d *Folder) Names(most int) ([]string, error) {
+	f, err := os.Open(d.Path("."))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.Readdirnames(most)
+}
+
+// Open opens a regular file in the directory that has this name only: of one with another name it is
+// not known whose it is.
+func (d *Folder) Open(name string) (*os.File, error) {
+	f, err := Open(d.Path(name), os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err != nil || !Sole(info) {
+		return nil, errors.Join(fmt.Errorf("%s has other names too (hard links)",
+			filepath.Join(d.f.Name(), name)), err, f.Close())
+	}
+	return f, nil
+}
+
+// Sole reports whether a file is a regular one with one name. One that is being removed has none.
+func Sole(info os.FileInfo) bool {
+	s, ok := info.Sys().(*syscall.Stat_t)
+	return ok && info.Mode().IsRegular() && s.Nlink <= 1
+}

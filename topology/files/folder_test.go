@@ -1,0 +1,86 @@
+package files
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// world is a root with a/b/file in it, and a folder of somebody else's.
+func world(t *testing.T) (root, other string) {
+	t.Helper()
+	root, other = t.TempDir(), t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "a/b"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{filepath.Join(root, "a/b/file"), filepath.Join(other, "secret")} {
+		if err := os.WriteFile(path, []byte("it is "+path), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root, other
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// No part below the root is a link, and a path does not leave it; the root itself may be a link.
+func TestFolder(t *testing.T) {
+	root, other := world(t)
+	link := filepath.Join(t.TempDir(), "root")
+	must(t, os.Symlink(root, link))
+	must(t, os.Symlink("b", filepath.Join(root, "a/beside")))
+	must(t, os.Symlink(other, filepath.Join(root, "outside")))
+	must(t, os.Mkdir(filepath.Join(other, "below"), 0o755))
+	for path, why := range map[string]string{
+		"a/b": "", "a": "", ".": "", "a/../a/b": "",
+		"a/beside": "remove it", "outside": "remove it", "outside/below": "remove it",
+		"a/b/file": "remove it", "a/none": "no such file", "..": "is not below", "../x": "is not below",
+	} {
+		d, err := OpenFolder(link, filepath.Join(link, path))
+		if why == "" && err != nil || why != "" && (err == nil || !strings.Contains(err.Error(), why)) {
+			t.Errorf("%s: %v, want %q", path, err, why)
+		}
+		if err == nil {
+			must(t, d.Close())
+		}
+	}
+}
+
+// A folder stays the one that was opened, whatever is exchanged on the way to it, and of its files
+// those are opened that are regular and have no other name.
+func TestFolderStays(t *testing.T) {
+	root, other := world(t)
+	d, err := OpenFolder(root, filepath.Join(root, "a/b"))
+	must(t, err)
+	defer d.Close()
+	must(t, os.Rename(filepath.Join(root, "a"), filepath.Join(root, "moved")))
+	must(t, os.Symlink(other, filepath.Join(root, "a")))
+	f, err := d.Open("file")
+	must(t, err)
+	text, err := io.ReadAll(f)
+	if err != nil || !strings.HasSuffix(string(text), "a/b/file") {
+		t.Errorf("%q, %v", text, err)
+	}
+	must(t, f.Close())
+	must(t, os.Link(filepath.Join(other, "secret"), d.Path("hard")))
+	must(t, os.Symlink(filepath.Join(other, "secret"), d.Path("soft")))
+	must(t, os.Mkdir(d.Path("folder"), 0o755))
+	for _, name := range []string{"hard", "soft", "folder", "none"} {
+		if f, err := d.Open(name); err == nil {
+			t.Errorf("%s was opened: %v", name, f.Close())
+		}
+	}
+	names, err := d.Names(-1)
+	slices.Sort(names)
+	if want := []string{"file", "folder", "hard", "soft"}; err != nil || !slices.Equal(names, want) {
+		t.Errorf("%q, %v", names, err)
+	}
+}
