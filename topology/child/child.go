@@ -2,12 +2,15 @@
 package child
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/numalet/numalet/topology/files"
 )
@@ -21,6 +24,8 @@ type Server struct {
 	Args    []string
 	Env     []string // beside that of this process
 	Log     string   // a file that its output is appended to
+	// Memory is how many bytes it may have of its own; 0: as many as there are.
+	Memory uint64
 	// Outlives: it goes on when this process is killed. Otherwise it dies with it.
 	Outlives bool
 
@@ -40,6 +45,9 @@ func (s *Server) Start() error {
 	defer log.Close()
 	cmd := exec.Command(s.Program, s.Args...)
 	cmd.Env = append(os.Environ(), s.Env...)
+	if s.Memory > 0 {
+		cmd.Env = append(cmd.Env, fmt.Sprintf("GOMEMLIMIT=%d", s.Memory/4*3))
+	}
 	cmd.Stdout, cmd.Stderr = log, log
 	// A group of its own: Ctrl-C at the terminal is for us, who then stop it in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -48,6 +56,13 @@ func (s *Server) Start() error {
 	}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", s.Name(), err)
+	}
+	if s.Memory > 0 {
+		limit := unix.Rlimit{Cur: s.Memory, Max: s.Memory}
+		if err := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_DATA, &limit, nil); err != nil {
+			return errors.Join(fmt.Errorf("limit the memory of %s: %w", s.Name(), err),
+				cmd.Process.Kill(), cmd.Wait())
+		}
 	}
 	exited := make(chan struct{})
 	s.cmd, s.exited = cmd, exited

@@ -18,6 +18,8 @@ type Config struct {
 	Dir string
 	// Audit has the API server log every request; see Cluster.AuditLog.
 	Audit bool
+	// Memory is how many bytes each server may have; 0: as many as there are.
+	Memory uint64
 }
 
 // Names in Dir.
@@ -137,7 +139,8 @@ func (c Config) scheduler() *child.Server {
 }
 
 func (c Config) process(name string, args ...string) *child.Server {
-	return &child.Server{Program: c.program(name), Args: args, Log: c.path(name + ".log")}
+	return &child.Server{Program: c.program(name), Args: args, Log: c.path(name + ".log"),
+		Memory: c.Memory}
 }
 
 // egress has the API server reach the nodes through the tunnel.

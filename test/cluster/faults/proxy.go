@@ -34,6 +34,7 @@ type Proxy struct {
 	mu      sync.Mutex // guards what follows
 	random  *rand.Rand
 	trouble Trouble
+	instead func(http.ResponseWriter, *http.Request) bool
 	over    chan struct{} // closed and replaced when the trouble changes
 	open    map[net.Conn]bool
 }
@@ -176,8 +177,26 @@ func (p *Proxy) draw(watch bool) (t Trouble, over <-chan struct{}) {
 	return p.trouble, p.over
 }
 
+// Instead has requests be answered in place of the API server that answer returns true for; nil: none
+// are. It is called by many goroutines.
+func (p *Proxy) Instead(answer func(http.ResponseWriter, *http.Request) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.instead = answer
+}
+
+func (p *Proxy) answered(w http.ResponseWriter, r *http.Request) bool {
+	p.mu.Lock()
+	answer := p.instead
+	p.mu.Unlock()
+	return answer != nil && answer(w, r)
+}
+
 // ServeHTTP lets a request pass, or not.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if p.answered(w, r) {
+		return
+	}
 	watch := r.URL.Query().Get("watch") != ""
 	t, over := p.draw(watch)
 	if t.Hang && !await.On(r.Context(), over) {

@@ -65,6 +65,9 @@ func (t Trouble) String() string {
 	return out
 }
 
+// Say answers one request that is none of a watch with the status.
+func (t Trouble) Say(w http.ResponseWriter) { t.answer(w, false) }
+
 // answer says what the API server would with this status. A watch learns of it as an event, with
 // which watches end whose version is too old.
 func (t Trouble) answer(w http.ResponseWriter, watch bool) {

@@ -91,7 +91,10 @@ func as(t testing.TB, plane *controlplane.Cluster, binaries string) Cluster {
 }
 
 // Own returns a control plane that no other test uses, for what a test does to all of it.
-func Own(t testing.TB) Cluster {
+func Own(t testing.TB) Cluster { return Limited(t, 0) }
+
+// Limited is Own, and each of its servers has so many bytes of memory at most; 0: it has no limit.
+func Limited(t testing.TB, memory uint64) Cluster {
 	t.Helper()
 	binaries := Binaries(t)
 	dir, err := os.MkdirTemp("", "nl-") // sockets' paths have little room
@@ -99,7 +102,8 @@ func Own(t testing.TB) Cluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	plane, err := controlplane.Start(t.Context(), controlplane.Config{Binaries: binaries, Dir: dir})
+	plane, err := controlplane.Start(t.Context(), controlplane.Config{Binaries: binaries, Dir: dir,
+		Memory: memory})
 	if err != nil {
 		t.Fatal(err)
 	}
