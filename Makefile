@@ -9,15 +9,15 @@ GPU ?=
 RUN_FLAGS ?=
 # for make bench, like -bench=Merge, -short, or -count=6 for benchstat to tell noise from change
 BENCH_FLAGS ?=
-# for make faults
-ROUNDS ?= 200
+# for make faults (200) and make attack (100)
+ROUNDS ?=
 VERSION ?= $(shell git describe --tags --always --abbrev=12 --dirty 2>/dev/null)
 VERSION_VAR := github.com/numalet/numalet/agent/version.build
 export CGO_ENABLED ?= 0
 # All is built alike, the servers of tests too, so that what it shares is compiled once.
 export GOFLAGS ?= -trimpath
 
-.PHONY: help build run test unit sim containerd numa cluster race fuzz guests soak walk faults bench peer schedulers proto check clean
+.PHONY: help build run test unit sim containerd numa cluster race fuzz guests soak walk faults attack bench peer schedulers proto check clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,8 +86,13 @@ peer: ## numalet beside the stock kubelet, PEER_ROUNDS (3), on a quiet machine (
 
 faults: ## ROUNDS (200) accidents of each kind that befall a node of a cluster, for hours (root)
 	test/tools/install.sh && cluster=$$(test/tools/build.sh cluster) && tools=$$(test/tools/build.sh) && \
-	NUMALET_FAULT_ROUNDS=$(ROUNDS) NUMALET_CLUSTER=$$cluster NUMALET_TOOLS=$$tools \
+	NUMALET_FAULT_ROUNDS=$(or $(ROUNDS),200) NUMALET_CLUSTER=$$cluster NUMALET_TOOLS=$$tools \
 	  go test ./test/cluster -run 'TestFaults' -count=1 -v -timeout 8h
+
+attack: build ## ROUNDS (100) of each attack on a node and its API server, ATTACK_SEED repeats a run (root)
+	cluster=$$(test/tools/build.sh cluster) && NUMALET_BINARY=$(CURDIR)/$(BIN) \
+	NUMALET_ATTACK_ROUNDS=$(or $(ROUNDS),100) NUMALET_ATTACK_SEED=$(ATTACK_SEED) NUMALET_CLUSTER=$$cluster \
+	  go test ./test/cluster -run 'TestAttacks$$' -count=1 -v -timeout 8h
 
 schedulers: ## 200 pods on four nodes by two schedulers, one of which reads NodeResourceTopology (root)
 	NUMALET_CLUSTER=$$(test/tools/build.sh cluster) \

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/numalet/numalet/test/harness"
 )
@@ -115,7 +116,16 @@ func (f *frames) ask(i int) bool {
 // deafClients: they ask for the node's pods, over hundreds of streams, and read nothing. A pod starts
 // beside them.
 func (a *attacked) deafClients() {
-	for range 40 { // whose status each answer has
+	const large = 5
+	for i := range large { // so that each answer has a megabyte
+		a.pod(fmt.Sprint("large", i), func(p *v1.Pod) {
+			p.Annotations = map[string]string{"a": strings.Repeat("x", 200<<10)}
+		})
+	}
+	for i := range large {
+		await(a.t, a.c, a.c.Namespace, fmt.Sprint("large", i), runs)
+	}
+	for range 40 {
 		c := a.dial("http/1.1")
 		fmt.Fprintf(c, "GET /pods HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", a.reader)
 	}
@@ -137,6 +147,9 @@ func (a *attacked) deafClients() {
 	a.c.Apply(bound(a.n.Name, "beside", ""))
 	await(a.t, a.c, a.c.Namespace, "beside", runs)
 	a.remove("beside")
+	for i := range large {
+		a.remove(fmt.Sprint("large", i))
+	}
 }
 
 // rapidResets: requests are sent and given up at once, over some connections. A pod starts beside them.

@@ -195,15 +195,16 @@ func (a *attacked) refusedWrites() {
 		return true
 	}
 	a.proxy.Instead(refuse)
-	const pods, lasting = 5, 5 * time.Second
+	const pods, lasting = 5, 8 * time.Second
 	for i := range pods {
 		a.pod(fmt.Sprint("refused", i), nil)
 	}
 	time.Sleep(lasting)
-	// At once, and after 0.2, 0.6, 1.4, 3 s and longer, for each change of a status, of which a pod that
-	// starts has a few. It was 60 a second.
-	if n := writes.Load(); n > pods*40 {
-		a.t.Errorf("%d writes were tried of %d pods in %v", n, pods, lasting)
+	// At once, after 0.2, 0.6, 1.4, 3 and 6.2 s, and when a status changes, as it does a few times when a
+	// pod starts; not each 0.2 s.
+	a.t.Logf("%d writes were tried of %d pods in %v", writes.Load(), pods, lasting)
+	if n := writes.Load(); n > pods*20 {
+		a.t.Errorf("%d writes were tried, want at most %d", n, pods*20)
 	}
 	a.proxy.Instead(nil)
 	for i := range pods {

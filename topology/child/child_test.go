@@ -29,6 +29,15 @@ func TestStartEndAgain(t *testing.T) {
 	if err := s.Died(); err == nil || !strings.HasSuffix(err.Error(), "so says me") {
 		t.Errorf("it has ended, and %v", err)
 	}
+	s.Memory, s.Args = 1<<30, []string{"-c",
+		`until [ "$(ulimit -d)" = 1048576 ]; do :; done; echo limited to $GOMEMLIMIT`}
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	<-s.Exited()
+	if err := s.Died(); err == nil || !strings.HasSuffix(err.Error(), "limited to 805306368") {
+		t.Errorf("it has ended, and %v", err)
+	}
 	s.Program = "/nonexistent"
 	if err := s.Start(); err == nil || !strings.HasPrefix(err.Error(), "start nonexistent: ") {
 		t.Errorf("what there is not was started: %v", err)
