@@ -346,8 +346,8 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// TestForeignFiles: what a link to another folder or a hard link lets look like a log, or like a rotated
-// one, is neither renamed, nor compressed, nor removed.
+// TestForeignFiles: what a link to another folder or a hard link lets look like a log, or like a
+// rotated one, is neither renamed, nor compressed, nor removed.
 func TestForeignFiles(t *testing.T) {
 	run := newRuntime(t, "a", "b", "c")
 	other := t.TempDir()

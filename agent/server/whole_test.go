@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -95,7 +96,8 @@ func TestAnAnswerThatNobodyWants(t *testing.T) {
 		ask(4 * time.Second)
 		ask(3 * time.Second)
 		asking.Wait()
-		if want := []time.Duration{time.Second, 4 * time.Second}; fmt.Sprint(ended) != fmt.Sprint(want) {
+		want := []time.Duration{time.Second, 4 * time.Second}
+		if !slices.Equal(ended, want) {
 			t.Errorf("answers ended after %v, want %v", ended, want)
 		}
 		if len(h.lines) > 0 || len(under.texts) > 0 || under.total != 0 {

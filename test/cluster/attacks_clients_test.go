@@ -54,7 +54,8 @@ func (a *attacked) manyConnections() {
 	for range 110 + a.random.IntN(50) {
 		c := a.dial("http/1.1")
 		fmt.Fprintf(c, "GET /healthz HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", a.weak)
-		if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || line != "HTTP/1.1 200 OK\r\n" {
+		line, err := bufio.NewReader(c).ReadString('\n')
+		if err != nil || line != "HTTP/1.1 200 OK\r\n" {
 			a.t.Fatalf("one who may ask for the node's health is answered %q, %v", line, err)
 		}
 	}

@@ -12,9 +12,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/test/cluster/faults"
 	"github.com/numalet/numalet/test/harness"
@@ -53,8 +52,9 @@ func (a *attacked) muchDownward() {
 		}
 		source := v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: items}}
 		if a.random.IntN(2) == 0 {
-			source = v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
-				{DownwardAPI: &v1.DownwardAPIProjection{Items: items}}}}}
+			source = v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{
+				Sources: []v1.VolumeProjection{
+					{DownwardAPI: &v1.DownwardAPIProjection{Items: items}}}}}
 		}
 		mounts(p, source)
 	})
@@ -109,7 +109,8 @@ func (a *attacked) manyKeys() {
 	p := await(a.t, a.c, a.c.Namespace, "keys", runs)
 	for i := range 3 {
 		key := fmt.Sprint("k", a.random.IntN(9000))
-		a.c.MustRun("patch", "configmap", "keys", "--patch", fmt.Sprintf(`{"data": {%q: "%d"}}`, key, i))
+		a.c.MustRun("patch", "configmap", "keys", "--patch",
+			fmt.Sprintf(`{"data": {%q: "%d"}}`, key, i))
 		awaitFile(a.t, a.n, p, "kubernetes.io~configmap/v/"+key, fmt.Sprint(i))
 	}
 	a.remove("keys")

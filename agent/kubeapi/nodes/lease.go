@@ -54,7 +54,7 @@ func (n *Nodes) prepare(l *coordinationv1.Lease) error {
 		}}
 	}
 	if holder := ptr.Deref(l.Spec.HolderIdentity, ""); holder != last.Name && holder != "" {
-		klog.Background().Info("The node's lease is held by another name; it is renewed with the node's",
+		klog.Background().Info("Somebody else holds the node's lease; it is renewed with the node's name",
 			"holder", oneline.Of(holder), "node", last.Name)
 	}
 	l.Spec.HolderIdentity = &last.Name

@@ -173,7 +173,8 @@ func (c *podCertificates) request(ctx context.Context, pod *v1.Pod,
 			UnverifiedUserAnnotations: want.UserAnnotations,
 		},
 	}
-	made, err := insist(ctx, apierrors.IsForbidden, func() (*certificatesv1.PodCertificateRequest, error) {
+	made, err := insist(ctx, apierrors.IsForbidden, func() (
+		*certificatesv1.PodCertificateRequest, error) {
 		return c.cfg.Client.CertificatesV1().PodCertificateRequests(pod.Namespace).
 			Create(ctx, request, metav1.CreateOptions{})
 	})

@@ -3,8 +3,8 @@
 //
 // Only a PodList with a resource version is a list, and one that would end all that runs is asked
 // for a second time. Nothing is said of the pods before the first list was taken, and while the API
-// server does not answer they stay as they were. However often a watch ends, is too old or is cut, and whatever is
-// listed anew, source.Mux is given whole sets and finds what differs: a pod that is as it was is
+// server does not answer they stay as they were. However often a watch ends, is too old or is cut,
+// and whatever is listed anew, source.Mux is given whole sets and finds what differs: a pod that is as it was is
 // not touched. The feed does not wait for the node's own object, as the kubelet does: no decision
 // on a pod depends on it, and a pod that is bound to the node is to run.
 //

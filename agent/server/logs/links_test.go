@@ -43,7 +43,8 @@ func TestLinksAreNotFollowed(t *testing.T) {
 				t.Fatal(err)
 			}
 			var out bytes.Buffer
-			err := Log{Path: log, Running: func() bool { return false }}.Copy(t.Context(), &out, Options{})
+			ended := func() bool { return false }
+			err := Log{Path: log, Running: ended}.Copy(t.Context(), &out, Options{})
 			if err == nil || out.Len() > 0 {
 				t.Errorf("shown is %q, %v", &out, err)
 			}
