@@ -208,7 +208,10 @@ func (d deviceDemand) choose(later []Container, hint topology.Hint, got *Contain
 // there yet it puts the question into the plan, and goes on without.
 func (d deviceDemand) chooseOne(r deviceRequest, later []Container,
 	hint topology.Hint) ([]string, error) {
-	key := AskKey{Container: d.container, Resource: r.resource.Name}
+	key := AskKey{
+		Container: d.container, Resource: r.resource.Name,
+		Ahead: d.from.draft.plan.Ahead != nil,
+	}
 	req := d.from.request(r, later)
 	req.Hint = hint
 	advice, asked := d.from.draft.advice[key]
