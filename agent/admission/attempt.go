@@ -25,8 +25,12 @@ type admitter struct {
 
 // attempt decides on one pod with what is known now, and does what follows.
 func (a *admitter) attempt(ctx context.Context, e *entry, t *turn) {
-	d := a.decide(e, a.pods.ledger, t)
+	d := a.decide(e, t.line.ledger(a, t.at), t)
 	if a.reread(ctx, e, d.stale()) {
+		return
+	}
+	if other := a.before(e, &d, t); other != nil {
+		a.standBehind(e, other, &d)
 		return
 	}
 	if (d.kind == planned || d.kind == checked) && d.Outcome != Admit {
@@ -96,6 +100,7 @@ func (a *admitter) admit(ctx context.Context, e *entry, d Decision) {
 		reserved := plan.Pod
 		reserved.BootID = a.cfg.BootID
 		e.tries.unsound = !a.view.sound(e.pod, reserved)
+		a.unguess(e, reserved)
 		a.pods.give(e, allocating, reservation{pod: reserved})
 		a.start(ctx, e, func(ctx context.Context) completion {
 			return a.calls.assign(ctx, reserved)
@@ -218,6 +223,9 @@ func (a *admitter) completed(e *entry, c completion) {
 	switch e.state {
 	case asking:
 		e.preferences = e.preferences.answered(c.asked, c.advice, c.err)
+		if mayPass(c.err) {
+			a.silence(c)
+		}
 		a.pods.move(e, queued, e.has)
 	case rereading:
 		a.pods.move(e, queued, e.has)
