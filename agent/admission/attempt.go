@@ -25,7 +25,7 @@ type admitter struct {
 
 // attempt decides on one pod with what is known now, and does what follows.
 func (a *admitter) attempt(ctx context.Context, e *entry, t *turn) {
-	d := a.decide(e, t.line.ledger(a, t.at), t)
+	d, others := a.choose(e, t)
 	if a.reread(ctx, e, d.stale()) {
 		return
 	}
@@ -45,6 +45,9 @@ func (a *admitter) attempt(ctx context.Context, e *entry, t *turn) {
 	}
 	switch d.Outcome {
 	case Admit:
+		if d.Case.Plan.Ask == nil {
+			others.take(a.pods)
+		}
 		a.admit(ctx, e, d)
 	case Wait:
 		a.wait(e, d)
@@ -83,10 +86,10 @@ func (a *admitter) admit(ctx context.Context, e *entry, d Decision) {
 	case d.kind == adopted || d.kind == unplanned:
 		a.adopt(e, d)
 	case plan.Ask != nil:
-		// What the pod would get without advice is its own meanwhile, so that the pods behind
-		// it do not get ahead. The advice may lead to other devices in the end.
+		// What the pod would get without advice is its own meanwhile, or what it claims, so that the
+		// pods behind it do not get ahead. The advice may lead to other devices in the end.
 		has := e.has
-		if len(plan.Pod.Containers) > 0 {
+		if len(plan.Pod.Containers) > 0 && !a.claimsContested(e) {
 			has = reservation{tentative, plan.Pod}
 		}
 		a.pods.give(e, asking, has)

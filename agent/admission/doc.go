@@ -50,9 +50,10 @@
 // While it is not admitted a pod has one of three reservations. A claim, while it waits, is what
 // nobody who comes later gets; terminating pods may have it still. A tentative one, while a plugin
 // is asked or the pod stands in line for that, is a guess: what it would get without the answer. It
-// counts for those only who come later, and nobody is turned away for it. What is assigned, while Allocate and the
-// commit run or are tried again, is its own. A claim that breaks is replaced by another, if need be
-// one of those of the pods behind.
+// counts for those only who come later, and nobody is turned away for it. What is assigned, while
+// Allocate and the commit run or are tried again, is its own. A claim that breaks is replaced by
+// another, if need be one of those of the pods behind. Devices of which a plugin has a preference may be exchanged for
+// others on the same nodes.
 //
 // A pod that ran before, with its sandbox alive and its assignment recorded under this boot, is
 // adopted: no plan, no Allocate, no write. One that is alive and has no record is planned like any

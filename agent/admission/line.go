@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/allocation"
@@ -57,7 +58,7 @@ func (e *entry) hasTurn() bool {
 	case queued, rereading:
 		return len(e.preferences.advice) > 0 && e.has.kind != assigned
 	case finishing, canceling:
-		return e.guesses()
+		return e.has.kind != assigned
 	}
 	return false
 }
@@ -110,18 +111,26 @@ func (l *line) pass(a *admitter, e *entry) {
 	}
 }
 
+// holder is the pod that has the turn for what the pod wants, or stands in line for it before it.
+func (l *line) holder(a *admitter, e *entry) *entry {
+	l.look(a)
+	for _, name := range a.contested(e) {
+		switch has, last := l.turns[name], l.last[name]; {
+		case has == e:
+		case has != nil && has.hasTurn():
+			return has
+		case last != nil && last.unsettled():
+			return last
+		}
+	}
+	return nil
+}
+
 // before is the pod of which has to be known what it gets before the decision counts; nil: none.
 func (a *admitter) before(e *entry, d *Decision, t *turn) *entry {
 	if d.kind == planned && a.chooses(e, d) {
-		for _, name := range a.contested(e) {
-			has, last := t.line.turns[name], t.line.last[name]
-			switch {
-			case has == e:
-			case has != nil && has.hasTurn():
-				return has
-			case last != nil && last.unsettled():
-				return last
-			}
+		if other := t.line.holder(a, e); other != nil {
+			return other
 		}
 	}
 	guess := t.line.guess
@@ -197,21 +206,28 @@ func (a *admitter) unguess(e *entry, gets allocation.Pod) {
 // silence has nobody in line wait for a plugin that has not answered about another pod in time.
 func (a *admitter) silence(c completion) {
 	for _, o := range a.pods.order {
-		if o.state != behind || o.least[c.asked.Resource] == 0 || o.preferences.silent.Has(c.asked.Resource) {
+		if o.state != behind || o.least[c.asked.Resource] == 0 ||
+			o.preferences.silent.Has(c.asked.Resource) {
 			continue
 		}
-		container := ""
-		for in := range podspec.Containers(o.pod) {
-			for _, r := range podspec.DeviceRequests(in) {
-				if r.Resource == c.asked.Resource && container == "" {
-					container = in.Name
-				}
-			}
+		key := allocation.AskKey{
+			Container: firstWith(o.pod, c.asked.Resource), Resource: c.asked.Resource,
 		}
-		key := allocation.AskKey{Container: container, Resource: c.asked.Resource}
 		err := fmt.Errorf("asked about %s it said: %w", klog.KObj(c.entry.pod), c.err)
 		o.preferences = o.preferences.answered(key, nil, err)
 		o.preferences.advice = nil
 		a.cfg.Unadvised(o.pod, key, err)
 	}
+}
+
+// firstWith is the first container that requests the resource.
+func firstWith(pod *v1.Pod, resource string) string {
+	for c := range podspec.Containers(pod) {
+		for _, r := range podspec.DeviceRequests(c) {
+			if r.Resource == resource {
+				return c.Name
+			}
+		}
+	}
+	return ""
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology"
 )
 
 // pairs is a plugin that prefers devices whose numbers differ by two, as GPUs that are joined so. It
@@ -71,17 +72,22 @@ func (d *desk) gpus() string {
 
 // Pods that come together get what they would get one by one.
 func TestPodsThatComeTogetherGetWhatPluginsPrefer(t *testing.T) {
-	for _, after := range []bool{false, true} { // the plugin comes after the pods
+	// The plugin is there, comes after the pods, or was there and comes back.
+	for _, after := range []string{"", "new", "back"} {
 		for _, wait := range []time.Duration{0, 2 * time.Minute} {
-			if after && wait == 0 {
+			if after != "" && wait == 0 {
 				continue
 			}
 			bubble(t, func(t *testing.T, dir string) {
 				p := newPairs(8)
 				p.takes = 100 * time.Millisecond
 				all := p.Inventory()
-				if after {
+				switch r := all.Resources["example.com/gpu"]; after {
+				case "new":
 					p.inventory.Store(&deviceplugin.Inventory{})
+				case "back":
+					r.Connected = false
+					p.set(r)
 				}
 				d := open(t, dir, &p.plugins, func(c *Config) { c.Wait, c.Plugins = wait, p })
 				defer d.stop()
@@ -91,7 +97,7 @@ func TestPodsThatComeTogetherGetWhatPluginsPrefer(t *testing.T) {
 					}
 				})
 				synctest.Wait()
-				if after {
+				if after != "" {
 					d.hear()
 					p.inventory.Store(&all)
 					d.queue.Poke()
@@ -103,7 +109,7 @@ func TestPodsThatComeTogetherGetWhatPluginsPrefer(t *testing.T) {
 					t.Errorf("said %s", got)
 				}
 				if got := d.gpus(); got != "a=d0,d2 b=d1,d3 c=d4,d6 d=d5,d7" {
-					t.Errorf("after %v, wait %v: %s", after, wait, got)
+					t.Errorf("after %q, wait %v: %s", after, wait, got)
 				}
 				asked := strings.Join(p.asked, "; ")
 				if asked != "2 of d0 d1 d2 d3 d4 d5 d6 d7; 2 of d1 d3 d4 d5 d6 d7; 2 of d4 d5 d6 d7" {
@@ -211,4 +217,34 @@ func TestLineGoesOnWithoutThoseWhoLeave(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A pod that claims devices is offered what those behind it claim on the same nodes, and they get its
+// own in exchange.
+func TestClaimsAreExchangedOnTheSameNodes(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		p := newPairs(8)
+		r := p.Inventory().Resources["example.com/gpu"]
+		for i, d := range r.Devices {
+			d.Nodes = topology.NewNodeSet(topology.NodeID(i / 2 % 2))
+		}
+		r.Connected = false
+		p.set(r)
+		d := open(t, dir, &p.plugins, func(c *Config) { c.Plugins = p })
+		defer d.stop()
+		for _, name := range []string{"a", "b", "c", "d"} {
+			d.queue.Submit(pod(name, "example.com/gpu=2"), false)
+		}
+		synctest.Wait()
+		r.Connected = true
+		p.set(r)
+		d.queue.Poke()
+		synctest.Wait()
+		if got := d.gpus(); got != "a=d4,d5 b=d6,d7 c=d0,d1 d=d2,d3" {
+			t.Error(got)
+		}
+		if asked := strings.Join(p.asked, "; "); asked != "2 of d0 d1 d4 d5; 2 of d2 d3 d6 d7" {
+			t.Errorf("asked %s", asked)
+		}
+	})
 }

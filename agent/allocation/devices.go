@@ -197,7 +197,7 @@ func (d deviceDemand) choose(later []Container, hint topology.Hint, got *Contain
 			if err != nil {
 				return err
 			}
-			set = DeviceSet{Resource: r.resource.Name, IDs: ids, Nodes: nodesOf(r.resource, ids)}
+			set = NewDeviceSet(r.resource, ids)
 		}
 		got.Devices = append(got.Devices, set)
 	}
@@ -222,6 +222,11 @@ func (d deviceDemand) chooseOne(r deviceRequest, later []Container,
 	}
 	req.Advice = advice
 	return deviceplugin.Choose(req)
+}
+
+// NewDeviceSet is those devices of the resource, without an answer.
+func NewDeviceSet(r deviceplugin.Resource, ids []string) DeviceSet {
+	return DeviceSet{Resource: r.Name, IDs: ids, Nodes: nodesOf(r, ids)}
 }
 
 // nodesOf is where the devices are; nil when none of them is anywhere in particular.
