@@ -12,8 +12,8 @@ import (
 )
 
 // A claim names devices before their plugin was asked. When a pod has its turn, it is offered, beside
-// what it claims itself, what those behind it claim on the same NUMA nodes; of what it takes they get
-// as many in exchange on these nodes, so that each of their claims is as good as before.
+// what it claims itself, what those behind it claim on the same NUMA nodes; of what it takes they
+// get as many in exchange on these nodes, so that each of their claims is as good as before.
 
 // exchange is the claims of pods that give devices to the one that is decided on.
 type exchange map[*entry]reservation
@@ -22,9 +22,10 @@ type exchange map[*entry]reservation
 func (a *admitter) choose(e *entry, t *turn) (Decision, exchange) {
 	ledger := t.line.ledger(a, t.at)
 	if a.claimsContested(e) && t.line.holder(a, e) == nil {
-		if offered, any := a.offer(e, ledger, t.at); any {
+		if offered, more := a.offer(e, ledger, t.at); more {
 			d := a.decide(e, offered, t)
-			if x, ok := a.exchanged(e, d.Held, t.at); d.Outcome == Admit && (ok || d.Case.Plan.Ask != nil) {
+			x, ok := a.exchanged(e, d.Held, t.at)
+			if d.Outcome == Admit && (ok || d.Case.Plan.Ask != nil) {
 				return d, x
 			}
 		}
@@ -40,7 +41,8 @@ func (a *admitter) claimsContested(e *entry) bool {
 	})
 }
 
-// claimants are the pods behind that place whose claims can be changed: nothing of theirs is recorded.
+// claimants are the pods behind that place whose claims can be changed: nothing of theirs is
+// recorded.
 func (a *admitter) claimants(at int) (out []*entry) {
 	for _, o := range a.pods.order[at+1:] {
 		if _, recorded := a.pods.stored.Pods[o.pod.UID]; o.claims() && !recorded && !o.state.goes() {
@@ -51,7 +53,8 @@ func (a *admitter) claimants(at int) (out []*entry) {
 }
 
 // offer is the ledger without what those behind can exchange with the pod.
-func (a *admitter) offer(e *entry, l allocation.Ledger, at int) (offered allocation.Ledger, any bool) {
+func (a *admitter) offer(e *entry, l allocation.Ledger, at int) (
+	offered allocation.Ledger, more bool) {
 	mine := allocation.TakenBy(e.has.pod).Devices
 	for _, name := range a.contested(e) {
 		r, places := a.view.inventory.Resources[name], map[topology.NodeSet]bool{}
@@ -74,11 +77,11 @@ func (a *admitter) offer(e *entry, l allocation.Ledger, at int) (offered allocat
 			if left.Len() < entry.Assigned.Devices[name].Len() {
 				entry.Assigned.Devices = maps.Clone(entry.Assigned.Devices)
 				entry.Assigned.Devices[name] = left
-				l, any = l.With(o.pod.UID, entry), true
+				l, more = l.With(o.pod.UID, entry), true
 			}
 		}
 	}
-	return l, any
+	return l, more
 }
 
 // exchanged are the claims of those behind when the pod has what it gets; false if there is too
@@ -120,7 +123,8 @@ func (a *admitter) exchanged(e *entry, gets allocation.Pod, at int) (exchange, b
 }
 
 // exchangedIn is what the pod has with other devices of a resource.
-func exchangedIn(p allocation.Pod, r deviceplugin.Resource, swaps map[string]string) allocation.Pod {
+func exchangedIn(p allocation.Pod, r deviceplugin.Resource,
+	swaps map[string]string) allocation.Pod {
 	p.Containers = maps.Clone(p.Containers)
 	for name, c := range p.Containers {
 		c.Devices = slices.Clone(c.Devices)

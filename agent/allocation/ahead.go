@@ -25,33 +25,33 @@ import (
 //
 // If that leads nowhere either, it returns the first plan, with what is in the way apart from the
 // order. In pod scope all containers go to one place, so that there is nothing to look ahead for.
-func (first *draft) lookAhead(refused *Rejection) (*draft, error) {
-	v, last := first.view, 0
+func (d *draft) lookAhead(refused *Rejection) (*draft, error) {
+	v, last := d.view, 0
 	if v.Scope == topology.PodScope && v.Policy != topology.None {
-		return first, refused
+		return d, refused
 	}
-	for _, a := range first.containers {
+	for _, a := range d.containers {
 		if a.kind != podspec.Init {
 			last++
 		}
 	}
 	orders := []func(a, b int) int{}
-	if last < len(first.containers) {
+	if last < len(d.containers) {
 		orders = append(orders, func(a, b int) int { return a - b })
 	}
 	if last > 1 && v.Own.IsEmpty() {
-		orders = append(orders, first.largestFirst())
+		orders = append(orders, d.largestFirst())
 	}
 	for _, order := range orders {
-		d := newDraft(v.withoutInits(first.pod), first.pod, first.advice)
-		d.plan.Ahead, d.given = refused, map[string][]memory.Block{}
-		err := d.placeAhead(order, v.Own)
-		if err == nil || d.plan.Ask != nil {
-			return d, err
+		ahead := newDraft(v.withoutInits(d.pod), d.pod, d.advice)
+		ahead.plan.Ahead, ahead.given = refused, map[string][]memory.Block{}
+		err := ahead.placeAhead(order, v.Own)
+		if err == nil || ahead.plan.Ask != nil {
+			return ahead, err
 		}
-		first.learn(d, refused, err)
+		d.learn(ahead, refused, err)
 	}
-	return first, refused
+	return d, refused
 }
 
 // withoutInits is the view without what the pod's init containers have.
@@ -122,17 +122,17 @@ func (d *draft) handOn() {
 
 // learn takes over from a plan that looked ahead and failed as well what is in the way of a place
 // that the policy allows: without an init container's place in it.
-func (first *draft) learn(ahead *draft, refused *Rejection, err error) {
+func (d *draft) learn(ahead *draft, refused *Rejection, err error) {
 	again, ok := errors.AsType[*Rejection](err)
 	switch {
 	case ahead.plan.InWay != "":
-		first.plan.InWay = ahead.plan.InWay
+		d.plan.InWay = ahead.plan.InWay
 	case !ok || refused.Reason != ReasonTopology || again.Reason != ReasonTopology:
-	case first.containers[len(first.plan.Pod.Containers)].kind != podspec.Init:
-		first.plan.Decisions = slices.DeleteFunc(first.plan.Decisions, func(of Decision) bool {
-			return first.kindOf(of.Container) != podspec.Init
+	case d.containers[len(d.plan.Pod.Containers)].kind != podspec.Init:
+		d.plan.Decisions = slices.DeleteFunc(d.plan.Decisions, func(of Decision) bool {
+			return d.kindOf(of.Container) != podspec.Init
 		})
-		first.plan.Decisions = append(first.plan.Decisions, ahead.plan.Decisions...)
+		d.plan.Decisions = append(d.plan.Decisions, ahead.plan.Decisions...)
 	}
 }
 
