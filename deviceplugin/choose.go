@@ -20,7 +20,8 @@ type Request struct {
 	// Taken are the ids that containers hold, whoever they are; Reusable and MustInclude may be
 	// among them.
 	Taken sets.Set[string]
-	// Reusable are ids that init containers of the same pod hold: they are used first.
+	// Reusable are ids that init containers of the same pod hold: they are used first. If they are
+	// more than are needed, the choice is among them.
 	Reusable []string
 	// MustInclude are ids that the container holds already.
 	MustInclude []string
@@ -146,7 +147,12 @@ func (req Request) settle() (*settled, error) {
 		return nil, &UnhealthyError{Resource: req.Resource.Name, Held: true}
 	}
 	s.take(held)
-	s.take(s.find(req.Reusable))
+	reusable := slices.DeleteFunc(s.find(req.Reusable), s.has.Has)
+	if s.missing() < len(reusable) {
+		s.open = reusable
+		return s, nil
+	}
+	s.take(reusable)
 
 	free := make([]int, 0, len(s.devices))
 	for i, d := range s.devices {

@@ -67,9 +67,13 @@ func TestChoose(t *testing.T) {
 			reusable: "g-7", want: "g-0 g-7", asked: "g-0 g-1 g-2 g-4 g-5 g-6 g-7/g-7"},
 		"reusable ones suffice": {
 			devices: twoNodes, n: 1, hint: none, taken: "g-6 g-7", reusable: "g-6 g-7", want: "g-6",
+			asked: "g-6 g-7/",
 		},
+		"advice among the reusable ones": {devices: twoNodes, n: 2, hint: none,
+			taken: "g-1 g-6 g-7", reusable: "g-1 g-6 g-7", advice: "g-0 g-7 g-6", want: "g-6 g-7",
+			asked: "g-1 g-6 g-7/"},
 		"included ones before reusable": {devices: twoNodes, n: 2, hint: none, taken: "g-1 g-5 g-6",
-			reusable: "g-1 g-6", must: "g-5", want: "g-1 g-5"},
+			reusable: "g-1 g-6", must: "g-5", want: "g-1 g-5", asked: "g-1 g-5 g-6/g-5"},
 		"advice followed": {
 			devices: twoNodes, n: 2, hint: on(1), advice: "g-5 g-7", want: "g-5 g-7",
 			asked: "g-4 g-5 g-6 g-7/",
@@ -164,6 +168,9 @@ func requests(t *rapid.T) Request {
 		case 2:
 			req.Taken.Insert(d.ID)
 			req.Reusable = append(req.Reusable, d.ID)
+			if rapid.Bool().Draw(t, "advised") {
+				req.Advice = append(req.Advice, d.ID)
+			}
 		case 3:
 			req.Taken.Insert(d.ID)
 			if d.Healthy && len(req.MustInclude) < req.N {
@@ -186,7 +193,7 @@ func someNodes(t *rapid.T, label string, most int) topology.NodeSet {
 }
 
 // class is how good a device is for a request, the oracle of Choose: lower ones must be used up
-// before any of a higher class is. Advice is weighed within aligned and within the rest.
+// before any of a higher class is. Advice is weighed within reusable ones, aligned ones and the rest.
 func class(req Request, d *Device) int {
 	aligned := !req.Hint.Any && !d.Nodes.Intersect(req.Hint.Nodes).IsEmpty()
 	advised := slices.Contains(req.Advice, d.ID)
@@ -195,20 +202,22 @@ func class(req Request, d *Device) int {
 		return 0
 	case !d.Healthy:
 		return -1
-	case slices.Contains(req.Reusable, d.ID):
+	case slices.Contains(req.Reusable, d.ID) && advised:
 		return 1
+	case slices.Contains(req.Reusable, d.ID):
+		return 2
 	case req.Taken.Has(d.ID):
 		return -1
 	case aligned && advised:
-		return 2
-	case aligned:
 		return 3
-	case advised:
+	case aligned:
 		return 4
-	case req.Hint.Any || !d.Nodes.IsEmpty():
+	case advised:
 		return 5
-	default:
+	case req.Hint.Any || !d.Nodes.IsEmpty():
 		return 6
+	default:
+		return 7
 	}
 }
 
@@ -241,7 +250,7 @@ func TestChooseAgainstClasses(t *testing.T) {
 			chosen[class(req, req.Resource.Devices[i])]++
 		}
 		left := req.N
-		for c := 0; c <= 6; c++ {
+		for c := 0; c <= 7; c++ {
 			if want := min(left, byClass[c]); chosen[c] != want {
 				t.Errorf("chose %q: %d of class %d, want %d", got, chosen[c], c, want)
 			}

@@ -84,16 +84,17 @@ func TestAskingKeepsThePlaceInTheQueue(t *testing.T) {
 		d.queue.Submit(pod("a", "cpu=4 example.com/gpu=1"), false)
 		d.queue.Submit(pod("b", "example.com/gpu=2"), false)
 		d.queue.Submit(pod("c", "cpu=3"), false)
+		d.expect("c Admit")
+		time.Sleep(2 * time.Second)
+		d.expect("a Wait: WaitingForDevicePlugin: no answer to Allocate yet from the device plugin "+
+			"of example.com/gpu",
+			"b Wait: WaitingForDevicePlugin: a device plugin has not said yet which devices it "+
+				"prefers for default/a, which comes before it")
+		time.Sleep(4 * time.Second)
 		d.expect("b Reject: UnexpectedAdmissionError: Allocate failed due to requested number of "+
 			"devices unavailable for example.com/gpu. Requested: 2, Available: 1, which is "+
 			"unexpected",
-			"c Admit")
-		time.Sleep(2 * time.Second)
-		d.expect("a Wait: WaitingForDevicePlugin: no answer to Allocate yet from the device " +
-			"plugin of " +
-			"example.com/gpu")
-		time.Sleep(4 * time.Second)
-		d.expect("a Admit")
+			"a Admit")
 		record, _ := d.queue.Explained(t.Context(), "default", "a")
 		want := "example.com/gpu of container main: context deadline exceeded"
 		if len(record.Remarks.Ignored) != 1 || record.Remarks.Ignored[0] != want ||

@@ -25,8 +25,12 @@ type admitter struct {
 
 // attempt decides on one pod with what is known now, and does what follows.
 func (a *admitter) attempt(ctx context.Context, e *entry, t *turn) {
-	d := a.decide(e, a.pods.ledger, t)
+	d, others := a.choose(e, t)
 	if a.reread(ctx, e, d.stale()) {
+		return
+	}
+	if other := a.before(e, &d, t); other != nil {
+		a.standBehind(e, other, &d)
 		return
 	}
 	if (d.kind == planned || d.kind == checked) && d.Outcome != Admit {
@@ -41,6 +45,9 @@ func (a *admitter) attempt(ctx context.Context, e *entry, t *turn) {
 	}
 	switch d.Outcome {
 	case Admit:
+		if d.Case.Plan.Ask == nil {
+			others.take(a.pods)
+		}
 		a.admit(ctx, e, d)
 	case Wait:
 		a.wait(e, d)
@@ -79,10 +86,10 @@ func (a *admitter) admit(ctx context.Context, e *entry, d Decision) {
 	case d.kind == adopted || d.kind == unplanned:
 		a.adopt(e, d)
 	case plan.Ask != nil:
-		// What the pod would get without advice is its own meanwhile, so that the pods behind
-		// it do not get ahead. The advice may lead to other devices in the end.
+		// What the pod would get without advice is its own meanwhile, or what it claims, so that the
+		// pods behind it do not get ahead. The advice may lead to other devices in the end.
 		has := e.has
-		if len(plan.Pod.Containers) > 0 {
+		if len(plan.Pod.Containers) > 0 && !a.claimsContested(e) {
 			has = reservation{tentative, plan.Pod}
 		}
 		a.pods.give(e, asking, has)
@@ -96,6 +103,7 @@ func (a *admitter) admit(ctx context.Context, e *entry, d Decision) {
 		reserved := plan.Pod
 		reserved.BootID = a.cfg.BootID
 		e.tries.unsound = !a.view.sound(e.pod, reserved)
+		a.unguess(e, reserved)
 		a.pods.give(e, allocating, reservation{pod: reserved})
 		a.start(ctx, e, func(ctx context.Context) completion {
 			return a.calls.assign(ctx, reserved)
@@ -218,6 +226,9 @@ func (a *admitter) completed(e *entry, c completion) {
 	switch e.state {
 	case asking:
 		e.preferences = e.preferences.answered(c.asked, c.advice, c.err)
+		if mayPass(c.err) {
+			a.silence(c)
+		}
 		a.pods.move(e, queued, e.has)
 	case rereading:
 		a.pods.move(e, queued, e.has)

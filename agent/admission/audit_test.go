@@ -45,8 +45,11 @@ func audit(t testing.TB, q *Queue) {
 		same(t, fmt.Sprintf("%q now", e.pod.UID), s.now(&r), want)
 		if at >= 0 {
 			alone := q.recounted(e, func(o *entry) bool {
-				if o == nil || !o.claims() || slices.Index(q.admitter.pods.order, o) < at {
+				if o == nil || slices.Index(q.admitter.pods.order, o) < at {
 					return true
+				}
+				if !o.claims() {
+					return !o.guesses()
 				}
 				_, recorded := q.admitter.pods.stored.Pods[o.pod.UID]
 				return recorded

@@ -101,6 +101,8 @@ func (a *admitter) concerns(c changes, f *free, e *entry) bool {
 		nobody := e.told.last.Reason == ReasonWaitResources &&
 			a.pods.ledger.Pods(allocation.Goes) == 0
 		return c.freed && (nobody || e.state == brief)
+	case behind:
+		return all || !a.isBehind(e)
 	case retrying:
 		return all || e.wants(c.devices)
 	case deferred:

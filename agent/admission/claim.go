@@ -19,10 +19,11 @@ type turn struct {
 	at  int
 	// ahead is what is only counted of the claims of those who came before.
 	ahead v1.ResourceList
-	// front is the ledger without the claims of those behind, but for claims to what is recorded of a
+	// front is the ledger without the claims and guesses of those behind, but for claims to what is recorded of a
 	// pod from before a reboot: nobody else gets that before it is dropped. settled is the one without
 	// the pods that hold nothing any more to the kubelet.
 	front, settled partial
+	line           line
 	// displaced: the pods behind look for a place again.
 	displaced bool
 }
@@ -32,9 +33,12 @@ func newTurn(now time.Time) *turn {
 		now: now,
 		front: partial{out: func(of *pods, e *entry, passed bool) bool {
 			_, recorded := of.stored.Pods[e.pod.UID]
-			return e.claims() && !recorded && !passed
+			return (e.claims() && !recorded || e.guesses()) && !passed
 		}},
-		settled: partial{out: func(_ *pods, e *entry, _ bool) bool { return e.goesNow() }},
+		settled: partial{out: func(_ *pods, e *entry, passed bool) bool {
+			return e.goesNow() || e.guesses() && !passed
+		}},
+		line: newLine(),
 	}
 }
 

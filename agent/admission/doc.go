@@ -13,6 +13,9 @@
 //	      v            a preference is wanted      memory is short
 //	.-> queued <------------------------> asking, rereading
 //	|     |
+//	|     | others are asked about
+//	|<----|------> behind
+//	|     |
 //	|     | has a place        committed
 //	|     |------> allocating -----------> admitted        (nothing to assign: at once;
 //	|     |           |                        |            runs already: whatever it lacks)
@@ -40,15 +43,17 @@
 //     unreleased one released again, and a waiting one queued to be rejected. The deadline rejects
 //     those that are retrying or deferred.
 //   - A change (something is free, a plugin, the machine, Poke) queues the pods that it may
-//     concern.
+//     concern. One that stands behind another is queued when it is known what that gets.
 //   - An answer of a goroutine counts if it is of the last call for the pod, in a state that has
 //     one under way. Any other one is late, and changes nothing.
 //
 // While it is not admitted a pod has one of three reservations. A claim, while it waits, is what
 // nobody who comes later gets; terminating pods may have it still. A tentative one, while a plugin
-// is asked, is what the pod would get without the answer. What is assigned, while Allocate and the
-// commit run or are tried again, is its own. A claim that breaks is replaced by another, if need be
-// one of those of the pods behind.
+// is asked or the pod stands in line for that, is a guess: what it would get without the answer. It
+// counts for those only who come later, and nobody is turned away for it. What is assigned, while
+// Allocate and the commit run or are tried again, is its own. A claim that breaks is replaced by
+// another, if need be one of those of the pods behind. Devices of which a plugin has a preference may be exchanged for
+// others on the same nodes.
 //
 // A pod that ran before, with its sandbox alive and its assignment recorded under this boot, is
 // adopted: no plan, no Allocate, no write. One that is alive and has no record is planned like any

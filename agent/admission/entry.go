@@ -26,6 +26,7 @@ type entry struct {
 	state state
 
 	has         reservation
+	after       *entry // it stands in line behind it
 	preferences preferences
 	tries       tries
 	told        told
@@ -42,7 +43,8 @@ type reservationKind int
 const (
 	// assigned: the pod holds it, or is to get it; without containers, nothing.
 	assigned reservationKind = iota
-	// tentative is what it would get without the preference that is being asked for.
+	// tentative is a guess: what it would get without the preference that is being asked for, or that
+	// it stands in line for.
 	tentative
 	// claim is what nobody gets who comes later. Some of it terminating pods may hold still. What
 	// is only counted is claimed too.

@@ -111,7 +111,10 @@ func rejection(room allocation.Room, pod *v1.Pod, err error) *allocation.Rejecti
 		return &allocation.Rejection{Reason: allocation.ReasonUnexpected, Message: err.Error()}
 	}
 	ready, rest, unknown := room.Ready(pod)
-	_, err = ready.Plan(rest, nil)
+	plan, err := ready.Plan(rest, nil)
+	if err == nil && plan.Ahead != nil {
+		return plan.Ahead
+	}
 	if r, ok := errors.AsType[*allocation.Rejection](err); ok {
 		if none, ok := errors.AsType[*deviceplugin.UnhealthyError](err); ok && none.None &&
 			!room.Inventory.Resources[none.Resource].Connected {

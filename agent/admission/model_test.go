@@ -206,13 +206,34 @@ func (m *model) check(t *testing.T) {
 	firm.beside(t, "what pods that stay hold and what waiting pods claim", claimed, allocatable)
 	for uid, before := range m.claims {
 		now, still := claims[uid]
-		if still && !reflect.DeepEqual(before.Containers, now.Containers) {
+		if still && !reflect.DeepEqual(m.places(before), m.places(now)) {
 			t.Errorf("the claim of %s was %v and is %v, though nothing happened to it",
 				uid, before, now)
 		}
 		m.seen["claim"]++
 	}
 	m.claims = claims
+}
+
+// places is a claim with the nodes of devices in place of those that may be exchanged.
+func (m *model) places(claim allocation.Pod) map[string]string {
+	out := map[string]string{}
+	for name, c := range claim.Containers {
+		text := fmt.Sprint(c.CPUs, c.Memory)
+		for _, set := range c.Devices {
+			ids := slices.Clone(set.IDs)
+			r := m.plugins.Inventory().Resources[set.Resource]
+			for i, id := range set.IDs {
+				if d, found := r.Find(id); found && r.Options.Preferred {
+					ids[i] = "one of " + d.Nodes.String()
+				}
+			}
+			slices.Sort(ids)
+			text += fmt.Sprint(set.Resource, ids)
+		}
+		out[name] = text
+	}
+	return out
 }
 
 // pointless finds pods that wait for what cannot come.

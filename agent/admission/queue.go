@@ -269,6 +269,8 @@ func (q *Queue) sweep(ctx context.Context) {
 			q.admitter.saySlow(e)
 		case e.state == brief:
 			q.admitter.sayOwed(e)
+		case e.state == behind:
+			q.admitter.sayBehind(e)
 		case e.state == unreleased:
 			q.admitter.drop(ctx, e)
 		default:
@@ -281,6 +283,7 @@ func (q *Queue) sweep(ctx context.Context) {
 			if t.at = i; e.state == queued {
 				q.admitter.attempt(ctx, e, t)
 			}
+			t.line.pass(&q.admitter, e)
 			if e.claims() {
 				t.ahead = allocation.AddRequests(t.ahead, e.requests)
 			}

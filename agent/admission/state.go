@@ -10,6 +10,8 @@ const (
 	queued state = iota
 	// asking: a plugin is asked for its preference.
 	asking
+	// behind: it stands in line behind a pod that plugins are asked about.
+	behind
 	// rereading: the machine is looked at again.
 	rereading
 	// allocating: its plugins' Allocate is called and its assignment is recorded.
@@ -68,7 +70,7 @@ func transition(s state, ev event) state {
 		return [...]state{finishing, canceling, stay, stay}[ev]
 	case waiting, retrying, deferred, heldBack:
 		return [...]state{withdrawn, releasing, queued, queued}[ev]
-	case brief:
+	case brief, behind:
 		return [...]state{withdrawn, releasing, stay, queued}[ev]
 	case admitted:
 		return [...]state{terminating, releasing, stay, queued}[ev]

@@ -123,6 +123,7 @@ func (w *walk) entries(all *sums) {
 	if n := len(w.desk.queue.admitter.pods.order); n != known {
 		w.failf("the queue knows %d pods, want %d", n, known)
 	}
+	w.lines()
 	var reserved sums
 	for _, e := range w.desk.queue.admitter.pods.order {
 		t := w.find(e.pod.UID)
@@ -145,6 +146,39 @@ func (w *walk) entries(all *sums) {
 		all.unclear = all.unclear || t.held != nil && len(g.blocks)+len(t.held.blocks) > 0
 		all.add(g)
 	}
+}
+
+// lines checks that of each resource one plugin's preference is asked for at a time, that guesses are
+// of those only who are asked about or stand in line, and that nobody stands there for nothing.
+func (w *walk) lines() {
+	turns := map[string]types.UID{}
+	a := &w.desk.queue.admitter
+	for _, e := range a.pods.order {
+		if e.guesses() && !e.unsettled() {
+			w.failf("%s has a guess in state %d", e.pod.UID, e.state)
+		}
+		if e.state == behind && !a.isBehind(e) {
+			w.failf("%s stands in line behind nobody", e.pod.UID)
+		}
+		if e.state == behind {
+			w.seen["in line"]++
+		}
+		if e.state != asking {
+			continue
+		}
+		for _, name := range a.contested(e) {
+			if other, taken := turns[name]; taken {
+				w.failf("%s and %s have the turn for %s", other, e.pod.UID, name)
+			}
+			turns[name] = e.pod.UID
+		}
+	}
+}
+
+// inLine reports whether the pod waits for what a plugin that hangs prefers, for it or for another.
+func (w *walk) inLine(t *tenant) bool {
+	e := w.desk.queue.admitter.pods.find(t.uid)
+	return e != nil && (e.state == behind || e.state == asking && w.slow(t))
 }
 
 // reserved checks that what is about to be given to a pod is nobody else's.
@@ -300,7 +334,7 @@ func (w *walk) decided(t *tenant) {
 	if age := time.Since(began); age > most && !t.alive {
 		w.failf("%s waits for %v", t.uid, age)
 	}
-	if t.inflight && w.slow(t) || w.wait == 0 && w.owes(t) {
+	if t.inflight && w.slow(t) || w.wait == 0 && w.owes(t) || w.inLine(t) {
 		return // whatever was said of it before
 	}
 	if t.said == Wait {

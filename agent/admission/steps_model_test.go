@@ -288,12 +288,18 @@ func (w *walk) memoryFits(t *tenant, g *grant) {
 		return
 	}
 	for _, b := range g.blocks {
+		if _, lent := b.Lent(g.blocks); lent {
+			continue
+		}
 		sum, have := uint64(0), uint64(0)
 		for _, o := range w.tenants {
 			if o.held == nil {
 				continue
 			}
 			for _, other := range o.held.blocks {
+				if _, lent := other.Lent(o.held.blocks); lent {
+					continue
+				}
 				// What was kept from another time may name nodes that have no memory now.
 				its, theirs := w.site.backed(b.Nodes), w.site.backed(other.Nodes)
 				if its != theirs && !its.Intersect(theirs).IsEmpty() && o.held.epoch == g.epoch {

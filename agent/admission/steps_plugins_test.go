@@ -30,6 +30,7 @@ type stepPlugins struct {
 	refuses   [len(stepResources)]atomic.Bool
 	recovered [len(stepResources)]time.Time // when it stopped hanging
 	asked     atomic.Int64                  // for preferences in this step
+	hung      atomic.Int64                  // questions without an answer
 	changed   mailbox.Topic                 // the inventory
 	released  atomic.Int64                  // calls that were answered
 }
@@ -39,12 +40,22 @@ func (p *stepPlugins) Inventory() deviceplugin.Inventory { return *p.inventory.L
 // enough is more questions than one step can be worth.
 const enough = 1000
 
-// Preferred is always the same for the same question, now and then nothing.
+// Preferred is always the same for the same question, now and then nothing, or hangs.
 func (p *stepPlugins) Preferred(ctx context.Context, q deviceplugin.PreferredRequest) (
 	[]string, error) {
 	if p.asked.Add(1) > enough {
 		<-ctx.Done() // so that the step ends
 		return nil, ctx.Err()
+	}
+	if at := slices.Index(stepResources[:], q.Resource); p.hangs[at].Load() {
+		p.hung.Add(1)
+		timer := time.NewTimer(5 * time.Second)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		return nil, context.DeadlineExceeded
 	}
 	h := fnv.New64a()
 	for _, id := range slices.Concat(q.Available, q.MustInclude) {

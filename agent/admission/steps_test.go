@@ -101,7 +101,7 @@ func (y *tally) check(t *testing.T) {
 		"Admit", "Reject", "Wait " + ReasonWaitPlugin, "Wait " + ReasonWaitResources,
 		"Wait " + ReasonWaitDevices, "Wait " + ReasonWaitStore, "kept its own", "adopted",
 		"has CPUs", "isolated CPUs", "padded CPUs", "has memory", "has devices", "commit torn",
-		"told of releases", "waited for a release",
+		"told of releases", "waited for a release", "in line", "question without an answer",
 	} {
 		if y.counts[name] < 10 {
 			t.Errorf("%d times %s are too few to mean anything", y.counts[name], name)
@@ -128,6 +128,7 @@ func walkAt(t *testing.T, seed uint64, steps int, all *tally) {
 		w.run(steps)
 	})
 	w.seen["told of releases"] += int(w.plugins.released.Load())
+	w.seen["question without an answer"] += int(w.plugins.hung.Load())
 	w.seen["gave up a release"] += int(w.gaveUp.Load())
 	all.add(w.seen)
 }

@@ -197,7 +197,7 @@ func (d deviceDemand) choose(later []Container, hint topology.Hint, got *Contain
 			if err != nil {
 				return err
 			}
-			set = DeviceSet{Resource: r.resource.Name, IDs: ids, Nodes: nodesOf(r.resource, ids)}
+			set = NewDeviceSet(r.resource, ids)
 		}
 		got.Devices = append(got.Devices, set)
 	}
@@ -208,7 +208,10 @@ func (d deviceDemand) choose(later []Container, hint topology.Hint, got *Contain
 // there yet it puts the question into the plan, and goes on without.
 func (d deviceDemand) chooseOne(r deviceRequest, later []Container,
 	hint topology.Hint) ([]string, error) {
-	key := AskKey{Container: d.container, Resource: r.resource.Name}
+	key := AskKey{
+		Container: d.container, Resource: r.resource.Name,
+		Ahead: d.from.draft.plan.Ahead != nil,
+	}
 	req := d.from.request(r, later)
 	req.Hint = hint
 	advice, asked := d.from.draft.advice[key]
@@ -219,6 +222,11 @@ func (d deviceDemand) chooseOne(r deviceRequest, later []Container,
 	}
 	req.Advice = advice
 	return deviceplugin.Choose(req)
+}
+
+// NewDeviceSet is those devices of the resource, without an answer.
+func NewDeviceSet(r deviceplugin.Resource, ids []string) DeviceSet {
+	return DeviceSet{Resource: r.Name, IDs: ids, Nodes: nodesOf(r, ids)}
 }
 
 // nodesOf is where the devices are; nil when none of them is anywhere in particular.

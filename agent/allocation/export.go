@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -42,8 +43,10 @@ func ExportCPUs(dir string, state State, static *cpumanager.Static) error {
 	return export(dir, cpucheckpoint.FileName, content, err)
 }
 
-// ExportMemory writes the kubelet's memory_manager_state into dir, likewise.
+// ExportMemory writes the kubelet's memory_manager_state into dir, likewise. In it what is lent to an
+// init container is on all nodes of who lends it, as a kubelet knows no other nodes in a group.
 func ExportMemory(dir string, state State, static *memory.Static) error {
+	state = state.grouped()
 	out := memorystate.Contents{PolicyName: kubeletconfig.NoneMemoryManagerPolicy}
 	if static != nil {
 		out = memorystate.Contents{
@@ -54,6 +57,26 @@ func ExportMemory(dir string, state State, static *memory.Static) error {
 	}
 	content, err := memorystate.Encode(out)
 	return export(dir, memorystate.FileName, content, err)
+}
+
+// grouped is the state in which each block is on the nodes of its group.
+func (s State) grouped() State {
+	s.Pods = maps.Clone(s.Pods)
+	for uid, pod := range s.Pods {
+		all := blocksOf(slices.Collect(maps.Values(pod.Containers)))
+		pod.Containers = maps.Clone(pod.Containers)
+		for name, c := range pod.Containers {
+			c.Memory = slices.Clone(c.Memory)
+			for i, b := range c.Memory {
+				if nodes, lent := b.Lent(all); lent {
+					c.Memory[i].Nodes = nodes
+				}
+			}
+			pod.Containers[name] = c
+		}
+		s.Pods[uid] = pod
+	}
+	return s
 }
 
 // export replaces a file in dir by content, unless that could not be made. One that is right already

@@ -32,7 +32,11 @@ type View struct {
 }
 
 // AskKey names one question to a plugin: which devices does it prefer for this container?
-type AskKey struct{ Container, Resource string }
+type AskKey struct {
+	Container, Resource string
+	// Ahead: of a plan that looks ahead, in which other devices may be left for the container.
+	Ahead bool
+}
 
 // Ask is a GetPreferredAllocation call that a plan wants made, for the container of the key.
 type Ask struct {
@@ -54,6 +58,11 @@ type Plan struct {
 	Decisions []Decision
 	// Kept says of which containers not all stays that they had, and why.
 	Kept []string
+	// Ahead is why the containers have no place in the order of their starts, where this plan looks
+	// ahead.
+	Ahead *Rejection
+	// InWay is the init container for which there is no place beside the rest; "": none is in the way.
+	InWay string
 }
 
 // Decision is one merge of hints.
@@ -142,9 +151,15 @@ func (v View) Plan(pod *v1.Pod, advice Advice) (Plan, error) {
 	return plan, err
 }
 
+// planOnce places the containers in the order in which they start, and looks ahead if that leads
+// nowhere.
 func (v View) planOnce(pod *v1.Pod, advice Advice) (Plan, error) {
 	d := newDraft(v, pod, advice)
 	err := d.placeAll()
+	refused, ok := errors.AsType[*Rejection](err)
+	if ok && d.plan.Ask == nil {
+		d, err = d.lookAhead(refused)
+	}
 	if err != nil && d.plan.Ask != nil {
 		d.plan.Pod.Containers, err = nil, nil // with the advice there may be a place
 	}

@@ -233,6 +233,17 @@ func TestPlan(t *testing.T) {
 			pod:  podOfContainers("main gpu=2"),
 			want: "ask main/example.com/gpu: 2 of [gpu-0 gpu-1 gpu-2 gpu-3]",
 		},
+		"the plugin is asked among what an init container has": {
+			policy: topology.None,
+			change: func(v *View) {
+				r := gpus(0, 0, 1, 1, 1)
+				r.Options.Preferred = true
+				v.Inventory.Resources["example.com/gpu"] = r
+				v.Taken = TakenBy(own("1", "gpu-0", true), own("1", "gpu-2", true))
+			},
+			pod:  podOfContainers("init! gpu=3", "main gpu=2"),
+			want: "ask main/example.com/gpu: 2 of [gpu-1 gpu-3 gpu-4]",
+		},
 		"what a pod holds it keeps, though its plugin is away": {
 			policy: topology.SingleNUMANode,
 			change: func(v *View) {

@@ -32,6 +32,8 @@ func (r Room) Plan(pod *v1.Pod, advice Advice) (Plan, error) {
 	switch {
 	case len(short) > 0 && plan.Ask != nil:
 		plan.Pod.Containers = nil // the plan with the advice will say that it does not fit
+	case len(short) > 0 && plan.Ahead != nil:
+		return plan, plan.Ahead // as the kubelet, which looks for a place first
 	case len(short) > 0:
 		return plan, &Rejection{Reason: short[0].Reason(), Message: short[0].Message()}
 	}

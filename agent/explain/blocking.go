@@ -18,8 +18,18 @@ import (
 
 const outOf = "OutOf" // the kubelet's reasons for what is only counted begin so
 
-// blocking finds the first resource that the pod could not have.
+// blocking finds the first resource that the pod could not have, and the init container without which
+// it could.
 func (c Case) blocking(tried Attempt) *Blocking {
+	b := c.short(tried)
+	if init := c.Plan.InWay; b != nil && init != "" && b.Container != init {
+		b.Why += fmt.Sprintf("; there is a place without init container %s, and none for that beside it",
+			init)
+	}
+	return b
+}
+
+func (c Case) short(tried Attempt) *Blocking {
 	var rejection *allocation.Rejection
 	var unready *allocation.Unready
 	switch {
@@ -27,6 +37,9 @@ func (c Case) blocking(tried Attempt) *Blocking {
 		return &Blocking{Resource: unready.Resource, Container: c.unplaced(), Why: unready.Error()}
 	case !errors.As(c.Err, &rejection):
 		return nil
+	case rejection == c.Plan.Ahead: // there is a place for what is assigned
+		short := c.Room.Shortages(c.Pod)
+		return c.outOf(string(short[0].Resource), short[0].Message())
 	case rejection.Err != nil:
 		return c.refusedBy(rejection.Err, tried)
 	case rejection.Reason == allocation.ReasonTopology:

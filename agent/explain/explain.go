@@ -38,7 +38,9 @@ func (c Case) Explain() Record {
 		Subject: Subject{
 			UID: string(c.Pod.UID), Namespace: c.Pod.Namespace, Name: c.Pod.Name,
 		},
-		Rules: c.rules(), Attempt: c.Attempt(), Remarks: Remarks{Kept: c.Plan.Kept},
+		Rules: c.rules(), Attempt: c.Attempt(), Remarks: Remarks{
+			Kept: c.Plan.Kept, Ahead: c.Err == nil && c.Plan.Ahead != nil,
+		},
 	}
 }
 

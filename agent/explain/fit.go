@@ -25,9 +25,9 @@ type search struct {
 }
 
 // WouldFit lists changes after any one of which the pod would have a place: fewer CPUs or devices
-// or less memory in one container, the strictest weaker policy, less of what is counted, other
-// pods gone. Each was planned anew; the number of plans is bounded, so that there may be more than
-// are found.
+// or less memory in one container, the other scope or else the strictest weaker policy, less of
+// what is counted, other pods gone. Each was planned anew; the number of plans is bounded, so that
+// there may be more than are found.
 func (c Case) WouldFit() []string {
 	var rejection *allocation.Rejection
 	if !errors.As(c.Err, &rejection) {
@@ -46,8 +46,13 @@ func (c Case) WouldFit() []string {
 			return out
 		}
 	}
-	if rejection.Reason == allocation.ReasonTopology {
-		add(s.weaker())
+	ahead := rejection == c.Plan.Ahead // only what is counted is short
+	if !ahead && (rejection.Reason == allocation.ReasonTopology || c.Plan.InWay != "") {
+		scoped, ok := s.scoped()
+		if !ok {
+			scoped, ok = s.weaker()
+		}
+		add(scoped, ok)
 	}
 	add(s.unasked(podspec.AnnotationIsolated, func(r *topology.CPURules) *bool { return &r.Isolated }))
 	add(s.unasked(podspec.AnnotationWholeCores,
@@ -64,7 +69,7 @@ func (c Case) WouldFit() []string {
 		s.left += trials
 		add(s.both(targets))
 	}
-	if strings.HasPrefix(rejection.Reason, outOf) { // the rest was to be had
+	if ahead || strings.HasPrefix(rejection.Reason, outOf) { // the rest was to be had
 		add(s.counted())
 	}
 	slices.SortStableFunc(out, func(a, b string) int { return rank(a) - rank(b) })
@@ -91,20 +96,27 @@ func (s *search) try(room allocation.Room, pod *v1.Pod) bool {
 	return err == nil && (plan.Ask == nil || len(plan.Pod.Containers) > 0)
 }
 
-// weaker finds the container scope, or else the strictest policy below the present one.
+// scoped tries the other scope.
+func (s *search) scoped() (string, bool) {
+	room := s.Room
+	other := topology.ContainerScope
+	if room.Scope != topology.PodScope {
+		other = topology.PodScope
+		if len(s.Pod.Spec.InitContainers)+len(s.Pod.Spec.Containers) < 2 {
+			return "", false // it would be the same
+		}
+	}
+	room.Scope = other
+	return fmt.Sprintf("%swith %s: %s", asItIs,
+		s.setting(podspec.AnnotationScope, "topologyManagerScope"), other), s.try(room, s.Pod)
+}
+
+// weaker finds the strictest policy below the present one.
 func (s *search) weaker() (string, bool) {
 	policies := []topology.Policy{
 		topology.SingleNUMANode, topology.Restricted, topology.BestEffort, topology.None,
 	}
 	room := s.Room
-	if room.Scope == topology.PodScope {
-		room.Scope = topology.ContainerScope
-		if s.try(room, s.Pod) {
-			return asItIs + "with " + s.setting(podspec.AnnotationScope, "topologyManagerScope") +
-				": container", true
-		}
-		room.Scope = topology.PodScope
-	}
 	for _, policy := range policies[slices.Index(policies, s.Room.Policy)+1:] {
 		room.Policy = policy
 		if s.try(room, s.Pod) {

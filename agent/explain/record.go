@@ -70,6 +70,9 @@ type Remarks struct {
 	Since []string `json:"since,omitempty"`
 	// Plugins says what is wrong now with the device plugins of what the pod asks for.
 	Plugins []string `json:"plugins,omitempty"`
+	// Ahead: it was placed by looking ahead, as in the order of their starts its containers had no
+	// place.
+	Ahead bool `json:"ahead,omitempty"`
 	// Kept says how much stays of what the pod had before, if not all.
 	Kept []string `json:"kept,omitempty"`
 }

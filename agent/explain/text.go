@@ -32,6 +32,10 @@ func (r Record) Text() string {
 	for _, m := range r.Merges {
 		m.write(&b)
 	}
+	if r.Remarks.Ahead {
+		b.WriteString("\nIn the order in which they start the containers had no place. Those that " +
+			"last were placed\nfirst, and init containers where there is a place beside that.\n")
+	}
 	if r.Blocking != nil {
 		fmt.Fprintf(&b, "\nWhat is in the way: %s\n", r.Blocking)
 	}

@@ -354,3 +354,19 @@ func TestInterruptedRun(t *testing.T) {
 		t.Errorf("a context that had ended: %v, %s", err, asJSON(none))
 	}
 }
+
+// A small init container does not keep the pod off the only node with room.
+func TestInitContainersGoWithWhatFollows(t *testing.T) {
+	const trace = `{"template": "t", "initContainers": [{"limits": {"cpu": 1, "memory": "1Gi"}}], ` +
+		`"containers": [{"limits": {"cpu": 3, "memory": "1Gi"}}]}
+{"at": 0, "arrive": "a", "containers": [{"limits": {"cpu": 1, "memory": "1Gi"}}]}
+{"at": 1, "arrive": "b", "template": "t"}
+{"at": 2, "arrive": "c", "template": "t"}`
+	got := story(t, "single-numa-node", trace, 0)
+	const want = `0s pod 1 admitted cpus 1
+1s pod 2 admitted cpus 4 cpus 4-6
+2s pod 3 rejected: TopologyAffinityError cpu`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}

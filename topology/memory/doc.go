@@ -22,6 +22,9 @@
 // several nodes add up within their group. Blocks from elsewhere that break the rule are counted,
 // and nothing more is placed on their nodes.
 //
+// An init container may run on some nodes of a block that containers of its pod have which start
+// later. What it has there is lent: a block of size 0, which is in no group.
+//
 // # Hints
 //
 // Sets are offered that keep the rule and have, together, enough free of every requested

@@ -97,7 +97,7 @@ func (s *Static) question(held, reusable []Block, requests map[v1.ResourceName]u
 		}
 		for _, b := range all {
 			nodes := b.Nodes.Intersect(s.backed)
-			if !nodes.Has(p.id) {
+			if _, lent := b.Lent(all); lent || !nodes.Has(p.id) {
 				continue
 			}
 			p.mixed = p.mixed || !p.group.IsEmpty() && p.group != nodes

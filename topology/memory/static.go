@@ -20,7 +20,8 @@ var ErrNothingReserved = errors.New(
 // Amounts are bytes by NUMA node and resource ("memory", "hugepages-2Mi", ...).
 type Amounts map[topology.NodeID]map[v1.ResourceName]uint64
 
-// Block is what one container holds of one resource: Size bytes, somewhere on Nodes.
+// Block is what one container holds of one resource: Size bytes, somewhere on Nodes. One of an init
+// container may hold less than it was given, or nothing, where those hold it that start later.
 type Block struct {
 	Nodes    topology.NodeSet
 	Resource v1.ResourceName

@@ -86,8 +86,29 @@ func (s *Static) HasRoom(held, blocks []Block) bool {
 
 // conflict reports whether the blocks are on some common nodes, but not on the same ones.
 func (s *Static) conflict(a, b Block) bool {
+	if a.lentBy(b) || b.lentBy(a) {
+		return false
+	}
 	one, other := a.Nodes.Intersect(s.backed), b.Nodes.Intersect(s.backed)
 	return one != other && !one.Intersect(other).IsEmpty()
+}
+
+// lentBy reports whether the block is of an init container that runs on some nodes of the other
+// block before anybody uses that. It holds nothing by itself.
+func (b Block) lentBy(other Block) bool {
+	return b.Size == 0 && b.Nodes != other.Nodes && b.Nodes.SubsetOf(other.Nodes)
+}
+
+// Lent is the nodes of that of the blocks that lends this one.
+func (b Block) Lent(all []Block) (by topology.NodeSet, ok bool) {
+	if b.Size > 0 {
+		return by, false
+	}
+	at := slices.IndexFunc(all, b.lentBy)
+	if at < 0 {
+		return by, false
+	}
+	return all[at].Nodes, true
 }
 
 func sumFree(usage []Usage, nodes topology.NodeSet, name v1.ResourceName) (free uint64) {

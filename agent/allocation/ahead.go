@@ -1,0 +1,262 @@
+package allocation
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/memory"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// lookAhead looks for another place for a pod that has none if its containers are placed in the
+// order in which they start, as the kubelet does. There an init container may go where the largest
+// of what follows has no room, or a small container where a large one would have had some.
+//
+// The containers that last are placed first, in their order or else the largest first, and each init
+// container then where they are going to be. It may have there what they have, as they do not run
+// yet. If the policy does not allow that, it goes elsewhere, and what it had is left behind.
+//
+// If that leads nowhere either, it returns the first plan, with what is in the way apart from the
+// order. In pod scope all containers go to one place, so that there is nothing to look ahead for.
+func (d *draft) lookAhead(refused *Rejection) (*draft, error) {
+	v, last := d.view, 0
+	if v.Scope == topology.PodScope && v.Policy != topology.None {
+		return d, refused
+	}
+	for _, a := range d.containers {
+		if a.kind != podspec.Init {
+			last++
+		}
+	}
+	orders := []func(a, b int) int{}
+	if last < len(d.containers) {
+		orders = append(orders, func(a, b int) int { return a - b })
+	}
+	if last > 1 && v.Own.IsEmpty() {
+		orders = append(orders, d.largestFirst())
+	}
+	for _, order := range orders {
+		ahead := newDraft(v.withoutInits(d.pod), d.pod, d.advice)
+		ahead.plan.Ahead, ahead.given = refused, map[string][]memory.Block{}
+		err := ahead.placeAhead(order, v.Own)
+		if err == nil || ahead.plan.Ask != nil {
+			return ahead, err
+		}
+		d.learn(ahead, refused, err)
+	}
+	return d, refused
+}
+
+// withoutInits is the view without what the pod's init containers have.
+func (v View) withoutInits(pod *v1.Pod) View {
+	v.Own.Containers = maps.Clone(v.Own.Containers)
+	for c, kind := range podspec.Containers(pod) {
+		if kind == podspec.Init {
+			delete(v.Own.Containers, c.Name)
+		}
+	}
+	return v
+}
+
+// largestFirst orders containers, given by their places, by what they ask for.
+func (d *draft) largestFirst() func(a, b int) int {
+	cpus, bytes := cpumanager.ExclusiveOf(d.pod), memory.RequestsOf(d.pod)
+	size := make([][3]uint64, len(d.containers))
+	for at, a := range d.containers {
+		size[at] = [3]uint64{uint64(cpus(a.Container)), 0, bytes(a.Container)[v1.ResourceMemory]}
+		for _, r := range podspec.DeviceRequests(a.Container) {
+			size[at][1] += uint64(r.Count)
+		}
+	}
+	return func(a, b int) int {
+		return cmp.Or(slices.Compare(size[b][:], size[a][:]), a-b)
+	}
+}
+
+// placeAhead places the containers that last, in that order, and then the init containers.
+func (d *draft) placeAhead(order func(a, b int) int, own Pod) error {
+	var last, inits []int
+	for at, a := range d.containers {
+		if a.kind == podspec.Init {
+			inits = append(inits, at)
+		} else {
+			last = append(last, at)
+		}
+	}
+	slices.SortFunc(last, order)
+	for _, at := range last {
+		if err := d.place(at); err != nil {
+			return err
+		}
+	}
+	for _, at := range inits {
+		if err := d.placeInit(at, own.Containers[d.containers[at].Name]); err != nil {
+			d.plan.InWay = d.containers[at].Name
+			return err
+		}
+	}
+	d.handOn()
+	return d.check()
+}
+
+// handOn has init containers hold of memory what nobody takes over that starts after them, as if all
+// had been placed in the order of their starts.
+func (d *draft) handOn() {
+	again := &ownMemory{draft: d, static: d.view.Memory}
+	for _, a := range d.containers {
+		held := d.plan.Pod.Containers[a.Name]
+		if given, whole := d.given[a.Name]; whole {
+			held.Memory = given
+			d.plan.Pod.Containers[a.Name] = held
+		}
+		again.take(a.Name, a.kind)
+	}
+}
+
+// learn takes over from a plan that looked ahead and failed as well what is in the way of a place
+// that the policy allows: without an init container's place in it.
+func (d *draft) learn(ahead *draft, refused *Rejection, err error) {
+	again, ok := errors.AsType[*Rejection](err)
+	switch {
+	case ahead.plan.InWay != "":
+		d.plan.InWay = ahead.plan.InWay
+	case !ok || refused.Reason != ReasonTopology || again.Reason != ReasonTopology:
+	case d.containers[len(d.plan.Pod.Containers)].kind != podspec.Init:
+		d.plan.Decisions = slices.DeleteFunc(d.plan.Decisions, func(of Decision) bool {
+			return d.kindOf(of.Container) != podspec.Init
+		})
+		d.plan.Decisions = append(d.plan.Decisions, ahead.plan.Decisions...)
+	}
+}
+
+func (d *draft) kindOf(container string) podspec.Kind {
+	_, kind := podspec.Find(d.pod, container)
+	return kind
+}
+
+// placeInit places an init container beside those that last and start before it: on what the others
+// lend it, if that is enough and the policy allows it, else on all that is free at its time.
+func (d *draft) placeInit(at int, own Container) (err error) {
+	a := d.containers[at]
+	if d.view.Keep == KeepAll && !own.isEmpty() {
+		d.give(a, own)
+		return nil
+	}
+	before, lent := d.placed(at)
+	for _, near := range []bool{true, false} {
+		sub := newDraft(d.viewOfInit(a, own, lent, near), d.pod, d.advice)
+		sub.plan.Ahead = d.plan.Ahead
+		for _, other := range before {
+			sub.give(other, d.plan.Pod.Containers[other.Name])
+		}
+		if near {
+			sub.give(claimant{Container: &v1.Container{}, kind: podspec.Init}, Container{
+				Memory: memory.Sum(blocksOf(lent)...),
+			})
+		}
+		if err = sub.place(at); err != nil {
+			continue
+		}
+		got := sub.plan.Pod.Containers[a.Name]
+		given, borrowed := got.Memory, false
+		if got.Memory, borrowed, err = d.besideLent(at, given, lent); err != nil {
+			continue
+		}
+		if !borrowed {
+			d.given[a.Name] = given
+		}
+		d.plan.Decisions = append(d.plan.Decisions, sub.plan.Decisions...)
+		d.plan.Kept = append(d.plan.Kept, sub.plan.Kept...)
+		d.plan.Ask = cmp.Or(d.plan.Ask, sub.plan.Ask)
+		d.give(a, got)
+		return nil
+	}
+	return err
+}
+
+// placed are the containers placed so far: those that run beside the one at that place, and what the
+// others have, which it can be lent: those that start after it, and init containers before it.
+func (d *draft) placed(at int) (before []claimant, lent []Container) {
+	for i, other := range d.containers {
+		held, placed := d.plan.Pod.Containers[other.Name]
+		switch {
+		case !placed || i == at:
+		case i > at || other.kind == podspec.Init:
+			lent = append(lent, held)
+		default:
+			before = append(before, other)
+		}
+	}
+	return before, lent
+}
+
+// viewOfInit is that in which an init container is placed: what other pods have is taken, and near
+// the containers that lend, all that is not lent, of what is lent in sufficient number.
+func (d *draft) viewOfInit(a claimant, own Container, lent []Container, near bool) View {
+	v := d.view
+	v.Own = Pod{BootID: v.Own.BootID, Containers: map[string]Container{a.Name: own}}
+	if !near {
+		return v
+	}
+	cpus := cpusOf(lent)
+	if v.CPUs != nil && cpus.Size() >= cpumanager.Exclusive(d.pod, a.Container) {
+		v.Taken.CPUs = v.Machine.Online().Difference(cpus)
+	}
+	v.Taken.Devices = maps.Clone(v.Taken.Devices)
+	for _, r := range podspec.DeviceRequests(a.Container) {
+		ids := devicesOf(lent, r.Resource).IDs
+		if len(ids) < r.Count {
+			continue
+		}
+		taken := sets.New[string]()
+		for _, device := range v.Inventory.Resources[r.Resource].Devices {
+			taken.Insert(device.ID)
+		}
+		v.Taken.Devices[r.Resource] = taken.Delete(ids...)
+	}
+	return v
+}
+
+// besideLent is what the init container at that place holds of memory, beside what those hold that
+// last. If some of these have nodes around its own, it holds nothing, as nobody uses that yet: its
+// blocks are then of no size, only say where it runs, and are lent.
+func (d *draft) besideLent(at int, given []memory.Block, from []Container) (
+	out []memory.Block, lent bool, err error) {
+	others := blocksOf(from)
+	for _, b := range given {
+		around := uint64(0)
+		for _, other := range others {
+			if other.Nodes == b.Nodes || other.Nodes.Intersect(b.Nodes).IsEmpty() {
+				continue
+			}
+			lent = true
+			if b.Nodes.SubsetOf(other.Nodes) && b.Resource == other.Resource {
+				around += other.Size
+			}
+		}
+		if lent && around < b.Size {
+			return nil, lent, rejected(memory.ErrGroups)
+		}
+	}
+	out = slices.Clone(given)
+	if lent {
+		for i := range out {
+			out[i].Size = 0
+		}
+		return out, lent, nil
+	}
+	var later []Container
+	for i, other := range d.containers {
+		if i > at && other.kind != podspec.Init {
+			later = append(later, d.plan.Pod.Containers[other.Name])
+		}
+	}
+	return memory.Reuse(out, memory.Sum(blocksOf(later)...)), lent, nil
+}
