@@ -87,7 +87,7 @@ func BenchmarkWakes(b *testing.B) {
 			p.offer(n, two(true))
 			n.submit(wakeDevices, admission.Admit)
 			holder := uidOf(n.number)
-			n.queue.Leaving(holder)
+			n.queue.Leaving(holder, false)
 			return func() { n.queue.Release(holder) }
 		}},
 	} {
