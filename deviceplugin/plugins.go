@@ -45,10 +45,10 @@ func (p *Plugins) Inventory() Inventory { return p.current.Load().inventory }
 // Ready is closed when plugins can register.
 func (p *Plugins) Ready() <-chan struct{} { return p.ready }
 
-// Run serves registration and follows plugins until ctx is done. It removes the sockets that are
-// in the directory, which plugins take as the sign to register again. Call it once.
+// Run serves registration and follows plugins until ctx is done. Before that it clears the directory
+// (clearDir), so that plugins register again. Call it once.
 func (p *Plugins) Run(ctx context.Context) error {
-	if err := clearSockets(p.cfg.Dirs.Plugins); err != nil {
+	if err := clearDir(p.cfg.Dirs.Plugins); err != nil {
 		return err
 	}
 	s, err := listen(p.cfg.Dirs.Plugins)
