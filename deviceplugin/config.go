@@ -11,6 +11,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/numalet/numalet/deviceplugin/cordon"
+	"github.com/numalet/numalet/deviceplugin/recall"
 	"github.com/numalet/numalet/deviceplugin/watcher"
 	"github.com/numalet/numalet/topology"
 )
@@ -23,7 +24,10 @@ type Config struct {
 	// Strict: a plugin that cannot be reached when it registers is refused, as by the kubelet,
 	// which connects before it answers.
 	Strict bool
-	// Known lists resources that plugins served before the agent restarted. They are in the
+	// Recall is what plugins said before the agent started. It is in the inventory, not connected, for
+	// what is left of the graces. Nil: nothing is remembered.
+	Recall *recall.Book
+	// Known lists resources of which pods have devices. Those that Recall does not have are in the
 	// inventory without devices, not connected, until Graces.Capacity is over.
 	Known []string
 	// Cordons are the devices that new containers are not given; nil: there are none, and Cordon must
@@ -80,10 +84,12 @@ func (r RefusedList) String() string {
 }
 
 // Graces are how long a resource outlives the connection to its last plugin, or what its next one
-// says first.
+// says first. They go on while the agent is away.
 type Graces struct {
-	// Capacity is for the resource and its capacity; the kubelet's 5 min.
+	// Capacity is for the resource's devices and its capacity; the kubelet's 5 min.
 	Capacity time.Duration
+	// Resource is for the resource after that, with nothing; the kubelet's is without an end.
+	Resource time.Duration
 	// Allocatable is for the devices that were healthy to be in the node's allocatable, so that an
 	// update of the plugin does not show; the kubelet's 0. It ends with Capacity at the latest.
 	Allocatable time.Duration
@@ -95,7 +101,8 @@ type Graces struct {
 // DefaultGraces are the graces that flags have when they are not given.
 func DefaultGraces() Graces {
 	return Graces{
-		Capacity: 5 * time.Minute, Allocatable: 30 * time.Second, Empty: 10 * time.Second,
+		Capacity: 5 * time.Minute, Resource: 10 * time.Minute, Allocatable: 30 * time.Second,
+		Empty: 10 * time.Second,
 	}
 }
 

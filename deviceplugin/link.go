@@ -46,6 +46,8 @@ type lastList struct {
 	devices int
 	// refused: the list after it was too long to be read.
 	refused bool
+	// there is when the plugin was last there, of a link that stands for a resource from before.
+	there time.Time
 }
 
 // newLink prepares the connection; nothing is dialled yet.
@@ -85,6 +87,7 @@ type event struct {
 	options  Options
 	list     list
 	problem  string
+	there    time.Time     // when a plugin that is not there any more was last there
 	seen     chan struct{} // closed when readers see what became of it; nil: nobody waits for that
 }
 
@@ -102,6 +105,7 @@ const (
 	linkRefused
 	linkClosed
 	linkFaded
+	linkSpent
 	linkExpired
 	resourceRecordoned
 )
@@ -116,7 +120,7 @@ type linkSettings struct {
 // run takes the link through its life, until it is superseded or the agent stops.
 func (l *link) run(ctx context.Context, s linkSettings) {
 	log := klog.FromContext(ctx).WithValues("resource", l.resource, "socket", l.socket)
-	since := time.Now() // when the plugin was last there
+	since := l.last.there
 	if l.socket != "" {
 		stop := context.AfterFunc(ctx, func() { l.leave(nil) })
 		defer stop()
@@ -127,15 +131,17 @@ func (l *link) run(ctx context.Context, s linkSettings) {
 		if why := context.Cause(l.life); why != nil {
 			err = why
 		}
-		if !last.IsZero() {
-			since = last
+		if since = last; since.IsZero() {
+			since = time.Now()
 		}
 		log.Info("Device plugin disconnected", "reason", err.Error())
-		s.report(ctx, event{kind: linkClosed, link: l, problem: l.problem(err)})
+		s.report(ctx, event{kind: linkClosed, link: l, problem: l.problem(err), there: since})
 		close(l.ended)
 	}
 	s.fade(ctx, l, since)
 	await.For(ctx, s.cfg.Graces.Capacity-time.Since(since))
+	s.report(ctx, event{kind: linkSpent, link: l})
+	await.For(ctx, s.cfg.Graces.Capacity+s.cfg.Graces.Resource-time.Since(since))
 	s.report(ctx, event{kind: linkExpired, link: l})
 }
 
@@ -191,7 +197,7 @@ func (l *link) serve(ctx context.Context, s linkSettings) (last time.Time, err e
 		}
 		klog.FromContext(ctx).Info("Device plugin is tried again", "after", pause,
 			"reason", err.Error())
-		e := event{kind: linkTroubled, link: l, problem: l.problem(err)}
+		e := event{kind: linkTroubled, link: l, problem: l.problem(err), there: last}
 		switch {
 		case tooLong:
 			e.kind, e.problem = linkRefused, l.refuse(ctx, s)
@@ -213,6 +219,7 @@ func (l *link) rest(ctx context.Context, s linkSettings, pause time.Duration) {
 	if l.conn.WaitForStateChange(waiting, connectivity.Ready) {
 		s.report(ctx, event{
 			kind: linkLost, link: l, problem: l.problem(errors.New("its connection was lost")),
+			there: time.Now(),
 		})
 		<-waiting.Done()
 	}

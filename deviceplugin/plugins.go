@@ -16,10 +16,13 @@ type Plugins struct {
 	metrics *instruments
 	ready   chan struct{}
 	events  chan event
+	table   *table // Run's
+	memory  memory // Run's
 	current atomic.Pointer[view]
 }
 
-// New returns a device manager that knows no plugin yet; Run lets them in. The error is that of
+// New returns a device manager that knows no plugin yet, but what is remembered; Run lets plugins
+// in. The error is that of
 // an empty Dir or of registering metrics twice.
 func New(cfg Config) (*Plugins, error) {
 	cfg, err := cfg.withDefaults()
@@ -31,11 +34,15 @@ func New(cfg Config) (*Plugins, error) {
 		metrics: newInstruments(),
 		ready:   make(chan struct{}),
 		events:  make(chan event),
+		table:   restore(cfg, time.Now()),
+		memory:  memory{book: cfg.Recall},
 	}
 	if err := p.metrics.Register(cfg.Registry); err != nil {
 		return nil, err
 	}
-	p.current.Store((&table{}).view(0))
+	v := p.table.view(0)
+	p.current.Store(v)
+	p.metrics.show(v.inventory)
 	return p, nil
 }
 
@@ -77,19 +84,22 @@ func (p *Plugins) loop(ctx context.Context, group *errgroup.Group) {
 			return nil
 		})
 	}
-	t := &table{cordons: p.cfg.Cordons}
-	for _, resource := range p.cfg.Known {
-		l := &link{resource: resource}
-		t.restored(l)
-		start(l)
+	t := p.table
+	for _, r := range t.records {
+		start(r.link)
 	}
 	health := healthSaid{}
-	p.publish(t, health)
+	p.publish(ctx, health)
 	close(p.ready)
+	touch := time.NewTicker(touchPeriod)
+	defer touch.Stop()
+	defer func() { p.memory.touch(ctx, t.recollections()) }()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-touch.C:
+			p.memory.touch(ctx, t.recollections())
 		case e := <-p.events:
 			superseded := t.apply(e)
 			if e.kind == linkRegistered {
@@ -102,7 +112,7 @@ func (p *Plugins) loop(ctx context.Context, group *errgroup.Group) {
 					"resource", l.resource, "socket", l.socket)
 				l.cancel()
 			}
-			p.publish(t, health)
+			p.publish(ctx, health)
 			if e.seen != nil {
 				close(e.seen)
 			}
@@ -125,15 +135,17 @@ func (t *table) apply(e event) (superseded []*link) {
 	case linkSettled:
 		return t.settled(e.link)
 	case linkTroubled:
-		t.troubled(e.link, e.problem)
+		t.troubled(e.link, e.problem, e.there)
 	case linkLost:
-		t.lost(e.link, e.problem)
+		t.lost(e.link, e.problem, e.there)
 	case linkRefused:
 		t.refused(e.link, e.problem)
 	case linkFaded:
 		t.faded(e.link)
 	case linkClosed:
-		return t.closed(e.link, e.problem)
+		return t.closed(e.link, e.problem, e.there)
+	case linkSpent:
+		t.spent(e.link)
 	case linkExpired:
 		t.expired(e.link)
 	case resourceRecordoned:
@@ -142,11 +154,13 @@ func (t *table) apply(e event) (superseded []*link) {
 	return nil
 }
 
-// publish shows readers the table and wakes them, unless they would see what they see already: what
-// a plugin lists that another one stands in front of is nothing to them.
-func (p *Plugins) publish(t *table, health healthSaid) {
+// publish remembers what the table says, and then shows it to readers and wakes them, unless they
+// would see what they see already: what a plugin lists that another one stands in front of is
+// nothing to them. News that cannot be remembered are told all the same.
+func (p *Plugins) publish(ctx context.Context, health healthSaid) {
+	p.memory.keep(ctx, p.table.recollections())
 	before := p.current.Load()
-	now := t.view(before.inventory.Version + 1)
+	now := p.table.view(before.inventory.Version + 1)
 	if now.says(before) {
 		return
 	}
