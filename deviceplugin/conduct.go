@@ -20,6 +20,9 @@ type conduct struct {
 	manners atomic.Pointer[manners]
 	// introduced are the options that it registered with; nil: with none.
 	introduced *v1beta1.DevicePluginOptions
+	// asked are the options that it gave before its registration was answered, until its first
+	// session; nil: it was not asked.
+	asked *Options
 }
 
 // habit is something that a plugin does and had better not do.

@@ -24,12 +24,8 @@ type Config struct {
 	// Strict: a plugin that cannot be reached when it registers is refused, as by the kubelet,
 	// which connects before it answers.
 	Strict bool
-	// Recall is what plugins said before the agent started. It is in the inventory, not connected, for
-	// what is left of the graces. Nil: nothing is remembered.
-	Recall *recall.Book
-	// Known lists resources of which pods have devices. Those that Recall does not have are in the
-	// inventory without devices, not connected, until Graces.Capacity is over.
-	Known []string
+	// Before is what is known from before the agent started.
+	Before Before
 	// Cordons are the devices that new containers are not given; nil: there are none, and Cordon must
 	// not be called.
 	Cordons *cordon.Book
@@ -51,6 +47,16 @@ type Config struct {
 	Stats func(socket string) stats.Handler
 	// Registry gets the metrics; nil for none.
 	Registry metrics.KubeRegistry
+}
+
+// Before is what is known of plugins before they have registered.
+type Before struct {
+	// Lists is what plugins said before. It is in the inventory, not connected, for what is left of
+	// the graces. Nil: nothing is remembered.
+	Lists *recall.Book
+	// Resources that are not in Lists are in the inventory without devices, not connected, until
+	// Graces.Capacity is over.
+	Resources []string
 }
 
 // Dirs are where plugins make themselves known. They are created when missing.
@@ -117,6 +123,9 @@ type Deadlines struct {
 	Options time.Duration
 	// FirstList is for the first message of ListAndWatch; 10 s.
 	FirstList time.Duration
+	// Ended is how long a plugin that ended ListAndWatch itself is not called again, unless it
+	// registers; 2 min.
+	Ended time.Duration
 	// Preferred is for GetPreferredAllocation; 5 s.
 	Preferred time.Duration
 	// Allocate is for Allocate; 30 s, since plugins set up hardware in it.
@@ -134,6 +143,7 @@ func (d Deadlines) withDefaults() Deadlines {
 		Dial:      cmp.Or(d.Dial, 10*time.Second),
 		Options:   cmp.Or(d.Options, 5*time.Second),
 		FirstList: cmp.Or(d.FirstList, 10*time.Second),
+		Ended:     cmp.Or(d.Ended, 2*time.Minute),
 		Preferred: cmp.Or(d.Preferred, 5*time.Second),
 		Allocate:  cmp.Or(d.Allocate, 30*time.Second),
 		PreStart:  cmp.Or(d.PreStart, 30*time.Second),

@@ -171,7 +171,8 @@ func (s linkSettings) report(ctx context.Context, e event) {
 
 // serve follows the plugin until it goes away; the error says why it did, and last is the end of
 // its last list, if there was one. A plugin that can be reached is tried again for as long as the
-// grace after its last list: it takes itself for registered, and will not register again.
+// grace after its last list: it takes itself for registered, and will not register again. One that
+// ended its list itself is left alone for some time before.
 func (l *link) serve(ctx context.Context, s linkSettings) (last time.Time, err error) {
 	defer l.hangUp()
 	unfaded := func() {}
@@ -187,28 +188,37 @@ func (l *link) serve(ctx context.Context, s linkSettings) (last time.Time, err e
 		began := time.Now()
 		listed, err := l.session(ctx, s)
 		now := time.Now()
-		tooLong := isTooLong(err)
-		if listed || tooLong {
+		if listed || isTooLong(err) {
 			last = now
 		}
-		pause, again := t.next(now.Sub(began), now, s.cfg.Graces.Capacity)
+		least := time.Duration(0)
+		if _, ended := errors.AsType[*endedError](err); ended {
+			least = s.cfg.Deadlines.Ended
+		}
+		pause, again := t.next(now.Sub(began), now, s.cfg.Graces.Capacity, least)
 		if ctx.Err() != nil || !again {
 			return last, err
 		}
 		klog.FromContext(ctx).Info("Device plugin is tried again", "after", pause,
 			"reason", err.Error())
-		e := event{kind: linkTroubled, link: l, problem: l.problem(err), there: last}
-		switch {
-		case tooLong:
-			e.kind, e.problem = linkRefused, l.refuse(ctx, s)
-		case listed:
-			e.kind = linkLost
-		}
 		unfaded()
-		s.report(ctx, e)
+		s.report(ctx, l.after(ctx, s, listed, last, err))
 		unfaded = s.fadeLater(ctx, l, last)
 		l.rest(ctx, s, pause)
 	}
+}
+
+// after is what a session has come to that ended with an error.
+func (l *link) after(ctx context.Context, s linkSettings, listed bool, last time.Time,
+	err error) event {
+	e := event{kind: linkTroubled, link: l, problem: l.problem(err), there: last}
+	switch {
+	case isTooLong(err):
+		e.kind, e.problem = linkRefused, l.refuse(ctx, s)
+	case listed:
+		e.kind = linkLost
+	}
+	return e
 }
 
 // rest waits before the next try. A plugin that goes away meanwhile is lost at once, also when it
@@ -221,7 +231,7 @@ func (l *link) rest(ctx context.Context, s linkSettings, pause time.Duration) {
 			kind: linkLost, link: l, problem: l.problem(errors.New("its connection was lost")),
 			there: time.Now(),
 		})
-		<-waiting.Done()
+		await.For(waiting, lastPause)
 	}
 }
 
@@ -232,14 +242,16 @@ type trial struct {
 	until time.Time
 }
 
-// next is what to do after a session: how long to wait, and whether to try again at all.
-func (t *trial) next(lasted time.Duration, now time.Time, grace time.Duration) (
+// next is what to do after a session: how long to wait, least or more, and whether to try again at
+// all.
+func (t *trial) next(lasted time.Duration, now time.Time, grace, least time.Duration) (
 	pause time.Duration, again bool) {
 	if lasted >= lastPause {
 		*t = trial{until: now.Add(grace)}
 	}
 	t.pause = min(max(2*t.pause, firstPause), lastPause)
-	return t.pause, !now.Add(t.pause).After(t.until)
+	pause = max(t.pause, least)
+	return pause, !now.Add(pause).After(t.until)
 }
 
 // The time between tries of a plugin whose list has ended or has not come doubles between these. A
@@ -300,6 +312,25 @@ func (l *link) dial(ctx context.Context, s linkSettings) error {
 		l.called(s.metrics, rpcDial, time.Since(began), err)
 	}
 	return err
+}
+
+// reachPeriod is how long a plugin that has its socket, and does not accept yet, is waited for
+// before its registration is answered.
+const reachPeriod = time.Second
+
+// reach connects to a plugin that serves already. It reports false if it does not.
+func (l *link) reach(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, reachPeriod)
+	defer cancel()
+	for {
+		l.conn.Connect()
+		switch state := l.conn.GetState(); {
+		case state == connectivity.Ready:
+			return true
+		case state == connectivity.TransientFailure || !l.conn.WaitForStateChange(ctx, state):
+			return false
+		}
+	}
 }
 
 func (l *link) connect(ctx context.Context, deadline time.Duration) error {

@@ -35,7 +35,7 @@ func New(cfg Config) (*Plugins, error) {
 		ready:   make(chan struct{}),
 		events:  make(chan event),
 		table:   restore(cfg, time.Now()),
-		memory:  memory{book: cfg.Recall},
+		memory:  memory{book: cfg.Before.Lists},
 	}
 	if err := p.metrics.Register(cfg.Registry); err != nil {
 		return nil, err

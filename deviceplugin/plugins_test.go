@@ -157,7 +157,7 @@ func TestCrashAndReturn(t *testing.T) {
 }
 
 func TestGraceEnds(t *testing.T) {
-	r := newRig(t, Config{Graces: Graces{Capacity: 100 * time.Millisecond}, Known: []string{nic}})
+	r := newRig(t, Config{Graces: Graces{Capacity: 100 * time.Millisecond}, Before: Before{Resources: []string{nic}}})
 	plugin := r.plugin(sim.Config{Resource: gpu})
 	r.untilConnected(gpu)
 	plugin.stop()
@@ -169,7 +169,10 @@ func TestGraceEnds(t *testing.T) {
 // A plugin that lives and sends no list any more leaves its devices allocatable for no longer than
 // one that has ended.
 func TestGraceEndsWhileThePluginIsTriedAgain(t *testing.T) {
-	r := newRig(t, Config{Graces: Graces{Capacity: time.Hour, Allocatable: time.Millisecond}})
+	r := newRig(t, Config{
+		Graces:    Graces{Capacity: time.Hour, Allocatable: time.Millisecond},
+		Deadlines: Deadlines{Ended: time.Millisecond},
+	})
 	plugin := r.plugin(sim.Config{Resource: gpu})
 	r.untilConnected(gpu)
 	plugin.must(plugin.Fault(t.Context(), sim.Fault{RPC: sim.List, Code: "UNAVAILABLE"}))
@@ -319,12 +322,12 @@ func TestAgentRestarts(t *testing.T) {
 		t.Errorf("the registration socket is still there: %v", err)
 	}
 
-	again := newRig(t, Config{Dirs: Dirs{Plugins: r.dir}, Known: []string{gpu}})
+	again := newRig(t, Config{Dirs: Dirs{Plugins: r.dir}, Before: Before{Resources: []string{gpu}}})
 	again.untilConnected(gpu) // the plugin saw the new socket
 	again.stop()
 	plugin.stop()
 
-	away := newRig(t, Config{Dirs: Dirs{Plugins: r.dir}, Known: []string{gpu}})
+	away := newRig(t, Config{Dirs: Dirs{Plugins: r.dir}, Before: Before{Resources: []string{gpu}}})
 	if res := away.Inventory().Resources[gpu]; res.Connected || res.Problem == "" {
 		t.Errorf("with the plugin away the resource is %+v", res)
 	}

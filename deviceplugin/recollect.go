@@ -98,7 +98,7 @@ func recalled(r recall.Resource, machine topology.NodeSet) list {
 func restore(cfg Config, now time.Time) *table {
 	t := &table{cordons: cfg.Cordons, served: map[string]bool{}}
 	known := map[string]bool{}
-	for _, r := range cfg.Recall.Left() {
+	for _, r := range cfg.Before.Lists.Left() {
 		known[r.Name] = true
 		away := now.Sub(r.Gone)
 		if away >= cfg.Graces.Capacity+cfg.Graces.Resource {
@@ -114,7 +114,7 @@ func restore(cfg Config, now time.Time) *table {
 			t.spent(l)
 		}
 	}
-	for _, resource := range cfg.Known {
+	for _, resource := range cfg.Before.Resources {
 		if !known[resource] {
 			t.restored(&link{resource: resource, last: lastList{there: now}}, list{}, false)
 		}

@@ -37,7 +37,7 @@ func TestRestartWhileThePluginIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := Config{
-		Dirs: Dirs{Plugins: scratch.Dir(t)}, Cordons: cordons, Recall: recallBook(t, path),
+		Dirs: Dirs{Plugins: scratch.Dir(t)}, Cordons: cordons, Before: Before{Lists: recallBook(t, path)},
 		Graces: DefaultGraces(), NodeIDs: topology.NewNodeSet(0, 1, 2, 3),
 		Registry: metrics.NewKubeRegistry(),
 	}
@@ -56,7 +56,7 @@ func TestRestartWhileThePluginIsAway(t *testing.T) {
 		func() { plugin.stop(); r.untilDisconnected(gpu); r.stop() },
 	} {
 		restart()
-		cfg.Recall, cfg.Registry = recallBook(t, path), metrics.NewKubeRegistry()
+		cfg.Before.Lists, cfg.Registry = recallBook(t, path), metrics.NewKubeRegistry()
 		// Before anything runs: the node's first status is made of this.
 		before, err := New(cfg)
 		if err != nil {
@@ -119,7 +119,7 @@ func TestGracesGoOnOverRestarts(t *testing.T) {
 					t.Fatal(err)
 				}
 				for i := range 3 {
-					r := newRig(t, Config{Recall: recallBook(t, path)})
+					r := newRig(t, Config{Before: Before{Lists: recallBook(t, path)}})
 					inv := r.Inventory()
 					got := "gone"
 					if one, known := inv.Resources[gpu]; known {
@@ -158,7 +158,7 @@ func TestResourceGrace(t *testing.T) {
 func TestMemoryThatCannotBeWritten(t *testing.T) {
 	root := filepath.Join(scratch.Dir(t), "root")
 	path := filepath.Join(root, recall.FileName)
-	r := newRig(t, Config{Recall: recallBook(t, path)})
+	r := newRig(t, Config{Before: Before{Lists: recallBook(t, path)}})
 	plugin := r.plugin(sim.Config{Resource: gpu})
 	r.untilConnected(gpu)
 	if err := os.Mkdir(root, 0o700); err != nil {

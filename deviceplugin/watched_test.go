@@ -93,7 +93,9 @@ func TestRegistryPluginCrashes(t *testing.T) {
 }
 
 func TestRegistryPluginEndsItsStream(t *testing.T) {
-	r := newRegistryRig(t)
+	r := newRig(t, Config{
+		Dirs: Dirs{Registry: scratch.Dir(t)}, Deadlines: Deadlines{Ended: time.Millisecond},
+	})
 	plugin := r.registryPlugin(sim.Config{Resource: gpu}, nil)
 	r.untilConnected(gpu)
 	plugin.must(plugin.Fault(t.Context(), sim.Fault{RPC: sim.List, Code: "UNAVAILABLE", Count: 1}))
@@ -109,7 +111,7 @@ func TestAgentRestartsWithRegistry(t *testing.T) {
 	plugin := r.registryPlugin(sim.Config{Resource: gpu}, nil)
 	r.untilConnected(gpu)
 	r.stop()
-	again := newRig(t, Config{Dirs: Dirs{r.dir, r.cfg.Dirs.Registry}, Known: []string{gpu}})
+	again := newRig(t, Config{Dirs: Dirs{r.dir, r.cfg.Dirs.Registry}, Before: Before{Resources: []string{gpu}}})
 	again.untilConnected(gpu)
 	if n := plugin.calls(sim.Register); n != 2 {
 		t.Errorf("the plugin was asked %d times", n)
