@@ -60,7 +60,7 @@ type manners struct {
 		text  string
 		until time.Time // zero: it stays
 	}
-	registrations, repeats pace
+	registrations, losses, repeats pace
 }
 
 // pace counts what happens within spans.
@@ -77,6 +77,14 @@ func (p *pace) add(now time.Time) int {
 	return p.n
 }
 
+// within is how many there were in the span that goes on.
+func (p *pace) within(now time.Time) int {
+	if now.Sub(p.began) > paceSpan {
+		return 0
+	}
+	return p.n
+}
+
 // note remembers a habit, or with no text that the plugin does not have it, and reports whether that
 // is new.
 func (m *manners) note(h habit, text string, until time.Time) (news bool) {
@@ -88,16 +96,27 @@ func (m *manners) note(h habit, text string, until time.Time) (news bool) {
 	return news
 }
 
-// registered counts a registration.
+// lost counts a connection that was lost, or a list that has ended.
+func (m *manners) lost(now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.losses.add(now)
+}
+
+// registered counts a registration. A plugin that is lost about as often restarts.
 func (m *manners) registered(now time.Time) (text string, news bool) {
 	m.mu.Lock()
-	n := m.registrations.add(now)
+	n, losses := m.registrations.add(now), m.losses.within(now)
 	m.mu.Unlock()
 	if n <= mostRegistrations {
 		return "", false
 	}
 	text = fmt.Sprintf("it registered more than %d times in a minute, and each time its list is read "+
 		"anew: register when kubelet.sock is made, and not on a timer", mostRegistrations)
+	if losses > n/2 {
+		text = fmt.Sprintf("it registered more than %d times in a minute, since it restarts: its "+
+			"connection ended %d times; its log says why", mostRegistrations, losses)
+	}
 	return text, m.note(registersOften, text, now.Add(2*paceSpan))
 }
 

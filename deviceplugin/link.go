@@ -91,6 +91,14 @@ type event struct {
 	seen     chan struct{} // closed when readers see what became of it; nil: nobody waits for that
 }
 
+// manners are those of the link's plugin; nil of an event without one.
+func (e event) manners() *manners {
+	if e.link == nil {
+		return nil
+	}
+	return e.link.conduct.manners.Load()
+}
+
 type eventKind int
 
 const (

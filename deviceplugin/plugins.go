@@ -102,6 +102,9 @@ func (p *Plugins) loop(ctx context.Context, group *errgroup.Group) {
 			p.memory.touch(ctx, t.recollections())
 		case e := <-p.events:
 			superseded := t.apply(e)
+			if m := e.manners(); m != nil && (e.kind == linkLost || e.kind == linkClosed) {
+				m.lost(time.Now())
+			}
 			if e.kind == linkRegistered {
 				text, news := e.link.conduct.manners.Load().registered(time.Now())
 				e.link.tellOf(ctx, text, news)
