@@ -128,7 +128,7 @@ type linkSettings struct {
 // run takes the link through its life, until it is superseded or the agent stops.
 func (l *link) run(ctx context.Context, s linkSettings) {
 	log := klog.FromContext(ctx).WithValues("resource", l.resource, "socket", l.socket)
-	since := l.last.there
+	there := l.last.there
 	if l.socket != "" {
 		stop := context.AfterFunc(ctx, func() { l.leave(nil) })
 		defer stop()
@@ -139,17 +139,17 @@ func (l *link) run(ctx context.Context, s linkSettings) {
 		if why := context.Cause(l.life); why != nil {
 			err = why
 		}
-		if since = last; since.IsZero() {
-			since = time.Now()
+		if there = last; there.IsZero() {
+			there = time.Now()
 		}
 		log.Info("Device plugin disconnected", "reason", err.Error())
-		s.report(ctx, event{kind: linkClosed, link: l, problem: l.problem(err), there: since})
+		s.report(ctx, event{kind: linkClosed, link: l, problem: l.problem(err), there: there})
 		close(l.ended)
 	}
-	s.fade(ctx, l, since)
-	await.For(ctx, s.cfg.Graces.Capacity-time.Since(since))
+	s.fade(ctx, l, there)
+	await.For(ctx, s.cfg.Graces.Capacity-time.Since(there))
 	s.report(ctx, event{kind: linkSpent, link: l})
-	await.For(ctx, s.cfg.Graces.Capacity+s.cfg.Graces.Resource-time.Since(since))
+	await.For(ctx, s.cfg.Graces.Capacity+s.cfg.Graces.Resource-time.Since(there))
 	s.report(ctx, event{kind: linkExpired, link: l})
 }
 
@@ -186,9 +186,10 @@ func (l *link) serve(ctx context.Context, s linkSettings) (last time.Time, err e
 	unfaded := func() {}
 	defer func() { unfaded() }()
 	t := trial{until: time.Now().Add(s.cfg.Graces.Capacity)}
+	var before error // that ended the session before
 	for first := true; ; first = false {
 		if err := l.dial(ctx, s); err != nil {
-			return last, err
+			return last, since(before, err)
 		}
 		if first {
 			l.tellEarly(ctx, s)
@@ -212,8 +213,17 @@ func (l *link) serve(ctx context.Context, s linkSettings) (last time.Time, err e
 		unfaded()
 		s.report(ctx, l.after(ctx, s, listed, last, err))
 		unfaded = s.fadeLater(ctx, l, last)
+		before = err
 		l.rest(ctx, s, pause)
 	}
+}
+
+// since is why a plugin that had a session cannot be reached any more.
+func since(session, dial error) error {
+	if session == nil {
+		return dial
+	}
+	return fmt.Errorf("%w; now %w", session, dial)
 }
 
 // after is what a session has come to that ended with an error.

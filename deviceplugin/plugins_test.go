@@ -143,8 +143,9 @@ func TestCrashAndReturn(t *testing.T) {
 	if len(res.Devices) != 8 || healthy(res.Devices) != 0 || res.Problem == "" {
 		t.Errorf("after a crash the resource is %+v", res)
 	}
-	want := "endpoint " + filepath.Join(r.dir, "example.com_gpu.sock") + " has been stopped"
-	if err := r.caller(sim.PreStart, gpu); err == nil || err.Error() != want {
+	want := "endpoint " + filepath.Join(r.dir, "example.com_gpu.sock") + " has been stopped: "
+	if err := r.caller(sim.PreStart, gpu); err == nil || !strings.HasPrefix(err.Error(), want) ||
+		!strings.Contains(err.Error(), "ListAndWatch") {
 		t.Errorf("PreStart says %v, want %s", err, want)
 	}
 	if _, err := os.Stat(filepath.Join(r.dir, "example.com_gpu.sock")); err != nil {
@@ -154,6 +155,22 @@ func TestCrashAndReturn(t *testing.T) {
 	if res := r.untilConnected(gpu); healthy(res.Devices) != 8 || res.Problem != "" {
 		t.Errorf("after the return the resource is %+v", res)
 	}
+}
+
+// The end of the list says why a plugin is away, also when it could not be reached afterwards.
+func TestCauseStays(t *testing.T) {
+	r := newRig(t, Config{Deadlines: Deadlines{Dial: 200 * time.Millisecond, Ended: time.Millisecond}})
+	plugin := r.plugin(sim.Config{Resource: gpu})
+	r.untilConnected(gpu)
+	plugin.must(plugin.Fault(t.Context(), sim.Fault{RPC: sim.List, Code: "INTERNAL", Message: "no power"}))
+	r.until("the cause", func(inv Inventory) bool {
+		return strings.Contains(inv.Resources[gpu].Problem, "no power")
+	})
+	plugin.stop()
+	r.until("that it cannot be reached beside the cause", func(inv Inventory) bool {
+		problem := inv.Resources[gpu].Problem
+		return strings.Contains(problem, "no power") && strings.Contains(problem, "failed to dial")
+	})
 }
 
 func TestGraceEnds(t *testing.T) {
