@@ -35,19 +35,21 @@ const (
 	refusesNotice
 	listsMuch
 	repeatsLists
+	flaps
 	habits
 )
 
 // reason is the habit as a reason of problems.
 func (h habit) reason() string {
 	return [habits]string{"RegistersOften", "OptionsDiffer", "NoticeRefused", "LongList",
-		"RepeatsLists"}[h]
+		"RepeatsLists", "Flapping"}[h]
 }
 
 // Those who register or repeat themselves more often than this within paceSpan do it too often.
 const (
 	mostRegistrations = 10
 	mostRepeats       = 60
+	mostTurns         = 10 // of one device
 	paceSpan          = time.Minute
 	// kubeletList is the longest message that the kubelet reads, in bytes: gRPC's default.
 	kubeletList = 4 << 20
@@ -61,6 +63,10 @@ type manners struct {
 		until time.Time // zero: it stays
 	}
 	registrations, losses, repeats pace
+	turns                          struct {
+		began time.Time
+		n     map[string]int // by device
+	}
 }
 
 // pace counts what happens within spans.
@@ -139,6 +145,31 @@ func (m *manners) listed(now time.Time, size int, again bool) (text string, news
 	text = fmt.Sprintf("it sent the list that it had sent before (ListAndWatch) more than %d times in a "+
 		"minute, and each is read and compared: send the list when a device has changed", mostRepeats)
 	return text, m.note(repeatsLists, text, now.Add(2*paceSpan))
+}
+
+// turned counts changes of devices' health.
+func (m *manners) turned(now time.Time, devices []*Device) (text string, news bool) {
+	if m == nil || len(devices) == 0 {
+		return "", false
+	}
+	id := ""
+	m.mu.Lock()
+	if now.Sub(m.turns.began) > paceSpan {
+		m.turns.began, m.turns.n = now, map[string]int{}
+	}
+	for _, d := range devices {
+		if m.turns.n[d.ID]++; m.turns.n[d.ID] > mostTurns {
+			id = d.ID
+		}
+	}
+	m.mu.Unlock()
+	if id == "" {
+		return "", false
+	}
+	text = fmt.Sprintf("the health of device %s changed more than %d times in a minute "+
+		"(ListAndWatch), and is told once a second at most: send Unhealthy until the device has been "+
+		"well for a while", oneline.Of(id), mostTurns)
+	return text, m.note(flaps, text, now.Add(2*paceSpan))
 }
 
 // answered takes the options that a plugin that registered with others has given when it was asked.

@@ -223,5 +223,8 @@ func (l *link) tell(ctx context.Context, now list) {
 			"errors", now.defects.String())
 	}
 	l.last.defects = now.defects
+	if len(now.devices) == l.last.devices {
+		log = log.V(2) // health may change often
+	}
 	log.V(2).Info("Device list", "devices", len(now.devices), "healthy", now.healthy)
 }

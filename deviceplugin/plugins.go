@@ -7,6 +7,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 // Plugins is the device manager's side of all device plugins. Its methods are safe for concurrent
@@ -18,6 +20,7 @@ type Plugins struct {
 	events  chan event
 	table   *table // Run's
 	memory  memory // Run's
+	calm    calm   // Run's
 	current atomic.Pointer[view]
 }
 
@@ -89,7 +92,7 @@ func (p *Plugins) loop(ctx context.Context, group *errgroup.Group) {
 		start(r.link)
 	}
 	health := healthSaid{}
-	p.publish(ctx, health)
+	due := await.At(p.publish(ctx, health)) // news that are held back
 	close(p.ready)
 	touch := time.NewTicker(touchPeriod)
 	defer touch.Stop()
@@ -100,6 +103,8 @@ func (p *Plugins) loop(ctx context.Context, group *errgroup.Group) {
 			return
 		case <-touch.C:
 			p.memory.touch(ctx, t.recollections())
+		case <-due:
+			due = await.At(p.publish(ctx, health))
 		case e := <-p.events:
 			superseded := t.apply(e)
 			if m := e.manners(); m != nil && (e.kind == linkLost || e.kind == linkClosed) {
@@ -115,7 +120,10 @@ func (p *Plugins) loop(ctx context.Context, group *errgroup.Group) {
 					"resource", l.resource, "socket", l.socket)
 				l.cancel()
 			}
-			p.publish(ctx, health)
+			if e.kind == resourceRecordoned {
+				p.calm.forget(e.resource)
+			}
+			due = await.At(p.publish(ctx, health))
 			if e.seen != nil {
 				close(e.seen)
 			}
@@ -159,16 +167,24 @@ func (t *table) apply(e event) (superseded []*link) {
 
 // publish remembers what the table says, and then shows it to readers and wakes them, unless they
 // would see what they see already: what a plugin lists that another one stands in front of is
-// nothing to them. News that cannot be remembered are told all the same.
-func (p *Plugins) publish(ctx context.Context, health healthSaid) {
-	p.memory.keep(ctx, p.table.recollections())
-	before := p.current.Load()
+// nothing to them. News that cannot be remembered are told all the same. Due is when to publish what
+// was held back; zero: nothing was.
+func (p *Plugins) publish(ctx context.Context, health healthSaid) (due time.Time) {
+	before, at := p.current.Load(), time.Now()
 	now := p.table.view(before.inventory.Version + 1)
+	health.follow(now.inventory, func(resource string, devices []*Device) {
+		p.metrics.turned(resource, devices)
+		l := now.links[resource]
+		text, news := l.conduct.manners.Load().turned(at, devices)
+		l.tellOf(ctx, text, news)
+	})
+	held, due := p.calm.hold(now, before, at)
+	p.memory.keep(ctx, p.table.recollections(), held)
 	if now.says(before) {
-		return
+		return due
 	}
 	p.current.Store(now)
 	p.metrics.show(now.inventory)
-	health.follow(now.inventory, p.metrics.turned)
 	p.cfg.Changed()
+	return due
 }

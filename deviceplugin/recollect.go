@@ -130,8 +130,15 @@ type memory struct {
 	trouble string // why the last write failed
 }
 
-// keep remembers what is not remembered yet. If that fails it is tried again with the next call.
-func (m *memory) keep(ctx context.Context, now []recollection) {
+// keep remembers what is not remembered yet, but for resources that are held back. If that fails it
+// is tried again with the next call.
+func (m *memory) keep(ctx context.Context, now []recollection, held map[string]bool) {
+	for _, was := range m.written {
+		at := slices.IndexFunc(now, func(r recollection) bool { return r.resource == was.resource })
+		if at >= 0 && held[was.resource] {
+			now[at] = was
+		}
+	}
 	if m.book == nil || m.written != nil && slices.EqualFunc(m.written, now, recollection.says) {
 		return
 	}
@@ -149,7 +156,7 @@ func (m *memory) touch(ctx context.Context, now []recollection) {
 	if m.book == nil {
 		return
 	}
-	m.keep(ctx, now)
+	m.keep(ctx, now, nil)
 	if m.trouble == "" {
 		m.told(ctx, m.book.Touch(time.Now()))
 	}
