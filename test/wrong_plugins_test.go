@@ -262,6 +262,7 @@ func (h heard) andEvent() heard {
 }
 
 const (
+	isAbsent      = `"/dev/numalet-absent" is what the device plugin of example.com/absent on absent.sock`
 	manyAnswers   = "answered Allocate for more containers"
 	wantsAllocate = "has to answer with one response for each container"
 	wantsPrefer   = "has to answer with as many devices as are asked for"
@@ -363,6 +364,10 @@ var wrongs = []struct {
 		a.Devices = []*v1beta1.DeviceSpec{{HostPath: "dev/null", ContainerPath: "/dev/null",
 			Permissions: "rw"}}
 	}), everywhere("of a device is not absolute").andEvent()},
+	{"absent", spoilAnswer(func(a *v1beta1.ContainerAllocateResponse) {
+		a.Devices = []*v1beta1.DeviceSpec{{HostPath: "/dev/numalet-absent", ContainerPath: "/dev/x",
+			Permissions: "rw"}}
+	}), heard{log: "numalet-absent", event: isAbsent}},
 	{"prefer-fails", prefersBy(func(*v1beta1.ContainerPreferredAllocationRequest) (
 		[]string, error) {
 		return nil, errNoFile
