@@ -52,6 +52,9 @@ func (d *DevicePlugins) flags() []durationFlag {
 		{"device-plugin-first-list-timeout",
 			"how long a device plugin may take to send its first " +
 				"list of devices", &to.FirstList, usual.FirstList, false},
+		{"device-plugin-ended-pause",
+			"how long a device plugin that ended ListAndWatch itself is not called again, unless it " +
+				"registers", &to.Ended, usual.Ended, false},
 		{"device-plugin-preferred-timeout", "how long a device plugin may take to answer " +
 			"GetPreferredAllocation; afterwards the agent chooses alone", &to.Preferred,
 			usual.Preferred, false},
