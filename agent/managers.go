@@ -34,6 +34,7 @@ import (
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/deviceplugin/cordon"
+	"github.com/numalet/numalet/deviceplugin/recall"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -42,6 +43,7 @@ const (
 	reasonPreferenceIgnored = "DevicePreferenceIgnored"
 	reasonListRefused       = "DevicePluginListRefused"    // on the node
 	reasonCordonsAside      = "CordonedDevicesQuarantined" // on the node
+	reasonListsAside        = "DeviceListsQuarantined"     // on the node
 	reasonReleaseUnanswered = "DeviceReleaseUnanswered"    // on the node
 )
 
@@ -81,13 +83,22 @@ func newPlugins(ctx context.Context, n node, changed func()) (*deviceplugin.Plug
 	} else if err != nil {
 		return nil, err
 	}
+	lists, err := recall.Open(filepath.Join(n.cfg.RootDir, recall.FileName))
+	if errors.Is(err, recall.ErrUnusable) {
+		klog.FromContext(ctx).Error(err, "Devices are not known until their plugins register")
+		n.events.OnNode(v1.EventTypeWarning, reasonListsAside, err.Error()+
+			"; devices count when their plugins have registered")
+	} else if err != nil {
+		return nil, err
+	}
 	return deviceplugin.New(deviceplugin.Config{
 		Dirs: deviceplugin.Dirs{
 			Plugins:  deviceDir(n.cfg.RootDir),
 			Registry: filepath.Join(n.cfg.RootDir, "plugins_registry"),
 		},
 		NodeIDs: n.hardware.Get().Machine.NodeSet(), Registry: n.registry,
-		Known: resourcesOf(n.store.State()), Cordons: cordons,
+		Before:  deviceplugin.Before{Lists: lists, Resources: knownResources(n)},
+		Cordons: cordons,
 		Deadlines: n.cfg.DevicePlugins.Deadlines, Graces: n.cfg.DevicePlugins.Graces,
 		Strict: n.cfg.DevicePlugins.Strict, Changed: changed,
 		Refused: func(r deviceplugin.RefusedList) {
@@ -115,10 +126,14 @@ func deviceDir(root string) string {
 	return filepath.Join(root, filepath.Base(filepath.Clean(pluginapi.DevicePluginPath)))
 }
 
-// resourcesOf lists the device resources that pods hold, so that they are known before their
-// plugins have come back.
-func resourcesOf(s allocation.State) []string {
-	return slices.Collect(maps.Keys(allocation.TakenBy(s.List()...).Devices))
+// knownResources lists the device resources that pods hold, and those that plugins registered with
+// the kubelet that was here before, so that they are known before their plugins have come back.
+func knownResources(n node) []string {
+	held := allocation.TakenBy(n.store.State().List()...).Devices
+	all := slices.Concat(slices.Collect(maps.Keys(held)),
+		allocation.KubeletResources(deviceDir(n.cfg.RootDir)))
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 func newCgroups(n node, statuses *podstatus.Store) *podcgroups.Groups {

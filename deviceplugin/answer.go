@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"tags.cncf.io/container-device-interface/pkg/parser"
@@ -48,4 +50,45 @@ func AnswerFlaws(a *v1beta1.ContainerAllocateResponse) (flaws []string) {
 		}
 	}
 	return flaws
+}
+
+// NamedIn says which host paths and CDI devices of an answer a text names, such as what a runtime says
+// of a container that it could not make.
+func NamedIn(text string, a *v1beta1.ContainerAllocateResponse) (named []string) {
+	say := func(what, name string) {
+		if one := fmt.Sprintf("%s %q", what, name); names(text, name) && !slices.Contains(named, one) {
+			named = append(named, one)
+		}
+	}
+	for _, d := range a.GetDevices() {
+		say("the device", d.GetHostPath())
+	}
+	for _, m := range a.GetMounts() {
+		say("the mount of", m.GetHostPath())
+	}
+	for _, d := range a.GetCdiDevices() {
+		say("the CDI device", d.GetName())
+	}
+	return named
+}
+
+// names reports whether a text has a name that is no part of a longer one.
+func names(text, name string) bool {
+	for rest := text; len(name) > 1; {
+		at := strings.Index(rest, name)
+		if at < 0 {
+			return false
+		}
+		after, _ := utf8.DecodeRuneInString(rest[at+len(name):])
+		before, _ := utf8.DecodeLastRuneInString(rest[:at])
+		if !partOfName(before) && !partOfName(after) {
+			return true
+		}
+		rest = rest[at+1:]
+	}
+	return false
+}
+
+func partOfName(r rune) bool {
+	return unicode.IsLetter(r) && r != utf8.RuneError || unicode.IsDigit(r) || strings.ContainsRune("/-_", r)
 }

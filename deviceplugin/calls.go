@@ -174,8 +174,8 @@ func (p *Plugins) call(ctx context.Context, rpc, resource string, deadline time.
 	if l == nil {
 		return call{}, fmt.Errorf("%w %s", errUnknownPlugin, resource)
 	}
-	if !v.inventory.Resources[resource].Connected || !l.callers.enter() {
-		return call{}, &StoppedError{Endpoint: cmp.Or(l.socket, resource)}
+	if r := v.inventory.Resources[resource]; !r.Connected || !l.callers.enter() {
+		return call{}, &StoppedError{Endpoint: cmp.Or(l.socket, resource), Problem: r.Problem}
 	}
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	c := call{

@@ -20,6 +20,9 @@ type conduct struct {
 	manners atomic.Pointer[manners]
 	// introduced are the options that it registered with; nil: with none.
 	introduced *v1beta1.DevicePluginOptions
+	// asked are the options that it gave before its registration was answered, until its first
+	// session; nil: it was not asked.
+	asked *Options
 }
 
 // habit is something that a plugin does and had better not do.
@@ -32,19 +35,21 @@ const (
 	refusesNotice
 	listsMuch
 	repeatsLists
+	flaps
 	habits
 )
 
 // reason is the habit as a reason of problems.
 func (h habit) reason() string {
 	return [habits]string{"RegistersOften", "OptionsDiffer", "NoticeRefused", "LongList",
-		"RepeatsLists"}[h]
+		"RepeatsLists", "Flapping"}[h]
 }
 
 // Those who register or repeat themselves more often than this within paceSpan do it too often.
 const (
 	mostRegistrations = 10
 	mostRepeats       = 60
+	mostTurns         = 10 // of one device
 	paceSpan          = time.Minute
 	// kubeletList is the longest message that the kubelet reads, in bytes: gRPC's default.
 	kubeletList = 4 << 20
@@ -57,7 +62,11 @@ type manners struct {
 		text  string
 		until time.Time // zero: it stays
 	}
-	registrations, repeats pace
+	registrations, losses, repeats pace
+	turns                          struct {
+		began time.Time
+		n     map[string]int // by device
+	}
 }
 
 // pace counts what happens within spans.
@@ -74,6 +83,14 @@ func (p *pace) add(now time.Time) int {
 	return p.n
 }
 
+// within is how many there were in the span that goes on.
+func (p *pace) within(now time.Time) int {
+	if now.Sub(p.began) > paceSpan {
+		return 0
+	}
+	return p.n
+}
+
 // note remembers a habit, or with no text that the plugin does not have it, and reports whether that
 // is new.
 func (m *manners) note(h habit, text string, until time.Time) (news bool) {
@@ -85,16 +102,27 @@ func (m *manners) note(h habit, text string, until time.Time) (news bool) {
 	return news
 }
 
-// registered counts a registration.
+// lost counts a connection that was lost, or a list that has ended.
+func (m *manners) lost(now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.losses.add(now)
+}
+
+// registered counts a registration. A plugin that is lost about as often restarts.
 func (m *manners) registered(now time.Time) (text string, news bool) {
 	m.mu.Lock()
-	n := m.registrations.add(now)
+	n, losses := m.registrations.add(now), m.losses.within(now)
 	m.mu.Unlock()
 	if n <= mostRegistrations {
 		return "", false
 	}
 	text = fmt.Sprintf("it registered more than %d times in a minute, and each time its list is read "+
 		"anew: register when kubelet.sock is made, and not on a timer", mostRegistrations)
+	if losses > n/2 {
+		text = fmt.Sprintf("it registered more than %d times in a minute, since it restarts: its "+
+			"connection ended %d times; its log says why", mostRegistrations, losses)
+	}
 	return text, m.note(registersOften, text, now.Add(2*paceSpan))
 }
 
@@ -117,6 +145,31 @@ func (m *manners) listed(now time.Time, size int, again bool) (text string, news
 	text = fmt.Sprintf("it sent the list that it had sent before (ListAndWatch) more than %d times in a "+
 		"minute, and each is read and compared: send the list when a device has changed", mostRepeats)
 	return text, m.note(repeatsLists, text, now.Add(2*paceSpan))
+}
+
+// turned counts changes of devices' health.
+func (m *manners) turned(now time.Time, devices []*Device) (text string, news bool) {
+	if m == nil || len(devices) == 0 {
+		return "", false
+	}
+	id := ""
+	m.mu.Lock()
+	if now.Sub(m.turns.began) > paceSpan {
+		m.turns.began, m.turns.n = now, map[string]int{}
+	}
+	for _, d := range devices {
+		if m.turns.n[d.ID]++; m.turns.n[d.ID] > mostTurns {
+			id = d.ID
+		}
+	}
+	m.mu.Unlock()
+	if id == "" {
+		return "", false
+	}
+	text = fmt.Sprintf("the health of device %s changed more than %d times in a minute "+
+		"(ListAndWatch), and is told once a second at most: send Unhealthy until the device has been "+
+		"well for a while", oneline.Of(id), mostTurns)
+	return text, m.note(flaps, text, now.Add(2*paceSpan))
 }
 
 // answered takes the options that a plugin that registered with others has given when it was asked.

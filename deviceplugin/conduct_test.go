@@ -1,11 +1,14 @@
 package deviceplugin
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/numalet/numalet/deviceplugin/sim"
 )
 
 // What a plugin does too often is told once, and forgotten when it has stopped.
@@ -42,6 +45,48 @@ func TestHabitsPass(t *testing.T) {
 	if m.listed(now, kubeletList, false); len(m.complaints(now.Add(4*paceSpan))) > 0 {
 		t.Errorf("a list that is long no more is told")
 	}
+}
+
+// A plugin that restarts is not told that it has a timer.
+func TestRegistersOften(t *testing.T) {
+	for losses, want := range map[int]string{
+		0: "and not on a timer", 3: "and not on a timer", 10: "since it restarts: its connection ended 10 times",
+	} {
+		now, m, text := time.Now(), &manners{}, ""
+		for i := range mostRegistrations + 1 {
+			if i > 0 && i <= losses {
+				m.lost(now)
+			}
+			text, _ = m.registered(now.Add(time.Duration(i) * time.Second))
+		}
+		if !strings.Contains(text, want) {
+			t.Errorf("lost %d times: %q, want %q", losses, text, want)
+		}
+	}
+	m := &manners{}
+	now := time.Now()
+	for range mostRegistrations {
+		m.lost(now)
+		m.registered(now.Add(2 * paceSpan))
+	}
+	if text, _ := m.registered(now.Add(2 * paceSpan)); !strings.Contains(text, "timer") {
+		t.Errorf("losses of another minute count: %q", text)
+	}
+}
+
+func TestPluginThatRestartsOften(t *testing.T) {
+	r := newRig(t, Config{})
+	plugin := r.plugin(sim.Config{Resource: gpu})
+	for i := range mostRegistrations + 2 {
+		plugin.untilRegistered(i + 1)
+		r.untilConnected(gpu)
+		plugin.must(plugin.Restart(t.Context()))
+	}
+	eventually(t, "its restarts to be told", func() bool {
+		return slices.ContainsFunc(r.Peers()[0].Complaints, func(c Complaint) bool {
+			return c.Reason == "RegistersOften" && strings.Contains(c.Message, "since it restarts")
+		})
+	})
 }
 
 // Habits are those of a socket, however often its plugin registers.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/numalet/numalet/deviceplugin/cordon"
+	"github.com/numalet/numalet/deviceplugin/recall"
 	"github.com/numalet/numalet/deviceplugin/watcher"
 	"github.com/numalet/numalet/topology"
 )
@@ -23,9 +24,8 @@ type Config struct {
 	// Strict: a plugin that cannot be reached when it registers is refused, as by the kubelet,
 	// which connects before it answers.
 	Strict bool
-	// Known lists resources that plugins served before the agent restarted. They are in the
-	// inventory without devices, not connected, until Graces.Capacity is over.
-	Known []string
+	// Before is what is known from before the agent started.
+	Before Before
 	// Cordons are the devices that new containers are not given; nil: there are none, and Cordon must
 	// not be called.
 	Cordons *cordon.Book
@@ -47,6 +47,16 @@ type Config struct {
 	Stats func(socket string) stats.Handler
 	// Registry gets the metrics; nil for none.
 	Registry metrics.KubeRegistry
+}
+
+// Before is what is known of plugins before they have registered.
+type Before struct {
+	// Lists is what plugins said before. It is in the inventory, not connected, for what is left of
+	// the graces. Nil: nothing is remembered.
+	Lists *recall.Book
+	// Resources that are not in Lists are in the inventory without devices, not connected, until
+	// Graces.Capacity is over.
+	Resources []string
 }
 
 // Dirs are where plugins make themselves known. They are created when missing.
@@ -80,10 +90,12 @@ func (r RefusedList) String() string {
 }
 
 // Graces are how long a resource outlives the connection to its last plugin, or what its next one
-// says first.
+// says first. They go on while the agent is away.
 type Graces struct {
-	// Capacity is for the resource and its capacity; the kubelet's 5 min.
+	// Capacity is for the resource's devices and its capacity; the kubelet's 5 min.
 	Capacity time.Duration
+	// Resource is for the resource after that, with nothing; the kubelet's is without an end.
+	Resource time.Duration
 	// Allocatable is for the devices that were healthy to be in the node's allocatable, so that an
 	// update of the plugin does not show; the kubelet's 0. It ends with Capacity at the latest.
 	Allocatable time.Duration
@@ -95,7 +107,8 @@ type Graces struct {
 // DefaultGraces are the graces that flags have when they are not given.
 func DefaultGraces() Graces {
 	return Graces{
-		Capacity: 5 * time.Minute, Allocatable: 30 * time.Second, Empty: 10 * time.Second,
+		Capacity: 5 * time.Minute, Resource: 10 * time.Minute, Allocatable: 30 * time.Second,
+		Empty: 10 * time.Second,
 	}
 }
 
@@ -110,6 +123,9 @@ type Deadlines struct {
 	Options time.Duration
 	// FirstList is for the first message of ListAndWatch; 10 s.
 	FirstList time.Duration
+	// Ended is how long a plugin that ended ListAndWatch itself is not called again, unless it
+	// registers; 2 min.
+	Ended time.Duration
 	// Preferred is for GetPreferredAllocation; 5 s.
 	Preferred time.Duration
 	// Allocate is for Allocate; 30 s, since plugins set up hardware in it.
@@ -127,6 +143,7 @@ func (d Deadlines) withDefaults() Deadlines {
 		Dial:      cmp.Or(d.Dial, 10*time.Second),
 		Options:   cmp.Or(d.Options, 5*time.Second),
 		FirstList: cmp.Or(d.FirstList, 10*time.Second),
+		Ended:     cmp.Or(d.Ended, 2*time.Minute),
 		Preferred: cmp.Or(d.Preferred, 5*time.Second),
 		Allocate:  cmp.Or(d.Allocate, 30*time.Second),
 		PreStart:  cmp.Or(d.PreStart, 30*time.Second),

@@ -18,14 +18,15 @@
 // held while a plugin thinks: a plugin that hangs keeps only its own link, and its callers up to
 // their deadline, waiting.
 //
-// Where it differs from the kubelet, on purpose: Register answers at once and the plugin is
-// dialled afterwards, with retries for the Dial deadline, so that a plugin may begin to serve
-// after it has registered (the API's own comment asks for that order), which is told, since the
-// kubelet refuses it (Config.Strict does as well); a list that is empty from the start means
+// Where it differs from the kubelet, on purpose: a plugin that does not serve yet when it registers
+// is dialled afterwards, with retries for the Dial deadline, so that it may begin to serve then (the
+// API's own comment asks for that order), which is told, since the kubelet refuses it
+// (Config.Strict does as well); a list that is empty from the start means
 // nothing for a grace, since plugins send one before they have looked; the resource stays with
 // the older plugin until the newer one has sent its first list; a plugin that registers the same
-// socket again replaces its older connection; every call has a deadline; a list that ends while the
-// plugin lives is asked for again.
+// socket again replaces its older connection; every call has a deadline; a list whose connection was
+// lost is asked for again, and one that the plugin ended after Deadlines.Ended; what plugins said
+// last is remembered over restarts.
 //
 // # Lists
 //

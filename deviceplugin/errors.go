@@ -49,11 +49,16 @@ func (e *UnregisteredError) Error() string {
 	return "cannot allocate unregistered device " + e.Resource
 }
 
-// StoppedError says that the plugin of a resource is not connected at the moment.
-type StoppedError struct{ Endpoint string }
+// StoppedError says that the plugin of a resource is not connected at the moment. Problem says why,
+// if that is known yet, for which the kubelet has no words.
+type StoppedError struct{ Endpoint, Problem string }
 
 func (e *StoppedError) Error() string {
-	return fmt.Sprintf("endpoint %s has been stopped", e.Endpoint)
+	text := fmt.Sprintf("endpoint %s has been stopped", e.Endpoint)
+	if e.Problem != "" {
+		text += ": " + e.Problem
+	}
+	return text
 }
 
 // AnswerError says that a plugin's answer is not one to the question.

@@ -8,7 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/status"
+	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
 	"github.com/numalet/numalet/deviceplugin/sim"
+	"github.com/numalet/numalet/test/scratch"
 	"github.com/numalet/numalet/topology"
 )
 
@@ -36,8 +40,6 @@ func TestHangingConnections(t *testing.T) {
 	}{
 		sim.Serve: {Deadlines{Dial: 200 * time.Millisecond},
 			"failed to dial device plugin: no answer in 200ms: dial unix"},
-		sim.Options: {Deadlines{Options: 200 * time.Millisecond},
-			"GetDevicePluginOptions: it was not answered in time (200ms); a plugin has to"},
 		sim.List: {Deadlines{FirstList: 200 * time.Millisecond},
 			"ListAndWatch: no list of devices came in time (200ms)"},
 	} {
@@ -148,39 +150,99 @@ func TestFailingCalls(t *testing.T) {
 	}
 }
 
-func TestFailingConnections(t *testing.T) {
-	for _, rpc := range []sim.RPC{sim.Options, sim.List} {
-		r := newRig(t, Config{})
-		plugin := r.plugin(sim.Config{Resource: gpu, Faults: []sim.Fault{
-			{RPC: rpc, Code: "INTERNAL", Message: "broken", Count: 1},
-		}})
-		want := fmt.Sprintf("plugin on example.com_gpu.sock: %s: rpc error: code = Internal desc "+
-			"= broken", rpc)
-		r.until("the problem", func(inv Inventory) bool {
-			return strings.HasPrefix(inv.Resources[gpu].Problem, want)
+// A plugin that ends its list itself is not called again before it registers, whatever it says.
+func TestListThatThePluginEnds(t *testing.T) {
+	for _, code := range []string{"INTERNAL", "UNAVAILABLE"} {
+		r := newRig(t, Config{Deadlines: Deadlines{FirstList: 200 * time.Millisecond}})
+		plugin := r.plugin(sim.Config{Resource: gpu})
+		r.untilConnected(gpu)
+		plugin.untilRegistered(1)
+		plugin.must(plugin.Fault(t.Context(), sim.Fault{
+			RPC: sim.List, Code: code, Message: "broken", Count: 1,
+		}))
+		res := r.untilDisconnected(gpu)
+		if want := "plugin on example.com_gpu.sock: ListAndWatch: rpc error: code = "; res.Capacity != 8 ||
+			!strings.HasPrefix(res.Problem, want) || !strings.HasSuffix(res.Problem, "desc = broken") {
+			t.Errorf("the resource is %+v", res)
+		}
+		silent := r.plugin(sim.Config{Resource: nic, Faults: []sim.Fault{{RPC: sim.List, Hang: true}}})
+		eventually(t, "one that sends no list to be called again", func() bool {
+			return silent.calls(sim.List) == 3
 		})
+		if n := plugin.calls(sim.List); n != 1 {
+			t.Errorf("%s: it was called %d times, want once", code, n)
+		}
 		plugin.must(plugin.Restart(t.Context()))
+		plugin.untilRegistered(2)
 		r.untilConnected(gpu)
 	}
 }
 
-// A plugin that fails before its first list takes itself for registered: nobody tells it to
-// register again.
-func TestFailingConnectionsAreTriedAgain(t *testing.T) {
-	for _, rpc := range []sim.RPC{sim.Options, sim.List} {
-		r := newRig(t, Config{})
-		plugin := r.plugin(sim.Config{Resource: gpu, Faults: []sim.Fault{
-			{RPC: rpc, Code: "INTERNAL", Message: "broken"},
-		}})
-		r.until("the problem", func(inv Inventory) bool {
-			return strings.Contains(inv.Resources[gpu].Problem, "broken")
-		})
-		plugin.must(plugin.ClearFaults(t.Context()))
-		r.untilConnected(gpu)
-		state, err := plugin.State(t.Context())
-		plugin.must(err)
-		if state.Registered != 1 {
-			t.Errorf("%s: it registered %d times, want once", rpc, state.Registered)
+// A plugin that fails takes itself for registered, and nobody may tell it to register again: it is
+// called again after a time.
+func TestFailingListsAreTriedAgain(t *testing.T) {
+	r := newRig(t, Config{Deadlines: Deadlines{Ended: time.Millisecond}})
+	plugin := r.plugin(sim.Config{Resource: gpu, Faults: []sim.Fault{
+		{RPC: sim.List, Code: "INTERNAL", Message: "broken"},
+	}})
+	r.until("the problem", func(inv Inventory) bool {
+		return strings.Contains(inv.Resources[gpu].Problem, "broken")
+	})
+	plugin.must(plugin.ClearFaults(t.Context()))
+	r.untilConnected(gpu)
+	state, err := plugin.State(t.Context())
+	plugin.must(err)
+	if state.Registered != 1 {
+		t.Errorf("it registered %d times, want once", state.Registered)
+	}
+}
+
+// A plugin that serves and does not say which calls it wants is told so, in whichever way it
+// registers, and changes nothing for the one that serves the resource.
+func TestRegistrationOfAPluginWithoutAnswer(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fault sim.Fault
+		want  string
+	}{
+		"fails": {sim.Fault{Code: "INTERNAL", Message: "no driver"},
+			"rpc error: code = Internal desc = no driver"},
+		"is unavailable": {sim.Fault{Code: "UNAVAILABLE", Message: "later"},
+			"rpc error: code = Unavailable desc = later"},
+		"hangs": {sim.Fault{Hang: true}, "it was not answered in time (300ms)"},
+	} {
+		for _, strict := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s strict=%t", name, strict), func(t *testing.T) {
+				r := newRig(t, Config{
+					Dirs: Dirs{Registry: scratch.Dir(t)}, Strict: strict,
+					Deadlines: Deadlines{Options: 300 * time.Millisecond},
+				})
+				r.plugin(sim.Config{Resource: gpu, Socket: "old.sock", Devices: spread(t, 4, "0")})
+				r.untilConnected(gpu)
+				tt.fault.RPC = sim.Options
+				r.plugin(sim.Config{Resource: nic, Faults: []sim.Fault{tt.fault}})
+				newer := r.registryPlugin(sim.Config{
+					Resource: gpu, Socket: "new.sock", Faults: []sim.Fault{tt.fault},
+				}, nil)
+				want := "failed to get device plugin options: " + tt.want +
+					"; a plugin has to answer GetDevicePluginOptions at once"
+				inv := r.until("both to be refused", func(inv Inventory) bool {
+					return inv.Refused[nic] == want && inv.Refused[gpu] == want
+				})
+				if res := inv.Resources[gpu]; !res.Connected || len(res.Devices) != 4 {
+					t.Errorf("the plugin that served has %+v", res)
+				}
+				if _, there := inv.Resources[nic]; there || newer.calls(sim.List) > 0 {
+					t.Error("a plugin that was refused is there")
+				}
+				err := registerWith(t, r.dir, v1beta1.Version, "example.com_nic.sock", nic)
+				if status.Convert(err).Message() != want {
+					t.Errorf("Register says %v, want %s", err, want)
+				}
+				newer.must(newer.ClearFaults(t.Context()))
+				r.until("the newer one to take over", func(inv Inventory) bool {
+					return len(inv.Resources[gpu].Devices) == 8 && inv.Refused[gpu] == ""
+				})
+			})
 		}
 	}
 }

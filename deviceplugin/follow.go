@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 	"k8s.io/klog/v2"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -20,11 +21,9 @@ import (
 
 // session asks for the options and follows the list; listed reports whether a list came.
 func (l *link) session(ctx context.Context, s linkSettings) (listed bool, err error) {
-	began := time.Now()
-	options, err := l.askOptions(ctx, s.cfg.Deadlines.Options)
-	l.called(s.metrics, rpcOptions, time.Since(began), err)
+	options, err := l.options(ctx, s)
 	if err != nil {
-		return false, err
+		return false, fmt.Errorf("GetDevicePluginOptions: %w; a plugin has to answer it at once", err)
 	}
 	if l.way == ByRegister {
 		text, news := l.conduct.answered(options)
@@ -35,7 +34,19 @@ func (l *link) session(ctx context.Context, s linkSettings) (listed bool, err er
 	return l.follow(ctx, s, options)
 }
 
-func (l *link) askOptions(ctx context.Context, deadline time.Duration) (Options, error) {
+// options are those of a session; the first has them from the registration, if it was asked then.
+func (l *link) options(ctx context.Context, s linkSettings) (Options, error) {
+	if asked := l.conduct.asked; asked != nil {
+		l.conduct.asked = nil
+		return *asked, nil
+	}
+	return l.askOptions(ctx, s.metrics, s.cfg.Deadlines.Options)
+}
+
+func (l *link) askOptions(ctx context.Context, m *instruments, deadline time.Duration) (
+	options Options, err error) {
+	began := time.Now()
+	defer func() { l.called(m, rpcOptions, time.Since(began), err) }()
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	resp, err := l.client().GetDevicePluginOptions(ctx, &v1beta1.Empty{})
@@ -46,8 +57,7 @@ func (l *link) askOptions(ctx context.Context, deadline time.Duration) (Options,
 		err = lateError(fmt.Sprintf("it was not answered in time (%s)", deadline))
 	}
 	if err != nil {
-		return Options{}, fmt.Errorf("GetDevicePluginOptions: %w; a plugin has to answer it "+
-			"at once, before it is asked for its devices", err)
+		return Options{}, err
 	}
 	return Options{
 		Preferred: resp.GetGetPreferredAllocationAvailable(),
@@ -101,6 +111,7 @@ func (l *link) follow(ctx context.Context, s linkSettings, options Options) (
 		}
 		listed, l.last.refused = true, false
 	}
+	ended := ctx.Err() == nil && l.ends(ctx, err)
 	switch {
 	case context.Cause(ctx) == late && !listed:
 		err = fmt.Errorf("ListAndWatch: %w", late)
@@ -113,8 +124,35 @@ func (l *link) follow(ctx context.Context, s linkSettings, options Options) (
 	if !listed && ctx.Err() == nil || errors.Is(err, context.DeadlineExceeded) {
 		l.called(s.metrics, rpcList, time.Since(began), err)
 	}
+	if ended {
+		err = &endedError{err}
+	}
 	return listed, err
 }
+
+// endedError says that the plugin itself ended its list, with its connection as it was.
+type endedError struct{ error }
+
+func (e *endedError) Unwrap() error { return e.error }
+
+// ends reports whether the plugin itself ended the stream. That of a connection that breaks has the
+// code Unavailable; the connection is seen to break a moment later.
+func (l *link) ends(ctx context.Context, err error) bool {
+	switch {
+	case errors.Is(err, io.EOF):
+		return true
+	case isTooLong(err):
+		return false
+	case status.Code(err) != codes.Unavailable:
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, breakPeriod)
+	defer cancel()
+	return !l.conn.WaitForStateChange(ctx, connectivity.Ready)
+}
+
+// breakPeriod is how long a connection may take to be seen broken when its stream is.
+const breakPeriod = 200 * time.Millisecond
 
 // hand hands a list to the loop, and then why its unhealthy devices are so.
 func (l *link) hand(ctx context.Context, s linkSettings, options Options, now list) {
@@ -185,5 +223,8 @@ func (l *link) tell(ctx context.Context, now list) {
 			"errors", now.defects.String())
 	}
 	l.last.defects = now.defects
+	if len(now.devices) == l.last.devices {
+		log = log.V(2) // health may change often
+	}
 	log.V(2).Info("Device list", "devices", len(now.devices), "healthy", now.healthy)
 }

@@ -46,6 +46,8 @@ type lastList struct {
 	devices int
 	// refused: the list after it was too long to be read.
 	refused bool
+	// there is when the plugin was last there, of a link that stands for a resource from before.
+	there time.Time
 }
 
 // newLink prepares the connection; nothing is dialled yet.
@@ -85,7 +87,16 @@ type event struct {
 	options  Options
 	list     list
 	problem  string
+	there    time.Time     // when a plugin that is not there any more was last there
 	seen     chan struct{} // closed when readers see what became of it; nil: nobody waits for that
+}
+
+// manners are those of the link's plugin; nil of an event without one.
+func (e event) manners() *manners {
+	if e.link == nil {
+		return nil
+	}
+	return e.link.conduct.manners.Load()
 }
 
 type eventKind int
@@ -102,6 +113,7 @@ const (
 	linkRefused
 	linkClosed
 	linkFaded
+	linkSpent
 	linkExpired
 	resourceRecordoned
 )
@@ -116,7 +128,7 @@ type linkSettings struct {
 // run takes the link through its life, until it is superseded or the agent stops.
 func (l *link) run(ctx context.Context, s linkSettings) {
 	log := klog.FromContext(ctx).WithValues("resource", l.resource, "socket", l.socket)
-	since := time.Now() // when the plugin was last there
+	there := l.last.there
 	if l.socket != "" {
 		stop := context.AfterFunc(ctx, func() { l.leave(nil) })
 		defer stop()
@@ -127,15 +139,17 @@ func (l *link) run(ctx context.Context, s linkSettings) {
 		if why := context.Cause(l.life); why != nil {
 			err = why
 		}
-		if !last.IsZero() {
-			since = last
+		if there = last; there.IsZero() {
+			there = time.Now()
 		}
 		log.Info("Device plugin disconnected", "reason", err.Error())
-		s.report(ctx, event{kind: linkClosed, link: l, problem: l.problem(err)})
+		s.report(ctx, event{kind: linkClosed, link: l, problem: l.problem(err), there: there})
 		close(l.ended)
 	}
-	s.fade(ctx, l, since)
-	await.For(ctx, s.cfg.Graces.Capacity-time.Since(since))
+	s.fade(ctx, l, there)
+	await.For(ctx, s.cfg.Graces.Capacity-time.Since(there))
+	s.report(ctx, event{kind: linkSpent, link: l})
+	await.For(ctx, s.cfg.Graces.Capacity+s.cfg.Graces.Resource-time.Since(there))
 	s.report(ctx, event{kind: linkExpired, link: l})
 }
 
@@ -165,15 +179,17 @@ func (s linkSettings) report(ctx context.Context, e event) {
 
 // serve follows the plugin until it goes away; the error says why it did, and last is the end of
 // its last list, if there was one. A plugin that can be reached is tried again for as long as the
-// grace after its last list: it takes itself for registered, and will not register again.
+// grace after its last list: it takes itself for registered, and will not register again. One that
+// ended its list itself is left alone for some time before.
 func (l *link) serve(ctx context.Context, s linkSettings) (last time.Time, err error) {
 	defer l.hangUp()
 	unfaded := func() {}
 	defer func() { unfaded() }()
 	t := trial{until: time.Now().Add(s.cfg.Graces.Capacity)}
+	var before error // that ended the session before
 	for first := true; ; first = false {
 		if err := l.dial(ctx, s); err != nil {
-			return last, err
+			return last, since(before, err)
 		}
 		if first {
 			l.tellEarly(ctx, s)
@@ -181,28 +197,46 @@ func (l *link) serve(ctx context.Context, s linkSettings) (last time.Time, err e
 		began := time.Now()
 		listed, err := l.session(ctx, s)
 		now := time.Now()
-		tooLong := isTooLong(err)
-		if listed || tooLong {
+		if listed || isTooLong(err) {
 			last = now
 		}
-		pause, again := t.next(now.Sub(began), now, s.cfg.Graces.Capacity)
+		least := time.Duration(0)
+		if _, ended := errors.AsType[*endedError](err); ended {
+			least = s.cfg.Deadlines.Ended
+		}
+		pause, again := t.next(now.Sub(began), now, s.cfg.Graces.Capacity, least)
 		if ctx.Err() != nil || !again {
 			return last, err
 		}
 		klog.FromContext(ctx).Info("Device plugin is tried again", "after", pause,
 			"reason", err.Error())
-		e := event{kind: linkTroubled, link: l, problem: l.problem(err)}
-		switch {
-		case tooLong:
-			e.kind, e.problem = linkRefused, l.refuse(ctx, s)
-		case listed:
-			e.kind = linkLost
-		}
 		unfaded()
-		s.report(ctx, e)
+		s.report(ctx, l.after(ctx, s, listed, last, err))
 		unfaded = s.fadeLater(ctx, l, last)
+		before = err
 		l.rest(ctx, s, pause)
 	}
+}
+
+// since is why a plugin that had a session cannot be reached any more.
+func since(session, dial error) error {
+	if session == nil {
+		return dial
+	}
+	return fmt.Errorf("%w; now %w", session, dial)
+}
+
+// after is what a session has come to that ended with an error.
+func (l *link) after(ctx context.Context, s linkSettings, listed bool, last time.Time,
+	err error) event {
+	e := event{kind: linkTroubled, link: l, problem: l.problem(err), there: last}
+	switch {
+	case isTooLong(err):
+		e.kind, e.problem = linkRefused, l.refuse(ctx, s)
+	case listed:
+		e.kind = linkLost
+	}
+	return e
 }
 
 // rest waits before the next try. A plugin that goes away meanwhile is lost at once, also when it
@@ -213,8 +247,9 @@ func (l *link) rest(ctx context.Context, s linkSettings, pause time.Duration) {
 	if l.conn.WaitForStateChange(waiting, connectivity.Ready) {
 		s.report(ctx, event{
 			kind: linkLost, link: l, problem: l.problem(errors.New("its connection was lost")),
+			there: time.Now(),
 		})
-		<-waiting.Done()
+		await.For(waiting, lastPause)
 	}
 }
 
@@ -225,14 +260,16 @@ type trial struct {
 	until time.Time
 }
 
-// next is what to do after a session: how long to wait, and whether to try again at all.
-func (t *trial) next(lasted time.Duration, now time.Time, grace time.Duration) (
+// next is what to do after a session: how long to wait, least or more, and whether to try again at
+// all.
+func (t *trial) next(lasted time.Duration, now time.Time, grace, least time.Duration) (
 	pause time.Duration, again bool) {
 	if lasted >= lastPause {
 		*t = trial{until: now.Add(grace)}
 	}
 	t.pause = min(max(2*t.pause, firstPause), lastPause)
-	return t.pause, !now.Add(t.pause).After(t.until)
+	pause = max(t.pause, least)
+	return pause, !now.Add(pause).After(t.until)
 }
 
 // The time between tries of a plugin whose list has ended or has not come doubles between these. A
@@ -293,6 +330,25 @@ func (l *link) dial(ctx context.Context, s linkSettings) error {
 		l.called(s.metrics, rpcDial, time.Since(began), err)
 	}
 	return err
+}
+
+// reachPeriod is how long a plugin that has its socket, and does not accept yet, is waited for
+// before its registration is answered.
+const reachPeriod = time.Second
+
+// reach connects to a plugin that serves already. It reports false if it does not.
+func (l *link) reach(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, reachPeriod)
+	defer cancel()
+	for {
+		l.conn.Connect()
+		switch state := l.conn.GetState(); {
+		case state == connectivity.Ready:
+			return true
+		case state == connectivity.TransientFailure || !l.conn.WaitForStateChange(ctx, state):
+			return false
+		}
+	}
 }
 
 func (l *link) connect(ctx context.Context, deadline time.Duration) error {

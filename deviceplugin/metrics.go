@@ -85,8 +85,12 @@ func outcomeOf(err error) string {
 }
 
 // turned counts devices that have another health than before.
-func (i *instruments) turned(resource string, healthy, unhealthy int) {
-	i.turns.WithLabelValues(resource, "healthy").Add(float64(healthy))
+func (i *instruments) turned(resource string, devices []*Device) {
+	unhealthy := 0
+	for _, d := range devices {
+		unhealthy += count(!d.Healthy)
+	}
+	i.turns.WithLabelValues(resource, "healthy").Add(float64(len(devices) - unhealthy))
 	i.turns.WithLabelValues(resource, "unhealthy").Add(float64(unhealthy))
 }
 

@@ -12,7 +12,7 @@ import (
 
 // Of each plugin is told where it is, what it lists, and how its calls went.
 func TestPeers(t *testing.T) {
-	r := newRig(t, Config{Known: []string{nic}})
+	r := newRig(t, Config{Before: Before{Resources: []string{nic}}})
 	refuse := true
 	plugin := &authored{lists: lists(2)}
 	plugin.allocate = func() (*v1beta1.AllocateResponse, error) {

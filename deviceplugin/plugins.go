@@ -7,6 +7,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/topology/await"
 )
 
 // Plugins is the device manager's side of all device plugins. Its methods are safe for concurrent
@@ -16,10 +18,14 @@ type Plugins struct {
 	metrics *instruments
 	ready   chan struct{}
 	events  chan event
+	table   *table // Run's
+	memory  memory // Run's
+	calm    calm   // Run's
 	current atomic.Pointer[view]
 }
 
-// New returns a device manager that knows no plugin yet; Run lets them in. The error is that of
+// New returns a device manager that knows no plugin yet, but what is remembered; Run lets plugins
+// in. The error is that of
 // an empty Dir or of registering metrics twice.
 func New(cfg Config) (*Plugins, error) {
 	cfg, err := cfg.withDefaults()
@@ -31,11 +37,15 @@ func New(cfg Config) (*Plugins, error) {
 		metrics: newInstruments(),
 		ready:   make(chan struct{}),
 		events:  make(chan event),
+		table:   restore(cfg, time.Now()),
+		memory:  memory{book: cfg.Before.Lists},
 	}
 	if err := p.metrics.Register(cfg.Registry); err != nil {
 		return nil, err
 	}
-	p.current.Store((&table{}).view(0))
+	v := p.table.view(0)
+	p.current.Store(v)
+	p.metrics.show(v.inventory)
 	return p, nil
 }
 
@@ -45,10 +55,10 @@ func (p *Plugins) Inventory() Inventory { return p.current.Load().inventory }
 // Ready is closed when plugins can register.
 func (p *Plugins) Ready() <-chan struct{} { return p.ready }
 
-// Run serves registration and follows plugins until ctx is done. It removes the sockets that are
-// in the directory, which plugins take as the sign to register again. Call it once.
+// Run serves registration and follows plugins until ctx is done. Before that it clears the directory
+// (clearDir), so that plugins register again. Call it once.
 func (p *Plugins) Run(ctx context.Context) error {
-	if err := clearSockets(p.cfg.Dirs.Plugins); err != nil {
+	if err := clearDir(p.cfg.Dirs.Plugins); err != nil {
 		return err
 	}
 	s, err := listen(p.cfg.Dirs.Plugins)
@@ -77,21 +87,29 @@ func (p *Plugins) loop(ctx context.Context, group *errgroup.Group) {
 			return nil
 		})
 	}
-	t := &table{cordons: p.cfg.Cordons}
-	for _, resource := range p.cfg.Known {
-		l := &link{resource: resource}
-		t.restored(l)
-		start(l)
+	t := p.table
+	for _, r := range t.records {
+		start(r.link)
 	}
 	health := healthSaid{}
-	p.publish(t, health)
+	due := await.At(p.publish(ctx, health)) // news that are held back
 	close(p.ready)
+	touch := time.NewTicker(touchPeriod)
+	defer touch.Stop()
+	defer func() { p.memory.touch(ctx, t.recollections()) }()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-touch.C:
+			p.memory.touch(ctx, t.recollections())
+		case <-due:
+			due = await.At(p.publish(ctx, health))
 		case e := <-p.events:
 			superseded := t.apply(e)
+			if m := e.manners(); m != nil && (e.kind == linkLost || e.kind == linkClosed) {
+				m.lost(time.Now())
+			}
 			if e.kind == linkRegistered {
 				text, news := e.link.conduct.manners.Load().registered(time.Now())
 				e.link.tellOf(ctx, text, news)
@@ -102,7 +120,10 @@ func (p *Plugins) loop(ctx context.Context, group *errgroup.Group) {
 					"resource", l.resource, "socket", l.socket)
 				l.cancel()
 			}
-			p.publish(t, health)
+			if e.kind == resourceRecordoned {
+				p.calm.forget(e.resource)
+			}
+			due = await.At(p.publish(ctx, health))
 			if e.seen != nil {
 				close(e.seen)
 			}
@@ -125,15 +146,17 @@ func (t *table) apply(e event) (superseded []*link) {
 	case linkSettled:
 		return t.settled(e.link)
 	case linkTroubled:
-		t.troubled(e.link, e.problem)
+		t.troubled(e.link, e.problem, e.there)
 	case linkLost:
-		t.lost(e.link, e.problem)
+		t.lost(e.link, e.problem, e.there)
 	case linkRefused:
 		t.refused(e.link, e.problem)
 	case linkFaded:
 		t.faded(e.link)
 	case linkClosed:
-		return t.closed(e.link, e.problem)
+		return t.closed(e.link, e.problem, e.there)
+	case linkSpent:
+		t.spent(e.link)
 	case linkExpired:
 		t.expired(e.link)
 	case resourceRecordoned:
@@ -142,16 +165,26 @@ func (t *table) apply(e event) (superseded []*link) {
 	return nil
 }
 
-// publish shows readers the table and wakes them, unless they would see what they see already: what
-// a plugin lists that another one stands in front of is nothing to them.
-func (p *Plugins) publish(t *table, health healthSaid) {
-	before := p.current.Load()
-	now := t.view(before.inventory.Version + 1)
+// publish remembers what the table says, and then shows it to readers and wakes them, unless they
+// would see what they see already: what a plugin lists that another one stands in front of is
+// nothing to them. News that cannot be remembered are told all the same. Due is when to publish what
+// was held back; zero: nothing was.
+func (p *Plugins) publish(ctx context.Context, health healthSaid) (due time.Time) {
+	before, at := p.current.Load(), time.Now()
+	now := p.table.view(before.inventory.Version + 1)
+	health.follow(now.inventory, func(resource string, devices []*Device) {
+		p.metrics.turned(resource, devices)
+		l := now.links[resource]
+		text, news := l.conduct.manners.Load().turned(at, devices)
+		l.tellOf(ctx, text, news)
+	})
+	held, due := p.calm.hold(now, before, at)
+	p.memory.keep(ctx, p.table.recollections(), held)
 	if now.says(before) {
-		return
+		return due
 	}
 	p.current.Store(now)
 	p.metrics.show(now.inventory)
-	health.follow(now.inventory, p.metrics.turned)
 	p.cfg.Changed()
+	return due
 }

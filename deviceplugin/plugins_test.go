@@ -143,8 +143,9 @@ func TestCrashAndReturn(t *testing.T) {
 	if len(res.Devices) != 8 || healthy(res.Devices) != 0 || res.Problem == "" {
 		t.Errorf("after a crash the resource is %+v", res)
 	}
-	want := "endpoint " + filepath.Join(r.dir, "example.com_gpu.sock") + " has been stopped"
-	if err := r.caller(sim.PreStart, gpu); err == nil || err.Error() != want {
+	want := "endpoint " + filepath.Join(r.dir, "example.com_gpu.sock") + " has been stopped: "
+	if err := r.caller(sim.PreStart, gpu); err == nil || !strings.HasPrefix(err.Error(), want) ||
+		!strings.Contains(err.Error(), "ListAndWatch") {
 		t.Errorf("PreStart says %v, want %s", err, want)
 	}
 	if _, err := os.Stat(filepath.Join(r.dir, "example.com_gpu.sock")); err != nil {
@@ -156,8 +157,24 @@ func TestCrashAndReturn(t *testing.T) {
 	}
 }
 
+// The end of the list says why a plugin is away, also when it could not be reached afterwards.
+func TestCauseStays(t *testing.T) {
+	r := newRig(t, Config{Deadlines: Deadlines{Dial: 200 * time.Millisecond, Ended: time.Millisecond}})
+	plugin := r.plugin(sim.Config{Resource: gpu})
+	r.untilConnected(gpu)
+	plugin.must(plugin.Fault(t.Context(), sim.Fault{RPC: sim.List, Code: "INTERNAL", Message: "no power"}))
+	r.until("the cause", func(inv Inventory) bool {
+		return strings.Contains(inv.Resources[gpu].Problem, "no power")
+	})
+	plugin.stop()
+	r.until("that it cannot be reached beside the cause", func(inv Inventory) bool {
+		problem := inv.Resources[gpu].Problem
+		return strings.Contains(problem, "no power") && strings.Contains(problem, "failed to dial")
+	})
+}
+
 func TestGraceEnds(t *testing.T) {
-	r := newRig(t, Config{Graces: Graces{Capacity: 100 * time.Millisecond}, Known: []string{nic}})
+	r := newRig(t, Config{Graces: Graces{Capacity: 100 * time.Millisecond}, Before: Before{Resources: []string{nic}}})
 	plugin := r.plugin(sim.Config{Resource: gpu})
 	r.untilConnected(gpu)
 	plugin.stop()
@@ -169,7 +186,10 @@ func TestGraceEnds(t *testing.T) {
 // A plugin that lives and sends no list any more leaves its devices allocatable for no longer than
 // one that has ended.
 func TestGraceEndsWhileThePluginIsTriedAgain(t *testing.T) {
-	r := newRig(t, Config{Graces: Graces{Capacity: time.Hour, Allocatable: time.Millisecond}})
+	r := newRig(t, Config{
+		Graces:    Graces{Capacity: time.Hour, Allocatable: time.Millisecond},
+		Deadlines: Deadlines{Ended: time.Millisecond},
+	})
 	plugin := r.plugin(sim.Config{Resource: gpu})
 	r.untilConnected(gpu)
 	plugin.must(plugin.Fault(t.Context(), sim.Fault{RPC: sim.List, Code: "UNAVAILABLE"}))
@@ -319,12 +339,12 @@ func TestAgentRestarts(t *testing.T) {
 		t.Errorf("the registration socket is still there: %v", err)
 	}
 
-	again := newRig(t, Config{Dirs: Dirs{Plugins: r.dir}, Known: []string{gpu}})
+	again := newRig(t, Config{Dirs: Dirs{Plugins: r.dir}, Before: Before{Resources: []string{gpu}}})
 	again.untilConnected(gpu) // the plugin saw the new socket
 	again.stop()
 	plugin.stop()
 
-	away := newRig(t, Config{Dirs: Dirs{Plugins: r.dir}, Known: []string{gpu}})
+	away := newRig(t, Config{Dirs: Dirs{Plugins: r.dir}, Before: Before{Resources: []string{gpu}}})
 	if res := away.Inventory().Resources[gpu]; res.Connected || res.Problem == "" {
 		t.Errorf("with the plugin away the resource is %+v", res)
 	}

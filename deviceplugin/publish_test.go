@@ -12,7 +12,7 @@ func TestOnlyWhatShowsIsNews(t *testing.T) {
 	}
 	standby, serving := &link{resource: gpu, socket: "/a"}, &link{resource: gpu, socket: "/b"}
 	others := &link{resource: "example.com/nic", socket: "/c"}
-	known := &table{}
+	known := p.table
 	health := healthSaid{}
 	for _, step := range []struct {
 		what string
@@ -42,7 +42,7 @@ func TestOnlyWhatShowsIsNews(t *testing.T) {
 	} {
 		before := p.Inventory().Version
 		known.apply(step.e)
-		p.publish(known, health)
+		p.publish(t.Context(), health)
 		news := changes > 0
 		changes = 0
 		if grown := p.Inventory().Version > before; news != step.news || grown != step.news {

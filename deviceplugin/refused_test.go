@@ -148,7 +148,7 @@ func TestTrial(t *testing.T) {
 	step := func(lasted, want time.Duration, wantAgain bool) {
 		t.Helper()
 		now = now.Add(lasted)
-		pause, again := tries.next(lasted, now, grace)
+		pause, again := tries.next(lasted, now, grace, 0)
 		if pause != want || again != wantAgain {
 			t.Errorf("at %s: %s, %t; want %s, %t", now.Sub(start), pause, again, want, wantAgain)
 		}

@@ -63,8 +63,8 @@ func (p *Plugins) serveOn(ctx context.Context, s *socket.Listener) error {
 	return group.Wait()
 }
 
-// registrar serves Registration. Unless it is strict it answers as soon as the request is found
-// valid: the plugin is dialled afterwards, by its link.
+// registrar serves Registration. Unless it is strict a plugin that cannot be reached yet is dialled
+// afterwards, by its link.
 type registrar struct {
 	v1beta1.UnimplementedRegistrationServer
 	plugins *Plugins
@@ -102,25 +102,44 @@ func (p *Plugins) register(ctx context.Context, resource, endpoint string,
 	why := oneline.Of(err.Error())
 	log.Info("Device plugin registration refused", "reason", why)
 	if known {
+		// Also of a plugin that has not waited for the answer.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reachPeriod)
+		defer cancel()
 		_ = p.tell(ctx, event{kind: pluginRefused, resource: resource, problem: why})
 	}
 	return nil, errors.New(why)
 }
 
-// admit hands a link to the loop. In strict mode it has to be connected before.
+// admit hands a link to the loop. A plugin that can be reached has to answer which calls it wants
+// before, and in strict mode it has to be reached.
 func (p *Plugins) admit(ctx context.Context, l *link) error {
+	err := p.meet(ctx, l)
+	if err == nil {
+		err = p.tell(ctx, event{kind: linkRegistered, link: l})
+	}
+	if err != nil {
+		l.hangUp()
+	}
+	return err
+}
+
+// meet asks a plugin for its options, if it serves already.
+func (p *Plugins) meet(ctx context.Context, l *link) error {
 	if p.cfg.Strict {
 		began := time.Now()
 		if err := l.connect(ctx, p.cfg.Deadlines.Dial); err != nil {
 			l.called(p.metrics, rpcDial, time.Since(began), err)
-			l.hangUp()
 			return fmt.Errorf("%w; serve the socket before registering", err)
 		}
+	} else if !l.reach(ctx) {
+		return nil
 	}
-	if err := p.tell(ctx, event{kind: linkRegistered, link: l}); err != nil {
-		l.hangUp()
-		return err
+	options, err := l.askOptions(ctx, p.metrics, p.cfg.Deadlines.Options)
+	if err != nil {
+		return fmt.Errorf("failed to get device plugin options: %w; a plugin has to answer "+
+			"GetDevicePluginOptions at once", err)
 	}
+	l.conduct.asked = &options
 	return nil
 }
 

@@ -24,9 +24,14 @@ const SocketName = "kubelet.sock"
 // how long one that cannot be made is waited for.
 const socketPeriod = time.Second
 
-// clearSockets removes the sockets in dir, which plugins take as the sign to register again. Other
-// files and directories stay.
-func clearSockets(dir string) error {
+// deprecationName is the name of a file in the device plugin directory where plugins made with
+// Kubernetes' stub do not register. No kubelet makes it; earlier versions of numalet did.
+const deprecationName = "DEPRECATION"
+
+// clearDir prepares the device plugin directory for registrations: it removes the sockets, which
+// plugins take as the sign to register again, and an empty file that keeps plugins from
+// registering. Other files and directories stay.
+func clearDir(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -35,14 +40,23 @@ func clearSockets(dir string) error {
 		return fmt.Errorf("read device plugin directory: %w", err)
 	}
 	for _, entry := range entries {
-		if entry.Type()&fs.ModeSocket == 0 {
+		if entry.Type()&fs.ModeSocket == 0 && !deters(entry) {
 			continue
 		}
 		if err := files.Remove(filepath.Join(dir, entry.Name())); err != nil {
-			return fmt.Errorf("remove old device plugin socket: %w", err)
+			return fmt.Errorf("clear device plugin directory: %w", err)
 		}
 	}
 	return nil
+}
+
+// deters reports whether an entry is the file that earlier versions made, which was always empty.
+func deters(entry fs.DirEntry) bool {
+	if entry.Name() != deprecationName || !entry.Type().IsRegular() {
+		return false
+	}
+	info, err := entry.Info()
+	return err == nil && info.Size() == 0
 }
 
 // listen makes the registration socket in dir. Plugins register as soon as they see it.

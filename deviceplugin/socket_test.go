@@ -6,9 +6,11 @@ import (
 	"path/filepath"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	v1beta1 "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/deviceplugin/sim"
+	"github.com/numalet/numalet/test/scratch"
 )
 
 func TestRegistrationSocketRemoved(t *testing.T) {
@@ -26,6 +28,33 @@ func TestRegistrationSocketRemoved(t *testing.T) {
 	r.stop()
 	if _, err := os.Lstat(filepath.Join(r.dir, SocketName)); !os.IsNotExist(err) {
 		t.Errorf("the socket is left behind: %v", err)
+	}
+}
+
+// An empty DEPRECATION is what earlier versions left. Whatever else has that name is somebody's own.
+func TestLeftDeprecationIsRemoved(t *testing.T) {
+	for name, tt := range map[string]struct {
+		leave func(path string) error
+		stays bool
+	}{
+		"empty": {leave: func(path string) error { return os.WriteFile(path, nil, 0o600) }},
+		"text": {stays: true, leave: func(path string) error {
+			return os.WriteFile(path, []byte("mine"), 0o600)
+		}},
+		"directory": {stays: true, leave: func(path string) error { return os.Mkdir(path, 0o700) }},
+		"pipe":      {stays: true, leave: func(path string) error { return unix.Mkfifo(path, 0o600) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := scratch.Dir(t)
+			path := filepath.Join(dir, deprecationName)
+			if err := tt.leave(path); err != nil {
+				t.Fatal(err)
+			}
+			newRig(t, Config{Dirs: Dirs{Plugins: dir, Registry: scratch.Dir(t)}})
+			if _, err := os.Lstat(path); os.IsNotExist(err) == tt.stays {
+				t.Errorf("afterwards there is: %v", err)
+			}
+		})
 	}
 }
 

@@ -2,6 +2,7 @@ package deviceplugin
 
 import (
 	"slices"
+	"time"
 
 	"github.com/numalet/numalet/deviceplugin/cordon"
 )
@@ -10,10 +11,11 @@ import (
 // clock; the loop of Plugins owns it.
 //
 // A resource is served by the newest of its records that is listing. While none is, it shows the
-// devices of the newest one that had a list, all unhealthy. Records leave when their grace is over
-// or when another record serves the resource.
+// devices of the newest one that had a list, all unhealthy. Records have no devices any more when
+// the grace of the capacity is over, and leave when that of the resource is, or when another record
+// serves the resource.
 //
-//	dialling -> (empty) -> listing -> closed
+//	dialling -> (empty) -> listing -> closed -> spent
 //	                ^        |  ^
 //	                |        v  |
 //	                '------- lost: the stream ended, and the link tries again
@@ -47,6 +49,8 @@ type record struct {
 	early   string // why the plugin could not be reached when it registered
 	// first is what the stream began with, while the record is empty.
 	first firstList
+	// gone is when the plugin was last there, of a record that had a list and does not serve.
+	gone time.Time
 }
 
 // firstList is an empty list and what came with it.
@@ -63,7 +67,11 @@ const (
 	listing
 	lost
 	closed
+	spent
 )
+
+// over reports whether the link has ended.
+func (s linkState) over() bool { return s == closed || s == spent }
 
 // registered adds a link. Older ones of the same socket that have not come to a list yet are
 // superseded. What they are known to do is known of it.
@@ -82,10 +90,14 @@ func (t *table) registered(l *link) (superseded []*link) {
 	return superseded
 }
 
-// restored adds a link that stands for a resource from before the agent started.
-func (t *table) restored(l *link) {
+// restored adds a link that stands for a resource from before the agent started, with the devices
+// that were listed then; listed is false if it is not known which these were.
+func (t *table) restored(l *link, was list, listed bool) {
+	t.lists++
 	t.records = append(t.records, &record{
 		link: l, state: closed, problem: "no plugin has registered since the agent started",
+		options: Options{Released: ReleasedUnknown}, list: was.down(), last: was, listed: listed,
+		generation: t.lists, gone: l.last.there,
 	})
 }
 
@@ -93,7 +105,7 @@ func (t *table) restored(l *link) {
 func (t *table) listed(l *link, options Options, devices list) (superseded []*link) {
 	r := t.find(l)
 	switch {
-	case r == nil || r.state == closed:
+	case r == nil || r.state.over():
 		return nil
 	case r.state != listing && len(devices.devices) == 0:
 		r.state, r.first = empty, firstList{options, devices}
@@ -136,17 +148,17 @@ func (t *table) serve(r *record, options Options, devices list) (superseded []*l
 	return t.drop(func(other *record) bool {
 		newer = newer || other == r
 		return other != r && other.link.resource == l.resource &&
-			(other.state == closed || !newer && other.link.same(l))
+			(other.state.over() || !newer && other.link.same(l))
 	})
 }
 
-// troubled says why a link has no list.
-func (t *table) troubled(l *link, problem string) {
+// troubled says why a link has no list, whose plugin was last there at a time.
+func (t *table) troubled(l *link, problem string, there time.Time) {
 	r := t.find(l)
 	switch {
-	case r == nil || r.state == closed:
+	case r == nil || r.state.over():
 	case r.state == listing || r.state == empty: // with a list of an earlier stream
-		r.leave(lost, problem)
+		r.leave(lost, problem, there)
 	default:
 		r.problem = problem
 	}
@@ -156,7 +168,7 @@ func (t *table) troubled(l *link, problem string) {
 func (t *table) refused(l *link, problem string) {
 	r := t.find(l)
 	switch {
-	case r == nil || r.state == closed:
+	case r == nil || r.state.over():
 	case r.state == listing:
 		r.refusal = problem
 	default:
@@ -165,9 +177,9 @@ func (t *table) refused(l *link, problem string) {
 }
 
 // lost says that a link's list has ended and that the link tries to get another one.
-func (t *table) lost(l *link, problem string) {
+func (t *table) lost(l *link, problem string, there time.Time) {
 	if r := t.find(l); r != nil && (r.state == listing || r.state == empty) {
-		r.leave(lost, problem)
+		r.leave(lost, problem, there)
 	}
 }
 
@@ -179,12 +191,12 @@ func (t *table) early(l *link, why string) {
 }
 
 // closed says that a link has ended; its devices stay, unhealthy, unless another link serves them.
-func (t *table) closed(l *link, problem string) (superseded []*link) {
+func (t *table) closed(l *link, problem string, there time.Time) (superseded []*link) {
 	r := t.find(l)
 	if r == nil {
 		return nil
 	}
-	r.leave(closed, problem)
+	r.leave(closed, problem, there)
 	if t.serving(l.resource) == nil {
 		return nil
 	}
@@ -192,9 +204,9 @@ func (t *table) closed(l *link, problem string) (superseded []*link) {
 }
 
 // leave takes a record out of service. A list that had nothing leaves nothing.
-func (r *record) leave(to linkState, problem string) {
+func (r *record) leave(to linkState, problem string, there time.Time) {
 	if r.state == listing {
-		r.last, r.list = r.list, r.list.down()
+		r.last, r.list, r.gone = r.list, r.list.down(), there
 	}
 	r.state, r.problem, r.refusal = to, problem, ""
 }
@@ -213,6 +225,17 @@ func (t *table) recordoned(resource string) {
 			t.lists++
 			r.generation = t.lists
 		}
+	}
+}
+
+// spent ends the grace of a closed link's devices. One that had no list leaves.
+func (t *table) spent(l *link) {
+	switch r := t.find(l); {
+	case r == nil:
+	case r.listed:
+		r.state, r.list, r.last = spent, list{}, list{}
+	default:
+		t.expired(l)
 	}
 }
 
@@ -258,10 +281,10 @@ func (t *table) shown(resource string) *record {
 		if r.link.resource != resource {
 			continue
 		}
-		if r.listed {
+		if r.listed && r.state != spent {
 			return r
 		}
-		if newest == nil {
+		if newest == nil || r.listed && !newest.listed {
 			newest = r
 		}
 	}

@@ -4,16 +4,15 @@ package deviceplugin
 // nothing: what the next one says is compared with what it said before.
 type healthSaid map[string]Resource
 
-// follow hands on, for each resource that a plugin serves, how many devices became healthy and how
-// many unhealthy. A device's first health is no change.
-func (h healthSaid) follow(now Inventory, turned func(resource string, healthy, unhealthy int)) {
+// follow hands on, for each resource that a plugin serves, the devices whose health has changed. A
+// device's first health is no change.
+func (h healthSaid) follow(now Inventory, turned func(resource string, devices []*Device)) {
 	for name, r := range now.Resources {
 		before := h[name]
 		if !r.Connected || before.Generation == r.Generation {
 			continue
 		}
-		healthy, unhealthy := turns(before.Devices, r.Devices)
-		turned(name, healthy, unhealthy)
+		turned(name, turns(before.Devices, r.Devices))
 		h[name] = r
 	}
 	for _, name := range now.Gone {
@@ -21,11 +20,8 @@ func (h healthSaid) follow(now Inventory, turned func(resource string, healthy, 
 	}
 }
 
-// turns compares two lists in natural order.
-func turns(was, now []*Device) (healthy, unhealthy int) {
-	if len(was) == 0 {
-		return 0, 0
-	}
+// turns are the devices of a list that had another health in the list before, both in natural order.
+func turns(was, now []*Device) (out []*Device) {
 	i := 0
 	for _, d := range now {
 		for i < len(was) && was[i] != d && CompareIDs(was[i].ID, d.ID) < 0 {
@@ -38,9 +34,8 @@ func turns(was, now []*Device) (healthy, unhealthy int) {
 		case before == d:
 			i++
 		case before.ID == d.ID && before.Healthy != d.Healthy:
-			healthy += count(d.Healthy)
-			unhealthy += count(!d.Healthy)
+			out = append(out, d)
 		}
 	}
-	return healthy, unhealthy
+	return out
 }

@@ -37,7 +37,10 @@ func TestHealthTurns(t *testing.T) {
 				}
 				got := "0 0"
 				said.follow(Inventory{Resources: map[string]Resource{gpu: r}},
-					func(_ string, healthy, unhealthy int) { got = fmt.Sprint(healthy, unhealthy) })
+					func(_ string, turned []*Device) {
+						well := healthy(turned)
+						got = fmt.Sprint(well, len(turned)-well)
+					})
 				if got != s[1] {
 					t.Errorf("step %d (%s): %s, want %s", i, s[0], got, s[1])
 				}

@@ -12,13 +12,8 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/numalet/numalet/deviceplugin/watcher"
-	"github.com/numalet/numalet/topology/files"
 	"github.com/numalet/numalet/topology/podspec"
 )
-
-// deprecationName is an empty file that the kubelet puts beside kubelet.sock: it tells plugins
-// that they can register through the plugin registry as well.
-const deprecationName = "DEPRECATION"
 
 // errSocketGone is why a link of the plugin registry ends when its socket is removed.
 var errSocketGone = errors.New("its socket in the plugin registry was removed")
@@ -27,9 +22,6 @@ var errSocketGone = errors.New("its socket in the plugin registry was removed")
 func (p *Plugins) watch(ctx context.Context) error {
 	if p.cfg.Dirs.Registry == "" {
 		return nil
-	}
-	if err := announceRegistry(p.cfg.Dirs.Plugins); err != nil {
-		return err
 	}
 	w, err := watcher.New(watcher.Config{
 		Dir:       p.cfg.Dirs.Registry,
@@ -51,13 +43,6 @@ func (p *Plugins) watch(ctx context.Context) error {
 		return err
 	}
 	return w.Run(ctx)
-}
-
-func announceRegistry(dir string) error {
-	if err := files.Replace(filepath.Join(dir, deprecationName), nil); err != nil {
-		return fmt.Errorf("announce the plugin registry: %w", err)
-	}
-	return nil
 }
 
 // takeIn registers a plugin that the watcher found. As with Register, it is dialled afterwards.

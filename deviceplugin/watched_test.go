@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
@@ -28,21 +27,6 @@ func (r *rig) registryPlugin(cfg sim.Config, end error) *simulated {
 func newRegistryRig(t *testing.T) *rig {
 	t.Helper()
 	return newRig(t, Config{Dirs: Dirs{Registry: scratch.Dir(t)}, Registry: metrics.NewKubeRegistry()})
-}
-
-// What has the name of the announcement makes way, and nobody waits for it.
-func TestAnnouncementInPlaceOfAPipe(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, deprecationName)
-	if err := unix.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := announceRegistry(dir); err != nil {
-		t.Fatal(err)
-	}
-	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
-		t.Error(info, err)
-	}
 }
 
 func TestRegistryPlugin(t *testing.T) {
@@ -72,9 +56,8 @@ func TestRegistryPlugin(t *testing.T) {
 			return err == nil && n == 1
 		})
 	}
-	if info, err := os.Lstat(filepath.Join(r.dir, "DEPRECATION")); err != nil ||
-		!info.Mode().IsRegular() {
-		t.Error(info, err)
+	if _, err := os.Lstat(filepath.Join(r.dir, deprecationName)); !os.IsNotExist(err) {
+		t.Errorf("plugins made with Kubernetes' stub would not register: %v", err)
 	}
 }
 
@@ -110,7 +93,9 @@ func TestRegistryPluginCrashes(t *testing.T) {
 }
 
 func TestRegistryPluginEndsItsStream(t *testing.T) {
-	r := newRegistryRig(t)
+	r := newRig(t, Config{
+		Dirs: Dirs{Registry: scratch.Dir(t)}, Deadlines: Deadlines{Ended: time.Millisecond},
+	})
 	plugin := r.registryPlugin(sim.Config{Resource: gpu}, nil)
 	r.untilConnected(gpu)
 	plugin.must(plugin.Fault(t.Context(), sim.Fault{RPC: sim.List, Code: "UNAVAILABLE", Count: 1}))
@@ -126,7 +111,7 @@ func TestAgentRestartsWithRegistry(t *testing.T) {
 	plugin := r.registryPlugin(sim.Config{Resource: gpu}, nil)
 	r.untilConnected(gpu)
 	r.stop()
-	again := newRig(t, Config{Dirs: Dirs{r.dir, r.cfg.Dirs.Registry}, Known: []string{gpu}})
+	again := newRig(t, Config{Dirs: Dirs{r.dir, r.cfg.Dirs.Registry}, Before: Before{Resources: []string{gpu}}})
 	again.untilConnected(gpu)
 	if n := plugin.calls(sim.Register); n != 2 {
 		t.Errorf("the plugin was asked %d times", n)

@@ -21,9 +21,11 @@ func TestPluginCalls(t *testing.T) {
 	const (
 		waits        = "WaitingForDevicePlugin"
 		unregistered = "no device plugin has registered " + gpu
-		late         = "the device plugin of " + gpu + " is not ready"
-		cut          = late + ": plugin on example.com_gpu.sock: "
-		asked        = "no answer to Allocate yet from the device plugin of " + gpu +
+		refused      = unregistered + "; the last one that wanted to register was refused: " +
+			"failed to get device plugin options: "
+		late  = "the device plugin of " + gpu + " is not ready"
+		cut   = late + ": plugin on example.com_gpu.sock: "
+		asked = "no answer to Allocate yet from the device plugin of " + gpu +
 			"; it has 30s for that"
 		failed = "the device plugin of " + gpu + " failed: rpc error"
 	)
@@ -37,8 +39,8 @@ func TestPluginCalls(t *testing.T) {
 		"Register fails":                {pluginsim.Register, away, waits, unregistered},
 		"Register slow":                 {pluginsim.Register, slow, "", ""},
 		"serves late":                   {pluginsim.Serve, slow, "", ""},
-		"GetDevicePluginOptions hangs":  {pluginsim.Options, hang, waits, late + ": waiting for"},
-		"GetDevicePluginOptions fails":  {pluginsim.Options, away, waits, cut + "GetDevicePlugin"},
+		"GetDevicePluginOptions hangs":  {pluginsim.Options, hang, waits, unregistered},
+		"GetDevicePluginOptions fails":  {pluginsim.Options, away, waits, refused + "rpc error"},
 		"GetDevicePluginOptions slow":   {pluginsim.Options, slow, "", ""},
 		"ListAndWatch hangs":            {pluginsim.List, hang, waits, late + ": waiting for"},
 		"ListAndWatch fails":            {pluginsim.List, away, waits, cut + "ListAndWatch: rpc"},
@@ -60,8 +62,9 @@ func TestPluginCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
 			ctl, _ := s.Plugin(gpu, "--devices=8", "--nodes=0-3", "--pre-start")
-			test.fault.RPC = test.rpc
-			s.must(ctl.Fault(t.Context(), test.fault))
+			fault := test.fault
+			fault.RPC = test.rpc
+			s.must(ctl.Fault(t.Context(), fault))
 			s.Start()
 			s.want(user, other)
 			s.runs(other)
@@ -71,6 +74,9 @@ func TestPluginCalls(t *testing.T) {
 			}
 			if test.reason != "" || test.rpc == pluginsim.PreStart {
 				s.must(ctl.ClearFaults(t.Context()))
+			}
+			if test.rpc == pluginsim.List && test.fault == away { // it is not called before that
+				s.must(ctl.Restart(t.Context()))
 			}
 			s.settles()
 			s.nothingLeaked(everything(8))

@@ -152,7 +152,7 @@ func (p *wrongPlugin) begin(t *testing.T, dir, name, resource string) {
 		}
 	}
 	_, err = client.Register(ctx, request)
-	if (err != nil) != (p.request != nil) {
+	if p.options == nil && (err != nil) != (p.request != nil) {
 		t.Fatalf("Register: %v", err)
 	}
 }
@@ -262,6 +262,7 @@ func (h heard) andEvent() heard {
 }
 
 const (
+	isAbsent      = `"/dev/numalet-absent" is what the device plugin of example.com/absent on absent.sock`
 	manyAnswers   = "answered Allocate for more containers"
 	wantsAllocate = "has to answer with one response for each container"
 	wantsPrefer   = "has to answer with as many devices as are asked for"
@@ -288,12 +289,12 @@ var wrongs = []struct {
 		waits("nowhere.sock: connect: no such file")},
 	{"options-fail", func(p *wrongPlugin) {
 		p.options = func(context.Context, *v1beta1.DevicePluginOptions) error { return errNoFile }
-	}, waits("code = Unknown desc = no such file; a plugin has to answer it at once")},
+	}, waits("code = Unknown desc = no such file; a plugin has to answer GetDevicePluginOptions")},
 	{"options-hang", func(p *wrongPlugin) {
 		p.options = func(ctx context.Context, _ *v1beta1.DevicePluginOptions) error {
 			return hang(ctx)
 		}
-	}, waits("GetDevicePluginOptions: it was not answered in time (2s); a plugin has to")},
+	}, waits("device plugin options: it was not answered in time (2s); a plugin has to")},
 	{"no-list", func(p *wrongPlugin) {
 		p.list = func(to grpc.ServerStreamingServer[v1beta1.ListAndWatchResponse]) error {
 			return hang(to.Context())
@@ -363,6 +364,10 @@ var wrongs = []struct {
 		a.Devices = []*v1beta1.DeviceSpec{{HostPath: "dev/null", ContainerPath: "/dev/null",
 			Permissions: "rw"}}
 	}), everywhere("of a device is not absolute").andEvent()},
+	{"absent", spoilAnswer(func(a *v1beta1.ContainerAllocateResponse) {
+		a.Devices = []*v1beta1.DeviceSpec{{HostPath: "/dev/numalet-absent", ContainerPath: "/dev/x",
+			Permissions: "rw"}}
+	}), heard{log: "numalet-absent", event: isAbsent}},
 	{"prefer-fails", prefersBy(func(*v1beta1.ContainerPreferredAllocationRequest) (
 		[]string, error) {
 		return nil, errNoFile

@@ -84,9 +84,9 @@ func unallocated(pod *v1.Pod, c *v1.Container, held []allocation.DeviceSet) erro
 	return nil
 }
 
-// flaws says what of the plugins' answers for a container the runtime may have refused; empty when
-// there is nothing.
-func (b build) flaws(container string) (text string) {
+// flaws says what of the plugins' answers for a container the runtime may have refused, and what of
+// them its error names; empty when there is nothing.
+func (b build) flaws(container string, refusal error) (text string) {
 	for _, d := range b.held.Containers[container].Devices {
 		answer := &pluginapi.ContainerAllocateResponse{}
 		if err := proto.Unmarshal(d.Answer, answer); err != nil {
@@ -96,6 +96,11 @@ func (b build) flaws(container string) (text string) {
 			text += oneline.Of(fmt.Sprintf("; the device plugin of %s on %s answered Allocate with "+
 				"what runtimes refuse: %s", d.Resource, b.cfg.Plugins.Endpoint(d.Resource),
 				strings.Join(flaws, "; ")))
+		}
+		if named := deviceplugin.NamedIn(refusal.Error(), answer); len(named) > 0 {
+			text += oneline.Of(fmt.Sprintf("; %s is what the device plugin of %s on %s answered for "+
+				"%s", deviceplugin.Few(named), d.Resource, b.cfg.Plugins.Endpoint(d.Resource),
+				deviceplugin.Few(d.IDs)))
 		}
 	}
 	return text

@@ -168,11 +168,11 @@ func (b build) run(ctx context.Context, sandboxID string, config *runtimeapi.Con
 	id, err := b.create(ctx, sandboxID, config, sandboxConfig)
 	of := podspec.Ref{Pod: b.pod, Container: config.Metadata.Name}
 	if err != nil {
-		return made, b.say.refused(of, cri.ReasonCreateContainer, err, b.flaws(of.Container))
+		return made, b.say.refused(of, cri.ReasonCreateContainer, err, b.flaws(of.Container, err))
 	}
 	b.cfg.Tell.Container(of, v1.EventTypeNormal, "Created", "Container created")
 	if err := b.cfg.Runtime.StartContainer(ctx, id); err != nil {
-		return made, b.say.refused(of, cri.ReasonRunContainer, err, b.flaws(of.Container))
+		return made, b.say.refused(of, cri.ReasonRunContainer, err, b.flaws(of.Container, err))
 	}
 	b.cfg.Tell.Container(of, v1.EventTypeNormal, "Started", "Container started")
 	return cri.Made{Sandbox: sandboxID, Container: id}, nil

@@ -37,8 +37,8 @@ func TestHangingPluginHoldsUpOnlyItsPods(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		d.expect("a Wait: WaitingForDevicePlugin: the device plugin of example.com/gpu failed: " +
 			"context deadline exceeded")
-		if n := d.reworded.Load(); n != 1 {
-			t.Errorf("%d outcomes were said in other words only, want 1", n)
+		if n := d.reworded.Load(); n != 0 { // another cause is news
+			t.Errorf("%d outcomes were said in other words only, want none", n)
 		}
 		d.queue.Submit(pod("c", "cpu=2"), false)
 		d.expect("c Reject: UnexpectedAdmissionError: Allocate failed due to not enough cpus " +

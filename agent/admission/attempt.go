@@ -322,7 +322,7 @@ func (a *admitter) say(e *entry, outcome Outcome, reason, message string) {
 		return
 	}
 	r := Result{Pod: e.pod, Outcome: outcome, Reason: reason, Message: message}
-	r.Reworded = outcome == last.Outcome && reason == last.Reason
+	r.Reworded = !e.told.newCause(r) && outcome == last.Outcome && reason == last.Reason
 	e.told.last = r
 	if outcome == Admit {
 		a.repeats.admitted(ownerOf(e.pod))

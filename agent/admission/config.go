@@ -85,7 +85,8 @@ type Result struct {
 	Reason, Message string
 	// Explained is the gist of the explanation of Wait and Reject, for the log and the event.
 	Explained string
-	// Reworded: the outcome and the reason were said before, the message is another one.
+	// Reworded: the outcome and the reason were said before, the message is another one, and no
+	// other cause for which the pod waits for a device plugin.
 	Reworded bool
 	// Tried is the plan that a pod is admitted with, or rejected for; nil where none was made.
 	Tried *Tried

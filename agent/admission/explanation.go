@@ -20,6 +20,21 @@ type told struct {
 	tried *Tried
 	// blamed says whose call the rejection comes of.
 	blamed string
+	// causes are the messages of waits for a device plugin that are news of their own; bounded.
+	causes []string
+}
+
+// mostCauses bounds told.causes: a plugin may fail with other words each time.
+const mostCauses = 8
+
+// newCause reports whether the pod waits for a device plugin for a cause that was not told before.
+func (t *told) newCause(r Result) bool {
+	if r.Outcome != Wait || r.Reason != ReasonWaitPlugin || len(t.causes) == mostCauses ||
+		slices.Contains(t.causes, r.Message) {
+		return false
+	}
+	t.causes = append(t.causes, r.Message)
+	return true
 }
 
 func (t *told) decided(d Decision, b *basis, took time.Duration) {

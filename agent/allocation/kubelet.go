@@ -19,6 +19,7 @@ import (
 	"github.com/numalet/numalet/topology/files"
 	"github.com/numalet/numalet/topology/memory"
 	memorystate "github.com/numalet/numalet/topology/memory/state"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Kubelet is what a kubelet recorded on this node before the agent took over.
@@ -42,6 +43,25 @@ func ReadKubelet(root, deviceDir string, now time.Time) (Kubelet, error) {
 		readInto(&k.CPUs, filepath.Join(root, cpucheckpoint.FileName), now, cpucheckpoint.Decode),
 		readInto(&k.Memory, filepath.Join(root, memorystate.FileName), now, memorystate.Decode),
 		readInto(&k.Devices, filepath.Join(deviceDir, checkpoint.FileName), now, devices))
+}
+
+// KubeletResources lists the device resources that plugins registered with the kubelet that wrote
+// the files in deviceDir. A file that cannot be used says nothing here; ReadKubelet tells of it.
+func KubeletResources(deviceDir string) (out []string) {
+	raw, err := files.Read(filepath.Join(deviceDir, checkpoint.FileName), maxFile)
+	if err != nil {
+		return nil
+	}
+	_, registered, err := checkpoint.Decode(raw)
+	if err != nil {
+		return nil
+	}
+	for name := range registered {
+		if podspec.IsExtended(name) {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 func readInto[T any](into *T, path string, now time.Time, decode func([]byte) (T, error)) error {

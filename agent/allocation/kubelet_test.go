@@ -3,6 +3,7 @@ package allocation
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -349,5 +350,30 @@ func TestOneFileOfTwoIsGood(t *testing.T) {
 				t.Errorf("kept: %v, error %v", aside, err)
 			}
 		})
+	}
+}
+
+// What plugins registered with a kubelet is known; a file that cannot be used says nothing.
+func TestKubeletResources(t *testing.T) {
+	dir := t.TempDir()
+	if got := KubeletResources(dir); len(got) != 0 {
+		t.Errorf("without a file: %v", got)
+	}
+	raw, err := checkpoint.Encode(nil, map[string][]string{
+		"example.com/gpu": {"gpu-0"}, "example.com/none": {}, "cpu": {"0"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string][]string{
+		string(raw):     {"example.com/gpu", "example.com/none"},
+		string(raw[1:]): nil,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, checkpoint.FileName), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := KubeletResources(dir); !slices.Equal(slices.Sorted(slices.Values(got)), want) {
+			t.Errorf("%s: %v, want %v", text, got, want)
+		}
 	}
 }

@@ -52,6 +52,9 @@ func (d *DevicePlugins) flags() []durationFlag {
 		{"device-plugin-first-list-timeout",
 			"how long a device plugin may take to send its first " +
 				"list of devices", &to.FirstList, usual.FirstList, false},
+		{"device-plugin-ended-pause",
+			"how long a device plugin that ended ListAndWatch itself is not called again, unless it " +
+				"registers", &to.Ended, usual.Ended, false},
 		{"device-plugin-preferred-timeout", "how long a device plugin may take to answer " +
 			"GetPreferredAllocation; afterwards the agent chooses alone", &to.Preferred,
 			usual.Preferred, false},
@@ -71,11 +74,15 @@ func (d *DevicePlugins) flags() []durationFlag {
 			"answer NotifyRegistrationStatus", &r.Notify, registry.Notify, false},
 		{"device-plugin-capacity-grace",
 			"how long a resource keeps its capacity after its device " +
-				"plugin has gone; 0: none", &g.Capacity, graces.Capacity, true},
+				"plugin has gone, over restarts and boots; 0: none", &g.Capacity, graces.Capacity,
+			true},
+		{"device-plugin-resource-grace",
+			"how long a resource stays on the node with a capacity of 0 after that; 0: not at all",
+			&g.Resource, graces.Resource, true},
 		{"device-plugin-allocatable-grace",
 			"how long a resource stays allocatable after its device " +
-				"plugin has gone, so that an update of the plugin does not show; 0: not at all, " +
-				"as the kubelet does", &g.Allocatable, graces.Allocatable, true},
+				"plugin has gone, so that an update of the plugin does not show, over restarts and " +
+				"boots; 0: not at all, as the kubelet does", &g.Allocatable, graces.Allocatable, true},
 		{"device-plugin-empty-list-grace",
 			"how long a device plugin that begins with an empty list has listed nothing yet, so " +
 				"that pods wait and capacity stays; 0: it has no devices at once, as the kubelet " +

@@ -189,7 +189,8 @@ func checkListSize(_ context.Context, b *bench) outcome {
 }
 
 func checkStreamStays(ctx context.Context, b *bench) outcome {
-	began, registered := b.list().began, b.heard.introductions()
+	list, registered := b.list(), b.heard.introductions()
+	began := list.began
 	anew := false // it has registered again: another stream takes the place of this one
 	if b.pulse.until(ctx, watched, func() bool {
 		now := b.list()
@@ -199,15 +200,31 @@ func checkStreamStays(ctx context.Context, b *bench) outcome {
 		if anew && now.began != began {
 			began, anew = now.began, false
 		}
+		if now.began == began {
+			list = now
+		}
 		return !anew && (now.ended || now.began != began) || b.ended()
 	}) {
-		if end := b.subject.fate(); end != nil {
-			b.deaths.blamed = end
-			return failed("%s", end)
-		}
-		return failed("%s", b.resource().Problem)
+		return streamEnded(ctx, b, list)
 	}
 	return passed("it did")
+}
+
+// streamEnded is the outcome for a stream that has ended, or a plugin that has. Which of the two it
+// was is known a moment later: the process of a plugin outlives its connections.
+func streamEnded(ctx context.Context, b *bench, list call) outcome {
+	b.pulse.until(ctx, watched, b.ended)
+	if end := b.subject.fate(); end != nil {
+		b.deaths.blamed = end
+		return failed("%s", end)
+	}
+	if problem := b.resource().Problem; problem != "" {
+		return failed("%s", problem)
+	}
+	if list.err != nil {
+		return failed("it ended its ListAndWatch stream: %s", said(list.err))
+	}
+	return failed("it ended its ListAndWatch stream")
 }
 
 func checkListPace(_ context.Context, b *bench) outcome {

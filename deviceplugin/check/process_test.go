@@ -67,6 +67,18 @@ func be(act string, dirs Dirs) error {
 		return errors.New("no hardware here")
 	case "fails":
 		defer os.Exit(3)
+	case "ends":
+		defer func() { // its connections end before
+			time.Sleep(200 * time.Millisecond)
+			fmt.Fprintln(os.Stderr, "the driver is gone")
+			os.Exit(4)
+		}()
+		p.list = func(_ *served, _ int, to lister) error {
+			err := to.Send(&v1beta1.ListAndWatchResponse{Devices: p.devices})
+			time.AfterFunc(50*time.Millisecond, stop)
+			<-ctx.Done()
+			return err
+		}
 	}
 	return p.run(ctx, dirs)
 }
@@ -130,6 +142,15 @@ func TestProcesses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Of a plugin that ends by itself is told how, though its connections end before.
+func TestProcessEndsByItself(t *testing.T) {
+	report, err := Run(t.Context(), Config{Command: command(t, "ends")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantFailed(t, report, streamStays, "exit status 4")
 }
 
 // What cannot be checked is an error that says why.

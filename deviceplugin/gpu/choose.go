@@ -9,10 +9,10 @@ import (
 )
 
 // choose picks size devices of available, must among them: whole GPUs by what is between them,
-// replicas so that all GPUs have the same load, MIG devices so that GPUs stay free of any.
+// replicas spread or packed, MIG devices so that GPUs stay free of any.
 func (o offer) choose(links prefer.Links, available, must []device, size int) []device {
 	if o.shared != nil {
-		return leastShared(o.devices, available, must, size)
+		return shares(o.devices, available, must, size, o.shared.Packed)
 	}
 	if slices.ContainsFunc(available, func(d device) bool { return d.mig }) {
 		return packed(available, must, size)
@@ -32,29 +32,45 @@ func (o offer) choose(links prefer.Links, available, must []device, size int) []
 	return chosen
 }
 
-// leastShared takes replicas of those units of which the fewest are in use: what is not available
-// is taken to be.
-func leastShared(all, available, must []device, size int) []device {
-	used := map[*unit]int{}
+// shares takes replicas. Spread, they are of units of which the container has the fewest, and then of
+// those of which the fewest are in use: two shares are of two GPUs where they can be. Packed, they are
+// of units that the container has, then of the fullest that has enough, then of those with the most.
+func shares(all, available, must []device, size int, pack bool) []device {
+	used, mine := map[*unit]int{}, map[*unit]int{} // what is not available is taken to be in use
 	for _, d := range all {
 		used[d.unit]++
 	}
 	for _, d := range available {
 		used[d.unit]--
 	}
+	take := func(d device) {
+		used[d.unit]++
+		mine[d.unit]++
+	}
 	chosen := slices.Clone(must)
 	for _, d := range must {
-		used[d.unit]++
+		take(d)
 	}
 	left := map[*unit][]device{}
 	for _, d := range without(available, must) {
 		left[d.unit] = append(left[d.unit], d)
 	}
+	rank := func(u *unit) []int { return []int{mine[u], used[u]} }
+	if pack {
+		rank = func(u *unit) []int {
+			enough := len(left[u]) >= size-len(chosen)
+			number := len(left[u])
+			if !enough {
+				number = -number
+			}
+			return []int{late(mine[u] > 0), late(enough), number}
+		}
+	}
 	for len(chosen) < size && len(left) > 0 {
 		next := slices.MinFunc(slices.Collect(maps.Keys(left)), func(a, b *unit) int {
-			return cmp.Or(cmp.Compare(used[a], used[b]), byIndex(a, b))
+			return cmp.Or(slices.Compare(rank(a), rank(b)), byIndex(a, b))
 		})
-		used[next]++
+		take(left[next][0])
 		chosen = append(chosen, left[next][0])
 		if left[next] = left[next][1:]; len(left[next]) == 0 {
 			delete(left, next)

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -119,6 +120,9 @@ func extraOptions() []option {
 		{"mps-root", "MPS_ROOT", func(f file) string { return ptr.Deref(f.Flags.MPSRoot, "") },
 			func(s *Settings, v string) error { s.MPSRoot = v; return nil },
 			"where the MPS control daemons have their pipes on the host (/run/nvidia/mps)"},
+		{"share-placement", "SHARE_PLACEMENT", nothing, placeShares,
+			"which shares a container gets that asks for several: spread, of several GPUs where it " +
+				"can, or packed, of as few as can be (spread)"},
 		{"gdrcopy-enabled", "GDRCOPY_ENABLED",
 			func(f file) string { return truth(f.Flags.GDRCopyEnabled) },
 			switchOn(GDRCopy),
@@ -136,6 +140,17 @@ func extraOptions() []option {
 			func(s *Settings, v string) error { return parse(&s.IMEXRequired, v) },
 			"give nobody a GPU where the host has not the IMEX channels (false)"},
 	}
+}
+
+// placeShares sets how several shares are chosen, of each resource that is shared.
+func placeShares(s *Settings, v string) error {
+	if v != "spread" && v != "packed" {
+		return errors.New("want spread or packed")
+	}
+	for i := range s.Shared {
+		s.Shared[i].Packed = v == "packed"
+	}
+	return nil
 }
 
 // healthOptions say what counts against a GPU.

@@ -178,3 +178,21 @@ func TestAsNVIDIAs(t *testing.T) {
 		}
 	}
 }
+
+func TestSharePlacement(t *testing.T) {
+	for value, want := range map[string]bool{"": false, "spread": false, "packed": true} {
+		got, _, _, err := settings(t, nvidias, map[string]string{"SHARE_PLACEMENT": value})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, share := range got.Shared {
+			if share.Packed != want {
+				t.Errorf("%q: %+v", value, share)
+			}
+		}
+	}
+	if _, _, _, err := settings(t, nvidias, map[string]string{"SHARE_PLACEMENT": "x"}); err == nil ||
+		!strings.Contains(err.Error(), "want spread or packed") {
+		t.Errorf("x: %v", err)
+	}
+}

@@ -115,6 +115,10 @@ func pick(t *testing.T, o offer, ids ...string) (out []device) {
 // Replicas are taken where the fewest are in use, MIG devices where they leave GPUs whole.
 func TestChoose(t *testing.T) {
 	replicas := Settings{Shared: []Sharing{{Resource: GPUResource, As: GPUResource, Replicas: 3}}}
+	together := Settings{Shared: []Sharing{
+		{Resource: GPUResource, As: GPUResource, Replicas: 3, Packed: true},
+	}}
+	all := []string{"GPU-0::0", "GPU-0::1", "GPU-0::2", "GPU-1::0", "GPU-1::1", "GPU-1::2"}
 	for _, c := range []struct {
 		name            string
 		s               Snapshot
@@ -128,6 +132,19 @@ func TestChoose(t *testing.T) {
 			[]string{"GPU-0::2", "GPU-1::0", "GPU-1::1"}, nil, 1, "GPU-1::0"},
 		{"spread", gpus(2), replicas, GPUResource,
 			[]string{"GPU-0::1", "GPU-0::2", "GPU-1::1", "GPU-1::2"}, nil, 2, "GPU-0::1 GPU-1::1"},
+		{"spread over what is in use", gpus(2), replicas, GPUResource,
+			[]string{"GPU-0::2", "GPU-1::0", "GPU-1::1", "GPU-1::2"}, nil, 2, "GPU-1::0 GPU-0::2"},
+		{"spread as far as it goes", gpus(2), replicas, GPUResource,
+			[]string{"GPU-0::2", "GPU-1::0", "GPU-1::1", "GPU-1::2"}, nil, 3,
+			"GPU-1::0 GPU-0::2 GPU-1::1"},
+		{"shares packed", gpus(2), together, GPUResource, all, nil, 2, "GPU-0::0 GPU-0::1"},
+		{"shares packed where most are in use", gpus(2), together, GPUResource,
+			[]string{"GPU-0::0", "GPU-0::1", "GPU-0::2", "GPU-1::1", "GPU-1::2"}, nil, 2,
+			"GPU-1::1 GPU-1::2"},
+		{"shares packed beside what must be", gpus(2), together, GPUResource, all,
+			[]string{"GPU-1::0"}, 2, "GPU-1::0 GPU-1::1"},
+		{"shares packed that no GPU has", gpus(2), together, GPUResource, all, nil, 4,
+			"GPU-0::0 GPU-0::1 GPU-0::2 GPU-1::0"},
 		{"must counts as used", gpus(2), replicas, GPUResource,
 			[]string{"GPU-0::1", "GPU-0::2", "GPU-1::1", "GPU-1::2"}, []string{"GPU-0::1"}, 2,
 			"GPU-0::1 GPU-1::1"},

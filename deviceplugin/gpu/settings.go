@@ -101,6 +101,9 @@ type Sharing struct {
 	Count int
 	// OnlyOne refuses requests for several, which do not get several GPUs.
 	OnlyOne bool
+	// Packed: a container that asks for several gets them of as few devices as can be, and not of as
+	// many.
+	Packed bool
 	// MPS: the devices are shared through CUDA's Multi-Process Service.
 	MPS bool
 }

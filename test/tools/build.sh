@@ -5,7 +5,7 @@
 #
 #   bin=$(test/tools/build.sh)            containerd, its shim and ctr
 #   bin=$(test/tools/build.sh cluster)    etcd, what Kubernetes' control plane is made of, kubectl,
-#                                         metrics-server and the kubelet
+#                                         metrics-server, the kubelet and a device plugin
 #   bin=$(test/tools/build.sh schedulers) the scheduler of sigs.k8s.io/scheduler-plugins
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -77,7 +77,8 @@ build_cluster() {
         ldflags+=" -X $package.gitMinor=$(cut -d. -f2 <<<"$v")"
     done
     compile "$ldflags" '' $etcd sigs.k8s.io/metrics-server/cmd/metrics-server \
-        $module/cmd/kube{-apiserver,-controller-manager,-scheduler,ctl,let}
+        $module/cmd/kube{-apiserver,-controller-manager,-scheduler,ctl,let} \
+        $module/test/images/sample-device-plugin
     mv "$new/bin/server" "$new/bin/etcd" # go calls a command by the end of its path
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/node"
@@ -65,7 +66,8 @@ func OpenOwned(root string, grace time.Duration) (*Owned, error) {
 
 // Devices is what the node's status is to say of an inventory. What is new in it is ours, and is on
 // the disk before anybody else is told of it, if it can be written. A write that failed is tried again
-// with each call: the status is made every few seconds.
+// with each call: the status is made every few seconds. Of what is ours and not in the inventory
+// nothing is allocatable.
 func (o *Owned) Devices(inventory deviceplugin.Inventory) node.Devices {
 	d := node.Devices{Capacity: v1.ResourceList{}, Allocatable: v1.ResourceList{}}
 	inventory.Count(d.Capacity, d.Allocatable)
@@ -86,8 +88,12 @@ func (o *Owned) Devices(inventory deviceplugin.Inventory) node.Devices {
 	for name := range o.names {
 		_, live := d.Capacity[name]
 		gone := slices.Contains(inventory.Gone, string(name))
-		if !live && (gone || time.Since(o.began) > o.grace) {
+		switch {
+		case live:
+		case gone || time.Since(o.began) > o.grace:
 			d.Dead = append(d.Dead, name)
+		default:
+			d.Allocatable[name] = *resource.NewQuantity(0, resource.DecimalSI)
 		}
 	}
 	slices.Sort(d.Dead)

@@ -37,8 +37,10 @@ func TestOwned(t *testing.T) {
 		t.Errorf("offered: %+v", d)
 	}
 	o = open()
-	if d := o.Devices(deviceplugin.Inventory{}); len(d.Dead) != 0 || len(d.Capacity) != 0 {
-		t.Errorf("after a restart, before its plugin is back: %+v", d)
+	d = o.Devices(deviceplugin.Inventory{})
+	if a, told := d.Allocatable["x.io/gpu"]; !told || !a.IsZero() || len(d.Dead) != 0 ||
+		len(d.Capacity) != 0 {
+		t.Errorf("after a restart, of a plugin of which nothing is known: %+v", d)
 	}
 	o.began = time.Now().Add(-2 * time.Hour)
 	d = o.Devices(deviceplugin.Inventory{})

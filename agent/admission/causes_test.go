@@ -1,0 +1,37 @@
+package admission
+
+import (
+	"fmt"
+	"testing"
+)
+
+// Each cause of a wait for a plugin is news once, and a plugin that has other words each time is
+// bounded.
+func TestCauses(t *testing.T) {
+	var told told
+	for i, step := range []struct {
+		outcome         Outcome
+		reason, message string
+		want            bool
+	}{
+		{Wait, ReasonWaitPlugin, "waiting for the plugin to send its devices", true},
+		{Wait, ReasonWaitPlugin, "no answer to Allocate yet", true},
+		{Wait, ReasonWaitPlugin, "waiting for the plugin to send its devices", false},
+		{Wait, ReasonWaitResources, "1 of 2 free", false},
+		{Reject, ReasonWaitPlugin, "the time is over", false},
+	} {
+		r := Result{Outcome: step.outcome, Reason: step.reason, Message: step.message}
+		if got := told.newCause(r); got != step.want {
+			t.Errorf("step %d: %t, want %t", i, got, step.want)
+		}
+	}
+	news := 0
+	for i := range 10 * mostCauses {
+		if told.newCause(Result{Outcome: Wait, Reason: ReasonWaitPlugin, Message: fmt.Sprint(i)}) {
+			news++
+		}
+	}
+	if news != mostCauses-2 {
+		t.Errorf("%d more are news, want %d in all", news, mostCauses)
+	}
+}

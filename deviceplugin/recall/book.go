@@ -1,0 +1,202 @@
+package recall
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/topology/oneline"
+)
+
+// FileName is the name of the book's file in the agent's root.
+const FileName = "numalet_device_lists"
+
+// version is that of the file; one of another version cannot be used.
+const version = "v1"
+
+// maxFile bounds what is read and written.
+const maxFile = 64 << 20
+
+// ErrUnusable: the file could not be used and was moved aside.
+var ErrUnusable = errors.New("the file of what device plugins listed cannot be used")
+
+// Resource is what the last plugin of a resource said.
+type Resource struct {
+	Name string `json:"resource"`
+	// Gone is when the plugin was last there; zero: it is there.
+	Gone time.Time `json:"gone,omitzero"`
+	Sets []Set     `json:"sets,omitempty"`
+}
+
+// Set are devices that are alike.
+type Set struct {
+	Healthy bool `json:"healthy,omitempty"`
+	// NoNodes: the devices have a topology that names no node.
+	NoNodes bool     `json:"noNodes,omitempty"`
+	Nodes   Nodes    `json:"nodes,omitzero"`
+	IDs     []string `json:"ids"`
+}
+
+// Nodes are NUMA nodes; in the file a list such as 0-1.
+type Nodes struct{ topology.NodeSet }
+
+// IsZero is what omitzero looks for.
+func (n Nodes) IsZero() bool { return n.IsEmpty() }
+
+// MarshalText implements encoding.TextMarshaler.
+func (n Nodes) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (n *Nodes) UnmarshalText(text []byte) (err error) {
+	n.NodeSet, err = topology.ParseNodeSet(string(text))
+	return err
+}
+
+// Book is the file. It has one owner, who alone calls its methods.
+type Book struct {
+	path string
+	// left are the resources that an earlier run left.
+	left []Resource
+}
+
+// file is the book on the disk. The time of its last change is when its owner was last there.
+type file struct {
+	Version   string            `json:"version"`
+	Resources []json.RawMessage `json:"resources"`
+}
+
+// Open reads the book's file. One that cannot be used is moved aside: there is an empty book then
+// beside an error that is ErrUnusable. Any other error comes without a book.
+func Open(path string) (*Book, error) {
+	b := &Book{path: path}
+	raw, seen, err := read(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return b, nil
+	}
+	if err == nil {
+		b.left, err = parse(raw)
+	}
+	if err == nil {
+		b.wereThere(seen, time.Now())
+		return b, nil
+	}
+	aside, moveErr := files.MoveAside(path, time.Now())
+	if moveErr != nil {
+		return nil, fmt.Errorf("read what device plugins listed: %w", errors.Join(err, moveErr))
+	}
+	return b, fmt.Errorf("%w and was moved to %s: %w", ErrUnusable, aside, err)
+}
+
+func read(path string) (raw []byte, changed time.Time, err error) {
+	if raw, err = files.Read(path, maxFile); err != nil {
+		return nil, time.Time{}, err
+	}
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	return raw, info.ModTime(), nil
+}
+
+// parse is strict: a list that was read in part might have more healthy devices than there are.
+func parse(raw []byte) ([]Resource, error) {
+	var in struct {
+		Version   string     `json:"version"`
+		Resources []Resource `json:"resources"`
+	}
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&in); err != nil {
+		return nil, fmt.Errorf("it is not JSON of its kind: %w", err)
+	}
+	if in.Version != version {
+		return nil, fmt.Errorf("it is of version %s, and this agent reads %s",
+			oneline.Of(in.Version), version)
+	}
+	seen := map[string]bool{}
+	for _, r := range in.Resources {
+		if r.Name == "" || seen[r.Name] {
+			return nil, fmt.Errorf("resource %q is in it twice, or has no name", oneline.Of(r.Name))
+		}
+		seen[r.Name] = true
+	}
+	return in.Resources, nil
+}
+
+// wereThere has plugins that were there go with the run that wrote the book. No clock says that
+// this is yet to be.
+func (b *Book) wereThere(seen, now time.Time) {
+	for i := range b.left {
+		r := &b.left[i]
+		if r.Gone.IsZero() {
+			r.Gone = seen
+		}
+		if r.Gone.After(now) {
+			r.Gone = now
+		}
+	}
+}
+
+// Left are the resources that an earlier run left, each with the time when its plugin was last
+// there. A nil Book has none.
+func (b *Book) Left() []Resource {
+	if b == nil {
+		return nil
+	}
+	return b.left
+}
+
+// Put remembers all resources in place of those before. It is durable when Put returns without an
+// error. Of resources that have so many devices that they have no room, the devices are not
+// remembered: there are none then while their plugin is away.
+func (b *Book) Put(all []Resource) error {
+	encoded, err := fitting(all, maxFile-1024)
+	if err != nil {
+		return fmt.Errorf("encode what device plugins listed: %w", err)
+	}
+	raw, err := json.Marshal(file{Version: version, Resources: encoded})
+	if err == nil {
+		err = files.ReplaceDurably(b.path, append(raw, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("remember what device plugins listed: %w", err)
+	}
+	return nil
+}
+
+// fitting encodes resources into so many bytes: the longest go without their devices.
+func fitting(all []Resource, room int) ([]json.RawMessage, error) {
+	out, short := make([]json.RawMessage, len(all)), make([]json.RawMessage, len(all))
+	order := make([]int, len(all)) // the shortest first
+	for i, r := range all {
+		var err, shortErr error
+		out[i], err = json.Marshal(r)
+		short[i], shortErr = json.Marshal(Resource{Name: r.Name, Gone: r.Gone})
+		if err := errors.Join(err, shortErr); err != nil {
+			return nil, err
+		}
+		order[i], room = i, room-len(short[i])-1
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return len(out[a]) - len(out[b]) })
+	for _, i := range order {
+		if room -= len(out[i]) - len(short[i]); room < 0 {
+			out[i] = short[i]
+		}
+	}
+	return out, nil
+}
+
+// Touch remembers that those who are there were there until now. It need not survive a power cut.
+func (b *Book) Touch(now time.Time) error {
+	if err := os.Chtimes(b.path, now, now); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remember when device plugins were there: %w", err)
+	}
+	return nil
+}

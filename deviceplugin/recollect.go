@@ -1,0 +1,177 @@
+package deviceplugin
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/deviceplugin/recall"
+	"github.com/numalet/numalet/topology"
+)
+
+// touchPeriod is how often it is remembered that plugins are there.
+const touchPeriod = 10 * time.Second
+
+// recollection is what is to be remembered of a resource, over restarts of the agent.
+type recollection struct {
+	resource string
+	list     list
+	gone     time.Time // zero: its plugin is there
+}
+
+// says reports whether both have the same devices, and gone at the same time.
+func (r recollection) says(o recollection) bool {
+	return r.resource == o.resource && r.gone.Equal(o.gone) && r.list.says(o.list)
+}
+
+// recollections are those of all resources that had a list, in the order of their names; never nil.
+func (t *table) recollections() []recollection {
+	out, seen := []recollection{}, map[string]bool{}
+	for _, r := range t.records {
+		name := r.link.resource
+		if seen[name] {
+			continue
+		}
+		seen[name] = true
+		if serving := t.serving(name); serving != nil {
+			out = append(out, recollection{resource: name, list: serving.list})
+		} else if shown := t.shown(name); shown.listed {
+			out = append(out, recollection{name, shown.before(), shown.gone})
+		}
+	}
+	slices.SortFunc(out, func(a, b recollection) int { return cmp.Compare(a.resource, b.resource) })
+	return out
+}
+
+// before is the list of a record that does not serve, with the health that still counts.
+func (r *record) before() list {
+	if len(r.last.devices) > 0 {
+		return r.last
+	}
+	return r.list
+}
+
+// remembered is a recollection for the disk: devices that are alike together.
+func (r recollection) remembered() recall.Resource {
+	type kind struct {
+		healthy, noNodes bool
+		nodes            topology.NodeSet
+	}
+	sets, order := map[kind]*recall.Set{}, []*recall.Set{}
+	for _, d := range r.list.devices {
+		k := kind{d.Healthy, d.NoNodes, d.Nodes}
+		if sets[k] == nil {
+			sets[k] = &recall.Set{
+				Healthy: d.Healthy, NoNodes: d.NoNodes, Nodes: recall.Nodes{NodeSet: d.Nodes},
+			}
+			order = append(order, sets[k])
+		}
+		sets[k].IDs = append(sets[k].IDs, d.ID)
+	}
+	out := recall.Resource{Name: r.resource, Gone: r.gone}
+	for _, set := range order {
+		out.Sets = append(out.Sets, *set)
+	}
+	return out
+}
+
+// recalled is the list that was remembered, on a machine with these nodes.
+func recalled(r recall.Resource, machine topology.NodeSet) list {
+	var devices []*Device
+	for _, set := range r.Sets {
+		for _, id := range set.IDs {
+			devices = append(devices, &Device{
+				ID: id, Healthy: set.Healthy, NoNodes: set.NoNodes,
+				Nodes: set.Nodes.Intersect(machine),
+			})
+		}
+	}
+	l, _ := arrange(devices, defects{})
+	return l
+}
+
+// restore makes the table of a device manager whose plugins have not registered yet. What is
+// remembered counts for what is left of the graces.
+func restore(cfg Config, now time.Time) *table {
+	t := &table{cordons: cfg.Cordons, served: map[string]bool{}}
+	known := map[string]bool{}
+	for _, r := range cfg.Before.Lists.Left() {
+		known[r.Name] = true
+		away := now.Sub(r.Gone)
+		if away >= cfg.Graces.Capacity+cfg.Graces.Resource {
+			t.served[r.Name] = true
+			continue
+		}
+		l := &link{resource: r.Name, last: lastList{there: now.Add(-away)}}
+		t.restored(l, recalled(r, cfg.NodeIDs), true)
+		if away >= cfg.Graces.Allocatable {
+			t.faded(l)
+		}
+		if away >= cfg.Graces.Capacity {
+			t.spent(l)
+		}
+	}
+	for _, resource := range cfg.Before.Resources {
+		if !known[resource] {
+			t.restored(&link{resource: resource, last: lastList{there: now}}, list{}, false)
+		}
+	}
+	return t
+}
+
+// memory keeps the recollections on the disk. The loop owns it.
+type memory struct {
+	book *recall.Book
+	// written is what this run has written; nil: nothing yet, and what the book has is of another time.
+	written []recollection
+	trouble string // why the last write failed
+}
+
+// keep remembers what is not remembered yet, but for resources that are held back. If that fails it
+// is tried again with the next call.
+func (m *memory) keep(ctx context.Context, now []recollection, held map[string]bool) {
+	for _, was := range m.written {
+		at := slices.IndexFunc(now, func(r recollection) bool { return r.resource == was.resource })
+		if at >= 0 && held[was.resource] {
+			now[at] = was
+		}
+	}
+	if m.book == nil || m.written != nil && slices.EqualFunc(m.written, now, recollection.says) {
+		return
+	}
+	all := make([]recall.Resource, len(now))
+	for i, r := range now {
+		all[i] = r.remembered()
+	}
+	if m.told(ctx, m.book.Put(all)) {
+		m.written = now
+	}
+}
+
+// touch remembers that the plugins that are there are there still.
+func (m *memory) touch(ctx context.Context, now []recollection) {
+	if m.book == nil {
+		return
+	}
+	m.keep(ctx, now, nil)
+	if m.trouble == "" {
+		m.told(ctx, m.book.Touch(time.Now()))
+	}
+}
+
+// told logs an error, once for as long as it stays the same, and reports whether there is none.
+func (m *memory) told(ctx context.Context, err error) bool {
+	if err == nil {
+		m.trouble = ""
+		return true
+	}
+	if err.Error() != m.trouble {
+		m.trouble = err.Error()
+		klog.FromContext(ctx).Error(err, "Devices are not remembered over a restart; tried again",
+			"every", touchPeriod)
+	}
+	return false
+}

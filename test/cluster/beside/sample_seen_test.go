@@ -1,0 +1,215 @@
+package beside
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/numalet/numalet/test/cluster/rig"
+	"github.com/numalet/numalet/test/harness"
+)
+
+var sampleDifferences = []difference{
+	{where: "(agent restarts|pod deleted while the agent is down|both restart): node", sometimes: true,
+		why: "the capacity is remembered, and what is allocatable with the flag that is 0 here"},
+	{where: "registered: node", sometimes: true,
+		why: "whether a status is written between the registration and the first list"},
+}
+
+// aDevice is that of the two which an agent has chosen.
+var aDevice = regexp.MustCompile(`Dev-[12]`)
+
+// sampleSaid are the lines of the plugin's log that tell of calls.
+var sampleSaid = regexp.MustCompile(`\] "?(GetInfo|ListAndWatch|Allocate|PreStartContainer|` +
+	`GetPreferredAllocation|Device Plugin registered with the Kubelet|` +
+	`Client unable to register to kubelet|Registration failed)"?(.*)`)
+
+// calls are all that the plugin's log has of calls by now, with the number of devices, each once
+// with how often.
+func (s *sample) calls() map[string]int {
+	out := map[string]int{}
+	for _, line := range sampleSaid.FindAllStringSubmatch(s.said(), -1) {
+		call := line[1]
+		if n := strings.Count(line[2], "Dev-"); n > 0 {
+			call = fmt.Sprintf("%s of %d", call, n)
+		}
+		out[call]++
+	}
+	return out
+}
+
+// patience is that of the plugin: it looks for a new kubelet.sock each 10 s.
+const samplePatience = 3 * time.Minute
+
+func (s *sample) eventually(what string, check func() error) {
+	s.Helper()
+	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Since(began) > max(samplePatience, harness.Patience) {
+			s.Fatalf("waited in vain until %s: %v; the plugin said\n%s", what, err, s.said())
+		}
+	}
+}
+
+func (s *sample) pods() typedv1.PodInterface {
+	return s.cluster.Client.CoreV1().Pods(s.cluster.Namespace)
+}
+
+// awaitDevices waits until the node tells of the devices in a status that is from now on.
+func (s *sample) awaitDevices(capacity, allocatable int) {
+	s.Helper()
+	want, began := fmt.Sprintf("%d/%d", capacity, allocatable), time.Now()
+	s.eventually("the node has "+want+" devices", func() error {
+		n, err := s.cluster.Client.CoreV1().Nodes().Get(context.Background(), s.node.Name,
+			metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if got := devicesOf(n); got != want {
+			return errors.New("it has " + got)
+		}
+		for _, c := range n.Status.Conditions {
+			if c.Type == v1.NodeReady && !c.LastHeartbeatTime.After(began) {
+				return errors.New("its status is of before")
+			}
+		}
+		return nil
+	})
+}
+
+func (s *sample) await(name string, phase v1.PodPhase) {
+	s.Helper()
+	s.eventually("pod "+name+" is "+string(phase), func() error {
+		p, err := s.pods().Get(context.Background(), name, metav1.GetOptions{})
+		if err == nil && p.Status.Phase != phase {
+			err = fmt.Errorf("it is %s: %s: %s", p.Status.Phase, p.Status.Reason, p.Status.Message)
+		}
+		return err
+	})
+}
+
+func (s *sample) delete(name string) {
+	s.Helper()
+	if err := s.pods().Delete(s.Context(), name, metav1.DeleteOptions{}); err != nil {
+		s.Fatal(err)
+	}
+}
+
+func (s *sample) awaitGone(name string) {
+	s.Helper()
+	s.eventually("pod "+name+" is gone", func() error {
+		_, err := s.pods().Get(context.Background(), name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("it is there (%v)", err)
+	})
+}
+
+func devicesOf(n *v1.Node) string {
+	of := func(list v1.ResourceList) string {
+		if q, there := list[sampleResource]; there {
+			return q.String()
+		}
+		return "-"
+	}
+	return of(n.Status.Capacity) + "/" + of(n.Status.Allocatable)
+}
+
+// history is what a watcher sees of the node and its pods. What is as it was is no news.
+type history struct {
+	steps map[string]string
+
+	mu    sync.Mutex
+	calls map[string]int
+	seen  map[string][]string // of this step
+	last  map[string]string
+}
+
+// follow watches until the test ends.
+func follow(t *testing.T, c rig.Cluster, node string) *history {
+	t.Helper()
+	h := &history{steps: map[string]string{}, seen: map[string][]string{}, last: map[string]string{}}
+	nodes, err := c.Client.CoreV1().Nodes().Watch(t.Context(), metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("metadata.name", node).String(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods, err := c.Client.CoreV1().Pods(c.Namespace).Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for _, w := range []watch.Interface{nodes, pods} {
+		all.Go(func() {
+			for e := range w.ResultChan() {
+				h.saw(e)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		nodes.Stop()
+		pods.Stop()
+		all.Wait()
+	})
+	return h
+}
+
+func (h *history) saw(e watch.Event) {
+	switch o := e.Object.(type) {
+	case *v1.Node:
+		h.note("node", devicesOf(o))
+	case *v1.Pod:
+		is := string(o.Status.Phase)
+		if o.Status.Reason != "" {
+			is += " " + o.Status.Reason + ": " + aDevice.ReplaceAllString(o.Status.Message, "Dev-x")
+		}
+		if e.Type == watch.Deleted {
+			is = "gone"
+		}
+		h.note("pod "+o.Name, is)
+	}
+}
+
+func (h *history) note(what, is string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.last[what] == is {
+		return
+	}
+	h.last[what] = is
+	h.seen[what] = append(h.seen[what], is)
+}
+
+// end ends a step, with the calls to the plugin until now.
+func (h *history) end(step string, calls map[string]int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for what, is := range h.seen {
+		h.steps[step+": "+what] = strings.Join(is, ", ")
+	}
+	for _, call := range slices.Sorted(maps.Keys(calls)) {
+		if n := calls[call] - h.calls[call]; n > 0 {
+			h.steps[step+": calls"] += fmt.Sprintf("%s x%d ", call, n)
+		}
+	}
+	h.seen, h.calls = map[string][]string{}, calls
+}

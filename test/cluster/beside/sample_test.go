@@ -1,0 +1,316 @@
+package beside
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/numalet/numalet/test/cluster/rig"
+	containerdrig "github.com/numalet/numalet/test/containerd/rig"
+)
+
+// sampleResource is that of Kubernetes' sample device plugin, which has two devices.
+const sampleResource = "example.com/resource"
+
+// sampleMode is a way to run the plugin.
+type sampleMode struct {
+	name string
+	// registry: its socket is in the plugin registry; controlled: it registers when a file goes.
+	registry, controlled, cdi bool
+}
+
+// TestSamplePlugin: Kubernetes' sample device plugin, in each of its modes, is called the same by
+// both agents, and the node and its pods have the same histories.
+func TestSamplePlugin(t *testing.T) {
+	for _, mode := range []sampleMode{
+		{name: "directory"}, {name: "cdi", cdi: true}, {name: "registry", registry: true},
+		{name: "controlled", controlled: true, cdi: true},
+	} {
+		t.Run(mode.name, func(t *testing.T) {
+			seen := map[string]map[string]string{}
+			for _, agent := range []string{"kubelet", "numalet"} {
+				if !t.Run(agent, func(t *testing.T) { seen[agent] = runSample(t, agent, mode) }) {
+					return
+				}
+			}
+			if len(seen["kubelet"]) == 0 || len(seen["numalet"]) == 0 {
+				t.Skip("left out: one of them was")
+			}
+			compare(t, seen["kubelet"], seen["numalet"], sampleDifferences)
+		})
+	}
+}
+
+// sample is a node with the plugin.
+type sample struct {
+	*testing.T
+	mode    sampleMode
+	cluster rig.Cluster
+	node    rig.Node
+	cdiDir  string
+	plugin  *exec.Cmd
+	seen    *history
+}
+
+// runSample tells one agent's story.
+func runSample(t *testing.T, agent string, mode sampleMode) map[string]string {
+	t.Helper()
+	c := rig.Start(t)
+	n, d, _ := containerdrig.Node(t)
+	if agent == "kubelet" {
+		rig.StockKubelet(t, n)
+	} else {
+		n.Args = append(n.Args, "--device-admission-wait=0", "--device-plugin-allocatable-grace=0")
+	}
+	n.Settings["evictionHard"] = noEviction
+	n.Settings["nodeStatusUpdateFrequency"] = "1s"
+	s := &sample{t, mode, c, c.Join(n, "sample-"+mode.name+"-"+agent), d.CDIDir(), nil, nil}
+	t.Cleanup(func() { // what the plugin makes, wherever it is told to be
+		for _, id := range []string{"Dev-1", "Dev-2"} {
+			_ = os.RemoveAll(filepath.Join("/tmp", id))
+		}
+	})
+	s.seen = follow(t, c, s.node.Name)
+	n.Start()
+	c.AwaitReady(s.node.Name)
+	for _, step := range sampleStory {
+		step.does(s)
+		s.seen.end(step.name, s.calls())
+	}
+	return s.seen.steps
+}
+
+// sampleStory is what happens, step by step. Each ends when nothing more comes of it.
+var sampleStory = []struct {
+	name string
+	does func(*sample)
+}{
+	{"registered", func(s *sample) { s.startPlugin(); s.awaitDevices(2, 2) }},
+	{"allocated", func(s *sample) { s.pod("one", 1); s.await("one", v1.PodRunning) }},
+	{"too many", func(s *sample) { s.pod("much", 2); s.await("much", v1.PodFailed) }},
+	{"allocation fails", func(s *sample) {
+		stop := s.obstruct()
+		s.pod("unlucky", 1)
+		s.await("unlucky", v1.PodFailed)
+		stop()
+	}},
+	{"agent restarts", func(s *sample) {
+		s.stopAgent()
+		s.startAgent()
+		s.pod("two", 1)
+		s.await("two", v1.PodRunning)
+	}},
+	{"plugin restarts", func(s *sample) {
+		s.stopPlugin()
+		s.awaitDevices(2, 0)
+		s.startPlugin()
+		s.awaitDevices(2, 2)
+	}},
+	{"pod deleted while the agent is down", func(s *sample) {
+		s.stopAgent()
+		s.delete("two")
+		s.startAgent()
+		s.awaitGone("two")
+		s.pod("three", 1)
+		s.await("three", v1.PodRunning)
+	}},
+	{"both restart", func(s *sample) {
+		s.stopAgent()
+		s.stopPlugin()
+		s.node.Start()
+		s.startPlugin()
+		s.awaitDevices(2, 2)
+		s.delete("one")
+		s.awaitGone("one")
+		s.pod("four", 1)
+		s.await("four", v1.PodRunning)
+	}},
+}
+
+// samplePlaces runs the plugin where its directories, which have fixed paths, are those of a node. In
+// the registry's mode it sees a file DEPRECATION, which no agent makes: it calls Register as well
+// without, with a socket that is not there, and ends when a kubelet refuses that.
+const samplePlaces = `set -e
+mount -t tmpfs numalet-test /var/lib
+mount -t tmpfs numalet-test /run
+mkdir -p /var/lib/kubelet/device-plugins /var/lib/kubelet/plugins_registry /run/cdi
+case $PLUGIN_SOCK_DIR in
+*registry) touch /var/lib/kubelet/device-plugins/DEPRECATION ;;
+*) mount --bind "$1/device-plugins" /var/lib/kubelet/device-plugins ;;
+esac
+mount --bind "$1/plugins_registry" /var/lib/kubelet/plugins_registry
+mount --bind "$2" /run/cdi
+shift 2
+exec "$@"`
+
+// startPlugin starts the plugin, and has it register.
+func (s *sample) startPlugin() {
+	s.Helper()
+	cmd := exec.Command("unshare", "--mount", "sh", "-c", samplePlaces, "sample", s.node.Root, s.cdiDir,
+		filepath.Join(rig.Binaries(s), "sample-device-plugin"))
+	places := "/var/lib/kubelet/device-plugins"
+	if s.mode.registry {
+		places = "/var/lib/kubelet/plugins_registry"
+	}
+	cmd.Env = append(os.Environ(), "PLUGIN_SOCK_DIR="+places)
+	if s.mode.cdi {
+		cmd.Env = append(cmd.Env, "CDI_ENABLED=1")
+	}
+	if s.mode.controlled {
+		s.control()
+		cmd.Env = append(cmd.Env, "REGISTER_CONTROL_FILE="+s.controlFile())
+	}
+	log, err := os.OpenFile(s.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	s.awaitRegistration()
+	before := s.count("managed explicitly")
+	if err := cmd.Start(); err != nil {
+		s.Fatal(err)
+	}
+	s.plugin = cmd
+	s.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }) // it may have ended
+	if s.mode.controlled {
+		s.eventually("the plugin waits for its control file", func() error {
+			if s.count("managed explicitly") == before {
+				return fmt.Errorf("it said\n%s", s.said())
+			}
+			return nil
+		})
+	}
+	s.register()
+}
+
+// awaitRegistration waits until plugins can register: an agent that begins removes their sockets.
+func (s *sample) awaitRegistration() {
+	s.Helper()
+	s.eventually("plugins can register", func() error {
+		conn, err := net.Dial("unix", filepath.Join(s.node.Root, "device-plugins", "kubelet.sock"))
+		if err == nil {
+			err = conn.Close()
+		}
+		return err
+	})
+}
+
+func (s *sample) stopPlugin() {
+	s.Helper()
+	if err := s.plugin.Process.Signal(syscall.SIGTERM); err != nil {
+		s.Fatal(err)
+	}
+	_ = s.plugin.Wait() // it may have ended before
+}
+
+func (s *sample) log() string         { return filepath.Join(s.node.Dir, "sample.log") }
+func (s *sample) controlFile() string { return filepath.Join(s.node.Dir, "control", "registration") }
+
+// control makes the file whose end has the plugin register.
+func (s *sample) control() {
+	s.Helper()
+	if err := os.MkdirAll(filepath.Dir(s.controlFile()), 0o700); err != nil {
+		s.Fatal(err)
+	}
+	if err := os.WriteFile(s.controlFile(), nil, 0o600); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// register has a plugin that is controlled register, once it serves again.
+func (s *sample) register() {
+	s.Helper()
+	if !s.mode.controlled {
+		return
+	}
+	served := filepath.Join(s.node.Root, "device-plugins", "dp.*")
+	s.eventually("the plugin serves", func() error {
+		if found, _ := filepath.Glob(served); len(found) == 0 {
+			return fmt.Errorf("there is no %s", served)
+		}
+		return nil
+	})
+	s.control()
+	if err := os.Remove(s.controlFile()); err != nil {
+		s.Fatal(err)
+	}
+}
+
+func (s *sample) said() string {
+	raw, _ := os.ReadFile(s.log()) // none: it has said nothing
+	return string(raw)
+}
+
+func (s *sample) count(text string) int { return strings.Count(s.said(), text) }
+
+// startAgent starts the agent, and waits until it has heard of the plugin, which was there before.
+func (s *sample) startAgent() {
+	s.Helper()
+	before := s.count("ListAndWatch")
+	s.node.Start()
+	s.register()
+	s.eventually("the plugin is asked for its devices", func() error {
+		if s.count("ListAndWatch") == before {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	s.awaitDevices(2, 2)
+}
+
+func (s *sample) stopAgent() {
+	s.Helper()
+	if err := s.node.Stop(); err != nil {
+		s.Errorf("the agent stopped: %v", err)
+	}
+}
+
+// obstruct has the plugin fail in Allocate: it cannot remove what is mounted where it runs.
+func (s *sample) obstruct() (stop func()) {
+	s.Helper()
+	var made []string
+	for _, id := range []string{"Dev-1", "Dev-2"} {
+		path := filepath.Join("/tmp", id)
+		_ = os.Remove(path) // what a container has mounted stays there
+		if err := os.Mkdir(path, 0o700); err != nil {
+			s.Fatal(err)
+		}
+		made = append(made, path)
+		out, err := exec.Command("nsenter", "--mount", "--target", fmt.Sprint(s.plugin.Process.Pid),
+			"mount", "-t", "tmpfs", "numalet-test", path).CombinedOutput()
+		if err != nil {
+			s.Fatalf("%v: %s", err, out)
+		}
+	}
+	return func() {
+		for _, path := range made { // of another mount namespace it takes the mount along
+			if err := os.Remove(path); err != nil {
+				s.Error(err)
+			}
+		}
+	}
+}
+
+func (s *sample) pod(name string, devices int) {
+	s.Helper()
+	made, err := pod{name: name, spec: fmt.Sprintf(
+		`{containers: [{name: main, image: WORK, resources: {limits: {%s: %d}}}]}`,
+		sampleResource, devices)}.object(s.node.Name)
+	if err == nil {
+		_, err = s.pods().Create(s.Context(), made, metav1.CreateOptions{})
+	}
+	if err != nil {
+		s.Fatal(err)
+	}
+}
