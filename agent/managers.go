@@ -97,8 +97,8 @@ func newPlugins(ctx context.Context, n node, changed func()) (*deviceplugin.Plug
 			Registry: filepath.Join(n.cfg.RootDir, "plugins_registry"),
 		},
 		NodeIDs: n.hardware.Get().Machine.NodeSet(), Registry: n.registry,
-		Before:  deviceplugin.Before{Lists: lists, Resources: knownResources(n)},
-		Cordons: cordons,
+		Before:    deviceplugin.Before{Lists: lists, Resources: knownResources(n)},
+		Cordons:   cordons,
 		Deadlines: n.cfg.DevicePlugins.Deadlines, Graces: n.cfg.DevicePlugins.Graces,
 		Strict: n.cfg.DevicePlugins.Strict, Changed: changed,
 		Refused: func(r deviceplugin.RefusedList) {
