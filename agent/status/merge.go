@@ -69,10 +69,13 @@ func GatesDiffer(pod *v1.Pod, a, b v1.PodStatus) bool {
 }
 
 // First is the status of a pod of which nothing is known but that it is desired. One of which the
-// API server has been told before is as it was told until its worker has seen it.
+// API server, or an earlier run of the agent (Previous), told before is as it was told until its
+// worker has seen it.
 func First(in Input) v1.PodStatus {
-	if told := in.Pod.Status; told.StartTime != nil && told.Phase != "" {
-		return told
+	for _, told := range []v1.PodStatus{in.Pod.Status, in.Previous} {
+		if told.StartTime != nil && told.Phase != "" {
+			return told
+		}
 	}
 	in.Previous = in.Pod.Status
 	return Generate(in)
