@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -48,5 +49,32 @@ func TestRecall(t *testing.T) {
 	}
 	if news := s.RecallAgain(); len(news) > 0 || asked["late"] != 2 || asked["early"] != 1 {
 		t.Errorf("then there is news of %q; asked %v", news, asked)
+	}
+}
+
+// A pod that is desired anew begins to count where its earlier life ended; another one of that UID does
+// not.
+func TestDesiredAnew(t *testing.T) {
+	ended := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 143}}
+	s := New(Config{Recall: func(*v1.Pod) v1.PodStatus {
+		return v1.PodStatus{Phase: v1.PodFailed, StartTime: &metav1.Time{Time: time.Unix(1, 0)},
+			ContainerStatuses: []v1.ContainerStatus{{Name: "main", State: ended, RestartCount: 2}}}
+	}})
+	pod := named("u", "a")
+	pod.Status.Phase = v1.PodPending // as manifests are read
+	s.Pending(pod, nil)
+	for range 2 {
+		s.Pending(pod, nil)
+		got := s.Status("u")
+		if c := got.ContainerStatuses[0]; got.Phase != v1.PodPending || c.RestartCount != 2 ||
+			c.State.Waiting == nil || c.LastTerminationState != ended || status.Attempt(got, "main") != 3 {
+			t.Errorf("the same pod anew: %+v", got)
+		}
+	}
+	s.cfg.Recall = func(*v1.Pod) v1.PodStatus { return v1.PodStatus{} }
+	s.Pending(named("u", "b"), nil)
+	if c := s.Status("u").ContainerStatuses[0]; c.RestartCount != 0 ||
+		c.LastTerminationState.Terminated != nil {
+		t.Errorf("another pod: %+v", c)
 	}
 }

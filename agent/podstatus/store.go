@@ -116,7 +116,11 @@ func (s *Store) Changes() mailbox.Source { return &s.changed }
 // is the pod as its source has it, if that asks for other resources; nil: it does not.
 func (s *Store) Pending(pod, wanted *v1.Pod) {
 	e := entry{pod: pod, wanted: wanted, first: true, status: s.cfg.Recall(pod)}
-	e.recalled = e.status.Phase != ""
+	before, again := s.get(pod.UID)
+	if again && podspec.Name(before.pod) == podspec.Name(pod) {
+		e.status = status.Anew(before.status)
+	}
+	e.recalled = again || e.status.Phase != ""
 	e.status = status.First(s.input(e))
 	e.told = status.Ended(e.status.Phase)
 	s.telling.Lock()
