@@ -17,6 +17,7 @@ import (
 	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/checkpoints"
 	"github.com/numalet/numalet/agent/devices"
+	"github.com/numalet/numalet/agent/explain"
 	"github.com/numalet/numalet/agent/fit"
 	"github.com/numalet/numalet/agent/footprint"
 	"github.com/numalet/numalet/agent/health"
@@ -202,9 +203,7 @@ func openRoutes(n node, p parts) []server.Route {
 		n.events.Route(),
 		admission.FreeRoute(p.queue),
 		admission.Route(p.queue, n.name, p.knows,
-			func(namespace, name string) (since, plugins []string) {
-				return amiss(n, p, namespace, name)
-			}),
+			func(namespace, name string) explain.Remarks { return amiss(n, p, namespace, name) }),
 		fit.Route(p.queue, p.plugins, n.cfg.RefuseUnknownFields),
 	}
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
@@ -11,11 +12,13 @@ import (
 	"github.com/numalet/numalet/agent/metrics"
 	"github.com/numalet/numalet/agent/podsapi"
 	"github.com/numalet/numalet/agent/podstatus"
+	"github.com/numalet/numalet/agent/podstatus/kept"
 )
 
-// told is what tells others of the node's pods: programs on the node, and the API server, of which
-// a standalone node has none.
+// told is what tells others of the node's pods: the next run of the agent, programs on the node, and
+// the API server, of which a standalone node has none.
 type told struct {
+	kept     *kept.Statuses
 	statuses *statuses.Statuses
 	mirrors  *mirror.Mirrors
 	metrics  *metrics.Metrics
@@ -23,7 +26,10 @@ type told struct {
 }
 
 // newTold makes it.
-func newTold(n node, m *metrics.Metrics) (t told, err error) {
+func newTold(ctx context.Context, n node, m *metrics.Metrics) (t told, err error) {
+	if t.kept, err = kept.Open(ctx, n.cfg.RootDir); err != nil {
+		return t, err
+	}
 	if n.cfg.Gates.Enabled("PodsAPI") {
 		if t.local, err = podsapi.New(podsapi.Config{
 			Socket:   filepath.Join(n.cfg.RootDir, "pods-api", "pods-api.sock"),
@@ -49,6 +55,7 @@ func newTold(n node, m *metrics.Metrics) (t told, err error) {
 
 // wrote takes what was written of a pod here.
 func (t told) wrote(c podstatus.Change) {
+	t.kept.Wrote(c)
 	if t.local != nil {
 		t.local.Wrote(c)
 	}
@@ -68,6 +75,7 @@ func (t told) saw(all []*v1.Pod) []*v1.Pod {
 
 // heard takes that every source was heard: what no source has is to go.
 func (t told) heard() {
+	t.kept.Heard()
 	if t.local != nil {
 		t.local.Heard()
 	}
@@ -76,7 +84,8 @@ func (t told) heard() {
 	}
 }
 
-func (t told) parts() (out []part) {
+func (t told) parts() []part {
+	out := []part{{"kept statuses", t.kept.Run}}
 	if t.local != nil {
 		out = append(out, part{"Pods API", t.local.Run})
 	}

@@ -76,7 +76,10 @@ func join(ctx context.Context, n node) (parts, error) {
 	if p.workers, err = newWorkers(n, p, c, l.events.Put); err != nil {
 		return p, err
 	}
-	p.sources = newSources(n, p.observer.All, l.told)
+	p.sources = newSources(n, p.observer.All, func(all []*v1.Pod) []*v1.Pod {
+		recallMirrored(p, l.told, all)
+		return l.told.saw(all)
+	})
 	loop := syncloop.New(syncloop.Config{
 		Inputs: syncloop.Inputs{
 			Updates: p.sources.Updates(), Observed: p.observer.Changes(), Decisions: l.decisions,
@@ -128,7 +131,7 @@ func joinManagers(ctx context.Context, n node, l *links) (p parts, err error) {
 	}); err != nil {
 		return p, err
 	}
-	if l.told, err = newTold(n, p.metrics); err != nil {
+	if l.told, err = newTold(ctx, n, p.metrics); err != nil {
 		return p, err
 	}
 	p.statuses = newStatuses(n, p, l)

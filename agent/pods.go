@@ -18,6 +18,7 @@ import (
 	"github.com/numalet/numalet/agent/logs"
 	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/podstatus"
+	"github.com/numalet/numalet/agent/podstatus/kept"
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/agent/resize"
 	"github.com/numalet/numalet/agent/source"
@@ -39,6 +40,7 @@ func newStatuses(n node, p parts, l *links) *podstatus.Store {
 		Ending:  func(uid types.UID) { l.events.Put(syncloop.Ending(uid)) },
 		HostIPs: n.host.addresses.IPs,
 		Node:    status.Node{Runtime: n.runtime.Name, Handlers: n.runtime.Handlers},
+		Recall:  recall(l.told.kept, p.observer.Get),
 		Wrote: func(c podstatus.Change) {
 			p.metrics.Status(c)
 			l.told.wrote(c)
@@ -50,6 +52,31 @@ func newStatuses(n node, p parts, l *links) *podstatus.Store {
 		}
 	}
 	return podstatus.New(c)
+}
+
+// recall is what an earlier run of the agent told of a pod of which the runtime still has something. An
+// end counts only if that agrees: a pod that was refused, or that the node ended, begins anew.
+func recall(kept *kept.Statuses, runtime func(types.UID) (cri.Pod, bool)) func(*v1.Pod) v1.PodStatus {
+	return func(pod *v1.Pod) v1.PodStatus {
+		told := kept.Recall(pod)
+		observed, recorded := runtime(pod.UID)
+		if !recorded || status.Ended(told.Phase) &&
+			!status.Ended(status.Phase(pod, status.Facts{Observed: observed})) {
+			return v1.PodStatus{}
+		}
+		return told
+	}
+}
+
+// recallMirrored takes from the first mirror pods what was told of static pods, if nothing was kept: before
+// the API server can be told anything else of them.
+func recallMirrored(p parts, told told, all []*v1.Pod) {
+	if !told.kept.Mirrored(all) {
+		return
+	}
+	for _, uid := range p.statuses.RecallAgain() {
+		p.workers.Wake(uid)
+	}
 }
 
 func tellsDevices(n node) bool { return n.cfg.Gates.Enabled("ResourceHealthStatus") }
@@ -207,7 +234,8 @@ type sources struct {
 }
 
 // newSources reads manifests from where the configuration says.
-func newSources(n node, running func() []cri.Pod, told told) sources {
+// saw takes all pods of the API server and returns those that are to run.
+func newSources(n node, running func() []cri.Pod, saw func([]*v1.Pod) []*v1.Pod) sources {
 	problems := source.NewProblems()
 	k := &n.cfg.Kubelet
 	var feeds []source.Feed
@@ -224,7 +252,7 @@ func newSources(n node, running func() []cri.Pod, told told) sources {
 			Report: problems.Report,
 		}))
 	}
-	feeds = append(feeds, apiFeeds(n, running, problems.Report, told.saw)...)
+	feeds = append(feeds, apiFeeds(n, running, problems.Report, saw)...)
 	return sources{
 		source.NewMux(source.MuxConfig{
 			Feeds: feeds, Report: problems.Report,

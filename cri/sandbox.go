@@ -64,9 +64,9 @@ func SandboxConfig(pod *v1.Pod, o SandboxOptions) (*runtimeapi.PodSandboxConfig,
 		if ptr.Deref(pod.Spec.SetHostnameAsFQDN, false) && domain != "" {
 			out.Hostname = name + "." + domain
 			if len(out.Hostname) > maxFQDN {
-				return nil, sandboxError(fmt.Errorf("host name %s: an FQDN has at most %d "+
-					"characters, this one has %d; shorten it or drop setHostnameAsFQDN",
-					out.Hostname, maxFQDN, len(out.Hostname)))
+				return nil, sandboxError(fmt.Errorf("failed to construct FQDN from pod hostname "+
+					"and cluster domain, FQDN %s is too long (%d characters is the max, %d "+
+					"characters requested)", out.Hostname, maxFQDN, len(out.Hostname)))
 			}
 		}
 	}

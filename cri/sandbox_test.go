@@ -105,7 +105,7 @@ func TestSandboxHostname(t *testing.T) {
 			"web.sub.ns.svc.cluster.local", ""},
 		{"FQDN without subdomain", "web", v1.PodSpec{SetHostnameAsFQDN: ptr.To(true)}, "web", ""},
 		{"FQDN too long", long, v1.PodSpec{Subdomain: "sub", SetHostnameAsFQDN: ptr.To(true)},
-			"", "at most 64 characters, this one has 87"},
+			"", "is too long (64 characters is the max, 87 characters requested)"},
 		{"override", "web", v1.PodSpec{Hostname: "front", HostnameOverride: ptr.To("a.b.c")},
 			"a.b.c", ""},
 		{"host network", "web", v1.PodSpec{HostNetwork: true, Hostname: "front"}, "", ""},

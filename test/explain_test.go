@@ -111,3 +111,22 @@ func TestExplain(t *testing.T) {
 		t.Errorf("explain without an agent: %v, %s", err, out)
 	}
 }
+
+// Of a pod in a crash loop is told how its container ended, and what it said last.
+func TestExplainCrashLoop(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	n.Start()
+	n.Pod("loops", plain("loops", "main: exit=3 after=1ms"))
+	n.Eventually("it is told how the container ends", func() error {
+		out, err := explainPod(t, n, "loops-node")
+		for _, want := range []string{"waiting, CrashLoopBackOff: back-off", "it exited with 3 (Error)",
+			"1 restarts, its log is", "/main/1.log",
+			"The last that container main has written", "exited code=3"} {
+			if err == nil && !strings.Contains(out, want) {
+				err = fmt.Errorf("no %q in %s", want, out)
+			}
+		}
+		return err
+	})
+}

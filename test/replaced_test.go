@@ -56,6 +56,26 @@ func TestReplacedPod(t *testing.T) {
 	}
 }
 
+// TestManifestRemovedAndWritten: a manifest that is removed and written again at once ends its pod, and the
+// same pod starts anew.
+func TestManifestRemovedAndWritten(t *testing.T) {
+	t.Parallel()
+	n := harness.New(t)
+	n.Start()
+	n.Pod("app", plain("app"))
+	old := n.AwaitPhase("app-node", v1.PodRunning)
+	n.RemovePod("app")
+	n.Pod("app", plain("app"))
+	awaitPod(n, "app-node", func(pod v1.Pod) error {
+		c := pod.Status.ContainerStatuses
+		if pod.UID != old.UID || pod.Status.Phase != v1.PodRunning || len(c) != 1 ||
+			c[0].ContainerID == old.Status.ContainerStatuses[0].ContainerID || c[0].RestartCount != 1 {
+			return fmt.Errorf("pod %s is %+v", pod.UID, pod.Status)
+		}
+		return nil
+	})
+}
+
 // TestGraceOnlyShrinks: while a pod terminates a shorter grace period counts, a longer one does
 // not.
 func TestGraceOnlyShrinks(t *testing.T) {

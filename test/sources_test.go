@@ -264,8 +264,9 @@ func TestHTTPSource(t *testing.T) {
 	if got := file.Annotations["kubernetes.io/config.source"]; got != "file" {
 		t.Errorf("the source of file-node is %q", got)
 	}
-	if strings.Contains(readLog(t, n), "sesame") {
-		t.Error("the log shows the value of a header")
+	if log := readLog(t, n); strings.Contains(log, "sesame") ||
+		!strings.Contains(log, `"Effective KubeletConfiguration"`) {
+		t.Error("the log has no configuration, or shows the value of a header")
 	}
 
 	item := func(name string) string {

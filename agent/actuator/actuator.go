@@ -217,7 +217,7 @@ func (a *Actuator) stopContainers(ctx context.Context, pod *v1.Pod, observed cri
 	hooks, order, end := sets.New(act.Hooks...), newTurns(act), time.Now().Add(act.Grace)
 	return each(act.IDs, func(id string) error {
 		if hooks.Has(id) {
-			a.preStop(ctx, pod, observed, id, end)
+			defer a.preStop(ctx, pod, observed, id, end)()
 		}
 		order.await(ctx, id, end)
 		if ctx.Err() != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/numalet/numalet/agent/handler"
 	"github.com/numalet/numalet/agent/podworker"
 	"github.com/numalet/numalet/cri"
+	"github.com/numalet/numalet/topology/await"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -34,23 +35,34 @@ func (a *Actuator) postStart(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 	return a.cfg.Volumes.HookDone(pod.UID, act.Container)
 }
 
-// preStop runs the hook of a container that is about to be stopped, for as long as it has. Whatever
-// comes of that, it is stopped.
+// preStop runs the hook of a container that is about to be stopped. It returns when that is done or the
+// container has to be stopped all the same: a hook that takes longer goes on for as long as its
+// container lives, and ended, called when that is over, ends it and waits for it.
 func (a *Actuator) preStop(ctx context.Context, pod *v1.Pod, observed cri.Pod, id string,
-	end time.Time) {
-	within, cancel := context.WithDeadline(ctx, end)
-	defer cancel()
+	end time.Time) (ended func()) {
 	c, _ := observed.ContainerOf(id)
 	spec, hook := cri.PreStop(pod, c)
 	if hook == nil {
-		return
+		return func() {}
 	}
 	target := handler.Target{Container: spec, ID: id, IP: a.address(pod, observed)}
-	if err := a.hook(within, pod, hook, target); err != nil && ctx.Err() == nil {
-		klog.FromContext(ctx).V(2).Info("A preStop hook did not succeed",
-			"containerName", c.Name, "err", err)
-		a.cfg.Tell.Container(podspec.Ref{Pod: pod, Container: c.Name},
-			v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+	running, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := a.hook(running, pod, hook, target); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).V(2).Info("A preStop hook did not succeed",
+				"containerName", c.Name, "err", err)
+			a.cfg.Tell.Container(podspec.Ref{Pod: pod, Container: c.Name},
+				v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+		}
+	}()
+	within, late := context.WithDeadline(ctx, end)
+	defer late()
+	await.On(within, done)
+	return func() {
+		cancel()
+		<-done
 	}
 }
 

@@ -44,6 +44,7 @@ func (s *stoppable) ExecSync(ctx context.Context, id string, words []string, _ t
 		return nil, []byte("secret"), errors.New("exited with 1")
 	case "hang":
 		<-ctx.Done()
+		s.note("cut in " + id)
 		return nil, nil, ctx.Err()
 	}
 	return nil, nil, nil
@@ -72,13 +73,13 @@ func newHooked(t *testing.T) (*Actuator, *stoppable) {
 }
 
 // A hook has the grace period, and what it takes of that the container has not; two seconds it always
-// has. A hook that fails changes nothing else.
+// has. A hook that fails changes nothing else, and one that takes longer lives as long as its container.
 func TestPreStop(t *testing.T) {
 	for command, want := range map[string][]string{
 		"good": {"good in w", "stop w in 3s", "stop d in 3s"},
 		"bad": {"bad in w", "web Warning FailedPreStopHook: PreStopHook failed", "stop w in 3s",
 			"stop d in 3s"},
-		"hang": {"hang in w", "stop d in 3s", "web Warning FailedPreStopHook: PreStopHook failed",
+		"hang": {"hang in w", "stop d in 3s", "cut in w", "web Warning FailedPreStopHook: PreStopHook failed",
 			"stop w in 2s"},
 	} {
 		a, r := newHooked(t)
@@ -90,6 +91,9 @@ func TestPreStop(t *testing.T) {
 		}
 		want = append(want, "web Normal Killing: Stopping container web",
 			"db Normal Killing: Stopping container db")
+		if cut := slices.Index(r.log, "cut in w"); cut >= 0 && cut < slices.Index(r.log, "stop w in 2s") {
+			t.Errorf("%s: it is cut before its container is stopped: %q", command, r.log)
+		}
 		slices.Sort(want)
 		slices.Sort(r.log)
 		if !slices.Equal(r.log, want) {

@@ -76,8 +76,16 @@ func (b build) makeSandbox(ctx context.Context, attempt uint32, handler string) 
 	return sandbox, nil
 }
 
-// runSandbox has the runtime make the sandbox, and returns its id.
+// runSandbox has the runtime make the sandbox, and returns its id. Whatever fails of it is told.
 func (b build) runSandbox(ctx context.Context, attempt uint32, handler string) (string, error) {
+	id, err := b.orderSandbox(ctx, attempt, handler)
+	if err != nil {
+		b.say.warn("FailedCreatePodSandBox", "Failed to create pod sandbox: "+messageOf(err))
+	}
+	return id, err
+}
+
+func (b build) orderSandbox(ctx context.Context, attempt uint32, handler string) (string, error) {
 	if err := os.MkdirAll(cri.PodLogDir(b.node.Logs.Dir, b.pod), 0o755); err != nil {
 		return "", err
 	}
@@ -86,11 +94,7 @@ func (b build) runSandbox(ctx context.Context, attempt uint32, handler string) (
 		return "", err
 	}
 	b.say.dns(problems)
-	id, err := b.cfg.Runtime.RunPodSandbox(ctx, config, handler)
-	if err != nil {
-		b.say.warn("FailedCreatePodSandBox", fmt.Sprintf("Failed to create pod sandbox: %v", err))
-	}
-	return id, err
+	return b.cfg.Runtime.RunPodSandbox(ctx, config, handler)
 }
 
 // takeBack stops and removes a sandbox in which nothing was started. One that stays all the same is

@@ -18,13 +18,14 @@ type explained interface {
 // with it since, and with its device plugins. A pod that was not decided on may still be known to the
 // agent.
 func Route(q explained, node string, known func(namespace, name string) bool,
-	amiss func(namespace, name string) (since, plugins []string)) server.Route {
+	amiss func(namespace, name string) explain.Remarks) server.Route {
 	answer := func(w http.ResponseWriter, r *http.Request) {
 		namespace, name := r.PathValue("namespace"), r.PathValue("pod")
 		if record, ok := q.Explained(r.Context(), namespace, name); ok {
-			var since []string
-			if since, record.Remarks.Plugins = amiss(namespace, name); record.Outcome == string(Admit) {
-				record.Remarks.Since = since
+			wrong := amiss(namespace, name)
+			record.Remarks.Plugins = wrong.Plugins
+			if record.Outcome == string(Admit) {
+				record.Remarks.Since, record.Remarks.Logs = wrong.Since, wrong.Logs
 			}
 			server.WriteJSON(w, record)
 			return

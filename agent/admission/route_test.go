@@ -24,8 +24,10 @@ func TestRoute(t *testing.T) {
 	waits.Subject.Name, waits.Outcome = "waits-node", "Wait"
 	route := Route(decided{"default/web-node": record, "default/waits-node": waits}, "node",
 		func(_, name string) bool { return name == "queued" },
-		func(namespace, name string) (since, plugins []string) {
-			return []string{namespace + "/" + name + " broke"}, []string{name + "'s plugin is wrong"}
+		func(namespace, name string) explain.Remarks {
+			return explain.Remarks{Since: []string{namespace + "/" + name + " broke"},
+				Logs:    []explain.Log{{Container: "broken", Path: "/0.log"}},
+				Plugins: []string{name + "'s plugin is wrong"}}
 		})
 	mux := http.NewServeMux()
 	mux.Handle(route.Pattern, route.Handler)
@@ -36,6 +38,7 @@ func TestRoute(t *testing.T) {
 	}{
 		{"web-node", 200, `"web-node"`},
 		{"web-node", 200, `default/web-node broke`},
+		{"web-node", 200, `/0.log`},
 		{"waits-node", 200, `"Wait"`},
 		{"waits-node", 200, `waits-node's plugin is wrong`},
 		{"web", 404, "the pod of that manifest is web-node"},

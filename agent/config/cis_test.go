@@ -1,6 +1,9 @@
 package config
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // TestCISBenchmark: with a configuration file that says nothing, the rules of the CIS Kubernetes
 // Benchmark for the kubelet's settings hold, as far as a default can keep them.
@@ -69,7 +72,8 @@ func TestCISHardened(t *testing.T) {
 
 // What the log and the node API show of the command line and the file has no credentials.
 func TestShownWithoutCredentials(t *testing.T) {
-	c := mustLoad(t, "", "--manifest-url-header", "Authorization:Bearer secret", "--root-dir=/x")
+	c := mustLoad(t, "", "--manifest-url-header",
+		"Authorization:Bearer secret,X-Two:a,X-Two:b", "--root-dir=/x")
 	if got := c.Flags()["manifest-url-header"]; got != masked {
 		t.Errorf("the flag is shown as %q", got)
 	}
@@ -78,6 +82,9 @@ func TestShownWithoutCredentials(t *testing.T) {
 	}
 	if got := c.Shown().StaticPodURLHeader["Authorization"]; len(got) != 1 || got[0] != masked {
 		t.Errorf("the field is shown as %q", got)
+	}
+	if got := c.Shown().StaticPodURLHeader["X-Two"]; !slices.Equal(got, []string{masked, masked}) {
+		t.Errorf("a field of two values is shown as %q", got)
 	}
 	if got := c.Kubelet.StaticPodURLHeader["Authorization"]; got[0] != "Bearer secret" {
 		t.Errorf("the agent itself has %q", got)

@@ -101,8 +101,10 @@ const masked = "<masked>"
 // are masked.
 func (c *Config) Shown() *kubeletv1beta1.KubeletConfiguration {
 	k := c.Kubelet.DeepCopy()
-	for name := range k.StaticPodURLHeader {
-		k.StaticPodURLHeader[name] = []string{masked}
+	for _, values := range k.StaticPodURLHeader {
+		for i := range values {
+			values[i] = masked
+		}
 	}
 	return k
 }

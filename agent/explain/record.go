@@ -68,6 +68,8 @@ type Remarks struct {
 	Ignored []string `json:"ignored,omitempty"`
 	// Since says what has gone wrong with an admitted pod since.
 	Since []string `json:"since,omitempty"`
+	// Logs are those of containers that have ended and are to start again.
+	Logs []Log `json:"logs,omitempty"`
 	// Plugins says what is wrong now with the device plugins of what the pod asks for.
 	Plugins []string `json:"plugins,omitempty"`
 	// Ahead: it was placed by looking ahead, as in the order of their starts its containers had no
@@ -75,6 +77,12 @@ type Remarks struct {
 	Ahead bool `json:"ahead,omitempty"`
 	// Kept says how much stays of what the pod had before, if not all.
 	Kept []string `json:"kept,omitempty"`
+}
+
+// Log is the file with what a container said before it ended.
+type Log struct {
+	Container string `json:"container"`
+	Path      string `json:"path"`
 }
 
 // Verdict is the outcome in admission's words.

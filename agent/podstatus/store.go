@@ -24,6 +24,9 @@ type Config struct {
 	Node status.Node
 	// HostIPs are the node's addresses now, the primary one first; nil: it has none.
 	HostIPs func() []string
+	// Recall is what an earlier run of the agent told of a pod that does not say it itself; nil, or
+	// the zero value: that is not known.
+	Recall func(*v1.Pod) v1.PodStatus
 	// Devices is the health of the devices that a pod holds, by container; nil: it is not told.
 	Devices func(types.UID) map[string][]v1.ResourceStatus
 	// Infeasible says why a pod is not given the resources that wanted, the same pod as its source has
@@ -81,9 +84,11 @@ type entry struct {
 	first    bool // nothing was found out of the pod yet
 	cleared  bool
 	// told: the pod's end was told before it could be seen here, or without anything to see.
-	told    bool
-	status  v1.PodStatus
-	version int
+	told bool
+	// recalled: it is known what was told of the pod before, here or by an earlier run of the agent.
+	recalled bool
+	status   v1.PodStatus
+	version  int
 }
 
 // New returns a store without pods.
@@ -97,6 +102,9 @@ func New(cfg Config) *Store {
 	if cfg.Wrote == nil {
 		cfg.Wrote = func(Change) {}
 	}
+	if cfg.Recall == nil {
+		cfg.Recall = func(*v1.Pod) v1.PodStatus { return v1.PodStatus{} }
+	}
 	return &Store{cfg: cfg, entries: map[types.UID]entry{}}
 }
 
@@ -107,7 +115,12 @@ func (s *Store) Changes() mailbox.Source { return &s.changed }
 // Pending begins with a pod, or begins with it anew, of which nothing is known but its spec. wanted
 // is the pod as its source has it, if that asks for other resources; nil: it does not.
 func (s *Store) Pending(pod, wanted *v1.Pod) {
-	e := entry{pod: pod, wanted: wanted, first: true}
+	e := entry{pod: pod, wanted: wanted, first: true, status: s.cfg.Recall(pod)}
+	before, again := s.get(pod.UID)
+	if again && podspec.Name(before.pod) == podspec.Name(pod) {
+		e.status = status.Anew(before.status)
+	}
+	e.recalled = again || e.status.Phase != ""
 	e.status = status.First(s.input(e))
 	e.told = status.Ended(e.status.Phase)
 	s.telling.Lock()

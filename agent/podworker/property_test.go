@@ -58,7 +58,7 @@ func drawPrograms(t *rapid.T, pod *v1.Pod) map[string][]run {
 		for range rapid.IntRange(0, 3).Draw(t, "runs") {
 			runs = append(runs, run{
 				lasts: time.Duration(rapid.IntRange(1, 20).Draw(t, "s")) * time.Second,
-				code:  int32(rapid.IntRange(0, 1).Draw(t, "code")),
+				code:  int32(rapid.IntRange(oomKilled, 1).Draw(t, "code")),
 			})
 		}
 		last := run{lasts: time.Second}

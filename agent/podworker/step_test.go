@@ -87,6 +87,34 @@ func TestStories(t *testing.T) {
 				1s TerminatedPod: CleanUp`,
 		},
 		{
+			name: "an init container of which the kernel killed a process starts again",
+			pod:  "OnFailure one | web",
+			programs: map[string][]run{
+				"one": {{time.Second, oomKilled}, {time.Second, oomKilled}, {time.Second, 0}},
+			},
+			play:  func(w *world) { w.until(time.Hour) },
+			state: SyncPod,
+			want: `
+				0s SyncPod: CreateSandbox #0
+				0s SyncPod: StartContainer one #0
+				1s SyncPod: StartContainer one #1
+				12s SyncPod: StartContainer one #2
+				12s SyncPod: RemoveContainers c2
+				13s SyncPod: StartContainer web #0`,
+		},
+		{
+			name:     "and fails the pod under Never",
+			pod:      "Never one | web",
+			programs: map[string][]run{"one": {{time.Second, oomKilled}}},
+			play:     func(w *world) { w.until(time.Hour) },
+			state:    Finished,
+			want: `
+				0s SyncPod: CreateSandbox #0
+				0s SyncPod: StartContainer one #0
+				1s TerminatingPod: StopSandboxes s1
+				1s TerminatedPod: CleanUp`,
+		},
+		{
 			name: "the back-off doubles up to its most, a long run resets it",
 			pod:  "Always web",
 			programs: map[string][]run{"web": {

@@ -154,7 +154,7 @@ func (p *plan) keep(c *v1.Container, init bool) {
 		if !succeeds && !p.awaitHook(c, record) {
 			p.keepRunning(c, record, init)
 		}
-	case succeeds && record.Exit.Code == 0:
+	case succeeds && status.InitSucceeded(record.Exit):
 		p.start(c, pause{}) // it did, but in an earlier sandbox
 	case !init && p.memory.again[record.ID] != NotAgain:
 		p.waits(c.Name, status.Reason{})

@@ -16,6 +16,9 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
+// oomKilled stands for the exit code 0 of a container of which the kernel killed a process.
+const oomKilled = -1
+
 // run is what one attempt at running a container does.
 type run struct {
 	lasts time.Duration // 0: for ever
@@ -74,8 +77,12 @@ func (m *machine) tick() time.Time {
 
 func (m *machine) exit(c *cri.Container, code int32, at time.Time) {
 	c.State, c.Exit.Code, c.Exit.At = cri.ContainerExited, code, at
-	c.Exit.Reason = "Completed"
-	if code != 0 {
+	switch code {
+	case oomKilled:
+		c.Exit.Code, c.Exit.Reason = 0, "OOMKilled"
+	case 0:
+		c.Exit.Reason = "Completed"
+	default:
 		c.Exit.Reason = "Error"
 	}
 }
@@ -177,7 +184,7 @@ func (m *machine) requireTurn(name string) {
 		}
 		was := slices.ContainsFunc(m.seen.Containers, func(r cri.Container) bool {
 			return r.Name == c.Name && r.SandboxID == m.seen.Sandboxes[0].ID &&
-				(r.State == cri.ContainerExited && r.Exit.Code == 0 ||
+				(r.State == cri.ContainerExited && r.Exit.Reason == "Completed" ||
 					podspec.IsSidecar(c) && !r.StartedAt.IsZero())
 		})
 		m.require(was, "%s starts before init container %s", name, c.Name)

@@ -160,6 +160,10 @@ func (p *Prober) wantLocked(one *pod, k key, w want, now time.Time) {
 		}
 	}
 	is.target = w.target // the address of a pod may come late
+	if k.kind == Startup && w.started && is.answer == status.NoAnswer && is.state == scheduled {
+		p.schedule.remove(is) // that it was found before this agent ran came late
+		is.state, is.answer = held, status.Passes
+	}
 	if is.state != held || !w.open || is.answer != status.NoAnswer {
 		return
 	}

@@ -250,6 +250,22 @@ func TestAfterRestart(t *testing.T) {
 	})
 }
 
+// That a container had started before the agent was restarted may be known only after its startup probe
+// was wanted: then that is not asked any more.
+func TestStartedIsKnownLate(t *testing.T) {
+	pod := podOf("u", v1.Container{Name: "c", StartupProbe: get("start", 10),
+		LivenessProbe: get("live", 10)})
+	pod.Spec.Containers[0].StartupProbe.InitialDelaySeconds = 30
+	inWorld(t, func(w *world) {
+		w.Follow(pod, runs(pod, w.begun.Add(-12*time.Second), false), false)
+		check(t, "not known", w.after(time.Second))
+		w.Follow(pod, runs(pod, w.begun.Add(-12*time.Second), true), false)
+		check(t, "known", w.after(time.Minute), "1s wake u", "8s ask live of c0", "8s wake u",
+			"18s ask live of c0", "28s ask live of c0", "38s ask live of c0",
+			"48s ask live of c0", "58s ask live of c0")
+	})
+}
+
 // What cannot be asked is tried three times, tells so, and counts for nothing.
 func TestCannotAsk(t *testing.T) {
 	pod := podOf("u", v1.Container{Name: "c", LivenessProbe: get("live", 10)})

@@ -63,9 +63,10 @@ type delivery struct {
 }
 
 const (
-	// A file must be gone for so long before its pod goes: editors move a file away and write a new
-	// one in its place. Those that remove it first write at once.
-	movedSettle, removedSettle = 20 * time.Millisecond, 3 * time.Millisecond
+	// movedSettle is how long a file must be moved away before its pod goes: editors move a file away
+	// and write a new one in its place. One that is removed is gone, and its pod with it, whatever
+	// is written in its place.
+	movedSettle = 20 * time.Millisecond
 	// absentRetry is the time between two attempts to watch a directory that does not exist.
 	absentRetry = time.Second
 	// unheard is how long after the start files that hang may have pods of which nothing is known:
@@ -202,17 +203,8 @@ func (f *File) follow(outer context.Context, l look, tick <-chan time.Time) {
 	}
 }
 
-// gone are files that went, with when that is believed.
+// gone are files that were moved away, with when it is believed that their pods are to go.
 type gone map[string]time.Time
-
-// add takes that a file was moved away or removed.
-func (g gone) add(e dirEvent, now time.Time) {
-	settle := removedSettle
-	if e.mask&unix.IN_MOVED_FROM != 0 {
-		settle = movedSettle
-	}
-	g[e.name] = now.Add(settle)
-}
 
 // settled takes out those that have been gone for long enough.
 func (g gone) settled(now time.Time) map[string]bool {
@@ -236,7 +228,8 @@ func (g gone) set(t *time.Timer) {
 	t.Reset(time.Until(first))
 }
 
-// handle looks at the files of a burst that are complete and adds those that went to vanished.
+// handle looks at the files of a burst that are complete and adds those that were moved away to
+// vanished. Pods of those that were removed go first.
 func (f *File) handle(ctx context.Context, events []dirEvent, vanished gone) (changed bool) {
 	written, created := map[string]bool{}, map[string]bool{}
 	all := false
@@ -247,8 +240,10 @@ func (f *File) handle(ctx context.Context, events []dirEvent, vanished gone) (ch
 			// set of links was exchanged.
 			all = true
 		case !f.isDir && e.name != filepath.Base(f.c.Path) || strings.HasPrefix(e.name, "."):
-		case e.mask&goneEvents != 0:
-			vanished.add(e, time.Now())
+		case e.mask&unix.IN_DELETE != 0:
+			f.remove(e.name)
+		case e.mask&unix.IN_MOVED_FROM != 0:
+			vanished[e.name] = time.Now().Add(movedSettle)
 		case e.mask&writtenEvents != 0:
 			written[e.name] = true
 		case e.mask&createdEvents != 0:
@@ -261,6 +256,15 @@ func (f *File) handle(ctx context.Context, events []dirEvent, vanished gone) (ch
 	}
 	changed = f.read(ctx, readings(created, true)) || changed
 	return f.read(ctx, readings(written, false)) || changed
+}
+
+// remove takes that a file was removed, and delivers the set without its pod: if it is there again, the
+// same pod starts anew.
+func (f *File) remove(name string) {
+	e := f.entries[name]
+	if delete(f.entries, name); e != nil && e.pod != nil {
+		f.tell(true)
+	}
 }
 
 func readings(names map[string]bool, created bool) (out []reading) {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -242,18 +243,40 @@ func TestFileReplacedByEditor(t *testing.T) {
 	}
 }
 
-// A file that was moved away is waited for longer than one that was removed.
+// TestFileRemovedAndWritten: a deletion that was seen is one, however soon the same manifest is there
+// again.
+func TestFileRemovedAndWritten(t *testing.T) {
+	dir := t.TempDir()
+	var sets [][]string
+	f := NewFile(FileConfig{Path: dir, Node: "node"})
+	f.told = delivery{began: time.Now(), deliver: func(pods []*v1.Pod) {
+		var names []string
+		for _, p := range pods {
+			names = append(names, strings.TrimSuffix(p.Name, "-node"))
+		}
+		sets = append(sets, names)
+	}}
+	for _, name := range []string{"a", "b"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(manifest(name)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.tell(f.relist(t.Context()))
+	f.tell(f.handle(t.Context(), []dirEvent{{"a", unix.IN_DELETE}, {"a", unix.IN_CREATE},
+		{"a", unix.IN_CLOSE_WRITE}, {"other", unix.IN_DELETE}}, gone{}))
+	if diff := cmp.Diff([][]string{{"a", "b"}, {"b"}, {"a", "b"}}, sets); diff != "" {
+		t.Errorf("delivered (-want +got):\n%s", diff)
+	}
+}
+
+// A file that was moved away is waited for, once.
 func TestGoneFilesSettle(t *testing.T) {
 	start := time.Now()
-	g := gone{}
-	g.add(dirEvent{"moved", unix.IN_MOVED_FROM}, start)
-	g.add(dirEvent{"removed", unix.IN_DELETE}, start)
+	g := gone{"moved": start.Add(movedSettle)}
 	for _, step := range []struct {
 		after time.Duration
 		want  map[string]bool
 	}{
-		{removedSettle - 1, map[string]bool{}},
-		{removedSettle, map[string]bool{"removed": true}},
 		{movedSettle - 1, map[string]bool{}},
 		{movedSettle, map[string]bool{"moved": true}},
 		{time.Hour, map[string]bool{}},

@@ -21,6 +21,10 @@ const (
 const (
 	// lostExitCode stands for an exit that nobody saw: killed (128 + SIGKILL).
 	lostExitCode = 137
+	// messageInitLost is that of an init container of which there is no record more, while there is
+	// one of what came after it.
+	messageInitLost = "Unable to get init container status from container runtime and pod has " +
+		"been initialized, treat it as exited normally"
 	// messageBudget bounds the termination messages of one pod together, in bytes.
 	messageBudget = 12 << 10
 )
@@ -35,11 +39,10 @@ func initStatuses(in Input) []v1.ContainerStatus {
 			in.derived.restarts.Len() == 0 {
 			// Its record is gone, but what came after it ran.
 			s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-				Reason: "Completed", ContainerID: s.ContainerID}}
+				Reason: "Completed", Message: messageInitLost, ContainerID: s.ContainerID}}
 		}
-		if !podspec.IsSidecar(c) {
-			s.Ready = s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
-			s.Started = ptr.To(false)
+		if end := s.State.Terminated; !podspec.IsSidecar(c) {
+			s.Ready = end != nil && InitSucceeded(cri.Exit{Code: end.ExitCode, Reason: end.Reason})
 		}
 		s.AllocatedResourcesStatus, s.VolumeMounts = devices(in, c.Name), volumeMounts(in, c)
 		out = append(out, s)

@@ -31,7 +31,7 @@ func TestGenerate(t *testing.T) {
 			want: `
 				Pending
 				one #0 exited 0 (Error), ready
-				two #0 running
+				two #0 running, started
 				db #0 waiting (PodInitializing)
 				web #0 waiting (PodInitializing)
 				not Initialized: ContainersNotInitialized: containers with incomplete status: [two]

@@ -68,12 +68,35 @@ func GatesDiffer(pod *v1.Pod, a, b v1.PodStatus) bool {
 	})
 }
 
-// First is the status of a pod of which nothing is known but that it is desired. One of which the
-// API server has been told before is as it was told until its worker has seen it.
+// First is the status of a pod of which nothing is known but that it is desired, and what stays known of
+// an earlier life (Anew). One of which the API server, or an earlier run of the agent (Previous), told
+// before is as it was told until its worker has seen it.
 func First(in Input) v1.PodStatus {
-	if told := in.Pod.Status; told.StartTime != nil && told.Phase != "" {
-		return told
+	for _, told := range []v1.PodStatus{in.Pod.Status, in.Previous} {
+		if told.StartTime != nil && told.Phase != "" {
+			return told
+		}
 	}
-	in.Previous = in.Pod.Status
+	if len(in.Previous.ContainerStatuses) == 0 {
+		in.Previous = in.Pod.Status
+	}
 	return Generate(in)
+}
+
+// Anew is what stays known of a pod that is desired again before it was forgotten: how often its
+// containers ran, and how they ended.
+func Anew(was v1.PodStatus) v1.PodStatus {
+	kept := func(all []v1.ContainerStatus) (out []v1.ContainerStatus) {
+		for _, c := range all {
+			last := c.LastTerminationState
+			if c.State.Terminated != nil {
+				last = c.State
+			}
+			out = append(out, v1.ContainerStatus{
+				Name: c.Name, RestartCount: c.RestartCount, LastTerminationState: last})
+		}
+		return out
+	}
+	return v1.PodStatus{ContainerStatuses: kept(was.ContainerStatuses),
+		InitContainerStatuses: kept(was.InitContainerStatuses)}
 }

@@ -101,6 +101,10 @@ func TestFirst(t *testing.T) {
 	if diff := cmp.Diff(pod.Status, First(Input{Pod: pod, Now: time.Now()})); diff != "" {
 		t.Errorf("-told +first:\n%s", diff)
 	}
+	static := &v1.Pod{Spec: pod.Spec} // its manifest says nothing of it, an earlier run of the agent did
+	if diff := cmp.Diff(pod.Status, First(Input{Pod: static, Previous: pod.Status, Now: time.Now()})); diff != "" {
+		t.Errorf("-kept +first:\n%s", diff)
+	}
 	pod.Status = v1.PodStatus{Phase: v1.PodPending, Conditions: []v1.PodCondition{{Type: "x"}}}
 	got := First(Input{Pod: pod, Now: time.Now()})
 	if got.Phase != v1.PodPending || got.StartTime == nil || conditionOf(got, "x") == nil ||

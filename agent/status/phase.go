@@ -91,7 +91,7 @@ func initFailed(pod *v1.Pod, f Facts, next int) bool {
 		return false
 	}
 	_, again := f.Waiting[c.Name]
-	return !again && !RestartsInit(pod, c, record.Exit.Code)
+	return !again && !RestartsInit(pod, c, record.Exit)
 }
 
 // outlived tells that the pod's sandbox is gone and will not be made again, so what

@@ -5,7 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/numalet/numalet/topology/podspec"
+	"github.com/numalet/numalet/cri"
 )
 
 func TestPhase(t *testing.T) {
@@ -38,6 +38,14 @@ func TestPhase(t *testing.T) {
 		{pod: "Never init | web", observed: "sandbox init=0", want: v1.PodPending},
 		{pod: "Never init | web", observed: "sandbox web init=0", want: v1.PodRunning},
 		{pod: "Never init | web", observed: "sandbox web", want: v1.PodRunning},
+		// What the runtime says beside the exit code counts for an init container alone.
+		{pod: "Always init | web", observed: "sandbox init=oom", want: v1.PodPending},
+		{pod: "OnFailure init | web", observed: "sandbox init=oom", want: v1.PodPending},
+		{pod: "Never init | web", observed: "sandbox init=oom", want: v1.PodFailed},
+		{pod: "Never init two | web", observed: "sandbox two=0 init=oom", want: v1.PodPending},
+		{pod: "Never init | web", observed: "sandbox web=oom init=oom", want: v1.PodSucceeded},
+		{pod: "OnFailure web", observed: "sandbox web=oom", want: v1.PodSucceeded},
+
 		// A new sandbox runs init containers again.
 		{
 			pod: "Always init | web", observed: "sandbox sandbox! web=137 init=0",
@@ -96,15 +104,19 @@ func TestRestarts(t *testing.T) {
 		policy    v1.RestartPolicy
 		container v1.Container
 		zero, one bool // restarts after exit code 0, 1
+		// killed: as an init container it restarts after exit code 0 if a process of it was killed.
+		killed bool
 	}{
-		{v1.RestartPolicyAlways, v1.Container{}, true, true},
-		{v1.RestartPolicyOnFailure, v1.Container{}, false, true},
-		{v1.RestartPolicyNever, v1.Container{}, false, false},
-		{v1.RestartPolicyNever, own(v1.ContainerRestartPolicyOnFailure), false, true},
-		{v1.RestartPolicyAlways, own(v1.ContainerRestartPolicyNever), false, false},
-		{v1.RestartPolicyNever, rule(v1.ContainerRestartRuleOnExitCodesOpIn, 1), false, true},
-		{v1.RestartPolicyNever, rule(v1.ContainerRestartRuleOnExitCodesOpNotIn, 1), true, false},
-		{v1.RestartPolicyOnFailure, rule(v1.ContainerRestartRuleOnExitCodesOpIn, 0), true, true},
+		{v1.RestartPolicyAlways, v1.Container{}, true, true, true},
+		{v1.RestartPolicyOnFailure, v1.Container{}, false, true, true},
+		{v1.RestartPolicyNever, v1.Container{}, false, false, false},
+		{v1.RestartPolicyNever, own(v1.ContainerRestartPolicyOnFailure), false, true, true},
+		{v1.RestartPolicyAlways, own(v1.ContainerRestartPolicyNever), false, false, false},
+		{v1.RestartPolicyNever, rule(v1.ContainerRestartRuleOnExitCodesOpIn, 1), false, true, false},
+		{v1.RestartPolicyNever, rule(v1.ContainerRestartRuleOnExitCodesOpNotIn, 1),
+			true, false, true},
+		{v1.RestartPolicyOnFailure, rule(v1.ContainerRestartRuleOnExitCodesOpIn, 0),
+			true, true, true},
 	} {
 		pod := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: tc.policy}}
 		for code, want := range []bool{tc.zero, tc.one} {
@@ -112,8 +124,16 @@ func TestRestarts(t *testing.T) {
 				t.Errorf("%+v: restarts after %d: %v, want %v", tc, code, got, want)
 			}
 		}
-		if !podspec.IsSidecar(&tc.container) && RestartsInit(pod, &tc.container, 0) {
-			t.Errorf("%+v: an init container that succeeded restarts", tc)
+		for _, init := range []struct {
+			exit cri.Exit
+			want bool
+		}{
+			{cri.Exit{Reason: "Completed"}, false}, {cri.Exit{Reason: "Error", Code: 1}, tc.one},
+			{cri.Exit{Reason: "OOMKilled"}, tc.killed},
+		} {
+			if got := RestartsInit(pod, &tc.container, init.exit); got != init.want {
+				t.Errorf("%+v: an init container restarts after %+v: %v", tc, init.exit, got)
+			}
 		}
 	}
 }

@@ -26,10 +26,27 @@ func Restarts(pod *v1.Pod, c *v1.Container, code int32) bool {
 	}
 }
 
-// RestartsInit is Restarts for an init container: one that is not a sidecar runs until it
-// succeeds.
-func RestartsInit(pod *v1.Pod, c *v1.Container, code int32) bool {
-	return podspec.IsSidecar(c) || code != 0 && Restarts(pod, c, code)
+// RestartsInit is Restarts for an init container: one that is not a sidecar runs until it succeeds,
+// unless its policy is Never and no rule says otherwise.
+func RestartsInit(pod *v1.Pod, c *v1.Container, exit cri.Exit) bool {
+	switch {
+	case podspec.IsSidecar(c):
+		return true
+	case InitSucceeded(exit):
+		return false
+	default:
+		return rule(c, exit.Code) != "" || !NeverRestarts(pod, c)
+	}
+}
+
+// reasonOOMKilled is what runtimes say of a container of which the kernel killed a process.
+const reasonOOMKilled = "OOMKilled"
+
+// InitSucceeded reports whether an init container's exit lets the pod go on. The exit code alone does
+// not say so: if the kernel killed a child of it for want of memory, a shell may go on and exit with
+// 0, and what it was to prepare is half made.
+func InitSucceeded(exit cri.Exit) bool {
+	return exit.Code == 0 && exit.Reason != reasonOOMKilled
 }
 
 // NeverRestarts reports whether the container's policy, or else the pod's, is Never. Rules may still
@@ -119,5 +136,5 @@ func (f Facts) initThrough(c *v1.Container, record cri.Container) bool {
 		return record.State == cri.ContainerRunning && !waits &&
 			(c.StartupProbe == nil || f.Probed[record.ID].Startup == Passes)
 	}
-	return record.State == cri.ContainerExited && record.Exit.Code == 0
+	return record.State == cri.ContainerExited && InitSucceeded(record.Exit)
 }

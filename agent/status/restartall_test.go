@@ -87,7 +87,7 @@ func TestRestartingAll(t *testing.T) {
 			not AllContainersRestarting: `},
 		{"sandbox init", `
 			Pending
-			init #1 running, before: exited 137 (RestartingAllContainers)
+			init #1 running, before: exited 137 (RestartingAllContainers), started
 			db #1 waiting (PodInitializing), before: exited 137 (RestartingAllContainers)
 			web #1 waiting (PodInitializing), before: exited 137 (RestartingAllContainers)
 			not Ready: ContainersNotReady: containers with unready status: [web db]

@@ -42,7 +42,8 @@ func makePod(line string) *v1.Pod {
 }
 
 // observe makes what the runtime reports from words, newest first: "sandbox" or "sandbox!"
-// (not ready); "web" runs, "web=1" exited with 1, "web?" is in an unknown state, "web-" was
+// (not ready); "web" runs, "web=1" exited with 1, "web=oom" with 0
+// though the kernel killed a process of it, "web?" is in an unknown state, "web-" was
 // created only. A sandbox holds the containers after it. Containers of one name count their
 // attempts down to 0.
 func observe(words string) cri.Pod {
@@ -71,7 +72,11 @@ func observe(words string) cri.Pod {
 			c.State, c.StartedAt = cri.ContainerCreated, time.Time{}
 		case strings.Contains(word, "="):
 			c.State, c.Exit.At, c.Exit.Reason = cri.ContainerExited, at(30), "Error"
-			fmt.Sscanf(word, name+"=%d", &c.Exit.Code)
+			if strings.HasSuffix(word, "=oom") {
+				c.Exit.Reason = "OOMKilled"
+			} else {
+				fmt.Sscanf(word, name+"=%d", &c.Exit.Code)
+			}
 		}
 		pod.Containers = append(pod.Containers, c)
 	}
@@ -97,6 +102,8 @@ func story(s v1.PodStatus) string {
 		}
 		if c.Ready {
 			b.WriteString(", ready")
+		} else if ptr.Deref(c.Started, false) {
+			b.WriteString(", started")
 		}
 	}
 	for _, c := range s.Conditions {

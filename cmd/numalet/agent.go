@@ -64,7 +64,7 @@ func runAgent(ctx context.Context, cfg *config.Config) error {
 	defer klog.Flush()
 	log := klog.FromContext(ctx)
 	if text, err := cfg.YAML(); err == nil {
-		log.V(1).Info("Configuration", "yaml", text)
+		log.V(1).Info("Effective KubeletConfiguration", "yaml", text)
 	}
 	watched, release, err := takeLock(ctx, cfg.Lock.Path, cfg.Lock.ExitOnContention)
 	if err != nil {

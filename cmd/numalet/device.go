@@ -56,6 +56,10 @@ also those that no plugin lists now.`,
 }
 
 func printDevices(out io.Writer, all []devices.Row) error {
+	if len(all) == 0 {
+		_, err := fmt.Fprintln(out, "No device plugin has told of any device.")
+		return err
+	}
 	rows := newRows(out)
 	rows.add("RESOURCE", "ID", "HEALTH", "NODES", "HELD BY", "CORDONED")
 	for _, r := range all {

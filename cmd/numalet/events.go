@@ -25,14 +25,22 @@ type eventsFlags struct {
 func newEventsCommand() *cobra.Command {
 	f := eventsFlags{server: newAgentAddress("127.0.0.1")}
 	cmd := &cobra.Command{
-		Use:   "events [POD]",
+		Use:   "events [[NAMESPACE/]POD]",
 		Short: "List what happened to pods and to the node",
 		Long: `List the events that a running agent remembers, about pods and about the node, the
 oldest first: at most 1000, and those that are alike are one.`,
-		Example: "  numalet events\n  numalet events app-node1 --watch",
+		Example: "  numalet events\n  numalet events app-node1 --watch\n  numalet events team-a/app-node1",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.run(cmd.Context(), cmd.OutOrStdout(), strings.Join(args, ""))
+			pod := strings.Join(args, "")
+			if namespace, name, both := strings.Cut(pod, "/"); both {
+				if f.namespace != "" && f.namespace != namespace {
+					return fmt.Errorf("%s is not in --namespace %s: leave one of the two out", pod,
+						f.namespace)
+				}
+				f.namespace, pod = namespace, name
+			}
+			return f.run(cmd.Context(), cmd.OutOrStdout(), pod)
 		},
 	}
 	flags := cmd.Flags()
@@ -57,7 +65,7 @@ func (f *eventsFlags) run(ctx context.Context, out io.Writer, pod string) error 
 				news.Items = append(news.Items, e)
 			}
 		}
-		if err := f.print(out, news); err != nil || !f.watch {
+		if err := f.print(out, news, pod); err != nil || !f.watch {
 			return err
 		}
 		if !await.For(ctx, time.Second) {
@@ -72,12 +80,16 @@ func (f *eventsFlags) wants(e v1.Event, pod string) bool {
 		(f.namespace == "" || of.Kind == "Pod" && of.Namespace == f.namespace)
 }
 
-func (f *eventsFlags) print(out io.Writer, list v1.EventList) error {
+func (f *eventsFlags) print(out io.Writer, list v1.EventList, pod string) error {
 	if f.format == "json" {
 		return writeJSON(out, list)
 	}
 	if len(list.Items) == 0 {
-		return nil
+		if f.watch {
+			return nil // some may come
+		}
+		_, err := fmt.Fprintln(out, f.none(pod))
+		return err
 	}
 	rows := newRows(out)
 	if !f.watch {
@@ -91,6 +103,19 @@ func (f *eventsFlags) print(out io.Writer, list v1.EventList) error {
 		rows.add(when, e.Type, e.Reason, object(e), times(e)+e.Message)
 	}
 	return rows.Flush()
+}
+
+// none says that there are no events of what was asked for.
+func (f *eventsFlags) none(pod string) string {
+	switch {
+	case pod != "":
+		return "No events of a pod " + strings.TrimPrefix(f.namespace+"/", "/") + pod + " are remembered; " +
+			"the pod of a manifest file has the node's name in its name: app-NODE."
+	case f.namespace != "":
+		return "No events of pods in the namespace " + f.namespace + " are remembered."
+	default:
+		return "No events are remembered."
+	}
 }
 
 func object(e v1.Event) string {

@@ -23,13 +23,21 @@ func TestEvents(t *testing.T) {
 		{nil, 4, "Warning  BackOff  pod/shop/till-node  (3 times) again"},
 		{[]string{"web-node"}, 2, "Normal  Started  pod/web-node  up"},
 		{[]string{"-n", "shop"}, 2, "pod/shop/till-node"},
-		{[]string{"nobody"}, 0, ""},
+		{[]string{"default/web-node"}, 2, "Normal  Started  pod/web-node  up"},
+		{[]string{"shop/till-node"}, 2, "pod/shop/till-node"},
+		{[]string{"shop/web-node"}, 1, "No events of a pod shop/web-node are remembered"},
+		{[]string{"nobody"}, 1, "No events of a pod nobody are remembered"},
+		{[]string{"-n", "empty"}, 1, "No events of pods in the namespace empty are remembered."},
 		{nil, 4, "node/node"},
 	} {
 		out, err := run(t, append([]string{"events", "--server", address}, tt.args...)...)
 		if err != nil || strings.Count(out, "\n") != tt.lines || !strings.Contains(out, tt.want) {
 			t.Errorf("%v: %v, want %d lines and %q:\n%s", tt.args, err, tt.lines, tt.want, out)
 		}
+	}
+	if _, err := run(t, "events", "--server", address, "-n", "shop", "default/web-node"); err == nil ||
+		!strings.Contains(err.Error(), "leave one of the two out") {
+		t.Errorf("two namespaces: %v", err)
 	}
 	out, err := run(t, "events", "-o", "json", "--server", address)
 	if err != nil || !strings.Contains(out, `"kind": "EventList"`) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/numalet/numalet/agent/explain"
 	"github.com/numalet/numalet/agent/terminal"
+	"github.com/numalet/numalet/topology/files"
+	"github.com/numalet/numalet/topology/oneline"
 )
 
 // explainFlags are the flags of "numalet explain".
@@ -27,8 +30,9 @@ func newExplainCommand() *cobra.Command {
 		Short: "Say why a pod was admitted, waits or was rejected",
 		Long: `Ask a running agent about its last decision on a pod: what the pod asks for, what
 was free on each NUMA node, where each resource could have been had, what is in
-the way and what would fit. The pod of a manifest file has the node's name in its
-name: app-NODE.`,
+the way and what would fit; of containers that end, how, and the last lines of
+their logs if this host has them. The pod of a manifest file has the node's name in
+its name: app-NODE.`,
 		Example: "  numalet explain app-node1\n  numalet explain team-a/app-node1 -o json",
 		Args:    onePod,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -45,7 +49,8 @@ name: app-NODE.`,
 			if f.format == "json" {
 				return writeJSON(out, record)
 			}
-			_, err = io.WriteString(out, terminal.Wrap(record.Text(), width(out)))
+			_, err = io.WriteString(out, terminal.Wrap(record.Text(), width(out))+
+				lastLines(record.Remarks.Logs))
 			return err
 		},
 		ValidArgsFunction: f.completePods,
@@ -55,6 +60,57 @@ name: app-NODE.`,
 	choose(cmd.Flags(), &f.format, "output", "o", "how to print", "text", "json")
 	f.server.add(cmd.Flags(), "the agent's read-only port")
 	return cmd
+}
+
+const (
+	// lastOfLog is how many lines are shown of a log, and tailOfLog how many bytes are looked at.
+	lastOfLog, tailOfLog = 5, 16 << 10
+)
+
+// lastLines are those of containers that ended, of files of this host: the agent shows no logs to
+// whoever asks.
+func lastLines(logs []explain.Log) string {
+	var b strings.Builder
+	for _, log := range logs {
+		lines, err := tail(log.Path)
+		switch {
+		case err != nil:
+			fmt.Fprintf(&b, "\nThe log of container %s is not read here: %v\n", log.Container, err)
+		case len(lines) == 0:
+			fmt.Fprintf(&b, "\nContainer %s has written nothing\n", log.Container)
+		default:
+			fmt.Fprintf(&b, "\nThe last that container %s has written\n", log.Container)
+		}
+		for _, line := range lines {
+			fmt.Fprintf(&b, "  %s\n", line)
+		}
+	}
+	return b.String()
+}
+
+// tail reads the last lines of a container's log, which has the time, the stream and a tag before each.
+func tail(path string) ([]string, error) {
+	f, err := files.Open(path, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	begin := max(0, info.Size()-tailOfLog)
+	raw, err := io.ReadAll(io.NewSectionReader(f, begin, tailOfLog))
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for line := range strings.Lines(string(raw)) {
+		if parts := strings.SplitN(line, " ", 4); len(parts) == 4 {
+			out = append(out, oneline.Of(strings.TrimRight(parts[3], "\r\n")))
+		}
+	}
+	return out[max(0, len(out)-lastOfLog):], nil
 }
 
 // onePod wants the name of a pod.

@@ -46,6 +46,10 @@ func listPlugins(ctx context.Context, out io.Writer, server *agentAddress, forma
 	if format == "json" {
 		return writeJSON(out, peers)
 	}
+	if len(peers) == 0 {
+		_, err := fmt.Fprintln(out, "No device plugin has registered.")
+		return err
+	}
 	rows := newRows(out)
 	rows.add("RESOURCE", "SOCKET", "REGISTERED BY", "HEALTHY", "STATE", "CALLS", "LAST ERROR")
 	for _, p := range peers {

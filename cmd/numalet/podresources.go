@@ -148,6 +148,10 @@ func (f *podResourcesFlags) print(out io.Writer, answer proto.Message) error {
 	case *podresourcesv1.AllocatableResourcesResponse:
 		rows.allocatable(answer)
 	case *podresourcesv1.ListPodResourcesResponse:
+		if len(answer.PodResources) == 0 {
+			_, err := fmt.Fprintln(out, "No pod has anything of the node.")
+			return err
+		}
 		rows.add("NAMESPACE", "POD", "CONTAINER", "CPUS", "MEMORY", "DEVICES")
 		for _, pod := range answer.PodResources {
 			rows.pod(nil, pod)

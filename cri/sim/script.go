@@ -27,8 +27,10 @@ type Script struct {
 	Exits bool
 	After time.Duration
 	Exit  Exit
-	// Attempts limits Exits to the first so many attempts ("attempts=2"); 0 is all.
+	// Attempts limits Exits to the first so many attempts ("attempts=2"); 0 is all. Later ones run
+	// until they are stopped, or exit with Then ("then=0").
 	Attempts uint32
+	Then     *int32
 	// IgnoreTerm makes SIGTERM have no effect ("term=ignore"). Otherwise it ends TermAfter
 	// later with TermCode ("term=0 term-after=50ms").
 	IgnoreTerm bool
@@ -53,7 +55,7 @@ func ParseScript(text string) (Script, error) {
 		set, ok := scriptKeys[key]
 		if !ok {
 			return Script{}, fmt.Errorf("script %q: unknown key %q; known are exit, after, "+
-				"attempts, term, term-after, reason, message, start-error", text, key)
+				"attempts, then, term, term-after, reason, message, start-error", text, key)
 		}
 		if err := set(&s, value); err != nil {
 			return Script{}, fmt.Errorf("script %q: %s: %w", text, key, err)
@@ -75,6 +77,11 @@ var scriptKeys = map[string]func(*Script, string) error{
 	"attempts": func(s *Script, v string) error {
 		n, err := strconv.ParseUint(v, 10, 32)
 		s.Attempts = uint32(n)
+		return err
+	},
+	"then": func(s *Script, v string) error {
+		code, err := parseCode(v)
+		s.Then = &code
 		return err
 	},
 	"term": func(s *Script, v string) (err error) {
@@ -109,7 +116,10 @@ func ScriptFor(pod *runtimeapi.PodSandboxConfig, c *runtimeapi.ContainerConfig) 
 			return Script{}, fmt.Errorf("annotation %s%s: %w", AnnotationPrefix, name, err)
 		}
 		if s.Attempts > 0 && attempt >= s.Attempts {
-			s.Exits = false
+			s.Exits = s.Then != nil
+			if s.Exits {
+				s.Exit = Exit{Code: *s.Then}
+			}
 		}
 		return s, nil
 	}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +14,7 @@ func TestScripts(t *testing.T) {
 	exits := func(code int32, after time.Duration) Script {
 		return Script{Exits: true, Exit: Exit{Code: code}, After: after, TermCode: 143}
 	}
-	stubborn := forever
+	stubborn, zero := forever, int32(0)
 	stubborn.IgnoreTerm = true
 	for _, c := range []struct {
 		annotation, command, image string // command is split at |
@@ -50,6 +51,10 @@ func TestScripts(t *testing.T) {
 			want: Script{Attempts: 2, TermCode: 143, Exit: Exit{Code: 1}},
 		},
 		{
+			annotation: "exit=0 reason=OOMKilled attempts=1 then=0", attempt: 1,
+			want: Script{Exits: true, Attempts: 1, Then: &zero, TermCode: 143},
+		},
+		{
 			annotation: "term=0 term-after=2s start-error=x",
 			want:       Script{TermAfter: 2 * time.Second, StartError: "x"},
 		},
@@ -67,7 +72,7 @@ func TestScripts(t *testing.T) {
 				ctr.Command = strings.Split(c.command, "|")
 			}
 			got, err := ScriptFor(pod, ctr)
-			if err != nil || got != c.want {
+			if err != nil || !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got %+v, %v\nwant %+v", got, err, c.want)
 			}
 		})

@@ -33,6 +33,7 @@ func TestOrders(t *testing.T) {
 	traits := simTraits(asking{port})
 	pods := slices.Concat(eachTrait(traits),
 		severalTraits(rand.New(rand.NewPCG(seed, 0)), traits, int(several)))
+	pods = slices.DeleteFunc(pods, hangs)
 	var sides []*side
 	for i, agent := range agents {
 		s := newSide(t, agent)
@@ -47,7 +48,8 @@ func TestOrders(t *testing.T) {
 // simTraits are those that the simulated runtime makes something of.
 func simTraits(ask asking) []trait {
 	return slices.Concat(securityTraits(), lifeTraits(), contentTraits(), furtherTraits(),
-		ask.probeTraits(), ask.hookTraits(), restartTraits(), addedTraits(), pullTraits())
+		ask.probeTraits(), ask.hookTraits(), restartTraits(), addedTraits(), pullTraits(),
+		killedTraits())
 }
 
 // atOnce is how many pods run at a time: neither node takes more than 110.
@@ -198,7 +200,7 @@ func (s *side) told(t *testing.T) map[string]any {
 		for _, sandbox := range state.Sandboxes {
 			if sandbox.UID == string(pod.UID) {
 				config := inOrder(sandbox.Config)
-				if remade(pod) {
+				if remade(pod) || losesSandbox(pod) {
 					config.Metadata.Attempt = 0
 				}
 				orders["sandbox"], orders["handler"] = config, sandbox.Handler

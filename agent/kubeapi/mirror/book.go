@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -12,11 +13,16 @@ import (
 
 	"github.com/numalet/numalet/agent/kubeapi/requests"
 	"github.com/numalet/numalet/agent/podstatus"
+	"github.com/numalet/numalet/topology/await"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
 // patience is how long an answer counts more than a set that says otherwise: a watch is behind.
 const patience = 10 * time.Second
+
+// While the namespace of a static pod is gone, or goes, its mirror pod is tried again after pauses that
+// grow from the first to the longest.
+const firstPause, longestPause = 10 * time.Second, 5 * time.Minute
 
 // Request is one to the API server about a mirror pod.
 type Request struct {
@@ -44,6 +50,10 @@ type line struct {
 	doubt  bool // another pod has the name, and it is not known which
 	// untold: the API server did not tell which when it was asked last.
 	untold bool
+	// homeless is how often in a row there was no namespace for the mirror pod, due when it is tried
+	// again then.
+	homeless int
+	due      time.Time
 }
 
 // answer is what the API server had by its last answer.
@@ -174,6 +184,8 @@ func (b *Book) Next(name types.NamespacedName, now time.Time) (r Request, again 
 	switch {
 	case l.doubt:
 		r.Verb = requests.Get
+	case has == nil && len(l.static) > 0 && now.Before(l.due):
+		again = await.Earlier(again, l.due)
 	case has == nil && len(l.static) > 0:
 		r = Request{requests.Create, l.static[0]}
 	case has == nil, !Is(has), HeldBack(has): // another pod has the name, or there is nothing to do
@@ -196,8 +208,12 @@ func (b *Book) Answered(name types.NamespacedName, r Request, got *v1.Pod, err e
 	switch {
 	case err == nil:
 		l.doubt, l.untold, l.answer = false, false, &answer{got, now}
+		l.homeless = 0
 	case r.Verb != requests.Create && apierrors.IsNotFound(err):
 		l.doubt, l.answer = false, &answer{nil, now}
+	case r.Verb == requests.Create && noNamespace(err):
+		l.due = now.Add(min(firstPause<<min(l.homeless, 10), longestPause))
+		l.homeless++
 	case r.Verb == requests.Create && apierrors.IsAlreadyExists(err):
 		l.doubt = true
 		if l.untold { // it would not tell again at once
@@ -213,4 +229,15 @@ func (b *Book) Answered(name types.NamespacedName, r Request, got *v1.Pod, err e
 		return err
 	}
 	return nil
+}
+
+// noNamespace reports whether the API server has no namespace for the pod, or one that goes.
+func noNamespace(err error) bool {
+	answer := apierrors.APIStatus(nil)
+	if !errors.As(err, &answer) {
+		return false
+	}
+	about := answer.Status().Details
+	return apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) ||
+		apierrors.IsNotFound(err) && about != nil && about.Kind == "namespaces"
 }

@@ -77,6 +77,10 @@ func (m *Mirrors) next(ctx context.Context, name types.NamespacedName) (
 	}
 	klog.FromContext(ctx).V(2).Info("Keeping a mirror pod", "pod", name, "verb", r.Verb)
 	got, err := m.request(ctx, name, r)
+	if err != nil && noNamespace(err) {
+		klog.FromContext(ctx).Info("There is no namespace for a mirror pod; its pod runs, and it is "+
+			"tried again after pauses that grow to 5 minutes", "pod", name, "err", requests.Short(err))
+	}
 	return r.Verb, time.Time{}, m.book.Answered(name, r, got, err, time.Now())
 }
 

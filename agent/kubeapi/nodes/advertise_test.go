@@ -2,6 +2,7 @@ package nodes
 
 import (
 	"maps"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -44,6 +45,34 @@ func TestIsolatedCPUsAreAdvertised(t *testing.T) {
 		expect("3")
 		r.change(func(f *node.Facts) { f.Placement.IsolatedCPUs = 0 })
 		expect("")
+	})
+}
+
+// The labels of the platform are put back within the status period if somebody changes or removes them;
+// others' labels stay as they are.
+func TestPlatformLabelsAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Identity{})
+		defer r.run()()
+		synctest.Wait()
+		for _, spoil := range []func(map[string]string){
+			func(l map[string]string) { delete(l, v1.LabelOSStable) },
+			func(l map[string]string) { l[v1.LabelArchStable] = "vax" },
+		} {
+			other := r.node()
+			spoil(other.Labels)
+			other.Labels["example.com/theirs"] = "x"
+			if _, err := r.CoreV1().Nodes().Update(t.Context(), other, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Second) // the period
+			synctest.Wait()
+			got := r.node().Labels
+			if got[v1.LabelOSStable] != "linux" || got[v1.LabelArchStable] != runtime.GOARCH ||
+				got["example.com/theirs"] != "x" {
+				t.Errorf("the labels are %v", got)
+			}
+		}
 	})
 }
 

@@ -40,11 +40,12 @@ const (
 func Object(i Identity) *v1.Node {
 	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: i.Name, Labels: map[string]string{
-			v1.LabelHostname: i.Name, v1.LabelOSStable: "linux", v1.LabelArchStable: runtime.GOARCH,
+			v1.LabelHostname:        i.Name,
 			"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": runtime.GOARCH,
 		},
 		Annotations: map[string]string{},
 	}}
+	maps.Copy(n.Labels, platform())
 	maps.Copy(n.Labels, i.Labels)
 	n.Spec.ProviderID = i.ProviderID
 	n.Spec.Taints = slices.Clone(i.Taints)
@@ -62,8 +63,14 @@ func Object(i Identity) *v1.Node {
 	return n
 }
 
-// reconciled are the labels that the node keeps in line on an existing object, as the kubelet does;
-// all others are whoever's changed them last.
+// platform are the labels that say what programs run on the node. They are put right with each status,
+// as the kubelet does.
+func platform() map[string]string {
+	return map[string]string{v1.LabelOSStable: "linux", v1.LabelArchStable: runtime.GOARCH}
+}
+
+// reconciled are the labels that the node brings in line on an existing object when it registers, as
+// the kubelet does; all others but the platform's and our own are whoever's changed them last.
 func reconciled() []string {
 	return []string{
 		v1.LabelHostname, v1.LabelOSStable, v1.LabelArchStable,
@@ -109,14 +116,15 @@ func advertises(key string) bool {
 		strings.HasPrefix(key, LabelChoice)
 }
 
-// advertise brings the labels that say what pods may ask for in line with the facts, and reports
-// whether they were not.
+// advertise brings the labels that say what the platform is, and what pods may ask for, in line with
+// the facts, and reports whether they were not.
 func advertise(n *v1.Node, f node.Facts) (changed bool) {
 	labels := maps.Clone(n.Labels)
 	if labels == nil {
 		labels = map[string]string{}
 	}
 	maps.DeleteFunc(labels, func(key, _ string) bool { return advertises(key) })
+	maps.Copy(labels, platform())
 	maps.Copy(labels, advertised(f))
 	if maps.Equal(labels, n.Labels) {
 		return false

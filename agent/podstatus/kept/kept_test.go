@@ -1,0 +1,115 @@
+package kept
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/agent/podstatus"
+	"github.com/numalet/numalet/agent/source"
+)
+
+func static(uid string) *v1.Pod {
+	p := &v1.Pod{}
+	p.UID, p.Namespace, p.Name = types.UID(uid), "default", uid
+	p.Annotations = map[string]string{source.AnnotationSource: source.FileSource,
+		source.AnnotationHash: uid}
+	return p
+}
+
+func mirrorOf(p *v1.Pod, phase v1.PodPhase) *v1.Pod {
+	m := p.DeepCopy()
+	m.UID, m.Status.Phase = "m", phase
+	m.Annotations[source.AnnotationMirror] = p.Annotations[source.AnnotationHash]
+	return m
+}
+
+func open(t *testing.T, root string) *Statuses {
+	t.Helper()
+	s, err := Open(t.Context(), root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// flush writes what is due, as the end of Run does.
+func flush(t *testing.T, s *Statuses) {
+	t.Helper()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Run(ended); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wrote(pod *v1.Pod, phase v1.PodPhase) podstatus.Change {
+	return podstatus.Change{Pod: pod, After: v1.PodStatus{Phase: phase}}
+}
+
+// The next run of the agent recalls the last that was told of a static pod, once. Of a pod that is
+// gone, and of one that nobody desires any more, nothing stays.
+func TestKept(t *testing.T) {
+	root := t.TempDir()
+	s, api := open(t, root), static("api")
+	api.Annotations[source.AnnotationSource] = source.APISource
+	for _, c := range []podstatus.Change{
+		wrote(static("a"), v1.PodPending), wrote(static("a"), v1.PodRunning),
+		wrote(static("gone"), v1.PodRunning), wrote(static("undesired"), v1.PodRunning),
+		wrote(api, v1.PodRunning), wrote(static("../b"), v1.PodRunning),
+		{Pod: static("first"), After: v1.PodStatus{Phase: v1.PodPending}, First: true},
+		{Pod: static("gone"), Before: v1.PodStatus{Phase: v1.PodRunning}},
+	} {
+		s.Wrote(c)
+	}
+	flush(t, s)
+	if err := os.WriteFile(filepath.Join(root, Dir, "broken"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, root)
+	for uid, want := range map[string]v1.PodPhase{
+		"a": v1.PodRunning, "gone": "", "api": "", "first": "", "broken": "", "../b": "",
+	} {
+		if got := s.Recall(static(uid)).Phase; got != want {
+			t.Errorf("%s: %q is recalled, want %q", uid, got, want)
+		}
+	}
+	if got := s.Recall(static("a")).Phase; got != "" {
+		t.Errorf("%q is recalled again", got)
+	}
+	s.Heard()
+	flush(t, s)
+	s = open(t, root)
+	if a, b := s.Recall(static("a")).Phase, s.Recall(static("undesired")).Phase; a == "" || b != "" {
+		t.Errorf("after all sources were heard %q and %q are recalled", a, b)
+	}
+}
+
+// What was not kept is recalled from the mirror pod, of those that the API server had at first.
+func TestMirrored(t *testing.T) {
+	root := t.TempDir()
+	s := open(t, root)
+	s.Wrote(wrote(static("a"), v1.PodRunning))
+	flush(t, s)
+	s = open(t, root)
+	a, b, c, d := static("a"), static("b"), static("c"), static("d")
+	other := mirrorOf(c, v1.PodRunning)
+	other.Annotations[source.AnnotationMirror] = "before"
+	plain := mirrorOf(d, v1.PodRunning)
+	delete(plain.Annotations, source.AnnotationMirror)
+	if !s.Mirrored([]*v1.Pod{mirrorOf(a, v1.PodFailed), mirrorOf(b, v1.PodRunning), other, plain}) {
+		t.Error("the first pods of the API server are no news")
+	}
+	if s.Mirrored([]*v1.Pod{mirrorOf(d, v1.PodRunning)}) {
+		t.Error("those after the first are news")
+	}
+	for pod, want := range map[*v1.Pod]v1.PodPhase{a: v1.PodRunning, b: v1.PodRunning, c: "", d: ""} {
+		if got := s.Recall(pod).Phase; got != want {
+			t.Errorf("%s: %q is recalled, want %q", pod.Name, got, want)
+		}
+	}
+}

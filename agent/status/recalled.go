@@ -1,0 +1,40 @@
+package status
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+)
+
+// Recalled is own with what was told before, by an earlier run of the agent, of the same runs of the
+// pod's containers: that they have started and are ready. What their probes find since counts more,
+// from the next status on.
+func Recalled(pod *v1.Pod, own, told v1.PodStatus) v1.PodStatus {
+	own.InitContainerStatuses = slices.Clone(own.InitContainerStatuses)
+	own.ContainerStatuses = slices.Clone(own.ContainerStatuses)
+	own.Conditions = slices.Clone(own.Conditions)
+	was := ByContainer(&told)
+	for name, now := range ByContainer(&own) {
+		before := was[name]
+		if before == nil || before.ContainerID != now.ContainerID || now.State.Running == nil {
+			continue
+		}
+		now.Started = ptr.To(ptr.Deref(now.Started, false) || ptr.Deref(before.Started, false))
+		now.Ready = now.Ready || before.Ready
+	}
+	containers := containersReady(pod, own)
+	for _, c := range []v1.PodCondition{
+		podReady(Input{Pod: pod, Previous: told}, containers), containers,
+	} {
+		now, before := conditionOf(own, c.Type), conditionOf(told, c.Type)
+		if now == nil {
+			continue
+		}
+		now.Status, now.Reason, now.Message = c.Status, c.Reason, c.Message
+		if before != nil && before.Status == c.Status {
+			now.LastTransitionTime = before.LastTransitionTime
+		}
+	}
+	return own
+}

@@ -1,0 +1,58 @@
+package status
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+)
+
+// What was told of the same runs of containers before is told again, and of others nothing.
+func TestRecalled(t *testing.T) {
+	pod := makePod("Always side+ | web db")
+	for _, c := range []*v1.Container{&pod.Spec.InitContainers[0], &pod.Spec.Containers[0],
+		&pod.Spec.Containers[1]} {
+		c.StartupProbe, c.ReadinessProbe = &v1.Probe{}, &v1.Probe{}
+	}
+	in := Input{Pod: pod, Facts: Facts{Observed: observe("sandbox db web side")}, Now: at(50)}
+	told := Generate(in)
+	for name, c := range ByContainer(&told) {
+		c.Started, c.Ready = ptr.To(true), name != "db"
+	}
+	before := told.DeepCopy()
+	in.Now = at(90)
+	own := Generate(in)
+	for i := range told.Conditions {
+		told.Conditions[i].LastTransitionTime.Time = at(10)
+	}
+	got := Recalled(pod, own, told)
+	for name, c := range ByContainer(&got) {
+		if was := ByContainer(before)[name]; c.Ready != was.Ready || !*c.Started {
+			t.Errorf("%s: started %v, ready %v", name, *c.Started, c.Ready)
+		}
+	}
+	ready := conditionOf(got, v1.PodReady)
+	if ready.Status != v1.ConditionFalse || !ready.LastTransitionTime.Time.Equal(at(10)) ||
+		ready.Message != "containers with unready status: [db]" {
+		t.Errorf("the pod is ready: %+v", ready)
+	}
+	told.ContainerStatuses[0].Ready = true // db
+	got = Recalled(pod, own, told)
+	for _, c := range []v1.PodConditionType{v1.PodReady, v1.ContainersReady} {
+		if is := conditionOf(got, c); is.Status != v1.ConditionTrue || is.Reason != "" {
+			t.Errorf("all are ready: %+v", is)
+		}
+	}
+	for _, c := range ByContainer(&told) {
+		c.ContainerID = "sim://another"
+	}
+	if diff := cmp.Diff(own.ContainerStatuses, Recalled(pod, own, told).ContainerStatuses); diff != "" {
+		t.Errorf("of other runs (-own +got):\n%s", diff)
+	}
+	if again := Generate(in); !cmp.Equal(own, again, cmp.Comparer(
+		func(a, b time.Time) bool { return a.Equal(b) })) {
+		t.Error("what it was made of has changed")
+	}
+}

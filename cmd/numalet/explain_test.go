@@ -1,0 +1,43 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What a container in a crash loop wrote last is shown if this host has its log; else it is said that it
+// is not read.
+func TestExplainShowsLogs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "4.log")
+	var text strings.Builder
+	for i := range 3000 {
+		fmt.Fprintf(&text, "2026-01-01T00:00:00.000000000Z stderr F line %d\x1b[2J\n", i)
+	}
+	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	empty, link := filepath.Join(filepath.Dir(path), "0.log"), filepath.Join(filepath.Dir(path), "link")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	address := agentWith(t, map[string]string{"/debug/admission/default/web": fmt.Sprintf(`{
+		"outcome": "Admit", "since": ["Container main: it exited with 3"], "logs": [
+		{"container": "main", "path": %q}, {"container": "silent", "path": %q},
+		{"container": "linked", "path": %q}]}`, path, empty, link)})
+	out, err := run(t, "explain", "--server", address, "web")
+	for _, want := range []string{"it exited with 3", "The last that container main has written\n  line 2995",
+		"line 2999", "Container silent has written nothing", "The log of container linked is not read here"} {
+		if err != nil || !strings.Contains(out, want) {
+			t.Errorf("%v: no %q in\n%s", err, want, out)
+		}
+	}
+	if strings.Contains(out, "line 2994") || strings.Contains(out, "\x1b") {
+		t.Errorf("more than the last lines, or what a terminal would do, in\n%s", out)
+	}
+}
