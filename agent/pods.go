@@ -40,7 +40,7 @@ func newStatuses(n node, p parts, l *links) *podstatus.Store {
 		Ending:  func(uid types.UID) { l.events.Put(syncloop.Ending(uid)) },
 		HostIPs: n.host.addresses.IPs,
 		Node:    status.Node{Runtime: n.runtime.Name, Handlers: n.runtime.Handlers},
-		Recall:  recall(l.told.kept, p.observer.Get),
+		Recall:  recallStatus(l.told.kept, p.observer.Get),
 		Wrote: func(c podstatus.Change) {
 			p.metrics.Status(c)
 			l.told.wrote(c)
@@ -54,9 +54,9 @@ func newStatuses(n node, p parts, l *links) *podstatus.Store {
 	return podstatus.New(c)
 }
 
-// recall is what an earlier run of the agent told of a pod of which the runtime still has something. An
+// recallStatus is what an earlier run of the agent told of a pod of which the runtime still has something. An
 // end counts only if that agrees: a pod that was refused, or that the node ended, begins anew.
-func recall(kept *kept.Statuses, runtime func(types.UID) (cri.Pod, bool)) func(*v1.Pod) v1.PodStatus {
+func recallStatus(kept *kept.Statuses, runtime func(types.UID) (cri.Pod, bool)) func(*v1.Pod) v1.PodStatus {
 	return func(pod *v1.Pod) v1.PodStatus {
 		told := kept.Recall(pod)
 		observed, recorded := runtime(pod.UID)
