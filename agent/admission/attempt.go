@@ -61,6 +61,9 @@ func (a *admitter) decide(e *entry, ledger allocation.Ledger, t *turn) Decision 
 	s := a.cfg.snapshot(a.view, ledger)
 	s.ahead, s.patient = t.ahead, !a.expired(e, t.now)
 	r := a.pods.request(e)
+	if a.cfg.Wait <= 0 && !e.runs {
+		r.own = a.view.withoutAway(r.own)
+	}
 	began := time.Now()
 	d := decide(&s, &r)
 	e.told.decided(d, basisOf(s, r, d), time.Since(began))

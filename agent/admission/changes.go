@@ -1,6 +1,8 @@
 package admission
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -151,6 +153,25 @@ func (v view) sound(pod *v1.Pod, p allocation.Pod) bool {
 		}
 	}
 	return true
+}
+
+// withoutAway is the pod without the answers of plugins that are away: where pods do not wait, one that
+// does not run any more is started by what its plugins say now, as by the kubelet.
+func (v view) withoutAway(p allocation.Pod) allocation.Pod {
+	away := func(d allocation.DeviceSet) bool { return !v.inventory.Resources[d.Resource].Connected }
+	for name, c := range p.Containers {
+		if slices.ContainsFunc(c.Devices, away) {
+			p.Containers = maps.Clone(p.Containers)
+			c.Devices = slices.Clone(c.Devices)
+			for i := range c.Devices {
+				if away(c.Devices[i]) {
+					c.Devices[i].Answer = nil
+				}
+			}
+			p.Containers[name] = c
+		}
+	}
+	return p
 }
 
 // indifferent reports whether other devices change nothing for a pod without room: it waits for

@@ -94,6 +94,45 @@ func TestNoWaitWaitsForPodsThatHaveEnded(t *testing.T) {
 	})
 }
 
+// A pod that does not run any more when the agent starts, and whose plugin is away, is rejected as by
+// the kubelet; with its plugin back, or while it runs, it is as it was.
+func TestNoWaitAfterARestart(t *testing.T) {
+	for name, test := range map[string]struct {
+		alive, there bool
+		want         string
+	}{
+		"gone, plugin away":  {false, false, "Reject"},
+		"gone, plugin there": {false, true, "Admit"},
+		"alive, plugin away": {true, false, "Admit"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, dir string) {
+				now := func(c *Config) { c.Wait = 0 }
+				p := &plugins{}
+				p.offer("example.com/gpu", 2)
+				d := open(t, dir, p, now)
+				d.queue.Submit(pod("a", "cpu=2 example.com/gpu=1"), false)
+				d.expect("a Admit")
+				d.stop()
+				next := &plugins{}
+				if test.there {
+					next.offer("example.com/gpu", 2)
+				}
+				d = open(t, dir, next, now)
+				defer d.stop()
+				d.queue.Submit(pod("a", "cpu=2 example.com/gpu=1"), test.alive)
+				synctest.Wait()
+				if said := d.outcomes(); said["a"] != test.want {
+					t.Errorf("said %v, want %s", said, test.want)
+				}
+				if test.there && next.calls.Load() > 0 {
+					t.Error("Allocate was called again")
+				}
+			})
+		})
+	}
+}
+
 // If the release cannot be recorded, nothing is free, and the pod is not left pending.
 func TestNoWaitRejectsWhenTheReleaseFails(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
