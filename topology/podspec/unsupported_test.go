@@ -17,4 +17,12 @@ func TestAwaited(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
+	mapped := &v1.Pod{Status: v1.PodStatus{ExtendedResourceClaimStatus: &v1.PodExtendedResourceClaimStatus{
+		ResourceClaimName: "p-extended-resources-x", RequestMappings: []v1.ContainerExtendedResourceRequest{{
+			ContainerName: "main", ResourceName: "nvidia.com/gpu", RequestName: "container-0-request-0"}},
+	}}}
+	if got, want := Awaited(mapped), "status.extendedResourceClaimStatus: resource claim "+
+		`"p-extended-resources-x" for nvidia.com/gpu of container main`; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
 }
