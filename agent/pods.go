@@ -54,14 +54,18 @@ func newStatuses(n node, p parts, l *links) *podstatus.Store {
 	return podstatus.New(c)
 }
 
-// recallStatus is what an earlier run of the agent told of a pod of which the runtime still has something. An
-// end counts only if that agrees: a pod that was refused, or that the node ended, begins anew.
+// recallStatus is what an earlier run of the agent told of a pod that runs still. An end counts only if
+// the runtime agrees: a pod that was refused, or that the node ended, begins anew, and so does one that
+// a reboot ended.
 func recallStatus(kept *kept.Statuses, runtime func(types.UID) (cri.Pod, bool)) func(*v1.Pod) v1.PodStatus {
 	return func(pod *v1.Pod) v1.PodStatus {
 		told := kept.Recall(pod)
 		observed, recorded := runtime(pod.UID)
-		if !recorded || status.Ended(told.Phase) &&
-			!status.Ended(status.Phase(pod, status.Facts{Observed: observed})) {
+		still := recorded && observed.Running()
+		if status.Ended(told.Phase) {
+			still = recorded && status.Ended(status.Phase(pod, status.Facts{Observed: observed}))
+		}
+		if !still {
 			return v1.PodStatus{}
 		}
 		return told

@@ -285,9 +285,9 @@ func TestTakeOver(t *testing.T) {
 	s.want(first)
 	s.runs(first)
 	_, stop := s.PluginNamed("new", gpu, "--devices=2", "--socket=new.sock", "--id-prefix=new")
-	s.Eventually("both plugins are listed", func() error {
-		if got := logged(t, s.Node, "Device list", "new.sock"); got == 0 {
-			return fmt.Errorf("no list of the new one")
+	s.Eventually("the devices of the new one are those of the resource", func() error {
+		if text := s.Get("/devices"); !strings.Contains(text, "new-0") {
+			return fmt.Errorf("they are %s", text)
 		}
 		return nil
 	})
@@ -295,7 +295,12 @@ func TestTakeOver(t *testing.T) {
 	s.want(second)
 	s.runs(second)
 	stop()
-	awaitLogged(t, s.Node, "Device plugin disconnected", "new.sock")
+	s.Eventually("the devices of the old one are back", func() error {
+		if text := s.Get("/devices"); !strings.Contains(text, "old-1") {
+			return fmt.Errorf("they are %s", text)
+		}
+		return nil
+	})
 	third := workload{name: "third", main: need{cpus: "300m", gpus: 1}}
 	s.want(third)
 	s.settles()

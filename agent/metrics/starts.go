@@ -85,6 +85,7 @@ func (s *starts) status(c podstatus.Change, now time.Time) {
 	defer s.mu.Unlock()
 	pod, known := s.pods[c.Pod.UID]
 	switch {
+	case c.Begins() && c.After.Phase != v1.PodPending: // it started before, as was told then
 	case c.Begins():
 		s.pods[c.Pod.UID] = &start{seen: now, created: now}
 		if at := c.Pod.CreationTimestamp; fromAPI(c.Pod) && !at.IsZero() {
