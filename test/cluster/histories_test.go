@@ -1,0 +1,63 @@
+package cluster_test
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/numalet/numalet/test/cluster/histories"
+)
+
+// meantHistories are differences that are meant; docs/pod-fields.md tells users of them.
+var meantHistories = []histories.Meant{
+	{Field: "reason|message", By: histories.Ours,
+		Why: "what a Pending pod waits for is told"},
+	{Field: "events", Value: "Warning FailedMount: .* not registered", By: histories.Theirs,
+		Why: "the kubelet begins before it knows the object, and tries again"},
+	// Restarts.
+	{Field: "container .* state", Value: "#\\d+ (terminated|waiting PostStartHookError) .*",
+		By: histories.Theirs, Why: "here a container that is to start again is CrashLoopBackOff at once"},
+	{Pod: "live-fails-never", Field: "events .*", Value: "Normal Killing: .*",
+		Why: "the kubelet does not say why it stops the last container of a pod"},
+	// Ends.
+	{Pod: "deleted-pulling", Field: "calls.*|starts|events .*|container main (state|id)",
+		Why: "a pull ends with its pod; the kubelet waits for it, makes the container and stops it"},
+	{Pod: "deleted-twice", Field: "calls main", Value: "StopContainer #0: .* context canceled",
+		By: histories.Ours, Why: "a shorter grace counts at once"},
+	{Pod: ".*static.*", Field: "condition (Containers)?Ready|condition PodReadyToStartContainers",
+		Value: "#0 False .*", Why: "the mirror pod goes with the pod; the kubelet's is seen without it"},
+	{Pod: ".*static.*", Field: "start|condition .*|container .*", By: histories.Theirs,
+		Why: "another manifest is another pod, with a start of its own; and as restarts"},
+	{Pod: "static-replaced", Field: "start", By: histories.Ours, Why: "as before"},
+	// Restarts of the agent.
+	{Pod: "restart-.*", Field: "container .* (ready|started)|condition (Containers)?Ready",
+		Value: "#0 (true|false|True|False .*)", By: histories.Theirs,
+		Why: "what was ready stays so; the kubelet has it unready until probes have answered"},
+	{Pod: "restart-succeeded", Field: "ips?", Value: "none|0", By: histories.Theirs,
+		Why: "a pod that has ended keeps its status; the kubelet loses its address"},
+	{Pod: "restart-rejected", Field: "condition .*|container .*|host",
+		Why: "a pod that was rejected keeps its status; the kubelet writes another one"},
+}
+
+// ofARun are what no two pods, or looks at them, have alike.
+var ofARun = []rule{
+	{regexp.MustCompile(`-try\d+\b`), ""},
+	{regexp.MustCompile(`[0-9a-f]{64}`), "ID"},
+	{regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`), "UID"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`), "TIME"},
+	{regexp.MustCompile(`\b(\d+m)?\d+(\.\d+)?m?s\b`), "DURATION"},
+	{regexp.MustCompile(`pod=[-a-z0-9]+_`), "pod=POD_"},
+	{inUse, "$1: N"},
+	// What is wrong with a variable of which container is told too.
+	{regexp.MustCompile(`container "\w+": environment variable "\w+": `), ""},
+	{regexp.MustCompile(`(capacity: \d+); CPUs: .*`), "$1"}, // what would fit is told too
+}
+
+// plain is a text without what only tells the sides or runs apart.
+func (s *side) plain(text string) string {
+	text = strings.NewReplacer(s.Root, "ROOT", s.Dir, "DIR", s.Namespace, "NAMESPACE",
+		"-"+s.Name, "-NODE", s.answers.address, "ANSWERS").Replace(text)
+	for _, r := range ofARun {
+		text = r.is.ReplaceAllString(text, r.with)
+	}
+	return text
+}
