@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
@@ -19,6 +22,20 @@ import (
 
 // networkAgain is after how long a pod looks again whether there is a network for it.
 const networkAgain = time.Second
+
+// replaceSandbox makes a sandbox when the one before it, if there was any, has given back its address and
+// ports of the host. One that died by itself has them until it is stopped.
+func (b build) replaceSandbox(ctx context.Context, observed cri.Pod, attempt uint32) (string, error) {
+	if len(observed.Sandboxes) > 0 {
+		b.cfg.Tell.Event(b.pod, v1.EventTypeNormal, "SandboxChanged",
+			"Pod sandbox changed, it will be killed and re-created.")
+		err := b.cfg.Runtime.StopPodSandbox(ctx, observed.Sandboxes[0].ID)
+		if err != nil && status.Code(err) != codes.NotFound {
+			return "", b.killed(ctx, b.pod, err)
+		}
+	}
+	return b.createSandbox(ctx, attempt)
+}
 
 // createSandbox makes all that comes before the first container. A pod with a network of its own waits
 // for the runtime to have one: those in the host's network are what brings it.
