@@ -60,7 +60,7 @@ func startStories() []story {
 		{name: "image-never", spec: `{containers: [{name: main, image: "sim.local/none:1",
   imagePullPolicy: Never}]}`, steps: until(is("main", 0, waiting("ErrImageNeverPull")))},
 		{name: "create-fails-once", before: trouble(sim.Fault{Method: "CreateContainer",
-			Error: "no room", Count: 1}), spec: onlyMain, steps: until(isReady)},
+			Error: "no room", Count: 2}), spec: onlyMain, steps: until(isReady)},
 		{name: "sandbox-fails-once", before: trouble(sim.Fault{Method: "RunPodSandbox",
 			Error: "no network", Count: 1}), spec: onlyMain, steps: until(isReady)},
 		{name: "secret-comes", spec: of("",

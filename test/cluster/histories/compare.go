@@ -50,11 +50,11 @@ func (c *Comparison) Know(agent string, all map[string]History) {
 }
 
 var (
-	named   = regexp.MustCompile(`^container \S+ `)
+	named   = regexp.MustCompile(`^(object \d+: )?(container \S+ )?`)
 	attempt = regexp.MustCompile(`^#\d+ `)
 )
 
-func kindOf(field string) string { return named.ReplaceAllString(field, "container ") }
+func kindOf(field string) string { return named.ReplaceAllString(field, "") }
 
 func withoutAttempt(value string) string { return attempt.ReplaceAllString(value, "") }
 

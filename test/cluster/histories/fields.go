@@ -55,7 +55,7 @@ func (t *track) fieldsOfContainer(at string, c v1.ContainerStatus, out map[strin
 	out[at+"ready"] = attempt + fmt.Sprint(c.Ready)
 	out[at+"started"] = attempt + started
 	out[at+"restarts"] = fmt.Sprint(c.RestartCount)
-	out[at+"id"] = t.number(at+"id", c.ContainerID)
+	out[at+"id"] = attempt + t.number(at+"id of "+attempt, c.ContainerID)
 }
 
 // isBeingMade has the reasons of containers that are on their way: numalet says what they wait for, too.

@@ -70,7 +70,11 @@ func (r *Recorder) Pod(pod *v1.Pod, gone bool) {
 	defer r.mu.Unlock()
 	now, of := time.Now(), r.trackLocked(pod.Name)
 	of.gone = time.Time{}
+	object := of.number("object", string(pod.UID))
 	for field, is := range of.fieldsOf(pod) {
+		if object != "1" {
+			field = fmt.Sprintf("object %s: %s", object, field)
+		}
 		of.set(field, r.plain(is), now)
 	}
 	if gone {
