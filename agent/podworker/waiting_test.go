@@ -116,4 +116,18 @@ func TestWaitingReasons(t *testing.T) {
 			t.Errorf("it was started, and waits: %q", w.waiting())
 		}
 	})
+	t.Run("the end of what could not be started", func(t *testing.T) {
+		w := newWorld(makePod("Always web"))
+		w.fault = func(a Action) (error, bool) {
+			if a.Kind == StartContainer {
+				return &cri.StartError{Reason: cri.ReasonImagePullBackOff, Message: "m"}, false
+			}
+			return nil, true
+		}
+		w.until(5 * time.Second)
+		w.want.Stop = &Stop{Grace: time.Second}
+		if want := "web: ImagePullBackOff: m"; !w.round() || w.waiting() != want {
+			t.Errorf("waiting = %q, want %q", w.waiting(), want)
+		}
+	})
 }

@@ -16,9 +16,13 @@ var meantHistories = []histories.Meant{
 	// Restarts.
 	{Field: "container .* state", Value: "#\\d+ (terminated|waiting PostStartHookError) .*",
 		By: histories.Theirs, Why: "here a container that is to start again is CrashLoopBackOff at once"},
-	{Field: "container .* (state|started)|condition (Containers)?Ready", Pod: "sidecar-again|rule-restarts",
+	{Field: "container .* (state|started)|condition (Containers)?Ready", Pod: "sidecar-again|rule-restarts|chance-.*",
 		Value: "#0 (terminated|False) .*", By: histories.Ours,
 		Why: "an exit is told at once; the kubelet mostly starts the container in the same look"},
+	{Pod: "create-fails-once", Field: "container main state", Value: "#0 waiting CreateContainerError .*",
+		By: histories.Ours, Why: "the kubelet tries again with its next look, before it tells"},
+	{Pod: "chance-.*", Field: "starts", Value: "StartContainer #0 (debug.*|main)",
+		Why: "ephemeral containers are started after all others, docs/life-of-a-pod.md"},
 	{Pod: "live-fails|starts-never|image-changed", Field: "container main state",
 		Value: "#0 waiting ContainerCreating", By: histories.Ours,
 		Why: "a container that is stopped to start again waits meanwhile"},
@@ -31,8 +35,8 @@ var meantHistories = []histories.Meant{
 		By: histories.Ours, Why: "a shorter grace counts at once"},
 	{Pod: ".*static.*", Field: "(object 2: )?condition .*|(object 2: )?container .*",
 		Value: "#0 (False .*|false|terminated .*|waiting .*)",
-		Why: "the mirror pod is gone with the pod; of the kubelet's one sees either end"},
-	{Pod: "(.*-)?static.*", Field: "(object 2: )?start", By: histories.Theirs,
+		Why:   "the mirror pod is gone with the pod; of the kubelet's one sees either end"},
+	{Pod: "(.*-)?static.*", Field: "(object 2: )?start",
 		Why: "another manifest is another pod, with a start of its own"},
 	// Restarts of the agent.
 	{Pod: "restart-.*", Field: "container .* (ready|started)|condition (Containers)?Ready",
@@ -59,7 +63,7 @@ var ofARun = []rule{
 	{inUse, "$1: N"},
 	// What is wrong with a variable of which container is told too.
 	{regexp.MustCompile(`container "\w+": environment variable "\w+": `), ""},
-	{regexp.MustCompile(`(capacity: \d+); CPUs: .*`), "$1"}, // what would fit is told too
+	{regexp.MustCompile(`(capacity: \d+); (CPUs|memory): .*`), "$1"}, // what would fit is told too
 }
 
 // plain is a text without what only tells the sides or runs apart.

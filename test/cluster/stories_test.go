@@ -2,7 +2,9 @@ package cluster_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -29,6 +31,8 @@ type story struct {
 	// spec is without what all have; APP is an image. Of a static pod it is in a manifest.
 	spec   string
 	static bool
+	// whole is the pod of a story without a spec.
+	whole *v1.Pod
 	// before is done before the pod is made.
 	before act
 	steps  []step
@@ -64,14 +68,15 @@ type storySide struct {
 //
 // What differs is told again alone before it counts: a busy machine makes long what is short.
 // NUMALET_STORIES is a regular expression for the names of those to tell,
-// NUMALET_STORIES_TRIES how often one is told at most.
+// NUMALET_STORIES_TRIES how often one is told at most. NUMALET_STORIES_PODS is how many further pods have
+// several traits by chance: always the same, or others with each NUMALET_ORDERS_SEED.
 func TestStories(t *testing.T) {
 	port, servers := newAnswers(t, len(agents))
 	var sides []*storySide
 	for i, agent := range agents {
 		sides = append(sides, newStorySide(t, agent, fmt.Sprint(port), servers[i]))
 	}
-	all := slices.DeleteFunc(slices.Concat(stories(), restartStories()), func(s story) bool {
+	all := slices.DeleteFunc(slices.Concat(stories(), restartStories(), chanceStories(t, port)), func(s story) bool {
 		return !chosen(t).MatchString(s.name)
 	})
 	lives := func(s story) bool { return s.later == nil }
@@ -118,6 +123,18 @@ func newStorySide(t *testing.T, agent, port string, asked *answers) *storySide {
 		}
 	})
 	return s
+}
+
+// chanceStories are of pods with several traits by chance, as in TestOrders, that the API server takes.
+func chanceStories(t *testing.T, port int) (out []story) {
+	t.Helper()
+	seed := harness.Number(t, "NUMALET_ORDERS_SEED", 1795356351761480071)
+	several := int(harness.Number(t, "NUMALET_STORIES_PODS", 20))
+	for _, pod := range severalTraits(rand.New(rand.NewPCG(seed, 1)), simTraits(asking{port}), several) {
+		pod.Name, pod.Spec.NodeName = strings.Replace(pod.Name, "several", "chance", 1), ""
+		out = append(out, story{name: pod.Name, whole: pod, steps: []step{{until: isSettled, stay: firstProbes}}})
+	}
+	return out
 }
 
 // chosen matches the names of the stories to tell.
@@ -223,6 +240,9 @@ func (one story) podName(try int, s *storySide) string {
 // pod is the story's pod on a side.
 func (one story) pod(try int, s *storySide) (*v1.Pod, error) {
 	pod := ordinaryPod(one.podName(try, s))
+	if one.whole != nil {
+		return s.renamed(one.whole, pod.Name)
+	}
 	spec := strings.NewReplacer("APP", rootImage, "POD", pod.Name, "PORT", s.port, "ANSWERS",
 		s.answers.address).Replace(one.spec)
 	if err := yaml.UnmarshalStrict([]byte(spec), &pod.Spec); err != nil {
@@ -237,6 +257,17 @@ func (one story) pod(try int, s *storySide) (*v1.Pod, error) {
 	return pod, nil
 }
 
+// renamed is a pod of both sides as one of this side, with another name wherever its own stands.
+func (s *storySide) renamed(pod *v1.Pod, name string) (*v1.Pod, error) {
+	raw, err := json.Marshal(pod)
+	out := &v1.Pod{}
+	if err == nil {
+		err = json.Unmarshal([]byte(strings.NewReplacer(pod.Name, name, sideAddress,
+			s.answers.address).Replace(string(raw))), out)
+	}
+	return out, err
+}
+
 // begin makes the pod: in the API server, or a manifest of it.
 func (s *storySide) begin(ctx context.Context, one story, try int) error {
 	pod, err := one.pod(try, s)
@@ -248,7 +279,12 @@ func (s *storySide) begin(ctx context.Context, one story, try int) error {
 		return s.manifest(pod)
 	}
 	pod.Spec.NodeName = s.Name
+	added := pod.Spec.EphemeralContainers
+	pod.Spec.EphemeralContainers = nil
 	_, err = s.Client.CoreV1().Pods(s.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+	if err == nil && len(added) > 0 {
+		err = s.add(ctx, pod.Name, added)
+	}
 	return err
 }
 
