@@ -195,8 +195,8 @@ func (m *memory) retryObjects() {
 	m.retryAtOnce(func(f failure) bool { return f.object })
 }
 
-// retryAtOnce has such actions tried again now. Why they failed is told until one succeeds, so that nobody
-// is told of a way forth and back.
+// retryAtOnce has such actions tried again now. Why they failed is told until one succeeds, so that
+// nobody is told of a way forth and back.
 func (m *memory) retryAtOnce(such func(failure) bool) {
 	for key, f := range m.failures {
 		if such(f) {

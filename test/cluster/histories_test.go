@@ -11,8 +11,8 @@ import (
 var meantHistories = []histories.Meant{
 	{Field: "reason|message", By: histories.Ours,
 		Why: "what a Pending pod waits for is told"},
-	{Field: "events", Value: "Warning FailedMount: .* not registered", By: histories.Theirs,
-		Why: "the kubelet begins before it knows the object, and tries again"},
+	{Field: "events", Value: "Warning FailedMount: .* (not registered|no relationship found .*)",
+		Why: "of an object that the node may not have yet, which is tried again; which says so is by chance"},
 	// Restarts.
 	{Field: "container .* state", Value: "#\\d+ (terminated|waiting PostStartHookError) .*",
 		By: histories.Theirs, Why: "here a container that is to start again is CrashLoopBackOff at once"},

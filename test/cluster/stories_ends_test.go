@@ -43,7 +43,7 @@ func endStories() []story {
 			isReady),
 		deleted("unready", "main: term-after=7s", of("terminationGracePeriodSeconds: 20, ",
 			`readinessProbe: {httpGet: {host: ANSWERS, port: PORT, path: /fails-6-to-99/POD},
- periodSeconds: 1, failureThreshold: 1}`), isReady),
+ periodSeconds: 1, failureThreshold: 1}`), is("main", 0, running)),
 		deleted("sidecars", "main: term-after=4s; side: term-after=4s",
 			`{terminationGracePeriodSeconds: 20, initContainers: [{name: side, image: APP,
  restartPolicy: Always}], containers: [{name: main, image: APP}]}`, isReady),

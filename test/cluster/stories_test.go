@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,7 +14,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/numalet/numalet/cri/sim"
@@ -36,8 +34,8 @@ type story struct {
 	// before is done before the pod is made.
 	before act
 	steps  []step
-	// down is done while no agent runs, and then the story goes on with later. Stories without stay in
-	// one life of the agent.
+	// down is done while no agent runs, and then the story goes on with later. Stories without stay
+	// in one life of the agent.
 	down  act
 	later []step
 }
@@ -52,31 +50,22 @@ type step struct {
 // act is something that is done to the pod of a story on one side.
 type act func(ctx context.Context, s *storySide, pod string) error
 
-// storySide is a side whose pods are recorded.
-type storySide struct {
-	*side
-	*histories.Recorder
-	port string // of the answers
-
-	mu  sync.Mutex
-	now map[string]*v1.Pod // the pods that are there
-}
-
-// TestStories: while the same happens to the same pods watchers see the same of them of numalet as of the stock
-// kubelet, in the same order, and so do readers of events and the runtime. One side may skip what the
-// other shows for a moment; what else differs is in meantHistories.
+// TestStories: while the same happens to the same pods watchers see the same of them of numalet as
+// of the stock kubelet, in the same order, and so do readers of events and the runtime. One side
+// may skip what the other shows for a moment; what else differs is in meantHistories.
 //
 // What differs is told again alone before it counts: a busy machine makes long what is short.
-// NUMALET_STORIES is a regular expression for the names of those to tell,
-// NUMALET_STORIES_TRIES how often one is told at most. NUMALET_STORIES_PODS is how many further pods have
-// several traits by chance: always the same, or others with each NUMALET_ORDERS_SEED.
+// NUMALET_STORIES is a regular expression for the names of those to tell, NUMALET_STORIES_TRIES how
+// often one is told at most. NUMALET_STORIES_PODS is how many further pods have several traits by
+// chance: always the same, or others with each NUMALET_ORDERS_SEED.
 func TestStories(t *testing.T) {
 	port, servers := newAnswers(t, len(agents))
 	var sides []*storySide
 	for i, agent := range agents {
 		sides = append(sides, newStorySide(t, agent, fmt.Sprint(port), servers[i]))
 	}
-	all := slices.DeleteFunc(slices.Concat(stories(), restartStories(), chanceStories(t, port)), func(s story) bool {
+	all := slices.Concat(stories(), restartStories(), chanceStories(t, port))
+	all = slices.DeleteFunc(all, func(s story) bool {
 		return !chosen(t).MatchString(s.name)
 	})
 	lives := func(s story) bool { return s.later == nil }
@@ -87,7 +76,9 @@ func TestStories(t *testing.T) {
 		wrong := tellAll(t, sides, some, meant, 1)
 		for try := 2; try <= tries && len(wrong) > 0; try++ {
 			again := slices.DeleteFunc(slices.Clone(some), func(s story) bool {
-				return !slices.ContainsFunc(wrong, func(w string) bool { return strings.HasPrefix(w, s.name+",") })
+				return !slices.ContainsFunc(wrong, func(w string) bool {
+					return strings.HasPrefix(w, s.name+",")
+				})
 			})
 			t.Logf("told again:\n%s", strings.Join(wrong, "\n"))
 			wrong = tellAll(t, sides, again, meant, try)
@@ -98,43 +89,29 @@ func TestStories(t *testing.T) {
 	}
 }
 
-// newStorySide starts a side and records its pods.
-func newStorySide(t *testing.T, agent, port string, asked *answers) *storySide {
-	t.Helper()
-	s := &storySide{port: port, side: newSideWith(t, agent, map[string]any{
-		"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": "4s"},
-		"syncFrequency":    "1s", // the kubelet looks again that often
-		"registryPullQPS":  0,
-		"kubeAPIQPS":       500, "kubeAPIBurst": 1000,
-	}), now: map[string]*v1.Pod{}}
-	s.answers = asked
-	s.Recorder = histories.New(s.plain)
-	follow(t, s.Cluster, "pods", s.Namespace, func(pod *v1.Pod, gone bool) {
-		s.Recorder.Pod(pod, gone)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.now[pod.Name] = pod; gone {
-			delete(s.now, pod.Name)
-		}
-	})
-	follow(t, s.Cluster, "events", s.Namespace, func(event *v1.Event, gone bool) {
-		if !gone {
-			s.Event(event)
-		}
-	})
-	return s
-}
-
-// chanceStories are of pods with several traits by chance, as in TestOrders, that the API server takes.
+// chanceStories are of pods with several traits by chance, as in TestOrders, that the API server
+// takes.
 func chanceStories(t *testing.T, port int) (out []story) {
 	t.Helper()
 	seed := harness.Number(t, "NUMALET_ORDERS_SEED", 1795356351761480071)
-	several := int(harness.Number(t, "NUMALET_STORIES_PODS", 20))
-	for _, pod := range severalTraits(rand.New(rand.NewPCG(seed, 1)), simTraits(asking{port}), several) {
+	several := int(harness.Number(t, "NUMALET_STORIES_PODS", 12))
+	random := rand.New(rand.NewPCG(seed, 1))
+	for _, pod := range severalTraits(random, simTraits(asking{port}), several) {
 		pod.Name, pod.Spec.NodeName = strings.Replace(pod.Name, "several", "chance", 1), ""
-		out = append(out, story{name: pod.Name, whole: pod, steps: []step{{until: isSettled, stay: firstProbes}}})
+		out = append(out, story{name: pod.Name, whole: pod,
+			steps: []step{{until: hasCome, stay: firstProbes}}})
 	}
 	return out
+}
+
+// hasCome: the pod is over, or its containers are not on their way any more and have what its
+// traits make of them.
+func hasCome(p *v1.Pod) bool {
+	come := len(p.Status.ContainerStatuses) > 0
+	for _, c := range statuses(p) {
+		come = come && (c.State.Waiting == nil || !isOnItsWay(c.State.Waiting.Reason))
+	}
+	return isOver(p) || come && isSettled(p)
 }
 
 // chosen matches the names of the stories to tell.
@@ -147,10 +124,12 @@ func chosen(t *testing.T) *regexp.Regexp {
 	return is
 }
 
-// tellAll tells stories on both sides at once and says how what was seen differs. It waits for events that
-// come late.
-func tellAll(t *testing.T, sides []*storySide, all []story, c *histories.Comparison, try int) []string {
+// tellAll tells stories on both sides at once and says how what was seen differs. It waits for
+// events that come late.
+func tellAll(t *testing.T, sides []*storySide, all []story, c *histories.Comparison,
+	try int) []string {
 	t.Helper()
+	start := time.Now()
 	onBoth(t, sides, all, func(s *storySide, one story) error {
 		name := one.podName(try, s)
 		err := s.act(t.Context(), one.before, name)
@@ -189,7 +168,8 @@ func tellAll(t *testing.T, sides []*storySide, all []story, c *histories.Compari
 		theirs := sides[1].Histories(sides[1].Runtime.Journal(0))
 		c.Know(histories.Ours, ours)
 		c.Know(histories.Theirs, theirs)
-		late := max(sides[0].Late(sides[0].Runtime.Journal(0)), sides[1].Late(sides[1].Runtime.Journal(0)))
+		late := max(sides[0].Late(sides[0].Runtime.Journal(0)),
+			sides[1].Late(sides[1].Runtime.Journal(0)))
 		c.Shortly = shortly + 2*late
 		wrong = nil
 		for _, one := range all {
@@ -197,7 +177,8 @@ func tellAll(t *testing.T, sides []*storySide, all []story, c *histories.Compari
 				theirs[one.podName(try, sides[1])])...)
 		}
 		if len(wrong) == 0 || time.Since(began) > lateEvents {
-			t.Logf("try %d: %d stories; seldom later than %v", try, len(all), late)
+			t.Logf("try %d: %d stories, %v; what is new is seldom seen later than %v", try, len(all),
+				time.Since(start).Round(time.Second), late.Round(10*time.Millisecond))
 			return wrong
 		}
 	}
@@ -209,13 +190,17 @@ const shortly = 1500 * time.Millisecond
 // lateEvents is how long events may take to come.
 const lateEvents = 5 * time.Second
 
+// apart is how long after each other stories are begun: nodes are not to be busy with starts only.
+const apart = 100 * time.Millisecond
+
 // onBoth does something for each story on each side, at once.
 func onBoth(t *testing.T, sides []*storySide, all []story, do func(*storySide, story) error) {
 	t.Helper()
 	var group sync.WaitGroup
 	for _, s := range sides {
-		for _, one := range all {
+		for i, one := range all {
 			group.Go(func() {
+				time.Sleep(time.Duration(i) * apart)
 				if err := do(s, one); err != nil {
 					t.Errorf("%s: story %s: %v", s.Name, one.name, err)
 				}
@@ -266,125 +251,4 @@ func (s *storySide) renamed(pod *v1.Pod, name string) (*v1.Pod, error) {
 			s.answers.address).Replace(string(raw))), out)
 	}
 	return out, err
-}
-
-// begin makes the pod: in the API server, or a manifest of it.
-func (s *storySide) begin(ctx context.Context, one story, try int) error {
-	pod, err := one.pod(try, s)
-	if err != nil {
-		return err
-	}
-	if one.static {
-		pod.Name, pod.Namespace = strings.TrimSuffix(pod.Name, "-"+s.Name), s.Namespace
-		return s.manifest(pod)
-	}
-	pod.Spec.NodeName = s.Name
-	added := pod.Spec.EphemeralContainers
-	pod.Spec.EphemeralContainers = nil
-	_, err = s.Client.CoreV1().Pods(s.Namespace).Create(ctx, pod, metav1.CreateOptions{})
-	if err == nil && len(added) > 0 {
-		err = s.add(ctx, pod.Name, added)
-	}
-	return err
-}
-
-// manifest writes a static pod's.
-func (s *storySide) manifest(pod *v1.Pod) error {
-	pod.APIVersion, pod.Kind = "v1", "Pod"
-	raw, err := yaml.Marshal(pod)
-	if err == nil {
-		s.Node.Pod(pod.Name, string(raw))
-	}
-	return err
-}
-
-// tell goes through the steps of a story.
-func (s *storySide) tell(ctx context.Context, steps []step, pod string) error {
-	for i, one := range steps {
-		if err := s.await(ctx, pod, one); err != nil {
-			return fmt.Errorf("step %d: %w", i, err)
-		}
-		if err := s.act(ctx, one.do, pod); err != nil {
-			return fmt.Errorf("step %d: %w", i, err)
-		}
-	}
-	return nil
-}
-
-// await waits until the pod is as the step wants it, and has been for as long.
-func (s *storySide) await(ctx context.Context, pod string, one step) error {
-	began, since := time.Now(), time.Time{}
-	for {
-		now := s.seen(pod)
-		switch {
-		case one.until != nil && (now == nil || !one.until(now)):
-			since = time.Time{}
-		case since.IsZero():
-			since = time.Now()
-		}
-		if !since.IsZero() && time.Since(since) >= one.stay {
-			return nil
-		}
-		if time.Since(began) > harness.Patience {
-			return fmt.Errorf("waited %v in vain; the pod is %+v", harness.Patience, now)
-		}
-		if !sleep(ctx, 20*time.Millisecond) {
-			return ctx.Err()
-		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
-}
-
-func (s *storySide) act(ctx context.Context, do act, pod string) error {
-	if do == nil {
-		return nil
-	}
-	return do(ctx, s, pod)
-}
-
-// seen is the pod as it was seen last; nil: it is not there.
-func (s *storySide) seen(pod string) *v1.Pod {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.now[pod]
-}
-
-// end removes the pod, and waits until it is gone and stopped.
-func (s *storySide) end(ctx context.Context, one story, pod string) error {
-	if one.static {
-		err := os.Remove(filepath.Join(s.Manifests, strings.TrimSuffix(pod, "-"+s.Name)+".yaml"))
-		if err != nil && !os.IsNotExist(err) {
-			return err
-		}
-	} else if now := s.seen(pod); now != nil && now.DeletionTimestamp == nil {
-		if err := remove(-1)(ctx, s, pod); err != nil {
-			return err
-		}
-	}
-	for began := time.Now(); ; {
-		if s.seen(pod) == nil && !s.ready(pod) {
-			return nil
-		}
-		if time.Since(began) > harness.Patience {
-			return fmt.Errorf("waited %v in vain until it is gone", harness.Patience)
-		}
-		if !sleep(ctx, 20*time.Millisecond) {
-			return ctx.Err()
-		}
-	}
-}
-
-// ready reports whether a sandbox of the pod is.
-func (s *storySide) ready(pod string) bool {
-	return slices.ContainsFunc(s.Runtime.State().Sandboxes, func(sb sim.Sandbox) bool {
-		return sb.Pod == pod && sb.Ready
-	})
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Meant is a difference between the agents that is meant. Field, Value and Pod are regular expressions
-// of all of it; an empty one is any.
+// Meant is a difference between the agents that is meant. Field, Value and Pod are regular
+// expressions of all of it; an empty one is any.
 type Meant struct {
 	Pod, Field, Value string
 	// By is the agent that has such a value where the other has none; empty: either.
@@ -94,7 +94,8 @@ func (s side) has(is string, only bool) bool {
 	return false
 }
 
-// goesBack reports whether a value is one between two that are alike, or a state that was there before.
+// goesBack reports whether a value is one between two that are alike, or a state that was there
+// before.
 func (s side) goesBack(field string, i int) bool {
 	between := i > 0 && i+1 < len(s.values) && s.values[i-1].Is == s.values[i+1].Is
 	return between || strings.HasSuffix(field, " state") &&
@@ -144,8 +145,8 @@ func matches(pattern, text string) bool {
 	return pattern == "" || regexp.MustCompile("^(?:"+pattern+")$").MatchString(text)
 }
 
-// align pairs equal values in order, such that as little as can be is left alone, and returns which
-// are.
+// align pairs equal values in order, as many as can be and then those that lasted longest, and
+// returns which are left alone.
 func align(a, b []Value) (onlyA, onlyB []bool) {
 	cost := make([][]time.Duration, len(a)+1) // of what is left alone of a[i:] and b[j:]
 	for i := len(a); i >= 0; i-- {
@@ -180,8 +181,8 @@ func align(a, b []Value) (onlyA, onlyB []bool) {
 	return onlyA, onlyB
 }
 
-// weight is what it costs to leave a value alone: an hour at most, something at least.
-func weight(v Value) time.Duration { return min(v.Lasted, time.Hour) + time.Second }
+// weight is what it costs to leave a value alone: more than for how long all of them lasted.
+func weight(v Value) time.Duration { return 100*time.Hour + min(v.Lasted, time.Hour) }
 
 // line is values in a line; those in parentheses are left alone.
 func line(values []Value, only []bool) string {

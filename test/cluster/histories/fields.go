@@ -8,8 +8,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// fieldsOf are the fields of a pod's status that agents say. What is true of an attempt at a container
-// has its number: of two attempts one may be missed, and the other is not what was before.
+// fieldsOf are the fields of a pod's status that agents say. What is true of an attempt at a
+// container has its number: of two attempts one may be missed, and the other is not what was
+// before.
 func (t *track) fieldsOf(p *v1.Pod) map[string]string {
 	s := p.Status
 	start := ""
@@ -58,7 +59,8 @@ func (t *track) fieldsOfContainer(at string, c v1.ContainerStatus, out map[strin
 	out[at+"id"] = attempt + t.number(at+"id of "+attempt, c.ContainerID)
 }
 
-// isBeingMade has the reasons of containers that are on their way: numalet says what they wait for, too.
+// isBeingMade has the reasons of containers that are on their way: numalet says what they wait for,
+// too.
 var isBeingMade = []string{"ContainerCreating", "PodInitializing"}
 
 // state is one in words.

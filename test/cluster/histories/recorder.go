@@ -125,8 +125,8 @@ func (r *Recorder) Histories(journal []sim.Call) map[string]History {
 	return out
 }
 
-// Late is how long it took until most pods whose sandbox had come were seen to have one: how busy the
-// machine is.
+// Late is how long it took until most pods whose sandbox had come were seen to have one: how busy
+// the machine is.
 func (r *Recorder) Late(journal []sim.Call) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
