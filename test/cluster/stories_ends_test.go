@@ -125,7 +125,7 @@ func restartStories() []story {
 		over("rejected", "", of("", `resources: {requests: {cpu: 900}}`), isPhase(v1.PodFailed), nil,
 			isPhase(v1.PodFailed)),
 		{name: "restart-deleted", spec: onlyMain, steps: until(isReady), down: remove(-1), later: []step{}},
-		{name: "restart-stopping", scripts: "main: term-after=9s",
+		{name: "restart-stopping", scripts: "main: term-after=12s",
 			spec:  of("terminationGracePeriodSeconds: 30, ", ""),
 			steps: []step{{until: isReady, do: remove(-1)}, {until: isDeleted, stay: time.Second}},
 			later: []step{}},

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
@@ -55,6 +56,21 @@ func newStorySide(t *testing.T, agent, port string, asked *answers) *storySide {
 		}
 	})
 	return s
+}
+
+// takes reports whether the API server takes the pod.
+func (s *storySide) takes(t *testing.T, pod *v1.Pod) bool {
+	t.Helper()
+	pod, err := s.renamed(pod, pod.Name)
+	if err == nil {
+		pod.Spec.EphemeralContainers = nil
+		_, err = s.Client.CoreV1().Pods(s.Namespace).Create(t.Context(), pod,
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	}
+	if err != nil && !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
+		t.Fatal(err)
+	}
+	return err == nil
 }
 
 // begin makes the pod: in the API server, or a manifest of it.

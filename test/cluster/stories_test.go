@@ -64,12 +64,13 @@ func TestStories(t *testing.T) {
 	for i, agent := range agents {
 		sides = append(sides, newStorySide(t, agent, fmt.Sprint(port), servers[i]))
 	}
-	all := slices.Concat(stories(), restartStories(), chanceStories(t, port))
+	all := slices.Concat(stories(), restartStories(), chanceStories(t, port, sides[0]))
 	all = slices.DeleteFunc(all, func(s story) bool {
 		return !chosen(t).MatchString(s.name)
 	})
 	lives := func(s story) bool { return s.later == nil }
-	meant, tries := &histories.Comparison{Meant: meantHistories}, int(harness.Number(t, "NUMALET_STORIES_TRIES", 3))
+	meant := &histories.Comparison{Meant: meantHistories}
+	tries := int(harness.Number(t, "NUMALET_STORIES_TRIES", 3))
 	for _, some := range [][]story{slices.DeleteFunc(slices.Clone(all), func(s story) bool {
 		return !lives(s)
 	}), slices.DeleteFunc(all, lives)} {
@@ -91,15 +92,17 @@ func TestStories(t *testing.T) {
 
 // chanceStories are of pods with several traits by chance, as in TestOrders, that the API server
 // takes.
-func chanceStories(t *testing.T, port int) (out []story) {
+func chanceStories(t *testing.T, port int, on *storySide) (out []story) {
 	t.Helper()
 	seed := harness.Number(t, "NUMALET_ORDERS_SEED", 1795356351761480071)
 	several := int(harness.Number(t, "NUMALET_STORIES_PODS", 12))
 	random := rand.New(rand.NewPCG(seed, 1))
 	for _, pod := range severalTraits(random, simTraits(asking{port}), several) {
 		pod.Name, pod.Spec.NodeName = strings.Replace(pod.Name, "several", "chance", 1), ""
-		out = append(out, story{name: pod.Name, whole: pod,
-			steps: []step{{until: hasCome, stay: firstProbes}}})
+		if on.takes(t, pod) {
+			out = append(out, story{name: pod.Name, whole: pod,
+				steps: []step{{until: hasCome, stay: firstProbes}}})
+		}
 	}
 	return out
 }
