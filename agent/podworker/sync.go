@@ -209,7 +209,8 @@ func (p *plan) sinceExit(c *v1.Container, record cri.Container) pause {
 // start starts a container, not before its back-off and after are over. An error of the last try
 // shows until one succeeds, and that it waited for its back-off until it is started.
 func (p *plan) start(c *v1.Container, after pause) {
-	if made := p.sinceMade(c.Name); !after.lasts(p.now) || made.end().After(after.end()) {
+	if made := p.sinceMade(c.Name); made.lasts(p.now) &&
+		(!after.lasts(p.now) || made.end().After(after.end())) {
 		after = made
 	}
 	if after.delay > 0 {

@@ -86,6 +86,7 @@ func TestWaitingReasons(t *testing.T) {
 		w.fault = func(a Action) (error, bool) {
 			if a.Kind == StartContainer {
 				got = append(got, w.waiting())
+				w.memory = newMemory(nil) // the agent begins anew, and knows as much
 			}
 			return nil, true
 		}

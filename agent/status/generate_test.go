@@ -192,6 +192,10 @@ func TestWaitingHasNoAddressYet(t *testing.T) {
 		if s := Waiting(in, Reason{Reason: "x"}); s.HostIP != had {
 			t.Errorf("it had %q and waits with %q", had, s.HostIP)
 		}
+		in.Pod.Status.HostIP = had
+		if s := First(in); s.HostIP != had {
+			t.Errorf("it had %q and begins with %q", had, s.HostIP)
+		}
 	}
 }
 
