@@ -38,7 +38,9 @@ func newStorySide(t *testing.T, agent, port string, asked *answers) *storySide {
 		"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": "4s"},
 		"syncFrequency":    "1s", // the kubelet looks again that often
 		"registryPullQPS":  0,
-		"kubeAPIQPS":       500, "kubeAPIBurst": 1000,
+		// What one story pulls another has.
+		"imagePullCredentialsVerificationPolicy": "NeverVerify",
+		"kubeAPIQPS":                             500, "kubeAPIBurst": 1000,
 	}), now: map[string]*v1.Pod{}}
 	s.answers = asked
 	s.Recorder = histories.New(s.plain)
