@@ -148,11 +148,7 @@ func (a *Actuator) Do(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 	act podworker.Action) (made cri.Made, err error) {
 	switch act.Kind {
 	case podworker.CreateSandbox:
-		if len(observed.Sandboxes) > 0 {
-			a.cfg.Tell.Event(pod, v1.EventTypeNormal, "SandboxChanged",
-				"Pod sandbox changed, it will be killed and re-created.")
-		}
-		made.Sandbox, err = a.build(ctx, pod).createSandbox(ctx, act.Attempt)
+		made.Sandbox, err = a.build(ctx, pod).replaceSandbox(ctx, observed, act.Attempt)
 		a.cfg.Tell.Started(pod, nil, err)
 	case podworker.StartContainer:
 		b := a.build(ctx, pod)

@@ -33,6 +33,7 @@ type sandboxes struct {
 	internalapi.RuntimeService
 	mu    sync.Mutex
 	calls []string
+	stuck error         // of stops
 	ran   chan struct{} // closed by the first sandbox
 }
 
@@ -55,7 +56,7 @@ func (s *sandboxes) RunPodSandbox(context.Context, *runtimeapi.PodSandboxConfig,
 
 func (s *sandboxes) StopPodSandbox(_ context.Context, id string) error {
 	s.call("stop " + id)
-	return nil
+	return s.stuck
 }
 
 func (s *sandboxes) RemovePodSandbox(_ context.Context, id string) error {
@@ -133,6 +134,25 @@ func TestSandboxIsTakenBack(t *testing.T) {
 	}
 	if n := len(runtime.calls); n != 4 {
 		t.Errorf("the runtime was asked to %q at last", runtime.calls[3:])
+	}
+}
+
+// A sandbox that died has its address and ports until it is stopped: that comes before another one is
+// made, and none is made if it fails.
+func TestDeadSandboxIsStopped(t *testing.T) {
+	runtime := &sandboxes{}
+	b := beside(t, &tokens{token: func(context.Context) error { return nil }}, runtime)
+	dead := cri.Pod{Sandboxes: []cri.Sandbox{{ID: "newest"}, {ID: "older"}}}
+	runtime.stuck = errors.New("the network is busy")
+	if _, err := b.replaceSandbox(t.Context(), dead, 2); !errors.Is(err, runtime.stuck) {
+		t.Errorf("got %v, want %v", err, runtime.stuck)
+	}
+	runtime.stuck = nil
+	if _, err := b.replaceSandbox(t.Context(), dead, 2); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"stop newest", "stop newest", "run"}; !slices.Equal(runtime.calls, want) {
+		t.Errorf("the runtime was asked to %q, want %q", runtime.calls, want)
 	}
 }
 

@@ -21,7 +21,8 @@ func (a *Actuator) postStart(ctx context.Context, pod *v1.Pod, observed cri.Pod,
 	act podworker.Action) error {
 	c, _ := podspec.Find(pod, act.Container)
 	if c != nil && c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
-		target := handler.Target{Container: c, ID: act.IDs[0], IP: a.address(pod, observed)}
+		target := handler.Target{Pod: pod, Container: c, ID: act.IDs[0],
+			IP: a.address(pod, observed)}
 		if err := a.hook(ctx, pod, c.Lifecycle.PostStart, target); err != nil {
 			if ctx.Err() == nil {
 				a.cfg.Tell.Container(podspec.Ref{Pod: pod, Container: act.Container},
@@ -45,7 +46,7 @@ func (a *Actuator) preStop(ctx context.Context, pod *v1.Pod, observed cri.Pod, i
 	if hook == nil {
 		return func() {}
 	}
-	target := handler.Target{Container: spec, ID: id, IP: a.address(pod, observed)}
+	target := handler.Target{Pod: pod, Container: spec, ID: id, IP: a.address(pod, observed)}
 	running, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
@@ -20,8 +23,22 @@ import (
 // networkAgain is after how long a pod looks again whether there is a network for it.
 const networkAgain = time.Second
 
-// createSandbox makes all that comes before the first container. A pod with a network of its own waits
-// for the runtime to have one: those in the host's network are what brings it.
+// replaceSandbox makes a sandbox when the one before it, if there was any, has given back its
+// address and ports of the host. One that died by itself has them until it is stopped.
+func (b build) replaceSandbox(ctx context.Context, observed cri.Pod, attempt uint32) (string, error) {
+	if len(observed.Sandboxes) > 0 {
+		b.cfg.Tell.Event(b.pod, v1.EventTypeNormal, "SandboxChanged",
+			"Pod sandbox changed, it will be killed and re-created.")
+		err := b.cfg.Runtime.StopPodSandbox(ctx, observed.Sandboxes[0].ID)
+		if err != nil && status.Code(err) != codes.NotFound {
+			return "", b.killed(ctx, b.pod, err)
+		}
+	}
+	return b.createSandbox(ctx, attempt)
+}
+
+// createSandbox makes all that comes before the first container. A pod with a network of its own
+// waits for the runtime to have one: those in the host's network are what brings it.
 func (b build) createSandbox(ctx context.Context, attempt uint32) (id string, err error) {
 	if why := b.node.Network.Problem(); why != "" && !b.pod.Spec.HostNetwork {
 		message := "network is not ready: " + why
@@ -48,9 +65,9 @@ func (b build) createSandbox(ctx context.Context, attempt uint32) (id string, er
 	return b.makeSandbox(ctx, attempt, handler)
 }
 
-// makeSandbox is createSandbox for a pod of which all that it needs to begin is known. The API server
-// is asked for what volumes are made of while the kernel works and, if it is nothing that may be
-// missing, while the runtime makes the sandbox.
+// makeSandbox is createSandbox for a pod of which all that it needs to begin is known. The API
+// server is asked for what volumes are made of while the kernel works and, if it is nothing that
+// may be missing, while the runtime makes the sandbox.
 func (b build) makeSandbox(ctx context.Context, attempt uint32, handler string) (
 	sandbox string, err error) {
 	beside := b.cfg.Volumes.Beside(b.pod)

@@ -87,6 +87,7 @@ func lingerBriefly(_, _ string, c syscall.RawConn) error {
 
 // Target is the container that is asked.
 type Target struct {
+	Pod       *v1.Pod // of hooks
 	Container *v1.Container
 	ID        string
 	// IP is the pod's address, that of the node in its network.

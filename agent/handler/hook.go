@@ -23,7 +23,8 @@ var ErrBrokenOff = errors.New("container terminated before sleep hook finished")
 
 // failed is in the kubelet's words why a hook failed.
 func failed(what string, t Target, err error) error {
-	return fmt.Errorf("%s for Container %q failed - error: %w", what, t.Container.Name, err)
+	pod := fmt.Sprintf("%s_%s(%s)", t.Pod.Name, t.Pod.Namespace, t.Pod.UID)
+	return fmt.Errorf("%s for Container %q in Pod %q failed - error: %w", what, t.Container.Name, pod, err)
 }
 
 // Run does what a hook says, to its end or that of the context. fallback is the address of a server

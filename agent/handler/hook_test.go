@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
@@ -21,6 +22,9 @@ func (h *Handlers) runs(ctx context.Context, hook v1.LifecycleHandler, t Target)
 	}
 	return "done " + fallback
 }
+
+// hooked is the pod of the containers that have hooks.
+var hooked = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n", UID: "u"}}
 
 func TestHooks(t *testing.T) {
 	h := New(Config{Runtime: runtime(func(_ string, words []string, timeout time.Duration) (
@@ -33,7 +37,7 @@ func TestHooks(t *testing.T) {
 		}
 		return "", "", nil
 	})})
-	c := Target{Container: &v1.Container{Name: "c"}, ID: "id"}
+	c := Target{Pod: hooked, Container: &v1.Container{Name: "c"}, ID: "id"}
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, tc := range []struct {
@@ -43,11 +47,13 @@ func TestHooks(t *testing.T) {
 	}{
 		{t.Context(), v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"good"}}}, "done "},
 		{t.Context(), v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"bad", "x"}}},
-			`error: Exec lifecycle hook ([bad x]) for Container "c" failed - error: exited with 1, ` +
+			`error: Exec lifecycle hook ([bad x]) for Container "c" in Pod "p_n(u)" failed - ` +
+				`error: exited with 1, ` +
 				`message: "sowhat"`},
 		{t.Context(), v1.LifecycleHandler{Sleep: &v1.SleepAction{}}, "done "},
 		{over, v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 3600}},
-			`error: Sleep lifecycle hook (3600) for Container "c" failed - error: container ` +
+			`error: Sleep lifecycle hook (3600) for Container "c" in Pod "p_n(u)" failed - ` +
+				`error: container ` +
 				`terminated before sleep hook finished`},
 		{t.Context(), v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{}},
 			"error: " + errNoHook.Error()},
@@ -73,6 +79,7 @@ func TestHTTPHook(t *testing.T) {
 	run := func(server *httptest.Server, scheme v1.URIScheme) string {
 		u, _ := url.Parse(server.URL)
 		target, port := at(t, u.Host)
+		target.Pod = hooked
 		return h.runs(within(t, time.Minute), v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{
 			Scheme: scheme, Port: intstr.FromInt32(port), Path: "/stop",
 			HTTPHeaders: []v1.HTTPHeader{{Name: "Authorization", Value: "me"}},
@@ -93,7 +100,7 @@ func TestHTTPHook(t *testing.T) {
 	}
 	plain.Close()
 	if got := run(plain, "HTTP"); !strings.HasPrefix(got,
-		`error: HTTP lifecycle hook (/stop) for Container "c" failed - error: Get `) {
+		`error: HTTP lifecycle hook (/stop) for Container "c" in Pod "p_n(u)" failed - error: Get `) {
 		t.Errorf("nobody there: %q", got)
 	}
 }

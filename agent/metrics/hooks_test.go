@@ -24,7 +24,7 @@ func TestHooksAndNamespaces(t *testing.T) {
 	cancel()
 	_, brokenOff := handler.New(handler.Config{}).Run(over,
 		&v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 60}},
-		handler.Target{Container: &v1.Container{Name: "c"}})
+		handler.Target{Pod: &v1.Pod{}, Container: &v1.Container{Name: "c"}})
 	m.Hooked(false, brokenOff)
 	m.Hooked(false, errors.New("exited with 1"))
 	m.Hooked(false, nil)

@@ -3,7 +3,6 @@ package podworker
 import (
 	"cmp"
 	"errors"
-	"maps"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -67,7 +66,7 @@ func newMemory(pending map[string]uint32) *memory {
 // learn takes in what is desired and observed now.
 func (m *memory) learn(want Desired, observed cri.Pod, b BackOff) {
 	if !equivalent(m.want, want) {
-		clear(m.failures)
+		m.retryAtOnce(func(failure) bool { return true })
 		m.done = Action{}
 	}
 	m.want = want
@@ -191,9 +190,20 @@ func (m *memory) failed(a Action, err error, retry time.Time) {
 	}
 }
 
-// retryObjects forgets what failed for want of an object.
+// retryObjects has what failed for want of an object tried again.
 func (m *memory) retryObjects() {
-	maps.DeleteFunc(m.failures, func(_ key, f failure) bool { return f.object })
+	m.retryAtOnce(func(f failure) bool { return f.object })
+}
+
+// retryAtOnce has such actions tried again now. Why they failed is told until one succeeds, so that
+// nobody is told of a way forth and back.
+func (m *memory) retryAtOnce(such func(failure) bool) {
+	for key, f := range m.failures {
+		if such(f) {
+			f.retry = time.Time{}
+			m.failures[key] = f
+		}
+	}
 }
 
 // waiting are the containers that will be started again although their exit and the restart

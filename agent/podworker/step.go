@@ -9,6 +9,7 @@ import (
 	"github.com/numalet/numalet/agent/status"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/await"
+	"github.com/numalet/numalet/topology/podspec"
 )
 
 const (
@@ -45,6 +46,7 @@ func step(in input) Decision {
 		p.sync()
 	case TerminatingPod:
 		p.stopAll()
+		p.tellFailures()
 	case TerminatedPod:
 		p.dispose()
 	case Finished:
@@ -114,6 +116,16 @@ func (p *plan) propose(a Action) (failure, bool) {
 func (p *plan) proposeForPod(a Action) {
 	if f, failed := p.propose(a); failed {
 		p.d.Problem = f.why
+	}
+}
+
+// tellFailures says until the end of the pod why a container was not started, if none of it ever was.
+func (p *plan) tellFailures() {
+	for c := range podspec.Containers(p.Pod) {
+		f, failed := p.memory.failures[key{StartContainer, c.Name}]
+		if failed && len(p.records[c.Name]) == 0 {
+			p.waits(c.Name, f.why)
+		}
 	}
 }
 

@@ -207,16 +207,19 @@ func (p *plan) sinceExit(c *v1.Container, record cri.Container) pause {
 }
 
 // start starts a container, not before its back-off and after are over. An error of the last try
-// shows until one succeeds.
+// shows until one succeeds, and that it waited for its back-off until it is started.
 func (p *plan) start(c *v1.Container, after pause) {
-	if made := p.sinceMade(c.Name); !after.lasts(p.now) || made.end().After(after.end()) {
+	if made := p.sinceMade(c.Name); made.lasts(p.now) &&
+		(!after.lasts(p.now) || made.end().After(after.end())) {
 		after = made
 	}
-	if after.lasts(p.now) {
-		p.wakeAt(after.end())
+	if after.delay > 0 {
 		p.waits(c.Name, status.Reason{Reason: cri.ReasonCrashLoopBackOff, Message: fmt.Sprintf(
 			"back-off %v restarting failed container=%s pod=%s_%s(%s)",
 			after.delay, c.Name, p.Pod.Name, p.Pod.Namespace, p.Pod.UID)})
+	}
+	if after.lasts(p.now) {
+		p.wakeAt(after.end())
 		return
 	}
 	a := Action{Kind: StartContainer, Container: c.Name, Attempt: p.memory.attempts[c.Name]}

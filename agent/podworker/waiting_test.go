@@ -79,4 +79,56 @@ func TestWaitingReasons(t *testing.T) {
 			t.Errorf("problem = %q", got)
 		}
 	})
+	t.Run("the start after a back-off", func(t *testing.T) {
+		w := newWorld(makePod("Always web"))
+		w.programs["web"] = []run{{time.Second, 1}}
+		var got []string
+		w.fault = func(a Action) (error, bool) {
+			if a.Kind == StartContainer {
+				got = append(got, w.waiting())
+				w.memory = newMemory(nil) // the agent begins anew, and knows as much
+			}
+			return nil, true
+		}
+		w.until(13 * time.Second)
+		want := []string{"", "", // the first exit waits for nothing
+			"web: CrashLoopBackOff: back-off 10s restarting failed container=web pod=pod_ns(uid)"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("waiting at each start (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("another try at once, as the pod has changed", func(t *testing.T) {
+		w := newWorld(makePod("Always web"))
+		failing := true
+		w.fault = func(a Action) (error, bool) {
+			if a.Kind == StartContainer && failing {
+				return &cri.StartError{Reason: cri.ReasonImagePullBackOff, Message: "m"}, false
+			}
+			return nil, true
+		}
+		w.until(5 * time.Second)
+		failing = false
+		w.want.Pod = w.want.Pod.DeepCopy()
+		w.want.Pod.Spec.Containers[0].Image = "other"
+		if want := "web: ImagePullBackOff: m"; !w.round() || w.waiting() != want {
+			t.Errorf("waiting = %q, want %q", w.waiting(), want)
+		}
+		if w.round(); w.waiting() != "" {
+			t.Errorf("it was started, and waits: %q", w.waiting())
+		}
+	})
+	t.Run("the end of what could not be started", func(t *testing.T) {
+		w := newWorld(makePod("Always web"))
+		w.fault = func(a Action) (error, bool) {
+			if a.Kind == StartContainer {
+				return &cri.StartError{Reason: cri.ReasonImagePullBackOff, Message: "m"}, false
+			}
+			return nil, true
+		}
+		w.until(5 * time.Second)
+		w.want.Stop = &Stop{Grace: time.Second}
+		if want := "web: ImagePullBackOff: m"; !w.round() || w.waiting() != want {
+			t.Errorf("waiting = %q, want %q", w.waiting(), want)
+		}
+	})
 }

@@ -103,11 +103,13 @@ func Rejected(in Input, why Reason) v1.PodStatus {
 }
 
 // Waiting is the status of a pod that the node will run as soon as the reason for
-// waiting is gone. Of the input it needs the pod, the node, the previous status and the time.
+// waiting is gone. Of the input it needs the pod, the node, the previous status and the time. It has the
+// host's address only if it had it before: a pod that is rejected at last has none.
 func Waiting(in Input, why Reason) v1.PodStatus {
 	in.Facts = Facts{}
 	s := Generate(in)
 	s.Resources, s.AllocatedResources = nil, nil // it has none yet
+	s.HostIP, s.HostIPs = in.Previous.HostIP, in.Previous.HostIPs
 	s.Reason, s.Message = why.Reason, why.Message
 	if c := conditionOf(s, v1.PodReadyToStartContainers); c != nil {
 		c.Reason, c.Message = why.Reason, why.Message

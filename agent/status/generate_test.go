@@ -183,6 +183,22 @@ func TestGenerate(t *testing.T) {
 	}
 }
 
+// A pod that waits has the host's address only if it had it: the kubelet tells it of a pod that it has
+// admitted, and of one that is rejected there is none.
+func TestWaitingHasNoAddressYet(t *testing.T) {
+	in := Input{Pod: &v1.Pod{}, Node: Node{HostIPs: []string{"192.0.2.1"}}}
+	for _, had := range []string{"", "192.0.2.9"} {
+		in.Previous.HostIP = had
+		if s := Waiting(in, Reason{Reason: "x"}); s.HostIP != had {
+			t.Errorf("it had %q and waits with %q", had, s.HostIP)
+		}
+		in.Pod.Status.HostIP = had
+		if s := First(in); s.HostIP != had {
+			t.Errorf("it had %q and begins with %q", had, s.HostIP)
+		}
+	}
+}
+
 func TestRejectedAndWaiting(t *testing.T) {
 	in := Input{Pod: makePod("Always web"), Now: at(50), Node: Node{HostIPs: []string{"10.1.1.1"}}}
 	rejected := Rejected(in, Reason{"OutOfcpu", "no CPU"})

@@ -70,7 +70,8 @@ func GatesDiffer(pod *v1.Pod, a, b v1.PodStatus) bool {
 
 // First is the status of a pod of which nothing is known but that it is desired, and what stays known of
 // an earlier life (Anew). One of which the API server, or an earlier run of the agent (Previous), told
-// before is as it was told until its worker has seen it.
+// before is as it was told until its worker has seen it. The host's address is told of pods that were
+// admitted.
 func First(in Input) v1.PodStatus {
 	for _, told := range []v1.PodStatus{in.Pod.Status, in.Previous} {
 		if told.StartTime != nil && told.Phase != "" {
@@ -80,7 +81,9 @@ func First(in Input) v1.PodStatus {
 	if len(in.Previous.ContainerStatuses) == 0 {
 		in.Previous = in.Pod.Status
 	}
-	return Generate(in)
+	s := Generate(in)
+	s.HostIP, s.HostIPs = in.Pod.Status.HostIP, in.Pod.Status.HostIPs
+	return s
 }
 
 // Anew is what stays known of a pod that is desired again before it was forgotten: how often its

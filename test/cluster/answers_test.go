@@ -23,13 +23,15 @@ type answers struct {
 
 	mu    sync.Mutex
 	asked map[string]map[string]bool // by pod
+	times map[string]int             // by path
 }
 
 // newAnswers are one server for each of so many sides, on the same port of different addresses.
 func newAnswers(t *testing.T, sides int) (port int, out []*answers) {
 	t.Helper()
 	for i := range sides {
-		a := &answers{address: fmt.Sprint("127.0.0.", 2+i), asked: map[string]map[string]bool{}}
+		a := &answers{address: fmt.Sprint("127.0.0.", 2+i), asked: map[string]map[string]bool{},
+			times: map[string]int{}}
 		listener, err := net.Listen("tcp", net.JoinHostPort(a.address, strconv.Itoa(port)))
 		if err != nil {
 			t.Fatal(err)
@@ -65,7 +67,24 @@ func (a *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	case "elsewhere":
 		http.Redirect(w, r, "/ok/"+parts[2], http.StatusFound)
+	default:
+		var first, last int
+		_, err := fmt.Sscanf(parts[1], failsFromTo, &first, &last)
+		if n := a.count(r.URL.Path); err == nil && first <= n && n <= last {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
 	}
+}
+
+// failsFromTo is the first part of a path whose requests of these numbers fail, from 1.
+const failsFromTo = "fails-%d-to-%d"
+
+// count is how often a path has been asked for.
+func (a *answers) count(path string) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.times[path]++
+	return a.times[path]
 }
 
 // garble answers what is no HTTP. To say nothing would not do: on a connection that was used before,

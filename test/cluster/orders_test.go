@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"regexp"
 	"slices"
@@ -98,7 +99,11 @@ type side struct {
 	answers *answers // nil: pods ask nobody
 }
 
-func newSide(t *testing.T, agent string) *side {
+func newSide(t *testing.T, agent string) *side { return newSideWith(t, agent, nil) }
+
+// newSideWith starts a side whose agent has these settings, too.
+func newSideWith(t *testing.T, agent string, settings map[string]any) *side {
+	t.Helper()
 	c := rig.Start(t)
 	n := harness.NewWith(t, sim.Config{
 		Images:     []string{rootImage, userImage, namedImage, doneImage, "sim.local/data:1"},
@@ -109,6 +114,7 @@ func newSide(t *testing.T, agent string) *side {
 	n.Settings["featureGates"] = map[string]bool{"DefaultPodSysctls": true}
 	n.Settings["defaultPodSysctls"] = map[string]string{"net.ipv4.ip_unprivileged_port_start": "80",
 		"net/ipv4/tcp_syncookies": "1", "kernel.shm_rmid_forced": "0"}
+	maps.Copy(n.Settings, settings)
 	return startSide(t, c, n, agent, "heavy")
 }
 

@@ -1,0 +1,201 @@
+package histories
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Meant is a difference between the agents that is meant. Field, Value and Pod are regular
+// expressions of all of it; an empty one is any.
+type Meant struct {
+	Pod, Field, Value string
+	// By is the agent that has such a value where the other has none; empty: either.
+	By string
+	// Why it is, with the page that tells users of it.
+	Why string
+}
+
+// The agents whose records are compared.
+const Ours, Theirs = "numalet", "kubelet"
+
+// Comparison compares records of numalet with those of the kubelet.
+type Comparison struct {
+	Meant []Meant
+	// Shortly is for how long a value may be shown by one agent, and not by the other.
+	Shortly time.Duration
+
+	known map[string]map[string]bool // values that an agent shows of any pod, by agent and field
+}
+
+// Know notes the values of an agent's records.
+func (c *Comparison) Know(agent string, all map[string]History) {
+	if c.known == nil {
+		c.known = map[string]map[string]bool{}
+	}
+	for _, history := range all {
+		for field, values := range history {
+			key := agent + kindOf(field)
+			if c.known[key] == nil {
+				c.known[key] = map[string]bool{}
+			}
+			for _, v := range values {
+				c.known[key][withoutAttempt(v.Is)] = true
+			}
+		}
+	}
+}
+
+var (
+	named   = regexp.MustCompile(`^(object \d+: )?(container \S+ )?`)
+	attempt = regexp.MustCompile(`^#\d+ `)
+)
+
+func kindOf(field string) string { return named.ReplaceAllString(field, "") }
+
+func withoutAttempt(value string) string { return attempt.ReplaceAllString(value, "") }
+
+// Pod is how the records of a pod differ that are not meant to, a text for each field.
+func (c *Comparison) Pod(pod string, ours, theirs History) (out []string) {
+	fields := maps.Clone(ours)
+	if fields == nil {
+		fields = History{}
+	}
+	maps.Copy(fields, theirs)
+	for _, field := range slices.Sorted(maps.Keys(fields)) {
+		a, b := ours[field], theirs[field]
+		onlyA, onlyB := align(a, b)
+		wrong := slices.Concat(c.wrong(pod, field, side{Ours, a, onlyA}, side{Theirs, b, onlyB}),
+			c.wrong(pod, field, side{Theirs, b, onlyB}, side{Ours, a, onlyA}))
+		if len(wrong) > 0 {
+			out = append(out, fmt.Sprintf("%s, %s: %s\n\tnumalet: %s\n\tkubelet: %s", pod, field,
+				strings.Join(wrong, "; "), line(a, onlyA), line(b, onlyB)))
+		}
+	}
+	return out
+}
+
+// side is one agent's values of a field, and which of them the other one has not in that place.
+type side struct {
+	agent  string
+	values []Value
+	only   []bool
+}
+
+func (s side) has(is string, only bool) bool {
+	for i, v := range s.values {
+		if v.Is == is && (!only || s.only[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// goesBack reports whether a value is one between two that are alike, or a state that was there
+// before.
+func (s side) goesBack(field string, i int) bool {
+	between := i > 0 && i+1 < len(s.values) && s.values[i-1].Is == s.values[i+1].Is
+	return between || strings.HasSuffix(field, " state") &&
+		slices.ContainsFunc(s.values[:i], func(v Value) bool { return v.Is == s.values[i].Is })
+}
+
+// wrong says what of the values that only one side has is not mere coalescing.
+func (c *Comparison) wrong(pod, field string, s, other side) (out []string) {
+	for i, v := range s.values {
+		if !s.only[i] || c.isMeant(pod, field, v.Is, s.agent) {
+			continue
+		}
+		if why := c.whyWrong(field, s, other, i); why != "" {
+			out = append(out, fmt.Sprintf("%s has %q, %s", s.agent, v.Is, why))
+		}
+	}
+	return out
+}
+
+func (c *Comparison) whyWrong(field string, s, other side, i int) string {
+	v, last := s.values[i], len(s.values)-1
+	switch {
+	case v.Lasted == Always:
+		return "and that only"
+	case other.has(v.Is, true):
+		return "in another order"
+	case i == last && len(other.values) > 0 && other.only[len(other.only)-1]:
+		return "and another end"
+	case s.agent == Ours && s.goesBack(field, i):
+		return "and goes back"
+	case !c.known[other.agent+kindOf(field)][withoutAttempt(v.Is)]:
+		return "which the other never shows"
+	case v.Lasted > c.Shortly:
+		return "for long"
+	}
+	return ""
+}
+
+func (c *Comparison) isMeant(pod, field, value, by string) bool {
+	return slices.ContainsFunc(c.Meant, func(m Meant) bool {
+		return (m.By == "" || m.By == by) && matches(m.Pod, pod) && matches(m.Field, field) &&
+			matches(m.Value, value)
+	})
+}
+
+func matches(pattern, text string) bool {
+	return pattern == "" || regexp.MustCompile("^(?:"+pattern+")$").MatchString(text)
+}
+
+// align pairs equal values in order, as many as can be and then those that lasted longest, and
+// returns which are left alone.
+func align(a, b []Value) (onlyA, onlyB []bool) {
+	cost := make([][]time.Duration, len(a)+1) // of what is left alone of a[i:] and b[j:]
+	for i := len(a); i >= 0; i-- {
+		cost[i] = make([]time.Duration, len(b)+1)
+		for j := len(b); j >= 0; j-- {
+			switch {
+			case i == len(a) && j == len(b):
+			case i == len(a):
+				cost[i][j] = cost[i][j+1] + weight(b[j])
+			case j == len(b):
+				cost[i][j] = cost[i+1][j] + weight(a[i])
+			case a[i].Is == b[j].Is:
+				cost[i][j] = min(cost[i+1][j+1], cost[i+1][j]+weight(a[i]), cost[i][j+1]+weight(b[j]))
+			default:
+				cost[i][j] = min(cost[i+1][j]+weight(a[i]), cost[i][j+1]+weight(b[j]))
+			}
+		}
+	}
+	onlyA, onlyB = make([]bool, len(a)), make([]bool, len(b))
+	for i, j := 0, 0; i < len(a) || j < len(b); {
+		switch {
+		case i < len(a) && j < len(b) && a[i].Is == b[j].Is && cost[i][j] == cost[i+1][j+1]:
+			i, j = i+1, j+1
+		case j == len(b) || i < len(a) && cost[i][j] == cost[i+1][j]+weight(a[i]):
+			onlyA[i] = true
+			i++
+		default:
+			onlyB[j] = true
+			j++
+		}
+	}
+	return onlyA, onlyB
+}
+
+// weight is what it costs to leave a value alone: more than for how long all of them lasted.
+func weight(v Value) time.Duration { return 100*time.Hour + min(v.Lasted, time.Hour) }
+
+// line is values in a line; those in parentheses are left alone.
+func line(values []Value, only []bool) string {
+	var out []string
+	for i, v := range values {
+		text := v.Is
+		if v.Lasted != Always {
+			text += " " + v.Lasted.Round(10*time.Millisecond).String()
+		}
+		if only[i] {
+			text = "(" + text + ")"
+		}
+		out = append(out, text)
+	}
+	return strings.Join(out, " -> ")
+}

@@ -1,0 +1,81 @@
+package histories
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// fieldsOf are the fields of a pod's status that agents say. What is true of an attempt at a
+// container has its number: of two attempts one may be missed, and the other is not what was
+// before.
+func (t *track) fieldsOf(p *v1.Pod) map[string]string {
+	s := p.Status
+	start := ""
+	if s.StartTime != nil {
+		start = s.StartTime.String()
+	}
+	out := map[string]string{
+		"phase":   string(s.Phase),
+		"reason":  s.Reason,
+		"message": s.Message,
+		"qos":     string(s.QOSClass),
+		"ip":      t.number("ip", s.PodIP),
+		"ips":     fmt.Sprint(len(s.PodIPs)),
+		"host":    t.number("host", s.HostIP),
+		"start":   t.number("start", start),
+		"seen":    fmt.Sprint(s.ObservedGeneration),
+	}
+	attempts := int32(0)
+	for _, c := range statuses(p) {
+		attempts += c.RestartCount
+		t.fieldsOfContainer("container "+c.Name+" ", c, out)
+	}
+	for _, c := range s.Conditions {
+		out["condition "+string(c.Type)] = strings.TrimRight(
+			fmt.Sprintf("#%d %s %s: %s", attempts, c.Status, c.Reason, c.Message), ": ")
+	}
+	return out
+}
+
+func statuses(p *v1.Pod) []v1.ContainerStatus {
+	return slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses,
+		p.Status.EphemeralContainerStatuses)
+}
+
+func (t *track) fieldsOfContainer(at string, c v1.ContainerStatus, out map[string]string) {
+	attempt := fmt.Sprintf("#%d ", c.RestartCount)
+	started := "unknown"
+	if c.Started != nil {
+		started = fmt.Sprint(*c.Started)
+	}
+	out[at+"state"] = attempt + state(c.State)
+	out[at+"last"] = attempt + state(c.LastTerminationState)
+	out[at+"ready"] = attempt + fmt.Sprint(c.Ready)
+	out[at+"started"] = attempt + started
+	out[at+"restarts"] = fmt.Sprint(c.RestartCount)
+	out[at+"id"] = attempt + t.number(at+"id of "+attempt, c.ContainerID)
+}
+
+// isBeingMade has the reasons of containers that are on their way: numalet says what they wait for,
+// too.
+var isBeingMade = []string{"ContainerCreating", "PodInitializing"}
+
+// state is one in words.
+func state(s v1.ContainerState) string {
+	switch {
+	case s.Running != nil:
+		return "running"
+	case s.Terminated != nil:
+		e := s.Terminated
+		return strings.TrimSpace(fmt.Sprintf("terminated %s %d %s", e.Reason, e.ExitCode, e.Message))
+	case s.Waiting != nil && slices.Contains(isBeingMade, s.Waiting.Reason):
+		return "waiting " + s.Waiting.Reason
+	case s.Waiting != nil:
+		return strings.TrimSpace(fmt.Sprintf("waiting %s %s", s.Waiting.Reason, s.Waiting.Message))
+	default:
+		return "none"
+	}
+}

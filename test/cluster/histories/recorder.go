@@ -1,0 +1,214 @@
+package histories
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/cri/sim"
+)
+
+// Value is one of a field's values.
+type Value struct {
+	Is string
+	// Lasted is how long it was seen; Always if that does not matter.
+	Lasted time.Duration
+}
+
+// Always is how long what happens once lasts: it cannot be coalesced.
+const Always = time.Duration(math.MaxInt64)
+
+// History is a pod's: the values of each field in their order, no two alike beside each other.
+type History map[string][]Value
+
+// Recorder records the pods of one node by their names. Its methods may be called at once.
+type Recorder struct {
+	// plain is a text without what only tells nodes or runs apart.
+	plain func(string) string
+
+	mu   sync.Mutex
+	pods map[string]*track
+}
+
+// track is what was recorded of a pod.
+type track struct {
+	fields map[string][]seen
+	// distinct are the values of which only matters whether they are the same as before.
+	distinct map[string][]string
+	told     map[string]bool // events
+	gone     time.Time       // zero: it is there
+}
+
+// seen is a value from a time on; zero: it happened once.
+type seen struct {
+	is string
+	at time.Time
+}
+
+// New returns a recorder; plain removes from texts what only tells nodes or runs apart.
+func New(plain func(string) string) *Recorder {
+	return &Recorder{plain: plain, pods: map[string]*track{}}
+}
+
+func (r *Recorder) trackLocked(pod string) *track {
+	is := r.pods[pod]
+	if is == nil {
+		is = &track{map[string][]seen{}, map[string][]string{}, map[string]bool{}, time.Time{}}
+		r.pods[pod] = is
+	}
+	return is
+}
+
+// Pod records a pod as a watcher sees it now, or that it is gone.
+func (r *Recorder) Pod(pod *v1.Pod, gone bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now, of := time.Now(), r.trackLocked(pod.Name)
+	of.gone = time.Time{}
+	object := of.number("object", string(pod.UID))
+	for field, is := range of.fieldsOf(pod) {
+		if object != "1" {
+			field = fmt.Sprintf("object %s: %s", object, field)
+		}
+		of.set(field, r.plain(is), now)
+	}
+	if gone {
+		of.gone = now
+	}
+}
+
+// Event records an event about a pod, the first time that it is told.
+func (r *Recorder) Event(event *v1.Event) {
+	about := event.InvolvedObject
+	if about.Kind != "Pod" {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	of := r.trackLocked(about.Name)
+	is := r.plain(strings.TrimSpace(fmt.Sprintf("%s %s: %s", event.Type, event.Reason, event.Message)))
+	field := strings.TrimSpace("events " + about.FieldPath)
+	if !of.told[field+is] {
+		of.told[field+is] = true
+		of.set(field, is, time.Time{})
+	}
+}
+
+// histories are those of all pods, with the calls of the runtime's journal.
+func (r *Recorder) Histories(journal []sim.Call) map[string]History {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := map[string]History{}
+	for name, of := range r.pods {
+		history := History{}
+		for field, values := range of.fields {
+			history[field] = of.lasting(values)
+		}
+		out[name] = history
+	}
+	for _, call := range journal {
+		history := out[call.Subject.Pod]
+		if history == nil || isCleanUp(call.Method) {
+			continue
+		}
+		field := strings.TrimSpace("calls " + call.Subject.Container)
+		history.add(field, r.plain(words(call)))
+		if call.Method == "StartContainer" || call.Method == "RunPodSandbox" {
+			history.add("starts", strings.TrimSpace(words(call)+" "+call.Subject.Container))
+		}
+	}
+	return out
+}
+
+// Late is how long it took until most pods whose sandbox had come were seen to have one: how busy
+// the machine is.
+func (r *Recorder) Late(journal []sim.Call) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []time.Duration
+	first := map[string]bool{}
+	for _, call := range journal {
+		name, of := call.Subject.Pod, r.pods[call.Subject.Pod]
+		if call.Method != "RunPodSandbox" || call.Error != "" || of == nil || first[name] {
+			continue
+		}
+		first[name] = true
+		for _, v := range of.fields["condition "+string(v1.PodReadyToStartContainers)] {
+			if strings.Contains(v.is, " True") {
+				all = append(all, v.at.Sub(call.Done))
+				break
+			}
+		}
+	}
+	slices.Sort(all)
+	if len(all) == 0 {
+		return 0
+	}
+	return all[len(all)*4/5]
+}
+
+func (h History) add(field, is string) {
+	if values := h[field]; len(values) == 0 || values[len(values)-1].Is != is {
+		h[field] = append(values, Value{is, Always})
+	}
+}
+
+// isCleanUp reports whether a call removes what has ended, which each agent does when it has time.
+func isCleanUp(method string) bool {
+	return method == "RemoveContainer" || method == "RemovePodSandbox"
+}
+
+func words(call sim.Call) string {
+	out := call.Method
+	if call.Subject.Image != "" {
+		out += " " + call.Subject.Image
+	} else if call.Method != "ExecSync" && call.Method != "StopPodSandbox" {
+		out += fmt.Sprintf(" #%d", call.Subject.Attempt)
+	}
+	if call.Error != "" {
+		out += ": " + call.Error
+	}
+	return out
+}
+
+func (t *track) set(field, is string, at time.Time) {
+	values := t.fields[field]
+	if len(values) == 0 || values[len(values)-1].is != is {
+		t.fields[field] = append(values, seen{is, at})
+	}
+}
+
+// lasting are the values with how long each of them lasted.
+func (t *track) lasting(values []seen) (out []Value) {
+	for i, v := range values {
+		end := t.gone
+		switch {
+		case i+1 < len(values):
+			end = values[i+1].at
+		case end.IsZero():
+			end = time.Now()
+		}
+		lasted := Always
+		if !v.at.IsZero() {
+			lasted = end.Sub(v.at)
+		}
+		out = append(out, Value{v.is, lasted})
+	}
+	return out
+}
+
+// number is which of the field's distinct values it is, from 1.
+func (t *track) number(field, is string) string {
+	if is == "" {
+		return "none"
+	}
+	if !slices.Contains(t.distinct[field], is) {
+		t.distinct[field] = append(t.distinct[field], is)
+	}
+	return fmt.Sprint(1 + slices.Index(t.distinct[field], is))
+}

@@ -1,0 +1,149 @@
+package cluster_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/numalet/numalet/cri/sim"
+)
+
+// Conditions that steps of stories wait for.
+
+func there(*v1.Pod) bool { return true }
+
+func isPhase(phase v1.PodPhase) func(*v1.Pod) bool {
+	return func(p *v1.Pod) bool { return p.Status.Phase == phase }
+}
+
+// is: a container is in such a state, with so many restarts at least.
+func is(container string, restarts int32, in func(v1.ContainerState) bool) func(*v1.Pod) bool {
+	return func(p *v1.Pod) bool {
+		for _, c := range append(statuses(p), p.Status.EphemeralContainerStatuses...) {
+			if c.Name == container {
+				return c.RestartCount >= restarts && in(c.State)
+			}
+		}
+		return false
+	}
+}
+
+func running(s v1.ContainerState) bool { return s.Running != nil }
+
+func terminated(s v1.ContainerState) bool { return s.Terminated != nil }
+
+func waiting(reasons ...string) func(v1.ContainerState) bool {
+	return func(s v1.ContainerState) bool {
+		return s.Waiting != nil && strings.Contains(strings.Join(reasons, " "), s.Waiting.Reason)
+	}
+}
+
+func isReady(p *v1.Pod) bool { return runs(p) }
+
+func isNotReady(p *v1.Pod) bool { return !runs(p) }
+
+func isDeleted(p *v1.Pod) bool { return p.DeletionTimestamp != nil }
+
+// Acts of stories.
+
+// remove deletes the pod with so many seconds of grace; -1: its own.
+func remove(grace int64) act {
+	return func(ctx context.Context, s *storySide, pod string) error {
+		options := metav1.DeleteOptions{}
+		if grace >= 0 {
+			options.GracePeriodSeconds = &grace
+		}
+		err := s.Client.CoreV1().Pods(s.Namespace).Delete(ctx, pod, options)
+		if apierrors.IsNotFound(err) {
+			err = nil
+		}
+		return err
+	}
+}
+
+func evict(ctx context.Context, s *storySide, pod string) error {
+	return s.Client.PolicyV1().Evictions(s.Namespace).Evict(ctx,
+		&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: s.Namespace}})
+}
+
+// patch changes the pod by a strategic merge patch.
+func patch(text string, subresources ...string) act {
+	return func(ctx context.Context, s *storySide, pod string) error {
+		_, err := s.Client.CoreV1().Pods(s.Namespace).Patch(ctx, pod,
+			types.StrategicMergePatchType, []byte(text), metav1.PatchOptions{}, subresources...)
+		return err
+	}
+}
+
+func useImage(container, name string) act {
+	return patch(fmt.Sprintf(`{"spec":{"containers":[{"name":%q,"image":%q}]}}`, container, name))
+}
+
+func gate(status v1.ConditionStatus) act {
+	return patch(fmt.Sprintf(`{"status":{"conditions":[{"type":"example.com/gate","status":%q}]}}`,
+		status), "status")
+}
+
+// exit ends a container as if its process had ended.
+func exit(container string, how sim.Exit) act {
+	return func(_ context.Context, s *storySide, pod string) error {
+		return s.Runtime.Exit(pod+"/"+container, how)
+	}
+}
+
+func killSandbox(_ context.Context, s *storySide, pod string) error {
+	return s.Runtime.KillSandbox(s.Namespace + "/" + pod)
+}
+
+// debug adds an ephemeral container.
+func debug(spec v1.EphemeralContainerCommon) act {
+	return func(ctx context.Context, s *storySide, pod string) error {
+		return s.add(ctx, pod, []v1.EphemeralContainer{{EphemeralContainerCommon: spec}})
+	}
+}
+
+// object makes a ConfigMap or Secret of that name, which pods wait for.
+func object(kind, name string) act {
+	return func(ctx context.Context, s *storySide, pod string) error {
+		meta := metav1.ObjectMeta{Name: strings.ReplaceAll(name, "POD", pod)}
+		var err error
+		switch kind {
+		case "ConfigMap":
+			_, err = s.Client.CoreV1().ConfigMaps(s.Namespace).Create(ctx,
+				&v1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"k": "v"}}, metav1.CreateOptions{})
+		case "Secret":
+			_, err = s.Client.CoreV1().Secrets(s.Namespace).Create(ctx,
+				&v1.Secret{ObjectMeta: meta, StringData: map[string]string{"k": "v"}}, metav1.CreateOptions{})
+		}
+		return err
+	}
+}
+
+// rewrite changes the manifest of a static pod.
+func rewrite(change func(*v1.Pod)) act {
+	return func(_ context.Context, s *storySide, pod string) error {
+		now := s.seen(pod)
+		manifest := ordinaryPod(strings.TrimSuffix(pod, "-"+s.Name))
+		manifest.Namespace = s.Namespace
+		if now != nil {
+			manifest.Spec.Containers = now.Spec.Containers
+		}
+		change(manifest)
+		return s.manifest(manifest)
+	}
+}
+
+// trouble has the runtime fail calls about the pod.
+func trouble(f sim.Fault) act {
+	return func(_ context.Context, s *storySide, pod string) error {
+		f := f
+		f.Pod = pod
+		return s.Runtime.SetFault(f)
+	}
+}

@@ -1,0 +1,197 @@
+package cluster_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/test/cluster/histories"
+	"github.com/numalet/numalet/test/harness"
+)
+
+// storySide is a side whose pods are recorded.
+type storySide struct {
+	*side
+	*histories.Recorder
+	port string // of the answers
+
+	mu  sync.Mutex
+	now map[string]*v1.Pod // the pods that are there
+}
+
+// newStorySide starts a side and records its pods.
+func newStorySide(t *testing.T, agent, port string, asked *answers) *storySide {
+	t.Helper()
+	s := &storySide{port: port, side: newSideWith(t, agent, map[string]any{
+		"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": "4s"},
+		"syncFrequency":    "1s", // the kubelet looks again that often
+		"registryPullQPS":  0,
+		// What one story pulls another has.
+		"imagePullCredentialsVerificationPolicy": "NeverVerify",
+		"kubeAPIQPS":                             500, "kubeAPIBurst": 1000,
+	}), now: map[string]*v1.Pod{}}
+	s.answers = asked
+	s.Recorder = histories.New(s.plain)
+	follow(t, s.Cluster, "pods", s.Namespace, func(pod *v1.Pod, gone bool) {
+		s.Recorder.Pod(pod, gone)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.now[pod.Name] = pod; gone {
+			delete(s.now, pod.Name)
+		}
+	})
+	follow(t, s.Cluster, "events", s.Namespace, func(event *v1.Event, gone bool) {
+		if !gone {
+			s.Event(event)
+		}
+	})
+	return s
+}
+
+// takes reports whether the API server takes the pod.
+func (s *storySide) takes(t *testing.T, pod *v1.Pod) bool {
+	t.Helper()
+	pod, err := s.renamed(pod, pod.Name)
+	if err == nil {
+		pod.Spec.EphemeralContainers = nil
+		_, err = s.Client.CoreV1().Pods(s.Namespace).Create(t.Context(), pod,
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	}
+	if err != nil && !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+// begin makes the pod: in the API server, or a manifest of it.
+func (s *storySide) begin(ctx context.Context, one story, try int) error {
+	pod, err := one.pod(try, s)
+	if err != nil {
+		return err
+	}
+	if one.static {
+		pod.Name, pod.Namespace = strings.TrimSuffix(pod.Name, "-"+s.Name), s.Namespace
+		return s.manifest(pod)
+	}
+	pod.Spec.NodeName = s.Name
+	added := pod.Spec.EphemeralContainers
+	pod.Spec.EphemeralContainers = nil
+	_, err = s.Client.CoreV1().Pods(s.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+	if err == nil && len(added) > 0 {
+		err = s.add(ctx, pod.Name, added)
+	}
+	return err
+}
+
+// manifest writes a static pod's.
+func (s *storySide) manifest(pod *v1.Pod) error {
+	pod.APIVersion, pod.Kind = "v1", "Pod"
+	raw, err := yaml.Marshal(pod)
+	if err == nil {
+		s.Node.Pod(pod.Name, string(raw))
+	}
+	return err
+}
+
+// tell goes through the steps of a story.
+func (s *storySide) tell(ctx context.Context, steps []step, pod string) error {
+	for i, one := range steps {
+		if err := s.await(ctx, pod, one); err != nil {
+			return fmt.Errorf("step %d: %w", i, err)
+		}
+		if err := s.act(ctx, one.do, pod); err != nil {
+			return fmt.Errorf("step %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// await waits until the pod is as the step wants it, and has been for as long.
+func (s *storySide) await(ctx context.Context, pod string, one step) error {
+	began, since := time.Now(), time.Time{}
+	for {
+		now := s.seen(pod)
+		switch {
+		case one.until != nil && (now == nil || !one.until(now)):
+			since = time.Time{}
+		case since.IsZero():
+			since = time.Now()
+		}
+		if !since.IsZero() && time.Since(since) >= one.stay {
+			return nil
+		}
+		if time.Since(began) > harness.Patience {
+			return fmt.Errorf("waited %v in vain; the pod is %+v", harness.Patience, now)
+		}
+		if !sleep(ctx, 20*time.Millisecond) {
+			return ctx.Err()
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+func (s *storySide) act(ctx context.Context, do act, pod string) error {
+	if do == nil {
+		return nil
+	}
+	return do(ctx, s, pod)
+}
+
+// seen is the pod as it was seen last; nil: it is not there.
+func (s *storySide) seen(pod string) *v1.Pod {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now[pod]
+}
+
+// end removes the pod, and waits until it is gone and stopped.
+func (s *storySide) end(ctx context.Context, one story, pod string) error {
+	if one.static {
+		err := os.Remove(filepath.Join(s.Manifests, strings.TrimSuffix(pod, "-"+s.Name)+".yaml"))
+		if err != nil && !os.IsNotExist(err) {
+			return err
+		}
+	} else if now := s.seen(pod); now != nil && now.DeletionTimestamp == nil {
+		if err := remove(-1)(ctx, s, pod); err != nil {
+			return err
+		}
+	}
+	for began := time.Now(); ; {
+		if s.seen(pod) == nil && !s.ready(pod) {
+			return nil
+		}
+		if time.Since(began) > harness.Patience {
+			return fmt.Errorf("waited %v in vain until it is gone", harness.Patience)
+		}
+		if !sleep(ctx, 20*time.Millisecond) {
+			return ctx.Err()
+		}
+	}
+}
+
+// ready reports whether a sandbox of the pod is.
+func (s *storySide) ready(pod string) bool {
+	return slices.ContainsFunc(s.Runtime.State().Sandboxes, func(sb sim.Sandbox) bool {
+		return sb.Pod == pod && sb.Ready
+	})
+}

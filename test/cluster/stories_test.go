@@ -1,0 +1,257 @@
+package cluster_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/numalet/numalet/cri/sim"
+	"github.com/numalet/numalet/test/cluster/histories"
+	"github.com/numalet/numalet/test/harness"
+)
+
+// story is a pod and what happens to it. At its end the pod is deleted, if it is still there.
+type story struct {
+	name string
+	// scripts say what containers do: "main: exit=1 after=1s; init: term=ignore".
+	scripts string
+	// spec is without what all have; APP is an image. Of a static pod it is in a manifest.
+	spec   string
+	static bool
+	// whole is the pod of a story without a spec.
+	whole *v1.Pod
+	// before is done before the pod is made.
+	before act
+	steps  []step
+	// down is done while no agent runs, and then the story goes on with later. Stories without stay
+	// in one life of the agent.
+	down  act
+	later []step
+}
+
+// step waits until the pod is so, lets it be so for a while, and acts.
+type step struct {
+	until func(*v1.Pod) bool
+	stay  time.Duration
+	do    act
+}
+
+// act is something that is done to the pod of a story on one side.
+type act func(ctx context.Context, s *storySide, pod string) error
+
+// TestStories: while the same happens to the same pods watchers see the same of them of numalet as
+// of the stock kubelet, in the same order, and so do readers of events and the runtime. One side
+// may skip what the other shows for a moment; what else differs is in meantHistories.
+//
+// What differs is told again alone before it counts: a busy machine makes long what is short.
+// NUMALET_STORIES is a regular expression for the names of those to tell, NUMALET_STORIES_TRIES how
+// often one is told at most. NUMALET_STORIES_PODS is how many further pods have several traits by
+// chance: always the same, or others with each NUMALET_ORDERS_SEED.
+func TestStories(t *testing.T) {
+	port, servers := newAnswers(t, len(agents))
+	var sides []*storySide
+	for i, agent := range agents {
+		sides = append(sides, newStorySide(t, agent, fmt.Sprint(port), servers[i]))
+	}
+	all := slices.Concat(stories(), restartStories(), chanceStories(t, port, sides[0]))
+	all = slices.DeleteFunc(all, func(s story) bool {
+		return !chosen(t).MatchString(s.name)
+	})
+	lives := func(s story) bool { return s.later == nil }
+	meant := &histories.Comparison{Meant: meantHistories}
+	tries := int(harness.Number(t, "NUMALET_STORIES_TRIES", 3))
+	for _, some := range [][]story{slices.DeleteFunc(slices.Clone(all), func(s story) bool {
+		return !lives(s)
+	}), slices.DeleteFunc(all, lives)} {
+		wrong := tellAll(t, sides, some, meant, 1)
+		for try := 2; try <= tries && len(wrong) > 0; try++ {
+			again := slices.DeleteFunc(slices.Clone(some), func(s story) bool {
+				return !slices.ContainsFunc(wrong, func(w string) bool {
+					return strings.HasPrefix(w, s.name+",")
+				})
+			})
+			t.Logf("told again:\n%s", strings.Join(wrong, "\n"))
+			wrong = tellAll(t, sides, again, meant, try)
+		}
+		for _, w := range wrong {
+			t.Error(w)
+		}
+	}
+}
+
+// chanceStories are of pods with several traits by chance, as in TestOrders, that the API server
+// takes.
+func chanceStories(t *testing.T, port int, on *storySide) (out []story) {
+	t.Helper()
+	seed := harness.Number(t, "NUMALET_ORDERS_SEED", 1795356351761480071)
+	several := int(harness.Number(t, "NUMALET_STORIES_PODS", 12))
+	random := rand.New(rand.NewPCG(seed, 1))
+	for _, pod := range severalTraits(random, simTraits(asking{port}), several) {
+		pod.Name, pod.Spec.NodeName = strings.Replace(pod.Name, "several", "chance", 1), ""
+		if on.takes(t, pod) {
+			out = append(out, story{name: pod.Name, whole: pod,
+				steps: []step{{until: hasCome, stay: firstProbes}}})
+		}
+	}
+	return out
+}
+
+// hasCome: the pod is over, or its containers are not on their way any more and have what its
+// traits make of them.
+func hasCome(p *v1.Pod) bool {
+	come := len(p.Status.ContainerStatuses) > 0
+	for _, c := range statuses(p) {
+		come = come && (c.State.Waiting == nil || !isOnItsWay(c.State.Waiting.Reason))
+	}
+	return isOver(p) || come && isSettled(p)
+}
+
+// chosen matches the names of the stories to tell.
+func chosen(t *testing.T) *regexp.Regexp {
+	t.Helper()
+	is, err := regexp.Compile(os.Getenv("NUMALET_STORIES"))
+	if err != nil {
+		t.Fatalf("NUMALET_STORIES: %v", err)
+	}
+	return is
+}
+
+// tellAll tells stories on both sides at once and says how what was seen differs. It waits for
+// events that come late.
+func tellAll(t *testing.T, sides []*storySide, all []story, c *histories.Comparison,
+	try int) []string {
+	t.Helper()
+	start := time.Now()
+	onBoth(t, sides, all, func(s *storySide, one story) error {
+		name := one.podName(try, s)
+		err := s.act(t.Context(), one.before, name)
+		if err == nil {
+			err = s.begin(t.Context(), one, try)
+		}
+		if err == nil {
+			err = s.tell(t.Context(), one.steps, name)
+		}
+		if err == nil && one.later == nil {
+			err = s.end(t.Context(), one, name)
+		}
+		return err
+	})
+	if slices.ContainsFunc(all, func(s story) bool { return s.later != nil }) {
+		for _, s := range sides {
+			s.Kill()
+		}
+		onBoth(t, sides, all, func(s *storySide, one story) error {
+			return s.act(t.Context(), one.down, one.podName(try, s))
+		})
+		for _, s := range sides {
+			s.Start()
+		}
+		onBoth(t, sides, all, func(s *storySide, one story) error {
+			name := one.podName(try, s)
+			if err := s.tell(t.Context(), one.later, name); err != nil {
+				return err
+			}
+			return s.end(t.Context(), one, name)
+		})
+	}
+	var wrong []string
+	for began := time.Now(); ; time.Sleep(500 * time.Millisecond) {
+		ours := sides[0].Histories(sides[0].Runtime.Journal(0))
+		theirs := sides[1].Histories(sides[1].Runtime.Journal(0))
+		c.Know(histories.Ours, ours)
+		c.Know(histories.Theirs, theirs)
+		late := max(sides[0].Late(sides[0].Runtime.Journal(0)),
+			sides[1].Late(sides[1].Runtime.Journal(0)))
+		c.Shortly = shortly + 2*late
+		wrong = nil
+		for _, one := range all {
+			wrong = append(wrong, c.Pod(one.name, ours[one.podName(try, sides[0])],
+				theirs[one.podName(try, sides[1])])...)
+		}
+		if len(wrong) == 0 || time.Since(began) > lateEvents {
+			t.Logf("try %d: %d stories, %v; what is new is seldom seen later than %v", try, len(all),
+				time.Since(start).Round(time.Second), late.Round(10*time.Millisecond))
+			return wrong
+		}
+	}
+}
+
+// shortly is for how long one side may show what the other does not, on a machine that is not busy.
+const shortly = 1500 * time.Millisecond
+
+// lateEvents is how long events may take to come.
+const lateEvents = 5 * time.Second
+
+// apart is how long after each other stories are begun: nodes are not to be busy with starts only.
+const apart = 100 * time.Millisecond
+
+// onBoth does something for each story on each side, at once.
+func onBoth(t *testing.T, sides []*storySide, all []story, do func(*storySide, story) error) {
+	t.Helper()
+	var group sync.WaitGroup
+	for _, s := range sides {
+		for i, one := range all {
+			group.Go(func() {
+				time.Sleep(time.Duration(i) * apart)
+				if err := do(s, one); err != nil {
+					t.Errorf("%s: story %s: %v", s.Name, one.name, err)
+				}
+			})
+		}
+	}
+	group.Wait()
+}
+
+// podName is that of the story's pod when it is told for the so manyth time.
+func (one story) podName(try int, s *storySide) string {
+	name := one.name
+	if try > 1 {
+		name += fmt.Sprint("-try", try)
+	}
+	if one.static {
+		name += "-" + s.Name
+	}
+	return name
+}
+
+// pod is the story's pod on a side.
+func (one story) pod(try int, s *storySide) (*v1.Pod, error) {
+	pod := ordinaryPod(one.podName(try, s))
+	if one.whole != nil {
+		return s.renamed(one.whole, pod.Name)
+	}
+	spec := strings.NewReplacer("APP", rootImage, "POD", pod.Name, "PORT", s.port, "ANSWERS",
+		s.answers.address).Replace(one.spec)
+	if err := yaml.UnmarshalStrict([]byte(spec), &pod.Spec); err != nil {
+		return nil, err
+	}
+	for script := range strings.SplitSeq(one.scripts, ";") {
+		container, text, is := strings.Cut(script, ":")
+		if is {
+			pod.Annotations[sim.AnnotationPrefix+strings.TrimSpace(container)] = strings.TrimSpace(text)
+		}
+	}
+	return pod, nil
+}
+
+// renamed is a pod of both sides as one of this side, with another name wherever its own stands.
+func (s *storySide) renamed(pod *v1.Pod, name string) (*v1.Pod, error) {
+	raw, err := json.Marshal(pod)
+	out := &v1.Pod{}
+	if err == nil {
+		err = json.Unmarshal([]byte(strings.NewReplacer(pod.Name, name, sideAddress,
+			s.answers.address).Replace(string(raw))), out)
+	}
+	return out, err
+}
