@@ -3,6 +3,7 @@ package test
 import (
 	"bufio"
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -102,6 +103,12 @@ func onePod(t *testing.T, change assignment) *harness.Node {
 		n.Kill()
 		n.Start()
 	}
+	n.Eventually("the plugin's list is remembered", func() error { // which syncs the folder, too
+		if text := n.Get("/plugins"); !strings.Contains(text, `"healthy": 8`) {
+			return errors.New(text)
+		}
+		return nil
+	})
 	return n
 }
 
