@@ -189,6 +189,9 @@ func (o *whole) make(r *http.Request) *text {
 	}
 	into := &recorder{header: http.Header{}}
 	o.handler.ServeHTTP(into, r)
+	if into.body.Len() > 0 && into.header.Get("Content-Type") == "" { // as net/http does, for HEAD too
+		into.header.Set("Content-Type", http.DetectContentType(into.body.Bytes()))
+	}
 	return &text{code: cmp.Or(into.code, http.StatusOK), header: into.header, body: into.body.Bytes()}
 }
 
