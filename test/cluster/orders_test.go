@@ -72,9 +72,9 @@ func eachTrait(all []trait) (pods []*v1.Pod) {
 	return pods
 }
 
-// apart are traits that no pod has both of: when all containers start again, a sidecar that exits once
+// neverBoth are traits that no pod has both of: when all containers start again, a sidecar that exits once
 // has been started once more here than under the kubelet.
-var apart = map[string]string{"sidecar-killed": "rule-all", "rule-all": "sidecar-killed"}
+var neverBoth = map[string]string{"sidecar-killed": "rule-all", "rule-all": "sidecar-killed"}
 
 // severalTraits are so many pods, with some traits each by chance.
 func severalTraits(random *rand.Rand, all []trait, several int) (pods []*v1.Pod) {
@@ -83,7 +83,7 @@ func severalTraits(random *rand.Rand, all []trait, several int) (pods []*v1.Pod)
 		names, refused := []string{}, false
 		for range 2 + random.IntN(4) {
 			one := all[random.IntN(len(all))]
-			if slices.Contains(names, one.name) || slices.Contains(names, apart[one.name]) ||
+			if slices.Contains(names, one.name) || slices.Contains(names, neverBoth[one.name]) ||
 				refused && one.refused {
 				continue // of two reasons to refuse a pod either agent says another one
 			}
