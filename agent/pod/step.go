@@ -4,8 +4,6 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
-
-	"github.com/numalet/numalet/topology/podspec"
 )
 
 // Step is the next record of a pod after an event, and what is to be done, in order. An event that
@@ -146,36 +144,6 @@ func (s *step) begin(e Event) {
 	s.do(Effect{Kind: Write, Status: StatusPending})
 	s.infeasible(resized)
 	s.submit(e.Runtime)
-}
-
-// accept takes the spec of an event, but for resources of which the pod was admitted with others. It
-// reports whether the spec asks for others than before.
-func (s *step) accept(e Event) (resized bool) {
-	admitted, was := e.Runtime.Admitted, s.Pod
-	switch s.State {
-	case None, Deciding, Rejected:
-	default:
-		own := podspec.ResourcesOf(s.Pod)
-		admitted = &own
-	}
-	if s.Wanted != nil {
-		was = s.Wanted
-	}
-	s.Pod, s.Wanted = e.Pod, nil
-	if admitted == nil {
-		return false
-	}
-	if s.Pod = admitted.In(e.Pod); s.Pod == e.Pod {
-		return false
-	}
-	s.Wanted = e.Pod
-	return was == nil || podspec.ResourcesOf(was).In(e.Pod) != e.Pod
-}
-
-func (s *step) infeasible(resized bool) {
-	if resized {
-		s.do(Effect{Kind: Infeasible})
-	}
 }
 
 // submit asks admission for the pod. One that has ended, under an earlier run of the agent or by

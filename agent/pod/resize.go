@@ -1,0 +1,33 @@
+package pod
+
+import "github.com/numalet/numalet/topology/podspec"
+
+// accept takes the spec of an event, but for resources of which the pod was admitted with others. It
+// reports whether the spec asks for others than before.
+func (s *step) accept(e Event) (resized bool) {
+	admitted, was := e.Runtime.Admitted, s.Pod
+	switch s.State {
+	case None, Deciding, Rejected:
+	default:
+		own := podspec.ResourcesOf(s.Pod)
+		admitted = &own
+	}
+	if s.Wanted != nil {
+		was = s.Wanted
+	}
+	s.Pod, s.Wanted = e.Pod, nil
+	if admitted == nil {
+		return false
+	}
+	if s.Pod = admitted.In(e.Pod); s.Pod == e.Pod {
+		return false
+	}
+	s.Wanted = e.Pod
+	return was == nil || podspec.ResourcesOf(was).In(e.Pod) != e.Pod
+}
+
+func (s *step) infeasible(resized bool) {
+	if resized {
+		s.do(Effect{Kind: Infeasible})
+	}
+}
