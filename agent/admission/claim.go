@@ -19,9 +19,9 @@ type turn struct {
 	at  int
 	// ahead is what is only counted of the claims of those who came before.
 	ahead v1.ResourceList
-	// front is the ledger without the claims and guesses of those behind, but for claims to what is recorded of a
-	// pod from before a reboot: nobody else gets that before it is dropped. settled is the one without
-	// the pods that hold nothing any more to the kubelet.
+	// front ignores claims and guesses of later pods, except claims to what was recorded before a
+	// reboot: nobody else gets that before it is dropped. settled ignores the pods that to the kubelet
+	// hold nothing any more.
 	front, settled partial
 	line           line
 	// displaced: the pods behind look for a place again.
@@ -96,8 +96,8 @@ func (a *admitter) reconsider(e *entry, d *Decision, t *turn) {
 	}
 }
 
-// soon is what a pod that may not wait gets as soon as pods that have ended are cleared away and
-// their releases recorded, and plugins have heard of them. The kubelet takes devices back in memory,
+// soon plans for a pod that may not wait as if pods that have ended were cleared away, their releases
+// recorded, and plugins had heard of them. The kubelet takes devices back in memory,
 // as soon as a pod is no longer active: to it they are free.
 func (a *admitter) soon(e *entry, t *turn) (held allocation.Pod, ok bool) {
 	goesNow := func(o *entry) bool { return o.goesNow() }

@@ -122,7 +122,7 @@ func (a *admitter) exchanged(e *entry, gets allocation.Pod, at int) (exchange, b
 	return x, true
 }
 
-// exchangedIn is what the pod has with other devices of a resource.
+// exchangedIn replaces devices of a resource among what the pod has, each by the one in swaps.
 func exchangedIn(p allocation.Pod, r deviceplugin.Resource,
 	swaps map[string]string) allocation.Pod {
 	p.Containers = maps.Clone(p.Containers)
