@@ -14,7 +14,6 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/utils/cpuset"
 
-	"github.com/numalet/numalet/agent/admission"
 	"github.com/numalet/numalet/agent/checkpoints"
 	"github.com/numalet/numalet/agent/devices"
 	"github.com/numalet/numalet/agent/explain"
@@ -201,8 +200,8 @@ func openRoutes(n node, p parts) []server.Route {
 		server.JSONRoute("/problems", func() any { return problems(p) }),
 		devices.ListRoute(deviceConfig(n, p)),
 		n.events.Route(),
-		admission.FreeRoute(p.queue),
-		admission.Route(p.queue, n.name, p.knows,
+		fit.FreeRoute(p.queue),
+		explain.Route(p.queue, n.name, p.knows,
 			func(namespace, name string) explain.Remarks { return amiss(n, p, namespace, name) }),
 		fit.Route(p.queue, p.plugins, n.cfg.RefuseUnknownFields),
 	}

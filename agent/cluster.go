@@ -11,7 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/kubeapi"
 	"github.com/numalet/numalet/agent/kubeapi/nodes"
@@ -61,12 +61,12 @@ func fromAPI(all []cri.Pod) (out []types.UID) {
 
 // flaws refuses pods of the API server that are against a rule that the node relies on. Manifests
 // are refused when they are read.
-func flaws(a admission.Attempt) *admission.Refusal {
+func flaws(a decide.Attempt) *decide.Refusal {
 	if a.Pod.Annotations[source.AnnotationSource] != source.APISource {
 		return nil
 	}
 	if why := source.Flaw(a.Pod); why != "" {
-		return &admission.Refusal{Reason: source.FailedValidation, Message: why}
+		return &decide.Refusal{Reason: source.FailedValidation, Message: why}
 	}
 	return nil
 }
@@ -164,7 +164,7 @@ func nodeFacts(n node, p parts, owned *nodes.Owned) func() nodestatus.Facts {
 			Capacity: h.Capacity, Allocatable: h.Allocatable,
 			Devices: owned.Devices(p.plugins.Inventory()), Info: info, Port: port,
 			Runtime: nodestatus.Runtime{
-				Images: state.Images, Handlers: handlers(state.Handlers),
+				Images: state.Images, Handlers: runtimeHandlers(state.Handlers),
 				SupplementalGroupsPolicy: state.SupplementalGroupsPolicy,
 			},
 			Addresses: nodestatus.Addresses{All: n.host.addresses.OfNode(),
@@ -196,7 +196,7 @@ func providedIP(cfg *config.Config) string {
 	return strings.Join(out, ",")
 }
 
-func handlers(of []cri.RuntimeHandler) []v1.NodeRuntimeHandler {
+func runtimeHandlers(of []cri.RuntimeHandler) []v1.NodeRuntimeHandler {
 	out := make([]v1.NodeRuntimeHandler, 0, len(of))
 	for _, h := range of {
 		out = append(out, v1.NodeRuntimeHandler{Name: h.Name,

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/numalet/numalet/agent/addresses"
-	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/lifecycle"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/runtimeup"
@@ -78,11 +78,11 @@ func TestFlaws(t *testing.T) {
 	bad := podFrom(source.APISource)
 	bad.Spec.TerminationGracePeriodSeconds = new(int64)
 	bad.Spec.SecurityContext = &v1.PodSecurityContext{}
-	got := flaws(admission.Attempt{Pod: bad})
+	got := flaws(decide.Attempt{Pod: bad})
 	if got == nil || got.Reason != source.FailedValidation || got.Message == "" || got.Wait {
 		t.Errorf("a pod without a name, a UID and containers: %+v", got)
 	}
-	if got := flaws(admission.Attempt{Pod: podFrom(source.FileSource)}); got != nil {
+	if got := flaws(decide.Attempt{Pod: podFrom(source.FileSource)}); got != nil {
 		t.Errorf("a static pod: %+v", got)
 	}
 }

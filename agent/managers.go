@@ -16,6 +16,8 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/handlers"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/cpupool"
@@ -188,19 +190,19 @@ const messagePreempting = "Preempted in order to admit critical pod"
 func newQueue(n node, p parts, own ownNode, l *links) *admission.Queue {
 	c := admissionConfig(n)
 	c.Store, c.Plugins, c.Node = n.store, p.plugins, own.object
-	c.Reread = func(ctx context.Context, what admission.Stale) {
-		if what == admission.StaleNode {
+	c.Reread = func(ctx context.Context, what decide.Stale) {
+		if what == decide.StaleNode {
 			own.reread(ctx)
 			return
 		}
 		n.hardware.Reread(ctx)
 	}
 	if n.kube != nil {
-		c.Handlers = append(c.Handlers, admission.Claims) // of static pods they have no effect
+		c.Handlers = append(c.Handlers, handlers.Claims) // of static pods they have no effect
 	}
 	c.Handlers = append(c.Handlers,
-		admission.GroupsPolicy(n.runtime.SupplementalGroupsPolicy),
-		admission.AppArmor(enforcesAppArmor("/")))
+		handlers.GroupsPolicy(n.runtime.SupplementalGroupsPolicy),
+		handlers.AppArmor(enforcesAppArmor("/")))
 	c.Report = func(r admission.Result) {
 		p.metrics.Decided(r)
 		l.decisions.Put(r)
@@ -223,17 +225,17 @@ func newQueue(n node, p parts, own ownNode, l *links) *admission.Queue {
 func admissionConfig(n node) admission.Config {
 	return admission.Config{
 		Hardware: n.hardware.Get, Rules: n.rules,
-		Handlers: []admission.Handler{
-			flaws, admission.Placement(n.rules), admission.Sysctls(n.cfg.Kubelet.AllowedUnsafeSysctls),
-			admission.OS, admission.Affinity, admission.Ports, admission.Taints,
-			nodeFeatures(n).Refuse, admission.Volumes(volume.Unsupported),
+		Handlers: []decide.Handler{
+			flaws, handlers.Placement(n.rules), handlers.Sysctls(n.cfg.Kubelet.AllowedUnsafeSysctls),
+			handlers.OS, handlers.Affinity, handlers.Ports, handlers.Taints,
+			nodeFeatures(n).Refuse, handlers.Volumes(volume.Unsupported),
 		},
 		BootID: n.host.bootID, Wait: n.cfg.DevicePlugins.Wait,
 	}
 }
 
 // nodeFeatures are those that the node declares, as of the kubelet's release that it is like.
-func nodeFeatures(n node) admission.Features {
-	return admission.NewFeatures(nodestatus.DeclaredFeatures(n.cfg.Gates),
+func nodeFeatures(n node) handlers.Features {
+	return handlers.NewFeatures(nodestatus.DeclaredFeatures(n.cfg.Gates),
 		version.MustParseGeneric(config.KubeletVersion))
 }

@@ -9,7 +9,7 @@ import (
 
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/machine"
@@ -20,22 +20,22 @@ import (
 // Offline is what admission would decide with on a node of this configuration whose plugins offer
 // the inventory and whose pods are those of the state. No agent runs, and nothing is written.
 func Offline(cfg *config.Config, inventory deviceplugin.Inventory, state allocation.State) (
-	admission.Snapshot, error) {
+	decide.Snapshot, error) {
 	own := *cfg
 	own.Node.HostnameOverride, own.Node.IP = "node", "127.0.0.1" // they play no part
 	n, err := identify(context.Background(), &own)
 	if err != nil {
-		return admission.Snapshot{}, err
+		return decide.Snapshot{}, err
 	}
 	if n.hardware, err = machine.Open(&own); err != nil {
-		return admission.Snapshot{}, err
+		return decide.Snapshot{}, err
 	}
 	if err := checkNodes(inventory, n.hardware.Get().Machine); err != nil {
-		return admission.Snapshot{}, err
+		return decide.Snapshot{}, err
 	}
 	c := admissionConfig(n)
 	c.Store, c.Plugins = allocation.Fixed(state), offlinePlugins{inventory}
-	return admission.Still(c), nil
+	return c.Still(), nil
 }
 
 // checkNodes refuses devices on nodes that the machine does not have.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/cpuset"
 
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/machine"
 )
@@ -50,8 +51,8 @@ func TestWhatRunsIsLetRun(t *testing.T) {
 		},
 		"a check refuses it now": {
 			now: func(c *Config) {
-				c.Handlers = []Handler{func(Attempt) *Refusal {
-					return &Refusal{Reason: "SysctlForbidden"}
+				c.Handlers = []decide.Handler{func(decide.Attempt) *decide.Refusal {
+					return &decide.Refusal{Reason: "SysctlForbidden"}
 				}}
 			},
 			lost: true, want: "a Admit", cpus: 2,

@@ -19,6 +19,8 @@ import (
 	"k8s.io/utils/cpuset"
 	"k8s.io/utils/ptr"
 
+	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/handlers"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/node"
@@ -172,7 +174,7 @@ func (w *world) configure(t *testing.T, c *Config, m *topology.Machine) {
 	c.Rules.Strategy = []topology.Strategy{
 		topology.LowestNodes, topology.Packed, topology.Spread,
 	}[w.IntN(3)]
-	c.Handlers = []Handler{Sysctls(nil)}
+	c.Handlers = []decide.Handler{handlers.Sysctls(nil)}
 	if w.IntN(2) == 0 {
 		c.Wait = 0
 	}
@@ -273,7 +275,7 @@ func (w *world) compare(t *testing.T, pod *v1.Pod, seen map[string]int) {
 		t.Fatal(err)
 	}
 	advised := false
-	d := s.Decide(pod, func(a allocation.Ask) ([]string, error) {
+	d := s.DryRun(pod, func(a allocation.Ask) ([]string, error) {
 		advised = true
 		return w.advice(a.PreferredRequest)
 	})
@@ -302,7 +304,7 @@ func (w *world) compare(t *testing.T, pod *v1.Pod, seen map[string]int) {
 			break
 		}
 	}
-	if d.Outcome != Admit {
+	if d.Outcome != decide.Admit {
 		w.desk.queue.Release(pod.UID)
 		synctest.Wait()
 		return
@@ -348,15 +350,15 @@ func TestSnapshotWaitsForNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 		// What the pod before it is about to get is not to be had.
-		one := s.Decide(pod("b", "cpu=2 example.com/gpu=1"), nil)
-		if one.Outcome != Admit ||
+		one := s.DryRun(pod("b", "cpu=2 example.com/gpu=1"), nil)
+		if one.Outcome != decide.Admit ||
 			!slices.Equal(one.Held.Containers["main"].Devices[0].IDs, []string{"d1"}) {
 			t.Errorf("%+v", one)
 		}
-		if two := s.With(one).Decide(pod("c", "example.com/gpu=1"), nil); two.Outcome != Reject {
+		if two := s.With(one).DryRun(pod("c", "example.com/gpu=1"), nil); two.Outcome != decide.Reject {
 			t.Errorf("a third pod gets %+v", two.Held)
 		}
-		if again := s.Decide(pod("c", "example.com/gpu=1"), nil); again.Outcome != Admit {
+		if again := s.DryRun(pod("c", "example.com/gpu=1"), nil); again.Outcome != decide.Admit {
 			t.Errorf("the first snapshot has changed: %+v", again.Outcome)
 		}
 		d.stop()
@@ -381,12 +383,12 @@ func TestStill(t *testing.T) {
 				"main": {CPUs: cpuset.New(1, 2, 3, 4)},
 			}},
 		}})
-		s := Still(cfg)
-		if got := s.Decide(pod("a", "cpu=3"), nil); got.Outcome != Admit ||
+		s := cfg.Still()
+		if got := s.DryRun(pod("a", "cpu=3"), nil); got.Outcome != decide.Admit ||
 			!got.Held.Containers["main"].CPUs.Equals(cpuset.New(5, 6, 7)) {
 			t.Errorf("three CPUs: %+v %+v", got.Outcome, got.Held)
 		}
-		if got := s.Decide(pod("a", "cpu=3500m"), nil); got.Reason != "OutOfcpu" {
+		if got := s.DryRun(pod("a", "cpu=3500m"), nil); got.Reason != "OutOfcpu" {
 			t.Errorf("more than is left: %+v", got.Outcome)
 		}
 		if err := cfg.Store.Commit(t.Context(), allocation.Change{Drop: "old"}); err == nil {

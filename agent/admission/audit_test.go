@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/topology/memory"
 )
@@ -26,23 +27,23 @@ func audit(t testing.TB, q *Queue) {
 	if len(entries) > 10 {
 		entries = entries[len(entries)-10:]
 	}
-	pass := newTurn(time.Now())
+	pass := newPass(&q.admitter, time.Now())
 	all := wanting(q.admitter.pods.ledger.Resources())
-	for _, e := range append(slices.Clone(entries), &entry{demand: demand{pod: &v1.Pod{}}}) {
+	for _, e := range append(slices.Clone(entries), &entry{record: record{Demand: decide.Demand{Pod: &v1.Pod{}}}}) {
 		at, ahead := slices.Index(q.admitter.pods.order, e), v1.ResourceList{}
 		for i, o := range q.admitter.pods.order {
 			if o.claims() && (i < at || at < 0) {
-				ahead = allocation.AddRequests(ahead, o.requests)
+				ahead = allocation.AddRequests(ahead, o.Requests)
 			}
 		}
 		s := q.admitter.cfg.snapshot(q.admitter.view, q.admitter.pods.ledger)
-		r := request{pod: all, in: e.pod.UID}
-		s.ahead = ahead
+		r := decide.Request{Pod: all, In: e.Pod.UID}
+		s.Ahead = ahead
 		want := q.recounted(e, func(*entry) bool { return true })
 		want.Others = q.counted(e, func(o *entry) bool {
 			return !o.claims() || at < 0 || slices.Index(q.admitter.pods.order, o) < at
 		}).Others
-		same(t, fmt.Sprintf("%q now", e.pod.UID), s.now(&r), want)
+		same(t, fmt.Sprintf("%q now", e.Pod.UID), s.Now(&r), want)
 		if at >= 0 {
 			alone := q.recounted(e, func(o *entry) bool {
 				if o == nil || slices.Index(q.admitter.pods.order, o) < at {
@@ -51,16 +52,16 @@ func audit(t testing.TB, q *Queue) {
 				if !o.claims() {
 					return !o.guesses()
 				}
-				_, recorded := q.admitter.pods.stored.Pods[o.pod.UID]
+				_, recorded := q.admitter.pods.stored.Pods[o.Pod.UID]
 				return recorded
 			})
-			front := pass.front.upTo(at, q.admitter.pods).Beside(e.pod.UID,
+			front := pass.front.upTo(at, q.admitter.pods).Beside(e.Pod.UID,
 				q.admitter.pods.ledger.Resources())
-			same(t, fmt.Sprintf("%q before those behind", e.pod.UID),
+			same(t, fmt.Sprintf("%q before those behind", e.Pod.UID),
 				takenOnly(front.Taken), takenOnly(alone.Taken))
 		}
 		if !e.state.goes() {
-			same(t, fmt.Sprintf("%q later", e.pod.UID), s.later(&r),
+			same(t, fmt.Sprintf("%q later", e.Pod.UID), s.Later(&r),
 				q.recounted(e, func(o *entry) bool { return o != nil && !o.state.goes() }))
 		}
 	}
@@ -97,17 +98,17 @@ func takenOnly(taken allocation.Taken) allocation.Room {
 // that is gone and of which plugins are to hear.
 func (q *Queue) recounted(e *entry, counts func(*entry) bool) allocation.Room {
 	room := q.counted(e, func(o *entry) bool { return counts(o) })
-	known := map[types.UID]bool{e.pod.UID: true}
+	known := map[types.UID]bool{e.Pod.UID: true}
 	var held []allocation.Pod
 	for _, o := range q.admitter.pods.order {
-		known[o.pod.UID] = true
+		known[o.Pod.UID] = true
 		if o == e || !counts(o) {
 			continue
 		}
 		if len(o.has.pod.Containers) > 0 {
 			held = append(held, o.has.pod)
 		}
-		if p, ok := q.admitter.pods.stored.Pods[o.pod.UID]; ok {
+		if p, ok := q.admitter.pods.stored.Pods[o.Pod.UID]; ok {
 			held = append(held, p)
 		}
 	}
@@ -133,17 +134,22 @@ func (q *Queue) counted(e *entry, counts func(*entry) bool) (room allocation.Roo
 		if o == e || !o.counts() || !counts(o) {
 			continue
 		}
-		room.Sharing = room.Sharing || o.shares
+		room.Sharing = room.Sharing || o.Shares
 		switch {
 		case o.state.goes():
-			leaving = allocation.AddRequests(leaving, o.requests)
+			leaving = allocation.AddRequests(leaving, o.Requests)
 		case o.claims():
-			claimed = allocation.AddRequests(claimed, o.requests)
+			claimed = allocation.AddRequests(claimed, o.Requests)
 		default:
-			staying = allocation.AddRequests(staying, o.requests)
+			staying = allocation.AddRequests(staying, o.Requests)
 		}
 	}
-	room.Others = []v1.ResourceList{staying, greater(leaving, claimed)}
+	for name, quantity := range claimed {
+		if other := leaving[name]; quantity.Cmp(other) > 0 {
+			leaving[name] = quantity
+		}
+	}
+	room.Others = []v1.ResourceList{staying, leaving}
 	return room
 }
 

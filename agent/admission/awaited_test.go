@@ -7,6 +7,9 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/handlers"
 )
 
 // A pod that asks for what cannot be had yet holds nothing while it waits, so that others are
@@ -26,7 +29,7 @@ func TestWhatCannotBeHadIsAwaitedWithoutAnything(t *testing.T) {
 				p.offer("example.com/gpu", 4)
 				d := open(t, dir, p, func(c *Config) {
 					c.Wait = time.Minute
-					c.Handlers = []Handler{Claims, Volumes(func(p *v1.Pod) error {
+					c.Handlers = []decide.Handler{handlers.Claims, handlers.Volumes(func(p *v1.Pod) error {
 						if len(p.Spec.Volumes) > 0 {
 							return errors.New("no such volumes")
 						}

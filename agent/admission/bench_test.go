@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/cpuset"
 
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/node"
@@ -59,7 +60,7 @@ func crowded(b *testing.B, pods int) (*Queue, *int) {
 	}
 	settle(b.Context(), q)
 	for _, e := range q.admitter.pods.order {
-		q.left(message{uid: e.pod.UID})
+		q.admitter.tell(b.Context(), e, left{})
 	}
 	wait(b, q, pods, "cpu=500m memory=1Mi example.com/gpu=1")
 	return q, planned
@@ -97,7 +98,7 @@ func counter(b *testing.B, h machine.Hardware, devices int) (*Queue, *int) {
 		Rules:    topology.Rules{Policy: topology.BestEffort},
 		Store:    store, Plugins: p, BootID: "boot", Wait: time.Hour,
 		Report: func(Result) {},
-		Handlers: []Handler{func(Attempt) *Refusal { // called once for each plan
+		Handlers: []decide.Handler{func(decide.Attempt) *decide.Refusal { // called once for each plan
 			planned++
 			return nil
 		}},
@@ -113,13 +114,13 @@ func counter(b *testing.B, h machine.Hardware, devices int) (*Queue, *int) {
 func settle(ctx context.Context, q *Queue) {
 	q.read(ctx)
 	for first := true; first || q.under(); first = false {
-		q.sweep(ctx)
+		q.admitter.sweep(ctx)
 		if q.under() {
 			<-q.admitter.calls.done.Wake()
-			q.finish(ctx)
+			q.admitter.finish(ctx)
 		}
 	}
-	q.sweep(ctx)
+	q.admitter.sweep(ctx)
 }
 
 func (q *Queue) under() bool {
@@ -148,12 +149,12 @@ func BenchmarkRelease(b *testing.B) {
 	released := 0
 	var busy time.Duration
 	for b.Loop() {
-		q.Release(q.admitter.pods.order[0].pod.UID)
+		q.Release(q.admitter.pods.order[0].Pod.UID)
 		q.read(b.Context())
 		<-q.admitter.calls.done.Wake()
 		began := spent(b)
-		q.finish(b.Context())
-		q.sweep(b.Context())
+		q.admitter.finish(b.Context())
+		q.admitter.sweep(b.Context())
 		busy += spent(b) - began
 		b.StopTimer()
 		settle(b.Context(), q)
@@ -177,7 +178,7 @@ func BenchmarkDeviceChange(b *testing.B) {
 		p.offer("example.com/nic", i%7+1)
 		q.Poke()
 		q.read(b.Context())
-		q.sweep(b.Context())
+		q.admitter.sweep(b.Context())
 	}
 	b.ReportMetric(float64((spent(b)-began).Microseconds())/float64(b.N), "cpu-µs/op")
 	b.ReportMetric(float64(*planned)/float64(b.N), "plans/op")
@@ -190,8 +191,8 @@ func BenchmarkPlans(b *testing.B) {
 	*planned = 0
 	began := spent(b)
 	for b.Loop() {
-		q.changes.machine = true
-		q.sweep(b.Context())
+		q.admitter.changes.machine = true
+		q.admitter.sweep(b.Context())
 	}
 	b.ReportMetric(float64((spent(b)-began).Microseconds())/float64(max(*planned, 1)),
 		"cpu-µs/plan")

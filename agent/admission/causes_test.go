@@ -3,6 +3,8 @@ package admission
 import (
 	"fmt"
 	"testing"
+
+	"github.com/numalet/numalet/agent/admission/decide"
 )
 
 // Each cause of a wait for a plugin is news once, and a plugin that has other words each time is
@@ -10,15 +12,15 @@ import (
 func TestCauses(t *testing.T) {
 	var told told
 	for i, step := range []struct {
-		outcome         Outcome
+		outcome         decide.Outcome
 		reason, message string
 		want            bool
 	}{
-		{Wait, ReasonWaitPlugin, "waiting for the plugin to send its devices", true},
-		{Wait, ReasonWaitPlugin, "no answer to Allocate yet", true},
-		{Wait, ReasonWaitPlugin, "waiting for the plugin to send its devices", false},
-		{Wait, ReasonWaitResources, "1 of 2 free", false},
-		{Reject, ReasonWaitPlugin, "the time is over", false},
+		{decide.Wait, decide.ReasonWaitPlugin, "waiting for the plugin to send its devices", true},
+		{decide.Wait, decide.ReasonWaitPlugin, "no answer to Allocate yet", true},
+		{decide.Wait, decide.ReasonWaitPlugin, "waiting for the plugin to send its devices", false},
+		{decide.Wait, decide.ReasonWaitResources, "1 of 2 free", false},
+		{decide.Reject, decide.ReasonWaitPlugin, "the time is over", false},
 	} {
 		r := Result{Outcome: step.outcome, Reason: step.reason, Message: step.message}
 		if got := told.newCause(r); got != step.want {
@@ -27,7 +29,7 @@ func TestCauses(t *testing.T) {
 	}
 	news := 0
 	for i := range 10 * mostCauses {
-		if told.newCause(Result{Outcome: Wait, Reason: ReasonWaitPlugin, Message: fmt.Sprint(i)}) {
+		if told.newCause(Result{Outcome: decide.Wait, Reason: decide.ReasonWaitPlugin, Message: fmt.Sprint(i)}) {
 			news++
 		}
 	}

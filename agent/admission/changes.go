@@ -1,19 +1,17 @@
 package admission
 
 import (
-	"maps"
-	"slices"
+	"context"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/deviceplugin"
-	"github.com/numalet/numalet/topology/podspec"
 )
 
-// changes are what has happened since the pods that wait were looked at last.
+// changes says what has happened since the pods that wait were looked at last.
 type changes struct {
 	// poked: anything may have changed that handlers look at.
 	poked bool
@@ -23,64 +21,40 @@ type changes struct {
 	stays bool
 	// machine: it is another one.
 	machine bool
-	// devices are the resources of which plugins say something else.
+	// devices names the resources of which plugins say something else.
 	devices sets.Set[string]
 }
 
-// look replaces the view. What is different is a change, but for the first view.
-func (c *changes) look(view *view, next view) {
+// look replaces the view, and takes in the differences to the last one. The first view is no change.
+func (c *changes) look(view *decide.View, next decide.View) {
 	before := *view
 	*view = next
-	if before.hardware.Machine == nil {
+	if before.Hardware.Machine == nil {
 		return // no pod was decided on before
 	}
-	c.machine = c.machine || next.hardware.Machine != before.hardware.Machine
-	c.devices = c.devices.Union(differing(before.inventory, next.inventory))
+	c.machine = c.machine || next.Hardware.Machine != before.Hardware.Machine
+	c.devices = c.devices.Union(decide.Differing(before.Inventory, next.Inventory))
 }
 
-// differing names the resources of which not both say the same, as far as plans look at it.
-func differing(before, after deviceplugin.Inventory) sets.Set[string] {
-	out := sets.Set[string]{}
-	for name, a := range after.Resources {
-		b, known := before.Resources[name]
-		if !known || a.Connected != b.Connected || a.Problem != b.Problem ||
-			a.Arriving != b.Arriving || a.Options.Preferred != b.Options.Preferred ||
-			a.Generation != b.Generation {
-			out.Insert(name)
-		}
-	}
-	for name := range before.Resources {
-		if _, known := after.Resources[name]; !known {
-			out.Insert(name)
-		}
-	}
-	for _, refused := range []map[string]string{before.Refused, after.Refused} {
-		for name := range refused {
-			if before.Refused[name] != after.Refused[name] {
-				out.Insert(name)
-			}
-		}
-	}
-	return out
-}
-
-// requeue queues the pods that what has happened may concern, and reports whether there are any.
-// Those whose time is over are queued too, or rejected.
-func (a *admitter) requeue(c changes, now time.Time) (found bool) {
-	var f *free
+// requeue queues the pods that changes may concern, and reports whether there are any. It also
+// queues or rejects those whose time is over.
+func (a *admitter) requeue(ctx context.Context, now time.Time) (found bool) {
+	c := a.changes
+	a.changes = changes{}
+	w := waiters{changes: c, pods: a.pods, view: a.view}
 	if c.freed || c.devices.Len() > 0 {
-		f = freeIn(a.cfg.snapshot(a.view, a.pods.ledger))
+		w.free = decide.FreeIn(a.cfg.snapshot(a.view, a.pods.ledger))
 	}
 	if c.machine {
-		found = a.recheck()
+		found = a.recheck(ctx)
 	}
 	for _, e := range a.pods.order {
-		concerned, expired := a.concerns(c, f, e), a.expired(e, now)
+		concerned, expired := w.concerned(e), e.expired(a.cfg.Wait, now)
 		switch {
 		case expired && (e.state == retrying || e.state == deferred):
-			a.reject(e, e.tries.refusal)
+			a.tell(ctx, e, overdue{})
 		case concerned, expired && e.state == waiting:
-			a.pods.move(e, transition(e.state, change), e.has)
+			a.tell(ctx, e, moved{})
 		default:
 			continue
 		}
@@ -89,108 +63,74 @@ func (a *admitter) requeue(c changes, now time.Time) (found bool) {
 	return found
 }
 
-// concerns reports whether what has happened may change something for a pod. It is asked in the
-// order of arrival.
-func (a *admitter) concerns(c changes, f *free, e *entry) bool {
-	all := c.stays || c.machine
-	switch e.state {
-	case waiting, brief:
-		// To be asked of each of them, in order.
-		fits := f != nil && f.mayHold(e)
-		if all || fits || e.wants(c.devices) && !a.indifferent(e) {
-			return true
-		}
-		nobody := e.told.last.Reason == ReasonWaitResources &&
-			a.pods.ledger.Pods(allocation.Goes) == 0
-		return c.freed && (nobody || e.state == brief)
-	case behind:
-		return all || !a.isBehind(e)
-	case retrying:
-		return all || e.wants(c.devices)
-	case deferred:
-		return all || c.poked || c.freed
-	case heldBack:
-		return all || c.freed || e.wants(c.devices)
-	case admitted:
-		return e.wants(c.devices) && e.isShort()
-	}
-	return false
-}
-
-// recheck takes from the pods that wait what they would not be given on the machine as it is now,
-// such as a thread of a core whose other thread has come online. They look for a place again in the
-// order of arrival. What plugins answered goes too: Allocate is called again. It reports whether
-// there are any.
-func (a *admitter) recheck() (found bool) {
+// recheck takes from the pods that wait what the machine would not give them any more, such as a
+// thread of a core whose other thread has come online. They look for a place again in the order of
+// arrival, and Allocate is called again. It reports whether there are any.
+func (a *admitter) recheck(ctx context.Context) (found bool) {
 	for _, e := range a.pods.order {
-		if e.runs || a.view.sound(e.pod, e.has.pod) {
+		if e.runs || a.view.Sound(e.Pod, e.has.pod) {
 			continue
 		}
 		switch e.state {
 		case queued, waiting, brief, retrying:
-			a.pods.give(e, queued, reservation{kind: claim})
+			a.tell(ctx, e, remade{})
 			found = true
 		}
 	}
 	return found
 }
 
-// demandOf is what the pod requests of the node as it is.
-func (c *Config) demandOf(pod *v1.Pod) demand {
-	return demandOf(pod, c.Hardware().CPUs)
+// waiters finds the pods that changes concern. It is asked about each in the order of arrival.
+type waiters struct {
+	changes
+	pods *pods
+	view decide.View
+	// free is what nobody has; nil: no more than before. ahead sums the claims of the pods asked
+	// about before.
+	free  *decide.Free
+	ahead v1.ResourceList
 }
 
-// sound reports whether each container of the pod might be given these CPUs on the machine as it is
-// now.
-func (v view) sound(pod *v1.Pod, p allocation.Pod) bool {
-	if v.hardware.CPUs == nil {
-		return true
-	}
-	cpus := v.hardware.CPUs.For(podspec.CPURules(pod))
-	for _, c := range p.Containers {
-		if !cpus.Whole(c.CPUs) {
-			return false
+// concerned reports whether the changes may change something for the pod.
+func (w *waiters) concerned(e *entry) bool {
+	all := w.stays || w.machine
+	switch e.state {
+	case waiting, brief:
+		// To be asked of each of them, in order.
+		fits := w.fits(e)
+		if all || fits || e.Wants(w.devices) && !w.indifferent(e) {
+			return true
 		}
+		nobody := e.cause == decide.ReasonWaitResources &&
+			w.pods.ledger.Pods(allocation.Goes) == 0
+		return w.freed && (nobody || e.state == brief)
+	case behind:
+		return all || !w.pods.isBehind(e)
+	case retrying:
+		return all || e.Wants(w.devices)
+	case deferred:
+		return all || w.poked || w.freed
+	case heldBack:
+		return all || w.freed || e.Wants(w.devices)
+	case admitted:
+		return e.Wants(w.devices) && e.isShort()
 	}
-	return true
+	return false
 }
 
-// withoutAway is the pod without the answers of plugins that are away: where pods do not wait, one that
-// does not run any more is started by what its plugins say now, as by the kubelet.
-func (v view) withoutAway(p allocation.Pod) allocation.Pod {
-	away := func(d allocation.DeviceSet) bool { return !v.inventory.Resources[d.Resource].Connected }
-	for name, c := range p.Containers {
-		if slices.ContainsFunc(c.Devices, away) {
-			p.Containers = maps.Clone(p.Containers)
-			c.Devices = slices.Clone(c.Devices)
-			for i := range c.Devices {
-				if away(c.Devices[i]) {
-					c.Devices[i].Answer = nil
-				}
-			}
-			p.Containers[name] = c
-		}
-	}
-	return p
-}
-
-// indifferent reports whether other devices change nothing for a pod without room: it waits for
-// what terminating pods hold, and its claim is good.
-func (a *admitter) indifferent(e *entry) bool {
-	if e.told.last.Reason != ReasonWaitResources {
+// fits reports whether the pod, which has a claim, may have a place.
+func (w *waiters) fits(e *entry) bool {
+	if w.free == nil {
 		return false
 	}
-	own, _ := a.pods.ledger.Get(e.pod.UID)
-	for name, ids := range own.Assigned.Devices {
-		r := a.view.inventory.Resources[name]
-		if !r.Connected {
-			return false
-		}
-		for id := range ids {
-			if d, found := r.Find(id); !found || !d.Healthy {
-				return false
-			}
-		}
-	}
-	return true
+	fits := w.free.MayHold(e.Demand, w.ahead)
+	w.ahead = allocation.AddRequests(w.ahead, e.Requests)
+	return fits
+}
+
+// indifferent reports whether other devices change nothing for a pod without a place: it waits for
+// what terminating pods hold, and its claim is good.
+func (w *waiters) indifferent(e *entry) bool {
+	own, _ := w.pods.ledger.Get(e.Pod.UID)
+	return e.cause == decide.ReasonWaitResources && w.view.Healthy(own.Assigned.Devices)
 }

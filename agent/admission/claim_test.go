@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/deviceplugin"
 )
@@ -24,7 +25,7 @@ func (d *desk) outcomes() map[string]string {
 	out := map[string]string{}
 	for _, line := range d.hear() {
 		words := strings.Fields(strings.ReplaceAll(line, ":", ""))
-		if words[1] == string(Wait) {
+		if words[1] == string(decide.Wait) {
 			out[words[0]] = words[1] + " " + words[2]
 			continue
 		}
@@ -61,9 +62,9 @@ func roomy(pods int64) func(*Config) {
 }
 
 const (
-	forResources = "Wait " + ReasonWaitResources
-	forPlugin    = "Wait " + ReasonWaitPlugin
-	forDevices   = "Wait " + ReasonWaitDevices
+	forResources = "Wait " + decide.ReasonWaitResources
+	forPlugin    = "Wait " + decide.ReasonWaitPlugin
+	forDevices   = "Wait " + decide.ReasonWaitDevices
 )
 
 // What becomes free piece by piece goes to the pod that waits for it, not to smaller ones that come

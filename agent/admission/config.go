@@ -7,32 +7,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
-	"github.com/numalet/numalet/agent/explain"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/topology"
-)
-
-// Outcome is what admission says of a pod.
-type Outcome string
-
-// The outcomes. Wait may be followed by any outcome, Admit and Reject only by Released, which is
-// the last: nothing of the pod is held any more, and that is recorded.
-const (
-	Admit    Outcome = "Admit"
-	Wait     Outcome = "Wait"
-	Reject   Outcome = "Reject"
-	Released Outcome = "Released"
-)
-
-// Reasons of pods that wait.
-const (
-	ReasonWaitPlugin    = "WaitingForDevicePlugin"
-	ReasonWaitResources = "WaitingForResources"
-	ReasonWaitDevices   = "WaitingForHealthyDevices"
-	ReasonWaitStore     = "WaitingForStateFile"
-	ReasonHeld          = explain.ReasonHeld
 )
 
 // Plugins is what admission asks of the device plugins.
@@ -49,12 +28,12 @@ type Config struct {
 	Hardware func() machine.Hardware
 	// Reread has the machine or the node's object looked at again; after it returns, Hardware or Node
 	// has what was found. nil: there is nothing to look at.
-	Reread func(ctx context.Context, what Stale)
+	Reread func(ctx context.Context, what decide.Stale)
 	// Node is the node's object, for handlers, nil as long as it is not known; nil: it never is.
 	// After a change, Poke.
 	Node     func() *v1.Node
 	Rules    topology.Rules
-	Handlers []Handler // in order
+	Handlers []decide.Handler // in order
 	Store    *allocation.Store
 	Plugins  Plugins
 	// BootID is the kernel's boot id now.
@@ -77,11 +56,43 @@ func (c *Config) mayWant(resource string) bool {
 	return c.Plugins.Inventory().WantsReleased(resource) != deviceplugin.ReleasedUnwanted
 }
 
+// Preemption is of a pod that makes way for a critical one, and why.
+type Preemption struct {
+	Victim, Critical *v1.Pod
+	// Resource is the first that the critical pod lacks.
+	Resource v1.ResourceName
+}
+
+func (c *Config) view() decide.View {
+	v := decide.View{Hardware: c.Hardware(), Inventory: c.Plugins.Inventory()}
+	if c.Node != nil {
+		v.Node = c.Node()
+	}
+	return v
+}
+
+func (c *Config) snapshot(v decide.View, l allocation.Ledger) decide.Snapshot {
+	return decide.Snapshot{
+		View: v, Rules: c.Rules, Handlers: c.Handlers, Ledger: l,
+		Ahead: l.Requests(allocation.Claims), Patient: c.Wait > 0,
+	}
+}
+
+// Still returns what a pod is decided with on a node at rest that runs the pods of the store.
+func (c *Config) Still() decide.Snapshot {
+	return c.snapshot(c.view(), allocation.Ledger{}).Still(c.Store.State().List())
+}
+
+// demandOf returns what the pod requests of the node as it is.
+func (c *Config) demandOf(pod *v1.Pod) decide.Demand {
+	return decide.DemandOf(pod, c.Hardware().CPUs)
+}
+
 // Result is an outcome with the words for it; Admit has some only for a pod that lacks something.
 type Result struct {
 	// Pod is as it was submitted; of one that was not, Released has the UID.
 	Pod             *v1.Pod
-	Outcome         Outcome
+	Outcome         decide.Outcome
 	Reason, Message string
 	// Explained is the gist of the explanation of Wait and Reject, for the log and the event.
 	Explained string

@@ -17,6 +17,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"k8s.io/utils/cpuset"
 
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/node"
@@ -149,7 +150,7 @@ func open(t *testing.T, dir string, p *plugins, change func(*Config)) *desk {
 		Rules:    topology.Rules{Policy: topology.None, Scope: topology.ContainerScope},
 		Store:    store, Plugins: p, BootID: "boot-1", Wait: 2 * time.Minute,
 		Report: func(r Result) {
-			if r.Outcome == Released {
+			if r.Outcome == decide.Released {
 				d.released.Add(1)
 				return
 			}

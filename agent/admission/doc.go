@@ -1,17 +1,21 @@
-// Package admission decides, pod by pod, between three outcomes: admit, wait because, reject.
+// Package admission admits pods, has them wait, or rejects them.
 //
-// decide is the whole of a decision: a pure function of a Snapshot (the node, the handlers and the
-// allocation.Ledger of what pods have) and a request. The queue calls it for the pods that it
-// knows, and Snapshot.Decide for those of a dry run.
+// Three rooms share the work:
 //
-// One goroutine owns the queue. It decides and reserves in the order in which pods arrived, and
-// never waits for anything: what takes time, a plugin's answer or the durable commit, is done by a
-// goroutine per pod that sends back what came of it. So a plugin that hangs holds up the pods that
-// need it, and no others.
+//   - decide decides on one pod: a pure function of a Snapshot (the node, the handlers and the
+//     allocation.Ledger of what pods have) and a Request.
+//   - handlers has the checks that come before resources, a function each.
+//   - This package has the queue. record.step is the life of one pod: a pure function of its record
+//     and an event, which returns the next record and effects. The admitter tells records of events and
+//     carries the effects out. A pass asks for the decisions, in the order of arrival.
+//
+// One goroutine, Run, owns all of it and never waits: a goroutine for each pod asks plugins and
+// commits assignments, and sends an event back. So a plugin that hangs holds up the pods that need it,
+// and no others.
 //
 //	    Submit
-//	      v            a preference is wanted      memory is short
-//	.-> queued <------------------------> asking, rereading
+//	      v       advice is wanted   something may be stale
+//	.-> queued <-------------------> asking, rereading
 //	|     |
 //	|     | others are asked about
 //	|<----|------> behind
@@ -33,30 +37,26 @@
 //	|     |------> rejected
 //	'<----'------> heldBack    (others of its controller were rejected lately)
 //
-// The table of events, which is in transition:
+// event.go lists every event and effect. Of the events, four depend on the state alone (state.next):
 //
-//   - Leaving takes from a pod without a place what it has: withdrawn. What a goroutine has begun
-//     is waited for: finishing, and then terminating or withdrawn.
-//   - Release drops what is recorded, from any state. What a goroutine has begun is ended and
-//     waited for before: canceling. A release that is under way is not begun again.
-//   - When the time of a state is over, a retrying pod and one that is held back are queued, an
-//     unreleased one released again, and a waiting one queued to be rejected. The deadline rejects
-//     those that are retrying or deferred.
-//   - A change (something is free, a plugin, the machine, Poke) queues the pods that it may
-//     concern. One that stands behind another is queued when it is known what that gets.
-//   - An answer of a goroutine counts if it is of the last call for the pod, in a state that has
-//     one under way. Any other one is late, and changes nothing.
+//   - Leaving withdraws a pod without a place. A call under way is waited for: the pod is finishing, and
+//     then terminating or withdrawn.
+//   - Release drops what is recorded, from any state. A call under way is canceled and waited for first.
+//   - When the time of a state is over, a pod that is retrying or held back is queued, an unreleased one
+//     released again, and a waiting one queued to be rejected.
+//   - A change (something is free, a plugin, the machine, Poke) queues the pods that it may concern. A
+//     pod behind another is queued once it is known what that gets.
 //
-// While it is not admitted a pod has one of three reservations. A claim, while it waits, is what
-// nobody who comes later gets; terminating pods may have it still. A tentative one, while a plugin
-// is asked or the pod stands in line for that, is a guess: what it would get without the answer. It
-// counts for those only who come later, and nobody is turned away for it. What is assigned, while
-// Allocate and the commit run or are tried again, is its own. A claim that breaks is replaced by
-// another, if need be one of those of the pods behind. Devices of which a plugin has a preference may be exchanged for
-// others on the same nodes.
+// An answer counts if it is that of the pod's last call. A late one changes nothing.
 //
-// A pod that ran before, with its sandbox alive and its assignment recorded under this boot, is
-// adopted: no plan, no Allocate, no write. One that is alive and has no record is planned like any
-// other, but what stops the plan does not stop the pod: it is admitted with nothing of its own, and
-// a warning says what it lacks.
+// A pod that is not admitted has one of three reservations. A claim, while it waits, goes to nobody who
+// comes later; terminating pods may hold it still. A tentative one, while a plugin is asked or the pod
+// stands in line, is a guess: it counts only for those who come later, and nobody is rejected for it.
+// An assigned one, while Allocate and the commit run or are tried again, is the pod's own. A pod whose
+// claim breaks gets another, if need be one of the pods behind. Devices of which a plugin has a
+// preference may be exchanged for others on the same nodes.
+//
+// A pod that ran before, with its sandbox alive and its assignment recorded under this boot, is adopted:
+// no plan, no Allocate, no write. One that is alive and has no record is planned like any other, but is
+// admitted even without a plan, with a warning that says what it lacks.
 package admission

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/numalet/numalet/agent/admission/decide"
 )
 
 // explained is the text of the explanation of a pod, "none" without one.
@@ -70,9 +72,9 @@ func TestExplanationOfWhatIsNotPlanned(t *testing.T) {
 		p.offer("example.com/gpu", 1)
 		p.allocate = func(context.Context, string, []string) error { return errors.New("no luck") }
 		d := open(t, dir, p, func(c *Config) {
-			c.Handlers = []Handler{func(a Attempt) *Refusal {
+			c.Handlers = []decide.Handler{func(a decide.Attempt) *decide.Refusal {
 				if a.Pod.Name == "bad" {
-					return &Refusal{Reason: "SysctlForbidden", Message: "not this one"}
+					return &decide.Refusal{Reason: "SysctlForbidden", Message: "not this one"}
 				}
 				return nil
 			}}

@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/cpuset"
 
+	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/handlers"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
@@ -24,7 +26,7 @@ func isolating(t *testing.T, isolated ...int) func(*Config) {
 			t.Fatal(err)
 		}
 		cfg.Hardware = func() machine.Hardware { return h }
-		cfg.Handlers = []Handler{Placement(cfg.Rules)}
+		cfg.Handlers = []decide.Handler{handlers.Placement(cfg.Rules)}
 	}
 }
 
@@ -58,7 +60,7 @@ func TestIsolatedCPUsAreCountedApart(t *testing.T) {
 		d.queue.Submit(isolated("b", "cpu=3"), false)
 		synctest.Wait()
 		said := d.hear()
-		if len(said) != 1 || !strings.HasPrefix(said[0], "b Wait: "+ReasonWaitResources+
+		if len(said) != 1 || !strings.HasPrefix(said[0], "b Wait: "+decide.ReasonWaitResources+
 			": not enough isolated cpus") {
 			t.Fatalf("said %q", said)
 		}
@@ -86,9 +88,9 @@ func TestPlacementOfCPUs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	with, without := Attempt{CPUs: apart}, Attempt{CPUs: static}
+	with, without := decide.Attempt{CPUs: apart}, decide.Attempt{CPUs: static}
 	for _, c := range []struct {
-		on                        Attempt
+		on                        decide.Attempt
 		limits, annotation, value string
 		want                      string // "": it passes
 	}{
@@ -97,17 +99,17 @@ func TestPlacementOfCPUs(t *testing.T) {
 		{without, "cpu=1", podspec.AnnotationWholeCores, "true", ""},
 		{with, "cpu=1", podspec.AnnotationIsolated, "yes", `"yes" is neither true nor false`},
 		{without, "cpu=1", podspec.AnnotationIsolated, "true", "this node keeps no CPUs isolated"},
-		{Attempt{}, "cpu=1", podspec.AnnotationIsolated, "true", "cpuManagerPolicy is none"},
-		{Attempt{}, "cpu=1", podspec.AnnotationWholeCores, "true", "cpuManagerPolicy is none"},
+		{decide.Attempt{}, "cpu=1", podspec.AnnotationIsolated, "true", "cpuManagerPolicy is none"},
+		{decide.Attempt{}, "cpu=1", podspec.AnnotationWholeCores, "true", "cpuManagerPolicy is none"},
 		{with, "cpu=100m", podspec.AnnotationIsolated, "true", "no container of the pod asks for CPUs"},
 		{with, "cpu=100m", podspec.AnnotationWholeCores, "true", "no container of the pod asks for"},
 	} {
 		c.on.Pod = annotated(pod("a", c.limits), c.annotation, c.value)
-		r := Placement(topology.Rules{})(c.on)
+		r := handlers.Placement(topology.Rules{})(c.on)
 		switch {
 		case c.want == "" && r != nil:
 			t.Errorf("%s=%s with %s: %s", c.annotation, c.value, c.limits, r.Message)
-		case c.want != "" && (r == nil || r.Reason != ReasonPlacement ||
+		case c.want != "" && (r == nil || r.Reason != handlers.ReasonPlacement ||
 			!strings.HasPrefix(r.Message, "annotation "+c.annotation+": ") ||
 			!strings.Contains(r.Message, c.want)):
 			t.Errorf("%s=%s with %s: %+v, want %s", c.annotation, c.value, c.limits, r, c.want)

@@ -3,6 +3,8 @@ package admission
 import (
 	"sync/atomic"
 	"testing"
+
+	"github.com/numalet/numalet/agent/admission/decide"
 )
 
 // What plugins said before the first pod came is no news to it, and devices that a pod without room
@@ -14,7 +16,7 @@ func TestNothingIsPlannedInVain(t *testing.T) {
 		var planned atomic.Int64
 		d := open(t, dir, p, func(c *Config) {
 			roomy(100)(c)
-			c.Handlers = []Handler{func(Attempt) *Refusal { // called once for each plan
+			c.Handlers = []decide.Handler{func(decide.Attempt) *decide.Refusal { // called once for each plan
 				planned.Add(1)
 				return nil
 			}}

@@ -9,6 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/handlers"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/deviceplugin"
 )
@@ -67,7 +69,7 @@ func TestNoWaitWaitsForPodsThatHaveEnded(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
 		p := &plugins{}
 		p.offer("example.com/gpu", 2)
-		d := open(t, dir, p, func(c *Config) { c.Wait, c.Handlers = 0, []Handler{Ports} })
+		d := open(t, dir, p, func(c *Config) { c.Wait, c.Handlers = 0, []decide.Handler{handlers.Ports} })
 		defer d.stop()
 		port := func(uid string) *v1.Pod {
 			p := pod(uid, "cpu=1")

@@ -1,25 +1,33 @@
 package admission
 
 import (
+	"context"
 	"reflect"
 	"slices"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 )
 
-// pods are those that admission knows, and the ledger of what they and those have that only the
-// store knows. What an entry has of the node changes here only, so that the ledger follows.
+// entry is a pod in admission: its record, the call that works for it, and what was said of it.
+type entry struct {
+	record
+	told told
+	// call numbers the pod's calls: the answer of any but the last is late. cancel ends the last.
+	call   int
+	cancel context.CancelFunc
+}
+
+// pods holds the pods that admission knows, and the ledger of what they and the pods that only the
+// store knows have. A record changes in set only, so that the ledger follows.
 type pods struct {
 	order  []*entry // of arrival
 	byUID  map[types.UID]*entry
 	stored allocation.State // as it is in the ledger
 	ledger allocation.Ledger
 	bootID string
-	// freed: something was given back, held or claimed, since this was last set to false.
-	freed bool
 }
 
 func newPods(bootID string) *pods {
@@ -29,31 +37,31 @@ func newPods(bootID string) *pods {
 // find returns nil for a pod that is not known.
 func (p *pods) find(uid types.UID) *entry { return p.byUID[uid] }
 
-func (p *pods) add(e *entry) {
+func (p *pods) add(r record) *entry {
+	e := &entry{record: r}
 	p.order = append(p.order, e)
-	p.byUID[e.pod.UID] = e
-	p.account(e.pod.UID)
+	p.byUID[e.Pod.UID] = e
+	p.account(e.Pod.UID)
+	return e
 }
 
 func (p *pods) remove(e *entry) {
-	p.freed = p.freed || e.counts()
 	p.order = slices.DeleteFunc(p.order, func(o *entry) bool { return o == e })
-	delete(p.byUID, e.pod.UID)
-	p.account(e.pod.UID)
+	delete(p.byUID, e.Pod.UID)
+	p.account(e.Pod.UID)
 }
 
-// resubmit replaces what a pod requests.
-func (p *pods) resubmit(e *entry, d demand) {
-	e.demand = d
-	p.account(d.pod.UID)
+func (p *pods) set(e *entry, r record) {
+	e.record = r
+	p.account(r.Pod.UID)
 }
 
-// follow takes over what was recorded since.
-func (p *pods) follow(state allocation.State) {
+// follow takes over what was recorded since, and reports whether plugins have heard of releases.
+func (p *pods) follow(state allocation.State) (heard bool) {
 	before := p.stored
 	p.stored = state
 	if state.Version == before.Version && before.Pods != nil {
-		return
+		return false
 	}
 	for uid := range before.Pods {
 		if _, kept := state.Pods[uid]; !kept {
@@ -65,13 +73,14 @@ func (p *pods) follow(state allocation.State) {
 			p.account(uid)
 		}
 	}
-	p.followOwed(before.Owed, state.Owed)
+	return p.followOwed(before.Owed, state.Owed)
 }
 
-// followOwed takes over what plugins are still to hear of: until then nobody is given it.
-func (p *pods) followOwed(before, now []allocation.Owed) {
+// followOwed takes over the releases of which plugins are still to hear: until then nobody is given
+// these devices.
+func (p *pods) followOwed(before, now []allocation.Owed) (changed bool) {
 	if reflect.DeepEqual(before, now) {
-		return
+		return false
 	}
 	for _, o := range before {
 		p.ledger = p.ledger.Without(o.Entry())
@@ -81,7 +90,7 @@ func (p *pods) followOwed(before, now []allocation.Owed) {
 			Standing: allocation.Goes, Assigned: o.Taken(),
 		})
 	}
-	p.freed = true
+	return true
 }
 
 // account brings the ledger up to date with a pod.
@@ -100,63 +109,13 @@ func (p *pods) account(uid types.UID) {
 	}
 }
 
-// accounted is what a pod has of the node, of which that much is recorded.
-func (e *entry) accounted(stored allocation.Pod) (out allocation.Entry) {
-	switch {
-	case e.state.goes():
-		out.Standing = allocation.Goes
-	case e.claims():
-		out.Standing = allocation.Claims
-	}
-	if e.counts() {
-		out.Requests, out.Shares, out.Ports, out.Rank = e.requests, e.shares, e.ports, e.rank
-	}
-	out.Assigned = allocation.TakenBy(e.has.pod, stored)
-	return out
-}
-
-// move gives the pod another state and reservation.
-func (p *pods) move(e *entry, to state, has reservation) {
-	if to != e.state {
-		e.tries.due = time.Time{}
-	}
-	e.state, e.has = to, has
-	p.account(e.pod.UID)
-}
-
-// give is move for a reservation that may be less than the pod had: others may wait for that.
-func (p *pods) give(e *entry, to state, has reservation) {
-	counted, before := e.counts(), e.has.pod.Containers
-	p.move(e, to, has)
-	if counted && (!e.counts() || !reflect.DeepEqual(before, has.pod.Containers)) {
-		p.freed = true
-	}
-}
-
-// leave has the pod give back what it has: it terminates.
-func (p *pods) leave(e *entry) {
-	switch to := transition(e.state, leave); to {
-	case stay:
-	case withdrawn:
-		p.drop(e, to)
-	default:
-		p.move(e, to, e.has)
-	}
-}
-
-// drop takes from the pod all that admission lets it have but what is recorded.
-func (p *pods) drop(e *entry, to state) {
-	e.preferences = preferences{}
-	p.give(e, to, reservation{})
-}
-
-// own is what is assigned to the pod, else what is recorded of it. After a reboot the intent counts
-// and the plugins' answers do not.
+// own returns what is assigned to the pod, else what is recorded of it. After a reboot the intent
+// counts and the plugins' answers do not.
 func (p *pods) own(e *entry) allocation.Pod {
 	if e.has.kind == assigned && e.isReserved() {
 		return e.has.pod
 	}
-	held := p.stored.Pods[e.pod.UID]
+	held := p.stored.Pods[e.Pod.UID]
 	if p.isVoid(held) {
 		held.Containers = allocation.WithoutAnswers(held.Containers)
 	}
@@ -166,4 +125,26 @@ func (p *pods) own(e *entry) allocation.Pod {
 // isVoid reports whether the plugins' answers were given under another boot.
 func (p *pods) isVoid(held allocation.Pod) bool {
 	return !held.IsEmpty() && held.BootID != p.bootID
+}
+
+// isBehind reports whether the pod still has a reason to stand in line.
+func (p *pods) isBehind(e *entry) bool {
+	o := p.find(e.after)
+	return o != nil && o.unsettled()
+}
+
+func (p *pods) request(e *entry) decide.Request {
+	r := decide.Request{
+		Pod: e.Pod, In: e.Pod.UID, Own: p.own(e), Runs: e.runs,
+		Advice: e.preferences.Advice, Silent: e.preferences.Silent, MadeWay: e.tries.madeWay,
+	}
+	if e.claims() {
+		r.Claimed, r.Claim = true, e.has.pod
+	}
+	return r
+}
+
+// anyGoesNow reports whether to the kubelet a pod holds nothing any more that still does here.
+func (p *pods) anyGoesNow() bool {
+	return slices.ContainsFunc(p.order, func(e *entry) bool { return e.goesNow() })
 }

@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/handlers"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -35,72 +37,72 @@ func TestPredicates(t *testing.T) {
 		"that the pod didn't tolerate"
 	for _, tt := range []struct {
 		name    string
-		handler Handler
+		handler decide.Handler
 		change  func(*v1.Pod)
 		want    string
 	}{
-		{"windows", OS, func(p *v1.Pod) { p.Spec.OS = &v1.PodOS{Name: v1.Windows} },
+		{"windows", handlers.OS, func(p *v1.Pod) { p.Spec.OS = &v1.PodOS{Name: v1.Windows} },
 			"PodOSNotSupported: Failed to admit pod as the OS field doesn't match node OS"},
-		{"labelled windows", OS, func(p *v1.Pod) {
+		{"labelled windows", handlers.OS, func(p *v1.Pod) {
 			p.Labels = map[string]string{v1.LabelOSStable: "windows"}
 		},
 			"PodOSSelectorNodeLabelDoesNotMatch: Failed to admit pod as the " +
 				"`kubernetes.io/os` label doesn't match node label"},
-		{"linux", OS, func(p *v1.Pod) { p.Spec.OS = &v1.PodOS{Name: v1.Linux} }, ""},
-		{"selector", Affinity, func(p *v1.Pod) {
+		{"linux", handlers.OS, func(p *v1.Pod) { p.Spec.OS = &v1.PodOS{Name: v1.Linux} }, ""},
+		{"selector", handlers.Affinity, func(p *v1.Pod) {
 			p.Spec.NodeSelector = map[string]string{"disk": "hdd"}
 		}, noMatch},
-		{"selected", Affinity, func(p *v1.Pod) {
+		{"selected", handlers.Affinity, func(p *v1.Pod) {
 			p.Spec.NodeSelector = map[string]string{"disk": "ssd"}
 		}, ""},
-		{"affinity", Affinity, func(p *v1.Pod) {
+		{"affinity", handlers.Affinity, func(p *v1.Pod) {
 			p.Spec.Affinity = needs("cores", v1.NodeSelectorOpGt, "8")
 		}, noMatch},
-		{"affine", Affinity, func(p *v1.Pod) {
+		{"affine", handlers.Affinity, func(p *v1.Pod) {
 			p.Spec.Affinity = needs("cores", v1.NodeSelectorOpGt, "7")
 		}, ""},
-		{"no affinity at all", Affinity, func(p *v1.Pod) {
+		{"no affinity at all", handlers.Affinity, func(p *v1.Pod) {
 			p.Spec.Affinity = needs("cores", "Nonsense", "7")
 		}, noMatch},
-		{"tainted", Taints, func(*v1.Pod) {}, tainted},
-		{"tolerates another", Taints, func(p *v1.Pod) {
+		{"tainted", handlers.Taints, func(*v1.Pod) {}, tainted},
+		{"tolerates another", handlers.Taints, func(p *v1.Pod) {
 			p.Spec.Tolerations = []v1.Toleration{{Key: "b", Value: "y"}}
 		}, tainted},
-		{"tolerates", Taints, func(p *v1.Pod) {
+		{"tolerates", handlers.Taints, func(p *v1.Pod) {
 			p.Spec.Tolerations = []v1.Toleration{{Key: "b", Operator: v1.TolerationOpExists}}
 		}, ""},
-		{"static", Taints, func(p *v1.Pod) {
+		{"static", handlers.Taints, func(p *v1.Pod) {
 			p.Annotations = map[string]string{podspec.AnnotationSource: "file"}
 		}, ""},
-		{"strict groups", GroupsPolicy(false), func(p *v1.Pod) {
+		{"strict groups", handlers.GroupsPolicy(false), func(p *v1.Pod) {
 			p.Spec.SecurityContext.SupplementalGroupsPolicy =
 				ptr.To(v1.SupplementalGroupsPolicyStrict)
 		}, "SupplementalGroupsPolicyNotSupported: SupplementalGroupsPolicy=Strict is not " +
 			"supported in this node"},
-		{"merged groups", GroupsPolicy(false), func(p *v1.Pod) {
+		{"merged groups", handlers.GroupsPolicy(false), func(p *v1.Pod) {
 			p.Spec.SecurityContext.SupplementalGroupsPolicy =
 				ptr.To(v1.SupplementalGroupsPolicyMerge)
 		}, ""},
-		{"strict groups, known", GroupsPolicy(true), func(p *v1.Pod) {
+		{"strict groups, known", handlers.GroupsPolicy(true), func(p *v1.Pod) {
 			p.Spec.SecurityContext.SupplementalGroupsPolicy =
 				ptr.To(v1.SupplementalGroupsPolicyStrict)
 		}, ""},
-		{"profile of the pod", AppArmor(false), func(p *v1.Pod) {
+		{"profile of the pod", handlers.AppArmor(false), func(p *v1.Pod) {
 			p.Spec.SecurityContext.AppArmorProfile =
 				apparmor(v1.AppArmorProfileTypeRuntimeDefault)
 		}, noAppArmor},
-		{"profile of a container", AppArmor(false), func(p *v1.Pod) {
+		{"profile of a container", handlers.AppArmor(false), func(p *v1.Pod) {
 			p.Spec.Containers[0].SecurityContext = &v1.SecurityContext{
 				AppArmorProfile: apparmor(v1.AppArmorProfileTypeLocalhost)}
 		}, noAppArmor},
-		{"profile of an annotation", AppArmor(false), func(p *v1.Pod) {
+		{"profile of an annotation", handlers.AppArmor(false), func(p *v1.Pod) {
 			p.Annotations = map[string]string{
 				"container.apparmor.security.beta.kubernetes.io/c": "runtime/default"}
 		}, noAppArmor},
-		{"no profile", AppArmor(false), func(p *v1.Pod) {
+		{"no profile", handlers.AppArmor(false), func(p *v1.Pod) {
 			p.Spec.SecurityContext.AppArmorProfile = apparmor(v1.AppArmorProfileTypeUnconfined)
 		}, ""},
-		{"enforced", AppArmor(true), func(p *v1.Pod) {
+		{"enforced", handlers.AppArmor(true), func(p *v1.Pod) {
 			p.Spec.SecurityContext.AppArmorProfile =
 				apparmor(v1.AppArmorProfileTypeRuntimeDefault)
 		}, ""},
@@ -109,14 +111,14 @@ func TestPredicates(t *testing.T) {
 			Containers: []v1.Container{{Name: "c"}}}}
 		tt.change(p)
 		got := ""
-		if r := tt.handler(Attempt{Pod: p, Node: node}); r != nil {
+		if r := tt.handler(decide.Attempt{Pod: p, Node: node}); r != nil {
 			got = r.Reason + ": " + r.Message
 		}
 		if got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
-		if r := tt.handler(Attempt{Pod: p}); r != nil &&
-			(r.Reason == ReasonNodeAffinity || r.Reason == ReasonTaints) {
+		if r := tt.handler(decide.Attempt{Pod: p}); r != nil &&
+			(r.Reason == handlers.ReasonNodeAffinity || r.Reason == handlers.ReasonTaints) {
 			t.Errorf("%s: refused for a node that is not known", tt.name)
 		}
 	}
@@ -131,7 +133,7 @@ func TestPorts(t *testing.T) {
 	}
 	bubble(t, func(t *testing.T, dir string) {
 		d := open(t, dir, &plugins{}, func(c *Config) {
-			c.Wait, c.Handlers = time.Minute, []Handler{Ports}
+			c.Wait, c.Handlers = time.Minute, []decide.Handler{handlers.Ports}
 		})
 		defer d.stop()
 		d.queue.Submit(with("a", 80), false)
@@ -169,7 +171,7 @@ func TestPortsOfSeveral(t *testing.T) {
 		{[]*allocation.Entry{goes, stays, goes}, "refused"},
 	} {
 		got := "nil"
-		if r := Ports(Attempt{Pod: p, Others: slices.Values(tt.others)}); r != nil {
+		if r := handlers.Ports(decide.Attempt{Pod: p, Others: slices.Values(tt.others)}); r != nil {
 			got = map[bool]string{true: "waits", false: "refused"}[r.Wait]
 		}
 		if got != tt.want {
@@ -182,7 +184,7 @@ func TestPortsOfSeveral(t *testing.T) {
 // others would make way for it.
 func TestTwoFaults(t *testing.T) {
 	bubble(t, func(t *testing.T, dir string) {
-		d := preemptions(t, dir, func(c *Config) { c.Wait, c.Handlers = 0, []Handler{Ports} })
+		d := preemptions(t, dir, func(c *Config) { c.Wait, c.Handlers = 0, []decide.Handler{handlers.Ports} })
 		defer d.stop()
 		withPort := func(p *v1.Pod) *v1.Pod {
 			p.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80}}
@@ -192,7 +194,8 @@ func TestTwoFaults(t *testing.T) {
 		d.queue.Submit(withPort(pod("b", "cpu=6500m")), false)
 		d.queue.Submit(withPort(pod("c", "cpu=500m")), false)
 		d.queue.Submit(withPort(critical("d", "cpu=6500m", 2_000_001_000)), false)
-		const ports = " Reject: NodePorts: " + predicatePorts
+		const ports = " Reject: NodePorts: Predicate NodePorts failed: node(s) didn't have free ports " +
+			"for the requested pod ports"
 		d.expect("a Admit", "b Reject: OutOfcpu: Node didn't have enough resource: cpu, requested: "+
 			"6500, used: 1500, capacity: 7000", "c"+ports, "d"+ports)
 	})

@@ -11,6 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/handlers"
 	"github.com/numalet/numalet/agent/machine"
 )
 
@@ -31,7 +33,7 @@ func TestTheMachineIsLookedAtAgain(t *testing.T) {
 		{"pages were added", ms, true, "hugepages-2Mi=4Mi", "a Admit", ms, 1},
 		{"none were", ms, false, "hugepages-2Mi=4Mi", refused, ms, 1},
 		{"the look takes too long", time.Hour, true, "hugepages-2Mi=4Mi", refused,
-			rereadTimeout, 1},
+			time.Second, 1},
 		{"memory is lacking", ms, false, "memory=17Gi",
 			"a Reject: OutOfmemory: Node didn't have enough resource: memory, " +
 				"requested: 18253611008, used: 0, capacity: 17179869184", ms, 1},
@@ -49,8 +51,8 @@ func TestTheMachineIsLookedAtAgain(t *testing.T) {
 					cfg.Wait = 0
 					first := cfg.Hardware()
 					cfg.Hardware = func() machine.Hardware { return withPages(first, grown.Load()) }
-					cfg.Reread = func(ctx context.Context, what Stale) {
-						if what != StaleMachine {
+					cfg.Reread = func(ctx context.Context, what decide.Stale) {
+						if what != decide.StaleMachine {
 							t.Errorf("looked at %v", what)
 						}
 						asked.Add(1)
@@ -98,10 +100,10 @@ func TestTheNodeIsLookedAtAgain(t *testing.T) {
 			var node atomic.Pointer[v1.Node]
 			node.Store(&v1.Node{})
 			d := open(t, dir, &plugins{}, func(cfg *Config) {
-				cfg.Handlers = []Handler{Affinity}
+				cfg.Handlers = []decide.Handler{handlers.Affinity}
 				cfg.Node = node.Load
-				cfg.Reread = func(_ context.Context, what Stale) {
-					if what != StaleNode {
+				cfg.Reread = func(_ context.Context, what decide.Stale) {
+					if what != decide.StaleNode {
 						t.Errorf("looked at %v", what)
 					}
 					asked.Add(1)

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"github.com/numalet/numalet/agent/admission/decide"
 )
 
 func TestRestart(t *testing.T) {
@@ -83,7 +85,7 @@ func TestWaitsForPodsThatOnlyTheStoreKnows(t *testing.T) {
 				d.queue.Submit(pod("new", "cpu=6"), false)
 				synctest.Wait()
 				said := d.hear()
-				if len(said) != 1 || !strings.HasPrefix(said[0], "new Wait: "+ReasonWaitResources) {
+				if len(said) != 1 || !strings.HasPrefix(said[0], "new Wait: "+decide.ReasonWaitResources) {
 					t.Fatalf("said %q, want that new waits for resources", said)
 				}
 				if !desired {

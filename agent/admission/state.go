@@ -2,94 +2,95 @@ package admission
 
 import "fmt"
 
-// state is how far admission has come with a pod.
+// state says how far admission has come with a pod.
 type state int
 
 const (
-	// queued: it is decided on at its turn. Until then it keeps what it has.
+	// queued: the pod is decided on at its turn, and keeps until then what it has.
 	queued state = iota
 	// asking: a plugin is asked for its preference.
 	asking
-	// behind: it stands in line behind a pod that plugins are asked about.
+	// behind: the pod stands in line behind one that plugins are asked about.
 	behind
-	// rereading: the machine is looked at again.
+	// rereading: the machine or the node's object is read again.
 	rereading
-	// allocating: its plugins' Allocate is called and its assignment is recorded.
+	// allocating: the plugins' Allocate is called and the assignment recorded.
 	allocating
-	// waiting: it has a claim, and no place until something changes.
+	// waiting: the pod has a claim, and no place until something changes.
 	waiting
-	// brief: as waiting, whatever its deadline: for pods that have ended, since to the kubelet what
-	// they held is free, or for pods that make way for one that is critical.
+	// brief: as waiting, without a deadline: the pod waits for pods that have ended, whose holdings
+	// are free to the kubelet, or for pods that make way for it.
 	brief
-	// retrying: a plugin or the store failed and is tried again; it keeps its reservation.
+	// retrying: a plugin or the store failed and is tried again; the pod keeps its reservation.
 	retrying
-	// deferred: a handler has it wait; it has nothing.
+	// deferred: a handler lets the pod wait; it has nothing.
 	deferred
-	// heldBack: it has no place and is not rejected yet, since other pods of its controller were; it has
-	// nothing.
+	// heldBack: the pod has no place and nothing. It is rejected later, since other pods of its
+	// controller were rejected lately.
 	heldBack
-	// admitted: it holds its assignment.
+	// admitted: the pod holds its assignment.
 	admitted
-	// rejected: it has nothing, and is remembered so that it is not decided on twice.
+	// rejected: the pod has nothing, and is remembered so that it is not decided on twice.
 	rejected
-	// terminating: it was admitted and terminates; what it holds will be free.
+	// terminating: the pod was admitted and terminates; what it holds will be free.
 	terminating
-	// withdrawn: it terminates and had no place.
+	// withdrawn: the pod terminates and had no place.
 	withdrawn
-	// finishing: it terminates, and what asking, rereading or allocating began is under way.
+	// finishing: the pod terminates while asking, rereading or allocating is under way.
 	finishing
-	// canceling: it was released, and what was under way is being ended.
+	// canceling: the pod was released while a call was under way, which is being ended.
 	canceling
-	// releasing: what is recorded of it is being dropped.
+	// releasing: the store drops what it has of the pod.
 	releasing
-	// unreleased: dropping it failed and is tried again.
+	// unreleased: dropping failed and is tried again.
 	unreleased
 )
 
-// event is what happens to a pod from outside. What a goroutine brings back is no event of the
-// table: it depends on the answer.
-type event int
+// prompt is an event whose next state depends on the state alone.
+type prompt int
 
 const (
-	leave   event = iota // it has begun to terminate
-	release              // what it has is given back
-	timeUp               // the time that its state has is over
-	change               // something changed that it may have waited for
+	leaving prompt = iota // the pod has begun to terminate
+	release               // what it has is given back
+	timeUp                // the time of its state is over
+	changed               // something changed that it may have waited for
 )
 
-// stay: the event changes nothing in that state, such as one that comes late.
-const stay state = -1
-
-// transition is the table of states and events; doc.go has it as a picture.
-func transition(s state, ev event) state {
+// next returns the state after a prompt; ok is false if the prompt changes nothing in this state,
+// such as one that comes late.
+func (s state) next(p prompt) (next state, ok bool) {
+	const stay = state(-1)
+	var row [4]state
 	switch s {
-	//                         leave        release     timeUp     change
+	//                  leaving      release    timeUp     changed
 	case queued, rejected:
-		return [...]state{withdrawn, releasing, stay, stay}[ev]
+		row = [...]state{withdrawn, releasing, stay, stay}
 	case asking, rereading, allocating:
-		return [...]state{finishing, canceling, stay, stay}[ev]
+		row = [...]state{finishing, canceling, stay, stay}
 	case waiting, retrying, deferred, heldBack:
-		return [...]state{withdrawn, releasing, queued, queued}[ev]
+		row = [...]state{withdrawn, releasing, queued, queued}
 	case brief, behind:
-		return [...]state{withdrawn, releasing, stay, queued}[ev]
+		row = [...]state{withdrawn, releasing, stay, queued}
 	case admitted:
-		return [...]state{terminating, releasing, stay, queued}[ev]
+		row = [...]state{terminating, releasing, stay, queued}
 	case terminating, withdrawn:
-		return [...]state{stay, releasing, stay, stay}[ev]
+		row = [...]state{stay, releasing, stay, stay}
 	case finishing:
-		return [...]state{stay, canceling, stay, stay}[ev]
+		row = [...]state{stay, canceling, stay, stay}
 	case canceling, releasing:
-		return [...]state{stay, stay, stay, stay}[ev]
+		row = [...]state{stay, stay, stay, stay}
 	case unreleased:
-		return [...]state{stay, stay, releasing, stay}[ev]
+		row = [...]state{stay, stay, releasing, stay}
+	default:
+		panic(fmt.Sprintf("admission: state %d", s))
 	}
-	panic(fmt.Sprintf("admission: state %d", s))
+	return row[p], row[p] != stay
 }
 
 // goes reports whether the pod will give back what it has.
 func (s state) goes() bool { return s >= terminating }
 
-// goesNow reports whether the pod is gone, and that what it held is free is being recorded.
+// goesNow reports whether the pod is gone and its release is being recorded.
 func (s state) goesNow() bool { return s == canceling || s == releasing }
 
 // underWay reports whether a goroutine works for the pod.

@@ -6,25 +6,27 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/admission/decide"
 )
 
 // From every state events lead to Released, and none of them back to a pod that does not go.
 func TestTransitions(t *testing.T) {
 	for s := queued; s <= unreleased; s++ {
-		if to := transition(s, leave); to != stay && !to.goes() || to == stay && !s.goes() {
-			t.Errorf("Leaving makes %d %d", s, to)
+		if to, ok := s.next(leaving); ok && !to.goes() || !ok && !s.goes() {
+			t.Errorf("leaving makes %d %d", s, to)
 		}
-		if to := transition(s, release); to == stay {
+		if to, ok := s.next(release); !ok {
 			if !s.goesNow() && s != unreleased {
-				t.Errorf("Release changes nothing in %d", s)
+				t.Errorf("release changes nothing in %d", s)
 			}
 		} else if !to.goesNow() || s.underWay() != (to == canceling) {
-			t.Errorf("Release makes %d %d", s, to)
+			t.Errorf("release makes %d %d", s, to)
 		}
-		for _, ev := range []event{timeUp, change} {
-			to := transition(s, ev)
-			if s.underWay() && to != stay || to != stay && s.goes() != to.goes() {
-				t.Errorf("event %d makes %d %d", ev, s, to)
+		for _, p := range []prompt{timeUp, changed} {
+			to, ok := s.next(p)
+			if ok && (s.underWay() || s.goes() != to.goes()) {
+				t.Errorf("prompt %d makes %d %d", p, s, to)
 			}
 		}
 	}
@@ -33,10 +35,10 @@ func TestTransitions(t *testing.T) {
 // A handler may have a pod wait for a condition of the node: it has nothing meanwhile, is checked
 // again at a poke and rejected at its deadline.
 func TestAHandlerHasAPodWait(t *testing.T) {
-	pressure := func(a Attempt) *Refusal {
+	pressure := func(a decide.Attempt) *decide.Refusal {
 		for _, c := range a.Node.Status.Conditions {
 			if c.Type == v1.NodeDiskPressure && c.Status == v1.ConditionTrue {
-				return &Refusal{Reason: "NodeHadCondition", Message: "disk is short", Wait: true}
+				return &decide.Refusal{Reason: "NodeHadCondition", Message: "disk is short", Wait: true}
 			}
 		}
 		return nil
@@ -46,7 +48,7 @@ func TestAHandlerHasAPodWait(t *testing.T) {
 			status := v1.ConditionTrue
 			conditions := make(chan v1.ConditionStatus, 1)
 			d := open(t, dir, &plugins{}, func(c *Config) {
-				c.Wait, c.Handlers = wait, []Handler{pressure}
+				c.Wait, c.Handlers = wait, []decide.Handler{pressure}
 				c.Node = func() *v1.Node {
 					select {
 					case status = <-conditions:

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
@@ -98,7 +99,7 @@ func (w *walk) owed(all *sums) {
 		for _, e := range w.desk.queue.admitter.pods.order {
 			had := allocation.TakenBy(e.has.pod).Devices[o.Resource]
 			if had.HasAny(o.IDs...) && !e.claims() && !e.runs {
-				w.failf("%s is given %v of %s, which are owed to its plugin", e.pod.UID, had, o.Resource)
+				w.failf("%s is given %v of %s, which are owed to its plugin", e.Pod.UID, had, o.Resource)
 			}
 		}
 	}
@@ -126,9 +127,9 @@ func (w *walk) entries(all *sums) {
 	w.lines()
 	var reserved sums
 	for _, e := range w.desk.queue.admitter.pods.order {
-		t := w.find(e.pod.UID)
+		t := w.find(e.Pod.UID)
 		if t == nil {
-			w.failf("the queue has %s, which was released", e.pod.UID)
+			w.failf("the queue has %s, which was released", e.Pod.UID)
 			continue
 		}
 		if e.state == admitted || e.state == terminating || len(e.has.pod.Containers) == 0 {
@@ -155,10 +156,10 @@ func (w *walk) lines() {
 	a := &w.desk.queue.admitter
 	for _, e := range a.pods.order {
 		if e.guesses() && !e.unsettled() {
-			w.failf("%s has a guess in state %d", e.pod.UID, e.state)
+			w.failf("%s has a guess in state %d", e.Pod.UID, e.state)
 		}
-		if e.state == behind && !a.isBehind(e) {
-			w.failf("%s stands in line behind nobody", e.pod.UID)
+		if e.state == behind && !a.pods.isBehind(e) {
+			w.failf("%s stands in line behind nobody", e.Pod.UID)
 		}
 		if e.state == behind {
 			w.seen["in line"]++
@@ -166,11 +167,11 @@ func (w *walk) lines() {
 		if e.state != asking {
 			continue
 		}
-		for _, name := range a.contested(e) {
+		for _, name := range a.view.Contested(e.Demand) {
 			if other, taken := turns[name]; taken {
-				w.failf("%s and %s have the turn for %s", other, e.pod.UID, name)
+				w.failf("%s and %s have the turn for %s", other, e.Pod.UID, name)
 			}
-			turns[name] = e.pod.UID
+			turns[name] = e.Pod.UID
 		}
 	}
 }
@@ -260,7 +261,7 @@ func (w *walk) free(held sums) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	room := s.now(&request{pod: wanting(s.ledger.Resources())})
+	room := s.Now(&decide.Request{Pod: wanting(s.Ledger.Resources())})
 	if got := maskOf(room.Taken.CPUs); got != held.cpus {
 		w.failf("CPUs %s are taken to the next pod, want %s", got.set(), held.cpus.set())
 	}
@@ -316,7 +317,7 @@ func (w *walk) free(held sums) {
 
 // decided checks that a pod without a final word has a reason to wait.
 func (w *walk) decided(t *tenant) {
-	if !t.known || t.leaving || t.said == Admit || t.said == Reject {
+	if !t.known || t.leaving || t.said == decide.Admit || t.said == decide.Reject {
 		return
 	}
 	if w.owes(t) {
@@ -337,7 +338,7 @@ func (w *walk) decided(t *tenant) {
 	if t.inflight && w.slow(t) || w.wait == 0 && w.owes(t) || w.inLine(t) {
 		return // whatever was said of it before
 	}
-	if t.said == Wait {
+	if t.said == decide.Wait {
 		if no := w.mayWait(t); no != "" {
 			w.failf("%s waits with %s, and %s", t.uid, t.reason, no)
 		}

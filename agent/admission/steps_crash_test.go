@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing/synctest"
 
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cri"
 	"github.com/numalet/numalet/topology/files"
@@ -28,7 +29,7 @@ func (w *walk) fall(all bool) {
 	w.heal()
 	for _, t := range slices.Clone(w.tenants) {
 		t.alive = t.alive && !all && w.r.IntN(8) > 0
-		t.desired = t.desired && (!t.leaving && t.said != Reject || t.again)
+		t.desired = t.desired && (!t.leaving && t.said != decide.Reject || t.again)
 		t.known, t.leaving, t.ended, t.again, t.going = false, false, false, false, false
 		t.keeps = false
 		if t.held == nil && !t.desired {
@@ -255,7 +256,7 @@ func (w *walk) submitAll() {
 	keeps := w.steady()
 	for _, ran := range []bool{true, false} {
 		for _, t := range w.tenants {
-			had := t.said == Admit
+			had := t.said == decide.Admit
 			if !t.desired || t.known || had != ran || w.r.IntN(6) == 0 {
 				continue
 			}
@@ -272,11 +273,11 @@ func (w *walk) steady() bool {
 	var sum amount
 	n := int64(0)
 	for _, t := range w.tenants {
-		lost := t.held == nil && t.said == Admit && t.desired && !t.alive && w.site.assigns(t.order)
+		lost := t.held == nil && t.said == decide.Admit && t.desired && !t.alive && w.site.assigns(t.order)
 		if lost || t.held != nil && t.held.epoch != w.site.epoch {
 			return false
 		}
-		if t.said == Admit && t.desired {
+		if t.said == decide.Admit && t.desired {
 			sum = sum.plus(t.total(w.site, false))
 			n++
 		}

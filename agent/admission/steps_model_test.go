@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/topology/memory"
 )
@@ -22,7 +23,7 @@ type tenant struct {
 	desired, known, leaving, ended, going, again bool
 	alive                                        bool // its sandbox
 	// said is admission's last word, since when it has been asked.
-	said   Outcome
+	said   decide.Outcome
 	reason string
 	since  time.Time
 	owedAt time.Time // when a plugin was seen last that was still to hear of what the pod wants
@@ -324,7 +325,7 @@ func (w *walk) memoryFits(t *tenant, g *grant) {
 // mayWait tells why a pod may wait with that reason; no: it may not.
 func (w *walk) mayWait(t *tenant) (no string) {
 	switch t.reason {
-	case ReasonWaitResources:
+	case decide.ReasonWaitResources:
 		for _, o := range w.tenants {
 			if o != t && (o.leaving || o.going || o.held != nil && !o.known) {
 				return ""
@@ -334,7 +335,7 @@ func (w *walk) mayWait(t *tenant) (no string) {
 			return ""
 		}
 		return "nobody terminates"
-	case ReasonWaitDevices, ReasonWaitPlugin:
+	case decide.ReasonWaitDevices, decide.ReasonWaitPlugin:
 		if w.owes(t) {
 			return ""
 		}
@@ -344,7 +345,7 @@ func (w *walk) mayWait(t *tenant) (no string) {
 			}
 		}
 		return "all of its plugins are well"
-	case ReasonWaitStore:
+	case decide.ReasonWaitStore:
 		if w.broken {
 			return ""
 		}

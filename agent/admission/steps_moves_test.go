@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 )
 
@@ -98,7 +99,7 @@ func (w *walk) pick(is func(*tenant) bool) *tenant {
 
 func (w *walk) leave() bool {
 	t := w.pick(func(t *tenant) bool {
-		return t.known && !t.leaving && (t.said == Admit || t.held != nil)
+		return t.known && !t.leaving && (t.said == decide.Admit || t.held != nil)
 	})
 	if t == nil {
 		return false
@@ -121,7 +122,7 @@ func (w *walk) force() bool {
 
 func (w *walk) withdraw() bool {
 	return w.end(w.pick(func(t *tenant) bool {
-		return t.known && !t.again && (t.said == Wait || t.said == Reject)
+		return t.known && !t.again && (t.said == decide.Wait || t.said == decide.Reject)
 	}))
 }
 
@@ -154,7 +155,7 @@ func (w *walk) releases(t *tenant) {
 
 // again has a source desire a pod that terminates: it is submitted when it is released.
 func (w *walk) again() bool {
-	t := w.pick(func(t *tenant) bool { return t.said == Admit && t.known && t.leaving && !t.again })
+	t := w.pick(func(t *tenant) bool { return t.said == decide.Admit && t.known && t.leaving && !t.again })
 	if t == nil {
 		return false
 	}

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/deviceplugin/holder"
@@ -181,7 +182,7 @@ func (p *stepPlugins) healthy(device string) bool {
 // ails reports whether a plugin has what the reason says.
 func (p *stepPlugins) ails(at int, reason string) bool {
 	of := p.Inventory().Resources[stepResources[at]]
-	if reason == ReasonWaitDevices && of.Connected {
+	if reason == decide.ReasonWaitDevices && of.Connected {
 		return slices.ContainsFunc(of.Devices, func(d *deviceplugin.Device) bool {
 			return !d.Healthy
 		})

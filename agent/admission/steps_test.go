@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/agent/mailbox"
@@ -98,8 +99,8 @@ func (y *tally) check(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"Admit", "Reject", "Wait " + ReasonWaitPlugin, "Wait " + ReasonWaitResources,
-		"Wait " + ReasonWaitDevices, "Wait " + ReasonWaitStore, "kept its own", "adopted",
+		"Admit", "Reject", "Wait " + decide.ReasonWaitPlugin, "Wait " + decide.ReasonWaitResources,
+		"Wait " + decide.ReasonWaitDevices, "Wait " + decide.ReasonWaitStore, "kept its own", "adopted",
 		"has CPUs", "isolated CPUs", "padded CPUs", "has memory", "has devices", "commit torn",
 		"told of releases", "waited for a release", "in line", "question without an answer",
 	} {
@@ -295,7 +296,7 @@ func (w *walk) hear() {
 	for _, r := range said {
 		w.tell("  %s: %s %s %s", r.Pod.UID, r.Outcome, r.Reason, r.Message)
 		t := w.find(r.Pod.UID)
-		if r.Outcome == Released {
+		if r.Outcome == decide.Released {
 			w.told(r.Pod.UID)
 			continue
 		}
@@ -303,20 +304,20 @@ func (w *walk) hear() {
 		case t == nil || t.going:
 			w.failf("%s of %s, which was released", r.Outcome, r.Pod.UID)
 			continue
-		case t.said == Admit || t.said == Reject:
+		case t.said == decide.Admit || t.said == decide.Reject:
 			w.failf("%s of %s after %s", r.Outcome, t.uid, t.said)
-		case t.alive && r.Outcome != Admit:
+		case t.alive && r.Outcome != decide.Admit:
 			w.failf("%s of %s, which runs", r.Outcome, t.uid)
-		case r.Outcome == Wait && w.wait == 0 && !w.slow(t) &&
+		case r.Outcome == decide.Wait && w.wait == 0 && !w.slow(t) &&
 			!strings.Contains(r.Message, "knows of the release"):
 			w.failf("%s waits, though nobody may", t.uid)
 		}
 		t.said, t.reason = r.Outcome, r.Reason
 		switch r.Outcome {
-		case Admit:
+		case decide.Admit:
 			admitted = append(admitted, t)
 			w.seen["Admit"]++
-		case Wait:
+		case decide.Wait:
 			w.seen["Wait "+r.Reason]++
 		default:
 			w.seen["Reject"]++
@@ -405,7 +406,7 @@ func (w *walk) fits(last *tenant) {
 	var sum amount
 	n := int64(0)
 	for _, t := range w.tenants {
-		if t.known && t.said == Admit {
+		if t.known && t.said == decide.Admit {
 			sum = sum.plus(t.total(w.site, true))
 			n++
 		}

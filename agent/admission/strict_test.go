@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/utils/cpuset"
 
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/machine"
 	"github.com/numalet/numalet/cpumanager"
 )
@@ -52,7 +53,7 @@ func TestExclusiveCPUsLeaveSome(t *testing.T) {
 		d.queue.Submit(pod("next", "cpu=7"), false)
 		synctest.Wait()
 		said := d.hear()
-		if len(said) != 1 || !strings.HasPrefix(said[0], "next Wait: "+ReasonWaitResources) {
+		if len(said) != 1 || !strings.HasPrefix(said[0], "next Wait: "+decide.ReasonWaitResources) {
 			t.Fatalf("said %q, want next to wait", said)
 		}
 		d.queue.Release("shares")

@@ -4,10 +4,13 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/handlers"
 )
 
 func TestSysctls(t *testing.T) {
-	check := Sysctls([]string{"kernel.msg*", "net.core.somaxconn"})
+	check := handlers.Sysctls([]string{"kernel.msg*", "net.core.somaxconn"})
 	for _, test := range []struct {
 		sysctl           string
 		hostNet, hostIPC bool
@@ -37,7 +40,7 @@ func TestSysctls(t *testing.T) {
 			},
 		}}
 		got := ""
-		if r := check(Attempt{Pod: pod}); r != nil {
+		if r := check(decide.Attempt{Pod: pod}); r != nil {
 			got = r.Message
 			if r.Reason != "SysctlForbidden" {
 				t.Errorf("%s: reason %s", test.sysctl, r.Reason)
@@ -47,7 +50,7 @@ func TestSysctls(t *testing.T) {
 			t.Errorf("%+v: %q", test, got)
 		}
 	}
-	if r := check(Attempt{Pod: &v1.Pod{}}); r != nil {
+	if r := check(decide.Attempt{Pod: &v1.Pod{}}); r != nil {
 		t.Errorf("a pod without sysctls: %v", r)
 	}
 }

@@ -179,3 +179,21 @@ type Change struct {
 	Owe    []Owed
 	Settle Owed
 }
+
+// Overlaps reports whether both cannot be had at once. Of memory on a common node it says so although
+// there may be enough for both.
+func (t Taken) Overlaps(other Taken) bool {
+	if !t.CPUs.Intersection(other.CPUs).IsEmpty() {
+		return true
+	}
+	for resource, ids := range t.Devices {
+		if ids.HasAny(other.Devices[resource].UnsortedList()...) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(t.Memory, func(a memory.Block) bool {
+		return slices.ContainsFunc(other.Memory, func(b memory.Block) bool {
+			return a.Resource == b.Resource && !a.Nodes.Intersect(b.Nodes).IsEmpty()
+		})
+	})
+}

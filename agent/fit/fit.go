@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/explain"
 	"github.com/numalet/numalet/agent/machine"
@@ -31,7 +31,7 @@ type Question struct {
 	// Most: as many copies as fit, at most Copies.
 	Most bool
 	// Ask gets a plugin's preference; nil: none is asked.
-	Ask admission.Ask
+	Ask decide.Ask
 }
 
 // ParseCount reads how many copies are asked for: a number, "max" for as many as fit, "" for one.
@@ -102,7 +102,7 @@ type Container struct {
 
 // Place answers the question. Pods are placed in order, each beside those before it that would be
 // admitted. The error is ctx's.
-func Place(ctx context.Context, s admission.Snapshot, q Question) (Answer, error) {
+func Place(ctx context.Context, s decide.Snapshot, q Question) (Answer, error) {
 	out := Answer{Asked: q.Copies, Most: q.Most, Pods: []Pod{}}
 	for out.Copies < q.Copies {
 		whole := true
@@ -114,8 +114,8 @@ func Place(ctx context.Context, s admission.Snapshot, q Question) (Answer, error
 				pod = pod.DeepCopy()
 				pod.UID = types.UID(fmt.Sprintf("%s-%d", pod.UID, out.Copies))
 			}
-			d := s.Decide(pod, q.Ask)
-			if d.Outcome == admission.Admit {
+			d := s.DryRun(pod, q.Ask)
+			if d.Outcome == decide.Admit {
 				s = s.With(d)
 			} else {
 				whole = false
@@ -132,9 +132,9 @@ func Place(ctx context.Context, s admission.Snapshot, q Question) (Answer, error
 }
 
 // describe says all there is to say of the decision on the copy of that number.
-func describe(d admission.Decision, number int) Pod {
+func describe(d decide.Decision, number int) Pod {
 	p := Pod{Record: d.Record(), Copy: number}
-	if d.Outcome == admission.Admit {
+	if d.Outcome == decide.Admit {
 		p.Containers = containers(d)
 	}
 	for _, name := range d.Unasked {
@@ -146,7 +146,7 @@ func describe(d admission.Decision, number int) Pod {
 }
 
 // containers lists those that would hold anything.
-func containers(d admission.Decision) []Container {
+func containers(d decide.Decision) []Container {
 	var out []Container
 	for _, row := range placement.Rows(placement.Input{
 		Hardware: machine.Hardware{
@@ -213,7 +213,7 @@ func (a Answer) writeEach(b *strings.Builder) {
 			b.WriteString("\n---\n\n")
 		}
 		b.WriteString(p.Text)
-		if p.Record.Outcome == string(admission.Admit) {
+		if p.Record.Outcome == string(decide.Admit) {
 			admitted++
 		}
 	}
@@ -272,7 +272,7 @@ func (p Pod) Blocked() string {
 // ending is the first pod that has no place.
 func (a Answer) ending() *Pod {
 	for i, p := range a.Pods {
-		if p.Record.Outcome != string(admission.Admit) {
+		if p.Record.Outcome != string(decide.Admit) {
 			return &a.Pods[i]
 		}
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/numalet/numalet/agent"
 	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/fit"
@@ -70,7 +71,7 @@ func gpus(prefers bool, nodes ...topology.NodeID) deviceplugin.Inventory {
 
 // offline is a node that does not run: twoNodes under these flags.
 func offline(t *testing.T, inventory deviceplugin.Inventory, state allocation.State,
-	args ...string) admission.Snapshot {
+	args ...string) decide.Snapshot {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "machine.yaml")
 	if err := os.WriteFile(file, []byte(twoNodes), 0o600); err != nil {
@@ -96,7 +97,7 @@ func offline(t *testing.T, inventory deviceplugin.Inventory, state allocation.St
 	return s
 }
 
-func place(t *testing.T, s admission.Snapshot, q fit.Question) fit.Answer {
+func place(t *testing.T, s decide.Snapshot, q fit.Question) fit.Answer {
 	t.Helper()
 	q.Copies = max(q.Copies, 1)
 	a, err := fit.Place(t.Context(), s, q)

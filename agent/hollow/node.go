@@ -13,6 +13,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/admission/handlers"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/event"
 	"github.com/numalet/numalet/agent/housekeeping"
@@ -133,10 +135,10 @@ func (n *node) admission(report func(admission.Result),
 	tell func(syncloop.Event)) admission.Config {
 	return admission.Config{
 		Hardware: n.shape.hardware.Get, Rules: n.shape.rules, Node: n.kept.Node,
-		Handlers: []admission.Handler{
-			flaws, admission.Placement(n.shape.rules),
-			admission.Sysctls(n.shape.cfg.Kubelet.AllowedUnsafeSysctls),
-			admission.OS, admission.Affinity, admission.Ports, admission.Taints,
+		Handlers: []decide.Handler{
+			flaws, handlers.Placement(n.shape.rules),
+			handlers.Sysctls(n.shape.cfg.Kubelet.AllowedUnsafeSysctls),
+			handlers.OS, handlers.Affinity, handlers.Ports, handlers.Taints,
 		},
 		Store: n.store, Plugins: n.shape.devices, BootID: n.bootID,
 		Wait: n.shape.cfg.DevicePlugins.Wait, Report: report,
@@ -151,9 +153,9 @@ func (n *node) admission(report func(admission.Result),
 }
 
 // flaws refuses pods that are against a rule that the node relies on.
-func flaws(a admission.Attempt) *admission.Refusal {
+func flaws(a decide.Attempt) *decide.Refusal {
 	if why := source.Flaw(a.Pod); why != "" {
-		return &admission.Refusal{Reason: source.FailedValidation, Message: why}
+		return &decide.Refusal{Reason: source.FailedValidation, Message: why}
 	}
 	return nil
 }

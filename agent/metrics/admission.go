@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
@@ -70,7 +71,7 @@ type Rules struct {
 // Decided counts a pod that is admitted or rejected: once, however often it was tried to place it
 // before.
 func (m *Metrics) Decided(r admission.Result) {
-	if r.Outcome == admission.Reject {
+	if r.Outcome == decide.Reject {
 		m.pods.rejections.WithLabelValues(reasonLabel(r.Reason)).Inc()
 	}
 	if r.Tried != nil {
@@ -118,7 +119,7 @@ func (m *Metrics) withinNode(r admission.Result, scope topology.Scope) {
 	case scope != topology.PodScope:
 		placed := len(r.Tried.Plan.Pod.Containers)
 		m.alignment.aligned.WithLabelValues(scopeContainer, withinNode).Add(float64(placed))
-	case r.Outcome == admission.Admit:
+	case r.Outcome == decide.Admit:
 		m.alignment.aligned.WithLabelValues(scopePod, withinNode).Inc()
 	}
 }

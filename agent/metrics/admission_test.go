@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
@@ -36,11 +37,11 @@ func caches(t *testing.T) *topology.Machine {
 
 // tried is a result for a plan of these containers, by name.
 func tried(err error, containers map[string]allocation.Container) admission.Result {
-	r := admission.Result{Pod: &v1.Pod{}, Outcome: admission.Admit, Tried: &admission.Tried{
+	r := admission.Result{Pod: &v1.Pod{}, Outcome: decide.Admit, Tried: &admission.Tried{
 		Plan: allocation.Plan{Pod: allocation.Pod{Containers: containers}}, Err: err,
 	}}
 	if rejection := (*allocation.Rejection)(nil); errors.As(err, &rejection) {
-		r.Outcome, r.Reason = admission.Reject, rejection.Reason
+		r.Outcome, r.Reason = decide.Reject, rejection.Reason
 	}
 	return r
 }
@@ -73,7 +74,7 @@ func TestDecided(t *testing.T) {
 		result admission.Result
 		want   []string
 	}{
-		"no plan": {single, admission.Result{Outcome: admission.Admit}, []string{requests + "0"}},
+		"no plan": {single, admission.Result{Outcome: decide.Admit}, []string{requests + "0"}},
 		"policy none": {Rules{Rules: topology.Rules{Policy: topology.None}}, tried(refused, nil), []string{
 			requests + "1", failures + "0"}},
 		"refused": {Rules{Rules: topology.Rules{Policy: topology.BestEffort}}, tried(refused, nil), []string{

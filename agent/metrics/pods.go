@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-base/metrics"
 
-	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/admission/handlers"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/source"
 	"github.com/numalet/numalet/cpumanager"
@@ -139,7 +139,7 @@ func reasonLabel(reason string) string {
 	case short && podspec.IsExtended(resource):
 		return "OutOfExtendedResources"
 	case short, reason == allocation.ReasonUnexpected, reason == allocation.ReasonTopology,
-		reason == admission.ReasonSysctl, reason == admission.ReasonPlacement,
+		reason == handlers.ReasonSysctl, reason == handlers.ReasonPlacement,
 		reason == cpumanager.ReasonSMTAlignment:
 		return reason
 	}

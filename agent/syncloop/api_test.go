@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/mailbox"
 	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/podstatus"
@@ -57,7 +58,7 @@ func TestReconcile(t *testing.T) {
 		return p
 	}
 	l.apiSays(t, source.ADD, gated(v1.PodStatus{Phase: v1.PodPending}))
-	l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: admission.Admit})
+	l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: decide.Admit})
 	told.told = nil
 	own := l.cfg.Statuses.List()[0].Status
 	l.apiSays(t, source.RECONCILE, gated(own))
@@ -112,7 +113,7 @@ func TestCleared(t *testing.T) {
 		t.Error("it is cleared while it holds something")
 	}
 	told.expect(t, "ended", "release u")
-	l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: admission.Released})
+	l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: decide.Released})
 	if !cleared {
 		t.Error("it is not cleared")
 	}
@@ -145,7 +146,7 @@ func TestEndsComeBeforeUpdates(t *testing.T) {
 	for range 20 { // select chooses at random
 		l, told := newTestLoop(cri.Pod{})
 		l.apiSays(t, source.ADD, examplePod())
-		l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: admission.Admit})
+		l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: decide.Admit})
 		told.told = nil
 		l.cfg.Inputs = Inputs{
 			Updates: updates, Events: mailbox.New[Event](),

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/source"
@@ -131,19 +132,19 @@ func (l *Loop) decided(ctx context.Context, r admission.Result) {
 	log := klog.FromContext(ctx)
 	e := pod.Event{Why: pod.Why{Reason: r.Reason, Message: r.Message, Explained: r.Explained}}
 	switch r.Outcome {
-	case admission.Admit:
+	case decide.Admit:
 		e.Kind, e.Why.Explained = pod.Admitted, ""
 		if r.Reason != "" {
 			log.Info("Pod admitted with less than it requests", "pod", klog.KObj(r.Pod),
 				"reason", r.Reason, "message", r.Message)
 		}
-	case admission.Wait:
+	case decide.Wait:
 		e.Kind, e.Why.Silent = pod.Waits, r.Reworded
 		log.Info("Pod waits", logged(r)...)
-	case admission.Reject:
+	case decide.Reject:
 		e.Kind = pod.Refused
 		log.Info("Pod rejected", logged(r)...)
-	case admission.Released:
+	case decide.Released:
 		e.Kind = pod.Released
 	default:
 		panic(fmt.Sprintf("syncloop: outcome %q", r.Outcome))

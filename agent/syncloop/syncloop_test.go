@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/pod"
 	"github.com/numalet/numalet/agent/podstatus"
 	"github.com/numalet/numalet/agent/podworker"
@@ -143,9 +144,9 @@ func TestDesiredWhileItsRemainsAreRemoved(t *testing.T) {
 	l.hears(t, pod.Orphaned)
 	l.hears(t, pod.Gone)
 	told.expect(t, "nothing is left", "release u")
-	l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: admission.Released})
+	l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: decide.Released})
 	told.expect(t, "nothing is held", "submit u adopt=false")
-	l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: admission.Admit})
+	l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: decide.Admit})
 	l.hears(t, pod.Gone) // late
 	told.expect(t, "admitted", "run u")
 	if r := l.records["u"]; r.State != pod.Running || !slices.Equal(l.lists(), []string{"a"}) {
@@ -169,7 +170,7 @@ func TestLogged(t *testing.T) {
 // An event comes once for each reason; a pod that runs and lacks something is told of as well.
 func TestEventsOfDecisions(t *testing.T) {
 	waits := admission.Result{
-		Outcome: admission.Wait, Reason: "WaitingForDevicePlugin", Message: "no answer",
+		Outcome: decide.Wait, Reason: "WaitingForDevicePlugin", Message: "no answer",
 		Explained: "why",
 	}
 	for name, test := range map[string]struct {
@@ -180,11 +181,11 @@ func TestEventsOfDecisions(t *testing.T) {
 			[]admission.Result{
 				waits,
 				{
-					Outcome: admission.Wait, Reason: "WaitingForDevicePlugin",
+					Outcome: decide.Wait, Reason: "WaitingForDevicePlugin",
 					Message: "it failed", Reworded: true,
 				},
-				{Outcome: admission.Wait, Reason: "WaitingForResources", Message: "held"},
-				{Outcome: admission.Admit},
+				{Outcome: decide.Wait, Reason: "WaitingForResources", Message: "held"},
+				{Outcome: decide.Admit},
 			},
 			[]string{
 				"Normal WaitingForDevicePlugin: no answer; why", "Normal WaitingForResources: held",
@@ -193,14 +194,14 @@ func TestEventsOfDecisions(t *testing.T) {
 		},
 		"rejected": {
 			[]admission.Result{{
-				Outcome: admission.Reject, Reason: "OutOfcpu", Message: "too few",
+				Outcome: decide.Reject, Reason: "OutOfcpu", Message: "too few",
 				Explained: "would fit: 1",
 			}},
 			[]string{"Warning OutOfcpu: too few; would fit: 1"},
 		},
 		"adopted": {
 			[]admission.Result{{
-				Outcome: admission.Admit, Reason: "AdoptedWithoutResources", Message: "it lacks 1",
+				Outcome: decide.Admit, Reason: "AdoptedWithoutResources", Message: "it lacks 1",
 				Explained: "not for the event",
 			}},
 			[]string{"Warning AdoptedWithoutResources: it lacks 1", "run u"},
@@ -223,7 +224,7 @@ func TestEventsOfDecisions(t *testing.T) {
 func TestKilled(t *testing.T) {
 	l, told := newTestLoop(cri.Pod{})
 	l.says(t, source.ADD)
-	l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: admission.Admit})
+	l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: decide.Admit})
 	told.told = nil
 	l.event(t.Context(), Event{UID: "u", Event: pod.Event{
 		Kind: pod.Killed, Grace: 5e9, Why: pod.Why{Reason: "Evicted", Message: "no memory"},
@@ -255,6 +256,6 @@ func TestAnotherPodRunsUnderTheUID(t *testing.T) {
 	told.expect(t, "desired again")
 	l.hears(t, pod.Gone)
 	told.expect(t, "nothing is left", "release u")
-	l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: admission.Released})
+	l.decided(t.Context(), admission.Result{Pod: examplePod(), Outcome: decide.Released})
 	told.expect(t, "nothing is held", "submit u adopt=false")
 }

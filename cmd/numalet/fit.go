@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/numalet/numalet/agent"
-	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/config"
 	"github.com/numalet/numalet/agent/fit"
@@ -99,7 +99,7 @@ The exit code is 0 when all fit, 1 when not, 2 when there is no answer.`,
 	})
 	f.add(cmd.Flags())
 	answers(cmd, "not all fit", func(cmd *cobra.Command) (bool, error) {
-		offline := func() (admission.Snapshot, error) { return f.offline(cmd.Flags(), agentFlags) }
+		offline := func() (decide.Snapshot, error) { return f.offline(cmd.Flags(), agentFlags) }
 		return f.run(cmd, offline, own)
 	})
 	return cmd
@@ -122,7 +122,7 @@ func (f *fitFlags) add(flags *pflag.FlagSet) {
 
 // run prints the answer and reports whether all fit. agentFlags are names of flags that an agent
 // that runs has no use for.
-func (f *fitFlags) run(cmd *cobra.Command, offline func() (admission.Snapshot, error),
+func (f *fitFlags) run(cmd *cobra.Command, offline func() (decide.Snapshot, error),
 	agentFlags []string) (bool, error) {
 	if cmd.Flags().NArg() > 0 || len(f.files) == 0 {
 		return false,
@@ -194,7 +194,7 @@ func (f *fitFlags) manifests(stdin io.Reader) ([]byte, error) {
 
 // place answers without an agent.
 func (f *fitFlags) place(cmd *cobra.Command, manifest []byte,
-	offline func() (admission.Snapshot, error)) (fit.Answer, error) {
+	offline func() (decide.Snapshot, error)) (fit.Answer, error) {
 	strict, err := cmd.Flags().GetBool("refuse-unknown-fields")
 	if err != nil {
 		return fit.Answer{}, err
@@ -219,8 +219,8 @@ func (f *fitFlags) place(cmd *cobra.Command, manifest []byte,
 	answer.Warnings = read.Warnings
 	for _, p := range answer.Pods {
 		decided := p.Record.Verdict
-		if decided.Outcome == string(admission.Wait) &&
-			decided.Reason == admission.ReasonWaitPlugin {
+		if decided.Outcome == string(decide.Wait) &&
+			decided.Reason == decide.ReasonWaitPlugin {
 			answer.Warnings = append(answer.Warnings,
 				"no agent was asked, so that there are no devices but those of --devices, such "+
 					"as --devices "+p.Blocked()+"=4")
@@ -232,19 +232,19 @@ func (f *fitFlags) place(cmd *cobra.Command, manifest []byte,
 
 // offline is a node of the agent's flags with what the flags say is on it.
 func (f *fitFlags) offline(flags *pflag.FlagSet, agentFlags *config.Flags) (
-	admission.Snapshot, error) {
+	decide.Snapshot, error) {
 	cfg, err := config.Load(flags, agentFlags)
 	if err != nil {
-		return admission.Snapshot{}, err
+		return decide.Snapshot{}, err
 	}
 	inventory, err := readDevices(f.devices)
 	if err != nil {
-		return admission.Snapshot{}, err
+		return decide.Snapshot{}, err
 	}
 	var state allocation.State
 	if f.state != "" {
 		if state, err = allocation.ReadState(f.state); err != nil {
-			return admission.Snapshot{}, fmt.Errorf("--state: %w; it is numalet_state below "+
+			return decide.Snapshot{}, fmt.Errorf("--state: %w; it is numalet_state below "+
 				"an agent's --root-dir", err)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/numalet/numalet/agent/admission"
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/machine"
 	agentnode "github.com/numalet/numalet/agent/node"
@@ -85,7 +86,7 @@ func BenchmarkWakes(b *testing.B) {
 		}},
 		{"pod-removed", func(n *admissions, p *movingPlugins) func() {
 			p.offer(n, two(true))
-			n.submit(wakeDevices, admission.Admit)
+			n.submit(wakeDevices, decide.Admit)
 			holder := uidOf(n.number)
 			n.queue.Leaving(holder, false)
 			return func() { n.queue.Release(holder) }
@@ -96,7 +97,7 @@ func BenchmarkWakes(b *testing.B) {
 			p.now.Store(&deviceplugin.Inventory{})
 			n := newAdmissions(b, p)
 			for range waitingPods {
-				n.submit("example.com/never", admission.Wait)
+				n.submit("example.com/never", decide.Wait)
 			}
 			var took times
 			for b.Loop() {
@@ -104,10 +105,10 @@ func BenchmarkWakes(b *testing.B) {
 					time.Sleep(100 * time.Microsecond)
 				}
 				clears := cause.begin(n, p)
-				n.submit(wakeDevices, admission.Wait)
+				n.submit(wakeDevices, decide.Wait)
 				began := time.Now()
 				clears()
-				n.await(admission.Admit)
+				n.await(decide.Admit)
 				took = append(took, time.Since(began))
 				n.queue.Release(uidOf(n.number))
 			}
@@ -168,14 +169,14 @@ func (n *admissions) admit(pods int) times {
 		n.queue.Submit(benchPod(n.number), false)
 	}
 	for len(took) < pods {
-		n.await(admission.Admit)
+		n.await(decide.Admit)
 		took = append(took, time.Since(begin))
 	}
 	return took
 }
 
 // submit adds a pod with the two devices of a resource and waits for what is said of it.
-func (n *admissions) submit(name v1.ResourceName, want admission.Outcome) {
+func (n *admissions) submit(name v1.ResourceName, want decide.Outcome) {
 	n.number++
 	pod := benchPod(n.number)
 	amounts := pod.Spec.Containers[0].Resources.Limits
@@ -187,14 +188,14 @@ func (n *admissions) submit(name v1.ResourceName, want admission.Outcome) {
 }
 
 // await passes over what is said in between, but for a rejection.
-func (n *admissions) await(want admission.Outcome) {
+func (n *admissions) await(want decide.Outcome) {
 	for {
 		select {
 		case r := <-n.outcomes:
 			switch r.Outcome {
 			case want:
 				return
-			case admission.Reject:
+			case decide.Reject:
 				n.b.Fatalf("pod %s was rejected: %s: %s", r.Pod.Name, r.Reason, r.Message)
 			}
 		case <-n.ctx.Done():

@@ -1,30 +1,29 @@
-package admission
+package explain
 
 import (
 	"context"
 	"fmt"
 	"net/http"
 
-	"github.com/numalet/numalet/agent/explain"
 	"github.com/numalet/numalet/agent/server"
 )
 
-// explained has the explanations of decisions.
-type explained interface {
-	Explained(ctx context.Context, namespace, name string) (explain.Record, bool)
+// decisions explains those of admission.
+type decisions interface {
+	Explained(ctx context.Context, namespace, name string) (Record, bool)
 }
 
 // Route answers why a pod was admitted, waits or was rejected on the node, and what has gone wrong
 // with it since, and with its device plugins. A pod that was not decided on may still be known to the
 // agent.
-func Route(q explained, node string, known func(namespace, name string) bool,
-	amiss func(namespace, name string) explain.Remarks) server.Route {
+func Route(q decisions, node string, known func(namespace, name string) bool,
+	amiss func(namespace, name string) Remarks) server.Route {
 	answer := func(w http.ResponseWriter, r *http.Request) {
 		namespace, name := r.PathValue("namespace"), r.PathValue("pod")
 		if record, ok := q.Explained(r.Context(), namespace, name); ok {
 			wrong := amiss(namespace, name)
 			record.Remarks.Plugins = wrong.Plugins
-			if record.Outcome == string(Admit) {
+			if record.Outcome == "Admit" {
 				record.Remarks.Since, record.Remarks.Logs = wrong.Since, wrong.Logs
 			}
 			server.WriteJSON(w, record)
@@ -45,22 +44,5 @@ func Route(q explained, node string, known func(namespace, name string) bool,
 	return server.Route{
 		Method: http.MethodGet, Pattern: "/debug/admission/{namespace}/{pod}",
 		Handler: http.HandlerFunc(answer),
-	}
-}
-
-// FreeRoute answers what is free of what the node hands out by NUMA node.
-func FreeRoute(q interface {
-	Snapshot(ctx context.Context) (Snapshot, error)
-}) server.Route {
-	return server.Route{
-		Method: http.MethodGet, Pattern: "/free",
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			s, err := q.Snapshot(r.Context())
-			if err != nil {
-				http.Error(w, err.Error(), http.StatusServiceUnavailable)
-				return
-			}
-			server.WriteJSON(w, s.Free())
-		}),
 	}
 }

@@ -1,4 +1,4 @@
-package admission
+package decide
 
 import (
 	"iter"
@@ -32,18 +32,20 @@ type Refusal struct {
 	// Wait: the pod may pass later. It is checked again when the queue is poked, and rejected at
 	// its deadline. Meanwhile it has nothing of the node.
 	Wait bool
+	// Stale says what is worth reading again before the pod is refused.
+	Stale Stale
 	// Late: what the pod lacks of what is only counted is told of first. A critical pod lacks nothing
 	// in this sense: others make way for it.
 	Late bool
 }
 
 // refused asks the handlers.
-func (s *Snapshot) refused(r *request) *Refusal {
+func (s *Snapshot) refused(r *Request) *Refusal {
 	a := Attempt{
-		Pod: r.pod, Node: s.node, CPUs: s.hardware.CPUs,
-		Others: s.others(r.in),
+		Pod: r.Pod, Node: s.Node, CPUs: s.Hardware.CPUs,
+		Others: s.others(r.In),
 	}
-	for _, h := range s.handlers {
+	for _, h := range s.Handlers {
 		if refusal := h(a); refusal != nil {
 			return refusal
 		}
@@ -54,7 +56,7 @@ func (s *Snapshot) refused(r *request) *Refusal {
 // others are the entries of all pods but one.
 func (s *Snapshot) others(but types.UID) iter.Seq[*allocation.Entry] {
 	return func(yield func(*allocation.Entry) bool) {
-		for uid, e := range s.ledger.All() {
+		for uid, e := range s.Ledger.All() {
 			if uid != but && !yield(e) {
 				return
 			}

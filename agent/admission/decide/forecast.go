@@ -1,4 +1,4 @@
-package admission
+package decide
 
 import (
 	"errors"
@@ -12,27 +12,26 @@ import (
 	"github.com/numalet/numalet/topology/podspec"
 )
 
-// rooms are those in which a pod may have a place: now, beside every other pod, and later, once the
-// terminating ones have given back what they hold.
+// rooms are the pod's rooms now, beside every other pod, and later, once the terminating ones have
+// given back what they hold.
 type rooms struct{ now, later allocation.Room }
 
-// foresee says what a pod that has no place now waits for: may it have a place when terminating
-// pods are gone, and if not so, when plugins are back and devices healthy too? If neither, it stays
-// rejected.
-func (d *Decision) foresee(in rooms, r *request) {
-	in.later.Inventory = unasked(in.later.Inventory, r.pod)
-	later, laterErr := in.later.Plan(r.pod, r.advice)
+// foresee lets a pod without a place wait if it has one once terminating pods are gone, or once
+// plugins are back and devices healthy as well. Otherwise the pod stays rejected.
+func (d *Decision) foresee(in rooms, r *Request) {
+	in.later.Inventory = Unasked(in.later.Inventory, r.Pod)
+	later, laterErr := in.later.Plan(r.Pod, r.Advice)
 	if laterErr == nil {
-		d.claim = later.Pod
+		d.Claim = later.Pod
 		d.refuse(Wait, ReasonWaitResources,
 			d.Message+"; pods that are terminating hold what is missing")
 		return
 	}
-	claim, ok := in.hoped(r.pod, r.advice)
+	claim, ok := in.hoped(r.Pod, r.Advice)
 	if !ok {
 		return
 	}
-	d.claim = claim
+	d.Claim = claim
 	var unready *allocation.Unready
 	if !errors.As(laterErr, &unready) && !errors.As(d.Case.Err, &unready) {
 		d.refuse(Wait, ReasonWaitDevices,
@@ -40,14 +39,14 @@ func (d *Decision) foresee(in rooms, r *request) {
 		return
 	}
 	d.refuse(Wait, ReasonWaitPlugin, unready.Error())
-	if !r.own.IsEmpty() {
+	if !r.Own.IsEmpty() {
 		// From before a reboot: it keeps what it had, for its plugin to confirm.
-		d.claim = r.own
+		d.Claim = r.Own
 	}
 }
 
-// unasked is the inventory that a claim is chosen from: without asking plugins what they prefer.
-func unasked(i deviceplugin.Inventory, pod *v1.Pod) deviceplugin.Inventory {
+// Unasked returns an inventory to choose a claim from, whose plugins are not asked for preferences.
+func Unasked(i deviceplugin.Inventory, pod *v1.Pod) deviceplugin.Inventory {
 	i, _ = allocation.WithResources(i, pod, func(r *deviceplugin.Resource) bool {
 		r.Options.Preferred = false
 		return true
@@ -55,9 +54,9 @@ func unasked(i deviceplugin.Inventory, pod *v1.Pod) deviceplugin.Inventory {
 	return i
 }
 
-// hoped is the place that the pod has when terminating pods are gone, all devices healthy and the
-// plugins that are away back: with the devices that they had, or if those would not do, with such
-// as will. Devices that cannot be foreseen are no part of it.
+// hoped plans as if terminating pods were gone, all devices healthy and all plugins back: first with
+// the devices that these had, then without counting on those. The claim leaves out devices that
+// cannot be foreseen.
 func (in rooms) hoped(pod *v1.Pod, advice allocation.Advice) (claim allocation.Pod, ok bool) {
 	away := false
 	for _, same := range []bool{true, false} {
@@ -98,10 +97,9 @@ func allHealthy(devices []*deviceplugin.Device) []*deviceplugin.Device {
 	return devices
 }
 
-// rejection is what the kubelet would say now. It has no word for a plugin that is away: to it a
-// plugin that was there has no healthy devices, a resource that it does not know and of which pods
-// have devices is unregistered, and any other one is none of its device manager's, only something
-// that the node has none of.
+// rejection returns the kubelet's words. The kubelet has none for a plugin that is away: it calls the
+// devices of a plugin that was there unhealthy, a resource of which pods have devices unregistered,
+// and says of any other one that the node has none.
 func rejection(room allocation.Room, pod *v1.Pod, err error) *allocation.Rejection {
 	if r, ok := errors.AsType[*allocation.Rejection](err); ok {
 		return r

@@ -1,4 +1,4 @@
-package admission
+package handlers
 
 import (
 	"slices"
@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/topology/podspec"
 )
@@ -31,21 +32,21 @@ const (
 )
 
 // OS refuses pods of another operating system than Linux.
-func OS(a Attempt) *Refusal {
+func OS(a decide.Attempt) *decide.Refusal {
 	const linux = "linux"
 	if label, has := a.Pod.Labels[v1.LabelOSStable]; has && label != linux {
-		return &Refusal{Reason: ReasonOSLabel, Message: "Failed to admit pod as the " +
+		return &decide.Refusal{Reason: ReasonOSLabel, Message: "Failed to admit pod as the " +
 			"`kubernetes.io/os` label doesn't match node label"}
 	}
 	if os := a.Pod.Spec.OS; os != nil && os.Name != v1.Linux {
-		return &Refusal{Reason: ReasonOS,
+		return &decide.Refusal{Reason: ReasonOS,
 			Message: "Failed to admit pod as the OS field doesn't match node OS"}
 	}
 	return nil
 }
 
 // Affinity refuses pods whose node selector or required node affinity the node does not match.
-func Affinity(a Attempt) *Refusal {
+func Affinity(a decide.Attempt) *decide.Refusal {
 	if a.Node == nil {
 		return nil
 	}
@@ -53,11 +54,12 @@ func Affinity(a Attempt) *Refusal {
 	if match && err == nil {
 		return nil
 	}
-	return &Refusal{Reason: ReasonNodeAffinity, Message: predicateNodeLabels, Late: true}
+	return &decide.Refusal{Reason: ReasonNodeAffinity, Message: predicateNodeLabels, Late: true,
+		Stale: decide.StaleNode}
 }
 
 // Taints refuses pods that a taint with the effect NoExecute would drive off. Static pods stay.
-func Taints(a Attempt) *Refusal {
+func Taints(a decide.Attempt) *decide.Refusal {
 	if a.Node == nil || podspec.IsStatic(a.Pod) {
 		return nil
 	}
@@ -67,17 +69,17 @@ func Taints(a Attempt) *Refusal {
 	if !untolerated {
 		return nil
 	}
-	return &Refusal{Reason: ReasonTaints, Message: predicateTaints, Late: true}
+	return &decide.Refusal{Reason: ReasonTaints, Message: predicateTaints, Late: true}
 }
 
 // Ports refuses pods that take a port of the host which another pod has. If all of those go, the
 // pod waits for them.
-func Ports(a Attempt) *Refusal {
+func Ports(a decide.Attempt) *decide.Refusal {
 	wanted := podspec.HostPorts(a.Pod)
 	if len(wanted) == 0 || a.Others == nil {
 		return nil
 	}
-	var refusal *Refusal
+	var refusal *decide.Refusal
 	for other := range a.Others {
 		if !slices.ContainsFunc(wanted, func(p podspec.HostPort) bool {
 			return slices.ContainsFunc(other.Ports, p.Conflicts)
@@ -85,7 +87,7 @@ func Ports(a Attempt) *Refusal {
 			continue
 		}
 		goes := other.Standing == allocation.Goes
-		refusal = &Refusal{
+		refusal = &decide.Refusal{
 			Reason: ReasonNodePorts, Message: predicatePorts, Wait: goes, Late: true}
 		if !goes {
 			break
@@ -95,25 +97,25 @@ func Ports(a Attempt) *Refusal {
 }
 
 // GroupsPolicy refuses pods whose supplementalGroupsPolicy the container runtime does not know.
-func GroupsPolicy(supported bool) Handler {
-	return func(a Attempt) *Refusal {
+func GroupsPolicy(supported bool) decide.Handler {
+	return func(a decide.Attempt) *decide.Refusal {
 		s := ptr.Deref(a.Pod.Spec.SecurityContext, v1.PodSecurityContext{})
 		if supported || ptr.Deref(s.SupplementalGroupsPolicy, "") !=
 			v1.SupplementalGroupsPolicyStrict {
 			return nil
 		}
-		return &Refusal{Reason: ReasonGroupsPolicy,
+		return &decide.Refusal{Reason: ReasonGroupsPolicy,
 			Message: "SupplementalGroupsPolicy=Strict is not supported in this node"}
 	}
 }
 
 // AppArmor refuses pods that want an AppArmor profile, on a host that enforces none.
-func AppArmor(enforced bool) Handler {
-	return func(a Attempt) *Refusal {
+func AppArmor(enforced bool) decide.Handler {
+	return func(a decide.Attempt) *decide.Refusal {
 		if enforced || !wantsAppArmor(a.Pod) {
 			return nil
 		}
-		return &Refusal{Reason: ReasonAppArmor,
+		return &decide.Refusal{Reason: ReasonAppArmor,
 			Message: "Cannot enforce AppArmor: AppArmor is not enabled on the host"}
 	}
 }

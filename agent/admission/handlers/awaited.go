@@ -1,8 +1,9 @@
-package admission
+package handlers
 
 import (
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/topology/podspec"
 )
 
@@ -14,12 +15,12 @@ const (
 
 // Claims has pods with resource claims wait without anything of the node: there are none yet, and
 // what such a pod held others could not have.
-func Claims(a Attempt) *Refusal {
+func Claims(a decide.Attempt) *decide.Refusal {
 	what := podspec.Awaited(a.Pod)
 	if what == "" {
 		return nil
 	}
-	return &Refusal{
+	return &decide.Refusal{
 		Reason: ReasonNoClaim, Wait: true,
 		Message: what + " is not supported yet; a pod without resource claims would be admitted",
 	}
@@ -27,10 +28,10 @@ func Claims(a Attempt) *Refusal {
 
 // Volumes has pods wait without anything of the node whose volumes cannot be had; unsupported says
 // which and why, nil if all of a pod's can be.
-func Volumes(unsupported func(*v1.Pod) error) Handler {
-	return func(a Attempt) *Refusal {
+func Volumes(unsupported func(*v1.Pod) error) decide.Handler {
+	return func(a decide.Attempt) *decide.Refusal {
 		if err := unsupported(a.Pod); err != nil {
-			return &Refusal{Reason: ReasonNoVolume, Wait: true, Message: err.Error()}
+			return &decide.Refusal{Reason: ReasonNoVolume, Wait: true, Message: err.Error()}
 		}
 		return nil
 	}

@@ -11,37 +11,28 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
 	"github.com/numalet/numalet/agent/mailbox"
-	"github.com/numalet/numalet/deviceplugin"
 	"github.com/numalet/numalet/deviceplugin/checkpoint"
 	"github.com/numalet/numalet/deviceplugin/holder"
 )
 
-// calls has what takes time done, by a goroutine for each pod.
+// calls runs what takes time, one goroutine for each pod.
 type calls struct {
 	cfg  Config
-	done *mailbox.Box[completion]
+	done *mailbox.Box[answer]
 	work sync.WaitGroup
 }
 
-// completion is what a goroutine brings back.
-type completion struct {
+// answer is what a goroutine brings back.
+type answer struct {
 	entry *entry
 	call  int
-	began time.Time
-	err   error
-	// advice is the answer to an ask.
-	asked  allocation.AskKey
-	advice []string
-	// reserved is the reservation with the answers got so far; assigned: it is recorded.
-	reserved allocation.Pod
-	assigned bool
+	event event
 }
 
 // errCommit marks an error of the store, as opposed to one of a plugin.
@@ -55,46 +46,54 @@ type callError struct {
 
 func (e *callError) Unwrap() error { return e.error }
 
-// slowAnswer is after how long it is told that a pod waits for a plugin's answer.
-const slowAnswer = time.Second
-
-// start runs f for the entry in a goroutine of its own, until the deadline; zero: as long as it
-// takes.
+// start runs f for the pod until the deadline; zero: as long as f takes.
 func (c *calls) start(ctx context.Context, e *entry, deadline time.Time,
-	f func(context.Context) completion) {
+	f func(context.Context) event) {
 	if deadline.IsZero() {
-		ctx, e.tries.cancel = context.WithCancel(ctx)
+		ctx, e.cancel = context.WithCancel(ctx)
 	} else {
-		ctx, e.tries.cancel = context.WithDeadline(ctx, deadline)
+		ctx, e.cancel = context.WithDeadline(ctx, deadline)
 	}
-	e.tries.call++
-	call, began := e.tries.call, time.Now()
-	c.work.Go(func() {
-		done := f(ctx)
-		done.entry, done.call, done.began = e, call, began
-		c.done.Put(done)
-	})
+	e.call++
+	call := e.call
+	c.work.Go(func() { c.done.Put(answer{e, call, f(ctx)}) })
 }
 
 func (c *calls) wait() { c.work.Wait() }
 
-// ask gets a plugin's advice. It is only advice: without it the pod is placed all the same.
-func (c *calls) ask(ctx context.Context, pod *v1.Pod, a allocation.Ask) completion {
+// ask gets a plugin's preference. If the plugin gives none, the pod is placed without.
+func (c *calls) ask(ctx context.Context, pod *v1.Pod, a allocation.Ask) event {
 	whom := holder.Holder{Namespace: pod.Namespace, Pod: pod.Name, UID: string(pod.UID),
 		Container: a.Container}
-	advice, err := c.cfg.Plugins.Preferred(whom.Context(ctx), a.PreferredRequest)
+	ids, err := c.cfg.Plugins.Preferred(whom.Context(ctx), a.PreferredRequest)
 	if err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Info("Going on without the device plugin's preference",
 			"pod", klog.KObj(pod), "container", a.Container, "resource", a.AskKey.Resource,
 			"err", err)
 		c.cfg.Unadvised(pod, a.AskKey, err)
 	}
-	return completion{asked: a.AskKey, advice: advice, err: err}
+	return advised{a.AskKey, ids, err}
 }
 
-// assign calls Allocate for every device set that has no answer yet and commits the assignment,
-// unless the store has it already.
-func (c *calls) assign(ctx context.Context, reserved allocation.Pod) completion {
+// reread has what is stale read again, for a second at most.
+func (c *calls) reread(ctx context.Context, what decide.Stale) event {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	c.cfg.Reread(ctx, what)
+	return looked{}
+}
+
+// drop has the store drop the pod.
+func (c *calls) drop(ctx context.Context, stored allocation.Pod) event {
+	return dropped{c.cfg.Store.Commit(ctx, allocation.Change{
+		Drop: stored.UID, Owe: allocation.Owes(stored, allocation.Pod{}, c.cfg.mayWant),
+	})}
+}
+
+// assign calls Allocate for each device set without an answer and commits the assignment, unless
+// the store has it already.
+func (c *calls) assign(ctx context.Context, reserved allocation.Pod) event {
+	began := time.Now()
 	stored := c.cfg.Store.State().Pods[reserved.UID]
 	answers, err := c.allocateAll(ctx, reserved)
 	reserved.Containers = maps.Clone(reserved.Containers)
@@ -117,7 +116,10 @@ func (c *calls) assign(ctx context.Context, reserved allocation.Pod) completion 
 			err = fmt.Errorf("%w: %w", errCommit, err)
 		}
 	}
-	return completion{reserved: reserved, assigned: err == nil, err: err}
+	if err != nil {
+		return failed{reserved, err, began}
+	}
+	return allocated{reserved}
 }
 
 // allocateAll calls the plugins side by side and returns the answers got, also on error.
@@ -162,18 +164,4 @@ func (c *calls) allocate(ctx context.Context, d allocation.DeviceSet) ([]byte, e
 		raw = []byte{} // an empty answer is an answer
 	}
 	return raw, nil
-}
-
-// mayPass reports whether an error says that the plugin is away or too slow, as opposed to an
-// answer that is no.
-func mayPass(err error) bool {
-	if _, stopped := errors.AsType[*deviceplugin.StoppedError](err); stopped ||
-		errors.Is(err, context.DeadlineExceeded) {
-		return true
-	}
-	switch status.Code(err) {
-	case codes.DeadlineExceeded, codes.Unavailable, codes.Canceled:
-		return true
-	}
-	return false
 }

@@ -1,4 +1,4 @@
-package admission
+package explain
 
 import (
 	"context"
@@ -6,27 +6,25 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-
-	"github.com/numalet/numalet/agent/explain"
 )
 
-type decided map[string]explain.Record // by NAMESPACE/NAME
+type decided map[string]Record // by NAMESPACE/NAME
 
-func (d decided) Explained(_ context.Context, namespace, name string) (explain.Record, bool) {
+func (d decided) Explained(_ context.Context, namespace, name string) (Record, bool) {
 	r, ok := d[namespace+"/"+name]
 	return r, ok
 }
 
 func TestRoute(t *testing.T) {
-	record := explain.Record{}
+	record := Record{}
 	record.Subject.Name, record.Outcome = "web-node", "Admit"
-	waits := explain.Record{}
+	waits := Record{}
 	waits.Subject.Name, waits.Outcome = "waits-node", "Wait"
 	route := Route(decided{"default/web-node": record, "default/waits-node": waits}, "node",
 		func(_, name string) bool { return name == "queued" },
-		func(namespace, name string) explain.Remarks {
-			return explain.Remarks{Since: []string{namespace + "/" + name + " broke"},
-				Logs:    []explain.Log{{Container: "broken", Path: "/0.log"}},
+		func(namespace, name string) Remarks {
+			return Remarks{Since: []string{namespace + "/" + name + " broke"},
+				Logs:    []Log{{Container: "broken", Path: "/0.log"}},
 				Plugins: []string{name + "'s plugin is wrong"}}
 		})
 	mux := http.NewServeMux()

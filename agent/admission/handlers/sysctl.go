@@ -1,4 +1,4 @@
-package admission
+package handlers
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/node/util/sysctl"
+
+	"github.com/numalet/numalet/agent/admission/decide"
 )
 
 // ReasonSysctl is the kubelet's reason for a pod that sets a sysctl it may not set.
@@ -29,9 +31,9 @@ func safeSysctls() []string {
 
 // Sysctls refuses pods that set a sysctl which is neither safe nor in unsafe (allowedUnsafeSysctls:
 // names, or prefixes that end in *), or one of a namespace that the pod shares with the host.
-func Sysctls(unsafe []string) Handler {
+func Sysctls(unsafe []string) decide.Handler {
 	allowed := append(safeSysctls(), unsafe...)
-	return func(a Attempt) *Refusal {
+	return func(a decide.Attempt) *decide.Refusal {
 		pod := a.Pod
 		if pod.Spec.SecurityContext == nil {
 			return nil
@@ -39,7 +41,7 @@ func Sysctls(unsafe []string) Handler {
 		for _, s := range pod.Spec.SecurityContext.Sysctls {
 			name := sysctl.NormalizeName(s.Name)
 			if why := forbidden(name, allowed, pod); why != "" {
-				return &Refusal{
+				return &decide.Refusal{
 					Reason:  ReasonSysctl,
 					Message: fmt.Sprintf("forbidden sysctl: %q %s", name, why),
 				}

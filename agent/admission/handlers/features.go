@@ -1,4 +1,4 @@
-package admission
+package handlers
 
 import (
 	"strings"
@@ -7,6 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/component-helpers/nodedeclaredfeatures"
 	"k8s.io/component-helpers/nodedeclaredfeatures/types"
+
+	"github.com/numalet/numalet/agent/admission/decide"
 )
 
 // ReasonFeature is the kubelet's reason for a pod that needs what its node does not have.
@@ -25,15 +27,15 @@ func NewFeatures(declared []string, of *version.Version) Features {
 
 // Refuse is a handler that refuses pods which need a feature that is not declared. The scheduler
 // keeps such pods away; those that name the node, static ones among them, come all the same.
-func (f Features) Refuse(a Attempt) *Refusal {
+func (f Features) Refuse(a decide.Attempt) *decide.Refusal {
 	lacking, err := f.lacking(
 		nodedeclaredfeatures.DefaultFramework.InferForPodScheduling(about(a.Pod), f.of))
 	switch {
 	case err != nil:
-		return &Refusal{Reason: ReasonFeature, Message: "what the pod needs of the node was not " +
+		return &decide.Refusal{Reason: ReasonFeature, Message: "what the pod needs of the node was not " +
 			"compared with what the node has: " + err.Error()}
 	case len(lacking) > 0:
-		return &Refusal{Reason: ReasonFeature, Message: "Pod requires node features that are not " +
+		return &decide.Refusal{Reason: ReasonFeature, Message: "Pod requires node features that are not " +
 			"available: " + strings.Join(lacking, ", ")}
 	}
 	return nil

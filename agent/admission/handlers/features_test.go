@@ -1,4 +1,4 @@
-package admission
+package handlers
 
 import (
 	"fmt"
@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/utils/ptr"
+
+	"github.com/numalet/numalet/agent/admission/decide"
 )
 
 func TestFeatures(t *testing.T) {
@@ -35,13 +37,13 @@ func TestFeatures(t *testing.T) {
 			want:     "UserNamespacesHostNetworkSupport, VolumeBindMountOptions",
 		},
 	} {
-		f, want := NewFeatures(test.declared, version.MustParseGeneric("1.37")), Refusal{}
+		f, want := NewFeatures(test.declared, version.MustParseGeneric("1.37")), decide.Refusal{}
 		if test.want != "" {
-			want = Refusal{Reason: "PodFeatureUnsupported",
+			want = decide.Refusal{Reason: "PodFeatureUnsupported",
 				Message: "Pod requires node features that are not available: " + test.want}
 		}
-		got := Refusal{}
-		if r := f.Refuse(Attempt{Pod: &v1.Pod{Spec: test.spec}}); r != nil {
+		got := decide.Refusal{}
+		if r := f.Refuse(decide.Attempt{Pod: &v1.Pod{Spec: test.spec}}); r != nil {
 			got = *r
 		}
 		if got != want {

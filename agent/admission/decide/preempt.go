@@ -1,4 +1,4 @@
-package admission
+package decide
 
 import (
 	"cmp"
@@ -17,11 +17,11 @@ import (
 // preempt has a critical pod wait for others that make way for it, if the node lacks nothing else
 // than what is only counted, and the pod has a place then. One for which others have made way goes
 // on to wait as long as it will have a place.
-func (d *Decision) preempt(s *Snapshot, r *request) {
-	later := s.later(r)
-	short := later.Shortages(r.pod)
-	counted := strings.HasPrefix(d.rejection.Reason, node.OutOf)
-	if !counted && (len(short) > 0 || !r.madeWay) {
+func (d *Decision) preempt(s *Snapshot, r *Request) {
+	later := s.Later(r)
+	short := later.Shortages(r.Pod)
+	counted := strings.HasPrefix(d.Rejection.Reason, node.OutOf)
+	if !counted && (len(short) > 0 || !r.MadeWay) {
 		return
 	}
 	missing, others := needOf(short), s.preemptable(r)
@@ -30,18 +30,18 @@ func (d *Decision) preempt(s *Snapshot, r *request) {
 		d.unmet(missing.after(others...))
 		return
 	}
-	if len(victims) == 0 && !r.madeWay {
+	if len(victims) == 0 && !r.MadeWay {
 		return // those that terminate hold what is missing: it has waited for them
 	}
 	after := *s
 	for _, uid := range victims {
-		after.ledger = after.ledger.Without(uid)
+		after.Ledger = after.Ledger.Without(uid)
 	}
-	plan, err := after.later(r).Plan(r.pod, r.advice)
+	plan, err := after.Later(r).Plan(r.Pod, r.Advice)
 	if err != nil {
 		return
 	}
-	d.kind, d.claim, d.Victims = preempting, plan.Pod, victims
+	d.Kind, d.Claim, d.Victims = Preempting, plan.Pod, victims
 	d.refuse(Wait, ReasonWaitResources, d.Message+"; pods that make way for it hold what is missing")
 }
 
@@ -55,10 +55,10 @@ func (d *Decision) unmet(n need) {
 	for _, a := range n {
 		fmt.Fprintf(&b, "(res: %s, q: %d), ", a.resource, a.value)
 	}
-	d.rejection = &allocation.Rejection{Reason: allocation.ReasonUnexpected, Message: "Unexpected " +
+	d.Rejection = &allocation.Rejection{Reason: allocation.ReasonUnexpected, Message: "Unexpected " +
 		"error while attempting to recover from admission failure: preemption: error finding a set " +
 		"of pods to preempt: no set of running pods found to reclaim resources: [" + b.String() + "]"}
-	d.refuse(Reject, d.rejection.Reason, d.rejection.Message)
+	d.refuse(Reject, d.Rejection.Reason, d.Rejection.Message)
 }
 
 // candidate is a pod that may have to make way.
@@ -69,10 +69,10 @@ type candidate struct {
 
 // preemptable are the pods that the one of a request may take the place of, in no order. Those that
 // terminate make way already.
-func (s *Snapshot) preemptable(r *request) (out []candidate) {
-	rank := podspec.RankOf(r.pod)
-	for uid, e := range s.ledger.All() {
-		if uid != r.in && e.Standing != allocation.Goes && len(e.Requests) > 0 &&
+func (s *Snapshot) preemptable(r *Request) (out []candidate) {
+	rank := podspec.RankOf(r.Pod)
+	for uid, e := range s.Ledger.All() {
+		if uid != r.In && e.Standing != allocation.Goes && len(e.Requests) > 0 &&
 			rank.Preempts(e.Rank) {
 			out = append(out, candidate{uid, e})
 		}
@@ -164,23 +164,7 @@ func nearest(missing need, from []candidate) (out []candidate, ok bool) {
 	return out, len(missing) == 0
 }
 
-// Preemption is of a pod that makes way for a critical one, and why.
-type Preemption struct {
-	Victim, Critical *v1.Pod
-	// Resource is the first that the critical pod lacks.
-	Resource v1.ResourceName
-}
-
-// preempt has pods leave for a critical one. What they have, they have as terminating pods from now
-// on, so that none is chosen twice.
-func (a *admitter) preempt(d Decision) {
-	resource := v1.ResourceName(strings.TrimPrefix(d.rejection.Reason, node.OutOf))
-	for _, uid := range d.Victims {
-		victim := a.pods.find(uid)
-		if victim == nil {
-			continue
-		}
-		a.pods.leave(victim)
-		a.cfg.Preempt(Preemption{Victim: victim.pod, Critical: d.Pod, Resource: resource})
-	}
+// Lacks names the first resource that the node has too little of for the pod.
+func (d *Decision) Lacks() v1.ResourceName {
+	return v1.ResourceName(strings.TrimPrefix(d.Rejection.Reason, node.OutOf))
 }

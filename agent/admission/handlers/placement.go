@@ -1,11 +1,9 @@
-package admission
+package handlers
 
 import (
 	"fmt"
 
-	v1 "k8s.io/api/core/v1"
-
-	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/cpumanager"
 	"github.com/numalet/numalet/topology"
 	"github.com/numalet/numalet/topology/podspec"
@@ -16,14 +14,14 @@ const ReasonPlacement = "PlacementForbidden"
 
 // Placement refuses pods whose annotations ask for a placement that there is none of, or that the
 // rules do not let them choose.
-func Placement(rules topology.Rules) Handler {
-	return func(a Attempt) *Refusal {
+func Placement(rules topology.Rules) decide.Handler {
+	return func(a decide.Attempt) *decide.Refusal {
 		asked, err := podspec.Rules(a.Pod, rules)
 		if err == nil {
-			err = a.checkCPUs(asked.CPURules)
+			err = checkCPUs(a, asked.CPURules)
 		}
 		if err != nil {
-			return &Refusal{Reason: ReasonPlacement, Message: err.Error()}
+			return &decide.Refusal{Reason: ReasonPlacement, Message: err.Error()}
 		}
 		return nil
 	}
@@ -31,7 +29,7 @@ func Placement(rules topology.Rules) Handler {
 
 // checkCPUs reports why the node cannot follow what the pod wants of its exclusive CPUs, however
 // many are free.
-func (a Attempt) checkCPUs(asked topology.CPURules) error {
+func checkCPUs(a decide.Attempt, asked topology.CPURules) error {
 	annotation := podspec.AnnotationWholeCores
 	if asked.Isolated {
 		annotation = podspec.AnnotationIsolated
@@ -50,12 +48,4 @@ func (a Attempt) checkCPUs(asked topology.CPURules) error {
 			"number of CPUs", annotation)
 	}
 	return nil
-}
-
-// roomFor is the room for a pod, by the rules that it asks for. One that runs keeps what it has,
-// whatever it asks for.
-func (s *Snapshot) roomFor(pod *v1.Pod, o allocation.Others, own allocation.Pod) allocation.Room {
-	room := s.room(o, own)
-	room.Rules, _ = podspec.Rules(pod, s.rules) // a handler has told of an error
-	return room
 }

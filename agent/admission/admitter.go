@@ -1,0 +1,239 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/allocation"
+)
+
+// admitter tells pods' records of events and carries out what their steps want done. Run's goroutine
+// owns it.
+type admitter struct {
+	cfg   Config
+	pods  *pods
+	view  decide.View
+	calls calls
+	voice voice
+	// changes are those since the pods that wait were looked at last.
+	changes changes
+}
+
+// tell tells the pod's record of an event.
+func (a *admitter) tell(ctx context.Context, e *entry, ev event) {
+	_, recorded := a.pods.stored.Pods[e.Pod.UID]
+	now := time.Now()
+	next, effects := e.step(ev, conditions{
+		now: now, wait: a.cfg.Wait, bootID: a.cfg.BootID, view: a.view, recorded: recorded,
+		held: a.voice.repeats.until(ownerOf(e.Pod), now),
+	})
+	a.pods.set(e, next)
+	for _, f := range effects {
+		a.do(ctx, e, f)
+	}
+}
+
+// do carries out an effect of the pod's last step.
+func (a *admitter) do(ctx context.Context, e *entry, f effect) {
+	switch f := f.(type) {
+	case ask:
+		a.start(ctx, e, func(ctx context.Context) event { return a.calls.ask(ctx, e.Pod, f.Ask) })
+	case reread:
+		a.start(ctx, e, func(ctx context.Context) event { return a.calls.reread(ctx, f.what) })
+	case assign:
+		a.start(ctx, e, func(ctx context.Context) event { return a.calls.assign(ctx, f.pod) })
+	case dropRecord:
+		stored := a.pods.stored.Pods[e.Pod.UID]
+		a.calls.start(ctx, e, time.Time{}, func(ctx context.Context) event {
+			return a.calls.drop(ctx, stored)
+		})
+	case cancel:
+		e.cancel()
+	case say:
+		a.voice.say(e, f)
+	case sayWait:
+		a.voice.say(e, say{outcome: decide.Wait, reason: f.Reason, message: a.pods.naming(f.Decision)})
+	case sayReject:
+		a.voice.reject(e, f.Rejection)
+	case forget:
+		a.pods.remove(e)
+		a.voice.forget(e)
+	case adopt:
+		s, r := a.cfg.snapshot(a.view, a.pods.ledger), a.pods.request(e)
+		a.tell(ctx, e, decided{Decision: s.Adopt(&r, f.err)})
+	case preempt:
+		a.preempt(ctx, f.Decision)
+	case free:
+		a.changes.freed = true
+	case outguess:
+		a.outguess(ctx, e, f.pod)
+	case unhear:
+		a.unhear(ctx, e, f)
+	default:
+		panic(fmt.Sprintf("admission: effect %T", f))
+	}
+}
+
+// start runs a call for the pod. The first one takes what it takes, later ones end at the pod's
+// deadline.
+func (a *admitter) start(ctx context.Context, e *entry, f func(context.Context) event) {
+	var deadline time.Time
+	if e.tries.retries > 0 {
+		deadline = e.tries.since.Add(a.cfg.Wait)
+	}
+	a.calls.start(ctx, e, deadline, f)
+}
+
+// submitted takes in a pod that is new or requests something else.
+func (a *admitter) submitted(ctx context.Context, pod *v1.Pod, adopt bool) {
+	switch e := a.pods.find(pod.UID); {
+	case e == nil:
+		held, stored := a.pods.stored.Pods[pod.UID]
+		a.changes.stays = a.changes.stays || stored
+		a.pods.add(record{
+			Demand: a.cfg.demandOf(pod), tries: tries{since: time.Now()},
+			runs: adopt && !a.pods.isVoid(held),
+		})
+	case e.state.goes():
+		klog.FromContext(ctx).Info("Ignored a pod that was submitted while it is being released",
+			"pod", klog.KObj(pod), "podUID", pod.UID)
+	default:
+		a.tell(ctx, e, resubmitted{a.cfg.demandOf(pod)})
+	}
+}
+
+// released gives back what a pod has, also one that only the store knows.
+func (a *admitter) released(ctx context.Context, uid types.UID) {
+	e := a.pods.find(uid)
+	if e == nil {
+		held, stored := a.pods.stored.Pods[uid]
+		if !stored {
+			held.UID = uid
+			a.cfg.Report(Result{Pod: held.Reference(), Outcome: decide.Released})
+			return
+		}
+		e = a.pods.add(record{
+			Demand: a.cfg.demandOf(held.Reference()), tries: tries{since: time.Now()},
+			state: terminating, has: reservation{pod: held},
+		})
+	}
+	a.tell(ctx, e, gone{})
+}
+
+// follow takes over what was recorded since.
+func (a *admitter) follow() {
+	if a.pods.follow(a.cfg.Store.State()) {
+		a.changes.freed = true
+	}
+}
+
+// finish takes what goroutines brought back.
+func (a *admitter) finish(ctx context.Context) {
+	back := a.calls.done.Take()
+	a.follow() // what was committed is in it
+	for _, b := range back {
+		a.answered(ctx, b)
+	}
+}
+
+// sweep moves every pod on as far as it goes now, in the order of arrival. What that gives back may
+// be what another pod waits for, so it goes on until nothing changes any more.
+func (a *admitter) sweep(ctx context.Context) {
+	now := time.Now()
+	a.follow()
+	a.changes.look(&a.view, a.cfg.view())
+	for _, e := range slices.Clone(a.pods.order) {
+		if due := e.tries.due; !due.IsZero() && !now.Before(due) {
+			a.tell(ctx, e, late{a.words(e)})
+		}
+	}
+	for first := true; a.requeue(ctx, now) || first; first = false {
+		p := newPass(a, now)
+		for i, e := range slices.Clone(a.pods.order) {
+			p.turn(ctx, e, i)
+		}
+	}
+}
+
+// untilNext returns the time to the next deadline or retry.
+func (a *admitter) untilNext() time.Duration {
+	next := time.Hour
+	for _, e := range a.pods.order {
+		switch e.state {
+		case waiting, retrying, deferred:
+			next = min(next, time.Until(e.tries.since.Add(a.cfg.Wait)))
+		}
+		if !e.tries.due.IsZero() {
+			next = min(next, time.Until(e.tries.due))
+		}
+	}
+	return max(next, 0)
+}
+
+// answered tells the pod's record what a goroutine brought back. Once the agent stops only releases
+// go on.
+func (a *admitter) answered(ctx context.Context, back answer) {
+	e := back.entry
+	if back.call != e.call || !e.state.underWay() {
+		return // late
+	}
+	e.cancel()
+	if e.state != canceling && e.state != releasing && ctx.Err() != nil {
+		return
+	}
+	if d, ok := back.event.(dropped); ok && d.err != nil && ctx.Err() == nil &&
+		!errors.Is(d.err, allocation.ErrStopped) {
+		klog.FromContext(ctx).Info("Releasing resources is retried",
+			"pod", klog.KObj(e.Pod), "err", d.err)
+	}
+	a.tell(ctx, e, back.event)
+}
+
+// preempt ends the victims of a decision. They count as terminating from now on, so that none is
+// chosen twice.
+func (a *admitter) preempt(ctx context.Context, d decide.Decision) {
+	resource := d.Lacks()
+	for _, uid := range d.Victims {
+		if victim := a.pods.find(uid); victim != nil {
+			a.tell(ctx, victim, left{})
+			a.cfg.Preempt(Preemption{Victim: victim.Pod, Critical: d.Pod, Resource: resource})
+		}
+	}
+}
+
+// outguess takes from other pods the guesses that the pod gets. Those in line make another one.
+func (a *admitter) outguess(ctx context.Context, e *entry, gets allocation.Pod) {
+	taken := allocation.TakenBy(gets)
+	for _, o := range a.pods.order {
+		if o == e || !o.guesses() || o.state != asking && o.state != behind {
+			continue
+		}
+		if held, _ := a.pods.ledger.Get(o.Pod.UID); held.Assigned.Overlaps(taken) {
+			a.tell(ctx, o, outguessed{})
+		}
+	}
+}
+
+// unhear has nobody in line wait for a plugin that did not answer about a pod in time.
+func (a *admitter) unhear(ctx context.Context, about *entry, f unhear) {
+	for _, o := range a.pods.order {
+		resource := f.key.Resource
+		if o.state != behind || o.Least[resource] == 0 || o.preferences.Silent.Has(resource) {
+			continue
+		}
+		key := allocation.AskKey{
+			Container: o.FirstWith(resource), Resource: resource,
+		}
+		err := fmt.Errorf("asked about %s it said: %w", klog.KObj(about.Pod), f.err)
+		a.tell(ctx, o, unheard{key, err})
+		a.cfg.Unadvised(o.Pod, key, err)
+	}
+}

@@ -1,0 +1,55 @@
+package decide
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/cpumanager"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// Demand is a pod and what it requests of the node.
+type Demand struct {
+	Pod      *v1.Pod
+	Requests v1.ResourceList
+	Shares   bool // some of its containers share CPUs
+	Ports    []podspec.HostPort
+	Rank     podspec.Rank
+	// Least counts, for "cpu" and each device resource, the exclusive CPUs and devices that the pod
+	// holds at once at least.
+	Least map[string]int
+}
+
+// DemandOf returns the pod's demand on a node with this static CPU policy; nil: it has none.
+func DemandOf(pod *v1.Pod, node *cpumanager.Static) Demand {
+	d := Demand{
+		Pod: pod, Requests: allocation.Requests(node, pod), Shares: cpumanager.Shares(pod),
+		Least: podspec.AllDevices(pod), Ports: podspec.HostPorts(pod),
+		Rank: podspec.RankOf(pod),
+	}
+	d.Least[string(v1.ResourceCPU)] = cpumanager.PodExclusive(pod)
+	return d
+}
+
+// Wants reports whether the pod requests any of these resources.
+func (d Demand) Wants(resources sets.Set[string]) bool {
+	for name := range d.Least {
+		if resources.Has(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// FirstWith names the first container that requests devices of the resource; "": none does.
+func (d Demand) FirstWith(resource string) string {
+	for c := range podspec.Containers(d.Pod) {
+		for _, r := range podspec.DeviceRequests(c) {
+			if r.Resource == resource {
+				return c.Name
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,114 @@
+package decide
+
+import (
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/machine"
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// Snapshot holds all that one decision depends on, the request apart. It is a value: With places a
+// pod and returns another one.
+type Snapshot struct {
+	View
+	Rules    topology.Rules
+	Handlers []Handler
+	Ledger   allocation.Ledger
+	// Ahead sums the requests of the claims of the pods that came before.
+	Ahead v1.ResourceList
+	// Patient: a pod that lacks something may wait for it.
+	Patient bool
+}
+
+// View is the node without its pods.
+type View struct {
+	Hardware  machine.Hardware
+	Inventory deviceplugin.Inventory
+	Node      *v1.Node // nil: not known
+}
+
+// Request is a pod to decide on, and what it has already.
+type Request struct {
+	Pod *v1.Pod
+	// In is the pod's key in the ledger; "": it is not in there.
+	In  types.UID
+	Own allocation.Pod // assigned to it
+	// Runs: it keeps its own and is admitted whatever it lacks.
+	Runs bool
+	// Claimed: it waits with Claim.
+	Claimed bool
+	// MadeWay: other pods have made way for it.
+	MadeWay bool
+	Claim   allocation.Pod
+	Advice  allocation.Advice
+	// Silent names the resources whose plugins are not asked.
+	Silent sets.Set[string]
+}
+
+// Now returns the pod's room beside all others. Resources that are only counted go to whoever came
+// first, so that only the claims ahead of the pod count. Pods claim what terminating pods will give
+// back, so that only the greater of both sums counts.
+func (s *Snapshot) Now(r *Request) allocation.Room {
+	o := s.Ledger.Beside(r.In, podspec.DeviceResources(r.Pod))
+	room := s.roomFor(r.Pod, o, r.Own)
+	room.Others = []v1.ResourceList{
+		o.Requests[allocation.Stays], greater(o.Requests[allocation.Goes], s.Ahead),
+	}
+	if r.Runs {
+		room.Keep = allocation.KeepAll
+	}
+	return room
+}
+
+// Later returns the pod's room once the terminating pods are gone. The pod keeps a claim as long as
+// that is good.
+func (s *Snapshot) Later(r *Request) allocation.Room {
+	o := s.Ledger.BesideLasting(r.In, podspec.DeviceResources(r.Pod))
+	room := s.roomFor(r.Pod, o, r.Own)
+	room.Others = []v1.ResourceList{
+		o.Requests[allocation.Stays], o.Requests[allocation.Claims],
+	}
+	if r.Claimed && r.Own.IsEmpty() {
+		room.Own, room.Keep = r.Claim, allocation.KeepWhole
+	}
+	return room
+}
+
+// roomFor returns the room under the rules that the pod asks for. A running pod keeps what it has,
+// whatever it asks for.
+func (s *Snapshot) roomFor(pod *v1.Pod, o allocation.Others, own allocation.Pod) allocation.Room {
+	room := s.room(o, own)
+	room.Rules, _ = podspec.Rules(pod, s.Rules) // a handler has refused the pod for an error
+	return room
+}
+
+func (s *Snapshot) room(o allocation.Others, own allocation.Pod) allocation.Room {
+	h := s.Hardware
+	return allocation.Room{
+		View: allocation.View{
+			Machine: h.Machine, CPUs: h.CPUs, Memory: h.Memory,
+			Rules: s.Rules, Options: h.Options,
+			Inventory: s.Inventory, Taken: o.Taken, Sharing: o.Sharing, Own: own,
+		},
+		Allocatable: h.Allocatable,
+	}
+}
+
+// greater returns the greater amount of each resource.
+func greater(a, b v1.ResourceList) v1.ResourceList {
+	out := v1.ResourceList{}
+	maps.Copy(out, a)
+	for name, quantity := range b {
+		if other := out[name]; quantity.Cmp(other) > 0 {
+			out[name] = quantity
+		}
+	}
+	return out
+}

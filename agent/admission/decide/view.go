@@ -1,0 +1,98 @@
+package decide
+
+import (
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/deviceplugin"
+	"github.com/numalet/numalet/topology/podspec"
+)
+
+// Differing names the resources whose differences between two inventories matter to a plan.
+func Differing(before, after deviceplugin.Inventory) sets.Set[string] {
+	out := sets.Set[string]{}
+	for name, a := range after.Resources {
+		b, known := before.Resources[name]
+		if !known || a.Connected != b.Connected || a.Problem != b.Problem ||
+			a.Arriving != b.Arriving || a.Options.Preferred != b.Options.Preferred ||
+			a.Generation != b.Generation {
+			out.Insert(name)
+		}
+	}
+	for name := range before.Resources {
+		if _, known := after.Resources[name]; !known {
+			out.Insert(name)
+		}
+	}
+	for _, refused := range []map[string]string{before.Refused, after.Refused} {
+		for name := range refused {
+			if before.Refused[name] != after.Refused[name] {
+				out.Insert(name)
+			}
+		}
+	}
+	return out
+}
+
+// Sound reports whether the machine might give each container of the pod its CPUs now.
+func (v View) Sound(pod *v1.Pod, p allocation.Pod) bool {
+	if v.Hardware.CPUs == nil {
+		return true
+	}
+	cpus := v.Hardware.CPUs.For(podspec.CPURules(pod))
+	for _, c := range p.Containers {
+		if !cpus.Whole(c.CPUs) {
+			return false
+		}
+	}
+	return true
+}
+
+// WithoutAway returns the pod without the answers of plugins that are away. Where pods do not wait,
+// a pod that no longer runs starts by what its plugins say now, as under the kubelet.
+func (v View) WithoutAway(p allocation.Pod) allocation.Pod {
+	away := func(d allocation.DeviceSet) bool { return !v.Inventory.Resources[d.Resource].Connected }
+	for name, c := range p.Containers {
+		if slices.ContainsFunc(c.Devices, away) {
+			p.Containers = maps.Clone(p.Containers)
+			c.Devices = slices.Clone(c.Devices)
+			for i := range c.Devices {
+				if away(c.Devices[i]) {
+					c.Devices[i].Answer = nil
+				}
+			}
+			p.Containers[name] = c
+		}
+	}
+	return p
+}
+
+// Contested names the pod's resources of which plugins have a preference.
+func (v View) Contested(d Demand) (out []string) {
+	for name := range d.Least {
+		if r := v.Inventory.Resources[name]; r.Connected && r.Options.Preferred {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// Healthy reports whether all these devices, by resource, are there and healthy.
+func (v View) Healthy(devices map[string]sets.Set[string]) bool {
+	for name, ids := range devices {
+		r := v.Inventory.Resources[name]
+		if !r.Connected {
+			return false
+		}
+		for id := range ids {
+			if d, found := r.Find(id); !found || !d.Healthy {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,192 @@
+package admission
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/allocation"
+)
+
+// pass goes once through the pods in the order of arrival and decides on those that are queued.
+type pass struct {
+	*admitter
+	now time.Time
+	at  int // whose turn it is
+	// ahead sums the requests of the claims of those who came before.
+	ahead v1.ResourceList
+	// front leaves out claims and guesses of later pods, except claims to what was recorded before a
+	// reboot: nobody else gets that before it is dropped. settled leaves out the pods that to the
+	// kubelet hold nothing any more, and guesses of later pods.
+	front, settled partial
+	line           line
+	// displaced: the pods behind look for a place again.
+	displaced bool
+}
+
+func newPass(a *admitter, now time.Time) *pass {
+	return &pass{
+		admitter: a, now: now,
+		front: partial{out: func(of *pods, e *entry, passed bool) bool {
+			_, recorded := of.stored.Pods[e.Pod.UID]
+			return (e.claims() && !recorded || e.guesses()) && !passed
+		}},
+		settled: partial{out: func(_ *pods, e *entry, passed bool) bool {
+			return e.goesNow() || e.guesses() && !passed
+		}},
+		line: newLine(),
+	}
+}
+
+// turn decides on the pod at this place if it is queued.
+func (p *pass) turn(ctx context.Context, e *entry, at int) {
+	if p.at = at; e.state == queued {
+		p.attempt(ctx, e)
+	}
+	p.line.pass(p, e)
+	if e.claims() {
+		p.ahead = allocation.AddRequests(p.ahead, e.Requests)
+	}
+}
+
+// attempt decides on a pod with what is known now, and tells its record.
+func (p *pass) attempt(ctx context.Context, e *entry) {
+	d, others := p.choose(e)
+	if stale := d.Stale(); p.cfg.Reread != nil && stale != 0 && e.tries.reread&stale == 0 {
+		p.tell(ctx, e, outdated{stale})
+		return
+	}
+	if other := p.before(e, &d); other != nil {
+		guess := allocation.Pod{}
+		if d.Outcome == decide.Admit {
+			guess = d.Case.Plan.Pod
+		}
+		p.tell(ctx, e, ranked{other, guess})
+		return
+	}
+	if (d.Kind == decide.Planned || d.Kind == decide.Checked) && d.Outcome != decide.Admit {
+		p.reconsider(ctx, e, &d)
+	}
+	if log := klog.FromContext(ctx).V(4); log.Enabled() {
+		for _, m := range d.Case.Attempt().Merges {
+			log.Info("Merged topology hints", "pod", klog.KObj(e.Pod),
+				"container", m.Container, "offers", m.Offers, "merged", m.Merged,
+				"admit", m.Admitted)
+		}
+	}
+	if d.Outcome == decide.Admit && d.Case.Plan.Ask == nil {
+		for o, claim := range others {
+			p.tell(ctx, o, exchanged{claim})
+		}
+	}
+	p.tell(ctx, e, decided{d, e.claimsAny(p.view.Contested(e.Demand))})
+}
+
+// snapshot returns what the pod is decided with beside this ledger.
+func (p *pass) snapshot(e *entry, ledger allocation.Ledger) decide.Snapshot {
+	s := p.cfg.snapshot(p.view, ledger)
+	s.Ahead, s.Patient = p.ahead, !e.expired(p.cfg.Wait, p.now)
+	return s
+}
+
+// decide decides on a pod beside what the ledger has.
+func (p *pass) decide(e *entry, ledger allocation.Ledger) decide.Decision {
+	s, r := p.snapshot(e, ledger), p.pods.request(e)
+	if p.cfg.Wait <= 0 && !e.runs {
+		r.Own = p.view.WithoutAway(r.Own)
+	}
+	began := time.Now()
+	d := s.Decide(&r)
+	e.told.decided(d, decide.BasisOf(s, r, d), time.Since(began))
+	return d
+}
+
+// reconsider changes the decision on a pod that has no place and none to wait for. A pod that may
+// not wait gets a claim to what is being released at this moment. One whose claim is broken takes
+// what pods behind it claim.
+func (p *pass) reconsider(ctx context.Context, e *entry, d *decide.Decision) {
+	switch {
+	case d.Outcome != decide.Reject:
+	case e.expired(p.cfg.Wait, p.now):
+		if held, ok := p.soon(e); ok {
+			d.Outcome, d.Kind, d.Claim = decide.Wait, decide.Soon, held
+		}
+	case d.Kind == decide.Planned && e.claims():
+		*d = p.decide(e, p.front.upTo(p.at, p.pods))
+		switch d.Outcome {
+		case decide.Admit:
+			p.displace(ctx, d.Held)
+		case decide.Wait:
+			p.displace(ctx, d.Claim)
+		}
+	}
+}
+
+// soon plans for a pod that may not wait as if the releases of pods that have ended were recorded,
+// and plugins had heard of them. The kubelet takes devices back in memory as soon as a pod is no
+// longer active: to it they are free.
+func (p *pass) soon(e *entry) (held allocation.Pod, ok bool) {
+	owed := p.pods.stored.Owed
+	if p.cfg.Wait > 0 || len(owed) == 0 && !p.pods.anyGoesNow() {
+		return allocation.Pod{}, false
+	}
+	ledger := p.settled.upTo(p.at, p.pods)
+	for _, o := range owed {
+		ledger = ledger.Without(o.Entry())
+	}
+	s, r := p.snapshot(e, ledger), p.pods.request(e)
+	s.Patient, s.Inventory = false, decide.Unasked(s.Inventory, e.Pod)
+	d := s.Decide(&r)
+	return d.Held, d.Outcome == decide.Admit
+}
+
+// displace takes from the pods behind the claims that overlap; they all look for a place again.
+// After the first time their turn in this pass is still to come.
+func (p *pass) displace(ctx context.Context, by allocation.Pod) {
+	if p.displaced {
+		return
+	}
+	p.displaced = true
+	for _, o := range p.pods.order[p.at+1:] {
+		if o.claims() && (o.state == waiting || o.state == brief) {
+			overlaps := allocation.TakenBy(o.has.pod).Overlaps(allocation.TakenBy(by))
+			p.tell(ctx, o, displaced{overlaps})
+		}
+	}
+}
+
+// partial is the ledger without some pods. It is made when somebody asks for it first, and follows
+// the pass, so that it costs one step for each pod. In a pass a pod changes at its turn only, apart
+// from the claims that displace takes.
+type partial struct {
+	// out reports whether a pod is left out; passed: its turn has come.
+	out    func(of *pods, e *entry, passed bool) bool
+	made   bool
+	at     int // whose turn it was
+	ledger allocation.Ledger
+}
+
+// upTo returns the ledger at the turn of the pod at this place. The place never goes back.
+func (p *partial) upTo(at int, of *pods) allocation.Ledger {
+	if !p.made {
+		p.made, p.at, p.ledger = true, at, of.ledger
+		for i, e := range of.order {
+			if p.out(of, e, i <= at) {
+				p.ledger = p.ledger.Without(e.Pod.UID)
+			}
+		}
+	}
+	for _, e := range of.order[p.at : at+1] {
+		entry, known := of.ledger.Get(e.Pod.UID)
+		if known && !p.out(of, e, true) {
+			p.ledger = p.ledger.With(e.Pod.UID, entry)
+		} else {
+			p.ledger = p.ledger.Without(e.Pod.UID)
+		}
+	}
+	p.at = at
+	return p.ledger
+}

@@ -1,0 +1,153 @@
+package admission
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/allocation"
+)
+
+// record is all that admission knows of one pod. It is a value: step returns the next one.
+type record struct {
+	decide.Demand
+	// runs: its sandbox is alive and its assignment, if any, was recorded under this boot. It keeps
+	// what it has and is admitted whatever it lacks.
+	runs bool
+	// ended: it came to its end by itself, and others know that.
+	ended bool
+	state state
+	// cause is the reason for which the pod waits; "": it does not wait, or nothing was said yet.
+	cause string
+	// after is the pod that it stands in line behind; "": none.
+	after types.UID
+
+	has         reservation
+	preferences decide.Preferences
+	tries       tries
+}
+
+// reservation is what a pod has of the node.
+type reservation struct {
+	kind reservationKind
+	pod  allocation.Pod
+}
+
+type reservationKind int
+
+const (
+	// assigned: the pod holds it, or will once Allocate and the commit succeed.
+	assigned reservationKind = iota
+	// tentative is a guess: the pod's place without the preference that is being asked for, or that
+	// it stands in line for.
+	tentative
+	// claim is what nobody gets who comes later. Terminating pods may hold some of it still.
+	// Requests that are only counted are claimed too.
+	claim
+)
+
+// tries holds what failed for the pod, and when it is tried again.
+type tries struct {
+	since time.Time // when the pod came
+	due   time.Time // when the time of the state is over; zero: never, its deadline apart
+	// retries counts the failures of plugins and of the store.
+	retries int
+	// reread says what was read again for the pod: nothing is twice.
+	reread decide.Stale
+	// refusal is said if the pod may wait no longer for what failed last.
+	refusal *allocation.Rejection
+	// unsound: the pod keeps CPUs that the machine would not give it when that was decided. So they
+	// are no sign of a machine that has changed since.
+	unsound bool
+	// madeWay: other pods have made way for it.
+	madeWay bool
+	// held is when holding it back ends; zero: it was never held back.
+	held time.Time
+}
+
+// goesNow reports whether to the kubelet the pod holds nothing any more.
+func (r *record) goesNow() bool {
+	return r.state.goesNow() || r.ended && r.state == terminating
+}
+
+// claims reports whether the pod waits with a claim, or did until now.
+func (r *record) claims() bool { return r.has.kind == claim }
+
+// guesses reports whether plugins' answers may still change what the pod has.
+func (r *record) guesses() bool { return r.has.kind == tentative }
+
+// counts reports whether the pod's requests count against the node. A pod without a place, for which
+// a plugin is asked, does not count.
+func (r *record) counts() bool {
+	switch r.state {
+	case admitted, terminating, releasing, unreleased:
+		return true
+	}
+	return r.claims() || r.isReserved()
+}
+
+func (r *record) isReserved() bool { return len(r.has.pod.Containers) > 0 }
+
+// isShort reports whether the pod runs and lacks what a container that starts later needs.
+func (r *record) isShort() bool {
+	return r.runs && r.state == admitted && !r.has.pod.IsEmpty() && r.has.pod.Incomplete(r.Pod)
+}
+
+// hasTurn reports whether a plugin is asked about the pod, or has just answered.
+func (r *record) hasTurn() bool {
+	switch r.state {
+	case asking:
+		return true
+	case queued, rereading:
+		return len(r.preferences.Advice) > 0 && r.has.kind != assigned
+	case finishing, canceling:
+		return r.has.kind != assigned
+	}
+	return false
+}
+
+// unsettled reports whether the pod is asked about or stands in line.
+func (r *record) unsettled() bool { return r.hasTurn() || r.state == behind }
+
+// claimsAny reports whether the pod claims devices of any of these resources.
+func (r *record) claimsAny(resources []string) bool {
+	claimed := allocation.TakenBy(r.has.pod).Devices
+	return r.claims() && slices.ContainsFunc(resources, func(name string) bool {
+		return claimed[name].Len() > 0
+	})
+}
+
+// unanswered lists the resources whose plugins have not answered Allocate yet.
+func (r *record) unanswered() []string {
+	resources := sets.New[string]()
+	for _, c := range r.has.pod.Containers {
+		for _, d := range c.Devices {
+			if d.Answer == nil {
+				resources.Insert(d.Resource)
+			}
+		}
+	}
+	return sets.List(resources)
+}
+
+// accounted returns the pod's entry in the ledger; stored is what is recorded of it.
+func (r *record) accounted(stored allocation.Pod) (out allocation.Entry) {
+	switch {
+	case r.state.goes():
+		out.Standing = allocation.Goes
+	case r.claims():
+		out.Standing = allocation.Claims
+	}
+	if r.counts() {
+		out.Requests, out.Shares, out.Ports, out.Rank = r.Requests, r.Shares, r.Ports, r.Rank
+	}
+	out.Assigned = allocation.TakenBy(r.has.pod, stored)
+	return out
+}
+
+func (r *record) expired(wait time.Duration, now time.Time) bool {
+	return now.Sub(r.tries.since) >= wait
+}

@@ -1,0 +1,363 @@
+package admission
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/allocation"
+)
+
+// conditions are what a step depends on beside the pod's record and the event.
+type conditions struct {
+	now time.Time
+	// wait is how long a pod may wait; 0: pods do not wait.
+	wait   time.Duration
+	bootID string
+	view   decide.View
+	// recorded: the store has something of the pod.
+	recorded bool
+	// held is until when pods of its controller are not rejected.
+	held time.Time
+}
+
+// slowAnswer is after how long admission says that a pod waits for a plugin's answer.
+const slowAnswer = time.Second
+
+// step returns the pod's record after an event, and what is to be done. It is pure.
+func (r record) step(e event, c conditions) (record, []effect) {
+	s := step{record: r, conditions: c}
+	switch e := e.(type) {
+	case resubmitted:
+		s.Demand = e.demand
+	case left:
+		s.ended = s.ended || e.ended
+		s.leave()
+	case gone:
+		s.release()
+	case late:
+		s.late(e.words)
+	case overdue:
+		s.reject(s.tries.refusal)
+	case moved:
+		s.prompt(changed)
+	case remade:
+		s.give(queued, reservation{kind: claim})
+	case decided:
+		s.decided(e)
+	case outdated:
+		s.tries.reread |= e.what
+		s.move(rereading, s.has)
+		s.tries.due = s.now.Add(slowAnswer)
+		s.do(reread{e.what})
+	case ranked:
+		s.ranked(e)
+	case displaced:
+		has := s.has
+		if e.broken {
+			has.pod = allocation.Pod{}
+		}
+		if next, ok := s.state.next(changed); ok {
+			s.move(next, has)
+		}
+	case exchanged:
+		s.has.pod = e.pod
+	case outguessed:
+		s.after = ""
+		s.give(s.state, reservation{kind: tentative})
+	case unheard:
+		s.preferences = s.preferences.Answered(e.key, nil, e.err)
+		s.preferences.Advice = nil
+	default:
+		s.answered(e)
+	}
+	return s.record, s.effects
+}
+
+// step is a step under way.
+type step struct {
+	record
+	conditions
+	effects []effect
+}
+
+func (s *step) do(e effect) { s.effects = append(s.effects, e) }
+
+// move gives the pod another state and reservation. The time of a state ends with it.
+func (s *step) move(to state, has reservation) {
+	if to != s.state {
+		s.tries.due = time.Time{}
+	}
+	s.state, s.has = to, has
+}
+
+// give is move to a reservation that may be less than the pod had: others may wait for that.
+func (s *step) give(to state, has reservation) {
+	counted, before := s.counts(), s.has.pod.Containers
+	s.move(to, has)
+	if counted && (!s.counts() || !reflect.DeepEqual(before, has.pod.Containers)) {
+		s.do(free{})
+	}
+}
+
+// empty takes from the pod all that is not recorded.
+func (s *step) empty(to state) {
+	s.preferences = decide.Preferences{}
+	s.give(to, reservation{})
+}
+
+func (s *step) say(outcome decide.Outcome, reason, message string) {
+	s.cause = ""
+	if outcome == decide.Wait {
+		s.cause = reason
+	}
+	s.do(say{outcome: outcome, reason: reason, message: message, ignored: s.preferences.Ignored})
+}
+
+func (s *step) prompt(p prompt) {
+	if next, ok := s.state.next(p); ok {
+		s.move(next, s.has)
+	}
+}
+
+// leave takes from a pod without a place what it has. What a goroutine has begun is waited for.
+func (s *step) leave() {
+	switch next, ok := s.state.next(leaving); {
+	case !ok:
+	case next == withdrawn:
+		s.empty(next)
+	default:
+		s.move(next, s.has)
+	}
+}
+
+// release drops what is recorded. What a goroutine has begun is ended and waited for before.
+func (s *step) release() {
+	switch next, ok := s.state.next(release); {
+	case !ok:
+	case next == canceling:
+		s.move(next, s.has)
+		s.do(cancel{})
+	default:
+		if s.state != admitted && s.state != terminating {
+			s.empty(withdrawn)
+		}
+		s.drop()
+	}
+}
+
+// drop forgets the pod once nothing of it is recorded.
+func (s *step) drop() {
+	if !s.recorded {
+		if s.counts() {
+			s.do(free{})
+		}
+		s.do(forget{})
+		return
+	}
+	s.move(releasing, s.has)
+	s.do(dropRecord{})
+}
+
+// late acts on a state whose time is over.
+func (s *step) late(words string) {
+	s.tries.due = time.Time{}
+	if s.state == unreleased {
+		s.drop()
+		return
+	}
+	s.prompt(timeUp)
+	if words != "" {
+		s.say(decide.Wait, decide.ReasonWaitPlugin, words)
+	}
+}
+
+// decided acts on the decision on a pod whose turn it was.
+func (s *step) decided(d decided) {
+	switch d.Outcome {
+	case decide.Admit:
+		s.admit(d)
+	case decide.Wait:
+		s.waitFor(d.Decision)
+	default:
+		s.reject(d.Rejection)
+	}
+}
+
+// admit acts on a positive decision: it asks the plugin for a preference, or reserves and has
+// Allocate called and the assignment recorded, or admits at once if nothing is assigned.
+func (s *step) admit(d decided) {
+	plan := d.Case.Plan
+	switch {
+	case d.Kind == decide.Adopted || d.Kind == decide.Unplanned:
+		s.empty(admitted)
+		s.has = reservation{pod: d.Held}
+		s.cause = ""
+		s.do(say{outcome: decide.Admit, reason: d.Reason, message: d.Message, unplanned: true})
+	case plan.Ask != nil:
+		// The pod keeps its claim meanwhile, or what it would get without advice, so that the pods
+		// behind it do not get ahead. The advice may lead to other devices in the end.
+		has := s.has
+		if len(plan.Pod.Containers) > 0 && !d.contested {
+			has = reservation{tentative, plan.Pod}
+		}
+		s.give(asking, has)
+		s.tries.due = s.now.Add(slowAnswer)
+		s.do(ask{*plan.Ask})
+	case plan.Pod.IsEmpty():
+		s.give(admitted, reservation{})
+		s.say(decide.Admit, "", "")
+	default:
+		reserved := plan.Pod
+		reserved.BootID = s.bootID
+		s.tries.unsound = !s.view.Sound(s.Pod, reserved)
+		s.do(outguess{reserved})
+		s.give(allocating, reservation{pod: reserved})
+		s.tries.due = s.now.Add(slowAnswer)
+		s.do(assign{reserved})
+	}
+}
+
+// waitFor lets the pod wait with a claim, or without anything for a handler.
+func (s *step) waitFor(d decide.Decision) {
+	if d.Kind == decide.Checked {
+		s.empty(deferred)
+		s.tries.refusal = d.Rejection
+		s.say(decide.Wait, d.Reason, d.Message)
+		return
+	}
+	// The message has numbers; that these go up and down is no news.
+	same := s.claims() && s.cause == d.Reason && d.Reason != decide.ReasonWaitPlugin
+	to := waiting
+	switch d.Kind {
+	case decide.Soon:
+		to, same = brief, true
+	case decide.Preempting:
+		to, s.tries.madeWay = brief, true
+		s.do(preempt{d})
+	}
+	s.give(to, reservation{claim, d.Claim})
+	if d.Kind == decide.Soon && s.tries.due.IsZero() {
+		s.tries.due = s.now.Add(slowAnswer)
+	}
+	s.preferences = decide.Preferences{}
+	if !same {
+		s.cause = d.Reason
+		s.do(sayWait{d})
+	}
+}
+
+// ranked lets the pod stand in line. It is asked about when it is known what is free.
+func (s *step) ranked(e ranked) {
+	has := s.has
+	if !s.claims() && (has.kind != assigned || !s.isReserved()) {
+		has = reservation{}
+		if len(e.guess.Containers) > 0 {
+			has = reservation{tentative, e.guess}
+		}
+	}
+	s.preferences.Advice = nil
+	s.after = e.after.Pod.UID
+	s.give(behind, has)
+	s.tries.due = s.now.Add(slowAnswer)
+}
+
+// reject rejects the pod, or holds it back if others of its controller were rejected lately.
+func (s *step) reject(r *allocation.Rejection) {
+	until := s.held
+	if s.tries.held.After(s.now) {
+		until = s.tries.held // the pod was tried again before its time was over
+	}
+	if s.wait <= 0 || !until.After(s.now) {
+		s.empty(rejected)
+		s.cause = ""
+		s.do(sayReject{r})
+		return
+	}
+	s.empty(heldBack)
+	s.tries.due, s.tries.held = until, until
+	s.say(decide.Wait, decide.ReasonHeld, fmt.Sprintf("%s: %s; pods of its controller were rejected "+
+		"before, so that this one is held back until %s, or until it has a place", r.Reason,
+		r.Message, until.Format(time.TimeOnly)))
+}
+
+// answered acts on what a goroutine brings back. Of a pod that terminates or was released only the
+// assignment still matters.
+func (s *step) answered(e event) {
+	switch s.state {
+	case canceling:
+		s.drop()
+		return
+	case finishing:
+		if done, ok := e.(allocated); ok {
+			s.move(terminating, reservation{pod: done.pod})
+			s.say(decide.Admit, "", "")
+			return
+		}
+		s.empty(withdrawn)
+		return
+	}
+	switch e := e.(type) {
+	case advised:
+		s.preferences = s.preferences.Answered(e.key, e.ids, e.err)
+		if decide.MayPass(e.err) {
+			s.do(unhear{e.key, e.err})
+		}
+		s.move(queued, s.has)
+	case looked:
+		s.move(queued, s.has)
+	case allocated:
+		s.move(admitted, reservation{pod: e.pod})
+		s.say(decide.Admit, "", "")
+		s.preferences = decide.Preferences{}
+	case failed:
+		s.failed(e)
+	case dropped:
+		if e.err == nil {
+			s.drop()
+			return
+		}
+		s.move(unreleased, s.has)
+		s.tries.due = s.now.Add(time.Second)
+		s.do(free{}) // some wait for this release alone
+	default:
+		panic(fmt.Sprintf("admission: event %T in state %d", e, s.state))
+	}
+}
+
+// failed acts on an error of a plugin or of the store. A pod that runs is admitted without a plan.
+// An error that may pass has the call tried again until the pod's deadline, with the answers that
+// did come.
+func (s *step) failed(f failed) {
+	recording := errors.Is(f.err, errCommit)
+	refusal := allocation.Unexpected(f.err)
+	switch {
+	case s.runs:
+		s.empty(queued)
+		s.do(adopt{f.err})
+		return
+	case !recording && !decide.MayPass(f.err), s.expired(s.wait, s.now):
+		s.reject(refusal)
+		return
+	case !s.tries.unsound && !s.view.Sound(s.Pod, f.pod): // the machine changed meanwhile
+		s.give(queued, reservation{kind: claim})
+		return
+	}
+	s.move(retrying, reservation{pod: f.pod})
+	s.tries.refusal = refusal
+	s.tries.due = f.began.Add(min(time.Second<<min(s.tries.retries, 4), 10*time.Second))
+	if s.tries.due.Before(s.now) {
+		s.tries.due = s.now // the call itself took longer than the pause
+	}
+	s.tries.retries++
+	reason, message := decide.ReasonWaitPlugin, f.err.Error()
+	if recording {
+		reason = decide.ReasonWaitStore
+	}
+	if call, ok := errors.AsType[*callError](f.err); ok {
+		message = fmt.Sprintf("the device plugin of %s failed: %v", call.resource, call.error)
+	}
+	s.say(decide.Wait, reason, message)
+}

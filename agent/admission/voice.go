@@ -1,0 +1,196 @@
+package admission
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/allocation"
+)
+
+// voice reports outcomes, each once, and keeps their explanations.
+type voice struct {
+	cfg          *Config
+	repeats      repeats
+	explanations explanations
+}
+
+// told holds what was said of a pod, and what there is to say with the next outcome.
+type told struct {
+	last Result // what was reported last
+	// basis explains the last decision, until that is final.
+	basis *decide.Basis
+	// tried is the last plan, until it is reported.
+	tried *Tried
+	// blamed names the call that a rejection comes from.
+	blamed string
+	// causes are the messages that were news while the pod waited for a device plugin; bounded.
+	causes []string
+}
+
+// mostCauses bounds told.causes: a plugin may fail with other words each time.
+const mostCauses = 8
+
+// newCause reports whether the pod waits for a device plugin for a cause that was not told before.
+func (t *told) newCause(r Result) bool {
+	if r.Outcome != decide.Wait || r.Reason != decide.ReasonWaitPlugin ||
+		len(t.causes) == mostCauses || slices.Contains(t.causes, r.Message) {
+		return false
+	}
+	t.causes = append(t.causes, r.Message)
+	return true
+}
+
+func (t *told) decided(d decide.Decision, b *decide.Basis, took time.Duration) {
+	t.basis = b
+	if d.Kind == decide.Planned || d.Kind == decide.Adopted {
+		t.tried = &Tried{Plan: d.Case.Plan, Err: d.Case.Err, Took: took}
+	}
+}
+
+// say reports an outcome that differs from the last one.
+func (v *voice) say(e *entry, what say) {
+	if what.unplanned {
+		e.told.tried = nil
+	}
+	last := e.told.last
+	if what.outcome == last.Outcome && what.reason == last.Reason && what.message == last.Message {
+		return
+	}
+	r := Result{Pod: e.Pod, Outcome: what.outcome, Reason: what.reason, Message: what.message}
+	r.Reworded = !e.told.newCause(r) && r.Outcome == last.Outcome && r.Reason == last.Reason
+	e.told.last = r
+	if r.Outcome == decide.Admit {
+		v.repeats.admitted(ownerOf(e.Pod))
+	}
+	r.Explained = v.explanations.put(r, e.told.basis, what.ignored)
+	if r.Outcome == decide.Reject && e.told.blamed != "" {
+		r.Explained = strings.TrimSuffix(e.told.blamed+"; "+r.Explained, "; ")
+	}
+	if r.Outcome != decide.Wait {
+		r.Tried, e.told.tried, e.told.basis = e.told.tried, nil, nil
+	}
+	v.cfg.Report(r)
+}
+
+// reject reports a rejection.
+func (v *voice) reject(e *entry, r *allocation.Rejection) {
+	v.repeats.rejected(ownerOf(e.Pod), time.Now())
+	if e.told.tried != nil {
+		e.told.tried.Err = r
+	}
+	e.told.blamed = v.blame(r)
+	v.say(e, say{outcome: decide.Reject, reason: r.Reason, message: r.Message})
+}
+
+// forget reports that nothing of the pod is held any more.
+func (v *voice) forget(e *entry) {
+	v.explanations.drop(e.Pod.UID)
+	v.cfg.Report(Result{Pod: e.Pod, Outcome: decide.Released})
+}
+
+// blame names the call that a rejection comes from, which the kubelet's words leave out; "": none.
+func (v *voice) blame(r *allocation.Rejection) string {
+	call, ok := errors.AsType[*callError](r.Err)
+	if !ok {
+		return ""
+	}
+	text := "the call was Allocate of the device plugin of " + call.resource
+	if p, ok := v.cfg.Plugins.(interface{ Endpoint(resource string) string }); ok {
+		text += " on " + p.Endpoint(call.resource)
+	}
+	return text
+}
+
+// slow says that a plugin takes its time to answer Allocate; "": nothing new. The failure that a call
+// is tried again for was told. Where pods do not wait nothing is said: like the kubelet's, such a pod
+// is pending until Allocate returns.
+func (v *voice) slow(e *entry) string {
+	if v.cfg.Wait <= 0 || e.tries.retries > 0 || e.runs || e.state.goes() {
+		return ""
+	}
+	resources := e.unanswered()
+	if len(resources) == 0 {
+		return ""
+	}
+	message := "no answer to Allocate yet from the device plugin of " + strings.Join(resources, ", ")
+	if p, ok := v.cfg.Plugins.(deadliner); ok {
+		message += fmt.Sprintf("; it has %s for that", p.AllocateDeadline())
+	}
+	return message
+}
+
+// deadliner is implemented by plugins that know how long they may take to answer Allocate.
+type deadliner interface{ AllocateDeadline() time.Duration }
+
+// inLine says that the pod's turn is long in coming; "": nothing.
+func (v *voice) inLine(e, after *entry) string {
+	if v.cfg.Wait <= 0 || e.runs || after == nil {
+		return ""
+	}
+	return fmt.Sprintf("a device plugin has not said yet which devices it prefers for %s, which "+
+		"comes before it", klog.KObj(after.Pod))
+}
+
+// words say what takes so long that the time of the pod's state is over; "": nothing.
+func (a *admitter) words(e *entry) string {
+	switch {
+	case e.state.underWay():
+		return a.voice.slow(e)
+	case e.state == brief:
+		return a.pods.owed(e.has.pod)
+	case e.state == behind:
+		return a.voice.inLine(e, a.pods.find(e.after))
+	}
+	return ""
+}
+
+// naming returns the message of a pod that waits, with the pods that are gone and hold some of its
+// claim until their release is recorded.
+func (p *pods) naming(d decide.Decision) string {
+	if d.Reason != decide.ReasonWaitResources {
+		return d.Message
+	}
+	var names []string
+	for _, o := range p.order {
+		if !o.state.goesNow() {
+			continue
+		}
+		held, _ := p.ledger.Get(o.Pod.UID)
+		if d.Claim.IsEmpty() || held.Assigned.Overlaps(allocation.TakenBy(d.Claim)) {
+			names = append(names, klog.KObj(o.Pod).String())
+		}
+	}
+	message := d.Message
+	if len(names) > 0 {
+		message += "; being released: " + strings.Join(names[:min(len(names), 3)], ", ")
+	}
+	if owed := p.owed(d.Claim); owed != "" {
+		message += "; " + owed
+	}
+	return message
+}
+
+// owed names the devices of a claim of whose release plugins are still to hear; "": none.
+func (p *pods) owed(claim allocation.Pod) string {
+	var names []string
+	wanted := allocation.TakenBy(claim).Devices
+	for _, o := range p.stored.Owed {
+		for _, id := range o.IDs {
+			if wanted[o.Resource].Has(id) {
+				names = append(names, fmt.Sprintf("%s of %s, which %s/%s had", id, o.Resource,
+					o.Namespace, o.Name))
+			}
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "the device plugin has not answered yet that it knows of the release of " +
+		strings.Join(names[:min(len(names), 3)], ", ")
+}
