@@ -46,6 +46,14 @@ const (
 	unreleased
 )
 
+var stateNames = [...]string{
+	"queued", "asking", "behind", "rereading", "allocating", "waiting", "brief", "retrying", "deferred",
+	"heldBack", "admitted", "rejected", "terminating", "withdrawn", "finishing", "canceling",
+	"releasing", "unreleased",
+}
+
+func (s state) String() string { return stateNames[s] }
+
 // prompt is an event whose next state depends on the state alone.
 type prompt int
 
@@ -82,7 +90,7 @@ func (s state) next(p prompt) (next state, ok bool) {
 	case unreleased:
 		row = [...]state{stay, stay, releasing, stay}
 	default:
-		panic(fmt.Sprintf("admission: state %d", s))
+		panic(fmt.Sprintf("admission: state %d", int(s)))
 	}
 	return row[p], row[p] != stay
 }

@@ -1,0 +1,199 @@
+package admission
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/numalet/numalet/agent/admission/decide"
+	"github.com/numalet/numalet/agent/allocation"
+	"github.com/numalet/numalet/agent/explain"
+	"github.com/numalet/numalet/deviceplugin"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+
+var began = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// holding is a pod with devices.
+func holding(ids ...string) allocation.Pod {
+	return allocation.Pod{UID: "a", Containers: map[string]allocation.Container{"main": {
+		Devices: []allocation.DeviceSet{{Resource: "example.com/gpu", IDs: ids}},
+	}}}
+}
+
+// typical is a pod as it is found in a state.
+func typical(s state) record {
+	r := record{state: s, tries: tries{since: began}}
+	r.Pod = pod("a", "example.com/gpu=1")
+	switch s {
+	case asking, behind:
+		r.has = reservation{tentative, holding("guess")}
+	case allocating, retrying, admitted, terminating, finishing, unreleased, releasing:
+		r.has.pod = holding("own")
+	case waiting, brief:
+		r.has, r.cause = reservation{claim, holding("claimed")}, decide.ReasonWaitResources
+	}
+	if s == behind {
+		r.after = "other"
+	}
+	if s == retrying || s == deferred {
+		r.tries.refusal = &allocation.Rejection{Reason: "Failed", Message: "as it was"}
+	}
+	return r
+}
+
+type named struct {
+	name string
+	event
+}
+
+// happenings are the events that a pod may meet in a state.
+func happenings(s state) (out []named) {
+	out = []named{
+		{"left", left{}}, {"gone", gone{}}, {"late", late{}}, {"resubmitted", resubmitted{typical(s).Demand}},
+	}
+	switch s {
+	case queued:
+		plan := func(kind decide.Kind, outcome decide.Outcome, p allocation.Plan) decided {
+			return decided{Decision: decide.Decision{
+				Pod: typical(s).Pod, Outcome: outcome, Kind: kind, Reason: "Because", Message: "of this",
+				Case: explain.Case{Plan: p}, Held: p.Pod, Claim: holding("next"),
+				Rejection: &allocation.Rejection{Reason: "Refused", Message: "no room"},
+			}}
+		}
+		question := &allocation.Ask{AskKey: allocation.AskKey{Container: "main", Resource: "example.com/gpu"}}
+		out = append(out,
+			named{"decided: nothing to assign", plan(decide.Planned, decide.Admit, allocation.Plan{})},
+			named{"decided: a place", plan(decide.Planned, decide.Admit, allocation.Plan{Pod: holding("d0")})},
+			named{"decided: ask first", plan(decide.Planned, decide.Admit,
+				allocation.Plan{Pod: holding("d0"), Ask: question})},
+			named{"decided: runs", plan(decide.Adopted, decide.Admit, allocation.Plan{Pod: holding("d0")})},
+			named{"decided: later", plan(decide.Planned, decide.Wait, allocation.Plan{})},
+			named{"decided: soon", plan(decide.Soon, decide.Wait, allocation.Plan{})},
+			named{"decided: others make way", plan(decide.Preempting, decide.Wait, allocation.Plan{})},
+			named{"decided: a handler says later", plan(decide.Checked, decide.Wait, allocation.Plan{})},
+			named{"decided: no", plan(decide.Planned, decide.Reject, allocation.Plan{})},
+			named{"outdated", outdated{decide.StaleMachine}},
+			named{"ranked", ranked{&entry{record: typical(asking)}, holding("d0")}})
+	case asking, finishing, canceling:
+		key := allocation.AskKey{Container: "main", Resource: "example.com/gpu"}
+		out = append(out, named{"advised", advised{key, []string{"d0"}, nil}},
+			named{"advised: away", advised{key, nil, &deviceplugin.StoppedError{}}})
+	case rereading:
+		out = append(out, named{"looked", looked{}})
+	case waiting, brief:
+		out = append(out, named{"displaced", displaced{}}, named{"displaced: broken", displaced{true}},
+			named{"exchanged", exchanged{holding("other")}})
+	case releasing:
+		out = append(out, named{"dropped: again", dropped{}},
+			named{"dropped: disk full", dropped{errors.New("disk full")}})
+	}
+	switch s {
+	case allocating, finishing, canceling:
+		own := holding("own")
+		out = append(out, named{"allocated", allocated{own}},
+			named{"failed: away", failed{own, &callError{"example.com/gpu", &deviceplugin.StoppedError{}}, began}},
+			named{"failed: no", failed{own, &callError{"example.com/gpu", errors.New("no")}, began}},
+			named{"failed: disk full", failed{own, fmt.Errorf("%w: disk full", errCommit), began}})
+	case waiting, brief, behind, retrying, deferred, heldBack, admitted:
+		out = append(out, named{"moved", moved{}})
+	}
+	switch s {
+	case retrying, deferred:
+		out = append(out, named{"overdue", overdue{}})
+	case asking, behind:
+		out = append(out, named{"outguessed", outguessed{}})
+	}
+	switch s {
+	case queued, waiting, brief, retrying:
+		out = append(out, named{"remade", remade{}})
+	}
+	return out
+}
+
+// shown writes a record and effects in a line.
+func shown(r record, effects []effect) string {
+	out := r.state.String()
+	if r.isReserved() {
+		out += fmt.Sprintf(", %s %s", map[reservationKind]string{
+			assigned: "has", tentative: "guesses", claim: "claims",
+		}[r.has.kind], strings.Join(r.has.pod.Containers["main"].Devices[0].IDs, ","))
+	} else if r.claims() {
+		out += ", claims"
+	}
+	if !r.tries.due.IsZero() {
+		out += fmt.Sprintf(", due in %v", r.tries.due.Sub(began))
+	}
+	for _, f := range effects {
+		name := strings.TrimPrefix(fmt.Sprintf("%T", f), "admission.")
+		switch f := f.(type) {
+		case say:
+			name += fmt.Sprintf(" %s %s", f.outcome, f.reason)
+		case sayWait:
+			name += " " + f.Reason
+		case sayReject:
+			name += " " + f.Reason
+		}
+		out += "; " + strings.TrimSpace(name)
+	}
+	return out
+}
+
+// The golden file is the table of all events: what each makes of a pod in each state.
+func TestStep(t *testing.T) {
+	var b strings.Builder
+	for s := queued; s <= unreleased; s++ {
+		fmt.Fprintf(&b, "%s\n", shown(typical(s), nil))
+		for _, h := range happenings(s) {
+			before := typical(s)
+			next, effects := before.step(h.event, conditions{
+				now: began, wait: time.Minute, bootID: "boot", recorded: s >= admitted,
+			})
+			if !reflect.DeepEqual(before, typical(s)) {
+				t.Errorf("%s in %s changes the record that it was given", h.name, s)
+			}
+			fmt.Fprintf(&b, "    %-28s %s\n", h.name, shown(next, effects))
+		}
+	}
+	golden := filepath.Join("testdata", "step.txt")
+	if *rewrite {
+		if err := os.WriteFile(golden, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := b.String(); got != string(want) {
+		t.Errorf("differs from %s (go test -rewrite writes it):\n%s", golden, got)
+	}
+}
+
+// A pod whose controller's pods were rejected lately is held back, and no longer than it was to be
+// when it was tried again meanwhile.
+func TestStepHoldsBack(t *testing.T) {
+	no := decided{Decision: decide.Decision{Outcome: decide.Reject,
+		Rejection: &allocation.Rejection{Reason: "OutOfcpu", Message: "too little"}}}
+	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }
+	r, _ := typical(queued).step(no, conditions{now: began, wait: time.Minute, held: at(10)})
+	if got := shown(r, nil); got != "heldBack, due in 10s" {
+		t.Fatalf("at first: %s", got)
+	}
+	r, _ = r.step(moved{}, conditions{now: at(5), wait: time.Minute})
+	r, _ = r.step(no, conditions{now: at(5), wait: time.Minute, held: at(40)})
+	if got := shown(r, nil); got != "heldBack, due in 10s" {
+		t.Fatalf("tried again: %s", got)
+	}
+	r, _ = r.step(late{}, conditions{now: at(10), wait: time.Minute})
+	if r, _ = r.step(no, conditions{now: at(10), wait: time.Minute}); r.state != rejected {
+		t.Fatalf("in the end: %s", shown(r, nil))
+	}
+}
