@@ -22,7 +22,7 @@ type exchange map[*entry]allocation.Pod
 // choose decides on the pod whose turn it is, and returns what others exchange for that.
 func (p *pass) choose(e *entry) (decide.Decision, exchange) {
 	ledger := p.line.ledger(p)
-	if e.claimsAny(p.view.Contested(e.Demand)) && p.line.holder(p, e) == nil {
+	if e.claimsAny(p.contested) && p.line.holder(p, e) == nil {
 		if offered, more := p.offer(e, ledger); more {
 			d := p.decide(e, offered)
 			x, ok := p.exchanged(e, d.Held)
@@ -48,7 +48,7 @@ func (p *pass) claimants() (out []*entry) {
 func (p *pass) offer(e *entry, l allocation.Ledger) (
 	offered allocation.Ledger, more bool) {
 	mine := allocation.TakenBy(e.has.pod).Devices
-	for _, name := range p.view.Contested(e.Demand) {
+	for _, name := range p.contested {
 		r, places := p.view.Inventory.Resources[name], map[topology.NodeSet]bool{}
 		for id := range mine[name] {
 			if d, found := r.Find(id); found {
@@ -81,7 +81,7 @@ func (p *pass) offer(e *entry, l allocation.Ledger) (
 func (p *pass) exchanged(e *entry, gets allocation.Pod) (x exchange, ok bool) {
 	x = exchange{}
 	had, takes := allocation.TakenBy(e.has.pod).Devices, allocation.TakenBy(gets).Devices
-	for _, name := range p.view.Contested(e.Demand) {
+	for _, name := range p.contested {
 		r, pool := p.view.Inventory.Resources[name], map[topology.NodeSet][]string{}
 		taken := p.pods.ledger.Beside(e.Pod.UID, []string{name}).Taken.Devices[name]
 		given := had[name].Difference(takes[name]).Difference(taken).UnsortedList()

@@ -23,23 +23,20 @@ type explanation struct {
 	record          func() explain.Record
 }
 
-// put explains an outcome, and returns the gist of one that is reported with it.
-func (x *explanations) put(r Result, b *decide.Basis, ignored []string) (short string) {
+// put keeps the explanation of an outcome and returns it.
+func (x *explanations) put(r Result, b *decide.Basis, ignored []string) func() explain.Record {
 	verdict := explain.Verdict{
 		At: time.Now(), Outcome: string(r.Outcome), Reason: r.Reason, Message: r.Message,
 	}
 	next := explanation{namespace: r.Pod.Namespace, name: r.Pod.Name, at: verdict.At}
 	next.record = sync.OnceValue(func() explain.Record { return b.Record(verdict, ignored) })
-	if r.Outcome != decide.Admit {
-		short = next.record().Short()
-	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.byUID == nil {
 		x.byUID = map[types.UID]explanation{}
 	}
 	x.byUID[r.Pod.UID] = next
-	return short
+	return next.record
 }
 
 func (x *explanations) drop(uid types.UID) {

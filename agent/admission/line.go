@@ -80,7 +80,7 @@ func (l *line) pass(p *pass, e *entry) {
 // none.
 func (l *line) holder(p *pass, e *entry) *entry {
 	l.look(p)
-	for _, name := range p.view.Contested(e.Demand) {
+	for _, name := range p.contested {
 		switch has, last := l.turns[name], l.last[name]; {
 		case has == e:
 		case has != nil && has.hasTurn():
@@ -103,8 +103,8 @@ func (p *pass) before(e *entry, d *decide.Decision) *entry {
 	if d.Outcome == decide.Admit || guess == nil || !guess.unsettled() {
 		return nil
 	}
-	s, r := p.snapshot(e, p.line.certain.upTo(p.at, p.pods)), p.pods.request(e)
-	switch certain := s.Decide(&r); {
+	s := p.snapshot(e, p.line.certain.upTo(p.at, p.pods))
+	switch certain := s.Decide(&p.request); {
 	case certain.Outcome == decide.Admit,
 		certain.Outcome == decide.Wait && d.Outcome == decide.Reject:
 		return guess
@@ -115,13 +115,12 @@ func (p *pass) before(e *entry, d *decide.Decision) *entry {
 // chooses reports whether the decision chooses contested devices for the pod, or finds no place for
 // one that wants such.
 func (p *pass) chooses(e *entry, d *decide.Decision) bool {
-	names := p.view.Contested(e.Demand)
-	if d.Outcome != decide.Admit || len(names) == 0 {
-		return len(names) > 0
+	if d.Outcome != decide.Admit || len(p.contested) == 0 {
+		return len(p.contested) > 0
 	}
 	had := allocation.TakenBy(p.pods.own(e)).Devices
 	gets := allocation.TakenBy(d.Case.Plan.Pod).Devices
-	return d.Case.Plan.Ask != nil || slices.ContainsFunc(names, func(name string) bool {
+	return d.Case.Plan.Ask != nil || slices.ContainsFunc(p.contested, func(name string) bool {
 		return !had[name].IsSuperset(gets[name])
 	})
 }

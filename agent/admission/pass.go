@@ -5,7 +5,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/klog/v2"
 
 	"github.com/numalet/numalet/agent/admission/decide"
 	"github.com/numalet/numalet/agent/allocation"
@@ -16,6 +15,10 @@ type pass struct {
 	*admitter
 	now time.Time
 	at  int // whose turn it is
+	// request is that of the pod whose turn it is, contested its resources of which plugins have a
+	// preference.
+	request   decide.Request
+	contested []string
 	// ahead sums the requests of the claims of those who came before.
 	ahead v1.ResourceList
 	// front leaves out claims and guesses of later pods, except claims to what was recorded before a
@@ -44,6 +47,7 @@ func newPass(a *admitter, now time.Time) *pass {
 // turn decides on the pod at this place if it is queued.
 func (p *pass) turn(ctx context.Context, e *entry, at int) {
 	if p.at = at; e.state == queued {
+		p.request, p.contested = p.pods.request(e), p.view.Contested(e.Demand)
 		p.attempt(ctx, e)
 	}
 	p.line.pass(p, e)
@@ -70,19 +74,12 @@ func (p *pass) attempt(ctx context.Context, e *entry) {
 	if (d.Kind == decide.Planned || d.Kind == decide.Checked) && d.Outcome != decide.Admit {
 		p.reconsider(ctx, e, &d)
 	}
-	if log := klog.FromContext(ctx).V(4); log.Enabled() {
-		for _, m := range d.Case.Attempt().Merges {
-			log.Info("Merged topology hints", "pod", klog.KObj(e.Pod),
-				"container", m.Container, "offers", m.Offers, "merged", m.Merged,
-				"admit", m.Admitted)
-		}
-	}
 	if d.Outcome == decide.Admit && d.Case.Plan.Ask == nil {
 		for o, claim := range others {
 			p.tell(ctx, o, exchanged{claim})
 		}
 	}
-	p.tell(ctx, e, decided{d, e.claimsAny(p.view.Contested(e.Demand))})
+	p.tell(ctx, e, decided{d, e.claimsAny(p.contested)})
 }
 
 // snapshot returns what the pod is decided with beside this ledger.
@@ -94,7 +91,7 @@ func (p *pass) snapshot(e *entry, ledger allocation.Ledger) decide.Snapshot {
 
 // decide decides on a pod beside what the ledger has.
 func (p *pass) decide(e *entry, ledger allocation.Ledger) decide.Decision {
-	s, r := p.snapshot(e, ledger), p.pods.request(e)
+	s, r := p.snapshot(e, ledger), p.request
 	if p.cfg.Wait <= 0 && !e.runs {
 		r.Own = p.view.WithoutAway(r.Own)
 	}
@@ -137,9 +134,9 @@ func (p *pass) soon(e *entry) (held allocation.Pod, ok bool) {
 	for _, o := range owed {
 		ledger = ledger.Without(o.Entry())
 	}
-	s, r := p.snapshot(e, ledger), p.pods.request(e)
+	s := p.snapshot(e, ledger)
 	s.Patient, s.Inventory = false, decide.Unasked(s.Inventory, e.Pod)
-	d := s.Decide(&r)
+	d := s.Decide(&p.request)
 	return d.Held, d.Outcome == decide.Admit
 }
 

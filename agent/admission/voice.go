@@ -68,7 +68,16 @@ func (v *voice) say(e *entry, what say) {
 	if r.Outcome == decide.Admit {
 		v.repeats.admitted(ownerOf(e.Pod))
 	}
-	r.Explained = v.explanations.put(r, e.told.basis, what.ignored)
+	explained := v.explanations.put(r, e.told.basis, what.ignored)
+	if r.Outcome != decide.Admit {
+		r.Explained = explained().Short()
+	}
+	if log := klog.V(4); log.Enabled() {
+		for _, m := range explained().Merges {
+			log.InfoS("Merged topology hints", "pod", klog.KObj(e.Pod), "container", m.Container,
+				"offers", m.Offers, "merged", m.Merged, "admit", m.Admitted)
+		}
+	}
 	if r.Outcome == decide.Reject && e.told.blamed != "" {
 		r.Explained = strings.TrimSuffix(e.told.blamed+"; "+r.Explained, "; ")
 	}
